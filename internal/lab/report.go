@@ -1,0 +1,78 @@
+// Package lab describes topologies and scenarios as data, and what a run of one
+// found. It builds nothing: internal/lab/build does, internal/lab/run conducts.
+package lab
+
+import (
+	"time"
+
+	"github.com/natkit/natkit/internal/diagnose"
+	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/tune"
+)
+
+// ReportSchema names the JSON form of a Report.
+const ReportSchema = "natkit.lab/1"
+
+// Report is what a run of a scenario found.
+type Report struct {
+	Schema   string    `json:"schema"`
+	Scenario string    `json:"scenario"`
+	Title    string    `json:"title"`
+	Version  string    `json:"natkit_version"`
+	Started  time.Time `json:"started_at"`
+	Seconds  float64   `json:"seconds"`
+	Kernel   string    `json:"kernel"`
+	CPUs     int       `json:"cpus"`
+	// Server is the web server that answered, "nginx/1.22.1" or "natkit builtin".
+	Server string `json:"server"`
+	// Topology is one line per link, for people.
+	Topology []string           `json:"topology"`
+	Stages   []StageReport      `json:"stages"`
+	Findings []diagnose.Finding `json:"findings"`
+	Fix      *Fix               `json:"fix,omitempty"`
+	// ExpectationMet is the verdict; Verdict gives a sentence for each part of it.
+	ExpectationMet bool      `json:"expectation_met"`
+	Verdict        []Verdict `json:"verdict"`
+}
+
+// StageReport is the load of one stage and what the gateway's tracker did meanwhile.
+type StageReport struct {
+	Name string `json:"name"`
+	// About says what is special in this stage, in a few words.
+	About string `json:"about"`
+	load.Result
+	// TableEntries and TableMax are nf_conntrack_count and _max of the gateway at
+	// the end of the stage.
+	TableEntries int64 `json:"table_entries"`
+	TableMax     int64 `json:"table_max"`
+	// Counters are the growth of the gateway's conntrack counters in the stage.
+	Counters map[string]uint64 `json:"conntrack_counters"`
+}
+
+// Fix is the applied remedy, with what was predicted and what was seen.
+type Fix struct {
+	Finding string        `json:"finding"`
+	Remedy  string        `json:"remedy"`
+	Changes []tune.Change `json:"changes"`
+	// Rounds of applying and measuring again.
+	Rounds int `json:"rounds"`
+	// PredictedBytesPerEntry and SeenBytesPerEntry are memory per tracked
+	// connection; the seen one is the growth of the kernel's slabs by the growth
+	// of the table while it was filled, 0 where the kernel does not tell.
+	PredictedBytesPerEntry float64 `json:"predicted_bytes_per_entry"`
+	SeenBytesPerEntry      float64 `json:"seen_bytes_per_entry"`
+	// PredictedMaxBytes is what a table full to the new maximum takes.
+	PredictedMaxBytes int64 `json:"predicted_bytes_at_new_max"`
+	// SeenBytes is what SeenEntries took at the end of the last stage.
+	SeenBytes   int64 `json:"seen_bytes"`
+	SeenEntries int64 `json:"seen_entries"`
+	// Restored tells that every host value is back.
+	Restored bool `json:"restored"`
+}
+
+// Verdict is one part of the expectation.
+type Verdict struct {
+	Expected string `json:"expected"`
+	Seen     string `json:"seen"`
+	Met      bool   `json:"met"`
+}

@@ -1,0 +1,143 @@
+// Package load describes HTTP load and what came of it: configuration, pacing,
+// histograms, HTTP parsing. It sends nothing; internal/load/run does.
+package load
+
+import (
+	"net/netip"
+	"time"
+)
+
+// CloseMode says who closes a connection first, which decides who keeps it in
+// TIME_WAIT and which conntrack timeout holds.
+type CloseMode string
+
+const (
+	// CloseServer waits for the server's FIN (HTTP/1.0, as ab).
+	CloseServer CloseMode = "server"
+	// CloseClient closes as soon as the response is complete.
+	CloseClient CloseMode = "client"
+	// CloseReset closes with RST (SO_LINGER 0).
+	CloseReset CloseMode = "rst"
+)
+
+// Config is one run of HTTP load. The zero value of a field means the default
+// given with it.
+type Config struct {
+	URL string `json:"url"`
+	// Concurrency is the number of connections open at once; 1.
+	Concurrency int `json:"concurrency"`
+	// Requests to send in all; 0 means until Duration ends.
+	Requests int64 `json:"requests"`
+	// Duration bounds the run; 0 means until Requests are done.
+	Duration time.Duration `json:"duration_ns"`
+	// Timeout bounds each request from (intended) start to last byte; 30 s.
+	Timeout time.Duration `json:"timeout_ns"`
+	// KeepAlive sends many requests over one connection.
+	KeepAlive bool      `json:"keep_alive"`
+	Close     CloseMode `json:"close"`
+	// Rate in requests per second makes the run an open loop whose latency
+	// counts from the intended start; 0 means closed loop.
+	Rate float64 `json:"rate_per_second"`
+	// Sources are local addresses taken in turn; empty lets the kernel choose.
+	Sources []netip.Addr `json:"sources,omitempty"`
+	// MergeAck lets the request ride on the handshake's ACK (TCP_QUICKACK off):
+	// one packet fewer per connection, not comparable with runs without it.
+	MergeAck bool `json:"merge_ack"`
+	// Workers is the number of threads; the number of CPUs.
+	Workers int `json:"workers"`
+	// Seed makes the choice of sources and ports repeatable.
+	Seed uint64 `json:"seed"`
+}
+
+// Phase is a part of a request's life, as in ab's table.
+type Phase string
+
+const (
+	// Connect lasts from the intended start until the connection stands.
+	Connect Phase = "connect"
+	// Send is the writing of the request.
+	Send Phase = "send"
+	// Wait lasts from the sent request to the first byte of the response.
+	Wait Phase = "wait"
+	// Read lasts from the first byte to the last, the server's FIN included
+	// where the server closes.
+	Read Phase = "read"
+	// Reply stands for responses that arrived but were wrong.
+	Reply Phase = "reply"
+)
+
+// Failure counts requests that failed in one way.
+type Failure struct {
+	Phase Phase `json:"phase"`
+	// Reason is "timed out", "refused", "reset", "no local port", another
+	// errno's text in lower case, or what was wrong with the reply.
+	Reason string `json:"reason"`
+	Count  int64  `json:"count"`
+}
+
+// Times summarises one histogram, in milliseconds.
+type Times struct {
+	Min    float64 `json:"min"`
+	Mean   float64 `json:"mean"`
+	SD     float64 `json:"sd"`
+	Median float64 `json:"median"`
+	P90    float64 `json:"p90"`
+	P95    float64 `json:"p95"`
+	P99    float64 `json:"p99"`
+	P999   float64 `json:"p99_9"`
+	Max    float64 `json:"max"`
+}
+
+// Second is one point of a run's course.
+type Second struct {
+	// At is the end of the interval, in seconds since the run's start.
+	At        float64 `json:"at_seconds"`
+	Completed int64   `json:"completed"`
+	Failed    int64   `json:"failed"`
+	// P99 of the total time in this interval, in milliseconds; 0 where nothing completed.
+	P99 float64 `json:"p99_ms"`
+}
+
+// Result is what a run found. Times count completed requests only.
+type Result struct {
+	Config  Config  `json:"config"`
+	Server  string  `json:"server_software,omitempty"`
+	Seconds float64 `json:"seconds"`
+	// Completed requests got a complete 2xx response in time; ab's other words
+	// for failures are classes of Failures.
+	Completed         int64     `json:"completed"`
+	Failed            int64     `json:"failed"`
+	RequestsPerSecond float64   `json:"requests_per_second"`
+	BytesReceived     int64     `json:"bytes_received"`
+	BodyBytes         int64     `json:"body_bytes"`
+	DocumentBytes     int64     `json:"document_bytes"`
+	Failures          []Failure `json:"failures"`
+	// FirstFailureSeconds since the start; -1 where nothing failed.
+	FirstFailureSeconds float64 `json:"first_failure_seconds"`
+	// AfterFirstFailurePerSecond is the rate of completed requests from the first
+	// failure to the end: what is still admitted.
+	AfterFirstFailurePerSecond float64 `json:"after_first_failure_per_second"`
+	Connect                    Times   `json:"connect_ms"`
+	Processing                 Times   `json:"processing_ms"`
+	Waiting                    Times   `json:"waiting_ms"`
+	Total                      Times   `json:"total_ms"`
+	// ServiceTotal counts from the actual start where Rate is given, so that it
+	// can be compared with Total, which counts from the intended one.
+	ServiceTotal *Times   `json:"service_total_ms,omitempty"`
+	Series       []Second `json:"series"`
+	// CPU of this process and of the whole machine during the run, in seconds.
+	CPU CPU `json:"cpu"`
+	// GeneratorLimit says why the generator, not the server, was the limit; empty
+	// where it was not.
+	GeneratorLimit string `json:"generator_limit,omitempty"`
+	// SystemCalls made by the workers for the run's requests.
+	SystemCalls int64 `json:"system_calls"`
+}
+
+// CPU is processor time in seconds.
+type CPU struct {
+	UserSeconds    float64 `json:"user_seconds"`
+	SystemSeconds  float64 `json:"system_seconds"`
+	MachineSeconds float64 `json:"machine_busy_seconds"`
+	MaxRSSBytes    int64   `json:"max_rss_bytes"`
+}

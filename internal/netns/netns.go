@@ -1,0 +1,121 @@
+// Package netns runs functions inside network namespaces without letting a
+// thread that was moved there back into Go's pool.
+package netns
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Handle keeps a network namespace alive by a file descriptor and names it in
+// errors. An anonymous namespace disappears with its last Handle.
+type Handle struct {
+	file  *os.File
+	name  string
+	inode uint64
+}
+
+// New creates an anonymous network namespace. Needs CAP_SYS_ADMIN.
+func New(name string) (*Handle, error) {
+	var h *Handle
+	err := onThrowawayThread(func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("create network namespace %s: %w (needs CAP_SYS_ADMIN)", name, err)
+		}
+		var err error
+		h, err = open("/proc/thread-self/ns/net", name)
+		return err
+	})
+	return h, err
+}
+
+// Current is the namespace of the calling process.
+func Current() (*Handle, error) { return open("/proc/self/ns/net", "") }
+
+// Named is the namespace that ip-netns(8) calls name.
+func Named(name string) (*Handle, error) {
+	if name == "" || strings.ContainsRune(name, '/') {
+		return nil, fmt.Errorf("open network namespace %q: not a name; `ip netns list` shows them", name)
+	}
+	for _, dir := range []string{"/run/netns", "/var/run/netns"} {
+		h, err := open(filepath.Join(dir, name), name)
+		if err == nil || !errors.Is(err, os.ErrNotExist) {
+			return h, err
+		}
+	}
+	return nil, fmt.Errorf("open network namespace %q: %w; `ip netns list` shows them", name, os.ErrNotExist)
+}
+
+// OfPID is the namespace of a process, for instance of a container's first one.
+func OfPID(pid int) (*Handle, error) {
+	h, err := open(fmt.Sprintf("/proc/%d/ns/net", pid), fmt.Sprintf("pid %d", pid))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("open network namespace of pid %d: no such process", pid)
+	}
+	return h, err
+}
+
+func open(path, name string) (*Handle, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("open network namespace: %w", err)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("stat network namespace %s: %w", path, err)
+	}
+	return &Handle{file: f, name: name, inode: st.Ino}, nil
+}
+
+// Name is what the namespace is called in messages; empty for the current one.
+func (h *Handle) Name() string { return h.name }
+
+// Inode identifies the namespace, as in `ls -L -i /proc/PID/ns/net` and in the
+// kernel's "table full in netns N" line.
+func (h *Handle) Inode() uint64 { return h.inode }
+
+// Fd stays valid until Close.
+func (h *Handle) Fd() int { return int(h.file.Fd()) }
+
+// Close lets go of the namespace.
+func (h *Handle) Close() error { return h.file.Close() }
+
+// Enter moves the calling thread into the namespace. The caller must have
+// locked the goroutine to the thread and never unlock it, so that the thread
+// ends with the goroutine.
+func (h *Handle) Enter() error {
+	if err := unix.Setns(h.Fd(), unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("enter network namespace %s: %w (needs CAP_SYS_ADMIN)", h.name, err)
+	}
+	return nil
+}
+
+// Do runs fn in the namespace on a thread of its own and waits for it. What fn
+// starts with `go` runs elsewhere: sockets made in fn stay in the namespace,
+// goroutines do not.
+func (h *Handle) Do(fn func() error) error {
+	return onThrowawayThread(func() error {
+		if err := h.Enter(); err != nil {
+			return err
+		}
+		return fn()
+	})
+}
+
+// onThrowawayThread never unlocks, so the runtime destroys the thread with
+// whatever namespaces fn left on it.
+func onThrowawayThread(fn func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		done <- fn()
+	}()
+	return <-done
+}

@@ -1,0 +1,219 @@
+// Package snapshot holds what was observed of one network namespace, as plain
+// data: one instant (Snapshot) and several with what happened between them
+// (Recording). It reads nothing itself; absence is data.
+package snapshot
+
+import (
+	"strconv"
+	"time"
+)
+
+// Schema names the JSON form of a Snapshot.
+const Schema = "natkit.snapshot/1"
+
+// Snapshot is one instant of one network namespace. A part that could not be
+// read is nil or empty, and Parts says why.
+type Snapshot struct {
+	Schema  string    `json:"schema"`
+	TakenAt time.Time `json:"taken_at"`
+	// UptimeSeconds is CLOCK_MONOTONIC, the clock of the kernel log.
+	UptimeSeconds float64         `json:"uptime_seconds"`
+	Kernel        Kernel          `json:"kernel"`
+	Netns         Netns           `json:"netns"`
+	Memory        *Memory         `json:"memory,omitempty"`
+	Sysctls       Sysctls         `json:"sysctls,omitempty"`
+	ConntrackStat *ConntrackStat  `json:"conntrack_stat,omitempty"`
+	ConntrackSize *ConntrackSize  `json:"conntrack_size,omitempty"`
+	Table         *ConntrackTable `json:"conntrack_table,omitempty"`
+	KernelLog     []LogLine       `json:"kernel_log,omitempty"`
+	Parts         []Part          `json:"parts"`
+}
+
+// Part tells how the reading of one source went.
+type Part struct {
+	Name            string  `json:"name"`
+	DurationSeconds float64 `json:"duration_seconds"`
+	// Error is empty where the part was read. It names the object, the cause
+	// and, where there is one, the missing capability or kernel option.
+	Error string `json:"error,omitempty"`
+}
+
+// PartError is why a part could not be read; empty where it was, or was not tried.
+func (s *Snapshot) PartError(name string) string {
+	for _, p := range s.Parts {
+		if p.Name == name {
+			return p.Error
+		}
+	}
+	return ""
+}
+
+// Kernel identifies the running kernel and machine.
+type Kernel struct {
+	Release string `json:"release"`
+	Arch    string `json:"arch"`
+	// BootID is /proc/sys/kernel/random/boot_id: new at each boot.
+	BootID string `json:"boot_id"`
+	CPUs   int    `json:"cpus"`
+}
+
+// Netns identifies the namespace looked at.
+type Netns struct {
+	Inode uint64 `json:"inode"`
+	Name  string `json:"name,omitempty"`
+}
+
+// Memory is the machine's, from /proc/meminfo.
+type Memory struct {
+	TotalBytes     uint64 `json:"total_bytes"`
+	AvailableBytes uint64 `json:"available_bytes"`
+}
+
+// Sysctls maps a sysctl's dotted name to its text.
+type Sysctls map[string]string
+
+// Int is a sysctl's value; false where it is absent or no number.
+func (s Sysctls) Int(name string) (int64, bool) {
+	v, err := strconv.ParseInt(s[name], 10, 64)
+	return v, err == nil
+}
+
+// ConntrackStat holds the connection tracker's counters, one map per CPU, under
+// the kernel's own names (drop, early_drop, insert_failed, chaintoolong,
+// clash_resolve, …). A counter that this kernel does not have is absent.
+type ConntrackStat struct {
+	// Source is "ctnetlink" (IPCTNL_MSG_CT_GET_STATS_CPU) or
+	// "/proc/net/stat/nf_conntrack".
+	Source string              `json:"source"`
+	PerCPU []map[string]uint64 `json:"per_cpu"`
+}
+
+// Total sums a counter over the CPUs; false where the kernel does not have it.
+// The kernel keeps each as an unsigned 32-bit number that wraps.
+func (c *ConntrackStat) Total(name string) (uint64, bool) {
+	if c == nil {
+		return 0, false
+	}
+	var sum uint64
+	found := false
+	for _, cpu := range c.PerCPU {
+		if v, ok := cpu[name]; ok {
+			sum += v
+			found = true
+		}
+	}
+	return sum, found
+}
+
+// Delta is how much a counter grew on all CPUs since before, wrap-around of a
+// CPU's 32-bit counter included.
+func (c *ConntrackStat) Delta(before *ConntrackStat, name string) (uint64, bool) {
+	if c == nil || before == nil || len(c.PerCPU) != len(before.PerCPU) {
+		return 0, false
+	}
+	var sum uint64
+	found := false
+	for i, cpu := range c.PerCPU {
+		now, ok := cpu[name]
+		then, okThen := before.PerCPU[i][name]
+		if ok && okThen {
+			sum += uint64(uint32(now) - uint32(then))
+			found = true
+		}
+	}
+	return sum, found
+}
+
+// ConntrackSize is what entries and hash buckets cost.
+type ConntrackSize struct {
+	// EntryBytes is one slab object of struct nf_conn, alignment included.
+	EntryBytes uint64 `json:"entry_bytes"`
+	// ExtensionBytes is the kmalloc object that holds NAT, accounting and other
+	// extensions (NF_CT_EXT_PREALLOC, 128 bytes since 4.19).
+	ExtensionBytes uint64 `json:"extension_bytes"`
+	// BucketBytes is one hash bucket (struct hlist_nulls_head): a pointer.
+	BucketBytes uint64 `json:"bucket_bytes"`
+	// SlabBytes is what the nf_conntrack slab holds now, all namespaces together;
+	// 0 where unknown.
+	SlabBytes uint64 `json:"slab_bytes"`
+	// Source is where EntryBytes was read: /proc/slabinfo, /sys/kernel/slab/…,
+	// BTF, or "assumed".
+	Source string `json:"source"`
+}
+
+// PerEntry is the memory that one tracked connection takes, in bytes.
+func (s ConntrackSize) PerEntry() uint64 { return s.EntryBytes + s.ExtensionBytes }
+
+// ConntrackTable summarises the entries of the namespace's table. Numbers count
+// the Sampled entries, not the table; Share turns one into a share.
+type ConntrackTable struct {
+	// Sampled entries were decoded. The dump walks the hash table in order of a
+	// keyed hash, so its beginning is an unbiased sample.
+	Sampled int64 `json:"sampled"`
+	// Complete is true where the whole table was read.
+	Complete bool `json:"complete"`
+
+	ByProtocol map[string]int64 `json:"by_protocol"`
+	ByTCPState map[string]int64 `json:"by_tcp_state"`
+	Assured    int64            `json:"assured"`
+	Unreplied  int64            `json:"unreplied"`
+	SNAT       int64            `json:"snat"`
+	DNAT       int64            `json:"dnat"`
+	Offloaded  int64            `json:"offloaded"`
+
+	TopSources  []Talker `json:"top_sources"`
+	TopServices []Talker `json:"top_services"`
+}
+
+// Talker is an address, or a service (protocol, address and port), with the
+// number of its entries among the sampled ones.
+type Talker struct {
+	Who     string `json:"who"`
+	Entries int64  `json:"entries"`
+}
+
+// LogLine is one line of the kernel log that concerns NAT.
+type LogLine struct {
+	// UptimeSeconds is the kernel's time stamp.
+	UptimeSeconds float64 `json:"uptime_seconds"`
+	Text          string  `json:"text"`
+	// Netns is the inode that the line names ("in netns N", since 6.18); 0 where
+	// it names none.
+	Netns uint64 `json:"netns,omitempty"`
+	// Suppressed counts the lines that the kernel's rate limit kept back
+	// ("net_ratelimit: N callbacks suppressed"); then Text is that line.
+	Suppressed uint64 `json:"suppressed,omitempty"`
+}
+
+// Recording is several instants of one namespace and what happened between the
+// first and the last. Rates come from here only.
+type Recording struct {
+	Snapshots []*Snapshot `json:"snapshots"`
+	Flows     *Flows      `json:"flows,omitempty"`
+}
+
+// First is the oldest instant.
+func (r *Recording) First() *Snapshot { return r.Snapshots[0] }
+
+// Last is the newest instant.
+func (r *Recording) Last() *Snapshot { return r.Snapshots[len(r.Snapshots)-1] }
+
+// Seconds is the time between the first and the last instant.
+func (r *Recording) Seconds() float64 { return r.Last().UptimeSeconds - r.First().UptimeSeconds }
+
+// Flows is what became of connections between two dumps of the table, scaled to
+// the whole table. The kernel has no counter of new entries.
+type Flows struct {
+	Seconds float64 `json:"seconds"`
+	// Sampled entries of the later dump were compared with the earlier one.
+	Sampled int64 `json:"sampled"`
+	// PerSecond is the rate of new entries by class: tcp/STATE as the entry
+	// stood in the later dump, or udp/unreplied, udp/stream, or the protocol.
+	PerSecond map[string]float64 `json:"per_second"`
+	// TotalPerSecond is their sum.
+	TotalPerSecond float64 `json:"total_per_second"`
+	// Groups counts distinct (protocol, source, destination, destination port)
+	// among the new entries seen; each can hold at most one entry per source
+	// port. A lower bound where the table was sampled.
+	Groups int64 `json:"groups"`
+}

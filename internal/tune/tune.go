@@ -1,0 +1,30 @@
+// Package tune describes changes to a host and their undoing as plain data. It
+// touches nothing: internal/tune/apply does, and internal/tune/journal remembers.
+package tune
+
+// Kind says what sort of thing a Change changes.
+type Kind string
+
+// Sysctl changes one value under /proc/sys; Target is its dotted name.
+const Sysctl Kind = "sysctl"
+
+// Change is one value to be changed. It can be undone as long as the value is
+// still After.
+type Change struct {
+	Kind   Kind   `json:"kind"`
+	Target string `json:"target"`
+	Before string `json:"before"`
+	After  string `json:"after"`
+	// Why, Cost and Risk are one sentence each, for the person who decides.
+	Why  string `json:"why,omitempty"`
+	Cost string `json:"cost,omitempty"`
+	Risk string `json:"risk,omitempty"`
+}
+
+// Plan is an ordered list of changes that are applied, confirmed and undone
+// together. Undo goes backwards.
+type Plan struct {
+	// Origin says who wants it: "doctor", "tune", "lab table-full".
+	Origin  string   `json:"origin"`
+	Changes []Change `json:"changes"`
+}
