@@ -1,0 +1,55 @@
+// Package testutil says what a test needs from the machine, and skips or fails
+// by one rule where it is missing.
+package testutil
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// noSkip is set by `make test` as root and by CI: there a skip would hide that
+// something was not tested.
+const noSkip = "NATKIT_NO_SKIP"
+
+func missing(t testing.TB, what string) {
+	t.Helper()
+	if os.Getenv(noSkip) != "" {
+		t.Fatalf("%s, and %s is set", what, noSkip)
+	}
+	t.Skip(what)
+}
+
+// NeedRoot skips a test that makes namespaces where it may not.
+func NeedRoot(t testing.TB) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		missing(t, "needs root (network namespaces, netfilter)")
+	}
+}
+
+// NeedProgram skips a test without a program that it uses as an oracle or peer.
+func NeedProgram(t testing.TB, name string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		missing(t, "needs the program "+name)
+	}
+	return path
+}
+
+// LockHost keeps tests that change or depend on host-wide values (nf_conntrack_max)
+// apart from each other, across packages and processes, until the test ends.
+func LockHost(t testing.TB) {
+	t.Helper()
+	f, err := os.OpenFile("/run/lock/natkit-test.lock", os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		t.Fatalf("lock the host for a test: %v", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatalf("lock the host for a test: %v", err)
+	}
+	t.Cleanup(func() { f.Close() })
+}
