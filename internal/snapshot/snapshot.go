@@ -144,6 +144,9 @@ type ConntrackSize struct {
 // PerEntry is the memory that one tracked connection takes, in bytes.
 func (s ConntrackSize) PerEntry() uint64 { return s.EntryBytes + s.ExtensionBytes }
 
+// RemainingStep is the width in seconds of one element of ConntrackTable.Remaining.
+const RemainingStep = 5
+
 // ConntrackTable summarises the entries of the namespace's table. Numbers count
 // the Sampled entries, not the table; Share turns one into a share.
 type ConntrackTable struct {
@@ -160,6 +163,12 @@ type ConntrackTable struct {
 	SNAT       int64            `json:"snat"`
 	DNAT       int64            `json:"dnat"`
 	Offloaded  int64            `json:"offloaded"`
+
+	// Remaining counts entries by class (as in Flows.PerSecond) and by the
+	// seconds left until they expire: element i counts i*RemainingStep up to but
+	// not including (i+1)*RemainingStep. Entries with more than 600 s left are
+	// not in it. The age of an entry in its state is the state's timeout less this.
+	Remaining map[string][]int64 `json:"remaining"`
 
 	TopSources  []Talker `json:"top_sources"`
 	TopServices []Talker `json:"top_services"`

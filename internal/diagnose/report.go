@@ -1,0 +1,51 @@
+package diagnose
+
+import "time"
+
+// ReportSchema names the JSON form of a Report.
+const ReportSchema = "natkit.doctor/1"
+
+// Report is what doctor has to say about one recording.
+type Report struct {
+	Schema  string    `json:"schema"`
+	TakenAt time.Time `json:"taken_at"`
+	Kernel  string    `json:"kernel"`
+	// Netns is the namespace's name; empty for the one natkit runs in.
+	Netns      string `json:"netns,omitempty"`
+	NetnsInode uint64 `json:"netns_inode"`
+	// Seconds between the two samples that were compared.
+	Seconds float64 `json:"seconds"`
+	// Checks has one line for each rule, in a fixed order.
+	Checks []Check `json:"checks"`
+	// Findings are sorted, most severe first.
+	Findings []Finding `json:"findings"`
+	// Unread lists what could not be read, and why.
+	Unread []Unread `json:"unread"`
+}
+
+// State is how a check ended.
+type State string
+
+const (
+	// OK: the rule had its data and found nothing.
+	OK State = "ok"
+	// Found: there is a finding of this id.
+	Found State = "finding"
+	// NotChecked: the rule lacked data; it does not guess.
+	NotChecked State = "not checked"
+)
+
+// Check tells what one rule looked at.
+type Check struct {
+	ID    string `json:"id"`
+	Title string `json:"title"`
+	State State  `json:"state"`
+	// Why gives the values behind the state in one line.
+	Why string `json:"why"`
+}
+
+// Unread is one source that could not be read.
+type Unread struct {
+	What string `json:"what"`
+	Why  string `json:"why"`
+}
