@@ -1,0 +1,36 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/natkit/natkit/internal/netns"
+)
+
+// target is the network namespace that a verb looks at, chosen by flags.
+type target struct {
+	netns string
+	pid   int
+}
+
+// addFlags adds --netns and --pid.
+func (t *target) addFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&t.netns, "netns", "", "look at the network namespace `NAME` (of 'ip netns list')")
+	cmd.Flags().IntVar(&t.pid, "pid", 0, "look at the network namespace of process `PID`, for instance a container's")
+	cmd.MarkFlagsMutuallyExclusive("netns", "pid")
+}
+
+// open returns the chosen namespace; nil, without an error, for the one natkit
+// runs in. The caller closes it where it is not nil.
+func (t *target) open(cmd *cobra.Command) (*netns.Handle, error) {
+	switch {
+	case cmd.Flags().Changed("netns"):
+		return netns.Named(t.netns)
+	case cmd.Flags().Changed("pid"):
+		if t.pid <= 0 {
+			return nil, usagef("--pid %d: must be the number of a process", t.pid)
+		}
+		return netns.OfPID(t.pid)
+	default:
+		return nil, nil
+	}
+}
