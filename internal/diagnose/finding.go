@@ -2,7 +2,11 @@
 // are pure: same recording, same findings.
 package diagnose
 
-import "github.com/natkit/natkit/internal/tune"
+import (
+	"fmt"
+
+	"github.com/natkit/natkit/internal/tune"
+)
 
 // Severity orders findings; the greater, the worse.
 type Severity int
@@ -22,6 +26,17 @@ func (s Severity) String() string { return severityNames[s] }
 
 // MarshalText makes the JSON form the name.
 func (s Severity) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads the name back.
+func (s *Severity) UnmarshalText(text []byte) error {
+	for severity, name := range severityNames {
+		if name == string(text) {
+			*s = severity
+			return nil
+		}
+	}
+	return fmt.Errorf("severity %q: expected notice, warning or critical", text)
+}
 
 // Finding is one fault, or one that is coming.
 type Finding struct {
