@@ -22,3 +22,5 @@ require (
 	golang.org/x/sys v0.49.0
 	golang.org/x/term v0.47.0
 )
+
+require golang.org/x/tools v0.40.1-0.20260108161641-ca281cf95054 // indirect

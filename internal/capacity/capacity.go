@@ -1,0 +1,149 @@
+// Package capacity is the arithmetic of connection tables: how many entries a
+// load needs, what they cost, and how long hash chains become.
+package capacity
+
+import "math"
+
+// PortsPerTuple is how many entries one (protocol, source, destination,
+// destination port) can have at most: one per source port from 1024 to 65535.
+// What a client really uses is less (28,232 with Linux' default
+// ip_local_port_range, of which connect() takes every second one first), but a
+// gateway cannot know its clients' settings.
+const PortsPerTuple = 64512
+
+// Class is one kind of new entry: how many come per second, and how long each
+// stays in the table.
+type Class struct {
+	Name      string
+	PerSecond float64
+	// LifetimeSeconds is the timeout of the state in which such an entry ends.
+	LifetimeSeconds float64
+}
+
+// Steady is the number of entries that the classes lead to when their rates
+// last: the sum of rate × lifetime (Little's law), but no more than the tuples
+// that can be told apart, groups × PortsPerTuple. groups 0 means unknown and
+// bounds nothing.
+func Steady(classes []Class, groups int64) int64 {
+	var sum float64
+	for _, c := range classes {
+		sum += c.PerSecond * c.LifetimeSeconds
+	}
+	if groups > 0 {
+		sum = math.Min(sum, float64(groups)*PortsPerTuple)
+	}
+	return int64(math.Ceil(sum))
+}
+
+// Cost is the memory of one entry and one bucket, in bytes.
+type Cost struct {
+	EntryBytes, BucketBytes uint64
+}
+
+// TableBytes is the memory of a table with so many entries and buckets.
+func (c Cost) TableBytes(entries, buckets int64) int64 {
+	return entries*int64(c.EntryBytes) + buckets*int64(c.BucketBytes)
+}
+
+// Need is what a table is to be sized for.
+type Need struct {
+	// Max and Buckets are the present limits.
+	Max, Buckets int64
+	// Held entries stay whatever comes; Arriving is Steady of what comes.
+	Held, Arriving int64
+	// LowerBound says that more is offered than was seen, because the full table
+	// turns it away: then the limit is at least doubled.
+	LowerBound bool
+	// OtherEntries are tracked in other namespaces: they share the buckets.
+	OtherEntries int64
+	// MemoryBytes is the machine's memory, of which a table may take a quarter.
+	MemoryBytes uint64
+	Cost        Cost
+}
+
+// Sizing is the answer to a Need.
+type Sizing struct {
+	// Max is the proposed limit: never below the present one.
+	Max int64
+	// Entries is the number expected, before headroom.
+	Entries int64
+	// Buckets is the proposed number, the present one where it suffices.
+	Buckets int64
+	// ChainLength is the mean length of a hash chain when the table is full to
+	// Max, with the present buckets and with the proposed ones.
+	ChainLength, ChainLengthNow float64
+	// FullBytes is the memory of a full table after the change; the present
+	// limit's is FullBytesNow.
+	FullBytes, FullBytesNow int64
+	// StallSeconds is how long all packets wait while the buckets are resized; 0
+	// where they are not.
+	StallSeconds float64
+	// MemoryBound says that the quarter of the memory is the limit, so that Max
+	// is less than was needed.
+	MemoryBound bool
+}
+
+const (
+	// headroom keeps the expected number at 80 % of the limit.
+	headroom = 1.25
+	// step is what limits are rounded up to.
+	step = 65536
+	// longChain is the mean chain length above which more buckets are proposed.
+	// A chain longer than 8 … 79 entries (by kernel version, randomised; kernels
+	// from 5.15) makes the kernel refuse a new entry and count chaintoolong.
+	longChain = 4
+	// StallPerEntry is the time that a resize of the hash takes for each entry, in
+	// seconds, with all packets waiting: 0.42-0.47 s were measured at 1 M entries
+	// and 0.8-0.9 s at 2 M (Linux 6.18, one machine). The kernel takes every
+	// bucket lock meanwhile (nf_conntrack_hash_resize).
+	StallPerEntry = 0.45e-6
+	// bucketStep is the number of buckets in one page; the kernel rounds up to it.
+	bucketStep = 512
+)
+
+// ChainLength is the mean number of entries in a hash chain: each connection
+// stands in the table twice, once for each direction.
+func ChainLength(entries, buckets int64) float64 {
+	if buckets <= 0 {
+		return 0
+	}
+	return 2 * float64(entries) / float64(buckets)
+}
+
+// Size proposes limits for a need. It never proposes less than there is.
+func Size(n Need) Sizing {
+	s := Sizing{Entries: n.Held + n.Arriving, Buckets: n.Buckets}
+	want := int64(math.Ceil(float64(s.Entries) * headroom))
+	if n.LowerBound {
+		want = max(want, 2*n.Max)
+	}
+	s.Max = max(roundUp(want, step), n.Max)
+	if n.MemoryBytes > 0 {
+		s.Max, s.MemoryBound = boundByMemory(s.Max, n)
+	}
+	s.ChainLengthNow = ChainLength(s.Max+n.OtherEntries, n.Buckets)
+	if s.ChainLengthNow > longChain {
+		s.Buckets = max(roundUp(s.Max, bucketStep), n.Buckets)
+		s.StallSeconds = float64(n.Held+n.OtherEntries) * StallPerEntry
+	}
+	s.ChainLength = ChainLength(s.Max+n.OtherEntries, s.Buckets)
+	s.FullBytesNow = n.Cost.TableBytes(n.Max, n.Buckets)
+	s.FullBytes = n.Cost.TableBytes(s.Max, s.Buckets)
+	return s
+}
+
+// boundByMemory keeps a full table, a bucket for each entry included, within a
+// quarter of the memory, but never below the present limit.
+func boundByMemory(want int64, n Need) (limit int64, bound bool) {
+	perEntry := int64(n.Cost.EntryBytes + n.Cost.BucketBytes)
+	if perEntry == 0 {
+		return want, false
+	}
+	limit = int64(n.MemoryBytes/4) / perEntry / step * step
+	if limit >= want {
+		return want, false
+	}
+	return max(limit, n.Max), true
+}
+
+func roundUp(n, to int64) int64 { return (n + to - 1) / to * to }

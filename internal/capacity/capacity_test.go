@@ -1,0 +1,107 @@
+package capacity
+
+import (
+	"math"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestSteady(t *testing.T) {
+	timeWait := func(rate float64) []Class { return []Class{{"tcp/TIME_WAIT", rate, 120}} }
+	tests := map[string]struct {
+		classes []Class
+		groups  int64
+		want    int64
+	}{
+		"nothing comes":                           {nil, 1, 0},
+		"rate times lifetime":                     {timeWait(100), 1, 12_000},
+		"one client cannot have more than ports":  {timeWait(25_000), 1, PortsPerTuple},
+		"many clients can":                        {timeWait(25_000), 1000, 3_000_000},
+		"unknown groups bound nothing":            {timeWait(25_000), 0, 3_000_000},
+		"classes add up":                          {[]Class{{"a", 10, 120}, {"b", 1000, 30}}, 10, 31_200},
+		"a part of an entry is a whole one":       {[]Class{{"a", 0.001, 1}}, 1, 1},
+		"reachable tuples bound the sum of them":  {[]Class{{"a", 1000, 120}, {"b", 1000, 120}}, 2, 2 * PortsPerTuple},
+		"the sources' ab run, 25 k/s, one client": {timeWait(25_000), 1, 64_512},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := Steady(tc.classes, tc.groups); got != tc.want {
+				t.Errorf("Steady = %d, want %d", got, tc.want)
+			}
+		})
+	}
+}
+
+var cost = Cost{EntryBytes: 384, BucketBytes: 8}
+
+func TestSize(t *testing.T) {
+	const gib = 1 << 30
+	tests := map[string]struct {
+		need Need
+		want Sizing
+	}{
+		"full, offered load unknown: doubled": {
+			Need{Max: 262144, Buckets: 262144, Held: 262144, LowerBound: true, MemoryBytes: 24 * gib, Cost: cost},
+			Sizing{Max: 524288, Entries: 262144, Buckets: 262144, ChainLength: 4, ChainLengthNow: 4,
+				FullBytes: 524288*384 + 262144*8, FullBytesNow: 262144*384 + 262144*8},
+		},
+		"the sources' case: max 1000, buckets 65536": {
+			Need{Max: 1000, Buckets: 65536, Held: 1000, Arriving: 64512, LowerBound: true, MemoryBytes: 4 * gib, Cost: cost},
+			Sizing{Max: 131072, Entries: 65512, Buckets: 65536, ChainLength: 4, ChainLengthNow: 4,
+				FullBytes: 131072*384 + 65536*8, FullBytesNow: 1000*384 + 65536*8},
+		},
+		"enough already: nothing is lowered": {
+			Need{Max: 1 << 20, Buckets: 1 << 20, Held: 100, MemoryBytes: 24 * gib, Cost: cost},
+			Sizing{Max: 1 << 20, Entries: 100, Buckets: 1 << 20, ChainLength: 2, ChainLengthNow: 2,
+				FullBytes: 392 << 20, FullBytesNow: 392 << 20},
+		},
+		"long chains: buckets too, with the stall": {
+			Need{Max: 262144, Buckets: 16384, Held: 262144, LowerBound: true, MemoryBytes: 24 * gib, Cost: cost},
+			Sizing{Max: 524288, Entries: 262144, Buckets: 524288, ChainLength: 2, ChainLengthNow: 64,
+				FullBytes: 524288 * 392, FullBytesNow: 262144*384 + 16384*8, StallSeconds: 262144 * StallPerEntry},
+		},
+		"a quarter of the memory is the end": {
+			Need{Max: 65536, Buckets: 65536, Held: 65536, Arriving: 10_000_000, MemoryBytes: 1 * gib, Cost: cost},
+			Sizing{Max: 655360, Entries: 10_065_536, Buckets: 655360, ChainLength: 2, ChainLengthNow: 20, MemoryBound: true,
+				FullBytes: 655360 * 392, FullBytesNow: 65536 * 392, StallSeconds: 65536 * StallPerEntry},
+		},
+		"more than a quarter already: left as it is": {
+			Need{Max: 1 << 22, Buckets: 1 << 22, Held: 1 << 22, LowerBound: true, MemoryBytes: 1 * gib, Cost: cost},
+			Sizing{Max: 1 << 22, Entries: 1 << 22, Buckets: 1 << 22, ChainLength: 2, ChainLengthNow: 2, MemoryBound: true,
+				FullBytes: 392 << 22, FullBytesNow: 392 << 22},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, Size(tc.need)); diff != "" {
+				t.Errorf("Size (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Whatever is asked, limits never fall, and stay within the memory unless they
+// were beyond it already.
+func FuzzSize(f *testing.F) {
+	f.Add(int64(262144), int64(65536), int64(262144), int64(100), true, int64(0), uint64(1<<32))
+	f.Fuzz(func(t *testing.T, limit, buckets, held, arriving int64, lower bool, other int64, memory uint64) {
+		const big = 1 << 32
+		for _, v := range []int64{limit, buckets, held, arriving, other} {
+			if v < 0 || v > big {
+				t.Skip()
+			}
+		}
+		n := Need{limit, buckets, held, arriving, lower, other, memory, cost}
+		s := Size(n)
+		if s.Max < limit || s.Buckets < buckets {
+			t.Fatalf("Size(%+v) lowers a limit: %+v", n, s)
+		}
+		if memory > 0 && s.Max > limit && float64(s.Max)*384 > float64(memory)/4 {
+			t.Fatalf("Size(%+v) takes more than a quarter of the memory: %+v", n, s)
+		}
+		if math.IsNaN(s.ChainLength) || s.ChainLength > s.ChainLengthNow {
+			t.Fatalf("Size(%+v) makes chains longer: %+v", n, s)
+		}
+	})
+}

@@ -1,0 +1,249 @@
+package diagnose
+
+import (
+	"fmt"
+	"sort"
+
+	"github.com/natkit/natkit/internal/capacity"
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+const (
+	sysctlMax     = "net.netfilter.nf_conntrack_max"
+	sysctlCount   = "net.netfilter.nf_conntrack_count"
+	sysctlBuckets = "net.netfilter.nf_conntrack_buckets"
+	// statSource is where counters are read, for evidence.
+	statSource = "ctnetlink IPCTNL_MSG_CT_GET_STATS_CPU"
+)
+
+// table is what the rules about the connection table have in common: the
+// numbers of a recording, looked up once.
+type table struct {
+	rec                *snapshot.Recording
+	count, before, max int64
+	buckets            int64
+}
+
+// readTable fails, with the reason, where the table's size or limit is unknown.
+func readTable(rec *snapshot.Recording) (*table, string) {
+	t := &table{rec: rec}
+	first, last := rec.First(), rec.Last()
+	var ok, okBefore, okMax bool
+	t.count, ok = last.Sysctls.Int(sysctlCount)
+	t.before, okBefore = first.Sysctls.Int(sysctlCount)
+	t.max, okMax = last.Sysctls.Int(sysctlMax)
+	t.buckets, _ = last.Sysctls.Int(sysctlBuckets)
+	if ok && okBefore && okMax && t.max > 0 {
+		return t, ""
+	}
+	if why := last.PartError("sysctls"); why != "" {
+		return nil, why
+	}
+	return nil, "nf_conntrack_count and nf_conntrack_max are absent: connection tracking is not loaded"
+}
+
+// share of the limit that is used.
+func (t *table) share() float64 { return float64(t.count) / float64(t.max) }
+
+func (t *table) usage() string {
+	return fmt.Sprintf("%s of %s entries (%.0f %%)", grouped(t.count), grouped(t.max), 100*t.share())
+}
+
+// delta is the growth of a counter during the recording.
+func (t *table) delta(name string) (int64, bool) {
+	d, ok := t.rec.Last().ConntrackStat.Delta(t.rec.First().ConntrackStat, name)
+	return int64(d), ok
+}
+
+// noCounters says why the counters cannot be compared.
+func (t *table) noCounters() string {
+	if why := t.rec.Last().PartError("conntrack_stat"); why != "" {
+		return why
+	}
+	return "the conntrack counters of the two samples cannot be compared"
+}
+
+// evidence that every rule about the table gives.
+func (t *table) evidence() []Evidence {
+	e := []Evidence{
+		{What: "tracked connections", Value: t.count, Source: sysctlCount},
+		{What: "limit", Value: t.max, Source: sysctlMax},
+	}
+	for _, name := range []string{"drop", "early_drop", "insert_failed", "chaintoolong"} {
+		if d, ok := t.delta(name); ok {
+			source := t.rec.Last().ConntrackStat.Source
+			if source == "ctnetlink" {
+				source = statSource
+			}
+			e = append(e, Evidence{What: fmt.Sprintf("%s in %.1f s", name, t.rec.Seconds()), Value: d, Source: source})
+		}
+	}
+	return append(e, t.contents()...)
+}
+
+// contents tells who and what fills the table.
+func (t *table) contents() []Evidence {
+	tab := t.rec.Last().Table
+	if tab == nil || tab.Sampled == 0 {
+		return nil
+	}
+	source := fmt.Sprintf("ctnetlink dump, %s entries", grouped(tab.Sampled))
+	if !tab.Complete {
+		source = fmt.Sprintf("ctnetlink dump, sample of %s entries", grouped(tab.Sampled))
+	}
+	share := func(n int64) float64 { return round1(100 * float64(n) / float64(tab.Sampled)) }
+	var e []Evidence
+	for _, state := range byCount(tab.ByTCPState, 3) {
+		e = append(e, Evidence{What: "tcp " + state, Value: share(tab.ByTCPState[state]), Unit: "% of entries", Source: source})
+	}
+	if udp := tab.ByProtocol["udp"]; udp > 0 {
+		e = append(e, Evidence{What: "udp", Value: share(udp), Unit: "% of entries", Source: source})
+	}
+	for i, s := range tab.TopSources {
+		if i == 3 {
+			break
+		}
+		e = append(e, Evidence{What: "from " + s.Who, Value: share(s.Entries), Unit: "% of entries", Source: source})
+	}
+	if f := t.rec.Flows; f != nil {
+		e = append(e, Evidence{What: "new entries admitted", Value: round1(f.TotalPerSecond), Unit: "/s",
+			Source: fmt.Sprintf("entries in the second dump and not in the first, %.1f s apart", f.Seconds)})
+	}
+	return e
+}
+
+// logLines are the kernel's lines about a full table during the recording, with
+// the suppressed count that belongs to them. A line that names no namespace
+// (kernels before 6.18) counts only where this table is full.
+func (t *table) logLines() (lines, suppressed int64) {
+	first, last := t.rec.First(), t.rec.Last()
+	for _, l := range last.KernelLog {
+		if l.UptimeSeconds < first.UptimeSeconds || !t.concerns(l) {
+			continue
+		}
+		if l.Suppressed > 0 {
+			suppressed += int64(l.Suppressed)
+		} else if isTableFull(l.Text) {
+			lines++
+		}
+	}
+	return lines, suppressed
+}
+
+func (t *table) concerns(l snapshot.LogLine) bool {
+	if l.Netns != 0 {
+		return l.Netns == t.rec.Last().Netns.Inode
+	}
+	return t.full()
+}
+
+// nearlyAll is the share of the limit from which drops are put down to a full
+// table. The kernel drops when the count exceeds the limit
+// (__nf_conntrack_alloc); a sample may fall into a moment after some expired.
+const nearlyAll = 0.95
+
+// full tells whether the table was at its limit in one of the two samples.
+func (t *table) full() bool {
+	return float64(max(t.count, t.before)) >= nearlyAll*float64(t.max)
+}
+
+// lastLogged is how many seconds before the end of the recording the kernel last
+// logged a full table of this namespace; false where it did not.
+func (t *table) lastLogged() (secondsAgo float64, ok bool) {
+	last := t.rec.Last()
+	for _, l := range last.KernelLog {
+		if isTableFull(l.Text) && (l.Netns == 0 || l.Netns == last.Netns.Inode) {
+			secondsAgo, ok = last.UptimeSeconds-l.UptimeSeconds, true
+		}
+	}
+	return secondsAgo, ok
+}
+
+// arriving is the steady number of entries that the new flows lead to.
+func (t *table) arriving() int64 {
+	f := t.rec.Flows
+	if f == nil {
+		return 0
+	}
+	var classes []capacity.Class
+	for name, rate := range f.PerSecond {
+		classes = append(classes, capacity.Class{Name: name, PerSecond: rate, LifetimeSeconds: lifetime(name, t.rec.Last().Sysctls)})
+	}
+	return capacity.Steady(classes, t.groups())
+}
+
+// groups is the greatest number of (source, service) pairs that the new entries
+// can come from: where the table was sampled, each unseen entry may be of a pair
+// of its own. 0 means unknown.
+func (t *table) groups() int64 {
+	f := t.rec.Flows
+	if f == nil || f.Sampled == 0 {
+		return 0
+	}
+	return int64(float64(f.Groups) * max(1, float64(t.count)/float64(f.Sampled)))
+}
+
+// held counts the entries that are not explained by a class that expires soon:
+// established connections and the like.
+func (t *table) held() int64 {
+	tab := t.rec.Last().Table
+	if tab == nil || tab.Sampled == 0 {
+		return t.count
+	}
+	transient := int64(0)
+	for _, state := range []string{"TIME_WAIT", "SYN_SENT", "SYN_RECV", "CLOSE", "LAST_ACK", "FIN_WAIT", "CLOSE_WAIT"} {
+		transient += tab.ByTCPState[state]
+	}
+	return t.count - int64(float64(transient)*t.scale())
+}
+
+// scale turns a number of sampled entries into one of the whole table.
+func (t *table) scale() float64 {
+	tab := t.rec.Last().Table
+	return float64(t.count) / float64(tab.Sampled)
+}
+
+// lifetime is how long an entry that was born in this class takes up its place,
+// in seconds: the timeout of the state in which it ends
+// (Documentation/networking/nf_conntrack-sysctl.rst). A TCP connection seen
+// established will be closed in time and then stay for time_wait.
+func lifetime(class string, sysctls snapshot.Sysctls) float64 {
+	name, fallback := "tcp_timeout_time_wait", int64(120)
+	switch class {
+	case "tcp/SYN_SENT", "tcp/SYN_SENT2":
+		name, fallback = "tcp_timeout_syn_sent", 120
+	case "tcp/SYN_RECV":
+		name, fallback = "tcp_timeout_syn_recv", 60
+	case "tcp/CLOSE":
+		name, fallback = "tcp_timeout_close", 10
+	case "udp/unreplied":
+		name, fallback = "udp_timeout", 30
+	case "udp/stream":
+		name, fallback = "udp_timeout_stream", 120
+	case "icmp", "icmpv6":
+		name, fallback = class+"_timeout", 30
+	default:
+		if len(class) < 4 || class[:4] != "tcp/" {
+			name, fallback = "generic_timeout", 600
+		}
+	}
+	if v, ok := sysctls.Int("net.netfilter.nf_conntrack_" + name); ok {
+		return float64(v)
+	}
+	return float64(fallback)
+}
+
+// byCount are the n keys with the greatest counts.
+func byCount(m map[string]int64, n int) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	sort.Slice(keys, func(i, j int) bool {
+		if m[keys[i]] != m[keys[j]] {
+			return m[keys[i]] > m[keys[j]]
+		}
+		return keys[i] < keys[j]
+	})
+	return keys[:min(n, len(keys))]
+}

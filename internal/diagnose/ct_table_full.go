@@ -1,0 +1,82 @@
+package diagnose
+
+import (
+	"fmt"
+
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+// ctTableFull: the kernel is dropping new connections now, because the table is full.
+//
+// `drop` counts packets that the tracker drops: a full table, no memory, or a
+// clash that could not be resolved. A clash counts in insert_failed as well
+// (nf_conntrack_core.c), so only the surplus of drop speaks for a full table.
+var ctTableFull = Rule{
+	ID:    "ct-table-full",
+	Title: "connection table full",
+	Check: checkTableFull,
+}
+
+func checkTableFull(rec *snapshot.Recording) (*Finding, Check) {
+	t, why := readTable(rec)
+	if t == nil {
+		return nil, Check{State: NotChecked, Why: why}
+	}
+	dropped, haveCounters := t.surplusDrops()
+	lines, suppressed := t.logLines()
+	switch {
+	case !haveCounters && lines == 0 && t.full():
+		return nil, Check{State: NotChecked, Why: t.usage() + ", but whether it drops is unknown: " + t.noCounters()}
+	case lines == 0 && !(t.full() && dropped > 0):
+		return nil, Check{State: OK, Why: t.notDropping()}
+	}
+	f := &Finding{
+		Severity:   Critical,
+		Confidence: "likely",
+		Title:      "the connection table is full: new connections are dropped",
+		Evidence:   t.evidence(),
+		Cause:      fmt.Sprintf("net.netfilter.nf_conntrack_max is too small for the connections at hand: %s", t.usage()),
+		Consequence: "packets that would open a new connection are dropped without an answer: clients see connect timeouts, " +
+			"SYN retransmits after 1 s, 3 s, 7 s; established connections go on",
+		Remedies: t.remedies(true),
+	}
+	if lines > 0 {
+		f.Evidence = append(f.Evidence, Evidence{What: "\"table full, dropping packet\" lines in the kernel log", Value: lines, Source: "/dev/kmsg"})
+		if suppressed > 0 {
+			f.Evidence = append(f.Evidence, Evidence{What: "log lines kept back by the kernel's rate limit", Value: suppressed, Source: "/dev/kmsg"})
+		}
+	}
+	if lines > 0 || (haveCounters && t.count >= t.max) {
+		f.Confidence = "certain"
+	}
+	return f, Check{Why: t.usage() + t.droppedText(dropped, haveCounters)}
+}
+
+// surplusDrops are the drops that no failed insertion explains.
+func (t *table) surplusDrops() (int64, bool) {
+	drop, ok := t.delta("drop")
+	if !ok {
+		return 0, false
+	}
+	failed, _ := t.delta("insert_failed")
+	return max(0, drop-failed), true
+}
+
+func (t *table) droppedText(dropped int64, known bool) string {
+	if !known {
+		return ""
+	}
+	return fmt.Sprintf(", %s packets dropped in %.1f s", grouped(dropped), t.rec.Seconds())
+}
+
+// notDropping is the good news, with the last time that it was otherwise.
+func (t *table) notDropping() string {
+	why := t.usage()
+	if d, ok := t.delta("drop"); ok {
+		why += fmt.Sprintf(", %s packets dropped in %.1f s", grouped(d), t.rec.Seconds())
+	}
+	if ago, ok := t.lastLogged(); ok {
+		why += fmt.Sprintf("; the kernel last logged a full table %s ago", duration(ago))
+	}
+	return why
+}

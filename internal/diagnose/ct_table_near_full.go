@@ -1,0 +1,107 @@
+package diagnose
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/natkit/natkit/internal/capacity"
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+const (
+	// nearFull is the share of the limit from which a table that stays so is
+	// worth a warning.
+	nearFull = 0.80
+	// settled is how long, in seconds, a rate must have lasted before it is
+	// believed to last: a shorter ramp predicts nothing.
+	settled = 30
+)
+
+// ctTableNearFull: the table is above 80 % and not only for a moment, or the
+// present rates lead beyond the limit.
+//
+// How long the rates have lasted is read from the ages of the entries in
+// TIME_WAIT, the state in which short connections end: age = timeout - seconds
+// left.
+var ctTableNearFull = Rule{
+	ID:    "ct-table-near-full",
+	Title: "connection table nearly full",
+	Check: checkTableNearFull,
+}
+
+func checkTableNearFull(rec *snapshot.Recording) (*Finding, Check) {
+	t, why := readTable(rec)
+	if t == nil {
+		return nil, Check{State: NotChecked, Why: why}
+	}
+	if full, _ := checkTableFull(rec); full != nil {
+		return nil, Check{State: OK, Why: "it is full, see ct-table-full"}
+	}
+	steady, forecast := t.steady(), t.forecast()
+	seen := t.usage()
+	if forecast > t.count {
+		seen += fmt.Sprintf(", present rates lead to %s", grouped(forecast))
+	}
+	above := float64(steady) > nearFull*float64(t.max)
+	if !above && forecast <= t.max {
+		return nil, Check{State: OK, Why: seen}
+	}
+	f := &Finding{
+		Severity:    Warning,
+		Confidence:  "likely",
+		Title:       "the connection table is nearly full",
+		Evidence:    t.evidence(),
+		Cause:       fmt.Sprintf("net.netfilter.nf_conntrack_max leaves little room: %s", t.usage()),
+		Consequence: "when the limit is reached, packets that would open a new connection are dropped without an answer",
+		Remedies:    t.remedies(false),
+	}
+	if forecast > t.max {
+		f.Title = "the connection table will be full at the present rates"
+		f.Evidence = append(f.Evidence, Evidence{What: "entries that the present rates lead to", Value: forecast,
+			Source: fmt.Sprintf("rate × time in TIME_WAIT, a rate that has lasted for at least %d s", settled)})
+	}
+	return f, Check{Why: seen}
+}
+
+// ages returns how many entries (of the whole table) came into TIME_WAIT between
+// from and to seconds ago.
+func (t *table) ages(from, to float64) float64 {
+	tab := t.rec.Last().Table
+	if tab == nil || tab.Sampled == 0 {
+		return 0
+	}
+	timeout := lifetime("tcp/TIME_WAIT", t.rec.Last().Sysctls)
+	n := 0.0
+	for i, entries := range tab.Remaining["tcp/TIME_WAIT"] {
+		age := timeout - (float64(i)+0.5)*snapshot.RemainingStep
+		if age >= from && age < to {
+			n += float64(entries)
+		}
+	}
+	return n * t.scale()
+}
+
+// steady is the count without what a ramp of the last half minute added.
+func (t *table) steady() int64 {
+	timeout := lifetime("tcp/TIME_WAIT", t.rec.Last().Sysctls)
+	ramp := 0.0
+	if older := timeout - settled; older > 0 {
+		ramp = t.ages(0, settled) - settled*t.ages(settled, timeout)/older
+	}
+	if s := t.rec.Seconds(); s > 0 {
+		growth := float64(t.count-t.before) / s
+		ramp = math.Max(ramp, settled*growth)
+	}
+	return min(t.count, t.before, t.count-int64(math.Max(0, ramp)))
+}
+
+// forecast is the number of entries that the short connections lead to if they
+// go on as they did throughout the last half minute, with what is held anyway.
+func (t *table) forecast() int64 {
+	slices := []float64{t.ages(0, 10) / 10, t.ages(10, 20) / 10, t.ages(20, 30) / 10}
+	rate := min(slices[0], slices[1], slices[2])
+	closing := capacity.Steady([]capacity.Class{{
+		Name: "tcp/TIME_WAIT", PerSecond: rate, LifetimeSeconds: lifetime("tcp/TIME_WAIT", t.rec.Last().Sysctls),
+	}}, t.groups())
+	return max(t.held()+closing, 0)
+}

@@ -1,0 +1,64 @@
+package diagnose
+
+import (
+	"sort"
+
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+// Rule looks at a recording for one fault. It returns the finding, nil where
+// there is none, and the check that says what it looked at; Run fills in the
+// check's ID and Title.
+type Rule struct {
+	// ID is the ID of the findings, stable, kebab-case.
+	ID    string
+	Title string
+	Check func(*snapshot.Recording) (*Finding, Check)
+}
+
+// Rules are all there are, in the order in which they are reported.
+func Rules() []Rule {
+	return []Rule{ctTableFull, ctTableNearFull, ctEarlyDrop}
+}
+
+// Run applies the rules to a recording of at least two snapshots.
+func Run(rec *snapshot.Recording, rules []Rule) Report {
+	last := rec.Last()
+	r := Report{
+		Schema:     ReportSchema,
+		TakenAt:    last.TakenAt,
+		Kernel:     last.Kernel.Release,
+		Netns:      last.Netns.Name,
+		NetnsInode: last.Netns.Inode,
+		Seconds:    rec.Seconds(),
+		Findings:   []Finding{},
+		Unread:     []Unread{},
+	}
+	for _, rule := range rules {
+		finding, check := rule.Check(rec)
+		check.ID, check.Title = rule.ID, rule.Title
+		if finding != nil {
+			finding.ID = rule.ID
+			check.State = Found
+			r.Findings = append(r.Findings, *finding)
+		}
+		r.Checks = append(r.Checks, check)
+	}
+	sort.SliceStable(r.Findings, func(i, j int) bool { return r.Findings[i].Severity > r.Findings[j].Severity })
+	for _, p := range last.Parts {
+		if p.Error != "" {
+			r.Unread = append(r.Unread, Unread{What: p.Name, Why: p.Error})
+		}
+	}
+	return r
+}
+
+// Find is the finding of that ID, nil where there is none.
+func (r *Report) Find(id string) *Finding {
+	for i := range r.Findings {
+		if r.Findings[i].ID == id {
+			return &r.Findings[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,151 @@
+package diagnose
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+var update = flag.Bool("update", false, "write the findings into the test files")
+
+// Each testdata/RULE.txtar holds recordings (NAME.json) and what the rule makes
+// of them (NAME.want).
+func TestRules(t *testing.T) {
+	for _, rule := range Rules() {
+		t.Run(rule.ID, func(t *testing.T) {
+			path := filepath.Join("testdata", rule.ID+".txtar")
+			ar, err := txtar.ParseFile(path)
+			if err != nil {
+				t.Fatalf("every rule needs its cases: %v", err)
+			}
+			found := map[State]int{}
+			for i, f := range ar.Files {
+				name, isCase := strings.CutSuffix(f.Name, ".json")
+				if !isCase {
+					continue
+				}
+				t.Run(name, func(t *testing.T) {
+					report := Run(readRecording(t, f.Data), []Rule{rule})
+					found[report.Checks[0].State]++
+					got := brief(report)
+					if *update {
+						ar.Files[i+1] = txtar.File{Name: name + ".want", Data: []byte(got)}
+						return
+					}
+					if i+1 >= len(ar.Files) || ar.Files[i+1].Name != name+".want" {
+						t.Fatalf("%s: no %s.want behind it", path, name)
+					}
+					if diff := cmp.Diff(string(ar.Files[i+1].Data), got); diff != "" {
+						t.Errorf("findings (-want +got):\n%s", diff)
+					}
+				})
+			}
+			if *update {
+				if err := os.WriteFile(path, txtar.Format(ar), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, state := range []State{OK, Found, NotChecked} {
+				if found[state] == 0 {
+					t.Errorf("%s: no case that ends as %q", path, state)
+				}
+			}
+		})
+	}
+}
+
+func readRecording(t *testing.T, data []byte) *snapshot.Recording {
+	t.Helper()
+	rec := &snapshot.Recording{}
+	if err := json.Unmarshal(data, rec); err != nil {
+		t.Fatal(err)
+	}
+	return rec
+}
+
+// brief is a report with one line for each thing that matters.
+func brief(r Report) string {
+	var b strings.Builder
+	for _, c := range r.Checks {
+		fmt.Fprintf(&b, "check: %s: %s\n", c.State, c.Why)
+	}
+	for _, f := range r.Findings {
+		fmt.Fprintf(&b, "%s %s (%s): %s\n", f.Severity, f.ID, f.Confidence, f.Title)
+		for _, e := range f.Evidence {
+			fmt.Fprintf(&b, "  evidence: %s: %v %s [%s]\n", e.What, e.Value, e.Unit, e.Source)
+		}
+		for _, m := range f.Remedies {
+			kind := "advice"
+			if m.Automatic {
+				kind = "automatic"
+			}
+			fmt.Fprintf(&b, "  %s: %s\n", kind, m.Title)
+			for _, c := range m.Changes {
+				fmt.Fprintf(&b, "    %s: %s -> %s\n", c.Target, c.Before, c.After)
+			}
+			for _, s := range []string{m.Predicts, m.Cost, m.Risk} {
+				if s != "" {
+					fmt.Fprintf(&b, "    %s\n", s)
+				}
+			}
+		}
+	}
+	return b.String()
+}
+
+// Every finding can be read aloud: no empty part, changes that change something,
+// and nothing automatic that lowers a value.
+func TestFindingsAreComplete(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no test files: %v", err)
+	}
+	for _, path := range files {
+		ar, err := txtar.ParseFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range ar.Files {
+			if !strings.HasSuffix(file.Name, ".json") {
+				continue
+			}
+			for _, f := range Run(readRecording(t, file.Data), Rules()).Findings {
+				complete(t, path+" "+file.Name, f)
+			}
+		}
+	}
+}
+
+func complete(t *testing.T, where string, f Finding) {
+	t.Helper()
+	if f.ID == "" || f.Title == "" || f.Cause == "" || f.Consequence == "" || f.Confidence == "" || len(f.Evidence) == 0 || len(f.Remedies) == 0 {
+		t.Errorf("%s: finding with an empty part: %+v", where, f)
+	}
+	for _, e := range f.Evidence {
+		if e.What == "" || e.Source == "" || e.Value == nil {
+			t.Errorf("%s: %s: evidence without value or source: %+v", where, f.ID, e)
+		}
+	}
+	for _, m := range f.Remedies {
+		if m.Automatic && (len(m.Changes) == 0 || m.Cost == "" || m.Risk == "" || m.Predicts == "") {
+			t.Errorf("%s: %s: automatic remedy without changes, cost, risk or prediction: %+v", where, f.ID, m)
+		}
+		for _, c := range m.Changes {
+			var before, after int64
+			fmt.Sscan(c.Before, &before)
+			fmt.Sscan(c.After, &after)
+			if after <= before {
+				t.Errorf("%s: %s: %s goes from %d to %d", where, f.ID, c.Target, before, after)
+			}
+		}
+	}
+}
