@@ -1,0 +1,68 @@
+# Two commands do everything on a fresh Debian or Ubuntu machine:
+#   sudo make demo     sudo make test
+
+SHELL       := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+MAKEFLAGS   += --no-builtin-rules --no-print-directory
+.DEFAULT_GOAL := help
+
+GO          := scripts/go
+PREFIX      ?= /usr/local
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+SCRIPTS     := scripts/go scripts/version scripts/setup scripts/hand-back scripts/test scripts/bench scripts/nightly scripts/need-root scripts/readme-commands .ci/run
+
+.PHONY: help build demo test bench nightly lint generate fmt clean install
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+build: ## build bin/natkit, one static binary (fetches the Go toolchain where it is missing)
+	@scripts/setup build
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$$(scripts/version)" -o bin/natkit ./cmd/natkit
+	@scripts/hand-back bin
+
+demo: ## as root: install what is missing, build, reproduce and fix a full connection table
+	@scripts/need-root demo
+	@scripts/setup demo
+	@$(MAKE) build
+	bin/natkit lab run table-full
+
+test: ## install what the tests need (as root) and run them all; without root those that can run
+	@scripts/setup test
+	@scripts/test
+
+bench: build ## as root: compare natkit with ab and wrk, rewrite the figures in docs/benchmarks.md
+	@scripts/need-root bench
+	@scripts/setup bench
+	@scripts/bench
+
+nightly: build ## as root: the long tests: fuzzing, race detector, the lab killed at random moments
+	@scripts/need-root nightly
+	@scripts/setup test
+	@scripts/nightly
+
+lint: ## gofmt, go vet, staticcheck, shellcheck (where installed)
+	@scripts/setup lint
+	@unformatted=$$(git ls-files -co --exclude-standard '*.go' | xargs -r "$$($(GO) env GOROOT)/bin/gofmt" -l); \
+	  if [ -n "$$unformatted" ]; then echo "not formatted ('make fmt' mends it):"; echo "$$unformatted"; exit 1; fi
+	$(GO) vet ./...
+	$(GO) run $(STATICCHECK) ./...
+	@if command -v shellcheck >/dev/null; then echo shellcheck $(SCRIPTS); shellcheck $(SCRIPTS); \
+	  else echo "shellcheck is not installed: the shell scripts were not checked"; fi
+
+generate: ## rewrite the generated files (docs/commands.md)
+	@scripts/setup build
+	$(GO) generate ./...
+	@scripts/hand-back docs internal
+
+fmt: ## format the Go code
+	@scripts/setup build
+	@git ls-files -co --exclude-standard '*.go' | xargs -r "$$($(GO) env GOROOT)/bin/gofmt" -l -w
+
+install: build ## install natkit into PREFIX (/usr/local), with completions for bash
+	install -D -m 755 bin/natkit $(DESTDIR)$(PREFIX)/bin/natkit
+	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+	bin/natkit completion bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/natkit
+
+clean: ## remove what was built here; the fetched toolchain is kept in .cache
+	rm -rf bin

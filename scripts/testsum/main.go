@@ -1,0 +1,165 @@
+// Command testsum reads `go test -json` from standard input and prints one line
+// per package, the output of what failed, and at the end which tests were skipped
+// and why. `go test` itself tells skips only among thousands of other lines.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+func main() {
+	if err := summarise(os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintf(os.Stderr, "testsum: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+// event is one line of test2json (`go doc test2json`).
+type event struct {
+	Action     string
+	Package    string
+	ImportPath string // of build output, instead of Package
+	Test       string
+	Output     string
+	Elapsed    float64
+}
+
+// test names one test; an empty name stands for its package as a whole.
+type test struct{ pkg, name string }
+
+type summary struct {
+	out    io.Writer
+	output map[test][]string
+	// skipped maps a reason to the tests that gave it.
+	skipped        map[string][]string
+	passed, failed int
+	badPackages    int
+	seconds        float64
+}
+
+// summarise returns an error only where the input cannot be read; that tests
+// failed is told by the exit code of `go test`.
+func summarise(in io.Reader, out io.Writer) error {
+	s := &summary{out: out, output: map[test][]string{}, skipped: map[string][]string{}}
+	lines := bufio.NewReader(in)
+	for {
+		line, err := lines.ReadString('\n')
+		if line != "" {
+			s.line(line)
+		}
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("read the events of go test: %w", err)
+		}
+	}
+	s.end()
+	return nil
+}
+
+func (s *summary) line(line string) {
+	var e event
+	if json.Unmarshal([]byte(line), &e) != nil {
+		fmt.Fprint(s.out, line) // what is not an event is a message of go itself
+		return
+	}
+	key := test{e.Package, e.Test}
+	switch e.Action {
+	case "build-output":
+		fmt.Fprint(s.out, e.Output)
+	case "output":
+		s.output[key] = append(s.output[key], e.Output)
+	case "pass", "fail", "skip":
+		if e.Test == "" {
+			s.endPackage(e)
+		} else {
+			s.endTest(e, key)
+		}
+		delete(s.output, key)
+	}
+}
+
+func (s *summary) endTest(e event, key test) {
+	switch e.Action {
+	case "pass":
+		s.passed++
+	case "fail":
+		s.failed++
+		for _, line := range s.output[key] {
+			if !strings.HasPrefix(line, "=== ") {
+				fmt.Fprint(s.out, line)
+			}
+		}
+	case "skip":
+		why := reason(s.output[key])
+		s.skipped[why] = append(s.skipped[why], short(e.Package)+"."+e.Test)
+	}
+}
+
+// endPackage tells the package's output only where it failed: a panic or a
+// timeout belongs to no test.
+func (s *summary) endPackage(e event) {
+	s.seconds += e.Elapsed
+	switch e.Action {
+	case "skip":
+		return // no test files
+	case "fail":
+		s.badPackages++
+		// Tests that a panic or a timeout cut short have no end of their own.
+		for _, key := range slices.SortedFunc(maps.Keys(s.output), func(a, b test) int { return strings.Compare(a.name, b.name) }) {
+			if key.pkg == e.Package {
+				fmt.Fprint(s.out, strings.Join(s.output[key], ""))
+				delete(s.output, key)
+			}
+		}
+		fmt.Fprintf(s.out, "FAIL  %-24s %6.1f s\n", short(e.Package), e.Elapsed)
+	default:
+		fmt.Fprintf(s.out, "ok    %-24s %6.1f s\n", short(e.Package), e.Elapsed)
+	}
+}
+
+func (s *summary) end() {
+	skips := 0
+	for _, reason := range slices.Sorted(maps.Keys(s.skipped)) {
+		tests := s.skipped[reason]
+		skips += len(tests)
+		fmt.Fprintf(s.out, "skipped, %s:\n", reason)
+		for _, name := range tests {
+			fmt.Fprintf(s.out, "    %s\n", name)
+		}
+	}
+	fmt.Fprintf(s.out, "%d tests passed, %d failed, %d skipped; %s of package time\n",
+		s.passed, s.failed, skips, time.Duration(s.seconds*float64(time.Second)).Round(time.Second))
+	if s.badPackages > 0 {
+		fmt.Fprintf(s.out, "%d packages failed\n", s.badPackages)
+	}
+}
+
+// reason is the last thing a test logged before it was skipped, without file and line.
+func reason(output []string) string {
+	for _, line := range slices.Backward(output) {
+		text := strings.TrimSpace(line)
+		if text == "" || strings.HasPrefix(text, "---") || strings.HasPrefix(text, "===") {
+			continue
+		}
+		if at := strings.Index(text, ": "); at > 0 && strings.Contains(text[:at], ".go:") {
+			text = text[at+2:]
+		}
+		return text
+	}
+	return "no reason given"
+}
+
+// short drops the module's part of an import path.
+func short(pkg string) string {
+	return strings.TrimPrefix(strings.TrimPrefix(pkg, "github.com/natkit/natkit/"), "internal/")
+}
