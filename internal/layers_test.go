@@ -1,0 +1,326 @@
+// Package internal_test holds the rules that concern the source tree as a whole.
+package internal_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const module = "github.com/natkit/natkit"
+
+// layer orders the packages; imports go from a later layer to the same or an
+// earlier one.
+type layer int
+
+const (
+	data    layer = iota // plain structs
+	pure                 // computes; the kernel, the clock and the disk reach it as arguments
+	kernel               // reads and changes the machine
+	conduct              // combines the above into runs
+	front                // command lines and programs
+)
+
+var layerNames = map[layer]string{data: "data", pure: "pure", kernel: "kernel", conduct: "conduct", front: "front"}
+
+func (l layer) String() string { return layerNames[l] }
+
+// layers has every package of the module. The child of a pure package that
+// touches the kernel has a row of its own.
+var layers = map[string]layer{
+	"internal/snapshot": data,
+
+	"internal/capacity":  pure,
+	"internal/conntrack": pure,
+	"internal/diagnose":  pure,
+	"internal/gateway":   pure,
+	"internal/lab":       pure,
+	"internal/load":      pure,
+	"internal/packet":    pure,
+	"internal/pcap":      pure,
+	"internal/report":    pure,
+	"internal/tune":      pure,
+
+	"internal/collect":        kernel,
+	"internal/conntrack/dump": kernel,
+	"internal/lab/build":      kernel,
+	"internal/load/run":       kernel,
+	"internal/netns":          kernel,
+	"internal/testutil":       kernel,
+	"internal/tune/apply":     kernel,
+	"internal/tune/journal":   kernel,
+
+	"internal/lab/run": conduct,
+
+	"cmd/natkit":        front,
+	"internal/benchcmp": front,
+	"internal/cli":      front,
+	"scripts/testsum":   front,
+}
+
+// dataImports are the only packages of ours that a data package may import.
+var dataImports = []string{}
+
+// forbidden says what a data or pure package must not import, and why. A name
+// that ends in a slash stands for all below it.
+var forbidden = map[string]string{
+	"os":                              "files and the environment are read by the kernel layer and passed in, so that a bundle from another machine gives the same answer",
+	"os/exec":                         "a pure package starts no program",
+	"net":                             "sockets belong to the kernel layer; net/netip has the address types",
+	"syscall":                         "system calls belong to the kernel layer; constants of the wire format are declared where they are used, with their source",
+	"golang.org/x/sys/unix":           "system calls belong to the kernel layer; constants of the wire format are declared where they are used, with their source",
+	"github.com/mdlayher/netlink":     "netlink sockets belong to the kernel layer; decoding works on bytes",
+	"github.com/mdlayher/netlink/":    "netlink sockets belong to the kernel layer; decoding works on bytes",
+	"github.com/vishvananda/netlink":  "links and routes are made by the kernel layer",
+	"github.com/vishvananda/netlink/": "links and routes are made by the kernel layer",
+	"github.com/vishvananda/netns":    "namespaces are entered by the kernel layer",
+	"github.com/google/nftables":      "rules are loaded by the kernel layer",
+	"github.com/google/nftables/":     "rules are loaded by the kernel layer",
+	"github.com/cilium/ebpf":          "programs are loaded by the kernel layer",
+	"github.com/cilium/ebpf/":         "programs are loaded by the kernel layer",
+}
+
+// forbiddenCalls says what a data or pure package must not use of a package that
+// it may import, and why.
+var forbiddenCalls = map[string]string{
+	"time.Now":       "the clock is passed in, so that a recording is judged by its own time",
+	"time.Since":     "the clock is passed in, so that a recording is judged by its own time",
+	"time.Until":     "the clock is passed in, so that a recording is judged by its own time",
+	"time.Sleep":     "a pure package does not wait",
+	"time.After":     "a pure package does not wait",
+	"time.NewTimer":  "a pure package does not wait",
+	"time.NewTicker": "a pure package does not wait",
+}
+
+// pkg is what the rules need to know of one package, as `go list` tells it.
+type pkg struct {
+	ImportPath   string
+	Dir          string
+	GoFiles      []string
+	Imports      []string
+	TestImports  []string
+	XTestImports []string
+}
+
+func (p pkg) path() string { return strings.TrimPrefix(p.ImportPath, module+"/") }
+
+func TestLayers(t *testing.T) {
+	pkgs := listPackages(t)
+	if len(pkgs) < 10 {
+		t.Fatalf("go list found only %d packages", len(pkgs))
+	}
+	for _, p := range pkgs {
+		for _, problem := range checkImports(p) {
+			t.Error(problem)
+		}
+		for _, problem := range checkCalls(t, p) {
+			t.Error(problem)
+		}
+	}
+}
+
+func listPackages(t *testing.T) []pkg {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-json=ImportPath,Dir,GoFiles,Imports,TestImports,XTestImports", "./...")
+	cmd.Dir = ".."
+	cmd.Env = append(os.Environ(), "GOFLAGS=-buildvcs=false")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, &stderr)
+	}
+	var pkgs []pkg
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p pkg
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return pkgs
+		} else if err != nil {
+			t.Fatalf("decode go list: %v", err)
+		}
+		if len(p.GoFiles) > 0 { // this directory has tests only
+			pkgs = append(pkgs, p)
+		}
+	}
+}
+
+// checkImports tells what is wrong with a package's imports.
+func checkImports(p pkg) []string {
+	from, known := layerOf(p.path())
+	if !known {
+		return []string{fmt.Sprintf("%s has no layer: give it one in internal/layers_test.go (and ask which one it is before it grows)", p.path())}
+	}
+	var problems []string
+	for _, imp := range p.Imports {
+		if ours, ok := strings.CutPrefix(imp, module+"/"); ok {
+			problems = append(problems, checkDirection(p.path(), from, ours)...)
+		} else if reason := whyForbidden(imp); from <= pure && reason != "" {
+			problems = append(problems, fmt.Sprintf("%s (%v) imports %s: %s", p.path(), from, imp, reason))
+		}
+	}
+	return problems
+}
+
+func checkDirection(path string, from layer, imported string) []string {
+	if imported == "internal/testutil" {
+		return []string{fmt.Sprintf("%s imports %s outside of its tests: it carries package testing into the product", path, imported)}
+	}
+	to, known := layerOf(imported)
+	switch {
+	case !known: // reported where the imported package itself is checked
+	case from == data && !slices.Contains(dataImports, imported):
+		return []string{fmt.Sprintf("%s (data) imports %s: data packages are leaves, so that anything may import them", path, imported)}
+	case to > from:
+		return []string{fmt.Sprintf("%s (%v) imports %s (%v): imports go to the same or an earlier layer, so that what computes can be tested without what touches the kernel", path, from, imported, to)}
+	}
+	return nil
+}
+
+// layerOf knows the packages below bpf/ by their parent: each is one program with
+// its loader.
+func layerOf(path string) (layer, bool) {
+	if strings.HasPrefix(path, "internal/bpf/") {
+		return kernel, true
+	}
+	l, ok := layers[path]
+	return l, ok
+}
+
+func whyForbidden(imp string) string {
+	if reason := forbidden[imp]; reason != "" {
+		return reason
+	}
+	for name, reason := range forbidden {
+		if strings.HasSuffix(name, "/") && strings.HasPrefix(imp, name) {
+			return reason
+		}
+	}
+	return ""
+}
+
+// checkCalls reads the files of a data or pure package for forbidden functions.
+func checkCalls(t *testing.T, p pkg) []string {
+	t.Helper()
+	if from, known := layerOf(p.path()); !known || from > pure {
+		return nil
+	}
+	var problems []string
+	for _, name := range p.GoFiles {
+		src, err := os.ReadFile(filepath.Join(p.Dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, err := forbiddenUses(p.path()+"/"+name, src)
+		if err != nil {
+			t.Fatal(err)
+		}
+		problems = append(problems, found...)
+	}
+	return problems
+}
+
+// forbiddenUses finds forbidden functions in one file, called or passed on, also
+// where their package is imported under another name.
+func forbiddenUses(name string, src []byte) ([]string, error) {
+	files := token.NewFileSet()
+	file, err := parser.ParseFile(files, name, src, parser.SkipObjectResolution)
+	if err != nil {
+		return nil, fmt.Errorf("parse %s: %w", name, err)
+	}
+	imported := map[string]string{}
+	for _, spec := range file.Imports {
+		path, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			return nil, fmt.Errorf("parse %s: import %s: %w", name, spec.Path.Value, err)
+		}
+		local := path[strings.LastIndex(path, "/")+1:]
+		if spec.Name != nil {
+			local = spec.Name.Name
+		}
+		imported[local] = path
+	}
+	var problems []string
+	ast.Inspect(file, func(n ast.Node) bool {
+		selector, ok := n.(*ast.SelectorExpr)
+		if !ok {
+			return true
+		}
+		if x, ok := selector.X.(*ast.Ident); ok {
+			used := imported[x.Name] + "." + selector.Sel.Name
+			if reason := forbiddenCalls[used]; reason != "" {
+				problems = append(problems, fmt.Sprintf("%v uses %s: %s", files.Position(selector.Pos()), used, reason))
+			}
+		}
+		return true
+	})
+	return problems, nil
+}
+
+// TestLayersRejects shows that each rule catches what it is there for.
+func TestLayersRejects(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		pkg  pkg
+		want string // part of the only problem; empty for none
+	}{
+		{"allowed", pkg{ImportPath: module + "/internal/tune/apply", Imports: []string{"os", module + "/internal/tune", module + "/internal/tune/journal"}}, ""},
+		{"netip is pure", pkg{ImportPath: module + "/internal/load", Imports: []string{"net/netip", "net/url"}}, ""},
+		{"unknown package", pkg{ImportPath: module + "/internal/helpers"}, "has no layer"},
+		{"bpf programs are known", pkg{ImportPath: module + "/internal/bpf/drops", Imports: []string{"github.com/cilium/ebpf"}}, ""},
+		{"pure imports os", pkg{ImportPath: module + "/internal/diagnose", Imports: []string{"os"}}, "(pure) imports os: files"},
+		{"pure imports a child of ebpf", pkg{ImportPath: module + "/internal/diagnose", Imports: []string{"github.com/cilium/ebpf/link"}}, "programs are loaded"},
+		{"pure imports kernel", pkg{ImportPath: module + "/internal/lab", Imports: []string{module + "/internal/netns"}}, "(pure) imports internal/netns (kernel)"},
+		{"kernel imports front", pkg{ImportPath: module + "/internal/collect", Imports: []string{module + "/internal/cli"}}, "(kernel) imports internal/cli (front)"},
+		{"data imports pure", pkg{ImportPath: module + "/internal/snapshot", Imports: []string{module + "/internal/tune"}}, "are leaves"},
+		{"product imports testutil", pkg{ImportPath: module + "/internal/cli", Imports: []string{module + "/internal/testutil"}}, "outside of its tests"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			problems := checkImports(tt.pkg)
+			if tt.want == "" {
+				if len(problems) != 0 {
+					t.Fatalf("unexpected: %q", problems)
+				}
+				return
+			}
+			if len(problems) != 1 || !strings.Contains(problems[0], tt.want) {
+				t.Fatalf("got %q, want one with %q", problems, tt.want)
+			}
+		})
+	}
+}
+
+func TestForbiddenUses(t *testing.T) {
+	const src = `package x
+import (
+	clock "time"
+	"example.org/time"
+)
+var now = clock.Now
+func f() { clock.Sleep(clock.Second); time.Now(); _ = clock.Unix(0, 0) }
+`
+	got, err := forbiddenUses("x.go", []byte(src))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"x.go:6:11 uses time.Now: " + forbiddenCalls["time.Now"],
+		"x.go:7:12 uses time.Sleep: " + forbiddenCalls["time.Sleep"],
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
