@@ -6,6 +6,7 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"runtime/debug"
 
 	"golang.org/x/sys/unix"
 
@@ -13,7 +14,7 @@ import (
 )
 
 // version is set by the linker (Makefile), from git.
-var version = "unknown"
+var version string
 
 func main() { os.Exit(run()) }
 
@@ -23,6 +24,17 @@ func run() int {
 	return cli.Run(ctx, cli.Env{
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		Getenv:  os.Getenv,
-		Version: version,
+		Version: programVersion(),
 	}, os.Args[1:])
+}
+
+// programVersion falls back on what `go install` recorded.
+func programVersion() string {
+	if version != "" {
+		return version
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "unknown"
 }
