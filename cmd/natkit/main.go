@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 
 	"github.com/natkit/natkit/internal/cli"
 )
@@ -23,6 +24,10 @@ func run() int {
 	defer stop()
 	return cli.Run(ctx, cli.Env{
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		StdinTerminal:  term.IsTerminal(int(os.Stdin.Fd())),
+		StdoutTerminal: term.IsTerminal(int(os.Stdout.Fd())),
+		StderrTerminal: term.IsTerminal(int(os.Stderr.Fd())),
+
 		Getenv:  os.Getenv,
 		Version: programVersion(),
 	}, os.Args[1:])

@@ -22,7 +22,10 @@ const (
 type Env struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
-	Getenv         func(string) string
+	// The streams that are terminals.
+	StdinTerminal, StdoutTerminal, StderrTerminal bool
+
+	Getenv func(string) string
 	// Version is printed by --version.
 	Version string
 }
