@@ -1,0 +1,298 @@
+package lab
+
+import (
+	"fmt"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Network is where all addresses of labs come from: RFC 2544 sets it aside for
+// benchmarks, so that it collides with nothing real.
+var Network = netip.MustParsePrefix("198.18.0.0/15")
+
+// maxStage bounds every duration in a scenario.
+const maxStage = 10 * time.Minute
+
+// problem is a fault of meaning and the path to it in the YAML.
+type problem struct {
+	path    []any
+	message string
+}
+
+// checker collects the first problem only: one clear line is worth more than ten.
+type checker struct {
+	s     *Scenario
+	first *problem
+}
+
+func (c *checker) fail(path []any, format string, args ...any) {
+	if c.first == nil {
+		c.first = &problem{slices.Clone(path), fmt.Sprintf(format, args...)}
+	}
+}
+
+func at(steps ...any) []any { return steps }
+
+func (s *Scenario) check() *problem {
+	c := &checker{s: s}
+	c.head()
+	c.nodes()
+	c.links()
+	c.bridgeAndServer()
+	c.load()
+	for i := range s.Stages {
+		c.stage(i)
+	}
+	if len(s.Stages) == 0 {
+		c.fail(at("stages"), "expected stages: a list with at least one stage")
+	}
+	c.expect()
+	return c.first
+}
+
+func (c *checker) head() {
+	if !validName(c.s.Name) {
+		c.fail(at("name"), "expected name: lower-case letters, digits and dashes, at most 40, found %q", c.s.Name)
+	}
+	if c.s.Title == "" {
+		c.fail(at("title"), "expected title: one line about the scenario")
+	}
+}
+
+// validName keeps names fit for file names and for the command line.
+func validName(name string) bool {
+	ok := name != "" && len(name) <= 40 && name[0] != '-'
+	for _, r := range name {
+		ok = ok && (r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '-')
+	}
+	return ok
+}
+
+func (c *checker) nodes() {
+	seen := map[string]bool{}
+	for i, n := range c.s.Topology.Nodes {
+		path := at("topology", "nodes", i)
+		switch {
+		case !validName(n.Name):
+			c.fail(append(path, "name"), "expected a node's name: lower-case letters, digits and dashes, at most 40, found %q", n.Name)
+		case seen[n.Name]:
+			c.fail(append(path, "name"), "node %q is there twice", n.Name)
+		}
+		seen[n.Name] = true
+		for _, name := range sortedKeys(n.Sysctls) {
+			if !validSysctl(name) {
+				c.fail(append(path, "sysctls", name), "sysctl %q: expected a name that begins with net., which a namespace has for itself", name)
+			}
+		}
+	}
+	if len(c.s.Topology.Nodes) < 2 {
+		c.fail(at("topology", "nodes"), "expected topology.nodes: a list with at least two nodes")
+	}
+}
+
+// validSysctl keeps a scenario inside its namespaces: names outside net.* belong
+// to the host. Slashes and empty parts could lead elsewhere.
+func validSysctl(name string) bool {
+	parts := strings.Split(name, ".")
+	return len(parts) >= 3 && parts[0] == "net" && !slices.Contains(parts, "") && !strings.Contains(name, "/")
+}
+
+func (c *checker) node(path []any, name string) {
+	known := func(n NodeSpec) bool { return n.Name == name }
+	if slices.ContainsFunc(c.s.Topology.Nodes, known) {
+		return
+	}
+	names := make([]string, len(c.s.Topology.Nodes))
+	for i, n := range c.s.Topology.Nodes {
+		names[i] = n.Name
+	}
+	c.fail(path, "unknown node %q; expected one of: %s", name, strings.Join(names, ", "))
+}
+
+func (c *checker) links() {
+	addresses := map[netip.Addr]bool{}
+	for i, l := range c.s.Topology.Links {
+		path := at("topology", "links", i)
+		for j, e := range l {
+			c.node(append(path, j, "node"), e.Node)
+			where, addr := append(path, j, "address"), e.Address.Addr()
+			switch {
+			case !e.Address.IsValid():
+				c.fail(where, "expected address: one of %s with its prefix length", Network)
+			case !Network.Contains(addr) || e.Address.Bits() < Network.Bits()+1:
+				c.fail(where, "address %s is not in %s, where all lab addresses are", e.Address, Network)
+			case e.Address.Bits() > 30 || addr == e.Address.Masked().Addr() || addr == lastAddr(e.Address.Prefix):
+				c.fail(where, "address %s cannot be a host's in its subnet", e.Address)
+			case e.Address.Overlaps(FillSources):
+				c.fail(where, "address %s lies in %s, which fills are made of", e.Address, FillSources)
+			case addresses[addr]:
+				c.fail(where, "address %s is there twice", addr)
+			}
+			addresses[addr] = true
+		}
+		if l[0].Node == l[1].Node {
+			c.fail(append(path, 1, "node"), "a link joins two different nodes, found %q twice", l[0].Node)
+		}
+		if l[0].Address.Masked() != l[1].Address.Masked() {
+			c.fail(append(path, 1, "address"), "address %s is not in the subnet of the link's other end, %s", l[1].Address, l[0].Address.Masked())
+		}
+		for _, other := range c.s.Topology.Links[:i] {
+			if other[0].Address.IsValid() && l[0].Address.Overlaps(other[0].Address.Prefix) {
+				c.fail(append(path, 0, "address"), "subnet %s overlaps with another link's, %s", l[0].Address.Masked(), other[0].Address.Masked())
+			}
+		}
+	}
+	if len(c.s.Topology.Links) == 0 {
+		c.fail(at("topology", "links"), "expected topology.links: a list with at least one link")
+	}
+}
+
+// lastAddr is a subnet's broadcast address.
+func lastAddr(p netip.Prefix) netip.Addr {
+	a := p.Masked().Addr().As4()
+	for bit := p.Bits(); bit < 32; bit++ {
+		a[bit/8] |= 0x80 >> (bit % 8)
+	}
+	return netip.AddrFrom4(a)
+}
+
+func (c *checker) bridgeAndServer() {
+	if b := c.s.Topology.Bridge; b != nil {
+		path := at("topology", "bridge")
+		c.node(append(path, "node"), b.Node)
+		c.node(append(path, "toward"), b.Toward)
+		if !slices.ContainsFunc(c.s.Topology.Links, c.s.bridged) {
+			c.fail(path, "no link between %s and %s for the bridge", b.Node, b.Toward)
+		}
+	}
+	c.node(at("topology", "server", "node"), c.s.Topology.Server.Node)
+	if c.s.Topology.Server.Port == 0 {
+		c.fail(at("topology", "server", "port"), "expected server.port: 1 to 65535")
+	}
+	if !c.s.ServerAddr().Addr().IsValid() {
+		c.fail(at("topology", "server", "node"), "node %q has no link, so nobody can reach its server", c.s.Topology.Server.Node)
+	}
+}
+
+func (c *checker) load() {
+	l := c.s.Load
+	c.node(at("load", "from"), l.From)
+	if l.Concurrency < 1 {
+		c.fail(at("load", "concurrency"), "expected load.concurrency: 1 or more, found %d", l.Concurrency)
+	}
+	if l.Requests < 1 {
+		c.fail(at("load", "requests"), "expected load.requests: 1 or more, found %d", l.Requests)
+	}
+	c.duration(at("load", "timeout"), "load.timeout", l.Timeout, true)
+}
+
+func (c *checker) duration(path []any, name string, d Duration, required bool) {
+	switch {
+	case d.Duration == 0 && required:
+		c.fail(path, "expected %s: a duration such as 2s", name)
+	case d.Duration < 0 || d.Duration > maxStage:
+		c.fail(path, "%s %s: expected a duration between 0s and %s", name, d, maxStage)
+	}
+}
+
+func (c *checker) stage(i int) {
+	st, path := c.s.Stages[i], at("stages", i)
+	if !validName(st.Name) {
+		c.fail(append(path, "name"), "expected a stage's name: lower-case letters, digits and dashes, at most 40, found %q", st.Name)
+	}
+	if first, _ := c.s.Stage(st.Name); first != &c.s.Stages[i] {
+		c.fail(append(path, "name"), "stage %q is there twice", st.Name)
+	}
+	c.url(append(path, "url"), st)
+	for j, rule := range st.NAT {
+		c.nat(append(path, "nat", j), rule)
+	}
+	if st.Fill != nil {
+		c.node(append(path, "fill", "node"), st.Fill.Node)
+		if st.Fill.Free < 1 {
+			c.fail(append(path, "fill", "free"), "expected fill.free: 1 or more places, found %d", st.Fill.Free)
+		}
+	}
+	c.duration(append(path, "limit"), "limit", st.Limit, false)
+	if d := st.Doctor; d != nil {
+		c.node(append(path, "doctor", "node"), d.Node)
+		c.duration(append(path, "doctor", "after"), "doctor.after", d.After, false)
+		c.duration(append(path, "doctor", "for"), "doctor.for", d.For, true)
+	}
+	looked := func(earlier Stage) bool { return earlier.Doctor != nil }
+	switch {
+	case st.Apply != "" && st.Apply != ApplyRemedy:
+		c.fail(append(path, "apply"), "apply %q: expected %s", st.Apply, ApplyRemedy)
+	case st.Apply == ApplyRemedy && !slices.ContainsFunc(c.s.Stages[:i], looked):
+		c.fail(append(path, "apply"), "no stage before %q has a doctor whose remedy could be applied", st.Name)
+	}
+}
+
+func (c *checker) url(path []any, st Stage) {
+	if st.URL == "" {
+		c.fail(path, "stage %q: expected url: such as http://198.19.0.2/", st.Name)
+		return
+	}
+	u, err := url.Parse(st.URL)
+	if err != nil || u.Scheme != "http" {
+		c.fail(path, "url %q: expected http://ADDRESS[:PORT]/…", st.URL)
+		return
+	}
+	addr, err := netip.ParseAddr(u.Hostname())
+	port := u.Port()
+	if port == "" {
+		port = "80"
+	}
+	n, portErr := strconv.ParseUint(port, 10, 16)
+	switch {
+	case err != nil || !Network.Contains(addr):
+		c.fail(path, "url %q: expected an address in %s, so that no load leaves the lab", st.URL, Network)
+	case portErr != nil || n == 0:
+		c.fail(path, "url %q: expected a port from 1 to 65535", st.URL)
+	}
+}
+
+func (c *checker) nat(path []any, rule NAT) {
+	c.node(append(path, "node"), rule.Node)
+	switch {
+	case rule.DNAT == nil:
+		c.fail(path, "expected a NAT rule with dnat: {port: tcp/8080, to: 198.19.0.2:80}")
+	case rule.DNAT.Port.Number == 0:
+		c.fail(append(path, "dnat", "port"), "expected dnat.port: such as tcp/8080")
+	case !rule.DNAT.To.IsValid() || !Network.Contains(rule.DNAT.To.Addr()):
+		c.fail(append(path, "dnat", "to"), "expected dnat.to: an address in %s and a port", Network)
+	}
+}
+
+func (c *checker) expect() {
+	e := c.s.Expect
+	if e.Complete != "" {
+		c.stageName(at("expect", "complete"), e.Complete)
+	}
+	if r := e.Rate; r != nil {
+		c.stageName(at("expect", "rate", "stage"), r.Stage)
+		c.stageName(at("expect", "rate", "of"), r.Of)
+		if !(r.AtLeast > 0 && r.AtLeast <= 100) {
+			c.fail(at("expect", "rate", "at_least"), "expected rate.at_least: a number above 0 such as 0.8")
+		}
+	}
+	examined := func(st Stage) bool { return st.Doctor != nil }
+	if e.Finding != "" && !slices.ContainsFunc(c.s.Stages, examined) {
+		c.fail(at("expect", "finding"), "finding %q is expected, but no stage has a doctor", e.Finding)
+	}
+}
+
+func (c *checker) stageName(path []any, name string) {
+	if _, ok := c.s.Stage(name); ok {
+		return
+	}
+	names := make([]string, len(c.s.Stages))
+	for i, st := range c.s.Stages {
+		names[i] = st.Name
+	}
+	c.fail(path, "unknown stage %q; expected one of: %s", name, strings.Join(names, ", "))
+}

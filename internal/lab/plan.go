@@ -1,0 +1,273 @@
+package lab
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+)
+
+// Plan is how a topology is made, in order. A step's text is the command of
+// ip(8), bridge(8) or sysctl(8) that does the same.
+type Plan []Step
+
+// Step is one of AddNode, AddVeth, AddBridge, AddAddress, AddNeighbour,
+// AddRoute and SetSysctl.
+type Step interface {
+	fmt.Stringer
+	// In is the node that the step belongs to.
+	In() string
+}
+
+// AddNode makes a network namespace, its loopback interface up.
+type AddNode struct{ Node string }
+
+// AddVeth makes a pair of interfaces, each end directly in its node, both up.
+type AddVeth [2]Interface
+
+// Interface is one interface of a node.
+type Interface struct {
+	Node, Name string
+	MAC        net.HardwareAddr
+}
+
+// AddBridge makes a bridge with br_netfilter on, takes Port into it and sets it up.
+type AddBridge struct {
+	Interface
+	Port string
+}
+
+// AddAddress gives an interface its address.
+type AddAddress struct {
+	Node, Interface string
+	Address         netip.Prefix
+}
+
+// AddNeighbour makes a permanent entry, so that no ARP disturbs a measurement.
+type AddNeighbour struct {
+	Node, Interface string
+	Address         netip.Addr
+	MAC             net.HardwareAddr
+}
+
+// AddRoute leads to Network over Via; Network is 0.0.0.0/0 for the default route.
+type AddRoute struct {
+	Node    string
+	Network netip.Prefix
+	Via     netip.Addr
+}
+
+// SetSysctl writes a value in a node. An Optional one may be missing in the kernel.
+type SetSysctl struct {
+	Node, Name, Value string
+	Optional          bool
+}
+
+func (a AddNode) In() string      { return a.Node }
+func (a AddVeth) In() string      { return a[0].Node }
+func (a AddBridge) In() string    { return a.Node }
+func (a AddAddress) In() string   { return a.Node }
+func (a AddNeighbour) In() string { return a.Node }
+func (a AddRoute) In() string     { return a.Node }
+func (a SetSysctl) In() string    { return a.Node }
+
+func (a AddNode) String() string { return "ip netns add " + a.Node }
+
+func (a AddVeth) String() string {
+	return fmt.Sprintf("ip link add %s netns %s address %s type veth peer %s netns %s address %s",
+		a[0].Name, a[0].Node, a[0].MAC, a[1].Name, a[1].Node, a[1].MAC)
+}
+
+func (a AddBridge) String() string {
+	return fmt.Sprintf("ip -n %s link add %s address %s type bridge nf_call_iptables 1; ip -n %s link set %s master %s",
+		a.Node, a.Name, a.MAC, a.Node, a.Port, a.Name)
+}
+
+func (a AddAddress) String() string {
+	return fmt.Sprintf("ip -n %s address add %s dev %s", a.Node, a.Address, a.Interface)
+}
+
+func (a AddNeighbour) String() string {
+	return fmt.Sprintf("ip -n %s neighbour add %s lladdr %s dev %s nud permanent", a.Node, a.Address, a.MAC, a.Interface)
+}
+
+func (a AddRoute) String() string {
+	to := a.Network.String()
+	if a.Network.Bits() == 0 {
+		to = "default"
+	}
+	return fmt.Sprintf("ip -n %s route add %s via %s", a.Node, to, a.Via)
+}
+
+func (a SetSysctl) String() string {
+	return fmt.Sprintf("ip netns exec %s sysctl -w %s='%s'", a.Node, a.Name, a.Value)
+}
+
+// Plan is how the scenario's topology is made.
+func (s *Scenario) Plan() Plan {
+	p := &planner{s: s, next: map[string]int{}}
+	for _, n := range s.Topology.Nodes {
+		p.add(AddNode{n.Name})
+		p.quiet(n)
+	}
+	for i, l := range s.Topology.Links {
+		p.link(i, l)
+	}
+	for _, n := range s.Topology.Nodes {
+		p.routes(n.Name)
+		p.sysctls(n)
+	}
+	return p.plan
+}
+
+// planner numbers a node's interfaces eth0, eth1, … in the order of the links.
+type planner struct {
+	s    *Scenario
+	plan Plan
+	next map[string]int
+}
+
+func (p *planner) add(steps ...Step) { p.plan = append(p.plan, steps...) }
+
+// quiet must come before the links: IPv6 would send duplicate address detection
+// and router solicitations as soon as an interface is up. rp_filter and
+// ip_forward are inherited from the host (net.core.devconf_inherit_init_net),
+// so they are always set.
+func (p *planner) quiet(n NodeSpec) {
+	forward := "0"
+	if n.Forward {
+		forward = "1"
+	}
+	p.add(
+		SetSysctl{Node: n.Name, Name: "net.ipv6.conf.all.disable_ipv6", Value: "1", Optional: true},
+		SetSysctl{Node: n.Name, Name: "net.ipv6.conf.default.disable_ipv6", Value: "1", Optional: true},
+		SetSysctl{Node: n.Name, Name: "net.ipv4.conf.all.rp_filter", Value: "0"},
+		SetSysctl{Node: n.Name, Name: "net.ipv4.conf.default.rp_filter", Value: "0"},
+		SetSysctl{Node: n.Name, Name: "net.ipv4.ip_forward", Value: forward},
+	)
+}
+
+func (p *planner) link(i int, l Link) {
+	var ends AddVeth
+	var inner [2]Interface // what carries the address: the veth, or the bridge above it
+	for j, e := range l {
+		ends[j] = Interface{Node: e.Node, Name: fmt.Sprintf("eth%d", p.next[e.Node]), MAC: mac(i, j)}
+		p.next[e.Node]++
+	}
+	p.add(ends)
+	inner = ends
+	if b := p.s.Topology.Bridge; p.s.UseBridge && p.s.bridged(l) {
+		j := slices.IndexFunc(l[:], func(e End) bool { return e.Node == b.Node })
+		inner[j] = Interface{Node: b.Node, Name: "br0", MAC: mac(i, 2)}
+		p.add(AddBridge{Interface: inner[j], Port: ends[j].Name})
+	}
+	for j, e := range l {
+		peer := 1 - j
+		p.add(
+			AddAddress{e.Node, inner[j].Name, e.Address.Prefix},
+			AddNeighbour{e.Node, inner[j].Name, l[peer].Address.Addr(), inner[peer].MAC},
+		)
+	}
+}
+
+// mac is locally administered and the same in every run: "NK", link, end.
+func mac(link, end int) net.HardwareAddr {
+	return net.HardwareAddr{0x02, 'N', 'K', 0, byte(link), byte(end)}
+}
+
+// sysctls of the scenario come last, so that they win. The server's queues must
+// not be what a load finds: their defaults are 4096.
+func (p *planner) sysctls(n NodeSpec) {
+	if n.Name == p.s.Topology.Server.Node {
+		p.add(
+			SetSysctl{Node: n.Name, Name: "net.core.somaxconn", Value: "65535"},
+			SetSysctl{Node: n.Name, Name: "net.ipv4.tcp_max_syn_backlog", Value: "65535"},
+		)
+	}
+	for _, name := range sortedKeys(n.Sysctls) {
+		p.add(SetSysctl{Node: n.Name, Name: name, Value: n.Sysctls[name]})
+	}
+}
+
+// routes gives a node with one router beside it a default route, another node
+// one route for each subnet that it has no address in.
+func (p *planner) routes(node string) {
+	hops := p.firstHops(node)
+	gateways := map[netip.Addr]bool{}
+	for _, via := range hops {
+		gateways[via] = true
+	}
+	if len(gateways) == 1 && p.degree(node) == 1 {
+		for via := range gateways {
+			p.add(AddRoute{node, netip.PrefixFrom(netip.IPv4Unspecified(), 0), via})
+		}
+		return
+	}
+	subnets := make([]netip.Prefix, 0, len(hops))
+	for subnet := range hops {
+		subnets = append(subnets, subnet)
+	}
+	slices.SortFunc(subnets, func(a, b netip.Prefix) int {
+		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+	})
+	for _, subnet := range subnets {
+		p.add(AddRoute{node, subnet, hops[subnet]})
+	}
+}
+
+func (p *planner) degree(node string) int {
+	n := 0
+	for _, l := range p.s.Topology.Links {
+		if l[0].Node == node || l[1].Node == node {
+			n++
+		}
+	}
+	return n
+}
+
+// firstHops finds, breadth first through nodes that forward, which neighbour
+// leads to each subnet that the node is not in itself.
+func (p *planner) firstHops(node string) map[netip.Prefix]netip.Addr {
+	type visit struct {
+		node string
+		via  netip.Addr // the neighbour of the start that leads here
+	}
+	own := map[netip.Prefix]bool{}
+	hops := map[netip.Prefix]netip.Addr{}
+	seen := map[string]bool{node: true}
+	queue := []visit{{node: node}}
+	for len(queue) > 0 {
+		v := queue[0]
+		queue = queue[1:]
+		for _, l := range p.s.Topology.Links {
+			here, there := l[0], l[1]
+			if there.Node == v.node {
+				here, there = there, here
+			}
+			if here.Node != v.node {
+				continue
+			}
+			subnet := here.Address.Masked()
+			if v.node == node {
+				own[subnet] = true
+				delete(hops, subnet)
+			} else if _, known := hops[subnet]; !known && !own[subnet] {
+				hops[subnet] = v.via
+			}
+			if !seen[there.Node] && p.forwards(there.Node) {
+				seen[there.Node] = true
+				via := v.via
+				if v.node == node {
+					via = there.Address.Addr()
+				}
+				queue = append(queue, visit{there.Node, via})
+			}
+		}
+	}
+	return hops
+}
+
+func (p *planner) forwards(node string) bool {
+	return slices.ContainsFunc(p.s.Topology.Nodes, func(n NodeSpec) bool { return n.Name == node && n.Forward })
+}
