@@ -32,7 +32,8 @@ type Entry struct {
 	TCPState TCPState
 	// Timeout is the number of seconds until the entry expires if no packet comes.
 	Timeout uint32
-	// Zone is the conntrack zone of both directions; 0 is the default one.
+	// Zone is the conntrack zone of both directions, or of the original one where
+	// only that has one; 0 is the default zone.
 	Zone uint16
 	Mark uint32
 	// ID tells entries apart that have the same tuples one after the other. Since
@@ -81,6 +82,15 @@ func (e *Entry) IsSNAT() bool {
 // one that was asked.
 func (e *Entry) IsDNAT() bool {
 	return e.Reply.Src != e.Orig.Dst || e.Reply.SrcPort != e.Orig.DstPort
+}
+
+// Check is nil where both tuples have addresses of one family, without which an
+// entry has no form on the wire.
+func (e *Entry) Check() error {
+	if !e.Orig.complete() || !e.Reply.complete() {
+		return errNoTuple
+	}
+	return nil
 }
 
 // Mirror is the tuple of answers where no NAT changes them.

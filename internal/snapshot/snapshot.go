@@ -175,7 +175,8 @@ type ConntrackTable struct {
 }
 
 // Talker is an address, or a service (protocol, address and port), with the
-// number of its entries among the sampled ones.
+// number of its entries among the sampled ones: exact up to 65,536 different
+// ones, with more too low by at most Sampled/65,537.
 type Talker struct {
 	Who     string `json:"who"`
 	Entries int64  `json:"entries"`
@@ -218,9 +219,17 @@ type Flows struct {
 	Sampled int64 `json:"sampled"`
 	// PerSecond is the rate of new entries by class: tcp/STATE as the entry
 	// stood in the later dump, or udp/unreplied, udp/stream, or the protocol.
+	// udp/stream entries are assured and have the stream timeout; udp/unreplied
+	// are all others, those answered once or twice included, as they have the
+	// short one. Connections that came and went between the dumps are not in it.
+	// Where the table was sampled, the share of entries that have expired and are
+	// not yet removed makes the rate too high by as much.
 	PerSecond map[string]float64 `json:"per_second"`
 	// TotalPerSecond is their sum.
 	TotalPerSecond float64 `json:"total_per_second"`
+	// StandardErrorPerSecond is that of TotalPerSecond: of sampling, and of
+	// arrivals that are random.
+	StandardErrorPerSecond float64 `json:"standard_error_per_second"`
 	// Groups counts distinct (protocol, source, destination, destination port)
 	// among the new entries seen; each can hold at most one entry per source
 	// port. A lower bound where the table was sampled.

@@ -1,13 +1,17 @@
 // Package dump speaks ctnetlink with the kernel: it reads the connection table
-// and its counters, and writes and deletes entries.
+// and its counters, and writes and deletes entries. It never subscribes to
+// events, which would slow the tracker down for everybody.
 package dump
 
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/netns"
+	"golang.org/x/sys/unix"
 )
 
 // Stop ends a Dump early without an error when fn returns it.
@@ -15,8 +19,8 @@ var Stop = errors.New("stop the dump")
 
 // Result tells how a Dump went.
 type Result struct {
-	// Bytes and Messages were handed to fn.
-	Bytes, Messages int64
+	// Bytes were handed to fn.
+	Bytes int64
 	// Complete is true where the kernel said that there are no more entries.
 	Complete bool
 	// Interrupted is NLM_F_DUMP_INTR: the kernel says that the table changed in a
@@ -26,38 +30,164 @@ type Result struct {
 
 // Dump reads the table of a namespace (nil: this one) in the order of its hash
 // buckets. fn is called with whole netlink messages, as many as the kernel put
-// into one datagram; it must not keep them. Needs CAP_NET_ADMIN.
+// into one datagram, on the calling goroutine while the next ones are received
+// on another; it must not keep them. An error of fn ends the dump and is
+// returned, except Stop. Needs CAP_NET_ADMIN.
+//
+// The kernel walks the hash of all namespaces and passes over the entries of
+// the others, and those that have expired (ctnetlink_dump_table).
 func Dump(ctx context.Context, ns *netns.Handle, fn func(msgs []byte) error) (Result, error) {
-	return Result{}, errors.New("dump: not built yet")
+	return stream(ctx, ns, "dump the connection table", conntrack.Get, fn)
 }
 
-// Stats reads the tracker's counters, one map per CPU, under the kernel's names.
-func Stats(ns *netns.Handle) ([]map[string]uint64, error) {
-	return nil, errors.New("stats: not built yet")
+// DumpStats reads the tracker's counters as Dump does the entries, one message
+// per CPU.
+func DumpStats(ctx context.Context, ns *netns.Handle, fn func(msgs []byte) error) (Result, error) {
+	return stream(ctx, ns, "read the connection tracker's counters", conntrack.GetStatsCPU, fn)
 }
 
-// Usage is how full the table of a namespace is.
-type Usage struct {
-	Entries int64
-	// Max is nf_conntrack_max; 0 where the kernel does not tell it here (< 5.2).
-	Max int64
+// Stats reads the tracker's counters of a namespace (nil: this one), one map per
+// CPU, under the kernel's names. Needs CAP_NET_ADMIN.
+func Stats(ctx context.Context, ns *netns.Handle) ([]map[string]uint64, error) {
+	var cpus []map[string]uint64
+	_, err := DumpStats(ctx, ns, func(msgs []byte) (err error) {
+		cpus, err = AppendStats(cpus, msgs)
+		return err
+	})
+	return cpus, err
 }
 
-// Count reads the number of entries of a namespace (nil: this one).
-func Count(ns *netns.Handle) (Usage, error) { return Usage{}, errors.New("count: not built yet") }
-
-// Insert writes entries into the table of a namespace until next returns false,
-// and returns how many the kernel took. next fills the entry that it is given,
-// which it gets back unchanged from the call before.
-func Insert(ctx context.Context, ns *netns.Handle, next func(*conntrack.Entry) bool) (int64, error) {
-	return 0, errors.New("insert: not built yet")
+// AppendStats decodes the counters in a datagram of DumpStats.
+func AppendStats(cpus []map[string]uint64, msgs []byte) ([]map[string]uint64, error) {
+	for len(msgs) > 0 {
+		m, rest, err := conntrack.Next(msgs)
+		if err != nil {
+			return nil, err
+		}
+		msgs = rest
+		if !m.Is(conntrack.GetStatsCPU) {
+			continue
+		}
+		cpu, err := conntrack.StatsCPU(m.Body)
+		if err != nil {
+			return nil, err
+		}
+		cpus = append(cpus, cpu)
+	}
+	return cpus, nil
 }
 
-// Filter chooses entries by mark: those with mark&Mask == Mark. The zero Filter
-// chooses nothing.
-type Filter struct{ Mark, Mask uint32 }
+func stream(ctx context.Context, ns *netns.Handle, what string, t conntrack.MessageType, fn func([]byte) error) (Result, error) {
+	s, err := dial(ns)
+	if err != nil {
+		return Result{}, fmt.Errorf("%s: %w", what, err)
+	}
+	defer s.close()
+	r, err := s.stream(ctx, t, fn)
+	if err != nil && !errors.Is(err, Stop) {
+		return r, fmt.Errorf("%s: %w", what, err)
+	}
+	return r, nil
+}
 
-// Delete removes exactly the entries of a namespace that the filter chooses.
-func Delete(ctx context.Context, ns *netns.Handle, f Filter) error {
-	return errors.New("delete: not built yet")
+// datagram is what the receiving goroutine passes on: bytes, or why it ended.
+type datagram struct {
+	buf []byte
+	n   int
+	err error
+}
+
+func (s *socket) stream(ctx context.Context, t conntrack.MessageType, fn func([]byte) error) (r Result, err error) {
+	if err := s.send(s.request(t, unix.NLM_F_DUMP)); err != nil {
+		return r, err
+	}
+	const ahead = 4
+	free, filled := make(chan []byte, ahead), make(chan datagram, ahead)
+	for range ahead {
+		free <- make([]byte, datagramMax)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var receiver sync.WaitGroup
+	receiver.Go(func() { s.receiveAll(ctx, free, filled) })
+	// The receiver ends at its next datagram: free is never closed, so it is the
+	// context that tells it, and the channel is as long as there are buffers.
+	defer receiver.Wait()
+	defer cancel()
+	for {
+		d := <-filled
+		if d.err != nil {
+			return r, d.err
+		}
+		end, err := r.look(d.buf[:d.n])
+		if err != nil {
+			return r, err
+		}
+		r.Bytes += int64(d.n)
+		if err := fn(d.buf[:d.n]); err != nil {
+			return r, err
+		}
+		if end {
+			r.Complete = true
+			return r, nil
+		}
+		free <- d.buf
+	}
+}
+
+// receiveAll fills buffers until an error, of the socket or of the context.
+func (s *socket) receiveAll(ctx context.Context, free <-chan []byte, filled chan<- datagram) {
+	for {
+		var buf []byte
+		select {
+		case buf = <-free:
+		case <-ctx.Done():
+			filled <- datagram{err: ctx.Err()}
+			return
+		}
+		got, err := s.receive(ctx, buf)
+		filled <- datagram{buf, len(got), err}
+		if err != nil || last(got) {
+			return
+		}
+	}
+}
+
+// last tells whether a datagram ends a dump: the kernel sends NLMSG_DONE or
+// NLMSG_ERROR alone or behind the last entries.
+func last(b []byte) bool {
+	for len(b) > 0 {
+		m, rest, err := conntrack.Next(b)
+		if err != nil || m.Type == unix.NLMSG_DONE || m.Type == unix.NLMSG_ERROR {
+			return true
+		}
+		b = rest
+	}
+	return false
+}
+
+// look reads what the headers of a datagram say of the dump itself.
+func (r *Result) look(b []byte) (end bool, err error) {
+	for len(b) > 0 {
+		m, rest, err := conntrack.Next(b)
+		if err != nil {
+			return true, err
+		}
+		b = rest
+		if m.Flags&unix.NLM_F_DUMP_INTR != 0 {
+			r.Interrupted = true
+		}
+		switch m.Type {
+		case unix.NLMSG_ERROR, unix.NLMSG_DONE:
+			end = true
+			// NLMSG_DONE has carried the dump's error since Linux 4.15; before that
+			// it may be empty.
+			if len(m.Body) < 4 {
+				continue
+			}
+			if errno, err := m.Errno(); err != nil || errno != 0 {
+				return true, explain(errno)
+			}
+		}
+	}
+	return end, nil
 }

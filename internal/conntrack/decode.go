@@ -1,0 +1,310 @@
+package conntrack
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+)
+
+// errNoTuple is the cause where a message has no usable original or reply tuple.
+var errNoTuple = errors.New("a tuple or an address in it is missing")
+
+// Decode fills e from the body of a ctnetlink message: a struct nfgenmsg and
+// attributes (written by ctnetlink_fill_info, net/netfilter/nf_conntrack_netlink.c).
+// Attributes that it does not know are passed over. It allocates only for errors
+// and keeps nothing of body.
+func (e *Entry) Decode(body []byte) error {
+	*e = Entry{}
+	if len(body) < nfgenLen {
+		return fmt.Errorf("conntrack entry: %w", errTruncated)
+	}
+	e.Family = body[0]
+	for b := body[nfgenLen:]; len(b) > 0; {
+		typ, value, rest, err := nextAttr(b)
+		if err == nil {
+			err = e.decodeAttr(typ, value)
+		}
+		if err != nil {
+			return fmt.Errorf("conntrack entry, attribute %d: %w", typ, err)
+		}
+		b = rest
+	}
+	if !e.Orig.complete() || !e.Reply.complete() {
+		return fmt.Errorf("conntrack entry: %w", errNoTuple)
+	}
+	return nil
+}
+
+func (e *Entry) decodeAttr(typ uint16, v []byte) (err error) {
+	switch typ {
+	case ctaTupleOrig:
+		return e.Orig.decode(v, &e.Zone)
+	case ctaTupleReply:
+		// A zone of the reply direction alone is not kept.
+		var zone uint16
+		return e.Reply.decode(v, &zone)
+	case ctaStatus:
+		err = getU32(v, (*uint32)(&e.Status))
+	case ctaTimeout:
+		err = getU32(v, &e.Timeout)
+	case ctaMark:
+		err = getU32(v, &e.Mark)
+	case ctaID:
+		err = getU32(v, &e.ID)
+	case ctaZone:
+		err = getU16(v, &e.Zone)
+	case ctaProtoInfo:
+		err = e.decodeProtoInfo(v)
+	case ctaTimestamp:
+		err = e.decodeTimestamp(v)
+	}
+	return err
+}
+
+func (e *Entry) decodeProtoInfo(b []byte) error {
+	for len(b) > 0 {
+		typ, v, rest, err := nextAttr(b)
+		if err != nil {
+			return err
+		}
+		if typ == ctaProtoInfoTCP {
+			if err := e.decodeTCP(v); err != nil {
+				return err
+			}
+		}
+		b = rest
+	}
+	return nil
+}
+
+func (e *Entry) decodeTCP(b []byte) error {
+	for len(b) > 0 {
+		typ, v, rest, err := nextAttr(b)
+		if err != nil {
+			return err
+		}
+		if typ == ctaTCPState {
+			if err := getU8(v, (*uint8)(&e.TCPState)); err != nil {
+				return err
+			}
+		}
+		b = rest
+	}
+	return nil
+}
+
+func (e *Entry) decodeTimestamp(b []byte) error {
+	for len(b) > 0 {
+		typ, v, rest, err := nextAttr(b)
+		if err != nil {
+			return err
+		}
+		if typ == ctaTimestampStart {
+			if len(v) < 8 {
+				return errTruncated
+			}
+			e.Start = binary.BigEndian.Uint64(v)
+		}
+		b = rest
+	}
+	return nil
+}
+
+func (t *Tuple) complete() bool {
+	return t.Src.IsValid() && t.Dst.IsValid() && t.Src.BitLen() == t.Dst.BitLen()
+}
+
+func (t *Tuple) decode(b []byte, zone *uint16) error {
+	*t = Tuple{}
+	for len(b) > 0 {
+		typ, v, rest, err := nextAttr(b)
+		if err != nil {
+			return err
+		}
+		switch typ {
+		case ctaTupleIP:
+			err = t.decodeIP(v)
+		case ctaTupleProto:
+			err = t.decodeProto(v)
+		case ctaTupleZone:
+			err = getU16(v, zone)
+		}
+		if err != nil {
+			return err
+		}
+		b = rest
+	}
+	return nil
+}
+
+func (t *Tuple) decodeIP(b []byte) error {
+	for len(b) > 0 {
+		typ, v, rest, err := nextAttr(b)
+		if err != nil {
+			return err
+		}
+		switch typ {
+		case ctaIPv4Src:
+			err = getAddr4(v, &t.Src)
+		case ctaIPv4Dst:
+			err = getAddr4(v, &t.Dst)
+		case ctaIPv6Src:
+			err = getAddr16(v, &t.Src)
+		case ctaIPv6Dst:
+			err = getAddr16(v, &t.Dst)
+		}
+		if err != nil {
+			return err
+		}
+		b = rest
+	}
+	return nil
+}
+
+func (t *Tuple) decodeProto(b []byte) error {
+	for len(b) > 0 {
+		typ, v, rest, err := nextAttr(b)
+		if err != nil {
+			return err
+		}
+		switch typ {
+		case ctaProtoNum:
+			err = getU8(v, &t.Proto)
+		case ctaProtoSrcPort:
+			err = getU16(v, &t.SrcPort)
+		case ctaProtoDstPort:
+			err = getU16(v, &t.DstPort)
+		case ctaProtoICMPID, ctaProtoICMPv6ID:
+			err = getU16(v, &t.ICMPID)
+		case ctaProtoICMPType, ctaProtoICMPv6Type:
+			err = getU8(v, &t.ICMPType)
+		case ctaProtoICMPCode, ctaProtoICMPv6Code:
+			err = getU8(v, &t.ICMPCode)
+		}
+		if err != nil {
+			return err
+		}
+		b = rest
+	}
+	t.dropForeign()
+	return nil
+}
+
+// dropForeign clears what a message may say and this protocol does not have.
+func (t *Tuple) dropForeign() {
+	if isICMP(t.Proto) {
+		t.SrcPort, t.DstPort = 0, 0
+	} else {
+		t.ICMPID, t.ICMPType, t.ICMPCode = 0, 0, 0
+	}
+}
+
+func getU8(v []byte, to *uint8) error {
+	if len(v) < 1 {
+		return errTruncated
+	}
+	*to = v[0]
+	return nil
+}
+
+func getU16(v []byte, to *uint16) error {
+	if len(v) < 2 {
+		return errTruncated
+	}
+	*to = binary.BigEndian.Uint16(v)
+	return nil
+}
+
+func getU32(v []byte, to *uint32) error {
+	if len(v) < 4 {
+		return errTruncated
+	}
+	*to = binary.BigEndian.Uint32(v)
+	return nil
+}
+
+func getAddr4(v []byte, to *netip.Addr) error {
+	if len(v) < 4 {
+		return errTruncated
+	}
+	*to = netip.AddrFrom4([4]byte(v))
+	return nil
+}
+
+func getAddr16(v []byte, to *netip.Addr) error {
+	if len(v) < 16 {
+		return errTruncated
+	}
+	*to = netip.AddrFrom16([16]byte(v))
+	return nil
+}
+
+// Each decodes every entry of a datagram into e and calls fn with it; other
+// messages are passed over. fn's error ends it and is returned.
+func Each(datagram []byte, e *Entry, fn func(*Entry) error) error {
+	for len(datagram) > 0 {
+		m, rest, err := Next(datagram)
+		if err != nil {
+			return err
+		}
+		datagram = rest
+		if !m.Is(New) {
+			continue
+		}
+		if err := e.Decode(m.Body); err != nil {
+			return err
+		}
+		if err := fn(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// StatsCPU decodes the body of an IPCTNL_MSG_CT_GET_STATS_CPU answer: the
+// counters of one CPU (ctnetlink_ct_stat_cpu_fill_info).
+func StatsCPU(body []byte) (map[string]uint64, error) {
+	return counters(body, statsCPUNames[:])
+}
+
+// statsCPUNames are the kernel's names by attribute number (enum
+// ctattr_stats_cpu); CTA_STATS_ERROR is the column icmp_error of
+// /proc/net/stat/nf_conntrack.
+var statsCPUNames = [...]string{
+	1: "searched", 2: "found", 3: "new", 4: "invalid", 5: "ignore", 6: "delete",
+	7: "delete_list", 8: "insert", 9: "insert_failed", 10: "drop", 11: "early_drop",
+	12: "icmp_error", 13: "search_restart", 14: "clash_resolve", 15: "chaintoolong",
+}
+
+// StatsGlobal decodes the body of an IPCTNL_MSG_CT_GET_STATS answer: "entries"
+// and, since Linux 4.18, "max_entries" (enum ctattr_stats_global).
+func StatsGlobal(body []byte) (map[string]uint64, error) {
+	return counters(body, []string{1: "entries", 2: "max_entries"})
+}
+
+func counters(body []byte, names []string) (map[string]uint64, error) {
+	if len(body) < nfgenLen {
+		return nil, fmt.Errorf("conntrack counters: %w", errTruncated)
+	}
+	out := make(map[string]uint64, len(names))
+	for b := body[nfgenLen:]; len(b) > 0; {
+		typ, v, rest, err := nextAttr(b)
+		var n uint32
+		if err == nil && int(typ) < len(names) && names[typ] != "" {
+			if err = getU32(v, &n); err == nil {
+				out[names[typ]] = uint64(n)
+			}
+		}
+		if err != nil {
+			return nil, fmt.Errorf("conntrack counters, attribute %d: %w", typ, err)
+		}
+		b = rest
+	}
+	return out, nil
+}
+
+// isICMP tells whether a tuple of this protocol has an ICMP id, type and code.
+func isICMP(proto uint8) bool { return proto == unix.IPPROTO_ICMP || proto == unix.IPPROTO_ICMPV6 }

@@ -1,0 +1,217 @@
+package dump
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/netns"
+	"golang.org/x/sys/unix"
+)
+
+// batchBytes is how much is sent at once. The kernel handles a batch before
+// send returns and queues an answer for each refused message; so many small
+// answers fit into receiveBuffer, and into net.core.rmem_default as well.
+const batchBytes = 32 << 10
+
+// ErrExists is the cause where an inserted entry's tuples are taken.
+var ErrExists = errors.New("an entry with these tuples exists")
+
+// ErrFull is the cause where the table of the namespace holds nf_conntrack_max
+// entries.
+var ErrFull = errors.New("the table is full")
+
+// Insert writes entries into the table of a namespace (nil: this one) until next
+// returns false or the kernel refuses one, and returns how many the kernel took.
+// next fills the entry that it is given; it gets back what it filled last. What
+// follows a refused entry in the same batch (about 150 entries) may have been
+// taken. Needs CAP_NET_ADMIN.
+//
+// The table's limit holds for ctnetlink as for packets (__nf_conntrack_alloc):
+// beyond it the kernel evicts an entry that is not assured, or refuses and logs
+// its "table full" line.
+func Insert(ctx context.Context, ns *netns.Handle, next func(*conntrack.Entry) bool) (int64, error) {
+	s, err := dial(ns)
+	if err != nil {
+		return 0, fmt.Errorf("insert conntrack entries: %w", err)
+	}
+	defer s.close()
+	b := batch{s: s, buf: make([]byte, 0, batchBytes+1024), answer: make([]byte, datagramMax)}
+	taken, err := b.insertAll(ctx, next)
+	if err != nil {
+		return taken, fmt.Errorf("insert conntrack entry %d: %w", taken, full(ns, err))
+	}
+	return taken, nil
+}
+
+// full replaces ENOMEM, which the kernel says for both, by ErrFull where it is so.
+func full(ns *netns.Handle, err error) error {
+	if !errors.Is(err, unix.ENOMEM) {
+		return err
+	}
+	u, countErr := Count(ns)
+	if countErr != nil || u.Max == 0 || u.Entries < u.Max {
+		return fmt.Errorf("%w (no memory, or the table holds nf_conntrack_max entries)", err)
+	}
+	return fmt.Errorf("%w: %d entries, nf_conntrack_max is %d", ErrFull, u.Entries, u.Max)
+}
+
+// batch is messages that are sent together.
+type batch struct {
+	s           *socket
+	buf, answer []byte
+	// messages are in buf; the last one begins at lastAt.
+	messages int64
+	lastAt   int
+}
+
+func (b *batch) insertAll(ctx context.Context, next func(*conntrack.Entry) bool) (taken int64, err error) {
+	var e conntrack.Entry
+	for {
+		more := next(&e)
+		if more {
+			if err := e.Check(); err != nil {
+				return taken, err
+			}
+			b.add(&e)
+		}
+		if !more || len(b.buf) >= batchBytes {
+			n, err := b.flush(ctx)
+			taken += n
+			if err != nil || !more {
+				return taken, err
+			}
+		}
+	}
+}
+
+func (b *batch) add(e *conntrack.Entry) {
+	b.s.seq++
+	b.lastAt = len(b.buf)
+	b.messages++
+	b.buf = conntrack.AppendInsert(b.buf, unix.NLM_F_REQUEST|unix.NLM_F_CREATE|unix.NLM_F_EXCL, b.s.seq, e)
+}
+
+// flush sends the batch and reads its answers.
+func (b *batch) flush(ctx context.Context) (taken int64, err error) {
+	if err := ctx.Err(); err != nil || b.messages == 0 {
+		return 0, err
+	}
+	conntrack.AddFlags(b.buf[b.lastAt:], unix.NLM_F_ACK)
+	if err := b.s.send(b.buf); err != nil {
+		return 0, err
+	}
+	taken = b.messages
+	b.buf, b.messages = b.buf[:0], 0
+	refused, first, err := b.s.answers(ctx, b.answer)
+	if err == nil {
+		err = refusal(first)
+	}
+	return taken - refused, err
+}
+
+// answers reads until the answer to the message that was sent last; the answers
+// to those before it come first. It counts the refused ones and returns why the
+// first was.
+func (s *socket) answers(ctx context.Context, buf []byte) (refused int64, first unix.Errno, err error) {
+	for {
+		got, err := s.receive(ctx, buf)
+		if err != nil {
+			return refused, first, fmt.Errorf("receive the kernel's answer: %w", err)
+		}
+		for len(got) > 0 {
+			m, rest, err := conntrack.Next(got)
+			if err != nil {
+				return refused, first, err
+			}
+			got = rest
+			seq, errno, err := m.Answer()
+			if err != nil {
+				return refused, first, err
+			}
+			if errno != 0 {
+				refused++
+				if first == 0 {
+					first = errno
+				}
+			}
+			if seq == s.seq {
+				return refused, first, nil
+			}
+		}
+	}
+}
+
+// refusal says what an errno means for an entry to be made
+// (ctnetlink_new_conntrack, ctnetlink_create_conntrack).
+func refusal(errno unix.Errno) error {
+	switch errno {
+	case 0:
+		return nil
+	case unix.EEXIST:
+		return ErrExists
+	case unix.EINVAL:
+		return fmt.Errorf("%w (an entry that the kernel cannot hold, or a kernel without CONFIG_NF_CT_NETLINK)", errno)
+	case unix.EOPNOTSUPP:
+		return fmt.Errorf("%w (NAT without CONFIG_NF_NAT, or a zone or mark without CONFIG_NF_CONNTRACK_ZONES or _MARK)", errno)
+	default:
+		return explain(errno)
+	}
+}
+
+// Filter chooses entries by mark: those with mark&Mask == Mark.
+type Filter struct{ Mark, Mask uint32 }
+
+// Delete removes exactly the entries of a namespace (nil: this one) that the
+// filter chooses, in one request. A filter that would choose everything (Mask 0)
+// is refused, and so is a kernel before 4.0, which would not look at the mark.
+// Needs CAP_NET_ADMIN.
+func Delete(ctx context.Context, ns *netns.Handle, f Filter) error {
+	if err := remove(ctx, ns, f); err != nil {
+		return fmt.Errorf("delete conntrack entries of mark %#x/%#x: %w", f.Mark, f.Mask, err)
+	}
+	return nil
+}
+
+func remove(ctx context.Context, ns *netns.Handle, f Filter) error {
+	if f.Mask == 0 {
+		return errors.New("the mask 0 chooses every entry")
+	}
+	if err := needsMarkFilter(); err != nil {
+		return err
+	}
+	s, err := dial(ns)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	s.seq++
+	b := conntrack.AppendHeader(nil, conntrack.Delete, unix.NLM_F_REQUEST|unix.NLM_F_ACK, s.seq, unix.AF_UNSPEC)
+	b = conntrack.FinishMessage(conntrack.AppendMarkFilter(b, f.Mark, f.Mask), 0)
+	if err := s.send(b); err != nil {
+		return err
+	}
+	_, errno, err := s.answers(ctx, make([]byte, datagramMax))
+	if err != nil || errno == 0 {
+		return err
+	}
+	return explain(errno)
+}
+
+// needsMarkFilter refuses kernels whose ctnetlink_del_conntrack flushes the
+// whole table whatever mark it is given.
+func needsMarkFilter() error {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return fmt.Errorf("read the kernel's release: %w", err)
+	}
+	release := unix.ByteSliceToString(u.Release[:])
+	major, _, _ := strings.Cut(release, ".")
+	if n, err := strconv.Atoi(major); err != nil || n < 4 {
+		return fmt.Errorf("kernel %s: needs Linux 4.0", release)
+	}
+	return nil
+}
