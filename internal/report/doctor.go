@@ -1,0 +1,210 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/natkit/natkit/internal/diagnose"
+	"github.com/natkit/natkit/internal/tune"
+)
+
+const (
+	// labelWidth is the column of the words before wrapped text.
+	labelWidth = 13
+	// longValue is the width from which an evidence's value is a sentence, such as
+	// a line of the kernel's log, and gets a line of its own.
+	longValue = 30
+)
+
+// Doctor writes what doctor found: the findings, most severe first, then what
+// was checked, then what could not be read and why.
+func Doctor(w io.Writer, style Style, r *diagnose.Report) error {
+	p := &printer{w: w, style: style}
+	p.printf("natkit doctor: %s, Linux %s, two samples %s apart", netnsName(r), r.Kernel, Seconds(r.Seconds))
+	p.findings(r.Findings)
+	p.checks(r)
+	if len(r.Unread) > 0 {
+		p.heading("Could not be read")
+		t := &Table{Indent: 2, Columns: []Column{{}, {Wrap: true}}}
+		for _, u := range r.Unread {
+			t.Cells(Cell{u.What, Warn}, Cell{Text: u.Why})
+		}
+		p.table(t)
+	}
+	return p.err
+}
+
+func netnsName(r *diagnose.Report) string {
+	switch {
+	case r.Netns != "":
+		return fmt.Sprintf("network namespace %s (%d)", r.Netns, r.NetnsInode)
+	case r.NetnsInode != 0:
+		return fmt.Sprintf("this network namespace (%d)", r.NetnsInode)
+	}
+	return "this network namespace"
+}
+
+// Findings writes findings, most severe first.
+func Findings(w io.Writer, style Style, findings []diagnose.Finding) error {
+	p := &printer{w: w, style: style}
+	p.findings(findings)
+	return p.err
+}
+
+func (p *printer) findings(findings []diagnose.Finding) {
+	sorted := slices.Clone(findings)
+	slices.SortStableFunc(sorted, func(a, b diagnose.Finding) int { return cmp.Compare(b.Severity, a.Severity) })
+	for _, f := range sorted {
+		p.blank()
+		p.finding(f)
+	}
+}
+
+var severityTones = map[diagnose.Severity]Tone{diagnose.Critical: Alarm, diagnose.Warning: Warn, diagnose.Notice: Bold}
+
+func (p *printer) finding(f diagnose.Finding) {
+	tone := severityTones[f.Severity]
+	label := f.Severity.String()
+	for i, part := range wrap(clean(f.Title), Width-len(label)-2) {
+		margin := p.style.Paint(tone, label+": ")
+		if i > 0 {
+			margin = padRight("", len(label)+2)
+		}
+		p.line(margin + p.style.Paint(Bold, part))
+	}
+	p.labelled(2, "rule", labelWidth, ruleLine(f))
+	p.evidence(f.Evidence)
+	p.labelled(2, "cause", labelWidth, f.Cause)
+	p.labelled(2, "consequence", labelWidth, f.Consequence)
+	for _, r := range f.Remedies {
+		p.remedy(r)
+	}
+}
+
+func ruleLine(f diagnose.Finding) string {
+	if f.Confidence == "" {
+		return f.ID
+	}
+	return f.ID + ", " + f.Confidence
+}
+
+func (p *printer) evidence(evidence []diagnose.Evidence) {
+	if len(evidence) == 0 {
+		return
+	}
+	p.line("  " + p.style.Paint(Dim, "evidence"))
+	t := &Table{Indent: 4, Columns: []Column{{}, {Right: true}, {}, {Wrap: true}}}
+	var long []diagnose.Evidence
+	for _, e := range evidence {
+		number, unit := valueParts(e.Value, e.Unit)
+		if textWidth(number) >= longValue {
+			long = append(long, e)
+			continue
+		}
+		t.Cells(Cell{Text: e.What}, Cell{number, Bold}, Cell{Text: unit}, Cell{sourceText(e.Source), Dim})
+	}
+	p.table(t)
+	for _, e := range long {
+		text := e.What + ": " + Value(e.Value, e.Unit)
+		for _, part := range wrap(clean(text+"  "+sourceText(e.Source)), Width-4) {
+			p.line("    " + part)
+		}
+	}
+}
+
+func sourceText(source string) string {
+	if source == "" {
+		return ""
+	}
+	return "[" + source + "]"
+}
+
+func (p *printer) remedy(r diagnose.Remedy) {
+	label := "advice"
+	if r.Automatic {
+		label = "remedy"
+	}
+	p.labelled(2, label, labelWidth, r.Title)
+	p.changes(4+labelWidth-2, r.Changes)
+	const indent = 2 + labelWidth
+	p.labelled(indent, "predicts", 10, r.Predicts)
+	p.labelled(indent, "cost", 10, r.Cost)
+	p.labelled(indent, "risk", 10, r.Risk)
+}
+
+// changes writes "target  before → after" in columns.
+func (p *printer) changes(indent int, changes []tune.Change) {
+	t := &Table{Indent: indent, Columns: []Column{{}, {Right: true}, {}, {}}}
+	for _, c := range changes {
+		t.Cells(Cell{Text: c.Target}, Cell{Text: valueOrUnset(c.Before)}, Cell{"→", Dim}, Cell{valueOrUnset(c.After), Bold})
+	}
+	p.table(t)
+}
+
+// valueOrUnset makes an empty value visible.
+func valueOrUnset(v string) string {
+	if v == "" {
+		return "(unset)"
+	}
+	return v
+}
+
+var stateMarks = map[diagnose.State]Cell{
+	diagnose.OK:         {"✓", Good},
+	diagnose.Found:      {"✗", Bad},
+	diagnose.NotChecked: {"?", Warn},
+}
+
+func (p *printer) checks(r *diagnose.Report) {
+	count := map[diagnose.State]int{}
+	t := &Table{Indent: 2, Columns: []Column{{}, {}, {}, {Wrap: true}}}
+	for _, c := range r.Checks {
+		count[c.State]++
+		why := c.Why
+		if c.State == diagnose.NotChecked {
+			why = "not checked: " + why
+		}
+		t.Cells(stateMarks[c.State], Cell{c.ID, Bold}, Cell{Text: c.Title}, Cell{Text: why})
+	}
+	p.blank()
+	p.line(p.style.Paint(Bold, checksSummary(len(r.Checks), count)))
+	p.table(t)
+}
+
+func checksSummary(all int, count map[diagnose.State]int) string {
+	text := fmt.Sprintf("%d of %d checks found nothing", count[diagnose.OK], all)
+	if n := count[diagnose.Found]; n > 0 {
+		text += fmt.Sprintf(", %d found a fault", n)
+	}
+	if n := count[diagnose.NotChecked]; n > 0 {
+		text += fmt.Sprintf(", %d could not be made", n)
+	}
+	return text
+}
+
+// Plan writes a plan's changes with what each costs and risks.
+func Plan(w io.Writer, style Style, plan tune.Plan) error {
+	p := &printer{w: w, style: style}
+	if len(plan.Changes) == 0 {
+		p.line("nothing to change")
+		return p.err
+	}
+	t := &Table{Indent: 2, Columns: []Column{{Head: "change"}, {Head: "before", Right: true}, {}, {Head: "after"}}}
+	for _, c := range plan.Changes {
+		t.Cells(Cell{Text: c.Target}, Cell{Text: valueOrUnset(c.Before)}, Cell{"→", Dim}, Cell{valueOrUnset(c.After), Bold})
+	}
+	p.table(t)
+	for _, c := range plan.Changes {
+		if c.Why+c.Cost+c.Risk == "" {
+			continue
+		}
+		p.blank()
+		p.line("  " + p.style.Paint(Bold, clean(c.Target)))
+		p.labelled(4, "why", 6, c.Why)
+		p.labelled(4, "cost", 6, c.Cost)
+		p.labelled(4, "risk", 6, c.Risk)
+	}
+	return p.err
+}

@@ -1,0 +1,270 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/natkit/natkit/internal/lab"
+	"github.com/natkit/natkit/internal/load"
+)
+
+// Lab writes the run of a scenario: what was built, the stages side by side,
+// what doctor found, the fix and the verdict.
+func Lab(w io.Writer, style Style, r *lab.Report) error {
+	p := &printer{w: w, style: style}
+	p.labHeader(r)
+	p.labStages(r)
+	p.heading("What doctor found")
+	if len(r.Findings) == 0 {
+		p.line("  nothing")
+	}
+	p.findings(r.Findings)
+	if r.Fix != nil {
+		p.labFix(r.Fix)
+	}
+	p.labVerdict(r)
+	return p.err
+}
+
+func (p *printer) labHeader(r *lab.Report) {
+	p.line(p.style.Paint(Bold, clean("natkit lab run "+r.Scenario)))
+	if r.Title != "" {
+		p.labelled(2, "", 0, r.Title)
+	}
+	p.blank()
+	for _, fact := range labFacts(r) {
+		for i, text := range fact.Lines {
+			label := fact.Label
+			if i > 0 {
+				label = ""
+			}
+			p.labelled(2, label, labelWidth, text)
+		}
+	}
+}
+
+// fact is a label with the lines that belong to it.
+type fact struct {
+	Label string
+	Lines []string
+}
+
+// labFacts say where and how a report was measured.
+func labFacts(r *lab.Report) []fact {
+	machine := fmt.Sprintf("Linux %s, %s", r.Kernel, plural(int64(r.CPUs), "CPU", "CPUs"))
+	run := fmt.Sprintf("natkit %s, %s, took %s", r.Version, r.Started.UTC().Format(time.DateTime)+" UTC", Seconds(r.Seconds))
+	facts := []fact{{"machine", []string{machine}}, {"run", []string{run}}}
+	if r.Server != "" {
+		facts = append(facts, fact{"server", []string{r.Server}})
+	}
+	if len(r.Topology) > 0 {
+		facts = append(facts, fact{"topology", r.Topology})
+	}
+	if lines := loadLines(r); len(lines) > 0 {
+		facts = append(facts, fact{"load", lines})
+	}
+	return facts
+}
+
+// loadLines describe the load once, and then what is different in other stages.
+func loadLines(r *lab.Report) []string {
+	var lines, common []string
+	for i, s := range r.Stages {
+		parts := loadParts(s.Config)
+		if i == 0 {
+			common = parts
+			lines = append(lines, strings.Join(parts, ", "))
+			continue
+		}
+		parts = slices.DeleteFunc(parts, func(part string) bool { return slices.Contains(common, part) })
+		if len(parts) > 0 {
+			lines = append(lines, "in "+s.Name+" "+strings.Join(parts, ", "))
+		}
+	}
+	return lines
+}
+
+func loadParts(c load.Config) []string {
+	parts := []string{Count(max(c.Concurrency, 1)) + " concurrent"}
+	if c.Requests > 0 {
+		parts = append(parts, plural(c.Requests, "request", "requests"))
+	}
+	if c.Duration > 0 {
+		parts = append(parts, "at most "+c.Duration.String())
+	}
+	if c.Timeout > 0 {
+		parts = append(parts, "timeout "+c.Timeout.String()+" per request")
+	}
+	if c.Rate > 0 {
+		parts = append(parts, Rate(c.Rate)+" requests/s started")
+	}
+	parts = append(parts, closing(c))
+	if c.MergeAck {
+		parts = append(parts, "request on the handshake's ACK")
+	}
+	return parts
+}
+
+func closing(c load.Config) string {
+	switch {
+	case c.KeepAlive:
+		return "connections kept alive"
+	case c.Close == load.CloseClient:
+		return "one connection each, closed by the client"
+	case c.Close == load.CloseReset:
+		return "one connection each, closed by reset"
+	}
+	return "one connection each, closed by the server"
+}
+
+func plural(n int64, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return Count(n) + " " + many
+}
+
+// stageWidth lets the figures of stages stand apart from each other.
+const stageWidth = 11
+
+func (p *printer) labStages(r *lab.Report) {
+	p.heading("Stages")
+	about := &Table{Indent: 2, Columns: []Column{{}, {Wrap: true}}}
+	for _, s := range r.Stages {
+		about.Cells(Cell{s.Name, Bold}, Cell{Text: s.About})
+		if s.GeneratorLimit != "" {
+			about.Cells(Cell{}, Cell{"the generator was the limit: " + s.GeneratorLimit, Warn})
+		}
+	}
+	p.table(about)
+	p.blank()
+	t := &Table{Indent: 2, Columns: []Column{{Min: 16}, {Min: 19}}}
+	for _, s := range r.Stages {
+		t.Columns = append(t.Columns, Column{Head: s.Name, Right: true, Min: stageWidth})
+	}
+	for i, group := range stageMeasures(r) {
+		if i > 0 && !group.Joined {
+			t.Row()
+		}
+		for j, m := range group.Rows {
+			title := Cell{}
+			if j == 0 {
+				title = Cell{group.Title, Bold}
+			}
+			t.Cells(append([]Cell{title, {Text: m.Label}}, m.Cells...)...)
+		}
+	}
+	p.table(t)
+}
+
+func (p *printer) labFix(fix *lab.Fix) {
+	p.heading("The fix")
+	remedy := fix.Remedy
+	if fix.Rounds > 1 {
+		remedy += fmt.Sprintf(" (%d rounds of applying and measuring again)", fix.Rounds)
+	}
+	p.labelled(2, "applied", labelWidth, remedy)
+	p.labelled(2, "against", labelWidth, fix.Finding)
+	p.changes(2+labelWidth, fix.Changes)
+	t := &Table{Indent: 2, Columns: []Column{{Head: "memory"}, {Head: "predicted", Right: true, Min: 10}, {Head: "seen", Right: true, Min: 10}}}
+	for _, m := range fixMemory(fix) {
+		t.Row(m.What, m.Predicted, m.Seen)
+	}
+	p.blank()
+	p.table(t)
+	p.blank()
+	restored := Cell{"✓ every changed host value is back as it was", Good}
+	if !fix.Restored {
+		restored = Cell{"✗ not every changed host value is back: run natkit lab clean", Bad}
+	}
+	p.line("  " + p.style.Paint(restored.Tone, restored.Text))
+}
+
+// memoryRow is one comparison of predicted with seen memory.
+type memoryRow struct{ What, Predicted, Seen string }
+
+func fixMemory(fix *lab.Fix) []memoryRow {
+	per := memoryRow{"per tracked connection", none, none}
+	full := memoryRow{"table full to the new limit", none, none}
+	if fix.PredictedBytesPerEntry > 0 {
+		per.Predicted = fixed(fix.PredictedBytesPerEntry, 0) + " B"
+	}
+	if fix.SeenBytesPerEntry > 0 {
+		per.Seen = fixed(fix.SeenBytesPerEntry, 0) + " B"
+	}
+	if fix.PredictedMaxBytes > 0 {
+		full.Predicted = Bytes(float64(fix.PredictedMaxBytes))
+	}
+	rows := []memoryRow{per}
+	if fix.SeenEntries > 0 {
+		now := memoryRow{"the " + Count(fix.SeenEntries) + " entries after the last stage", none, none}
+		if fix.PredictedBytesPerEntry > 0 {
+			now.Predicted = Bytes(fix.PredictedBytesPerEntry * float64(fix.SeenEntries))
+		}
+		if fix.SeenBytes > 0 {
+			now.Seen = Bytes(float64(fix.SeenBytes))
+		}
+		rows = append(rows, now)
+	}
+	return append(rows, full)
+}
+
+func (p *printer) labVerdict(r *lab.Report) {
+	p.blank()
+	p.labelled(0, "", 0, strings.Join(labSummary(r), " "))
+	title := Cell{"Verdict: as expected", Good}
+	if !r.ExpectationMet {
+		title = Cell{"Verdict: not as expected", Alarm}
+	}
+	p.blank()
+	p.line(p.style.Paint(title.Tone, title.Text))
+	t := &Table{Indent: 2, Columns: []Column{{}, {}, {Wrap: true}}}
+	for _, v := range r.Verdict {
+		mark := Cell{"✓", Good}
+		if !v.Met {
+			mark = Cell{"✗", Bad}
+		}
+		t.Cells(mark, Cell{Text: v.Expected}, Cell{Text: v.Seen})
+	}
+	p.table(t)
+}
+
+// labSummary tells the story of the stages nat, fault and fixed in sentences;
+// nothing where a scenario has others.
+func labSummary(r *lab.Report) []string {
+	nat, fault, fixed := findStage(r, "nat"), findStage(r, "fault"), findStage(r, "fixed")
+	if nat == nil || fault == nil || nat.RequestsPerSecond <= 0 {
+		return nil
+	}
+	first := fmt.Sprintf("With the fault the gateway served %s requests/s instead of %s (%s)",
+		Rate(fault.RequestsPerSecond), Rate(nat.RequestsPerSecond), Percent(fault.RequestsPerSecond/nat.RequestsPerSecond))
+	if fault.Failed > 0 {
+		first += fmt.Sprintf(", and %s of %s requests failed", Count(fault.Failed), Count(fault.Failed+fault.Completed))
+	}
+	sentences := []string{first + "."}
+	if fixed != nil && r.Fix != nil {
+		failed := "none failed"
+		if fixed.Failed > 0 {
+			failed = Count(fixed.Failed) + " failed"
+		}
+		sentences = append(sentences, fmt.Sprintf("After the fix it served %s requests/s (%s); %s.",
+			Rate(fixed.RequestsPerSecond), Percent(fixed.RequestsPerSecond/nat.RequestsPerSecond), failed))
+	}
+	if ids := findingIDs(r); len(ids) > 0 {
+		sentences = append(sentences, "doctor named "+strings.Join(ids, ", ")+".")
+	}
+	return sentences
+}
+
+func findingIDs(r *lab.Report) []string {
+	var ids []string
+	for _, f := range r.Findings {
+		if !slices.Contains(ids, f.ID) {
+			ids = append(ids, f.ID)
+		}
+	}
+	return ids
+}

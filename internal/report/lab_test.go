@@ -1,0 +1,134 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/natkit/natkit/internal/lab"
+	"github.com/natkit/natkit/internal/load"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// golden compares got with testdata/name, or writes it with -update.
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatalf("%v (go test ./internal/report -update writes it)", err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s differs (-want +got); go test ./internal/report -update accepts it:\n%s", path, diff)
+	}
+}
+
+// madeUpReport is a report of realistic size. Its figures are made up, not
+// measured: they serve the layout only.
+func madeUpReport(t testing.TB) *lab.Report {
+	t.Helper()
+	text, err := os.ReadFile("testdata/table-full.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := new(lab.Report)
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(r); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// unmetReport is one in which nothing worked: no finding, no fix, a host value
+// that did not come back, stages without a completed request.
+func unmetReport(t testing.TB) *lab.Report {
+	r := madeUpReport(t)
+	r.Findings, r.ExpectationMet, r.Fix.Restored, r.Fix.SeenBytesPerEntry = nil, false, false, 0
+	r.Verdict[0] = lab.Verdict{Expected: "doctor names ct-table-full", Seen: "it found nothing"}
+	fault := findStage(r, "fault")
+	fault.Completed, fault.RequestsPerSecond, fault.AfterFirstFailurePerSecond = 0, 0, 0
+	fault.Counters = map[string]uint64{"chaintoolong": 7}
+	fault.GeneratorLimit = "its two threads used 98 % of two CPUs"
+	fault.Failures = nil
+	for _, reason := range strings.Fields("a b c d e f g h i j") {
+		fault.Failures = append(fault.Failures, load.Failure{Phase: load.Connect, Reason: "errno " + reason, Count: int64(reason[0])})
+	}
+	return r
+}
+
+func TestLab(t *testing.T) {
+	for _, tc := range []struct {
+		golden string
+		style  Style
+		report *lab.Report
+	}{
+		{"table-full.txt", Style{}, madeUpReport(t)},
+		{"table-full-colour.txt", Style{Colour: true}, madeUpReport(t)},
+		{"unmet.txt", Style{}, unmetReport(t)},
+		{"empty.txt", Style{}, &lab.Report{Scenario: "none"}},
+	} {
+		t.Run(tc.golden, func(t *testing.T) {
+			var out bytes.Buffer
+			if err := Lab(&out, tc.style, tc.report); err != nil {
+				t.Fatal(err)
+			}
+			golden(t, tc.golden, out.Bytes())
+			if tc.style.Colour {
+				return
+			}
+			for line := range strings.Lines(out.String()) {
+				if n := textWidth(strings.TrimSuffix(line, "\n")); n > Width {
+					t.Errorf("%d columns: %s", n, line)
+				}
+			}
+		})
+	}
+}
+
+// TestColourChangesNothingElse strips the sequences and compares.
+func TestColourChangesNothingElse(t *testing.T) {
+	var plain, coloured bytes.Buffer
+	if err := Lab(&plain, Style{}, madeUpReport(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := Lab(&coloured, Style{Colour: true}, madeUpReport(t)); err != nil {
+		t.Fatal(err)
+	}
+	stripped := coloured.String()
+	for _, tone := range []Tone{Bold, Dim, Good, Warn, Bad, Alarm} {
+		stripped = strings.ReplaceAll(stripped, "\x1b["+string(tone)+"m", "")
+	}
+	stripped = strings.ReplaceAll(stripped, "\x1b[0m", "")
+	if diff := cmp.Diff(plain.String(), stripped); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestPerRequest holds the two means to ab's arithmetic: for the run in
+// which ab printed 6576.21 requests/s, 760.317 ms and 0.152 ms.
+func TestPerRequest(t *testing.T) {
+	r := &lab.Report{Stages: []lab.StageReport{{Result: load.Result{
+		Config: load.Config{Concurrency: 5000}, Completed: 100_000, Seconds: 100_000 / 6576.21,
+	}}}}
+	var got []string
+	for _, m := range perRequestRows(r) {
+		got = append(got, m.Cells[0].Text)
+	}
+	if want := []string{"760.3", "0.152"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,232 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/natkit/natkit/internal/lab"
+	"github.com/natkit/natkit/internal/load"
+)
+
+// measures are a lab's figures as both the text and the page show them: groups
+// of rows with one cell for each stage.
+type measures struct {
+	Title string
+	Rows  []measure
+	// Joined groups follow the one before without a gap.
+	Joined bool
+}
+
+type measure struct {
+	Label string
+	Cells []Cell
+}
+
+// noValue stands in a stage that cannot have the figure.
+var noValue = Cell{none, Dim}
+
+// comparedWith is the stage that the rates are compared with.
+const comparedWith = "nat"
+
+// mostFailures bounds the rows of failure reasons; the rest is summed up.
+const mostFailures = 8
+
+func stageMeasures(r *lab.Report) []measures {
+	groups := []measures{
+		{Title: "load", Rows: loadRows(r)},
+		{Title: "time per request", Rows: perRequestRows(r)},
+		{Title: "connect, ms", Rows: timesRows(r, func(s *lab.StageReport) load.Times { return s.Connect })},
+		{Title: "processing, ms", Joined: true, Rows: timesRows(r, func(s *lab.StageReport) load.Times { return s.Processing })},
+		{Title: "waiting, ms", Joined: true, Rows: timesRows(r, func(s *lab.StageReport) load.Times { return s.Waiting })},
+		{Title: "total, ms", Joined: true, Rows: totalRows(r)},
+	}
+	if rows := failureRows(r); len(rows) > 0 {
+		groups = append(groups,
+			measures{Title: "failures", Rows: rows},
+			measures{Title: "once failing", Joined: true, Rows: failingRows(r)})
+	}
+	return append(groups,
+		measures{Title: "conntrack table", Rows: tableRows(r)},
+		measures{Title: "its counters", Joined: true, Rows: counterRows(r)})
+}
+
+// row makes one measure by asking each stage.
+func row(r *lab.Report, label string, cell func(*lab.StageReport) Cell) measure {
+	m := measure{Label: label}
+	for i := range r.Stages {
+		m.Cells = append(m.Cells, cell(&r.Stages[i]))
+	}
+	return m
+}
+
+func findStage(r *lab.Report, name string) *lab.StageReport {
+	for i := range r.Stages {
+		if r.Stages[i].Name == name {
+			return &r.Stages[i]
+		}
+	}
+	return nil
+}
+
+func loadRows(r *lab.Report) []measure {
+	rows := []measure{row(r, "requests/s", func(s *lab.StageReport) Cell {
+		return Cell{Rate(s.RequestsPerSecond), Bold}
+	})}
+	if reference := findStage(r, comparedWith); reference != nil && reference.RequestsPerSecond > 0 {
+		rows = append(rows, row(r, "  against "+comparedWith, func(s *lab.StageReport) Cell {
+			return Cell{Text: Percent(s.RequestsPerSecond / reference.RequestsPerSecond)}
+		}))
+	}
+	return append(rows,
+		row(r, "completed", func(s *lab.StageReport) Cell { return Cell{Text: Count(s.Completed)} }),
+		row(r, "failed", func(s *lab.StageReport) Cell { return badUnlessZero(s.Failed) }),
+		row(r, "duration", func(s *lab.StageReport) Cell { return Cell{Text: Seconds(s.Result.Seconds)} }))
+}
+
+func badUnlessZero(n int64) Cell {
+	if n == 0 {
+		return Cell{"0", Dim}
+	}
+	return Cell{Count(n), Bad}
+}
+
+// perRequestRows are ab's two "Time per request": what one of the concurrent
+// users waits on average, and the time by the number of completed requests.
+func perRequestRows(r *lab.Report) []measure {
+	across := func(s *lab.StageReport) float64 { return 1000 * s.Result.Seconds / float64(s.Completed) }
+	return []measure{
+		row(r, "mean, ms", func(s *lab.StageReport) Cell {
+			if s.Completed == 0 {
+				return noValue
+			}
+			return Cell{Text: Millis(across(s) * float64(max(s.Config.Concurrency, 1)))}
+		}),
+		row(r, "across all, ms", func(s *lab.StageReport) Cell {
+			if s.Completed == 0 {
+				return noValue
+			}
+			return Cell{Text: Millis(across(s))}
+		}),
+	}
+}
+
+func timesRows(r *lab.Report, times func(*lab.StageReport) load.Times) []measure {
+	one := func(label string, value func(load.Times) float64) measure {
+		return row(r, label, func(s *lab.StageReport) Cell {
+			if s.Completed == 0 {
+				return noValue
+			}
+			return Cell{Text: Millis(value(times(s)))}
+		})
+	}
+	return []measure{
+		one("min", func(t load.Times) float64 { return t.Min }),
+		one("mean", func(t load.Times) float64 { return t.Mean }),
+		one("sd", func(t load.Times) float64 { return t.SD }),
+		one("median", func(t load.Times) float64 { return t.Median }),
+		one("max", func(t load.Times) float64 { return t.Max }),
+	}
+}
+
+// totalRows has the 99th percentile before the maximum.
+func totalRows(r *lab.Report) []measure {
+	rows := timesRows(r, func(s *lab.StageReport) load.Times { return s.Total })
+	p99 := row(r, "p99", func(s *lab.StageReport) Cell {
+		if s.Completed == 0 {
+			return noValue
+		}
+		return Cell{Text: Millis(s.Total.P99)}
+	})
+	return slices.Insert(rows, len(rows)-1, p99)
+}
+
+// failureRows counts failures by phase and reason, the most frequent first.
+func failureRows(r *lab.Report) []measure {
+	sums := map[string]int64{}
+	for _, s := range r.Stages {
+		for _, f := range s.Failures {
+			sums[failureName(f)] += f.Count
+		}
+	}
+	names := make([]string, 0, len(sums))
+	for name := range sums {
+		names = append(names, name)
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		return cmp.Or(cmp.Compare(sums[b], sums[a]), cmp.Compare(a, b))
+	})
+	var others []string
+	if len(names) > mostFailures {
+		names, others = names[:mostFailures-1], names[mostFailures-1:]
+	}
+	var rows []measure
+	for _, name := range names {
+		rows = append(rows, row(r, name, func(s *lab.StageReport) Cell { return badUnlessZero(failuresNamed(s, name)) }))
+	}
+	if len(others) > 0 {
+		rows = append(rows, row(r, fmt.Sprintf("%d other reasons", len(others)), func(s *lab.StageReport) Cell {
+			return badUnlessZero(failuresNamed(s, others...))
+		}))
+	}
+	return rows
+}
+
+func failureName(f load.Failure) string { return string(f.Phase) + ": " + f.Reason }
+
+func failuresNamed(s *lab.StageReport, names ...string) int64 {
+	var sum int64
+	for _, f := range s.Failures {
+		if slices.Contains(names, failureName(f)) {
+			sum += f.Count
+		}
+	}
+	return sum
+}
+
+// failingRows tell when failing began and what still got through.
+func failingRows(r *lab.Report) []measure {
+	return []measure{
+		row(r, "first failure after", func(s *lab.StageReport) Cell {
+			if s.Failed == 0 || s.FirstFailureSeconds < 0 {
+				return noValue
+			}
+			return Cell{Text: Seconds(s.FirstFailureSeconds)}
+		}),
+		row(r, "admitted afterwards", func(s *lab.StageReport) Cell {
+			if s.Failed == 0 {
+				return noValue
+			}
+			return Cell{Text: Rate(s.AfterFirstFailurePerSecond) + "/s"}
+		}),
+	}
+}
+
+func tableRows(r *lab.Report) []measure {
+	return []measure{
+		row(r, "entries at the end", func(s *lab.StageReport) Cell { return Cell{Text: Count(s.TableEntries)} }),
+		row(r, "nf_conntrack_max", func(s *lab.StageReport) Cell { return Cell{Text: Count(s.TableMax)} }),
+	}
+}
+
+// counterRows shows the counters that tell of lost connections, and others of
+// that sort only where they moved.
+func counterRows(r *lab.Report) []measure {
+	names := []string{"drop", "early_drop", "insert_failed"}
+	for _, rare := range []string{"chaintoolong", "clash_resolve", "error"} {
+		if slices.ContainsFunc(r.Stages, func(s lab.StageReport) bool { return s.Counters[rare] > 0 }) {
+			names = append(names, rare)
+		}
+	}
+	var rows []measure
+	for _, name := range names {
+		rows = append(rows, row(r, name, func(s *lab.StageReport) Cell {
+			n, ok := s.Counters[name]
+			if !ok {
+				return noValue
+			}
+			return badUnlessZero(int64(n))
+		}))
+	}
+	return rows
+}

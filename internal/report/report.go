@@ -1,0 +1,94 @@
+// Package report renders what natkit found, as text for a terminal, as JSON and
+// as one HTML page. It only writes to the io.Writer that it is given.
+package report
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+)
+
+// Width is the number of columns that text is laid out for.
+const Width = 100
+
+// printer writes lines, and remembers the first error so that callers need to
+// look only once.
+type printer struct {
+	w     io.Writer
+	style Style
+	err   error
+}
+
+// line writes already laid out text.
+func (p *printer) line(text string) {
+	if p.err == nil {
+		_, p.err = io.WriteString(p.w, strings.TrimRight(text, " ")+"\n")
+	}
+}
+
+func (p *printer) blank() { p.line("") }
+
+// heading writes a section's title with an empty line before it.
+func (p *printer) heading(text string) {
+	p.blank()
+	p.line(p.style.Paint(Bold, clean(text)))
+}
+
+// table writes t unless an earlier write failed.
+func (p *printer) table(t *Table) {
+	if p.err == nil {
+		p.err = t.Write(p.w, p.style)
+	}
+}
+
+// labelled writes "indent label text", the text wrapped into a column of its own
+// that starts labelWidth after the indent. Empty text writes nothing.
+func (p *printer) labelled(indent int, label string, labelWidth int, text string) {
+	text = clean(text)
+	if text == "" {
+		return
+	}
+	margin := strings.Repeat(" ", indent)
+	for i, part := range wrap(text, Width-indent-labelWidth) {
+		if i > 0 {
+			label = ""
+		}
+		p.line(margin + p.style.Paint(Dim, padRight(label, labelWidth)) + part)
+	}
+}
+
+// printf writes one line; the arguments' control characters are made visible.
+func (p *printer) printf(format string, args ...any) {
+	for i, a := range args {
+		if s, ok := a.(string); ok {
+			args[i] = clean(s)
+		}
+	}
+	p.line(fmt.Sprintf(format, args...))
+}
+
+// clean makes control characters visible. Kernel log lines, host names and
+// server banners come from others, and an escape sequence in one of them would
+// otherwise act on the terminal of root.
+func clean(s string) string {
+	s = strings.ToValidUTF8(s, string(utf8.RuneError))
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n', r == '\t':
+			return ' '
+		case r < 0x20:
+			return '\u2400' + r // the control pictures ␀ to ␟
+		case r == 0x7f:
+			return '\u2421'
+		case r >= 0x80 && r < 0xa0, isBidiControl(r):
+			return utf8.RuneError
+		}
+		return r
+	}, s)
+}
+
+// isBidiControl tells characters that reorder what surrounds them on a screen.
+func isBidiControl(r rune) bool {
+	return r == 0x061c || r == 0x200e || r == 0x200f || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
+}
