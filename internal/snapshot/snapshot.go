@@ -136,6 +136,9 @@ type ConntrackSize struct {
 	// SlabBytes is what the nf_conntrack slab holds now, all namespaces together;
 	// 0 where unknown.
 	SlabBytes uint64 `json:"slab_bytes"`
+	// ExtensionSlabBytes is what the slab that extensions are taken from
+	// (kmalloc-128) holds now, objects of others included; 0 where unknown.
+	ExtensionSlabBytes uint64 `json:"extension_slab_bytes"`
 	// Source is where EntryBytes was read: /proc/slabinfo, /sys/kernel/slab/…,
 	// BTF, or "assumed".
 	Source string `json:"source"`
