@@ -32,7 +32,8 @@ var ErrFull = errors.New("the table is full")
 //
 // The table's limit holds for ctnetlink as for packets (__nf_conntrack_alloc):
 // beyond it the kernel evicts an entry that is not assured, or refuses and logs
-// its "table full" line.
+// its "table full" line. Inserted entries count in `insert`, refused ones in no
+// counter.
 func Insert(ctx context.Context, ns *netns.Handle, next func(*conntrack.Entry) bool) (int64, error) {
 	s, err := dial(ns)
 	if err != nil {
@@ -153,6 +154,8 @@ func refusal(errno unix.Errno) error {
 		return nil
 	case unix.EEXIST:
 		return ErrExists
+	case unix.ERANGE:
+		return fmt.Errorf("%w (a TCP state that the kernel does not have)", errno)
 	case unix.EINVAL:
 		return fmt.Errorf("%w (an entry that the kernel cannot hold, or a kernel without CONFIG_NF_CT_NETLINK)", errno)
 	case unix.EOPNOTSUPP:

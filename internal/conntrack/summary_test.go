@@ -1,0 +1,242 @@
+package conntrack
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/natkit/natkit/internal/snapshot"
+	"golang.org/x/sys/unix"
+)
+
+func TestSampler(t *testing.T) {
+	tcp := cases[0].entry
+	plain := tcp
+	plain.Reply = plain.Orig.Mirror()
+	plain.TCPState, plain.Status, plain.Timeout = TCPSynSent, Confirmed, 119
+	masqueraded := cases[1].entry
+	masqueraded.Reply.DstPort = 50000
+	stream := cases[1].entry
+	stream.Status |= SeenReply | Assured | Offload
+	s := NewSampler()
+	for _, e := range []Entry{tcp, tcp, plain, masqueraded, stream, cases[2].entry} {
+		s.Add(&e)
+	}
+	remaining := func(i int, n int64) []int64 { return append(make([]int64, i), n) }
+	want := &snapshot.ConntrackTable{
+		Sampled: 6, Complete: true,
+		ByProtocol: map[string]int64{"tcp": 3, "udp": 2, "icmp": 1},
+		ByTCPState: map[string]int64{"ESTABLISHED": 2, "SYN_SENT": 1},
+		Assured:    3, Unreplied: 3, SNAT: 1, DNAT: 2, Offloaded: 1,
+		Remaining: map[string][]int64{
+			"tcp/ESTABLISHED": remaining(120, 2), "tcp/SYN_SENT": remaining(23, 1),
+			"udp/unreplied": remaining(6, 1), "udp/stream": remaining(6, 1), "icmp": remaining(6, 1),
+		},
+		TopSources: []snapshot.Talker{{Who: "198.18.0.0", Entries: 3}, {Who: "2001:db8::1", Entries: 2}, {Who: "198.18.0.1", Entries: 1}},
+		TopServices: []snapshot.Talker{
+			{Who: "tcp 198.19.0.1:8080", Entries: 3}, {Who: "udp [2001:db8::2]:53", Entries: 2}, {Who: "icmp 198.18.0.2", Entries: 1},
+		},
+	}
+	if d := cmp.Diff(want, s.Table(true)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+func TestTopKeepsItsBounds(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	const limit, additions = 50, 20000
+	tp := newTop[int](limit)
+	true_ := map[int]int64{}
+	for range additions {
+		k := int(math.Exp(rng.Float64() * 9)) // few keys often, 8000 in all
+		true_[k]++
+		tp.add(k)
+		if len(tp.counts) > limit {
+			t.Fatalf("%d keys kept, the limit is %d", len(tp.counts), limit)
+		}
+	}
+	for k, n := range true_ {
+		if got := tp.counts[k]; got > n || got < n-additions/(limit+1) {
+			t.Errorf("key %d: counted %d, came %d times, at most %d fewer are allowed", k, got, n, additions/(limit+1))
+		}
+	}
+	names := tp.talkers(3, func(k int) string { return fmt.Sprint(k) })
+	if len(names) != 3 || !slices.IsSortedFunc(names, func(a, b snapshot.Talker) int { return int(b.Entries - a.Entries) }) {
+		t.Errorf("talkers = %v", names)
+	}
+}
+
+// table simulates a hash table: entries in the order of a hash of what they are.
+type table struct {
+	rng     *rand.Rand
+	entries map[uint64]Entry
+	nextID  uint32
+}
+
+func (tb *table) born(n int, proto uint8) {
+	for range n {
+		e := cases[0].entry
+		e.Orig.Proto, e.Reply.Proto = proto, proto
+		e.Orig.Src = netip.AddrFrom4([4]byte{198, 18, byte(tb.rng.IntN(8)), byte(tb.rng.IntN(250))})
+		e.Orig.SrcPort = uint16(tb.rng.IntN(65536))
+		if proto == unix.IPPROTO_UDP {
+			e.TCPState, e.Status = TCPNone, Confirmed
+		} else {
+			e.TCPState = TCPTimeWait
+		}
+		tb.nextID++
+		e.ID = tb.nextID
+		tb.entries[tb.rng.Uint64()] = e
+	}
+}
+
+func (tb *table) die(share float64) {
+	for h := range tb.entries {
+		if tb.rng.Float64() < share {
+			delete(tb.entries, h)
+		}
+	}
+}
+
+// dump calls fn with at most n entries in hash order.
+func (tb *table) dump(n int, fn func(*Entry)) (complete bool) {
+	order := make([]uint64, 0, len(tb.entries))
+	for h := range tb.entries {
+		order = append(order, h)
+	}
+	slices.Sort(order)
+	for i, h := range order {
+		if i == n {
+			return false
+		}
+		e := tb.entries[h]
+		fn(&e)
+	}
+	return true
+}
+
+func TestBirthsFindsTheRate(t *testing.T) {
+	const seconds = 2.0
+	tests := []struct {
+		size     int
+		tcp, udp int
+		deaths   float64
+		prefix   int
+	}{
+		{size: 0, tcp: 500, prefix: 1 << 20},
+		{size: 5000, tcp: 0, udp: 0, deaths: 0.5, prefix: 1 << 20},
+		{size: 5000, tcp: 1000, udp: 300, prefix: 1 << 20},
+		{size: 5000, tcp: 1000, udp: 300, deaths: 0.3, prefix: 5500}, // the second dump whole, or just not
+		{size: 40000, tcp: 8000, udp: 2000, prefix: 8000},
+		{size: 40000, tcp: 8000, udp: 2000, deaths: 0.6, prefix: 8000}, // shrinks: the second dump reaches further
+		{size: 40000, tcp: 80000, udp: 0, prefix: 8000},                // grows: the first one does
+		{size: 40000, tcp: 100, udp: 0, prefix: 8000},
+	}
+	for i, c := range tests {
+		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
+			outside, rounds := 0, 40
+			for round := range rounds {
+				tb := &table{rng: rand.New(rand.NewPCG(uint64(i), uint64(round))), entries: map[uint64]Entry{}}
+				tb.born(c.size, unix.IPPROTO_TCP)
+				b := NewBirths(7)
+				b.EndFirst(tb.dump(c.prefix, b.First))
+				tb.die(c.deaths)
+				tb.born(c.tcp, unix.IPPROTO_TCP)
+				tb.born(c.udp, unix.IPPROTO_UDP)
+				complete := tb.dump(c.prefix, b.Second)
+				f := b.Flows(seconds, int64(len(tb.entries)), complete)
+				if f == nil {
+					t.Fatal("no estimate")
+				}
+				want := float64(c.tcp+c.udp) / seconds
+				if math.Abs(f.TotalPerSecond-want) > 2.6*f.StandardErrorPerSecond {
+					outside++
+				}
+				sum := f.PerSecond["tcp/TIME_WAIT"] + f.PerSecond["udp/unreplied"]
+				if math.Abs(sum-f.TotalPerSecond) > 1e-6*want {
+					t.Fatalf("classes %v do not sum up to %v", f.PerSecond, f.TotalPerSecond)
+				}
+				if c.prefix == 1<<20 && math.Abs(f.TotalPerSecond-want) > 1e-9 {
+					t.Fatalf("whole table: %v per second, want exactly %v", f.TotalPerSecond, want)
+				}
+			}
+			// Within 2.6 standard errors stand 99 % of estimates.
+			if outside > 3 {
+				t.Errorf("%d of %d estimates are further than 2.6 standard errors from the truth", outside, rounds)
+			}
+		})
+	}
+}
+
+func TestBirthsCountsReusedTuples(t *testing.T) {
+	e := cases[0].entry
+	b := NewBirths(1)
+	b.First(&e)
+	b.EndFirst(true)
+	e.ID++
+	b.Second(&e)
+	f := b.Flows(1, 1, true)
+	if f.TotalPerSecond != 1 || f.Groups != 1 {
+		t.Errorf("a tuple used again: %+v", f)
+	}
+}
+
+func TestBirthsWithoutOverlap(t *testing.T) {
+	e := cases[0].entry
+	b := NewBirths(1)
+	b.First(&e)
+	b.EndFirst(false)
+	e.ID++
+	b.Second(&e)
+	if f := b.Flows(1, 100, false); f != nil {
+		t.Errorf("dumps that share nothing: %+v, want no estimate", f)
+	}
+	if f := b.Flows(0, 100, false); f != nil {
+		t.Errorf("no time between: %+v, want no estimate", f)
+	}
+}
+
+func TestBirthsGroups(t *testing.T) {
+	b := NewBirths(1)
+	b.EndFirst(true)
+	for i := range 20 {
+		e := cases[0].entry
+		e.Orig.SrcPort = uint16(i)
+		e.Orig.DstPort = uint16(i % 4)
+		b.Second(&e)
+	}
+	if f := b.Flows(1, 20, true); f.Groups != 4 {
+		t.Errorf("Groups = %d, want 4", f.Groups)
+	}
+}
+
+func TestNames(t *testing.T) {
+	for proto, want := range map[uint8]string{6: "tcp", 17: "udp", 47: "gre", 132: "sctp", 136: "udplite", 58: "icmpv6", 200: "200"} {
+		if got := ProtocolName(proto); got != want {
+			t.Errorf("ProtocolName(%d) = %q, want %q", proto, got, want)
+		}
+	}
+	if got := TCPState(99).String(); got != "UNKNOWN" {
+		t.Errorf("state 99 = %q", got)
+	}
+}
+
+func TestMirrorTwiceIsItself(t *testing.T) {
+	for _, c := range cases {
+		if got := c.entry.Orig.Mirror().Mirror(); got != c.entry.Orig {
+			t.Errorf("%+v became %+v", c.entry.Orig, got)
+		}
+	}
+	for typ := range 256 {
+		for _, proto := range []uint8{unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6} {
+			tu := Tuple{Proto: proto, ICMPType: uint8(typ)}
+			if got := tu.Mirror().Mirror(); got != tu {
+				t.Errorf("protocol %d type %d became %d", proto, typ, got.ICMPType)
+			}
+		}
+	}
+}

@@ -1,0 +1,257 @@
+package conntrack
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+var compareAddr = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
+
+func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
+
+// cases pair an entry with the attributes of its message in hexadecimal, written
+// out from nfnetlink_conntrack.h in the order of ctnetlink_fill_info, on a
+// little-endian machine.
+var cases = []struct {
+	name  string
+	attrs string
+	entry Entry
+}{
+	{
+		name: "DNATed TCP, marked",
+		attrs: "34000180" + "14000180" + "08000100c6120000" + "08000200c6130001" +
+			"1c000280" + "0500010006000000" + "0600020004000000" + "060003001f900000" +
+			"34000280" + "14000180" + "08000100c6130102" + "08000200c6120000" +
+			"1c000280" + "0500010006000000" + "0600020000500000" + "0600030004000000" +
+			"080003000000 01ae" + "0800070000000258" +
+			"30000480" + "2c000180" + "0500010003000000" + "0500020000000000" + "0500030000000000" +
+			"0600040000000000" + "0600050000000000" +
+			"080008006e61746b" + "08000c00b06d5f9c" + "08000b0000000001",
+		entry: Entry{
+			Family:   unix.AF_INET,
+			Orig:     Tuple{Src: addr("198.18.0.0"), Dst: addr("198.19.0.1"), Proto: 6, SrcPort: 1024, DstPort: 8080},
+			Reply:    Tuple{Src: addr("198.19.1.2"), Dst: addr("198.18.0.0"), Proto: 6, SrcPort: 80, DstPort: 1024},
+			Status:   SeenReply | Assured | Confirmed | DstNAT | SrcNATDone | DstNATDone,
+			TCPState: TCPEstablished, Timeout: 600, Mark: 0x6e61746b, ID: 0xb06d5f9c,
+		},
+	},
+	{
+		name: "unanswered UDP over IPv6 in a zone of its original direction, with a time stamp",
+		attrs: "54000180" + "2c000180" + "1400030020010db8000000000000000000000001" + "1400040020010db8000000000000000000000002" +
+			"1c000280" + "0500010011000000" + "0600020000070000" + "0600030000350000" + "0600030000050000" +
+			"4c000280" + "2c000180" + "1400030020010db8000000000000000000000002" + "1400040020010db8000000000000000000000001" +
+			"1c000280" + "0500010011000000" + "0600020000350000" + "0600030000070000" +
+			"0800030000000008" + "080007000000001e" + "10001480" + "0c000100" + "17a0000000000001",
+		entry: Entry{
+			Family: unix.AF_INET6,
+			Orig:   Tuple{Src: addr("2001:db8::1"), Dst: addr("2001:db8::2"), Proto: 17, SrcPort: 7, DstPort: 53},
+			Reply:  Tuple{Src: addr("2001:db8::2"), Dst: addr("2001:db8::1"), Proto: 17, SrcPort: 53, DstPort: 7},
+			Status: Confirmed, Timeout: 30, Zone: 5, Start: 0x17a0000000000001,
+		},
+	},
+	{
+		name: "ICMP echo, an attribute from the future",
+		attrs: "3c000180" + "14000180" + "08000100c6120001" + "08000200c6120002" +
+			"24000280" + "0500010001000000" + "0600040000070000" + "0500050008000000" + "0500060000000000" +
+			"3c000280" + "14000180" + "08000100c6120002" + "08000200c6120001" +
+			"24000280" + "0500010001000000" + "0600040000070000" + "0500050000000000" + "0500060000000000" +
+			"0800030000000008" + "080007000000001e" + "0800ff3fffffffff",
+		entry: Entry{
+			Family: unix.AF_INET,
+			Orig:   Tuple{Src: addr("198.18.0.1"), Dst: addr("198.18.0.2"), Proto: 1, ICMPID: 7, ICMPType: 8},
+			Reply:  Tuple{Src: addr("198.18.0.2"), Dst: addr("198.18.0.1"), Proto: 1, ICMPID: 7, ICMPType: 0},
+			Status: Confirmed, Timeout: 30,
+		},
+	},
+}
+
+func unhex(t testing.TB, s string) []byte {
+	t.Helper()
+	b, err := hex.DecodeString(strings.ReplaceAll(s, " ", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func needLittleEndian(t testing.TB) {
+	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
+		t.Skip("the recorded messages are those of a little-endian machine")
+	}
+}
+
+func TestDecode(t *testing.T) {
+	needLittleEndian(t)
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			attrs := unhex(t, c.attrs)
+			body := append([]byte{c.entry.Family, 0, 0, 0}, attrs...)
+			var got Entry
+			if err := got.Decode(body); err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(c.entry, got, compareAddr); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+			again := got
+			back := Append(nil, New, 0, 1, &again)
+			if err := got.Decode(back[headerLen:]); err != nil {
+				t.Fatalf("decode what was encoded: %v", err)
+			}
+			if d := cmp.Diff(c.entry, got, compareAddr); d != "" {
+				t.Errorf("after encoding (-want +got):\n%s", d)
+			}
+			for n := range body {
+				// Any cut must give an error or an entry, never a panic.
+				var cut Entry
+				_ = cut.Decode(body[:n:n])
+			}
+		})
+	}
+}
+
+func TestDecodeRefuses(t *testing.T) {
+	needLittleEndian(t)
+	tests := map[string]struct {
+		body string
+		want error
+	}{
+		"nothing":                           {"", errTruncated},
+		"half a header":                     {"0200", errTruncated},
+		"no tuples":                         {"02000000" + "0800030000000008", errNoTuple},
+		"attribute shorter than its header": {"02000000" + "0300030000000000", errTruncated},
+		"attribute longer than the message": {"02000000" + "0900030000000008", errTruncated},
+		"status of two bytes":               {"02000000" + "0600030000080000", errTruncated},
+		"three bytes behind":                {"02000000" + "0800030000000008" + "000000", errTruncated},
+		"tuple with half an address":        {"02000000" + "1000018" + "0" + "0c000180" + "06000100c6120000", errTruncated},
+	}
+	for name, c := range tests {
+		t.Run(name, func(t *testing.T) {
+			var e Entry
+			if err := e.Decode(unhex(t, c.body)); !errors.Is(err, c.want) {
+				t.Errorf("Decode = %v, want %v", err, c.want)
+			}
+		})
+	}
+	t.Run("addresses of two families", func(t *testing.T) {
+		e := Entry{Family: unix.AF_INET, Orig: Tuple{Src: addr("198.18.0.1"), Dst: addr("2001:db8::1")}}
+		if err := e.Check(); err == nil {
+			t.Error("Check accepted it")
+		}
+	})
+}
+
+func TestNextRefuses(t *testing.T) {
+	good := FinishMessage(AppendHeader(nil, New, 0, 1, unix.AF_INET), 0)
+	for n := range len(good) - 1 {
+		if _, _, err := Next(good[:n]); err == nil {
+			t.Errorf("%d bytes of a message of %d were accepted", n, len(good))
+		}
+	}
+	short := append([]byte(nil), good...)
+	binary.NativeEndian.PutUint32(short, 15)
+	if _, _, err := Next(short); err == nil {
+		t.Error("a length below the header's was accepted")
+	}
+	two := append(append([]byte(nil), good...), good...)
+	m, rest, err := Next(two)
+	if err != nil || !m.Is(New) || len(rest) != len(good) {
+		t.Errorf("Next = %+v, %d left, %v", m, len(rest), err)
+	}
+}
+
+func TestDecodeDoesNotAllocate(t *testing.T) {
+	datagram := manyEntries(100)
+	var e Entry
+	s := NewSampler()
+	add := func(e *Entry) error { s.Add(e); return nil }
+	_ = Each(datagram, &e, add)
+	if n := testing.AllocsPerRun(20, func() {
+		if err := Each(datagram, &e, add); err != nil {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations for 100 entries", n)
+	}
+}
+
+func manyEntries(n int) []byte {
+	var b []byte
+	for i := range n {
+		e := cases[0].entry
+		e.Orig.SrcPort = uint16(i)
+		b = Append(b, New, unix.NLM_F_MULTI, 1, &e)
+	}
+	return b
+}
+
+func FuzzDecode(f *testing.F) {
+	for _, c := range cases {
+		f.Add(Append(nil, New, 0, 1, &c.entry))
+		f.Add(AppendInsert(nil, 0, 1, &c.entry))
+	}
+	f.Add(manyEntries(3))
+	f.Fuzz(func(t *testing.T, datagram []byte) {
+		var e, again Entry
+		_ = Each(datagram, &e, func(e *Entry) error {
+			back := Append(nil, New, 0, 1, e)
+			m, rest, err := Next(back)
+			if err != nil || len(rest) != 0 {
+				t.Fatalf("encoded %+v is no message: %v, %d bytes behind", e, err, len(rest))
+			}
+			if err := again.Decode(m.Body); err != nil {
+				t.Fatalf("decode what was encoded of %+v: %v", e, err)
+			}
+			if again != *e {
+				t.Fatalf("decode–encode–decode:\n%+v\n%+v", *e, again)
+			}
+			AppendInsert(nil, 0, 1, e)
+			return nil
+		})
+		for b := datagram; len(b) > 0; {
+			m, rest, err := Next(b)
+			if err != nil {
+				return
+			}
+			_, _ = StatsCPU(m.Body)
+			_, _, _ = m.Answer()
+			b = rest
+		}
+	})
+}
+
+func BenchmarkDecode(b *testing.B) {
+	datagram := manyEntries(150)
+	var e Entry
+	b.ReportAllocs()
+	for b.Loop() {
+		_ = Each(datagram, &e, func(*Entry) error { return nil })
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/150, "ns/entry")
+}
+
+func BenchmarkSample(b *testing.B) {
+	e := cases[0].entry
+	s := NewSampler()
+	b.ReportAllocs()
+	for b.Loop() {
+		s.Add(&e)
+	}
+}
+
+func BenchmarkBirths(b *testing.B) {
+	e := cases[0].entry
+	s := NewBirths(1)
+	b.ReportAllocs()
+	for b.Loop() {
+		e.Orig.SrcPort++
+		s.First(&e)
+	}
+}
