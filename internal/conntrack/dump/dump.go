@@ -48,9 +48,9 @@ func DumpStats(ctx context.Context, ns *netns.Handle, fn func(msgs []byte) error
 
 // Stats reads the tracker's counters of a namespace (nil: this one), one map per
 // CPU, under the kernel's names. Needs CAP_NET_ADMIN.
-func Stats(ctx context.Context, ns *netns.Handle) ([]map[string]uint64, error) {
+func Stats(ns *netns.Handle) ([]map[string]uint64, error) {
 	var cpus []map[string]uint64
-	_, err := DumpStats(ctx, ns, func(msgs []byte) (err error) {
+	_, err := DumpStats(context.Background(), ns, func(msgs []byte) (err error) {
 		cpus, err = AppendStats(cpus, msgs)
 		return err
 	})

@@ -263,7 +263,7 @@ func TestInsertMeetsTheLimit(t *testing.T) {
 
 func TestStatsHasTheKernelsCounters(t *testing.T) {
 	ns := newNetns(t)
-	stats, err := Stats(t.Context(), ns)
+	stats, err := Stats(ns)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -287,7 +287,7 @@ const unprivilegedEnv = "NATKIT_TEST_UNPRIVILEGED"
 // capability.
 func TestWithoutPrivilege(t *testing.T) {
 	if os.Getenv(unprivilegedEnv) != "" {
-		_, statsErr := Stats(t.Context(), nil)
+		_, statsErr := Stats(nil)
 		_, dumpErr := Dump(t.Context(), nil, func([]byte) error { return nil })
 		_, countErr := Count(nil)
 		_, insertErr := Insert(t.Context(), nil, upTo(0, 1, nil))
