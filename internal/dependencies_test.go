@@ -1,0 +1,36 @@
+package internal_test
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestDependenciesAreExplained: each module that go.mod requires directly stands
+// in docs/dependencies.md, and no other.
+func TestDependenciesAreExplained(t *testing.T) {
+	mod, err := os.ReadFile("../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := os.ReadFile("../docs/dependencies.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	required := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^(?:require )?\t?([a-zA-Z0-9.-]+\.[a-z]+/\S+) v\S+( // indirect)?$`).FindAllSubmatch(mod, -1) {
+		required[string(m[1])] = true
+		if len(m[2]) == 0 && !strings.Contains(string(doc), string(m[1])+" ") && !strings.Contains(string(doc), string(m[1])+",") {
+			t.Errorf("docs/dependencies.md does not say what %s is for", m[1])
+		}
+	}
+	if len(required) < 5 {
+		t.Fatalf("found only %d requirements in go.mod: the search is broken", len(required))
+	}
+	for _, m := range regexp.MustCompile(`(?m)^\| ((?:github\.com|golang\.org)/\S+) \|`).FindAllSubmatch(doc, -1) {
+		if !required[string(m[1])] {
+			t.Errorf("docs/dependencies.md explains %s, which go.mod does not require", m[1])
+		}
+	}
+}
