@@ -4,5 +4,7 @@ import "github.com/spf13/cobra"
 
 // verbs lists the commands, in the order in which help shows them.
 func verbs(env *Env) []*cobra.Command {
-	return []*cobra.Command{}
+	return []*cobra.Command{
+		newTune(env),
+	}
 }

@@ -1,0 +1,234 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/natkit/natkit/internal/tune/apply"
+	"github.com/natkit/natkit/internal/tune/journal"
+)
+
+// tuneHost is where the host lies; tests put a folder in its place.
+type tuneHost struct{ procRoot, root string }
+
+// tuner is what the sub-commands of tune share.
+type tuner struct {
+	env  *Env
+	host tuneHost
+}
+
+func newTune(env *Env) *cobra.Command { return tuneCommand(env, tuneHost{"/proc", "/"}) }
+
+const tuneHelp = `Change values of this host so that they can be taken back.
+
+Every change is written to a journal (/var/lib/natkit/journal, or
+$NATKIT_STATE_DIR/journal) before it is made, read back after it is made, and
+undone by one command, as long as the value is still the one that natkit wrote.
+
+With --confirm the change undoes itself unless 'natkit tune confirm' comes in
+time: if it cuts you off, wait. A small process named nk-guard keeps that
+promise; it outlives natkit and your login. If that process is killed too, the
+next 'natkit tune list' or 'natkit lab clean' undoes what is overdue. A reboot
+undoes every change that is not persisted.`
+
+func tuneCommand(env *Env, host tuneHost) *cobra.Command {
+	t := &tuner{env: env, host: host}
+	cmd := &cobra.Command{
+		Use:   "tune",
+		Short: "change values of this host, with undo: apply, list, confirm, undo",
+		Long:  tuneHelp,
+		Example: `  natkit tune apply net.netfilter.nf_conntrack_max=524288
+  sudo natkit tune apply --yes --confirm 60s --persist net.netfilter.nf_conntrack_max=524288
+  sudo natkit tune confirm
+  sudo natkit tune list
+  sudo natkit tune undo --last`,
+	}
+	cmd.AddCommand(t.applyCommand(), t.listCommand(), t.confirmCommand(), t.undoCommand())
+	return cmd
+}
+
+// options open the journal; nothing is created before something is changed.
+func (t *tuner) options() (apply.Options, error) {
+	j, err := journal.At(journal.Dir(t.env.Getenv))
+	return apply.Options{Journal: j, ProcRoot: t.host.procRoot, Root: t.host.root}, err
+}
+
+func (t *tuner) listCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "list what natkit changed, what waits for confirmation, and what is undone",
+		Long: `List the journal, oldest first. What nobody else will undo any more (its process
+was killed, its time to confirm ended without its guard, the machine was
+rebooted) is undone first, and said so.
+
+  pending      waits for 'natkit tune confirm'
+  applied      in force, can be undone
+  persisted    of an earlier boot, its files under /etc are in force
+  held         a running natkit (a lab) undoes it when it ends
+  undone, left taken back; left: a value was changed by someone else since
+  void         undone by a reboot`,
+		Example: "  sudo natkit tune list\n  sudo natkit tune list --json",
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			opt, err := t.options()
+			if err != nil {
+				return err
+			}
+			return t.list(opt, asJSON)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document (natkit.tune/1)")
+	return cmd
+}
+
+func (t *tuner) list(opt apply.Options, asJSON bool) error {
+	// Said only after the list, which shows what could not be undone.
+	undone, cleanErr := apply.Clean(opt)
+	for _, tx := range undone {
+		fmt.Fprintf(t.env.Stderr, "natkit: undid %s (%s), which nobody else would have undone\n", tx.ID, tx.Origin)
+	}
+	all, damaged, err := opt.Journal.List()
+	if err != nil {
+		return err
+	}
+	doc := tuneDocument{}
+	if len(all) > 0 {
+		view, err := t.view()
+		if err != nil {
+			return err
+		}
+		for _, tx := range all {
+			doc.Transactions = append(doc.Transactions, describeTransaction(tx, view))
+		}
+	}
+	for _, d := range damaged {
+		doc.Damaged = append(doc.Damaged, d.Error())
+	}
+	if err := doc.print(t.env.Stdout, asJSON, printTransactions); err != nil {
+		return err
+	}
+	if cleanErr != nil {
+		return fmt.Errorf("undo what is overdue, or read the journal: %w", cleanErr)
+	}
+	return nil
+}
+
+func (t *tuner) view() (journal.View, error) {
+	return journal.NewView(t.host.procRoot, journal.SystemClock{})
+}
+
+func (t *tuner) confirmCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "confirm [ID]",
+		Short: "keep a change that would be undone by itself",
+		Long: `Keep a change that was made with --confirm. Without ID, the one that waits. The
+files of --persist are written now, not before: until then a reboot undoes all.`,
+		Example:           "  sudo natkit tune confirm\n  sudo natkit tune confirm t0007",
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: t.completeIDs(func(s journal.Status) bool { return s == journal.StatusPending }),
+		RunE: func(_ *cobra.Command, args []string) error {
+			opt, err := t.options()
+			if err != nil {
+				return err
+			}
+			id, err := t.pendingID(opt, args)
+			if err != nil {
+				return err
+			}
+			tx, err := apply.Confirm(id, opt)
+			if err != nil {
+				return err
+			}
+			return t.printOne(tx, asJSON, "confirmed")
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document (natkit.tune/1)")
+	return cmd
+}
+
+// pendingID is the argument, or the only transaction that waits.
+func (t *tuner) pendingID(opt apply.Options, args []string) (string, error) {
+	if len(args) == 1 {
+		return args[0], nil
+	}
+	ids, err := t.withStatus(opt, func(s journal.Status) bool { return s == journal.StatusPending })
+	switch {
+	case err != nil:
+		return "", err
+	case len(ids) == 0:
+		return "", errors.New("confirm: nothing waits for confirmation; `natkit tune list` shows what became of it")
+	case len(ids) > 1:
+		return "", usagef("confirm: several wait for confirmation, name one: %s", strings.Join(ids, " "))
+	}
+	return ids[0], nil
+}
+
+// withStatus lists the ids of transactions, oldest first.
+func (t *tuner) withStatus(opt apply.Options, want func(journal.Status) bool) ([]string, error) {
+	all, _, err := opt.Journal.List()
+	if err != nil || len(all) == 0 {
+		return nil, err
+	}
+	view, err := t.view()
+	if err != nil {
+		return nil, err
+	}
+	var ids []string
+	for _, tx := range all {
+		if want(view.Status(tx)) {
+			ids = append(ids, tx.ID)
+		}
+	}
+	return ids, nil
+}
+
+func (t *tuner) printOne(tx *journal.Transaction, asJSON bool, said string) error {
+	view, err := t.view()
+	if err != nil {
+		return err
+	}
+	one := describeTransaction(tx, view)
+	one.Said = said
+	return tuneDocument{Transactions: []tuneTransaction{one}}.print(t.env.Stdout, asJSON, printResults)
+}
+
+// completeIDs offers transactions with what they are, for the shell.
+func (t *tuner) completeIDs(want func(journal.Status) bool) cobra.CompletionFunc {
+	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		opt, err := t.options()
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		all, _, err := opt.Journal.List()
+		view, viewErr := t.view()
+		if err != nil || viewErr != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		var out []string
+		for _, tx := range all {
+			if status := view.Status(tx); want(status) {
+				out = append(out, cobra.CompletionWithDesc(tx.ID, string(status)+": "+txSummary(tx)))
+			}
+		}
+		return out, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completeSysctls offers the connection tracker's values.
+func (t *tuner) completeSysctls(_ *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	paths, _ := filepath.Glob(filepath.Join(t.host.procRoot, "sys/net/netfilter/nf_conntrack_*"))
+	var out []string
+	for _, p := range paths {
+		out = append(out, "net.netfilter."+filepath.Base(p)+"=")
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+}

@@ -1,0 +1,198 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/natkit/natkit/internal/tune"
+	"github.com/natkit/natkit/internal/tune/apply"
+)
+
+// confirmLimits bound --confirm: less cannot be typed in time, more is no safety.
+const (
+	minConfirm = time.Second
+	maxConfirm = 24 * time.Hour
+)
+
+type applyFlags struct {
+	yes, persist, asJSON bool
+	confirm              time.Duration
+}
+
+func (t *tuner) applyCommand() *cobra.Command {
+	var f applyFlags
+	cmd := &cobra.Command{
+		Use:   "apply NAME=VALUE...",
+		Short: "change kernel values (sysctls), with undo",
+		Long: `Show what would change, what it costs and what it risks, and stop there; on a
+terminal, ask. With --yes, do it.
+
+NAME is a sysctl's dotted name as sysctl(8) takes it. Values under net.netfilter
+that hold for the whole host (nf_conntrack_max, nf_conntrack_buckets) need root,
+or CAP_NET_ADMIN in the initial network namespace; nothing is changed where one
+of several changes is impossible.
+
+With --confirm the files of --persist are written at the confirmation only, so
+that a reboot before it undoes everything.`,
+		Example: `  natkit tune apply net.netfilter.nf_conntrack_max=524288
+  sudo natkit tune apply --yes net.netfilter.nf_conntrack_max=524288
+  sudo natkit tune apply --yes --confirm 60s --persist net.ipv4.ip_local_port_range="1024 65535"`,
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: t.completeSysctls,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.confirm != 0 && (f.confirm < minConfirm || f.confirm > maxConfirm) {
+				return usagef("apply: --confirm %s: expected between %s and %s", f.confirm, minConfirm, maxConfirm)
+			}
+			return t.apply(cmd.Context(), f, args)
+		},
+	}
+	cmd.Flags().BoolVarP(&f.yes, "yes", "y", false, "do it without asking")
+	cmd.Flags().DurationVar(&f.confirm, "confirm", 0, "undo after this `time` unless 'natkit tune confirm' comes")
+	cmd.Flags().BoolVar(&f.persist, "persist", false, "write files under /etc so that it holds after a boot")
+	cmd.Flags().BoolVar(&f.asJSON, "json", false, "print one JSON document (natkit.tune/1)")
+	return cmd
+}
+
+func (t *tuner) apply(ctx context.Context, f applyFlags, args []string) error {
+	opt, err := t.options()
+	if err != nil {
+		return err
+	}
+	opt.Confirm, opt.Persist = f.confirm, f.persist
+	doc, err := t.plan(f, opt, args)
+	if err != nil {
+		return err
+	}
+	if len(doc.Plan.Changes) == 0 || !f.yes && !t.mayAsk(f) {
+		return doc.print(t.env.Stdout, f.asJSON, printPlan)
+	}
+	if !f.asJSON {
+		if err := printPlanned(t.env.Stdout, doc); err != nil {
+			return err
+		}
+	}
+	if !f.yes && !askToApply(t.env.Stdin, t.env.Stderr) {
+		fmt.Fprintln(t.env.Stdout, "nothing was changed")
+		return nil
+	}
+	applied, err := apply.Apply(ctx, *doc.Plan, opt)
+	if err != nil {
+		return err
+	}
+	view, err := t.view()
+	if err != nil {
+		return err
+	}
+	tx := applied.Transaction()
+	doc.Applied = true
+	doc.Transactions = []tuneTransaction{describeTransaction(&tx, view)}
+	return doc.print(t.env.Stdout, f.asJSON, printApplied)
+}
+
+// plan reads the present values. A value that is there already is no change,
+// unless it is to be persisted.
+func (t *tuner) plan(f applyFlags, opt apply.Options, args []string) (tuneDocument, error) {
+	doc := tuneDocument{Plan: &tune.Plan{Origin: "tune", Changes: []tune.Change{}}, Confirm: f.confirm.Seconds()}
+	facts := t.facts()
+	for _, arg := range args {
+		name, value, err := tune.ParseAssignment(arg)
+		if err != nil {
+			return doc, usageError{err}
+		}
+		before, err := apply.ReadSysctl(t.host.procRoot, name)
+		if err != nil {
+			return doc, err
+		}
+		if tune.SameValue(before, value) && !f.persist {
+			doc.Already = append(doc.Already, name+" is "+before)
+			continue
+		}
+		c := tune.Change{Kind: tune.Sysctl, Target: name, Before: before, After: value, Why: "asked for"}
+		doc.Plan.Changes = append(doc.Plan.Changes, tune.Assess(c, facts))
+	}
+	if len(doc.Plan.Changes) == 0 {
+		return doc, nil
+	}
+	if err := doc.Plan.Validate(); err != nil {
+		return doc, usageError{err}
+	}
+	if !f.persist {
+		return doc, nil
+	}
+	files, err := apply.PlanPersist(doc.Plan.Changes, opt)
+	if err != nil {
+		return doc, err
+	}
+	doc.Files = files
+	for _, c := range doc.Plan.Changes {
+		for _, path := range apply.Overriding(t.host.root, c.Target) {
+			doc.Warnings = append(doc.Warnings, fmt.Sprintf("%s sets %s too and is read later at boot: it wins", path, c.Target))
+		}
+	}
+	return doc, nil
+}
+
+// facts are what costs and risks depend on; what cannot be read stays unknown.
+func (t *tuner) facts() tune.Facts {
+	number := func(name string) int64 {
+		text, _ := apply.ReadSysctl(t.host.procRoot, name)
+		n, _ := strconv.ParseInt(text, 10, 64)
+		return n
+	}
+	f := tune.Facts{
+		Entries: number("net.netfilter.nf_conntrack_count"),
+		Max:     number("net.netfilter.nf_conntrack_max"),
+		Buckets: number("net.netfilter.nf_conntrack_buckets"),
+	}
+	// slabinfo(5): name, active objects, …; it counts the entries of all namespaces.
+	f.HostEntries = keyedNumber(filepath.Join(t.host.procRoot, "slabinfo"), "nf_conntrack")
+	f.MemoryBytes = keyedNumber(filepath.Join(t.host.procRoot, "meminfo"), "MemTotal:") << 10
+	return f
+}
+
+// keyedNumber is the number that follows a line's first word; 0 where there is none.
+func keyedNumber(path, word string) int64 {
+	file, err := os.Open(path)
+	if err != nil {
+		return 0
+	}
+	defer file.Close()
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		fields := strings.Fields(lines.Text())
+		if len(fields) > 1 && fields[0] == word {
+			n, _ := strconv.ParseInt(fields[1], 10, 64)
+			return n
+		}
+	}
+	return 0
+}
+
+// mayAsk is true where a person sits at both ends.
+func (t *tuner) mayAsk(f applyFlags) bool {
+	return !f.asJSON && isTerminalStream(t.env.Stdin) && isTerminalStream(t.env.Stdout)
+}
+
+func isTerminalStream(stream any) bool {
+	f, ok := stream.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+func askToApply(in io.Reader, out io.Writer) bool {
+	fmt.Fprint(out, "apply? [y/N] ")
+	answer, _ := bufio.NewReader(in).ReadString('\n')
+	switch strings.ToLower(strings.TrimSpace(answer)) {
+	case "y", "yes":
+		return true
+	}
+	return false
+}

@@ -1,0 +1,133 @@
+package apply
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/tune"
+)
+
+// Applier reads and writes the things of one Kind. A new kind of change
+// (nftables, ethtool) is one more Applier in standard.
+type Applier interface {
+	// Read gives the present value of a target in the form in which it is kept in
+	// Change.Before; empty where absence is a value of its own.
+	Read(target string) (string, error)
+	// Writable says why a target cannot be written, naming what is missing,
+	// without writing.
+	Writable(target string) error
+	// Write sets the target.
+	Write(target, value string) error
+	// Honours is true where got, read back, is what the kernel makes of asked.
+	Honours(target, asked, got string) bool
+	// Durable is true where values outlast a reboot.
+	Durable() bool
+}
+
+// standard are the kinds that natkit knows, on the given roots.
+func standard(procRoot, root string) map[tune.Kind]Applier {
+	return map[tune.Kind]Applier{
+		tune.Sysctl:       sysctls{procRoot},
+		tune.SysctlConf:   confFile{tune.SysctlConf, root},
+		tune.ModulesLoad:  confFile{tune.ModulesLoad, root},
+		tune.ModuleOption: confFile{tune.ModuleOption, root},
+	}
+}
+
+// sysctls applies values under /proc/sys of the calling thread's namespaces.
+type sysctls struct{ procRoot string }
+
+// ReadSysctl is a sysctl's value by its dotted name, blanks normalised.
+func ReadSysctl(procRoot, name string) (string, error) { return sysctls{procRoot}.Read(name) }
+
+func (s sysctls) path(name string) (string, error) {
+	rel, err := tune.SysctlPath(name)
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(s.procRoot, "sys", filepath.FromSlash(rel)), nil
+}
+
+func (s sysctls) Read(name string) (string, error) {
+	path, err := s.path(name)
+	if err != nil {
+		return "", err
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("read sysctl %s: %w", name, s.explain(name, err))
+	}
+	return tune.NormalValue(string(b)), nil
+}
+
+func (s sysctls) Writable(name string) error {
+	path, err := s.path(name)
+	if err != nil {
+		return err
+	}
+	if err := unix.Faccessat(unix.AT_FDCWD, path, unix.W_OK, unix.AT_EACCESS); err != nil {
+		return fmt.Errorf("write sysctl %s: %w", name, s.explain(name, err))
+	}
+	return nil
+}
+
+func (s sysctls) Write(name, value string) error {
+	path, err := s.path(name)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
+	if err != nil {
+		return fmt.Errorf("write sysctl %s: %w", name, s.explain(name, err))
+	}
+	// One write: the kernel takes each as a whole value.
+	_, err = f.WriteString(value + "\n")
+	if err = cmp.Or(err, f.Close()); err != nil {
+		return fmt.Errorf("write sysctl %s = %q: %w", name, value, s.explain(name, err))
+	}
+	return nil
+}
+
+// explain adds what to do about the kernel's refusal.
+func (s sysctls) explain(name string, err error) error {
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && strings.HasPrefix(name, "net.netfilter."):
+		return fmt.Errorf("%w; it appears with the module nf_conntrack (modprobe nf_conntrack), and only where the kernel has connection tracking", err)
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w; this kernel does not have it, or its module is not loaded", err)
+	case errors.Is(err, unix.EROFS):
+		return fmt.Errorf("%w; /proc/sys is mounted read-only, as in containers: run natkit on the host", err)
+	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
+		return fmt.Errorf("%w; needs root, or CAP_NET_ADMIN for values under net", err)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%w; read-only here: values that hold for the whole host (nf_conntrack_max, nf_conntrack_buckets) can only be written in the initial network namespace, with CAP_NET_ADMIN there", err)
+	case errors.Is(err, unix.EINVAL):
+		return fmt.Errorf("%w; the kernel does not accept this value", err)
+	}
+	return err
+}
+
+// Honours: nf_ct_alloc_hashtable rounds the number of buckets up to whole pages
+// of pointers; every other value must read back as it was written.
+func (s sysctls) Honours(name, asked, got string) bool {
+	if tune.SameValue(asked, got) {
+		return true
+	}
+	if name != "net.netfilter.nf_conntrack_buckets" {
+		return false
+	}
+	want, errWant := strconv.ParseInt(asked, 0, 64)
+	have, errHave := strconv.ParseInt(got, 0, 64)
+	page := int64(os.Getpagesize() / 8)
+	return errWant == nil && errHave == nil && have >= want && have-want < page
+}
+
+func (s sysctls) Durable() bool { return false }

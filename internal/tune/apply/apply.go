@@ -1,0 +1,309 @@
+// Package apply carries out a tune.Plan on a host: journaled before, verified
+// after, undone on failure, on request, when nobody confirms, or when the
+// process that asked for it dies.
+package apply
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/natkit/natkit/internal/tune"
+	"github.com/natkit/natkit/internal/tune/journal"
+)
+
+// lockPatience is how long natkit waits for another one to finish with the host.
+const lockPatience = 10 * time.Second
+
+// Options say how a plan is applied and where the host is.
+type Options struct {
+	Journal *journal.Journal
+	// ProcRoot and Root are "/proc" and "/" where empty.
+	ProcRoot, Root string
+	// Confirm undoes the plan after this time unless it is confirmed; a guard
+	// process sees to it. Files (Persist) are then only written at confirmation,
+	// so that a reboot undoes by itself.
+	Confirm time.Duration
+	// Persist makes the changes hold after a boot.
+	Persist bool
+	// Lifeline undoes the plan within a second of this process' death.
+	Lifeline bool
+	// Clock is the system's where nil.
+	Clock journal.Clock
+	// Appliers replaces the standard ones where not nil.
+	Appliers map[tune.Kind]Applier
+}
+
+func (o Options) withDefaults() Options {
+	o.ProcRoot = cmp.Or(o.ProcRoot, "/proc")
+	o.Root = cmp.Or(o.Root, "/")
+	if o.Clock == nil {
+		o.Clock = journal.SystemClock{}
+	}
+	if o.Appliers == nil {
+		o.Appliers = standard(o.ProcRoot, o.Root)
+	}
+	return o
+}
+
+func (o Options) check() error {
+	switch {
+	case o.Journal == nil:
+		return errors.New("apply: no journal is given")
+	case o.Lifeline && (o.Confirm != 0 || o.Persist):
+		return errors.New("apply: what ends with its process (lifeline) can be neither confirmed nor persisted")
+	case o.Confirm < 0:
+		return fmt.Errorf("apply: time to confirm %s is negative", o.Confirm)
+	}
+	return nil
+}
+
+func (o Options) view() (journal.View, error) { return journal.NewView(o.ProcRoot, o.Clock) }
+
+func (o Options) lock(ctx context.Context) (unlock func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, lockPatience)
+	defer cancel()
+	return o.Journal.Lock(ctx)
+}
+
+// Applied is a plan in force.
+type Applied struct {
+	opt   Options
+	tx    *journal.Transaction
+	guard *guard
+}
+
+// ID names the transaction in the journal.
+func (a *Applied) ID() string { return a.tx.ID }
+
+// Transaction is as it stood when the plan had been applied; After of each change
+// is what the kernel made of it.
+func (a *Applied) Transaction() journal.Transaction { return *a.tx }
+
+// Changes are what is in force, with the values that the kernel took.
+func (a *Applied) Changes() []tune.Change {
+	var out []tune.Change
+	for _, c := range a.tx.Changes {
+		if c.State == journal.Applied {
+			out = append(out, c.Change)
+		}
+	}
+	return out
+}
+
+// Apply carries out the plan. It refuses where a value is no longer
+// Change.Before. Whatever goes wrong, what was changed is undone before it
+// returns; an error says if even that failed.
+func Apply(ctx context.Context, plan tune.Plan, opt Options) (*Applied, error) {
+	opt = opt.withDefaults()
+	if err := cmp.Or(opt.check(), plan.Validate()); err != nil {
+		return nil, err
+	}
+	tx, err := draft(plan, opt)
+	if err != nil {
+		return nil, err
+	}
+	unlock, err := opt.lock(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%w; nothing was changed", err)
+	}
+	defer unlock()
+	if err := precheck(tx, opt); err != nil {
+		return nil, fmt.Errorf("%w; nothing was changed", err)
+	}
+	tx.CreatedAt = opt.Clock.Now()
+	if opt.Confirm > 0 {
+		tx.Confirm = &journal.Confirm{
+			BoottimeNS: int64(opt.Clock.Boottime() + opt.Confirm),
+			DeadlineAt: tx.CreatedAt.Add(opt.Confirm),
+		}
+	}
+	if err := opt.Journal.Begin(tx); err != nil {
+		return nil, fmt.Errorf("%w; nothing was changed", err)
+	}
+	a := &Applied{opt: opt, tx: tx}
+	if err := a.carryOut(ctx); err != nil {
+		return nil, a.takeBack(err)
+	}
+	return a, nil
+}
+
+// draft is the transaction of a plan, with the files that persist it.
+func draft(plan tune.Plan, opt Options) (*journal.Transaction, error) {
+	view, err := opt.view()
+	if err != nil {
+		return nil, err
+	}
+	owner, err := journal.ReadProcess(opt.ProcRoot, os.Getpid())
+	if err != nil {
+		return nil, err
+	}
+	tx := &journal.Transaction{
+		BootID: view.BootID, Origin: plan.Origin, Owner: owner,
+		Netns:    journal.NamespaceInode(opt.ProcRoot, "net"),
+		Lifeline: opt.Lifeline, Persist: opt.Persist,
+	}
+	changes := plan.Changes
+	if opt.Persist {
+		files, err := PlanPersist(plan.Changes, opt)
+		if err != nil {
+			return nil, err
+		}
+		changes = append(changes[:len(changes):len(changes)], files...)
+	}
+	for _, c := range changes {
+		applier, ok := opt.Appliers[c.Kind]
+		if !ok {
+			return nil, fmt.Errorf("apply %s %s: this natkit cannot change things of that kind", c.Kind, c.Target)
+		}
+		tx.Changes = append(tx.Changes, journal.Change{Change: c, State: journal.Planned, Durable: applier.Durable()})
+	}
+	return tx, nil
+}
+
+// PlanPersist lists the lines in files that make the changes hold after a boot,
+// with what the files hold now.
+func PlanPersist(changes []tune.Change, opt Options) ([]tune.Change, error) {
+	opt = opt.withDefaults()
+	files := tune.Persistent(changes)
+	for i := range files {
+		c := &files[i]
+		before, err := opt.Appliers[c.Kind].Read(c.Target)
+		if err != nil {
+			return nil, err
+		}
+		c.Before = before
+	}
+	return files, nil
+}
+
+// precheck finds out everything that would make a change fail, without changing.
+func precheck(tx *journal.Transaction, opt Options) error {
+	for _, c := range tx.Changes {
+		applier := opt.Appliers[c.Kind]
+		if err := expectBefore(applier, c.Change); err != nil {
+			return err
+		}
+		if err := applier.Writable(c.Target); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func expectBefore(applier Applier, c tune.Change) error {
+	now, err := applier.Read(c.Target)
+	if err != nil {
+		return err
+	}
+	if !tune.SameValue(now, c.Before) {
+		return fmt.Errorf("change %s: the value is %q, the plan was made for %q: the host has changed since; plan again", c.Target, now, c.Before)
+	}
+	return nil
+}
+
+// carryOut starts the guard, if there is to be one, and makes the changes. The
+// lock is held.
+func (a *Applied) carryOut(ctx context.Context) error {
+	if a.tx.Lifeline || a.tx.Confirm != nil {
+		g, err := startGuard(ctx, a.opt, a.tx.ID)
+		if err != nil {
+			return err
+		}
+		a.guard, a.tx.Guard = g, g.process
+	}
+	due := func(c journal.Change) bool { return !c.Durable || a.tx.Confirm == nil }
+	if err := writeChanges(ctx, a.tx, a.opt, due); err != nil {
+		return err
+	}
+	a.tx.Complete = true
+	if err := a.opt.Journal.Save(a.tx); err != nil {
+		return err
+	}
+	if a.tx.Confirm == nil {
+		return nil
+	}
+	if err := a.guard.leave(); err != nil {
+		return fmt.Errorf("start the guard's deadline: %w", err)
+	}
+	return nil
+}
+
+// writeChanges writes what is due of a transaction. The journal knows before
+// each write that it may happen, and after it what came of it.
+func writeChanges(ctx context.Context, tx *journal.Transaction, opt Options, due func(journal.Change) bool) error {
+	for i := range tx.Changes {
+		c := &tx.Changes[i]
+		if c.State != journal.Planned || !due(*c) {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("change %s: %w", c.Target, err)
+		}
+		if err := writeOne(c, opt.Appliers[c.Kind]); err != nil {
+			return err
+		}
+		if err := opt.Journal.Save(tx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func writeOne(c *journal.Change, applier Applier) error {
+	if !tune.SameValue(c.Before, c.After) {
+		if err := applier.Write(c.Target, c.After); err != nil {
+			return err
+		}
+	}
+	got, err := applier.Read(c.Target)
+	if err != nil {
+		return fmt.Errorf("verify: %w", err)
+	}
+	if !applier.Honours(c.Target, c.After, got) {
+		return fmt.Errorf("change %s: wrote %q, the kernel reads back %q", c.Target, c.After, got)
+	}
+	if !tune.SameValue(got, c.After) {
+		c.Note = fmt.Sprintf("the kernel rounded %s to %s", c.After, got)
+		c.After = got
+	}
+	c.State = journal.Applied
+	return nil
+}
+
+// takeBack undoes a transaction that failed half-way. The lock is held.
+func (a *Applied) takeBack(cause error) error {
+	err := undoTransaction(a.tx, a.opt)
+	if err != nil && a.tx.Finished() {
+		a.guard.dismiss()
+		return errors.Join(fmt.Errorf("%w; what had been changed is as it was", cause), err)
+	}
+	if err != nil {
+		return errors.Join(cause, fmt.Errorf("undo of %s failed too: %w; `natkit tune undo %s` tries again", a.tx.ID, err, a.tx.ID))
+	}
+	a.guard.dismiss()
+	return fmt.Errorf("%w; what had been changed is as it was", cause)
+}
+
+// Undo puts everything back that is still as natkit wrote it, and ends the
+// guard. It works whatever has become of the context that Apply was given. The
+// returned transaction says what became of each change.
+func (a *Applied) Undo() (*journal.Transaction, error) {
+	tx, err := undoByID(a.ID(), a.opt, nil)
+	if err == nil {
+		a.guard.dismiss()
+	}
+	return tx, err
+}
+
+// Confirm makes the changes stay, writes the files of Persist, and ends the guard.
+func (a *Applied) Confirm() error {
+	if _, err := Confirm(a.ID(), a.opt); err != nil {
+		return err
+	}
+	a.guard.dismiss()
+	return nil
+}

@@ -1,0 +1,132 @@
+package apply
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/tune"
+)
+
+// confFile applies single values in the file that natkit keeps under /etc for a
+// kind. Whatever else stands in the file stays.
+type confFile struct {
+	kind tune.Kind
+	root string
+}
+
+func (c confFile) path() string { return filepath.Join(c.root, tune.ConfPath(c.kind)) }
+
+func (c confFile) text() (string, error) {
+	b, err := os.ReadFile(c.path())
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("read persisted values: %w", err)
+	}
+	return string(b), nil
+}
+
+func (c confFile) Read(target string) (string, error) {
+	text, err := c.text()
+	return tune.ConfGet(c.kind, text, target), err
+}
+
+func (c confFile) Writable(string) error {
+	// The nearest folder that exists decides; the rest is made by Write.
+	for dir := filepath.Dir(c.path()); ; dir = filepath.Dir(dir) {
+		err := unix.Faccessat(unix.AT_FDCWD, dir, unix.W_OK|unix.X_OK, unix.AT_EACCESS)
+		if errors.Is(err, fs.ErrNotExist) && dir != filepath.Dir(dir) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("persist in %s: %s: %w; needs root and a writable file system", c.path(), dir, err)
+		}
+		return nil
+	}
+}
+
+// Write replaces the file in one step, so that a crash leaves the old or the new one.
+func (c confFile) Write(target, value string) error {
+	text, err := c.text()
+	if err != nil {
+		return err
+	}
+	text = tune.ConfSet(c.kind, text, target, value)
+	if text == "" {
+		if err := os.Remove(c.path()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove persisted values: %w", err)
+		}
+		return syncParent(c.path())
+	}
+	if err := os.MkdirAll(filepath.Dir(c.path()), 0o755); err != nil {
+		return fmt.Errorf("persist: %w", err)
+	}
+	if err := replaceFile(c.path(), text); err != nil {
+		return fmt.Errorf("persist: %w", err)
+	}
+	return nil
+}
+
+// replaceFile's temporary name does not end in .conf, so that nobody reads it.
+func replaceFile(path, text string) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".natkit-*.tmp")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) // fails after the rename, as it should
+	_, err = f.WriteString(text)
+	err = cmp.Or(err, f.Chmod(0o644), f.Sync())
+	if err = cmp.Or(err, f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	return syncParent(path)
+}
+
+func syncParent(path string) error {
+	d, err := os.Open(filepath.Dir(path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+func (c confFile) Honours(_, asked, got string) bool { return tune.SameValue(asked, got) }
+
+func (c confFile) Durable() bool { return true }
+
+// Overriding lists the files that set a sysctl and are read after natkit's own
+// (sysctl.d(5): by file name, whatever the folder; /etc/sysctl.conf last of all,
+// as procps does), so that a persisted value would not hold.
+func Overriding(root, name string) []string {
+	own := filepath.Base(tune.ConfPath(tune.SysctlConf))
+	var later []string
+	for _, dir := range []string{"etc/sysctl.d", "run/sysctl.d", "usr/local/lib/sysctl.d", "usr/lib/sysctl.d", "lib/sysctl.d"} {
+		paths, _ := filepath.Glob(filepath.Join(root, dir, "*.conf"))
+		for _, p := range paths {
+			if filepath.Base(p) > own {
+				later = append(later, p)
+			}
+		}
+	}
+	later = append(later, filepath.Join(root, "etc/sysctl.conf"))
+	return slices.DeleteFunc(later, func(path string) bool {
+		b, err := os.ReadFile(path)
+		return err != nil || strings.TrimSpace(tune.ConfGet(tune.SysctlConf, string(b), name)) == ""
+	})
+}

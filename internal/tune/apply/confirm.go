@@ -1,0 +1,91 @@
+package apply
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/natkit/natkit/internal/tune/journal"
+)
+
+// Confirm makes a transaction that waits for confirmation stay. Its files
+// (Options.Persist at Apply) are written now; where that fails it is not
+// confirmed and its deadline still holds. Its guard sees the journal and ends.
+func Confirm(id string, opt Options) (*journal.Transaction, error) {
+	opt = opt.withDefaults()
+	if err := opt.check(); err != nil {
+		return nil, err
+	}
+	unlock, err := opt.lock(context.Background())
+	if err != nil {
+		return nil, fmt.Errorf("confirm %s: %w", id, err)
+	}
+	defer unlock()
+	tx, err := opt.Journal.Load(id)
+	if err != nil {
+		return nil, err
+	}
+	view, err := opt.view()
+	if err != nil {
+		return nil, err
+	}
+	if err := confirmable(tx, view); err != nil {
+		return nil, fmt.Errorf("confirm %s: %w", id, err)
+	}
+	if err := writeFiles(tx, opt); err != nil {
+		return nil, fmt.Errorf("confirm %s: %w; it is not confirmed and will be undone at %s", id, err,
+			tx.Confirm.DeadlineAt.Format("15:04:05"))
+	}
+	tx.Confirm.Confirmed = true
+	return tx, opt.Journal.Save(tx)
+}
+
+func confirmable(tx *journal.Transaction, view journal.View) error {
+	switch status := view.Status(tx); {
+	case tx.Confirm == nil:
+		return fmt.Errorf("it needs no confirmation (%s)", status)
+	case tx.Finished():
+		return fmt.Errorf("too late, it is undone (%s)", status)
+	case tx.Confirm.Confirmed:
+		return fmt.Errorf("it was confirmed before")
+	case status == journal.StatusVoid:
+		return fmt.Errorf("too late, the machine was rebooted since")
+	case status == journal.StatusOverdue:
+		return fmt.Errorf("too late, its time ended at %s", tx.Confirm.DeadlineAt.Format("15:04:05"))
+	case status != journal.StatusPending:
+		return fmt.Errorf("it does not wait for confirmation (%s)", status)
+	}
+	return nil
+}
+
+// writeFiles writes the files that were held back until now, or none of them.
+func writeFiles(tx *journal.Transaction, opt Options) error {
+	files := &journal.Transaction{Changes: tx.Changes}
+	held := func(c journal.Change) bool { return c.Durable }
+	for _, c := range tx.Changes {
+		if held(c) && c.State == journal.Planned {
+			if err := expectBefore(opt.Appliers[c.Kind], c.Change); err != nil {
+				return err
+			}
+		}
+	}
+	err := writeChanges(context.Background(), tx, opt, held)
+	if err == nil {
+		return nil
+	}
+	for i := range files.Changes {
+		c := &files.Changes[i]
+		if !c.Durable || !c.Open() {
+			continue
+		}
+		if undoErr := undoOne(tx, c, opt); undoErr != nil {
+			return fmt.Errorf("%w; taking it back: %w", err, undoErr)
+		}
+		if c.State == journal.Undone {
+			c.State, c.Note = journal.Planned, ""
+		}
+	}
+	if saveErr := opt.Journal.Save(tx); saveErr != nil {
+		return fmt.Errorf("%w; %w", err, saveErr)
+	}
+	return err
+}

@@ -1,0 +1,228 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+
+	"github.com/natkit/natkit/internal/tune"
+	"github.com/natkit/natkit/internal/tune/journal"
+)
+
+// Undo takes a transaction back: each value that is still the one natkit wrote
+// becomes what it was; the others are left, and the returned transaction says so.
+// After a reboot only files are taken back. What a running natkit holds
+// (Lifeline) is refused: it would go on as if nothing had happened.
+func Undo(id string, opt Options) (*journal.Transaction, error) {
+	opt = opt.withDefaults()
+	if err := opt.check(); err != nil {
+		return nil, err
+	}
+	return undoByID(id, opt, func(tx *journal.Transaction, view journal.View) error {
+		switch status := view.Status(tx); {
+		case tx.Finished():
+			return fmt.Errorf("undo %s: was undone before (%s)", id, status)
+		case status == journal.StatusHeld, status == journal.StatusApplying:
+			return fmt.Errorf("undo %s: %s runs (pid %d) and undoes it when it ends", id, tx.Origin, tx.Owner.PID)
+		}
+		return nil
+	})
+}
+
+// undoByID works on what the journal says now, as another natkit may have
+// changed it. allowed may refuse.
+func undoByID(id string, opt Options, allowed func(*journal.Transaction, journal.View) error) (*journal.Transaction, error) {
+	// Undoing goes on while the process is being interrupted.
+	unlock, err := opt.lock(context.Background())
+	if err != nil {
+		return nil, fmt.Errorf("undo %s: %w", id, err)
+	}
+	defer unlock()
+	tx, err := opt.Journal.Load(id)
+	if err != nil {
+		return nil, err
+	}
+	if allowed != nil {
+		view, err := opt.view()
+		if err != nil {
+			return nil, err
+		}
+		if err := allowed(tx, view); err != nil {
+			return nil, err
+		}
+	}
+	return tx, undoTransaction(tx, opt)
+}
+
+// Clean undoes every transaction that nobody else will: the owner died, the
+// deadline passed without the guard, or a reboot made it void. It goes on after
+// errors and returns what it undid.
+func Clean(opt Options) ([]*journal.Transaction, error) {
+	opt = opt.withDefaults()
+	if err := opt.check(); err != nil {
+		return nil, err
+	}
+	all, damaged, err := opt.Journal.List()
+	if err != nil {
+		return nil, err
+	}
+	if len(all) == 0 {
+		return nil, errors.Join(damaged...)
+	}
+	view, err := opt.view()
+	if err != nil {
+		return nil, err
+	}
+	var undone []*journal.Transaction
+	errs := damaged
+	// Newest first, so that values changed twice go back all the way.
+	for _, tx := range slices.Backward(all) {
+		if !view.Status(tx).Abandoned() {
+			continue
+		}
+		tx, err := undoByID(tx.ID, opt, func(tx *journal.Transaction, view journal.View) error {
+			if !view.Status(tx).Abandoned() {
+				return errMeanwhile
+			}
+			return nil
+		})
+		if errors.Is(err, errMeanwhile) {
+			continue
+		}
+		errs = append(errs, err)
+		if err == nil {
+			undone = append(undone, tx)
+		}
+	}
+	return undone, errors.Join(errs...)
+}
+
+// errMeanwhile: a guard or another natkit was faster.
+var errMeanwhile = errors.New("undone meanwhile")
+
+// undoTransaction undoes what is open and saves what became of it. The lock is held.
+func undoTransaction(tx *journal.Transaction, opt Options) error {
+	return errors.Join(undoChanges(tx, opt), opt.Journal.Save(tx))
+}
+
+// undoChanges goes backwards, and on after errors; what failed stays open.
+func undoChanges(tx *journal.Transaction, opt Options) error {
+	view, err := opt.view()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for i := range slices.Backward(tx.Changes) {
+		c := &tx.Changes[i]
+		if !c.Open() {
+			continue
+		}
+		if !c.Durable && tx.BootID != view.BootID {
+			c.State, c.Note = journal.Undone, "void since the reboot"
+			continue
+		}
+		if err := sameNetns(tx, *c, opt); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if err := undoOne(tx, c, opt); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// sameNetns keeps an undo from writing to another namespace's values.
+func sameNetns(tx *journal.Transaction, c journal.Change, opt Options) error {
+	here := journal.NamespaceInode(opt.ProcRoot, "net")
+	if c.Durable || tx.Netns == 0 || here == 0 || tx.Netns == here {
+		return nil
+	}
+	return fmt.Errorf("undo %s of %s: it was changed in network namespace %d, this is %d; run natkit there (nsenter --net)",
+		c.Target, tx.ID, tx.Netns, here)
+}
+
+func undoOne(tx *journal.Transaction, c *journal.Change, opt Options) error {
+	applier, ok := opt.Appliers[c.Kind]
+	if !ok {
+		return fmt.Errorf("undo %s %s of %s: this natkit cannot change things of that kind; use the one that applied it", c.Kind, c.Target, tx.ID)
+	}
+	now, err := applier.Read(c.Target)
+	if errors.Is(err, fs.ErrNotExist) {
+		c.State, c.Note = journal.Left, "no longer exists"
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	switch {
+	case ours(applier, *c, now):
+		if err := applier.Write(c.Target, c.Before); err != nil {
+			return err
+		}
+		return verifyUndone(applier, c)
+	case handOver(tx, c, opt):
+	case tune.SameValue(now, c.Before):
+		c.State = journal.Undone
+	default:
+		c.State = journal.Left
+		c.Note = fmt.Sprintf("is %q, natkit wrote %q: changed by someone else", now, c.After)
+	}
+	return nil
+}
+
+// ours is true where the value is the one natkit wrote. A change that is only
+// planned may have been written by a natkit that died before it could say what
+// the kernel made of it.
+func ours(applier Applier, c journal.Change, now string) bool {
+	if tune.SameValue(now, c.After) {
+		return true
+	}
+	return c.State == journal.Planned && applier.Honours(c.Target, c.After, now)
+}
+
+func verifyUndone(applier Applier, c *journal.Change) error {
+	got, err := applier.Read(c.Target)
+	if err != nil {
+		return fmt.Errorf("verify undo: %w", err)
+	}
+	if !applier.Honours(c.Target, c.Before, got) {
+		return fmt.Errorf("undo %s: wrote %q, reads back %q", c.Target, c.Before, got)
+	}
+	c.State = journal.Undone
+	if c.Durable {
+		c.Note = "the live value stays until it is changed or the machine boots"
+	}
+	return nil
+}
+
+// handOver lets a later transaction that changed the same thing from what this
+// one wrote take over what was before: two labs that end in any order then leave
+// the host as the first one found it.
+func handOver(tx *journal.Transaction, c *journal.Change, opt Options) bool {
+	all, _, err := opt.Journal.List()
+	if err != nil {
+		return false
+	}
+	self := slices.IndexFunc(all, func(t *journal.Transaction) bool { return t.ID == tx.ID })
+	for _, later := range all[self+1:] {
+		if !c.Durable && (later.BootID != tx.BootID || later.Netns != tx.Netns) {
+			continue
+		}
+		i := slices.IndexFunc(later.Changes, func(l journal.Change) bool {
+			return l.Open() && l.Key() == c.Key() && tune.SameValue(l.Before, c.After)
+		})
+		if i < 0 {
+			continue
+		}
+		later.Changes[i].Before = c.Before
+		if opt.Journal.Save(later) != nil {
+			return false
+		}
+		c.State, c.Note = journal.Undone, "handed over to "+later.ID+", which changed it again"
+		return true
+	}
+	return false
+}

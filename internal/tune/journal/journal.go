@@ -1,0 +1,270 @@
+// Package journal remembers on disk what natkit changes on a host, before it is
+// changed, so that it can be undone by another process, after a crash, or after
+// a reboot.
+package journal
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// DefaultDir survives reboots, which /run does not.
+	DefaultDir = "/var/lib/natkit/journal"
+	// StateDirEnv names the environment variable that replaces /var/lib/natkit.
+	StateDirEnv = "NATKIT_STATE_DIR"
+
+	suffix     = ".json"
+	tempPrefix = ".tmp-"
+	// keepFinished transactions are kept for reading; older ones are deleted.
+	keepFinished = 100
+	lockRetry    = 20 * time.Millisecond
+)
+
+// Dir is the journal's directory, given the environment.
+func Dir(getenv func(string) string) string {
+	if state := getenv(StateDirEnv); state != "" {
+		return filepath.Join(state, "journal")
+	}
+	return DefaultDir
+}
+
+// Journal is a directory with one file per transaction. Only its owner may
+// enter it: whoever can write there makes root undo what he wants, and whoever
+// can open the lock can stop every undo.
+type Journal struct{ dir string }
+
+// At uses a directory, which Lock creates where it is missing. The path is made
+// absolute, as the guard process runs in another working directory.
+func At(dir string) (*Journal, error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open journal %s: %w", dir, err)
+	}
+	return &Journal{dir: abs}, nil
+}
+
+// Dir is the absolute path.
+func (j *Journal) Dir() string { return j.dir }
+
+// Lock keeps other natkits from changing the host or the journal until unlock is
+// called or the process ends. It waits as long as ctx allows.
+func (j *Journal) Lock(ctx context.Context) (unlock func(), err error) {
+	if err := j.create(); err != nil {
+		return nil, err
+	}
+	path := filepath.Join(j.dir, "lock")
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock journal: %w", hint(err))
+	}
+	tick := time.NewTicker(lockRetry)
+	defer tick.Stop()
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return func() { f.Close() }, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			f.Close()
+			return nil, fmt.Errorf("lock journal %s: %w", path, err)
+		}
+		select {
+		case <-ctx.Done():
+			f.Close()
+			return nil, fmt.Errorf("lock journal %s: another natkit holds it: %w; `fuser %s` names it", path, ctx.Err(), path)
+		case <-tick.C:
+		}
+	}
+}
+
+// create makes the directory, and refuses one that others may write to.
+func (j *Journal) create() error {
+	if err := os.MkdirAll(filepath.Dir(j.dir), 0o755); err != nil {
+		return fmt.Errorf("create journal: %w", hint(err))
+	}
+	if err := os.Mkdir(j.dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("create journal: %w", hint(err))
+	}
+	return j.trust()
+}
+
+func (j *Journal) trust() error {
+	var st unix.Stat_t
+	if err := unix.Stat(j.dir, &st); err != nil {
+		return fmt.Errorf("open journal %s: %w", j.dir, err)
+	}
+	if int(st.Uid) != os.Geteuid() && st.Uid != 0 || st.Mode&0o022 != 0 {
+		return fmt.Errorf("open journal %s: owned by uid %d with mode %04o, so others could forge what is undone; expected a directory that only you can write to",
+			j.dir, st.Uid, st.Mode&0o7777)
+	}
+	return nil
+}
+
+func hint(err error) error {
+	switch {
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EROFS):
+		return fmt.Errorf("%w; run as root, or set %s to a directory that you can write to", err, StateDirEnv)
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		return fmt.Errorf("%w; free some space, or set %s to a directory on another disk", err, StateDirEnv)
+	}
+	return err
+}
+
+// Begin gives the transaction its id and writes it to disk. The lock must be held.
+func (j *Journal) Begin(t *Transaction) error {
+	names, err := j.names()
+	if err != nil {
+		return err
+	}
+	last := 0
+	for _, id := range names {
+		n, _ := idNumber(id)
+		last = max(last, n)
+	}
+	t.Schema, t.ID = Schema, fmt.Sprintf("t%04d", last+1)
+	if _, ok := idNumber(t.ID); !ok {
+		return fmt.Errorf("write journal: no id is left after t%04d in %s; move that file away", last, j.dir)
+	}
+	j.prune()
+	return j.Save(t)
+}
+
+// Save writes the transaction so that after a crash of the machine either the
+// former or the new text is there. The lock must be held.
+func (j *Journal) Save(t *Transaction) error {
+	text, err := t.encode()
+	if err != nil {
+		return err
+	}
+	temp := filepath.Join(j.dir, tempPrefix+t.ID)
+	if err := writeSynced(temp, text); err != nil {
+		os.Remove(temp)
+		return fmt.Errorf("write journal: %w", hint(err))
+	}
+	if err := os.Rename(temp, j.path(t.ID)); err != nil {
+		os.Remove(temp)
+		return fmt.Errorf("write journal: %w", hint(err))
+	}
+	return syncDir(j.dir)
+}
+
+func writeSynced(path string, text []byte) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err == nil {
+		err = f.Sync()
+	}
+	return cmp.Or(err, f.Close())
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("sync journal: %w", err)
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil {
+		return fmt.Errorf("sync journal %s: %w", dir, err)
+	}
+	return nil
+}
+
+func (j *Journal) path(id string) string { return filepath.Join(j.dir, id+suffix) }
+
+// Load reads one transaction.
+func (j *Journal) Load(id string) (*Transaction, error) {
+	if _, ok := idNumber(id); !ok {
+		return nil, fmt.Errorf("transaction %q: not an id such as t0001; `natkit tune list` shows them", id)
+	}
+	f, err := os.Open(j.path(id))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("transaction %s: %w in %s; `natkit tune list` shows what is there", id, fs.ErrNotExist, j.dir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read journal: %w", hint(err))
+	}
+	defer f.Close()
+	t, err := decode(f)
+	if err == nil && t.ID != id {
+		t, err = nil, fmt.Errorf("holds transaction %s", t.ID)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read journal %s: %w", j.path(id), err)
+	}
+	return t, nil
+}
+
+// List reads every transaction, oldest first. Files that cannot be read are
+// reported in damaged and otherwise left alone. A missing journal is empty.
+func (j *Journal) List() (all []*Transaction, damaged []error, err error) {
+	names, err := j.names()
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, id := range names {
+		t, err := j.Load(id)
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // pruned meanwhile
+		case err != nil:
+			damaged = append(damaged, err)
+		default:
+			all = append(all, t)
+		}
+	}
+	return all, damaged, nil
+}
+
+// names are the ids for which there is a file, in order of time.
+func (j *Journal) names() ([]string, error) {
+	entries, err := os.ReadDir(j.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read journal: %w", hint(err))
+	}
+	var ids []string
+	for _, e := range entries {
+		id, ok := strings.CutSuffix(e.Name(), suffix)
+		if _, isID := idNumber(id); ok && isID {
+			ids = append(ids, id)
+		}
+	}
+	slices.SortFunc(ids, func(a, b string) int {
+		x, _ := idNumber(a)
+		y, _ := idNumber(b)
+		return cmp.Compare(x, y)
+	})
+	return ids, nil
+}
+
+// prune deletes finished transactions beyond keepFinished, and temporary files
+// of natkits that were killed. Failing is no reason not to go on.
+func (j *Journal) prune() {
+	all, _, err := j.List()
+	if err != nil {
+		return
+	}
+	all = slices.DeleteFunc(all, func(t *Transaction) bool { return !t.Finished() })
+	for i := 0; i < len(all)-keepFinished; i++ {
+		os.Remove(j.path(all[i].ID))
+	}
+	temps, _ := filepath.Glob(filepath.Join(j.dir, tempPrefix+"*"))
+	for _, path := range temps {
+		os.Remove(path)
+	}
+}

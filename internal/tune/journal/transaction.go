@@ -1,0 +1,159 @@
+package journal
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"time"
+
+	"github.com/natkit/natkit/internal/tune"
+)
+
+// Schema names the JSON form of a Transaction.
+const Schema = "natkit.journal/1"
+
+// maxFileBytes bounds what is read of one journal file.
+const maxFileBytes = 1 << 20
+
+// State is how far a change has come.
+type State string
+
+const (
+	// Planned changes may have been written: the journal is always ahead.
+	Planned State = "planned"
+	// Applied changes were written and read back.
+	Applied State = "applied"
+	// Undone changes are as before, by natkit's hand, another's, or a reboot.
+	Undone State = "undone"
+	// Left changes were not undone because the value is no longer natkit's.
+	Left State = "left"
+)
+
+// Change is a tune.Change and what became of it.
+type Change struct {
+	tune.Change
+	State State `json:"state"`
+	// Durable changes live in files and outlast a reboot.
+	Durable bool `json:"durable,omitempty"`
+	// Note says what was special: rounded by the kernel, left because …
+	Note string `json:"note,omitempty"`
+}
+
+// Open is true while there is something that may have to be undone.
+func (c Change) Open() bool { return c.State == Planned || c.State == Applied }
+
+// Confirm is the promise to undo unless a person confirms.
+type Confirm struct {
+	// BoottimeNS is the deadline by CLOCK_BOOTTIME, which counts suspended time
+	// and which nobody can set; DeadlineAt is the same for people.
+	BoottimeNS int64     `json:"deadline_boottime_ns"`
+	DeadlineAt time.Time `json:"deadline_at"`
+	Confirmed  bool      `json:"confirmed"`
+}
+
+// Transaction is one plan on its way through a host.
+type Transaction struct {
+	Schema    string    `json:"schema"`
+	ID        string    `json:"id"`
+	BootID    string    `json:"boot_id"`
+	CreatedAt time.Time `json:"created_at"`
+	Origin    string    `json:"origin"`
+	Owner     Process   `json:"owner"`
+	// Guard is the process that undoes the transaction when the owner dies or the
+	// deadline passes; zero where there is none.
+	Guard Process `json:"guard,omitzero"`
+	// Netns is the network namespace (inode) whose net.* values were changed; 0
+	// where unknown.
+	Netns uint64 `json:"netns,omitempty"`
+	// Complete is set once every change that was due had been written.
+	Complete bool `json:"complete"`
+	// Lifeline transactions end with their owner.
+	Lifeline bool     `json:"lifeline,omitempty"`
+	Persist  bool     `json:"persist,omitempty"`
+	Confirm  *Confirm `json:"confirm,omitempty"`
+	Changes  []Change `json:"changes"`
+}
+
+// Finished is true once nothing is left to undo.
+func (t *Transaction) Finished() bool {
+	for _, c := range t.Changes {
+		if c.Open() {
+			return false
+		}
+	}
+	return true
+}
+
+// Unconfirmed is true while the transaction waits for a person.
+func (t *Transaction) Unconfirmed() bool { return t.Confirm != nil && !t.Confirm.Confirmed }
+
+// idPattern: short, typeable, and in order of time.
+var idPattern = regexp.MustCompile(`^t([0-9]{4,9})$`)
+
+func idNumber(id string) (int, bool) {
+	m := idPattern.FindStringSubmatch(id)
+	if m == nil {
+		return 0, false
+	}
+	n, err := strconv.Atoi(m[1])
+	return n, err == nil
+}
+
+func (t *Transaction) encode() ([]byte, error) {
+	b, err := json.MarshalIndent(t, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("encode transaction %s: %w", t.ID, err)
+	}
+	return append(b, '\n'), nil
+}
+
+// decode reads one journal file. Names that it does not know are skipped, so
+// that an older natkit can undo what a newer one did.
+func decode(r io.Reader) (*Transaction, error) {
+	b, err := io.ReadAll(io.LimitReader(r, maxFileBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(b) > maxFileBytes {
+		return nil, fmt.Errorf("larger than %d bytes", maxFileBytes)
+	}
+	dec := json.NewDecoder(bytes.NewReader(b))
+	t := &Transaction{}
+	if err := dec.Decode(t); err != nil {
+		return nil, fmt.Errorf("not a journal file: %w", err)
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return nil, errors.New("text after the end of the transaction")
+	}
+	if err := t.check(); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// check refuses what natkit would not have written: an undo acts as root on it.
+func (t *Transaction) check() error {
+	if t.Schema != Schema {
+		return fmt.Errorf("schema %q, expected %q", t.Schema, Schema)
+	}
+	if _, ok := idNumber(t.ID); !ok {
+		return fmt.Errorf("id %q is malformed", t.ID)
+	}
+	if t.BootID == "" {
+		return errors.New("boot_id is missing")
+	}
+	plan := tune.Plan{Origin: t.Origin}
+	for _, c := range t.Changes {
+		switch c.State {
+		case Planned, Applied, Undone, Left:
+		default:
+			return fmt.Errorf("%s: state %q is unknown", c.Target, c.State)
+		}
+		plan.Changes = append(plan.Changes, c.Change)
+	}
+	return plan.Validate()
+}

@@ -1,0 +1,99 @@
+package tune
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Validate says what makes the plan unfit to be applied: nothing to do, a
+// malformed change, or two changes of the same thing.
+func (p Plan) Validate() error {
+	if strings.TrimSpace(p.Origin) == "" {
+		return errors.New("plan: origin is missing")
+	}
+	if len(p.Changes) == 0 {
+		return errors.New("plan: nothing to change")
+	}
+	seen := map[string]bool{}
+	for _, c := range p.Changes {
+		if err := c.Validate(); err != nil {
+			return err
+		}
+		if seen[c.Key()] {
+			return fmt.Errorf("plan: %s %s is changed twice", c.Kind, c.Target)
+		}
+		seen[c.Key()] = true
+	}
+	return nil
+}
+
+// Key identifies the thing that is changed: two changes of one key conflict.
+func (c Change) Key() string {
+	target := c.Target
+	if target == "net.nf_conntrack_max" {
+		target = conntrackMax // the same value under its old name (nf_ct_netfilter_table)
+	}
+	return string(c.Kind) + " " + target
+}
+
+// Validate checks the form of one change. Kinds that this package does not know
+// are checked by their applier only.
+func (c Change) Validate() error {
+	if c.Kind == "" || c.Target == "" {
+		return fmt.Errorf("change %q %q: kind and target are needed", c.Kind, c.Target)
+	}
+	switch c.Kind {
+	case Sysctl, SysctlConf:
+		return c.validateSysctl()
+	case ModulesLoad, ModuleOption:
+		return c.validateModule()
+	}
+	return nil
+}
+
+// validateSysctl lets values be empty: absent from a file, or a list without
+// members (net.ipv4.ip_local_reserved_ports).
+func (c Change) validateSysctl() error {
+	name, err := SysctlName(c.Target)
+	if err != nil {
+		return err
+	}
+	if name != c.Target {
+		return fmt.Errorf("sysctl name %q: expected the dotted form %s", c.Target, name)
+	}
+	for _, v := range []string{c.Before, c.After} {
+		if v = NormalValue(v); v == "" {
+			continue
+		}
+		if err := checkValue(v); err != nil {
+			return fmt.Errorf("%s %s: %w", c.Kind, c.Target, err)
+		}
+	}
+	return nil
+}
+
+func (c Change) validateModule() error {
+	for _, s := range []string{c.Target, c.Before, c.After} {
+		if strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r == 0x7f || r == '#' || r == '\\' }) {
+			return fmt.Errorf("%s %q: %q is not one word", c.Kind, c.Target, s)
+		}
+	}
+	module, option, ok := strings.Cut(c.Target, ".")
+	if c.Kind == ModuleOption && (!ok || module == "" || option == "" || strings.Contains(option, "=")) {
+		return fmt.Errorf("%s %q: expected MODULE.OPTION", c.Kind, c.Target)
+	}
+	return nil
+}
+
+// Undo is the plan that takes p back: backwards, before and after exchanged.
+func Undo(p Plan) Plan {
+	back := Plan{Origin: p.Origin}
+	for _, c := range slices.Backward(p.Changes) {
+		c.Before, c.After = c.After, c.Before
+		c.Why, c.Cost, c.Risk = "", "", ""
+		back.Changes = append(back.Changes, c)
+	}
+	return back
+}
