@@ -151,22 +151,20 @@ func valueOrUnset(v string) string {
 	return v
 }
 
+// stateMarks say how the search for a fault ended; a check's title names the
+// fault, so a mark alone could be read either way.
 var stateMarks = map[diagnose.State]Cell{
-	diagnose.OK:         {"✓", Good},
-	diagnose.Found:      {"✗", Bad},
-	diagnose.NotChecked: {"?", Warn},
+	diagnose.OK:         {"✓ not found", Good},
+	diagnose.Found:      {"✗ found", Bad},
+	diagnose.NotChecked: {"? not checked", Warn},
 }
 
 func (p *printer) checks(r *diagnose.Report) {
 	count := map[diagnose.State]int{}
-	t := &Table{Indent: 2, Columns: []Column{{}, {}, {}, {Wrap: true}}}
+	t := &Table{Indent: 2, Columns: []Column{{}, {}, {Wrap: true}}}
 	for _, c := range r.Checks {
 		count[c.State]++
-		why := c.Why
-		if c.State == diagnose.NotChecked {
-			why = "not checked: " + why
-		}
-		t.Cells(stateMarks[c.State], Cell{c.ID, Bold}, Cell{Text: c.Title}, Cell{Text: why})
+		t.Cells(stateMarks[c.State], Cell{Text: c.Title}, Cell{Text: c.Why})
 	}
 	p.blank()
 	p.line(p.style.Paint(Bold, checksSummary(len(r.Checks), count)))
@@ -174,12 +172,13 @@ func (p *printer) checks(r *diagnose.Report) {
 }
 
 func checksSummary(all int, count map[diagnose.State]int) string {
-	text := fmt.Sprintf("%d of %d checks found nothing", count[diagnose.OK], all)
-	if n := count[diagnose.Found]; n > 0 {
-		text += fmt.Sprintf(", %d found a fault", n)
+	text := "Looked for " + plural(int64(all), "fault", "faults")
+	if all > 0 && count[diagnose.OK] == all {
+		return text + " and found none"
 	}
+	text += fmt.Sprintf(": %d found, %d not found", count[diagnose.Found], count[diagnose.OK])
 	if n := count[diagnose.NotChecked]; n > 0 {
-		text += fmt.Sprintf(", %d could not be made", n)
+		text += fmt.Sprintf(", %d could not be checked", n)
 	}
 	return text
 }

@@ -2,19 +2,262 @@ package report
 
 import (
 	"bytes"
-	"os"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"math"
+	"reflect"
+	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"golang.org/x/net/html"
+
+	"github.com/natkit/natkit/internal/lab"
+	"github.com/natkit/natkit/internal/load"
 )
 
-func TestPageOut(t *testing.T) {
-	var b bytes.Buffer
-	if err := LabHTML(&b, madeUpReport(t)); err != nil {
+func labPageOf(t *testing.T, r *lab.Report) (string, *html.Node) {
+	t.Helper()
+	var page bytes.Buffer
+	if err := LabHTML(&page, r); err != nil {
 		t.Fatal(err)
 	}
-	os.WriteFile("/tmp/x.html", b.Bytes(), 0o644)
-	b.Reset()
-	if err := LabHTML(&b, unmetReport(t)); err != nil {
+	root, err := html.Parse(bytes.NewReader(page.Bytes()))
+	if err != nil {
 		t.Fatal(err)
 	}
-	os.WriteFile("/tmp/x2.html", b.Bytes(), 0o644)
+	return page.String(), root
+}
+
+// withoutAssets leaves out of the golden files what the report does not fill; the
+// vendored ones have a test of their own.
+func withoutAssets(page string) string {
+	for _, name := range []string{"uPlot.min.css", "page.css", "uPlot.iife.min.js", "charts.js"} {
+		page = strings.Replace(page, asset(name), "/* "+name+" */", 1)
+	}
+	return page
+}
+
+func TestLabHTML(t *testing.T) {
+	for _, tc := range []struct {
+		golden string
+		report *lab.Report
+	}{
+		{"table-full.html", madeUpReport(t)},
+		{"unmet.html", unmetReport(t)},
+		{"empty.html", &lab.Report{Scenario: "none"}},
+	} {
+		t.Run(tc.golden, func(t *testing.T) {
+			page, _ := labPageOf(t, tc.report)
+			golden(t, tc.golden, []byte(withoutAssets(page)))
+		})
+	}
+}
+
+// TestPageNeedsNoNetwork: nothing in the page names a place to load from.
+func TestPageNeedsNoNetwork(t *testing.T) {
+	_, root := labPageOf(t, madeUpReport(t))
+	policy := ""
+	for n := range root.Descendants() {
+		for _, a := range n.Attr {
+			switch a.Key {
+			case "src", "srcset", "href", "action", "data", "poster", "background", "ping":
+				t.Errorf("<%s %s=%q> loads something", n.Data, a.Key, a.Val)
+			case "content":
+				if strings.Contains(a.Val, "default-src") {
+					policy = a.Val
+				}
+			}
+		}
+		if n.Type == html.ElementNode && n.Data == "style" {
+			if css := n.FirstChild.Data; strings.Contains(css, "url(") || strings.Contains(css, "@import") {
+				t.Error("a style sheet loads something")
+			}
+		}
+	}
+	if want := "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"; policy != want {
+		t.Errorf("content security policy %q, want %q", policy, want)
+	}
+}
+
+// TestPageIsAccessible: tables have captions and header cells, charts have words,
+// headings go down one level at a time.
+func TestPageIsAccessible(t *testing.T) {
+	_, root := labPageOf(t, madeUpReport(t))
+	level := 0
+	for n := range root.Descendants() {
+		switch {
+		case n.Data == "table" && (!contains(n, "caption") || !contains(n, "th")):
+			t.Errorf("a table has no caption or no header cell: %s", text(n))
+		case attribute(n, "class") == "chart" && len(attribute(n, "aria-label")) < 20:
+			t.Errorf("chart %s has no alternative text", attribute(n, "id"))
+		case n.Type == html.ElementNode && len(n.Data) == 2 && n.Data[0] == 'h' && n.Data[1] >= '1' && n.Data[1] <= '6':
+			if got := int(n.Data[1] - '0'); got > level+1 {
+				t.Errorf("heading %q of level %d follows level %d", text(n), got, level)
+			} else {
+				level = got
+			}
+		}
+	}
+}
+
+func contains(n *html.Node, tag string) bool {
+	for d := range n.Descendants() {
+		if d.Type == html.ElementNode && d.Data == tag {
+			return true
+		}
+	}
+	return false
+}
+
+func attribute(n *html.Node, key string) string {
+	for _, a := range n.Attr {
+		if a.Key == key {
+			return a.Val
+		}
+	}
+	return ""
+}
+
+func text(n *html.Node) string {
+	var b strings.Builder
+	for d := range n.Descendants() {
+		if d.Type == html.TextNode {
+			b.WriteString(d.Data)
+		}
+	}
+	return b.String()
+}
+
+// hostile tries to leave every context that the page puts strings into, and
+// the text that a terminal shows.
+const hostile = `</script></style></title></pre>--><script>alert(1)</script>"'` + "`" +
+	`<img src=x onerror=alert(2)>{{.}}` + "\x1b]0;owned\x07\x1b[2J\u202e\u2028\u009b\xff"
+
+// TestHostileStrings fills every string of a report with hostile text: the page
+// must keep the structure that it has with harmless text.
+func TestHostileStrings(t *testing.T) {
+	harmless, evil := madeUpReport(t), madeUpReport(t)
+	fill(reflect.ValueOf(harmless).Elem(), "x")
+	fill(reflect.ValueOf(evil).Elem(), hostile)
+	_, want := labPageOf(t, harmless)
+	_, got := labPageOf(t, evil)
+	if diff := cmp.Diff(structure(want), structure(got)); diff != "" {
+		t.Errorf("the page's structure changed (-harmless +hostile):\n%s", diff)
+	}
+}
+
+// structure lists elements with the names of their attributes.
+func structure(root *html.Node) []string {
+	var list []string
+	for n := range root.Descendants() {
+		switch n.Type {
+		case html.ElementNode:
+			entry := n.Data
+			for _, a := range n.Attr {
+				entry += " " + a.Key
+			}
+			list = append(list, entry)
+		case html.CommentNode:
+			list = append(list, "<!-- -->")
+		}
+	}
+	return list
+}
+
+// fill sets every string that can be reached from v.
+func fill(v reflect.Value, s string) {
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(s)
+	case reflect.Pointer:
+		if !v.IsNil() {
+			fill(v.Elem(), s)
+		}
+	case reflect.Interface:
+		v.Set(reflect.ValueOf(s))
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				fill(v.Field(i), s)
+			}
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			fill(v.Index(i), s)
+		}
+	case reflect.Map:
+		if !v.IsNil() && v.Type().Key().Kind() == reflect.String {
+			v.SetMapIndex(reflect.ValueOf(s).Convert(v.Type().Key()), reflect.New(v.Type().Elem()).Elem())
+		}
+	}
+}
+
+// TestEmbeddedReport: what the page offers for download is the whole report.
+func TestEmbeddedReport(t *testing.T) {
+	want := madeUpReport(t)
+	want.Title = strings.ToValidUTF8(hostile, "\ufffd")
+	_, root := labPageOf(t, want)
+	for n := range root.Descendants() {
+		if n.Data != "script" || attribute(n, "id") != "report" {
+			continue
+		}
+		got := new(lab.Report)
+		if err := json.Unmarshal([]byte(n.FirstChild.Data), got); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got, cmpopts.EquateComparable()); diff != "" {
+			t.Error(diff)
+		}
+		return
+	}
+	t.Error("there is no report in the page")
+}
+
+func TestLabHTMLWithoutJSONForm(t *testing.T) {
+	r := madeUpReport(t)
+	r.Stages[0].RequestsPerSecond = math.NaN()
+	var page bytes.Buffer
+	if err := LabHTML(&page, r); err == nil || page.Len() > 0 {
+		t.Errorf("got error %v and %d bytes, want an error and nothing written", err, page.Len())
+	}
+}
+
+func TestCourse(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		series []load.Second
+		want   []coursePart
+	}{
+		{"none", nil, []coursePart{}},
+		{"one, shorter than a second", []load.Second{{At: 0.5, Completed: 100, Failed: 1}}, []coursePart{{0, 0.5, 200, 2}}},
+		{"a rest is joined", []load.Second{{At: 1, Completed: 100}, {At: 2, Completed: 200}, {At: 2.5 - 0.25, Completed: 50, Failed: 5}},
+			[]coursePart{{0, 1, 100, 0}, {1, 2.25, 200, 4}}},
+		{"a long rest stands alone", []load.Second{{At: 1, Completed: 100}, {At: 1.5, Completed: 30}}, []coursePart{{0, 1, 100, 0}, {1, 1.5, 60, 0}}},
+		{"intervals without length are left out", []load.Second{{At: 0, Completed: 9}, {At: 1, Completed: 7}, {At: 1, Completed: 9}},
+			[]coursePart{{0, 1, 7, 0}}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, course(tc.series)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestAssets holds the vendored files to the checksums in VERSIONS.
+func TestAssets(t *testing.T) {
+	listed := map[string]string{}
+	for line := range strings.Lines(asset("VERSIONS")) {
+		if fields := strings.Fields(line); len(fields) == 2 && len(fields[0]) == 64 {
+			listed[fields[1]] = fields[0]
+		}
+	}
+	for _, name := range []string{"uPlot.iife.min.js", "uPlot.min.css", "uPlot.LICENSE"} {
+		if got := fmt.Sprintf("%x", sha256.Sum256([]byte(asset(name)))); got != listed[name] {
+			t.Errorf("%s has the checksum %s, VERSIONS says %q", name, got, listed[name])
+		}
+	}
 }

@@ -16,7 +16,9 @@ import (
 func Lab(w io.Writer, style Style, r *lab.Report) error {
 	p := &printer{w: w, style: style}
 	p.labHeader(r)
-	p.labStages(r)
+	if len(r.Stages) > 0 {
+		p.labStages(r)
+	}
 	p.heading("What doctor found")
 	if len(r.Findings) == 0 {
 		p.line("  nothing")
@@ -242,7 +244,8 @@ func labSummary(r *lab.Report) []string {
 	first := fmt.Sprintf("With the fault the gateway served %s requests/s instead of %s (%s)",
 		Rate(fault.RequestsPerSecond), Rate(nat.RequestsPerSecond), Percent(fault.RequestsPerSecond/nat.RequestsPerSecond))
 	if fault.Failed > 0 {
-		first += fmt.Sprintf(", and %s of %s requests failed", Count(fault.Failed), Count(fault.Failed+fault.Completed))
+		first += fmt.Sprintf(", %s of %s requests failed, and %s/s got through after the first failure",
+			Count(fault.Failed), Count(fault.Failed+fault.Completed), Rate(fault.AfterFirstFailurePerSecond))
 	}
 	sentences := []string{first + "."}
 	if fixed != nil && r.Fix != nil {
@@ -254,7 +257,7 @@ func labSummary(r *lab.Report) []string {
 			Rate(fixed.RequestsPerSecond), Percent(fixed.RequestsPerSecond/nat.RequestsPerSecond), failed))
 	}
 	if ids := findingIDs(r); len(ids) > 0 {
-		sentences = append(sentences, "doctor named "+strings.Join(ids, ", ")+".")
+		sentences = append(sentences, "natkit doctor named "+strings.Join(ids, ", ")+".")
 	}
 	return sentences
 }

@@ -36,9 +36,11 @@ func fixed(v float64, decimals int) string {
 	return separated(strconv.FormatFloat(v, 'f', decimals, 64))
 }
 
-// Rate writes a number per second: 24,512 or 76.5 or 0.25.
+// Rate writes a number per second: 24,512 or 76.5 or 0.25 or 0.
 func Rate(perSecond float64) string {
 	switch abs := math.Abs(perSecond); {
+	case abs == 0:
+		return "0"
 	case abs >= 1000:
 		return fixed(perSecond, 0)
 	case abs >= 10:

@@ -136,23 +136,35 @@ func (t *Table) writeRow(p *printer, widths []int, row []Cell) {
 // is broken anywhere. There is always at least one line.
 func wrap(text string, width int) []string {
 	width = max(width, 1)
-	lines := []string{""}
+	var lines []string
+	var line strings.Builder
+	used := 0 // columns of line
+	end := func() {
+		lines = append(lines, line.String())
+		line.Reset()
+		used = 0
+	}
 	for _, word := range strings.Fields(text) {
-		last := &lines[len(lines)-1]
-		if *last != "" && textWidth(*last)+1+textWidth(word) <= width {
-			*last += " " + word
-			continue
+		wordWidth := textWidth(word)
+		if used > 0 && used+1+wordWidth > width {
+			end()
 		}
-		if *last != "" {
-			lines = append(lines, "")
+		if used > 0 {
+			line.WriteByte(' ')
+			used++
 		}
-		for textWidth(word) > width {
+		for wordWidth > width {
 			head := truncateExact(word, width)
-			lines[len(lines)-1] = head
-			lines = append(lines, "")
+			line.WriteString(head)
+			end()
 			word = word[len(head):]
+			wordWidth -= textWidth(head)
 		}
-		lines[len(lines)-1] = word
+		line.WriteString(word)
+		used += wordWidth
+	}
+	if line.Len() > 0 || len(lines) == 0 {
+		end()
 	}
 	return lines
 }
@@ -183,7 +195,8 @@ func runeWidth(r rune) int {
 	return 1
 }
 
-// truncate shortens text to width columns, with an ellipsis where it was longer.
+// truncate shortens text to width columns (three at least), with an ellipsis
+// where it was longer.
 func truncate(text string, width int) string {
 	if textWidth(text) <= width {
 		return text

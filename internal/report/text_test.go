@@ -1,0 +1,248 @@
+package report
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/natkit/natkit/internal/diagnose"
+	"github.com/natkit/natkit/internal/tune"
+)
+
+func TestWantsColour(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		terminal bool
+		env      map[string]string
+		want     bool
+	}{
+		{"terminal", true, nil, true},
+		{"pipe", false, nil, false},
+		{"terminal, NO_COLOR", true, map[string]string{"NO_COLOR": "1"}, false},
+		{"NO_COLOR of any value", true, map[string]string{"NO_COLOR": "0"}, false},
+		{"empty NO_COLOR", true, map[string]string{"NO_COLOR": ""}, true},
+		{"dumb terminal", true, map[string]string{"TERM": "dumb"}, false},
+		{"pipe, forced", false, map[string]string{"CLICOLOR_FORCE": "1"}, true},
+		{"pipe, forced off", false, map[string]string{"CLICOLOR_FORCE": "0"}, false},
+		{"NO_COLOR beats force", true, map[string]string{"CLICOLOR_FORCE": "1", "NO_COLOR": "1"}, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := WantsColour(tc.terminal, func(k string) string { return tc.env[k] }); got != tc.want {
+				t.Errorf("got %v, want %v", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestNumbers(t *testing.T) {
+	for _, tc := range []struct{ got, want string }{
+		{Count(0), "0"}, {Count(999), "999"}, {Count(1000), "1,000"}, {Count(-1234567), "-1,234,567"},
+		{Count(uint64(math.MaxUint64)), "18,446,744,073,709,551,615"}, {Count(int64(math.MinInt64)), "-9,223,372,036,854,775,808"},
+		{Rate(6576.21), "6,576"}, {Rate(76.47), "76.5"}, {Rate(9.999), "10.00"}, {Rate(0.25), "0.25"}, {Rate(0), "0"},
+		{Rate(math.NaN()), "–"}, {Rate(math.Inf(1)), "–"},
+		{Millis(0.1523), "0.152"}, {Millis(45.2), "45.20"}, {Millis(760.317), "760.3"}, {Millis(65380.868), "65,381"}, {Millis(0), "0.000"},
+		{Seconds(0.2124), "0.212 s"}, {Seconds(31.42), "31.4 s"},
+		{Percent(1), "100 %"}, {Percent(0.9604), "96.0 %"}, {Percent(0.0037), "0.37 %"}, {Percent(0), "0 %"}, {Percent(1.1031), "110 %"},
+		{Bytes(320), "320 B"}, {Bytes(1024), "1 KiB"}, {Bytes(1000*376 + 65536*16), "1.4 MiB"}, {Bytes(469762048), "448 MiB"}, {Bytes(3 << 40), "3 TiB"},
+		{Value(int64(262144), ""), "262,144"}, {Value(99.6, "% of entries"), "99.6 % of entries"}, {Value(13.1, "/s"), "13.1/s"},
+		{Value(float64(117440512), "bytes"), "117,440,512 bytes (112 MiB)"}, {Value(448, "bytes"), "448 bytes"},
+		{Value("ESTABLISHED", ""), "ESTABLISHED"}, {Value(0.5, ""), "0.5"}, {Value(math.NaN(), "ms"), "– ms"}, {Value(nil, ""), "<nil>"},
+	} {
+		if tc.got != tc.want {
+			t.Errorf("got %q, want %q", tc.got, tc.want)
+		}
+	}
+}
+
+func TestTable(t *testing.T) {
+	table := &Table{Title: "Sources", Indent: 2, Columns: []Column{{Head: "who"}, {Head: "entries", Right: true}, {Head: "note", Wrap: true}}}
+	table.Row("198.18.0.2", "14,116", "")
+	table.Row("东京", "172", strings.Repeat("word ", 30))
+	table.Row()
+	table.Row("é combining", "9")
+	var out bytes.Buffer
+	if err := table.Write(&out, Style{}); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "table.txt", out.Bytes())
+}
+
+func TestJSON(t *testing.T) {
+	var out bytes.Buffer
+	if err := JSON(&out, map[string]any{"schema": "natkit.x/1", "n": 1}); err != nil {
+		t.Fatal(err)
+	}
+	if want := "{\n  \"n\": 1,\n  \"schema\": \"natkit.x/1\"\n}\n"; out.String() != want {
+		t.Errorf("got %q, want %q", out.String(), want)
+	}
+	out.Reset()
+	if err := JSON(&out, math.NaN()); err == nil || out.Len() > 0 {
+		t.Errorf("NaN: got error %v and %q, want an error and nothing written", err, out.String())
+	}
+}
+
+func TestProgress(t *testing.T) {
+	now := time.Unix(0, 0)
+	var out bytes.Buffer
+	p := NewProgress(&out, true, func() time.Time { return now })
+	for i := range 4 {
+		p.Update("stage nat: %d\x1b[2J", i)
+		now = now.Add(60 * time.Millisecond)
+	}
+	p.Clear()
+	p.Clear()
+	p.Update("%s", strings.Repeat("long ", 40))
+	p.Clear()
+	want := "\rstage nat: 0␛[2J\x1b[K" + "\rstage nat: 2␛[2J\x1b[K" + "\r\x1b[K" +
+		"\r" + strings.Repeat("long ", 15) + "lon…\x1b[K" + "\r\x1b[K"
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Error(diff)
+	}
+
+	out.Reset()
+	p = NewProgress(&out, false, func() time.Time { return now })
+	p.Update("nobody sees this")
+	p.Clear()
+	if out.Len() > 0 {
+		t.Errorf("not a terminal: wrote %q", out.String())
+	}
+}
+
+// madeUpDoctor is doctor's report with the made-up finding and another, in an
+// order that has to be put right.
+func madeUpDoctor(t testing.TB) *diagnose.Report {
+	early := diagnose.Finding{ID: "ct-early-drop", Severity: diagnose.Warning, Confidence: "certain",
+		Title: "the kernel evicts entries of live flows before their time, because the connection table is close to its limit",
+		Evidence: []diagnose.Evidence{
+			{What: "early_drop in 5.0 s", Value: int64(312), Source: "ctnetlink IPCTNL_MSG_CT_GET_STATS_CPU"},
+			{What: "no source", Value: "text"}}}
+	return &diagnose.Report{
+		Schema: diagnose.ReportSchema, Kernel: "6.18.0", Netns: "gateway", NetnsInode: 4026532250, Seconds: 5,
+		Findings: append([]diagnose.Finding{early}, madeUpReport(t).Findings...),
+		Checks: []diagnose.Check{
+			{ID: "ct-table-full", Title: "connection table full", State: diagnose.Found, Why: "262,144 of 262,144 entries (100 %), 3,118 drops"},
+			{ID: "ct-table-near-full", Title: "connection table nearly full", State: diagnose.OK, Why: "it is full already, and that is the finding above; nothing is left for this check to say"},
+			{ID: "ct-early-drop", Title: "connections evicted to make room", State: diagnose.NotChecked, Why: "the conntrack counters of the two samples cannot be compared"},
+		},
+		Unread: []diagnose.Unread{{What: "kernel_log", Why: "open /dev/kmsg: operation not permitted (needs CAP_SYSLOG, or kernel.dmesg_restrict = 0)"}},
+	}
+}
+
+func TestDoctor(t *testing.T) {
+	healthy := &diagnose.Report{Kernel: "6.1.0-28-amd64", Seconds: 2, Checks: []diagnose.Check{
+		{ID: "ct-table-full", Title: "connection table full", State: diagnose.OK, Why: "180 of 262,144 entries (0 %), 0 drops"}}}
+	for _, tc := range []struct {
+		golden string
+		report *diagnose.Report
+	}{
+		{"doctor.txt", madeUpDoctor(t)},
+		{"doctor-healthy.txt", healthy},
+	} {
+		var out bytes.Buffer
+		if err := Doctor(&out, Style{}, tc.report); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, tc.golden, out.Bytes())
+	}
+}
+
+func TestPlan(t *testing.T) {
+	var out bytes.Buffer
+	plan := tune.Plan{Origin: "doctor", Changes: append(madeUpReport(t).Fix.Changes,
+		tune.Change{Kind: tune.Sysctl, Target: "net.netfilter.nf_conntrack_buckets", After: "1048576"})}
+	if err := Plan(&out, Style{}, plan); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "plan.txt", out.Bytes())
+	out.Reset()
+	if err := Plan(&out, Style{}, tune.Plan{}); err != nil || out.String() != "nothing to change\n" {
+		t.Errorf("empty plan: %q, %v", out.String(), err)
+	}
+}
+
+// TestTerminalIsSafe: no control character from the data reaches the terminal.
+func TestTerminalIsSafe(t *testing.T) {
+	lab, doctor := madeUpReport(t), madeUpDoctor(t)
+	plan := tune.Plan{Changes: []tune.Change{{}}}
+	for _, v := range []any{lab, doctor, &plan} {
+		fill(reflect.ValueOf(v).Elem(), hostile)
+	}
+	var out bytes.Buffer
+	for _, err := range []error{Lab(&out, Style{}, lab), Doctor(&out, Style{}, doctor), Plan(&out, Style{}, plan)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for line := range strings.Lines(out.String()) {
+		line = strings.TrimSuffix(line, "\n")
+		if i := strings.IndexFunc(line, func(r rune) bool { return unicode.IsControl(r) || r == '\u202e' }); i >= 0 {
+			t.Fatalf("a control character at byte %d of %q", i, line)
+		}
+	}
+}
+
+// full refuses what is written after its first n bytes.
+type full struct{ n int }
+
+var errFull = errors.New("no space left on device")
+
+func (f *full) Write(b []byte) (int, error) {
+	if f.n -= len(b); f.n < 0 {
+		return 0, errFull
+	}
+	return len(b), nil
+}
+
+// TestWriteError: wherever the output ends, the caller hears of it.
+func TestWriteError(t *testing.T) {
+	lab, doctor := madeUpReport(t), madeUpDoctor(t)
+	for name, write := range map[string]func(io.Writer) error{
+		"Lab":     func(w io.Writer) error { return Lab(w, Style{}, lab) },
+		"LabHTML": func(w io.Writer) error { return LabHTML(w, lab) },
+		"JSON":    func(w io.Writer) error { return JSON(w, lab) },
+		"Doctor":  func(w io.Writer) error { return Doctor(w, Style{}, doctor) },
+	} {
+		var whole bytes.Buffer
+		if err := write(&whole); err != nil {
+			t.Fatal(err)
+		}
+		for room := 0; room < whole.Len(); room += 1 + whole.Len()/50 {
+			if err := write(&full{room}); !errors.Is(err, errFull) {
+				t.Errorf("%s of %d bytes into %d: got %v, want %v", name, whole.Len(), room, err, errFull)
+			}
+		}
+	}
+}
+
+func FuzzWrap(f *testing.F) {
+	f.Add("", 0)
+	f.Add("nf_conntrack: table full, dropping packet", 20)
+	f.Add("东京 é "+hostile, 3)
+	f.Fuzz(func(t *testing.T, text string, width int) {
+		text = clean(text)
+		if strings.IndexFunc(text, unicode.IsControl) >= 0 {
+			t.Fatalf("clean left a control character in %q", text)
+		}
+		width = max(width%200, 3) // a wide character and an ellipsis
+		lines := wrap(text, width)
+		for _, line := range lines {
+			if textWidth(line) > width {
+				t.Errorf("%q is wider than %d", line, width)
+			}
+		}
+		if want, got := strings.Join(strings.Fields(text), ""), strings.Join(strings.Fields(strings.Join(lines, "")), ""); want != got {
+			t.Errorf("wrapping changed %q to %q", want, got)
+		}
+		if short := truncate(text, width); textWidth(short) > width {
+			t.Errorf("%q is truncated to %q, wider than %d", text, short, width)
+		}
+	})
+}
