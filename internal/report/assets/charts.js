@@ -102,7 +102,7 @@
         }))),
         axes: [
           axis({ splits: () => x, values: () => data.percentiles }),
-          axis({ size: 70, values: (u, ticks) => ticks.map((v) => v == null ? "" : number.format(v) + " ms") }),
+          axis({ size: 70, values: (u, ticks) => ticks.map((v) => v == null ? "" : number.format(v)) }),
         ],
       },
     };
