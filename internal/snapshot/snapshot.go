@@ -26,7 +26,10 @@ type Snapshot struct {
 	ConntrackSize *ConntrackSize  `json:"conntrack_size,omitempty"`
 	Table         *ConntrackTable `json:"conntrack_table,omitempty"`
 	KernelLog     []LogLine       `json:"kernel_log,omitempty"`
-	Parts         []Part          `json:"parts"`
+	// KernelLogNext is the sequence number that the kernel's next log record gets;
+	// 0 where the log could not be read.
+	KernelLogNext uint64 `json:"kernel_log_next,omitempty"`
+	Parts         []Part `json:"parts"`
 }
 
 // Part tells how the reading of one source went.
@@ -142,6 +145,8 @@ type ConntrackSize struct {
 	// Source is where EntryBytes was read: /proc/slabinfo, /sys/kernel/slab/…,
 	// BTF, or "assumed".
 	Source string `json:"source"`
+	// ExtensionSource says where ExtensionBytes is from.
+	ExtensionSource string `json:"extension_source,omitempty"`
 }
 
 // PerEntry is the memory that one tracked connection takes, in bytes.
@@ -187,7 +192,11 @@ type Talker struct {
 
 // LogLine is one line of the kernel log that concerns NAT.
 type LogLine struct {
-	// UptimeSeconds is the kernel's time stamp.
+	// Seq numbers the records of the kernel log since boot.
+	Seq uint64 `json:"seq"`
+	// UptimeSeconds is the kernel's time stamp. Its clock is not disciplined and
+	// drifts from Snapshot.UptimeSeconds over days; Recording.NewLogLines
+	// compares numbers instead.
 	UptimeSeconds float64 `json:"uptime_seconds"`
 	Text          string  `json:"text"`
 	// Netns is the inode that the line names ("in netns N", since 6.18); 0 where
@@ -210,6 +219,23 @@ func (r *Recording) First() *Snapshot { return r.Snapshots[0] }
 
 // Last is the newest instant.
 func (r *Recording) Last() *Snapshot { return r.Snapshots[len(r.Snapshots)-1] }
+
+// NewLogLines are the lines that were logged between the first and the last
+// instant.
+func (r *Recording) NewLogLines() []LogLine {
+	first, last := r.First(), r.Last()
+	var lines []LogLine
+	for _, l := range last.KernelLog {
+		isNew := l.UptimeSeconds >= first.UptimeSeconds
+		if first.KernelLogNext > 0 && l.Seq > 0 {
+			isNew = l.Seq >= first.KernelLogNext
+		}
+		if isNew {
+			lines = append(lines, l)
+		}
+	}
+	return lines
+}
 
 // Seconds is the time between the first and the last instant.
 func (r *Recording) Seconds() float64 { return r.Last().UptimeSeconds - r.First().UptimeSeconds }

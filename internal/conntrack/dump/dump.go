@@ -123,12 +123,11 @@ func (s *socket) stream(ctx context.Context, t conntrack.MessageType, fn func([]
 			return r, err
 		}
 		r.Bytes += int64(d.n)
-		if err := fn(d.buf[:d.n]); err != nil {
+		err = fn(d.buf[:d.n])
+		// Stopping at the last datagram leaves nothing out.
+		r.Complete = end && (err == nil || errors.Is(err, Stop))
+		if err != nil || end {
 			return r, err
-		}
-		if end {
-			r.Complete = true
-			return r, nil
 		}
 		free <- d.buf
 	}
