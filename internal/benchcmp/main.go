@@ -35,6 +35,7 @@ func run(ctx context.Context) error {
 	requests := flag.Int("requests", 50000, "requests per run")
 	concurrency := flag.Int("concurrency", 1000, "connections at a time")
 	url := flag.String("url", "http://198.18.0.1:8080/", "the lab's gateway")
+	only := flag.String("only", "", "take only one part: http or limits")
 	flag.Parse()
 	path, err := filepath.Abs(*natkit)
 	if err != nil {
@@ -44,30 +45,50 @@ func run(ctx context.Context) error {
 		Rounds: *rounds, Requests: *requests, Concurrency: *concurrency,
 		ManyConnections: 5000, TracedRequests: 10000, URL: *url,
 	}}
-	section, err := compareTools(ctx, b)
+	where, err := describe(ctx, path)
 	if err != nil {
 		return err
 	}
-	if *doc == "" {
-		fmt.Println(section)
-		return nil
+	for _, part := range []struct {
+		name  string
+		skip  bool
+		write func() (string, error)
+	}{
+		{"limits", *only == "http", func() (string, error) { return checkLimits(ctx, path, where) }},
+		{"bench http", *only == "limits", func() (string, error) { return compareTools(ctx, b, where) }},
+	} {
+		if part.skip {
+			continue
+		}
+		section, err := part.write()
+		if err != nil {
+			return err
+		}
+		if *doc == "" {
+			fmt.Println(section)
+		} else if err := rewrite(*doc, part.name, section); err != nil {
+			return err
+		}
 	}
-	return rewrite(*doc, "bench http", section)
+	return nil
 }
 
-func compareTools(ctx context.Context, b bench) (section string, err error) {
-	all := tools(b.natkit)
-	where, err := describe(ctx, b.natkit)
+func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
+
+func checkLimits(ctx context.Context, natkit string, where machine) (string, error) {
+	verdicts, err := limits(ctx, natkit, progress)
 	if err != nil {
 		return "", err
 	}
+	return where.String() + "; the worst of three runs of each.\n\n" + verdictTable(verdicts), nil
+}
+
+func compareTools(ctx context.Context, b bench, where machine) (section string, err error) {
 	if err := b.up(ctx); err != nil {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, b.down(ctx)) }()
-	tools, err := b.compare(ctx, all, func(format string, args ...any) {
-		fmt.Fprintf(os.Stderr, format+"\n", args...)
-	})
+	tools, err := b.compare(ctx, tools(b.natkit), progress)
 	if err != nil {
 		return "", err
 	}

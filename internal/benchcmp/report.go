@@ -17,6 +17,11 @@ type machine struct {
 	Versions []string // of the other programs, one line each
 }
 
+func (m machine) String() string {
+	return fmt.Sprintf("Taken on %s by `make bench`: %s, %d CPUs, Linux %s, natkit %s, %s",
+		m.Date.Format(time.DateOnly), m.CPU, m.CPUs, m.Kernel, m.Version, strings.Join(m.Versions, ", "))
+}
+
 // figures are what one tool needed, over all rounds.
 type figures struct {
 	Tool                  string
@@ -44,9 +49,7 @@ type verdict struct {
 // section is the Markdown between the markers.
 func (c comparison) section() (string, error) {
 	var b strings.Builder
-	m := c.Machine
-	fmt.Fprintf(&b, "Taken on %s: %s, %d CPUs, Linux %s, natkit %s (%s), by `make bench`:\n%s.\n\n",
-		m.Date.Format(time.DateOnly), m.CPU, m.CPUs, m.Kernel, m.Version, strings.Join(m.Versions, ", "), c.Setup)
+	fmt.Fprintf(&b, "%s:\n%s.\n\n", c.Machine, c.Setup)
 	fmt.Fprintf(&b, "| | %s |\n|---|%s\n", strings.Join(toolNames(c.Tools), " | "), strings.Repeat("---:|", len(c.Tools)))
 	for _, row := range []struct {
 		name string
@@ -74,11 +77,16 @@ func (c comparison) section() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	b.WriteString("\n| required | seen | |\n|---|---|---|\n")
+	return b.String() + "\n" + verdictTable(verdicts), nil
+}
+
+func verdictTable(verdicts []verdict) string {
+	var b strings.Builder
+	b.WriteString("| required | seen | |\n|---|---|---|\n")
 	for _, v := range verdicts {
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", v.What, v.Seen, map[bool]string{true: "met", false: "**not met**"}[v.Met])
 	}
-	return b.String(), nil
+	return b.String()
 }
 
 // verdicts judge natkit against each of the others, so the better of them counts.

@@ -22,7 +22,7 @@ func TestSection(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"Taken on 2031-02-03: Test CPU, 2 CPUs, Linux 6.1.0, natkit v1 (nginx/1.22.1, ab 2.3)",
+		"Taken on 2031-02-03 by `make bench`: Test CPU, 2 CPUs, Linux 6.1.0, natkit v1, nginx/1.22.1, ab 2.3:\n",
 		"| | natkit | ab | wrk |\n|---|---:|---:|---:|\n",
 		"| requests/s, median | 315 | 150 | 308 |\n",
 		"| failed requests, all runs | 0 | 0 | 3 |\n",
