@@ -191,14 +191,24 @@ func (s *Scenario) Stage(name string) (*Stage, bool) {
 
 // ServerAddr is the first address of the server's node, and the server's port.
 func (s *Scenario) ServerAddr() netip.AddrPort {
+	addrs := s.Addresses(s.Topology.Server.Node)
+	if len(addrs) == 0 {
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(addrs[0], s.Topology.Server.Port)
+}
+
+// Addresses are all of a node, in the order of the links.
+func (s *Scenario) Addresses(node string) []netip.Addr {
+	var all []netip.Addr
 	for _, l := range s.Topology.Links {
 		for _, e := range l {
-			if e.Node == s.Topology.Server.Node {
-				return netip.AddrPortFrom(e.Address.Addr(), s.Topology.Server.Port)
+			if e.Node == node {
+				all = append(all, e.Address.Addr())
 			}
 		}
 	}
-	return netip.AddrPort{}
+	return all
 }
 
 // Lines describes the topology for people, one line per link.

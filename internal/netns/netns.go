@@ -61,6 +61,10 @@ func OfPID(pid int) (*Handle, error) {
 	return h, err
 }
 
+// At is the namespace that a path leads to, such as a file descriptor of another
+// process below /proc/PID/fd.
+func At(path, name string) (*Handle, error) { return open(path, name) }
+
 func open(path, name string) (*Handle, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -1,12 +1,19 @@
 // Package build makes labs real: network namespaces, links, servers, NAT rules
 // and full connection tables. All of it disappears with the process that built
-// it, however that ends.
+// it, however that ends: namespaces and links are held by its file descriptors
+// only, and processes run in a PID namespace that ends with it.
 package build
 
 import (
 	"context"
 	"errors"
-	"io"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/netns"
@@ -24,102 +31,133 @@ type Options struct {
 	Log func(line string)
 }
 
+func dirOr(dir string) string {
+	if dir == "" {
+		return DefaultDir
+	}
+	return dir
+}
+
 // Lab is a topology that stands.
-type Lab struct{}
+type Lab struct {
+	scenario *lab.Scenario
+	nodes    []*Node
+	box      *sandbox
+	// init is nil where the lab belongs to another process (Attach).
+	init *initProcess
+
+	mu        sync.Mutex
+	processes []*Process
+	// fillNode is the node that a fill is in, filled how many of its entries were made.
+	fillNode string
+	filled   int
+}
 
 // Node is one network namespace of a lab.
 type Node struct {
 	Name  string
 	Netns *netns.Handle
+	links *netlink.Handle
 }
-
-// ServerKind chooses the web server.
-type ServerKind string
-
-const (
-	// Auto is Nginx where it is installed, otherwise Builtin.
-	Auto ServerKind = "auto"
-	// Nginx is the real one, from PATH or /usr/sbin.
-	Nginx ServerKind = "nginx"
-	// Builtin is `natkit bench serve`.
-	Builtin ServerKind = "builtin"
-)
-
-// Command is a program to start in a node.
-type Command struct {
-	Path string
-	// Args do not contain the program's name.
-	Args []string
-	// Env is nil for the environment of this process.
-	Env            []string
-	Stdin          io.Reader
-	Stdout, Stderr io.Writer
-}
-
-// Process is a program that runs in a lab.
-type Process struct{}
-
-// Server is a web server that accepts connections.
-type Server struct {
-	// Name is "nginx/1.22.1" or "natkit builtin".
-	Name string
-	*Process
-}
-
-var errNotYet = errors.New("not built yet")
-
-// IsInit tells whether this process was started as a part of a lab; main must
-// then call InitMain, and nothing else, and exit with what it returns.
-func IsInit() bool { return false }
-
-// InitMain is the main function of such a process.
-func InitMain() int { return 1 }
-
-// Lock makes sure that only one lab at a time runs a scenario, since they share
-// the host's nf_conntrack_max. dir is Options.Dir ("" for DefaultDir).
-func Lock(dir string) (io.Closer, error) { return nil, errNotYet }
 
 // Up builds the scenario's topology. After an error nothing is left of it. Needs
 // CAP_SYS_ADMIN and CAP_NET_ADMIN.
-func Up(ctx context.Context, s *lab.Scenario, o Options) (*Lab, error) { return nil, errNotYet }
+func Up(ctx context.Context, s *lab.Scenario, o Options) (*Lab, error) {
+	l := &Lab{scenario: s}
+	if err := l.up(ctx, o); err != nil {
+		return nil, errors.Join(fmt.Errorf("build lab %s: %w", s.Name, err), l.Close())
+	}
+	return l, nil
+}
 
-// Close ends the lab's processes and removes everything.
-func (l *Lab) Close() error { return nil }
+func (l *Lab) up(ctx context.Context, o Options) error {
+	if os.Geteuid() != 0 {
+		return errors.New("needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN, to make network namespaces and links)")
+	}
+	mount := filepath.Join(dirOr(o.Dir), "lab")
+	if err := os.MkdirAll(mount, 0o755); err != nil {
+		return fmt.Errorf("make the lab's mount point: %w", err)
+	}
+	var err error
+	if l.init, err = startInit(ctx, mount); err != nil {
+		return err
+	}
+	if l.box, err = openSandbox(l.init.pid, mount); err != nil {
+		return err
+	}
+	for _, step := range l.scenario.Plan() {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if o.Log != nil {
+			o.Log(step.String())
+		}
+		if err := l.apply(step); err != nil {
+			return fmt.Errorf("%s: %w", step, err)
+		}
+	}
+	return nil
+}
+
+// Close ends the lab's processes and removes everything. After Attach it only
+// lets go of the lab.
+func (l *Lab) Close() error {
+	var errs []error
+	if l.init != nil {
+		errs = append(errs, l.init.stop())
+		l.mu.Lock()
+		for _, p := range l.processes {
+			<-p.done
+		}
+		l.mu.Unlock()
+	}
+	if l.box != nil {
+		errs = append(errs, l.box.close())
+	}
+	for _, n := range l.nodes {
+		if n.links != nil {
+			n.links.Close()
+		}
+		errs = append(errs, n.Netns.Close())
+	}
+	l.nodes = nil
+	return errors.Join(errs...)
+}
+
+// Done is closed when the lab has ended by itself, for instance because its
+// first process was killed.
+func (l *Lab) Done() <-chan struct{} { return l.init.done }
 
 // Node is nil where there is no node of that name.
-func (l *Lab) Node(name string) *Node { return nil }
+func (l *Lab) Node(name string) *Node {
+	for _, n := range l.nodes {
+		if n.Name == name {
+			return n
+		}
+	}
+	return nil
+}
 
 // Nodes are in the order of the scenario.
-func (l *Lab) Nodes() []*Node { return nil }
+func (l *Lab) Nodes() []*Node { return l.nodes }
 
-// Start runs a program in a node, in the lab's own PID and mount namespaces.
-// ctx bounds the starting, not the program.
-func (l *Lab) Start(ctx context.Context, node string, c Command) (*Process, error) {
-	return nil, errNotYet
+// Scenario is what the lab was built from.
+func (l *Lab) Scenario() *lab.Scenario { return l.scenario }
+
+// openNode makes the namespace and a netlink socket in it. The socket is made
+// on a thread of its own: netlink.NewHandleAt would hand a thread that it failed
+// to move back to Go's pool.
+func (l *Lab) openNode(name string) error {
+	ns, err := netns.New(name)
+	if err != nil {
+		return err
+	}
+	n := &Node{Name: name, Netns: ns}
+	l.nodes = append(l.nodes, n)
+	return ns.Do(func() error {
+		if n.links, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
+			return err
+		}
+		return n.setUp("lo")
+	})
 }
-
-// Wait returns when the program has ended. Its error names the exit code and the
-// last line that the program wrote to its standard error.
-func (p *Process) Wait() error { return errNotYet }
-
-// Kill ends the program at once and waits for its end.
-func (p *Process) Kill() error { return errNotYet }
-
-// StartServer starts the scenario's web server and waits until it accepts
-// connections.
-func (l *Lab) StartServer(ctx context.Context, kind ServerKind) (*Server, error) {
-	return nil, errNotYet
-}
-
-// SetNAT replaces the NAT rules of all nodes by these. Without a rule a node's
-// connection tracking is off.
-func (l *Lab) SetNAT(ctx context.Context, rules []lab.NAT) error { return errNotYet }
-
-// ClearLoad removes the entries that the load left in the nodes' connection
-// tables, and leaves those of a fill.
-func (l *Lab) ClearLoad(ctx context.Context) error { return errNotYet }
-
-// SetFill brings the connection table of f.Node to so many entries in all (see
-// lab.FillTarget), by entries that the kernel does not evict. It keeps those that
-// are there already. A nil f removes all that were made.
-func (l *Lab) SetFill(ctx context.Context, f *lab.Fill, entries int64) error { return errNotYet }

@@ -1,0 +1,193 @@
+package build
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/lab"
+)
+
+// Hold is a lab to be kept up in the background.
+type Hold struct {
+	// Name of a scenario that natkit brings along; or File and Text of another.
+	Name string `json:"name,omitempty"`
+	File string `json:"file,omitempty"`
+	Text string `json:"text,omitempty"`
+
+	Bridge bool       `json:"bridge"`
+	Server ServerKind `json:"server"`
+	// Stage whose NAT rules and fill the lab gets; empty for none.
+	Stage string `json:"stage"`
+	// Dir is Options.Dir.
+	Dir string `json:"dir"`
+}
+
+// Scenario is what is to be built.
+func (h Hold) Scenario() (*lab.Scenario, error) {
+	var s *lab.Scenario
+	var err error
+	if h.Name != "" {
+		s, err = lab.Find(h.Name)
+	} else {
+		s, err = lab.Parse(h.File, []byte(h.Text))
+	}
+	if err != nil {
+		return nil, err
+	}
+	if h.Stage != "" {
+		if _, ok := s.Stage(h.Stage); !ok {
+			return nil, fmt.Errorf("scenario %s has no stage %q", s.Name, h.Stage)
+		}
+	}
+	return s.With(lab.Overrides{Bridge: h.Bridge})
+}
+
+// Start builds the lab in a process of its own, the holder, and returns when it
+// stands. The holder keeps it until Down, or until it is killed.
+func (h Hold) Start(ctx context.Context) (State, error) {
+	s, err := h.Scenario()
+	if err != nil {
+		return State{}, err
+	}
+	if _, err := ReadState(h.Dir, s.Name); err == nil {
+		return State{}, fmt.Errorf("start lab %s: %w", s.Name, errAlreadyUp)
+	} else if !errors.Is(err, os.ErrNotExist) {
+		return State{}, err
+	}
+	request, err := json.Marshal(h)
+	if err != nil {
+		return State{}, err
+	}
+	readyR, readyW, err := os.Pipe()
+	if err != nil {
+		return State{}, fmt.Errorf("start lab %s: %w", s.Name, err)
+	}
+	defer readyR.Close()
+	cmd := &exec.Cmd{
+		Path: self, Args: []string{holderName, s.Name}, Dir: "/",
+		Stdin:       bytes.NewReader(request),
+		ExtraFiles:  []*os.File{readyW},
+		SysProcAttr: &unix.SysProcAttr{Setsid: true},
+	}
+	err = cmd.Start()
+	readyW.Close()
+	if err != nil {
+		return State{}, fmt.Errorf("start lab %s: %w", s.Name, err)
+	}
+	if err := awaitReady(ctx, readyR); err != nil {
+		// It may be building still; it takes everything down on SIGTERM.
+		_ = cmd.Process.Signal(unix.SIGTERM)
+		_ = cmd.Wait()
+		return State{}, err
+	}
+	return ReadState(h.Dir, s.Name)
+}
+
+// holderMain is the main function of a holder. It reads a Hold, and answers with
+// one line, empty once the lab stands.
+func holderMain(string) int {
+	_ = os.WriteFile("/proc/self/comm", []byte("natkit-lab-hold"), 0)
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
+	defer stop()
+	// The terminal that `lab up` was called from goes away; the lab stays.
+	signal.Ignore(unix.SIGHUP, unix.SIGPIPE)
+	ready := os.NewFile(3, "ready")
+	unix.CloseOnExec(3)
+	fail := func(err error) int {
+		fmt.Fprintln(ready, strings.ReplaceAll(err.Error(), "\n", "; "))
+		return 1
+	}
+	var h Hold
+	if err := json.NewDecoder(io.LimitReader(os.Stdin, 2<<20)).Decode(&h); err != nil {
+		return fail(fmt.Errorf("read what to build: %w", err))
+	}
+	l, state, err := h.build(ctx)
+	if err != nil {
+		return fail(err)
+	}
+	fmt.Fprintln(ready)
+	ready.Close()
+	select {
+	case <-ctx.Done():
+	case <-l.Done():
+	}
+	state.remove(h.Dir)
+	if err := l.Close(); err != nil {
+		return 1
+	}
+	return 0
+}
+
+func (h Hold) build(ctx context.Context) (*Lab, State, error) {
+	s, err := h.Scenario()
+	if err != nil {
+		return nil, State{}, err
+	}
+	l, err := Up(ctx, s, Options{Dir: h.Dir})
+	if err != nil {
+		return nil, State{}, err
+	}
+	state, err := h.furnish(ctx, l)
+	if err == nil {
+		err = state.write(h.Dir)
+	}
+	if err != nil {
+		return nil, State{}, errors.Join(fmt.Errorf("start lab %s: %w", s.Name, err), l.Close())
+	}
+	return l, state, nil
+}
+
+// furnish starts the server, sets the stage's rules and fill, and describes it all.
+func (h Hold) furnish(ctx context.Context, l *Lab) (State, error) {
+	server, err := l.StartServer(ctx, h.Server)
+	if err != nil {
+		return State{}, err
+	}
+	if stage, ok := l.scenario.Stage(h.Stage); ok {
+		if err := l.SetNAT(ctx, stage.NAT); err != nil {
+			return State{}, err
+		}
+		if err := l.setFillOf(ctx, stage); err != nil {
+			return State{}, err
+		}
+	}
+	boot, err := bootID()
+	if err != nil {
+		return State{}, err
+	}
+	ticks, err := startTicks(os.Getpid())
+	if err != nil {
+		return State{}, err
+	}
+	state := State{
+		Schema: StateSchema, Name: l.scenario.Name, Title: l.scenario.Title,
+		Stage: h.Stage, Server: server.Name, Topology: l.scenario.Lines(), Started: time.Now().UTC(),
+		PID: os.Getpid(), StartTicks: ticks, BootID: boot, InitPID: l.init.pid,
+	}
+	for _, n := range l.nodes {
+		state.Nodes = append(state.Nodes, NodeState{Name: n.Name, Fd: n.Netns.Fd()})
+	}
+	return state, nil
+}
+
+func (l *Lab) setFillOf(ctx context.Context, stage *lab.Stage) error {
+	if stage.Fill == nil {
+		return nil
+	}
+	target, err := FillTarget(stage.Fill.Free)
+	if err != nil {
+		return err
+	}
+	return l.SetFill(ctx, stage.Fill, target)
+}

@@ -1,0 +1,201 @@
+package build
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+
+	mdnetlink "github.com/mdlayher/netlink"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/lab"
+)
+
+// apply does one step of a plan.
+func (l *Lab) apply(step lab.Step) error {
+	if add, ok := step.(lab.AddNode); ok {
+		return l.openNode(add.Node)
+	}
+	n := l.Node(step.In())
+	switch step := step.(type) {
+	case lab.AddVeth:
+		return l.addVeth(step)
+	case lab.AddBridge:
+		return n.addBridge(step)
+	case lab.AddAddress:
+		return n.addAddress(step)
+	case lab.AddNeighbour:
+		return n.addNeighbour(step)
+	case lab.AddRoute:
+		return n.links.RouteAdd(&netlink.Route{Dst: ipNet(step.Network), Gw: step.Via.AsSlice()})
+	case lab.SetSysctl:
+		return n.setSysctl(step)
+	}
+	return fmt.Errorf("unknown step %T", step)
+}
+
+// addVeth makes both ends where they belong, so that no moment exists in which
+// one lies in the host's namespace and a crash would leave it there.
+func (l *Lab) addVeth(v lab.AddVeth) error {
+	near, far := l.Node(v[0].Node), l.Node(v[1].Node)
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.HardwareAddr = v[0].Name, v[0].MAC
+	attrs.Namespace = netlink.NsFd(near.Netns.Fd())
+	err := near.links.LinkAdd(&netlink.Veth{
+		LinkAttrs:        attrs,
+		PeerName:         v[1].Name,
+		PeerHardwareAddr: v[1].MAC,
+		PeerNamespace:    netlink.NsFd(far.Netns.Fd()),
+	})
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return fmt.Errorf("%w (the kernel has no veth: CONFIG_VETH)", err)
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(near.setUp(v[0].Name), far.setUp(v[1].Name))
+}
+
+func (n *Node) setUp(name string) error {
+	link, err := n.links.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	return n.links.LinkSetUp(link)
+}
+
+func (n *Node) addAddress(a lab.AddAddress) error {
+	link, err := n.links.LinkByName(a.Interface)
+	if err != nil {
+		return err
+	}
+	net := ipNet(a.Address)
+	net.IP = a.Address.Addr().AsSlice()
+	return n.links.AddrAdd(link, &netlink.Addr{IPNet: net})
+}
+
+func (n *Node) addNeighbour(a lab.AddNeighbour) error {
+	link, err := n.links.LinkByName(a.Interface)
+	if err != nil {
+		return err
+	}
+	return n.links.NeighSet(&netlink.Neigh{
+		LinkIndex:    link.Attrs().Index,
+		Family:       unix.AF_INET,
+		State:        netlink.NUD_PERMANENT,
+		IP:           a.Address.AsSlice(),
+		HardwareAddr: a.MAC,
+	})
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Masked().Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), 32)}
+}
+
+func (n *Node) setSysctl(s lab.SetSysctl) error {
+	err := n.Netns.Do(func() error {
+		return os.WriteFile(sysctlPath(s.Name), []byte(s.Value), 0)
+	})
+	switch {
+	case s.Optional && errors.Is(err, os.ErrNotExist):
+		return nil
+	case errors.Is(err, os.ErrNotExist):
+		return fmt.Errorf("%w (this kernel has no such value in a namespace)", err)
+	case errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("%w (a value of the whole host is not changed from a lab)", err)
+	}
+	return err
+}
+
+func sysctlPath(name string) string {
+	return "/proc/sys/" + strings.ReplaceAll(name, ".", "/")
+}
+
+const bridgeSysctl = "net.bridge.bridge-nf-call-iptables"
+
+// addBridge turns br_netfilter on for this bridge only: by its own attribute,
+// and, since Linux 5.4 has a switch for each namespace, by the lab's.
+func (n *Node) addBridge(b lab.AddBridge) error {
+	if err := n.needBridgeNetfilter(); err != nil {
+		return err
+	}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.HardwareAddr = b.Name, b.MAC
+	// Snooping would send and wait for multicast queries.
+	snooping := false
+	if err := n.links.LinkAdd(&netlink.Bridge{LinkAttrs: attrs, MulticastSnooping: &snooping}); err != nil {
+		return err
+	}
+	bridge, err := n.links.LinkByName(b.Name)
+	if err != nil {
+		return err
+	}
+	port, err := n.links.LinkByName(b.Port)
+	if err != nil {
+		return err
+	}
+	if err := n.links.LinkSetMaster(port, bridge); err != nil {
+		return err
+	}
+	if err := n.callIptables(bridge.Attrs().Index); err != nil {
+		return fmt.Errorf("turn on nf_call_iptables: %w", err)
+	}
+	sysctl := lab.SetSysctl{Node: n.Name, Name: bridgeSysctl, Value: "1", Optional: true}
+	return errors.Join(n.setSysctl(sysctl), n.setUp(b.Name))
+}
+
+// needBridgeNetfilter refuses without br_netfilter instead of loading it: the
+// module would make the bridges of the host itself pass through iptables. Before
+// Linux 5.4 the switch is in the host's namespace only.
+func (n *Node) needBridgeNetfilter() error {
+	exists := func() error {
+		_, err := os.Stat(sysctlPath(bridgeSysctl))
+		return err
+	}
+	if exists() == nil || n.Netns.Do(exists) == nil {
+		return nil
+	}
+	return errors.New("br_netfilter is not loaded; `modprobe br_netfilter` loads it (the host's own bridges then pass through iptables too)")
+}
+
+// Attributes of a bridge link (include/uapi/linux/if_link.h).
+const (
+	iflaInfoKind         = 1
+	iflaInfoData         = 2
+	iflaBrNfCallIptables = 36
+)
+
+// callIptables sets IFLA_BR_NF_CALL_IPTABLES, for which the link library has no field.
+func (n *Node) callIptables(index int) error {
+	ae := mdnetlink.NewAttributeEncoder()
+	ae.Nested(unix.IFLA_LINKINFO, func(info *mdnetlink.AttributeEncoder) error {
+		info.String(iflaInfoKind, "bridge")
+		info.Nested(iflaInfoData, func(data *mdnetlink.AttributeEncoder) error {
+			data.Uint8(iflaBrNfCallIptables, 1)
+			return nil
+		})
+		return nil
+	})
+	attributes, err := ae.Encode()
+	if err != nil {
+		return err
+	}
+	conn, err := mdnetlink.Dial(unix.NETLINK_ROUTE, &mdnetlink.Config{NetNS: n.Netns.Fd()})
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	// struct ifinfomsg with the index as its only content.
+	header := make([]byte, unix.SizeofIfInfomsg)
+	binary.NativeEndian.PutUint32(header[4:8], uint32(index))
+	_, err = conn.Execute(mdnetlink.Message{
+		Header: mdnetlink.Header{Type: unix.RTM_NEWLINK, Flags: mdnetlink.Request | mdnetlink.Acknowledge},
+		Data:   append(header, attributes...),
+	})
+	return err
+}

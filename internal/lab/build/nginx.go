@@ -1,0 +1,164 @@
+package build
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+var errNoNginx = errors.New("nginx is not installed (looked in PATH, /usr/sbin and /usr/local/nginx/sbin); --server builtin does without")
+
+// nginx is an installed nginx and what it can do.
+type nginx struct {
+	path string
+	// version is "nginx/1.22.1".
+	version string
+	// build is the text of nginx -V: the options it was configured with.
+	build string
+}
+
+func findNginx(ctx context.Context) (nginx, error) {
+	for _, name := range []string{"nginx", "/usr/sbin/nginx", "/usr/local/sbin/nginx", "/usr/local/nginx/sbin/nginx"} {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			continue
+		}
+		text, err := exec.CommandContext(ctx, path, "-V").CombinedOutput()
+		if err != nil {
+			return nginx{}, fmt.Errorf("%s -V: %w: %s", path, err, strings.TrimSpace(string(text)))
+		}
+		return parseNginx(path, string(text)), nil
+	}
+	return nginx{}, errNoNginx
+}
+
+var nginxVersion = regexp.MustCompile(`nginx/\d+\.\d+\.\d+`)
+
+func parseNginx(path, build string) nginx {
+	version := nginxVersion.FindString(build)
+	if version == "" {
+		version = "nginx"
+	}
+	return nginx{path: path, version: version, build: build}
+}
+
+// atLeast compares versions; an unknown one counts as new.
+func (n nginx) atLeast(major, minor, patch int) bool {
+	var a, b, c int
+	if _, err := fmt.Sscanf(n.version, "nginx/%d.%d.%d", &a, &b, &c); err != nil {
+		return true
+	}
+	if a != major {
+		return a > major
+	}
+	if b != minor {
+		return b > minor
+	}
+	return c >= patch
+}
+
+// command starts nginx with everything it writes below dir. Before it reads its
+// configuration it opens the error log that it was built with, a file of the
+// host; -e (nginx 1.19.5) keeps it from that.
+func (n nginx) command(dir string) Command {
+	args := []string{"-p", dir, "-c", filepath.Join(dir, "nginx.conf")}
+	if n.atLeast(1, 19, 5) {
+		args = append(args, "-e", "stderr")
+	}
+	return Command{Path: n.path, Args: args}
+}
+
+func (n nginx) writeFiles(box *sandbox, addr netip.AddrPort) error {
+	err := writeAll(map[string]string{
+		box.file("nginx.conf"): n.config(box.mount, addr, fileLimit(), nobody()),
+		box.file("index.html"): page,
+	})
+	if err != nil {
+		return fmt.Errorf("write nginx's configuration: %w", err)
+	}
+	return nil
+}
+
+// nobody is the user and group of workers: distributions do not agree on the
+// name of the group. Empty leaves it to nginx.
+func nobody() string {
+	u, err := user.Lookup("nobody")
+	if err != nil {
+		return ""
+	}
+	g, err := user.LookupGroupId(u.Gid)
+	if err != nil {
+		return ""
+	}
+	return u.Username + " " + g.Name
+}
+
+const (
+	// wantConnections per worker is more than any load of a lab opens at once.
+	wantConnections = 32768
+	// spareFiles are a worker's own: log, listener, epoll, page.
+	spareFiles = 64
+)
+
+// config is a web server as plain as the one in the case that scenario
+// table-full reproduces: one small page, each connection closed after it. All
+// paths that nginx would else take below /var are set; it would even change the
+// owner of directories there.
+func (n nginx) config(dir string, addr netip.AddrPort, files uint64, user string) string {
+	files = min(files, wantConnections+spareFiles)
+	connections := max(files, 2*spareFiles) - spareFiles
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	line("daemon off;")
+	if user != "" {
+		line("user %s;", user)
+	}
+	line("worker_processes auto;")
+	line("worker_rlimit_nofile %d;", files)
+	line("pid %s/nginx.pid;", dir)
+	line("lock_file %s/nginx.lock;", dir)
+	line("error_log stderr crit;")
+	line("events { worker_connections %d; }", connections)
+	line("http {")
+	for _, module := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
+		if !strings.Contains(n.build, "--without-http_"+module+"_module") {
+			line("  %s_temp_path %s/%s;", module, dir, module)
+		}
+	}
+	line("  access_log off;")
+	line("  default_type text/html;")
+	line("  sendfile on;")
+	line("  keepalive_timeout 0;")
+	line("  server {")
+	line("    listen %s backlog=65535;", addr)
+	line("    root %s;", dir)
+	line("    location = / { try_files /index.html =404; }")
+	line("    location / { return 404; }")
+	line("  }")
+	line("}")
+	return b.String()
+}
+
+// page has the size of nginx's own welcome page, 612 bytes.
+var page = welcome + "<!--" + strings.Repeat("-", pageBytes-len(welcome)-len("<!---->\n")) + "-->\n"
+
+const (
+	pageBytes = 612
+	welcome   = `<!DOCTYPE html>
+<html>
+<head><title>Welcome to the lab</title></head>
+<body>
+<h1>Welcome to the lab</h1>
+<p>This page comes from the web server of a natkit lab: real nginx, in a
+network namespace of its own.</p>
+<p><em>Thank you for using nginx.</em></p>
+</body>
+</html>
+`
+)

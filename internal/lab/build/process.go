@@ -1,0 +1,216 @@
+package build
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// sandbox is the lab's PID and mount namespaces, seen from outside.
+type sandbox struct {
+	initPID  int
+	pid, mnt *os.File
+	// mount is where the lab's own file system is, inside.
+	mount string
+}
+
+func openSandbox(initPID int, mount string) (*sandbox, error) {
+	if err := insideOnly(mount); err != nil {
+		return nil, err
+	}
+	pid, err := os.Open(fmt.Sprintf("/proc/%d/ns/pid", initPID))
+	if err != nil {
+		return nil, fmt.Errorf("open the lab's PID namespace: %w", err)
+	}
+	mnt, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", initPID))
+	if err != nil {
+		pid.Close()
+		return nil, fmt.Errorf("open the lab's mount namespace: %w", err)
+	}
+	return &sandbox{initPID: initPID, pid: pid, mnt: mnt, mount: mount}, nil
+}
+
+// insideOnly sees whether the lab's mount came out to the host, which happens in
+// a chroot below a shared mount, and takes it away there.
+func insideOnly(mount string) error {
+	var here, parent unix.Stat_t
+	if err := errors.Join(unix.Stat(mount, &here), unix.Stat(filepath.Dir(mount), &parent)); err != nil {
+		return fmt.Errorf("look at %s: %w", mount, err)
+	}
+	if here.Dev == parent.Dev {
+		return nil
+	}
+	return errors.Join(
+		fmt.Errorf("%s is a mount point on the host: the root directory (a chroot) is part of a shared mount; `mount --bind ROOT ROOT && mount --make-private ROOT` before chroot", mount),
+		unix.Unmount(mount, unix.MNT_DETACH))
+}
+
+func (b *sandbox) close() error { return errors.Join(b.pid.Close(), b.mnt.Close()) }
+
+// file is the path, from outside, of a file in the lab's own file system.
+func (b *sandbox) file(name string) string {
+	return filepath.Join(fmt.Sprintf("/proc/%d/root", b.initPID), b.mount, name)
+}
+
+// Command is a program to start in a node.
+type Command struct {
+	Path string
+	// Args do not contain the program's name.
+	Args []string
+	// Env is nil for the environment of this process.
+	Env            []string
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	// Foreground leaves the program in this process's session, so that it gets
+	// the terminal and its signals.
+	Foreground bool
+}
+
+// Process is a program that runs in a lab.
+type Process struct {
+	cmd  *exec.Cmd
+	tail tail
+	done chan struct{}
+	err  error // valid once done is closed
+}
+
+// Start runs a program in a node, in the lab's own PID and mount namespaces.
+// ctx bounds the starting, not the program.
+func (l *Lab) Start(ctx context.Context, node string, c Command) (*Process, error) {
+	n := l.Node(node)
+	if n == nil {
+		names := make([]string, len(l.nodes))
+		for i, n := range l.nodes {
+			names[i] = n.Name
+		}
+		return nil, fmt.Errorf("start %s: unknown node %q; expected one of: %s", c.Path, node, strings.Join(names, ", "))
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	path, err := exec.LookPath(c.Path)
+	if err != nil {
+		return nil, fmt.Errorf("start in %s: %w", node, err)
+	}
+	p := &Process{done: make(chan struct{})}
+	p.cmd = &exec.Cmd{
+		Path: path, Args: append([]string{c.Path}, c.Args...), Env: c.Env, Dir: "/",
+		Stdin: c.Stdin, Stdout: c.Stdout, Stderr: p.stderr(c.Stderr),
+		SysProcAttr: &unix.SysProcAttr{Setsid: !c.Foreground},
+	}
+	if err := l.box.start(n, p.cmd); err != nil {
+		return nil, fmt.Errorf("start %s in %s: %w", c.Path, node, err)
+	}
+	go func() {
+		p.err = p.explain(p.cmd.Wait())
+		close(p.done)
+	}()
+	l.mu.Lock()
+	l.processes = append(l.processes, p)
+	l.mu.Unlock()
+	return p, nil
+}
+
+// start forks from a thread that is in the lab's namespaces and then ends. A
+// thread may enter a mount namespace only without sharing its working directory.
+// Entering a PID namespace counts for children only.
+func (b *sandbox) start(n *Node, cmd *exec.Cmd) error {
+	return n.Netns.Do(func() error {
+		if err := unix.Unshare(unix.CLONE_FS); err != nil {
+			return fmt.Errorf("leave the shared working directory: %w", err)
+		}
+		if err := unix.Setns(int(b.mnt.Fd()), unix.CLONE_NEWNS); err != nil {
+			return fmt.Errorf("enter the lab's mount namespace: %w", err)
+		}
+		if err := unix.Setns(int(b.pid.Fd()), unix.CLONE_NEWPID); err != nil {
+			return fmt.Errorf("enter the lab's PID namespace: %w", err)
+		}
+		err := cmd.Start()
+		if errors.Is(err, unix.ENOMEM) {
+			// fork(2) fails so once a PID namespace's init has ended.
+			return fmt.Errorf("%w (the lab has ended)", err)
+		}
+		return err
+	})
+}
+
+// stderr keeps the end of what the program writes, except where it writes to a
+// file or terminal itself.
+func (p *Process) stderr(w io.Writer) io.Writer {
+	switch w := w.(type) {
+	case nil:
+		return &p.tail
+	case *os.File:
+		return w
+	default:
+		return io.MultiWriter(w, &p.tail)
+	}
+}
+
+func (p *Process) explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	name := filepath.Base(p.cmd.Args[0])
+	if line := p.tail.lastLine(); line != "" {
+		return fmt.Errorf("%s: %w: %s", name, err, line)
+	}
+	return fmt.Errorf("%s: %w", name, err)
+}
+
+// PID is the program's process id as this process sees it.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Done is closed when the program has ended.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Wait returns when the program has ended. Its error wraps *exec.ExitError and
+// names the last line that the program wrote to its standard error.
+func (p *Process) Wait() error {
+	<-p.done
+	return p.err
+}
+
+// Signal sends the program a signal; without effect once it has ended.
+func (p *Process) Signal(s os.Signal) { _ = p.cmd.Process.Signal(s) }
+
+// Kill ends the program at once and waits for its end. Its own children live
+// until the lab is closed.
+func (p *Process) Kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.done
+}
+
+// tail keeps the last bytes written to it.
+type tail struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+const tailBytes = 4096
+
+func (t *tail) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.text = append(t.text, b...)
+	if over := len(t.text) - tailBytes; over > 0 {
+		t.text = append(t.text[:0], t.text[over:]...)
+	}
+	return len(b), nil
+}
+
+func (t *tail) lastLine() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	text := bytes.TrimSpace(t.text)
+	return string(text[bytes.LastIndexByte(text, '\n')+1:])
+}

@@ -1,0 +1,132 @@
+package build
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ServerKind chooses the web server.
+type ServerKind string
+
+const (
+	// Auto is Nginx where it is installed, otherwise Builtin.
+	Auto ServerKind = "auto"
+	// Nginx is the real one, from PATH or /usr/sbin.
+	Nginx ServerKind = "nginx"
+	// Builtin is `natkit bench serve`.
+	Builtin ServerKind = "builtin"
+)
+
+// Server is a web server that accepts connections.
+type Server struct {
+	// Name is "nginx/1.22.1" or "natkit builtin".
+	Name string
+	*Process
+}
+
+// StartServer starts the scenario's web server and waits until it accepts
+// connections.
+func (l *Lab) StartServer(ctx context.Context, kind ServerKind) (*Server, error) {
+	node, addr := l.scenario.Topology.Server.Node, l.scenario.ServerAddr()
+	name, command, err := l.serverCommand(ctx, kind, addr)
+	if err != nil {
+		return nil, fmt.Errorf("start the web server: %w", err)
+	}
+	p, err := l.Start(ctx, node, command)
+	if err != nil {
+		return nil, fmt.Errorf("start the web server: %w", err)
+	}
+	if err := l.Node(node).awaitListener(ctx, addr, p); err != nil {
+		p.Kill()
+		return nil, fmt.Errorf("start the web server on %s in %s: %w", addr, node, err)
+	}
+	return &Server{Name: name, Process: p}, nil
+}
+
+func (l *Lab) serverCommand(ctx context.Context, kind ServerKind, addr netip.AddrPort) (string, Command, error) {
+	builtin := Command{Path: self, Args: []string{"bench", "serve", "--listen", addr.String()}}
+	switch kind {
+	case Builtin:
+		return "natkit builtin", builtin, nil
+	case Auto, Nginx, "":
+	default:
+		return "", Command{}, fmt.Errorf("unknown server %q; expected auto, nginx or builtin", kind)
+	}
+	n, err := findNginx(ctx)
+	switch {
+	case errors.Is(err, errNoNginx) && kind != Nginx:
+		return "natkit builtin", builtin, nil
+	case err != nil:
+		return "", Command{}, err
+	}
+	if err := n.writeFiles(l.box, addr); err != nil {
+		return "", Command{}, err
+	}
+	return n.version, n.command(l.box.mount), nil
+}
+
+// awaitListener connects from within the node until the server accepts. Its
+// process having ended is what went wrong, and says why itself.
+func (n *Node) awaitListener(ctx context.Context, addr netip.AddrPort, p *Process) error {
+	deadline := time.Now().Add(startTimeout)
+	for {
+		err := n.connect(addr, deadline)
+		// Someone else may have answered in place of a server that could not start.
+		select {
+		case <-p.done:
+			if p.err == nil {
+				return errors.New("the server ended at once")
+			}
+			return p.err
+		default:
+		}
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("it accepts no connections after %s: %w", startTimeout, err)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-p.done:
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+func (n *Node) connect(addr netip.AddrPort, deadline time.Time) error {
+	return n.Netns.Do(func() error {
+		dialer := net.Dialer{Deadline: deadline}
+		conn, err := dialer.Dial("tcp4", addr.String())
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	})
+}
+
+// fileLimit is the number of files that a process may open at most.
+func fileLimit() uint64 {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return 1024
+	}
+	return limit.Max
+}
+
+func writeAll(files map[string]string) error {
+	for name, text := range files {
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,227 @@
+package build
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/netns"
+)
+
+// StateSchema names the JSON form of a State.
+const StateSchema = "natkit.lab-state/1"
+
+// State is what is known of a lab that a holder keeps up: enough to enter it and
+// to take it down. It lies in DIR/labs/NAME.json.
+type State struct {
+	Schema   string    `json:"schema"`
+	Name     string    `json:"name"`
+	Title    string    `json:"title"`
+	Stage    string    `json:"stage,omitempty"`
+	Server   string    `json:"server"`
+	Topology []string  `json:"topology"`
+	Started  time.Time `json:"started_at"`
+	// PID and StartTicks together name the holder: a process id alone is given
+	// to another process later.
+	PID        int    `json:"pid"`
+	StartTicks uint64 `json:"start_ticks"`
+	// BootID tells a file that was left by an earlier boot.
+	BootID  string      `json:"boot_id"`
+	InitPID int         `json:"init_pid"`
+	Nodes   []NodeState `json:"nodes"`
+}
+
+// NodeState is a node and the holder's file descriptor that keeps it.
+type NodeState struct {
+	Name string `json:"name"`
+	Fd   int    `json:"fd"`
+}
+
+func stateDir(dir string) string { return filepath.Join(dirOr(dir), "labs") }
+
+func statePath(dir, name string) string { return filepath.Join(stateDir(dir), name+".json") }
+
+// States are the labs that are up, in order of their names. Files of labs that
+// ended without removing theirs are removed.
+func States(dir string) ([]State, error) {
+	entries, err := os.ReadDir(stateDir(dir))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list labs: %w", err)
+	}
+	var up []State
+	for _, e := range entries {
+		name, isState := strings.CutSuffix(e.Name(), ".json")
+		if !isState {
+			continue
+		}
+		s, err := ReadState(dir, name)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		up = append(up, s)
+	}
+	slices.SortFunc(up, func(a, b State) int { return strings.Compare(a.Name, b.Name) })
+	return up, nil
+}
+
+// ReadState is the state of one lab; os.ErrNotExist where it is not up. A file
+// whose holder is gone is removed.
+func ReadState(dir, name string) (State, error) {
+	path := statePath(dir, name)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return State{}, fmt.Errorf("read the state of lab %s: %w", name, err)
+	}
+	var s State
+	if err := json.Unmarshal(text, &s); err != nil || s.Schema != StateSchema {
+		return State{}, fmt.Errorf("read the state of lab %s: %s is not a %s; remove it by hand", name, path, StateSchema)
+	}
+	if s.alive() {
+		return s, nil
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return State{}, fmt.Errorf("remove the state of lab %s, which has ended: %w", name, err)
+	}
+	return State{}, fmt.Errorf("lab %s has ended: %w", name, os.ErrNotExist)
+}
+
+func (s State) alive() bool {
+	boot, err := bootID()
+	if err != nil || boot != s.BootID {
+		return false
+	}
+	ticks, err := startTicks(s.PID)
+	return err == nil && ticks == s.StartTicks
+}
+
+// write makes the file appear at once and in full, and fails where one is there
+// already: link(2) does not replace.
+func (s State) write(dir string) error {
+	if err := os.MkdirAll(stateDir(dir), 0o755); err != nil {
+		return err
+	}
+	text, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return err
+	}
+	draft := fmt.Sprintf("%s.%d", statePath(dir, s.Name), os.Getpid())
+	if err := os.WriteFile(draft, append(text, '\n'), 0o600); err != nil {
+		return err
+	}
+	defer os.Remove(draft)
+	err = os.Link(draft, statePath(dir, s.Name))
+	if errors.Is(err, os.ErrExist) {
+		return errAlreadyUp
+	}
+	return err
+}
+
+var errAlreadyUp = errors.New("it is up already; `natkit lab down` takes it down")
+
+// remove deletes the file if it is still this lab's.
+func (s State) remove(dir string) {
+	text, err := os.ReadFile(statePath(dir, s.Name))
+	var there State
+	if err == nil && json.Unmarshal(text, &there) == nil && there.PID == s.PID && there.StartTicks == s.StartTicks {
+		_ = os.Remove(statePath(dir, s.Name))
+	}
+}
+
+func bootID() (string, error) {
+	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(text)), err
+}
+
+// startTicks is field 22 of /proc/PID/stat (proc_pid_stat(5)): clock ticks from
+// boot to the process's start. A zombie is no process any more. The second
+// field, in parentheses, may contain anything.
+func startTicks(pid int) (uint64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	if len(fields) < 20 || fields[0] == "Z" || fields[0] == "X" {
+		return 0, os.ErrProcessDone
+	}
+	return strconv.ParseUint(fields[19], 10, 64)
+}
+
+// Attach opens a lab that a holder keeps up. Close lets go of it.
+func Attach(dir string, s State) (*Lab, error) {
+	l := &Lab{}
+	err := func() error {
+		for _, n := range s.Nodes {
+			ns, err := netns.At(fmt.Sprintf("/proc/%d/fd/%d", s.PID, n.Fd), n.Name)
+			if err != nil {
+				return err
+			}
+			l.nodes = append(l.nodes, &Node{Name: n.Name, Netns: ns})
+		}
+		var err error
+		l.box, err = openSandbox(s.InitPID, filepath.Join(dirOr(dir), "lab"))
+		return err
+	}()
+	// Had the holder ended meanwhile, the files opened could be another's.
+	if err == nil && !s.alive() {
+		err = os.ErrProcessDone
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("enter lab %s: %w (needs root)", s.Name, err), l.Close())
+	}
+	return l, nil
+}
+
+// Down ends a lab that a holder keeps up and waits until it is gone.
+func Down(dir string, s State) error {
+	fd, err := unix.PidfdOpen(s.PID, 0)
+	if errors.Is(err, unix.ESRCH) {
+		s.remove(dir)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("take down lab %s: %w", s.Name, err)
+	}
+	defer unix.Close(fd)
+	// The descriptor is of one process for good; look only now whether it is ours.
+	if !s.alive() {
+		s.remove(dir)
+		return nil
+	}
+	for _, signal := range []unix.Signal{unix.SIGTERM, unix.SIGKILL} {
+		if err := unix.PidfdSendSignal(fd, signal, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("take down lab %s: %w", s.Name, err)
+		}
+		if ended(fd, startTimeout) {
+			s.remove(dir)
+			return nil
+		}
+	}
+	return fmt.Errorf("take down lab %s: its holder (pid %d) does not end", s.Name, s.PID)
+}
+
+// ended waits for the process behind a pidfd.
+func ended(fd int, limit time.Duration) bool {
+	deadline := time.Now().Add(limit)
+	for left := limit; left > 0; left = time.Until(deadline) {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(left.Milliseconds())+1)
+		if n > 0 && err == nil {
+			return true
+		}
+	}
+	return false
+}
