@@ -64,6 +64,7 @@ var layers = map[string]layer{
 	"internal/tune/apply":     kernel,
 	"internal/tune/journal":   kernel,
 
+	"internal/doctor":  conduct,
 	"internal/lab/run": conduct,
 
 	"cmd/natkit":        front,
