@@ -12,12 +12,18 @@ import (
 	"golang.org/x/term"
 
 	"github.com/natkit/natkit/internal/cli"
+	"github.com/natkit/natkit/internal/lab/build"
 )
 
 // version is set by the linker (Makefile), from git.
 var version string
 
-func main() { os.Exit(run()) }
+func main() {
+	if build.IsInit() {
+		os.Exit(build.InitMain())
+	}
+	os.Exit(run())
+}
 
 func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM, unix.SIGHUP)

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/report"
+	"github.com/natkit/natkit/internal/tune/journal"
 )
 
 // style is how text on stdout may look.
@@ -15,3 +16,6 @@ func (e *Env) style() report.Style {
 func (e *Env) progress() *report.Progress {
 	return report.NewProgress(e.Stderr, e.StderrTerminal, time.Now)
 }
+
+// journal is where changes to the host are remembered.
+func (e *Env) journal() (*journal.Journal, error) { return journal.At(journal.Dir(e.Getenv)) }
