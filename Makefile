@@ -31,14 +31,16 @@ test: ## install what the tests need (as root) and run them all; without root th
 	@scripts/setup test
 	@scripts/test
 
-bench: build ## as root: compare natkit with ab and wrk, rewrite the figures in docs/benchmarks.md
+bench: ## as root: compare natkit with ab and wrk, rewrite the figures in docs/benchmarks.md
 	@scripts/need-root bench
 	@scripts/setup bench
+	@$(MAKE) build
 	@scripts/bench
 
-nightly: build ## as root: the long tests: fuzzing, race detector, the lab killed at random moments
+nightly: ## as root: the long tests: fuzzing, race detector, the lab killed at random moments
 	@scripts/need-root nightly
 	@scripts/setup test
+	@$(MAKE) build
 	@scripts/nightly
 
 lint: ## gofmt, go vet, staticcheck, shellcheck (where installed)
