@@ -42,7 +42,7 @@ type usage struct {
 // of three: these are limits, not means.
 func limits(ctx context.Context, natkit string, progress func(string, ...any)) ([]verdict, error) {
 	slowest, err := worstOf(3, func() (usage, error) {
-		return measure(exec.CommandContext(ctx, natkit, "lab", "run", "table-full", "--json"))
+		return measure(exec.CommandContext(ctx, natkit, "lab", "run", labName, "--json"))
 	})
 	if err != nil {
 		return nil, err

@@ -61,6 +61,9 @@ type bench struct {
 	setup  setup
 }
 
+// labName is the scenario, and what its lab is called while it is up.
+const labName = "table-full"
+
 // measured is one run of one tool.
 type measured struct {
 	outcome
@@ -70,14 +73,14 @@ type measured struct {
 }
 
 func (b bench) up(ctx context.Context) error {
-	return command(ctx, b.natkit, "lab", "up", "table-full", "--stage", "nat")
+	return command(ctx, b.natkit, "lab", "up", labName, "--stage", "nat")
 }
 
 // down works after an interruption too.
 func (b bench) down(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
-	return command(ctx, b.natkit, "lab", "down")
+	return command(ctx, b.natkit, "lab", "down", labName)
 }
 
 func command(ctx context.Context, name string, args ...string) error {
@@ -92,7 +95,7 @@ func command(ctx context.Context, name string, args ...string) error {
 func (b bench) inClient(ctx context.Context, args []string) ([]byte, measured, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, b.natkit, append([]string{"lab", "exec", "client", "--"}, args...)...)
+	cmd := exec.CommandContext(ctx, b.natkit, append([]string{"lab", "exec", "--lab", labName, "client", "--"}, args...)...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	before, err := machineBusy()
