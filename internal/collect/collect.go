@@ -5,16 +5,16 @@ package collect
 
 import (
 	"context"
-	"errors"
-	"io"
+	"math/rand/v2"
 	"time"
 
+	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
 // DefaultMaxEntries is how many entries of the table are read where Options does
-// not say: enough to know a rate to a few percent, a quarter of a second to read.
+// not say: enough to know a rate to a few percent, a fifth of a second to read.
 const DefaultMaxEntries = 131072
 
 // Options say what to look at.
@@ -25,8 +25,16 @@ type Options struct {
 	Proc, Sys string
 	// Kmsg is the kernel log device; empty means /dev/kmsg.
 	Kmsg string
-	// MaxEntries bounds how much of the table is read; 0 means DefaultMaxEntries.
+	// MaxEntries bounds how much of the table is read, to the next netlink datagram
+	// (about 130 entries); 0 means DefaultMaxEntries.
 	MaxEntries int
+}
+
+func (o Options) maxEntries() int {
+	if o.MaxEntries <= 0 {
+		return DefaultMaxEntries
+	}
+	return o.MaxEntries
 }
 
 // RecordOptions say what to look at, and for how long.
@@ -38,25 +46,67 @@ type RecordOptions struct {
 	Progress func(string)
 }
 
+func (o RecordOptions) progress(what string) {
+	if o.Progress != nil {
+		o.Progress(what)
+	}
+}
+
 // Read takes one snapshot. What cannot be read is missing in it, and its Parts
 // say why; an error means that there is no snapshot at all.
 func Read(ctx context.Context, o Options) (*snapshot.Snapshot, error) {
-	return nil, errors.New("read: not built yet")
+	s := observe(ctx, newLive(o), o.maxEntries(), nil).Snapshot
+	return s, ctx.Err()
 }
 
 // Record takes two snapshots o.For apart and compares their tables. When ctx
-// ends during the wait the second one is taken at once.
+// ends, the second one is taken at once; the recording has two in every case.
 func Record(ctx context.Context, o RecordOptions) (*snapshot.Recording, error) {
-	return nil, errors.New("record: not built yet")
+	src := newLive(o.Options)
+	return record(ctx, o, func(int) (source, error) { return src, nil })
 }
 
-// WriteBundle does what Record does and writes all that was read to w, a tar.gz.
-func WriteBundle(ctx context.Context, w io.Writer, o RecordOptions) (*snapshot.Recording, error) {
-	return nil, errors.New("write bundle: not built yet")
+// record reads through the sources that open gives for the first (0) and the
+// second (1) snapshot.
+func record(ctx context.Context, o RecordOptions, open func(i int) (source, error)) (*snapshot.Recording, error) {
+	// A reading is bounded by MaxEntries; ending one early would spoil what was
+	// already waited for.
+	whole := context.WithoutCancel(ctx)
+	births := conntrack.NewBirths(rand.Uint64())
+	src, err := open(0)
+	if err != nil {
+		return nil, err
+	}
+	o.progress("reading the kernel")
+	began := time.Now()
+	first := observe(whole, src, o.maxEntries(), births.First)
+	births.EndFirst(first.tableRead && first.Table.Complete)
+	if o.For > 0 {
+		o.progress("waiting " + o.For.String() + " to compare")
+		pause(ctx, o.For-time.Since(began))
+	}
+	if src, err = open(1); err != nil {
+		return nil, err
+	}
+	o.progress("reading the kernel again")
+	second := observe(whole, src, o.maxEntries(), births.Second)
+	r := &snapshot.Recording{Snapshots: []*snapshot.Snapshot{first.Snapshot, second.Snapshot}}
+	flows, err := compare(births, first, second)
+	r.Flows = flows
+	p := snapshot.Part{Name: "conntrack_flows"}
+	if err != nil {
+		p.Error = err.Error()
+	}
+	second.Parts = append(second.Parts, p)
+	return r, nil
 }
 
-// ReadBundle reads what WriteBundle wrote with the collectors that read the
-// running kernel.
-func ReadBundle(r io.Reader) (*snapshot.Recording, error) {
-	return nil, errors.New("read bundle: not built yet")
+// pause waits for d or the end of ctx.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
 }

@@ -1,0 +1,134 @@
+package collect
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strconv"
+	"strings"
+
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+// readText reads a file as text.
+func readText(src source, path string) (string, error) {
+	data, err := src.readFile(path)
+	return string(data), err
+}
+
+func readMemory(src source) (*snapshot.Memory, error) {
+	text, err := readText(src, "/proc/meminfo")
+	if err != nil {
+		return nil, err
+	}
+	return parseMemory(strings.NewReader(text))
+}
+
+// parseMemory reads /proc/meminfo by name. MemAvailable is there since Linux 3.14;
+// before, what is free or holds clean file contents comes near it.
+func parseMemory(r io.Reader) (*snapshot.Memory, error) {
+	kib := map[string]uint64{}
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		name, value, ok := strings.Cut(lines.Text(), ":")
+		number, _, _ := strings.Cut(strings.TrimSpace(value), " ")
+		n, err := strconv.ParseUint(number, 10, 54)
+		if ok && err == nil {
+			kib[name] = n
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("parse /proc/meminfo: %w", err)
+	}
+	total, available := kib["MemTotal"], kib["MemAvailable"]
+	if total == 0 {
+		return nil, errors.New("parse /proc/meminfo: no MemTotal in it")
+	}
+	if _, ok := kib["MemAvailable"]; !ok {
+		available = kib["MemFree"] + kib["Cached"]
+	}
+	return &snapshot.Memory{TotalBytes: total << 10, AvailableBytes: available << 10}, nil
+}
+
+const sysctlRoot = "/proc/sys/"
+
+// otherSysctls are read beside all of net.netfilter.nf_conntrack_*.
+var otherSysctls = []string{
+	"net.ipv4.ip_forward",
+	"net.ipv4.ip_local_port_range",
+	"net.ipv4.ip_local_reserved_ports",
+	"net.ipv6.conf.all.forwarding",
+}
+
+// readSysctls reads what there is; a sysctl that this kernel or namespace does
+// not have is absent. The error is that of the first one that is there and cannot
+// be read, or that connection tracking has none at all.
+func readSysctls(src source) (snapshot.Sysctls, error) {
+	const dir = sysctlRoot + "net/netfilter"
+	names, err := src.list(dir, "nf_conntrack_")
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(names) == 0 {
+		err = errors.New("read net.netfilter.nf_conntrack_*: there are none: connection tracking (nf_conntrack) is not loaded")
+	}
+	sysctls := snapshot.Sysctls{}
+	for _, name := range names {
+		err = firstError(err, readSysctl(src, sysctls, "net.netfilter."+name))
+	}
+	for _, name := range otherSysctls {
+		err = firstError(err, readSysctl(src, sysctls, name))
+	}
+	return sysctls, err
+}
+
+func firstError(first, second error) error {
+	if first != nil {
+		return first
+	}
+	return second
+}
+
+func readSysctl(src source, into snapshot.Sysctls, name string) error {
+	text, err := readText(src, sysctlRoot+strings.ReplaceAll(name, ".", "/"))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	}
+	into[name] = strings.Join(strings.Fields(text), " ")
+	return nil
+}
+
+// readKernel never fails as a whole: the release decides what the rest means.
+func readKernel(src source, m machine) (snapshot.Kernel, error) {
+	k := snapshot.Kernel{Arch: m.Arch}
+	release, err := readText(src, sysctlRoot+"kernel/osrelease")
+	k.Release = strings.TrimSpace(release)
+	bootID, bootErr := readText(src, sysctlRoot+"kernel/random/boot_id")
+	k.BootID = strings.TrimSpace(bootID)
+	online, cpuErr := readText(src, "/sys/devices/system/cpu/online")
+	if cpuErr == nil {
+		k.CPUs, cpuErr = parseCPUList(online)
+	}
+	return k, errors.Join(err, bootErr, cpuErr)
+}
+
+// parseCPUList counts the CPUs in a list such as 0-3,8
+// (Documentation/admin-guide/cputopology.rst).
+func parseCPUList(text string) (int, error) {
+	n := 0
+	for part := range strings.SplitSeq(strings.TrimSpace(text), ",") {
+		from, to, isRange := strings.Cut(part, "-")
+		if !isRange {
+			to = from
+		}
+		a, err1 := strconv.ParseUint(from, 10, 16)
+		b, err2 := strconv.ParseUint(to, 10, 16)
+		if err := errors.Join(err1, err2); err != nil || b < a {
+			return 0, fmt.Errorf("parse the list of CPUs %.60q: not like 0-3,8", text)
+		}
+		n += int(b-a) + 1
+	}
+	return n, nil
+}

@@ -1,0 +1,126 @@
+package collect
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+// keptLines bounds the log lines in a snapshot; the newest are kept.
+const keptLines = 1000
+
+// logRecord is one record of /dev/kmsg.
+type logRecord struct {
+	seq    uint64
+	uptime float64
+	text   string
+}
+
+// parseRecord reads "prio,seq,usec,flags[,more];text\n" with " KEY=value\n" lines
+// behind (Documentation/ABI/testing/dev-kmsg).
+func parseRecord(b []byte) (logRecord, error) {
+	head, text, ok := bytes.Cut(b, []byte(";"))
+	fields := strings.Split(string(head), ",")
+	if !ok || len(fields) < 4 {
+		return logRecord{}, fmt.Errorf("kernel log record %.60q: not prio,seq,usec,flags;text", b)
+	}
+	seq, err1 := strconv.ParseUint(fields[1], 10, 64)
+	usec, err2 := strconv.ParseUint(fields[2], 10, 64)
+	if err := errors.Join(err1, err2); err != nil {
+		return logRecord{}, fmt.Errorf("kernel log record %.60q: %w", b, err)
+	}
+	text, _, _ = bytes.Cut(text, []byte("\n"))
+	return logRecord{seq: seq, uptime: float64(usec) / 1e6, text: unescape(string(text))}, nil
+}
+
+// nextSeq is the number behind a record's; 0 where it has none.
+func nextSeq(b []byte) uint64 {
+	head := b[:min(len(b), 64)]
+	_, after, _ := bytes.Cut(head, []byte(","))
+	seq, _, _ := bytes.Cut(after, []byte(","))
+	n, err := strconv.ParseUint(string(seq), 10, 63)
+	if err != nil {
+		return 0
+	}
+	return n + 1
+}
+
+var escaped = regexp.MustCompile(`\\x[0-9a-f]{2}`)
+
+// unescape undoes the kernel's \xNN for bytes that are not printable. What is
+// still not printable text then is replaced, as it may come from a packet.
+func unescape(s string) string {
+	if strings.Contains(s, `\x`) {
+		s = escaped.ReplaceAllStringFunc(s, func(e string) string {
+			n, _ := strconv.ParseUint(e[2:], 16, 8)
+			return string([]byte{byte(n)})
+		})
+	}
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return '?'
+		}
+		return r
+	}, strings.ToValidUTF8(s, "?"))
+}
+
+var (
+	suppressedLine = regexp.MustCompile(`^net_ratelimit: (\d+) callbacks suppressed`)
+	netnsNumber    = regexp.MustCompile(`\bin netns (\d+)\b`)
+	// interesting are the lines that concern NAT and what is mistaken for it.
+	interesting = regexp.MustCompile(strings.Join([]string{
+		`table full(?: in netns \d+)?, dropping packet`,
+		`^net_ratelimit: \d+ callbacks suppressed`,
+		`nf_conntrack: falling back to vmalloc`,
+		`default automatic helper assignment has been turned off`,
+		`ate my IP address`,
+		`neighbou?r table overflow`,
+		`Possible SYN flooding on port`,
+		`UDP: bad checksum`,
+		`time wait bucket table overflow`,
+		`nf_ct_proto_\d+:`,
+		`nf_ct_\w+: dropping packet:`,
+		`soft lockup`,
+	}, "|"))
+)
+
+// parseLine is the log line of a record; false where it does not concern NAT.
+func parseLine(b []byte) (snapshot.LogLine, bool) {
+	r, err := parseRecord(b)
+	if err != nil || !interesting.MatchString(r.text) {
+		return snapshot.LogLine{}, false
+	}
+	l := snapshot.LogLine{Seq: r.seq, UptimeSeconds: r.uptime, Text: r.text}
+	if m := suppressedLine.FindStringSubmatch(r.text); m != nil {
+		l.Suppressed, _ = strconv.ParseUint(m[1], 10, 64)
+	}
+	if m := netnsNumber.FindStringSubmatch(r.text); m != nil {
+		l.Netns, _ = strconv.ParseUint(m[1], 10, 64)
+	}
+	return l, true
+}
+
+// logReader gathers lines from records.
+type logReader struct{ lines []snapshot.LogLine }
+
+// add tells whether the record is to be kept in a bundle.
+func (l *logReader) add(b []byte) bool {
+	line, ok := parseLine(b)
+	if !ok {
+		return false
+	}
+	if len(l.lines) >= 2*keptLines {
+		l.lines = append(l.lines[:0], l.lines[len(l.lines)-keptLines:]...)
+	}
+	l.lines = append(l.lines, line)
+	return true
+}
+
+func (l *logReader) newest() []snapshot.LogLine {
+	return l.lines[max(0, len(l.lines)-keptLines):]
+}

@@ -1,0 +1,189 @@
+package collect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/cilium/ebpf/btf"
+	"github.com/natkit/natkit/internal/conntrack/dump"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/snapshot"
+	"golang.org/x/sys/unix"
+)
+
+// live is the running kernel.
+type live struct{ o Options }
+
+func newLive(o Options) *live {
+	if o.Proc == "" {
+		o.Proc = "/proc"
+	}
+	if o.Sys == "" {
+		o.Sys = "/sys"
+	}
+	if o.Kmsg == "" {
+		o.Kmsg = "/dev/kmsg"
+	}
+	return &live{o}
+}
+
+func (l *live) inside(fn func() error) error {
+	if l.o.Netns == nil {
+		return fn()
+	}
+	return l.o.Netns.Do(fn)
+}
+
+// path puts a path below the given roots. /proc/net is the namespace of the
+// process's first thread; the one of this thread is elsewhere.
+func (l *live) path(path string) string {
+	switch {
+	case strings.HasPrefix(path, "/proc/net/") && l.o.Proc == "/proc":
+		return fmt.Sprintf("/proc/self/task/%d/net/%s", unix.Gettid(), strings.TrimPrefix(path, "/proc/net/"))
+	case strings.HasPrefix(path, "/proc/"):
+		return filepath.Join(l.o.Proc, strings.TrimPrefix(path, "/proc/"))
+	default:
+		return filepath.Join(l.o.Sys, strings.TrimPrefix(path, "/sys/"))
+	}
+}
+
+func (l *live) readFile(path string) ([]byte, error) {
+	data, err := os.ReadFile(l.path(path))
+	if err != nil {
+		return nil, explainFile(path, err)
+	}
+	if len(data) > snapshot.MemberMax {
+		return nil, fmt.Errorf("read %s: %d bytes, more than expected", path, len(data))
+	}
+	return data, nil
+}
+
+// explainFile names the file as natkit's user knows it, and who may read it.
+func explainFile(path string, err error) error {
+	var cause error = err
+	var pathErr *fs.PathError
+	if errors.As(err, &pathErr) {
+		cause = pathErr.Err
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("read %s: %w (needs root)", path, cause)
+	}
+	return fmt.Errorf("read %s: %w", path, cause)
+}
+
+func (l *live) list(dir, prefix string) ([]string, error) {
+	entries, err := os.ReadDir(l.path(dir))
+	if err != nil {
+		return nil, explainFile(dir, err)
+	}
+	names := []string{}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), prefix) {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+func (l *live) counters(ctx context.Context, fn func([]byte) error) error {
+	_, err := dump.DumpStats(ctx, l.o.Netns, fn)
+	return err
+}
+
+func (l *live) table(ctx context.Context, fn func([]byte) error) (dump.Result, error) {
+	return dump.Dump(ctx, l.o.Netns, fn)
+}
+
+func (l *live) machine() (machine, error) {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return machine{}, fmt.Errorf("read the machine's kind: %w", err)
+	}
+	m := machine{Arch: unix.ByteSliceToString(u.Machine[:]), PageBytes: os.Getpagesize()}
+	ns := l.o.Netns
+	if ns == nil {
+		var err error
+		if ns, err = netns.Current(); err != nil {
+			return m, err
+		}
+		defer ns.Close()
+	}
+	m.Netns = snapshot.Netns{Inode: ns.Inode(), Name: ns.Name()}
+	return m, nil
+}
+
+func (l *live) clock(string) instant {
+	var ts unix.Timespec
+	// It cannot fail with this clock and a valid pointer (clock_gettime(2)).
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
+	return instant{Wall: time.Now().Round(0).UTC(), Uptime: float64(ts.Nano()) / 1e9}
+}
+
+// structSize looks into the kernel's own type information and, where the
+// tracker is a module, into the module's.
+func (l *live) structSize(name string) (int, error) {
+	spec, err := btf.LoadKernelSpec()
+	if err != nil {
+		return 0, fmt.Errorf("read the size of struct %s from BTF: %w (a kernel without CONFIG_DEBUG_INFO_BTF)", name, err)
+	}
+	var s *btf.Struct
+	if err = spec.TypeByName(name, &s); err != nil {
+		if spec, err = btf.LoadKernelModuleSpec("nf_conntrack"); err == nil {
+			err = spec.TypeByName(name, &s)
+		}
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read the size of struct %s from BTF: %w", name, err)
+	}
+	return int(s.Size), nil
+}
+
+// recordMax is CONSOLE_EXT_LOG_MAX of kernel/printk: no record is longer.
+const recordMax = 8192
+
+// kernelLog reads the ring from its oldest record to its newest one
+// (Documentation/ABI/testing/dev-kmsg). Reading does not remove records.
+func (l *live) kernelLog(fn func([]byte) bool) (next uint64, err error) {
+	fd, err := unix.Open(l.o.Kmsg, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, explainKmsg(l.o.Kmsg, err)
+	}
+	defer unix.Close(fd)
+	buf := make([]byte, recordMax)
+	// A ring of the largest size (32 MiB) holds fewer records; a flood of new ones
+	// must not keep the reader.
+	for range 1 << 19 {
+		n, err := unix.Read(fd, buf)
+		switch err {
+		case nil:
+			if n == 0 {
+				return next, nil
+			}
+			next = max(next, nextSeq(buf[:n]))
+			fn(buf[:n])
+		case unix.EAGAIN:
+			return next, nil
+		case unix.EPIPE, unix.EINTR: // records were overwritten meanwhile
+		default:
+			return next, explainKmsg(l.o.Kmsg, err)
+		}
+	}
+	return next, nil
+}
+
+func explainKmsg(path string, err error) error {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("read %s: %w (needs CAP_SYSLOG where kernel.dmesg_restrict is 1)", path, err)
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("read %s: %w (containers have none: look from the host)", path, err)
+	default:
+		return fmt.Errorf("read %s: %w", path, err)
+	}
+}

@@ -1,0 +1,122 @@
+package collect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/conntrack/dump"
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+// observation is one reading: the snapshot, and what a comparison with another
+// one needs besides.
+type observation struct {
+	*snapshot.Snapshot
+	src source
+	// tableAt is when the dump began; tableRead whether it went well.
+	tableAt   instant
+	tableRead bool
+}
+
+// observe reads everything. entry, where set, is called with each entry of the
+// table in the dump's order.
+func observe(ctx context.Context, src source, maxEntries int, entry func(*conntrack.Entry)) *observation {
+	now := src.clock("snapshot")
+	o := &observation{src: src, Snapshot: &snapshot.Snapshot{
+		Schema: snapshot.Schema, TakenAt: now.Wall, UptimeSeconds: now.Uptime, Parts: []snapshot.Part{},
+	}}
+	if err := src.inside(func() error { o.files(ctx); return nil }); err != nil {
+		o.Parts = append(o.Parts, snapshot.Part{Name: "netns", Error: err.Error()})
+	}
+	o.part("conntrack_table", func() (err error) {
+		o.tableAt = o.src.clock("conntrack_table")
+		o.Table, err = readTable(ctx, src, maxEntries, entry)
+		o.tableRead = err == nil
+		return err
+	})
+	return o
+}
+
+// files reads all but the table, the counters last, so that they and the table
+// are of nearly the same moment.
+func (o *observation) files(ctx context.Context) {
+	var m machine
+	o.part("kernel", func() (err error) {
+		if m, err = o.src.machine(); err == nil {
+			o.Netns = m.Netns
+			o.Kernel, err = readKernel(o.src, m)
+		}
+		return err
+	})
+	o.part("memory", func() (err error) { o.Memory, err = readMemory(o.src); return err })
+	o.part("conntrack_size", func() (err error) {
+		o.ConntrackSize, err = readSize(o.src, m, o.Kernel.Release)
+		return err
+	})
+	o.part("kernel_log", func() error {
+		var log logReader
+		next, err := o.src.kernelLog(log.add)
+		o.KernelLog, o.KernelLogNext = log.newest(), next
+		return err
+	})
+	o.part("conntrack_stat", func() (err error) { o.ConntrackStat, err = readStat(ctx, o.src); return err })
+	o.part("sysctls", func() (err error) { o.Sysctls, err = readSysctls(o.src); return err })
+}
+
+func (o *observation) part(name string, read func() error) {
+	start := o.src.clock(name + " begins")
+	err := read()
+	p := snapshot.Part{Name: name, DurationSeconds: o.src.clock(name+" ends").Uptime - start.Uptime}
+	if err != nil {
+		p.Error = err.Error()
+	}
+	o.Parts = append(o.Parts, p)
+}
+
+// readTable summarises at least maxEntries entries, where there are so many: it
+// ends with the datagram that has the last of them.
+func readTable(ctx context.Context, src source, maxEntries int, fn func(*conntrack.Entry)) (*snapshot.ConntrackTable, error) {
+	sampler := conntrack.NewSampler()
+	seen := 0
+	var e conntrack.Entry
+	add := func(e *conntrack.Entry) error {
+		seen++
+		sampler.Add(e)
+		if fn != nil {
+			fn(e)
+		}
+		return nil
+	}
+	r, err := src.table(ctx, func(msgs []byte) error {
+		if err := conntrack.Each(msgs, &e, add); err != nil {
+			return err
+		}
+		if seen >= maxEntries {
+			return dump.Stop
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return sampler.Table(r.Complete), nil
+}
+
+// compare estimates what became of the connections between two observations.
+func compare(births *conntrack.Births, first, second *observation) (*snapshot.Flows, error) {
+	if !first.tableRead || !second.tableRead {
+		return nil, errors.New("compare two dumps of the table: it could not be read twice")
+	}
+	count, ok := second.Sysctls.Int("net.netfilter.nf_conntrack_count")
+	if !ok && !second.Table.Complete {
+		return nil, errors.New("compare two dumps of the table: the number of its entries is not known, only a sample")
+	}
+	flows := births.Flows(second.tableAt.Uptime-first.tableAt.Uptime, count, second.Table.Complete)
+	if flows == nil {
+		return nil, fmt.Errorf("compare two dumps of the table: the samples of %d and %d entries have none in common: read more (--max-entries)",
+			first.Table.Sampled, second.Table.Sampled)
+	}
+	return flows, nil
+}
