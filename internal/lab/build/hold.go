@@ -75,7 +75,7 @@ func (h Hold) Start(ctx context.Context) (State, error) {
 	}
 	defer readyR.Close()
 	cmd := &exec.Cmd{
-		Path: self, Args: []string{holderName, s.Name}, Dir: "/",
+		Path: self, Args: []string{holderName, dirOr(h.Dir), s.Name}, Dir: "/",
 		Stdin:       bytes.NewReader(request),
 		ExtraFiles:  []*os.File{readyW},
 		SysProcAttr: &unix.SysProcAttr{Setsid: true},
@@ -91,12 +91,15 @@ func (h Hold) Start(ctx context.Context) (State, error) {
 		_ = cmd.Wait()
 		return State{}, err
 	}
+	if err := cmd.Process.Release(); err != nil {
+		return State{}, fmt.Errorf("start lab %s: %w", s.Name, err)
+	}
 	return ReadState(h.Dir, s.Name)
 }
 
 // holderMain is the main function of a holder. It reads a Hold, and answers with
 // one line, empty once the lab stands.
-func holderMain(string) int {
+func holderMain() int {
 	_ = os.WriteFile("/proc/self/comm", []byte("natkit-lab-hold"), 0)
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
 	defer stop()

@@ -35,7 +35,7 @@ func IsInit() bool {
 // InitMain is the main function of such a process.
 func InitMain() int {
 	if os.Args[0] == holderName {
-		return holderMain(os.Args[1])
+		return holderMain()
 	}
 	return initMain(os.Args[1])
 }

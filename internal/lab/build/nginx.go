@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"os/exec"
 	"os/user"
 	"path/filepath"
@@ -76,7 +77,7 @@ func (n nginx) command(dir string) Command {
 
 func (n nginx) writeFiles(box *sandbox, addr netip.AddrPort) error {
 	err := writeAll(map[string]string{
-		box.file("nginx.conf"): n.config(box.mount, addr, fileLimit(), nobody()),
+		box.file("nginx.conf"): n.config(box.mount, addr, fileLimit(), workerUser(box.mount)),
 		box.file("index.html"): page,
 	})
 	if err != nil {
@@ -85,18 +86,31 @@ func (n nginx) writeFiles(box *sandbox, addr netip.AddrPort) error {
 	return nil
 }
 
-// nobody is the user and group of workers: distributions do not agree on the
-// name of the group. Empty leaves it to nginx.
-func nobody() string {
+// workerUser is the user and group that nginx's workers run as: nobody, whose
+// group's name differs between distributions. It must be able to reach dir;
+// where a directory above is closed to others it is root.
+func workerUser(dir string) string {
 	u, err := user.Lookup("nobody")
-	if err != nil {
-		return ""
+	if err != nil || !openToAll(dir) {
+		return "root"
 	}
 	g, err := user.LookupGroupId(u.Gid)
 	if err != nil {
-		return ""
+		return "root"
 	}
 	return u.Username + " " + g.Name
+}
+
+func openToAll(dir string) bool {
+	for ; ; dir = filepath.Dir(dir) {
+		info, err := os.Stat(dir)
+		if err != nil || info.Mode()&0o001 == 0 {
+			return false
+		}
+		if dir == filepath.Dir(dir) {
+			return true
+		}
+	}
 }
 
 const (
@@ -116,9 +130,7 @@ func (n nginx) config(dir string, addr netip.AddrPort, files uint64, user string
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	line("daemon off;")
-	if user != "" {
-		line("user %s;", user)
-	}
+	line("user %s;", user)
 	line("worker_processes auto;")
 	line("worker_rlimit_nofile %d;", files)
 	line("pid %s/nginx.pid;", dir)

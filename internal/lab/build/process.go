@@ -2,6 +2,7 @@ package build
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -63,17 +65,25 @@ func (b *sandbox) file(name string) string {
 
 // Command is a program to start in a node.
 type Command struct {
-	Path string
+	// Path is looked up in PATH where it has no slash; Name is argv[0], Path
+	// where empty.
+	Path, Name string
 	// Args do not contain the program's name.
 	Args []string
 	// Env is nil for the environment of this process.
-	Env            []string
+	Env []string
+	// Dir is the working directory, "/" where empty.
+	Dir            string
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	// Foreground leaves the program in this process's session, so that it gets
 	// the terminal and its signals.
 	Foreground bool
 }
+
+// waitDelay is how long the end of a program's output is waited for after the
+// end of the program itself: children of its own may hold it open.
+const waitDelay = time.Second
 
 // Process is a program that runs in a lab.
 type Process struct {
@@ -103,9 +113,10 @@ func (l *Lab) Start(ctx context.Context, node string, c Command) (*Process, erro
 	}
 	p := &Process{done: make(chan struct{})}
 	p.cmd = &exec.Cmd{
-		Path: path, Args: append([]string{c.Path}, c.Args...), Env: c.Env, Dir: "/",
+		Path: path, Args: append([]string{cmp.Or(c.Name, c.Path)}, c.Args...), Env: c.Env, Dir: cmp.Or(c.Dir, "/"),
 		Stdin: c.Stdin, Stdout: c.Stdout, Stderr: p.stderr(c.Stderr),
 		SysProcAttr: &unix.SysProcAttr{Setsid: !c.Foreground},
+		WaitDelay:   waitDelay,
 	}
 	if err := l.box.start(n, p.cmd); err != nil {
 		return nil, fmt.Errorf("start %s in %s: %w", c.Path, node, err)
@@ -183,9 +194,17 @@ func (p *Process) Wait() error {
 // Signal sends the program a signal; without effect once it has ended.
 func (p *Process) Signal(s os.Signal) { _ = p.cmd.Process.Signal(s) }
 
-// Kill ends the program at once and waits for its end. Its own children live
-// until the lab is closed.
+// Kill ends the program at once, with its process group unless it runs in the
+// foreground, and waits for its end.
 func (p *Process) Kill() {
+	select {
+	case <-p.done: // its process id may be another's by now
+		return
+	default:
+	}
+	if p.cmd.SysProcAttr.Setsid {
+		_ = unix.Kill(-p.PID(), unix.SIGKILL)
+	}
 	_ = p.cmd.Process.Kill()
 	<-p.done
 }

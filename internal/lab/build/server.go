@@ -39,6 +39,9 @@ func (l *Lab) StartServer(ctx context.Context, kind ServerKind) (*Server, error)
 	if err != nil {
 		return nil, fmt.Errorf("start the web server: %w", err)
 	}
+	if err := l.Node(node).mayListen(addr); err != nil {
+		return nil, fmt.Errorf("start the web server in %s: %w", node, err)
+	}
 	p, err := l.Start(ctx, node, command)
 	if err != nil {
 		return nil, fmt.Errorf("start the web server: %w", err)
@@ -51,7 +54,7 @@ func (l *Lab) StartServer(ctx context.Context, kind ServerKind) (*Server, error)
 }
 
 func (l *Lab) serverCommand(ctx context.Context, kind ServerKind, addr netip.AddrPort) (string, Command, error) {
-	builtin := Command{Path: self, Args: []string{"bench", "serve", "--listen", addr.String()}}
+	builtin := Command{Path: self, Name: "natkit", Args: []string{"bench", "serve", "--listen", addr.String()}}
 	switch kind {
 	case Builtin:
 		return "natkit builtin", builtin, nil
@@ -78,7 +81,6 @@ func (n *Node) awaitListener(ctx context.Context, addr netip.AddrPort, p *Proces
 	deadline := time.Now().Add(startTimeout)
 	for {
 		err := n.connect(addr, deadline)
-		// Someone else may have answered in place of a server that could not start.
 		select {
 		case <-p.done:
 			if p.err == nil {
@@ -100,6 +102,18 @@ func (n *Node) awaitListener(ctx context.Context, addr netip.AddrPort, p *Proces
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
+}
+
+// mayListen sees whether the address is free: a server that finds it taken may
+// try again for a while (nginx does), and meanwhile another one answers.
+func (n *Node) mayListen(addr netip.AddrPort) error {
+	return n.Netns.Do(func() error {
+		l, err := net.Listen("tcp4", addr.String())
+		if err != nil {
+			return err
+		}
+		return l.Close()
+	})
 }
 
 func (n *Node) connect(addr netip.AddrPort, deadline time.Time) error {

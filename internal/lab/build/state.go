@@ -82,6 +82,9 @@ func States(dir string) ([]State, error) {
 // whose holder is gone is removed.
 func ReadState(dir, name string) (State, error) {
 	path := statePath(dir, name)
+	if filepath.Base(name) != name {
+		return State{}, fmt.Errorf("lab %q: %w", name, os.ErrNotExist)
+	}
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return State{}, fmt.Errorf("read the state of lab %s: %w", name, err)
@@ -93,7 +96,9 @@ func ReadState(dir, name string) (State, error) {
 	if s.alive() {
 		return s, nil
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+	// Who may only look leaves the file to the next one who may remove it.
+	err = os.Remove(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrPermission) {
 		return State{}, fmt.Errorf("remove the state of lab %s, which has ended: %w", name, err)
 	}
 	return State{}, fmt.Errorf("lab %s has ended: %w", name, os.ErrNotExist)
@@ -119,7 +124,7 @@ func (s State) write(dir string) error {
 		return err
 	}
 	draft := fmt.Sprintf("%s.%d", statePath(dir, s.Name), os.Getpid())
-	if err := os.WriteFile(draft, append(text, '\n'), 0o600); err != nil {
+	if err := os.WriteFile(draft, append(text, '\n'), 0o644); err != nil {
 		return err
 	}
 	defer os.Remove(draft)

@@ -1,0 +1,258 @@
+package build
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/testutil"
+)
+
+// hold keeps a lab up until the end of the test, and sees that nothing is left.
+func hold(t *testing.T, h Hold) State {
+	t.Helper()
+	testutil.NeedRoot(t)
+	h.Dir = t.TempDir()
+	state, err := h.Start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := Down(h.Dir, state); err != nil {
+			t.Error(err)
+		}
+		awaitNothingLeft(t, h.Dir)
+	})
+	return state
+}
+
+func dirOf(state State, t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", state.InitPID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Dir(strings.Split(string(text), "\x00")[1])
+}
+
+func TestHeldLabIsEnteredAndTakenDown(t *testing.T) {
+	state := hold(t, Hold{Name: "table-full", Server: Builtin, Stage: "nat"})
+	dir := dirOf(state, t)
+	up, err := States(dir)
+	if err != nil || len(up) != 1 || up[0].Name != "table-full" || up[0].PID != state.PID {
+		t.Fatalf("labs up: %+v, error %v", up, err)
+	}
+	l, err := Attach(dir, state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustGet(t, l, gatewayPort)
+	if out := run(t, l, "gateway", "", "cat", "/proc/1/comm"); out != initName+"\n" {
+		t.Errorf("process 1 is %q", out)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	again := Hold{Name: "table-full", Server: Builtin, Dir: dir}
+	if _, err := again.Start(t.Context()); !errors.Is(err, errAlreadyUp) {
+		t.Errorf("a second lab of the name: error %v", err)
+	}
+	if err := Down(dir, state); err != nil {
+		t.Fatal(err)
+	}
+	awaitNothingLeft(t, dir)
+	if err := Down(dir, state); err != nil {
+		t.Errorf("a lab that is down already: %v", err)
+	}
+	if _, err := Attach(dir, state); err == nil {
+		t.Error("a lab that is down can be entered")
+	}
+}
+
+func TestOnlyOneOfTwoAtOnceStands(t *testing.T) {
+	testutil.NeedRoot(t)
+	dir := t.TempDir()
+	type result struct {
+		state State
+		err   error
+	}
+	results := make(chan result, 2)
+	for range 2 {
+		go func() {
+			state, err := Hold{Name: "table-full", Server: Builtin, Dir: dir}.Start(context.Background())
+			results <- result{state, err}
+		}()
+	}
+	first, second := <-results, <-results
+	if first.err != nil {
+		first, second = second, first
+	}
+	if first.err != nil || !strings.Contains(fmt.Sprint(second.err), "it is up already") {
+		t.Errorf("errors %v and %v, want one to stand and one to be told", first.err, second.err)
+	}
+	if first.err == nil {
+		if err := Down(dir, first.state); err != nil {
+			t.Error(err)
+		}
+	}
+	awaitNothingLeft(t, dir)
+}
+
+// TestKilledHolderLeavesOnlyItsFile kills the process that owns the lab, as it
+// would kill natkit in the middle of a run.
+func TestKilledHolderLeavesOnlyItsFile(t *testing.T) {
+	kind := Builtin
+	if _, err := findNginx(t.Context()); err == nil {
+		kind = Nginx // its master and workers are three processes more to end
+	}
+	state := hold(t, Hold{Name: "table-full", Server: kind, Stage: "nat", Bridge: true})
+	dir := dirOf(state, t)
+	l, err := Attach(dir, state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := l.Start(t.Context(), "client", Command{Path: "sh", Args: []string{"-c", "trap '' TERM INT HUP; setsid sleep 1000 & sleep 1000"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Kill(state.PID, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	_ = p.Wait() // ends with the lab, or the test's own deadline comes
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	eventually(t, func() error {
+		if left := leftovers(dir); len(left) != 1 || left[0] != "file "+statePath(dir, state.Name) {
+			return fmt.Errorf("left behind: %s", strings.Join(left, "; "))
+		}
+		return nil
+	})
+	up, err := States(dir)
+	if err != nil || len(up) != 0 {
+		t.Errorf("labs up: %+v, error %v", up, err)
+	}
+	awaitNothingLeft(t, dir)
+}
+
+func TestKilledInitEndsTheHolder(t *testing.T) {
+	state := hold(t, Hold{Name: "table-full", Server: Builtin})
+	dir := dirOf(state, t)
+	if err := unix.Kill(state.InitPID, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	awaitNothingLeft(t, dir)
+}
+
+func TestHoldErrorsAreOneLine(t *testing.T) {
+	testutil.NeedRoot(t)
+	for _, tc := range []struct {
+		name string
+		hold Hold
+		want string
+	}{
+		{"scenario", Hold{Name: "nothing"}, `unknown scenario "nothing"; there are: `},
+		{"file", Hold{File: "mine.yaml", Text: `"x"`}, "mine.yaml:1:1: "},
+		{"stage", Hold{Name: "table-full", Stage: "late"}, `scenario table-full has no stage "late"`},
+		{"server", Hold{Name: "table-full", Server: "apache"}, `unknown server "apache"; expected auto, nginx or builtin`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tc.hold.Dir = t.TempDir()
+			_, err := tc.hold.Start(t.Context())
+			if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("error %v, want one line with %q", err, tc.want)
+			}
+			awaitNothingLeft(t, tc.hold.Dir)
+		})
+	}
+}
+
+func TestStatesThatAreNotUp(t *testing.T) {
+	dir := t.TempDir()
+	if up, err := States(dir); err != nil || len(up) != 0 {
+		t.Errorf("without a directory: %v, error %v", up, err)
+	}
+	boot, err := bootID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ticks, err := startTicks(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	alive := State{Schema: StateSchema, Name: "alive", PID: os.Getpid(), StartTicks: ticks, BootID: boot}
+	reused, rebooted := alive, alive
+	reused.Name, reused.StartTicks = "reused", ticks+1
+	rebooted.Name, rebooted.BootID = "rebooted", "other"
+	for _, s := range []State{alive, reused, rebooted} {
+		if err := s.write(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := alive.write(dir); !errors.Is(err, errAlreadyUp) {
+		t.Errorf("a second file of the name: error %v", err)
+	}
+	up, err := States(dir)
+	if err != nil || len(up) != 1 || up[0].Name != "alive" {
+		t.Errorf("up: %+v, error %v", up, err)
+	}
+	files, err := os.ReadDir(stateDir(dir))
+	if err != nil || len(files) != 1 {
+		t.Errorf("files %v, error %v; want the living lab's only", files, err)
+	}
+	if err := Down(dir, reused); err != nil {
+		t.Errorf("Down of a lab whose process id is another's: %v", err)
+	}
+	for _, name := range []string{"../alive", "", "gone"} {
+		if _, err := ReadState(dir, name); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("lab %q: error %v", name, err)
+		}
+	}
+	if err := os.WriteFile(statePath(dir, "odd"), bytes.Repeat([]byte("{"), 10), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := States(dir); err == nil || !strings.Contains(err.Error(), "remove it by hand") {
+		t.Errorf("a file that is none: error %v", err)
+	}
+}
+
+func TestNginxConfiguration(t *testing.T) {
+	old := parseNginx("/usr/sbin/nginx", "nginx version: nginx/1.14.2\nconfigure arguments: --without-http_scgi_module --without-http_uwsgi_module")
+	if old.version != "nginx/1.14.2" || old.atLeast(1, 19, 5) {
+		t.Errorf("old nginx: %+v", old)
+	}
+	config := old.config("/x", serverPort, 1024, "nobody nogroup")
+	for _, want := range []string{"worker_rlimit_nofile 1024;", "worker_connections 960;", "user nobody nogroup;", "listen 198.19.0.2:80 backlog=65535;", "keepalive_timeout 0;", "proxy_temp_path /x/proxy;"} {
+		if !strings.Contains(config, want) {
+			t.Errorf("no %q in\n%s", want, config)
+		}
+	}
+	for _, unwanted := range []string{"scgi", "uwsgi"} {
+		if strings.Contains(config, unwanted) {
+			t.Errorf("%s, which this nginx does not know, in\n%s", unwanted, config)
+		}
+	}
+	for _, arg := range old.command("/x").Args {
+		if arg == "-e" {
+			t.Error("-e for an nginx that does not know it")
+		}
+	}
+	modern := parseNginx("/usr/sbin/nginx", "nginx version: nginx/1.22.1")
+	if !modern.atLeast(1, 19, 5) || !parseNginx("", "angie").atLeast(1, 19, 5) {
+		t.Error("a newer or unknown nginx counts as old")
+	}
+	if config := modern.config("/x", serverPort, 1<<20, "root"); !strings.Contains(config, fmt.Sprintf("worker_connections %d;", wantConnections)) {
+		t.Errorf("many files are not used:\n%s", config)
+	}
+	if len(page) != pageBytes {
+		t.Errorf("the page has %d bytes", len(page))
+	}
+}
