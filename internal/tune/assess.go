@@ -95,12 +95,19 @@ func assessMax(before, after int64, f Facts) (cost, risk string) {
 func assessBuckets(after int64, f Facts) (cost, risk string) {
 	cost = fmt.Sprintf("%.1f MiB of kernel memory for the bucket array", float64(after)*bucketBytes/(1<<20))
 	entries := max(f.HostEntries, f.Entries)
-	risk = fmt.Sprintf("all packets of the host stall for about %s while %d entries are rehashed (0.45 µs each)",
-		ResizeStall(entries).Round(100*time.Microsecond), entries)
+	risk = fmt.Sprintf("all packets of the host stall for %s while %d entries are rehashed (0.45 µs each)",
+		stallText(ResizeStall(entries)), entries)
 	if limit := max(f.Max, f.Entries); after > 0 && limit > 4*after {
 		risk += fmt.Sprintf("; chains of %d entries on average when the table is full", chainEntries*(limit/after))
 	}
 	return cost, risk
+}
+
+func stallText(d time.Duration) string {
+	if d < time.Millisecond {
+		return "less than 1 ms"
+	}
+	return fmt.Sprintf("about %d ms", d.Round(time.Millisecond).Milliseconds())
 }
 
 func assessTimeout(before, after int64) string {

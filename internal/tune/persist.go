@@ -1,6 +1,9 @@
 package tune
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Kinds that make a change survive a boot. Each is one line, or one word of a
 // line, in a file that natkit keeps for itself; an empty value means absent.
@@ -19,6 +22,9 @@ const (
 	conntrackMax     = "net.netfilter.nf_conntrack_max"
 	conntrackBuckets = "net.netfilter.nf_conntrack_buckets"
 )
+
+// maxKey is the Key of a change of nf_conntrack_max under either name.
+const maxKey = string(Sysctl) + " " + conntrackMax
 
 // ConfPath is the file, under the root folder, that holds all persisted values
 // of a kind; empty for kinds that live in no such file.
@@ -43,6 +49,7 @@ func ConfPath(k Kind) string {
 func Persistent(changes []Change) []Change {
 	var out []Change
 	needModule := false
+	withMax := slices.ContainsFunc(changes, func(c Change) bool { return c.Key() == maxKey })
 	for _, c := range changes {
 		if c.Kind != Sysctl {
 			continue
@@ -51,9 +58,12 @@ func Persistent(changes []Change) []Change {
 			Why: "holds after a boot"})
 		needModule = needModule || isConntrack(c.Target)
 		if c.Target == conntrackBuckets {
-			out = append(out, Change{Kind: ModuleOption, Target: conntrackModule + ".hashsize", After: NormalValue(c.After),
-				Why:  "the table has its size from the start instead of being resized under traffic",
-				Risk: "with hashsize given, nf_conntrack_max defaults to 8 × hashsize at boot unless it is persisted too"})
+			option := Change{Kind: ModuleOption, Target: conntrackModule + ".hashsize", After: NormalValue(c.After),
+				Why: "the table has its size from the start instead of being resized under traffic"}
+			if !withMax { // nf_conntrack_init_start: max_factor
+				option.Risk = "with hashsize given, nf_conntrack_max defaults to 8 × hashsize at boot unless it is persisted too"
+			}
+			out = append(out, option)
 		}
 	}
 	if needModule {

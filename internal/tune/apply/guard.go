@@ -150,12 +150,16 @@ func (w *watch) undo() int {
 }
 
 func (w *watch) tryUndo() error {
-	if _, err := w.opt.Journal.Load(w.id); errors.Is(err, fs.ErrNotExist) {
+	tx, err := w.opt.Journal.Load(w.id)
+	if errors.Is(err, fs.ErrNotExist) {
 		// Someone deleted the journal: put the values back without it, and do not
 		// make it again.
 		return undoChanges(w.last, w.opt)
 	}
-	tx, err := undoByID(w.id, w.opt, func(tx *journal.Transaction, _ journal.View) error {
+	if err == nil && tx.Finished() {
+		return nil
+	}
+	tx, err = undoByID(w.id, w.opt, func(tx *journal.Transaction, _ journal.View) error {
 		if tx.Finished() || tx.Confirm != nil && tx.Confirm.Confirmed {
 			return errMeanwhile
 		}

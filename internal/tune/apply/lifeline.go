@@ -53,6 +53,8 @@ func startGuard(ctx context.Context, opt Options, id string) (*guard, error) {
 	}
 	defer ready.Close()
 	if err := g.introduce(ctx, ready, opt, id); err != nil {
+		// Not by its pipe: it would wait for the lock, which this process holds.
+		g.cmd.Process.Kill()
 		g.line.Close()
 		g.reap()
 		return nil, fmt.Errorf("start the guard process: %w", err)

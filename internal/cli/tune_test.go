@@ -1,0 +1,242 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/natkit/natkit/internal/tune/apply"
+	"github.com/natkit/natkit/internal/tune/journal"
+)
+
+// tuneBench runs `natkit tune` on a folder in the place of the host.
+type tuneBench struct {
+	t   *testing.T
+	dir string
+}
+
+const tuneMax = "net.netfilter.nf_conntrack_max"
+
+func newTuneBench(t *testing.T) tuneBench {
+	b := tuneBench{t, t.TempDir()}
+	for path, text := range map[string]string{
+		"proc/sys/kernel/random/boot_id":              "boot-a",
+		"proc/sys/net/netfilter/nf_conntrack_max":     "1000",
+		"proc/sys/net/netfilter/nf_conntrack_count":   "600",
+		"proc/sys/net/netfilter/nf_conntrack_buckets": "512",
+		"proc/sys/net/core/somaxconn":                 "128",
+		"proc/slabinfo":                               "nf_conntrack 1000000 1000000 320",
+		"proc/meminfo":                                "MemTotal: 1024 kB",
+		"root/etc/sysctl.d/99-mine.conf":              tuneMax + "=5",
+	} {
+		b.write(path, text)
+	}
+	self := strconv.Itoa(os.Getpid())
+	if err := os.Symlink("/proc/"+self, filepath.Join(b.dir, "proc", self)); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func (b tuneBench) write(path, text string) {
+	b.t.Helper()
+	path = filepath.Join(b.dir, path)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text+"\n"), 0o644)); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b tuneBench) run(args ...string) (code int, stdout, stderr string) {
+	b.t.Helper()
+	var out, errs bytes.Buffer
+	env := &Env{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Getenv: func(k string) string {
+		if k == journal.StateDirEnv {
+			return filepath.Join(b.dir, "state")
+		}
+		return ""
+	}}
+	root := &cobra.Command{Use: "natkit", SilenceErrors: true, SilenceUsage: true}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.AddCommand(tuneCommand(env, tuneHost{filepath.Join(b.dir, "proc"), filepath.Join(b.dir, "root")}))
+	requireKnownWords(root)
+	root.SetArgs(args)
+	root.SetOut(&out)
+	root.SetErr(&errs)
+	cmd, err := root.ExecuteContextC(context.Background())
+	return exitCode(&errs, cmd, err), out.String(), errs.String()
+}
+
+// must runs a command that has to succeed and say all of want.
+func (b tuneBench) must(args []string, want ...string) string {
+	b.t.Helper()
+	code, out, errs := b.run(args...)
+	if code != exitOK {
+		b.t.Fatalf("%v: exit %d, %s%s", args, code, out, errs)
+	}
+	for _, w := range want {
+		if !strings.Contains(out, w) {
+			b.t.Errorf("%v: %q is missing in\n%s", args, w, out)
+		}
+	}
+	return out
+}
+
+func (b tuneBench) value(name, want string) {
+	b.t.Helper()
+	got, err := apply.ReadSysctl(filepath.Join(b.dir, "proc"), name)
+	if err != nil || got != want {
+		b.t.Errorf("%s is %s, %v; want %s", name, got, err, want)
+	}
+}
+
+func words(s string) []string { return strings.Fields(s) }
+
+func TestTunePrintsThePlanAndStops(t *testing.T) {
+	b := newTuneBench(t)
+	b.must(words("tune apply --persist "+tuneMax+"=500 net.netfilter.nf_conntrack_buckets=1024"),
+		"1000 → 500", "600 connections are tracked now", "about 450 ms while 1000000 entries",
+		"/etc/sysctl.d/90-natkit.conf: "+tuneMax+" = 500", "/etc/modprobe.d/natkit.conf: nf_conntrack.hashsize = 1024",
+		"99-mine.conf sets "+tuneMax+" too", "nothing was changed; add --yes")
+	b.must(words("tune apply "+tuneMax+"=1000"), tuneMax+" is 1000 already", "nothing to change")
+	b.value(tuneMax, "1000")
+	if _, err := os.Stat(filepath.Join(b.dir, "state")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("printing left a journal: %v", err)
+	}
+	var doc struct {
+		Schema  string
+		Applied bool
+		Plan    struct {
+			Changes []struct{ Target, Before, After, Risk string }
+		}
+	}
+	out := b.must(words("tune apply --json " + tuneMax + "=2000"))
+	if err := json.Unmarshal([]byte(out), &doc); err != nil || doc.Schema != "natkit.tune/1" || doc.Applied || doc.Plan.Changes[0].After != "2000" {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func TestTuneApplyListUndo(t *testing.T) {
+	b := newTuneBench(t)
+	b.must(words("tune list"), "changed nothing")
+	b.must(words("tune apply --yes "+tuneMax+"=2000 net.core.somaxconn=256"), "applied as t0001", "natkit tune undo t0001")
+	b.must(words("tune apply -y --persist net.core.somaxconn=512"), "applied as t0002")
+	b.value(tuneMax, "2000")
+	b.must(words("tune list"), "t0001", "applied", tuneMax+" 1000 → 2000, net.core.somaxconn 128 → 256", "t0002", "256 → 512, persist")
+	b.write("proc/sys/net/netfilter/nf_conntrack_max", "7777")
+	b.must(words("tune undo t0001"), "t0001 left", `net.core.somaxconn: undone (handed over to t0002`, `left (is "7777"`)
+	b.must(words("tune undo --last"), "t0002 undone", "net.core.somaxconn: 128")
+	b.value("net.core.somaxconn", "128")
+	b.value(tuneMax, "7777")
+	b.must(words("tune undo --all"), "nothing is in force")
+	b.must(words("tune list"), "left", "undone", `t0001: `+tuneMax+` left: is "7777"`)
+}
+
+func TestTuneConfirm(t *testing.T) {
+	b := newTuneBench(t)
+	b.must(words("tune apply --yes --confirm 1m "+tuneMax+"=2000"), "applied as t0001", "unless `natkit tune confirm t0001` comes")
+	b.must(words("tune apply --yes --confirm 1m net.core.somaxconn=256"), "applied as t0002")
+	var doc struct {
+		Transactions []struct {
+			ID, Status string
+			Remaining  float64 `json:"remaining_seconds"`
+			GuardAlive bool    `json:"guard_alive"`
+			Guard      journal.Process
+		}
+	}
+	if err := json.Unmarshal([]byte(b.must(words("tune list --json"))), &doc); err != nil || len(doc.Transactions) != 2 {
+		t.Fatal(err, doc)
+	}
+	for _, tx := range doc.Transactions {
+		if tx.Status != "pending" || tx.Remaining < 30 || tx.Remaining > 60 || !tx.GuardAlive {
+			t.Errorf("%+v", tx)
+		}
+	}
+	if code, _, errs := b.run(words("tune confirm")...); code != exitUsage || !strings.Contains(errs, "t0001 t0002") {
+		t.Errorf("two wait: %d %s", code, errs)
+	}
+	_, completed, _ := b.run("__complete", "tune", "confirm", "")
+	if !strings.Contains(completed, "t0001\tpending: "+tuneMax) {
+		t.Errorf("completion: %s", completed)
+	}
+	b.must(words("tune confirm t0001"), "t0001 confirmed")
+	b.must(words("tune list"), "pending, 5", "applied")
+	b.must(words("tune undo --all"), "t0002 undone\n", "t0001 undone\n")
+	for _, tx := range doc.Transactions {
+		awaitEnd(t, tx.Guard)
+	}
+	b.value(tuneMax, "1000")
+	b.value("net.core.somaxconn", "128")
+	if code, _, errs := b.run(words("tune confirm")...); code != exitFailed || !strings.Contains(errs, "nothing waits") {
+		t.Errorf("nothing waits: %d %s", code, errs)
+	}
+}
+
+// awaitEnd reaps a guard, which is a child of the test where natkit did not exit.
+func awaitEnd(t *testing.T, guard journal.Process) {
+	t.Helper()
+	deadline := time.Now().Add(5 * time.Second)
+	for guard.Alive("/proc") {
+		if time.Now().After(deadline) {
+			syscall.Kill(guard.PID, syscall.SIGKILL)
+			t.Errorf("guard %d outlives its transaction", guard.PID)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	var status syscall.WaitStatus
+	syscall.Wait4(guard.PID, &status, 0, nil)
+}
+
+func TestTuneListUndoesWhatARebootMadeVoid(t *testing.T) {
+	b := newTuneBench(t)
+	b.must(words("tune apply --yes " + tuneMax + "=2000"))
+	b.write("proc/sys/kernel/random/boot_id", "boot-b")
+	b.write("state/journal/t0009.json", "{")
+	code, out, errs := b.run(words("tune list")...)
+	if code != exitFailed || !strings.Contains(out, "damaged: read journal") || !strings.Contains(errs, "undid t0001") {
+		t.Errorf("%d\n%s\n%s", code, out, errs)
+	}
+	b.value(tuneMax, "2000") // of the new boot: not natkit's
+}
+
+func TestTuneWrongUse(t *testing.T) {
+	b := newTuneBench(t)
+	cases := []struct {
+		args string
+		code int
+		want string
+	}{
+		{"tune apply", exitUsage, "requires at least 1 arg"},
+		{"tune apply x", exitUsage, "expected NAME=VALUE"},
+		{"tune apply net..x=1", exitUsage, "relative part"},
+		{"tune apply " + tuneMax + "=1 " + tuneMax + "=2", exitUsage, "changed twice"},
+		{"tune apply --confirm 1ms net.core.somaxconn=1", exitUsage, "expected between"},
+		{"tune apply --confirm 48h net.core.somaxconn=1", exitUsage, "expected between"},
+		{"tune apply net.no.such=1", exitFailed, "this kernel does not have it"},
+		{"tune undo", exitUsage, "expected one of"},
+		{"tune undo t0001 --all", exitUsage, "expected one of"},
+		{"tune undo t0001", exitFailed, "natkit tune list"},
+		{"tune undo nonsense", exitFailed, "not an id"},
+		{"tune undo --last", exitFailed, "nothing is in force"},
+		{"tune confirm t0001", exitFailed, "natkit tune list"},
+		{"tune frobnicate", exitUsage, "unknown command"},
+		{"tune list --frobnicate", exitUsage, "unknown flag"},
+	}
+	for _, c := range cases {
+		code, out, errs := b.run(words(c.args)...)
+		if code != c.code || !strings.Contains(errs, c.want) || out != "" {
+			t.Errorf("%s: exit %d, want %d\n%s%s", c.args, code, c.code, out, errs)
+		}
+	}
+	b.value(tuneMax, "1000")
+}

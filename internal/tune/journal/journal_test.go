@@ -1,0 +1,280 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/testutil"
+)
+
+func newJournal(t *testing.T) *Journal {
+	t.Helper()
+	j, err := At(filepath.Join(t.TempDir(), "state", "journal"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+func lock(t *testing.T, j *Journal) (unlock func()) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	unlock, err := j.Lock(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return unlock
+}
+
+func TestDir(t *testing.T) {
+	env := map[string]string{}
+	if got := Dir(func(k string) string { return env[k] }); got != "/var/lib/natkit/journal" {
+		t.Errorf("default %s", got)
+	}
+	env[StateDirEnv] = "/x"
+	if got := Dir(func(k string) string { return env[k] }); got != "/x/journal" {
+		t.Errorf("with %s: %s", StateDirEnv, got)
+	}
+}
+
+func TestJournalKeepsWhatItWasGiven(t *testing.T) {
+	j := newJournal(t)
+	if all, damaged, err := j.List(); len(all)+len(damaged) != 0 || err != nil {
+		t.Fatalf("a journal that does not exist: %v %v %v", all, damaged, err)
+	}
+	defer lock(t, j)()
+	var want []*Transaction
+	for i := range 3 {
+		tx := sample()
+		tx.Origin = fmt.Sprint("test ", i)
+		if err := j.Begin(tx); err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, tx)
+	}
+	want[1].Changes[0].State = Undone
+	if err := j.Save(want[1]); err != nil {
+		t.Fatal(err)
+	}
+	got, damaged, err := j.List()
+	if err != nil || damaged != nil {
+		t.Fatal(err, damaged)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if got[2].ID != "t0003" {
+		t.Errorf("third id %s", got[2].ID)
+	}
+}
+
+func TestDamagedFilesAreReportedAndKept(t *testing.T) {
+	j := newJournal(t)
+	defer lock(t, j)()
+	files := map[string]string{
+		"t0001.json": "{", "t0002.json": "", "t0003.json": "\x00\xff", "t0012.json": `{"schema":"natkit.journal/9"}`,
+		"notes.txt": "mine", "t1.json": "no id", ".tmp-t0001": "of a killed natkit",
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(j.Dir(), name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tx := sample()
+	if err := j.Begin(tx); err != nil {
+		t.Fatal(err)
+	}
+	if tx.ID != "t0013" {
+		t.Errorf("id %s, want one after every file that is there", tx.ID)
+	}
+	all, damaged, err := j.List()
+	if err != nil || len(all) != 1 || len(damaged) != 4 {
+		t.Fatalf("%d good, %v damaged, %v", len(all), damaged, err)
+	}
+	for _, err := range damaged {
+		if !strings.Contains(err.Error(), j.Dir()) {
+			t.Errorf("%v does not name the file", err)
+		}
+	}
+	delete(files, ".tmp-t0001")
+	for name, text := range files {
+		if b, err := os.ReadFile(filepath.Join(j.Dir(), name)); err != nil || string(b) != text {
+			t.Errorf("%s: %q, %v", name, b, err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(j.Dir(), ".tmp-t0001")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the temporary file of a killed natkit stays: %v", err)
+	}
+	renamed := filepath.Join(j.Dir(), "t0020.json")
+	if err := os.Rename(j.path("t0013"), renamed); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := j.Load("t0020"); err == nil || !strings.Contains(err.Error(), "holds transaction t0013") {
+		t.Errorf("a file under another's name: %v", err)
+	}
+}
+
+func TestLoadRefusesOtherNames(t *testing.T) {
+	j := newJournal(t)
+	for _, id := range []string{"", "t1", "../t0001", "t0001.json", "T0001"} {
+		if _, err := j.Load(id); err == nil || !strings.Contains(err.Error(), "not an id") {
+			t.Errorf("%q: %v", id, err)
+		}
+	}
+	if _, err := j.Load("t0001"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("absent: %v", err)
+	}
+}
+
+func TestLockKeepsOthersOut(t *testing.T) {
+	j := newJournal(t)
+	unlock := lock(t, j)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*lockRetry)
+	defer cancel()
+	if _, err := j.Lock(ctx); err == nil || !strings.Contains(err.Error(), "another natkit holds it") {
+		t.Fatalf("locked twice: %v", err)
+	}
+	unlock()
+	lock(t, j)()
+}
+
+func TestJournalOthersCanWriteToIsRefused(t *testing.T) {
+	j := newJournal(t)
+	lock(t, j)()
+	if err := os.Chmod(j.Dir(), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := j.Lock(t.Context()); err == nil || !strings.Contains(err.Error(), "others could forge") {
+		t.Errorf("mode 0777: %v", err)
+	}
+	if os.Geteuid() == 0 {
+		if err := errors.Join(os.Chmod(j.Dir(), 0o700), os.Chown(j.Dir(), 65534, 65534)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := j.Lock(t.Context()); err == nil || !strings.Contains(err.Error(), "uid 65534") {
+			t.Errorf("owned by nobody: %v", err)
+		}
+	}
+	file, err := At(filepath.Join("/dev/null", "journal"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := file.Lock(t.Context()); err == nil {
+		t.Error("a journal inside a device was locked")
+	}
+}
+
+func TestOldFinishedTransactionsGo(t *testing.T) {
+	j := newJournal(t)
+	defer lock(t, j)()
+	const extra = 5
+	for i := range keepFinished + extra {
+		tx := sample()
+		tx.ID = fmt.Sprintf("t%04d", i+1)
+		if i > 0 { // the oldest is in force and stays
+			tx.Changes[0].State, tx.Changes[1].State = Undone, Left
+		}
+		text, err := tx.encode()
+		if err == nil {
+			err = os.WriteFile(j.path(tx.ID), text, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := j.Begin(sample()); err != nil {
+		t.Fatal(err)
+	}
+	all, _, err := j.List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The one in force, keepFinished finished ones, the new one.
+	if len(all) != keepFinished+2 || all[0].ID != "t0001" || all[1].ID != fmt.Sprintf("t%04d", extra+1) {
+		t.Errorf("%d kept, beginning with %s, %s", len(all), all[0].ID, all[1].ID)
+	}
+}
+
+// TestFullDisk mounts a small tmpfs in a mount namespace of its own thread, which
+// ends with the test and takes the mount along.
+func TestFullDisk(t *testing.T) {
+	testutil.NeedRoot(t)
+	dir := t.TempDir()
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread dies with its namespace
+		done <- onFullDisk(dir)
+	}()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func onFullDisk(dir string) error {
+	err := errors.Join(
+		unix.Unshare(unix.CLONE_NEWNS|unix.CLONE_FS),
+		unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
+		unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64k,mode=0700"))
+	if err != nil {
+		return err
+	}
+	j, err := At(filepath.Join(dir, "journal"))
+	if err != nil {
+		return err
+	}
+	unlock, err := j.Lock(context.Background())
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	first := sample()
+	if err := j.Begin(first); err != nil {
+		return err
+	}
+	if err := fill(filepath.Join(dir, "rest")); err != nil {
+		return err
+	}
+	if err := j.Begin(sample()); !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), StateDirEnv) {
+		return fmt.Errorf("a new transaction on a full disk: %v; want ENOSPC and what to do", err)
+	}
+	first.Origin = "changed"
+	if err := j.Save(first); !errors.Is(err, unix.ENOSPC) {
+		return fmt.Errorf("a changed transaction on a full disk: %v", err)
+	}
+	all, damaged, err := j.List()
+	if err != nil || len(damaged) != 0 || len(all) != 1 || all[0].Origin != "tune" {
+		return fmt.Errorf("the former journal is not as it was: %v %v %v", all, damaged, err)
+	}
+	entries, err := os.ReadDir(j.Dir())
+	if err != nil || len(entries) != 2 {
+		return fmt.Errorf("want the lock and one transaction, got %v, %v", entries, err)
+	}
+	return nil
+}
+
+func fill(path string) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for range 1000 {
+		if _, err := f.Write(make([]byte, 4096)); errors.Is(err, unix.ENOSPC) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+	return errors.New("the small disk never becomes full")
+}
