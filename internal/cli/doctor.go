@@ -1,0 +1,235 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/natkit/natkit/internal/collect"
+	"github.com/natkit/natkit/internal/diagnose"
+	"github.com/natkit/natkit/internal/doctor"
+	"github.com/natkit/natkit/internal/report"
+	"github.com/natkit/natkit/internal/tune"
+	"github.com/natkit/natkit/internal/tune/apply"
+)
+
+type doctorFlags struct {
+	target  target
+	window  time.Duration
+	from    string
+	json    bool
+	fix     bool
+	yes     bool
+	confirm time.Duration
+	persist bool
+}
+
+func newDoctor(env *Env) *cobra.Command {
+	f := &doctorFlags{}
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "find out what is wrong with NAT here, and cure it",
+		Long: `Doctor looks twice at a network namespace, compares, and says what is wrong: the
+evidence and where it was read, the cause, the consequence, and the remedies with
+their cost and risk. It changes nothing unless --fix is given.
+
+Exit code: 0 nothing found, 3 there are findings (with --fix: there still are).
+
+Without root it does what it can, and says what it could not read and why.`,
+		Example: `  natkit doctor                          # this host
+  natkit doctor --pid $(pgrep -o nginx)  # the namespace of a container's process
+  natkit doctor --netns gw --for 10s     # one of 'ip netns list', over ten seconds
+  natkit doctor --from bundle.tar.gz     # a bundle of 'natkit snapshot', any machine
+  natkit doctor --fix                    # ask, apply, look again
+  natkit doctor --fix --yes --confirm 60s   # undone by itself without 'natkit tune confirm'`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd, env) },
+	}
+	f.target.addFlags(cmd)
+	cmd.Flags().DurationVar(&f.window, "for", 5*time.Second, "time between the two samples that are compared")
+	cmd.Flags().StringVar(&f.from, "from", "", "diagnose a bundle `FILE` that 'natkit snapshot' wrote; - for standard input")
+	cmd.Flags().BoolVar(&f.json, "json", false, "print one JSON document (schema "+diagnose.ReportSchema+")")
+	cmd.Flags().BoolVar(&f.fix, "fix", false, "apply the automatic remedies, and look again")
+	cmd.Flags().BoolVarP(&f.yes, "yes", "y", false, "with --fix: do not ask")
+	cmd.Flags().DurationVar(&f.confirm, "confirm", 0, "with --fix: undo by itself after this time unless 'natkit tune confirm' comes")
+	cmd.Flags().BoolVar(&f.persist, "persist", false, "with --fix: keep the changes over a reboot (sysctl.d, modprobe.d)")
+	return cmd
+}
+
+func (f *doctorFlags) check(cmd *cobra.Command) error {
+	switch {
+	case f.window < 100*time.Millisecond || f.window > time.Hour:
+		return usagef("--for %s: must be from 100ms to 1h", f.window)
+	case f.from != "" && f.fix:
+		return usagef("--fix works on a running kernel, not on a bundle (--from)")
+	case f.from != "" && (cmd.Flags().Changed("netns") || cmd.Flags().Changed("pid") || cmd.Flags().Changed("for")):
+		return usagef("--from takes its namespace and time from the bundle: leave out --netns, --pid and --for")
+	case !f.fix && (f.yes || f.persist || cmd.Flags().Changed("confirm")):
+		return usagef("--yes, --confirm and --persist go with --fix")
+	case f.confirm < 0 || (cmd.Flags().Changed("confirm") && f.confirm < time.Second):
+		return usagef("--confirm %s: must be 1s or more", f.confirm)
+	case f.json && f.fix && !f.yes:
+		return usagef("--json with --fix needs --yes: there is no one to ask")
+	}
+	return nil
+}
+
+// outcome is the JSON document: the report, and what was done about it.
+type outcome struct {
+	*diagnose.Report
+	Fix *doctor.Treatment `json:"fix,omitempty"`
+}
+
+func (f *doctorFlags) run(cmd *cobra.Command, env *Env) error {
+	if err := f.check(cmd); err != nil {
+		return err
+	}
+	ctx := cmd.Context()
+	look, done, err := f.look(cmd, env)
+	if err != nil {
+		return err
+	}
+	defer done()
+	var first *diagnose.Report
+	if f.from != "" {
+		first, err = f.readBundle(env)
+	} else {
+		_, first, err = doctor.Look(ctx, look)
+	}
+	look.Progress("")
+	if err != nil {
+		return err
+	}
+	out := outcome{Report: first}
+	if !f.json {
+		if err := report.Doctor(env.Stdout, env.style(), first); err != nil {
+			return err
+		}
+	}
+	final := first
+	if f.fix {
+		out.Fix, err = f.treat(ctx, env, look, first)
+		if err != nil {
+			return err
+		}
+		final = out.Fix.Last(first)
+	}
+	if f.json {
+		if err := report.JSON(env.Stdout, out); err != nil {
+			return err
+		}
+	}
+	if len(final.Findings) > 0 {
+		return errFindings
+	}
+	return nil
+}
+
+// look prepares the recording of the chosen namespace; done lets go of it.
+func (f *doctorFlags) look(cmd *cobra.Command, env *Env) (o collect.RecordOptions, done func(), err error) {
+	ns, err := f.target.open(cmd)
+	if err != nil {
+		return o, nil, err
+	}
+	progress := env.progress()
+	o = collect.RecordOptions{
+		Options: collect.Options{Netns: ns},
+		For:     f.window,
+		Progress: func(what string) {
+			if what == "" {
+				progress.Clear()
+				return
+			}
+			progress.Update("%s", what)
+		},
+	}
+	return o, func() {
+		if ns != nil {
+			ns.Close()
+		}
+	}, nil
+}
+
+func (f *doctorFlags) readBundle(env *Env) (*diagnose.Report, error) {
+	r := io.NopCloser(env.Stdin)
+	if f.from != "-" {
+		file, err := os.Open(f.from)
+		if err != nil {
+			return nil, fmt.Errorf("read bundle: %w", err)
+		}
+		r = file
+	}
+	defer r.Close()
+	rec, err := collect.ReadBundle(r)
+	if err != nil {
+		return nil, fmt.Errorf("read bundle %s: %w", f.from, err)
+	}
+	found := diagnose.Run(rec, diagnose.Rules())
+	return &found, nil
+}
+
+func (f *doctorFlags) treat(ctx context.Context, env *Env, look collect.RecordOptions, first *diagnose.Report) (*doctor.Treatment, error) {
+	text := env.Stdout
+	if f.json {
+		text = io.Discard
+	}
+	if len(first.Findings) > 0 && len(first.Plan(doctor.Origin).Changes) == 0 {
+		fmt.Fprintln(text, "\nnatkit does nothing about this by itself: the remedies above are advice")
+	}
+	journal, err := env.journal()
+	if err != nil {
+		return nil, err
+	}
+	return doctor.Treat(ctx, first, doctor.Options{
+		Look: func(ctx context.Context) (*diagnose.Report, error) {
+			_, r, err := doctor.Look(ctx, look)
+			return r, err
+		},
+		Apply: apply.Options{Journal: journal, Confirm: f.confirm, Persist: f.persist},
+		Agree: func(plan tune.Plan) (bool, error) {
+			fmt.Fprintln(text, "\nPlan")
+			if err := report.Plan(text, env.style(), plan); err != nil {
+				return false, err
+			}
+			if f.yes {
+				return true, nil
+			}
+			return env.ask("\nApply it?")
+		},
+		Round: func(r doctor.Round) {
+			look.Progress("")
+			fmt.Fprintf(text, "\napplied as %s; undo with 'natkit tune undo %s'\n", r.Transaction, r.Transaction)
+			if f.confirm > 0 {
+				fmt.Fprintf(text, "it will be undone in %s unless you say 'natkit tune confirm %s'\n", f.confirm, r.Transaction)
+			}
+			fmt.Fprintln(text, "\nafter the change:")
+			report.Doctor(text, env.style(), r.After)
+		},
+	})
+}
+
+var errNoOneToAsk = errors.New("there is no terminal to ask on: add --yes, or leave out --fix to see the plan only")
+
+// ask puts a question to the person at the terminal; anything but yes is no.
+func (e *Env) ask(question string) (bool, error) {
+	if !e.StdinTerminal {
+		return false, errNoOneToAsk
+	}
+	fmt.Fprint(e.Stderr, question+" [y/N] ")
+	answer, err := bufio.NewReader(e.Stdin).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return false, fmt.Errorf("read the answer: %w", err)
+	}
+	switch strings.ToLower(strings.TrimSpace(answer)) {
+	case "y", "yes":
+		return true, nil
+	}
+	return false, nil
+}

@@ -1,0 +1,237 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/natkit/natkit/internal/collect"
+	"github.com/natkit/natkit/internal/conntrack/dump"
+	"github.com/natkit/natkit/internal/diagnose"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/testutil"
+	"github.com/natkit/natkit/internal/tune"
+	"github.com/natkit/natkit/internal/tune/apply"
+	"github.com/natkit/natkit/internal/tune/journal"
+)
+
+const (
+	maxFile = "/proc/sys/net/netfilter/nf_conntrack_max"
+	// lowMax is the host's limit during the test.
+	lowMax = 2000
+)
+
+// TestFullTableByHand makes a full table without anything of natkit's lab: an
+// iptables DNAT rule and UDP flows. Doctor must name it, cure it, and tune undo it.
+func TestFullTableByHand(t *testing.T) {
+	testutil.NeedRoot(t)
+	testutil.NeedProgram(t, "iptables")
+	testutil.LockHost(t)
+	lowerMax(t)
+	ns := gateway(t)
+	stop := flood(t, ns)
+	defer stop()
+
+	ctx := context.Background()
+	look := collect.RecordOptions{Options: collect.Options{Netns: ns}, For: 500 * time.Millisecond}
+	waitFull(t, ns)
+	_, first, err := Look(ctx, look)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first.Find("ct-table-full") == nil {
+		t.Fatalf("the full table is not named: %+v", first.Checks)
+	}
+	j, err := journal.At(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var applied []*apply.Applied
+	treatment, err := Treat(ctx, first, Options{
+		Look:    func(ctx context.Context) (*diagnose.Report, error) { _, r, err := Look(ctx, look); return r, err },
+		Apply:   apply.Options{Journal: j},
+		Agree:   func(tune.Plan) (bool, error) { return true, nil },
+		Applied: func(a *apply.Applied) { applied = append(applied, a) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last := treatment.Last(first); last.Find("ct-table-full") != nil {
+		t.Errorf("still full after %d rounds: %+v", len(treatment.Rounds), last.Checks)
+	}
+	if readMax(t) <= lowMax {
+		t.Errorf("the limit is %d after the treatment", readMax(t))
+	}
+	for i := len(applied) - 1; i >= 0; i-- {
+		if _, err := apply.Undo(applied[i].ID(), apply.Options{Journal: j}); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := readMax(t); got != lowMax {
+		t.Errorf("the limit is %d after undo, was %d", got, lowMax)
+	}
+}
+
+func readMax(t *testing.T) (n int64) {
+	t.Helper()
+	text, err := os.ReadFile(maxFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Sscan(string(text), &n)
+	return n
+}
+
+// lowerMax is undone by a guard process, should the test be killed.
+func lowerMax(t *testing.T) {
+	t.Helper()
+	j, err := journal.At(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	applied, err := apply.Apply(context.Background(), tune.Plan{Origin: "test", Changes: []tune.Change{{
+		Kind: tune.Sysctl, Target: "net.netfilter.nf_conntrack_max",
+		Before: fmt.Sprint(readMax(t)), After: fmt.Sprint(lowMax),
+	}}}, apply.Options{Journal: j, Lifeline: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if _, err := applied.Undo(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// gateway is a namespace that redirects UDP port 5353 to its port 9.
+func gateway(t *testing.T) *netns.Handle {
+	t.Helper()
+	ns, err := netns.New("gateway")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ns.Close() })
+	err = ns.Do(func() error {
+		for _, command := range []string{
+			"ip link set lo up",
+			"ip address add 198.18.0.1/32 dev lo",
+			"iptables -w -t nat -A OUTPUT -p udp -d 198.18.0.1 --dport 5353 -j DNAT --to-destination 198.18.0.1:9",
+		} {
+			words := strings.Fields(command)
+			if out, err := exec.Command(words[0], words[1:]...).CombinedOutput(); err != nil {
+				return fmt.Errorf("%s: %w: %s", command, err, out)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ns
+}
+
+// flood opens new UDP flows, 20,000 per second for 20 s at most, until stopped.
+func flood(t *testing.T, ns *netns.Handle) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	var done sync.WaitGroup
+	done.Go(func() {
+		err := ns.Do(func() error {
+			to := &net.UDPAddr{IP: net.IPv4(198, 18, 0, 1), Port: 5353}
+			tick := time.NewTicker(5 * time.Millisecond)
+			defer tick.Stop()
+			for port := 10000; ctx.Err() == nil; {
+				for range 100 {
+					if port++; port == 60000 {
+						port = 10000
+					}
+					c, err := net.DialUDP("udp4", &net.UDPAddr{IP: net.IPv4(198, 18, 0, 1), Port: port}, to)
+					if err != nil {
+						return err
+					}
+					// Refused or dropped by the full table: that is what the test is about.
+					c.Write([]byte("x"))
+					c.Close()
+				}
+				<-tick.C
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	return func() { cancel(); done.Wait() }
+}
+
+func waitFull(t *testing.T, ns *netns.Handle) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		usage, err := dump.Count(ns)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if usage.Entries >= lowMax {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the table has %d entries after 10 s", usage.Entries)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func TestTreatEnds(t *testing.T) {
+	report := func(n int) *diagnose.Report {
+		r := diagnose.Report{}
+		for range n {
+			r.Findings = append(r.Findings, diagnose.Finding{ID: "x"})
+		}
+		return &r
+	}
+	failed := errors.New("no")
+	tests := map[string]struct {
+		first *diagnose.Report
+		agree func(tune.Plan) (bool, error)
+		want  error
+	}{
+		"nothing found":           {report(0), nil, nil},
+		"nothing automatic found": {report(2), nil, nil},
+		"declined":                {withRemedy(), func(tune.Plan) (bool, error) { return false, nil }, nil},
+		"no one to ask":           {withRemedy(), func(tune.Plan) (bool, error) { return false, failed }, failed},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := Treat(context.Background(), tc.first, Options{Agree: tc.agree})
+			if !errors.Is(err, tc.want) || len(got.Rounds) != 0 {
+				t.Errorf("%d rounds, error %v; want none, %v", len(got.Rounds), err, tc.want)
+			}
+			if got.Last(tc.first) != tc.first {
+				t.Error("without a round the last report is the first")
+			}
+		})
+	}
+}
+
+func withRemedy() *diagnose.Report {
+	c := tune.Change{Kind: tune.Sysctl, Target: "net.netfilter.nf_conntrack_max", Before: "1", After: "2"}
+	return &diagnose.Report{Findings: []diagnose.Finding{{ID: "x", Remedies: []diagnose.Remedy{{Automatic: true, Changes: []tune.Change{c}}}}}}
+}
+
+func TestChangesSpanRounds(t *testing.T) {
+	c := func(before, after string) tune.Change {
+		return tune.Change{Kind: tune.Sysctl, Target: "net.netfilter.nf_conntrack_max", Before: before, After: after}
+	}
+	treatment := Treatment{Rounds: []Round{{Changes: []tune.Change{c("1", "2")}}, {Changes: []tune.Change{c("2", "4")}}}}
+	got := treatment.Changes()
+	if len(got) != 1 || got[0].Before != "1" || got[0].After != "4" {
+		t.Errorf("Changes = %+v, want one from 1 to 4", got)
+	}
+}
