@@ -16,13 +16,14 @@ type target struct {
 func (t *target) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&t.netns, "netns", "", "look at the network namespace `NAME` (of 'ip netns list')")
 	cmd.Flags().IntVar(&t.pid, "pid", 0, "look at the network namespace of process `PID`, for instance a container's")
-	cmd.MarkFlagsMutuallyExclusive("netns", "pid")
 }
 
 // open returns the chosen namespace; nil, without an error, for the one natkit
 // runs in. The caller closes it where it is not nil.
 func (t *target) open(cmd *cobra.Command) (*netns.Handle, error) {
 	switch {
+	case cmd.Flags().Changed("netns") && cmd.Flags().Changed("pid"):
+		return nil, usagef("--netns and --pid both name a network namespace: give one of them")
 	case cmd.Flags().Changed("netns"):
 		return netns.Named(t.netns)
 	case cmd.Flags().Changed("pid"):

@@ -90,7 +90,7 @@ func record(ctx context.Context, o RecordOptions, open func(i int) (source, erro
 	}
 	o.progress("reading the kernel again")
 	second := observe(whole, src, o.maxEntries(), births.Second)
-	r := &snapshot.Recording{Snapshots: []*snapshot.Snapshot{first.Snapshot, second.Snapshot}}
+	r := &snapshot.Recording{Schema: snapshot.RecordingSchema, Snapshots: []*snapshot.Snapshot{first.Snapshot, second.Snapshot}}
 	flows, err := compare(births, first, second)
 	r.Flows = flows
 	p := snapshot.Part{Name: "conntrack_flows"}

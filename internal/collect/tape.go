@@ -218,7 +218,10 @@ func ReadBundle(r io.Reader) (*snapshot.Recording, error) {
 	if current.err != nil {
 		return nil, current.err
 	}
-	return rec, skipRest(b)
+	if err := skipRest(b); err != nil {
+		return nil, err
+	}
+	return rec, nil
 }
 
 // skipRest reads to the end, which proves that the bundle is whole.

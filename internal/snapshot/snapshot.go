@@ -207,9 +207,13 @@ type LogLine struct {
 	Suppressed uint64 `json:"suppressed,omitempty"`
 }
 
+// RecordingSchema names the JSON form of a Recording.
+const RecordingSchema = "natkit.recording/1"
+
 // Recording is several instants of one namespace and what happened between the
 // first and the last. Rates come from here only.
 type Recording struct {
+	Schema    string      `json:"schema"`
 	Snapshots []*Snapshot `json:"snapshots"`
 	Flows     *Flows      `json:"flows,omitempty"`
 }

@@ -1,0 +1,182 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/natkit/natkit/internal/collect"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/report"
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+// Bounds of the flags: the largest bundle stays readable (snapshot.BundleReader),
+// and a forgotten one ends within the day.
+const (
+	maxSnapshotEntries = 4_000_000
+	maxSnapshotFor     = time.Hour
+)
+
+// snapshotter is the verb snapshot.
+type snapshotter struct {
+	env        *Env
+	target     target
+	output     string
+	duration   time.Duration
+	maxEntries int
+	asJSON     bool
+	progress   *report.Progress
+}
+
+func newSnapshot(env *Env) *cobra.Command {
+	s := &snapshotter{env: env}
+	cmd := &cobra.Command{
+		Use:   "snapshot",
+		Short: "write all that doctor reads to one file, to be diagnosed anywhere",
+		Long: `Look at this host twice and write the raw kernel texts and netlink answers to
+one tar.gz. 'natkit doctor --from FILE' finds in it what it would have found here.
+
+The file holds addresses and ports of connections, conntrack sysctls and
+counters, memory and slab sizes, and kernel log lines about NAT. Only its owner
+may read it (mode 0600). Its name is printed on stdout.
+
+The connection table and its counters need CAP_NET_ADMIN, slab sizes need root,
+the kernel log may need CAP_SYSLOG, --netns and --pid need CAP_SYS_ADMIN. Without
+them it reads what it may, and says what is missing and why. An interrupt
+(Ctrl-C) ends the wait, and the file is still written.`,
+		Example: `  sudo natkit snapshot
+  sudo natkit snapshot -o gateway.tar.gz --for 10s
+  sudo natkit snapshot --pid $(docker inspect -f '{{.State.Pid}}' web) -o web.tar.gz
+  ssh gateway sudo natkit snapshot -o - > gateway.tar.gz
+  natkit snapshot --json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return s.run(cmd) },
+	}
+	s.target.addFlags(cmd)
+	cmd.Flags().StringVarP(&s.output, "output", "o", "", "write to this `FILE`, - for stdout (default natkit-HOST-TIME.tar.gz)")
+	cmd.Flags().DurationVar(&s.duration, "for", 2*time.Second, "`time` between the two looks")
+	cmd.Flags().IntVar(&s.maxEntries, "max-entries", collect.DefaultMaxEntries, "read at most about `N` entries of the connection table at each look")
+	cmd.Flags().BoolVar(&s.asJSON, "json", false, "print one JSON document (natkit.recording/1) and write no file")
+	return cmd
+}
+
+func (s *snapshotter) check() error {
+	switch {
+	case s.duration < 0 || s.duration > maxSnapshotFor:
+		return usagef("--for %s: expected between 0s and %s", s.duration, maxSnapshotFor)
+	case s.maxEntries < 1 || s.maxEntries > maxSnapshotEntries:
+		return usagef("--max-entries %d: expected between 1 and %d", s.maxEntries, maxSnapshotEntries)
+	case s.asJSON && s.output != "":
+		return usagef("--json prints instead of writing a file: give --json or --output")
+	case s.output == "-" && s.env.StdoutTerminal:
+		return usagef("--output -: stdout is a terminal and the bundle is binary: redirect it")
+	default:
+		return nil
+	}
+}
+
+func (s *snapshotter) run(cmd *cobra.Command) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	ns, err := s.target.open(cmd)
+	if err != nil {
+		return err
+	}
+	if ns != nil {
+		defer ns.Close()
+	}
+	o := s.options(ns)
+	switch {
+	case s.asJSON:
+		return s.printJSON(cmd.Context(), o)
+	case s.output == "-":
+		return s.write(cmd.Context(), s.env.Stdout, "-", o)
+	default:
+		return s.writeFile(cmd.Context(), o)
+	}
+}
+
+func (s *snapshotter) options(ns *netns.Handle) collect.RecordOptions {
+	s.progress = s.env.progress()
+	return collect.RecordOptions{
+		Options:  collect.Options{Netns: ns, MaxEntries: s.maxEntries},
+		For:      s.duration,
+		Progress: func(what string) { s.progress.Update("%s", what) },
+	}
+}
+
+func (s *snapshotter) printJSON(ctx context.Context, o collect.RecordOptions) error {
+	rec, err := collect.Record(ctx, o)
+	s.progress.Clear()
+	if err != nil {
+		return err
+	}
+	enc := json.NewEncoder(s.env.Stdout)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(rec); err != nil {
+		return fmt.Errorf("print the recording: %w", err)
+	}
+	s.reportUnread(rec)
+	return nil
+}
+
+func (s *snapshotter) writeFile(ctx context.Context, o collect.RecordOptions) error {
+	name := s.output
+	if name == "" {
+		name = defaultBundleName(time.Now())
+	}
+	if err := writePrivately(name, func(w io.Writer) error { return s.write(ctx, w, name, o) }); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(s.env.Stdout, name)
+	return err
+}
+
+func (s *snapshotter) write(ctx context.Context, w io.Writer, name string, o collect.RecordOptions) error {
+	rec, err := collect.WriteBundle(ctx, w, o)
+	s.progress.Clear()
+	if err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	fmt.Fprintf(s.env.Stderr, "%s holds %s; read it with 'natkit doctor --from'\n", name, contents(rec))
+	s.reportUnread(rec)
+	return nil
+}
+
+// contents says what somebody gives away with a bundle.
+func contents(rec *snapshot.Recording) string {
+	last := rec.Last()
+	parts := []string{fmt.Sprintf("%d sysctls", len(last.Sysctls))}
+	if last.Table != nil {
+		parts = append([]string{fmt.Sprintf("the addresses of %d connections", last.Table.Sampled)}, parts...)
+	}
+	if n := len(last.KernelLog); n > 0 {
+		parts = append(parts, fmt.Sprintf("%d kernel log lines about NAT", n))
+	}
+	return strings.Join(append(parts, "the sizes of memory and slabs"), ", ")
+}
+
+// reportUnread says what is missing, and why.
+func (s *snapshotter) reportUnread(rec *snapshot.Recording) {
+	for _, p := range rec.Last().Parts {
+		if p.Error != "" {
+			fmt.Fprintf(s.env.Stderr, "not read: %s: %s\n", p.Name, strings.ReplaceAll(p.Error, "\n", "; "))
+		}
+	}
+}
+
+func defaultBundleName(now time.Time) string {
+	host, err := os.Hostname()
+	if err != nil || host == "" || strings.ContainsRune(host, '/') {
+		host = "host"
+	}
+	return "natkit-" + host + "-" + now.UTC().Format("20060102T150405Z") + ".tar.gz"
+}

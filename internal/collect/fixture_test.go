@@ -1,0 +1,51 @@
+package collect
+
+import (
+	"context"
+	"io/fs"
+
+	"github.com/natkit/natkit/internal/conntrack/dump"
+)
+
+// fixture is a source of literals.
+type fixture struct {
+	files   map[string]string
+	lists   map[string][]string
+	structs map[string]int
+}
+
+func (f *fixture) inside(fn func() error) error { return fn() }
+
+func (f *fixture) readFile(path string) ([]byte, error) {
+	text, ok := f.files[path]
+	if !ok {
+		return nil, explainFile(path, fs.ErrNotExist)
+	}
+	return []byte(text), nil
+}
+
+func (f *fixture) list(dir, prefix string) ([]string, error) {
+	names, ok := f.lists[askedList(dir, prefix)]
+	if !ok {
+		return nil, explainFile(dir, fs.ErrNotExist)
+	}
+	return names, nil
+}
+
+func (f *fixture) structSize(name string) (int, error) {
+	n, ok := f.structs[name]
+	if !ok {
+		return 0, fs.ErrNotExist
+	}
+	return n, nil
+}
+
+func (f *fixture) counters(context.Context, func([]byte) error) error { return fs.ErrNotExist }
+
+func (f *fixture) table(context.Context, func([]byte) error) (dump.Result, error) {
+	return dump.Result{}, fs.ErrNotExist
+}
+
+func (f *fixture) kernelLog(func([]byte) bool) (uint64, error) { return 0, fs.ErrNotExist }
+func (f *fixture) machine() (machine, error)                   { return machine{}, nil }
+func (f *fixture) clock(string) instant                        { return instant{} }

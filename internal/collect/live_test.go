@@ -1,0 +1,337 @@
+package collect
+
+import (
+	"bytes"
+	"context"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/conntrack/dump"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/testutil"
+	"golang.org/x/sys/unix"
+)
+
+func newNetns(t testing.TB) *netns.Handle {
+	t.Helper()
+	testutil.NeedRoot(t)
+	ns, err := netns.New(t.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ns.Close() })
+	return ns
+}
+
+// fill puts the entries first … first+n-1 into the table: half TCP behind a DNAT
+// in TIME_WAIT, half UDP unanswered.
+func fill(t testing.TB, ns *netns.Handle, first, n int) {
+	t.Helper()
+	i := first
+	_, err := dump.Insert(t.Context(), ns, func(e *conntrack.Entry) bool {
+		if i == first+n {
+			return false
+		}
+		*e = entry(i)
+		i++
+		return true
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func entry(i int) conntrack.Entry {
+	orig := conntrack.Tuple{
+		Src:   netip.AddrFrom4([4]byte{198, 18, byte(i >> 23), byte(i >> 15)}),
+		Dst:   netip.AddrFrom4([4]byte{198, 19, 0, 1}),
+		Proto: unix.IPPROTO_UDP, SrcPort: uint16(1024 + i>>1&0x3fff), DstPort: 53,
+	}
+	e := conntrack.Entry{Family: unix.AF_INET, Orig: orig, Timeout: 600}
+	if i%2 == 0 {
+		e.Orig.Proto, e.Orig.DstPort = unix.IPPROTO_TCP, 8080
+		e.Status, e.TCPState = conntrack.SeenReply|conntrack.Assured, conntrack.TCPTimeWait
+	}
+	e.Reply = e.Orig.Mirror()
+	if i%2 == 0 {
+		e.Reply.Src, e.Reply.SrcPort = netip.AddrFrom4([4]byte{198, 19, 1, 2}), 80
+	}
+	return e
+}
+
+func TestReadNamespace(t *testing.T) {
+	ns := newNetns(t)
+	fill(t, ns, 0, 1000)
+	s, err := Read(t.Context(), Options{Netns: ns})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range s.Parts {
+		if p.Error != "" {
+			t.Errorf("%s: %s", p.Name, p.Error)
+		}
+	}
+	if s.Netns.Inode != ns.Inode() {
+		t.Errorf("namespace %d, want %d", s.Netns.Inode, ns.Inode())
+	}
+	if n, _ := s.Sysctls.Int("net.netfilter.nf_conntrack_count"); n != 1000 {
+		t.Errorf("nf_conntrack_count = %d, want 1000: not of this namespace", n)
+	}
+	if s.Table.Sampled != 1000 || !s.Table.Complete || s.Table.DNAT != 500 || s.Table.Unreplied != 500 || s.Table.ByTCPState["TIME_WAIT"] != 500 {
+		t.Errorf("table = %+v", s.Table)
+	}
+	if s.ConntrackStat.Source != "ctnetlink" || len(s.ConntrackStat.PerCPU) != s.Kernel.CPUs {
+		t.Errorf("counters of %d CPUs from %s, %d CPUs online", len(s.ConntrackStat.PerCPU), s.ConntrackStat.Source, s.Kernel.CPUs)
+	}
+	if inserted, ok := s.ConntrackStat.Total("insert"); !ok || inserted != 1000 {
+		t.Errorf("insert = %d: not of this namespace", inserted)
+	}
+	if s.ConntrackSize.EntryBytes < 200 || s.ConntrackSize.EntryBytes > 512 || s.Memory.TotalBytes == 0 || s.Kernel.Release == "" {
+		t.Errorf("size %+v, memory %+v, kernel %+v", s.ConntrackSize, s.Memory, s.Kernel)
+	}
+}
+
+func TestStatFileAgreesWithCtnetlink(t *testing.T) {
+	ns := newNetns(t)
+	fill(t, ns, 0, 300)
+	l := newLive(Options{Netns: ns})
+	var text []byte
+	if err := l.inside(func() (err error) { text, err = l.readFile(procStat); return err }); err != nil {
+		t.Skipf("%v (CONFIG_NF_CONNTRACK_PROCFS)", err)
+	}
+	file, err := parseStat(bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	netlink, err := dump.Stats(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, cpu := range netlink {
+		for name, n := range cpu {
+			if got, ok := file[i][name]; !ok || got != n {
+				t.Errorf("CPU %d: %s is %d by ctnetlink, %d (%v) in the file", i, name, n, got, ok)
+			}
+		}
+	}
+}
+
+func TestSizesOfEverySource(t *testing.T) {
+	testutil.NeedRoot(t)
+	l := newLive(Options{})
+	m, err := l.machine()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var slab, sys, types snapshot.ConntrackSize
+	if err := sizeFromSlabinfo(l, m, &slab); err != nil {
+		t.Fatal(err)
+	}
+	if err := sizeFromSysfs(l, &sys); err != nil {
+		t.Fatal(err)
+	}
+	if err := sizeFromBTF(l, m, &types); err != nil {
+		t.Skip(err)
+	}
+	if slab.EntryBytes != sys.EntryBytes || slab.EntryBytes != types.EntryBytes {
+		t.Errorf("an entry has %d bytes by slabinfo, %d by sysfs, %d by BTF", slab.EntryBytes, sys.EntryBytes, types.EntryBytes)
+	}
+}
+
+func TestSizePredictsTheSlabs(t *testing.T) {
+	testutil.LockHost(t)
+	ns := newNetns(t)
+	const n = 50000
+	read := func() *snapshot.ConntrackSize {
+		s, err := Read(t.Context(), Options{Netns: ns, MaxEntries: 1})
+		if err != nil || s.ConntrackSize == nil {
+			t.Fatalf("%v %s", err, s.PartError("conntrack_size"))
+		}
+		return s.ConntrackSize
+	}
+	before := read()
+	fill(t, ns, 0, n)
+	after := read()
+	grown := float64(after.SlabBytes+after.ExtensionSlabBytes-before.SlabBytes-before.ExtensionSlabBytes) / n
+	// Free objects that were there before make it less; other users more.
+	if want := float64(after.PerEntry()); grown < 0.8*want || grown > 1.2*want {
+		t.Errorf("the slabs grew by %.0f bytes per entry, %.0f were predicted", grown, want)
+	}
+}
+
+func TestRecordFindsTheRate(t *testing.T) {
+	ns := newNetns(t)
+	fill(t, ns, 0, 20000)
+	for name, maxEntries := range map[string]int{"whole": 0, "sample": 8000} {
+		t.Run(name, func(t *testing.T) {
+			base := 20000 + maxEntries // other tuples in each
+			rec, err := Record(t.Context(), RecordOptions{
+				Options: Options{Netns: ns, MaxEntries: maxEntries},
+				For:     50 * time.Millisecond,
+				Progress: func(what string) {
+					if strings.HasPrefix(what, "waiting") {
+						fill(t, ns, base, 3000)
+					}
+				},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			f := rec.Flows
+			if f == nil {
+				t.Fatal(rec.Last().PartError("conntrack_flows"))
+			}
+			born, allowed := f.TotalPerSecond*f.Seconds, 3*f.StandardErrorPerSecond*f.Seconds
+			if maxEntries == 0 {
+				allowed = 0.01
+			}
+			if born < 3000-allowed || born > 3000+allowed {
+				t.Errorf("%.0f ± %.0f new entries, 3000 were made (%+v)", born, allowed, f)
+			}
+			if f.PerSecond["tcp/TIME_WAIT"] == 0 || f.PerSecond["udp/unreplied"] == 0 || f.Groups < 1 {
+				t.Errorf("flows = %+v", f)
+			}
+			if rec.Seconds() < 0.05 {
+				t.Errorf("the snapshots are %v s apart", rec.Seconds())
+			}
+		})
+	}
+}
+
+func TestRecordEndsWithTwoWhenInterrupted(t *testing.T) {
+	ns := newNetns(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	start := time.Now()
+	rec, err := Record(ctx, RecordOptions{Options: Options{Netns: ns}, For: time.Hour, Progress: func(what string) {
+		if strings.HasPrefix(what, "waiting") {
+			cancel()
+		}
+	}})
+	if err != nil || len(rec.Snapshots) != 2 || rec.Last().Table == nil {
+		t.Fatalf("Record = %+v, %v", rec, err)
+	}
+	if d := time.Since(start); d > time.Minute {
+		t.Errorf("it took %s", d)
+	}
+}
+
+// TestBundleGivesTheSame is what `doctor --from` rests on.
+func TestBundleGivesTheSame(t *testing.T) {
+	ns := newNetns(t)
+	fill(t, ns, 0, 20000)
+	for name, maxEntries := range map[string]int{"whole": 0, "sample": 5000} {
+		t.Run(name, func(t *testing.T) {
+			var file bytes.Buffer
+			live, err := WriteBundle(t.Context(), &file, RecordOptions{
+				Options: Options{Netns: ns, MaxEntries: maxEntries},
+				For:     20 * time.Millisecond,
+				Progress: func(what string) {
+					if strings.HasPrefix(what, "waiting") {
+						fill(t, ns, 30000+maxEntries, 500)
+					}
+				},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := ReadBundle(bytes.NewReader(file.Bytes()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(live, again); d != "" {
+				t.Errorf("the bundle differs (-live +bundle):\n%s", d)
+			}
+			if live.Last().Table.Complete != (maxEntries == 0) || live.Flows == nil {
+				t.Errorf("complete = %v, flows = %+v", live.Last().Table.Complete, live.Flows)
+			}
+			t.Logf("%d entries twice: %d bytes", live.Last().Table.Sampled, file.Len())
+		})
+	}
+}
+
+const unprivilegedEnv = "NATKIT_TEST_UNPRIVILEGED"
+
+// TestWithoutPrivilege runs itself as nobody: what cannot be read names what it
+// needs, and a bundle repeats it word by word.
+func TestWithoutPrivilege(t *testing.T) {
+	if os.Getenv(unprivilegedEnv) != "" {
+		var file bytes.Buffer
+		live, err := WriteBundle(t.Context(), &file, RecordOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := live.Last()
+		if why := s.PartError("conntrack_table"); !strings.Contains(why, "CAP_NET_ADMIN") {
+			t.Errorf("conntrack_table: %q", why)
+		}
+		if s.ConntrackStat == nil || s.ConntrackStat.Source != procStat {
+			t.Errorf("conntrack_stat: %+v, %q", s.ConntrackStat, s.PartError("conntrack_stat"))
+		}
+		if s.ConntrackSize == nil || s.ConntrackSize.Source != "BTF" {
+			t.Errorf("conntrack_size: %+v, %q", s.ConntrackSize, s.PartError("conntrack_size"))
+		}
+		if why := s.PartError("kernel_log"); why != "" && !strings.Contains(why, "CAP_SYSLOG") {
+			t.Errorf("kernel_log: %q", why)
+		}
+		if n, ok := s.Sysctls.Int("net.netfilter.nf_conntrack_max"); !ok || n == 0 || s.PartError("sysctls") != "" {
+			t.Errorf("sysctls: %v, %q", s.Sysctls, s.PartError("sysctls"))
+		}
+		again, err := ReadBundle(&file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(live, again); d != "" {
+			t.Errorf("the bundle differs (-live +bundle):\n%s", d)
+		}
+		return
+	}
+	testutil.NeedRoot(t)
+	self, err := os.Open("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer self.Close()
+	cmd := exec.Command("/proc/self/fd/3", "-test.run=^TestWithoutPrivilege$")
+	cmd.ExtraFiles = []*os.File{self}
+	cmd.Dir = "/"
+	cmd.Env = append(os.Environ(), unprivilegedEnv+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("as nobody: %v\n%s", err, out)
+	}
+}
+
+func TestKernelLogIsReadToItsEnd(t *testing.T) {
+	testutil.NeedRoot(t)
+	// A line of our own: the ring must be read up to it.
+	const text = "natkit-test: neighbour table overflow is not meant"
+	before, err := newLive(Options{}).kernelLog(func([]byte) bool { return true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The kernel may swallow a line from user space (printk_devkmsg=ratelimit).
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
+		if err := os.WriteFile("/dev/kmsg", []byte("<4>"+text), 0); err != nil {
+			t.Skipf("write to /dev/kmsg: %v", err)
+		}
+		s, err := Read(t.Context(), Options{MaxEntries: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec := &snapshot.Recording{Snapshots: []*snapshot.Snapshot{{KernelLogNext: before}, s}}
+		for _, l := range rec.NewLogLines() {
+			if l.Text == text {
+				return
+			}
+		}
+	}
+	t.Error("the line is not among the new ones")
+}
