@@ -3,6 +3,7 @@
 package load
 
 import (
+	"fmt"
 	"net/netip"
 	"time"
 )
@@ -45,8 +46,12 @@ type Config struct {
 	MergeAck bool `json:"merge_ack"`
 	// Workers is the number of threads; the number of CPUs.
 	Workers int `json:"workers"`
-	// Seed makes the choice of sources and ports repeatable.
+	// Seed makes the order of the sources repeatable. The port stays the kernel's
+	// choice: it alone knows in one step which ones are free towards the server.
 	Seed uint64 `json:"seed"`
+	// AbortAfter ends the run with an error after so many connections that failed
+	// other than by a timeout, where none succeeded before; 0 means never.
+	AbortAfter int `json:"abort_after,omitempty"`
 }
 
 // Phase is a part of a request's life, as in ab's table.
@@ -105,8 +110,10 @@ type Result struct {
 	Seconds float64 `json:"seconds"`
 	// Completed requests got a complete 2xx response in time; ab's other words
 	// for failures are classes of Failures.
-	Completed         int64     `json:"completed"`
-	Failed            int64     `json:"failed"`
+	Completed int64 `json:"completed"`
+	Failed    int64 `json:"failed"`
+	// Unfinished requests were under way, or due (open loop), when the run ended.
+	Unfinished        int64     `json:"unfinished"`
 	RequestsPerSecond float64   `json:"requests_per_second"`
 	BytesReceived     int64     `json:"bytes_received"`
 	BodyBytes         int64     `json:"body_bytes"`
@@ -132,6 +139,23 @@ type Result struct {
 	GeneratorLimit string `json:"generator_limit,omitempty"`
 	// SystemCalls made by the workers for the run's requests.
 	SystemCalls int64 `json:"system_calls"`
+}
+
+// Progress is where a run stands.
+type Progress struct {
+	Elapsed time.Duration
+	// Completed and Failed requests since the start.
+	Completed, Failed int64
+	// PerSecond is the rate of completed requests since the last report.
+	PerSecond float64
+	// InFlight requests were sent or are connecting now.
+	InFlight int64
+}
+
+// String is one line for people.
+func (p Progress) String() string {
+	return fmt.Sprintf("%.0f s: %d completed, %d failed, %.0f requests/s, %d in flight",
+		p.Elapsed.Seconds(), p.Completed, p.Failed, p.PerSecond, p.InFlight)
 }
 
 // CPU is processor time in seconds.

@@ -1,0 +1,189 @@
+package load
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// DefaultTimeout is ab's.
+const DefaultTimeout = 30 * time.Second
+
+// Bounds that keep a typing mistake from taking the machine's memory.
+const (
+	maxConcurrency = 1_000_000
+	maxWorkers     = 1024
+	maxRate        = 1e8
+	maxSources     = 1 << 16
+	maxTarget      = 4096
+)
+
+// Target is what a URL names.
+type Target struct {
+	// Host is a literal address, without brackets, or a name.
+	Host string
+	Port uint16
+	// Authority is the Host header's value.
+	Authority string
+	// Path is the request target: path and query, escaped.
+	Path string
+}
+
+// ParseTarget takes a URL apart. Only http is spoken.
+func ParseTarget(raw string) (Target, error) {
+	if raw != "" && !strings.Contains(raw, "://") {
+		raw = "http://" + raw
+	}
+	u, err := url.Parse(raw)
+	if err != nil {
+		var ue *url.Error
+		if errors.As(err, &ue) {
+			err = ue.Err
+		}
+		return Target{}, fmt.Errorf("read URL %q: %w", raw, err)
+	}
+	fail := func(cause string) (Target, error) {
+		return Target{}, fmt.Errorf("read URL %q: %s; give http://ADDRESS[:PORT]/PATH", raw, cause)
+	}
+	switch {
+	case u.Scheme != "http":
+		return fail("the scheme must be http")
+	case u.Hostname() == "":
+		return fail("it names no host")
+	case u.User != nil:
+		return fail("user names are not supported")
+	case len(u.RequestURI()) > maxTarget:
+		return fail(fmt.Sprintf("the path is longer than %d bytes", maxTarget))
+	}
+	t := Target{Host: u.Hostname(), Port: 80, Authority: u.Host, Path: u.RequestURI()}
+	if p := u.Port(); p != "" {
+		n, err := strconv.ParseUint(p, 10, 16)
+		if err != nil || n == 0 {
+			return fail("the port must be 1 to 65535")
+		}
+		t.Port = uint16(n)
+	}
+	if strings.ContainsAny(t.Authority, " \t\r\n") {
+		return fail("the host contains a blank")
+	}
+	return t, nil
+}
+
+// HostPort is the target's network address, for messages.
+func (t Target) HostPort() string {
+	if strings.Contains(t.Host, ":") {
+		return fmt.Sprintf("[%s]:%d", t.Host, t.Port)
+	}
+	return fmt.Sprintf("%s:%d", t.Host, t.Port)
+}
+
+// Checked fills in the defaults and finds what cannot be run. Workers stay 0
+// where not given.
+func (c Config) Checked() (Config, Target, error) {
+	target, err := ParseTarget(c.URL)
+	if err != nil {
+		return c, target, err
+	}
+	if c.Concurrency == 0 {
+		c.Concurrency = 1
+	}
+	if c.Timeout == 0 {
+		c.Timeout = DefaultTimeout
+	}
+	if c.Close == "" {
+		c.Close = CloseServer
+	}
+	if err := c.checkBounds(); err != nil {
+		return c, target, err
+	}
+	return c, target, c.checkSources(target)
+}
+
+func (c Config) checkBounds() error {
+	switch {
+	case c.Concurrency < 1 || c.Concurrency > maxConcurrency:
+		return fmt.Errorf("concurrency %d: must be 1 to %d", c.Concurrency, maxConcurrency)
+	case c.Requests < 0:
+		return fmt.Errorf("requests %d: must not be negative", c.Requests)
+	case c.Duration < 0:
+		return fmt.Errorf("duration %v: must not be negative", c.Duration)
+	case c.Requests == 0 && c.Duration == 0:
+		return errors.New("requests and duration are both 0: the run would never end; give one of them")
+	case c.Requests > 0 && int64(c.Concurrency) > c.Requests:
+		return fmt.Errorf("concurrency %d is greater than the number of requests (%d)", c.Concurrency, c.Requests)
+	case c.Timeout < time.Millisecond || c.Timeout > time.Hour:
+		return fmt.Errorf("timeout %v: must be 1ms to 1h", c.Timeout)
+	case c.Rate < 0 || math.IsNaN(c.Rate) || c.Rate > maxRate:
+		return fmt.Errorf("rate %g: must be 0 (closed loop) to %g requests per second", c.Rate, float64(maxRate))
+	case c.Workers < 0 || c.Workers > maxWorkers:
+		return fmt.Errorf("workers %d: must be 0 (one per CPU) to %d", c.Workers, maxWorkers)
+	case c.AbortAfter < 0:
+		return fmt.Errorf("abort after %d failures: must not be negative", c.AbortAfter)
+	case c.Close != CloseServer && c.Close != CloseClient && c.Close != CloseReset:
+		return fmt.Errorf("close mode %q: must be client, server or rst", c.Close)
+	}
+	return nil
+}
+
+func (c Config) checkSources(t Target) error {
+	if len(c.Sources) > maxSources {
+		return fmt.Errorf("%d source addresses: at most %d are supported", len(c.Sources), maxSources)
+	}
+	dst, err := netip.ParseAddr(t.Host)
+	for _, s := range c.Sources {
+		if !s.IsValid() || s.IsUnspecified() || s.IsMulticast() {
+			return fmt.Errorf("source address %v: not an address of a host", s)
+		}
+		if err == nil && s.Unmap().Is4() != dst.Unmap().Is4() {
+			return fmt.Errorf("source address %v is not of the same family as the target %v", s, dst)
+		}
+	}
+	return nil
+}
+
+// ParseSources reads "ADDR" or "FIRST-LAST", both ends included.
+func ParseSources(text string) ([]netip.Addr, error) {
+	from, to, isRange := strings.Cut(text, "-")
+	first, err := netip.ParseAddr(strings.TrimSpace(from))
+	if err != nil {
+		return nil, fmt.Errorf("read source addresses %q: %w", text, err)
+	}
+	last := first
+	if isRange {
+		if last, err = netip.ParseAddr(strings.TrimSpace(to)); err != nil {
+			return nil, fmt.Errorf("read source addresses %q: %w", text, err)
+		}
+	}
+	if first.BitLen() != last.BitLen() || last.Less(first) {
+		return nil, fmt.Errorf("read source addresses %q: the last address is before the first", text)
+	}
+	var all []netip.Addr
+	for a := first; ; a = a.Next() {
+		if len(all) == maxSources {
+			return nil, fmt.Errorf("read source addresses %q: more than %d addresses", text, maxSources)
+		}
+		all = append(all, a)
+		if a == last {
+			return all, nil
+		}
+	}
+}
+
+// RequestBytes is the request as it goes over the wire. It is HTTP/1.0, as ab's,
+// so that the server closes; where the client is to close first, or the
+// connection is to stay, it asks the server to keep the connection open.
+func RequestBytes(t Target, c Config) []byte {
+	var b strings.Builder
+	b.WriteString("GET " + t.Path + " HTTP/1.0\r\nHost: " + t.Authority + "\r\n")
+	b.WriteString("User-Agent: natkit\r\nAccept: */*\r\n")
+	if c.KeepAlive || c.Close != CloseServer {
+		b.WriteString("Connection: keep-alive\r\n")
+	}
+	b.WriteString("\r\n")
+	return []byte(b.String())
+}

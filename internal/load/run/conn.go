@@ -1,0 +1,343 @@
+package run
+
+import (
+	"bytes"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/load"
+)
+
+// connState is where a connection stands. Up to draining a request is in flight.
+type connState uint8
+
+const (
+	free       connState = iota // no socket
+	connecting                  // connect was called
+	sending                     // part of the request is sent
+	waiting                     // for the first byte
+	reading                     // the response
+	draining                    // the response is complete, the server's FIN is not there
+	idle                        // kept alive, for the next request
+	closing                     // our FIN is sent, its ACK not seen
+	parked                      // a closed socket, ready to connect again
+)
+
+// none ends a list of connections.
+const none = -1
+
+// conn is one connection: small, because there may be many and each event
+// touches one. Instants are nanoseconds since the run's start.
+type conn struct {
+	intended, start, connected, sent, first int64
+
+	resp load.Response
+	fd   int32
+	// next and prev link the connections in flight in the order of their
+	// deadlines, or the idle ones.
+	next, prev int32
+	offset     uint16 // of the request, while sending
+	state      connState
+	// fresh sockets can connect as they are; others must be unspecified first.
+	fresh bool
+	// kept connections have answered a request before.
+	kept bool
+}
+
+// list is a queue of connections; the links are in the connections.
+type list struct{ head, tail int32 }
+
+func (w *worker) push(l *list, i int32) {
+	c := &w.conns[i]
+	c.prev, c.next = l.tail, none
+	if l.tail == none {
+		l.head = i
+	} else {
+		w.conns[l.tail].next = i
+	}
+	l.tail = i
+}
+
+func (w *worker) remove(l *list, i int32) {
+	c := &w.conns[i]
+	if c.prev == none {
+		l.head = c.next
+	} else {
+		w.conns[c.prev].next = c.next
+	}
+	if c.next == none {
+		l.tail = c.prev
+	} else {
+		w.conns[c.next].prev = c.prev
+	}
+}
+
+// launch begins one request, on an open connection where one is idle.
+func (w *worker) launch(intended int64) {
+	if i := w.idle.tail; i != none {
+		w.remove(&w.idle, i)
+		c := &w.conns[i]
+		c.resp, c.offset, c.kept = load.Response{}, 0, true
+		c.intended, c.start = intended, w.clock()
+		c.connected = c.start
+		w.enlist(i)
+		w.write(i, c)
+		return
+	}
+	i, errno := w.socket()
+	if errno != 0 {
+		w.failStart(errno)
+		return
+	}
+	c := &w.conns[i]
+	*c = conn{fd: c.fd, state: connecting, fresh: c.fresh, intended: intended, start: w.clock()}
+	w.enlist(i)
+	if errno := w.open(c); errno != 0 {
+		w.hold = w.clock() + holdAfterError
+		w.fail(i, load.InConnect, load.Reason(errno))
+		return
+	}
+	// On one machine the handshake is often over when connect returns. Where it
+	// is not (another machine), trying is given up after a few times.
+	if w.eager > 0 {
+		w.now = w.clock()
+		w.tryEager(i, c)
+	}
+}
+
+func (w *worker) enlist(i int32) {
+	w.push(&w.flying, i)
+	w.inFlight++
+}
+
+// open starts the handshake.
+func (w *worker) open(c *conn) syscall.Errno {
+	if !c.fresh {
+		if errno := w.sys.connect(c.fd, &w.unspec); errno != 0 {
+			return errno
+		}
+		c.fresh = true
+	}
+	if n := len(w.run.sources); n > 0 {
+		source := &w.run.sources[w.source]
+		w.source = (w.source + w.run.workers) % n
+		if errno := w.sys.bind(c.fd, source); errno != 0 {
+			return errno
+		}
+	}
+	if w.run.cfg.MergeAck {
+		if errno := w.sys.setOption(c.fd, unix.IPPROTO_TCP, unix.TCP_QUICKACK, 0); errno != 0 {
+			return errno
+		}
+	}
+	c.fresh = false
+	if errno := w.sys.connect(c.fd, &w.run.to); errno != 0 && errno != unix.EINPROGRESS {
+		return errno
+	}
+	return 0
+}
+
+func (w *worker) tryEager(i int32, c *conn) {
+	n, errno := w.sys.send(c.fd, w.run.request)
+	switch errno {
+	case 0:
+		w.eager = eagerTries
+		c.connected = w.now
+		w.wrote(c, n)
+	case unix.EAGAIN:
+		w.eager--
+	default:
+		w.fail(i, load.InConnect, load.Reason(errno))
+	}
+}
+
+// write sends the request, or the rest of it.
+func (w *worker) write(i int32, c *conn) {
+	n, errno := w.sys.send(c.fd, w.run.request[c.offset:])
+	switch errno {
+	case 0:
+		w.wrote(c, n)
+	case unix.EAGAIN:
+		c.state = sending
+	default:
+		w.fail(i, load.InSend, load.Reason(errno))
+	}
+}
+
+func (w *worker) wrote(c *conn, n int) {
+	if c.offset += uint16(n); int(c.offset) < len(w.run.request) {
+		c.state = sending
+		return
+	}
+	c.state = waiting
+	c.sent = w.clock()
+}
+
+// event handles what epoll saw at w.now.
+func (w *worker) event(i int32, mask uint32) {
+	c := &w.conns[i]
+	const broken = unix.EPOLLERR | unix.EPOLLHUP
+	switch c.state {
+	case closing:
+		if mask&unix.EPOLLHUP != 0 {
+			w.closing--
+			w.park(i)
+		}
+	case idle:
+		if mask&(broken|unix.EPOLLIN|unix.EPOLLRDHUP) != 0 {
+			w.remove(&w.idle, i)
+			w.discard(i)
+		}
+	case connecting:
+		if mask&broken != 0 && w.refused(i, c) {
+			return
+		}
+		if mask&unix.EPOLLOUT == 0 {
+			return
+		}
+		c.connected = max(w.now, c.start)
+		w.writeThenRead(i, c, mask)
+	case sending:
+		if mask&(unix.EPOLLOUT|broken) != 0 {
+			w.writeThenRead(i, c, mask)
+		}
+	case waiting, reading, draining:
+		if mask&(unix.EPOLLIN|unix.EPOLLRDHUP|broken) != 0 {
+			w.read(i, c, mask)
+		}
+	}
+}
+
+// writeThenRead also reads what the same event announced: being edge-triggered,
+// it comes only once.
+func (w *worker) writeThenRead(i int32, c *conn, mask uint32) {
+	w.write(i, c)
+	if c.state == waiting && mask&(unix.EPOLLIN|unix.EPOLLRDHUP) != 0 {
+		w.read(i, c, mask)
+	}
+}
+
+// refused finds out why the handshake ended; false where it has not.
+func (w *worker) refused(i int32, c *conn) bool {
+	errno := w.sys.socketError(c.fd)
+	if errno == 0 {
+		// Both sides may have ended the connection already, without an error.
+		return false
+	}
+	w.fail(i, load.InConnect, load.Reason(errno))
+	return true
+}
+
+// read takes what has arrived. Where the mask says that the FIN is there
+// (EPOLLRDHUP) and the response is complete, nothing more is asked of the kernel.
+func (w *worker) read(i int32, c *conn, mask uint32) {
+	if c.state == draining && mask&unix.EPOLLRDHUP != 0 && mask&unix.EPOLLERR == 0 {
+		w.finish(i, c)
+		return
+	}
+	for {
+		n, errno := w.sys.receive(c.fd, w.buf)
+		switch {
+		case errno == unix.EAGAIN:
+			return
+		case errno != 0:
+			w.fail(i, c.readPhase(), load.Reason(errno))
+			return
+		case n == 0:
+			w.endOfStream(i, c)
+			return
+		}
+		if !w.feed(i, c, w.buf[:n]) {
+			return
+		}
+		switch {
+		case c.state == draining && (mask&unix.EPOLLRDHUP != 0 || !w.run.serverCloses):
+			w.finish(i, c)
+			return
+		case n == len(w.buf) || mask&unix.EPOLLRDHUP != 0:
+			// There may be more: the buffer was full, or the FIN follows.
+		default:
+			return
+		}
+	}
+}
+
+func (c *conn) readPhase() load.PhaseIndex {
+	if c.state == waiting {
+		return load.InWait
+	}
+	return load.InRead
+}
+
+// feed hands received bytes to the parser; false where the request has failed.
+func (w *worker) feed(i int32, c *conn, b []byte) bool {
+	w.tally.Received += int64(len(b))
+	switch c.state {
+	case waiting:
+		c.first = max(w.now, c.sent)
+		c.state = reading
+		if w.server == "" {
+			w.server = serverName(b)
+		}
+	case draining:
+		w.fail(i, load.InReply, load.Surplus)
+		return false
+	}
+	n, bad := c.resp.Feed(b)
+	if bad == 0 && n < len(b) {
+		bad = load.Surplus
+	}
+	if bad != 0 {
+		w.fail(i, load.InReply, bad)
+		return false
+	}
+	if c.resp.Done() {
+		c.state = draining
+	}
+	return true
+}
+
+// serverName is the Server header of a response's first bytes, at most 64 of its.
+func serverName(head []byte) string {
+	const name = "\nserver:"
+	for at := bytes.IndexByte(head, '\n'); at >= 0 && at+len(name) < len(head); {
+		line := head[at:]
+		if bytes.EqualFold(line[:len(name)], []byte(name)) {
+			value, _, _ := bytes.Cut(line[len(name):], []byte("\n"))
+			value = bytes.TrimSpace(value)
+			return printable(value[:min(len(value), 64)])
+		}
+		next := bytes.IndexByte(line[1:], '\n')
+		if next < 0 {
+			break
+		}
+		at += next + 1
+	}
+	return ""
+}
+
+// printable leaves out what could steer a terminal.
+func printable(b []byte) string {
+	return string(bytes.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return -1
+		}
+		return r
+	}, b))
+}
+
+func (w *worker) endOfStream(i int32, c *conn) {
+	if c.state == draining {
+		w.finish(i, c)
+		return
+	}
+	switch bad := c.resp.End(); bad {
+	case 0:
+		w.finish(i, c)
+	case load.ClosedEarly:
+		w.fail(i, load.InWait, bad)
+	default:
+		w.fail(i, load.InRead, bad)
+	}
+}

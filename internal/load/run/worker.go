@@ -1,0 +1,283 @@
+package run
+
+import (
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/load"
+)
+
+const (
+	// batch is how many events one epoll_wait returns, and startBatch by how many
+	// the requests in flight may grow before the next one: it spreads the first
+	// burst.
+	batch      = 512
+	startBatch = 128
+	// maxSpare bounds the sockets that wait for the ACK of their FIN. More than a
+	// batch cannot be used on one machine.
+	maxSpare = 2 * batch
+	// eagerTries is how often in a row a request may be tried right after connect
+	// in vain.
+	eagerTries = 16
+	bufferSize = 64 << 10
+	second     = int64(time.Second)
+	// stopEvent is the epoll data of the descriptor that ends the run.
+	stopEvent = -1
+)
+
+// trilean is what is known.
+type trilean uint8
+
+const (
+	unknown trilean = iota
+	yes
+	no
+)
+
+// worker is one thread's share of a run. Nothing in its loop allocates.
+type worker struct {
+	run   *run
+	id    int64
+	limit int // requests in flight at once
+	spare int // sockets beyond
+	epoll int32
+	sys   caller
+
+	now     int64 // when the events being handled were there
+	timeout int64
+	conns   []conn
+	events  []unix.EpollEvent
+	buf     []byte
+	unspec  sockaddr
+
+	flying, idle   list
+	unused, parked []int32
+	inFlight       int
+	ended          int // requests since starts were last made
+	closing        int
+	source         int
+	eager          int
+	reuse          trilean
+	succeeded      bool
+	exhausted      bool  // there are no more requests to start
+	crowded        bool  // more requests could start at once
+	hold           int64 // no start before
+	nextDue        int64 // number of the next request, in an open loop
+	lastFull       int64 // when all allowed connections were last in use
+	second         int
+	starts, late   int64
+	queued         int64
+	noLocalPort    int64
+	busy           float64 // share of a CPU
+
+	tally    *load.Tally
+	interval *load.Interval
+	server   string
+
+	seen struct { // by the goroutine that reports progress
+		completed, failed, inFlight atomic.Int64
+	}
+}
+
+func newWorker(r *run, id, limit, spare int) *worker {
+	total := limit + spare
+	w := &worker{
+		run: r, id: int64(id), limit: limit, spare: spare,
+		timeout: int64(r.cfg.Timeout),
+		conns:   make([]conn, total),
+		events:  make([]unix.EpollEvent, batch),
+		buf:     make([]byte, bufferSize),
+		unspec:  unspecified(),
+		flying:  list{none, none}, idle: list{none, none},
+		unused: make([]int32, total), parked: make([]int32, 0, total),
+		eager: eagerTries, nextDue: int64(id),
+		lastFull: -1,
+		tally:    load.NewTally(r.cfg.Rate > 0),
+		interval: load.NewInterval(),
+	}
+	for i := range w.unused {
+		w.unused[i] = int32(total - 1 - i)
+	}
+	if n := len(r.sources); n > 0 {
+		w.source = id % n
+	}
+	return w
+}
+
+func (w *worker) clock() int64 { return int64(time.Since(w.run.started)) }
+
+// loop runs until the work, the time or the user's patience is over.
+func (w *worker) loop() {
+	cpu := threadSeconds()
+	w.now = w.clock()
+	for !w.over() {
+		w.expire()
+		w.begin()
+		n := w.poll()
+		w.now = w.clock()
+		w.turnSecond()
+		for _, e := range w.events[:n] {
+			if e.Fd >= 0 {
+				w.event(e.Fd, e.Events)
+			}
+		}
+		w.publish()
+	}
+	if w.now > 0 {
+		w.busy = (threadSeconds() - cpu) / (float64(w.now) / 1e9)
+	}
+	w.leave()
+}
+
+func (w *worker) over() bool {
+	if w.run.stop.Load() {
+		return true
+	}
+	if d := int64(w.run.cfg.Duration); d > 0 && w.now >= d {
+		return true
+	}
+	return w.exhausted && w.inFlight == 0
+}
+
+// begin starts what is due.
+func (w *worker) begin() {
+	w.crowded = false
+	if w.run.cfg.Rate > 0 {
+		w.beginDue()
+		return
+	}
+	for most := w.inFlight + w.ended + startBatch; w.inFlight < w.limit && !w.exhausted && w.hold <= w.now; {
+		if w.inFlight == most {
+			w.crowded = true
+			break
+		}
+		if w.exhausted = !w.run.claim(); !w.exhausted {
+			w.launch(w.clock())
+		}
+	}
+	w.ended = 0
+}
+
+// beginDue follows the schedule, whatever became of earlier requests. What is due
+// keeps its time while it waits for a connection.
+func (w *worker) beginDue() {
+	for started := 0; w.hold <= w.now; {
+		due, ok := w.due()
+		if !ok || due > w.now {
+			return
+		}
+		if due+w.timeout <= w.now {
+			w.nextDue += int64(w.run.workers)
+			w.starts++
+			w.queued++
+			w.countFailure(load.InConnect, load.TimedOutQueued)
+			continue
+		}
+		if w.inFlight >= w.limit {
+			return
+		}
+		if started++; started > startBatch {
+			w.crowded = true
+			return
+		}
+		w.nextDue += int64(w.run.workers)
+		w.countStart(due)
+		w.launch(due)
+	}
+}
+
+// due is when the next request of this worker is; false after the last.
+func (w *worker) due() (int64, bool) {
+	if n := w.run.cfg.Requests; n > 0 && w.nextDue >= n {
+		w.exhausted = true
+		return 0, false
+	}
+	return int64(w.run.pace.At(w.nextDue)), true
+}
+
+func (w *worker) countStart(due int64) {
+	w.starts++
+	switch {
+	case due <= w.lastFull:
+		w.queued++
+	case w.now-due > load.LateAfter:
+		w.late++
+	}
+}
+
+// poll waits for events, or until something else is to be done.
+func (w *worker) poll() int {
+	n, errno := w.sys.poll(w.epoll, w.events, w.pause())
+	if errno != 0 { // EINTR
+		return 0
+	}
+	return n
+}
+
+// pause is how long nothing is to be done if no event comes, in nanoseconds.
+func (w *worker) pause() int64 {
+	if w.crowded {
+		return 0
+	}
+	until := int64(w.second+1) * second
+	if d := int64(w.run.cfg.Duration); d > 0 {
+		until = min(until, d)
+	}
+	if w.flying.head != none {
+		until = min(until, w.conns[w.flying.head].intended+w.timeout)
+	}
+	if w.inFlight < w.limit && !w.exhausted {
+		start := w.hold
+		if w.run.cfg.Rate > 0 {
+			if due, ok := w.due(); ok {
+				start = max(start, due)
+			}
+		}
+		until = min(until, start)
+	}
+	return max(until-w.clock(), 0)
+}
+
+// turnSecond hands in the seconds that are over.
+func (w *worker) turnSecond() {
+	for w.now >= int64(w.second+1)*second {
+		w.handIn()
+		w.second++
+	}
+}
+
+func (w *worker) handIn() {
+	w.run.mu.Lock()
+	w.run.course.Add(w.second, w.interval)
+	w.run.mu.Unlock()
+	w.interval.Reset()
+}
+
+func (w *worker) publish() {
+	w.seen.completed.Store(w.tally.Completed)
+	w.seen.failed.Store(w.tally.Failed)
+	w.seen.inFlight.Store(int64(w.inFlight))
+}
+
+// leave counts what is not finished and closes everything: the worker's thread
+// and its file table may outlive this by a moment.
+func (w *worker) leave() {
+	w.handIn()
+	w.tally.Unfinished = int64(w.inFlight)
+	if w.run.cfg.Rate > 0 {
+		for due, ok := w.due(); ok && due <= w.now; due, ok = w.due() {
+			w.tally.Unfinished++
+			w.nextDue += int64(w.run.workers)
+		}
+	}
+	w.tally.SystemCalls = w.sys.count
+	for i := range w.conns {
+		if w.conns[i].state != free {
+			w.sys.close(w.conns[i].fd)
+		}
+	}
+	w.sys.close(w.epoll)
+	w.publish()
+}

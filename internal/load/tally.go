@@ -1,0 +1,183 @@
+package load
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Sample is one completed request. The instants are nanoseconds since the run's
+// start.
+type Sample struct {
+	// Intended is when the request was due, Start when it began: the same in a
+	// closed loop.
+	Intended, Start int64
+	// Connected is when the connection stood; Start where it stood already.
+	Connected int64
+	Sent      int64
+	First     int64 // first byte of the response
+	Done      int64
+	Body      int64 // bytes
+}
+
+// phases in the order of a request's life; the index is what workers record.
+var phases = [...]Phase{Connect, Send, Wait, Read, Reply}
+
+// PhaseIndex is a Phase as workers count it.
+type PhaseIndex uint8
+
+// The indices of the phases.
+const (
+	InConnect PhaseIndex = iota
+	InSend
+	InWait
+	InRead
+	InReply
+)
+
+type failureKind struct {
+	phase  PhaseIndex
+	reason Reason
+	count  int64
+}
+
+// maxKinds bounds a worker's failure classes. A server that answers with more
+// different statuses gets the rest counted under the last class's phase as status 0.
+const maxKinds = 96
+
+// Tally is what one worker counted. Nothing but NewTally allocates.
+type Tally struct {
+	Completed, Failed int64
+	// AfterFailure counts requests completed after the run's first failure.
+	AfterFailure int64
+	Unfinished   int64
+	Received     int64 // bytes, heads included
+	Body         int64 // bytes
+	// Document is the body of the first completed request, -1 where there is none.
+	Document    int64
+	SystemCalls int64
+
+	connect, processing, waiting, total *Histogram
+	service                             *Histogram // nil in a closed loop
+	kinds                               []failureKind
+}
+
+// NewTally is an empty tally; openLoop adds the time from the actual start.
+func NewTally(openLoop bool) *Tally {
+	t := &Tally{
+		Document: -1,
+		connect:  NewHistogram(), processing: NewHistogram(),
+		waiting: NewHistogram(), total: NewHistogram(),
+		kinds: make([]failureKind, 0, maxKinds),
+	}
+	if openLoop {
+		t.service = NewHistogram()
+	}
+	return t
+}
+
+// Complete counts a good request. As in ab, connect + processing = total, and
+// waiting is the part of processing until the first byte.
+func (t *Tally) Complete(s Sample) {
+	t.Completed++
+	t.Body += s.Body
+	if t.Document < 0 {
+		t.Document = s.Body
+	}
+	t.connect.Record(s.Connected - s.Intended)
+	t.processing.Record(s.Done - s.Connected)
+	t.waiting.Record(s.First - s.Sent)
+	t.total.Record(s.Done - s.Intended)
+	if t.service != nil {
+		t.service.Record(s.Done - s.Start)
+	}
+}
+
+// Fail counts a failed request.
+func (t *Tally) Fail(phase PhaseIndex, reason Reason) {
+	t.Failed++
+	t.addKind(failureKind{phase, reason, 1})
+}
+
+func (t *Tally) addKind(k failureKind) {
+	for i := range t.kinds {
+		if t.kinds[i].phase == k.phase && t.kinds[i].reason == k.reason {
+			t.kinds[i].count += k.count
+			return
+		}
+	}
+	if len(t.kinds) == maxKinds-1 {
+		k.phase, k.reason = InReply, StatusReason(0)
+	}
+	if len(t.kinds) == maxKinds {
+		t.kinds[maxKinds-1].count += k.count
+		return
+	}
+	t.kinds = append(t.kinds, k)
+}
+
+// Merge adds another worker's tally.
+func (t *Tally) Merge(o *Tally) {
+	t.Completed += o.Completed
+	t.Failed += o.Failed
+	t.AfterFailure += o.AfterFailure
+	t.Unfinished += o.Unfinished
+	t.Received += o.Received
+	t.Body += o.Body
+	t.SystemCalls += o.SystemCalls
+	if t.Document < 0 {
+		t.Document = o.Document
+	}
+	t.connect.Merge(o.connect)
+	t.processing.Merge(o.processing)
+	t.waiting.Merge(o.waiting)
+	t.total.Merge(o.total)
+	if t.service != nil && o.service != nil {
+		t.service.Merge(o.service)
+	}
+	for _, k := range o.kinds {
+		t.addKind(k)
+	}
+}
+
+// Failures lists the classes, in the order of a request's life, most frequent
+// first within a phase. Reasons that read the same are one class.
+func (t *Tally) Failures() []Failure {
+	all := []Failure{}
+	for _, k := range t.kinds {
+		f := Failure{Phase: phases[k.phase], Reason: k.reason.String(), Count: k.count}
+		same := func(x Failure) bool { return x.Phase == f.Phase && x.Reason == f.Reason }
+		if i := slices.IndexFunc(all, same); i >= 0 {
+			all[i].Count += f.Count
+			continue
+		}
+		all = append(all, f)
+	}
+	slices.SortStableFunc(all, func(a, b Failure) int {
+		return cmp.Or(
+			cmp.Compare(slices.Index(phases[:], a.Phase), slices.Index(phases[:], b.Phase)),
+			cmp.Compare(b.Count, a.Count),
+			cmp.Compare(a.Reason, b.Reason))
+	})
+	return all
+}
+
+// Fill writes the tally into a result whose Seconds and FirstFailureSeconds are
+// set.
+func (t *Tally) Fill(r *Result) {
+	r.Completed, r.Failed, r.Unfinished = t.Completed, t.Failed, t.Unfinished
+	r.BytesReceived, r.BodyBytes, r.DocumentBytes = t.Received, t.Body, max(t.Document, 0)
+	r.SystemCalls = t.SystemCalls
+	r.Failures = t.Failures()
+	if r.Seconds > 0 {
+		r.RequestsPerSecond = float64(t.Completed) / r.Seconds
+	}
+	if rest := r.Seconds - r.FirstFailureSeconds; r.FirstFailureSeconds >= 0 && rest > 0 {
+		r.AfterFirstFailurePerSecond = float64(t.AfterFailure) / rest
+	}
+	r.Connect, r.Processing = t.connect.Times(), t.processing.Times()
+	r.Waiting, r.Total = t.waiting.Times(), t.total.Times()
+	if t.service != nil {
+		times := t.service.Times()
+		r.ServiceTotal = &times
+	}
+}
