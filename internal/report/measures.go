@@ -78,10 +78,13 @@ func loadRows(r *lab.Report) []measure {
 			return Cell{Text: Percent(s.RequestsPerSecond / reference.RequestsPerSecond)}
 		}))
 	}
-	return append(rows,
+	rows = append(rows,
 		row(r, "completed", func(s *lab.StageReport) Cell { return Cell{Text: Count(s.Completed)} }),
-		row(r, "failed", func(s *lab.StageReport) Cell { return badUnlessZero(s.Failed) }),
-		row(r, "duration", func(s *lab.StageReport) Cell { return Cell{Text: Seconds(s.Result.Seconds)} }))
+		row(r, "failed", func(s *lab.StageReport) Cell { return badUnlessZero(s.Failed) }))
+	if slices.ContainsFunc(r.Stages, func(s lab.StageReport) bool { return s.Unfinished > 0 }) {
+		rows = append(rows, row(r, "unfinished", func(s *lab.StageReport) Cell { return Cell{Text: Count(s.Unfinished)} }))
+	}
+	return append(rows, row(r, "duration", func(s *lab.StageReport) Cell { return Cell{Text: Seconds(s.Result.Seconds)} }))
 }
 
 func badUnlessZero(n int64) Cell {
