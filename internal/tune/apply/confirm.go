@@ -59,7 +59,6 @@ func confirmable(tx *journal.Transaction, view journal.View) error {
 
 // writeFiles writes the files that were held back until now, or none of them.
 func writeFiles(tx *journal.Transaction, opt Options) error {
-	files := &journal.Transaction{Changes: tx.Changes}
 	held := func(c journal.Change) bool { return c.Durable }
 	for _, c := range tx.Changes {
 		if held(c) && c.State == journal.Planned {
@@ -72,8 +71,8 @@ func writeFiles(tx *journal.Transaction, opt Options) error {
 	if err == nil {
 		return nil
 	}
-	for i := range files.Changes {
-		c := &files.Changes[i]
+	for i := range tx.Changes {
+		c := &tx.Changes[i]
 		if !c.Durable || !c.Open() {
 			continue
 		}

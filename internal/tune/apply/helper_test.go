@@ -76,7 +76,7 @@ func (h *helper) kill(t testing.TB) {
 	h.cmd.Wait()
 }
 
-func (h fakeHost) brief(t testing.TB, changes ...any) helperBrief {
+func (h fakeHost) brief(t testing.TB) helperBrief {
 	t.Helper()
 	b := helperBrief{JournalDir: filepath.Join(h.dir, "journal"), ProcRoot: h.procRoot(), Root: h.root()}
 	b.Plan = plan(sysctl(someValue, "100", "1000"), sysctl(otherValue, "200", "2000"))

@@ -18,7 +18,9 @@ import (
 
 const (
 	// guardName is all that others see of the guard (argv and comm, at most 15
-	// bytes): `pkill -f natkit` must not find it.
+	// bytes): `pkill -f natkit` must not find it. Who looks for the file that it
+	// runs (`pidof /usr/bin/natkit`, `fuser -k`) still does; then the journal is
+	// left.
 	guardName = "nk-guard"
 	// guardPatience is how long the guard may take to start or to end.
 	guardPatience = 10 * time.Second

@@ -42,7 +42,7 @@ func parseStartTicks(stat []byte) (uint64, error) {
 		return 0, fmt.Errorf("stat has no command field")
 	}
 	fields := strings.Fields(string(stat[end+1:]))
-	const state, start = 3 - 3, 22 - 3
+	const state, start = 0, 22 - 3 // fields 3 and 22, counted from 3
 	if len(fields) <= start {
 		return 0, fmt.Errorf("stat has %d fields after the command, expected more than %d", len(fields), start)
 	}
