@@ -110,7 +110,22 @@ func (c *checker) node(path []any, name string) {
 	for i, n := range c.s.Topology.Nodes {
 		names[i] = n.Name
 	}
+	if name == "" {
+		c.fail(path, "expected %s: a node, one of: %s", field(path), strings.Join(names, ", "))
+		return
+	}
 	c.fail(path, "unknown node %q; expected one of: %s", name, strings.Join(names, ", "))
+}
+
+// field names the last two keys of a path, as load.from.
+func field(path []any) string {
+	var keys []string
+	for _, step := range path {
+		if key, ok := step.(string); ok {
+			keys = append(keys, key)
+		}
+	}
+	return strings.Join(keys[max(0, len(keys)-2):], ".")
 }
 
 func (c *checker) links() {

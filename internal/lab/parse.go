@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"unicode"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
@@ -12,8 +13,9 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// maxSource bounds a scenario's text, in bytes; real ones take two or three thousand.
-const maxSource = 1 << 20
+// maxSource bounds a scenario's text, in bytes, and with it how deeply the parser
+// can be made to call itself; real ones take two or three thousand.
+const maxSource = 32 << 10
 
 // SyntaxError is a fault in a scenario's text: where, and what was expected.
 type SyntaxError struct {
@@ -30,7 +32,7 @@ func (e *SyntaxError) Error() string {
 // makes sense. Its errors are *SyntaxError and begin with file, line and column.
 func Parse(filename string, source []byte) (*Scenario, error) {
 	fail := func(tk *token.Token, format string, args ...any) error {
-		e := &SyntaxError{File: filename, Line: 1, Column: 1, Message: fmt.Sprintf(format, args...)}
+		e := &SyntaxError{File: filename, Line: 1, Column: 1, Message: oneLine(fmt.Sprintf(format, args...))}
 		if tk != nil && tk.Position != nil {
 			e.Line, e.Column = max(tk.Position.Line, 1), max(tk.Position.Column, 1)
 		}
@@ -39,20 +41,23 @@ func Parse(filename string, source []byte) (*Scenario, error) {
 	if len(source) > maxSource {
 		return nil, fail(nil, "%d bytes: a scenario is at most %d", len(source), maxSource)
 	}
-	file, err := parser.ParseBytes(source, 0)
+	file, err := parseYAML(source)
 	if err != nil {
 		tk, message := explain(err)
 		return nil, fail(tk, "%s", message)
 	}
-	if len(file.Docs) != 1 || file.Docs[0].Body == nil {
+	if len(file.Docs) > 1 {
 		return nil, fail(nil, "expected one YAML document with a scenario, found %d", len(file.Docs))
 	}
+	if len(file.Docs) == 0 || file.Docs[0].Body == nil {
+		return nil, fail(nil, "expected a scenario, found an empty document")
+	}
 	body := file.Docs[0].Body
-	if tk, message := unknownField(body, reflect.TypeFor[Scenario]()); tk != nil {
+	if tk, message := misfit(body, reflect.TypeFor[Scenario]()); tk != nil {
 		return nil, fail(tk, "%s", message)
 	}
 	var s Scenario
-	if err := yaml.NodeToValue(body, &s, yaml.Strict()); err != nil {
+	if err := decodeYAML(body, &s); err != nil {
 		tk, message := explain(err)
 		return nil, fail(tk, "%s", message)
 	}
@@ -60,6 +65,24 @@ func Parse(filename string, source []byte) (*Scenario, error) {
 		return nil, fail(locate(body, p.path), "%s", p.message)
 	}
 	return &s, nil
+}
+
+// parseYAML and decodeYAML turn a panic of the library into an error: what a user
+// wrote must never end natkit.
+func parseYAML(source []byte) (file *ast.File, err error) {
+	defer caught(&err)
+	return parser.ParseBytes(source, 0)
+}
+
+func decodeYAML(body ast.Node, s *Scenario) (err error) {
+	defer caught(&err)
+	return yaml.NodeToValue(body, s, yaml.Strict())
+}
+
+func caught(err *error) {
+	if r := recover(); r != nil {
+		*err = fmt.Errorf("this YAML cannot be read (%v)", r)
+	}
 }
 
 // located is a fault at a known place.
@@ -100,10 +123,35 @@ func explain(err error) (*token.Token, string) {
 	case errors.As(err, &kind):
 		return kind.Token, fmt.Sprintf("expected %s, found %s", nodeWords(kind.Expected), nodeWords(kind.Actual))
 	case errors.As(err, &other):
-		return other.GetToken(), other.GetMessage()
+		return other.GetToken(), hint(other.GetMessage())
 	}
-	first, _, _ := strings.Cut(err.Error(), "\n")
-	return nil, first
+	return nil, err.Error()
+}
+
+// hint says what to do where the library's words leave one alone.
+func hint(message string) string {
+	switch {
+	case strings.HasPrefix(message, "found character '\t'"):
+		return "found a tab; expected spaces"
+	case strings.HasPrefix(message, "mapping value is not allowed"):
+		return message + "; expected every key of a mapping at the same indentation"
+	}
+	return message
+}
+
+// oneLine keeps what a file contains from flooding or steering the terminal.
+func oneLine(message string) string {
+	const most = 200
+	clean := strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, message)
+	if runes := []rune(clean); len(runes) > most {
+		clean = string(runes[:most]) + "…"
+	}
+	return clean
 }
 
 func value(tk *token.Token) string {
@@ -148,9 +196,9 @@ func nodeWords(t ast.NodeType) string {
 	return strings.ToLower(t.YAMLName())
 }
 
-// unknownField finds the first key that t has no field for. The library would
-// find it too, but not say which keys there are.
-func unknownField(n ast.Node, t reflect.Type) (*token.Token, string) {
+// misfit finds the first key that t has no field for, and lists of the wrong
+// length. The library would find them too, but not say what was expected.
+func misfit(n ast.Node, t reflect.Type) (*token.Token, string) {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -159,24 +207,39 @@ func unknownField(n ast.Node, t reflect.Type) (*token.Token, string) {
 	}
 	switch t.Kind() {
 	case reflect.Slice, reflect.Array:
-		if list, ok := resolve(n).(*ast.SequenceNode); ok {
-			for _, item := range list.Values {
-				if tk, message := unknownField(item, t.Elem()); tk != nil {
-					return tk, message
-				}
-			}
-		}
+		return misfitList(n, t)
 	case reflect.Struct:
-		fields, names := yamlFields(t)
-		for _, pair := range pairs(n) {
-			key := pair.Key.GetToken()
-			field, known := fields[key.Value]
-			if !known {
-				return key, fmt.Sprintf("unknown field %q; expected one of: %s", key.Value, strings.Join(names, ", "))
-			}
-			if tk, message := unknownField(pair.Value, field); tk != nil {
-				return tk, message
-			}
+		return misfitMapping(n, t)
+	}
+	return nil, ""
+}
+
+func misfitList(n ast.Node, t reflect.Type) (*token.Token, string) {
+	list, ok := resolve(n).(*ast.SequenceNode)
+	if !ok {
+		return nil, ""
+	}
+	if t.Kind() == reflect.Array && len(list.Values) != t.Len() {
+		return firstToken(list), fmt.Sprintf("expected a list of %d, found %d", t.Len(), len(list.Values))
+	}
+	for _, item := range list.Values {
+		if tk, message := misfit(item, t.Elem()); tk != nil {
+			return tk, message
+		}
+	}
+	return nil, ""
+}
+
+func misfitMapping(n ast.Node, t reflect.Type) (*token.Token, string) {
+	fields, names := yamlFields(t)
+	for _, pair := range pairs(n) {
+		key := pair.Key.GetToken()
+		field, known := fields[key.Value]
+		if !known {
+			return key, fmt.Sprintf("unknown field %q; expected one of: %s", key.Value, strings.Join(names, ", "))
+		}
+		if tk, message := misfit(pair.Value, field); tk != nil {
+			return tk, message
 		}
 	}
 	return nil, ""

@@ -49,6 +49,9 @@ func TestHeldLabIsEnteredAndTakenDown(t *testing.T) {
 	if err != nil || len(up) != 1 || up[0].Name != "table-full" || up[0].PID != state.PID {
 		t.Fatalf("labs up: %+v, error %v", up, err)
 	}
+	if len(leftovers(dir)) < 3 { // holder, init, server and the state file
+		t.Fatalf("what a lab could leave is not seen while it is there: %v", leftovers(dir))
+	}
 	l, err := Attach(dir, state)
 	if err != nil {
 		t.Fatal(err)
