@@ -13,7 +13,7 @@ const (
 	sysctlCount   = "net.netfilter.nf_conntrack_count"
 	sysctlBuckets = "net.netfilter.nf_conntrack_buckets"
 	// statSource is where counters are read, for evidence.
-	statSource = "ctnetlink IPCTNL_MSG_CT_GET_STATS_CPU"
+	statSource = "ctnetlink GET_STATS_CPU"
 )
 
 // table is what the rules about the connection table have in common: the
@@ -75,7 +75,7 @@ func (t *table) evidence() []Evidence {
 			if source == "ctnetlink" {
 				source = statSource
 			}
-			e = append(e, Evidence{What: fmt.Sprintf("%s in %.1f s", name, t.rec.Seconds()), Value: d, Source: source})
+			e = append(e, Evidence{What: "counter " + name, Value: d, Unit: fmt.Sprintf("in %.1f s", t.rec.Seconds()), Source: source})
 		}
 	}
 	return append(e, t.contents()...)
@@ -87,9 +87,9 @@ func (t *table) contents() []Evidence {
 	if tab == nil || tab.Sampled == 0 {
 		return nil
 	}
-	source := fmt.Sprintf("ctnetlink dump, %s entries", grouped(tab.Sampled))
+	source := fmt.Sprintf("dump of all %s entries", grouped(tab.Sampled))
 	if !tab.Complete {
-		source = fmt.Sprintf("ctnetlink dump, sample of %s entries", grouped(tab.Sampled))
+		source = fmt.Sprintf("dump of %s of %s entries", grouped(tab.Sampled), grouped(t.count))
 	}
 	share := func(n int64) float64 { return round1(100 * float64(n) / float64(tab.Sampled)) }
 	var e []Evidence
@@ -100,14 +100,14 @@ func (t *table) contents() []Evidence {
 		e = append(e, Evidence{What: "udp", Value: share(udp), Unit: "% of entries", Source: source})
 	}
 	for i, s := range tab.TopSources {
-		if i == 3 {
+		if i == 3 || share(s.Entries) < 1 {
 			break
 		}
 		e = append(e, Evidence{What: "from " + s.Who, Value: share(s.Entries), Unit: "% of entries", Source: source})
 	}
 	if f := t.rec.Flows; f != nil {
 		e = append(e, Evidence{What: "new entries admitted", Value: round1(f.TotalPerSecond), Unit: "/s",
-			Source: fmt.Sprintf("entries in the second dump and not in the first, %.1f s apart", f.Seconds)})
+			Source: fmt.Sprintf("two dumps, %.1f s apart", f.Seconds)})
 	}
 	return e
 }

@@ -31,7 +31,10 @@ func (t *table) size(lowerBound bool) capacity.Sizing {
 		need.MemoryBytes = m.TotalBytes
 	}
 	if s := t.rec.Last().ConntrackSize; s != nil && s.EntryBytes > 0 {
-		need.OtherEntries = max(0, int64(s.SlabBytes/s.EntryBytes)-t.count)
+		// The slab keeps freed objects for a while: a little more is nobody's.
+		if other := int64(s.SlabBytes/s.EntryBytes) - t.count; other > t.count/10 {
+			need.OtherEntries = other
+		}
 	}
 	return capacity.Size(need)
 }

@@ -41,9 +41,9 @@ func checkTableFull(rec *snapshot.Recording) (*Finding, Check) {
 		Remedies: t.remedies(true),
 	}
 	if lines > 0 {
-		f.Evidence = append(f.Evidence, Evidence{What: "\"table full, dropping packet\" lines in the kernel log", Value: lines, Source: "/dev/kmsg"})
+		f.Evidence = append(f.Evidence, Evidence{What: "kernel log: \"table full\"", Value: lines, Unit: "lines", Source: "/dev/kmsg"})
 		if suppressed > 0 {
-			f.Evidence = append(f.Evidence, Evidence{What: "log lines kept back by the kernel's rate limit", Value: suppressed, Source: "/dev/kmsg"})
+			f.Evidence = append(f.Evidence, Evidence{What: "kernel log: suppressed", Value: suppressed, Unit: "lines", Source: "/dev/kmsg"})
 		}
 	}
 	if lines > 0 || (haveCounters && t.count >= t.max) {

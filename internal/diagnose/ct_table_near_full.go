@@ -57,8 +57,8 @@ func checkTableNearFull(rec *snapshot.Recording) (*Finding, Check) {
 	}
 	if forecast > t.max {
 		f.Title = "the connection table will be full at the present rates"
-		f.Evidence = append(f.Evidence, Evidence{What: "entries that the present rates lead to", Value: forecast,
-			Source: fmt.Sprintf("rate × time in TIME_WAIT, a rate that has lasted for at least %d s", settled)})
+		f.Evidence = append(f.Evidence, Evidence{What: "present rates lead to", Value: forecast, Unit: "entries",
+			Source: fmt.Sprintf("rate of the last %d s × timeout", settled)})
 	}
 	return f, Check{Why: seen}
 }

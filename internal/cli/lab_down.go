@@ -1,0 +1,67 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/natkit/natkit/internal/lab/build"
+)
+
+func newLabDown(env *Env) *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "down [NAME]",
+		Short: "take down a lab that is up",
+		Long: `Takes down one lab, the only one where no name is given, or all of them. A lab
+that is not up is no error. Needs root.`,
+		Example: "  sudo natkit lab down table-full\n  sudo natkit lab down --all",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if all && len(args) > 0 {
+				return usagef("give a name or --all, not both")
+			}
+			dir := env.Getenv(runDirEnv)
+			which, err := labsToEnd(dir, args, all)
+			if err != nil {
+				return err
+			}
+			return endLabs(env, dir, which)
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "take down every lab that is up")
+	return cmd
+}
+
+func labsToEnd(dir string, args []string, all bool) ([]build.State, error) {
+	if len(args) == 0 {
+		up, err := build.States(dir)
+		if err == nil && len(up) > 1 && !all {
+			_, err = chooseLab(dir, "")
+		}
+		return up, err
+	}
+	s, err := build.ReadState(dir, args[0])
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	return []build.State{s}, err
+}
+
+func endLabs(env *Env, dir string, which []build.State) error {
+	if len(which) == 0 {
+		fmt.Fprintln(env.Stdout, "no such lab is up")
+		return nil
+	}
+	var errs []error
+	for _, s := range which {
+		if err := build.Down(dir, s); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		fmt.Fprintf(env.Stdout, "lab %s is down\n", s.Name)
+	}
+	return errors.Join(errs...)
+}

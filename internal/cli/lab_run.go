@@ -1,0 +1,169 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/natkit/natkit/internal/lab"
+	"github.com/natkit/natkit/internal/lab/build"
+	"github.com/natkit/natkit/internal/lab/run"
+	"github.com/natkit/natkit/internal/report"
+)
+
+type labRunFlags struct {
+	concurrency int
+	requests    int64
+	timeout     time.Duration
+	full        bool
+	bridge      bool
+	server      string
+	lowerMax    int64
+	force       bool
+	json        bool
+	html        string
+}
+
+func newLabRun(env *Env) *cobra.Command {
+	f := &labRunFlags{}
+	cmd := &cobra.Command{
+		Use:   "run SCENARIO|FILE.yaml",
+		Short: "run a scenario: fault, diagnosis, fix, proof",
+		Long: `Builds the scenario's network in namespaces of its own, drives the same load
+through it stage by stage, lets doctor find the fault and applies its remedy, and
+prints all stages side by side.
+
+What the remedy changes on the host is journaled before and put back at the end,
+also after an error, Ctrl-C or kill -9; 'natkit lab clean' does so after a crash
+of the machine.
+
+Exit code: 0 the expectation was met, 3 it was not, 1 the lab could not be run.`,
+		Example: `  sudo natkit lab run table-full
+  sudo natkit lab run table-full --bridge --html report.html
+  sudo natkit lab run table-full --full       # 5,000 concurrent, 100,000 requests
+  sudo natkit lab run table-full --lower-max 1000   # as in 2018: a small host-wide limit
+  sudo natkit lab run ./mine.yaml --json`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: completeScenarios,
+		RunE:              func(cmd *cobra.Command, args []string) error { return f.run(cmd, env, args[0]) },
+	}
+	flags := cmd.Flags()
+	flags.IntVarP(&f.concurrency, "concurrency", "c", 0, "connections open at once (default: the scenario's)")
+	flags.Int64VarP(&f.requests, "requests", "n", 0, "requests of each stage (default: the scenario's)")
+	flags.DurationVarP(&f.timeout, "timeout", "s", 0, "time that a request may take (default: the scenario's)")
+	flags.BoolVar(&f.full, "full", false, "5,000 concurrent, 100,000 requests")
+	flags.BoolVar(&f.bridge, "bridge", false, "put the server behind a bridge with br_netfilter, as Docker does")
+	flags.StringVar(&f.server, "server", string(build.Auto), "web server: nginx, builtin, or auto (nginx if installed)")
+	flags.Int64Var(&f.lowerMax, "lower-max", 0, "make the fault by lowering the host-wide nf_conntrack_max to `N` for the time of the fault")
+	flags.BoolVar(&f.force, "force", false, "with --lower-max: also where other namespaces would lose connections")
+	flags.BoolVar(&f.json, "json", false, "print one JSON document (schema "+lab.ReportSchema+")")
+	flags.StringVar(&f.html, "html", "", "write one self-contained page to `FILE`")
+	return cmd
+}
+
+func completeScenarios(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	var names []string
+	for _, s := range lab.Scenarios() {
+		names = append(names, s.Name+"\t"+s.Title)
+	}
+	return names, cobra.ShellCompDirectiveDefault
+}
+
+func (f *labRunFlags) check() error {
+	switch {
+	case f.full && (f.concurrency != 0 || f.requests != 0):
+		return usagef("--full stands for -c 5000 -n 100000: leave out one or the other")
+	case f.lowerMax < 0:
+		return usagef("--lower-max %d: must be 1 or more", f.lowerMax)
+	case f.force && f.lowerMax == 0:
+		return usagef("--force goes with --lower-max")
+	}
+	switch build.ServerKind(f.server) {
+	case build.Auto, build.Nginx, build.Builtin:
+		return nil
+	}
+	return usagef("--server %s: must be nginx, builtin or auto", f.server)
+}
+
+func (f *labRunFlags) run(cmd *cobra.Command, env *Env, name string) error {
+	if err := f.check(); err != nil {
+		return err
+	}
+	scenario, err := findScenario(name)
+	if err != nil {
+		return err
+	}
+	overrides := lab.Overrides{Concurrency: f.concurrency, Requests: f.requests, Timeout: f.timeout, Bridge: f.bridge}
+	if f.full {
+		overrides.Concurrency, overrides.Requests = 5000, 100000
+	}
+	if scenario, err = scenario.With(overrides); err != nil {
+		return usageError{err}
+	}
+	r, err := f.conduct(cmd.Context(), env, scenario)
+	if err != nil {
+		return err
+	}
+	if err := f.write(env, r); err != nil {
+		return err
+	}
+	if !r.ExpectationMet {
+		return errFindings
+	}
+	return nil
+}
+
+func (f *labRunFlags) conduct(ctx context.Context, env *Env, scenario *lab.Scenario) (*lab.Report, error) {
+	journal, err := env.journal()
+	if err != nil {
+		return nil, err
+	}
+	progress := env.progress()
+	defer progress.Clear()
+	r, err := run.Run(ctx, scenario, run.Options{
+		Server:   build.ServerKind(f.server),
+		Journal:  journal,
+		LowerMax: f.lowerMax,
+		Force:    f.force,
+		Version:  env.Version,
+		Progress: func(what string) { progress.Update("%s", what) },
+	})
+	if errors.Is(err, context.Canceled) {
+		return nil, fmt.Errorf("lab %s: interrupted; the lab is removed and the host is as it was", scenario.Name)
+	}
+	return r, err
+}
+
+func (f *labRunFlags) write(env *Env, r *lab.Report) error {
+	if f.html != "" {
+		var page bytes.Buffer
+		if err := report.LabHTML(&page, r); err != nil {
+			return err
+		}
+		if err := os.WriteFile(f.html, page.Bytes(), 0o644); err != nil {
+			return fmt.Errorf("write the page: %w", err)
+		}
+	}
+	if f.json {
+		return report.JSON(env.Stdout, r)
+	}
+	return report.Lab(env.Stdout, env.style(), r)
+}
+
+// findScenario takes the name of a built-in scenario, or a YAML file.
+func findScenario(name string) (*lab.Scenario, error) {
+	if ext := filepath.Ext(name); ext != ".yaml" && ext != ".yml" {
+		return lab.Find(name)
+	}
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil, fmt.Errorf("read scenario: %w", err)
+	}
+	return lab.Parse(name, text)
+}

@@ -1,0 +1,54 @@
+package run
+
+import (
+	"testing"
+
+	"github.com/natkit/natkit/internal/diagnose"
+	"github.com/natkit/natkit/internal/lab"
+	"github.com/natkit/natkit/internal/load"
+)
+
+func TestJudge(t *testing.T) {
+	sc := &lab.Scenario{
+		Load:   lab.Load{Requests: 1000},
+		Expect: lab.Expect{Finding: "ct-table-full", Complete: "fixed", Rate: &lab.Rate{Stage: "fixed", AtLeast: 0.8, Of: "nat"}},
+	}
+	stage := func(name string, rate float64, completed, failed int64) lab.StageReport {
+		return lab.StageReport{Name: name, Result: load.Result{RequestsPerSecond: rate, Completed: completed, Failed: failed}}
+	}
+	good := func() *lab.Report {
+		return &lab.Report{
+			Stages:   []lab.StageReport{stage("nat", 100, 1000, 0), stage("fixed", 80, 1000, 0)},
+			Findings: []diagnose.Finding{{ID: "ct-early-drop"}, {ID: "ct-table-full"}},
+			Fix:      &lab.Fix{Restored: true},
+		}
+	}
+	tests := map[string]struct {
+		change func(*lab.Report)
+		want   bool
+	}{
+		"all is well":                 {func(*lab.Report) {}, true},
+		"doctor named something else": {func(r *lab.Report) { r.Findings = r.Findings[:1] }, false},
+		"doctor named nothing":        {func(r *lab.Report) { r.Findings = nil }, false},
+		"one request failed":          {func(r *lab.Report) { r.Stages[1] = stage("fixed", 80, 999, 1) }, false},
+		"one request is missing":      {func(r *lab.Report) { r.Stages[1] = stage("fixed", 80, 999, 0) }, false},
+		"a little too slow":           {func(r *lab.Report) { r.Stages[1] = stage("fixed", 79.9, 1000, 0) }, false},
+		"the stage did not run":       {func(r *lab.Report) { r.Stages = r.Stages[:1] }, false},
+		"nothing to compare with":     {func(r *lab.Report) { r.Stages[0] = stage("nat", 0, 0, 1000) }, false},
+		"a host value stayed":         {func(r *lab.Report) { r.Fix.Restored = false }, false},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := good()
+			tc.change(r)
+			judge(sc, r)
+			if r.ExpectationMet != tc.want {
+				t.Errorf("met is %v, want %v: %+v", r.ExpectationMet, tc.want, r.Verdict)
+			}
+		})
+	}
+	empty := &lab.Report{}
+	if judge(&lab.Scenario{}, empty); empty.ExpectationMet {
+		t.Error("a scenario that expects nothing was met")
+	}
+}

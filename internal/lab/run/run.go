@@ -1,0 +1,138 @@
+// Package run conducts a scenario: it has the lab built, drives the load through
+// it stage by stage, lets doctor look and cure, and puts everything back.
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/natkit/natkit/internal/diagnose"
+	"github.com/natkit/natkit/internal/lab"
+	"github.com/natkit/natkit/internal/lab/build"
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/tune/apply"
+	"github.com/natkit/natkit/internal/tune/journal"
+)
+
+// Options say how to run a scenario.
+type Options struct {
+	// Dir is where labs keep their lock; empty means build.DefaultDir.
+	Dir    string
+	Server build.ServerKind
+	// Journal remembers what is changed on the host.
+	Journal *journal.Journal
+	// LowerMax, where not 0, makes a full table by lowering the host's
+	// nf_conntrack_max to it, instead of filling the table.
+	LowerMax int64
+	// Force lowers the maximum even where other namespaces use more than half of it.
+	Force bool
+	// Version is natkit's, for the report.
+	Version string
+	// Progress, where set, is told what is being done, often.
+	Progress func(string)
+	// Clock is time.Now where nil.
+	Clock func() time.Time
+}
+
+// conductor is a run in progress.
+type conductor struct {
+	Options
+	sc     *lab.Scenario
+	lab    *build.Lab
+	report *lab.Report
+	// hostMax is the host's nf_conntrack_max before anything was changed.
+	hostMax int64
+	// applied is what was changed on the host, in this order.
+	applied []*apply.Applied
+	// empty is the machine before the first connection was tracked.
+	empty *snapshot.Snapshot
+	// found is the newest report of doctor.
+	found *diagnose.Report
+}
+
+// Run runs a scenario from the building of the lab to its removal. The report is
+// nil when the lab could not be built or a stage could not be run; host values
+// are put back in any case, and an error says where that failed.
+func Run(ctx context.Context, sc *lab.Scenario, o Options) (*lab.Report, error) {
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	if o.Progress == nil {
+		o.Progress = func(string) {}
+	}
+	lock, err := build.Lock(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Close()
+	c := &conductor{Options: o, sc: sc}
+	started := o.Clock()
+	c.report = &lab.Report{
+		Schema:   lab.ReportSchema,
+		Scenario: sc.Name,
+		Title:    sc.Title,
+		Version:  o.Version,
+		Started:  started.UTC(),
+		CPUs:     runtime.NumCPU(),
+		Topology: sc.Lines(),
+		Findings: []diagnose.Finding{},
+	}
+	err = errors.Join(c.conduct(ctx), c.restore())
+	if err != nil {
+		return nil, err
+	}
+	c.judge()
+	c.report.Seconds = o.Clock().Sub(started).Seconds()
+	return c.report, nil
+}
+
+func (c *conductor) conduct(ctx context.Context) (err error) {
+	if c.hostMax, err = hostMax(); err != nil {
+		return err
+	}
+	c.Progress("building " + c.sc.Name)
+	c.lab, err = build.Up(ctx, c.sc, build.Options{Dir: c.Dir, Log: c.Progress})
+	if err != nil {
+		return fmt.Errorf("build lab %s: %w", c.sc.Name, err)
+	}
+	server, err := c.lab.StartServer(ctx, c.Server)
+	if err != nil {
+		return fmt.Errorf("start the server of lab %s: %w", c.sc.Name, err)
+	}
+	c.report.Server = server.Name
+	if c.empty, err = c.look(ctx, c.sc.Topology.Nodes[0].Name); err != nil {
+		return err
+	}
+	c.report.Kernel = c.empty.Kernel.Release
+	for i := range c.sc.Stages {
+		if err := c.stage(ctx, &c.sc.Stages[i]); err != nil {
+			return fmt.Errorf("stage %s: %w", c.sc.Stages[i].Name, err)
+		}
+	}
+	return nil
+}
+
+// restore removes the lab and puts the host's values back, the newest first.
+func (c *conductor) restore() error {
+	c.Progress("removing the lab, putting host values back")
+	var errs []error
+	if c.lab != nil {
+		errs = append(errs, c.lab.Close())
+	}
+	for i := len(c.applied) - 1; i >= 0; i-- {
+		_, err := c.applied[i].Undo()
+		errs = append(errs, err)
+	}
+	err := errors.Join(errs...)
+	if err != nil {
+		return fmt.Errorf("put everything back: %w", err)
+	}
+	if c.report.Fix != nil {
+		now, err := hostMax()
+		c.report.Fix.Restored = err == nil && now == c.hostMax
+	}
+	return nil
+}

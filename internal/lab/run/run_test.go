@@ -1,0 +1,205 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/natkit/natkit/internal/lab"
+	"github.com/natkit/natkit/internal/lab/build"
+	loadrun "github.com/natkit/natkit/internal/load/run"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/testutil"
+	"github.com/natkit/natkit/internal/tune/journal"
+)
+
+// TestMain lets the lab start this test program as its first process, and as
+// `natkit bench serve`.
+func TestMain(m *testing.M) {
+	if build.IsInit() {
+		os.Exit(build.InitMain())
+	}
+	if len(os.Args) == 5 && os.Args[1] == "bench" {
+		listen := netip.MustParseAddrPort(os.Args[4])
+		if err := loadrun.Serve(context.Background(), loadrun.ServeConfig{Listen: listen}); err != nil {
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// small is the scenario with so little load that a run takes seconds.
+func small(t *testing.T, o lab.Overrides) *lab.Scenario {
+	t.Helper()
+	sc, err := lab.Find("table-full")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Concurrency, o.Requests, o.Timeout = 100, 2000, 200*time.Millisecond
+	if sc, err = sc.With(o); err != nil {
+		t.Fatal(err)
+	}
+	for i := range sc.Stages {
+		if st := &sc.Stages[i]; st.Doctor != nil {
+			st.Limit.Duration = 4 * time.Second
+			st.Doctor.After.Duration, st.Doctor.For.Duration = 500*time.Millisecond, time.Second
+		}
+	}
+	// Rates of runs this short are chance; the benchmarks are about them.
+	sc.Expect.Rate = nil
+	return sc
+}
+
+func options(t *testing.T) Options {
+	t.Helper()
+	j, err := journal.At(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Options{Dir: t.TempDir(), Server: build.Nginx, Journal: j, Version: "test"}
+}
+
+// hostUnchanged fails the test when the host's limit or its namespaces are other
+// ones at its end.
+func hostUnchanged(t *testing.T) {
+	t.Helper()
+	testutil.NeedRoot(t)
+	testutil.LockHost(t)
+	before, err := hostMax()
+	if err != nil {
+		t.Fatal(err)
+	}
+	namespaces := count(t)
+	t.Cleanup(func() {
+		if after, err := hostMax(); err != nil || after != before {
+			t.Errorf("%s was %d and is %d (%v)", sysctlMax, before, after, err)
+		}
+		if after := count(t); after > namespaces {
+			t.Errorf("there were %d network namespaces and are %d", namespaces, after)
+		}
+	})
+}
+
+func count(t *testing.T) int {
+	t.Helper()
+	all, err := netns.All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer netns.CloseAll(all)
+	return len(all)
+}
+
+func TestTableFull(t *testing.T) {
+	hostUnchanged(t)
+	testutil.NeedProgram(t, "nginx")
+	tests := map[string]struct {
+		overrides lab.Overrides
+		change    func(*Options)
+	}{
+		"nginx, filled table": {change: func(*Options) {}},
+		"behind a bridge":     {overrides: lab.Overrides{Bridge: true}, change: func(*Options) {}},
+		"a lowered maximum":   {change: func(o *Options) { o.LowerMax = 1000 }},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			o := options(t)
+			tc.change(&o)
+			r, err := Run(context.Background(), small(t, tc.overrides), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !r.ExpectationMet {
+				t.Fatalf("expectation not met: %+v\nfindings: %+v", r.Verdict, r.Findings)
+			}
+			checkStages(t, r)
+			checkFix(t, r)
+		})
+	}
+}
+
+func checkStages(t *testing.T, r *lab.Report) {
+	t.Helper()
+	byName := map[string]lab.StageReport{}
+	for _, s := range r.Stages {
+		byName[s.Name] = s
+	}
+	base, nat, fault := byName["baseline"], byName["nat"], byName["fault"]
+	if base.Completed != 2000 || base.Failed != 0 || nat.Completed != 2000 || nat.Failed != 0 {
+		t.Errorf("healthy stages: %d and %d completed, %d and %d failed", base.Completed, nat.Completed, base.Failed, nat.Failed)
+	}
+	if base.TableEntries != 0 {
+		t.Errorf("baseline: %d entries are tracked; it must be without tracking", base.TableEntries)
+	}
+	if nat.TableEntries == 0 {
+		t.Error("nat: no entry is tracked")
+	}
+	if fault.Failed == 0 || fault.Counters["drop"] == 0 || fault.FirstFailureSeconds < 0 {
+		t.Errorf("fault: %d failed, drop %d, first failure at %v s", fault.Failed, fault.Counters["drop"], fault.FirstFailureSeconds)
+	}
+	for _, f := range fault.Failures {
+		if f.Phase != "connect" || f.Reason != "timed out" {
+			t.Errorf("fault: unexpected failure %+v", f)
+		}
+	}
+}
+
+func checkFix(t *testing.T, r *lab.Report) {
+	t.Helper()
+	if r.Fix == nil || len(r.Fix.Changes) == 0 || r.Fix.Finding != "ct-table-full" || r.Fix.Remedy == "" {
+		t.Fatalf("fix: %+v", r.Fix)
+	}
+	if r.Fix.SeenEntries > weighable && (r.Fix.SeenBytesPerEntry < 200 || r.Fix.SeenBytesPerEntry > 800) {
+		t.Errorf("fix: an entry is seen to take %.0f bytes, predicted %.0f", r.Fix.SeenBytesPerEntry, r.Fix.PredictedBytesPerEntry)
+	}
+}
+
+func TestBuiltinServer(t *testing.T) {
+	hostUnchanged(t)
+	o := options(t)
+	o.Server = build.Builtin
+	sc := small(t, lab.Overrides{})
+	sc.Stages = sc.Stages[:2]
+	sc.Expect = lab.Expect{Complete: "nat"}
+	r, err := Run(context.Background(), sc, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.ExpectationMet || r.Server != "natkit builtin" {
+		t.Errorf("server %q: %+v", r.Server, r.Verdict)
+	}
+}
+
+func TestInterrupt(t *testing.T) {
+	hostUnchanged(t)
+	sc := small(t, lab.Overrides{})
+	ctx, cancel := context.WithCancel(context.Background())
+	o := options(t)
+	o.LowerMax = 1000
+	// As soon as the maximum is lowered.
+	o.Progress = func(string) {
+		if now, err := hostMax(); err == nil && now == o.LowerMax {
+			cancel()
+		}
+	}
+	if _, err := Run(ctx, sc, o); !errors.Is(err, context.Canceled) {
+		t.Errorf("an interrupted run ends with %v", err)
+	}
+}
+
+func TestTwoAtOnce(t *testing.T) {
+	hostUnchanged(t)
+	o := options(t)
+	lock, err := build.Lock(o.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	if _, err := Run(context.Background(), small(t, lab.Overrides{}), o); err == nil {
+		t.Error("a second lab ran beside the first")
+	}
+}
