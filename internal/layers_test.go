@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -81,9 +82,7 @@ var dataImports = []string{}
 var forbidden = map[string]string{
 	"os":                              "files and the environment are read by the kernel layer and passed in, so that a bundle from another machine gives the same answer",
 	"os/exec":                         "a pure package starts no program",
-	"net":                             "sockets belong to the kernel layer; net/netip has the address types",
 	"syscall":                         "system calls belong to the kernel layer; constants of the wire format are declared where they are used, with their source",
-	"golang.org/x/sys/unix":           "system calls belong to the kernel layer; constants of the wire format are declared where they are used, with their source",
 	"github.com/mdlayher/netlink":     "netlink sockets belong to the kernel layer; decoding works on bytes",
 	"github.com/mdlayher/netlink/":    "netlink sockets belong to the kernel layer; decoding works on bytes",
 	"github.com/vishvananda/netlink":  "links and routes are made by the kernel layer",
@@ -93,6 +92,20 @@ var forbidden = map[string]string{
 	"github.com/google/nftables/":     "rules are loaded by the kernel layer",
 	"github.com/cilium/ebpf":          "programs are loaded by the kernel layer",
 	"github.com/cilium/ebpf/":         "programs are loaded by the kernel layer",
+}
+
+// allowedUses says what alone a data or pure package may use of a package whose
+// rest is forbidden, and why. Names of the kernel's interface are better than
+// copies of their numbers.
+var allowedUses = map[string]struct {
+	names  *regexp.Regexp
+	reason string
+}{
+	// Constants are written in capitals, functions are not.
+	"golang.org/x/sys/unix": {regexp.MustCompile(`^([A-Z][A-Z0-9_]+|Sizeof[A-Za-z0-9]+|Errno)$`),
+		"system calls belong to the kernel layer; only constants of the kernel's interface are used elsewhere"},
+	"net": {regexp.MustCompile(`^(HardwareAddr|ParseMAC)$`),
+		"sockets belong to the kernel layer; net/netip has the address types"},
 }
 
 // forbiddenCalls says what a data or pure package must not use of a package that
@@ -252,6 +265,9 @@ func forbiddenUses(name string, src []byte) ([]string, error) {
 		if spec.Name != nil {
 			local = spec.Name.Name
 		}
+		if local == "." {
+			return []string{fmt.Sprintf("%s imports all names of %s: what it uses cannot be told", name, path)}, nil
+		}
 		imported[local] = path
 	}
 	var problems []string
@@ -262,13 +278,20 @@ func forbiddenUses(name string, src []byte) ([]string, error) {
 		}
 		if x, ok := selector.X.(*ast.Ident); ok {
 			used := imported[x.Name] + "." + selector.Sel.Name
-			if reason := forbiddenCalls[used]; reason != "" {
+			if reason := whyForbiddenUse(imported[x.Name], selector.Sel.Name); reason != "" {
 				problems = append(problems, fmt.Sprintf("%v uses %s: %s", files.Position(selector.Pos()), used, reason))
 			}
 		}
 		return true
 	})
 	return problems, nil
+}
+
+func whyForbiddenUse(pkg, name string) string {
+	if rule, ok := allowedUses[pkg]; ok && !rule.names.MatchString(name) {
+		return rule.reason
+	}
+	return forbiddenCalls[pkg+"."+name]
 }
 
 // TestLayersRejects shows that each rule catches what it is there for.
@@ -309,17 +332,25 @@ func TestForbiddenUses(t *testing.T) {
 import (
 	clock "time"
 	"example.org/time"
+	"golang.org/x/sys/unix"
+	"net"
 )
 var now = clock.Now
 func f() { clock.Sleep(clock.Second); time.Now(); _ = clock.Unix(0, 0) }
+const tcp, size, full = unix.IPPROTO_TCP, unix.SizeofNlAttr, unix.ENOMEM
+func g(net.HardwareAddr) { unix.Socket(0, 0, 0) }
+func h() (net.Conn, error) { return net.Dial("tcp", "198.18.0.1:80") }
 `
 	got, err := forbiddenUses("x.go", []byte(src))
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []string{
-		"x.go:6:11 uses time.Now: " + forbiddenCalls["time.Now"],
-		"x.go:7:12 uses time.Sleep: " + forbiddenCalls["time.Sleep"],
+		"x.go:8:11 uses time.Now: " + forbiddenCalls["time.Now"],
+		"x.go:9:12 uses time.Sleep: " + forbiddenCalls["time.Sleep"],
+		"x.go:11:28 uses golang.org/x/sys/unix.Socket: " + allowedUses["golang.org/x/sys/unix"].reason,
+		"x.go:12:11 uses net.Conn: " + allowedUses["net"].reason,
+		"x.go:12:37 uses net.Dial: " + allowedUses["net"].reason,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

@@ -54,7 +54,12 @@ func neededPrograms(t *testing.T, root string) map[string]string {
 		if d.IsDir() && path != root && strings.HasPrefix(d.Name(), ".") {
 			return fs.SkipDir
 		}
-		if d.IsDir() || !strings.HasSuffix(path, "_test.go") {
+		switch {
+		case d.IsDir():
+			return nil
+		case strings.HasSuffix(path, ".txtar"):
+			return neededByScript(path, needed)
+		case !strings.HasSuffix(path, "_test.go"):
 			return nil
 		}
 		files := token.NewFileSet()
@@ -74,6 +79,26 @@ func neededPrograms(t *testing.T, root string) map[string]string {
 		t.Fatal(err)
 	}
 	return needed
+}
+
+// neededByScript adds the words of a script's lines "needs root nft …".
+func neededByScript(path string, needed map[string]string) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(text)) {
+		words := strings.Fields(line)
+		if len(words) == 0 || words[0] != "needs" {
+			continue
+		}
+		for _, word := range words[1:] {
+			if word != "root" {
+				needed[word] = path
+			}
+		}
+	}
+	return nil
 }
 
 // programArgument is the name in testutil.NeedProgram(t, "name").
