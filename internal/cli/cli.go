@@ -53,9 +53,18 @@ func Run(ctx context.Context, env Env, args []string) int {
 	return exitCode(env.Stderr, cmd, err)
 }
 
+// exitStatus makes natkit exit as a program did that it ran for the user, and
+// that said itself what was wrong.
+type exitStatus int
+
+func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+
 func exitCode(stderr io.Writer, cmd *cobra.Command, err error) int {
 	var usage usageError
+	var status exitStatus
 	switch {
+	case errors.As(err, &status):
+		return int(status)
 	case err == nil:
 		return exitOK
 	case errors.Is(err, errFindings):

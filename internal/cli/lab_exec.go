@@ -7,10 +7,10 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/lab/build"
 )
@@ -112,7 +112,7 @@ func await(ctx context.Context, p *build.Process) error {
 	if !errors.As(err, &exit) {
 		return err
 	}
-	if status, ok := exit.Sys().(unix.WaitStatus); ok && status.Signaled() {
+	if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		return exitStatus(128 + int(status.Signal())) // as shells do
 	}
 	return exitStatus(exit.ExitCode())

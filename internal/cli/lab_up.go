@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 
@@ -39,7 +40,7 @@ kill -9, every namespace, link and process of the lab is gone. Needs root.`,
 			if err != nil {
 				return err
 			}
-			return printUp(env.Stdout, scenario, state)
+			return printUp(env.Stdout, howCalled(env.Getenv), scenario, state)
 		},
 	}
 	flags := cmd.Flags()
@@ -73,8 +74,23 @@ func nameHold(hold *build.Hold, arg string, stageNamed bool) (*lab.Scenario, err
 	return scenario, nil
 }
 
+// howCalled is what calls natkit again: by its path where it is not in PATH, and
+// with sudo where that was used now.
+func howCalled(getenv func(string) string) string {
+	natkit := "natkit"
+	if _, err := exec.LookPath(natkit); err != nil {
+		if path, err := os.Executable(); err == nil {
+			natkit = path
+		}
+	}
+	if getenv("SUDO_USER") != "" {
+		natkit = "sudo " + natkit
+	}
+	return natkit
+}
+
 // printUp says what stands and what to try.
-func printUp(w io.Writer, s *lab.Scenario, state build.State) error {
+func printUp(w io.Writer, natkit string, s *lab.Scenario, state build.State) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "lab %s is up, kept by pid %d\n", state.Name, state.PID)
 	for _, line := range state.Topology {
@@ -91,12 +107,14 @@ func printUp(w io.Writer, s *lab.Scenario, state build.State) error {
 			router = rule.Node
 		}
 	}
+	inside := strings.TrimPrefix(natkit, "sudo ")
 	fmt.Fprintf(&b, "\ntry:\n")
-	fmt.Fprintf(&b, "  natkit lab exec %s -- curl -s %s\n", from, url)
-	fmt.Fprintf(&b, "  natkit lab exec %s -- natkit bench http -c 100 -n 10000 %s\n", from, url)
-	fmt.Fprintf(&b, "  natkit lab exec %s -- natkit doctor\n", router)
-	fmt.Fprintf(&b, "  natkit lab exec %s -- bash\n", router)
-	fmt.Fprintf(&b, "  natkit lab down %s\n", state.Name)
+	try := func(format string, args ...any) { fmt.Fprintf(&b, "  "+natkit+" lab "+format+"\n", args...) }
+	try("exec %s -- curl -s %s", from, url)
+	try("exec %s -- %s bench http -c 100 -n 10000 %s", from, inside, url)
+	try("exec %s -- %s doctor", router, inside)
+	try("exec %s -- bash", router)
+	try("down %s", state.Name)
 	_, err := io.WriteString(w, b.String())
 	return err
 }

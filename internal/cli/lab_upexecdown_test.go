@@ -88,7 +88,7 @@ func TestLabUpExecDown(t *testing.T) {
 	s.want(128+int(unix.SIGTERM), "", "exec", "client", "--", "sh", "-c", "kill -TERM $$")
 	s.want(1, `unknown node "moon"; expected one of: client, gateway, server`, "exec", "moon", "true")
 	s.want(1, "no-such-program", "exec", "client", "no-such-program")
-	s.want(2, "no command given", "exec", "client", "--", "--")
+	s.want(2, "no command given", "exec", "client", "--")
 
 	s.want(0, "lab other is up", "up", scenarioFile(t, "other"), "--stage", "", "--bridge")
 	s.want(2, "several labs are up (other, table-full)", "exec", "client", "true")

@@ -13,12 +13,16 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
 
+	"github.com/natkit/natkit/internal/lab/build"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
 // TestMain makes this test binary a natkit of its own when it is called by that
 // name, so that scripts run the whole program without building it first.
 func TestMain(m *testing.M) {
+	if build.IsInit() {
+		os.Exit(build.InitMain())
+	}
 	testscript.Main(m, map[string]func(){"natkit": func() {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM, unix.SIGHUP)
 		defer stop()
