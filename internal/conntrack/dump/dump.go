@@ -140,7 +140,9 @@ func (s *socket) receiveAll(ctx context.Context, free <-chan []byte, filled chan
 		select {
 		case buf = <-free:
 		case <-ctx.Done():
-			filled <- datagram{err: ctx.Err()}
+		}
+		if err := ctx.Err(); err != nil {
+			filled <- datagram{err: err}
 			return
 		}
 		got, err := s.receive(ctx, buf)
