@@ -68,16 +68,8 @@ func initMain(mount string) int {
 // ownMounts gives the lab a /proc that shows its own processes, and a memory
 // file system for its servers' files that disappears with it.
 func ownMounts(mount string) error {
-	private := uintptr(unix.MS_REC | unix.MS_PRIVATE)
-	if err := unix.Mount("none", "/", "", private, ""); err != nil {
-		// In a chroot "/" is no mount point. Then /proc is made private by
-		// itself, and openSandbox sees whether the other mount stayed inside.
-		if !errors.Is(err, unix.EINVAL) {
-			return fmt.Errorf("make mounts private: %w", err)
-		}
-		if err := unix.Mount("none", "/proc", "", private, ""); err != nil {
-			return fmt.Errorf("make /proc private: %w", err)
-		}
+	if err := makePrivate(mount); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
 	}
 	if err := unix.Mount("natkit-lab", mount, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "size=64m,mode=755"); err != nil {
 		return fmt.Errorf("mount a tmpfs on %s: %w", mount, err)
@@ -86,6 +78,39 @@ func ownMounts(mount string) error {
 		return fmt.Errorf("mount the lab's /proc: %w", err)
 	}
 	return nil
+}
+
+// makePrivate keeps what is mounted here from coming out to the host. In a chroot
+// "/" is no mount point, and the mount that it lies in cannot be named from
+// within; init may leave it for a moment, since its mount namespace is its own.
+func makePrivate(mount string) error {
+	private := func() error { return unix.Mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE, "") }
+	err := private()
+	if !errors.Is(err, unix.EINVAL) {
+		return err
+	}
+	root, err := os.Open("/")
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	// A process whose working directory is outside its root climbs without limit.
+	if err := errors.Join(unix.Chroot(mount), root.Chdir()); err != nil {
+		return err
+	}
+	for {
+		var here, up unix.Stat_t
+		if err := errors.Join(unix.Stat(".", &here), unix.Stat("..", &up), unix.Chdir("..")); err != nil {
+			return err
+		}
+		if here.Dev == up.Dev && here.Ino == up.Ino {
+			break
+		}
+	}
+	if err := errors.Join(unix.Chroot("."), private()); err != nil {
+		return err
+	}
+	return errors.Join(root.Chdir(), unix.Chroot("."))
 }
 
 // reap collects orphans, which the kernel hands to PID 1.

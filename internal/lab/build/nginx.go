@@ -158,7 +158,7 @@ func (n nginx) config(dir string, addr netip.AddrPort, files uint64, user string
 }
 
 // page has the size of nginx's own welcome page, 612 bytes.
-var page = welcome + "<!--" + strings.Repeat("-", pageBytes-len(welcome)-len("<!---->\n")) + "-->\n"
+var page = welcome + strings.Repeat(" ", pageBytes-len(welcome)-1) + "\n"
 
 const (
 	pageBytes = 612
