@@ -94,7 +94,7 @@ func readTable(ctx context.Context, src source, maxEntries int, fn func(*conntra
 			return err
 		}
 		if seen >= maxEntries {
-			return dump.Stop
+			return dump.ErrStop
 		}
 		return nil
 	})

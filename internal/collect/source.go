@@ -22,7 +22,7 @@ type source interface {
 	// list names the entries of a directory that begin with prefix; call it inside.
 	list(dir, prefix string) ([]string, error)
 	// counters and table pass on the kernel's netlink messages, a datagram at a
-	// time. When fn returns dump.Stop they end without an error. No other question
+	// time. When fn returns dump.ErrStop they end without an error. No other question
 	// may be asked after table, except clock.
 	counters(ctx context.Context, fn func(msgs []byte) error) error
 	table(ctx context.Context, fn func(msgs []byte) error) (dump.Result, error)

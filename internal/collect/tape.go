@@ -128,7 +128,7 @@ func (t *tape) counters(_ context.Context, fn func([]byte) error) error {
 // replay passes on what came before an error, and the error.
 func replay(msgs []byte, failure error, fn func([]byte) error) error {
 	if len(msgs) > 0 {
-		if err := fn(msgs); err != nil && !errors.Is(err, dump.Stop) {
+		if err := fn(msgs); err != nil && !errors.Is(err, dump.ErrStop) {
 			return err
 		}
 	}
@@ -178,7 +178,7 @@ func (t *tape) table(_ context.Context, fn func([]byte) error) (dump.Result, err
 		}
 		// The recorder stopped where it was told to; what is here was all counted.
 		if wrong == nil {
-			if err := fn(data); err != nil && !errors.Is(err, dump.Stop) {
+			if err := fn(data); err != nil && !errors.Is(err, dump.ErrStop) {
 				wrong = fmt.Errorf("read bundle: %s: %w", member(t.index, name), err)
 			}
 		}

@@ -7,7 +7,8 @@ import (
 )
 
 // Births estimates from two dumps of a table how many connections are new in
-// the second. The kernel has no counter of them (`insert` stays 0 since 4.9).
+// the second. The kernel has no counter of them: since 4.9 `insert` counts only
+// what ctnetlink inserts.
 //
 // Every entry of the first dump is remembered by a 64-bit key with its ID in it;
 // what comes in the second dump and was not in the first is new. A tuple used

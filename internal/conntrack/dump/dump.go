@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Stop ends a Dump early without an error when fn returns it.
-var Stop = errors.New("stop the dump")
+// ErrStop ends a Dump early without an error when fn returns it.
+var ErrStop = errors.New("stop the dump")
 
 // Result tells how a Dump went.
 type Result struct {
@@ -32,7 +32,7 @@ type Result struct {
 // buckets. fn is called with whole netlink messages, as many as the kernel put
 // into one datagram, on the calling goroutine while the next ones are received
 // on another; it must not keep them. An error of fn ends the dump and is
-// returned, except Stop. Needs CAP_NET_ADMIN.
+// returned, except ErrStop. Needs CAP_NET_ADMIN.
 //
 // The kernel walks the hash of all namespaces and passes over the entries of
 // the others, and those that have expired (ctnetlink_dump_table).
@@ -84,7 +84,7 @@ func stream(ctx context.Context, ns *netns.Handle, what string, t conntrack.Mess
 	}
 	defer s.close()
 	r, err := s.stream(ctx, t, fn)
-	if err != nil && !errors.Is(err, Stop) {
+	if err != nil && !errors.Is(err, ErrStop) {
 		return r, fmt.Errorf("%s: %w", what, err)
 	}
 	return r, nil
@@ -125,7 +125,7 @@ func (s *socket) stream(ctx context.Context, t conntrack.MessageType, fn func([]
 		r.Bytes += int64(d.n)
 		err = fn(d.buf[:d.n])
 		// Stopping at the last datagram leaves nothing out.
-		r.Complete = end && (err == nil || errors.Is(err, Stop))
+		r.Complete = end && (err == nil || errors.Is(err, ErrStop))
 		if err != nil || end {
 			return r, err
 		}

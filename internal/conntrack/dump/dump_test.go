@@ -179,9 +179,9 @@ func TestDumpStops(t *testing.T) {
 	ns := newNetns(t)
 	fill(t, ns, 0, 5000, nil)
 	calls := 0
-	r, err := Dump(t.Context(), ns, func([]byte) error { calls++; return Stop })
+	r, err := Dump(t.Context(), ns, func([]byte) error { calls++; return ErrStop })
 	if err != nil || r.Complete || calls != 1 || r.Bytes == 0 {
-		t.Errorf("Stop: Dump = %+v, %v after %d calls", r, err, calls)
+		t.Errorf("ErrStop: Dump = %+v, %v after %d calls", r, err, calls)
 	}
 	cause := errors.New("cause")
 	if _, err := Dump(t.Context(), ns, func([]byte) error { return cause }); !errors.Is(err, cause) {
