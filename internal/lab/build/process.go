@@ -19,10 +19,11 @@ import (
 
 // sandbox is the lab's PID and mount namespaces, seen from outside.
 type sandbox struct {
-	initPID int
-	// root is init's: entering the mount namespace leads to its topmost root,
-	// which is another one where natkit runs in a chroot.
-	pid, mnt, root *os.File
+	initPID  int
+	pid, mnt *os.File
+	// root is the root directory inside: of the host's, or of the chroot that
+	// natkit runs in.
+	root *os.File
 	// mount is where the lab's own file system is, inside.
 	mount string
 }
@@ -31,19 +32,26 @@ func openSandbox(initPID int, mount string) (*sandbox, error) {
 	if err := insideOnly(mount); err != nil {
 		return nil, err
 	}
-	b := &sandbox{initPID: initPID, mount: mount}
-	for name, file := range map[string]**os.File{"ns/pid": &b.pid, "ns/mnt": &b.mnt, "root": &b.root} {
-		f, err := os.Open(fmt.Sprintf("/proc/%d/%s", initPID, name))
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("open the lab's namespaces: %w", err), b.close())
-		}
-		*file = f
+	pid, err := os.Open(fmt.Sprintf("/proc/%d/ns/pid", initPID))
+	if err != nil {
+		return nil, fmt.Errorf("open the lab's PID namespace: %w", err)
 	}
-	return b, nil
+	mnt, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", initPID))
+	if err != nil {
+		pid.Close()
+		return nil, fmt.Errorf("open the lab's mount namespace: %w", err)
+	}
+	root, err := os.OpenFile(fmt.Sprintf("/proc/%d/root", initPID), unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		pid.Close()
+		mnt.Close()
+		return nil, fmt.Errorf("open the lab's root directory: %w", err)
+	}
+	return &sandbox{initPID: initPID, pid: pid, mnt: mnt, root: root, mount: mount}, nil
 }
 
-// insideOnly sees whether the lab's mount came out to the host, against all that
-// init does, and takes it away there.
+// insideOnly sees whether the lab's mount came out to the host, which happens in
+// a chroot below a shared mount, and takes it away there.
 func insideOnly(mount string) error {
 	var here, parent unix.Stat_t
 	if err := errors.Join(unix.Stat(mount, &here), unix.Stat(filepath.Dir(mount), &parent)); err != nil {
@@ -53,19 +61,11 @@ func insideOnly(mount string) error {
 		return nil
 	}
 	return errors.Join(
-		fmt.Errorf("%s is a mount point on the host; the lab's files would stay there (mount propagation)", mount),
+		fmt.Errorf("%s is a mount point on the host: the root directory (a chroot) is part of a shared mount; `mount --bind ROOT ROOT && mount --make-private ROOT` before chroot", mount),
 		unix.Unmount(mount, unix.MNT_DETACH))
 }
 
-func (b *sandbox) close() error {
-	var errs []error
-	for _, f := range []*os.File{b.pid, b.mnt, b.root} {
-		if f != nil {
-			errs = append(errs, f.Close())
-		}
-	}
-	return errors.Join(errs...)
-}
+func (b *sandbox) close() error { return errors.Join(b.pid.Close(), b.mnt.Close(), b.root.Close()) }
 
 // file is the path, from outside, of a file in the lab's own file system.
 func (b *sandbox) file(name string) string {
@@ -151,7 +151,9 @@ func (b *sandbox) start(n *Node, cmd *exec.Cmd) error {
 		if err := unix.Setns(int(b.mnt.Fd()), unix.CLONE_NEWNS); err != nil {
 			return fmt.Errorf("enter the lab's mount namespace: %w", err)
 		}
-		if err := errors.Join(b.root.Chdir(), unix.Chroot(".")); err != nil {
+		// setns(2) left a chroot, if natkit runs in one: its programs and files are
+		// those of the chroot.
+		if err := errors.Join(unix.Fchdir(int(b.root.Fd())), unix.Chroot(".")); err != nil {
 			return fmt.Errorf("enter the lab's root directory: %w", err)
 		}
 		if err := unix.Setns(int(b.pid.Fd()), unix.CLONE_NEWPID); err != nil {
