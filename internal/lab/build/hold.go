@@ -18,6 +18,9 @@ import (
 	"github.com/natkit/natkit/internal/lab"
 )
 
+// holdTimeout bounds the building of a held lab; the greatest fill takes half of it.
+const holdTimeout = time.Minute
+
 // Hold is a lab to be kept up in the background.
 type Hold struct {
 	// Name of a scenario that natkit brings along; or File and Text of another.
@@ -85,7 +88,7 @@ func (h Hold) Start(ctx context.Context) (State, error) {
 	if err != nil {
 		return State{}, fmt.Errorf("start lab %s: %w", s.Name, err)
 	}
-	if err := awaitReady(ctx, readyR); err != nil {
+	if err := awaitReady(ctx, readyR, holdTimeout); err != nil {
 		// It may be building still; it takes everything down on SIGTERM.
 		_ = cmd.Process.Signal(unix.SIGTERM)
 		_ = cmd.Wait()

@@ -162,15 +162,15 @@ func startInit(ctx context.Context, mount string) (*initProcess, error) {
 		defer close(p.done)
 		_ = cmd.Wait()
 	}()
-	if err := awaitReady(ctx, readyR); err != nil {
+	if err := awaitReady(ctx, readyR, startTimeout); err != nil {
 		return nil, errors.Join(fmt.Errorf("start the lab's init: %w", err), p.stop())
 	}
 	return p, nil
 }
 
 // awaitReady reads one line: empty where all is well, otherwise what is not.
-func awaitReady(ctx context.Context, r *os.File) error {
-	if err := r.SetReadDeadline(time.Now().Add(startTimeout)); err != nil {
+func awaitReady(ctx context.Context, r *os.File, limit time.Duration) error {
+	if err := r.SetReadDeadline(time.Now().Add(limit)); err != nil {
 		return err
 	}
 	defer context.AfterFunc(ctx, func() { _ = r.SetReadDeadline(time.Unix(1, 0)) })()
@@ -179,7 +179,7 @@ func awaitReady(ctx context.Context, r *os.File) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return fmt.Errorf("not ready after %s", startTimeout)
+		return fmt.Errorf("not ready after %s", limit)
 	case err != nil:
 		return err
 	case len(text) == 0:
