@@ -50,8 +50,8 @@ func openSandbox(initPID int, mount string) (*sandbox, error) {
 	return &sandbox{initPID: initPID, pid: pid, mnt: mnt, root: root, mount: mount}, nil
 }
 
-// insideOnly sees whether the lab's mount came out to the host, which happens in
-// a chroot below a shared mount, and takes it away there.
+// insideOnly sees whether the lab's mount came out to the host, against all that
+// init does (makePrivate), and takes it away there.
 func insideOnly(mount string) error {
 	var here, parent unix.Stat_t
 	if err := errors.Join(unix.Stat(mount, &here), unix.Stat(filepath.Dir(mount), &parent)); err != nil {
@@ -61,7 +61,7 @@ func insideOnly(mount string) error {
 		return nil
 	}
 	return errors.Join(
-		fmt.Errorf("%s is a mount point on the host: the root directory (a chroot) is part of a shared mount; `mount --bind ROOT ROOT && mount --make-private ROOT` before chroot", mount),
+		fmt.Errorf("%s is a mount point on the host: the lab's own file system came out by mount propagation", mount),
 		unix.Unmount(mount, unix.MNT_DETACH))
 }
 
