@@ -116,14 +116,12 @@ func (t *table) contents() []Evidence {
 // the suppressed count that belongs to them. A line that names no namespace
 // (kernels before 6.18) counts only where this table is full.
 func (t *table) logLines() (lines, suppressed int64) {
-	first, last := t.rec.First(), t.rec.Last()
-	for _, l := range last.KernelLog {
-		if l.UptimeSeconds < first.UptimeSeconds || !t.concerns(l) {
-			continue
-		}
-		if l.Suppressed > 0 {
+	for _, l := range t.rec.NewLogLines() {
+		switch {
+		case !t.concerns(l):
+		case l.Suppressed > 0:
 			suppressed += int64(l.Suppressed)
-		} else if isTableFull(l.Text) {
+		case isTableFull(l.Text):
 			lines++
 		}
 	}
