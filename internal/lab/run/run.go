@@ -12,7 +12,6 @@ import (
 	"github.com/natkit/natkit/internal/diagnose"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/lab/build"
-	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/natkit/natkit/internal/tune/journal"
 )
@@ -47,8 +46,9 @@ type conductor struct {
 	hostMax int64
 	// applied is what was changed on the host, in this order.
 	applied []*apply.Applied
-	// empty is the machine before the first connection was tracked.
-	empty *snapshot.Snapshot
+	// emptyBytes is the least that the slabs of entries were seen to hold before
+	// the table was filled.
+	emptyBytes int64
 	// found is the newest report of doctor.
 	found *diagnose.Report
 }
@@ -103,10 +103,11 @@ func (c *conductor) conduct(ctx context.Context) (err error) {
 		return fmt.Errorf("start the server of lab %s: %w", c.sc.Name, err)
 	}
 	c.report.Server = server.Name
-	if c.empty, err = c.look(ctx, c.sc.Topology.Nodes[0].Name); err != nil {
+	empty, err := c.look(ctx, c.sc.Topology.Nodes[0].Name)
+	if err != nil {
 		return err
 	}
-	c.report.Kernel = c.empty.Kernel.Release
+	c.report.Kernel, c.emptyBytes = empty.Kernel.Release, slabBytes(empty)
 	for i := range c.sc.Stages {
 		if err := c.stage(ctx, &c.sc.Stages[i]); err != nil {
 			return fmt.Errorf("stage %s: %w", c.sc.Stages[i].Name, err)

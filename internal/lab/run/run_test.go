@@ -3,15 +3,17 @@ package run
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/lab/build"
 	loadrun "github.com/natkit/natkit/internal/load/run"
-	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
 	"github.com/natkit/natkit/internal/tune/journal"
 )
@@ -63,8 +65,8 @@ func options(t *testing.T) Options {
 	return Options{Dir: t.TempDir(), Server: build.Nginx, Journal: j, Version: "test"}
 }
 
-// hostUnchanged fails the test when the host's limit or its namespaces are other
-// ones at its end.
+// hostUnchanged fails the test when the host's limit is another one at its end,
+// or a process of a lab is left.
 func hostUnchanged(t *testing.T) {
 	t.Helper()
 	testutil.NeedRoot(t)
@@ -73,25 +75,42 @@ func hostUnchanged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	namespaces := count(t)
 	t.Cleanup(func() {
 		if after, err := hostMax(); err != nil || after != before {
 			t.Errorf("%s was %d and is %d (%v)", sysctlMax, before, after, err)
 		}
-		if after := count(t); after > namespaces {
-			t.Errorf("there were %d network namespaces and are %d", namespaces, after)
+		for deadline := time.Now().Add(5 * time.Second); len(children(t)) > 0; {
+			if time.Now().After(deadline) {
+				t.Errorf("processes are left: %v", children(t))
+				break
+			}
+			time.Sleep(5 * time.Millisecond)
 		}
 	})
 }
 
-func count(t *testing.T) int {
+// children are the processes that this one started and that still run.
+func children(t *testing.T) (names []string) {
 	t.Helper()
-	all, err := netns.All()
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer netns.CloseAll(all)
-	return len(all)
+	for _, path := range stats {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue // gone since
+		}
+		// pid (comm) state ppid …; comm may hold anything.
+		before, after, _ := strings.Cut(string(text), ") ")
+		var state string
+		var parent int
+		fmt.Sscan(after, &state, &parent)
+		if parent == os.Getpid() && state != "Z" {
+			names = append(names, before+")")
+		}
+	}
+	return names
 }
 
 func TestTableFull(t *testing.T) {

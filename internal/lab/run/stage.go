@@ -61,6 +61,8 @@ func (c *conductor) fill(ctx context.Context, f *lab.Fill) error {
 	if err != nil {
 		return err
 	}
+	// What a namespace that ended before had is given back only now and then.
+	c.emptyBytes = min(c.emptyBytes, slabBytes(before))
 	if before.Memory == nil {
 		return errors.New("fill the connection table: the memory of the machine is unknown: " + before.PartError("memory"))
 	}

@@ -34,7 +34,7 @@ func (c *conductor) weigh(ctx context.Context, st *lab.Stage, fix *lab.Fix) erro
 	limit, _ := now.Sysctls.Int(sysctlMax)
 	buckets, _ := now.Sysctls.Int("net.netfilter.nf_conntrack_buckets")
 	fix.PredictedMaxBytes = cost.TableBytes(limit, buckets)
-	fix.SeenBytes = slabBytes(now) - slabBytes(c.empty)
+	fix.SeenBytes = slabBytes(now) - c.emptyBytes
 	if fix.SeenEntries >= weighable && fix.SeenBytes > 0 {
 		fix.SeenBytesPerEntry = float64(fix.SeenBytes) / float64(fix.SeenEntries)
 	}
