@@ -23,6 +23,9 @@ func writeBenchText(w io.Writer, r *load.Result) error {
 	line("Document Length", "%d bytes", r.DocumentBytes)
 	line("Concurrency Level", "%d (%d threads)", r.Config.Concurrency, r.Config.Workers)
 	line("Load", "%s", loadWords(r.Config))
+	if r.Config.MergeAck {
+		line("Note", "--merge-ack: one packet fewer per connection, not comparable with runs without it")
+	}
 	b.WriteByte('\n')
 	writeBenchTotals(line, r)
 	writeBenchCost(line, r)
@@ -52,9 +55,6 @@ func loadWords(c load.Config) string {
 	}
 	if n := len(c.Sources); n > 0 {
 		words += fmt.Sprintf(", from %d addresses", n)
-	}
-	if c.MergeAck {
-		words += "; --merge-ack: one packet fewer per connection, not comparable with runs without it"
 	}
 	return words
 }

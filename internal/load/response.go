@@ -113,9 +113,12 @@ func (p *Response) Feed(b []byte) (int, Reason) {
 			}
 			continue
 		}
-		if p.state == inSkippedLine {
+		switch {
+		case p.state == inSkippedLine:
 			i += p.skipLine(b[i:])
-		} else {
+		case p.state == inName && p.candidates == 0 && isTokenByte[b[i]]:
+			i += p.skipName(b[i:])
+		default:
 			if bad := p.headByte(b[i]); bad != 0 {
 				return i, bad
 			}
@@ -135,6 +138,16 @@ func (p *Response) skipLine(b []byte) int {
 		n = len(b)
 	} else {
 		p.state = inLineStart
+	}
+	p.line += uint32(min(n, maxHead+1))
+	return n
+}
+
+// skipName passes by the rest of a name that does not matter.
+func (p *Response) skipName(b []byte) int {
+	n := 1
+	for n < len(b) && isTokenByte[b[n]] {
+		n++
 	}
 	p.line += uint32(min(n, maxHead+1))
 	return n

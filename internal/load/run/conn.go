@@ -87,14 +87,13 @@ func (w *worker) launch(intended int64) {
 	}
 	i, errno := w.socket()
 	if errno != 0 {
-		w.failStart(errno)
+		w.countFailure(load.InConnect, load.Reason(errno))
 		return
 	}
 	c := &w.conns[i]
 	*c = conn{fd: c.fd, state: connecting, fresh: c.fresh, intended: intended, start: w.clock()}
 	w.enlist(i)
 	if errno := w.open(c); errno != 0 {
-		w.hold = w.clock() + holdAfterError
 		w.fail(i, load.InConnect, load.Reason(errno))
 		return
 	}
@@ -121,7 +120,7 @@ func (w *worker) open(c *conn) syscall.Errno {
 	}
 	if n := len(w.run.sources); n > 0 {
 		source := &w.run.sources[w.source]
-		w.source = (w.source + w.run.workers) % n
+		w.source = (w.source + 1) % n
 		if errno := w.sys.bind(c.fd, source); errno != 0 {
 			return errno
 		}

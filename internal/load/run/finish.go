@@ -8,7 +8,8 @@ import (
 	"github.com/natkit/natkit/internal/load"
 )
 
-// holdAfterError keeps a worker from spinning where connections fail at once.
+// holdAfterError keeps a worker from spinning where connections fail at once, in
+// nanoseconds.
 const holdAfterError = 1_000_000
 
 // watchedEvents are all a connection's, once and for all: edge-triggered, so that
@@ -149,12 +150,6 @@ func (w *worker) fail(i int32, phase load.PhaseIndex, reason load.Reason) {
 	w.discard(i)
 }
 
-// failStart counts a request for which there was no socket.
-func (w *worker) failStart(errno syscall.Errno) {
-	w.hold = w.clock() + holdAfterError
-	w.countFailure(load.InConnect, load.Reason(errno))
-}
-
 func (w *worker) countFailure(phase load.PhaseIndex, reason load.Reason) {
 	w.tally.Fail(phase, reason)
 	w.interval.Failed++
@@ -168,6 +163,7 @@ func (w *worker) countFailure(phase load.PhaseIndex, reason load.Reason) {
 		w.noLocalPort++
 	}
 	if phase == load.InConnect && !reason.Timeout() {
+		w.hold = w.clock() + holdAfterError
 		w.run.connectFailed(reason)
 	}
 }

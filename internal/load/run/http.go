@@ -104,9 +104,9 @@ func HTTP(ctx context.Context, cfg load.Config, opt Options) (*load.Result, erro
 		return nil, fmt.Errorf("bench http %s: %w", target.HostPort(), err)
 	}
 	result := r.result(workers, before, after)
-	if n := r.refusals.Load(); r.refusal.Load() != 0 && ctx.Err() == nil {
+	if r.refusal.Load() != 0 && ctx.Err() == nil {
 		return result, fmt.Errorf("bench http %s: connect: %v (%d times, and no request succeeded)",
-			target.HostPort(), load.Reason(r.refusal.Load()), n)
+			target.HostPort(), load.Reason(r.refusal.Load()), cfg.AbortAfter)
 	}
 	return result, nil
 }

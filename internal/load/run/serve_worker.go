@@ -156,10 +156,12 @@ func (w *serveWorker) event(i int32, mask uint32) {
 	if p.next == i { // closed in this batch
 		return
 	}
-	if len(p.rest) > 0 && !w.write(i) {
+	// What came while the response was stuck had its event then.
+	stuck := len(p.rest) > 0
+	if stuck && !w.write(i) {
 		return
 	}
-	if mask&(unix.EPOLLIN|unix.EPOLLRDHUP|unix.EPOLLERR|unix.EPOLLHUP) != 0 && len(p.rest) == 0 {
+	if stuck || mask&(unix.EPOLLIN|unix.EPOLLRDHUP|unix.EPOLLERR|unix.EPOLLHUP) != 0 {
 		w.read(i)
 	}
 }
@@ -206,6 +208,8 @@ func (w *serveWorker) answer(i int32, b []byte) bool {
 			p.rest = w.server.kept
 		}
 		if !w.write(i) {
+			// A request behind one whose response is stuck is not kept for later.
+			p.kept = p.kept && len(b) == 0
 			return false
 		}
 		w.dequeue(i)

@@ -101,7 +101,7 @@ func newWorker(r *run, id, limit, spare int) *worker {
 		w.unused[i] = int32(total - 1 - i)
 	}
 	if n := len(r.sources); n > 0 {
-		w.source = id % n
+		w.source = id * n / r.workers
 	}
 	return w
 }
@@ -115,6 +115,9 @@ func (w *worker) loop() {
 	for !w.over() {
 		w.expire()
 		w.begin()
+		if w.exhausted && w.inFlight == 0 {
+			break
+		}
 		n := w.poll()
 		w.now = w.clock()
 		w.turnSecond()
@@ -131,14 +134,13 @@ func (w *worker) loop() {
 	w.leave()
 }
 
+// over tells whether to stop though there is work left.
 func (w *worker) over() bool {
 	if w.run.stop.Load() {
 		return true
 	}
-	if d := int64(w.run.cfg.Duration); d > 0 && w.now >= d {
-		return true
-	}
-	return w.exhausted && w.inFlight == 0
+	d := int64(w.run.cfg.Duration)
+	return d > 0 && w.now >= d
 }
 
 // begin starts what is due.
@@ -148,16 +150,17 @@ func (w *worker) begin() {
 		w.beginDue()
 		return
 	}
-	for most := w.inFlight + w.ended + startBatch; w.inFlight < w.limit && !w.exhausted && w.hold <= w.now; {
-		if w.inFlight == most {
+	most := w.ended + startBatch
+	w.ended = 0
+	for started := 0; w.inFlight < w.limit && !w.exhausted && w.hold <= w.now; started++ {
+		if started == most {
 			w.crowded = true
-			break
+			return
 		}
 		if w.exhausted = !w.run.claim(); !w.exhausted {
 			w.launch(w.clock())
 		}
 	}
-	w.ended = 0
 }
 
 // beginDue follows the schedule, whatever became of earlier requests. What is due
