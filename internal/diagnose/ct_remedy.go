@@ -80,7 +80,7 @@ func (t *table) raise(s capacity.Sizing, lowerBound bool) Remedy {
 	r := Remedy{
 		Title:     fmt.Sprintf("raise the limit from %s to %s entries", grouped(t.max), grouped(s.Max)),
 		Automatic: true,
-		Predicts:  fmt.Sprintf("%s entries expected, %.0f %% of the new limit", grouped(s.Entries), 100*float64(s.Entries)/float64(s.Max)),
+		Predicts:  t.predict(s, lowerBound),
 		Cost:      fmt.Sprintf("up to %s more memory, %s in all when full (%s)", mib(s.FullBytes-s.FullBytesNow), mib(s.FullBytes), t.costSource()),
 		Risk:      "the limit is one value for all network namespaces of the host; the memory is taken only as entries come",
 		Changes: []tune.Change{{
@@ -89,9 +89,6 @@ func (t *table) raise(s capacity.Sizing, lowerBound bool) Remedy {
 			Why:  t.usage(),
 			Cost: fmt.Sprintf("up to %s when full", mib(s.FullBytes-s.FullBytesNow)),
 		}},
-	}
-	if lowerBound {
-		r.Predicts += "; while the table is full more is offered than can be seen, so measure again afterwards"
 	}
 	if s.MemoryBound {
 		r.Predicts += fmt.Sprintf("; more was needed, but a quarter of the memory is the end (%s)", mib(s.FullBytes))
@@ -105,6 +102,15 @@ func (t *table) raise(s capacity.Sizing, lowerBound bool) Remedy {
 		}
 	}
 	return r
+}
+
+func (t *table) predict(s capacity.Sizing, lowerBound bool) string {
+	share := 100 * float64(s.Entries) / float64(s.Max)
+	if lowerBound {
+		return fmt.Sprintf("at least %s entries, %.0f %% of the new limit; what the full table turns away cannot be counted, so measure again afterwards",
+			grouped(s.Entries), share)
+	}
+	return fmt.Sprintf("%s entries, %.0f %% of the new limit", grouped(s.Entries), share)
 }
 
 // resize is advice: all packets would wait for longer than natkit may make them

@@ -60,6 +60,14 @@ type Node struct {
 	links *netlink.Handle
 }
 
+// CheckPrivilege says what is missing to build labs.
+func CheckPrivilege() error {
+	if os.Geteuid() != 0 {
+		return errors.New("needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN, to make network namespaces and links)")
+	}
+	return nil
+}
+
 // Up builds the scenario's topology. After an error nothing is left of it. Needs
 // CAP_SYS_ADMIN and CAP_NET_ADMIN.
 func Up(ctx context.Context, s *lab.Scenario, o Options) (*Lab, error) {
@@ -71,8 +79,8 @@ func Up(ctx context.Context, s *lab.Scenario, o Options) (*Lab, error) {
 }
 
 func (l *Lab) up(ctx context.Context, o Options) error {
-	if os.Geteuid() != 0 {
-		return errors.New("needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN, to make network namespaces and links)")
+	if err := CheckPrivilege(); err != nil {
+		return err
 	}
 	mount := filepath.Join(dirOr(o.Dir), "lab")
 	if err := os.MkdirAll(mount, 0o755); err != nil {

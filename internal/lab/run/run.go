@@ -63,6 +63,9 @@ func Run(ctx context.Context, sc *lab.Scenario, o Options) (*lab.Report, error) 
 	if o.Progress == nil {
 		o.Progress = func(string) {}
 	}
+	if err := build.CheckPrivilege(); err != nil {
+		return nil, fmt.Errorf("lab %s: %w", sc.Name, err)
+	}
 	lock, err := build.Lock(o.Dir)
 	if err != nil {
 		return nil, err
@@ -96,11 +99,11 @@ func (c *conductor) conduct(ctx context.Context) (err error) {
 	c.Progress("building " + c.sc.Name)
 	c.lab, err = build.Up(ctx, c.sc, build.Options{Dir: c.Dir, Log: c.Progress})
 	if err != nil {
-		return fmt.Errorf("build lab %s: %w", c.sc.Name, err)
+		return err
 	}
 	server, err := c.lab.StartServer(ctx, c.Server)
 	if err != nil {
-		return fmt.Errorf("start the server of lab %s: %w", c.sc.Name, err)
+		return fmt.Errorf("lab %s: %w", c.sc.Name, err)
 	}
 	c.report.Server = server.Name
 	empty, err := c.look(ctx, c.sc.Topology.Nodes[0].Name)
