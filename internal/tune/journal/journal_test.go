@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -206,29 +205,37 @@ func TestOldFinishedTransactionsGo(t *testing.T) {
 	}
 }
 
-// TestFullDisk mounts a small tmpfs in a mount namespace of its own thread, which
-// ends with the test and takes the mount along.
+// TestFullDisk uses a small tmpfs that is mounted nowhere and ends with its file
+// descriptor.
 func TestFullDisk(t *testing.T) {
 	testutil.NeedRoot(t)
-	dir := t.TempDir()
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread dies with its namespace
-		done <- onFullDisk(dir)
-	}()
-	if err := <-done; err != nil {
+	disk, err := smallDisk()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(disk)
+	if err := onFullDisk(fmt.Sprintf("/proc/self/fd/%d", disk)); err != nil {
 		t.Error(err)
 	}
 }
 
-func onFullDisk(dir string) error {
-	err := errors.Join(
-		unix.Unshare(unix.CLONE_NEWNS|unix.CLONE_FS),
-		unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
-		unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64k,mode=0700"))
+func smallDisk() (int, error) {
+	fs, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
 	if err != nil {
-		return err
+		return -1, fmt.Errorf("open tmpfs: %w", err)
 	}
+	defer unix.Close(fs)
+	err = errors.Join(
+		unix.FsconfigSetString(fs, "size", "64k"),
+		unix.FsconfigSetString(fs, "mode", "0700"),
+		unix.FsconfigCreate(fs))
+	if err != nil {
+		return -1, fmt.Errorf("make a tmpfs: %w", err)
+	}
+	return unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, 0)
+}
+
+func onFullDisk(dir string) error {
 	j, err := At(filepath.Join(dir, "journal"))
 	if err != nil {
 		return err
