@@ -39,7 +39,12 @@ func (i *Interval) Reset() {
 }
 
 // NewCourse expects each second from so many workers.
-func NewCourse(workers int) *Course { return &Course{workers: workers, done: []Second{}} }
+func NewCourse(workers int) *Course {
+	return &Course{
+		workers: workers, done: make([]Second, 0, 64), open: make([]openSecond, 0, 4),
+		spare: []*Histogram{newHistogram(2), newHistogram(2)},
+	}
+}
 
 // Add takes a worker's second number index (from 0). Every worker hands in each
 // of its seconds once, in order.

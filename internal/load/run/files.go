@@ -2,6 +2,7 @@ package run
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,6 +40,9 @@ func fileLimit() (int, error) {
 // itself from any thread, and another file under their number would be written
 // to. The rest is closed, because a copy keeps pipes and namespaces alive.
 func privateFiles(keep ...int) error {
+	if err := startPoller(); err != nil {
+		return err
+	}
 	if err := unix.Unshare(unix.CLONE_FILES); err != nil {
 		return fmt.Errorf("give a worker its own file table: %w", err)
 	}
@@ -55,10 +59,24 @@ func privateFiles(keep ...int) error {
 		if err != nil {
 			continue
 		}
-		if to := string(link[:n]); !strings.HasPrefix(to, "anon_inode:[eventpoll]") && !strings.HasPrefix(to, "anon_inode:[eventfd]") {
+		if to := string(link[:n]); !strings.HasPrefix(to, "anon_inode:[eventpoll") && !strings.HasPrefix(to, "anon_inode:[eventfd") {
 			unix.Close(fd)
 		}
 	}
+	return nil
+}
+
+// startPoller makes Go open its poller's descriptors, which it does with the first
+// pollable file, so that the table is copied with them. Opened later, they would
+// be missing in it, and a garbage collection that a worker takes part in would
+// end the program ("netpoll failed").
+func startPoller() error {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("make a pipe: %w", err)
+	}
+	r.Close()
+	w.Close()
 	return nil
 }
 

@@ -7,8 +7,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/natkit/natkit/internal/testutil"
 )
@@ -27,7 +29,44 @@ func TestMain(m *testing.M) {
 		fmt.Println(r.SystemCalls)
 		os.Exit(0)
 	}
+	if os.Getenv(pollerHelper) != "" {
+		os.Exit(collectInPrivateTable())
+	}
 	os.Exit(m.Run())
+}
+
+// pollerHelper makes this test binary collect garbage on a thread with a file
+// table of its own.
+const pollerHelper = "NATKIT_LOAD_TEST_POLLER"
+
+func collectInPrivateTable() int {
+	err := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		failed := privateFiles()
+		err <- failed
+		for range 3 {
+			runtime.GC() // polls on this thread when it starts the world again
+		}
+		err <- nil
+	}()
+	if e := <-err; e != nil {
+		fmt.Fprintln(os.Stderr, e)
+		return 1
+	}
+	<-time.After(time.Millisecond) // timers need the poller
+	<-err
+	return 0
+}
+
+// TestGarbageCollectionInWorker needs a process of its own, in which Go's poller
+// has not been used before.
+func TestGarbageCollectionInWorker(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), pollerHelper+"=1")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%.2000s", err, out)
+	}
 }
 
 // TestSystemCallsAreCounted compares with strace's count of the calls that the
