@@ -55,6 +55,7 @@ var layers = map[string]layer{
 	"internal/pcap":      pure,
 	"internal/report":    pure,
 	"internal/tune":      pure,
+	"internal/units":     pure,
 
 	"internal/collect":        kernel,
 	"internal/conntrack/dump": kernel,

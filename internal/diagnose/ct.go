@@ -2,10 +2,13 @@ package diagnose
 
 import (
 	"fmt"
+	"math"
 	"sort"
+	"strings"
 
 	"github.com/natkit/natkit/internal/capacity"
 	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/units"
 )
 
 const (
@@ -46,7 +49,7 @@ func readTable(rec *snapshot.Recording) (*table, string) {
 func (t *table) share() float64 { return float64(t.count) / float64(t.max) }
 
 func (t *table) usage() string {
-	return fmt.Sprintf("%s of %s entries (%.0f %%)", grouped(t.count), grouped(t.max), 100*t.share())
+	return fmt.Sprintf("%s of %s entries (%s)", units.Count(t.count), units.Count(t.max), units.Percent(t.share()))
 }
 
 // delta is the growth of a counter during the recording.
@@ -87,9 +90,9 @@ func (t *table) contents() []Evidence {
 	if tab == nil || tab.Sampled == 0 {
 		return nil
 	}
-	source := fmt.Sprintf("dump of all %s entries", grouped(tab.Sampled))
+	source := fmt.Sprintf("dump of all %s entries", units.Count(tab.Sampled))
 	if !tab.Complete {
-		source = fmt.Sprintf("dump of %s of %s entries", grouped(tab.Sampled), grouped(t.count))
+		source = fmt.Sprintf("dump of %s of %s entries", units.Count(tab.Sampled), units.Count(t.count))
 	}
 	share := func(n int64) float64 { return round1(100 * float64(n) / float64(tab.Sampled)) }
 	var e []Evidence
@@ -244,4 +247,10 @@ func byCount(m map[string]int64, n int) []string {
 		return keys[i] < keys[j]
 	})
 	return keys[:min(n, len(keys))]
+}
+
+func round1(v float64) float64 { return math.Round(v*10) / 10 }
+
+func isTableFull(line string) bool {
+	return strings.Contains(line, "nf_conntrack: table full") && strings.Contains(line, "dropping packet")
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/units"
 )
 
 // ctEarlyDrop: at the limit the kernel evicts entries that have seen no answer or
@@ -24,7 +25,7 @@ func checkEarlyDrop(rec *snapshot.Recording) (*Finding, Check) {
 	if !ok {
 		return nil, Check{State: NotChecked, Why: t.noCounters()}
 	}
-	seen := fmt.Sprintf("%s evicted in %.1f s", grouped(evicted), t.rec.Seconds())
+	seen := fmt.Sprintf("%s evicted in %.1f s", units.Count(evicted), t.rec.Seconds())
 	if evicted == 0 {
 		return nil, Check{State: OK, Why: seen}
 	}

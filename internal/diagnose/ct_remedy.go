@@ -6,6 +6,7 @@ import (
 
 	"github.com/natkit/natkit/internal/capacity"
 	"github.com/natkit/natkit/internal/tune"
+	"github.com/natkit/natkit/internal/units"
 )
 
 // automaticStall is the longest stall of all packets, in seconds, that a change
@@ -69,7 +70,7 @@ func (t *table) remedies(lowerBound bool) []Remedy {
 	if s.Max == t.max && s.MemoryBound {
 		r = append(r, Remedy{
 			Title: "more memory, or spread the connections over more gateways",
-			Cost:  fmt.Sprintf("a table with the limit of %s takes %s when full; natkit stops at a quarter of the memory", grouped(t.max), mib(s.FullBytesNow)),
+			Cost:  fmt.Sprintf("a table with the limit of %s takes %s when full; natkit stops at a quarter of the memory", units.Count(t.max), units.Bytes(s.FullBytesNow)),
 		})
 	}
 	return append(r, t.advice()...)
@@ -78,20 +79,20 @@ func (t *table) remedies(lowerBound bool) []Remedy {
 // raise is the change of the limit, with the buckets where that costs no stall.
 func (t *table) raise(s capacity.Sizing, lowerBound bool) Remedy {
 	r := Remedy{
-		Title:     fmt.Sprintf("raise the limit from %s to %s entries", grouped(t.max), grouped(s.Max)),
+		Title:     fmt.Sprintf("raise the limit from %s to %s entries", units.Count(t.max), units.Count(s.Max)),
 		Automatic: true,
 		Predicts:  t.predict(s, lowerBound),
-		Cost:      fmt.Sprintf("up to %s more memory, %s in all when full (%s)", mib(s.FullBytes-s.FullBytesNow), mib(s.FullBytes), t.costSource()),
+		Cost:      fmt.Sprintf("up to %s more memory, %s in all when full (%s)", units.Bytes(s.FullBytes-s.FullBytesNow), units.Bytes(s.FullBytes), t.costSource()),
 		Risk:      "the limit is one value for all network namespaces of the host; the memory is taken only as entries come",
 		Changes: []tune.Change{{
 			Kind: tune.Sysctl, Target: sysctlMax,
 			Before: strconv.FormatInt(t.max, 10), After: strconv.FormatInt(s.Max, 10),
 			Why:  t.usage(),
-			Cost: fmt.Sprintf("up to %s when full", mib(s.FullBytes-s.FullBytesNow)),
+			Cost: fmt.Sprintf("up to %s when full", units.Bytes(s.FullBytes-s.FullBytesNow)),
 		}},
 	}
 	if s.MemoryBound {
-		r.Predicts += fmt.Sprintf("; more was needed, but a quarter of the memory is the end (%s)", mib(s.FullBytes))
+		r.Predicts += fmt.Sprintf("; more was needed, but a quarter of the memory is the end (%s)", units.Bytes(s.FullBytes))
 	}
 	if s.Buckets > t.buckets && t.buckets > 0 {
 		if s.StallSeconds <= automaticStall {
@@ -105,12 +106,12 @@ func (t *table) raise(s capacity.Sizing, lowerBound bool) Remedy {
 }
 
 func (t *table) predict(s capacity.Sizing, lowerBound bool) string {
-	share := 100 * float64(s.Entries) / float64(s.Max)
+	share := units.Percent(float64(s.Entries) / float64(s.Max))
 	if lowerBound {
-		return fmt.Sprintf("at least %s entries, %.0f %% of the new limit; what the full table turns away cannot be counted, so measure again afterwards",
-			grouped(s.Entries), share)
+		return fmt.Sprintf("at least %s entries, %s of the new limit; what the full table turns away cannot be counted, so measure again afterwards",
+			units.Count(s.Entries), share)
 	}
-	return fmt.Sprintf("%s entries, %.0f %% of the new limit", grouped(s.Entries), share)
+	return fmt.Sprintf("%s entries, %s of the new limit", units.Count(s.Entries), share)
 }
 
 // resize is advice: all packets would wait for longer than natkit may make them
@@ -118,7 +119,7 @@ func (t *table) predict(s capacity.Sizing, lowerBound bool) string {
 func (t *table) resize(s capacity.Sizing) Remedy {
 	c := t.bucketChange(s)
 	return Remedy{
-		Title:    fmt.Sprintf("raise the hash buckets from %s to %s", grouped(t.buckets), grouped(s.Buckets)),
+		Title:    fmt.Sprintf("raise the hash buckets from %s to %s", units.Count(t.buckets), units.Count(s.Buckets)),
 		Changes:  []tune.Change{c},
 		Predicts: fmt.Sprintf("mean hash chain of %.1f instead of %.1f entries when full", s.ChainLength, s.ChainLengthNow),
 		Cost:     c.Cost,
@@ -132,7 +133,7 @@ func (t *table) bucketChange(s capacity.Sizing) tune.Change {
 		Kind: tune.Sysctl, Target: sysctlBuckets,
 		Before: strconv.FormatInt(t.buckets, 10), After: strconv.FormatInt(s.Buckets, 10),
 		Why:  fmt.Sprintf("mean hash chain of %.1f entries when full, instead of %.1f", s.ChainLength, s.ChainLengthNow),
-		Cost: fmt.Sprintf("%s for the bucket array; packets wait about %.2f s", mib((s.Buckets-t.buckets)*int64(t.cost().BucketBytes)), s.StallSeconds),
+		Cost: fmt.Sprintf("%s for the bucket array; packets wait about %.2f s", units.Bytes((s.Buckets-t.buckets)*int64(t.cost().BucketBytes)), s.StallSeconds),
 		Risk: "new connections are dropped (chaintoolong) where a chain exceeds the kernel's cap, from 5.15 on",
 	}
 }
@@ -145,15 +146,15 @@ func (t *table) advice() []Remedy {
 			now, _ := t.rec.Last().Sysctls.Int("net.netfilter.nf_conntrack_tcp_timeout_time_wait")
 			r = append(r, Remedy{
 				Title:    fmt.Sprintf("shorten nf_conntrack_tcp_timeout_time_wait (now %d s)", now),
-				Predicts: fmt.Sprintf("%.0f %% of the entries are in TIME_WAIT and would go sooner", 100*share),
+				Predicts: units.Percent(share) + " of the entries are in TIME_WAIT and would go sooner",
 				Risk:     "late packets of closed connections become INVALID; below the peers' own 60 s a NAT may reuse a port that the server still holds in TIME_WAIT",
 			})
 		}
 		if tab.Unreplied > tab.Sampled/2 {
 			r = append(r, Remedy{
 				Title: "find out who opens connections that nobody answers",
-				Predicts: fmt.Sprintf("%.0f %% of the entries have seen no reply: a scan, a flood, or a dead destination",
-					100*float64(tab.Unreplied)/float64(tab.Sampled)),
+				Predicts: units.Percent(float64(tab.Unreplied)/float64(tab.Sampled)) +
+					" of the entries have seen no reply: a scan, a flood, or a dead destination",
 				Risk: "a larger table only gives a flood more room",
 			})
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/units"
 )
 
 // ctTableFull: the kernel is dropping new connections now, because the table is full.
@@ -66,17 +67,17 @@ func (t *table) droppedText(dropped int64, known bool) string {
 	if !known {
 		return ""
 	}
-	return fmt.Sprintf(", %s packets dropped in %.1f s", grouped(dropped), t.rec.Seconds())
+	return fmt.Sprintf(", %s packets dropped in %.1f s", units.Count(dropped), t.rec.Seconds())
 }
 
 // notDropping is the good news, with the last time that it was otherwise.
 func (t *table) notDropping() string {
 	why := t.usage()
 	if d, ok := t.delta("drop"); ok {
-		why += fmt.Sprintf(", %s packets dropped in %.1f s", grouped(d), t.rec.Seconds())
+		why += fmt.Sprintf(", %s packets dropped in %.1f s", units.Count(d), t.rec.Seconds())
 	}
 	if ago, ok := t.lastLogged(); ok {
-		why += fmt.Sprintf("; the kernel last logged a full table %s ago", duration(ago))
+		why += fmt.Sprintf("; the kernel last logged a full table %s ago", units.Roughly(ago))
 	}
 	return why
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/natkit/natkit/internal/capacity"
 	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/units"
 )
 
 const (
@@ -40,7 +41,7 @@ func checkTableNearFull(rec *snapshot.Recording) (*Finding, Check) {
 	steady, forecast := t.steady(), t.forecast()
 	seen := t.usage()
 	if forecast > t.count {
-		seen += fmt.Sprintf(", present rates lead to %s", grouped(forecast))
+		seen += fmt.Sprintf(", present rates lead to %s", units.Count(forecast))
 	}
 	above := float64(steady) > nearFull*float64(t.max)
 	if !above && forecast <= t.max {

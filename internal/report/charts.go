@@ -5,6 +5,7 @@ import (
 
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/units"
 )
 
 // charts is the data that the page's script draws.
@@ -82,5 +83,5 @@ func (s chartStage) Alternative() string {
 		low, high, failed = min(low, c.Completed), max(high, c.Completed), max(failed, c.Failed)
 	}
 	return fmt.Sprintf("%s: between %s and %s completed requests per second during %s, at most %s failed per second.",
-		s.Name, Rate(low), Rate(high), Seconds(s.Seconds), Rate(failed))
+		s.Name, units.Rate(low), units.Rate(high), units.Seconds(s.Seconds), units.Rate(failed))
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/natkit/natkit/internal/diagnose"
 	"github.com/natkit/natkit/internal/tune"
+	"github.com/natkit/natkit/internal/units"
 )
 
 const (
@@ -22,7 +23,7 @@ const (
 // was checked, then what could not be read and why.
 func Doctor(w io.Writer, style Style, r *diagnose.Report) error {
 	p := &printer{w: w, style: style}
-	p.printf("natkit doctor: %s, Linux %s, two samples %s apart", netnsName(r), r.Kernel, Seconds(r.Seconds))
+	p.printf("natkit doctor: %s, Linux %s, two samples %s apart", netnsName(r), r.Kernel, units.Seconds(r.Seconds))
 	p.findings(r.Findings)
 	p.checks(r)
 	if len(r.Unread) > 0 {
@@ -172,7 +173,7 @@ func (p *printer) checks(r *diagnose.Report) {
 }
 
 func checksSummary(all int, count map[diagnose.State]int) string {
-	text := "Looked for " + plural(int64(all), "fault", "faults")
+	text := "Looked for " + units.Plural(all, "fault", "faults")
 	if all > 0 && count[diagnose.OK] == all {
 		return text + " and found none"
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/natkit/natkit/internal/diagnose"
 	"github.com/natkit/natkit/internal/lab"
+	"github.com/natkit/natkit/internal/units"
 )
 
 //go:embed assets
@@ -29,10 +30,10 @@ var labPage = template.Must(template.New("lab.html.tmpl").Funcs(template.FuncMap
 	"text":     asset,
 	"value":    Value,
 	"unset":    valueOrUnset,
-	"rate":     Rate,
-	"count":    func(n int64) string { return Count(n) },
-	"millis":   Millis,
-	"decimals": fixed,
+	"rate":     units.Rate,
+	"count":    units.Count[int64],
+	"millis":   units.Millis,
+	"decimals": units.Fixed,
 	"add":      func(a, b int) int { return a + b },
 	"class":    func(t Tone) string { return toneClasses[t] },
 	"severity": func(s diagnose.Severity) string { return s.String() },
@@ -93,13 +94,13 @@ func rateBars(r *lab.Report) []bar {
 	}
 	var bars []bar
 	for _, s := range r.Stages {
-		b := bar{Name: s.Name, About: s.About, Rate: Rate(s.RequestsPerSecond), Note: "none failed", Limit: s.GeneratorLimit}
+		b := bar{Name: s.Name, About: s.About, Rate: units.Rate(s.RequestsPerSecond), Note: "none failed", Limit: s.GeneratorLimit}
 		if fastest > 0 {
 			b.Share = 100 * s.RequestsPerSecond / fastest
 		}
 		if s.Failed > 0 {
 			b.Failing = true
-			b.Note = Count(s.Failed) + " of " + Count(s.Failed+s.Completed) + " failed"
+			b.Note = units.Count(s.Failed) + " of " + units.Count(s.Failed+s.Completed) + " failed"
 		}
 		bars = append(bars, b)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/units"
 )
 
 // Lab writes the run of a scenario: what was built, the stages side by side,
@@ -56,8 +57,8 @@ type fact struct {
 
 // labFacts say where and how a report was measured.
 func labFacts(r *lab.Report) []fact {
-	machine := fmt.Sprintf("Linux %s, %s", r.Kernel, plural(int64(r.CPUs), "CPU", "CPUs"))
-	run := fmt.Sprintf("natkit %s, %s, took %s", r.Version, r.Started.UTC().Format(time.DateTime)+" UTC", Seconds(r.Seconds))
+	machine := fmt.Sprintf("Linux %s, %s", r.Kernel, units.Plural(r.CPUs, "CPU", "CPUs"))
+	run := fmt.Sprintf("natkit %s, %s, took %s", r.Version, r.Started.UTC().Format(time.DateTime)+" UTC", units.Seconds(r.Seconds))
 	facts := []fact{{"machine", []string{machine}}, {"run", []string{run}}}
 	if r.Server != "" {
 		facts = append(facts, fact{"server", []string{r.Server}})
@@ -90,9 +91,9 @@ func loadLines(r *lab.Report) []string {
 }
 
 func loadParts(c load.Config) []string {
-	parts := []string{Count(max(c.Concurrency, 1)) + " concurrent"}
+	parts := []string{units.Count(max(c.Concurrency, 1)) + " concurrent"}
 	if c.Requests > 0 {
-		parts = append(parts, plural(c.Requests, "request", "requests"))
+		parts = append(parts, units.Plural(c.Requests, "request", "requests"))
 	}
 	if c.Duration > 0 {
 		parts = append(parts, "at most "+c.Duration.String())
@@ -101,7 +102,7 @@ func loadParts(c load.Config) []string {
 		parts = append(parts, "timeout "+c.Timeout.String()+" per request")
 	}
 	if c.Rate > 0 {
-		parts = append(parts, Rate(c.Rate)+" requests/s started")
+		parts = append(parts, units.Rate(c.Rate)+" requests/s started")
 	}
 	parts = append(parts, closing(c))
 	if c.MergeAck {
@@ -120,13 +121,6 @@ func closing(c load.Config) string {
 		return "one connection each, closed by reset"
 	}
 	return "one connection each, closed by the server"
-}
-
-func plural(n int64, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return Count(n) + " " + many
 }
 
 // stageWidth lets the figures of stages stand apart from each other.
@@ -189,25 +183,25 @@ func (p *printer) labFix(fix *lab.Fix) {
 type memoryRow struct{ What, Predicted, Seen string }
 
 func fixMemory(fix *lab.Fix) []memoryRow {
-	per := memoryRow{"per tracked connection", none, none}
-	full := memoryRow{"table full to the new limit", none, none}
+	per := memoryRow{"per tracked connection", units.None, units.None}
+	full := memoryRow{"table full to the new limit", units.None, units.None}
 	if fix.PredictedBytesPerEntry > 0 {
-		per.Predicted = fixed(fix.PredictedBytesPerEntry, 0) + " B"
+		per.Predicted = units.Fixed(fix.PredictedBytesPerEntry, 0) + " B"
 	}
 	if fix.SeenBytesPerEntry > 0 {
-		per.Seen = fixed(fix.SeenBytesPerEntry, 0) + " B"
+		per.Seen = units.Fixed(fix.SeenBytesPerEntry, 0) + " B"
 	}
 	if fix.PredictedMaxBytes > 0 {
-		full.Predicted = Bytes(float64(fix.PredictedMaxBytes))
+		full.Predicted = units.Bytes(fix.PredictedMaxBytes)
 	}
 	rows := []memoryRow{per}
 	if fix.SeenEntries > 0 {
-		now := memoryRow{"the " + Count(fix.SeenEntries) + " entries after the last stage", none, none}
+		now := memoryRow{"the " + units.Count(fix.SeenEntries) + " entries after the last stage", units.None, units.None}
 		if fix.PredictedBytesPerEntry > 0 {
-			now.Predicted = Bytes(fix.PredictedBytesPerEntry * float64(fix.SeenEntries))
+			now.Predicted = units.Bytes(fix.PredictedBytesPerEntry * float64(fix.SeenEntries))
 		}
 		if fix.SeenBytes > 0 {
-			now.Seen = Bytes(float64(fix.SeenBytes))
+			now.Seen = units.Bytes(fix.SeenBytes)
 		}
 		rows = append(rows, now)
 	}
@@ -242,19 +236,19 @@ func labSummary(r *lab.Report) []string {
 		return nil
 	}
 	first := fmt.Sprintf("With the fault the gateway served %s requests/s instead of %s (%s)",
-		Rate(fault.RequestsPerSecond), Rate(nat.RequestsPerSecond), Percent(fault.RequestsPerSecond/nat.RequestsPerSecond))
+		units.Rate(fault.RequestsPerSecond), units.Rate(nat.RequestsPerSecond), units.Percent(fault.RequestsPerSecond/nat.RequestsPerSecond))
 	if fault.Failed > 0 {
 		first += fmt.Sprintf(", %s of %s requests failed, and %s/s got through after the first failure",
-			Count(fault.Failed), Count(fault.Failed+fault.Completed), Rate(fault.AfterFirstFailurePerSecond))
+			units.Count(fault.Failed), units.Count(fault.Failed+fault.Completed), units.Rate(fault.AfterFirstFailurePerSecond))
 	}
 	sentences := []string{first + "."}
 	if fixed != nil && r.Fix != nil {
 		failed := "none failed"
 		if fixed.Failed > 0 {
-			failed = Count(fixed.Failed) + " failed"
+			failed = units.Count(fixed.Failed) + " failed"
 		}
 		sentences = append(sentences, fmt.Sprintf("After the fix it served %s requests/s (%s); %s.",
-			Rate(fixed.RequestsPerSecond), Percent(fixed.RequestsPerSecond/nat.RequestsPerSecond), failed))
+			units.Rate(fixed.RequestsPerSecond), units.Percent(fixed.RequestsPerSecond/nat.RequestsPerSecond), failed))
 	}
 	if ids := findingIDs(r); len(ids) > 0 {
 		sentences = append(sentences, "natkit doctor named "+strings.Join(ids, ", ")+".")

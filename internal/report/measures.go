@@ -7,6 +7,7 @@ import (
 
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/units"
 )
 
 // measures are a lab's figures as both the text and the page show them: groups
@@ -24,7 +25,7 @@ type measure struct {
 }
 
 // noValue stands in a stage that cannot have the figure.
-var noValue = Cell{none, Dim}
+var noValue = Cell{units.None, Dim}
 
 // comparedWith is the stage that the rates are compared with.
 const comparedWith = "nat"
@@ -71,27 +72,27 @@ func findStage(r *lab.Report, name string) *lab.StageReport {
 
 func loadRows(r *lab.Report) []measure {
 	rows := []measure{row(r, "requests/s", func(s *lab.StageReport) Cell {
-		return Cell{Rate(s.RequestsPerSecond), Bold}
+		return Cell{units.Rate(s.RequestsPerSecond), Bold}
 	})}
 	if reference := findStage(r, comparedWith); reference != nil && reference.RequestsPerSecond > 0 {
 		rows = append(rows, row(r, "  against "+comparedWith, func(s *lab.StageReport) Cell {
-			return Cell{Text: Percent(s.RequestsPerSecond / reference.RequestsPerSecond)}
+			return Cell{Text: units.Percent(s.RequestsPerSecond / reference.RequestsPerSecond)}
 		}))
 	}
 	rows = append(rows,
-		row(r, "completed", func(s *lab.StageReport) Cell { return Cell{Text: Count(s.Completed)} }),
+		row(r, "completed", func(s *lab.StageReport) Cell { return Cell{Text: units.Count(s.Completed)} }),
 		row(r, "failed", func(s *lab.StageReport) Cell { return badUnlessZero(s.Failed) }))
 	if slices.ContainsFunc(r.Stages, func(s lab.StageReport) bool { return s.Unfinished > 0 }) {
-		rows = append(rows, row(r, "unfinished", func(s *lab.StageReport) Cell { return Cell{Text: Count(s.Unfinished)} }))
+		rows = append(rows, row(r, "unfinished", func(s *lab.StageReport) Cell { return Cell{Text: units.Count(s.Unfinished)} }))
 	}
-	return append(rows, row(r, "duration", func(s *lab.StageReport) Cell { return Cell{Text: Seconds(s.Result.Seconds)} }))
+	return append(rows, row(r, "duration", func(s *lab.StageReport) Cell { return Cell{Text: units.Seconds(s.Result.Seconds)} }))
 }
 
 func badUnlessZero(n int64) Cell {
 	if n == 0 {
 		return Cell{"0", Dim}
 	}
-	return Cell{Count(n), Bad}
+	return Cell{units.Count(n), Bad}
 }
 
 // perRequestRows are ab's two "Time per request": what one of the concurrent
@@ -103,13 +104,13 @@ func perRequestRows(r *lab.Report) []measure {
 			if s.Completed == 0 {
 				return noValue
 			}
-			return Cell{Text: Millis(across(s) * float64(max(s.Config.Concurrency, 1)))}
+			return Cell{Text: units.Millis(across(s) * float64(max(s.Config.Concurrency, 1)))}
 		}),
 		row(r, "across all, ms", func(s *lab.StageReport) Cell {
 			if s.Completed == 0 {
 				return noValue
 			}
-			return Cell{Text: Millis(across(s))}
+			return Cell{Text: units.Millis(across(s))}
 		}),
 	}
 }
@@ -120,7 +121,7 @@ func timesRows(r *lab.Report, times func(*lab.StageReport) load.Times) []measure
 			if s.Completed == 0 {
 				return noValue
 			}
-			return Cell{Text: Millis(value(times(s)))}
+			return Cell{Text: units.Millis(value(times(s)))}
 		})
 	}
 	return []measure{
@@ -139,7 +140,7 @@ func totalRows(r *lab.Report) []measure {
 		if s.Completed == 0 {
 			return noValue
 		}
-		return Cell{Text: Millis(s.Total.P99)}
+		return Cell{Text: units.Millis(s.Total.P99)}
 	})
 	return slices.Insert(rows, len(rows)-1, p99)
 }
@@ -194,21 +195,21 @@ func failingRows(r *lab.Report) []measure {
 			if s.Failed == 0 || s.FirstFailureSeconds < 0 {
 				return noValue
 			}
-			return Cell{Text: Seconds(s.FirstFailureSeconds)}
+			return Cell{Text: units.Seconds(s.FirstFailureSeconds)}
 		}),
 		row(r, "admitted afterwards", func(s *lab.StageReport) Cell {
 			if s.Failed == 0 {
 				return noValue
 			}
-			return Cell{Text: Rate(s.AfterFirstFailurePerSecond) + "/s"}
+			return Cell{Text: units.Rate(s.AfterFirstFailurePerSecond) + "/s"}
 		}),
 	}
 }
 
 func tableRows(r *lab.Report) []measure {
 	return []measure{
-		row(r, "entries at the end", func(s *lab.StageReport) Cell { return Cell{Text: Count(s.TableEntries)} }),
-		row(r, "nf_conntrack_max", func(s *lab.StageReport) Cell { return Cell{Text: Count(s.TableMax)} }),
+		row(r, "entries at the end", func(s *lab.StageReport) Cell { return Cell{Text: units.Count(s.TableEntries)} }),
+		row(r, "nf_conntrack_max", func(s *lab.StageReport) Cell { return Cell{Text: units.Count(s.TableMax)} }),
 	}
 }
 
