@@ -35,20 +35,12 @@ func Steady(classes []Class, groups int64) int64 {
 	return int64(math.Ceil(sum))
 }
 
-// Cost is the memory of one entry and one bucket, in bytes.
-type Cost struct {
-	EntryBytes, BucketBytes uint64
-}
-
-// TableBytes is the memory of a table with so many entries and buckets.
-func (c Cost) TableBytes(entries, buckets int64) int64 {
-	return entries*int64(c.EntryBytes) + buckets*int64(c.BucketBytes)
-}
-
 // Need is what a table is to be sized for.
 type Need struct {
 	// Max and Buckets are the present limits.
 	Max, Buckets int64
+	// Tracked entries are there now.
+	Tracked int64
 	// Held entries stay whatever comes; Arriving is Steady of what comes.
 	Held, Arriving int64
 	// LowerBound says that more is offered than was seen, because the full table
@@ -56,7 +48,8 @@ type Need struct {
 	LowerBound bool
 	// OtherEntries are tracked in other namespaces: they share the buckets.
 	OtherEntries int64
-	// MemoryBytes is the machine's memory, of which a table may take a quarter.
+	// MemoryBytes is the machine's memory, of which a table may take its Budget; 0
+	// bounds nothing.
 	MemoryBytes uint64
 	Cost        Cost
 }
@@ -78,8 +71,8 @@ type Sizing struct {
 	// StallSeconds is how long all packets wait while the buckets are resized; 0
 	// where they are not.
 	StallSeconds float64
-	// MemoryBound says that the quarter of the memory is the limit, so that Max
-	// is less than was needed.
+	// MemoryBound says that the Budget is the limit, so that Max is less than was
+	// needed.
 	MemoryBound bool
 }
 
@@ -88,15 +81,12 @@ const (
 	headroom = 1.25
 	// step is what limits are rounded up to.
 	step = 65536
-	// longChain is the mean chain length above which more buckets are proposed.
-	// A chain longer than 8 … 79 entries (by kernel version, randomised; kernels
-	// from 5.15) makes the kernel refuse a new entry and count chaintoolong.
-	longChain = 4
-	// StallPerEntry is the time that a resize of the hash takes for each entry, in
-	// seconds, with all packets waiting: 0.42-0.47 s were measured at 1 M entries
-	// and 0.8-0.9 s at 2 M (Linux 6.18, one machine). The kernel takes every
-	// bucket lock meanwhile (nf_conntrack_hash_resize).
-	StallPerEntry = 0.45e-6
+	// LongChain is the mean chain length above which more buckets are proposed.
+	LongChain = 4
+	// RefusedChain is the least length of a chain at which a kernel refuses a new
+	// entry and counts chaintoolong: 8 to 79, by kernel version and randomised,
+	// from 5.15 on (MIN_CHAINLEN, nf_conntrack_core.c).
+	RefusedChain = 8
 	// bucketStep is the number of buckets in one page; the kernel rounds up to it.
 	bucketStep = 512
 )
@@ -122,9 +112,9 @@ func Size(n Need) Sizing {
 		s.Max, s.MemoryBound = boundByMemory(s.Max, n)
 	}
 	s.ChainLengthNow = ChainLength(s.Max+n.OtherEntries, n.Buckets)
-	if s.ChainLengthNow > longChain {
+	if s.ChainLengthNow > LongChain {
 		s.Buckets = max(roundUp(s.Max, bucketStep), n.Buckets)
-		s.StallSeconds = float64(n.Held+n.OtherEntries) * StallPerEntry
+		s.StallSeconds = ResizeSeconds(n.Tracked + n.OtherEntries)
 	}
 	s.ChainLength = ChainLength(s.Max+n.OtherEntries, s.Buckets)
 	s.FullBytesNow = n.Cost.TableBytes(n.Max, n.Buckets)
@@ -132,14 +122,14 @@ func Size(n Need) Sizing {
 	return s
 }
 
-// boundByMemory keeps a full table, a bucket for each entry included, within a
-// quarter of the memory, but never below the present limit.
+// boundByMemory keeps a full table, a bucket for each entry included, within the
+// budget, but never below the present limit.
 func boundByMemory(want int64, n Need) (limit int64, bound bool) {
 	perEntry := int64(n.Cost.EntryBytes + n.Cost.BucketBytes)
 	if perEntry == 0 {
 		return want, false
 	}
-	limit = int64(n.MemoryBytes/4) / perEntry / step * step
+	limit = Budget(n.MemoryBytes) / perEntry / step * step
 	if limit >= want {
 		return want, false
 	}

@@ -6,14 +6,14 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/natkit/natkit/internal/collect"
+	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/apply"
 )
@@ -69,7 +69,7 @@ func (t *tuner) apply(ctx context.Context, f applyFlags, args []string) error {
 		return err
 	}
 	opt.Confirm, opt.Persist = f.confirm, f.persist
-	doc, err := t.plan(f, opt, args)
+	doc, err := t.plan(ctx, f, opt, args)
 	if err != nil {
 		return err
 	}
@@ -101,9 +101,8 @@ func (t *tuner) apply(ctx context.Context, f applyFlags, args []string) error {
 
 // plan reads the present values. A value that is there already is no change,
 // unless it is to be persisted.
-func (t *tuner) plan(f applyFlags, opt apply.Options, args []string) (tuneDocument, error) {
+func (t *tuner) plan(ctx context.Context, f applyFlags, opt apply.Options, args []string) (tuneDocument, error) {
 	doc := tuneDocument{Plan: &tune.Plan{Origin: "tune", Changes: []tune.Change{}}, Confirm: f.confirm.Seconds()}
-	facts := t.facts()
 	for _, arg := range args {
 		name, value, err := tune.ParseAssignment(arg)
 		if err != nil {
@@ -117,8 +116,8 @@ func (t *tuner) plan(f applyFlags, opt apply.Options, args []string) (tuneDocume
 			doc.Already = append(doc.Already, name+" is "+before)
 			continue
 		}
-		c := tune.Change{Kind: tune.Sysctl, Target: name, Before: before, After: value, Why: "asked for"}
-		doc.Plan.Changes = append(doc.Plan.Changes, tune.Assess(c, facts))
+		doc.Plan.Changes = append(doc.Plan.Changes,
+			tune.Change{Kind: tune.Sysctl, Target: name, Before: before, After: value})
 	}
 	if len(doc.Plan.Changes) == 0 {
 		return doc, nil
@@ -126,6 +125,7 @@ func (t *tuner) plan(f applyFlags, opt apply.Options, args []string) (tuneDocume
 	if err := doc.Plan.Validate(); err != nil {
 		return doc, usageError{err}
 	}
+	doc.Plan.Changes = tune.Assess(doc.Plan.Changes, t.facts(ctx))
 	if !f.persist {
 		return doc, nil
 	}
@@ -143,38 +143,12 @@ func (t *tuner) plan(f applyFlags, opt apply.Options, args []string) (tuneDocume
 }
 
 // facts are what costs and risks depend on; what cannot be read stays unknown.
-func (t *tuner) facts() tune.Facts {
-	number := func(name string) int64 {
-		text, _ := apply.ReadSysctl(t.host.procRoot, name)
-		n, _ := strconv.ParseInt(text, 10, 64)
-		return n
+func (t *tuner) facts(ctx context.Context) tune.Facts {
+	now, err := collect.Read(ctx, collect.Options{Proc: t.host.procRoot, MaxEntries: 1})
+	if err != nil { // ctx ended, and what follows will notice
+		now = &snapshot.Snapshot{}
 	}
-	f := tune.Facts{
-		Entries: number("net.netfilter.nf_conntrack_count"),
-		Max:     number("net.netfilter.nf_conntrack_max"),
-		Buckets: number("net.netfilter.nf_conntrack_buckets"),
-	}
-	// slabinfo(5): name, active objects, …; it counts the entries of all namespaces.
-	f.HostEntries = keyedNumber(filepath.Join(t.host.procRoot, "slabinfo"), "nf_conntrack")
-	f.MemoryBytes = keyedNumber(filepath.Join(t.host.procRoot, "meminfo"), "MemTotal:") << 10
-	return f
-}
-
-// keyedNumber is the number that follows a line's first word; 0 where there is none.
-func keyedNumber(path, word string) int64 {
-	file, err := os.Open(path)
-	if err != nil {
-		return 0
-	}
-	defer file.Close()
-	for lines := bufio.NewScanner(file); lines.Scan(); {
-		fields := strings.Fields(lines.Text())
-		if len(fields) > 1 && fields[0] == word {
-			n, _ := strconv.ParseInt(fields[1], 10, 64)
-			return n
-		}
-	}
-	return 0
+	return tune.FactsOf(now)
 }
 
 // mayAsk is true where a person sits at both ends.

@@ -52,6 +52,9 @@ func (t *table) usage() string {
 	return fmt.Sprintf("%s of %s entries (%s)", units.Count(t.count), units.Count(t.max), units.Percent(t.share()))
 }
 
+// used is for where the evidence with the numbers stands beside it.
+func (t *table) used() string { return units.Percent(t.share()) + " of it is used" }
+
 // delta is the growth of a counter during the recording.
 func (t *table) delta(name string) (int64, bool) {
 	d, ok := t.rec.Last().ConntrackStat.Delta(t.rec.First().ConntrackStat, name)

@@ -3,6 +3,7 @@ package diagnose
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/natkit/natkit/internal/capacity"
 	"github.com/natkit/natkit/internal/tune"
@@ -13,49 +14,22 @@ import (
 // may cause without being told to by name.
 const automaticStall = 0.050
 
-// assumedCost stands in where the sizes could not be read: struct nf_conn with
-// its slab alignment and the extension of 128 bytes (Linux 4.19 to 6.18, amd64).
-var assumedCost = capacity.Cost{EntryBytes: 384, BucketBytes: 8}
-
 // size works out the limits that the table needs. lowerBound says that the
 // kernel is turning connections away, so that more is offered than can be seen.
 func (t *table) size(lowerBound bool) capacity.Sizing {
+	f := t.facts()
 	need := capacity.Need{
 		Max: t.max, Buckets: t.buckets,
-		Held: t.held(), Arriving: t.arriving(), LowerBound: lowerBound,
-		Cost: t.cost(),
+		Tracked: t.count, Held: t.held(), Arriving: t.arriving(), LowerBound: lowerBound,
+		OtherEntries: f.OtherEntries, MemoryBytes: f.MemoryBytes, Cost: f.Cost,
 	}
 	// The table is at least what it is: arrivals that are bounded by reachable
 	// tuples must not talk it down.
 	need.Arriving = max(need.Arriving, t.count-need.Held)
-	if m := t.rec.Last().Memory; m != nil {
-		need.MemoryBytes = m.TotalBytes
-	}
-	if s := t.rec.Last().ConntrackSize; s != nil && s.EntryBytes > 0 {
-		// The slab keeps freed objects for a while: a little more is nobody's.
-		if other := int64(s.SlabBytes/s.EntryBytes) - t.count; other > t.count/10 {
-			need.OtherEntries = other
-		}
-	}
 	return capacity.Size(need)
 }
 
-func (t *table) cost() capacity.Cost {
-	s := t.rec.Last().ConntrackSize
-	if s == nil || s.EntryBytes == 0 {
-		return assumedCost
-	}
-	return capacity.Cost{EntryBytes: s.PerEntry(), BucketBytes: s.BucketBytes}
-}
-
-// costSource says how many bytes an entry takes, and who says so.
-func (t *table) costSource() string {
-	c, source := t.cost(), "assumed"
-	if s := t.rec.Last().ConntrackSize; s != nil && s.EntryBytes > 0 {
-		source = s.Source
-	}
-	return fmt.Sprintf("%d bytes per entry, %s", c.EntryBytes, source)
-}
+func (t *table) facts() tune.Facts { return tune.FactsOf(t.rec.Last()) }
 
 // remedies are the ways out of a table that is too small, the automatic one first.
 func (t *table) remedies(lowerBound bool) []Remedy {
@@ -78,30 +52,30 @@ func (t *table) remedies(lowerBound bool) []Remedy {
 
 // raise is the change of the limit, with the buckets where that costs no stall.
 func (t *table) raise(s capacity.Sizing, lowerBound bool) Remedy {
-	r := Remedy{
-		Title:     fmt.Sprintf("raise the limit from %s to %s entries", units.Count(t.max), units.Count(s.Max)),
-		Automatic: true,
-		Predicts:  t.predict(s, lowerBound),
-		Cost:      fmt.Sprintf("up to %s more memory, %s in all when full (%s)", units.Bytes(s.FullBytes-s.FullBytesNow), units.Bytes(s.FullBytes), t.costSource()),
-		Risk:      "the limit is one value for all network namespaces of the host; the memory is taken only as entries come",
-		Changes: []tune.Change{{
-			Kind: tune.Sysctl, Target: sysctlMax,
-			Before: strconv.FormatInt(t.max, 10), After: strconv.FormatInt(s.Max, 10),
-			Why:  t.usage(),
-			Cost: fmt.Sprintf("up to %s when full", units.Bytes(s.FullBytes-s.FullBytesNow)),
-		}},
+	changes := []tune.Change{{
+		Kind: tune.Sysctl, Target: sysctlMax,
+		Before: strconv.FormatInt(t.max, 10), After: strconv.FormatInt(s.Max, 10), Why: t.usage(),
+	}}
+	if s.Buckets > t.buckets && t.buckets > 0 && s.StallSeconds <= automaticStall {
+		changes = append(changes, t.bucketChange(s))
 	}
+	r := remedy("raise the limit of tracked connections", changes, t.facts())
+	r.Automatic = true
+	r.Predicts = t.predict(s, lowerBound)
 	if s.MemoryBound {
 		r.Predicts += fmt.Sprintf("; more was needed, but a quarter of the memory is the end (%s)", units.Bytes(s.FullBytes))
 	}
-	if s.Buckets > t.buckets && t.buckets > 0 {
-		if s.StallSeconds <= automaticStall {
-			r.Changes = append(r.Changes, t.bucketChange(s))
-			r.Cost += fmt.Sprintf("; packets wait about %.0f ms while the buckets are resized", 1000*s.StallSeconds)
-		} else {
-			r.Risk += fmt.Sprintf("; hash chains grow to %.0f entries on average until the buckets are raised too", s.ChainLengthNow)
-		}
+	return r
+}
+
+// remedy has the cost and the risk of its changes.
+func remedy(title string, changes []tune.Change, facts tune.Facts) Remedy {
+	r := Remedy{Title: title, Changes: tune.Assess(changes, facts)}
+	var costs, risks []string
+	for _, c := range r.Changes {
+		costs, risks = append(costs, c.Cost), append(risks, c.Risk)
 	}
+	r.Cost, r.Risk = strings.Join(costs, "; "), strings.Join(risks, "; ")
 	return r
 }
 
@@ -117,24 +91,20 @@ func (t *table) predict(s capacity.Sizing, lowerBound bool) string {
 // resize is advice: all packets would wait for longer than natkit may make them
 // by itself.
 func (t *table) resize(s capacity.Sizing) Remedy {
-	c := t.bucketChange(s)
-	return Remedy{
-		Title:    fmt.Sprintf("raise the hash buckets from %s to %s", units.Count(t.buckets), units.Count(s.Buckets)),
-		Changes:  []tune.Change{c},
-		Predicts: fmt.Sprintf("mean hash chain of %.1f instead of %.1f entries when full", s.ChainLength, s.ChainLengthNow),
-		Cost:     c.Cost,
-		Risk: fmt.Sprintf("all packets wait for about %.2f s during the resize, on this machine perhaps more: do it when the host is idle, or at boot (options nf_conntrack hashsize=%d)",
-			s.StallSeconds, s.Buckets),
-	}
+	facts := t.facts()
+	facts.Max = s.Max
+	r := remedy("raise the number of hash buckets", []tune.Change{t.bucketChange(s)}, facts)
+	r.Predicts = r.Changes[0].Why
+	r.Risk += fmt.Sprintf(": do it when the host is idle, or at boot (options nf_conntrack hashsize=%d)", s.Buckets)
+	return r
 }
 
 func (t *table) bucketChange(s capacity.Sizing) tune.Change {
 	return tune.Change{
 		Kind: tune.Sysctl, Target: sysctlBuckets,
 		Before: strconv.FormatInt(t.buckets, 10), After: strconv.FormatInt(s.Buckets, 10),
-		Why:  fmt.Sprintf("mean hash chain of %.1f entries when full, instead of %.1f", s.ChainLength, s.ChainLengthNow),
-		Cost: fmt.Sprintf("%s for the bucket array; packets wait about %.2f s", units.Bytes((s.Buckets-t.buckets)*int64(t.cost().BucketBytes)), s.StallSeconds),
-		Risk: "new connections are dropped (chaintoolong) where a chain exceeds the kernel's cap, from 5.15 on",
+		Why: fmt.Sprintf("hash chains of %s entries on average when full, instead of %s",
+			units.Fixed(s.ChainLength, 1), units.Fixed(s.ChainLengthNow, 1)),
 	}
 }
 

@@ -52,7 +52,7 @@ func checkTableNearFull(rec *snapshot.Recording) (*Finding, Check) {
 		Confidence:  "likely",
 		Title:       "the connection table is nearly full",
 		Evidence:    t.evidence(),
-		Cause:       fmt.Sprintf("net.netfilter.nf_conntrack_max leaves little room: %s", t.usage()),
+		Cause:       "net.netfilter.nf_conntrack_max leaves little room: " + t.used(),
 		Consequence: "when the limit is reached, packets that would open a new connection are dropped without an answer",
 		Remedies:    t.remedies(false),
 	}

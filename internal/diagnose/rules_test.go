@@ -80,6 +80,7 @@ func brief(r Report) string {
 	}
 	for _, f := range r.Findings {
 		fmt.Fprintf(&b, "%s %s (%s): %s\n", f.Severity, f.ID, f.Confidence, f.Title)
+		fmt.Fprintf(&b, "  cause: %s\n", f.Cause)
 		for _, e := range f.Evidence {
 			fmt.Fprintf(&b, "  evidence: %s: %v %s [%s]\n", e.What, e.Value, e.Unit, e.Source)
 		}

@@ -2,115 +2,134 @@ package tune
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
-	"time"
-)
 
-// ResizeStallPerEntry is how long every packet waits, per tracked connection of
-// the host, while nf_conntrack_buckets is changed: nf_conntrack_hash_resize
-// rehashes all entries with every bucket lock held. Measured on Linux 6.18:
-// 423 to 466 ms with 1 M entries, 0.8 to 0.9 s with 2 M.
-const ResizeStallPerEntry = 450 * time.Nanosecond
-
-// ResizeStall predicts the stall of a resize of the connection table.
-func ResizeStall(entries int64) time.Duration {
-	return time.Duration(max(entries, 0)) * ResizeStallPerEntry
-}
-
-const (
-	// assumedEntryBytes is struct nf_conn with its extension on a 64-bit kernel,
-	// where the machine was not asked.
-	assumedEntryBytes = 448
-	bucketBytes       = 8 // struct hlist_nulls_head on 64 bits
-	// chainEntries is the number of hash entries of one connection: one for each
-	// direction.
-	chainEntries = 2
+	"github.com/natkit/natkit/internal/capacity"
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/units"
 )
 
 // Facts is what the cost and risk of a change depend on; zero means unknown.
 type Facts struct {
 	// Entries tracked in this network namespace (nf_conntrack_count).
 	Entries int64
-	// HostEntries tracked in all namespaces, as the hash table is shared.
-	HostEntries int64
-	// Max and Buckets are nf_conntrack_max and nf_conntrack_buckets now.
+	// OtherEntries are tracked in other namespaces, which share the hash table.
+	OtherEntries int64
+	// Max and Buckets are nf_conntrack_max and nf_conntrack_buckets.
 	Max, Buckets int64
-	// EntryBytes is the memory of one entry, its extension included.
-	EntryBytes int64
+	Cost         capacity.Cost
 	// MemoryBytes is the machine's.
-	MemoryBytes int64
+	MemoryBytes uint64
 }
 
-// Assess adds cost and risk to a change that a person asked for, where natkit
-// knows them. What the change already says is kept.
-func Assess(c Change, f Facts) Change {
-	if c.Kind != Sysctl || c.Cost != "" || c.Risk != "" {
-		return c
+// FactsOf takes the facts from what was observed.
+func FactsOf(s *snapshot.Snapshot) Facts {
+	f := Facts{Cost: capacity.CostOf(s.ConntrackSize)}
+	f.Entries, _ = s.Sysctls.Int("net.netfilter.nf_conntrack_count")
+	f.Max, _ = s.Sysctls.Int(conntrackMax)
+	f.Buckets, _ = s.Sysctls.Int(conntrackBuckets)
+	f.OtherEntries = capacity.Elsewhere(s.ConntrackSize, f.Entries)
+	if s.Memory != nil {
+		f.MemoryBytes = s.Memory.TotalBytes
 	}
+	return f
+}
+
+// Assess returns the changes of one plan with their cost and risk, where natkit
+// knows them. What a change says of itself is kept.
+func Assess(changes []Change, f Facts) []Change {
+	// Each is judged by what will be there when all are made.
+	for _, c := range changes {
+		_, after, ok := numbers(c)
+		switch {
+		case !ok:
+		case c.Key() == maxKey:
+			f.Max = after
+		case c.Target == conntrackBuckets && c.Kind == Sysctl:
+			f.Buckets = after
+		}
+	}
+	out := slices.Clone(changes)
+	for i, c := range out {
+		if c.Cost == "" && c.Risk == "" {
+			out[i].Cost, out[i].Risk = assess(c, f)
+		}
+	}
+	return out
+}
+
+// numbers are the values of a sysctl that is one number.
+func numbers(c Change) (before, after int64, ok bool) {
 	before, errBefore := strconv.ParseInt(NormalValue(c.Before), 0, 64)
 	after, errAfter := strconv.ParseInt(NormalValue(c.After), 0, 64)
-	if errBefore != nil || errAfter != nil || before == after {
-		return c
-	}
+	return before, after, c.Kind == Sysctl && errBefore == nil && errAfter == nil
+}
+
+func assess(c Change, f Facts) (cost, risk string) {
+	before, after, ok := numbers(c)
 	switch {
-	case c.Target == conntrackMax || c.Target == "net.nf_conntrack_max":
-		c.Cost, c.Risk = assessMax(before, after, f)
+	case !ok || before == after:
+		return "", ""
+	case c.Key() == maxKey && after > before:
+		return f.raiseMax(before, after)
+	case c.Key() == maxKey:
+		return "", f.lowerMax(after)
 	case c.Target == conntrackBuckets:
-		c.Cost, c.Risk = assessBuckets(after, f)
+		return f.resize(before, after)
 	case strings.HasPrefix(c.Target, "net.netfilter.nf_conntrack_") && strings.Contains(c.Target, "timeout"):
-		c.Risk = assessTimeout(before, after)
+		return "", changeTimeout(before, after)
 	case after < before:
-		c.Risk = fmt.Sprintf("lowers the value from %d to %d", before, after)
+		return "", fmt.Sprintf("lowers the value from %s to %s", units.Count(before), units.Count(after))
 	}
-	return c
+	return "", ""
 }
 
-func assessMax(before, after int64, f Facts) (cost, risk string) {
-	entry := f.EntryBytes
-	if entry <= 0 {
-		entry = assumedEntryBytes
+func (f Facts) raiseMax(before, after int64) (cost, risk string) {
+	full := f.Cost.TableBytes(after, f.Buckets)
+	cost = fmt.Sprintf("up to %s more memory, %s in all (%v)",
+		units.Bytes(full-f.Cost.TableBytes(before, f.Buckets)), units.Bytes(full), f.Cost)
+	risks := []string{"holds for all network namespaces; memory is taken only as entries come"}
+	if f.MemoryBytes > 0 && full > capacity.Budget(f.MemoryBytes) {
+		risks = append(risks, "a full table would take more than a quarter of the machine's memory")
 	}
-	var risks []string
+	return cost, strings.Join(append(risks, f.longChains()...), "; ")
+}
+
+func (f Facts) lowerMax(after int64) string {
+	risk := "lowers a limit of the whole host, every network namespace included"
+	if f.Entries > after {
+		risk += fmt.Sprintf("; %s connections are tracked now, more than the new maximum: new connections are dropped at once",
+			units.Count(f.Entries))
+	}
+	return risk
+}
+
+func (f Facts) resize(before, after int64) (cost, risk string) {
 	if after > before {
-		// In floating point: a person may type any number.
-		more := float64(after-before) * float64(entry)
-		cost = fmt.Sprintf("up to %.0f MiB more kernel memory when the table is full (%d B per entry)", more/(1<<20), entry)
-		if f.MemoryBytes > 0 && float64(after)*float64(entry) > float64(f.MemoryBytes)/4 {
-			risks = append(risks, "a full table would take more than a quarter of the machine's memory")
-		}
-		if f.Buckets > 0 && after > 4*f.Buckets {
-			risks = append(risks, fmt.Sprintf("hash chains grow to %d entries on average with %d buckets; kernels 5.15 to 6.3 drop new connections from about 8 on",
-				chainEntries*(after/f.Buckets), f.Buckets))
-		}
-	} else {
-		risks = append(risks, "lowers a limit of the whole host, every network namespace included")
-		if f.Entries > after {
-			risks = append(risks, fmt.Sprintf("%d connections are tracked now, more than the new maximum: new connections are dropped at once", f.Entries))
-		}
+		cost = units.Bytes(f.Cost.TableBytes(0, after)-f.Cost.TableBytes(0, before)) + " more memory for the bucket array"
 	}
-	return cost, strings.Join(risks, "; ")
+	entries := f.Entries + f.OtherEntries
+	risk = fmt.Sprintf("all packets of the host wait for %s (estimate) while %s entries are rehashed",
+		units.Roughly(capacity.ResizeSeconds(entries)), units.Count(entries))
+	return cost, strings.Join(append([]string{risk}, f.longChains()...), "; ")
 }
 
-func assessBuckets(after int64, f Facts) (cost, risk string) {
-	cost = fmt.Sprintf("%.1f MiB of kernel memory for the bucket array", float64(after)*bucketBytes/(1<<20))
-	entries := max(f.HostEntries, f.Entries)
-	risk = fmt.Sprintf("all packets of the host stall for %s while %d entries are rehashed (0.45 µs each)",
-		stallText(ResizeStall(entries)), entries)
-	if limit := max(f.Max, f.Entries); after > 0 && limit > 4*after {
-		risk += fmt.Sprintf("; chains of %d entries on average when the table is full", chainEntries*(limit/after))
+// longChains says what a full table means for the hash.
+func (f Facts) longChains() []string {
+	length := capacity.ChainLength(max(f.Max, f.Entries)+f.OtherEntries, f.Buckets)
+	if length <= capacity.LongChain {
+		return nil
 	}
-	return cost, risk
+	text := fmt.Sprintf("when full, hash chains of %s entries on average in %s buckets", units.Fixed(length, 0), units.Count(f.Buckets))
+	if length > capacity.RefusedChain {
+		text += ", which kernels from 5.15 on may refuse (chaintoolong)"
+	}
+	return []string{text}
 }
 
-func stallText(d time.Duration) string {
-	if d < time.Millisecond {
-		return "less than 1 ms"
-	}
-	return fmt.Sprintf("about %d ms", d.Round(time.Millisecond).Milliseconds())
-}
-
-func assessTimeout(before, after int64) string {
+func changeTimeout(before, after int64) string {
 	if after < before {
 		return "idle connections are forgotten sooner: packets that come later find no entry, and NAT cannot map them back"
 	}

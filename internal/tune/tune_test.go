@@ -1,11 +1,14 @@
 package tune
 
 import (
+	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/natkit/natkit/internal/capacity"
+	"github.com/natkit/natkit/internal/snapshot"
 )
 
 func TestParseAssignment(t *testing.T) {
@@ -145,44 +148,74 @@ func TestUndoOfUndoIsThePlan(t *testing.T) {
 
 func TestAssess(t *testing.T) {
 	const maxName, bucketName = "net.netfilter.nf_conntrack_max", "net.netfilter.nf_conntrack_buckets"
-	facts := Facts{Entries: 200_000, HostEntries: 1_000_000, Max: 262144, Buckets: 65536, MemoryBytes: 1 << 30}
+	facts := Facts{
+		Entries: 200_000, OtherEntries: 800_000, Max: 262144, Buckets: 65536, MemoryBytes: 1 << 30,
+		Cost: capacity.Cost{EntryBytes: 448, BucketBytes: 8, Source: "/proc/slabinfo"},
+	}
+	const chains = "hash chains of 40 entries on average in 65,536 buckets, which kernels from 5.15 on may refuse"
 	cases := []struct {
 		name       string
-		change     Change
-		cost, risk string // must contain; "" must be empty
+		changes    []Change
+		cost, risk string // of the last one; must contain; "" must be empty
 	}{
-		{"raise", change(Sysctl, maxName, "262144", "524288"), "112 MiB", "16 entries on average"},
-		{"too much memory", change(Sysctl, maxName, "262144", "1000000"), "MiB", "quarter of the machine"},
-		{"any number", change(Sysctl, maxName, "1", "9223372036854775807"), "MiB", "quarter"},
-		{"below count", change(Sysctl, maxName, "262144", "1000"), "", "200000 connections are tracked now"},
-		{"old name", change(Sysctl, "net.nf_conntrack_max", "262144", "1000"), "", "dropped at once"},
-		{"lower", change(Sysctl, maxName, "262144", "250000"), "", "lowers a limit of the whole host"},
-		{"buckets", change(Sysctl, bucketName, "65536", "1048576"), "8.0 MiB", "about 450 ms while 1000000 entries"},
-		{"few buckets", change(Sysctl, bucketName, "65536", "1024"), "MiB", "chains of 512 entries"},
-		{"timeout", change(Sysctl, "net.netfilter.nf_conntrack_tcp_timeout_time_wait", "120", "30"), "", "forgotten sooner"},
-		{"other", change(Sysctl, "net.core.somaxconn", "4096", "128"), "", "lowers the value from 4096 to 128"},
-		{"text", change(Sysctl, "net.ipv4.tcp_congestion_control", "cubic", "bbr"), "", ""},
-		{"same", change(Sysctl, maxName, "5", "5"), "", ""},
-		{"file", change(SysctlConf, maxName, "", "5"), "", ""},
+		{"raise", []Change{change(Sysctl, maxName, "262144", "524288")}, "up to 112 MiB more memory, 224 MiB in all (448 B per entry, /proc/slabinfo)", chains},
+		{"buckets come too", []Change{change(Sysctl, bucketName, "65536", "1048576"), change(Sysctl, maxName, "262144", "524288")},
+			"up to 112 MiB", "holds for all network namespaces; memory is taken only as entries come"},
+		{"too much memory", []Change{change(Sysctl, maxName, "262144", "1000000")}, "MiB", "quarter of the machine"},
+		{"any number", []Change{change(Sysctl, maxName, "1", "9223372036854775807")}, "TiB", "quarter"},
+		{"below count", []Change{change(Sysctl, maxName, "262144", "1000")}, "", "200,000 connections are tracked now"},
+		{"old name", []Change{change(Sysctl, "net.nf_conntrack_max", "262144", "1000")}, "", "dropped at once"},
+		{"lower", []Change{change(Sysctl, maxName, "262144", "250000")}, "", "lowers a limit of the whole host"},
+		{"buckets", []Change{change(Sysctl, bucketName, "65536", "1048576")}, "7.5 MiB more memory", "450 ms (estimate) while 1,000,000 entries"},
+		{"few buckets", []Change{change(Sysctl, bucketName, "65536", "1024")}, "", "hash chains of 2,074 entries"},
+		{"timeout", []Change{change(Sysctl, "net.netfilter.nf_conntrack_tcp_timeout_time_wait", "120", "30")}, "", "forgotten sooner"},
+		{"longer timeout", []Change{change(Sysctl, "net.netfilter.nf_conntrack_udp_timeout", "30", "60")}, "", "fills faster"},
+		{"other", []Change{change(Sysctl, "net.core.somaxconn", "4096", "128")}, "", "lowers the value from 4,096 to 128"},
+		{"text", []Change{change(Sysctl, "net.ipv4.tcp_congestion_control", "cubic", "bbr")}, "", ""},
+		{"same", []Change{change(Sysctl, maxName, "5", "5")}, "", ""},
+		{"file", []Change{change(SysctlConf, maxName, "", "5")}, "", ""},
 	}
 	for _, c := range cases {
-		got := Assess(c.change, facts)
+		asked := slices.Clone(c.changes)
+		all := Assess(c.changes, facts)
+		if diff := cmp.Diff(asked, c.changes); diff != "" {
+			t.Errorf("%s: the argument was changed:\n%s", c.name, diff)
+		}
+		got := all[len(all)-1]
 		for _, pair := range [][2]string{{got.Cost, c.cost}, {got.Risk, c.risk}} {
 			if (pair[1] == "") != (pair[0] == "") || !strings.Contains(pair[0], pair[1]) {
 				t.Errorf("%s: %q, want %q", c.name, pair[0], pair[1])
 			}
 		}
 	}
-	if got := Assess(change(Sysctl, bucketName, "1", "2"), Facts{}); !strings.Contains(got.Risk, "less than 1 ms") {
-		t.Errorf("buckets of an empty table: %q", got.Risk)
+	if all := Assess(cases[1].changes, facts); strings.Contains(all[1].Risk, "chains") {
+		t.Errorf("chains are judged by buckets that will be gone: %q", all[1].Risk)
+	}
+	if got := Assess([]Change{change(Sysctl, bucketName, "1", "2")}, Facts{}); !strings.Contains(got[0].Risk, "less than 1 ms") {
+		t.Errorf("buckets of an empty table: %q", got[0].Risk)
 	}
 	kept := change(Sysctl, maxName, "1", "2")
 	kept.Cost = "said by the rule"
-	if got := Assess(kept, facts); got != kept {
+	if got := Assess([]Change{kept}, facts); got[0] != kept {
 		t.Errorf("what the change says is replaced: %+v", got)
 	}
-	if got := ResizeStall(1_000_000); got != 450*time.Millisecond {
-		t.Errorf("ResizeStall(1 M) = %s; measured 423 to 466 ms", got)
+}
+
+func TestFactsOf(t *testing.T) {
+	s := &snapshot.Snapshot{
+		Sysctls: snapshot.Sysctls{
+			"net.netfilter.nf_conntrack_count": "1000", "net.netfilter.nf_conntrack_max": "262144", "net.netfilter.nf_conntrack_buckets": "65536",
+		},
+		Memory:        &snapshot.Memory{TotalBytes: 1 << 30},
+		ConntrackSize: &snapshot.ConntrackSize{EntryBytes: 320, ExtensionBytes: 128, BucketBytes: 8, SlabBytes: 320 * 5000, Source: "/proc/slabinfo"},
+	}
+	want := Facts{Entries: 1000, OtherEntries: 4000, Max: 262144, Buckets: 65536, MemoryBytes: 1 << 30,
+		Cost: capacity.Cost{EntryBytes: 448, BucketBytes: 8, Source: "/proc/slabinfo"}}
+	if diff := cmp.Diff(want, FactsOf(s)); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(Facts{Cost: capacity.CostOf(nil)}, FactsOf(&snapshot.Snapshot{})); diff != "" {
+		t.Errorf("of nothing:\n%s", diff)
 	}
 }
 

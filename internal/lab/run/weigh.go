@@ -30,10 +30,9 @@ func (c *conductor) weigh(ctx context.Context, st *lab.Stage, fix *lab.Fix) erro
 		return nil
 	}
 	fix.PredictedBytesPerEntry = float64(now.ConntrackSize.PerEntry())
-	cost := capacity.Cost{EntryBytes: now.ConntrackSize.PerEntry(), BucketBytes: now.ConntrackSize.BucketBytes}
 	limit, _ := now.Sysctls.Int(sysctlMax)
 	buckets, _ := now.Sysctls.Int("net.netfilter.nf_conntrack_buckets")
-	fix.PredictedMaxBytes = cost.TableBytes(limit, buckets)
+	fix.PredictedMaxBytes = capacity.CostOf(now.ConntrackSize).TableBytes(limit, buckets)
 	fix.SeenBytes = slabBytes(now) - c.emptyBytes
 	if fix.SeenEntries >= weighable && fix.SeenBytes > 0 {
 		fix.SeenBytesPerEntry = float64(fix.SeenBytes) / float64(fix.SeenEntries)
