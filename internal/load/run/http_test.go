@@ -80,9 +80,7 @@ func TestShortConnections(t *testing.T) {
 	if r.CPU.UserSeconds+r.CPU.SystemSeconds <= 0 || r.CPU.MaxRSSBytes < 1<<20 {
 		t.Errorf("%+v", r.CPU)
 	}
-	if after := openFileCount(t); after != before {
-		t.Errorf("%d files open after the run, %d before", after, before)
-	}
+	noMoreFiles(t, before)
 }
 
 // TestAgainstNetHTTP takes the standard library's server for each way to close.
@@ -337,9 +335,7 @@ func TestCancelEndsAtOnce(t *testing.T) {
 	if took := time.Since(cancelled); took > 2*time.Second {
 		t.Errorf("the end took %v", took)
 	}
-	if after := openFileCount(t); after > before+10 { // the server's side may still be open
-		t.Errorf("%d files open after the run, %d before", after, before)
-	}
+	noMoreFiles(t, before+10) // the server has its side until the test ends
 }
 
 func TestDuration(t *testing.T) {

@@ -70,7 +70,8 @@ func TestGarbageCollectionInWorker(t *testing.T) {
 }
 
 // TestSystemCallsAreCounted compares with strace's count of the calls that the
-// workers make; Go's runtime makes a few of them too.
+// workers make; Go's runtime and the worker's start make a few of them too, far
+// fewer than the 2000 that a forgotten one would be.
 func TestSystemCallsAreCounted(t *testing.T) {
 	strace := testutil.NeedProgram(t, "strace")
 	addr := startServe(t, ServeConfig{})
@@ -95,7 +96,7 @@ func TestSystemCallsAreCounted(t *testing.T) {
 		t.Fatalf("no total in:\n%s", text)
 	}
 	traced, _ := strconv.Atoi(string(m[1]))
-	if reported > traced || traced-reported > 100 {
+	if reported > traced || traced-reported > 500 {
 		t.Errorf("reported %d system calls, strace saw %d:\n%s", reported, traced, text)
 	}
 	t.Logf("%.2f system calls per request", float64(reported)/2000)

@@ -138,9 +138,7 @@ func TestServeErrors(t *testing.T) {
 			t.Errorf("error %v, want one with %q", err, tt.want)
 		}
 	}
-	if after := openFileCount(t); after != before {
-		t.Errorf("%d files open, %d before", after, before)
-	}
+	noMoreFiles(t, before)
 }
 
 // TestServeEnds closes its port and its connections with its context.
@@ -176,7 +174,5 @@ func TestServeEnds(t *testing.T) {
 		c.Close()
 		t.Error("the port is still open")
 	}
-	if after := openFileCount(t); after != before {
-		t.Errorf("%d files open, %d before", after, before)
-	}
+	noMoreFiles(t, before)
 }

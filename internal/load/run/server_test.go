@@ -144,6 +144,20 @@ func openFileCount(t *testing.T) int {
 	return len(entries)
 }
 
+// noMoreFiles waits until no more files are open than before; other tests' last
+// ones may go meanwhile.
+func noMoreFiles(t *testing.T, before int) {
+	t.Helper()
+	end := time.Now().Add(deadline)
+	for openFileCount(t) > before {
+		if time.Now().After(end) {
+			t.Errorf("%d files are open, %d were before", openFileCount(t), before)
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
 // quietNamespace is a new network namespace whose loopback is up, with the
 // address 198.18.0.1 on it too.
 func quietNamespace(t *testing.T) *netns.Handle {

@@ -275,12 +275,12 @@ func (w *worker) leave() {
 			w.nextDue += int64(w.run.workers)
 		}
 	}
-	w.tally.SystemCalls = w.sys.count
 	for i := range w.conns {
 		if w.conns[i].state != free {
 			w.sys.close(w.conns[i].fd)
 		}
 	}
 	w.sys.close(w.epoll)
+	w.tally.SystemCalls = w.sys.count
 	w.publish()
 }
