@@ -1,13 +1,10 @@
 package cli
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -187,49 +184,41 @@ func (f *doctorFlags) treat(ctx context.Context, env *Env, look collect.RecordOp
 	if err != nil {
 		return nil, err
 	}
+	opt := apply.Options{Journal: journal, Confirm: f.confirm, Persist: f.persist}
 	return doctor.Treat(ctx, first, doctor.Options{
 		Look: func(ctx context.Context) (*diagnose.Report, error) {
 			_, r, err := doctor.Look(ctx, look)
 			return r, err
 		},
-		Apply: apply.Options{Journal: journal, Confirm: f.confirm, Persist: f.persist},
-		Agree: func(plan tune.Plan) (bool, error) {
-			fmt.Fprintln(text, "\nPlan")
-			if err := report.Plan(text, env.style(), plan); err != nil {
-				return false, err
-			}
-			if f.yes {
-				return true, nil
-			}
-			return env.ask("\nApply it?")
+		Apply: opt,
+		Agree: func(plan tune.Plan) (bool, error) { return f.agree(env, text, plan, opt) },
+		Applied: func(a *apply.Applied) {
+			tx := a.Transaction()
+			printApplied(text, &tx)
 		},
 		Round: func(r doctor.Round) {
 			look.Progress("")
-			fmt.Fprintf(text, "\napplied as %s; undo with 'natkit tune undo %s'\n", r.Transaction, r.Transaction)
-			if f.confirm > 0 {
-				fmt.Fprintf(text, "it will be undone in %s unless you say 'natkit tune confirm %s'\n", f.confirm, r.Transaction)
-			}
-			fmt.Fprintln(text, "\nafter the change:")
+			fmt.Fprint(text, "\nAfter the change\n\n")
 			report.Doctor(text, env.style(), r.After)
 		},
 	})
 }
 
-var errNoOneToAsk = errors.New("there is no terminal to ask on: add --yes, or leave out --fix to see the plan only")
-
-// ask puts a question to the person at the terminal; anything but yes is no.
-func (e *Env) ask(question string) (bool, error) {
-	if !e.StdinTerminal {
-		return false, errNoOneToAsk
+// agree shows the plan, and asks unless --yes said it already.
+func (f *doctorFlags) agree(env *Env, text io.Writer, plan tune.Plan, opt apply.Options) (bool, error) {
+	planned := report.Planned{Changes: plan.Changes, FilesWait: f.confirm > 0}
+	if f.persist {
+		var err error
+		if planned.Files, planned.Warnings, err = planFiles(plan, opt); err != nil {
+			return false, err
+		}
 	}
-	fmt.Fprint(e.Stderr, question+" [y/N] ")
-	answer, err := bufio.NewReader(e.Stdin).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return false, fmt.Errorf("read the answer: %w", err)
+	fmt.Fprintln(text)
+	if err := report.Plan(text, env.style(), planned); err != nil {
+		return false, err
 	}
-	switch strings.ToLower(strings.TrimSpace(answer)) {
-	case "y", "yes":
+	if f.yes {
 		return true, nil
 	}
-	return false, nil
+	return env.askToApply(text)
 }

@@ -46,5 +46,5 @@ func clean(env *Env) error {
 	if len(undone) == 0 && err == nil {
 		fmt.Fprintln(env.Stdout, "nothing to clean")
 	}
-	return errors.Join(err, printResults(env.Stdout, doc))
+	return errors.Join(err, printResults(env, doc))
 }

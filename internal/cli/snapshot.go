@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -119,9 +118,7 @@ func (s *snapshotter) printJSON(ctx context.Context, o collect.RecordOptions) er
 	if err != nil {
 		return err
 	}
-	enc := json.NewEncoder(s.env.Stdout)
-	enc.SetIndent("", "  ")
-	if err := enc.Encode(rec); err != nil {
+	if err := report.JSON(s.env.Stdout, rec); err != nil {
 		return fmt.Errorf("print the recording: %w", err)
 	}
 	s.reportUnread(rec)

@@ -53,7 +53,7 @@ func tuneCommand(env *Env, host tuneHost) *cobra.Command {
 
 // options open the journal; nothing is created before something is changed.
 func (t *tuner) options() (apply.Options, error) {
-	j, err := journal.At(journal.Dir(t.env.Getenv))
+	j, err := t.env.journal()
 	return apply.Options{Journal: j, ProcRoot: t.host.procRoot, Root: t.host.root}, err
 }
 
@@ -109,7 +109,7 @@ func (t *tuner) list(opt apply.Options, asJSON bool) error {
 	for _, d := range damaged {
 		doc.Damaged = append(doc.Damaged, d.Error())
 	}
-	if err := doc.print(t.env.Stdout, asJSON, printTransactions); err != nil {
+	if err := doc.print(t.env, asJSON, printTransactions); err != nil {
 		return err
 	}
 	if cleanErr != nil {
@@ -162,7 +162,7 @@ func (t *tuner) pendingID(opt apply.Options, args []string) (string, error) {
 	case err != nil:
 		return "", err
 	case len(ids) == 0:
-		return "", errors.New("confirm: nothing waits for confirmation; `natkit tune list` shows what became of it")
+		return "", errors.New("confirm: nothing waits for confirmation; 'natkit tune list' shows what became of it")
 	case len(ids) > 1:
 		return "", usagef("confirm: several wait for confirmation, name one: %s", strings.Join(ids, " "))
 	}
@@ -195,7 +195,7 @@ func (t *tuner) printOne(tx *journal.Transaction, asJSON bool, said string) erro
 	}
 	one := describeTransaction(tx, view)
 	one.Said = said
-	return tuneDocument{Transactions: []tuneTransaction{one}}.print(t.env.Stdout, asJSON, printResults)
+	return tuneDocument{Transactions: []tuneTransaction{one}}.print(t.env, asJSON, printResults)
 }
 
 // completeIDs offers transactions with what they are, for the shell.
@@ -216,7 +216,7 @@ func (t *tuner) completeIDs(want func(journal.Status) bool) cobra.CompletionFunc
 		var out []string
 		for _, tx := range all {
 			if status := view.Status(tx); want(status) {
-				out = append(out, cobra.CompletionWithDesc(tx.ID, string(status)+": "+txSummary(tx)))
+				out = append(out, cobra.CompletionWithDesc(tx.ID, string(status)+": "+strings.Join(txChanges(tx), ", ")))
 			}
 		}
 		return out, cobra.ShellCompDirectiveNoFileComp

@@ -1,16 +1,12 @@
 package cli
 
 import (
-	"bufio"
+	"cmp"
 	"context"
 	"fmt"
-	"io"
-	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/snapshot"
@@ -73,30 +69,35 @@ func (t *tuner) apply(ctx context.Context, f applyFlags, args []string) error {
 	if err != nil {
 		return err
 	}
-	if len(doc.Plan.Changes) == 0 || !f.yes && !t.mayAsk(f) {
-		return doc.print(t.env.Stdout, f.asJSON, printPlan)
+	mayAsk := !f.asJSON && t.env.StdinTerminal && t.env.StdoutTerminal
+	if len(doc.Plan.Changes) == 0 || !f.yes && !mayAsk {
+		return doc.print(t.env, f.asJSON, printPlanOnly)
 	}
 	if !f.asJSON {
-		if err := printPlanned(t.env.Stdout, doc); err != nil {
+		if err := printPlan(t.env, doc); err != nil {
 			return err
 		}
 	}
-	if !f.yes && !askToApply(t.env.Stdin, t.env.Stderr) {
-		fmt.Fprintln(t.env.Stdout, "nothing was changed")
-		return nil
+	if !f.yes {
+		if agreed, err := t.env.askToApply(t.env.Stdout); err != nil || !agreed {
+			return err
+		}
 	}
 	applied, err := apply.Apply(ctx, *doc.Plan, opt)
 	if err != nil {
 		return err
 	}
+	tx := applied.Transaction()
+	if !f.asJSON {
+		return printApplied(t.env.Stdout, &tx)
+	}
 	view, err := t.view()
 	if err != nil {
 		return err
 	}
-	tx := applied.Transaction()
 	doc.Applied = true
 	doc.Transactions = []tuneTransaction{describeTransaction(&tx, view)}
-	return doc.print(t.env.Stdout, f.asJSON, printApplied)
+	return doc.print(t.env, true, nil)
 }
 
 // plan reads the present values. A value that is there already is no change,
@@ -113,7 +114,7 @@ func (t *tuner) plan(ctx context.Context, f applyFlags, opt apply.Options, args 
 			return doc, err
 		}
 		if tune.SameValue(before, value) && !f.persist {
-			doc.Already = append(doc.Already, name+" is "+before)
+			doc.Already = append(doc.Already, name+" is "+before+" already")
 			continue
 		}
 		doc.Plan.Changes = append(doc.Plan.Changes,
@@ -129,17 +130,23 @@ func (t *tuner) plan(ctx context.Context, f applyFlags, opt apply.Options, args 
 	if !f.persist {
 		return doc, nil
 	}
-	files, err := apply.PlanPersist(doc.Plan.Changes, opt)
-	if err != nil {
-		return doc, err
+	var err error
+	doc.Files, doc.Warnings, err = planFiles(*doc.Plan, opt)
+	return doc, err
+}
+
+// planFiles lists the lines that make a plan hold after a boot, and what keeps
+// them from it.
+func planFiles(plan tune.Plan, opt apply.Options) (files []tune.Change, warnings []string, err error) {
+	if files, err = apply.PlanPersist(plan.Changes, opt); err != nil {
+		return nil, nil, err
 	}
-	doc.Files = files
-	for _, c := range doc.Plan.Changes {
-		for _, path := range apply.Overriding(t.host.root, c.Target) {
-			doc.Warnings = append(doc.Warnings, fmt.Sprintf("%s sets %s too and is read later at boot: it wins", path, c.Target))
+	for _, c := range plan.Changes {
+		for _, path := range apply.Overriding(cmp.Or(opt.Root, "/"), c.Target) {
+			warnings = append(warnings, fmt.Sprintf("%s sets %s too and is read later at boot: it wins", path, c.Target))
 		}
 	}
-	return doc, nil
+	return files, warnings, nil
 }
 
 // facts are what costs and risks depend on; what cannot be read stays unknown.
@@ -149,24 +156,4 @@ func (t *tuner) facts(ctx context.Context) tune.Facts {
 		now = &snapshot.Snapshot{}
 	}
 	return tune.FactsOf(now)
-}
-
-// mayAsk is true where a person sits at both ends.
-func (t *tuner) mayAsk(f applyFlags) bool {
-	return !f.asJSON && isTerminalStream(t.env.Stdin) && isTerminalStream(t.env.Stdout)
-}
-
-func isTerminalStream(stream any) bool {
-	f, ok := stream.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
-}
-
-func askToApply(in io.Reader, out io.Writer) bool {
-	fmt.Fprint(out, "apply? [y/N] ")
-	answer, _ := bufio.NewReader(in).ReadString('\n')
-	switch strings.ToLower(strings.TrimSpace(answer)) {
-	case "y", "yes":
-		return true
-	}
-	return false
 }

@@ -1,14 +1,13 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
+	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/journal"
 )
@@ -50,134 +49,81 @@ func describeTransaction(tx *journal.Transaction, view journal.View) tuneTransac
 }
 
 // print writes JSON, or what text makes of the document.
-func (d tuneDocument) print(w io.Writer, asJSON bool, text func(io.Writer, tuneDocument) error) error {
+func (d tuneDocument) print(env *Env, asJSON bool, text func(*Env, tuneDocument) error) error {
 	if !asJSON {
-		return text(w, d)
+		return text(env, d)
 	}
 	d.Schema = tuneSchema
 	if d.Transactions == nil {
 		d.Transactions = []tuneTransaction{}
 	}
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
-	return enc.Encode(d)
+	return report.JSON(env.Stdout, d)
 }
 
-func printPlan(w io.Writer, d tuneDocument) error {
-	if err := printPlanned(w, d); err != nil {
+// printPlan shows what would be done.
+func printPlan(env *Env, d tuneDocument) error {
+	return report.Plan(env.Stdout, env.style(), report.Planned{
+		Changes: d.Plan.Changes, Already: d.Already, Warnings: d.Warnings, Files: d.Files, FilesWait: d.Confirm > 0,
+	})
+}
+
+// printPlanOnly shows what would be done, and that it was not.
+func printPlanOnly(env *Env, d tuneDocument) error {
+	if err := printPlan(env, d); err != nil || len(d.Plan.Changes) == 0 {
 		return err
 	}
-	said := "nothing was changed; add --yes to do it"
-	if len(d.Plan.Changes) == 0 {
-		said = "nothing to change"
-	}
-	_, err := fmt.Fprintln(w, said)
+	_, err := fmt.Fprintln(env.Stdout, "nothing was changed; add --yes to do it")
 	return err
 }
 
-// printPlanned lists what would be done, without a last word.
-func printPlanned(w io.Writer, d tuneDocument) error {
-	var b strings.Builder
-	for _, already := range d.Already {
-		fmt.Fprintf(&b, "%s already\n", already)
-	}
-	writePlanned(&b, d.Plan.Changes)
-	if len(d.Files) > 0 {
-		when := "after a boot"
-		if d.Confirm > 0 {
-			when += ", written when you confirm"
-		}
-		fmt.Fprintf(&b, "to hold %s:\n", when)
-	}
-	for _, c := range d.Files {
-		fmt.Fprintf(&b, "  /%s: %s\n", tune.ConfPath(c.Kind), fileLine(c))
-		if c.Risk != "" {
-			fmt.Fprintf(&b, "    risk  %s\n", c.Risk)
-		}
-	}
-	for _, warning := range d.Warnings {
-		fmt.Fprintf(&b, "warning: %s\n", warning)
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
-}
-
-func fileLine(c tune.Change) string {
-	switch {
-	case tune.SameValue(c.Before, c.After):
-		return c.Target + " = " + c.After + " (is there)"
-	case c.Kind == tune.ModulesLoad:
-		return c.Target
-	case c.Before != "":
-		return c.Target + " = " + c.After + " (was " + c.Before + ")"
-	}
-	return c.Target + " = " + c.After
-}
-
-func writePlanned(b *strings.Builder, changes []tune.Change) {
-	for _, c := range changes {
-		fmt.Fprintf(b, "%s\n  %s → %s\n", c.Target, orAbsent(c.Before), orAbsent(c.After))
-		if c.Cost != "" {
-			fmt.Fprintf(b, "    cost  %s\n", c.Cost)
-		}
-		if c.Risk != "" {
-			fmt.Fprintf(b, "    risk  %s\n", c.Risk)
-		}
-	}
-}
-
-func orAbsent(v string) string {
-	if v == "" {
-		return "(none)"
-	}
-	return v
-}
-
-func printApplied(w io.Writer, d tuneDocument) error {
-	tx := d.Transactions[0]
+// printApplied says what became of a plan, and how to take it back or keep it.
+func printApplied(w io.Writer, tx *journal.Transaction) error {
 	var b strings.Builder
 	for _, c := range tx.Changes {
 		if c.Note != "" {
 			fmt.Fprintf(&b, "%s: %s\n", c.Target, c.Note)
 		}
 	}
-	fmt.Fprintf(&b, "applied as %s; `natkit tune undo %s` takes it back\n", tx.ID, tx.ID)
-	if tx.Status == journal.StatusPending {
-		fmt.Fprintf(&b, "undone by itself at %s unless `natkit tune confirm %s` comes\n",
-			tx.Transaction.Confirm.DeadlineAt.Format("15:04:05"), tx.ID)
+	fmt.Fprintf(&b, "applied as %s; 'natkit tune undo %s' takes it back\n", tx.ID, tx.ID)
+	if tx.Unconfirmed() {
+		fmt.Fprintf(&b, "undone by itself at %s unless 'natkit tune confirm %s' comes\n",
+			tx.Confirm.DeadlineAt.Local().Format(time.TimeOnly), tx.ID)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
 // printResults says what became of each change of the transactions.
-func printResults(w io.Writer, d tuneDocument) error {
-	var b strings.Builder
+func printResults(env *Env, d tuneDocument) error {
 	for _, tx := range d.Transactions {
-		fmt.Fprintf(&b, "%s %s\n", tx.ID, tx.Said)
+		if _, err := fmt.Fprintf(env.Stdout, "%s %s\n", tx.ID, tx.Said); err != nil {
+			return err
+		}
+		t := &report.Table{Indent: 2, Columns: []report.Column{{}, {}}}
 		for _, c := range tx.Changes {
-			writeResult(&b, c)
+			t.Row(changeName(c), resultText(c))
+		}
+		if err := t.Write(env.Stdout, env.style()); err != nil {
+			return err
 		}
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
+	return nil
 }
 
-func writeResult(b *strings.Builder, c journal.Change) {
-	value := c.After
-	if c.State == journal.Undone {
-		value = c.Before
-	}
-	fmt.Fprintf(b, "  %s: ", changeName(c))
+// resultText is the value that a change has left; where that is not natkit's, its
+// state, which the note explains.
+func resultText(c journal.Change) string {
+	text := report.OrUnset(c.After)
 	switch {
 	case c.State == journal.Left, c.Note != "" && c.State == journal.Undone && !c.Durable:
-		fmt.Fprintf(b, "%s (%s)\n", c.State, c.Note)
-	case c.Note != "":
-		fmt.Fprintf(b, "%s (%s)\n", orAbsent(value), c.Note)
-	default:
-		fmt.Fprintf(b, "%s\n", orAbsent(value))
+		text = string(c.State)
+	case c.State == journal.Undone:
+		text = report.OrUnset(c.Before)
 	}
+	if c.Note != "" {
+		text += " (" + c.Note + ")"
+	}
+	return text
 }
 
 // changeName tells a line in a file from the live value.
@@ -188,30 +134,40 @@ func changeName(c journal.Change) string {
 	return c.Target
 }
 
-func printTransactions(w io.Writer, d tuneDocument) error {
+func printTransactions(env *Env, d tuneDocument) error {
 	if len(d.Transactions) == 0 && len(d.Damaged) == 0 {
-		_, err := fmt.Fprintln(w, "natkit has changed nothing on this host")
+		_, err := fmt.Fprintln(env.Stdout, "natkit has changed nothing on this host")
 		return err
 	}
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	if len(d.Transactions) > 0 {
-		fmt.Fprintln(table, "ID\tSTATUS\tMADE\tBY\tCHANGES")
-	}
+	t := &report.Table{Columns: []report.Column{{Head: "id"}, {Head: "status"}, {Head: "made"}, {Head: "by"}, {Head: "change"}}}
 	for _, tx := range d.Transactions {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", tx.ID, statusText(tx),
-			tx.CreatedAt.Local().Format(time.DateTime), tx.Origin, txSummary(tx.Transaction))
+		first := []report.Cell{
+			{Text: tx.ID}, {Text: statusText(tx), Tone: statusTones[tx.Status]},
+			{Text: tx.CreatedAt.Local().Format("2006-01-02 15:04")}, {Text: tx.Origin},
+		}
+		for _, change := range txChanges(tx.Transaction) {
+			t.Cells(append(first, report.Cell{Text: change})...)
+			first = make([]report.Cell, len(first))
+		}
 	}
-	if err := table.Flush(); err != nil {
-		return err
+	if len(d.Transactions) > 0 {
+		if err := t.Write(env.Stdout, env.style()); err != nil {
+			return err
+		}
 	}
-	return printNotes(w, d)
+	return printNotes(env.Stdout, d)
+}
+
+var statusTones = map[journal.Status]report.Tone{
+	journal.StatusPending: report.Warn, journal.StatusApplied: report.Good, journal.StatusLeft: report.Warn,
+	journal.StatusUndone: report.Dim,
 }
 
 func statusText(tx tuneTransaction) string {
 	if tx.Status != journal.StatusPending {
 		return string(tx.Status)
 	}
-	left := (time.Duration(tx.Remaining * float64(time.Second))).Round(time.Second)
+	left := time.Duration(tx.Remaining * float64(time.Second)).Round(time.Second)
 	if !tx.GuardAlive {
 		return fmt.Sprintf("pending, %s left, no guard", left)
 	}
@@ -227,7 +183,7 @@ func printNotes(w io.Writer, d tuneDocument) error {
 			}
 		}
 		if tx.Status == journal.StatusPending && !tx.GuardAlive {
-			fmt.Fprintf(&b, "%s: its guard process is gone: run `natkit tune list` again after the deadline to undo it\n", tx.ID)
+			fmt.Fprintf(&b, "%s: its guard process is gone: run 'natkit tune list' again after the deadline to undo it\n", tx.ID)
 		}
 	}
 	for _, damaged := range d.Damaged {
@@ -237,16 +193,17 @@ func printNotes(w io.Writer, d tuneDocument) error {
 	return err
 }
 
-// txSummary is a transaction's changes in a line; lines in files are not repeated.
-func txSummary(tx *journal.Transaction) string {
-	var parts []string
+// txChanges are a transaction's changes, a line for each; that there are lines in
+// files is said once.
+func txChanges(tx *journal.Transaction) []string {
+	var lines []string
 	for _, c := range tx.Changes {
 		if !c.Durable {
-			parts = append(parts, fmt.Sprintf("%s %s → %s", c.Target, orAbsent(c.Before), orAbsent(c.After)))
+			lines = append(lines, fmt.Sprintf("%s %s → %s", c.Target, report.OrUnset(c.Before), report.OrUnset(c.After)))
 		}
 	}
 	if slices.ContainsFunc(tx.Changes, func(c journal.Change) bool { return c.Durable }) {
-		parts = append(parts, "persist")
+		lines = append(lines, "persisted")
 	}
-	return strings.Join(parts, ", ")
+	return lines
 }

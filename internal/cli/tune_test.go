@@ -85,15 +85,17 @@ func (b tuneBench) run(args ...string) (code int, stdout, stderr string) {
 	return exitCode(&errs, cmd, err), out.String(), errs.String()
 }
 
-// must runs a command that has to succeed and say all of want.
+// must runs a command that has to succeed and say all of want, however it is laid
+// out.
 func (b tuneBench) must(args []string, want ...string) string {
 	b.t.Helper()
 	code, out, errs := b.run(args...)
 	if code != exitOK {
 		b.t.Fatalf("%v: exit %d, %s%s", args, code, out, errs)
 	}
+	text := strings.Join(strings.Fields(out), " ")
 	for _, w := range want {
-		if !strings.Contains(out, w) {
+		if !strings.Contains(text, w) {
 			b.t.Errorf("%v: %q is missing in\n%s", args, w, out)
 		}
 	}
@@ -114,7 +116,7 @@ func TestTunePrintsThePlanAndStops(t *testing.T) {
 	b := newTuneBench(t)
 	b.must(words("tune apply --persist "+tuneMax+"=500 net.netfilter.nf_conntrack_buckets=1024"),
 		"1000 → 500", "600 connections are tracked now", "461 ms (estimate) while 1,024,000 entries",
-		"/etc/sysctl.d/90-natkit.conf: "+tuneMax+" = 500", "/etc/modprobe.d/natkit.conf: nf_conntrack.hashsize = 1024",
+		"/etc/sysctl.d/90-natkit.conf "+tuneMax+" = 500", "/etc/modprobe.d/natkit.conf nf_conntrack.hashsize = 1024",
 		"99-mine.conf sets "+tuneMax+" too", "nothing was changed; add --yes")
 	b.must(words("tune apply "+tuneMax+"=1000"), tuneMax+" is 1000 already", "nothing to change")
 	b.value(tuneMax, "1000")
@@ -140,10 +142,10 @@ func TestTuneApplyListUndo(t *testing.T) {
 	b.must(words("tune apply --yes "+tuneMax+"=2000 net.core.somaxconn=256"), "applied as t0001", "natkit tune undo t0001")
 	b.must(words("tune apply -y --persist net.core.somaxconn=512"), "applied as t0002")
 	b.value(tuneMax, "2000")
-	b.must(words("tune list"), "t0001", "applied", tuneMax+" 1000 → 2000, net.core.somaxconn 128 → 256", "t0002", "256 → 512, persist")
+	b.must(words("tune list"), "t0001", "applied", tuneMax+" 1000 → 2000 net.core.somaxconn 128 → 256", "t0002", "256 → 512 persisted")
 	b.write("proc/sys/net/netfilter/nf_conntrack_max", "7777")
-	b.must(words("tune undo t0001"), "t0001 left", `net.core.somaxconn: undone (handed over to t0002`, `left (is "7777"`)
-	b.must(words("tune undo --last"), "t0002 undone", "net.core.somaxconn: 128")
+	b.must(words("tune undo t0001"), "t0001 left", `net.core.somaxconn undone (handed over to t0002`, `left (is "7777"`)
+	b.must(words("tune undo --last"), "t0002 undone", "net.core.somaxconn 128")
 	b.value("net.core.somaxconn", "128")
 	b.value(tuneMax, "7777")
 	b.must(words("tune undo --all"), "nothing is in force")
@@ -152,7 +154,7 @@ func TestTuneApplyListUndo(t *testing.T) {
 
 func TestTuneConfirm(t *testing.T) {
 	b := newTuneBench(t)
-	b.must(words("tune apply --yes --confirm 1m "+tuneMax+"=2000"), "applied as t0001", "unless `natkit tune confirm t0001` comes")
+	b.must(words("tune apply --yes --confirm 1m "+tuneMax+"=2000"), "applied as t0001", "unless 'natkit tune confirm t0001' comes")
 	b.must(words("tune apply --yes --confirm 1m net.core.somaxconn=256"), "applied as t0002")
 	var doc struct {
 		Transactions []struct {
@@ -179,7 +181,7 @@ func TestTuneConfirm(t *testing.T) {
 	}
 	b.must(words("tune confirm t0001"), "t0001 confirmed")
 	b.must(words("tune list"), " left", "applied")
-	b.must(words("tune undo --all"), "t0002 undone\n", "t0001 undone\n")
+	b.must(words("tune undo --all"), "t0002 undone net.core.somaxconn 128", "t0001 undone "+tuneMax+" 1000")
 	for _, tx := range doc.Transactions {
 		awaitEnd(t, tx.Guard)
 	}

@@ -24,7 +24,7 @@ only the files of --persist are taken back.`,
 		ValidArgsFunction: t.completeIDs(isUndoable),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if n := len(args) + oneIf(last) + oneIf(all); n != 1 {
-				return usagef("undo: expected one of ID, --last, --all; `natkit tune list` shows the ids")
+				return usagef("undo: expected one of ID, --last, --all; 'natkit tune list' shows the ids")
 			}
 			opt, err := t.options()
 			if err != nil {
@@ -97,8 +97,8 @@ func (t *tuner) undo(opt apply.Options, ids []string, asJSON bool) error {
 		doc.Transactions = append(doc.Transactions, one)
 	}
 	if len(ids) == 0 && !asJSON {
-		fmt.Fprintln(t.env.Stdout, "nothing is in force")
-		return nil
+		_, err := fmt.Fprintln(t.env.Stdout, "nothing is in force")
+		return err
 	}
-	return errors.Join(append(errs, doc.print(t.env.Stdout, asJSON, printResults))...)
+	return errors.Join(append(errs, doc.print(t.env, asJSON, printResults))...)
 }

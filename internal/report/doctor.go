@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/natkit/natkit/internal/diagnose"
-	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/units"
 )
 
@@ -66,15 +65,7 @@ func (p *printer) findings(findings []diagnose.Finding) {
 var severityTones = map[diagnose.Severity]Tone{diagnose.Critical: Alarm, diagnose.Warning: Warn, diagnose.Notice: Bold}
 
 func (p *printer) finding(f diagnose.Finding) {
-	tone := severityTones[f.Severity]
-	label := f.Severity.String()
-	for i, part := range wrap(clean(f.Title), Width-len(label)-2) {
-		margin := p.style.Paint(tone, label+": ")
-		if i > 0 {
-			margin = padRight("", len(label)+2)
-		}
-		p.line(margin + p.style.Paint(Bold, part))
-	}
+	p.mark(0, Cell{f.Severity.String() + ": ", severityTones[f.Severity]}, f.Title, Bold)
 	p.labelled(2, "rule", labelWidth, ruleLine(f))
 	p.evidence(f.Evidence)
 	p.labelled(2, "cause", labelWidth, f.Cause)
@@ -128,28 +119,11 @@ func (p *printer) remedy(r diagnose.Remedy) {
 		label = "remedy"
 	}
 	p.labelled(2, label, labelWidth, r.Title)
-	p.changes(4+labelWidth-2, r.Changes)
+	p.changes(2+labelWidth, r.Changes, nil)
 	const indent = 2 + labelWidth
 	p.labelled(indent, "predicts", 10, r.Predicts)
 	p.labelled(indent, "cost", 10, r.Cost)
 	p.labelled(indent, "risk", 10, r.Risk)
-}
-
-// changes writes "target  before → after" in columns.
-func (p *printer) changes(indent int, changes []tune.Change) {
-	t := &Table{Indent: indent, Columns: []Column{{}, {Right: true}, {}, {}}}
-	for _, c := range changes {
-		t.Cells(Cell{Text: c.Target}, Cell{Text: valueOrUnset(c.Before)}, Cell{"→", Dim}, Cell{valueOrUnset(c.After), Bold})
-	}
-	p.table(t)
-}
-
-// valueOrUnset makes an empty value visible.
-func valueOrUnset(v string) string {
-	if v == "" {
-		return "(unset)"
-	}
-	return v
 }
 
 // stateMarks say how the search for a fault ended; a check's title names the
@@ -182,29 +156,4 @@ func checksSummary(all int, count map[diagnose.State]int) string {
 		text += fmt.Sprintf(", %d could not be checked", n)
 	}
 	return text
-}
-
-// Plan writes a plan's changes with what each costs and risks.
-func Plan(w io.Writer, style Style, plan tune.Plan) error {
-	p := &printer{w: w, style: style}
-	if len(plan.Changes) == 0 {
-		p.line("nothing to change")
-		return p.err
-	}
-	t := &Table{Indent: 2, Columns: []Column{{Head: "change"}, {Head: "before", Right: true}, {}, {Head: "after"}}}
-	for _, c := range plan.Changes {
-		t.Cells(Cell{Text: c.Target}, Cell{Text: valueOrUnset(c.Before)}, Cell{"→", Dim}, Cell{valueOrUnset(c.After), Bold})
-	}
-	p.table(t)
-	for _, c := range plan.Changes {
-		if c.Why+c.Cost+c.Risk == "" {
-			continue
-		}
-		p.blank()
-		p.line("  " + p.style.Paint(Bold, clean(c.Target)))
-		p.labelled(4, "why", 6, c.Why)
-		p.labelled(4, "cost", 6, c.Cost)
-		p.labelled(4, "risk", 6, c.Risk)
-	}
-	return p.err
 }

@@ -164,7 +164,7 @@ func (p *printer) labFix(fix *lab.Fix) {
 	}
 	p.labelled(2, "applied", labelWidth, remedy)
 	p.labelled(2, "against", labelWidth, fix.Finding)
-	p.changes(2+labelWidth, fix.Changes)
+	p.changes(2+labelWidth, fix.Changes, nil)
 	t := &Table{Indent: 2, Columns: []Column{{Head: "memory"}, {Head: "predicted", Right: true, Min: 10}, {Head: "seen", Right: true, Min: 10}}}
 	for _, m := range fixMemory(fix) {
 		t.Row(m.What, m.Predicted, m.Seen)

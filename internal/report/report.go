@@ -58,6 +58,16 @@ func (p *printer) labelled(indent int, label string, labelWidth int, text string
 	}
 }
 
+// mark writes a label in its tone and text behind it, wrapped beside the label.
+func (p *printer) mark(indent int, label Cell, text string, tone Tone) {
+	margin := strings.Repeat(" ", indent)
+	start := margin + p.style.Paint(label.Tone, label.Text)
+	for _, part := range wrap(clean(text), Width-indent-textWidth(label.Text)) {
+		p.line(start + p.style.Paint(tone, part))
+		start = margin + padRight("", textWidth(label.Text))
+	}
+}
+
 // printf writes one line; the arguments' control characters are made visible.
 func (p *printer) printf(format string, args ...any) {
 	for i, a := range args {

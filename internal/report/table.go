@@ -76,6 +76,15 @@ func (t *Table) Write(w io.Writer, style Style) error {
 	return p.err
 }
 
+// each writes the rows only, and lets after write below each.
+func (t *Table) each(p *printer, after func(row int)) {
+	widths := t.widths()
+	for i, row := range t.rows {
+		t.writeRow(p, widths, row)
+		after(i)
+	}
+}
+
 // widths are the columns' widths; the wrapping one takes what the others leave.
 func (t *Table) widths() []int {
 	widths := make([]int, len(t.Columns))

@@ -69,10 +69,10 @@ func TestTable(t *testing.T) {
 
 func TestJSON(t *testing.T) {
 	var out bytes.Buffer
-	if err := JSON(&out, map[string]any{"schema": "natkit.x/1", "n": 1}); err != nil {
+	if err := JSON(&out, map[string]any{"schema": "natkit.x/1", "a": "<&>"}); err != nil {
 		t.Fatal(err)
 	}
-	if want := "{\n  \"n\": 1,\n  \"schema\": \"natkit.x/1\"\n}\n"; out.String() != want {
+	if want := "{\n  \"a\": \"<&>\",\n  \"schema\": \"natkit.x/1\"\n}\n"; out.String() != want {
 		t.Errorf("got %q, want %q", out.String(), want)
 	}
 	out.Reset()
@@ -147,23 +147,30 @@ func TestDoctor(t *testing.T) {
 }
 
 func TestPlan(t *testing.T) {
-	var out bytes.Buffer
-	plan := tune.Plan{Origin: "doctor", Changes: append(madeUpReport(t).Fix.Changes,
-		tune.Change{Kind: tune.Sysctl, Target: "net.netfilter.nf_conntrack_buckets", After: "1048576"})}
-	if err := Plan(&out, Style{}, plan); err != nil {
-		t.Fatal(err)
-	}
-	golden(t, "plan.txt", out.Bytes())
-	out.Reset()
-	if err := Plan(&out, Style{}, tune.Plan{}); err != nil || out.String() != "nothing to change\n" {
-		t.Errorf("empty plan: %q, %v", out.String(), err)
+	changes := append(madeUpReport(t).Fix.Changes,
+		tune.Change{Kind: tune.Sysctl, Target: "net.netfilter.nf_conntrack_buckets", After: "1048576",
+			Risk: "all packets of the host wait for 120 ms (estimate) while 262,144 entries are rehashed: a long sentence"})
+	changes[0].Why = "262,144 of 262,144 entries (100 %)"
+	files := tune.Persistent(changes)
+	files[0].Before, files[1].Before = "524288", "1048576"
+	for name, plan := range map[string]Planned{
+		"plan.txt": {Changes: changes},
+		"plan-files.txt": {Changes: changes, Files: files, FilesWait: true, Already: []string{"net.core.somaxconn is 4096 already"},
+			Warnings: []string{"/etc/sysctl.d/99-mine.conf sets net.netfilter.nf_conntrack_max too and is read later at boot: it wins"}},
+		"plan-empty.txt": {Already: []string{"net.core.somaxconn is 4096 already"}},
+	} {
+		var out bytes.Buffer
+		if err := Plan(&out, Style{}, plan); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, name, out.Bytes())
 	}
 }
 
 // TestTerminalIsSafe: no control character from the data reaches the terminal.
 func TestTerminalIsSafe(t *testing.T) {
 	lab, doctor := madeUpReport(t), madeUpDoctor(t)
-	plan := tune.Plan{Changes: []tune.Change{{}}}
+	plan := Planned{Changes: []tune.Change{{}}, Files: []tune.Change{{}}, Already: []string{""}, Warnings: []string{""}}
 	for _, v := range []any{lab, doctor, &plan} {
 		fill(reflect.ValueOf(v).Elem(), hostile)
 	}

@@ -282,7 +282,7 @@ func (a *Applied) takeBack(cause error) error {
 		return errors.Join(fmt.Errorf("%w; what had been changed is as it was", cause), err)
 	}
 	if err != nil {
-		return errors.Join(cause, fmt.Errorf("undo of %s failed too: %w; `natkit tune undo %s` tries again", a.tx.ID, err, a.tx.ID))
+		return errors.Join(cause, fmt.Errorf("undo of %s failed too: %w; 'natkit tune undo %s' tries again", a.tx.ID, err, a.tx.ID))
 	}
 	a.guard.dismiss()
 	return fmt.Errorf("%w; what had been changed is as it was", cause)

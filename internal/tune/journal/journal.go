@@ -188,11 +188,11 @@ func (j *Journal) path(id string) string { return filepath.Join(j.dir, id+suffix
 // Load reads one transaction.
 func (j *Journal) Load(id string) (*Transaction, error) {
 	if _, ok := idNumber(id); !ok {
-		return nil, fmt.Errorf("transaction %q: not an id such as t0001; `natkit tune list` shows them", id)
+		return nil, fmt.Errorf("transaction %q: not an id such as t0001; 'natkit tune list' shows them", id)
 	}
 	f, err := os.Open(j.path(id))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("transaction %s: %w in %s; `natkit tune list` shows what is there", id, fs.ErrNotExist, j.dir)
+		return nil, fmt.Errorf("transaction %s: %w in %s; 'natkit tune list' shows what is there", id, fs.ErrNotExist, j.dir)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read journal: %w", hint(err))
