@@ -50,6 +50,10 @@ func startHelper(t testing.TB, exe string, b helperBrief) *helper {
 	if b.ProcRoot != "/proc" {
 		knowProcess(t, b.ProcRoot, cmd.Process.Pid)
 	}
+	// Only now does it find itself under its ProcRoot.
+	if _, err := io.WriteString(stdin, "\n"); err != nil {
+		t.Fatal(err)
+	}
 	return h
 }
 

@@ -158,8 +158,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// helperMain applies, says "applied ID" or the error, and stays until its stdin ends.
+// helperMain waits for a byte on stdin, applies, says "applied ID" or the error,
+// and stays until its stdin ends.
 func helperMain(text string) int {
+	os.Stdin.Read(make([]byte, 1))
 	var b helperBrief
 	if err := json.Unmarshal([]byte(text), &b); err != nil {
 		fmt.Println(err)
