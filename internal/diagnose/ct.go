@@ -53,7 +53,7 @@ func (t *table) usage() string {
 }
 
 // used is for where the evidence with the numbers stands beside it.
-func (t *table) used() string { return units.Percent(t.share()) + " of it is used" }
+func (t *table) used() string { return "(" + units.Percent(t.share()) + " used)" }
 
 // delta is the growth of a counter during the recording.
 func (t *table) delta(name string) (int64, bool) {

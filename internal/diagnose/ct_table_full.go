@@ -36,7 +36,7 @@ func checkTableFull(rec *snapshot.Recording) (*Finding, Check) {
 		Confidence: "likely",
 		Title:      "the connection table is full: new connections are dropped",
 		Evidence:   t.evidence(),
-		Cause:      "net.netfilter.nf_conntrack_max is too small for the connections at hand: " + t.used(),
+		Cause:      "net.netfilter.nf_conntrack_max is too small for the connections at hand " + t.used(),
 		Consequence: "packets that would open a new connection are dropped without an answer: clients see connect timeouts, " +
 			"SYN retransmits after 1 s, 3 s, 7 s; established connections go on",
 		Remedies: t.remedies(true),

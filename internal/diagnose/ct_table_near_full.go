@@ -52,7 +52,7 @@ func checkTableNearFull(rec *snapshot.Recording) (*Finding, Check) {
 		Confidence:  "likely",
 		Title:       "the connection table is nearly full",
 		Evidence:    t.evidence(),
-		Cause:       "net.netfilter.nf_conntrack_max leaves little room: " + t.used(),
+		Cause:       "net.netfilter.nf_conntrack_max leaves little room " + t.used(),
 		Consequence: "when the limit is reached, packets that would open a new connection are dropped without an answer",
 		Remedies:    t.remedies(false),
 	}

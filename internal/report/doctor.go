@@ -22,7 +22,7 @@ const (
 // was checked, then what could not be read and why.
 func Doctor(w io.Writer, style Style, r *diagnose.Report) error {
 	p := &printer{w: w, style: style}
-	p.printf("natkit doctor: %s, Linux %s, two samples %s apart", netnsName(r), r.Kernel, units.Seconds(r.Seconds))
+	p.printf("natkit doctor: %s, Linux %s, two samples %s apart", netnsName(r), r.Kernel, units.Fixed(r.Seconds, 1)+" s")
 	p.findings(r.Findings)
 	p.checks(r)
 	if len(r.Unread) > 0 {
@@ -87,7 +87,7 @@ func (p *printer) evidence(evidence []diagnose.Evidence) {
 		return
 	}
 	p.line("  " + p.style.Paint(Dim, "evidence"))
-	t := &Table{Indent: 4, Columns: []Column{{}, {Right: true}, {}, {Wrap: true}}}
+	t := &Table{Indent: 4, Columns: []Column{{}, {Right: true}, {}, {Below: true}}}
 	var long []diagnose.Evidence
 	for _, e := range evidence {
 		number, unit := valueParts(e.Value, e.Unit)

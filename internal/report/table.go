@@ -17,6 +17,9 @@ type Column struct {
 	// Wrap breaks long text into lines so that the table stays within Width. At
 	// most one column, the last, may have it.
 	Wrap bool
+	// Below puts text that does not fit into the line on a line of its own, below
+	// its row. Only the last column may have it.
+	Below bool
 	// Min is the least width, so that tables printed below each other line up.
 	Min int
 }
@@ -110,6 +113,13 @@ func (t *Table) widths() []int {
 const minWrap = 24
 
 func (t *Table) writeRow(p *printer, widths []int, row []Cell) {
+	if last := len(t.Columns) - 1; len(row) == len(t.Columns) && t.Columns[last].Below && !t.fits(widths, row[last]) {
+		t.writeRow(p, widths, row[:last])
+		for _, part := range wrap(row[last].Text, Width-t.Indent-columnGap) {
+			p.line(strings.Repeat(" ", t.Indent+columnGap) + p.style.Paint(row[last].Tone, part))
+		}
+		return
+	}
 	lines := 1
 	parts := make([][]string, len(row))
 	for i, cell := range row {
@@ -139,6 +149,15 @@ func (t *Table) writeRow(p *printer, widths []int, row []Cell) {
 		}
 		p.line(line)
 	}
+}
+
+// fits tells whether a cell of the last column ends within the line.
+func (t *Table) fits(widths []int, last Cell) bool {
+	used := t.Indent + textWidth(last.Text)
+	for _, width := range widths[:len(widths)-1] {
+		used += width + columnGap
+	}
+	return used <= Width
 }
 
 // wrap breaks text at spaces into lines of at most width columns; a longer word

@@ -112,9 +112,10 @@ func TestProgress(t *testing.T) {
 // order that has to be put right.
 func madeUpDoctor(t testing.TB) *diagnose.Report {
 	early := diagnose.Finding{ID: "ct-early-drop", Severity: diagnose.Warning, Confidence: "certain",
-		Title: "the kernel evicts entries of live flows before their time, because the connection table is close to its limit",
+		Title: "the connection table is at its limit: unanswered connections are evicted to make room for new ones",
 		Evidence: []diagnose.Evidence{
-			{What: "early_drop in 5.0 s", Value: int64(312), Source: "ctnetlink IPCTNL_MSG_CT_GET_STATS_CPU"},
+			{What: "counter early_drop", Value: int64(312), Unit: "in 5.0 s", Source: "ctnetlink GET_STATS_CPU"},
+			{What: "from 2001:db8:1234:5678:9abc:def0:1234:5678", Value: 12.5, Unit: "% of entries", Source: "dump of 131,072 of 262,144 entries"},
 			{What: "no source", Value: "text"}}}
 	return &diagnose.Report{
 		Schema: diagnose.ReportSchema, Kernel: "6.18.0", Netns: "gateway", NetnsInode: 4026532250, Seconds: 5,
@@ -150,7 +151,6 @@ func TestPlan(t *testing.T) {
 	changes := append(madeUpReport(t).Fix.Changes,
 		tune.Change{Kind: tune.Sysctl, Target: "net.netfilter.nf_conntrack_buckets", After: "1048576",
 			Risk: "all packets of the host wait for 120 ms (estimate) while 262,144 entries are rehashed: a long sentence"})
-	changes[0].Why = "262,144 of 262,144 entries (100 %)"
 	files := tune.Persistent(changes)
 	files[0].Before, files[1].Before = "524288", "1048576"
 	for name, plan := range map[string]Planned{
