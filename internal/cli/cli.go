@@ -2,10 +2,12 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -80,17 +82,56 @@ func exitCode(stderr io.Writer, cmd *cobra.Command, err error) int {
 
 func newRoot(env *Env) *cobra.Command {
 	root := &cobra.Command{
-		Use:           "natkit",
-		Short:         "find out why NAT on this machine is slow or loses connections, fix it, prove it",
+		Use:   "natkit",
+		Short: "find out why NAT on this machine is slow or loses connections, fix it, prove it",
+		Long: `natkit finds out why NAT on this machine is slow or loses connections, fixes it,
+and proves the fix under load.`,
+		Example: `  sudo natkit doctor               # is this host healthy?
+  sudo natkit lab run table-full   # a failure, its diagnosis and its cure, in half a minute`,
 		Version:       env.Version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
 	root.SetVersionTemplate("natkit {{.Version}}\n")
+	root.SetUsageTemplate(usageTemplate(root))
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(verbs(env)...)
+	for _, group := range verbs(env) {
+		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})
+		for _, verb := range group.verbs {
+			verb.GroupID = group.title
+			root.AddCommand(verb)
+		}
+	}
+	addBuiltIn(root)
 	requireKnownWords(root)
 	return root
+}
+
+// usageTemplate is cobra's, but a command that only has others below it is not
+// shown as one that could be run.
+func usageTemplate(root *cobra.Command) string {
+	return strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1)
+}
+
+// addBuiltIn adds the commands that cobra brings along, so that what is true of
+// ours is true of them.
+func addBuiltIn(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "help":
+			cmd.Short = "tell more about a command"
+			cmd.Args = func(_ *cobra.Command, args []string) error {
+				if found, rest, err := root.Find(args); err != nil || len(rest) > 0 {
+					return fmt.Errorf("unknown command %q for %q", strings.Join(rest, " "), cmp.Or(found, root).CommandPath())
+				}
+				return nil
+			}
+		case "completion":
+			cmd.Short = "print the completion script for a shell: bash, zsh, fish, powershell"
+		}
+	}
 }
 
 // requireKnownWords makes a wrong sub-command or stray argument a usage error

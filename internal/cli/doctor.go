@@ -18,15 +18,16 @@ import (
 )
 
 type doctorFlags struct {
-	target  target
-	window  time.Duration
-	from    string
-	json    bool
-	fix     bool
-	yes     bool
-	confirm time.Duration
-	persist bool
+	target target
+	window time.Duration
+	from   string
+	json   bool
+	fix    bool
+	change changeFlags
 }
+
+// minWindow is the shortest time in which counters tell something.
+const minWindow = 100 * time.Millisecond
 
 func newDoctor(env *Env) *cobra.Command {
 	f := &doctorFlags{}
@@ -50,32 +51,32 @@ Without root it does what it can, and says what it could not read and why.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd, env) },
 	}
 	f.target.addFlags(cmd)
-	cmd.Flags().DurationVar(&f.window, "for", 5*time.Second, "time between the two samples that are compared")
+	addWindow(cmd, &f.window, 5*time.Second)
 	cmd.Flags().StringVar(&f.from, "from", "", "diagnose a bundle `FILE` that 'natkit snapshot' wrote; - for standard input")
-	cmd.Flags().BoolVar(&f.json, "json", false, "print one JSON document (schema "+diagnose.ReportSchema+")")
+	addJSON(cmd, &f.json, diagnose.ReportSchema)
 	cmd.Flags().BoolVar(&f.fix, "fix", false, "apply the automatic remedies, and look again")
-	cmd.Flags().BoolVarP(&f.yes, "yes", "y", false, "with --fix: do not ask")
-	cmd.Flags().DurationVar(&f.confirm, "confirm", 0, "with --fix: undo by itself after this time unless 'natkit tune confirm' comes")
-	cmd.Flags().BoolVar(&f.persist, "persist", false, "with --fix: keep the changes over a reboot (sysctl.d, modprobe.d)")
+	f.change.addFlags(cmd, "with --fix: ")
 	return cmd
 }
 
-func (f *doctorFlags) check(cmd *cobra.Command) error {
+func (f *doctorFlags) check(cmd *cobra.Command, env *Env) error {
+	changed := cmd.Flags().Changed
 	switch {
-	case f.window < 100*time.Millisecond || f.window > time.Hour:
-		return usagef("--for %s: must be from 100ms to 1h", f.window)
 	case f.from != "" && f.fix:
 		return usagef("--fix works on a running kernel, not on a bundle (--from)")
-	case f.from != "" && (cmd.Flags().Changed("netns") || cmd.Flags().Changed("pid") || cmd.Flags().Changed("for")):
+	case f.from != "" && (changed("netns") || changed("pid") || changed("for")):
 		return usagef("--from takes its namespace and time from the bundle: leave out --netns, --pid and --for")
-	case !f.fix && (f.yes || f.persist || cmd.Flags().Changed("confirm")):
+	case !f.fix && f.change.given(cmd):
 		return usagef("--yes, --confirm and --persist go with --fix")
-	case f.confirm < 0 || (cmd.Flags().Changed("confirm") && f.confirm < time.Second):
-		return usagef("--confirm %s: must be 1s or more", f.confirm)
-	case f.json && f.fix && !f.yes:
+	case f.fix && f.json && !f.change.yes:
 		return usagef("--json with --fix needs --yes: there is no one to ask")
+	case f.fix && !f.change.yes && !env.StdinTerminal:
+		return usagef("--fix asks before it changes anything, and there is no terminal to ask on: add --yes, or leave out --fix to see the remedies")
 	}
-	return nil
+	if err := checkWindow(f.window, minWindow); err != nil {
+		return err
+	}
+	return f.change.check(cmd)
 }
 
 // outcome is the JSON document: the report, and what was done about it.
@@ -85,7 +86,7 @@ type outcome struct {
 }
 
 func (f *doctorFlags) run(cmd *cobra.Command, env *Env) error {
-	if err := f.check(cmd); err != nil {
+	if err := f.check(cmd, env); err != nil {
 		return err
 	}
 	ctx := cmd.Context()
@@ -184,7 +185,8 @@ func (f *doctorFlags) treat(ctx context.Context, env *Env, look collect.RecordOp
 	if err != nil {
 		return nil, err
 	}
-	opt := apply.Options{Journal: journal, Confirm: f.confirm, Persist: f.persist}
+	opt := apply.Options{Journal: journal}
+	f.change.fill(&opt)
 	return doctor.Treat(ctx, first, doctor.Options{
 		Look: func(ctx context.Context) (*diagnose.Report, error) {
 			_, r, err := doctor.Look(ctx, look)
@@ -206,8 +208,8 @@ func (f *doctorFlags) treat(ctx context.Context, env *Env, look collect.RecordOp
 
 // agree shows the plan, and asks unless --yes said it already.
 func (f *doctorFlags) agree(env *Env, text io.Writer, plan tune.Plan, opt apply.Options) (bool, error) {
-	planned := report.Planned{Changes: plan.Changes, FilesWait: f.confirm > 0}
-	if f.persist {
+	planned := report.Planned{Changes: plan.Changes, FilesWait: f.change.confirm > 0}
+	if f.change.persist {
 		var err error
 		if planned.Files, planned.Warnings, err = planFiles(plan, opt); err != nil {
 			return false, err
@@ -217,7 +219,7 @@ func (f *doctorFlags) agree(env *Env, text io.Writer, plan tune.Plan, opt apply.
 	if err := report.Plan(text, env.style(), planned); err != nil {
 		return false, err
 	}
-	if f.yes {
+	if f.change.yes {
 		return true, nil
 	}
 	return env.askToApply(text)

@@ -54,15 +54,15 @@ Exit code: 0 the expectation was met, 3 it was not, 1 the lab could not be run.`
 		RunE:              func(cmd *cobra.Command, args []string) error { return f.run(cmd, env, args[0]) },
 	}
 	flags := cmd.Flags()
-	flags.IntVarP(&f.concurrency, "concurrency", "c", 0, "connections open at once (default: the scenario's)")
-	flags.Int64VarP(&f.requests, "requests", "n", 0, "requests of each stage (default: the scenario's)")
-	flags.DurationVarP(&f.timeout, "timeout", "s", 0, "time that a request may take (default: the scenario's)")
+	flags.IntVarP(&f.concurrency, "concurrency", "c", 0, "requests in flight at once (default: the scenario's)")
+	flags.Int64VarP(&f.requests, "requests", "n", 0, "requests in each stage (default: the scenario's)")
+	flags.VarP((*seconds)(&f.timeout), "timeout", "s", "time limit of each request: seconds or 500ms, 2m, … (default: the scenario's)")
 	flags.BoolVar(&f.full, "full", false, "5,000 concurrent, 100,000 requests")
 	flags.BoolVar(&f.bridge, "bridge", false, "put the server behind a bridge with br_netfilter, as Docker does")
-	flags.StringVar(&f.server, "server", string(build.Auto), "web server: nginx, builtin, or auto (nginx if installed)")
+	flags.StringVar(&f.server, "server", string(build.Auto), "web server `KIND`: nginx, builtin, or auto (nginx if installed)")
 	flags.Int64Var(&f.lowerMax, "lower-max", 0, "make the fault by lowering the host-wide nf_conntrack_max to `N` for the time of the fault")
 	flags.BoolVar(&f.force, "force", false, "with --lower-max: also where other namespaces would lose connections")
-	flags.BoolVar(&f.json, "json", false, "print one JSON document (schema "+lab.ReportSchema+")")
+	addJSON(cmd, &f.json, lab.ReportSchema)
 	flags.StringVar(&f.html, "html", "", "write one self-contained page to `FILE`")
 	return cmd
 }

@@ -16,12 +16,8 @@ import (
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
-// Bounds of the flags: the largest bundle stays readable (snapshot.BundleReader),
-// and a forgotten one ends within the day.
-const (
-	maxSnapshotEntries = 4_000_000
-	maxSnapshotFor     = time.Hour
-)
+// maxSnapshotEntries keeps the largest bundle readable (snapshot.BundleReader).
+const maxSnapshotEntries = 4_000_000
 
 // snapshotter is the verb snapshot.
 type snapshotter struct {
@@ -54,31 +50,28 @@ them it reads what it may, and says what is missing and why. An interrupt
   sudo natkit snapshot -o gateway.tar.gz --for 10s
   sudo natkit snapshot --pid $(docker inspect -f '{{.State.Pid}}' web) -o web.tar.gz
   ssh gateway sudo natkit snapshot -o - > gateway.tar.gz
-  natkit snapshot --json`,
+  natkit snapshot --json                 # no file, only what was read, in numbers`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return s.run(cmd) },
 	}
 	s.target.addFlags(cmd)
 	cmd.Flags().StringVarP(&s.output, "output", "o", "", "write to this `FILE`, - for stdout (default natkit-HOST-TIME.tar.gz)")
-	cmd.Flags().DurationVar(&s.duration, "for", 2*time.Second, "`time` between the two looks")
+	addWindow(cmd, &s.duration, 2*time.Second)
 	cmd.Flags().IntVar(&s.maxEntries, "max-entries", collect.DefaultMaxEntries, "read at most about `N` entries of the connection table at each look")
-	cmd.Flags().BoolVar(&s.asJSON, "json", false, "print one JSON document (natkit.recording/1) and write no file")
+	addJSON(cmd, &s.asJSON, snapshot.RecordingSchema)
 	return cmd
 }
 
 func (s *snapshotter) check() error {
 	switch {
-	case s.duration < 0 || s.duration > maxSnapshotFor:
-		return usagef("--for %s: expected between 0s and %s", s.duration, maxSnapshotFor)
 	case s.maxEntries < 1 || s.maxEntries > maxSnapshotEntries:
-		return usagef("--max-entries %d: expected between 1 and %d", s.maxEntries, maxSnapshotEntries)
+		return usagef("--max-entries %d: must be from 1 to %d", s.maxEntries, maxSnapshotEntries)
 	case s.asJSON && s.output != "":
 		return usagef("--json prints instead of writing a file: give --json or --output")
 	case s.output == "-" && s.env.StdoutTerminal:
 		return usagef("--output -: stdout is a terminal and the bundle is binary: redirect it")
-	default:
-		return nil
 	}
+	return checkWindow(s.duration, 0)
 }
 
 func (s *snapshotter) run(cmd *cobra.Command) error {

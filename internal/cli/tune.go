@@ -82,7 +82,7 @@ rebooted) is undone first, and said so.
 			return t.list(opt, asJSON)
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document (natkit.tune/1)")
+	addJSON(cmd, &asJSON, tuneSchema)
 	return cmd
 }
 
@@ -148,7 +148,7 @@ files of --persist are written now, not before: until then a reboot undoes all.`
 			return t.printOne(tx, asJSON, "confirmed")
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document (natkit.tune/1)")
+	addJSON(cmd, &asJSON, tuneSchema)
 	return cmd
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -14,15 +13,9 @@ import (
 	"github.com/natkit/natkit/internal/tune/apply"
 )
 
-// confirmLimits bound --confirm: less cannot be typed in time, more is no safety.
-const (
-	minConfirm = time.Second
-	maxConfirm = 24 * time.Hour
-)
-
 type applyFlags struct {
-	yes, persist, asJSON bool
-	confirm              time.Duration
+	changeFlags
+	asJSON bool
 }
 
 func (t *tuner) applyCommand() *cobra.Command {
@@ -46,16 +39,14 @@ that a reboot before it undoes everything.`,
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: t.completeSysctls,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if f.confirm != 0 && (f.confirm < minConfirm || f.confirm > maxConfirm) {
-				return usagef("apply: --confirm %s: expected between %s and %s", f.confirm, minConfirm, maxConfirm)
+			if err := f.check(cmd); err != nil {
+				return err
 			}
 			return t.apply(cmd.Context(), f, args)
 		},
 	}
-	cmd.Flags().BoolVarP(&f.yes, "yes", "y", false, "do it without asking")
-	cmd.Flags().DurationVar(&f.confirm, "confirm", 0, "undo after this `time` unless 'natkit tune confirm' comes")
-	cmd.Flags().BoolVar(&f.persist, "persist", false, "write files under /etc so that it holds after a boot")
-	cmd.Flags().BoolVar(&f.asJSON, "json", false, "print one JSON document (natkit.tune/1)")
+	f.addFlags(cmd, "")
+	addJSON(cmd, &f.asJSON, tuneSchema)
 	return cmd
 }
 
@@ -64,7 +55,7 @@ func (t *tuner) apply(ctx context.Context, f applyFlags, args []string) error {
 	if err != nil {
 		return err
 	}
-	opt.Confirm, opt.Persist = f.confirm, f.persist
+	f.fill(&opt)
 	doc, err := t.plan(ctx, f, opt, args)
 	if err != nil {
 		return err

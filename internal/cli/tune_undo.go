@@ -39,7 +39,7 @@ only the files of --persist are taken back.`,
 	}
 	cmd.Flags().BoolVar(&last, "last", false, "the newest one that is in force")
 	cmd.Flags().BoolVar(&all, "all", false, "all that are in force, newest first")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document (natkit.tune/1)")
+	addJSON(cmd, &asJSON, tuneSchema)
 	return cmd
 }
 

@@ -2,13 +2,16 @@ package cli
 
 import "github.com/spf13/cobra"
 
-// verbs lists the commands, in the order in which help shows them.
-func verbs(env *Env) []*cobra.Command {
-	return []*cobra.Command{
-		newDoctor(env),
-		newLab(env),
-		newSnapshot(env),
-		newBench(env),
-		newTune(env),
+// verbGroup is a heading in the help, with the verbs below it.
+type verbGroup struct {
+	title string
+	verbs []*cobra.Command
+}
+
+// verbs lists the commands, by what somebody wants to do.
+func verbs(env *Env) []verbGroup {
+	return []verbGroup{
+		{"Find the fault and fix it:", []*cobra.Command{newDoctor(env), newSnapshot(env), newTune(env)}},
+		{"Reproduce and measure:", []*cobra.Command{newLab(env), newBench(env)}},
 	}
 }
