@@ -25,6 +25,24 @@ func hostMax() (int64, error) {
 	return v, nil
 }
 
+// undisturbed fails where somebody else changed the host's maximum since the lab
+// began: what the stages show would not be what the scenario says.
+func (c *conductor) undisturbed() error {
+	want := c.hostMax
+	for _, a := range c.applied {
+		for _, change := range a.Changes() {
+			if change.Target == sysctlMax {
+				want, _ = strconv.ParseInt(change.After, 10, 64)
+			}
+		}
+	}
+	now, err := hostMax()
+	if err == nil && now != want {
+		err = fmt.Errorf("%s was %d and is %d now: somebody else changes it; find out who (another lab, kube-proxy, a configuration agent) and run again", sysctlMax, want, now)
+	}
+	return err
+}
+
 // mayLower refuses to lower the host's maximum where another namespace tracks
 // more than half of what would be left: it would lose connections.
 func (c *conductor) mayLower() error {

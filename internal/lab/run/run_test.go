@@ -15,6 +15,8 @@ import (
 	"github.com/natkit/natkit/internal/lab/build"
 	loadrun "github.com/natkit/natkit/internal/load/run"
 	"github.com/natkit/natkit/internal/testutil"
+	"github.com/natkit/natkit/internal/tune"
+	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/natkit/natkit/internal/tune/journal"
 )
 
@@ -207,6 +209,41 @@ func TestInterrupt(t *testing.T) {
 	}
 	if _, err := Run(ctx, sc, o); !errors.Is(err, context.Canceled) {
 		t.Errorf("an interrupted run ends with %v", err)
+	}
+}
+
+// Somebody else who changes the limit meanwhile is found out, and keeps the last word.
+func TestDisturbed(t *testing.T) {
+	hostUnchanged(t)
+	before, err := hostMax()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := options(t)
+	j, err := journal.At(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var other *apply.Applied
+	o.Progress = func(what string) {
+		if other != nil || what != "preparing nat" {
+			return
+		}
+		plan := tune.Plan{Origin: "test", Changes: []tune.Change{{
+			Kind: tune.Sysctl, Target: sysctlMax, Before: fmt.Sprint(before), After: fmt.Sprint(before + 1),
+		}}}
+		if other, err = apply.Apply(context.Background(), plan, apply.Options{Journal: j, Lifeline: true}); err != nil {
+			t.Error(err)
+		}
+	}
+	_, err = Run(context.Background(), small(t, lab.Overrides{}), o)
+	if err == nil || !strings.Contains(err.Error(), "somebody else") {
+		t.Errorf("a disturbed run ends with %v", err)
+	}
+	if other != nil {
+		if _, err := other.Undo(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

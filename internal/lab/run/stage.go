@@ -36,6 +36,9 @@ func (c *conductor) stage(ctx context.Context, st *lab.Stage) error {
 // prepare makes the lab what the stage says.
 func (c *conductor) prepare(ctx context.Context, st *lab.Stage) error {
 	c.Progress("preparing " + st.Name)
+	if err := c.undisturbed(); err != nil {
+		return err
+	}
 	if err := c.lab.SetNAT(ctx, st.NAT); err != nil {
 		return err
 	}
@@ -101,6 +104,9 @@ func (c *conductor) measure(ctx context.Context, st *lab.Stage, sample int) (*la
 		err = ctx.Err()
 	}
 	if err != nil {
+		return nil, err
+	}
+	if err := c.undisturbed(); err != nil {
 		return nil, err
 	}
 	r := &lab.StageReport{Name: st.Name, About: st.About, Result: *result}
