@@ -82,42 +82,44 @@ func (f *doctorFlags) check(cmd *cobra.Command, env *Env) error {
 // outcome is the JSON document: the report, and what was done about it.
 type outcome struct {
 	*diagnose.Report
-	Fix *doctor.Treatment `json:"fix,omitempty"`
+	Fix *treatment `json:"fix,omitempty"`
+}
+
+// treatment is what --fix did; Remaining are the ids of the findings after it.
+type treatment struct {
+	*doctor.Treatment
+	Remaining []string `json:"remaining"`
 }
 
 func (f *doctorFlags) run(cmd *cobra.Command, env *Env) error {
 	if err := f.check(cmd, env); err != nil {
 		return err
 	}
-	ctx := cmd.Context()
-	look, done, err := f.look(cmd, env)
+	ns, err := f.target.open(cmd)
 	if err != nil {
 		return err
 	}
-	defer done()
-	var first *diagnose.Report
-	if f.from != "" {
-		first, err = f.readBundle(env)
-	} else {
-		_, first, err = doctor.Look(ctx, look)
+	if ns != nil {
+		defer ns.Close()
 	}
-	look.Progress("")
+	look := collect.RecordOptions{Options: collect.Options{Netns: ns}, For: f.window, Progress: env.progress().Show}
+	first, err := f.first(cmd.Context(), env, look)
 	if err != nil {
 		return err
 	}
-	out := outcome{Report: first}
+	out, final := outcome{Report: first}, first
 	if !f.json {
-		if err := report.Doctor(env.Stdout, env.style(), first); err != nil {
+		if err := f.print(env, first); err != nil {
 			return err
 		}
 	}
-	final := first
 	if f.fix {
-		out.Fix, err = f.treat(ctx, env, look, first)
+		done, err := f.treat(cmd.Context(), env, look, first)
 		if err != nil {
 			return err
 		}
-		final = out.Fix.Last(first)
+		final = done.Last(first)
+		out.Fix = &treatment{done, final.IDs()}
 	}
 	if f.json {
 		if err := report.JSON(env.Stdout, out); err != nil {
@@ -130,29 +132,35 @@ func (f *doctorFlags) run(cmd *cobra.Command, env *Env) error {
 	return nil
 }
 
-// look prepares the recording of the chosen namespace; done lets go of it.
-func (f *doctorFlags) look(cmd *cobra.Command, env *Env) (o collect.RecordOptions, done func(), err error) {
-	ns, err := f.target.open(cmd)
-	if err != nil {
-		return o, nil, err
+// first is the report that the verb begins with, live or of a bundle.
+func (f *doctorFlags) first(ctx context.Context, env *Env, look collect.RecordOptions) (*diagnose.Report, error) {
+	if f.from != "" {
+		return f.readBundle(env)
 	}
-	progress := env.progress()
-	o = collect.RecordOptions{
-		Options: collect.Options{Netns: ns},
-		For:     f.window,
-		Progress: func(what string) {
-			if what == "" {
-				progress.Clear()
-				return
-			}
-			progress.Update("%s", what)
-		},
+	return lookOnce(ctx, look)
+}
+
+func lookOnce(ctx context.Context, look collect.RecordOptions) (*diagnose.Report, error) {
+	_, r, err := doctor.Look(ctx, look)
+	look.Progress("")
+	return r, err
+}
+
+// print writes the report, and how to go on from it.
+func (f *doctorFlags) print(env *Env, r *diagnose.Report) error {
+	if err := report.Doctor(env.Stdout, env.style(), r); err != nil {
+		return err
 	}
-	return o, func() {
-		if ns != nil {
-			ns.Close()
-		}
-	}, nil
+	automatic := len(r.Plan(doctor.Origin).Changes) > 0
+	var err error
+	switch {
+	case automatic && !f.fix && f.from == "":
+		_, err = fmt.Fprintf(env.Stdout, "\nTo apply the remedy (asks first; 'natkit tune undo' takes it back):\n  %s doctor%s --fix\n",
+			howCalled(env.Getenv), f.target.args())
+	case !automatic && f.fix && len(r.Findings) > 0:
+		_, err = fmt.Fprintln(env.Stdout, "\nnatkit does nothing about this by itself: the ways out above are advice")
+	}
+	return err
 }
 
 func (f *doctorFlags) readBundle(env *Env) (*diagnose.Report, error) {
@@ -178,9 +186,6 @@ func (f *doctorFlags) treat(ctx context.Context, env *Env, look collect.RecordOp
 	if f.json {
 		text = io.Discard
 	}
-	if len(first.Findings) > 0 && len(first.Plan(doctor.Origin).Changes) == 0 {
-		fmt.Fprintln(text, "\nnatkit does nothing about this by itself: the remedies above are advice")
-	}
 	journal, err := env.journal()
 	if err != nil {
 		return nil, err
@@ -188,18 +193,14 @@ func (f *doctorFlags) treat(ctx context.Context, env *Env, look collect.RecordOp
 	opt := apply.Options{Journal: journal}
 	f.change.fill(&opt)
 	return doctor.Treat(ctx, first, doctor.Options{
-		Look: func(ctx context.Context) (*diagnose.Report, error) {
-			_, r, err := doctor.Look(ctx, look)
-			return r, err
-		},
+		Look:  func(ctx context.Context) (*diagnose.Report, error) { return lookOnce(ctx, look) },
 		Apply: opt,
-		Agree: func(plan tune.Plan) (bool, error) { return f.agree(env, text, plan, opt) },
+		Agree: func(plan tune.Plan) (bool, error) { return f.agree(ctx, env, text, plan, opt) },
 		Applied: func(a *apply.Applied) {
 			tx := a.Transaction()
 			printApplied(text, &tx)
 		},
 		Round: func(r doctor.Round) {
-			look.Progress("")
 			fmt.Fprint(text, "\nAfter the change\n\n")
 			report.Doctor(text, env.style(), r.After)
 		},
@@ -207,7 +208,7 @@ func (f *doctorFlags) treat(ctx context.Context, env *Env, look collect.RecordOp
 }
 
 // agree shows the plan, and asks unless --yes said it already.
-func (f *doctorFlags) agree(env *Env, text io.Writer, plan tune.Plan, opt apply.Options) (bool, error) {
+func (f *doctorFlags) agree(ctx context.Context, env *Env, text io.Writer, plan tune.Plan, opt apply.Options) (bool, error) {
 	planned := report.Planned{Changes: plan.Changes, FilesWait: f.change.confirm > 0}
 	if f.change.persist {
 		var err error
@@ -222,5 +223,5 @@ func (f *doctorFlags) agree(env *Env, text io.Writer, plan tune.Plan, opt apply.
 	if f.change.yes {
 		return true, nil
 	}
-	return env.askToApply(text)
+	return env.askToApply(ctx, text)
 }

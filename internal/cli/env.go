@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -27,14 +28,14 @@ func (e *Env) journal() (*journal.Journal, error) { return journal.At(journal.Di
 
 // askToApply asks the person at the terminal whether a plan is to be applied;
 // anything but yes is no, and said so on out.
-func (e *Env) askToApply(out io.Writer) (bool, error) {
+func (e *Env) askToApply(ctx context.Context, out io.Writer) (bool, error) {
 	if !e.StdinTerminal {
 		return false, errors.New("there is no terminal to ask on: add --yes to apply without asking")
 	}
 	fmt.Fprint(e.Stderr, "apply? [y/N] ")
-	answer, err := bufio.NewReader(e.Stdin).ReadString('\n')
+	answer, err := readLine(ctx, e.Stdin)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return false, fmt.Errorf("read the answer: %w", err)
+		return false, fmt.Errorf("read the answer: %w; nothing was changed", err)
 	}
 	switch strings.ToLower(strings.TrimSpace(answer)) {
 	case "y", "yes":
@@ -42,4 +43,24 @@ func (e *Env) askToApply(out io.Writer) (bool, error) {
 	}
 	_, err = fmt.Fprintln(out, "nothing was changed")
 	return false, err
+}
+
+// readLine reads a line, or gives up when ctx ends: an interrupt must not wait for
+// a key. The reading goroutine then ends with the process.
+func readLine(ctx context.Context, r io.Reader) (string, error) {
+	type result struct {
+		line string
+		err  error
+	}
+	read := make(chan result, 1)
+	go func() {
+		line, err := bufio.NewReader(r).ReadString('\n')
+		read <- result{line, err}
+	}()
+	select {
+	case got := <-read:
+		return got.line, got.err
+	case <-ctx.Done():
+		return "", errors.New("interrupted")
+	}
 }

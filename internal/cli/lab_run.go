@@ -132,7 +132,7 @@ func (f *labRunFlags) conduct(ctx context.Context, env *Env, scenario *lab.Scena
 		LowerMax: f.lowerMax,
 		Force:    f.force,
 		Version:  env.Version,
-		Progress: func(what string) { progress.Update("%s", what) },
+		Progress: progress.Show,
 	})
 	if errors.Is(err, context.Canceled) {
 		return nil, fmt.Errorf("lab %s: interrupted; the lab is removed and the host is as it was", scenario.Name)

@@ -2,16 +2,22 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"os/signal"
 	"strconv"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 
 	"github.com/natkit/natkit/internal/lab/build"
 	"github.com/natkit/natkit/internal/testutil"
@@ -23,23 +29,48 @@ func TestMain(m *testing.M) {
 	if build.IsInit() {
 		os.Exit(build.InitMain())
 	}
-	testscript.Main(m, map[string]func(){"natkit": func() {
-		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM, unix.SIGHUP)
-		defer stop()
-		os.Exit(Run(ctx, Env{
-			Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-			Getenv:  os.Getenv,
-			Version: "v0.0.0-test",
-		}, os.Args[1:]))
-	}})
+	testscript.Main(m, map[string]func(){"natkit": natkitMain, "udp-flood": floodMain})
+}
+
+func natkitMain() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM, unix.SIGHUP)
+	defer stop()
+	os.Exit(Run(ctx, Env{
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		StdinTerminal: term.IsTerminal(int(os.Stdin.Fd())),
+		Getenv:        os.Getenv,
+		Version:       "v0.0.0-test",
+	}, os.Args[1:]))
+}
+
+// floodMain opens UDP flows to ADDR:PORT for 20 s: few enough that what is
+// admitted to a full table in half a second leads to one size of the table only.
+func floodMain() {
+	ctx, stop := context.WithTimeout(context.Background(), 20*time.Second)
+	defer stop()
+	to, err := netip.ParseAddrPort(os.Args[1])
+	if err == nil {
+		err = testutil.FloodUDP(ctx, to, 4000)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 }
 
 // TestScript runs testdata/script/*.txtar, the language of which is that of
 // testscript with these words more:
 //
 //	needs root nft       skip (or fail, by testutil's rule) without them
+//	lockhost             keep other tests from host-wide values until the end
 //	exits 2 natkit …     run a command that must end with this exit code
+//	finally ip netns …   run a command, that must succeed, at the end of the script,
+//	                     however it ends; the last one first
+//	same-findings A B    two JSON documents of doctor have findings, the same ones
+//	                     with the same remedies
 //	[root]               condition: the effective user is root
+//
+// $PID is the test's process number, to make names with.
 func TestScript(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                "testdata/script",
@@ -57,11 +88,15 @@ func TestScript(t *testing.T) {
 				return errors.New("testscript no longer hands on the *testing.T that testutil needs")
 			}
 			env.Values[testKey{}] = tb
+			env.Setenv("PID", strconv.Itoa(os.Getpid()))
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"needs": needs,
-			"exits": exits,
+			"needs":         needs,
+			"lockhost":      lockHost,
+			"exits":         exits,
+			"finally":       finally,
+			"same-findings": sameFindings,
 		},
 	})
 }
@@ -80,6 +115,55 @@ func needs(ts *testscript.TestScript, neg bool, args []string) {
 		} else {
 			testutil.NeedProgram(tb, arg)
 		}
+	}
+}
+
+func lockHost(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) > 0 {
+		ts.Fatalf("usage: lockhost")
+	}
+	testutil.LockHost(ts.Value(testKey{}).(testing.TB))
+}
+
+func finally(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: finally COMMAND…")
+	}
+	tb := ts.Value(testKey{}).(testing.TB)
+	ts.Defer(func() {
+		if err := ts.Exec(args[0], args[1:]...); err != nil {
+			tb.Errorf("%s: %v", strings.Join(args, " "), err)
+		}
+	})
+}
+
+// curedBy is what two looks at one fault have in common: the numbers differ.
+type curedBy struct {
+	Findings []struct {
+		ID       string
+		Remedies []struct {
+			Title     string
+			Automatic bool
+			Changes   []struct{ Kind, Target, Before, After string }
+		}
+	}
+}
+
+func sameFindings(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: same-findings FILE FILE")
+	}
+	var docs [2]curedBy
+	for i, name := range args {
+		if err := json.Unmarshal([]byte(ts.ReadFile(name)), &docs[i]); err != nil {
+			ts.Fatalf("%s: %v", name, err)
+		}
+		if len(docs[i].Findings) == 0 || len(docs[i].Findings[0].Remedies) == 0 {
+			ts.Fatalf("%s: no finding with a remedy", name)
+		}
+	}
+	if diff := cmp.Diff(docs[0], docs[1]); diff != "" {
+		ts.Fatalf("%s and %s differ:\n%s", args[0], args[1], diff)
 	}
 }
 

@@ -101,7 +101,7 @@ func (s *snapshotter) options(ns *netns.Handle) collect.RecordOptions {
 	return collect.RecordOptions{
 		Options:  collect.Options{Netns: ns, MaxEntries: s.maxEntries},
 		For:      s.duration,
-		Progress: func(what string) { s.progress.Update("%s", what) },
+		Progress: s.progress.Show,
 	}
 }
 

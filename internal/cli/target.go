@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"fmt"
+
 	"github.com/spf13/cobra"
 
 	"github.com/natkit/natkit/internal/netns"
@@ -16,6 +18,17 @@ type target struct {
 func (t *target) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&t.netns, "netns", "", "look at the network namespace `NAME` (of 'ip netns list')")
 	cmd.Flags().IntVar(&t.pid, "pid", 0, "look at the network namespace of process `PID`, for instance a container's")
+}
+
+// args are the flags that choose the same namespace again.
+func (t *target) args() string {
+	switch {
+	case t.netns != "":
+		return " --netns " + t.netns
+	case t.pid != 0:
+		return fmt.Sprintf(" --pid %d", t.pid)
+	}
+	return ""
 }
 
 // open returns the chosen namespace; nil, without an error, for the one natkit

@@ -70,7 +70,7 @@ func (t *tuner) apply(ctx context.Context, f applyFlags, args []string) error {
 		}
 	}
 	if !f.yes {
-		if agreed, err := t.env.askToApply(t.env.Stdout); err != nil || !agreed {
+		if agreed, err := t.env.askToApply(ctx, t.env.Stdout); err != nil || !agreed {
 			return err
 		}
 	}

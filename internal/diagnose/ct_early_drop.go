@@ -1,8 +1,6 @@
 package diagnose
 
 import (
-	"fmt"
-
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/units"
 )
@@ -25,7 +23,7 @@ func checkEarlyDrop(rec *snapshot.Recording) (*Finding, Check) {
 	if !ok {
 		return nil, Check{State: NotChecked, Why: t.noCounters()}
 	}
-	seen := fmt.Sprintf("%s evicted in %.1f s", units.Count(evicted), t.rec.Seconds())
+	seen := units.Count(evicted) + " evicted"
 	if evicted == 0 {
 		return nil, Check{State: OK, Why: seen}
 	}

@@ -67,14 +67,14 @@ func (t *table) droppedText(dropped int64, known bool) string {
 	if !known {
 		return ""
 	}
-	return fmt.Sprintf(", %s packets dropped in %.1f s", units.Count(dropped), t.rec.Seconds())
+	return fmt.Sprintf(", %s drops", units.Count(dropped))
 }
 
 // notDropping is the good news, with the last time that it was otherwise.
 func (t *table) notDropping() string {
 	why := t.usage()
 	if d, ok := t.delta("drop"); ok {
-		why += fmt.Sprintf(", %s packets dropped in %.1f s", units.Count(d), t.rec.Seconds())
+		why += t.droppedText(d, true)
 	}
 	if ago, ok := t.lastLogged(); ok {
 		why += fmt.Sprintf("; the kernel last logged a full table %s ago", units.Roughly(ago))

@@ -14,7 +14,7 @@ type Report struct {
 	Netns      string `json:"netns,omitempty"`
 	NetnsInode uint64 `json:"netns_inode"`
 	// Seconds between the two samples that were compared.
-	Seconds float64 `json:"seconds"`
+	Seconds float64 `json:"window_seconds"`
 	// Checks has one line for each rule, in a fixed order.
 	Checks []Check `json:"checks"`
 	// Findings are sorted, most severe first.
@@ -32,7 +32,7 @@ const (
 	// Found: there is a finding of this id.
 	Found State = "finding"
 	// NotChecked: the rule lacked data; it does not guess.
-	NotChecked State = "not checked"
+	NotChecked State = "not-checked"
 )
 
 // Check tells what one rule looked at.

@@ -62,3 +62,12 @@ func (r *Report) Find(id string) *Finding {
 	}
 	return nil
 }
+
+// IDs are those of the findings, most severe first.
+func (r *Report) IDs() []string {
+	ids := []string{}
+	for _, f := range r.Findings {
+		ids = append(ids, f.ID)
+	}
+	return ids
+}

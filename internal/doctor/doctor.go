@@ -5,6 +5,7 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/diagnose"
@@ -34,9 +35,12 @@ func Look(ctx context.Context, o collect.RecordOptions) (*snapshot.Recording, *d
 // Round is one time of applying, and what was seen afterwards.
 type Round struct {
 	// Transaction is the journal's ID, for `natkit tune undo`.
-	Transaction string           `json:"transaction"`
-	Changes     []tune.Change    `json:"changes"`
-	After       *diagnose.Report `json:"after"`
+	Transaction string        `json:"transaction"`
+	Changes     []tune.Change `json:"changes"`
+	// ConfirmBy is when the change is undone unless it is confirmed; nil where it
+	// stays.
+	ConfirmBy *time.Time       `json:"confirm_by,omitempty"`
+	After     *diagnose.Report `json:"after"`
 }
 
 // Treatment is a series of rounds.
@@ -110,6 +114,9 @@ func Treat(ctx context.Context, report *diagnose.Report, o Options) (*Treatment,
 			o.Applied(applied)
 		}
 		round := Round{Transaction: applied.ID(), Changes: applied.Changes()}
+		if c := applied.Transaction().Confirm; c != nil {
+			round.ConfirmBy = &c.DeadlineAt
+		}
 		t.Rounds = append(t.Rounds, round)
 		report, err = o.Look(ctx)
 		if err != nil {

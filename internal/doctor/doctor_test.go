@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"strings"
@@ -137,34 +137,14 @@ func gateway(t *testing.T) *netns.Handle {
 	return ns
 }
 
-// flood opens new UDP flows, 20,000 per second for 20 s at most, until stopped.
+// flood opens 20,000 new UDP flows per second for 20 s at most, until stopped.
 func flood(t *testing.T, ns *netns.Handle) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	var done sync.WaitGroup
 	done.Go(func() {
-		err := ns.Do(func() error {
-			to := &net.UDPAddr{IP: net.IPv4(198, 18, 0, 1), Port: 5353}
-			tick := time.NewTicker(5 * time.Millisecond)
-			defer tick.Stop()
-			for port := 10000; ctx.Err() == nil; {
-				for range 100 {
-					if port++; port == 60000 {
-						port = 10000
-					}
-					c, err := net.DialUDP("udp4", &net.UDPAddr{IP: net.IPv4(198, 18, 0, 1), Port: port}, to)
-					if err != nil {
-						return err
-					}
-					// Refused or dropped by the full table: that is what the test is about.
-					c.Write([]byte("x"))
-					c.Close()
-				}
-				<-tick.C
-			}
-			return nil
-		})
-		if err != nil {
+		to := netip.MustParseAddrPort("198.18.0.1:5353")
+		if err := ns.Do(func() error { return testutil.FloodUDP(ctx, to, 20_000) }); err != nil {
 			t.Error(err)
 		}
 	})

@@ -41,7 +41,7 @@ func Current() (*Handle, error) { return open("/proc/self/ns/net", "") }
 // Named is the namespace that ip-netns(8) calls name.
 func Named(name string) (*Handle, error) {
 	if name == "" || strings.ContainsRune(name, '/') {
-		return nil, fmt.Errorf("open network namespace %q: not a name; `ip netns list` shows them", name)
+		return nil, fmt.Errorf("open network namespace %q: not a name; 'ip netns list' shows them", name)
 	}
 	for _, dir := range []string{"/run/netns", "/var/run/netns"} {
 		h, err := open(filepath.Join(dir, name), name)
@@ -49,7 +49,7 @@ func Named(name string) (*Handle, error) {
 			return h, err
 		}
 	}
-	return nil, fmt.Errorf("open network namespace %q: %w; `ip netns list` shows them", name, os.ErrNotExist)
+	return nil, fmt.Errorf("open network namespace %q: %w; 'ip netns list' shows them", name, os.ErrNotExist)
 }
 
 // OfPID is the namespace of a process, for instance of a container's first one.

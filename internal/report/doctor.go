@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
 
 	"github.com/natkit/natkit/internal/diagnose"
@@ -56,20 +57,28 @@ func Findings(w io.Writer, style Style, findings []diagnose.Finding) error {
 func (p *printer) findings(findings []diagnose.Finding) {
 	sorted := slices.Clone(findings)
 	slices.SortStableFunc(sorted, func(a, b diagnose.Finding) int { return cmp.Compare(b.Severity, a.Severity) })
-	for _, f := range sorted {
+	for i, f := range sorted {
 		p.blank()
-		p.finding(f)
+		p.finding(f, sorted[:i])
 	}
 }
 
 var severityTones = map[diagnose.Severity]Tone{diagnose.Critical: Alarm, diagnose.Warning: Warn, diagnose.Notice: Bold}
 
-func (p *printer) finding(f diagnose.Finding) {
+// finding writes one finding. What was written of those above is not repeated:
+// two faults of one table have nearly the same evidence and the same ways out.
+func (p *printer) finding(f diagnose.Finding, above []diagnose.Finding) {
 	p.mark(0, Cell{f.Severity.String() + ": ", severityTones[f.Severity]}, f.Title, Bold)
 	p.labelled(2, "rule", labelWidth, ruleLine(f))
-	p.evidence(f.Evidence)
+	p.evidence(f.Evidence, above)
 	p.labelled(2, "cause", labelWidth, f.Cause)
 	p.labelled(2, "consequence", labelWidth, f.Consequence)
+	for _, other := range above {
+		if len(f.Remedies) > 0 && reflect.DeepEqual(f.Remedies, other.Remedies) {
+			p.labelled(2, "remedy", labelWidth, "the same as of "+other.ID)
+			return
+		}
+	}
 	for _, r := range f.Remedies {
 		p.remedy(r)
 	}
@@ -82,14 +91,25 @@ func ruleLine(f diagnose.Finding) string {
 	return f.ID + ", " + f.Confidence
 }
 
-func (p *printer) evidence(evidence []diagnose.Evidence) {
-	if len(evidence) == 0 {
+func (p *printer) evidence(evidence []diagnose.Evidence, above []diagnose.Finding) {
+	var fresh []diagnose.Evidence
+	for _, e := range evidence {
+		known := func(other diagnose.Evidence) bool { return reflect.DeepEqual(e, other) }
+		if !slices.ContainsFunc(above, func(f diagnose.Finding) bool { return slices.ContainsFunc(f.Evidence, known) }) {
+			fresh = append(fresh, e)
+		}
+	}
+	switch {
+	case len(evidence) == 0:
+		return
+	case len(fresh) == 0:
+		p.labelled(2, "evidence", labelWidth, "is above")
 		return
 	}
 	p.line("  " + p.style.Paint(Dim, "evidence"))
 	t := &Table{Indent: 4, Columns: []Column{{}, {Right: true}, {}, {Below: true}}}
 	var long []diagnose.Evidence
-	for _, e := range evidence {
+	for _, e := range fresh {
 		number, unit := valueParts(e.Value, e.Unit)
 		if textWidth(number) >= longValue {
 			long = append(long, e)

@@ -51,6 +51,15 @@ func (p *Progress) Update(format string, args ...any) {
 	fmt.Fprintf(p.w, "\r%s\x1b[K", truncate(clean(fmt.Sprintf(format, args...)), progressWidth))
 }
 
+// Show is Update with a text as it is; an empty one removes the line.
+func (p *Progress) Show(what string) {
+	if what == "" {
+		p.Clear()
+		return
+	}
+	p.Update("%s", what)
+}
+
 // Clear removes the line, so that what follows starts at the margin. The next
 // Update is shown at once.
 func (p *Progress) Clear() {

@@ -89,9 +89,9 @@ func TestProgress(t *testing.T) {
 		p.Update("stage nat: %d\x1b[2J", i)
 		now = now.Add(60 * time.Millisecond)
 	}
+	p.Show("")
 	p.Clear()
-	p.Clear()
-	p.Update("%s", strings.Repeat("long ", 40))
+	p.Show(strings.Repeat("long ", 40))
 	p.Clear()
 	want := "\rstage nat: 0␛[2J\x1b[K" + "\rstage nat: 2␛[2J\x1b[K" + "\r\x1b[K" +
 		"\r" + strings.Repeat("long ", 15) + "lon…\x1b[K" + "\r\x1b[K"
@@ -117,9 +117,14 @@ func madeUpDoctor(t testing.TB) *diagnose.Report {
 			{What: "counter early_drop", Value: int64(312), Unit: "in 5.0 s", Source: "ctnetlink GET_STATS_CPU"},
 			{What: "from 2001:db8:1234:5678:9abc:def0:1234:5678", Value: 12.5, Unit: "% of entries", Source: "dump of 131,072 of 262,144 entries"},
 			{What: "no source", Value: "text"}}}
+	// What the finding above has is not said again.
+	above := madeUpReport(t).Findings[0]
+	early.Evidence = append(early.Evidence, above.Evidence[0])
+	early.Remedies = above.Remedies
+	third := diagnose.Finding{ID: "made-up", Severity: diagnose.Notice, Title: "a third one", Evidence: above.Evidence[:2]}
 	return &diagnose.Report{
 		Schema: diagnose.ReportSchema, Kernel: "6.18.0", Netns: "gateway", NetnsInode: 4026532250, Seconds: 5,
-		Findings: append([]diagnose.Finding{early}, madeUpReport(t).Findings...),
+		Findings: []diagnose.Finding{third, early, above},
 		Checks: []diagnose.Check{
 			{ID: "ct-table-full", Title: "connection table full", State: diagnose.Found, Why: "262,144 of 262,144 entries (100 %), 3,118 drops"},
 			{ID: "ct-table-near-full", Title: "connection table nearly full", State: diagnose.OK, Why: "it is full already, and that is the finding above; nothing is left for this check to say"},

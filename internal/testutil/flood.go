@@ -1,0 +1,34 @@
+package testutil
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+)
+
+// FloodUDP sends a datagram from each port from 10000 to 59999 of to's own
+// address, in turn, until ctx ends: 50,000 flows that nobody answers. It runs in
+// the network namespace of the calling thread.
+func FloodUDP(ctx context.Context, to netip.AddrPort, perSecond int) error {
+	const first, last, burstsPerSecond = 10_000, 59_999, 200
+	tick := time.NewTicker(time.Second / burstsPerSecond)
+	defer tick.Stop()
+	for port := uint16(first); ctx.Err() == nil; <-tick.C {
+		for range perSecond / burstsPerSecond {
+			from := net.UDPAddrFromAddrPort(netip.AddrPortFrom(to.Addr(), port))
+			c, err := net.DialUDP("udp", from, net.UDPAddrFromAddrPort(to))
+			if err != nil {
+				return fmt.Errorf("send from %v to %v: %w", from, to, err)
+			}
+			// Refused, or dropped by a full table: that is what tests are about.
+			c.Write([]byte("x"))
+			c.Close()
+			if port++; port > last {
+				port = first
+			}
+		}
+	}
+	return nil
+}
