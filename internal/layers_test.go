@@ -59,6 +59,7 @@ var layers = map[string]layer{
 
 	"internal/collect":        kernel,
 	"internal/conntrack/dump": kernel,
+	"internal/disk":           kernel,
 	"internal/lab/build":      kernel,
 	"internal/load/run":       kernel,
 	"internal/netns":          kernel,

@@ -1,10 +1,10 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"time"
@@ -106,6 +106,11 @@ func (f *labRunFlags) run(cmd *cobra.Command, env *Env, name string) error {
 	if scenario, err = scenario.With(overrides); err != nil {
 		return usageError{err}
 	}
+	if f.html != "" { // better now than after the run
+		if err := mayWrite(f.html); err != nil {
+			return err
+		}
+	}
 	r, err := f.conduct(cmd.Context(), env, scenario)
 	if err != nil {
 		return err
@@ -140,20 +145,18 @@ func (f *labRunFlags) conduct(ctx context.Context, env *Env, scenario *lab.Scena
 	return r, err
 }
 
+// write prints the report before it writes the page, which a full disk may stop.
 func (f *labRunFlags) write(env *Env, r *lab.Report) error {
-	if f.html != "" {
-		var page bytes.Buffer
-		if err := report.LabHTML(&page, r); err != nil {
-			return err
-		}
-		if err := os.WriteFile(f.html, page.Bytes(), 0o644); err != nil {
-			return fmt.Errorf("write the page: %w", err)
-		}
-	}
+	var err error
 	if f.json {
-		return report.JSON(env.Stdout, r)
+		err = report.JSON(env.Stdout, r)
+	} else {
+		err = report.Lab(env.Stdout, env.style(), r)
 	}
-	return report.Lab(env.Stdout, env.style(), r)
+	if f.html != "" {
+		err = errors.Join(err, writeWhole(f.html, 0o644, func(w io.Writer) error { return report.LabHTML(w, r) }))
+	}
+	return err
 }
 
 // findScenario takes the name of a built-in scenario, or a YAML file.

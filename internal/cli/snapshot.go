@@ -90,7 +90,10 @@ func (s *snapshotter) run(cmd *cobra.Command) error {
 	case s.asJSON:
 		return s.printJSON(cmd.Context(), o)
 	case s.output == "-":
-		return s.write(cmd.Context(), s.env.Stdout, "-", o)
+		if err := s.write(cmd.Context(), s.env.Stdout, "-", o); err != nil {
+			return fmt.Errorf("write to stdout: %w", err)
+		}
+		return nil
 	default:
 		return s.writeFile(cmd.Context(), o)
 	}
@@ -123,7 +126,7 @@ func (s *snapshotter) writeFile(ctx context.Context, o collect.RecordOptions) er
 	if name == "" {
 		name = defaultBundleName(time.Now())
 	}
-	if err := writePrivately(name, func(w io.Writer) error { return s.write(ctx, w, name, o) }); err != nil {
+	if err := writeWhole(name, 0o600, func(w io.Writer) error { return s.write(ctx, w, name, o) }); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintln(s.env.Stdout, name)
@@ -134,7 +137,7 @@ func (s *snapshotter) write(ctx context.Context, w io.Writer, name string, o col
 	rec, err := collect.WriteBundle(ctx, w, o)
 	s.progress.Clear()
 	if err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
+		return err
 	}
 	fmt.Fprintf(s.env.Stderr, "%s holds %s; read it with 'natkit doctor --from'\n", name, contents(rec))
 	s.reportUnread(rec)

@@ -1,7 +1,6 @@
 package apply
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/tune"
 )
 
@@ -65,45 +65,15 @@ func (c confFile) Write(target, value string) error {
 		if err := os.Remove(c.path()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove persisted values: %w", err)
 		}
-		return syncParent(c.path())
+		return disk.SyncDir(filepath.Dir(c.path()))
 	}
 	if err := os.MkdirAll(filepath.Dir(c.path()), 0o755); err != nil {
 		return fmt.Errorf("persist: %w", err)
 	}
-	if err := replaceFile(c.path(), text); err != nil {
+	if err := disk.Replace(c.path(), 0o644, disk.Text(text)); err != nil {
 		return fmt.Errorf("persist: %w", err)
 	}
 	return nil
-}
-
-// replaceFile's temporary name does not end in .conf, so that nobody reads it.
-func replaceFile(path, text string) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".natkit-*.tmp")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name()) // fails after the rename, as it should
-	_, err = f.WriteString(text)
-	err = cmp.Or(err, f.Chmod(0o644), f.Sync())
-	if err = cmp.Or(err, f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	return syncParent(path)
-}
-
-func syncParent(path string) error {
-	d, err := os.Open(filepath.Dir(path))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
 }
 
 func (c confFile) Honours(_, asked, got string) bool { return tune.SameValue(asked, got) }

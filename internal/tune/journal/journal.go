@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/disk"
 )
 
 const (
@@ -24,8 +26,7 @@ const (
 	// StateDirEnv names the environment variable that replaces /var/lib/natkit.
 	StateDirEnv = "NATKIT_STATE_DIR"
 
-	suffix     = ".json"
-	tempPrefix = ".tmp-"
+	suffix = ".json"
 	// keepFinished transactions are kept for reading; older ones are deleted.
 	keepFinished = 100
 	lockRetry    = 20 * time.Millisecond
@@ -147,38 +148,8 @@ func (j *Journal) Save(t *Transaction) error {
 	if err != nil {
 		return err
 	}
-	temp := filepath.Join(j.dir, tempPrefix+t.ID)
-	if err := writeSynced(temp, text); err != nil {
-		os.Remove(temp)
+	if err := disk.Replace(j.path(t.ID), 0o600, disk.Text(text)); err != nil {
 		return fmt.Errorf("write journal: %w", hint(err))
-	}
-	if err := os.Rename(temp, j.path(t.ID)); err != nil {
-		os.Remove(temp)
-		return fmt.Errorf("write journal: %w", hint(err))
-	}
-	return syncDir(j.dir)
-}
-
-func writeSynced(path string, text []byte) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	if err == nil {
-		err = f.Sync()
-	}
-	return cmp.Or(err, f.Close())
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return fmt.Errorf("sync journal: %w", err)
-	}
-	defer d.Close()
-	if err := d.Sync(); err != nil {
-		return fmt.Errorf("sync journal %s: %w", dir, err)
 	}
 	return nil
 }
@@ -263,8 +234,5 @@ func (j *Journal) prune() {
 	for i := 0; i < len(all)-keepFinished; i++ {
 		os.Remove(j.path(all[i].ID))
 	}
-	temps, _ := filepath.Glob(filepath.Join(j.dir, tempPrefix+"*"))
-	for _, path := range temps {
-		os.Remove(path)
-	}
+	disk.RemoveLeftovers(j.dir)
 }

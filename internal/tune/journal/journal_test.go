@@ -83,7 +83,7 @@ func TestDamagedFilesAreReportedAndKept(t *testing.T) {
 	defer lock(t, j)()
 	files := map[string]string{
 		"t0001.json": "{", "t0002.json": "", "t0003.json": "\x00\xff", "t0012.json": `{"schema":"natkit.journal/9"}`,
-		"notes.txt": "mine", "t1.json": "no id", ".tmp-t0001": "of a killed natkit",
+		"notes.txt": "mine", "t1.json": "no id", ".natkit-1.tmp": "of a killed natkit",
 	}
 	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(j.Dir(), name), []byte(text), 0o600); err != nil {
@@ -106,13 +106,13 @@ func TestDamagedFilesAreReportedAndKept(t *testing.T) {
 			t.Errorf("%v does not name the file", err)
 		}
 	}
-	delete(files, ".tmp-t0001")
+	delete(files, ".natkit-1.tmp")
 	for name, text := range files {
 		if b, err := os.ReadFile(filepath.Join(j.Dir(), name)); err != nil || string(b) != text {
 			t.Errorf("%s: %q, %v", name, b, err)
 		}
 	}
-	if _, err := os.Stat(filepath.Join(j.Dir(), ".tmp-t0001")); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(filepath.Join(j.Dir(), ".natkit-1.tmp")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the temporary file of a killed natkit stays: %v", err)
 	}
 	renamed := filepath.Join(j.Dir(), "t0020.json")

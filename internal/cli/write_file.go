@@ -7,37 +7,37 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/natkit/natkit/internal/disk"
 )
 
-// writePrivately writes a file of mode 0600 that is there whole or not at all: to
-// a temporary file beside it, then renamed. What is no plain file (/dev/null, a
-// pipe) is written to as it is, never replaced.
-func writePrivately(name string, write func(io.Writer) error) error {
+// writeWhole writes a file that is there whole or not at all. A link is followed;
+// what is no plain file (/dev/null, a pipe) is written to as it is, never replaced.
+func writeWhole(name string, mode fs.FileMode, write func(io.Writer) error) error {
 	target, special, err := writeTarget(name)
+	switch {
+	case err != nil:
+	case special:
+		err = writeSpecial(target, write)
+	default:
+		err = disk.Replace(target, mode, write)
+	}
 	if err != nil {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
-	if special {
-		return writeSpecial(target, write)
+	return nil
+}
+
+// mayWrite tells beforehand what would keep writeWhole from its work.
+func mayWrite(name string) error {
+	target, special, err := writeTarget(name)
+	if err == nil && !special {
+		err = disk.MayReplace(target)
 	}
-	f, err := os.CreateTemp(filepath.Dir(target), ".natkit-*.tmp") // mode 0600
 	if err != nil {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
-	err = write(f)
-	if err == nil {
-		if err = errors.Join(f.Sync(), f.Close()); err == nil {
-			err = os.Rename(f.Name(), target)
-		}
-		if err != nil {
-			err = fmt.Errorf("write %s: %w", name, err)
-		}
-	}
-	if err != nil {
-		f.Close()
-		os.Remove(f.Name())
-	}
-	return err
+	return nil
 }
 
 // writeTarget follows symbolic links to what would be written.

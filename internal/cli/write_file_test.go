@@ -15,7 +15,7 @@ func writeText(text string) func(io.Writer) error {
 	}
 }
 
-func TestWritePrivately(t *testing.T) {
+func TestWriteWhole(t *testing.T) {
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }
 	check := func(name, want string) {
@@ -29,27 +29,27 @@ func TestWritePrivately(t *testing.T) {
 			t.Errorf("left behind: %v", left)
 		}
 	}
-	if err := writePrivately(path("a"), writeText("first")); err != nil {
+	if err := writeWhole(path("a"), 0o600, writeText("first")); err != nil {
 		t.Fatal(err)
 	}
 	check("a", "first")
 	if err := os.Chmod(path("a"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := writePrivately(path("a"), writeText("second")); err != nil {
+	if err := writeWhole(path("a"), 0o600, writeText("second")); err != nil {
 		t.Fatal(err)
 	}
 	check("a", "second")
 
 	cause := errors.New("disk full")
-	err := writePrivately(path("a"), func(w io.Writer) error {
+	err := writeWhole(path("a"), 0o600, func(w io.Writer) error {
 		if _, err := io.WriteString(w, "half"); err != nil {
 			return err
 		}
 		return cause
 	})
 	if !errors.Is(err, cause) {
-		t.Errorf("writePrivately = %v", err)
+		t.Errorf("writeWhole = %v", err)
 	}
 	check("a", "second")
 
@@ -57,7 +57,7 @@ func TestWritePrivately(t *testing.T) {
 	if err := os.Symlink("a", path("link")); err != nil {
 		t.Fatal(err)
 	}
-	if err := writePrivately(path("link"), writeText("third")); err != nil {
+	if err := writeWhole(path("link"), 0o600, writeText("third")); err != nil {
 		t.Fatal(err)
 	}
 	check("a", "third")
@@ -66,16 +66,31 @@ func TestWritePrivately(t *testing.T) {
 	}
 }
 
-func TestWritePrivatelyKeepsDevices(t *testing.T) {
+func TestWriteWholeKeepsDevices(t *testing.T) {
 	before, err := os.Stat(os.DevNull)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := writePrivately(os.DevNull, writeText("gone")); err != nil {
+	if err := writeWhole(os.DevNull, 0o600, writeText("gone")); err != nil {
 		t.Fatal(err)
 	}
 	after, err := os.Stat(os.DevNull)
 	if err != nil || after.Mode() != before.Mode() || !os.SameFile(before, after) {
 		t.Fatalf("%s became %v, %v", os.DevNull, after, err)
+	}
+}
+
+func TestMayWrite(t *testing.T) {
+	dir := t.TempDir()
+	for name, want := range map[string]bool{"new": true, "none/new": false, "": false} {
+		if err := mayWrite(filepath.Join(dir, name)); (err == nil) != want {
+			t.Errorf("mayWrite(%q) = %v", name, err)
+		}
+	}
+	if err := mayWrite(os.DevNull); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("left behind: %v, %v", left, err)
 	}
 }
