@@ -16,6 +16,7 @@ import (
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/natkit/natkit/internal/tune/journal"
@@ -28,8 +29,6 @@ const (
 	labSeconds    = 40.0
 	doctorSeconds = 3.5
 	doctorBytes   = 64 << 20
-
-	maxTarget = "net.netfilter.nf_conntrack_max"
 )
 
 // usage is what one run of a program took.
@@ -97,14 +96,9 @@ func doctorOnLargeTable(ctx context.Context, natkit string) (worst usage, err er
 
 // allow raises nf_conntrack_max to n where it is below, until putBack.
 func allow(ctx context.Context, n int64) (putBack func() error, err error) {
-	text, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_max")
+	now, err := apply.ReadSysctlInt("/proc", snapshot.ConntrackMax)
 	if err != nil {
-		return nil, fmt.Errorf("read nf_conntrack_max: %w", err)
-	}
-	before := strings.TrimSpace(string(text))
-	now, err := strconv.ParseInt(before, 10, 64)
-	if err != nil {
-		return nil, fmt.Errorf("read nf_conntrack_max: %w", err)
+		return nil, err
 	}
 	if now >= n {
 		return func() error { return nil }, nil
@@ -114,7 +108,7 @@ func allow(ctx context.Context, n int64) (putBack func() error, err error) {
 		return nil, err
 	}
 	applied, err := apply.Apply(ctx, tune.Plan{Origin: "benchmark", Changes: []tune.Change{{
-		Kind: tune.Sysctl, Target: maxTarget, Before: before, After: strconv.FormatInt(n, 10),
+		Kind: tune.Sysctl, Target: snapshot.ConntrackMax, Before: strconv.FormatInt(now, 10), After: strconv.FormatInt(n, 10),
 		Why: "room for the benchmark's table",
 	}}}, apply.Options{Journal: j, Lifeline: true})
 	if err != nil {

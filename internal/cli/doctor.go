@@ -99,9 +99,7 @@ func (f *doctorFlags) run(cmd *cobra.Command, env *Env) error {
 	if err != nil {
 		return err
 	}
-	if ns != nil {
-		defer ns.Close()
-	}
+	defer ns.Close()
 	look := collect.RecordOptions{Options: collect.Options{Netns: ns}, For: f.window, Progress: env.progress().Show}
 	first, err := f.first(cmd.Context(), env, look)
 	if err != nil {

@@ -82,9 +82,7 @@ func (s *snapshotter) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if ns != nil {
-		defer ns.Close()
-	}
+	defer ns.Close()
 	o := s.options(ns)
 	switch {
 	case s.asJSON:

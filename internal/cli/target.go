@@ -32,7 +32,7 @@ func (t *target) args() string {
 }
 
 // open returns the chosen namespace; nil, without an error, for the one natkit
-// runs in. The caller closes it where it is not nil.
+// runs in. The caller closes it, nil too.
 func (t *target) open(cmd *cobra.Command) (*netns.Handle, error) {
 	switch {
 	case cmd.Flags().Changed("netns") && cmd.Flags().Changed("pid"):

@@ -109,7 +109,7 @@ func compare(births *conntrack.Births, first, second *observation) (*snapshot.Fl
 	if !first.tableRead || !second.tableRead {
 		return nil, errors.New("compare two dumps of the table: it could not be read twice")
 	}
-	count, ok := second.Sysctls.Int("net.netfilter.nf_conntrack_count")
+	count, ok := second.Sysctls.Int(snapshot.ConntrackCount)
 	if !ok && !second.Table.Complete {
 		return nil, errors.New("compare two dumps of the table: the number of its entries is not known, only a sample")
 	}

@@ -12,9 +12,6 @@ import (
 )
 
 const (
-	sysctlMax     = "net.netfilter.nf_conntrack_max"
-	sysctlCount   = "net.netfilter.nf_conntrack_count"
-	sysctlBuckets = "net.netfilter.nf_conntrack_buckets"
 	// statSource is where counters are read, for evidence.
 	statSource = "ctnetlink GET_STATS_CPU"
 )
@@ -32,10 +29,10 @@ func readTable(rec *snapshot.Recording) (*table, string) {
 	t := &table{rec: rec}
 	first, last := rec.First(), rec.Last()
 	var ok, okBefore, okMax bool
-	t.count, ok = last.Sysctls.Int(sysctlCount)
-	t.before, okBefore = first.Sysctls.Int(sysctlCount)
-	t.max, okMax = last.Sysctls.Int(sysctlMax)
-	t.buckets, _ = last.Sysctls.Int(sysctlBuckets)
+	t.count, ok = last.Sysctls.Int(snapshot.ConntrackCount)
+	t.before, okBefore = first.Sysctls.Int(snapshot.ConntrackCount)
+	t.max, okMax = last.Sysctls.Int(snapshot.ConntrackMax)
+	t.buckets, _ = last.Sysctls.Int(snapshot.ConntrackBuckets)
 	if ok && okBefore && okMax && t.max > 0 {
 		return t, ""
 	}
@@ -72,8 +69,8 @@ func (t *table) noCounters() string {
 // evidence that every rule about the table gives.
 func (t *table) evidence() []Evidence {
 	e := []Evidence{
-		{What: "tracked connections", Value: t.count, Source: sysctlCount},
-		{What: "limit", Value: t.max, Source: sysctlMax},
+		{What: "tracked connections", Value: t.count, Source: snapshot.ConntrackCount},
+		{What: "limit", Value: t.max, Source: snapshot.ConntrackMax},
 	}
 	for _, name := range []string{"drop", "early_drop", "insert_failed", "chaintoolong"} {
 		if d, ok := t.delta(name); ok {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/natkit/natkit/internal/capacity"
+	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/units"
 )
@@ -53,7 +54,7 @@ func (t *table) remedies(lowerBound bool) []Remedy {
 // raise is the change of the limit, with the buckets where that costs no stall.
 func (t *table) raise(s capacity.Sizing, lowerBound bool) Remedy {
 	changes := []tune.Change{{
-		Kind: tune.Sysctl, Target: sysctlMax,
+		Kind: tune.Sysctl, Target: snapshot.ConntrackMax,
 		Before: strconv.FormatInt(t.max, 10), After: strconv.FormatInt(s.Max, 10), Why: t.usage(),
 	}}
 	if s.Buckets > t.buckets && t.buckets > 0 && s.StallSeconds <= automaticStall {
@@ -101,7 +102,7 @@ func (t *table) resize(s capacity.Sizing) Remedy {
 
 func (t *table) bucketChange(s capacity.Sizing) tune.Change {
 	return tune.Change{
-		Kind: tune.Sysctl, Target: sysctlBuckets,
+		Kind: tune.Sysctl, Target: snapshot.ConntrackBuckets,
 		Before: strconv.FormatInt(t.buckets, 10), After: strconv.FormatInt(s.Buckets, 10),
 		Why: fmt.Sprintf("hash chains of %s entries on average when full, instead of %s",
 			units.Fixed(s.ChainLength, 1), units.Fixed(s.ChainLengthNow, 1)),

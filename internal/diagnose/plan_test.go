@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune"
 )
 
@@ -16,13 +17,13 @@ func TestPlan(t *testing.T) {
 		return Finding{Remedies: []Remedy{{Title: "advice"}, {Automatic: automatic, Changes: c}}}
 	}
 	r := Report{Findings: []Finding{
-		finding(true, change(sysctlMax, "1000", "65536")),
-		finding(true, change(sysctlMax, "1000", "131072"), change(sysctlBuckets, "512", "1024")),
-		finding(true, change(sysctlMax, "1000", "2000")),
+		finding(true, change(snapshot.ConntrackMax, "1000", "65536")),
+		finding(true, change(snapshot.ConntrackMax, "1000", "131072"), change(snapshot.ConntrackBuckets, "512", "1024")),
+		finding(true, change(snapshot.ConntrackMax, "1000", "2000")),
 		finding(false, change("net.netfilter.nf_conntrack_tcp_loose", "1", "0")),
 	}}
 	want := tune.Plan{Origin: "doctor", Changes: []tune.Change{
-		change(sysctlMax, "1000", "131072"), change(sysctlBuckets, "512", "1024"),
+		change(snapshot.ConntrackMax, "1000", "131072"), change(snapshot.ConntrackBuckets, "512", "1024"),
 	}}
 	if diff := cmp.Diff(want, r.Plan("doctor")); diff != "" {
 		t.Errorf("Plan (-want +got):\n%s", diff)

@@ -30,9 +30,22 @@ type Report struct {
 	Stages   []StageReport      `json:"stages"`
 	Findings []diagnose.Finding `json:"findings"`
 	Fix      *Fix               `json:"fix,omitempty"`
+	// RateRatios are the ratios of the two rates that the scenario compares: the
+	// stages' own first, then those of both run again where that one fell short.
+	RateRatios []float64 `json:"rate_ratios,omitempty"`
 	// ExpectationMet is the verdict; Verdict gives a sentence for each part of it.
 	ExpectationMet bool      `json:"expectation_met"`
 	Verdict        []Verdict `json:"verdict"`
+}
+
+// Stage is the report of the stage of that name, nil where it did not run.
+func (r *Report) Stage(name string) *StageReport {
+	for i := range r.Stages {
+		if r.Stages[i].Name == name {
+			return &r.Stages[i]
+		}
+	}
+	return nil
 }
 
 // StageReport is the load of one stage and what the gateway's tracker did meanwhile.

@@ -88,8 +88,14 @@ func (h *Handle) Inode() uint64 { return h.inode }
 // Fd stays valid until Close.
 func (h *Handle) Fd() int { return int(h.file.Fd()) }
 
-// Close lets go of the namespace.
-func (h *Handle) Close() error { return h.file.Close() }
+// Close lets go of the namespace; of nil, which stands for the one natkit runs in,
+// it is nothing.
+func (h *Handle) Close() error {
+	if h == nil {
+		return nil
+	}
+	return h.file.Close()
+}
 
 // Enter moves the calling thread into the namespace. The caller must have
 // locked the goroutine to the thread and never unlock it, so that the thread

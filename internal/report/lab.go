@@ -231,7 +231,7 @@ func (p *printer) labVerdict(r *lab.Report) {
 // labSummary tells the story of the stages nat, fault and fixed in sentences;
 // nothing where a scenario has others.
 func labSummary(r *lab.Report) []string {
-	nat, fault, fixed := findStage(r, "nat"), findStage(r, "fault"), findStage(r, "fixed")
+	nat, fault, fixed := r.Stage("nat"), r.Stage("fault"), r.Stage("fixed")
 	if nat == nil || fault == nil || nat.RequestsPerSecond <= 0 {
 		return nil
 	}

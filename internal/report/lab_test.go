@@ -59,7 +59,7 @@ func unmetReport(t testing.TB) *lab.Report {
 	r := madeUpReport(t)
 	r.Findings, r.ExpectationMet, r.Fix.Restored, r.Fix.SeenBytesPerEntry = nil, false, false, 0
 	r.Verdict[0] = lab.Verdict{Expected: "doctor names ct-table-full", Seen: "it found nothing"}
-	fault := findStage(r, "fault")
+	fault := r.Stage("fault")
 	fault.Completed, fault.RequestsPerSecond, fault.AfterFirstFailurePerSecond = 0, 0, 0
 	fault.Counters = map[string]uint64{"chaintoolong": 7}
 	fault.GeneratorLimit = "its two threads used 98 % of two CPUs"

@@ -61,20 +61,11 @@ func row(r *lab.Report, label string, cell func(*lab.StageReport) Cell) measure 
 	return m
 }
 
-func findStage(r *lab.Report, name string) *lab.StageReport {
-	for i := range r.Stages {
-		if r.Stages[i].Name == name {
-			return &r.Stages[i]
-		}
-	}
-	return nil
-}
-
 func loadRows(r *lab.Report) []measure {
 	rows := []measure{row(r, "requests/s", func(s *lab.StageReport) Cell {
 		return Cell{units.Rate(s.RequestsPerSecond), Bold}
 	})}
-	if reference := findStage(r, comparedWith); reference != nil && reference.RequestsPerSecond > 0 {
+	if reference := r.Stage(comparedWith); reference != nil && reference.RequestsPerSecond > 0 {
 		rows = append(rows, row(r, "  against "+comparedWith, func(s *lab.StageReport) Cell {
 			return Cell{Text: units.Percent(s.RequestsPerSecond / reference.RequestsPerSecond)}
 		}))

@@ -72,6 +72,14 @@ type Memory struct {
 	AvailableBytes uint64 `json:"available_bytes"`
 }
 
+// Names of the sysctls that say how large the connection table is: its limit, its
+// entries in this namespace, and its hash buckets.
+const (
+	ConntrackMax     = "net.netfilter.nf_conntrack_max"
+	ConntrackCount   = "net.netfilter.nf_conntrack_count"
+	ConntrackBuckets = "net.netfilter.nf_conntrack_buckets"
+)
+
 // Sysctls maps a sysctl's dotted name to its text.
 type Sysctls map[string]string
 

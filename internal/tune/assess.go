@@ -27,9 +27,9 @@ type Facts struct {
 // FactsOf takes the facts from what was observed.
 func FactsOf(s *snapshot.Snapshot) Facts {
 	f := Facts{Cost: capacity.CostOf(s.ConntrackSize)}
-	f.Entries, _ = s.Sysctls.Int("net.netfilter.nf_conntrack_count")
-	f.Max, _ = s.Sysctls.Int(conntrackMax)
-	f.Buckets, _ = s.Sysctls.Int(conntrackBuckets)
+	f.Entries, _ = s.Sysctls.Int(snapshot.ConntrackCount)
+	f.Max, _ = s.Sysctls.Int(snapshot.ConntrackMax)
+	f.Buckets, _ = s.Sysctls.Int(snapshot.ConntrackBuckets)
 	f.OtherEntries = capacity.Elsewhere(s.ConntrackSize, f.Entries)
 	if s.Memory != nil {
 		f.MemoryBytes = s.Memory.TotalBytes
@@ -47,7 +47,7 @@ func Assess(changes []Change, f Facts) []Change {
 		case !ok:
 		case c.Key() == maxKey:
 			f.Max = after
-		case c.Target == conntrackBuckets && c.Kind == Sysctl:
+		case c.Target == snapshot.ConntrackBuckets && c.Kind == Sysctl:
 			f.Buckets = after
 		}
 	}
@@ -76,7 +76,7 @@ func assess(c Change, f Facts) (cost, risk string) {
 		return f.raiseMax(before, after)
 	case c.Key() == maxKey:
 		return "", f.lowerMax(after)
-	case c.Target == conntrackBuckets:
+	case c.Target == snapshot.ConntrackBuckets:
 		return f.resize(before, after)
 	case strings.HasPrefix(c.Target, "net.netfilter.nf_conntrack_") && strings.Contains(c.Target, "timeout"):
 		return "", changeTimeout(before, after)

@@ -3,6 +3,8 @@ package tune
 import (
 	"slices"
 	"strings"
+
+	"github.com/natkit/natkit/internal/snapshot"
 )
 
 // Kinds that make a change survive a boot. Each is one line, or one word of a
@@ -17,14 +19,10 @@ const (
 	ModuleOption Kind = "modprobe.d"
 )
 
-const (
-	conntrackModule  = "nf_conntrack"
-	conntrackMax     = "net.netfilter.nf_conntrack_max"
-	conntrackBuckets = "net.netfilter.nf_conntrack_buckets"
-)
+const conntrackModule = "nf_conntrack"
 
 // maxKey is the Key of a change of nf_conntrack_max under either name.
-const maxKey = string(Sysctl) + " " + conntrackMax
+const maxKey = string(Sysctl) + " " + snapshot.ConntrackMax
 
 // ConfPath is the file, under the root folder, that holds all persisted values
 // of a kind; empty for kinds that live in no such file.
@@ -57,7 +55,7 @@ func Persistent(changes []Change) []Change {
 		out = append(out, Change{Kind: SysctlConf, Target: c.Target, After: NormalValue(c.After),
 			Why: "holds after a boot"})
 		needModule = needModule || isConntrack(c.Target)
-		if c.Target == conntrackBuckets {
+		if c.Target == snapshot.ConntrackBuckets {
 			option := Change{Kind: ModuleOption, Target: conntrackModule + ".hashsize", After: NormalValue(c.After),
 				Why: "the table has its size from the start instead of being resized under traffic"}
 			if !withMax { // nf_conntrack_init_start: max_factor

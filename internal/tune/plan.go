@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/natkit/natkit/internal/snapshot"
 )
 
 // Validate says what makes the plan unfit to be applied: nothing to do, a
@@ -33,7 +35,7 @@ func (p Plan) Validate() error {
 func (c Change) Key() string {
 	target := c.Target
 	if target == "net.nf_conntrack_max" {
-		target = conntrackMax // the same value under its old name (nf_ct_netfilter_table)
+		target = snapshot.ConntrackMax // the same value under its old name (nf_ct_netfilter_table)
 	}
 	return string(c.Kind) + " " + target
 }

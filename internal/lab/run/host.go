@@ -3,27 +3,15 @@ package run
 import (
 	"fmt"
 	"strconv"
-	"strings"
 
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune/apply"
 )
 
-const sysctlMax = "net.netfilter.nf_conntrack_max"
-
 // hostMax is the host's present limit of tracked connections.
-func hostMax() (int64, error) {
-	text, err := apply.ReadSysctl("/proc", sysctlMax)
-	if err != nil {
-		return 0, err
-	}
-	v, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("read %s: %q is not a number", sysctlMax, text)
-	}
-	return v, nil
-}
+func hostMax() (int64, error) { return apply.ReadSysctlInt("/proc", snapshot.ConntrackMax) }
 
 // undisturbed fails where somebody else changed the host's maximum since the lab
 // began: what the stages show would not be what the scenario says.
@@ -31,14 +19,14 @@ func (c *conductor) undisturbed() error {
 	want := c.hostMax
 	for _, a := range c.applied {
 		for _, change := range a.Changes() {
-			if change.Target == sysctlMax {
+			if change.Target == snapshot.ConntrackMax {
 				want, _ = strconv.ParseInt(change.After, 10, 64)
 			}
 		}
 	}
 	now, err := hostMax()
 	if err == nil && now != want {
-		err = fmt.Errorf("%s was %d and is %d now: somebody else changes it; find out who (another lab, kube-proxy, a configuration agent) and run again", sysctlMax, want, now)
+		err = fmt.Errorf("%s was %d and is %d now: somebody else changes it; find out who (another lab, kube-proxy, a configuration agent) and run again", snapshot.ConntrackMax, want, now)
 	}
 	return err
 }
@@ -47,7 +35,7 @@ func (c *conductor) undisturbed() error {
 // more than half of what would be left: it would lose connections.
 func (c *conductor) mayLower() error {
 	if c.LowerMax >= c.hostMax {
-		return fmt.Errorf("lower %s to %d: it is %d already", sysctlMax, c.LowerMax, c.hostMax)
+		return fmt.Errorf("lower %s to %d: it is %d already", snapshot.ConntrackMax, c.LowerMax, c.hostMax)
 	}
 	if c.Force {
 		return nil
@@ -64,7 +52,7 @@ func (c *conductor) mayLower() error {
 		}
 		if usage.Entries > c.LowerMax/2 {
 			return fmt.Errorf("lower %s to %d: network namespace %s (%d) tracks %d connections, more than half of it, and would lose new ones; --force does it all the same",
-				sysctlMax, c.LowerMax, ns.Name(), ns.Inode(), usage.Entries)
+				snapshot.ConntrackMax, c.LowerMax, ns.Name(), ns.Inode(), usage.Entries)
 		}
 	}
 	return nil

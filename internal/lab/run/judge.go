@@ -2,8 +2,10 @@ package run
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/natkit/natkit/internal/lab"
+	"github.com/natkit/natkit/internal/units"
 )
 
 // judge compares the report with what the scenario expects.
@@ -49,33 +51,17 @@ func judgeFinding(id string, r *lab.Report) lab.Verdict {
 func judgeComplete(sc *lab.Scenario, r *lab.Report) lab.Verdict {
 	name := sc.Expect.Complete
 	v := lab.Verdict{Expected: fmt.Sprintf("stage %s completes every request", name), Seen: "the stage did not run"}
-	if s := stageOf(r, name); s != nil {
-		v.Seen = fmt.Sprintf("%d of %d completed, %d failed", s.Completed, sc.Load.Requests, s.Failed)
+	if s := r.Stage(name); s != nil {
+		v.Seen = fmt.Sprintf("%s of %s completed, %s failed",
+			units.Count(s.Completed), units.Count(sc.Load.Requests), units.Count(s.Failed))
 		v.Met = s.Failed == 0 && s.Completed == sc.Load.Requests
 	}
 	return v
 }
 
-func judgeRate(e lab.Rate, r *lab.Report) lab.Verdict {
-	v := lab.Verdict{
-		Expected: fmt.Sprintf("stage %s reaches %.2f × the rate of stage %s", e.Stage, e.AtLeast, e.Of),
-		Seen:     "a stage did not run",
-	}
-	s, of := stageOf(r, e.Stage), stageOf(r, e.Of)
-	if s == nil || of == nil || of.RequestsPerSecond == 0 {
-		return v
-	}
-	ratio := s.RequestsPerSecond / of.RequestsPerSecond
-	v.Seen = fmt.Sprintf("%.2f × (%.0f and %.0f requests/s)", ratio, s.RequestsPerSecond, of.RequestsPerSecond)
-	v.Met = ratio >= e.AtLeast
-	return v
-}
-
-func stageOf(r *lab.Report, name string) *lab.StageReport {
-	for i := range r.Stages {
-		if r.Stages[i].Name == name {
-			return &r.Stages[i]
-		}
-	}
-	return nil
+// median of at least one value.
+func median(values []float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	n := len(sorted)
+	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }

@@ -18,9 +18,10 @@ func TestJudge(t *testing.T) {
 	}
 	good := func() *lab.Report {
 		return &lab.Report{
-			Stages:   []lab.StageReport{stage("nat", 100, 1000, 0), stage("fixed", 80, 1000, 0)},
-			Findings: []diagnose.Finding{{ID: "ct-early-drop"}, {ID: "ct-table-full"}},
-			Fix:      &lab.Fix{Restored: true},
+			RateRatios: []float64{0.8},
+			Stages:     []lab.StageReport{stage("nat", 100, 1000, 0), stage("fixed", 80, 1000, 0)},
+			Findings:   []diagnose.Finding{{ID: "ct-early-drop"}, {ID: "ct-table-full"}},
+			Fix:        &lab.Fix{Restored: true},
 		}
 	}
 	tests := map[string]struct {
@@ -32,9 +33,11 @@ func TestJudge(t *testing.T) {
 		"doctor named nothing":        {func(r *lab.Report) { r.Findings = nil }, false},
 		"one request failed":          {func(r *lab.Report) { r.Stages[1] = stage("fixed", 80, 999, 1) }, false},
 		"one request is missing":      {func(r *lab.Report) { r.Stages[1] = stage("fixed", 80, 999, 0) }, false},
-		"a little too slow":           {func(r *lab.Report) { r.Stages[1] = stage("fixed", 79.9, 1000, 0) }, false},
+		"a little too slow":           {func(r *lab.Report) { r.RateRatios = []float64{0.799} }, false},
+		"slow once of three times":    {func(r *lab.Report) { r.RateRatios = []float64{0.5, 1.1, 0.9} }, true},
+		"slow twice of three times":   {func(r *lab.Report) { r.RateRatios = []float64{0.5, 1.1, 0.7} }, false},
 		"the stage did not run":       {func(r *lab.Report) { r.Stages = r.Stages[:1] }, false},
-		"nothing to compare with":     {func(r *lab.Report) { r.Stages[0] = stage("nat", 0, 0, 1000) }, false},
+		"nothing to compare with":     {func(r *lab.Report) { r.RateRatios = nil }, false},
 		"a host value stayed":         {func(r *lab.Report) { r.Fix.Restored = false }, false},
 	}
 	for name, tc := range tests {

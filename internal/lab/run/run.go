@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/natkit/natkit/internal/diagnose"
@@ -116,7 +117,7 @@ func (c *conductor) conduct(ctx context.Context) (err error) {
 			return fmt.Errorf("stage %s: %w", c.sc.Stages[i].Name, err)
 		}
 	}
-	return nil
+	return c.compareRates(ctx)
 }
 
 // restore removes the lab and puts the host's values back, the newest first.
@@ -126,17 +127,24 @@ func (c *conductor) restore() error {
 	if c.lab != nil {
 		errs = append(errs, c.lab.Close())
 	}
+	restored := true
 	for i := len(c.applied) - 1; i >= 0; i-- {
-		_, err := c.applied[i].Undo()
+		tx, err := c.applied[i].Undo()
 		errs = append(errs, err)
+		restored = restored && tx != nil && undone(tx)
 	}
 	err := errors.Join(errs...)
 	if err != nil {
 		return fmt.Errorf("put everything back: %w", err)
 	}
 	if c.report.Fix != nil {
-		now, err := hostMax()
-		c.report.Fix.Restored = err == nil && now == c.hostMax
+		c.report.Fix.Restored = restored
 	}
 	return nil
+}
+
+// undone tells whether every value was put back: one that somebody else has
+// changed since is left as it is.
+func undone(tx *journal.Transaction) bool {
+	return !slices.ContainsFunc(tx.Changes, func(c journal.Change) bool { return c.State != journal.Undone })
 }

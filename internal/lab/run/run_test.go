@@ -14,6 +14,7 @@ import (
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/lab/build"
 	loadrun "github.com/natkit/natkit/internal/load/run"
+	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/testutil"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/apply"
@@ -79,7 +80,7 @@ func hostUnchanged(t *testing.T) {
 	}
 	t.Cleanup(func() {
 		if after, err := hostMax(); err != nil || after != before {
-			t.Errorf("%s was %d and is %d (%v)", sysctlMax, before, after, err)
+			t.Errorf("%s was %d and is %d (%v)", snapshot.ConntrackMax, before, after, err)
 		}
 		for deadline := time.Now().Add(5 * time.Second); len(children(t)) > 0; {
 			if time.Now().After(deadline) {
@@ -230,7 +231,7 @@ func TestDisturbed(t *testing.T) {
 			return
 		}
 		plan := tune.Plan{Origin: "test", Changes: []tune.Change{{
-			Kind: tune.Sysctl, Target: sysctlMax, Before: fmt.Sprint(before), After: fmt.Sprint(before + 1),
+			Kind: tune.Sysctl, Target: snapshot.ConntrackMax, Before: fmt.Sprint(before), After: fmt.Sprint(before + 1),
 		}}}
 		if other, err = apply.Apply(context.Background(), plan, apply.Options{Journal: j, Lifeline: true}); err != nil {
 			t.Error(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/conntrack/dump"
@@ -116,12 +117,19 @@ func (c *conductor) measure(ctx context.Context, st *lab.Stage, sample int) (*la
 func (c *conductor) loadConfig(st *lab.Stage) load.Config {
 	return load.Config{
 		URL:         st.URL,
+		Sources:     c.sc.StageSources(c.index(st)),
 		Concurrency: c.sc.Load.Concurrency,
 		Requests:    c.sc.Load.Requests,
 		Duration:    st.Limit.Duration,
 		Timeout:     c.sc.Load.Timeout.Duration,
 		Close:       load.CloseServer,
 	}
+}
+
+// index is the stage's place in the scenario; a stage is a copy where doctor was
+// added to it, so its name tells.
+func (c *conductor) index(st *lab.Stage) int {
+	return slices.IndexFunc(c.sc.Stages, func(s lab.Stage) bool { return s.Name == st.Name })
 }
 
 // watched is the node whose connection table the stage is about.
@@ -192,6 +200,9 @@ func (c *conductor) startDoctor(ctx context.Context, st *lab.Stage, sample int) 
 			return fmt.Errorf("doctor at %s: %w", st.Doctor.Node, a.err)
 		}
 		c.found = a.report
+		if st.Apply == "" {
+			c.report.Findings = a.report.Findings
+		}
 		return nil
 	}
 }

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/natkit/natkit/internal/diagnose"
 	"github.com/natkit/natkit/internal/doctor"
 	"github.com/natkit/natkit/internal/lab"
+	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/apply"
 )
@@ -27,7 +29,6 @@ func (c *conductor) treat(ctx context.Context, st *lab.Stage) error {
 	if c.found == nil {
 		return errors.New("no doctor looked before: there is no remedy to apply")
 	}
-	c.report.Findings = c.found.Findings
 	measured := *st
 	measured.Doctor = &lab.Doctor{Node: c.watched(st), For: lab.Duration{Duration: recheck}}
 	var result *lab.StageReport
@@ -67,17 +68,24 @@ func (c *conductor) describeFix(ctx context.Context, st *lab.Stage, found *diagn
 	if len(t.Rounds) == 0 {
 		return nil
 	}
-	fix := &lab.Fix{Finding: c.sc.Expect.Finding, Changes: t.Changes(), Rounds: len(t.Rounds)}
-	if f := found.Find(fix.Finding); f != nil {
+	fix := &lab.Fix{Changes: t.Changes(), Rounds: len(t.Rounds)}
+	fix.Finding, fix.Remedy = cured(found, fix.Changes)
+	c.report.Fix = fix
+	return c.weigh(ctx, st, fix)
+}
+
+// cured is the first finding one of whose automatic remedies made the changes.
+func cured(found *diagnose.Report, changes []tune.Change) (id, remedy string) {
+	for _, f := range found.Findings {
 		for _, m := range f.Remedies {
-			if m.Automatic {
-				fix.Remedy = m.Title
-				break
+			if m.Automatic && slices.ContainsFunc(m.Changes, func(c tune.Change) bool {
+				return slices.ContainsFunc(changes, func(made tune.Change) bool { return made.Key() == c.Key() })
+			}) {
+				return f.ID, m.Title
 			}
 		}
 	}
-	c.report.Fix = fix
-	return c.weigh(ctx, st, fix)
+	return "", ""
 }
 
 // lowerMax makes the table full the way the sources' host was: by a small
@@ -86,9 +94,9 @@ func (c *conductor) lowerMax(ctx context.Context, st *lab.Stage) error {
 	if err := c.mayLower(); err != nil {
 		return err
 	}
-	c.Progress(fmt.Sprintf("lowering the host's %s from %d to %d", sysctlMax, c.hostMax, c.LowerMax))
+	c.Progress(fmt.Sprintf("lowering the host's %s from %d to %d", snapshot.ConntrackMax, c.hostMax, c.LowerMax))
 	applied, err := apply.Apply(ctx, tune.Plan{Origin: c.origin(), Changes: []tune.Change{{
-		Kind: tune.Sysctl, Target: sysctlMax,
+		Kind: tune.Sysctl, Target: snapshot.ConntrackMax,
 		Before: fmt.Sprint(c.hostMax), After: fmt.Sprint(c.LowerMax),
 		Why: "the scenario's fault, asked for with --lower-max",
 	}}}, apply.Options{Journal: c.Journal, Lifeline: true})

@@ -3,10 +3,10 @@ package run
 import (
 	"context"
 
-	"github.com/natkit/natkit/internal/capacity"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/tune"
 )
 
 // weighable is the number of entries from which the growth of the kernel's slabs
@@ -30,9 +30,8 @@ func (c *conductor) weigh(ctx context.Context, st *lab.Stage, fix *lab.Fix) erro
 		return nil
 	}
 	fix.PredictedBytesPerEntry = float64(now.ConntrackSize.PerEntry())
-	limit, _ := now.Sysctls.Int(sysctlMax)
-	buckets, _ := now.Sysctls.Int("net.netfilter.nf_conntrack_buckets")
-	fix.PredictedMaxBytes = capacity.CostOf(now.ConntrackSize).TableBytes(limit, buckets)
+	facts := tune.FactsOf(now)
+	fix.PredictedMaxBytes = facts.Cost.TableBytes(facts.Max, facts.Buckets)
 	fix.SeenBytes = slabBytes(now) - c.emptyBytes
 	if fix.SeenEntries >= weighable && fix.SeenBytes > 0 {
 		fix.SeenBytesPerEntry = float64(fix.SeenBytes) / float64(fix.SeenEntries)

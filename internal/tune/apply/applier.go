@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune"
 )
 
@@ -47,6 +48,19 @@ type sysctls struct{ procRoot string }
 
 // ReadSysctl is a sysctl's value by its dotted name, blanks normalised.
 func ReadSysctl(procRoot, name string) (string, error) { return sysctls{procRoot}.Read(name) }
+
+// ReadSysctlInt reads one that is a number.
+func ReadSysctlInt(procRoot, name string) (int64, error) {
+	text, err := ReadSysctl(procRoot, name)
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("read %s: %q is not a number", name, text)
+	}
+	return n, nil
+}
 
 func (s sysctls) path(name string) (string, error) {
 	rel, err := tune.SysctlPath(name)
@@ -121,7 +135,7 @@ func (s sysctls) Honours(name, asked, got string) bool {
 	if tune.SameValue(asked, got) {
 		return true
 	}
-	if name != "net.netfilter.nf_conntrack_buckets" {
+	if name != snapshot.ConntrackBuckets {
 		return false
 	}
 	want, errWant := strconv.ParseInt(asked, 0, 64)

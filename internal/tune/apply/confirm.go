@@ -2,7 +2,9 @@ package apply
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/natkit/natkit/internal/tune/journal"
 )
@@ -15,28 +17,14 @@ func Confirm(id string, opt Options) (*journal.Transaction, error) {
 	if err := opt.check(); err != nil {
 		return nil, err
 	}
-	unlock, err := opt.lock(context.Background())
-	if err != nil {
-		return nil, fmt.Errorf("confirm %s: %w", id, err)
-	}
-	defer unlock()
-	tx, err := opt.Journal.Load(id)
-	if err != nil {
-		return nil, err
-	}
-	view, err := opt.view()
-	if err != nil {
-		return nil, err
-	}
-	if err := confirmable(tx, view); err != nil {
-		return nil, fmt.Errorf("confirm %s: %w", id, err)
-	}
-	if err := writeFiles(tx, opt); err != nil {
-		return nil, fmt.Errorf("confirm %s: %w; it is not confirmed and will be undone at %s", id, err,
-			tx.Confirm.DeadlineAt.Format("15:04:05"))
-	}
-	tx.Confirm.Confirmed = true
-	return tx, opt.Journal.Save(tx)
+	return onTransaction("confirm", id, opt, confirmable, func(tx *journal.Transaction) error {
+		if err := writeFiles(tx, opt); err != nil {
+			return fmt.Errorf("confirm %s: %w; it is not confirmed and will be undone at %s", id, err,
+				tx.Confirm.DeadlineAt.Local().Format(time.TimeOnly))
+		}
+		tx.Confirm.Confirmed = true
+		return opt.Journal.Save(tx)
+	})
 }
 
 func confirmable(tx *journal.Transaction, view journal.View) error {
@@ -46,11 +34,11 @@ func confirmable(tx *journal.Transaction, view journal.View) error {
 	case tx.Finished():
 		return fmt.Errorf("too late, it is undone (%s)", status)
 	case tx.Confirm.Confirmed:
-		return fmt.Errorf("it was confirmed before")
+		return errors.New("it was confirmed before")
 	case status == journal.StatusVoid:
-		return fmt.Errorf("too late, the machine was rebooted since")
+		return errors.New("too late, the machine was rebooted since")
 	case status == journal.StatusOverdue:
-		return fmt.Errorf("too late, its time ended at %s", tx.Confirm.DeadlineAt.Format("15:04:05"))
+		return fmt.Errorf("too late, its time ended at %s", tx.Confirm.DeadlineAt.Local().Format(time.TimeOnly))
 	case status != journal.StatusPending:
 		return fmt.Errorf("it does not wait for confirmation (%s)", status)
 	}

@@ -23,21 +23,29 @@ func Undo(id string, opt Options) (*journal.Transaction, error) {
 	return undoByID(id, opt, func(tx *journal.Transaction, view journal.View) error {
 		switch status := view.Status(tx); {
 		case tx.Finished():
-			return fmt.Errorf("undo %s: was undone before (%s)", id, status)
+			return fmt.Errorf("was undone before (%s)", status)
 		case status == journal.StatusHeld, status == journal.StatusApplying:
-			return fmt.Errorf("undo %s: %s runs (pid %d) and undoes it when it ends", id, tx.Origin, tx.Owner.PID)
+			return fmt.Errorf("%s runs (pid %d) and undoes it when it ends", tx.Origin, tx.Owner.PID)
 		}
 		return nil
 	})
 }
 
-// undoByID works on what the journal says now, as another natkit may have
-// changed it. allowed may refuse.
-func undoByID(id string, opt Options, allowed func(*journal.Transaction, journal.View) error) (*journal.Transaction, error) {
-	// Undoing goes on while the process is being interrupted.
+// undoByID undoes what the journal holds now; allowed may refuse.
+func undoByID(id string, opt Options, allowed check) (*journal.Transaction, error) {
+	return onTransaction("undo", id, opt, allowed, func(tx *journal.Transaction) error { return undoTransaction(tx, opt) })
+}
+
+// check says why something must not be done to a transaction.
+type check func(*journal.Transaction, journal.View) error
+
+// onTransaction works on what the journal says now, as another natkit may have
+// changed it, and keeps others out meanwhile. It goes on while the process is
+// being interrupted.
+func onTransaction(operation, id string, opt Options, allowed check, do func(*journal.Transaction) error) (*journal.Transaction, error) {
 	unlock, err := opt.lock(context.Background())
 	if err != nil {
-		return nil, fmt.Errorf("undo %s: %w", id, err)
+		return nil, fmt.Errorf("%s %s: %w", operation, id, err)
 	}
 	defer unlock()
 	tx, err := opt.Journal.Load(id)
@@ -50,10 +58,10 @@ func undoByID(id string, opt Options, allowed func(*journal.Transaction, journal
 			return nil, err
 		}
 		if err := allowed(tx, view); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%s %s: %w", operation, id, err)
 		}
 	}
-	return tx, undoTransaction(tx, opt)
+	return tx, do(tx)
 }
 
 // Clean undoes every transaction that nobody else will: the owner died, the
