@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/natkit/natkit/internal/diagnose"
 )
 
 // Network is where all addresses of labs come from: RFC 2544 sets it aside for
@@ -203,6 +205,12 @@ func (c *checker) load() {
 		c.fail(at("load", "requests"), "expected load.requests: 1 or more, found %d", l.Requests)
 	}
 	c.duration(at("load", "timeout"), "load.timeout", l.Timeout, true)
+	if c.first != nil {
+		return
+	}
+	if err := c.s.checkSources(); err != nil {
+		c.fail(at("load", "requests"), "%s", err)
+	}
 }
 
 func (c *checker) duration(path []any, name string, d Duration, required bool) {
@@ -284,6 +292,7 @@ func (c *checker) nat(path []any, rule NAT) {
 }
 
 func (c *checker) expect() {
+	c.rule(c.s.Expect.Finding)
 	e := c.s.Expect
 	if e.Complete != "" {
 		c.stageName(at("expect", "complete"), e.Complete)
@@ -298,6 +307,17 @@ func (c *checker) expect() {
 	examined := func(st Stage) bool { return st.Doctor != nil }
 	if e.Finding != "" && !slices.ContainsFunc(c.s.Stages, examined) {
 		c.fail(at("expect", "finding"), "finding %q is expected, but no stage has a doctor", e.Finding)
+	}
+}
+
+// rule checks the ID of a finding.
+func (c *checker) rule(id string) {
+	var known []string
+	for _, r := range diagnose.Rules() {
+		known = append(known, r.ID)
+	}
+	if id != "" && !slices.Contains(known, id) {
+		c.fail(at("expect", "finding"), "unknown rule %q; expected one of: %s", id, strings.Join(known, ", "))
 	}
 }
 

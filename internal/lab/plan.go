@@ -114,6 +114,7 @@ func (s *Scenario) Plan() Plan {
 	for i, l := range s.Topology.Links {
 		p.link(i, l)
 	}
+	p.sources()
 	for _, n := range s.Topology.Nodes {
 		p.routes(n.Name)
 		p.sysctls(n)
@@ -126,6 +127,9 @@ type planner struct {
 	s    *Scenario
 	plan Plan
 	next map[string]int
+	// The interfaces at both ends of the load's first link, and its prefix length.
+	loadEnd, loadPeer Interface
+	loadBits          int
 }
 
 func (p *planner) add(steps ...Step) { p.plan = append(p.plan, steps...) }
@@ -164,10 +168,26 @@ func (p *planner) link(i int, l Link) {
 	}
 	for j, e := range l {
 		peer := 1 - j
+		if e.Node == p.s.Load.From && p.loadBits == 0 {
+			p.loadEnd, p.loadPeer, p.loadBits = inner[j], inner[peer], e.Address.Bits()
+		}
 		p.add(
 			AddAddress{e.Node, inner[j].Name, e.Address.Prefix},
 			AddNeighbour{e.Node, inner[j].Name, l[peer].Address.Addr(), inner[peer].MAC},
 		)
+	}
+}
+
+// sources gives the load's node an address for each stage. The first address
+// stays the one that its other programs use.
+func (p *planner) sources() {
+	for i := range p.s.Stages {
+		for _, addr := range p.s.StageSources(i) {
+			p.add(
+				AddAddress{p.loadEnd.Node, p.loadEnd.Name, netip.PrefixFrom(addr, p.loadBits)},
+				AddNeighbour{p.loadPeer.Node, p.loadPeer.Name, addr, p.loadEnd.MAC},
+			)
+		}
 	}
 }
 

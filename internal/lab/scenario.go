@@ -190,7 +190,7 @@ func (s *Scenario) With(o Overrides) (*Scenario, error) {
 		c.Load.Timeout = Duration{o.Timeout}
 	}
 	c.UseBridge = s.UseBridge || o.Bridge
-	return &c, nil
+	return &c, c.checkSources()
 }
 
 // Stage finds a stage by name.
@@ -222,6 +222,60 @@ func (s *Scenario) Addresses(node string) []netip.Addr {
 		}
 	}
 	return all
+}
+
+// requestsPerSource is how many connections one source address makes in a stage.
+// A server keeps each in TIME_WAIT for a minute, and there are 64,512 ports.
+const requestsPerSource = 50_000
+
+// StageSources are the addresses that the load of the i-th stage comes from, and
+// that of no other. The server keeps the connections of the stage before in
+// TIME_WAIT; the client's TCP timestamps start elsewhere for each pair of
+// addresses (secure_tcp_ts_off in net/core/secure_seq.c), so that from the same source but to
+// another destination (no NAT, then DNAT) the server would take new connections
+// for old ones and reject them by PAWS (RFC 7323).
+func (s *Scenario) StageSources(i int) []netip.Addr {
+	end, peer := s.loadEnds()
+	n := int((s.Load.Requests + requestsPerSource - 1) / requestsPerSource)
+	addr := end.Address.Addr()
+	if addr.Less(peer.Address.Addr()) {
+		addr = peer.Address.Addr()
+	}
+	var sources []netip.Addr
+	for k := 0; k < (i+1)*n; k++ {
+		addr = addr.Next()
+		if k >= i*n {
+			sources = append(sources, addr)
+		}
+	}
+	return sources
+}
+
+// loadEnds are the two ends of the first link of the node that the load comes from.
+func (s *Scenario) loadEnds() (own, peer End) {
+	for _, l := range s.Topology.Links {
+		for j, e := range l {
+			if e.Node == s.Load.From {
+				return e, l[1-j]
+			}
+		}
+	}
+	return End{}, End{}
+}
+
+// checkSources fails where the subnet has no room for a source address of its own
+// for each stage.
+func (s *Scenario) checkSources() error {
+	end, _ := s.loadEnds()
+	if len(s.Stages) == 0 || !end.Address.IsValid() {
+		return nil
+	}
+	sources := s.StageSources(len(s.Stages) - 1)
+	if last := sources[len(sources)-1]; !end.Address.Contains(last) || last == lastAddr(end.Address.Prefix) {
+		return fmt.Errorf("%d requests in each of %d stages need %d source addresses (%d connections each), more than %s has room for; fewer requests, or a larger subnet at %s",
+			s.Load.Requests, len(s.Stages), len(s.Stages)*len(sources), requestsPerSource, end.Address.Masked(), s.Load.From)
+	}
+	return nil
 }
 
 // Lines describes the topology for people, one line per link.
