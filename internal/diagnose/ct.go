@@ -21,7 +21,10 @@ const (
 type table struct {
 	rec                *snapshot.Recording
 	count, before, max int64
-	buckets            int64
+	// firstMax is the limit at the first sample; another one where somebody
+	// changed it meanwhile.
+	firstMax int64
+	buckets  int64
 }
 
 // readTable fails, with the reason, where the table's size or limit is unknown.
@@ -32,6 +35,7 @@ func readTable(rec *snapshot.Recording) (*table, string) {
 	t.count, ok = last.Sysctls.Int(snapshot.ConntrackCount)
 	t.before, okBefore = first.Sysctls.Int(snapshot.ConntrackCount)
 	t.max, okMax = last.Sysctls.Int(snapshot.ConntrackMax)
+	t.firstMax, _ = first.Sysctls.Int(snapshot.ConntrackMax)
 	t.buckets, _ = last.Sysctls.Int(snapshot.ConntrackBuckets)
 	if ok && okBefore && okMax && t.max > 0 {
 		return t, ""

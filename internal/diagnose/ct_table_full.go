@@ -26,10 +26,15 @@ func checkTableFull(rec *snapshot.Recording) (*Finding, Check) {
 	dropped, haveCounters := t.surplusDrops()
 	lines, suppressed := t.logLines()
 	switch {
+	case t.firstMax != t.max && !t.full():
+		return nil, Check{State: NotChecked, Why: fmt.Sprintf("%s; the limit was %s a moment ago: look again", t.usage(), units.Count(t.firstMax))}
 	case !haveCounters && lines == 0 && t.full():
 		return nil, Check{State: NotChecked, Why: t.usage() + ", but whether it drops is unknown: " + t.noCounters()}
-	case lines == 0 && !(t.full() && dropped > 0):
+	case lines == 0 && dropped == 0:
 		return nil, Check{State: OK, Why: t.notDropping()}
+	case lines == 0 && !t.full():
+		return nil, Check{State: NotChecked, Why: t.usage() + t.droppedText(dropped, true) +
+			" for another reason, or the table was full only in between: look longer (--for)"}
 	}
 	f := &Finding{
 		Severity:   Critical,

@@ -21,9 +21,8 @@ const (
 // ctTableNearFull: the table is above 80 % and not only for a moment, or the
 // present rates lead beyond the limit.
 //
-// How long the rates have lasted is read from the ages of the entries in
-// TIME_WAIT, the state in which short connections end: age = timeout - seconds
-// left.
+// How long the rates have lasted is read from the ages of the entries in the
+// states in which short flows end: age = timeout - seconds left.
 var ctTableNearFull = Rule{
 	ID:    "ct-table-near-full",
 	Title: "connection table nearly full",
@@ -44,7 +43,10 @@ func checkTableNearFull(rec *snapshot.Recording) (*Finding, Check) {
 		seen += fmt.Sprintf(", present rates lead to %s", units.Count(forecast))
 	}
 	above := float64(steady) > nearFull*float64(t.max)
-	if !above && forecast <= t.max {
+	switch {
+	case !above && t.rec.Last().Table == nil:
+		return nil, Check{State: NotChecked, Why: seen + "; where the present rates lead is unknown: " + t.noDump()}
+	case !above && forecast <= t.max:
 		return nil, Check{State: OK, Why: seen}
 	}
 	f := &Finding{
@@ -64,16 +66,28 @@ func checkTableNearFull(rec *snapshot.Recording) (*Finding, Check) {
 	return f, Check{Why: seen}
 }
 
-// ages returns how many entries (of the whole table) came into TIME_WAIT between
+// noDump says why nothing is known of the entries.
+func (t *table) noDump() string {
+	if why := t.rec.Last().PartError("conntrack_table"); why != "" {
+		return why
+	}
+	return "the connection table was not read"
+}
+
+// ending are the classes in which short flows end and wait for their timeout, so
+// that the time left tells when they came there.
+var ending = []string{"tcp/TIME_WAIT", "tcp/SYN_SENT", "udp/stream"}
+
+// ages returns how many entries (of the whole table) came into a class between
 // from and to seconds ago.
-func (t *table) ages(from, to float64) float64 {
+func (t *table) ages(class string, from, to float64) float64 {
 	tab := t.rec.Last().Table
 	if tab == nil || tab.Sampled == 0 {
 		return 0
 	}
-	timeout := lifetime("tcp/TIME_WAIT", t.rec.Last().Sysctls)
+	timeout := lifetime(class, t.rec.Last().Sysctls)
 	n := 0.0
-	for i, entries := range tab.Remaining["tcp/TIME_WAIT"] {
+	for i, entries := range tab.Remaining[class] {
 		age := timeout - (float64(i)+0.5)*snapshot.RemainingStep
 		if age >= from && age < to {
 			n += float64(entries)
@@ -84,10 +98,12 @@ func (t *table) ages(from, to float64) float64 {
 
 // steady is the count without what a ramp of the last half minute added.
 func (t *table) steady() int64 {
-	timeout := lifetime("tcp/TIME_WAIT", t.rec.Last().Sysctls)
 	ramp := 0.0
-	if older := timeout - settled; older > 0 {
-		ramp = t.ages(0, settled) - settled*t.ages(settled, timeout)/older
+	for _, class := range ending {
+		timeout := lifetime(class, t.rec.Last().Sysctls)
+		if older := timeout - settled; older > 0 {
+			ramp += t.ages(class, 0, settled) - settled*t.ages(class, settled, timeout)/older
+		}
 	}
 	if s := t.rec.Seconds(); s > 0 {
 		growth := float64(t.count-t.before) / s
@@ -96,13 +112,18 @@ func (t *table) steady() int64 {
 	return min(t.count, t.before, t.count-int64(math.Max(0, ramp)))
 }
 
-// forecast is the number of entries that the short connections lead to if they
-// go on as they did throughout the last half minute, with what is held anyway.
+// forecast is the number of entries that the short flows lead to if they go on as
+// they did throughout the last half minute, with what is held anyway.
 func (t *table) forecast() int64 {
-	slices := []float64{t.ages(0, 10) / 10, t.ages(10, 20) / 10, t.ages(20, 30) / 10}
-	rate := min(slices[0], slices[1], slices[2])
-	closing := capacity.Steady([]capacity.Class{{
-		Name: "tcp/TIME_WAIT", PerSecond: rate, LifetimeSeconds: lifetime("tcp/TIME_WAIT", t.rec.Last().Sysctls),
-	}}, t.groups())
-	return max(t.held()+closing, 0)
+	held := float64(t.held())
+	var classes []capacity.Class
+	for _, class := range ending {
+		timeout := lifetime(class, t.rec.Last().Sysctls)
+		rate := min(t.ages(class, 0, 10), t.ages(class, 10, 20), t.ages(class, 20, settled)) / 10
+		classes = append(classes, capacity.Class{Name: class, PerSecond: rate, LifetimeSeconds: timeout})
+		if class == "udp/stream" && rate > 0 { // the other classes are not held
+			held -= t.ages(class, 0, timeout)
+		}
+	}
+	return int64(math.Max(0, held)) + capacity.Steady(classes, t.groups())
 }
