@@ -41,8 +41,9 @@ type conn struct {
 	state      connState
 	// fresh sockets can connect as they are; others must be unspecified first.
 	fresh bool
-	// kept connections have answered a request before.
-	kept bool
+	// bound sockets have a source address; breaking a connection up leaves it
+	// (tcp_disconnect, SOCK_BINDADDR_LOCK) and gives only the port back.
+	bound bool
 }
 
 // list is a queue of connections; the links are in the connections.
@@ -73,14 +74,14 @@ func (w *worker) remove(l *list, i int32) {
 	}
 }
 
-// launch begins one request, on an open connection where one is idle.
+// launch begins one request, on an open connection where one is idle. It starts
+// at w.now.
 func (w *worker) launch(intended int64) {
 	if i := w.idle.tail; i != none {
 		w.remove(&w.idle, i)
 		c := &w.conns[i]
-		c.resp, c.offset, c.kept = load.Response{}, 0, true
-		c.intended, c.start = intended, w.clock()
-		c.connected = c.start
+		c.resp, c.offset = load.Response{}, 0
+		c.intended, c.start, c.connected = intended, w.now, w.now
 		w.enlist(i)
 		w.write(i, c)
 		return
@@ -91,7 +92,7 @@ func (w *worker) launch(intended int64) {
 		return
 	}
 	c := &w.conns[i]
-	*c = conn{fd: c.fd, state: connecting, fresh: c.fresh, intended: intended, start: w.clock()}
+	*c = conn{fd: c.fd, state: connecting, fresh: c.fresh, bound: c.bound, intended: intended, start: w.now}
 	w.enlist(i)
 	if errno := w.open(c); errno != 0 {
 		w.fail(i, load.InConnect, load.Reason(errno))
@@ -100,7 +101,7 @@ func (w *worker) launch(intended int64) {
 	// On one machine the handshake is often over when connect returns. Where it
 	// is not (another machine), trying is given up after a few times.
 	if w.eager > 0 {
-		w.now = w.clock()
+		c.connected = w.stamp()
 		w.tryEager(i, c)
 	}
 }
@@ -118,12 +119,8 @@ func (w *worker) open(c *conn) syscall.Errno {
 		}
 		c.fresh = true
 	}
-	if n := len(w.run.sources); n > 0 {
-		source := &w.run.sources[w.source]
-		w.source = (w.source + 1) % n
-		if errno := w.sys.bind(c.fd, source); errno != 0 {
-			return errno
-		}
+	if errno := w.bind(c); errno != 0 {
+		return errno
 	}
 	if w.run.cfg.MergeAck {
 		if errno := w.sys.setOption(c.fd, unix.IPPROTO_TCP, unix.TCP_QUICKACK, 0); errno != 0 {
@@ -137,12 +134,26 @@ func (w *worker) open(c *conn) syscall.Errno {
 	return 0
 }
 
+// bind takes the next source address. A socket keeps the one that it has, which
+// costs no system call, unless there are more addresses than connections: then
+// some would never be used.
+func (w *worker) bind(c *conn) syscall.Errno {
+	n := len(w.run.sources)
+	if n == 0 || c.bound && n <= w.limit {
+		return 0
+	}
+	source := &w.run.sources[w.source]
+	w.source = (w.source + 1) % n
+	errno := w.sys.bind(c.fd, source)
+	c.bound = errno == 0
+	return errno
+}
+
 func (w *worker) tryEager(i int32, c *conn) {
 	n, errno := w.sys.send(c.fd, w.run.request)
 	switch errno {
 	case 0:
 		w.eager = eagerTries
-		c.connected = w.now
 		w.wrote(c, n)
 	case unix.EAGAIN:
 		w.eager--
@@ -170,10 +181,10 @@ func (w *worker) wrote(c *conn, n int) {
 		return
 	}
 	c.state = waiting
-	c.sent = w.clock()
+	c.sent = w.stamp()
 }
 
-// event handles what epoll saw at w.now.
+// event handles what epoll saw.
 func (w *worker) event(i int32, mask uint32) {
 	c := &w.conns[i]
 	const broken = unix.EPOLLERR | unix.EPOLLHUP
@@ -195,7 +206,7 @@ func (w *worker) event(i int32, mask uint32) {
 		if mask&unix.EPOLLOUT == 0 {
 			return
 		}
-		c.connected = max(w.now, c.start)
+		c.connected = w.stamp()
 		w.writeThenRead(i, c, mask)
 	case sending:
 		if mask&(unix.EPOLLOUT|broken) != 0 {
@@ -232,6 +243,7 @@ func (w *worker) refused(i int32, c *conn) bool {
 // (EPOLLRDHUP) and the response is complete, nothing more is asked of the kernel.
 func (w *worker) read(i int32, c *conn, mask uint32) {
 	if c.state == draining && mask&unix.EPOLLRDHUP != 0 && mask&unix.EPOLLERR == 0 {
+		w.stamp()
 		w.finish(i, c)
 		return
 	}
@@ -243,7 +255,9 @@ func (w *worker) read(i int32, c *conn, mask uint32) {
 		case errno != 0:
 			w.fail(i, c.readPhase(), load.Reason(errno))
 			return
-		case n == 0:
+		}
+		w.stamp()
+		if n == 0 {
 			w.endOfStream(i, c)
 			return
 		}
@@ -274,7 +288,7 @@ func (w *worker) feed(i int32, c *conn, b []byte) bool {
 	w.tally.Received += int64(len(b))
 	switch c.state {
 	case waiting:
-		c.first = max(w.now, c.sent)
+		c.first = w.now
 		c.state = reading
 		if w.server == "" {
 			w.server = serverName(b)

@@ -16,8 +16,8 @@ const holdAfterError = 1_000_000
 // no epoll_ctl follows.
 const watchedEvents = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET
 
-// finish counts a request whose response is complete and lets go of its
-// connection, which still stands.
+// finish counts a request whose response was complete at w.now and lets go of
+// its connection, which still stands.
 func (w *worker) finish(i int32, c *conn) {
 	w.unlist(i)
 	if status := c.resp.Status(); status/100 == 2 {
@@ -44,7 +44,8 @@ func (w *worker) finish(i int32, c *conn) {
 }
 
 func (w *worker) complete(c *conn) {
-	done := max(w.now, c.first)
+	w.turnSecond()
+	done := w.now
 	w.tally.Complete(load.Sample{
 		Intended: c.intended, Start: c.start, Connected: c.connected,
 		Sent: c.sent, First: c.first, Done: done, Body: c.resp.Body(),
@@ -142,6 +143,7 @@ func (w *worker) newSocket(i int32) (int32, syscall.Errno) {
 // fail counts a failed request in flight and ends its connection at once.
 func (w *worker) fail(i int32, phase load.PhaseIndex, reason load.Reason) {
 	c := &w.conns[i]
+	w.stamp()
 	w.unlist(i)
 	w.countFailure(phase, reason)
 	if c.state != connecting {
@@ -151,9 +153,10 @@ func (w *worker) fail(i int32, phase load.PhaseIndex, reason load.Reason) {
 }
 
 func (w *worker) countFailure(phase load.PhaseIndex, reason load.Reason) {
+	w.turnSecond()
 	w.tally.Fail(phase, reason)
 	w.interval.Failed++
-	for at := max(w.now, 0); ; {
+	for at := w.now; ; {
 		first := w.run.firstFailure.Load()
 		if first <= at || w.run.firstFailure.CompareAndSwap(first, at) {
 			break
@@ -163,7 +166,7 @@ func (w *worker) countFailure(phase load.PhaseIndex, reason load.Reason) {
 		w.noLocalPort++
 	}
 	if phase == load.InConnect && !reason.Timeout() {
-		w.hold = w.clock() + holdAfterError
+		w.hold = w.now + holdAfterError
 		w.run.connectFailed(reason)
 	}
 }

@@ -83,6 +83,39 @@ func TestShortConnections(t *testing.T) {
 	noMoreFiles(t, before)
 }
 
+// TestTimesAddUp: in a closed loop the rate times the mean total is what was in
+// flight (Little's law), which is all allowed connections but for the first and
+// last moments. Where it is less, waiting inside the generator is in no figure.
+func TestTimesAddUp(t *testing.T) {
+	addr := startServe(t, ServeConfig{})
+	for _, tt := range []struct {
+		name   string
+		change func(*load.Config)
+	}{
+		{"short connections", func(*load.Config) {}},
+		{"client closes", func(c *load.Config) { c.Close = load.CloseClient }},
+		{"reset", func(c *load.Config) { c.Close = load.CloseReset }},
+		{"keep-alive", func(c *load.Config) { c.KeepAlive = true }},
+		{"one source", func(c *load.Config) { c.Sources = []netip.Addr{netip.MustParseAddr("127.0.0.3")} }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			cfg := testConfig(addr.String(), 20_000, 100)
+			tt.change(&cfg)
+			r := mustRun(t, cfg, Options{})
+			if r.Completed != cfg.Requests {
+				t.Fatalf("%+v", r)
+			}
+			share := r.RequestsPerSecond * r.Total.Mean / 1000 / 100
+			if math.Abs(share-1) > 0.05 {
+				t.Errorf("%.0f requests/s of %.3f ms: %.3f of the connections were in flight", r.RequestsPerSecond, r.Total.Mean, share)
+			}
+			if sum := r.Connect.Mean + r.Processing.Mean; math.Abs(sum-r.Total.Mean) > 1e-6*sum {
+				t.Errorf("connect + processing = %v, total = %v", sum, r.Total.Mean)
+			}
+		})
+	}
+}
+
 // TestAgainstNetHTTP takes the standard library's server for each way to close.
 func TestAgainstNetHTTP(t *testing.T) {
 	var opened atomic.Int64
@@ -368,24 +401,67 @@ func TestSources(t *testing.T) {
 		mu.Unlock()
 		write(c, helloResponse)
 	})
-	cfg := testConfig(addr, 200, 4)
 	sources, err := load.ParseSources("127.0.1.1-127.0.1.8")
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.Sources = sources
-	if r := mustRun(t, cfg, Options{}); r.Completed != 200 {
-		t.Fatalf("%+v", r)
-	}
-	for _, s := range sources {
-		// The workers' shares differ, each goes round by itself.
-		if seen[s] < 20 {
-			t.Errorf("%v was used %d times of 200: %v", s, seen[s], seen)
+	cfg := load.Config{}
+	for _, concurrency := range []int{4, 40} { // fewer connections than addresses, and more
+		mu.Lock()
+		clear(seen)
+		mu.Unlock()
+		cfg = testConfig(addr, 400, concurrency)
+		cfg.Sources = sources
+		if r := mustRun(t, cfg, Options{}); r.Completed != 400 {
+			t.Fatalf("%+v", r)
 		}
+		mu.Lock()
+		for _, s := range sources {
+			// The workers' shares differ, each goes round by itself.
+			if seen[s] < 15 {
+				t.Errorf("%d connections: %v was used %d times of 400: %v", concurrency, s, seen[s], seen)
+			}
+		}
+		mu.Unlock()
 	}
 	cfg.Sources = []netip.Addr{netip.MustParseAddr("203.0.113.9")}
 	if _, err := HTTP(t.Context(), cfg, Options{}); err == nil || !strings.Contains(err.Error(), "203.0.113.9: not an address of this machine") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestSourceCostsNoCall: a socket that is used again is still bound. Another bind
+// per request would be 1 more, another socket per request 5 more.
+func TestSourceCostsNoCall(t *testing.T) {
+	for _, tt := range []struct{ listen, from string }{
+		{"127.0.0.1:0", "127.0.0.9"},
+		{"127.0.0.1:0", "127.0.1.1-127.0.1.10"},
+		{"[::1]:0", "::1"},
+	} {
+		t.Run(tt.from, func(t *testing.T) {
+			listen := netip.MustParseAddrPort(tt.listen)
+			if l, err := net.Listen("tcp", tt.listen); err != nil {
+				t.Skipf("cannot listen there: %v", err)
+			} else {
+				l.Close()
+			}
+			addr := startServe(t, ServeConfig{Listen: listen})
+			cfg := testConfig(addr.String(), 5000, 50)
+			plain := mustRun(t, cfg, Options{})
+			var err error
+			if cfg.Sources, err = load.ParseSources(tt.from); err != nil {
+				t.Fatal(err)
+			}
+			bound := mustRun(t, cfg, Options{})
+			if plain.Completed != 5000 || bound.Completed != 5000 {
+				t.Fatalf("failures %v, %v", plain.Failures, bound.Failures)
+			}
+			without, with := float64(plain.SystemCalls)/5000, float64(bound.SystemCalls)/5000
+			t.Logf("%.2f system calls per request, %.2f with a source", without, with)
+			if with > without+0.5 {
+				t.Errorf("%.2f system calls per request, %.2f with a source", without, with)
+			}
+		})
 	}
 }
 

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// batch is how many events one epoll_wait returns, and startBatch by how many
-	// the requests in flight may grow before the next one: it spreads the first
-	// burst.
+	// batch is how many events one epoll_wait returns, and startBatch how many
+	// requests may start before the next one without others having ended: it
+	// spreads the first burst.
 	batch      = 512
 	startBatch = 128
 	// maxSpare bounds the sockets that wait for the ACK of their FIN. More than a
@@ -45,7 +45,7 @@ type worker struct {
 	epoll int32
 	sys   caller
 
-	now     int64 // when the events being handled were there
+	now     int64 // the last time the clock was read
 	timeout int64
 	conns   []conn
 	events  []unix.EpollEvent
@@ -55,7 +55,7 @@ type worker struct {
 	flying, idle   list
 	unused, parked []int32
 	inFlight       int
-	ended          int // requests since starts were last made
+	ended          int // requests, since others were started instead
 	closing        int
 	source         int
 	eager          int
@@ -119,11 +119,12 @@ func (w *worker) loop() {
 			break
 		}
 		n := w.poll()
-		w.now = w.clock()
+		w.stamp()
 		w.turnSecond()
 		for _, e := range w.events[:n] {
 			if e.Fd >= 0 {
 				w.event(e.Fd, e.Events)
+				w.replace()
 			}
 		}
 		w.publish()
@@ -143,33 +144,59 @@ func (w *worker) over() bool {
 	return d > 0 && w.now >= d
 }
 
-// begin starts what is due.
+// stamp reads the clock. What happens to a request is stamped when it is handled,
+// not when the batch of events came, so that the time it waited for its turn here
+// is in the figures.
+func (w *worker) stamp() int64 {
+	w.now = w.clock()
+	return w.now
+}
+
+// begin starts what is due: instead of what has ended, and a burst at most.
 func (w *worker) begin() {
-	w.crowded = false
-	if w.run.cfg.Rate > 0 {
-		w.beginDue()
-		return
-	}
 	most := w.ended + startBatch
 	w.ended = 0
-	for started := 0; w.inFlight < w.limit && !w.exhausted && w.hold <= w.now; started++ {
-		if started == most {
-			w.crowded = true
-			return
-		}
-		if w.exhausted = !w.run.claim(); !w.exhausted {
-			w.launch(w.clock())
-		}
+	w.crowded = !w.start(most)
+}
+
+// replace starts a request at once for each that has ended, so that the allowed
+// number stays in flight while more events wait to be handled. In an open loop
+// one may also have become due meanwhile.
+func (w *worker) replace() {
+	most := w.ended
+	if w.run.cfg.Rate > 0 {
+		most++
+	}
+	if most > 0 {
+		w.ended = 0
+		w.start(most)
 	}
 }
 
-// beginDue follows the schedule, whatever became of earlier requests. What is due
+// start begins up to so many requests; false where more could have begun.
+func (w *worker) start(most int) bool {
+	if w.run.cfg.Rate > 0 {
+		return w.startDue(most)
+	}
+	for w.inFlight < w.limit && !w.exhausted && w.hold <= w.now {
+		if most == 0 {
+			return false
+		}
+		most--
+		if w.exhausted = !w.run.claim(); !w.exhausted {
+			w.launch(w.stamp())
+		}
+	}
+	return true
+}
+
+// startDue follows the schedule, whatever became of earlier requests. What is due
 // keeps its time while it waits for a connection.
-func (w *worker) beginDue() {
-	for started := 0; w.hold <= w.now; {
+func (w *worker) startDue(most int) bool {
+	for w.hold <= w.now {
 		due, ok := w.due()
 		if !ok || due > w.now {
-			return
+			return true
 		}
 		if due+w.timeout <= w.now {
 			w.nextDue += int64(w.run.workers)
@@ -179,16 +206,18 @@ func (w *worker) beginDue() {
 			continue
 		}
 		if w.inFlight >= w.limit {
-			return
+			return true
 		}
-		if started++; started > startBatch {
-			w.crowded = true
-			return
+		if most == 0 {
+			return false
 		}
+		most--
 		w.nextDue += int64(w.run.workers)
+		w.stamp()
 		w.countStart(due)
 		w.launch(due)
 	}
+	return true
 }
 
 // due is when the next request of this worker is; false after the last.
