@@ -69,6 +69,7 @@ func entry(i int) conntrack.Entry {
 
 func TestReadNamespace(t *testing.T) {
 	ns := newNetns(t)
+	testutil.LockHost(t) // the limit must have room
 	fill(t, ns, 0, 1000)
 	s, err := Read(t.Context(), Options{Netns: ns})
 	if err != nil {
@@ -180,6 +181,7 @@ func TestSizePredictsTheSlabs(t *testing.T) {
 
 func TestRecordFindsTheRate(t *testing.T) {
 	ns := newNetns(t)
+	testutil.LockHost(t) // the limit must have room
 	fill(t, ns, 0, 20000)
 	for name, maxEntries := range map[string]int{"whole": 0, "sample": 8000} {
 		t.Run(name, func(t *testing.T) {
@@ -237,6 +239,7 @@ func TestRecordEndsWithTwoWhenInterrupted(t *testing.T) {
 // TestBundleGivesTheSame is what `doctor --from` rests on.
 func TestBundleGivesTheSame(t *testing.T) {
 	ns := newNetns(t)
+	testutil.LockHost(t) // the limit must have room
 	fill(t, ns, 0, 20000)
 	for name, maxEntries := range map[string]int{"whole": 0, "sample": 5000} {
 		t.Run(name, func(t *testing.T) {

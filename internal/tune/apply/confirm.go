@@ -11,13 +11,13 @@ import (
 
 // Confirm makes a transaction that waits for confirmation stay. Its files
 // (Options.Persist at Apply) are written now; where that fails it is not
-// confirmed and its deadline still holds. Its guard sees the journal and ends.
+// confirmed and its deadline still holds. Its guard has ended when it returns.
 func Confirm(id string, opt Options) (*journal.Transaction, error) {
 	opt = opt.withDefaults()
 	if err := opt.check(); err != nil {
 		return nil, err
 	}
-	return onTransaction("confirm", id, opt, confirmable, func(tx *journal.Transaction) error {
+	tx, err := onTransaction("confirm", id, opt, confirmable, func(tx *journal.Transaction) error {
 		if err := writeFiles(tx, opt); err != nil {
 			return fmt.Errorf("confirm %s: %w; it is not confirmed and will be undone at %s", id, err,
 				tx.Confirm.DeadlineAt.Local().Format(time.TimeOnly))
@@ -25,6 +25,10 @@ func Confirm(id string, opt Options) (*journal.Transaction, error) {
 		tx.Confirm.Confirmed = true
 		return opt.Journal.Save(tx)
 	})
+	if err == nil {
+		retireGuard(tx)
+	}
+	return tx, err
 }
 
 func confirmable(tx *journal.Transaction, view journal.View) error {

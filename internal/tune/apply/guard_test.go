@@ -249,7 +249,9 @@ func TestConfirmKeepsAndEndsTheGuard(t *testing.T) {
 	if err != nil || states(tx) != "applied applied applied applied" {
 		t.Fatalf("%+v, %v", tx, err)
 	}
-	waitGuard(t, guard)
+	if guard.Alive("/proc") {
+		t.Error("the guard outlives the confirmation")
+	}
 	h.want(t, someValue, "1000")
 	if !strings.Contains(h.file(tune.SysctlConf), someValue+" = 1000\n") {
 		t.Errorf("file: %q", h.file(tune.SysctlConf))
@@ -264,6 +266,26 @@ func TestConfirmKeepsAndEndsTheGuard(t *testing.T) {
 	if h.file(tune.SysctlConf) != "" {
 		t.Error("the file is left")
 	}
+}
+
+// Nothing is left that could put values back later, when they may be natkit's own
+// again.
+func TestUndoEndsTheGuard(t *testing.T) {
+	h := newFakeHost(t)
+	opt := h.options(t)
+	brief := h.brief(t)
+	brief.Confirm = time.Minute
+	helper := startHelper(t, self, brief)
+	id := helper.applied(t)
+	guard := guardOf(t, opt, id)
+	helper.kill(t)
+	if _, err := Undo(id, opt); err != nil {
+		t.Fatal(err)
+	}
+	if guard.Alive("/proc") {
+		t.Error("the guard outlives the undo")
+	}
+	h.want(t, someValue, "100")
 }
 
 func TestConfirmThatCannotPersistLeavesTheDeadline(t *testing.T) {

@@ -24,6 +24,9 @@ const (
 	guardName = "nk-guard"
 	// guardPatience is how long the guard may take to start or to end.
 	guardPatience = 10 * time.Second
+	// guardFarewell is how long an undo or a confirmation waits for a guard that
+	// is no longer needed.
+	guardFarewell = time.Second
 
 	wordReady = "ready"
 	wordDone  = "done"  // undone by the owner: nothing is left to do
@@ -149,4 +152,27 @@ func (g *guard) reap() {
 	timer := time.AfterFunc(guardPatience, func() { g.cmd.Process.Kill() })
 	defer timer.Stop()
 	g.cmd.Wait()
+}
+
+// retireGuard sends a guard that waits for a deadline home, now that the journal
+// says that it has nothing to do, and waits until it has left. By itself it would
+// look guardLook later; where it does not come to an end, it still does.
+func retireGuard(tx *journal.Transaction) {
+	g := tx.Guard
+	elsewhere := g.Namespace != 0 && g.Namespace != journal.NamespaceInode("/proc", "pid")
+	if tx.Confirm == nil || g.PID <= 0 || g.PID == os.Getpid() || elsewhere {
+		return
+	}
+	// Held before it is looked at, so that its number cannot come to be another's.
+	p, err := os.FindProcess(g.PID)
+	if err != nil {
+		return
+	}
+	defer p.Release()
+	if !g.Alive("/proc") || p.Signal(syscall.SIGTERM) != nil {
+		return
+	}
+	for deadline := time.Now().Add(guardFarewell); g.Alive("/proc") && time.Now().Before(deadline); {
+		time.Sleep(2 * time.Millisecond)
+	}
 }

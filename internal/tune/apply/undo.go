@@ -14,13 +14,14 @@ import (
 // Undo takes a transaction back: each value that is still the one natkit wrote
 // becomes what it was; the others are left, and the returned transaction says so.
 // After a reboot only files are taken back. What a running natkit holds
-// (Lifeline) is refused: it would go on as if nothing had happened.
+// (Lifeline) is refused: it would go on as if nothing had happened. A guard that
+// waited for the deadline has ended when it returns.
 func Undo(id string, opt Options) (*journal.Transaction, error) {
 	opt = opt.withDefaults()
 	if err := opt.check(); err != nil {
 		return nil, err
 	}
-	return undoByID(id, opt, func(tx *journal.Transaction, view journal.View) error {
+	tx, err := undoByID(id, opt, func(tx *journal.Transaction, view journal.View) error {
 		switch status := view.Status(tx); {
 		case tx.Finished():
 			return fmt.Errorf("was undone before (%s)", status)
@@ -29,6 +30,10 @@ func Undo(id string, opt Options) (*journal.Transaction, error) {
 		}
 		return nil
 	})
+	if err == nil {
+		retireGuard(tx)
+	}
+	return tx, err
 }
 
 // undoByID undoes what the journal holds now; allowed may refuse.
