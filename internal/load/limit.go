@@ -5,9 +5,17 @@ import "fmt"
 // Observed is what a run saw of the generator itself.
 type Observed struct {
 	// BusiestWorker is the greatest share of one CPU that a worker's thread used,
-	// 0 to 1; MachineIdle the share of all CPUs' time that was idle.
-	BusiestWorker, MachineIdle float64
-	Workers                    int
+	// 0 to 1.
+	BusiestWorker float64
+	Workers       int
+	// Own is the share that this process used of the CPUs it may run on, whose
+	// number is CPUs.
+	Own  float64
+	CPUs int
+	// Busy is the share of all the machine's CPU time that was not idle, Others
+	// the part of it that other processes used; the rest is this process's and the
+	// kernel's for packets. Both are 0 where that is not known.
+	Busy, Others float64
 	// Starts of requests in an open loop; Late ones began more than LateAfter
 	// behind their time though a connection was free; Queued ones waited for one
 	// of the allowed connections.
@@ -23,9 +31,11 @@ const LateAfter = 5_000_000
 
 // Shares above which the generator is named as the limit.
 const (
-	busyShare = 0.95
-	idleShare = 0.10
-	lateShare = 0.01
+	busyShare  = 0.95 // of one CPU, by a thread
+	fullShare  = 0.90 // of all CPUs
+	ownShare   = 0.50 // makes a full machine natkit's doing,
+	otherShare = 0.10 // unless others use so much
+	lateShare  = 0.01
 )
 
 // Limit says why the generator was the limit; empty where it was not.
@@ -34,9 +44,15 @@ func (o Observed) Limit() string {
 	case o.NoLocalPort > 0:
 		return fmt.Sprintf("%d connections found no free local port: give more source addresses (--source) or a wider ip_local_port_range",
 			o.NoLocalPort)
-	case o.BusiestWorker >= busyShare && o.MachineIdle >= idleShare:
+	case o.Own >= fullShare:
+		return fmt.Sprintf("natkit used %.0f %% of the %d CPUs that it may run on: the server may be able to do more",
+			100*o.Own, o.CPUs)
+	case o.BusiestWorker >= busyShare && o.Busy > 0 && o.Busy <= fullShare:
 		return fmt.Sprintf("a worker used %.0f %% of a CPU while the machine was %.0f %% idle: use more than %d workers (--workers)",
-			100*o.BusiestWorker, 100*o.MachineIdle, o.Workers)
+			100*o.BusiestWorker, 100*(1-o.Busy), o.Workers)
+	case o.Own >= ownShare && o.Busy >= fullShare && o.Others < otherShare:
+		return fmt.Sprintf("natkit and its packets kept this machine's CPUs %.0f %% busy: the server may be able to do more",
+			100*o.Busy)
 	case o.Starts > 0 && float64(o.Late) > lateShare*float64(o.Starts):
 		return fmt.Sprintf("%d of %d requests started more than 5 ms behind the schedule though a connection was free: this machine is too slow for the rate",
 			o.Late, o.Starts)
@@ -45,4 +61,14 @@ func (o Observed) Limit() string {
 			o.Queued, o.Starts, o.Concurrency)
 	}
 	return ""
+}
+
+// Contention says that this process and others competed for the machine's CPUs;
+// empty where CPUs were idle, or one side used next to nothing.
+func (o Observed) Contention() string {
+	if o.Busy < fullShare || o.Own < otherShare || o.Others < otherShare {
+		return ""
+	}
+	return fmt.Sprintf("the CPUs were %.0f %% busy, %.0f %% with other processes: a server among them competes with natkit",
+		100*o.Busy, 100*o.Others)
 }

@@ -137,6 +137,9 @@ type Result struct {
 	// GeneratorLimit says why the generator, not the server, was the limit; empty
 	// where it was not.
 	GeneratorLimit string `json:"generator_limit,omitempty"`
+	// CPUContention says that this process and others, such as a server on the
+	// same machine, used all its CPUs together; empty where that was not so.
+	CPUContention string `json:"cpu_contention,omitempty"`
 	// SystemCalls made by the workers for the run's requests.
 	SystemCalls int64 `json:"system_calls"`
 }
@@ -158,10 +161,12 @@ func (p Progress) String() string {
 		p.Elapsed.Seconds(), p.Completed, p.Failed, p.PerSecond, p.InFlight)
 }
 
-// CPU is processor time in seconds.
+// CPU is processor time in seconds, and memory.
 type CPU struct {
 	UserSeconds    float64 `json:"user_seconds"`
 	SystemSeconds  float64 `json:"system_seconds"`
 	MachineSeconds float64 `json:"machine_busy_seconds"`
-	MaxRSSBytes    int64   `json:"max_rss_bytes"`
+	// MaxRSSBytes is the greatest memory of the whole process during the run; over
+	// its life so far where /proc/self/clear_refs cannot be written.
+	MaxRSSBytes int64 `json:"max_rss_bytes"`
 }

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -113,19 +114,42 @@ func TestLimit(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		seen Observed
-		want bool
+		want string
 	}{
-		{"nothing seen", Observed{}, false},
-		{"busy on a busy machine", Observed{BusiestWorker: 1, MachineIdle: 0.02}, false},
-		{"busy on an idle machine", Observed{BusiestWorker: 0.99, MachineIdle: 0.4, Workers: 1}, true},
-		{"half busy", Observed{BusiestWorker: 0.5, MachineIdle: 0.4}, false},
-		{"in time", Observed{Starts: 1000, Late: 5, Queued: 5}, false},
-		{"late", Observed{Starts: 1000, Late: 50}, true},
-		{"queued", Observed{Starts: 1000, Queued: 50}, true},
-		{"no ports", Observed{NoLocalPort: 1}, true},
+		{"nothing seen", Observed{}, ""},
+		{"too few workers", Observed{BusiestWorker: 0.99, Workers: 1, Own: 0.5, CPUs: 2, Busy: 0.6}, "more than 1 workers"},
+		{"an unknown machine", Observed{BusiestWorker: 0.99, Workers: 1, Own: 0.5, CPUs: 2}, ""},
+		{"half busy", Observed{BusiestWorker: 0.5, Workers: 1, Own: 0.25, CPUs: 2, Busy: 0.3}, ""},
+		{"the server elsewhere", Observed{BusiestWorker: 0.97, Workers: 2, Own: 0.97, CPUs: 2, Busy: 0.99}, "natkit used 97 % of the 2 CPUs"},
+		{"the server elsewhere, many packets", Observed{BusiestWorker: 0.7, Workers: 2, Own: 0.68, CPUs: 2, Busy: 0.99, Others: 0.01}, "natkit and its packets kept this machine's CPUs 99 % busy"},
+		{"pinned to one CPU of four", Observed{BusiestWorker: 0.96, Workers: 1, Own: 0.97, CPUs: 1, Busy: 0.3}, "of the 1 CPUs"},
+		{"the server here", Observed{BusiestWorker: 0.65, Workers: 2, Own: 0.6, CPUs: 2, Busy: 1, Others: 0.3}, ""},
+		{"a busy router", Observed{Own: 0.2, CPUs: 2, Busy: 1}, ""},
+		{"in time", Observed{Starts: 1000, Late: 5, Queued: 5}, ""},
+		{"late", Observed{Starts: 1000, Late: 50}, "behind the schedule"},
+		{"queued", Observed{Starts: 1000, Queued: 50}, "waited for one"},
+		{"no ports", Observed{NoLocalPort: 1}, "no free local port"},
 	} {
-		if got := tt.seen.Limit(); (got != "") != tt.want {
-			t.Errorf("%s: %q", tt.name, got)
+		if got := tt.seen.Limit(); (got != "") != (tt.want != "") || !strings.Contains(got, tt.want) {
+			t.Errorf("%s: %q, want %q in it", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestContention(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		seen Observed
+		want string
+	}{
+		{"nothing seen", Observed{}, ""},
+		{"the server here", Observed{Own: 0.6, CPUs: 2, Busy: 0.99, Others: 0.3}, "99 % busy, 30 % with other processes"},
+		{"the server elsewhere", Observed{Own: 0.97, CPUs: 2, Busy: 0.99, Others: 0.01}, ""},
+		{"idle CPUs", Observed{Own: 0.4, CPUs: 2, Busy: 0.7, Others: 0.3}, ""},
+		{"a small load on a busy machine", Observed{Own: 0.02, CPUs: 2, Busy: 0.99, Others: 0.9}, ""},
+	} {
+		if got := tt.seen.Contention(); (got != "") != (tt.want != "") || !strings.Contains(got, tt.want) {
+			t.Errorf("%s: %q, want %q in it", tt.name, got, tt.want)
 		}
 	}
 }

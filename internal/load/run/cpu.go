@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 
@@ -20,9 +21,12 @@ const userHz = 100
 // usage is processor time at one instant, in seconds.
 type usage struct {
 	user, system float64
-	// busy and idle are all CPUs' since boot; both 0 where /proc/stat is not there.
-	busy, idle float64
+	machine      machine // all 0 where /proc/stat is not there
 }
+
+// machine is all CPUs' time since boot, in seconds. Packets are the part of busy
+// that went into interrupts, most of them for the network here.
+type machine struct{ busy, packets, idle float64 }
 
 func readUsage() usage {
 	var u usage
@@ -31,7 +35,7 @@ func readUsage() usage {
 		u.user, u.system = seconds(ru.Utime), seconds(ru.Stime)
 	}
 	if f, err := os.Open("/proc/stat"); err == nil {
-		u.busy, u.idle, _ = parseStat(f)
+		u.machine, _ = parseStat(f)
 		f.Close()
 	}
 	return u
@@ -39,28 +43,33 @@ func readUsage() usage {
 
 func seconds(t unix.Timeval) float64 { return float64(t.Sec) + float64(t.Usec)/1e6 }
 
-// parseStat adds up the first line of /proc/stat (proc_stat(5)), in seconds.
-// Guest time is contained in user time, stolen time is nobody's here.
-func parseStat(r io.Reader) (busy, idle float64, err error) {
+// parseStat adds up the first line of /proc/stat (proc_stat(5)). Guest time is
+// contained in user time, stolen time is nobody's here.
+func parseStat(r io.Reader) (machine, error) {
 	line, err := bufio.NewReader(r).ReadString('\n')
 	fields := strings.Fields(line)
 	if len(fields) < 5 || fields[0] != "cpu" {
-		return 0, 0, fmt.Errorf("read /proc/stat: unexpected first line %q (%v)", line, err)
+		return machine{}, fmt.Errorf("read /proc/stat: unexpected first line %q (%v)", line, err)
 	}
-	const nUser, nIdle, nIOWait, nSteal = 0, 3, 4, 7
+	const nIdle, nIOWait, nIRQ, nSoftIRQ, nSteal = 3, 4, 5, 6, 7
+	var m machine
 	for i, text := range fields[1:] {
 		ticks, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {
-			return 0, 0, fmt.Errorf("read /proc/stat: %w", err)
+			return machine{}, fmt.Errorf("read /proc/stat: %w", err)
 		}
+		seconds := float64(ticks) / userHz
 		switch {
 		case i == nIdle || i == nIOWait:
-			idle += float64(ticks) / userHz
-		case i >= nUser && i < nSteal:
-			busy += float64(ticks) / userHz
+			m.idle += seconds
+		case i == nIRQ || i == nSoftIRQ:
+			m.packets += seconds
+			m.busy += seconds
+		case i < nSteal:
+			m.busy += seconds
 		}
 	}
-	return busy, idle, nil
+	return m, nil
 }
 
 // threadSeconds is the calling thread's processor time.
@@ -70,6 +79,13 @@ func threadSeconds() float64 {
 		return 0
 	}
 	return seconds(ru.Utime) + seconds(ru.Stime)
+}
+
+// resetPeak makes peakRSS count from now (proc_pid_clear_refs(5), since Linux 4.0);
+// without permission it goes on counting.
+func resetPeak() {
+	const peak = "5"
+	_ = os.WriteFile("/proc/self/clear_refs", []byte(peak), 0)
 }
 
 // peakRSS is the process's greatest memory so far. getrusage is not used: its
@@ -103,16 +119,24 @@ func between(a, b usage) load.CPU {
 	return load.CPU{
 		UserSeconds:    b.user - a.user,
 		SystemSeconds:  b.system - a.system,
-		MachineSeconds: b.busy - a.busy,
+		MachineSeconds: b.machine.busy - a.machine.busy,
 		MaxRSSBytes:    peakRSS(),
 	}
 }
 
-// idleShare of all CPUs' time between two instants; 0 where it is not known.
-func idleShare(a, b usage) float64 {
-	idle, all := b.idle-a.idle, b.idle-a.idle+b.busy-a.busy
-	if all <= 0 {
-		return 0
+// observeCPU fills in who used the CPUs between two instants so many seconds
+// apart. Time is counted in ticks of 10 ms: a short run says nothing.
+func observeCPU(o *load.Observed, a, b usage, seconds float64) {
+	if seconds < 0.5 {
+		o.BusiestWorker = 0
+		return
 	}
-	return idle / all
+	own := b.user - a.user + b.system - a.system
+	o.CPUs = runtime.NumCPU()
+	o.Own = own / (seconds * float64(o.CPUs))
+	busy := b.machine.busy - a.machine.busy
+	if all := busy + b.machine.idle - a.machine.idle; all > 0 {
+		o.Busy = busy / all
+		o.Others = max(busy-own-(b.machine.packets-a.machine.packets), 0) / all
+	}
 }

@@ -237,6 +237,7 @@ func (r *run) conduct(ctx context.Context, workers []*worker, opt Options) (befo
 	}
 	finished := make(chan struct{})
 	watched := r.watch(ctx, workers, opt.Progress, finished)
+	resetPeak()
 	before = readUsage()
 	r.started = time.Now()
 	close(gun)
@@ -318,10 +319,7 @@ func (r *run) result(workers []*worker, before, after usage) *load.Result {
 	all.Fill(res)
 	res.Series = r.course.Series(res.Seconds)
 	res.CPU = between(before, after)
-	// Processor time is counted in ticks of 10 ms: a short run says nothing.
-	if seen.MachineIdle = idleShare(before, after); res.Seconds < 0.5 {
-		seen.BusiestWorker = 0
-	}
-	res.GeneratorLimit = seen.Limit()
+	observeCPU(&seen, before, after, res.Seconds)
+	res.GeneratorLimit, res.CPUContention = seen.Limit(), seen.Contention()
 	return res
 }
