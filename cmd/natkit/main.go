@@ -28,6 +28,9 @@ func main() {
 func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM, unix.SIGHUP)
 	defer stop()
+	// A second signal ends natkit at once, as if it had no handler; the guard
+	// process then puts the host's values back.
+	context.AfterFunc(ctx, stop)
 	return cli.Run(ctx, cli.Env{
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		StdinTerminal:  term.IsTerminal(int(os.Stdin.Fd())),

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -76,8 +77,15 @@ func (f *doctorFlags) check(cmd *cobra.Command, env *Env) error {
 	if err := checkWindow(f.window, minWindow); err != nil {
 		return err
 	}
+	if f.change.confirm > 0 && f.change.confirm < f.window+confirmMargin {
+		return usagef("--confirm %s: must be at least %s longer than --for (%s), as doctor looks again before you can judge",
+			f.change.confirm, confirmMargin, f.window)
+	}
 	return f.change.check(cmd)
 }
+
+// confirmMargin is the time left to confirm after doctor looked again.
+const confirmMargin = 10 * time.Second
 
 // outcome is the JSON document: the report, and what was done about it.
 type outcome struct {
@@ -124,10 +132,21 @@ func (f *doctorFlags) run(cmd *cobra.Command, env *Env) error {
 			return err
 		}
 	}
-	if len(final.Findings) > 0 {
+	return verdict(final)
+}
+
+// verdict is the exit code's error: findings, or that nothing could be checked,
+// which must not look like health.
+func verdict(r *diagnose.Report) error {
+	if len(r.Findings) > 0 {
 		return errFindings
 	}
-	return nil
+	for _, c := range r.Checks {
+		if c.State != diagnose.NotChecked {
+			return nil
+		}
+	}
+	return errors.New("nothing could be checked: " + r.Checks[0].Why)
 }
 
 // first is the report that the verb begins with, live or of a bundle.

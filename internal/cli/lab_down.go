@@ -25,10 +25,10 @@ that is not up is no error. Needs root.`,
 			}
 			dir := env.Getenv(runDirEnv)
 			which, err := labsToEnd(dir, args, all)
-			if err != nil {
+			if err != nil && len(which) == 0 {
 				return err
 			}
-			return endLabs(env, dir, which)
+			return errors.Join(endLabs(env, dir, which), err)
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "take down every lab that is up")
@@ -38,8 +38,9 @@ that is not up is no error. Needs root.`,
 func labsToEnd(dir string, args []string, all bool) ([]build.State, error) {
 	if len(args) == 0 {
 		up, err := build.States(dir)
-		if err == nil && len(up) > 1 && !all {
-			_, err = chooseLab(dir, "")
+		if len(up) > 1 && !all {
+			_, err := chooseLab(dir, "")
+			return nil, err
 		}
 		return up, err
 	}
@@ -47,7 +48,10 @@ func labsToEnd(dir string, args []string, all bool) ([]build.State, error) {
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
-	return []build.State{s}, err
+	if err != nil {
+		return nil, err
+	}
+	return []build.State{s}, nil
 }
 
 func endLabs(env *Env, dir string, which []build.State) error {

@@ -47,10 +47,7 @@ ends with the lab. Exits as the command does. Needs root.`,
 
 // chooseLab is the lab of that name, or the only one.
 func chooseLab(dir, name string) (build.State, error) {
-	up, err := build.States(dir)
-	if err != nil {
-		return build.State{}, err
-	}
+	up, damaged := build.States(dir)
 	names := make([]string, len(up))
 	for i, s := range up {
 		names[i] = s.Name
@@ -59,8 +56,10 @@ func chooseLab(dir, name string) (build.State, error) {
 		}
 	}
 	switch {
+	case len(up) == 0 && damaged != nil:
+		return build.State{}, damaged
 	case len(up) == 0:
-		return build.State{}, errors.New("no lab is up; `natkit lab up NAME` builds one")
+		return build.State{}, errors.New("no lab is up; 'natkit lab up NAME' builds one")
 	case name != "":
 		return build.State{}, fmt.Errorf("lab %q is not up; up are: %s", name, strings.Join(names, ", "))
 	case len(up) > 1:

@@ -1,15 +1,16 @@
 package cli
 
 import (
-	"encoding/json"
+	"cmp"
+	"errors"
 	"fmt"
-	"io"
-	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/lab/build"
+	"github.com/natkit/natkit/internal/report"
 )
 
 // labListSchema names the JSON form of labList.
@@ -45,13 +46,10 @@ func newLabList(env *Env) *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			up, err := build.States(env.Getenv(runDirEnv))
-			if err != nil {
-				return err
-			}
-			return describeLabs(up).print(env.Stdout, asJSON)
+			return errors.Join(describeLabs(up).print(env, asJSON), err)
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document ("+labListSchema+")")
+	addJSON(cmd, &asJSON, labListSchema)
 	return cmd
 }
 
@@ -70,27 +68,21 @@ func describeLabs(up []build.State) labList {
 	return list
 }
 
-func (l labList) print(w io.Writer, asJSON bool) error {
+func (l labList) print(env *Env, asJSON bool) error {
 	if asJSON {
-		enc := json.NewEncoder(w)
-		enc.SetIndent("", "  ")
-		enc.SetEscapeHTML(false)
-		return enc.Encode(l)
+		return report.JSON(env.Stdout, l)
 	}
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "SCENARIO\tWHAT IT SHOWS")
+	scenarios := &report.Table{Columns: []report.Column{{Head: "scenario"}, {Head: "what it shows", Wrap: true}}}
 	for _, s := range l.Scenarios {
-		fmt.Fprintf(table, "%s\t%s\n", s.Name, s.Title)
+		scenarios.Row(s.Name, s.Title)
 	}
-	if len(l.Up) > 0 {
-		fmt.Fprintln(table, "\nUP\tSTAGE\tSERVER\tPID\tSINCE")
+	if err := scenarios.Write(env.Stdout, env.style()); err != nil || len(l.Up) == 0 {
+		return err
 	}
+	fmt.Fprintln(env.Stdout)
+	up := &report.Table{Columns: []report.Column{{Head: "up"}, {Head: "stage"}, {Head: "server"}, {Head: "pid", Right: true}, {Head: "since"}}}
 	for _, s := range l.Up {
-		stage := s.Stage
-		if stage == "" {
-			stage = "-"
-		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\n", s.Name, stage, s.Server, s.PID, s.Started.Local().Format("2006-01-02 15:04:05"))
+		up.Row(s.Name, cmp.Or(s.Stage, "-"), s.Server, fmt.Sprint(s.PID), s.Started.Local().Format(time.DateTime))
 	}
-	return table.Flush()
+	return up.Write(env.Stdout, env.style())
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -161,12 +162,34 @@ func (f *labRunFlags) write(env *Env, r *lab.Report) error {
 
 // findScenario takes the name of a built-in scenario, or a YAML file.
 func findScenario(name string) (*lab.Scenario, error) {
-	if ext := filepath.Ext(name); ext != ".yaml" && ext != ".yml" {
+	if !isScenarioFile(name) {
 		return lab.Find(name)
 	}
-	text, err := os.ReadFile(name)
+	text, err := readScenarioFile(name)
+	if err != nil {
+		return nil, err
+	}
+	return lab.Parse(name, text)
+}
+
+func isScenarioFile(name string) bool {
+	ext := filepath.Ext(name)
+	return ext == ".yaml" || ext == ".yml"
+}
+
+// readScenarioFile reads no more than a scenario may have, and waits for no pipe.
+func readScenarioFile(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("read scenario: %w", err)
 	}
-	return lab.Parse(name, text)
+	defer f.Close()
+	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
+		return nil, fmt.Errorf("read scenario: %s is not a file", path)
+	}
+	text, err := io.ReadAll(io.LimitReader(f, lab.MaxSource+1))
+	if err != nil {
+		return nil, fmt.Errorf("read scenario: %w", err)
+	}
+	return text, nil
 }

@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -52,10 +51,10 @@ kill -9, every namespace, link and process of the lab is gone. Needs root.`,
 
 // nameHold fills in which scenario is meant, and which stage where none was named.
 func nameHold(hold *build.Hold, arg string, stageNamed bool) (*lab.Scenario, error) {
-	if ext := filepath.Ext(arg); ext == ".yaml" || ext == ".yml" {
-		text, err := os.ReadFile(arg)
+	if isScenarioFile(arg) {
+		text, err := readScenarioFile(arg)
 		if err != nil {
-			return nil, fmt.Errorf("read scenario: %w", err)
+			return nil, err
 		}
 		hold.File, hold.Text = arg, string(text)
 	} else {

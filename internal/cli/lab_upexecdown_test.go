@@ -79,7 +79,7 @@ func TestLabUpExecDown(t *testing.T) {
 	s := labShell{t, t.TempDir()}
 	t.Cleanup(func() { s.run("down", "--all") })
 
-	s.want(1, "no lab is up; `natkit lab up NAME` builds one", "exec", "client", "true")
+	s.want(1, "no lab is up; 'natkit lab up NAME' builds one", "exec", "client", "true")
 	s.want(0, "lab exec client -- curl -s http://198.18.0.1:8080/", "up", "table-full")
 	s.want(1, "it is up already", "up", "table-full")
 	s.want(0, "198.18.0.2/24", "exec", "client", "--", "ip", "-4", "addr", "show", "dev", "eth0")

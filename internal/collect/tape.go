@@ -17,6 +17,12 @@ import (
 // smallMax bounds what a tape holds in memory: all of a snapshot but its table.
 const smallMax = 64 << 20
 
+// maxSpan is the longest time between two snapshots, in seconds: ten years.
+const maxSpan = 10 * 365 * 86400
+
+// memberCost is what a member takes beside its name and content, about.
+const memberCost = 256
+
 // tape answers from one snapshot's folder of a bundle. The table is read from the
 // bundle while it is asked for.
 type tape struct {
@@ -40,7 +46,7 @@ func newTape(b *snapshot.BundleReader, index int) (*tape, error) {
 		if name == headName {
 			return t, parseMember(headName, data, &t.head)
 		}
-		held += len(data) + len(name)
+		held += len(data) + len(name) + memberCost
 		t.files[name] = data
 	}
 	return nil, fmt.Errorf("read bundle: more than %d bytes before %s", smallMax, member(index, headName))
@@ -220,6 +226,9 @@ func ReadBundle(r io.Reader) (*snapshot.Recording, error) {
 	}
 	if err := skipRest(b); err != nil {
 		return nil, err
+	}
+	if s := rec.Seconds(); !(s >= 0 && s <= maxSpan) {
+		return nil, fmt.Errorf("read bundle: its two snapshots are %g seconds apart", s)
 	}
 	return rec, nil
 }

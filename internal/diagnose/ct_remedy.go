@@ -39,7 +39,7 @@ func (t *table) remedies(lowerBound bool) []Remedy {
 	if s.Max > t.max {
 		r = append(r, t.raise(s, lowerBound))
 	}
-	if s.Buckets > t.buckets && t.buckets > 0 && s.StallSeconds > automaticStall {
+	if t.needsBuckets(s) && !t.mayResize(s) {
 		r = append(r, t.resize(s))
 	}
 	if s.Max == t.max && s.MemoryBound {
@@ -51,13 +51,22 @@ func (t *table) remedies(lowerBound bool) []Remedy {
 	return append(r, t.advice()...)
 }
 
+func (t *table) needsBuckets(s capacity.Sizing) bool { return s.Buckets > t.buckets && t.buckets > 0 }
+
+// mayResize tells whether the buckets may be changed without being told to: the
+// stall is short, and known, which takes the entries of all namespaces.
+func (t *table) mayResize(s capacity.Sizing) bool {
+	size := t.rec.Last().ConntrackSize
+	return size != nil && size.SlabBytes > 0 && s.StallSeconds <= automaticStall
+}
+
 // raise is the change of the limit, with the buckets where that costs no stall.
 func (t *table) raise(s capacity.Sizing, lowerBound bool) Remedy {
 	changes := []tune.Change{{
 		Kind: tune.Sysctl, Target: snapshot.ConntrackMax,
 		Before: strconv.FormatInt(t.max, 10), After: strconv.FormatInt(s.Max, 10), Why: t.usage(),
 	}}
-	if s.Buckets > t.buckets && t.buckets > 0 && s.StallSeconds <= automaticStall {
+	if t.needsBuckets(s) && t.mayResize(s) {
 		changes = append(changes, t.bucketChange(s))
 	}
 	r := remedy("raise the limit of tracked connections", changes, t.facts())

@@ -92,13 +92,19 @@ type Options struct {
 }
 
 // Treat applies the automatic remedies of a report and looks again, until there
-// are none left or a round did not help.
+// are none left, but no more than maxRounds times, and once only where the change
+// waits for a confirmation: what may be undone by itself is nothing to build on.
+// What was applied before an error is in the Treatment, and stays.
 func Treat(ctx context.Context, report *diagnose.Report, o Options) (*Treatment, error) {
 	t := &Treatment{Rounds: []Round{}}
 	if o.Origin == "" {
 		o.Origin = Origin
 	}
-	for range maxRounds {
+	rounds := maxRounds
+	if o.Apply.Confirm > 0 {
+		rounds = 1
+	}
+	for range rounds {
 		plan := report.Plan(o.Origin)
 		if len(plan.Changes) == 0 {
 			return t, nil

@@ -13,9 +13,9 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// maxSource bounds a scenario's text, in bytes, and with it how deeply the parser
+// MaxSource bounds a scenario's text, in bytes, and with it how deeply the parser
 // can be made to call itself; real ones take two or three thousand.
-const maxSource = 32 << 10
+const MaxSource = 32 << 10
 
 // SyntaxError is a fault in a scenario's text: where, and what was expected.
 type SyntaxError struct {
@@ -38,8 +38,8 @@ func Parse(filename string, source []byte) (*Scenario, error) {
 		}
 		return e
 	}
-	if len(source) > maxSource {
-		return nil, fail(nil, "%d bytes: a scenario is at most %d", len(source), maxSource)
+	if len(source) > MaxSource {
+		return nil, fail(nil, "%d bytes: a scenario is at most %d", len(source), MaxSource)
 	}
 	file, err := parseYAML(source)
 	if err != nil {

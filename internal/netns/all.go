@@ -1,48 +1,78 @@
 package netns
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
+	"strings"
 )
 
-// All opens every network namespace that a process is in or that ip-netns(8) has
-// named, each once. Namespaces held by nothing but a file descriptor are not
-// found. The caller closes the handles; on an error there are none.
+// All opens every network namespace that a process is in or holds by a file
+// descriptor, or that is mounted where ip-netns(8) or process 1 see it, each
+// once. The caller closes the handles; on an error there are none.
 func All() ([]*Handle, error) {
-	procs, err := os.ReadDir("/proc")
+	processes, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil || len(processes) == 0 {
+		return nil, fmt.Errorf("list network namespaces: no processes in /proc (%v)", err)
+	}
+	found := finder{seen: map[uint64]bool{}}
+	for _, p := range processes {
+		found.add(p+"/ns/net", "pid "+filepath.Base(p))
+		found.held(p)
+	}
+	found.mounted("/proc/self")
+	found.mounted("/proc/1")
+	return found.all, nil
+}
+
+// finder collects namespaces. What cannot be opened is gone since, or not ours.
+type finder struct {
+	seen map[uint64]bool
+	all  []*Handle
+}
+
+func (f *finder) add(path, name string) {
+	h, err := open(path, name)
 	if err != nil {
-		return nil, fmt.Errorf("list network namespaces: %w", err)
+		return
 	}
-	seen := map[uint64]bool{}
-	var all []*Handle
-	add := func(h *Handle, err error) {
-		if err != nil { // gone since, or not ours to open
-			return
+	if f.seen[h.inode] {
+		h.Close()
+		return
+	}
+	f.seen[h.inode] = true
+	f.all = append(f.all, h)
+}
+
+// held adds the namespaces that a process holds by file descriptors, which read
+// "net:[inode]".
+func (f *finder) held(process string) {
+	dir := process + "/fd"
+	fds, err := os.ReadDir(dir)
+	if err != nil {
+		return
+	}
+	for _, fd := range fds {
+		path := filepath.Join(dir, fd.Name())
+		if target, err := os.Readlink(path); err == nil && strings.HasPrefix(target, "net:[") {
+			f.add(path, "held by pid "+filepath.Base(process))
 		}
-		if seen[h.inode] {
-			h.Close()
-			return
+	}
+}
+
+// mounted adds the namespaces that are kept by a mount, as `ip netns add` does
+// (proc_pid_mountinfo(5): the fourth field is the root, the fifth the place).
+func (f *finder) mounted(process string) {
+	text, err := os.ReadFile(process + "/mountinfo")
+	if err != nil {
+		return
+	}
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		if len(fields) > 4 && strings.HasPrefix(fields[3], "net:[") {
+			f.add(process+"/root"+fields[4], filepath.Base(fields[4]))
 		}
-		seen[h.inode] = true
-		all = append(all, h)
 	}
-	for _, p := range procs {
-		if pid, err := strconv.Atoi(p.Name()); err == nil {
-			add(OfPID(pid))
-		}
-	}
-	named, err := os.ReadDir("/run/netns")
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		CloseAll(all)
-		return nil, fmt.Errorf("list network namespaces: %w", err)
-	}
-	for _, n := range named {
-		add(open(filepath.Join("/run/netns", n.Name()), n.Name()))
-	}
-	return all, nil
 }
 
 // CloseAll closes handles.

@@ -76,6 +76,26 @@ func TestNamedRefusesPaths(t *testing.T) {
 	}
 }
 
+func TestAllSeesWhatADescriptorHolds(t *testing.T) {
+	testutil.NeedRoot(t)
+	ns, err := New("held")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	all, err := All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer CloseAll(all)
+	for _, h := range all {
+		if h.Inode() == ns.Inode() {
+			return
+		}
+	}
+	t.Errorf("namespace %d, held by this process, is not among %d found", ns.Inode(), len(all))
+}
+
 func TestAllHasEachOnce(t *testing.T) {
 	all, err := All()
 	if err != nil {

@@ -50,7 +50,8 @@ func stateDir(dir string) string { return filepath.Join(dirOr(dir), "labs") }
 func statePath(dir, name string) string { return filepath.Join(stateDir(dir), name+".json") }
 
 // States are the labs that are up, in order of their names. Files of labs that
-// ended without removing theirs are removed.
+// ended without removing theirs are removed. With an error for those that cannot
+// be read come the others.
 func States(dir string) ([]State, error) {
 	entries, err := os.ReadDir(stateDir(dir))
 	if errors.Is(err, os.ErrNotExist) {
@@ -60,6 +61,7 @@ func States(dir string) ([]State, error) {
 		return nil, fmt.Errorf("list labs: %w", err)
 	}
 	var up []State
+	var damaged []error
 	for _, e := range entries {
 		name, isState := strings.CutSuffix(e.Name(), ".json")
 		if !isState {
@@ -70,12 +72,13 @@ func States(dir string) ([]State, error) {
 			continue
 		}
 		if err != nil {
-			return nil, err
+			damaged = append(damaged, err)
+			continue
 		}
 		up = append(up, s)
 	}
 	slices.SortFunc(up, func(a, b State) int { return strings.Compare(a.Name, b.Name) })
-	return up, nil
+	return up, errors.Join(damaged...)
 }
 
 // ReadState is the state of one lab; os.ErrNotExist where it is not up. A file

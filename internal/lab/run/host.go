@@ -34,8 +34,11 @@ func (c *conductor) undisturbed() error {
 // mayLower refuses to lower the host's maximum where another namespace tracks
 // more than half of what would be left: it would lose connections.
 func (c *conductor) mayLower() error {
-	if c.LowerMax >= c.hostMax {
+	switch {
+	case c.LowerMax >= c.hostMax:
 		return fmt.Errorf("lower %s to %d: it is %d already", snapshot.ConntrackMax, c.LowerMax, c.hostMax)
+	case c.LowerMax >= c.sc.Load.Requests:
+		return fmt.Errorf("lower %s to %d: %d requests do not fill that; a lower limit, or more requests", snapshot.ConntrackMax, c.LowerMax, c.sc.Load.Requests)
 	}
 	if c.Force {
 		return nil

@@ -54,6 +54,9 @@ type conductor struct {
 	found *diagnose.Report
 }
 
+// errLabEnded: somebody killed the lab's first process, and everything in it with that.
+var errLabEnded = errors.New("the lab was ended from outside: its first process (natkit-lab-init) is gone")
+
 // Run runs a scenario from the building of the lab to its removal. The report is
 // nil when the lab could not be built or a stage could not be run; host values
 // are put back in any case, and an error says where that failed.
@@ -97,11 +100,25 @@ func (c *conductor) conduct(ctx context.Context) (err error) {
 	if c.hostMax, err = hostMax(); err != nil {
 		return err
 	}
+	if c.LowerMax > 0 { // better refused now than after two stages
+		if err = c.mayLower(); err != nil {
+			return err
+		}
+	}
 	c.Progress("building " + c.sc.Name)
 	c.lab, err = build.Up(ctx, c.sc, build.Options{Dir: c.Dir, Log: c.Progress})
 	if err != nil {
 		return err
 	}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	go func() {
+		select {
+		case <-c.lab.Done():
+			stop(errLabEnded)
+		case <-ctx.Done():
+		}
+	}()
 	server, err := c.lab.StartServer(ctx, c.Server)
 	if err != nil {
 		return fmt.Errorf("lab %s: %w", c.sc.Name, err)
@@ -114,6 +131,9 @@ func (c *conductor) conduct(ctx context.Context) (err error) {
 	c.report.Kernel, c.emptyBytes = empty.Kernel.Release, slabBytes(empty)
 	for i := range c.sc.Stages {
 		if err := c.stage(ctx, &c.sc.Stages[i]); err != nil {
+			if errors.Is(context.Cause(ctx), errLabEnded) {
+				err = errLabEnded
+			}
 			return fmt.Errorf("stage %s: %w", c.sc.Stages[i].Name, err)
 		}
 	}
