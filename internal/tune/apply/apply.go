@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/natkit/natkit/internal/tune"
@@ -244,6 +245,9 @@ func writeChanges(ctx context.Context, tx *journal.Transaction, opt Options, due
 			return fmt.Errorf("change %s: %w", c.Target, err)
 		}
 		if err := writeOne(c, opt.Appliers[c.Kind]); err != nil {
+			// The guard must know too what is to be undone, should this process die
+			// now. The undo follows in any case, and tells whether saving works.
+			opt.Journal.Save(tx)
 			return err
 		}
 		if err := opt.Journal.Save(tx); err != nil {
@@ -254,19 +258,26 @@ func writeChanges(ctx context.Context, tx *journal.Transaction, opt Options, due
 }
 
 func writeOne(c *journal.Change, applier Applier) error {
+	var writeErr error
 	if !tune.SameValue(c.Before, c.After) {
-		if err := applier.Write(c.Target, c.After); err != nil {
-			return err
-		}
+		writeErr = applier.Write(c.Target, c.After)
 	}
 	got, err := applier.Read(c.Target)
-	if err != nil {
+	switch {
+	case writeErr != nil:
+		// The kernel takes the numbers of a vector one after the other, up to the
+		// one that it refuses (do_proc_dointvec).
+		if err == nil && !tune.SameValue(got, c.Before) {
+			c.After, c.State = got, journal.Applied
+		}
+		return writeErr
+	case err != nil:
 		return fmt.Errorf("verify: %w", err)
-	}
-	if !applier.Honours(c.Target, c.After, got) {
-		return fmt.Errorf("change %s: wrote %q, the kernel reads back %q", c.Target, c.After, got)
-	}
-	if !tune.SameValue(got, c.After) {
+	case !applier.Honours(c.Target, c.After, got):
+		err := fmt.Errorf("change %s: wrote %q, the kernel reads back %q", c.Target, c.After, got)
+		c.After, c.State = got, journal.Applied
+		return err
+	case !tune.SameValue(got, c.After):
 		c.Note = fmt.Sprintf("the kernel rounded %s to %s", c.After, got)
 		c.After = got
 	}
@@ -277,15 +288,29 @@ func writeOne(c *journal.Change, applier Applier) error {
 // takeBack undoes a transaction that failed half-way. The lock is held.
 func (a *Applied) takeBack(cause error) error {
 	err := undoTransaction(a.tx, a.opt)
-	if err != nil && a.tx.Finished() {
-		a.guard.dismiss()
-		return errors.Join(fmt.Errorf("%w; what had been changed is as it was", cause), err)
-	}
-	if err != nil {
+	if !a.tx.Finished() {
 		return errors.Join(cause, fmt.Errorf("undo of %s failed too: %w; 'natkit tune undo %s' tries again", a.tx.ID, err, a.tx.ID))
 	}
 	a.guard.dismiss()
-	return fmt.Errorf("%w; what had been changed is as it was", cause)
+	cause = fmt.Errorf("%w; %s", cause, remains(a.tx))
+	if err != nil {
+		return errors.Join(cause, err)
+	}
+	return cause
+}
+
+// remains says what a finished transaction has left behind.
+func remains(tx *journal.Transaction) string {
+	var left []string
+	for _, c := range tx.Changes {
+		if c.State == journal.Left {
+			left = append(left, c.Target+" "+c.Note)
+		}
+	}
+	if left == nil {
+		return "what had been changed is as it was"
+	}
+	return "not taken back: " + strings.Join(left, "; ")
 }
 
 // Undo puts everything back that is still as natkit wrote it, and ends the

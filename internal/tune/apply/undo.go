@@ -193,7 +193,8 @@ func ours(applier Applier, c journal.Change, now string) bool {
 	if tune.SameValue(now, c.After) {
 		return true
 	}
-	return c.State == journal.Planned && applier.Honours(c.Target, c.After, now)
+	return c.State == journal.Planned &&
+		(applier.Honours(c.Target, c.After, now) || c.Kind == tune.Sysctl && tune.MadeOf(c.Before, c.After, now))
 }
 
 func verifyUndone(applier Applier, c *journal.Change) error {
