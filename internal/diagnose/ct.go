@@ -40,6 +40,9 @@ func readTable(rec *snapshot.Recording) (*table, string) {
 	if ok && okBefore && okMax && t.max > 0 {
 		return t, ""
 	}
+	if okMax && t.max == 0 {
+		return nil, "nf_conntrack_max is 0: the table has no limit"
+	}
 	if why := last.PartError("sysctls"); why != "" {
 		return nil, why
 	}
