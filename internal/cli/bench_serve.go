@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -41,7 +42,10 @@ ports below 1024 CAP_NET_BIND_SERVICE.`,
 			}
 			return loadrun.Serve(cmd.Context(), loadrun.ServeConfig{
 				Listen: at, Netns: ns, Workers: workers,
-				Ready: func(a netip.AddrPort) { fmt.Fprintf(env.Stdout, "listening on http://%v/\n", a) },
+				Ready: func(a netip.AddrPort) {
+					// In a URL the % before an interface is escaped (RFC 6874, 2).
+					fmt.Fprintf(env.Stdout, "listening on http://%s/\n", strings.ReplaceAll(a.String(), "%", "%25"))
+				},
 			})
 		},
 	}

@@ -25,10 +25,10 @@ const (
 
 // Target is what a URL names.
 type Target struct {
-	// Host is a literal address, without brackets, or a name.
+	// Host is a literal address, without brackets but with its zone, or a name.
 	Host string
 	Port uint16
-	// Authority is the Host header's value.
+	// Authority is the Host header's value; a zone is left out (RFC 6874, 3).
 	Authority string
 	// Path is the request target: path and query, escaped.
 	Path string
@@ -60,7 +60,12 @@ func ParseTarget(raw string) (Target, error) {
 	case len(u.RequestURI()) > maxTarget:
 		return fail(fmt.Sprintf("the path is longer than %d bytes", maxTarget))
 	}
-	t := Target{Host: u.Hostname(), Port: 80, Authority: u.Host, Path: u.RequestURI()}
+	t := Target{Host: u.Hostname(), Port: 80, Authority: withoutZone(u.Host), Path: u.RequestURI()}
+	if a, err := netip.ParseAddr(t.Host); err == nil {
+		if cause := zoneError(a); cause != "" {
+			return fail(cause)
+		}
+	}
 	if p := u.Port(); p != "" {
 		n, err := strconv.ParseUint(p, 10, 16)
 		if err != nil || n == 0 {
@@ -72,6 +77,29 @@ func ParseTarget(raw string) (Target, error) {
 		return fail("the host contains a blank")
 	}
 	return t, nil
+}
+
+// withoutZone takes %eth0 out of [fe80::1%eth0]:80.
+func withoutZone(host string) string {
+	zone, end := strings.IndexByte(host, '%'), strings.LastIndexByte(host, ']')
+	if zone < 0 || end < zone {
+		return host
+	}
+	return host[:zone] + host[end:]
+}
+
+// zoneError is what is wrong with an address's zone; empty where nothing is. The
+// kernel knows the way to a link-local address only with one, and would pass over
+// the zone of any other (ipv6(7), sin6_scope_id).
+func zoneError(a netip.Addr) string {
+	local := a.Is6() && !a.Is4In6() && a.IsLinkLocalUnicast()
+	switch {
+	case local && a.Zone() == "":
+		return fmt.Sprintf("the link-local address %v needs an interface, %%25eth0 after it in a URL, %%eth0 elsewhere", a)
+	case !local && a.Zone() != "":
+		return fmt.Sprintf("only a link-local address has an interface, not %v", a)
+	}
+	return ""
 }
 
 // HostPort is the target's network address, for messages.
@@ -138,6 +166,9 @@ func (c Config) checkSources(t Target) error {
 	for _, s := range c.Sources {
 		if !s.IsValid() || s.IsUnspecified() || s.IsMulticast() {
 			return fmt.Errorf("source address %v: not an address of a host", s)
+		}
+		if cause := zoneError(s); cause != "" {
+			return fmt.Errorf("source address %v: %s", s, cause)
 		}
 		if err == nil && s.Unmap().Is4() != dst.Unmap().Is4() {
 			return fmt.Errorf("source address %v is not of the same family as the target %v", s, dst)

@@ -20,6 +20,11 @@ func TestParseTarget(t *testing.T) {
 		{"localhost:8080", Target{"localhost", 8080, "localhost:8080", "/"}, ""},
 		{"HTTP://example", Target{"example", 80, "example", "/"}, ""},
 		{"http://h/a b", Target{"h", 80, "h", "/a%20b"}, ""},
+		{"http://[fe80::1%25eth0]:81/", Target{"fe80::1%eth0", 81, "[fe80::1]:81", "/"}, ""},
+		{"http://[fe80::1%253]", Target{"fe80::1%3", 80, "[fe80::1]", "/"}, ""},
+		{"http://[fe80::1]/", Target{}, "needs an interface"},
+		{"http://[2001:db8::1%25eth0]/", Target{}, "only a link-local address"},
+		{"http://[::ffff:169.254.0.1%25eth0]/", Target{}, "only a link-local address"},
 		{"", Target{}, "scheme must be http"},
 		{"https://h/", Target{}, "scheme must be http"},
 		{"http:///x", Target{}, "names no host"},
@@ -73,6 +78,9 @@ func TestCheckedRefuses(t *testing.T) {
 		{func(c *Config) { c.Close = "never" }, "close mode"},
 		{func(c *Config) { c.Sources = []netip.Addr{netip.MustParseAddr("2001:db8::1")} }, "family"},
 		{func(c *Config) { c.Sources = []netip.Addr{{}} }, "source address"},
+		{func(c *Config) {
+			c.URL, c.Sources = "http://[fe80::1%25eth0]/", []netip.Addr{netip.MustParseAddr("fe80::2")}
+		}, "source address fe80::2: the link-local address fe80::2 needs an interface"},
 		{func(c *Config) { c.Sources = []netip.Addr{netip.MustParseAddr("0.0.0.0")} }, "source address"},
 	} {
 		c := good

@@ -89,7 +89,7 @@ func HTTP(ctx context.Context, cfg load.Config, opt Options) (*load.Result, erro
 	if err != nil {
 		return nil, fmt.Errorf("bench http: %w", err)
 	}
-	r, err := newRun(ctx, cfg, target)
+	r, err := newRun(ctx, cfg, target, opt.Netns)
 	if err != nil {
 		return nil, fmt.Errorf("bench http %s: %w", target.HostPort(), err)
 	}
@@ -111,14 +111,18 @@ func HTTP(ctx context.Context, cfg load.Config, opt Options) (*load.Result, erro
 	return result, nil
 }
 
-func newRun(ctx context.Context, cfg load.Config, target load.Target) (*run, error) {
+func newRun(ctx context.Context, cfg load.Config, target load.Target, ns *netns.Handle) (*run, error) {
 	addr, err := resolve(ctx, target)
+	if err != nil {
+		return nil, err
+	}
+	zones, err := zoneNumbers(ns, append([]netip.Addr{addr.Addr()}, cfg.Sources...))
 	if err != nil {
 		return nil, err
 	}
 	r := &run{
 		cfg: cfg, pace: load.Pace{PerSecond: cfg.Rate},
-		to: newSockaddr(addr), family: family(addr.Addr()),
+		to: newSockaddr(addr, zones[addr.Addr().Zone()]), family: family(addr.Addr()),
 		request:      load.RequestBytes(target, cfg),
 		serverCloses: cfg.Close == load.CloseServer && !cfg.KeepAlive,
 	}
@@ -127,7 +131,7 @@ func newRun(ctx context.Context, cfg load.Config, target load.Target) (*run, err
 		if family(s) != r.family {
 			return nil, fmt.Errorf("source address %v is not of the same family as the target %v", s, addr.Addr())
 		}
-		r.sources = append(r.sources, newSockaddr(netip.AddrPortFrom(s, 0)))
+		r.sources = append(r.sources, newSockaddr(netip.AddrPortFrom(s, 0), zones[s.Zone()]))
 	}
 	order := rand.New(rand.NewPCG(cfg.Seed, 0))
 	order.Shuffle(len(r.sources), func(i, j int) { r.sources[i], r.sources[j] = r.sources[j], r.sources[i] })

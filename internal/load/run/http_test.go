@@ -19,6 +19,7 @@ import (
 	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/load"
@@ -532,6 +533,45 @@ func TestIPv6(t *testing.T) {
 	addr := startServe(t, ServeConfig{Listen: netip.MustParseAddrPort("[::1]:0")})
 	if r := mustRun(t, testConfig(addr.String(), 100, 5), Options{}); r.Completed != 100 {
 		t.Errorf("%+v", r)
+	}
+}
+
+// TestLinkLocal: an address that is told from others by its interface only, of the
+// target, the source and the server.
+func TestLinkLocal(t *testing.T) {
+	testutil.NeedRoot(t)
+	if _, err := os.Stat("/proc/net/if_inet6"); err != nil {
+		t.Skipf("no IPv6 in this kernel: %v", err)
+	}
+	ns := quietNamespace(t)
+	if err := ns.Do(func() error {
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		for _, text := range []string{"fe80::1/64", "fe80::2/64"} {
+			addr, err := netlink.ParseAddr(text)
+			if err != nil {
+				return err
+			}
+			addr.Flags = unix.IFA_F_NODAD
+			if err := netlink.AddrAdd(lo, addr); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	startServe(t, ServeConfig{Netns: ns, Listen: netip.MustParseAddrPort("[fe80::1%lo]:80")})
+	cfg := testConfig("[fe80::1%25lo]", 200, 10)
+	cfg.Sources = []netip.Addr{netip.MustParseAddr("fe80::2%1")}
+	if r := mustRun(t, cfg, Options{Netns: ns}); r.Completed != 200 {
+		t.Errorf("%+v", r)
+	}
+	cfg.URL = "http://[fe80::1%25nosuch0]/"
+	if _, err := HTTP(t.Context(), cfg, Options{Netns: ns}); err == nil || !strings.Contains(err.Error(), `fe80::1%nosuch0: interface "nosuch0": `) {
+		t.Errorf("error %v", err)
 	}
 }
 

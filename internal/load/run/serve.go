@@ -218,9 +218,7 @@ func bound(at netip.AddrPort, options ...int) (int, netip.AddrPort, error) {
 		}
 	}
 	if err == nil {
-		if err = unix.Bind(fd, unixSockaddr(at)); err != nil {
-			err = bindError(err)
-		}
+		err = bind(fd, at)
 	}
 	var name unix.Sockaddr
 	if err == nil {
@@ -233,11 +231,15 @@ func bound(at netip.AddrPort, options ...int) (int, netip.AddrPort, error) {
 	return fd, withPort(at, name), nil
 }
 
-func unixSockaddr(a netip.AddrPort) unix.Sockaddr {
+func bind(fd int, a netip.AddrPort) error {
 	if ip := a.Addr().Unmap(); ip.Is4() {
-		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: ip.As4()}
+		return bindError(unix.Bind(fd, &unix.SockaddrInet4{Port: int(a.Port()), Addr: ip.As4()}))
 	}
-	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
+	zone, err := zoneNumber(a.Addr().Zone())
+	if err != nil {
+		return err
+	}
+	return bindError(unix.Bind(fd, &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16(), ZoneId: zone}))
 }
 
 func withPort(at netip.AddrPort, name unix.Sockaddr) netip.AddrPort {

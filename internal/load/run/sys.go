@@ -144,7 +144,9 @@ type sockaddr struct {
 	size uint8
 }
 
-func newSockaddr(a netip.AddrPort) sockaddr {
+// newSockaddr makes one; scope is the number of the interface that the address
+// belongs to, which only link-local addresses have.
+func newSockaddr(a netip.AddrPort, scope uint32) sockaddr {
 	var s sockaddr
 	ip := a.Addr().Unmap()
 	binary.BigEndian.PutUint16(s.raw[2:], a.Port())
@@ -158,6 +160,7 @@ func newSockaddr(a netip.AddrPort) sockaddr {
 	binary.NativeEndian.PutUint16(s.raw[:], unix.AF_INET6)
 	b := ip.As16()
 	copy(s.raw[8:], b[:])
+	binary.NativeEndian.PutUint32(s.raw[24:], scope)
 	s.size = unix.SizeofSockaddrInet6
 	return s
 }
