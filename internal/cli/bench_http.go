@@ -39,11 +39,16 @@ func newBenchHTTP(env *Env) *cobra.Command {
 		Short: "load a web server with short connections, as ab does, and say where the time and the failures are",
 		Long: `Send HTTP requests and report the rate, the time of each part of a request, and
 failures by part and cause. By default every request has a connection of its own
-(HTTP/1.0) that the server closes. Every request has a time limit of its own.
+(HTTP/1.0) that the server closes. Every request has one time limit, from its start
+to its last byte; a failure names the part of the request in which it struck.
 
 With --rate requests start on a schedule, whatever became of those before, and
 their time counts from when they were due; without it, each of the -c connections
 sends its next request when the last one is answered.
+
+With --source the kernel still chooses the port, out of ip_local_port_range: one
+address has about 28,000 connections to one server at a time, or in TIME_WAIT where
+the client closes. Give more addresses for more.
 
 Needs no privilege; --netns and --pid need CAP_SYS_ADMIN to enter the namespace.`,
 		Example: `  natkit bench http -c 1000 -n 50000 http://198.18.0.1:8080/
@@ -58,7 +63,7 @@ Needs no privilege; --netns and --pid need CAP_SYS_ADMIN to enter the namespace.
 	f.IntVarP(&b.cfg.Concurrency, "concurrency", "c", 1, "requests in flight at once")
 	f.Int64VarP(&b.cfg.Requests, "requests", "n", 0, "requests in all (1, or without a bound where --time is given)")
 	f.VarP(&b.time, "time", "t", "end after this time: seconds or 500ms, 2m, …")
-	f.VarP(&b.timeout, "timeout", "s", "time limit of each request: seconds or 500ms, 2m, …")
+	f.VarP(&b.timeout, "timeout", "s", "time limit of each request, connect to last byte: seconds or 500ms, 2m, …")
 	f.BoolVarP(&b.cfg.KeepAlive, "keepalive", "k", false, "many requests over one connection")
 	f.StringVar(&b.closeMode, "close", string(load.CloseServer), "`WHO` closes a connection first: server, client, or rst (the client, with a reset)")
 	f.Float64Var(&b.cfg.Rate, "rate", 0, "start so many requests per second on a schedule (open loop)")
@@ -124,18 +129,22 @@ func (b *benchHTTP) run(cmd *cobra.Command, env *Env, url string) error {
 		Progress: func(p load.Progress) { progress.Update("%v", p) },
 	})
 	progress.Clear()
-	if err != nil {
+	if err == nil {
+		err = nothingDone(result)
+	}
+	switch {
+	case result == nil:
+		return err
+	case b.json:
+		return errors.Join(err, writeBenchJSON(env.Stdout, env.Version, result))
+	case err != nil:
 		return err
 	}
-	if b.json {
-		err = writeBenchJSON(env.Stdout, env.Version, result)
-	} else {
-		err = writeBenchText(env.Stdout, result)
-	}
-	return errors.Join(err, nothingDone(result))
+	return writeBenchText(env.Stdout, result)
 }
 
-// nothingDone is why a run without any completed request has failed.
+// nothingDone is why a run without any completed request has failed: its table
+// would be zeros.
 func nothingDone(r *load.Result) error {
 	if r.Completed > 0 {
 		return nil

@@ -91,6 +91,21 @@ func TestBenchHTTPText(t *testing.T) {
 	}
 }
 
+// TestBenchHTTPFailedJSON: a run in which nothing worked is a document too.
+func TestBenchHTTPFailedJSON(t *testing.T) {
+	for _, n := range []string{"1", "1000"} { // all are tried; ten end the run
+		var stdout, stderr bytes.Buffer
+		code := runNatkit(t.Context(), &stdout, &stderr, "bench", "http", "--json", "-n", n, "http://127.0.0.1:1/")
+		var got load.Result
+		if err := json.Unmarshal(stdout.Bytes(), &got); err != nil {
+			t.Fatalf("%v in %q", err, &stdout)
+		}
+		if code != exitFailed || strings.Count(stderr.String(), "\n") != 1 || got.Completed != 0 || got.Failed == 0 || len(got.Failures) != 1 {
+			t.Errorf("exit code %d, %q, %+v", code, &stderr, got)
+		}
+	}
+}
+
 func TestBenchHTTPJSON(t *testing.T) {
 	url := startBenchServe(t)
 	var stdout, stderr bytes.Buffer
@@ -148,13 +163,13 @@ func TestBenchTextGolden(t *testing.T) {
 			Processing:   load.Times{Min: 0.1, Mean: 2, SD: 1, Median: 1.5, Max: 30},
 			Waiting:      load.Times{Min: 0.1, Mean: 1.9, SD: 1, Median: 1.4, Max: 29},
 			Total:        load.Times{Min: 0.2, Mean: 3.5, SD: 21, Median: 1.6, P90: 5, P95: 7, P99: 15, P999: 900, Max: 1040},
-			ServiceTotal: &service, GeneratorLimit: "it was too slow", SystemCalls: 31000,
+			ServiceTotal: &service, GeneratorLimit: "it was too slow", CPUContention: "so did others", SystemCalls: 31000,
 			CPU: load.CPU{UserSeconds: 0.5, SystemSeconds: 1, MachineSeconds: 3, MaxRSSBytes: 12 << 20},
 		},
-		"bench-nothing": {
+		"bench-keepalive": {
 			Config:  load.Config{URL: "http://198.18.0.1:8080/", Concurrency: 1, Workers: 1, KeepAlive: true},
-			Seconds: 2, Failed: 1, Failures: []load.Failure{{Phase: load.Connect, Reason: "timed out", Count: 1}},
-			FirstFailureSeconds: 2, SystemCalls: 6,
+			Seconds: 0.002, Completed: 1, RequestsPerSecond: 500, BytesReceived: 200, FirstFailureSeconds: -1, SystemCalls: 6,
+			Connect: load.Times{Min: 1, Mean: 1, Median: 1, Max: 1}, Total: load.Times{Min: 2, Mean: 2, Median: 2, Max: 2},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"github.com/natkit/natkit/internal/report"
 )
 
-// writeBenchText renders a result in the words and the order of ab, so that its
+// writeBenchText renders a result with at least one completed request in the words and the order of ab, so that its
 // users find their way, with what ab does not tell after it.
 func writeBenchText(w io.Writer, r *load.Result) error {
 	var b bytes.Buffer
@@ -78,33 +78,29 @@ func writeBenchTotals(line lineFunc, r *load.Result) {
 	line("Total transferred", "%d bytes", r.BytesReceived)
 	line("HTML transferred", "%d bytes", r.BodyBytes)
 	line("Requests per second", "%.2f [#/sec] (mean)", r.RequestsPerSecond)
-	if r.Completed > 0 && r.Config.Rate == 0 {
+	if r.Config.Rate == 0 {
 		per := 1000 * r.Seconds / float64(r.Completed)
 		line("Time per request", "%.3f [ms] (mean)", per*float64(r.Config.Concurrency))
 		line("Time per request", "%.3f [ms] (mean, across all concurrent requests)", per)
 	}
-	if r.Seconds > 0 {
-		line("Transfer rate", "%.2f [Kbytes/sec] received", float64(r.BytesReceived)/1024/r.Seconds)
-	}
+	line("Transfer rate", "%.2f [Kbytes/sec] received", float64(r.BytesReceived)/1024/r.Seconds)
 }
 
 func writeBenchCost(line lineFunc, r *load.Result) {
 	own := r.CPU.UserSeconds + r.CPU.SystemSeconds
-	if n := float64(r.Completed + r.Failed); n > 0 {
-		line("System calls", "%.2f per request", float64(r.SystemCalls)/n)
-		line("CPU", "%.1f us per request here, %.1f us on the whole machine", 1e6*own/n, 1e6*r.CPU.MachineSeconds/n)
-	}
+	n := float64(r.Completed + r.Failed)
+	line("System calls", "%.2f per request", float64(r.SystemCalls)/n)
+	line("CPU", "%.1f us per request here, %.1f us on the whole machine", 1e6*own/n, 1e6*r.CPU.MachineSeconds/n)
 	line("Memory", "%s at most", report.Bytes(float64(r.CPU.MaxRSSBytes)))
 	if r.GeneratorLimit != "" {
 		line("Generator", "THE LIMIT: %s", r.GeneratorLimit)
 	}
+	if r.CPUContention != "" {
+		line("Note", "%s", r.CPUContention)
+	}
 }
 
 func writeBenchTimes(b *bytes.Buffer, r *load.Result) {
-	if r.Completed == 0 {
-		b.WriteString("No request completed: there are no times to show.\n")
-		return
-	}
 	row := func(name string, t load.Times) {
 		fmt.Fprintf(b, "%-11s %10.3f %10.3f %9.3f %10.3f %10.3f\n", name+":", t.Min, t.Mean, t.SD, t.Median, t.Max)
 	}
