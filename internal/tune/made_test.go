@@ -5,7 +5,7 @@ import "testing"
 func TestMadeOf(t *testing.T) {
 	cases := []struct {
 		before, asked, got string
-		want       bool
+		want               bool
 	}{
 		{"4096 131072 6291456", "8192", "8192\t131072\t6291456", true},
 		{"4096 131072 6291456", "8192 x 5", "8192 131072 6291456", true}, // refused at the second number

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -314,11 +315,14 @@ func remains(tx *journal.Transaction) string {
 }
 
 // Undo puts everything back that is still as natkit wrote it, and ends the
-// guard. It works whatever has become of the context that Apply was given. The
-// returned transaction says what became of each change.
+// guard. It works whatever has become of the context that Apply was given, and of
+// the journal: ErrUnsaved says that the values are back and only the journal does
+// not know. The returned transaction says what became of each change.
 func (a *Applied) Undo() (*journal.Transaction, error) {
-	tx, err := undoByID(a.ID(), a.opt, nil)
-	if err == nil {
+	own := *a.tx
+	own.Changes = slices.Clone(a.tx.Changes)
+	tx, err := undoOwn(&own, a.opt, nil)
+	if tx != nil && tx.Finished() {
 		a.guard.dismiss()
 	}
 	return tx, err
@@ -326,7 +330,7 @@ func (a *Applied) Undo() (*journal.Transaction, error) {
 
 // Confirm makes the changes stay, writes the files of Persist, and ends the guard.
 func (a *Applied) Confirm() error {
-	if _, err := Confirm(a.ID(), a.opt); err != nil {
+	if _, err := confirm(a.ID(), a.opt, a.tx.Is); err != nil {
 		return err
 	}
 	a.guard.dismiss()

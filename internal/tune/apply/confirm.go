@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"time"
 
 	"github.com/natkit/natkit/internal/tune/journal"
@@ -13,22 +14,41 @@ import (
 // (Options.Persist at Apply) are written now; where that fails it is not
 // confirmed and its deadline still holds. Its guard has ended when it returns.
 func Confirm(id string, opt Options) (*journal.Transaction, error) {
+	return confirm(id, opt, func(*journal.Transaction) bool { return true })
+}
+
+// confirm refuses where the id is not, or no longer, that of the one that is meant.
+func confirm(id string, opt Options, meant func(*journal.Transaction) bool) (*journal.Transaction, error) {
 	opt = opt.withDefaults()
 	if err := opt.check(); err != nil {
 		return nil, err
 	}
-	tx, err := onTransaction("confirm", id, opt, confirmable, func(tx *journal.Transaction) error {
+	allowed := func(tx *journal.Transaction, view journal.View) error {
+		if !meant(tx) {
+			return fmt.Errorf("%w any more: its id is another's by now; its deadline still holds", fs.ErrNotExist)
+		}
+		return confirmable(tx, view)
+	}
+	tx, err := onTransaction("confirm", id, opt, allowed, func(tx *journal.Transaction) error {
 		if err := writeFiles(tx, opt); err != nil {
-			return fmt.Errorf("confirm %s: %w; it is not confirmed and will be undone at %s", id, err,
-				tx.Confirm.DeadlineAt.Local().Format(time.TimeOnly))
+			return notConfirmed(tx, err)
 		}
 		tx.Confirm.Confirmed = true
-		return opt.Journal.Save(tx)
+		if err := opt.Journal.Save(tx); err != nil {
+			return notConfirmed(tx, errors.Join(err, takeFilesBack(tx, opt)))
+		}
+		return nil
 	})
 	if err == nil {
 		retireGuard(tx)
 	}
 	return tx, err
+}
+
+func notConfirmed(tx *journal.Transaction, err error) error {
+	tx.Confirm.Confirmed = false
+	return fmt.Errorf("confirm %s: %w; it is not confirmed and will be undone at %s", tx.ID, err,
+		tx.Confirm.DeadlineAt.Local().Format(time.TimeOnly))
 }
 
 func confirmable(tx *journal.Transaction, view journal.View) error {
@@ -63,20 +83,28 @@ func writeFiles(tx *journal.Transaction, opt Options) error {
 	if err == nil {
 		return nil
 	}
-	for i := range tx.Changes {
-		c := &tx.Changes[i]
-		if !c.Durable || !c.Open() {
-			continue
-		}
-		if undoErr := undoOne(tx, c, opt); undoErr != nil {
-			return fmt.Errorf("%w; taking it back: %w", err, undoErr)
-		}
-		if c.State == journal.Undone {
-			c.State, c.Note = journal.Planned, ""
-		}
+	if undoErr := takeFilesBack(tx, opt); undoErr != nil {
+		return fmt.Errorf("%w; %w", err, undoErr)
 	}
 	if saveErr := opt.Journal.Save(tx); saveErr != nil {
 		return fmt.Errorf("%w; %w", err, saveErr)
 	}
 	return err
+}
+
+// takeFilesBack makes files that were written be planned again.
+func takeFilesBack(tx *journal.Transaction, opt Options) error {
+	for i := range tx.Changes {
+		c := &tx.Changes[i]
+		if !c.Durable || !c.Open() {
+			continue
+		}
+		if err := undoOne(tx, c, opt); err != nil {
+			return fmt.Errorf("taking it back: %w", err)
+		}
+		if c.State == journal.Undone {
+			c.State, c.Note = journal.Planned, ""
+		}
+	}
+	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -68,10 +67,9 @@ func hideName() {
 
 // watch is the guard's work.
 type watch struct {
-	id  string
 	opt Options
-	// last is the transaction as last read: if the journal disappears the values
-	// are put back all the same.
+	// last is the transaction as last read: if the journal becomes unusable the
+	// values are put back all the same.
 	last *journal.Transaction
 }
 
@@ -93,7 +91,7 @@ func readBrief(in *bufio.Reader) (*watch, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &watch{id: b.ID, opt: opt, last: tx}, nil
+	return &watch{opt: opt, last: tx}, nil
 }
 
 // ownerFinished waits for the owner's word or end; true where the guard has no
@@ -118,7 +116,7 @@ func (w *watch) deadlineCancelled(term <-chan os.Signal) bool {
 	tick := time.NewTicker(guardLook)
 	defer tick.Stop()
 	for {
-		if tx, err := w.opt.Journal.Load(w.id); err == nil {
+		if tx, err := w.opt.Journal.Reload(w.last); err == nil && tx.Confirm != nil {
 			w.last = tx
 		}
 		left := time.Duration(w.last.Confirm.BoottimeNS) - w.opt.Clock.Boottime()
@@ -150,16 +148,7 @@ func (w *watch) undo() int {
 }
 
 func (w *watch) tryUndo() error {
-	tx, err := w.opt.Journal.Load(w.id)
-	if errors.Is(err, fs.ErrNotExist) {
-		// Someone deleted the journal: put the values back without it, and do not
-		// make it again.
-		return undoChanges(w.last, w.opt)
-	}
-	if err == nil && tx.Finished() {
-		return nil
-	}
-	tx, err = undoByID(w.id, w.opt, func(tx *journal.Transaction, _ journal.View) error {
+	tx, err := undoOwn(w.last, w.opt, func(tx *journal.Transaction) error {
 		if tx.Finished() || tx.Confirm != nil && tx.Confirm.Confirmed {
 			return errMeanwhile
 		}

@@ -141,8 +141,11 @@ func (g *guard) dismiss() {
 	if g == nil {
 		return
 	}
-	// Errors mean that it is gone or in deadline mode, where it looks at the journal.
-	io.WriteString(g.line, wordDone+"\n")
+	if _, err := io.WriteString(g.line, wordDone+"\n"); err != nil {
+		// It is gone, or waits for the deadline: then it looks at the journal now,
+		// or, where there is none, finds the values as they were.
+		g.cmd.Process.Signal(syscall.SIGTERM)
+	}
 	g.line.Close()
 	g.reap()
 }

@@ -41,6 +41,52 @@ func undoByID(id string, opt Options, allowed check) (*journal.Transaction, erro
 	return onTransaction("undo", id, opt, allowed, func(tx *journal.Transaction) error { return undoTransaction(tx, opt) })
 }
 
+// ErrUnsaved: values are back, but the journal does not say so.
+var ErrUnsaved = errors.New("the values are back, but the journal could not be written")
+
+// undoOwn undoes a transaction of which this process, its owner or its guard, has
+// a copy: a journal that was deleted, damaged or locked away by its rights does
+// not keep it from that. Only while another natkit works it does nothing (ErrBusy).
+// allowed may refuse, given what the journal says.
+func undoOwn(own *journal.Transaction, opt Options, allowed func(*journal.Transaction) error) (*journal.Transaction, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), lockPatience)
+	defer cancel()
+	unlock, err := opt.Journal.LockExisting(ctx)
+	if errors.Is(err, journal.ErrBusy) {
+		return nil, fmt.Errorf("undo %s: %w", own.ID, err)
+	}
+	if err != nil {
+		return own, undoUnsaved(own, opt, err)
+	}
+	defer unlock()
+	tx, err := opt.Journal.Reload(own)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return own, undoUnsaved(own, opt, err)
+	case err != nil: // damaged: replaced by what is known here
+		return own, undoTransaction(own, opt)
+	}
+	if allowed != nil {
+		if err := allowed(tx); err != nil {
+			return nil, err
+		}
+	}
+	return tx, undoTransaction(tx, opt)
+}
+
+// undoUnsaved undoes without a journal, for a reason. Where the journal was
+// deleted nothing has to be written down.
+func undoUnsaved(own *journal.Transaction, opt Options, reason error) error {
+	err := undoChanges(own, opt)
+	switch {
+	case err != nil:
+		return errors.Join(err, reason)
+	case errors.Is(reason, fs.ErrNotExist):
+		return nil
+	}
+	return fmt.Errorf("undo %s: %w: %w", own.ID, ErrUnsaved, reason)
+}
+
 // check says why something must not be done to a transaction.
 type check func(*journal.Transaction, journal.View) error
 
@@ -117,7 +163,12 @@ var errMeanwhile = errors.New("undone meanwhile")
 
 // undoTransaction undoes what is open and saves what became of it. The lock is held.
 func undoTransaction(tx *journal.Transaction, opt Options) error {
-	return errors.Join(undoChanges(tx, opt), opt.Journal.Save(tx))
+	err := undoChanges(tx, opt)
+	saveErr := opt.Journal.Save(tx)
+	if err == nil && saveErr != nil {
+		return fmt.Errorf("undo %s: %w: %w", tx.ID, ErrUnsaved, saveErr)
+	}
+	return errors.Join(err, saveErr)
 }
 
 // undoChanges goes backwards, and on after errors; what failed stays open.
@@ -220,7 +271,8 @@ func handOver(tx *journal.Transaction, c *journal.Change, opt Options) bool {
 	if err != nil {
 		return false
 	}
-	self := slices.IndexFunc(all, func(t *journal.Transaction) bool { return t.ID == tx.ID })
+	// Where the journal was deleted, all in it are later ones.
+	self := slices.IndexFunc(all, tx.Is)
 	for _, later := range all[self+1:] {
 		if !c.Durable && (later.BootID != tx.BootID || later.Netns != tx.Netns) {
 			continue

@@ -6,6 +6,7 @@ package journal
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -58,35 +59,74 @@ func At(dir string) (*Journal, error) {
 // Dir is the absolute path.
 func (j *Journal) Dir() string { return j.dir }
 
+// ErrBusy: another natkit holds the lock.
+var ErrBusy = errors.New("another natkit holds it")
+
 // Lock keeps other natkits from changing the host or the journal until unlock is
-// called or the process ends. It waits as long as ctx allows.
+// called or the process ends. It waits as long as ctx allows; the error then is
+// ErrBusy.
 func (j *Journal) Lock(ctx context.Context) (unlock func(), err error) {
 	if err := j.create(); err != nil {
 		return nil, err
 	}
-	path := filepath.Join(j.dir, "lock")
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("lock journal: %w", hint(err))
+	return j.lock(ctx)
+}
+
+// LockExisting is Lock, but a journal that someone deleted is not made again: the
+// error then is fs.ErrNotExist.
+func (j *Journal) LockExisting(ctx context.Context) (unlock func(), err error) {
+	if err := j.trust(); err != nil {
+		return nil, err
 	}
+	return j.lock(ctx)
+}
+
+func (j *Journal) lock(ctx context.Context) (unlock func(), err error) {
+	path := filepath.Join(j.dir, "lock")
 	tick := time.NewTicker(lockRetry)
 	defer tick.Stop()
 	for {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return func() { f.Close() }, nil
+		f, err := tryLock(path)
+		if err != nil {
+			return nil, err
 		}
-		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			f.Close()
-			return nil, fmt.Errorf("lock journal %s: %w", path, err)
+		if f != nil {
+			return func() { f.Close() }, nil
 		}
 		select {
 		case <-ctx.Done():
-			f.Close()
-			return nil, fmt.Errorf("lock journal %s: another natkit holds it: %w; `fuser %s` names it", path, ctx.Err(), path)
+			return nil, fmt.Errorf("lock journal %s: %w: %w; `fuser %s` names it", path, ErrBusy, ctx.Err(), path)
 		case <-tick.C:
 		}
 	}
+}
+
+// tryLock gives the locked file, or nil where another holds it or it was deleted
+// meanwhile. On a file system that became read-only it is locked all the same:
+// values can be put back, even if that cannot be written down.
+func tryLock(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+	if errors.Is(err, unix.EROFS) {
+		f, err = os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lock journal: %w", hint(err))
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if err == nil && isFileAt(f, path) {
+		return f, nil
+	}
+	f.Close()
+	if err == nil || errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.EINTR) {
+		return nil, nil
+	}
+	return nil, fmt.Errorf("lock journal %s: %w", path, err)
+}
+
+func isFileAt(f *os.File, path string) bool {
+	open, errOpen := f.Stat()
+	there, errThere := os.Lstat(path)
+	return errOpen == nil && errThere == nil && os.SameFile(open, there)
 }
 
 // create makes the directory, and refuses one that others may write to.
@@ -100,17 +140,33 @@ func (j *Journal) create() error {
 	return j.trust()
 }
 
+// trust refuses a journal that others could have written, or could replace.
 func (j *Journal) trust() error {
 	var st unix.Stat_t
-	if err := unix.Stat(j.dir, &st); err != nil {
-		return fmt.Errorf("open journal %s: %w", j.dir, err)
+	if err := unix.Lstat(j.dir, &st); err != nil {
+		return fmt.Errorf("open journal %s: %w", j.dir, hint(err))
 	}
-	if int(st.Uid) != os.Geteuid() && st.Uid != 0 || st.Mode&0o022 != 0 {
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return fmt.Errorf("open journal %s: it is not a directory but a link or file, so others could lead natkit elsewhere; expected a directory that only you can write to", j.dir)
+	}
+	if !ownOrRoot(st) || st.Mode&0o022 != 0 {
 		return fmt.Errorf("open journal %s: owned by uid %d with mode %04o, so others could forge what is undone; expected a directory that only you can write to",
 			j.dir, st.Uid, st.Mode&0o7777)
 	}
+	parent := filepath.Dir(j.dir)
+	if err := unix.Stat(parent, &st); err != nil {
+		return fmt.Errorf("open journal %s: %w", parent, hint(err))
+	}
+	// In a sticky directory only the owners of a thing and of the directory may
+	// rename it.
+	if !ownOrRoot(st) || st.Mode&0o022 != 0 && st.Mode&unix.S_ISVTX == 0 {
+		return fmt.Errorf("open journal %s: %s is owned by uid %d with mode %04o, so others could put another journal there; expected a directory that only you can write to",
+			j.dir, parent, st.Uid, st.Mode&0o7777)
+	}
 	return nil
 }
+
+func ownOrRoot(st unix.Stat_t) bool { return st.Uid == 0 || int(st.Uid) == os.Geteuid() }
 
 func hint(err error) error {
 	switch {
@@ -122,7 +178,7 @@ func hint(err error) error {
 	return err
 }
 
-// Begin gives the transaction its id and writes it to disk. The lock must be held.
+// Begin gives the transaction its id and its nonce and writes it to disk. The lock must be held.
 func (j *Journal) Begin(t *Transaction) error {
 	names, err := j.names()
 	if err != nil {
@@ -133,6 +189,7 @@ func (j *Journal) Begin(t *Transaction) error {
 		n, _ := idNumber(id)
 		last = max(last, n)
 	}
+	t.Nonce = rand.Text()
 	t.Schema, t.ID = Schema, fmt.Sprintf("t%04d", last+1)
 	if _, ok := idNumber(t.ID); !ok {
 		return fmt.Errorf("write journal: no id is left after t%04d in %s; move that file away", last, j.dir)
@@ -161,6 +218,9 @@ func (j *Journal) Load(id string) (*Transaction, error) {
 	if _, ok := idNumber(id); !ok {
 		return nil, fmt.Errorf("transaction %q: not an id such as t0001; 'natkit tune list' shows them", id)
 	}
+	if err := j.trust(); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
 	f, err := os.Open(j.path(id))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("transaction %s: %w in %s; 'natkit tune list' shows what is there", id, fs.ErrNotExist, j.dir)
@@ -177,6 +237,16 @@ func (j *Journal) Load(id string) (*Transaction, error) {
 		return nil, fmt.Errorf("read journal %s: %w", j.path(id), err)
 	}
 	return t, nil
+}
+
+// Reload reads what became of a transaction. Where the file was deleted, or its
+// id is another transaction's by now, the error is fs.ErrNotExist.
+func (j *Journal) Reload(t *Transaction) (*Transaction, error) {
+	now, err := j.Load(t.ID)
+	if err == nil && !now.Is(t) {
+		return nil, fmt.Errorf("transaction %s: %w any more: its id in %s is another's by now", t.ID, fs.ErrNotExist, j.dir)
+	}
+	return now, err
 }
 
 // List reads every transaction, oldest first. Files that cannot be read are
@@ -201,6 +271,9 @@ func (j *Journal) List() (all []*Transaction, damaged []error, err error) {
 
 // names are the ids for which there is a file, in order of time.
 func (j *Journal) names() ([]string, error) {
+	if err := j.trust(); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
 	entries, err := os.ReadDir(j.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

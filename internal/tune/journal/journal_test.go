@@ -285,3 +285,93 @@ func fill(path string) error {
 	}
 	return errors.New("the small disk never becomes full")
 }
+
+func TestIDsThatBeginAgainAreOtherTransactions(t *testing.T) {
+	j := newJournal(t)
+	first, second := sample(), sample()
+	for _, tx := range []*Transaction{first, second} {
+		unlock := lock(t, j)
+		if err := j.Begin(tx); err != nil {
+			t.Fatal(err)
+		}
+		if now, err := j.Reload(tx); err != nil || !now.Is(tx) {
+			t.Errorf("%+v, %v", now, err)
+		}
+		unlock()
+		if tx == first {
+			if err := os.RemoveAll(j.Dir()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if first.ID != second.ID || first.Is(second) {
+		t.Errorf("%+v is %+v", first, second)
+	}
+	if now, err := j.Reload(first); !errors.Is(err, os.ErrNotExist) || now != nil {
+		t.Errorf("%+v, %v", now, err)
+	}
+}
+
+func TestLockExistingDoesNotMakeAJournal(t *testing.T) {
+	j := newJournal(t)
+	if _, err := j.LockExisting(t.Context()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%v", err)
+	}
+	if _, err := os.Lstat(j.Dir()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%v", err)
+	}
+}
+
+// A lock whose file was deleted keeps nobody out.
+func TestLockIsTheFileThatIsThere(t *testing.T) {
+	j := newJournal(t)
+	first := lock(t, j)
+	defer first()
+	if err := os.Remove(filepath.Join(j.Dir(), "lock")); err != nil {
+		t.Fatal(err)
+	}
+	second := lock(t, j)
+	defer second()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := j.Lock(ctx); !errors.Is(err, ErrBusy) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestJournalThatOthersCouldReplaceIsRefused(t *testing.T) {
+	testutil.NeedRoot(t)
+	for name, c := range map[string]struct {
+		prepare func(j *Journal) error
+		want    string
+	}{
+		"link": {func(j *Journal) error {
+			to := filepath.Join(filepath.Dir(j.Dir()), "to")
+			return errors.Join(os.Mkdir(to, 0o700), os.Symlink(to, j.Dir()))
+		}, "link or file"},
+		"parent of everyone": {func(j *Journal) error { return os.Chmod(filepath.Dir(j.Dir()), 0o777) }, "another journal"},
+		"parent of another":  {func(j *Journal) error { return os.Chown(filepath.Dir(j.Dir()), 65534, 0) }, "uid 65534"},
+		"sticky parent":      {func(j *Journal) error { return os.Chmod(filepath.Dir(j.Dir()), 0o777|os.ModeSticky) }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j := newJournal(t)
+			if err := errors.Join(os.Mkdir(filepath.Dir(j.Dir()), 0o755), c.prepare(j)); err != nil {
+				t.Fatal(err)
+			}
+			unlock, err := j.Lock(t.Context())
+			if c.want == "" {
+				if err != nil {
+					t.Fatal(err)
+				}
+				unlock()
+				return
+			}
+			_, _, listErr := j.List()
+			for _, err := range []error{err, listErr} {
+				if err == nil || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("%v; want %q", err, c.want)
+				}
+			}
+		})
+	}
+}

@@ -57,8 +57,11 @@ type Confirm struct {
 
 // Transaction is one plan on its way through a host.
 type Transaction struct {
-	Schema    string    `json:"schema"`
-	ID        string    `json:"id"`
+	Schema string `json:"schema"`
+	ID     string `json:"id"`
+	// Nonce tells the transaction from another one with the same ID: ids begin
+	// again where somebody deleted the journal.
+	Nonce     string    `json:"nonce,omitempty"`
 	BootID    string    `json:"boot_id"`
 	CreatedAt time.Time `json:"created_at"`
 	Origin    string    `json:"origin"`
@@ -77,6 +80,9 @@ type Transaction struct {
 	Confirm  *Confirm `json:"confirm,omitempty"`
 	Changes  []Change `json:"changes"`
 }
+
+// Is tells whether both are the same transaction, at two moments.
+func (t *Transaction) Is(other *Transaction) bool { return t.ID == other.ID && t.Nonce == other.Nonce }
 
 // Finished is true once nothing is left to undo.
 func (t *Transaction) Finished() bool {
