@@ -52,6 +52,12 @@ func newTuneBench(t *testing.T) tuneBench {
 	if err := os.Symlink("/proc/"+self, filepath.Join(b.dir, "proc", self)); err != nil {
 		t.Fatal(err)
 	}
+	for _, process := range []string{"1", "thread-self"} {
+		link := filepath.Join(b.dir, "proc", process, "ns/net")
+		if err := errors.Join(os.MkdirAll(filepath.Dir(link), 0o755), os.Symlink("net:[4026531840]", link)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	// Also where the test fails: no guard outlives it.
 	t.Cleanup(func() { b.run("tune", "undo", "--all") })
 	return b

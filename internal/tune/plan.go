@@ -65,6 +65,9 @@ func (c Change) validateSysctl() error {
 	if name != c.Target {
 		return fmt.Errorf("sysctl name %q: expected the dotted form %s", c.Target, name)
 	}
+	if strings.ContainsAny(c.After, "\n\r\v\f") {
+		return fmt.Errorf("%s %s: value %q has more than one line", c.Kind, c.Target, c.After)
+	}
 	for _, v := range []string{c.Before, c.After} {
 		if v = NormalValue(v); v == "" {
 			continue

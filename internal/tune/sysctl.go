@@ -78,6 +78,9 @@ func ParseAssignment(s string) (name, value string, err error) {
 	if name, err = SysctlName(strings.TrimSpace(name)); err != nil {
 		return "", "", err
 	}
+	if strings.ContainsAny(value, "\n\r\v\f") {
+		return "", "", fmt.Errorf("setting %s: value %q has more than one line; a sysctl takes one", name, value)
+	}
 	value = NormalValue(value)
 	if err := checkValue(value); err != nil {
 		return "", "", fmt.Errorf("setting %s: %w", name, err)

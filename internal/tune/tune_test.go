@@ -244,3 +244,15 @@ func TestPersistent(t *testing.T) {
 		t.Errorf("a value that is no conntrack value: %+v", got)
 	}
 }
+
+func TestAValueIsOneLine(t *testing.T) {
+	if _, value, err := ParseAssignment("net.ipv4.tcp_rmem=1\n2\t3"); err == nil || !strings.Contains(err.Error(), "more than one line") {
+		t.Errorf("%q, %v", value, err)
+	}
+	if err := (Change{Kind: Sysctl, Target: "net.a", Before: "1", After: "1\n2"}).Validate(); err == nil {
+		t.Error("no error")
+	}
+	if _, value, err := ParseAssignment("net.ipv4.tcp_rmem=1 2\t3"); err != nil || value != "1 2 3" {
+		t.Errorf("%q, %v", value, err)
+	}
+}

@@ -150,6 +150,9 @@ func draft(plan tune.Plan, opt Options) (*journal.Transaction, error) {
 	}
 	changes := plan.Changes
 	if opt.Persist {
+		if err := mayPersist(plan.Changes, opt); err != nil {
+			return nil, fmt.Errorf("%w; nothing was changed", err)
+		}
 		files, err := PlanPersist(plan.Changes, opt)
 		if err != nil {
 			return nil, err
@@ -164,22 +167,6 @@ func draft(plan tune.Plan, opt Options) (*journal.Transaction, error) {
 		tx.Changes = append(tx.Changes, journal.Change{Change: c, State: journal.Planned, Durable: applier.Durable()})
 	}
 	return tx, nil
-}
-
-// PlanPersist lists the lines in files that make the changes hold after a boot,
-// with what the files hold now.
-func PlanPersist(changes []tune.Change, opt Options) ([]tune.Change, error) {
-	opt = opt.withDefaults()
-	files := tune.Persistent(changes)
-	for i := range files {
-		c := &files[i]
-		before, err := opt.Appliers[c.Kind].Read(c.Target)
-		if err != nil {
-			return nil, err
-		}
-		c.Before = before
-	}
-	return files, nil
 }
 
 // precheck finds out everything that would make a change fail, without changing.

@@ -240,21 +240,14 @@ func TestStackedTransactions(t *testing.T) {
 func TestUndoInAnotherNetworkNamespaceIsRefused(t *testing.T) {
 	h := newFakeHost(t)
 	opt := h.options(t)
-	ns := filepath.Join(h.procRoot(), "thread-self/ns/net")
-	link := func(inode int) {
-		os.Remove(ns)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(ns), 0o755), os.Symlink(fmt.Sprintf("net:[%d]", inode), ns)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	link(1)
+	h.netns(t, "thread-self", 1)
 	a := mustApply(t, plan(sysctl(someValue, "100", "1000")), opt)
-	link(2)
+	h.netns(t, "thread-self", 2)
 	if _, err := Undo(a.ID(), opt); err == nil || !strings.Contains(err.Error(), "network namespace 1") {
 		t.Errorf("%v", err)
 	}
 	h.want(t, someValue, "1000")
-	link(1)
+	h.netns(t, "thread-self", 1)
 	if _, err := Undo(a.ID(), opt); err != nil {
 		t.Error(err)
 	}

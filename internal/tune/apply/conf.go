@@ -40,7 +40,27 @@ func (c confFile) Read(target string) (string, error) {
 	return tune.ConfGet(c.kind, text, target), err
 }
 
+// regular refuses what is no file: natkit would put one in the place of a link
+// with which somebody has masked it (sysctl.d(5): to /dev/null).
+func (c confFile) regular() error {
+	info, err := os.Lstat(c.path())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("persist: %w", err)
+	}
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("persist in %s: it is not a regular file but %s, which may be meant to keep values out; move it away, or go without --persist",
+			c.path(), info.Mode().Type())
+	}
+	return nil
+}
+
 func (c confFile) Writable(string) error {
+	if err := c.regular(); err != nil {
+		return err
+	}
 	// The nearest folder that exists decides; the rest is made by Write.
 	for dir := filepath.Dir(c.path()); ; dir = filepath.Dir(dir) {
 		err := unix.Faccessat(unix.AT_FDCWD, dir, unix.W_OK|unix.X_OK, unix.AT_EACCESS)
@@ -56,6 +76,9 @@ func (c confFile) Writable(string) error {
 
 // Write replaces the file in one step, so that a crash leaves the old or the new one.
 func (c confFile) Write(target, value string) error {
+	if err := c.regular(); err != nil {
+		return err
+	}
 	text, err := c.text()
 	if err != nil {
 		return err

@@ -32,7 +32,19 @@ func newFakeHost(t *testing.T) fakeHost {
 	h.set(t, someValue, "100")
 	h.set(t, otherValue, "200")
 	h.boot(t, "boot-a")
+	h.netns(t, "thread-self", 4026531840)
+	h.netns(t, "1", 4026531840)
 	return h
+}
+
+// netns puts a process of the fake /proc into a network namespace.
+func (h fakeHost) netns(t testing.TB, process string, inode int) {
+	t.Helper()
+	link := filepath.Join(h.procRoot(), process, "ns/net")
+	os.Remove(link)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(link), 0o755), os.Symlink(fmt.Sprintf("net:[%d]", inode), link)); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (h fakeHost) procRoot() string { return filepath.Join(h.dir, "proc") }

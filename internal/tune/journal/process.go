@@ -69,16 +69,23 @@ func (p Process) Alive(procRoot string) bool {
 // NamespaceInode is the inode of the calling thread's namespace of a type ("net",
 // "pid"); 0 where it cannot be read.
 func NamespaceInode(procRoot, kind string) uint64 {
-	link, err := os.Readlink(filepath.Join(procRoot, "thread-self", "ns", kind))
+	inode, _ := readNamespace(procRoot, "thread-self", kind)
+	return inode
+}
+
+// InitialNamespace is the inode of the namespace of a type in which the machine's
+// first process (or the container's) runs. It takes root to look at it.
+func InitialNamespace(procRoot, kind string) (uint64, error) {
+	return readNamespace(procRoot, "1", kind)
+}
+
+func readNamespace(procRoot, process, kind string) (uint64, error) {
+	link, err := os.Readlink(filepath.Join(procRoot, process, "ns", kind))
 	if err != nil {
-		return 0
+		return 0, err
 	}
 	text, _ := strings.CutPrefix(link, kind+":[")
-	inode, err := strconv.ParseUint(strings.TrimSuffix(text, "]"), 10, 64)
-	if err != nil {
-		return 0
-	}
-	return inode
+	return strconv.ParseUint(strings.TrimSuffix(text, "]"), 10, 64)
 }
 
 // ReadBootID is /proc/sys/kernel/random/boot_id, new at each boot.
