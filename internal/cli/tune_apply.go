@@ -104,12 +104,20 @@ func (t *tuner) plan(ctx context.Context, f applyFlags, opt apply.Options, args 
 		if err != nil {
 			return doc, err
 		}
-		if tune.SameValue(before, value) && !f.persist {
-			doc.Already = append(doc.Already, name+" is "+before+" already")
-			continue
+		change := tune.Change{Kind: tune.Sysctl, Target: name, Before: before, After: value}
+		if tune.SameValue(before, value) {
+			holder, err := apply.Temporary(name, value, opt)
+			switch {
+			case err != nil: // the journal is not his: then the value is all that counts
+			case holder != nil:
+				change.Why = fmt.Sprintf("%s (%s) set it for a while; so it stays", holder.ID, holder.Origin)
+			}
+			if change.Why == "" && !f.persist {
+				doc.Already = append(doc.Already, name+" is "+before+" already")
+				continue
+			}
 		}
-		doc.Plan.Changes = append(doc.Plan.Changes,
-			tune.Change{Kind: tune.Sysctl, Target: name, Before: before, After: value})
+		doc.Plan.Changes = append(doc.Plan.Changes, change)
 	}
 	if len(doc.Plan.Changes) == 0 {
 		return doc, nil

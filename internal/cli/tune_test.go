@@ -256,3 +256,15 @@ func TestTuneWrongUse(t *testing.T) {
 	}
 	b.value(tuneMax, "1000")
 }
+
+// A value that waits for its confirmation is not there to stay.
+func TestTuneKeepsWhatIsThereForAWhile(t *testing.T) {
+	b := newTuneBench(t)
+	b.must(words("tune apply --yes --confirm 1m net.core.somaxconn=256"), "applied as t0001")
+	b.must(words("tune apply --yes net.core.somaxconn=256"), "t0001 (tune) set it for a while", "applied as t0002")
+	b.must(words("tune apply --yes net.core.somaxconn=256"), "is 256 already")
+	b.must(words("tune undo t0001"), "handed over to t0002")
+	b.value("net.core.somaxconn", "256")
+	b.must(words("tune undo t0002"), "net.core.somaxconn 128")
+	b.value("net.core.somaxconn", "128")
+}

@@ -222,12 +222,13 @@ func undoOne(tx *journal.Transaction, c *journal.Change, opt Options) error {
 		return err
 	}
 	switch {
+	case ours(applier, *c, now) && handOver(tx, c, opt, &now): // as another still wants it
 	case ours(applier, *c, now):
 		if err := applier.Write(c.Target, c.Before); err != nil {
 			return err
 		}
 		return verifyUndone(applier, c)
-	case handOver(tx, c, opt):
+	case handOver(tx, c, opt, nil):
 	case tune.SameValue(now, c.Before):
 		c.State = journal.Undone
 	default:
@@ -265,8 +266,9 @@ func verifyUndone(applier Applier, c *journal.Change) error {
 
 // handOver lets a later transaction that changed the same thing from what this
 // one wrote take over what was before: two labs that end in any order then leave
-// the host as the first one found it.
-func handOver(tx *journal.Transaction, c *journal.Change, opt Options) bool {
+// the host as the first one found it. Where wanted is given, the later one must
+// want that value.
+func handOver(tx *journal.Transaction, c *journal.Change, opt Options, wanted *string) bool {
 	all, _, err := opt.Journal.List()
 	if err != nil {
 		return false
@@ -278,7 +280,8 @@ func handOver(tx *journal.Transaction, c *journal.Change, opt Options) bool {
 			continue
 		}
 		i := slices.IndexFunc(later.Changes, func(l journal.Change) bool {
-			return l.Open() && l.Key() == c.Key() && tune.SameValue(l.Before, c.After)
+			return l.Open() && l.Key() == c.Key() && tune.SameValue(l.Before, c.After) &&
+				(wanted == nil || tune.SameValue(l.After, *wanted))
 		})
 		if i < 0 {
 			continue
@@ -288,6 +291,9 @@ func handOver(tx *journal.Transaction, c *journal.Change, opt Options) bool {
 			return false
 		}
 		c.State, c.Note = journal.Undone, "handed over to "+later.ID+", which changed it again"
+		if wanted != nil {
+			c.Note = "handed over to " + later.ID + ", which wants the same value"
+		}
 		return true
 	}
 	return false

@@ -1,0 +1,41 @@
+package apply
+
+import (
+	"slices"
+
+	"github.com/natkit/natkit/internal/tune"
+	"github.com/natkit/natkit/internal/tune/journal"
+)
+
+// Temporary gives the transaction that set the present value of a sysctl and
+// will, or should, take it back by itself: a lab's, or one that waits for its
+// confirmation. nil where there is none. Who wants the value to stay must have a
+// transaction of his own, with Before = After: the undo hands the value over to it.
+func Temporary(name, value string, opt Options) (*journal.Transaction, error) {
+	opt = opt.withDefaults()
+	all, _, err := opt.Journal.List()
+	if err != nil || len(all) == 0 {
+		return nil, err
+	}
+	view, err := opt.view()
+	if err != nil {
+		return nil, err
+	}
+	key := tune.Change{Kind: tune.Sysctl, Target: name}.Key()
+	here := journal.NamespaceInode(opt.ProcRoot, "net")
+	for _, tx := range slices.Backward(all) {
+		if tx.BootID != view.BootID || tx.Netns != here {
+			continue
+		}
+		wrote := slices.ContainsFunc(tx.Changes, func(c journal.Change) bool {
+			return c.Open() && c.Key() == key && tune.SameValue(c.After, value)
+		})
+		if wrote && (tx.Lifeline || tx.Unconfirmed() || !tx.Complete) {
+			return tx, nil
+		}
+		if wrote {
+			return nil, nil
+		}
+	}
+	return nil, nil
+}

@@ -1,0 +1,57 @@
+package apply
+
+import (
+	"testing"
+
+	"github.com/natkit/natkit/internal/tune/journal"
+)
+
+// What a lab has set for a while, and a user wants to stay, stays when the lab
+// ends, and goes back all the way with the user's own undo.
+func TestAValueThatIsHeldForAWhileCanBeKept(t *testing.T) {
+	for _, labFirst := range []bool{true, false} {
+		h := newFakeHost(t)
+		opt := h.options(t)
+		opt.Lifeline = true
+		lab := mustApply(t, plan(sysctl(someValue, "100", "1000")), opt)
+		opt.Lifeline = false
+		holder, err := Temporary(someValue, "1000", opt)
+		if err != nil || holder == nil || holder.ID != lab.ID() {
+			t.Fatalf("%+v, %v", holder, err)
+		}
+		kept := mustApply(t, plan(sysctl(someValue, "1000", "1000")), opt)
+		for name, value := range map[string]string{someValue: "1000", otherValue: "200"} {
+			if tx, err := Temporary(name, value, opt); tx != nil || err != nil {
+				t.Errorf("%s: %+v, %v", name, tx, err)
+			}
+		}
+		first, second := lab, kept
+		if !labFirst {
+			first, second = kept, lab
+		}
+		wantUndone := func(a *Applied) {
+			t.Helper()
+			if tx, err := a.Undo(); err != nil || states(tx) != string(journal.Undone) {
+				t.Errorf("%+v, %v", tx, err)
+			}
+		}
+		wantUndone(first)
+		h.want(t, someValue, "1000")
+		wantUndone(second)
+		h.want(t, someValue, "100")
+	}
+}
+
+// Somebody set back what a later transaction had changed: nobody wants that value
+// any more.
+func TestNotHandedOverToWhoWantsAnotherValue(t *testing.T) {
+	h := newFakeHost(t)
+	opt := h.options(t)
+	first := mustApply(t, plan(sysctl(someValue, "100", "1000")), opt)
+	mustApply(t, plan(sysctl(someValue, "1000", "2000")), opt)
+	h.set(t, someValue, "1000")
+	if tx, err := first.Undo(); err != nil || states(tx) != "undone" {
+		t.Errorf("%+v, %v", tx, err)
+	}
+	h.want(t, someValue, "100")
+}
