@@ -106,12 +106,7 @@ func (t *tuner) plan(ctx context.Context, f applyFlags, opt apply.Options, args 
 		}
 		change := tune.Change{Kind: tune.Sysctl, Target: name, Before: before, After: value}
 		if tune.SameValue(before, value) {
-			holder, err := apply.Temporary(name, value, opt)
-			switch {
-			case err != nil: // the journal is not his: then the value is all that counts
-			case holder != nil:
-				change.Why = fmt.Sprintf("%s (%s) set it for a while; so it stays", holder.ID, holder.Origin)
-			}
+			change.Why = whyAgain(change, opt)
 			if change.Why == "" && !f.persist {
 				doc.Already = append(doc.Already, name+" is "+before+" already")
 				continue
@@ -132,6 +127,16 @@ func (t *tuner) plan(ctx context.Context, f applyFlags, opt apply.Options, args 
 	var err error
 	doc.Files, doc.Warnings, err = planFiles(*doc.Plan, opt)
 	return doc, err
+}
+
+// whyAgain says why a value that is there already has to be written down again;
+// empty where it has not.
+func whyAgain(c tune.Change, opt apply.Options) string {
+	holder, err := apply.Temporary(c.Target, c.After, opt)
+	if err != nil || holder == nil { // a journal that cannot be read stops what follows, where it counts
+		return ""
+	}
+	return fmt.Sprintf("%s (%s) set it for a while; so it stays", holder.ID, holder.Origin)
 }
 
 // planFiles lists the lines that make a plan hold after a boot, and what keeps

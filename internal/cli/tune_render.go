@@ -165,6 +165,9 @@ var statusTones = map[journal.Status]report.Tone{
 
 func statusText(tx tuneTransaction) string {
 	if tx.Status != journal.StatusPending {
+		if len(stillOpen(tx)) > 0 {
+			return string(tx.Status) + ", partly undone"
+		}
 		return string(tx.Status)
 	}
 	left := time.Duration(tx.Remaining * float64(time.Second)).Round(time.Second)
@@ -174,6 +177,23 @@ func statusText(tx tuneTransaction) string {
 	return fmt.Sprintf("pending, %s left", left)
 }
 
+// stillOpen names what an undo could not take back, although it took back others.
+func stillOpen(tx tuneTransaction) []string {
+	var open []string
+	begun := false
+	for _, c := range tx.Changes {
+		if c.Open() {
+			open = append(open, changeName(c))
+		} else {
+			begun = true
+		}
+	}
+	if !begun {
+		return nil
+	}
+	return open
+}
+
 func printNotes(w io.Writer, d tuneDocument) error {
 	var b strings.Builder
 	for _, tx := range d.Transactions {
@@ -181,6 +201,9 @@ func printNotes(w io.Writer, d tuneDocument) error {
 			if c.State == journal.Left {
 				fmt.Fprintf(&b, "%s: %s left: %s\n", tx.ID, changeName(c), c.Note)
 			}
+		}
+		for _, name := range stillOpen(tx) {
+			fmt.Fprintf(&b, "%s: %s could not be undone; 'natkit tune undo %s' tries again\n", tx.ID, name, tx.ID)
 		}
 		if tx.Status == journal.StatusPending && !tx.GuardAlive {
 			fmt.Fprintf(&b, "%s: its guard process is gone: run 'natkit tune list' again after the deadline to undo it\n", tx.ID)

@@ -42,6 +42,7 @@ func newTuneBench(t *testing.T) tuneBench {
 		"proc/sys/net/netfilter/nf_conntrack_count":   "600",
 		"proc/sys/net/netfilter/nf_conntrack_buckets": "512",
 		"proc/sys/net/core/somaxconn":                 "128",
+		"proc/sys/kernel/modules_disabled":            "0",
 		"proc/slabinfo":                               slabinfo,
 		"proc/meminfo":                                "MemTotal: 1024 kB",
 		"root/etc/sysctl.d/99-mine.conf":              tuneMax + "=5",
@@ -234,6 +235,7 @@ func TestTuneWrongUse(t *testing.T) {
 	}{
 		{"tune apply", exitUsage, "requires at least 1 arg"},
 		{"tune apply x", exitUsage, "expected NAME=VALUE"},
+		{"tune apply kernel.modules_disabled=1", exitUsage, "set back"},
 		{"tune apply net..x=1", exitUsage, "relative part"},
 		{"tune apply " + tuneMax + "=1 " + tuneMax + "=2", exitUsage, "changed twice"},
 		{"tune apply --confirm 1ms net.core.somaxconn=1", exitUsage, "must be from"},
@@ -267,4 +269,37 @@ func TestTuneKeepsWhatIsThereForAWhile(t *testing.T) {
 	b.value("net.core.somaxconn", "256")
 	b.must(words("tune undo t0002"), "net.core.somaxconn 128")
 	b.value("net.core.somaxconn", "128")
+}
+
+func TestTuneListSaysWhatAnUndoCouldNotTakeBack(t *testing.T) {
+	b := newTuneBench(t)
+	b.must(words("tune apply --yes --persist net.core.somaxconn=256"), "applied as t0001")
+	conf := filepath.Join(b.dir, "root/etc/sysctl.d/90-natkit.conf")
+	text, err := os.ReadFile(conf)
+	if err := errors.Join(err, os.Remove(conf), os.Symlink(filepath.Join(b.dir, "mine"), conf)); err != nil {
+		t.Fatal(err)
+	}
+	b.write("mine", strings.TrimSpace(string(text)))
+	if code, _, errs := b.run(words("tune undo t0001")...); code != exitFailed || !strings.Contains(errs, "not a regular file") {
+		t.Errorf("exit %d, %s", code, errs)
+	}
+	b.value("net.core.somaxconn", "128")
+	b.must(words("tune list"), "applied, partly undone", "90-natkit.conf net.core.somaxconn could not be undone; 'natkit tune undo t0001'")
+	if err := errors.Join(os.Remove(conf), os.WriteFile(conf, text, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	b.must(words("tune undo t0001"), "t0001 undone")
+	if _, err := os.Stat(conf); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestTuneUndoOfBucketsSaysTheStall(t *testing.T) {
+	b := newTuneBench(t)
+	b.must(words("tune apply --yes net.netfilter.nf_conntrack_buckets=1024"))
+	code, _, errs := b.run(words("tune undo --last")...)
+	if code != exitOK || !strings.Contains(errs, "all packets of the host wait for 461 ms (estimate) while 1,024,000 entries") {
+		t.Errorf("exit %d, %s", code, errs)
+	}
+	b.value("net.netfilter.nf_conntrack_buckets", "512")
 }

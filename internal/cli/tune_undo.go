@@ -1,12 +1,15 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/spf13/cobra"
 
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/natkit/natkit/internal/tune/journal"
 )
@@ -22,7 +25,7 @@ only the files of --persist are taken back.`,
 		Example:           "  sudo natkit tune undo --last\n  sudo natkit tune undo t0007",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: t.completeIDs(isUndoable),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if n := len(args) + oneIf(last) + oneIf(all); n != 1 {
 				return usagef("undo: expected one of ID, --last, --all; 'natkit tune list' shows the ids")
 			}
@@ -34,6 +37,7 @@ only the files of --persist are taken back.`,
 			if err != nil {
 				return err
 			}
+			t.sayStall(cmd.Context(), opt, ids)
 			return t.undo(opt, ids, asJSON)
 		},
 	}
@@ -75,6 +79,24 @@ func (t *tuner) undoIDs(opt apply.Options, args []string, last bool) ([]string, 
 		ids = ids[:1]
 	}
 	return ids, nil
+}
+
+// sayStall says before an undo that it holds up the host's traffic.
+func (t *tuner) sayStall(ctx context.Context, opt apply.Options, ids []string) {
+	for _, id := range ids {
+		tx, err := opt.Journal.Load(id)
+		if err != nil { // the undo will say so
+			continue
+		}
+		for _, c := range tx.Changes {
+			if !c.Open() || c.Kind != tune.Sysctl || c.Target != snapshot.ConntrackBuckets {
+				continue
+			}
+			if stall := t.facts(ctx).Stall(c.Change); stall != "" {
+				fmt.Fprintf(t.env.Stderr, "natkit: undo of %s in %s: %s\n", c.Target, id, stall)
+			}
+		}
+	}
 }
 
 // undo goes on after errors, so that one value that cannot be written does not

@@ -55,6 +55,7 @@ func Assess(changes []Change, f Facts) []Change {
 	for i, c := range out {
 		if c.Cost == "" && c.Risk == "" {
 			out[i].Cost, out[i].Risk = assess(c, f)
+			out[i].Risk = joinRisks(out[i].Risk, sideEffects(c))
 		}
 	}
 	return out
@@ -72,12 +73,16 @@ func assess(c Change, f Facts) (cost, risk string) {
 	switch {
 	case !ok || before == after:
 		return "", ""
+	case c.Key() == maxKey && after == 0:
+		return f.unlimited()
+	case c.Key() == maxKey && before == 0:
+		return "", "sets a limit where there was none (0), " + strings.TrimPrefix(f.lowerMax(after), "lowers a limit ")
 	case c.Key() == maxKey && after > before:
 		return f.raiseMax(before, after)
 	case c.Key() == maxKey:
 		return "", f.lowerMax(after)
 	case c.Target == snapshot.ConntrackBuckets:
-		return f.resize(before, after)
+		return f.resize(c, before, after)
 	case strings.HasPrefix(c.Target, "net.netfilter.nf_conntrack_") && strings.Contains(c.Target, "timeout"):
 		return "", changeTimeout(before, after)
 	case after < before:
@@ -97,6 +102,13 @@ func (f Facts) raiseMax(before, after int64) (cost, risk string) {
 	return cost, strings.Join(append(risks, f.longChains()...), "; ")
 }
 
+// unlimited is nf_conntrack_max = 0: __nf_conntrack_alloc then compares with
+// nothing.
+func (f Facts) unlimited() (cost, risk string) {
+	return fmt.Sprintf("no bound: %v for as many as come", f.Cost),
+		"0 means no limit: connections are never refused, in no network namespace, and a flood takes memory until the machine has none; hash chains grow without end"
+}
+
 func (f Facts) lowerMax(after int64) string {
 	risk := "lowers a limit of the whole host, every network namespace included"
 	if f.Entries > after {
@@ -106,14 +118,23 @@ func (f Facts) lowerMax(after int64) string {
 	return risk
 }
 
-func (f Facts) resize(before, after int64) (cost, risk string) {
+func (f Facts) resize(c Change, before, after int64) (cost, risk string) {
 	if after > before {
 		cost = units.Bytes(f.Cost.TableBytes(0, after)-f.Cost.TableBytes(0, before)) + " more memory for the bucket array"
 	}
+	return cost, strings.Join(append([]string{f.Stall(c)}, f.longChains()...), "; ")
+}
+
+// Stall says what the change of nf_conntrack_buckets from one number to another
+// does to the host's traffic; empty for other changes.
+func (f Facts) Stall(c Change) string {
+	before, after, ok := numbers(c)
+	if !ok || before == after || c.Target != snapshot.ConntrackBuckets {
+		return ""
+	}
 	entries := f.Entries + f.OtherEntries
-	risk = fmt.Sprintf("all packets of the host wait for %s (estimate) while %s entries are rehashed",
+	return fmt.Sprintf("all packets of the host wait for %s (estimate) while %s entries are rehashed",
 		units.Roughly(capacity.ResizeSeconds(entries)), units.Count(entries))
-	return cost, strings.Join(append([]string{risk}, f.longChains()...), "; ")
 }
 
 // longChains says what a full table means for the hash.

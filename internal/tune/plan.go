@@ -23,6 +23,9 @@ func (p Plan) Validate() error {
 		if err := c.Validate(); err != nil {
 			return err
 		}
+		if err := c.checkReversible(); err != nil {
+			return err
+		}
 		if seen[c.Key()] {
 			return fmt.Errorf("plan: %s %s is changed twice", c.Kind, c.Target)
 		}
