@@ -150,9 +150,6 @@ func draft(plan tune.Plan, opt Options) (*journal.Transaction, error) {
 	}
 	changes := plan.Changes
 	if opt.Persist {
-		if err := mayPersist(plan.Changes, opt); err != nil {
-			return nil, fmt.Errorf("%w; nothing was changed", err)
-		}
 		files, err := PlanPersist(plan.Changes, opt)
 		if err != nil {
 			return nil, err

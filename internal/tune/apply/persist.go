@@ -1,9 +1,9 @@
 package apply
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/natkit/natkit/internal/tune"
@@ -14,8 +14,7 @@ import (
 // with what the files hold now.
 func PlanPersist(changes []tune.Change, opt Options) ([]tune.Change, error) {
 	opt = opt.withDefaults()
-	// Who may not look at the first process may see the plan; Apply refuses.
-	if err := mayPersist(changes, opt); err != nil && !errors.Is(err, fs.ErrPermission) {
+	if err := mayPersist(changes, opt); err != nil {
 		return nil, err
 	}
 	files := tune.Persistent(changes)
@@ -37,15 +36,23 @@ func mayPersist(changes []tune.Change, opt Options) error {
 		if c.Kind != tune.Sysctl || !strings.HasPrefix(c.Target, "net.") {
 			continue
 		}
-		initial, err := journal.InitialNamespace(opt.ProcRoot, "net")
-		if err != nil {
-			return fmt.Errorf("persist %s: cannot tell whether this is the initial network namespace, whose values the files under /etc hold: %w; run as root, or without --persist", c.Target, err)
+		here := journal.NamespaceInode(opt.ProcRoot, "net")
+		if isInitial(here, opt.ProcRoot) {
+			return nil
 		}
-		if here := journal.NamespaceInode(opt.ProcRoot, "net"); here != initial {
-			return fmt.Errorf("persist %s: this is network namespace %d, and the files under /etc hold the values of the initial one (%d): the host would get them at its next boot; run natkit there (nsenter --net --target 1), or without --persist",
-				c.Target, here, initial)
-		}
-		return nil
+		return fmt.Errorf("persist %s: this network namespace (%d) is not the initial one, whose values the files under /etc hold: the host would get them at its next boot; run natkit there (nsenter --net --target 1), or without --persist",
+			c.Target, here)
 	}
 	return nil
+}
+
+// isInitial compares with the first process's namespace. Where nobody may look at
+// that one, the kernel tells by what it shows in no other namespace
+// (sysctl_core_init: net_core_table).
+func isInitial(here uint64, procRoot string) bool {
+	if initial, err := journal.InitialNamespace(procRoot, "net"); err == nil {
+		return here == initial
+	}
+	_, err := os.Lstat(filepath.Join(procRoot, "sys/net/core/dev_weight"))
+	return err == nil
 }
