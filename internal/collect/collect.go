@@ -55,7 +55,7 @@ func (o RecordOptions) progress(what string) {
 // Read takes one snapshot. What cannot be read is missing in it, and its Parts
 // say why; an error means that there is no snapshot at all.
 func Read(ctx context.Context, o Options) (*snapshot.Snapshot, error) {
-	s := observe(ctx, newLive(o), o.maxEntries(), nil).Snapshot
+	s := observe(ctx, newLive(o), o.maxEntries(), always(nil)).Snapshot
 	return s, ctx.Err()
 }
 
@@ -79,7 +79,7 @@ func record(ctx context.Context, o RecordOptions, open func(i int) (source, erro
 	}
 	o.progress("reading the kernel")
 	began := time.Now()
-	first := observe(whole, src, o.maxEntries(), births.First)
+	first := observe(whole, src, o.maxEntries(), always(births.First))
 	births.EndFirst(first.tableRead && first.Table.Complete)
 	if o.For > 0 {
 		o.progress("waiting " + o.For.String() + " to compare")
@@ -89,7 +89,10 @@ func record(ctx context.Context, o RecordOptions, open func(i int) (source, erro
 		return nil, err
 	}
 	o.progress("reading the kernel again")
-	second := observe(whole, src, o.maxEntries(), births.Second)
+	second := observe(whole, src, o.maxEntries(), func(o *observation) func(*conntrack.Entry) {
+		births.BeginSecond(gap(first, o))
+		return births.Second
+	})
 	r := &snapshot.Recording{Schema: snapshot.RecordingSchema, Snapshots: []*snapshot.Snapshot{first.Snapshot, second.Snapshot}}
 	flows, err := compare(births, first, second)
 	r.Flows = flows

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
@@ -15,14 +16,21 @@ import (
 type observation struct {
 	*snapshot.Snapshot
 	src source
-	// tableAt is when the dump began; tableRead whether it went well.
-	tableAt   instant
-	tableRead bool
+	// The dump lasted from tableAt to tableEnd; tableRead is whether it went well.
+	tableAt, tableEnd instant
+	tableRead         bool
 }
 
-// observe reads everything. entry, where set, is called with each entry of the
-// table in the dump's order.
-func observe(ctx context.Context, src source, maxEntries int, entry func(*conntrack.Entry)) *observation {
+// entryFunc is asked before the dump for the function to call with each entry of
+// the table in the dump's order. What is not in the table has been read then.
+type entryFunc func(*observation) func(*conntrack.Entry)
+
+func always(fn func(*conntrack.Entry)) entryFunc {
+	return func(*observation) func(*conntrack.Entry) { return fn }
+}
+
+// observe reads everything.
+func observe(ctx context.Context, src source, maxEntries int, entries entryFunc) *observation {
 	now := src.clock("snapshot")
 	o := &observation{src: src, Snapshot: &snapshot.Snapshot{
 		Schema: snapshot.Schema, TakenAt: now.Wall, UptimeSeconds: now.Uptime, Parts: []snapshot.Part{},
@@ -30,9 +38,9 @@ func observe(ctx context.Context, src source, maxEntries int, entry func(*conntr
 	if err := src.inside(func() error { o.files(ctx); return nil }); err != nil {
 		o.Parts = append(o.Parts, snapshot.Part{Name: "netns", Error: err.Error()})
 	}
-	o.part("conntrack_table", func() (err error) {
+	o.tableEnd = o.part("conntrack_table", func() (err error) {
 		o.tableAt = o.src.clock("conntrack_table")
-		o.Table, err = readTable(ctx, src, maxEntries, entry)
+		o.Table, err = readTable(ctx, src, maxEntries, entries(o))
 		o.tableRead = err == nil
 		return err
 	})
@@ -65,14 +73,17 @@ func (o *observation) files(ctx context.Context) {
 	o.part("sysctls", func() (err error) { o.Sysctls, err = readSysctls(o.src); return err })
 }
 
-func (o *observation) part(name string, read func() error) {
+// part reads a part and keeps how that went; it returns when it ended.
+func (o *observation) part(name string, read func() error) instant {
 	start := o.src.clock(name + " begins")
 	err := read()
-	p := snapshot.Part{Name: name, DurationSeconds: o.src.clock(name+" ends").Uptime - start.Uptime}
+	end := o.src.clock(name + " ends")
+	p := snapshot.Part{Name: name, DurationSeconds: end.Uptime - start.Uptime}
 	if err != nil {
 		p.Error = err.Error()
 	}
 	o.Parts = append(o.Parts, p)
+	return end
 }
 
 // readTable summarises at least maxEntries entries, where there are so many: it
@@ -102,6 +113,22 @@ func readTable(ctx context.Context, src source, maxEntries int, fn func(*conntra
 		return nil, err
 	}
 	return sampler.Table(r.Complete), nil
+}
+
+// gap is what lies between two dumps, once the second observation has come to its
+// table.
+func gap(first, second *observation) conntrack.Gap {
+	timeout := func(state string) uint32 {
+		n, ok := second.Sysctls.Int("net.netfilter.nf_conntrack_tcp_timeout_" + state)
+		if !ok || n < 0 || n > math.MaxUint32 {
+			return 0
+		}
+		return uint32(n)
+	}
+	return conntrack.Gap{
+		Seconds:  second.tableAt.Uptime - first.tableEnd.Uptime,
+		TimeWait: timeout("time_wait"), Close: timeout("close"),
+	}
 }
 
 // compare estimates what became of the connections between two observations.

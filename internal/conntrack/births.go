@@ -10,12 +10,11 @@ import (
 // the second. The kernel has no counter of them: since 4.9 `insert` counts only
 // what ctnetlink inserts.
 //
-// Every entry of the first dump is remembered by a 64-bit key with its ID in it;
-// what comes in the second dump and was not in the first is new. A tuple used
-// again has another entry, so another ID, and counts as new, except where the
-// kernel happened to reuse the same memory for the same tuple. Connections that
-// came and went between the dumps are not seen: the rate is one of entries that
-// live longer than the time between.
+// Every entry of the first dump is remembered by a 64-bit key of its tuple; what
+// comes in the second dump and was not in the first, or has been reborn since, is
+// new. Connections that came and went between the dumps are not seen, except by
+// what recent can tell of them: the rate is one of entries that live, or keep
+// their tuple, longer than the time between.
 //
 // A dump walks the hash table in the order of a keyed hash, in which resizing
 // keeps the order (reciprocal_scale). So the beginning of a dump is a sample
@@ -24,62 +23,77 @@ import (
 // one had too.
 type Births struct {
 	seed          uint64
-	known         map[uint64]struct{}
+	known         map[uint64]known
 	firstComplete bool
+	gap           Gap
 
-	seen, compared  int64
-	born, tentative [classes]int64
-	pending         bool
-	groups          map[uint64]struct{}
-	laterGroups     []uint64
+	seen, compared int64
+	born           [classes]int64
+	groups         map[uint64]struct{}
+	// pending are births behind the last entry that both dumps have.
+	pending []birth
+	recent  recent
+}
+
+// birth is a new entry.
+type birth struct {
+	group  uint64
+	class  class
+	lately bool
 }
 
 // NewBirths makes an estimator. The seed keys its hashes and should be random,
 // so that nobody can choose addresses that collide.
 func NewBirths(seed uint64) *Births {
-	return &Births{seed: seed, known: map[uint64]struct{}{}, groups: map[uint64]struct{}{}}
+	return &Births{seed: seed, known: map[uint64]known{}, groups: map[uint64]struct{}{}}
 }
 
 // First takes an entry of the first dump.
-func (b *Births) First(e *Entry) { b.known[identity(b.seed, e)] = struct{}{} }
+func (b *Births) First(e *Entry) { b.known[identity(b.seed, e)] = know(e) }
 
 // EndFirst ends the first dump; complete says whether it reached the table's end.
 func (b *Births) EndFirst(complete bool) { b.firstComplete = complete }
 
+// BeginSecond says what lies between the dumps, before the second one's entries.
+func (b *Births) BeginSecond(gap Gap) {
+	b.gap = gap
+	b.recent.begin(gap)
+}
+
 // Second takes an entry of the second dump, in the order of the dump.
 func (b *Births) Second(e *Entry) {
 	b.seen++
-	if _, ok := b.known[identity(b.seed, e)]; ok {
-		b.settle()
-		return
+	b.recent.look(e)
+	k, ok := b.known[identity(b.seed, e)]
+	isNew := !ok || k.reborn(e, b.gap)
+	if isNew {
+		b.pending = append(b.pending, birth{group(b.seed, e), classOf(e), b.gap.lately(stateOf(e), e.Timeout)})
 	}
-	b.tentative[classOf(e)]++
-	b.laterGroups = append(b.laterGroups, group(b.seed, e))
-	b.pending = true
+	if ok {
+		b.recent.again(k, isNew)
+	}
+	if ok || b.firstComplete {
+		b.settle()
+	}
 }
 
 // settle makes everything seen so far comparable.
 func (b *Births) settle() {
 	b.compared = b.seen
-	if !b.pending {
-		return
+	for _, n := range b.pending {
+		b.born[n.class]++
+		b.groups[n.group] = struct{}{}
+		if n.lately {
+			b.recent.born[n.class]++
+		}
 	}
-	for c, n := range b.tentative {
-		b.born[c] += n
-	}
-	for _, g := range b.laterGroups {
-		b.groups[g] = struct{}{}
-	}
-	b.tentative, b.laterGroups, b.pending = [classes]int64{}, b.laterGroups[:0], false
+	b.pending = b.pending[:0]
 }
 
 // Flows ends the second dump. seconds is the time between the beginnings of the
 // dumps, count is nf_conntrack_count at the second one, complete says whether
 // that reached the table's end. It is nil where nothing can be compared.
 func (b *Births) Flows(seconds float64, count int64, complete bool) *snapshot.Flows {
-	if b.firstComplete {
-		b.settle()
-	}
 	if seconds <= 0 || (b.compared == 0 && !(b.firstComplete && complete)) {
 		return nil
 	}
@@ -94,14 +108,20 @@ func (b *Births) Flows(seconds float64, count int64, complete bool) *snapshot.Fl
 		PerSecond: map[string]float64{},
 	}
 	born := int64(0)
+	unseen := b.recent.unseen(&b.born, seconds)
 	for c, n := range b.born {
 		if n > 0 {
 			born += n
-			f.PerSecond[class(c).String()] = float64(n) * scale / seconds
+			rate := (float64(n)/seconds + unseen[class(c)]) * scale
+			f.PerSecond[class(c).String()] = rate
+			f.TotalPerSecond += rate
 		}
 	}
-	f.TotalPerSecond = float64(born) * scale / seconds
 	f.StandardErrorPerSecond = standardError(born, b.compared, scale) / seconds
+	if len(unseen) > 0 {
+		// What was corrected is known by the fewer births of one second.
+		f.StandardErrorPerSecond *= math.Sqrt(seconds)
+	}
 	return f
 }
 

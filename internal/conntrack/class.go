@@ -48,11 +48,11 @@ func (c class) String() string {
 	}
 }
 
-// identity is a 64-bit key of an entry: tuples, protocol, zone and ID. Two
-// entries of a million have the same one with a probability of 3 in 10^8.
+// identity is a 64-bit key of what the tracker allows one entry at a time:
+// original tuple and zone. Two of a million have the same one with a probability
+// of 3 in 10^8.
 func identity(seed uint64, e *Entry) uint64 {
-	h := mixTuple(seed, &e.Orig)
-	return mix(h, uint64(e.ID)<<32|uint64(e.Zone)<<16|uint64(e.Reply.DstPort))
+	return mix(mixTuple(seed, &e.Orig), uint64(e.Zone))
 }
 
 // group is a key of what bounds the number of entries together with the source

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/natkit/natkit/internal/testutil"
 	"golang.org/x/sys/unix"
 )
 
@@ -83,7 +84,7 @@ func unhex(t testing.TB, s string) []byte {
 
 func needLittleEndian(t testing.TB) {
 	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
-		t.Skip("the recorded messages are those of a little-endian machine")
+		testutil.Impossible(t, "the recorded messages are those of a little-endian machine")
 	}
 }
 

@@ -1,0 +1,142 @@
+package conntrack
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func tcpEntry(s TCPState, left uint32, status Status) Entry {
+	e := cases[0].entry
+	e.TCPState, e.Timeout, e.Status = s, left, Confirmed|status
+	return e
+}
+
+func udpEntry(left uint32, status Status) Entry {
+	e := tcpEntry(TCPNone, left, status)
+	e.Orig.Proto, e.Reply.Proto = unix.IPPROTO_UDP, unix.IPPROTO_UDP
+	return e
+}
+
+func TestBirthsOfReusedTuples(t *testing.T) {
+	const answered = SeenReply | Assured
+	tests := map[string]struct {
+		before, after Entry
+		// id and start change what the kernel gives to a new entry.
+		id    uint32
+		start uint64
+		gap   float64
+		want  float64
+	}{
+		"another ID":             {before: tcpEntry(TCPEstablished, 600, answered), after: tcpEntry(TCPEstablished, 600, answered), id: 1, gap: 2, want: 1},
+		"another time of birth":  {before: tcpEntry(TCPEstablished, 600, answered), after: tcpEntry(TCPEstablished, 600, answered), start: 5, gap: 2, want: 1},
+		"nothing happened":       {before: tcpEntry(TCPTimeWait, 100, answered), after: tcpEntry(TCPTimeWait, 98, answered), gap: 2},
+		"rounded in its favour":  {before: tcpEntry(TCPTimeWait, 100, answered), after: tcpEntry(TCPTimeWait, 99, answered), gap: 1.9},
+		"on the boundary":        {before: tcpEntry(TCPTimeWait, 100, answered), after: tcpEntry(TCPTimeWait, 99, answered), gap: 2},
+		"just beyond it":         {before: tcpEntry(TCPTimeWait, 100, answered), after: tcpEntry(TCPTimeWait, 99, answered), gap: 2.02, want: 1},
+		"closed again":           {before: tcpEntry(TCPTimeWait, 100, answered), after: tcpEntry(TCPTimeWait, 119, answered), gap: 2, want: 1},
+		"closed again, no wait":  {before: tcpEntry(TCPTimeWait, 118, answered), after: tcpEntry(TCPTimeWait, 119, answered), gap: 0, want: 1},
+		"reset again":            {before: tcpEntry(TCPClose, 3, answered), after: tcpEntry(TCPClose, 9, answered), gap: 2, want: 1},
+		"reset after TIME_WAIT":  {before: tcpEntry(TCPTimeWait, 100, answered), after: tcpEntry(TCPClose, 9, answered), gap: 2, want: 1},
+		"open again":             {before: tcpEntry(TCPTimeWait, 100, answered), after: tcpEntry(TCPEstablished, 432000, answered), gap: 2, want: 1},
+		"asked again":            {before: tcpEntry(TCPClose, 5, answered), after: tcpEntry(TCPSynSent, 119, 0), gap: 2, want: 1},
+		"LAST_ACK, then open":    {before: tcpEntry(TCPLastAck, 29, answered), after: tcpEntry(TCPEstablished, 432000, answered), gap: 2, want: 1},
+		"simultaneous open":      {before: tcpEntry(TCPSynSent, 100, 0), after: tcpEntry(TCPSynSent2, 119, 0), gap: 2},
+		"two years left":         {before: tcpEntry(TCPTimeWait, math.MaxUint32, answered), after: tcpEntry(TCPTimeWait, leftMax-2, answered), gap: 2},
+		"packets came":           {before: tcpEntry(TCPEstablished, 431000, answered), after: tcpEntry(TCPEstablished, 432000, answered), gap: 2},
+		"half closed, data came": {before: tcpEntry(TCPCloseWait, 20, answered), after: tcpEntry(TCPCloseWait, 59, answered), gap: 2},
+		"FIN sent again":         {before: tcpEntry(TCPLastAck, 20, answered), after: tcpEntry(TCPLastAck, 29, answered), gap: 2},
+		"SYN sent again":         {before: tcpEntry(TCPSynSent, 100, 0), after: tcpEntry(TCPSynSent, 119, 0), gap: 2},
+		"closing goes on":        {before: tcpEntry(TCPLastAck, 20, answered), after: tcpEntry(TCPTimeWait, 119, answered), gap: 2},
+		"closed from open":       {before: tcpEntry(TCPEstablished, 300, answered), after: tcpEntry(TCPTimeWait, 119, answered), gap: 2},
+		"a state of the future":  {before: tcpEntry(TCPTimeWait, 100, answered), after: tcpEntry(14, 300, answered), gap: 2},
+		"UDP packets":            {before: udpEntry(10, answered), after: udpEntry(119, answered), gap: 2},
+		"UDP is answered":        {before: udpEntry(10, 0), after: udpEntry(119, answered), gap: 2},
+		"UDP not answered yet":   {before: udpEntry(1, answered), after: udpEntry(29, 0), gap: 2, want: 1},
+		"UDP no stream yet":      {before: udpEntry(1, answered), after: udpEntry(29, SeenReply), gap: 2, want: 1},
+	}
+	for name, c := range tests {
+		t.Run(name, func(t *testing.T) {
+			b := NewBirths(1)
+			b.First(&c.before)
+			b.EndFirst(true)
+			b.BeginSecond(Gap{Seconds: c.gap})
+			c.after.ID += c.id
+			c.after.Start += c.start
+			b.Second(&c.after)
+			f := b.Flows(1, 1, true)
+			if f.TotalPerSecond != c.want || float64(f.Groups) != c.want {
+				t.Errorf("%v births in %d groups, want %v", f.TotalPerSecond, f.Groups, c.want)
+			}
+		})
+	}
+}
+
+// TestBirthsOfASteadyClient makes connections of one client in real time: tuples
+// are taken as each case says, an entry keeps its ID, and stays in TIME_WAIT.
+func TestBirthsOfASteadyClient(t *testing.T) {
+	const timeWait = 120
+	sweep := func(rng *rand.Rand, ports int) func() int {
+		at := 0
+		return func() int { at = (at + 1 + rng.IntN(8)) % ports; return at }
+	}
+	tests := map[string]struct {
+		perSecond float64
+		open      float64 // seconds that a connection lasts
+		gap       float64
+		port      func(*rand.Rand) func() int
+		busy      float64 // how many times the rate the last second has
+		low, high float64 // the estimate, as a share of the average rate
+	}{
+		"never again":           {3000, 0, 2, func(*rand.Rand) func() int { i := 0; return func() int { i++; return i } }, 1, 0.99, 1.01},
+		"never again, busy end": {3000, 0, 2, func(*rand.Rand) func() int { i := 0; return func() int { i++; return i } }, 3, 0.99, 1.01},
+		"in turn":               {3000, 0, 2, func(*rand.Rand) func() int { i := 0; return func() int { i++; return i % 12000 } }, 1, 0.97, 1.03},
+		"as Linux does":         {3000, 0, 2, func(r *rand.Rand) func() int { return sweep(r, 14000) }, 1, 0.92, 1.05},
+		"as Linux, open 1 s":    {3000, 1, 2, func(r *rand.Rand) func() int { return sweep(r, 28000) }, 1, 0.85, 1.05},
+		"as Linux, longer":      {3000, 0, 4.3, func(r *rand.Rand) func() int { return sweep(r, 40000) }, 1, 0.9, 1.05},
+		"any of many":           {3000, 0, 2, func(r *rand.Rand) func() int { return func() int { return r.IntN(60000) } }, 1, 0.95, 1.05},
+	}
+	for name, c := range tests {
+		t.Run(name, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(1, uint64(len(name))))
+			port := c.port(rng)
+			opened := map[int]float64{}
+			dump := func(now float64, fn func(*Entry)) {
+				for p, at := range opened {
+					e := tcpEntry(TCPEstablished, 432000, SeenReply|Assured)
+					if left := at + c.open + timeWait - now; left <= timeWait {
+						e.TCPState, e.Timeout = TCPTimeWait, uint32(left)
+					}
+					e.Orig.SrcPort, e.Orig.DstPort = uint16(p), uint16(p>>16)
+					fn(&e)
+				}
+			}
+			load := func(from, until, rate float64) (n int) {
+				for now := from; now < until; now += 1 / rate {
+					p := port()
+					if at, ok := opened[p]; ok && now < at+c.open {
+						continue
+					}
+					opened[p] = now
+					n++
+				}
+				return n
+			}
+			load(0.377, 20, c.perSecond)
+			b := NewBirths(1)
+			dump(20, b.First)
+			b.EndFirst(true)
+			end := 20 + c.gap + 0.01
+			truth := float64(load(20, end-1, c.perSecond)+load(end-1, end, c.perSecond*c.busy)) / (end - 20)
+			b.BeginSecond(Gap{Seconds: end - 20, TimeWait: timeWait, Close: 10})
+			dump(end, b.Second)
+			f := b.Flows(end-20, int64(len(opened)), true)
+			t.Logf("%.0f/s of %.0f/s (%.3f) ± %.0f, %d entries", f.TotalPerSecond, truth, f.TotalPerSecond/truth, f.StandardErrorPerSecond, len(opened))
+			if share := f.TotalPerSecond / truth; share < c.low || share > c.high {
+				t.Errorf("%.0f/s, %.0f/s were made", f.TotalPerSecond, truth)
+			}
+		})
+	}
+}
