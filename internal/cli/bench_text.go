@@ -83,6 +83,7 @@ func writeBenchTotals(line lineFunc, r *load.Result) {
 		line("Time per request", "%.3f [ms] (mean)", per*float64(r.Config.Concurrency))
 		line("Time per request", "%.3f [ms] (mean, across all concurrent requests)", per)
 	}
+	line("Requests in flight", "%.1f (mean)", r.MeanInFlight)
 	line("Transfer rate", "%.2f [Kbytes/sec] received", float64(r.BytesReceived)/1024/r.Seconds)
 }
 

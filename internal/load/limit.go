@@ -12,10 +12,13 @@ type Observed struct {
 	// number is CPUs.
 	Own  float64
 	CPUs int
-	// Busy is the share of all the machine's CPU time that was not idle, Others
-	// the part of it that other processes used; the rest is this process's and the
-	// kernel's for packets. Both are 0 where that is not known.
-	Busy, Others float64
+	// Busy is the share of all the machine's CPU time that was not idle; 0 where
+	// that is not known, and then so are the others.
+	Busy float64
+	// OthersLeast and OthersMost bound the share that other processes used. The
+	// kernel's work on packets lies between: some kernels count it with the process
+	// that it interrupted, others (CONFIG_IRQ_TIME_ACCOUNTING) with none.
+	OthersLeast, OthersMost float64
 	// Starts of requests in an open loop; Late ones began more than LateAfter
 	// behind their time though a connection was free; Queued ones waited for one
 	// of the allowed connections.
@@ -33,8 +36,7 @@ const LateAfter = 5_000_000
 const (
 	busyShare  = 0.95 // of one CPU, by a thread
 	fullShare  = 0.90 // of all CPUs
-	ownShare   = 0.50 // makes a full machine natkit's doing,
-	otherShare = 0.10 // unless others use so much
+	otherShare = 0.10 // is too much to be passed over
 	lateShare  = 0.01
 )
 
@@ -44,15 +46,12 @@ func (o Observed) Limit() string {
 	case o.NoLocalPort > 0:
 		return fmt.Sprintf("%d connections found no free local port: give more source addresses (--source) or a wider ip_local_port_range",
 			o.NoLocalPort)
-	case o.Own >= fullShare:
+	case o.Own >= fullShare || o.Busy >= fullShare && o.OthersMost < otherShare:
 		return fmt.Sprintf("natkit used %.0f %% of the %d CPUs that it may run on: the server may be able to do more",
 			100*o.Own, o.CPUs)
 	case o.BusiestWorker >= busyShare && o.Busy > 0 && o.Busy <= fullShare:
 		return fmt.Sprintf("a worker used %.0f %% of a CPU while the machine was %.0f %% idle: use more than %d workers (--workers)",
 			100*o.BusiestWorker, 100*(1-o.Busy), o.Workers)
-	case o.Own >= ownShare && o.Busy >= fullShare && o.Others < otherShare:
-		return fmt.Sprintf("natkit and its packets kept this machine's CPUs %.0f %% busy: the server may be able to do more",
-			100*o.Busy)
 	case o.Starts > 0 && float64(o.Late) > lateShare*float64(o.Starts):
 		return fmt.Sprintf("%d of %d requests started more than 5 ms behind the schedule though a connection was free: this machine is too slow for the rate",
 			o.Late, o.Starts)
@@ -63,12 +62,16 @@ func (o Observed) Limit() string {
 	return ""
 }
 
-// Contention says that this process and others competed for the machine's CPUs;
-// empty where CPUs were idle, or one side used next to nothing.
+// Contention says that the CPUs were full, and not with this process alone; empty
+// where that was not so.
 func (o Observed) Contention() string {
-	if o.Busy < fullShare || o.Own < otherShare || o.Others < otherShare {
+	own := o.Busy - o.OthersMost
+	if o.Busy < fullShare || own < otherShare || o.OthersMost < otherShare {
 		return ""
 	}
-	return fmt.Sprintf("the CPUs were %.0f %% busy, %.0f %% with other processes: a server among them competes with natkit",
-		100*o.Busy, 100*o.Others)
+	text := fmt.Sprintf("the CPUs were %.0f %% busy, %.0f %% with natkit", 100*o.Busy, 100*own)
+	if o.OthersLeast < otherShare {
+		return text + ", the rest with packets or other processes"
+	}
+	return text + ": other processes, such as a server here, compete with it"
 }

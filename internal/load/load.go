@@ -113,12 +113,16 @@ type Result struct {
 	Completed int64 `json:"completed"`
 	Failed    int64 `json:"failed"`
 	// Unfinished requests were under way, or due (open loop), when the run ended.
-	Unfinished        int64     `json:"unfinished"`
-	RequestsPerSecond float64   `json:"requests_per_second"`
-	BytesReceived     int64     `json:"bytes_received"`
-	BodyBytes         int64     `json:"body_bytes"`
-	DocumentBytes     int64     `json:"document_bytes"`
-	Failures          []Failure `json:"failures"`
+	Unfinished        int64   `json:"unfinished"`
+	RequestsPerSecond float64 `json:"requests_per_second"`
+	// MeanInFlight is the mean number of requests between their start and their
+	// end, failed ones included: a little less than Concurrency in a closed loop,
+	// because the generator itself takes time and its connections come and go.
+	MeanInFlight  float64   `json:"mean_in_flight,omitempty"`
+	BytesReceived int64     `json:"bytes_received"`
+	BodyBytes     int64     `json:"body_bytes"`
+	DocumentBytes int64     `json:"document_bytes"`
+	Failures      []Failure `json:"failures"`
 	// FirstFailureSeconds since the start; -1 where nothing failed.
 	FirstFailureSeconds float64 `json:"first_failure_seconds"`
 	// AfterFirstFailurePerSecond is the rate of completed requests from the first

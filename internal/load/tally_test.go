@@ -120,11 +120,11 @@ func TestLimit(t *testing.T) {
 		{"too few workers", Observed{BusiestWorker: 0.99, Workers: 1, Own: 0.5, CPUs: 2, Busy: 0.6}, "more than 1 workers"},
 		{"an unknown machine", Observed{BusiestWorker: 0.99, Workers: 1, Own: 0.5, CPUs: 2}, ""},
 		{"half busy", Observed{BusiestWorker: 0.5, Workers: 1, Own: 0.25, CPUs: 2, Busy: 0.3}, ""},
-		{"the server elsewhere", Observed{BusiestWorker: 0.97, Workers: 2, Own: 0.97, CPUs: 2, Busy: 0.99}, "natkit used 97 % of the 2 CPUs"},
-		{"the server elsewhere, many packets", Observed{BusiestWorker: 0.7, Workers: 2, Own: 0.68, CPUs: 2, Busy: 0.99, Others: 0.01}, "natkit and its packets kept this machine's CPUs 99 % busy"},
+		{"the server elsewhere", Observed{BusiestWorker: 0.97, Workers: 2, Own: 0.97, CPUs: 2, Busy: 0.99, OthersMost: 0.02}, "natkit used 97 % of the 2 CPUs"},
+		{"the server elsewhere, some packets", Observed{BusiestWorker: 0.9, Workers: 2, Own: 0.88, CPUs: 2, Busy: 0.95, OthersMost: 0.07}, "natkit used 88 %"},
 		{"pinned to one CPU of four", Observed{BusiestWorker: 0.96, Workers: 1, Own: 0.97, CPUs: 1, Busy: 0.3}, "of the 1 CPUs"},
-		{"the server here", Observed{BusiestWorker: 0.65, Workers: 2, Own: 0.6, CPUs: 2, Busy: 1, Others: 0.3}, ""},
-		{"a busy router", Observed{Own: 0.2, CPUs: 2, Busy: 1}, ""},
+		{"the server here", Observed{BusiestWorker: 0.65, Workers: 2, Own: 0.6, CPUs: 2, Busy: 1, OthersLeast: 0.3, OthersMost: 0.4}, ""},
+		{"a busy router", Observed{Own: 0.2, CPUs: 2, Busy: 1, OthersMost: 0.8}, ""},
 		{"in time", Observed{Starts: 1000, Late: 5, Queued: 5}, ""},
 		{"late", Observed{Starts: 1000, Late: 50}, "behind the schedule"},
 		{"queued", Observed{Starts: 1000, Queued: 50}, "waited for one"},
@@ -143,10 +143,11 @@ func TestContention(t *testing.T) {
 		want string
 	}{
 		{"nothing seen", Observed{}, ""},
-		{"the server here", Observed{Own: 0.6, CPUs: 2, Busy: 0.99, Others: 0.3}, "99 % busy, 30 % with other processes"},
-		{"the server elsewhere", Observed{Own: 0.97, CPUs: 2, Busy: 0.99, Others: 0.01}, ""},
-		{"idle CPUs", Observed{Own: 0.4, CPUs: 2, Busy: 0.7, Others: 0.3}, ""},
-		{"a small load on a busy machine", Observed{Own: 0.02, CPUs: 2, Busy: 0.99, Others: 0.9}, ""},
+		{"the server here", Observed{Own: 0.6, CPUs: 2, Busy: 0.99, OthersLeast: 0.3, OthersMost: 0.39}, "99 % busy, 60 % with natkit: other processes"},
+		{"packets or others", Observed{Own: 0.6, CPUs: 2, Busy: 0.99, OthersLeast: 0.02, OthersMost: 0.39}, "the rest with packets or other processes"},
+		{"the server elsewhere", Observed{Own: 0.97, CPUs: 2, Busy: 0.99, OthersMost: 0.02}, ""},
+		{"idle CPUs", Observed{Own: 0.4, CPUs: 2, Busy: 0.7, OthersLeast: 0.2, OthersMost: 0.3}, ""},
+		{"a small load on a busy machine", Observed{Own: 0.02, CPUs: 2, Busy: 0.99, OthersLeast: 0.9, OthersMost: 0.97}, ""},
 	} {
 		if got := tt.seen.Contention(); (got != "") != (tt.want != "") || !strings.Contains(got, tt.want) {
 			t.Errorf("%s: %q, want %q in it", tt.name, got, tt.want)

@@ -137,6 +137,7 @@ func observeCPU(o *load.Observed, a, b usage, seconds float64) {
 	busy := b.machine.busy - a.machine.busy
 	if all := busy + b.machine.idle - a.machine.idle; all > 0 {
 		o.Busy = busy / all
-		o.Others = max(busy-own-(b.machine.packets-a.machine.packets), 0) / all
+		o.OthersMost = max(busy-own, 0) / all
+		o.OthersLeast = max(busy-own-(b.machine.packets-a.machine.packets), 0) / all
 	}
 }

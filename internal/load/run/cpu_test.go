@@ -19,7 +19,7 @@ func TestObserveCPU(t *testing.T) {
 	got := load.Observed{BusiestWorker: 0.6}
 	observeCPU(&got, a, b, 2)
 	want := load.Observed{
-		BusiestWorker: 0.6, CPUs: runtime.NumCPU(), Own: 1.2 / float64(runtime.NumCPU()), Busy: 0.95, Others: 0.15,
+		BusiestWorker: 0.6, CPUs: runtime.NumCPU(), Own: 1.2 / float64(runtime.NumCPU()), Busy: 0.95, OthersLeast: 0.15, OthersMost: 0.35,
 	}
 	if diff := cmp.Diff(want, got, cmpopts.EquateApprox(0, 1e-9)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -177,6 +177,7 @@ func (w *worker) unlist(i int32) {
 		w.lastFull = w.now
 	}
 	w.inFlight--
+	w.flown += w.now - w.conns[i].start
 	w.ended++
 	w.remove(&w.flying, i)
 }

@@ -300,13 +300,14 @@ func sum(workers []*worker, elapsed time.Duration, last load.Progress) load.Prog
 func (r *run) result(workers []*worker, before, after usage) *load.Result {
 	seen := load.Observed{Concurrency: r.cfg.Concurrency, Workers: len(workers)}
 	all := workers[0].tally
-	end := int64(0)
+	end, flown := int64(0), int64(0)
 	server := ""
 	for i, w := range workers {
 		if i > 0 {
 			all.Merge(w.tally)
 		}
 		end = max(end, w.now)
+		flown += w.flown
 		if server == "" {
 			server = w.server
 		}
@@ -319,6 +320,9 @@ func (r *run) result(workers []*worker, before, after usage) *load.Result {
 	res := &load.Result{Config: r.cfg, Server: server, Seconds: float64(end) / 1e9, FirstFailureSeconds: -1}
 	if first := r.firstFailure.Load(); first != math.MaxInt64 {
 		res.FirstFailureSeconds = float64(first) / 1e9
+	}
+	if end > 0 {
+		res.MeanInFlight = float64(flown) / float64(end)
 	}
 	all.Fill(res)
 	res.Series = r.course.Series(res.Seconds)

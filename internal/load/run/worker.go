@@ -15,6 +15,11 @@ const (
 	// spreads the first burst.
 	batch      = 512
 	startBatch = 128
+	// A worker replaces ended requests together once they are a vacantShare-th of
+	// its connections, replaceBatch at most: one at a time costs the machine 3 to
+	// 5 % more time per request, for the caches' sake.
+	replaceBatch = 32
+	vacantShare  = 16
 	// maxSpare bounds the sockets that wait for the ACK of their FIN. More than a
 	// batch cannot be used on one machine.
 	maxSpare = 2 * batch
@@ -42,6 +47,7 @@ type worker struct {
 	id    int64
 	limit int // requests in flight at once
 	spare int // sockets beyond
+	batch int // ended requests that are replaced together
 	epoll int32
 	sys   caller
 
@@ -71,6 +77,7 @@ type worker struct {
 	queued         int64
 	noLocalPort    int64
 	busy           float64 // share of a CPU
+	flown          int64   // time that requests were in flight, added up
 
 	tally    *load.Tally
 	interval *load.Interval
@@ -85,6 +92,7 @@ func newWorker(r *run, id, limit, spare int) *worker {
 	total := limit + spare
 	w := &worker{
 		run: r, id: int64(id), limit: limit, spare: spare,
+		batch:   max(min(limit/vacantShare, replaceBatch), 1),
 		timeout: int64(r.cfg.Timeout),
 		conns:   make([]conn, total),
 		events:  make([]unix.EpollEvent, batch),
@@ -159,18 +167,18 @@ func (w *worker) begin() {
 	w.crowded = !w.start(most)
 }
 
-// replace starts a request at once for each that has ended, so that the allowed
-// number stays in flight while more events wait to be handled. In an open loop
-// one may also have become due meanwhile.
+// replace starts requests instead of those that have ended, so that nearly the
+// allowed number stays in flight while more events wait to be handled. In an open
+// loop one may also have become due meanwhile.
 func (w *worker) replace() {
 	most := w.ended
 	if w.run.cfg.Rate > 0 {
 		most++
+	} else if most < w.batch {
+		return
 	}
-	if most > 0 {
-		w.ended = 0
-		w.start(most)
-	}
+	w.ended = 0
+	w.start(most)
 }
 
 // start begins up to so many requests; false where more could have begun.
@@ -298,6 +306,9 @@ func (w *worker) publish() {
 func (w *worker) leave() {
 	w.handIn()
 	w.tally.Unfinished = int64(w.inFlight)
+	for i := w.flying.head; i != none; i = w.conns[i].next {
+		w.flown += w.now - w.conns[i].start
+	}
 	if w.run.cfg.Rate > 0 {
 		for due, ok := w.due(); ok && due <= w.now; due, ok = w.due() {
 			w.tally.Unfinished++
