@@ -124,6 +124,27 @@ func TestOwnerUndoesWithoutAUsableJournal(t *testing.T) {
 	}
 }
 
+// The guard would otherwise undo a second time, what somebody has set since.
+func TestUndoEndsTheGuardAlsoWhereItCannotBeSaved(t *testing.T) {
+	h := newFakeHost(t)
+	opt := h.options(t)
+	opt.Confirm = time.Minute
+	a := mustApply(t, plan(sysctl(someValue, "100", "1000")), opt)
+	guard := guardOf(t, opt, a.ID())
+	reaped := make(chan struct{})
+	go func() { a.guard.cmd.Wait(); close(reaped) }()
+	lost[len(lost)-1].lose(t, h, opt) // read-only
+	if tx, err := Undo(a.ID(), opt); !errors.Is(err, ErrUnsaved) || states(tx) != "undone" {
+		t.Errorf("%+v, %v", tx, err)
+	}
+	if guard.Alive("/proc") {
+		t.Error("the guard outlives the undo")
+		syscall.Kill(guard.PID, syscall.SIGKILL)
+	}
+	<-reaped
+	h.want(t, someValue, "100")
+}
+
 // wantOther checks that the other transaction of the same id is as it was.
 func wantOther(t *testing.T, h fakeHost, opt Options, name string) {
 	t.Helper()

@@ -30,7 +30,7 @@ func Undo(id string, opt Options) (*journal.Transaction, error) {
 		}
 		return nil
 	})
-	if err == nil {
+	if tx != nil && tx.Finished() { // also where the journal does not know
 		retireGuard(tx)
 	}
 	return tx, err
