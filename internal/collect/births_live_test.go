@@ -206,6 +206,8 @@ func TestRecordCountsConnectionsThatReuseTuples(t *testing.T) {
 	}
 	for _, c := range tests {
 		t.Run(c.name, func(t *testing.T) {
+			testutil.NeedRoot(t)
+			testutil.LockHost(t) // a lower nf_conntrack_max would refuse some
 			s := &shortConnections{ns: trackedNetns(t, c.ports), perSecond: c.perSecond}
 			if c.inTurn {
 				s.ports = c.ports

@@ -239,6 +239,8 @@ func TestRecordEndsWithTwoWhenInterrupted(t *testing.T) {
 // moments, and a time between the dumps near a whole second: there rounding would
 // first make one look younger than it is.
 func TestRecordSeesNoBirthsInAStillTable(t *testing.T) {
+	testutil.NeedRoot(t)
+	testutil.LockHost(t)
 	ns := newNetns(t)
 	const n = 60000
 	for i := 0; i < n; i += 2000 {

@@ -74,7 +74,51 @@ func TestBirthsOfReusedTuples(t *testing.T) {
 	}
 }
 
-// TestBirthsOfASteadyClient makes connections of one client in real time: tuples
+// TestBirthsWithoutAgesAreNotCorrected has 100 tuples that were closed just before
+// the first dump; by the second one, 60 were closed again in the last second, 20
+// in the one before, 20 not.
+func TestBirthsWithoutAgesAreNotCorrected(t *testing.T) {
+	estimate := func(gap Gap, left uint32) float64 {
+		b := NewBirths(1)
+		entry := func(i int, left uint32) *Entry {
+			e := tcpEntry(TCPTimeWait, left, SeenReply|Assured)
+			e.Orig.SrcPort = uint16(i)
+			return &e
+		}
+		for i := range 100 {
+			b.First(entry(i, 119))
+		}
+		b.EndFirst(true)
+		b.BeginSecond(gap)
+		for i := range 100 {
+			switch {
+			case i < 60:
+				b.Second(entry(i, left))
+			case i < 80:
+				b.Second(entry(i, 118))
+			default:
+				b.Second(entry(i, 117))
+			}
+		}
+		return b.Flows(2, 100, true).TotalPerSecond
+	}
+	for name, c := range map[string]struct {
+		gap  Gap
+		left uint32
+		want float64
+	}{
+		"ages known":           {Gap{Seconds: 2.1, TimeWait: 120}, 119, 60},
+		"timeout not known":    {Gap{Seconds: 2.1}, 119, 40},
+		"another timeout":      {Gap{Seconds: 2.1, TimeWait: 119}, 120, 40},
+		"timeout of the other": {Gap{Seconds: 2.1, Close: 120}, 119, 40},
+	} {
+		if got := estimate(c.gap, c.left); got != c.want {
+			t.Errorf("%s: %v/s, want %v/s", name, got, c.want)
+		}
+	}
+}
+
+// TestBirthsOfASteadyClient makes connections of one client over simulated time: tuples
 // are taken as each case says, an entry keeps its ID, and stays in TIME_WAIT.
 func TestBirthsOfASteadyClient(t *testing.T) {
 	const timeWait = 120

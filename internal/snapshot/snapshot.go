@@ -262,7 +262,10 @@ type Flows struct {
 	// stood in the later dump, or udp/unreplied, udp/stream, or the protocol.
 	// udp/stream entries are assured and have the stream timeout; udp/unreplied
 	// are all others, those answered once or twice included, as they have the
-	// short one. Connections that came and went between the dumps are not in it.
+	// short one. A connection on a tuple that had an entry before counts where it
+	// can be told: by another ID, state or status, or, where the old one was closed,
+	// by the time left. Connections that came and went between the dumps are not in
+	// it, except TCP ones whose tuple was used again at once: those are estimated.
 	// Where the table was sampled, the share of entries that have expired and are
 	// not yet removed makes the rate too high by as much.
 	PerSecond map[string]float64 `json:"per_second"`
