@@ -150,7 +150,9 @@ func (c *conductor) restore() error {
 	restored := true
 	for i := len(c.applied) - 1; i >= 0; i-- {
 		tx, err := c.applied[i].Undo()
-		errs = append(errs, err)
+		if !errors.Is(err, apply.ErrUnsaved) { // the journal is gone, but the value is back
+			errs = append(errs, err)
+		}
 		restored = restored && tx != nil && undone(tx)
 	}
 	err := errors.Join(errs...)
