@@ -39,7 +39,10 @@ type Config struct {
 	// Rate in requests per second makes the run an open loop whose latency
 	// counts from the intended start; 0 means closed loop.
 	Rate float64 `json:"rate_per_second"`
-	// Sources are local addresses taken in turn; empty lets the kernel choose.
+	// Sources are local addresses that connections take in turn; empty lets the
+	// kernel choose. A socket that is used again keeps its address, at no cost,
+	// unless a worker has more addresses than connections: then each connection
+	// binds anew, one system call more.
 	Sources []netip.Addr `json:"sources,omitempty"`
 	// MergeAck lets the request ride on the handshake's ACK (TCP_QUICKACK off):
 	// one packet fewer per connection, not comparable with runs without it.
