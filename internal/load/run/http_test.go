@@ -12,18 +12,15 @@ import (
 	"os"
 	"runtime"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/load"
-	"github.com/natkit/natkit/internal/testutil"
 )
 
 func TestConnIsSmall(t *testing.T) {
@@ -402,79 +399,6 @@ func TestDuration(t *testing.T) {
 	}
 }
 
-func TestSources(t *testing.T) {
-	var mu sync.Mutex
-	seen := map[netip.Addr]int{}
-	addr := startRaw(t, func(c *net.TCPConn) {
-		mu.Lock()
-		seen[c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr()]++
-		mu.Unlock()
-		write(c, helloResponse)
-	})
-	sources, err := load.ParseSources("127.0.1.1-127.0.1.8")
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg := load.Config{}
-	for _, concurrency := range []int{4, 40} { // fewer connections than addresses, and more
-		mu.Lock()
-		clear(seen)
-		mu.Unlock()
-		cfg = testConfig(addr, 400, concurrency)
-		cfg.Sources = sources
-		if r := mustRun(t, cfg, Options{}); r.Completed != 400 {
-			t.Fatalf("%+v", r)
-		}
-		mu.Lock()
-		for _, s := range sources {
-			// The workers' shares differ, each goes round by itself.
-			if seen[s] < 15 {
-				t.Errorf("%d connections: %v was used %d times of 400: %v", concurrency, s, seen[s], seen)
-			}
-		}
-		mu.Unlock()
-	}
-	cfg.Sources = []netip.Addr{netip.MustParseAddr("203.0.113.9")}
-	if _, err := HTTP(t.Context(), cfg, Options{}); err == nil || !strings.Contains(err.Error(), "203.0.113.9: not an address of this machine") {
-		t.Errorf("error %v", err)
-	}
-}
-
-// TestSourceCostsNoCall: a socket that is used again is still bound. Another bind
-// per request would be 1 more, another socket per request 5 more.
-func TestSourceCostsNoCall(t *testing.T) {
-	for _, tt := range []struct{ listen, from string }{
-		{"127.0.0.1:0", "127.0.0.9"},
-		{"127.0.0.1:0", "127.0.1.1-127.0.1.10"},
-		{"[::1]:0", "::1"},
-	} {
-		t.Run(tt.from, func(t *testing.T) {
-			listen := netip.MustParseAddrPort(tt.listen)
-			if l, err := net.Listen("tcp", tt.listen); err != nil {
-				t.Skipf("cannot listen there: %v", err)
-			} else {
-				l.Close()
-			}
-			addr := startServe(t, ServeConfig{Listen: listen})
-			cfg := testConfig(addr.String(), 5000, 50)
-			plain := mustRun(t, cfg, Options{})
-			var err error
-			if cfg.Sources, err = load.ParseSources(tt.from); err != nil {
-				t.Fatal(err)
-			}
-			bound := mustRun(t, cfg, Options{})
-			if plain.Completed != 5000 || bound.Completed != 5000 {
-				t.Fatalf("failures %v, %v", plain.Failures, bound.Failures)
-			}
-			without, with := float64(plain.SystemCalls)/5000, float64(bound.SystemCalls)/5000
-			t.Logf("%.2f system calls per request, %.2f with a source", without, with)
-			if with > without+0.5 {
-				t.Errorf("%.2f system calls per request, %.2f with a source", without, with)
-			}
-		})
-	}
-}
-
 // TestManyConnections needs more workers than asked for where the limit of open
 // files is low, and holds the bound on memory per connection.
 func TestManyConnections(t *testing.T) {
@@ -530,100 +454,5 @@ func TestPrivateFileTable(t *testing.T) {
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)
-	}
-}
-
-func TestIPv6(t *testing.T) {
-	l, err := net.Listen("tcp6", "[::1]:0")
-	if err != nil {
-		t.Skipf("no IPv6 on loopback: %v", err)
-	}
-	l.Close()
-	addr := startServe(t, ServeConfig{Listen: netip.MustParseAddrPort("[::1]:0")})
-	if r := mustRun(t, testConfig(addr.String(), 100, 5), Options{}); r.Completed != 100 {
-		t.Errorf("%+v", r)
-	}
-}
-
-// TestLinkLocal: an address that is told from others by its interface only, of the
-// target, the source and the server.
-func TestLinkLocal(t *testing.T) {
-	testutil.NeedRoot(t)
-	if _, err := os.Stat("/proc/net/if_inet6"); err != nil {
-		t.Skipf("no IPv6 in this kernel: %v", err)
-	}
-	ns := quietNamespace(t)
-	if err := ns.Do(func() error {
-		lo, err := netlink.LinkByName("lo")
-		if err != nil {
-			return err
-		}
-		for _, text := range []string{"fe80::1/64", "fe80::2/64"} {
-			addr, err := netlink.ParseAddr(text)
-			if err != nil {
-				return err
-			}
-			addr.Flags = unix.IFA_F_NODAD
-			if err := netlink.AddrAdd(lo, addr); err != nil {
-				return err
-			}
-		}
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	startServe(t, ServeConfig{Netns: ns, Listen: netip.MustParseAddrPort("[fe80::1%lo]:80")})
-	cfg := testConfig("[fe80::1%25lo]", 200, 10)
-	cfg.Sources = []netip.Addr{netip.MustParseAddr("fe80::2%1")}
-	if r := mustRun(t, cfg, Options{Netns: ns}); r.Completed != 200 {
-		t.Errorf("%+v", r)
-	}
-	cfg.URL = "http://[fe80::1%25nosuch0]/"
-	if _, err := HTTP(t.Context(), cfg, Options{Netns: ns}); err == nil || !strings.Contains(err.Error(), `fe80::1%nosuch0: interface "nosuch0": `) {
-		t.Errorf("error %v", err)
-	}
-}
-
-func TestNameIsResolved(t *testing.T) {
-	addr := startServe(t, ServeConfig{})
-	cfg := testConfig("", 10, 1)
-	cfg.URL = "http://localhost:" + addr.String()[strings.LastIndexByte(addr.String(), ':')+1:] + "/"
-	if r := mustRun(t, cfg, Options{}); r.Completed != 10 {
-		t.Errorf("%+v", r)
-	}
-	cfg.URL = "http://no-such-host.invalid/"
-	if _, err := HTTP(t.Context(), cfg, Options{}); err == nil || !strings.Contains(err.Error(), "look up") {
-		t.Errorf("error %v", err)
-	}
-}
-
-func TestInNamespace(t *testing.T) {
-	testutil.NeedRoot(t)
-	ns := quietNamespace(t)
-	addr := startServe(t, ServeConfig{Netns: ns, Listen: netip.MustParseAddrPort("127.0.0.1:80")})
-	if r := mustRun(t, testConfig(addr.String(), 200, 10), Options{Netns: ns}); r.Completed != 200 {
-		t.Errorf("%+v", r)
-	}
-}
-
-// TestNoLocalPort has two ports for ten connections that stay.
-func TestNoLocalPort(t *testing.T) {
-	testutil.NeedRoot(t)
-	ns := quietNamespace(t)
-	if err := ns.Do(func() error {
-		return os.WriteFile("/proc/sys/net/ipv4/ip_local_port_range", []byte("40000 40001"), 0)
-	}); err != nil {
-		t.Fatal(err)
-	}
-	addr := startServe(t, ServeConfig{Netns: ns, Listen: netip.MustParseAddrPort("127.0.0.1:80"), Page: make([]byte, 8<<20)})
-	cfg := testConfig(addr.String(), 10, 10)
-	cfg.Workers = 1
-	r := mustRun(t, cfg, Options{Netns: ns})
-	found := false
-	for _, f := range r.Failures {
-		found = found || f.Phase == load.Connect && f.Reason == "no local port"
-	}
-	if !found || !strings.Contains(r.GeneratorLimit, "local port") || r.Completed == 0 {
-		t.Errorf("%d completed, failures %v, limit %q", r.Completed, r.Failures, r.GeneratorLimit)
 	}
 }
