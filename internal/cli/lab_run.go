@@ -57,7 +57,7 @@ Exit code: 0 the expectation was met, 3 it was not, 1 the lab could not be run.`
 	flags := cmd.Flags()
 	flags.IntVarP(&f.concurrency, "concurrency", "c", 0, "requests in flight at once (default: the scenario's)")
 	flags.Int64VarP(&f.requests, "requests", "n", 0, "requests in each stage (default: the scenario's)")
-	flags.VarP((*seconds)(&f.timeout), "timeout", "s", "time limit of each request: seconds or 500ms, 2m, … (default: the scenario's)")
+	flags.VarP((*seconds)(&f.timeout), "timeout", "s", "time limit of each request, connect to last byte: seconds or 500ms, 2m, … (default: the scenario's)")
 	flags.BoolVar(&f.full, "full", false, "5,000 concurrent, 100,000 requests")
 	flags.BoolVar(&f.bridge, "bridge", false, "put the server behind a bridge with br_netfilter, as Docker does")
 	flags.StringVar(&f.server, "server", string(build.Auto), "web server `KIND`: nginx, builtin, or auto (nginx if installed)")

@@ -44,7 +44,7 @@ func small(t *testing.T, o lab.Overrides) *lab.Scenario {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Concurrency, o.Requests, o.Timeout = 100, 2000, 200*time.Millisecond
+	o.Concurrency, o.Requests, o.Timeout = 100, 2000, time.Second
 	if sc, err = sc.With(o); err != nil {
 		t.Fatal(err)
 	}
