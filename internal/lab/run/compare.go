@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/natkit/natkit/internal/lab"
 )
@@ -73,8 +74,16 @@ func judgeRate(e lab.Rate, r *lab.Report) lab.Verdict {
 	ratio := median(r.RateRatios)
 	v.Seen = fmt.Sprintf("%.2f ×", ratio)
 	if n := len(r.RateRatios); n > 1 {
-		v.Seen = fmt.Sprintf("%.2f ×, the median of %d comparisons (%.2f)", ratio, n, r.RateRatios)
+		v.Seen = fmt.Sprintf("%.2f ×, the median of %d comparisons (%s)", ratio, n, ratios(r.RateRatios))
 	}
 	v.Met = ratio >= e.AtLeast
 	return v
+}
+
+func ratios(values []float64) string {
+	texts := make([]string, len(values))
+	for i, v := range values {
+		texts[i] = fmt.Sprintf("%.2f", v)
+	}
+	return strings.Join(texts, ", ")
 }
