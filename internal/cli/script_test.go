@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
+	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/lab/build"
 	"github.com/natkit/natkit/internal/testutil"
 )
@@ -123,6 +124,10 @@ func lockHost(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: lockhost")
 	}
 	testutil.LockHost(ts.Value(testKey{}).(testing.TB))
+	// Scripts that lock the host lower its limit; not where that would hurt.
+	if name, entries, err := dump.Busiest(); err != nil || entries > 1000 {
+		ts.Fatalf("not touching this host's limit: network namespace %s tracks %d connections (%v)", name, entries, err)
+	}
 }
 
 func finally(ts *testscript.TestScript, neg bool, args []string) {

@@ -5,7 +5,6 @@ import (
 	"strconv"
 
 	"github.com/natkit/natkit/internal/conntrack/dump"
-	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune/apply"
 )
@@ -43,20 +42,13 @@ func (c *conductor) mayLower() error {
 	if c.Force {
 		return nil
 	}
-	all, err := netns.All()
+	name, entries, err := dump.Busiest()
 	if err != nil {
-		return err
+		return fmt.Errorf("lower %s: %w; --force lowers without looking", snapshot.ConntrackMax, err)
 	}
-	defer netns.CloseAll(all)
-	for _, ns := range all {
-		usage, err := dump.Count(ns)
-		if err != nil {
-			return fmt.Errorf("count the connections of network namespace %s (%d): %w; --force lowers without looking", ns.Name(), ns.Inode(), err)
-		}
-		if usage.Entries > c.LowerMax/2 {
-			return fmt.Errorf("lower %s to %d: network namespace %s (%d) tracks %d connections, more than half of it, and would lose new ones; --force does it all the same",
-				snapshot.ConntrackMax, c.LowerMax, ns.Name(), ns.Inode(), usage.Entries)
-		}
+	if entries > c.LowerMax/2 {
+		return fmt.Errorf("lower %s to %d: network namespace %s tracks %d connections, more than half of it, and would lose new ones; --force does it all the same",
+			snapshot.ConntrackMax, c.LowerMax, name, entries)
 	}
 	return nil
 }
