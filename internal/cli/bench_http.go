@@ -29,6 +29,7 @@ type benchHTTP struct {
 	timeout   seconds
 	closeMode string
 	sources   []string
+	ports     string
 	json      bool
 }
 
@@ -68,9 +69,10 @@ Needs no privilege; --netns and --pid need CAP_SYS_ADMIN to enter the namespace.
 	f.StringVar(&b.closeMode, "close", string(load.CloseServer), "`WHO` closes a connection first: server, client, or rst (the client, with a reset)")
 	f.Float64Var(&b.cfg.Rate, "rate", 0, "start so many requests per second on a schedule (open loop)")
 	f.StringArrayVar(&b.sources, "source", nil, "send from this address or range (`ADDR[-ADDR]`), in turn; may be repeated")
+	f.StringVar(&b.ports, "source-port", "", "choose source ports of `FIRST-LAST` in an order that --seed determines (the kernel chooses otherwise, which is faster)")
 	f.BoolVar(&b.cfg.MergeAck, "merge-ack", false, "let the request carry the handshake's ACK: one packet fewer per connection, not comparable with runs without it")
 	f.IntVar(&b.cfg.Workers, "workers", 0, "threads (0: one per CPU)")
-	f.Uint64Var(&b.cfg.Seed, "seed", 0, "makes the order of the source addresses repeatable")
+	f.Uint64Var(&b.cfg.Seed, "seed", 0, "makes the order of the source addresses and of --source-port repeatable")
 	f.BoolVar(&b.json, "json", false, "print one JSON document")
 	b.target.addFlags(cmd)
 	return cmd
@@ -104,6 +106,12 @@ func (b *benchHTTP) config(url string) (load.Config, error) {
 			return cfg, usageError{err}
 		}
 		cfg.Sources = append(cfg.Sources, addrs...)
+	}
+	if b.ports != "" {
+		var err error
+		if cfg.SourcePorts, err = load.ParsePorts(b.ports); err != nil {
+			return cfg, usageError{err}
+		}
 	}
 	if _, _, err := cfg.Checked(); err != nil {
 		return cfg, usageError{err}

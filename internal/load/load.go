@@ -49,8 +49,12 @@ type Config struct {
 	MergeAck bool `json:"merge_ack"`
 	// Workers is the number of threads; the number of CPUs.
 	Workers int `json:"workers"`
-	// Seed makes the order of the sources repeatable. The port stays the kernel's
-	// choice: it alone knows in one step which ones are free towards the server.
+	// SourcePorts are taken in an order that Seed determines, each with each of
+	// the Sources before one comes again; zero leaves the port to the kernel, which
+	// is faster: a port of natkit's choice takes a new socket for each connection
+	// and two more system calls.
+	SourcePorts PortRange `json:"source_ports,omitzero"`
+	// Seed makes the order of the sources, and of SourcePorts, repeatable.
 	Seed uint64 `json:"seed"`
 	// AbortAfter ends the run with an error after so many connections that failed
 	// other than by a timeout, where none succeeded before; 0 means never.

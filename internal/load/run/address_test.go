@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -180,5 +181,60 @@ func TestNoLocalPort(t *testing.T) {
 	}
 	if !found || !strings.Contains(r.GeneratorLimit, "local port") || r.Completed == 0 {
 		t.Errorf("%d completed, failures %v, limit %q", r.Completed, r.Failures, r.GeneratorLimit)
+	}
+}
+
+// TestSourcePorts: each port of the range once, in an order that the seed
+// determines, and a port that is taken is passed over.
+func TestSourcePorts(t *testing.T) {
+	var mu sync.Mutex
+	var order []uint16
+	addr := startRaw(t, func(c *net.TCPConn) {
+		mu.Lock()
+		order = append(order, c.RemoteAddr().(*net.TCPAddr).AddrPort().Port())
+		mu.Unlock()
+		write(c, helloResponse)
+	})
+	taken, err := net.Listen("tcp", "127.0.1.1:20007")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	ports := load.PortRange{First: 20000, Last: 20099}
+	orderOf := func(seed uint64) []uint16 {
+		order = nil
+		cfg := testConfig(addr, 99, 1)
+		cfg.Sources = []netip.Addr{netip.MustParseAddr("127.0.1.1")}
+		cfg.SourcePorts, cfg.Seed, cfg.Workers = ports, seed, 1
+		if r := mustRun(t, cfg, Options{}); r.Completed != 99 {
+			t.Fatalf("%+v", r)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(order)
+	}
+	first := orderOf(1)
+	seen := map[uint16]bool{}
+	for _, p := range first {
+		if p < ports.First || p > ports.Last || p == 20007 || seen[p] {
+			t.Fatalf("port %d is out of range, taken or there twice: %v", p, first)
+		}
+		seen[p] = true
+	}
+	if slices.IsSorted(first) {
+		t.Errorf("the ports come in their natural order: %v", first)
+	}
+	if again := orderOf(1); !slices.Equal(first, again) {
+		t.Errorf("one seed gives two orders:\n%v\n%v", first, again)
+	}
+	if other := orderOf(2); slices.Equal(first, other) {
+		t.Error("two seeds give one order")
+	}
+	cfg := testConfig(addr, 5, 1)
+	cfg.SourcePorts = load.PortRange{First: 20007, Last: 20007}
+	cfg.Sources = []netip.Addr{netip.MustParseAddr("127.0.1.1")}
+	r, err := HTTP(t.Context(), cfg, Options{})
+	if err != nil || r.Failed != 5 || len(r.Failures) != 1 || r.Failures[0].Reason != "no local port" {
+		t.Errorf("a range that is taken: %v, %+v", err, r)
 	}
 }

@@ -138,6 +138,9 @@ func (w *worker) open(c *conn) syscall.Errno {
 // costs no system call, unless there are more addresses than connections: then
 // some would never be used.
 func (w *worker) bind(c *conn) syscall.Errno {
+	if w.run.ownPorts() {
+		return w.bindPort(c)
+	}
 	n := len(w.run.sources)
 	if n == 0 || c.bound && n <= w.limit {
 		return 0
@@ -147,6 +150,25 @@ func (w *worker) bind(c *conn) syscall.Errno {
 	errno := w.sys.bind(c.fd, source)
 	c.bound = errno == 0
 	return errno
+}
+
+// portTries is how many ports are tried for one connection; listening sockets and
+// other programs hold some.
+const portTries = 64
+
+// bindPort takes the next source address and port in the run's order, of which
+// each worker has its share.
+func (w *worker) bindPort(c *conn) syscall.Errno {
+	ports := uint64(w.run.cfg.SourcePorts.Len())
+	for range portTries {
+		at := w.run.ports.At(w.port)
+		w.port += uint64(w.run.workers)
+		source := w.run.sources[at/ports].withPort(w.run.cfg.SourcePorts.First + uint16(at%ports))
+		if errno := w.sys.bind(c.fd, &source); errno != unix.EADDRINUSE {
+			return errno
+		}
+	}
+	return unix.EADDRINUSE
 }
 
 func (w *worker) tryEager(i int32, c *conn) {

@@ -125,7 +125,12 @@ func (w *worker) newSocket(i int32) (int32, syscall.Errno) {
 	if errno != 0 {
 		return 0, errno
 	}
-	if len(w.run.sources) > 0 {
+	switch {
+	case w.run.ownPorts():
+		// Ports that a former connection holds in TIME_WAIT can be bound again; the
+		// kernel refuses the connection where the whole tuple is still in use.
+		errno = w.sys.setOption(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+	case len(w.run.sources) > 0:
 		// The port is then chosen by connect, for the whole tuple, not by bind
 		// for the address alone (ip(7), IP_BIND_ADDRESS_NO_PORT; holds for IPv6 too).
 		errno = w.sys.setOption(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)

@@ -39,6 +39,7 @@ type run struct {
 	to           sockaddr
 	family       int
 	sources      []sockaddr
+	ports        load.Permutation // of sources × source ports; unused where the kernel chooses
 	request      []byte
 	workers      int
 	serverCloses bool
@@ -80,6 +81,9 @@ func (r *run) end() {
 	one := [8]byte{1}
 	_, _ = unix.Write(r.stopFile, one[:]) // cannot fail short of 2^64 writes
 }
+
+// ownPorts tells whether natkit chooses the source ports, not the kernel.
+func (r *run) ownPorts() bool { return r.cfg.SourcePorts.Len() > 0 }
 
 // HTTP runs the load until its requests or its time are done, or ctx ends: then
 // it returns what was measured until then, without an error. It takes one
@@ -135,6 +139,16 @@ func newRun(ctx context.Context, cfg load.Config, target load.Target, ns *netns.
 	}
 	order := rand.New(rand.NewPCG(cfg.Seed, 0))
 	order.Shuffle(len(r.sources), func(i, j int) { r.sources[i], r.sources[j] = r.sources[j], r.sources[i] })
+	if r.ownPorts() {
+		if len(r.sources) == 0 {
+			any := netip.IPv4Unspecified()
+			if r.family == unix.AF_INET6 {
+				any = netip.IPv6Unspecified()
+			}
+			r.sources = []sockaddr{newSockaddr(netip.AddrPortFrom(any, 0), 0)}
+		}
+		r.ports = load.NewPermutation(uint64(len(r.sources)*cfg.SourcePorts.Len()), cfg.Seed)
+	}
 	if r.stopFile, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		return nil, fmt.Errorf("make an eventfd: %w", err)
 	}

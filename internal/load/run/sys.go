@@ -165,6 +165,11 @@ func newSockaddr(a netip.AddrPort, scope uint32) sockaddr {
 	return s
 }
 
+func (s sockaddr) withPort(port uint16) sockaddr {
+	binary.BigEndian.PutUint16(s.raw[2:], port)
+	return s
+}
+
 // addr is the address without the port.
 func (s *sockaddr) addr() netip.Addr {
 	if s.size == unix.SizeofSockaddrInet4 {

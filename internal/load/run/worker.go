@@ -64,6 +64,7 @@ type worker struct {
 	ended          int // requests, since others were started instead
 	closing        int
 	source         int
+	port           uint64 // place in the order of source ports
 	eager          int
 	reuse          trilean
 	succeeded      bool
@@ -110,6 +111,9 @@ func newWorker(r *run, id, limit, spare int) *worker {
 	}
 	if n := len(r.sources); n > 0 {
 		w.source = id * n / r.workers
+	}
+	if r.ownPorts() {
+		w.reuse, w.port = no, uint64(id)
 	}
 	return w
 }
