@@ -155,7 +155,8 @@ func (s *shortConnections) connection(i int) error {
 		err = unix.Bind(fd, &unix.SockaddrInet4{Addr: shortServer.Addr, Port: shortFirstPort + i%s.ports})
 	}
 	if err == nil {
-		err = unix.Connect(fd, shortServer)
+		to := *shortServer // Connect writes into it
+		err = unix.Connect(fd, &to)
 	}
 	if err != nil {
 		return err
