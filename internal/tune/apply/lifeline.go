@@ -26,7 +26,7 @@ const (
 	guardPatience = 10 * time.Second
 	// guardFarewell is how long an undo or a confirmation waits for a guard that
 	// is no longer needed.
-	guardFarewell = time.Second
+	guardFarewell = 3 * time.Second
 
 	wordReady = "ready"
 	wordDone  = "done"  // undone by the owner: nothing is left to do
