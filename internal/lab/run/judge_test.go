@@ -1,12 +1,27 @@
 package run
 
 import (
+	"context"
+	"errors"
+	"strings"
 	"testing"
 
 	"github.com/natkit/natkit/internal/diagnose"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/load"
 )
+
+// An interruption after which something stayed is no mere interruption.
+func TestNotRestored(t *testing.T) {
+	stayed := errors.New("put everything back: a value stayed")
+	err := notRestored(stayed, context.Canceled)
+	if errors.Is(err, context.Canceled) || !errors.Is(err, stayed) || !strings.Contains(err.Error(), "canceled") {
+		t.Errorf("interrupted and not restored: %v", err)
+	}
+	if err := notRestored(stayed, nil); err != stayed {
+		t.Errorf("not restored: %v", err)
+	}
+}
 
 func TestJudge(t *testing.T) {
 	sc := &lab.Scenario{

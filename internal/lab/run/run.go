@@ -87,13 +87,25 @@ func Run(ctx context.Context, sc *lab.Scenario, o Options) (*lab.Report, error) 
 		Topology: sc.Lines(),
 		Findings: []diagnose.Finding{},
 	}
-	err = errors.Join(c.conduct(ctx), c.restore())
+	err = c.conduct(ctx)
+	if back := c.restore(); back != nil {
+		return nil, notRestored(back, err)
+	}
 	if err != nil {
 		return nil, err
 	}
 	c.judge()
 	c.report.Seconds = o.Clock().Sub(started).Seconds()
 	return c.report, nil
+}
+
+// notRestored must not read as the mere interruption that may have come before:
+// whoever pressed Ctrl-C would be told that all is as it was.
+func notRestored(back, before error) error {
+	if before == nil {
+		return back
+	}
+	return fmt.Errorf("%w (after: %v)", back, before)
 }
 
 func (c *conductor) conduct(ctx context.Context) (err error) {
