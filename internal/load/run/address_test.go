@@ -64,15 +64,12 @@ func TestSourceCostsNoCall(t *testing.T) {
 	} {
 		t.Run(tt.from, func(t *testing.T) {
 			listen := netip.MustParseAddrPort(tt.listen)
-			if l, err := net.Listen("tcp", tt.listen); err != nil {
-				t.Skipf("cannot listen there: %v", err)
-			} else {
-				l.Close()
-			}
+			l, err := net.Listen("tcp", tt.listen)
+			testutil.NeedKernel(t, "an address to listen on at "+tt.listen, err)
+			l.Close()
 			addr := startServe(t, ServeConfig{Listen: listen})
 			cfg := testConfig(addr.String(), 5000, 50)
 			plain := mustRun(t, cfg, Options{})
-			var err error
 			if cfg.Sources, err = load.ParseSources(tt.from); err != nil {
 				t.Fatal(err)
 			}
@@ -91,9 +88,7 @@ func TestSourceCostsNoCall(t *testing.T) {
 
 func TestIPv6(t *testing.T) {
 	l, err := net.Listen("tcp6", "[::1]:0")
-	if err != nil {
-		t.Skipf("no IPv6 on loopback: %v", err)
-	}
+	testutil.NeedKernel(t, "IPv6 on loopback", err)
 	l.Close()
 	addr := startServe(t, ServeConfig{Listen: netip.MustParseAddrPort("[::1]:0")})
 	if r := mustRun(t, testConfig(addr.String(), 100, 5), Options{}); r.Completed != 100 {
@@ -105,9 +100,8 @@ func TestIPv6(t *testing.T) {
 // target, the source and the server.
 func TestLinkLocal(t *testing.T) {
 	testutil.NeedRoot(t)
-	if _, err := os.Stat("/proc/net/if_inet6"); err != nil {
-		t.Skipf("no IPv6 in this kernel: %v", err)
-	}
+	_, err := os.Stat("/proc/net/if_inet6")
+	testutil.NeedKernel(t, "IPv6", err)
 	ns := quietNamespace(t)
 	if err := ns.Do(func() error {
 		lo, err := netlink.LinkByName("lo")
