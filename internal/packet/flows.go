@@ -1,0 +1,98 @@
+package packet
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/natkit/natkit/internal/load"
+)
+
+// MaxFlows bounds the table of flows: 16 million take 0.4 GiB with IPv4.
+const MaxFlows = 1 << 24
+
+// Tuple is what a packet carries as its addresses and ports.
+type Tuple struct{ Src, Dst netip.AddrPort }
+
+// Flows are the tuples of a run: Count of all combinations of a source address, a
+// source port and a destination, chosen and ordered by Seed.
+type Flows struct {
+	Count        int              `json:"count"`
+	Sources      []netip.Addr     `json:"sources"`
+	SourcePorts  load.PortRange   `json:"source_ports"`
+	Destinations []netip.AddrPort `json:"destinations"`
+	Seed         uint64           `json:"seed"`
+}
+
+// combinations is how many different tuples there are.
+func (f Flows) combinations() uint64 {
+	return uint64(len(f.Sources)) * uint64(f.SourcePorts.Len()) * uint64(len(f.Destinations))
+}
+
+// Check finds what makes no flows.
+func (f Flows) Check() error {
+	switch {
+	case f.Count < 1 || f.Count > MaxFlows:
+		return fmt.Errorf("%d flows: must be 1 to %d", f.Count, MaxFlows)
+	case len(f.Sources) == 0 || len(f.Destinations) == 0 || f.SourcePorts.Len() == 0:
+		return fmt.Errorf("flows need source addresses, source ports and a destination")
+	case f.combinations() >= 1<<32:
+		return fmt.Errorf("%d source addresses × %d ports × %d destinations: fewer than 2^32 combinations are supported",
+			len(f.Sources), f.SourcePorts.Len(), len(f.Destinations))
+	case uint64(f.Count) > f.combinations():
+		return fmt.Errorf("%d flows: %d source addresses × %d source ports × %d destinations make only %d; give more source addresses or ports",
+			f.Count, len(f.Sources), f.SourcePorts.Len(), len(f.Destinations), f.combinations())
+	}
+	return f.checkAddresses()
+}
+
+func (f Flows) checkAddresses() error {
+	v4 := f.Destinations[0].Addr().Is4()
+	for _, d := range f.Destinations {
+		if err := checkHost(d.Addr(), v4); err != nil {
+			return fmt.Errorf("destination %v: %w", d, err)
+		}
+		if d.Port() == 0 {
+			return fmt.Errorf("destination %v: the port must be 1 to 65535", d)
+		}
+	}
+	for _, s := range f.Sources {
+		if err := checkHost(s, v4); err != nil {
+			return fmt.Errorf("source address %v: %w", s, err)
+		}
+	}
+	return nil
+}
+
+func checkHost(a netip.Addr, v4 bool) error {
+	switch {
+	case !a.IsValid() || a.IsUnspecified() || a.IsMulticast():
+		return fmt.Errorf("not an address of a host")
+	case a.Is4In6():
+		return fmt.Errorf("write it as %v", a.Unmap())
+	case a.Is4() != v4:
+		return fmt.Errorf("all addresses must be of one family")
+	}
+	return nil
+}
+
+// IPv6 tells the family of all tuples.
+func (f Flows) IPv6() bool { return !f.Destinations[0].Addr().Is4() }
+
+// All yields the tuples from the first to the last.
+func (f Flows) All(yield func(int, Tuple) bool) {
+	order := load.NewPermutation(f.combinations(), f.Seed)
+	for i := range f.Count {
+		if !yield(i, f.tuple(order.At(uint64(i)))) {
+			return
+		}
+	}
+}
+
+func (f Flows) tuple(k uint64) Tuple {
+	sources, ports := uint64(len(f.Sources)), uint64(f.SourcePorts.Len())
+	port := f.SourcePorts.First + uint16(k/sources%ports)
+	return Tuple{
+		Src: netip.AddrPortFrom(f.Sources[k%sources], port),
+		Dst: f.Destinations[k/sources/ports],
+	}
+}
