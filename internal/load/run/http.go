@@ -4,25 +4,18 @@ package run
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"net"
 	"net/netip"
 	"runtime"
-	"sync"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/netns"
 )
-
-// progressEvery is how often Options.Progress is called.
-const progressEvery = 250 * time.Millisecond
 
 // Options is what a run needs besides its configuration.
 type Options struct {
@@ -34,6 +27,7 @@ type Options struct {
 
 // run is what the workers of one run share.
 type run struct {
+	crew
 	cfg          load.Config
 	pace         load.Pace
 	to           sockaddr
@@ -43,18 +37,12 @@ type run struct {
 	request      []byte
 	workers      int
 	serverCloses bool
-	started      time.Time
 
 	issued       atomic.Int64
 	firstFailure atomic.Int64 // since the start; MaxInt64 where there is none
 	succeeded    atomic.Bool
 	refusals     atomic.Int64
 	refusal      atomic.Uint32 // the reason that ended the run
-	stop         atomic.Bool
-	stopFile     int // eventfd that wakes the workers
-
-	mu     sync.Mutex
-	course *load.Course
 }
 
 // claim takes one request of the run's number.
@@ -72,14 +60,6 @@ func (r *run) connectFailed(reason load.Reason) {
 		r.refusal.Store(uint32(reason))
 		r.end()
 	}
-}
-
-// end makes the workers leave at once. The eventfd is never read, so it wakes
-// all of them.
-func (r *run) end() {
-	r.stop.Store(true)
-	one := [8]byte{1}
-	_, _ = unix.Write(r.stopFile, one[:]) // cannot fail short of 2^64 writes
 }
 
 // ownPorts tells whether natkit chooses the source ports, not the kernel.
@@ -103,7 +83,7 @@ func HTTP(ctx context.Context, cfg load.Config, opt Options) (*load.Result, erro
 		return nil, fmt.Errorf("bench http %s: %w", target.HostPort(), err)
 	}
 	defer moreProcs(len(workers))()
-	before, after, err := r.conduct(ctx, workers, opt)
+	before, after, err := conduct(ctx, &r.crew, workers, opt)
 	if err != nil {
 		return nil, fmt.Errorf("bench http %s: %w", target.HostPort(), err)
 	}
@@ -131,26 +111,15 @@ func newRun(ctx context.Context, cfg load.Config, target load.Target, ns *netns.
 		serverCloses: cfg.Close == load.CloseServer && !cfg.KeepAlive,
 	}
 	r.firstFailure.Store(math.MaxInt64)
-	for _, s := range cfg.Sources {
-		if family(s) != r.family {
-			return nil, fmt.Errorf("source address %v is not of the same family as the target %v", s, addr.Addr())
-		}
-		r.sources = append(r.sources, newSockaddr(netip.AddrPortFrom(s, 0), zones[s.Zone()]))
+	if r.sources, err = sourceAddrs(cfg.Sources, addr.Addr(), zones, cfg.Seed); err != nil {
+		return nil, err
 	}
-	order := rand.New(rand.NewPCG(cfg.Seed, 0))
-	order.Shuffle(len(r.sources), func(i, j int) { r.sources[i], r.sources[j] = r.sources[j], r.sources[i] })
 	if r.ownPorts() {
-		if len(r.sources) == 0 {
-			any := netip.IPv4Unspecified()
-			if r.family == unix.AF_INET6 {
-				any = netip.IPv6Unspecified()
-			}
-			r.sources = []sockaddr{newSockaddr(netip.AddrPortFrom(any, 0), 0)}
-		}
+		r.sources = anyAddr(r.sources, r.family)
 		r.ports = load.NewPermutation(uint64(len(r.sources)*cfg.SourcePorts.Len()), cfg.Seed)
 	}
-	if r.stopFile, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
-		return nil, fmt.Errorf("make an eventfd: %w", err)
+	if err := r.prepare(); err != nil {
+		return nil, err
 	}
 	return r, nil
 }
@@ -199,115 +168,6 @@ func (r *run) makeWorkers() ([]*worker, error) {
 		workers[i] = newWorker(r, i, limit, min(limit, maxSpare, files-limit))
 	}
 	return workers, nil
-}
-
-// moreProcs lets Go run enough threads that a worker that waits is not robbed of
-// its place, and that the rest of the program runs beside busy workers. The
-// returned function takes it back.
-func moreProcs(workers int) func() {
-	procs.Lock()
-	defer procs.Unlock()
-	if procs.users == 0 {
-		procs.before = runtime.GOMAXPROCS(0)
-	}
-	procs.users++
-	procs.workers += workers
-	runtime.GOMAXPROCS(procs.before + procs.workers)
-	return func() {
-		procs.Lock()
-		defer procs.Unlock()
-		procs.users--
-		procs.workers -= workers
-		runtime.GOMAXPROCS(procs.before + procs.workers)
-	}
-}
-
-// procs is shared by all runs of the process, as GOMAXPROCS is.
-var procs struct {
-	sync.Mutex
-	before, users, workers int
-}
-
-// conduct starts the workers together and waits for all.
-func (r *run) conduct(ctx context.Context, workers []*worker, opt Options) (before, after usage, err error) {
-	var done sync.WaitGroup
-	ready := make(chan error, len(workers))
-	gun := make(chan struct{})
-	for _, w := range workers {
-		done.Go(func() {
-			// Never unlocked: the thread ends with its namespace and file table.
-			runtime.LockOSThread()
-			err := w.setUp(opt.Netns)
-			ready <- err
-			if <-gun; err == nil && !r.stop.Load() {
-				w.loop()
-			}
-		})
-	}
-	for range workers {
-		err = errors.Join(err, <-ready)
-	}
-	if err != nil {
-		r.stop.Store(true)
-		close(gun)
-		done.Wait()
-		return before, after, err
-	}
-	finished := make(chan struct{})
-	watched := r.watch(ctx, workers, opt.Progress, finished)
-	resetPeak()
-	before = readUsage()
-	r.started = time.Now()
-	close(gun)
-	done.Wait()
-	after = readUsage()
-	close(finished)
-	<-watched
-	return before, after, nil
-}
-
-// watch ends the run with ctx and reports progress until finished is closed;
-// then it closes the returned channel.
-func (r *run) watch(ctx context.Context, workers []*worker, progress func(load.Progress), finished <-chan struct{}) <-chan struct{} {
-	watched := make(chan struct{})
-	begun := time.Now()
-	go func() {
-		defer close(watched)
-		var tick <-chan time.Time
-		if progress != nil {
-			ticker := time.NewTicker(progressEvery)
-			defer ticker.Stop()
-			tick = ticker.C
-		}
-		cancelled := ctx.Done()
-		last := load.Progress{}
-		for {
-			select {
-			case <-finished:
-				return
-			case <-cancelled:
-				r.end()
-				cancelled = nil
-			case <-tick:
-				last = sum(workers, time.Since(begun), last)
-				progress(last)
-			}
-		}
-	}()
-	return watched
-}
-
-func sum(workers []*worker, elapsed time.Duration, last load.Progress) load.Progress {
-	p := load.Progress{Elapsed: elapsed}
-	for _, w := range workers {
-		p.Completed += w.seen.completed.Load()
-		p.Failed += w.seen.failed.Load()
-		p.InFlight += w.seen.inFlight.Load()
-	}
-	if d := (p.Elapsed - last.Elapsed).Seconds(); d > 0 {
-		p.PerSecond = float64(p.Completed-last.Completed) / d
-	}
-	return p
 }
 
 // result merges what the workers counted.

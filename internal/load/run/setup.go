@@ -2,7 +2,6 @@ package run
 
 import (
 	"fmt"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -12,29 +11,13 @@ import (
 // setUp makes the calling thread, which must be locked, the worker's: its
 // namespace, its file table, its epoll.
 func (w *worker) setUp(ns *netns.Handle) error {
-	if ns != nil {
-		if err := ns.Enter(); err != nil {
-			return err
-		}
-	}
-	if err := privateFiles(w.run.stopFile); err != nil {
+	epoll, err := w.run.enter(&w.sys, ns, w.run.cfg.Rate > 0)
+	if err != nil {
 		return err
 	}
-	// Sleeps are rounded up by the timer slack, 50 µs by default: the schedule of
-	// an open loop would be kept no better. An error leaves it so.
-	if w.run.cfg.Rate > 0 {
-		_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
-	}
-	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
-	if err != nil {
-		return fmt.Errorf("make an epoll: %w", err)
-	}
-	w.epoll = int32(epoll)
-	if errno := w.sys.watch(w.epoll, int32(w.run.stopFile), stopEvent, unix.EPOLLIN); errno != 0 {
-		return fmt.Errorf("watch the stop event: %w", errno)
-	}
+	w.epoll = epoll
 	if w.id == 0 {
-		if err := w.checkSources(); err != nil {
+		if err := checkSources(&w.sys, w.run.family, w.run.sources); err != nil {
 			return err
 		}
 	}
@@ -42,22 +25,28 @@ func (w *worker) setUp(ns *netns.Handle) error {
 	return nil
 }
 
-// checkSources binds to every source once, so that an address that is not this
-// machine's is one error and not as many failures as there are requests.
-func (w *worker) checkSources() error {
-	for i := range w.run.sources {
-		fd, errno := w.sys.socket(w.run.family)
-		if errno == 0 {
-			errno = w.sys.bind(fd, &w.run.sources[i])
-			w.sys.close(fd)
-		}
-		if errno == syscall.EADDRNOTAVAIL {
-			return fmt.Errorf("source address %v: not an address of this machine or namespace; add it to an interface first",
-				w.run.sources[i].addr())
-		}
-		if errno != 0 && errno != syscall.EADDRINUSE {
-			return fmt.Errorf("source address %v: bind: %w", w.run.sources[i].addr(), errno)
+// enter moves the calling thread, which must be locked, into the namespace and
+// gives it a file table of its own, with an epoll that the run's end wakes.
+func (c *crew) enter(sys *caller, ns *netns.Handle, paced bool) (int32, error) {
+	if ns != nil {
+		if err := ns.Enter(); err != nil {
+			return 0, err
 		}
 	}
-	return nil
+	if err := privateFiles(c.stopFile); err != nil {
+		return 0, err
+	}
+	// Sleeps are rounded up by the timer slack, 50 µs by default: the schedule of
+	// an open loop would be kept no better. An error leaves it so.
+	if paced {
+		_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
+	}
+	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return 0, fmt.Errorf("make an epoll: %w", err)
+	}
+	if errno := sys.watch(int32(epoll), int32(c.stopFile), stopEvent, unix.EPOLLIN); errno != 0 {
+		return 0, fmt.Errorf("watch the stop event: %w", errno)
+	}
+	return int32(epoll), nil
 }

@@ -1,7 +1,6 @@
 package run
 
 import (
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -84,9 +83,7 @@ type worker struct {
 	interval *load.Interval
 	server   string
 
-	seen struct { // by the goroutine that reports progress
-		completed, failed, inFlight atomic.Int64
-	}
+	seen seen
 }
 
 func newWorker(r *run, id, limit, spare int) *worker {
@@ -118,7 +115,10 @@ func newWorker(r *run, id, limit, spare int) *worker {
 	return w
 }
 
-func (w *worker) clock() int64 { return int64(time.Since(w.run.started)) }
+func (w *worker) clock() int64 { return w.run.clock() }
+
+// soFar is what the worker published last.
+func (w *worker) soFar() *seen { return &w.seen }
 
 // loop runs until the work, the time or the user's patience is over.
 func (w *worker) loop() {
@@ -287,16 +287,9 @@ func (w *worker) pause() int64 {
 // turnSecond hands in the seconds that are over.
 func (w *worker) turnSecond() {
 	for w.now >= int64(w.second+1)*second {
-		w.handIn()
+		w.run.handIn(w.second, w.interval)
 		w.second++
 	}
-}
-
-func (w *worker) handIn() {
-	w.run.mu.Lock()
-	w.run.course.Add(w.second, w.interval)
-	w.run.mu.Unlock()
-	w.interval.Reset()
 }
 
 func (w *worker) publish() {
@@ -308,7 +301,7 @@ func (w *worker) publish() {
 // leave counts what is not finished and closes everything: the worker's thread
 // and its file table may outlive this by a moment.
 func (w *worker) leave() {
-	w.handIn()
+	w.run.handIn(w.second, w.interval)
 	w.tally.Unfinished = int64(w.inFlight)
 	for i := w.flying.head; i != none; i = w.conns[i].next {
 		w.flown += w.now - w.conns[i].start

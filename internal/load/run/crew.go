@@ -1,0 +1,180 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/netns"
+)
+
+// progressEvery is how often Options.Progress is called.
+const progressEvery = 250 * time.Millisecond
+
+// crew is what the workers of a run share whatever they send: their common start
+// and end, and the seconds that they hand in.
+type crew struct {
+	started  time.Time
+	stop     atomic.Bool
+	stopFile int // eventfd that wakes the workers
+
+	mu     sync.Mutex
+	course *load.Course
+}
+
+// member is one worker: a thread of its own.
+type member interface {
+	// setUp gets the locked thread ready: namespace, files, sockets.
+	setUp(ns *netns.Handle) error
+	// loop works from the start to the end.
+	loop()
+	// soFar may be asked from another goroutine.
+	soFar() *seen
+}
+
+// seen is what a worker publishes for the goroutine that reports progress.
+type seen struct{ completed, failed, inFlight atomic.Int64 }
+
+// prepare makes the eventfd; the caller closes stopFile.
+func (c *crew) prepare() (err error) {
+	if c.stopFile, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		return fmt.Errorf("make an eventfd: %w", err)
+	}
+	return nil
+}
+
+// clock is the time since the start, in nanoseconds.
+func (c *crew) clock() int64 { return int64(time.Since(c.started)) }
+
+// end makes the workers leave at once. The eventfd is never read, so it wakes
+// all of them.
+func (c *crew) end() {
+	c.stop.Store(true)
+	one := [8]byte{1}
+	_, _ = unix.Write(c.stopFile, one[:]) // cannot fail short of 2^64 writes
+}
+
+// handIn takes a worker's second and empties the interval for the next one.
+func (c *crew) handIn(second int, in *load.Interval) {
+	c.mu.Lock()
+	c.course.Add(second, in)
+	c.mu.Unlock()
+	in.Reset()
+}
+
+// moreProcs lets Go run enough threads that a worker that waits is not robbed of
+// its place, and that the rest of the program runs beside busy workers. The
+// returned function takes it back.
+func moreProcs(workers int) func() {
+	procs.Lock()
+	defer procs.Unlock()
+	if procs.users == 0 {
+		procs.before = runtime.GOMAXPROCS(0)
+	}
+	procs.users++
+	procs.workers += workers
+	runtime.GOMAXPROCS(procs.before + procs.workers)
+	return func() {
+		procs.Lock()
+		defer procs.Unlock()
+		procs.users--
+		procs.workers -= workers
+		runtime.GOMAXPROCS(procs.before + procs.workers)
+	}
+}
+
+// procs is shared by all runs of the process, as GOMAXPROCS is.
+var procs struct {
+	sync.Mutex
+	before, users, workers int
+}
+
+// conduct starts the workers together and waits for all.
+func conduct[W member](ctx context.Context, c *crew, workers []W, opt Options) (before, after usage, err error) {
+	var done sync.WaitGroup
+	ready := make(chan error, len(workers))
+	gun := make(chan struct{})
+	for _, w := range workers {
+		done.Go(func() {
+			// Never unlocked: the thread ends with its namespace and file table.
+			runtime.LockOSThread()
+			err := w.setUp(opt.Netns)
+			ready <- err
+			if <-gun; err == nil && !c.stop.Load() {
+				w.loop()
+			}
+		})
+	}
+	for range workers {
+		err = errors.Join(err, <-ready)
+	}
+	if err != nil {
+		c.stop.Store(true)
+		close(gun)
+		done.Wait()
+		return before, after, err
+	}
+	finished := make(chan struct{})
+	watched := watch(ctx, c, workers, opt.Progress, finished)
+	resetPeak()
+	before = readUsage()
+	c.started = time.Now()
+	close(gun)
+	done.Wait()
+	after = readUsage()
+	close(finished)
+	<-watched
+	return before, after, nil
+}
+
+// watch ends the run with ctx and reports progress until finished is closed;
+// then it closes the returned channel.
+func watch[W member](ctx context.Context, c *crew, workers []W, progress func(load.Progress), finished <-chan struct{}) <-chan struct{} {
+	watched := make(chan struct{})
+	begun := time.Now()
+	go func() {
+		defer close(watched)
+		var tick <-chan time.Time
+		if progress != nil {
+			ticker := time.NewTicker(progressEvery)
+			defer ticker.Stop()
+			tick = ticker.C
+		}
+		cancelled := ctx.Done()
+		last := load.Progress{}
+		for {
+			select {
+			case <-finished:
+				return
+			case <-cancelled:
+				c.end()
+				cancelled = nil
+			case <-tick:
+				last = sum(workers, time.Since(begun), last)
+				progress(last)
+			}
+		}
+	}()
+	return watched
+}
+
+func sum[W member](workers []W, elapsed time.Duration, last load.Progress) load.Progress {
+	p := load.Progress{Elapsed: elapsed}
+	for _, w := range workers {
+		seen := w.soFar()
+		p.Completed += seen.completed.Load()
+		p.Failed += seen.failed.Load()
+		p.InFlight += seen.inFlight.Load()
+	}
+	if d := (p.Elapsed - last.Elapsed).Seconds(); d > 0 {
+		p.PerSecond = float64(p.Completed-last.Completed) / d
+	}
+	return p
+}
