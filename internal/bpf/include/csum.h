@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/* Internet checksums (RFC 1071). Sums are of 16-bit words in memory order, so the
+ * byte order of the machine does not matter. */
+#pragma once
+
+#include "kernel.h"
+
+static __always_inline __u64 csum_add32(__u64 sum, __u32 value)
+{
+	return sum + (value & 0xffff) + (value >> 16);
+}
+
+/* csum_fold makes 16 bits of a sum of less than 2^48, not complemented. */
+static __always_inline __u16 csum_fold(__u64 sum)
+{
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return sum;
+}
+
+/* csum_udp is what goes into UDP's checksum field for a folded sum: 0 says "no
+ * checksum" there, and stands for 0xffff (RFC 768). */
+static __always_inline __u16 csum_udp(__u16 folded)
+{
+	__u16 check = ~folded;
+	return check ? check : 0xffff;
+}

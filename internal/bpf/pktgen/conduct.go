@@ -1,0 +1,306 @@
+package pktgen
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/packet"
+)
+
+const (
+	// probes are the first packets of a run; one of them has to arrive before the
+	// others are sent.
+	probes     = 32
+	probeLimit = time.Second
+	// drainQuiet without an arrival after the last packet was sent ends a run;
+	// drainLimit does in any case.
+	drainQuiet = 100 * time.Millisecond
+	drainLimit = 2 * time.Second
+	// keepUp is the share of its rate that a paced run has to reach.
+	keepUp = 0.99
+)
+
+// conduct probes the way, sends, waits for the last packets and counts.
+func (r *run) conduct(ctx context.Context) (*packet.Result, error) {
+	if err := r.probe(ctx); err != nil {
+		return nil, err
+	}
+	statistics, err := r.statistics()
+	if err != nil {
+		return nil, err
+	}
+	defer statistics()
+	var before counts // of a paced run nothing: its probes are the first packets of the schedule
+	if r.cfg.Rate == 0 {
+		if before, err = r.counts(); err != nil {
+			return nil, err
+		}
+	}
+	start := time.Now()
+	stop := r.watch(start)
+	err = r.work(ctx, start)
+	seconds := time.Since(start).Seconds()
+	if err == nil {
+		err = r.drain(ctx)
+	}
+	stop()
+	if err != nil {
+		return nil, err
+	}
+	return r.result(seconds, before)
+}
+
+// probe sends the first packets, and goes no further where none of them arrives.
+func (r *run) probe(ctx context.Context) error {
+	w := r.workers[0]
+	n := min(probes, r.total(0))
+	if err := w.allow(n); err != nil {
+		return err
+	}
+	if err := w.onCPU(func() error { return w.send(n) }); err != nil || r.sink == nil {
+		return err
+	}
+	found, err := poll(ctx, probeLimit, func() (bool, error) {
+		c, err := r.received()
+		return arrived(c) > 0, err
+	})
+	if err != nil || found || ctx.Err() != nil {
+		return err
+	}
+	return fmt.Errorf("none of the first %d packets from %v arrived at %v: %s", n, r.from.Port, r.sink.port, r.whyNone())
+}
+
+// total is how many packets worker i may send.
+func (r *run) total(i int) int64 {
+	if r.cfg.Packets == 0 {
+		return math.MaxInt64
+	}
+	first := r.cfg.Packets * int64(i) / int64(r.cfg.Workers)
+	return r.cfg.Packets*int64(i+1)/int64(r.cfg.Workers) - first
+}
+
+func (r *run) work(ctx context.Context, start time.Time) error {
+	errs := make([]error, len(r.workers))
+	var all sync.WaitGroup
+	for i, w := range r.workers {
+		if err := w.allow(r.total(i)); err != nil {
+			return err
+		}
+		all.Go(func() {
+			errs[i] = w.onCPU(func() error { return w.work(ctx, start, r.total(i)) })
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// drain waits for packets that are under way.
+func (r *run) drain(ctx context.Context) error {
+	if r.sink == nil {
+		return nil
+	}
+	sent, _, err := r.sent()
+	if err != nil {
+		return err
+	}
+	last, changed := int64(-1), time.Now()
+	_, err = poll(context.WithoutCancel(ctx), drainLimit, func() (bool, error) {
+		c, err := r.received()
+		if n := arrived(c); n != last {
+			last, changed = n, time.Now()
+		}
+		return last >= sent && c.Duplicated == 0 || time.Since(changed) > drainQuiet, err
+	})
+	return err
+}
+
+// watch reports progress and keeps the course of the run until stop.
+func (r *run) watch(start time.Time) (stop func()) {
+	done, finished := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(finished)
+		tick := time.NewTicker(200 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-done:
+				r.note(time.Since(start))
+				return
+			case <-tick.C:
+				r.note(time.Since(start))
+			}
+		}
+	}()
+	return func() {
+		close(done)
+		<-finished
+	}
+}
+
+// note adds to the last second of the course and shows the progress. An error here
+// shows again at the end of the run.
+func (r *run) note(elapsed time.Duration) {
+	sent, _, err := r.sent()
+	c, err2 := r.received()
+	if err != nil || err2 != nil {
+		return
+	}
+	if n := len(r.course); n == 0 || elapsed.Seconds() >= float64(n) {
+		r.course = append(r.course, packet.Second{})
+	}
+	var before packet.Second
+	for _, s := range r.course[:len(r.course)-1] {
+		before.Sent, before.Received = before.Sent+s.Sent, before.Received+s.Received
+	}
+	r.course[len(r.course)-1] = packet.Second{
+		At: elapsed.Seconds(), Sent: sent - before.Sent, Received: int64(c.Received) - before.Received,
+	}
+	if r.opt.Progress != nil {
+		r.opt.Progress(packet.Progress{Elapsed: elapsed, Sent: sent, Received: int64(c.Received), Packets: r.cfg.Packets})
+	}
+}
+
+// statistics switches the kernel's measurement of programs on if the run is to have
+// it.
+func (r *run) statistics() (off func(), err error) {
+	if !r.cfg.Statistics {
+		return func() {}, nil
+	}
+	s, err := ebpf.EnableStats(uint32(unix.BPF_STATS_RUN_TIME))
+	if err != nil {
+		return nil, fmt.Errorf("measure the programs' time: %w (needs Linux 5.8 and CAP_SYS_ADMIN)", err)
+	}
+	return func() { s.Close() }, nil
+}
+
+// counts are what was sent and received until now.
+type counts struct {
+	sent, octets int64
+	arrived      pktgenSinkCounters
+}
+
+func (r *run) counts() (c counts, err error) {
+	if c.sent, c.octets, err = r.sent(); err != nil {
+		return c, err
+	}
+	c.arrived, err = r.received()
+	return c, err
+}
+
+// result sums up; before is what was counted when the clock started.
+func (r *run) result(seconds float64, before counts) (*packet.Result, error) {
+	now, err := r.counts()
+	if err != nil {
+		return nil, err
+	}
+	c := now.arrived
+	result := &packet.Result{
+		Config: r.cfg, From: r.from.String(), Seconds: seconds,
+		Delivery: packet.Delivery{
+			Sent: now.sent, Received: int64(c.Received), Reordered: int64(c.Reordered), Duplicated: int64(c.Duplicated),
+			Late: int64(c.Late), Misdelivered: int64(c.Misdelivered),
+		},
+		SentBytes:     now.octets + now.sent*packet.FCSLen,
+		ReceivedBytes: int64(c.Octets) + int64(c.Received)*packet.FCSLen,
+		Corrupted: packet.Corrupted{
+			IPChecksum: int64(c.BadIpChecksum), Checksum: int64(c.BadChecksum), Partial: int64(c.PartialChecksum),
+		},
+		OtherPackets:  int64(c.Other + c.UnknownFlow),
+		SentPerSecond: float64(now.sent-before.sent) / seconds,
+		Notes:         r.notes, Course: r.course,
+	}
+	if r.sink != nil {
+		result.To = r.sink.port.String()
+		result.Lost = result.Sent - (result.Received - result.Duplicated)
+		result.ReceivedPerSecond = float64(c.Received-before.arrived.Received) / seconds
+	}
+	r.complete(result)
+	return result, r.programTimes(result)
+}
+
+// complete adds what follows from the configuration.
+func (r *run) complete(result *packet.Result) {
+	if r.cfg.Bare { // all frames are alike
+		length := int64(r.cfg.Spec.MaxSize())
+		result.SentBytes, result.ReceivedBytes = result.Sent*length, result.Received*length
+	}
+	if rate := r.cfg.Rate; rate > 0 && result.SentPerSecond < keepUp*rate && result.Seconds > 0.1 {
+		result.GeneratorLimit = fmt.Sprintf("it sent %.0f packets/s where %.0f were asked for: use more workers (--workers), or another machine", result.SentPerSecond, rate)
+	}
+}
+
+// programTimes adds the programs' own time per packet.
+func (r *run) programTimes(result *packet.Result) error {
+	if !r.cfg.Statistics {
+		return nil
+	}
+	programs := []*ebpf.Program{}
+	for _, w := range r.workers {
+		programs = append(programs, w.program)
+	}
+	var err error
+	if result.GeneratorNanoseconds, err = meanTime(programs...); err != nil || r.sink == nil {
+		return err
+	}
+	result.SinkNanoseconds, err = meanTime(r.sink.program)
+	return err
+}
+
+// meanTime is the mean run time of programs, in nanoseconds.
+func meanTime(programs ...*ebpf.Program) (float64, error) {
+	var total time.Duration
+	var runs uint64
+	for _, p := range programs {
+		s, err := p.Stats()
+		if err != nil {
+			return 0, fmt.Errorf("read the programs' time: %w", err)
+		}
+		total += s.Runtime
+		runs += s.RunCount
+	}
+	if runs == 0 {
+		return 0, nil
+	}
+	return float64(total.Nanoseconds()) / float64(runs), nil
+}
+
+// template is the frame that the kernel copies into its pages. The generator
+// overwrites its headers; a bare run sends it as it is.
+func (r *run) template() []byte {
+	frame := make([]byte, r.cfg.Spec.MaxSize()-packet.FCSLen)
+	copy(frame, r.from.NextMAC)
+	copy(frame[6:], r.from.MAC)
+	const local = 0x88b5 // IEEE 802 local experimental EtherType 1
+	binary.BigEndian.PutUint16(frame[12:], local)
+	return frame
+}
+
+// whyNone looks for the reason why nothing arrives.
+func (r *run) whyNone() string {
+	if r.from.Kind == "veth" {
+		if p, err := findPeer(r.from); err == nil && p != nil {
+			defer p.close()
+			if !bytes.Equal(p.mac, r.from.NextMAC) && !p.promisc {
+				return fmt.Sprintf("the frames go to the Ethernet address %v, and the other end %v has %v (--next-mac, or a stale neighbour: 'ip neigh')",
+					r.from.NextMAC, p.port, p.mac)
+			}
+		}
+	}
+	return "look at the way between them: routes and forwarding (net.ipv4.ip_forward), filter rules, rp_filter, the NAT rule for this destination"
+}
+
+// bigEndian gives a number whose bytes in memory are those of n in network order.
+func bigEndian(n uint16) uint16 {
+	var b [2]byte
+	binary.BigEndian.PutUint16(b[:], n)
+	return binary.NativeEndian.Uint16(b[:])
+}

@@ -1,0 +1,192 @@
+package pktgen
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/packet"
+)
+
+// Egress is the way out of the sender's namespace.
+type Egress struct {
+	Port
+	Index int
+	MTU   int
+	// Kind is the driver's name for it, such as veth.
+	Kind string
+	MAC  net.HardwareAddr
+	// NextMAC is who gets the frames: the destination or the router to it.
+	NextMAC net.HardwareAddr
+	// Source is the address that the kernel would send from; invalid where the
+	// interface has none.
+	Source netip.Addr
+
+	peerIndex, peerNamespace int // of a veth: IFLA_LINK, IFLA_LINK_NETNSID
+}
+
+// Way is what the user says about the way out; the rest comes from routes and
+// neighbours.
+type Way struct {
+	Netns *netns.Handle
+	// Interface is empty for the route's.
+	Interface string
+	// NextMAC is nil for the neighbour's.
+	NextMAC net.HardwareAddr
+}
+
+// neighbourLimit is how long a neighbour may take to answer.
+const neighbourLimit = 2 * time.Second
+
+// ReadEgress finds the way to an address. Where the kernel does not know the
+// neighbour yet it is asked to find it, by one datagram to its discard port.
+func ReadEgress(way Way, to netip.Addr) (e Egress, err error) {
+	e = Egress{Port: Port{Netns: way.Netns, Interface: way.Interface}, NextMAC: way.NextMAC}
+	err = in(way.Netns, func() error {
+		handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+		if err != nil {
+			return fmt.Errorf("open a netlink socket: %w", err)
+		}
+		defer handle.Close()
+		return e.read(handle, to)
+	})
+	if err != nil {
+		return e, fmt.Errorf("find the way to %v: %w", to, err)
+	}
+	return e, nil
+}
+
+func (e *Egress) read(handle *netlink.Handle, to netip.Addr) error {
+	route, err := e.route(handle, to)
+	if err != nil {
+		return err
+	}
+	l, err := handle.LinkByIndex(e.Index)
+	if err != nil {
+		return fmt.Errorf("read interface %d: %w", e.Index, err)
+	}
+	a := l.Attrs()
+	e.Interface, e.MTU, e.Kind, e.MAC = a.Name, a.MTU, l.Type(), a.HardwareAddr
+	e.peerIndex, e.peerNamespace = a.ParentIndex, a.NetNsID
+	switch {
+	case a.Flags&net.FlagUp == 0:
+		return fmt.Errorf("interface %s is down (ip link set %s up)", a.Name, a.Name)
+	case a.OperState == netlink.OperDown || a.OperState == netlink.OperLowerLayerDown:
+		return fmt.Errorf("interface %s has no carrier (is its other end up?)", a.Name)
+	case len(a.HardwareAddr) != 6:
+		return fmt.Errorf("interface %s has no Ethernet address: frames cannot be made for it", a.Name)
+	}
+	if slices.Contains(noRedirect, e.Kind) {
+		return fmt.Errorf("interface %s is a %s, whose driver takes no redirected frames; send by the device below it (--dev)", a.Name, e.Kind)
+	}
+	if e.NextMAC != nil {
+		return nil
+	}
+	return e.findNeighbour(handle, nextHop(route, to))
+}
+
+// noRedirect are kinds of interfaces without ndo_xdp_xmit: frames that a program
+// redirects to them vanish.
+var noRedirect = []string{"bridge", "vlan", "macvlan", "ipvlan", "dummy", "vxlan", "geneve", "ifb", "team", "vrf"}
+
+// route asks the kernel for the way, or takes the interface as it is given.
+func (e *Egress) route(handle *netlink.Handle, to netip.Addr) (netlink.Route, error) {
+	options := &netlink.RouteGetOptions{}
+	if e.Interface != "" {
+		i, err := net.InterfaceByName(e.Interface)
+		if err != nil {
+			return netlink.Route{}, fmt.Errorf("no such interface %s ('ip link' lists them)", e.Interface)
+		}
+		e.Index, options.Oif = i.Index, e.Interface
+	}
+	routes, err := handle.RouteGetWithOptions(to.AsSlice(), options)
+	switch {
+	case err != nil && e.Interface != "" && e.NextMAC != nil:
+		return netlink.Route{}, nil // all that a frame needs is given
+	case err != nil || len(routes) == 0:
+		return netlink.Route{}, fmt.Errorf("no route: %w", errors.Join(err))
+	case routes[0].Type == unix.RTN_LOCAL:
+		return netlink.Route{}, fmt.Errorf("it is an address of the sender itself; packets are made for another host or namespace")
+	}
+	e.Index = routes[0].LinkIndex
+	e.Source, _ = netip.AddrFromSlice(routes[0].Src)
+	e.Source = e.Source.Unmap()
+	return routes[0], nil
+}
+
+func nextHop(route netlink.Route, to netip.Addr) netip.Addr {
+	gateway := route.Gw
+	if gateway == nil && route.Via != nil {
+		if via, ok := route.Via.(*netlink.Via); ok {
+			gateway = via.Addr
+		}
+	}
+	if a, ok := netip.AddrFromSlice(gateway); ok {
+		return a.Unmap()
+	}
+	return to
+}
+
+// usable are the states in which the kernel itself would send to a neighbour.
+const usable = netlink.NUD_PERMANENT | netlink.NUD_NOARP | netlink.NUD_REACHABLE | netlink.NUD_STALE | netlink.NUD_DELAY | netlink.NUD_PROBE
+
+func (e *Egress) findNeighbour(handle *netlink.Handle, hop netip.Addr) error {
+	asked := false
+	for end := time.Now().Add(neighbourLimit); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		neighbours, err := handle.NeighList(e.Index, family(hop))
+		if err != nil {
+			return fmt.Errorf("read the neighbours of %s: %w", e.Interface, err)
+		}
+		for _, n := range neighbours {
+			if a, _ := netip.AddrFromSlice(n.IP); a.Unmap() == hop && n.State&usable != 0 && len(n.HardwareAddr) == 6 {
+				e.NextMAC = n.HardwareAddr
+				return nil
+			}
+		}
+		if !asked {
+			asked = true
+			askNeighbour(hop, e.Interface)
+		}
+	}
+	return fmt.Errorf("no answer from the neighbour %v on %s within %v (is it up? Its Ethernet address can be given: --next-mac)",
+		hop, e.Interface, neighbourLimit)
+}
+
+// askNeighbour makes the kernel look for a neighbour; whether it is there shows in
+// the table.
+func askNeighbour(hop netip.Addr, dev string) {
+	if hop.Is6() && hop.IsLinkLocalUnicast() {
+		hop = hop.WithZone(dev)
+	}
+	const discard = 9
+	if c, err := net.Dial("udp", netip.AddrPortFrom(hop, discard).String()); err == nil {
+		c.Write([]byte{0})
+		c.Close()
+	}
+}
+
+func family(a netip.Addr) int {
+	if a.Is4() {
+		return unix.AF_INET
+	}
+	return unix.AF_INET6
+}
+
+// CheckMTU finds frames that the interface does not carry.
+func (e Egress) CheckMTU(spec packet.Spec) error {
+	most := e.MTU + packet.EthernetLen + packet.FCSLen
+	if spec.VLAN != 0 {
+		most += packet.VLANLen
+	}
+	if size := spec.MaxSize(); size > most {
+		return fmt.Errorf("frame size %d: %v carries at most %d bytes, FCS included (its MTU is %d)", size, e.Port, most, e.MTU)
+	}
+	return nil
+}

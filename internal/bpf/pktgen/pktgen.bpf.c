@@ -1,0 +1,525 @@
+//go:build ignore
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/* The generator runs on live frames (BPF_PROG_TEST_RUN), which come back to it with
+ * whatever the receiver wrote into them: it writes every byte from the Ethernet
+ * header to the token anew. What follows the token is zero, and nobody on the way
+ * has a reason to touch it. */
+#include "../include/csum.h"
+#include "../include/kernel.h"
+#include "pktgen.h"
+
+/* ---- what all programs share ---- */
+
+/* The flows of a run, struct flow4 or struct flow6. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(key_size, 4);
+	__uint(value_size, sizeof(struct flow6));
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+} flows SEC(".maps");
+
+const volatile bool ipv6;
+const volatile __u8 protocol;
+const volatile __u32 run_id; /* network byte order */
+
+/* ---- generator: one copy of its variables for each worker ---- */
+
+const volatile __u32 out_ifindex;
+const volatile __u32 mac_words[3]; /* destination and source, as on the wire */
+const volatile __be16 vlan_tci;    /* 0: no tag */
+const volatile __u8 dscp_ecn;
+const volatile __u8 hop_limit;
+const volatile __u32 first_flow;
+const volatile __u32 flow_count;
+const volatile __u16 lengths[CYCLE_MAX]; /* frames without FCS; the first one is the greatest */
+const volatile __u32 length_count;
+const volatile __u8 tcp_flags[CYCLE_MAX];
+const volatile __u32 tcp_flags_count;
+
+/* No other CPU writes these, and user space reads them while the program runs. */
+struct generator_state generator;
+
+static __always_inline __u32 cycle(__u32 *at, __u32 count)
+{
+	__u32 now = *at;
+
+	*at = now + 1 == count ? 0 : now + 1;
+	return now;
+}
+
+/* headers is how long all is that the generator writes. */
+static __always_inline __u32 headers(void)
+{
+	return sizeof(struct ethhdr) + (vlan_tci ? sizeof(struct vlan_hdr) : 0) +
+	       (ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr)) +
+	       (protocol == IPPROTO_TCP ? sizeof(struct tcphdr) : sizeof(struct udphdr)) + sizeof(struct token);
+}
+
+static __always_inline void *put_ethernet(void *at)
+{
+	__u32 *mac = at;
+	__be16 *type = at + 12;
+
+	mac[0] = mac_words[0];
+	mac[1] = mac_words[1];
+	mac[2] = mac_words[2];
+	if (vlan_tci) {
+		type[0] = htons(ETH_P_8021Q);
+		type[1] = vlan_tci;
+		type += 2;
+	}
+	*type = ipv6 ? htons(ETH_P_IPV6) : htons(ETH_P_IP);
+	return type + 1;
+}
+
+/* put_ipv4 writes the header and gives the sum of its addresses. */
+static __always_inline __u64 put_ipv4(struct iphdr *ip, const struct flow4 *flow, __u16 length)
+{
+	__u64 addresses = csum_add32(csum_add32(0, flow->saddr), flow->daddr);
+	__u64 sum = addresses;
+
+	ip->version_ihl = 0x45;
+	ip->tos = dscp_ecn;
+	ip->tot_len = htons(length);
+	ip->id = 0;
+	ip->frag_off = htons(0x4000); /* don't fragment */
+	ip->ttl = hop_limit;
+	ip->protocol = protocol;
+	ip->saddr = flow->saddr;
+	ip->daddr = flow->daddr;
+	sum += htons(0x4500 | dscp_ecn) + htons(length) + htons(0x4000) + htons(hop_limit << 8 | protocol);
+	ip->check = ~csum_fold(sum);
+	return addresses;
+}
+
+static __always_inline __u64 put_ipv6(struct ipv6hdr *ip, const struct flow6 *flow, __u16 payload)
+{
+	__u64 sum = 0;
+
+	ip->version_class_flow = htonl(6 << 28 | dscp_ecn << 20);
+	ip->payload_len = htons(payload);
+	ip->nexthdr = protocol;
+	ip->hop_limit = hop_limit;
+#pragma unroll
+	for (int i = 0; i < 4; i++) {
+		ip->saddr[i] = flow->saddr[i];
+		ip->daddr[i] = flow->daddr[i];
+		sum = csum_add32(csum_add32(sum, flow->saddr[i]), flow->daddr[i]);
+	}
+	return sum;
+}
+
+static __always_inline void put_udp(struct udphdr *udp, __be16 source, __be16 dest, __u16 length, __u64 sum)
+{
+	udp->source = source;
+	udp->dest = dest;
+	udp->len = htons(length);
+	udp->check = csum_udp(csum_fold(sum + source + dest + htons(length)));
+}
+
+/* put_tcp writes a segment at the start of its flow's sequence space. It does not
+ * advance, as a retransmission does not. */
+static __always_inline void put_tcp(struct tcphdr *tcp, __be16 source, __be16 dest, __u32 flow, __u64 sum)
+{
+	__u8 flags = tcp_flags[generator.flags_at & (CYCLE_MAX - 1)];
+	__be32 seq = htonl(flow * 0x9e3779b1 + !(flags & TCP_SYN));
+	__be32 ack = flags & TCP_ACK ? htonl(1) : 0;
+
+	tcp->source = source;
+	tcp->dest = dest;
+	tcp->seq = seq;
+	tcp->ack_seq = ack;
+	tcp->doff_res = 5 << 4;
+	tcp->flags = flags;
+	tcp->window = htons(0xffff);
+	tcp->urg_ptr = 0;
+	sum = csum_add32(csum_add32(sum + source + dest, seq), ack);
+	tcp->check = ~csum_fold(sum + htons(5 << 12 | flags) + htons(0xffff));
+}
+
+static __always_inline __u64 put_token(struct token *token, __u32 flow)
+{
+	__be32 number = htonl(flow), sequence = htonl(generator.sequence);
+
+	token->run = run_id;
+	token->flow = number;
+	token->sequence = sequence;
+	return csum_add32(csum_add32(csum_add32(0, run_id), number), sequence);
+}
+
+/* next_flow goes on to the next packet's flow, and behind the last one to the next
+ * sequence number. */
+static __always_inline void next_flow(void)
+{
+	if (++generator.flow < flow_count)
+		return;
+	generator.flow = 0;
+	generator.sequence++;
+	if (protocol == IPPROTO_TCP)
+		cycle(&generator.flags_at, tcp_flags_count);
+}
+
+SEC("xdp")
+int generate(struct xdp_md *ctx)
+{
+	__u32 number = first_flow + generator.flow;
+	__u32 length = lengths[0];
+	const struct flow4 *flow4;
+	const struct flow6 *flow6;
+	void *flow, *data, *l3, *l4;
+	__u32 transport;
+	__be16 source, dest;
+	__u64 sum;
+
+	if (generator.sent >= generator.limit)
+		return XDP_DROP;
+	flow = bpf_map_lookup_elem(&flows, &number);
+	if (!flow)
+		return XDP_ABORTED;
+	if (length_count > 1) {
+		length = lengths[cycle(&generator.length_at, length_count) & (CYCLE_MAX - 1)];
+		if (bpf_xdp_adjust_tail(ctx, (int)length - lengths[0]))
+			return XDP_ABORTED;
+	}
+	data = (void *)(long)ctx->data;
+	if (data + headers() > (void *)(long)ctx->data_end)
+		return XDP_ABORTED;
+	l3 = put_ethernet(data);
+	transport = length - (l3 - data);
+	if (ipv6) {
+		flow6 = flow;
+		transport -= sizeof(struct ipv6hdr);
+		sum = put_ipv6(l3, flow6, transport);
+		l4 = l3 + sizeof(struct ipv6hdr);
+		source = flow6->sport;
+		dest = flow6->dport;
+	} else {
+		flow4 = flow;
+		sum = put_ipv4(l3, flow4, transport);
+		transport -= sizeof(struct iphdr);
+		l4 = l3 + sizeof(struct iphdr);
+		source = flow4->sport;
+		dest = flow4->dport;
+	}
+	sum += htons(protocol) + htons(transport);
+	if (protocol == IPPROTO_TCP) {
+		sum += put_token(l4 + sizeof(struct tcphdr), number);
+		put_tcp(l4, source, dest, number, sum);
+	} else {
+		sum += put_token(l4 + sizeof(struct udphdr), number);
+		put_udp(l4, source, dest, transport, sum);
+	}
+	next_flow();
+	generator.sent++;
+	generator.octets += length;
+	return bpf_redirect(out_ifindex, 0);
+}
+
+/* bare sends the template as it is: the least that a generator can do. */
+SEC("xdp")
+int bare(struct xdp_md *ctx)
+{
+	if (generator.sent >= generator.limit)
+		return XDP_DROP;
+	generator.sent++;
+	return bpf_redirect(out_ifindex, 0);
+}
+
+/* ---- receivers ---- */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__type(key, __u32);
+	__type(value, struct track);
+	__uint(max_entries, 1);
+} tracks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__type(key, __u32);
+	__type(value, struct sink_counters);
+	__uint(max_entries, 1);
+} counters SEC(".maps");
+
+/* Several CPUs may receive packets of one flow at the same time. The lock costs as
+ * much as the rest of the receiver, so it is left out where NAPI serialises. */
+const volatile bool concurrent;
+const volatile struct expected expect_source;
+const volatile struct expected expect_destination;
+const volatile bool verify_checksums;
+
+struct frame {
+	void *l3, *l4;
+	const __be32 *saddr, *daddr;
+	__u32 transport; /* length of the transport header and all behind it */
+	const struct token *token;
+};
+
+static __always_inline int parse_ipv4(struct frame *f, void *end)
+{
+	struct iphdr *ip = f->l3;
+	__u32 header;
+
+	if ((void *)(ip + 1) > end || ip->protocol != protocol)
+		return -1;
+	if (ip->version_ihl != 0x45 || ip->frag_off & htons(0x3fff)) /* options or a fragment: not as sent */
+		return -1;
+	header = sizeof(*ip);
+	if (ntohs(ip->tot_len) < header)
+		return -1;
+	f->transport = ntohs(ip->tot_len) - header;
+	f->saddr = &ip->saddr;
+	f->daddr = &ip->daddr;
+	f->l4 = ip + 1;
+	return 0;
+}
+
+static __always_inline int parse_ipv6(struct frame *f, void *end)
+{
+	struct ipv6hdr *ip = f->l3;
+
+	if ((void *)(ip + 1) > end || ip->nexthdr != protocol)
+		return -1;
+	f->transport = ntohs(ip->payload_len);
+	f->saddr = ip->saddr;
+	f->daddr = ip->daddr;
+	f->l4 = ip + 1;
+	return 0;
+}
+
+/* parse finds the token of a packet of this run; -1 for all other packets. */
+static __always_inline int parse(struct frame *f, void *data, void *end)
+{
+	__be16 *type = data + 12;
+	__u32 header = protocol == IPPROTO_TCP ? sizeof(struct tcphdr) : sizeof(struct udphdr);
+
+	if ((void *)(type + 3) > end)
+		return -1;
+	if (*type == htons(ETH_P_8021Q) || *type == htons(ETH_P_8021AD))
+		type += 2;
+	f->l3 = type + 1;
+	if (*type != (ipv6 ? htons(ETH_P_IPV6) : htons(ETH_P_IP)))
+		return -1;
+	if (ipv6 ? parse_ipv6(f, end) : parse_ipv4(f, end))
+		return -1;
+	f->token = f->l4 + header;
+	if (f->transport < header + sizeof(struct token) || (void *)(f->token + 1) > end)
+		return -1;
+	return f->token->run == run_id ? 0 : -1;
+}
+
+static __always_inline bool address_as_expected(const volatile struct expected *want, const __be32 *got, const __be32 *sent)
+{
+	for (int i = 0; i < (ipv6 ? 4 : 1); i++) {
+		__be32 host = want->address == EXPECT_MAPPED ? sent[i] & ~want->mask[i] : got[i] & ~want->mask[i];
+
+		if (got[i] != (want->net[i] | host))
+			return false;
+	}
+	return true;
+}
+
+static __always_inline bool as_expected(const volatile struct expected *want, const __be32 *got, const __be32 *sent,
+					__be16 got_port, __be16 sent_port)
+{
+	if (want->address != EXPECT_ANY && !address_as_expected(want, got, sent))
+		return false;
+	if (want->port == EXPECT_MAPPED)
+		return got_port == sent_port;
+	return want->port == EXPECT_ANY || (ntohs(got_port) >= want->port_min && ntohs(got_port) <= want->port_max);
+}
+
+/* delivered compares addresses and ports with what is expected of this flow. */
+static __always_inline bool delivered(const struct frame *f, const void *flow)
+{
+	const struct flow4 *flow4 = flow;
+	const struct flow6 *flow6 = flow;
+	const __be16 *ports = f->l4;
+
+	if (ipv6)
+		return as_expected(&expect_source, f->saddr, flow6->saddr, ports[0], flow6->sport) &&
+		       as_expected(&expect_destination, f->daddr, flow6->daddr, ports[1], flow6->dport);
+	return as_expected(&expect_source, f->saddr, &flow4->saddr, ports[0], flow4->sport) &&
+	       as_expected(&expect_destination, f->daddr, &flow4->daddr, ports[1], flow4->dport);
+}
+
+/* observe does what packet.Track.Observe says. */
+static __always_inline void observe(struct sink_counters *c, struct track *t, __u32 sequence)
+{
+	enum { IN_ORDER, REORDERED, DUPLICATED, LATE } arrival = IN_ORDER;
+	__u32 ahead, age;
+	__u64 bit;
+
+	if (concurrent)
+		bpf_spin_lock(&t->lock);
+	ahead = sequence - t->next;
+	if ((__s32)ahead >= 0) {
+		t->seen = ahead >= WINDOW - 1 ? 1 : t->seen << (ahead + 1) | 1;
+		t->next = sequence + 1;
+	} else {
+		age = t->next - 1 - sequence;
+		bit = 1ULL << (age & (WINDOW - 1));
+		if (age >= WINDOW)
+			arrival = LATE;
+		else if (t->seen & bit)
+			arrival = DUPLICATED;
+		else
+			arrival = REORDERED;
+		if (age < WINDOW)
+			t->seen |= bit;
+	}
+	if (concurrent)
+		bpf_spin_unlock(&t->lock);
+	c->reordered += arrival == REORDERED;
+	c->duplicated += arrival == DUPLICATED;
+	c->late += arrival == LATE;
+}
+
+static __always_inline __u64 pseudo_header(const struct frame *f)
+{
+	__u64 sum = htons(protocol) + htons(f->transport);
+
+	for (int i = 0; i < (ipv6 ? 4 : 1); i++)
+		sum = csum_add32(csum_add32(sum, f->saddr[i]), f->daddr[i]);
+	return sum;
+}
+
+#define CSUM_PART(size)                                             \
+	if (length & (size)) {                                      \
+		if (at + (size) > end)                              \
+			return -1;                                  \
+		sum = bpf_csum_diff(0, 0, at, size, sum);           \
+		at += size;                                         \
+	}
+
+/* csum_range sums length bytes, which are less than 2048; -1 where they are not
+ * all there. The helper takes at most 512 at once. */
+static __always_inline __s64 csum_range(void *at, __u32 length, void *end, __s64 sum)
+{
+	for (int i = 0; i < 3 && length >= 512; i++) {
+		if (at + 512 > end)
+			return -1;
+		sum = bpf_csum_diff(0, 0, at, 512, sum);
+		at += 512;
+		length -= 512;
+	}
+	CSUM_PART(256)
+	CSUM_PART(128)
+	CSUM_PART(64)
+	CSUM_PART(32)
+	CSUM_PART(16)
+	CSUM_PART(8)
+	CSUM_PART(4)
+	if (length & 2) {
+		if (at + 2 > end)
+			return -1;
+		sum += *(__u16 *)at;
+		at += 2;
+	}
+	if (length & 1) {
+		if (at + 1 > end)
+			return -1;
+		sum += htons(*(__u8 *)at << 8);
+	}
+	return sum;
+}
+
+/* intact checks both checksums and counts what is wrong. */
+static __always_inline bool intact(struct sink_counters *c, const struct frame *f, void *end)
+{
+	__u16 check = protocol == IPPROTO_TCP ? ((struct tcphdr *)f->l4)->check : ((struct udphdr *)f->l4)->check;
+	__u64 pseudo = pseudo_header(f);
+	__s64 sum;
+
+	if (!ipv6) {
+		sum = bpf_csum_diff(0, 0, f->l3, sizeof(struct iphdr), 0);
+		if (csum_fold(sum) != 0xffff) {
+			c->bad_ip_checksum++;
+			return false;
+		}
+		if (protocol == IPPROTO_UDP && !check) /* none, as RFC 768 allows */
+			return true;
+	}
+	sum = csum_range(f->l4, f->transport, end, 0);
+	if (sum >= 0 && csum_fold(pseudo + sum) == 0xffff)
+		return true;
+	if (check == csum_fold(pseudo)) /* what a network card would have completed */
+		c->partial_checksum++;
+	else
+		c->bad_checksum++;
+	return false;
+}
+
+SEC("xdp")
+int sink(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	struct frame f = {};
+	struct sink_counters *c;
+	struct track *t;
+	__u32 zero = 0, number;
+	void *flow;
+
+	c = bpf_map_lookup_elem(&counters, &zero);
+	if (!c)
+		return XDP_ABORTED;
+	if (parse(&f, data, end)) {
+		c->other++;
+		return XDP_PASS;
+	}
+	number = ntohl(f.token->flow);
+	flow = bpf_map_lookup_elem(&flows, &number);
+	t = bpf_map_lookup_elem(&tracks, &number);
+	if (!flow || !t) {
+		c->unknown_flow++;
+		return XDP_DROP;
+	}
+	if (!delivered(&f, flow)) {
+		c->misdelivered++;
+		return XDP_DROP;
+	}
+	if (verify_checksums && !intact(c, &f, end))
+		return XDP_DROP;
+	c->received++;
+	c->octets += end - data;
+	observe(c, t, ntohl(f.token->sequence));
+	return XDP_DROP;
+}
+
+/* count is the least that a receiver can do. */
+SEC("xdp")
+int count(struct xdp_md *ctx)
+{
+	__u32 zero = 0;
+	struct sink_counters *c = bpf_map_lookup_elem(&counters, &zero);
+
+	if (c)
+		c->received++;
+	return XDP_DROP;
+}
+
+/* pass lets every frame through. A veth takes redirected frames only where its
+ * peer has a program or NAPI (veth_xdp_xmit, drivers/net/veth.c). */
+SEC("xdp")
+int pass(struct xdp_md *ctx)
+{
+	return XDP_PASS;
+}
+
+/* ---- a router that does nothing but forward: the limit of the path ---- */
+
+SEC("xdp")
+int forward(struct xdp_md *ctx)
+{
+	__u32 *mac = (void *)(long)ctx->data;
+
+	if ((void *)(mac + 3) > (void *)(long)ctx->data_end)
+		return XDP_ABORTED;
+	mac[0] = mac_words[0];
+	mac[1] = mac_words[1];
+	mac[2] = mac_words[2];
+	return bpf_redirect(out_ifindex, 0);
+}
+
+char LICENSE[] SEC("license") = "GPL";

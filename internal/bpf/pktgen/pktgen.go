@@ -1,0 +1,168 @@
+// Package pktgen sends numbered packets from eBPF, without a socket or an skb, and
+// counts them where they arrive, in an XDP program that tells by their tokens what
+// became of each.
+//
+// The generator is an XDP program that the kernel runs on frames of its own making
+// (BPF_PROG_TEST_RUN with BPF_F_TEST_XDP_LIVE_FRAMES, Linux 5.18; see
+// Documentation/bpf/bpf_prog_run.rst) and that redirects each to an interface.
+package pktgen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/packet"
+)
+
+// Port is an interface in a network namespace; a nil Netns is the one natkit runs
+// in.
+type Port struct {
+	Netns     *netns.Handle
+	Interface string
+}
+
+func (p Port) String() string {
+	if p.Netns == nil || p.Netns.Name() == "" {
+		return p.Interface
+	}
+	return p.Netns.Name() + "/" + p.Interface
+}
+
+// in runs fn in a namespace; nil is the one natkit runs in.
+func in(ns *netns.Handle, fn func() error) error {
+	if ns == nil {
+		return fn()
+	}
+	return ns.Do(fn)
+}
+
+// Options are what a run does besides sending.
+type Options struct {
+	// Progress is called several times a second; nil for no one.
+	Progress func(packet.Progress)
+}
+
+// Run sends cfg's packets by way of from and counts them at sink, if there is one.
+// Nothing of it outlives the process: programs are attached by links that the kernel
+// removes with it. It needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON (or
+// CAP_SYS_ADMIN), and CAP_SYS_ADMIN to enter namespaces.
+//
+// A context that ends ends the run; the result then counts what was sent until
+// then.
+func Run(ctx context.Context, cfg packet.Config, from Egress, sink *Port, opt Options) (result *packet.Result, err error) {
+	r := &run{cfg: cfg, from: from, opt: opt}
+	defer func() { err = errors.Join(err, r.close()) }()
+	if err := r.open(sink); err != nil {
+		return nil, err
+	}
+	return r.conduct(ctx)
+}
+
+// run is one run under way.
+type run struct {
+	cfg     packet.Config
+	from    Egress
+	opt     Options
+	tables  *tables
+	sink    *receiver // nil where nothing is counted
+	workers []*worker
+	closers []func() error
+	notes   []string
+	course  []packet.Second
+}
+
+func (r *run) close() error {
+	var errs []error
+	for i := len(r.closers) - 1; i >= 0; i-- {
+		errs = append(errs, r.closers[i]())
+	}
+	r.closers = nil
+	return errors.Join(errs...)
+}
+
+// open makes all that is attached and loaded.
+func (r *run) open(sink *Port) (err error) {
+	if r.tables, err = newTables(r.cfg); err != nil {
+		return err
+	}
+	r.closers = append(r.closers, r.tables.close)
+	if sink != nil {
+		if r.sink, err = attachReceiver(*sink, r.cfg, r.tables); err != nil {
+			return err
+		}
+		r.closers = append(r.closers, r.sink.close)
+		r.notes = append(r.notes, r.sink.notes...)
+	}
+	if err := r.ensurePeerTakesFrames(sink); err != nil {
+		return err
+	}
+	return r.makeWorkers()
+}
+
+func (r *run) makeWorkers() error {
+	cpus, err := allowedCPUs()
+	if err != nil {
+		return err
+	}
+	if r.cfg.Workers > len(cpus) {
+		return fmt.Errorf("%d workers: this process may run on %d CPUs, and each worker takes one", r.cfg.Workers, len(cpus))
+	}
+	if r.cfg.Workers > r.cfg.Flows.Count {
+		return fmt.Errorf("%d workers: each needs a flow of its own, and there are %d", r.cfg.Workers, r.cfg.Flows.Count)
+	}
+	for i := range r.cfg.Workers {
+		w, err := newWorker(r, i, cpus[i])
+		if err != nil {
+			return err
+		}
+		r.workers = append(r.workers, w)
+		r.closers = append(r.closers, w.close)
+	}
+	return nil
+}
+
+// sent adds up what the workers have sent.
+func (r *run) sent() (packets, octets int64, err error) {
+	for _, w := range r.workers {
+		s, err := w.state()
+		if err != nil {
+			return 0, 0, err
+		}
+		packets += int64(s.Sent)
+		octets += int64(s.Octets)
+	}
+	return packets, octets, nil
+}
+
+// received is the receiver's count; zero where there is none.
+func (r *run) received() (pktgenSinkCounters, error) {
+	if r.sink == nil {
+		return pktgenSinkCounters{}, nil
+	}
+	return r.sink.counters()
+}
+
+// arrived counts the packets of this run that came, in whatever state.
+func arrived(c pktgenSinkCounters) int64 {
+	return int64(c.Received + c.Misdelivered + c.BadIpChecksum + c.BadChecksum + c.PartialChecksum + c.UnknownFlow)
+}
+
+// poll waits until done says so or limit has passed, looking every 5 ms.
+func poll(ctx context.Context, limit time.Duration, done func() (bool, error)) (bool, error) {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(limit); ; {
+		ok, err := done()
+		if ok || err != nil || time.Now().After(end) {
+			return ok, err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return false, nil
+		}
+	}
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/* What the programs and their loader both know. */
+#pragma once
+
+#include "../include/kernel.h"
+
+enum {
+	CYCLE_MAX = 64, /* a power of two */
+	WINDOW = 64,    /* packet.Window */
+	TCP_SYN = 0x02,
+	TCP_ACK = 0x10,
+};
+
+struct flow4 {
+	__be32 saddr, daddr;
+	__be16 sport, dport;
+};
+
+struct flow6 {
+	__be32 saddr[4], daddr[4];
+	__be16 sport, dport;
+};
+
+/* token is packet.Token. */
+struct token {
+	__be32 run, flow, sequence;
+};
+
+/* generator_state belongs to one worker. */
+struct generator_state {
+	__u64 sent;
+	__u64 octets;
+	__u64 limit; /* set by user space: sends no more than so many */
+	__u32 flow;  /* less first_flow */
+	__u32 sequence;
+	__u32 length_at;
+	__u32 flags_at;
+};
+
+struct track {
+	struct bpf_spin_lock lock;
+	__u32 next;
+	__u64 seen;
+};
+
+struct sink_counters {
+	__u64 received;
+	__u64 octets;
+	__u64 reordered;
+	__u64 duplicated;
+	__u64 late;
+	__u64 misdelivered;
+	__u64 bad_ip_checksum;
+	__u64 bad_checksum;
+	__u64 partial_checksum;
+	__u64 unknown_flow;
+	__u64 other;
+};
+
+enum expectation {
+	EXPECT_ANY,
+	EXPECT_IN,     /* inside net/mask, or from port_min to port_max */
+	EXPECT_MAPPED, /* net, and behind the mask as it was sent; the port as it was sent */
+};
+
+/* expected is one end of a packet after translation. A packet that keeps its
+ * address is EXPECT_MAPPED with an empty mask. */
+struct expected {
+	__u8 address, port; /* enum expectation */
+	__u16 port_min, port_max;
+	__be32 net[4], mask[4];
+};

@@ -1,0 +1,208 @@
+package pktgen
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"runtime"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/packet"
+)
+
+// receiver is the sink, attached.
+type receiver struct {
+	port    Port
+	objects receiverObjects
+	program *ebpf.Program
+	link    link.Link
+	notes   []string
+}
+
+type receiverObjects struct {
+	Sink     *ebpf.Program `ebpf:"sink"`
+	Count    *ebpf.Program `ebpf:"count"`
+	Counters *ebpf.Map     `ebpf:"counters"`
+}
+
+func attachReceiver(port Port, cfg packet.Config, t *tables) (*receiver, error) {
+	index, err := interfaceIndex(port)
+	if err != nil {
+		return nil, fmt.Errorf("receive on %v: %w", port, err)
+	}
+	r := &receiver{port: port}
+	spec := t.spec.Copy()
+	if err := set(spec, map[string]any{
+		pktgenVarIpv6: cfg.Spec.IPv6, pktgenVarProtocol: cfg.Spec.Protocol, pktgenVarRunId: t.runID,
+		pktgenVarVerifyChecksums: cfg.Verify, pktgenVarConcurrent: concurrent(port),
+		pktgenVarExpectSource: expected(cfg.Expect.Source), pktgenVarExpectDestination: expected(cfg.Expect.Destination),
+	}); err != nil {
+		return nil, err
+	}
+	if err := t.load(spec, &r.objects); err != nil {
+		return nil, err
+	}
+	r.program = r.objects.Sink
+	if cfg.Bare {
+		r.program = r.objects.Count
+	}
+	if r.link, err = attach(port.Netns, index, r.program); err != nil {
+		return nil, errors.Join(fmt.Errorf("receive on %v: %w", port, err), r.objects.close())
+	}
+	return r, nil
+}
+
+func (o *receiverObjects) close() error {
+	return errors.Join(o.Sink.Close(), o.Count.Close(), o.Counters.Close())
+}
+
+func (r *receiver) close() error { return errors.Join(r.link.Close(), r.objects.close()) }
+
+func (r *receiver) counters() (sum pktgenSinkCounters, err error) {
+	var cpus []pktgenSinkCounters
+	if err := r.objects.Counters.Lookup(uint32(0), &cpus); err != nil {
+		return sum, fmt.Errorf("read the receiver's counters: %w", err)
+	}
+	for _, c := range cpus {
+		sum.Received += c.Received
+		sum.Octets += c.Octets
+		sum.Reordered += c.Reordered
+		sum.Duplicated += c.Duplicated
+		sum.Late += c.Late
+		sum.Misdelivered += c.Misdelivered
+		sum.BadIpChecksum += c.BadIpChecksum
+		sum.BadChecksum += c.BadChecksum
+		sum.PartialChecksum += c.PartialChecksum
+		sum.UnknownFlow += c.UnknownFlow
+		sum.Other += c.Other
+	}
+	return sum, nil
+}
+
+// interfaceIndex finds an interface that is up.
+func interfaceIndex(port Port) (index int, err error) {
+	err = in(port.Netns, func() error {
+		i, err := net.InterfaceByName(port.Interface)
+		if err != nil {
+			return fmt.Errorf("no such interface there ('ip link' lists them)")
+		}
+		if i.Flags&net.FlagUp == 0 {
+			return fmt.Errorf("the interface is down (ip link set %s up)", port.Interface)
+		}
+		index = i.Index
+		return nil
+	})
+	return index, err
+}
+
+// attach puts a program onto an interface, in the driver where it can, for as long
+// as the link is open.
+func attach(ns *netns.Handle, index int, program *ebpf.Program) (l link.Link, err error) {
+	err = in(ns, func() error {
+		for _, mode := range []link.XDPAttachFlags{link.XDPDriverMode, link.XDPGenericMode} {
+			l, err = link.AttachXDP(link.XDPOptions{Program: program, Interface: index, Flags: mode})
+			if !errors.Is(err, unix.EOPNOTSUPP) {
+				break
+			}
+		}
+		return err
+	})
+	switch {
+	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EEXIST):
+		return nil, fmt.Errorf("attach an XDP program: %w (there is one already: 'ip link' shows it)", err)
+	case err != nil:
+		return nil, fmt.Errorf("attach an XDP program: %w", errnoText(err))
+	}
+	return l, nil
+}
+
+// concurrent tells whether several CPUs may receive from the interface at once: not
+// with a single queue, whose NAPI runs on one CPU at a time.
+func concurrent(port Port) bool {
+	queues := 0
+	err := in(port.Netns, func() (err error) {
+		queues, err = receiveQueues(port.Interface)
+		return err
+	})
+	return err != nil || queues != 1
+}
+
+// ethtoolChannels is struct ethtool_channels (include/uapi/linux/ethtool.h).
+type ethtoolChannels struct {
+	cmd                                    uint32
+	maxRx, maxTx, maxOther, maxCombined    uint32
+	rxCount, txCount, otherCount, combined uint32
+}
+
+// ifreqData is struct ifreq with a pointer in its union.
+type ifreqData struct {
+	name [unix.IFNAMSIZ]byte
+	data unsafe.Pointer
+	_    [16]byte
+}
+
+// receiveQueues is the number of receive queues in use (ETHTOOL_GCHANNELS).
+func receiveQueues(name string) (int, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(fd)
+	channels := ethtoolChannels{cmd: unix.ETHTOOL_GCHANNELS}
+	request := ifreqData{data: unsafe.Pointer(&channels)}
+	copy(request.name[:], name)
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request)))
+	runtime.KeepAlive(&channels)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(channels.rxCount + channels.combined), nil
+}
+
+// Values of enum expectation.
+const (
+	expectAny uint8 = iota
+	expectIn
+	expectMapped
+)
+
+// expected is an end as the program wants it: what must arrive is net, and where the
+// mask is 0 what was sent (mapped), or anything (in).
+func expected(end packet.End) (x pktgenExpected) {
+	switch end.Address {
+	case packet.Same:
+		x.Address = expectMapped
+	case packet.Netmap:
+		x.Address = expectMapped
+	case packet.Inside:
+		x.Address = expectIn
+	}
+	if end.Prefix.IsValid() {
+		x.Net, x.Mask = prefixWords(end.Prefix)
+	}
+	switch end.Port {
+	case packet.Same:
+		x.Port = expectMapped
+	case packet.Inside:
+		x.Port, x.PortMin, x.PortMax = expectIn, end.Ports.First, end.Ports.Last
+	}
+	return x
+}
+
+// prefixWords are a prefix and its mask as they lie in a packet.
+func prefixWords(p netip.Prefix) (net, mask [4]uint32) {
+	bytes := p.Masked().Addr().AsSlice()
+	n := unsafe.Slice((*byte)(unsafe.Pointer(&net)), 16)
+	m := unsafe.Slice((*byte)(unsafe.Pointer(&mask)), 16)
+	copy(n, bytes)
+	for i := range p.Bits() {
+		m[i/8] |= 0x80 >> (i % 8)
+	}
+	return net, mask
+}

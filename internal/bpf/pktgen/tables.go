@@ -1,0 +1,166 @@
+package pktgen
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/rlimit"
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/packet"
+)
+
+// Sizes of struct flow4 and struct flow6.
+const (
+	flow4Len = 12
+	flow6Len = 36
+)
+
+// tables are the maps that the generators and the receiver share.
+type tables struct {
+	spec  *ebpf.CollectionSpec
+	flows *ebpf.Map
+	runID uint32 // network byte order, as its bytes lie in memory
+}
+
+// newTables makes the table of all flows.
+func newTables(cfg packet.Config) (*tables, error) {
+	if err := rlimit.RemoveMemlock(); err != nil {
+		return nil, fmt.Errorf("allow locked memory for eBPF maps: %w (needs CAP_SYS_RESOURCE before Linux 5.11)", err)
+	}
+	spec, err := loadPktgen()
+	if err != nil {
+		return nil, fmt.Errorf("read the generator's programs: %w", err)
+	}
+	t := &tables{spec: spec}
+	if err := t.number(); err != nil {
+		return nil, err
+	}
+	if err := t.makeFlows(cfg.Flows); err != nil {
+		return nil, fmt.Errorf("make a table of %d flows: %w", cfg.Flows.Count, errnoText(err))
+	}
+	return t, nil
+}
+
+func (t *tables) close() error { return t.flows.Close() }
+
+// number chooses the mark of this run's packets; another process's packets on the
+// wire must not have it.
+func (t *tables) number() error {
+	var b [4]byte
+	if _, err := unix.Getrandom(b[:], 0); err != nil {
+		return fmt.Errorf("read random bytes: %w", err)
+	}
+	t.runID = binary.NativeEndian.Uint32(b[:])
+	return nil
+}
+
+func (t *tables) makeFlows(flows packet.Flows) error {
+	m := t.spec.Maps[pktgenMapFlows]
+	m.MaxEntries = uint32(flows.Count)
+	m.ValueSize = flow4Len
+	if flows.IPv6() {
+		m.ValueSize = flow6Len
+	}
+	t.spec.Maps[pktgenMapTracks].MaxEntries = m.MaxEntries
+	if err := checkMemory(int64(flows.Count) * int64(m.ValueSize+24)); err != nil {
+		return err
+	}
+	table, err := ebpf.NewMap(m)
+	if err != nil {
+		return err
+	}
+	if err := fillFlows(table, flows); err != nil {
+		table.Close()
+		return err
+	}
+	t.flows = table
+	return nil
+}
+
+// fillFlows writes the table through a mapping of it; an array's values begin at
+// multiples of eight.
+func fillFlows(table *ebpf.Map, flows packet.Flows) error {
+	stride := (int(table.ValueSize()) + 7) &^ 7
+	page := os.Getpagesize()
+	length := (flows.Count*stride + page - 1) / page * page
+	memory, err := unix.Mmap(table.FD(), 0, length, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return fmt.Errorf("map the table: %w", err)
+	}
+	for i, tuple := range flows.All {
+		putFlow(memory[i*stride:], tuple)
+	}
+	return unix.Munmap(memory)
+}
+
+// putFlow writes struct flow4 or struct flow6.
+func putFlow(b []byte, t packet.Tuple) {
+	src, dst := t.Src.Addr().AsSlice(), t.Dst.Addr().AsSlice()
+	copy(b, src)
+	copy(b[len(src):], dst)
+	ports := b[2*len(src):]
+	binary.BigEndian.PutUint16(ports, t.Src.Port())
+	binary.BigEndian.PutUint16(ports[2:], t.Dst.Port())
+}
+
+// checkMemory refuses what would take more than a quarter of the memory that is
+// available: the kernel would rather kill processes than fail.
+func checkMemory(bytes int64) error {
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
+		return fmt.Errorf("read how much memory is free: %w", err)
+	}
+	if free := int64(info.Freeram) * int64(info.Unit); bytes > free/4 && bytes > 64<<20 {
+		return fmt.Errorf("they take %d MiB, more than a quarter of the %d MiB that are free; use fewer flows", bytes>>20, free>>20)
+	}
+	return nil
+}
+
+// set fills variables of a copy of the spec.
+func set(spec *ebpf.CollectionSpec, values map[string]any) error {
+	for name, value := range values {
+		v := spec.Variables[name]
+		if v == nil {
+			return fmt.Errorf("the program has no variable %s", name)
+		}
+		if err := v.Set(value); err != nil {
+			return fmt.Errorf("set the program's %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// load makes programs of the spec with the shared flows.
+func (t *tables) load(spec *ebpf.CollectionSpec, objects any) error {
+	err := spec.LoadAndAssign(objects, &ebpf.CollectionOptions{
+		MapReplacements: map[string]*ebpf.Map{pktgenMapFlows: t.flows},
+	})
+	if err != nil {
+		return fmt.Errorf("load the generator's programs: %w", errnoText(err))
+	}
+	return nil
+}
+
+// errnoText says what an errno of loading means.
+func errnoText(err error) error {
+	switch {
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("%w (needs CAP_BPF and CAP_NET_ADMIN, or CAP_SYS_ADMIN)", err)
+	case errors.Is(err, unix.ENOMEM):
+		return fmt.Errorf("%w (no memory for so many flows; use fewer)", err)
+	}
+	return err
+}
+
+// words are 12 bytes of MAC addresses as the program's variable wants them.
+func words(dst, src []byte) (w [3]uint32) {
+	b := unsafe.Slice((*byte)(unsafe.Pointer(&w)), 12)
+	copy(b, dst[:6])
+	copy(b[6:], src[:6])
+	return w
+}

@@ -1,0 +1,246 @@
+package pktgen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/packet"
+)
+
+const (
+	// liveFrames is BPF_F_TEST_XDP_LIVE_FRAMES.
+	liveFrames = 1 << 1
+	// batch is how many frames the kernel makes, sends and takes back at once
+	// (attr.test.batch_size; 256 is its most). A veth's ring has 256 places.
+	batch = 64
+	// burst is how many packets one system call sends flat out: the call's own
+	// cost is spread over them, and an interrupt waits for no more than that.
+	burst = 1 << 16
+	// tick is how often a paced worker sends what is due.
+	tick = time.Millisecond
+)
+
+// worker is one CPU that sends, with its own copy of the generator's variables.
+type worker struct {
+	run     *run
+	index   int
+	cpu     int
+	objects generatorObjects
+	program *ebpf.Program
+	anchor  *anchor
+	frame   []byte
+}
+
+type generatorObjects struct {
+	Generate  *ebpf.Program  `ebpf:"generate"`
+	Bare      *ebpf.Program  `ebpf:"bare"`
+	Generator *ebpf.Variable `ebpf:"generator"`
+}
+
+// share cuts n into parts that differ by one at most, and says where part i begins
+// and how long it is.
+func share(n, parts, i int) (first, count int) {
+	first = n * i / parts
+	return first, n*(i+1)/parts - first
+}
+
+func newWorker(r *run, index, cpu int) (*worker, error) {
+	w := &worker{run: r, index: index, cpu: cpu}
+	spec := r.tables.spec.Copy()
+	if err := set(spec, w.variables()); err != nil {
+		return nil, err
+	}
+	if err := r.tables.load(spec, &w.objects); err != nil {
+		return nil, err
+	}
+	w.program = w.objects.Generate
+	if r.cfg.Bare {
+		w.program = w.objects.Bare
+	}
+	w.frame = r.template()
+	var err error
+	if w.anchor, err = newAnchor(w.program); err != nil {
+		return nil, errors.Join(err, w.objects.close())
+	}
+	return w, nil
+}
+
+func (w *worker) variables() map[string]any {
+	cfg, spec := w.run.cfg, w.run.cfg.Spec
+	first, count := share(cfg.Flows.Count, cfg.Workers, w.index)
+	var lengths [packet.MaxCycle]uint16
+	cycle := biggestFirst(spec.Sizes)
+	for i, size := range cycle {
+		lengths[i] = uint16(size - packet.FCSLen)
+	}
+	var flags [packet.MaxCycle]uint8
+	for i, f := range spec.TCPFlags {
+		flags[i] = uint8(f)
+	}
+	return map[string]any{
+		pktgenVarIpv6: spec.IPv6, pktgenVarProtocol: spec.Protocol, pktgenVarRunId: w.run.tables.runID,
+		pktgenVarOutIfindex: uint32(w.run.from.Index), pktgenVarMacWords: words(w.run.from.NextMAC, w.run.from.MAC),
+		pktgenVarVlanTci: bigEndian(spec.VLAN), pktgenVarDscpEcn: spec.DSCP << 2, pktgenVarHopLimit: spec.HopLimit,
+		pktgenVarFirstFlow: uint32(first), pktgenVarFlowCount: uint32(count),
+		pktgenVarLengths: lengths, pktgenVarLengthCount: uint32(len(cycle)),
+		pktgenVarTcpFlags: flags, pktgenVarTcpFlagsCount: uint32(max(1, len(spec.TCPFlags))),
+	}
+}
+
+// biggestFirst turns a cycle of sizes until the greatest is first; one size that
+// repeats is one.
+func biggestFirst(sizes []int) []int {
+	at, same := 0, true
+	for i, s := range sizes {
+		if s > sizes[at] {
+			at = i
+		}
+		same = same && s == sizes[0]
+	}
+	if same {
+		return sizes[:1]
+	}
+	return append(append([]int{}, sizes[at:]...), sizes[:at]...)
+}
+
+func (o *generatorObjects) close() error { return errors.Join(o.Generate.Close(), o.Bare.Close()) }
+
+func (w *worker) close() error { return errors.Join(w.anchor.close(), w.objects.close()) }
+
+func (w *worker) state() (s pktgenGeneratorState, err error) {
+	if err := w.objects.Generator.Get(&s); err != nil {
+		return s, fmt.Errorf("read the generator's state: %w", err)
+	}
+	return s, nil
+}
+
+// allow lets the worker send until it has sent so many in all.
+func (w *worker) allow(total int64) error {
+	s, err := w.state()
+	if err != nil {
+		return err
+	}
+	s.Limit = uint64(total)
+	if err := w.objects.Generator.Set(s); err != nil {
+		return fmt.Errorf("set the generator's limit: %w", err)
+	}
+	return nil
+}
+
+// onCPU runs fn on a thread of its own that stays on the worker's CPU, in the
+// sender's namespace: an interface's number is that of the namespace in which the
+// program runs.
+func (w *worker) onCPU(fn func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		done <- func() error {
+			if w.run.from.Netns != nil {
+				if err := w.run.from.Netns.Enter(); err != nil {
+					return err
+				}
+			}
+			var set unix.CPUSet
+			set.Set(w.cpu)
+			if err := unix.SchedSetaffinity(0, &set); err != nil {
+				return fmt.Errorf("stay on CPU %d: %w", w.cpu, err)
+			}
+			return fn()
+		}()
+	}()
+	return <-done
+}
+
+// send makes the kernel run the program on n frames. The program itself counts, and
+// stops at its limit.
+func (w *worker) send(n int64) error {
+	_, err := w.program.Run(&ebpf.RunOptions{
+		Data: w.frame, Repeat: uint32(n), Flags: liveFrames, BatchSize: uint32(min(batch, n)),
+	})
+	switch {
+	case errors.Is(err, unix.EINVAL), errors.Is(err, ebpf.ErrNotSupported):
+		return fmt.Errorf("send frames by BPF_PROG_TEST_RUN: %w (needs Linux 5.18)", err)
+	case err != nil:
+		return fmt.Errorf("send frames by BPF_PROG_TEST_RUN: %w", errnoText(err))
+	}
+	return nil
+}
+
+// work sends until the total is reached, the time is over or ctx ends; start is the
+// same for all workers.
+func (w *worker) work(ctx context.Context, start time.Time, total int64) error {
+	if w.run.cfg.Rate > 0 {
+		return w.paced(ctx, start, total)
+	}
+	for left := total - w.alreadySent(); left > 0 && !w.over(ctx, start); {
+		n := min(left, burst)
+		if err := w.send(n); err != nil {
+			return err
+		}
+		left -= n
+	}
+	return nil
+}
+
+func (w *worker) alreadySent() int64 {
+	s, err := w.state()
+	if err != nil {
+		return 0
+	}
+	return int64(s.Sent)
+}
+
+func (w *worker) over(ctx context.Context, start time.Time) bool {
+	return ctx.Err() != nil || w.run.cfg.Duration > 0 && time.Since(start) >= w.run.cfg.Duration
+}
+
+// paced sends what is due each tick. Those that were sent before the start, to
+// find the receiver, count as due.
+func (w *worker) paced(ctx context.Context, start time.Time, total int64) error {
+	pace := load.Pace{PerSecond: w.run.cfg.Rate / float64(w.run.cfg.Workers)}
+	sent := w.alreadySent()
+	for sent < total && !w.over(ctx, start) {
+		now := time.Since(start)
+		due := min(pace.Due(now), total) - sent
+		if due <= 0 {
+			wait(ctx, max(pace.At(sent)-now, tick))
+			continue
+		}
+		if err := w.send(min(due, burst)); err != nil {
+			return err
+		}
+		sent += min(due, burst)
+	}
+	return nil
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// allowedCPUs are the CPUs that this process may run on.
+func allowedCPUs() ([]int, error) {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		return nil, fmt.Errorf("read the allowed CPUs: %w", err)
+	}
+	var cpus []int
+	for i := range len(set) * 64 {
+		if set.IsSet(i) {
+			cpus = append(cpus, i)
+		}
+	}
+	return cpus, nil
+}
