@@ -1,6 +1,7 @@
 // Command testsum reads `go test -json` from standard input and prints one line
 // per package, the output of what failed, and at the end which tests were skipped
-// and why. `go test` itself tells skips only among thousands of other lines.
+// and why. `go test` itself tells skips only among thousands of other lines. With -v
+// it shows the output of all tests as it comes.
 package main
 
 import (
@@ -16,7 +17,8 @@ import (
 )
 
 func main() {
-	if err := summarise(os.Stdin, os.Stdout); err != nil {
+	verbose := len(os.Args) > 1 && os.Args[1] == "-v"
+	if err := summarise(os.Stdin, os.Stdout, verbose); err != nil {
 		fmt.Fprintf(os.Stderr, "testsum: %v\n", err)
 		os.Exit(1)
 	}
@@ -36,8 +38,9 @@ type event struct {
 type test struct{ pkg, name string }
 
 type summary struct {
-	out    io.Writer
-	output map[test][]string
+	out     io.Writer
+	verbose bool
+	output  map[test][]string
 	// skipped maps a reason to the tests that gave it.
 	skipped        map[string][]string
 	passed, failed int
@@ -47,8 +50,8 @@ type summary struct {
 
 // summarise returns an error only where the input cannot be read; that tests
 // failed is told by the exit code of `go test`.
-func summarise(in io.Reader, out io.Writer) error {
-	s := &summary{out: out, output: map[test][]string{}, skipped: map[string][]string{}}
+func summarise(in io.Reader, out io.Writer, verbose bool) error {
+	s := &summary{out: out, verbose: verbose, output: map[test][]string{}, skipped: map[string][]string{}}
 	lines := bufio.NewReader(in)
 	for {
 		line, err := lines.ReadString('\n')
@@ -77,6 +80,9 @@ func (s *summary) line(line string) {
 	case "build-output":
 		fmt.Fprint(s.out, e.Output)
 	case "output":
+		if s.verbose {
+			fmt.Fprint(s.out, e.Output)
+		}
 		s.output[key] = append(s.output[key], e.Output)
 	case "pass", "fail", "skip":
 		if e.Test == "" {
@@ -94,7 +100,7 @@ func (s *summary) endTest(e event, key test) {
 		s.passed++
 	case "fail":
 		s.failed++
-		for _, line := range s.output[key] {
+		for _, line := range s.unseen(key) {
 			if !strings.HasPrefix(line, "=== ") {
 				fmt.Fprint(s.out, line)
 			}
@@ -103,6 +109,14 @@ func (s *summary) endTest(e event, key test) {
 		why := reason(s.output[key])
 		s.skipped[why] = append(s.skipped[why], short(e.Package)+"."+e.Test)
 	}
+}
+
+// unseen is the output of a test that was not shown when it came.
+func (s *summary) unseen(key test) []string {
+	if s.verbose {
+		return nil
+	}
+	return s.output[key]
 }
 
 // endPackage tells the package's output only where it failed: a panic or a
@@ -117,7 +131,7 @@ func (s *summary) endPackage(e event) {
 		// Tests that a panic or a timeout cut short have no end of their own.
 		for _, key := range slices.SortedFunc(maps.Keys(s.output), func(a, b test) int { return strings.Compare(a.name, b.name) }) {
 			if key.pkg == e.Package {
-				fmt.Fprint(s.out, strings.Join(s.output[key], ""))
+				fmt.Fprint(s.out, strings.Join(s.unseen(key), ""))
 				delete(s.output, key)
 			}
 		}

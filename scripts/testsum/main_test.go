@@ -31,7 +31,7 @@ func TestAbsent(t *testing.T) { t.Skip("needs the moon: at night") }
 		t.Fatal("go test passed; it should fail")
 	}
 	var out bytes.Buffer
-	if err := summarise(bytes.NewReader(events), &out); err != nil {
+	if err := summarise(bytes.NewReader(events), &out, false); err != nil {
 		t.Fatal(err)
 	}
 	got := out.String()

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+)
+
+const modulePath = "github.com/natkit/natkit"
+
+// leftOut are packages that the default list leaves out, and why. They run where
+// RUN= names them.
+var leftOut = map[string]string{
+	"internal":           "looks at the source tree, with the Go tool",
+	"internal/benchcmp":  "compares rates with other programs, which an emulated processor distorts",
+	"internal/capacity":  pureReason,
+	"internal/diagnose":  pureReason,
+	"internal/lab":       pureReason,
+	"internal/load":      pureReason,
+	"internal/packet":    pureReason,
+	"internal/report":    pureReason,
+	"internal/snapshot":  pureReason,
+	"internal/tune":      pureReason,
+	"internal/units":     pureReason,
+	"internal/conntrack": pureReason,
+	"scripts/testsum":    "runs the Go tool",
+	"scripts/vm":         "runs on the host",
+}
+
+const pureReason = "computes only: no kernel can change its results"
+
+// leftOutTests are single tests that the default list leaves out, and why.
+var leftOutTests = map[string]map[string]string{}
+
+// chosen is a package to test.
+type chosen struct {
+	pkg  goPackage
+	skip []string // names of tests
+}
+
+// choose applies the lists to the packages that have tests. Those that were named
+// are all run.
+func choose(all []goPackage, named bool) []chosen {
+	var list []chosen
+	for _, p := range all {
+		if !named && leftOut[p.short()] != "" {
+			continue
+		}
+		c := chosen{pkg: p}
+		if !named {
+			c.skip = slices.Sorted(maps.Keys(leftOutTests[p.short()]))
+		}
+		list = append(list, c)
+	}
+	return list
+}
+
+// tellLeftOut prints what the default list leaves out.
+func tellLeftOut(w io.Writer) {
+	reasons := map[string][]string{}
+	for pkg, reason := range leftOut {
+		reasons[reason] = append(reasons[reason], strings.TrimPrefix(pkg, "internal/"))
+	}
+	for pkg, tests := range leftOutTests {
+		for test, reason := range tests {
+			reasons[reason] = append(reasons[reason], strings.TrimPrefix(pkg, "internal/")+"."+test)
+		}
+	}
+	for _, reason := range slices.Sorted(maps.Keys(reasons)) {
+		slices.Sort(reasons[reason])
+		fmt.Fprintf(w, "left out, %s: %s\n", reason, strings.Join(reasons[reason], " "))
+	}
+}
+
+// skipPattern is the value of -test.skip for names, with or without subtests.
+func skipPattern(names []string) string {
+	return "^(" + strings.Join(names, "|") + ")$"
+}
