@@ -85,7 +85,7 @@ func (r *run) close() error {
 
 // open makes all that is attached and loaded.
 func (r *run) open(sink *Port) (err error) {
-	if r.tables, err = newTables(r.cfg); err != nil {
+	if r.tables, err = newTables(r.cfg.Flows); err != nil {
 		return err
 	}
 	r.closers = append(r.closers, r.tables.close)

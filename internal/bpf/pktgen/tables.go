@@ -28,7 +28,23 @@ type tables struct {
 }
 
 // newTables makes the table of all flows.
-func newTables(cfg packet.Config) (*tables, error) {
+func newTables(flows packet.Flows) (*tables, error) {
+	spec, err := programs()
+	if err != nil {
+		return nil, err
+	}
+	t := &tables{spec: spec}
+	if err := t.number(); err != nil {
+		return nil, err
+	}
+	if err := t.makeFlows(flows); err != nil {
+		return nil, fmt.Errorf("make a table of %d flows: %w", flows.Count, errnoText(err))
+	}
+	return t, nil
+}
+
+// programs reads the objects that natkit carries.
+func programs() (*ebpf.CollectionSpec, error) {
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return nil, fmt.Errorf("allow locked memory for eBPF maps: %w (needs CAP_SYS_RESOURCE before Linux 5.11)", err)
 	}
@@ -36,14 +52,7 @@ func newTables(cfg packet.Config) (*tables, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the generator's programs: %w", err)
 	}
-	t := &tables{spec: spec}
-	if err := t.number(); err != nil {
-		return nil, err
-	}
-	if err := t.makeFlows(cfg.Flows); err != nil {
-		return nil, fmt.Errorf("make a table of %d flows: %w", cfg.Flows.Count, errnoText(err))
-	}
-	return t, nil
+	return spec, nil
 }
 
 func (t *tables) close() error { return t.flows.Close() }
@@ -137,9 +146,11 @@ func set(spec *ebpf.CollectionSpec, values map[string]any) error {
 
 // load makes programs of the spec with the shared flows.
 func (t *tables) load(spec *ebpf.CollectionSpec, objects any) error {
-	err := spec.LoadAndAssign(objects, &ebpf.CollectionOptions{
-		MapReplacements: map[string]*ebpf.Map{pktgenMapFlows: t.flows},
-	})
+	return loadPrograms(spec, objects, map[string]*ebpf.Map{pktgenMapFlows: t.flows})
+}
+
+func loadPrograms(spec *ebpf.CollectionSpec, objects any, maps map[string]*ebpf.Map) error {
+	err := spec.LoadAndAssign(objects, &ebpf.CollectionOptions{MapReplacements: maps})
 	if err != nil {
 		return fmt.Errorf("load the generator's programs: %w", errnoText(err))
 	}
