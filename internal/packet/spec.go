@@ -31,7 +31,7 @@ const maxFrame = 3072
 // TCPFlags are the flag bits of a TCP header (RFC 9293, section 3.1).
 type TCPFlags uint8
 
-// The flags that --tcp knows.
+// The flags by their bits.
 const (
 	FIN TCPFlags = 1 << iota
 	SYN
@@ -39,9 +39,11 @@ const (
 	PSH
 	ACK
 	URG
+	ECE
+	CWR
 )
 
-var tcpFlagNames = []string{"fin", "syn", "rst", "psh", "ack", "urg"}
+var tcpFlagNames = []string{"fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr"}
 
 func (f TCPFlags) String() string {
 	var names []string
@@ -51,6 +53,18 @@ func (f TCPFlags) String() string {
 		}
 	}
 	return strings.Join(names, "+")
+}
+
+// MarshalText lets JSON have the names; a list of bare flag sets would become base64.
+func (f TCPFlags) MarshalText() ([]byte, error) { return []byte(f.String()), nil }
+
+// UnmarshalText reads what MarshalText writes.
+func (f *TCPFlags) UnmarshalText(text []byte) (err error) {
+	*f = 0
+	if len(text) > 0 {
+		*f, err = parseFlagSet(string(text))
+	}
+	return err
 }
 
 // ParseTCPFlags reads what the segments of a flow carry one after the other:
