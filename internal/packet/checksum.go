@@ -6,15 +6,8 @@ import (
 	"net/netip"
 )
 
-// checksum is the Internet checksum (RFC 1071) of a header and of what it covers,
-// given in parts; only the last part may have an odd length.
-func checksum(parts ...[]byte) uint16 {
-	var acc uint64
-	for _, part := range parts {
-		acc = sum(acc, part)
-	}
-	return ^fold(acc)
-}
+// checksum is the Internet checksum (RFC 1071) of b.
+func checksum(b []byte) uint16 { return ^fold(sum(0, b)) }
 
 // sum adds b to a one's complement sum. Eight bytes at once are four 16-bit words
 // whose carries meet when the sum is folded (RFC 1071, section 2, B and C).
@@ -44,16 +37,15 @@ func fold(acc uint64) uint16 {
 	return uint16(acc)
 }
 
-// pseudoHeader is what a transport checksum covers besides the segment itself (RFC
-// 9293, section 3.1; RFC 8200, section 8.1). length is that of the segment.
-func pseudoHeader(source, destination netip.Addr, protocol uint8, length uint32) []byte {
-	b := make([]byte, 0, 40)
-	b = append(b, source.AsSlice()...)
-	b = append(b, destination.AsSlice()...)
-	if source.Is4() {
-		b = append(b, 0, protocol)
-		return binary.BigEndian.AppendUint16(b, uint16(length))
+// pseudoSum is the sum of the pseudo header, which a transport checksum covers
+// besides the segment itself: addresses, protocol and the segment's length (RFC 9293,
+// section 3.1; RFC 8200, section 8.1).
+func pseudoSum(source, destination netip.Addr, protocol uint8, length uint32) uint64 {
+	acc := uint64(protocol) + uint64(length)
+	if source.Is4() && destination.Is4() {
+		from, to := source.As4(), destination.As4()
+		return sum(sum(acc, from[:]), to[:])
 	}
-	b = binary.BigEndian.AppendUint32(b, length)
-	return append(b, 0, 0, 0, protocol)
+	from, to := source.As16(), destination.As16()
+	return sum(sum(acc, from[:]), to[:])
 }
