@@ -28,8 +28,7 @@ type benchHTTP struct {
 	time      seconds
 	timeout   seconds
 	closeMode string
-	sources   []string
-	ports     string
+	source    sourceFlags
 	json      bool
 }
 
@@ -63,13 +62,12 @@ Needs no privilege; --netns and --pid need CAP_SYS_ADMIN to enter the namespace.
 	f := cmd.Flags()
 	f.IntVarP(&b.cfg.Concurrency, "concurrency", "c", 1, "requests in flight at once")
 	f.Int64VarP(&b.cfg.Requests, "requests", "n", 0, "requests in all (1, or without a bound where --time is given)")
-	f.VarP(&b.time, "time", "t", "end after this time: seconds or 500ms, 2m, …")
+	addTime(cmd, &b.time)
 	f.VarP(&b.timeout, "timeout", "s", "time limit of each request, connect to last byte: seconds or 500ms, 2m, …")
 	f.BoolVarP(&b.cfg.KeepAlive, "keepalive", "k", false, "many requests over one connection")
 	f.StringVar(&b.closeMode, "close", string(load.CloseServer), "`WHO` closes a connection first: server, client, or rst (the client, with a reset)")
 	f.Float64Var(&b.cfg.Rate, "rate", 0, "start so many requests per second on a schedule (open loop)")
-	f.StringArrayVar(&b.sources, "source", nil, "send from this address or range (`ADDR[-ADDR]`), in turn; may be repeated")
-	f.StringVar(&b.ports, "source-port", "", "choose source ports of `FIRST-LAST` in an order that --seed determines (the kernel chooses otherwise, which is faster)")
+	b.source.addFlags(cmd, "choose source ports of `FIRST-LAST` in an order that --seed determines (the kernel chooses otherwise, which is faster)")
 	f.BoolVar(&b.cfg.MergeAck, "merge-ack", false, "let the request carry the handshake's ACK: one packet fewer per connection, not comparable with runs without it")
 	f.IntVar(&b.cfg.Workers, "workers", 0, "threads (0: one per CPU)")
 	f.Uint64Var(&b.cfg.Seed, "seed", 0, "makes the order of the source addresses and of --source-port repeatable")
@@ -100,18 +98,9 @@ func (b *benchHTTP) config(url string) (load.Config, error) {
 	if cfg.Timeout == 0 {
 		return cfg, usagef("timeout 0: every request has a time limit; give one above 0")
 	}
-	for _, text := range b.sources {
-		addrs, err := load.ParseSources(text)
-		if err != nil {
-			return cfg, usageError{err}
-		}
-		cfg.Sources = append(cfg.Sources, addrs...)
-	}
-	if b.ports != "" {
-		var err error
-		if cfg.SourcePorts, err = load.ParsePorts(b.ports); err != nil {
-			return cfg, usageError{err}
-		}
+	var err error
+	if cfg.Sources, cfg.SourcePorts, err = b.source.parse(); err != nil {
+		return cfg, err
 	}
 	if _, _, err := cfg.Checked(); err != nil {
 		return cfg, usageError{err}

@@ -1,0 +1,54 @@
+package cli
+
+import (
+	"net/netip"
+
+	"github.com/spf13/cobra"
+
+	"github.com/natkit/natkit/internal/load"
+)
+
+// sourceFlags say where load comes from.
+type sourceFlags struct {
+	addresses []string
+	ports     string
+}
+
+// addFlags adds --source and --source-port; ports describes the latter.
+func (s *sourceFlags) addFlags(cmd *cobra.Command, ports string) {
+	cmd.Flags().StringArrayVar(&s.addresses, "source", nil, "send from this address or range (`ADDR[-ADDR]`), in turn; may be repeated")
+	cmd.Flags().StringVar(&s.ports, "source-port", s.ports, ports)
+}
+
+// parse returns no addresses and the zero range where none are given.
+func (s *sourceFlags) parse() (addresses []netip.Addr, ports load.PortRange, err error) {
+	for _, text := range s.addresses {
+		more, err := load.ParseSources(text)
+		if err != nil {
+			return nil, ports, usageError{err}
+		}
+		addresses = append(addresses, more...)
+	}
+	if s.ports == "" {
+		return addresses, ports, nil
+	}
+	if ports, err = load.ParsePorts(s.ports); err != nil {
+		return nil, ports, usageError{err}
+	}
+	return addresses, ports, nil
+}
+
+// addTime adds -t, --time.
+func addTime(cmd *cobra.Command, limit *seconds) {
+	cmd.Flags().VarP(limit, "time", "t", "end after this time: seconds or 500ms, 2m, …")
+}
+
+// addSize adds --size, which packet.ParseSizes reads.
+func addSize(cmd *cobra.Command, size *string) {
+	cmd.Flags().StringVar(size, "size", "", "`BYTES` of Ethernet frames, FCS included: 64, or 64,594,1518 in turn, or imix (default 64, or the least that holds the headers)")
+}
+
+// addOwnNetwork adds the flag without which no load goes to public addresses.
+func addOwnNetwork(cmd *cobra.Command, own *bool) {
+	cmd.Flags().BoolVar(own, "i-own-this-network", false, "allow public addresses: they and all on the way to them are yours")
+}
