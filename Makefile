@@ -31,7 +31,7 @@ test: ## install what the tests need (as root) and run them all; without root th
 	@scripts/setup test
 	@scripts/test
 
-bench: ## as root: compare natkit with ab and wrk, rewrite the figures in docs/benchmarks.md
+bench: ## as root: take the benchmarks (SUITE=http,… ROUNDS=…), rewrite the figures in docs/benchmarks.md
 	@scripts/need-root bench
 	@scripts/setup bench
 	@$(MAKE) build

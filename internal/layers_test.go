@@ -51,6 +51,7 @@ var layers = map[string]layer{
 	"internal/gateway":   pure,
 	"internal/lab":       pure,
 	"internal/load":      pure,
+	"internal/load/udp":  pure,
 	"internal/packet":    pure,
 	"internal/pcap":      pure,
 	"internal/report":    pure,
@@ -61,12 +62,14 @@ var layers = map[string]layer{
 	"internal/conntrack/dump": kernel,
 	"internal/disk":           kernel,
 	"internal/lab/build":      kernel,
+	"internal/lab/fill":       kernel,
 	"internal/load/run":       kernel,
 	"internal/netns":          kernel,
 	"internal/testutil":       kernel,
 	"internal/tune/apply":     kernel,
 	"internal/tune/journal":   kernel,
 
+	"internal/bench":   conduct,
 	"internal/doctor":  conduct,
 	"internal/lab/run": conduct,
 

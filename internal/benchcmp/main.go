@@ -1,22 +1,26 @@
-// Command benchcmp compares `natkit bench http` with ab and wrk through the lab's
-// DNAT, and the lab and doctor with their limits. It rewrites the measured parts
-// of docs/benchmarks.md. `make bench` runs it.
+// Command benchcmp takes natkit's benchmarks: natkit against other programs and
+// against its own limits. It rewrites the measured parts of docs/benchmarks.md and
+// the JSON documents below docs/benchmarks. `make bench` runs it.
 package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"runtime"
+	"slices"
 	"strings"
 	"syscall"
-	"time"
+
+	"github.com/natkit/natkit/internal/bench"
 )
+
+// suites are all benchmarks, in the order in which they are taken. Each is made
+// for the path of the program to measure.
+var suites = []func(natkit string) bench.Suite{limitsSuite, fillSuite, httpSuite}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -30,43 +34,49 @@ func main() {
 
 func run(ctx context.Context) error {
 	natkit := flag.String("natkit", "bin/natkit", "the program to measure")
-	doc := flag.String("doc", "", "rewrite the figures in this document; empty prints them")
-	rounds := flag.Int("rounds", 15, "how often each tool runs")
-	requests := flag.Int("requests", 50000, "requests per run")
-	concurrency := flag.Int("concurrency", 1000, "connections at a time")
-	url := flag.String("url", "http://198.18.0.1:8080/", "the lab's gateway")
-	only := flag.String("only", "", "take only one part: http or limits")
+	only := flag.String("suite", "", "take only these benchmarks, separated by commas")
+	rounds := flag.Int("rounds", 0, "rounds of each benchmark (0: as many as its own)")
+	doc := flag.String("doc", "", "rewrite the figures in this document NAME.md and in NAME/SUITE.json; empty prints them")
+	list := flag.Bool("list", false, "list the benchmarks")
 	flag.Parse()
 	path, err := filepath.Abs(*natkit)
 	if err != nil {
 		return err
 	}
-	b := bench{natkit: path, setup: setup{
-		Rounds: *rounds, Requests: *requests, Concurrency: *concurrency,
-		ManyConnections: 5000, TracedRequests: 10000, URL: *url,
-	}}
-	where, err := describe(ctx, path)
+	chosen, err := choose(*only, path)
 	if err != nil {
 		return err
 	}
-	for _, part := range []struct {
-		name  string
-		skip  bool
-		write func() (string, error)
-	}{
-		{"limits", *only == "http", func() (string, error) { return checkLimits(ctx, path, where) }},
-		{"bench http", *only == "limits", func() (string, error) { return compareTools(ctx, b, where) }},
-	} {
-		if part.skip {
-			continue
+	if *list {
+		return printList(os.Stdout, chosen)
+	}
+	return take(ctx, chosen, *rounds, *doc)
+}
+
+// choose makes the named suites, or all.
+func choose(names, natkit string) ([]bench.Suite, error) {
+	var all, chosen []bench.Suite
+	var known []string
+	for _, make := range suites {
+		s := make(natkit)
+		all, known = append(all, s), append(known, s.Name)
+	}
+	if names == "" {
+		return all, nil
+	}
+	for name := range strings.SplitSeq(names, ",") {
+		i := slices.Index(known, name)
+		if i < 0 {
+			return nil, fmt.Errorf("no benchmark %q; there are: %s", name, strings.Join(known, ", "))
 		}
-		section, err := part.write()
-		if err != nil {
-			return err
-		}
-		if *doc == "" {
-			fmt.Println(section)
-		} else if err := rewrite(*doc, part.name, section); err != nil {
+		chosen = append(chosen, all[i])
+	}
+	return chosen, nil
+}
+
+func printList(w io.Writer, all []bench.Suite) error {
+	for _, s := range all {
+		if _, err := fmt.Fprintf(w, "%-10s %2d rounds  %s\n", s.Name, s.Rounds, s.Title); err != nil {
 			return err
 		}
 	}
@@ -75,82 +85,48 @@ func run(ctx context.Context) error {
 
 func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 
-func checkLimits(ctx context.Context, natkit string, where machine) (string, error) {
-	verdicts, err := limits(ctx, natkit, progress)
-	if err != nil {
-		return "", err
+// take runs the suites one after the other. One that fails or is refused does not
+// keep the others from their figures.
+func take(ctx context.Context, chosen []bench.Suite, rounds int, doc string) error {
+	for _, s := range chosen {
+		if err := s.Check(rounds); err != nil {
+			return err
+		}
 	}
-	return where.String() + "; the worst of three runs of each.\n\n" + verdictTable(verdicts), nil
-}
-
-func compareTools(ctx context.Context, b bench, where machine) (section string, err error) {
-	if err := b.up(ctx); err != nil {
-		return "", err
-	}
-	defer func() { err = errors.Join(err, b.down(ctx)) }()
-	tools, err := b.compare(ctx, tools(b.natkit), progress)
-	if err != nil {
-		return "", err
-	}
-	return comparison{Machine: where, Setup: b.setup, Tools: tools}.section()
-}
-
-func rewrite(doc, name, section string) error {
-	old, err := os.ReadFile(doc)
+	origin, err := bench.Describe(ctx)
 	if err != nil {
 		return err
 	}
-	updated, err := replaceSection(old, name, section)
-	if err != nil {
-		return fmt.Errorf("rewrite %s: %w", doc, err)
+	for _, busy := range origin.Machine.Busy {
+		progress("warning: the machine is not quiet: %s", busy)
 	}
-	return os.WriteFile(doc, updated, 0o644)
-}
-
-// describe tells the machine and the versions of all programs.
-func describe(ctx context.Context, natkit string) (machine, error) {
-	m := machine{CPUs: runtime.NumCPU(), Date: time.Now()}
-	cpuinfo, err := os.ReadFile("/proc/cpuinfo")
-	if err != nil {
-		return m, err
-	}
-	m.CPU = cpuModel(string(cpuinfo))
-	kernel, err := os.ReadFile("/proc/sys/kernel/osrelease")
-	if err != nil {
-		return m, err
-	}
-	m.Kernel = strings.TrimSpace(string(kernel))
-	own, err := exec.CommandContext(ctx, natkit, "--version").Output()
-	if err != nil {
-		return m, fmt.Errorf("%s --version: %w", natkit, err)
-	}
-	m.Version = strings.TrimPrefix(strings.TrimSpace(string(own)), "natkit ")
-	for _, args := range [][]string{{"nginx", "-v"}, {"ab", "-V"}, {"wrk", "-v"}} {
-		// wrk exits with 1 after its version; a missing program has no output.
-		out, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput()
-		line, _, _ := strings.Cut(string(out), "\n")
-		if line == "" {
-			return m, fmt.Errorf("%s: %w", strings.Join(args, " "), err)
+	var without []string
+	for _, s := range chosen {
+		result, err := s.Run(ctx, bench.Options{Rounds: rounds, Origin: origin, Progress: progress})
+		if err == nil {
+			err = publish(result, doc)
 		}
-		m.Versions = append(m.Versions, programVersion(line))
-	}
-	return m, nil
-}
-
-// programVersion cuts a program's first line down to name and version.
-func programVersion(line string) string {
-	line = strings.TrimPrefix(strings.TrimPrefix(line, "nginx version: "), "This is ")
-	for _, end := range []string{" [", " <", " ("} {
-		line, _, _ = strings.Cut(line, end)
-	}
-	return line
-}
-
-func cpuModel(cpuinfo string) string {
-	for line := range strings.Lines(cpuinfo) {
-		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
-			return strings.TrimSpace(value)
+		if ctx.Err() != nil {
+			return err
+		}
+		if err != nil {
+			progress("%v", err)
+			without = append(without, s.Name)
 		}
 	}
-	return runtime.GOARCH
+	if len(without) > 0 {
+		return fmt.Errorf("no figures of %s, for the reasons given above", strings.Join(without, ", "))
+	}
+	return nil
+}
+
+func publish(r *bench.Result, doc string) error {
+	for _, v := range r.Verdicts {
+		progress("%s: %s: %s: %s", r.Suite, v.Text, v.Outcome, v.Seen)
+	}
+	if doc != "" {
+		return r.Write(doc)
+	}
+	_, err := fmt.Println(r.Markdown())
+	return err
 }

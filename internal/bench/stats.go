@@ -1,40 +1,61 @@
-package main
+package bench
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 )
 
-// ratio is how many times greater one thing is than another, with the interval
+// Ratio is how many times greater one thing is than another, with the interval
 // that holds the true value in 95 of 100 such comparisons.
-type ratio struct {
-	Mean, Low, High float64
-	Pairs           int
+type Ratio struct {
+	Mean  float64 `json:"ratio"`
+	Low   float64 `json:"low_95"`
+	High  float64 `json:"high_95"`
+	Pairs int     `json:"pairs"`
 }
 
-func (r ratio) String() string {
-	return fmt.Sprintf("%.3f (%.3f to %.3f)", r.Mean, r.Low, r.High)
+// wide says that the interval's ends are so far apart that the ratio says nothing.
+func (r Ratio) wide() bool { return r.High > 2*r.Low }
+
+func (r Ratio) String() string {
+	interval := fmt.Sprintf("(%.3f to %.3f)", r.Low, r.High)
+	if r.wide() {
+		return "too uncertain to tell " + interval
+	}
+	return fmt.Sprintf("%.3f %s", r.Mean, interval)
 }
 
 // pairedRatio compares a with b, run by run. Runs that follow each other share
 // the machine's mood, so their ratio varies far less than either of them; its
 // logarithm is what is averaged, so that twice and half weigh the same.
-func pairedRatio(a, b []float64) (ratio, error) {
+func pairedRatio(a, b []float64) (Ratio, error) {
 	if len(a) != len(b) || len(a) < 2 {
-		return ratio{}, fmt.Errorf("compare %d runs with %d: needs at least two pairs", len(a), len(b))
+		return Ratio{}, fmt.Errorf("compare %d runs with %d: needs at least two pairs", len(a), len(b))
 	}
 	logs := make([]float64, len(a))
 	for i := range a {
 		if !(a[i] > 0) || !(b[i] > 0) || math.IsInf(a[i], 0) || math.IsInf(b[i], 0) {
-			return ratio{}, fmt.Errorf("compare pair %d: %v and %v are not both positive", i+1, a[i], b[i])
+			return Ratio{}, fmt.Errorf("compare pair %d: %v and %v are not both positive", i+1, a[i], b[i])
 		}
 		logs[i] = math.Log(a[i] / b[i])
 	}
 	mean, sd := meanSD(logs)
 	half := studentQuantile(0.975, len(logs)-1) * sd / math.Sqrt(float64(len(logs)))
-	return ratio{Mean: math.Exp(mean), Low: math.Exp(mean - half), High: math.Exp(mean + half), Pairs: len(logs)}, nil
+	return Ratio{
+		Mean: significant(math.Exp(mean)), Low: significant(math.Exp(mean - half)), High: significant(math.Exp(mean + half)),
+		Pairs: len(logs),
+	}, nil
+}
+
+// significant keeps six digits, more than any measurement has.
+func significant(v float64) float64 {
+	rounded, err := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 6, 64), 64)
+	if err != nil {
+		return v // infinite
+	}
+	return rounded
 }
 
 // meanSD is the mean and the sample standard deviation.
@@ -49,12 +70,10 @@ func meanSD(x []float64) (mean, sd float64) {
 	return mean, math.Sqrt(sd / float64(len(x)-1))
 }
 
-func median(x []float64) (float64, error) {
-	if len(x) == 0 {
-		return 0, errors.New("median of nothing")
-	}
+// median of at least one value.
+func median(x []float64) float64 {
 	s := slices.Sorted(slices.Values(x))
-	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2, nil
+	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
 }
 
 // studentQuantile is the value below which a fraction p (≥ 0.5) of Student's t

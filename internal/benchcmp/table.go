@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+
+	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/conntrack/dump"
+	"github.com/natkit/natkit/internal/lab"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/tune"
+	"github.com/natkit/natkit/internal/tune/apply"
+	"github.com/natkit/natkit/internal/tune/journal"
+)
+
+// manyEntries is a table that is large, and that hosts have.
+const manyEntries = 1_000_000
+
+// table is the connection table of a namespace of its own, with room for
+// manyEntries.
+type table struct {
+	ns      *netns.Handle
+	putBack func() error
+}
+
+// newTable raises the host's limit where it is too small, until close, as a lab
+// does.
+func newTable(ctx context.Context) (*table, error) {
+	putBack, err := allow(ctx, manyEntries+manyEntries/2)
+	if err != nil {
+		return nil, err
+	}
+	ns, err := netns.New("benchcmp")
+	if err != nil {
+		return nil, errors.Join(err, putBack())
+	}
+	return &table{ns, putBack}, nil
+}
+
+// close empties the table first: the kernel would do so later, beside whatever
+// runs then.
+func (t *table) close() error {
+	return errors.Join(t.empty(context.Background()), t.ns.Close(), t.putBack())
+}
+
+// fill makes manyEntries entries.
+func (t *table) fill(ctx context.Context) error {
+	i := 0
+	_, err := dump.Insert(ctx, t.ns, func(e *conntrack.Entry) bool {
+		if i == manyEntries {
+			return false
+		}
+		lab.FillEntry(i, e)
+		i++
+		return true
+	})
+	if err != nil {
+		return fmt.Errorf("fill a table with %d entries: %w", manyEntries, err)
+	}
+	return nil
+}
+
+// empty removes what fill made, and what has no mark.
+func (t *table) empty(ctx context.Context) error {
+	for _, mark := range []uint32{lab.FillMark, 0} {
+		if err := dump.Delete(ctx, t.ns, dump.Filter{Mark: mark, Mask: ^uint32(0)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// allow raises nf_conntrack_max to n where it is below, until putBack.
+func allow(ctx context.Context, n int64) (putBack func() error, err error) {
+	now, err := apply.ReadSysctlInt("/proc", snapshot.ConntrackMax)
+	if err != nil {
+		return nil, err
+	}
+	if now >= n {
+		return func() error { return nil }, nil
+	}
+	j, err := journal.At(journal.Dir(os.Getenv))
+	if err != nil {
+		return nil, err
+	}
+	applied, err := apply.Apply(ctx, tune.Plan{Origin: "benchmark", Changes: []tune.Change{{
+		Kind: tune.Sysctl, Target: snapshot.ConntrackMax, Before: strconv.FormatInt(now, 10), After: strconv.FormatInt(n, 10),
+		Why: "room for the benchmark's table",
+	}}}, apply.Options{Journal: j, Lifeline: true})
+	if err != nil {
+		return nil, err
+	}
+	return func() error {
+		_, err := applied.Undo()
+		return err
+	}, nil
+}
