@@ -44,47 +44,69 @@ func (e Expectation) Given() bool { return e != Expectation{} }
 // ":PORT", ":FIRST-LAST" or ":same" after it if the port matters, and IPv6 in
 // brackets then. The word same alone means the port, too.
 func ParseEnd(text string) (End, error) {
-	fail := func(err error) (End, error) {
+	end, err := parseEnd(text)
+	if err != nil {
 		return End{}, fmt.Errorf("read expected mapping %q: %w (same, ADDRESS, PREFIX or netmap:PREFIX, with :PORTS or :same)", text, err)
 	}
+	return end, nil
+}
+
+func parseEnd(text string) (end End, err error) {
 	rest, netmap := strings.CutPrefix(text, "netmap:")
-	address, ports := splitPorts(rest)
-	end, err := parseAddressRule(address)
+	address, ports, given, err := splitPorts(rest)
 	if err != nil {
-		return fail(err)
+		return End{}, err
+	}
+	if end, err = parseAddressRule(address); err != nil {
+		return End{}, err
 	}
 	if netmap {
-		if end.Address != Inside {
-			return fail(fmt.Errorf("netmap needs a prefix"))
+		if !strings.Contains(address, "/") {
+			return End{}, fmt.Errorf("netmap needs a prefix")
 		}
 		end.Address = Netmap
 	}
 	switch {
-	case ports == "same" || ports == "" && end.Address == Same:
+	case given:
+		return parsePortRule(end, ports)
+	case end.Address == Same:
 		end.Port = Same
-	case ports != "":
-		end.Port = Inside
-		if end.Ports, err = load.ParsePorts(ports); err != nil {
-			return fail(err)
-		}
+	}
+	return end, nil
+}
+
+func parsePortRule(end End, ports string) (_ End, err error) {
+	if ports == string(Same) {
+		end.Port = Same
+		return end, nil
+	}
+	end.Port = Inside
+	if end.Ports, err = load.ParsePorts(ports); err != nil {
+		return End{}, fmt.Errorf("ports %q: want PORT, FIRST-LAST or same, from 1 to 65535", ports)
 	}
 	return end, nil
 }
 
 // splitPorts cuts at the colon behind the address, if there is one.
-func splitPorts(text string) (address, ports string) {
+func splitPorts(text string) (address, ports string, given bool, err error) {
 	if inner, ok := strings.CutPrefix(text, "["); ok {
 		address, rest, closed := strings.Cut(inner, "]")
-		if !closed {
-			return text, ""
+		ports, given = strings.CutPrefix(rest, ":")
+		switch {
+		case !closed:
+			return "", "", false, fmt.Errorf("the bracket is not closed")
+		case rest != "" && !given:
+			return "", "", false, fmt.Errorf("%q behind the bracket: want :PORTS or :same", rest)
+		case !strings.Contains(address, ":"):
+			return "", "", false, fmt.Errorf("%q in brackets is not IPv6", address)
 		}
-		return address, strings.TrimPrefix(rest, ":")
+		return address, ports, given, nil
 	}
 	if strings.Count(text, ":") > 1 { // IPv6 without a port
-		return text, ""
+		return text, "", false, nil
 	}
-	address, ports, _ = strings.Cut(text, ":")
-	return address, ports
+	address, ports, given = strings.Cut(text, ":")
+	return address, ports, given, nil
 }
 
 func parseAddressRule(text string) (End, error) {
@@ -99,8 +121,11 @@ func parseAddressRule(text string) (End, error) {
 		return End{Address: Inside, Prefix: p.Masked()}, nil
 	}
 	a, err := netip.ParseAddr(text)
-	if err != nil {
+	switch {
+	case err != nil:
 		return End{}, err
+	case a.Zone() != "" || a.Is4In6():
+		return End{}, fmt.Errorf("packets carry it as %v", a.WithZone("").Unmap())
 	}
 	return End{Address: Inside, Prefix: netip.PrefixFrom(a, a.BitLen())}, nil
 }
@@ -146,7 +171,7 @@ func (e End) portFits(sent, got uint16) bool {
 // hostBits is the address with its first bits cleared.
 func hostBits(a netip.Addr, bits int) netip.Addr {
 	b := a.AsSlice()
-	for i := range bits {
+	for i := range min(bits, len(b)*8) {
 		b[i/8] &^= 0x80 >> (i % 8)
 	}
 	cleared, _ := netip.AddrFromSlice(b)

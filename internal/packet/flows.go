@@ -33,7 +33,7 @@ func (f Flows) Check() error {
 	switch {
 	case f.Count < 1 || f.Count > MaxFlows:
 		return fmt.Errorf("%d flows: must be 1 to %d", f.Count, MaxFlows)
-	case len(f.Sources) == 0 || len(f.Destinations) == 0 || f.SourcePorts.Len() == 0:
+	case len(f.Sources) == 0 || len(f.Destinations) == 0 || f.SourcePorts.Len() < 1:
 		return fmt.Errorf("flows need source addresses, source ports and a destination")
 	case f.combinations() >= 1<<32:
 		return fmt.Errorf("%d source addresses × %d ports × %d destinations: fewer than 2^32 combinations are supported",
@@ -60,15 +60,36 @@ func (f Flows) checkAddresses() error {
 			return fmt.Errorf("source address %v: %w", s, err)
 		}
 	}
+	if a, twice := firstTwice(f.Sources); twice {
+		return fmt.Errorf("source address %v is given twice: its flows would not be distinct", a)
+	}
+	if d, twice := firstTwice(f.Destinations); twice {
+		return fmt.Errorf("destination %v is given twice: its flows would not be distinct", d)
+	}
 	return nil
+}
+
+// firstTwice finds the first element that came before.
+func firstTwice[T comparable](list []T) (T, bool) {
+	seen := make(map[T]bool, len(list))
+	for _, e := range list {
+		if seen[e] {
+			return e, true
+		}
+		seen[e] = true
+	}
+	var none T
+	return none, false
 }
 
 func checkHost(a netip.Addr, v4 bool) error {
 	switch {
-	case !a.IsValid() || a.IsUnspecified() || a.IsMulticast():
+	case !a.IsValid() || a.IsUnspecified() || a.IsMulticast() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
 		return fmt.Errorf("not an address of a host")
 	case a.Is4In6():
 		return fmt.Errorf("write it as %v", a.Unmap())
+	case a.Zone() != "":
+		return fmt.Errorf("packets carry no zone; write it as %v", a.WithZone(""))
 	case a.Is4() != v4:
 		return fmt.Errorf("all addresses must be of one family")
 	}
