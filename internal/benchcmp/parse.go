@@ -13,8 +13,6 @@ import (
 type outcome struct {
 	Completed, Failed int64
 	PerSecond         float64
-	// DocumentBytes is the size of one reply's body, 0 where the tool does not tell.
-	DocumentBytes int64
 }
 
 // Every tool's own words for what it counted. ab counts requests that failed
@@ -23,7 +21,6 @@ var (
 	abComplete = regexp.MustCompile(`(?m)^Complete requests:\s+(\d+)$`)
 	abFailed   = regexp.MustCompile(`(?m)^Failed requests:\s+(\d+)$`)
 	abRate     = regexp.MustCompile(`(?m)^Requests per second:\s+([\d.]+) `)
-	abDocument = regexp.MustCompile(`(?m)^Document Length:\s+(\d+) bytes$`)
 
 	wrkComplete = regexp.MustCompile(`(?m)^\s*(\d+) requests in `)
 	wrkRate     = regexp.MustCompile(`(?m)^Requests/sec:\s+([\d.]+)$`)
@@ -40,9 +37,6 @@ func parseAB(text []byte) (outcome, error) {
 		return outcome{}, err
 	}
 	if o.Failed, err = findInt("ab", text, abFailed); err != nil {
-		return outcome{}, err
-	}
-	if o.DocumentBytes, err = findInt("ab", text, abDocument); err != nil {
 		return outcome{}, err
 	}
 	if o.PerSecond, err = findFloat("ab", text, abRate); err != nil {
@@ -83,7 +77,7 @@ func parseNatkit(text []byte) (outcome, error) {
 	if r.Completed == 0 {
 		return outcome{}, fmt.Errorf("read natkit's JSON: no completed request in %.200q", text)
 	}
-	return outcome{Completed: r.Completed, Failed: r.Failed, PerSecond: r.RequestsPerSecond, DocumentBytes: r.DocumentBytes}, nil
+	return outcome{Completed: r.Completed, Failed: r.Failed, PerSecond: r.RequestsPerSecond}, nil
 }
 
 // parseStrace gives the number of system calls in the table of `strace -c`.
