@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/btf"
 	"github.com/google/go-cmp/cmp"
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
@@ -107,8 +105,11 @@ func TestStatFileAgreesWithCtnetlink(t *testing.T) {
 	fill(t, ns, 0, 300)
 	l := newLive(Options{Netns: ns})
 	var text []byte
+	testutil.NeedFeature(t, testutil.ConntrackProcfs)
 	err := l.inside(func() (err error) { text, err = l.readFile(procStat); return err })
-	testutil.NeedKernel(t, "CONFIG_NF_CONNTRACK_PROCFS", err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	file, err := parseStat(bytes.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
@@ -140,7 +141,10 @@ func TestSizesOfEverySource(t *testing.T) {
 	if err := sizeFromSysfs(l, &sys); err != nil {
 		t.Fatal(err)
 	}
-	testutil.NeedKernel(t, "CONFIG_DEBUG_INFO_BTF", sizeFromBTF(l, m, &types), ebpf.ErrNotSupported, btf.ErrNotFound)
+	testutil.NeedFeature(t, testutil.BTF)
+	if err := sizeFromBTF(l, m, &types); err != nil {
+		t.Fatal(err)
+	}
 	if slab.EntryBytes != sys.EntryBytes || slab.EntryBytes != types.EntryBytes {
 		t.Errorf("an entry has %d bytes by slabinfo, %d by sysfs, %d by BTF", slab.EntryBytes, sys.EntryBytes, types.EntryBytes)
 	}
@@ -345,6 +349,7 @@ func TestWithoutPrivilege(t *testing.T) {
 
 func TestKernelLogIsReadToItsEnd(t *testing.T) {
 	testutil.NeedRoot(t)
+	testutil.NeedFeature(t, testutil.KernelLogWrite)
 	// A line of our own: the ring must be read up to it.
 	const text = "natkit-test: neighbour table overflow is not meant"
 	before, err := newLive(Options{}).kernelLog(func([]byte) bool { return true })
@@ -354,7 +359,7 @@ func TestKernelLogIsReadToItsEnd(t *testing.T) {
 	// The kernel may swallow a line from user space (printk_devkmsg=ratelimit).
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
 		if err := os.WriteFile("/dev/kmsg", []byte("<4>"+text), 0); err != nil {
-			testutil.NeedKernel(t, "/dev/kmsg to write to", err)
+			t.Fatal(err)
 		}
 		s, err := Read(t.Context(), Options{MaxEntries: 1})
 		if err != nil {

@@ -3,8 +3,6 @@
 package testutil
 
 import (
-	"errors"
-	"io/fs"
 	"os"
 	"os/exec"
 	"testing"
@@ -31,35 +29,12 @@ func Missing(t testing.TB, what string) {
 	missing(t, what)
 }
 
-// Impossible skips a test on a machine that cannot be set up for it: another
-// processor, a kernel built without the feature. It does so where other skips
-// fail, as well.
+// Impossible skips a test on a machine that cannot be set up for it, such as one
+// with another processor. It does so where other skips fail, as well. What a kernel
+// may lack is a Feature.
 func Impossible(t testing.TB, why string) {
 	t.Helper()
 	t.Skip(why)
-}
-
-// cannot are the errors by which a kernel says that it was built without
-// something; a missing file below /proc, /sys or /dev is one.
-var cannot = []error{
-	fs.ErrNotExist, errors.ErrUnsupported,
-	unix.EAFNOSUPPORT, unix.EPROTONOSUPPORT, unix.ESOCKTNOSUPPORT, unix.EADDRNOTAVAIL,
-}
-
-// NeedKernel takes the error of trying what a test needs of the kernel. Where
-// that, or one of also, says that the kernel cannot do it, the test is skipped;
-// any other error is something missing that the machine could have.
-func NeedKernel(t testing.TB, what string, err error, also ...error) {
-	t.Helper()
-	if err == nil {
-		return
-	}
-	for _, c := range append(also, cannot...) {
-		if errors.Is(err, c) {
-			Impossible(t, "needs a kernel with "+what+": "+err.Error())
-		}
-	}
-	missing(t, "needs "+what+": "+err.Error())
 }
 
 // NeedRoot skips a test that makes namespaces where it may not.

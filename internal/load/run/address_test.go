@@ -64,12 +64,13 @@ func TestSourceCostsNoCall(t *testing.T) {
 	} {
 		t.Run(tt.from, func(t *testing.T) {
 			listen := netip.MustParseAddrPort(tt.listen)
-			l, err := net.Listen("tcp", tt.listen)
-			testutil.NeedKernel(t, "an address to listen on at "+tt.listen, err)
-			l.Close()
+			if listen.Addr().Is6() {
+				testutil.NeedFeature(t, testutil.IPv6)
+			}
 			addr := startServe(t, ServeConfig{Listen: listen})
 			cfg := testConfig(addr.String(), 5000, 50)
 			plain := mustRun(t, cfg, Options{})
+			var err error
 			if cfg.Sources, err = load.ParseSources(tt.from); err != nil {
 				t.Fatal(err)
 			}
@@ -87,9 +88,7 @@ func TestSourceCostsNoCall(t *testing.T) {
 }
 
 func TestIPv6(t *testing.T) {
-	l, err := net.Listen("tcp6", "[::1]:0")
-	testutil.NeedKernel(t, "IPv6 on loopback", err)
-	l.Close()
+	testutil.NeedFeature(t, testutil.IPv6)
 	addr := startServe(t, ServeConfig{Listen: netip.MustParseAddrPort("[::1]:0")})
 	if r := mustRun(t, testConfig(addr.String(), 100, 5), Options{}); r.Completed != 100 {
 		t.Errorf("%+v", r)
@@ -100,8 +99,7 @@ func TestIPv6(t *testing.T) {
 // target, the source and the server.
 func TestLinkLocal(t *testing.T) {
 	testutil.NeedRoot(t)
-	_, err := os.Stat("/proc/net/if_inet6")
-	testutil.NeedKernel(t, "IPv6", err)
+	testutil.NeedFeature(t, testutil.IPv6)
 	ns := quietNamespace(t)
 	if err := ns.Do(func() error {
 		lo, err := netlink.LinkByName("lo")

@@ -1,0 +1,148 @@
+package testutil
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"runtime"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/link"
+	"github.com/google/nftables"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// What tests need and kernels are built without. A probe that changes something
+// does so in a network namespace of its own.
+var (
+	IPVS = Feature{Name: "IPVS", Symbols: []string{"CONFIG_IP_VS"}, Probe: genericNetlink("IPVS")}
+
+	FlowTable = Feature{Name: "nft flowtables", Symbols: []string{"CONFIG_NF_FLOW_TABLE", "CONFIG_NFT_FLOW_OFFLOAD"}, Probe: probeFlowTable}
+
+	Netem = Feature{Name: "the netem qdisc", Symbols: []string{"CONFIG_NET_SCH_NETEM"}, Probe: probeNetem}
+
+	Kprobe = Feature{Name: "eBPF programs on kprobes", Symbols: []string{"CONFIG_KPROBE_EVENTS", "CONFIG_BPF_EVENTS"}, Probe: probeKprobe}
+
+	Fentry = Feature{Name: "eBPF programs on fentry",
+		Symbols: []string{"CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS", "CONFIG_BPF_EVENTS", "CONFIG_BPF_JIT", "CONFIG_DEBUG_INFO_BTF"}, Probe: probeFentry}
+
+	DropMonitor = Feature{Name: "drop_monitor", Symbols: []string{"CONFIG_NET_DROP_MONITOR"}, Probe: genericNetlink("NET_DM")}
+
+	BTF = Feature{Name: "types of the kernel", Symbols: []string{"CONFIG_DEBUG_INFO_BTF"},
+		Probe: func() error { _, err := btf.LoadKernelSpec(); return err }}
+
+	// ConntrackProcfs are the files of the tracker below /proc/net.
+	ConntrackProcfs = Feature{Name: "/proc/net/stat/nf_conntrack", Symbols: []string{"CONFIG_NF_CONNTRACK_PROCFS"},
+		Probe: func() error { _, err := os.Stat("/proc/net/stat/nf_conntrack"); return err }}
+
+	// IPv6 can be built in and yet be off (net.ipv6.conf.all.disable_ipv6, ipv6.disable=1).
+	IPv6 = Feature{Name: "IPv6", Symbols: []string{"CONFIG_IPV6"}, Probe: probeIPv6,
+		Off: []error{unix.EADDRNOTAVAIL, unix.EAFNOSUPPORT}}
+
+	// KernelLogWrite is missing in most containers.
+	KernelLogWrite = Feature{Name: "/dev/kmsg to write to", Symbols: []string{"CONFIG_PRINTK"}, Probe: probeKernelLog,
+		Off: []error{fs.ErrNotExist}}
+)
+
+// genericNetlink asks for a family; the kernel loads its module then.
+func genericNetlink(family string) func() error {
+	return func() error {
+		_, err := netlink.GenlFamilyGet(family)
+		if err != nil {
+			return fmt.Errorf("generic netlink family %s: %w", family, err)
+		}
+		return nil
+	}
+}
+
+func probeFlowTable() error {
+	return inNewNetns(func() error {
+		c, err := nftables.New()
+		if err != nil {
+			return err
+		}
+		table := c.AddTable(&nftables.Table{Name: "probe", Family: nftables.TableFamilyINet})
+		c.AddFlowtable(&nftables.Flowtable{Table: table, Name: "probe",
+			Hooknum: nftables.FlowtableHookIngress, Priority: nftables.FlowtablePriorityFilter})
+		return c.Flush()
+	})
+}
+
+func probeNetem() error {
+	return inNewNetns(func() error {
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		return netlink.QdiscAdd(netlink.NewNetem(
+			netlink.QdiscAttrs{LinkIndex: lo.Attrs().Index, Parent: netlink.HANDLE_ROOT}, netlink.NetemQdiscAttrs{Latency: 1}))
+	})
+}
+
+// probed is a function that every kernel has, in no module.
+const probed = "ip_rcv"
+
+func probeKprobe() error {
+	return probeProgram(&ebpf.ProgramSpec{Type: ebpf.Kprobe}, func(p *ebpf.Program) (link.Link, error) {
+		return link.Kprobe(probed, p, nil)
+	})
+}
+
+func probeFentry() error {
+	spec := &ebpf.ProgramSpec{Type: ebpf.Tracing, AttachType: ebpf.AttachTraceFEntry, AttachTo: probed}
+	return probeProgram(spec, func(p *ebpf.Program) (link.Link, error) {
+		return link.AttachTracing(link.TracingOptions{Program: p})
+	})
+}
+
+// probeProgram loads and attaches a program that does nothing.
+func probeProgram(spec *ebpf.ProgramSpec, attach func(*ebpf.Program) (link.Link, error)) error {
+	spec.License = "Dual MIT/GPL"
+	spec.Instructions = asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}
+	p, err := ebpf.NewProgram(spec)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	l, err := attach(p)
+	if err != nil {
+		return err
+	}
+	return l.Close()
+}
+
+func probeIPv6() error {
+	l, err := net.Listen("tcp6", "[::1]:0")
+	if err != nil {
+		return err
+	}
+	return l.Close()
+}
+
+func probeKernelLog() error {
+	f, err := os.OpenFile("/dev/kmsg", os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// inNewNetns runs fn in a network namespace that goes with its thread. Package netns
+// does the same and more, and its tests need this package.
+func inNewNetns(fn func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // for good: the runtime ends the thread
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			done <- errors.Join(errors.New("make a network namespace"), err)
+			return
+		}
+		done <- fn()
+	}()
+	return <-done
+}
