@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -46,7 +47,7 @@ func (l *Lab) StartServer(ctx context.Context, kind ServerKind) (*Server, error)
 	if err != nil {
 		return nil, fmt.Errorf("start the web server: %w", err)
 	}
-	if err := l.Node(node).awaitListener(ctx, addr, p); err != nil {
+	if err := l.Node(node).awaitAnswer(ctx, addr, p); err != nil {
 		p.Kill()
 		return nil, fmt.Errorf("start the web server on %s in %s: %w", addr, node, err)
 	}
@@ -75,12 +76,12 @@ func (l *Lab) serverCommand(ctx context.Context, kind ServerKind, addr netip.Add
 	return n.version, n.command(l.box.mount), nil
 }
 
-// awaitListener connects from within the node until the server accepts. Its
-// process having ended is what went wrong, and says why itself.
-func (n *Node) awaitListener(ctx context.Context, addr netip.AddrPort, p *Process) error {
+// awaitAnswer asks from within the node until the server answers. Its process
+// having ended is what went wrong, and says why itself.
+func (n *Node) awaitAnswer(ctx context.Context, addr netip.AddrPort, p *Process) error {
 	deadline := time.Now().Add(startTimeout)
 	for {
-		err := n.connect(addr, deadline)
+		err := n.ask(ctx, addr, deadline)
 		select {
 		case <-p.done:
 			if p.err == nil {
@@ -93,7 +94,7 @@ func (n *Node) awaitListener(ctx context.Context, addr netip.AddrPort, p *Proces
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("it accepts no connections after %s: %w", startTimeout, err)
+			return fmt.Errorf("it gives no answer after %s: %w", startTimeout, err)
 		}
 		select {
 		case <-ctx.Done():
@@ -116,14 +117,25 @@ func (n *Node) mayListen(addr netip.AddrPort) error {
 	})
 }
 
-func (n *Node) connect(addr netip.AddrPort, deadline time.Time) error {
+// ask requests a page. That the kernel accepts a connection is not enough: nginx
+// listens before it has read and opened all that it needs.
+func (n *Node) ask(ctx context.Context, addr netip.AddrPort, deadline time.Time) error {
 	return n.Netns.Do(func() error {
 		dialer := net.Dialer{Deadline: deadline}
-		conn, err := dialer.Dial("tcp4", addr.String())
+		conn, err := dialer.DialContext(ctx, "tcp4", addr.String())
 		if err != nil {
 			return err
 		}
-		return conn.Close()
+		defer conn.Close()
+		defer context.AfterFunc(ctx, func() { conn.Close() })()
+		if err := conn.SetDeadline(deadline); err != nil {
+			return err
+		}
+		if _, err := io.WriteString(conn, "GET / HTTP/1.0\r\n\r\n"); err != nil {
+			return err
+		}
+		_, err = io.ReadFull(conn, make([]byte, len("HTTP/1.0 200")))
+		return err
 	})
 }
 
