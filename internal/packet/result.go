@@ -23,6 +23,8 @@ type Config struct {
 	// Statistics measures the programs' own time (BPF_ENABLE_STATS), which slows
 	// the run.
 	Statistics bool `json:"bpf_statistics,omitempty"`
+	// OwnNetwork allows public addresses.
+	OwnNetwork bool `json:"i_own_this_network,omitempty"`
 }
 
 // Result is what became of a run.
