@@ -44,6 +44,7 @@ func (l layer) String() string { return layerNames[l] }
 // touches the kernel has a row of its own.
 var layers = map[string]layer{
 	"internal/snapshot": data,
+	"scripts/vm/plan":   data,
 
 	"internal/capacity":  pure,
 	"internal/conntrack": pure,
@@ -77,6 +78,8 @@ var layers = map[string]layer{
 	"internal/benchcmp": front,
 	"internal/cli":      front,
 	"scripts/testsum":   front,
+	"scripts/vm":        front,
+	"scripts/vm/init":   front,
 }
 
 // dataImports are the only packages of ours that a data package may import.
