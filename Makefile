@@ -9,12 +9,12 @@ MAKEFLAGS   += --no-builtin-rules --no-print-directory
 GO          := scripts/go
 PREFIX      ?= /usr/local
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
-SCRIPTS     := scripts/go scripts/version scripts/setup scripts/hand-back scripts/test scripts/bench scripts/nightly scripts/kill-test scripts/need-root scripts/readme-commands .ci/run
+SCRIPTS     := scripts/go scripts/version scripts/setup scripts/hand-back scripts/test scripts/test-vm scripts/bench scripts/nightly scripts/kill-test scripts/need-root scripts/readme-commands .ci/run
 
-.PHONY: help build demo test bench nightly lint generate fmt clean install
+.PHONY: help build demo test test-vm bench nightly lint generate fmt clean install
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 build: ## build bin/natkit, one static binary (fetches the Go toolchain where it is missing)
 	@scripts/setup build
@@ -31,15 +31,19 @@ test: ## install what the tests need (as root) and run them all; without root th
 	@scripts/setup test
 	@scripts/test
 
+test-vm: ## run tests on another kernel in qemu: make test-vm KERNEL=6.1 RUN=./internal/netns
+	@scripts/setup vm
+	@scripts/test-vm
+
 bench: ## as root: take the benchmarks (SUITE=http,… ROUNDS=…), rewrite the figures in docs/benchmarks.md
 	@scripts/need-root bench
 	@scripts/setup bench
 	@$(MAKE) build
 	@scripts/bench
 
-nightly: ## as root: the long tests: fuzzing, race detector, the lab killed at random moments
+nightly: ## as root: the long tests: other kernels, fuzzing, race detector, the lab killed at random moments
 	@scripts/need-root nightly
-	@scripts/setup test
+	@scripts/setup vm
 	@$(MAKE) build
 	@scripts/nightly
 
