@@ -7,9 +7,9 @@ import (
 	"os"
 	"strconv"
 
-	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/lab"
+	"github.com/natkit/natkit/internal/lab/fill"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune"
@@ -49,15 +49,10 @@ func (t *table) close() error {
 
 // fill makes manyEntries entries.
 func (t *table) fill(ctx context.Context) error {
-	i := 0
-	_, err := dump.Insert(ctx, t.ns, func(e *conntrack.Entry) bool {
-		if i == manyEntries {
-			return false
-		}
-		lab.FillEntry(i, e)
-		i++
-		return true
-	})
+	mix, err := lab.FindMix(lab.DefaultMix)
+	if err == nil {
+		_, err = fill.Insert(ctx, t.ns, mix.Filler(0, lab.FillMark), 0, manyEntries, nil)
+	}
 	if err != nil {
 		return fmt.Errorf("fill a table with %d entries: %w", manyEntries, err)
 	}

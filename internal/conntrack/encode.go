@@ -44,11 +44,15 @@ func AppendInsert(b []byte, flags uint16, seq uint32, e *Entry) []byte {
 	// The kernel sets IPS_CONFIRMED before it compares, and refuses with EBUSY a
 	// status without it (ctnetlink_change_status).
 	b = appendState(b, e, e.Status|Confirmed)
+	icmp, port := isICMP(e.Orig.Proto), e.Reply.DstPort
+	if icmp { // the kernel takes the identifier where others have the port
+		port = e.Reply.ICMPID
+	}
 	if e.IsSNAT() {
-		b = appendNAT(b, ctaNATSrc, e.Reply.Dst, e.Reply.DstPort, e.Orig.Proto)
+		b = appendNAT(b, ctaNATSrc, e.Reply.Dst, port, true)
 	}
 	if e.IsDNAT() {
-		b = appendNAT(b, ctaNATDst, e.Reply.Src, e.Reply.SrcPort, e.Orig.Proto)
+		b = appendNAT(b, ctaNATDst, e.Reply.Src, e.Reply.SrcPort, !icmp)
 	}
 	return FinishMessage(b, start)
 }
@@ -109,7 +113,7 @@ func appendICMP(b []byte, t *Tuple) []byte {
 	return appendU8(b, code, t.ICMPCode)
 }
 
-func appendNAT(b []byte, typ uint16, addr netip.Addr, port uint16, proto uint8) []byte {
+func appendNAT(b []byte, typ uint16, addr netip.Addr, port uint16, hasPort bool) []byte {
 	b, nat := beginNest(b, typ)
 	if addr.Is4() {
 		a := addr.As4()
@@ -120,7 +124,7 @@ func appendNAT(b []byte, typ uint16, addr netip.Addr, port uint16, proto uint8) 
 		b = appendAttr(b, ctaNATv6Min, a[:])
 		b = appendAttr(b, ctaNATv6Max, a[:])
 	}
-	if !isICMP(proto) {
+	if hasPort {
 		var ports int
 		b, ports = beginNest(b, ctaNATProto)
 		b = appendU16(b, ctaProtoPortMin, port)

@@ -25,13 +25,16 @@ type problem struct {
 	message string
 }
 
-// checker collects the first problem only: one clear line is worth more than ten.
+// faults keeps the first problem only: one clear line is worth more than ten.
+type faults struct{ first *problem }
+
+// checker looks at a scenario.
 type checker struct {
-	s     *Scenario
-	first *problem
+	s *Scenario
+	faults
 }
 
-func (c *checker) fail(path []any, format string, args ...any) {
+func (c *faults) fail(path []any, format string, args ...any) {
 	if c.first == nil {
 		c.first = &problem{slices.Clone(path), fmt.Sprintf(format, args...)}
 	}
@@ -238,6 +241,9 @@ func (c *checker) stage(i int) {
 		c.node(append(path, "fill", "node"), st.Fill.Node)
 		if st.Fill.Free < 1 {
 			c.fail(append(path, "fill", "free"), "expected fill.free: 1 or more places, found %d", st.Fill.Free)
+		}
+		if _, err := FindMix(st.Fill.mix()); err != nil {
+			c.fail(append(path, "fill", "mix"), "%s", err)
 		}
 	}
 	c.duration(append(path, "limit"), "limit", st.Limit, false)

@@ -13,11 +13,12 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// MaxSource bounds a scenario's text, in bytes, and with it how deeply the parser
-// can be made to call itself; real ones take two or three thousand.
+// MaxSource bounds the text of a scenario or a mix, in bytes, and with it how
+// deeply the parser can be made to call itself; real ones take two or three
+// thousand.
 const MaxSource = 32 << 10
 
-// SyntaxError is a fault in a scenario's text: where, and what was expected.
+// SyntaxError is a fault in a scenario's or a mix's text: where, and what was expected.
 type SyntaxError struct {
 	File         string
 	Line, Column int
@@ -31,6 +32,11 @@ func (e *SyntaxError) Error() string {
 // Parse reads one scenario, refuses what it does not know, and checks that it
 // makes sense. Its errors are *SyntaxError and begin with file, line and column.
 func Parse(filename string, source []byte) (*Scenario, error) {
+	return parse(filename, "scenario", source, (*Scenario).check)
+}
+
+// parse reads one document of type T, which people call what.
+func parse[T any](filename, what string, source []byte, check func(*T) *problem) (*T, error) {
 	fail := func(tk *token.Token, format string, args ...any) error {
 		e := &SyntaxError{File: filename, Line: 1, Column: 1, Message: oneLine(fmt.Sprintf(format, args...))}
 		if tk != nil && tk.Position != nil {
@@ -39,7 +45,7 @@ func Parse(filename string, source []byte) (*Scenario, error) {
 		return e
 	}
 	if len(source) > MaxSource {
-		return nil, fail(nil, "%d bytes: a scenario is at most %d", len(source), MaxSource)
+		return nil, fail(nil, "%d bytes: a %s is at most %d", len(source), what, MaxSource)
 	}
 	file, err := parseYAML(source)
 	if err != nil {
@@ -47,24 +53,24 @@ func Parse(filename string, source []byte) (*Scenario, error) {
 		return nil, fail(tk, "%s", message)
 	}
 	if len(file.Docs) > 1 {
-		return nil, fail(nil, "expected one YAML document with a scenario, found %d", len(file.Docs))
+		return nil, fail(nil, "expected one YAML document with a %s, found %d", what, len(file.Docs))
 	}
 	if len(file.Docs) == 0 || file.Docs[0].Body == nil {
-		return nil, fail(nil, "expected a scenario, found an empty document")
+		return nil, fail(nil, "expected a %s, found an empty document", what)
 	}
 	body := file.Docs[0].Body
-	if tk, message := misfit(body, reflect.TypeFor[Scenario]()); tk != nil {
+	if tk, message := misfit(body, reflect.TypeFor[T]()); tk != nil {
 		return nil, fail(tk, "%s", message)
 	}
-	var s Scenario
-	if err := decodeYAML(body, &s); err != nil {
+	read := new(T)
+	if err := decodeYAML(body, read); err != nil {
 		tk, message := explain(err)
 		return nil, fail(tk, "%s", message)
 	}
-	if p := s.check(); p != nil {
+	if p := check(read); p != nil {
 		return nil, fail(locate(body, p.path), "%s", p.message)
 	}
-	return &s, nil
+	return read, nil
 }
 
 // parseYAML and decodeYAML turn a panic of the library into an error: what a user
@@ -74,9 +80,9 @@ func parseYAML(source []byte) (file *ast.File, err error) {
 	return parser.ParseBytes(source, 0)
 }
 
-func decodeYAML(body ast.Node, s *Scenario) (err error) {
+func decodeYAML(body ast.Node, to any) (err error) {
 	defer caught(&err)
-	return yaml.NodeToValue(body, s, yaml.Strict())
+	return yaml.NodeToValue(body, to, yaml.Strict())
 }
 
 func caught(err *error) {
@@ -167,7 +173,7 @@ func kindWords(t reflect.Type) string {
 		return "true or false"
 	case reflect.Float64:
 		return "a number"
-	case reflect.Int, reflect.Int64, reflect.Uint16:
+	case reflect.Int, reflect.Int64, reflect.Uint16, reflect.Uint64:
 		return "a whole number"
 	case reflect.Slice, reflect.Array:
 		return "a list"

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/natkit/natkit/internal/conntrack"
 )
 
 // chain is two routers in a row and a node with two links.
@@ -130,55 +128,6 @@ func TestWithIsACopy(t *testing.T) {
 	} {
 		if _, err := tc.s.With(tc.o); err == nil || err.Error() != tc.want {
 			t.Errorf("%+v: error %v, want %s", tc.o, err, tc.want)
-		}
-	}
-}
-
-func TestFillEntries(t *testing.T) {
-	const step = 997 // a sample of all, and the first of each source port
-	seen := map[conntrack.Tuple]int{}
-	check := func(i int) {
-		var e conntrack.Entry
-		FillEntry(i, &e)
-		if other, twice := seen[e.Orig]; twice && other != i {
-			t.Fatalf("entries %d and %d are the same: %+v", other, i, e.Orig)
-		}
-		seen[e.Orig] = i
-		if !FillSources.Contains(e.Orig.Src) || e.Orig.Src == FillSources.Addr() || e.Orig.Src == lastAddr(FillSources) {
-			t.Fatalf("entry %d comes from %s", i, e.Orig.Src)
-		}
-		if err := e.Check(); err != nil || !e.Status.Has(conntrack.Assured|conntrack.SeenReply) || e.Mark != FillMark || e.Reply != e.Orig.Mirror() {
-			t.Fatalf("entry %d: %+v, error %v", i, e, err)
-		}
-	}
-	for i := 0; i < MaxFill; i += step {
-		check(i)
-	}
-	for i := 0; i < MaxFill; i += fillHosts {
-		check(i)
-	}
-	check(MaxFill)
-	if FillSources.Contains(FillService.Addr()) || !Network.Contains(FillService.Addr()) {
-		t.Errorf("service %s", FillService)
-	}
-}
-
-func TestFillTarget(t *testing.T) {
-	const gib = 1 << 30
-	for _, tc := range []struct {
-		limit, free, available int64
-		want                   int64
-		err                    string
-	}{
-		{limit: 262144, free: 1000, available: 24 * gib, want: 261144},
-		{limit: 65536, free: 1, available: gib, want: 65535},
-		{limit: 1000, free: 1000, available: gib, err: "leaves fewer than the 1000 free places"},
-		{limit: 5 << 20, free: 1000, available: 1000 * gib, err: "use --lower-max"},
-		{limit: 1 << 20, free: 1000, available: gib, err: "more than a quarter of the 1024 MiB available; use --lower-max"},
-	} {
-		got, err := FillTarget(tc.limit, tc.free, tc.available)
-		if got != tc.want || (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) {
-			t.Errorf("%+v: %d, error %v", tc, got, err)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -133,6 +134,20 @@ func (n NAT) String() string {
 type Fill struct {
 	Node string `yaml:"node"`
 	Free int64  `yaml:"free"`
+	// Mix is one of those that natkit brings along, DefaultMix where empty.
+	Mix  string `yaml:"mix"`
+	Seed uint64 `yaml:"seed"`
+}
+
+func (f *Fill) mix() string { return cmp.Or(f.Mix, DefaultMix) }
+
+// Filler makes the entries of the fill. The scenario must have passed Parse.
+func (f *Fill) Filler() (*Filler, error) {
+	mix, err := FindMix(f.mix())
+	if err != nil {
+		return nil, err
+	}
+	return mix.Filler(f.Seed, FillMark), nil
 }
 
 // Doctor looks at a node, After the stage's start, For so long.

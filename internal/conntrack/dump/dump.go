@@ -37,13 +37,13 @@ type Result struct {
 // The kernel walks the hash of all namespaces and passes over the entries of
 // the others, and those that have expired (ctnetlink_dump_table).
 func Dump(ctx context.Context, ns *netns.Handle, fn func(msgs []byte) error) (Result, error) {
-	return stream(ctx, ns, "dump the connection table", conntrack.Get, fn)
+	return stream(ctx, ns, "dump the connection table", conntrack.Get, nil, fn)
 }
 
 // DumpStats reads the tracker's counters as Dump does the entries, one message
 // per CPU.
 func DumpStats(ctx context.Context, ns *netns.Handle, fn func(msgs []byte) error) (Result, error) {
-	return stream(ctx, ns, "read the connection tracker's counters", conntrack.GetStatsCPU, fn)
+	return stream(ctx, ns, "read the connection tracker's counters", conntrack.GetStatsCPU, nil, fn)
 }
 
 // Stats reads the tracker's counters of a namespace (nil: this one), one map per
@@ -77,13 +77,18 @@ func AppendStats(cpus []map[string]uint64, msgs []byte) ([]map[string]uint64, er
 	return cpus, nil
 }
 
-func stream(ctx context.Context, ns *netns.Handle, what string, t conntrack.MessageType, fn func([]byte) error) (Result, error) {
+// stream asks for all messages of a kind, or those that a filter chooses.
+func stream(ctx context.Context, ns *netns.Handle, what string, t conntrack.MessageType, f *Filter, fn func([]byte) error) (Result, error) {
 	s, err := dial(ns)
 	if err != nil {
 		return Result{}, fmt.Errorf("%s: %w", what, err)
 	}
 	defer s.close()
-	r, err := s.stream(ctx, t, fn)
+	request := s.request(t, unix.NLM_F_DUMP)
+	if f != nil {
+		request = conntrack.FinishMessage(conntrack.AppendMarkFilter(request, f.Mark, f.Mask), 0)
+	}
+	r, err := s.stream(ctx, request, fn)
 	if err != nil && !errors.Is(err, ErrStop) {
 		return r, fmt.Errorf("%s: %w", what, err)
 	}
@@ -97,8 +102,8 @@ type datagram struct {
 	err error
 }
 
-func (s *socket) stream(ctx context.Context, t conntrack.MessageType, fn func([]byte) error) (r Result, err error) {
-	if err := s.send(s.request(t, unix.NLM_F_DUMP)); err != nil {
+func (s *socket) stream(ctx context.Context, request []byte, fn func([]byte) error) (r Result, err error) {
+	if err := s.send(request); err != nil {
 		return r, err
 	}
 	const ahead = 4

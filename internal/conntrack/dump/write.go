@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/netns"
@@ -165,56 +163,24 @@ func refusal(errno unix.Errno) error {
 	}
 }
 
-// Filter chooses entries by mark: those with mark&Mask == Mark.
-type Filter struct{ Mark, Mask uint32 }
-
-// Delete removes exactly the entries of a namespace (nil: this one) that the
-// filter chooses, in one request. A filter that would choose everything (Mask 0)
-// is refused, and so is a kernel before 4.0, which would not look at the mark.
-// Needs CAP_NET_ADMIN.
-func Delete(ctx context.Context, ns *netns.Handle, f Filter) error {
-	if err := remove(ctx, ns, f); err != nil {
-		return fmt.Errorf("delete conntrack entries of mark %#x/%#x: %w", f.Mark, f.Mask, err)
-	}
-	return nil
-}
-
-func remove(ctx context.Context, ns *netns.Handle, f Filter) error {
-	if f.Mask == 0 {
-		return errors.New("the mask 0 chooses every entry")
-	}
-	if err := needsMarkFilter(); err != nil {
-		return err
-	}
+// Remove deletes the entry that has e's original tuple; e's ID, where it has one,
+// must be the same. Needs CAP_NET_ADMIN.
+func Remove(ctx context.Context, ns *netns.Handle, e *conntrack.Entry) error {
 	s, err := dial(ns)
 	if err != nil {
-		return err
+		return fmt.Errorf("delete a conntrack entry: %w", err)
 	}
 	defer s.close()
 	s.seq++
-	b := conntrack.AppendHeader(nil, conntrack.Delete, unix.NLM_F_REQUEST|unix.NLM_F_ACK, s.seq, unix.AF_UNSPEC)
-	b = conntrack.FinishMessage(conntrack.AppendMarkFilter(b, f.Mark, f.Mask), 0)
-	if err := s.send(b); err != nil {
-		return err
+	if err := s.send(conntrack.Append(nil, conntrack.Delete, unix.NLM_F_REQUEST|unix.NLM_F_ACK, s.seq, e)); err != nil {
+		return fmt.Errorf("delete a conntrack entry: %w", err)
 	}
 	_, errno, err := s.answers(ctx, make([]byte, datagramMax))
-	if err != nil || errno == 0 {
-		return err
+	if err == nil && errno != 0 {
+		err = explain(errno)
 	}
-	return explain(errno)
-}
-
-// needsMarkFilter refuses kernels whose ctnetlink_del_conntrack flushes the
-// whole table whatever mark it is given.
-func needsMarkFilter() error {
-	var u unix.Utsname
-	if err := unix.Uname(&u); err != nil {
-		return fmt.Errorf("read the kernel's release: %w", err)
-	}
-	release := unix.ByteSliceToString(u.Release[:])
-	major, _, _ := strings.Cut(release, ".")
-	if n, err := strconv.Atoi(major); err != nil || n < 4 {
-		return fmt.Errorf("kernel %s: needs Linux 4.0", release)
+	if err != nil {
+		return fmt.Errorf("delete a conntrack entry: %w", err)
 	}
 	return nil
 }

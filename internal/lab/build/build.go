@@ -48,9 +48,7 @@ type Lab struct {
 
 	mu        sync.Mutex
 	processes []*Process
-	// fillNode is the node that a fill is in, filled how many of its entries were made.
-	fillNode string
-	filled   int
+	filled    filled
 }
 
 // Node is one network namespace of a lab.

@@ -2,15 +2,11 @@ package build
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
-	"strconv"
-	"strings"
 
-	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/lab"
+	"github.com/natkit/natkit/internal/lab/fill"
 )
 
 // byFill chooses the entries of a fill, byLoad those that the load left.
@@ -18,9 +14,6 @@ var (
 	byFill = dump.Filter{Mark: lab.FillMark, Mask: ^uint32(0)}
 	byLoad = dump.Filter{Mark: 0, Mask: ^uint32(0)}
 )
-
-// fillRounds bounds how often a fill is topped up where entries expire meanwhile.
-const fillRounds = 5
 
 // ClearLoad removes the entries that the load left in the nodes' connection
 // tables, and leaves those of a fill.
@@ -33,89 +26,60 @@ func (l *Lab) ClearLoad(ctx context.Context) error {
 	return nil
 }
 
+// filled is the fill that a lab has.
+type filled struct {
+	node   string
+	filler *lab.Filler
+	// made is how many of its entries were made.
+	made int64
+}
+
 // SetFill brings the connection table of f.Node to so many entries in all (see
-// lab.FillTarget), by entries that the kernel does not evict. It keeps those that
-// are there already. A nil f removes all that were made.
+// lab.FillTarget), by entries of f's mix. It keeps those that are there already.
+// A nil f removes all that were made.
 func (l *Lab) SetFill(ctx context.Context, f *lab.Fill, entries int64) error {
-	if l.fillNode != "" && (f == nil || f.Node != l.fillNode) {
-		if err := dump.Delete(ctx, l.Node(l.fillNode).Netns, byFill); err != nil {
-			return fmt.Errorf("empty the connection table of %s: %w", l.fillNode, err)
+	var next filled
+	if f != nil {
+		filler, err := f.Filler()
+		if err != nil {
+			return err
 		}
-		l.fillNode, l.filled = "", 0
+		next = filled{node: f.Node, filler: filler}
+	}
+	if now := l.filled; now.node != "" && !now.same(next) {
+		if err := dump.Delete(ctx, l.Node(now.node).Netns, byFill); err != nil {
+			return fmt.Errorf("empty the connection table of %s: %w", now.node, err)
+		}
+		l.filled = filled{}
 	}
 	if f == nil {
 		return nil
 	}
-	l.fillNode = f.Node
-	if err := l.fill(ctx, l.Node(f.Node), entries); err != nil {
+	if l.filled.node == "" {
+		l.filled = next
+	}
+	made, err := fill.Insert(ctx, l.Node(f.Node).Netns, l.filled.filler, l.filled.made, entries, nil)
+	l.filled.made += made
+	if err != nil {
 		return fmt.Errorf("fill the connection table of %s: %w", f.Node, err)
 	}
 	return nil
 }
 
-func (l *Lab) fill(ctx context.Context, n *Node, entries int64) error {
-	var usage dump.Usage
-	for range fillRounds {
-		var err error
-		if usage, err = dump.Count(n.Netns); err != nil {
-			return err
-		}
-		missing := entries - usage.Entries
-		if missing <= 0 {
-			return nil
-		}
-		if int64(l.filled)+missing > lab.MaxFill {
-			return fmt.Errorf("%d entries are more than a fill makes (%d)", int64(l.filled)+missing, lab.MaxFill)
-		}
-		_, err = dump.Insert(ctx, n.Netns, func(e *conntrack.Entry) bool {
-			if missing == 0 {
-				return false
-			}
-			missing--
-			lab.FillEntry(l.filled, e)
-			l.filled++
-			return true
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return fmt.Errorf("%d of %d entries after %d rounds: the kernel loses them as fast as they are made", usage.Entries, entries, fillRounds)
+func (f filled) same(o filled) bool {
+	return f.node == o.node && f.filler.Mix() == o.filler.Mix() && f.filler.Seed() == o.filler.Seed()
 }
 
 // FillTarget is how many entries a table must hold so that free places are left
 // below the maximum that the host has now.
 func FillTarget(free int64) (int64, error) {
-	limit, err := readInt("/proc/sys/net/netfilter/nf_conntrack_max")
+	limit, err := fill.Max()
 	if err != nil {
-		return 0, fmt.Errorf("read nf_conntrack_max: %w (needs nf_conntrack in the kernel)", err)
+		return 0, err
 	}
-	available, err := memAvailable()
+	available, err := fill.MemAvailable()
 	if err != nil {
 		return 0, err
 	}
 	return lab.FillTarget(limit, free, available)
-}
-
-func readInt(path string) (int64, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return 0, err
-	}
-	return strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-}
-
-// memAvailable is MemAvailable of /proc/meminfo, in bytes.
-func memAvailable() (int64, error) {
-	text, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return 0, fmt.Errorf("read the memory available: %w", err)
-	}
-	for line := range strings.Lines(string(text)) {
-		var kib int64
-		if n, _ := fmt.Sscanf(line, "MemAvailable: %d kB", &kib); n == 1 {
-			return kib << 10, nil
-		}
-	}
-	return 0, errors.New("read the memory available: no MemAvailable in /proc/meminfo")
 }

@@ -37,7 +37,7 @@ func mayPersist(changes []tune.Change, opt Options) error {
 			continue
 		}
 		here := journal.NamespaceInode(opt.ProcRoot, "net")
-		if isInitial(here, opt.ProcRoot) {
+		if IsInitialNetns(here, opt.ProcRoot) {
 			return nil
 		}
 		return fmt.Errorf("persist %s: this network namespace (%d) is not the initial one, whose values the files under /etc hold: the host would get them at its next boot; run natkit there (nsenter --net --target 1), or without --persist",
@@ -46,10 +46,11 @@ func mayPersist(changes []tune.Change, opt Options) error {
 	return nil
 }
 
-// isInitial compares with the first process's namespace. Where nobody may look at
-// that one, the kernel tells by what it shows in no other namespace
-// (sysctl_core_init: net_core_table).
-func isInitial(here uint64, procRoot string) bool {
+// IsInitialNetns tells whether the network namespace of that inode is the host's
+// own. It compares with the first process's. Where nobody may look at that one, the
+// kernel tells by what it shows in no other namespace, for the one that natkit runs
+// in (sysctl_core_init: net_core_table).
+func IsInitialNetns(here uint64, procRoot string) bool {
 	if initial, err := journal.InitialNamespace(procRoot, "net"); err == nil {
 		return here == initial
 	}

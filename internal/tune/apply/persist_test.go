@@ -76,7 +76,7 @@ func TestANewNamespaceIsNotTheInitialOne(t *testing.T) {
 	}
 	defer ns.Close()
 	err = ns.Do(func() error {
-		if isInitial(journal.NamespaceInode("/proc", "net"), "/proc") {
+		if IsInitialNetns(journal.NamespaceInode("/proc", "net"), "/proc") {
 			t.Error("taken for the initial one")
 		}
 		if _, err := os.Lstat("/proc/sys/net/core/dev_weight"); err == nil {

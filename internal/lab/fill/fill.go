@@ -1,0 +1,195 @@
+package fill
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/conntrack/dump"
+	"github.com/natkit/natkit/internal/lab"
+	"github.com/natkit/natkit/internal/netns"
+)
+
+// Options of Start.
+type Options struct {
+	// Netns is the namespace to fill.
+	Netns *netns.Handle
+	// Where is what the user calls it.
+	Where string
+	Mix   *lab.Mix
+	Seed  uint64
+	// Target is how many entries the table is to hold.
+	Target int64
+	// Keep says in the record that the fill stays after natkit's end.
+	Keep bool
+	// Dir replaces DefaultDir.
+	Dir string
+	// Progress, where set, is told how many of how many entries are made.
+	Progress func(made, of int64)
+}
+
+// Fill is a fill that stands. Release or Remove ends it.
+type Fill struct {
+	Record
+	// Before is how many entries the table held, Table what it holds now.
+	Before int64
+	Table  dump.Usage
+	// Made entries took so long.
+	Made int64
+	Took time.Duration
+
+	filler *lab.Filler
+	ns     *netns.Handle
+	file   *found
+}
+
+// Removed is what became of a fill that was removed.
+type Removed struct {
+	Record
+	// Entries were deleted.
+	Entries int64
+	// Gone: the namespace had ended, and its table with it.
+	Gone bool
+}
+
+// marks is how many fills there can be at a time.
+const marks = 256
+
+// Start fills a table to the target. The record is written before the first
+// entry. After an error everything that was made is removed again; the error says
+// so where even that failed. Needs CAP_NET_ADMIN.
+func Start(ctx context.Context, o Options) (*Fill, error) {
+	usage, err := dump.Count(o.Netns)
+	if err != nil {
+		return nil, fmt.Errorf("fill the connection table of %s: %w", o.Where, err)
+	}
+	f := &Fill{ns: o.Netns, Before: usage.Entries, Record: Record{
+		Netns: o.Netns.Inode(), Where: o.Where, Mix: o.Mix.Name, Seed: o.Seed, Keep: o.Keep,
+		Entries: o.Target - usage.Entries, Started: time.Now().UTC(),
+	}}
+	if f.Entries <= 0 {
+		return nil, fmt.Errorf("fill the connection table of %s: it holds %d entries already, %d are wanted", o.Where, usage.Entries, o.Target)
+	}
+	f.filler = o.Mix.Filler(o.Seed, 0)
+	if room := f.filler.Room(); f.Entries > room {
+		return nil, fmt.Errorf("fill the connection table of %s: %d entries are to be made, only %d connections of mix %s can be distinct", o.Where, f.Entries, room, o.Mix.Name)
+	}
+	if err := f.begin(ctx, o.Dir); err != nil {
+		return nil, fmt.Errorf("fill the connection table of %s: %w", o.Where, err)
+	}
+	if err := f.insert(ctx, o); err != nil {
+		return nil, f.takeBack(ctx, err)
+	}
+	return f, nil
+}
+
+// begin takes the first mark that no record and no entry of the namespace has.
+func (f *Fill) begin(ctx context.Context, dir string) error {
+	for f.Mark = lab.FillMark + 1; f.Mark <= lab.FillMark+marks; f.Mark++ {
+		n, err := dump.Marked(ctx, f.ns, f.filter())
+		if err != nil {
+			return err
+		}
+		if n > 0 {
+			continue
+		}
+		file, err := f.write(dir)
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("write the record of it: %w", err)
+		}
+		f.file = &found{f.Record, file, recordPath(dir, f.Mark)}
+		f.filler.Mark = f.Mark
+		return nil
+	}
+	return fmt.Errorf("there are %d fills already; 'natkit lab fill --remove' removes those that were left", marks)
+}
+
+func (f *Fill) filter() dump.Filter { return f.Record.filter() }
+
+func (r Record) filter() dump.Filter { return dump.Filter{Mark: r.Mark, Mask: ^uint32(0)} }
+
+func (f *Fill) insert(ctx context.Context, o Options) (err error) {
+	start := time.Now()
+	if err := f.probe(ctx); err != nil {
+		return err
+	}
+	made, err := Insert(ctx, f.ns, f.filler, f.Made, o.Target, o.Progress)
+	f.Made += made
+	if err != nil {
+		return err
+	}
+	f.Took = time.Since(start)
+	f.Table, err = dump.Count(f.ns)
+	return err
+}
+
+// probe inserts the first entry and looks whether the kernel keeps its mark, by
+// which alone the fill can be removed again.
+func (f *Fill) probe(ctx context.Context) error {
+	n, err := insert(ctx, f.ns, f.filler, 0, 1, nil)
+	if f.Made = n; err != nil {
+		return err
+	}
+	if n, err = dump.Marked(ctx, f.ns, f.filter()); err == nil && n == 0 {
+		err = dump.ErrNoMarks
+	}
+	if errors.Is(err, dump.ErrNoMarks) {
+		var e conntrack.Entry
+		f.filler.Entry(0, &e)
+		f.Made = 0
+		return errors.Join(fmt.Errorf("%w: the entries could not be told from others and removed again", err), dump.Remove(ctx, f.ns, &e))
+	}
+	return err
+}
+
+// takeBack removes what a fill that failed has made.
+func (f *Fill) takeBack(ctx context.Context, cause error) error {
+	cause = fmt.Errorf("fill the connection table of %s: %w", f.Where, cause)
+	made := f.Made
+	if ctx.Err() != nil {
+		cause = fmt.Errorf("fill the connection table of %s: interrupted after %d of %d entries", f.Where, made, f.Entries)
+	}
+	if _, err := f.Remove(context.WithoutCancel(ctx)); err != nil {
+		return fmt.Errorf("%w; and then %w; 'natkit lab fill --remove' tries again", cause, err)
+	}
+	return fmt.Errorf("%w; what was made is removed", cause)
+}
+
+// Counts are the entries of each part of the mix.
+func (f *Fill) Counts() []int64 { return f.filler.Counts(f.Made) }
+
+// Remove removes what is left of the entries. Those that are missing of Made have
+// expired, were evicted, or were deleted by somebody else.
+func (f *Fill) Remove(ctx context.Context) (Removed, error) {
+	r := Removed{Record: f.Record}
+	var err error
+	if r.Entries, err = remove(ctx, f.ns, f.filter()); err != nil {
+		return r, errors.Join(err, f.file.file.Close())
+	}
+	return r, f.file.forget()
+}
+
+// Release leaves the entries and the record to another natkit.
+func (f *Fill) Release() error { return f.file.file.Close() }
+
+// remove deletes the entries of a mark and makes sure that none is left.
+func remove(ctx context.Context, ns *netns.Handle, f dump.Filter) (int64, error) {
+	n, err := dump.Marked(ctx, ns, f)
+	if err != nil || n == 0 {
+		return 0, err
+	}
+	if err := dump.Delete(ctx, ns, f); err != nil {
+		return 0, err
+	}
+	left, err := dump.Marked(ctx, ns, f)
+	if err == nil && left > 0 {
+		err = fmt.Errorf("delete conntrack entries of mark %#x: %d of %d are left", f.Mark, left, n)
+	}
+	return n - left, err
+}

@@ -1,0 +1,72 @@
+package fill
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/natkit/natkit/internal/conntrack/dump"
+	"github.com/natkit/natkit/internal/lab"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/testutil"
+)
+
+// BenchmarkMillion is the time that a million entries of each mix take, and their
+// removal; the memory that it takes is bounded by the entries' own. It raises the
+// host's limit meanwhile.
+func BenchmarkMillion(b *testing.B) {
+	testutil.NeedRoot(b)
+	testutil.LockHost(b)
+	const n = 1_000_000
+	available, err := MemAvailable()
+	if err != nil || lab.CheckFill(n, available) != nil {
+		testutil.Missing(b, fmt.Sprintf("needs memory for %d entries, %d MiB are available (%v)", n, available>>20, err))
+	}
+	raiseMax(b, n+n/10)
+	for _, mix := range lab.Mixes() {
+		b.Run(mix.Name, func(b *testing.B) {
+			ns, err := netns.New("million")
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer ns.Close()
+			var removal time.Duration
+			for b.Loop() {
+				if _, err := Insert(b.Context(), ns, mix.Filler(1, lab.FillMark), 0, n, nil); err != nil {
+					b.Fatal(err)
+				}
+				b.StopTimer()
+				start := time.Now()
+				if err := dump.Delete(b.Context(), ns, dump.Filter{Mark: lab.FillMark, Mask: ^uint32(0)}); err != nil {
+					b.Fatal(err)
+				}
+				removal += time.Since(start)
+				b.StartTimer()
+			}
+			b.ReportMetric(b.Elapsed().Seconds()/float64(b.N), "s/million")
+			b.ReportMetric(removal.Seconds()/float64(b.N), "s-to-remove")
+		})
+	}
+}
+
+// raiseMax changes the host's limit, never down, and puts it back.
+func raiseMax(b *testing.B, limit int64) {
+	b.Helper()
+	const path = "/proc/sys/net/netfilter/nf_conntrack_max"
+	before, err := os.ReadFile(path)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if now, err := Max(); err != nil || now >= limit || now == 0 {
+		return
+	}
+	b.Cleanup(func() {
+		if err := os.WriteFile(path, before, 0); err != nil {
+			b.Error(err)
+		}
+	})
+	if err := os.WriteFile(path, fmt.Append(nil, limit), 0); err != nil {
+		b.Fatal(err)
+	}
+}

@@ -1,0 +1,144 @@
+package fill
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/tune/journal"
+)
+
+// RecordSchema names the JSON form of a Record.
+const RecordSchema = "natkit.fill-record/1"
+
+// Record is what is known of a fill: enough to remove it. It lies in
+// DIR/fills/MARK.json from before the first entry until after the last. Whoever
+// makes or keeps up the fill holds a lock on the file, which ends with the
+// process, however that ends.
+type Record struct {
+	Schema string `json:"schema"`
+	// Mark is on all of its entries, and on those of no other fill.
+	Mark uint32 `json:"mark"`
+	// Netns is the namespace's inode, Where what it is called.
+	Netns uint64 `json:"netns"`
+	Where string `json:"where"`
+	Mix   string `json:"mix"`
+	Seed  uint64 `json:"seed"`
+	// Entries were to be made.
+	Entries int64     `json:"entries"`
+	Started time.Time `json:"started_at"`
+	// Keep: it was to stay after natkit's end.
+	Keep   bool   `json:"keep"`
+	PID    int    `json:"pid"`
+	BootID string `json:"boot_id"`
+	// PIDNamespace (inode) is where the process was, and where the processes can be
+	// seen that hold the namespace.
+	PIDNamespace uint64 `json:"pid_namespace"`
+}
+
+// DefaultDir is where fills are written down.
+const DefaultDir = "/run/natkit"
+
+func recordDir(dir string) string {
+	if dir == "" {
+		dir = DefaultDir
+	}
+	return filepath.Join(dir, "fills")
+}
+
+func recordPath(dir string, mark uint32) string {
+	return filepath.Join(recordDir(dir), fmt.Sprintf("%08x.json", mark))
+}
+
+// write makes the record's file appear in full and locked, and fails where one of
+// its mark is there already: link(2) does not replace.
+func (r *Record) write(dir string) (*os.File, error) {
+	boot, err := journal.ReadBootID("/proc")
+	if err != nil {
+		return nil, err
+	}
+	r.Schema, r.PID, r.BootID = RecordSchema, os.Getpid(), boot
+	r.PIDNamespace = journal.NamespaceInode("/proc", "pid")
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(recordDir(dir), 0o755); err != nil {
+		return nil, err
+	}
+	draft, err := os.CreateTemp(recordDir(dir), ".draft-*")
+	if err != nil {
+		return nil, err
+	}
+	defer os.Remove(draft.Name())
+	_, err = draft.Write(append(text, '\n'))
+	if err = cmp.Or(err, lock(draft)); err == nil {
+		err = os.Link(draft.Name(), recordPath(dir, r.Mark))
+	}
+	if err != nil {
+		draft.Close()
+		return nil, err
+	}
+	return draft, nil
+}
+
+// lock fails with EWOULDBLOCK where another process has it.
+func lock(f *os.File) error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) }
+
+// found is a record and its locked file; nil where somebody else has the lock.
+type found struct {
+	Record
+	file *os.File
+	path string
+}
+
+// find reads a record and takes its lock where it is free.
+func find(path string) (*found, error) {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	r := &found{file: f, path: path}
+	if err = json.NewDecoder(io.LimitReader(f, 1<<16)).Decode(&r.Record); err != nil || r.Schema != RecordSchema || filepath.Base(recordPath("", r.Mark)) != filepath.Base(path) {
+		f.Close()
+		return nil, fmt.Errorf("%s is not a %s; remove it by hand", path, RecordSchema)
+	}
+	err = lock(f)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		f.Close()
+		r.file = nil
+		return r, nil
+	}
+	if err == nil {
+		err = isStill(f, path)
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	return r, nil
+}
+
+// isStill fails where the file was removed before it was locked.
+func isStill(f *os.File, path string) error {
+	here, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	there, err := os.Stat(path)
+	if err == nil && !os.SameFile(here, there) {
+		err = fs.ErrNotExist
+	}
+	return err
+}
+
+// forget removes the record.
+func (r *found) forget() error { return errors.Join(os.Remove(r.path), r.file.Close()) }
