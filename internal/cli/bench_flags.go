@@ -16,7 +16,7 @@ type sourceFlags struct {
 
 // addFlags adds --source and --source-port; ports describes the latter.
 func (s *sourceFlags) addFlags(cmd *cobra.Command, ports string) {
-	cmd.Flags().StringArrayVar(&s.addresses, "source", nil, "send from this address or range (`ADDR[-ADDR]`), in turn; may be repeated")
+	cmd.Flags().StringArrayVar(&s.addresses, "source", nil, "send from this address, range or prefix (`ADDR[-ADDR]`, ADDR/BITS), in turn; may be repeated")
 	cmd.Flags().StringVar(&s.ports, "source-port", s.ports, ports)
 }
 
@@ -45,10 +45,10 @@ func addTime(cmd *cobra.Command, limit *seconds) {
 
 // addSize adds --size, which packet.ParseSizes reads.
 func addSize(cmd *cobra.Command, size *string) {
-	cmd.Flags().StringVar(size, "size", "", "`BYTES` of Ethernet frames, FCS included: 64, or 64,594,1518 in turn, or imix (default 64, or the least that holds the headers)")
+	cmd.Flags().StringVar(size, "size", "", "frame sizes in bytes, FCS included: `SIZE[,SIZE…]` in turn, or imix (64, or the least possible)")
 }
 
 // addOwnNetwork adds the flag without which no load goes to public addresses.
 func addOwnNetwork(cmd *cobra.Command, own *bool) {
-	cmd.Flags().BoolVar(own, "i-own-this-network", false, "allow public addresses: they and all on the way to them are yours")
+	cmd.Flags().BoolVar(own, "i-own-this-network", false, "allow public addresses: they and all on the way there are yours")
 }

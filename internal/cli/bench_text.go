@@ -93,39 +93,55 @@ func writeBenchCost(line lineFunc, r *load.Result) {
 	line("System calls", "%.2f per request", float64(r.SystemCalls)/n)
 	line("CPU", "%.1f us per request here, %.1f us on the whole machine", 1e6*own/n, 1e6*r.CPU.MachineSeconds/n)
 	line("Memory", "%s at most", report.Bytes(float64(r.CPU.MaxRSSBytes)))
-	if r.GeneratorLimit != "" {
-		line("Generator", "THE LIMIT: %s", r.GeneratorLimit)
+	writeGenerator(line, r.GeneratorLimit, r.CPUContention)
+}
+
+// writeGenerator says why the generator was the limit, and who else used the CPUs;
+// both may be empty.
+func writeGenerator(line lineFunc, limit, contention string) {
+	if limit != "" {
+		line("Generator", "THE LIMIT: %s", limit)
 	}
-	if r.CPUContention != "" {
-		line("Note", "%s", r.CPUContention)
+	if contention != "" {
+		line("Note", "%s", contention)
 	}
 }
 
 func writeBenchTimes(b *bytes.Buffer, r *load.Result) {
-	row := func(name string, t load.Times) {
-		fmt.Fprintf(b, "%-11s %10.3f %10.3f %9.3f %10.3f %10.3f\n", name+":", t.Min, t.Mean, t.SD, t.Median, t.Max)
-	}
 	b.WriteString("Connection Times (ms)\n")
-	fmt.Fprintf(b, "%-11s %10s %10s %9s %10s %10s\n", "", "min", "mean", "[+/-sd]", "median", "max")
-	row("Connect", r.Connect)
-	row("Processing", r.Processing)
-	row("Waiting", r.Waiting)
-	row("Total", r.Total)
+	writeTimesHead(b)
+	writeTimesRow(b, "Connect", r.Connect)
+	writeTimesRow(b, "Processing", r.Processing)
+	writeTimesRow(b, "Waiting", r.Waiting)
+	writeTimesRow(b, "Total", r.Total)
 	if r.ServiceTotal != nil {
-		row("Service", *r.ServiceTotal)
+		writeTimesRow(b, "Service", *r.ServiceTotal)
 		b.WriteString("Connect and Total count from when a request was due, Service from when it began.\n")
 	}
 	b.WriteString("\nPercentage of the requests served within a certain time (ms)\n")
+	writePercentages(b, r.Total, "longest request")
+}
+
+func writeTimesHead(b *bytes.Buffer) {
+	fmt.Fprintf(b, "%-11s %10s %10s %9s %10s %10s\n", "", "min", "mean", "[+/-sd]", "median", "max")
+}
+
+func writeTimesRow(b *bytes.Buffer, name string, t load.Times) {
+	fmt.Fprintf(b, "%-11s %10.3f %10.3f %9.3f %10.3f %10.3f\n", name+":", t.Min, t.Mean, t.SD, t.Median, t.Max)
+}
+
+// writePercentages has ab's table; longest is what its last line is about.
+func writePercentages(b *bytes.Buffer, t load.Times, longest string) {
 	for _, p := range []struct {
 		name  string
 		value float64
 	}{
-		{"50%", r.Total.Median}, {"90%", r.Total.P90}, {"95%", r.Total.P95},
-		{"99%", r.Total.P99}, {"99.9%", r.Total.P999}, {"100%", r.Total.Max},
+		{"50%", t.Median}, {"90%", t.P90}, {"95%", t.P95},
+		{"99%", t.P99}, {"99.9%", t.P999}, {"100%", t.Max},
 	} {
 		note := ""
 		if p.name == "100%" {
-			note = " (longest request)"
+			note = fmt.Sprintf(" (%s)", longest)
 		}
 		fmt.Fprintf(b, "%7s %10.3f%s\n", p.name, p.value, note)
 	}

@@ -62,7 +62,7 @@ func ParseTarget(raw string) (Target, error) {
 	}
 	t := Target{Host: u.Hostname(), Port: 80, Authority: withoutZone(u.Host), Path: u.RequestURI()}
 	if a, err := netip.ParseAddr(t.Host); err == nil {
-		if cause := zoneError(a); cause != "" {
+		if cause := ZoneError(a); cause != "" {
 			return fail(cause)
 		}
 	}
@@ -88,10 +88,10 @@ func withoutZone(host string) string {
 	return host[:zone] + host[end:]
 }
 
-// zoneError is what is wrong with an address's zone; empty where nothing is. The
+// ZoneError is what is wrong with an address's zone; empty where nothing is. The
 // kernel knows the way to a link-local address only with one, and would pass over
 // the zone of any other (ipv6(7), sin6_scope_id).
-func zoneError(a netip.Addr) string {
+func ZoneError(a netip.Addr) string {
 	local := a.Is6() && !a.Is4In6() && a.IsLinkLocalUnicast()
 	switch {
 	case local && a.Zone() == "":
@@ -159,36 +159,36 @@ func (c Config) checkBounds() error {
 }
 
 func (c Config) checkSources(t Target) error {
-	if len(c.Sources) > maxSources {
-		return fmt.Errorf("%d source addresses: at most %d are supported", len(c.Sources), maxSources)
+	to, _ := netip.ParseAddr(t.Host) // a name is looked up later
+	return CheckSources(c.Sources, to)
+}
+
+// CheckSources finds addresses that cannot be sent from; to may be the zero Addr
+// where it is not known yet.
+func CheckSources(sources []netip.Addr, to netip.Addr) error {
+	if len(sources) > maxSources {
+		return fmt.Errorf("%d source addresses: at most %d are supported", len(sources), maxSources)
 	}
-	dst, err := netip.ParseAddr(t.Host)
-	for _, s := range c.Sources {
+	for _, s := range sources {
 		if !s.IsValid() || s.IsUnspecified() || s.IsMulticast() {
 			return fmt.Errorf("source address %v: not an address of a host", s)
 		}
-		if cause := zoneError(s); cause != "" {
+		if cause := ZoneError(s); cause != "" {
 			return fmt.Errorf("source address %v: %s", s, cause)
 		}
-		if err == nil && s.Unmap().Is4() != dst.Unmap().Is4() {
-			return fmt.Errorf("source address %v is not of the same family as the target %v", s, dst)
+		if to.IsValid() && s.Unmap().Is4() != to.Unmap().Is4() {
+			return fmt.Errorf("source address %v is not of the same family as the target %v", s, to)
 		}
 	}
 	return nil
 }
 
-// ParseSources reads "ADDR" or "FIRST-LAST", both ends included.
+// ParseSources reads "ADDR", "FIRST-LAST", both ends included, or "PREFIX/LENGTH",
+// all addresses that a host in it can have.
 func ParseSources(text string) ([]netip.Addr, error) {
-	from, to, isRange := strings.Cut(text, "-")
-	first, err := netip.ParseAddr(strings.TrimSpace(from))
+	first, last, err := sourceRange(text)
 	if err != nil {
 		return nil, fmt.Errorf("read source addresses %q: %w", text, err)
-	}
-	last := first
-	if isRange {
-		if last, err = netip.ParseAddr(strings.TrimSpace(to)); err != nil {
-			return nil, fmt.Errorf("read source addresses %q: %w", text, err)
-		}
 	}
 	if first.BitLen() != last.BitLen() || last.Less(first) {
 		return nil, fmt.Errorf("read source addresses %q: the last address is before the first", text)
@@ -203,6 +203,42 @@ func ParseSources(text string) ([]netip.Addr, error) {
 			return all, nil
 		}
 	}
+}
+
+func sourceRange(text string) (first, last netip.Addr, err error) {
+	if strings.Contains(text, "/") {
+		prefix, err := netip.ParsePrefix(strings.TrimSpace(text))
+		if err != nil {
+			return first, last, err
+		}
+		first, last = hosts(prefix.Masked())
+		return first, last, nil
+	}
+	from, to, isRange := strings.Cut(text, "-")
+	if first, err = netip.ParseAddr(strings.TrimSpace(from)); err != nil || !isRange {
+		return first, first, err
+	}
+	last, err = netip.ParseAddr(strings.TrimSpace(to))
+	return first, last, err
+}
+
+// hosts are the first and the last address of a prefix without those that no host
+// has: the network's own, which IPv6 routers answer to (RFC 4291, 2.6.1), and the
+// broadcast address of IPv4.
+func hosts(prefix netip.Prefix) (first, last netip.Addr) {
+	b := prefix.Addr().AsSlice()
+	for i := prefix.Bits(); i < len(b)*8; i++ {
+		b[i/8] |= 0x80 >> (i % 8)
+	}
+	first = prefix.Addr()
+	last, _ = netip.AddrFromSlice(b) // as long as an address
+	if first.BitLen()-prefix.Bits() < 2 {
+		return first, last
+	}
+	if first.Is4() {
+		last = last.Prev()
+	}
+	return first.Next(), last
 }
 
 // RequestBytes is the request as it goes over the wire. It is HTTP/1.0, as ab's,

@@ -1,10 +1,5 @@
 package load
 
-import (
-	"cmp"
-	"slices"
-)
-
 // Sample is one completed request. The instants are nanoseconds since the run's
 // start.
 type Sample struct {
@@ -18,31 +13,6 @@ type Sample struct {
 	Done      int64
 	Body      int64 // bytes
 }
-
-// phases in the order of a request's life; the index is what workers record.
-var phases = [...]Phase{Connect, Send, Wait, Read, Reply}
-
-// PhaseIndex is a Phase as workers count it.
-type PhaseIndex uint8
-
-// The indices of the phases.
-const (
-	InConnect PhaseIndex = iota
-	InSend
-	InWait
-	InRead
-	InReply
-)
-
-type failureKind struct {
-	phase  PhaseIndex
-	reason Reason
-	count  int64
-}
-
-// maxKinds bounds a worker's failure classes. A server that answers with more
-// different statuses gets the rest counted under the last class's phase as status 0.
-const maxKinds = 96
 
 // Tally is what one worker counted. Nothing but NewTally allocates.
 type Tally struct {
@@ -58,7 +28,7 @@ type Tally struct {
 
 	connect, processing, waiting, total *Histogram
 	service                             *Histogram // nil in a closed loop
-	kinds                               []failureKind
+	failures                            *FailureCounts
 }
 
 // NewTally is an empty tally; openLoop adds the time from the actual start.
@@ -67,7 +37,7 @@ func NewTally(openLoop bool) *Tally {
 		Document: -1,
 		connect:  NewHistogram(), processing: NewHistogram(),
 		waiting: NewHistogram(), total: NewHistogram(),
-		kinds: make([]failureKind, 0, maxKinds),
+		failures: NewFailureCounts(),
 	}
 	if openLoop {
 		t.service = NewHistogram()
@@ -95,24 +65,7 @@ func (t *Tally) Complete(s Sample) {
 // Fail counts a failed request.
 func (t *Tally) Fail(phase PhaseIndex, reason Reason) {
 	t.Failed++
-	t.addKind(failureKind{phase, reason, 1})
-}
-
-func (t *Tally) addKind(k failureKind) {
-	for i := range t.kinds {
-		if t.kinds[i].phase == k.phase && t.kinds[i].reason == k.reason {
-			t.kinds[i].count += k.count
-			return
-		}
-	}
-	if len(t.kinds) == maxKinds-1 {
-		k.phase, k.reason = InReply, StatusReason(0)
-	}
-	if len(t.kinds) == maxKinds {
-		t.kinds[maxKinds-1].count += k.count
-		return
-	}
-	t.kinds = append(t.kinds, k)
+	t.failures.Add(phase, reason)
 }
 
 // Merge adds another worker's tally.
@@ -134,32 +87,11 @@ func (t *Tally) Merge(o *Tally) {
 	if t.service != nil && o.service != nil {
 		t.service.Merge(o.service)
 	}
-	for _, k := range o.kinds {
-		t.addKind(k)
-	}
+	t.failures.Merge(o.failures)
 }
 
-// Failures lists the classes, in the order of a request's life, most frequent
-// first within a phase. Reasons that read the same are one class.
-func (t *Tally) Failures() []Failure {
-	all := []Failure{}
-	for _, k := range t.kinds {
-		f := Failure{Phase: phases[k.phase], Reason: k.reason.String(), Count: k.count}
-		same := func(x Failure) bool { return x.Phase == f.Phase && x.Reason == f.Reason }
-		if i := slices.IndexFunc(all, same); i >= 0 {
-			all[i].Count += f.Count
-			continue
-		}
-		all = append(all, f)
-	}
-	slices.SortStableFunc(all, func(a, b Failure) int {
-		return cmp.Or(
-			cmp.Compare(slices.Index(phases[:], a.Phase), slices.Index(phases[:], b.Phase)),
-			cmp.Compare(b.Count, a.Count),
-			cmp.Compare(a.Reason, b.Reason))
-	})
-	return all
-}
+// Failures lists the classes.
+func (t *Tally) Failures() []Failure { return t.failures.List() }
 
 // Fill writes the tally into a result whose Seconds and FirstFailureSeconds are
 // set.

@@ -63,8 +63,8 @@ func TestTallyIsBounded(t *testing.T) {
 	for _, f := range tally.Failures() {
 		sum += f.Count
 	}
-	if tally.Failed != 2000 || sum != 2000 || len(tally.kinds) > maxKinds {
-		t.Errorf("%d failed, %d in %d classes", tally.Failed, sum, len(tally.kinds))
+	if tally.Failed != 2000 || sum != 2000 || len(tally.failures.kinds) > maxKinds {
+		t.Errorf("%d failed, %d in %d classes", tally.Failed, sum, len(tally.failures.kinds))
 	}
 }
 

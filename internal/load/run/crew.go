@@ -124,6 +124,9 @@ func conduct[W member](ctx context.Context, c *crew, workers []W, opt Options) (
 	finished := make(chan struct{})
 	watched := watch(ctx, c, workers, opt.Progress, finished)
 	resetPeak()
+	if opt.ready != nil {
+		opt.ready()
+	}
 	before = readUsage()
 	c.started = time.Now()
 	close(gun)

@@ -23,6 +23,8 @@ type Options struct {
 	Netns *netns.Handle
 	// Progress is called now and then, from one goroutine; may be nil.
 	Progress func(load.Progress)
+	// ready is called when all workers are set up; may be nil.
+	ready func()
 }
 
 // run is what the workers of one run share.

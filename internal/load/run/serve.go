@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net/netip"
 	"runtime"
 	"sync"
@@ -73,7 +72,7 @@ func Serve(ctx context.Context, cfg ServeConfig) error {
 		return fail(err)
 	}
 	defer unix.Close(s.stopFile)
-	sockets, err := listenAll(cfg, n)
+	sockets, err := listenAll(cfg.Netns, unix.SOCK_STREAM, cfg.Listen, n)
 	if err != nil {
 		return fail(err)
 	}
@@ -140,115 +139,4 @@ func (s *server) serve(ctx context.Context, cfg ServeConfig, sockets []int) erro
 	_, _ = unix.Write(s.stopFile, one[:])
 	done.Wait()
 	return err
-}
-
-// listeners are sockets on one address, among which the kernel shares out the
-// connections.
-type listeners struct {
-	fds  []int
-	addr netip.AddrPort
-}
-
-func listenAll(cfg ServeConfig, n int) (listeners, error) {
-	var l listeners
-	listen := func() error {
-		var err error
-		l, err = listenHere(cfg.Listen, n)
-		return err
-	}
-	var err error
-	if cfg.Netns != nil {
-		err = cfg.Netns.Do(listen)
-	} else {
-		err = listen()
-	}
-	return l, err
-}
-
-func listenHere(at netip.AddrPort, n int) (listeners, error) {
-	// SO_REUSEPORT would let this server share the port with another one of the
-	// same user without a word; a first socket without it finds out.
-	probe, addr, err := bound(at, unix.SO_REUSEADDR)
-	if err != nil {
-		return listeners{}, err
-	}
-	if err := unix.Listen(probe, 1); err != nil {
-		unix.Close(probe)
-		return listeners{}, bindError(err)
-	}
-	unix.Close(probe)
-	l := listeners{addr: addr}
-	for range n {
-		fd, _, err := bound(addr, unix.SO_REUSEADDR, unix.SO_REUSEPORT)
-		if err == nil {
-			l.fds = append(l.fds, fd)
-			err = unix.Listen(fd, backlog)
-		}
-		if err != nil {
-			for _, fd := range l.fds {
-				unix.Close(fd)
-			}
-			return listeners{}, bindError(err)
-		}
-	}
-	return l, nil
-}
-
-func bindError(err error) error {
-	switch {
-	case errors.Is(err, unix.EADDRINUSE):
-		return fmt.Errorf("address in use: another server listens there: %w", err)
-	case errors.Is(err, unix.EADDRNOTAVAIL):
-		return fmt.Errorf("not an address of this machine or namespace: %w", err)
-	case errors.Is(err, unix.EACCES):
-		return fmt.Errorf("%w (ports below net.ipv4.ip_unprivileged_port_start need CAP_NET_BIND_SERVICE)", err)
-	}
-	return err
-}
-
-// bound makes a socket with the given options set and binds it.
-func bound(at netip.AddrPort, options ...int) (int, netip.AddrPort, error) {
-	fd, err := unix.Socket(family(at.Addr()), unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return -1, at, fmt.Errorf("make a socket: %w", err)
-	}
-	for _, option := range options {
-		if err == nil {
-			err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, option, 1)
-		}
-	}
-	if err == nil {
-		err = bind(fd, at)
-	}
-	var name unix.Sockaddr
-	if err == nil {
-		name, err = unix.Getsockname(fd)
-	}
-	if err != nil {
-		unix.Close(fd)
-		return -1, at, err
-	}
-	return fd, withPort(at, name), nil
-}
-
-func bind(fd int, a netip.AddrPort) error {
-	if ip := a.Addr().Unmap(); ip.Is4() {
-		return bindError(unix.Bind(fd, &unix.SockaddrInet4{Port: int(a.Port()), Addr: ip.As4()}))
-	}
-	zone, err := zoneNumber(a.Addr().Zone())
-	if err != nil {
-		return err
-	}
-	return bindError(unix.Bind(fd, &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16(), ZoneId: zone}))
-}
-
-func withPort(at netip.AddrPort, name unix.Sockaddr) netip.AddrPort {
-	port := 0
-	switch n := name.(type) {
-	case *unix.SockaddrInet4:
-		port = n.Port
-	case *unix.SockaddrInet6:
-		port = n.Port
-	}
-	return netip.AddrPortFrom(at.Addr(), uint16(min(port, math.MaxUint16)))
 }

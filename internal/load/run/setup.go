@@ -26,14 +26,15 @@ func (w *worker) setUp(ns *netns.Handle) error {
 }
 
 // enter moves the calling thread, which must be locked, into the namespace and
-// gives it a file table of its own, with an epoll that the run's end wakes.
-func (c *crew) enter(sys *caller, ns *netns.Handle, paced bool) (int32, error) {
+// gives it a file table of its own, with the files to keep and an epoll that the
+// run's end wakes.
+func (c *crew) enter(sys *caller, ns *netns.Handle, paced bool, keep ...int) (int32, error) {
 	if ns != nil {
 		if err := ns.Enter(); err != nil {
 			return 0, err
 		}
 	}
-	if err := privateFiles(c.stopFile); err != nil {
+	if err := privateFiles(append(keep, c.stopFile)...); err != nil {
 		return 0, err
 	}
 	// Sleeps are rounded up by the timer slack, 50 µs by default: the schedule of

@@ -1,0 +1,155 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/natkit/natkit/internal/load"
+	loadrun "github.com/natkit/natkit/internal/load/run"
+	"github.com/natkit/natkit/internal/load/udp"
+	"github.com/natkit/natkit/internal/report"
+)
+
+// benchUDPSchema names the JSON form of bench udp's result.
+const benchUDPSchema = "natkit.bench-udp/1"
+
+// benchUDP is what the command line of bench udp says.
+type benchUDP struct {
+	target
+	cfg     udp.Config
+	time    seconds
+	timeout seconds
+	source  sourceFlags
+	json    bool
+}
+
+func newBenchUDP(env *Env) *cobra.Command {
+	b := &benchUDP{timeout: seconds(udp.DefaultTimeout)}
+	cmd := &cobra.Command{
+		Use:   "udp [flags] ADDR:PORT",
+		Short: "send UDP datagrams to a server that answers them, and say what was lost, reordered, duplicated or misdelivered",
+		Long: `Send datagrams of many flows, each from an address and port of its own, to a server
+that answers with the same payload: 'natkit bench serve --udp'. Each carries a token
+(run, flow, sequence number), so that the replies tell what became of it:
+
+  lost          no reply came until --timeout after the last datagram
+  reordered     came after a newer one of its flow (RFC 4737)
+  duplicated    came more than once
+  misdelivered  came from another address or port than it was sent to, or to
+                another flow: a NAT did not translate it back, or wrongly
+
+With --rate datagrams go out on a schedule, whether replies come or not. Without it,
+-c of them are on the way at once, and a lost one keeps its place for the --timeout.
+ICMP errors are counted by their kind; hosts send few of them per second.
+
+--size counts as RFC 2544 does, the whole Ethernet frame with its FCS: an IPv4
+datagram of size 64 has 18 bytes of payload. imix is 7 × 64, 4 × 594 and 1 × 1518;
+IPv6 needs at least 78.
+
+A run to which nothing at all comes back ends early. Public addresses are refused
+without --i-own-this-network.
+
+Needs no privilege; --netns and --pid need CAP_SYS_ADMIN to enter the namespace.`,
+		Example: `  natkit bench udp 198.18.0.2:9000
+  natkit bench udp --flows 5000 --rate 20000 -t 10 198.18.0.2:9000
+  natkit bench udp --flows 100 -c 200 -n 1000000 --size imix 198.18.0.2:9000
+  natkit bench udp --flows 60000 --source 198.18.0.0/28 --source-port 1024-65535 --seed 7 -t 5 --rate 50000 198.18.1.2:9000
+  natkit bench udp --netns client --json [2001:db8::2]:9000`,
+		Args: exactlyOneAddrPort,
+		RunE: func(cmd *cobra.Command, args []string) error { return b.run(cmd, env, args[0]) },
+	}
+	b.addFlags(cmd)
+	return cmd
+}
+
+func (b *benchUDP) addFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.IntVar(&b.cfg.Flows, "flows", 1, "send in turn from so many sockets, each with a source port of its own")
+	f.IntVarP(&b.cfg.Concurrency, "concurrency", "c", 0, "requests in flight at once (100, or without a bound where --rate is given)")
+	f.Int64VarP(&b.cfg.Packets, "packets", "n", 0, "datagrams in all (1000, or without a bound where --time is given)")
+	addTime(cmd, &b.time)
+	addTime(cmd, &b.time)
+	f.Float64Var(&b.cfg.Rate, "rate", 0, "send so many datagrams per second on a schedule (0: as fast as replies come)")
+	addSize(cmd, &b.cfg.Size)
+	b.source.addFlags(cmd, "choose source ports of `FIRST-LAST` in an order that --seed determines (the kernel chooses otherwise)")
+	f.IntVar(&b.cfg.Workers, "workers", 0, "threads (0: one per CPU)")
+	f.Uint64Var(&b.cfg.Seed, "seed", 0, "makes the order of the source addresses and of --source-port repeatable")
+	addOwnNetwork(cmd, &b.cfg.OwnNetwork)
+	addJSON(cmd, &b.json, benchUDPSchema)
+	b.target.addFlags(cmd)
+}
+
+func exactlyOneAddrPort(_ *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return fmt.Errorf("expected one ADDR:PORT, found %d arguments", len(args))
+	}
+	return nil
+}
+
+// config checks the command line before anything is opened.
+func (b *benchUDP) config(to string) (udp.Config, error) {
+	cfg := b.cfg
+	var err error
+	if cfg.To, err = netip.ParseAddrPort(to); err != nil {
+		return cfg, usagef("%q: must be ADDRESS:PORT, such as 198.18.0.2:9000 or [2001:db8::2]:9000", to)
+	}
+	if cfg.Flows < 1 {
+		return cfg, usagef("flows %d: must be 1 or more", cfg.Flows)
+	}
+	if b.timeout == 0 {
+		return cfg, usagef("timeout 0: without waiting no reply is seen; give a time above 0")
+	}
+	cfg.Duration, cfg.Timeout = time.Duration(b.time), time.Duration(b.timeout)
+	if cfg.Sources, cfg.SourcePorts, err = b.source.parse(); err != nil {
+		return cfg, err
+	}
+	if cfg, err = cfg.Checked(); err != nil {
+		return cfg, usageError{err}
+	}
+	return cfg, nil
+}
+
+func (b *benchUDP) run(cmd *cobra.Command, env *Env, to string) error {
+	cfg, err := b.config(to)
+	if err != nil {
+		return err
+	}
+	ns, err := b.target.open(cmd)
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	progress := env.progress()
+	result, err := loadrun.UDP(cmd.Context(), cfg, loadrun.Options{
+		Netns: ns,
+		Progress: func(p load.Progress) {
+			progress.Update("%.0f s: %d answered, %d lost, %.0f replies/s, %d in flight",
+				p.Elapsed.Seconds(), p.Completed, p.Failed, p.PerSecond, p.InFlight)
+		},
+	})
+	progress.Clear()
+	if err == nil && result.Answered() == 0 {
+		err = fmt.Errorf("bench udp %s: the run ended before any reply came", to)
+	}
+	switch {
+	case result == nil:
+		return err
+	case b.json:
+		return errors.Join(err, writeBenchUDPJSON(env, result))
+	case err != nil:
+		return err
+	}
+	return writeBenchUDPText(env.Stdout, result)
+}
+
+func writeBenchUDPJSON(env *Env, r *udp.Result) error {
+	return report.JSON(env.Stdout, struct {
+		Schema  string `json:"schema"`
+		Version string `json:"natkit_version"`
+		*udp.Result
+	}{benchUDPSchema, env.Version, r})
+}
