@@ -5,12 +5,8 @@
 
 #include "kernel.h"
 
-static __always_inline __u64 csum_add32(__u64 sum, __u32 value)
-{
-	return sum + (value & 0xffff) + (value >> 16);
-}
-
-/* csum_fold makes 16 bits of a sum of less than 2^48, not complemented. */
+/* csum_fold makes 16 bits of a sum of 16-bit and 32-bit words, not complemented:
+ * 2^16 is 1 modulo 0xffff, so that halves may be added at any time. */
 static __always_inline __u16 csum_fold(__u64 sum)
 {
 	sum = (sum & 0xffffffff) + (sum >> 32);

@@ -214,7 +214,7 @@ func (r *run) result(seconds float64, before counts) (*packet.Result, error) {
 		Corrupted: packet.Corrupted{
 			IPChecksum: int64(c.BadIpChecksum), Checksum: int64(c.BadChecksum), Partial: int64(c.PartialChecksum),
 		},
-		OtherPackets:  int64(c.Other + c.UnknownFlow),
+		OtherPackets:  int64(c.Other),
 		SentPerSecond: float64(now.sent-before.sent) / seconds,
 		Notes:         r.notes, Course: r.course,
 	}

@@ -147,7 +147,7 @@ func (r *run) received() (pktgenSinkCounters, error) {
 
 // arrived counts the packets of this run that came, in whatever state.
 func arrived(c pktgenSinkCounters) int64 {
-	return int64(c.Received + c.Misdelivered + c.BadIpChecksum + c.BadChecksum + c.PartialChecksum + c.UnknownFlow)
+	return int64(c.Received + c.Misdelivered + c.BadIpChecksum + c.BadChecksum + c.PartialChecksum)
 }
 
 // poll waits until done says so or limit has passed, looking every 5 ms.

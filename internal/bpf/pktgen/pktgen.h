@@ -53,7 +53,6 @@ struct sink_counters {
 	__u64 bad_ip_checksum;
 	__u64 bad_checksum;
 	__u64 partial_checksum;
-	__u64 unknown_flow;
 	__u64 other;
 };
 

@@ -46,7 +46,6 @@ type pktgenSinkCounters struct {
 	BadIpChecksum   uint64
 	BadChecksum     uint64
 	PartialChecksum uint64
-	UnknownFlow     uint64
 	Other           uint64
 }
 

@@ -79,7 +79,6 @@ func (r *receiver) counters() (sum pktgenSinkCounters, err error) {
 		sum.BadIpChecksum += c.BadIpChecksum
 		sum.BadChecksum += c.BadChecksum
 		sum.PartialChecksum += c.PartialChecksum
-		sum.UnknownFlow += c.UnknownFlow
 		sum.Other += c.Other
 	}
 	return sum, nil
