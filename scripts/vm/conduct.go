@@ -26,6 +26,9 @@ var sysctls = []plan.Sysctl{
 // conduct builds, boots and follows.
 func (o order) conduct(ctx context.Context, sel selection) (int, error) {
 	kernel, err := findKernel(o.kernelDir)
+	if err == nil {
+		_, err = findQemu()
+	}
 	if err != nil {
 		return exitVM, err
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -66,11 +67,19 @@ type running struct {
 	err     error         // of qemu; after ended
 }
 
-// start starts qemu, which dies with ctx, and with the calling thread.
-func (m machine) start(ctx context.Context) (*running, error) {
+func findQemu() (string, error) {
 	program, err := exec.LookPath("qemu-system-x86_64")
 	if err != nil {
-		return nil, errors.New("start the VM: qemu-system-x86_64 is not installed ('scripts/setup vm' as root, or: apt-get install qemu-system-x86)")
+		return "", errors.New("start the VM: qemu-system-x86_64 is not installed ('scripts/setup vm' as root, or: apt-get install qemu-system-x86)")
+	}
+	return program, nil
+}
+
+// start starts qemu, which dies with ctx, and with the calling thread.
+func (m machine) start(ctx context.Context) (*running, error) {
+	program, err := findQemu()
+	if err != nil {
+		return nil, err
 	}
 	read, write, err := os.Pipe()
 	if err != nil {
@@ -112,10 +121,14 @@ type console struct {
 	verbose bool
 	part    string
 	last    []string
+	crash   string          // the first line that says that the kernel failed
 	own     strings.Builder // qemu's messages
 }
 
 const keptLines = 40
+
+// crashLine are the kernel's words for its own failures.
+var crashLine = regexp.MustCompile(`Kernel panic|Oops:|BUG:|general protection fault|rcu_.*detected stalls|soft lockup|Out of memory`)
 
 func (c *console) Write(p []byte) (int, error) {
 	c.mu.Lock()
@@ -128,6 +141,9 @@ func (c *console) Write(p []byte) (int, error) {
 			fmt.Fprintln(os.Stderr, "console: "+line)
 		}
 		c.last = append(c.last, line)
+		if c.crash == "" && crashLine.MatchString(line) {
+			c.crash = line
+		}
 	}
 	c.last = c.last[max(0, len(c.last)-keptLines):]
 	return len(p), nil
@@ -157,6 +173,16 @@ func (c *console) qemuSaid() string {
 	defer c.mu.Unlock()
 	line, _, _ := strings.Cut(c.own.String(), "\n")
 	return line
+}
+
+// verdict is what the kernel said of its end.
+func (c *console) verdict() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.crash == "" {
+		return "its kernel stopped or started again without a word"
+	}
+	return strings.TrimSpace(c.crash)
 }
 
 // tail is what the console showed last.

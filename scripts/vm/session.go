@@ -92,8 +92,8 @@ func (s *session) noEnd() (int, error) {
 	if !console.kernelSpoke() {
 		return exitVM, fmt.Errorf("%w: qemu ended (%v): %s", errNoStart, s.running.err, console.qemuSaid())
 	}
-	return exitVM, fmt.Errorf("the VM ended without an exit code%s: its kernel panicked or stopped; the console's last lines:\n%s%s",
-		s.during(), console.tail(), console.qemuSaid())
+	return exitVM, fmt.Errorf("the VM ended without an exit code%s: %s; the console's last lines:\n%s%s",
+		s.during(), console.verdict(), console.tail(), console.qemuSaid())
 }
 
 func (s *session) during() string {

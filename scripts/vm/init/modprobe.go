@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -41,12 +42,19 @@ func load(name string) error {
 	if err != nil {
 		return err
 	}
+	var failed error
 	for _, line := range wanted {
-		// A module comes before those that it needs, in the order of modules.dep(5).
-		for i := len(line) - 1; i >= 0; i-- {
-			if err := insert(filepath.Join(dir, line[i])); err != nil {
-				return err
-			}
+		failed = errors.Join(failed, insertAll(dir, line))
+	}
+	return failed
+}
+
+// insertAll loads the modules of a line of modules.dep(5). A module comes before
+// those that it needs there.
+func insertAll(dir string, line []string) error {
+	for _, file := range slices.Backward(line) {
+		if err := insert(filepath.Join(dir, file)); err != nil {
+			return err
 		}
 	}
 	return nil
