@@ -273,14 +273,17 @@ func meanTime(programs ...*ebpf.Program) (float64, error) {
 	return float64(total.Nanoseconds()) / float64(runs), nil
 }
 
+// bareType marks the frames of a bare run, which have no headers behind Ethernet's:
+// IEEE 802 local experimental EtherType 1.
+const bareType = 0x88b5
+
 // template is the frame that the kernel copies into its pages. The generator
 // overwrites its headers; a bare run sends it as it is.
 func (r *run) template() []byte {
 	frame := make([]byte, r.cfg.Spec.MaxSize()-packet.FCSLen)
 	copy(frame, r.from.NextMAC)
 	copy(frame[6:], r.from.MAC)
-	const local = 0x88b5 // IEEE 802 local experimental EtherType 1
-	binary.BigEndian.PutUint16(frame[12:], local)
+	binary.BigEndian.PutUint16(frame[12:], bareType)
 	return frame
 }
 

@@ -73,6 +73,7 @@ const (
 	pktgenProgPass             = "pass"
 	pktgenProgSink             = "sink"
 	pktgenVarConcurrent        = "concurrent"
+	pktgenVarCounted           = "counted"
 	pktgenVarDscpEcn           = "dscp_ecn"
 	pktgenVarExpectDestination = "expect_destination"
 	pktgenVarExpectSource      = "expect_source"
@@ -157,6 +158,7 @@ type pktgenMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type pktgenVariableSpecs struct {
 	Concurrent        *ebpf.VariableSpec `ebpf:"concurrent"`
+	Counted           *ebpf.VariableSpec `ebpf:"counted"`
 	DscpEcn           *ebpf.VariableSpec `ebpf:"dscp_ecn"`
 	ExpectDestination *ebpf.VariableSpec `ebpf:"expect_destination"`
 	ExpectSource      *ebpf.VariableSpec `ebpf:"expect_source"`
@@ -215,6 +217,7 @@ func (m *pktgenMaps) Close() error {
 // It can be passed to loadPktgenObjects or ebpf.CollectionSpec.LoadAndAssign.
 type pktgenVariables struct {
 	Concurrent        *ebpf.Variable `ebpf:"concurrent"`
+	Counted           *ebpf.Variable `ebpf:"counted"`
 	DscpEcn           *ebpf.Variable `ebpf:"dscp_ecn"`
 	ExpectDestination *ebpf.Variable `ebpf:"expect_destination"`
 	ExpectSource      *ebpf.Variable `ebpf:"expect_source"`

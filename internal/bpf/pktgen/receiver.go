@@ -37,25 +37,53 @@ func attachReceiver(port Port, cfg packet.Config, t *tables) (*receiver, error) 
 		return nil, fmt.Errorf("receive on %v: %w", port, err)
 	}
 	r := &receiver{port: port}
-	spec := t.spec.Copy()
-	if err := set(spec, map[string]any{
-		pktgenVarIpv6: cfg.Spec.IPv6, pktgenVarProtocol: cfg.Spec.Protocol, pktgenVarRunId: t.runID,
-		pktgenVarVerifyChecksums: cfg.Verify, pktgenVarConcurrent: concurrent(port),
-		pktgenVarExpectSource: expected(cfg.Expect.Source), pktgenVarExpectDestination: expected(cfg.Expect.Destination),
-	}); err != nil {
-		return nil, err
+	err = r.attach(index, link.XDPDriverMode, r.variables(cfg, t), t, cfg.Bare)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		r.notes = append(r.notes, fmt.Sprintf("the driver of %v runs no XDP programs: the stack does it instead, at a higher cost for each packet", port))
+		err = r.attach(index, link.XDPGenericMode, r.variables(cfg, t), t, cfg.Bare)
 	}
-	if err := t.load(spec, &r.objects); err != nil {
-		return nil, err
-	}
-	r.program = r.objects.Sink
-	if cfg.Bare {
-		r.program = r.objects.Count
-	}
-	if r.link, err = attach(port.Netns, index, r.program); err != nil {
-		return nil, errors.Join(fmt.Errorf("receive on %v: %w", port, err), r.objects.close())
+	if err != nil {
+		return nil, fmt.Errorf("receive on %v: %w", port, err)
 	}
 	return r, nil
+}
+
+// variables are those of the receiving programs. In the stack several CPUs run a
+// program at once, whatever the driver's queues are.
+func (r *receiver) variables(cfg packet.Config, t *tables) map[string]any {
+	counted := uint16(packet.EtherTypeIPv4)
+	if cfg.Spec.IPv6 {
+		counted = packet.EtherTypeIPv6
+	}
+	if cfg.Bare {
+		counted = bareType
+	}
+	return map[string]any{
+		pktgenVarIpv6: cfg.Spec.IPv6, pktgenVarProtocol: cfg.Spec.Protocol, pktgenVarRunId: t.runID,
+		pktgenVarVerifyChecksums: cfg.Verify, pktgenVarCounted: bigEndian(counted),
+		pktgenVarExpectSource: expected(cfg.Expect.Source), pktgenVarExpectDestination: expected(cfg.Expect.Destination),
+	}
+}
+
+// attach loads the programs and attaches one in the given mode.
+func (r *receiver) attach(index int, mode link.XDPAttachFlags, variables map[string]any, t *tables, onlyCount bool) error {
+	spec := t.spec.Copy()
+	variables[pktgenVarConcurrent] = mode == link.XDPGenericMode || concurrent(r.port)
+	if err := set(spec, variables); err != nil {
+		return err
+	}
+	if err := t.load(spec, &r.objects); err != nil {
+		return err
+	}
+	r.program = r.objects.Sink
+	if onlyCount {
+		r.program = r.objects.Count
+	}
+	var err error
+	if r.link, err = attachMode(r.port.Netns, index, r.program, mode); err != nil {
+		return errors.Join(err, r.objects.close())
+	}
+	return nil
 }
 
 func (o *receiverObjects) close() error {
@@ -102,14 +130,17 @@ func interfaceIndex(port Port) (index int, err error) {
 
 // attach puts a program onto an interface, in the driver where it can, for as long
 // as the link is open.
-func attach(ns *netns.Handle, index int, program *ebpf.Program) (l link.Link, err error) {
+func attach(ns *netns.Handle, index int, program *ebpf.Program) (link.Link, error) {
+	l, err := attachMode(ns, index, program, link.XDPDriverMode)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		l, err = attachMode(ns, index, program, link.XDPGenericMode)
+	}
+	return l, err
+}
+
+func attachMode(ns *netns.Handle, index int, program *ebpf.Program, mode link.XDPAttachFlags) (l link.Link, err error) {
 	err = in(ns, func() error {
-		for _, mode := range []link.XDPAttachFlags{link.XDPDriverMode, link.XDPGenericMode} {
-			l, err = link.AttachXDP(link.XDPOptions{Program: program, Interface: index, Flags: mode})
-			if !errors.Is(err, unix.EOPNOTSUPP) {
-				break
-			}
-		}
+		l, err = link.AttachXDP(link.XDPOptions{Program: program, Interface: index, Flags: mode})
 		return err
 	})
 	switch {

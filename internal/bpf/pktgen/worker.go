@@ -19,7 +19,7 @@ const (
 	liveFrames = 1 << 1
 	// batch is how many frames the kernel makes, sends and takes back at once
 	// (attr.test.batch_size; 256 is its most). A veth's ring has 256 places.
-	batch = 64
+	batch = 32
 	// burst is how many packets one system call sends flat out: the call's own
 	// cost is spread over them, and an interrupt waits for no more than that.
 	burst = 1 << 16
