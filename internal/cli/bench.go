@@ -9,6 +9,6 @@ func newBench(env *Env) *cobra.Command {
 		Use:   "bench",
 		Short: "make load and measure what comes of it; a server to aim it at",
 	}
-	cmd.AddCommand(newBenchHTTP(env), newBenchServe(env))
+	cmd.AddCommand(newBenchHTTP(env), newBenchUDP(env), newBenchPackets(env), newBenchServe(env))
 	return cmd
 }

@@ -45,7 +45,7 @@ func addTime(cmd *cobra.Command, limit *seconds) {
 
 // addSize adds --size, which packet.ParseSizes reads.
 func addSize(cmd *cobra.Command, size *string) {
-	cmd.Flags().StringVar(size, "size", "", "frame sizes in bytes, FCS included: `SIZE[,SIZE…]` in turn, or imix (64, or the least possible)")
+	cmd.Flags().StringVar(size, "size", "", "frame sizes in bytes, FCS included: `SIZE[,SIZE]` in turn, or imix (64, or the least possible)")
 }
 
 // addOwnNetwork adds the flag without which no load goes to public addresses.

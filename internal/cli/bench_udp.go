@@ -72,7 +72,7 @@ func (b *benchUDP) addFlags(cmd *cobra.Command) {
 	f.IntVarP(&b.cfg.Concurrency, "concurrency", "c", 0, "requests in flight at once (100, or without a bound where --rate is given)")
 	f.Int64VarP(&b.cfg.Packets, "packets", "n", 0, "datagrams in all (1000, or without a bound where --time is given)")
 	addTime(cmd, &b.time)
-	addTime(cmd, &b.time)
+	f.VarP(&b.timeout, "timeout", "s", "wait so long for a reply: seconds or 500ms, 2m, …")
 	f.Float64Var(&b.cfg.Rate, "rate", 0, "send so many datagrams per second on a schedule (0: as fast as replies come)")
 	addSize(cmd, &b.cfg.Size)
 	b.source.addFlags(cmd, "choose source ports of `FIRST-LAST` in an order that --seed determines (the kernel chooses otherwise)")

@@ -12,7 +12,7 @@ import (
 )
 
 // shared are the flags that mean the same in every command.
-var shared = strings.Fields("bridge concurrency confirm json netns persist pid yes")
+var shared = strings.Fields("bridge concurrency confirm i-own-this-network json netns persist pid size source time yes")
 
 // TestHelp holds what every command's help has, so that they read as one.
 func TestHelp(t *testing.T) {

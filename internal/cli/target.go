@@ -10,14 +10,16 @@ import (
 
 // target is the network namespace that a verb looks at, chosen by flags.
 type target struct {
-	netns string
-	pid   int
+	// prefix is put before the flags' names, where a verb looks at more than one.
+	prefix string
+	netns  string
+	pid    int
 }
 
 // addFlags adds --netns and --pid.
 func (t *target) addFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&t.netns, "netns", "", "look at the network namespace `NAME` (of 'ip netns list')")
-	cmd.Flags().IntVar(&t.pid, "pid", 0, "look at the network namespace of process `PID`, for instance a container's")
+	cmd.Flags().StringVar(&t.netns, "netns", "", "in the network namespace `NAME` (of 'ip netns list')")
+	cmd.Flags().IntVar(&t.pid, "pid", 0, "in the network namespace of process `PID`, for instance a container's")
 }
 
 // args are the flags that choose the same namespace again.
@@ -34,14 +36,15 @@ func (t *target) args() string {
 // open returns the chosen namespace; nil, without an error, for the one natkit
 // runs in. The caller closes it, nil too.
 func (t *target) open(cmd *cobra.Command) (*netns.Handle, error) {
+	name, pid := t.prefix+"netns", t.prefix+"pid"
 	switch {
-	case cmd.Flags().Changed("netns") && cmd.Flags().Changed("pid"):
-		return nil, usagef("--netns and --pid both name a network namespace: give one of them")
-	case cmd.Flags().Changed("netns"):
+	case cmd.Flags().Changed(name) && cmd.Flags().Changed(pid):
+		return nil, usagef("--%s and --%s both name a network namespace: give one of them", name, pid)
+	case cmd.Flags().Changed(name):
 		return netns.Named(t.netns)
-	case cmd.Flags().Changed("pid"):
+	case cmd.Flags().Changed(pid):
 		if t.pid <= 0 {
-			return nil, usagef("--pid %d: must be the number of a process", t.pid)
+			return nil, usagef("--%s %d: must be the number of a process", pid, t.pid)
 		}
 		return netns.OfPID(t.pid)
 	default:

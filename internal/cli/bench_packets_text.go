@@ -1,0 +1,284 @@
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/report"
+	"github.com/natkit/natkit/internal/units"
+)
+
+// packetsText lays out a result as bench http does: what was done, what came of it.
+type packetsText struct {
+	*packetsDocument
+	table report.Table
+}
+
+func (d *packetsDocument) writeText(w io.Writer, style report.Style) error {
+	t := packetsText{packetsDocument: d, table: report.Table{Columns: []report.Column{{Min: 22}, {Wrap: true}}}}
+	t.about()
+	t.table.Row()
+	t.delivery()
+	t.rates()
+	t.notes()
+	var b bytes.Buffer
+	if err := t.table.Write(&b, style); err != nil {
+		return err
+	}
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+func (t *packetsText) line(name, format string, args ...any) {
+	t.toned(report.Plain, name, format, args...)
+}
+
+func (t *packetsText) toned(tone report.Tone, name, format string, args ...any) {
+	t.table.Cells(report.Cell{Text: name + ":"}, report.Cell{Text: fmt.Sprintf(format, args...), Tone: tone})
+}
+
+func (t *packetsText) about() {
+	c := t.Config
+	t.line("Packets", "%s", packetsAre(c))
+	if !c.Bare {
+		t.line("Flows", "%s, seed %d", units.Plural(c.Flows.Count, "one", "in turn"), c.Flows.Seed)
+		t.line("From", "%s, %s", t.From, sourcesText(c.Flows))
+		t.line("To", "%v", c.Flows.Destinations[0])
+	} else {
+		t.line("From", "%s", t.From)
+	}
+	t.line("Counted at", "%s", cmp.Or(t.To, "nowhere: without --sink nobody counts what arrives"))
+	t.line("Load", "%s", packetsLoad(c))
+	if c.Expect.Given() {
+		t.line("Expected on arrival", "%s", expectText(c.Expect))
+	}
+}
+
+// packetsAre says in one line what the packets look like.
+func packetsAre(c packet.Config) string {
+	s := c.Spec
+	if c.Bare {
+		return fmt.Sprintf("one unchanging frame of %d bytes (--bare)", s.MaxSize())
+	}
+	words := "UDP"
+	if s.Protocol == unix.IPPROTO_TCP {
+		words = "TCP " + flagsText(s.TCPFlags)
+	}
+	if s.IPv6 {
+		words += " over IPv6"
+	} else {
+		words += " over IPv4"
+	}
+	if s.VLAN != 0 {
+		words += fmt.Sprintf(" in VLAN %d", s.VLAN)
+	}
+	words += ", frames of " + sizesText(s.Sizes) + " bytes"
+	if s.DSCP != 0 {
+		words += fmt.Sprintf(", DSCP %d", s.DSCP)
+	}
+	return words
+}
+
+// flagsText writes a cycle of flags as --tcp reads it.
+func flagsText(cycle []packet.TCPFlags) string {
+	return runsText(cycle, func(f packet.TCPFlags, n int) string {
+		if n > 1 {
+			return fmt.Sprintf("%v:%d", f, n)
+		}
+		return f.String()
+	})
+}
+
+func runsText[T comparable](list []T, write func(T, int) string) string {
+	var words []string
+	for i := 0; i < len(list); {
+		n := 1
+		for i+n < len(list) && list[i+n] == list[i] {
+			n++
+		}
+		words = append(words, write(list[i], n))
+		i += n
+	}
+	return strings.Join(words, ",")
+}
+
+// sizesText says which sizes come how often.
+func sizesText(sizes []int) string {
+	count := map[int]int{}
+	for _, size := range sizes {
+		count[size]++
+	}
+	if len(count) == 1 {
+		return fmt.Sprint(sizes[0])
+	}
+	distinct := slices.Compact(slices.Sorted(slices.Values(sizes)))
+	if len(distinct) > 4 {
+		return fmt.Sprintf("%d to %d (%d sizes)", distinct[0], distinct[len(distinct)-1], len(distinct))
+	}
+	var words []string
+	for _, size := range distinct {
+		words = append(words, fmt.Sprintf("%d (%d of %d)", size, count[size], len(sizes)))
+	}
+	return strings.Join(words, ", ")
+}
+
+func sourcesText(f packet.Flows) string {
+	text := f.Sources[0].String()
+	if n := len(f.Sources); n > 1 {
+		text = fmt.Sprintf("%s addresses from %s", units.Count(n), text)
+	}
+	return fmt.Sprintf("%s, ports %d-%d", text, f.SourcePorts.First, f.SourcePorts.Last)
+}
+
+func packetsLoad(c packet.Config) string {
+	words := "as fast as it goes (flat out)"
+	if c.Rate > 0 {
+		words = fmt.Sprintf("%s packets/s on schedule", units.Rate(c.Rate))
+	}
+	return fmt.Sprintf("%s, from %s", words, units.Plural(c.Workers, "CPU", "CPUs"))
+}
+
+func expectText(e packet.Expectation) string {
+	var words []string
+	for _, end := range []struct {
+		name string
+		packet.End
+	}{{"source", e.Source}, {"destination", e.Destination}} {
+		if end.End != (packet.End{}) {
+			words = append(words, end.name+" "+endText(end.End))
+		}
+	}
+	return strings.Join(words, "; ")
+}
+
+func endText(e packet.End) string {
+	text := "as sent"
+	switch {
+	case e.Address == packet.Netmap:
+		text = fmt.Sprintf("in %v by NETMAP", e.Prefix)
+	case e.Address == packet.Inside && e.Prefix.IsSingleIP():
+		text = e.Prefix.Addr().String()
+	case e.Address == packet.Inside:
+		text = fmt.Sprintf("in %v", e.Prefix)
+	}
+	switch {
+	case e.Port == packet.Same && e.Address == packet.Same:
+	case e.Port == packet.Same:
+		text += ", port as sent"
+	case e.Port == packet.Inside && e.Ports.Len() == 1:
+		text += fmt.Sprintf(", port %d", e.Ports.First)
+	case e.Port == packet.Inside:
+		text += fmt.Sprintf(", port %d-%d", e.Ports.First, e.Ports.Last)
+	default:
+		text += ", any port"
+	}
+	return text
+}
+
+func (t *packetsText) delivery() {
+	r := t.Result
+	t.line("Time taken", "%.3f seconds", r.Seconds)
+	t.line("Packets sent", "%s", units.Count(r.Sent))
+	if r.To == "" {
+		return
+	}
+	t.line("Packets received", "%s", units.Count(r.Received))
+	if r.Config.Bare { // nobody can tell them from others
+		return
+	}
+	t.count("Lost", r.Lost, report.Bad)
+	bad := badArrivals(r)
+	for _, b := range bad {
+		t.toned(report.Bad, "  "+b.name, "%s", strings.TrimSuffix(units.Count(b.count)+": "+b.hint, ": "))
+	}
+	if never := neverArrived(r); len(bad) > 0 && never > 0 {
+		t.line("  never arrived", "%s", units.Count(never))
+	}
+	t.count("Duplicated", r.Duplicated, report.Bad)
+	t.count("Reordered", r.Reordered, report.Warn)
+	if r.Late > 0 {
+		t.line("Late", "%s: more than %d behind the newest of their flow, so reordered or duplicated", units.Count(r.Late), packet.Window)
+	}
+	if r.OtherPackets > 0 {
+		t.line("Other packets", "%s came to the sink and were let through", units.Count(r.OtherPackets))
+	}
+	t.verdict()
+}
+
+// count writes a number of packets with its share, in a tone unless it is 0.
+func (t *packetsText) count(name string, n int64, tone report.Tone) {
+	if n == 0 {
+		t.line(name, "0")
+		return
+	}
+	t.toned(tone, name, "%s (%s)", units.Count(n), units.Percent(float64(n)/float64(t.Sent)))
+}
+
+func (t *packetsText) verdict() {
+	switch {
+	case t.MaxLoss == nil:
+	case t.MaxLossExceeded:
+		t.toned(report.Bad, "Allowed loss", "EXCEEDED: %s were lost or duplicated, --max-loss is %s", units.Percent(*t.BadShare), units.Percent(*t.MaxLoss))
+	default:
+		t.toned(report.Good, "Allowed loss", "kept: --max-loss is %s", units.Percent(*t.MaxLoss))
+	}
+}
+
+// badArrival is a kind of packets that came as they should not.
+type badArrival struct {
+	name  string
+	count int64
+	hint  string
+}
+
+// badArrivals are the kinds that there were. All count as lost.
+func badArrivals(r *packet.Result) []badArrival {
+	kinds := []badArrival{
+		{"misdelivered", r.Misdelivered, "with other addresses or ports than expected"},
+		{"IP checksum wrong", r.Corrupted.IPChecksum, ""},
+		{"checksum wrong", r.Corrupted.Checksum, ""},
+		{"checksum partial", r.Corrupted.Partial,
+			"left for a network card to complete; on the way of an XDP program nobody does: ethtool -K IF tx off where they are made"},
+	}
+	return slices.DeleteFunc(kinds, func(k badArrival) bool { return k.count == 0 })
+}
+
+func neverArrived(r *packet.Result) int64 { return r.Lost - r.Misdelivered - r.Corrupted.Total() }
+
+func (t *packetsText) rates() {
+	r := t.Result
+	t.rate("Send rate", r.SentPerSecond, t.SentRates)
+	if t.ReceivedRates != nil {
+		t.rate("Receive rate", r.ReceivedPerSecond, *t.ReceivedRates)
+	}
+	if r.Config.Rate == 0 && r.SentPerSecond > 0 {
+		t.line("Time per packet", "%s ns (mean, across all CPUs that send)", units.Fixed(1e9/r.SentPerSecond, 1))
+	}
+	if r.GeneratorNanoseconds > 0 {
+		t.line("  in the generator", "%s ns", units.Fixed(r.GeneratorNanoseconds, 1))
+	}
+	if r.SinkNanoseconds > 0 {
+		t.line("  in the sink", "%s ns", units.Fixed(r.SinkNanoseconds, 1))
+	}
+}
+
+func (t *packetsText) rate(name string, perSecond float64, bits packet.BitRates) {
+	t.line(name, "%s packets/s, %s Gbit/s (%s with preambles and gaps)",
+		units.Rate(perSecond), units.Fixed(bits.Frames/1e9, 3), units.Fixed(bits.Line/1e9, 3))
+}
+
+func (t *packetsText) notes() {
+	if t.GeneratorLimit != "" {
+		t.toned(report.Warn, "Generator", "THE LIMIT: %s", t.GeneratorLimit)
+	}
+	for _, note := range t.Notes {
+		t.line("Note", "%s", note)
+	}
+}
