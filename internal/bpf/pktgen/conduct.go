@@ -277,9 +277,9 @@ func meanTime(programs ...*ebpf.Program) (float64, error) {
 // IEEE 802 local experimental EtherType 1.
 const bareType = 0x88b5
 
-// template is the frame that the kernel copies into its pages. The generator
-// overwrites its headers; a bare run sends it as it is.
-func (r *run) template() []byte {
+// bareFrame is what the kernel copies into its pages. The generator overwrites its
+// headers; a bare run sends it as it is.
+func (r *run) bareFrame() []byte {
 	frame := make([]byte, r.cfg.Spec.MaxSize()-packet.FCSLen)
 	copy(frame, r.from.NextMAC)
 	copy(frame[6:], r.from.MAC)

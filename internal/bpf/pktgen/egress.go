@@ -32,6 +32,11 @@ type Egress struct {
 	peerIndex, peerNamespace int // of a veth: IFLA_LINK, IFLA_LINK_NETNSID
 }
 
+// link is the beginning of every frame.
+func (e Egress) link() packet.Link {
+	return packet.Link{Destination: [6]byte(e.NextMAC), Source: [6]byte(e.MAC)}
+}
+
 // Way is what the user says about the way out; the rest comes from routes and
 // neighbours.
 type Way struct {

@@ -26,10 +26,7 @@ const volatile __u32 run_id; /* network byte order */
 /* ---- generator: one copy of its variables for each worker ---- */
 
 const volatile __u32 out_ifindex;
-const volatile __u32 mac_words[3]; /* destination and source, as on the wire */
-const volatile __be16 vlan_tci;    /* 0: no tag */
-const volatile __u8 dscp_ecn;
-const volatile __u8 hop_limit;
+const volatile struct template template;
 const volatile __u32 first_flow;
 const volatile __u32 flow_count;
 const volatile __u16 lengths[CYCLE_MAX]; /* frames without FCS; the first one is the greatest */
@@ -48,104 +45,73 @@ static __always_inline __u32 cycle(__u32 *at, __u32 count)
 	return now;
 }
 
-/* headers is how long all is that the generator writes. */
-static __always_inline __u32 headers(void)
+/* put_template writes all headers, but for the last bytes that do not fill a word:
+ * those belong to the token's sequence number, which is written later. */
+static __always_inline void put_template(void *at)
 {
-	return sizeof(struct ethhdr) + (vlan_tci ? sizeof(struct vlan_hdr) : 0) +
-	       (ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr)) +
-	       (protocol == IPPROTO_TCP ? sizeof(struct tcphdr) : sizeof(struct udphdr)) + sizeof(struct token);
+	__u64 *word = at;
+
+#pragma unroll
+	for (__u32 i = 0; i < TEMPLATE_WORDS; i++)
+		if ((i + 1) * sizeof(*word) <= template.length)
+			word[i] = template.words[i];
 }
 
-static __always_inline void *put_ethernet(void *at)
-{
-	__u32 *mac = at;
-	__be16 *type = at + 12;
-
-	mac[0] = mac_words[0];
-	mac[1] = mac_words[1];
-	mac[2] = mac_words[2];
-	if (vlan_tci) {
-		type[0] = htons(ETH_P_8021Q);
-		type[1] = vlan_tci;
-		type += 2;
-	}
-	*type = ipv6 ? htons(ETH_P_IPV6) : htons(ETH_P_IP);
-	return type + 1;
-}
-
-/* put_ipv4 writes the header and gives the sum of its addresses. */
+/* put_ipv4 fills in what differs between packets, and gives the sum of addresses. */
 static __always_inline __u64 put_ipv4(struct iphdr *ip, const struct flow4 *flow, __u16 length)
 {
 	__u64 addresses = (__u64)flow->saddr + flow->daddr;
-	__u64 sum = addresses;
 
-	ip->version_ihl = 0x45;
-	ip->tos = dscp_ecn;
 	ip->tot_len = htons(length);
-	ip->id = 0;
-	ip->frag_off = htons(0x4000); /* don't fragment */
-	ip->ttl = hop_limit;
-	ip->protocol = protocol;
 	ip->saddr = flow->saddr;
 	ip->daddr = flow->daddr;
-	sum += htons(0x4500 | dscp_ecn) + htons(length) + htons(0x4000) + htons(hop_limit << 8 | protocol);
-	ip->check = ~csum_fold(sum);
+	ip->check = ~csum_fold(template.ip_sum + addresses + htons(length));
 	return addresses;
 }
 
 static __always_inline __u64 put_ipv6(struct ipv6hdr *ip, const struct flow6 *flow, __u16 payload)
 {
-	__u64 sum = 0;
+	__u64 addresses = 0;
 
-	ip->version_class_flow = htonl(6 << 28 | dscp_ecn << 20);
 	ip->payload_len = htons(payload);
-	ip->nexthdr = protocol;
-	ip->hop_limit = hop_limit;
 #pragma unroll
 	for (int i = 0; i < 4; i++) {
 		ip->saddr[i] = flow->saddr[i];
 		ip->daddr[i] = flow->daddr[i];
-		sum += (__u64)flow->saddr[i] + flow->daddr[i];
+		addresses += (__u64)flow->saddr[i] + flow->daddr[i];
 	}
-	return sum;
+	return addresses;
 }
 
-static __always_inline void put_udp(struct udphdr *udp, __be16 source, __be16 dest, __u16 length, __u64 sum)
+static __always_inline void put_udp(struct udphdr *udp, __be32 ports, __u16 length, __u64 sum)
 {
-	udp->source = source;
-	udp->dest = dest;
+	*(__be32 *)udp = ports;
 	udp->len = htons(length);
-	udp->check = csum_udp(csum_fold(sum + source + dest + htons(length)));
+	udp->check = csum_udp(csum_fold(sum + ports + htons(length)));
 }
 
 /* put_tcp writes a segment at the start of its flow's sequence space. It does not
  * advance, as a retransmission does not. */
-static __always_inline void put_tcp(struct tcphdr *tcp, __be16 source, __be16 dest, __u32 flow, __u64 sum)
+static __always_inline void put_tcp(struct tcphdr *tcp, __be32 ports, __u32 flow, __u64 sum)
 {
 	__u8 flags = tcp_flags[generator.flags_at & (CYCLE_MAX - 1)];
 	__be32 seq = htonl(flow * 0x9e3779b1 + !(flags & TCP_SYN));
 	__be32 ack = flags & TCP_ACK ? htonl(1) : 0;
 
-	tcp->source = source;
-	tcp->dest = dest;
+	*(__be32 *)tcp = ports;
 	tcp->seq = seq;
 	tcp->ack_seq = ack;
-	tcp->doff_res = 5 << 4;
 	tcp->flags = flags;
-	tcp->window = htons(0xffff);
-	tcp->urg_ptr = 0;
-	sum += (__u64)seq + ack;
-	tcp->check = ~csum_fold(sum + source + dest + htons(5 << 12 | flags) + htons(0xffff));
+	tcp->check = ~csum_fold(sum + ports + seq + ack + htons(flags));
 }
 
 static __always_inline __u64 put_token(struct token *token, __u32 flow)
 {
 	__be32 number = htonl(flow), sequence = htonl(generator.sequence);
 
-	token->run = run_id;
 	token->flow = number;
 	token->sequence = sequence;
-	return (__u64)run_id + number + sequence;
+	return (__u64)number + sequence;
 }
 
 /* next_flow goes on to the next packet's flow, and behind the last one to the next
@@ -164,12 +130,11 @@ SEC("xdp")
 int generate(struct xdp_md *ctx)
 {
 	__u32 number = first_flow + generator.flow;
-	__u32 length = lengths[0];
+	__u32 length = lengths[0], transport;
 	const struct flow4 *flow4;
 	const struct flow6 *flow6;
-	void *flow, *data, *l3, *l4;
-	__u32 transport;
-	__be16 source, dest;
+	void *flow, *data, *l4;
+	__be32 ports;
 	__u64 sum;
 
 	if (generator.sent >= generator.limit)
@@ -183,33 +148,25 @@ int generate(struct xdp_md *ctx)
 			return XDP_ABORTED;
 	}
 	data = (void *)(long)ctx->data;
-	if (data + headers() > (void *)(long)ctx->data_end)
+	if (data + template.length > (void *)(long)ctx->data_end)
 		return XDP_ABORTED;
-	l3 = put_ethernet(data);
-	transport = length - (l3 - data);
+	put_template(data);
+	l4 = data + template.l4;
+	transport = length - template.l4;
 	if (ipv6) {
 		flow6 = flow;
-		transport -= sizeof(struct ipv6hdr);
-		sum = put_ipv6(l3, flow6, transport);
-		l4 = l3 + sizeof(struct ipv6hdr);
-		source = flow6->sport;
-		dest = flow6->dport;
+		sum = put_ipv6(data + template.l3, flow6, transport);
+		ports = *(__be32 *)&flow6->sport;
 	} else {
 		flow4 = flow;
-		sum = put_ipv4(l3, flow4, transport);
-		transport -= sizeof(struct iphdr);
-		l4 = l3 + sizeof(struct iphdr);
-		source = flow4->sport;
-		dest = flow4->dport;
+		sum = put_ipv4(data + template.l3, flow4, length - template.l3);
+		ports = *(__be32 *)&flow4->sport;
 	}
-	sum += htons(protocol) + htons(transport);
-	if (protocol == IPPROTO_TCP) {
-		sum += put_token(l4 + sizeof(struct tcphdr), number);
-		put_tcp(l4, source, dest, number, sum);
-	} else {
-		sum += put_token(l4 + sizeof(struct udphdr), number);
-		put_udp(l4, source, dest, transport, sum);
-	}
+	sum += template.transport_sum + htons(transport) + put_token(data + template.token, number);
+	if (protocol == IPPROTO_TCP)
+		put_tcp(l4, ports, number, sum);
+	else
+		put_udp(l4, ports, transport, sum);
 	next_flow();
 	generator.sent++;
 	generator.octets += length;
@@ -545,6 +502,8 @@ int pass(struct xdp_md *ctx)
 }
 
 /* ---- a router that does nothing but forward: the limit of the path ---- */
+
+const volatile __u32 mac_words[3]; /* destination and source, as on the wire */
 
 SEC("xdp")
 int forward(struct xdp_md *ctx)

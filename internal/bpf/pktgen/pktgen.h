@@ -6,6 +6,7 @@
 
 enum {
 	CYCLE_MAX = 64, /* a power of two */
+	TEMPLATE_WORDS = 12,
 	WINDOW = 64,    /* packet.Window */
 	TCP_SYN = 0x02,
 	TCP_ACK = 0x10,
@@ -24,6 +25,17 @@ struct flow6 {
 /* token is packet.Token. */
 struct token {
 	__be32 run, flow, sequence;
+};
+
+/* template is a frame's beginning, up to the token's end, with zeros where packets
+ * differ: lengths, addresses, ports, checksums, TCP's numbers and flags, and in the
+ * token flow and sequence. */
+struct template {
+	__u64 words[TEMPLATE_WORDS];
+	__u32 length;
+	__u32 l3, l4, token; /* where they begin */
+	__u32 ip_sum;        /* of the IPv4 header */
+	__u32 transport_sum; /* of what lies between l4 and length, and of the protocol */
 };
 
 /* generator_state belongs to one worker. */

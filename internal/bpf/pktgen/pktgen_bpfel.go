@@ -49,6 +49,17 @@ type pktgenSinkCounters struct {
 	Other           uint64
 }
 
+type pktgenTemplate struct {
+	_            structs.HostLayout
+	Words        [12]uint64
+	Length       uint32
+	L3           uint32
+	L4           uint32
+	Token        uint32
+	IpSum        uint32
+	TransportSum uint32
+}
+
 type pktgenTrack struct {
 	_    structs.HostLayout
 	Lock struct {
@@ -74,13 +85,11 @@ const (
 	pktgenProgSink             = "sink"
 	pktgenVarConcurrent        = "concurrent"
 	pktgenVarCounted           = "counted"
-	pktgenVarDscpEcn           = "dscp_ecn"
 	pktgenVarExpectDestination = "expect_destination"
 	pktgenVarExpectSource      = "expect_source"
 	pktgenVarFirstFlow         = "first_flow"
 	pktgenVarFlowCount         = "flow_count"
 	pktgenVarGenerator         = "generator"
-	pktgenVarHopLimit          = "hop_limit"
 	pktgenVarIpv6              = "ipv6"
 	pktgenVarLengthCount       = "length_count"
 	pktgenVarLengths           = "lengths"
@@ -90,8 +99,8 @@ const (
 	pktgenVarRunId             = "run_id"
 	pktgenVarTcpFlags          = "tcp_flags"
 	pktgenVarTcpFlagsCount     = "tcp_flags_count"
+	pktgenVarTemplate          = "template"
 	pktgenVarVerifyChecksums   = "verify_checksums"
-	pktgenVarVlanTci           = "vlan_tci"
 )
 
 // loadPktgen returns the embedded CollectionSpec for pktgen.
@@ -159,13 +168,11 @@ type pktgenMapSpecs struct {
 type pktgenVariableSpecs struct {
 	Concurrent        *ebpf.VariableSpec `ebpf:"concurrent"`
 	Counted           *ebpf.VariableSpec `ebpf:"counted"`
-	DscpEcn           *ebpf.VariableSpec `ebpf:"dscp_ecn"`
 	ExpectDestination *ebpf.VariableSpec `ebpf:"expect_destination"`
 	ExpectSource      *ebpf.VariableSpec `ebpf:"expect_source"`
 	FirstFlow         *ebpf.VariableSpec `ebpf:"first_flow"`
 	FlowCount         *ebpf.VariableSpec `ebpf:"flow_count"`
 	Generator         *ebpf.VariableSpec `ebpf:"generator"`
-	HopLimit          *ebpf.VariableSpec `ebpf:"hop_limit"`
 	Ipv6              *ebpf.VariableSpec `ebpf:"ipv6"`
 	LengthCount       *ebpf.VariableSpec `ebpf:"length_count"`
 	Lengths           *ebpf.VariableSpec `ebpf:"lengths"`
@@ -175,8 +182,8 @@ type pktgenVariableSpecs struct {
 	RunId             *ebpf.VariableSpec `ebpf:"run_id"`
 	TcpFlags          *ebpf.VariableSpec `ebpf:"tcp_flags"`
 	TcpFlagsCount     *ebpf.VariableSpec `ebpf:"tcp_flags_count"`
+	Template          *ebpf.VariableSpec `ebpf:"template"`
 	VerifyChecksums   *ebpf.VariableSpec `ebpf:"verify_checksums"`
-	VlanTci           *ebpf.VariableSpec `ebpf:"vlan_tci"`
 }
 
 // pktgenObjects contains all objects after they have been loaded into the kernel.
@@ -218,13 +225,11 @@ func (m *pktgenMaps) Close() error {
 type pktgenVariables struct {
 	Concurrent        *ebpf.Variable `ebpf:"concurrent"`
 	Counted           *ebpf.Variable `ebpf:"counted"`
-	DscpEcn           *ebpf.Variable `ebpf:"dscp_ecn"`
 	ExpectDestination *ebpf.Variable `ebpf:"expect_destination"`
 	ExpectSource      *ebpf.Variable `ebpf:"expect_source"`
 	FirstFlow         *ebpf.Variable `ebpf:"first_flow"`
 	FlowCount         *ebpf.Variable `ebpf:"flow_count"`
 	Generator         *ebpf.Variable `ebpf:"generator"`
-	HopLimit          *ebpf.Variable `ebpf:"hop_limit"`
 	Ipv6              *ebpf.Variable `ebpf:"ipv6"`
 	LengthCount       *ebpf.Variable `ebpf:"length_count"`
 	Lengths           *ebpf.Variable `ebpf:"lengths"`
@@ -234,8 +239,8 @@ type pktgenVariables struct {
 	RunId             *ebpf.Variable `ebpf:"run_id"`
 	TcpFlags          *ebpf.Variable `ebpf:"tcp_flags"`
 	TcpFlagsCount     *ebpf.Variable `ebpf:"tcp_flags_count"`
+	Template          *ebpf.Variable `ebpf:"template"`
 	VerifyChecksums   *ebpf.Variable `ebpf:"verify_checksums"`
-	VlanTci           *ebpf.Variable `ebpf:"vlan_tci"`
 }
 
 // pktgenPrograms contains all programs after they have been loaded into the kernel.

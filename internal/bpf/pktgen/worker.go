@@ -64,7 +64,7 @@ func newWorker(r *run, index, cpu int) (*worker, error) {
 	if r.cfg.Bare {
 		w.program = w.objects.Bare
 	}
-	w.frame = r.template()
+	w.frame = r.bareFrame()
 	var err error
 	if w.anchor, err = newAnchor(w.program); err != nil {
 		return nil, errors.Join(err, w.objects.close())
@@ -85,9 +85,8 @@ func (w *worker) variables() map[string]any {
 		flags[i] = uint8(f)
 	}
 	return map[string]any{
-		pktgenVarIpv6: spec.IPv6, pktgenVarProtocol: spec.Protocol, pktgenVarRunId: w.run.tables.runID,
-		pktgenVarOutIfindex: uint32(w.run.from.Index), pktgenVarMacWords: words(w.run.from.NextMAC, w.run.from.MAC),
-		pktgenVarVlanTci: bigEndian(spec.VLAN), pktgenVarDscpEcn: spec.DSCP << 2, pktgenVarHopLimit: spec.HopLimit,
+		pktgenVarIpv6: spec.IPv6, pktgenVarProtocol: spec.Protocol,
+		pktgenVarOutIfindex: uint32(w.run.from.Index), pktgenVarTemplate: newTemplate(&spec, w.run.from.link(), w.run.tables.runID),
 		pktgenVarFirstFlow: uint32(first), pktgenVarFlowCount: uint32(count),
 		pktgenVarLengths: lengths, pktgenVarLengthCount: uint32(len(cycle)),
 		pktgenVarTcpFlags: flags, pktgenVarTcpFlagsCount: uint32(max(1, len(spec.TCPFlags))),
