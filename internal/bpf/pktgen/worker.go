@@ -52,24 +52,30 @@ func share(n, parts, i int) (first, count int) {
 }
 
 func newWorker(r *run, index, cpu int) (*worker, error) {
-	w := &worker{run: r, index: index, cpu: cpu}
-	spec := r.tables.spec.Copy()
-	if err := set(spec, w.variables()); err != nil {
+	w := &worker{run: r, index: index, cpu: cpu, frame: r.bareFrame()}
+	if err := w.load(); err != nil {
 		return nil, err
 	}
-	if err := r.tables.load(spec, &w.objects); err != nil {
-		return nil, err
-	}
-	w.program = w.objects.Generate
-	if r.cfg.Bare {
-		w.program = w.objects.Bare
-	}
-	w.frame = r.bareFrame()
 	var err error
 	if w.anchor, err = newAnchor(w.program); err != nil {
 		return nil, errors.Join(err, w.objects.close())
 	}
 	return w, nil
+}
+
+func (w *worker) load() error {
+	spec := w.run.tables.spec.Copy()
+	if err := set(spec, w.variables()); err != nil {
+		return err
+	}
+	if err := w.run.tables.load(spec, &w.objects); err != nil {
+		return err
+	}
+	w.program = w.objects.Generate
+	if w.run.cfg.Bare {
+		w.program = w.objects.Bare
+	}
+	return nil
 }
 
 func (w *worker) variables() map[string]any {

@@ -1,0 +1,174 @@
+package pktgen
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"net"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/testutil"
+)
+
+// Verdicts of XDP programs (enum xdp_action).
+const (
+	xdpDrop     = 1
+	xdpPass     = 2
+	xdpRedirect = 4
+)
+
+var (
+	testLink  = packet.Link{Source: packet.MAC{2, 0, 0, 0, 0, 1}, Destination: packet.MAC{2, 0, 0, 0, 0, 2}}
+)
+
+// loadWorker loads a generator whose program is called on one frame at a time.
+func loadWorker(t *testing.T, tables *tables, cfg packet.Config, index int) *worker {
+	t.Helper()
+	from := Egress{Index: 1, MAC: net.HardwareAddr(testLink.Source[:]), NextMAC: net.HardwareAddr(testLink.Destination[:])}
+	w := &worker{run: &run{cfg: cfg, from: from, tables: tables}, index: index}
+	if err := w.load(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { w.objects.close() })
+	return w
+}
+
+func loadTables(t *testing.T, flows packet.Flows) *tables {
+	t.Helper()
+	testutil.NeedRoot(t)
+	tables, err := newTables(flows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { tables.close() })
+	return tables
+}
+
+// runProgram gives a program one frame, and what it makes of it.
+func runProgram(t *testing.T, p *ebpf.Program, frame []byte) (verdict uint32, out []byte) {
+	t.Helper()
+	opts := ebpf.RunOptions{Data: frame, DataOut: make([]byte, 4096)}
+	verdict, err := p.Run(&opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return verdict, opts.DataOut
+}
+
+// A sinkTest is a receiver whose program is called on one frame at a time.
+type sinkTest struct {
+	t       *testing.T
+	cfg     packet.Config
+	tables  *tables
+	objects receiverObjects
+	flows   []packet.Tuple
+	random  *rand.Rand
+}
+
+func loadSink(t *testing.T, cfg packet.Config, concurrent bool) *sinkTest {
+	t.Helper()
+	s := &sinkTest{t: t, cfg: cfg, tables: loadTables(t, cfg.Flows), random: rand.New(rand.NewPCG(1, 2))}
+	spec := s.tables.spec.Copy()
+	variables := new(receiver).variables(cfg, s.tables)
+	variables[pktgenVarConcurrent] = concurrent
+	if err := set(spec, variables); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.tables.load(spec, &s.objects); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.objects.close() })
+	for _, tuple := range cfg.Flows.All {
+		s.flows = append(s.flows, tuple)
+	}
+	return s
+}
+
+// run is the mark of the run as packet.Token has it.
+func (s *sinkTest) run() uint32 {
+	var b [4]byte
+	binary.NativeEndian.PutUint32(b[:], s.tables.runID)
+	return binary.BigEndian.Uint32(b[:])
+}
+
+// frame builds a packet of a flow, length bytes without FCS.
+func (s *sinkTest) frame(tuple packet.Tuple, flow, sequence uint32, length int) []byte {
+	flags := packet.SYN
+	token := packet.Token{Run: s.run(), Flow: flow, Sequence: sequence}
+	return packet.Build(nil, testLink, &s.cfg.Spec, tuple, token, length, flags)
+}
+
+// put gives the program one frame, and tells the verdict and what was counted.
+func (s *sinkTest) put(frame []byte) (verdict uint32, counted pktgenSinkCounters) {
+	s.t.Helper()
+	before := s.counters()
+	verdict, out := runProgram(s.t, s.objects.Sink, frame)
+	if string(out) != string(frame) {
+		s.t.Fatalf("the receiver changed a frame:\n%x\n%x", frame, out)
+	}
+	return verdict, less(s.counters(), before)
+}
+
+func (s *sinkTest) counters() pktgenSinkCounters {
+	s.t.Helper()
+	c, err := (&receiver{objects: s.objects}).counters()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return c
+}
+
+func less(a, b pktgenSinkCounters) pktgenSinkCounters {
+	a.Received -= b.Received
+	a.Octets -= b.Octets
+	a.Reordered -= b.Reordered
+	a.Duplicated -= b.Duplicated
+	a.Late -= b.Late
+	a.Misdelivered -= b.Misdelivered
+	a.BadIpChecksum -= b.BadIpChecksum
+	a.BadChecksum -= b.BadChecksum
+	a.PartialChecksum -= b.PartialChecksum
+	a.Other -= b.Other
+	return a
+}
+
+// stack is a kind of packet.
+type stack struct {
+	name string
+	ipv6 bool
+	tcp  bool
+	vlan uint16
+}
+
+func stacks() (all []stack) {
+	for _, ip := range []string{"IPv4", "IPv6"} {
+		for _, transport := range []string{"UDP", "TCP"} {
+			for _, vlan := range []uint16{0, 7} {
+				s := stack{transport + " over " + ip, ip == "IPv6", transport == "TCP", vlan}
+				if vlan != 0 {
+					s.name += " in a VLAN"
+				}
+				all = append(all, s)
+			}
+		}
+	}
+	return all
+}
+
+// config is that of a run of such packets.
+func (s stack) config() packet.Config {
+	to := "198.18.0.1:9"
+	if s.ipv6 {
+		to = "[2001:db8:18::1]:9"
+	}
+	cfg := config(to)
+	cfg.Spec.VLAN = s.vlan
+	if s.tcp {
+		cfg.Spec.Protocol, cfg.Spec.TCPFlags = unix.IPPROTO_TCP, []packet.TCPFlags{packet.SYN}
+	}
+	cfg.Spec.Sizes = []int{cfg.Spec.MinSize()}
+	return cfg
+}
