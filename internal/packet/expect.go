@@ -115,15 +115,15 @@ func parseAddressRule(text string) (End, error) {
 	}
 	if strings.Contains(text, "/") {
 		p, err := netip.ParsePrefix(text)
-		if err != nil {
-			return End{}, err
+		if err != nil || p.Addr().Is4In6() {
+			return End{}, fmt.Errorf("%q is not a prefix", text)
 		}
 		return End{Address: Inside, Prefix: p.Masked()}, nil
 	}
 	a, err := netip.ParseAddr(text)
 	switch {
 	case err != nil:
-		return End{}, err
+		return End{}, fmt.Errorf("%q is not an address", text)
 	case a.Zone() != "" || a.Is4In6():
 		return End{}, fmt.Errorf("packets carry it as %v", a.WithZone("").Unmap())
 	}

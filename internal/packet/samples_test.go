@@ -69,6 +69,7 @@ func icmpv6(ip gopacket.NetworkLayer, kind uint8) *layers.ICMPv6 {
 	return i
 }
 
+// serialize puts a frame together, padded to 60 bytes.
 func serialize(t testing.TB, parts ...gopacket.SerializableLayer) []byte {
 	t.Helper()
 	buffer := gopacket.NewSerializeBuffer()
@@ -133,7 +134,7 @@ func samples(t testing.TB) map[string][]byte {
 		"no next header":   serialize(t, ethernet(v6), ipv6(unix.IPPROTO_NONE), payload),
 		"VLAN":             serialize(t, ethernet(layers.EthernetTypeDot1Q), &layers.Dot1Q{Priority: 5, DropEligible: true, VLANIdentifier: 100, Type: v4}, tcp4, tcp(tcp4)),
 		"QinQ":             serialize(t, ethernet(layers.EthernetTypeQinQ), &layers.Dot1Q{VLANIdentifier: 4094, Type: layers.EthernetTypeDot1Q}, &layers.Dot1Q{VLANIdentifier: 1, Type: v6}, udp6, udp(udp6)),
-		"padded":           append(serialize(t, ethernet(v4), udp4, udp(udp4)), make([]byte, 18)...),
+		"padded":           serialize(t, ethernet(v4), udp4, udp(udp4)),
 		"hop-by-hop":       serialize(t, ethernet(v6), ipv6(unix.IPPROTO_HOPOPTS), hopByHop(unix.IPPROTO_TCP), segment),
 		"many extensions":  serialize(t, ethernet(v6), ipv6(unix.IPPROTO_HOPOPTS), hopByHop(unix.IPPROTO_DSTOPTS), destinationOptions(unix.IPPROTO_ROUTING), routing(unix.IPPROTO_DSTOPTS, 0), destinationOptions(unix.IPPROTO_TCP), segment),
 		"routed":           serialize(t, ethernet(v6), ipv6(unix.IPPROTO_ROUTING), routing(unix.IPPROTO_TCP, 1), segment),
