@@ -44,10 +44,11 @@ func natkitMain() {
 	}, os.Args[1:]))
 }
 
-// floodMain opens UDP flows to ADDR:PORT for 20 s: few enough that what is
-// admitted to a full table in half a second leads to one size of the table only.
+// floodMain opens UDP flows to ADDR:PORT until it is killed, or for a while: few
+// enough that what is admitted to a full table in half a second leads to one size of
+// the table only.
 func floodMain() {
-	ctx, stop := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, stop := context.WithTimeout(context.Background(), testutil.Patience(20*time.Second))
 	defer stop()
 	to, err := netip.ParseAddrPort(os.Args[1])
 	if err == nil {
