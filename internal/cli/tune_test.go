@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/natkit/natkit/internal/testutil"
 	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/natkit/natkit/internal/tune/journal"
 )
@@ -202,7 +203,7 @@ func TestTuneConfirm(t *testing.T) {
 // awaitEnd reaps a guard, which is a child of the test where natkit did not exit.
 func awaitEnd(t *testing.T, guard journal.Process) {
 	t.Helper()
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(testutil.Patience(5 * time.Second))
 	for guard.Alive("/proc") {
 		if time.Now().After(deadline) {
 			syscall.Kill(guard.PID, syscall.SIGKILL)

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 // leftovers lists what a lab could leave on the host: processes that name its
@@ -67,10 +69,10 @@ func awaitNothingLeft(t *testing.T, dir string) {
 	})
 }
 
-// eventually waits for a condition, at most ten seconds.
+// eventually waits for a condition, but not for ever.
 func eventually(t *testing.T, condition func() error) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(testutil.Patience(10 * time.Second))
 	for {
 		err := condition()
 		if err == nil {

@@ -17,10 +17,11 @@ import (
 
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 // deadline bounds every wait of the tests; none is expected to need it.
-const deadline = 30 * time.Second
+var deadline = testutil.Patience(30 * time.Second)
 
 // testConfig is a small load on a server.
 func testConfig(addr string, requests int64, concurrency int) load.Config {

@@ -320,7 +320,7 @@ func TestCleanStandsInForAKilledGuard(t *testing.T) {
 	guard := guardOf(t, opt, id)
 	syscall.Kill(guard.PID, syscall.SIGKILL)
 	helper.kill(t)
-	within(t, 5*time.Second, "guard's end", gone(guard))
+	within(t, testutil.Patience(5*time.Second), "guard's end", gone(guard))
 	if done, err := Clean(opt); len(done) != 0 || err != nil {
 		t.Errorf("before the deadline: %v, %v", done, err)
 	}

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/natkit/natkit/internal/testutil"
 	"github.com/natkit/natkit/internal/tune/journal"
 )
 
@@ -109,5 +110,5 @@ func gone(p journal.Process) func() bool { return func() bool { return !p.Alive(
 // waitGuard lets a guard come to its end before the test's folder is removed.
 func waitGuard(t testing.TB, p journal.Process) {
 	t.Helper()
-	within(t, 5*time.Second, fmt.Sprintf("end of guard %d", p.PID), gone(p))
+	within(t, testutil.Patience(5*time.Second), fmt.Sprintf("end of guard %d", p.PID), gone(p))
 }
