@@ -56,13 +56,14 @@ func testFlag(words []string) (flag string, rest []string, err error) {
 		return "", nil, fmt.Errorf("RUN: %q: packages come before flags", words[0])
 	case !known:
 		return "", nil, fmt.Errorf("RUN: unknown flag %s; those of go test that apply: %s", words[0], knownFlags())
-	case !takesValue || hasValue:
-		return "-test." + strings.TrimPrefix(strings.TrimLeft(words[0], "-"), "test."), words[1:], nil
+	case hasValue:
+		return "-test." + name + "=" + unquote(value), words[1:], nil
+	case !takesValue:
+		return "-test." + name, words[1:], nil
 	case len(words) == 1:
 		return "", nil, fmt.Errorf("RUN: %s needs a value", words[0])
 	}
-	value = unquote(words[1])
-	return "-test." + name + "=" + value, words[2:], nil
+	return "-test." + name + "=" + unquote(words[1]), words[2:], nil
 }
 
 // unquote: a shell's quotes around a pattern survive in RUN="… -run 'TestX'".
