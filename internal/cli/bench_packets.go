@@ -82,7 +82,7 @@ func (b *benchPackets) addFlags(cmd *cobra.Command) {
 	addSize(cmd, &b.size)
 	f.Uint16Var(&b.cfg.Spec.VLAN, "vlan", 0, "put a VLAN tag with this `ID` in front (0: none)")
 	f.Uint8Var(&b.cfg.Spec.DSCP, "dscp", 0, "differentiated services code point, 0 to 63")
-	f.Uint8Var(&b.cfg.Spec.HopLimit, "ttl", 64, "time to live, IPv6's hop limit")
+	f.Uint8Var(&b.cfg.Spec.HopLimit, "ttl", defaultTTL, "time to live, IPv6's hop limit")
 	f.IntVar(&b.cfg.Workers, "workers", 1, "send from so many CPUs (0: all)")
 	f.StringVar(&b.expect.source, "expect-source", "", "`END` that packets must come from: same, ADDRESS, PREFIX or netmap:PREFIX, with :PORTS or :same")
 	f.StringVar(&b.expect.destination, "expect-destination", "", "`END` that packets must be for when they arrive, said in the same way")

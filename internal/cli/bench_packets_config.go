@@ -17,6 +17,7 @@ import (
 const (
 	defaultSourcePorts = "1024-65535"
 	defaultFlows       = 1000
+	defaultTTL         = 64
 	defaultPacketsTime = 10 * time.Second
 )
 

@@ -47,6 +47,7 @@ func (t *packetsText) toned(tone report.Tone, name, format string, args ...any) 
 func (t *packetsText) about() {
 	c := t.Config
 	t.line("Packets", "%s", packetsAre(c))
+	t.line("Frames", "%s bytes with FCS", sizesText(c.Spec.Sizes))
 	if !c.Bare {
 		t.line("Flows", "%s, seed %d", units.Plural(c.Flows.Count, "one", "in turn"), c.Flows.Seed)
 		t.line("From", "%s, %s", t.From, sourcesText(c.Flows))
@@ -56,7 +57,7 @@ func (t *packetsText) about() {
 	}
 	t.line("Counted at", "%s", cmp.Or(t.To, "nowhere: without --sink nobody counts what arrives"))
 	t.line("Load", "%s", packetsLoad(c))
-	if c.Expect.Given() {
+	if c.Verify {
 		t.line("Expected on arrival", "%s", expectText(c.Expect))
 	}
 }
@@ -65,7 +66,7 @@ func (t *packetsText) about() {
 func packetsAre(c packet.Config) string {
 	s := c.Spec
 	if c.Bare {
-		return fmt.Sprintf("one unchanging frame of %d bytes (--bare)", s.MaxSize())
+		return "one frame, again and again (--bare)"
 	}
 	words := "UDP"
 	if s.Protocol == unix.IPPROTO_TCP {
@@ -79,9 +80,11 @@ func packetsAre(c packet.Config) string {
 	if s.VLAN != 0 {
 		words += fmt.Sprintf(" in VLAN %d", s.VLAN)
 	}
-	words += ", frames of " + sizesText(s.Sizes) + " bytes"
 	if s.DSCP != 0 {
 		words += fmt.Sprintf(", DSCP %d", s.DSCP)
+	}
+	if s.HopLimit != defaultTTL {
+		words += fmt.Sprintf(", TTL %d", s.HopLimit)
 	}
 	return words
 }
@@ -155,7 +158,7 @@ func expectText(e packet.Expectation) string {
 			words = append(words, end.name+" "+endText(end.End))
 		}
 	}
-	return strings.Join(words, "; ")
+	return strings.Join(append(words, "right checksums"), "; ")
 }
 
 func endText(e packet.End) string {
@@ -225,9 +228,10 @@ func (t *packetsText) verdict() {
 	switch {
 	case t.MaxLoss == nil:
 	case t.MaxLossExceeded:
-		t.toned(report.Bad, "Allowed loss", "EXCEEDED: %s were lost or duplicated, --max-loss is %s", units.Percent(*t.BadShare), units.Percent(*t.MaxLoss))
+		t.toned(report.Bad, "Allowed loss", "EXCEEDED: %s lost or duplicated, --max-loss %g allows %s",
+			units.Count(t.Lost+t.Duplicated), *t.MaxLoss, units.Count(int64(*t.MaxLoss*float64(t.Sent))))
 	default:
-		t.toned(report.Good, "Allowed loss", "kept: --max-loss is %s", units.Percent(*t.MaxLoss))
+		t.toned(report.Good, "Allowed loss", "kept: --max-loss %g allows %s", *t.MaxLoss, units.Count(int64(*t.MaxLoss*float64(t.Sent))))
 	}
 }
 

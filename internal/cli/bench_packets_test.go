@@ -1,0 +1,243 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/report"
+	"github.com/natkit/natkit/internal/testutil"
+)
+
+// packetsConfig is a run through a NAT, as a result has it.
+func packetsConfig() packet.Config {
+	return packet.Config{
+		Spec:    packet.Spec{Protocol: unix.IPPROTO_UDP, Sizes: []int{64}, HopLimit: 64},
+		Packets: 1_000_000, Workers: 1,
+		Flows: packet.Flows{
+			Count: 1000, Sources: []netip.Addr{netip.MustParseAddr("198.18.0.2")}, SourcePorts: load.PortRange{First: 1024, Last: 65535},
+			Destinations: []netip.AddrPort{netip.MustParseAddrPort("198.18.0.1:9")}, Seed: 7,
+		},
+	}
+}
+
+// packetsResult has every line that a report can have.
+func packetsResult() *packet.Result {
+	r := &packet.Result{
+		Config: packetsConfig(), From: "a/eth0", To: "b/eth0", Seconds: 2,
+		Delivery:  packet.Delivery{Sent: 1_000_000, Received: 990_000, Lost: 10_005, Reordered: 3, Duplicated: 5, Late: 2, Misdelivered: 4},
+		SentBytes: 64_000_000, ReceivedBytes: 63_360_000, SentPerSecond: 500_000, ReceivedPerSecond: 495_000,
+		Corrupted:    packet.Corrupted{IPChecksum: 1, Checksum: 2, Partial: 9_000},
+		OtherPackets: 17, GeneratorNanoseconds: 60.04, SinkNanoseconds: 42,
+		GeneratorLimit: "it was too slow", Notes: []string{"the first\x1b[31m", "the second"},
+	}
+	c := &r.Config
+	c.Spec.Protocol, c.Spec.TCPFlags = unix.IPPROTO_TCP, []packet.TCPFlags{packet.SYN, packet.ACK, packet.ACK, packet.FIN | packet.ACK}
+	c.Spec.VLAN, c.Spec.DSCP, c.Spec.HopLimit, c.Spec.Sizes = 7, 46, 9, []int{64, 70, 80, 90, 100}
+	c.Flows.Sources = append(c.Flows.Sources, netip.MustParseAddr("198.18.0.3"))
+	c.Rate, c.Workers, c.Verify, c.Statistics = 1e6, 2, true, true
+	c.Expect.Source = packet.End{
+		Address: packet.Netmap, Prefix: netip.MustParsePrefix("198.19.0.0/24"), Port: packet.Inside, Ports: load.PortRange{First: 1, Last: 9},
+	}
+	c.Expect.Destination = packet.End{Address: packet.Same, Port: packet.Same}
+	return r
+}
+
+func TestBenchPacketsGolden(t *testing.T) {
+	plain := &packet.Result{
+		Config: packetsConfig(), From: "eth0", Seconds: 1, Delivery: packet.Delivery{Sent: 1_000_000},
+		SentBytes: 64_000_000, SentPerSecond: 1_000_000,
+	}
+	for name, tt := range map[string]struct {
+		result  *packet.Result
+		maxLoss float64
+		style   report.Style
+	}{
+		"bench-packets":        {packetsResult(), 0.01, report.Style{}},
+		"bench-packets-colour": {packetsResult(), 0.02, report.Style{Colour: true}},
+		"bench-packets-unseen": {plain, -1, report.Style{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			doc := packetsDocument{Result: tt.result}
+			doc.judge(tt.maxLoss)
+			var got bytes.Buffer
+			if err := doc.writeText(&got, tt.style); err != nil {
+				t.Fatal(err)
+			}
+			golden := filepath.Join("testdata", name+".txt")
+			if os.Getenv("NATKIT_UPDATE_SCRIPTS") != "" {
+				if err := os.WriteFile(golden, got.Bytes(), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), got.String()); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestEndText(t *testing.T) {
+	for text, want := range map[string]string{
+		"same":                    "as sent",
+		"same:80":                 "as sent, port 80",
+		"198.18.0.1":              "198.18.0.1, any port",
+		"198.18.0.1:same":         "198.18.0.1, port as sent",
+		"198.18.0.0/24:1024-2048": "in 198.18.0.0/24, port 1024-2048",
+		"netmap:2001:db8::/64":    "in 2001:db8::/64 by NETMAP, any port",
+	} {
+		end, err := packet.ParseEnd(text)
+		if got := endText(end); err != nil || got != want {
+			t.Errorf("%s: %q, %v; want %q", text, got, err, want)
+		}
+	}
+}
+
+func TestParseShare(t *testing.T) {
+	for text, want := range map[string]float64{"": -1, "0": 0, "0.001": 0.001, "0.1%": 0.001, "5 %": 0.05, "100%": 1, "1": 1} {
+		if got, err := parseShare(text); err != nil || got < want-1e-12 || got > want+1e-12 {
+			t.Errorf("%q: %v, %v; want %v", text, got, err, want)
+		}
+	}
+	for _, bad := range []string{"-1", "101%", "1.5", "NaN", "%", "some"} {
+		if got, err := parseShare(bad); err == nil {
+			t.Errorf("%q is taken as %v", bad, got)
+		}
+	}
+}
+
+// TestShellQuote lets a shell read the words back.
+func TestShellQuote(t *testing.T) {
+	for _, word := range []string{"198.18.0.1:9", "[2001:db8::1]:9", "", "it's", `a "b" $c \d`, "1024-65535", "x*", "0.1%", "imix,64"} {
+		out, err := exec.CommandContext(t.Context(), "sh", "-c", "printf %s "+shellQuote(word)).Output()
+		if err != nil || string(out) != word {
+			t.Errorf("%q: a shell reads %q (%v) from %s", word, out, err, shellQuote(word))
+		}
+	}
+}
+
+func TestNothingArrived(t *testing.T) {
+	bad := packetsResult()
+	bad.Received = 0
+	gone := &packet.Result{Config: packetsConfig(), To: "b/eth0", Delivery: packet.Delivery{Sent: 10, Lost: 10}}
+	for want, r := range map[string]*packet.Result{
+		"of 1,000,000 packets arrived at b/eth0 as it should: misdelivered 4, IP checksum wrong 1, checksum wrong 2, checksum partial 9,000": bad,
+		"none of 10 packets arrived at b/eth0 as it should: none came at all":                                                                gone,
+		"the run ended before anything was sent":                                                                                             {Config: packetsConfig(), To: "b/eth0"},
+	} {
+		if err := nothingArrived(r); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v; want %s", err, want)
+		}
+	}
+	for _, r := range []*packet.Result{packetsResult(), {Delivery: packet.Delivery{Sent: 1}, Config: packetsConfig()}} {
+		if err := nothingArrived(r); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestPacketsProgress(t *testing.T) {
+	p := packet.Progress{Elapsed: 1500 * time.Millisecond, Sent: 2000, Received: 1999}
+	if got, want := packetsProgress(p, true), "1.5 s  2,000 sent  1,999 received"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	p.Packets = 5000
+	if got, want := packetsProgress(p, false), "1.5 s  2,000 of 5,000 sent"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestBenchPacketsPrivilege drops a capability, on a thread that ends with it.
+func TestBenchPacketsPrivilege(t *testing.T) {
+	testutil.NeedRoot(t)
+	var stdout, stderr bytes.Buffer
+	code := make(chan int)
+	go func() {
+		runtime.LockOSThread()
+		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var data [2]unix.CapUserData
+		if err := unix.Capget(&header, &data[0]); err != nil {
+			t.Error(err)
+		}
+		data[0].Effective &^= 1 << unix.CAP_NET_ADMIN
+		if err := unix.Capset(&header, &data[0]); err != nil {
+			t.Error(err)
+		}
+		code <- runNatkit(t.Context(), &stdout, &stderr, "bench", "packets", "198.18.0.1:9")
+	}()
+	want := "natkit: bench packets needs CAP_NET_ADMIN (to attach XDP programs to interfaces): run it as root\n"
+	if got := <-code; got != exitFailed || stderr.String() != want || stdout.Len() > 0 {
+		t.Errorf("exit code %d, %q", got, &stderr)
+	}
+}
+
+// firstWrite calls fn when the first text is written.
+type firstWrite struct {
+	bytes.Buffer
+	fn func()
+}
+
+func (w *firstWrite) Write(b []byte) (int, error) {
+	w.fn()
+	return w.Buffer.Write(b)
+}
+
+// TestBenchPacketsInterrupted ends a run of an hour as soon as it shows progress.
+func TestBenchPacketsInterrupted(t *testing.T) {
+	testutil.NeedRoot(t)
+	a, b := fmt.Sprintf("a-int-%d", os.Getpid()), fmt.Sprintf("b-int-%d", os.Getpid())
+	for _, name := range []string{a, b} {
+		ip(t, "netns", "add", name)
+		t.Cleanup(func() { ip(t, "netns", "del", name) })
+	}
+	ip(t, "-n", a, "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", b)
+	ip(t, "-n", a, "address", "add", "198.18.0.2/24", "dev", "eth0")
+	ip(t, "-n", b, "address", "add", "198.18.0.1/24", "dev", "eth0")
+	ip(t, "-n", a, "link", "set", "eth0", "up")
+	ip(t, "-n", b, "link", "set", "eth0", "up")
+
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	stderr := firstWrite{fn: cancel}
+	var stdout bytes.Buffer
+	code := Run(ctx, Env{
+		Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &stderr, StderrTerminal: true,
+		Getenv: func(string) string { return "" }, Version: "v0.0.0-test",
+	}, []string{"bench", "packets", "--netns", a, "--sink-netns", b, "-t", "1h", "--rate", "10000", "--json", "198.18.0.1:9"})
+	var doc packetsDocument
+	if err := json.Unmarshal(stdout.Bytes(), &doc); err != nil || code != exitOK {
+		t.Fatalf("exit code %d, %v: %s%s", code, err, &stdout, &stderr.Buffer)
+	}
+	if doc.Sent == 0 || doc.Received != doc.Sent || doc.Seconds > 60 || !strings.Contains(strings.Join(doc.Notes, ""), "interrupted") {
+		t.Errorf("%+v", doc.Result)
+	}
+	if want := "natkit bench packets --flows 1000 --netns " + a + " --rate 10000 --seed 0 --sink-netns " + b +
+		" --size 64 --source 198.18.0.2 --source-port 1024-65535 --time 1h0m0s --workers 1 198.18.0.1:9"; doc.Command != want {
+		t.Errorf("%s\nwant %s", doc.Command, want)
+	}
+}
+
+func ip(t *testing.T, args ...string) {
+	t.Helper()
+	if out, err := exec.Command(testutil.NeedProgram(t, "ip"), args...).CombinedOutput(); err != nil {
+		t.Fatalf("ip %s: %v: %s", strings.Join(args, " "), err, out)
+	}
+}
