@@ -265,6 +265,8 @@ static __always_inline int parse(struct frame *f, void *data, void *end)
 	f->token = f->l4 + header;
 	if (f->transport < header + sizeof(struct token) || (void *)(f->token + 1) > end)
 		return -1;
+	if (protocol == IPPROTO_TCP && ((struct tcphdr *)f->l4)->doff_res >> 4 != sizeof(struct tcphdr) / 4)
+		return -1; /* options: not as sent */
 	return f->token->run == run_id ? 0 : -1;
 }
 
@@ -411,29 +413,28 @@ static __always_inline __s64 sum_transport(const struct frame *f, void *end)
 	return sum_rest(sum, f->l4 + tcp * 4, f->transport - tcp * 4, end);
 }
 
-/* intact checks both checksums and counts what is wrong. */
-static __always_inline bool intact(struct sink_counters *c, const struct frame *f, void *end)
+/* fault is the counter of what is wrong with a packet; null where nothing is. */
+static __always_inline __u64 *fault(struct sink_counters *c, const struct frame *f, void *end)
 {
-	__u16 check = protocol == IPPROTO_TCP ? ((struct tcphdr *)f->l4)->check : ((struct udphdr *)f->l4)->check;
+	const struct udphdr *udp = f->l4;
+	const struct tcphdr *tcp = f->l4;
+	__u16 check = protocol == IPPROTO_TCP ? tcp->check : udp->check;
 	__u64 pseudo = pseudo_header(f);
 	__s64 sum;
 
-	if (!ipv6) {
-		if (csum_fold(sum_words(0, f->l3, sizeof(struct iphdr) / 4)) != 0xffff) {
-			c->bad_ip_checksum++;
-			return false;
-		}
-		if (protocol == IPPROTO_UDP && !check) /* none, as RFC 768 allows */
-			return true;
+	if (!ipv6 && csum_fold(sum_words(0, f->l3, sizeof(struct iphdr) / 4)) != 0xffff)
+		return &c->bad_ip_checksum;
+	if (protocol == IPPROTO_UDP) {
+		if (udp->len != htons(f->transport)) /* no stack takes it (udp_rcv) */
+			return &c->bad_checksum;
+		if (!check) /* none, which RFC 768 allows, and RFC 8200, section 8.1, does not */
+			return ipv6 ? &c->bad_checksum : 0;
 	}
 	sum = sum_transport(f, end);
 	if (sum >= 0 && csum_fold(pseudo + sum) == 0xffff)
-		return true;
-	if (check == csum_fold(pseudo)) /* what a network card would have completed */
-		c->partial_checksum++;
-	else
-		c->bad_checksum++;
-	return false;
+		return 0;
+	/* A sum of the pseudo header alone is what a network card would have completed. */
+	return check == csum_fold(pseudo) ? &c->partial_checksum : &c->bad_checksum;
 }
 
 SEC("xdp")
@@ -444,6 +445,7 @@ int sink(struct xdp_md *ctx)
 	struct sink_counters *c;
 	struct track *t;
 	__u32 zero = 0, number;
+	__u64 *wrong;
 	void *flow;
 
 	c = bpf_map_lookup_elem(&counters, &zero);
@@ -466,8 +468,13 @@ int sink(struct xdp_md *ctx)
 			return XDP_DROP;
 		}
 	}
-	if (verify_checksums && !intact(c, &f, end))
-		return XDP_DROP;
+	if (verify_checksums) {
+		wrong = fault(c, &f, end);
+		if (wrong) {
+			++*wrong;
+			return XDP_DROP;
+		}
+	}
 	c->received++;
 	c->octets += end - data;
 	observe(c, t, ntohl(f.token->sequence));

@@ -21,7 +21,7 @@ const (
 )
 
 var (
-	testLink  = packet.Link{Source: packet.MAC{2, 0, 0, 0, 0, 1}, Destination: packet.MAC{2, 0, 0, 0, 0, 2}}
+	testLink = packet.Link{Source: packet.MAC{2, 0, 0, 0, 0, 1}, Destination: packet.MAC{2, 0, 0, 0, 0, 2}}
 )
 
 // loadWorker loads a generator whose program is called on one frame at a time.
