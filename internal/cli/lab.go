@@ -13,6 +13,6 @@ the demonstration, the test bed and the benchmark.`,
   sudo natkit lab run table-full
   sudo natkit lab up table-full && sudo natkit lab exec client -- ping -c 3 198.19.0.2`,
 	}
-	cmd.AddCommand(newLabRun(env), newLabList(env), newLabUp(env), newLabExec(env), newLabDown(env), newLabClean(env))
+	cmd.AddCommand(newLabRun(env), newLabList(env), newLabUp(env), newLabExec(env), newLabDown(env), newLabFill(env), newLabClean(env))
 	return cmd
 }

@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
+	"github.com/natkit/natkit/internal/lab/fill"
 	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/natkit/natkit/internal/tune/journal"
 )
@@ -20,21 +22,25 @@ where it is still the one that natkit wrote. Changes that were applied to stay
 ('natkit tune apply', 'natkit doctor --fix') are left alone, unless the time to
 confirm them is over.
 
+Removes the entries of every 'natkit lab fill' that no running natkit keeps up,
+those left by --keep too.
+
 Namespaces and processes of a lab need no cleaning: they end with natkit.`,
 		Example: "  sudo natkit lab clean",
 		Args:    cobra.NoArgs,
-		RunE:    func(*cobra.Command, []string) error { return clean(env) },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return clean(cmd.Context(), env) },
 	}
 }
 
-func clean(env *Env) error {
+func clean(ctx context.Context, env *Env) error {
+	removed, held, fillErr := fill.Clean(ctx, env.Getenv(runDirEnv), 0)
 	j, err := env.journal()
 	if err != nil {
-		return err
+		return errors.Join(fillErr, err)
 	}
 	view, err := journal.NewView("/proc", journal.SystemClock{})
 	if err != nil {
-		return err
+		return errors.Join(fillErr, err)
 	}
 	undone, err := apply.Clean(apply.Options{Journal: j})
 	doc := tuneDocument{}
@@ -43,8 +49,11 @@ func clean(env *Env) error {
 		one.Said = string(one.Status)
 		doc.Transactions = append(doc.Transactions, one)
 	}
-	if len(undone) == 0 && err == nil {
+	if len(undone)+len(removed) == 0 && err == nil && fillErr == nil {
 		fmt.Fprintln(env.Stdout, "nothing to clean")
 	}
-	return errors.Join(err, printResults(env, doc))
+	if len(removed)+len(held) > 0 {
+		fillErr = errors.Join(fillErr, describeRemoved(removed, held).print(env, false))
+	}
+	return errors.Join(err, printResults(env, doc), fillErr)
 }

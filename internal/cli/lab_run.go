@@ -165,7 +165,7 @@ func findScenario(name string) (*lab.Scenario, error) {
 	if !isScenarioFile(name) {
 		return lab.Find(name)
 	}
-	text, err := readScenarioFile(name)
+	text, err := readYAMLFile("scenario", name)
 	if err != nil {
 		return nil, err
 	}
@@ -177,19 +177,20 @@ func isScenarioFile(name string) bool {
 	return ext == ".yaml" || ext == ".yml"
 }
 
-// readScenarioFile reads no more than a scenario may have, and waits for no pipe.
-func readScenarioFile(path string) ([]byte, error) {
+// readYAMLFile reads no more than a scenario or a mix may have, and waits for no
+// pipe.
+func readYAMLFile(what, path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, fmt.Errorf("read scenario: %w", err)
+		return nil, fmt.Errorf("read %s: %w", what, err)
 	}
 	defer f.Close()
 	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
-		return nil, fmt.Errorf("read scenario: %s is not a file", path)
+		return nil, fmt.Errorf("read %s: %s is not a file", what, path)
 	}
 	text, err := io.ReadAll(io.LimitReader(f, lab.MaxSource+1))
 	if err != nil {
-		return nil, fmt.Errorf("read scenario: %w", err)
+		return nil, fmt.Errorf("read %s: %w", what, err)
 	}
 	return text, nil
 }

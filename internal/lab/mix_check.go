@@ -154,7 +154,7 @@ func (c *mixChecker) nat(p *Part, path []any) {
 	}
 	if to := poolsOf(n.SNAT.To); c.first == nil && to.len() > maxSNAT {
 		c.fail(append(path, "to"), "expected at most %d addresses, found %d", maxSNAT, to.len())
-	} else if c.first == nil && to.overlaps(endpoints{{pool: hosts(p.Sources.Prefix.Prefix)}}, false) {
+	} else if c.first == nil && to.overlaps(endpoints{{pool: p.Sources.pool()}}, false) {
 		c.fail(append(path, "to"), "an address of SNAT is among the clients': expected others")
 	}
 }
@@ -167,7 +167,7 @@ func (c *mixChecker) strangers() {
 			if c.first != nil {
 				return
 			}
-			clients := endpoints{{pool: hosts(c.m.Parts[i].Sources.Prefix.Prefix)}}
+			clients := endpoints{{pool: c.m.Parts[i].Sources.pool()}}
 			servers := c.m.Parts[k].Destinations
 			if n := c.m.Parts[k].NAT; n != nil {
 				servers = append(servers[:len(servers):len(servers)], n.DNAT...)

@@ -28,6 +28,14 @@ func hosts(p netip.Prefix) pool {
 	return pool{p.Addr().Next(), n - 1}
 }
 
+func (s Sources) pool() pool {
+	p := hosts(s.Prefix.Prefix)
+	if s.Hosts > 0 {
+		p.n = uint64(s.Hosts)
+	}
+	return p
+}
+
 // at is the i-th address. Only the last 62 bits of an address can differ.
 func (p pool) at(i uint64) netip.Addr {
 	if p.first.Is4() {

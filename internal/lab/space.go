@@ -49,11 +49,8 @@ type space struct {
 func newSpace(p *Part, path []any) (*space, error) {
 	s := &space{
 		protocol: p.Protocol.Number, ports: p.Protocol.Number != unix.IPPROTO_ICMP,
-		sources: hosts(p.Sources.Prefix.Prefix), sport: p.SourcePorts, dst: poolsOf(p.Destinations),
+		sources: p.Sources.pool(), sport: p.SourcePorts, dst: poolsOf(p.Destinations),
 		sequential: p.Order == Sequential, path: path,
-	}
-	if p.Sources.Hosts > 0 {
-		s.sources.n = uint64(p.Sources.Hosts)
 	}
 	if s.sport == (Ports{}) {
 		s.sport = clientPorts

@@ -152,6 +152,8 @@ func refusal(errno unix.Errno) error {
 		return nil
 	case unix.EEXIST:
 		return ErrExists
+	case unix.ENOSPC: // chaintoolong, Linux 5.15 and later (nf_conntrack_hash_check_insert)
+		return fmt.Errorf("%w (a hash chain is too long: nf_conntrack_buckets is too small for so many entries)", errno)
 	case unix.ERANGE:
 		return fmt.Errorf("%w (a TCP state that the kernel does not have)", errno)
 	case unix.EINVAL:

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/testutil"
@@ -268,6 +269,34 @@ func TestFillIsExactAndGoesAway(t *testing.T) {
 	}
 	if got := entries(t, l, "gateway"); got != 0 {
 		t.Errorf("%d entries after the fill was taken away", got)
+	}
+}
+
+// TestFillOfAnotherMix replaces a fill by one of another mix, and of another seed.
+func TestFillOfAnotherMix(t *testing.T) {
+	testutil.LockHost(t)
+	l := up(t, lab.Overrides{})
+	for _, f := range []lab.Fill{{Mix: "gateway"}, {Mix: "gateway", Seed: 1}, {Mix: "syn-flood"}, {}} {
+		f.Node, f.Free = "gateway", 1
+		if err := l.SetFill(t.Context(), &f, 5000); err != nil {
+			t.Fatal(err)
+		}
+		if got := entries(t, l, "gateway"); got != 5000 {
+			t.Errorf("mix %q, seed %d: %d entries, want 5000", f.Mix, f.Seed, got)
+		}
+		filler, err := f.Filler()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var first conntrack.Entry
+		filler.Entry(0, &first)
+		if err := dump.Remove(t.Context(), l.Node("gateway").Netns, &first); err != nil {
+			t.Errorf("mix %q, seed %d: its first entry: %v", f.Mix, f.Seed, err)
+		}
+	}
+	f := lab.Fill{Node: "gateway", Free: 1, Mix: "nothing"}
+	if err := l.SetFill(t.Context(), &f, 5000); err == nil || !strings.Contains(err.Error(), `unknown mix "nothing"`) {
+		t.Errorf("an unknown mix: %v", err)
 	}
 }
 
