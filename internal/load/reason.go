@@ -32,6 +32,9 @@ const (
 	BadFraming
 	// OversizedHead is a response head above 64 KiB.
 	OversizedHead
+	// Prohibited is an ICMPv6 error that a firewall sent; the kernel makes EACCES of
+	// it (net/ipv6/icmp.c, tab_unreach), as of what this machine forbids.
+	Prohibited
 )
 
 const (
@@ -59,6 +62,7 @@ var reasonText = map[Reason]string{
 	Malformed:      "not HTTP/1.x",
 	BadFraming:     "bad Content-Length or chunk",
 	OversizedHead:  "header too large",
+	Prohibited:     "administratively prohibited",
 	1:              "forbidden on this machine", // EPERM: netfilter's or a security module's no
 	12:             "no memory",                 // ENOMEM
 	13:             "forbidden on this machine", // EACCES
@@ -67,6 +71,7 @@ var reasonText = map[Reason]string{
 	24:             "no file descriptor",        // EMFILE
 	32:             "reset",                     // EPIPE
 	71:             "protocol error",            // EPROTO
+	90:             "message too long",          // EMSGSIZE
 	97:             "address family not supported",
 	98:             noLocalPort,           // EADDRINUSE
 	99:             noLocalPort,           // EADDRNOTAVAIL

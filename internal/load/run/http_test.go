@@ -38,7 +38,7 @@ func TestReasonsMatchErrno(t *testing.T) {
 		unix.ENETUNREACH: "network unreachable", unix.EMFILE: "no file descriptor", unix.ENFILE: "no file descriptor",
 		unix.EPERM: "forbidden on this machine", unix.EACCES: "forbidden on this machine", unix.ENOBUFS: "no memory",
 		unix.ENOMEM: "no memory", unix.EHOSTDOWN: "host down", unix.ENETDOWN: "network down", unix.EPROTO: "protocol error",
-		unix.ECONNABORTED: "aborted", unix.EINVAL: "invalid argument", unix.EAFNOSUPPORT: "address family not supported",
+		unix.EMSGSIZE: "message too long", unix.ECONNABORTED: "aborted", unix.EINVAL: "invalid argument", unix.EAFNOSUPPORT: "address family not supported",
 	} {
 		if got := load.Reason(errno).String(); got != want {
 			t.Errorf("%v: %q, want %q", errno, got, want)

@@ -117,9 +117,9 @@ func (w *udpWorker) readErrors(i int) (n int) {
 		if errno := w.sys.receiveError(w.flows[i].fd, w.errors); errno != 0 {
 			return n
 		}
-		if errno, ok := icmpError(w.errors.controls(0)); ok {
+		if reason, ok := icmpError(w.errors.controls(0)); ok {
 			w.last = w.now
-			w.tally.Failures.Add(load.InWait, load.Reason(errno))
+			w.tally.Failures.Add(load.InWait, reason)
 			w.settleQuoted(i, w.errors.bytes(0))
 		}
 		w.errors.clear(1)
@@ -138,7 +138,7 @@ func (w *udpWorker) settleQuoted(i int, payload []byte) {
 
 // icmpError finds the error that came by ICMP among control messages: a struct
 // sock_extended_err (include/uapi/linux/errqueue.h).
-func icmpError(control []byte) (errno uint32, ok bool) {
+func icmpError(control []byte) (reason load.Reason, ok bool) {
 	const (
 		originAt, errLen = 4, 16
 		byICMP, byICMP6  = 2, 3
@@ -151,8 +151,11 @@ func icmpError(control []byte) (errno uint32, ok bool) {
 		isError := header.Level == unix.IPPROTO_IP && header.Type == unix.IP_RECVERR ||
 			header.Level == unix.IPPROTO_IPV6 && header.Type == unix.IPV6_RECVERR
 		if isError && len(data) >= errLen {
+			if reason = load.Reason(binary.NativeEndian.Uint32(data)); reason == load.Reason(unix.EACCES) {
+				reason = load.Prohibited
+			}
 			origin := data[originAt]
-			return binary.NativeEndian.Uint32(data), origin == byICMP || origin == byICMP6
+			return reason, origin == byICMP || origin == byICMP6
 		}
 		control = rest
 	}

@@ -1,0 +1,159 @@
+package run
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/packet"
+)
+
+// TestUDPThroughNAT has 5,000 flows through DNAT and SNAT: all is answered, and the
+// server sees what the SNAT rule says, a port for each flow.
+func TestUDPThroughNAT(t *testing.T) {
+	p := newUDPPath(t)
+	p.rules(t, `table ip t {
+	chain pre { type nat hook prerouting priority dstnat; udp dport 9000 dnat to 198.18.1.2; }
+	chain post { type nat hook postrouting priority srcnat; oifname "server" udp dport 9000 snat to 198.18.1.254:10000-19999; }
+}`)
+	expected, err := packet.ParseEnd("198.18.1.254:10000-19999")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, stop := startServeUDP(t, ServeUDPConfig{Listen: pathServer, Netns: p.server, Expected: &expected})
+	cfg := udpConfig(netip.AddrPortFrom(pathGateway, 9000), 20_000)
+	cfg.Flows, cfg.Rate = 5000, 20_000
+	wholeUDP(t, sendUDP(t, cfg, Options{Netns: p.client}), 20_000)
+	if s := stop(); s.Received != 20_000 || s.Answered != 20_000 || s.Misdelivered != 0 || s.Sources != 5000 {
+		t.Errorf("the server saw %+v", s)
+	}
+}
+
+// TestUDPExpectedSource: a NAT that does not do what is expected of it.
+func TestUDPExpectedSource(t *testing.T) {
+	p := newUDPPath(t)
+	expected, err := packet.ParseEnd("198.18.1.254")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, stop := startServeUDP(t, ServeUDPConfig{Listen: pathServer, Netns: p.server, Expected: &expected})
+	cfg := udpConfig(pathServer, 100)
+	cfg.Flows = 5
+	wholeUDP(t, sendUDP(t, cfg, Options{Netns: p.client}), 100)
+	if s := stop(); s.Misdelivered != 100 || s.Sources != 5 || len(s.MisdeliveredFrom) != 5 ||
+		s.MisdeliveredFrom[0].From.Addr() != netip.MustParseAddr("198.18.0.1") {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestUDPLoss: every tenth datagram is dropped on the way, as nft counts it.
+func TestUDPLoss(t *testing.T) {
+	p := newUDPPath(t)
+	p.rules(t, `table ip t {
+	counter dropped {}
+	chain c { type filter hook forward priority 0; iifname "client" numgen inc mod 10 0 counter name dropped drop; }
+}`)
+	startServeUDP(t, ServeUDPConfig{Listen: pathServer, Netns: p.server})
+	cfg := udpConfig(pathServer, 5000)
+	cfg.Flows, cfg.Rate, cfg.Timeout = 50, 10_000, 300*time.Millisecond
+	r := sendUDP(t, cfg, Options{Netns: p.client})
+	if dropped := p.counter(t, "ip", "dropped"); dropped != 500 || r.Lost != dropped || r.Sent != 5000 || r.Received != 4500 || r.Reordered+r.Duplicated+r.Misdelivered != 0 {
+		t.Errorf("%d dropped, %+v", dropped, r.Delivery)
+	}
+	failed := int64(0)
+	for _, s := range r.Series {
+		failed += s.Failed
+	}
+	if failed > 500 || failed < 400 { // the last ones are over with the run
+		t.Errorf("the seconds hold %d lost datagrams", failed)
+	}
+	// A closed loop loses the same share; each lost one keeps its place.
+	cfg.Rate, cfg.Packets, cfg.Concurrency, cfg.Timeout = 0, 1000, 50, 50*time.Millisecond
+	r = sendUDP(t, cfg, Options{Netns: p.client})
+	if dropped := p.counter(t, "ip", "dropped"); dropped != 600 || r.Lost != 100 || r.Received != 900 {
+		t.Errorf("closed loop: %d dropped, %+v", dropped, r.Delivery)
+	}
+}
+
+// TestUDPDuplicated: replies that the gateway sends twice.
+func TestUDPDuplicated(t *testing.T) {
+	p := newUDPPath(t)
+	p.rules(t, `table ip t {
+	counter doubled {}
+	chain c { type filter hook forward priority 0; iifname "server" numgen inc mod 4 0 counter name doubled dup to 198.18.0.1 device "client"; }
+}`)
+	startServeUDP(t, ServeUDPConfig{Listen: pathServer, Netns: p.server})
+	cfg := udpConfig(pathServer, 4000)
+	cfg.Flows = 40
+	r := sendUDP(t, cfg, Options{Netns: p.client})
+	if doubled := p.counter(t, "ip", "doubled"); doubled != 1000 || r.Duplicated != doubled || r.Received != 5000 || r.Lost != 0 || r.Misdelivered != 0 {
+		t.Errorf("%d doubled, %+v", doubled, r.Delivery)
+	}
+}
+
+// TestUDPNotTranslatedBack: replies that pass the NAT by come from the server's own
+// address.
+func TestUDPNotTranslatedBack(t *testing.T) {
+	p := newUDPPath(t)
+	p.rules(t, `table ip t {
+	chain pre { type filter hook prerouting priority raw; udp dport 9000 notrack ip daddr set 198.18.1.2; }
+}`)
+	startServeUDP(t, ServeUDPConfig{Listen: pathServer, Netns: p.server})
+	cfg := udpConfig(netip.AddrPortFrom(pathGateway, 9000), 50)
+	r, err := UDP(t.Context(), cfg, Options{Netns: p.client})
+	if !errors.Is(err, errNothingBack) || !strings.Contains(err.Error(), "the first from 198.18.1.2:9000 instead of 198.18.0.254:9000") {
+		t.Fatalf("error %v, %+v", err, r)
+	}
+	if r.Misdelivered != 50 || r.Received != 0 || r.Lost != 50 {
+		t.Errorf("%+v", r.Delivery)
+	}
+}
+
+func TestUDPOverIPv6(t *testing.T) {
+	p := newUDPPath(t)
+	startServeUDP(t, ServeUDPConfig{Listen: netip.AddrPortFrom(netip.IPv6Unspecified(), 9000), Netns: p.server})
+	cfg := udpConfig(pathServer6, 2000)
+	cfg.Flows, cfg.Size = 30, "imix"
+	r := sendUDP(t, cfg, Options{Netns: p.client})
+	wholeUDP(t, r, 2000)
+	if mean := float64(r.SentFrameBytes) / 2000; mean < 365 || mean > 375 { // (7×78 + 4×594 + 1518) / 12 = 370
+		t.Errorf("%.1f bytes per frame", mean)
+	}
+}
+
+// TestUDPErrorsOnTheWay are counted by kind: those of a router, and those of this
+// machine's own rules.
+func TestUDPErrorsOnTheWay(t *testing.T) {
+	p := newUDPPath(t)
+	p.rules(t, `table inet t {
+	chain c { type filter hook forward priority 0; iifname "client" goto refuse; }
+	chain refuse {
+		meta nfproto ipv6 reject with icmpv6 admin-prohibited
+		reject with icmp host-unreachable
+	}
+}`)
+	for to, want := range map[netip.AddrPort]string{pathServer: "unreachable", pathServer6: "administratively prohibited"} {
+		cfg := udpConfig(to, 20)
+		cfg.Timeout = 100 * time.Millisecond
+		r, err := UDP(t.Context(), cfg, Options{Netns: p.client})
+		// A router sends few errors per second, and it may be late.
+		for end := time.Now().Add(deadline); r != nil && len(r.Failures) == 0 && time.Now().Before(end); {
+			r, err = UDP(t.Context(), cfg, Options{Netns: p.client})
+		}
+		if !errors.Is(err, errNothingBack) || len(r.Failures) != 1 || r.Failures[0].Phase != load.Wait || r.Failures[0].Reason != want || r.Failures[0].Count < 1 {
+			t.Errorf("%v: %v, %+v", to, err, r)
+		}
+	}
+	inNetns(t, p.client, `table ip t { chain c { type filter hook output priority 0; udp length 126 drop; }; }`, "nft", "-f", "-")
+	p.rules(t, "flush ruleset")
+	startServeUDP(t, ServeUDPConfig{Listen: pathServer, Netns: p.server})
+	cfg := udpConfig(pathServer, 100)
+	cfg.Size = "64,164" // 126 bytes from the UDP header on
+	r := sendUDP(t, cfg, Options{Netns: p.client})
+	if r.Sent != 50 || r.Received != 50 || r.Lost != 0 || len(r.Failures) != 1 || r.Failures[0] != (load.Failure{Phase: load.Send, Reason: "forbidden on this machine", Count: 50}) {
+		t.Errorf("%+v, %v", r.Delivery, r.Failures)
+	}
+}

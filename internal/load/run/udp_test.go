@@ -1,0 +1,381 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/load/udp"
+	"github.com/natkit/natkit/internal/testutil"
+)
+
+func TestUDPComplete(t *testing.T) {
+	before := openFileCount(t)
+	for _, tt := range []struct {
+		name   string
+		change func(*udp.Config)
+	}{
+		{"one flow", func(*udp.Config) {}},
+		{"one at a time", func(c *udp.Config) { c.Concurrency, c.Packets = 1, 1000 }},
+		{"more in flight than flows", func(c *udp.Config) { c.Flows, c.Concurrency = 7, 100 }},
+		{"more flows than in flight", func(c *udp.Config) { c.Flows, c.Concurrency = 100, 7 }},
+		{"paced", func(c *udp.Config) { c.Flows, c.Rate, c.Packets = 10, 50_000, 5000 }},
+		{"imix", func(c *udp.Config) { c.Flows, c.Size = 12, "imix" }},
+		{"fewer than flows", func(c *udp.Config) { c.Flows, c.Packets = 20, 7 }},
+		{"ports of our own", func(c *udp.Config) {
+			c.Flows, c.SourcePorts = 50, load.PortRange{First: 21000, Last: 21099}
+			c.Sources = []netip.Addr{netip.MustParseAddr("127.0.0.7"), netip.MustParseAddr("127.0.0.8")}
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			addr, stop := startServeUDP(t, ServeUDPConfig{})
+			cfg := udpConfig(addr, 20_000)
+			tt.change(&cfg)
+			r := sendUDP(t, cfg, Options{})
+			wholeUDP(t, r, cfg.Packets)
+			if r.RoundTrip.Min <= 0 || r.RoundTrip.Max > 5000 || r.Seconds <= 0 || r.Hint != "" {
+				t.Errorf("%+v", r)
+			}
+			completed := int64(0)
+			for _, s := range r.Series {
+				completed += s.Completed
+			}
+			if completed != cfg.Packets {
+				t.Errorf("the seconds hold %d replies of %d", completed, cfg.Packets)
+			}
+			if s := stop(); s.Received != cfg.Packets || s.Answered != cfg.Packets || s.SocketDrops != 0 || len(s.Failures) != 0 {
+				t.Errorf("the server saw %+v", s)
+			}
+		})
+	}
+	noMoreFiles(t, before)
+}
+
+// TestUDPFewSystemCalls: one flow sends and receives many datagrams with a call;
+// many flows need one to send and one to receive each.
+func TestUDPFewSystemCalls(t *testing.T) {
+	addr, _ := startServeUDP(t, ServeUDPConfig{})
+	for flows, most := range map[int]float64{1: 0.5, 200: 2.5} {
+		cfg := udpConfig(addr, 50_000)
+		cfg.Flows, cfg.Concurrency = flows, 100
+		r := sendUDP(t, cfg, Options{})
+		wholeUDP(t, r, cfg.Packets)
+		calls := float64(r.SystemCalls) / float64(r.Sent)
+		t.Logf("%d flows: %.2f system calls per datagram, %.0f/s", flows, calls, r.SentPerSecond)
+		if calls > most {
+			t.Errorf("%d flows: %.2f system calls per datagram, want at most %.1f", flows, calls, most)
+		}
+	}
+}
+
+// TestUDPKeepsTheSchedule: so many datagrams in so much time, and none of them late
+// for want of replies.
+func TestUDPKeepsTheSchedule(t *testing.T) {
+	addr, _ := startServeUDP(t, ServeUDPConfig{})
+	cfg := udpConfig(addr, 0)
+	cfg.Flows, cfg.Rate, cfg.Duration = 13, 4000, 500*time.Millisecond
+	r := sendUDP(t, cfg, Options{})
+	if r.Unsent > 0 { // the machine was busy with something else for longer than 5 ms
+		t.Logf("%d not sent in time", r.Unsent)
+	}
+	if r.Sent+r.Unsent != 2000 || r.Received != r.Sent || r.Unsent > 200 {
+		t.Errorf("sent %d, received %d, unsent %d, want 2000", r.Sent, r.Received, r.Unsent)
+	}
+	if r.Seconds < 0.48 || r.Seconds > 0.6 {
+		t.Errorf("took %.3f s, want 0.5", r.Seconds)
+	}
+}
+
+func TestUDPReordered(t *testing.T) {
+	var held []byte
+	addr := rawUDP(t, func(c *net.UDPConn, from netip.AddrPort, payload []byte) {
+		if held == nil {
+			held = payload
+			return
+		}
+		c.WriteToUDPAddrPort(payload, from)
+		c.WriteToUDPAddrPort(held, from)
+		held = nil
+	})
+	cfg := udpConfig(addr, 1000)
+	cfg.Concurrency = 10
+	r := sendUDP(t, cfg, Options{})
+	if r.Reordered != 500 || r.Received != 1000 || r.Lost != 0 || r.Duplicated != 0 {
+		t.Errorf("%+v", r.Delivery)
+	}
+}
+
+// TestUDPFarBehind: what comes after so many newer ones that the token's window has
+// forgotten it is still known by the time it was sent.
+func TestUDPFarBehind(t *testing.T) {
+	var first []byte
+	n := 0
+	addr := rawUDP(t, func(c *net.UDPConn, from netip.AddrPort, payload []byte) {
+		if n++; n == 1 {
+			first = payload
+			return
+		}
+		c.WriteToUDPAddrPort(payload, from)
+		if n == 300 {
+			c.WriteToUDPAddrPort(first, from)
+			c.WriteToUDPAddrPort(first, from)
+		}
+	})
+	r := sendUDP(t, udpConfig(addr, 300), Options{})
+	if r.Reordered != 1 || r.Duplicated != 1 || r.Received != 301 || r.Lost != 0 || r.Late != 0 {
+		t.Errorf("%+v", r.Delivery)
+	}
+}
+
+// TestUDPMisdelivered: from another port, and to another flow.
+func TestUDPMisdelivered(t *testing.T) {
+	other, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	n := 0
+	var one netip.AddrPort
+	addr := rawUDP(t, func(c *net.UDPConn, from netip.AddrPort, payload []byte) {
+		n++
+		switch {
+		case n == 1:
+			one = from
+			c.WriteToUDPAddrPort(payload, from)
+		case n <= 11:
+			other.WriteToUDPAddrPort(payload, from)
+		case from != one && n <= 31:
+			c.WriteToUDPAddrPort(payload, one)
+		default:
+			c.WriteToUDPAddrPort(payload, from)
+		}
+	})
+	cfg := udpConfig(addr, 100)
+	cfg.Flows, cfg.Concurrency, cfg.Timeout, cfg.Workers = 2, 1, 100*time.Millisecond, 1
+	r := sendUDP(t, cfg, Options{})
+	wrong := r.Misdelivered - 10
+	if wrong < 5 || wrong > 15 || r.Received != 100-r.Misdelivered || r.Lost != r.Misdelivered {
+		t.Errorf("%+v", r.Delivery)
+	}
+	from := other.LocalAddr().(*net.UDPAddr).AddrPort()
+	if len(r.MisdeliveredFrom) != 2 || r.MisdeliveredFrom[0] != (udp.Stray{From: from, Count: 10}) || r.MisdeliveredFrom[1].From != addr {
+		t.Errorf("%+v", r.MisdeliveredFrom)
+	}
+}
+
+// TestUDPOtherServers answer, but with something else.
+func TestUDPOtherServers(t *testing.T) {
+	for name, tt := range map[string]struct {
+		answer func(payload []byte) []byte
+		want   string
+	}{
+		"cut":      {func(p []byte) []byte { return p[:len(p)-1] }, "another length"},
+		"longer":   {func(p []byte) []byte { return append(p, 0) }, "another length"},
+		"no token": {func(p []byte) []byte { return []byte("hello, this is another server") }, "without a token of this run"},
+		"empty":    {func(p []byte) []byte { return nil }, "without a token of this run"},
+	} {
+		addr := rawUDP(t, func(c *net.UDPConn, from netip.AddrPort, p []byte) { c.WriteToUDPAddrPort(tt.answer(p), from) })
+		cfg := udpConfig(addr, 10)
+		cfg.Timeout = 50 * time.Millisecond
+		r, err := UDP(t.Context(), cfg, Options{})
+		if !errors.Is(err, errNothingBack) || !strings.Contains(err.Error(), tt.want) || r == nil || r.Lost != 10 || r.Altered+r.Foreign != 10 {
+			t.Errorf("%s: %v, %+v", name, err, r)
+		}
+	}
+}
+
+// TestUDPRefused: every ICMP error is seen, and nobody waits for the timeout.
+func TestUDPRefused(t *testing.T) {
+	for _, to := range []string{"127.0.0.1:1", "[::1]:1"} {
+		addr := netip.MustParseAddrPort(to)
+		if addr.Addr().Is6() {
+			testutil.NeedFeature(t, testutil.IPv6)
+		}
+		cfg := udpConfig(addr, 500)
+		cfg.Flows = 3
+		begun := time.Now()
+		r, err := UDP(t.Context(), cfg, Options{})
+		if !errors.Is(err, errNothingBack) || !strings.Contains(err.Error(), "wait: refused ") || !strings.Contains(err.Error(), "nothing listens there") {
+			t.Fatalf("%s: error %v", to, err)
+		}
+		if took := time.Since(begun); took > 3*time.Second {
+			t.Errorf("%s: took %v", to, took)
+		}
+		if r.Sent != 500 || r.Lost != 500 || len(r.Failures) != 1 || r.Failures[0] != (load.Failure{Phase: load.Wait, Reason: "refused", Count: 500}) {
+			t.Errorf("%s: %+v, %v", to, r.Delivery, r.Failures)
+		}
+	}
+}
+
+// TestUDPSilence ends early, though there would be much more to send.
+func TestUDPSilence(t *testing.T) {
+	addr := rawUDP(t, func(*net.UDPConn, netip.AddrPort, []byte) {})
+	for name, change := range map[string]func(*udp.Config){
+		"closed loop": func(c *udp.Config) { c.Packets = 1_000_000 },
+		"schedule":    func(c *udp.Config) { c.Rate, c.Duration = 1000, time.Hour },
+	} {
+		cfg := udpConfig(addr, 0)
+		cfg.Timeout = 20 * time.Millisecond
+		change(&cfg)
+		begun := time.Now()
+		r, err := UDP(t.Context(), cfg, Options{})
+		if !errors.Is(err, errNothingBack) || !strings.Contains(err.Error(), "TX checksum offload") || r.Sent == 0 || r.Lost != r.Sent {
+			t.Errorf("%s: %v, %+v", name, err, r)
+		}
+		if took := time.Since(begun); took > 3*time.Second {
+			t.Errorf("%s: took %v", name, took)
+		}
+	}
+}
+
+func TestUDPCancel(t *testing.T) {
+	addr, _ := startServeUDP(t, ServeUDPConfig{})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	cfg := udpConfig(addr, 0)
+	cfg.Rate, cfg.Duration, cfg.Flows = 1000, time.Hour, 4
+	r, err := UDP(ctx, cfg, Options{Progress: func(p load.Progress) {
+		if p.Completed > 100 {
+			cancel()
+		}
+	}})
+	if err != nil || r.Received < 100 || r.Seconds > deadline.Seconds() {
+		t.Errorf("%v, %+v", err, r)
+	}
+}
+
+// TestUDPErrorsBeforeStart: each is one line that says what to do.
+func TestUDPErrorsBeforeStart(t *testing.T) {
+	testutil.NeedRoot(t)
+	ns := quietNamespace(t)
+	if err := ns.Do(func() error {
+		return os.WriteFile("/proc/sys/net/ipv4/ip_local_port_range", []byte("40000 40009"), 0)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	before := openFileCount(t)
+	for _, tt := range []struct {
+		name   string
+		change func(*udp.Config)
+		want   string
+	}{
+		{"ports of the kernel", func(c *udp.Config) { c.Flows = 11 }, "11 flows: 1 source addresses with 10 ports each (net.ipv4.ip_local_port_range)"},
+		{"ports of the kernel for two", func(c *udp.Config) {
+			c.Flows = 21
+			c.Sources = []netip.Addr{netip.MustParseAddr("127.0.0.2"), netip.MustParseAddr("127.0.0.3")}
+		}, "21 flows: 2 source addresses with 10 ports each"},
+		{"source", func(c *udp.Config) { c.Sources = []netip.Addr{netip.MustParseAddr("198.18.0.9")} }, "198.18.0.9: not an address of this machine"},
+		{"route", func(c *udp.Config) { c.To = netip.MustParseAddrPort("198.18.5.5:9") }, "no route"},
+		{"size", func(c *udp.Config) { c.Size = "60000"; c.To = netip.MustParseAddrPort("127.0.0.1:9") }, "the route's MTU is 1500: give smaller sizes"},
+		{"files", func(c *udp.Config) {
+			c.Flows, c.Concurrency, c.SourcePorts = 1<<20, 1, load.PortRange{First: 1, Last: 65535}
+			c.Sources, _ = load.ParseSources("127.0.1.1-127.0.1.17")
+		}, "raise one of them"},
+	} {
+		cfg := udpConfig(netip.MustParseAddrPort("127.0.0.1:9"), 100)
+		tt.change(&cfg)
+		if tt.name == "size" {
+			setLoopbackMTU(t, ns, "1500")
+		}
+		r, err := UDP(t.Context(), cfg, Options{Netns: ns})
+		if err == nil || r != nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v, want one line with %q", tt.name, err, tt.want)
+		}
+	}
+	noMoreFiles(t, before)
+}
+
+// TestUDPPortTaken: another is used in its place, if there is one to spare.
+func TestUDPPortTaken(t *testing.T) {
+	taken, err := net.ListenPacket("udp4", "127.0.0.1:22005")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	addr, _ := startServeUDP(t, ServeUDPConfig{})
+	cfg := udpConfig(addr, 100)
+	cfg.Sources = []netip.Addr{netip.MustParseAddr("127.0.0.1")}
+	cfg.Flows, cfg.SourcePorts, cfg.Workers = 20, load.PortRange{First: 22000, Last: 22020}, 1
+	wholeUDP(t, sendUDP(t, cfg, Options{}), 100)
+	cfg.Flows = 21
+	if _, err := UDP(t.Context(), cfg, Options{}); err == nil || !strings.Contains(err.Error(), "no source port is free") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestUDPSameSeedSamePorts: a run can be repeated.
+func TestUDPSameSeedSamePorts(t *testing.T) {
+	order := func(seed uint64) string {
+		var mu sync.Mutex
+		var ports []string
+		seen := map[netip.AddrPort]bool{}
+		addr := rawUDP(t, func(c *net.UDPConn, from netip.AddrPort, p []byte) {
+			mu.Lock()
+			defer mu.Unlock()
+			if !seen[from] {
+				seen[from] = true
+				ports = append(ports, from.String())
+			}
+			c.WriteToUDPAddrPort(p, from)
+		})
+		cfg := udpConfig(addr, 40)
+		cfg.Sources = []netip.Addr{netip.MustParseAddr("127.0.0.5"), netip.MustParseAddr("127.0.0.6")}
+		cfg.Flows, cfg.SourcePorts, cfg.Workers, cfg.Seed, cfg.Concurrency = 20, load.PortRange{First: 23000, Last: 23099}, 1, seed, 1
+		wholeUDP(t, sendUDP(t, cfg, Options{}), 40)
+		mu.Lock()
+		defer mu.Unlock()
+		if len(ports) != 20 {
+			t.Fatalf("%d flows: %v", len(ports), ports)
+		}
+		return strings.Join(ports, " ")
+	}
+	first, again, other := order(1), order(1), order(2)
+	if first != again || first == other {
+		t.Errorf("seed 1: %s\nseed 1: %s\nseed 2: %s", first, again, other)
+	}
+}
+
+// TestSocketDrops: what finds no room in a socket is counted.
+func TestSocketDrops(t *testing.T) {
+	in, _, err := bound(unix.SOCK_DGRAM, netip.MustParseAddrPort("127.0.0.1:0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(in)
+	to, err := unix.Getsockname(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.SetsockoptInt(in, unix.SOL_SOCKET, unix.SO_RCVBUF, 1); err != nil {
+		t.Fatal(err)
+	}
+	out, _, err := bound(unix.SOCK_DGRAM, netip.MustParseAddrPort("127.0.0.1:0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(out)
+	for range 100 {
+		if err := unix.Sendto(out, []byte("x"), 0, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var sys caller
+	kept := 0
+	for buf := make([]byte, 1); ; kept++ {
+		if _, _, err := unix.Recvfrom(in, buf, unix.MSG_DONTWAIT); err != nil {
+			break
+		}
+	}
+	if drops := int(sys.socketDrops(int32(in))); drops != 100-kept || drops == 0 {
+		t.Errorf("%d drops, %d kept of 100", drops, kept)
+	}
+}
