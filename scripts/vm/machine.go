@@ -30,13 +30,14 @@ type machine struct {
 type accelerator struct {
 	name string
 	args []string
-	// slower is the factor by which tests wait longer.
+	// slower is the factor by which tests wait longer (testutil.Patience). Emulated,
+	// the tests take 2 to 5 times as long as on the host.
 	slower int
 }
 
 var (
 	kvm = accelerator{"kvm", []string{"-accel", "kvm", "-cpu", "host"}, 2}
-	tcg = accelerator{"tcg", []string{"-accel", "tcg,thread=multi", "-cpu", "max"}, 10}
+	tcg = accelerator{"tcg", []string{"-accel", "tcg,thread=multi", "-cpu", "max"}, 5}
 )
 
 // kernelLine is what the kernel is started with. panic=-1 starts it again at once

@@ -44,13 +44,13 @@ func small(t *testing.T, o lab.Overrides) *lab.Scenario {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Concurrency, o.Requests, o.Timeout = 100, 2000, time.Second
+	o.Concurrency, o.Requests, o.Timeout = 100, 2000, testutil.Patience(time.Second)
 	if sc, err = sc.With(o); err != nil {
 		t.Fatal(err)
 	}
 	for i := range sc.Stages {
 		if st := &sc.Stages[i]; st.Doctor != nil {
-			st.Limit.Duration = 4 * time.Second
+			st.Limit.Duration = testutil.Patience(4 * time.Second)
 			st.Doctor.After.Duration, st.Doctor.For.Duration = 500*time.Millisecond, time.Second
 		}
 	}
