@@ -104,9 +104,26 @@ func TestParseSources(t *testing.T) {
 	if one, err := ParseSources("2001:db8::5"); err != nil || len(one) != 1 {
 		t.Errorf("%v, %v", one, err)
 	}
-	for _, bad := range []string{"", "x", "198.18.0.2-198.18.0.1", "198.18.0.1-2001:db8::1", "10.0.0.0-10.255.255.255", "198.18.0.1-"} {
+	for _, bad := range []string{"", "x", "198.18.0.2-198.18.0.1", "198.18.0.1-2001:db8::1", "10.0.0.0-10.255.255.255", "198.18.0.1-", "198.18.0.0/33", "198.18.0.0/15", "2001:db8::/64", "/8"} {
 		if got, err := ParseSources(bad); err == nil || got != nil {
 			t.Errorf("%q: %d addresses, error %v", bad, len(got), err)
+		}
+	}
+	for text, want := range map[string]struct {
+		n           int
+		first, last string
+	}{
+		"198.18.0.0/29":   {6, "198.18.0.1", "198.18.0.6"}, // not the network, not the broadcast address
+		"198.18.0.5/29":   {6, "198.18.0.1", "198.18.0.6"},
+		"198.18.0.4/31":   {2, "198.18.0.4", "198.18.0.5"}, // RFC 3021
+		"198.18.0.4/32":   {1, "198.18.0.4", "198.18.0.4"},
+		"198.18.0.0/16":   {65534, "198.18.0.1", "198.18.255.254"},
+		"2001:db8::/125":  {7, "2001:db8::1", "2001:db8::7"},
+		"2001:db8::2/127": {2, "2001:db8::2", "2001:db8::3"},
+	} {
+		got, err := ParseSources(text)
+		if err != nil || len(got) != want.n || got[0].String() != want.first || got[want.n-1].String() != want.last {
+			t.Errorf("%s: %d addresses, %v", text, len(got), err)
 		}
 	}
 	if all, err := ParseSources("255.255.255.254-255.255.255.255"); err != nil || len(all) != 2 {

@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,17 +13,39 @@ import (
 	"testing"
 	"time"
 
+	"github.com/natkit/natkit/internal/load/udp"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
-// loadHelper makes this test binary a load generator: its value is the server.
-const loadHelper = "NATKIT_LOAD_TEST_URL"
+// loadHelper and udpHelper make this test binary a load generator: the value is the
+// server.
+const (
+	loadHelper = "NATKIT_LOAD_TEST_URL"
+	udpHelper  = "NATKIT_LOAD_TEST_UDP"
+)
+
+// udpTraced has a flow for every datagram in flight, so that each takes calls of its
+// own.
+func udpTraced(to netip.AddrPort) udp.Config {
+	cfg := udpConfig(to, 2000)
+	cfg.Flows, cfg.Concurrency = 20, 20
+	return cfg
+}
 
 func TestMain(m *testing.M) {
 	if url := os.Getenv(loadHelper); url != "" {
 		cfg := testConfig(url, 2000, 20)
 		r, err := HTTP(context.Background(), cfg, Options{})
 		if err != nil || r.Completed != 2000 {
+			fmt.Fprintln(os.Stderr, err, r)
+			os.Exit(1)
+		}
+		fmt.Println(r.SystemCalls)
+		os.Exit(0)
+	}
+	if addr := os.Getenv(udpHelper); addr != "" {
+		r, err := UDP(context.Background(), udpTraced(netip.MustParseAddrPort(addr)), Options{})
+		if err != nil || r.Received != 2000 {
 			fmt.Fprintln(os.Stderr, err, r)
 			os.Exit(1)
 		}
@@ -88,12 +111,22 @@ func pollerCalls(table []byte) int {
 // workers make; Go's runtime and the worker's start make a few of them too, far
 // fewer than the 2000 that a forgotten one would be.
 func TestSystemCallsAreCounted(t *testing.T) {
-	strace := testutil.NeedProgram(t, "strace")
 	addr := startServe(t, ServeConfig{})
+	compareWithStrace(t, loadHelper+"="+addr.String(),
+		"socket,connect,bind,sendto,recvfrom,shutdown,close,setsockopt,getsockopt,epoll_ctl,epoll_pwait,epoll_pwait2")
+}
+
+func TestUDPSystemCallsAreCounted(t *testing.T) {
+	addr, _ := startServeUDP(t, ServeUDPConfig{})
+	compareWithStrace(t, udpHelper+"="+addr.String(), "sendmmsg,recvmmsg,recvmsg,epoll_pwait,epoll_pwait2")
+}
+
+func compareWithStrace(t *testing.T, helper, calls string) {
+	t.Helper()
+	strace := testutil.NeedProgram(t, "strace")
 	table := filepath.Join(t.TempDir(), "table")
-	const calls = "trace=socket,connect,bind,sendto,recvfrom,shutdown,close,setsockopt,getsockopt,epoll_ctl,epoll_pwait,epoll_pwait2"
-	cmd := exec.CommandContext(t.Context(), strace, "-f", "-c", "-o", table, "-e", calls, os.Args[0])
-	cmd.Env = append(os.Environ(), loadHelper+"="+addr.String())
+	cmd := exec.CommandContext(t.Context(), strace, "-f", "-c", "-o", table, "-e", "trace="+calls, os.Args[0])
+	cmd.Env = append(os.Environ(), helper)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -377,5 +378,23 @@ func TestSocketDrops(t *testing.T) {
 	}
 	if drops := int(sys.socketDrops(int32(in))); drops != 100-kept || drops == 0 {
 		t.Errorf("%d drops, %d kept of 100", drops, kept)
+	}
+}
+
+func TestUDPNoAllocationPerDatagram(t *testing.T) {
+	addr, _ := startServeUDP(t, ServeUDPConfig{})
+	mallocs := func(n int64) uint64 {
+		var a, b runtime.MemStats
+		runtime.ReadMemStats(&a)
+		cfg := udpConfig(addr, n)
+		cfg.Flows = 10
+		wholeUDP(t, sendUDP(t, cfg, Options{}), n)
+		runtime.ReadMemStats(&b)
+		return b.Mallocs - a.Mallocs
+	}
+	mallocs(1000)
+	few, many := mallocs(1000), mallocs(11000)
+	if more := int64(many) - int64(few); more > 1000 {
+		t.Errorf("10000 datagrams more made %d allocations more", more)
 	}
 }
