@@ -74,9 +74,18 @@ func (b *benchPackets) fillFlows(cfg *packet.Config) (err error) {
 		cfg.Flows.Count = min(defaultFlows, max(len(cfg.Flows.Sources), 1)*cfg.Flows.SourcePorts.Len())
 	}
 	if cfg.Workers == 0 {
-		cfg.Workers = min(runtime.NumCPU(), max(cfg.Flows.Count, 1))
+		cfg.Workers = allWorkers(cfg)
 	}
 	return nil
+}
+
+// allWorkers is one for each CPU, as far as each has a flow and a packet to send.
+func allWorkers(cfg *packet.Config) int {
+	n := min(runtime.NumCPU(), max(cfg.Flows.Count, 1))
+	if cfg.Packets > 0 {
+		n = int(min(int64(n), cfg.Packets))
+	}
+	return n
 }
 
 func (b *benchPackets) fillSpec(cfg *packet.Config) (err error) {

@@ -101,7 +101,7 @@ func TestEndText(t *testing.T) {
 		"same:80":                 "as sent, port 80",
 		"198.18.0.1":              "198.18.0.1, any port",
 		"198.18.0.1:same":         "198.18.0.1, port as sent",
-		"198.18.0.0/24:1024-2048": "in 198.18.0.0/24, port 1024-2048",
+		"198.18.0.0/24:1024-2048": "in 198.18.0.0/24, ports 1024-2048",
 		"netmap:2001:db8::/64":    "in 2001:db8::/64 by NETMAP, any port",
 	} {
 		end, err := packet.ParseEnd(text)

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/packet"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/units"
@@ -49,7 +50,7 @@ func (t *packetsText) about() {
 	t.line("Packets", "%s", packetsAre(c))
 	t.line("Frames", "%s bytes with FCS", sizesText(c.Spec.Sizes))
 	if !c.Bare {
-		t.line("Flows", "%s, seed %d", units.Plural(c.Flows.Count, "one", "in turn"), c.Flows.Seed)
+		t.line("Flows", "%s, seed %d", flowCount(c.Flows.Count), c.Flows.Seed)
 		t.line("From", "%s, %s", t.From, sourcesText(c.Flows))
 		t.line("To", "%v", c.Flows.Destinations[0])
 	} else {
@@ -137,7 +138,21 @@ func sourcesText(f packet.Flows) string {
 	if n := len(f.Sources); n > 1 {
 		text = fmt.Sprintf("%s addresses from %s", units.Count(n), text)
 	}
-	return fmt.Sprintf("%s, ports %d-%d", text, f.SourcePorts.First, f.SourcePorts.Last)
+	return fmt.Sprintf("%s, %s", text, portsText(f.SourcePorts))
+}
+
+func flowCount(n int) string {
+	if n == 1 {
+		return "1"
+	}
+	return units.Count(n) + " in turn"
+}
+
+func portsText(r load.PortRange) string {
+	if r.Len() == 1 {
+		return fmt.Sprintf("port %d", r.First)
+	}
+	return fmt.Sprintf("ports %d-%d", r.First, r.Last)
 }
 
 func packetsLoad(c packet.Config) string {
@@ -175,10 +190,8 @@ func endText(e packet.End) string {
 	case e.Port == packet.Same && e.Address == packet.Same:
 	case e.Port == packet.Same:
 		text += ", port as sent"
-	case e.Port == packet.Inside && e.Ports.Len() == 1:
-		text += fmt.Sprintf(", port %d", e.Ports.First)
 	case e.Port == packet.Inside:
-		text += fmt.Sprintf(", port %d-%d", e.Ports.First, e.Ports.Last)
+		text += ", " + portsText(e.Ports)
 	default:
 		text += ", any port"
 	}
@@ -258,11 +271,14 @@ func neverArrived(r *packet.Result) int64 { return r.Lost - r.Misdelivered - r.C
 
 func (t *packetsText) rates() {
 	r := t.Result
+	if r.SentPerSecond == 0 { // all of it went ahead to find the receiver
+		return
+	}
 	t.rate("Send rate", r.SentPerSecond, t.SentRates)
 	if t.ReceivedRates != nil {
 		t.rate("Receive rate", r.ReceivedPerSecond, *t.ReceivedRates)
 	}
-	if r.Config.Rate == 0 && r.SentPerSecond > 0 {
+	if r.Config.Rate == 0 {
 		t.line("Time per packet", "%s ns (mean, across all CPUs that send)", units.Fixed(1e9/r.SentPerSecond, 1))
 	}
 	if r.GeneratorNanoseconds > 0 {

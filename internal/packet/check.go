@@ -46,6 +46,8 @@ func (c Config) checkBounds() error {
 		return fmt.Errorf("workers %d: must be 1 to %d", c.Workers, maxWorkers)
 	case c.Workers > c.Flows.Count:
 		return fmt.Errorf("workers %d: each needs a flow of its own, and there are %d; give more --flows", c.Workers, c.Flows.Count)
+	case c.Packets > 0 && int64(c.Workers) > c.Packets:
+		return fmt.Errorf("workers %d: more than the packets to send (%d)", c.Workers, c.Packets)
 	case c.Bare && (c.Expect.Given() || c.Verify):
 		return errors.New("bare frames carry no addresses and no checksum: nothing can be expected of them")
 	}

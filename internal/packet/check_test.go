@@ -35,6 +35,7 @@ func TestConfigCheck(t *testing.T) {
 		"rate +Inf":              func(c *Config) { c.Rate = math.Inf(1) },
 		"workers 0":              func(c *Config) { c.Workers = 0 },
 		"workers 6":              func(c *Config) { c.Workers = 6 },
+		"workers 2: more than":   func(c *Config) { c.Workers, c.Packets = 2, 1 },
 		"nothing can be expec":   func(c *Config) { c.Bare, c.Verify = true, true },
 		"not of one family":      func(c *Config) { c.Spec.IPv6, c.Spec.Sizes = true, []int{80} },
 		"frame size 63":          func(c *Config) { c.Spec.Sizes = []int{63} },
