@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/packet"
 )
 
@@ -61,8 +62,7 @@ func (r *run) conduct(ctx context.Context) (*packet.Result, error) {
 
 // probe sends the first packets, and goes no further where none of them arrives.
 func (r *run) probe(ctx context.Context) error {
-	w := r.workers[0]
-	n := min(probes, r.total(0))
+	w, n := r.workers[0], r.probes()
 	if err := w.allow(n); err != nil {
 		return err
 	}
@@ -79,22 +79,39 @@ func (r *run) probe(ctx context.Context) error {
 	return fmt.Errorf("none of the first %d packets from %v arrived at %v: %s", n, r.from.Port, r.sink.port, r.whyNone())
 }
 
-// total is how many packets worker i may send.
+// probes is how many packets the probe sends: in a paced run no more than the
+// schedule has for the time that it may take.
+func (r *run) probes() int64 {
+	n := min(probes, r.total(0))
+	if r.cfg.Rate == 0 {
+		return n
+	}
+	within := probeLimit
+	if r.cfg.Duration > 0 {
+		within = min(within, r.cfg.Duration)
+	}
+	return min(n, r.pace().Due(within-1))
+}
+
+// pace is the schedule of each worker.
+func (r *run) pace() load.Pace { return load.Pace{PerSecond: r.cfg.Rate / float64(r.cfg.Workers)} }
+
+// total is how many packets worker i may send: as many as the others, or one more.
 func (r *run) total(i int) int64 {
 	if r.cfg.Packets == 0 {
 		return math.MaxInt64
 	}
-	first := r.cfg.Packets * int64(i) / int64(r.cfg.Workers)
-	return r.cfg.Packets*int64(i+1)/int64(r.cfg.Workers) - first
+	workers := int64(r.cfg.Workers)
+	if int64(i) < r.cfg.Packets%workers {
+		return r.cfg.Packets/workers + 1
+	}
+	return r.cfg.Packets / workers
 }
 
 func (r *run) work(ctx context.Context, start time.Time) error {
 	errs := make([]error, len(r.workers))
 	var all sync.WaitGroup
 	for i, w := range r.workers {
-		if err := w.allow(r.total(i)); err != nil {
-			return err
-		}
 		all.Go(func() {
 			errs[i] = w.onCPU(func() error { return w.work(ctx, start, r.total(i)) })
 		})

@@ -185,13 +185,15 @@ func family(a netip.Addr) int {
 }
 
 // CheckMTU finds frames that the interface does not carry.
-func (e Egress) CheckMTU(spec packet.Spec) error {
-	most := e.MTU + packet.EthernetLen + packet.FCSLen
+func (e Egress) CheckMTU(spec packet.Spec) error { return checkMTU(e.Port, e.MTU, spec) }
+
+func checkMTU(port Port, mtu int, spec packet.Spec) error {
+	most := mtu + packet.EthernetLen + packet.FCSLen
 	if spec.VLAN != 0 {
 		most += packet.VLANLen
 	}
 	if size := spec.MaxSize(); size > most {
-		return fmt.Errorf("frame size %d: %v carries at most %d bytes, FCS included (its MTU is %d)", size, e.Port, most, e.MTU)
+		return fmt.Errorf("frame size %d: %v carries at most %d bytes, FCS included (its MTU is %d)", size, port, most, mtu)
 	}
 	return nil
 }

@@ -14,20 +14,20 @@ import (
 
 // peer is the other end of the sender's veth.
 type peer struct {
-	port     Port
-	index    int
-	mac      net.HardwareAddr
-	up       bool
-	hasXDP   bool
-	promisc  bool
-	close    func() // lets go of the namespace
-	sameSide bool
+	port    Port
+	index   int
+	mtu     int
+	mac     net.HardwareAddr
+	up      bool
+	hasXDP  bool
+	promisc bool
+	close   func() // lets go of the namespace
 }
 
 // ensurePeerTakesFrames attaches a passing program to a veth's peer that has none.
 // Without a program or NAPI a veth drops every frame that is redirected to it, and
 // counts it nowhere that people look (veth_xdp_xmit: rcu_access_pointer(rq->napi)).
-func (r *run) ensurePeerTakesFrames(sink *Port) error {
+func (r *run) ensurePeerTakesFrames() error {
 	if r.from.Kind != "veth" {
 		return nil
 	}
@@ -42,6 +42,9 @@ func (r *run) ensurePeerTakesFrames(sink *Port) error {
 	defer p.close()
 	if !p.up {
 		return fmt.Errorf("send by %v: its other end %v is down (ip link set %s up)", r.from.Port, p.port, p.port.Interface)
+	}
+	if err := checkMTU(p.port, p.mtu, r.cfg.Spec); err != nil {
+		return err
 	}
 	if p.hasXDP { // the sink, or somebody else's
 		return nil
@@ -104,7 +107,7 @@ func readPeer(ns *netns.Handle, index int, close func()) (*peer, error) {
 			return err
 		}
 		a := l.Attrs()
-		p.port, p.mac, p.up = Port{Netns: ns, Interface: a.Name}, a.HardwareAddr, a.Flags&net.FlagUp != 0
+		p.port, p.mac, p.mtu, p.up = Port{Netns: ns, Interface: a.Name}, a.HardwareAddr, a.MTU, a.Flags&net.FlagUp != 0
 		p.hasXDP, p.promisc = a.Xdp != nil && a.Xdp.Attached, a.Promisc > 0
 		return nil
 	})

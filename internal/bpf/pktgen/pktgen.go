@@ -85,6 +85,9 @@ func (r *run) close() error {
 
 // open makes all that is attached and loaded.
 func (r *run) open(sink *Port) (err error) {
+	if err := errors.Join(r.cfg.Check(), r.from.CheckMTU(r.cfg.Spec)); err != nil {
+		return err
+	}
 	if r.tables, err = newTables(r.cfg.Flows); err != nil {
 		return err
 	}
@@ -96,7 +99,7 @@ func (r *run) open(sink *Port) (err error) {
 		r.closers = append(r.closers, r.sink.close)
 		r.notes = append(r.notes, r.sink.notes...)
 	}
-	if err := r.ensurePeerTakesFrames(sink); err != nil {
+	if err := r.ensurePeerTakesFrames(); err != nil {
 		return err
 	}
 	return r.makeWorkers()

@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf/rlimit"
 	"golang.org/x/sys/unix"
 
+	"github.com/natkit/natkit/internal/lab/fill"
 	"github.com/natkit/natkit/internal/packet"
 )
 
@@ -120,12 +121,12 @@ func putFlow(b []byte, t packet.Tuple) {
 // checkMemory refuses what would take more than a quarter of the memory that is
 // available: the kernel would rather kill processes than fail.
 func checkMemory(bytes int64) error {
-	var info unix.Sysinfo_t
-	if err := unix.Sysinfo(&info); err != nil {
-		return fmt.Errorf("read how much memory is free: %w", err)
+	available, err := fill.MemAvailable()
+	if err != nil {
+		return err
 	}
-	if free := int64(info.Freeram) * int64(info.Unit); bytes > free/4 && bytes > 64<<20 {
-		return fmt.Errorf("they take %d MiB, more than a quarter of the %d MiB that are free; use fewer flows", bytes>>20, free>>20)
+	if bytes > available/4 && bytes > 64<<20 {
+		return fmt.Errorf("they take %d MiB, more than a quarter of the %d MiB that are available; use fewer flows", bytes>>20, available>>20)
 	}
 	return nil
 }

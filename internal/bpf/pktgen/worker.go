@@ -10,7 +10,6 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
-	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/packet"
 )
 
@@ -20,9 +19,13 @@ const (
 	// batch is how many frames the kernel makes, sends and takes back at once
 	// (attr.test.batch_size; 256 is its most). A veth's ring has 256 places.
 	batch = 32
-	// burst is how many packets one system call sends flat out: the call's own
-	// cost is spread over them, and an interrupt waits for no more than that.
+	// burst is how many packets one system call sends at most: the call's own cost
+	// is spread over them.
 	burst = 1 << 16
+	// firstBurst is the first call's. Later ones are made to take up to callTime,
+	// which is how long an interrupt, and the end of the time, have to wait.
+	firstBurst = 1 << 12
+	callTime   = 20 * time.Millisecond
 	// tick is how often a paced worker sends what is due.
 	tick = time.Millisecond
 )
@@ -184,46 +187,93 @@ func (w *worker) work(ctx context.Context, start time.Time, total int64) error {
 	if w.run.cfg.Rate > 0 {
 		return w.paced(ctx, start, total)
 	}
-	for left := total - w.alreadySent(); left > 0 && !w.over(ctx, start); {
-		n := min(left, burst)
-		if err := w.send(n); err != nil {
+	return w.flatOut(ctx, start, total)
+}
+
+// flatOut sends as fast as it goes. It looks up about every callTime, however long a
+// packet takes on its way.
+func (w *worker) flatOut(ctx context.Context, start time.Time, total int64) error {
+	n := int64(firstBurst)
+	for !w.over(ctx, start) {
+		sent, err := w.alreadySent()
+		if err != nil || sent >= total {
 			return err
 		}
-		left -= n
+		before := time.Now()
+		if err := w.sendUntil(min(total, sent+n)); err != nil {
+			return err
+		}
+		switch took := time.Since(before); {
+		case took > callTime:
+			n = max(n/2, batch)
+		case took < callTime/4:
+			n = min(n*2, burst)
+		}
 	}
 	return nil
 }
 
-func (w *worker) alreadySent() int64 {
+func (w *worker) alreadySent() (int64, error) {
 	s, err := w.state()
+	return int64(s.Sent), err
+}
+
+// sendUntil sends until so many have been sent since the worker was made. A signal
+// to the thread makes the library call the kernel again with all of them, so that it
+// is the limit that counts.
+func (w *worker) sendUntil(total int64) error {
+	sent, err := w.alreadySent()
 	if err != nil {
-		return 0
+		return err
 	}
-	return int64(s.Sent)
+	if err := w.allow(total); err != nil {
+		return err
+	}
+	if err := w.send(total - sent); err != nil {
+		return err
+	}
+	now, err := w.alreadySent()
+	if err == nil && now == sent {
+		err = errors.New("send frames: the generator made none (XDP_ABORTED; its tracepoint is xdp:xdp_exception)")
+	}
+	return err
 }
 
 func (w *worker) over(ctx context.Context, start time.Time) bool {
 	return ctx.Err() != nil || w.run.cfg.Duration > 0 && time.Since(start) >= w.run.cfg.Duration
 }
 
-// paced sends what is due each tick. Those that were sent before the start, to
-// find the receiver, count as due.
+// paced sends what is due each tick, until the last one is due. Those that were sent
+// before the start, to find the receiver, count as due.
 func (w *worker) paced(ctx context.Context, start time.Time, total int64) error {
-	pace := load.Pace{PerSecond: w.run.cfg.Rate / float64(w.run.cfg.Workers)}
-	sent := w.alreadySent()
-	for sent < total && !w.over(ctx, start) {
-		now := time.Since(start)
-		due := min(pace.Due(now), total) - sent
-		if due <= 0 {
-			wait(ctx, max(pace.At(sent)-now, tick))
-			continue
-		}
-		if err := w.send(min(due, burst)); err != nil {
+	pace := w.run.pace()
+	for !w.over(ctx, start) {
+		sent, err := w.alreadySent()
+		if err != nil {
 			return err
 		}
-		sent += min(due, burst)
+		now := time.Since(start)
+		due := min(pace.Due(now), total)
+		switch {
+		case due > sent:
+			if err := w.sendUntil(min(due, sent+burst)); err != nil {
+				return err
+			}
+		case due == total:
+			return nil
+		default:
+			wait(ctx, w.untilNext(now, max(pace.At(min(sent, total-1))-now, tick)))
+		}
 	}
 	return nil
+}
+
+// untilNext shortens a wait that would go on after the run's end.
+func (w *worker) untilNext(now, next time.Duration) time.Duration {
+	if w.run.cfg.Duration > 0 {
+		return min(next, w.run.cfg.Duration-now)
+	}
+	return next
 }
 
 func wait(ctx context.Context, d time.Duration) {
