@@ -4,7 +4,12 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -30,8 +35,8 @@ func newNetwork(t testing.TB) *network {
 	address(t, n.gateway, "eth0", "198.18.0.1/24", "2001:db8:18::1/64")
 	address(t, n.gateway, "eth1", "198.19.0.1/24", "2001:db8:19::1/64")
 	address(t, n.server, "eth0", "198.19.0.2/24", "2001:db8:19::2/64")
-	route(t, n.client, "198.18.0.1")
-	route(t, n.server, "198.19.0.1")
+	route(t, n.client, "198.18.0.1", "2001:db8:18::1")
+	route(t, n.server, "198.19.0.1", "2001:db8:19::1")
 	return n
 }
 
@@ -42,7 +47,51 @@ func newNamespace(t testing.TB, name string) *netns.Handle {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { ns.Close() })
+	// Else link-local addresses, from which neighbours are asked, wait a second for
+	// duplicates of theirs.
+	sysctl(t, ns, "net/ipv6/conf/default/accept_dad", "0")
 	return ns
+}
+
+func sysctl(t testing.TB, ns *netns.Handle, name, value string) {
+	t.Helper()
+	do(t, ns, func() error { return os.WriteFile("/proc/sys/"+name, []byte(value), 0) })
+}
+
+// forward makes the gateway a router, and its clients' ways back.
+func (n *network) forward(t testing.TB) {
+	t.Helper()
+	sysctl(t, n.gateway, "net/ipv4/ip_forward", "1")
+	sysctl(t, n.gateway, "net/ipv6/conf/all/forwarding", "1")
+}
+
+// nft gives the gateway rules.
+func (n *network) nft(t testing.TB, rules string) {
+	t.Helper()
+	program := testutil.NeedProgram(t, "nft")
+	do(t, n.gateway, func() error {
+		cmd := exec.Command(program, "-f", "-")
+		cmd.Stdin = strings.NewReader(rules)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%s%s: %w", rules, out, err)
+		}
+		return nil
+	})
+}
+
+// counter is what one of the gateway's named counters has.
+func (n *network) counter(t testing.TB, table, name string) (packets int64) {
+	t.Helper()
+	do(t, n.gateway, func() error {
+		out, err := exec.Command("nft", "list", "counter", table, name).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%s: %w", out, err)
+		}
+		_, after, _ := strings.Cut(string(out), "packets ")
+		_, err = fmt.Sscan(after, &packets)
+		return err
+	})
+	return packets
 }
 
 func veth(t testing.TB, a *netns.Handle, nameA string, b *netns.Handle, nameB string) {
@@ -54,6 +103,23 @@ func veth(t testing.TB, a *netns.Handle, nameA string, b *netns.Handle, nameB st
 	}
 	up(t, a, nameA)
 	up(t, b, nameB)
+	carrier(t, a, nameA)
+	carrier(t, b, nameB)
+}
+
+// carrier waits until the kernel has noticed that both ends are up: what is sent
+// earlier is dropped, such as the first question for a neighbour.
+func carrier(t testing.TB, ns *netns.Handle, name string) {
+	t.Helper()
+	do(t, ns, func() error {
+		for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+			l, err := netlink.LinkByName(name)
+			if err != nil || l.Attrs().OperState == netlink.OperUp {
+				return err
+			}
+		}
+		return fmt.Errorf("interface %s has no carrier", name)
+	})
 }
 
 func up(t testing.TB, ns *netns.Handle, name string) {
@@ -79,18 +145,31 @@ func address(t testing.TB, ns *netns.Handle, name string, prefixes ...string) {
 			if err != nil {
 				return err
 			}
-			a.Flags = unix.IFA_F_NODAD
 			if err := netlink.AddrAdd(l, a); err != nil {
 				return fmt.Errorf("add %s: %w", p, err)
 			}
 		}
-		return nil
+		return settled(l)
 	})
 }
 
-func route(t testing.TB, ns *netns.Handle, via string) {
+// settled waits until an interface answers for its addresses: with IPv6 the kernel
+// joins their multicast groups a little later.
+func settled(l netlink.Link) error {
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		all, err := netlink.AddrList(l, netlink.FAMILY_V6)
+		if err != nil || !slices.ContainsFunc(all, func(a netlink.Addr) bool { return a.Flags&unix.IFA_F_TENTATIVE != 0 }) {
+			return err
+		}
+	}
+	return fmt.Errorf("the addresses of %s stay tentative", l.Attrs().Name)
+}
+
+func route(t testing.TB, ns *netns.Handle, vias ...string) {
 	t.Helper()
-	do(t, ns, func() error { return netlink.RouteAdd(&netlink.Route{Gw: net.ParseIP(via)}) })
+	for _, via := range vias {
+		do(t, ns, func() error { return netlink.RouteAdd(&netlink.Route{Gw: net.ParseIP(via)}) })
+	}
 }
 
 func do(t testing.TB, ns *netns.Handle, fn func() error) {
