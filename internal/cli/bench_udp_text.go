@@ -52,7 +52,10 @@ func udpLoadWords(c udp.Config) string {
 	if c.Rate > 0 {
 		words = fmt.Sprintf("%g datagrams/s on schedule (open loop)", c.Rate)
 	}
-	if n := len(c.Sources); n > 0 {
+	switch n := len(c.Sources); {
+	case n == 1:
+		words += fmt.Sprintf(", from %v", c.Sources[0])
+	case n > 1:
 		words += fmt.Sprintf(", from %d addresses", n)
 	}
 	if p := c.SourcePorts; p.Len() > 0 {

@@ -24,6 +24,8 @@ type crew struct {
 	started  time.Time
 	stop     atomic.Bool
 	stopFile int // eventfd that wakes the workers
+	ended    chan struct{}
+	endOnce  sync.Once
 
 	mu     sync.Mutex
 	course *load.Course
@@ -44,6 +46,7 @@ type seen struct{ completed, failed, inFlight atomic.Int64 }
 
 // prepare makes the eventfd; the caller closes stopFile.
 func (c *crew) prepare() (err error) {
+	c.ended = make(chan struct{})
 	if c.stopFile, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		return fmt.Errorf("make an eventfd: %w", err)
 	}
@@ -57,6 +60,7 @@ func (c *crew) clock() int64 { return int64(time.Since(c.started)) }
 // all of them.
 func (c *crew) end() {
 	c.stop.Store(true)
+	c.endOnce.Do(func() { close(c.ended) })
 	one := [8]byte{1}
 	_, _ = unix.Write(c.stopFile, one[:]) // cannot fail short of 2^64 writes
 }

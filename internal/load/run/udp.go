@@ -35,8 +35,9 @@ type udpRun struct {
 	workers int
 	token   uint32 // of this run
 
-	answered atomic.Bool // something came back
-	silent   atomic.Bool // nothing did, and the run was ended for it
+	warm     chan struct{} // closed when begun is set
+	begun    int64         // when the schedule and the time of the run begin
+	answered atomic.Bool   // something came back
 }
 
 // UDP sends datagrams and takes the replies, until all are sent or the time is over,
@@ -82,6 +83,7 @@ func newUDPRun(cfg udp.Config, ns *netns.Handle) (*udpRun, error) {
 		server: netip.AddrPortFrom(to.Addr().WithZone(""), to.Port()),
 		to:     newSockaddr(to, zones[to.Addr().Zone()]),
 		family: family(to.Addr()),
+		warm:   make(chan struct{}),
 		token:  rand.Uint32(), // other runs beside this one have others
 	}
 	if r.sources, err = sourceAddrs(cfg.Sources, to.Addr(), zones, cfg.Seed); err != nil {
@@ -167,12 +169,6 @@ func (r *udpRun) datagrams() int64 {
 
 func (r *udpRun) largestFrame() int { return slices.Max(r.cfg.FrameBytes) }
 
-// silence ends a run to which nobody answers.
-func (r *udpRun) silence() {
-	r.silent.Store(true)
-	r.end()
-}
-
 // silentAfter is how long after the first datagram a run ends to which nothing has
 // come back.
 func (r *udpRun) silentAfter() int64 { return 2*int64(r.cfg.Timeout) + int64(time.Second) }
@@ -188,7 +184,7 @@ func (r *udpRun) result(workers []*udpWorker, before, after usage) *udp.Result {
 		late += w.late
 		seen.BusiestWorker = max(seen.BusiestWorker, w.busy)
 	}
-	res := &udp.Result{Config: r.cfg, RunToken: r.token, Seconds: float64(end) / 1e9}
+	res := &udp.Result{Config: r.cfg, RunToken: r.token, Seconds: float64(max(end-r.begun, 0)) / 1e9}
 	all.Fill(res)
 	res.Series = r.course.Series(float64(whole) / 1e9)
 	res.CPU = between(before, after)

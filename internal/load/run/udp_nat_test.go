@@ -9,6 +9,7 @@ import (
 
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 // TestUDPThroughNAT has 5,000 flows through DNAT and SNAT: all is answered, and the
@@ -156,4 +157,18 @@ func TestUDPErrorsOnTheWay(t *testing.T) {
 	if r.Sent != 50 || r.Received != 50 || r.Lost != 0 || len(r.Failures) != 1 || r.Failures[0] != (load.Failure{Phase: load.Send, Reason: "forbidden on this machine", Count: 50}) {
 		t.Errorf("%+v, %v", r.Delivery, r.Failures)
 	}
+}
+
+// TestUDPFindsNeighboursFirst: the first datagram goes alone, so that those that
+// follow close behind need not wait for neighbours to be found.
+func TestUDPFindsNeighboursFirst(t *testing.T) {
+	p := newUDPPath(t)
+	ip := testutil.NeedProgram(t, "ip")
+	inNetns(t, p.client, "", ip, "neigh", "del", "198.18.0.254", "dev", "gw")
+	inNetns(t, p.server, "", ip, "neigh", "del", "198.18.1.254", "dev", "gw")
+	inNetns(t, p.gateway, "neigh del 198.18.0.1 dev client\nneigh del 198.18.1.2 dev server\n", ip, "-batch", "-")
+	startServeUDP(t, ServeUDPConfig{Listen: pathServer, Netns: p.server})
+	cfg := udpConfig(pathServer, 2000)
+	cfg.Concurrency, cfg.Workers = 1000, 1
+	wholeUDP(t, sendUDP(t, cfg, Options{Netns: p.client}), 2000)
 }

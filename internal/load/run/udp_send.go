@@ -1,6 +1,7 @@
 package run
 
 import (
+	"math"
 	"syscall"
 	"time"
 
@@ -47,11 +48,17 @@ func (w *udpWorker) budget() int {
 
 // due is how many of this worker's datagrams are due at an instant.
 func (w *udpWorker) due(at int64) int64 {
-	due := w.run.pace.Due(time.Duration(at))
+	due := w.run.pace.Due(time.Duration(at - w.run.begun))
 	if n := w.run.datagrams(); n > 0 {
 		due = min(due, n)
 	}
 	return w.share.UpTo(due)
+}
+
+// dueAt is when the run's datagram k is due.
+func (w *udpWorker) dueAt(k int64) int64 {
+	at := int64(w.run.pace.At(k))
+	return at + min(w.run.begun, math.MaxInt64-at) // never stays never
 }
 
 // countLate counts those of the next datagrams that are too late for the schedule.

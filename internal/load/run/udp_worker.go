@@ -21,6 +21,8 @@ const (
 	// lingerNs is how long replies that come twice are waited for where nothing
 	// else is.
 	lingerNs = 20_000_000
+	// firstWait bounds the wait for the first reply.
+	firstWait = 200_000_000
 	// errorControl has room for a struct sock_extended_err with the address of who
 	// sent the ICMP message.
 	errorControl = 128
@@ -107,6 +109,15 @@ func (w *udpWorker) soFar() *seen { return &w.seen }
 
 // loop sends and receives until the work or the time is over.
 func (w *udpWorker) loop() {
+	if w.share.Worker == 0 {
+		w.sendFirst()
+	}
+	select {
+	case <-w.run.warm:
+	case <-w.run.ended: // perhaps before the first worker began
+		w.leave()
+		return
+	}
 	cpu := threadSeconds()
 	w.stamp()
 	for !w.over() {
@@ -116,10 +127,24 @@ func (w *udpWorker) loop() {
 		w.publish()
 	}
 	w.countUnsent()
-	if w.now > 0 {
-		w.busy = (threadSeconds() - cpu) / (float64(w.now) / 1e9)
+	if w.now > w.run.begun {
+		w.busy = (threadSeconds() - cpu) / (float64(w.now-w.run.begun) / 1e9)
 	}
 	w.leave()
+}
+
+// sendFirst sends the run's first datagram and waits for its reply before the
+// schedule begins: neighbours on the way may have to be found (ARP, NDP), and what
+// follows would wait for that in queues that overflow, and come out of order.
+func (w *udpWorker) sendFirst() {
+	defer close(w.run.warm)
+	w.stamp()
+	w.nextFlow(1)
+	w.left -= w.sendFlow(&w.flows[w.turn], 1)
+	for until := w.now + min(int64(w.run.cfg.Timeout), firstWait); w.flight.Flying > 0 && w.now < until && !w.run.stop.Load(); {
+		w.receive(until - w.now)
+	}
+	w.run.begun = w.now
 }
 
 func (w *udpWorker) stamp() { w.now = w.run.clock() }
@@ -127,11 +152,11 @@ func (w *udpWorker) stamp() { w.now = w.run.clock() }
 // sending tells whether datagrams are still to be sent. Those that a schedule has for
 // the last moments may come a little later.
 func (w *udpWorker) sending() bool {
-	d := int64(w.run.cfg.Duration)
-	if d > 0 && w.limit == 0 {
-		d += load.LateAfter
+	end := w.run.begun + int64(w.run.cfg.Duration)
+	if w.limit == 0 {
+		end += load.LateAfter
 	}
-	return w.tried < w.total && (d == 0 || w.now < d)
+	return w.tried < w.total && (w.run.cfg.Duration == 0 || w.now < end)
 }
 
 // over tells whether to stop: when all replies are there, a moment after that, or
@@ -141,7 +166,7 @@ func (w *udpWorker) over() bool {
 		return true
 	}
 	if !w.run.answered.Load() && w.now > w.run.silentAfter() && w.tried > 0 {
-		w.run.silence()
+		w.run.end() // nobody answers
 		return true
 	}
 	return !w.sending() && w.now >= w.drained()
@@ -178,7 +203,7 @@ func (w *udpWorker) pause() int64 {
 		if w.run.cfg.Rate*paceGrain >= 1e9 {
 			grain = w.now + paceGrain
 		}
-		until = min(until, max(int64(w.run.pace.At(w.share.When(w.tried))), grain))
+		until = min(until, max(w.dueAt(w.share.When(w.tried)), grain))
 	}
 	if sent, ok := w.flight.Oldest(); ok {
 		until = min(until, sent+int64(w.run.cfg.Timeout))
