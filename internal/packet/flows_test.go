@@ -118,6 +118,11 @@ func TestFlowsCheck(t *testing.T) {
 		want   string // empty: no error
 	}{
 		{"good", func(*Flows) {}, ""},
+		{"one", func(f *Flows) { f.Count = 1 }, ""},
+		{"one port", func(f *Flows) { f.Count, f.SourcePorts = 10, load.PortRange{First: 80, Last: 80} }, ""},
+		{"as many as the table holds", func(f *Flows) {
+			f.Count, f.Sources, f.SourcePorts = MaxFlows, addresses("198.18.0.1", 256), load.PortRange{First: 1, Last: 65535}
+		}, ""},
 		{"none", func(f *Flows) { f.Count = 0 }, "0 flows: must be 1 to"},
 		{"negative", func(f *Flows) { f.Count = -1 }, "-1 flows: must be 1 to"},
 		{"more than the table holds", func(f *Flows) { f.Count = MaxFlows + 1 }, "flows: must be 1 to 16777216"},

@@ -16,6 +16,8 @@ func TestOption(t *testing.T) {
 		{"maximum segment size", linux, OptionMaximumSegmentSize, []byte{5, 0xb4}},
 		{"no value", linux, OptionSACKPermitted, []byte{}},
 		{"behind no-operation", linux, OptionWindowScale, []byte{7}},
+		{"no value, at the end", []byte{1, 1, 4, 2}, OptionSACKPermitted, []byte{}},
+		{"selective acknowledgment", []byte{1, 1, 5, 10, 0, 0, 0, 1, 0, 0, 0, 2}, OptionSACK, []byte{0, 0, 0, 1, 0, 0, 0, 2}},
 		{"absent", linux, OptionSACK, nil},
 		{"none at all", nil, OptionTimestamps, nil},
 		{"behind the end", append([]byte{0}, linux...), OptionMaximumSegmentSize, nil},

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/gopacket/gopacket"
 	"golang.org/x/sys/unix"
 )
 
@@ -80,7 +81,7 @@ func TestParseTags(t *testing.T) {
 	all := samples(t)
 	for name, want := range map[string][]VLAN{
 		"TCP":  nil,
-		"VLAN": {{TPID: EtherTypeVLAN, PCP: 5, DEI: true, VID: 100}},
+		"VLAN": {{TPID: EtherTypeVLAN, PCP: 4, DEI: true, VID: 100}},
 		"QinQ": {{TPID: EtherTypeSVLAN, VID: 4094}, {TPID: EtherTypeVLAN, VID: 1}},
 	} {
 		f := mustParse(t, all[name])
@@ -139,14 +140,42 @@ func TestParseTrailer(t *testing.T) {
 	}
 }
 
+// TestParseEmpty reads packets that end with the IP header.
+func TestParseEmpty(t *testing.T) {
+	all := samples(t)
+	f := mustParse(t, change(all["GRE"], EthernetLen+2, 0, IPv4Len))
+	if len(f.Payload) != 0 || len(f.Trailer) != len(all["GRE"])-EthernetLen-IPv4Len {
+		t.Errorf("IPv4: payload %x, trailer %x", f.Payload, f.Trailer)
+	}
+	f = mustParse(t, change(all["no next header"], EthernetLen+4, 0, 0))
+	if len(f.Payload) != 0 || len(f.Trailer) != len(all["no next header"])-EthernetLen-IPv6Len {
+		t.Errorf("IPv6: payload %x, trailer %x", f.Payload, f.Trailer)
+	}
+}
+
 // What is behind a datagram in its packet (RFC 9868) is neither its payload nor the
 // frame's trailer.
 func TestParseUDPSurplus(t *testing.T) {
 	ip := ipv4(unix.IPPROTO_UDP)
 	datagram := serialize(t, udp(ip), payload)
-	f := mustParse(t, serialize(t, ethernet(EtherTypeIPv4), ip, append(payload[:0:0], append(datagram, 1, 2, 3, 4, 5, 6, 7, 8)...)))
+	surplus := gopacket.Payload(append(datagram, 1, 2, 3, 4, 5, 6, 7, 8))
+	frame := serialize(t, ethernet(EtherTypeIPv4), ip, surplus)
+	f := mustParse(t, frame)
 	if string(f.Payload) != string(payload) || len(f.Trailer) != 0 || f.TransportChecksum() != ChecksumOK {
 		t.Errorf("payload %q, trailer %x, checksum %v", f.Payload, f.Trailer, f.TransportChecksum())
+	}
+	cut := mustParse(t, frame[:len(frame)-7])
+	if cut.Missing != 7 || cut.TransportChecksum() != ChecksumOK { // what is missing is not covered
+		t.Errorf("%d missing, checksum %v", cut.Missing, cut.TransportChecksum())
+	}
+}
+
+// TestParseReserved reads bits that gopacket does not write.
+func TestParseReserved(t *testing.T) {
+	const at = EthernetLen + IPv4Len + 12
+	frame := samples(t)["TCP"]
+	if f := mustParse(t, change(frame, at, frame[at]|0xb)); f.TCP.Reserved != 0xb || len(f.Payload) != len(payload) {
+		t.Errorf("%+v", f.TCP)
 	}
 }
 

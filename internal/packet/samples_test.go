@@ -37,7 +37,7 @@ func ipv4(protocol layers.IPProtocol) *layers.IPv4 {
 
 func ipv6(next layers.IPProtocol) *layers.IPv6 {
 	return &layers.IPv6{
-		Version: 6, TrafficClass: 46<<2 | 1, FlowLabel: 0xabcde, HopLimit: 63, NextHeader: next,
+		Version: 6, TrafficClass: 46<<2 | 1, FlowLabel: 0xabcdf, HopLimit: 63, NextHeader: next,
 		SrcIP: tuple6.Src.Addr().AsSlice(), DstIP: tuple6.Dst.Addr().AsSlice(),
 	}
 }
@@ -132,7 +132,7 @@ func samples(t testing.TB) map[string][]byte {
 		"later fragment":   serialize(t, ethernet(v4), later, payload),
 		"GRE":              serialize(t, ethernet(v4), ipv4(unix.IPPROTO_GRE), gopacket.Payload(make([]byte, 24))),
 		"no next header":   serialize(t, ethernet(v6), ipv6(unix.IPPROTO_NONE), payload),
-		"VLAN":             serialize(t, ethernet(layers.EthernetTypeDot1Q), &layers.Dot1Q{Priority: 5, DropEligible: true, VLANIdentifier: 100, Type: v4}, tcp4, tcp(tcp4)),
+		"VLAN":             serialize(t, ethernet(layers.EthernetTypeDot1Q), &layers.Dot1Q{Priority: 4, DropEligible: true, VLANIdentifier: 100, Type: v4}, tcp4, tcp(tcp4)),
 		"QinQ":             serialize(t, ethernet(layers.EthernetTypeQinQ), &layers.Dot1Q{VLANIdentifier: 4094, Type: layers.EthernetTypeDot1Q}, &layers.Dot1Q{VLANIdentifier: 1, Type: v6}, udp6, udp(udp6)),
 		"padded":           serialize(t, ethernet(v4), udp4, udp(udp4)),
 		"hop-by-hop":       serialize(t, ethernet(v6), ipv6(unix.IPPROTO_HOPOPTS), hopByHop(unix.IPPROTO_TCP), segment),

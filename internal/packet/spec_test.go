@@ -123,6 +123,8 @@ func TestSpecCheck(t *testing.T) {
 		{"good", func(*Spec) {}, ""},
 		{"UDP needs no flags", func(s *Spec) { s.Protocol, s.TCPFlags = unix.IPPROTO_UDP, nil }, ""},
 		{"64 is enough for UDP", func(s *Spec) { s.Protocol, s.VLAN, s.Sizes = unix.IPPROTO_UDP, 0, []int{64} }, ""},
+		{"as many flags as are taken", func(s *Spec) { s.TCPFlags = make([]TCPFlags, 64) }, ""},
+		{"as many sizes as are taken", func(s *Spec) { s.Sizes = slices.Repeat([]int{128}, 64) }, ""},
 		{"protocol", func(s *Spec) { s.Protocol = unix.IPPROTO_ICMP }, "protocol 1: only UDP and TCP"},
 		{"no flags", func(s *Spec) { s.TCPFlags = nil }, "TCP without flags"},
 		{"many flags", func(s *Spec) { s.TCPFlags = make([]TCPFlags, 65) }, "65 flag sets and 3 sizes: at most 64"},

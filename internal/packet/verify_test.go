@@ -89,6 +89,28 @@ func TestTransportChecksumZero(t *testing.T) {
 	}
 }
 
+// TestTransportChecksumComesOutAsZero searches packets whose checksum is 0 (RFC 1071).
+// That is right for TCP, and for UDP it must be written in its other form.
+func TestTransportChecksumComesOutAsZero(t *testing.T) {
+	for _, protocol := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP} {
+		s := Spec{IPv6: true, Protocol: protocol, HopLimit: 64}
+		at, wanted, want := checksumAt["TCP6"], uint16(0), ChecksumOK
+		if protocol == unix.IPPROTO_UDP {
+			at, wanted, want = checksumAt["UDP6"], 0xffff, ChecksumBad
+		}
+		frame := Build(nil, link, &s, tuple6, Token{}, 90, SYN)
+		for sequence := uint32(1); binary.BigEndian.Uint16(frame[at:]) != wanted && sequence < 1<<16; sequence++ {
+			frame = Build(frame[:0], link, &s, tuple6, Token{Sequence: sequence}, 90, SYN)
+		}
+		if binary.BigEndian.Uint16(frame[at:]) != wanted {
+			t.Fatalf("%s: no packet has the checksum %#04x", s.stack(), wanted)
+		}
+		if got := mustParse(t, change(frame, at, 0, 0)).TransportChecksum(); got != want {
+			t.Errorf("%s with the checksum 0: %v, want %v", s.stack(), got, want)
+		}
+	}
+}
+
 func TestTransportChecksumCut(t *testing.T) {
 	all := samples(t)
 	for name := range checksumAt {
