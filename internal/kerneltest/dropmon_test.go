@@ -33,6 +33,7 @@ func TestDropMonitor(t *testing.T) {
 	n := newNodes(t)
 	testutil.NeedFeature(t, testutil.DropMonitor)
 	trackAll(t, n.router, "udp dport 7000 drop;")
+	echoUDP(t, n.server, serverA) // without the rule nothing would be dropped
 	m := startMonitor(t)
 	c := dial(t, n.client, "udp4", serverA)
 	const token = "dropped on purpose"
