@@ -50,8 +50,9 @@ ICMP errors are counted by their kind; hosts send few of them per second.
 datagram of size 64 has 18 bytes of payload. imix is 7 × 64, 4 × 594 and 1 × 1518;
 IPv6 needs at least 78.
 
-A run to which nothing at all comes back ends early. Public addresses are refused
-without --i-own-this-network.
+The first datagram goes alone, so that neighbours are found before the others. A run to
+which nothing at all comes back ends early. Public addresses are refused without
+--i-own-this-network. docs/bench-udp.md tells how it works and what the counts mean.
 
 Needs no privilege; --netns and --pid need CAP_SYS_ADMIN to enter the namespace.`,
 		Example: `  natkit bench udp 198.18.0.2:9000
