@@ -10,10 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
-
-	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/packet"
 )
 
@@ -26,8 +22,6 @@ const (
 	// drainLimit does in any case.
 	drainQuiet = 100 * time.Millisecond
 	drainLimit = 2 * time.Second
-	// keepUp is the share of its rate that a paced run has to reach.
-	keepUp = 0.99
 )
 
 // conduct probes the way, sends, waits for the last packets and counts.
@@ -92,9 +86,6 @@ func (r *run) probes() int64 {
 	}
 	return min(n, r.pace().Due(within-1))
 }
-
-// pace is the schedule of each worker.
-func (r *run) pace() load.Pace { return load.Pace{PerSecond: r.cfg.Rate / float64(r.cfg.Workers)} }
 
 // total is how many packets worker i may send: as many as the others, or one more.
 func (r *run) total(i int) int64 {
@@ -186,110 +177,6 @@ func (r *run) note(elapsed time.Duration) {
 	}
 }
 
-// statistics switches the kernel's measurement of programs on if the run is to have
-// it.
-func (r *run) statistics() (off func(), err error) {
-	if !r.cfg.Statistics {
-		return func() {}, nil
-	}
-	s, err := ebpf.EnableStats(uint32(unix.BPF_STATS_RUN_TIME))
-	if err != nil {
-		return nil, fmt.Errorf("measure the programs' time: %w (needs Linux 5.8 and CAP_SYS_ADMIN)", err)
-	}
-	return func() { s.Close() }, nil
-}
-
-// counts are what was sent and received until now.
-type counts struct {
-	sent, octets int64
-	arrived      pktgenSinkCounters
-}
-
-func (r *run) counts() (c counts, err error) {
-	if c.sent, c.octets, err = r.sent(); err != nil {
-		return c, err
-	}
-	c.arrived, err = r.received()
-	return c, err
-}
-
-// result sums up; before is what was counted when the clock started.
-func (r *run) result(seconds float64, before counts) (*packet.Result, error) {
-	now, err := r.counts()
-	if err != nil {
-		return nil, err
-	}
-	c := now.arrived
-	result := &packet.Result{
-		Config: r.cfg, From: r.from.String(), Seconds: seconds,
-		Delivery: packet.Delivery{
-			Sent: now.sent, Received: int64(c.Received), Reordered: int64(c.Reordered), Duplicated: int64(c.Duplicated),
-			Late: int64(c.Late), Misdelivered: int64(c.Misdelivered),
-		},
-		SentBytes:     now.octets + now.sent*packet.FCSLen,
-		ReceivedBytes: int64(c.Octets) + int64(c.Received)*packet.FCSLen,
-		Corrupted: packet.Corrupted{
-			IPChecksum: int64(c.BadIpChecksum), Checksum: int64(c.BadChecksum), Partial: int64(c.PartialChecksum),
-		},
-		OtherPackets:  int64(c.Other),
-		SentPerSecond: float64(now.sent-before.sent) / seconds,
-		Notes:         r.notes, Course: r.course,
-	}
-	if r.sink != nil {
-		result.To = r.sink.port.String()
-		result.Lost = result.Sent - (result.Received - result.Duplicated)
-		result.ReceivedPerSecond = float64(c.Received-before.arrived.Received) / seconds
-	}
-	r.complete(result)
-	return result, r.programTimes(result)
-}
-
-// complete adds what follows from the configuration.
-func (r *run) complete(result *packet.Result) {
-	if r.cfg.Bare { // all frames are alike
-		length := int64(r.cfg.Spec.MaxSize())
-		result.SentBytes, result.ReceivedBytes = result.Sent*length, result.Received*length
-	}
-	if rate := r.cfg.Rate; rate > 0 && result.SentPerSecond < keepUp*rate && result.Seconds > 0.1 {
-		result.GeneratorLimit = fmt.Sprintf("it sent %.0f packets/s where %.0f were asked for: use more workers (--workers), or another machine", result.SentPerSecond, rate)
-	}
-}
-
-// programTimes adds the programs' own time per packet.
-func (r *run) programTimes(result *packet.Result) error {
-	if !r.cfg.Statistics {
-		return nil
-	}
-	programs := []*ebpf.Program{}
-	for _, w := range r.workers {
-		programs = append(programs, w.program)
-	}
-	var err error
-	if result.GeneratorNanoseconds, err = meanTime(programs...); err != nil || r.sink == nil {
-		return err
-	}
-	result.SinkNanoseconds, err = meanTime(r.sink.program)
-	return err
-}
-
-// meanTime is the mean run time of programs, in nanoseconds.
-func meanTime(programs ...*ebpf.Program) (float64, error) {
-	var total time.Duration
-	var runs uint64
-	for _, p := range programs {
-		s, err := p.Stats()
-		if err != nil {
-			return 0, fmt.Errorf("read the programs' time: %w", err)
-		}
-		total += s.Runtime
-		runs += s.RunCount
-	}
-	if runs == 0 {
-		return 0, nil
-	}
-	return float64(total.Nanoseconds()) / float64(runs), nil
-}
-
 // bareType marks the frames of a bare run, which have no headers behind Ethernet's:
 // IEEE 802 local experimental EtherType 1.
 const bareType = 0x88b5
@@ -306,6 +193,9 @@ func (r *run) bareFrame() []byte {
 
 // whyNone looks for the reason why nothing arrives.
 func (r *run) whyNone() string {
+	if r.cfg.Bare {
+		return "bare frames carry no IP, and no router forwards them: the receiver must be the other end of the sender's link"
+	}
 	if r.from.Kind == "veth" {
 		if p, err := findPeer(r.from); err == nil && p != nil {
 			defer p.close()
@@ -315,7 +205,7 @@ func (r *run) whyNone() string {
 			}
 		}
 	}
-	return "look at the way between them: routes and forwarding (net.ipv4.ip_forward), filter rules, rp_filter, the NAT rule for this destination"
+	return fmt.Sprintf("look at the way between them: routes and forwarding (net.ipv4.ip_forward), filter rules, rp_filter, the NAT rule for this destination, and whether %v is where they come in ('ip -s link' counts packets)", r.sink.port)
 }
 
 // bigEndian gives a number whose bytes in memory are those of n in network order.

@@ -27,7 +27,7 @@ type peer struct {
 // ensurePeerTakesFrames attaches a passing program to a veth's peer that has none.
 // Without a program or NAPI a veth drops every frame that is redirected to it, and
 // counts it nowhere that people look (veth_xdp_xmit: rcu_access_pointer(rq->napi)).
-func (r *run) ensurePeerTakesFrames() error {
+func (r *run) ensurePeerTakesFrames(sink *Port) error {
 	if r.from.Kind != "veth" {
 		return nil
 	}
@@ -46,8 +46,9 @@ func (r *run) ensurePeerTakesFrames() error {
 	if err := checkMTU(p.port, p.mtu, r.cfg.Spec); err != nil {
 		return err
 	}
-	if p.hasXDP { // the sink, or somebody else's
-		return nil
+	same, err := samePort(sink, p.port)
+	if err != nil || same || p.hasXDP { // the sink's program comes, or somebody else's is there
+		return err
 	}
 	var objects struct {
 		Pass *ebpf.Program `ebpf:"pass"`
@@ -62,6 +63,26 @@ func (r *run) ensurePeerTakesFrames() error {
 	r.closers = append(r.closers, objects.Pass.Close, l.Close)
 	r.notes = append(r.notes, fmt.Sprintf("%v had no XDP program and would have dropped the frames: one that passes everything was attached for the time of the run", p.port))
 	return nil
+}
+
+// samePort tells whether two interfaces are the same; a nil one is no other.
+func samePort(a *Port, b Port) (bool, error) {
+	if a == nil || a.Interface != b.Interface {
+		return false, nil
+	}
+	var inodes [2]uint64
+	for i, ns := range []*netns.Handle{a.Netns, b.Netns} {
+		if ns == nil {
+			current, err := netns.Current()
+			if err != nil {
+				return false, err
+			}
+			defer current.Close()
+			ns = current
+		}
+		inodes[i] = ns.Inode()
+	}
+	return inodes[0] == inodes[1], nil
 }
 
 // findPeer finds a veth's other end; nil where its namespace is not found.

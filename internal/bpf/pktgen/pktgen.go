@@ -92,17 +92,27 @@ func (r *run) open(sink *Port) (err error) {
 		return err
 	}
 	r.closers = append(r.closers, r.tables.close)
-	if sink != nil {
-		if r.sink, err = attachReceiver(*sink, r.cfg, r.tables); err != nil {
-			return err
-		}
-		r.closers = append(r.closers, r.sink.close)
-		r.notes = append(r.notes, r.sink.notes...)
+	if err := r.ensurePeerTakesFrames(sink); err != nil {
+		return err
 	}
-	if err := r.ensurePeerTakesFrames(); err != nil {
+	if err := r.attachSink(sink); err != nil {
 		return err
 	}
 	return r.makeWorkers()
+}
+
+// attachSink comes after the passing program: the kernel attaches none below a bridge
+// that has one.
+func (r *run) attachSink(sink *Port) (err error) {
+	if sink == nil {
+		return nil
+	}
+	if r.sink, err = attachReceiver(*sink, r.cfg, r.tables); err != nil {
+		return err
+	}
+	r.closers = append(r.closers, r.sink.close)
+	r.notes = append(r.notes, r.sink.notes...)
+	return nil
 }
 
 func (r *run) makeWorkers() error {

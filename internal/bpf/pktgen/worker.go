@@ -26,8 +26,6 @@ const (
 	// which is how long an interrupt, and the end of the time, have to wait.
 	firstBurst = 1 << 12
 	callTime   = 20 * time.Millisecond
-	// tick is how often a paced worker sends what is due.
-	tick = time.Millisecond
 )
 
 // worker is one CPU that sends, with its own copy of the generator's variables.
@@ -172,9 +170,15 @@ func (w *worker) send(n int64) error {
 	_, err := w.program.Run(&ebpf.RunOptions{
 		Data: w.frame, Repeat: uint32(n), Flags: liveFrames, BatchSize: uint32(min(batch, n)),
 	})
+	return sendError(err)
+}
+
+func sendError(err error) error {
 	switch {
 	case errors.Is(err, unix.EINVAL), errors.Is(err, ebpf.ErrNotSupported):
 		return fmt.Errorf("send frames by BPF_PROG_TEST_RUN: %w (needs Linux 5.18)", err)
+	case errors.Is(err, unix.ENOMEM):
+		return fmt.Errorf("send frames by BPF_PROG_TEST_RUN: %w (no memory for them)", err)
 	case err != nil:
 		return fmt.Errorf("send frames by BPF_PROG_TEST_RUN: %w", errnoText(err))
 	}
@@ -241,48 +245,6 @@ func (w *worker) sendUntil(total int64) error {
 
 func (w *worker) over(ctx context.Context, start time.Time) bool {
 	return ctx.Err() != nil || w.run.cfg.Duration > 0 && time.Since(start) >= w.run.cfg.Duration
-}
-
-// paced sends what is due each tick, until the last one is due. Those that were sent
-// before the start, to find the receiver, count as due.
-func (w *worker) paced(ctx context.Context, start time.Time, total int64) error {
-	pace := w.run.pace()
-	for !w.over(ctx, start) {
-		sent, err := w.alreadySent()
-		if err != nil {
-			return err
-		}
-		now := time.Since(start)
-		due := min(pace.Due(now), total)
-		switch {
-		case due > sent:
-			if err := w.sendUntil(min(due, sent+burst)); err != nil {
-				return err
-			}
-		case due == total:
-			return nil
-		default:
-			wait(ctx, w.untilNext(now, max(pace.At(min(sent, total-1))-now, tick)))
-		}
-	}
-	return nil
-}
-
-// untilNext shortens a wait that would go on after the run's end.
-func (w *worker) untilNext(now, next time.Duration) time.Duration {
-	if w.run.cfg.Duration > 0 {
-		return min(next, w.run.cfg.Duration-now)
-	}
-	return next
-}
-
-func wait(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }
 
 // allowedCPUs are the CPUs that this process may run on.

@@ -1,0 +1,134 @@
+package pktgen
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/packet"
+)
+
+const (
+	// keepUp is the share of its rate that a paced run has to reach.
+	keepUp = 0.99
+	// hiccup is how far it may be behind at the end at any rate.
+	hiccup = 10 * time.Millisecond
+)
+
+// statistics switches the kernel's measurement of programs on if the run is to have
+// it.
+func (r *run) statistics() (off func(), err error) {
+	if !r.cfg.Statistics {
+		return func() {}, nil
+	}
+	s, err := ebpf.EnableStats(uint32(unix.BPF_STATS_RUN_TIME))
+	if err != nil {
+		return nil, fmt.Errorf("measure the programs' time: %w (needs Linux 5.8 and CAP_SYS_ADMIN)", err)
+	}
+	return func() { s.Close() }, nil
+}
+
+// counts are what was sent and received until now.
+type counts struct {
+	sent, octets int64
+	arrived      pktgenSinkCounters
+}
+
+func (r *run) counts() (c counts, err error) {
+	if c.sent, c.octets, err = r.sent(); err != nil {
+		return c, err
+	}
+	c.arrived, err = r.received()
+	return c, err
+}
+
+// result sums up; before is what was counted when the clock started.
+func (r *run) result(seconds float64, before counts) (*packet.Result, error) {
+	now, err := r.counts()
+	if err != nil {
+		return nil, err
+	}
+	c := now.arrived
+	result := &packet.Result{
+		Config: r.cfg, From: r.from.String(), Seconds: seconds,
+		Delivery: packet.Delivery{
+			Sent: now.sent, Received: int64(c.Received), Reordered: int64(c.Reordered), Duplicated: int64(c.Duplicated),
+			Late: int64(c.Late), Misdelivered: int64(c.Misdelivered),
+		},
+		SentBytes:     now.octets + now.sent*packet.FCSLen,
+		ReceivedBytes: int64(c.Octets) + int64(c.Received)*packet.FCSLen,
+		Corrupted: packet.Corrupted{
+			IPChecksum: int64(c.BadIpChecksum), Checksum: int64(c.BadChecksum), Partial: int64(c.PartialChecksum),
+		},
+		OtherPackets:  int64(c.Other),
+		SentPerSecond: float64(now.sent-before.sent) / seconds,
+		Notes:         r.notes, Course: r.course,
+	}
+	if r.sink != nil {
+		result.To = r.sink.port.String()
+		// Among the late ones may be duplicates that nobody can tell.
+		result.Lost = max(0, result.Sent-(result.Received-result.Duplicated))
+		result.ReceivedPerSecond = float64(c.Received-before.arrived.Received) / seconds
+	}
+	r.complete(result)
+	return result, r.programTimes(result)
+}
+
+// complete adds what follows from the configuration.
+func (r *run) complete(result *packet.Result) {
+	if r.cfg.Bare { // all frames are alike
+		length := int64(r.cfg.Spec.MaxSize())
+		result.SentBytes, result.ReceivedBytes = result.Sent*length, result.Received*length
+	}
+	result.GeneratorLimit = r.limit(result)
+}
+
+// limit says that a paced run was behind its schedule, where it was.
+func (r *run) limit(result *packet.Result) string {
+	seconds := result.Seconds
+	if d := r.cfg.Duration.Seconds(); d > 0 {
+		seconds = min(seconds, d)
+	}
+	due := r.cfg.Rate * seconds
+	if behind := due - float64(result.Sent); behind <= (1-keepUp)*due || behind <= r.cfg.Rate*hiccup.Seconds() {
+		return ""
+	}
+	return fmt.Sprintf("it sent %.0f packets/s where %.0f were asked for: use more workers (--workers), or another machine", result.SentPerSecond, r.cfg.Rate)
+}
+
+// programTimes adds the programs' own time per packet.
+func (r *run) programTimes(result *packet.Result) error {
+	if !r.cfg.Statistics {
+		return nil
+	}
+	programs := []*ebpf.Program{}
+	for _, w := range r.workers {
+		programs = append(programs, w.program)
+	}
+	var err error
+	if result.GeneratorNanoseconds, err = meanTime(programs...); err != nil || r.sink == nil {
+		return err
+	}
+	result.SinkNanoseconds, err = meanTime(r.sink.program)
+	return err
+}
+
+// meanTime is the mean run time of programs, in nanoseconds.
+func meanTime(programs ...*ebpf.Program) (float64, error) {
+	var total time.Duration
+	var runs uint64
+	for _, p := range programs {
+		s, err := p.Stats()
+		if err != nil {
+			return 0, fmt.Errorf("read the programs' time: %w", err)
+		}
+		total += s.Runtime
+		runs += s.RunCount
+	}
+	if runs == 0 {
+		return 0, nil
+	}
+	return float64(total.Nanoseconds()) / float64(runs), nil
+}
