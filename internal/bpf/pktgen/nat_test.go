@@ -61,6 +61,7 @@ var natCases = []natCase{
 func TestThroughKernelNAT(t *testing.T) {
 	for _, tt := range natCases {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			n := newNetwork(t)
 			n.forward(t)
 			if tt.rules != "" {

@@ -201,9 +201,20 @@ func sources(to netip.Addr) []netip.Addr {
 
 func send(t testing.TB, n *network, cfg packet.Config, sink *Port) (*packet.Result, error) {
 	t.Helper()
-	from, err := ReadEgress(Way{Netns: n.client}, cfg.Flows.Destinations[0].Addr())
+	return Run(t.Context(), cfg, egress(t, n, cfg.Flows.Destinations[0].Addr().String()), sink, Options{})
+}
+
+// egress is the client's way to an address.
+func egress(t testing.TB, n *network, to string) Egress {
+	t.Helper()
+	return egressOf(t, n.client, to)
+}
+
+func egressOf(t testing.TB, ns *netns.Handle, to string) Egress {
+	t.Helper()
+	e, err := ReadEgress(Way{Netns: ns}, netip.MustParseAddr(to))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Run(t.Context(), cfg, from, sink, Options{})
+	return e
 }

@@ -1,0 +1,93 @@
+package pktgen
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/natkit/natkit/internal/netns"
+)
+
+// victim tells a process of the test binary to send until it is killed, between
+// namespaces that are descriptors of its parent.
+const victim = "NATKIT_TEST_PKTGEN_VICTIM"
+
+func TestMain(m *testing.M) {
+	if paths := os.Getenv(victim); paths != "" {
+		fmt.Println(sendUntilKilled(paths))
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+func sendUntilKilled(paths string) error {
+	var client, gateway string
+	if _, err := fmt.Sscan(paths, &client, &gateway); err != nil {
+		return err
+	}
+	from, err := netns.At(client, "client")
+	if err != nil {
+		return err
+	}
+	to, err := netns.At(gateway, "gateway")
+	if err != nil {
+		return err
+	}
+	egress, err := ReadEgress(Way{Netns: from}, netip.MustParseAddr("198.18.0.1"))
+	if err != nil {
+		return err
+	}
+	cfg := config("198.18.0.1:9")
+	cfg.Packets, cfg.Duration = 0, 20*time.Second
+	_, err = Run(context.Background(), cfg, egress, &Port{to, "eth0"}, Options{})
+	return err
+}
+
+// TestKillLeavesNothing kills a process in the middle of a run.
+func TestKillLeavesNothing(t *testing.T) {
+	n := newNetwork(t)
+	cmd := exec.Command("/proc/self/exe")
+	path := func(ns *netns.Handle) string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.Fd()) }
+	cmd.Env = append(os.Environ(), victim+"="+path(n.client)+" "+path(n.gateway))
+	var out strings.Builder
+	cmd.Stdout = &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait()
+	defer cmd.Process.Kill()
+	eventually(t, "the other process is sending", 10*time.Second, func() bool {
+		return attached(t, n.gateway, "eth0") && received(t, n.gateway, "eth0") > 10_000
+	})
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if cmd.Wait(); out.Len() > 0 {
+		t.Errorf("it ended by itself: %s", out.String())
+	}
+	eventually(t, "no program is attached", 5*time.Second, func() bool { return !attached(t, n.gateway, "eth0") })
+	if r := mustSend(t, n, config("198.18.0.1:9")); r.Received != r.Sent {
+		t.Errorf("the next run: %+v", r.Delivery)
+	}
+}
+
+// received is how many packets an interface has taken in, those that an XDP program
+// dropped included.
+func received(t testing.TB, ns *netns.Handle, name string) (packets uint64) {
+	t.Helper()
+	do(t, ns, func() error {
+		l, err := netlink.LinkByName(name)
+		if err == nil {
+			packets = l.Attrs().Statistics.RxPackets
+		}
+		return err
+	})
+	return packets
+}
