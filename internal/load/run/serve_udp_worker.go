@@ -30,7 +30,6 @@ type udpServeWorker struct {
 	fd     int32
 	epoll  int32
 	sys    caller
-	now    int64
 	both   *messages // a datagram is sent back from the buffers that it came into
 	events []unix.EpollEvent
 
@@ -106,8 +105,10 @@ func (w *udpServeWorker) publish() {
 
 // turnSecond hands in the seconds that are over.
 func (w *udpServeWorker) turnSecond() {
-	for now := w.server.clock(); now >= int64(w.second+1)*second; w.second++ {
+	now := w.server.clock()
+	for now >= int64(w.second+1)*second {
 		w.handIn()
+		w.second++
 	}
 }
 

@@ -69,6 +69,9 @@ neigh add 2001:db8::1 lladdr 02:00:00:00:00:01 dev client
 neigh add 198.18.1.2 lladdr 02:00:00:00:00:01 dev server
 neigh add 2001:db8:1::2 lladdr 02:00:00:00:00:01 dev server
 `, ip, "-batch", "-")
+	waitForLinks(t, p.client, 1)
+	waitForLinks(t, p.server, 1)
+	waitForLinks(t, p.gateway, 2)
 	inNetns(t, p.gateway, "", "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding")
 	return p
 }
@@ -96,6 +99,22 @@ func connect(t *testing.T, end, gateway *netns.Handle, name string) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// waitForLinks waits until so many veth links carry packets. They do not at once: the
+// kernel activates their queues later (linkwatch), and drops what is sent before.
+func waitForLinks(t *testing.T, ns *netns.Handle, n int) {
+	t.Helper()
+	ip := testutil.NeedProgram(t, "ip")
+	for end := time.Now().Add(deadline); ; time.Sleep(time.Millisecond) {
+		links := inNetns(t, ns, "", ip, "-o", "link", "show", "type", "veth")
+		if strings.Count(links, "state UP") == n && !strings.Contains(links, "qdisc noop ") {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the links in %s do not come up:\n%s", ns.Name(), links)
+		}
 	}
 }
 
