@@ -146,7 +146,7 @@ func (e *Egress) findNeighbour(handle *netlink.Handle, hop netip.Addr) error {
 	asked := false
 	for end := time.Now().Add(neighbourLimit); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		neighbours, err := handle.NeighList(e.Index, family(hop))
-		if err != nil {
+		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) { // then some may be missing: look again
 			return fmt.Errorf("read the neighbours of %s: %w", e.Interface, err)
 		}
 		for _, n := range neighbours {

@@ -57,6 +57,7 @@ func mtu(t testing.TB, ns *netns.Handle, name string, bytes int) {
 
 // TestNoWay has what is found before anything is loaded.
 func TestNoWay(t *testing.T) {
+	t.Parallel()
 	n := newNetwork(t)
 	vethQueues(t, n.client, n.gateway, "half0", 1)
 	vethQueues(t, n.client, n.gateway, "off0", 1)
@@ -140,6 +141,7 @@ func TestSinkCannotBe(t *testing.T) {
 // TestNothingArrives ends within about a second, and says what to look at. The
 // gateway does not forward.
 func TestNothingArrives(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name   string
 		change func(*packet.Config, *Egress)
@@ -181,7 +183,7 @@ func TestRefusedRuns(t *testing.T) {
 		want   []string
 	}{
 		{"MTU", func(c *packet.Config, _ *Egress) { c.Spec.Sizes = []int{64, 1519} }, []string{"frame size 1519", "client/eth0", "1518"}},
-		{"workers", func(c *packet.Config, _ *Egress) { c.Workers, c.Flows.Count = 1000, 1000 }, []string{"1000 workers", "CPUs"}},
+		{"workers", func(c *packet.Config, _ *Egress) { c.Workers, c.Flows.Count = 200, 1000 }, []string{"200 workers", "CPUs"}},
 		{"no bound", func(c *packet.Config, _ *Egress) { c.Packets = 0 }, []string{"never end"}},
 		{"flows", func(c *packet.Config, _ *Egress) { c.Flows.Count = 0 }, []string{"0 flows"}},
 		{"a stale interface", func(_ *packet.Config, e *Egress) { e.peerIndex = 999 }, []string{"find the other end of client/eth0"}},
@@ -215,10 +217,10 @@ func TestWithoutReceiver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (packet.Delivery{Sent: 10_000}); r.Delivery != want || r.To != "" {
+	if want := (packet.Delivery{Sent: few}); r.Delivery != want || r.To != "" {
 		t.Errorf("%+v to %q, want %+v", r.Delivery, r.To, want)
 	}
-	if got := received(t, n.gateway, "eth0"); got < 10_000 {
+	if got := received(t, n.gateway, "eth0"); got < few {
 		t.Errorf("the gateway took in %d", got)
 	}
 }

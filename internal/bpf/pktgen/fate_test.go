@@ -14,10 +14,9 @@ func TestLossIsExact(t *testing.T) {
 	n.nft(t, `table ip filter { counter dropped { }; chain forward { type filter hook forward priority 0;
 		ip protocol udp numgen inc mod 10 == 3 counter name dropped drop; }; }`)
 	cfg := config("198.19.0.2:9")
-	cfg.Packets, cfg.Rate = 10_007, 500_000
 	r := n.through(t, cfg)
 	dropped := n.counter(t, "ip filter", "dropped")
-	if want := (packet.Delivery{Sent: 10_007, Received: 10_007 - dropped, Lost: dropped}); r.Delivery != want || dropped < 1000 || dropped > 1001 {
+	if want := (packet.Delivery{Sent: few, Received: few - dropped, Lost: dropped}); r.Delivery != want || dropped != few/10 {
 		t.Errorf("%+v, want %+v; the rule dropped %d", r.Delivery, want, dropped)
 	}
 }
@@ -29,10 +28,10 @@ func TestDuplicatesAreExact(t *testing.T) {
 	n.nft(t, `table ip mangle { counter copied { }; chain pre { type filter hook prerouting priority mangle;
 		iifname "eth0" ip protocol udp numgen inc mod 7 == 3 counter name copied dup to 198.19.0.2 device "eth1"; }; }`)
 	cfg := config("198.19.0.2:9")
-	cfg.Packets, cfg.Rate, cfg.Flows.Count = 7_001, 500_000, 10
+	cfg.Packets, cfg.Flows.Count = few*3/4, 10 // copies have to have a place, too
 	r := n.through(t, cfg)
 	copied := n.counter(t, "ip mangle", "copied")
-	if want := (packet.Delivery{Sent: 7_001, Received: 7_001 + copied, Duplicated: copied}); r.Delivery != want || copied < 1000 {
+	if want := (packet.Delivery{Sent: cfg.Packets, Received: cfg.Packets + copied, Duplicated: copied}); r.Delivery != want || copied < 20 {
 		t.Errorf("%+v, want %+v; the rule copied %d", r.Delivery, want, copied)
 	}
 }

@@ -45,7 +45,7 @@ func sendUntilKilled(paths string) error {
 		return err
 	}
 	cfg := config("198.18.0.1:9")
-	cfg.Packets, cfg.Duration = 0, 20*time.Second
+	cfg.Packets, cfg.Rate, cfg.Duration = 0, 0, 20*time.Second
 	_, err = Run(context.Background(), cfg, egress, &Port{to, "eth0"}, Options{})
 	return err
 }

@@ -50,7 +50,7 @@ func TestNothingIsLeft(t *testing.T) {
 	n := newNetwork(t)
 	n.forward(t)
 	cfg := config("198.19.0.2:9")
-	cfg.Workers, cfg.Packets, cfg.Rate = 2, 30_000, 100_000
+	cfg.Workers, cfg.Packets = 2, 6000
 	from, err := ReadEgress(Way{Netns: n.client}, netip.MustParseAddr("198.19.0.2"))
 	if err != nil {
 		t.Fatal(err)
@@ -169,7 +169,7 @@ func TestCancelEndsARun(t *testing.T) {
 			if took := time.Since(cancelled); took > 500*time.Millisecond {
 				t.Errorf("it ended %v after it was told to", took)
 			}
-			if r.Sent == 0 || r.Sent == cfg.Packets || r.Received != r.Sent {
+			if r.Sent == 0 || r.Sent == cfg.Packets || r.Received != r.Sent && rate > 0 || r.Received == 0 {
 				t.Errorf("%+v", r.Delivery)
 			}
 		})

@@ -30,7 +30,7 @@ func vethQueues(t testing.TB, a, b *netns.Handle, name string, queues int) {
 }
 
 // TestSeveralQueues has two CPUs send, and as many receive where there is a queue for
-// each: flat out then, without loss.
+// each.
 func TestSeveralQueues(t *testing.T) {
 	n := newNetwork(t)
 	vethQueues(t, n.client, n.gateway, "wide0", 2)
@@ -43,12 +43,12 @@ func TestSeveralQueues(t *testing.T) {
 		t.Error("an interface that does not tell its queues may have several")
 	}
 	cfg := config("203.0.113.2:9")
-	cfg.Workers, cfg.Packets, cfg.Rate = 2, 40_000, 200_000
+	cfg.Workers = 2
 	r, err := send(t, n, cfg, &Port{n.gateway, "wide0"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (packet.Delivery{Sent: 40_000, Received: 40_000}); r.Delivery != want || r.Corrupted.Total() != 0 {
+	if want := (packet.Delivery{Sent: few, Received: few}); r.Delivery != want || r.Corrupted.Total() != 0 {
 		t.Errorf("%+v, want %+v", r.Delivery, want)
 	}
 }
@@ -61,12 +61,11 @@ func TestReceiverInTheStack(t *testing.T) {
 	address(t, n.client, "port0", "203.0.113.1/30")
 	address(t, n.gateway, "br0", "203.0.113.2/30")
 	cfg := config("203.0.113.2:9")
-	cfg.Packets, cfg.Rate = 3000, 100_000
 	r, err := send(t, n, cfg, &Port{n.gateway, "br0"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (packet.Delivery{Sent: 3000, Received: 3000}); r.Delivery != want || r.Corrupted.Total() != 0 {
+	if want := (packet.Delivery{Sent: few, Received: few}); r.Delivery != want || r.Corrupted.Total() != 0 {
 		t.Errorf("%+v %+v, want %+v", r.Delivery, r.Corrupted, want)
 	}
 	wantNotes(t, r, "br0 runs no XDP programs", "passes everything")
