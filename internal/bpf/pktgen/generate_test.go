@@ -109,7 +109,7 @@ func allow(t *testing.T, w *worker, n int64) {
 	}
 }
 
-func stateOf(t *testing.T, w *worker) pktgenGeneratorState {
+func stateOf(t testing.TB, w *worker) pktgenGeneratorState {
 	t.Helper()
 	s, err := w.state()
 	if err != nil {

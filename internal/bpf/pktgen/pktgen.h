@@ -70,12 +70,12 @@ struct sink_counters {
 
 enum expectation {
 	EXPECT_ANY,
+	EXPECT_SAME,   /* as it was sent */
 	EXPECT_IN,     /* inside net/mask, or from port_min to port_max */
-	EXPECT_MAPPED, /* net, and behind the mask as it was sent; the port as it was sent */
+	EXPECT_MAPPED, /* an address: net, and behind the mask as it was sent */
 };
 
-/* expected is one end of a packet after translation. A packet that keeps its
- * address is EXPECT_MAPPED with an empty mask. */
+/* expected is one end of a packet after translation. */
 struct expected {
 	__u8 address, port; /* enum expectation */
 	__u16 port_min, port_max;

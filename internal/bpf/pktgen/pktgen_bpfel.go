@@ -82,11 +82,15 @@ const (
 	pktgenProgForward          = "forward"
 	pktgenProgGenerate         = "generate"
 	pktgenProgPass             = "pass"
-	pktgenProgSink             = "sink"
+	pktgenProgSinkTcp4         = "sink_tcp4"
+	pktgenProgSinkTcp6         = "sink_tcp6"
+	pktgenProgSinkUdp4         = "sink_udp4"
+	pktgenProgSinkUdp6         = "sink_udp6"
 	pktgenVarConcurrent        = "concurrent"
 	pktgenVarCounted           = "counted"
 	pktgenVarExpectDestination = "expect_destination"
 	pktgenVarExpectSource      = "expect_source"
+	pktgenVarExpects           = "expects"
 	pktgenVarFirstFlow         = "first_flow"
 	pktgenVarFlowCount         = "flow_count"
 	pktgenVarGenerator         = "generator"
@@ -150,7 +154,10 @@ type pktgenProgramSpecs struct {
 	Forward  *ebpf.ProgramSpec `ebpf:"forward"`
 	Generate *ebpf.ProgramSpec `ebpf:"generate"`
 	Pass     *ebpf.ProgramSpec `ebpf:"pass"`
-	Sink     *ebpf.ProgramSpec `ebpf:"sink"`
+	SinkTcp4 *ebpf.ProgramSpec `ebpf:"sink_tcp4"`
+	SinkTcp6 *ebpf.ProgramSpec `ebpf:"sink_tcp6"`
+	SinkUdp4 *ebpf.ProgramSpec `ebpf:"sink_udp4"`
+	SinkUdp6 *ebpf.ProgramSpec `ebpf:"sink_udp6"`
 }
 
 // pktgenMapSpecs contains maps before they are loaded into the kernel.
@@ -170,6 +177,7 @@ type pktgenVariableSpecs struct {
 	Counted           *ebpf.VariableSpec `ebpf:"counted"`
 	ExpectDestination *ebpf.VariableSpec `ebpf:"expect_destination"`
 	ExpectSource      *ebpf.VariableSpec `ebpf:"expect_source"`
+	Expects           *ebpf.VariableSpec `ebpf:"expects"`
 	FirstFlow         *ebpf.VariableSpec `ebpf:"first_flow"`
 	FlowCount         *ebpf.VariableSpec `ebpf:"flow_count"`
 	Generator         *ebpf.VariableSpec `ebpf:"generator"`
@@ -227,6 +235,7 @@ type pktgenVariables struct {
 	Counted           *ebpf.Variable `ebpf:"counted"`
 	ExpectDestination *ebpf.Variable `ebpf:"expect_destination"`
 	ExpectSource      *ebpf.Variable `ebpf:"expect_source"`
+	Expects           *ebpf.Variable `ebpf:"expects"`
 	FirstFlow         *ebpf.Variable `ebpf:"first_flow"`
 	FlowCount         *ebpf.Variable `ebpf:"flow_count"`
 	Generator         *ebpf.Variable `ebpf:"generator"`
@@ -252,7 +261,10 @@ type pktgenPrograms struct {
 	Forward  *ebpf.Program `ebpf:"forward"`
 	Generate *ebpf.Program `ebpf:"generate"`
 	Pass     *ebpf.Program `ebpf:"pass"`
-	Sink     *ebpf.Program `ebpf:"sink"`
+	SinkTcp4 *ebpf.Program `ebpf:"sink_tcp4"`
+	SinkTcp6 *ebpf.Program `ebpf:"sink_tcp6"`
+	SinkUdp4 *ebpf.Program `ebpf:"sink_udp4"`
+	SinkUdp6 *ebpf.Program `ebpf:"sink_udp6"`
 }
 
 func (p *pktgenPrograms) Close() error {
@@ -262,7 +274,10 @@ func (p *pktgenPrograms) Close() error {
 		p.Forward,
 		p.Generate,
 		p.Pass,
-		p.Sink,
+		p.SinkTcp4,
+		p.SinkTcp6,
+		p.SinkUdp4,
+		p.SinkUdp6,
 	)
 }
 

@@ -71,13 +71,7 @@ type sinkTest struct {
 func loadSink(t *testing.T, cfg packet.Config, concurrent bool) *sinkTest {
 	t.Helper()
 	s := &sinkTest{t: t, cfg: cfg, tables: loadTables(t, cfg.Flows), random: rand.New(rand.NewPCG(1, 2))}
-	spec := s.tables.spec.Copy()
-	variables := new(receiver).variables(cfg, s.tables)
-	variables[pktgenVarConcurrent] = concurrent
-	if err := set(spec, variables); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.tables.load(spec, &s.objects); err != nil {
+	if err := s.objects.load(cfg, s.tables, concurrent); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.objects.close() })

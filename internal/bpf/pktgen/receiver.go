@@ -26,7 +26,7 @@ type receiver struct {
 }
 
 type receiverObjects struct {
-	Sink     *ebpf.Program `ebpf:"sink"`
+	Sink     *ebpf.Program `ebpf:"sink"` // that of sinkFor
 	Count    *ebpf.Program `ebpf:"count"`
 	Counters *ebpf.Map     `ebpf:"counters"`
 }
@@ -37,10 +37,10 @@ func attachReceiver(port Port, cfg packet.Config, t *tables) (*receiver, error) 
 		return nil, fmt.Errorf("receive on %v: %w", port, err)
 	}
 	r := &receiver{port: port}
-	err = r.attach(index, link.XDPDriverMode, r.variables(cfg, t), t, cfg.Bare)
+	err = r.open(index, link.XDPDriverMode, cfg, t)
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		r.notes = append(r.notes, fmt.Sprintf("the driver of %v runs no XDP programs: the stack does it instead, at a higher cost for each packet", port))
-		err = r.attach(index, link.XDPGenericMode, r.variables(cfg, t), t, cfg.Bare)
+		err = r.open(index, link.XDPGenericMode, cfg, t)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("receive on %v: %w", port, err)
@@ -48,9 +48,27 @@ func attachReceiver(port Port, cfg packet.Config, t *tables) (*receiver, error) 
 	return r, nil
 }
 
-// variables are those of the receiving programs. In the stack several CPUs run a
-// program at once, whatever the driver's queues are.
-func (r *receiver) variables(cfg packet.Config, t *tables) map[string]any {
+// open loads the programs and attaches one. In the stack several CPUs run it at once,
+// whatever the driver's queues are.
+func (r *receiver) open(index int, mode link.XDPAttachFlags, cfg packet.Config, t *tables) error {
+	if err := r.objects.load(cfg, t, mode == link.XDPGenericMode || concurrent(r.port)); err != nil {
+		return err
+	}
+	r.program = r.objects.Sink
+	if cfg.Bare {
+		r.program = r.objects.Count
+	}
+	return r.attach(index, mode)
+}
+
+func (r *receiver) attach(index int, mode link.XDPAttachFlags) (err error) {
+	if r.link, err = attachMode(r.port.Netns, index, r.program, mode); err != nil {
+		return errors.Join(err, r.objects.close())
+	}
+	return nil
+}
+
+func (o *receiverObjects) load(cfg packet.Config, t *tables, concurrent bool) error {
 	counted := uint16(packet.EtherTypeIPv4)
 	if cfg.Spec.IPv6 {
 		counted = packet.EtherTypeIPv6
@@ -58,32 +76,29 @@ func (r *receiver) variables(cfg packet.Config, t *tables) map[string]any {
 	if cfg.Bare {
 		counted = bareType
 	}
-	return map[string]any{
-		pktgenVarIpv6: cfg.Spec.IPv6, pktgenVarProtocol: cfg.Spec.Protocol, pktgenVarRunId: t.runID,
-		pktgenVarVerifyChecksums: cfg.Verify, pktgenVarCounted: bigEndian(counted),
+	spec := t.spec.Copy()
+	if err := set(spec, map[string]any{
+		pktgenVarRunId: t.runID, pktgenVarCounted: bigEndian(counted), pktgenVarConcurrent: concurrent,
+		pktgenVarVerifyChecksums: cfg.Verify, pktgenVarExpects: cfg.Expect.Given(),
 		pktgenVarExpectSource: expected(cfg.Expect.Source), pktgenVarExpectDestination: expected(cfg.Expect.Destination),
+	}); err != nil {
+		return err
 	}
+	spec.Programs["sink"] = spec.Programs[sinkFor(cfg.Spec)]
+	return t.load(spec, o)
 }
 
-// attach loads the programs and attaches one in the given mode.
-func (r *receiver) attach(index int, mode link.XDPAttachFlags, variables map[string]any, t *tables, onlyCount bool) error {
-	spec := t.spec.Copy()
-	variables[pktgenVarConcurrent] = mode == link.XDPGenericMode || concurrent(r.port)
-	if err := set(spec, variables); err != nil {
-		return err
+// sinkFor names the receiver of such packets.
+func sinkFor(spec packet.Spec) string {
+	switch udp := spec.Protocol == unix.IPPROTO_UDP; {
+	case udp && spec.IPv6:
+		return pktgenProgSinkUdp6
+	case udp:
+		return pktgenProgSinkUdp4
+	case spec.IPv6:
+		return pktgenProgSinkTcp6
 	}
-	if err := t.load(spec, &r.objects); err != nil {
-		return err
-	}
-	r.program = r.objects.Sink
-	if onlyCount {
-		r.program = r.objects.Count
-	}
-	var err error
-	if r.link, err = attachMode(r.port.Netns, index, r.program, mode); err != nil {
-		return errors.Join(err, r.objects.close())
-	}
-	return nil
+	return pktgenProgSinkTcp4
 }
 
 func (o *receiverObjects) close() error {
@@ -200,6 +215,7 @@ func receiveQueues(name string) (int, error) {
 // Values of enum expectation.
 const (
 	expectAny uint8 = iota
+	expectSame
 	expectIn
 	expectMapped
 )
@@ -209,7 +225,7 @@ const (
 func expected(end packet.End) (x pktgenExpected) {
 	switch end.Address {
 	case packet.Same:
-		x.Address = expectMapped
+		x.Address = expectSame
 	case packet.Netmap:
 		x.Address = expectMapped
 	case packet.Inside:
@@ -220,7 +236,7 @@ func expected(end packet.End) (x pktgenExpected) {
 	}
 	switch end.Port {
 	case packet.Same:
-		x.Port = expectMapped
+		x.Port = expectSame
 	case packet.Inside:
 		x.Port, x.PortMin, x.PortMax = expectIn, end.Ports.First, end.Ports.Last
 	}
