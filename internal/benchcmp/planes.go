@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/natkit/natkit/internal/bench"
@@ -92,10 +93,8 @@ func (p *planes) runRedirect(ctx context.Context) (bench.Sample, error) {
 	cfg := p.config(serverAddress)
 	cfg.Expect = unchanged
 	s, err := p.through(ctx, cfg)
-	if closeErr := f.Close(); err == nil {
-		err = closeErr
-	}
-	return s, err
+	s.GeneratorLimit = "" // it is there to show the limit of the path, generator included
+	return s, errors.Join(err, f.Close())
 }
 
 // runKernel lets the kernel forward, by rules that translate or without any.
