@@ -74,6 +74,8 @@ type oracle struct {
 	first  int
 	sizes  []int
 	frames int
+	// sequence is that of the first packets.
+	sequence uint32
 }
 
 func newOracle(cfg packet.Config, runID uint32, index int) *oracle {
@@ -98,7 +100,7 @@ func (o *oracle) next() []byte {
 	if cycle := o.cfg.Spec.TCPFlags; len(cycle) > 0 {
 		flags = cycle[round%len(cycle)]
 	}
-	token := packet.Token{Run: o.run, Flow: uint32(o.first + i), Sequence: uint32(round)}
+	token := packet.Token{Run: o.run, Flow: uint32(o.first + i), Sequence: o.sequence + uint32(round)}
 	return packet.Build(nil, testLink, &o.cfg.Spec, o.flows[i], token, size-packet.FCSLen, flags)
 }
 
@@ -206,4 +208,51 @@ func TestGenerateRefusesSmallPages(t *testing.T) {
 			t.Errorf("%d were counted as sent", s.Sent)
 		}
 	}
+}
+
+// TestGenerateFoldsSums chooses sequence numbers by which the checksum comes to 0,
+// which UDP sends as 0xffff, and near it, where the sum carries once more.
+func TestGenerateFoldsSums(t *testing.T) {
+	for _, s := range stacks() {
+		t.Run(s.name, func(t *testing.T) {
+			cfg := s.config()
+			cfg.Flows.Count = 1
+			tables := loadTables(t, cfg.Flows)
+			w := loadWorker(t, tables, cfg, 0)
+			at := cfg.Spec.HeaderLen() - packet.TokenLen - 2
+			if s.tcp {
+				at -= 2 // before the urgent pointer
+			}
+			first := newOracle(cfg, tables.runID, 0).next()
+			needed := uint32(binary.BigEndian.Uint16(first[at:]))
+			zeros := 0
+			for high := range uint32(64) {
+				for near := range uint32(7) {
+					sequence := high<<16 | (needed+0xffff-high+near-3)%0xffff
+					frame := compareAt(t, w, sequence)
+					if c := binary.BigEndian.Uint16(frame[at:]); c == 0 || c == 0xffff {
+						zeros++
+					}
+				}
+			}
+			if zeros < 32 {
+				t.Errorf("only %d checksums were 0", zeros)
+			}
+		})
+	}
+}
+
+// compareAt compares one frame with a given sequence number.
+func compareAt(t *testing.T, w *worker, sequence uint32) []byte {
+	t.Helper()
+	if err := w.objects.Generator.Set(pktgenGeneratorState{Limit: 1, Sequence: sequence}); err != nil {
+		t.Fatal(err)
+	}
+	_, got := runProgram(t, w.objects.Generate, w.run.bareFrame())
+	oracle := newOracle(w.run.cfg, w.run.tables.runID, 0)
+	oracle.sequence = sequence
+	if want := oracle.next(); !bytes.Equal(got, want) {
+		t.Fatalf("sequence %#x:\n got %x\nwant %x", sequence, got, want)
+	}
+	return got
 }
