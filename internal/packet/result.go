@@ -45,6 +45,8 @@ type Result struct {
 	// the stack.
 	OtherPackets int64 `json:"other_packets"`
 
+	// SentPerSecond and ReceivedPerSecond are 0 of a run flat out so short that all of
+	// its packets went to find the receiver, before the clock started.
 	SentPerSecond     float64 `json:"sent_per_second"`
 	ReceivedPerSecond float64 `json:"received_per_second"`
 	// GeneratorNanoseconds and SinkNanoseconds are the programs' own time per
