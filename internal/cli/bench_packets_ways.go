@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -66,10 +67,23 @@ func (w *ways) check(cmd *cobra.Command) error {
 	if cmd.Flags().Changed("lab") && w.node == "" && w.sinkNode == "" {
 		return usagef("--lab goes with --node or --sink-node")
 	}
-	if w.nextMAC != "" {
-		if mac, err := net.ParseMAC(w.nextMAC); err != nil || len(mac) != 6 {
-			return usagef("--next-mac %q: must be an Ethernet address such as 02:00:00:00:00:01", w.nextMAC)
-		}
+	return w.checkNextMAC()
+}
+
+// checkNextMAC refuses group addresses: a bridge copies frames for one to all its
+// ports, and every host there takes them.
+func (w *ways) checkNextMAC() error {
+	if w.nextMAC == "" {
+		return nil
+	}
+	mac, err := net.ParseMAC(w.nextMAC)
+	switch {
+	case err != nil || len(mac) != 6:
+		return usagef("--next-mac %q: must be an Ethernet address such as 02:00:00:00:00:01", w.nextMAC)
+	case mac[0]&1 != 0:
+		return usagef("--next-mac %q: a broadcast or multicast address, whose frames reach everybody on the link: give that of one host", w.nextMAC)
+	case bytes.Equal(mac, make([]byte, len(mac))):
+		return usagef("--next-mac %q: no host has that address", w.nextMAC)
 	}
 	return nil
 }
