@@ -19,7 +19,6 @@ var own = []netip.Prefix{
 	netip.MustParsePrefix("203.0.113.0/24"),  // documentation
 	netip.MustParsePrefix("::/128"),          // this host
 	netip.MustParsePrefix("::1/128"),         // loopback
-	netip.MustParsePrefix("64:ff9b:1::/48"),  // NAT64 of one's own (RFC 8215)
 	netip.MustParsePrefix("100::/64"),        // discard (RFC 6666)
 	netip.MustParsePrefix("2001:2::/48"),     // benchmarks (RFC 5180)
 	netip.MustParsePrefix("2001:db8::/32"),   // documentation (RFC 3849)
@@ -34,9 +33,10 @@ var nat64 = netip.MustParsePrefix("64:ff9b::/96")
 
 // Public reports whether packets to addr may reach somebody else's machine: every
 // address is public that is not reserved for private networks, the link, the host,
-// benchmarks or documentation. Multicast and addresses that nobody may use (240/4)
-// count as public, and so does the zero Addr: a load generator has no business
-// there.
+// benchmarks or documentation. 64:ff9b:1::/48 is public, too: a NAT64 of one's own
+// (RFC 8215) makes IPv4 addresses of it, and which ones depends on its prefix.
+// Multicast and addresses that nobody may use (240/4) count as public, and so does
+// the zero Addr: a load generator has no business there.
 func Public(addr netip.Addr) bool {
 	addr = addr.Unmap().WithZone("") // no prefix contains an address with a zone
 	if nat64.Contains(addr) {
