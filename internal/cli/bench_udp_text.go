@@ -86,6 +86,9 @@ func writeUDPDelivery(line lineFunc, r *udp.Result) {
 			line(name, "%d", n)
 		}
 	}
+	if r.InFlight > 0 {
+		line("Interrupted", "%d were still to be answered; they do not count as lost", r.InFlight)
+	}
 	optional("Too late to classify", r.Late)
 	optional("Altered in length", r.Altered)
 	optional("Foreign datagrams", r.Foreign)

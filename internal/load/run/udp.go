@@ -65,7 +65,7 @@ func UDP(ctx context.Context, cfg udp.Config, opt Options) (*udp.Result, error) 
 	if err != nil {
 		return nil, fail(err)
 	}
-	result := r.result(workers, before, after)
+	result := r.result(workers, before, after, ctx.Err() != nil)
 	if result.Received == 0 && ctx.Err() == nil {
 		return result, fail(fmt.Errorf("%w of %d datagrams: %s", errNothingBack, result.Sent, result.Hint))
 	}
@@ -170,16 +170,21 @@ func (r *udpRun) datagrams() int64 {
 func (r *udpRun) largestFrame() int { return slices.Max(r.cfg.FrameBytes) }
 
 // silentAfter is how long after the first datagram a run ends to which nothing has
-// come back.
-func (r *udpRun) silentAfter() int64 { return 2*int64(r.cfg.Timeout) + int64(time.Second) }
+// come back. With the default timeout that is a little more than the 3 s after which
+// the last router says that it finds no host (mcast_solicit × retrans_time_ms).
+func (r *udpRun) silentAfter() int64 { return 2*int64(r.cfg.Timeout) + 1500*int64(time.Millisecond) }
 
-// result merges what the workers counted.
-func (r *udpRun) result(workers []*udpWorker, before, after usage) *udp.Result {
+// result merges what the workers counted. Where the run was interrupted, replies may
+// still be on the way.
+func (r *udpRun) result(workers []*udpWorker, before, after usage, interrupted bool) *udp.Result {
 	seen := load.Observed{Workers: len(workers)}
 	all := udp.NewTally()
 	end, whole, late := int64(0), int64(0), int64(0)
 	for _, w := range workers {
 		all.Merge(w.tally)
+		if interrupted {
+			all.InFlight += int64(w.flight.Flying)
+		}
 		end, whole = max(end, w.last), max(whole, w.now)
 		late += w.late
 		seen.BusiestWorker = max(seen.BusiestWorker, w.busy)

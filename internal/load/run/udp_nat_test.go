@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/load/udp"
 	"github.com/natkit/natkit/internal/packet"
 	"github.com/natkit/natkit/internal/testutil"
 )
@@ -157,6 +158,19 @@ func TestUDPErrorsOnTheWay(t *testing.T) {
 	r := sendUDP(t, cfg, Options{Netns: p.client})
 	if r.Sent != 50 || r.Received != 50 || r.Lost != 0 || len(r.Failures) != 1 || r.Failures[0] != (load.Failure{Phase: load.Send, Reason: "forbidden on this machine", Count: 50}) {
 		t.Errorf("%+v, %v", r.Delivery, r.Failures)
+	}
+}
+
+// TestUDPNoHost: a run with the default timeout waits until the kernel says that it
+// finds no neighbour.
+func TestUDPNoHost(t *testing.T) {
+	p := newUDPPath(t)
+	t.Parallel() // it waits for 3 s
+	cfg := udpConfig(netip.MustParseAddrPort("198.18.0.77:9"), 1000)
+	cfg.Timeout = udp.DefaultTimeout
+	_, err := UDP(t.Context(), cfg, Options{Netns: p.client})
+	if !errors.Is(err, errNothingBack) || !strings.Contains(err.Error(), "wait: unreachable") || !strings.Contains(err.Error(), "no host has that address") {
+		t.Errorf("error %v", err)
 	}
 }
 

@@ -21,6 +21,9 @@ type Result struct {
 	// the server's address, with their datagram's length; Misdelivered from another
 	// address, or to another flow.
 	packet.Delivery
+	// InFlight datagrams were still to be answered when the run was interrupted; they
+	// are not lost.
+	InFlight int64 `json:"in_flight,omitempty"`
 	// Altered replies have another length than their datagram.
 	Altered int64 `json:"altered"`
 	// Foreign datagrams came to the flows' sockets without a token of this run.
@@ -56,7 +59,7 @@ type Result struct {
 }
 
 // Answered is how many datagrams had a reply.
-func (r *Result) Answered() int64 { return r.Sent - r.Lost }
+func (r *Result) Answered() int64 { return r.Sent - r.Lost - r.InFlight }
 
 // Stray is where misdelivered replies came from.
 type Stray struct {
@@ -83,6 +86,7 @@ func (all *strays) add(s Stray) {
 type Tally struct {
 	packet.Delivery
 	Answered, Altered, Foreign  int64
+	InFlight                    int64 // set where the run was interrupted
 	Unsent, SocketDrops         int64
 	SentFrameBytes, SystemCalls int64
 	Failures                    *load.FailureCounts
@@ -126,7 +130,8 @@ func (t *Tally) Merge(o *Tally) {
 // Fill writes the tally into a result whose Seconds are set.
 func (t *Tally) Fill(r *Result) {
 	r.Delivery = t.Delivery
-	r.Lost = max(t.Sent-t.Answered, 0)
+	r.InFlight = t.InFlight
+	r.Lost = max(t.Sent-t.Answered-t.InFlight, 0)
 	r.Altered, r.Foreign, r.Unsent, r.SocketDrops = t.Altered, t.Foreign, t.Unsent, t.SocketDrops
 	r.SentFrameBytes, r.SystemCalls = t.SentFrameBytes, t.SystemCalls
 	r.Failures, r.MisdeliveredFrom = t.Failures.List(), t.strays
@@ -176,6 +181,8 @@ func (r *Result) hint() string {
 		return text + fmt.Sprintf("all %d replies had another length than their datagrams: the server must answer with the same payload (natkit bench serve --udp does)", r.Altered)
 	case r.reason("refused"):
 		return text + "nothing listens there: start natkit bench serve --udp, or check the NAT rule's destination"
+	case r.reason("unreachable"):
+		return text + "no host has that address (is it up?), or there is no route to it on the way"
 	case len(refused) > 0:
 		return text + "check the route and the firewall rules on the way"
 	}

@@ -42,6 +42,7 @@ func TestHint(t *testing.T) {
 		{"silence", func(*Tally) {}, "TX checksum offload"},
 		{"refused", func(t *Tally) { t.Failures.Add(load.InWait, load.Reason(unix.ECONNREFUSED)) }, "wait: refused 1; nothing listens there"},
 		{"filtered", func(t *Tally) { t.Failures.Add(load.InWait, load.Prohibited) }, "wait: administratively prohibited 1; check the route and the firewall"},
+		{"no host", func(t *Tally) { t.Failures.Add(load.InWait, load.Reason(unix.EHOSTUNREACH)) }, "wait: unreachable 1; no host has that address"},
 		{"misdelivered", func(t *Tally) { t.Stray(netip.MustParseAddrPort("198.18.1.2:9")) }, "the first from 198.18.1.2:9 instead of 198.18.0.2:9000"},
 		{"another server", func(t *Tally) { t.Foreign = 3 }, "3 datagrams came without a token"},
 		{"cut", func(t *Tally) { t.Altered = 2 }, "another length"},
@@ -54,6 +55,16 @@ func TestHint(t *testing.T) {
 		if !strings.Contains(r.Hint, tt.want) || strings.Contains(r.Hint, "\n") {
 			t.Errorf("%s: %q, want one line with %q", tt.name, r.Hint, tt.want)
 		}
+	}
+}
+
+// TestInterrupted: what may still be answered is not lost.
+func TestInterrupted(t *testing.T) {
+	tally, r := NewTally(), &Result{Config: target("198.18.0.2:9000")}
+	tally.Sent, tally.Answered, tally.Received, tally.InFlight = 100, 80, 80, 15
+	tally.Fill(r)
+	if r.Lost != 5 || r.InFlight != 15 || r.Answered() != 80 {
+		t.Errorf("%+v", r)
 	}
 }
 
