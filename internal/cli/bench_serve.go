@@ -19,6 +19,7 @@ type benchServe struct {
 	listen, udp string
 	expected    string
 	workers     int
+	ownNetwork  bool
 	json        bool
 }
 
@@ -34,7 +35,8 @@ With --udp answer datagrams instead, each with its own payload and from the addr
 that it was sent to, for 'natkit bench udp'. When interrupted, it says how many there
 were, and how many found no room in its sockets. With --expect-source it also counts
 those whose sender is not what a NAT on the way should make of it, and how many
-different senders there were.
+different senders there were. Senders at public addresses are counted and not
+answered, unless --i-own-this-network says that those are yours: anybody can forge them.
 
 Needs no privilege; --netns and --pid need CAP_SYS_ADMIN to enter the namespace,
 ports below 1024 CAP_NET_BIND_SERVICE.`,
@@ -51,6 +53,7 @@ ports below 1024 CAP_NET_BIND_SERVICE.`,
 	f.StringVar(&b.udp, "udp", "", "answer UDP datagrams at `ADDR:PORT`, not HTTP requests; port 0 takes a free one")
 	f.StringVar(&b.expected, "expect-source", "", "with --udp: count datagrams that do not come from `PREFIX[:PORTS]` as misdelivered")
 	f.IntVar(&b.workers, "workers", 0, "threads (0: one per CPU)")
+	f.BoolVar(&b.ownNetwork, "i-own-this-network", false, "with --udp: answer senders at public addresses, too: they and all on the way there are yours")
 	addJSON(cmd, &b.json, benchServeSchema)
 	b.target.addFlags(cmd)
 	return cmd
@@ -64,8 +67,8 @@ func (b *benchServe) run(cmd *cobra.Command, env *Env) error {
 	switch {
 	case overUDP && cmd.Flags().Changed("listen"):
 		return usagef("--listen and --udp both name a server: give one of them")
-	case !overUDP && (b.expected != "" || b.json):
-		return usagef("--expect-source and --json are about datagrams: give --udp")
+	case !overUDP && (b.expected != "" || b.json || b.ownNetwork):
+		return usagef("--expect-source, --i-own-this-network and --json are about datagrams: give --udp")
 	case overUDP:
 		return b.runUDP(cmd, env)
 	}
@@ -94,7 +97,7 @@ func (b *benchServe) inNamespace(cmd *cobra.Command, serve func(*netns.Handle) e
 
 // udpConfig checks what is said about datagrams.
 func (b *benchServe) udpConfig() (loadrun.ServeUDPConfig, error) {
-	cfg := loadrun.ServeUDPConfig{Workers: b.workers}
+	cfg := loadrun.ServeUDPConfig{Workers: b.workers, OwnNetwork: b.ownNetwork}
 	var err error
 	if cfg.Listen, err = netip.ParseAddrPort(b.udp); err != nil {
 		return cfg, usagef("--udp %q: must be ADDRESS:PORT, such as 198.18.0.2:9000 or [::]:9000", b.udp)

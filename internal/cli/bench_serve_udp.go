@@ -61,6 +61,9 @@ func writeServedText(w io.Writer, s *udp.Served) error {
 	}
 	line("Datagrams received", "%d", s.Received)
 	line("Answered", "%d", s.Answered)
+	if s.Public > 0 {
+		line("Not answered", "%d from public addresses (see --i-own-this-network)", s.Public)
+	}
 	for _, f := range s.Failures {
 		line("Refused on sending", "%s %d", f.Reason, f.Count)
 	}

@@ -28,6 +28,8 @@ type ServeUDPConfig struct {
 	// Expected is what senders should look like, for instance behind a NAT; nil where
 	// that does not matter.
 	Expected *packet.End
+	// OwnNetwork lets senders at public addresses be answered, too.
+	OwnNetwork bool
 	// Ready is called once, when datagrams are answered, with the bound address; may
 	// be nil.
 	Ready func(netip.AddrPort)
@@ -50,7 +52,8 @@ type udpServer struct {
 }
 
 // ServeUDP answers every datagram with its own payload, from the address that it was
-// sent to, until ctx ends, and returns what it saw. It returns an error that wraps
+// sent to, until ctx ends, and returns what it saw. Senders at public addresses are
+// not answered unless cfg.OwnNetwork is set. It returns an error that wraps
 // unix.EADDRINUSE where another program has the address.
 func ServeUDP(ctx context.Context, cfg ServeUDPConfig) (*udp.Served, error) {
 	fail := func(err error) error { return fmt.Errorf("serve UDP on %v: %w", cfg.Listen, err) }

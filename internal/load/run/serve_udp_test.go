@@ -47,6 +47,29 @@ func TestServeUDPAnswersFromWhereItWasAsked(t *testing.T) {
 	}
 }
 
+// TestServeUDPAnswersNobodyElse: senders at public addresses, here one that nobody may
+// have, are not answered, wherever among others they come; unless they are one's own.
+func TestServeUDPAnswersNobodyElse(t *testing.T) {
+	testutil.NeedRoot(t)
+	ns := newTestNetns(t, "public")
+	inNetns(t, ns, "link set lo up\naddr add 240.0.0.1/32 dev lo\n", testutil.NeedProgram(t, "ip"), "-batch", "-")
+	for own, answered := range map[bool]int64{false: 200, true: 300} {
+		addr, stop := startServeUDP(t, ServeUDPConfig{Netns: ns, Workers: 1, OwnNetwork: own})
+		cfg := udpConfig(addr, 300)
+		cfg.Flows, cfg.Concurrency, cfg.Timeout = 3, 300, 100*time.Millisecond
+		for _, source := range []string{"127.0.0.1", "240.0.0.1", "127.0.0.2"} {
+			cfg.Sources = append(cfg.Sources, netip.MustParseAddr(source))
+		}
+		r := sendUDP(t, cfg, Options{Netns: ns})
+		if r.Sent != 300 || r.Received != answered || r.Lost != 300-answered {
+			t.Errorf("own network %v: %+v", own, r.Delivery)
+		}
+		if s := stop(); s.Received != 300 || s.Answered != answered || s.Public != 300-answered {
+			t.Errorf("own network %v: %+v", own, s)
+		}
+	}
+}
+
 func TestServeUDPErrors(t *testing.T) {
 	addr, _ := startServeUDP(t, ServeUDPConfig{})
 	same, err := packet.ParseEnd("same")

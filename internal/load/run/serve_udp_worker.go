@@ -11,6 +11,7 @@ import (
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/load/udp"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/packet"
 )
 
 const (
@@ -30,8 +31,12 @@ type udpServeWorker struct {
 	fd     int32
 	epoll  int32
 	sys    caller
-	both   *messages // a datagram is sent back from the buffers that it came into
+	both   *messages      // a datagram is sent back from the buffers that it came into
+	silent [udpBatch]bool // those of both that are not answered
 	events []unix.EpollEvent
+	// lastSender, and whether its address is public: many datagrams come from one.
+	lastSender netip.Addr
+	lastPublic bool
 
 	second             int
 	received, answered int64 // up to the second
@@ -140,8 +145,11 @@ func (w *udpServeWorker) answerAll() {
 // turnRound makes a received message one to send.
 func (w *udpServeWorker) turnRound(i int) {
 	w.both.vectors[i].SetLen(len(w.both.bytes(i)))
+	from := w.both.from(i)
+	if w.silent[i] = w.public(from.Addr()); w.silent[i] {
+		w.tally.Public++
+	}
 	if w.server.cfg.Expected != nil {
-		from := w.both.from(i)
 		w.tally.From(netip.AddrPortFrom(from.Addr().Unmap(), from.Port()), *w.server.cfg.Expected)
 	}
 	if w.server.any {
@@ -149,10 +157,31 @@ func (w *udpServeWorker) turnRound(i int) {
 	}
 }
 
-// answer sends n messages back. One that the machine refuses is passed over.
+// public tells whether a sender is not to be answered: whoever forges the address of
+// somebody else would make this machine send there.
+func (w *udpServeWorker) public(sender netip.Addr) bool {
+	if w.server.cfg.OwnNetwork {
+		return false
+	}
+	if sender != w.lastSender {
+		w.lastSender, w.lastPublic = sender, packet.Public(sender)
+	}
+	return w.lastPublic
+}
+
+// answer sends those of n messages back that are to be answered. One that the machine
+// refuses is passed over.
 func (w *udpServeWorker) answer(n int) {
 	for first := 0; first < n; {
-		sent, errno := w.sys.sendMessages(w.fd, w.both, first, n)
+		if w.silent[first] {
+			first++
+			continue
+		}
+		last := first + 1
+		for last < n && !w.silent[last] {
+			last++
+		}
+		sent, errno := w.sys.sendMessages(w.fd, w.both, first, last)
 		switch {
 		case errno == 0:
 			first += sent

@@ -19,6 +19,8 @@ type Served struct {
 	// Received are all datagrams; Answered were sent back.
 	Received int64 `json:"received"`
 	Answered int64 `json:"answered"`
+	// Public came from public addresses and were not answered.
+	Public int64 `json:"not_answered_public"`
 	// Expected is what senders should look like; nil where that does not matter, and
 	// then Misdelivered and Sources are 0.
 	Expected *packet.End `json:"expected_source,omitempty"`
@@ -58,12 +60,12 @@ func CheckExpected(e packet.End, at netip.Addr) error {
 
 // ServeTally is what one worker of a server counted.
 type ServeTally struct {
-	Received, Answered, Misdelivered int64
-	SocketDrops, SystemCalls         int64
-	Failures                         *load.FailureCounts
-	sources                          map[netip.AddrPort]struct{}
-	strays                           strays
-	room                             int
+	Received, Answered, Public, Misdelivered int64
+	SocketDrops, SystemCalls                 int64
+	Failures                                 *load.FailureCounts
+	sources                                  map[netip.AddrPort]struct{}
+	strays                                   strays
+	room                                     int
 }
 
 // NewServeTally remembers so many senders at most.
@@ -88,6 +90,7 @@ func (s *Served) Fill(tallies []*ServeTally) {
 	for _, t := range tallies {
 		s.Received += t.Received
 		s.Answered += t.Answered
+		s.Public += t.Public
 		s.Misdelivered += t.Misdelivered
 		s.SocketDrops += t.SocketDrops
 		s.SystemCalls += t.SystemCalls
