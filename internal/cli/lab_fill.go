@@ -2,13 +2,15 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"os"
+	"os/signal"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/lab/fill"
@@ -222,6 +224,11 @@ func (f *labFill) fill(ctx context.Context, mix *lab.Mix, amount lab.Amount) err
 	if target == 0 { // the person said no
 		return nil
 	}
+	// A reader that goes away, as that of a pipe may, must not end natkit with the
+	// entries still there: writing to it then fails.
+	broken := make(chan os.Signal, 1)
+	signal.Notify(broken, unix.SIGPIPE)
+	defer signal.Stop(broken)
 	progress := f.env.progress()
 	filled, err := fill.Start(ctx, fill.Options{
 		Netns: f.ns, Where: f.where, Mix: mix, Seed: f.seed, Target: target, Keep: f.keep,
@@ -234,8 +241,11 @@ func (f *labFill) fill(ctx context.Context, mix *lab.Mix, amount lab.Amount) err
 	}
 	doc := describeFill(f.env, filled, mix, amount, limit)
 	if err := doc.print(f.env, f.json); err != nil { // nobody knows of the fill
-		_, removeErr := filled.Remove(context.WithoutCancel(ctx))
-		return errors.Join(err, removeErr)
+		err = fmt.Errorf("tell of the fill of %s: %w", f.where, err)
+		if _, removeErr := filled.Remove(context.WithoutCancel(ctx)); removeErr != nil {
+			return fmt.Errorf("%w; and then %w; 'natkit lab fill --remove' tries again", err, removeErr)
+		}
+		return fmt.Errorf("%w; what was made is removed", err)
 	}
 	if f.keep {
 		return filled.Release()

@@ -175,5 +175,8 @@ func (f *labFill) removeLeft(cmd *cobra.Command, args []string) error {
 		inode = f.ns.Inode()
 	}
 	removed, held, err := fill.Clean(cmd.Context(), f.env.Getenv(runDirEnv), inode)
+	if err != nil && len(removed)+len(held) == 0 && !f.json { // "no fill was left" would not be true
+		return err
+	}
 	return errors.Join(err, describeRemoved(removed, held).print(f.env, f.json))
 }

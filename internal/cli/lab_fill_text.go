@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"fmt"
 	"time"
 
@@ -66,13 +67,19 @@ func (d fillDocument) print(env *Env, asJSON bool) error {
 	if asJSON {
 		return report.JSON(env.Stdout, d)
 	}
-	fmt.Fprintf(env.Stdout, "%s: %s made in %s (%s/s)\n", d.Where, units.Plural(d.Made, "entry", "entries"), units.Seconds(d.Took), units.Rate(d.Rate))
-	fmt.Fprintf(env.Stdout, "mix %s, seed %d, mark %#x; the table holds %s of %s\n\n", d.Mix.Name, d.Seed, d.Mark, units.Count(d.Table), limitText(d.Max))
+	// In one piece: a reader of the first line only, as head, is no failure.
+	var text bytes.Buffer
+	fmt.Fprintf(&text, "%s: %s made in %s (%s/s)\n", d.Where, units.Plural(d.Made, "entry", "entries"), units.Seconds(d.Took), units.Rate(d.Rate))
+	fmt.Fprintf(&text, "mix %s, seed %d, mark %#x; the table holds %s of %s\n\n", d.Mix.Name, d.Seed, d.Mark, units.Count(d.Table), limitText(d.Max))
 	t := &report.Table{Columns: []report.Column{{Head: "part"}, {Head: "entries", Right: true}, {Head: "kind"}}}
 	for _, p := range d.Parts {
 		t.Row(p.Name, units.Count(p.Entries), p.Kind)
 	}
-	return t.Write(env.Stdout, env.style())
+	if err := t.Write(&text, env.style()); err != nil {
+		return err
+	}
+	_, err := env.Stdout.Write(text.Bytes())
+	return err
 }
 
 func limitText(limit int64) string {

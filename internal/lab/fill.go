@@ -53,6 +53,8 @@ func (a Amount) Target(limit int64) (int64, error) {
 		return 0, fmt.Errorf("fill the connection table: nf_conntrack_max is %d, which leaves fewer than the %d free places wanted", limit, a.Free)
 	case target <= 0:
 		return 0, fmt.Errorf("fill the connection table: nf_conntrack_max is %d, of which so small a share is no entry", limit)
+	case limit > 0 && target > max(limit, MaxFill): // no advice to raise the limit so far
+		return 0, fmt.Errorf("fill the connection table: %d entries do not fit, nf_conntrack_max is %d", target, limit)
 	case limit > 0 && target > limit:
 		return 0, fmt.Errorf("fill the connection table: %d entries do not fit, nf_conntrack_max is %d; fewer, or raise it: natkit tune apply net.netfilter.nf_conntrack_max=%d", target, limit, target)
 	}

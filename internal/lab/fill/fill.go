@@ -55,8 +55,12 @@ type Removed struct {
 	Gone bool
 }
 
-// marks is how many fills there can be at a time.
-const marks = 256
+// Marks of fills; there can be so many at a time. lab.FillMark is that of scenarios.
+const (
+	marks     = 256
+	firstMark = lab.FillMark + 1
+	lastMark  = lab.FillMark + marks
+)
 
 // Start fills a table to the target. The record is written before the first
 // entry. After an error everything that was made is removed again; the error says
@@ -88,7 +92,7 @@ func Start(ctx context.Context, o Options) (*Fill, error) {
 
 // begin takes the first mark that no record and no entry of the namespace has.
 func (f *Fill) begin(ctx context.Context, dir string) error {
-	for f.Mark = lab.FillMark + 1; f.Mark <= lab.FillMark+marks; f.Mark++ {
+	for f.Mark = firstMark; f.Mark <= lastMark; f.Mark++ {
 		n, err := dump.Marked(ctx, f.ns, f.filter())
 		if err != nil {
 			return err
@@ -132,7 +136,7 @@ func (f *Fill) insert(ctx context.Context, o Options) (err error) {
 // probe inserts the first entry and looks whether the kernel keeps its mark, by
 // which alone the fill can be removed again.
 func (f *Fill) probe(ctx context.Context) error {
-	n, err := insert(ctx, f.ns, f.filler, 0, 1, nil)
+	n, err := insert(ctx, f.ns, f.filler, 0, 1)
 	if f.Made = n; err != nil {
 		return err
 	}

@@ -17,61 +17,67 @@ import (
 	"github.com/natkit/natkit/internal/netns"
 )
 
-// rounds bounds how often a fill is topped up where entries expire meanwhile.
-const rounds = 5
+// losses bounds how many entries are made where they expire meanwhile: so many
+// times those that were missing.
+const losses = 5
 
-// reportEvery is how many entries lie between two calls of a progress function: a
-// few milliseconds.
-const reportEvery = 4096
+// chunk is how many entries are made between two looks at the table, which real
+// connections fill too: a few milliseconds. Beyond the limit each entry more would
+// push out one of theirs.
+const chunk = 4096
 
 // Insert brings the table of a namespace (nil: this one) to target entries in
 // all, by entries of f from the number first on. It returns how many it made;
 // after an error up to a batch (about 150) more may be there. progress, where set,
 // is told how many of how many are made. Needs CAP_NET_ADMIN.
 func Insert(ctx context.Context, ns *netns.Handle, f *lab.Filler, first, target int64, progress func(made, of int64)) (made int64, err error) {
-	var usage dump.Usage
-	for range rounds {
-		if usage, err = dump.Count(ns); err != nil {
+	wanted := int64(0) // what was missing at first
+	for {
+		usage, err := dump.Count(ns)
+		if err != nil {
 			return made, err
 		}
 		missing := target - usage.Entries
-		if missing <= 0 {
-			return made, nil
+		if made == 0 {
+			wanted = missing
 		}
-		if room := f.Room(); first+made+missing > room {
+		if room := f.Room(); missing > 0 && first+made+missing > room {
 			return made, fmt.Errorf("%d entries are wanted, mix %s makes %d", first+made+missing, f.Mix().Name, room)
 		}
-		n, err := insert(ctx, ns, f, first+made, missing, progress)
+		switch {
+		case missing <= 0:
+			return made, nil
+		case made >= losses*wanted && made > 0:
+			return made, fmt.Errorf("%d of %d entries after %d were made: the kernel loses them as fast as they are made", usage.Entries, target, made)
+		}
+		n, err := insert(ctx, ns, f, first+made, min(missing, chunk))
 		made += n
 		if err != nil {
 			return made, err
 		}
+		if progress != nil {
+			progress(made, made+missing-n)
+		}
 	}
-	if usage, err = dump.Count(ns); err != nil || usage.Entries >= target {
-		return made, err
-	}
-	return made, fmt.Errorf("%d of %d entries after %d rounds: the kernel loses them as fast as they are made", usage.Entries, target, rounds)
 }
 
-func insert(ctx context.Context, ns *netns.Handle, f *lab.Filler, first, n int64, progress func(made, of int64)) (int64, error) {
-	made, err := dump.Insert(ctx, ns, nextOf(f, first, n, progress))
+func insert(ctx context.Context, ns *netns.Handle, f *lab.Filler, first, n int64) (int64, error) {
+	made, err := dump.Insert(ctx, ns, nextOf(f, first, n))
 	if errors.Is(err, dump.ErrExists) {
-		err = fmt.Errorf("%w; another fill has it ('natkit lab fill --remove' removes what was left): another mix or seed does without it", err)
+		err = fmt.Errorf("%w; another fill has it ('natkit lab fill --remove' removes what was left), or a connection: a mix with other addresses or ports does without it", err)
 	}
 	return made, err
 }
 
 // nextOf hands out n entries.
-func nextOf(f *lab.Filler, first, n int64, progress func(made, of int64)) func(*conntrack.Entry) bool {
+func nextOf(f *lab.Filler, first, n int64) func(*conntrack.Entry) bool {
 	i := int64(0)
 	return func(e *conntrack.Entry) bool {
 		if i == n {
 			return false
 		}
 		f.Entry(first+i, e)
-		if i++; progress != nil && i%reportEvery == 0 {
-			progress(i, n)
-		}
+		i++
 		return true
 	}
 }

@@ -159,14 +159,20 @@ func TestDamagedRecord(t *testing.T) {
 	if err := os.MkdirAll(recordDir(dir), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string]string{"1.json": "{", "66696c6d.json": `{"schema":"natkit.fill-record/1","mark":1}`} {
+	damaged := map[string]string{
+		"1.json":        "{",
+		"66696c6d.json": `{"schema":"natkit.fill-record/1","mark":1}`,
+		"00000000.json": `{"schema":"natkit.fill-record/1","mark":0}`, // would be all that have no mark
+		"66696d6d.json": `{"schema":"natkit.fill-record/1","mark":1718185325}`,
+	}
+	for name, text := range damaged {
 		if err := os.WriteFile(filepath.Join(recordDir(dir), name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	_, _, err := Clean(t.Context(), dir, 0)
-	if err == nil || strings.Count(err.Error(), "is not a natkit.fill-record/1; remove it by hand") != 2 {
-		t.Errorf("error %v, want both files named", err)
+	if err == nil || strings.Count(err.Error(), "is not a natkit.fill-record/1; remove it by hand") != len(damaged) {
+		t.Errorf("error %v, want all files named", err)
 	}
 }
 
@@ -174,7 +180,7 @@ func TestDamagedRecord(t *testing.T) {
 // can be seen.
 func TestRecordIsWhole(t *testing.T) {
 	dir := t.TempDir()
-	r := Record{Mark: 7, Where: "here"}
+	r := Record{Mark: firstMark, Where: "here"}
 	file, err := r.write(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -182,19 +188,19 @@ func TestRecordIsWhole(t *testing.T) {
 	if _, err := r.write(dir); !errors.Is(err, os.ErrExist) {
 		t.Errorf("a second record of the mark: error %v", err)
 	}
-	got, err := find(recordPath(dir, 7))
+	got, err := find(recordPath(dir, firstMark))
 	if err != nil || got.file != nil || got.Record != r {
 		t.Errorf("while it is held: %+v, error %v", got, err)
 	}
 	file.Close()
-	got, err = find(recordPath(dir, 7))
+	got, err = find(recordPath(dir, firstMark))
 	if err != nil || got.file == nil {
 		t.Fatalf("when it is left: %+v, error %v", got, err)
 	}
 	if err := got.forget(); err != nil {
 		t.Error(err)
 	}
-	if _, err := find(recordPath(dir, 7)); !errors.Is(err, os.ErrNotExist) {
+	if _, err := find(recordPath(dir, firstMark)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("when it is removed: error %v", err)
 	}
 	wantNoRecords(t, dir)

@@ -107,7 +107,7 @@ func find(path string) (*found, error) {
 		return nil, err
 	}
 	r := &found{file: f, path: path}
-	if err = json.NewDecoder(io.LimitReader(f, 1<<16)).Decode(&r.Record); err != nil || r.Schema != RecordSchema || filepath.Base(recordPath("", r.Mark)) != filepath.Base(path) {
+	if !r.read() {
 		f.Close()
 		return nil, fmt.Errorf("%s is not a %s; remove it by hand", path, RecordSchema)
 	}
@@ -125,6 +125,18 @@ func find(path string) (*found, error) {
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
 	return r, nil
+}
+
+// read tells whether the file is a record of its mark. With a mark that no fill can
+// have, 0 above all, entries of others would be removed.
+func (r *found) read() bool {
+	info, err := r.file.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return false
+	}
+	err = json.NewDecoder(io.LimitReader(r.file, 1<<16)).Decode(&r.Record)
+	return err == nil && r.Schema == RecordSchema && r.Mark >= firstMark && r.Mark <= lastMark &&
+		filepath.Base(recordPath("", r.Mark)) == filepath.Base(r.path)
 }
 
 // isStill fails where the file was removed before it was locked.

@@ -1,0 +1,63 @@
+package fill
+
+import (
+	"net/netip"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/conntrack/dump"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/testutil"
+)
+
+// queries inserts n DNS queries from port on without an answer: entries that the
+// kernel evicts when the table is full.
+func queries(t *testing.T, ns *netns.Handle, port, n uint16) {
+	t.Helper()
+	end := port + n
+	_, err := dump.Insert(t.Context(), ns, func(e *conntrack.Entry) bool {
+		orig := conntrack.Tuple{Src: netip.MustParseAddr("198.18.0.1"), Dst: netip.MustParseAddr("198.18.0.2"), Proto: unix.IPPROTO_UDP, SrcPort: port, DstPort: 53}
+		*e = conntrack.Entry{Family: unix.AF_INET, Orig: orig, Reply: orig.Mirror(), Timeout: 600}
+		port++
+		return port <= end
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestConnectionsMeanwhileAreNotEvicted fills a table up to the kernel's limit,
+// while real connections come into it.
+func TestConnectionsMeanwhileAreNotEvicted(t *testing.T) {
+	testutil.LockHost(t)
+	ns := newNetns(t)
+	limit, err := Max()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if limit == 0 || limit > 1<<20 {
+		testutil.Missing(t, "needs nf_conntrack_max from 1 to 1048576: as many entries are made")
+	}
+	const each = 5000
+	queries(t, ns, 1000, each)
+	came := false
+	o := options(t, ns, "established", limit)
+	o.Progress = func(made, of int64) {
+		if !came && made > of/2 {
+			came = true
+			queries(t, ns, 1000+each, each)
+		}
+	}
+	f := start(t, o)
+	if !came || f.Table.Entries != limit || f.Made != limit-2*each {
+		t.Errorf("made %d, the table holds %d; want %d beside %d of others", f.Made, f.Table.Entries, limit-2*each, 2*each)
+	}
+	if removed, err := f.Remove(t.Context()); err != nil || removed.Entries != f.Made {
+		t.Errorf("removed %+v of %d, error %v", removed, f.Made, err)
+	}
+	if got := count(t, ns); got != 2*each {
+		t.Errorf("%d entries of others are left of %d", got, 2*each)
+	}
+}
