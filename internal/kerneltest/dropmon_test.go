@@ -53,10 +53,12 @@ func TestDropMonitor(t *testing.T) {
 	}
 }
 
+// monitor has a connection for commands and one for alerts: among alerts the answer
+// to a command would not be found.
 type monitor struct {
-	t      *testing.T
-	conn   *mdlayher.Conn
-	family uint16
+	t               *testing.T
+	control, alerts *mdlayher.Conn
+	family          uint16
 }
 
 // startMonitor lets the kernel report each dropped packet until the test ends.
@@ -66,12 +68,7 @@ func startMonitor(t *testing.T) *monitor {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := mdlayher.Dial(unix.NETLINK_GENERIC, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	m := &monitor{t, conn, family.ID}
+	m := &monitor{t, dialGeneric(t), dialGeneric(t), family.ID}
 	attrs := mdlayher.NewAttributeEncoder()
 	attrs.Uint8(dmAttrAlertMode, dmModePacket)
 	mode, err := attrs.Encode()
@@ -82,23 +79,31 @@ func startMonitor(t *testing.T) *monitor {
 	m.command(dmStart, nil)
 	t.Cleanup(func() { m.command(dmStop, nil) })
 	for _, g := range family.Groups {
-		if err := conn.JoinGroup(g.ID); err != nil {
+		if err := m.alerts.JoinGroup(g.ID); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = conn.LeaveGroup(g.ID) })
 	}
-	if err := conn.SetReadDeadline(time.Now().Add(testutil.Patience(5 * time.Second))); err != nil {
+	if err := m.alerts.SetReadDeadline(time.Now().Add(testutil.Patience(5 * time.Second))); err != nil {
 		t.Fatal(err)
 	}
 	return m
 }
 
+func dialGeneric(t *testing.T) *mdlayher.Conn {
+	t.Helper()
+	conn, err := mdlayher.Dial(unix.NETLINK_GENERIC, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
 // command sends one and waits for the kernel's consent.
 func (m *monitor) command(cmd byte, attrs []byte) {
 	m.t.Helper()
-	_ = m.conn.SetReadDeadline(time.Time{})
 	const version = 2
-	_, err := m.conn.Execute(mdlayher.Message{
+	_, err := m.control.Execute(mdlayher.Message{
 		Header: mdlayher.Header{Type: mdlayher.HeaderType(m.family), Flags: mdlayher.Request | mdlayher.Acknowledge},
 		Data:   append([]byte{cmd, version, 0, 0}, attrs...),
 	})
@@ -110,7 +115,7 @@ func (m *monitor) command(cmd byte, attrs []byte) {
 // next gives the next dropped packet and where it was dropped.
 func (m *monitor) next() (symbol string, payload []byte, err error) {
 	const header = 4
-	msgs, err := m.conn.Receive()
+	msgs, err := m.alerts.Receive()
 	for _, msg := range msgs {
 		if len(msg.Data) < header || msg.Data[0] != dmPacketAlert {
 			continue
