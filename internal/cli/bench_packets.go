@@ -38,6 +38,7 @@ func newBenchPackets(env *Env) *cobra.Command {
 sees it, for instance the public address of a DNAT. With --sink an XDP program counts
 what arrives at that interface. It takes away the packets of this run and nothing
 else; by the number that each carries it tells lost, reordered and duplicated ones.
+Other traffic of that interface goes on, but may be much slower during the run.
 
 Where a NAT lies between, --expect-source and --expect-destination say how the packets
 must look when they arrive: 'same' as sent, an ADDRESS, a PREFIX, or 'netmap:PREFIX' (the
