@@ -31,6 +31,8 @@ test: ## install what the tests need (as root) and run them all; without root th
 	@scripts/setup test
 	@scripts/test
 
+# As it was typed: in RUN='-run TestX$$' the $$ is not make's.
+test-vm: override export RUN := $(value RUN)
 test-vm: ## run tests on another kernel in qemu: make test-vm KERNEL=6.1 RUN=./internal/netns
 	@scripts/setup vm
 	@scripts/test-vm

@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strconv"
 	"testing"
 )
@@ -32,3 +34,29 @@ func readArchive(t *testing.T, text []byte) []string {
 }
 
 func roundUp(n int) int { return (n + 3) &^ 3 }
+
+// TestTreeWithLinks: a link that leads nowhere is a link there, too.
+func TestTreeWithLinks(t *testing.T) {
+	root := t.TempDir()
+	for name, target := range map[string]string{".#file": "user@host.123", "good": "file"} {
+		if err := os.Symlink(target, filepath.Join(root, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(root, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a := archive{}
+	if err := a.addTree(root, nil); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]entry{
+		".#file": {mode: link | 0o777, text: "user@host.123"},
+		"good":   {mode: link | 0o777, text: "file"},
+		"file":   {mode: regular | 0o600, from: filepath.Join(root, "file")},
+	} {
+		if got := a[filepath.Join(root, name)]; got != want {
+			t.Errorf("%s: %+v, want %+v", name, got, want)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -94,7 +95,8 @@ func (a archive) addFile(name, from string, info fs.FileInfo) {
 }
 
 // addTree adds the files below a directory of the host as they lie there, but for
-// the directories that skip names.
+// the directories that skip names. A link may lead nowhere, as those do that editors
+// lock files with.
 func (a archive) addTree(root string, skip func(dir string) bool) error {
 	return fs.WalkDir(os.DirFS(root), ".", func(name string, d fs.DirEntry, err error) error {
 		at := path.Join(root, name)
@@ -106,7 +108,11 @@ func (a archive) addTree(root string, skip func(dir string) bool) error {
 		case d.IsDir():
 			a.add(at, entry{mode: directory | 0o755})
 			return nil
-		case d.Type().IsRegular() || d.Type() == fs.ModeSymlink:
+		case d.Type() == fs.ModeSymlink:
+			if err := a.addHost(at); !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		case d.Type().IsRegular():
 			return a.addHost(at)
 		}
 		return nil
