@@ -161,6 +161,24 @@ func TestUDPErrorsOnTheWay(t *testing.T) {
 	}
 }
 
+// TestUDPPathMTU: a link further on carries less than the one here. The kernel learns
+// it from the first datagram and refuses the others.
+func TestUDPPathMTU(t *testing.T) {
+	p := newUDPPath(t)
+	inNetns(t, p.gateway, "link set server mtu 1400\n", testutil.NeedProgram(t, "ip"), "-batch", "-")
+	cfg := udpConfig(pathServer, 50)
+	cfg.Size, cfg.Rate = "1518", 1000
+	r, err := UDP(t.Context(), cfg, Options{Netns: p.client})
+	if !errors.Is(err, errNothingBack) || !strings.Contains(err.Error(), "a link on the way carries less") {
+		t.Errorf("error %v", err)
+	}
+	for _, f := range r.Failures {
+		if f.Reason != "message too long" {
+			t.Errorf("%+v", r.Failures)
+		}
+	}
+}
+
 // TestUDPNoHost: a run with the default timeout waits until the kernel says that it
 // finds no neighbour.
 func TestUDPNoHost(t *testing.T) {

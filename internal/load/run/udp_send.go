@@ -91,9 +91,11 @@ func (w *udpWorker) sendFlow(f *udpFlow, n int) int {
 		token.Put(w.out.room(i))
 		w.out.vectors[i].SetLen(w.payload(flow, sequence))
 	}
+	var errno syscall.Errno
 	for range sendTries {
 		w.stamp()
-		sent, errno := w.sys.sendMessages(f.fd, w.out, 0, n)
+		var sent int
+		sent, errno = w.sys.sendMessages(f.fd, w.out, 0, n)
 		switch {
 		case errno == 0:
 			w.sent(f, flow, sent)
@@ -105,9 +107,10 @@ func (w *udpWorker) sendFlow(f *udpFlow, n int) int {
 			w.refuse(f, errno)
 			return 1
 		}
-		// An error about an earlier datagram came instead: sk_err.
+		// An error about an earlier datagram came instead (sk_err), or one of this
+		// machine that is in the queue of errors, too, such as EMSGSIZE.
 	}
-	w.refuse(f, unix.ECONNREFUSED)
+	w.refuse(f, errno)
 	return 1
 }
 

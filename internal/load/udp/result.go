@@ -179,6 +179,8 @@ func (r *Result) hint() string {
 		return text + fmt.Sprintf("%d datagrams came without a token of this run: the server does not answer with the same payload (natkit bench serve --udp does)", r.Foreign)
 	case r.Altered > 0:
 		return text + fmt.Sprintf("all %d replies had another length than their datagrams: the server must answer with the same payload (natkit bench serve --udp does)", r.Altered)
+	case r.reason("message too long"):
+		return text + "a link on the way carries less than the route from here: give a smaller --size"
 	case r.reason("refused"):
 		return text + "nothing listens there: start natkit bench serve --udp, or check the NAT rule's destination"
 	case r.reason("unreachable"):
