@@ -53,7 +53,7 @@ ports below 1024 CAP_NET_BIND_SERVICE.`,
 	f.StringVar(&b.udp, "udp", "", "answer UDP datagrams at `ADDR:PORT`, not HTTP requests; port 0 takes a free one")
 	f.StringVar(&b.expected, "expect-source", "", "with --udp: count datagrams that do not come from `PREFIX[:PORTS]` as misdelivered")
 	f.IntVar(&b.workers, "workers", 0, "threads (0: one per CPU)")
-	f.BoolVar(&b.ownNetwork, "i-own-this-network", false, "with --udp: answer senders at public addresses, too: they and all on the way there are yours")
+	addOwnNetwork(cmd, &b.ownNetwork)
 	addJSON(cmd, &b.json, benchServeSchema)
 	b.target.addFlags(cmd)
 	return cmd
