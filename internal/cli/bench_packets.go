@@ -90,7 +90,7 @@ func (b *benchPackets) addFlags(cmd *cobra.Command) {
 	f.BoolVar(&b.cfg.Verify, "verify", false, "check the checksums of what arrives")
 	f.StringVar(&b.maxLoss, "max-loss", "", "exit with 3 where more than this `SHARE` was lost, misdelivered, corrupted or duplicated: 0, 0.001 or 0.1%")
 	f.BoolVar(&b.cfg.Bare, "bare", false, "send one unchanging frame and only count what arrives: what the link can do at most, to compare with")
-	f.BoolVar(&b.cfg.Statistics, "bpf-stats", false, "measure the programs' own time per packet, which slows them a little")
+	f.BoolVar(&b.cfg.Statistics, "bpf-stats", false, "measure the programs' own time per packet; measuring costs more than they do, so look at the rate of another run")
 	b.ways.addFlags(cmd, b.env)
 	addOwnNetwork(cmd, &b.cfg.OwnNetwork)
 	addJSON(cmd, &b.json, benchPacketsSchema)
