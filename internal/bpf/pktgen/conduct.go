@@ -41,8 +41,10 @@ func (r *run) conduct(ctx context.Context) (*packet.Result, error) {
 		}
 	}
 	start := time.Now()
-	stop := r.watch(start)
-	err = r.work(ctx, start)
+	working, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	stop := r.watch(start, end)
+	err = r.work(working, start)
 	seconds := time.Since(start).Seconds()
 	if err == nil {
 		err = r.drain(ctx)
@@ -51,7 +53,11 @@ func (r *run) conduct(ctx context.Context) (*packet.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	return r.result(seconds, before)
+	result, err := r.result(seconds, before)
+	if ctx.Err() == nil && working.Err() != nil {
+		err = errors.Join(err, context.Cause(working))
+	}
+	return result, err
 }
 
 // probe sends the first packets, and goes no further where none of them arrives.
@@ -131,8 +137,9 @@ func (r *run) drain(ctx context.Context) error {
 	return err
 }
 
-// watch reports progress and keeps the course of the run until stop.
-func (r *run) watch(start time.Time) (stop func()) {
+// watch reports progress and keeps the course of the run until stop, and ends the run
+// where the way is no longer there.
+func (r *run) watch(start time.Time, end context.CancelCauseFunc) (stop func()) {
 	done, finished := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(finished)
@@ -141,16 +148,23 @@ func (r *run) watch(start time.Time) (stop func()) {
 		for {
 			select {
 			case <-done:
-				r.note(time.Since(start))
+				r.look(start, end)
 				return
 			case <-tick.C:
-				r.note(time.Since(start))
+				r.look(start, end)
 			}
 		}
 	}()
 	return func() {
 		close(done)
 		<-finished
+	}
+}
+
+func (r *run) look(start time.Time, end context.CancelCauseFunc) {
+	r.note(time.Since(start))
+	if err := r.broken(); err != nil {
+		end(err)
 	}
 }
 
@@ -162,7 +176,7 @@ func (r *run) note(elapsed time.Duration) {
 	if err != nil || err2 != nil {
 		return
 	}
-	if n := len(r.course); n == 0 || elapsed.Seconds() >= float64(n) {
+	if n := len(r.course); n == 0 || r.course[n-1].At >= float64(n) {
 		r.course = append(r.course, packet.Second{})
 	}
 	var before packet.Second

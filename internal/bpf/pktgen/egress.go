@@ -99,7 +99,8 @@ func (e *Egress) read(handle *netlink.Handle, to netip.Addr) error {
 
 // noRedirect are kinds of interfaces without ndo_xdp_xmit: frames that a program
 // redirects to them vanish.
-var noRedirect = []string{"bridge", "vlan", "macvlan", "ipvlan", "dummy", "vxlan", "geneve", "ifb", "team", "vrf"}
+var noRedirect = []string{"bridge", "vlan", "macvlan", "ipvlan", "dummy", "vxlan", "geneve", "ifb", "team", "vrf",
+	"netkit", "macsec", "gretap", "ip6gretap", "erspan"}
 
 // route asks the kernel for the way, or takes the interface as it is given.
 func (e *Egress) route(handle *netlink.Handle, to netip.Addr) (netlink.Route, error) {
@@ -117,6 +118,8 @@ func (e *Egress) route(handle *netlink.Handle, to netip.Addr) (netlink.Route, er
 		return netlink.Route{}, nil // all that a frame needs is given
 	case err != nil || len(routes) == 0:
 		return netlink.Route{}, fmt.Errorf("no route: %w", errors.Join(err))
+	case routes[0].Type == unix.RTN_BROADCAST:
+		return netlink.Route{}, fmt.Errorf("it is a broadcast address there: everybody on the link would get the packets; give that of one host")
 	case routes[0].Type == unix.RTN_LOCAL:
 		return netlink.Route{}, fmt.Errorf("it is an address of the sender itself; packets are made for another host or namespace")
 	}
@@ -151,6 +154,9 @@ func (e *Egress) findNeighbour(handle *netlink.Handle, hop netip.Addr) error {
 		}
 		for _, n := range neighbours {
 			if a, _ := netip.AddrFromSlice(n.IP); a.Unmap() == hop && n.State&usable != 0 && len(n.HardwareAddr) == 6 {
+				if n.HardwareAddr[0]&1 != 0 {
+					return fmt.Errorf("the neighbour %v on %s has the group address %v: everybody on the link would get the packets", hop, e.Interface, n.HardwareAddr)
+				}
 				e.NextMAC = n.HardwareAddr
 				return nil
 			}

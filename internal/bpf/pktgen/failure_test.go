@@ -66,6 +66,7 @@ func TestNoWay(t *testing.T) {
 	addMacvlan(t, n.client, "eth0", "macvlan0")
 	up(t, n.client, "lo")
 	far := net.HardwareAddr{2, 0, 0, 0, 0, 1}
+	neighbour(t, n.client, "eth0", "198.18.0.9", net.HardwareAddr{3, 0xbf, 0xc6, 0x12, 0, 9}) // as load-balancing clusters have
 	for _, tt := range []struct {
 		name string
 		way  Way
@@ -78,6 +79,8 @@ func TestNoWay(t *testing.T) {
 		{"down", Way{Netns: n.client, Interface: "off0", NextMAC: far}, "198.18.0.1", []string{"off0 is down", "ip link set off0 up"}},
 		{"peer down", Way{Netns: n.client, Interface: "half0", NextMAC: far}, "198.18.0.1", []string{"half0 has no carrier"}},
 		{"not a neighbour", Way{Netns: n.gateway}, "198.18.0.99", []string{"no answer from the neighbour 198.18.0.99 on eth0", "--next-mac"}},
+		{"broadcast", Way{Netns: n.client}, "198.18.0.255", []string{"a broadcast address there", "everybody on the link"}},
+		{"group", Way{Netns: n.client}, "198.18.0.9", []string{"the neighbour 198.18.0.9 on eth0 has the group address 03:bf:c6:12:00:09"}},
 		{"no frames taken", Way{Netns: n.client, Interface: "macvlan0", NextMAC: far}, "198.18.0.1", []string{"macvlan0 is a macvlan", "takes no redirected frames"}},
 		{"loopback", Way{Netns: n.client, Interface: "lo", NextMAC: far}, "198.18.0.1", []string{"lo has no Ethernet address"}},
 	} {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/netns"
@@ -19,7 +20,8 @@ type peer struct {
 	mtu     int
 	mac     net.HardwareAddr
 	up      bool
-	hasXDP  bool
+	hasXDP  bool // in the driver, which makes it have NAPI
+	generic bool // in the stack, which does not
 	promisc bool
 	close   func() // lets go of the namespace
 }
@@ -39,7 +41,7 @@ func (r *run) ensurePeerTakesFrames(sink *Port) error {
 		r.notes = append(r.notes, fmt.Sprintf("the other end of %v lies in a namespace that is not found: without an XDP program or NAPI there, frames are dropped", r.from.Port))
 		return nil
 	}
-	defer p.close()
+	r.closers = append(r.closers, func() error { p.close(); return nil })
 	if !p.up {
 		return fmt.Errorf("send by %v: its other end %v is down (ip link set %s up)", r.from.Port, p.port, p.port.Interface)
 	}
@@ -47,9 +49,20 @@ func (r *run) ensurePeerTakesFrames(sink *Port) error {
 		return err
 	}
 	same, err := samePort(sink, p.port)
-	if err != nil || same || p.hasXDP { // the sink's program comes, or somebody else's is there
+	switch {
+	case err != nil || same: // the sink's program comes
 		return err
+	case p.generic:
+		return fmt.Errorf("send by %v: its other end %v has an XDP program in generic mode, with which it drops redirected frames, and takes none beside it (ip link set %s xdpgeneric off)",
+			r.from.Port, p.port, p.port.Interface)
+	case p.hasXDP: // somebody else's
+		r.relies = p
+		return nil
 	}
+	return r.attachPass(p)
+}
+
+func (r *run) attachPass(p *peer) error {
 	var objects struct {
 		Pass *ebpf.Program `ebpf:"pass"`
 	}
@@ -129,7 +142,9 @@ func readPeer(ns *netns.Handle, index int, close func()) (*peer, error) {
 		}
 		a := l.Attrs()
 		p.port, p.mac, p.mtu, p.up = Port{Netns: ns, Interface: a.Name}, a.HardwareAddr, a.MTU, a.Flags&net.FlagUp != 0
-		p.hasXDP, p.promisc = a.Xdp != nil && a.Xdp.Attached, a.Promisc > 0
+		attached := a.Xdp != nil && a.Xdp.Attached
+		p.generic = attached && a.Xdp.AttachMode == nl.XDP_ATTACHED_SKB
+		p.hasXDP, p.promisc = attached && !p.generic, a.Promisc > 0
 		return nil
 	})
 	if err != nil {

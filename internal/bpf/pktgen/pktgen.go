@@ -71,7 +71,10 @@ type run struct {
 	workers []*worker
 	closers []func() error
 	notes   []string
-	course  []packet.Second
+	// relies is the other end of the sender's veth where frames are taken only
+	// because somebody else has attached an XDP program there; nil otherwise.
+	relies *peer
+	course []packet.Second
 }
 
 func (r *run) close() error {

@@ -95,7 +95,8 @@ func (r *run) limit(result *packet.Result) string {
 	if behind := due - float64(result.Sent); behind <= (1-keepUp)*due || behind <= r.cfg.Rate*hiccup.Seconds() {
 		return ""
 	}
-	return fmt.Sprintf("it sent %.0f packets/s where %.0f were asked for: use more workers (--workers), or another machine", result.SentPerSecond, r.cfg.Rate)
+	return fmt.Sprintf("it sent %.0f packets/s where %.0f were asked for: try another number of --workers (on a veth with one receive queue one is fastest), or another machine",
+		result.SentPerSecond, r.cfg.Rate)
 }
 
 // programTimes adds the programs' own time per packet.
