@@ -153,6 +153,9 @@ func (b *benchPackets) checkReceiver(cmd *cobra.Command) (maxLoss float64, err e
 			return 0, usagef("--%s: nobody looks at what arrives: give --sink", flag)
 		}
 	}
+	if !cmd.Flags().Changed("rate") && !cmd.Flags().Changed("packets") {
+		return 0, usagef("without --sink nobody sees what the packets do to their receiver: say how many to send (--packets) or how fast (--rate; 0 is as fast as one can)")
+	}
 	return maxLoss, nil
 }
 

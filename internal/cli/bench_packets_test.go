@@ -181,7 +181,7 @@ func TestBenchPacketsPrivilege(t *testing.T) {
 		if err := unix.Capset(&header, &data[0]); err != nil {
 			t.Error(err)
 		}
-		code <- runNatkit(t.Context(), &stdout, &stderr, "bench", "packets", "198.18.0.1:9")
+		code <- runNatkit(t.Context(), &stdout, &stderr, "bench", "packets", "-n", "10", "198.18.0.1:9")
 	}()
 	want := "natkit: bench packets needs CAP_NET_ADMIN (to attach XDP programs to interfaces): run it as root\n"
 	if got := <-code; got != exitFailed || stderr.String() != want || stdout.Len() > 0 {
