@@ -64,6 +64,9 @@ func writeServedText(w io.Writer, s *udp.Served) error {
 	if s.Public > 0 {
 		line("Not answered", "%d from public addresses (see --i-own-this-network)", s.Public)
 	}
+	if s.Foreign > 0 {
+		line("Not answered", "%d that were no requests of bench udp", s.Foreign)
+	}
 	for _, f := range s.Failures {
 		line("Refused on sending", "%s %d", f.Reason, f.Count)
 	}

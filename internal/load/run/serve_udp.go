@@ -51,8 +51,9 @@ type udpServer struct {
 	secondsMu sync.Mutex
 }
 
-// ServeUDP answers every datagram with its own payload, from the address that it was
-// sent to, until ctx ends, and returns what it saw. Senders at public addresses are
+// ServeUDP answers every request with its own payload, marked as a reply, from the
+// address that it was sent to, until ctx ends, and returns what it saw. What is no
+// request (udp.MakeReply) is not answered. Senders at public addresses are
 // not answered unless cfg.OwnNetwork is set. It returns an error that wraps
 // unix.EADDRINUSE where another program has the address.
 func ServeUDP(ctx context.Context, cfg ServeUDPConfig) (*udp.Served, error) {

@@ -145,6 +145,10 @@ func (w *udpServeWorker) answerAll() {
 // turnRound makes a received message one to send.
 func (w *udpServeWorker) turnRound(i int) {
 	w.both.vectors[i].SetLen(len(w.both.bytes(i)))
+	if w.silent[i] = !udp.MakeReply(w.both.bytes(i)); w.silent[i] {
+		w.tally.Foreign++
+		return
+	}
 	from := w.both.from(i)
 	if w.silent[i] = w.public(from.Addr()); w.silent[i] {
 		w.tally.Public++

@@ -33,7 +33,7 @@ type udpRun struct {
 	sources []sockaddr
 	ports   load.Permutation // of sources × source ports; unused where the kernel chooses
 	workers int
-	token   uint32 // of this run
+	token   uint32 // the run of its requests
 
 	warm     chan struct{} // closed when begun is set
 	begun    int64         // when the schedule and the time of the run begin
@@ -84,7 +84,7 @@ func newUDPRun(cfg udp.Config, ns *netns.Handle) (*udpRun, error) {
 		to:     newSockaddr(to, zones[to.Addr().Zone()]),
 		family: family(to.Addr()),
 		warm:   make(chan struct{}),
-		token:  rand.Uint32(), // other runs beside this one have others
+		token:  udp.RequestRun(rand.Uint32()), // other runs beside this one have others
 	}
 	if r.sources, err = sourceAddrs(cfg.Sources, to.Addr(), zones, cfg.Seed); err != nil {
 		return nil, err

@@ -231,8 +231,8 @@ func wholeUDP(t *testing.T, r *udp.Result, sent int64) {
 	}
 }
 
-// rawUDP is a server that does with each datagram what handle says; it runs on
-// loopback until the test ends.
+// rawUDP is a server that does with the reply to each datagram what handle says; it
+// runs on loopback until the test ends.
 func rawUDP(t *testing.T, handle func(c *net.UDPConn, from netip.AddrPort, payload []byte)) netip.AddrPort {
 	t.Helper()
 	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -249,6 +249,7 @@ func rawUDP(t *testing.T, handle func(c *net.UDPConn, from netip.AddrPort, paylo
 				return
 			}
 			if err == nil {
+				udp.MakeReply(buf[:n])
 				handle(c, from, bytes.Clone(buf[:n]))
 			}
 		}

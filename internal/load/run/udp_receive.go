@@ -57,7 +57,7 @@ func (w *udpWorker) receiveFlow(i int) {
 func (w *udpWorker) arrive(i, k int) {
 	payload := w.in.bytes(k)
 	token, ok := packet.ParseToken(payload)
-	if !ok || token.Run != w.run.token {
+	if !ok || token.Run != udp.ReplyRun(w.run.token) {
 		w.tally.Foreign++
 		return
 	}

@@ -178,8 +178,9 @@ func TestUDPOtherServers(t *testing.T) {
 	}{
 		"cut":      {func(p []byte) []byte { return p[:len(p)-1] }, "another length"},
 		"longer":   {func(p []byte) []byte { return append(p, 0) }, "another length"},
-		"no token": {func(p []byte) []byte { return []byte("hello, this is another server") }, "without a token of this run"},
-		"empty":    {func(p []byte) []byte { return nil }, "without a token of this run"},
+		"no token": {func(p []byte) []byte { return []byte("hello, this is another server") }, "without the token of a reply"},
+		"empty":    {func(p []byte) []byte { return nil }, "without the token of a reply"},
+		"echo":     {func(p []byte) []byte { p[3] &^= 1; return p }, "without the token of a reply"},
 	} {
 		addr := rawUDP(t, func(c *net.UDPConn, from netip.AddrPort, p []byte) { c.WriteToUDPAddrPort(tt.answer(p), from) })
 		cfg := udpConfig(addr, 10)

@@ -13,7 +13,8 @@ import (
 // Result is what a run found.
 type Result struct {
 	Config Config `json:"config"`
-	// RunToken is the first four bytes of every payload of this run.
+	// RunToken is the first four bytes of every payload that this run sent; its
+	// lowest bit is clear, and set in replies.
 	RunToken uint32 `json:"run_token"`
 	// Seconds from the start to the last datagram or reply.
 	Seconds float64 `json:"seconds"`
@@ -26,7 +27,8 @@ type Result struct {
 	InFlight int64 `json:"in_flight,omitempty"`
 	// Altered replies have another length than their datagram.
 	Altered int64 `json:"altered"`
-	// Foreign datagrams came to the flows' sockets without a token of this run.
+	// Foreign datagrams came to the flows' sockets without the token of a reply to
+	// this run.
 	Foreign int64 `json:"foreign"`
 	// MisdeliveredFrom has the first addresses that misdelivered replies came from.
 	MisdeliveredFrom []Stray `json:"misdelivered_from,omitempty"`
@@ -176,7 +178,7 @@ func (r *Result) hint() string {
 	case r.Misdelivered > 0:
 		return text + fmt.Sprintf("all replies were misdelivered, the first from %v instead of %v: check the NAT of the way back", r.MisdeliveredFrom[0].From, r.Config.To)
 	case r.Foreign > 0:
-		return text + fmt.Sprintf("%d datagrams came without a token of this run: the server does not answer with the same payload (natkit bench serve --udp does)", r.Foreign)
+		return text + fmt.Sprintf("%d datagrams came without the token of a reply to this run: the server is none of natkit's (natkit bench serve --udp), or of another version", r.Foreign)
 	case r.Altered > 0:
 		return text + fmt.Sprintf("all %d replies had another length than their datagrams: the server must answer with the same payload (natkit bench serve --udp does)", r.Altered)
 	case r.reason("message too long"):

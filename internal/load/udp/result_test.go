@@ -45,7 +45,7 @@ func TestHint(t *testing.T) {
 		{"path MTU", func(t *Tally) { t.Failures.Add(load.InSend, load.Reason(unix.EMSGSIZE)) }, "send: message too long 1; a link on the way carries less"},
 		{"no host", func(t *Tally) { t.Failures.Add(load.InWait, load.Reason(unix.EHOSTUNREACH)) }, "wait: unreachable 1; no host has that address"},
 		{"misdelivered", func(t *Tally) { t.Stray(netip.MustParseAddrPort("198.18.1.2:9")) }, "the first from 198.18.1.2:9 instead of 198.18.0.2:9000"},
-		{"another server", func(t *Tally) { t.Foreign = 3 }, "3 datagrams came without a token"},
+		{"another server", func(t *Tally) { t.Foreign = 3 }, "3 datagrams came without the token of a reply"},
 		{"cut", func(t *Tally) { t.Altered = 2 }, "another length"},
 	} {
 		tally := NewTally()

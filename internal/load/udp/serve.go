@@ -21,6 +21,9 @@ type Served struct {
 	Answered int64 `json:"answered"`
 	// Public came from public addresses and were not answered.
 	Public int64 `json:"not_answered_public"`
+	// Foreign were no requests of a run, such as replies, and were not answered; no
+	// other count has them besides Received.
+	Foreign int64 `json:"not_answered_foreign"`
 	// Expected is what senders should look like; nil where that does not matter, and
 	// then Misdelivered and Sources are 0.
 	Expected *packet.End `json:"expected_source,omitempty"`
@@ -60,12 +63,12 @@ func CheckExpected(e packet.End, at netip.Addr) error {
 
 // ServeTally is what one worker of a server counted.
 type ServeTally struct {
-	Received, Answered, Public, Misdelivered int64
-	SocketDrops, SystemCalls                 int64
-	Failures                                 *load.FailureCounts
-	sources                                  map[netip.AddrPort]struct{}
-	strays                                   strays
-	room                                     int
+	Received, Answered, Public, Foreign, Misdelivered int64
+	SocketDrops, SystemCalls                          int64
+	Failures                                          *load.FailureCounts
+	sources                                           map[netip.AddrPort]struct{}
+	strays                                            strays
+	room                                              int
 }
 
 // NewServeTally remembers so many senders at most.
@@ -91,6 +94,7 @@ func (s *Served) Fill(tallies []*ServeTally) {
 		s.Received += t.Received
 		s.Answered += t.Answered
 		s.Public += t.Public
+		s.Foreign += t.Foreign
 		s.Misdelivered += t.Misdelivered
 		s.SocketDrops += t.SocketDrops
 		s.SystemCalls += t.SystemCalls
