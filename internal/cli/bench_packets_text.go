@@ -120,13 +120,22 @@ type badArrival struct {
 // badArrivals are the kinds that there were. All count as lost.
 func badArrivals(r *packet.Result) []badArrival {
 	kinds := []badArrival{
-		{"misdelivered", r.Misdelivered, "with other addresses or ports than expected"},
+		{"misdelivered", r.Misdelivered, strayHint(r.MisdeliveredAs)},
 		{"IP checksum wrong", r.Corrupted.IPChecksum, ""},
 		{"checksum wrong", r.Corrupted.Checksum, ""},
 		{"checksum partial", r.Corrupted.Partial,
 			"left for a network card to complete; on the way of an XDP program nobody does: ethtool -K IF tx off where they are made"},
 	}
 	return slices.DeleteFunc(kinds, func(k badArrival) bool { return k.count == 0 })
+}
+
+// strayHint shows one of the packets.
+func strayHint(strays []packet.Stray) string {
+	hint := "with other addresses or ports than expected"
+	if len(strays) > 0 {
+		hint += fmt.Sprintf(", the first from %v to %v", strays[0].Source, strays[0].Destination)
+	}
+	return hint
 }
 
 func neverArrived(r *packet.Result) int64 { return r.Lost - r.Misdelivered - r.Corrupted.Total() }

@@ -1,6 +1,9 @@
 package packet
 
-import "time"
+import (
+	"net/netip"
+	"time"
+)
 
 // Config is one run of generated packets.
 type Config struct {
@@ -39,6 +42,8 @@ type Result struct {
 	// SentBytes and ReceivedBytes count frames with FCS.
 	SentBytes     int64 `json:"sent_bytes"`
 	ReceivedBytes int64 `json:"received_bytes"`
+	// MisdeliveredAs are a few of the misdelivered packets.
+	MisdeliveredAs []Stray `json:"misdelivered_as,omitempty"`
 	// Corrupted packets arrived with a wrong checksum, and count as lost.
 	Corrupted Corrupted `json:"corrupted"`
 	// OtherPackets came to the receiver and were not of this run; they went on to
@@ -58,6 +63,14 @@ type Result struct {
 	// Notes say what else the reader has to know.
 	Notes  []string `json:"notes,omitempty"`
 	Course []Second `json:"seconds_of_run,omitempty"`
+}
+
+// Stray is a packet that came with other addresses or ports than expected.
+type Stray struct {
+	Flow uint32 `json:"flow"`
+	// Source and Destination are those with which it came.
+	Source      netip.AddrPort `json:"source"`
+	Destination netip.AddrPort `json:"destination"`
 }
 
 // Corrupted counts packets by what is wrong with them.

@@ -73,8 +73,19 @@ func TestThroughKernelNAT(t *testing.T) {
 			}
 			want := packet.Delivery{Sent: few, Lost: few, Misdelivered: few}
 			for _, ends := range [][2]string{{tt.wrongSrc, tt.dest}, {tt.source, tt.wrongDst}} {
-				if r := n.through(t, tt.config(t, []int{82}, ends[0], ends[1])); r.Delivery != want {
+				cfg := tt.config(t, []int{82}, ends[0], ends[1])
+				r := n.through(t, cfg)
+				if r.Delivery != want || len(r.MisdeliveredAs) == 0 {
 					t.Errorf("expected %s → %s: %+v, want %+v", ends[0], ends[1], r.Delivery, want)
+				}
+				right, err := packet.ParseEnd(tt.dest)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, s := range r.MisdeliveredAs {
+					if !right.Fits(cfg.Flows.Destinations[0], s.Destination) {
+						t.Errorf("came as %v, and goes to %s", s, tt.dest)
+					}
 				}
 			}
 		})

@@ -469,6 +469,32 @@ static __always_inline __u64 *fault(struct sink_counters *c, const struct frame 
 	return check == csum_fold(pseudo) ? &c->partial_checksum : &c->bad_checksum;
 }
 
+/* The first misdelivered packet on each CPU. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__type(key, __u32);
+	__type(value, struct stray);
+	__uint(max_entries, 1);
+} strays SEC(".maps");
+
+static __always_inline void keep_stray(const struct frame *f, __u32 flow)
+{
+	const __be16 *ports = f->l4;
+	__u32 zero = 0;
+	struct stray *s = bpf_map_lookup_elem(&strays, &zero);
+
+	if (!s || s->seen)
+		return;
+	s->seen = 1;
+	s->flow = flow;
+	s->sport = ports[0];
+	s->dport = ports[1];
+	for (int i = 0; i < (f->v6 ? 4 : 1); i++) {
+		s->saddr[i] = f->saddr[i];
+		s->daddr[i] = f->daddr[i];
+	}
+}
+
 static __always_inline int receive(struct xdp_md *ctx, bool v6, __u8 proto)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
@@ -496,6 +522,7 @@ static __always_inline int receive(struct xdp_md *ctx, bool v6, __u8 proto)
 		flow = bpf_map_lookup_elem(&flows, &number);
 		if (!flow || !delivered(&f, flow)) {
 			c->misdelivered++;
+			keep_stray(&f, number);
 			return XDP_DROP;
 		}
 	}

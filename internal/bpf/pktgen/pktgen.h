@@ -68,6 +68,14 @@ struct sink_counters {
 	__u64 other;
 };
 
+/* stray is a misdelivered packet. */
+struct stray {
+	__be32 saddr[4], daddr[4]; /* IPv4: the first ones */
+	__be16 sport, dport;
+	__u32 flow;
+	__u32 seen;
+};
+
 enum expectation {
 	EXPECT_ANY,
 	EXPECT_SAME,   /* as it was sent */

@@ -49,6 +49,16 @@ type pktgenSinkCounters struct {
 	Other           uint64
 }
 
+type pktgenStray struct {
+	_     structs.HostLayout
+	Saddr [4]uint32
+	Daddr [4]uint32
+	Sport uint16
+	Dport uint16
+	Flow  uint32
+	Seen  uint32
+}
+
 type pktgenTemplate struct {
 	_            structs.HostLayout
 	Words        [12]uint64
@@ -76,6 +86,7 @@ type pktgenTrack struct {
 const (
 	pktgenMapCounters          = "counters"
 	pktgenMapFlows             = "flows"
+	pktgenMapStrays            = "strays"
 	pktgenMapTracks            = "tracks"
 	pktgenProgBare             = "bare"
 	pktgenProgCount            = "count"
@@ -166,6 +177,7 @@ type pktgenProgramSpecs struct {
 type pktgenMapSpecs struct {
 	Counters *ebpf.MapSpec `ebpf:"counters"`
 	Flows    *ebpf.MapSpec `ebpf:"flows"`
+	Strays   *ebpf.MapSpec `ebpf:"strays"`
 	Tracks   *ebpf.MapSpec `ebpf:"tracks"`
 }
 
@@ -216,6 +228,7 @@ func (o *pktgenObjects) Close() error {
 type pktgenMaps struct {
 	Counters *ebpf.Map `ebpf:"counters"`
 	Flows    *ebpf.Map `ebpf:"flows"`
+	Strays   *ebpf.Map `ebpf:"strays"`
 	Tracks   *ebpf.Map `ebpf:"tracks"`
 }
 
@@ -223,6 +236,7 @@ func (m *pktgenMaps) Close() error {
 	return _PktgenClose(
 		m.Counters,
 		m.Flows,
+		m.Strays,
 		m.Tracks,
 	)
 }

@@ -29,6 +29,7 @@ type receiverObjects struct {
 	Sink     *ebpf.Program `ebpf:"sink"` // that of sinkFor
 	Count    *ebpf.Program `ebpf:"count"`
 	Counters *ebpf.Map     `ebpf:"counters"`
+	Strays   *ebpf.Map     `ebpf:"strays"`
 }
 
 func attachReceiver(port Port, cfg packet.Config, t *tables) (*receiver, error) {
@@ -102,7 +103,7 @@ func sinkFor(spec packet.Spec) string {
 }
 
 func (o *receiverObjects) close() error {
-	return errors.Join(o.Sink.Close(), o.Count.Close(), o.Counters.Close())
+	return errors.Join(o.Sink.Close(), o.Count.Close(), o.Counters.Close(), o.Strays.Close())
 }
 
 func (r *receiver) close() error { return errors.Join(r.link.Close(), r.objects.close()) }

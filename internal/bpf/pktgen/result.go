@@ -71,6 +71,9 @@ func (r *run) result(seconds float64, before counts) (*packet.Result, error) {
 		// Among the late ones may be duplicates that nobody can tell.
 		result.Lost = max(0, result.Sent-(result.Received-result.Duplicated))
 		result.ReceivedPerSecond = float64(c.Received-before.arrived.Received) / seconds
+		if result.MisdeliveredAs, err = r.sink.strays(r.cfg.Spec.IPv6); err != nil {
+			return nil, err
+		}
 	}
 	r.complete(result)
 	return result, r.programTimes(result)

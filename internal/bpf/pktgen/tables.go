@@ -11,7 +11,7 @@ import (
 	"github.com/cilium/ebpf/rlimit"
 	"golang.org/x/sys/unix"
 
-	"github.com/natkit/natkit/internal/lab/fill"
+	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/packet"
 )
 
@@ -121,7 +121,7 @@ func putFlow(b []byte, t packet.Tuple) {
 // checkMemory refuses what would take more than a quarter of the memory that is
 // available: the kernel would rather kill processes than fail.
 func checkMemory(bytes int64) error {
-	available, err := fill.MemAvailable()
+	available, err := collect.AvailableMemory()
 	if err != nil {
 		return err
 	}
