@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/lab/build"
@@ -124,7 +125,7 @@ func (f *labFill) plan(ctx context.Context, mix *lab.Mix, amount lab.Amount) (li
 	if target, err = amount.Target(limit); err != nil {
 		return 0, 0, err
 	}
-	available, err := fill.MemAvailable()
+	available, err := collect.AvailableMemory()
 	if err != nil {
 		return 0, 0, err
 	}

@@ -26,6 +26,16 @@ func readMemory(src source) (*snapshot.Memory, error) {
 	return parseMemory(strings.NewReader(text))
 }
 
+// AvailableMemory is how many bytes of this machine's memory programs can have before
+// it swaps.
+func AvailableMemory() (int64, error) {
+	memory, err := readMemory(newLive(Options{}))
+	if err != nil {
+		return 0, fmt.Errorf("read the memory available: %w", err)
+	}
+	return int64(memory.AvailableBytes), nil
+}
+
 // parseMemory reads /proc/meminfo by name. MemAvailable is there since Linux 3.14;
 // before, what is free or holds clean file contents comes near it.
 func parseMemory(r io.Reader) (*snapshot.Memory, error) {

@@ -374,3 +374,15 @@ func TestKernelLogIsReadToItsEnd(t *testing.T) {
 	}
 	t.Error("the line is not among the new ones")
 }
+
+// TestAvailableMemory compares with what sysinfo(2) says of the same machine.
+func TestAvailableMemory(t *testing.T) {
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
+		t.Fatal(err)
+	}
+	total := int64(info.Totalram) * int64(info.Unit)
+	if got, err := AvailableMemory(); err != nil || got <= 0 || got > total {
+		t.Errorf("%d bytes of %d, %v", got, total, err)
+	}
+}

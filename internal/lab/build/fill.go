@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/lab/fill"
@@ -77,7 +78,7 @@ func FillTarget(free int64) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	available, err := fill.MemAvailable()
+	available, err := collect.AvailableMemory()
 	if err != nil {
 		return 0, err
 	}

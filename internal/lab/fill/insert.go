@@ -99,18 +99,3 @@ func readInt(path string) (int64, error) {
 	}
 	return strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
 }
-
-// MemAvailable is MemAvailable of /proc/meminfo, in bytes.
-func MemAvailable() (int64, error) {
-	text, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return 0, fmt.Errorf("read the memory available: %w", err)
-	}
-	for line := range strings.Lines(string(text)) {
-		var kib int64
-		if n, _ := fmt.Sscanf(line, "MemAvailable: %d kB", &kib); n == 1 {
-			return kib << 10, nil
-		}
-	}
-	return 0, errors.New("read the memory available: no MemAvailable in /proc/meminfo")
-}

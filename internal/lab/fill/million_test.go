@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/netns"
@@ -21,7 +22,7 @@ func BenchmarkMillion(b *testing.B) {
 	testutil.NeedRoot(b)
 	testutil.LockHost(b)
 	const n = 1_000_000
-	available, err := MemAvailable()
+	available, err := collect.AvailableMemory()
 	if err != nil || lab.CheckFill(n, available) != nil {
 		testutil.Missing(b, fmt.Sprintf("needs memory for %d entries, %d MiB are available (%v)", n, available>>20, err))
 	}
