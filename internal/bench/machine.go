@@ -106,7 +106,7 @@ func busy(load float64, cpus int) []string {
 }
 
 // commit is that of the working directory, and says where the source differs from
-// it; documents may, as figures are written into them.
+// it, by new files too; documents may, as figures are written into them.
 func commit(ctx context.Context) string {
 	git := func(args ...string) ([]byte, error) {
 		return exec.CommandContext(ctx, "git", append([]string{"-c", "safe.directory=*"}, args...)...).Output()
@@ -116,7 +116,7 @@ func commit(ctx context.Context) string {
 		return "unknown" // an archive of the source, or no git
 	}
 	text := string(bytes.TrimSpace(head))
-	if _, err := git("diff", "--quiet", "HEAD", "--", ":/", ":(top,exclude)docs"); err != nil {
+	if changed, err := git("status", "--porcelain", "--untracked-files=all", "--", ":/", ":(top,exclude)docs"); err != nil || len(changed) > 0 {
 		text += "-dirty"
 	}
 	return text

@@ -2,11 +2,13 @@ package bench
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/natkit/natkit/internal/lab/build"
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 func TestDescribe(t *testing.T) {
@@ -24,6 +26,36 @@ func TestDescribe(t *testing.T) {
 	}
 	if o.Date.IsZero() || o.Commit == "" {
 		t.Errorf("got %+v", o)
+	}
+}
+
+// TestCommit: a file that is not committed makes another program, unless it is a
+// document.
+func TestCommit(t *testing.T) {
+	testutil.NeedProgram(t, "git")
+	t.Chdir(t.TempDir())
+	if got := commit(t.Context()); got != "unknown" {
+		t.Errorf("without a repository: %q", got)
+	}
+	for _, args := range []string{"init -q", "-c user.name=a -c user.email=a@example.com commit -q --allow-empty -m empty"} {
+		if out, err := exec.Command("git", strings.Fields(args)...).CombinedOutput(); err != nil {
+			t.Fatalf("git %s: %v: %s", args, err, out)
+		}
+	}
+	clean := commit(t.Context())
+	if len(clean) != 40 {
+		t.Errorf("commit %q", clean)
+	}
+	for _, step := range []struct{ file, want string }{{"docs/figures.md", clean}, {"internal/new.go", clean + "-dirty"}} {
+		if err := os.MkdirAll(filepath.Dir(step.file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(step.file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := commit(t.Context()); got != step.want {
+			t.Errorf("with a new %s: %q, want %q", step.file, got, step.want)
+		}
 	}
 }
 

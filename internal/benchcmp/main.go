@@ -23,7 +23,7 @@ import (
 var suites = []func(natkit string) bench.Suite{limitsSuite, fillSuite, httpSuite, packetsSuite, planesSuite}
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	if err := run(ctx); err != nil {
 		fmt.Fprintf(os.Stderr, "benchcmp: %v\n", err)
@@ -105,6 +105,9 @@ func take(ctx context.Context, chosen []bench.Suite, rounds int, doc string) err
 		result, err := s.Run(ctx, bench.Options{Rounds: rounds, Origin: origin, Progress: progress})
 		if err == nil {
 			err = publish(result, doc)
+		}
+		if err == nil {
+			err = ctx.Err() // what follows is not taken
 		}
 		if ctx.Err() != nil {
 			return err

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -124,5 +125,14 @@ func TestTakeEndsWhenInterrupted(t *testing.T) {
 	cancel()
 	if err := take(ctx, []bench.Suite{counting("first", 0), counting("second", 0)}, 0, ""); err == nil || err.Error() != "benchmark first: context canceled" {
 		t.Errorf("got %v", err)
+	}
+	ctx, cancel = context.WithCancel(t.Context())
+	defer cancel()
+	first := counting("first", 0)
+	first.Setup = func(context.Context) (func(context.Context) error, error) {
+		return func(context.Context) error { cancel(); return nil }, nil
+	}
+	if err := take(ctx, []bench.Suite{first, counting("second", 0)}, 0, ""); !errors.Is(err, context.Canceled) {
+		t.Errorf("interrupted after the first of two: got %v", err)
 	}
 }
