@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 
 	"golang.org/x/sys/unix"
 
@@ -105,11 +106,12 @@ func (g *packetRuns) setUp(ctx context.Context) (func(context.Context) error, er
 }
 
 func (g *packetRuns) attach() error {
-	state, err := build.ReadState("", labName)
+	dir := os.Getenv("NATKIT_RUN_DIR") // where the natkit that made the lab looked, too
+	state, err := build.ReadState(dir, labName)
 	if err != nil {
 		return err
 	}
-	if g.lab, err = build.Attach("", state); err != nil {
+	if g.lab, err = build.Attach(dir, state); err != nil {
 		return err
 	}
 	for name, ns := range map[string]**netns.Handle{"client": &g.client, "gateway": &g.gateway, "server": &g.server} {
