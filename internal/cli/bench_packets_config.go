@@ -1,10 +1,8 @@
 package cli
 
 import (
-	"fmt"
 	"net/netip"
 	"runtime"
-	"strconv"
 	"strings"
 	"time"
 
@@ -142,7 +140,7 @@ func (b *benchPackets) fillExpectation(cfg *packet.Config) error {
 // checkReceiver finds what only makes sense where something is counted. It returns
 // the loss that is allowed; a negative one where any is.
 func (b *benchPackets) checkReceiver(cmd *cobra.Command) (maxLoss float64, err error) {
-	if maxLoss, err = parseShare(b.maxLoss); err != nil {
+	if maxLoss, err = b.parseMaxLoss(); err != nil {
 		return 0, err
 	}
 	if err := b.ways.check(cmd); err != nil || b.ways.counts(cmd) {
@@ -159,18 +157,10 @@ func (b *benchPackets) checkReceiver(cmd *cobra.Command) (maxLoss float64, err e
 	return maxLoss, nil
 }
 
-// parseShare reads a part of a whole, such as 0.001 or 0.1%; -1 where none is given.
-func parseShare(text string) (float64, error) {
-	if text == "" {
+// parseMaxLoss reads the share that may be lost; -1 where none is given.
+func (b *benchPackets) parseMaxLoss() (float64, error) {
+	if b.maxLoss == "" {
 		return -1, nil
 	}
-	number, percent := strings.CutSuffix(text, "%")
-	share, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
-	if percent {
-		share /= 100
-	}
-	if err != nil || !(share >= 0 && share <= 1) {
-		return 0, usageError{fmt.Errorf("--max-loss %q: must be a share from 0 to 1, or from 0%% to 100%%", text)}
-	}
-	return share, nil
+	return parseShare("max-loss", b.maxLoss)
 }

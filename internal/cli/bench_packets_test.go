@@ -112,13 +112,13 @@ func TestEndText(t *testing.T) {
 }
 
 func TestParseShare(t *testing.T) {
-	for text, want := range map[string]float64{"": -1, "0": 0, "0.001": 0.001, "0.1%": 0.001, "5 %": 0.05, "100%": 1, "1": 1} {
-		if got, err := parseShare(text); err != nil || got < want-1e-12 || got > want+1e-12 {
+	for text, want := range map[string]float64{"0": 0, "0.001": 0.001, "0.1%": 0.001, "5 %": 0.05, "100%": 1, "1": 1} {
+		if got, err := parseShare("share", text); err != nil || got < want-1e-12 || got > want+1e-12 {
 			t.Errorf("%q: %v, %v; want %v", text, got, err, want)
 		}
 	}
-	for _, bad := range []string{"-1", "101%", "1.5", "NaN", "%", "some"} {
-		if got, err := parseShare(bad); err == nil {
+	for _, bad := range []string{"", "-1", "101%", "1.5", "NaN", "%", "some"} {
+		if got, err := parseShare("share", bad); err == nil {
 			t.Errorf("%q is taken as %v", bad, got)
 		}
 	}

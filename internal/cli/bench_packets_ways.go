@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/natkit/natkit/internal/bpf/pktgen"
-	"github.com/natkit/natkit/internal/lab/build"
 	"github.com/natkit/natkit/internal/netns"
 )
 
@@ -98,7 +97,7 @@ func (w *ways) counts(cmd *cobra.Command) bool {
 type places struct {
 	way  pktgen.Way
 	sink *pktgen.Port // nil for none
-	lab  *build.Lab   // keeps nodes open; may be nil
+	lab  *attachedLab // keeps nodes open; may be nil
 	own  []*netns.Handle
 }
 
@@ -154,25 +153,17 @@ func (w *ways) place(cmd *cobra.Command, p *places, at *target, node string) (*n
 	return ns, err
 }
 
-func (w *ways) labNode(p *places, name string) (*netns.Handle, error) {
+func (w *ways) labNode(p *places, name string) (_ *netns.Handle, err error) {
 	if p.lab == nil {
-		dir := w.env.Getenv(runDirEnv)
-		state, err := chooseLab(dir, w.lab)
-		if err != nil {
-			return nil, err
-		}
-		if p.lab, err = build.Attach(dir, state); err != nil {
+		if p.lab, err = attachLab(w.env, w.lab); err != nil {
 			return nil, err
 		}
 	}
-	if node := p.lab.Node(name); node != nil {
-		return node.Netns, nil
+	node, err := p.lab.node(name)
+	if err != nil {
+		return nil, err
 	}
-	var names []string
-	for _, n := range p.lab.Nodes() {
-		names = append(names, n.Name)
-	}
-	return nil, usagef("the lab has no node %q; it has %s", name, strings.Join(names, ", "))
+	return node.Netns, nil
 }
 
 // interfaces are the names of those in a namespace that are not loopback; nil is the

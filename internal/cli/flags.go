@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -63,3 +65,16 @@ func (f *changeFlags) check(cmd *cobra.Command) error {
 
 // fill puts the flags into the options of apply.
 func (f *changeFlags) fill(opt *apply.Options) { opt.Confirm, opt.Persist = f.confirm, f.persist }
+
+// parseShare reads a flag's part of a whole, such as 0.001 or 0.1%.
+func parseShare(flag, text string) (float64, error) {
+	number, percent := strings.CutSuffix(text, "%")
+	share, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	if percent {
+		share /= 100
+	}
+	if err != nil || !(share >= 0 && share <= 1) {
+		return 0, usagef("--%s %q: must be a share from 0 to 1, or from 0%% to 100%%", flag, text)
+	}
+	return share, nil
+}

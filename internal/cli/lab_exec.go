@@ -3,10 +3,8 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
-	"strings"
 	"syscall"
 	"time"
 
@@ -31,12 +29,12 @@ ends with the lab. Exits as the command does. Needs root.`,
   sudo natkit lab exec --lab table-full gateway -- bash`,
 		Args: cobra.MinimumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			dir := env.Getenv(runDirEnv)
-			state, err := chooseLab(dir, name)
+			l, err := attachLab(env, name)
 			if err != nil {
 				return err
 			}
-			return execInLab(cmd.Context(), env, dir, state, args)
+			defer l.Close()
+			return execInLab(cmd.Context(), env, l, args)
 		},
 	}
 	cmd.Flags().StringVar(&name, "lab", "", "`NAME` of the lab, where several are up")
@@ -45,35 +43,7 @@ ends with the lab. Exits as the command does. Needs root.`,
 	return cmd
 }
 
-// chooseLab is the lab of that name, or the only one.
-func chooseLab(dir, name string) (build.State, error) {
-	up, damaged := build.States(dir)
-	names := make([]string, len(up))
-	for i, s := range up {
-		names[i] = s.Name
-		if s.Name == name {
-			return s, nil
-		}
-	}
-	switch {
-	case len(up) == 0 && damaged != nil:
-		return build.State{}, damaged
-	case len(up) == 0:
-		return build.State{}, errors.New("no lab is up; 'natkit lab up NAME' builds one")
-	case name != "":
-		return build.State{}, fmt.Errorf("lab %q is not up; up are: %s", name, strings.Join(names, ", "))
-	case len(up) > 1:
-		return build.State{}, usagef("several labs are up (%s): choose one by name", strings.Join(names, ", "))
-	}
-	return up[0], nil
-}
-
-func execInLab(ctx context.Context, env *Env, dir string, state build.State, args []string) error {
-	l, err := build.Attach(dir, state)
-	if err != nil {
-		return err
-	}
-	defer l.Close()
+func execInLab(ctx context.Context, env *Env, l *attachedLab, args []string) error {
 	command := args[1:]
 	if command[0] == "--" { // the flags end at NODE, so this one is left over
 		command = command[1:]

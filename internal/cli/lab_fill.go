@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"strconv"
 	"strings"
 	"time"
 
@@ -175,7 +174,9 @@ func (f *labFill) run(cmd *cobra.Command, args []string) error {
 func (f *labFill) amount() (a lab.Amount, err error) {
 	switch {
 	case f.share != "":
-		a.Share, err = fillShare(f.share)
+		if a.Share, err = parseShare("share", f.share); err == nil && a.Share == 0 {
+			err = usagef("--share %q: must be more than 0", f.share)
+		}
 		return a, err
 	case f.free != 0:
 		a.Free = f.free
@@ -186,18 +187,6 @@ func (f *labFill) amount() (a lab.Amount, err error) {
 		return a, usagef("--entries and --free must be 1 or more")
 	}
 	return a, nil
-}
-
-func fillShare(text string) (float64, error) {
-	number, percent := strings.CutSuffix(text, "%")
-	share, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
-	if percent {
-		share /= 100
-	}
-	if err != nil || !(share > 0 && share <= 1) {
-		return 0, usagef("--share %s: expected more than 0%% and at most 100%%, such as 95%% or 0.95", text)
-	}
-	return share, nil
 }
 
 // findMix takes the name of a mix that natkit brings along, or a file.

@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/lab"
-	"github.com/natkit/natkit/internal/lab/build"
 	"github.com/natkit/natkit/internal/lab/fill"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/tune/apply"
@@ -28,7 +26,7 @@ type place struct {
 	where string
 	// ofLab: no real connection is in it. initial: it is the host's own.
 	ofLab, initial bool
-	attached       *build.Lab
+	attached       *attachedLab
 }
 
 func (p *place) addFlags(cmd *cobra.Command) {
@@ -82,25 +80,16 @@ func (p *place) mayFill() error {
 	return nil
 }
 
-func (p *place) openNode(env *Env, node string) error {
-	dir := env.Getenv(runDirEnv)
-	state, err := chooseLab(dir, p.lab)
+func (p *place) openNode(env *Env, node string) (err error) {
+	if p.attached, err = attachLab(env, p.lab); err != nil {
+		return err
+	}
+	n, err := p.attached.node(node)
 	if err != nil {
-		return err
-	}
-	if p.attached, err = build.Attach(dir, state); err != nil {
-		return err
-	}
-	n := p.attached.Node(node)
-	if n == nil {
-		var names []string
-		for _, n := range p.attached.Nodes() {
-			names = append(names, n.Name)
-		}
 		p.close()
-		return usagef("unknown node %q of lab %s; expected one of: %s", node, state.Name, strings.Join(names, ", "))
+		return err
 	}
-	p.ns, p.ofLab, p.where = n.Netns, true, fmt.Sprintf("%s of lab %s", node, state.Name)
+	p.ns, p.ofLab, p.where = n.Netns, true, fmt.Sprintf("%s of lab %s", node, p.attached.name)
 	return nil
 }
 

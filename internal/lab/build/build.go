@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 
 	"github.com/vishvananda/netlink"
@@ -142,6 +143,18 @@ func (l *Lab) Node(name string) *Node {
 		}
 	}
 	return nil
+}
+
+// FindNode is Node with an error that says which nodes there are.
+func (l *Lab) FindNode(name string) (*Node, error) {
+	if n := l.Node(name); n != nil {
+		return n, nil
+	}
+	names := make([]string, len(l.nodes))
+	for i, n := range l.nodes {
+		names[i] = n.Name
+	}
+	return nil, fmt.Errorf("unknown node %q; expected one of: %s", name, strings.Join(names, ", "))
 }
 
 // Nodes are in the order of the scenario.

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -105,13 +104,9 @@ type Process struct {
 // Start runs a program in a node, in the lab's own PID and mount namespaces.
 // ctx bounds the starting, not the program.
 func (l *Lab) Start(ctx context.Context, node string, c Command) (*Process, error) {
-	n := l.Node(node)
-	if n == nil {
-		names := make([]string, len(l.nodes))
-		for i, n := range l.nodes {
-			names[i] = n.Name
-		}
-		return nil, fmt.Errorf("start %s: unknown node %q; expected one of: %s", c.Path, node, strings.Join(names, ", "))
+	n, err := l.FindNode(node)
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", c.Path, err)
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
