@@ -61,6 +61,12 @@ func (b *benchPackets) command(cmd *cobra.Command, cfg packet.Config, to string)
 	if cfg.Duration < packet.MaxDuration {
 		chosen["time"] = []string{cfg.Duration.String()}
 	}
+	return commandLine(cmd, chosen, to)
+}
+
+// commandLine is a command line as a shell takes it: with the flags that were given
+// but for --json, and the values of those that were chosen, given or not.
+func commandLine(cmd *cobra.Command, chosen map[string][]string, to string) string {
 	words := []string{cmd.CommandPath()}
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		values, known := chosen[f.Name]

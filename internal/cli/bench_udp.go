@@ -11,7 +11,9 @@ import (
 	"github.com/natkit/natkit/internal/load"
 	loadrun "github.com/natkit/natkit/internal/load/run"
 	"github.com/natkit/natkit/internal/load/udp"
+	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
+	"github.com/natkit/natkit/internal/snapshot"
 )
 
 // benchUDPSchema names the JSON form of bench udp's result.
@@ -140,17 +142,49 @@ func (b *benchUDP) run(cmd *cobra.Command, env *Env, to string) error {
 	case result == nil:
 		return err
 	case b.json:
-		return errors.Join(err, writeBenchUDPJSON(env, result))
+		return errors.Join(err, b.writeJSON(cmd, env, ns, result))
 	case err != nil:
 		return err
 	}
 	return writeBenchUDPText(env.Stdout, result)
 }
 
-func writeBenchUDPJSON(env *Env, r *udp.Result) error {
-	return report.JSON(env.Stdout, struct {
-		Schema  string `json:"schema"`
-		Version string `json:"natkit_version"`
-		*udp.Result
-	}{benchUDPSchema, env.Version, r})
+// udpDocument is a result with what is needed to repeat it.
+type udpDocument struct {
+	Schema  string `json:"schema"`
+	Version string `json:"natkit_version"`
+	// Command does the same again, as a shell takes it.
+	Command string `json:"command"`
+	// Netns is where the datagrams were sent from.
+	Netns snapshot.Netns `json:"netns"`
+	*udp.Result
+}
+
+func (b *benchUDP) writeJSON(cmd *cobra.Command, env *Env, ns *netns.Handle, r *udp.Result) error {
+	if ns == nil {
+		var err error
+		if ns, err = netns.Current(); err != nil {
+			return err
+		}
+		defer ns.Close()
+	}
+	return report.JSON(env.Stdout, udpDocument{
+		Schema: benchUDPSchema, Version: env.Version, Command: b.command(cmd, r.Config),
+		Netns: snapshot.Netns{Name: ns.Name(), Inode: ns.Inode()}, Result: r,
+	})
+}
+
+// command is the command line that sends the same again, with what natkit chose by
+// itself spelled out.
+func (b *benchUDP) command(cmd *cobra.Command, cfg udp.Config) string {
+	chosen := map[string][]string{
+		"flows": {fmt.Sprint(cfg.Flows)}, "workers": {fmt.Sprint(cfg.Workers)}, "source": b.source.addresses,
+	}
+	if cfg.Packets > 0 {
+		chosen["packets"] = []string{fmt.Sprint(cfg.Packets)}
+	}
+	if cfg.Concurrency > 0 {
+		chosen["concurrency"] = []string{fmt.Sprint(cfg.Concurrency)}
+	}
+	return commandLine(cmd, chosen, cfg.To.String())
 }

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/load/udp"
+	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/packet"
 )
 
@@ -87,11 +89,7 @@ func TestBenchUDPJSON(t *testing.T) {
 	if code := runNatkit(t.Context(), &stdout, &stderr, "bench", "udp", "--json", "-n", "50", "--flows", "5", "--seed", "9", addr); code != exitOK {
 		t.Fatalf("exit code %d: %s", code, &stderr)
 	}
-	var got struct {
-		Schema  string `json:"schema"`
-		Version string `json:"natkit_version"`
-		udp.Result
-	}
+	var got udpDocument
 	dec := json.NewDecoder(&stdout)
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&got); err != nil {
@@ -102,6 +100,25 @@ func TestBenchUDPJSON(t *testing.T) {
 	}
 	if got.Failures == nil || got.Series == nil || len(got.Config.FrameBytes) != 1 || got.Config.Workers == 0 {
 		t.Errorf("%+v", got.Result)
+	}
+	here, err := netns.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer here.Close()
+	if got.Netns.Inode != here.Inode() {
+		t.Errorf("in namespace %+v; natkit runs in %d", got.Netns, here.Inode())
+	}
+	stdout.Reset()
+	if code := runNatkit(t.Context(), &stdout, &stderr, append(strings.Fields(got.Command)[1:], "--json")...); code != exitOK {
+		t.Fatalf("%s: exit code %d: %s", got.Command, code, &stderr)
+	}
+	var again udpDocument
+	if err := json.Unmarshal(stdout.Bytes(), &again); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got.Config, again.Config) || again.Command != got.Command {
+		t.Errorf("%s: %+v\nand then %s: %+v", got.Command, got.Config, again.Command, again.Config)
 	}
 }
 
