@@ -41,6 +41,7 @@ func (w *ways) addFlags(cmd *cobra.Command, env *Env) {
 	for flag, complete := range map[string]cobra.CompletionFunc{
 		"dev": w.completeInterfaces(w.from), "sink": w.completeInterfaces(w.to),
 		"node": w.completeNodes, "sink-node": w.completeNodes,
+		"sink-netns": completeNetns,
 	} {
 		if err := cmd.RegisterFlagCompletionFunc(flag, complete); err != nil {
 			panic(err) // there is no such flag: a mistake above

@@ -20,6 +20,14 @@ type target struct {
 func (t *target) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&t.netns, "netns", "", "in the network namespace `NAME` (of 'ip netns list')")
 	cmd.Flags().IntVar(&t.pid, "pid", 0, "in the network namespace of process `PID`, for instance a container's")
+	if err := cmd.RegisterFlagCompletionFunc("netns", completeNetns); err != nil {
+		panic(err) // there is no such flag: a mistake above
+	}
+}
+
+// completeNetns offers the names of network namespaces, for the shell.
+func completeNetns(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return netns.Names(), cobra.ShellCompDirectiveNoFileComp
 }
 
 // args are the flags that choose the same namespace again.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -38,12 +39,29 @@ func New(name string) (*Handle, error) {
 // Current is the namespace of the calling process.
 func Current() (*Handle, error) { return open("/proc/self/ns/net", "") }
 
+// namedDirs are where ip-netns(8) keeps namespaces; which one it is depends on how
+// iproute2 was built.
+var namedDirs = []string{"/run/netns", "/var/run/netns"}
+
+// Names are those of 'ip netns list', in order.
+func Names() []string {
+	var names []string
+	for _, dir := range namedDirs {
+		entries, _ := os.ReadDir(dir) // not there before the first one is made
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names) // one directory may be a link to the other
+}
+
 // Named is the namespace that ip-netns(8) calls name.
 func Named(name string) (*Handle, error) {
 	if name == "" || strings.ContainsRune(name, '/') {
 		return nil, fmt.Errorf("open network namespace %q: not a name; 'ip netns list' shows them", name)
 	}
-	for _, dir := range []string{"/run/netns", "/var/run/netns"} {
+	for _, dir := range namedDirs {
 		h, err := open(filepath.Join(dir, name), name)
 		if err == nil || !errors.Is(err, os.ErrNotExist) {
 			return h, err
