@@ -31,8 +31,9 @@ func newBenchServe(env *Env) *cobra.Command {
 		Long: `Answer every HTTP/1.0 and 1.1 request with the same small page, until interrupted.
 A connection is closed after each response, unless the request asks for keep-alive.
 
-With --udp answer datagrams instead, each with its own payload and from the address
-that it was sent to, for 'natkit bench udp'. When interrupted, it says how many there
+With --udp answer the datagrams of 'natkit bench udp' instead, each with its own payload
+and from the address that it was sent to, and no others: two servers that answered
+everything could be made to answer each other. When interrupted, it says how many there
 were, and how many found no room in its sockets. With --expect-source it also counts
 those whose sender is not what a NAT on the way should make of it, and how many
 different senders there were. Senders at public addresses are counted and not
