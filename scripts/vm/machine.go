@@ -37,11 +37,10 @@ type accelerator struct {
 
 var (
 	kvm = accelerator{"kvm", []string{"-accel", "kvm", "-cpu", "host"}, 2}
-	// A thread for each processor. The emulator may then run code that the kernel has
-	// just patched on the other one, and the kernel panics ("Oops: int3"): seen where
-	// rules come and go while packets pass. With one thread for both (qemu 7.2) whole
-	// guests came to sleep for ever, which is worse.
-	tcg = accelerator{"tcg", []string{"-accel", "tcg,thread=multi", "-cpu", "max"}, 5}
+	// One thread for both processors: with one for each, the emulator runs code that
+	// the kernel has just patched on the other (static keys, as when the first rule is
+	// hooked in while packets pass), and the kernel panics: "Oops: int3".
+	tcg = accelerator{"tcg", []string{"-accel", "tcg,thread=single", "-cpu", "max"}, 5}
 )
 
 // kernelLine is what the kernel is started with. panic=-1 starts it again at once
