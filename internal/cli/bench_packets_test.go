@@ -208,11 +208,11 @@ func TestBenchPacketsInterrupted(t *testing.T) {
 		ip(t, "netns", "add", name)
 		t.Cleanup(func() { ip(t, "netns", "del", name) })
 	}
-	ip(t, "-n", a, "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", b)
-	ip(t, "-n", a, "address", "add", "198.18.0.2/24", "dev", "eth0")
-	ip(t, "-n", b, "address", "add", "198.18.0.1/24", "dev", "eth0")
-	ip(t, "-n", a, "link", "set", "eth0", "up")
-	ip(t, "-n", b, "link", "set", "eth0", "up")
+	ipIn(t, a, "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", b)
+	ipIn(t, a, "address", "add", "198.18.0.2/24", "dev", "eth0")
+	ipIn(t, b, "address", "add", "198.18.0.1/24", "dev", "eth0")
+	ipIn(t, a, "link", "set", "eth0", "up")
+	ipIn(t, b, "link", "set", "eth0", "up")
 
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -237,7 +237,19 @@ func TestBenchPacketsInterrupted(t *testing.T) {
 
 func ip(t *testing.T, args ...string) {
 	t.Helper()
-	if out, err := exec.Command(testutil.NeedProgram(t, "ip"), args...).CombinedOutput(); err != nil {
-		t.Fatalf("ip %s: %v: %s", strings.Join(args, " "), err, out)
+	succeed(t, exec.Command(testutil.NeedProgram(t, "ip"), args...))
+}
+
+// ipIn runs ip in a namespace. ip's own -n needs a root that is a mount point, which
+// it is not in a chroot.
+func ipIn(t *testing.T, ns string, args ...string) {
+	t.Helper()
+	succeed(t, exec.Command(testutil.NeedProgram(t, "nsenter"), append([]string{"--net=/run/netns/" + ns, "ip"}, args...)...))
+}
+
+func succeed(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v: %s", strings.Join(cmd.Args, " "), err, out)
 	}
 }
