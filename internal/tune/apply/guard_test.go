@@ -116,8 +116,29 @@ func TestKilledAtAnyMoment(t *testing.T) {
 			}
 			h.want(t, someValue, "100")
 			h.want(t, otherValue, "200")
+			// One whose owner died before it wrote the guard down still ends its work.
+			within(t, 5*time.Second, "all guards to leave", func() bool { return !guardsLeft(t) })
 		})
 	}
+}
+
+// guardsLeft looks for guards that run this test's program.
+func guardsLeft(t testing.TB) bool {
+	t.Helper()
+	processes, err := filepath.Glob("/proc/[0-9]*")
+	own, exeErr := os.Readlink(self)
+	if err != nil || exeErr != nil || len(processes) == 0 {
+		t.Fatal(processes, err, exeErr)
+	}
+	for _, p := range processes {
+		if exe, err := os.Readlink(p + "/exe"); err != nil || exe != own {
+			continue
+		}
+		if args, err := os.ReadFile(p + "/cmdline"); err == nil && strings.HasPrefix(string(args), "nk-guard\x00") {
+			return true
+		}
+	}
+	return false
 }
 
 // endGuard asks a guard in deadline mode to keep its promise now.
