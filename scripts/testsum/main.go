@@ -7,6 +7,7 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -48,8 +49,8 @@ type summary struct {
 	seconds        float64
 }
 
-// summarise returns an error only where the input cannot be read; that tests
-// failed is told by the exit code of `go test`.
+// summarise returns an error where the input cannot be read or tells of no test; that
+// tests failed is told by the exit code of `go test`.
 func summarise(in io.Reader, out io.Writer, verbose bool) error {
 	s := &summary{out: out, verbose: verbose, output: map[test][]string{}, skipped: map[string][]string{}}
 	lines := bufio.NewReader(in)
@@ -66,6 +67,9 @@ func summarise(in io.Reader, out io.Writer, verbose bool) error {
 		}
 	}
 	s.end()
+	if s.passed+s.failed+len(s.skipped)+s.badPackages == 0 {
+		return errors.New("no test ran: does any have the name that -run gives?")
+	}
 	return nil
 }
 

@@ -54,6 +54,14 @@ func TestAbsent(t *testing.T) { t.Skip("needs the moon: at night") }
 	}
 }
 
+func TestNoTestIsAnError(t *testing.T) {
+	var out bytes.Buffer
+	events := `{"Action":"start","Package":"a"}` + "\n" + `{"Action":"pass","Package":"a"}` + "\n"
+	if err := summarise(strings.NewReader(events), &out, false); err == nil {
+		t.Errorf("no error: %s", &out)
+	}
+}
+
 func TestReason(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
