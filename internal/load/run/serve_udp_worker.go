@@ -78,7 +78,7 @@ func (w *udpServeWorker) setUp(*netns.Handle) error {
 	if errno := w.sys.watch(w.epoll, w.fd, socketEvent, unix.EPOLLIN); errno != 0 {
 		return fmt.Errorf("watch the socket: %w", errno)
 	}
-	w.sys.count = 0
+	w.sys.restart()
 	return nil
 }
 

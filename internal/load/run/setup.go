@@ -21,7 +21,7 @@ func (w *worker) setUp(ns *netns.Handle) error {
 			return err
 		}
 	}
-	w.sys.count = 0
+	w.sys.restart()
 	return nil
 }
 

@@ -13,6 +13,7 @@ import (
 // them. It belongs to one thread.
 type caller struct {
 	count int64
+	waits int64 // calls of count that asked epoll: how many depends on the scheduler
 	opt   int32 // option values, here so that they are not allocated
 	size  uint32
 	info  unix.TCPInfo
@@ -21,6 +22,9 @@ type caller struct {
 	// noWait2 is set where epoll_pwait2 (Linux 5.11) is missing.
 	noWait2 bool
 }
+
+// restart counts from now on: what prepared the run is no part of it.
+func (c *caller) restart() { c.count, c.waits = 0, 0 }
 
 func (c *caller) raw(trap, a, b, d uintptr) (uintptr, syscall.Errno) {
 	c.count++
@@ -119,6 +123,7 @@ func (c *caller) unwatch(epoll, fd int32) {
 // through Go's scheduler.
 func (c *caller) poll(epoll int32, events []unix.EpollEvent, ns int64) (int, syscall.Errno) {
 	c.count++
+	c.waits++
 	at := uintptr(unsafe.Pointer(unsafe.SliceData(events)))
 	if ns <= 0 {
 		r, _, e := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(epoll), at, uintptr(len(events)), 0, 0, 0)

@@ -40,7 +40,7 @@ func (w *udpWorker) setUp(ns *netns.Handle) error {
 			return err
 		}
 	}
-	w.sys.count = 0
+	w.sys.restart()
 	return nil
 }
 
