@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/testutil"
 	"golang.org/x/sys/unix"
 )
@@ -191,6 +193,69 @@ func (s *shortConnections) failures() string {
 	return "none failed"
 }
 
+// tally is how many connections were completed at an instant.
+type tally struct {
+	uptime    float64
+	completed int64
+}
+
+type tallies []tally
+
+// watch counts until the returned function is called.
+func (s *shortConnections) watch(t *testing.T) func() tallies {
+	var all tallies
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for !s.stop.Load() {
+			all = append(all, tally{uptime(t), s.completed.Load()})
+			select {
+			case <-stop:
+				return
+			case <-time.After(2 * time.Millisecond):
+			}
+		}
+	}()
+	return func() tallies {
+		close(stop)
+		<-done
+		return all
+	}
+}
+
+func uptime(t *testing.T) float64 {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		t.Error(err)
+	}
+	return time.Duration(now.Nano()).Seconds()
+}
+
+// rate is the connections per second between two instants.
+func (all tallies) rate(from, to float64) float64 {
+	at := func(uptime float64) tally {
+		i := slices.IndexFunc(all, func(c tally) bool { return c.uptime >= uptime })
+		if i < 0 {
+			i = len(all) - 1
+		}
+		return all[i]
+	}
+	first, last := at(from), at(to)
+	return float64(last.completed-first.completed) / (last.uptime - first.uptime)
+}
+
+// tableMiddle is the middle of the dump.
+func tableMiddle(s *snapshot.Snapshot) float64 {
+	at := s.UptimeSeconds
+	for _, p := range s.Parts {
+		if p.Name == "conntrack_table" {
+			return at + p.DurationSeconds/2
+		}
+		at += p.DurationSeconds
+	}
+	return at
+}
+
 // TestRecordCountsConnectionsThatReuseTuples counts real connections: the tracker
 // deletes the TIME_WAIT entry of a tuple that is opened again, and often makes
 // the new one in the same memory, so under the same ID.
@@ -215,13 +280,13 @@ func TestRecordCountsConnectionsThatReuseTuples(t *testing.T) {
 			}
 			s.start(t)
 			s.until(t, c.before)
-			began, already := time.Now(), s.completed.Load()
+			counts := s.watch(t)
 			rec, err := Record(t.Context(), RecordOptions{Options: Options{Netns: s.ns}, For: c.span})
-			truth := float64(s.completed.Load()-already) / time.Since(began).Seconds()
 			if err != nil || rec.Flows == nil {
 				t.Fatalf("%v: %s", err, rec.Last().PartError("conntrack_flows"))
 			}
 			f := rec.Flows
+			truth := counts().rate(tableMiddle(rec.First()), tableMiddle(rec.Last()))
 			t.Logf("%.0f/s completed, estimated %.0f ± %.0f; %d entries, %v; %s", truth, f.TotalPerSecond, f.StandardErrorPerSecond, rec.Last().Table.Sampled, f.PerSecond, s.failures())
 			if s.failed.Load() > s.completed.Load()/100 {
 				t.Errorf("%d completed, %s", s.completed.Load(), s.failures())

@@ -131,6 +131,10 @@ func gap(first, second *observation) conntrack.Gap {
 	}
 }
 
+// tableMiddle is when an entry of the table was read, on average: the entries lie
+// in the dump's order by chance.
+func (o *observation) tableMiddle() float64 { return (o.tableAt.Uptime + o.tableEnd.Uptime) / 2 }
+
 // compare estimates what became of the connections between two observations.
 func compare(births *conntrack.Births, first, second *observation) (*snapshot.Flows, error) {
 	if !first.tableRead || !second.tableRead {
@@ -140,7 +144,7 @@ func compare(births *conntrack.Births, first, second *observation) (*snapshot.Fl
 	if !ok && !second.Table.Complete {
 		return nil, errors.New("compare two dumps of the table: the number of its entries is not known, only a sample")
 	}
-	flows := births.Flows(second.tableAt.Uptime-first.tableAt.Uptime, count, second.Table.Complete)
+	flows := births.Flows(second.tableMiddle()-first.tableMiddle(), count, second.Table.Complete)
 	if flows == nil {
 		return nil, fmt.Errorf("compare two dumps of the table: the samples of %d and %d entries have none in common: read more (--max-entries)",
 			first.Table.Sampled, second.Table.Sampled)

@@ -90,7 +90,7 @@ func (b *Births) settle() {
 	b.pending = b.pending[:0]
 }
 
-// Flows ends the second dump. seconds is the time between the beginnings of the
+// Flows ends the second dump. seconds is the time between the middles of the
 // dumps, count is nf_conntrack_count at the second one, complete says whether
 // that reached the table's end. It is nil where nothing can be compared.
 func (b *Births) Flows(seconds float64, count int64, complete bool) *snapshot.Flows {
