@@ -42,6 +42,10 @@ type RecordOptions struct {
 	Options
 	// For is the time between the two snapshots.
 	For time.Duration
+	// Trace, where set, starts to record beside the two snapshots, once the first is
+	// taken; what it returns ends that, before the second is taken. For then begins
+	// when it has started.
+	Trace func(context.Context) (stop func() snapshot.Trace)
 	// Progress, where set, is told in a few words what is being done.
 	Progress func(string)
 }
@@ -81,11 +85,12 @@ func record(ctx context.Context, o RecordOptions, open func(i int) (source, erro
 	began := time.Now()
 	first := observe(whole, src, o.maxEntries(), always(births.First))
 	births.EndFirst(first.tableRead && first.Table.Complete)
-	if o.For > 0 {
-		o.progress("waiting " + o.For.String() + " to compare")
-		pause(ctx, o.For-time.Since(began))
-	}
+	trace := between(ctx, o, began)
 	if src, err = open(1); err != nil {
+		return nil, err
+	}
+	trace, err = src.traced(trace)
+	if err != nil {
 		return nil, err
 	}
 	o.progress("reading the kernel again")
@@ -101,7 +106,29 @@ func record(ctx context.Context, o RecordOptions, open func(i int) (source, erro
 		p.Error = err.Error()
 	}
 	second.Parts = append(second.Parts, p)
+	if trace != nil {
+		r.Drops, r.Profile = trace.Drops, trace.Profile
+		second.Parts = append(second.Parts, trace.Parts...)
+	}
 	return r, nil
+}
+
+// between waits for what is left of o.For, and traces meanwhile where that is
+// wanted; nil where it is not.
+func between(ctx context.Context, o RecordOptions, began time.Time) *snapshot.Trace {
+	if o.Trace == nil {
+		if o.For > 0 {
+			o.progress("waiting " + o.For.String() + " to compare")
+			pause(ctx, o.For-time.Since(began))
+		}
+		return nil
+	}
+	o.progress("starting to trace")
+	stop := o.Trace(ctx)
+	o.progress("tracing for " + o.For.String())
+	pause(ctx, o.For)
+	trace := stop()
+	return &trace
 }
 
 // pause waits for d or the end of ctx.

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 
 	"github.com/natkit/natkit/internal/conntrack/dump"
+	"github.com/natkit/natkit/internal/snapshot"
 )
 
 // fixture is a source of literals.
@@ -47,5 +48,8 @@ func (f *fixture) table(context.Context, func([]byte) error) (dump.Result, error
 }
 
 func (f *fixture) kernelLog(func([]byte) bool) (uint64, error) { return 0, fs.ErrNotExist }
-func (f *fixture) machine() (machine, error)                   { return machine{}, nil }
-func (f *fixture) clock(string) instant                        { return instant{} }
+func (f *fixture) traced(now *snapshot.Trace) (*snapshot.Trace, error) {
+	return now, nil
+}
+func (f *fixture) machine() (machine, error) { return machine{}, nil }
+func (f *fixture) clock(string) instant      { return instant{} }

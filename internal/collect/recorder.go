@@ -20,9 +20,11 @@ const (
 	fileFolder    = "files"
 	countersName  = "counters.bin"
 	kernelLogName = "kmsg.txt"
-	headName      = "head.json"
-	tableFolder   = "table"
-	tailName      = "tail.json"
+	// traceName is in the second folder only, and only where something was traced.
+	traceName   = "trace.json"
+	headName    = "head.json"
+	tableFolder = "table"
+	tailName    = "tail.json"
 	// resultName is the recording, for people and other programs.
 	resultName = "recording.json"
 )
@@ -135,6 +137,13 @@ func (r *recorder) structSize(name string) (int, error) {
 	n, err := r.source.structSize(name)
 	r.head.StructSizes[name] = n
 	return n, r.failed(askedStruct(name), err)
+}
+
+func (r *recorder) traced(now *snapshot.Trace) (*snapshot.Trace, error) {
+	if now != nil {
+		r.addJSON(traceName, now)
+	}
+	return now, r.err
 }
 
 func (r *recorder) clock(label string) instant {

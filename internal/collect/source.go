@@ -33,6 +33,9 @@ type source interface {
 	// structSize is the size of a kernel structure by BTF.
 	structSize(name string) (int, error)
 	machine() (machine, error)
+	// traced passes on what was recorded before this snapshot, nil where nothing
+	// was; a bundle knows it by itself. It comes before all other questions.
+	traced(now *snapshot.Trace) (*snapshot.Trace, error)
 	// clock tells the time; label names the reading within a snapshot.
 	clock(label string) instant
 }

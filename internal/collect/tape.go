@@ -120,6 +120,16 @@ func (t *tape) structSize(name string) (int, error) {
 	return n, nil
 }
 
+// traced is nil where nothing was traced, as in bundles of a natkit that could not.
+func (t *tape) traced(*snapshot.Trace) (*snapshot.Trace, error) {
+	data, ok := t.files[traceName]
+	if !ok {
+		return nil, nil
+	}
+	trace := &snapshot.Trace{}
+	return trace, parseMember(member(t.index, traceName), data, trace)
+}
+
 func (t *tape) clock(label string) instant {
 	if now, ok := t.head.Clocks[label]; ok {
 		return now

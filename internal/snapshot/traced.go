@@ -1,0 +1,26 @@
+package snapshot
+
+// Trace is what was recorded between two instants beside them, and how that went.
+type Trace struct {
+	Drops   *Drops   `json:"drops,omitempty"`
+	Profile *Profile `json:"profile,omitempty"`
+	// Parts are named PartDrops and PartProfile: those that were asked for.
+	Parts []Part `json:"parts"`
+}
+
+// Names of a trace's parts.
+const (
+	PartDrops   = "drops"
+	PartProfile = "profile"
+)
+
+// Traced tells whether a part of that name was tried, and why it was not had;
+// empty where it was.
+func (s *Snapshot) Traced(name string) (tried bool, why string) {
+	for _, p := range s.Parts {
+		if p.Name == name {
+			return true, p.Error
+		}
+	}
+	return false, ""
+}
