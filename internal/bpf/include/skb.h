@@ -46,6 +46,7 @@ struct sk_buff {
 	__u16 transport_header;
 	__u16 network_header;
 	__u16 mac_header;
+	unsigned int tail; /* where the data at head ends: an offset on 64-bit kernels */
 	unsigned char *head;
 } CO_RE;
 
