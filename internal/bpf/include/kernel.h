@@ -38,14 +38,8 @@ typedef _Bool bool;
 #define ntohl(x) htonl(x)
 
 enum {
-	BPF_ANY = 0,
-	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
-	BPF_MAP_TYPE_PERCPU_HASH = 5,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
-	BPF_MAP_TYPE_STACK_TRACE = 7,
-	BPF_MAP_TYPE_LRU_HASH = 9,
-	BPF_MAP_TYPE_RINGBUF = 27,
 };
 
 enum {
@@ -139,15 +133,8 @@ struct tcphdr {
 
 /* Helpers by their number (enum bpf_func_id). */
 static void *(*const bpf_map_lookup_elem)(const void *map, const void *key) = (void *)1;
-static long (*const bpf_map_update_elem)(const void *map, const void *key, const void *value, __u64 flags) = (void *)2;
-static long (*const bpf_map_delete_elem)(const void *map, const void *key) = (void *)3;
-static __u64 (*const bpf_ktime_get_ns)(void) = (void *)5;
-static __u32 (*const bpf_get_smp_processor_id)(void) = (void *)8;
-static __u64 (*const bpf_get_current_pid_tgid)(void) = (void *)14;
 static long (*const bpf_redirect)(__u32 ifindex, __u64 flags) = (void *)23;
 static __s64 (*const bpf_csum_diff)(__be32 *from, __u32 from_size, __be32 *to, __u32 to_size, __u32 seed) = (void *)28;
 static long (*const bpf_xdp_adjust_tail)(struct xdp_md *ctx, int delta) = (void *)65;
 static long (*const bpf_spin_lock)(struct bpf_spin_lock *lock) = (void *)93;
 static long (*const bpf_spin_unlock)(struct bpf_spin_lock *lock) = (void *)94;
-static void *(*const bpf_ringbuf_reserve)(void *ring, __u64 size, __u64 flags) = (void *)131;
-static void (*const bpf_ringbuf_submit)(void *data, __u64 flags) = (void *)132;
