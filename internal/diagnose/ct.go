@@ -88,7 +88,7 @@ func (t *table) evidence() []Evidence {
 			e = append(e, Evidence{What: "counter " + name, Value: d, Unit: fmt.Sprintf("in %.1f s", t.rec.Seconds()), Source: source})
 		}
 	}
-	return append(e, t.contents()...)
+	return append(append(e, t.contents()...), cpuEvidence(t.rec.Profile)...)
 }
 
 // contents tells who and what fills the table.

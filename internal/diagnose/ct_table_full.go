@@ -32,7 +32,7 @@ func checkTableFull(rec *snapshot.Recording) (*Finding, Check) {
 		return nil, Check{State: NotChecked, Why: t.usage() + ", but whether it drops is unknown: " + t.noCounters()}
 	case lines == 0 && dropped == 0:
 		return nil, Check{State: OK, Why: t.notDropping()}
-	case lines == 0 && !t.full():
+	case lines == 0 && !t.full() && t.seenFull() == 0:
 		return nil, Check{State: NotChecked, Why: t.usage() + t.droppedText(dropped, true) +
 			" for another reason, or the table was full only in between: look longer (--for)"}
 	}
@@ -40,7 +40,7 @@ func checkTableFull(rec *snapshot.Recording) (*Finding, Check) {
 		Severity:   Critical,
 		Confidence: "likely",
 		Title:      "the connection table is full: new connections are dropped",
-		Evidence:   t.evidence(),
+		Evidence:   append(t.evidence(), t.drops()...),
 		Cause:      "net.netfilter.nf_conntrack_max is too small for the connections at hand " + t.used(),
 		Consequence: "packets that would open a new connection are dropped without an answer: clients see connect timeouts, " +
 			"SYN retransmits after 1 s, 3 s, 7 s; established connections go on",
@@ -52,7 +52,7 @@ func checkTableFull(rec *snapshot.Recording) (*Finding, Check) {
 			f.Evidence = append(f.Evidence, Evidence{What: "kernel log: suppressed", Value: suppressed, Unit: "lines", Source: "/dev/kmsg"})
 		}
 	}
-	if lines > 0 || (haveCounters && t.count >= t.max) {
+	if lines > 0 || t.seenFull() > 0 || (haveCounters && t.count >= t.max) {
 		f.Confidence = "certain"
 	}
 	return f, Check{Why: t.usage() + t.droppedText(dropped, haveCounters)}

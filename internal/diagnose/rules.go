@@ -18,7 +18,7 @@ type Rule struct {
 
 // Rules are all there are, in the order in which they are reported.
 func Rules() []Rule {
-	return []Rule{ctTableFull, ctTableNearFull, ctEarlyDrop}
+	return []Rule{ctTableFull, ctTableNearFull, ctEarlyDrop, dropsUnexplained}
 }
 
 // Run applies the rules to a recording of at least two snapshots.

@@ -1,0 +1,218 @@
+package diagnose
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/units"
+)
+
+// dropsUnexplained: the kernel drops packets that should have passed, and no other
+// rule says why.
+//
+// Every host drops packets all the time; which reasons count, and from which rate
+// on, is in drop_reason.go.
+var dropsUnexplained = Rule{
+	ID:    "drops-unexplained",
+	Title: "packets dropped on their way",
+	Check: checkDrops,
+}
+
+// needsTrace is why this rule is not checked without being asked for.
+const needsTrace = "needs --trace"
+
+func checkDrops(rec *snapshot.Recording) (*Finding, Check) {
+	t, ok := traceOf(rec)
+	if !ok {
+		why := needsTrace
+		if tried, failed := rec.Last().Traced(snapshot.PartDrops); tried {
+			why = cmp.Or(failed, "the drops were traced for no time")
+		}
+		return nil, Check{State: NotChecked, Why: why}
+	}
+	groups := t.groups()
+	var found []dropGroup
+	for _, g := range groups {
+		if t.noteworthy(g) {
+			found = append(found, g)
+		}
+	}
+	seen := t.seen(groups)
+	if len(found) == 0 {
+		return nil, Check{State: OK, Why: seen}
+	}
+	return t.finding(found), Check{Why: seen}
+}
+
+// dropGroup is the namespace's drops of one reason, or of one cause within
+// netfilter.
+type dropGroup struct {
+	// name is the reason's or the cause's.
+	name string
+	dropReason
+	packets uint64
+	// want picks the group's sites and flows.
+	want func(function, reason string) bool
+}
+
+// groups sorts the drops by what is to be thought of them, most first. What a full
+// table drops is left to ct-table-full.
+func (t trace) groups() []dropGroup {
+	groups := t.netfilterGroups()
+	at := map[string]int{}
+	for _, s := range t.Sites {
+		name := siteReason(s.Function, s.Reason)
+		if s.Netns != t.netns || name == netfilterDrop {
+			continue
+		}
+		key := cmp.Or(name, s.Function)
+		i, known := at[key]
+		if !known {
+			i = len(groups)
+			at[key] = i
+			groups = append(groups, dropGroup{name: cmp.Or(name, "no reason in "+s.Function), dropReason: reasonOf(name), want: wants(name, s.Function)})
+		}
+		groups[i].packets += s.Packets
+	}
+	slices.SortStableFunc(groups, func(a, b dropGroup) int { return cmp.Compare(b.packets, a.packets) })
+	return groups
+}
+
+// wants picks the drops of a reason or, where there is none, of a function.
+func wants(name, function string) func(string, string) bool {
+	return func(f, r string) bool {
+		got := siteReason(f, r)
+		return got == name && (name != "" || f == function)
+	}
+}
+
+// natCauses are what netfilter drops for other reasons than a full table.
+var natCauses = map[string]dropReason{
+	snapshot.CauseRule: {dropWanted, "an iptables or nftables rule", ""},
+	snapshot.CauseNotInserted: {dropLoss, "a new connection could not be entered into the connection table: two packets took one tuple, or its hash chain is too long",
+		"'conntrack -S' (insert_failed, chaintoolong): SNAT with fully-random against clashes, net.netfilter.nf_conntrack_buckets against long chains"},
+	snapshot.CauseNoNATTuple: {dropLoss, "NAT finds no free address and port for a new connection",
+		"more addresses to translate to, or a larger range of ports; shorter nf_conntrack_tcp_timeout_time_wait frees ports sooner"},
+	snapshot.CauseInvalid: {dropNoise, "conntrack refuses packets that do not belong to the state of their connection",
+		"asymmetric routing (conntrack must see both directions), net.netfilter.nf_conntrack_log_invalid=255 logs them"},
+}
+
+func (t trace) netfilterGroups() []dropGroup {
+	var groups []dropGroup
+	rest := uint64(0)
+	for _, n := range t.places(byNetfilter) {
+		rest += n
+	}
+	for _, cause := range []string{snapshot.CauseTableFull, snapshot.CauseNotInserted, snapshot.CauseNoNATTuple, snapshot.CauseInvalid, snapshot.CauseRule} {
+		n, _ := t.caused(cause)
+		rest -= min(rest, n)
+		if r, ok := natCauses[cause]; ok && n > 0 {
+			groups = append(groups, dropGroup{cause, r, n, byNetfilter})
+		}
+	}
+	if rest > 0 {
+		r := natCauses[snapshot.CauseRule]
+		if t.NAT == "" {
+			r.means = "a rule, conntrack or NAT: which could not be told"
+		}
+		groups = append(groups, dropGroup{netfilterDrop, r, rest, byNetfilter})
+	}
+	return groups
+}
+
+// noteworthy tells whether drops are more than a healthy host has.
+func (t trace) noteworthy(g dropGroup) bool {
+	rate := t.perSecond(g.packets)
+	if g.packets < fewestDrops {
+		return false
+	}
+	switch g.kind {
+	case dropLoss:
+		return rate >= lossRate
+	case dropNoise:
+		return rate >= noiseRate || rate >= concentratedRate && t.concentrated(g)
+	case dropQueue:
+		return rate >= queueRate
+	case dropUntold:
+		return rate >= untoldRate
+	}
+	return false
+}
+
+// concentrated tells whether most of the group comes from, or goes to, one address.
+func (t trace) concentrated(g dropGroup) bool {
+	talks, looked := t.talks(g.want)
+	byAddress, largest := map[string]uint64{}, uint64(0)
+	for f, n := range talks {
+		address := addressOf(f.To)
+		if wrongSource[g.name] {
+			address = f.From
+		}
+		byAddress[address] += n
+		largest = max(largest, byAddress[address])
+	}
+	return looked >= fewestFlows && 2*largest > looked
+}
+
+// seen is the check's line: how much was dropped, and mostly why.
+func (t trace) seen(groups []dropGroup) string {
+	all := uint64(0)
+	for _, s := range t.Sites {
+		if s.Netns == t.netns {
+			all += s.Packets
+		}
+	}
+	if all == 0 {
+		return fmt.Sprintf("nothing was dropped in %.1f s", t.Seconds)
+	}
+	text := fmt.Sprintf("%s in %.1f s", units.Plural(all, "packet", "packets"), t.Seconds)
+	if full, _ := t.caused(snapshot.CauseTableFull); full > 0 {
+		text += fmt.Sprintf("; %s (see ct-table-full) %s/s", snapshot.CauseTableFull, units.Rate(t.perSecond(full)))
+	}
+	for _, g := range groups[:min(len(groups), mostShown)] {
+		text += fmt.Sprintf("; %s %s/s", g.described(), units.Rate(t.perSecond(g.packets)))
+	}
+	return text
+}
+
+// described is the group's name with what it means, where that is short.
+func (g dropGroup) described() string {
+	if g.means == "" || g.look != "" {
+		return g.name
+	}
+	return fmt.Sprintf("%s (%s)", g.name, g.means)
+}
+
+func (t trace) finding(found []dropGroup) *Finding {
+	f := &Finding{
+		Severity:   Notice,
+		Confidence: "possible",
+		Consequence: "these packets do not arrive: TCP sends them again after 0.2 s or more, a connection whose SYN is dropped waits " +
+			"1 s, 3 s, 7 s, and UDP loses them",
+	}
+	var names, causes []string
+	for i, g := range found {
+		if i < mostShown {
+			names = append(names, fmt.Sprintf("%s %s/s", g.name, units.Rate(t.perSecond(g.packets))))
+		}
+		if g.kind != dropUntold {
+			f.Severity, f.Confidence = Warning, "certain"
+		}
+		causes = append(causes, fmt.Sprintf("%s: %s", g.name, g.means))
+		for _, e := range t.evidence(g.want) { // causes within netfilter share their places
+			if !slices.Contains(f.Evidence, e) {
+				f.Evidence = append(f.Evidence, e)
+			}
+		}
+		f.Remedies = append(f.Remedies, Remedy{Title: fmt.Sprintf("%s: %s", g.name, g.look)})
+	}
+	f.Title = "packets are dropped on their way: " + strings.Join(names, ", ")
+	f.Cause = strings.Join(causes, "; ")
+	if t.Lost > 0 {
+		f.Evidence = append(f.Evidence, Evidence{What: "dropped, and not placed", Value: int64(t.Lost), Unit: "packets", Source: "natkit's own tables were full"})
+	}
+	return f
+}
