@@ -82,8 +82,10 @@ type Profile struct {
 	CPUs int `json:"cpus"`
 	// Event is "cpu-cycles" or "cpu-clock".
 	Event string `json:"event"`
-	// Samples of the time that CPUs were not idle; Lost were not taken.
+	// Samples are those of CPUs that were not idle, Idle those of idle ones. Lost
+	// were taken, and are in neither.
 	Samples uint64 `json:"samples"`
+	Idle    uint64 `json:"idle_samples"`
 	Lost    uint64 `json:"lost"`
 	// Receive are the samples in packet receive; the classes with Receive set sum
 	// up to it, all classes to Samples.
