@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 
 	"github.com/natkit/natkit/internal/snapshot"
@@ -105,7 +104,7 @@ func (t trace) talks(want func(function, reason string) bool) (sums map[talk]uin
 	sums = map[talk]uint64{}
 	for _, f := range t.Flows {
 		if f.Netns == t.netns && want(f.Function, f.Reason) {
-			sums[talk{f.Protocol, addressOf(f.Source), f.Destination}] += f.Packets
+			sums[talk{f.Protocol, f.SourceAddress(), f.Destination}] += f.Packets
 			looked += f.Packets
 		}
 	}
@@ -145,14 +144,6 @@ func several(one string, n int, many string) string {
 		return one
 	}
 	return fmt.Sprintf("%d %s", n, many)
-}
-
-// addressOf is an address without its port.
-func addressOf(end string) string {
-	if ap, err := netip.ParseAddrPort(end); err == nil {
-		return ap.Addr().String()
-	}
-	return end
 }
 
 // most are the keys with the greatest sums, mostShown at most.
@@ -199,17 +190,21 @@ const shownShare = 0.01
 
 // natWork are the classes of a profile that tracking, NAT and rules make up
 // (internal/profile).
-var natWork = []string{"conntrack lookup", "conntrack insert", "NAT setup", "NAT rewrite", "rules", "bridge netfilter"}
+var natWork = []string{"conntrack lookup", "conntrack state", "conntrack insert", "conntrack remove", "NAT setup", "NAT rewrite", "rules", "bridge netfilter"}
 
 // cpuEvidence is what tracking, NAT and rules cost, where that is much.
 func cpuEvidence(p *snapshot.Profile) []Evidence {
 	if p == nil {
 		return nil
 	}
-	var e []Evidence
+	samples := map[string]uint64{} // in packet receive and elsewhere
 	for _, c := range p.Classes {
-		if share := p.Share(c.Samples); slices.Contains(natWork, c.Name) && share >= shownShare {
-			e = append(e, Evidence{What: "CPU time: " + c.Name, Value: round1(100 * share), Unit: "% of all CPUs",
+		samples[c.Name] += c.Samples
+	}
+	var e []Evidence
+	for _, name := range natWork {
+		if share := p.Share(samples[name]); share >= shownShare {
+			e = append(e, Evidence{What: "CPU time: " + name, Value: round1(100 * share), Unit: "% of all CPUs",
 				Source: fmt.Sprintf("profile of %.1f s at %d Hz, %s", p.Seconds, p.Hz, p.Event)})
 		}
 	}

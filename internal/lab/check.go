@@ -252,6 +252,11 @@ func (c *checker) stage(i int) {
 		c.duration(append(path, "doctor", "after"), "doctor.after", d.After, false)
 		c.duration(append(path, "doctor", "for"), "doctor.for", d.For, true)
 	}
+	for j, what := range st.Trace {
+		if what != TraceDrops && what != TraceProfile || slices.Contains(st.Trace[:j], what) {
+			c.fail(append(path, "trace", j), "trace %q: expected %s or %s, each once", what, TraceDrops, TraceProfile)
+		}
+	}
 	looked := func(earlier Stage) bool { return earlier.Doctor != nil }
 	switch {
 	case st.Apply != "" && st.Apply != ApplyRemedy:

@@ -7,6 +7,7 @@ import (
 
 	"github.com/natkit/natkit/internal/diagnose"
 	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune"
 )
 
@@ -60,6 +61,14 @@ type StageReport struct {
 	TableMax     int64 `json:"table_max"`
 	// Counters are the growth of the gateway's conntrack counters in the stage.
 	Counters map[string]uint64 `json:"conntrack_counters"`
+	// Drops are those in the gateway while the load ran, where the stage traces
+	// them. Their flows are summed up over the ports that they come from, and have
+	// addresses only as sources.
+	Drops *snapshot.Drops `json:"drops,omitempty"`
+	// Profile is where the machine's CPUs spent their time while the load ran.
+	Profile *snapshot.Profile `json:"profile,omitempty"`
+	// Untraced says what the stage should have traced and could not, and why.
+	Untraced []diagnose.Unread `json:"untraced,omitempty"`
 }
 
 // Fix is the applied remedy, with what was predicted and what was seen.

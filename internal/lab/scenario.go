@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"github.com/natkit/natkit/internal/snapshot"
 )
 
 // Scenario is a topology, the load that runs through it stage by stage, and
@@ -105,9 +107,18 @@ type Stage struct {
 	// Limit bounds the stage in time; 0 means until all requests are done.
 	Limit  Duration `yaml:"limit"`
 	Doctor *Doctor  `yaml:"doctor"`
+	// Trace is what is recorded while the load runs: TraceDrops in the namespace
+	// that the stage is about, TraceProfile of the whole machine.
+	Trace []string `yaml:"trace"`
 	// Apply is empty or ApplyRemedy.
 	Apply string `yaml:"apply"`
 }
+
+// What Stage.Trace may name.
+const (
+	TraceDrops   = snapshot.PartDrops
+	TraceProfile = snapshot.PartProfile
+)
 
 // ApplyRemedy in Stage.Apply: what the doctor of the stage before found is
 // cured by its own remedy before this stage starts.

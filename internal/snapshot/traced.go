@@ -1,5 +1,7 @@
 package snapshot
 
+import "net/netip"
+
 // Trace is what was recorded between two instants beside them, and how that went.
 type Trace struct {
 	Drops   *Drops   `json:"drops,omitempty"`
@@ -23,4 +25,17 @@ func (s *Snapshot) Traced(name string) (tried bool, why string) {
 		}
 	}
 	return false, ""
+}
+
+// SourceAddress is the source without its port.
+func (f DropFlow) SourceAddress() string { return addressOf(f.Source) }
+
+// DestinationAddress is the destination without its port.
+func (f DropFlow) DestinationAddress() string { return addressOf(f.Destination) }
+
+func addressOf(end string) string {
+	if ap, err := netip.ParseAddrPort(end); err == nil {
+		return ap.Addr().String()
+	}
+	return end
 }
