@@ -19,6 +19,15 @@ type Drops struct {
 	// Lost counts what was dropped while natkit's own tables were full: it is in
 	// Packets where that could be told, and in no site or flow.
 	Lost uint64 `json:"lost"`
+	// LostFlows are flows that made room for others, or found none.
+	LostFlows uint64 `json:"lost_flows,omitempty"`
+	// Stacks are the calls that led to a drop, most first: one in StackSample drops
+	// was looked at. LostStacks found no room.
+	Stacks      []DropStack `json:"stacks,omitempty"`
+	StackSample int         `json:"stack_sample,omitempty"`
+	LostStacks  uint64      `json:"lost_stacks,omitempty"`
+	// LostEvents are drops that were counted but not shown one by one.
+	LostEvents uint64 `json:"lost_events,omitempty"`
 	// NAT says how drops in nf_hook_slow were told apart: "fexit" (the return
 	// values of conntrack's and NAT's functions) or "counters" (what conntrack's
 	// counters grew by over the same seconds); empty where neither could be had.
@@ -56,12 +65,24 @@ type DropFlow struct {
 	Packets     uint64 `json:"packets"`
 }
 
+// DropStack is the calls that led to drops, the innermost first.
+type DropStack struct {
+	Functions []string `json:"functions"` // function+offset
+	Reason    string   `json:"reason,omitempty"`
+	Protocol  string   `json:"protocol"`
+	Netns     uint64   `json:"netns"`
+	Packets   uint64   `json:"packets"`
+}
+
 // Names of DropCause.Cause.
 const (
-	CauseTableFull   = "connection table full"
-	CauseNotInserted = "connection not inserted"  // insert_failed: a clash, or its hash chain too long
-	CauseNoNATTuple  = "no free address and port" // NAT found no tuple that is not in use
-	CauseRule        = "rule"                     // an iptables or nftables rule dropped it
+	CauseTableFull = "connection table full"
+	// insert_failed: its address and port are taken (NAT that finds no free ones
+	// shows here only), or its hash chain is too long.
+	CauseNotInserted = "connection not inserted"
+	CauseNoNATTuple  = "no free address and port"   // never told by a verdict: see CauseNotInserted
+	CauseNATFailed   = "address translation failed" // such as masquerading by an interface without an address
+	CauseRule        = "rule"                       // an iptables or nftables rule dropped it
 	CauseInvalid     = "not valid for its connection"
 )
 

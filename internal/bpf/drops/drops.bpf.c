@@ -1,0 +1,334 @@
+//go:build ignore
+// SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0
+// Counts the packets that the kernel drops.
+
+#include "tables.h"
+#include "verdict.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+/* Makes bpf2go see the type, which is only written to the ring buffer. */
+const struct event *const event_type __attribute__((unused));
+
+/* Switches, set before loading. */
+const volatile bool has_reason;    /* the tracepoint's third argument is the reason (5.17) */
+const volatile bool has_verdicts;  /* the programs of verdict.h are attached */
+const volatile bool has_filter;    /* flow_matches has to be asked */
+const volatile bool has_events;
+const volatile bool has_stacks;
+const volatile bool hide_harmless; /* make nothing of frees that are no drops but count them */
+const volatile __u32 consumed;     /* reasons up to this one are no drops */
+const volatile __u32 purged;       /* nor is this one: a socket was closed */
+const volatile __u32 only_netns;   /* 0: all */
+const volatile __u32 only_ifindex; /* 0: all */
+const volatile __u32 flow_sample;  /* one drop in so many; 0: none */
+const volatile __u32 stack_sample; /* the same */
+
+struct range {
+	__u64 from, to;
+};
+
+enum {
+	RANGES = 16,
+};
+
+/* The functions that end packets by kfree_skb without dropping them, where the reason
+ * does not tell. They are counted, but no flow, stack or event is made of them. */
+const volatile __u32 unspecified; /* that reason */
+const volatile struct range harmless[RANGES];
+
+/* What is looked at of an skb. */
+struct packet {
+	__u64 skb;
+	unsigned char *head;
+	__u32 netns;
+	__u32 ifindex;
+	__u32 length;
+	__u32 tail;
+	__u16 network_header;
+	__be16 protocol;
+};
+
+/* Inodes of namespaces are above PROC_DYNAMIC_FIRST, or a few below it
+ * (linux/proc_fs.h, nsfs.h). What is not was none: an skb in a socket's queue or tree
+ * has other things in the place of dev. */
+#define LEAST_INODE 0xe0000000
+
+static __always_inline void look(struct sk_buff *skb, struct packet *p)
+{
+	struct net_device *dev = skb->dev;
+
+	p->netns = dev->nd_net.net->ns.inum;
+	if (likely(p->netns >= LEAST_INODE)) {
+		p->ifindex = dev->ifindex;
+	} else {
+		struct sock *sk = skb->sk;
+
+		p->netns = sk ? sk->__sk_common.skc_net.net->ns.inum : 0; /* newer verifiers want the check */
+		p->ifindex = skb->skb_iif;
+		if (p->netns < LEAST_INODE)
+			p->netns = 0;
+	}
+	p->skb = (__u64)skb;
+	p->head = skb->head;
+	p->length = skb->len;
+	p->tail = skb->tail;
+	p->network_header = skb->network_header;
+	p->protocol = skb->protocol;
+}
+
+/* probe is look for a program to which the kernel does not tell types. */
+static __always_inline void probe(struct sk_buff *skb, struct packet *p)
+{
+	struct net_device *dev = READ(skb, dev);
+	struct net *net = READ(dev, nd_net.net);
+
+	p->netns = READ(net, ns.inum);
+	if (likely(p->netns >= LEAST_INODE)) {
+		p->ifindex = READ(dev, ifindex);
+	} else {
+		struct sock *sk = READ(skb, sk);
+
+		net = READ(sk, __sk_common.skc_net.net);
+		p->netns = READ(net, ns.inum);
+		p->ifindex = READ(skb, skb_iif);
+		if (p->netns < LEAST_INODE)
+			p->netns = 0;
+	}
+	p->skb = (__u64)skb;
+	p->head = READ(skb, head);
+	p->length = READ(skb, len);
+	p->tail = READ(skb, tail);
+	p->network_header = READ(skb, network_header);
+	p->protocol = READ(skb, protocol);
+}
+
+/* protocol_of reads one byte of the header. */
+static __always_inline __u32 protocol_of(const struct packet *p)
+{
+	__u32 l3 = ntohs(p->protocol);
+	__u32 at = l3 == ETH_P_IP ? 9 : 6;
+	__u8 proto;
+
+	if ((l3 != ETH_P_IP && l3 != ETH_P_IPV6) || !p->network_header)
+		return l3 << 16;
+	if (bpf_probe_read_kernel(&proto, 1, p->head + p->network_header + at))
+		return l3 << 16;
+	return l3 << 16 | PROTOCOL_KNOWN | proto;
+}
+
+static __always_inline struct cpu *this_cpu(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&cpus, &zero);
+}
+
+/* spill counts what has no place in its set. */
+static __always_inline __u64 spill(const struct site *site)
+{
+	__u64 *packets = bpf_map_lookup_elem(&spilled, site), one = 1;
+	struct cpu *cpu;
+
+	if (packets)
+		return __sync_fetch_and_add(packets, 1);
+	if (bpf_map_update_elem(&spilled, site, &one, BPF_ANY) && (cpu = this_cpu()))
+		cpu->lost++;
+	return 0;
+}
+
+static __always_inline bool same(const struct site *a, const struct site *b)
+{
+	const __u64 *x = (const void *)a, *y = (const void *)b;
+
+	return x[0] == y[0] && x[1] == y[1] && x[2] == y[2];
+}
+
+/* count returns how many there were before on this CPU. */
+static __always_inline __u64 count(const struct site *site)
+{
+	const __u64 *word = (const void *)site;
+	__u64 mixed = (word[0] ^ word[1] * 0xff51afd7ed558ccdull ^ word[2] * 0xc4ceb9fe1a85ec53ull) * 0x9e3779b97f4a7c15ull;
+	__u32 index = mixed >> (64 - SET_BITS);
+	struct set *set = bpf_map_lookup_elem(&sites, &index);
+
+	if (!set)
+		return 0;
+#pragma unroll
+	for (int i = 0; i < WAYS; i++) {
+		struct slot *slot = &set->way[i];
+
+		if (same(&slot->site, site) && slot->packets)
+			return slot->packets++;
+		if (!slot->packets) {
+			slot->site = *site;
+			slot->packets = 1;
+			return 0;
+		}
+	}
+	return spill(site);
+}
+
+/* chosen is true for the first of its kind on this CPU and then for one in so many,
+ * not at equal distances: what is dropped may come in turns. */
+static __always_inline bool chosen(__u64 nth, __u32 one_in)
+{
+	__u64 x = nth * 0x9e3779b97f4a7c15ull;
+
+	if (!one_in)
+		return false;
+	x = (x ^ x >> 29) * 0xbf58476d1ce4e5b9ull;
+	return !nth || !((x >> 32) * one_in >> 32);
+}
+
+static __always_inline bool is_harmless(const struct site *site)
+{
+	if (has_reason && (site->reason <= consumed || site->reason == purged))
+		return true;
+	if (has_reason && site->reason != unspecified)
+		return false;
+#pragma unroll
+	for (int i = 0; i < RANGES; i++)
+		if (site->location >= harmless[i].from && site->location < harmless[i].to)
+			return true;
+	return false;
+}
+
+static __always_inline void note_flow(const struct packet *p, const struct site *site, const struct flow *f)
+{
+	struct drop_flow key = {.site = *site, .sport = f->sport, .dport = f->dport, .ifindex = p->ifindex};
+	struct cpu *cpu;
+	__u64 *packets, one = 1;
+
+	__builtin_memcpy(key.saddr, f->saddr, sizeof(key.saddr));
+	__builtin_memcpy(key.daddr, f->daddr, sizeof(key.daddr));
+	packets = bpf_map_lookup_elem(&flows, &key);
+	if (packets) {
+		__sync_fetch_and_add(packets, 1);
+		return;
+	}
+	cpu = this_cpu();
+	if (!cpu)
+		return;
+	if (bpf_map_update_elem(&flows, &key, &one, BPF_ANY))
+		cpu->lost_flows++;
+	else
+		cpu->new_flows++;
+}
+
+static __always_inline void note_stack(void *ctx, const struct site *site)
+{
+	struct stack_key key = {.site = *site};
+	long id = bpf_get_stackid(ctx, &stacks, BPF_F_FAST_STACK_CMP);
+	__u64 *packets, one = 1;
+	struct cpu *cpu;
+
+	key.id = id;
+	if (id >= 0) {
+		packets = bpf_map_lookup_elem(&stack_counts, &key);
+		if (packets) {
+			__sync_fetch_and_add(packets, 1);
+			return;
+		}
+		if (!bpf_map_update_elem(&stack_counts, &key, &one, BPF_ANY))
+			return;
+	}
+	cpu = this_cpu();
+	if (cpu)
+		cpu->lost_stacks++;
+}
+
+static __always_inline void tell(const struct packet *p, const struct site *site, const struct flow *f)
+{
+	struct event *e = bpf_ringbuf_reserve(&events, sizeof(*e), 0);
+	struct cpu *cpu;
+
+	if (!e) {
+		cpu = this_cpu();
+		if (cpu)
+			cpu->lost_events++;
+		return;
+	}
+	e->time_ns = bpf_ktime_get_ns();
+	e->site = *site;
+	e->flow = *f;
+	e->ifindex = p->ifindex;
+	e->length = p->length;
+	bpf_ringbuf_submit(e, 0);
+}
+
+/* cause_of is what the programs of verdict.h left for this packet. */
+static __always_inline __u32 cause_of(const struct packet *p)
+{
+	struct cpu *cpu = this_cpu();
+
+	if (!cpu || cpu->condemned != p->skb)
+		return CAUSE_NONE;
+	cpu->condemned = 0;
+	return cpu->cause;
+}
+
+static __always_inline void parse(const struct packet *p, struct flow *f)
+{
+	if (p->network_header)
+		parse_flow(p->head, p->network_header, p->tail, p->protocol, f);
+	else
+		f->l3 = ntohs(p->protocol);
+}
+
+static __always_inline int drop(void *ctx, const struct packet *p, __u64 location, __u32 reason, bool ring)
+{
+	struct site site = {.location = location, .reason = reason, .netns = p->netns};
+	struct flow flow = {};
+	bool with_flow, with_stack;
+	__u64 nth;
+
+	if (only_netns && p->netns != only_netns)
+		return 0;
+	if (only_ifindex && p->ifindex != only_ifindex)
+		return 0;
+	if (has_verdicts)
+		site.cause = cause_of(p);
+	if (has_filter) {
+		parse(p, &flow);
+		if (!flow_matches(&flow))
+			return 0;
+	}
+	site.protocol = protocol_of(p);
+	nth = count(&site);
+	with_flow = chosen(nth, flow_sample);
+	with_stack = has_stacks && chosen(nth, stack_sample);
+	if (!with_flow && !with_stack && !(ring && has_events))
+		return 0;
+	if (hide_harmless && is_harmless(&site))
+		return 0;
+	if (!has_filter)
+		parse(p, &flow);
+	if (with_flow)
+		note_flow(p, &site, &flow);
+	if (with_stack)
+		note_stack(ctx, &site);
+	if (ring && has_events)
+		tell(p, &site, &flow);
+	return 0;
+}
+
+/* Since Linux 5.5, with types. */
+SEC("tp_btf/kfree_skb")
+int drops_typed(__u64 *ctx)
+{
+	struct packet p = {};
+
+	look((struct sk_buff *)ctx[0], &p);
+	return drop(ctx, &p, ctx[1], has_reason ? (__u32)ctx[2] : 0, true);
+}
+
+/* The same without types, and without a ring buffer, which are as old as it. */
+SEC("raw_tp/kfree_skb")
+int drops_raw(__u64 *ctx)
+{
+	struct packet p = {};
+
+	probe((struct sk_buff *)ctx[0], &p);
+	return drop(ctx, &p, ctx[1], has_reason ? (__u32)ctx[2] : 0, false);
+}

@@ -1,0 +1,116 @@
+package drops
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"slices"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+func isAborted(err error) bool { return errors.Is(err, ebpf.ErrIterationAborted) }
+
+// addFlows reads the flows, and how many were evicted.
+func (t *Tracer) addFlows(d *snapshot.Drops, cpu dropsCpu) error {
+	if t.opt.FlowSample <= 0 {
+		return nil
+	}
+	links := t.interfaceNames()
+	defer links.close()
+	flows := map[snapshot.DropFlow]uint64{}
+	var key dropsDropFlow
+	var packets, present uint64
+	it := t.maps[dropsMapFlows].Iterate()
+	for it.Next(&key, &packets) {
+		present++
+		if address(key.Saddr, key.Site.Protocol).IsValid() {
+			flows[t.flow(key, links)] += packets
+		}
+	}
+	for flow, packets := range flows {
+		flow.Packets = packets
+		d.Flows = append(d.Flows, flow)
+	}
+	slices.SortFunc(d.Flows, func(a, b snapshot.DropFlow) int {
+		return cmp.Or(cmp.Compare(b.Packets, a.Packets), cmp.Compare(a.Source, b.Source), cmp.Compare(a.Destination, b.Destination),
+			cmp.Compare(a.Function, b.Function), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Protocol, b.Protocol),
+			cmp.Compare(a.Interface, b.Interface), cmp.Compare(a.Netns, b.Netns))
+	})
+	d.LostFlows = cpu.LostFlows + cpu.NewFlows - min(present, cpu.NewFlows)
+	return iterated("the flows dropped", it)
+}
+
+func (t *Tracer) flow(k dropsDropFlow, links *interfaces) snapshot.DropFlow {
+	at := t.names.place(k.Site.Location)
+	return snapshot.DropFlow{
+		Function: at.Name, Reason: t.names.reason(k.Site.Reason), Protocol: protocolName(k.Site.Protocol),
+		Source:      end(address(k.Saddr, k.Site.Protocol), k.Sport),
+		Destination: end(address(k.Daddr, k.Site.Protocol), k.Dport),
+		Interface:   links.name(k.Site.Netns, k.Ifindex), Netns: uint64(k.Site.Netns),
+	}
+}
+
+// address is none where there is neither IP nor ARP.
+func address(words [4]uint32, protocol uint32) netip.Addr {
+	var b [16]byte
+	for i, word := range words {
+		binary.NativeEndian.PutUint32(b[4*i:], word)
+	}
+	switch protocol >> 16 {
+	case 0x86dd:
+		return netip.AddrFrom16(b)
+	case 0x0800, 0x0806, 0x8035:
+		return netip.AddrFrom4([4]byte(b[:4]))
+	}
+	return netip.Addr{}
+}
+
+// end is an address, and a port where there is one.
+func end(a netip.Addr, port uint16) string {
+	if port == 0 {
+		return a.String()
+	}
+	return netip.AddrPortFrom(a, port).String()
+}
+
+// interfaces finds interfaces' names, asking each namespace once.
+type interfaces struct {
+	handles []*netns.Handle
+	listed  bool
+	known   map[uint32]map[uint32]string
+}
+
+func (t *Tracer) interfaceNames() *interfaces {
+	return &interfaces{known: map[uint32]map[uint32]string{}}
+}
+
+func (i *interfaces) close() { netns.CloseAll(i.handles) }
+
+// name is empty where the namespace or the interface is gone, or there was none.
+func (i *interfaces) name(inode, index uint32) string {
+	if index == 0 || inode == 0 {
+		return ""
+	}
+	if _, ok := i.known[inode]; !ok {
+		i.known[inode] = i.read(inode)
+	}
+	return i.known[inode][index]
+}
+
+func (i *interfaces) read(inode uint32) map[uint32]string {
+	if !i.listed {
+		i.listed = true
+		i.handles, _ = netns.All()
+	}
+	for _, h := range i.handles {
+		if uint32(h.Inode()) == inode {
+			return linkNames(h)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,88 @@
+package drops
+
+// maxHarmless is RANGES in drops.bpf.c.
+const maxHarmless = 16
+
+// harmlessCaller ends packets that have done their work by kfree_skb instead of
+// consume_skb. It counts only where the reason does not tell: before Linux 5.17, and
+// where it is NOT_SPECIFIED.
+type harmlessCaller struct {
+	function string
+	// named: the function's real drops have reasons, so that it is harmless only in
+	// kernels that have reasons at all.
+	named bool
+}
+
+var harmlessCallers = []harmlessCaller{
+	// Ends every neighbour discovery and multicast listener message this way after
+	// it was handled; only echo is told to be consumed (until 6.3).
+	{"icmpv6_rcv", false},
+	// Frees the fragments of a packet, whatever becomes of the packet itself.
+	{"skb_release_data", false}, {"kfree_skb_list", false}, {"kfree_skb_list_reason", false},
+	// A multicast packet of a group that nobody here joined: Ethernet filters by hash.
+	{"ip6_mc_input", false},
+	// What a socket that is closed had not read or sent: with TCP that is at least the
+	// peer's FIN. The same as the reason QUEUE_PURGE.
+	{"sk_stream_kill_queues", false}, {"inet_sock_destruct", false}, {"tcp_disconnect", false},
+	{"skb_queue_purge", false}, {"skb_queue_purge_reason", false},
+	// Local sockets that are closed with messages unread: no packets of a network.
+	{"unix_release_sock", false}, {"unix_stream_connect", false},
+	// A packet that TIME_WAIT took: the last FIN or ACK of a connection.
+	{"tcp_v4_rcv", true}, {"tcp_v6_rcv", true},
+}
+
+// isHarmless tells it of a site as is_harmless in drops.bpf.c does.
+func (n *names) isHarmless(s dropsSite) bool {
+	if n.hasReason {
+		if s.Reason <= n.consumed || s.Reason == n.purged {
+			return true
+		}
+		if s.Reason != n.unspecified {
+			return false
+		}
+	}
+	for _, r := range n.harmless {
+		if s.Location >= r.From && s.Location < r.To {
+			return true
+		}
+	}
+	return false
+}
+
+// findHarmless looks the callers' code up.
+func (n *names) findHarmless() {
+	if n.symbols == nil {
+		return
+	}
+	var wanted []string
+	for _, c := range harmlessCallers {
+		if n.hasReason || !c.named {
+			wanted = append(wanted, c.function)
+		}
+	}
+	i := 0
+	for _, functions := range n.symbols.Named(wanted...) {
+		for _, f := range functions {
+			if i < len(n.harmless) {
+				n.harmless[i] = dropsRange{From: f.Addr, To: n.end(f.Addr)}
+				i++
+			}
+		}
+	}
+}
+
+// end is behind the last byte of the function at start; functions are aligned, and
+// none of these is longer than 64 KiB.
+func (n *names) end(start uint64) uint64 {
+	const most = 1 << 16
+	low, high := start, start+most
+	for low+1 < high {
+		middle := (low + high) / 2
+		if s, ok := n.symbols.Lookup(middle); ok && middle-s.Offset == start {
+			low = middle
+		} else {
+			high = middle
+		}
+	}
+	return high
+}

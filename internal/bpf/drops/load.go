@@ -1,0 +1,146 @@
+package drops
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/features"
+	"github.com/cilium/ebpf/rlimit"
+
+	"github.com/natkit/natkit/internal/netns"
+)
+
+// prepare sets the switches of the programs and the sizes of their maps.
+func (t *Tracer) prepare() (*ebpf.CollectionSpec, error) {
+	if err := rlimit.RemoveMemlock(); err != nil {
+		return nil, fmt.Errorf("allow memory for eBPF maps: %w (needs CAP_SYS_RESOURCE before Linux 5.11)", err)
+	}
+	s, err := loadDrops()
+	if err != nil {
+		return nil, err
+	}
+	if err := t.sizeMaps(s); err != nil {
+		return nil, err
+	}
+	values, err := t.switches()
+	if err != nil {
+		return nil, err
+	}
+	for name, value := range values {
+		if err := s.Variables[name].Set(value); err != nil {
+			return nil, fmt.Errorf("set %s: %w", name, err)
+		}
+	}
+	return s, t.makeMaps(s)
+}
+
+func (t *Tracer) switches() (map[string]any, error) {
+	ifindex, err := t.ifindex()
+	if err != nil {
+		return nil, err
+	}
+	values := map[string]any{
+		dropsVarHasReason:   t.names.hasReason,
+		dropsVarHasFilter:   t.opt.Filter != nil,
+		dropsVarHasEvents:   t.opt.Events != nil,
+		dropsVarHasStacks:   t.opt.StackSample > 0,
+		dropsVarOnlyIfindex: ifindex,
+		dropsVarFlowSample:  uint32(max(t.opt.FlowSample, 0)),
+		dropsVarStackSample: uint32(max(t.opt.StackSample, 0)),
+		dropsVarConsumed:    t.names.consumed,
+		dropsVarPurged:      t.names.purged,
+		dropsVarUnspecified: t.names.unspecified,
+	}
+	if !t.opt.Harmless {
+		values[dropsVarHarmless] = t.names.harmless
+		values[dropsVarHideHarmless] = true
+	}
+	if t.opt.Netns != nil {
+		values[dropsVarOnlyNetns] = uint32(t.opt.Netns.Inode())
+	}
+	if t.opt.Interface != "" && t.opt.Netns == nil {
+		own, err := netns.Current()
+		if err != nil {
+			return nil, err
+		}
+		defer own.Close()
+		values[dropsVarOnlyNetns] = uint32(own.Inode())
+	}
+	return values, nil
+}
+
+// ifindex is that of the interface asked for; 0 for all.
+func (t *Tracer) ifindex() (index uint32, err error) {
+	if t.opt.Interface == "" {
+		return 0, nil
+	}
+	find := func() error {
+		i, err := net.InterfaceByName(t.opt.Interface)
+		if err != nil {
+			return fmt.Errorf("find interface %q: %w; 'ip link' shows them", t.opt.Interface, err)
+		}
+		index = uint32(i.Index)
+		return nil
+	}
+	if t.opt.Netns == nil {
+		return index, find()
+	}
+	err = t.opt.Netns.Do(find)
+	return index, err
+}
+
+// sizeMaps leaves of maps that nothing will be written to only what the verifier
+// wants to see.
+func (t *Tracer) sizeMaps(s *ebpf.CollectionSpec) error {
+	if t.opt.Events == nil {
+		s.Maps[dropsMapEvents] = &ebpf.MapSpec{Name: dropsMapEvents, Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1}
+	} else if err := features.HaveMapType(ebpf.RingBuf); err != nil {
+		return fmt.Errorf("events of single drops need the ring buffer of Linux 5.8: %w; without --events they are counted", err)
+	} else if t.opt.smallRing {
+		s.Maps[dropsMapEvents].MaxEntries = uint32(os.Getpagesize())
+	}
+	if t.opt.FlowSample <= 0 {
+		s.Maps[dropsMapFlows].Type, s.Maps[dropsMapFlows].MaxEntries = ebpf.Hash, 1
+	}
+	if t.opt.StackSample <= 0 {
+		s.Maps[dropsMapStacks].MaxEntries, s.Maps[dropsMapStackCounts].MaxEntries = 1, 1
+	}
+	return nil
+}
+
+// makeMaps makes those that the programs share.
+func (t *Tracer) makeMaps(s *ebpf.CollectionSpec) error {
+	for name, spec := range s.Maps {
+		if name[0] == '.' { // the switches, which each program has for itself
+			continue
+		}
+		m, err := ebpf.NewMap(spec)
+		if err != nil {
+			return fmt.Errorf("make eBPF map %s: %w", name, err)
+		}
+		t.maps[name] = m
+		t.later(m)
+	}
+	return nil
+}
+
+// load loads one program; the tracer closes it.
+func (t *Tracer) load(all *ebpf.CollectionSpec, name string) (*ebpf.Program, error) {
+	s := all.Copy()
+	maps.DeleteFunc(s.Programs, func(other string, _ *ebpf.ProgramSpec) bool { return other != name })
+	if t.opt.Filter != nil && (name == dropsProgDropsTyped || name == dropsProgDropsRaw) {
+		return nil, errors.New("not yet")
+	}
+	c, err := ebpf.NewCollectionWithOptions(s, ebpf.CollectionOptions{MapReplacements: maps.Clone(t.maps)})
+	if err != nil {
+		return nil, err
+	}
+	p := c.DetachProgram(name)
+	c.Close()
+	t.later(p)
+	return p, nil
+}

@@ -1,0 +1,133 @@
+package drops
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+// Read tells what was dropped since Start. It takes about a millisecond, or a few
+// where there are many flows.
+func (t *Tracer) Read() (*snapshot.Drops, error) {
+	t.reading.Lock()
+	defer t.reading.Unlock()
+	d := &snapshot.Drops{Seconds: time.Since(t.started).Seconds(), Source: t.source, FlowSample: max(t.opt.FlowSample, 0)}
+	counts, err := t.siteCounts()
+	if err != nil {
+		return nil, err
+	}
+	cpu, err := t.cpuTotals()
+	if err != nil {
+		return nil, err
+	}
+	t.addSites(d, counts)
+	if err := t.addFlows(d, cpu); err != nil {
+		return nil, err
+	}
+	if err := t.addStacks(d, cpu); err != nil {
+		return nil, err
+	}
+	d.Lost = cpu.Lost + t.missed()
+	d.LostEvents = cpu.LostEvents
+	d.Packets += cpu.Lost
+	t.addCauses(d, counts)
+	return d, nil
+}
+
+// siteCounts adds up the CPUs' tables.
+func (t *Tracer) siteCounts() (map[dropsSite]uint64, error) {
+	counts := map[dropsSite]uint64{}
+	var sets []dropsSet // one of each CPU
+	for i := range t.maps[dropsMapSites].MaxEntries() {
+		if err := t.maps[dropsMapSites].Lookup(i, &sets); err != nil {
+			return nil, fmt.Errorf("read the table of drops: %w", err)
+		}
+		for _, set := range sets {
+			for _, slot := range set.Way {
+				if slot.Packets > 0 {
+					counts[slot.Site] += slot.Packets
+				}
+			}
+		}
+	}
+	var site dropsSite
+	var packets uint64
+	it := t.maps[dropsMapSpilled].Iterate()
+	for it.Next(&site, &packets) {
+		counts[site] += packets
+	}
+	return counts, iterated("the rest of the table of drops", it)
+}
+
+// iterated is the error of an iteration that is worth telling: that a map changes
+// so fast that entries were passed over is none for counts, which only grow.
+func iterated(what string, it *ebpf.MapIterator) error {
+	if err := it.Err(); err != nil && !isAborted(err) {
+		return fmt.Errorf("read %s: %w", what, err)
+	}
+	return nil
+}
+
+// cpuTotals adds up what the CPUs counted of losses.
+func (t *Tracer) cpuTotals() (sum dropsCpu, err error) {
+	var cpus []dropsCpu
+	if err := t.maps[dropsMapCpus].Lookup(uint32(0), &cpus); err != nil {
+		return sum, fmt.Errorf("read the counters of lost drops: %w", err)
+	}
+	for _, c := range cpus {
+		sum.Lost += c.Lost
+		sum.LostEvents += c.LostEvents
+		sum.NewFlows += c.NewFlows
+		sum.LostFlows += c.LostFlows
+		sum.LostStacks += c.LostStacks
+	}
+	return sum, nil
+}
+
+// missed counts the drops for which the kernel did not run the program, because it
+// interrupted itself.
+func (t *Tracer) missed() uint64 {
+	stats, err := t.program.Stats()
+	if err != nil {
+		return 0
+	}
+	return stats.RecursionMisses // since Linux 5.12
+}
+
+// addSites makes sites of counts: several addresses of one function are several
+// sites.
+func (t *Tracer) addSites(d *snapshot.Drops, counts map[dropsSite]uint64) {
+	sites := map[snapshot.DropSite]uint64{}
+	for site, packets := range counts {
+		if t.names.isHarmless(site) {
+			d.Harmless += packets
+			if !t.opt.Harmless {
+				continue
+			}
+		}
+		sites[t.names.site(site)] += packets
+		d.Packets += packets
+	}
+	for site, packets := range sites {
+		site.Packets = packets
+		d.Sites = append(d.Sites, site)
+	}
+	slices.SortFunc(d.Sites, func(a, b snapshot.DropSite) int {
+		return cmp.Or(cmp.Compare(b.Packets, a.Packets), cmp.Compare(a.Function, b.Function), cmp.Compare(a.Offset, b.Offset),
+			cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Netns, b.Netns))
+	})
+}
+
+// site names a place.
+func (n *names) site(s dropsSite) snapshot.DropSite {
+	at := n.place(s.Location)
+	return snapshot.DropSite{
+		Function: at.Name, Offset: at.Offset, Module: at.Module,
+		Reason: n.reason(s.Reason), Protocol: protocolName(s.Protocol), Netns: uint64(s.Netns),
+	}
+}

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/* What the program counts, and where. */
+#pragma once
+
+#include "../include/flow.h"
+
+enum {
+	BPF_ANY = 0,
+	BPF_MAP_TYPE_HASH = 1,
+	BPF_MAP_TYPE_STACK_TRACE = 7,
+	BPF_MAP_TYPE_LRU_HASH = 9,
+	BPF_MAP_TYPE_RINGBUF = 27,
+	BPF_F_FAST_STACK_CMP = 1 << 9,
+};
+
+static long (*const bpf_map_update_elem)(const void *map, const void *key, const void *value, __u64 flags) = (void *)2;
+static __u64 (*const bpf_ktime_get_ns)(void) = (void *)5;
+
+static long (*const bpf_get_stackid)(void *ctx, const void *map, __u64 flags) = (void *)27;
+static void *(*const bpf_ringbuf_reserve)(const void *ringbuf, __u64 size, __u64 flags) = (void *)131;
+static void (*const bpf_ringbuf_submit)(void *data, __u64 flags) = (void *)132;
+
+/* Why conntrack or NAT gave a packet the verdict NF_DROP. */
+enum {
+	CAUSE_NONE,
+	CAUSE_TABLE_FULL,
+	CAUSE_INVALID,
+	CAUSE_NOT_INSERTED,
+	CAUSE_NAT_FAILED,
+};
+
+/* A place where packets of one kind are dropped. */
+struct site {
+	__u64 location;
+	__u32 reason; /* enum skb_drop_reason of the running kernel */
+	__u32 netns;  /* inode; 0 where the packet has none */
+	__u32 protocol;
+	__u32 cause;
+};
+
+enum {
+	/* In protocol: an ethertype in the upper half, and below it, where that is IP
+	 * and the header could be read, PROTOCOL_KNOWN and the IP protocol. */
+	PROTOCOL_KNOWN = 1 << 8,
+
+	WAYS = 4,
+	SET_BITS = 9,
+	SPILLED_SITES = 8192,
+	FLOWS = 16384,
+	STACKS = 4096,
+	STACK_DEPTH = 32,
+	EVENT_BYTES = 1 << 20,
+};
+
+struct slot {
+	struct site site;
+	__u64 packets; /* 0: free */
+};
+
+struct set {
+	struct slot way[WAYS];
+};
+
+/* A cache that is never emptied: a hash map's hashing and locking would cost several
+ * times as much as all the rest. What finds no place in its set goes to spilled. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1 << SET_BITS);
+	__type(key, __u32);
+	__type(value, struct set);
+} sites SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, SPILLED_SITES);
+	__type(key, struct site);
+	__type(value, __u64);
+} spilled SEC(".maps");
+
+/* What is true of a CPU alone. */
+struct cpu {
+	__u64 lost;        /* drops that found no place in spilled either */
+	__u64 lost_events; /* drops for which the ring buffer had no room */
+	__u64 new_flows;   /* flows put into the map, those evicted since included */
+	__u64 lost_flows;
+	__u64 lost_stacks;
+	/* Between a function's return with NF_DROP and the packet's end: */
+	__u64 condemned; /* the packet */
+	__u32 cause;
+	__u32 no_entry; /* a connection could not be allocated */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct cpu);
+} cpus SEC(".maps");
+
+struct drop_flow {
+	struct site site;
+	__be32 saddr[4];
+	__be32 daddr[4];
+	__u16 sport;
+	__u16 dport;
+	__u32 ifindex;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, FLOWS);
+	__type(key, struct drop_flow);
+	__type(value, __u64);
+} flows SEC(".maps");
+
+struct stack_key {
+	struct site site;
+	__u64 id;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, STACKS);
+	__type(key, struct stack_key);
+	__type(value, __u64);
+} stack_counts SEC(".maps");
+
+struct stack {
+	__u64 frame[STACK_DEPTH];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_STACK_TRACE);
+	__uint(max_entries, STACKS);
+	__type(key, __u32);
+	__type(value, struct stack);
+} stacks SEC(".maps");
+
+struct event {
+	__u64 time_ns; /* CLOCK_MONOTONIC */
+	struct site site;
+	struct flow flow;
+	__u32 ifindex;
+	__u32 length; /* of the skb */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, EVENT_BYTES);
+} events SEC(".maps");
