@@ -49,6 +49,8 @@ type labView struct {
 	Summary  []string
 	Bars     []bar
 	Measures []measures
+	Drops    []dropView
+	Untraced []string
 	Memory   []memoryRow
 	Charts   charts
 }
@@ -74,6 +76,8 @@ func LabHTML(w io.Writer, r *lab.Report) error {
 		Summary:  labSummary(r),
 		Bars:     rateBars(r),
 		Measures: stageMeasures(r),
+		Drops:    labDrops(r),
+		Untraced: untraced(r),
 		Charts:   labCharts(r),
 	}
 	if r.Fix != nil {

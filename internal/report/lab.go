@@ -20,6 +20,7 @@ func Lab(w io.Writer, style Style, r *lab.Report) error {
 	if len(r.Stages) > 0 {
 		p.labStages(r)
 	}
+	p.labDrops(r)
 	p.heading("What doctor found")
 	if len(r.Findings) == 0 {
 		p.line("  nothing")

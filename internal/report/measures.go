@@ -47,9 +47,10 @@ func stageMeasures(r *lab.Report) []measures {
 			measures{Title: "failures", Rows: rows},
 			measures{Title: "once failing", Joined: true, Rows: failingRows(r)})
 	}
-	return append(groups,
+	groups = append(groups,
 		measures{Title: "conntrack table", Rows: tableRows(r)},
 		measures{Title: "its counters", Joined: true, Rows: counterRows(r)})
+	return append(groups, profileMeasures(r)...)
 }
 
 // row makes one measure by asking each stage.
