@@ -92,10 +92,10 @@ func wants(name, function string) func(string, string) bool {
 // natCauses are what netfilter drops for other reasons than a full table.
 var natCauses = map[string]dropReason{
 	snapshot.CauseRule: {dropWanted, "an iptables or nftables rule", ""},
-	snapshot.CauseNotInserted: {dropLoss, "a new connection could not be entered into the connection table: two packets took one tuple, or its hash chain is too long",
-		"'conntrack -S' (insert_failed, chaintoolong): SNAT with fully-random against clashes, net.netfilter.nf_conntrack_buckets against long chains"},
-	snapshot.CauseNoNATTuple: {dropLoss, "NAT finds no free address and port for a new connection",
-		"more addresses to translate to, or a larger range of ports; shorter nf_conntrack_tcp_timeout_time_wait frees ports sooner"},
+	snapshot.CauseNotInserted: {dropLoss, "a new connection could not be entered into the connection table: its address and port are taken (NAT that finds no free ones shows here), or its hash chain is too long",
+		"'conntrack -S': insert_failed without chaintoolong: more addresses or ports to translate to, fully-random against clashes; chaintoolong: net.netfilter.nf_conntrack_buckets"},
+	snapshot.CauseNATFailed: {dropLoss, "NAT could not translate the packet, such as masquerading by an interface that has no address",
+		"'ip address show' of the outgoing interface, the addresses in the NAT rule, 'dmesg' (ate my IP address)"},
 	snapshot.CauseInvalid: {dropNoise, "conntrack refuses packets that do not belong to the state of their connection",
 		"asymmetric routing (conntrack must see both directions), net.netfilter.nf_conntrack_log_invalid=255 logs them"},
 }
@@ -106,7 +106,7 @@ func (t trace) netfilterGroups() []dropGroup {
 	for _, n := range t.places(byNetfilter) {
 		rest += n
 	}
-	for _, cause := range []string{snapshot.CauseTableFull, snapshot.CauseNotInserted, snapshot.CauseNoNATTuple, snapshot.CauseInvalid, snapshot.CauseRule} {
+	for _, cause := range []string{snapshot.CauseTableFull, snapshot.CauseNotInserted, snapshot.CauseNATFailed, snapshot.CauseInvalid, snapshot.CauseRule} {
 		n, _ := t.caused(cause)
 		rest -= min(rest, n)
 		if r, ok := natCauses[cause]; ok && n > 0 {
@@ -144,15 +144,18 @@ func (t trace) noteworthy(g dropGroup) bool {
 
 // concentrated tells whether most of the group comes from, or goes to, one address.
 func (t trace) concentrated(g dropGroup) bool {
-	talks, looked := t.talks(g.want)
-	byAddress, largest := map[string]uint64{}, uint64(0)
-	for f, n := range talks {
-		address := addressOf(f.To)
-		if wrongSource[g.name] {
-			address = f.From
+	byAddress, largest, looked := map[string]uint64{}, uint64(0), uint64(0)
+	for _, f := range t.Flows {
+		if f.Netns != t.netns || !g.want(f.Function, f.Reason) {
+			continue
 		}
-		byAddress[address] += n
+		address := f.DestinationAddress()
+		if wrongSource[g.name] {
+			address = f.SourceAddress()
+		}
+		byAddress[address] += f.Packets
 		largest = max(largest, byAddress[address])
+		looked += f.Packets
 	}
 	return looked >= fewestFlows && 2*largest > looked
 }

@@ -1,0 +1,129 @@
+// Package trace records what the kernel drops, and where its CPUs spend their time,
+// beside something else: what cannot be had is told, and the rest goes on.
+package trace
+
+import (
+	"context"
+	"time"
+
+	"github.com/natkit/natkit/internal/bpf/drops"
+	"github.com/natkit/natkit/internal/bpf/profile"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+// FlowSample looks at the flow of one drop in so many: it costs the dropping CPU
+// about 20 ns a drop on average, and shows who is concerned at 20 drops a second.
+const FlowSample = 8
+
+// Bounds of what a trace lists; sums are of all. Most of the rest are single packets.
+const (
+	mostSites     = 1000
+	mostFlows     = 4000
+	mostFunctions = 100
+)
+
+// Options say what to record.
+type Options struct {
+	// Netns is the namespace whose drops count; nil is the one natkit runs in. The
+	// profile is of the whole machine.
+	Netns *netns.Handle
+	// Drops and Profile choose the parts.
+	Drops, Profile bool
+	// FlowSample is as in drops.Options.
+	FlowSample int
+}
+
+// Tracer records from Start to Stop.
+type Tracer struct {
+	drops *drops.Tracer
+	// own is the namespace that natkit runs in, where none was given.
+	own      *netns.Handle
+	profiler *profile.Profiler
+	trace    snapshot.Trace
+}
+
+// Start begins to record; what cannot be had is in the trace that Stop returns.
+// The profile comes last, so that it does not see the rest being loaded.
+func Start(ctx context.Context, o Options) *Tracer {
+	t := &Tracer{}
+	if o.Drops {
+		t.part(snapshot.PartDrops, func() error { return t.startDrops(ctx, o) })
+	}
+	if o.Profile {
+		t.part(snapshot.PartProfile, func() (err error) {
+			t.profiler, err = profile.Start(profile.Options{})
+			return err
+		})
+	}
+	return t
+}
+
+func (t *Tracer) startDrops(ctx context.Context, o Options) (err error) {
+	ns := o.Netns
+	if ns == nil {
+		if t.own, err = netns.Current(); err != nil {
+			return err
+		}
+		ns = t.own
+	}
+	t.drops, err = drops.Start(ctx, drops.Options{Netns: ns, FlowSample: o.FlowSample})
+	return err
+}
+
+// Stop ends the recording. It may be called once.
+func (t *Tracer) Stop() snapshot.Trace {
+	if t.profiler != nil {
+		t.part(snapshot.PartProfile, t.stopProfile)
+	}
+	if t.drops != nil {
+		t.part(snapshot.PartDrops, t.stopDrops)
+	}
+	t.own.Close()
+	return t.trace
+}
+
+func (t *Tracer) stopProfile() error {
+	stacks, err := t.profiler.Stop()
+	if err != nil {
+		return err
+	}
+	p := stacks.Summarize()
+	p.Functions = p.Functions[:min(len(p.Functions), mostFunctions)]
+	t.trace.Profile = p
+	return nil
+}
+
+func (t *Tracer) stopDrops() error {
+	d, err := t.drops.Read()
+	if err == nil {
+		d.Sites = d.Sites[:min(len(d.Sites), mostSites)]
+		d.Flows = d.Flows[:min(len(d.Flows), mostFlows)]
+		t.trace.Drops = d
+	}
+	if closeErr := t.drops.Close(); err == nil {
+		err = closeErr
+	}
+	return err
+}
+
+// part does a part's start or end, and adds how that went.
+func (t *Tracer) part(name string, do func() error) {
+	began := time.Now()
+	err := do()
+	p := t.partOf(name)
+	p.DurationSeconds += time.Since(began).Seconds()
+	if err != nil {
+		p.Error = err.Error()
+	}
+}
+
+func (t *Tracer) partOf(name string) *snapshot.Part {
+	for i := range t.trace.Parts {
+		if t.trace.Parts[i].Name == name {
+			return &t.trace.Parts[i]
+		}
+	}
+	t.trace.Parts = append(t.trace.Parts, snapshot.Part{Name: name})
+	return &t.trace.Parts[len(t.trace.Parts)-1]
+}
