@@ -49,7 +49,7 @@ func mustParseClasses(text string) *classTable {
 }
 
 // functionName is what a list may hold.
-var functionName = regexp.MustCompile(`^[A-Za-z0-9_]*\*?[A-Za-z0-9_]+$|^[A-Za-z0-9_]+\*$`)
+var functionName = regexp.MustCompile(`^[A-Za-z0-9_]*\*?[A-Za-z0-9_]+$|^[A-Za-z0-9_]+\*$|^module:[A-Za-z0-9_]+$`)
 
 // parseClasses reads a table; the form is told in classes.txt.
 func parseClasses(text string) (*classTable, error) {
@@ -75,6 +75,14 @@ func parseClasses(text string) (*classTable, error) {
 		}
 	}
 	return t, lines.Err()
+}
+
+// class is the index of a frame's class.
+func (t *classTable) class(f Frame) (index int, ok bool) {
+	if index, ok = t.functions.find(f.Function); !ok {
+		index, ok = t.functions.exact["module:"+f.Module]
+	}
+	return index, ok
 }
 
 // section finds or makes the list that a heading begins.

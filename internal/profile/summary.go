@@ -17,7 +17,7 @@ type work struct {
 // classifier remembers what it told of functions: there are far fewer than frames.
 type classifier struct {
 	table *classTable
-	known map[string]functionWork
+	known map[Frame]functionWork
 }
 
 type functionWork struct {
@@ -27,18 +27,19 @@ type functionWork struct {
 }
 
 func newClassifier(t *classTable) *classifier {
-	return &classifier{table: t, known: map[string]functionWork{}}
+	return &classifier{table: t, known: map[Frame]functionWork{}}
 }
 
-func (c *classifier) function(name string) functionWork {
-	if w, ok := c.known[name]; ok {
+func (c *classifier) function(f Frame) functionWork {
+	if w, ok := c.known[f]; ok {
 		return w
 	}
+	name := f.Function
 	w := functionWork{receive: c.table.receive.matches(name), interrupt: c.table.interrupt.matches(name)}
-	if i, ok := c.table.functions.find(name); ok {
+	if i, ok := c.table.class(f); ok {
 		w.class = c.table.names[i]
 	}
-	c.known[name] = w
+	c.known[f] = w
 	return w
 }
 
@@ -50,7 +51,7 @@ func (c *classifier) stack(frames []Frame) work {
 	}
 	var w work
 	for _, f := range frames {
-		of := c.function(f.Function)
+		of := c.function(f)
 		if of.interrupt {
 			w = work{}
 		}

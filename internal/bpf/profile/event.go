@@ -53,7 +53,7 @@ func explainOpen(err error) error {
 func readSysctl(name string) string {
 	text, err := os.ReadFile("/proc/sys/" + name)
 	if err != nil {
-		return "unknown"
+		return "not readable"
 	}
 	return strings.TrimSpace(string(text))
 }

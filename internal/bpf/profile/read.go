@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"strings"
 	"unicode"
 
@@ -47,7 +48,17 @@ func (p *Profiler) read(s *profile.Stacks, symbols *kallsyms.Table) error {
 		return fmt.Errorf("read the sampled stacks: %w", err)
 	}
 	collector.Into(s)
+	s.Idle = idle(s)
 	return nil
+}
+
+// idle is what is left of all time: the timer of a CPU that sleeps deeply may not
+// fire, in a virtual machine above all. What a hypervisor took from a CPU counts as
+// idle, too.
+func idle(s *profile.Stacks) uint64 {
+	all := uint64(math.Round(s.Seconds * float64(s.Hz*s.CPUs)))
+	taken := s.Samples() + s.Lost
+	return max(s.Idle, all-min(all, taken))
 }
 
 func (p *Profiler) lost() (uint64, error) {

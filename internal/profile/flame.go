@@ -1,0 +1,181 @@
+package profile
+
+import (
+	"bytes"
+	"cmp"
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+	"slices"
+
+	"github.com/natkit/natkit/internal/units"
+)
+
+var (
+	//go:embed flame.html.tmpl
+	flameTemplate string
+	//go:embed flame.css
+	flameCSS string
+	//go:embed flame.js
+	flameJS string
+)
+
+var flamePage = template.Must(template.New("flame.html.tmpl").Parse(flameTemplate))
+
+// palette has the colours of classes, in the order of the table; dark text is
+// readable on all of them.
+var palette = []string{
+	"#f4a261", "#f6bd60", "#ef7f5a", "#d98c5f", "#e3c9a8", "#c9a0dc", "#a88be0", "#f28482", "#e5989b",
+	"#f7c6c7", "#90be6d", "#7fb7e6", "#6fc9b8", "#f3e37c", "#c5d86d",
+}
+
+// restColours are those of what has no class.
+var restColours = map[string]string{ClassReceiveRest: "#a9b8c9", ClassKernelRest: "#cfcfca", ClassUser: "#e6e6e1"}
+
+// flameView is what the template reads.
+type flameView struct {
+	Title string
+	Facts []string
+	Data  flameData
+	CSS   template.CSS
+	JS    template.JS
+}
+
+// flameData is what the page's script reads.
+type flameData struct {
+	Names   []string     `json:"names"`
+	Classes []flameClass `json:"classes"`
+	Root    flameNode    `json:"root"`
+	// Seconds of CPU time that a sample stands for.
+	Period float64 `json:"period"`
+	// All is the number of samples that all CPUs would give if they were busy.
+	All float64 `json:"all"`
+}
+
+type flameClass struct {
+	Name    string `json:"name"`
+	Colour  string `json:"colour"`
+	Samples uint64 `json:"samples"`
+}
+
+// flameNode is a function, as it was called, with what it called, most first. In
+// JSON it is [name, class, samples, [node…]].
+type flameNode struct {
+	name, class int
+	samples     uint64
+	children    []*flameNode
+	index       map[int]*flameNode // of children by name
+}
+
+// MarshalJSON leaves out what tens of thousands of nodes would repeat.
+func (n flameNode) MarshalJSON() ([]byte, error) {
+	var b bytes.Buffer
+	n.encode(&b)
+	return b.Bytes(), nil
+}
+
+func (n *flameNode) encode(b *bytes.Buffer) {
+	fmt.Fprintf(b, "[%d,%d,%d,[", n.name, n.class, n.samples)
+	for i, child := range n.children {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		child.encode(b)
+	}
+	b.WriteString("]]")
+}
+
+// WriteFlame writes a flame graph as one page that needs no network: style, script
+// and data are in it.
+func (s *Stacks) WriteFlame(w io.Writer) error {
+	view := flameView{
+		Title: "Where the CPUs spent their time",
+		Facts: []string{
+			"Linux " + s.Kernel,
+			units.Plural(s.CPUs, "CPU", "CPUs") + ", " + units.Fixed(s.Seconds, 1) + " s",
+			fmt.Sprintf("%d samples a second of each by %s", s.Hz, s.Event),
+			units.Count(s.Samples()) + " samples busy, " + units.Count(s.Idle) + " idle, " + units.Count(s.Lost) + " lost",
+		},
+		Data: s.flameData(),
+		CSS:  template.CSS(flameCSS),
+		JS:   template.JS(flameJS),
+	}
+	var page bytes.Buffer
+	if err := flamePage.Execute(&page, view); err != nil {
+		return fmt.Errorf("write the flame graph: %w", err)
+	}
+	_, err := page.WriteTo(w)
+	return err
+}
+
+func (s *Stacks) flameData() flameData {
+	b := &flameBuilder{classifier: newClassifier(classes), names: map[string]int{}, classes: map[string]int{}}
+	b.name("all")
+	for _, class := range append(classes.all(true), ClassKernelRest, ClassUser) {
+		b.classes[class] = len(b.data.Classes)
+		b.data.Classes = append(b.data.Classes, flameClass{Name: class, Colour: colour(class, len(b.data.Classes))})
+	}
+	b.data.Root.class = b.classes[ClassKernelRest]
+	for _, stack := range s.Stacks {
+		b.add(stack)
+	}
+	b.data.Root.sort()
+	b.data.Period = 1 / float64(max(s.Hz, 1))
+	b.data.All = s.Seconds * float64(s.Hz*s.CPUs)
+	return b.data
+}
+
+func colour(class string, i int) string {
+	return cmp.Or(restColours[class], palette[i%len(palette)])
+}
+
+type flameBuilder struct {
+	classifier     *classifier
+	names, classes map[string]int
+	data           flameData
+}
+
+func (b *flameBuilder) name(text string) int {
+	i, ok := b.names[text]
+	if !ok {
+		i = len(b.data.Names)
+		b.names[text] = i
+		b.data.Names = append(b.data.Names, text)
+	}
+	return i
+}
+
+// add adds a stack; a frame has the class that its own time counts for.
+func (b *flameBuilder) add(stack Stack) {
+	node := &b.data.Root
+	node.samples += stack.Count
+	for i, f := range stack.Frames {
+		node = node.child(b.name(f.String()))
+		node.class = b.classes[b.classifier.stack(stack.Frames[:i+1]).class]
+		node.samples += stack.Count
+	}
+	b.data.Classes[b.classes[b.classifier.stack(stack.Frames).class]].Samples += stack.Count
+}
+
+func (n *flameNode) child(name int) *flameNode {
+	if c, ok := n.index[name]; ok {
+		return c
+	}
+	if n.index == nil {
+		n.index = map[int]*flameNode{}
+	}
+	c := &flameNode{name: name}
+	n.index[name] = c
+	n.children = append(n.children, c)
+	return c
+}
+
+func (n *flameNode) sort() {
+	slices.SortFunc(n.children, func(a, b *flameNode) int {
+		return cmp.Or(cmp.Compare(b.samples, a.samples), cmp.Compare(a.name, b.name))
+	})
+	for _, c := range n.children {
+		c.sort()
+	}
+}
