@@ -1,0 +1,213 @@
+package path
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/natkit/natkit/internal/kallsyms"
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+// Times of the kernel's monotonic clock, in nanoseconds.
+const (
+	// settle is how long a packet without an sk_buff waits for what is told late:
+	// what the function returned that freed it.
+	settle = 50 * uint64(time.Millisecond)
+	// idle is how long a packet is waited for that nothing happens to: it lies in a
+	// queue or in a socket.
+	idle = uint64(time.Second)
+)
+
+// assembler makes the ways of packets from events.
+type assembler struct {
+	lookup  func(addr uint64) (kallsyms.Symbol, bool)
+	reasons map[int64]string
+	// wall is the time of day at which the monotonic clock was 0.
+	wall time.Time
+	// limit is the number of packets to follow: more may be begun at once.
+	limit int
+	open  map[uint64]*following
+	begun int
+	ended map[uint64]bool
+}
+
+func newAssembler(lookup func(uint64) (kallsyms.Symbol, bool), reasons map[int64]string, wall time.Time, limit int) *assembler {
+	return &assembler{lookup: lookup, reasons: reasons, wall: wall, limit: limit,
+		open: map[uint64]*following{}, ended: map[uint64]bool{}}
+}
+
+// maxSteps bounds the memory that one packet takes.
+const maxSteps = 10000
+
+// following is a packet on its way.
+type following struct {
+	number int
+	events []pathEvent
+	alive  map[uint64]bool
+	last   uint64
+}
+
+// add takes an event. Those of one processor come in order.
+func (a *assembler) add(e *pathEvent) {
+	f := a.open[e.Packet]
+	if f == nil {
+		if a.ended[e.Packet] || a.begun == a.limit {
+			return
+		}
+		a.begun++
+		f = &following{number: a.begun, alive: map[uint64]bool{}}
+		a.open[e.Packet] = f
+	}
+	if len(f.events) < maxSteps {
+		f.events = append(f.events, *e)
+	}
+	f.last = max(f.last, e.Time)
+	switch e.Kind {
+	case pathKindDROPPED, pathKindCONSUMED, pathKindFREED:
+		delete(f.alive, e.Skb)
+	case pathKindSTEP, pathKindCLONE:
+		f.alive[e.Skb] = true
+	}
+}
+
+// ready gives those packets that are through, or idle; all of them where now is 0.
+func (a *assembler) ready(now uint64) []*snapshot.PacketPath {
+	var done []*snapshot.PacketPath
+	for id, f := range a.open {
+		age := uint64(0)
+		if now > f.last {
+			age = now - f.last
+		}
+		if now != 0 && age < idle && (len(f.alive) > 0 || age < settle) {
+			continue
+		}
+		delete(a.open, id)
+		a.ended[id] = true
+		done = append(done, a.path(f))
+	}
+	slices.SortFunc(done, func(x, y *snapshot.PacketPath) int { return cmp.Compare(x.Number, y.Number) })
+	return done
+}
+
+// finished: no more packets will come.
+func (a *assembler) finished() bool { return a.begun == a.limit && len(a.open) == 0 }
+
+// path makes steps of a packet's events.
+func (a *assembler) path(f *following) *snapshot.PacketPath {
+	slices.SortStableFunc(f.events, func(x, y pathEvent) int { return cmp.Compare(x.Time, y.Time) })
+	p := &snapshot.PacketPath{Number: f.number, Incomplete: len(f.events) == maxSteps}
+	w := way{a: a, p: p, buffers: map[uint64]int{}, first: f.events[0].Time}
+	p.Time = a.wall.Add(time.Duration(w.first))
+	for i := range f.events {
+		w.add(&f.events[i])
+	}
+	p.Verdict = verdict(p.Steps, len(f.alive) > 0)
+	return p
+}
+
+// way is a packet whose steps are being made.
+type way struct {
+	a     *assembler
+	p     *snapshot.PacketPath
+	first uint64
+	// buffers numbers the sk_buffs that live, by address; used is the last number.
+	buffers map[uint64]int
+	used    int
+	nesting nesting
+	// calls are the places in Steps of calls that may yet return, by function.
+	calls []int
+}
+
+func (w *way) add(e *pathEvent) {
+	if e.Kind == pathKindRESULT && w.returned(e) {
+		return
+	}
+	s := w.describe(e)
+	switch e.Kind {
+	case pathKindSTEP:
+		s.Event, s.Depth = snapshot.StepCall, w.nesting.depth(e.Cpu, e.Stack)
+		w.calls = append(w.calls, len(w.p.Steps))
+	case pathKindCLONE:
+		s.Event, s.Depth = snapshot.StepClone, w.nesting.depth(e.Cpu, e.Stack)
+	case pathKindRESULT:
+		s.Event, s.Depth = snapshot.StepReturn, w.nesting.here()
+		s.Returned, s.Hook = result(s.Function, e)
+	default:
+		w.end(e, &s)
+	}
+	w.p.Steps = append(w.p.Steps, s)
+}
+
+// end is that of an sk_buff; its address may become another's.
+func (w *way) end(e *pathEvent, s *snapshot.PathStep) {
+	delete(w.buffers, e.Skb)
+	s.Depth = w.nesting.here()
+	switch e.Kind {
+	case pathKindDROPPED:
+		s.Event = snapshot.StepDropped
+		if e.Value >= 0 {
+			s.Reason = cmp.Or(w.a.reasons[e.Value], fmt.Sprint("reason ", e.Value))
+		}
+	case pathKindCONSUMED:
+		s.Event = snapshot.StepConsumed
+	case pathKindFREED:
+		s.Event = snapshot.StepFreed
+	}
+}
+
+// returned notes what a call returned, the last one of its function that has not
+// returned; false where that was not seen.
+func (w *way) returned(e *pathEvent) bool {
+	function := w.a.symbol(e.At).Name
+	for i, at := range slices.Backward(w.calls) {
+		s := &w.p.Steps[at]
+		if s.Function == function {
+			s.Returned, s.Hook = result(function, e)
+			w.calls = slices.Delete(w.calls, i, i+1)
+			return true
+		}
+	}
+	return false
+}
+
+func result(function string, e *pathEvent) (returned, hook string) {
+	if e.HasHook != 0 {
+		hook = hookName(e.Pf, e.Hook)
+	}
+	return verdictOf(function, e.Value), hook
+}
+
+// describe fills in what all events have.
+func (w *way) describe(e *pathEvent) snapshot.PathStep {
+	s := snapshot.PathStep{
+		Nanoseconds: e.Time - w.first, CPU: int(e.Cpu), Buffer: w.buffer(e.Skb),
+		Netns: uint64(e.Netns), Interface: deviceName(e.Device), Mark: e.Mark, Length: int(e.Length),
+		PathAddresses: addresses(e),
+	}
+	if e.At != 0 {
+		symbol := w.a.symbol(e.At)
+		s.Function, s.Module, s.Offset = symbol.Name, symbol.Module, symbol.Offset
+	}
+	if e.Kind == pathKindSTEP || e.Kind == pathKindCLONE || e.Kind == pathKindRESULT {
+		s.Offset = 0 // a probe lies a few bytes behind the start
+	}
+	return s
+}
+
+func (a *assembler) symbol(addr uint64) kallsyms.Symbol {
+	if s, ok := a.lookup(addr); ok {
+		return s
+	}
+	return kallsyms.Symbol{Name: fmt.Sprintf("%#x", addr)}
+}
+
+func (w *way) buffer(skb uint64) int {
+	if n := w.buffers[skb]; n > 0 {
+		return n
+	}
+	w.used++
+	w.buffers[skb] = w.used
+	return w.used
+}

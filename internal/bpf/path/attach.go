@@ -1,0 +1,125 @@
+package path
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/features"
+	"github.com/cilium/ebpf/link"
+)
+
+// attachment are the links of a run.
+type attachment struct {
+	multi bool
+	links []link.Link
+	// functions are watched, skipped are those that the kernel refused.
+	functions []target
+	skipped   []target
+	// tries bounds the search for those that kprobe.multi refuses.
+	tries int
+	// progress is told what goes on; it is never nil.
+	progress func(string)
+}
+
+// canMulti tells whether the kernel watches many functions by one request.
+func canMulti() bool { return features.HaveBPFLinkKprobeMulti() == nil }
+
+// checkKprobes says in one line what the kernel lacks to watch any function.
+func checkKprobes() error {
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.Kprobe, License: "GPL", Instructions: doNothing})
+	if err != nil {
+		return lacking(err)
+	}
+	defer p.Close()
+	l, err := link.Kprobe("ip_rcv", p, nil)
+	if err != nil {
+		return lacking(err)
+	}
+	return l.Close()
+}
+
+func lacking(err error) error {
+	return fmt.Errorf("this kernel has no probes on functions for eBPF (%w): it needs CONFIG_KPROBES, CONFIG_KPROBE_EVENTS and "+
+		"CONFIG_BPF_EVENTS, and Linux 5.8 or later; with CONFIG_FPROBE and Linux 5.18 it watches many functions at once", err)
+}
+
+// maxTries bounds the requests to attach a program: each function that the kernel
+// refuses costs some ten of them.
+const maxTries = 400
+
+// attachAll lets a program run in each of the functions.
+func (a *attachment) attachAll(p *ebpf.Program, list []target) error {
+	if len(list) == 0 {
+		return nil
+	}
+	if !a.multi {
+		return a.attachEach(p, list)
+	}
+	return a.attachMulti(p, list)
+}
+
+// attachMulti attaches at once; where the kernel refuses, it halves the list until
+// those are alone that it refuses (functions without a place for a probe).
+func (a *attachment) attachMulti(p *ebpf.Program, list []target) error {
+	addrs := make([]uintptr, len(list))
+	for i, t := range list {
+		addrs[i] = uintptr(t.Addr)
+	}
+	a.tries++
+	l, err := link.KprobeMulti(p, link.KprobeMultiOptions{Addresses: addrs})
+	switch {
+	case err == nil:
+		a.links = append(a.links, l)
+		a.functions = append(a.functions, list...)
+		return nil
+	case a.tries > maxTries:
+		return fmt.Errorf("watch functions: the kernel refuses too many of them: %w", err)
+	case len(list) == 1:
+		a.skipped = append(a.skipped, list...)
+		return nil
+	}
+	half := len(list) / 2
+	return errors.Join(a.attachMulti(p, list[:half]), a.attachMulti(p, list[half:]))
+}
+
+// attachEach attaches one after the other.
+func (a *attachment) attachEach(p *ebpf.Program, list []target) error {
+	for _, t := range list {
+		l, err := link.Kprobe(t.Name, p, nil)
+		if err != nil {
+			a.skipped = append(a.skipped, t)
+			continue
+		}
+		a.links = append(a.links, l)
+		a.functions = append(a.functions, t)
+		a.progress(fmt.Sprintf("watching %d functions", len(a.functions)))
+	}
+	return nil
+}
+
+// Closed at once, probes wait for the same grace period of the kernel instead of one
+// each, which is some 20 ms.
+const closers = 32
+
+func (a *attachment) close() error {
+	links := make(chan link.Link)
+	errs := make([]error, closers)
+	var all sync.WaitGroup
+	for i := range closers {
+		all.Go(func() {
+			for l := range links {
+				errs[i] = errors.Join(errs[i], l.Close())
+			}
+		})
+	}
+	for _, l := range slices.Backward(a.links) {
+		links <- l
+	}
+	close(links)
+	all.Wait()
+	a.links = nil
+	return errors.Join(errs...)
+}

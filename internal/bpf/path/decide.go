@@ -1,0 +1,123 @@
+package path
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+)
+
+// attachResults listens for what deciding functions return. A kernel without fexit
+// shows no returns; the error says so.
+func (t *Tracer) attachResults(list []target) error {
+	if len(list) == 0 {
+		return nil
+	}
+	coll, err := t.loadResults(list)
+	if err != nil {
+		return fmt.Errorf("load the programs on fexit (Linux 5.17): %w", err)
+	}
+	defer coll.Close() // links keep their programs
+	for i := range list {
+		l, err := link.AttachTracing(link.TracingOptions{Program: coll.Programs[resultName(i)]})
+		if err != nil {
+			return fmt.Errorf("attach to the return of %s: %w", list[i].Name, err)
+		}
+		t.att.links = append(t.att.links, l)
+	}
+	return nil
+}
+
+func resultName(i int) string { return fmt.Sprint(pathProgPathResult, i) }
+
+// loadResults loads the program for each of the functions.
+func (t *Tracer) loadResults(list []target) (*ebpf.Collection, error) {
+	spec, err := loadPath()
+	if err != nil {
+		return nil, err
+	}
+	program := spec.Programs[pathProgPathResult]
+	clear(spec.Programs)
+	for i, f := range list {
+		p := program.Copy()
+		p.AttachTo = f.Name
+		spec.Programs[resultName(i)] = p
+		d := t.decider(f)
+		if err := t.coll.Maps[pathMapDeciders].Put(f.Addr, &d); err != nil {
+			return nil, err
+		}
+	}
+	return ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: t.coll.Maps})
+}
+
+// decider tells the program where a function has what.
+func (t *Tracer) decider(f target) pathDecider {
+	proto := t.types.function(f.Function)
+	d := pathDecider{SkbArg: uint32(f.arg - 1), StateArg: int32(argOf(proto, "nf_hook_state") - 1)}
+	if f.arg == 0 {
+		d.SkbArg, d.ByPktinfo = uint32(argOf(proto, "nft_pktinfo")-1), 1
+	}
+	return d
+}
+
+// Verdicts of include/uapi/linux/netfilter.h.
+var verdicts = map[int64]string{0: "DROP", 1: "ACCEPT", 2: "STOLEN", 3: "QUEUE", 4: "REPEAT", 5: "STOP"}
+
+// verdictOf names what a deciding function returned. nf_hook_slow answers to its
+// caller in its own way (net/netfilter/core.c): 1 for go on, 0 for stolen or queued,
+// and an error for a drop.
+func verdictOf(function string, value int64) string {
+	if function == "nf_hook_slow" {
+		switch {
+		case value == 1:
+			return "ACCEPT"
+		case value == 0:
+			return "STOLEN or QUEUE"
+		case value < 0:
+			return "DROP"
+		}
+	}
+	// A drop has its error, a queue its number in the upper half.
+	name := verdicts[value&0xff]
+	if name == "" {
+		return fmt.Sprint(value)
+	}
+	return name
+}
+
+// Hooks of struct nf_hook_state: of IP, and those of bridges, which are their first
+// five too (linux/netfilter.h, netfilter_bridge.h, netfilter_arp.h, netfilter_netdev).
+var (
+	hookNames  = []string{"PRE_ROUTING", "LOCAL_IN", "FORWARD", "LOCAL_OUT", "POST_ROUTING"}
+	arpHooks   = []string{"ARP_IN", "ARP_OUT", "ARP_FORWARD"}
+	netdevHook = []string{"INGRESS", "EGRESS"}
+)
+
+const (
+	nfprotoARP    = 3
+	nfprotoNetdev = 5
+	nfprotoBridge = 7
+)
+
+func hookName(pf, hook uint8) string {
+	names := hookNames
+	switch pf {
+	case nfprotoARP:
+		names = arpHooks
+	case nfprotoNetdev:
+		names = netdevHook
+	}
+	if int(hook) >= len(names) {
+		return fmt.Sprintf("hook %d", hook)
+	}
+	if pf == nfprotoBridge {
+		return "bridge " + names[hook]
+	}
+	return names[hook]
+}
+
+func trimReason(name string) string {
+	name = strings.TrimPrefix(name, "SKB_DROP_REASON_")
+	return strings.TrimPrefix(name, "SKB_")
+}

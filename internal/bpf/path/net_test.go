@@ -1,0 +1,199 @@
+package path
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/testutil"
+)
+
+// client ── near 198.18.1.1 ─ router ─ far 198.18.2.1 ── server
+// 198.18.1.2            dnat to the server              198.18.2.2
+var (
+	clientAddr = netip.MustParseAddr("198.18.1.2")
+	nearAddr   = netip.MustParseAddr("198.18.1.1")
+	farAddr    = netip.MustParseAddr("198.18.2.1")
+	serverAddr = netip.MustParseAddr("198.18.2.2")
+)
+
+const (
+	openPort    = 80 // of the router; the server's is servedPort
+	servedPort  = 8080
+	refusedPort = 81 // a rule of the router drops it
+)
+
+type nodes struct{ client, router, server *netns.Handle }
+
+// newNodes makes the topology above; it goes with the test.
+func newNodes(t *testing.T) nodes {
+	t.Helper()
+	testutil.NeedRoot(t)
+	n := nodes{newNetns(t, "client"), newNetns(t, "router"), newNetns(t, "server")}
+	wire(t, n.client, n.router, "near", clientAddr, nearAddr)
+	wire(t, n.server, n.router, "far", serverAddr, farAddr)
+	nft(t, n.router, fmt.Sprintf(`table ip natkit {
+	chain pre { type nat hook prerouting priority -100; iifname near tcp dport %d dnat to %s:%d; }
+	chain forward { type filter hook forward priority 0; tcp dport %d drop; }
+}`, openPort, serverAddr, servedPort, refusedPort))
+	inside(t, n.router, func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0) })
+	return n
+}
+
+func newNetns(t *testing.T, name string) *netns.Handle {
+	t.Helper()
+	ns, err := netns.New(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ns.Close() })
+	return ns
+}
+
+func inside(t *testing.T, ns *netns.Handle, fn func() error) {
+	t.Helper()
+	if err := ns.Do(fn); err != nil {
+		t.Fatalf("in %s: %v", ns.Name(), err)
+	}
+}
+
+// wire joins a namespace to the router, which becomes its gateway.
+func wire(t *testing.T, from, router *netns.Handle, name string, addr, gateway netip.Addr) {
+	t.Helper()
+	inside(t, from, func() error {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name = "up"
+		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: name, PeerNamespace: netlink.NsFd(router.Fd())})
+	})
+	addAddr(t, from, "up", addr)
+	addAddr(t, router, name, gateway)
+	inside(t, from, func() error { return netlink.RouteAdd(&netlink.Route{Gw: gateway.AsSlice()}) })
+}
+
+func addAddr(t *testing.T, ns *netns.Handle, name string, addr netip.Addr) {
+	t.Helper()
+	inside(t, ns, func() error {
+		l, err := netlink.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		at := &netlink.Addr{IPNet: &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(24, 32)}}
+		if err := netlink.AddrAdd(l, at); err != nil {
+			return err
+		}
+		return netlink.LinkSetUp(l)
+	})
+}
+
+func nft(t *testing.T, ns *netns.Handle, rules string) {
+	t.Helper()
+	program := testutil.NeedProgram(t, "nft")
+	inside(t, ns, func() error {
+		cmd := exec.Command(program, "-f", "-")
+		cmd.Stdin = strings.NewReader(rules)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("nft: %w: %s", err, out)
+		}
+		return nil
+	})
+}
+
+// serve accepts connections in the server until the test ends.
+func serve(t *testing.T, n nodes) {
+	t.Helper()
+	var l net.Listener
+	inside(t, n.server, func() (err error) {
+		l, err = net.Listen("tcp4", netip.AddrPortFrom(serverAddr, servedPort).String())
+		return err
+	})
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				_, _ = io.Copy(io.Discard, c)
+			}()
+		}
+	}()
+}
+
+// connect opens a connection from the client; whether it comes to be is the caller's
+// to know.
+func connect(t *testing.T, n nodes, to netip.Addr, port uint16) error {
+	t.Helper()
+	return n.client.Do(func() error {
+		c, err := net.DialTimeout("tcp4", netip.AddrPortFrom(to, port).String(), testutil.Patience(time.Second))
+		if err != nil {
+			return err
+		}
+		return c.Close()
+	})
+}
+
+// follow starts a tracer, lets traffic flow, and gives the packets that were followed.
+func follow(t *testing.T, opt Options, traffic func()) []*snapshot.PacketPath {
+	t.Helper()
+	began := time.Now(); opt.Progress = func(s string) { t.Log(time.Since(began), s) }
+	tracer, err := Start(t.Context(), opt)
+	if err != nil {
+		t.Fatalf("%+v", err)
+	}
+	t.Log("skipped", tracer.att.skipped, "tries", tracer.att.tries)
+	closed := false
+	stop := func() {
+		if began := time.Now(); !closed {
+			closed = true
+			if err := tracer.Close(); err != nil {
+				t.Errorf("close: %v", err)
+			}
+			t.Logf("detached in %v", time.Since(began))
+		}
+	}
+	defer stop()
+	t.Logf("%+v", tracer.Attached())
+	ctx, cancel := context.WithTimeout(t.Context(), testutil.Patience(5*time.Second))
+	defer cancel()
+	done := make(chan error, 1)
+	var packets []*snapshot.PacketPath
+	go func() {
+		sum, err := tracer.Follow(ctx, func(p *snapshot.PacketPath) error { packets = append(packets, p); return nil })
+		if err == nil && sum.Lost > 0 {
+			err = fmt.Errorf("%d events were lost", sum.Lost)
+		}
+		done <- err
+	}()
+	traffic()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range packets {
+		t.Log(sketch(p))
+	}
+	return packets
+}
+
+// sketch is a packet's way, for the log of a test.
+func sketch(p *snapshot.PacketPath) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "packet %d: %+v\n", p.Number, p.Verdict)
+	for _, s := range p.Steps {
+		fmt.Fprintf(&b, "%8d #%d cpu%d %s%s %s %s+%d ret=%s %s %s %s ns=%d %s %s>%s %s len=%d\n", s.Nanoseconds, s.Buffer, s.CPU, strings.Repeat("  ", s.Depth),
+			s.Event, s.Module, s.Function, s.Offset, s.Returned, s.Hook, s.Reason, s.Interface, s.Netns, s.Protocol, s.Source, s.Destination, s.TCPFlags, s.Length)
+	}
+	return b.String()
+}

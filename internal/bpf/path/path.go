@@ -1,0 +1,185 @@
+// Package path follows chosen packets through the functions of the kernel, by eBPF
+// programs on kprobes: before and after NAT rewrites them, and their copies too.
+package path
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/natkit/natkit/internal/filter"
+	"github.com/natkit/natkit/internal/kallsyms"
+	"github.com/natkit/natkit/internal/netns"
+)
+
+// Options say which packets are followed, and where.
+type Options struct {
+	// Netns restricts to packets that a device in this network namespace has when
+	// they are first seen; nil is all namespaces. They are followed into others.
+	Netns *netns.Handle
+	// Interface restricts to those that it, of Netns (nil: natkit's own), has then.
+	Interface string
+	// Filter is what they match then; nil is all.
+	Filter *filter.Expr
+	// Functions is a profile or a list of names and patterns.
+	Functions string
+	// Packets is the number of packets to follow.
+	Packets int
+	// Progress is called while it starts; nil for no one.
+	Progress func(string)
+
+	// oneByOne does as on a kernel without kprobe.multi, for tests.
+	oneByOne bool
+}
+
+// Attached says what a Tracer watches.
+type Attached struct {
+	// Functions is their number, Refused those that the kernel let not be watched.
+	Functions, Refused int
+	// OneByOne: the kernel has no kprobe.multi, and only the most important functions
+	// of a profile are watched.
+	OneByOne bool
+	// NoReturns is why returned verdicts are not shown; nil where they are.
+	NoReturns error
+	// Took is the time from nothing to all attached.
+	Took time.Duration
+}
+
+// Tracer follows packets from Start to Close.
+type Tracer struct {
+	types   *types
+	symbols *kallsyms.Table
+	coll    *ebpf.Collection
+	att     attachment
+	info    Attached
+	packets int
+}
+
+// Start loads and attaches the programs. It needs CAP_BPF and CAP_PERFMON, or
+// CAP_SYS_ADMIN, and CAP_SYSLOG; the error of a kernel that cannot do it says in one
+// line what it lacks.
+func Start(ctx context.Context, opt Options) (*Tracer, error) {
+	began := time.Now()
+	t := &Tracer{types: newTypes(), packets: opt.Packets, att: attachment{progress: opt.Progress}}
+	if t.att.progress == nil {
+		t.att.progress = func(string) {}
+	}
+	if err := t.start(ctx, opt); err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	t.info.Functions, t.info.Refused = len(t.att.functions), len(t.att.skipped)
+	t.info.OneByOne = !t.att.multi
+	t.info.Took = time.Since(began)
+	return t, nil
+}
+
+func (t *Tracer) start(ctx context.Context, opt Options) error {
+	patterns, err := patternsOf(opt.Functions)
+	if err != nil {
+		return err
+	}
+	t.att.multi = !opt.oneByOne && canMulti()
+	if !t.att.multi {
+		if err := checkKprobes(); err != nil {
+			return err
+		}
+	}
+	restricted, err := opt.restrict()
+	if err != nil {
+		return err
+	}
+	if t.symbols, err = kallsyms.Read("/proc"); err != nil {
+		return err
+	}
+	chosen, err := t.choose(opt.Functions, patterns)
+	if err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	t.att.progress(fmt.Sprintf("watching %d functions", len(chosen.steps)))
+	if err := t.load(opt, restricted); err != nil {
+		return err
+	}
+	// Returns come first: they are cut off from nothing, and show nothing alone.
+	t.info.NoReturns = t.attachResults(chosen.decide)
+	return t.attach(chosen)
+}
+
+// choose leaves out most of a profile where functions are watched one by one, but
+// nothing that was named.
+func (t *Tracer) choose(functions string, patterns []string) (selected, error) {
+	_, profile := known.profiles[functions]
+	s, err := choose(t.symbols, t.types, patterns)
+	if err != nil || t.att.multi {
+		return s, err
+	}
+	s.decide = nil // each costs as much as a probe
+	if profile {
+		s.steps = keep(s.steps, newMatcher(known.profiles[few]))
+	}
+	if len(s.steps) > maxOneByOne {
+		return s, fmt.Errorf("%d functions are too many for this kernel, which can be asked for one at a time only (no kprobe.multi: "+
+			"it needs CONFIG_FPROBE and Linux 5.18): name up to %d", len(s.steps), maxOneByOne)
+	}
+	return s, nil
+}
+
+// maxOneByOne bounds the time of attaching, some 1 ms for each.
+const maxOneByOne = 200
+
+func keep(list []target, m matcher) []target {
+	var some []target
+	for _, t := range list {
+		if m.match(t.Name) {
+			some = append(some, t)
+		}
+	}
+	return some
+}
+
+// restrict looks up what the programs compare with.
+func (o Options) restrict() (only, error) {
+	var r only
+	ns := o.Netns
+	if ns == nil && o.Interface == "" {
+		return r, nil
+	}
+	if ns == nil {
+		own, err := netns.Current()
+		if err != nil {
+			return r, err
+		}
+		defer own.Close()
+		ns = own
+	}
+	r.netns = uint32(ns.Inode())
+	if o.Interface == "" {
+		return r, nil
+	}
+	return r, ns.Do(func() error {
+		i, err := net.InterfaceByName(o.Interface)
+		if err != nil {
+			return fmt.Errorf("find interface %q: %w", o.Interface, err)
+		}
+		r.ifindex = uint32(i.Index)
+		return nil
+	})
+}
+
+// Attached tells what is watched.
+func (t *Tracer) Attached() Attached { return t.info }
+
+// Close ends the watching.
+func (t *Tracer) Close() error {
+	err := t.att.close()
+	if t.coll != nil {
+		t.coll.Close()
+	}
+	return err
+}

@@ -1,0 +1,203 @@
+package path
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/cilium/ebpf/btf"
+
+	"github.com/natkit/natkit/internal/kallsyms"
+)
+
+// maxArgs are the arguments that a program finds in registers, on all processors.
+const maxArgs = 5
+
+// target is a function to watch.
+type target struct {
+	kallsyms.Function
+	arg int // that of the skb, from 1
+}
+
+// types finds functions in the kernel's and its modules' BTF. What a module lacks
+// is remembered.
+type types struct {
+	cache   *btf.Cache
+	modules map[string]*btf.Spec
+}
+
+func newTypes() *types { return &types{btf.NewCache(), map[string]*btf.Spec{}} }
+
+// spec is nil where there are no types.
+func (t *types) spec(module string) *btf.Spec {
+	s, tried := t.modules[module]
+	if tried {
+		return s
+	}
+	var err error
+	if module == "" {
+		s, err = t.cache.Kernel()
+	} else {
+		s, err = t.cache.Module(module)
+	}
+	if err != nil {
+		s = nil
+	}
+	t.modules[module] = s
+	return s
+}
+
+// function returns a function's type.
+func (t *types) function(f kallsyms.Function) *btf.FuncProto {
+	spec := t.spec(f.Module)
+	if spec == nil {
+		return nil
+	}
+	var found *btf.Func
+	if err := spec.TypeByName(f.Name, &found); err != nil {
+		return nil
+	}
+	proto, _ := found.Type.(*btf.FuncProto)
+	return proto
+}
+
+// argOf tells which argument of a function points to a structure, from 1; 0: none
+// of those in registers.
+func argOf(proto *btf.FuncProto, structure string) int {
+	if proto == nil {
+		return 0
+	}
+	for i, p := range proto.Params {
+		if i < maxArgs && pointsTo(p.Type, structure) {
+			return i + 1
+		}
+	}
+	return 0
+}
+
+// pointsTo tells whether typ is a pointer to a structure. A module's BTF may only
+// announce it.
+func pointsTo(typ btf.Type, structure string) bool {
+	p, ok := btf.UnderlyingType(typ).(*btf.Pointer)
+	if !ok {
+		return false
+	}
+	switch s := btf.UnderlyingType(p.Target).(type) {
+	case *btf.Struct:
+		return s.Name == structure
+	case *btf.Fwd:
+		return s.Name == structure
+	}
+	return false
+}
+
+// selected are the functions of a kernel that a run watches.
+type selected struct {
+	steps, copied, freed, decide []target
+}
+
+// choose finds the functions that patterns name, and those that every run needs.
+func choose(table *kallsyms.Table, types *types, patterns []string) (selected, error) {
+	var s selected
+	lists := []struct {
+		to   *[]target
+		want matcher
+		arg  string
+	}{
+		{&s.steps, newMatcher(patterns), "sk_buff"},
+		{&s.copied, newMatcher(known.lists["copied"]), "sk_buff"},
+		{&s.freed, newMatcher(known.lists["freed"]), "sk_buff"},
+		{&s.decide, newMatcher(known.lists["decide"]), "sk_buff"},
+	}
+	never := newMatcher(known.lists["never"])
+	for f := range table.All() {
+		for i, l := range lists {
+			if !l.want.match(f.Name) || (i == 0 && never.match(f.Name)) {
+				continue
+			}
+			if arg := argOf(types.function(f), l.arg); arg > 0 || i == 3 && isPktinfo(types, f) {
+				*l.to = append(*l.to, target{f, arg})
+			}
+		}
+	}
+	for _, l := range lists {
+		*l.to = withoutTwins(*l.to)
+	}
+	if len(s.steps) == 0 {
+		return s, noneFound(types)
+	}
+	return s, nil
+}
+
+// isPktinfo tells the functions of nf_tables that get the packet in a structure.
+func isPktinfo(types *types, f kallsyms.Function) bool {
+	return argOf(types.function(f), "nft_pktinfo") > 0
+}
+
+func noneFound(types *types) error {
+	if types.spec("") == nil {
+		return errors.New("this kernel has no description of its functions: it needs CONFIG_DEBUG_INFO_BTF")
+	}
+	return errors.New("no function of this kernel that gets a packet (struct sk_buff *) has such a name; modules count once they are loaded")
+}
+
+// withoutTwins leaves out names that several functions have: which of them the
+// types tell about is not known.
+func withoutTwins(list []target) []target {
+	seen := map[string]int{}
+	for _, t := range list {
+		seen[t.Name]++
+	}
+	return slices.DeleteFunc(list, func(t target) bool { return seen[t.Name] > 1 })
+}
+
+// reasons are the names of enum skb_drop_reason; nil where the kernel has none.
+func (t *types) reasons() map[int64]string {
+	spec := t.spec("")
+	if spec == nil {
+		return nil
+	}
+	var e *btf.Enum
+	if err := spec.TypeByName("skb_drop_reason", &e); err != nil {
+		return nil
+	}
+	names := map[int64]string{}
+	for _, v := range e.Values {
+		names[int64(v.Value)] = trimReason(v.Name)
+	}
+	return names
+}
+
+// hasReason tells whether the tracepoint kfree_skb carries a reason.
+func (t *types) hasReason() bool {
+	spec := t.spec("")
+	var typedef *btf.Typedef
+	if spec == nil || spec.TypeByName("btf_trace_kfree_skb", &typedef) != nil {
+		return false
+	}
+	p, ok := typedef.Type.(*btf.Pointer)
+	if !ok {
+		return false
+	}
+	proto, ok := p.Target.(*btf.FuncProto)
+	// The first is the tracepoint's own.
+	return ok && len(proto.Params) >= 4
+}
+
+// withArg are the functions that have their skb in one place.
+func withArg(list []target, arg int) []target {
+	var some []target
+	for _, t := range list {
+		if t.arg == arg {
+			some = append(some, t)
+		}
+	}
+	return some
+}
+
+func (t target) String() string {
+	if t.Module == "" {
+		return t.Name
+	}
+	return fmt.Sprintf("%s [%s]", t.Name, t.Module)
+}
