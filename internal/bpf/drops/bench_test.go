@@ -1,0 +1,89 @@
+package drops
+
+import (
+	"fmt"
+	"net/netip"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/bpf/pktgen"
+	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/packet"
+)
+
+// BenchmarkDrops gives the time per drop by the kernel's statistics, which read the
+// clock twice themselves (ns/empty is what they say of a program that does nothing,
+// attached to the same tracepoint), the rate of drops while it was measured, and the
+// memory of this process.
+func BenchmarkDrops(b *testing.B) {
+	for _, s := range []struct {
+		name string
+		opt  Options
+	}{
+		{"sites", Options{}},
+		{"sites untyped", Options{untyped: true}},
+		{"flows sampled", Options{FlowSample: 64}},
+		{"every flow", Options{FlowSample: 1}},
+		{"stacks sampled", Options{FlowSample: 64, StackSample: 1024}},
+		{"every stack", Options{StackSample: 1}},
+	} {
+		b.Run(s.name, func(b *testing.B) { measure(b, s.opt) })
+	}
+}
+
+func measure(b *testing.B, opt Options) {
+	n := newNetwork(b)
+	nft(b, n.gateway, "table ip f { chain c { type filter hook prerouting priority raw; udp dport 9 drop; }; }")
+	opt.Netns = n.gateway
+	opened := time.Now()
+	tr := start(b, opt)
+	took := time.Since(opened)
+	stats, err := ebpf.EnableStats(uint32(unix.BPF_STATS_RUN_TIME))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer stats.Close()
+	for b.Loop() {
+		flood(b, n, 4_000_000)
+	}
+	used, err := tr.program.Stats()
+	if err != nil {
+		b.Fatal(err)
+	}
+	d := read(b, tr)
+	var memory runtime.MemStats
+	runtime.ReadMemStats(&memory)
+	b.ReportMetric(float64(used.Runtime.Nanoseconds())/float64(used.RunCount), "ns/drop")
+	b.ReportMetric(float64(d.Packets)/d.Seconds, "drops/s")
+	b.ReportMetric(float64(memory.Sys)/(1<<20), "MiB")
+	b.ReportMetric(float64(took.Milliseconds()), "ms/start")
+	b.ReportMetric(0, "ns/op")
+	if d.Lost > d.Packets/100 {
+		b.Errorf("%d of %d drops were lost", d.Lost, d.Packets)
+	}
+}
+
+// flood sends packets of a thousand flows into the gateway, as fast as it goes.
+func flood(b *testing.B, n *network, packets int64) {
+	b.Helper()
+	to := netip.MustParseAddrPort(serverIP + ":9")
+	cfg := packet.Config{
+		Spec:    packet.Spec{Protocol: unix.IPPROTO_UDP, Sizes: []int{64}, HopLimit: 64},
+		Packets: packets, Duration: time.Minute, Workers: 1,
+		Flows: packet.Flows{Count: 1000, Sources: []netip.Addr{netip.MustParseAddr(clientIP)},
+			SourcePorts: load.PortRange{First: 1024, Last: 65535}, Destinations: []netip.AddrPort{to}, Seed: 1},
+	}
+	cfg.Spec.Sizes[0] = cfg.Spec.MinSize()
+	egress, err := pktgen.ReadEgress(pktgen.Way{Netns: n.client}, to.Addr())
+	if err != nil {
+		b.Fatal(err)
+	}
+	result, err := pktgen.Run(b.Context(), cfg, egress, nil, pktgen.Options{})
+	if err != nil {
+		b.Fatal(fmt.Errorf("%+v: %w", result, err))
+	}
+}

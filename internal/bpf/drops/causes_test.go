@@ -1,0 +1,163 @@
+package drops
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/conntrack/dump"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/testutil"
+)
+
+// TestCauses: a full table, a rule and a connection whose address is taken all drop
+// by the same verdict; told apart by conntrack's counters, and by return values where
+// the kernel has fexit.
+func TestCauses(t *testing.T) {
+	for _, way := range []string{"counters", "fexit"} {
+		t.Run(way, func(t *testing.T) {
+			testutil.NeedRoot(t)
+			if way == "fexit" {
+				testutil.NeedFeature(t, testutil.Fentry)
+			}
+			t.Run("table full", func(t *testing.T) { tableFull(t, way) })
+			t.Run("not inserted", func(t *testing.T) { notInserted(t, way) })
+		})
+	}
+}
+
+func traceCauses(t *testing.T, way string, ns *netns.Handle) *Tracer {
+	t.Helper()
+	return start(t, Options{Netns: ns, FlowSample: 1, noVerdicts: way == "counters"})
+}
+
+// tracked makes a namespace track connections, and drop what goes to port 10 before
+// it does.
+const tracked = `table ip f {
+	chain early { type filter hook prerouting priority raw; udp dport 10 drop; };
+	chain c { type filter hook forward priority 0; ct state new accept; };
+}`
+
+func tableFull(t *testing.T, way string) {
+	testutil.LockHost(t)
+	n := newNetwork(t)
+	nft(t, n.gateway, tracked)
+	fillTable(t, n.gateway)
+	tr := traceCauses(t, way, n.gateway)
+	before := dropCounter(t, n.gateway)
+	const full, rule = 300, 40
+	newFlows(t, n.client, serverIP+":9", full)
+	newFlows(t, n.client, serverIP+":10", rule)
+	d := until(t, tr, full+rule)
+	if d.NAT != way {
+		t.Fatalf("told by %q, want %q (%q)", d.NAT, way, tr.Notes())
+	}
+	// The counter is the kernel's own truth, early_drop and the like included.
+	counted := dropCounter(t, n.gateway) - before
+	if got := caused(d, snapshot.CauseTableFull); got != full || counted != full {
+		t.Errorf("%d drops by a full table, conntrack counted %d, sent %d: %+v", got, counted, full, d.Causes)
+	}
+	if got := caused(d, snapshot.CauseRule); got != rule {
+		t.Errorf("%d drops by a rule, want %d: %+v", got, rule, d.Causes)
+	}
+	var flows uint64
+	for _, f := range d.Flows {
+		if ap, err := netip.ParseAddrPort(f.Source); err == nil && ap.Addr().String() == clientIP {
+			flows += f.Packets
+		}
+	}
+	if flows != full+rule || d.LostFlows != 0 {
+		t.Errorf("%d drops in flows of %s, want %d (%d lost)", flows, clientIP, full+rule, d.LostFlows)
+	}
+}
+
+// fillTable inserts entries until the kernel takes no more.
+func fillTable(t *testing.T, ns *netns.Handle) {
+	t.Helper()
+	u, err := dump.Count(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if u.Max > 1<<20 {
+		testutil.Missing(t, fmt.Sprintf("needs nf_conntrack_max up to %d, it is %d: as many entries are made", 1<<20, u.Max))
+	}
+	i := 0
+	_, err = dump.Insert(t.Context(), ns, func(e *conntrack.Entry) bool {
+		orig := conntrack.Tuple{
+			Src: netip.AddrFrom4([4]byte{198, 18, byte(16 + i>>22), byte(i >> 14)}), Dst: netip.MustParseAddr("198.19.0.1"),
+			Proto: unix.IPPROTO_TCP, SrcPort: uint16(1024 + i&0x3fff), DstPort: 8080,
+		}
+		*e = conntrack.Entry{
+			Family: unix.AF_INET, Orig: orig, Reply: orig.Mirror(), Status: conntrack.SeenReply | conntrack.Assured,
+			TCPState: conntrack.TCPEstablished, Timeout: 600,
+		}
+		i++
+		return i <= int(u.Max)+10
+	})
+	if !errors.Is(err, dump.ErrFull) {
+		t.Fatalf("the table did not become full: %v", err)
+	}
+}
+
+// notInserted has many flows translated to one address and port: the first one gets
+// it.
+func notInserted(t *testing.T, way string) {
+	n := newNetwork(t)
+	nft(t, n.gateway, "table ip n { chain c { type nat hook postrouting priority srcnat; udp dport 9 snat to 198.19.0.1:5000; }; }")
+	tr := traceCauses(t, way, n.gateway)
+	const flows = 50
+	newFlows(t, n.client, serverIP+":9", flows)
+	d := until(t, tr, flows-1)
+	if got := caused(d, snapshot.CauseNotInserted); got != flows-1 {
+		t.Errorf("%d drops of connections not inserted, want %d: %+v", got, flows-1, d.Causes)
+	}
+	if got := caused(d, snapshot.CauseTableFull) + caused(d, snapshot.CauseRule); got != 0 {
+		t.Errorf("%d other drops: %+v", got, d.Causes)
+	}
+}
+
+// newFlows sends a datagram from each of so many ports.
+func newFlows(t *testing.T, from *netns.Handle, to string, count int) {
+	t.Helper()
+	dst := net.UDPAddrFromAddrPort(netip.MustParseAddrPort(to))
+	do(t, from, func() error {
+		for i := range count {
+			c, err := net.DialUDP("udp4", &net.UDPAddr{IP: net.ParseIP(clientIP), Port: 20000 + i}, dst)
+			if err != nil {
+				return err
+			}
+			_, err = c.Write([]byte("x"))
+			if err := errors.Join(err, c.Close()); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func caused(d *snapshot.Drops, cause string) (packets uint64) {
+	for _, c := range d.Causes {
+		if c.Cause == cause {
+			packets += c.Packets
+		}
+	}
+	return packets
+}
+
+func dropCounter(t *testing.T, ns *netns.Handle) (drop uint64) {
+	t.Helper()
+	cpus, err := dump.Stats(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cpu := range cpus {
+		drop += cpu["drop"]
+	}
+	return drop
+}

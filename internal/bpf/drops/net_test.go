@@ -1,0 +1,205 @@
+package drops
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/testutil"
+)
+
+// A test network: client – gateway – server, one veth pair between each two.
+//
+//	client eth0 198.18.0.2/24 ── 198.18.0.1/24 eth0 gateway eth1 198.19.0.1/24 ── 198.19.0.2/24 eth0 server
+type network struct{ client, gateway, server *netns.Handle }
+
+const (
+	clientIP, gatewayIP, serverIP = "198.18.0.2", "198.18.0.1", "198.19.0.2"
+)
+
+func newNetwork(t testing.TB) *network {
+	t.Helper()
+	testutil.NeedRoot(t)
+	n := &network{newNamespace(t, "client"), newNamespace(t, "gateway"), newNamespace(t, "server")}
+	n.veth(t, n.client, "eth0", n.gateway, "eth0")
+	n.veth(t, n.gateway, "eth1", n.server, "eth0")
+	run(t, n.client, "ip addr add 198.18.0.2/24 dev eth0", "ip route add default via 198.18.0.1")
+	run(t, n.gateway, "ip addr add 198.18.0.1/24 dev eth0", "ip addr add 198.19.0.1/24 dev eth1")
+	run(t, n.server, "ip addr add 198.19.0.2/24 dev eth0", "ip route add default via 198.19.0.1")
+	do(t, n.gateway, func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0) })
+	return n
+}
+
+func newNamespace(t testing.TB, name string) *netns.Handle {
+	t.Helper()
+	ns, err := netns.New(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ns.Close() })
+	run(t, ns, "ip link set lo up")
+	// No neighbour discovery between what is tested.
+	do(t, ns, func() error {
+		err := os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0)
+		if errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+		return err
+	})
+	return ns
+}
+
+func (n *network) veth(t testing.TB, a *netns.Handle, nameA string, b *netns.Handle, nameB string) {
+	t.Helper()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.Namespace = nameA, netlink.NsFd(a.Fd())
+	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: nameB, PeerNamespace: netlink.NsFd(b.Fd())}); err != nil {
+		t.Fatal(err)
+	}
+	run(t, a, "ip link set "+nameA+" up")
+	run(t, b, "ip link set "+nameB+" up")
+	waitFor(t, "carrier of "+nameA, func() bool { return hasCarrier(a, nameA) && hasCarrier(b, nameB) })
+}
+
+func hasCarrier(ns *netns.Handle, name string) (is bool) {
+	_ = ns.Do(func() error {
+		l, err := netlink.LinkByName(name)
+		is = err == nil && l.Attrs().OperState == netlink.OperUp
+		return nil
+	})
+	return is
+}
+
+// run runs commands, split at blanks, in a namespace.
+func run(t testing.TB, ns *netns.Handle, commands ...string) {
+	t.Helper()
+	for _, command := range commands {
+		words := strings.Fields(command)
+		testutil.NeedProgram(t, words[0])
+		do(t, ns, func() error {
+			if out, err := exec.Command(words[0], words[1:]...).CombinedOutput(); err != nil {
+				return fmt.Errorf("%s: %s%w", command, out, err)
+			}
+			return nil
+		})
+	}
+}
+
+// nft gives a namespace rules.
+func nft(t testing.TB, ns *netns.Handle, rules string) {
+	t.Helper()
+	program := testutil.NeedProgram(t, "nft")
+	do(t, ns, func() error {
+		cmd := exec.Command(program, "-f", "-")
+		cmd.Stdin = strings.NewReader(rules)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%s%s: %w", rules, out, err)
+		}
+		return nil
+	})
+}
+
+func do(t testing.TB, ns *netns.Handle, fn func() error) {
+	t.Helper()
+	if err := ns.Do(fn); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func waitFor(t testing.TB, what string, done func() bool) {
+	t.Helper()
+	for end := time.Now().Add(testutil.Patience(5 * time.Second)); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if done() {
+			return
+		}
+	}
+	t.Fatalf("waited in vain for %s", what)
+}
+
+func start(t testing.TB, opt Options) *Tracer {
+	t.Helper()
+	testutil.NeedRoot(t)
+	tr, err := Start(t.Context(), opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := tr.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return tr
+}
+
+func read(t testing.TB, tr *Tracer) *snapshot.Drops {
+	t.Helper()
+	d, err := tr.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// until reads until there are so many drops.
+func until(t testing.TB, tr *Tracer, packets uint64) (d *snapshot.Drops) {
+	t.Helper()
+	waitFor(t, fmt.Sprintf("%d drops", packets), func() bool {
+		d = read(t, tr)
+		return d.Packets >= packets
+	})
+	return d
+}
+
+// datagrams sends so many from one socket.
+func datagrams(t testing.TB, from *netns.Handle, to string, count int) {
+	t.Helper()
+	do(t, from, func() error {
+		c, err := net.Dial("udp4", to)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		for range count {
+			// Refused, where an earlier one was; or dropped on this host.
+			_, _ = c.Write([]byte("x"))
+		}
+		return nil
+	})
+}
+
+// raw sends an IPv4 packet with a header of one's own.
+func raw(t testing.TB, from *netns.Handle, packet []byte, count int) {
+	t.Helper()
+	do(t, from, func() error {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		to := unix.SockaddrInet4{Addr: [4]byte(packet[16:20])}
+		for range count {
+			if err := unix.Sendto(fd, packet, 0, &to); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// udp is an IPv4 packet; the kernel completes the header's checksum.
+func udp(src, dst string, ttl byte, check uint16) []byte {
+	p := []byte{0x45, 0, 0, 29, 0, 1, 0, 0, ttl, unix.IPPROTO_UDP, 0, 0}
+	p = append(p, net.ParseIP(src).To4()...)
+	p = append(p, net.ParseIP(dst).To4()...)
+	return append(p, 0x10, 0, 0, 9, 0, 9, byte(check>>8), byte(check), 'x')
+}
