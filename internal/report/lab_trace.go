@@ -68,7 +68,7 @@ func receiveRows(r *lab.Report) []measure {
 	for _, name := range large {
 		rows = append(rows, profileRow(r, name, share(name)))
 	}
-	if len(small) > 0 {
+	if any := func(s lab.StageReport) bool { return receiveShare(s.Profile, small...) > 0 }; slices.ContainsFunc(r.Stages, any) {
 		rows = append(rows, profileRow(r, "less than 1 % each", share(small...)))
 	}
 	return rows

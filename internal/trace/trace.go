@@ -30,8 +30,9 @@ type Options struct {
 	Netns *netns.Handle
 	// Drops and Profile choose the parts.
 	Drops, Profile bool
-	// FlowSample is as in drops.Options.
+	// FlowSample is as in drops.Options, Hz as in profile.Options.
 	FlowSample int
+	Hz         int
 }
 
 // Tracer records from Start to Stop.
@@ -52,7 +53,7 @@ func Start(ctx context.Context, o Options) *Tracer {
 	}
 	if o.Profile {
 		t.part(snapshot.PartProfile, func() (err error) {
-			t.profiler, err = profile.Start(profile.Options{})
+			t.profiler, err = profile.Start(profile.Options{Hz: o.Hz})
 			return err
 		})
 	}

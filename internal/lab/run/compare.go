@@ -52,7 +52,7 @@ func (c *conductor) rate(ctx context.Context, name string) (float64, error) {
 		return 0, fmt.Errorf("compare rates: no stage %s", name)
 	}
 	again := *st
-	again.Doctor = nil
+	again.Doctor, again.Trace = nil, nil
 	if err := c.prepare(ctx, &again); err != nil {
 		return 0, fmt.Errorf("stage %s again: %w", name, err)
 	}

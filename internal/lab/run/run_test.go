@@ -131,7 +131,8 @@ func TestTableFull(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := options(t)
 			tc.change(&o)
-			r, err := Run(context.Background(), small(t, tc.overrides), o)
+			sc := small(t, tc.overrides)
+			r, err := Run(context.Background(), sc, o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -139,6 +140,7 @@ func TestTableFull(t *testing.T) {
 				t.Fatalf("expectation not met: %+v\nfindings: %+v", r.Verdict, r.Findings)
 			}
 			checkStages(t, r)
+			checkTraces(t, r, sc)
 			checkFix(t, r)
 		})
 	}

@@ -89,8 +89,10 @@ func (c *conductor) node(name string) *netns.Handle { return c.lab.Node(name).Ne
 // sample bounds how many entries doctor reads (0: as many as at any host).
 func (c *conductor) measure(ctx context.Context, st *lab.Stage, sample int) (*lab.StageReport, error) {
 	watched := c.watched(st)
+	tracer := c.startTrace(ctx, st)
 	before, err := dump.Stats(c.node(watched))
 	if err != nil {
+		tracer.Stop()
 		return nil, fmt.Errorf("read the connection tracker of %s: %w", watched, err)
 	}
 	looked := c.startDoctor(ctx, st, sample)
@@ -101,6 +103,11 @@ func (c *conductor) measure(ctx context.Context, st *lab.Stage, sample int) (*la
 	if lookErr := looked(); err == nil {
 		err = lookErr
 	}
+	after, statsErr := dump.Stats(c.node(watched))
+	trace := tracer.Stop()
+	if err == nil && statsErr != nil {
+		err = fmt.Errorf("read the connection tracker of %s: %w", watched, statsErr)
+	}
 	if err == nil {
 		err = ctx.Err()
 	}
@@ -110,8 +117,9 @@ func (c *conductor) measure(ctx context.Context, st *lab.Stage, sample int) (*la
 	if err := c.undisturbed(); err != nil {
 		return nil, err
 	}
-	r := &lab.StageReport{Name: st.Name, About: st.About, Result: *result}
-	return r, c.readTable(watched, before, r)
+	r := &lab.StageReport{Name: st.Name, About: st.About, Result: *result, Counters: growth(before, after)}
+	addTrace(r, trace)
+	return r, c.readTable(watched, r)
 }
 
 func (c *conductor) loadConfig(st *lab.Stage) load.Config {
@@ -148,12 +156,8 @@ func (c *conductor) watched(st *lab.Stage) string {
 	return c.sc.Topology.Server.Node
 }
 
-// readTable adds what the tracker did during the stage.
-func (c *conductor) readTable(node string, before []map[string]uint64, r *lab.StageReport) error {
-	after, err := dump.Stats(c.node(node))
-	if err != nil {
-		return fmt.Errorf("read the connection tracker of %s: %w", node, err)
-	}
+// readTable adds what the table holds at the end of the stage.
+func (c *conductor) readTable(node string, r *lab.StageReport) error {
 	usage, err := dump.Count(c.node(node))
 	if err != nil {
 		return fmt.Errorf("count the connections of %s: %w", node, err)
@@ -162,14 +166,19 @@ func (c *conductor) readTable(node string, before []map[string]uint64, r *lab.St
 		return err
 	}
 	r.TableEntries = usage.Entries
+	return nil
+}
+
+// growth is what the tracker did during the stage.
+func growth(before, after []map[string]uint64) map[string]uint64 {
 	now, then := &snapshot.ConntrackStat{PerCPU: after}, &snapshot.ConntrackStat{PerCPU: before}
-	r.Counters = map[string]uint64{}
+	counters := map[string]uint64{}
 	for _, name := range []string{"drop", "early_drop", "insert_failed"} {
 		if d, ok := now.Delta(then, name); ok {
-			r.Counters[name] = d
+			counters[name] = d
 		}
 	}
-	return nil
+	return counters
 }
 
 // startDoctor lets doctor look at a node while the load runs, as it would at any

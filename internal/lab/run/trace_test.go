@@ -1,0 +1,95 @@
+package run
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/natkit/natkit/internal/lab"
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/testutil"
+)
+
+// checkTraces: the fault's drops are those that conntrack's own counter tells, of
+// the client's packets, and the shares of a profile add up.
+func checkTraces(t *testing.T, r *lab.Report, sc *lab.Scenario) {
+	t.Helper()
+	testutil.NeedFeature(t, testutil.BTF)
+	for _, s := range r.Stages {
+		for _, u := range s.Untraced {
+			t.Errorf("%s: %s: %s", s.Name, u.What, u.Why)
+		}
+	}
+	checkDrops(t, r.Stage("fault"), sc)
+	base, nat := r.Stage("baseline").Profile, r.Stage("nat").Profile
+	if base == nil || nat == nil {
+		t.Fatalf("profiles: %v, %v", base, nat)
+	}
+	checkProfile(t, base)
+	checkProfile(t, nat)
+	if r.Stage("fault").Profile != nil || r.Stage("fixed").Drops != nil {
+		t.Error("more was traced than the scenario says")
+	}
+}
+
+func checkDrops(t *testing.T, fault *lab.StageReport, sc *lab.Scenario) {
+	t.Helper()
+	d := fault.Drops
+	if d == nil || len(d.Sites) == 0 || len(d.Flows) == 0 {
+		t.Fatalf("fault: drops %+v", d)
+	}
+	counted := fault.Counters["drop"]
+	within := func(what string, got uint64) {
+		if diff := 100 * (max(got, counted) - min(got, counted)); diff > counted {
+			t.Errorf("%s: %d packets, and the counter drop grew by %d", what, got, counted)
+		}
+	}
+	if s := d.Sites[0]; s.Function != "nf_hook_slow" || s.Reason != "NETFILTER_DROP" || s.Protocol != "tcp" {
+		t.Errorf("fault: most packets were dropped in %+v", s)
+	}
+	within("nf_hook_slow", d.Sites[0].Packets)
+	var full uint64
+	for _, c := range d.Causes {
+		if c.Cause == snapshot.CauseTableFull {
+			full += c.Packets
+		}
+	}
+	within(snapshot.CauseTableFull, full)
+	client := sc.StageSources(2)[0].String()
+	if f := d.Flows[0]; f.Source != client || f.Destination != "198.18.0.1:8080" || f.Protocol != "tcp" {
+		t.Errorf("fault: most drops are of %+v, not of the client %s", f, client)
+	}
+	within("the client's flows", d.Flows[0].Packets)
+}
+
+func checkProfile(t *testing.T, p *snapshot.Profile) {
+	t.Helper()
+	var all, receive uint64
+	for _, c := range p.Classes {
+		all += c.Samples
+		if c.Receive {
+			receive += c.Samples
+		}
+	}
+	if all != p.Samples || receive != p.Receive || p.Receive > p.Samples || p.Receive == 0 {
+		t.Errorf("profile: %d of %d samples in classes, %d of %d in packet receive", all, p.Samples, receive, p.Receive)
+	}
+}
+
+func TestJoinPorts(t *testing.T) {
+	flow := func(source, destination string, packets uint64) snapshot.DropFlow {
+		return snapshot.DropFlow{Function: "nf_hook_slow", Protocol: "tcp", Source: source, Destination: destination, Packets: packets}
+	}
+	got := joinPorts([]snapshot.DropFlow{
+		flow("198.18.0.9", "198.18.0.1", 4),
+		flow("198.18.0.2:1024", "198.18.0.1:8080", 1), flow("198.18.0.2:1025", "198.18.0.1:8080", 2), flow("198.18.0.2:1025", "198.18.0.1:8081", 1),
+		flow("[2001:db8::1]:1", "[2001:db8::2]:80", 1), flow("[2001:db8::1]:2", "[2001:db8::2]:80", 4),
+	})
+	want := []snapshot.DropFlow{
+		flow("2001:db8::1", "[2001:db8::2]:80", 5), flow("198.18.0.9", "198.18.0.1", 4),
+		flow("198.18.0.2", "198.18.0.1:8080", 3), flow("198.18.0.2", "198.18.0.1:8081", 1),
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
