@@ -18,6 +18,7 @@ var leftOut = map[string]string{
 	"internal/benchcmp":  ratesReason,
 	"internal/capacity":  pureReason,
 	"internal/diagnose":  pureReason,
+	"internal/filter":    pureReason,
 	"internal/lab":       pureReason,
 	"internal/load":      pureReason,
 	"internal/packet":    pureReason,
