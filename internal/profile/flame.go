@@ -26,8 +26,10 @@ var flamePage = template.Must(template.New("flame.html.tmpl").Parse(flameTemplat
 // palette has the colours of classes, in the order of the table; dark text is
 // readable on all of them.
 var palette = []string{
-	"#f4a261", "#f6bd60", "#ef7f5a", "#d98c5f", "#e3c9a8", "#c9a0dc", "#a88be0", "#f28482", "#e5989b",
-	"#f7c6c7", "#90be6d", "#7fb7e6", "#6fc9b8", "#f3e37c", "#c5d86d",
+	"#f4a261", "#f6bd60", "#ef7f5a", "#d98c5f", "#e3c9a8", // conntrack
+	"#c9a0dc", "#a88be0", // NAT
+	"#f28482", "#f7b5b0", "#e5989b", // rules, hooks, bridge netfilter
+	"#d8b4a0", "#90be6d", "#7fb7e6", "#6fc9b8", "#f3e37c", "#c5d86d",
 }
 
 // restColours are those of what has no class.

@@ -3,6 +3,7 @@
   const NAME = 0, CLASS = 1, SAMPLES = 2, CHILDREN = 3;
   const ROW = 18;
   const LEAST = 0.0004; // of the width: less cannot be seen
+  const WORD = 30; // pixels: text in less is no word
   const $ = (id) => document.getElementById(id);
   const graph = $("graph"), search = $("search"), found = $("found"), reset = $("reset"), details = $("details");
   const total = DATA.root[SAMPLES];
@@ -37,7 +38,8 @@
 
   function box(node, depth, left, width, above) {
     const e = document.createElement("div");
-    e.className = "f" + (above ? " above" : "") + (width < 0.003 ? " thin" : "") + (isHit(node) ? " hit" : "");
+    const wide = width * graph.clientWidth >= WORD;
+    e.className = "f" + (above ? " above" : "") + (wide ? "" : " thin") + (isHit(node) ? " hit" : "");
     e.style.left = 100 * left + "%";
     e.style.width = 100 * width + "%";
     e.style.top = depth * ROW + "px";
@@ -48,7 +50,7 @@
     e.tabIndex = node === (focused || zoomed) ? 0 : -1;
     const name = DATA.names[node[NAME]];
     e.setAttribute("aria-label", name + ", " + percent(node[SAMPLES], total));
-    if (width >= 0.003) e.textContent = name;
+    if (wide) e.textContent = name;
     e.addEventListener("click", () => zoom(node));
     e.addEventListener("mouseenter", () => show(node));
     e.addEventListener("focus", () => { focused = node; show(node); });
@@ -155,6 +157,7 @@
     });
   }
 
+  addEventListener("resize", draw);
   search.addEventListener("input", () => { wantedClass = -1; markLegend(); draw(); });
   reset.addEventListener("click", clear);
   document.addEventListener("keydown", (event) => {

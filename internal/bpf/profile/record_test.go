@@ -1,0 +1,240 @@
+package profile
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/profile"
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/testutil"
+)
+
+// TestDNATHasItsShare profiles real DNAT, and finds its kinds of work.
+func TestDNATHasItsShare(t *testing.T) {
+	network := newDNATNetwork(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var sender sync.WaitGroup
+	var sent int64
+	sender.Go(func() { sent = network.flood(t, ctx) })
+	var stacks *profile.Stacks
+	for end := time.Now().Add(testutil.Patience(20 * time.Second)); ; {
+		s, err := Record(t.Context(), Options{Hz: 997, For: 2 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stacks = s
+		if inReceive(s.Summarize(), "NAT setup") > 0 || time.Now().After(end) {
+			break
+		}
+	}
+	cancel()
+	sender.Wait()
+	if sent == 0 {
+		t.Fatal("nothing was sent")
+	}
+	keep(t, stacks)
+	p := stacks.Summarize()
+	checkSums(t, p)
+	for _, class := range []string{"conntrack lookup", "conntrack insert", "NAT setup", "NAT rewrite", "rules", "routing"} {
+		if inReceive(p, class) == 0 {
+			t.Errorf("no sample of %s in packet receive, of %d", class, p.Receive)
+		}
+	}
+}
+
+// keep writes the flame graph where somebody wants to look at it.
+func keep(t *testing.T, s *profile.Stacks) {
+	name := os.Getenv("NATKIT_KEEP_FLAME")
+	if name == "" {
+		return
+	}
+	f, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := s.WriteFlame(f); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func inReceive(p *snapshot.Profile, class string) uint64 {
+	for _, c := range p.Classes {
+		if c.Name == class && c.Receive {
+			return c.Samples
+		}
+	}
+	return 0
+}
+
+func checkSums(t *testing.T, p *snapshot.Profile) {
+	t.Helper()
+	var all, receive, self uint64
+	for _, c := range p.Classes {
+		all += c.Samples
+		if c.Receive {
+			receive += c.Samples
+		}
+	}
+	for _, f := range p.Functions {
+		self += f.Self
+	}
+	if all != p.Samples || receive != p.Receive || self != p.Samples {
+		t.Errorf("classes sum up to %d, receive's to %d, functions to %d; samples %d, receive %d", all, receive, self, p.Samples, p.Receive)
+	}
+	want := p.Seconds * float64(p.Hz*p.CPUs)
+	if got := float64(p.Samples + p.Idle + p.Lost); got < want-1 || got > want*1.02+float64(p.CPUs)+1 {
+		t.Errorf("%.0f samples of %.0f", got, want)
+	}
+}
+
+// TestBusyIsSampled: a CPU that is busy gives all its samples, with the command's
+// name.
+func TestBusyIsSampled(t *testing.T) {
+	testutil.NeedRoot(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cpu := make(chan int, 1)
+	var spinner sync.WaitGroup
+	spinner.Go(func() { cpu <- 0; spin(ctx) })
+	defer spinner.Wait()
+	defer cancel()
+	<-cpu
+	s, err := Record(t.Context(), Options{Hz: 499, For: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkSums(t, s.Summarize())
+	var user uint64
+	for _, stack := range s.Stacks {
+		if f := stack.Frames[0]; f.Module == profile.User && strings.HasPrefix(f.Function, "profile.test") {
+			user += stack.Count
+		}
+	}
+	if user == 0 {
+		t.Errorf("no sample of this process, of %d", s.Samples())
+	}
+	if s.Lost > 0 {
+		t.Errorf("%d samples were lost", s.Lost)
+	}
+}
+
+func spin(ctx context.Context) {
+	for n := 0; ; n++ {
+		if n%1000 == 0 && ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// TestStopsEarly: a context that ends is no error.
+func TestStopsEarly(t *testing.T) {
+	testutil.NeedRoot(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	s, err := Record(ctx, Options{For: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Seconds < 0.1 || s.Seconds > 5 {
+		t.Errorf("%v s", s.Seconds)
+	}
+	if s.Hz != DefaultHz || s.Kernel == "" {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestStartRefuses(t *testing.T) {
+	testutil.NeedRoot(t)
+	if _, err := Start(Options{CPUs: []int{0, maxCPU - 1}}); !errors.Is(err, ErrNoCPU) {
+		t.Errorf("a processor that is not there: %v", err)
+	}
+	for _, hz := range []int{-1, MaxHz + 1} {
+		if _, err := Start(Options{Hz: hz}); err == nil || !strings.Contains(err.Error(), "must be from 1 to") {
+			t.Errorf("%d Hz: %v", hz, err)
+		}
+	}
+}
+
+// TestLeavesNothing: files and programs end with the recording.
+func TestLeavesNothing(t *testing.T) {
+	testutil.NeedRoot(t)
+	record := func() {
+		t.Helper()
+		if _, err := Record(t.Context(), Options{For: 10 * time.Millisecond}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	record() // the library keeps some files open
+	before := openFiles(t)
+	record()
+	if after := openFiles(t); after > before {
+		t.Errorf("%d files are open, %d were before", after, before)
+	}
+}
+
+func openFiles(t *testing.T) int {
+	t.Helper()
+	files, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(files)
+}
+
+func TestCommand(t *testing.T) {
+	for _, tt := range []struct{ comm, want string }{
+		{"nginx", "nginx"},
+		{"kworker/0:1", "kworker/0:1"},
+		{"a b;c\x1b[2J\n", "a_b_c_[2J_"},
+		{"\xff\xfe", "__"},
+		{"日本", "日本"},
+	} {
+		var text [16]byte
+		copy(text[:15], tt.comm)
+		words := []uint64{binary.NativeEndian.Uint64(text[:8]), binary.NativeEndian.Uint64(text[8:])}
+		if got := command(words); got != tt.want {
+			t.Errorf("%q: %q, want %q", tt.comm, got, tt.want)
+		}
+	}
+}
+
+func TestParseCPUs(t *testing.T) {
+	for _, tt := range []struct {
+		list string
+		want []int // nil for an error
+	}{
+		{"0", []int{0}}, {"0-3,8\n", []int{0, 1, 2, 3, 8}}, {"8,1-2,2", []int{1, 2, 8}},
+		{"", nil}, {",", nil}, {"1-", nil}, {"-1", nil}, {"3-1", nil}, {"a", nil}, {"0-99999", nil},
+		{"1--2", nil}, {"+1", nil}, {strings.Repeat("0-8191,", 4) + "1", nil},
+	} {
+		got, err := ParseCPUs(tt.list)
+		if (err != nil) != (tt.want == nil) || len(got) != len(tt.want) {
+			t.Errorf("%q: %v, %v", tt.list, got, err)
+		}
+		for i := range got {
+			if i < len(tt.want) && got[i] != tt.want[i] {
+				t.Errorf("%q: %v", tt.list, got)
+			}
+		}
+	}
+}
+
+func TestExplainOpen(t *testing.T) {
+	for err, want := range map[error]string{
+		unix.EACCES: "perf_event_paranoid", unix.EINVAL: "perf_event_max_sample_rate",
+		unix.ENODEV: "offline", unix.ENOSYS: "CONFIG_PERF_EVENTS", unix.EMFILE: "ulimit -n", unix.EIO: "input/output",
+	} {
+		if got := explainOpen(err); !errors.Is(got, err) || !strings.Contains(got.Error(), want) {
+			t.Errorf("%v: %v", err, got)
+		}
+	}
+}
