@@ -24,6 +24,11 @@ func addWindow(cmd *cobra.Command, window *time.Duration, usual time.Duration) {
 	cmd.Flags().Var((*seconds)(window), "for", "time between the two looks that are compared: seconds or 500ms, 2m, …")
 }
 
+// addTrace adds --trace.
+func addTrace(cmd *cobra.Command, on *bool) {
+	cmd.Flags().BoolVar(on, "trace", false, "between the two looks, also count dropped packets and sample the CPUs, by eBPF")
+}
+
 func checkWindow(window, least time.Duration) error {
 	if window < least || window > maxWindow {
 		return usagef("--for %s: must be from %s to %s", window, least, maxWindow)

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/natkit/natkit/internal/collect"
+	"github.com/natkit/natkit/internal/doctor"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/snapshot"
@@ -26,6 +27,7 @@ type snapshotter struct {
 	output     string
 	duration   time.Duration
 	maxEntries int
+	trace      bool
 	asJSON     bool
 	progress   *report.Progress
 }
@@ -42,7 +44,11 @@ The file holds addresses and ports of connections, conntrack sysctls and
 counters, memory and slab sizes, and kernel log lines about NAT. Only its owner
 may read it (mode 0600). Its name is printed on stdout.
 
-The connection table and its counters need CAP_NET_ADMIN, slab sizes need root,
+With --trace it also holds what the kernel dropped between the two looks, with the
+addresses and ports of some of these packets, and what the CPUs did.
+
+The connection table and its counters need CAP_NET_ADMIN, --trace needs CAP_BPF,
+CAP_PERFMON and CAP_SYSLOG, slab sizes need root,
 the kernel log may need CAP_SYSLOG, --netns and --pid need CAP_SYS_ADMIN. Without
 them it reads what it may, and says what is missing and why. An interrupt
 (Ctrl-C) ends the wait, and the file is still written.`,
@@ -50,6 +56,7 @@ them it reads what it may, and says what is missing and why. An interrupt
   sudo natkit snapshot -o gateway.tar.gz --for 10s
   sudo natkit snapshot --pid $(docker inspect -f '{{.State.Pid}}' web) -o web.tar.gz
   ssh gateway sudo natkit snapshot -o - > gateway.tar.gz
+  sudo natkit snapshot --trace --for 10s # with dropped packets and a CPU profile
   natkit snapshot --json                 # no file, only what was read, in numbers`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return s.run(cmd) },
@@ -58,6 +65,7 @@ them it reads what it may, and says what is missing and why. An interrupt
 	cmd.Flags().StringVarP(&s.output, "output", "o", "", "write to this `FILE`, - for stdout (default natkit-HOST-TIME.tar.gz)")
 	addWindow(cmd, &s.duration, 2*time.Second)
 	cmd.Flags().IntVar(&s.maxEntries, "max-entries", collect.DefaultMaxEntries, "read at most about `N` entries of the connection table at each look")
+	addTrace(cmd, &s.trace)
 	addJSON(cmd, &s.asJSON, snapshot.RecordingSchema)
 	return cmd
 }
@@ -99,11 +107,15 @@ func (s *snapshotter) run(cmd *cobra.Command) error {
 
 func (s *snapshotter) options(ns *netns.Handle) collect.RecordOptions {
 	s.progress = s.env.progress()
-	return collect.RecordOptions{
+	o := collect.RecordOptions{
 		Options:  collect.Options{Netns: ns, MaxEntries: s.maxEntries},
 		For:      s.duration,
 		Progress: s.progress.Show,
 	}
+	if s.trace {
+		o.Trace = doctor.Trace(ns)
+	}
+	return o
 }
 
 func (s *snapshotter) printJSON(ctx context.Context, o collect.RecordOptions) error {
@@ -151,6 +163,12 @@ func contents(rec *snapshot.Recording) string {
 	}
 	if n := len(last.KernelLog); n > 0 {
 		parts = append(parts, fmt.Sprintf("%d kernel log lines about NAT", n))
+	}
+	if rec.Drops != nil {
+		parts = append(parts, fmt.Sprintf("dropped packets with the addresses of %d flows", len(rec.Drops.Flows)))
+	}
+	if rec.Profile != nil {
+		parts = append(parts, "a CPU profile")
 	}
 	return strings.Join(append(parts, "the sizes of memory and slabs"), ", ")
 }

@@ -1,6 +1,10 @@
 package diagnose
 
-import "time"
+import (
+	"time"
+
+	"github.com/natkit/natkit/internal/snapshot"
+)
 
 // ReportSchema names the JSON form of a Report.
 const ReportSchema = "natkit.doctor/1"
@@ -21,6 +25,10 @@ type Report struct {
 	Findings []Finding `json:"findings"`
 	// Unread lists what could not be read, and why.
 	Unread []Unread `json:"unread"`
+	// Drops and Profile are what was traced between the two samples, the lists cut
+	// to what matters most; nil where nothing was.
+	Drops   *snapshot.Drops   `json:"drops,omitempty"`
+	Profile *snapshot.Profile `json:"profile,omitempty"`
 }
 
 // State is how a check ended.

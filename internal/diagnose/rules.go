@@ -33,6 +33,8 @@ func Run(rec *snapshot.Recording, rules []Rule) Report {
 		Seconds:    rec.Seconds(),
 		Findings:   []Finding{},
 		Unread:     []Unread{},
+		Drops:      mainDrops(rec.Drops),
+		Profile:    mainProfile(rec.Profile),
 	}
 	for _, rule := range rules {
 		finding, check := rule.Check(rec)
@@ -52,6 +54,30 @@ func Run(rec *snapshot.Recording, rules []Rule) Report {
 	}
 	return r
 }
+
+// mostListed bounds the places, flows and functions of a report: a recording has
+// them all.
+const mostListed = 20
+
+func mainDrops(d *snapshot.Drops) *snapshot.Drops {
+	if d == nil {
+		return nil
+	}
+	c := *d
+	c.Sites, c.Flows, c.Stacks = head(d.Sites), head(d.Flows), head(d.Stacks)
+	return &c
+}
+
+func mainProfile(p *snapshot.Profile) *snapshot.Profile {
+	if p == nil {
+		return nil
+	}
+	c := *p
+	c.Functions = head(p.Functions)
+	return &c
+}
+
+func head[T any](list []T) []T { return list[:min(len(list), mostListed)] }
 
 // Find is the finding of that ID, nil where there is none.
 func (r *Report) Find(id string) *Finding {

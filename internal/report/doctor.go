@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/natkit/natkit/internal/diagnose"
+	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/units"
 )
 
@@ -26,6 +27,7 @@ func Doctor(w io.Writer, style Style, r *diagnose.Report) error {
 	p.printf("natkit doctor: %s, Linux %s, two samples %s apart", netnsName(r), r.Kernel, units.Fixed(r.Seconds, 1)+" s")
 	p.findings(r.Findings)
 	p.checks(r)
+	p.profiled(r.Profile)
 	if len(r.Unread) > 0 {
 		p.heading("Could not be read")
 		t := &Table{Indent: 2, Columns: []Column{{}, {Wrap: true}}}
@@ -35,6 +37,25 @@ func Doctor(w io.Writer, style Style, r *diagnose.Report) error {
 		p.table(t)
 	}
 	return p.err
+}
+
+// profiled tells in one line where the CPUs spent their time.
+func (p *printer) profiled(pr *snapshot.Profile) {
+	if pr == nil {
+		return
+	}
+	text := fmt.Sprintf("%s busy, %s in packet receive", units.Percent(pr.Share(pr.Samples)), units.Percent(pr.Share(pr.Receive)))
+	classes := slices.Clone(pr.Classes)
+	slices.SortStableFunc(classes, func(a, b snapshot.ProfileClass) int { return cmp.Compare(b.Samples, a.Samples) })
+	separator := "; of that "
+	for _, c := range classes {
+		if share := receiveShare(pr, c.Name); c.Receive && share >= leastWork {
+			text += separator + c.Name + " " + units.Percent(share)
+			separator = ", "
+		}
+	}
+	p.blank()
+	p.labelled(0, "CPU time", labelWidth, text)
 }
 
 func netnsName(r *diagnose.Report) string {

@@ -1,0 +1,17 @@
+package doctor
+
+import (
+	"context"
+
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/trace"
+)
+
+// Trace is for collect.RecordOptions.Trace: between the two looks at ns (nil: the
+// namespace that natkit runs in) its drops are counted and the CPUs profiled.
+func Trace(ns *netns.Handle) func(context.Context) (stop func() snapshot.Trace) {
+	return func(ctx context.Context) func() snapshot.Trace {
+		return trace.Start(ctx, trace.Options{Netns: ns, Drops: true, Profile: true, FlowSample: trace.FlowSample}).Stop
+	}
+}

@@ -1,0 +1,184 @@
+package doctor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+
+	"github.com/natkit/natkit/internal/collect"
+	"github.com/natkit/natkit/internal/diagnose"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/testutil"
+)
+
+// TestTracedFullTable: the trace tells where the full table drops, and whose packets;
+// a bundle of it gives the same findings.
+func TestTracedFullTable(t *testing.T) {
+	testutil.NeedRoot(t)
+	testutil.NeedProgram(t, "iptables")
+	testutil.NeedFeature(t, testutil.BTF)
+	testutil.LockHost(t)
+	lowerMax(t)
+	ns := gateway(t)
+	stop := flood(t, ns)
+	defer stop()
+	waitFull(t, ns)
+
+	var bundle bytes.Buffer
+	rec, err := collect.WriteBundle(t.Context(), &bundle, collect.RecordOptions{
+		Options: collect.Options{Netns: ns}, For: testutil.Patience(time.Second), Trace: Trace(ns),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{snapshot.PartDrops, snapshot.PartProfile} {
+		if tried, why := rec.Last().Traced(part); !tried || why != "" {
+			t.Fatalf("%s: tried %v, %s", part, tried, why)
+		}
+	}
+	report := diagnose.Run(rec, diagnose.Rules())
+	f := report.Find("ct-table-full")
+	if f == nil {
+		t.Fatalf("the full table is not named: %+v", report.Checks)
+	}
+	wantEvidence(t, f, "dropped in nf_hook_slow, NETFILTER_DROP, udp", "udp 198.18.0.1 → 198.18.0.1:5353", "dropped: connection table full")
+	if other := report.Find("drops-unexplained"); other != nil {
+		t.Errorf("what the full table drops is explained, and yet: %+v", other)
+	}
+	if rec.Profile == nil || rec.Profile.Samples == 0 {
+		t.Errorf("profile: %+v", rec.Profile)
+	}
+	again, err := collect.ReadBundle(&bundle)
+	if err != nil {
+		t.Fatal(err)
+	}
+	replayed := diagnose.Run(again, diagnose.Rules())
+	if diff := cmp.Diff(report.Find("ct-table-full").Evidence, replayed.Find("ct-table-full").Evidence); diff != "" {
+		t.Errorf("the bundle's evidence (-live +bundle):\n%s", diff)
+	}
+}
+
+// wantEvidence looks for evidence whose name ends like that, with a number.
+func wantEvidence(t *testing.T, f *diagnose.Finding, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		found := false
+		for _, e := range f.Evidence {
+			n, isNumber := e.Value.(int64)
+			found = found || strings.HasSuffix(e.What, name) && isNumber && n > 0
+		}
+		if !found {
+			t.Errorf("no evidence %q in %+v", name, f.Evidence)
+		}
+	}
+}
+
+// TestTracedDropsWithoutRoute: a gateway that has no route drops what it should
+// forward, and only the trace tells.
+func TestTracedDropsWithoutRoute(t *testing.T) {
+	testutil.NeedRoot(t)
+	testutil.NeedFeature(t, testutil.BTF)
+	client, gateway := strayGateway(t)
+	look := func() *diagnose.Report {
+		_, r, err := Look(t.Context(), collect.RecordOptions{
+			Options: collect.Options{Netns: gateway}, For: testutil.Patience(500 * time.Millisecond), Trace: Trace(gateway),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	if f := look().Find("drops-unexplained"); f != nil {
+		t.Errorf("a quiet gateway has a finding: %+v", f)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var sender sync.WaitGroup
+	sender.Go(func() {
+		if err := client.Do(func() error { return send(ctx, "203.0.113.7:9") }); err != nil {
+			t.Error(err)
+		}
+	})
+	r := look()
+	cancel()
+	sender.Wait()
+	f := r.Find("drops-unexplained")
+	if f == nil {
+		t.Fatalf("the drops are not named: %+v", r.Checks)
+	}
+	wantEvidence(t, f, "udp 198.18.0.2 → 203.0.113.7:9")
+	if f.Severity != diagnose.Warning || !strings.Contains(f.Title, "_") {
+		t.Errorf("%s: %s", f.Severity, f.Title)
+	}
+	if r.Drops == nil || len(r.Drops.Sites) == 0 {
+		t.Errorf("the report has no drops: %+v", r.Drops)
+	}
+}
+
+// strayGateway is a client whose default route leads to a router that has none.
+func strayGateway(t *testing.T) (client, gateway *netns.Handle) {
+	t.Helper()
+	var err error
+	for _, ns := range []**netns.Handle{&client, &gateway} {
+		if *ns, err = netns.New(t.Name()); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { (*ns).Close() })
+	}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.Namespace = "eth0", netlink.NsFd(client.Fd())
+	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(gateway.Fd())}); err != nil {
+		t.Fatal(err)
+	}
+	inside(t, client, "ip link set eth0 up", "ip address add 198.18.0.2/24 dev eth0")
+	inside(t, gateway, "ip link set eth0 up", "ip address add 198.18.0.1/24 dev eth0")
+	inside(t, client, "ip route add default via 198.18.0.1")
+	if err := gateway.Do(func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0) }); err != nil {
+		t.Fatal(err)
+	}
+	return client, gateway
+}
+
+func inside(t *testing.T, ns *netns.Handle, commands ...string) {
+	t.Helper()
+	for _, command := range commands {
+		words := strings.Fields(command)
+		testutil.NeedProgram(t, words[0])
+		if err := ns.Do(func() error { return exec.Command(words[0], words[1:]...).Run() }); err != nil {
+			t.Fatalf("%s: %v", command, err)
+		}
+	}
+}
+
+// send sends 2,000 datagrams a second until ctx ends, for 20 s at most. What the
+// router answers is not looked at.
+func send(ctx context.Context, to string) error {
+	c, err := net.Dial("udp", to)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	ctx, stop := context.WithTimeout(ctx, testutil.Patience(20*time.Second))
+	defer stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		for range 10 {
+			if _, err := c.Write([]byte("x")); errors.Is(err, net.ErrClosed) {
+				return err
+			}
+		}
+		<-tick.C
+	}
+	return nil
+}
