@@ -45,7 +45,7 @@ bench: ## as root: take the benchmarks (SUITE=http,… ROUNDS=…), rewrite the 
 
 nightly: ## as root: the long tests: other kernels, fuzzing, race detector, the lab killed at random moments
 	@scripts/need-root nightly
-	@scripts/setup vm
+	@scripts/setup nightly
 	@$(MAKE) build
 	@scripts/nightly
 

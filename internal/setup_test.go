@@ -20,9 +20,26 @@ func TestSetupInstallsWhatTestsNeed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list := regexp.MustCompile(`(?m)^test_programs=\((.*)\)$`).FindSubmatch(script)
+	for list, function := range map[string]string{"test_programs": "NeedProgram", "nightly_programs": "NeedNightlyProgram"} {
+		installed := installedPrograms(t, script, list)
+		needed := neededPrograms(t, "..", function)
+		if len(needed) == 0 {
+			t.Fatalf("found no call of testutil.%s: the search is broken", function)
+		}
+		for program, place := range needed {
+			if !installed[program] {
+				t.Errorf("%s needs the program %s, which is not in scripts/setup's %s", place, program, list)
+			}
+		}
+	}
+}
+
+// installedPrograms are those of one of the script's lists.
+func installedPrograms(t *testing.T, script []byte, name string) map[string]bool {
+	t.Helper()
+	list := regexp.MustCompile(`(?m)^` + name + `=\((.*)\)$`).FindSubmatch(script)
 	if list == nil {
-		t.Fatal("scripts/setup has no list test_programs=(…)")
+		t.Fatalf("scripts/setup has no list %s=(…)", name)
 	}
 	installed := map[string]bool{}
 	for _, program := range strings.Fields(string(list[1])) {
@@ -31,20 +48,12 @@ func TestSetupInstallsWhatTestsNeed(t *testing.T) {
 			t.Errorf("scripts/setup installs %s and does not know its package", program)
 		}
 	}
-	needed := neededPrograms(t, "..")
-	if len(needed) == 0 {
-		t.Fatal("found no call of testutil.NeedProgram: the search is broken")
-	}
-	for program, place := range needed {
-		if !installed[program] {
-			t.Errorf("%s needs the program %s, which scripts/setup does not install for tests", place, program)
-		}
-	}
+	return installed
 }
 
-// neededPrograms maps the programs that tests below root ask for by name to the
-// place of one such call.
-func neededPrograms(t *testing.T, root string) map[string]string {
+// neededPrograms maps the programs that tests below root ask for by name, by a
+// function of testutil, to the place of one such call.
+func neededPrograms(t *testing.T, root, function string) map[string]string {
 	t.Helper()
 	needed := map[string]string{}
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -57,7 +66,7 @@ func neededPrograms(t *testing.T, root string) map[string]string {
 		switch {
 		case d.IsDir():
 			return nil
-		case strings.HasSuffix(path, ".txtar"):
+		case strings.HasSuffix(path, ".txtar") && function == "NeedProgram":
 			return neededByScript(path, needed)
 		case !strings.HasSuffix(path, "_test.go"):
 			return nil
@@ -68,7 +77,7 @@ func neededPrograms(t *testing.T, root string) map[string]string {
 			return err
 		}
 		ast.Inspect(file, func(n ast.Node) bool {
-			if name, ok := programArgument(n); ok {
+			if name, ok := programArgument(n, function); ok {
 				needed[name] = files.Position(n.Pos()).String()
 			}
 			return true
@@ -102,19 +111,19 @@ func neededByScript(path string, needed map[string]string) error {
 }
 
 // programArgument is the name in testutil.NeedProgram(t, "name").
-func programArgument(n ast.Node) (string, bool) {
+func programArgument(n ast.Node, name string) (string, bool) {
 	call, ok := n.(*ast.CallExpr)
 	if !ok || len(call.Args) != 2 {
 		return "", false
 	}
 	function, ok := call.Fun.(*ast.SelectorExpr)
-	if !ok || function.Sel.Name != "NeedProgram" {
+	if !ok || function.Sel.Name != name {
 		return "", false
 	}
 	literal, ok := call.Args[1].(*ast.BasicLit)
 	if !ok {
 		return "", false
 	}
-	name, err := strconv.Unquote(literal.Value)
-	return name, err == nil
+	program, err := strconv.Unquote(literal.Value)
+	return program, err == nil
 }
