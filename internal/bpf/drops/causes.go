@@ -3,6 +3,7 @@ package drops
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/natkit/natkit/internal/snapshot"
 )
@@ -27,7 +28,7 @@ func (t *Tracer) addCauses(d *snapshot.Drops, counts map[dropsSite]uint64) {
 	found := map[snapshot.DropCause]uint64{}
 	hooked := map[uint64]uint64{} // drops by a verdict without a cause, by namespace
 	for site, packets := range counts {
-		function, ns := t.names.place(site.Location).Name, uint64(site.Netns)
+		function, ns := base(t.names.place(site.Location).Name), uint64(site.Netns)
 		switch {
 		case site.Cause > 0 && int(site.Cause) < len(causes):
 			c := causes[site.Cause]
@@ -55,4 +56,10 @@ func (t *Tracer) addCauses(d *snapshot.Drops, counts map[dropsSite]uint64) {
 	slices.SortFunc(d.Causes, func(a, b snapshot.DropCause) int {
 		return cmp.Or(cmp.Compare(b.Packets, a.Packets), cmp.Compare(a.Netns, b.Netns), cmp.Compare(a.Cause, b.Cause), cmp.Compare(a.Source, b.Source))
 	})
+}
+
+// base is a function's name in the source: compilers append .isra.0, .constprop.0, …
+func base(function string) string {
+	name, _, _ := strings.Cut(function, ".")
+	return name
 }

@@ -9,27 +9,12 @@ import (
 
 	"github.com/cilium/ebpf/ringbuf"
 	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/snapshot"
 )
 
 // Event is one drop.
-type Event struct {
-	Time time.Time `json:"time"`
-	// Function and Offset are the place in the kernel, Module its module.
-	Function string `json:"function"`
-	Offset   uint64 `json:"offset_bytes"`
-	Module   string `json:"module,omitempty"`
-	Reason   string `json:"reason,omitempty"`
-	Protocol string `json:"protocol"`
-	Cause    string `json:"nat_cause,omitempty"`
-	// Source and Destination are addresses, with the port where there is one.
-	Source      string `json:"source,omitempty"`
-	Destination string `json:"destination,omitempty"`
-	// TCPFlags is such as "SYN,ACK".
-	TCPFlags  string `json:"tcp_flags,omitempty"`
-	Length    uint32 `json:"length_bytes"`
-	Interface string `json:"interface,omitempty"`
-	Netns     uint64 `json:"netns"`
-}
+type Event = snapshot.DropEvent
 
 // ring hands events on.
 type ring struct {

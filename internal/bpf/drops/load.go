@@ -1,7 +1,6 @@
 package drops
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -11,6 +10,7 @@ import (
 	"github.com/cilium/ebpf/features"
 	"github.com/cilium/ebpf/rlimit"
 
+	"github.com/natkit/natkit/internal/bpf/match"
 	"github.com/natkit/natkit/internal/netns"
 )
 
@@ -133,7 +133,9 @@ func (t *Tracer) load(all *ebpf.CollectionSpec, name string) (*ebpf.Program, err
 	s := all.Copy()
 	maps.DeleteFunc(s.Programs, func(other string, _ *ebpf.ProgramSpec) bool { return other != name })
 	if t.opt.Filter != nil && (name == dropsProgDropsTyped || name == dropsProgDropsRaw) {
-		return nil, errors.New("not yet")
+		if err := match.Install(s.Programs[name], t.opt.Filter); err != nil {
+			return nil, err
+		}
 	}
 	c, err := ebpf.NewCollectionWithOptions(s, ebpf.CollectionOptions{MapReplacements: maps.Clone(t.maps)})
 	if err != nil {

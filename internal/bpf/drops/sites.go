@@ -1,9 +1,7 @@
 package drops
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -117,10 +115,7 @@ func (t *Tracer) addSites(d *snapshot.Drops, counts map[dropsSite]uint64) {
 		site.Packets = packets
 		d.Sites = append(d.Sites, site)
 	}
-	slices.SortFunc(d.Sites, func(a, b snapshot.DropSite) int {
-		return cmp.Or(cmp.Compare(b.Packets, a.Packets), cmp.Compare(a.Function, b.Function), cmp.Compare(a.Offset, b.Offset),
-			cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Netns, b.Netns))
-	})
+	snapshot.SortSites(d.Sites)
 }
 
 // site names a place.

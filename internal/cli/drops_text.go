@@ -1,0 +1,121 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	bpf "github.com/natkit/natkit/internal/bpf/drops"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/report"
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+// dropsDocument is the JSON form.
+type dropsDocument struct {
+	Schema  string `json:"schema"`
+	Version string `json:"version"`
+	// Notes are what could not be done here.
+	Notes []string        `json:"notes,omitempty"`
+	Drops *snapshot.Drops `json:"drops"`
+}
+
+// eventDocument is one line of JSON.
+type eventDocument struct {
+	Schema string `json:"schema"`
+	bpf.Event
+}
+
+// summary is what comes last. With events as lines of JSON it is one of them.
+func (d *dropsVerb) summary(drops *snapshot.Drops, notes []string) error {
+	if !d.asJSON {
+		d.names.refresh()
+		return report.Drops(d.env.Stdout, d.env.style(), d.view(), drops)
+	}
+	doc := dropsDocument{Schema: dropsSchema, Version: d.env.Version, Notes: notes, Drops: drops}
+	if d.events {
+		return json.NewEncoder(d.env.Stdout).Encode(doc)
+	}
+	return report.JSON(d.env.Stdout, doc)
+}
+
+var errEnough = errors.New("as many as asked for")
+
+// event shows one drop; what cannot be written, and enough, end the run.
+func (d *dropsVerb) event(e bpf.Event, limit int, stop context.CancelCauseFunc) {
+	if limit > 0 && d.shown >= limit {
+		return
+	}
+	d.shown++
+	var err error
+	if d.asJSON {
+		err = json.NewEncoder(d.env.Stdout).Encode(eventDocument{dropEventSchema, e})
+	} else {
+		err = report.DropEvent(d.env.Stdout, d.view(), e)
+	}
+	switch {
+	case err != nil:
+		stop(err)
+	case d.shown == limit:
+		stop(context.Canceled)
+	}
+}
+
+// namespaceNames names network namespaces; it may be used by several goroutines.
+type namespaceNames struct {
+	mu    sync.Mutex
+	names map[uint64]string
+	read  time.Time
+}
+
+// namesAge is how long a list of namespaces is good: listing costs milliseconds.
+const namesAge = time.Second
+
+// refresh lists them again, unless it was done just now.
+func (n *namespaceNames) refresh() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.list()
+}
+
+func (n *namespaceNames) list() {
+	if time.Since(n.read) < namesAge {
+		return
+	}
+	n.read = time.Now()
+	handles, err := netns.All()
+	if err != nil {
+		return
+	}
+	defer netns.CloseAll(handles)
+	n.names = map[uint64]string{}
+	for _, h := range handles {
+		n.names[h.Inode()] = h.Name()
+	}
+	// The names that people gave are better than numbers of processes.
+	for _, name := range netns.Names() {
+		if h, err := netns.Named(name); err == nil {
+			n.names[h.Inode()] = name
+			h.Close()
+		}
+	}
+	if own, err := netns.Current(); err == nil {
+		if name := n.names[own.Inode()]; name == "" || strings.HasPrefix(name, "pid ") {
+			n.names[own.Inode()] = "this one"
+		}
+		own.Close()
+	}
+}
+
+// name is empty for a namespace that has none.
+func (n *namespaceNames) name(inode uint64) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if _, ok := n.names[inode]; !ok {
+		n.list()
+	}
+	return n.names[inode]
+}
