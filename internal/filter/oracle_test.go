@@ -32,8 +32,8 @@ func agree(t *testing.T, tcpdump, words string) (accepted bool) {
 	t.Helper()
 	e, err := Parse([]string{words})
 	program, accepted := compile(t, tcpdump, words)
-	if accepted && err != nil && strings.Contains(err.Error(), "is no whole address") {
-		return false // libpcap takes host 6 for an address; see TestParseIsStricter
+	if accepted && err != nil && (strings.Contains(err.Error(), "is no whole address") || strings.Contains(err.Error(), "are in parentheses already")) {
+		return false // libpcap takes host 6 for an address, and port ((7)): see TestParseIsStricter
 	}
 	if accepted != (err == nil) {
 		t.Errorf("%q: tcpdump accepts it: %v; Parse: %v", words, accepted, err)

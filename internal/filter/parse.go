@@ -189,8 +189,8 @@ func (p *parser) values(q qualifiers) (e *Expr, err error) {
 	return p.value(q)
 }
 
-// list is what stands in parentheses around values. libpcap's grammar does not let
-// it begin with another one.
+// list is what stands in parentheses around values. To libpcap it may begin with
+// another one only if that has a lone number.
 func (p *parser) list(q qualifiers) (*Expr, error) {
 	if t, ok := p.accept("("); ok {
 		return nil, t.fail("values are in parentheses already; leave these out")

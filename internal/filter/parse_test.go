@@ -84,6 +84,7 @@ func TestParseIsStricter(t *testing.T) {
 		"net 10.1 mask 255.255.0.0":  "a net; mask is not one of the words",
 		"host 2001:db8::1/128":       "an address",
 		"net 10.0.0.0 / 8":           "a net",
+		"port ((80))":                "the port 80, and host ((10.0.0.1)) is an error",
 		"sctp port 1":                "ports of SCTP; sctp is not one of the words",
 		"host 10.0.0.1 mask 0.0.0.0": "",
 	} {
