@@ -189,8 +189,11 @@ func (p *printer) checks(r *diagnose.Report) {
 
 func checksSummary(all int, count map[diagnose.State]int) string {
 	text := "Looked for " + units.Plural(all, "fault", "faults")
-	if all > 0 && count[diagnose.OK] == all {
+	switch ok := count[diagnose.OK]; {
+	case all > 0 && ok == all:
 		return text + " and found none"
+	case ok > 0 && count[diagnose.Found] == 0:
+		return fmt.Sprintf("Looked for %d of %s and found none", ok, units.Plural(all, "fault", "faults"))
 	}
 	text += fmt.Sprintf(": %d found, %d not found", count[diagnose.Found], count[diagnose.OK])
 	if n := count[diagnose.NotChecked]; n > 0 {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -137,12 +138,17 @@ func madeUpDoctor(t testing.TB) *diagnose.Report {
 func TestDoctor(t *testing.T) {
 	healthy := &diagnose.Report{Kernel: "6.1.0-28-amd64", Seconds: 2, Checks: []diagnose.Check{
 		{ID: "ct-table-full", Title: "connection table full", State: diagnose.OK, Why: "180 of 262,144 entries (0 %), 0 drops"}}}
+	traced := *healthy
+	traced.Profile = madeUpReport(t).Stage("nat").Profile
+	traced.Checks = append(slices.Clone(healthy.Checks),
+		diagnose.Check{ID: "drops-unexplained", Title: "packets dropped on their way", State: diagnose.NotChecked, Why: "needs --trace"})
 	for _, tc := range []struct {
 		golden string
 		report *diagnose.Report
 	}{
 		{"doctor.txt", madeUpDoctor(t)},
 		{"doctor-healthy.txt", healthy},
+		{"doctor-traced.txt", &traced},
 	} {
 		var out bytes.Buffer
 		if err := Doctor(&out, Style{}, tc.report); err != nil {
