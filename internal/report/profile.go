@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/units"
@@ -21,6 +22,9 @@ func Profile(w io.Writer, style Style, kernel string, p *snapshot.Profile) error
 	if pr.err == nil {
 		pr.err = shares.Write(w, style)
 	}
+	if sends(p) {
+		pr.line(style.Paint(Dim, "conntrack, NAT and rules that are not in packet receive worked on what this host sends"))
+	}
 	if p.Samples == 0 || len(p.Functions) == 0 {
 		return pr.err
 	}
@@ -30,6 +34,17 @@ func Profile(w io.Writer, style Style, kernel string, p *snapshot.Profile) error
 		pr.err = functions.Write(w, style)
 	}
 	return pr.err
+}
+
+// sends tells whether netfilter has samples elsewhere than in packet receive.
+func sends(p *snapshot.Profile) bool {
+	for _, c := range p.Classes {
+		kind, _, _ := strings.Cut(c.Name, " ")
+		if !c.Receive && c.Samples > 0 && (kind == "conntrack" || kind == "NAT" || kind == "rules") {
+			return true
+		}
+	}
+	return false
 }
 
 // profileShares has a row for each kind of work that there was.
