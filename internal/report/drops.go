@@ -39,6 +39,7 @@ func Drops(w io.Writer, style Style, v DropsView, d *snapshot.Drops) error {
 	if len(d.Flows) > 0 {
 		p.blank()
 		p.table(v.flows(d))
+		p.blank()
 		p.table(v.interfaces(d))
 	}
 	p.dropStacks(v, d)

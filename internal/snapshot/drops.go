@@ -21,7 +21,8 @@ type DropEvent struct {
 	Source      string `json:"source,omitempty"`
 	Destination string `json:"destination,omitempty"`
 	// TCPFlags is such as "SYN,ACK".
-	TCPFlags  string `json:"tcp_flags,omitempty"`
+	TCPFlags string `json:"tcp_flags,omitempty"`
+	// Length is the IP packet's, or else that of the skb.
 	Length    uint32 `json:"length_bytes"`
 	Interface string `json:"interface,omitempty"`
 	Netns     uint64 `json:"netns"`

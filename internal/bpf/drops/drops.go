@@ -89,7 +89,10 @@ func Start(ctx context.Context, opt Options) (_ *Tracer, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	return t, t.start()
+	if err := t.start(); err != nil {
+		return nil, err
+	}
+	return t, nil
 }
 
 func (t *Tracer) start() error {

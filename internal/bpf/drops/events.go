@@ -72,6 +72,9 @@ func (t *Tracer) event(e *dropsEvent) Event {
 		Reason: t.names.reason(e.Site.Reason), Protocol: protocolName(e.Site.Protocol), Cause: causes[e.Site.Cause].name,
 		Length: e.Length, Interface: t.ring.links.name(e.Site.Netns, e.Ifindex), Netns: uint64(e.Site.Netns),
 	}
+	if e.Flow.Length > 0 {
+		event.Length = uint32(e.Flow.Length) // the skb's depends on how far it got: without its headers, or with Ethernet's
+	}
 	if e.Flow.Flags&flowAddresses != 0 {
 		event.Source = end(address(e.Flow.Saddr, e.Site.Protocol), e.Flow.Sport)
 		event.Destination = end(address(e.Flow.Daddr, e.Site.Protocol), e.Flow.Dport)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/privilege"
 )
 
 // DefaultDir is where labs keep their lock, their state files and the empty
@@ -61,10 +62,9 @@ type Node struct {
 
 // CheckPrivilege says what is missing to build labs.
 func CheckPrivilege() error {
-	if os.Geteuid() != 0 {
-		return errors.New("needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN, to make network namespaces and links)")
-	}
-	return nil
+	return privilege.Check(
+		privilege.Need{Any: privilege.SysAdmin, Why: "to make and enter network namespaces"},
+		privilege.Need{Any: privilege.NetAdmin, Why: "to make links, addresses and rules"})
 }
 
 // Up builds the scenario's topology. After an error nothing is left of it. Needs
