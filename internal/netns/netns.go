@@ -138,11 +138,18 @@ func (h *Handle) Do(fn func() error) error {
 }
 
 // onThrowawayThread never unlocks, so the runtime destroys the thread with
-// whatever namespaces fn left on it.
+// whatever namespaces fn left on it. It cannot destroy the process's first one,
+// and /proc/self would be of another namespace for good: that one is held until
+// fn has run on another.
 func onThrowawayThread(fn func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
+		if unix.Gettid() == unix.Getpid() {
+			defer runtime.UnlockOSThread()
+			done <- onThrowawayThread(fn)
+			return
+		}
 		done <- fn()
 	}()
 	return <-done

@@ -120,3 +120,23 @@ func TestAllHasEachOnce(t *testing.T) {
 		t.Errorf("this namespace (%d) is missing in %v", here.Inode(), count)
 	}
 }
+
+// The runtime cannot end the process's first thread: were it left in another
+// namespace, /proc/self would be of that one for good.
+func TestFirstThreadStaysAtHome(t *testing.T) {
+	testutil.NeedRoot(t)
+	home, err := os.Readlink("/proc/self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 200 {
+		ns, err := New("elsewhere")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ns.Close()
+		if now, err := os.Readlink("/proc/self/ns/net"); err != nil || now != home {
+			t.Fatalf("the process is in %s (%v), and was in %s", now, err, home)
+		}
+	}
+}
