@@ -8,13 +8,15 @@ import (
 )
 
 // Usage lists the words of a filter, for the help of a verb.
-const Usage = `A FILTER is words of pcap-filter(7), in any number of arguments; with others it is an error:
-  tcp udp icmp ip ip6                              the protocol
-  [ip|ip6] [src|dst] host ADDRESS, net PREFIX      no names: an address; 198.18.0.0/15, 10.1, 2001:db8::/32
-  [tcp|udp] [src|dst] port NUMBER, portrange N-M   of TCP, UDP or SCTP, not in later fragments
-  and or not ( )                                   and, or bind equally, from the left; not binds first
-src and dst may be joined: src or dst, src and dst. "port 80 or 443" is "port 80 or port 443".
-Parentheses have to be quoted for the shell.
+const Usage = `A FILTER is made of these words of pcap-filter(7); others are an error:
+  tcp udp icmp ip ip6                      the protocol
+  [ip|ip6] [src|dst] host ADDRESS          no names
+  [ip|ip6] [src|dst] net PREFIX            198.18.0.0/15, 10.1, 2001:db8::/32
+  [tcp|udp] [src|dst] port NUMBER          of TCP, UDP or SCTP, which fragments
+  [tcp|udp] [src|dst] portrange FROM-TO    behind the first do not have
+  and or not ( )                           and, or bind equally, from the left
+"src and dst" asks for both, "src or dst" is the same as neither word. "port 80
+or 443" is "port 80 or port 443". Parentheses have to be quoted for the shell.
   tcp port 443
   src net 198.18.0.0/15 and not icmp
   host 203.0.113.7 or 203.0.113.8
