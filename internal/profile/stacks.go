@@ -81,12 +81,12 @@ func (c *Collector) Add(frames []Frame, count uint64, idleTask bool) {
 	c.stacks = append(c.stacks, Stack{Frames: slices.Clone(frames), Count: count})
 }
 
-// Into puts what was added into s, most samples first.
+// Into puts what was added until now into s, most samples first.
 func (c *Collector) Into(s *Stacks) {
-	slices.SortFunc(c.stacks, func(a, b Stack) int {
+	s.Stacks, s.Idle = slices.Clone(c.stacks), c.idle
+	slices.SortFunc(s.Stacks, func(a, b Stack) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), strings.Compare(folded(a.Frames), folded(b.Frames)))
 	})
-	s.Stacks, s.Idle = c.stacks, c.idle
 }
 
 // isIdle tells whether a CPU had nothing to do. Softirqs run on top of the idle

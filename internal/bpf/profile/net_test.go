@@ -28,6 +28,7 @@ type dnatNetwork struct{ client, gateway, server *netns.Handle }
 
 const dnatRules = `table ip nat {
 	chain pre { type nat hook prerouting priority dstnat; ip daddr 203.0.113.80 dnat to 198.19.0.2; }
+	chain forward { type filter hook forward priority filter; udp dport { 1, 2, 3 } drop; ip saddr 192.0.2.0/24 drop; ct state invalid drop; }
 	chain post { type nat hook postrouting priority srcnat; oifname eth1 masquerade; }
 }`
 
