@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"strings"
 	"sync"
 	"time"
@@ -41,8 +40,6 @@ func (d *dropsVerb) summary(drops *snapshot.Drops, notes []string) error {
 	}
 	return report.JSON(d.env.Stdout, doc)
 }
-
-var errEnough = errors.New("as many as asked for")
 
 // event shows one drop; what cannot be written, and enough, end the run.
 func (d *dropsVerb) event(e bpf.Event, limit int, stop context.CancelCauseFunc) {
