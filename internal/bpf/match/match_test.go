@@ -74,7 +74,7 @@ func TestOddFrames(t *testing.T) {
 	}
 }
 
-func mustParse(t *testing.T, words string) *filter.Expr {
+func mustParse(t testing.TB, words string) *filter.Expr {
 	t.Helper()
 	e, err := filter.Parse([]string{words})
 	if err != nil {
@@ -95,7 +95,7 @@ type kernel struct {
 
 // newKernel puts the frames into the program's map. Behind the end of a frame lies
 // what was there before, as behind a packet in its skb.
-func newKernel(t *testing.T, frames [][]byte) *kernel {
+func newKernel(t testing.TB, frames [][]byte) *kernel {
 	t.Helper()
 	spec, err := loadMatch()
 	if err != nil {
@@ -125,7 +125,7 @@ func newKernel(t *testing.T, frames [][]byte) *kernel {
 }
 
 // install loads the program with a filter.
-func (k *kernel) install(t *testing.T, e *filter.Expr) {
+func (k *kernel) install(t testing.TB, e *filter.Expr) {
 	t.Helper()
 	k.expr = e
 	spec := k.spec.Copy()
