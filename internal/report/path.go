@@ -14,7 +14,7 @@ import (
 // by what called it, with the time since the line before; in between what changed,
 // and at the end what became of it.
 func Path(w io.Writer, style Style, p *snapshot.PacketPath) error {
-	out := pathWriter{w: w, style: style, seen: map[int]snapshot.PathStep{}}
+	out := pathWriter{printer: printer{w: w, style: style}, seen: map[int]snapshot.PathStep{}}
 	out.head(p)
 	for i := range p.Steps {
 		out.step(&p.Steps[i])
@@ -23,26 +23,21 @@ func Path(w io.Writer, style Style, p *snapshot.PacketPath) error {
 	return out.err
 }
 
+// pathMargin is the width of time and CPU.
+var pathMargin = strings.Repeat(" ", 15)
+
 // pathWriter remembers what lines before have said.
 type pathWriter struct {
-	w     io.Writer
-	style Style
-	err   error
+	printer
 	// place is where the last line was, seen the last state of each buffer.
 	place string
 	seen  map[int]snapshot.PathStep
 	last  uint64
 }
 
-func (o *pathWriter) line(format string, args ...any) {
-	if o.err == nil {
-		_, o.err = fmt.Fprintln(o.w, strings.TrimRight(fmt.Sprintf(format, args...), " "))
-	}
-}
-
 func (o *pathWriter) head(p *snapshot.PacketPath) {
-	o.line("%s", o.style.Paint(Bold, fmt.Sprintf("packet %d at %s", p.Number, p.Time.Format("15:04:05.000000")))+"  "+flowText(p))
-	o.line("%s", o.style.Paint(Dim, "    Δ µs  CPU  function"))
+	o.line(o.style.Paint(Bold, fmt.Sprintf("packet %d at %s", p.Number, p.Time.Format("15:04:05.000000"))) + "  " + flowText(p))
+	o.line(o.style.Paint(Dim, "    Δ µs  CPU  function"))
 }
 
 // flowText is the packet as it was first seen.
@@ -68,7 +63,7 @@ func (o *pathWriter) step(s *snapshot.PathStep) {
 	}
 	delta := s.Nanoseconds - o.last
 	o.last = s.Nanoseconds
-	o.line("%8.1f  %3d  %s%s%s", float64(delta)/1e3, s.CPU, strings.Repeat("  ", s.Depth), o.what(s), o.note(s))
+	o.line(fmt.Sprintf("%8.1f  %3d  ", float64(delta)/1e3, s.CPU) + strings.Repeat("  ", s.Depth) + o.what(s) + o.note(s))
 }
 
 // where tells the namespace and the interface when they are others. A packet in a
@@ -82,7 +77,7 @@ func (o *pathWriter) where(s *snapshot.PathStep) {
 		return
 	}
 	o.place = place
-	o.line("%s", o.style.Paint(Dim, "               ── "+place))
+	o.line(pathMargin + o.style.Paint(Dim, "── "+clean(place)))
 }
 
 func netnsText(inode uint64, name string) string {
@@ -108,7 +103,7 @@ func (o *pathWriter) changes(s *snapshot.PathStep) {
 
 func (o *pathWriter) change(tone Tone, what, before, after string) {
 	if before != after {
-		o.line("               %s", o.style.Paint(tone, fmt.Sprintf("** %s %s → %s", what, before, after)))
+		o.line(pathMargin + o.style.Paint(tone, fmt.Sprintf("** %s %s → %s", what, before, after)))
 	}
 }
 
@@ -179,8 +174,8 @@ func (o *pathWriter) verdict(p *snapshot.PacketPath) {
 	if n := len(p.Steps); n > 0 {
 		text += fmt.Sprintf("  (%.1f µs)", float64(p.Steps[n-1].Nanoseconds)/1e3)
 	}
-	o.line("%s", o.style.Paint(tone, text))
+	o.line(o.style.Paint(tone, clean(text)))
 	if p.Incomplete {
-		o.line("%s", o.style.Paint(Warn, "incomplete: events were lost"))
+		o.line(o.style.Paint(Warn, "incomplete: events were lost"))
 	}
 }

@@ -3,6 +3,7 @@ package path
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 
@@ -27,23 +28,26 @@ type attachment struct {
 // canMulti tells whether the kernel watches many functions by one request.
 func canMulti() bool { return features.HaveBPFLinkKprobeMulti() == nil }
 
+// kprobePMU is there where the kernel has kprobes for perf_event_open(2). Without it
+// package link would write to tracefs, which outlives a killed process.
+const kprobePMU = "/sys/bus/event_source/devices/kprobe/type"
+
 // checkKprobes says in one line what the kernel lacks to watch any function.
 func checkKprobes() error {
+	if _, err := os.Stat(kprobePMU); err != nil {
+		return errors.New("this kernel cannot run eBPF programs in its functions, it was built without kprobes: path needs " +
+			"CONFIG_KPROBE_EVENTS and CONFIG_BPF_EVENTS and Linux 5.8 or later, and CONFIG_FPROBE and Linux 5.18 to watch many functions")
+	}
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.Kprobe, License: "GPL", Instructions: doNothing})
 	if err != nil {
-		return lacking(err)
+		return fmt.Errorf("load a program for kprobes: %w (needs CONFIG_BPF_EVENTS)", err)
 	}
 	defer p.Close()
 	l, err := link.Kprobe("ip_rcv", p, nil)
 	if err != nil {
-		return lacking(err)
+		return fmt.Errorf("attach a program to a function of the kernel: %w (is /proc/sys/kernel/kprobes switched off, or the kernel locked down?)", err)
 	}
 	return l.Close()
-}
-
-func lacking(err error) error {
-	return fmt.Errorf("this kernel has no probes on functions for eBPF (%w): it needs CONFIG_KPROBES, CONFIG_KPROBE_EVENTS and "+
-		"CONFIG_BPF_EVENTS, and Linux 5.8 or later; with CONFIG_FPROBE and Linux 5.18 it watches many functions at once", err)
 }
 
 // maxTries bounds the requests to attach a program: each function that the kernel
@@ -95,7 +99,7 @@ func (a *attachment) attachEach(p *ebpf.Program, list []target) error {
 		}
 		a.links = append(a.links, l)
 		a.functions = append(a.functions, t)
-		a.progress(fmt.Sprintf("watching %d functions", len(a.functions)))
+		a.progress(fmt.Sprintf("attached to %d functions", len(a.functions)))
 	}
 	return nil
 }

@@ -39,16 +39,17 @@ func parseSections(text string) (sections, error) {
 	for i, line := range strings.Split(text, "\n") {
 		line, _, _ = strings.Cut(line, "#")
 		words := strings.Fields(line)
+		indented := strings.TrimLeft(line, " \t") != line
 		switch {
 		case len(words) == 0:
-		case line[0] == ' ' && name != "":
+		case indented && name != "":
 			if err := checkPatterns(words); err != nil {
 				return s, fmt.Errorf("line %d: %w", i+1, err)
 			}
 			into[name] = append(into[name], words...)
-		case len(words) == 2 && words[0] == "profile":
+		case len(words) == 2 && words[0] == "profile" && !indented:
 			into, name = s.profiles, words[1]
-		case len(words) == 1 && line[0] != ' ':
+		case len(words) == 1 && !indented:
 			into, name = s.lists, words[0]
 		default:
 			return s, fmt.Errorf("line %d: %q: not a section", i+1, line)

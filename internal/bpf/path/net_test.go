@@ -137,7 +137,7 @@ func serve(t *testing.T, n nodes) {
 func connect(t *testing.T, n nodes, to netip.Addr, port uint16) error {
 	t.Helper()
 	return n.client.Do(func() error {
-		c, err := net.DialTimeout("tcp4", netip.AddrPortFrom(to, port).String(), testutil.Patience(time.Second))
+		c, err := net.DialTimeout("tcp4", netip.AddrPortFrom(to, port).String(), testutil.Patience(300*time.Millisecond))
 		if err != nil {
 			return err
 		}
@@ -148,12 +148,11 @@ func connect(t *testing.T, n nodes, to netip.Addr, port uint16) error {
 // follow starts a tracer, lets traffic flow, and gives the packets that were followed.
 func follow(t *testing.T, opt Options, traffic func()) []*snapshot.PacketPath {
 	t.Helper()
-	began := time.Now(); opt.Progress = func(s string) { t.Log(time.Since(began), s) }
 	tracer, err := Start(t.Context(), opt)
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}
-	t.Log("skipped", tracer.att.skipped, "tries", tracer.att.tries)
+	t.Log("refused", tracer.att.skipped, "tries", tracer.att.tries)
 	closed := false
 	stop := func() {
 		if began := time.Now(); !closed {
@@ -183,6 +182,7 @@ func follow(t *testing.T, opt Options, traffic func()) []*snapshot.PacketPath {
 	}
 	for _, p := range packets {
 		t.Log(sketch(p))
+		checkOrder(t, p)
 	}
 	return packets
 }
@@ -196,4 +196,53 @@ func sketch(p *snapshot.PacketPath) string {
 			s.Event, s.Module, s.Function, s.Offset, s.Returned, s.Hook, s.Reason, s.Interface, s.Netns, s.Protocol, s.Source, s.Destination, s.TCPFlags, s.Length)
 	}
 	return b.String()
+}
+
+// A dummy device of the client, and an address behind it.
+var (
+	sinkAddr   = netip.MustParseAddr("198.18.3.1")
+	beyondSink = netip.MustParseAddr("198.18.3.2")
+)
+
+// sendUDP sends a datagram from the client to port 9. The device keeps no answer, so
+// that the neighbour is told it by hand.
+func sendUDP(t *testing.T, n nodes, to netip.Addr) {
+	t.Helper()
+	inside(t, n.client, func() error {
+		l, err := netlink.LinkByName("sink")
+		if err != nil {
+			return err
+		}
+		if err := netlink.NeighSet(&netlink.Neigh{LinkIndex: l.Attrs().Index, IP: to.AsSlice(), State: netlink.NUD_PERMANENT,
+			HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 1}}); err != nil {
+			return err
+		}
+		c, err := net.Dial("udp4", netip.AddrPortFrom(to, 9).String())
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		_, err = io.WriteString(c, "x")
+		return err
+	})
+}
+
+// checkOrder holds what is true of every way: time does not go back, and nothing
+// happens to an sk_buff that was freed.
+func checkOrder(t *testing.T, p *snapshot.PacketPath) {
+	t.Helper()
+	last, gone := uint64(0), map[int]bool{}
+	for i, s := range p.Steps {
+		if s.Nanoseconds < last {
+			t.Errorf("packet %d: step %d is earlier than the one before", p.Number, i)
+		}
+		last = s.Nanoseconds
+		if s.Event == snapshot.StepReturn {
+			continue // of the function that freed it
+		}
+		if gone[s.Buffer] {
+			t.Errorf("packet %d: step %d, %s: its sk_buff %d was freed", p.Number, i, s.Function, s.Buffer)
+		}
+		gone[s.Buffer] = s.Event == snapshot.StepDropped || s.Event == snapshot.StepConsumed || s.Event == snapshot.StepFreed
+	}
 }

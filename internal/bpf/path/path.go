@@ -14,6 +14,7 @@ import (
 	"github.com/natkit/natkit/internal/filter"
 	"github.com/natkit/natkit/internal/kallsyms"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/privilege"
 )
 
 // Options say which packets are followed, and where.
@@ -82,6 +83,12 @@ func (t *Tracer) start(ctx context.Context, opt Options) error {
 	if err != nil {
 		return err
 	}
+	if err := privilege.Check(
+		privilege.Need{Any: privilege.BPF, Why: "to load eBPF programs"},
+		privilege.Need{Any: privilege.PerfMon, Why: "to attach them to functions of the kernel"},
+	); err != nil {
+		return fmt.Errorf("path %w", err)
+	}
 	t.att.multi = !opt.oneByOne && canMulti()
 	if !t.att.multi {
 		if err := checkKprobes(); err != nil {
@@ -102,7 +109,7 @@ func (t *Tracer) start(ctx context.Context, opt Options) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	t.att.progress(fmt.Sprintf("watching %d functions", len(chosen.steps)))
+	t.att.progress(fmt.Sprintf("attaching to %d functions", len(chosen.steps)))
 	if err := t.load(opt, restricted); err != nil {
 		return err
 	}

@@ -15,18 +15,20 @@ var (
 // socket is consumed while the packet goes on.
 func verdict(steps []snapshot.PathStep, alive bool) snapshot.PathVerdict {
 	if d := decisive(steps, isDrop); d >= 0 {
-		return snapshot.PathVerdict{Result: snapshot.PathDropped, Function: steps[d].Function, Reason: steps[d].Reason,
-			Netns: steps[d].Netns, NetnsName: steps[d].NetnsName}
+		return snapshot.PathVerdict{Result: snapshot.PathDropped, Function: steps[d].Function, Reason: steps[d].Reason, Netns: steps[d].Netns}
 	}
 	to, away := decisive(steps, isCallOf(delivered)), decisive(steps, isCallOf(sent))
 	switch {
 	case to > away:
-		return snapshot.PathVerdict{Result: snapshot.PathDelivered, Function: steps[to].Function,
-			Netns: steps[to].Netns, NetnsName: steps[to].NetnsName}
+		v := snapshot.PathVerdict{Result: snapshot.PathDelivered, Function: steps[to].Function}
+		// Once a socket has it, it has no device any more, and so no namespace.
+		if at := decisive(steps[:to+1], func(s snapshot.PathStep) bool { return s.Netns != 0 }); at >= 0 {
+			v.Netns = steps[at].Netns
+		}
+		return v
 	// A device that hands it on to this machine is not its end.
 	case away >= 0 && !slices.ContainsFunc(steps[away+1:], isOtherNetns(steps[away].Netns)):
-		return snapshot.PathVerdict{Result: snapshot.PathSent, Function: steps[away].Function, Interface: steps[away].Interface,
-			Netns: steps[away].Netns, NetnsName: steps[away].NetnsName}
+		return snapshot.PathVerdict{Result: snapshot.PathSent, Function: steps[away].Function, Interface: steps[away].Interface, Netns: steps[away].Netns}
 	case alive:
 		return snapshot.PathVerdict{Result: snapshot.PathOpen, Function: lastFunction(steps)}
 	}

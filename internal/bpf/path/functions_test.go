@@ -1,0 +1,88 @@
+package path
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestParseSections(t *testing.T) {
+	s, err := parseSections("# what\nprofile a\n  one two* # three\n\n  four\nnever\n\tfive\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(s.profiles["a"], " "); got != "one two* four" {
+		t.Errorf("profile a is %q", got)
+	}
+	if got := strings.Join(s.lists["never"], " "); got != "five" {
+		t.Errorf("never is %q", got)
+	}
+	for _, text := range []string{"  one\n", "  profile a\n", "two words\n", "profile a b\n", "never\n  [\n"} {
+		if _, err := parseSections(text); err == nil {
+			t.Errorf("%q is taken", text)
+		}
+	}
+}
+
+// TestKnownSections: the program reads these.
+func TestKnownSections(t *testing.T) {
+	for _, name := range []string{"nat", "rx", "all", few} {
+		if len(known.profiles[name]) == 0 {
+			t.Errorf("no profile %s", name)
+		}
+	}
+	for _, name := range []string{"never", "delivered", "sent", "copied", "freed", "decide"} {
+		if len(known.lists[name]) == 0 {
+			t.Errorf("no list %s", name)
+		}
+	}
+	// Few are taken of nat, so that it has all of them.
+	nat, never := newMatcher(known.profiles["nat"]), newMatcher(known.lists["never"])
+	for _, f := range known.profiles[few] {
+		if !nat.match(f) {
+			t.Errorf("%s is in few and not in nat", f)
+		}
+		if never.match(f) {
+			t.Errorf("%s is in few and in never", f)
+		}
+	}
+	// What takes an sk_buff apart must not begin one.
+	for _, f := range known.lists["freed"] {
+		if !never.match(f) {
+			t.Errorf("%s is not in never", f)
+		}
+	}
+}
+
+func TestPatternsOf(t *testing.T) {
+	for functions, want := range map[string]string{
+		"all":                  "*",
+		"few":                  "few", // no profile to choose
+		"ip_rcv":               "ip_rcv",
+		" ip_rcv , nf_*,,":     "ip_rcv nf_*",
+		"":                     "error",
+		",":                    "error",
+		"ip_rcv,nf_[":          "error",
+		"tcp_v?_rcv,[a-c]*bar": "tcp_v?_rcv [a-c]*bar",
+	} {
+		got, err := patternsOf(functions)
+		text := strings.Join(got, " ")
+		if err != nil {
+			text = "error"
+		}
+		if text != want {
+			t.Errorf("%q: %q, want %q", functions, text, want)
+		}
+	}
+}
+
+func TestMatcher(t *testing.T) {
+	m := newMatcher([]string{"ip_rcv", "nf_nat_*", "*_gro_receive", "tcp_v?_rcv"})
+	for name, want := range map[string]bool{
+		"ip_rcv": true, "ip_rcv_core": false, "nf_nat_": true, "nf_nat_packet": true, "nf_na": false, "": false,
+		"inet_gro_receive": true, "tcp_v4_rcv": true, "tcp_v44_rcv": false,
+	} {
+		if m.match(name) != want {
+			t.Errorf("%q: %v", name, !want)
+		}
+	}
+}
