@@ -80,7 +80,7 @@ func (t trace) evidence(want func(function, reason string) bool) []Evidence {
 	flows, looked := t.talks(want)
 	flows = together(flows, looked)
 	for _, f := range most(flows, talk.String) {
-		e = append(e, Evidence{What: "  " + f.String(), Value: int64(flows[f]),
+		e = append(e, Evidence{What: "dropped flow " + f.String(), Value: int64(flows[f]),
 			Unit: fmt.Sprintf("of %s looked at", units.Count(looked)), Source: t.sample()})
 	}
 	return e

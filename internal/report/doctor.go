@@ -15,9 +15,9 @@ import (
 const (
 	// labelWidth is the column of the words before wrapped text.
 	labelWidth = 13
-	// longValue is the width from which an evidence's value is a sentence, such as
-	// a line of the kernel's log, and gets a line of its own.
-	longValue = 30
+	// longText is the width from which an evidence's name or value is a sentence,
+	// such as a dropped flow or a line of the kernel's log, and gets a line of its own.
+	longText = 30
 )
 
 // Doctor writes what doctor found: the findings, most severe first, then what
@@ -132,7 +132,7 @@ func (p *printer) evidence(evidence []diagnose.Evidence, above []diagnose.Findin
 	var long []diagnose.Evidence
 	for _, e := range fresh {
 		number, unit := valueParts(e.Value, e.Unit)
-		if textWidth(number) >= longValue {
+		if textWidth(number) >= longText || textWidth(e.What) >= longText {
 			long = append(long, e)
 			continue
 		}
