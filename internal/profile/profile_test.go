@@ -47,6 +47,12 @@ func TestClassOfStack(t *testing.T) {
 		receive bool
 	}{
 		{"net_rx_action;__napi_poll;process_backlog;__netif_receive_skb_one_core;ip_rcv;nf_hook_slow;nf_conntrack_in;__nf_conntrack_find_get", "conntrack lookup", true},
+		// What is shared counts for its caller.
+		{"net_rx_action;ip_rcv;nf_hook_slow;nf_conntrack_in;nf_nat_inet_fn;nf_nat_setup_info;nf_conntrack_find_get;__nf_conntrack_find_get", "NAT setup", true},
+		{"net_rx_action;ip_rcv;nf_hook_slow;nf_confirm;__nf_conntrack_confirm;hash_conntrack_raw;__siphash_unaligned", "conntrack insert", true},
+		{"net_rx_action;br_handle_frame;br_nf_pre_routing;nf_hook_slow;ip_sabotage_in;br_handle_frame_finish;br_pass_frame_up;netif_receive_skb;__netif_receive_skb_core", ClassReceiveRest, true},
+		{"net_rx_action;ip_rcv;nf_hook_slow;ip_sabotage_in", "bridge netfilter", true},
+		{"do_syscall_64;tcp_sendmsg;tcp_write_xmit;read_tsc", "local delivery and TCP", false},
 		{"net_rx_action;ip_rcv;nf_hook_slow;nf_conntrack_in;__nf_conntrack_alloc.constprop.0;kmem_cache_alloc_noprof", "conntrack insert", true},
 		{"net_rx_action;ip_forward;ip_output;nf_hook_slow;nf_confirm;__nf_conntrack_confirm;_raw_spin_lock", "conntrack insert", true},
 		{"net_rx_action;ip_rcv;nf_hook_slow;nf_conntrack_in;nf_conntrack_tcp_packet", "conntrack state", true},

@@ -44,7 +44,8 @@ func (c *classifier) function(f Frame) functionWork {
 }
 
 // stack tells the work of the innermost of frames, which are outermost first. An
-// interrupt, or a softirq that a sender runs, is work of its own.
+// interrupt, or a softirq that a sender runs, is work of its own; so is a packet
+// that a bridge or a tunnel gives back to be received once more.
 func (c *classifier) stack(frames []Frame) work {
 	if len(frames) > 0 && frames[len(frames)-1].Module == User {
 		return work{class: ClassUser}
@@ -52,13 +53,15 @@ func (c *classifier) stack(frames []Frame) work {
 	var w work
 	for _, f := range frames {
 		of := c.function(f)
-		if of.interrupt {
+		switch {
+		case of.interrupt:
 			w = work{}
+		case of.receive:
+			w = work{receive: true}
 		}
 		if of.class != "" {
 			w.class = of.class
 		}
-		w.receive = w.receive || of.receive
 	}
 	if w.class == "" {
 		w.class = rest(w.receive)
