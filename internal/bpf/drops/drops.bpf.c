@@ -29,7 +29,7 @@ struct range {
 };
 
 enum {
-	RANGES = 16,
+	RANGES = 24,
 };
 
 /* The functions that end packets by kfree_skb without dropping them, where the reason

@@ -1,7 +1,7 @@
 package drops
 
 // maxHarmless is RANGES in drops.bpf.c.
-const maxHarmless = 16
+const maxHarmless = 24
 
 // harmlessCaller ends packets that have done their work by kfree_skb instead of
 // consume_skb. It counts only where the reason does not tell: before Linux 5.17, and
@@ -25,6 +25,7 @@ var harmlessCallers = []harmlessCaller{
 	// peer's FIN. The same as the reason QUEUE_PURGE.
 	{"sk_stream_kill_queues", false}, {"inet_sock_destruct", false}, {"tcp_disconnect", false},
 	{"skb_queue_purge", false}, {"skb_queue_purge_reason", false},
+	{"udp_destruct_common", false}, {"udp_destruct_sock", false}, {"udpv6_destruct_sock", false},
 	// Local sockets that are closed with messages unread: no packets of a network.
 	{"unix_release_sock", false}, {"unix_stream_connect", false},
 	// A packet that TIME_WAIT took: the last FIN or ACK of a connection.
@@ -77,7 +78,7 @@ func (n *names) end(start uint64) uint64 {
 	const most = 1 << 16
 	low, high := start, start+most
 	for low+1 < high {
-		middle := (low + high) / 2
+		middle := low + (high-low)/2 // the sum overflows: kernel addresses are the upper half
 		if s, ok := n.symbols.Lookup(middle); ok && middle-s.Offset == start {
 			low = middle
 		} else {
