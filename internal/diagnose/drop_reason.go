@@ -67,6 +67,8 @@ var dropReasons = map[string]dropReason{
 	"IP_INHDR":           {dropNoise, "the IP header is wrong, or the TTL ran out", "'ip route get' on each router of the way: a routing loop uses up TTLs"},
 	"NEIGH_FAILED":       {dropNoise, "the next hop does not answer ARP or neighbour discovery", "'ip neigh show nud failed': is the next hop, or the backend of a DNAT, up and on this link? Does a route lead to an interface where nobody has the address?"},
 	"NEIGH_QUEUEFULL":    {dropNoise, "more packets wait for ARP or neighbour discovery of one next hop than may", "'ip neigh': why does the next hop answer late; net.ipv4.neigh.IFACE.unres_qlen_bytes"},
+	"XFRM_POLICY":        {dropNoise, "an IPsec policy does not allow the packet", "'ip xfrm policy': traffic that is to go through IPsec must be left out of NAT, or the policy must name the translated addresses"},
+	"DEV_READY":          {dropNoise, "the outgoing interface is down or has no one who reads from it", "'ip link': is the interface, and the program behind a tunnel, up"},
 	"FRAG_REASM_TIMEOUT": {dropNoise, "fragments waited in vain for the rest of their packet (conntrack puts packets together)", "lower the MTU at the sender, or look for a device on the way that drops fragments; net.ipv4.ipfrag_high_thresh"},
 	"TCP_RFC7323_PAWS":   {dropNoise, "the TCP timestamp is older than the last one of the connection", "clients behind one NAT address whose ports are used again: give the NAT more addresses or ports"},
 
@@ -82,8 +84,6 @@ var dropReasons = map[string]dropReason{
 	"ICMP_CSUM":           {dropLoss, "the ICMP checksum is wrong", "something on the way rewrites packets and leaves the checksum"},
 	"SKB_CSUM":            {dropLoss, "the checksum could not be completed or is wrong", "checksum offload of the interfaces on the way ('ethtool -k')"},
 	"SKB_GSO_SEG":         {dropLoss, "a large packet could not be cut into segments", "segmentation offload of the outgoing interface ('ethtool -K IFACE gso off tso off' to see whether it is that)"},
-	"XFRM_POLICY":         {dropLoss, "an IPsec policy does not allow the packet", "'ip xfrm policy': traffic that is to go through IPsec must be left out of NAT, or the policy must name the translated addresses"},
-	"DEV_READY":           {dropLoss, "the outgoing interface is down or has no one who reads from it", "'ip link': is the interface, and the program behind a tunnel, up"},
 	"NOMEM":               {dropLoss, "the kernel had no memory for the packet", "free memory, vm.min_free_kbytes"},
 	"PFMEMALLOC":          {dropLoss, "the kernel was short of memory when the packet came", "free memory, vm.min_free_kbytes"},
 	"RECURSION_LIMIT":     {dropLoss, "virtual interfaces send to each other in a circle", "'ip -d link': tunnels and redirects that lead back to themselves"},
