@@ -139,7 +139,12 @@ func (f *follower) start(ctx context.Context, opt path.Options) (*path.Tracer, e
 	if a.NoReturns != nil {
 		fmt.Fprintf(f.env.Stderr, "natkit: what functions return is not shown: %v\n", a.NoReturns)
 	}
-	fmt.Fprintf(f.env.Stderr, "natkit: watching %d functions, for %s at most (Ctrl-C ends it)\n", a.Functions, f.duration)
+	refused := ""
+	if a.Refused > 0 {
+		refused = fmt.Sprintf(" (the kernel refuses %d others)", a.Refused)
+	}
+	fmt.Fprintf(f.env.Stderr, "natkit: watching %d functions%s since %.1f s after the start, for %s at most (Ctrl-C ends it)\n",
+		a.Functions, refused, a.Took.Seconds(), f.duration)
 	return tracer, nil
 }
 

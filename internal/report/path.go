@@ -121,7 +121,7 @@ func (o *pathWriter) what(s *snapshot.PathStep) string {
 	case snapshot.StepConsumed, snapshot.StepFreed:
 		name = o.style.Paint(Dim, "freed")
 	case snapshot.StepReturn:
-		name += o.style.Paint(Dim, " returned")
+		name += o.style.Paint(Dim, " (return)")
 	}
 	if s.Buffer > 1 && s.Event != snapshot.StepClone {
 		name += o.style.Paint(Dim, fmt.Sprintf("  (sk_buff %d)", s.Buffer))

@@ -121,8 +121,8 @@ type way struct {
 }
 
 func (w *way) add(e *pathEvent) {
-	if e.Kind == pathKindRESULT && w.returned(e) {
-		return
+	if e.Kind == pathKindRESULT && (w.returned(e) || w.buffers[e.Skb] == 0) {
+		return // what was freed before may be another packet's by now
 	}
 	s := w.describe(e)
 	switch e.Kind {

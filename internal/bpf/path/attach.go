@@ -21,6 +21,9 @@ type attachment struct {
 	skipped   []target
 	// tries bounds the search for those that kprobe.multi refuses.
 	tries int
+	// traceable has the names that the kernel offers; nil before it was read, empty
+	// where it could not be.
+	traceable map[string]bool
 	// progress is told what goes on; it is never nil.
 	progress func(string)
 }
@@ -65,8 +68,9 @@ func (a *attachment) attachAll(p *ebpf.Program, list []target) error {
 	return a.attachMulti(p, list)
 }
 
-// attachMulti attaches at once; where the kernel refuses, it halves the list until
-// those are alone that it refuses (functions without a place for a probe).
+// attachMulti attaches at once; where the kernel refuses, it leaves out what is not
+// offered to be traced, and then halves the list until those are alone that are
+// refused still (functions without a place for a probe).
 func (a *attachment) attachMulti(p *ebpf.Program, list []target) error {
 	addrs := make([]uintptr, len(list))
 	for i, t := range list {
@@ -79,11 +83,17 @@ func (a *attachment) attachMulti(p *ebpf.Program, list []target) error {
 		a.links = append(a.links, l)
 		a.functions = append(a.functions, list...)
 		return nil
+	case a.traceable == nil:
+		a.traceable = readTraceable(traceableFiles)
+		return a.attachAll(p, a.offered(list))
 	case a.tries > maxTries:
 		return fmt.Errorf("watch functions: the kernel refuses too many of them: %w", err)
 	case len(list) == 1:
 		a.skipped = append(a.skipped, list...)
 		return nil
+	}
+	if offered := a.offered(list); len(offered) < len(list) {
+		return a.attachAll(p, offered)
 	}
 	half := len(list) / 2
 	return errors.Join(a.attachMulti(p, list[:half]), a.attachMulti(p, list[half:]))

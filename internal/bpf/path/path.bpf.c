@@ -13,6 +13,7 @@ const volatile __u32 only_ifindex; /* of that namespace; 0: all */
 const volatile __u64 limit = 1;	   /* packets to follow */
 const volatile bool multi;	   /* on kprobe.multi, not on single kprobes */
 const volatile bool has_reason;	   /* kfree_skb tells it: since 5.17 */
+volatile __u32 active;	/* all is attached: packets may begin */
 volatile __u64 started; /* packets; may pass limit by one per CPU */
 volatile __u64 lost;	/* events that found the ring full */
 
@@ -160,7 +161,7 @@ static __noinline __u64 packet_of(struct sk_buff *skb)
 
 	if (t && !t->died)
 		return t->packet;
-	if (started >= limit || !skb)
+	if (!active || started >= limit || !skb)
 		return 0;
 	now = bpf_ktime_get_ns();
 	if (t && now - t->died < DEATH_NS)
@@ -261,12 +262,15 @@ int path_consumed(__u64 *ctx)
 	return die(CONSUMED, (struct sk_buff *)ctx[0], 0, 0);
 }
 
+/* A function that frees an skb returns soon after. */
+#define RETURN_NS 10000000
+
 /* dead_or_alive is the packet of an skb that a function may have freed. */
 static __always_inline __u64 dead_or_alive(__u64 skb)
 {
 	struct tracked *t = bpf_map_lookup_elem(&tracked, &skb);
 
-	return t && (!t->died || bpf_ktime_get_ns() - t->died < DEATH_NS) ? t->packet : 0;
+	return t && (!t->died || bpf_ktime_get_ns() - t->died < RETURN_NS) ? t->packet : 0;
 }
 
 /* What a function returned that decides about packets. It is loaded once for each. */

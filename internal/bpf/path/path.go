@@ -115,7 +115,14 @@ func (t *Tracer) start(ctx context.Context, opt Options) error {
 	}
 	// Returns come first: they are cut off from nothing, and show nothing alone.
 	t.info.NoReturns = t.attachResults(chosen.decide)
-	return t.attach(chosen)
+	if err := t.attach(chosen); err != nil {
+		return err
+	}
+	// A packet that began before would lack the steps of what was not yet watched.
+	if err := t.coll.Variables[pathVarActive].Set(uint32(1)); err != nil {
+		return fmt.Errorf("let packets begin: %w", err)
+	}
+	return nil
 }
 
 // choose leaves out most of a profile where functions are watched one by one, but

@@ -92,6 +92,7 @@ const (
 	pathProgPathDropped  = "path_dropped"
 	pathProgPathFreed    = "path_freed"
 	pathProgPathResult   = "path_result"
+	pathVarActive        = "active"
 	pathVarEventType     = "event_type"
 	pathVarHasReason     = "has_reason"
 	pathVarLimit         = "limit"
@@ -169,6 +170,7 @@ type pathMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type pathVariableSpecs struct {
+	Active      *ebpf.VariableSpec `ebpf:"active"`
 	EventType   *ebpf.VariableSpec `ebpf:"event_type"`
 	HasReason   *ebpf.VariableSpec `ebpf:"has_reason"`
 	Limit       *ebpf.VariableSpec `ebpf:"limit"`
@@ -216,6 +218,7 @@ func (m *pathMaps) Close() error {
 //
 // It can be passed to loadPathObjects or ebpf.CollectionSpec.LoadAndAssign.
 type pathVariables struct {
+	Active      *ebpf.Variable `ebpf:"active"`
 	EventType   *ebpf.Variable `ebpf:"event_type"`
 	HasReason   *ebpf.Variable `ebpf:"has_reason"`
 	Limit       *ebpf.Variable `ebpf:"limit"`

@@ -1,6 +1,7 @@
 package path
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/natkit/natkit/internal/snapshot"
@@ -11,28 +12,52 @@ var (
 	sent      = newMatcher(known.lists["sent"])
 )
 
-// verdict tells what became of a packet. Its copies count little: one for a packet
-// socket is consumed while the packet goes on.
+// verdict tells what became of a packet: the best that became of one of its buffers.
+// A copy for a packet socket is consumed while the packet goes on, and what a socket
+// got as a copy may be dropped itself, since no other socket wants it.
 func verdict(steps []snapshot.PathStep, alive bool) snapshot.PathVerdict {
+	buffers := map[int][]snapshot.PathStep{}
+	for _, s := range steps {
+		buffers[s.Buffer] = append(buffers[s.Buffer], s)
+	}
+	best := snapshot.PathVerdict{Result: snapshot.PathConsumed, Function: lastFunction(steps)}
+	if alive {
+		best.Result = snapshot.PathOpen
+	}
+	for _, n := range slices.Sorted(maps.Keys(buffers)) {
+		if v := fate(buffers[n]); rank[v.Result] > rank[best.Result] {
+			best = v
+		}
+	}
+	return best
+}
+
+// rank orders results; an unknown one is lowest.
+var rank = map[string]int{snapshot.PathConsumed: 1, snapshot.PathOpen: 2, snapshot.PathDropped: 3, snapshot.PathSent: 4, snapshot.PathDelivered: 5}
+
+// fate is what became of one buffer; its Result is empty where that is not known.
+func fate(steps []snapshot.PathStep) snapshot.PathVerdict {
 	if d := decisive(steps, isDrop); d >= 0 {
 		return snapshot.PathVerdict{Result: snapshot.PathDropped, Function: steps[d].Function, Reason: steps[d].Reason, Netns: steps[d].Netns}
 	}
 	to, away := decisive(steps, isCallOf(delivered)), decisive(steps, isCallOf(sent))
 	switch {
 	case to > away:
-		v := snapshot.PathVerdict{Result: snapshot.PathDelivered, Function: steps[to].Function}
-		// Once a socket has it, it has no device any more, and so no namespace.
-		if at := decisive(steps[:to+1], func(s snapshot.PathStep) bool { return s.Netns != 0 }); at >= 0 {
-			v.Netns = steps[at].Netns
-		}
-		return v
-	// A device that hands it on to this machine is not its end.
+		return snapshot.PathVerdict{Result: snapshot.PathDelivered, Function: steps[to].Function, Netns: lastNetns(steps[:to+1])}
+	// A device that hands it on to another namespace is not its end.
 	case away >= 0 && !slices.ContainsFunc(steps[away+1:], isOtherNetns(steps[away].Netns)):
 		return snapshot.PathVerdict{Result: snapshot.PathSent, Function: steps[away].Function, Interface: steps[away].Interface, Netns: steps[away].Netns}
-	case alive:
-		return snapshot.PathVerdict{Result: snapshot.PathOpen, Function: lastFunction(steps)}
 	}
-	return snapshot.PathVerdict{Result: snapshot.PathConsumed, Function: lastFunction(steps)}
+	return snapshot.PathVerdict{}
+}
+
+// lastNetns: once a socket has a packet, it has no device any more, and so no
+// namespace.
+func lastNetns(steps []snapshot.PathStep) uint64 {
+	if i := decisive(steps, func(s snapshot.PathStep) bool { return s.Netns != 0 }); i >= 0 {
+		return steps[i].Netns
+	}
+	return 0
 }
 
 // decisive is the last step that is one; -1 for none.
