@@ -152,12 +152,14 @@ func (b *flameBuilder) name(text string) int {
 func (b *flameBuilder) add(stack Stack) {
 	node := &b.data.Root
 	node.samples += stack.Count
-	for i, f := range stack.Frames {
-		node = node.child(b.name(f.String()))
-		node.class = b.classes[b.classifier.stack(stack.Frames[:i+1]).class]
+	class := b.classes[ClassKernelRest] // of a stack without frames
+	for i, w := range b.classifier.works(stack.Frames) {
+		class = b.classes[w.class]
+		node = node.child(b.name(stack.Frames[i].String()))
+		node.class = class
 		node.samples += stack.Count
 	}
-	b.data.Classes[b.classes[b.classifier.stack(stack.Frames).class]].Samples += stack.Count
+	b.data.Classes[class].Samples += stack.Count
 }
 
 func (n *flameNode) child(name int) *flameNode {

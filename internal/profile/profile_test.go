@@ -2,6 +2,8 @@ package profile
 
 import (
 	"bytes"
+	"fmt"
+	"io"
 	"strings"
 	"testing"
 
@@ -234,6 +236,24 @@ func TestFlameEscapes(t *testing.T) {
 	for _, want := range []string{"<noscript>", "Linux 6.1.0-test", "100 samples a second", "default-src 'none'"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q", want)
+		}
+	}
+}
+
+// BenchmarkSummarize has as many deep stacks as the kernel's table.
+func BenchmarkSummarize(b *testing.B) {
+	s := &Stacks{Hz: 99, CPUs: 64, Seconds: 60}
+	for i := range 8192 {
+		stack := frames("do_syscall_64;handle_softirqs;net_rx_action;ip_rcv;nf_hook_slow;nf_conntrack_in")
+		for d := range 60 {
+			stack = append(stack, Frame{Function: fmt.Sprintf("f%d", i>>(d/5)+d)})
+		}
+		s.Stacks = append(s.Stacks, Stack{stack, uint64(i + 1)})
+	}
+	for b.Loop() {
+		s.Summarize()
+		if err := s.WriteFlame(io.Discard); err != nil {
+			b.Fatal(err)
 		}
 	}
 }

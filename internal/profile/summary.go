@@ -2,6 +2,7 @@ package profile
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 	"strings"
 
@@ -34,6 +35,9 @@ func (c *classifier) function(f Frame) functionWork {
 	if w, ok := c.known[f]; ok {
 		return w
 	}
+	if f.Module == User {
+		return functionWork{class: ClassUser}
+	}
 	name := f.Function
 	w := functionWork{receive: c.table.receive.matches(name), interrupt: c.table.interrupt.matches(name)}
 	if i, ok := c.table.class(f); ok {
@@ -43,28 +47,44 @@ func (c *classifier) function(f Frame) functionWork {
 	return w
 }
 
-// stack tells the work of the innermost of frames, which are outermost first. An
-// interrupt, or a softirq that a sender runs, is work of its own; so is a packet
-// that a bridge or a tunnel gives back to be received once more.
+// stack tells the work of the innermost of frames, which are outermost first.
 func (c *classifier) stack(frames []Frame) work {
-	if len(frames) > 0 && frames[len(frames)-1].Module == User {
-		return work{class: ClassUser}
+	w := work{class: ClassKernelRest}
+	for _, w = range c.works(frames) {
 	}
-	var w work
-	for _, f := range frames {
-		of := c.function(f)
-		switch {
-		case of.interrupt:
-			w = work{}
-		case of.receive:
-			w = work{receive: true}
-		}
-		if of.class != "" {
-			w.class = of.class
+	return w
+}
+
+// works tells for each of frames the work that its own time is, as its index and
+// that. An interrupt, or a softirq that a sender runs, is work of its own; so is a
+// packet that a bridge or a tunnel gives back to be received once more.
+func (c *classifier) works(frames []Frame) iter.Seq2[int, work] {
+	return func(yield func(int, work) bool) {
+		var w work // without the names of the rest
+		for i, f := range frames {
+			w = c.next(w, f)
+			of := w
+			if of.class == "" {
+				of.class = rest(w.receive)
+			}
+			if !yield(i, of) {
+				return
+			}
 		}
 	}
-	if w.class == "" {
-		w.class = rest(w.receive)
+}
+
+// next is the work of a function that is called in w.
+func (c *classifier) next(w work, f Frame) work {
+	of := c.function(f)
+	switch {
+	case of.interrupt:
+		w = work{}
+	case of.receive:
+		w = work{receive: true}
+	}
+	if of.class != "" {
+		w.class = of.class
 	}
 	return w
 }
@@ -125,7 +145,8 @@ func (c *classifier) functions(stacks []Stack) []snapshot.ProfileSymbol {
 	byFrame := map[Frame]*counts{}
 	for _, stack := range stacks {
 		seen := map[Frame]bool{}
-		for i, f := range stack.Frames {
+		for i, w := range c.works(stack.Frames) {
+			f := stack.Frames[i]
 			n := byFrame[f]
 			if n == nil {
 				n = &counts{classes: map[string]uint64{}}
@@ -137,7 +158,7 @@ func (c *classifier) functions(stacks []Stack) []snapshot.ProfileSymbol {
 			if !seen[f] {
 				seen[f] = true
 				n.total += stack.Count
-				n.classes[c.stack(stack.Frames[:i+1]).class] += stack.Count
+				n.classes[w.class] += stack.Count
 			}
 		}
 	}
