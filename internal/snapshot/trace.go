@@ -80,7 +80,6 @@ const (
 	// insert_failed: its address and port are taken (NAT that finds no free ones
 	// shows here only), or its hash chain is too long.
 	CauseNotInserted = "connection not inserted"
-	CauseNoNATTuple  = "no free address and port"   // never told by a verdict: see CauseNotInserted
 	CauseNATFailed   = "address translation failed" // such as masquerading by an interface without an address
 	CauseRule        = "rule"                       // an iptables or nftables rule dropped it
 	CauseInvalid     = "not valid for its connection"

@@ -57,37 +57,43 @@ func (c *counters) read(wanted func(inode uint64) bool) map[uint64]tally {
 	return tallies
 }
 
-// divide attributes what hooks dropped in each namespace. A clash that could not be
-// resolved counts in insert_failed and in drop, a hash chain that is too long in
-// insert_failed and chaintoolong (nf_conntrack_core.c): the rest of drop is a full
-// table, and what neither explains is a rule's.
+// divide attributes what hooks dropped in each namespace.
 func (c *counters) divide(hooked map[uint64]uint64, found map[snapshot.DropCause]uint64) {
 	if len(hooked) == 0 {
 		return
 	}
 	now := c.read(func(inode uint64) bool { return hooked[inode] > 0 })
-	for ns, left := range hooked {
+	for ns, packets := range hooked {
 		n, ok := now[ns]
 		if !ok {
 			continue // gone: nothing tells
 		}
-		grown := n.since(c.before[ns])
-		clashed := grown.insertFailed - min(grown.insertFailed, grown.chainTooLong)
-		full := grown.drop - min(grown.drop, clashed)
-		for _, part := range []struct {
-			cause, source string
-			packets       uint64
-		}{
-			{snapshot.CauseTableFull, "drop less insert_failed", full},
-			{snapshot.CauseNotInserted, "insert_failed", grown.insertFailed},
-			{snapshot.CauseRule, hook + " less drop and chaintoolong", left},
-		} {
-			packets := min(part.packets, left)
-			if packets > 0 {
-				found[snapshot.DropCause{Cause: part.cause, Netns: ns, Source: part.source}] += packets
+		for _, s := range n.since(c.before[ns]).shares(packets) {
+			if s.packets > 0 {
+				found[snapshot.DropCause{Cause: s.cause, Netns: ns, Source: s.source}] += s.packets
 			}
-			left -= packets
 		}
+	}
+}
+
+// causeShare is a part of what a namespace's hooks dropped.
+type causeShare struct {
+	cause, source string
+	packets       uint64
+}
+
+// shares are at most what was seen. A clash that could not be resolved counts in
+// insert_failed and in drop, a hash chain that is too long in insert_failed and
+// chaintoolong (nf_conntrack_core.c): the rest of drop is a full table, and what
+// neither explains is a rule's.
+func (t tally) shares(seen uint64) []causeShare {
+	clashed := t.insertFailed - min(t.insertFailed, t.chainTooLong)
+	full := min(t.drop-min(t.drop, clashed), seen)
+	missed := min(t.insertFailed, seen-full)
+	return []causeShare{
+		{snapshot.CauseTableFull, "drop less insert_failed", full},
+		{snapshot.CauseNotInserted, "insert_failed", missed},
+		{snapshot.CauseRule, hook + " less drop and chaintoolong", seen - full - missed},
 	}
 }
 

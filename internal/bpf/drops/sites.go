@@ -14,7 +14,8 @@ import (
 func (t *Tracer) Read() (*snapshot.Drops, error) {
 	t.reading.Lock()
 	defer t.reading.Unlock()
-	d := &snapshot.Drops{Seconds: time.Since(t.started).Seconds(), Source: t.source, FlowSample: max(t.opt.FlowSample, 0)}
+	d := &snapshot.Drops{Seconds: time.Since(t.started).Seconds(), Source: t.source, FlowSample: max(t.opt.FlowSample, 0),
+		Sites: []snapshot.DropSite{}}
 	counts, err := t.siteCounts()
 	if err != nil {
 		return nil, err
