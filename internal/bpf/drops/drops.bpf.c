@@ -23,6 +23,7 @@ const volatile __u32 only_netns;   /* 0: all */
 const volatile __u32 only_ifindex; /* 0: all */
 const volatile __u32 flow_sample;  /* one drop in so many; 0: none */
 const volatile __u32 stack_sample; /* the same */
+const volatile __u32 set_shift = 64 - SET_BITS; /* of a 64-bit hash; more in tests, for fewer sets */
 
 struct range {
 	__u64 from, to;
@@ -149,7 +150,7 @@ static __always_inline __u64 count(const struct site *site)
 {
 	const __u64 *word = (const void *)site;
 	__u64 mixed = (word[0] ^ word[1] * 0xff51afd7ed558ccdull ^ word[2] * 0xc4ceb9fe1a85ec53ull) * 0x9e3779b97f4a7c15ull;
-	__u32 index = mixed >> (64 - SET_BITS);
+	__u32 index = mixed >> set_shift;
 	struct set *set = bpf_map_lookup_elem(&sites, &index);
 
 	if (!set)

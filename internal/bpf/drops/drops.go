@@ -40,6 +40,9 @@ type Options struct {
 	// untyped takes the program for kernels before 5.5, and smallRing a ring buffer
 	// of one page: for tests.
 	untyped, smallRing bool
+	// spilled is another size for the table of what the others have no place for, which
+	// then are as small as can be: for tests.
+	spilled uint32
 	// noVerdicts attaches nothing to conntrack and NAT: for tests.
 	noVerdicts bool
 }

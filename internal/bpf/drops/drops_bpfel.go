@@ -125,6 +125,7 @@ const (
 	dropsVarOnlyIfindex     = "only_ifindex"
 	dropsVarOnlyNetns       = "only_netns"
 	dropsVarPurged          = "purged"
+	dropsVarSetShift        = "set_shift"
 	dropsVarStackSample     = "stack_sample"
 	dropsVarUnspecified     = "unspecified"
 )
@@ -210,6 +211,7 @@ type dropsVariableSpecs struct {
 	OnlyIfindex  *ebpf.VariableSpec `ebpf:"only_ifindex"`
 	OnlyNetns    *ebpf.VariableSpec `ebpf:"only_netns"`
 	Purged       *ebpf.VariableSpec `ebpf:"purged"`
+	SetShift     *ebpf.VariableSpec `ebpf:"set_shift"`
 	StackSample  *ebpf.VariableSpec `ebpf:"stack_sample"`
 	Unspecified  *ebpf.VariableSpec `ebpf:"unspecified"`
 }
@@ -273,6 +275,7 @@ type dropsVariables struct {
 	OnlyIfindex  *ebpf.Variable `ebpf:"only_ifindex"`
 	OnlyNetns    *ebpf.Variable `ebpf:"only_netns"`
 	Purged       *ebpf.Variable `ebpf:"purged"`
+	SetShift     *ebpf.Variable `ebpf:"set_shift"`
 	StackSample  *ebpf.Variable `ebpf:"stack_sample"`
 	Unspecified  *ebpf.Variable `ebpf:"unspecified"`
 }

@@ -55,6 +55,9 @@ func (t *Tracer) switches() (map[string]any, error) {
 		dropsVarPurged:      t.names.purged,
 		dropsVarUnspecified: t.names.unspecified,
 	}
+	if t.opt.spilled > 0 {
+		values[dropsVarSetShift] = uint32(63) // two sets
+	}
 	if !t.opt.Harmless {
 		values[dropsVarHarmless] = t.names.harmless
 		values[dropsVarHideHarmless] = true
@@ -102,6 +105,9 @@ func (t *Tracer) sizeMaps(s *ebpf.CollectionSpec) error {
 		return fmt.Errorf("events of single drops need the ring buffer of Linux 5.8: %w; without --events they are counted", err)
 	} else if t.opt.smallRing {
 		s.Maps[dropsMapEvents].MaxEntries = uint32(os.Getpagesize())
+	}
+	if t.opt.spilled > 0 {
+		s.Maps[dropsMapSpilled].MaxEntries = t.opt.spilled
 	}
 	if t.opt.FlowSample <= 0 {
 		s.Maps[dropsMapFlows].Type, s.Maps[dropsMapFlows].MaxEntries = ebpf.Hash, 1
