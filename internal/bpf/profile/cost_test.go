@@ -17,9 +17,7 @@ const (
 
 func TestCost(t *testing.T) {
 	testutil.NeedRoot(t)
-	if testutil.Patience(time.Second) > time.Second {
-		testutil.Impossible(t, "an emulated processor's time is no measure")
-	}
+	needRealTime(t)
 	cost := measure(t, 4*time.Second)
 	if cost.Share() > maxShare {
 		t.Errorf("%.2f %% of the machine's time, at most %.2f", 100*cost.Share(), 100*maxShare)
@@ -30,9 +28,7 @@ func TestCost(t *testing.T) {
 // process, so that its own time says nothing.
 func TestCostUnderLoad(t *testing.T) {
 	network := newDNATNetwork(t)
-	if testutil.Patience(time.Second) > time.Second {
-		testutil.Impossible(t, "an emulated processor's time is no measure")
-	}
+	needRealTime(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var sender sync.WaitGroup
 	defer sender.Wait()
@@ -42,6 +38,17 @@ func TestCostUnderLoad(t *testing.T) {
 	cost.ProcessSeconds = 0
 	if cost.Share() > maxShare/2 {
 		t.Errorf("%.2f %% of the machine's time is the program's, at most %.2f", 100*cost.Share(), 100*maxShare/2)
+	}
+}
+
+// needRealTime skips a test where times are no measure.
+func needRealTime(t *testing.T) {
+	t.Helper()
+	if testutil.Patience(time.Second) > time.Second {
+		testutil.Impossible(t, "an emulated processor's time is no measure")
+	}
+	if raceDetector {
+		testutil.Impossible(t, "time under the race detector is no measure")
 	}
 }
 
