@@ -71,6 +71,7 @@ func floodMain() {
 //	same-findings A B    two JSON documents of doctor have findings, the same ones
 //	                     with the same remedies
 //	[root]               condition: the effective user is root
+//	[kprobes]            condition: eBPF programs can be attached to kernel functions
 //
 // $PID is the test's process number, to make names with.
 func TestScript(t *testing.T) {
@@ -79,8 +80,11 @@ func TestScript(t *testing.T) {
 		RequireUniqueNames: true,
 		UpdateScripts:      os.Getenv("NATKIT_UPDATE_SCRIPTS") != "",
 		Condition: func(name string) (bool, error) {
-			if name == "root" {
+			switch name {
+			case "root":
 				return os.Geteuid() == 0, nil
+			case "kprobes":
+				return testutil.Kprobe.Probe() == nil, nil
 			}
 			return false, fmt.Errorf("unknown condition %q", name)
 		},
