@@ -28,13 +28,20 @@ func TestCauses(t *testing.T) {
 			}
 			t.Run("table full", func(t *testing.T) { tableFull(t, way) })
 			t.Run("not inserted", func(t *testing.T) { notInserted(t, way) })
+			if way == "fexit" { // no counter tells it
+				t.Run("not translated", notTranslated)
+			}
 		})
 	}
 }
 
 func traceCauses(t *testing.T, way string, ns *netns.Handle) *Tracer {
 	t.Helper()
-	return start(t, Options{Netns: ns, FlowSample: 1, noVerdicts: way == "counters"})
+	tr := start(t, Options{Netns: ns, FlowSample: 1, noVerdicts: way == "counters"})
+	if notes := tr.Notes(); len(notes) > 0 {
+		t.Errorf("something could not be done: %q", notes)
+	}
+	return tr
 }
 
 // tracked makes a namespace track connections, and drop what goes to port 10 before
@@ -119,6 +126,22 @@ func notInserted(t *testing.T, way string) {
 	}
 	if got := caused(d, snapshot.CauseTableFull) + caused(d, snapshot.CauseRule); got != 0 {
 		t.Errorf("%d other drops: %+v", got, d.Causes)
+	}
+}
+
+// notTranslated masquerades where no address may be used: they are valid on the link
+// only (inet_select_addr).
+func notTranslated(t *testing.T) {
+	n := newNetwork(t)
+	run(t, n.gateway, "ip addr flush dev eth0", "ip addr add 198.18.0.1/24 dev eth0 scope link",
+		"ip addr flush dev eth1", "ip addr add 198.19.0.1/24 dev eth1 scope link")
+	nft(t, n.gateway, "table ip n { chain c { type nat hook postrouting priority srcnat; oifname eth1 masquerade; }; }")
+	tr := traceCauses(t, "fexit", n.gateway)
+	const flows = 30
+	newFlows(t, n.client, serverIP+":9", flows)
+	d := until(t, tr, flows)
+	if got := caused(d, snapshot.CauseNATFailed); got != flows {
+		t.Errorf("%d drops that could not be translated, want %d: %+v", got, flows, d.Causes)
 	}
 }
 

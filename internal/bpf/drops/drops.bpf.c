@@ -266,7 +266,7 @@ static __always_inline __u32 cause_of(const struct packet *p)
 	if (!cpu || cpu->condemned != p->skb)
 		return CAUSE_NONE;
 	cpu->condemned = 0;
-	return cpu->cause;
+	return recent(cpu->condemned_ns) ? cpu->cause : CAUSE_NONE;
 }
 
 static __always_inline void parse(const struct packet *p, struct flow *f)

@@ -14,15 +14,17 @@ import (
 )
 
 type dropsCpu struct {
-	_          structs.HostLayout
-	Lost       uint64
-	LostEvents uint64
-	NewFlows   uint64
-	LostFlows  uint64
-	LostStacks uint64
-	Condemned  uint64
-	Cause      uint32
-	NoEntry    uint32
+	_           structs.HostLayout
+	Lost        uint64
+	LostEvents  uint64
+	NewFlows    uint64
+	LostFlows   uint64
+	LostStacks  uint64
+	Condemned   uint64
+	CondemnedNs uint64
+	NoEntryNs   uint64
+	Cause       uint32
+	Pad         uint32
 }
 
 type dropsDropFlow struct {
@@ -109,6 +111,8 @@ const (
 	dropsProgDropsTyped     = "drops_typed"
 	dropsProgVerdictAlloc   = "verdict_alloc"
 	dropsProgVerdictConfirm = "verdict_confirm"
+	dropsProgVerdictMasq4   = "verdict_masq4"
+	dropsProgVerdictMasq6   = "verdict_masq6"
 	dropsProgVerdictNat     = "verdict_nat"
 	dropsProgVerdictTrack   = "verdict_track"
 	dropsVarConsumed        = "consumed"
@@ -176,6 +180,8 @@ type dropsProgramSpecs struct {
 	DropsTyped     *ebpf.ProgramSpec `ebpf:"drops_typed"`
 	VerdictAlloc   *ebpf.ProgramSpec `ebpf:"verdict_alloc"`
 	VerdictConfirm *ebpf.ProgramSpec `ebpf:"verdict_confirm"`
+	VerdictMasq4   *ebpf.ProgramSpec `ebpf:"verdict_masq4"`
+	VerdictMasq6   *ebpf.ProgramSpec `ebpf:"verdict_masq6"`
 	VerdictNat     *ebpf.ProgramSpec `ebpf:"verdict_nat"`
 	VerdictTrack   *ebpf.ProgramSpec `ebpf:"verdict_track"`
 }
@@ -288,6 +294,8 @@ type dropsPrograms struct {
 	DropsTyped     *ebpf.Program `ebpf:"drops_typed"`
 	VerdictAlloc   *ebpf.Program `ebpf:"verdict_alloc"`
 	VerdictConfirm *ebpf.Program `ebpf:"verdict_confirm"`
+	VerdictMasq4   *ebpf.Program `ebpf:"verdict_masq4"`
+	VerdictMasq6   *ebpf.Program `ebpf:"verdict_masq6"`
 	VerdictNat     *ebpf.Program `ebpf:"verdict_nat"`
 	VerdictTrack   *ebpf.Program `ebpf:"verdict_track"`
 }
@@ -298,6 +306,8 @@ func (p *dropsPrograms) Close() error {
 		p.DropsTyped,
 		p.VerdictAlloc,
 		p.VerdictConfirm,
+		p.VerdictMasq4,
+		p.VerdictMasq6,
 		p.VerdictNat,
 		p.VerdictTrack,
 	)

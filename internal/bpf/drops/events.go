@@ -20,7 +20,7 @@ type Event = snapshot.DropEvent
 type ring struct {
 	reader *ringbuf.Reader
 	done   chan struct{}
-	links  *interfaces
+	links  lasting
 	// boot is what CLOCK_MONOTONIC counts from.
 	boot time.Time
 }
@@ -34,13 +34,11 @@ func (t *Tracer) openRing() error {
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
 		return errors.Join(fmt.Errorf("read the clock: %w", err), reader.Close())
 	}
-	t.ring = &ring{reader: reader, done: make(chan struct{}), links: t.interfaceNames(),
-		boot: time.Now().Add(-time.Duration(now.Nano()))}
+	t.ring = &ring{reader: reader, done: make(chan struct{}), boot: time.Now().Add(-time.Duration(now.Nano()))}
 	go t.readEvents()
 	t.closers = append(t.closers, func() error {
 		err := reader.Close()
 		<-t.ring.done
-		t.ring.links.close()
 		return err
 	})
 	return nil

@@ -9,7 +9,6 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
@@ -20,7 +19,7 @@ func (t *Tracer) addFlows(d *snapshot.Drops, cpu dropsCpu) error {
 	if t.opt.FlowSample <= 0 {
 		return nil
 	}
-	links := t.interfaceNames()
+	links := newInterfaces()
 	defer links.close()
 	flows := map[snapshot.DropFlow]uint64{}
 	var key dropsDropFlow
@@ -76,41 +75,4 @@ func end(a netip.Addr, port uint16) string {
 		return a.String()
 	}
 	return netip.AddrPortFrom(a, port).String()
-}
-
-// interfaces finds interfaces' names, asking each namespace once.
-type interfaces struct {
-	handles []*netns.Handle
-	listed  bool
-	known   map[uint32]map[uint32]string
-}
-
-func (t *Tracer) interfaceNames() *interfaces {
-	return &interfaces{known: map[uint32]map[uint32]string{}}
-}
-
-func (i *interfaces) close() { netns.CloseAll(i.handles) }
-
-// name is empty where the namespace or the interface is gone, or there was none.
-func (i *interfaces) name(inode, index uint32) string {
-	if index == 0 || inode == 0 {
-		return ""
-	}
-	if _, ok := i.known[inode]; !ok {
-		i.known[inode] = i.read(inode)
-	}
-	return i.known[inode][index]
-}
-
-func (i *interfaces) read(inode uint32) map[uint32]string {
-	if !i.listed {
-		i.listed = true
-		i.handles, _ = netns.All()
-	}
-	for _, h := range i.handles {
-		if uint32(h.Inode()) == inode {
-			return linkNames(h)
-		}
-	}
-	return nil
 }

@@ -86,9 +86,18 @@ struct cpu {
 	__u64 lost_stacks;
 	/* Between a function's return with NF_DROP and the packet's end: */
 	__u64 condemned; /* the packet */
+	__u64 condemned_ns;
+	__u64 no_entry_ns; /* a connection could not be allocated */
 	__u32 cause;
-	__u32 no_entry; /* a connection could not be allocated */
+	__u32 pad;
 };
+
+/* What was noted longer ago is of another packet: one that ended otherwise, or an
+ * entry that a program could not add. */
+static __always_inline bool recent(__u64 ns)
+{
+	return bpf_ktime_get_ns() - ns < 100 * 1000 * 1000;
+}
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

@@ -27,9 +27,10 @@ static __always_inline int condemn(__u64 skb, __u32 cause)
 {
 	struct cpu *cpu = verdict_cpu();
 
-	if (!cpu || cpu->condemned == skb)
+	if (!cpu || (cpu->condemned == skb && recent(cpu->condemned_ns)))
 		return 0;
 	cpu->condemned = skb;
+	cpu->condemned_ns = bpf_ktime_get_ns();
 	cpu->cause = cause;
 	return 0;
 }
@@ -49,7 +50,7 @@ int verdict_alloc(__u64 *ctx)
 		return 0;
 	cpu = verdict_cpu();
 	if (cpu)
-		cpu->no_entry = 1;
+		cpu->no_entry_ns = bpf_ktime_get_ns();
 	return 0;
 }
 
@@ -66,8 +67,8 @@ int verdict_track(__u64 *ctx)
 	cpu = verdict_cpu();
 	if (!cpu)
 		return 0;
-	full = !has_alloc || cpu->no_entry;
-	cpu->no_entry = 0;
+	full = !has_alloc || (cpu->no_entry_ns && recent(cpu->no_entry_ns));
+	cpu->no_entry_ns = 0;
 	return condemn(ctx[0], full ? CAUSE_TABLE_FULL : CAUSE_INVALID);
 }
 
@@ -83,4 +84,19 @@ SEC("fexit/nf_nat_inet_fn")
 int verdict_nat(__u64 *ctx)
 {
 	return dropped(ctx[3]) ? condemn(ctx[1], CAUSE_NAT_FAILED) : 0;
+}
+
+/* unsigned int nf_nat_masquerade_ipv4(skb, hooknum, range, out): since Linux 6.8
+ * nftables frees what it refuses as if a rule had said so. */
+SEC("fexit/nf_nat_masquerade_ipv4")
+int verdict_masq4(__u64 *ctx)
+{
+	return dropped(ctx[4]) ? condemn(ctx[0], CAUSE_NAT_FAILED) : 0;
+}
+
+/* unsigned int nf_nat_masquerade_ipv6(skb, range, out) */
+SEC("fexit/nf_nat_masquerade_ipv6")
+int verdict_masq6(__u64 *ctx)
+{
+	return dropped(ctx[3]) ? condemn(ctx[0], CAUSE_NAT_FAILED) : 0;
 }
