@@ -58,7 +58,10 @@ than behind it: choose what it has where it comes in.
 --functions is a profile or names and patterns of functions, with commas:
   nat  receive, hooks, connection tracking, NAT, rules, bridge netfilter, send
   rx   from the driver to the socket
-  all  every function that gets a packet: it slows down all packets of the host
+  all  every function that gets a packet
+While it runs, every packet of the host is looked at in each of these functions,
+which slows them all down: with all, much. --netns and --iface cost less to check
+than a filter. Where fewer packets come than --count, --for bounds the time.
 
 It needs kprobes, and Linux 5.8. Many functions are watched where the kernel has
 CONFIG_FPROBE (Linux 5.18), otherwise the most important ones of a profile, and
@@ -154,6 +157,9 @@ func (f *follower) follow(ctx context.Context, tracer *path.Tracer) error {
 	sum, err := tracer.Follow(ctx, f.print)
 	if sum.Lost > 0 {
 		fmt.Fprintf(f.env.Stderr, "natkit: %d events were lost: steps are missing; a narrower filter or fewer functions lose less\n", sum.Lost)
+	}
+	if sum.Missed > 0 {
+		fmt.Fprintf(f.env.Stderr, "natkit: %d calls, of any packets, were not looked at, as they interrupted another look: steps may be missing\n", sum.Missed)
 	}
 	if err == nil && sum.Packets == 0 {
 		return errors.New("no packet was seen that matches: it has the addresses that it comes in with, before NAT; is it this namespace and this interface?")

@@ -216,7 +216,7 @@ func TestVerdictOf(t *testing.T) {
 	}{
 		{"nf_hook_slow", 1, "ACCEPT"}, {"nf_hook_slow", 0, "STOLEN or QUEUE"}, {"nf_hook_slow", -1, "DROP"},
 		{"nf_conntrack_in", 1, "ACCEPT"}, {"nf_conntrack_in", 0, "DROP"}, {"nft_do_chain", 2, "STOLEN"},
-		{"nft_do_chain", 3 | 7<<16, "QUEUE"}, {"ipt_do_table", -13<<16 | 0, "DROP"}, {"nft_do_chain", 77, "77"},
+		{"nft_do_chain", 3 | 7<<16, "QUEUE"}, {"ipt_do_table", -13 << 16, "DROP"}, {"nft_do_chain", 77, "77"},
 	} {
 		if got := verdictOf(tt.function, tt.value); got != tt.want {
 			t.Errorf("%s returned %d: %s, want %s", tt.function, tt.value, got, tt.want)

@@ -19,6 +19,9 @@ type Summary struct {
 	Packets int
 	// Lost are the events for which the ring had no room: steps are missing.
 	Lost uint64
+	// Missed are calls, of all packets, that no program ran for, as another ran on
+	// their processor: kernels tell it since 6.7, for kprobe.multi.
+	Missed uint64
 }
 
 // look is how often packets are asked whether they are through.
@@ -58,7 +61,20 @@ func (t *Tracer) Follow(ctx context.Context, to func(*snapshot.PacketPath) error
 			return sum, err
 		}
 	}
+	sum.Missed = t.missed()
 	return sum, hand(0)
+}
+
+// missed is 0 where the kernel does not tell.
+func (t *Tracer) missed() (n uint64) {
+	for _, l := range t.att.links {
+		if info, err := l.Info(); err == nil {
+			if multi := info.KprobeMulti(); multi != nil {
+				n += multi.Missed
+			}
+		}
+	}
+	return n
 }
 
 // take takes the events that come within one look, at most so many that packets

@@ -10,6 +10,7 @@
 /* Set before loading. */
 const volatile __u32 only_netns;   /* inode; 0: all */
 const volatile __u32 only_ifindex; /* of that namespace; 0: all */
+const volatile bool has_filter;
 const volatile __u64 limit = 1;	   /* packets to follow */
 const volatile bool multi;	   /* on kprobe.multi, not on single kprobes */
 const volatile bool has_reason;	   /* kfree_skb tells it: since 5.17 */
@@ -139,15 +140,24 @@ static __always_inline struct event *new_event(enum kind kind, __u64 packet, str
 	return e;
 }
 
-static __noinline int matches(struct sk_buff *skb)
+/* restricted: not on the device, or not in the namespace, that is asked for. */
+static __always_inline bool restricted(struct sk_buff *skb)
 {
 	struct net_device *dev = READ(skb, dev);
+
+	if (only_ifindex && (!dev || (__u32)READ(dev, ifindex) != only_ifindex))
+		return true;
+	return netns_of(skb, dev) != only_netns;
+}
+
+static __noinline int matches(struct sk_buff *skb)
+{
 	struct flow flow = {};
 
-	if (only_netns && netns_of(skb, dev) != only_netns)
+	if (only_netns && restricted(skb))
 		return 0;
-	if (only_ifindex && (!dev || (__u32)READ(dev, ifindex) != only_ifindex))
-		return 0;
+	if (!has_filter)
+		return 1;
 	parse(skb, &flow);
 	return flow_matches(&flow);
 }

@@ -94,6 +94,7 @@ const (
 	pathProgPathResult   = "path_result"
 	pathVarActive        = "active"
 	pathVarEventType     = "event_type"
+	pathVarHasFilter     = "has_filter"
 	pathVarHasReason     = "has_reason"
 	pathVarLimit         = "limit"
 	pathVarLost          = "lost"
@@ -172,6 +173,7 @@ type pathMapSpecs struct {
 type pathVariableSpecs struct {
 	Active      *ebpf.VariableSpec `ebpf:"active"`
 	EventType   *ebpf.VariableSpec `ebpf:"event_type"`
+	HasFilter   *ebpf.VariableSpec `ebpf:"has_filter"`
 	HasReason   *ebpf.VariableSpec `ebpf:"has_reason"`
 	Limit       *ebpf.VariableSpec `ebpf:"limit"`
 	Lost        *ebpf.VariableSpec `ebpf:"lost"`
@@ -220,6 +222,7 @@ func (m *pathMaps) Close() error {
 type pathVariables struct {
 	Active      *ebpf.Variable `ebpf:"active"`
 	EventType   *ebpf.Variable `ebpf:"event_type"`
+	HasFilter   *ebpf.Variable `ebpf:"has_filter"`
 	HasReason   *ebpf.Variable `ebpf:"has_reason"`
 	Limit       *ebpf.Variable `ebpf:"limit"`
 	Lost        *ebpf.Variable `ebpf:"lost"`
