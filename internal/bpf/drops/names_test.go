@@ -13,13 +13,13 @@ func TestProtocolName(t *testing.T) {
 		0:                       "-",
 		0x0800<<16 | 1<<8 | 6:   "tcp",
 		0x86dd<<16 | 1<<8 | 58:  "icmp6",
-		0x86dd<<16 | 1<<8 | 0:   "hopopt",
+		0x86dd<<16 | 1<<8:       "hopopt",
 		0x0800<<16 | 1<<8 | 200: "ip proto 200",
 		0x0800 << 16:            "ip", // the header could not be read
 		0x86dd << 16:            "ip6",
 		0x0806 << 16:            "arp",
 		0x1234 << 16:            "ethertype 0x1234",
-		0x0004<<16 | 0:          "802.2",
+		0x0004 << 16:            "802.2",
 	} {
 		if got := protocolName(number); got != want {
 			t.Errorf("protocolName(%#x) = %q, want %q", number, got, want)

@@ -106,6 +106,13 @@ struct {
 	__type(value, struct cpu);
 } cpus SEC(".maps");
 
+static __always_inline struct cpu *this_cpu(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&cpus, &zero);
+}
+
 struct drop_flow {
 	struct site site;
 	__be32 saddr[4];

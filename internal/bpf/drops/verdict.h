@@ -15,17 +15,10 @@ enum {
 /* An allocation that failed is told from an invalid packet. */
 const volatile bool has_alloc;
 
-static __always_inline struct cpu *verdict_cpu(void)
-{
-	__u32 zero = 0;
-
-	return bpf_map_lookup_elem(&cpus, &zero);
-}
-
 /* condemn keeps the first cause: that of the function further inside. */
 static __always_inline int condemn(__u64 skb, __u32 cause)
 {
-	struct cpu *cpu = verdict_cpu();
+	struct cpu *cpu = this_cpu();
 
 	if (!cpu || (cpu->condemned == skb && recent(cpu->condemned_ns)))
 		return 0;
@@ -48,7 +41,7 @@ int verdict_alloc(__u64 *ctx)
 
 	if (ctx[6] < (__u64)-MAX_ERRNO)
 		return 0;
-	cpu = verdict_cpu();
+	cpu = this_cpu();
 	if (cpu)
 		cpu->no_entry_ns = bpf_ktime_get_ns();
 	return 0;
@@ -64,7 +57,7 @@ int verdict_track(__u64 *ctx)
 
 	if (!dropped(ctx[2]))
 		return 0;
-	cpu = verdict_cpu();
+	cpu = this_cpu();
 	if (!cpu)
 		return 0;
 	full = !has_alloc || (cpu->no_entry_ns && recent(cpu->no_entry_ns));
