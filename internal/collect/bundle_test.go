@@ -173,6 +173,10 @@ func TestWriteBundleToAFullDisk(t *testing.T) {
 func FuzzReadBundle(f *testing.F) {
 	f.Add(smallBundle(f))
 	f.Add(archive(f, tar.Header{Name: "natkit-bundle.json", Uname: `{"schema":"natkit.bundle/1"}`}, tar.Header{Name: "0/head.json", Uname: "{}"}))
+	f.Add(archive(f, tar.Header{Name: "natkit-bundle.json", Uname: `{"schema":"natkit.bundle/1"}`},
+		tar.Header{Name: "0/head.json", Uname: "{}"}, tar.Header{Name: "0/tail.json", Uname: "{}"},
+		tar.Header{Name: "1/trace.json", Uname: `{"drops":{"seconds":1,"sites":[{"function":"f","packets":1}]},"parts":[{"name":"drops"}]}`},
+		tar.Header{Name: "1/head.json", Uname: "{}"}, tar.Header{Name: "1/tail.json", Uname: "{}"}))
 	f.Fuzz(func(t *testing.T, file []byte) {
 		if rec, err := ReadBundle(bytes.NewReader(file)); err == nil && len(rec.Snapshots) != 2 {
 			t.Errorf("a recording of %d snapshots", len(rec.Snapshots))

@@ -1,0 +1,60 @@
+package diagnose
+
+import (
+	"encoding/json"
+	"math"
+	"testing"
+
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+// A bundle may come from anybody: whatever its trace says, there is a report of it,
+// which has a JSON form.
+func TestHostileTraces(t *testing.T) {
+	const most = math.MaxUint64
+	text := "\x1b]0;owned\x07\n"
+	for name, seconds := range map[string]float64{
+		"no time": 0, "negative time": -1, "hardly any time": math.SmallestNonzeroFloat64, "all time": math.MaxFloat64,
+	} {
+		rec := &snapshot.Recording{
+			Snapshots: []*snapshot.Snapshot{{}, {UptimeSeconds: 1, Sysctls: snapshot.Sysctls{
+				snapshot.ConntrackCount: "5", snapshot.ConntrackMax: "5"}}},
+			Drops: &snapshot.Drops{
+				Seconds: seconds, Packets: 1, FlowSample: -3, Lost: most, NAT: "fexit",
+				Sites:  []snapshot.DropSite{{Function: text, Reason: text, Packets: most}, {Function: text, Packets: most}, {Function: "nf_hook_slow", Packets: 3}, {Reason: "IP_RPFILTER", Packets: most}},
+				Flows:  []snapshot.DropFlow{{Source: text, Destination: text, Packets: most}, {Source: "x", Packets: most}},
+				Causes: []snapshot.DropCause{{Cause: snapshot.CauseTableFull, Packets: most}, {Cause: text, Packets: most}, {Cause: snapshot.CauseRule, Packets: most}},
+			},
+			Profile: &snapshot.Profile{Seconds: seconds, Hz: 1, CPUs: 1, Samples: 1, Receive: most,
+				Classes: []snapshot.ProfileClass{{Name: "rules", Samples: most}, {Name: "rules", Receive: true, Samples: most}}},
+		}
+		rec.Snapshots[0].Sysctls = rec.Snapshots[1].Sysctls
+		report := Run(rec, Rules())
+		if len(report.Checks) != len(Rules()) {
+			t.Errorf("%s: %d checks", name, len(report.Checks))
+		}
+		if _, err := json.Marshal(report); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Every reason has a meaning, and those that may become a finding say where to look.
+func TestDropReasons(t *testing.T) {
+	for name, r := range dropReasons {
+		finding := r.kind == dropLoss || r.kind == dropNoise || r.kind == dropQueue
+		if r.means == "" || finding != (r.look != "") {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+	for name := range wrongSource {
+		if _, ok := dropReasons[name]; !ok {
+			t.Errorf("%s is no reason", name)
+		}
+	}
+	for function, name := range reasonByFunction {
+		if _, ok := dropReasons[name]; !ok && name != netfilterDrop {
+			t.Errorf("%s: %s is no reason", function, name)
+		}
+	}
+}
