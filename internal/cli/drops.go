@@ -45,7 +45,9 @@ func newDrops(env *Env) *cobra.Command {
 		Use:   "drops [flags] [FILTER…]",
 		Short: "tell where and why the kernel drops packets: function, reason, flow, stack",
 		Long: `Count every packet that the kernel drops, by the function that drops it, the
-reason, the protocol and the network namespace, until Ctrl-C or for a time.
+reason, the protocol and the network namespace, until Ctrl-C or for a time: in
+all network namespaces, unless --netns or --pid chooses one. What a socket had
+queued already is in none.
 
 A full connection table, a rule and an address translation that fails all drop in
 nf_hook_slow. Which it was is told by the return values of conntrack's and NAT's
