@@ -112,11 +112,14 @@ func fillTable(t *testing.T, ns *netns.Handle) {
 	}
 }
 
+// toOneAddress leaves one source to all that goes to one destination.
+const toOneAddress = "table ip n { chain c { type nat hook postrouting priority srcnat; udp dport 9 snat to 198.19.0.1:5000; }; }"
+
 // notInserted has many flows translated to one address and port: the first one gets
 // it.
 func notInserted(t *testing.T, way string) {
 	n := newNetwork(t)
-	nft(t, n.gateway, "table ip n { chain c { type nat hook postrouting priority srcnat; udp dport 9 snat to 198.19.0.1:5000; }; }")
+	nft(t, n.gateway, toOneAddress)
 	tr := traceCauses(t, way, n.gateway)
 	const flows = 50
 	newFlows(t, n.client, serverIP+":9", flows)
@@ -126,6 +129,30 @@ func notInserted(t *testing.T, way string) {
 	}
 	if got := caused(d, snapshot.CauseTableFull) + caused(d, snapshot.CauseRule); got != 0 {
 		t.Errorf("%d other drops: %+v", got, d.Causes)
+	}
+}
+
+// TestCountersOfLaterNamespace: what counts all namespaces knows the counters of one
+// that was not there at the start.
+func TestCountersOfLaterNamespace(t *testing.T) {
+	testutil.NeedRoot(t)
+	tr := start(t, Options{noVerdicts: true})
+	n := newNetwork(t)
+	nft(t, n.gateway, toOneAddress)
+	const flows = 20
+	newFlows(t, n.client, serverIP+":9", flows)
+	var got uint64
+	waitFor(t, "drops in the new namespace", func() bool {
+		got = 0
+		for _, c := range read(t, tr).Causes {
+			if c.Netns == n.gateway.Inode() && c.Cause == snapshot.CauseNotInserted {
+				got += c.Packets
+			}
+		}
+		return got >= flows-1
+	})
+	if got != flows-1 {
+		t.Errorf("%d drops of connections not inserted, want %d", got, flows-1)
 	}
 }
 
