@@ -140,7 +140,7 @@ func (f *follower) start(ctx context.Context, opt path.Options) (*path.Tracer, e
 		fmt.Fprintln(f.env.Stderr, "natkit: this kernel has no kprobe.multi (CONFIG_FPROBE, Linux 5.18): only the most important functions are watched, and what they return is not shown")
 	}
 	if a.NoReturns != nil {
-		fmt.Fprintf(f.env.Stderr, "natkit: what functions return is not shown: %v\n", a.NoReturns)
+		fmt.Fprintf(f.env.Stderr, "natkit: what some or all functions return is not shown: %s\n", strings.ReplaceAll(a.NoReturns.Error(), "\n", "; "))
 	}
 	refused := ""
 	if a.Refused > 0 {

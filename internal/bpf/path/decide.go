@@ -1,6 +1,7 @@
 package path
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -8,24 +9,42 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// attachResults listens for what deciding functions return. A kernel without fexit
-// shows no returns; the error says so.
+// attachResults listens for what deciding functions return. The error says which
+// are not heard, all of them on a kernel without fexit.
 func (t *Tracer) attachResults(list []target) error {
+	err := t.attachTogether(list)
+	if err == nil || len(list) == 1 {
+		return err
+	}
+	// One that cannot be traced must not take the others with it.
+	var first error
+	for _, f := range list {
+		if err := t.attachTogether([]target{f}); err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// attachTogether attaches to all of the functions or, with an error, to none.
+func (t *Tracer) attachTogether(list []target) (err error) {
 	if len(list) == 0 {
 		return nil
 	}
 	coll, err := t.loadResults(list)
 	if err != nil {
-		return fmt.Errorf("load the programs on fexit (Linux 5.17): %w", err)
+		return fmt.Errorf("load programs on fexit (Linux 5.17) for %s: %w", list[0].Name, err)
 	}
 	defer coll.Close() // links keep their programs
+	var together attachment
 	for i := range list {
 		l, err := link.AttachTracing(link.TracingOptions{Program: coll.Programs[resultName(i)]})
 		if err != nil {
-			return fmt.Errorf("attach to the return of %s: %w", list[i].Name, err)
+			return errors.Join(fmt.Errorf("attach to the return of %s: %w", list[i].Name, err), together.close())
 		}
-		t.att.links = append(t.att.links, l)
+		together.links = append(together.links, l)
 	}
+	t.att.links = append(t.att.links, together.links...)
 	return nil
 }
 
@@ -54,9 +73,10 @@ func (t *Tracer) loadResults(list []target) (*ebpf.Collection, error) {
 // decider tells the program where a function has what.
 func (t *Tracer) decider(f target) pathDecider {
 	proto := t.types.function(f.Function)
-	d := pathDecider{SkbArg: uint32(f.arg - 1), StateArg: int32(argOf(proto, "nf_hook_state") - 1)}
+	d := pathDecider{SkbArg: uint32(f.arg - 1), StateArg: int32(argOf(proto, "nf_hook_state") - 1), SkbOffset: -1}
 	if f.arg == 0 {
-		d.SkbArg, d.ByPktinfo = uint32(argOf(proto, "nft_pktinfo")-1), 1
+		arg, offset := inPktinfo(proto)
+		d.SkbArg, d.SkbOffset = uint32(arg-1), int32(offset)
 	}
 	return d
 }

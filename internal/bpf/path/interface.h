@@ -59,8 +59,3 @@ struct nf_hook_state {
 	__u8 hook;
 	__u8 pf;
 } CO_RE;
-
-/* On the way through nf_tables a packet is known by this. */
-struct nft_pktinfo {
-	struct sk_buff *skb;
-} CO_RE;

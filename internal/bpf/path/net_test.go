@@ -112,9 +112,14 @@ func nft(t *testing.T, ns *netns.Handle, rules string) {
 // serve accepts connections in the server until the test ends.
 func serve(t *testing.T, n nodes) {
 	t.Helper()
+	serveAt(t, n, serverAddr)
+}
+
+func serveAt(t *testing.T, n nodes, at netip.Addr) {
+	t.Helper()
 	var l net.Listener
 	inside(t, n.server, func() (err error) {
-		l, err = net.Listen("tcp4", netip.AddrPortFrom(serverAddr, servedPort).String())
+		l, err = net.Listen("tcp4", netip.AddrPortFrom(at, servedPort).String())
 		return err
 	})
 	t.Cleanup(func() { l.Close() })
@@ -245,4 +250,35 @@ func checkOrder(t *testing.T, p *snapshot.PacketPath) {
 		}
 		gone[s.Buffer] = s.Event == snapshot.StepDropped || s.Event == snapshot.StepConsumed || s.Event == snapshot.StepFreed
 	}
+}
+
+// bridgedServer is an address of the server in the client's network.
+var bridgedServer = netip.MustParseAddr("198.18.1.3")
+
+// bridge joins near and far by a bridge, and tells whether IP's rules see what it
+// forwards (br_netfilter).
+func bridge(t *testing.T, n nodes) (filtered bool) {
+	t.Helper()
+	addAddr(t, n.server, "up", bridgedServer)
+	inside(t, n.router, func() error {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name = "br"
+		br := &netlink.Bridge{LinkAttrs: attrs}
+		if err := netlink.LinkAdd(br); err != nil {
+			return err
+		}
+		for _, name := range []string{"near", "far"} {
+			port, err := netlink.LinkByName(name)
+			if err != nil {
+				return err
+			}
+			if err := netlink.LinkSetMaster(port, br); err != nil {
+				return err
+			}
+		}
+		calls, err := os.ReadFile("/proc/sys/net/bridge/bridge-nf-call-iptables")
+		filtered = err == nil && strings.TrimSpace(string(calls)) == "1"
+		return netlink.LinkSetUp(br)
+	})
+	return filtered
 }

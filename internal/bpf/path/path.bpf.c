@@ -65,7 +65,7 @@ struct {
 struct decider {
 	__u32 skb_arg;	 /* from 0 */
 	__s32 state_arg; /* of its struct nf_hook_state; -1: none */
-	__u32 by_pktinfo; /* skb_arg is a struct nft_pktinfo */
+	__s32 skb_offset; /* in the structure that skb_arg is; -1: it is the skb */
 };
 
 struct {
@@ -293,8 +293,8 @@ int path_result(void *ctx)
 
 	if (!d || bpf_get_func_arg(ctx, d->skb_arg, &skb))
 		return 0;
-	if (d->by_pktinfo)
-		skb = (__u64)READ((struct nft_pktinfo *)skb, skb);
+	if (d->skb_offset >= 0)
+		bpf_probe_read_kernel(&skb, sizeof(skb), (void *)(skb + d->skb_offset));
 	packet = dead_or_alive(skb);
 	if (!packet)
 		return 0;

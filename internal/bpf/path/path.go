@@ -44,7 +44,8 @@ type Attached struct {
 	// OneByOne: the kernel has no kprobe.multi, and only the most important functions
 	// of a profile are watched.
 	OneByOne bool
-	// NoReturns is why returned verdicts are not shown; nil where they are.
+	// NoReturns is why returned verdicts are not shown, of some functions or of all;
+	// nil where they are.
 	NoReturns error
 	// Took is the time from nothing to all attached.
 	Took time.Duration

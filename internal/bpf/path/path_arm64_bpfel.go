@@ -17,7 +17,7 @@ type pathDecider struct {
 	_         structs.HostLayout
 	SkbArg    uint32
 	StateArg  int32
-	ByPktinfo uint32
+	SkbOffset int32
 }
 
 type pathEvent struct {

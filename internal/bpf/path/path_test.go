@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/filter"
+	"github.com/natkit/natkit/internal/kallsyms"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/testutil"
 )
@@ -215,22 +216,82 @@ func TestRestricted(t *testing.T) {
 func TestAttachesFast(t *testing.T) {
 	testutil.NeedRoot(t)
 	testutil.NeedFeature(t, testutil.Kprobe)
-	tracer, err := Start(t.Context(), Options{Functions: "nat", Packets: 1})
+	for _, tt := range []struct {
+		profile string
+		least   int
+		within  time.Duration
+	}{{"nat", 100, 2 * time.Second}, {"rx", 60, 2 * time.Second}, {"all", 1000, 10 * time.Second}} {
+		tracer, err := Start(t.Context(), Options{Functions: tt.profile, Packets: 1})
+		if err != nil {
+			t.Errorf("%s: %v", tt.profile, err)
+			continue
+		}
+		a := tracer.Attached()
+		began := time.Now()
+		if err := tracer.Close(); err != nil {
+			t.Error(err)
+		}
+		t.Logf("%s: %+v, detached in %v", tt.profile, a, time.Since(began))
+		if a.Took > testutil.Patience(tt.within) {
+			t.Errorf("%s: attached in %v", tt.profile, a.Took)
+		}
+		if a.NoReturns != nil {
+			t.Errorf("%s: %v", tt.profile, a.NoReturns)
+		}
+		if a.Functions < 10 || !a.OneByOne && a.Functions < tt.least {
+			t.Errorf("%s: %d functions are watched, want %d", tt.profile, a.Functions, tt.least)
+		}
+	}
+}
+
+// TestBridged: the router is a bridge, and its rules see what it forwards.
+func TestBridged(t *testing.T) {
+	testutil.NeedRoot(t)
+	testutil.NeedFeature(t, testutil.Kprobe)
+	n := newNodes(t)
+	filtered := bridge(t, n)
+	serveAt(t, n, bridgedServer)
+	opt := Options{Netns: n.router, Filter: parse(t, "tcp dst port 8080"), Functions: "nat", Packets: 1}
+	packets := follow(t, opt, func() {
+		if err := connect(t, n, bridgedServer, servedPort); err != nil {
+			t.Error(err)
+		}
+	})
+	if len(packets) != 1 {
+		t.Fatalf("%d packets, want 1", len(packets))
+	}
+	want := []string{"br_handle_frame_finish", "dev_hard_start_xmit", "tcp_v4_rcv"}
+	if filtered {
+		want = []string{"br_nf_pre_routing", "br_handle_frame_finish", "dev_hard_start_xmit", "tcp_v4_rcv"}
+	}
+	inOrder(t, packets[0], want...)
+	if v := packets[0].Verdict; v.Result != snapshot.PathDelivered || v.Netns != n.server.Inode() {
+		t.Errorf("verdict %+v, want delivered in %d", v, n.server.Inode())
+	}
+}
+
+// TestUntraceableReturns: a function that is not there does not take the returns of
+// others with it.
+func TestUntraceableReturns(t *testing.T) {
+	testutil.NeedRoot(t)
+	testutil.NeedFeature(t, testutil.Kprobe)
+	testutil.NeedFeature(t, testutil.Fentry)
+	tracer, err := Start(t.Context(), Options{Functions: "ip_rcv", Packets: 1, oneByOne: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := tracer.Attached()
-	t.Logf("%+v", a)
-	began := time.Now()
-	if err := tracer.Close(); err != nil {
-		t.Error(err)
+	defer tracer.Close()
+	before := len(tracer.att.links)
+	hook := tracer.symbols.Named("nf_hook_slow")["nf_hook_slow"]
+	if len(hook) != 1 {
+		t.Fatalf("%d functions nf_hook_slow", len(hook))
 	}
-	t.Logf("detached in %v", time.Since(began))
-	if a.Took > testutil.Patience(2*time.Second) {
-		t.Errorf("attached in %v", a.Took)
+	list := []target{{hook[0], 1}, {kallsyms.Function{Name: "natkit_no_such_function", Addr: 1}, 1}}
+	if err := tracer.attachResults(list); err == nil || !strings.Contains(err.Error(), "natkit_no_such_function") {
+		t.Errorf("error %v", err)
 	}
-	if least := 30; a.Functions < least {
-		t.Errorf("%d functions are watched, want %d", a.Functions, least)
+	if got := len(tracer.att.links) - before; got != 1 {
+		t.Errorf("%d functions are heard, want nf_hook_slow alone", got)
 	}
 }
 
@@ -259,14 +320,12 @@ func TestStartRefuses(t *testing.T) {
 		want string
 	}{
 		{Options{Functions: "no_such_function", Packets: 1}, "no function of this kernel"},
-		{Options{Functions: "all", Packets: 1, oneByOne: true}, "named"},
+		{Options{Functions: "ip*,tcp*,udp*,nf_*,skb*,dev*", Packets: 1, oneByOne: true}, "functions are too many for this kernel"},
 		{Options{Functions: "nat", Packets: 1, Interface: "no-such-if"}, `find interface "no-such-if"`},
 	} {
 		if tracer, err := Start(t.Context(), tt.opt); err == nil {
 			tracer.Close()
-			if tt.want != "named" { // few of all are watched
-				t.Errorf("%+v started", tt.opt)
-			}
+			t.Errorf("%+v started", tt.opt)
 		} else if !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%+v: %v, want %q", tt.opt, err, tt.want)
 		}

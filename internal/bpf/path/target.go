@@ -102,20 +102,17 @@ func choose(table *kallsyms.Table, types *types, patterns []string) (selected, e
 	lists := []struct {
 		to   *[]target
 		want matcher
-		arg  string
 	}{
-		{&s.steps, newMatcher(patterns), "sk_buff"},
-		{&s.copied, newMatcher(known.lists["copied"]), "sk_buff"},
-		{&s.freed, newMatcher(known.lists["freed"]), "sk_buff"},
-		{&s.decide, newMatcher(known.lists["decide"]), "sk_buff"},
+		{&s.steps, newMatcher(patterns)}, {&s.copied, newMatcher(known.lists["copied"])},
+		{&s.freed, newMatcher(known.lists["freed"])}, {&s.decide, newMatcher(known.lists["decide"])},
 	}
 	never := newMatcher(known.lists["never"])
 	for f := range table.All() {
-		for i, l := range lists {
-			if !l.want.match(f.Name) || (i == 0 && never.match(f.Name)) {
+		for _, l := range lists {
+			if !l.want.match(f.Name) || l.to == &s.steps && never.match(f.Name) {
 				continue
 			}
-			if arg := argOf(types.function(f), l.arg); arg > 0 || i == 3 && isPktinfo(types, f) {
+			if arg := argOf(types.function(f), "sk_buff"); arg > 0 || l.to == &s.decide && hasPktinfo(types.function(f)) {
 				*l.to = append(*l.to, target{f, arg})
 			}
 		}
@@ -129,9 +126,30 @@ func choose(table *kallsyms.Table, types *types, patterns []string) (selected, e
 	return s, nil
 }
 
-// isPktinfo tells the functions of nf_tables that get the packet in a structure.
-func isPktinfo(types *types, f kallsyms.Function) bool {
-	return argOf(types.function(f), "nft_pktinfo") > 0
+// inPktinfo finds the argument by which functions of nf_tables get the packet, from
+// 1, and where in that structure the skb is; 0 where there is none. The programs do
+// not know the structure: nf_tables is a module that may not be loaded.
+func inPktinfo(proto *btf.FuncProto) (arg int, offset uint32) {
+	arg = argOf(proto, "nft_pktinfo")
+	if arg == 0 {
+		return 0, 0
+	}
+	pointer, _ := btf.UnderlyingType(proto.Params[arg-1].Type).(*btf.Pointer)
+	info, ok := btf.UnderlyingType(pointer.Target).(*btf.Struct)
+	if !ok {
+		return 0, 0
+	}
+	for _, m := range info.Members {
+		if m.Name == "skb" {
+			return arg, m.Offset.Bytes()
+		}
+	}
+	return 0, 0
+}
+
+func hasPktinfo(proto *btf.FuncProto) bool {
+	arg, _ := inPktinfo(proto)
+	return arg > 0
 }
 
 func noneFound(types *types) error {
