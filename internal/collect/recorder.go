@@ -20,7 +20,8 @@ const (
 	fileFolder    = "files"
 	countersName  = "counters.bin"
 	kernelLogName = "kmsg.txt"
-	// traceName is in the second folder only, and only where something was traced.
+	// traceName is in the second folder only, and only where something was traced. A
+	// natkit that does not know it passes over it, as over any file.
 	traceName   = "trace.json"
 	headName    = "head.json"
 	tableFolder = "table"

@@ -88,6 +88,18 @@ func TestBundleWithoutATrace(t *testing.T) {
 	}
 }
 
+// What a newer natkit puts before a snapshot's head does not keep this one from
+// reading the rest: bundles of both have one form.
+func TestUnknownMembersArePassedOver(t *testing.T) {
+	file := archive(t, tar.Header{Name: "natkit-bundle.json", Uname: `{"schema":"natkit.bundle/1"}`},
+		tar.Header{Name: "0/head.json", Uname: "{}"}, tar.Header{Name: "0/tail.json", Uname: "{}"},
+		tar.Header{Name: "1/of-the-future.bin", Uname: "?"}, tar.Header{Name: "1/head.json", Uname: "{}"}, tar.Header{Name: "1/tail.json", Uname: "{}"},
+		tar.Header{Name: "end.json", Uname: `{"members":6}`})
+	if _, err := ReadBundle(bytes.NewReader(file)); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestTraceThatIsNoJSON(t *testing.T) {
 	file := archive(t, tar.Header{Name: "natkit-bundle.json", Uname: `{"schema":"natkit.bundle/1"}`},
 		tar.Header{Name: "0/head.json", Uname: "{}"}, tar.Header{Name: "0/tail.json", Uname: "{}"},

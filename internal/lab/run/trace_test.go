@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/natkit/natkit/internal/diagnose"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/testutil"
@@ -91,5 +92,21 @@ func TestJoinPorts(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// A kernel that lacks something still runs the lab: the report says what is missing.
+func TestUntraced(t *testing.T) {
+	r := &lab.StageReport{}
+	addTrace(r, snapshot.Trace{
+		Profile: &snapshot.Profile{Functions: make([]snapshot.ProfileSymbol, 2*mostFunctions)},
+		Parts:   []snapshot.Part{{Name: snapshot.PartDrops, Error: "needs BTF"}, {Name: snapshot.PartProfile}},
+	})
+	want := []diagnose.Unread{{What: "drops", Why: "needs BTF"}}
+	if diff := cmp.Diff(want, r.Untraced); diff != "" || r.Drops != nil {
+		t.Errorf("untraced (-want +got):\n%s", diff)
+	}
+	if n := len(r.Profile.Functions); n != mostFunctions {
+		t.Errorf("the report keeps %d functions", n)
 	}
 }
