@@ -38,7 +38,9 @@ func newLabRun(env *Env) *cobra.Command {
 		Short: "run a scenario: fault, diagnosis, fix, proof",
 		Long: `Builds the scenario's network in namespaces of its own, drives the same load
 through it stage by stage, lets doctor find the fault and applies its remedy, and
-prints all stages side by side.
+prints all stages side by side. Stages that ask for it also trace, by eBPF, which
+packets the kernel drops, or what the CPUs do; where the kernel cannot, the report
+says why, and the rest is the same.
 
 What the remedy changes on the host is journaled before and put back at the end,
 also after an error, Ctrl-C or kill -9; 'natkit lab clean' does so after a crash
