@@ -105,11 +105,11 @@ func (c *conductor) measure(ctx context.Context, st *lab.Stage, sample int) (*la
 	}
 	after, statsErr := dump.Stats(c.node(watched))
 	trace := tracer.Stop()
-	if err == nil && statsErr != nil {
-		err = fmt.Errorf("read the connection tracker of %s: %w", watched, statsErr)
-	}
 	if err == nil {
 		err = ctx.Err()
+	}
+	if err == nil && statsErr != nil {
+		err = fmt.Errorf("read the connection tracker of %s: %w", watched, statsErr)
 	}
 	if err != nil {
 		return nil, err
