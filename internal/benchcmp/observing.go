@@ -34,8 +34,10 @@ const rulesOfDrops = `table ip benchmark {
 
 const oneInFour = 0.25
 
-// bpftraceDrops is the one-liner that people use.
-const bpftraceDrops = `tracepoint:skb:kfree_skb { @[args->location, args->reason] = count(); }`
+// bpftraceDrops is the one-liner that people use. It needs tracefs, which is mounted
+// for it alone where it is not.
+const bpftraceDrops = `test -d /sys/kernel/tracing/events || mount -t tracefs tracefs /sys/kernel/tracing
+exec bpftrace -e 'tracepoint:skb:kfree_skb { @[args->location, args->reason] = count(); }'`
 
 func observerQuantities(programs string) []bench.Quantity {
 	fixed := func(unit string, factor float64, digits int) func(float64) string {
@@ -75,7 +77,7 @@ func dropsSuite(natkit string) bench.Suite {
 	}, observer{name: nobody},
 		observer{counting, []string{natkit, "drops", "--for", "2m", "--json"}},
 		observer{exact, []string{natkit, "drops", "--for", "2m", "--json", "--flows"}},
-		observer{peer, []string{"bpftrace", "-e", bpftraceDrops}})
+		observer{peer, []string{"unshare", "--mount", "sh", "-ec", bpftraceDrops}})
 }
 
 // profileSuite measures what it costs a gateway to have its CPUs sampled.
