@@ -21,7 +21,7 @@ import (
 // suites are all benchmarks, in the order in which they are taken. Each is made
 // for the path of the program to measure.
 var suites = []func(natkit string) bench.Suite{limitsSuite, fillSuite, httpSuite, packetsSuite, planesSuite,
-	dropsSuite, profileSuite}
+	dropsSuite, watchSuite}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)

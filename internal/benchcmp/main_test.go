@@ -63,7 +63,7 @@ func TestChoose(t *testing.T) {
 	if err != nil || len(got) != 2 || got[0].Name != "http" || got[1].Name != "limits" {
 		t.Errorf("got %v, %v", got, err)
 	}
-	if _, err := choose("http,https", "natkit"); err == nil || err.Error() != `no benchmark "https"; there are: limits, fill, http, packets, planes, drops, profile` {
+	if _, err := choose("http,https", "natkit"); err == nil || err.Error() != `no benchmark "https"; there are: limits, fill, http, packets, planes, drops, watch` {
 		t.Errorf("got %v", err)
 	}
 }

@@ -7,23 +7,28 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 )
 
-// observer is a program that looks on, by eBPF, while packets pass; without
-// arguments there is none.
+// observer looks on, by eBPF, while packets pass: a program with arguments or, with
+// attach, this process. With neither there is none.
 type observer struct {
-	name string
-	args []string
+	name   string
+	args   []string
+	attach func() (io.Closer, error)
 }
 
 // watch is an observer at work.
 type watch struct {
+	attached io.Closer // in this process; what follows is of another one
 	cmd      *exec.Cmd
 	stderr   *strings.Builder
 	programs []*ebpf.Program
@@ -37,6 +42,10 @@ const observerLimit = 20 * time.Second
 
 // start returns when the observer's programs are loaded.
 func (o observer) start(ctx context.Context) (*watch, error) {
+	if o.attach != nil {
+		attached, err := o.attach()
+		return &watch{attached: attached}, err
+	}
 	if len(o.args) == 0 {
 		return nil, nil
 	}
@@ -48,15 +57,30 @@ func (o observer) start(ctx context.Context) (*watch, error) {
 	w.cmd.Stdout, w.cmd.Stderr = io.Discard, w.stderr
 	w.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	began := time.Now()
-	if err := w.cmd.Start(); err != nil {
+	if err := w.begin(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", o.name, err)
 	}
-	go func() { w.ended <- w.cmd.Wait() }()
 	if err := w.await(before); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w: %s", o.name, err, strings.TrimSpace(w.stderr.String())), w.stop())
 	}
 	w.took = time.Since(began)
 	return w, nil
+}
+
+// begin starts the program from a thread that lives as long as it: with the thread
+// the kernel would end it (PR_SET_PDEATHSIG).
+func (w *watch) begin() error {
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := w.cmd.Start()
+		started <- err
+		if err == nil {
+			w.ended <- w.cmd.Wait()
+		}
+	}()
+	return <-started
 }
 
 // await polls for programs that are newer than an ID, and then for no more to come.
@@ -119,16 +143,29 @@ func (w *watch) stop() error {
 	if w == nil {
 		return nil
 	}
+	if w.attached != nil {
+		return w.attached.Close()
+	}
 	w.close()
 	if err := w.cmd.Process.Signal(unix.SIGINT); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
 	select {
-	case <-w.ended:
-		return nil
+	case err := <-w.ended:
+		return w.ending(err)
 	case <-time.After(observerLimit):
 		return errors.Join(errors.New("did not end in "+observerLimit.String()), w.cmd.Process.Kill())
 	}
+}
+
+// ending accepts what SIGINT makes of programs: an end without an error, or its
+// exit code. One that was killed did not look on until the end.
+func (w *watch) ending(err error) error {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && (!exit.Exited() || exit.ExitCode() == 1) {
+		return fmt.Errorf("%v: %w: %s", w.cmd.Args, err, strings.TrimSpace(w.stderr.String()))
+	}
+	return nil
 }
 
 func newestProgram() (ebpf.ProgramID, error) {
@@ -163,4 +200,21 @@ func programsAfter(id ebpf.ProgramID) (programs []*ebpf.Program, err error) {
 		}
 		programs = append(programs, p)
 	}
+}
+
+// attachNothing attaches a program that does nothing where packets are dropped.
+func attachNothing() (io.Closer, error) {
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: ebpf.Tracing, AttachType: ebpf.AttachTraceRawTp, AttachTo: "kfree_skb", License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("load an empty program: %w", err)
+	}
+	defer p.Close()
+	l, err := link.AttachTracing(link.TracingOptions{Program: p})
+	if err != nil {
+		return nil, fmt.Errorf("attach an empty program: %w", err)
+	}
+	return l, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"runtime"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/bench"
+	"github.com/natkit/natkit/internal/bpf/pktgen"
 	"github.com/natkit/natkit/internal/units"
 )
 
@@ -24,11 +26,12 @@ const (
 
 const nobody = "nobody"
 
-// rulesOfDrops forwards three packets of four, and drops one.
+// rulesOfDrops drop one packet in four, as the source ports are those from 1024 on:
+// half a million per second where two million come.
 const rulesOfDrops = `table ip benchmark {
   chain prerouting {
     type filter hook prerouting priority raw
-    udp sport & 3 == 0 drop
+    udp sport < 17152 drop
   }
 }`
 
@@ -57,56 +60,89 @@ func observerQuantities(programs string) []bench.Quantity {
 
 // dropsSuite measures what it costs a gateway that drops to have its drops counted.
 func dropsSuite(natkit string) bench.Suite {
-	const counting, exact, peer = "natkit drops", "natkit drops --flows", "bpftrace"
-	o := &observing{planes: planes{packetRuns: packetRuns{natkit: natkit}}, rules: rulesOfDrops, lost: oneInFour}
+	const empty, counting, exact, peer = "empty program", "natkit drops", "natkit drops --flows", "bpftrace"
+	o := &observing{planes: planes{packetRuns: packetRuns{natkit: natkit}}, rules: rulesOfDrops, to: serverAddress, lost: oneInFour}
 	claims := []bench.Claim{
 		{Subject: counting, Quantity: observerProgram, Bound: 60},
 		{Subject: exact, Quantity: observerProgram, Bound: 200},
 		{Subject: counting, Quantity: observerProgram, Than: peer, Bound: 1},
 		{Subject: counting, Quantity: packetRate, Than: nobody, Bound: 0.97},
+		{Subject: counting, Quantity: packetRate, Than: peer, Bound: 1},
 		{Subject: counting, Quantity: observerStart, Bound: 300},
 		{Subject: counting, Quantity: observerMemory, Bound: 64},
 	}
 	return o.suite(bench.Suite{
 		Name: "drops", Title: "natkit drops beside bpftrace, on a gateway that drops",
 		About: "The lab's gateway forwards small packets and drops one in four by a rule, everything\n" +
-			"on one CPU, while somebody counts its drops.",
+			"on one CPU, while somebody counts its drops. The empty program shows what the kernel's\n" +
+			"tracepoint costs where it is on, with nothing in it: no tracer can cost less.",
 		Quantities: observerQuantities("program per drop"),
 		Claims:     claims,
 		Programs:   [][]string{{natkit, "--version"}, {"bpftrace", "--version"}, {"nft", "--version"}},
 	}, observer{name: nobody},
-		observer{counting, []string{natkit, "drops", "--for", "2m", "--json"}},
-		observer{exact, []string{natkit, "drops", "--for", "2m", "--json", "--flows"}},
-		observer{peer, []string{"unshare", "--mount", "sh", "-ec", bpftraceDrops}})
+		observer{name: empty, attach: attachNothing},
+		observer{name: counting, args: []string{natkit, "drops", "--for", "2m", "--json"}},
+		observer{name: exact, args: []string{natkit, "drops", "--for", "2m", "--json", "--flows"}},
+		observer{name: peer, args: []string{"unshare", "--mount", "sh", "-ec", bpftraceDrops}})
 }
 
-// profileSuite measures what it costs a gateway to have its CPUs sampled.
-func profileSuite(natkit string) bench.Suite {
-	const own = "natkit profile"
-	o := &observing{planes: planes{packetRuns: packetRuns{natkit: natkit}}, rules: rulesDNAT}
+// watchSuite measures what it costs a gateway that drops nothing to be looked at.
+func watchSuite(natkit string) bench.Suite {
+	const own, drops = "natkit profile", "natkit drops"
+	o := &observing{planes: planes{packetRuns: packetRuns{natkit: natkit}}, rules: rulesDNAT, to: gatewayPublic}
 	return o.suite(bench.Suite{
-		Name: "profile", Title: "natkit profile on a busy gateway",
-		About: "The lab's gateway translates small packets, everything on one CPU, while natkit samples\n" +
-			"the stacks of all CPUs 99 times per second.",
-		Quantities: observerQuantities("program per sample"),
+		Name: "watch", Title: "natkit profile and natkit drops on a busy gateway",
+		About: "The lab's gateway translates small packets and drops none, everything on one CPU, while\n" +
+			"natkit samples the stacks of all CPUs 99 times per second, or waits for drops.",
+		Quantities: observerQuantities("program per run"),
 		Claims: []bench.Claim{
+			{Subject: drops, Quantity: packetRate, Than: nobody, Bound: 0.97},
+			{Subject: own, Quantity: packetRate, Than: nobody, Bound: 0.97},
 			{Subject: own, Quantity: observerCPU, Bound: 0.01},
 			{Subject: own, Quantity: observerStart, Bound: 300},
 		},
 		Programs: [][]string{{natkit, "--version"}, {"nft", "--version"}},
-	}, observer{name: nobody}, observer{own, []string{natkit, "profile", "--for", "2m", "--hz", "99", "--json"}})
+	}, observer{name: nobody}, observer{name: own, args: []string{natkit, "profile", "--for", "2m", "--hz", "99", "--json"}},
+		observer{name: drops, args: []string{natkit, "drops", "--for", "2m", "--json"}})
 }
 
 // observing sends packets through the gateway while somebody looks on.
 type observing struct {
 	planes
 	rules string
+	// to is where the client sends to.
+	to netip.AddrPort
 	// lost is the share of packets that the rules drop.
-	lost float64
+	lost   float64
+	server *swallower
+}
+
+// setUp makes the lab, the gateway's rules, and all flows known to it.
+func (o *observing) setUp(ctx context.Context) (func(context.Context) error, error) {
+	down, err := o.planes.setUp(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err = o.planes.rules(ctx, o.rules); err == nil {
+		err = o.openServer()
+	}
+	if err != nil {
+		return nil, errors.Join(err, down(ctx))
+	}
+	return func(ctx context.Context) error { return errors.Join(o.server.Close(), down(ctx)) }, nil
+}
+
+func (o *observing) openServer() error {
+	at, err := pktgen.ReadEgress(pktgen.Way{Netns: o.planes.server}, gatewayInside)
+	if err != nil {
+		return err
+	}
+	o.server, err = swallow(o.planes.server, at.Interface)
+	return err
 }
 
 func (o *observing) suite(s bench.Suite, observers ...observer) bench.Suite {
-	s.Method = fmt.Sprintf("%s packets of %d bytes in %s UDP flows, sent as fast as they go; the programs' own time is taken in a run of its own (BPF_ENABLE_STATS, about 20 ns of it the measurement)",
+	s.Method = fmt.Sprintf("%s packets of %d bytes in %s UDP flows, sent as fast as they go, and taken by the server without a drop; the programs' own time is taken in a run of its own (BPF_ENABLE_STATS, about 20 ns of it the measurement)",
 		units.Count(packetsPerRun), packetBytes, units.Count(packetFlows))
 	s.Baseline, s.Rounds, s.WarmUp = nobody, 15, 1
 	s.Parameters, s.Seed = o.parameters(), packetSeed
@@ -131,19 +167,30 @@ func (o *observing) run(ctx context.Context, by observer) (s bench.Sample, err e
 	return o.traffic(ctx)
 }
 
-// traffic is one run through the gateway's rules.
+// traffic sends packets through the gateway's rules to a server that takes them.
 func (o *observing) traffic(ctx context.Context) (bench.Sample, error) {
-	s, err := o.runKernel(ctx, o.rules, o.rules == rulesDNAT)
+	from, err := pktgen.ReadEgress(pktgen.Way{Netns: o.client}, o.to.Addr())
 	if err != nil {
 		return bench.Sample{}, err
 	}
-	lost := s.Values[lostShare]
+	before, err := o.server.received()
+	if err != nil {
+		return bench.Sample{}, err
+	}
+	r, err := pktgen.Run(ctx, o.config(o.to), from, nil, pktgen.Options{})
+	if err != nil {
+		return bench.Sample{}, err
+	}
+	after, err := o.server.received()
+	if err != nil {
+		return bench.Sample{}, err
+	}
+	forwarded := float64(after - before)
+	lost := 1 - forwarded/float64(r.Sent)
 	if tolerance := 0.02; lost < o.lost-tolerance || lost > o.lost+tolerance {
 		return bench.Sample{}, fmt.Errorf("%.1f %% of the packets were lost, and the rules drop %.1f %%", 100*lost, 100*o.lost)
 	}
-	s.GeneratorLimit = "" // the whole path is one CPU's work, the generator included
-	s.Values = bench.Values{packetRate: s.Values[packetRate]}
-	return s, nil
+	return bench.Sample{Values: bench.Values{packetRate: forwarded / r.Seconds}}, nil
 }
 
 // count takes what does not depend on the machine's mood.
@@ -175,7 +222,7 @@ func (w *watch) work() (at time.Time, spent time.Duration, err error) {
 	// of include/linux/posix-timers_types.h.
 	clock := int32(^w.cmd.Process.Pid<<3 | 2)
 	if err := unix.ClockGettime(clock, &u); err != nil {
-		return time.Time{}, 0, fmt.Errorf("read the CPU time of a process: %w", err)
+		return time.Time{}, 0, fmt.Errorf("read the CPU time of %v: %w (has it ended? %s)", w.cmd.Args, err, w.stderr)
 	}
 	return time.Now(), time.Duration(u.Nano()), nil
 }
@@ -190,17 +237,17 @@ func (w *watch) values(began time.Time, before time.Duration) (bench.Values, err
 	if err != nil {
 		return nil, err
 	}
-	if runs == 0 {
-		return nil, errors.New("the observer's programs did not run")
-	}
 	memory, err := w.peakBytes()
 	if err != nil {
 		return nil, err
 	}
-	return bench.Values{
-		observerProgram: float64(inPrograms) / float64(runs),
-		observerCPU:     float64(spent-before+inPrograms) / float64(now.Sub(began)) / float64(runtime.NumCPU()),
-		observerStart:   float64(w.took) / float64(time.Millisecond),
-		observerMemory:  memory / (1 << 20),
-	}, nil
+	v := bench.Values{
+		observerCPU:    float64(spent-before+inPrograms) / float64(now.Sub(began)) / float64(runtime.NumCPU()),
+		observerStart:  float64(w.took) / float64(time.Millisecond),
+		observerMemory: memory / (1 << 20),
+	}
+	if runs > 0 { // where nothing is dropped, none counts
+		v[observerProgram] = float64(inPrograms) / float64(runs)
+	}
+	return v, nil
 }
