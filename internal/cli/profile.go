@@ -75,7 +75,7 @@ sampling, and what was sampled until then is reported.`,
 
 // options checks the command line.
 func (p *profiler) options(cmd *cobra.Command) (bpf.Options, error) {
-	opt := bpf.Options{Hz: p.hz, For: p.duration}
+	opt := bpf.Options{Hz: p.hz}
 	switch {
 	case p.hz < 1 || p.hz > bpf.MaxHz:
 		return opt, usagef("--hz %d: must be from 1 to %d", p.hz, bpf.MaxHz)
@@ -126,7 +126,7 @@ func (p *profiler) sample(ctx context.Context, opt bpf.Options) (*profile.Stacks
 	if err != nil {
 		return nil, err
 	}
-	end := time.NewTimer(opt.For)
+	end := time.NewTimer(p.duration)
 	defer end.Stop()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -137,7 +137,7 @@ func (p *profiler) sample(ctx context.Context, opt bpf.Options) (*profile.Stacks
 		case <-ctx.Done():
 			return running.Stop()
 		case <-tick.C:
-			progress.Update("sampling the CPUs: %.0f of %.0f s (Ctrl-C ends it)", time.Since(started).Seconds(), opt.For.Seconds())
+			progress.Update("sampling the CPUs: %.0f of %.0f s (Ctrl-C ends it)", time.Since(started).Seconds(), p.duration.Seconds())
 		}
 	}
 }

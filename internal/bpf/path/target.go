@@ -2,7 +2,6 @@ package path
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/cilium/ebpf/btf"
@@ -211,11 +210,4 @@ func withArg(list []target, arg int) []target {
 		}
 	}
 	return some
-}
-
-func (t target) String() string {
-	if t.Module == "" {
-		return t.Name
-	}
-	return fmt.Sprintf("%s [%s]", t.Name, t.Module)
 }
