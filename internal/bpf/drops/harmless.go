@@ -28,6 +28,8 @@ var harmlessCallers = []harmlessCaller{
 	{"udp_destruct_common", false}, {"udp_destruct_sock", false}, {"udpv6_destruct_sock", false},
 	// Local sockets that are closed with messages unread: no packets of a network.
 	{"unix_release_sock", false}, {"unix_stream_connect", false},
+	// The question of a netlink dump that was not read to its end.
+	{"netlink_release", false}, {"netlink_sock_destruct", false},
 	// A packet that TIME_WAIT took: the last FIN or ACK of a connection.
 	{"tcp_v4_rcv", true}, {"tcp_v6_rcv", true},
 }

@@ -1,8 +1,13 @@
 package drops
 
 import (
+	"encoding/binary"
 	"net"
+	"net/netip"
 	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/filter"
 	"github.com/natkit/natkit/internal/testutil"
@@ -61,4 +66,55 @@ func TestClosedSocketIsNoDrop(t *testing.T) {
 	if d := read(t, all); d.Packets != count || len(d.Flows) == 0 {
 		t.Errorf("with the harmless ones: %d drops, flows %+v", d.Packets, d.Flows)
 	}
+}
+
+// TestUnfinishedDumpIsNoDrop: a program that ends in the midst of a netlink dump, such
+// as a list of connections into head, has its question freed by kfree_skb.
+func TestUnfinishedDumpIsNoDrop(t *testing.T) {
+	n := newNetwork(t)
+	do(t, n.server, func() error { return addAddresses(400) }) // more than one message holds
+	hidden := start(t, Options{Netns: n.server, FlowSample: 1})
+	const count = 5
+	do(t, n.server, func() error {
+		for range count {
+			if err := leaveDump(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	waitFor(t, "frees", func() bool { return read(t, hidden).Harmless >= count })
+	if d := read(t, hidden); d.Packets != 0 {
+		t.Errorf("%d drops: %+v", d.Packets, d.Sites)
+	}
+}
+
+func addAddresses(count int) error {
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	address := netip.MustParseAddr("203.0.113.0").As4()
+	for i := range count {
+		address[2], address[3] = byte(113+i>>8), byte(i)
+		one := &netlink.Addr{IPNet: &net.IPNet{IP: address[:], Mask: net.CIDRMask(32, 32)}}
+		if err := netlink.AddrAdd(lo, one); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// leaveDump asks for all addresses, and does not wait for the answer.
+func leaveDump() error {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	ask := binary.NativeEndian.AppendUint32(nil, unix.SizeofNlMsghdr+unix.SizeofIfAddrmsg)
+	ask = binary.NativeEndian.AppendUint16(ask, unix.RTM_GETADDR)
+	ask = binary.NativeEndian.AppendUint16(ask, unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
+	ask = append(ask, make([]byte, 8+unix.SizeofIfAddrmsg)...)
+	return unix.Sendto(fd, ask, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
 }
