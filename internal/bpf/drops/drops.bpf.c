@@ -19,7 +19,6 @@ const volatile bool has_events;
 const volatile bool has_stacks;
 const volatile bool hide_harmless; /* make nothing of frees that are no drops but count them */
 const volatile __u32 consumed;     /* reasons up to this one are no drops */
-const volatile __u32 purged;       /* nor is this one: a socket was closed */
 const volatile __u32 only_netns;   /* 0: all */
 const volatile __u32 only_ifindex; /* 0: all */
 const volatile __u32 flow_sample;  /* one drop in so many; 0: none */
@@ -31,8 +30,11 @@ struct range {
 };
 
 enum {
-	RANGES = 24,
+	RANGES = 32,
+	CLOSED = 4,
 };
+
+const volatile __u32 closed[CLOSED]; /* nor are these reasons: a socket was closed */
 
 /* The functions that end packets by kfree_skb without dropping them, where the reason
  * does not tell. They are counted, but no flow, stack or event is made of them. */
@@ -98,10 +100,13 @@ static __always_inline bool chosen(__u64 nth, __u32 one_in)
 
 static __always_inline bool is_harmless(const struct site *site)
 {
-	if (has_reason && (site->reason <= consumed || site->reason == purged))
-		return true;
-	if (has_reason && site->reason != unspecified)
-		return false;
+	if (has_reason && site->reason != unspecified) {
+#pragma unroll
+		for (int i = 0; i < CLOSED; i++)
+			if (site->reason == closed[i])
+				return true;
+		return site->reason <= consumed;
+	}
 #pragma unroll
 	for (int i = 0; i < RANGES; i++)
 		if (site->location >= harmless[i].from && site->location < harmless[i].to)
