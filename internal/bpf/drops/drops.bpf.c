@@ -44,11 +44,15 @@ const volatile struct range harmless[RANGES];
 /* spill counts what has no place in its set. */
 static __always_inline __u64 spill(const struct site *site)
 {
-	__u64 *packets = bpf_map_lookup_elem(&spilled, site), one = 1;
+	volatile __u64 *packets = bpf_map_lookup_elem(&spilled, site);
+	__u64 nth, one = 1;
 	struct cpu *cpu;
 
-	if (packets)
-		return __sync_fetch_and_add(packets, 1);
+	if (packets) {
+		nth = *packets; /* about: what an addition found is told since Linux 5.12 */
+		__sync_fetch_and_add(packets, 1);
+		return nth;
+	}
 	if (bpf_map_update_elem(&spilled, site, &one, BPF_ANY) && (cpu = this_cpu()))
 		cpu->lost++;
 	return 0;
