@@ -158,7 +158,9 @@ func (d *dropsVerb) trace(cmd *cobra.Command, opt bpf.Options) (err error) {
 		}
 		opt.Events = func(e bpf.Event) { d.event(e, limit, stop) }
 	}
-	tracer, err := bpf.Start(ctx, opt)
+	// It takes a moment, and an interruption then leaves nothing to count, which is told
+	// like any other result.
+	tracer, err := bpf.Start(context.WithoutCancel(ctx), opt)
 	if err != nil {
 		return err
 	}
