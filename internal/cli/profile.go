@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -70,6 +71,8 @@ sampling, and what was sampled until then is reported.`,
 	flags.IntVar(&p.top, "top", 20, "list the `N` functions with most samples, 0 for all")
 	p.outputs.addFlags(cmd)
 	addJSON(cmd, &p.asJSON, profileSchema)
+	completeFlags(cmd, map[string]cobra.CompletionFunc{"cpu": cobra.NoFileCompletions, "for": cobra.NoFileCompletions,
+		"hz": cobra.NoFileCompletions, "top": cobra.NoFileCompletions})
 	return cmd
 }
 
@@ -108,13 +111,12 @@ func (p *profiler) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if err := p.outputs.write(p.env, stacks); err != nil {
+	// Where a file finds no room, the report is still worth something.
+	err = p.outputs.write(p.env, stacks)
+	if p.outputs.usesStdout() {
 		return err
 	}
-	if p.outputs.usesStdout() {
-		return nil
-	}
-	return p.print(p.env.Stdout, stacks)
+	return errors.Join(err, p.print(p.env.Stdout, stacks))
 }
 
 // sample shows how far it is. It ends early with ctx.
