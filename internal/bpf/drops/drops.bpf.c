@@ -102,20 +102,26 @@ static __always_inline bool chosen(__u64 nth, __u32 one_in)
 	return !nth || !((x >> 32) * one_in >> 32);
 }
 
+/* is_harmless compares without branches, each of which would double what the verifier
+ * has to go through. */
 static __always_inline bool is_harmless(const struct site *site)
 {
+	__u64 hit = 0, at, no;
+
 	if (has_reason && site->reason != unspecified) {
 #pragma unroll
-		for (int i = 0; i < CLOSED; i++)
-			if (site->reason == closed[i])
-				return true;
-		return site->reason <= consumed;
+		for (int i = 0; i < CLOSED; i++) {
+			no = site->reason ^ closed[i];
+			hit |= no - 1; /* 64 bits: the highest is set for 0 only */
+		}
+		return hit >> 63 || site->reason <= consumed;
 	}
 #pragma unroll
-	for (int i = 0; i < RANGES; i++)
-		if (site->location >= harmless[i].from && site->location < harmless[i].to)
-			return true;
-	return false;
+	for (int i = 0; i < RANGES; i++) {
+		at = site->location - harmless[i].from;
+		hit |= ~at & (at - (harmless[i].to - harmless[i].from));
+	}
+	return hit >> 63;
 }
 
 static __always_inline void note_flow(const struct packet *p, const struct site *site, const struct flow *f)
