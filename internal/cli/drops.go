@@ -69,8 +69,9 @@ kernel (since 5.17).
   sudo natkit drops --netns gateway tcp port 443
   sudo natkit drops --events udp and net 198.18.0.0/15
   sudo natkit drops --for 30 --json --stacks`,
-		Args: cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, words []string) error { return d.run(cmd, words) },
+		Args:              cobra.ArbitraryArgs,
+		ValidArgsFunction: completeFilter,
+		RunE:              func(cmd *cobra.Command, words []string) error { return d.run(cmd, words) },
 	}
 	d.addFlags(cmd)
 	return cmd
@@ -88,6 +89,8 @@ func (d *dropsVerb) addFlags(cmd *cobra.Command) {
 	f.BoolVar(&d.all, "all", false, "frees that are no drops too")
 	d.target.addFlags(cmd)
 	addJSON(cmd, &d.asJSON, dropsSchema)
+	completeFlags(cmd, map[string]cobra.CompletionFunc{"iface": completeInterface, "for": cobra.NoFileCompletions,
+		"every": cobra.NoFileCompletions, "limit": cobra.NoFileCompletions})
 }
 
 // Bounds of --for and --every.
@@ -113,7 +116,7 @@ func (d *dropsVerb) check(cmd *cobra.Command) error {
 	if d.every == 0 && d.env.StdoutTerminal && !d.events && !d.asJSON {
 		d.every = 2 * time.Second
 	}
-	return nil
+	return checkInterface(cmd, d.iface)
 }
 
 func (d *dropsVerb) run(cmd *cobra.Command, words []string) error {
@@ -158,7 +161,9 @@ func (d *dropsVerb) trace(cmd *cobra.Command, opt bpf.Options) (err error) {
 		}
 		opt.Events = func(e bpf.Event) { d.event(e, limit, stop) }
 	}
-	tracer, err := bpf.Start(ctx, opt)
+	// It takes a moment, and an interruption then leaves nothing to count, which is told
+	// like any other result.
+	tracer, err := bpf.Start(context.WithoutCancel(ctx), opt)
 	if err != nil {
 		return err
 	}

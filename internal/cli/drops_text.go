@@ -107,12 +107,11 @@ func (n *namespaceNames) list() {
 	}
 }
 
-// name is empty for a namespace that has none.
+// name is empty for a namespace that has none. The kernel gives the lowest free number
+// to a new namespace: what a number meant a while ago says nothing.
 func (n *namespaceNames) name(inode uint64) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if _, ok := n.names[inode]; !ok {
-		n.list()
-	}
+	n.list()
 	return n.names[inode]
 }

@@ -75,8 +75,9 @@ pointer; a function that the compiler inlined has no line.`,
   sudo natkit path --pid $(docker inspect -f '{{.State.Pid}}' web) icmp
   sudo natkit path --functions 'nf_*,ip_rcv,ip_output' host 203.0.113.9
   sudo natkit path --json udp port 53 | jq .verdict`,
-		Args: cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, words []string) error { return f.run(cmd, words) },
+		Args:              cobra.ArbitraryArgs,
+		ValidArgsFunction: completeFilter,
+		RunE:              func(cmd *cobra.Command, words []string) error { return f.run(cmd, words) },
 	}
 	f.target.addFlags(cmd)
 	flags := cmd.Flags()
@@ -85,6 +86,8 @@ pointer; a function that the compiler inlined has no line.`,
 	flags.IntVarP(&f.count, "count", "c", 5, "follow `N` packets, then end")
 	flags.Var((*seconds)(&f.duration), "for", "end after this time: seconds or 500ms, 2m, …")
 	flags.BoolVar(&f.asJSON, "json", false, "print one JSON document (a line, for each packet; schema "+pathSchema+")")
+	completeFlags(cmd, map[string]cobra.CompletionFunc{"iface": completeInterface, "for": cobra.NoFileCompletions,
+		"count": cobra.NoFileCompletions, "functions": cobra.FixedCompletions(path.Profiles(), cobra.ShellCompDirectiveNoFileComp)})
 	return cmd
 }
 
@@ -108,6 +111,9 @@ func (f *follower) options(words []string) (path.Options, error) {
 func (f *follower) run(cmd *cobra.Command, words []string) error {
 	opt, err := f.options(words)
 	if err != nil {
+		return err
+	}
+	if err := checkInterface(cmd, f.iface); err != nil {
 		return err
 	}
 	ns, err := f.target.open(cmd)

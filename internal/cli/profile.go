@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -70,12 +71,14 @@ sampling, and what was sampled until then is reported.`,
 	flags.IntVar(&p.top, "top", 20, "list the `N` functions with most samples, 0 for all")
 	p.outputs.addFlags(cmd)
 	addJSON(cmd, &p.asJSON, profileSchema)
+	completeFlags(cmd, map[string]cobra.CompletionFunc{"cpu": cobra.NoFileCompletions, "for": cobra.NoFileCompletions,
+		"hz": cobra.NoFileCompletions, "top": cobra.NoFileCompletions})
 	return cmd
 }
 
 // options checks the command line.
 func (p *profiler) options(cmd *cobra.Command) (bpf.Options, error) {
-	opt := bpf.Options{Hz: p.hz, For: p.duration}
+	opt := bpf.Options{Hz: p.hz}
 	switch {
 	case p.hz < 1 || p.hz > bpf.MaxHz:
 		return opt, usagef("--hz %d: must be from 1 to %d", p.hz, bpf.MaxHz)
@@ -108,13 +111,12 @@ func (p *profiler) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if err := p.outputs.write(p.env, stacks); err != nil {
+	// Where a file finds no room, the report is still worth something.
+	err = p.outputs.write(p.env, stacks)
+	if p.outputs.usesStdout() {
 		return err
 	}
-	if p.outputs.usesStdout() {
-		return nil
-	}
-	return p.print(p.env.Stdout, stacks)
+	return errors.Join(err, p.print(p.env.Stdout, stacks))
 }
 
 // sample shows how far it is. It ends early with ctx.
@@ -126,7 +128,7 @@ func (p *profiler) sample(ctx context.Context, opt bpf.Options) (*profile.Stacks
 	if err != nil {
 		return nil, err
 	}
-	end := time.NewTimer(opt.For)
+	end := time.NewTimer(p.duration)
 	defer end.Stop()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -137,7 +139,7 @@ func (p *profiler) sample(ctx context.Context, opt bpf.Options) (*profile.Stacks
 		case <-ctx.Done():
 			return running.Stop()
 		case <-tick.C:
-			progress.Update("sampling the CPUs: %.0f of %.0f s (Ctrl-C ends it)", time.Since(started).Seconds(), opt.For.Seconds())
+			progress.Update("sampling the CPUs: %.0f of %.0f s (Ctrl-C ends it)", time.Since(started).Seconds(), p.duration.Seconds())
 		}
 	}
 }

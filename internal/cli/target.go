@@ -2,9 +2,11 @@ package cli
 
 import (
 	"fmt"
+	"net"
 
 	"github.com/spf13/cobra"
 
+	"github.com/natkit/natkit/internal/filter"
 	"github.com/natkit/natkit/internal/netns"
 )
 
@@ -57,5 +59,41 @@ func (t *target) open(cmd *cobra.Command) (*netns.Handle, error) {
 		return netns.OfPID(t.pid)
 	default:
 		return nil, nil
+	}
+}
+
+// checkInterface refuses an empty --iface, which a script gives whose variable is not
+// set: all interfaces are not what it asks for.
+func checkInterface(cmd *cobra.Command, name string) error {
+	if name == "" && cmd.Flags().Changed("iface") {
+		return usagef("--iface \"\": the name of an interface is missing")
+	}
+	return nil
+}
+
+// completeInterface offers the interfaces here, for the shell.
+func completeInterface(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	links, err := net.Interfaces()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var names []string
+	for _, l := range links {
+		names = append(names, l.Name)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeFilter offers the words of a filter, for the shell.
+func completeFilter(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return filter.Words(), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeFlags has the shell complete flags; which there are is known where it is called.
+func completeFlags(cmd *cobra.Command, flags map[string]cobra.CompletionFunc) {
+	for name, complete := range flags {
+		if err := cmd.RegisterFlagCompletionFunc(name, complete); err != nil {
+			panic(err) // there is no such flag
+		}
 	}
 }

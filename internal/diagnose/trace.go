@@ -194,7 +194,7 @@ const mostShare = 1.1
 
 // natWork are the classes of a profile that tracking, NAT and rules make up
 // (internal/profile).
-var natWork = []string{"conntrack lookup", "conntrack state", "conntrack insert", "conntrack remove", "NAT setup", "NAT rewrite", "rules", "bridge netfilter"}
+var natWork = []string{"conntrack lookup", "conntrack state", "conntrack insert", "conntrack remove", "conntrack events", "NAT setup", "NAT rewrite", "rules", "bridge netfilter"}
 
 // cpuEvidence is what tracking, NAT and rules cost, where that is much.
 func cpuEvidence(p *snapshot.Profile) []Evidence {

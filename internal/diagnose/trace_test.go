@@ -3,8 +3,10 @@ package diagnose
 import (
 	"encoding/json"
 	"math"
+	"slices"
 	"testing"
 
+	"github.com/natkit/natkit/internal/profile"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
@@ -55,6 +57,16 @@ func TestDropReasons(t *testing.T) {
 	for function, name := range reasonByFunction {
 		if _, ok := dropReasons[name]; !ok && name != netfilterDrop {
 			t.Errorf("%s: %s is no reason", function, name)
+		}
+	}
+}
+
+// The kinds of work that are evidence have the names that a profile has.
+func TestNATWorkIsInProfiles(t *testing.T) {
+	classes := (&profile.Stacks{}).Summarize().Classes
+	for _, name := range natWork {
+		if !slices.ContainsFunc(classes, func(c snapshot.ProfileClass) bool { return c.Name == name }) {
+			t.Errorf("no profile has a class %q", name)
 		}
 	}
 }

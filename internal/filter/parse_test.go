@@ -157,3 +157,12 @@ func FuzzParse(f *testing.F) {
 		e.Match(Packet{})
 	})
 }
+
+// TestWords: each of them is known, alone or not.
+func TestWords(t *testing.T) {
+	for _, word := range Words() {
+		if !(token{1, word}).keyword() || word == "(" || word == ")" {
+			t.Errorf("%q is no word of a filter", word)
+		}
+	}
+}

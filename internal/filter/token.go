@@ -57,6 +57,9 @@ var (
 // operators maps what C and pcap-filter(7) write to the words for it.
 var operators = []struct{ sign, word string }{{"&&", "and"}, {"||", "or"}, {"!", "not"}}
 
+// Words are those that a filter is made of, but for addresses, numbers and parentheses.
+func Words() []string { return slices.Clone(keywords[:len(keywords)-2]) }
+
 func (t token) keyword() bool { return slices.Contains(keywords, t.text) }
 
 // check refuses words that can be nothing in a filter, whatever is around them.

@@ -135,15 +135,6 @@ func (t *Table) All() iter.Seq[Function] {
 	}
 }
 
-// Len is the number of functions.
-func (t *Table) Len() int {
-	n := 0
-	for range t.All() {
-		n++
-	}
-	return n
-}
-
 func (t *Table) name(e entry) string { return t.names[e.name : e.name+uint32(e.length)] }
 
 func byAddress(e entry, addr uint64) int { return cmp.Compare(e.addr, addr) }

@@ -62,6 +62,17 @@ func TestClassOfStack(t *testing.T) {
 		{"net_rx_action;ip_rcv;nf_hook_slow;nf_nat_ipv4_pre_routing;nf_nat_inet_fn;nf_nat_packet;nf_nat_manip_pkt;skb_ensure_writable", "NAT rewrite", true},
 		{"net_rx_action;ip_rcv;nf_hook_slow;nft_do_chain_ipv4;nft_do_chain;nft_payload_eval", "rules", true},
 		{"net_rx_action;ip_rcv;iptable_filter_hook;ipt_do_table;multiport_mt", "rules", true},
+		// Matches and trackers that begin as TCP's own functions do.
+		{"net_rx_action;ip_rcv;nf_hook_slow;ipt_do_table;tcp_mt[xt_tcpudp]", "rules", true},
+		{"net_rx_action;ip_rcv;nf_hook_slow;nf_conntrack_in;nf_conntrack_tcp_packet;tcp_new", "conntrack state", true},
+		{"net_rx_action;ip_rcv;nf_hook_slow;nf_nat_ipv4_in;nf_nat_packet;l4proto_manip_pkt;tcp_manip_pkt", "NAT rewrite", true},
+		{"net_rx_action;ip_rcv;nf_hook_slow;ipt_do_table;connlimit_mt;nf_conncount_count;nf_conncount_tree_gc", "rules", true},
+		// Filling in a message is the work of who wants it.
+		{"net_rx_action;nf_confirm;__nf_conntrack_confirm;nf_conntrack_eventmask_report;ctnetlink_conntrack_event;ctnetlink_fill_info.constprop.0;nla_put", "conntrack events", true},
+		{"do_syscall_64;netlink_dump;ctnetlink_dump_table;ctnetlink_fill_info;ctnetlink_dump_tuples_ip", "conntrack listing", false},
+		{"net_rx_action;nf_ingress;nf_flow_offload_ip_hook;flow_offload_lookup;rhashtable_jhash2", "flowtable", true},
+		{"net_rx_action;ip_rcv;nf_hook_slow;ip_vs_in_hook;ip_vs_nat_xmit;ip_vs_conn_in_get", "IPVS", true},
+		{"net_rx_action;netdev_frame_hook[openvswitch];do_execute_actions[openvswitch]", "bridge", true},
 		{"net_rx_action;ip_rcv;nf_hook_slow", "netfilter hooks", true},
 		{"net_rx_action;__netif_receive_skb_core;br_handle_frame;br_nf_pre_routing", "bridge netfilter", true},
 		{"net_rx_action;br_handle_frame;br_nf_pre_routing;br_nf_hook_thresh;br_nf_pre_routing_finish;br_handle_frame_finish;br_forward", "bridge", true},

@@ -26,7 +26,7 @@ const fewStacks = 1
 func Drops(w io.Writer, style Style, v DropsView, d *snapshot.Drops) error {
 	p := &printer{w: w, style: style}
 	p.line(style.Paint(Bold, fmt.Sprintf("%s dropped in %s s (%s/s), counted by %s", units.Plural(d.Packets, "packet", "packets"),
-		units.Fixed(d.Seconds, 1), units.Rate(dropRate(d.Packets, d.Seconds)), clean(d.Source))))
+		units.Fixed(d.Seconds, 1), perSecond(d.Packets, d.Seconds), clean(d.Source))))
 	p.dropLosses(d)
 	if len(d.Sites) > 0 {
 		p.blank()
@@ -83,7 +83,7 @@ func (v DropsView) sites(d *snapshot.Drops) *Table {
 			t.Row("", "", "", "", "", fmt.Sprintf("… and %s more", units.Count(len(d.Sites)-i)))
 			break
 		}
-		t.Cells(Cell{Text: units.Count(s.Packets)}, Cell{Text: units.Rate(dropRate(s.Packets, d.Seconds))}, Cell{Text: share(s.Packets, d.Packets)},
+		t.Cells(Cell{Text: units.Count(s.Packets)}, Cell{Text: perSecond(s.Packets, d.Seconds)}, Cell{Text: share(s.Packets, d.Packets)},
 			Cell{Text: s.Protocol}, Cell{Text: orNone(s.Reason), Tone: Bold}, Cell{Text: place(s.Function, s.Offset, s.Module)}, Cell{Text: v.netns(s.Netns)})
 	}
 	return t
@@ -222,9 +222,16 @@ func orNone(text string) string {
 	return text
 }
 
-func dropRate(packets uint64, seconds float64) float64 {
+func perSecond(packets uint64, seconds float64) string {
 	if seconds <= 0 {
-		return 0
+		return units.None
 	}
-	return float64(packets) / seconds
+	return units.Rate(float64(packets) / seconds)
+}
+
+func share(part, of uint64) string {
+	if of == 0 {
+		return units.None
+	}
+	return units.Percent(float64(part) / float64(of))
 }

@@ -136,17 +136,10 @@ func dropSummary(s *lab.StageReport) string {
 	return text
 }
 
-func perSecond(packets uint64, seconds float64) string {
-	if seconds <= 0 {
-		return units.None
-	}
-	return units.Rate(float64(packets)/seconds) + "/s"
-}
-
 // dropPlaces are the most frequent places, and a row for the rest.
 func dropPlaces(d *snapshot.Drops) []dropPlace {
 	place := func(packets uint64) dropPlace {
-		return dropPlace{Packets: units.Count(packets), Rate: perSecond(packets, d.Seconds), Share: share(packets, d.Packets)}
+		return dropPlace{Packets: units.Count(packets), Rate: perSecond(packets, d.Seconds) + "/s", Share: share(packets, d.Packets)}
 	}
 	var places []dropPlace
 	rest := d.Packets
@@ -165,13 +158,6 @@ func dropPlaces(d *snapshot.Drops) []dropPlace {
 		places = append(places, p)
 	}
 	return places
-}
-
-func share(part, of uint64) string {
-	if of == 0 {
-		return units.None
-	}
-	return units.Percent(float64(part) / float64(of))
 }
 
 // dropCauses tell what netfilter's drops come from, and compare the full table's

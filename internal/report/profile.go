@@ -51,27 +51,20 @@ func sends(p *snapshot.Profile) bool {
 func profileShares(p *snapshot.Profile) *Table {
 	t := &Table{Columns: []Column{{Head: "of all CPU time", Min: 36}, {Head: "share", Right: true}, {Head: "of these", Right: true}, {Head: "samples", Right: true}}}
 	all := p.Samples + p.Idle
-	t.Cells(Cell{"busy", Bold}, Cell{samplesShare(p.Samples, all), Bold}, Cell{}, Cell{units.Count(p.Samples), Bold})
+	t.Cells(Cell{"busy", Bold}, Cell{share(p.Samples, all), Bold}, Cell{}, Cell{units.Count(p.Samples), Bold})
 	addClasses(t, p, "  packet receive", true, p.Receive, all)
 	addClasses(t, p, "  not in packet receive", false, p.Samples-p.Receive, all)
-	t.Cells(Cell{"idle", Dim}, Cell{samplesShare(p.Idle, all), Dim}, Cell{}, Cell{units.Count(p.Idle), Dim})
+	t.Cells(Cell{"idle", Dim}, Cell{share(p.Idle, all), Dim}, Cell{}, Cell{units.Count(p.Idle), Dim})
 	return t
 }
 
 func addClasses(t *Table, p *snapshot.Profile, name string, receive bool, sum, all uint64) {
-	t.Cells(Cell{name, Bold}, Cell{samplesShare(sum, all), Bold}, Cell{}, Cell{units.Count(sum), Bold})
+	t.Cells(Cell{name, Bold}, Cell{share(sum, all), Bold}, Cell{}, Cell{units.Count(sum), Bold})
 	for _, c := range p.Classes {
 		if c.Receive == receive && c.Samples > 0 {
-			t.Row("    "+c.Name, samplesShare(c.Samples, all), samplesShare(c.Samples, sum), units.Count(c.Samples))
+			t.Row("    "+c.Name, share(c.Samples, all), share(c.Samples, sum), units.Count(c.Samples))
 		}
 	}
-}
-
-func samplesShare(part, whole uint64) string {
-	if whole == 0 {
-		return units.None
-	}
-	return units.Percent(float64(part) / float64(whole))
 }
 
 // profileFunctions shows shares of the busy time.
@@ -82,7 +75,7 @@ func profileFunctions(p *snapshot.Profile) *Table {
 		if f.Module != "" {
 			name += " [" + f.Module + "]"
 		}
-		t.Row(samplesShare(f.Self, p.Samples), samplesShare(f.Total, p.Samples), name, f.Class)
+		t.Row(share(f.Self, p.Samples), share(f.Total, p.Samples), name, f.Class)
 	}
 	return t
 }

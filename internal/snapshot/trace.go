@@ -3,8 +3,7 @@ package snapshot
 // Drops is what the kernel dropped while natkit listened at skb:kfree_skb.
 type Drops struct {
 	Seconds float64 `json:"seconds"`
-	// Source is the kind of program that counted: "tp_btf", "raw_tracepoint" or
-	// "tracepoint".
+	// Source is the kind of program that counted: "tp_btf" or "raw_tracepoint".
 	Source string `json:"source"`
 	// Packets is the number of drops, those of Sites' rest included.
 	Packets uint64 `json:"packets"`

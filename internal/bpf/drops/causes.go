@@ -11,7 +11,8 @@ import (
 // hook frees what a netfilter hook drops by its verdict, whichever it was.
 const hook = "nf_hook_slow"
 
-// ruleFunctions free packets at the rule itself: nftables since Linux 6.8.
+// ruleFunctions free packets at the rule itself: nftables since Linux 6.8, and in
+// long-term kernels that took it over (Debian's 6.1 and 6.12).
 var ruleFunctions = []string{"nft_do_chain", "ipt_do_table", "ip6t_do_table"}
 
 // causes are those of tables.h, with the function whose verdict tells.

@@ -19,7 +19,6 @@ const volatile bool has_events;
 const volatile bool has_stacks;
 const volatile bool hide_harmless; /* make nothing of frees that are no drops but count them */
 const volatile __u32 consumed;     /* reasons up to this one are no drops */
-const volatile __u32 purged;       /* nor is this one: a socket was closed */
 const volatile __u32 only_netns;   /* 0: all */
 const volatile __u32 only_ifindex; /* 0: all */
 const volatile __u32 flow_sample;  /* one drop in so many; 0: none */
@@ -31,8 +30,11 @@ struct range {
 };
 
 enum {
-	RANGES = 24,
+	RANGES = 32,
+	CLOSED = 4,
 };
+
+const volatile __u32 closed[CLOSED]; /* nor are these reasons: a socket was closed */
 
 /* The functions that end packets by kfree_skb without dropping them, where the reason
  * does not tell. They are counted, but no flow, stack or event is made of them. */
@@ -42,11 +44,15 @@ const volatile struct range harmless[RANGES];
 /* spill counts what has no place in its set. */
 static __always_inline __u64 spill(const struct site *site)
 {
-	__u64 *packets = bpf_map_lookup_elem(&spilled, site), one = 1;
+	volatile __u64 *packets = bpf_map_lookup_elem(&spilled, site);
+	__u64 nth, one = 1;
 	struct cpu *cpu;
 
-	if (packets)
-		return __sync_fetch_and_add(packets, 1);
+	if (packets) {
+		nth = *packets; /* about: what an addition found is told since Linux 5.12 */
+		__sync_fetch_and_add(packets, 1);
+		return nth;
+	}
 	if (bpf_map_update_elem(&spilled, site, &one, BPF_ANY) && (cpu = this_cpu()))
 		cpu->lost++;
 	return 0;
@@ -96,17 +102,26 @@ static __always_inline bool chosen(__u64 nth, __u32 one_in)
 	return !nth || !((x >> 32) * one_in >> 32);
 }
 
+/* is_harmless compares without branches, each of which would double what the verifier
+ * has to go through. */
 static __always_inline bool is_harmless(const struct site *site)
 {
-	if (has_reason && (site->reason <= consumed || site->reason == purged))
-		return true;
-	if (has_reason && site->reason != unspecified)
-		return false;
+	__u64 hit = 0, at, no;
+
+	if (has_reason && site->reason != unspecified) {
 #pragma unroll
-	for (int i = 0; i < RANGES; i++)
-		if (site->location >= harmless[i].from && site->location < harmless[i].to)
-			return true;
-	return false;
+		for (int i = 0; i < CLOSED; i++) {
+			no = site->reason ^ closed[i];
+			hit |= no - 1; /* 64 bits: the highest is set for 0 only */
+		}
+		return hit >> 63 || site->reason <= consumed;
+	}
+#pragma unroll
+	for (int i = 0; i < RANGES; i++) {
+		at = site->location - harmless[i].from;
+		hit |= ~at & (at - (harmless[i].to - harmless[i].from));
+	}
+	return hit >> 63;
 }
 
 static __always_inline void note_flow(const struct packet *p, const struct site *site, const struct flow *f)

@@ -67,7 +67,7 @@ type Tracer struct {
 // needed are the capabilities without which nothing works.
 var needed = []privilege.Need{
 	{Any: privilege.BPF, Why: "to load eBPF programs"},
-	{Any: privilege.PerfMon, Why: "to attach them to the kernel's tracepoints"},
+	{Any: privilege.PerfMon, Why: "to attach eBPF programs to the kernel's tracepoints"},
 }
 
 // CheckPrivilege says which capabilities a tracer lacks.

@@ -115,6 +115,7 @@ const (
 	dropsProgVerdictMasq6   = "verdict_masq6"
 	dropsProgVerdictNat     = "verdict_nat"
 	dropsProgVerdictTrack   = "verdict_track"
+	dropsVarClosed          = "closed"
 	dropsVarConsumed        = "consumed"
 	dropsVarEventType       = "event_type"
 	dropsVarFlowSample      = "flow_sample"
@@ -128,7 +129,6 @@ const (
 	dropsVarHideHarmless    = "hide_harmless"
 	dropsVarOnlyIfindex     = "only_ifindex"
 	dropsVarOnlyNetns       = "only_netns"
-	dropsVarPurged          = "purged"
 	dropsVarSetShift        = "set_shift"
 	dropsVarStackSample     = "stack_sample"
 	dropsVarUnspecified     = "unspecified"
@@ -203,6 +203,7 @@ type dropsMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type dropsVariableSpecs struct {
+	Closed       *ebpf.VariableSpec `ebpf:"closed"`
 	Consumed     *ebpf.VariableSpec `ebpf:"consumed"`
 	EventType    *ebpf.VariableSpec `ebpf:"event_type"`
 	FlowSample   *ebpf.VariableSpec `ebpf:"flow_sample"`
@@ -216,7 +217,6 @@ type dropsVariableSpecs struct {
 	HideHarmless *ebpf.VariableSpec `ebpf:"hide_harmless"`
 	OnlyIfindex  *ebpf.VariableSpec `ebpf:"only_ifindex"`
 	OnlyNetns    *ebpf.VariableSpec `ebpf:"only_netns"`
-	Purged       *ebpf.VariableSpec `ebpf:"purged"`
 	SetShift     *ebpf.VariableSpec `ebpf:"set_shift"`
 	StackSample  *ebpf.VariableSpec `ebpf:"stack_sample"`
 	Unspecified  *ebpf.VariableSpec `ebpf:"unspecified"`
@@ -267,6 +267,7 @@ func (m *dropsMaps) Close() error {
 //
 // It can be passed to loadDropsObjects or ebpf.CollectionSpec.LoadAndAssign.
 type dropsVariables struct {
+	Closed       *ebpf.Variable `ebpf:"closed"`
 	Consumed     *ebpf.Variable `ebpf:"consumed"`
 	EventType    *ebpf.Variable `ebpf:"event_type"`
 	FlowSample   *ebpf.Variable `ebpf:"flow_sample"`
@@ -280,7 +281,6 @@ type dropsVariables struct {
 	HideHarmless *ebpf.Variable `ebpf:"hide_harmless"`
 	OnlyIfindex  *ebpf.Variable `ebpf:"only_ifindex"`
 	OnlyNetns    *ebpf.Variable `ebpf:"only_netns"`
-	Purged       *ebpf.Variable `ebpf:"purged"`
 	SetShift     *ebpf.Variable `ebpf:"set_shift"`
 	StackSample  *ebpf.Variable `ebpf:"stack_sample"`
 	Unspecified  *ebpf.Variable `ebpf:"unspecified"`

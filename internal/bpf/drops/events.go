@@ -67,7 +67,7 @@ func (t *Tracer) event(e *dropsEvent) Event {
 	event := Event{
 		Time:     t.ring.boot.Add(time.Duration(e.TimeNs)),
 		Function: at.Name, Offset: at.Offset, Module: at.Module,
-		Reason: t.names.reason(e.Site.Reason), Protocol: protocolName(e.Site.Protocol), Cause: causes[e.Site.Cause].name,
+		Reason: t.names.reasons.Name(e.Site.Reason), Protocol: protocolName(e.Site.Protocol), Cause: causes[e.Site.Cause].name,
 		Length: e.Length, Interface: t.ring.links.name(e.Site.Netns, e.Ifindex), Netns: uint64(e.Site.Netns),
 	}
 	if e.Flow.Length > 0 {

@@ -47,7 +47,7 @@ func (t *Tracer) addFlows(d *snapshot.Drops, cpu dropsCpu) error {
 func (t *Tracer) flow(k dropsDropFlow, links *interfaces) snapshot.DropFlow {
 	at := t.names.place(k.Site.Location)
 	return snapshot.DropFlow{
-		Function: at.Name, Reason: t.names.reason(k.Site.Reason), Protocol: protocolName(k.Site.Protocol),
+		Function: at.Name, Reason: t.names.reasons.Name(k.Site.Reason), Protocol: protocolName(k.Site.Protocol),
 		Source:      end(address(k.Saddr, k.Site.Protocol), k.Sport),
 		Destination: end(address(k.Daddr, k.Site.Protocol), k.Dport),
 		Interface:   links.name(k.Site.Netns, k.Ifindex), Netns: uint64(k.Site.Netns),

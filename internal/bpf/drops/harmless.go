@@ -1,7 +1,17 @@
 package drops
 
+import "slices"
+
 // maxHarmless is RANGES in drops.bpf.c.
-const maxHarmless = 24
+const maxHarmless = 32
+
+// closedReasons are no drops on a network's way; CLOSED in drops.bpf.c is their number.
+var closedReasons = [...]string{
+	"QUEUE_PURGE",     // what a closed socket had not read, since Linux 6.3
+	"SOCKET_CLOSE",    // the same of a Unix socket, since 6.14, as the next two
+	"UNIX_DISCONNECT", // what was left of an earlier connection of a Unix socket
+	"UNIX_SKIP_OOB",   // out-of-band data that nobody asked for, of a Unix socket
+}
 
 // harmlessCaller ends packets that have done their work by kfree_skb instead of
 // consume_skb. It counts only where the reason does not tell: before Linux 5.17, and
@@ -28,19 +38,21 @@ var harmlessCallers = []harmlessCaller{
 	{"udp_destruct_common", false}, {"udp_destruct_sock", false}, {"udpv6_destruct_sock", false},
 	// Local sockets that are closed with messages unread: no packets of a network.
 	{"unix_release_sock", false}, {"unix_stream_connect", false},
+	// The question of a netlink dump that was not read to its end.
+	{"netlink_release", false}, {"netlink_sock_destruct", false},
+	// A netlink message of which all that it brought was done, or that nobody listens to.
+	{"nf_tables_commit", false}, {"nfnetlink_rcv_batch", false},
+	// Made to try memory out while a driver comes up, and to run an eBPF program once.
+	{"netif_napi_add_weight", false}, {"netif_napi_add_weight_locked", false}, {"bpf_prog_test_run_skb", false},
 	// A packet that TIME_WAIT took: the last FIN or ACK of a connection.
 	{"tcp_v4_rcv", true}, {"tcp_v6_rcv", true},
 }
 
 // isHarmless tells it of a site as is_harmless in drops.bpf.c does.
 func (n *names) isHarmless(s dropsSite) bool {
-	if n.hasReason {
-		if s.Reason <= n.consumed || s.Reason == n.purged {
-			return true
-		}
-		if s.Reason != n.unspecified {
-			return false
-		}
+	// In Linux 5.17 the reason that says nothing is the number 0.
+	if n.reasons.Carried && s.Reason != n.unspecified {
+		return s.Reason <= n.consumed || slices.Contains(n.closed[:], s.Reason)
 	}
 	for _, r := range n.harmless {
 		if s.Location >= r.From && s.Location < r.To {
@@ -57,7 +69,7 @@ func (n *names) findHarmless() {
 	}
 	var wanted []string
 	for _, c := range harmlessCallers {
-		if n.hasReason || !c.named {
+		if n.reasons.Carried || !c.named {
 			wanted = append(wanted, c.function)
 		}
 	}

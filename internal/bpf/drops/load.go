@@ -44,7 +44,7 @@ func (t *Tracer) switches() (map[string]any, error) {
 		return nil, err
 	}
 	values := map[string]any{
-		dropsVarHasReason:   t.names.hasReason,
+		dropsVarHasReason:   t.names.reasons.Carried,
 		dropsVarHasFilter:   t.opt.Filter != nil,
 		dropsVarHasEvents:   t.opt.Events != nil,
 		dropsVarHasStacks:   t.opt.StackSample > 0,
@@ -52,7 +52,7 @@ func (t *Tracer) switches() (map[string]any, error) {
 		dropsVarFlowSample:  uint32(max(t.opt.FlowSample, 0)),
 		dropsVarStackSample: uint32(max(t.opt.StackSample, 0)),
 		dropsVarConsumed:    t.names.consumed,
-		dropsVarPurged:      t.names.purged,
+		dropsVarClosed:      t.names.closed,
 		dropsVarUnspecified: t.names.unspecified,
 	}
 	if t.opt.spilled > 0 {

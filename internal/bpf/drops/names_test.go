@@ -27,20 +27,6 @@ func TestProtocolName(t *testing.T) {
 	}
 }
 
-func TestReason(t *testing.T) {
-	n := names{hasReason: true, reasons: map[uint32]string{12: "NETFILTER_DROP", 3 << 16: "OPENVSWITCH", 3<<16 | 1: "OVS_DROP_LAST_ACTION"}}
-	for number, want := range map[uint32]string{
-		12: "NETFILTER_DROP", 3<<16 | 1: "OVS_DROP_LAST_ACTION", 3<<16 | 9: "OPENVSWITCH 9", 99: "reason 99", 5<<16 | 1: "reason 327681",
-	} {
-		if got := n.reason(number); got != want {
-			t.Errorf("reason(%#x) = %q, want %q", number, got, want)
-		}
-	}
-	if got := (&names{}).reason(12); got != "" {
-		t.Errorf("a kernel without reasons gives %q", got)
-	}
-}
-
 func TestTCPFlags(t *testing.T) {
 	for bits, want := range map[uint8]string{0: "", 0x02: "SYN", 0x12: "SYN,ACK", 0x14: "RST,ACK", 0xff: "FIN,SYN,RST,PSH,ACK,URG,ECE,CWR"} {
 		if got := tcpFlags(bits); got != want {

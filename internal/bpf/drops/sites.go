@@ -124,6 +124,6 @@ func (n *names) site(s dropsSite) snapshot.DropSite {
 	at := n.place(s.Location)
 	return snapshot.DropSite{
 		Function: at.Name, Offset: at.Offset, Module: at.Module,
-		Reason: n.reason(s.Reason), Protocol: protocolName(s.Protocol), Netns: uint64(s.Netns),
+		Reason: n.reasons.Name(s.Reason), Protocol: protocolName(s.Protocol), Netns: uint64(s.Netns),
 	}
 }

@@ -24,7 +24,7 @@ func (t *Tracer) addStacks(d *snapshot.Drops, cpu dropsCpu) error {
 			continue
 		}
 		d.Stacks = append(d.Stacks, snapshot.DropStack{
-			Reason: t.names.reason(key.Site.Reason), Protocol: protocolName(key.Site.Protocol), Netns: uint64(key.Site.Netns),
+			Reason: t.names.reasons.Name(key.Site.Reason), Protocol: protocolName(key.Site.Protocol), Netns: uint64(key.Site.Netns),
 			Functions: t.names.functions(stack, key.Site.Location), Packets: packets,
 		})
 	}

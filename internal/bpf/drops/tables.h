@@ -4,22 +4,6 @@
 
 #include "../include/flow.h"
 
-enum {
-	BPF_ANY = 0,
-	BPF_MAP_TYPE_HASH = 1,
-	BPF_MAP_TYPE_STACK_TRACE = 7,
-	BPF_MAP_TYPE_LRU_HASH = 9,
-	BPF_MAP_TYPE_RINGBUF = 27,
-	BPF_F_FAST_STACK_CMP = 1 << 9,
-};
-
-static long (*const bpf_map_update_elem)(const void *map, const void *key, const void *value, __u64 flags) = (void *)2;
-static __u64 (*const bpf_ktime_get_ns)(void) = (void *)5;
-
-static long (*const bpf_get_stackid)(void *ctx, const void *map, __u64 flags) = (void *)27;
-static void *(*const bpf_ringbuf_reserve)(const void *ringbuf, __u64 size, __u64 flags) = (void *)131;
-static void (*const bpf_ringbuf_submit)(void *data, __u64 flags) = (void *)132;
-
 /* Why conntrack or NAT gave a packet the verdict NF_DROP. */
 enum {
 	CAUSE_NONE,

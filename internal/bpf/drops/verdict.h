@@ -79,8 +79,8 @@ int verdict_nat(__u64 *ctx)
 	return dropped(ctx[3]) ? condemn(ctx[1], CAUSE_NAT_FAILED) : 0;
 }
 
-/* unsigned int nf_nat_masquerade_ipv4(skb, hooknum, range, out): since Linux 6.8
- * nftables frees what it refuses as if a rule had said so. */
+/* unsigned int nf_nat_masquerade_ipv4(skb, hooknum, range, out): where
+ * nftables frees itself what it refuses, it does so as if a rule had said so. */
 SEC("fexit/nf_nat_masquerade_ipv4")
 int verdict_masq4(__u64 *ctx)
 {

@@ -183,7 +183,7 @@ static __always_inline void parse_flow(const unsigned char *head, __u16 network_
 
 /* flow_matches is the filter: its body is exchanged before loading (package
  * match), so that the compiler must not know what it returns. */
-static __attribute__((noinline)) int flow_matches(const struct flow *f)
+static __noinline int flow_matches(const struct flow *f)
 {
 	int matches = 1;
 

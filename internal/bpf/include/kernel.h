@@ -18,6 +18,7 @@ typedef _Bool bool;
 
 #define SEC(name) __attribute__((section(name), used))
 #define __always_inline inline __attribute__((always_inline))
+#define __noinline __attribute__((noinline))
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 /* Keeps the compiler from reordering or merging what is before and after. */
@@ -38,11 +39,21 @@ typedef _Bool bool;
 #define ntohl(x) htonl(x)
 
 enum {
+	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_STACK_TRACE = 7,
+	BPF_MAP_TYPE_LRU_HASH = 9,
+	BPF_MAP_TYPE_RINGBUF = 27,
 };
 
 enum {
+	BPF_ANY,
+	BPF_NOEXIST,
+};
+
+enum {
+	BPF_F_FAST_STACK_CMP = 1 << 9,
 	BPF_F_MMAPABLE = 1 << 10,
 };
 
@@ -133,8 +144,21 @@ struct tcphdr {
 
 /* Helpers by their number (enum bpf_func_id). */
 static void *(*const bpf_map_lookup_elem)(const void *map, const void *key) = (void *)1;
+static long (*const bpf_map_update_elem)(const void *map, const void *key, const void *value, __u64 flags) = (void *)2;
+static __u64 (*const bpf_ktime_get_ns)(void) = (void *)5;
+static __u32 (*const bpf_get_smp_processor_id)(void) = (void *)8;
+static __u64 (*const bpf_get_current_pid_tgid)(void) = (void *)14;
+static long (*const bpf_get_current_comm)(void *buf, __u32 size) = (void *)16;
 static long (*const bpf_redirect)(__u32 ifindex, __u64 flags) = (void *)23;
+static long (*const bpf_get_stackid)(void *ctx, const void *map, __u64 flags) = (void *)27;
 static __s64 (*const bpf_csum_diff)(__be32 *from, __u32 from_size, __be32 *to, __u32 to_size, __u32 seed) = (void *)28;
 static long (*const bpf_xdp_adjust_tail)(struct xdp_md *ctx, int delta) = (void *)65;
+static long (*const bpf_get_stack)(void *ctx, void *buf, __u32 size, __u64 flags) = (void *)67;
 static long (*const bpf_spin_lock)(struct bpf_spin_lock *lock) = (void *)93;
 static long (*const bpf_spin_unlock)(struct bpf_spin_lock *lock) = (void *)94;
+static long (*const bpf_probe_read_kernel)(void *to, __u32 size, const void *from) = (void *)113;
+static void *(*const bpf_ringbuf_reserve)(const void *ring, __u64 size, __u64 flags) = (void *)131;
+static void (*const bpf_ringbuf_submit)(void *data, __u64 flags) = (void *)132;
+static __u64 (*const bpf_get_func_ip)(void *ctx) = (void *)173;
+static long (*const bpf_get_func_arg)(void *ctx, __u32 n, __u64 *value) = (void *)183;
+static long (*const bpf_get_func_ret)(void *ctx, __u64 *value) = (void *)184;

@@ -50,8 +50,6 @@ struct sk_buff {
 	unsigned char *head;
 } CO_RE;
 
-static long (*const bpf_probe_read_kernel)(void *to, __u32 size, const void *from) = (void *)113;
-
 /* READ is a field behind a pointer that the verifier does not know. */
 #define READ(pointer, field)                                                                  \
 	({                                                                                    \

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/natkit/natkit/internal/bpf/reasons"
 	"github.com/natkit/natkit/internal/kallsyms"
 	"github.com/natkit/natkit/internal/snapshot"
 )
@@ -23,7 +24,7 @@ const (
 // assembler makes the ways of packets from events.
 type assembler struct {
 	lookup  func(addr uint64) (kallsyms.Symbol, bool)
-	reasons map[int64]string
+	reasons *reasons.Table
 	// wall is the time of day at which the monotonic clock was 0.
 	wall time.Time
 	// limit is the number of packets to follow: more may be begun at once.
@@ -33,8 +34,8 @@ type assembler struct {
 	ended map[uint64]bool
 }
 
-func newAssembler(lookup func(uint64) (kallsyms.Symbol, bool), reasons map[int64]string, wall time.Time, limit int) *assembler {
-	return &assembler{lookup: lookup, reasons: reasons, wall: wall, limit: limit,
+func newAssembler(lookup func(uint64) (kallsyms.Symbol, bool), table *reasons.Table, wall time.Time, limit int) *assembler {
+	return &assembler{lookup: lookup, reasons: table, wall: wall, limit: limit,
 		open: map[uint64]*following{}, ended: map[uint64]bool{}}
 }
 
@@ -148,7 +149,7 @@ func (w *way) end(e *pathEvent, s *snapshot.PathStep) {
 	case pathKindDROPPED:
 		s.Event = snapshot.StepDropped
 		if e.Value >= 0 {
-			s.Reason = cmp.Or(w.a.reasons[e.Value], fmt.Sprint("reason ", e.Value))
+			s.Reason = w.a.reasons.Name(uint32(e.Value))
 		}
 	case pathKindCONSUMED:
 		s.Event = snapshot.StepConsumed

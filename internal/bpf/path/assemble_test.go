@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/natkit/natkit/internal/bpf/reasons"
 	"github.com/natkit/natkit/internal/kallsyms"
 	"github.com/natkit/natkit/internal/snapshot"
 )
@@ -22,7 +23,7 @@ var symbols = map[uint64]kallsyms.Symbol{
 
 func assembler1(limit int) *assembler {
 	lookup := func(addr uint64) (kallsyms.Symbol, bool) { s, ok := symbols[addr]; return s, ok }
-	return newAssembler(lookup, map[int64]string{5: "NETFILTER_DROP"}, time.Unix(1000, 0), limit)
+	return newAssembler(lookup, reasons.Make(map[uint32]string{5: "NETFILTER_DROP"}), time.Unix(1000, 0), limit)
 }
 
 // event makes one of packet 1, sk_buff 100, at a time in microseconds.

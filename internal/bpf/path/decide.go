@@ -3,7 +3,6 @@ package path
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -135,9 +134,4 @@ func hookName(pf, hook uint8) string {
 		return "bridge " + names[hook]
 	}
 	return names[hook]
-}
-
-func trimReason(name string) string {
-	name = strings.TrimPrefix(name, "SKB_DROP_REASON_")
-	return strings.TrimPrefix(name, "SKB_")
 }

@@ -4,24 +4,6 @@
 
 #include "../include/flow.h"
 
-#define __noinline __attribute__((noinline))
-
-enum {
-	BPF_ANY = 0,
-	BPF_MAP_TYPE_HASH = 1,
-	BPF_MAP_TYPE_LRU_HASH = 9,
-	BPF_MAP_TYPE_RINGBUF = 27,
-};
-
-static long (*const bpf_map_update_elem)(const void *map, const void *key, const void *value, __u64 flags) = (void *)2;
-static __u64 (*const bpf_ktime_get_ns)(void) = (void *)5;
-static __u32 (*const bpf_get_smp_processor_id)(void) = (void *)8;
-static void *(*const bpf_ringbuf_reserve)(void *ring, __u64 size, __u64 flags) = (void *)131;
-static void (*const bpf_ringbuf_submit)(void *data, __u64 flags) = (void *)132;
-static __u64 (*const bpf_get_func_ip)(void *ctx) = (void *)173;
-static long (*const bpf_get_func_arg)(void *ctx, __u32 n, __u64 *value) = (void *)183;
-static long (*const bpf_get_func_ret)(void *ctx, __u64 *value) = (void *)184;
-
 /* The registers at a function's first instruction: arch/x86/include/asm/ptrace.h
  * and, as programs see them, user_pt_regs of arch/arm64/include/uapi/asm/ptrace.h.
  * Neither layout changes. */

@@ -36,7 +36,7 @@ func (t *Tracer) load(opt Options, o only) error {
 	}
 	values := map[string]any{
 		pathVarOnlyNetns: o.netns, pathVarOnlyIfindex: o.ifindex, pathVarLimit: uint64(opt.Packets),
-		pathVarHasFilter: opt.Filter != nil, pathVarMulti: t.att.multi, pathVarHasReason: t.types.hasReason(),
+		pathVarHasFilter: opt.Filter != nil, pathVarMulti: t.att.multi, pathVarHasReason: t.types.reasons().Carried,
 	}
 	if err := set(spec, values); err != nil {
 		return err

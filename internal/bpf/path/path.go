@@ -86,7 +86,7 @@ func (t *Tracer) start(ctx context.Context, opt Options) error {
 	}
 	if err := privilege.Check(
 		privilege.Need{Any: privilege.BPF, Why: "to load eBPF programs"},
-		privilege.Need{Any: privilege.PerfMon, Why: "to attach them to functions of the kernel"},
+		privilege.Need{Any: privilege.PerfMon, Why: "to attach eBPF programs to functions of the kernel"},
 	); err != nil {
 		return fmt.Errorf("path %w", err)
 	}

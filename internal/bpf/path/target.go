@@ -2,11 +2,11 @@ package path
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/cilium/ebpf/btf"
 
+	"github.com/natkit/natkit/internal/bpf/reasons"
 	"github.com/natkit/natkit/internal/kallsyms"
 )
 
@@ -169,37 +169,14 @@ func withoutTwins(list []target) []target {
 	return slices.DeleteFunc(list, func(t target) bool { return seen[t.Name] > 1 })
 }
 
-// reasons are the names of enum skb_drop_reason; nil where the kernel has none.
-func (t *types) reasons() map[int64]string {
-	spec := t.spec("")
-	if spec == nil {
-		return nil
+// reasons are none where the kernel has no types.
+func (t *types) reasons() *reasons.Table {
+	if spec := t.spec(""); spec != nil {
+		if table, err := reasons.Read(spec); err == nil {
+			return table
+		}
 	}
-	var e *btf.Enum
-	if err := spec.TypeByName("skb_drop_reason", &e); err != nil {
-		return nil
-	}
-	names := map[int64]string{}
-	for _, v := range e.Values {
-		names[int64(v.Value)] = trimReason(v.Name)
-	}
-	return names
-}
-
-// hasReason tells whether the tracepoint kfree_skb carries a reason.
-func (t *types) hasReason() bool {
-	spec := t.spec("")
-	var typedef *btf.Typedef
-	if spec == nil || spec.TypeByName("btf_trace_kfree_skb", &typedef) != nil {
-		return false
-	}
-	p, ok := typedef.Type.(*btf.Pointer)
-	if !ok {
-		return false
-	}
-	proto, ok := p.Target.(*btf.FuncProto)
-	// The first is the tracepoint's own.
-	return ok && len(proto.Params) >= 4
+	return &reasons.Table{}
 }
 
 // withArg are the functions that have their skb in one place.
@@ -211,11 +188,4 @@ func withArg(list []target, arg int) []target {
 		}
 	}
 	return some
-}
-
-func (t target) String() string {
-	if t.Module == "" {
-		return t.Name
-	}
-	return fmt.Sprintf("%s [%s]", t.Name, t.Module)
 }

@@ -54,7 +54,7 @@ func needRealTime(t *testing.T) {
 
 func measure(t *testing.T, window time.Duration) Cost {
 	t.Helper()
-	cost, err := Measure(t.Context(), Options{For: window})
+	cost, err := Measure(t.Context(), window)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,8 +9,6 @@
 #include "../include/kernel.h"
 
 enum {
-	BPF_MAP_TYPE_HASH = 1,
-	BPF_NOEXIST = 1,
 	MAX_FRAMES = 127, /* kernel.perf_event_max_stack */
 	MAX_STACKS = 8192,
 };
@@ -64,11 +62,6 @@ struct {
 	__type(key, __u32);
 	__type(value, __u64);
 } counts SEC(".maps");
-
-static long (*const bpf_map_update_elem)(const void *map, const void *key, const void *value, __u64 flags) = (void *)2;
-static __u64 (*const bpf_get_current_pid_tgid)(void) = (void *)14;
-static long (*const bpf_get_current_comm)(void *buf, __u32 size) = (void *)16;
-static long (*const bpf_get_stack)(void *ctx, void *buf, __u32 size, __u64 flags) = (void *)67;
 
 static __always_inline void count(enum count what)
 {

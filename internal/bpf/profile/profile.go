@@ -3,7 +3,6 @@
 package profile
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -28,8 +27,6 @@ type Options struct {
 	Hz int
 	// CPUs are their numbers; none means all that are online.
 	CPUs []int
-	// For bounds the time of Record.
-	For time.Duration
 }
 
 // Profiler is a running recording.
@@ -39,20 +36,6 @@ type Profiler struct {
 	opt     Options
 	started time.Time
 	kernel  string
-}
-
-// Record samples for opt.For, or until ctx ends, which is no error. It needs
-// CAP_BPF, CAP_PERFMON and CAP_SYSLOG, or to be root.
-func Record(ctx context.Context, opt Options) (*profile.Stacks, error) {
-	p, err := Start(opt)
-	if err != nil {
-		return nil, err
-	}
-	select {
-	case <-time.After(opt.For):
-	case <-ctx.Done():
-	}
-	return p.Stop()
 }
 
 // Start begins to sample. Memory is bounded, however long it takes: some 10 MiB

@@ -33,7 +33,7 @@ func TestDNATHasItsShare(t *testing.T) {
 	stacks := &profile.Stacks{Event: "cpu-clock"}
 	missing := dnatClasses
 	for end := time.Now().Add(testutil.Patience(20 * time.Second)); len(missing) > 0 && time.Now().Before(end); {
-		s, err := Record(t.Context(), Options{Hz: 997, For: time.Second})
+		s, err := record(t.Context(), Options{Hz: 997}, time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -133,7 +133,7 @@ func TestBusyIsSampled(t *testing.T) {
 	defer spinner.Wait()
 	defer cancel()
 	<-cpu
-	s, err := Record(t.Context(), Options{Hz: 499, For: time.Second})
+	s, err := record(t.Context(), Options{Hz: 499}, time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +174,7 @@ func TestStopsEarly(t *testing.T) {
 	testutil.NeedRoot(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	s, err := Record(ctx, Options{For: time.Hour})
+	s, err := record(ctx, Options{}, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,7 +203,7 @@ func TestLeavesNothing(t *testing.T) {
 	testutil.NeedRoot(t)
 	record := func() {
 		t.Helper()
-		if _, err := Record(t.Context(), Options{For: 10 * time.Millisecond}); err != nil {
+		if _, err := record(t.Context(), Options{}, 10*time.Millisecond); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -7,7 +7,22 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/profile"
 )
+
+// record samples for a time, or until ctx ends, which is no error.
+func record(ctx context.Context, opt Options, window time.Duration) (*profile.Stacks, error) {
+	p, err := Start(opt)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-time.After(window):
+	case <-ctx.Done():
+	}
+	return p.Stop()
+}
 
 // Cost is what a recording took of the machine.
 type Cost struct {
@@ -32,22 +47,22 @@ func (c Cost) Share() float64 {
 	return (c.ProgramSeconds + c.ProcessSeconds) / (c.Seconds * float64(c.CPUs))
 }
 
-// Measure makes a recording for opt.For and tells its cost, by the kernel's own
+// Measure makes a recording at the usual rate and tells its cost, by the kernel's own
 // statistics of programs (Linux 5.8), which cost some 20 ns a sample themselves.
-func Measure(ctx context.Context, opt Options) (Cost, error) {
+func Measure(ctx context.Context, window time.Duration) (Cost, error) {
 	stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
 	if err != nil {
 		return Cost{}, fmt.Errorf("count the run time of eBPF programs: %w (needs Linux 5.8)", err)
 	}
 	defer stats.Close()
 	before, began := processTime(), time.Now()
-	p, err := Start(opt)
+	p, err := Start(Options{})
 	if err != nil {
 		return Cost{}, err
 	}
 	cost := Cost{CPUs: len(p.opt.CPUs), StartSeconds: time.Since(began).Seconds()}
 	select {
-	case <-time.After(opt.For):
+	case <-time.After(window):
 	case <-ctx.Done():
 	}
 	info, err := p.objects.Sample.Stats()
