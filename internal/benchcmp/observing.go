@@ -26,16 +26,16 @@ const (
 
 const nobody = "nobody"
 
-// rulesOfDrops drop one packet in four, as the source ports are those from 1024 on:
-// half a million per second where two million come.
+// rulesOfDrops drop one packet in seven, as the source ports are those from 1024 on:
+// half a million per second where three and a half million come.
 const rulesOfDrops = `table ip benchmark {
   chain prerouting {
     type filter hook prerouting priority raw
-    udp sport < 17152 drop
+    udp sport < 10240 drop
   }
 }`
 
-const oneInFour = 0.25
+const oneInSeven = 1.0 / 7
 
 // bpftraceDrops is the one-liner that people use. It needs tracefs, which is mounted
 // for it alone where it is not.
@@ -61,7 +61,7 @@ func observerQuantities(programs string) []bench.Quantity {
 // dropsSuite measures what it costs a gateway that drops to have its drops counted.
 func dropsSuite(natkit string) bench.Suite {
 	const empty, counting, exact, peer = "empty program", "natkit drops", "natkit drops --flows", "bpftrace"
-	o := &observing{planes: planes{packetRuns: packetRuns{natkit: natkit}}, rules: rulesOfDrops, to: serverAddress, lost: oneInFour}
+	o := &observing{planes: planes{packetRuns: packetRuns{natkit: natkit}}, rules: rulesOfDrops, to: serverAddress, lost: oneInSeven}
 	claims := []bench.Claim{
 		{Subject: counting, Quantity: observerProgram, Bound: 60},
 		{Subject: exact, Quantity: observerProgram, Bound: 200},
@@ -73,7 +73,7 @@ func dropsSuite(natkit string) bench.Suite {
 	}
 	return o.suite(bench.Suite{
 		Name: "drops", Title: "natkit drops beside bpftrace, on a gateway that drops",
-		About: "The lab's gateway forwards small packets and drops one in four by a rule, everything\n" +
+		About: "The lab's gateway forwards small packets and drops one in seven by a rule, everything\n" +
 			"on one CPU, while somebody counts its drops. The empty program shows what the kernel's\n" +
 			"tracepoint costs where it is on, with nothing in it: no tracer can cost less.",
 		Quantities: observerQuantities("program per drop"),

@@ -3,24 +3,24 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
-	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/netns"
 )
 
 // swallower takes the packets that come to an interface from the kernel, without a
-// drop: where they are stolen at ingress the kernel consumes them (TC_ACT_STOLEN,
-// net/core/dev.c). An XDP program that drops them would be counted as one who drops.
+// drop: what a classifier steals the kernel consumes (TC_ACT_STOLEN in
+// sch_handle_ingress, net/core/dev.c). An XDP program can only drop them, and its
+// drops would be counted. A tcx program cannot steal.
 type swallower struct {
 	ns    *netns.Handle
 	iface string
-	link  link.Link
+	qdisc netlink.Qdisc
 }
 
 func swallow(ns *netns.Handle, iface string) (*swallower, error) {
@@ -32,20 +32,31 @@ func swallow(ns *netns.Handle, iface string) (*swallower, error) {
 	}
 	defer p.Close()
 	s := &swallower{ns: ns, iface: iface}
-	return s, ns.Do(func() error {
-		dev, err := net.InterfaceByName(iface)
-		if err != nil {
-			return err
-		}
-		s.link, err = link.AttachTCX(link.TCXOptions{Interface: dev.Index, Program: p, Attach: ebpf.AttachTCXIngress})
-		if err != nil {
-			return fmt.Errorf("attach a program that takes packets to %s (Linux 6.6): %w", iface, err)
-		}
-		return nil
-	})
+	return s, ns.Do(func() error { return s.attach(p) })
 }
 
-func (s *swallower) Close() error { return s.link.Close() }
+func (s *swallower) attach(p *ebpf.Program) error {
+	dev, err := netlink.LinkByName(s.iface)
+	if err != nil {
+		return fmt.Errorf("attach a program that takes packets to %s: %w", s.iface, err)
+	}
+	at := dev.Attrs().Index
+	s.qdisc = &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: at, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}}
+	if err = netlink.QdiscAdd(s.qdisc); err == nil {
+		err = netlink.FilterAdd(&netlink.BpfFilter{
+			FilterAttrs: netlink.FilterAttrs{LinkIndex: at, Parent: netlink.HANDLE_MIN_INGRESS, Handle: 1, Priority: 1, Protocol: unix.ETH_P_ALL},
+			Fd:          p.FD(), Name: "swallow", DirectAction: true,
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("attach a program that takes packets to %s: %w", s.iface, err)
+	}
+	return nil
+}
+
+func (s *swallower) Close() error {
+	return s.ns.Do(func() error { return netlink.QdiscDel(s.qdisc) })
+}
 
 // received is how many packets have come, once no more do.
 func (s *swallower) received() (n uint64, err error) {
