@@ -44,11 +44,11 @@ func natkitMain() {
 	}, os.Args[1:]))
 }
 
-// floodMain opens UDP flows to ADDR:PORT until it is killed, or for a while: few
-// enough that what is admitted to a full table in half a second leads to one size of
-// the table only.
+// floodMain opens UDP flows to ADDR:PORT until its script ends, or for longer than
+// scripts take on slow machines: few enough that what is admitted to a full table in
+// half a second leads to one size of the table only.
 func floodMain() {
-	ctx, stop := context.WithTimeout(context.Background(), testutil.Patience(20*time.Second))
+	ctx, stop := context.WithTimeout(context.Background(), testutil.Patience(2*time.Minute))
 	defer stop()
 	to, err := netip.ParseAddrPort(os.Args[1])
 	if err == nil {
