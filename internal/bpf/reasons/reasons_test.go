@@ -31,9 +31,10 @@ func TestName(t *testing.T) {
 // TestRead: where the running kernel has reasons, it has those that natkit goes by.
 func TestRead(t *testing.T) {
 	testutil.NeedRoot(t)
+	testutil.NeedFeature(t, testutil.BTF)
 	kernel, err := btf.LoadKernelSpec()
 	if err != nil {
-		t.Skipf("no BTF: %v", err)
+		t.Fatal(err)
 	}
 	table, err := Read(kernel)
 	if err != nil {
