@@ -25,6 +25,8 @@ type Snapshot struct {
 	ConntrackStat *ConntrackStat  `json:"conntrack_stat,omitempty"`
 	ConntrackSize *ConntrackSize  `json:"conntrack_size,omitempty"`
 	Table         *ConntrackTable `json:"conntrack_table,omitempty"`
+	NATRules      *NATRules       `json:"nat_rules,omitempty"`
+	Ports         *Ports          `json:"ports,omitempty"`
 	KernelLog     []LogLine       `json:"kernel_log,omitempty"`
 	// KernelLogNext is the sequence number that the kernel's next log record gets;
 	// 0 where the log could not be read.

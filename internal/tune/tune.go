@@ -8,6 +8,10 @@ type Kind string
 // Sysctl changes one value under /proc/sys; Target is its dotted name.
 const Sysctl Kind = "sysctl"
 
+// NATRule changes the ports and the options of a NAT rule in place; Target is a
+// snapshot.NATRule's, the value such as "1024-65535 fully-random".
+const NATRule Kind = "nat-rule"
+
 // Change is one value to be changed. It can be undone as long as the value is
 // still After.
 type Change struct {

@@ -1,0 +1,73 @@
+package snapshot
+
+import (
+	"net/netip"
+	"strings"
+)
+
+// NATRules are the rules of one namespace that translate addresses, in the order
+// in which a packet meets them: by hook, by priority of the chain, by place.
+type NATRules struct {
+	Rules []NATRule `json:"rules"`
+}
+
+// What NATRule.Kind may be.
+const (
+	NATMasquerade = "masquerade"
+	NATSource     = "snat"
+	NATDest       = "dnat"
+	NATRedirect   = "redirect"
+)
+
+// NATRule is one rule that translates the source (masquerade, snat) or the
+// destination (dnat, redirect), as far as it concerns addresses and ports.
+type NATRule struct {
+	// Target identifies the rule for a change of its options: tune's kind NATRule
+	// takes it. Empty where natkit cannot change the rule (iptables-legacy).
+	Target string `json:"target,omitempty"`
+	// Source is "nftables", "iptables-nft" or "iptables-legacy".
+	Source string `json:"source"`
+	// Family is "ip", "ip6" or "inet".
+	Family string `json:"family"`
+	Table  string `json:"table"`
+	Chain  string `json:"chain"`
+	Handle uint64 `json:"handle,omitempty"`
+	// Hook is "prerouting", "input", "output" or "postrouting"; of a chain that
+	// others jump to, theirs. Priority is the base chain's.
+	Hook     string `json:"hook"`
+	Priority int32  `json:"priority"`
+	// Kind is one of NATMasquerade, NATSource, NATDest, NATRedirect.
+	Kind string `json:"kind"`
+	// First and Last bound the addresses that are given; not valid for masquerade
+	// and redirect, where the interface decides, and where only ports are given.
+	First netip.Addr `json:"first_address,omitzero"`
+	Last  netip.Addr `json:"last_address,omitzero"`
+	// FirstPort and LastPort bound the ports; 0 leaves them to the kernel.
+	FirstPort uint16 `json:"first_port,omitempty"`
+	LastPort  uint16 `json:"last_port,omitempty"`
+	// Random, FullyRandom and Persistent are NF_NAT_RANGE_PROTO_RANDOM,
+	// NF_NAT_RANGE_PROTO_RANDOM_FULLY and NF_NAT_RANGE_PERSISTENT.
+	Random      bool `json:"random,omitempty"`
+	FullyRandom bool `json:"fully_random,omitempty"`
+	Persistent  bool `json:"persistent,omitempty"`
+	// Protocol is what the rule is restricted to, by name; empty means any.
+	Protocol string `json:"protocol,omitempty"`
+	// DestinationPort, where not 0, is the only one that the rule matches.
+	DestinationPort uint16 `json:"destination_port,omitempty"`
+	// FromSource and ToDestination restrict the addresses; not valid means any.
+	FromSource    netip.Prefix `json:"from_source,omitzero"`
+	ToDestination netip.Prefix `json:"to_destination,omitzero"`
+	// OutInterface and InInterface restrict the interface; empty means any.
+	OutInterface string `json:"out_interface,omitempty"`
+	InInterface  string `json:"in_interface,omitempty"`
+	// Partial is true where the rule has conditions that are not in these fields.
+	Partial bool `json:"partial,omitempty"`
+	// Text is the translation in nft's words: "masquerade to :1024-2047 fully-random".
+	Text string `json:"text"`
+}
+
+// TranslatesSource tells whether the rule is about sources.
+func (r *NATRule) TranslatesSource() bool { return r.Kind == NATMasquerade || r.Kind == NATSource }
+
+// Place says where the rule is: "ip nat POSTROUTING".
+func (r *NATRule) Place() string { return strings.Join([]string{r.Family, r.Table, r.Chain}, " ") }

@@ -1,0 +1,69 @@
+package snapshot
+
+// Ports is how far the ports of the addresses that NAT gives are used up.
+type Ports struct {
+	// Sampled entries were looked at; Complete is true where that was all.
+	Sampled  int64 `json:"sampled"`
+	Complete bool  `json:"complete"`
+	// Probing says how this kernel looks for a free port: PortProbeRandom or
+	// PortProbeAll.
+	Probing string `json:"probing"`
+	// Pools are the most pressed ones, worst first; Total is how many there are.
+	Pools []PortPool `json:"pools"`
+	Total int64      `json:"pools_total"`
+}
+
+// How the kernel looks for a free port.
+const (
+	// PortProbeRandom: 128, 64, 32, 16 and 8 consecutive ports from random starts
+	// (nf_nat_l4proto_unique_tuple since Linux 5.0).
+	PortProbeRandom = "random-windows"
+	// PortProbeAll: the whole range, one after the other.
+	PortProbeAll = "whole-range"
+)
+
+// PortPool is the ports of one address towards one destination: two connections
+// to it may not have the same one.
+type PortPool struct {
+	// Address is the one that the destination sees; Destination is an address with
+	// port, as the connection leaves this machine (after a DNAT).
+	Address     string `json:"address"`
+	Protocol    string `json:"protocol"`
+	Destination string `json:"destination"`
+	Zone        uint16 `json:"zone,omitempty"`
+	// FirstPort and LastPort bound what the kernel may take, RangeSource says which
+	// rule or rule of the kernel decides that. Class is "" or, where privileged source
+	// ports keep to themselves, "privileged" (1-511) or "reserved" (600-1023).
+	FirstPort   uint16 `json:"first_port"`
+	LastPort    uint16 `json:"last_port"`
+	RangeSource string `json:"range_source"`
+	Class       string `json:"class,omitempty"`
+	// Rule is the index in NATRules.Rules of the rule that gave the address; -1
+	// where none was found.
+	Rule int `json:"rule"`
+
+	// Used ports of the range, of them in TIME_WAIT; scaled to the whole table where
+	// that was sampled. Local of the used ones belong to sockets of this machine.
+	Used     int64   `json:"used"`
+	TimeWait int64   `json:"time_wait"`
+	Local    int64   `json:"local"`
+	Share    float64 `json:"share"`
+	// NewPerSecond is the rate of new connections, 0 where it is not known (one
+	// dump); SecondsLeft until the range is used up at that rate, -1 for never.
+	NewPerSecond float64 `json:"new_per_second"`
+	SecondsLeft  float64 `json:"seconds_left"`
+	// Users are the sources with most ports.
+	Users []Talker `json:"users"`
+
+	// FailsIfTaken is the chance, 0 to 1, that a new connection fails now whose
+	// preferred port is taken; TakenShare how often that is so; Fails the chance of
+	// any new connection. Known is false where the table was sampled, so that the
+	// layout of the used ports is not known; then they are 0.
+	Known        bool    `json:"chance_known"`
+	FailsIfTaken float64 `json:"fails_if_taken"`
+	TakenShare   float64 `json:"taken_share"`
+	Fails        float64 `json:"fails"`
+}
+
+// Len is the number of ports of the range.
+func (p *PortPool) Len() int64 { return int64(p.LastPort) - int64(p.FirstPort) + 1 }
