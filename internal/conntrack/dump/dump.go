@@ -1,6 +1,6 @@
 // Package dump speaks ctnetlink with the kernel: it reads the connection table
-// and its counters, and writes and deletes entries. It never subscribes to
-// events, which would slow the tracker down for everybody.
+// and its counters, and writes and deletes entries. Only Watch subscribes to
+// events, which slows the tracker down for everybody; nothing else here does.
 package dump
 
 import (
@@ -23,9 +23,15 @@ type Result struct {
 	Bytes int64
 	// Complete is true where the kernel said that there are no more entries.
 	Complete bool
-	// Interrupted is NLM_F_DUMP_INTR: the kernel says that the table changed in a
-	// way that makes the dump inconsistent.
+	// Interrupted: entries may be missing or doubled, as the hash table was resized
+	// meanwhile (nf_conntrack_buckets is not what it was before), or the kernel
+	// says so (NLM_F_DUMP_INTR).
 	Interrupted bool
+	// Filtered is whether the kernel was asked to leave entries out and did not
+	// refuse.
+	Filtered bool
+	// Attempts is how often the dump was begun, 1 unless it was begun again.
+	Attempts int
 }
 
 // Dump reads the table of a namespace (nil: this one) in the order of its hash
@@ -37,13 +43,13 @@ type Result struct {
 // The kernel walks the hash of all namespaces and passes over the entries of
 // the others, and those that have expired (ctnetlink_dump_table).
 func Dump(ctx context.Context, ns *netns.Handle, fn func(msgs []byte) error) (Result, error) {
-	return stream(ctx, ns, "dump the connection table", conntrack.Get, nil, fn)
+	return dumpFiltered(ctx, ns, conntrack.KernelFilter{}, fn)
 }
 
 // DumpStats reads the tracker's counters as Dump does the entries, one message
 // per CPU.
 func DumpStats(ctx context.Context, ns *netns.Handle, fn func(msgs []byte) error) (Result, error) {
-	return stream(ctx, ns, "read the connection tracker's counters", conntrack.GetStatsCPU, nil, fn)
+	return stream(ctx, ns, "read the connection tracker's counters", conntrack.GetStatsCPU, conntrack.KernelFilter{}, fn)
 }
 
 // Stats reads the tracker's counters of a namespace (nil: this one), one map per
@@ -78,17 +84,13 @@ func AppendStats(cpus []map[string]uint64, msgs []byte) ([]map[string]uint64, er
 }
 
 // stream asks for all messages of a kind, or those that a filter chooses.
-func stream(ctx context.Context, ns *netns.Handle, what string, t conntrack.MessageType, f *Filter, fn func([]byte) error) (Result, error) {
+func stream(ctx context.Context, ns *netns.Handle, what string, t conntrack.MessageType, f conntrack.KernelFilter, fn func([]byte) error) (Result, error) {
 	s, err := dial(ns)
 	if err != nil {
 		return Result{}, fmt.Errorf("%s: %w", what, err)
 	}
 	defer s.close()
-	request := s.request(t, unix.NLM_F_DUMP)
-	if f != nil {
-		request = conntrack.FinishMessage(conntrack.AppendMarkFilter(request, f.Mark, f.Mask), 0)
-	}
-	r, err := s.stream(ctx, request, fn)
+	r, err := s.stream(ctx, s.filtered(t, f), fn)
 	if err != nil && !errors.Is(err, ErrStop) {
 		return r, fmt.Errorf("%s: %w", what, err)
 	}
@@ -102,10 +104,16 @@ type datagram struct {
 	err error
 }
 
-func (s *socket) stream(ctx context.Context, request []byte, fn func([]byte) error) (r Result, err error) {
+func (s *socket) stream(ctx context.Context, request []byte, fn func([]byte) error) (Result, error) {
 	if err := s.send(request); err != nil {
-		return r, err
+		return Result{}, err
 	}
+	return s.collect(ctx, fn)
+}
+
+// collect receives a dump that was asked for.
+func (s *socket) collect(ctx context.Context, fn func([]byte) error) (r Result, err error) {
+	r.Attempts = 1
 	const ahead = 4
 	free, filled := make(chan []byte, ahead), make(chan datagram, ahead)
 	for range ahead {

@@ -2,20 +2,37 @@ package dump
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/netns"
+	"golang.org/x/sys/unix"
 )
+
+// attempts bounds how often EachWhole reads a table that is resized meanwhile.
+const attempts = 3
 
 // Each calls fn with every entry of a namespace (nil: this one) that the filter
 // (nil: all) chooses, in the order of the table's hash buckets, on the calling
 // goroutine while the next ones are received on another. fn must not keep the
 // entry, which is filled anew each time. An error of fn ends it and is returned,
 // except ErrStop. Needs CAP_NET_ADMIN.
+//
+// The kernel is asked to filter; what it lets through is looked at again, as
+// older ones pass over some or all of the request. Entries come and go while it
+// reads: one that is made or ends meanwhile may be there or not, and one may come
+// twice where the entry ended at which the kernel had stopped (it begins that
+// bucket again).
+//
+// What was given out cannot be taken back where the result says that the dump was
+// interrupted: EachWhole begins again then.
 func Each(ctx context.Context, ns *netns.Handle, f *match.Filter, fn func(*conntrack.Entry) error) (Result, error) {
 	var e conntrack.Entry
-	return Dump(ctx, ns, func(msgs []byte) error {
+	return dumpFiltered(ctx, ns, f.Kernel(), func(msgs []byte) error {
 		return conntrack.Each(msgs, &e, func(e *conntrack.Entry) error {
 			if !f.Match(e) {
 				return nil
@@ -23,4 +40,66 @@ func Each(ctx context.Context, ns *netns.Handle, f *match.Filter, fn func(*connt
 			return fn(e)
 		})
 	})
+}
+
+// EachWhole is Each for consumers that can begin again: restart is called before
+// the second and third attempt, after which it gives up and leaves Interrupted
+// set. A receive buffer that overflowed counts as an interruption.
+func EachWhole(ctx context.Context, ns *netns.Handle, f *match.Filter, restart func(), fn func(*conntrack.Entry) error) (Result, error) {
+	for n := 1; ; n++ {
+		r, err := Each(ctx, ns, f, fn)
+		r.Attempts = n
+		again := r.Interrupted && err == nil || errors.Is(err, unix.ENOBUFS)
+		if !again || n == attempts || ctx.Err() != nil {
+			return r, err
+		}
+		restart()
+	}
+}
+
+// dumpFiltered asks the kernel to filter, and for everything where it refuses.
+func dumpFiltered(ctx context.Context, ns *netns.Handle, f conntrack.KernelFilter, fn func([]byte) error) (Result, error) {
+	const what = "dump the connection table"
+	before := buckets()
+	r, err := stream(ctx, ns, what, conntrack.Get, f, fn)
+	if plain := (conntrack.KernelFilter{}); f != plain {
+		r.Filtered = true
+		if r.Bytes == 0 && refusesFilter(err) {
+			r, err = stream(ctx, ns, what, conntrack.Get, plain, fn)
+		}
+	}
+	if before != buckets() {
+		r.Interrupted = true
+	}
+	return r, err
+}
+
+// refusesFilter tells whether the kernel may have failed because of a filter: no
+// marks (EOPNOTSUPP) or no zones in this kernel, or attributes in a form that
+// another version wants (EINVAL, ERANGE).
+func refusesFilter(err error) bool {
+	return errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ERANGE)
+}
+
+// buckets is the size of the hash table, one for all namespaces, or empty where
+// it cannot be read. The kernel walks the table by bucket number and does not say
+// when those change (nf_conntrack_hash_resize).
+func buckets() string {
+	text, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_buckets")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// Interruption says what an interrupted dump is worth; empty where it was none.
+func (r Result) Interruption() string {
+	switch {
+	case !r.Interrupted:
+		return ""
+	case r.Attempts > 1:
+		return fmt.Sprintf("the table was resized during each of %d dumps: entries may be missing or doubled", r.Attempts)
+	default:
+		return "the table was resized during the dump: entries may be missing or doubled"
+	}
 }

@@ -8,12 +8,15 @@ import (
 	"strings"
 
 	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/netns"
 	"golang.org/x/sys/unix"
 )
 
 // Filter chooses entries by mark: those with mark&Mask == Mark.
 type Filter struct{ Mark, Mask uint32 }
+
+func (f Filter) match() *match.Filter { return &match.Filter{Mark: f.Mark, MarkMask: f.Mask} }
 
 // ErrNoMarks is the cause where the kernel keeps no mark on connections.
 var ErrNoMarks = errors.New("a kernel without CONFIG_NF_CONNTRACK_MARK")
@@ -23,7 +26,7 @@ var ErrNoMarks = errors.New("a kernel without CONFIG_NF_CONNTRACK_MARK")
 // delete others too. Needs CAP_NET_ADMIN.
 func Marked(ctx context.Context, ns *netns.Handle, f Filter) (n int64, err error) {
 	var e conntrack.Entry
-	_, err = stream(ctx, ns, fmt.Sprintf("count conntrack entries of mark %#x/%#x", f.Mark, f.Mask), conntrack.Get, &f, func(msgs []byte) error {
+	_, err = stream(ctx, ns, fmt.Sprintf("count conntrack entries of mark %#x/%#x", f.Mark, f.Mask), conntrack.Get, f.match().Kernel(), func(msgs []byte) error {
 		return conntrack.Each(msgs, &e, func(e *conntrack.Entry) error {
 			n++
 			return f.chose(e)
@@ -33,7 +36,7 @@ func Marked(ctx context.Context, ns *netns.Handle, f Filter) (n int64, err error
 }
 
 func (f Filter) chose(e *conntrack.Entry) error {
-	if e.Mark&f.Mask != f.Mark {
+	if !f.match().Match(e) {
 		return ErrNoMarks
 	}
 	return nil
@@ -98,7 +101,7 @@ func needsMarkFilter() error {
 // over the attribute where it keeps none).
 func obeysMarks(ctx context.Context, ns *netns.Handle, f Filter) error {
 	var e conntrack.Entry
-	_, err := stream(ctx, ns, "look at them before", conntrack.Get, &f, func(msgs []byte) error {
+	_, err := stream(ctx, ns, "look at them before", conntrack.Get, f.match().Kernel(), func(msgs []byte) error {
 		if err := conntrack.Each(msgs, &e, f.chose); err != nil {
 			return err
 		}

@@ -115,6 +115,13 @@ func (s *socket) request(t conntrack.MessageType, flags uint16) []byte {
 	return conntrack.FinishMessage(conntrack.AppendHeader(nil, t, flags|unix.NLM_F_REQUEST, s.seq, unix.AF_UNSPEC), 0)
 }
 
+// filtered is the request for a dump of what f lets through.
+func (s *socket) filtered(t conntrack.MessageType, f conntrack.KernelFilter) []byte {
+	s.seq++
+	b := conntrack.AppendHeader(nil, t, unix.NLM_F_REQUEST|unix.NLM_F_DUMP, s.seq, f.Family)
+	return conntrack.FinishMessage(f.Append(b), 0)
+}
+
 // explain says what an errno of ctnetlink means where it is not about one entry.
 func explain(errno unix.Errno) error {
 	switch errno {
