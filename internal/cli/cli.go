@@ -107,10 +107,15 @@ and proves the fix under load.`,
 	return root
 }
 
+// runsItself marks a command that does something of its own besides having others
+// below it.
+var runsItself = map[string]string{"runs-itself": "true"}
+
 // usageTemplate is cobra's, but a command that only has others below it is not
 // shown as one that could be run.
 func usageTemplate(root *cobra.Command) string {
-	return strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1)
+	return strings.Replace(root.UsageTemplate(), "{{if .Runnable}}",
+		`{{if and .Runnable (or (not .HasAvailableSubCommands) (index .Annotations "runs-itself"))}}`, 1)
 }
 
 // addBuiltIn adds the commands that cobra brings along, so that what is true of
