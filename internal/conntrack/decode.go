@@ -1,6 +1,7 @@
 package conntrack
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -14,10 +15,10 @@ var errNoTuple = errors.New("a tuple or an address in it is missing")
 
 // Decode fills e from the body of a ctnetlink message: a struct nfgenmsg and
 // attributes (written by ctnetlink_fill_info, net/netfilter/nf_conntrack_netlink.c).
-// Attributes that it does not know are passed over. It allocates only for errors
-// and keeps nothing of body.
+// Attributes that it does not know are passed over. It allocates only for errors.
+// e's byte slices point into body.
 func (e *Entry) Decode(body []byte) error {
-	*e = Entry{}
+	*e = Entry{Fields: NoTimeout | NoMark | NoState}
 	if len(body) < nfgenLen {
 		return fmt.Errorf("conntrack entry: %w", errTruncated)
 	}
@@ -35,6 +36,9 @@ func (e *Entry) Decode(body []byte) error {
 	if !e.Orig.complete() || !e.Reply.complete() {
 		return fmt.Errorf("conntrack entry: %w", errNoTuple)
 	}
+	if !hasStates(e.Orig.Proto) {
+		e.Fields &^= NoState
+	}
 	return nil
 }
 
@@ -43,25 +47,49 @@ func (e *Entry) decodeAttr(typ uint16, v []byte) (err error) {
 	case ctaTupleOrig:
 		return e.Orig.decode(v, &e.Zone)
 	case ctaTupleReply:
-		// A zone of the reply direction alone is not kept.
-		var zone uint16
-		return e.Reply.decode(v, &zone)
+		return e.Reply.decode(v, &e.ReplyZone)
 	case ctaStatus:
-		err = getU32(v, (*uint32)(&e.Status))
+		return getU32(v, (*uint32)(&e.Status))
 	case ctaTimeout:
-		err = getU32(v, &e.Timeout)
+		e.Fields &^= NoTimeout
+		return getU32(v, &e.Timeout)
 	case ctaMark:
-		err = getU32(v, &e.Mark)
+		e.Fields &^= NoMark
+		return getU32(v, &e.Mark)
 	case ctaID:
-		err = getU32(v, &e.ID)
+		return getU32(v, &e.ID)
+	case ctaUse:
+		return getU32(v, &e.Use)
 	case ctaZone:
 		err = getU16(v, &e.Zone)
+		e.ReplyZone = e.Zone
+		return err
 	case ctaProtoInfo:
-		err = e.decodeProtoInfo(v)
-	case ctaTimestamp:
-		err = e.decodeTimestamp(v)
+		return e.decodeProtoInfo(v)
 	}
-	return err
+	return e.decodeExtension(typ, v)
+}
+
+// decodeExtension takes what only entries have for which something is switched
+// on (struct nf_ct_ext).
+func (e *Entry) decodeExtension(typ uint16, v []byte) error {
+	switch typ {
+	case ctaSent:
+		e.Fields |= HasCounters
+		return e.Sent.decode(v)
+	case ctaReceived:
+		e.Fields |= HasCounters
+		return e.Received.decode(v)
+	case ctaTimestamp:
+		return e.decodeTimestamp(v)
+	case ctaHelp:
+		return getName(v, ctaHelpName, &e.Helper)
+	case ctaSecCtx:
+		return getName(v, ctaSecCtxName, &e.SecCtx)
+	case ctaLabels:
+		e.Labels = v
+	}
+	return nil
 }
 
 func (e *Entry) decodeProtoInfo(b []byte) error {
@@ -70,24 +98,31 @@ func (e *Entry) decodeProtoInfo(b []byte) error {
 		if err != nil {
 			return err
 		}
-		if typ == ctaProtoInfoTCP {
-			if err := e.decodeTCP(v); err != nil {
-				return err
-			}
+		switch typ {
+		case ctaProtoInfoTCP:
+			err = e.decodeState(v, (*uint8)(&e.TCPState))
+		case ctaProtoInfoSCTP:
+			err = e.decodeState(v, (*uint8)(&e.SCTPState))
+		case ctaProtoInfoDCCP:
+			err = e.decodeState(v, (*uint8)(&e.DCCPState))
+		}
+		if err != nil {
+			return err
 		}
 		b = rest
 	}
 	return nil
 }
 
-func (e *Entry) decodeTCP(b []byte) error {
+func (e *Entry) decodeState(b []byte, to *uint8) error {
 	for len(b) > 0 {
 		typ, v, rest, err := nextAttr(b)
 		if err != nil {
 			return err
 		}
-		if typ == ctaTCPState {
-			if err := getU8(v, (*uint8)(&e.TCPState)); err != nil {
+		if typ == ctaProtoState {
+			e.Fields &^= NoState
+			if err := getU8(v, to); err != nil {
 				return err
 			}
 		}
@@ -97,20 +132,11 @@ func (e *Entry) decodeTCP(b []byte) error {
 }
 
 func (e *Entry) decodeTimestamp(b []byte) error {
-	for len(b) > 0 {
-		typ, v, rest, err := nextAttr(b)
-		if err != nil {
-			return err
-		}
-		if typ == ctaTimestampStart {
-			if len(v) < 8 {
-				return errTruncated
-			}
-			e.Start = binary.BigEndian.Uint64(v)
-		}
-		b = rest
-	}
-	return nil
+	return getTwoU64(b, ctaTimestampStart, &e.Start, ctaTimestampStop, &e.Stop)
+}
+
+func (c *Counters) decode(b []byte) error {
+	return getTwoU64(b, ctaCountersPackets, &c.Packets, ctaCountersBytes, &c.Bytes)
 }
 
 func (t *Tuple) complete() bool {
@@ -226,6 +252,46 @@ func getU32(v []byte, to *uint32) error {
 	return nil
 }
 
+// getTwoU64 reads two 64-bit attributes out of a nest.
+func getTwoU64(b []byte, typeA uint16, a *uint64, typeB uint16, z *uint64) error {
+	for len(b) > 0 {
+		typ, v, rest, err := nextAttr(b)
+		if err != nil {
+			return err
+		}
+		if typ == typeA || typ == typeB {
+			if len(v) < 8 {
+				return errTruncated
+			}
+			to := a
+			if typ == typeB {
+				to = z
+			}
+			*to = binary.BigEndian.Uint64(v)
+		}
+		b = rest
+	}
+	return nil
+}
+
+// getName reads a string out of a nest.
+func getName(b []byte, want uint16, to *[]byte) error {
+	for len(b) > 0 {
+		typ, v, rest, err := nextAttr(b)
+		if err != nil {
+			return err
+		}
+		if typ == want {
+			if end := bytes.IndexByte(v, 0); end >= 0 {
+				v = v[:end]
+			}
+			*to = v
+		}
+		b = rest
+	}
+	return nil
+}
+
 func getAddr4(v []byte, to *netip.Addr) error {
 	if len(v) < 4 {
 		return errTruncated
@@ -308,3 +374,9 @@ func counters(body []byte, names []string) (map[string]uint64, error) {
 
 // isICMP tells whether a tuple of this protocol has an ICMP id, type and code.
 func isICMP(proto uint8) bool { return proto == unix.IPPROTO_ICMP || proto == unix.IPPROTO_ICMPV6 }
+
+// hasStates tells whether the tracker keeps a state of this protocol and tells
+// it.
+func hasStates(proto uint8) bool {
+	return proto == unix.IPPROTO_TCP || proto == unix.IPPROTO_SCTP || proto == unix.IPPROTO_DCCP
+}

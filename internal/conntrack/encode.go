@@ -1,7 +1,6 @@
 package conntrack
 
 import (
-	"encoding/binary"
 	"net/netip"
 
 	"golang.org/x/sys/unix"
@@ -14,20 +13,49 @@ import (
 func Append(b []byte, t MessageType, flags uint16, seq uint32, e *Entry) []byte {
 	start := len(b)
 	b = AppendHeader(b, t, flags, seq, e.Family)
-	b = appendTuple(b, ctaTupleOrig, &e.Orig)
-	b = appendTuple(b, ctaTupleReply, &e.Reply)
-	b = appendState(b, e, e.Status)
+	b = appendTuples(b, e, &e.Reply)
+	b = appendU32(b, ctaStatus, uint32(e.Status))
+	if !e.Fields.Has(NoTimeout) {
+		b = appendU32(b, ctaTimeout, e.Timeout)
+	}
+	b = appendProtoInfo(b, e, !e.Fields.Has(NoState))
+	if !e.Fields.Has(NoMark) {
+		b = appendU32(b, ctaMark, e.Mark)
+	}
+	b = appendZone(b, e)
+	if e.Use != 0 {
+		b = appendU32(b, ctaUse, e.Use)
+	}
 	if e.ID != 0 {
 		b = appendU32(b, ctaID, e.ID)
 	}
-	if e.Start != 0 {
-		var nest int
-		b, nest = beginNest(b, ctaTimestamp)
-		b = appendAttrHeader(b, ctaTimestampStart, 8)
-		b = binary.BigEndian.AppendUint64(b, e.Start)
-		b = endNest(b, nest)
-	}
+	b = appendExtensions(b, e)
 	return FinishMessage(b, start)
+}
+
+// appendExtensions writes what decodeExtension reads.
+func appendExtensions(b []byte, e *Entry) []byte {
+	if e.Fields.Has(HasCounters) {
+		b = appendTwoU64(b, ctaSent, ctaCountersPackets, e.Sent.Packets, ctaCountersBytes, e.Sent.Bytes)
+		b = appendTwoU64(b, ctaReceived, ctaCountersPackets, e.Received.Packets, ctaCountersBytes, e.Received.Bytes)
+	}
+	if e.Start != 0 || e.Stop != 0 {
+		b = appendTwoU64(b, ctaTimestamp, ctaTimestampStart, e.Start, ctaTimestampStop, e.Stop)
+	}
+	if len(e.SecCtx) > 0 {
+		b = appendName(b, ctaSecCtx, ctaSecCtxName, e.SecCtx)
+	}
+	return appendHelperAndLabels(b, e)
+}
+
+func appendHelperAndLabels(b []byte, e *Entry) []byte {
+	if len(e.Helper) > 0 {
+		b = appendName(b, ctaHelp, ctaHelpName, e.Helper)
+	}
+	if len(e.Labels) > 0 {
+		b = appendAttr(b, ctaLabels, e.Labels)
+	}
+	return b
 }
 
 // AppendInsert adds the message that makes the kernel create e. Where e's reply
@@ -39,11 +67,17 @@ func AppendInsert(b []byte, flags uint16, seq uint32, e *Entry) []byte {
 	start := len(b)
 	b = AppendHeader(b, New, flags, seq, e.Family)
 	mirror := e.Orig.Mirror()
-	b = appendTuple(b, ctaTupleOrig, &e.Orig)
-	b = appendTuple(b, ctaTupleReply, &mirror)
+	b = appendTuples(b, e, &mirror)
 	// The kernel sets IPS_CONFIRMED before it compares, and refuses with EBUSY a
 	// status without it (ctnetlink_change_status).
-	b = appendState(b, e, e.Status|Confirmed)
+	b = appendU32(b, ctaStatus, uint32(e.Status|Confirmed))
+	b = appendU32(b, ctaTimeout, e.Timeout)
+	b = appendProtoInfo(b, e, false)
+	if e.Mark != 0 {
+		b = appendU32(b, ctaMark, e.Mark)
+	}
+	b = appendZone(b, e)
+	b = appendHelperAndLabels(b, e)
 	icmp, port := isICMP(e.Orig.Proto), e.Reply.DstPort
 	if icmp { // the kernel takes the identifier where others have the port
 		port = e.Reply.ICMPID
@@ -57,27 +91,53 @@ func AppendInsert(b []byte, flags uint16, seq uint32, e *Entry) []byte {
 	return FinishMessage(b, start)
 }
 
-func appendState(b []byte, e *Entry, status Status) []byte {
-	b = appendU32(b, ctaStatus, uint32(status))
-	b = appendU32(b, ctaTimeout, e.Timeout)
-	if e.TCPState != TCPNone {
-		var info, tcp int
-		b, info = beginNest(b, ctaProtoInfo)
-		b, tcp = beginNest(b, ctaProtoInfoTCP)
-		b = appendU8(b, ctaTCPState, uint8(e.TCPState))
-		b = endNest(b, tcp)
-		b = endNest(b, info)
+// appendProtoInfo writes the state of the protocols that have one; said tells
+// whether a zero is one.
+func appendProtoInfo(b []byte, e *Entry, said bool) []byte {
+	b = appendProtoState(b, ctaProtoInfoTCP, uint8(e.TCPState), said && e.Orig.Proto == unix.IPPROTO_TCP)
+	b = appendProtoState(b, ctaProtoInfoSCTP, uint8(e.SCTPState), said && e.Orig.Proto == unix.IPPROTO_SCTP)
+	return appendProtoState(b, ctaProtoInfoDCCP, uint8(e.DCCPState), said && e.Orig.Proto == unix.IPPROTO_DCCP)
+}
+
+// appendProtoState writes a state that is not zero, and zero where it was said.
+// Of SCTP and DCCP the kernel wants more with it (nlattr_to_sctp, nlattr_to_dccp).
+func appendProtoState(b []byte, proto uint16, state uint8, said bool) []byte {
+	if state == 0 && !said {
+		return b
 	}
-	if e.Mark != 0 {
-		b = appendU32(b, ctaMark, e.Mark)
+	b, info := beginNest(b, ctaProtoInfo)
+	b, nest := beginNest(b, proto)
+	b = appendU8(b, ctaProtoState, state)
+	switch proto {
+	case ctaProtoInfoSCTP:
+		b = appendU32(b, ctaSCTPVtagOrig, 0)
+		b = appendU32(b, ctaSCTPVtagReply, 0)
+	case ctaProtoInfoDCCP:
+		b = appendU8(b, ctaDCCPRole, 0)
 	}
-	if e.Zone != 0 {
+	b = endNest(b, nest)
+	return endNest(b, info)
+}
+
+// appendZone writes the zone of both directions; one of a single direction is
+// in its tuple.
+func appendZone(b []byte, e *Entry) []byte {
+	if e.Zone != 0 && e.Zone == e.ReplyZone {
 		b = appendU16(b, ctaZone, e.Zone)
 	}
 	return b
 }
 
-func appendTuple(b []byte, typ uint16, t *Tuple) []byte {
+func appendTuples(b []byte, e *Entry, reply *Tuple) []byte {
+	zone, replyZone := e.Zone, e.ReplyZone
+	if zone == replyZone {
+		zone, replyZone = 0, 0
+	}
+	b = appendTuple(b, ctaTupleOrig, &e.Orig, zone)
+	return appendTuple(b, ctaTupleReply, reply, replyZone)
+}
+
+func appendTuple(b []byte, typ uint16, t *Tuple, zone uint16) []byte {
 	b, tuple := beginNest(b, typ)
 	b, ip := beginNest(b, ctaTupleIP)
 	if t.Src.Is4() {
@@ -100,6 +160,9 @@ func appendTuple(b []byte, typ uint16, t *Tuple) []byte {
 		b = appendU16(b, ctaProtoDstPort, t.DstPort)
 	}
 	b = endNest(b, proto)
+	if zone != 0 {
+		b = appendU16(b, ctaTupleZone, zone)
+	}
 	return endNest(b, tuple)
 }
 

@@ -4,7 +4,10 @@
 // the dump package.
 package conntrack
 
-import "net/netip"
+import (
+	"bytes"
+	"net/netip"
+)
 
 // Tuple is one direction of a connection, as the tracker keys it
 // (include/net/netfilter/nf_conntrack_tuple.h).
@@ -28,14 +31,21 @@ type Entry struct {
 	// where it enters the machine: the mirror of Orig unless NAT changed it.
 	Orig, Reply Tuple
 	Status      Status
-	// TCPState is TCPNone where the entry is not TCP's.
-	TCPState TCPState
+	// TCPState, SCTPState and DCCPState are zero where the entry is not that
+	// protocol's.
+	TCPState  TCPState
+	SCTPState SCTPState
+	DCCPState DCCPState
+	// Fields tells a zero from what was not said.
+	Fields Fields
+	// Zone and ReplyZone are the conntrack zones of the two directions; 0 is the
+	// default zone. Where the kernel has one for both, both have it.
+	Zone, ReplyZone uint16
 	// Timeout is the number of seconds until the entry expires if no packet comes.
 	Timeout uint32
-	// Zone is the conntrack zone of both directions, or of the original one where
-	// only that has one; 0 is the default zone.
-	Zone uint16
-	Mark uint32
+	Mark    uint32
+	// Use is the kernel's count of references to the entry, 0 where not known.
+	Use uint32
 	// ID tells entries apart that have the same tuples one after the other. Since
 	// Linux 5.3 it is a keyed hash of the entry's address and tuples, before that
 	// the address (nf_ct_get_id, net/netfilter/nf_conntrack_core.c).
@@ -43,6 +53,62 @@ type Entry struct {
 	// Start is when the entry was made, in nanoseconds since 1970; 0 unless
 	// net.netfilter.nf_conntrack_timestamp was on then.
 	Start uint64
+	// Stop is when the entry ended, likewise; an event of its end tells it.
+	Stop uint64
+	// DeltaTime is how many seconds the entry had lived when it was printed; of
+	// texts, which have it without Start.
+	DeltaTime uint64
+	// What passed in each direction; where Fields has Counters.
+	Sent, Received Counters
+	// Helper is the name of the helper, SecCtx the security context, Labels a bit
+	// set in the kernel's byte order (struct nf_conn_labels). All three point into
+	// what was decoded and hold until that memory is used again: for longer, copy
+	// them (Clone).
+	Helper, SecCtx, Labels []byte
+}
+
+// Counters are what passed in one direction since the entry was made or its
+// counters were reset.
+type Counters struct{ Packets, Bytes uint64 }
+
+// Fields is a set of remarks on fields of an entry whose zero has a meaning.
+type Fields uint8
+
+// The remarks. A zero set is right for an entry as the kernel lists it, with
+// net.netfilter.nf_conntrack_acct off.
+const (
+	// NoTimeout: there was none, as with offloaded entries, which do not expire.
+	NoTimeout Fields = 1 << iota
+	// NoState: the protocol has states, and there was none.
+	NoState
+	// NoMark: there was no mark; the kernel may be built without.
+	NoMark
+	// HasCounters: Sent and Received were there.
+	HasCounters
+	// HasDeltaTime: DeltaTime was there.
+	HasDeltaTime
+)
+
+// Has tells whether all of bits are set.
+func (f Fields) Has(bits Fields) bool { return f&bits == bits }
+
+// Clone copies e with what it points to.
+func (e *Entry) Clone() Entry {
+	c := *e
+	c.Helper, c.SecCtx, c.Labels = bytes.Clone(e.Helper), bytes.Clone(e.SecCtx), bytes.Clone(e.Labels)
+	return c
+}
+
+// Equal tells whether both say the same.
+func (e *Entry) Equal(o *Entry) bool {
+	return e.Orig == o.Orig && e.Reply == o.Reply && e.Family == o.Family &&
+		e.Status == o.Status && e.Fields == o.Fields && e.Timeout == o.Timeout &&
+		e.TCPState == o.TCPState && e.SCTPState == o.SCTPState && e.DCCPState == o.DCCPState &&
+		e.Zone == o.Zone && e.ReplyZone == o.ReplyZone &&
+		e.Mark == o.Mark && e.Use == o.Use && e.ID == o.ID &&
+		e.Start == o.Start && e.Stop == o.Stop && e.DeltaTime == o.DeltaTime &&
+		e.Sent == o.Sent && e.Received == o.Received &&
+		bytes.Equal(e.Helper, o.Helper) && bytes.Equal(e.SecCtx, o.SecCtx) && bytes.Equal(e.Labels, o.Labels)
 }
 
 // Status is the set of IPS_ bits of an entry

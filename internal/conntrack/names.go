@@ -39,6 +39,37 @@ func (s TCPState) String() string {
 	return "UNKNOWN"
 }
 
+// SCTPState is the tracker's idea of an SCTP association's state, enum
+// sctp_conntrack (include/uapi/linux/netfilter/nf_conntrack_sctp.h).
+type SCTPState uint8
+
+var sctpStateNames = [...]string{
+	"NONE", "CLOSED", "COOKIE_WAIT", "COOKIE_ECHOED", "ESTABLISHED",
+	"SHUTDOWN_SENT", "SHUTDOWN_RECD", "SHUTDOWN_ACK_SENT", "HEARTBEAT_SENT", "HEARTBEAT_ACKED",
+}
+
+// String is the kernel's name.
+func (s SCTPState) String() string { return nameOf(sctpStateNames[:], uint8(s)) }
+
+// DCCPState is the tracker's idea of a DCCP connection's state, enum
+// ct_dccp_states (include/uapi/linux/netfilter/nf_conntrack_dccp.h); Linux 6.16
+// and later do not track it.
+type DCCPState uint8
+
+var dccpStateNames = [...]string{
+	"NONE", "REQUEST", "RESPOND", "PARTOPEN", "OPEN", "CLOSEREQ", "CLOSING", "TIMEWAIT", "IGNORE", "INVALID",
+}
+
+// String is the kernel's name.
+func (s DCCPState) String() string { return nameOf(dccpStateNames[:], uint8(s)) }
+
+func nameOf(names []string, n uint8) string {
+	if int(n) < len(names) {
+		return names[n]
+	}
+	return "UNKNOWN"
+}
+
 // protocolNames are those that conntrack(8) prints (libnetfilter_conntrack).
 var protocolNames = [256]string{
 	unix.IPPROTO_ICMP:    "icmp",

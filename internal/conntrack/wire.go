@@ -28,14 +28,20 @@ const (
 	ctaTupleReply = 2
 	ctaStatus     = 3
 	ctaProtoInfo  = 4
+	ctaHelp       = 5
 	ctaNATSrc     = 6
 	ctaTimeout    = 7
 	ctaMark       = 8
+	ctaSent       = 9  // CTA_COUNTERS_ORIG
+	ctaReceived   = 10 // CTA_COUNTERS_REPLY
+	ctaUse        = 11
 	ctaID         = 12
 	ctaNATDst     = 13
 	ctaZone       = 18
+	ctaSecCtx     = 19
 	ctaTimestamp  = 20
 	ctaMarkMask   = 21
+	ctaLabels     = 22
 
 	ctaTupleIP    = 1
 	ctaTupleProto = 2
@@ -56,10 +62,22 @@ const (
 	ctaProtoICMPv6Type = 8
 	ctaProtoICMPv6Code = 9
 
-	ctaProtoInfoTCP = 1
-	ctaTCPState     = 1
+	ctaProtoInfoTCP  = 1
+	ctaProtoInfoDCCP = 2
+	ctaProtoInfoSCTP = 3
+	ctaProtoState    = 1 // CTA_PROTOINFO_{TCP,DCCP,SCTP}_STATE
+	ctaDCCPRole      = 2
+	ctaSCTPVtagOrig  = 2
+	ctaSCTPVtagReply = 3
 
 	ctaTimestampStart = 1
+	ctaTimestampStop  = 2
+
+	ctaCountersPackets = 1
+	ctaCountersBytes   = 2
+
+	ctaHelpName   = 1
+	ctaSecCtxName = 1
 
 	ctaNATv4Min     = 1
 	ctaNATv4Max     = 2
@@ -199,6 +217,24 @@ func appendU16(b []byte, typ uint16, v uint16) []byte {
 
 func appendU32(b []byte, typ uint16, v uint32) []byte {
 	return binary.BigEndian.AppendUint32(appendAttrHeader(b, typ, 4), v)
+}
+
+// appendTwoU64 writes a nest of two 64-bit attributes.
+func appendTwoU64(b []byte, typ, typeA uint16, a uint64, typeB uint16, z uint64) []byte {
+	b, nest := beginNest(b, typ)
+	b = binary.BigEndian.AppendUint64(appendAttrHeader(b, typeA, 8), a)
+	b = binary.BigEndian.AppendUint64(appendAttrHeader(b, typeB, 8), z)
+	return endNest(b, nest)
+}
+
+// appendName writes a nest of one string, with the NUL that ends it.
+func appendName(b []byte, typ, inner uint16, name []byte) []byte {
+	b, nest := beginNest(b, typ)
+	b = append(appendAttrHeader(b, inner, len(name)+1), name...)
+	for b = append(b, 0); len(b)%4 != 0; {
+		b = append(b, 0)
+	}
+	return endNest(b, nest)
 }
 
 // beginNest opens a nested attribute; endNest with its return value closes it.

@@ -62,7 +62,7 @@ func TestMixesAreDistinctAndAsDescribed(t *testing.T) {
 				counts[part]++
 				if i%97 == 0 {
 					checkEntry(t, &m.Parts[part], &e)
-					if other.Entry(i, &again); again != e {
+					if other.Entry(i, &again); !again.Equal(&e) {
 						t.Fatalf("entry %d is not the same when it is made again", i)
 					}
 				}
@@ -265,7 +265,7 @@ func TestEstablishedStaysAsItWas(t *testing.T) {
 			TCPState: conntrack.TCPEstablished, Timeout: 432000, Mark: FillMark,
 		}
 		var got conntrack.Entry
-		if f.Entry(i, &got); got != want {
+		if f.Entry(i, &got); !got.Equal(&want) {
 			t.Fatalf("entry %d is %+v, want %+v", i, got, want)
 		}
 	}

@@ -104,7 +104,7 @@ func TestInsertedEntriesComeBack(t *testing.T) {
 		if e.ID == 0 || e.Timeout == 0 || e.Timeout > 600 {
 			t.Fatalf("entry %+v: no ID, or timeout not within 600 s", e)
 		}
-		e.ID, e.Timeout = 0, 600
+		e.ID, e.Use, e.Timeout = 0, 0, 600
 		got[netip.AddrPortFrom(e.Orig.Src, e.Orig.SrcPort)] = e
 	}
 	want := map[netip.AddrPort]conntrack.Entry{}
@@ -129,7 +129,7 @@ func TestOtherKindsOfEntries(t *testing.T) {
 		{Family: unix.AF_INET, Orig: conntrack.Tuple{Src: v4, Dst: v4b, Proto: unix.IPPROTO_ICMP, ICMPID: 7, ICMPType: 8}, Timeout: 30},
 		{Family: unix.AF_INET6, Orig: conntrack.Tuple{Src: v6, Dst: v6b, Proto: unix.IPPROTO_ICMPV6, ICMPID: 7, ICMPType: 128}, Timeout: 30},
 		{Family: unix.AF_INET6, Orig: conntrack.Tuple{Src: v6, Dst: v6b, Proto: unix.IPPROTO_TCP, SrcPort: 5, DstPort: 6}, Timeout: 120, TCPState: conntrack.TCPSynSent},
-		{Family: unix.AF_INET, Orig: conntrack.Tuple{Src: v4, Dst: v4b, Proto: unix.IPPROTO_TCP, SrcPort: 5, DstPort: 6}, Timeout: 120, TCPState: conntrack.TCPSynSent2, Zone: 5},
+		{Family: unix.AF_INET, Orig: conntrack.Tuple{Src: v4, Dst: v4b, Proto: unix.IPPROTO_TCP, SrcPort: 5, DstPort: 6}, Timeout: 120, TCPState: conntrack.TCPSynSent2, Zone: 5, ReplyZone: 5},
 	}
 	for i := range kinds {
 		kinds[i].Reply = kinds[i].Orig.Mirror()
