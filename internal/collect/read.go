@@ -40,7 +40,7 @@ func observe(ctx context.Context, src source, maxEntries int, entries entryFunc)
 	}
 	o.tableEnd = o.part("conntrack_table", func() (err error) {
 		o.tableAt = o.src.clock("conntrack_table")
-		o.Table, err = readTable(ctx, src, maxEntries, entries(o))
+		o.Table, err = readTable(ctx, src, maxEntries, o.timeout("established"), entries(o))
 		o.tableRead = err == nil
 		return err
 	})
@@ -88,8 +88,9 @@ func (o *observation) part(name string, read func() error) instant {
 
 // readTable summarises at least maxEntries entries, where there are so many: it
 // ends with the datagram that has the last of them.
-func readTable(ctx context.Context, src source, maxEntries int, fn func(*conntrack.Entry)) (*snapshot.ConntrackTable, error) {
+func readTable(ctx context.Context, src source, maxEntries int, established uint32, fn func(*conntrack.Entry)) (*snapshot.ConntrackTable, error) {
 	sampler := conntrack.NewSampler()
+	sampler.EstablishedTimeout(established)
 	seen := 0
 	var e conntrack.Entry
 	add := func(e *conntrack.Entry) error {
@@ -118,17 +119,20 @@ func readTable(ctx context.Context, src source, maxEntries int, fn func(*conntra
 // gap is what lies between two dumps, once the second observation has come to its
 // table.
 func gap(first, second *observation) conntrack.Gap {
-	timeout := func(state string) uint32 {
-		n, ok := second.Sysctls.Int("net.netfilter.nf_conntrack_tcp_timeout_" + state)
-		if !ok || n < 0 || n > math.MaxUint32 {
-			return 0
-		}
-		return uint32(n)
-	}
 	return conntrack.Gap{
 		Seconds:  second.tableAt.Uptime - first.tableEnd.Uptime,
-		TimeWait: timeout("time_wait"), Close: timeout("close"),
+		TimeWait: second.timeout("time_wait"), Close: second.timeout("close"),
+		Now: second.tableAt.Wall,
 	}
+}
+
+// timeout is that of a TCP state in seconds; 0 where it is not known.
+func (o *observation) timeout(state string) uint32 {
+	n, ok := o.Sysctls.Int("net.netfilter.nf_conntrack_tcp_timeout_" + state)
+	if !ok || n < 0 || n > math.MaxUint32 {
+		return 0
+	}
+	return uint32(n)
 }
 
 // tableMiddle is when an entry of the table was read, on average: the entries lie

@@ -33,6 +33,9 @@ type Births struct {
 	// pending are births behind the last entry that both dumps have.
 	pending []birth
 	recent  recent
+	oneWay  oneWay
+	// unanswered are births by who asked.
+	unanswered *top[asker]
 }
 
 // birth is a new entry.
@@ -40,12 +43,17 @@ type birth struct {
 	group  uint64
 	class  class
 	lately bool
+	// asker is the zero value where the entry was answered.
+	asker asker
 }
 
 // NewBirths makes an estimator. The seed keys its hashes and should be random,
 // so that nobody can choose addresses that collide.
 func NewBirths(seed uint64) *Births {
-	return &Births{seed: seed, known: map[uint64]known{}, groups: map[uint64]struct{}{}}
+	return &Births{
+		seed: seed, known: map[uint64]known{}, groups: map[uint64]struct{}{},
+		oneWay: newOneWay(), unanswered: newTop[asker](keptKeys),
+	}
 }
 
 // First takes an entry of the first dump.
@@ -67,10 +75,17 @@ func (b *Births) Second(e *Entry) {
 	k, ok := b.known[identity(b.seed, e)]
 	isNew := !ok || k.reborn(e, b.gap)
 	if isNew {
-		b.pending = append(b.pending, birth{group(b.seed, e), classOf(e), b.gap.lately(stateOf(e), e.Timeout)})
+		n := birth{group: group(b.seed, e), class: classOf(e), lately: b.gap.lately(stateOf(e), e.Timeout)}
+		if isUnanswered(e) {
+			n.asker = asker{e.Orig.Src, e.Orig.Proto}
+		}
+		b.pending = append(b.pending, n)
 	}
 	if ok {
 		b.recent.again(k, isNew)
+	}
+	if !isNew {
+		b.oneWay.add(e, k, b.gap)
 	}
 	if ok || b.firstComplete {
 		b.settle()
@@ -85,6 +100,9 @@ func (b *Births) settle() {
 		b.groups[n.group] = struct{}{}
 		if n.lately {
 			b.recent.born[n.class]++
+		}
+		if n.asker != (asker{}) {
+			b.unanswered.add(n.asker)
 		}
 	}
 	b.pending = b.pending[:0]
@@ -106,6 +124,10 @@ func (b *Births) Flows(seconds float64, count int64, complete bool) *snapshot.Fl
 	f := &snapshot.Flows{
 		Seconds: seconds, Sampled: b.compared, Groups: int64(len(b.groups)),
 		PerSecond: map[string]float64{},
+		OneWay:    b.oneWay.list(), OneWayKnown: true,
+	}
+	for _, c := range b.unanswered.largest(shown, asker.String) {
+		f.Unanswered = append(f.Unanswered, snapshot.Rate{Who: c.key.String(), PerSecond: float64(c.n) / seconds * scale})
 	}
 	born := int64(0)
 	unseen := b.recent.unseen(&b.born, seconds)

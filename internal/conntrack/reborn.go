@@ -1,6 +1,10 @@
 package conntrack
 
-import "golang.org/x/sys/unix"
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
 
 // Gap is what lies between two dumps of a table.
 type Gap struct {
@@ -10,6 +14,8 @@ type Gap struct {
 	// TimeWait and Close are nf_conntrack_tcp_timeout_time_wait and _close in
 	// seconds; 0 where they are not known.
 	TimeWait, Close uint32
+	// Now is the wall clock at the second dump; zero where it is not known.
+	Now time.Time
 }
 
 // tickSeconds is how far off a remaining time can be that the kernel counts in

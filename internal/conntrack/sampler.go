@@ -25,6 +25,8 @@ type Sampler struct {
 	remaining                                      [classes]*[remainingSteps]int64
 	sources                                        *top[netip.Addr]
 	services                                       *top[service]
+	unanswered                                     unanswered
+	idle                                           idle
 }
 
 // service is what is asked for: the destination that the client names.
@@ -33,6 +35,8 @@ type service struct {
 	port  uint16
 	proto uint8
 }
+
+func serviceOf(e *Entry) service { return service{e.Orig.Dst, e.Orig.DstPort, e.Orig.Proto} }
 
 func (s service) String() string {
 	if s.port == 0 {
@@ -43,8 +47,15 @@ func (s service) String() string {
 
 // NewSampler makes an empty Sampler.
 func NewSampler() *Sampler {
-	return &Sampler{sources: newTop[netip.Addr](keptKeys), services: newTop[service](keptKeys)}
+	return &Sampler{
+		sources: newTop[netip.Addr](keptKeys), services: newTop[service](keptKeys),
+		unanswered: newUnanswered(), idle: newIdle(),
+	}
 }
+
+// EstablishedTimeout says what nf_conntrack_tcp_timeout_established is, in seconds,
+// before the first entry: idle times are known by it.
+func (s *Sampler) EstablishedTimeout(seconds uint32) { s.idle.timeout = seconds }
 
 // Add counts one entry. It keeps nothing of e.
 func (s *Sampler) Add(e *Entry) {
@@ -63,7 +74,9 @@ func (s *Sampler) Add(e *Entry) {
 		s.remaining[c][e.Timeout/snapshot.RemainingStep]++
 	}
 	s.sources.add(e.Orig.Src)
-	s.services.add(service{e.Orig.Dst, e.Orig.DstPort, e.Orig.Proto})
+	s.services.add(serviceOf(e))
+	s.unanswered.add(e)
+	s.idle.add(e)
 }
 
 func (s *Sampler) countStatus(e *Entry) {
@@ -92,6 +105,7 @@ func (s *Sampler) Table(complete bool) *snapshot.ConntrackTable {
 		Assured: s.assured, Unreplied: s.unreplied, SNAT: s.snat, DNAT: s.dnat, Offloaded: s.offloaded,
 		TopSources:  s.sources.talkers(shown, netip.Addr.String),
 		TopServices: s.services.talkers(shown, service.String),
+		Unanswered:  s.unanswered.summary(s.sources), Idle: s.idle.summary(),
 	}
 	for proto, n := range s.protocols {
 		if n > 0 {

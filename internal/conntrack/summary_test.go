@@ -40,6 +40,13 @@ func TestSampler(t *testing.T) {
 		TopServices: []snapshot.Talker{
 			{Who: "tcp 198.19.0.1:8080", Entries: 3}, {Who: "udp [2001:db8::2]:53", Entries: 2}, {Who: "icmp 198.18.0.2", Entries: 1},
 		},
+		Unanswered: &snapshot.Unanswered{
+			TCP: 1, UDP: 1,
+			Sources: []snapshot.UnansweredSource{
+				{Who: "198.18.0.0", Protocol: "tcp", Entries: 1, OfEntries: 3}, {Who: "2001:db8::1", Protocol: "udp", Entries: 1, OfEntries: 2},
+			},
+			Services: []snapshot.Talker{{Who: "tcp 198.19.0.1:8080", Entries: 1}, {Who: "udp [2001:db8::2]:53", Entries: 1}},
+		},
 	}
 	if d := cmp.Diff(want, s.Table(true)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)

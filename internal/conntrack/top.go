@@ -36,31 +36,39 @@ func (t *top[K]) add(k K) {
 	}
 }
 
+// counted is a key and how often it came.
+type counted[K comparable] struct {
+	key K
+	n   int64
+}
+
+// largest are the n keys with the most additions; equals by name.
+func (t *top[K]) largest(n int, name func(K) string) []counted[K] {
+	all := make([]counted[K], 0, len(t.counts))
+	for k, c := range t.counts {
+		all = append(all, counted[K]{k, c})
+	}
+	slices.SortFunc(all, func(a, b counted[K]) int { return cmp.Compare(b.n, a.n) })
+	// Names only where the count can be among the first n: they cost an allocation.
+	if len(all) > n {
+		least := all[n-1].n
+		end := n
+		for end < len(all) && all[end].n == least {
+			end++
+		}
+		all = all[:end]
+	}
+	slices.SortFunc(all, func(a, b counted[K]) int {
+		return cmp.Or(cmp.Compare(b.n, a.n), cmp.Compare(name(a.key), name(b.key)))
+	})
+	return all[:min(n, len(all))]
+}
+
 // talkers are the n keys with the most additions; equals by name.
 func (t *top[K]) talkers(n int, name func(K) string) []snapshot.Talker {
-	type counted struct {
-		key K
-		n   int64
-	}
-	all := make([]counted, 0, len(t.counts))
-	for k, c := range t.counts {
-		all = append(all, counted{k, c})
-	}
-	slices.SortFunc(all, func(a, b counted) int { return cmp.Compare(b.n, a.n) })
-	// Names only where the count can be among the first n: they cost an allocation.
-	least := int64(0)
-	if len(all) > n {
-		least = all[n-1].n
-	}
 	out := make([]snapshot.Talker, 0, n)
-	for _, c := range all {
-		if c.n < least {
-			break
-		}
+	for _, c := range t.largest(n, name) {
 		out = append(out, snapshot.Talker{Who: name(c.key), Entries: c.n})
 	}
-	slices.SortFunc(out, func(a, b snapshot.Talker) int {
-		return cmp.Or(cmp.Compare(b.Entries, a.Entries), cmp.Compare(a.Who, b.Who))
-	})
-	return out[:min(n, len(out))]
+	return out
 }

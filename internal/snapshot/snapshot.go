@@ -190,6 +190,11 @@ type ConntrackTable struct {
 
 	TopSources  []Talker `json:"top_sources"`
 	TopServices []Talker `json:"top_services"`
+
+	// Unanswered and Idle are nil in recordings of a natkit that did not count them;
+	// Idle also where the timeout is not known.
+	Unanswered *Unanswered      `json:"unanswered,omitempty"`
+	Idle       *IdleEstablished `json:"idle_established,omitempty"`
 }
 
 // Talker is an address, or a service (protocol, address and port), with the
@@ -285,4 +290,11 @@ type Flows struct {
 	// among the new entries seen; each can hold at most one entry per source
 	// port. A lower bound where the table was sampled.
 	Groups int64 `json:"groups"`
+	// Unanswered are the sources with most new entries that nobody answered.
+	Unanswered []Rate `json:"unanswered,omitempty"`
+	// OneWay are the UDP services that clients go on asking in vain, the most entries
+	// first. Where the table was sampled, their numbers are those of the sample.
+	// OneWayKnown is false in recordings of a natkit that did not look for them.
+	OneWay      []OneWay `json:"one_way,omitempty"`
+	OneWayKnown bool     `json:"one_way_known,omitempty"`
 }

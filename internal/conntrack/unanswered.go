@@ -1,0 +1,121 @@
+package conntrack
+
+import (
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+// asker is an address that opens connections of one protocol.
+type asker struct {
+	addr  netip.Addr
+	proto uint8
+}
+
+func (a asker) String() string { return ProtocolName(a.proto) + " " + a.addr.String() }
+
+// isUnanswered tells whether nobody has answered the first packet of a TCP or UDP
+// connection. A TCP entry that was taken up in the middle of a connection is
+// ESTABLISHED from its first packet on (nf_conntrack_tcp_loose) and does not count.
+func isUnanswered(e *Entry) bool {
+	if e.Status.Has(SeenReply) {
+		return false
+	}
+	switch e.Orig.Proto {
+	case unix.IPPROTO_TCP:
+		return e.TCPState == TCPSynSent
+	case unix.IPPROTO_UDP:
+		return true
+	}
+	return false
+}
+
+// unanswered counts connections without an answer by source and by service.
+type unanswered struct {
+	tcp, udp int64
+	askers   *top[asker]
+	services *top[service]
+}
+
+func newUnanswered() unanswered {
+	return unanswered{askers: newTop[asker](keptKeys), services: newTop[service](keptKeys)}
+}
+
+func (u *unanswered) add(e *Entry) {
+	if !isUnanswered(e) {
+		return
+	}
+	if e.Orig.Proto == unix.IPPROTO_TCP {
+		u.tcp++
+	} else {
+		u.udp++
+	}
+	u.askers.add(asker{e.Orig.Src, e.Orig.Proto})
+	u.services.add(serviceOf(e))
+}
+
+// summary compares with all entries of each source.
+func (u *unanswered) summary(sources *top[netip.Addr]) *snapshot.Unanswered {
+	s := &snapshot.Unanswered{
+		TCP: u.tcp, UDP: u.udp,
+		Sources: []snapshot.UnansweredSource{}, Services: u.services.talkers(shown, service.String),
+	}
+	for _, c := range u.askers.largest(shown, asker.String) {
+		s.Sources = append(s.Sources, snapshot.UnansweredSource{
+			Who: c.key.addr.String(), Protocol: ProtocolName(c.key.proto),
+			Entries: c.n, OfEntries: max(c.n, sources.counts[c.key.addr]),
+		})
+	}
+	return s
+}
+
+// idleBands are where the bands of idle times begin, in seconds.
+var idleBands = [...]uint32{0, 60, 600, snapshot.IdleLong, 86400}
+
+// idle counts TCP connections in ESTABLISHED by how long no packet came.
+type idle struct {
+	timeout  uint32
+	entries  int64
+	bands    [len(idleBands)]int64
+	sources  *top[netip.Addr]
+	services *top[service]
+}
+
+func newIdle() idle {
+	return idle{sources: newTop[netip.Addr](keptKeys), services: newTop[service](keptKeys)}
+}
+
+// add leaves out offloaded entries, whose timeout is a day, and those that a rule
+// gave a timeout of their own (IPS_FIXED_TIMEOUT).
+func (i *idle) add(e *Entry) {
+	if i.timeout == 0 || stateOf(e) != TCPEstablished || e.Status&(Offload|HWOffload|FixedTimeout) != 0 {
+		return
+	}
+	i.entries++
+	since := i.timeout - min(e.Timeout, i.timeout)
+	band := len(idleBands) - 1
+	for since < idleBands[band] {
+		band--
+	}
+	i.bands[band]++
+	if since >= snapshot.IdleLong {
+		i.sources.add(e.Orig.Src)
+		i.services.add(serviceOf(e))
+	}
+}
+
+func (i *idle) summary() *snapshot.IdleEstablished {
+	if i.timeout == 0 {
+		return nil
+	}
+	s := &snapshot.IdleEstablished{
+		TimeoutSeconds: int64(i.timeout), Entries: i.entries,
+		Sources: i.sources.talkers(shown, netip.Addr.String), Services: i.services.talkers(shown, service.String),
+	}
+	for b, n := range i.bands {
+		s.Bands = append(s.Bands, snapshot.IdleBand{FromSeconds: int64(idleBands[b]), Entries: n})
+	}
+	return s
+}
