@@ -8,13 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/natkit/natkit/internal/diagnose"
 )
-
-// Network is where all addresses of labs come from: RFC 2544 sets it aside for
-// benchmarks, so that it collides with nothing real.
-var Network = netip.MustParsePrefix("198.18.0.0/15")
 
 // maxStage bounds every duration in a scenario.
 const maxStage = 10 * time.Minute
@@ -48,7 +42,7 @@ func (s *Scenario) check() *problem {
 	c.nodes()
 	c.links()
 	c.bridgeAndServer()
-	c.load()
+	c.loads()
 	for i := range s.Stages {
 		c.stage(i)
 	}
@@ -142,10 +136,10 @@ func (c *checker) links() {
 			where, addr := append(path, j, "address"), e.Address.Addr()
 			switch {
 			case !e.Address.IsValid():
-				c.fail(where, "expected address: one of %s with its prefix length", Network)
-			case !Network.Contains(addr) || e.Address.Bits() < Network.Bits()+1:
-				c.fail(where, "address %s is not in %s, where all lab addresses are", e.Address, Network)
-			case e.Address.Bits() > 30 || addr == e.Address.Masked().Addr() || addr == lastAddr(e.Address.Prefix):
+				c.fail(where, "expected address: one of %s with its prefix length", networks())
+			case !inLabs(addr) || e.Address.Bits() < Network.Bits()+1 || addr.Is6() && e.Address.Bits() < Network6.Bits()+1:
+				c.fail(where, "address %s is not in %s, where all lab addresses are", e.Address, networks())
+			case e.Address.Bits() > addr.BitLen()-2 || !hostIn(e.Address.Prefix, addr):
 				c.fail(where, "address %s cannot be a host's in its subnet", e.Address)
 			case e.Address.Overlaps(FillSources):
 				c.fail(where, "address %s lies in %s, which fills are made of", e.Address, FillSources)
@@ -171,15 +165,6 @@ func (c *checker) links() {
 	}
 }
 
-// lastAddr is a subnet's broadcast address.
-func lastAddr(p netip.Prefix) netip.Addr {
-	a := p.Masked().Addr().As4()
-	for bit := p.Bits(); bit < 32; bit++ {
-		a[bit/8] |= 0x80 >> (bit % 8)
-	}
-	return netip.AddrFrom4(a)
-}
-
 func (c *checker) bridgeAndServer() {
 	if b := c.s.Topology.Bridge; b != nil {
 		path := at("topology", "bridge")
@@ -195,24 +180,6 @@ func (c *checker) bridgeAndServer() {
 	}
 	if !c.s.ServerAddr().Addr().IsValid() {
 		c.fail(at("topology", "server", "node"), "node %q has no link, so nobody can reach its server", c.s.Topology.Server.Node)
-	}
-}
-
-func (c *checker) load() {
-	l := c.s.Load
-	c.node(at("load", "from"), l.From)
-	if l.Concurrency < 1 {
-		c.fail(at("load", "concurrency"), "expected load.concurrency: 1 or more, found %d", l.Concurrency)
-	}
-	if l.Requests < 1 {
-		c.fail(at("load", "requests"), "expected load.requests: 1 or more, found %d", l.Requests)
-	}
-	c.duration(at("load", "timeout"), "load.timeout", l.Timeout, true)
-	if c.first != nil {
-		return
-	}
-	if err := c.s.checkSources(); err != nil {
-		c.fail(at("load", "requests"), "%s", err)
 	}
 }
 
@@ -233,24 +200,19 @@ func (c *checker) stage(i int) {
 	if first, _ := c.s.Stage(st.Name); first != &c.s.Stages[i] {
 		c.fail(append(path, "name"), "stage %q is there twice", st.Name)
 	}
-	c.url(append(path, "url"), st)
+	if slices.ContainsFunc(c.s.LoadsOf(&st), func(l Load) bool { return l.Is(LoadHTTP) }) || st.URL != "" {
+		c.url(append(path, "url"), st)
+	}
 	for j, rule := range st.NAT {
 		c.nat(append(path, "nat", j), rule)
 	}
 	if st.Fill != nil {
-		c.node(append(path, "fill", "node"), st.Fill.Node)
-		if st.Fill.Free < 1 {
-			c.fail(append(path, "fill", "free"), "expected fill.free: 1 or more places, found %d", st.Fill.Free)
-		}
-		if _, err := FindMix(st.Fill.mix()); err != nil {
-			c.fail(append(path, "fill", "mix"), "%s", err)
-		}
+		c.fill(append(path, "fill"), st.Fill)
 	}
+	c.settings(path, st)
 	c.duration(append(path, "limit"), "limit", st.Limit, false)
-	if d := st.Doctor; d != nil {
-		c.node(append(path, "doctor", "node"), d.Node)
-		c.duration(append(path, "doctor", "after"), "doctor.after", d.After, false)
-		c.duration(append(path, "doctor", "for"), "doctor.for", d.For, true)
+	if st.Doctor != nil {
+		c.doctor(append(path, "doctor"), st.Doctor)
 	}
 	for j, what := range st.Trace {
 		if what != TraceDrops && what != TraceProfile || slices.Contains(st.Trace[:j], what) {
@@ -283,52 +245,10 @@ func (c *checker) url(path []any, st Stage) {
 	}
 	n, portErr := strconv.ParseUint(port, 10, 16)
 	switch {
-	case err != nil || !Network.Contains(addr):
-		c.fail(path, "url %q: expected an address in %s, so that no load leaves the lab", st.URL, Network)
+	case err != nil || !inLabs(addr):
+		c.fail(path, "url %q: expected an address in %s, so that no load leaves the lab", st.URL, networks())
 	case portErr != nil || n == 0:
 		c.fail(path, "url %q: expected a port from 1 to 65535", st.URL)
-	}
-}
-
-func (c *checker) nat(path []any, rule NAT) {
-	c.node(append(path, "node"), rule.Node)
-	switch {
-	case rule.DNAT == nil:
-		c.fail(path, "expected a NAT rule with dnat: {port: tcp/8080, to: 198.19.0.2:80}")
-	case rule.DNAT.Port.Number == 0:
-		c.fail(append(path, "dnat", "port"), "expected dnat.port: such as tcp/8080")
-	case !rule.DNAT.To.IsValid() || !Network.Contains(rule.DNAT.To.Addr()):
-		c.fail(append(path, "dnat", "to"), "expected dnat.to: an address in %s and a port", Network)
-	}
-}
-
-func (c *checker) expect() {
-	c.rule(c.s.Expect.Finding)
-	e := c.s.Expect
-	if e.Complete != "" {
-		c.stageName(at("expect", "complete"), e.Complete)
-	}
-	if r := e.Rate; r != nil {
-		c.stageName(at("expect", "rate", "stage"), r.Stage)
-		c.stageName(at("expect", "rate", "of"), r.Of)
-		if !(r.AtLeast > 0 && r.AtLeast <= 100) {
-			c.fail(at("expect", "rate", "at_least"), "expected rate.at_least: a number above 0 such as 0.8")
-		}
-	}
-	examined := func(st Stage) bool { return st.Doctor != nil }
-	if e.Finding != "" && !slices.ContainsFunc(c.s.Stages, examined) {
-		c.fail(at("expect", "finding"), "finding %q is expected, but no stage has a doctor", e.Finding)
-	}
-}
-
-// rule checks the ID of a finding.
-func (c *checker) rule(id string) {
-	var known []string
-	for _, r := range diagnose.Rules() {
-		known = append(known, r.ID)
-	}
-	if id != "" && !slices.Contains(known, id) {
-		c.fail(at("expect", "finding"), "unknown rule %q; expected one of: %s", id, strings.Join(known, ", "))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"math"
 	"net/netip"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -236,7 +237,7 @@ func TestSeedsDiffer(t *testing.T) {
 		for i := range int64(1000) {
 			m.Filler(1, 0).Entry(i, &a)
 			m.Filler(2, 0).Entry(i, &b)
-			if a == b {
+			if reflect.DeepEqual(a, b) {
 				same++
 			}
 		}

@@ -32,7 +32,11 @@ func (e *SyntaxError) Error() string {
 // Parse reads one scenario, refuses what it does not know, and checks that it
 // makes sense. Its errors are *SyntaxError and begin with file, line and column.
 func Parse(filename string, source []byte) (*Scenario, error) {
-	return parse(filename, "scenario", source, (*Scenario).check)
+	s, err := parse(filename, "scenario", source, (*Scenario).check)
+	if err == nil && s.Topology.Bridge != nil {
+		s.UseBridge = s.Topology.Bridge.Always
+	}
+	return s, err
 }
 
 // parse reads one document of type T, which people call what.

@@ -51,7 +51,8 @@ type AddNeighbour struct {
 	MAC             net.HardwareAddr
 }
 
-// AddRoute leads to Network over Via; Network is 0.0.0.0/0 for the default route.
+// AddRoute leads to Network over Via; Network is 0.0.0.0/0 or ::/0 for the default
+// route.
 type AddRoute struct {
 	Node    string
 	Network netip.Prefix
@@ -106,7 +107,7 @@ func (a SetSysctl) String() string {
 
 // Plan is how the scenario's topology is made.
 func (s *Scenario) Plan() Plan {
-	p := &planner{s: s, next: map[string]int{}}
+	p := &planner{s: s, next: map[string]int{}, given: map[netip.Addr]bool{}}
 	for _, n := range s.Topology.Nodes {
 		p.add(AddNode{n.Name})
 		p.quiet(n)
@@ -127,9 +128,9 @@ type planner struct {
 	s    *Scenario
 	plan Plan
 	next map[string]int
-	// The interfaces at both ends of the load's first link, and its prefix length.
-	loadEnd, loadPeer Interface
-	loadBits          int
+	// links are the interfaces that carry the addresses of each link.
+	links [][2]Interface
+	given map[netip.Addr]bool
 }
 
 func (p *planner) add(steps ...Step) { p.plan = append(p.plan, steps...) }
@@ -143,50 +144,99 @@ func (p *planner) quiet(n NodeSpec) {
 	if n.Forward {
 		forward = "1"
 	}
+	p.ipv6(n.Name, forward)
 	p.add(
-		SetSysctl{Node: n.Name, Name: "net.ipv6.conf.all.disable_ipv6", Value: "1", Optional: true},
-		SetSysctl{Node: n.Name, Name: "net.ipv6.conf.default.disable_ipv6", Value: "1", Optional: true},
 		SetSysctl{Node: n.Name, Name: "net.ipv4.conf.all.rp_filter", Value: "0"},
 		SetSysctl{Node: n.Name, Name: "net.ipv4.conf.default.rp_filter", Value: "0"},
 		SetSysctl{Node: n.Name, Name: "net.ipv4.ip_forward", Value: forward},
 	)
 }
 
+// ipv6 turns it off, but in nodes with such an address. There interfaces get neither
+// link-local addresses nor routes by themselves, and addresses are of use at once.
+func (p *planner) ipv6(node, forward string) {
+	if !slices.ContainsFunc(p.s.Addresses(node), netip.Addr.Is6) {
+		p.add(
+			SetSysctl{Node: node, Name: "net.ipv6.conf.all.disable_ipv6", Value: "1", Optional: true},
+			SetSysctl{Node: node, Name: "net.ipv6.conf.default.disable_ipv6", Value: "1", Optional: true},
+		)
+		return
+	}
+	for _, name := range []string{"all", "default"} {
+		conf := func(key, value string) {
+			p.add(SetSysctl{Node: node, Name: "net.ipv6.conf." + name + "." + key, Value: value})
+		}
+		conf("disable_ipv6", "0")
+		conf("accept_dad", "0")
+		conf("accept_ra", "0")
+		conf("addr_gen_mode", "1")
+		conf("forwarding", forward)
+	}
+}
+
 func (p *planner) link(i int, l Link) {
 	var ends AddVeth
 	var inner [2]Interface // what carries the address: the veth, or the bridge above it
 	for j, e := range l {
-		ends[j] = Interface{Node: e.Node, Name: fmt.Sprintf("eth%d", p.next[e.Node]), MAC: mac(i, j)}
+		ends[j] = Interface{Node: e.Node, Name: ethernet(p.next[e.Node]), MAC: mac(i, j)}
 		p.next[e.Node]++
 	}
 	p.add(ends)
 	inner = ends
 	if b := p.s.Topology.Bridge; p.s.UseBridge && p.s.bridged(l) {
 		j := slices.IndexFunc(l[:], func(e End) bool { return e.Node == b.Node })
-		inner[j] = Interface{Node: b.Node, Name: "br0", MAC: mac(i, 2)}
+		inner[j] = Interface{Node: b.Node, Name: bridgeName, MAC: mac(i, 2)}
 		p.add(AddBridge{Interface: inner[j], Port: ends[j].Name})
 	}
 	for j, e := range l {
 		peer := 1 - j
-		if e.Node == p.s.Load.From && p.loadBits == 0 {
-			p.loadEnd, p.loadPeer, p.loadBits = inner[j], inner[peer], e.Address.Bits()
-		}
 		p.add(
 			AddAddress{e.Node, inner[j].Name, e.Address.Prefix},
 			AddNeighbour{e.Node, inner[j].Name, l[peer].Address.Addr(), inner[peer].MAC},
 		)
 	}
+	p.links = append(p.links, inner)
 }
 
-// sources gives the load's node an address for each stage. The first address
-// stays the one that its other programs use.
+// sources gives the nodes the addresses that loads come from and that NAT gives. The
+// first address of a node stays the one that its other programs use.
 func (p *planner) sources() {
 	for i := range p.s.Stages {
 		for _, addr := range p.s.StageSources(i) {
+			p.another(p.s.loadNode(), "", addr)
+		}
+		for _, l := range p.s.LoadsOf(&p.s.Stages[i]) {
+			if l.Is(LoadPackets) {
+				continue
+			}
+			for _, addr := range l.Sources {
+				p.another(l.From, "", addr)
+			}
+		}
+	}
+	for _, a := range p.s.natAddresses() {
+		p.another(a.node, a.toward, a.addr)
+	}
+}
+
+// another gives a node one more address at its first link, or at the first one
+// toward a neighbour.
+func (p *planner) another(node, neighbour string, addr netip.Addr) {
+	if slices.Contains(p.s.Addresses(node), addr) || p.given[addr] {
+		return
+	}
+	p.given[addr] = true
+	for i, l := range p.s.Topology.Links {
+		for j, e := range l {
+			if e.Node != node || neighbour != "" && l[1-j].Node != neighbour {
+				continue
+			}
+			own, peer := p.links[i][j], p.links[i][1-j]
 			p.add(
-				AddAddress{p.loadEnd.Node, p.loadEnd.Name, netip.PrefixFrom(addr, p.loadBits)},
-				AddNeighbour{p.loadPeer.Node, p.loadPeer.Name, addr, p.loadEnd.MAC},
+				AddAddress{own.Node, own.Name, netip.PrefixFrom(addr, e.Address.Bits())},
+				AddNeighbour{peer.Node, peer.Name, addr, own.MAC},
 			)
+			return
 		}
 	}
 }
@@ -220,7 +270,11 @@ func (p *planner) routes(node string) {
 	}
 	if len(gateways) == 1 && p.degree(node) == 1 {
 		for via := range gateways {
-			p.add(AddRoute{node, netip.PrefixFrom(netip.IPv4Unspecified(), 0), via})
+			everything := netip.IPv4Unspecified()
+			if via.Is6() {
+				everything = netip.IPv6Unspecified()
+			}
+			p.add(AddRoute{node, netip.PrefixFrom(everything, 0), via})
 		}
 		return
 	}

@@ -97,6 +97,8 @@ func TestPlanOrder(t *testing.T) {
 	}
 }
 
+var sameAddresses = cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })
+
 func TestWithIsACopy(t *testing.T) {
 	s, err := Find("table-full")
 	if err != nil {
@@ -107,11 +109,11 @@ func TestWithIsACopy(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Load{From: "client", Concurrency: 7, Requests: 8, Timeout: Duration{time.Minute}}
-	if diff := cmp.Diff(want, c.Load); diff != "" || !c.UseBridge {
+	if diff := cmp.Diff(want, c.Load, sameAddresses); diff != "" || !c.UseBridge {
 		t.Errorf("load (-want +got):\n%s", diff)
 	}
 	want = Load{From: "client", Concurrency: 1000, Requests: 50000, Timeout: Duration{2 * time.Second}}
-	if diff := cmp.Diff(want, s.Load); diff != "" || s.UseBridge {
+	if diff := cmp.Diff(want, s.Load, sameAddresses); diff != "" || s.UseBridge {
 		t.Errorf("the original changed (-want +got):\n%s", diff)
 	}
 	bare := *s
@@ -134,7 +136,7 @@ func TestWithIsACopy(t *testing.T) {
 
 func TestLastAddr(t *testing.T) {
 	for prefix, want := range map[string]string{
-		"198.18.0.2/24": "198.18.0.255", "198.18.1.1/30": "198.18.1.3", "198.18.128.0/17": "198.18.255.255", "198.18.0.1/15": "198.19.255.255",
+		"198.18.0.2/24": "198.18.0.255", "198.18.1.1/30": "198.18.1.3", "198.18.128.0/17": "198.18.255.255", "198.18.0.1/15": "198.19.255.255", "2001:db8::1/64": "2001:db8::ffff:ffff:ffff:ffff",
 	} {
 		if got := lastAddr(netip.MustParsePrefix(prefix)); got.String() != want {
 			t.Errorf("%s: %s, want %s", prefix, got, want)

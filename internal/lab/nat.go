@@ -1,0 +1,233 @@
+package lab
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// NAT is one rule in a node. Exactly one kind of rule is set.
+type NAT struct {
+	Node       string      `yaml:"node"`
+	DNAT       *DNAT       `yaml:"dnat"`
+	Masquerade *Masquerade `yaml:"masquerade"`
+	SNAT       *SourceNAT  `yaml:"snat"`
+	Drop       *Drop       `yaml:"drop"`
+}
+
+// DNAT sends what arrives for one of the node's own addresses at Port to To.
+type DNAT struct {
+	Port Port     `yaml:"port"`
+	To   AddrPort `yaml:"to"`
+}
+
+// Masquerade gives what leaves toward a neighbour the address of the interface.
+type Masquerade struct {
+	Toward string `yaml:"toward"`
+	// Ports bound what TCP and UDP get; the zero value leaves it to the kernel.
+	Ports Ports `yaml:"ports"`
+	// FullyRandom is NF_NAT_RANGE_PROTO_RANDOM_FULLY.
+	FullyRandom bool `yaml:"fully_random"`
+}
+
+// SourceNAT gives what leaves toward a neighbour the address To. Where the node has
+// it not, the interface gets it.
+type SourceNAT struct {
+	Toward string  `yaml:"toward"`
+	To     Address `yaml:"to"`
+	// Ports and FullyRandom are as in Masquerade.
+	Ports       Ports `yaml:"ports"`
+	FullyRandom bool  `yaml:"fully_random"`
+}
+
+// Drop drops packets to Port, those without one where it is not set, or, where
+// Invalid is set, those of which the tracker makes nothing (ct state invalid). The
+// latter makes the node track connections.
+type Drop struct {
+	// At is one of dropHooks; forward where empty.
+	At      string `yaml:"at"`
+	Port    Port   `yaml:"port"`
+	Invalid bool   `yaml:"invalid"`
+}
+
+// The hooks of netfilter that Drop.At may name.
+const (
+	HookForward = "forward"
+	HookInput   = "input"
+	HookOutput  = "output"
+)
+
+var dropHooks = []string{HookForward, HookInput, HookOutput}
+
+func (n NAT) String() string {
+	switch {
+	case n.DNAT != nil:
+		return fmt.Sprintf("%s: DNAT %s to %s", n.Node, n.DNAT.Port, n.DNAT.To)
+	case n.Masquerade != nil:
+		return fmt.Sprintf("%s: masquerade toward %s%s", n.Node, n.Masquerade.Toward, portWords(n.Masquerade.Ports, n.Masquerade.FullyRandom))
+	case n.SNAT != nil:
+		return fmt.Sprintf("%s: SNAT toward %s to %s%s", n.Node, n.SNAT.Toward, n.SNAT.To, portWords(n.SNAT.Ports, n.SNAT.FullyRandom))
+	}
+	return fmt.Sprintf("%s: %s", n.Node, n.Drop)
+}
+
+func portWords(ports Ports, fullyRandom bool) string {
+	text := ""
+	if ports != (Ports{}) {
+		text = " ports " + ports.String()
+	}
+	if fullyRandom {
+		text += " fully-random"
+	}
+	return text
+}
+
+func (d *Drop) String() string {
+	if d.Invalid {
+		return "drop packets of no connection"
+	}
+	return "drop " + d.Port.String()
+}
+
+// Translates tells whether the rule is NAT.
+func (n NAT) Translates() bool { return n.Drop == nil }
+
+// toward is the neighbour that a rule about sources is for, empty for other rules.
+func (n NAT) toward() string {
+	switch {
+	case n.Masquerade != nil:
+		return n.Masquerade.Toward
+	case n.SNAT != nil:
+		return n.SNAT.Toward
+	}
+	return ""
+}
+
+// IPv6 tells the family of a rule's packets.
+func (s *Scenario) IPv6(n NAT) bool {
+	if n.DNAT != nil {
+		return n.DNAT.To.Addr().Is6()
+	}
+	if end, ok := s.endToward(n.Node, n.toward()); ok {
+		return end.Address.Addr().Is6()
+	}
+	own := s.Addresses(n.Node)
+	return len(own) > 0 && own[0].Is6()
+}
+
+// endToward is the node's end of its first link to a neighbour.
+func (s *Scenario) endToward(node, neighbour string) (End, bool) {
+	for _, l := range s.Topology.Links {
+		for j, e := range l {
+			if e.Node == node && l[1-j].Node == neighbour {
+				return e, true
+			}
+		}
+	}
+	return End{}, false
+}
+
+// InterfaceToward is the interface of a node whose link leads to a neighbour, the
+// bridge where there is one; empty where no link does.
+func (s *Scenario) InterfaceToward(node, neighbour string) string {
+	n := 0
+	for _, l := range s.Topology.Links {
+		for j, e := range l {
+			if e.Node != node {
+				continue
+			}
+			if l[1-j].Node == neighbour {
+				if b := s.Topology.Bridge; s.UseBridge && s.bridged(l) && b.Node == node {
+					return bridgeName
+				}
+				return ethernet(n)
+			}
+			n++
+		}
+	}
+	return ""
+}
+
+const bridgeName = "br0"
+
+func ethernet(n int) string { return fmt.Sprintf("eth%d", n) }
+
+// natAddresses are those that rules of any stage give and no link has, with the
+// node and the neighbour.
+func (s *Scenario) natAddresses() (all []natAddress) {
+	for _, st := range s.Stages {
+		for _, rule := range st.NAT {
+			if rule.SNAT == nil || slices.Contains(s.Addresses(rule.Node), rule.SNAT.To.Addr) {
+				continue
+			}
+			a := natAddress{rule.Node, rule.SNAT.Toward, rule.SNAT.To.Addr}
+			if !slices.Contains(all, a) {
+				all = append(all, a)
+			}
+		}
+	}
+	return all
+}
+
+type natAddress struct {
+	node, toward string
+	addr         netip.Addr
+}
+
+func (c *checker) nat(path []any, rule NAT) {
+	c.node(append(path, "node"), rule.Node)
+	kinds := 0
+	for _, set := range []bool{rule.DNAT != nil, rule.Masquerade != nil, rule.SNAT != nil, rule.Drop != nil} {
+		if set {
+			kinds++
+		}
+	}
+	if kinds != 1 {
+		c.fail(path, "expected a rule with one of: dnat: {port: tcp/8080, to: 198.19.0.2:80}, masquerade: {toward: NODE}, snat: {toward: NODE, to: ADDRESS}, drop: {port: tcp/80}")
+		return
+	}
+	switch {
+	case rule.DNAT != nil:
+		c.dnat(append(path, "dnat"), rule.DNAT)
+	case rule.Masquerade != nil:
+		c.toward(append(path, "masquerade", "toward"), rule.Node, rule.Masquerade.Toward)
+	case rule.SNAT != nil:
+		c.snat(append(path, "snat"), rule)
+	default:
+		c.drop(append(path, "drop"), rule.Drop)
+	}
+}
+
+func (c *checker) dnat(path []any, d *DNAT) {
+	switch {
+	case d.Port.Number == 0:
+		c.fail(append(path, "port"), "expected dnat.port: such as tcp/8080")
+	case !d.To.IsValid() || !inLabs(d.To.Addr()):
+		c.fail(append(path, "to"), "expected dnat.to: an address in %s and a port", networks())
+	}
+}
+
+func (c *checker) toward(path []any, node, neighbour string) {
+	c.node(path, neighbour)
+	if _, linked := c.s.endToward(node, neighbour); !linked {
+		c.fail(path, "no link between %s and %s", node, neighbour)
+	}
+}
+
+func (c *checker) snat(path []any, rule NAT) {
+	c.toward(append(path, "toward"), rule.Node, rule.SNAT.Toward)
+	end, _ := c.s.endToward(rule.Node, rule.SNAT.Toward)
+	if to := rule.SNAT.To.Addr; c.first == nil && (!to.IsValid() || !end.Address.Contains(to)) {
+		c.fail(append(path, "to"), "expected snat.to: an address of %s, so that answers come back to %s", end.Address.Masked(), rule.Node)
+	}
+}
+
+func (c *checker) drop(path []any, d *Drop) {
+	switch {
+	case d.At != "" && !slices.Contains(dropHooks, d.At):
+		c.fail(append(path, "at"), "at %q: expected one of: %s", d.At, strings.Join(dropHooks, ", "))
+	case d.Invalid == (d.Port.Number != 0):
+		c.fail(path, "expected drop with port: such as tcp/80, or invalid: true")
+	}
+}
