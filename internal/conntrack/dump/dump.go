@@ -195,7 +195,7 @@ func (r *Result) look(b []byte) (end bool, err error) {
 			end = true
 			// NLMSG_DONE has carried the dump's error since Linux 4.15; before that
 			// it may be empty.
-			if len(m.Body) < 4 {
+			if m.Type == unix.NLMSG_DONE && len(m.Body) < 4 {
 				continue
 			}
 			if errno, err := m.Errno(); err != nil || errno != 0 {

@@ -46,8 +46,13 @@ func Each(ctx context.Context, ns *netns.Handle, f *match.Filter, fn func(*connt
 // the second and third attempt, after which it gives up and leaves Interrupted
 // set. A receive buffer that overflowed counts as an interruption.
 func EachWhole(ctx context.Context, ns *netns.Handle, f *match.Filter, restart func(), fn func(*conntrack.Entry) error) (Result, error) {
+	return whole(ctx, restart, func() (Result, error) { return Each(ctx, ns, f, fn) })
+}
+
+// whole dumps until a dump is not interrupted, at most attempts times.
+func whole(ctx context.Context, restart func(), dump func() (Result, error)) (Result, error) {
 	for n := 1; ; n++ {
-		r, err := Each(ctx, ns, f, fn)
+		r, err := dump()
 		r.Attempts = n
 		again := r.Interrupted && err == nil || errors.Is(err, unix.ENOBUFS)
 		if !again || n == attempts || ctx.Err() != nil {
