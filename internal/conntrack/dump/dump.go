@@ -198,8 +198,12 @@ func (r *Result) look(b []byte) (end bool, err error) {
 			if m.Type == unix.NLMSG_DONE && len(m.Body) < 4 {
 				continue
 			}
-			if errno, err := m.Errno(); err != nil || errno != 0 {
-				return true, explain(errno)
+			errno, err := m.Errno()
+			if err == nil && errno != 0 {
+				err = explain(errno)
+			}
+			if err != nil {
+				return true, err
 			}
 		}
 	}
