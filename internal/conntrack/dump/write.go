@@ -116,29 +116,38 @@ func (b *batch) flush(ctx context.Context) (taken int64, err error) {
 // to those before it come first. It counts the refused ones and returns why the
 // first was.
 func (s *socket) answers(ctx context.Context, buf []byte) (refused int64, first unix.Errno, err error) {
+	err = s.eachAnswer(ctx, buf, func(errno unix.Errno) {
+		if errno != 0 {
+			refused++
+			if first == 0 {
+				first = errno
+			}
+		}
+	})
+	return refused, first, err
+}
+
+// eachAnswer calls fn with what the kernel says to messages, until that to the one
+// that was sent last.
+func (s *socket) eachAnswer(ctx context.Context, buf []byte, fn func(unix.Errno)) error {
 	for {
 		got, err := s.receive(ctx, buf)
 		if err != nil {
-			return refused, first, fmt.Errorf("receive the kernel's answer: %w", err)
+			return fmt.Errorf("receive the kernel's answer: %w", err)
 		}
 		for len(got) > 0 {
 			m, rest, err := conntrack.Next(got)
 			if err != nil {
-				return refused, first, err
+				return err
 			}
 			got = rest
 			seq, errno, err := m.Answer()
 			if err != nil {
-				return refused, first, err
+				return err
 			}
-			if errno != 0 {
-				refused++
-				if first == 0 {
-					first = errno
-				}
-			}
+			fn(errno)
 			if seq == s.seq {
-				return refused, first, nil
+				return nil
 			}
 		}
 	}
