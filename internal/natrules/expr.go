@@ -1,0 +1,331 @@
+package natrules
+
+import (
+	"bytes"
+	"encoding/binary"
+	"net/netip"
+
+	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+// origin says where the content of a register comes from.
+type origin int
+
+const (
+	unknown origin = iota
+	constant
+	metaData
+	payload
+)
+
+// content is what a register holds.
+type content struct {
+	from origin
+	data []byte // of a constant
+	// key is of metaData; base, offset and length of payload. mask is what a
+	// bitwise expression left of it, nil for all.
+	key                  uint32
+	base, offset, length uint32
+	mask                 []byte
+}
+
+// machine runs a rule's expressions over what registers mean instead of a packet.
+type machine struct {
+	family string
+	regs   map[uint32]content
+	step   step
+	// verdicts are where a verdict map leads, by its name; links are the names of
+	// interfaces by index.
+	verdicts func(set string) []string
+	links    map[uint32]string
+}
+
+// slot is a register's place in units of 32 bits: NFT_REG_1 to NFT_REG_4 are
+// four of them each and lie over NFT_REG32_00 to NFT_REG32_15, which begin at 8.
+func slot(register uint32) uint32 {
+	if register < 8 {
+		return register*4 - 4
+	}
+	return register - 8
+}
+
+func (m *machine) load(register uint32, c content, size int) {
+	start := slot(register)
+	for i := range uint32(max(size+3, 4) / 4) {
+		delete(m.regs, start+i)
+	}
+	m.regs[start] = c
+}
+
+func (m *machine) held(register uint32) content { return m.regs[slot(register)] }
+
+// readStep tells what a rule of nf_tables means.
+func (m *machine) readStep(r *kernelRule) step {
+	m.regs, m.step = map[uint32]content{}, step{}
+	m.step.rule.Source, m.step.rule.Handle = "nftables", r.handle
+	for _, e := range r.exprs {
+		m.run(e)
+	}
+	m.step.settle(m.family)
+	return m.step
+}
+
+// run is one expression. What is not known here is a condition for all that is
+// known of it.
+func (m *machine) run(e kernelExpr) {
+	switch a := e.data; e.name {
+	case "immediate":
+		m.immediate(a)
+	case "meta":
+		if dreg := a.u32(nftMetaDreg); dreg != 0 { // else it sets a mark or the like
+			m.load(dreg, content{from: metaData, key: a.u32(nftMetaKey)}, 16)
+		}
+	case "payload":
+		if dreg := a.u32(nftPayloadDreg); dreg != 0 {
+			m.load(dreg, content{from: payload, base: a.u32(nftPayloadBase),
+				offset: a.u32(nftPayloadOffset), length: a.u32(nftPayloadLen)}, int(min(a.u32(nftPayloadLen), 64)))
+		}
+	case "bitwise":
+		m.bitwise(a)
+	case "cmp":
+		m.compare(a)
+	case "lookup":
+		m.lookup(a)
+	case "nat", "masq", "redir":
+		m.translate(e)
+	case "match":
+		m.step.match(a.text(nftXtName), a.u32(nftXtRevision), a.get(nftXtInfo))
+	case "target":
+		m.xtTarget(a)
+	case "counter", "log", "last", "notrack":
+	default:
+		m.step.rule.Partial = true
+	}
+}
+
+func (m *machine) immediate(a attrs) {
+	data := a.nested(nftImmediateData)
+	if dreg := a.u32(nftImmediateDreg); dreg != 0 {
+		value := data.get(nftDataValue)
+		m.load(dreg, content{from: constant, data: value}, len(value))
+		return
+	}
+	switch code, chain := verdict(data); code {
+	case verdictJump:
+		m.step.to = append(m.step.to, chain)
+	case verdictGoto:
+		m.step.to, m.step.leaves = append(m.step.to, chain), true
+	case verdictAccept, verdictDrop, verdictReturn:
+		m.step.leaves = true
+	}
+}
+
+// bitwise keeps what a mask leaves of the packet.
+func (m *machine) bitwise(a attrs) {
+	c := m.held(a.u32(nftBitwiseSreg))
+	mask, xor := a.nested(nftBitwiseMask).get(nftDataValue), a.nested(nftBitwiseXor).get(nftDataValue)
+	if a.u32(nftBitwiseOp) != 0 || c.from == constant || c.mask != nil || len(bytes.Trim(xor, "\x00")) > 0 {
+		c = content{}
+	}
+	c.mask = mask
+	m.load(a.u32(nftBitwiseDreg), c, len(mask))
+}
+
+// lookup leads on by a verdict map, takes a value from a map, or is a condition;
+// in every case a packet without an element does not match.
+func (m *machine) lookup(a attrs) {
+	m.step.rule.Partial = true
+	switch dreg := a.u32(nftLookupDreg); {
+	case !a.has(nftLookupDreg):
+	case dreg == 0:
+		// Its elements may be jumps, gotos and verdicts.
+		m.step.to, m.step.leaves = append(m.step.to, m.verdicts(a.text(nftLookupSet))...), true
+	default:
+		m.load(dreg, content{}, 64)
+	}
+}
+
+func (m *machine) compare(a attrs) {
+	c := m.held(a.u32(nftCmpSreg))
+	data := a.nested(nftCmpData).get(nftDataValue)
+	if a.u32(nftCmpOp) != 0 || len(data) == 0 { // NFT_CMP_EQ
+		m.step.rule.Partial = true
+		return
+	}
+	switch {
+	case c.from == metaData && c.mask == nil:
+		m.compareMeta(c.key, data)
+	case c.from == payload && c.base == payloadNetwork:
+		m.compareNetwork(c, data)
+	case c.from == payload && c.base == payloadTransport && c.offset == 2 && c.length == 2 && c.mask == nil && len(data) == 2:
+		m.step.setPort(beUint16(data))
+	default:
+		m.step.rule.Partial = true
+	}
+}
+
+func (m *machine) compareMeta(key uint32, data []byte) {
+	s := &m.step
+	switch key {
+	case metaIifname:
+		s.setText(&s.rule.InInterface, interfaceName(data))
+	case metaOifname:
+		s.setText(&s.rule.OutInterface, interfaceName(data))
+	case metaIif:
+		s.setText(&s.rule.InInterface, m.link(data))
+	case metaOif:
+		s.setText(&s.rule.OutInterface, m.link(data))
+	case metaL4proto:
+		s.setText(&s.rule.Protocol, conntrack.ProtocolName(data[0]))
+	case metaNfproto:
+		s.version = map[byte]uint8{familyIP4: 4, familyIP6: 6}[data[0]]
+		s.rule.Partial = s.rule.Partial || s.version == 0
+	default:
+		s.rule.Partial = true
+	}
+}
+
+// interfaceName is a name that nft compares with all its bytes, or, where no NUL
+// ends it, with what it begins with.
+func interfaceName(data []byte) string {
+	name, _, exact := bytes.Cut(data, []byte{0})
+	if exact || len(data) >= 16 { // IFNAMSIZ
+		return string(name)
+	}
+	return string(name) + "*"
+}
+
+// ipVersion is what a rule's offsets into the network header are about; 0 where
+// it does not say.
+func (m *machine) ipVersion() uint8 {
+	switch m.family {
+	case "ip":
+		return 4
+	case "ip6":
+		return 6
+	}
+	return m.step.version
+}
+
+// compareNetwork knows source, destination and protocol of both versions of IP.
+func (m *machine) compareNetwork(c content, data []byte) {
+	s := &m.step
+	if c.mask == nil {
+		c.mask = bytes.Repeat([]byte{0xff}, len(data))
+	}
+	if int(c.length) != len(data) || len(c.mask) != len(data) {
+		s.rule.Partial = true
+		return
+	}
+	type field struct {
+		version uint8
+		offset  uint32
+	}
+	switch (field{m.ipVersion(), c.offset}) {
+	case field{4, 12}:
+		s.setPrefix(&s.rule.FromSource, padded(data, c.mask, 4))
+	case field{4, 16}:
+		s.setPrefix(&s.rule.ToDestination, padded(data, c.mask, 4))
+	case field{6, 8}:
+		s.setPrefix(&s.rule.FromSource, padded(data, c.mask, 16))
+	case field{6, 24}:
+		s.setPrefix(&s.rule.ToDestination, padded(data, c.mask, 16))
+	case field{4, 9}, field{6, 6}:
+		if len(data) == 1 && c.mask[0] == 0xff {
+			s.setText(&s.rule.Protocol, conntrack.ProtocolName(data[0]))
+			return
+		}
+		s.rule.Partial = true
+	default:
+		s.rule.Partial = true
+	}
+}
+
+// padded is a prefix of which only the bytes that count were compared.
+func padded(addr, mask []byte, size int) netip.Prefix {
+	if len(addr) > size {
+		return netip.Prefix{}
+	}
+	a, m := make([]byte, size), make([]byte, size)
+	copy(a, addr)
+	copy(m, mask)
+	return prefixOf(a, m)
+}
+
+// translate is nat, masq or redir: registers traced back to constants.
+func (m *machine) translate(e kernelExpr) {
+	s, n := &m.step, natAttrsOf[e.name]
+	s.translates = true
+	flags := e.data.u32(n.flags)
+	s.rule.Kind = map[string]string{"masq": snapshot.NATMasquerade, "redir": snapshot.NATRedirect, "nat": snapshot.NATSource}[e.name]
+	if e.name == "nat" && e.data.u32(1) == 1 { // NFTA_NAT_TYPE = NFT_NAT_DNAT
+		s.rule.Kind = snapshot.NATDest
+	}
+	setFlags(&s.rule, flags)
+	inner := ""
+	if addresses, ports := m.addresses(e.data, n), m.ports(e.data, n); !addresses || !ports {
+		s.rule.Partial, inner = true, "…"
+	}
+	s.rule.Text = words(&s.rule, m.family, flags&rangeNetmap != 0, inner)
+}
+
+// natAttrs are the attributes of an expression that translates, 0 where it has
+// none of a sort.
+type natAttrs struct{ addrMin, addrMax, portMin, portMax, flags uint16 }
+
+var natAttrsOf = map[string]natAttrs{
+	"nat":   {3, 4, 5, 6, 7}, // enum nft_nat_attributes
+	"masq":  {0, 0, 2, 3, 1}, // enum nft_masq_attributes
+	"redir": {0, 0, 1, 2, 3}, // enum nft_redir_attributes
+}
+
+func (m *machine) addresses(a attrs, n natAttrs) bool {
+	if n.addrMin == 0 || !a.has(n.addrMin) {
+		return true
+	}
+	first := m.held(a.u32(n.addrMin))
+	last := first
+	if a.has(n.addrMax) {
+		last = m.held(a.u32(n.addrMax))
+	}
+	x, ok := netip.AddrFromSlice(first.data)
+	y, ok2 := netip.AddrFromSlice(last.data)
+	if first.from != constant || last.from != constant || !ok || !ok2 {
+		return false
+	}
+	m.step.rule.First, m.step.rule.Last = x, y
+	return true
+}
+
+func (m *machine) ports(a attrs, n natAttrs) bool {
+	if !a.has(n.portMin) {
+		return true
+	}
+	first := m.held(a.u32(n.portMin))
+	last := first
+	if a.has(n.portMax) {
+		last = m.held(a.u32(n.portMax))
+	}
+	if first.from != constant || last.from != constant || len(first.data) < 2 || len(last.data) < 2 {
+		return false
+	}
+	m.step.rule.FirstPort, m.step.rule.LastPort = beUint16(first.data), beUint16(last.data)
+	return true
+}
+
+func (m *machine) xtTarget(a attrs) {
+	m.step.target(a.text(nftXtName), a.u32(nftXtRevision), a.get(nftXtInfo), m.family)
+	if m.step.translates {
+		m.step.rule.Source = "iptables-nft"
+	}
+}
+
+// link is the name of the interface of an index, which is in the machine's byte
+// order; empty where it is gone.
+func (m *machine) link(data []byte) string {
+	if len(data) < 4 {
+		return ""
+	}
+	return m.links[binary.NativeEndian.Uint32(data)]
+}

@@ -1,0 +1,76 @@
+package natrules
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"net/url"
+	"slices"
+)
+
+// identify gives the rules that natkit can change their Targets: namespace, place
+// and a hash over what a change of options does not change. Of rules that are alike
+// the second one of a chain has the suffix "#2".
+func (s *ruleset) identify(inode uint64) {
+	for i := range s.tables {
+		t := &s.tables[i]
+		times := map[string]int{}
+		for _, r := range t.rules {
+			if _, ok := editable(r); !ok {
+				continue
+			}
+			name := fmt.Sprintf("netns %d %s %s %s %08x", inode, familyNames[r.family],
+				oneWord(r.table), oneWord(r.chain), fingerprint(r))
+			if times[name]++; times[name] > 1 {
+				name += fmt.Sprintf("#%d", times[name])
+			}
+			t.targets[r] = name
+		}
+	}
+}
+
+// oneWord writes names, which may have blanks and worse, as in a URL.
+func oneWord(s string) string { return url.PathEscape(s) }
+
+// fingerprint is a hash over a rule's expressions without counters, and without
+// ports and options of its translation.
+func fingerprint(r *kernelRule) uint32 {
+	e, _ := editable(r)
+	h := fnv.New32a()
+	for i, x := range r.exprs {
+		if e.portImmediate(i) {
+			continue
+		}
+		h.Write([]byte(x.name))
+		h.Write([]byte{0})
+		if i == e.at {
+			h.Write(e.masked())
+		} else {
+			h.Write(stateless(x))
+		}
+	}
+	return h.Sum32()
+}
+
+// stateless is an expression's data without what packets change in it.
+func stateless(x kernelExpr) []byte {
+	switch x.name {
+	case "counter", "last":
+		return nil
+	case "quota":
+		return without(x.data, 4) // NFTA_QUOTA_CONSUMED
+	}
+	return without(x.data)
+}
+
+// without writes attributes out again, but for some.
+func without(a attrs, kinds ...uint16) []byte {
+	var b []byte
+	for _, x := range a {
+		if !slices.Contains(kinds, x.kind) {
+			b = binary.BigEndian.AppendUint16(b, x.kind)
+			b = append(b, x.data...)
+		}
+	}
+	return b
+}

@@ -1,0 +1,128 @@
+package natrules
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/netns"
+)
+
+// Options of getsockopt(2), the same for both versions of IP (ip_tables.h).
+const (
+	optInfo    = 64 // IPT_SO_GET_INFO
+	optEntries = 65 // IPT_SO_GET_ENTRIES
+	// entriesHeader is where the rules begin in struct ipt_get_entries.
+	entriesHeader = 40
+	// legacyMax is more than any table has: a rule takes a hundred bytes and more.
+	legacyMax = 256 << 20
+)
+
+// legacySource is one version's table.
+type legacySource struct {
+	names  string // below /proc, tells which tables are there
+	domain int
+	level  int
+	layout layout
+}
+
+var legacySources = []legacySource{
+	{"/proc/thread-self/net/ip_tables_names", unix.AF_INET, unix.SOL_IP, layoutIP4},
+	{"/proc/thread-self/net/ip6_tables_names", unix.AF_INET6, unix.SOL_IPV6, layoutIP6},
+}
+
+// readLegacy tells the rules of iptables-legacy. To ask for a table that is not
+// there would load its module and make it.
+func readLegacy(ns *netns.Handle) ([]found, error) {
+	var all []found
+	read := func() error {
+		for _, s := range legacySources {
+			t, err := s.read()
+			if err != nil {
+				return err
+			}
+			if t != nil {
+				all = append(all, t.rules()...)
+			}
+		}
+		return nil
+	}
+	if ns == nil {
+		return all, read()
+	}
+	err := ns.Do(read)
+	return all, err
+}
+
+// read is one version's table nat in the calling thread's namespace; nil where
+// there is none.
+func (s legacySource) read() (*ruleTable, error) {
+	names, err := os.ReadFile(s.names)
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // the kernel has no iptables, or not loaded
+		return nil, nil
+	case errors.Is(err, fs.ErrPermission):
+		return nil, fmt.Errorf("read %s: %w (needs root)", s.names, err)
+	case err != nil:
+		return nil, fmt.Errorf("list tables: %w", err)
+	}
+	if !slices.Contains(strings.Fields(string(names)), "nat") {
+		return nil, nil
+	}
+	fd, err := unix.Socket(s.domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
+	if err != nil {
+		return nil, fmt.Errorf("read table nat (%s): open a raw socket: %w (needs CAP_NET_RAW)", s.layout.family, err)
+	}
+	defer unix.Close(fd)
+	info, blob, err := s.table(fd)
+	if err != nil {
+		return nil, fmt.Errorf("read table nat (%s): %w", s.layout.family, err)
+	}
+	return parseLegacy(s.layout, info, blob)
+}
+
+// table asks until the size that the kernel told is the one that it has.
+func (s legacySource) table(fd int) (info tableInfo, blob []byte, err error) {
+	for range attempts {
+		b := make([]byte, infoBytes)
+		copy(b, "nat")
+		if err = getsockopt(fd, s.level, optInfo, b); err != nil {
+			break
+		}
+		if info, err = parseInfo(b); err != nil {
+			return info, nil, err
+		}
+		if info.size > legacyMax {
+			return info, nil, fmt.Errorf("its rules take %d bytes, more than natkit reads", info.size)
+		}
+		b = make([]byte, entriesHeader+int(info.size))
+		copy(b, "nat")
+		binary.NativeEndian.PutUint32(b[32:], info.size)
+		if err = getsockopt(fd, s.level, optEntries, b); !errors.Is(err, unix.EAGAIN) {
+			blob = b[entriesHeader:]
+			break
+		}
+	}
+	if errors.Is(err, unix.EPERM) {
+		err = fmt.Errorf("%w (needs CAP_NET_ADMIN in that network namespace)", err)
+	}
+	return info, blob, err
+}
+
+// getsockopt fills b, which also says what is asked for.
+func getsockopt(fd, level, option int, b []byte) error {
+	n := uint32(len(b))
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), uintptr(option),
+		uintptr(unsafe.Pointer(&b[0])), uintptr(unsafe.Pointer(&n)), 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}

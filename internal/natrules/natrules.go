@@ -1,0 +1,211 @@
+// Package natrules reads the rules of a network namespace that translate
+// addresses (nftables, iptables-nft and iptables-legacy alike), by the kernel's own interfaces,
+// and changes ports and options of one of them in place.
+package natrules
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+// tableKey is what a table is known by.
+type tableKey struct {
+	family uint8
+	name   string
+}
+
+func (t tableKey) String() string { return familyNames[t.family] + " " + t.name }
+
+// attempts bound how often the rules are read anew while others change them.
+const attempts = 10
+
+// Read tells the rules of a namespace (nil: this one) that translate addresses, in
+// the order in which packets meet them. A rule that packets come to from several
+// hooks is there for each. Needs CAP_NET_ADMIN in that namespace. No module of
+// iptables is loaded by it.
+func Read(ns *netns.Handle) (*snapshot.NATRules, error) {
+	inode, err := inodeOf(ns)
+	if err != nil {
+		return nil, fmt.Errorf("read NAT rules: %w", err)
+	}
+	set, err := readNft(ns)
+	if err != nil {
+		return nil, fmt.Errorf("read NAT rules of nftables: %w", err)
+	}
+	set.identify(inode)
+	all := set.found()
+	legacy, err := readLegacy(ns)
+	if err != nil {
+		return nil, fmt.Errorf("read NAT rules of iptables-legacy: %w", err)
+	}
+	return &snapshot.NATRules{Rules: inHookOrder(append(all, legacy...))}, nil
+}
+
+func inodeOf(ns *netns.Handle) (uint64, error) {
+	if ns != nil {
+		return ns.Inode(), nil
+	}
+	here, err := netns.Current()
+	if err != nil {
+		return 0, err
+	}
+	defer here.Close()
+	return here.Inode(), nil
+}
+
+// ruleset is the part of nf_tables' rule set that concerns NAT, at one generation.
+type ruleset struct {
+	generation uint32
+	tables     []kernelTable
+	links      map[uint32]string
+}
+
+// kernelTable is a table with NAT chains. targets names the rules of which natkit
+// can change the options.
+type kernelTable struct {
+	key      tableKey
+	chains   []kernelChain
+	rules    []*kernelRule
+	verdicts map[string][]string
+	targets  map[*kernelRule]string
+}
+
+// readNft reads until nobody changed the rules meanwhile.
+func readNft(ns *netns.Handle) (*ruleset, error) {
+	c, err := dial(ns)
+	if errors.Is(err, unix.EPROTONOSUPPORT) {
+		return &ruleset{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	names, err := links(ns)
+	if err != nil {
+		return nil, fmt.Errorf("list interfaces: %w", err)
+	}
+	return c.ruleset(names)
+}
+
+func (c conn) ruleset(names map[uint32]string) (*ruleset, error) {
+	for range attempts {
+		before, err := c.generation()
+		if err = explain(err); errors.Is(err, errAbsent) {
+			return &ruleset{}, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		set, readErr := c.once()
+		after, err := c.generation()
+		if err != nil {
+			return nil, explain(err)
+		}
+		if before != after {
+			continue
+		}
+		if readErr != nil {
+			return nil, explain(readErr)
+		}
+		set.generation, set.links = before, names
+		return set, nil
+	}
+	return nil, fmt.Errorf("another program changed the rules %d times while they were read: try again when it has ended", attempts)
+}
+
+func (c conn) once() (*ruleset, error) {
+	all, err := c.chains()
+	if err != nil {
+		return nil, err
+	}
+	off, err := c.dormant()
+	if err != nil {
+		return nil, err
+	}
+	set := &ruleset{}
+	for _, key := range natTables(all) {
+		if off[key] {
+			continue
+		}
+		t := kernelTable{key: key, verdicts: map[string][]string{}, targets: map[*kernelRule]string{}}
+		for _, chain := range all {
+			if (tableKey{chain.family, chain.table}) == key {
+				t.chains = append(t.chains, chain)
+			}
+		}
+		if t.rules, err = c.rules(key); err != nil {
+			return nil, err
+		}
+		if err := c.verdictMaps(&t); err != nil {
+			return nil, err
+		}
+		set.tables = append(set.tables, t)
+	}
+	return set, nil
+}
+
+// natTables are the tables that have a base chain of type nat, each once.
+func natTables(all []kernelChain) []tableKey {
+	var keys []tableKey
+	seen := map[tableKey]bool{}
+	for _, c := range all {
+		key := tableKey{c.family, c.table}
+		if c.translates() && !seen[key] {
+			keys, seen[key] = append(keys, key), true
+		}
+	}
+	return keys
+}
+
+// verdictMaps reads the maps by which rules of the table jump.
+func (c conn) verdictMaps(t *kernelTable) error {
+	for _, r := range t.rules {
+		for _, e := range r.exprs {
+			if e.name != "lookup" || !e.data.has(nftLookupDreg) || e.data.u32(nftLookupDreg) != 0 {
+				continue
+			}
+			name := e.data.text(nftLookupSet)
+			if _, known := t.verdicts[name]; known {
+				continue
+			}
+			chains, err := c.verdicts(t.key, name)
+			if err != nil {
+				return err
+			}
+			t.verdicts[name] = chains
+		}
+	}
+	return nil
+}
+
+// found are the rules that translate, table by table.
+func (s *ruleset) found() []found {
+	var all []found
+	for i := range s.tables {
+		all = append(all, s.tables[i].found(s.links)...)
+	}
+	return all
+}
+
+func (t *kernelTable) found(links map[uint32]string) []found {
+	table := newTable(familyNames[t.key.family], t.key.name)
+	for _, c := range t.chains {
+		chain := table.chain(c.name)
+		if c.translates() {
+			chain.bases = append(chain.bases, base{c.hook, c.priority})
+		}
+	}
+	m := machine{family: table.family, links: links, verdicts: func(set string) []string { return t.verdicts[set] }}
+	for _, r := range t.rules {
+		s := m.readStep(r)
+		s.rule.Target = t.targets[r]
+		chain := table.chain(r.chain)
+		chain.steps = append(chain.steps, s)
+	}
+	return table.rules()
+}

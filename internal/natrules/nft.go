@@ -1,0 +1,174 @@
+package natrules
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/netns"
+)
+
+// silence is how long the kernel may not answer at all.
+const silence = 10 * time.Second
+
+// conn speaks with nf_tables in one namespace.
+type conn struct{ *netlink.Conn }
+
+// dial makes a socket in a namespace; nil is the calling process's.
+func dial(ns *netns.Handle) (c conn, err error) {
+	open := func() (err error) {
+		c.Conn, err = netlink.Dial(unix.NETLINK_NETFILTER, nil)
+		return err
+	}
+	if ns == nil {
+		err = open()
+	} else {
+		err = ns.Do(open)
+	}
+	if err != nil {
+		return c, fmt.Errorf("open a socket to nf_tables: %w", err)
+	}
+	return c, c.SetDeadline(time.Now().Add(silence))
+}
+
+func nftType(msg int) netlink.HeaderType {
+	return netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | msg)
+}
+
+// header is an nfgenmsg (include/uapi/linux/netfilter/nfnetlink.h).
+func header(family uint8) []byte { return []byte{family, unix.NFNETLINK_V0, 0, 0} }
+
+// ask sends one request and returns the answers.
+func (c conn) ask(msg int, family uint8, flags netlink.HeaderFlags, request []byte) ([]netlink.Message, error) {
+	m := netlink.Message{
+		Header: netlink.Header{Type: nftType(msg), Flags: netlink.Request | flags},
+		Data:   append(header(family), request...),
+	}
+	answers, err := c.Execute(m)
+	if err != nil {
+		return nil, err
+	}
+	return answers, nil
+}
+
+// errAbsent: the kernel has no nf_tables, and so no rules of it.
+var errAbsent = errors.New("this kernel has no nf_tables")
+
+// explain adds what to do about the kernel's refusal.
+func explain(err error) error {
+	switch {
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+		return fmt.Errorf("%w (needs CAP_NET_ADMIN in that network namespace)", err)
+	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EPROTONOSUPPORT):
+		// nfnetlink_rcv_msg does not know the subsystem.
+		return errAbsent
+	}
+	return err
+}
+
+// generation counts the transactions of a namespace's rule set.
+func (c conn) generation() (uint32, error) {
+	answers, err := c.ask(unix.NFT_MSG_GETGEN, unix.AF_UNSPEC, 0, nil)
+	if err != nil {
+		return 0, err
+	}
+	for _, m := range answers {
+		if _, a, err := body(m.Data); err == nil && a.has(nftGenID) {
+			return a.u32(nftGenID), nil
+		}
+	}
+	return 0, errors.New("the kernel does not tell the generation of its rules")
+}
+
+// chains are those of all families.
+func (c conn) chains() ([]kernelChain, error) {
+	answers, err := c.ask(unix.NFT_MSG_GETCHAIN, unix.AF_UNSPEC, netlink.Dump, nil)
+	if err != nil {
+		return nil, err
+	}
+	var all []kernelChain
+	for _, m := range answers {
+		chain, err := parseChain(m.Data)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, chain)
+	}
+	return all, nil
+}
+
+// dormant are the tables whose chains are at no hook.
+func (c conn) dormant() (map[tableKey]bool, error) {
+	answers, err := c.ask(unix.NFT_MSG_GETTABLE, unix.AF_UNSPEC, netlink.Dump, nil)
+	if err != nil {
+		return nil, err
+	}
+	off := map[tableKey]bool{}
+	for _, m := range answers {
+		family, a, err := body(m.Data)
+		if err != nil {
+			return nil, fmt.Errorf("parse table: %w", err)
+		}
+		if a.u32(nftTableFlags)&nftTableDormant != 0 {
+			off[tableKey{family, a.text(nftTableName)}] = true
+		}
+	}
+	return off, nil
+}
+
+// rules are those of one table, chain by chain, in order.
+func (c conn) rules(t tableKey) ([]*kernelRule, error) {
+	answers, err := c.ask(unix.NFT_MSG_GETRULE, t.family, netlink.Dump, appendText(nil, nftRuleTable, t.name))
+	if err != nil {
+		return nil, fmt.Errorf("read rules of table %s: %w", t, err)
+	}
+	var all []*kernelRule
+	for _, m := range answers {
+		r, err := parseRule(m.Data)
+		if err != nil {
+			return nil, err
+		}
+		if (tableKey{r.family, r.table}) == t { // kernels before 4.6 do not choose
+			all = append(all, r)
+		}
+	}
+	return all, nil
+}
+
+// verdicts are the chains that a verdict map leads to.
+func (c conn) verdicts(t tableKey, set string) ([]string, error) {
+	request := appendText(appendText(nil, nftSetElemListTable, t.name), nftSetElemListSet, set)
+	answers, err := c.ask(unix.NFT_MSG_GETSETELEM, t.family, netlink.Dump, request)
+	if err != nil {
+		return nil, fmt.Errorf("read map %s of table %s: %w", set, t, err)
+	}
+	var chains []string
+	for _, m := range answers {
+		some, err := parseVerdicts(m.Data)
+		if err != nil {
+			return nil, err
+		}
+		chains = append(chains, some...)
+	}
+	return chains, nil
+}
+
+// links are the names of the interfaces of a namespace by index.
+func links(ns *netns.Handle) (map[uint32]string, error) {
+	names := map[uint32]string{}
+	read := func() error {
+		all, err := net.Interfaces()
+		for _, l := range all {
+			names[uint32(l.Index)] = l.Name
+		}
+		return err
+	}
+	if ns == nil {
+		return names, read()
+	}
+	return names, ns.Do(read)
+}

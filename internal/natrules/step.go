@@ -1,0 +1,82 @@
+package natrules
+
+import (
+	"net/netip"
+
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+// step is what one rule of any source means for a packet that comes to it.
+type step struct {
+	// rule has the conditions and, where translates, the translation.
+	rule       snapshot.NATRule
+	translates bool
+	// netmap is x_tables' target NETMAP, of which the hook tells what it translates.
+	netmap bool
+	// version is 4 or 6 where the rule asks for a version of IP, else 0.
+	version uint8
+	// to are the chains that the rule sends packets to.
+	to []string
+	// leaves is true where packets that match do not come to the chain's next
+	// rule: accept, drop, return, goto.
+	leaves bool
+}
+
+// conditional tells whether there are packets that the rule does not match.
+func (s *step) conditional() bool {
+	r := &s.rule
+	return r.Partial || s.version != 0 || r.Protocol != "" || r.DestinationPort != 0 ||
+		r.FromSource.IsValid() || r.ToDestination.IsValid() || r.OutInterface != "" || r.InInterface != ""
+}
+
+// settle notes what the fields cannot say: a version of IP that no address tells.
+func (s *step) settle(family string) {
+	r := &s.rule
+	told := family != "inet" || r.FromSource.IsValid() || r.ToDestination.IsValid() || r.First.IsValid()
+	if s.version != 0 && !told {
+		r.Partial = true
+	}
+}
+
+// within adds the conditions of the rule that led to this one's chain.
+func within(r, outer snapshot.NATRule) snapshot.NATRule {
+	clash := false
+	r.Protocol, clash = both(r.Protocol, outer.Protocol, clash)
+	r.DestinationPort, clash = both(r.DestinationPort, outer.DestinationPort, clash)
+	r.FromSource, clash = both(r.FromSource, outer.FromSource, clash)
+	r.ToDestination, clash = both(r.ToDestination, outer.ToDestination, clash)
+	r.OutInterface, clash = both(r.OutInterface, outer.OutInterface, clash)
+	r.InInterface, clash = both(r.InInterface, outer.InInterface, clash)
+	r.Partial = r.Partial || outer.Partial || clash
+	return r
+}
+
+// both is the one condition that there is; where there are two, the inner one,
+// and a clash.
+func both[T comparable](inner, outer T, clash bool) (T, bool) {
+	var none T
+	switch {
+	case inner == none:
+		return outer, clash
+	case outer == none || inner == outer:
+		return inner, clash
+	}
+	return inner, true
+}
+
+// setPrefix notes an address condition; a second one is more than a field holds.
+func (s *step) setPrefix(field *netip.Prefix, p netip.Prefix) {
+	if field.IsValid() && *field != p || !p.IsValid() {
+		s.rule.Partial = true
+		return
+	}
+	*field = p
+}
+
+func (s *step) setText(field *string, v string) {
+	if *field != "" && *field != v || v == "" {
+		s.rule.Partial = true
+		return
+	}
+	*field = v
+}

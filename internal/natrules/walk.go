@@ -1,0 +1,135 @@
+package natrules
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+// ruleTable is a table of any source, made for following a packet through it.
+type ruleTable struct {
+	family, name string
+	chains       map[string]*ruleChain
+	order        []*ruleChain
+}
+
+type ruleChain struct {
+	name string
+	// bases are the hooks that the chain is at; none where others jump to it.
+	bases []base
+	steps []step
+	// callers counts the rules that lead here.
+	callers int
+}
+
+type base struct {
+	hook     int
+	priority int32
+}
+
+func newTable(family, name string) *ruleTable {
+	return &ruleTable{family: family, name: name, chains: map[string]*ruleChain{}}
+}
+
+func (t *ruleTable) chain(name string) *ruleChain {
+	c := t.chains[name]
+	if c == nil {
+		c = &ruleChain{name: name}
+		t.chains[name] = c
+		t.order = append(t.order, c)
+	}
+	return c
+}
+
+// found is a rule and where packets meet it.
+type found struct {
+	rule snapshot.NATRule
+	base base
+}
+
+// rules are those that translate, from every base chain in the order in which a
+// packet meets them.
+func (t *ruleTable) rules() []found {
+	for _, c := range t.order {
+		for _, s := range c.steps {
+			for _, to := range s.to {
+				if next := t.chains[to]; next != nil {
+					next.callers++
+				}
+			}
+		}
+	}
+	var all []found
+	for _, c := range t.order {
+		for _, b := range c.bases {
+			w := walker{table: t, base: b, seen: map[*ruleChain]bool{}}
+			w.walk(c, snapshot.NATRule{})
+			all = append(all, w.out...)
+		}
+	}
+	return all
+}
+
+// inHookOrder puts rules of several tables in the order in which packets meet
+// them; of the same hook and priority, in the order in which they were read.
+func inHookOrder(all []found) []snapshot.NATRule {
+	slices.SortStableFunc(all, func(a, b found) int {
+		return cmp.Or(cmp.Compare(a.base.hook, b.base.hook), cmp.Compare(a.base.priority, b.base.priority))
+	})
+	rules := make([]snapshot.NATRule, len(all))
+	for i, f := range all {
+		rules[i] = f.rule
+	}
+	return rules
+}
+
+type walker struct {
+	table *ruleTable
+	base  base
+	seen  map[*ruleChain]bool
+	out   []found
+}
+
+// walk goes through a chain once, however many rules lead to it. outer has the
+// conditions under which packets come here.
+func (w *walker) walk(c *ruleChain, outer snapshot.NATRule) {
+	if c == nil || w.seen[c] {
+		return
+	}
+	w.seen[c] = true
+	if c.callers > 1 { // reached under conditions that differ
+		outer = snapshot.NATRule{Partial: true}
+	}
+	for _, s := range c.steps {
+		if s.translates {
+			w.out = append(w.out, found{w.place(c, s, outer), w.base})
+		}
+		for _, to := range s.to {
+			w.walk(w.table.chains[to], within(conditions(s.rule), outer))
+		}
+		// What follows does not get the packets that left.
+		outer.Partial = outer.Partial || s.leaves
+	}
+}
+
+// conditions are a rule's without its translation.
+func conditions(r snapshot.NATRule) snapshot.NATRule {
+	return snapshot.NATRule{
+		Protocol: r.Protocol, DestinationPort: r.DestinationPort,
+		FromSource: r.FromSource, ToDestination: r.ToDestination,
+		OutInterface: r.OutInterface, InInterface: r.InInterface, Partial: r.Partial,
+	}
+}
+
+// place completes what a rule says by where it is.
+func (w *walker) place(c *ruleChain, s step, outer snapshot.NATRule) snapshot.NATRule {
+	r := within(s.rule, outer)
+	if hook := hookNames[w.base.hook]; s.netmap && (hook == "postrouting" || hook == "input") { // netmap_tg4
+		r.Kind = snapshot.NATSource
+		r.Text = words(&r, w.table.family, true, "")
+	}
+	r.Family, r.Table, r.Chain = w.table.family, w.table.name, c.name
+	r.Hook, r.Priority = hookNames[w.base.hook], w.base.priority
+	return r
+}

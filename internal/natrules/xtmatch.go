@@ -1,0 +1,43 @@
+package natrules
+
+import "encoding/binary"
+
+// match is a condition of x_tables.
+func (s *step) match(name string, revision uint32, data []byte) {
+	switch {
+	case name == "comment":
+	case name == "tcp" && revision == 0 && len(data) >= 12:
+		s.ports(data, data[8] == 0 && data[9] == 0 && data[11] == 0) // option, flags' mask, inverted
+	case name == "udp" && revision == 0 && len(data) >= 9:
+		s.ports(data, data[8] == 0)
+	default:
+		s.rule.Partial = true
+	}
+}
+
+// ports is what struct xt_tcp and struct xt_udp begin with: source and destination
+// ports, from and to, in the machine's byte order. plain says that the match has
+// no other condition.
+func (s *step) ports(data []byte, plain bool) {
+	port := func(i int) uint16 { return binary.NativeEndian.Uint16(data[2*i:]) }
+	anySource := port(0) == 0 && port(1) == 0xffff
+	anyDest := port(2) == 0 && port(3) == 0xffff
+	switch {
+	case !plain || !anySource:
+		s.rule.Partial = true
+	case anyDest:
+	case port(2) == port(3):
+		s.setPort(port(2))
+	default:
+		s.rule.Partial = true
+	}
+}
+
+// setPort notes a destination port; 0, which no connection has, is no value for it.
+func (s *step) setPort(port uint16) {
+	if port == 0 || s.rule.DestinationPort != 0 && s.rule.DestinationPort != port {
+		s.rule.Partial = true
+		return
+	}
+	s.rule.DestinationPort = port
+}
