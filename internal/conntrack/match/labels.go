@@ -2,6 +2,7 @@ package match
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -30,38 +31,28 @@ func (l *Labels) in(of []byte) bool {
 }
 
 // ParseLabels reads numbers of labels, separated by commas, or names that are in
-// named (/etc/xtables/connlabel.conf).
-func ParseLabels(text string, named map[string]uint8) (l Labels, err error) {
-	for word := range strings.SplitSeq(text, ",") {
+// named (connlabel.conf).
+func ParseLabels(words string, named *[labelsMax]string) (l Labels, err error) {
+	for word := range strings.SplitSeq(words, ",") {
 		word = strings.TrimSpace(word)
-		n, known := named[word]
-		if !known {
-			number, err := ParseNumber(word, 7)
-			if err != nil {
-				return Labels{}, fmt.Errorf("label %q is neither a number from 0 to %d nor a name in connlabel.conf", word, labelsMax-1)
-			}
-			n = uint8(number)
+		n, err := label(word, named)
+		if err != nil {
+			return Labels{}, err
 		}
-		if n < labelsMax {
-			l[n/8] |= 1 << (n % 8)
-		}
+		l[n/8] |= 1 << (n % 8)
 	}
 	return l, nil
 }
 
-// ParseLabelNames reads the text of connlabel.conf: a number and a name on each
-// line. Other lines are passed over, as iptables does.
-func ParseLabelNames(text string) map[string]uint8 {
-	named := map[string]uint8{}
-	for line := range strings.Lines(text) {
-		line, _, _ = strings.Cut(line, "#")
-		fields := strings.Fields(line)
-		if len(fields) != 2 {
-			continue
-		}
-		if n, err := ParseNumber(fields[0], 7); err == nil {
-			named[fields[1]] = uint8(n)
+func label(word string, named *[labelsMax]string) (int, error) {
+	if named != nil && word != "" {
+		if n := slices.Index(named[:], word); n >= 0 {
+			return n, nil
 		}
 	}
-	return named
+	n, err := ParseNumber(word, 7)
+	if err != nil {
+		return 0, fmt.Errorf("label %q is neither a number from 0 to %d nor a name in connlabel.conf", word, labelsMax-1)
+	}
+	return int(n), nil
 }
