@@ -71,6 +71,8 @@ func numbers(c Change) (before, after int64, ok bool) {
 func assess(c Change, f Facts) (cost, risk string) {
 	before, after, ok := numbers(c)
 	switch {
+	case c.Kind == NATRule:
+		return changeNATRule(c)
 	case !ok || before == after:
 		return "", ""
 	case c.Key() == maxKey && after == 0:

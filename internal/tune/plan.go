@@ -54,6 +54,8 @@ func (c Change) Validate() error {
 		return c.validateSysctl()
 	case ModulesLoad, ModuleOption:
 		return c.validateModule()
+	case NATRule:
+		return c.validateNATRule()
 	}
 	return nil
 }

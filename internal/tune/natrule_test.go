@@ -1,0 +1,107 @@
+package tune
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+func TestParseNATOptions(t *testing.T) {
+	for _, tt := range []struct {
+		in   string
+		want NATOptions
+		err  string
+	}{
+		{"", NATOptions{}, ""},
+		{"fully-random", NATOptions{FullyRandom: true}, ""},
+		{"1024-65535 fully-random", NATOptions{FirstPort: 1024, LastPort: 65535, FullyRandom: true}, ""},
+		{" persistent  53 random", NATOptions{FirstPort: 53, LastPort: 53, Random: true, Persistent: true}, ""},
+		{"random random", NATOptions{}, "stands twice"},
+		{"1-2 3-4", NATOptions{}, "one port or range"},
+		{"0", NATOptions{}, "such as 1024-65535"},
+		{"2000-1000", NATOptions{}, "such as 1024-65535"},
+		{"1000-70000", NATOptions{}, "such as 1024-65535"},
+		{"-", NATOptions{}, "such as 1024-65535"},
+		{"fully-randomly", NATOptions{}, "fully-random or persistent"},
+		{"+1024", NATOptions{}, "such as 1024-65535"},
+	} {
+		got, err := ParseNATOptions(tt.in)
+		if got != tt.want || (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+			t.Errorf("ParseNATOptions(%q) = %+v, %v; want %+v, %q", tt.in, got, err, tt.want, tt.err)
+		}
+	}
+}
+
+func FuzzParseNATOptions(f *testing.F) {
+	f.Add("1024-65535 fully-random")
+	f.Add("persistent 7")
+	f.Fuzz(func(t *testing.T, s string) {
+		o, err := ParseNATOptions(s)
+		if err != nil {
+			return
+		}
+		if again, err := ParseNATOptions(o.String()); err != nil || again != o {
+			t.Errorf("%q is %+v, which is written %q and read as %+v, %v", s, o, o.String(), again, err)
+		}
+	})
+}
+
+func natRule() *snapshot.NATRule {
+	return &snapshot.NATRule{Target: "netns 4026532290 ip nat POSTROUTING 5f3a9c01", FirstPort: 1024, LastPort: 2047}
+}
+
+func TestNATRuleChange(t *testing.T) {
+	o := NATOptionsOf(natRule())
+	o.FullyRandom = true
+	c := Assess([]Change{NATRuleChange(natRule(), o)}, Facts{})[0]
+	if c.Before != "1024-2047" || c.After != "1024-2047 fully-random" {
+		t.Errorf("change is %+v", c)
+	}
+	for _, want := range []string{"before 5.7", "Docker"} {
+		if !strings.Contains(c.Risk, want) {
+			t.Errorf("risk %q does not speak of %s", c.Risk, want)
+		}
+	}
+	if !strings.Contains(c.Cost, "random port") {
+		t.Errorf("cost is %q", c.Cost)
+	}
+	if err := (Plan{Origin: "test", Changes: []Change{c}}).Validate(); err != nil {
+		t.Error(err)
+	}
+	back := Assess(Undo(Plan{Origin: "test", Changes: []Change{c}}).Changes, Facts{})[0]
+	if !strings.Contains(back.Risk, "insert_failed") {
+		t.Errorf("risk of taking it back is %q", back.Risk)
+	}
+}
+
+func TestNATRuleChangeOfPorts(t *testing.T) {
+	c := Assess([]Change{NATRuleChange(natRule(), NATOptions{FirstPort: 2000, LastPort: 2009})}, Facts{})[0]
+	if !strings.Contains(c.Risk, "only 10 ports") || c.Cost != "" {
+		t.Errorf("cost %q, risk %q", c.Cost, c.Risk)
+	}
+}
+
+func TestValidateNATRule(t *testing.T) {
+	good := NATRuleChange(natRule(), NATOptions{})
+	for _, tt := range []struct {
+		name string
+		edit func(*Change)
+		want string
+	}{
+		{"no rule", func(c *Change) { c.Target = "ip nat POSTROUTING" }, "expected netns INODE"},
+		{"no inode", func(c *Change) { c.Target = strings.Replace(c.Target, "4026532290", "x", 1) }, "not the inode"},
+		{"two lines", func(c *Change) { c.Target += "\n" }, "expected netns INODE"},
+		{"bad value", func(c *Change) { c.After = "quickly" }, "quickly"},
+		{"other form", func(c *Change) { c.After = "fully-random 1-2" }, "expected the form"},
+	} {
+		c := good
+		tt.edit(&c)
+		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v, want %q", tt.name, err, tt.want)
+		}
+	}
+	if err := good.Validate(); err != nil {
+		t.Error(err)
+	}
+}
