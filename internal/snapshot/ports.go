@@ -8,9 +8,18 @@ type Ports struct {
 	// Probing says how this kernel looks for a free port: PortProbeRandom or
 	// PortProbeAll.
 	Probing string `json:"probing"`
+	// Evicts is whether this kernel, by its release, takes the port of a TCP
+	// connection that has ended and whose sequence numbers the new one is past.
+	Evicts bool `json:"evicts_closed_tcp"`
+	// Translated entries have another source than the one that sent.
+	Translated int64 `json:"translated"`
+	// Seconds lie between the dumps that the rates are from; 0 where there was one.
+	Seconds float64 `json:"seconds"`
 	// Pools are the most pressed ones, worst first; Total is how many there are.
-	Pools []PortPool `json:"pools"`
-	Total int64      `json:"pools_total"`
+	// LeftOut more, small ones, found no room in memory.
+	Pools   []PortPool `json:"pools"`
+	Total   int64      `json:"pools_total"`
+	LeftOut int64      `json:"pools_left_out,omitempty"`
 }
 
 // How the kernel looks for a free port.
@@ -39,8 +48,10 @@ type PortPool struct {
 	RangeSource string `json:"range_source"`
 	Class       string `json:"class,omitempty"`
 	// Rule is the index in NATRules.Rules of the rule that gave the address; -1
-	// where none was found.
-	Rule int `json:"rule"`
+	// where none was found. Draws is whether that rule draws a port for every new
+	// connection (random, fully-random).
+	Rule  int  `json:"rule"`
+	Draws bool `json:"draws"`
 
 	// Used ports of the range, of them in TIME_WAIT; scaled to the whole table where
 	// that was sampled. Local of the used ones belong to sockets of this machine.
@@ -48,21 +59,33 @@ type PortPool struct {
 	TimeWait int64   `json:"time_wait"`
 	Local    int64   `json:"local"`
 	Share    float64 `json:"share"`
-	// NewPerSecond is the rate of new connections, 0 where it is not known (one
-	// dump); SecondsLeft until the range is used up at that rate, -1 for never.
-	NewPerSecond float64 `json:"new_per_second"`
-	SecondsLeft  float64 `json:"seconds_left"`
+	// NewPerSecond is the rate of new connections that live, or keep their port,
+	// from one dump to the other; EndedPerSecond of those that are gone. Both are 0
+	// where RateKnown is false. SecondsLeft until the range is used up at these
+	// rates; -1 for never, or not known.
+	RateKnown      bool    `json:"rate_known"`
+	NewPerSecond   float64 `json:"new_per_second"`
+	EndedPerSecond float64 `json:"ended_per_second"`
+	SecondsLeft    float64 `json:"seconds_left"`
 	// Users are the sources with most ports.
 	Users []Talker `json:"users"`
 
 	// FailsIfTaken is the chance, 0 to 1, that a new connection fails now whose
 	// preferred port is taken; TakenShare how often that is so; Fails the chance of
 	// any new connection. Known is false where the table was sampled, so that the
-	// layout of the used ports is not known; then they are 0.
+	// layout of the used ports is not known; then they are 0. Where Ports.Evicts,
+	// FailsIfTaken is that of a connection past the sequence numbers of all ended
+	// ones, the least, and FailsIfKept that of one which is past none, the most;
+	// elsewhere they are equal.
 	Known        bool    `json:"chance_known"`
 	FailsIfTaken float64 `json:"fails_if_taken"`
+	FailsIfKept  float64 `json:"fails_if_taken_without_eviction"`
 	TakenShare   float64 `json:"taken_share"`
+	TakenFrom    string  `json:"taken_share_from,omitempty"`
 	Fails        float64 `json:"fails"`
+	// FailsScattered is what FailsIfTaken would be if as many used ports lay in the
+	// range by chance.
+	FailsScattered float64 `json:"fails_if_taken_scattered"`
 }
 
 // Len is the number of ports of the range.

@@ -1,0 +1,125 @@
+package ports
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+// share is a part of a pool's ports: those that one rule, or one class of source
+// ports, gives.
+type share struct {
+	Range
+	class string
+	// rule is an index in NATRules.Rules; -1 is none.
+	rule  int
+	draws bool
+	from  string
+}
+
+// holds is the part of a pool's translated ports that have to lie in a rule's
+// range for it to have given them. Entries older than the rule are the rest.
+const holds = 0.98
+
+// shares tells which rules gave a pool's ports.
+func (q *Query) shares(k key, p *pool, addrs *addresses) []share {
+	var narrow []share
+	for i := range q.rules() {
+		rule := &q.Rules.Rules[i]
+		if !q.mayGive(rule, k, p, addrs) {
+			continue
+		}
+		if rule.FirstPort == 0 && rule.LastPort == 0 {
+			return byClass(k.proto, p, i, draws(rule), "the kernel's own, "+named(rule))
+		}
+		s := share{Range: portsOf(rule), rule: i, draws: draws(rule), from: named(rule)}
+		inside := p.count(s.Range, 0)
+		localOutside := p.count(everything, isLocal) - p.count(s.Range, isLocal)
+		if float64(inside) >= holds*float64(p.count(everything, 0)-localOutside) {
+			return []share{s}
+		}
+		if inside > 0 {
+			narrow = append(narrow, s)
+		}
+	}
+	if len(narrow) > 0 {
+		return narrow
+	}
+	return byClass(k.proto, p, -1, false, "the kernel's own")
+}
+
+func (q *Query) rules() []snapshot.NATRule {
+	if q.Rules == nil {
+		return nil
+	}
+	return q.Rules.Rules
+}
+
+// byClass splits the ports as the kernel does where no rule gives a range.
+func byClass(proto uint8, p *pool, rule int, draws bool, from string) []share {
+	var out []share
+	for _, class := range []string{classOther, classReserved, classPrivileged} {
+		r := DefaultRange(proto, class)
+		if p.count(classPorts(proto, class), 0) > 0 {
+			out = append(out, share{Range: r, class: class, rule: rule, draws: draws, from: from})
+		}
+		if isICMP(proto) {
+			break
+		}
+	}
+	return out
+}
+
+// classPorts are all ports of a class, those between that are never drawn too.
+func classPorts(proto uint8, class string) Range {
+	switch {
+	case isICMP(proto):
+		return Range{0, 65535}
+	case class == classPrivileged:
+		return Range{0, 511}
+	case class == classReserved:
+		return Range{512, 1023}
+	default:
+		return Range{1024, 65535}
+	}
+}
+
+// portsOf is the rule's range, which the kernel also takes the wrong way round.
+func portsOf(r *snapshot.NATRule) Range {
+	return Range{min(r.FirstPort, r.LastPort), max(r.FirstPort, r.LastPort)}
+}
+
+func draws(r *snapshot.NATRule) bool { return r.Random || r.FullyRandom }
+
+func named(r *snapshot.NATRule) string { return fmt.Sprintf("%s: %s", r.Place(), r.Text) }
+
+// mayGive tells whether the rule's conditions, as far as they are known, fit the
+// pool. Postrouting sees the destination as it leaves the machine.
+func (q *Query) mayGive(r *snapshot.NATRule, k key, p *pool, addrs *addresses) bool {
+	addr := k.addr.Unmap()
+	return r.TranslatesSource() && familyFits(r.Family, addr) &&
+		(r.Protocol == "" || r.Protocol == conntrack.ProtocolName(k.proto)) &&
+		(r.DestinationPort == 0 || r.DestinationPort == k.remotePort) &&
+		(!r.ToDestination.IsValid() || r.ToDestination.Contains(k.remote)) &&
+		(!r.First.IsValid() || r.First.Compare(addr) <= 0 && addr.Compare(lastOf(r)) <= 0) &&
+		(!r.FromSource.IsValid() || p.comesFrom(r.FromSource, addrs))
+}
+
+func lastOf(r *snapshot.NATRule) netip.Addr {
+	if r.Last.IsValid() {
+		return r.Last
+	}
+	return r.First
+}
+
+func familyFits(family string, addr netip.Addr) bool {
+	switch family {
+	case "ip":
+		return addr.Is4()
+	case "ip6":
+		return addr.Is6()
+	}
+	return true
+}
