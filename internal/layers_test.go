@@ -50,6 +50,7 @@ var layers = map[string]layer{
 	"internal/conntrack":           pure,
 	"internal/conntrack/aggregate": pure,
 	"internal/conntrack/match":     pure,
+	"internal/conntrack/tally":     pure,
 	"internal/conntrack/text":      pure,
 	"internal/diagnose":            pure,
 	"internal/filter":              pure,
