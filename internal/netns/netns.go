@@ -154,3 +154,8 @@ func onThrowawayThread(fn func() error) error {
 	}()
 	return <-done
 }
+
+// Again is another Handle of the same namespace, closed on its own.
+func (h *Handle) Again() (*Handle, error) {
+	return open(fmt.Sprintf("/proc/self/fd/%d", h.Fd()), h.name)
+}

@@ -33,6 +33,9 @@ type Options struct {
 	StackSample int
 	// Harmless keeps the frees that are no drops too.
 	Harmless bool
+	// PlacesOnly tells where, by which reason, and not which of conntrack, NAT and rules
+	// it was: nothing is attached to the functions that every packet goes through.
+	PlacesOnly bool
 	// Events gets every drop that matches, as it comes, from one goroutine; nil for
 	// none. It needs Linux 5.8 (ring buffer).
 	Events func(Event)
@@ -103,10 +106,10 @@ func (t *Tracer) start() error {
 	if err != nil {
 		return err
 	}
-	if !t.opt.noVerdicts {
+	if !t.opt.noVerdicts && !t.opt.PlacesOnly {
 		t.attachVerdicts(s)
 	}
-	if !t.verdicts {
+	if !t.verdicts && !t.opt.PlacesOnly {
 		t.before = readCounters(t.opt.Netns)
 	}
 	if err := t.attach(s); err != nil {

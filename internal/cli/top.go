@@ -1,0 +1,150 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/natkit/natkit/internal/collect"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/report"
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/tui"
+	"github.com/natkit/natkit/internal/tui/live"
+)
+
+// usualInterval is the time between two samples of top.
+const usualInterval = 2 * time.Second
+
+// What --once prints is as wide as other reports, and has lines enough for all that
+// the panels usually have.
+const onceLines = 44
+
+// topVerb is the verb top.
+type topVerb struct {
+	env      *Env
+	target   target
+	interval time.Duration
+	once     bool
+	asJSON   bool
+}
+
+func newTop(env *Env) *cobra.Command {
+	t := &topVerb{env: env, interval: usualInterval}
+	cmd := &cobra.Command{
+		Use:   "top",
+		Short: "show live how full the connection table is, new flows, drops, ports, top talkers",
+		Long: `Show, again and again: how full the connection table is, and was; new flows per
+second; entries by TCP state and protocol; what conntrack's counters grow by; drops
+by reason; SNAT ports in use; the sources and services with most entries; and the
+CPU time of packet work.
+
+Keys: q quits, 1 to 7 and tab choose a panel, s sorts it, enter shows it alone, the
+arrows scroll, / filters by an address or text, p pauses, n looks at another network
+namespace, w saves a snapshot, + and - change the interval, ? tells all of them.
+
+Looking on costs little, however large the table is. Each time a part of the table
+is read, which is an unbiased sample, as it comes in the order of a keyed hash: as
+many entries as can be had for half a percent of the time of one CPU, at most
+16,384, or, where walking the kernel's hash alone costs more, less often. The
+numbers are scaled to the table, and the screen says on how many entries they rest
+and what reading them took. Nothing listens to conntrack's events, which would cut
+the rate of new connections to a third.
+
+New flows per second are the entries that came between two samples, with the
+standard error; what came and went in between is not seen. Drops are counted by an
+eBPF program, where it can be loaded. Packet work is the softirq time of
+/proc/stat, of the whole machine; 'natkit profile' tells more.
+
+The table and its counters need CAP_NET_ADMIN, drops CAP_BPF and CAP_PERFMON, other
+namespaces CAP_SYS_ADMIN. What cannot be read says why, and the rest is shown.
+--once prints one frame to stdout, without a terminal, after one interval.`,
+		Example: `  sudo natkit top
+  sudo natkit top --netns gateway --interval 1
+  sudo natkit top --pid $(docker inspect -f '{{.State.Pid}}' web)
+  sudo natkit top --once                 # one frame, as text, after 2 seconds
+  sudo natkit top --once --json          # what is in it, as data`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return t.run(cmd) },
+	}
+	t.target.addFlags(cmd)
+	cmd.Flags().Var((*seconds)(&t.interval), "interval", "time between two samples: seconds or 500ms, 1m, …")
+	cmd.Flags().BoolVar(&t.once, "once", false, "print one frame after one interval, and end")
+	addJSON(cmd, &t.asJSON, snapshot.RecordingSchema)
+	completeFlags(cmd, map[string]cobra.CompletionFunc{"interval": cobra.NoFileCompletions})
+	return cmd
+}
+
+func (t *topVerb) check() error {
+	switch {
+	case t.interval < tui.MinInterval || t.interval > tui.MaxInterval:
+		return usagef("--interval %s: must be from %s to %s", t.interval, tui.MinInterval, tui.MaxInterval)
+	case t.asJSON && !t.once:
+		return usagef("--json prints one sample: add --once")
+	case !t.once && !t.env.StdoutTerminal:
+		return usagef("stdout is no terminal: --once prints one frame as text")
+	case !t.once && !t.env.StdinTerminal:
+		return usagef("stdin is no terminal that keys could come from: --once needs none")
+	}
+	return nil
+}
+
+func (t *topVerb) run(cmd *cobra.Command) error {
+	if err := t.check(); err != nil {
+		return err
+	}
+	ns, err := t.target.open(cmd)
+	if err != nil {
+		return err
+	}
+	opt := live.Options{Netns: ns, Interval: t.interval, Theme: t.theme(), In: t.env.Stdin, Out: t.env.Stdout, Save: t.save}
+	if t.once {
+		return t.print(cmd.Context(), opt)
+	}
+	return live.Run(cmd.Context(), opt)
+}
+
+func (t *topVerb) theme() tui.Theme {
+	return tui.Theme{Style: t.env.style(), ASCII: !isUTF8(t.env.Getenv)}
+}
+
+// isUTF8 tells whether the locale is (setlocale(3): the first of these that is set).
+func isUTF8(getenv func(string) string) bool {
+	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
+		if locale := strings.ToLower(getenv(name)); locale != "" {
+			return strings.Contains(locale, "utf-8") || strings.Contains(locale, "utf8")
+		}
+	}
+	return false
+}
+
+// print prints one frame.
+func (t *topVerb) print(ctx context.Context, opt live.Options) error {
+	sample, err := live.Once(ctx, opt)
+	if err != nil {
+		return err
+	}
+	if t.asJSON {
+		err = report.JSON(t.env.Stdout, live.Recording(sample))
+	} else {
+		frame := tui.New(opt.Theme, t.interval).Resize(report.Width, onceLines).Take(sample).Frame()
+		_, err = io.WriteString(t.env.Stdout, frame)
+	}
+	if err != nil {
+		return fmt.Errorf("print the sample: %w", err)
+	}
+	return nil
+}
+
+// save writes what 'natkit snapshot' writes.
+func (t *topVerb) save(ctx context.Context, ns *netns.Handle) (name string, err error) {
+	name = defaultBundleName(time.Now())
+	return name, writeWhole(name, 0o600, func(w io.Writer) error {
+		_, err := collect.WriteBundle(ctx, w, collect.RecordOptions{Options: collect.Options{Netns: ns}, For: 2 * time.Second})
+		return err
+	})
+}

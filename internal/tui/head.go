@@ -1,0 +1,183 @@
+package tui
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/natkit/natkit/internal/report"
+	"github.com/natkit/natkit/internal/units"
+)
+
+// head is the lines above the panels: as many as there is room for.
+func (m Model) head() []line {
+	if m.sample == nil {
+		return []line{{{"natkit top", report.Bold}}, {{"reading the kernel …", report.Dim}}}
+	}
+	lines := []line{m.identity(), m.usageLine(), m.birthsLine()}
+	if !m.whole() {
+		return lines
+	}
+	return append(lines, m.cpuLine(), m.sampledLine(), nil)
+}
+
+// identity is what is looked at, and when.
+func (m Model) identity() line {
+	s := m.sample
+	left := line{{"natkit top", report.Bold}}
+	for _, text := range []string{s.Host, s.Kernel.Release, m.space()} {
+		if text != "" {
+			left = append(left, span{text: "  " + text})
+		}
+	}
+	right := line{}
+	if m.paused {
+		right = append(right, span{"paused", "1;33"}, span{text: "  "})
+	}
+	right = append(right, span{s.TakenAt.Format(time.TimeOnly) + s.TakenAt.Format(" MST"), report.Plain})
+	// A long name makes room for the clock, not the other way round.
+	return beside(left.fit(min(left.width(), max(m.width-right.width()-2, 1))), right, m.width)
+}
+
+// space names the namespace.
+func (m Model) space() string {
+	ns := m.sample.Netns
+	if ns.Name == "" {
+		return fmt.Sprintf("netns %d", ns.Inode)
+	}
+	return fmt.Sprintf("netns %s (%d)", ns.Name, ns.Inode)
+}
+
+// labelled are the widths of labels, bars and texts of the lines with history.
+const (
+	labelColumns = 7
+	barColumns   = 20
+)
+
+func (m Model) usageLine() line {
+	count, limit, ok := m.sample.entries()
+	if !ok {
+		why := cmp.Or(m.sample.PartError(PartUsage), "not known")
+		return line{{label("table"), report.Bold}, {why, report.Warn}}
+	}
+	text := units.Plural(count, "entry", "entries")
+	l := line{{label("table"), report.Bold}}
+	if limit > 0 {
+		share := float64(count) / float64(limit)
+		text = fmt.Sprintf("%s of %s  %s", units.Count(count), units.Count(limit), units.Percent(share))
+		l = append(l, span{bar(share, min(barColumns, m.width/4)), shareTone(share)}, span{text: " "}, span{text, shareTone(share)})
+	} else {
+		l = append(l, span{text: text})
+	}
+	return m.withHistory(l, m.usage, float64(limit))
+}
+
+func (m Model) birthsLine() line {
+	l := line{{label("new"), report.Bold}}
+	f := m.sample.Flows
+	if f == nil {
+		why := m.sample.PartError(PartFlows)
+		if why == "" {
+			why = "flows per second: after two samples of the table"
+		}
+		return append(l, span{why, report.Dim})
+	}
+	l = append(l, span{text: fmt.Sprintf("%s flows/s ± %s", units.Rate(f.TotalPerSecond), units.Rate(f.StandardErrorPerSecond))})
+	if m.whole() {
+		l = append(l, span{fmt.Sprintf("  (that live %s)", units.Roughly(f.Seconds)), report.Dim})
+	}
+	return m.withHistory(l, m.births, 0)
+}
+
+// withHistory fills what is left of a line with a sparkline.
+func (m Model) withHistory(l line, h history, top float64) line {
+	room := min(m.width-l.width()-2, m.width/2)
+	if room < 4 {
+		return l
+	}
+	return beside(l, line{{h.spark(room, top), report.Dim}}, m.width)
+}
+
+func label(text string) string { return fmt.Sprintf("%-*s", labelColumns, text) }
+
+func (m Model) cpuLine() line {
+	l := line{{label("CPU"), report.Bold}}
+	own := units.Percent(m.sample.Cost.Own)
+	c := m.sample.CPU
+	switch {
+	case c == nil:
+		why := cmp.Or(m.sample.PartError(PartCPU), "after two samples")
+		l = append(l, span{why + ";", report.Dim})
+	default:
+		l = append(l, span{text: fmt.Sprintf("packets %s, busy %s of %s", units.Percent(c.Packets), units.Percent(c.Busy),
+			units.Plural(c.CPUs, "CPU", "CPUs"))}, span{" (softirq time of /proc/stat);", report.Dim})
+	}
+	return append(l, span{text: " top itself " + own + " of one"})
+}
+
+// sampledLine says what the numbers of entries rest on.
+func (m Model) sampledLine() line {
+	s := m.sample
+	l := line{{label("sample"), report.Bold}}
+	if s.Table == nil {
+		return append(l, span{s.noTable(), report.Dim})
+	}
+	text := fmt.Sprintf("%s of %s entries", units.Count(s.Looked), m.total())
+	if s.Table.Complete {
+		text = "all " + units.Plural(s.Looked, "entry", "entries")
+	}
+	if age := s.TakenAt.Sub(s.TableAt); age > time.Second {
+		text += ", " + units.Roughly(age.Seconds()) + " ago"
+	}
+	text += fmt.Sprintf(", %s ms of CPU", units.Millis(s.Cost.Table.Seconds()*1000))
+	l = append(l, span{text: text})
+	if m.filter.String() != "" {
+		return append(l, span{fmt.Sprintf("; filter %s: %s", m.filter, units.Plural(s.Table.Sampled, "entry", "entries")), report.Warn})
+	}
+	return append(l, span{"; " + m.status(), report.Dim})
+}
+
+func (m Model) total() string {
+	if count, _, ok := m.sample.entries(); ok {
+		return units.Count(count)
+	}
+	return "?"
+}
+
+// status is what the entries have in common.
+func (m Model) status() string {
+	t := m.sample.Table
+	of := func(n int64) string { return units.Percent(float64(n) / max(float64(t.Sampled), 1)) }
+	parts := []string{"unreplied " + of(t.Unreplied), "SNAT " + of(t.SNAT), "DNAT " + of(t.DNAT)}
+	if t.Offloaded > 0 {
+		parts = append(parts, "offloaded "+of(t.Offloaded))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// foot is the last line: what happened, what is typed, or the keys.
+func (m Model) foot() line {
+	switch {
+	case m.mode == typing:
+		return line{{"filter (address, prefix or text): ", report.Bold}, {text: m.draft + "_"}}
+	case m.message != "" && m.failed:
+		return line{{m.message, report.Alarm}}
+	case m.message != "":
+		return line{{m.message, report.Good}}
+	case m.busy != "":
+		return line{{m.busy + " …", report.Good}}
+	case m.mode == help:
+		return line{{"any other key goes back", report.Dim}}
+	case m.mode == spaces:
+		return line{{"↑ ↓ choose  enter switch  esc back", report.Dim}}
+	}
+	keys := "q quit  p pause  s sort  / filter  n netns  w save  ? help  1-7 tab ↑↓ panels  every " + interval(m.interval)
+	if m.width < wholeWidth {
+		keys = "? help  q quit  tab panel"
+	}
+	return line{{keys, report.Dim}}
+}
+
+// interval is 2 s, 500 ms or 1 min.
+func interval(d time.Duration) string { return units.Roughly(d.Seconds()) }

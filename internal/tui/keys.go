@@ -1,0 +1,216 @@
+package tui
+
+import (
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// page is how far a page key moves.
+const page = 10
+
+// typedMax bounds a filter: the longest IPv6 prefix has 43 characters.
+const typedMax = 64
+
+// Key does what a key asks for. Its name is as in bubbletea: "a", "ctrl+c", "pgdown".
+func (m Model) Key(key string) (Model, Request) {
+	if key == "ctrl+c" {
+		return m, Request{Action: Quit}
+	}
+	if key == "ctrl+z" {
+		return m, Request{Action: Suspend}
+	}
+	m.message, m.failed = "", false
+	switch m.mode {
+	case typing:
+		return m.typeKey(key)
+	case spaces:
+		return m.spacesKey(key)
+	case help:
+		return m.helpKey(key)
+	}
+	return m.screenKey(key)
+}
+
+func (m Model) screenKey(key string) (Model, Request) {
+	if next, ok := m.move(key); ok {
+		return next, Request{}
+	}
+	switch key {
+	case "q", "Q":
+		return m, Request{Action: Quit}
+	case "p", "space", " ":
+		return m.togglePause()
+	case "s":
+		m.byName[m.focus] = !m.byName[m.focus]
+		m.offset[m.focus] = 0
+	case "enter", "z":
+		m.zoomed = !m.zoomed
+	case "esc":
+		return m.back()
+	case "/":
+		m.mode, m.draft = typing, m.filter.String()
+	case "n":
+		m.mode, m.listed, m.list, m.busy = spaces, false, nil, "listing network namespaces"
+		return m, Request{Action: ListSpaces}
+	case "w", "S":
+		return m.save()
+	case "h", "?", "f1":
+		m.mode, m.helpOffset = help, 0
+	case "+", "=":
+		return m.pace(longer(m.interval))
+	case "-", "_":
+		return m.pace(shorter(m.interval))
+	}
+	return m, Request{}
+}
+
+// move changes the panel, or what it shows of its rows.
+func (m Model) move(key string) (Model, bool) {
+	switch key {
+	case "tab", "right":
+		m.focus = (m.focus + 1) % panels
+	case "shift+tab", "left":
+		m.focus = (m.focus + panels - 1) % panels
+	case "up", "k":
+		m.scroll(-1)
+	case "down", "j":
+		m.scroll(1)
+	case "pgup":
+		m.scroll(-page)
+	case "pgdown":
+		m.scroll(page)
+	case "home":
+		m.offset[m.focus] = 0
+	default:
+		if len(key) != 1 || key[0] < '1' || key[0] >= '1'+byte(panels) {
+			return m, false
+		}
+		m.focus = panelID(key[0] - '1')
+	}
+	return m, true
+}
+
+// scroll stays where there are rows.
+func (m *Model) scroll(by int) {
+	last := max(len(m.rows(m.focus).rows)-1, 0)
+	m.offset[m.focus] = min(max(m.offset[m.focus]+by, 0), last)
+}
+
+func (m Model) togglePause() (Model, Request) {
+	m.paused = !m.paused
+	if m.paused {
+		return m, Request{}
+	}
+	return m, Request{Action: Resample}
+}
+
+// back undoes one step: the panel in full, then the filter.
+func (m Model) back() (Model, Request) {
+	switch {
+	case m.zoomed:
+		m.zoomed = false
+	case m.filter != Filter{}:
+		m.filter = Filter{}
+		return m, Request{Action: Resample}
+	}
+	return m, Request{}
+}
+
+func (m Model) save() (Model, Request) {
+	if m.busy != "" {
+		return m.say("still " + m.busy), Request{}
+	}
+	m.busy = "saving a snapshot"
+	return m, Request{Action: SaveSnapshot}
+}
+
+func (m Model) pace(d time.Duration) (Model, Request) {
+	m.interval = d
+	return m.say("a sample every " + interval(d)), Request{Action: SetInterval, Interval: d}
+}
+
+func (m Model) helpKey(key string) (Model, Request) {
+	switch key {
+	case "up", "k":
+		m.helpOffset = max(m.helpOffset-1, 0)
+	case "down", "j":
+		m.helpOffset = min(m.helpOffset+1, len(helpLines)-1)
+	case "pgup":
+		m.helpOffset = max(m.helpOffset-page, 0)
+	case "pgdown":
+		m.helpOffset = min(m.helpOffset+page, len(helpLines)-1)
+	default:
+		m.mode = screen
+	}
+	return m, Request{}
+}
+
+func (m Model) spacesKey(key string) (Model, Request) {
+	last := max(len(m.list)-1, 0)
+	switch key {
+	case "up", "k":
+		m.cursor = max(m.cursor-1, 0)
+	case "down", "j":
+		m.cursor = min(m.cursor+1, last)
+	case "pgup":
+		m.cursor = max(m.cursor-page, 0)
+	case "pgdown":
+		m.cursor = min(m.cursor+page, last)
+	case "enter":
+		return m.choose()
+	case "q", "esc", "n":
+		m.mode, m.busy = screen, ""
+		return m, Request{Action: CloseSpaces}
+	}
+	return m, Request{}
+}
+
+// choose switches to the namespace under the cursor.
+func (m Model) choose() (Model, Request) {
+	if m.cursor >= len(m.list) {
+		return m, Request{}
+	}
+	chosen := m.list[m.cursor]
+	m.mode, m.list = screen, nil
+	m.offset = [panels]int{}
+	return m, Request{Action: SwitchSpace, Space: chosen}
+}
+
+// typeKey edits the filter.
+func (m Model) typeKey(key string) (Model, Request) {
+	switch key {
+	case "enter":
+		m.mode, m.filter = screen, ParseFilter(m.draft)
+		m.offset = [panels]int{}
+		return m, Request{Action: Resample}
+	case "esc":
+		m.mode = screen
+	case "backspace":
+		_, size := utf8.DecodeLastRuneInString(m.draft)
+		m.draft = m.draft[:len(m.draft)-size]
+	case "ctrl+u":
+		m.draft = ""
+	case "space":
+		m.draft += " "
+	default:
+		// The other names of keys are longer.
+		if utf8.RuneCountInString(key) == 1 {
+			return m.Paste(key), Request{}
+		}
+	}
+	return m, Request{}
+}
+
+// Paste takes text; only a filter that is typed has a place for it.
+func (m Model) Paste(text string) Model {
+	if m.mode == typing && isText(text) && len(m.draft)+len(text) <= typedMax {
+		m.draft += text
+	}
+	return m
+}
+
+// isText refuses control characters, line ends among them.
+func isText(text string) bool {
+	return text != "" && !strings.ContainsFunc(text, func(r rune) bool { return r < 0x20 || r == 0x7f || r == utf8.RuneError })
+}

@@ -1,0 +1,191 @@
+package live
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/natkit/natkit/internal/tui"
+)
+
+// app is the model on a terminal: it turns bubbletea's messages into the model's, and
+// does what the model asks for.
+type app struct {
+	ctx     context.Context
+	opt     Options
+	sampler *sampler
+	model   tui.Model
+
+	// round numbers the chain of samples: a tick of an older one is not followed.
+	round    int
+	sampling bool
+	again    bool // sample once more as soon as the one under way has come
+	list     *listing
+}
+
+// Messages, all from commands of app.
+type (
+	sampled struct {
+		sample *tui.Sample
+		began  time.Time
+	}
+	tick   struct{ round int }
+	listed struct {
+		list *listing
+		err  error
+	}
+	saved struct {
+		name string
+		err  error
+	}
+	switched struct{ err error }
+)
+
+// Init takes the first sample.
+func (a *app) Init() tea.Cmd { return a.sample() }
+
+// Update does one message.
+func (a *app) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	switch msg := msg.(type) {
+	case tea.WindowSizeMsg:
+		a.model = a.model.Resize(msg.Width, msg.Height)
+	case tea.KeyPressMsg:
+		return a.key(msg.String())
+	case tea.PasteMsg:
+		a.model = a.model.Paste(msg.Content)
+	case tick:
+		if msg.round == a.round && !a.model.Paused() {
+			return a, a.sample()
+		}
+	case sampled:
+		return a, a.taken(msg)
+	case listed:
+		a.offer(msg)
+	case switched:
+		if msg.err != nil {
+			a.model = a.model.Failed(msg.err)
+		}
+		return a, a.sample()
+	case saved:
+		a.model = a.model.Saved(msg.name, msg.err)
+	}
+	return a, nil
+}
+
+// offer shows the list, unless nobody waits for it any more.
+func (a *app) offer(msg listed) {
+	a.list.close()
+	a.list = msg.list
+	var spaces []tui.Space
+	if msg.list != nil {
+		spaces = msg.list.spaces
+	}
+	a.model = a.model.Spaces(spaces, msg.err)
+	if !a.model.Choosing() {
+		a.list.close()
+	}
+}
+
+// View draws the model.
+func (a *app) View() tea.View {
+	v := tea.NewView(a.model.View())
+	v.AltScreen = true
+	return v
+}
+
+func (a *app) key(name string) (tea.Model, tea.Cmd) {
+	model, request := a.model.Key(name)
+	a.model = model
+	switch request.Action {
+	case tui.Quit:
+		return a, tea.Quit
+	case tui.Suspend:
+		return a, tea.Suspend
+	case tui.Resample:
+		return a, a.sample()
+	case tui.SetInterval:
+		return a, a.wait(request.Interval)
+	case tui.ListSpaces:
+		return a, func() tea.Msg {
+			l, err := list()
+			return listed{l, err}
+		}
+	case tui.CloseSpaces:
+		a.list.close()
+	case tui.SwitchSpace:
+		return a, a.enter(request.Space)
+	case tui.SaveSnapshot:
+		return a, a.save()
+	}
+	return a, nil
+}
+
+// sample takes one now, or after the one under way.
+func (a *app) sample() tea.Cmd {
+	if a.sampling {
+		a.again = true
+		return nil
+	}
+	if a.model.Paused() {
+		return nil
+	}
+	a.sampling = true
+	a.round++
+	filter, interval := a.model.Filter(), a.model.Interval()
+	return func() tea.Msg {
+		began := time.Now()
+		return sampled{a.sampler.take(a.ctx, filter, interval), began}
+	}
+}
+
+// taken shows a sample and plans the next one, an interval after this one began.
+func (a *app) taken(s sampled) tea.Cmd {
+	a.sampling = false
+	if !a.model.Paused() {
+		a.model = a.model.Take(s.sample)
+	}
+	if a.again {
+		a.again = false
+		return a.sample()
+	}
+	return a.wait(max(a.model.Interval()-time.Since(s.began), tui.MinInterval/2))
+}
+
+// wait plans the next sample, instead of the one that was planned. One that is under
+// way plans its own.
+func (a *app) wait(d time.Duration) tea.Cmd {
+	if a.sampling {
+		return nil
+	}
+	a.round++
+	round := a.round
+	return tea.Tick(d, func(time.Time) tea.Msg { return tick{round} })
+}
+
+// enter looks at another namespace.
+func (a *app) enter(to tui.Space) tea.Cmd {
+	if a.list == nil {
+		return nil
+	}
+	ns := a.list.take(to.Inode)
+	a.list.close()
+	if ns == nil {
+		return func() tea.Msg { return switched{fmt.Errorf("network namespace %d is no longer in the list", to.Inode)} }
+	}
+	return func() tea.Msg { return switched{a.sampler.enter(ns)} }
+}
+
+// save writes a snapshot of the namespace that is looked at, beside the samples.
+func (a *app) save() tea.Cmd {
+	return func() tea.Msg {
+		ns, err := a.sampler.space()
+		if err != nil {
+			return saved{err: err}
+		}
+		defer ns.Close()
+		name, err := a.opt.Save(a.ctx, ns)
+		return saved{name, err}
+	}
+}

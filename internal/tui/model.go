@@ -1,0 +1,160 @@
+package tui
+
+import (
+	"time"
+
+	"github.com/natkit/natkit/internal/report"
+)
+
+// Theme is how the terminal may be written to.
+type Theme struct {
+	report.Style
+	// ASCII keeps to 7 bits, for locales that are not UTF-8.
+	ASCII bool
+}
+
+// mode is what the keys act on.
+type mode int
+
+const (
+	screen mode = iota
+	help
+	spaces
+	typing // a filter
+)
+
+// panelID is one of the panels, in the order of the keys 1 to 7.
+type panelID int
+
+const (
+	states panelID = iota
+	protocols
+	counters
+	drops
+	ports
+	sources
+	services
+	panels
+)
+
+// kept samples of history: more columns than a terminal has.
+const kept = 512
+
+// Model is all that the screen shows. Its methods change a copy.
+type Model struct {
+	theme         Theme
+	width, height int
+	interval      time.Duration
+
+	sample  *Sample
+	usage   history // entries
+	births  history // new flows per second
+	mode    mode
+	paused  bool
+	zoomed  bool
+	busy    string // what goes on besides
+	message string
+	failed  bool // message is of a failure
+
+	focus  panelID
+	byName [panels]bool
+	offset [panels]int
+
+	filter Filter
+	draft  string // of a filter
+
+	list       []Space
+	listed     bool
+	cursor     int
+	helpOffset int
+}
+
+// New is a screen before the first sample.
+func New(theme Theme, interval time.Duration) Model {
+	return Model{theme: theme, interval: interval, width: 80, height: 24}
+}
+
+// Resize is told how many columns and lines there are.
+func (m Model) Resize(width, height int) Model {
+	m.width, m.height = width, height
+	return m
+}
+
+// Interval is the time between two samples.
+func (m Model) Interval() time.Duration { return m.interval }
+
+// Paused tells whether samples are to stop.
+func (m Model) Paused() bool { return m.paused }
+
+// Filter is what was asked for.
+func (m Model) Filter() Filter { return m.filter }
+
+// Choosing tells whether the list of namespaces is shown.
+func (m Model) Choosing() bool { return m.mode == spaces }
+
+// Take shows a new sample. One of another namespace starts the history anew.
+func (m Model) Take(s *Sample) Model {
+	if m.sample != nil && m.sample.Netns.Inode != s.Netns.Inode {
+		m.usage, m.births = history{}, history{}
+	}
+	m.sample = s
+	if count, _, ok := s.entries(); ok {
+		m.usage = m.usage.add(float64(count))
+	}
+	if s.Flows != nil {
+		m.births = m.births.add(s.Flows.TotalPerSecond)
+	}
+	return m
+}
+
+// Spaces answers ListSpaces.
+func (m Model) Spaces(list []Space, err error) Model {
+	m.busy = ""
+	if m.mode != spaces {
+		return m
+	}
+	if err != nil {
+		m.mode = screen
+		return m.fail(err)
+	}
+	m.list, m.listed, m.cursor = list, true, 0
+	for i, s := range list {
+		if m.sample != nil && s.Inode == m.sample.Netns.Inode {
+			m.cursor = i
+		}
+	}
+	return m
+}
+
+// Saved answers SaveSnapshot with the file's name.
+func (m Model) Saved(name string, err error) Model {
+	m.busy = ""
+	if err != nil {
+		return m.fail(err)
+	}
+	return m.say("saved " + name + "; read it with 'natkit doctor --from'")
+}
+
+// Failed shows an error of another request.
+func (m Model) Failed(err error) Model { return m.fail(err) }
+
+func (m Model) say(text string) Model {
+	m.message, m.failed = text, false
+	return m
+}
+
+func (m Model) fail(err error) Model {
+	m.message, m.failed = err.Error(), true
+	return m
+}
+
+// history is the newest values, oldest first.
+type history []float64
+
+func (h history) add(v float64) history {
+	if len(h) >= kept {
+		h = h[len(h)-kept+1:]
+	}
+	// Not in place: older models keep theirs.
+	return append(h[:len(h):len(h)], v)
+}

@@ -1,0 +1,219 @@
+package tui
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/natkit/natkit/internal/report"
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/units"
+)
+
+// row is a line of a panel: a name, and numbers at the right side.
+type row struct {
+	name   string
+	values []string
+	tone   report.Tone
+	// by is what rows are sorted by, the greatest first.
+	by float64
+	// words are what a filter looks at; none where the filter chose the entries.
+	words []string
+}
+
+// content is what a panel shows.
+type content struct {
+	title string
+	rows  []row
+	// note says why there are no rows.
+	note string
+}
+
+var titles = [panels]string{"TCP states", "protocols", "conntrack counters /s", "drops /s", "SNAT ports", "sources", "services"}
+
+// rows are those of a panel, filtered and sorted.
+func (m Model) rows(id panelID) content {
+	c := content{title: titles[id]}
+	if m.sample == nil {
+		c.note = "reading the kernel"
+		return c
+	}
+	c.rows, c.note = fill[id](m.sample)
+	had := len(c.rows) > 0
+	c.rows = slices.DeleteFunc(c.rows, func(r row) bool { return !m.filter.row(r.words...) })
+	if had && len(c.rows) == 0 {
+		c.note = "nothing has " + m.filter.String()
+	}
+	slices.SortStableFunc(c.rows, func(a, b row) int {
+		if m.byName[id] {
+			return strings.Compare(a.name, b.name)
+		}
+		return cmp.Compare(b.by, a.by)
+	})
+	return c
+}
+
+// fill makes the rows of each panel, or says why there are none.
+var fill = [panels]func(*Sample) ([]row, string){
+	states: func(s *Sample) ([]row, string) {
+		return s.tableRows(func(t *snapshot.ConntrackTable) map[string]int64 { return t.ByTCPState })
+	},
+	protocols: func(s *Sample) ([]row, string) {
+		return s.tableRows(func(t *snapshot.ConntrackTable) map[string]int64 { return t.ByProtocol })
+	},
+	counters: (*Sample).counterRows,
+	drops:    (*Sample).dropRows,
+	ports:    (*Sample).portRows,
+	sources: func(s *Sample) ([]row, string) {
+		return s.talkerRows(func(t *snapshot.ConntrackTable) []snapshot.Talker { return t.TopSources })
+	},
+	services: func(s *Sample) ([]row, string) {
+		return s.talkerRows(func(t *snapshot.ConntrackTable) []snapshot.Talker { return t.TopServices })
+	},
+}
+
+// noTable is why there are no numbers of entries.
+func (s *Sample) noTable() string {
+	if why := s.PartError(PartTable); why != "" {
+		return why
+	}
+	return "the table is not read yet"
+}
+
+// countRow is a number of looked-at entries, scaled to the table.
+func (s *Sample) countRow(name string, n int64) row {
+	sum := float64(s.Table.Sampled)
+	return row{name: name, by: float64(n),
+		values: []string{units.Count(int64(float64(n)*s.scale() + 0.5)), units.Percent(float64(n) / max(sum, 1))}}
+}
+
+func (s *Sample) tableRows(part func(*snapshot.ConntrackTable) map[string]int64) (rows []row, note string) {
+	if s.Table == nil {
+		return nil, s.noTable()
+	}
+	counts := part(s.Table)
+	for name, n := range counts {
+		r := s.countRow(name, n)
+		r.words = s.unlessChosen(name)
+		rows = append(rows, r)
+	}
+	// The order of a map is another each time.
+	slices.SortFunc(rows, func(a, b row) int { return strings.Compare(a.name, b.name) })
+	return rows, "none"
+}
+
+func (s *Sample) talkerRows(part func(*snapshot.ConntrackTable) []snapshot.Talker) (rows []row, note string) {
+	if s.Table == nil {
+		return nil, s.noTable()
+	}
+	for _, t := range part(s.Table) {
+		r := s.countRow(t.Who, t.Entries)
+		r.words = s.unlessChosen(t.Who)
+		rows = append(rows, r)
+	}
+	return rows, "none"
+}
+
+// unlessChosen are the words for a filter, unless an address chose the entries.
+func (s *Sample) unlessChosen(word string) []string {
+	if s.Table.Sampled < s.Looked {
+		return nil
+	}
+	return []string{word}
+}
+
+// shownCounters are those of conntrack that tell of trouble, the worst first, and what
+// the kernel calls each in its documentation.
+var shownCounters = []string{"drop", "insert_failed", "early_drop", "chaintoolong", "clash_resolve", "invalid",
+	"error", "icmp_error", "search_restart", "expect_create", "expect_delete"}
+
+func (s *Sample) counterRows() (rows []row, note string) {
+	if why := s.PartError(PartStat); s.ConntrackStat == nil {
+		return nil, cmp.Or(why, "not read")
+	}
+	for i, name := range shownCounters {
+		total, ok := s.ConntrackStat.Total(name)
+		if !ok {
+			continue
+		}
+		r := row{name: name, words: []string{name}, values: []string{units.None, units.Count(total)}, by: -float64(i) * 1e-9}
+		if s.Before != nil && s.seconds() > 0 {
+			if grown, ok := s.ConntrackStat.Delta(s.Before.ConntrackStat, name); ok {
+				rate := float64(grown) / s.seconds()
+				r.values[0], r.by = units.Rate(rate), r.by+rate
+				r.tone = counterTone(i, grown)
+			}
+		}
+		rows = append(rows, r)
+	}
+	return rows, "this kernel has no counters"
+}
+
+// counterTone: the first four lose connections.
+func counterTone(i int, grown uint64) report.Tone {
+	switch {
+	case grown == 0:
+		return report.Dim
+	case i < 4:
+		return report.Alarm
+	}
+	return report.Warn
+}
+
+func (s *Sample) dropRows() (rows []row, note string) {
+	if s.Drops == nil {
+		return nil, cmp.Or(s.PartError(snapshot.PartDrops), "counting begins")
+	}
+	for _, site := range s.Drops.Sites {
+		name := site.Function
+		if site.Reason != "" {
+			name = strings.ToLower(site.Reason) + " " + name
+		}
+		rate := float64(site.Packets) / max(s.Drops.Seconds, 1e-3)
+		rows = append(rows, row{name: name + " " + site.Protocol, by: rate, values: []string{units.Rate(rate)},
+			words: []string{name, site.Protocol}, tone: report.Warn})
+	}
+	return rows, fmt.Sprintf("none in %s", units.Roughly(s.Drops.Seconds))
+}
+
+func (s *Sample) portRows() (rows []row, note string) {
+	if s.Ports == nil {
+		return nil, cmp.Or(s.PartError(PartPorts), "not read yet")
+	}
+	for _, p := range s.Ports.Pools {
+		name := fmt.Sprintf("%s %s → %s", p.Address, p.Protocol, p.Destination)
+		r := row{name: name, by: p.Share, words: append([]string{p.Address, p.Destination, p.Protocol}, who(p.Users)...),
+			values: []string{units.Count(p.Used) + "/" + units.Count(p.Len()), units.Percent(p.Share)}, tone: shareTone(p.Share)}
+		rows = append(rows, r)
+	}
+	return rows, "no translated source address"
+}
+
+func who(talkers []snapshot.Talker) (names []string) {
+	for _, t := range talkers {
+		names = append(names, t.Who)
+	}
+	return names
+}
+
+// shareTone warns of what is nearly used up.
+func shareTone(share float64) report.Tone {
+	switch {
+	case share >= 0.95:
+		return report.Alarm
+	case share >= 0.8:
+		return report.Warn
+	}
+	return report.Plain
+}
+
+// Names of a sample's parts, as in the snapshots of doctor where it has them.
+const (
+	PartUsage = "sysctls"
+	PartStat  = "conntrack_stat"
+	PartTable = "conntrack_table"
+	PartPorts = "ports"
+	PartFlows = "conntrack_flows"
+	PartCPU   = "cpu"
+)

@@ -1,0 +1,180 @@
+package tui
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/natkit/natkit/internal/report"
+)
+
+// The least that anything can be shown in, and what all panels at once need.
+const (
+	leastWidth, leastHeight = 30, 6
+	wholeWidth, wholeHeight = 72, 18
+)
+
+// View draws all lines of the screen, without an end of line behind the last one.
+func (m Model) View() string {
+	return m.draw(m.lines())
+}
+
+// Frame is the sample as text for a file: without keys, and only as long as needed.
+func (m Model) Frame() string {
+	m.mode, m.message = screen, ""
+	lines := append(m.head(), m.body(m.height-len(m.head()))...)
+	for len(lines) > 0 && lines[len(lines)-1].blank() {
+		lines = lines[:len(lines)-1]
+	}
+	return m.draw(lines) + "\n"
+}
+
+func (l line) blank() bool {
+	for _, s := range l {
+		if strings.TrimSpace(s.text) != "" {
+			return false
+		}
+	}
+	return true
+}
+
+func (m Model) draw(lines []line) string {
+	painted := make([]string, len(lines))
+	for i, l := range lines {
+		painted[i] = l.fit(m.width).paint(m.theme)
+	}
+	return strings.Join(painted, "\n")
+}
+
+// lines are as many as the screen is high.
+func (m Model) lines() []line {
+	if m.width < leastWidth || m.height < leastHeight {
+		text := fmt.Sprintf("%d×%d is too small: natkit top needs %d×%d", m.width, m.height, leastWidth, leastHeight)
+		return wrapped(text, m.width, m.height, report.Warn)
+	}
+	var top, middle []line
+	switch m.mode {
+	case help:
+		top = []line{{{text: "natkit top: keys", tone: report.Bold}}, nil}
+		middle = m.helpBody(m.height - len(top) - 1)
+	case spaces:
+		top = []line{{{text: "network namespaces", tone: report.Bold}}, nil}
+		middle = m.spacesBody(m.height - len(top) - 1)
+	default:
+		top = m.head()
+		middle = m.body(m.height - len(top) - 1)
+	}
+	lines := append(top, middle...)
+	for len(lines) < m.height-1 {
+		lines = append(lines, nil)
+	}
+	return append(lines[:m.height-1], m.foot())
+}
+
+// whole tells whether all panels have room.
+func (m Model) whole() bool { return m.width >= wholeWidth && m.height >= wholeHeight }
+
+// bands are the panels that stand beside each other.
+var bands = [][]panelID{{states, protocols, counters}, {drops, ports}, {sources, services}}
+
+// body is the panels in so many lines, or the one that has the focus.
+func (m Model) body(height int) []line {
+	if !m.whole() || m.zoomed {
+		return m.panel(m.focus, m.width, height)
+	}
+	var lines []line
+	for i, band := range bands {
+		share := (height - len(lines)) / (len(bands) - i)
+		lines = append(lines, m.band(band, share)...)
+	}
+	return lines
+}
+
+// gap separates panels.
+const gap = 2
+
+func (m Model) band(ids []panelID, height int) []line {
+	lines := make([]line, height)
+	left := m.width
+	for i, id := range ids {
+		width := (left - gap*(len(ids)-i-1)) / (len(ids) - i)
+		for n, l := range m.panel(id, width, height) {
+			if i > 0 {
+				lines[n] = append(lines[n], span{text: strings.Repeat(" ", gap)})
+			}
+			lines[n] = append(lines[n], l.fit(width)...)
+		}
+		left -= width + gap
+	}
+	return lines
+}
+
+// panel is its title and what fits below it, exactly height lines.
+func (m Model) panel(id panelID, width, height int) []line {
+	c := m.rows(id)
+	lines := []line{m.title(id, c, width, height-1)}
+	if len(c.rows) == 0 {
+		lines = append(lines, wrapped(c.note, width, height-1, report.Dim)...)
+	}
+	offset := min(m.offset[id], max(len(c.rows)-1, 0))
+	lines = append(lines, rowLines(c.rows[offset:], width, height-1)...)
+	for len(lines) < height {
+		lines = append(lines, nil)
+	}
+	return lines[:max(height, 0)]
+}
+
+// title says which key chooses the panel, and which rows are seen where not all are.
+func (m Model) title(id panelID, c content, width, room int) line {
+	tone := report.Bold
+	if id == m.focus {
+		tone = "1;7" // reverse video
+	}
+	text := fmt.Sprintf("%d %s", id+1, c.title)
+	if id == m.focus && !m.theme.Colour {
+		text = "[" + text + "]"
+	}
+	var notes []string
+	if m.byName[id] {
+		notes = append(notes, "by name")
+	}
+	if offset := m.offset[id]; len(c.rows) > room || offset > 0 {
+		notes = append(notes, fmt.Sprintf("%d–%d of %d", min(offset+1, len(c.rows)), min(offset+room, len(c.rows)), len(c.rows)))
+	}
+	return beside(line{{text, tone}}, line{{strings.Join(notes, ", "), report.Dim}}, width)
+}
+
+// rowLines has the values of all rows in columns, and names in what these leave.
+func rowLines(rows []row, width, height int) []line {
+	rows = rows[:min(len(rows), max(height, 0))]
+	var columns []int
+	for _, r := range rows {
+		for i, v := range r.values {
+			if i == len(columns) {
+				columns = append(columns, 0)
+			}
+			columns[i] = max(columns[i], report.TextWidth(v))
+		}
+	}
+	var lines []line
+	for _, r := range rows {
+		right := ""
+		for i, v := range r.values {
+			right += strings.Repeat(" ", 2+columns[i]-report.TextWidth(v)) + v
+		}
+		room := max(width-report.TextWidth(right), 0)
+		lines = append(lines, append(line{{r.name, r.tone}}.fit(room), span{right, r.tone}))
+	}
+	return lines
+}
+
+// wrapped breaks text into lines of so many columns.
+func wrapped(text string, width, height int, tone report.Tone) []line {
+	var lines []line
+	for _, part := range report.Wrap(report.Clean(text), width) {
+		if len(lines) == height {
+			break
+		}
+		lines = append(lines, line{{part, tone}})
+	}
+	return lines
+}
