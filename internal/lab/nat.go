@@ -192,6 +192,9 @@ func (c *checker) nat(path []any, rule NAT) {
 		c.dnat(append(path, "dnat"), rule.DNAT)
 	case rule.Masquerade != nil:
 		c.toward(append(path, "masquerade", "toward"), rule.Node, rule.Masquerade.Toward)
+		if m := rule.Masquerade; m.FullyRandom && m.Ports != (Ports{}) {
+			c.fail(append(path, "masquerade", "fully_random"), "expected masquerade with ports or fully_random; snat can have both")
+		}
 	case rule.SNAT != nil:
 		c.snat(append(path, "snat"), rule)
 	default:

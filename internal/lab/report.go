@@ -54,7 +54,14 @@ type StageReport struct {
 	Name string `json:"name"`
 	// About says what is special in this stage, in a few words.
 	About string `json:"about"`
+	// Result is that of the load of kind http, or, where there is none, of the first:
+	// Completed are then datagrams that were answered, packets that were sent, or
+	// connections that stand.
 	load.Result
+	// Loads are all loads of the stage.
+	Loads []LoadReport `json:"loads,omitempty"`
+	// Found are the IDs of what doctor found in this stage; nil where it did not look.
+	Found []string `json:"found,omitempty"`
 	// TableEntries and TableMax are nf_conntrack_count and _max of the gateway at
 	// the end of the stage.
 	TableEntries int64 `json:"table_entries"`
@@ -69,6 +76,20 @@ type StageReport struct {
 	Profile *snapshot.Profile `json:"profile,omitempty"`
 	// Untraced says what the stage should have traced and could not, and why.
 	Untraced []diagnose.Unread `json:"untraced,omitempty"`
+}
+
+// LoadReport is what became of one load.
+type LoadReport struct {
+	Kind string `json:"kind"`
+	From string `json:"from,omitempty"`
+	// Asked says in a few words what was to be sent.
+	Asked   string  `json:"asked"`
+	Seconds float64 `json:"seconds"`
+	// Sent requests, datagrams, packets or connections; Answered of them got what they
+	// wanted, Failed did not. Nobody answers packets: they are only Sent.
+	Sent     int64 `json:"sent"`
+	Answered int64 `json:"answered"`
+	Failed   int64 `json:"failed"`
 }
 
 // Fix is the applied remedy, with what was predicted and what was seen.

@@ -51,6 +51,8 @@ type Lab struct {
 	mu        sync.Mutex
 	processes []*Process
 	filled    filled
+	// before are the values that SetSysctls changed, as they were.
+	before []lab.SetSysctl
 }
 
 // Node is one network namespace of a lab.

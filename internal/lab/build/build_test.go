@@ -308,7 +308,7 @@ func TestFullTableStopsNewConnections(t *testing.T) {
 	withServer(t, l, Builtin)
 	setNAT(t, l, "fault")
 	const free = 3
-	target, err := FillTarget(free)
+	target, err := FillTarget(&lab.Fill{Free: free})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package build
 import (
 	"context"
 	"fmt"
+	"reflect"
 
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/conntrack/dump"
@@ -36,7 +37,7 @@ type filled struct {
 }
 
 // SetFill brings the connection table of f.Node to so many entries in all (see
-// lab.FillTarget), by entries of f's mix. It keeps those that are there already.
+// lab.Fill.Target), by entries of f's mix. It keeps those that are there already.
 // A nil f removes all that were made.
 func (l *Lab) SetFill(ctx context.Context, f *lab.Fill, entries int64) error {
 	var next filled
@@ -68,12 +69,12 @@ func (l *Lab) SetFill(ctx context.Context, f *lab.Fill, entries int64) error {
 }
 
 func (f filled) same(o filled) bool {
-	return f.node == o.node && f.filler.Mix() == o.filler.Mix() && f.filler.Seed() == o.filler.Seed()
+	return f.node == o.node && o.filler != nil && f.filler.Seed() == o.filler.Seed() && reflect.DeepEqual(f.filler.Mix(), o.filler.Mix())
 }
 
-// FillTarget is how many entries a table must hold so that free places are left
-// below the maximum that the host has now.
-func FillTarget(free int64) (int64, error) {
+// FillTarget is how many entries a table must hold for a fill, with the maximum that
+// the host has now.
+func FillTarget(f *lab.Fill) (int64, error) {
 	limit, err := fill.Max()
 	if err != nil {
 		return 0, err
@@ -82,5 +83,5 @@ func FillTarget(free int64) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return lab.FillTarget(limit, free, available)
+	return f.Target(limit, available)
 }

@@ -49,8 +49,12 @@ func (h Hold) Scenario() (*lab.Scenario, error) {
 		return nil, err
 	}
 	if h.Stage != "" {
-		if _, ok := s.Stage(h.Stage); !ok {
+		stage, ok := s.Stage(h.Stage)
+		switch {
+		case !ok:
 			return nil, fmt.Errorf("scenario %s has no stage %q", s.Name, h.Stage)
+		case len(stage.Host) > 0:
+			return nil, fmt.Errorf("stage %s of scenario %s changes values of the whole host, which only 'natkit lab run --allow-host' does and puts back", h.Stage, s.Name)
 		}
 	}
 	return s.With(lab.Overrides{Bridge: h.Bridge})
@@ -164,6 +168,9 @@ func (h Hold) furnish(ctx context.Context, l *Lab) (State, error) {
 		if err := l.SetNAT(ctx, stage.NAT); err != nil {
 			return State{}, err
 		}
+		if err := l.SetSysctls(stage.Sysctls); err != nil {
+			return State{}, err
+		}
 		if err := l.setFillOf(ctx, stage); err != nil {
 			return State{}, err
 		}
@@ -191,7 +198,7 @@ func (l *Lab) setFillOf(ctx context.Context, stage *lab.Stage) error {
 	if stage.Fill == nil {
 		return nil
 	}
-	target, err := FillTarget(stage.Fill.Free)
+	target, err := FillTarget(stage.Fill)
 	if err != nil {
 		return err
 	}

@@ -76,7 +76,11 @@ func (n *Node) addAddress(a lab.AddAddress) error {
 	}
 	net := ipNet(a.Address)
 	net.IP = a.Address.Addr().AsSlice()
-	return n.links.AddrAdd(link, &netlink.Addr{IPNet: net})
+	attr := &netlink.Addr{IPNet: net}
+	if a.Address.Addr().Is6() {
+		attr.Flags = unix.IFA_F_NODAD
+	}
+	return n.links.AddrAdd(link, attr)
 }
 
 func (n *Node) addNeighbour(a lab.AddNeighbour) error {
@@ -86,15 +90,22 @@ func (n *Node) addNeighbour(a lab.AddNeighbour) error {
 	}
 	return n.links.NeighSet(&netlink.Neigh{
 		LinkIndex:    link.Attrs().Index,
-		Family:       unix.AF_INET,
+		Family:       family(a.Address),
 		State:        netlink.NUD_PERMANENT,
 		IP:           a.Address.AsSlice(),
 		HardwareAddr: a.MAC,
 	})
 }
 
+func family(a netip.Addr) int {
+	if a.Is6() {
+		return unix.AF_INET6
+	}
+	return unix.AF_INET
+}
+
 func ipNet(p netip.Prefix) *net.IPNet {
-	return &net.IPNet{IP: p.Masked().Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), 32)}
+	return &net.IPNet{IP: p.Masked().Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
 func (n *Node) setSysctl(s lab.SetSysctl) error {

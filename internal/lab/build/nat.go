@@ -1,11 +1,13 @@
 package build
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
@@ -18,8 +20,8 @@ import (
 // natTable is the name of a lab's nftables table.
 const natTable = "natkit-lab"
 
-// SetNAT replaces the NAT rules of all nodes by these, each node's in one
-// transaction. Without a rule a node's connection tracking is off.
+// SetNAT replaces the rules of all nodes by these, each node's in one transaction.
+// Without a rule that needs it a node's connection tracking is off.
 func (l *Lab) SetNAT(ctx context.Context, rules []lab.NAT) error {
 	byNode := map[string][]lab.NAT{}
 	for _, r := range rules {
@@ -29,7 +31,7 @@ func (l *Lab) SetNAT(ctx context.Context, rules []lab.NAT) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := n.setNAT(byNode[n.Name], l.scenario.Addresses(n.Name)); err != nil {
+		if err := l.setNAT(n, byNode[n.Name]); err != nil {
 			return fmt.Errorf("set NAT rules of %s: %w", n.Name, natCause(err))
 		}
 	}
@@ -42,67 +44,158 @@ func natCause(err error) error {
 	case errors.Is(err, unix.EPROTONOSUPPORT), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EINVAL):
 		return fmt.Errorf("%w (needs nftables in the kernel: CONFIG_NF_TABLES, CONFIG_NF_TABLES_IPV4)", err)
 	case errors.Is(err, os.ErrNotExist):
-		return fmt.Errorf("%w (needs NAT for nftables in the kernel: CONFIG_NFT_NAT, CONFIG_NF_NAT)", err)
+		return fmt.Errorf("%w (needs NAT for nftables in the kernel: CONFIG_NFT_NAT, CONFIG_NFT_MASQ, CONFIG_NF_NAT)", err)
 	}
 	return err
 }
 
-func (n *Node) setNAT(rules []lab.NAT, own []netip.Addr) error {
+// ruleFamily is a family of addresses with what rules of it are made of.
+type ruleFamily struct {
+	table nftables.TableFamily
+	// nf is its number in expressions; daddr and length place the destination
+	// address in the header (RFC 791, RFC 8200).
+	nf            uint32
+	daddr, length uint32
+}
+
+var (
+	family4 = ruleFamily{nftables.TableFamilyIPv4, unix.NFPROTO_IPV4, 16, 4}
+	family6 = ruleFamily{nftables.TableFamilyIPv6, unix.NFPROTO_IPV6, 24, 16}
+)
+
+func (l *Lab) setNAT(n *Node, rules []lab.NAT) error {
 	conn, err := nftables.New(nftables.WithNetNSFd(n.Netns.Fd()), nftables.AsLasting())
 	if err != nil {
 		return err
 	}
 	defer conn.CloseLasting()
-	// Deleting needs the table to be there; adding it first makes that certain.
-	table := conn.AddTable(&nftables.Table{Name: natTable, Family: nftables.TableFamilyIPv4})
-	conn.DelTable(table)
-	if len(rules) > 0 {
-		table = conn.AddTable(table)
-		addRules(conn, table, rules, own)
+	for _, family := range []ruleFamily{family4, family6} {
+		own := slices.DeleteFunc(l.scenario.Addresses(n.Name), func(a netip.Addr) bool { return a.Is6() != (family == family6) })
+		if family == family6 && len(own) == 0 {
+			continue // the kernel may have no tables of it
+		}
+		of := slices.DeleteFunc(slices.Clone(rules), func(r lab.NAT) bool { return l.scenario.IPv6(r) != (family == family6) })
+		w := &ruleWriter{conn: conn, family: family, scenario: l.scenario, own: own}
+		w.replace(of)
 	}
 	return conn.Flush()
 }
 
-// addRules makes both NAT chains: before Linux 4.18 answers are translated back
-// only where both hooks have one.
-func addRules(conn *nftables.Conn, table *nftables.Table, rules []lab.NAT, own []netip.Addr) {
-	pre := conn.AddChain(&nftables.Chain{
-		Name: "prerouting", Table: table, Type: nftables.ChainTypeNAT,
-		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityNATDest,
-	})
-	conn.AddChain(&nftables.Chain{
-		Name: "postrouting", Table: table, Type: nftables.ChainTypeNAT,
-		Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource,
-	})
+// ruleWriter writes the rules of one node and family.
+type ruleWriter struct {
+	conn     *nftables.Conn
+	family   ruleFamily
+	scenario *lab.Scenario
+	own      []netip.Addr
+	table    *nftables.Table
+	chains   map[string]*nftables.Chain
+}
+
+// replace puts the rules in place of those of before. Deleting needs the table to be
+// there; adding it first makes that certain.
+func (w *ruleWriter) replace(rules []lab.NAT) {
+	w.table = w.conn.AddTable(&nftables.Table{Name: natTable, Family: w.family.table})
+	w.conn.DelTable(w.table)
+	if len(rules) == 0 {
+		return
+	}
+	w.table, w.chains = w.conn.AddTable(w.table), map[string]*nftables.Chain{}
+	if slices.ContainsFunc(rules, lab.NAT.Translates) {
+		// Before Linux 4.18 answers are translated back only where both hooks have a chain.
+		w.chain("prerouting", nftables.ChainTypeNAT, nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest)
+		w.chain("postrouting", nftables.ChainTypeNAT, nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource)
+	}
 	for _, r := range rules {
-		for _, addr := range own {
-			conn.AddRule(&nftables.Rule{Table: table, Chain: pre, Exprs: dnat(addr, *r.DNAT)})
-		}
+		w.rule(r)
 	}
 }
 
-// Offsets in the IPv4 header (RFC 791) and in those of TCP and UDP.
-const (
-	ipDaddr   = 16
-	l4DstPort = 2
-)
-
-// dnat is: ip daddr ADDR meta l4proto PROTO th dport PORT dnat to TO
-func dnat(addr netip.Addr, d lab.DNAT) []expr.Any {
-	proto := byte(unix.IPPROTO_TCP)
-	if d.Port.Protocol == "udp" {
-		proto = unix.IPPROTO_UDP
+func (w *ruleWriter) chain(name string, kind nftables.ChainType, hook *nftables.ChainHook, priority *nftables.ChainPriority) *nftables.Chain {
+	if w.chains[name] == nil {
+		w.chains[name] = w.conn.AddChain(&nftables.Chain{Name: name, Table: w.table, Type: kind, Hooknum: hook, Priority: priority})
 	}
-	equals := func(data []byte) expr.Any { return &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: data} }
+	return w.chains[name]
+}
+
+func (w *ruleWriter) add(chain string, exprs ...[]expr.Any) {
+	w.conn.AddRule(&nftables.Rule{Table: w.table, Chain: w.chains[chain], Exprs: slices.Concat(exprs...)})
+}
+
+func (w *ruleWriter) rule(r lab.NAT) {
+	switch {
+	case r.DNAT != nil:
+		for _, addr := range w.own {
+			w.add("prerouting", w.to(addr), port(r.DNAT.Port), w.dnat(r.DNAT.To))
+		}
+	case r.Masquerade != nil:
+		m := r.Masquerade
+		w.sourceNAT(r.Node, m.Toward, m.Ports, func(ported bool) expr.Any {
+			if ported {
+				return &expr.Masq{ToPorts: true, RegProtoMin: 2, RegProtoMax: 3}
+			}
+			return &expr.Masq{FullyRandom: m.FullyRandom}
+		})
+	case r.SNAT != nil:
+		w.snat(r)
+	default:
+		w.drop(r.Drop)
+	}
+}
+
+var dropHooks = map[string]*nftables.ChainHook{
+	lab.HookInput: nftables.ChainHookInput, lab.HookForward: nftables.ChainHookForward, lab.HookOutput: nftables.ChainHookOutput,
+}
+
+func (w *ruleWriter) drop(d *lab.Drop) {
+	at := cmp.Or(d.At, lab.HookForward)
+	w.chain(at, nftables.ChainTypeFilter, dropHooks[at], nftables.ChainPriorityFilter)
+	match := ctInvalid
+	if !d.Invalid {
+		match = port(d.Port)
+	}
+	w.add(at, match, []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}})
+}
+
+func (w *ruleWriter) snat(r lab.NAT) {
+	s := r.SNAT
+	w.sourceNAT(r.Node, s.Toward, s.Ports, func(ported bool) expr.Any {
+		nat := &expr.NAT{Type: expr.NATTypeSourceNAT, Family: w.family.nf, RegAddrMin: 1, FullyRandom: s.FullyRandom}
+		if ported {
+			nat.RegProtoMin, nat.RegProtoMax = 2, 3
+		}
+		return nat
+	}, &expr.Immediate{Register: 1, Data: s.To.AsSlice()})
+}
+
+// sourceNAT writes one rule for what leaves toward a neighbour, or, where ports are
+// given, one for each protocol that has ports, as nft does.
+func (w *ruleWriter) sourceNAT(node, toward string, ports lab.Ports, translate func(ported bool) expr.Any, before ...expr.Any) {
+	out := outInterface(w.scenario.InterfaceToward(node, toward))
+	if ports == (lab.Ports{}) {
+		w.add("postrouting", out, before, []expr.Any{translate(false)})
+		return
+	}
+	for _, protocol := range []string{"tcp", "udp"} {
+		w.add("postrouting", out, l4proto(protocol), before, []expr.Any{
+			&expr.Immediate{Register: 2, Data: binaryutil.BigEndian.PutUint16(ports.First)},
+			&expr.Immediate{Register: 3, Data: binaryutil.BigEndian.PutUint16(ports.Last)},
+			translate(true),
+		})
+	}
+}
+
+func (w *ruleWriter) dnat(to lab.AddrPort) []expr.Any {
 	return []expr.Any{
-		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: ipDaddr, Len: 4},
+		&expr.Immediate{Register: 1, Data: to.Addr().AsSlice()},
+		&expr.Immediate{Register: 2, Data: binaryutil.BigEndian.PutUint16(to.Port())},
+		&expr.NAT{Type: expr.NATTypeDestNAT, Family: w.family.nf, RegAddrMin: 1, RegProtoMin: 2},
+	}
+}
+
+// to is: ip daddr ADDR
+func (w *ruleWriter) to(addr netip.Addr) []expr.Any {
+	return []expr.Any{
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: w.family.daddr, Len: w.family.length},
 		equals(addr.AsSlice()),
-		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
-		equals([]byte{proto}),
-		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: l4DstPort, Len: 2},
-		equals(binaryutil.BigEndian.PutUint16(d.Port.Number)),
-		&expr.Immediate{Register: 1, Data: d.To.Addr().AsSlice()},
-		&expr.Immediate{Register: 2, Data: binaryutil.BigEndian.PutUint16(d.To.Port())},
-		&expr.NAT{Type: expr.NATTypeDestNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: 1, RegProtoMin: 2},
 	}
 }

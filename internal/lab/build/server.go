@@ -1,6 +1,7 @@
 package build
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -51,7 +53,63 @@ func (l *Lab) StartServer(ctx context.Context, kind ServerKind) (*Server, error)
 		p.Kill()
 		return nil, fmt.Errorf("start the web server on %s in %s: %w", addr, node, err)
 	}
+	if err := l.startUDP(ctx); err != nil {
+		return nil, err
+	}
 	return &Server{Name: name, Process: p}, nil
+}
+
+// startUDP starts the server of datagrams where the scenario has one, and waits
+// until its sockets are there.
+func (l *Lab) startUDP(ctx context.Context) error {
+	server := l.scenario.Topology.Server
+	if server.UDP == 0 {
+		return nil
+	}
+	node, addr := l.Node(server.Node), netip.AddrPortFrom(l.scenario.ServerAddr().Addr(), server.UDP)
+	fail := func(err error) error {
+		return fmt.Errorf("start the server of datagrams on %s in %s: %w", addr, server.Node, err)
+	}
+	p, err := l.Start(ctx, server.Node, Command{Path: self, Name: "natkit", Args: []string{"bench", "serve", "--udp", "--listen", addr.String()}})
+	if err != nil {
+		return fail(err)
+	}
+	for deadline := time.Now().Add(startTimeout); ; {
+		busy, err := node.udpTaken(addr)
+		if err != nil || busy {
+			return err
+		}
+		select {
+		case <-p.done:
+			return fail(cmp.Or(p.err, errors.New("it ended at once")))
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(5 * time.Millisecond):
+		}
+		if time.Now().After(deadline) {
+			p.Kill()
+			return fail(fmt.Errorf("it does not listen after %s", startTimeout))
+		}
+	}
+}
+
+// udpTaken tells whether a socket of the node has the port, by the kernel's own list:
+// taking the port for a moment could be what keeps the server from it.
+func (n *Node) udpTaken(addr netip.AddrPort) (taken bool, err error) {
+	file := "/proc/thread-self/net/udp"
+	if addr.Addr().Is6() {
+		file += "6"
+	}
+	err = n.Netns.Do(func() error {
+		text, err := os.ReadFile(file)
+		// sl local_address rem_address …, each ADDRESS:PORT in hexadecimal.
+		for line := range strings.Lines(string(text)) {
+			fields := strings.Fields(line)
+			taken = taken || len(fields) > 1 && strings.HasSuffix(fields[1], fmt.Sprintf(":%04X", addr.Port()))
+		}
+		return err
+	})
+	return taken, err
 }
 
 func (l *Lab) serverCommand(ctx context.Context, kind ServerKind, addr netip.AddrPort) (string, Command, error) {
@@ -109,7 +167,7 @@ func (n *Node) awaitAnswer(ctx context.Context, addr netip.AddrPort, p *Process)
 // try again for a while (nginx does), and meanwhile another one answers.
 func (n *Node) mayListen(addr netip.AddrPort) error {
 	return n.Netns.Do(func() error {
-		l, err := net.Listen("tcp4", addr.String())
+		l, err := net.Listen("tcp", addr.String())
 		if err != nil {
 			return err
 		}
@@ -122,7 +180,7 @@ func (n *Node) mayListen(addr netip.AddrPort) error {
 func (n *Node) ask(ctx context.Context, addr netip.AddrPort, deadline time.Time) error {
 	return n.Netns.Do(func() error {
 		dialer := net.Dialer{Deadline: deadline}
-		conn, err := dialer.DialContext(ctx, "tcp4", addr.String())
+		conn, err := dialer.DialContext(ctx, "tcp", addr.String())
 		if err != nil {
 			return err
 		}

@@ -1,16 +1,75 @@
 package run
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 
 	"github.com/natkit/natkit/internal/conntrack/dump"
+	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/apply"
 )
 
 // hostMax is the host's present limit of tracked connections.
 func hostMax() (int64, error) { return apply.ReadSysctlInt("/proc", snapshot.ConntrackMax) }
+
+// setHost brings the values of the whole host to what the stage says. Where they are
+// the same as in the stage before they stay, with what a remedy has made of them; else
+// all that was changed is undone first.
+func (c *conductor) setHost(ctx context.Context, st *lab.Stage) error {
+	if maps.Equal(st.Host, c.host) {
+		return nil
+	}
+	if !c.AllowHost {
+		return errNeedsHost
+	}
+	if err := c.undoHost(); err != nil {
+		return err
+	}
+	c.host = nil
+	var changes []tune.Change
+	for _, name := range slices.Sorted(maps.Keys(st.Host)) {
+		before, err := apply.ReadSysctlInt("/proc", name)
+		if err != nil {
+			return err
+		}
+		if after := st.Host[name]; after != strconv.FormatInt(before, 10) {
+			changes = append(changes, tune.Change{Kind: tune.Sysctl, Target: name, Before: strconv.FormatInt(before, 10), After: after,
+				Why: "stage " + st.Name + " of the scenario"})
+		}
+	}
+	if len(changes) > 0 {
+		c.Progress(fmt.Sprintf("changing %d values of the host for %s", len(changes), st.Name))
+		applied, err := apply.Apply(ctx, tune.Plan{Origin: c.origin(), Changes: changes}, apply.Options{Journal: c.Journal, Lifeline: true})
+		if err != nil {
+			return err
+		}
+		c.applied = append(c.applied, applied)
+	}
+	c.host = maps.Clone(st.Host)
+	return nil
+}
+
+// undoHost undoes all that was changed on the host, the newest first.
+func (c *conductor) undoHost() error {
+	for len(c.applied) > 0 {
+		last := len(c.applied) - 1
+		tx, err := c.applied[last].Undo()
+		if err != nil && !errors.Is(err, apply.ErrUnsaved) {
+			return err
+		}
+		if tx == nil || !undone(tx) {
+			return errors.New("a value of the host could not be put back; see 'natkit tune list'")
+		}
+		c.applied = c.applied[:last]
+	}
+	return nil
+}
 
 // undisturbed fails where somebody else changed the host's maximum since the lab
 // began: what the stages show would not be what the scenario says.

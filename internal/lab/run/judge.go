@@ -3,7 +3,9 @@ package run
 import (
 	"fmt"
 	"slices"
+	"strings"
 
+	"github.com/natkit/natkit/internal/diagnose"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/units"
 )
@@ -15,6 +17,12 @@ func judge(sc *lab.Scenario, r *lab.Report) {
 	e := sc.Expect
 	if e.Finding != "" {
 		r.Verdict = append(r.Verdict, judgeFinding(e.Finding, r))
+	}
+	if e.Findings != nil {
+		r.Verdict = append(r.Verdict, judgeFindings(&e, r))
+	}
+	if e.Cured != "" {
+		r.Verdict = append(r.Verdict, judgeCured(&e, r))
 	}
 	if e.Complete != "" {
 		r.Verdict = append(r.Verdict, judgeComplete(sc, r))
@@ -36,14 +44,44 @@ func judge(sc *lab.Scenario, r *lab.Report) {
 }
 
 func judgeFinding(id string, r *lab.Report) lab.Verdict {
-	v := lab.Verdict{Expected: "doctor finds " + id + " by itself", Seen: "nothing found"}
+	v := lab.Verdict{Expected: "doctor finds " + id + " by itself", Seen: seenFindings(r)}
+	v.Met = slices.ContainsFunc(r.Findings, func(f diagnose.Finding) bool { return f.ID == id })
+	return v
+}
+
+func seenFindings(r *lab.Report) string {
+	if len(r.Findings) == 0 {
+		return "nothing found"
+	}
+	ids := make([]string, len(r.Findings))
 	for i, f := range r.Findings {
-		if i == 0 {
-			v.Seen = "found " + f.ID
-		} else {
-			v.Seen += ", " + f.ID
-		}
-		v.Met = v.Met || f.ID == id
+		ids[i] = f.ID
+	}
+	return "found " + strings.Join(ids, ", ")
+}
+
+// judgeFindings: doctor names nothing that it may not.
+func judgeFindings(e *lab.Expect, r *lab.Report) lab.Verdict {
+	v := lab.Verdict{Expected: "doctor finds nothing", Seen: seenFindings(r), Met: true}
+	if len(*e.Findings) > 0 {
+		v.Expected = "doctor finds nothing besides " + strings.Join(*e.Findings, ", ")
+	}
+	for _, f := range r.Findings {
+		v.Met = v.Met && e.Allows(f.ID)
+	}
+	return v
+}
+
+// judgeCured: doctor does not name the fault any more.
+func judgeCured(e *lab.Expect, r *lab.Report) lab.Verdict {
+	v := lab.Verdict{Expected: fmt.Sprintf("in stage %s %s is gone", e.Cured, e.Finding), Seen: "doctor did not look there"}
+	s := r.Stage(e.Cured)
+	if s == nil || s.Found == nil {
+		return v
+	}
+	v.Seen, v.Met = "gone", !slices.Contains(s.Found, e.Finding)
+	if !v.Met {
+		v.Seen = "still found"
 	}
 	return v
 }
@@ -52,9 +90,15 @@ func judgeComplete(sc *lab.Scenario, r *lab.Report) lab.Verdict {
 	name := sc.Expect.Complete
 	v := lab.Verdict{Expected: fmt.Sprintf("stage %s completes every request", name), Seen: "the stage did not run"}
 	if s := r.Stage(name); s != nil {
-		v.Seen = fmt.Sprintf("%s of %s completed, %s failed",
-			units.Count(s.Completed), units.Count(sc.Load.Requests), units.Count(s.Failed))
-		v.Met = s.Failed == 0 && s.Completed == sc.Load.Requests
+		asked := sc.Load.Requests
+		if st, ok := sc.Stage(name); ok {
+			asked = sc.Requests(st)
+		}
+		v.Seen = fmt.Sprintf("%s of %s completed, %s failed", units.Count(s.Completed), units.Count(asked), units.Count(s.Failed))
+		if asked == 0 { // another kind of load: its time was the bound
+			v.Seen = fmt.Sprintf("%s completed, %s failed", units.Count(s.Completed), units.Count(s.Failed))
+		}
+		v.Met = s.Failed == 0 && s.Completed > 0 && s.Completed >= asked
 	}
 	return v
 }

@@ -29,6 +29,8 @@ type Options struct {
 	LowerMax int64
 	// Force lowers the maximum even where other namespaces use more than half of it.
 	Force bool
+	// AllowHost is the consent to stages that change values of the whole host.
+	AllowHost bool
 	// Version is natkit's, for the report.
 	Version string
 	// Progress, where set, is told what is being done, often.
@@ -45,6 +47,8 @@ type conductor struct {
 	report *lab.Report
 	// hostMax is the host's nf_conntrack_max before anything was changed.
 	hostMax int64
+	// host are the values of the whole host that the present stage wants.
+	host map[string]string
 	// applied is what was changed on the host, in this order.
 	applied []*apply.Applied
 	// emptyBytes is the least that the slabs of entries were seen to hold before
@@ -56,6 +60,9 @@ type conductor struct {
 
 // errLabEnded: somebody killed the lab's first process, and everything in it with that.
 var errLabEnded = errors.New("the lab was ended from outside: its first process (natkit-lab-init) is gone")
+
+// errNeedsHost: nobody has agreed to what a scenario needs.
+var errNeedsHost = errors.New("it changes values of the whole host, which hold for every network namespace, for the time of a stage (they are journaled and put back): --allow-host allows it")
 
 // Run runs a scenario from the building of the lab to its removal. The report is
 // nil when the lab could not be built or a stage could not be run; host values
@@ -69,6 +76,9 @@ func Run(ctx context.Context, sc *lab.Scenario, o Options) (*lab.Report, error) 
 	}
 	if err := build.CheckPrivilege(); err != nil {
 		return nil, fmt.Errorf("lab %s: %w", sc.Name, err)
+	}
+	if sc.NeedsHost() && !o.AllowHost {
+		return nil, fmt.Errorf("lab %s: %w", sc.Name, errNeedsHost)
 	}
 	lock, err := build.Lock(o.Dir)
 	if err != nil {
@@ -169,13 +179,20 @@ func (c *conductor) restore() error {
 	}
 	err := errors.Join(errs...)
 	if err != nil {
-		return fmt.Errorf("put everything back: %w", err)
+		return &restoreError{err}
 	}
 	if c.report.Fix != nil {
 		c.report.Fix.Restored = restored
 	}
 	return nil
 }
+
+// restoreError says what could not be put back.
+type restoreError struct{ cause error }
+
+func (e *restoreError) Error() string { return "put everything back: " + e.cause.Error() }
+
+func (e *restoreError) Unwrap() error { return e.cause }
 
 // undone tells whether every value was put back: one that somebody else has
 // changed since is left as it is.

@@ -5,14 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/conntrack/dump"
-	"github.com/natkit/natkit/internal/diagnose"
-	"github.com/natkit/natkit/internal/doctor"
 	"github.com/natkit/natkit/internal/lab"
-	"github.com/natkit/natkit/internal/load"
-	loadrun "github.com/natkit/natkit/internal/load/run"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
 )
@@ -40,11 +37,19 @@ func (c *conductor) prepare(ctx context.Context, st *lab.Stage) error {
 	if err := c.undisturbed(); err != nil {
 		return err
 	}
+	if err := c.setHost(ctx, st); err != nil {
+		return err
+	}
+	if err := c.lab.SetSysctls(st.Sysctls); err != nil {
+		return err
+	}
 	if err := c.lab.SetNAT(ctx, st.NAT); err != nil {
 		return err
 	}
-	if err := c.lab.ClearLoad(ctx); err != nil {
-		return err
+	if !st.KeepEntries {
+		if err := c.lab.ClearLoad(ctx); err != nil {
+			return err
+		}
 	}
 	if c.LowerMax > 0 {
 		if st.Fill != nil && st.Apply == "" {
@@ -70,7 +75,11 @@ func (c *conductor) fill(ctx context.Context, f *lab.Fill) error {
 	if before.Memory == nil {
 		return errors.New("fill the connection table: the memory of the machine is unknown: " + before.PartError("memory"))
 	}
-	entries, err := lab.FillTarget(c.hostMax, f.Free, int64(before.Memory.AvailableBytes))
+	limit := c.hostMax
+	if n, given := c.host[snapshot.ConntrackMax]; given {
+		limit, _ = strconv.ParseInt(n, 10, 64) // checked with the scenario
+	}
+	entries, err := f.Target(limit, int64(before.Memory.AvailableBytes))
 	if err != nil {
 		return err
 	}
@@ -95,12 +104,12 @@ func (c *conductor) measure(ctx context.Context, st *lab.Stage, sample int) (*la
 		tracer.Stop()
 		return nil, fmt.Errorf("read the connection tracker of %s: %w", watched, err)
 	}
-	looked := c.startDoctor(ctx, st, sample)
-	result, err := loadrun.HTTP(ctx, c.loadConfig(st), loadrun.Options{
-		Netns:    c.node(c.sc.Load.From),
-		Progress: func(p load.Progress) { c.Progress(st.Name + ": " + p.String()) },
-	})
-	if lookErr := looked(); err == nil {
+	loads := c.newLoads(st)
+	looked := c.startDoctor(ctx, st, loads, sample)
+	r := &lab.StageReport{Name: st.Name, About: st.About}
+	err = loads.run(ctx, r)
+	found, lookErr := looked()
+	if err == nil {
 		err = lookErr
 	}
 	after, statsErr := dump.Stats(c.node(watched))
@@ -117,21 +126,9 @@ func (c *conductor) measure(ctx context.Context, st *lab.Stage, sample int) (*la
 	if err := c.undisturbed(); err != nil {
 		return nil, err
 	}
-	r := &lab.StageReport{Name: st.Name, About: st.About, Result: *result, Counters: growth(before, after)}
+	r.Found, r.Counters = found, growth(before, after)
 	addTrace(r, trace)
 	return r, c.readTable(watched, r)
-}
-
-func (c *conductor) loadConfig(st *lab.Stage) load.Config {
-	return load.Config{
-		URL:         st.URL,
-		Sources:     c.sc.StageSources(c.index(st)),
-		Concurrency: c.sc.Load.Concurrency,
-		Requests:    c.sc.Load.Requests,
-		Duration:    st.Limit.Duration,
-		Timeout:     c.sc.Load.Timeout.Duration,
-		Close:       load.CloseServer,
-	}
 }
 
 // index is the stage's place in the scenario; a stage is a copy where doctor was
@@ -173,45 +170,10 @@ func (c *conductor) readTable(node string, r *lab.StageReport) error {
 func growth(before, after []map[string]uint64) map[string]uint64 {
 	now, then := &snapshot.ConntrackStat{PerCPU: after}, &snapshot.ConntrackStat{PerCPU: before}
 	counters := map[string]uint64{}
-	for _, name := range []string{"drop", "early_drop", "insert_failed"} {
+	for _, name := range lab.Counters {
 		if d, ok := now.Delta(then, name); ok {
 			counters[name] = d
 		}
 	}
 	return counters
-}
-
-// startDoctor lets doctor look at a node while the load runs, as it would at any
-// host. The returned function waits for it and keeps its report.
-func (c *conductor) startDoctor(ctx context.Context, st *lab.Stage, sample int) func() error {
-	if st.Doctor == nil {
-		return func() error { return nil }
-	}
-	type answer struct {
-		report *diagnose.Report
-		err    error
-	}
-	answers := make(chan answer, 1)
-	go func() {
-		if err := wait(ctx, st.Doctor.After.Duration); err != nil {
-			answers <- answer{err: err}
-			return
-		}
-		_, r, err := doctor.Look(ctx, collect.RecordOptions{
-			Options: collect.Options{Netns: c.node(st.Doctor.Node), MaxEntries: sample},
-			For:     st.Doctor.For.Duration,
-		})
-		answers <- answer{r, err}
-	}()
-	return func() error {
-		a := <-answers
-		if a.err != nil {
-			return fmt.Errorf("doctor at %s: %w", st.Doctor.Node, a.err)
-		}
-		c.found = a.report
-		if st.Apply == "" {
-			c.report.Findings = a.report.Findings
-		}
-		return nil
-	}
 }

@@ -17,6 +17,7 @@ import (
 
 const (
 	// recheck is how long doctor looks while the load runs after a remedy.
+	// where the stage does not say.
 	recheck = time.Second
 	// recheckSample is how many entries it reads then: little, as the load of this
 	// stage is to be compared with that of others.
@@ -29,14 +30,19 @@ func (c *conductor) treat(ctx context.Context, st *lab.Stage) error {
 	if c.found == nil {
 		return errors.New("no doctor looked before: there is no remedy to apply")
 	}
-	measured := *st
-	measured.Doctor = &lab.Doctor{Node: c.watched(st), For: lab.Duration{Duration: recheck}}
+	measured, sample := *st, 0
+	if st.Doctor == nil {
+		measured.Doctor = &lab.Doctor{Node: c.watched(st), For: lab.Duration{Duration: recheck}}
+		sample = recheckSample
+	}
 	var result *lab.StageReport
 	run := func(ctx context.Context) (r *diagnose.Report, err error) {
-		if err := c.lab.ClearLoad(ctx); err != nil {
-			return nil, err
+		if !st.KeepEntries {
+			if err := c.lab.ClearLoad(ctx); err != nil {
+				return nil, err
+			}
 		}
-		if result, err = c.measure(ctx, &measured, recheckSample); err != nil {
+		if result, err = c.measure(ctx, &measured, sample); err != nil {
 			return nil, err
 		}
 		return c.found, nil

@@ -1,0 +1,71 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/natkit/natkit/internal/diagnose"
+	"github.com/natkit/natkit/internal/lab"
+)
+
+// AllOptions say how to run a series of scenarios.
+type AllOptions struct {
+	Options
+	// Row, where set, is told of each scenario when it is over.
+	Row func(lab.AccuracyRow)
+}
+
+// All runs scenarios one after the other and compares what doctor found with what
+// was wrong. A scenario that cannot be run is in the result; an error is returned
+// where the series was interrupted, or where host values could not be put back: then
+// nothing more is run.
+func All(ctx context.Context, scenarios []*lab.Scenario, o AllOptions) (*lab.Accuracy, error) {
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	if o.Progress == nil {
+		o.Progress = func(string) {}
+	}
+	began := o.Clock()
+	a := &lab.Accuracy{Schema: lab.AccuracySchema, Version: o.Version, Started: began.UTC(), CPUs: runtime.NumCPU(), Scenarios: []lab.AccuracyRow{}}
+	for _, r := range diagnose.Rules() {
+		a.Rules = append(a.Rules, r.ID)
+	}
+	ordered := lab.Matrix(scenarios)
+	for i, sc := range ordered {
+		row, report, err := oneOf(ctx, sc, o, fmt.Sprintf("%d/%d %s: ", i+1, len(ordered), sc.Name))
+		if err != nil {
+			return nil, err
+		}
+		if report != nil {
+			a.Kernel = report.Kernel
+		}
+		a.Add(row)
+		if o.Row != nil {
+			o.Row(row)
+		}
+	}
+	a.Seconds = o.Clock().Sub(began).Seconds()
+	return a, nil
+}
+
+func oneOf(ctx context.Context, sc *lab.Scenario, o AllOptions, prefix string) (lab.AccuracyRow, *lab.Report, error) {
+	if sc.NeedsHost() && !o.AllowHost {
+		return lab.RowLeft(sc, "it changes values of the whole host: --allow-host allows it"), nil, nil
+	}
+	one := o.Options
+	one.Progress = func(text string) { o.Progress(prefix + text) }
+	began := o.Clock()
+	r, err := Run(ctx, sc, one)
+	var back *restoreError
+	switch {
+	case err == nil:
+		return lab.RowOf(sc, r), r, nil
+	case ctx.Err() != nil, errors.As(err, &back):
+		return lab.AccuracyRow{}, nil, err
+	}
+	return lab.RowOfError(sc, err, o.Clock().Sub(began).Seconds()), nil, nil
+}

@@ -1,0 +1,244 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/bpf/pktgen"
+	"github.com/natkit/natkit/internal/lab"
+	"github.com/natkit/natkit/internal/load"
+	loadrun "github.com/natkit/natkit/internal/load/run"
+	"github.com/natkit/natkit/internal/load/udp"
+	"github.com/natkit/natkit/internal/packet"
+)
+
+// loads are those of one stage, under way.
+type loads struct {
+	c  *conductor
+	st *lab.Stage
+	// done is how many requests, datagrams and packets of each load are over.
+	done []atomic.Int64
+	// over is closed when all have ended.
+	over chan struct{}
+	// tell keeps progress of several loads from mixing.
+	tell sync.Mutex
+}
+
+// outcome is what one load came to.
+type outcome struct {
+	result load.Result
+	report lab.LoadReport
+	err    error
+}
+
+func (c *conductor) newLoads(st *lab.Stage) *loads {
+	return &loads{c: c, st: st, done: make([]atomic.Int64, len(c.sc.LoadsOf(st))), over: make(chan struct{})}
+}
+
+// requests is how many are over of all loads.
+func (l *loads) requests() (n int64) {
+	for i := range l.done {
+		n += l.done[i].Load()
+	}
+	return n
+}
+
+// run lets all loads run at once until each has ended, and fills in the report.
+func (l *loads) run(ctx context.Context, r *lab.StageReport) error {
+	defer close(l.over)
+	if limit := l.st.Limit.Duration; limit > 0 {
+		// Loads end by themselves at the limit; this is for those that cannot.
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, limit+time.Second)
+		defer cancel()
+	}
+	all := l.c.sc.LoadsOf(l.st)
+	outcomes := make([]outcome, len(all))
+	var wg sync.WaitGroup
+	for i, one := range all {
+		wg.Go(func() { outcomes[i] = l.one(ctx, i, one) })
+	}
+	wg.Wait()
+	var errs []error
+	main := 0
+	for i, o := range outcomes {
+		if o.err != nil {
+			errs = append(errs, fmt.Errorf("load %s: %w", o.report.Kind, o.err))
+		}
+		if all[i].Is(lab.LoadHTTP) {
+			main = i
+		}
+		r.Loads = append(r.Loads, o.report)
+	}
+	r.Result = outcomes[main].result
+	return errors.Join(errs...)
+}
+
+func (l *loads) one(ctx context.Context, i int, one lab.Load) (o outcome) {
+	switch {
+	case one.Is(lab.LoadUDP):
+		o = l.udp(ctx, i, one)
+	case one.Is(lab.LoadPackets):
+		o = l.packets(ctx, i, one)
+	case one.Is(lab.LoadHold):
+		o = l.hold(ctx, i, one)
+	case one.Is(lab.LoadNone):
+		o = l.none(ctx, one)
+	default:
+		o = l.http(ctx, i, one)
+	}
+	o.report.Kind, o.report.From, o.report.Asked = kindOf(one), one.From, one.Asked()
+	if o.report.Seconds == 0 {
+		o.report.Seconds = o.result.Seconds
+	}
+	return o
+}
+
+func kindOf(l lab.Load) string {
+	if l.Kind == "" {
+		return lab.LoadHTTP
+	}
+	return l.Kind
+}
+
+// bounded is the shorter one of a load's own time and the stage's limit.
+func (l *loads) bounded(d time.Duration) time.Duration {
+	if limit := l.st.Limit.Duration; limit > 0 && (d == 0 || limit < d) {
+		return limit
+	}
+	return d
+}
+
+func (l *loads) progress(i int, p load.Progress) {
+	l.done[i].Store(p.Completed + p.Failed)
+	l.say(p.String())
+}
+
+func (l *loads) say(text string) {
+	l.tell.Lock()
+	defer l.tell.Unlock()
+	l.c.Progress(l.st.Name + ": " + text)
+}
+
+func (l *loads) options(i int, one lab.Load) loadrun.Options {
+	return loadrun.Options{Netns: l.c.node(one.From), Progress: func(p load.Progress) { l.progress(i, p) }}
+}
+
+func (l *loads) http(ctx context.Context, i int, one lab.Load) (o outcome) {
+	cfg := load.Config{
+		URL: l.st.URL, Sources: one.Sources, SourcePorts: load.PortRange(one.SourcePorts), Seed: one.Seed,
+		Concurrency: one.Concurrency, Requests: one.Requests, Rate: one.Rate,
+		Duration: l.bounded(one.For.Duration), Timeout: one.Timeout.Duration,
+		Workers: one.Workers, Close: load.CloseServer,
+	}
+	if len(cfg.Sources) == 0 {
+		cfg.Sources = l.c.sc.StageSources(l.c.index(l.st))
+	}
+	r, err := loadrun.HTTP(ctx, cfg, l.options(i, one))
+	if o.err = err; r == nil {
+		return o
+	}
+	o.result = *r
+	o.report = lab.LoadReport{Sent: r.Completed + r.Failed + r.Unfinished, Answered: r.Completed, Failed: r.Failed}
+	return o
+}
+
+// udp takes a run to which nothing came back for what it is: that may be the fault.
+func (l *loads) udp(ctx context.Context, i int, one lab.Load) (o outcome) {
+	r, err := loadrun.UDP(ctx, udp.Config{
+		To: one.To.AddrPort, Flows: one.FlowCount(), Rate: one.Rate, Concurrency: one.Concurrency,
+		Packets: one.Requests, Duration: l.bounded(one.For.Duration), Timeout: one.Timeout.Duration,
+		Sources: one.Sources, SourcePorts: load.PortRange(one.SourcePorts), Seed: one.Seed, Workers: one.Workers,
+	}, l.options(i, one))
+	if r == nil {
+		o.err = err
+		return o
+	}
+	o.result = load.Result{
+		Seconds: r.Seconds, Completed: r.Answered(), Failed: r.Lost, RequestsPerSecond: r.AnsweredPerSecond,
+		FirstFailureSeconds: -1, Total: r.RoundTrip, Series: r.Series, Failures: append([]load.Failure{}, r.Failures...), CPU: r.CPU,
+		GeneratorLimit: r.GeneratorLimit, CPUContention: r.CPUContention, SystemCalls: r.SystemCalls,
+	}
+	if r.Lost > 0 {
+		o.result.Failures = append(o.result.Failures, load.Failure{Phase: load.Wait, Reason: "no answer", Count: r.Lost})
+	}
+	o.report = lab.LoadReport{Sent: r.Sent, Answered: r.Answered(), Failed: r.Lost}
+	return o
+}
+
+// packetsFlows is how many flows a load of packets has that says nothing of it.
+const packetsFlows = 1000
+
+func (l *loads) packets(ctx context.Context, i int, one lab.Load) (o outcome) {
+	cfg, err := packetsConfig(one, l.c.sc.Addresses(one.From))
+	if err != nil {
+		o.err = err
+		return o
+	}
+	if cfg.Duration = l.bounded(one.For.Duration); cfg.Duration == 0 {
+		cfg.Duration = time.Duration(float64(one.Requests)/one.Rate*float64(time.Second)) + 5*time.Second
+	}
+	way, err := pktgen.ReadEgress(pktgen.Way{Netns: l.c.node(one.From)}, one.To.Addr())
+	if err != nil {
+		o.err = err
+		return o
+	}
+	r, err := pktgen.Run(ctx, cfg, way, nil, pktgen.Options{Progress: func(p packet.Progress) {
+		l.done[i].Store(p.Sent)
+		l.say(fmt.Sprintf("%.0f s: %d packets sent", p.Elapsed.Seconds(), p.Sent))
+	}})
+	if o.err = err; r == nil {
+		return o
+	}
+	o.result = load.Result{Seconds: r.Seconds, Completed: r.Sent, RequestsPerSecond: r.SentPerSecond,
+		FirstFailureSeconds: -1, Failures: []load.Failure{}, GeneratorLimit: r.GeneratorLimit}
+	o.report = lab.LoadReport{Sent: r.Sent}
+	return o
+}
+
+func packetsConfig(one lab.Load, own []netip.Addr) (packet.Config, error) {
+	spec := packet.Spec{Protocol: unix.IPPROTO_UDP, IPv6: one.To.Addr().Is6(), HopLimit: 64}
+	if one.TCP != "" {
+		var err error
+		if spec.TCPFlags, err = packet.ParseTCPFlags(one.TCP); err != nil {
+			return packet.Config{}, err
+		}
+		spec.Protocol = unix.IPPROTO_TCP
+	}
+	spec.Sizes = []int{spec.MinSize()}
+	flows := packet.Flows{Count: one.Flows, Sources: one.Sources, Seed: one.Seed,
+		SourcePorts: load.PortRange(one.SourcePorts), Destinations: []netip.AddrPort{one.To.AddrPort}}
+	if len(flows.Sources) == 0 {
+		flows.Sources = own[:1]
+	}
+	if flows.SourcePorts.Len() == 0 {
+		flows.SourcePorts = load.PortRange{First: 1024, Last: 65535}
+	}
+	if flows.Count == 0 {
+		flows.Count = packetsFlows
+		if one.Requests > 0 { // each packet is a flow of its own
+			flows.Count = int(min(one.Requests, packet.MaxFlows))
+		}
+		flows.Count = min(flows.Count, len(flows.Sources)*flows.SourcePorts.Len())
+	}
+	workers := one.Workers
+	if workers == 0 {
+		workers = min(runtime.NumCPU(), flows.Count)
+	}
+	return packet.Config{Spec: spec, Flows: flows, Packets: one.Requests, Rate: one.Rate, Workers: workers}, nil
+}
+
+func (l *loads) none(ctx context.Context, one lab.Load) (o outcome) {
+	l.say("idle for " + one.For.String())
+	o.err = wait(ctx, l.bounded(one.For.Duration))
+	o.result = load.Result{Seconds: one.For.Seconds(), FirstFailureSeconds: -1, Failures: []load.Failure{}}
+	return o
+}
