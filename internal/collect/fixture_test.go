@@ -53,3 +53,5 @@ func (f *fixture) traced(now *snapshot.Trace) (*snapshot.Trace, error) {
 }
 func (f *fixture) machine() (machine, error) { return machine{}, nil }
 func (f *fixture) clock(string) instant      { return instant{} }
+
+func (f *fixture) natRules() (*snapshot.NATRules, error) { return nil, fs.ErrNotExist }

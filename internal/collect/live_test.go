@@ -310,6 +310,9 @@ func TestWithoutPrivilege(t *testing.T) {
 		if why := s.PartError("conntrack_table"); !strings.Contains(why, "CAP_NET_ADMIN") {
 			t.Errorf("conntrack_table: %q", why)
 		}
+		if why := s.PartError("nat_rules"); !strings.Contains(why, "CAP_NET_ADMIN") {
+			t.Errorf("nat_rules: %q", why)
+		}
 		if s.ConntrackStat == nil || s.ConntrackStat.Source != procStat {
 			t.Errorf("conntrack_stat: %+v, %q", s.ConntrackStat, s.PartError("conntrack_stat"))
 		}

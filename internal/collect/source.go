@@ -30,6 +30,8 @@ type source interface {
 	// returns the number that the next record will have. fn tells whether the
 	// record is of interest; others are not written into bundles.
 	kernelLog(fn func(record []byte) bool) (next uint64, err error)
+	// natRules are the rules that translate addresses.
+	natRules() (*snapshot.NATRules, error)
 	// structSize is the size of a kernel structure by BTF.
 	structSize(name string) (int, error)
 	machine() (machine, error)
