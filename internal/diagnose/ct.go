@@ -79,7 +79,14 @@ func (t *table) evidence() []Evidence {
 		{What: "tracked connections", Value: t.count, Source: snapshot.ConntrackCount},
 		{What: "limit", Value: t.max, Source: snapshot.ConntrackMax},
 	}
-	for _, name := range []string{"drop", "early_drop", "insert_failed", "chaintoolong"} {
+	e = append(e, t.counters("drop", "early_drop", "insert_failed", "chaintoolong")...)
+	return append(append(e, t.contents()...), cpuEvidence(t.rec.Profile)...)
+}
+
+// counters is how much these grew; one that the kernel does not have is left out.
+func (t *table) counters(names ...string) []Evidence {
+	var e []Evidence
+	for _, name := range names {
 		if d, ok := t.delta(name); ok {
 			source := t.rec.Last().ConntrackStat.Source
 			if source == "ctnetlink" {
@@ -88,7 +95,7 @@ func (t *table) evidence() []Evidence {
 			e = append(e, Evidence{What: "counter " + name, Value: d, Unit: fmt.Sprintf("in %.1f s", t.rec.Seconds()), Source: source})
 		}
 	}
-	return append(append(e, t.contents()...), cpuEvidence(t.rec.Profile)...)
+	return e
 }
 
 // contents tells who and what fills the table.
@@ -97,10 +104,7 @@ func (t *table) contents() []Evidence {
 	if tab == nil || tab.Sampled == 0 {
 		return nil
 	}
-	source := fmt.Sprintf("dump of all %s entries", units.Count(tab.Sampled))
-	if !tab.Complete {
-		source = fmt.Sprintf("dump of %s of %s entries", units.Count(tab.Sampled), units.Count(t.count))
-	}
+	source := t.dumpSource()
 	share := func(n int64) float64 { return round1(100 * float64(n) / float64(tab.Sampled)) }
 	var e []Evidence
 	for _, state := range byCount(tab.ByTCPState, 3) {
@@ -120,6 +124,15 @@ func (t *table) contents() []Evidence {
 			Source: fmt.Sprintf("two dumps, %.1f s apart", f.Seconds)})
 	}
 	return e
+}
+
+// dumpSource says how much of the table was read, for evidence.
+func (t *table) dumpSource() string {
+	tab := t.rec.Last().Table
+	if tab.Complete {
+		return fmt.Sprintf("dump of all %s entries", units.Count(tab.Sampled))
+	}
+	return fmt.Sprintf("dump of %s of %s entries", units.Count(tab.Sampled), units.Count(t.count))
 }
 
 // logLines are the kernel's lines about a full table during the recording, with
@@ -257,6 +270,8 @@ func byCount(m map[string]int64, n int) []string {
 }
 
 func round1(v float64) float64 { return math.Round(v*10) / 10 }
+
+func round2(v float64) float64 { return math.Round(v*100) / 100 }
 
 func isTableFull(line string) bool {
 	return strings.Contains(line, "nf_conntrack: table full") && strings.Contains(line, "dropping packet")

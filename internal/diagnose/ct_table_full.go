@@ -10,8 +10,8 @@ import (
 // ctTableFull: the kernel is dropping new connections now, because the table is full.
 //
 // `drop` counts packets that the tracker drops: a full table, no memory, or a
-// clash that could not be resolved. A clash counts in insert_failed as well
-// (nf_conntrack_core.c), so only the surplus of drop speaks for a full table.
+// clash that could not be resolved. A clash counts in insert_failed as well, so only
+// the surplus of drop speaks for a full table (see refused).
 var ctTableFull = Rule{
 	ID:    "ct-table-full",
 	Title: "connection table full",
@@ -60,12 +60,8 @@ func checkTableFull(rec *snapshot.Recording) (*Finding, Check) {
 
 // surplusDrops are the drops that no failed insertion explains.
 func (t *table) surplusDrops() (int64, bool) {
-	drop, ok := t.delta("drop")
-	if !ok {
-		return 0, false
-	}
-	failed, _ := t.delta("insert_failed")
-	return max(0, drop-failed), true
+	r, ok := t.refused()
+	return r.full, ok
 }
 
 func (t *table) droppedText(dropped int64, known bool) string {

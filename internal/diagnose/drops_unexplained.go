@@ -36,7 +36,7 @@ func checkDrops(rec *snapshot.Recording) (*Finding, Check) {
 	groups := t.groups()
 	var found []dropGroup
 	for _, g := range groups {
-		if t.noteworthy(g) {
+		if t.noteworthy(g) && !(g.name == snapshot.CauseNotInserted && insertionExplained(rec)) {
 			found = append(found, g)
 		}
 	}
@@ -45,6 +45,17 @@ func checkDrops(rec *snapshot.Recording) (*Finding, Check) {
 		return nil, Check{State: OK, Why: seen}
 	}
 	return t.finding(found), Check{Why: seen}
+}
+
+// insertionExplained tells whether another rule says why connections could not be
+// entered into the table.
+func insertionExplained(rec *snapshot.Recording) bool {
+	for _, rule := range []Rule{ctChainCap, snatPortsExhausted, snatRace} {
+		if f, _ := rule.Check(rec); f != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // dropGroup is the namespace's drops of one reason, or of one cause within

@@ -18,7 +18,10 @@ type Rule struct {
 
 // Rules are all there are, in the order in which they are reported.
 func Rules() []Rule {
-	return []Rule{ctTableFull, ctTableNearFull, ctEarlyDrop, dropsUnexplained}
+	return []Rule{
+		ctTableFull, ctTableNearFull, ctEarlyDrop, ctChainCap, ctEstablishedLeak, ctFlood,
+		snatPortsExhausted, snatPortsNear, snatRace, udpStale, dropsUnexplained,
+	}
 }
 
 // Run applies the rules to a recording of at least two snapshots.

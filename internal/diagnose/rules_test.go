@@ -13,6 +13,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/tune"
 )
 
 var update = flag.Bool("update", false, "write the findings into the test files")
@@ -141,6 +142,12 @@ func complete(t *testing.T, where string, f Finding) {
 			t.Errorf("%s: %s: automatic remedy without changes, cost, risk or prediction: %+v", where, f.ID, m)
 		}
 		for _, c := range m.Changes {
+			if c.Kind == tune.NATRule { // a range of ports is widened, or an option added
+				if c.After == c.Before || c.Target == "" {
+					t.Errorf("%s: %s: rule %q goes from %q to %q", where, f.ID, c.Target, c.Before, c.After)
+				}
+				continue
+			}
 			var before, after int64
 			fmt.Sscan(c.Before, &before)
 			fmt.Sscan(c.After, &after)

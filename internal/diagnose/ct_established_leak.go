@@ -1,0 +1,127 @@
+package diagnose
+
+import (
+	"fmt"
+
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/units"
+)
+
+const establishedTimeout = "net.netfilter.nf_conntrack_tcp_timeout_established"
+
+// An established leak is worth a warning where connections that have been idle for
+// longer than any keepalive take up leakOfLimit of the limit, or leakOfTable of the
+// table and no mere trifle of the limit.
+const (
+	leakOfLimit  = 0.20
+	leakOfTable  = 0.50
+	leakTrifle   = 0.05
+	fewestLeaked = 1000
+	oneDay       = 86400
+)
+
+// ctEstablishedLeak: much of the table is connections that were never closed as far as
+// the tracker saw: their hosts are gone, or a firewall has forgotten them. Each stays
+// for nf_conntrack_tcp_timeout_established, five days by default.
+var ctEstablishedLeak = Rule{
+	ID:    "ct-established-leak",
+	Title: "connections that were never closed",
+	Check: checkEstablishedLeak,
+}
+
+func checkEstablishedLeak(rec *snapshot.Recording) (*Finding, Check) {
+	t, why := readTable(rec)
+	if t == nil {
+		return nil, Check{State: NotChecked, Why: why}
+	}
+	tab := rec.Last().Table
+	switch {
+	case tab == nil:
+		return nil, Check{State: NotChecked, Why: t.noDump()}
+	case tab.Idle == nil:
+		return nil, Check{State: NotChecked, Why: "idle times are not known: no " + establishedTimeout + ", or a bundle of an older natkit"}
+	case tab.Sampled == 0:
+		return nil, Check{State: OK, Why: "the table is empty"}
+	}
+	idle := int64(float64(tab.Idle.IdleFrom(snapshot.IdleLong)) * t.scale())
+	seen := fmt.Sprintf("%s of %s entries are ESTABLISHED and idle for more than %s", units.Count(idle), units.Count(t.count), hours(snapshot.IdleLong))
+	ofLimit, ofTable := float64(idle)/float64(t.max), float64(idle)/float64(max(1, t.count))
+	if idle < fewestLeaked || ofLimit < leakOfLimit && (ofTable < leakOfTable || ofLimit < leakTrifle) {
+		return nil, Check{State: OK, Why: seen}
+	}
+	return t.leak(tab.Idle, idle), Check{Why: seen}
+}
+
+func (t *table) leak(i *snapshot.IdleEstablished, idle int64) *Finding {
+	day := int64(float64(i.IdleFrom(oneDay)) * t.scale())
+	source := t.dumpSource() + ", timeout less seconds left"
+	share := func(n int64) string {
+		return fmt.Sprintf("entries (%s of the limit)", units.Percent(float64(n)/float64(t.max)))
+	}
+	f := &Finding{
+		Severity:   Warning,
+		Confidence: "likely",
+		Title:      "connections that nobody closed fill the table",
+		Evidence: []Evidence{
+			{What: "ESTABLISHED, idle for more than " + hours(snapshot.IdleLong), Value: idle, Unit: share(idle), Source: source},
+			{What: "ESTABLISHED, idle for more than " + hours(oneDay), Value: day, Unit: share(day), Source: source},
+			{What: "tracked connections", Value: t.count, Source: snapshot.ConntrackCount},
+			{What: "limit", Value: t.max, Source: snapshot.ConntrackMax},
+			{What: "timeout of ESTABLISHED", Value: i.TimeoutSeconds, Unit: "s", Source: establishedTimeout},
+		},
+		Cause: fmt.Sprintf("hosts that went away without closing, or whose FIN and RST the tracker did not see, leave entries for %s; keepalives would come within two hours",
+			hours(i.TimeoutSeconds)),
+		Consequence: "the table, and with SNAT the ports of an address, fill up with connections that do not exist; ESTABLISHED is never evicted to make room",
+		Remedies:    leakRemedies(i, idle, day),
+	}
+	f.Evidence = append(f.Evidence, idleTalkers("held for ", i.Sources, t)...)
+	f.Evidence = append(f.Evidence, idleTalkers("held towards ", i.Services, t)...)
+	return f
+}
+
+func idleTalkers(what string, talkers []snapshot.Talker, t *table) []Evidence {
+	var e []Evidence
+	for _, w := range talkers[:min(len(talkers), mostShown)] {
+		e = append(e, Evidence{What: what + w.Who, Value: int64(float64(w.Entries) * t.scale()), Unit: "idle entries", Source: t.dumpSource()})
+	}
+	return e
+}
+
+// leakRemedies are advice: a lower timeout cuts idle connections that do exist.
+func leakRemedies(i *snapshot.IdleEstablished, idle, day int64) []Remedy {
+	var r []Remedy
+	lower := func(seconds, gone int64, why, risk string) {
+		if i.TimeoutSeconds > seconds {
+			r = append(r, Remedy{
+				Title:    fmt.Sprintf("sysctl -w %s=%d (now %d): %s", establishedTimeout, seconds, i.TimeoutSeconds, why),
+				Predicts: fmt.Sprintf("in the long run about %s entries fewer; those that are there keep their timeout until their next packet", units.Count(gone)),
+				Risk:     risk,
+			})
+		}
+	}
+	lower(oneDay, day, "a day, as kube-proxy sets it",
+		"a connection that is idle for longer loses its entry: with NAT it hangs or is reset at its next packet")
+	lower(snapshot.IdleLong, idle, "the least that RFC 5382 allows",
+		"connections that are idle for longer and send no keepalives (databases, ssh, message queues) hang or are reset at their next packet; applications need keepalives below two hours (net.ipv4.tcp_keepalive_time)")
+	return append(r,
+		Remedy{
+			Title: "let the hosts named above send TCP keepalives, and close connections on shutdown",
+		},
+		Remedy{
+			Title: "remove those of hosts that are known to be gone: natkit conntrack delete -p tcp --state ESTABLISHED -s ADDRESS",
+			Risk:  "living connections among them lose their translation",
+		})
+}
+
+// hours is a long time in words.
+func hours(seconds int64) string {
+	switch {
+	case seconds >= 2*oneDay && seconds%oneDay == 0:
+		return fmt.Sprintf("%d days", seconds/oneDay)
+	case seconds == oneDay:
+		return "a day"
+	case seconds%3600 == 0:
+		return fmt.Sprintf("%d h", seconds/3600)
+	}
+	return fmt.Sprintf("%d h %d min", seconds/3600, seconds%3600/60)
+}

@@ -1,0 +1,213 @@
+package diagnose
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/units"
+)
+
+const (
+	// A source takes part in a flood where it holds fewestUnanswered entries without an
+	// answer, and they are mostUnanswered of all that it holds: whoever is answered
+	// usually, and loses some, does not.
+	fewestUnanswered = 1000
+	mostUnanswered   = 0.80
+	// Those sources together must hold floodOfLimit of the limit, or floodOfTable of a
+	// table that is no trifle, and open floodRate such connections a second.
+	floodOfLimit = 0.10
+	floodOfTable = 0.50
+	floodTrifle  = 5000
+	floodRate    = 20
+	// crowded is the share of the limit from which what a flood takes is missing to
+	// others.
+	crowded = 0.80
+)
+
+// ctFlood: few sources fill the table with connections that nobody answers: a scan, a
+// flood of SYN or UDP, or a program that hammers a dead destination.
+//
+// A flood whose sources are forged is not told from a dead server with many clients,
+// and not reported.
+var ctFlood = Rule{
+	ID:    "ct-flood",
+	Title: "few sources open many unanswered connections",
+	Check: checkFlood,
+}
+
+func checkFlood(rec *snapshot.Recording) (*Finding, Check) {
+	t, why := readTable(rec)
+	if t == nil {
+		return nil, Check{State: NotChecked, Why: why}
+	}
+	tab := rec.Last().Table
+	switch {
+	case tab == nil:
+		return nil, Check{State: NotChecked, Why: t.noDump()}
+	case tab.Unanswered == nil:
+		return nil, Check{State: NotChecked, Why: "unanswered connections were not counted by source: a bundle of an older natkit"}
+	case tab.Sampled == 0:
+		return nil, Check{State: OK, Why: "the table is empty"}
+	}
+	fl := t.flood(tab.Unanswered)
+	seen := fmt.Sprintf("%s of %s entries without an answer", units.Count(t.scaled(tab.Unanswered.TCP+tab.Unanswered.UDP)), units.Count(t.count))
+	if len(fl.sources) > 0 {
+		seen += fmt.Sprintf(", %s of them from %s that get hardly any", units.Count(fl.entries), units.Plural(len(fl.sources), "source", "sources"))
+	}
+	switch {
+	case !fl.large(t):
+		return nil, Check{State: OK, Why: seen}
+	case fl.rateKnown && fl.perSecond < floodRate:
+		return nil, Check{State: OK, Why: fmt.Sprintf("%s; only %s new ones a second: it is over", seen, units.Rate(fl.perSecond))}
+	}
+	return fl.finding(t), Check{Why: seen}
+}
+
+// scaled is a number of sampled entries as one of the whole table.
+func (t *table) scaled(entries int64) int64 { return int64(float64(entries) * t.scale()) }
+
+// flood is the sources that take part.
+type flood struct {
+	sources  []snapshot.UnansweredSource
+	services []snapshot.Talker
+	// entries without an answer of these sources, in the whole table.
+	entries   int64
+	perSecond float64
+	rateKnown bool
+}
+
+func (t *table) flood(u *snapshot.Unanswered) flood {
+	fl := flood{services: u.Services, rateKnown: t.rec.Flows != nil}
+	for _, s := range u.Sources {
+		if t.scaled(s.Entries) < fewestUnanswered || float64(s.Entries) < mostUnanswered*float64(s.OfEntries) {
+			continue
+		}
+		fl.sources = append(fl.sources, s)
+		fl.entries += t.scaled(s.Entries)
+		rate, _ := t.unansweredRate(s)
+		fl.perSecond += rate
+	}
+	return fl
+}
+
+// unansweredRate is how many unanswered entries of the source are new per second; it is
+// known for the ten busiest.
+func (t *table) unansweredRate(s snapshot.UnansweredSource) (float64, bool) {
+	if t.rec.Flows == nil {
+		return 0, false
+	}
+	for _, r := range t.rec.Flows.Unanswered {
+		if r.Who == s.Protocol+" "+s.Who {
+			return r.PerSecond, true
+		}
+	}
+	return 0, false
+}
+
+func (fl flood) large(t *table) bool {
+	n := float64(fl.entries)
+	return n >= floodOfLimit*float64(t.max) || n >= floodOfTable*float64(t.count) && n >= floodTrifle
+}
+
+func (fl flood) finding(t *table) *Finding {
+	f := &Finding{
+		Severity:   Warning,
+		Confidence: "likely",
+		Title: fmt.Sprintf("%s open%s connections that nobody answers, and fill%s the table", units.Plural(len(fl.sources), "source", "sources"),
+			singular(len(fl.sources)), singular(len(fl.sources))),
+		Evidence: fl.evidence(t),
+		Cause:    "a scan, a flood, or a program that goes on trying a destination that is dead or filtered",
+		Consequence: fmt.Sprintf("%s of the limit are taken by connections that do not come about; when the table is full, connections of others are evicted while they are set up, or dropped",
+			units.Percent(float64(fl.entries)/float64(t.max))),
+		Remedies: fl.remedies(t),
+	}
+	if evicted, _ := t.delta("early_drop"); t.share() >= crowded || evicted > 0 {
+		f.Severity = Critical
+	}
+	return f
+}
+
+// singular is the ending of a verb.
+func singular(n int) string {
+	if n == 1 {
+		return "s"
+	}
+	return ""
+}
+
+func (fl flood) evidence(t *table) []Evidence {
+	var e []Evidence
+	for _, s := range fl.sources[:min(len(fl.sources), mostShown)] {
+		unit := fmt.Sprintf("entries, %s of all it has", units.Percent(float64(s.Entries)/float64(s.OfEntries)))
+		e = append(e, Evidence{What: fmt.Sprintf("unanswered %s from %s", s.Protocol, s.Who), Value: t.scaled(s.Entries), Unit: unit, Source: t.dumpSource()})
+		if rate, ok := t.unansweredRate(s); ok {
+			e = append(e, Evidence{What: fmt.Sprintf("new unanswered %s from %s", s.Protocol, s.Who), Value: round1(rate), Unit: "/s",
+				Source: fmt.Sprintf("two dumps, %.1f s apart", t.rec.Flows.Seconds)})
+		}
+	}
+	for _, w := range fl.services[:min(len(fl.services), mostShown)] {
+		if t.scaled(w.Entries) >= fewestUnanswered {
+			e = append(e, Evidence{What: "unanswered by " + w.Who, Value: t.scaled(w.Entries), Unit: "entries", Source: t.dumpSource()})
+		}
+	}
+	e = append(e, Evidence{What: "tracked connections", Value: t.count, Source: snapshot.ConntrackCount},
+		Evidence{What: "limit", Value: t.max, Source: snapshot.ConntrackMax})
+	return append(e, t.counters("drop", "early_drop")...)
+}
+
+// remedies are advice: who may send what is not natkit's to decide.
+func (fl flood) remedies(t *table) []Remedy {
+	var named []string
+	for _, s := range fl.sources[:min(len(fl.sources), mostShown)] {
+		named = append(named, s.Who)
+	}
+	r := []Remedy{{
+		Title: "drop these sources before they are tracked: " + dropLine(named),
+		Risk:  "everything from these addresses is dropped, behind a NAT other hosts too; 'nft delete table inet flood' takes it back",
+	}}
+	if fl.sources[0].Protocol == "tcp" {
+		r = append(r, Remedy{
+			Title: "where it is SYN to servers behind this gateway, let SYNPROXY answer first: nft 'tcp dport PORT tcp flags syn notrack' in prerouting at priority raw, and 'ct state invalid,untracked synproxy mss 1460 wscale 7 timestamp sack-perm' in forward, with net.netfilter.nf_conntrack_tcp_loose=0",
+			Risk:  "connections through it lose TCP options that the proxy does not know; with DNAT the rules need the translated port",
+		})
+	}
+	var deletes []string
+	for _, s := range fl.sources[:min(len(fl.sources), mostShown)] {
+		deletes = append(deletes, deleteUnanswered(s))
+	}
+	return append(r, Remedy{
+		Title: "afterwards remove what is left: " + strings.Join(deletes, "; "),
+		Risk:  "connections that are being set up just then are forgotten",
+	})
+}
+
+// dropLine is a command that works as it stands.
+func dropLine(sources []string) string {
+	v4, v6 := []string{}, []string{}
+	for _, s := range sources {
+		if strings.Contains(s, ":") {
+			v6 = append(v6, s)
+		} else {
+			v4 = append(v4, s)
+		}
+	}
+	rules := ""
+	for _, family := range []struct {
+		match string
+		of    []string
+	}{{"ip saddr", v4}, {"ip6 saddr", v6}} {
+		if len(family.of) > 0 {
+			rules += fmt.Sprintf("; %s { %s } counter drop", family.match, strings.Join(family.of, ", "))
+		}
+	}
+	return fmt.Sprintf("nft 'table inet flood { chain prerouting { type filter hook prerouting priority -310%s; }; }'", rules)
+}
+
+func deleteUnanswered(s snapshot.UnansweredSource) string {
+	state := ""
+	if s.Protocol == "tcp" {
+		state = " --state SYN_SENT"
+	}
+	return fmt.Sprintf("natkit conntrack delete -p %s -s %s%s -u UNREPLIED", s.Protocol, s.Who, state)
+}

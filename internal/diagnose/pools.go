@@ -1,0 +1,139 @@
+package diagnose
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/units"
+)
+
+const (
+	// refusing is the chance, of a new connection whose own port is taken, not to get
+	// another one, from which a pool explains insertions that fail.
+	refusing = 0.005
+	// usedUp is the share that does so where the layout of the used ports is unknown.
+	usedUp = 0.90
+	// fewestClashes are the failed insertions, within a recording, from which something
+	// is wrong: two packets of one new connection on two CPUs lose a race now and then.
+	fewestClashes = 10
+)
+
+// pools are the port pools of a recording.
+type pools struct {
+	*table
+	ports *snapshot.Ports
+	rules *snapshot.NATRules
+}
+
+// readPools fails, with the reason, where it is not known which ports NAT uses.
+func readPools(rec *snapshot.Recording) (*pools, string) {
+	t, why := readTable(rec)
+	if t == nil {
+		return nil, why
+	}
+	last := rec.Last()
+	if last.Ports == nil {
+		if why = last.PartError("ports"); why == "" {
+			why = "the ports that NAT uses were not looked at: no dump of the table, or a bundle of an older natkit"
+		}
+		return nil, why
+	}
+	return &pools{t, last.Ports, last.NATRules}, ""
+}
+
+// tightest is the pool in which a new connection is most likely to fail; nil where
+// there are none.
+func (p *pools) tightest() *snapshot.PortPool {
+	var worst *snapshot.PortPool
+	for i := range p.ports.Pools {
+		if pool := &p.ports.Pools[i]; worst == nil || pressure(pool) > pressure(worst) {
+			worst = pool
+		}
+	}
+	return worst
+}
+
+// pressure orders pools: by the chance where it is known, then by the share.
+func pressure(p *snapshot.PortPool) float64 { return p.FailsIfTaken + p.Share }
+
+// refusesNew tells whether new connections fail in a pool, going by its ports alone.
+func refusesNew(p *snapshot.PortPool) bool {
+	if p.Known {
+		return p.FailsIfTaken >= refusing
+	}
+	return p.Share >= usedUp
+}
+
+func poolName(p *snapshot.PortPool) string {
+	return fmt.Sprintf("%s of %s towards %s", p.Protocol, p.Address, p.Destination)
+}
+
+func usedOf(p *snapshot.PortPool) string {
+	return fmt.Sprintf("%s of %s ports (%s)", units.Count(p.Used), units.Count(p.Len()), units.Percent(p.Share))
+}
+
+// seen is for the line of a check.
+func (p *pools) seen() string {
+	if len(p.ports.Pools) == 0 {
+		return "no translated source"
+	}
+	return fmt.Sprintf("most pressed: %s, %s", poolName(p.tightest()), usedOf(p.tightest()))
+}
+
+// rule is the one that gave the pool its address; nil where it is not known.
+func (p *pools) rule(pool *snapshot.PortPool) *snapshot.NATRule {
+	if p.rules == nil || pool.Rule < 0 || pool.Rule >= len(p.rules.Rules) {
+		return nil
+	}
+	return &p.rules.Rules[pool.Rule]
+}
+
+// evidence of one pool.
+func (p *pools) evidence(pool *snapshot.PortPool) []Evidence {
+	source := fmt.Sprintf("dump of all %s entries", units.Count(p.ports.Sampled))
+	if !p.ports.Complete {
+		source = fmt.Sprintf("dump of %s entries, scaled to %s", units.Count(p.ports.Sampled), units.Count(p.count))
+	}
+	name := poolName(pool)
+	e := []Evidence{{What: "ports used, " + name, Value: pool.Used,
+		Unit: fmt.Sprintf("of %s (%s), %d-%d", units.Count(pool.Len()), units.Percent(pool.Share), pool.FirstPort, pool.LastPort), Source: source}}
+	if pool.TimeWait > 0 {
+		e = append(e, Evidence{What: "of them in TIME_WAIT", Value: pool.TimeWait, Unit: "ports", Source: source})
+	}
+	if pool.RangeSource != "" {
+		e = append(e, Evidence{What: "range of ports", Value: fmt.Sprintf("%d-%d", pool.FirstPort, pool.LastPort), Source: pool.RangeSource})
+	}
+	if pool.Known {
+		how := "the kernel's search (" + p.ports.Probing + ") over the used ports of the dump"
+		e = append(e,
+			Evidence{What: "chance that a new connection fails", Value: round2(100 * pool.Fails), Unit: "%", Source: how},
+			Evidence{What: "chance where its own port is taken", Value: round2(100 * pool.FailsIfTaken), Unit: "%", Source: how})
+	}
+	if pool.NewPerSecond > 0 {
+		e = append(e, Evidence{What: "new connections that got a port", Value: round1(pool.NewPerSecond), Unit: "/s", Source: "two dumps"})
+	}
+	for _, u := range pool.Users[:min(len(pool.Users), mostShown)] {
+		e = append(e, Evidence{What: "ports held by " + u.Who, Value: u.Entries, Unit: "ports", Source: source})
+	}
+	return append(e, p.counters("insert_failed", "drop", "chaintoolong")...)
+}
+
+// sourceRules are those that translate sources, each once though several hooks lead
+// to it.
+func (p *pools) sourceRules() []*snapshot.NATRule {
+	if p.rules == nil {
+		return nil
+	}
+	var all []*snapshot.NATRule
+	for i := range p.rules.Rules {
+		r := &p.rules.Rules[i]
+		again := slices.ContainsFunc(all, func(o *snapshot.NATRule) bool {
+			return o.Handle == r.Handle && o.Place() == r.Place() && o.Source == r.Source && r.Handle != 0
+		})
+		if r.TranslatesSource() && !again {
+			all = append(all, r)
+		}
+	}
+	return all
+}

@@ -1,0 +1,89 @@
+package diagnose
+
+import (
+	"fmt"
+
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/units"
+)
+
+const (
+	// nearUsedUp is the share of a pool from which the next peak may use it up.
+	nearUsedUp = 0.85
+	// halfUsed and soon: so full already, and used up within so many seconds at the
+	// present rate.
+	halfUsed = 0.50
+	soon     = 120
+	// someFail is the chance of any new connection to fail that is worth a warning
+	// though few were seen to.
+	someFail = 0.01
+)
+
+// snatPortsNear: the ports of an address towards one destination are nearly used up, or
+// lie so that new connections begin to fail.
+var snatPortsNear = Rule{
+	ID:    "snat-ports-near-exhaustion",
+	Title: "source ports nearly used up",
+	Check: checkPortsNear,
+}
+
+func checkPortsNear(rec *snapshot.Recording) (*Finding, Check) {
+	p, why := readPools(rec)
+	if p == nil {
+		return nil, Check{State: NotChecked, Why: why}
+	}
+	r, _ := p.refused()
+	if p.exhausted(r) != nil {
+		return nil, Check{State: OK, Why: "new connections fail already, see snat-ports-exhausted"}
+	}
+	seen := p.seen()
+	var worst *snapshot.PortPool
+	for i := range p.ports.Pools {
+		if pool := &p.ports.Pools[i]; p.near(pool) && (worst == nil || pressure(pool) > pressure(worst)) {
+			worst = pool
+		}
+	}
+	if worst == nil {
+		return nil, Check{State: OK, Why: seen}
+	}
+	return p.nearFinding(worst), Check{Why: seen}
+}
+
+// near leaves out a pool that cannot run out: one client, whose ports are all in the
+// range, keeps them, and runs out of them itself before NAT does.
+func (p *pools) near(pool *snapshot.PortPool) bool {
+	if len(pool.Users) < 2 && pool.Len() >= fullRange && pool.Class == "" {
+		return false
+	}
+	return inTheWay(pool) >= nearUsedUp || pool.Known && pool.Fails >= someFail || pool.Share >= halfUsed && pool.SecondsLeft >= 0 && pool.SecondsLeft <= soon
+}
+
+// inTheWay is the share of the ports that a new connection cannot have. Where the search
+// never fails though nearly all are used, it takes those in TIME_WAIT (Linux 6.6).
+func inTheWay(p *snapshot.PortPool) float64 {
+	if p.Known && p.FailsIfTaken == 0 {
+		return p.Share - float64(p.TimeWait)/float64(max(1, p.Len()))
+	}
+	return p.Share
+}
+
+func (p *pools) nearFinding(pool *snapshot.PortPool) *Finding {
+	f := &Finding{
+		Severity:    Warning,
+		Confidence:  "likely",
+		Title:       "the ports of a NAT address are nearly used up (" + poolName(pool) + ")",
+		Evidence:    p.evidence(pool),
+		Cause:       fmt.Sprintf("%s are in use, and each connection through %s to that destination needs one of its own", usedOf(pool), pool.Address),
+		Consequence: "when no port is found, new connections to this destination are dropped without an answer; others go on",
+		Remedies:    p.portRemedies(pool),
+	}
+	switch {
+	case pool.Known && pool.Fails >= someFail:
+		f.Title = fmt.Sprintf("%s of new connections find no free port (%s)", units.Percent(pool.Fails), poolName(pool))
+	case pool.Share < nearUsedUp:
+		f.Title = fmt.Sprintf("the ports of a NAT address will be used up in %s (%s)", units.Roughly(pool.SecondsLeft), poolName(pool))
+		f.Confidence = "possible"
+		f.Evidence = append(f.Evidence, Evidence{What: "used up at the present rate in", Value: round1(pool.SecondsLeft), Unit: "s", Source: "free ports / new connections per second"})
+	}
+	return f
+}

@@ -1,0 +1,199 @@
+package diagnose
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/units"
+)
+
+// udpStale: UDP clients send to a destination that rules no longer give, or not any
+// more, because their entries keep the translation of the first packet, and each
+// further packet keeps the entry.
+var udpStale = Rule{
+	ID:    "udp-stale-blackhole",
+	Title: "UDP kept on an old translation",
+	Check: checkUDPStale,
+}
+
+func checkUDPStale(rec *snapshot.Recording) (*Finding, Check) {
+	flows := rec.Flows
+	switch {
+	case flows == nil:
+		why := rec.Last().PartError("conntrack_flows")
+		if why == "" {
+			why = "two dumps of the table could not be compared"
+		}
+		return nil, Check{State: NotChecked, Why: why}
+	case !flows.OneWayKnown:
+		return nil, Check{State: NotChecked, Why: "UDP without an answer was not followed: a bundle of an older natkit"}
+	}
+	asked := int64(0)
+	for _, w := range flows.OneWay {
+		asked += w.Entries
+	}
+	seen := fmt.Sprintf("%s of UDP went on without any answer in %.1f s", units.Plural(asked, "connection", "connections"), flows.Seconds)
+	if asked == 0 {
+		return nil, Check{State: OK, Why: seen}
+	}
+	if rec.Last().NATRules == nil {
+		why := rec.Last().PartError("nat_rules")
+		if why == "" {
+			why = "the NAT rules were not read"
+		}
+		return nil, Check{State: NotChecked, Why: seen + "; whether rules still lead there is not known: " + why}
+	}
+	stale := staleOnes(flows.OneWay, rec.Last().NATRules)
+	if len(stale) == 0 {
+		return nil, Check{State: OK, Why: seen + ", all where the present rules lead"}
+	}
+	return staleFinding(rec, stale), Check{Why: seen}
+}
+
+// stale is UDP on a translation that the rules do not give.
+type stale struct {
+	snapshot.OneWay
+	// now is where the rules lead; empty where that cannot be told for certain.
+	now string
+	// ruled is true where a rule names the service, so that it is no other program that
+	// translates.
+	ruled bool
+}
+
+// staleOnes leaves out entries of other zones than the default one: Open vSwitch and tc
+// translate there without rules.
+func staleOnes(all []snapshot.OneWay, rules *snapshot.NATRules) []stale {
+	var found []stale
+	for _, w := range all {
+		if w.Zone != 0 || leadsTo(rules, w) {
+			continue
+		}
+		if now := ruledTarget(rules, w); now != "" || w.Translated() {
+			found = append(found, stale{w, now, now != "" || slices.ContainsFunc(rules.Rules, func(r snapshot.NATRule) bool { return mayMatch(&r, w) && names(&r) })})
+		}
+	}
+	return found
+}
+
+// leadsTo tells whether a rule may send the service's packets to where they go. A rule
+// with conditions that are not known may match anything; one without a constant
+// address may give any.
+func leadsTo(rules *snapshot.NATRules, w snapshot.OneWay) bool {
+	if !w.Translated() {
+		return ruledTarget(rules, w) == ""
+	}
+	return slices.ContainsFunc(rules.Rules, func(r snapshot.NATRule) bool { return mayMatch(&r, w) && mayLead(&r, w.Target) })
+}
+
+func mayMatch(r *snapshot.NATRule, w snapshot.OneWay) bool {
+	dst := w.Service.Addr()
+	return !r.TranslatesSource() &&
+		(r.Protocol == "" || r.Protocol == "udp") &&
+		(r.DestinationPort == 0 || r.DestinationPort == w.Service.Port()) &&
+		(!r.ToDestination.IsValid() || r.ToDestination.Contains(dst)) &&
+		(r.Family == "inet" || (r.Family == "ip") == dst.Is4())
+}
+
+// names tells whether a rule is about a service, not about all there are.
+func names(r *snapshot.NATRule) bool {
+	return r.DestinationPort != 0 || r.ToDestination.IsValid() && r.ToDestination.Bits() > 0
+}
+
+// mayLead: a redirect leads to an address of this machine, whichever.
+func mayLead(r *snapshot.NATRule, to netip.AddrPort) bool {
+	if r.FirstPort != 0 && (to.Port() < r.FirstPort || to.Port() > r.LastPort) {
+		return false
+	}
+	if r.Kind == snapshot.NATRedirect || !r.First.IsValid() {
+		return true
+	}
+	return to.Addr().Compare(r.First) >= 0 && to.Addr().Compare(r.Last) <= 0
+}
+
+// ruledTarget is what the first rule that is certain to match gives; empty where none
+// is. It is certain where it names service and port and nothing else.
+func ruledTarget(rules *snapshot.NATRules, w snapshot.OneWay) string {
+	for i := range rules.Rules {
+		r := &rules.Rules[i]
+		if !mayMatch(r, w) || r.Hook != "prerouting" {
+			continue
+		}
+		plain := !r.Partial && r.InInterface == "" && !r.FromSource.IsValid()
+		if !plain || r.DestinationPort == 0 || !r.ToDestination.IsSingleIP() || !r.First.IsValid() {
+			return ""
+		}
+		return strings.TrimPrefix(r.Text, "dnat to ")
+	}
+	return ""
+}
+
+func staleFinding(rec *snapshot.Recording, all []stale) *Finding {
+	entries, oldest := int64(0), 0.0
+	var services []string
+	for _, s := range all {
+		entries += s.Entries
+		oldest = max(oldest, s.OldestSeconds)
+		if name := s.Service.String(); !slices.Contains(services, name) {
+			services = append(services, name)
+		}
+	}
+	f := &Finding{
+		Severity:   Critical,
+		Confidence: "likely",
+		Title: fmt.Sprintf("UDP to %s goes where no rule leads any more, and nobody answers",
+			strings.Join(services[:min(len(services), mostShown)], ", ")),
+		Evidence: staleEvidence(rec, all),
+		Cause:    "the rules or the backend changed, but an entry keeps the translation of its first packet, and every packet that the client sends keeps the entry",
+		Consequence: fmt.Sprintf("%s of UDP get no answer for as long as their clients go on from the same port; new ones work",
+			units.Plural(entries, "connection", "connections")),
+		Remedies: staleRemedies(all),
+	}
+	if ruled := slices.ContainsFunc(all, func(s stale) bool { return s.ruled }); !ruled { // IPVS, Open vSwitch or a program may translate there without a rule
+		f.Severity, f.Confidence = Warning, "possible"
+		f.Title = fmt.Sprintf("UDP to %s is translated as no present rule does, and nobody answers", strings.Join(services[:min(len(services), mostShown)], ", "))
+	}
+	return f
+}
+
+func staleEvidence(rec *snapshot.Recording, all []stale) []Evidence {
+	var e []Evidence
+	source := fmt.Sprintf("two dumps, %.1f s apart: a packet came, never an answer", rec.Flows.Seconds)
+	for _, s := range all[:min(len(all), mostShown)] {
+		unit := fmt.Sprintf("entries, such as from %s, for %s at least", s.Source, units.Roughly(s.OldestSeconds))
+		e = append(e, Evidence{What: fmt.Sprintf("udp %s sent to %s", s.Service, s.Target), Value: s.Entries, Unit: unit, Source: source})
+		now := s.now
+		switch {
+		case now != "":
+		case s.ruled:
+			now = "elsewhere"
+		default:
+			now = "nowhere: none is about it"
+		}
+		e = append(e, Evidence{What: fmt.Sprintf("where the rules lead %s", s.Service), Value: now, Source: "NAT rules by netlink"})
+	}
+	return e
+}
+
+// staleRemedies are advice: natkit deletes no entry by itself.
+func staleRemedies(all []stale) []Remedy {
+	var r []Remedy
+	for _, s := range all[:min(len(all), mostShown)] {
+		r = append(r, Remedy{
+			Title: "forget the old translation: " + deleteStale(s.OneWay),
+			Predicts: fmt.Sprintf("%s: the next packet of each is translated by the present rules",
+				units.Plural(s.Entries, "entry", "entries")),
+			Risk: "living connections to that target, if there are any, are translated anew as well",
+		})
+	}
+	return append(r, Remedy{
+		Title: "let whatever changes the rules delete the entries of what it replaces",
+	})
+}
+
+func deleteStale(w snapshot.OneWay) string {
+	return fmt.Sprintf("natkit conntrack delete -p udp --orig-dst %s --orig-port-dst %d --reply-src %s --reply-port-src %d -u UNREPLIED",
+		w.Service.Addr(), w.Service.Port(), w.Target.Addr(), w.Target.Port())
+}
