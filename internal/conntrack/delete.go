@@ -17,7 +17,7 @@ func (e *Entry) Key() Key { return Key{e.Orig, e.Zone, e.ID} }
 // the same (ctnetlink_del_conntrack).
 func AppendDelete(b []byte, flags uint16, seq uint32, k *Key) []byte {
 	start := len(b)
-	b = AppendHeader(b, Delete, flags, seq, k.Orig.family())
+	b = AppendHeader(b, Delete, flags, seq, k.Orig.Family())
 	b = appendTuple(b, ctaTupleOrig, &k.Orig, 0)
 	if k.Zone != 0 {
 		b = appendU16(b, ctaZone, k.Zone)
@@ -28,7 +28,8 @@ func AppendDelete(b []byte, flags uint16, seq uint32, k *Key) []byte {
 	return FinishMessage(b, start)
 }
 
-func (t *Tuple) family() uint8 {
+// Family is unix.AF_INET or unix.AF_INET6.
+func (t *Tuple) Family() uint8 {
 	if t.Src.Is4() {
 		return unix.AF_INET
 	}
