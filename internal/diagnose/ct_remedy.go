@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -82,11 +83,19 @@ func (t *table) raise(s capacity.Sizing, lowerBound bool) Remedy {
 func remedy(title string, changes []tune.Change, facts tune.Facts) Remedy {
 	r := Remedy{Title: title, Changes: tune.Assess(changes, facts)}
 	var costs, risks []string
-	for _, c := range r.Changes {
-		costs, risks = append(costs, c.Cost), append(risks, c.Risk)
+	for _, c := range r.Changes { // changes of one kind cost and risk the same
+		costs, risks = once(costs, c.Cost), once(risks, c.Risk)
 	}
 	r.Cost, r.Risk = strings.Join(costs, "; "), strings.Join(risks, "; ")
 	return r
+}
+
+// once adds a text that is not there yet.
+func once(texts []string, text string) []string {
+	if text == "" || slices.Contains(texts, text) {
+		return texts
+	}
+	return append(texts, text)
 }
 
 func (t *table) predict(s capacity.Sizing, lowerBound bool) string {

@@ -73,30 +73,31 @@ func restricts(r *snapshot.NATRule) bool {
 // oversight: no other rule gives the address, and the range is none of those that an
 // address is shared out in.
 func (p *pools) widen(pool *snapshot.PortPool, rule *snapshot.NATRule) Remedy {
-	wide := *rule
-	wide.FirstPort, wide.LastPort = firstOfAll, lastOfAll
-	r := Remedy{
-		Title: fmt.Sprintf("widen the ports of the rule %s: %s", rule.Place(), rule.Text),
-		Changes: []tune.Change{{
-			Kind: tune.NATRule, Target: rule.Target, Before: natValue(rule), After: natValue(&wide), Why: usedOf(pool),
-		}},
-		Predicts: fmt.Sprintf("%s ports towards each destination instead of %s", units.Count(fullRange), units.Count(pool.Len())),
-		Cost:     "none: connections that are there keep their ports",
-		Risk:     "where the address is shared with another gateway or host that has the other ports, answers to their ports are mixed up; a firewall outside may let only the old range through",
-	}
+	title := fmt.Sprintf("widen the ports of the rule %s: %s", rule.Place(), rule.Text)
+	r := Remedy{Title: title}
 	why := p.deliberate(pool, rule)
-	switch {
-	case rule.Target == "":
-		r.Changes = nil
-		r.Risk += "; natkit cannot change this rule itself (" + rule.Source + ")"
-	case why == "":
-		r.Automatic = true
-	default:
-		r.Risk += "; not done by itself, as " + why
+	if rule.Target == "" {
+		why = "natkit cannot change rules of " + rule.Source
+	} else {
+		after := tune.NATOptionsOf(rule)
+		after.FirstPort, after.LastPort = firstOfAll, lastOfAll
+		change := tune.NATRuleChange(rule, after)
+		change.Why = usedOf(pool)
+		r = remedy(title, []tune.Change{change}, p.facts())
 	}
-	if !r.Automatic && r.Changes != nil {
-		r.Changes[0].Risk = r.Risk
+	r.Automatic = why == ""
+	r.Predicts = fmt.Sprintf("%s ports towards each destination instead of %s", units.Count(fullRange), units.Count(pool.Len()))
+	if r.Cost == "" {
+		r.Cost = "none: connections that are there keep their ports"
 	}
+	risks := []string{"where another host has other ports of the same address, answers to them go wrong; a firewall outside may let only the old range through"}
+	if why != "" {
+		risks = append(risks, "not done by itself, as "+why)
+	}
+	if r.Risk != "" {
+		risks = append(risks, r.Risk)
+	}
+	r.Risk = strings.Join(risks, "; ")
 	return r
 }
 
@@ -125,57 +126,38 @@ func mayGive(r *snapshot.NATRule, address string) bool {
 
 // raceRemedies let every rule draw ports at random.
 func (p *pools) raceRemedies() []Remedy {
-	r := Remedy{
-		Title:     "draw source ports at random (fully-random)",
-		Automatic: true,
-		Predicts:  "two packets that come at once hardly ever draw the same of many thousand ports",
-		Cost:      "none to speak of: a random number for each new connection",
-		Risk:      "clients no longer keep their own port, which some peer-to-peer programs rely on; kernels before 5.7 with VXLAN and checksum offload may lose packets (63 s delays)",
-	}
-	unchangeable := []string{}
+	const title = "draw source ports at random (fully-random)"
+	var changes []tune.Change
+	var unchangeable []string
 	for _, rule := range p.sourceRules() {
 		switch {
 		case rule.FullyRandom:
 		case rule.Target == "":
 			unchangeable = append(unchangeable, rule.Place()+": "+rule.Text)
 		default:
-			random := *rule
-			random.FullyRandom = true
-			r.Changes = append(r.Changes, tune.Change{
-				Kind: tune.NATRule, Target: rule.Target, Before: natValue(rule), After: natValue(&random), Why: "connections are lost in a race for ports",
-			})
+			after := tune.NATOptionsOf(rule)
+			after.FullyRandom = true
+			change := tune.NATRuleChange(rule, after)
+			change.Why = "connections are lost in a race for ports"
+			changes = append(changes, change)
 		}
 	}
 	var all []Remedy
-	if len(r.Changes) > 0 {
+	if len(changes) > 0 {
+		r := remedy(title, changes, p.facts())
+		r.Automatic = true
+		r.Predicts = "two packets that come at once hardly ever draw the same of so many ports"
 		all = append(all, r)
 	}
 	if len(unchangeable) > 0 {
 		all = append(all, Remedy{
 			Title: "add --random-fully to the rules that natkit cannot change: " + strings.Join(unchangeable, "; "),
-			Risk:  r.Risk,
+			Risk:  "clients no longer keep their own port, which some peer-to-peer programs rely on",
 		})
 	}
 	return append(all, Remedy{
 		Title: "let programs not open two connections from one port at once: single-request-reopen in resolv.conf, a DNS cache on each host",
 	})
-}
-
-// natValue is the value of a change of kind tune.NATRule.
-func natValue(r *snapshot.NATRule) string {
-	var words []string
-	if r.FirstPort != 0 {
-		words = append(words, fmt.Sprintf("%d-%d", r.FirstPort, r.LastPort))
-	}
-	for _, o := range []struct {
-		on   bool
-		name string
-	}{{r.Random, "random"}, {r.FullyRandom, "fully-random"}, {r.Persistent, "persistent"}} {
-		if o.on {
-			words = append(words, o.name)
-		}
-	}
-	return strings.Join(words, " ")
 }
 
 func parseAddr(text string) (netip.Addr, bool) {
