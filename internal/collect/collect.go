@@ -59,7 +59,9 @@ func (o RecordOptions) progress(what string) {
 // Read takes one snapshot. What cannot be read is missing in it, and its Parts
 // say why; an error means that there is no snapshot at all.
 func Read(ctx context.Context, o Options) (*snapshot.Snapshot, error) {
-	s := observe(ctx, newLive(o), o.maxEntries(), always(nil)).Snapshot
+	var used portReader
+	s := observe(ctx, newLive(o), o.maxEntries(), used.with(always(nil))).Snapshot
+	used.finish(nil)
 	return s, ctx.Err()
 }
 
@@ -83,7 +85,9 @@ func record(ctx context.Context, o RecordOptions, open func(i int) (source, erro
 	}
 	o.progress("reading the kernel")
 	began := time.Now()
-	first := observe(whole, src, o.maxEntries(), always(births.First))
+	var usedFirst, usedSecond portReader
+	first := observe(whole, src, o.maxEntries(), usedFirst.with(always(births.First)))
+	usedFirst.finish(nil)
 	births.EndFirst(first.tableRead && first.Table.Complete)
 	trace := between(ctx, o, began)
 	if src, err = open(1); err != nil {
@@ -94,10 +98,11 @@ func record(ctx context.Context, o RecordOptions, open func(i int) (source, erro
 		return nil, err
 	}
 	o.progress("reading the kernel again")
-	second := observe(whole, src, o.maxEntries(), func(o *observation) func(*conntrack.Entry) {
+	second := observe(whole, src, o.maxEntries(), usedSecond.with(func(o *observation) func(*conntrack.Entry) {
 		births.BeginSecond(gap(first, o))
 		return births.Second
-	})
+	}))
+	usedSecond.finish(&usedFirst)
 	r := &snapshot.Recording{Schema: snapshot.RecordingSchema, Snapshots: []*snapshot.Snapshot{first.Snapshot, second.Snapshot}}
 	flows, err := compare(births, first, second)
 	r.Flows = flows

@@ -123,3 +123,18 @@ func familyFits(family string, addr netip.Addr) bool {
 	}
 	return true
 }
+
+// Given are the addresses that rules give, where they name a single one.
+func Given(rules *snapshot.NATRules) []netip.Addr {
+	if rules == nil {
+		return nil
+	}
+	var given []netip.Addr
+	for i := range rules.Rules {
+		r := &rules.Rules[i]
+		if r.TranslatesSource() && r.First.IsValid() && lastOf(r) == r.First {
+			given = append(given, r.First)
+		}
+	}
+	return given
+}
