@@ -1,0 +1,260 @@
+package text
+
+import (
+	"net/netip"
+	"strconv"
+
+	"github.com/natkit/natkit/internal/conntrack"
+	"golang.org/x/sys/unix"
+)
+
+// field is one field of JSON lines and one column of CSV. Their names are
+// stable; new ones come at the end.
+//
+//	family                   ipv4 or ipv6
+//	proto                    name of the protocol, its number where it has none
+//	timeout_seconds          until the entry expires; offloaded ones have none
+//	state                    of TCP, SCTP or DCCP, as conntrack(8) names it
+//	status                   the kernel's IPS_ bits, joined by |
+//	orig_src orig_dst        addresses of the original direction
+//	orig_sport orig_dport    its ports; the keys of GRE
+//	orig_icmp_type, _code, _id
+//	orig_packets orig_bytes  what passed; where nf_conntrack_acct is on
+//	orig_zone                where it is not 0
+//	reply_…                  the same of the reply direction
+//	mark
+//	use                      references to the entry
+//	id
+//	start_unix_nanoseconds   when the entry began, where nf_conntrack_timestamp is on
+//	stop_unix_nanoseconds    when it ended
+//	delta_time_seconds       how long it had lived, where only that is known
+//	secctx                   security context
+//	helper                   name of the helper
+//	labels                   numbers of the label bits that are set
+//
+// What an entry does not have is left out of JSON, and empty in CSV.
+type field struct {
+	name string
+	// quoted tells that the value is a string of JSON.
+	quoted bool
+	has    func(*conntrack.Entry) bool
+	add    func([]byte, *conntrack.Entry) []byte
+	// set is false where the value is none of this field.
+	set func(*parser, *conntrack.Entry, []byte) bool
+}
+
+// fields are in the order of the columns.
+var fields = func() []field {
+	all := headFields()
+	all = append(all, tupleFields("orig_", func(e *conntrack.Entry) side { return side{&e.Orig, &e.Sent, &e.Zone} })...)
+	all = append(all, tupleFields("reply_", func(e *conntrack.Entry) side { return side{&e.Reply, &e.Received, &e.ReplyZone} })...)
+	return append(all, restFields()...)
+}()
+
+// fieldIndex finds a field by its name.
+var fieldIndex = func() map[string]int {
+	index := make(map[string]int, len(fields))
+	for i := range fields {
+		index[fields[i].name] = i
+	}
+	return index
+}()
+
+func always(*conntrack.Entry) bool { return true }
+
+func headFields() []field {
+	return []field{
+		{"family", true, always, addFamily, setFamily},
+		{"proto", true, always, addProto, setProto},
+		{"timeout_seconds", false,
+			func(e *conntrack.Entry) bool { return !e.Fields.Has(conntrack.NoTimeout) },
+			func(b []byte, e *conntrack.Entry) []byte { return strconv.AppendUint(b, uint64(e.Timeout), 10) },
+			func(_ *parser, e *conntrack.Entry, v []byte) bool {
+				e.Fields &^= conntrack.NoTimeout
+				return number(v, &e.Timeout)
+			}},
+		{"state", true,
+			func(e *conntrack.Entry) bool { return stateName(e) != "" },
+			func(b []byte, e *conntrack.Entry) []byte { return append(b, stateName(e)...) },
+			func(p *parser, _ *conntrack.Entry, v []byte) bool { p.state = v; return true }},
+		{"status", true, always, addStatus, setStatus},
+	}
+}
+
+// side is what an entry has of one direction.
+type side struct {
+	tuple    *conntrack.Tuple
+	counters *conntrack.Counters
+	zone     *uint16
+}
+
+func tupleFields(prefix string, of func(*conntrack.Entry) side) []field {
+	addr := func(name string, get func(*conntrack.Tuple) *netip.Addr) field {
+		return field{prefix + name, true, always,
+			func(b []byte, e *conntrack.Entry) []byte { return appendAddr(b, *get(of(e).tuple)) },
+			func(_ *parser, e *conntrack.Entry, v []byte) bool { return address(v, get(of(e).tuple)) }}
+	}
+	counted := func(name string, get func(*conntrack.Counters) *uint64) field {
+		return field{prefix + name, false,
+			func(e *conntrack.Entry) bool { return e.Fields.Has(conntrack.HasCounters) },
+			func(b []byte, e *conntrack.Entry) []byte { return strconv.AppendUint(b, *get(of(e).counters), 10) },
+			func(_ *parser, e *conntrack.Entry, v []byte) bool {
+				e.Fields |= conntrack.HasCounters
+				return number(v, get(of(e).counters))
+			}}
+	}
+	icmp := func(e *conntrack.Entry) bool { return isICMP(e.Orig.Proto) }
+	return []field{
+		addr("src", func(t *conntrack.Tuple) *netip.Addr { return &t.Src }),
+		addr("dst", func(t *conntrack.Tuple) *netip.Addr { return &t.Dst }),
+		numeric(prefix+"sport", hasKeys, func(e *conntrack.Entry) *uint16 { return &of(e).tuple.SrcPort }),
+		numeric(prefix+"dport", hasKeys, func(e *conntrack.Entry) *uint16 { return &of(e).tuple.DstPort }),
+		numeric(prefix+"icmp_type", icmp, func(e *conntrack.Entry) *uint8 { return &of(e).tuple.ICMPType }),
+		numeric(prefix+"icmp_code", icmp, func(e *conntrack.Entry) *uint8 { return &of(e).tuple.ICMPCode }),
+		numeric(prefix+"icmp_id", icmp, func(e *conntrack.Entry) *uint16 { return &of(e).tuple.ICMPID }),
+		counted("packets", func(c *conntrack.Counters) *uint64 { return &c.Packets }),
+		counted("bytes", func(c *conntrack.Counters) *uint64 { return &c.Bytes }),
+		numeric(prefix+"zone", func(e *conntrack.Entry) bool { return *of(e).zone != 0 },
+			func(e *conntrack.Entry) *uint16 { return of(e).zone }),
+	}
+}
+
+func hasKeys(e *conntrack.Entry) bool {
+	return hasPorts(e.Orig.Proto) || e.Orig.Proto == unix.IPPROTO_GRE
+}
+
+func restFields() []field {
+	return []field{
+		{"mark", false,
+			func(e *conntrack.Entry) bool { return !e.Fields.Has(conntrack.NoMark) },
+			func(b []byte, e *conntrack.Entry) []byte { return strconv.AppendUint(b, uint64(e.Mark), 10) },
+			func(_ *parser, e *conntrack.Entry, v []byte) bool {
+				e.Fields &^= conntrack.NoMark
+				return number(v, &e.Mark)
+			}},
+		positive("use", func(e *conntrack.Entry) *uint32 { return &e.Use }),
+		positive("id", func(e *conntrack.Entry) *uint32 { return &e.ID }),
+		positive("start_unix_nanoseconds", func(e *conntrack.Entry) *uint64 { return &e.Start }),
+		positive("stop_unix_nanoseconds", func(e *conntrack.Entry) *uint64 { return &e.Stop }),
+		{"delta_time_seconds", false,
+			func(e *conntrack.Entry) bool { return e.Fields.Has(conntrack.HasDeltaTime) },
+			func(b []byte, e *conntrack.Entry) []byte { return strconv.AppendUint(b, e.DeltaTime, 10) },
+			func(_ *parser, e *conntrack.Entry, v []byte) bool {
+				e.Fields |= conntrack.HasDeltaTime
+				return number(v, &e.DeltaTime)
+			}},
+		name("secctx", func(e *conntrack.Entry) *[]byte { return &e.SecCtx }),
+		name("helper", func(e *conntrack.Entry) *[]byte { return &e.Helper }),
+		{"labels", true, hasLabels, addLabels, setLabels},
+	}
+}
+
+type unsigned interface {
+	uint8 | uint16 | uint32 | uint64
+}
+
+func numeric[T unsigned](name string, has func(*conntrack.Entry) bool, get func(*conntrack.Entry) *T) field {
+	return field{name, false, has,
+		func(b []byte, e *conntrack.Entry) []byte { return strconv.AppendUint(b, uint64(*get(e)), 10) },
+		func(_ *parser, e *conntrack.Entry, v []byte) bool { return number(v, get(e)) }}
+}
+
+// positive is a number whose zero says nothing.
+func positive[T unsigned](name string, get func(*conntrack.Entry) *T) field {
+	return numeric(name, func(e *conntrack.Entry) bool { return *get(e) != 0 }, get)
+}
+
+// name is a text of the kernel's.
+func name(name string, get func(*conntrack.Entry) *[]byte) field {
+	return field{name, true,
+		func(e *conntrack.Entry) bool { return len(*get(e)) > 0 },
+		func(b []byte, e *conntrack.Entry) []byte { return appendName(b, *get(e)) },
+		func(_ *parser, e *conntrack.Entry, v []byte) bool { *get(e) = v; return true }}
+}
+
+// appendName writes a text so that it needs no escape in JSON or CSV: such names
+// have no quotes, and need no line feeds.
+func appendName(b, text []byte) []byte {
+	start := len(b)
+	b = appendWord(b, text)
+	for i := start; i < len(b); i++ {
+		if b[i] == '"' || b[i] == '\\' {
+			b[i] = '?'
+		}
+	}
+	return b
+}
+
+func addFamily(b []byte, e *conntrack.Entry) []byte {
+	if e.Orig.Src.Is4() {
+		return append(b, "ipv4"...)
+	}
+	return append(b, "ipv6"...)
+}
+
+// setFamily only compares: the addresses tell it.
+func setFamily(_ *parser, _ *conntrack.Entry, v []byte) bool {
+	return string(v) == "ipv4" || string(v) == "ipv6"
+}
+
+func addProto(b []byte, e *conntrack.Entry) []byte {
+	return append(b, protocolNames[e.Orig.Proto]...)
+}
+
+// protocolNames spare an allocation for protocols without a name.
+var protocolNames = func() (names [256]string) {
+	for n := range names {
+		names[n] = conntrack.ProtocolName(uint8(n))
+	}
+	return names
+}()
+
+var protocolNumbers = func() map[string]uint8 {
+	numbers := make(map[string]uint8, len(protocolNames))
+	for n, name := range protocolNames {
+		numbers[name] = uint8(n)
+	}
+	return numbers
+}()
+
+func setProto(_ *parser, e *conntrack.Entry, v []byte) bool {
+	n, ok := protocolNumbers[string(v)]
+	e.Orig.Proto = n
+	return ok || number(v, &e.Orig.Proto)
+}
+
+func hasLabels(e *conntrack.Entry) bool {
+	for _, c := range e.Labels {
+		if c != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func addLabels(b []byte, e *conntrack.Entry) []byte {
+	start := len(b)
+	for bit := range maxLabels {
+		if hasBit(e.Labels, bit) {
+			if len(b) > start {
+				b = append(b, ' ')
+			}
+			b = strconv.AppendInt(b, int64(bit), 10)
+		}
+	}
+	return b
+}
+
+// setLabels keeps the bits in the parser: e points to them.
+func setLabels(p *parser, e *conntrack.Entry, v []byte) bool {
+	p.labels = [maxLabels / 8]byte{}
+	for s := (scanner{b: v}); !s.end(); {
+		var bit uint8
+		if !number(s.word(), &bit) || bit >= maxLabels {
+			return false
+		}
+		p.labels[bit/8] |= 1 << (bit % 8)
+	}
+	e.Labels = p.labels[:]
+	return true
+}
