@@ -2,6 +2,7 @@ package tui
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/natkit/natkit/internal/conntrack"
@@ -18,7 +19,8 @@ type Filter struct {
 func ParseFilter(text string) Filter {
 	f := Filter{text: strings.ToLower(strings.TrimSpace(text))}
 	if addr, err := netip.ParseAddr(f.text); err == nil {
-		f.prefix = netip.PrefixFrom(addr.WithZone(""), addr.BitLen())
+		addr = addr.Unmap().WithZone("")
+		f.prefix = netip.PrefixFrom(addr, addr.BitLen())
 	} else if prefix, err := netip.ParsePrefix(f.text); err == nil {
 		f.prefix = prefix.Masked()
 	}
@@ -35,19 +37,24 @@ func (f Filter) Entry(e *conntrack.Entry) bool {
 
 func (f Filter) has(addr netip.Addr) bool { return f.prefix.Contains(addr.Unmap()) }
 
-// row tells whether a row is shown that has these words in it. Where entries were
-// chosen by their addresses, rows with numbers of them are what is left already: they
-// have none.
+// chooses tells whether it is by their addresses that entries are chosen.
+func (f Filter) chooses() bool { return f.prefix.IsValid() }
+
+// row tells whether a row is shown that has these words in it: by text one that has
+// it, by an address all but those that have others.
 func (f Filter) row(words ...string) bool {
-	if f.text == "" || f.prefix.IsValid() && len(words) == 0 {
-		return true
+	if !f.chooses() {
+		return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(strings.ToLower(w), f.text) })
 	}
+	others := false
 	for _, word := range words {
-		if f.prefix.IsValid() && f.has(addressIn(word)) || !f.prefix.IsValid() && strings.Contains(strings.ToLower(word), f.text) {
+		addr := addressIn(word)
+		if f.has(addr) {
 			return true
 		}
+		others = others || addr.IsValid()
 	}
-	return false
+	return !others
 }
 
 // addressIn reads an address with or without a port; the zero address is in no prefix.

@@ -26,7 +26,12 @@ func (m Model) head() []line {
 func (m Model) identity() line {
 	s := m.sample
 	left := line{{"natkit top", report.Bold}}
-	for _, text := range []string{s.Host, s.Kernel.Release, m.space()} {
+	release := s.Kernel.Release
+	if !m.whole() {
+		release = ""
+	}
+	// A long host name leaves room for the namespace's.
+	for _, text := range []string{report.Truncate(report.Clean(s.Host), m.width/4), release, m.space()} {
 		if text != "" {
 			left = append(left, span{text: "  " + text})
 		}
@@ -78,16 +83,26 @@ func (m Model) birthsLine() line {
 	f := m.sample.Flows
 	if f == nil {
 		why := m.sample.PartError(PartFlows)
-		if why == "" {
+		switch {
+		case why == "" && m.sample.Table == nil:
+			why = m.sample.noTable()
+		case why == "":
 			why = "flows per second: after two samples of the table"
 		}
 		return append(l, span{why, report.Dim})
 	}
-	l = append(l, span{text: fmt.Sprintf("%s flows/s ± %s", units.Rate(f.TotalPerSecond), units.Rate(f.StandardErrorPerSecond))})
+	l = append(l, span{text: fmt.Sprintf("%s flows/s %s %s", units.Rate(f.TotalPerSecond), m.plusMinus(), units.Rate(f.StandardErrorPerSecond))})
 	if m.whole() {
 		l = append(l, span{fmt.Sprintf("  (that live %s)", units.Roughly(f.Seconds)), report.Dim})
 	}
 	return m.withHistory(l, m.births, 0)
+}
+
+func (m Model) plusMinus() string {
+	if m.theme.ASCII {
+		return "+/-"
+	}
+	return "±"
 }
 
 // withHistory fills what is left of a line with a sparkline.
@@ -105,15 +120,13 @@ func (m Model) cpuLine() line {
 	l := line{{label("CPU"), report.Bold}}
 	own := units.Percent(m.sample.Cost.Own)
 	c := m.sample.CPU
-	switch {
-	case c == nil:
+	if c == nil {
 		why := cmp.Or(m.sample.PartError(PartCPU), "after two samples")
-		l = append(l, span{why + ";", report.Dim})
-	default:
-		l = append(l, span{text: fmt.Sprintf("packets %s, busy %s of %s", units.Percent(c.Packets), units.Percent(c.Busy),
-			units.Plural(c.CPUs, "CPU", "CPUs"))}, span{" (softirq time of /proc/stat);", report.Dim})
+		return append(l, span{why, report.Dim}, span{text: "; top itself " + own})
 	}
-	return append(l, span{text: " top itself " + own + " of one"})
+	text := fmt.Sprintf("packets %s (softirq time), busy %s of %s; top itself %s", units.Percent(c.Packets), units.Percent(c.Busy),
+		units.Plural(c.CPUs, "CPU", "CPUs"), own)
+	return append(l, span{text: text})
 }
 
 // sampledLine says what the numbers of entries rest on.
@@ -127,10 +140,10 @@ func (m Model) sampledLine() line {
 	if s.Table.Complete {
 		text = "all " + units.Plural(s.Looked, "entry", "entries")
 	}
+	text += " in " + units.Roughly(s.Cost.Table.Seconds())
 	if age := s.TakenAt.Sub(s.TableAt); age > time.Second {
 		text += ", " + units.Roughly(age.Seconds()) + " ago"
 	}
-	text += fmt.Sprintf(", %s ms of CPU", units.Millis(s.Cost.Table.Seconds()*1000))
 	l = append(l, span{text: text})
 	if m.filter.String() != "" {
 		return append(l, span{fmt.Sprintf("; filter %s: %s", m.filter, units.Plural(s.Table.Sampled, "entry", "entries")), report.Warn})
@@ -172,7 +185,7 @@ func (m Model) foot() line {
 	case m.mode == spaces:
 		return line{{"↑ ↓ choose  enter switch  esc back", report.Dim}}
 	}
-	keys := "q quit  p pause  s sort  / filter  n netns  w save  ? help  1-7 tab ↑↓ panels  every " + interval(m.interval)
+	keys := "q quit  p pause  s sort  / filter  n netns  w save  1-7 panel  ? help  " + interval(m.interval)
 	if m.width < wholeWidth {
 		keys = "? help  q quit  tab panel"
 	}

@@ -1,6 +1,7 @@
 package tui
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/natkit/natkit/internal/report"
@@ -9,30 +10,34 @@ import (
 
 // helpLines tell the keys, and what the numbers are.
 var helpLines = []string{
-	"q, ctrl+c      quit",
-	"p, space       pause: nothing is read until the next one",
-	"1 to 7, tab    choose a panel; left and right too",
-	"up, down       scroll its rows; also pgup, pgdown, home",
-	"s              sort it by name or by number",
-	"enter, z       show it alone, and all of them again",
-	"/              filter: an address or prefix chooses entries, other text rows;",
-	"               empty, or esc on the screen, shows all",
-	"n              look at another network namespace",
-	"w, S           save a snapshot to a file, as 'natkit snapshot' does",
-	"+, -           a longer or shorter time between samples",
-	"ctrl+z         back to the shell; 'fg' continues",
-	"h, ?           this page",
+	"q, ctrl+c     quit",
+	"p, space      pause: nothing is read until the next one",
+	"1 to 7, tab   choose a panel; left and right too",
+	"up, down      scroll its rows; also pgup, pgdown, home",
+	"s             sort it by name, or by number again",
+	"enter, z      show it alone, or all of them again",
+	"/             filter: an address or prefix chooses entries, other text rows;",
+	"              esc on the screen shows all again",
+	"n             look at another network namespace",
+	"w, S          save a snapshot to a file, as 'natkit snapshot' does",
+	"+, -          a longer or shorter time between samples",
+	"ctrl+z        back to the shell; 'fg' continues",
 	"",
-	"table          nf_conntrack_count of this namespace against nf_conntrack_max, which",
-	"               holds for each namespace",
-	"new            entries that came between two samples of the table, with the standard",
-	"               error; what came and went in between is not seen",
-	"sample         numbers of entries are of a part of the table, in the order of the",
-	"               kernel's hash, scaled up; few are read so that it costs the machine",
-	"               half a percent of a CPU. No listener to events is ever used: that",
-	"               would cut the rate of new connections to a third",
-	"CPU            softirq time is that of all softirqs, mostly of received packets",
-	"drops          counted by an eBPF program at skb:kfree_skb, in this namespace",
+	"table         entries of this namespace against nf_conntrack_max, which each",
+	"              namespace is compared with, and its history",
+	"new           entries that came between two readings of the table, with the",
+	"              standard error; what came and went in between is not seen",
+	"CPU           of all CPUs; softirqs are mostly received packets. top itself: of",
+	"              one CPU",
+	"sample        how many entries the panels rest on, and the CPU time that reading",
+	"              them took. They are a sample without bias, as the kernel's hash is",
+	"              keyed, and their numbers are scaled to the table. No more is read",
+	"              than costs half a percent of a CPU. Nothing listens to events: that",
+	"              would cut the rate of new connections to a third",
+	"counters      of conntrack since boot, and what they grow by per second",
+	"drops         in this namespace, counted by an eBPF program at skb:kfree_skb",
+	"SNAT ports    in use of those that NAT may give, of one address towards one",
+	"              destination",
 }
 
 func (m Model) helpBody(height int) []line {
@@ -72,7 +77,10 @@ func (m Model) spaceLine(i int) line {
 	if s.Entries >= 0 {
 		entries = units.Plural(s.Entries, "entry", "entries")
 	}
-	right := fmt.Sprintf("%12d  %18s", s.Inode, entries)
+	right := fmt.Sprintf("  %18s", entries)
+	if m.width >= wholeWidth {
+		right = fmt.Sprintf("%12d", s.Inode) + right
+	}
 	room := max(m.width-report.TextWidth(right), 1)
-	return append(line{{mark + s.Name, tone}}.fit(room), span{right, tone})
+	return append(line{{mark + cmp.Or(s.Name, "(without a name)"), tone}}.fit(room), span{right, tone})
 }

@@ -18,7 +18,7 @@ type row struct {
 	tone   report.Tone
 	// by is what rows are sorted by, the greatest first.
 	by float64
-	// words are what a filter looks at; none where the filter chose the entries.
+	// words are what a filter looks at.
 	words []string
 }
 
@@ -30,7 +30,7 @@ type content struct {
 	note string
 }
 
-var titles = [panels]string{"TCP states", "protocols", "conntrack counters /s", "drops /s", "SNAT ports", "sources", "services"}
+var titles = [panels]string{"TCP states", "protocols", "counters, and per s", "drops per s", "SNAT ports", "sources", "services"}
 
 // rows are those of a panel, filtered and sorted.
 func (m Model) rows(id panelID) content {
@@ -41,7 +41,9 @@ func (m Model) rows(id panelID) content {
 	}
 	c.rows, c.note = fill[id](m.sample)
 	had := len(c.rows) > 0
-	c.rows = slices.DeleteFunc(c.rows, func(r row) bool { return !m.filter.row(r.words...) })
+	if !m.filter.chooses() || !ofEntries[id] {
+		c.rows = slices.DeleteFunc(c.rows, func(r row) bool { return !m.filter.row(r.words...) })
+	}
 	if had && len(c.rows) == 0 {
 		c.note = "nothing has " + m.filter.String()
 	}
@@ -53,6 +55,10 @@ func (m Model) rows(id panelID) content {
 	})
 	return c
 }
+
+// ofEntries are the panels that count entries: those that a filter chose by their
+// addresses are all that is in them.
+var ofEntries = [panels]bool{states: true, protocols: true, sources: true, services: true}
 
 // fill makes the rows of each panel, or says why there are none.
 var fill = [panels]func(*Sample) ([]row, string){
@@ -75,16 +81,17 @@ var fill = [panels]func(*Sample) ([]row, string){
 
 // noTable is why there are no numbers of entries.
 func (s *Sample) noTable() string {
-	if why := s.PartError(PartTable); why != "" {
-		return why
+	if _, _, ok := s.entries(); !ok {
+		// Where there is no conntrack, that the table cannot be read says less.
+		return cmp.Or(s.PartError(PartUsage), s.PartError(PartTable), "not known")
 	}
-	return "the table is not read yet"
+	return cmp.Or(s.PartError(PartTable), "the table is not read yet")
 }
 
 // countRow is a number of looked-at entries, scaled to the table.
 func (s *Sample) countRow(name string, n int64) row {
 	sum := float64(s.Table.Sampled)
-	return row{name: name, by: float64(n),
+	return row{name: name, by: float64(n), words: []string{name},
 		values: []string{units.Count(int64(float64(n)*s.scale() + 0.5)), units.Percent(float64(n) / max(sum, 1))}}
 }
 
@@ -94,9 +101,7 @@ func (s *Sample) tableRows(part func(*snapshot.ConntrackTable) map[string]int64)
 	}
 	counts := part(s.Table)
 	for name, n := range counts {
-		r := s.countRow(name, n)
-		r.words = s.unlessChosen(name)
-		rows = append(rows, r)
+		rows = append(rows, s.countRow(name, n))
 	}
 	// The order of a map is another each time.
 	slices.SortFunc(rows, func(a, b row) int { return strings.Compare(a.name, b.name) })
@@ -108,19 +113,9 @@ func (s *Sample) talkerRows(part func(*snapshot.ConntrackTable) []snapshot.Talke
 		return nil, s.noTable()
 	}
 	for _, t := range part(s.Table) {
-		r := s.countRow(t.Who, t.Entries)
-		r.words = s.unlessChosen(t.Who)
-		rows = append(rows, r)
+		rows = append(rows, s.countRow(t.Who, t.Entries))
 	}
 	return rows, "none"
-}
-
-// unlessChosen are the words for a filter, unless an address chose the entries.
-func (s *Sample) unlessChosen(word string) []string {
-	if s.Table.Sampled < s.Looked {
-		return nil
-	}
-	return []string{word}
 }
 
 // shownCounters are those of conntrack that tell of trouble, the worst first, and what
@@ -137,11 +132,11 @@ func (s *Sample) counterRows() (rows []row, note string) {
 		if !ok {
 			continue
 		}
-		r := row{name: name, words: []string{name}, values: []string{units.None, units.Count(total)}, by: -float64(i) * 1e-9}
+		r := row{name: name, words: []string{name}, values: []string{units.Count(total), units.None}, by: -float64(i) * 1e-9}
 		if s.Before != nil && s.seconds() > 0 {
 			if grown, ok := s.ConntrackStat.Delta(s.Before.ConntrackStat, name); ok {
 				rate := float64(grown) / s.seconds()
-				r.values[0], r.by = units.Rate(rate), r.by+rate
+				r.values[1], r.by = units.Rate(rate), r.by+rate
 				r.tone = counterTone(i, grown)
 			}
 		}

@@ -143,11 +143,38 @@ func (m Model) title(id panelID, c content, width, room int) line {
 	return beside(line{{text, tone}}, line{{strings.Join(notes, ", "), report.Dim}}, width)
 }
 
-// rowLines has the values of all rows in columns, and names in what these leave.
+// rowLines has the values of all rows in columns, and names in what these leave. Where
+// names do not fit, values make room, the first ones first; the last stays.
 func rowLines(rows []row, width, height int) []line {
 	rows = rows[:min(len(rows), max(height, 0))]
-	var columns []int
+	columns, longest := columnsOf(rows)
+	first, used := 0, 0
+	for _, c := range columns {
+		used += valueGap + c
+	}
+	for first < len(columns)-1 && longest+used > width {
+		used -= valueGap + columns[first]
+		first++
+	}
+	var lines []line
 	for _, r := range rows {
+		right := ""
+		for i := first; i < len(r.values); i++ {
+			right += strings.Repeat(" ", valueGap+columns[i]-report.TextWidth(r.values[i])) + r.values[i]
+		}
+		room := max(width-report.TextWidth(right), 0)
+		lines = append(lines, append(line{{r.name, r.tone}}.fit(room), span{right, r.tone}))
+	}
+	return lines
+}
+
+// valueGap separates values.
+const valueGap = 1
+
+// columnsOf are the widths of values, and of the longest name.
+func columnsOf(rows []row) (columns []int, longest int) {
+	for _, r := range rows {
+		longest = max(longest, report.TextWidth(report.Clean(r.name)))
 		for i, v := range r.values {
 			if i == len(columns) {
 				columns = append(columns, 0)
@@ -155,16 +182,7 @@ func rowLines(rows []row, width, height int) []line {
 			columns[i] = max(columns[i], report.TextWidth(v))
 		}
 	}
-	var lines []line
-	for _, r := range rows {
-		right := ""
-		for i, v := range r.values {
-			right += strings.Repeat(" ", 2+columns[i]-report.TextWidth(v)) + v
-		}
-		room := max(width-report.TextWidth(right), 0)
-		lines = append(lines, append(line{{r.name, r.tone}}.fit(room), span{right, r.tone}))
-	}
-	return lines
+	return columns, longest
 }
 
 // wrapped breaks text into lines of so many columns.
