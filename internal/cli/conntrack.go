@@ -31,6 +31,7 @@ written to a text.`,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return c.run(cmd) },
 	}
 	c.entries.addFlags(cmd)
+	cmd.AddCommand(conntrackCommands(env)...)
 	return cmd
 }
 

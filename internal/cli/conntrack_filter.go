@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -10,13 +9,18 @@ import (
 	"github.com/natkit/natkit/internal/conntrack/match"
 )
 
-// connlabelNames is where iptables keeps the names of labels.
-const connlabelNames = "/etc/xtables/connlabel.conf"
-
 // filterFlags choose entries of a connection table, by the flags of conntrack(8).
 type filterFlags struct {
 	filter match.Filter
 	given  []string
+	// any are the flags of NAT that were given without a value.
+	any []anyNAT
+}
+
+// anyNAT is a flag that asks for any translation.
+type anyNAT struct {
+	name string
+	to   *match.NAT
 }
 
 // addFilterFlags adds the flags that choose entries, with those of their short
@@ -69,7 +73,7 @@ func (v *flagFunc) Set(text string) error {
 
 func (f *filterFlags) add(cmd *cobra.Command, name, short, usage string, set func(string) error, aliases ...string) {
 	v := &flagFunc{set: func(text string) error {
-		f.given = append(f.given, fmt.Sprintf("--%s %s", name, text))
+		f.given = append(f.given, strings.TrimSuffix("--"+name+" "+text, " "+anyTranslation))
 		return set(text)
 	}}
 	if len(aliases) > 0 {
@@ -91,11 +95,27 @@ func (f *filterFlags) addNAT(cmd *cobra.Command, name, short, usage string, to *
 	f.add(cmd, name, short, usage, func(text string) (err error) {
 		if text == anyTranslation {
 			text = ""
+			f.any = append(f.any, anyNAT{name, to})
 		}
 		*to, err = match.ParseNAT(text)
 		return err
 	})
 	cmd.Flags().Lookup(name).NoOptDefVal = anyTranslation
+}
+
+// args takes the address behind a flag of NAT as conntrack(8) does, without a sign
+// of equality; other words are too many.
+func (f *filterFlags) args(cmd *cobra.Command, args []string) error {
+	if len(args) != 1 || len(f.any) != 1 {
+		return cobra.NoArgs(cmd, args)
+	}
+	to, err := match.ParseNAT(args[0])
+	if err != nil {
+		return fmt.Errorf("--%s: %w", f.any[0].name, err)
+	}
+	*f.any[0].to = to
+	f.given = append(f.given, args[0])
+	return nil
 }
 
 func (f *filterFlags) proto(text string) error {
@@ -131,11 +151,11 @@ func (f *filterFlags) id(text string) error {
 }
 
 func (f *filterFlags) labels(text string) (err error) {
-	names, err := os.ReadFile(connlabelNames)
-	if err != nil && !os.IsNotExist(err) {
-		return fmt.Errorf("read the names of labels: %w", err)
+	names, err := connlabels()
+	if err != nil {
+		return err
 	}
-	f.filter.Labels, err = match.ParseLabels(text, match.ParseLabelNames(string(names)))
+	f.filter.Labels, err = match.ParseLabels(text, (*[128]string)(names))
 	return err
 }
 

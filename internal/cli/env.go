@@ -29,19 +29,24 @@ func (e *Env) journal() (*journal.Journal, error) { return journal.At(journal.Di
 // askToApply asks the person at the terminal whether a plan is to be applied;
 // anything but yes is no, and said so on out.
 func (e *Env) askToApply(ctx context.Context, out io.Writer) (bool, error) {
+	return e.ask(ctx, out, "apply?", "nothing was changed")
+}
+
+// ask asks a question; without yes it says on out that nothing was done.
+func (e *Env) ask(ctx context.Context, out io.Writer, question, otherwise string) (bool, error) {
 	if !e.StdinTerminal {
-		return false, errors.New("there is no terminal to ask on: add --yes to apply without asking")
+		return false, errors.New("there is no terminal to ask on: add --yes to do it without asking")
 	}
-	fmt.Fprint(e.Stderr, "apply? [y/N] ")
+	fmt.Fprint(e.Stderr, question, " [y/N] ")
 	answer, err := readLine(ctx, e.Stdin)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return false, fmt.Errorf("read the answer: %w; nothing was changed", err)
+		return false, fmt.Errorf("read the answer: %w; %s", err, otherwise)
 	}
 	switch strings.ToLower(strings.TrimSpace(answer)) {
 	case "y", "yes":
 		return true, nil
 	}
-	_, err = fmt.Fprintln(out, "nothing was changed")
+	_, err = fmt.Fprintln(out, otherwise)
 	return false, err
 }
 
