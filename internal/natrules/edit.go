@@ -71,33 +71,20 @@ func (e *edit) findPorts() bool {
 	return e.portMin >= 0 && e.portMax >= 0
 }
 
-// loader is the immediate that a register has its value from, -1 where something
-// else wrote it last.
+// loader is the immediate that a register has its value from; -1 where it is not
+// among those that stand right before the translation, which nothing else reads.
 func (e *edit) loader(register uint32) int {
 	for i := e.at - 1; i >= 0; i-- {
-		dreg, name := written(e.rule.exprs[i])
-		if dreg == 0 || slot(dreg) != slot(register) {
-			continue
-		}
-		if name == "immediate" {
+		x := e.rule.exprs[i]
+		switch dreg := x.data.u32(nftImmediateDreg); {
+		case x.name == "counter":
+		case x.name != "immediate" || dreg == 0:
+			return -1
+		case slot(dreg) == slot(register):
 			return i
 		}
-		return -1
 	}
 	return -1
-}
-
-// written is the register that an expression writes, 0 where none.
-func written(x kernelExpr) (uint32, string) {
-	switch x.name {
-	case "bitwise", "byteorder":
-		return x.data.u32(nftBitwiseDreg), x.name
-	case "lookup":
-		return x.data.u32(nftLookupDreg), x.name
-	case "cmp", "range", "counter", "log", "match", "target", "limit", "quota", "last":
-		return 0, x.name
-	}
-	return x.data.u32(1), x.name // NFTA_{IMMEDIATE,META,PAYLOAD,CT,RT,EXTHDR,HASH,NUMGEN,…}_DREG
 }
 
 func (e *edit) portImmediate(i int) bool { return i >= 0 && (i == e.portMin || i == e.portMax) }

@@ -138,6 +138,9 @@ func (m *machine) lookup(a attrs) {
 	m.step.rule.Partial = true
 	switch dreg := a.u32(nftLookupDreg); {
 	case !a.has(nftLookupDreg):
+		if c := m.held(a.u32(nftLookupSreg)); c.from == metaData && c.key == metaL4proto && a.u32(nftLookupFlags) == 0 {
+			m.step.protocols = a.text(nftLookupSet)
+		}
 	case dreg == 0:
 		// Its elements may be jumps, gotos and verdicts.
 		m.step.to, m.step.leaves = append(m.step.to, m.verdicts(a.text(nftLookupSet))...), true

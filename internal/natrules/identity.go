@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"net/url"
 	"slices"
+	"strings"
 )
 
 // identify gives the rules that natkit can change their Targets: namespace, place
@@ -59,6 +60,11 @@ func stateless(x kernelExpr) []byte {
 		return nil
 	case "quota":
 		return without(x.data, 4) // NFTA_QUOTA_CONSUMED
+	case "lookup": // an anonymous set has another number in every rule
+		name := strings.TrimRight(x.data.text(nftLookupSet), "0123456789")
+		if name == "__set" || name == "__map" {
+			return append(without(x.data, nftLookupSet), name...)
+		}
 	}
 	return without(x.data)
 }

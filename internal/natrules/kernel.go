@@ -18,6 +18,7 @@ const (
 	nftTableName          = 1
 	nftTableFlags         = 2
 	nftTableDormant       = 1 // NFT_TABLE_F_DORMANT
+	nftTableOwner         = 2 // NFT_TABLE_F_OWNER
 	nftChainTable         = 1
 	nftChainName          = 3
 	nftChainHook          = 4
@@ -27,8 +28,12 @@ const (
 	nftSetElemListTable   = 1
 	nftSetElemListSet     = 2
 	nftSetElemListElems   = 3
+	nftSetElemKey         = 1
+	nftSetElemFlags       = 3
 	nftSetElemData        = 2
 	nftLookupSet          = 1
+	nftLookupSreg         = 2
+	nftLookupFlags        = 5 // NFT_LOOKUP_F_INV
 	nftLookupDreg         = 3
 	nftMetaDreg           = 1
 	nftMetaKey            = 2

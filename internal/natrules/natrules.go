@@ -69,6 +69,7 @@ type ruleset struct {
 // can change the options.
 type kernelTable struct {
 	key      tableKey
+	owned    bool // one socket alone may change it
 	chains   []kernelChain
 	rules    []*kernelRule
 	verdicts map[string][]string
@@ -123,16 +124,16 @@ func (c conn) once() (*ruleset, error) {
 	if err != nil {
 		return nil, err
 	}
-	off, err := c.dormant()
+	flags, err := c.tables()
 	if err != nil {
 		return nil, err
 	}
 	set := &ruleset{}
 	for _, key := range natTables(all) {
-		if off[key] {
+		if flags[key]&nftTableDormant != 0 { // its chains are at no hook
 			continue
 		}
-		t := kernelTable{key: key, verdicts: map[string][]string{}, targets: map[*kernelRule]string{}}
+		t := kernelTable{key: key, owned: flags[key]&nftTableOwner != 0, verdicts: map[string][]string{}, targets: map[*kernelRule]string{}}
 		for _, chain := range all {
 			if (tableKey{chain.family, chain.table}) == key {
 				t.chains = append(t.chains, chain)

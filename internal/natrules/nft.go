@@ -101,23 +101,21 @@ func (c conn) chains() ([]kernelChain, error) {
 	return all, nil
 }
 
-// dormant are the tables whose chains are at no hook.
-func (c conn) dormant() (map[tableKey]bool, error) {
+// tables are the flags of all tables.
+func (c conn) tables() (map[tableKey]uint32, error) {
 	answers, err := c.ask(unix.NFT_MSG_GETTABLE, unix.AF_UNSPEC, netlink.Dump, nil)
 	if err != nil {
 		return nil, err
 	}
-	off := map[tableKey]bool{}
+	flags := map[tableKey]uint32{}
 	for _, m := range answers {
 		family, a, err := body(m.Data)
 		if err != nil {
 			return nil, fmt.Errorf("parse table: %w", err)
 		}
-		if a.u32(nftTableFlags)&nftTableDormant != 0 {
-			off[tableKey{family, a.text(nftTableName)}] = true
-		}
+		flags[tableKey{family, a.text(nftTableName)}] = a.u32(nftTableFlags)
 	}
-	return off, nil
+	return flags, nil
 }
 
 // rules are those of one table, chain by chain, in order.

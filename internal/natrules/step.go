@@ -15,6 +15,8 @@ type step struct {
 	netmap bool
 	// version is 4 or 6 where the rule asks for a version of IP, else 0.
 	version uint8
+	// protocols is the set that the rule looks the protocol up in.
+	protocols string
 	// to are the chains that the rule sends packets to.
 	to []string
 	// leaves is true where packets that match do not come to the chain's next
