@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
 	"golang.org/x/sys/unix"
@@ -203,13 +204,16 @@ func TestDeleteRemovesExactlyTheMarked(t *testing.T) {
 	fill(t, ns, 0, 1000, nil)
 	fill(t, ns, 1000, 10, func(e *conntrack.Entry) { e.Mark = 1 })
 	fill(t, ns, 1010, 10, func(e *conntrack.Entry) { e.Mark = 0 })
-	if err := Delete(t.Context(), ns, Filter{}); err == nil {
+	if err := Delete(t.Context(), ns, match.Filter{}); err == nil {
 		t.Error("a filter that chooses everything was accepted")
+	}
+	if err := Delete(t.Context(), ns, match.Filter{Mark: testMark, MarkMask: ^uint32(0), Status: conntrack.Assured}); err == nil {
+		t.Error("a filter of which the kernel would look at a part only was accepted")
 	}
 	if n := entryCount(t, ns); n != 1020 {
 		t.Fatalf("%d entries, want 1020", n)
 	}
-	if err := Delete(t.Context(), ns, Filter{Mark: testMark, Mask: 0xffffffff}); err != nil {
+	if err := Delete(t.Context(), ns, match.Filter{Mark: testMark, MarkMask: 0xffffffff}); err != nil {
 		t.Fatal(err)
 	}
 	for _, e := range entries(t, ns) {
@@ -294,7 +298,7 @@ func TestWithoutPrivilege(t *testing.T) {
 		_, dumpErr := Dump(t.Context(), nil, func([]byte) error { return nil })
 		_, countErr := Count(nil)
 		_, insertErr := Insert(t.Context(), nil, upTo(0, 1, nil))
-		deleteErr := Delete(t.Context(), nil, Filter{1, 1})
+		deleteErr := Delete(t.Context(), nil, match.Filter{Mark: 1, MarkMask: 1})
 		for _, err := range []error{statsErr, dumpErr, countErr, insertErr, deleteErr} {
 			if err == nil || !strings.Contains(err.Error(), "CAP_NET_ADMIN") {
 				t.Errorf("error %v does not name CAP_NET_ADMIN", err)
@@ -324,7 +328,7 @@ func BenchmarkInsert100k(b *testing.B) {
 	for range b.N {
 		fill(b, ns, 0, 100000, nil)
 		b.StopTimer()
-		if err := Delete(b.Context(), ns, Filter{testMark, 0xffffffff}); err != nil {
+		if err := Delete(b.Context(), ns, match.Filter{Mark: testMark, MarkMask: 0xffffffff}); err != nil {
 			b.Fatal(err)
 		}
 		b.StartTimer()

@@ -210,7 +210,7 @@ func TestWatchStops(t *testing.T) {
 		if err := <-ended; returned == ErrStop && err != nil || returned == cause && !errors.Is(err, cause) {
 			t.Errorf("fn returned %v, Watch %v", returned, err)
 		}
-		if err := Delete(t.Context(), ns, Filter{testMark, ^uint32(0)}); err != nil {
+		if err := Delete(t.Context(), ns, match.Filter{Mark: testMark, MarkMask: ^uint32(0)}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -7,14 +7,15 @@ import (
 
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/conntrack/dump"
+	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/lab/fill"
 )
 
 // byFill chooses the entries of a fill, byLoad those that the load left.
 var (
-	byFill = dump.Filter{Mark: lab.FillMark, Mask: ^uint32(0)}
-	byLoad = dump.Filter{Mark: 0, Mask: ^uint32(0)}
+	byFill = match.Filter{Mark: lab.FillMark, MarkMask: ^uint32(0)}
+	byLoad = match.Filter{Mark: 0, MarkMask: ^uint32(0)}
 )
 
 // ClearLoad removes the entries that the load left in the nodes' connection

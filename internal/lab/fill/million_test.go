@@ -10,6 +10,7 @@ import (
 
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/conntrack/dump"
+	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
@@ -43,7 +44,7 @@ func BenchmarkMillion(b *testing.B) {
 				b.StopTimer()
 				cpu += cpuTime(b) - before
 				start := time.Now()
-				if err := dump.Delete(b.Context(), ns, dump.Filter{Mark: lab.FillMark, Mask: ^uint32(0)}); err != nil {
+				if err := dump.Delete(b.Context(), ns, match.Filter{Mark: lab.FillMark, MarkMask: ^uint32(0)}); err != nil {
 					b.Fatal(err)
 				}
 				removal += time.Since(start)
