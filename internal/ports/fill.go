@@ -34,6 +34,9 @@ func (f *filler) fill(r *row, pressed bool) {
 	if f.q.Complete && !r.pool.late && (pressed || r.Used < int64(leastUsed(r.share.Size()))) {
 		r.Known = true
 		r.chance(f.out, sets, fresh)
+		if f.q.Alternatives && (r.Fails >= pressedFails || r.Share >= pressedShare) {
+			r.Alternatives = r.alternatives(f.out, sets)
+		}
 	}
 }
 

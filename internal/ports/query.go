@@ -25,6 +25,8 @@ type Query struct {
 	Seconds float64
 	// Top bounds the pools that are returned, 0 for all; Users the sources of each.
 	Top, Users int
+	// Alternatives asks what other rules would change in pressed pools.
+	Alternatives bool
 	// Address and Protocol choose pools; not valid and 0 mean all.
 	Address  netip.Addr
 	Protocol uint8

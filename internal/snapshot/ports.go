@@ -86,7 +86,37 @@ type PortPool struct {
 	// FailsScattered is what FailsIfTaken would be if as many used ports lay in the
 	// range by chance.
 	FailsScattered float64 `json:"fails_if_taken_scattered"`
+	// Alternatives are there where they were asked for and the pool is pressed.
+	Alternatives []PortAlternative `json:"alternatives,omitempty"`
 }
 
 // Len is the number of ports of the range.
 func (p *PortPool) Len() int64 { return int64(p.LastPort) - int64(p.FirstPort) + 1 }
+
+// What PortAlternative.What may be.
+const (
+	PortsFullyRandom    = "fully-random"
+	PortsLongerRange    = "longer-range"
+	PortsAnotherAddress = "another-address"
+)
+
+// PortAlternative is what the chance of any new connection to fail would be with
+// another rule: at once, with the used ports as they are, and once as many lie in
+// the range by chance.
+type PortAlternative struct {
+	What       string  `json:"what"`
+	FailsNow   float64 `json:"fails_now"`
+	FailsLater float64 `json:"fails_later"`
+}
+
+// SharedAddress is an address that NAT gives and sockets of this machine use too:
+// their ports are out of the same range.
+type SharedAddress struct {
+	Address  string `json:"address"`
+	Protocol string `json:"protocol"`
+	// Listening sockets and UDP ones without a peer are bound to the address, or to
+	// all addresses (Wildcard); Connected ones have it as theirs.
+	Listening int64 `json:"listening"`
+	Wildcard  int64 `json:"wildcard"`
+	Connected int64 `json:"connected"`
+}

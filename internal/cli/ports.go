@@ -1,0 +1,312 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/collect"
+	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/natrules"
+	"github.com/natkit/natkit/internal/ports"
+	"github.com/natkit/natkit/internal/report"
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+// portsSchema names the JSON form.
+const portsSchema = "natkit.ports/1"
+
+// portsVerb is the verb ports.
+type portsVerb struct {
+	env     *Env
+	entries entries
+	top     int
+	address string
+	proto   string
+	window  time.Duration
+	watch   time.Duration
+	asJSON  bool
+	query   ports.Query
+	notes   []string
+}
+
+func newPorts(env *Env) *cobra.Command {
+	p := &portsVerb{env: env}
+	cmd := &cobra.Command{
+		Use:   "ports",
+		Short: "see which NAT address runs out of ports, and how likely a new connection is to fail",
+		Long: `Two connections to one destination that leave through one address may not have the
+same port. For each address that NAT gives, protocol and destination, this tells how
+many ports are in use of those that the rule (or the kernel) allows, how fast new
+ones come and when they will be used up, who uses them, and the chance that a new
+connection fails now: given that its own port is taken, and overall.
+
+The chance is computed from the used ports as they lie. Since Linux 5.0 the kernel
+looks at 128, 64, 32, 16 and 8 consecutive ports from random starts and then gives
+up: one block of used ports that fills half of the range fails 3 % of the connections
+whose port is taken, one of 93 % fails 70 %, ports that lie scattered over 93 % none.
+
+It reads the whole connection table, twice for rates (--for 0 reads it once; rates are
+then told where entries have their age: net.netfilter.nf_conntrack_timestamp), and
+needs CAP_NET_ADMIN. With --from a list of entries is enough; there the rules are not
+known, and the range is taken to be the kernel's own.
+
+Connections that came and went between the two looks are not in the rate. "never"
+means: at the present rate the number in use does not reach the range, or it does not
+grow by more than chance explains.`,
+		Example: `  sudo natkit ports
+  sudo natkit ports --netns gateway --top 5 --for 10
+  sudo natkit ports --proto udp --watch
+  conntrack -L | natkit ports --from -
+  sudo natkit ports --json --for 0`,
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE:              func(cmd *cobra.Command, _ []string) error { return p.run(cmd) },
+	}
+	p.addFlags(cmd)
+	return cmd
+}
+
+// Bounds of --watch and its usual value.
+const (
+	usualWatch = "2s"
+	minWatch   = 500 * time.Millisecond
+)
+
+func (p *portsVerb) addFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	p.entries.addFlags(cmd)
+	f.IntVar(&p.top, "top", 20, "show the `N` most pressed, 0 for all")
+	f.StringVar(&p.address, "address", "", "only ports of the address `ADDR` that NAT gives")
+	f.StringVar(&p.proto, "proto", "", "only the protocol `NAME`: tcp, udp, icmp, …")
+	addWindow(cmd, &p.window, time.Second)
+	f.Var((*seconds)(&p.watch), "watch", "go on, and look every so many `SECONDS`, until Ctrl-C")
+	f.Lookup("watch").NoOptDefVal = usualWatch
+	addJSON(cmd, &p.asJSON, portsSchema)
+	completeFlags(cmd, map[string]cobra.CompletionFunc{"top": cobra.NoFileCompletions, "address": cobra.NoFileCompletions,
+		"proto": cobra.FixedCompletions(portProtocols, cobra.ShellCompDirectiveNoFileComp),
+		"for":   cobra.NoFileCompletions, "watch": cobra.NoFileCompletions})
+}
+
+// portProtocols are those in which the kernel gives another port.
+var portProtocols = []string{"tcp", "udp", "icmp", "icmpv6", "sctp", "dccp", "udplite"}
+
+var portProtocolNumbers = []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6,
+	unix.IPPROTO_SCTP, unix.IPPROTO_DCCP, unix.IPPROTO_UDPLITE}
+
+func (p *portsVerb) check(cmd *cobra.Command) error {
+	changed := cmd.Flags().Changed
+	if p.entries.fromText(cmd) {
+		switch {
+		case changed("for"), changed("watch"):
+			return usagef("--from reads one list of entries; --for and --watch compare looks at a table")
+		}
+		p.window = 0
+	}
+	switch {
+	case p.top < 0:
+		return usagef("--top %d: must not be negative", p.top)
+	case changed("watch") && (p.watch < minWatch || p.watch > maxWindow):
+		return usagef("--watch %s: must be from %s to %s", p.watch, minWatch, maxWindow)
+	case changed("watch") && p.asJSON:
+		return usagef("--watch is for tables; --json prints one document")
+	case changed("watch") && changed("for"):
+		return usagef("--watch compares each look with the one before; --for is for a single comparison: give one of them")
+	}
+	if p.window != 0 {
+		if err := checkWindow(p.window, 100*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return p.choose(cmd)
+}
+
+// choose reads --address and --proto.
+func (p *portsVerb) choose(cmd *cobra.Command) error {
+	if cmd.Flags().Changed("address") {
+		addr, err := netip.ParseAddr(p.address)
+		if err != nil {
+			return usagef("--address %q: must be an IP address", p.address)
+		}
+		p.query.Address = addr.Unmap()
+	}
+	if cmd.Flags().Changed("proto") {
+		for i, name := range portProtocols {
+			if name == p.proto {
+				p.query.Protocol = portProtocolNumbers[i]
+			}
+		}
+		if p.query.Protocol == 0 {
+			return usagef("--proto %q: must be one of %v", p.proto, portProtocols)
+		}
+	}
+	return nil
+}
+
+func (p *portsVerb) run(cmd *cobra.Command) error {
+	if err := p.check(cmd); err != nil {
+		return err
+	}
+	p.query.Top, p.query.Users, p.query.Alternatives = p.top, 3, true
+	before, err := p.look(cmd)
+	if err != nil {
+		return err
+	}
+	if cmd.Flags().Changed("watch") {
+		return p.watchOn(cmd, before)
+	}
+	after := before
+	if p.window > 0 {
+		if err := p.wait(cmd.Context(), p.window); err != nil {
+			return err
+		}
+		if after, err = p.look(cmd); err != nil {
+			return err
+		}
+	} else {
+		before = nil
+	}
+	return p.show(after, before)
+}
+
+// look is one reading of the table.
+type look struct {
+	collector *ports.Collector
+	about     entriesAbout
+	// middle is when entries were read, on average.
+	middle time.Time
+	rules  *snapshot.NATRules
+	shared func([]snapshot.PortPool) ([]snapshot.SharedAddress, error)
+}
+
+// look reads rules and table.
+func (p *portsVerb) look(cmd *cobra.Command) (*look, error) {
+	l := &look{}
+	p.notes = nil
+	if !p.entries.fromText(cmd) {
+		if err := p.readHost(cmd, l); err != nil {
+			return nil, err
+		}
+	}
+	began := time.Now()
+	fresh := func() {
+		began = time.Now()
+		l.collector = ports.NewCollector(ports.Options{Now: began, Addresses: ports.Given(l.rules)})
+	}
+	fresh()
+	p.entries.restart = fresh
+	var err error
+	l.about, err = p.entries.each(cmd, p.env, nil, func(e *conntrack.Entry) error {
+		l.collector.Add(e)
+		return nil
+	})
+	l.middle = began.Add(time.Since(began) / 2)
+	return l, err
+}
+
+// readHost reads what is not in the table. Without it the ports are told all the same.
+func (p *portsVerb) readHost(cmd *cobra.Command, l *look) error {
+	ns, err := p.entries.open(cmd)
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	if l.rules, err = natrules.Read(ns); err != nil {
+		p.notes = append(p.notes, fmt.Sprintf("the NAT rules are not known (%v): ranges are taken to be the kernel's own", err))
+	}
+	if p.query.Release, err = collect.Release(); err != nil {
+		return err
+	}
+	sockets, err := collect.Sockets(ns)
+	l.shared = func(pools []snapshot.PortPool) ([]snapshot.SharedAddress, error) {
+		return ports.SharedWith(pools, sockets), err
+	}
+	return nil
+}
+
+// wait lets time pass between two looks.
+func (p *portsVerb) wait(ctx context.Context, d time.Duration) error {
+	progress := p.env.progress()
+	defer progress.Clear()
+	progress.Update("waiting %s to compare", d)
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// watchOn shows one look after the other, each compared with the one before.
+func (p *portsVerb) watchOn(cmd *cobra.Command, before *look) error {
+	for {
+		if err := p.wait(cmd.Context(), p.watch); err != nil {
+			return nil // Ctrl-C ends it
+		}
+		after, err := p.look(cmd)
+		if err != nil {
+			if cmd.Context().Err() != nil {
+				return nil
+			}
+			return err
+		}
+		if p.env.StdoutTerminal {
+			fmt.Fprint(p.env.Stdout, "\x1b[H\x1b[J")
+		}
+		fmt.Fprintln(p.env.Stdout, after.middle.Format(time.TimeOnly))
+		if err := p.show(after, before); err != nil {
+			return err
+		}
+		if !p.env.StdoutTerminal {
+			fmt.Fprintln(p.env.Stdout)
+		}
+		before = after
+	}
+}
+
+// portsDocument is the JSON form.
+type portsDocument struct {
+	Schema  string                   `json:"schema"`
+	Version string                   `json:"version"`
+	Table   entriesAbout             `json:"table"`
+	Kernel  string                   `json:"kernel,omitempty"`
+	Notes   []string                 `json:"notes,omitempty"`
+	Ports   *snapshot.Ports          `json:"ports"`
+	Rules   *snapshot.NATRules       `json:"nat_rules,omitempty"`
+	Shared  []snapshot.SharedAddress `json:"shared_with_sockets,omitempty"`
+}
+
+// show computes and prints; before may be nil.
+func (p *portsVerb) show(after, before *look) error {
+	q := p.query
+	q.Complete, q.Rules = after.about.Complete, after.rules
+	if before != nil && before.about.Complete {
+		q.Before, q.Seconds = before.collector, after.middle.Sub(before.middle).Seconds()
+	}
+	doc := portsDocument{Schema: portsSchema, Version: p.env.Version, Table: after.about, Kernel: q.Release,
+		Notes: p.notes, Ports: after.collector.Ports(q), Rules: after.rules}
+	if doc.Ports.LeftOut > 0 {
+		doc.Notes = append(doc.Notes, fmt.Sprintf("%d small pools found no room in memory and are left out", doc.Ports.LeftOut))
+	}
+	unread := ""
+	if after.shared != nil {
+		var err error
+		if doc.Shared, err = after.shared(doc.Ports.Pools); err != nil {
+			unread = err.Error()
+		}
+	}
+	if p.asJSON {
+		if unread != "" {
+			doc.Notes = append(doc.Notes, unread)
+		}
+		return report.JSON(p.env.Stdout, doc)
+	}
+	view := report.PortsView{Source: doc.Table.Source, Shared: doc.Shared, Unread: unread, Notes: doc.Notes}
+	return report.Ports(p.env.Stdout, p.env.style(), view, doc.Ports)
+}
