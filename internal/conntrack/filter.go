@@ -70,6 +70,19 @@ func (f *KernelFilter) Append(b []byte) []byte {
 	return b
 }
 
+// Passes are the filters of the dumps that together hold what f lets through. It
+// is f alone, but for ports without a family, at which the kernel would not look: to
+// walk the table twice costs less than to receive all of it. Each has Family set
+// then.
+func (f KernelFilter) Passes() []KernelFilter {
+	four, six := f, f
+	four.Family, six.Family = unix.AF_INET, unix.AF_INET6
+	if f.Family != 0 || four.flags()&(filterSrcPort|filterDstPort) == 0 {
+		return []KernelFilter{f}
+	}
+	return []KernelFilter{four, six}
+}
+
 // flags says what of the original tuple is to be compared.
 func (f *KernelFilter) flags() (flags uint32) {
 	set := func(on bool, flag uint32) {

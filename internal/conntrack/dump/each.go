@@ -62,21 +62,53 @@ func whole(ctx context.Context, restart func(), dump func() (Result, error)) (Re
 	}
 }
 
-// dumpFiltered asks the kernel to filter, and for everything where it refuses.
+// dumpFiltered asks the kernel to filter.
 func dumpFiltered(ctx context.Context, ns *netns.Handle, f conntrack.KernelFilter, fn func([]byte) error) (Result, error) {
-	const what = "dump the connection table"
 	before := buckets()
-	r, err := stream(ctx, ns, what, conntrack.Get, f, fn)
-	if plain := (conntrack.KernelFilter{}); f != plain {
-		r.Filtered = true
-		if r.Bytes == 0 && refusesFilter(err) {
-			r, err = stream(ctx, ns, what, conntrack.Get, plain, fn)
-		}
-	}
+	r, err := passes(f, fn, func(f conntrack.KernelFilter, fn func([]byte) error) (Result, error) {
+		return stream(ctx, ns, "dump the connection table", conntrack.Get, f, fn)
+	})
 	if before != buckets() {
 		r.Interrupted = true
 	}
 	return r, err
+}
+
+// dumper is one dump by the kernel's filter.
+type dumper func(conntrack.KernelFilter, func([]byte) error) (Result, error)
+
+// passes dumps what f lets through, in as many dumps as that takes.
+func passes(f conntrack.KernelFilter, fn func([]byte) error, dump dumper) (sum Result, err error) {
+	stopped := false
+	stopping := func(msgs []byte) error {
+		err := fn(msgs)
+		stopped = stopped || errors.Is(err, ErrStop)
+		return err
+	}
+	sum = Result{Attempts: 1, Filtered: f != conntrack.KernelFilter{}}
+	all := f.Passes()
+	for i, pass := range all {
+		r, filtered, err := orWithout(pass, stopping, dump)
+		sum.Bytes += r.Bytes
+		sum.Complete = r.Complete && i == len(all)-1
+		sum.Interrupted = sum.Interrupted || r.Interrupted
+		sum.Filtered = sum.Filtered && filtered
+		if err != nil || stopped {
+			return sum, err
+		}
+	}
+	return sum, nil
+}
+
+// orWithout dumps by f, or by no more than its family where the kernel refuses it.
+func orWithout(f conntrack.KernelFilter, fn func([]byte) error, dump dumper) (r Result, filtered bool, err error) {
+	r, err = dump(f, fn)
+	family := conntrack.KernelFilter{Family: f.Family}
+	if f == family || r.Bytes > 0 || !refusesFilter(err) {
+		return r, true, err
+	}
+	r, err = dump(family, fn)
+	return r, false, err
 }
 
 // refusesFilter tells whether the kernel may have failed because of a filter: no
