@@ -84,8 +84,14 @@ func onRule(target string, fn func(conn, *ruleset, edit) error) error {
 			}
 		}
 	}
-	return fmt.Errorf("%w: no rule of %s translates sources like that one any more", fs.ErrNotExist, t.Place)
+	return gone(fmt.Sprintf("no rule of %s translates sources like that one any more", t.Place))
 }
+
+// gone is fs.ErrNotExist in other words.
+type gone string
+
+func (g gone) Error() string        { return string(g) }
+func (g gone) Is(target error) bool { return target == fs.ErrNotExist }
 
 // namespace opens the one of that inode. Who may not look into other processes
 // cannot tell that it is gone.
@@ -115,7 +121,7 @@ func namespace(inode uint64) (*netns.Handle, error) {
 		}
 	}
 	if i < 0 {
-		return nil, fmt.Errorf("%w: network namespace %d is gone", fs.ErrNotExist, inode)
+		return nil, gone(fmt.Sprintf("network namespace %d is gone, with all its rules", inode))
 	}
 	return all[i], nil
 }

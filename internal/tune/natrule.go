@@ -163,6 +163,38 @@ func changeNATRule(c Change) (cost, risk string) {
 	return cost, joinRisks(risks...)
 }
 
+// NATRuleByHand says what to write into the file from which the rules come, which
+// natkit does not know.
+func NATRuleByHand(c Change) string {
+	o, err := ParseNATOptions(c.After)
+	if err != nil {
+		return err.Error()
+	}
+	var nft, iptables []string
+	if o.FirstPort != 0 {
+		ports := fmt.Sprintf("%d-%d", o.FirstPort, o.LastPort)
+		nft = append(nft, ":"+ports)
+		iptables = append(iptables, "--to-ports "+ports)
+	}
+	var flags []string
+	for _, w := range []struct {
+		on            bool
+		nft, iptables string
+	}{{o.Random, "random", "--random"}, {o.FullyRandom, "fully-random", "--random-fully"}, {o.Persistent, "persistent", "--persistent"}} {
+		if w.on {
+			flags, iptables = append(flags, w.nft), append(iptables, w.iptables)
+		}
+	}
+	if len(flags) > 0 {
+		nft = append(nft, strings.Join(flags, ","))
+	}
+	if len(nft) == 0 {
+		return "in the file that loads the ruleset, write the rule without ports and options"
+	}
+	return fmt.Sprintf("in the file that loads the ruleset, end the rule with '%s' (nft), or '%s' (iptables; ports of SNAT stand behind the address)",
+		strings.Join(nft, " "), strings.Join(iptables, " "))
+}
+
 // fewer says that there are fewer ports than before.
 func fewer(before, after NATOptions) string {
 	size := func(o NATOptions) int {

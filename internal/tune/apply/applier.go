@@ -40,6 +40,7 @@ func standard(procRoot, root string) map[tune.Kind]Applier {
 		tune.SysctlConf:   confFile{tune.SysctlConf, root},
 		tune.ModulesLoad:  confFile{tune.ModulesLoad, root},
 		tune.ModuleOption: confFile{tune.ModuleOption, root},
+		tune.NATRule:      natRules{},
 	}
 }
 

@@ -33,6 +33,11 @@ func PlanPersist(changes []tune.Change, opt Options) ([]tune.Change, error) {
 // files, which speak for the initial one: most of net.* is each namespace's own.
 func mayPersist(changes []tune.Change, opt Options) error {
 	for _, c := range changes {
+		if c.Kind == tune.NATRule {
+			return fmt.Errorf("persist NAT rule %s: natkit keeps no rules over a boot: %s; and apply it without --persist", c.Target, tune.NATRuleByHand(c))
+		}
+	}
+	for _, c := range changes {
 		if c.Kind != tune.Sysctl || !strings.HasPrefix(c.Target, "net.") {
 			continue
 		}

@@ -198,10 +198,11 @@ func undoChanges(tx *journal.Transaction, opt Options) error {
 	return errors.Join(errs...)
 }
 
-// sameNetns keeps an undo from writing to another namespace's values.
+// sameNetns keeps an undo from writing to another namespace's values. A NAT rule's
+// target names its namespace itself.
 func sameNetns(tx *journal.Transaction, c journal.Change, opt Options) error {
 	here := journal.NamespaceInode(opt.ProcRoot, "net")
-	if c.Durable || tx.Netns == 0 || here == 0 || tx.Netns == here {
+	if c.Durable || c.Kind == tune.NATRule || tx.Netns == 0 || here == 0 || tx.Netns == here {
 		return nil
 	}
 	return fmt.Errorf("undo %s of %s: it was changed in network namespace %d, this is %d; run natkit there (nsenter --net)",
@@ -216,6 +217,9 @@ func undoOne(tx *journal.Transaction, c *journal.Change, opt Options) error {
 	now, err := applier.Read(c.Target)
 	if errors.Is(err, fs.ErrNotExist) {
 		c.State, c.Note = journal.Left, "no longer exists"
+		if c.Kind == tune.NATRule { // which of the two: the namespace, the rule
+			c.Note += ": " + err.Error()
+		}
 		return nil
 	}
 	if err != nil {
@@ -276,7 +280,8 @@ func handOver(tx *journal.Transaction, c *journal.Change, opt Options, wanted *s
 	// Where the journal was deleted, all in it are later ones.
 	self := slices.IndexFunc(all, tx.Is)
 	for _, later := range all[self+1:] {
-		if !c.Durable && (later.BootID != tx.BootID || later.Netns != tx.Netns) {
+		elsewhere := later.Netns != tx.Netns && c.Kind != tune.NATRule
+		if !c.Durable && (later.BootID != tx.BootID || elsewhere) {
 			continue
 		}
 		i := slices.IndexFunc(later.Changes, func(l journal.Change) bool {

@@ -1,0 +1,234 @@
+package apply
+
+import (
+	"fmt"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/conntrack/dump"
+	"github.com/natkit/natkit/internal/natrules"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/testutil"
+	"github.com/natkit/natkit/internal/tune"
+	"github.com/natkit/natkit/internal/tune/journal"
+)
+
+// gateway is a namespace with a link behind which nobody answers.
+type gateway struct {
+	t  *testing.T
+	ns *netns.Handle
+}
+
+func newGateway(t *testing.T, rule string) gateway {
+	t.Helper()
+	testutil.NeedRoot(t)
+	for _, p := range []string{"ip", "nft", "iptables-nft"} {
+		testutil.NeedProgram(t, p)
+	}
+	ns, err := netns.New("natrule")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ns.Close() })
+	g := gateway{t, ns}
+	g.run("ip link add v0 type veth peer name v1")
+	g.run("ip addr add 198.18.0.1/24 dev v0")
+	g.run("ip link set v0 arp off up")
+	g.run("ip link set v1 up")
+	g.run(rule)
+	return g
+}
+
+func (g gateway) run(line string) string {
+	g.t.Helper()
+	var out []byte
+	err := g.ns.Do(func() (err error) {
+		words := strings.Fields(line)
+		cmd := exec.Command(words[0], words[1:]...)
+		if words[0] == "nft" && len(words) > 3 {
+			cmd = exec.Command("nft", "-f", "-")
+			cmd.Stdin = strings.NewReader(strings.TrimPrefix(line, "nft ") + "\n")
+		}
+		out, err = cmd.CombinedOutput()
+		return err
+	})
+	if err != nil {
+		g.t.Fatalf("%s: %v\n%s", line, err, out)
+	}
+	return string(out)
+}
+
+// fullyRandom is the change of the only rule there.
+func (g gateway) fullyRandom() tune.Change {
+	g.t.Helper()
+	r, err := natrules.Read(g.ns)
+	if err != nil || len(r.Rules) != 1 {
+		g.t.Fatalf("rules %+v, %v", r, err)
+	}
+	o := tune.NATOptionsOf(&r.Rules[0])
+	o.FullyRandom = true
+	return tune.NATRuleChange(&r.Rules[0], o)
+}
+
+const flows = 20
+
+// kept is how many of flows new connections keep their source port through NAT.
+func (g gateway) kept(firstPort uint16) int {
+	g.t.Helper()
+	to := net.UDPAddr{IP: net.IPv4(198, 18, 0, 99), Port: 9}
+	err := g.ns.Do(func() error {
+		for i := range flows {
+			c, err := net.DialUDP("udp4", &net.UDPAddr{IP: net.IPv4(198, 18, 0, 1), Port: int(firstPort) + i}, &to)
+			if err != nil {
+				return err
+			}
+			_, err = c.Write([]byte("x"))
+			c.Close()
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	seen, kept := 0, 0
+	_, err = dump.Each(g.t.Context(), g.ns, nil, func(e *conntrack.Entry) error {
+		if e.Orig.SrcPort >= firstPort && e.Orig.SrcPort < firstPort+flows {
+			seen++
+			if e.Reply.DstPort == e.Orig.SrcPort {
+				kept++
+			}
+		}
+		return nil
+	})
+	if err != nil || seen != flows {
+		g.t.Fatalf("%d connections were tracked of %d, %v", seen, flows, err)
+	}
+	return kept
+}
+
+func (g gateway) options() Options {
+	g.t.Helper()
+	j, err := journal.At(filepath.Join(g.t.TempDir(), "journal"))
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return Options{Journal: j, ProcRoot: "/proc", Root: g.t.TempDir()}
+}
+
+const nftMasquerade = `nft table ip nat {
+	chain post {
+		type nat hook postrouting priority srcnat; policy accept;
+		oifname "v0" masquerade comment "of the test"
+	}
+}`
+
+const iptablesMasquerade = "iptables-nft -t nat -A POSTROUTING -o v0 -j MASQUERADE"
+
+func TestNATRuleFullyRandom(t *testing.T) {
+	for _, tt := range []struct{ name, rule, show, word string }{
+		{"nftables", nftMasquerade, "nft list ruleset", "fully-random"},
+		{"iptables-nft", iptablesMasquerade, "iptables-nft -t nat -S", "--random-fully"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := newGateway(t, tt.rule)
+			before := g.run(tt.show)
+			if n := g.kept(20000); n != flows {
+				t.Errorf("%d of %d connections keep their port before the change", n, flows)
+			}
+			a := mustApply(t, plan(g.fullyRandom()), g.options())
+			if after := g.run(tt.show); !strings.Contains(after, tt.word) {
+				t.Errorf("%s does not show %s:\n%s", tt.show, tt.word, after)
+			}
+			// By chance 1 in 3000 keeps it.
+			if n := g.kept(21000); n > 2 {
+				t.Errorf("%d of %d connections keep their port with fully-random", n, flows)
+			}
+			tx, err := a.Undo()
+			if err != nil || states(tx) != "undone" {
+				t.Errorf("undo: %s, %v", states(tx), err)
+			}
+			if after := g.run(tt.show); after != before {
+				t.Errorf("%s shows\n%s\nand showed\n%s", tt.show, after, before)
+			}
+			if n := g.kept(22000); n != flows {
+				t.Errorf("%d of %d connections keep their port after the undo", n, flows)
+			}
+		})
+	}
+}
+
+// TestNATRuleLifeline: the guard is in natkit's namespace, the rule in another.
+func TestNATRuleLifeline(t *testing.T) {
+	g := newGateway(t, nftMasquerade)
+	opt := g.options()
+	before := g.run("nft list ruleset")
+	h := startHelper(t, self, helperBrief{JournalDir: opt.Journal.Dir(), ProcRoot: "/proc", Root: opt.Root,
+		Plan: plan(g.fullyRandom()), Lifeline: true})
+	guard := guardOf(t, opt, h.applied(t))
+	if now := g.run("nft list ruleset"); !strings.Contains(now, "fully-random") {
+		t.Errorf("not applied:\n%s", now)
+	}
+	h.kill(t)
+	within(t, testutil.Patience(5*time.Second), "rule back", func() bool { return g.run("nft list ruleset") == before })
+	waitGuard(t, guard)
+}
+
+func TestNATRuleOfANamespaceThatIsGone(t *testing.T) {
+	g := newGateway(t, nftMasquerade)
+	opt := g.options()
+	change := g.fullyRandom()
+	a := mustApply(t, plan(change), opt)
+	if err := g.ns.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// Its inode may be another's by now, which has no such rule.
+	gone := regexp.MustCompile(fmt.Sprintf("network namespace %d is gone|no rule of .* any more", g.ns.Inode()))
+	tx, err := Undo(a.ID(), opt)
+	if err != nil || states(tx) != "left" || !gone.MatchString(tx.Changes[0].Note) {
+		t.Errorf("undo: %+v, %v", tx, err)
+	}
+	if _, err := Apply(t.Context(), plan(change), opt); err == nil || !gone.MatchString(err.Error()) {
+		t.Errorf("apply: %v", err)
+	}
+}
+
+func TestNATRuleChangedByOthers(t *testing.T) {
+	for _, tt := range []struct{ name, line, note string }{
+		{"other options", "nft flush chain ip nat post; add rule ip nat post oifname \"v0\" masquerade random", `is "random", natkit wrote "fully-random"`},
+		{"removed", "nft flush chain ip nat post;", "any more"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := newGateway(t, nftMasquerade)
+			opt := g.options()
+			a := mustApply(t, plan(g.fullyRandom()), opt)
+			g.run(tt.line)
+			theirs := g.run("nft list ruleset")
+			tx, err := Undo(a.ID(), opt)
+			if err != nil || states(tx) != "left" || !strings.Contains(tx.Changes[0].Note, tt.note) {
+				t.Errorf("undo: %+v, %v", tx, err)
+			}
+			if now := g.run("nft list ruleset"); now != theirs {
+				t.Errorf("undo changed\n%s\nto\n%s", theirs, now)
+			}
+		})
+	}
+}
+
+func TestNATRuleIsNotPersisted(t *testing.T) {
+	g := newGateway(t, nftMasquerade)
+	opt := g.options()
+	opt.Persist = true
+	_, err := Apply(t.Context(), plan(g.fullyRandom()), opt)
+	if err == nil || !strings.Contains(err.Error(), "end the rule with 'fully-random' (nft), or '--random-fully' (iptables") {
+		t.Errorf("%v", err)
+	}
+}
