@@ -70,9 +70,8 @@ var protocolHeads = func() (heads [256]string) {
 
 // known are the protocols that the tool prints by name.
 var known = [256]bool{
-	unix.IPPROTO_ICMP: true, unix.IPPROTO_IGMP: true, unix.IPPROTO_TCP: true, unix.IPPROTO_UDP: true,
-	unix.IPPROTO_DCCP: true, unix.IPPROTO_GRE: true, unix.IPPROTO_ESP: true, unix.IPPROTO_AH: true,
-	unix.IPPROTO_ICMPV6: true, unix.IPPROTO_SCTP: true, unix.IPPROTO_UDPLITE: true,
+	unix.IPPROTO_ICMP: true, unix.IPPROTO_TCP: true, unix.IPPROTO_UDP: true, unix.IPPROTO_DCCP: true,
+	unix.IPPROTO_GRE: true, unix.IPPROTO_ICMPV6: true, unix.IPPROTO_SCTP: true, unix.IPPROTO_UDPLITE: true,
 }
 
 func appendState(b []byte, e *conntrack.Entry) []byte {

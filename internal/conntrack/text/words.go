@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/conntrack"
+	"golang.org/x/sys/unix"
 )
 
 // words reads a line of conntrack -L or /proc/net/nf_conntrack:
@@ -22,7 +23,7 @@ func (p *parser) words(s *scanner, e *conntrack.Entry) string {
 			return why
 		}
 	}
-	if w.ports < 4 && e.Reply.Dst.IsValid() && hasPorts(e.Orig.Proto) {
+	if w.ports < 4 && e.Reply.Dst.IsValid() && alwaysHasPorts(e.Orig.Proto) {
 		return noPorts
 	}
 	e.Status |= conntrack.Confirmed | w.seenReply
@@ -33,6 +34,12 @@ func (p *parser) words(s *scanner, e *conntrack.Entry) string {
 		e.Status |= conntrack.DstNAT
 	}
 	return ""
+}
+
+// alwaysHasPorts names the protocols whose ports every kernel tells; the others
+// it may be built without.
+func alwaysHasPorts(proto uint8) bool {
+	return proto == unix.IPPROTO_TCP || proto == unix.IPPROTO_UDP
 }
 
 // head reads up to the first address: protocols, timeout and state.
