@@ -71,6 +71,9 @@ type AccuracyRow struct {
 	// Found are the rules that doctor named; False those among them that it may not.
 	Found []string `json:"found"`
 	False []string `json:"false,omitempty"`
+	// Unchecked are rules that lacked their data whenever doctor looked: that it did
+	// not name them says nothing.
+	Unchecked []string `json:"unchecked,omitempty"`
 	// Cured tells whether doctor's remedy made the fault go; empty where there is
 	// none, or where it was not found.
 	Cured   string  `json:"cured,omitempty"`
@@ -95,6 +98,7 @@ func RowOf(s *Scenario, r *Report) AccuracyRow {
 			row.Cured = curedBy(s, r, f)
 		}
 	}
+	row.Unchecked = uncheckedIn(r)
 	var why []string
 	for _, v := range r.Verdict {
 		if !v.Met {
@@ -106,6 +110,21 @@ func RowOf(s *Scenario, r *Report) AccuracyRow {
 	}
 	row.Why = strings.Join(why, "; ")
 	return row
+}
+
+// uncheckedIn are the rules that no stage with a doctor could check.
+func uncheckedIn(r *Report) (all []string) {
+	first := true
+	for _, s := range r.Stages {
+		switch {
+		case s.Found == nil:
+		case first:
+			all, first = slices.Clone(s.Unchecked), false
+		default:
+			all = slices.DeleteFunc(all, func(id string) bool { return !slices.Contains(s.Unchecked, id) })
+		}
+	}
+	return all
 }
 
 // curedBy compares the first finding of the fault with the stages after a remedy.

@@ -62,6 +62,8 @@ type StageReport struct {
 	Loads []LoadReport `json:"loads,omitempty"`
 	// Found are the IDs of what doctor found in this stage; nil where it did not look.
 	Found []string `json:"found,omitempty"`
+	// Unchecked are the rules that lacked their data.
+	Unchecked []string `json:"unchecked,omitempty"`
 	// TableEntries and TableMax are nf_conntrack_count and _max of the gateway at
 	// the end of the stage.
 	TableEntries int64 `json:"table_entries"`

@@ -39,7 +39,7 @@ func labCharts(r *lab.Report) charts {
 		if n := len(stage.Course); n > 0 {
 			stage.Seconds = max(stage.Seconds, stage.Course[n-1].To)
 		}
-		if t := s.Total; s.Completed > 0 {
+		if t := s.Total; s.Completed > 0 && t.Max > 0 {
 			stage.Latency = []float64{t.Min, t.Median, t.P90, t.P95, t.P99, t.P999, t.Max}
 		}
 		c.Stages = append(c.Stages, stage)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"slices"
 
 	"github.com/natkit/natkit/internal/diagnose"
 	"github.com/natkit/natkit/internal/lab"
@@ -44,7 +45,9 @@ var toneClasses = map[Tone]string{Bold: "strong", Dim: "dim", Good: "good", Warn
 
 // labView is what the page's template reads.
 type labView struct {
-	Report   *lab.Report
+	Report *lab.Report
+	// Counted is what the rates count: requests, where there was nothing else.
+	Counted  string
 	Facts    []fact
 	Summary  []string
 	Bars     []bar
@@ -72,6 +75,7 @@ func LabHTML(w io.Writer, r *lab.Report) error {
 	}
 	view := labView{
 		Report:   r,
+		Counted:  counted(r),
 		Facts:    labFacts(r),
 		Summary:  labSummary(r),
 		Bars:     rateBars(r),
@@ -89,6 +93,13 @@ func LabHTML(w io.Writer, r *lab.Report) error {
 	}
 	_, err := page.WriteTo(w)
 	return err
+}
+
+func counted(r *lab.Report) string {
+	if slices.ContainsFunc(r.Stages, func(s lab.StageReport) bool { return !onlyHTTP(s) }) {
+		return "Requests, datagrams or packets"
+	}
+	return "Requests"
 }
 
 func rateBars(r *lab.Report) []bar {

@@ -76,9 +76,15 @@ func labFacts(r *lab.Report) []fact {
 // loadLines describe the load once, and then what is different in other stages.
 func loadLines(r *lab.Report) []string {
 	var lines, common []string
-	for i, s := range r.Stages {
+	for _, s := range r.Stages {
+		if !onlyHTTP(s) {
+			for _, l := range s.Loads {
+				lines = append(lines, fmt.Sprintf("in %s %s: %s", s.Name, loadName(l), l.Asked))
+			}
+			continue
+		}
 		parts := loadParts(s.Config)
-		if i == 0 {
+		if common == nil {
 			common = parts
 			lines = append(lines, strings.Join(parts, ", "))
 			continue
@@ -89,6 +95,18 @@ func loadLines(r *lab.Report) []string {
 		}
 	}
 	return lines
+}
+
+// onlyHTTP tells whether a stage had one load, of requests.
+func onlyHTTP(s lab.StageReport) bool {
+	return len(s.Loads) == 0 || len(s.Loads) == 1 && s.Loads[0].Kind == lab.LoadHTTP
+}
+
+func loadName(l lab.LoadReport) string {
+	if l.From == "" {
+		return l.Kind
+	}
+	return l.Kind + " from " + l.From
 }
 
 func loadParts(c load.Config) []string {

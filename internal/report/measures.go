@@ -34,14 +34,18 @@ const comparedWith = "nat"
 const mostFailures = 8
 
 func stageMeasures(r *lab.Report) []measures {
-	groups := []measures{
-		{Title: "load", Rows: loadRows(r)},
-		{Title: "time per request", Rows: perRequestRows(r)},
-		{Title: "connect, ms", Rows: timesRows(r, func(s *lab.StageReport) load.Times { return s.Connect })},
-		{Title: "processing, ms", Joined: true, Rows: timesRows(r, func(s *lab.StageReport) load.Times { return s.Processing })},
-		{Title: "waiting, ms", Joined: true, Rows: timesRows(r, func(s *lab.StageReport) load.Times { return s.Waiting })},
-		{Title: "total, ms", Joined: true, Rows: totalRows(r)},
+	groups := []measures{{Title: "load", Rows: loadRows(r)}}
+	if len(r.Stages) == 0 || slices.ContainsFunc(r.Stages, onlyHTTP) {
+		groups = append(groups,
+			measures{Title: "time per request", Rows: perRequestRows(r)},
+			measures{Title: "connect, ms", Rows: timesRows(r, func(s *lab.StageReport) load.Times { return s.Connect })},
+			measures{Title: "processing, ms", Joined: true, Rows: timesRows(r, func(s *lab.StageReport) load.Times { return s.Processing })},
+			measures{Title: "waiting, ms", Joined: true, Rows: timesRows(r, func(s *lab.StageReport) load.Times { return s.Waiting })})
 	}
+	if timed := func(s lab.StageReport) bool { return onlyHTTP(s) || s.Total.Max > 0 }; len(r.Stages) == 0 || slices.ContainsFunc(r.Stages, timed) {
+		groups = append(groups, measures{Title: "total, ms", Joined: len(groups) > 1, Rows: totalRows(r)})
+	}
+	groups = append(groups, otherLoads(r)...)
 	if rows := failureRows(r); len(rows) > 0 {
 		groups = append(groups,
 			measures{Title: "failures", Rows: rows},
@@ -63,7 +67,11 @@ func row(r *lab.Report, label string, cell func(*lab.StageReport) Cell) measure 
 }
 
 func loadRows(r *lab.Report) []measure {
-	rows := []measure{row(r, "requests/s", func(s *lab.StageReport) Cell {
+	rate := "requests/s"
+	if slices.ContainsFunc(r.Stages, func(s lab.StageReport) bool { return !onlyHTTP(s) }) {
+		rate = "requests, …/s" // what else there was is told under loads
+	}
+	rows := []measure{row(r, rate, func(s *lab.StageReport) Cell {
 		return Cell{units.Rate(s.RequestsPerSecond), Bold}
 	})}
 	if reference := r.Stage(comparedWith); reference != nil && reference.RequestsPerSecond > 0 {
@@ -80,6 +88,41 @@ func loadRows(r *lab.Report) []measure {
 	return append(rows, row(r, "duration", func(s *lab.StageReport) Cell { return Cell{Text: units.Seconds(s.Result.Seconds)} }))
 }
 
+// otherLoads are those of stages that have more, or others, than one of requests.
+func otherLoads(r *lab.Report) []measures {
+	var rows []measure
+	for i := range r.Stages {
+		if onlyHTTP(r.Stages[i]) {
+			continue
+		}
+		for _, l := range r.Stages[i].Loads {
+			if l.Kind == lab.LoadNone {
+				continue
+			}
+			of := func(label string, n int64, cell func(int64) Cell) {
+				m := measure{Label: loadName(l) + " " + label}
+				for j := range r.Stages {
+					m.Cells = append(m.Cells, noValue)
+					if j == i {
+						m.Cells[j] = cell(n)
+					}
+				}
+				rows = append(rows, m)
+			}
+			count := func(n int64) Cell { return Cell{Text: units.Count(n)} }
+			of("sent", l.Sent, count)
+			if l.Kind != lab.LoadPackets {
+				of("answered", l.Answered, count)
+				of("failed", l.Failed, badUnlessZero)
+			}
+		}
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	return []measures{{Title: "loads", Rows: rows}}
+}
+
 func badUnlessZero(n int64) Cell {
 	if n == 0 {
 		return Cell{"0", Dim}
@@ -93,13 +136,13 @@ func perRequestRows(r *lab.Report) []measure {
 	across := func(s *lab.StageReport) float64 { return 1000 * s.Result.Seconds / float64(s.Completed) }
 	return []measure{
 		row(r, "mean, ms", func(s *lab.StageReport) Cell {
-			if s.Completed == 0 {
+			if s.Completed == 0 || !onlyHTTP(*s) {
 				return noValue
 			}
 			return Cell{Text: units.Millis(across(s) * float64(max(s.Config.Concurrency, 1)))}
 		}),
 		row(r, "across all, ms", func(s *lab.StageReport) Cell {
-			if s.Completed == 0 {
+			if s.Completed == 0 || !onlyHTTP(*s) {
 				return noValue
 			}
 			return Cell{Text: units.Millis(across(s))}
@@ -110,7 +153,7 @@ func perRequestRows(r *lab.Report) []measure {
 func timesRows(r *lab.Report, times func(*lab.StageReport) load.Times) []measure {
 	one := func(label string, value func(load.Times) float64) measure {
 		return row(r, label, func(s *lab.StageReport) Cell {
-			if s.Completed == 0 {
+			if s.Completed == 0 || times(s).Max == 0 {
 				return noValue
 			}
 			return Cell{Text: units.Millis(value(times(s)))}
@@ -129,7 +172,7 @@ func timesRows(r *lab.Report, times func(*lab.StageReport) load.Times) []measure
 func totalRows(r *lab.Report) []measure {
 	rows := timesRows(r, func(s *lab.StageReport) load.Times { return s.Total })
 	p99 := row(r, "p99", func(s *lab.StageReport) Cell {
-		if s.Completed == 0 {
+		if s.Completed == 0 || s.Total.Max == 0 {
 			return noValue
 		}
 		return Cell{Text: units.Millis(s.Total.P99)}

@@ -15,11 +15,11 @@ import (
 )
 
 // startDoctor lets doctor look at a node while the loads run, as it would at any
-// host. The returned function waits for it, keeps its report, and says what it found
-// (nil where it does not look in this stage).
-func (c *conductor) startDoctor(ctx context.Context, st *lab.Stage, l *loads, sample int) func() ([]string, error) {
+// host. The returned function waits for it, keeps its report, and returns it (nil
+// where it does not look in this stage).
+func (c *conductor) startDoctor(ctx context.Context, st *lab.Stage, l *loads, sample int) func() (*diagnose.Report, error) {
 	if st.Doctor == nil {
-		return func() ([]string, error) { return nil, nil }
+		return func() (*diagnose.Report, error) { return nil, nil }
 	}
 	type answer struct {
 		report *diagnose.Report
@@ -41,7 +41,7 @@ func (c *conductor) startDoctor(ctx context.Context, st *lab.Stage, l *loads, sa
 		_, r, err := doctor.Look(ctx, o)
 		answers <- answer{r, err}
 	}()
-	return func() ([]string, error) {
+	return func() (*diagnose.Report, error) {
 		a := <-answers
 		if a.err != nil {
 			return nil, fmt.Errorf("doctor at %s: %w", st.Doctor.Node, a.err)
@@ -50,7 +50,20 @@ func (c *conductor) startDoctor(ctx context.Context, st *lab.Stage, l *loads, sa
 		if st.Apply == "" {
 			c.keep(a.report.Findings)
 		}
-		return a.report.IDs(), nil
+		return a.report, nil
+	}
+}
+
+// addLook tells in a stage's report what doctor found, and what it could not check.
+func addLook(r *lab.StageReport, looked *diagnose.Report) {
+	if looked == nil {
+		return
+	}
+	r.Found = looked.IDs()
+	for _, check := range looked.Checks {
+		if check.State == diagnose.NotChecked {
+			r.Unchecked = append(r.Unchecked, check.ID)
+		}
 	}
 }
 

@@ -108,7 +108,7 @@ func (c *conductor) measure(ctx context.Context, st *lab.Stage, sample int) (*la
 	looked := c.startDoctor(ctx, st, loads, sample)
 	r := &lab.StageReport{Name: st.Name, About: st.About}
 	err = loads.run(ctx, r)
-	found, lookErr := looked()
+	look, lookErr := looked()
 	if err == nil {
 		err = lookErr
 	}
@@ -126,7 +126,8 @@ func (c *conductor) measure(ctx context.Context, st *lab.Stage, sample int) (*la
 	if err := c.undisturbed(); err != nil {
 		return nil, err
 	}
-	r.Found, r.Counters = found, growth(before, after)
+	r.Counters = growth(before, after)
+	addLook(r, look)
 	addTrace(r, trace)
 	return r, c.readTable(watched, r)
 }

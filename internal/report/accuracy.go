@@ -1,0 +1,146 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/natkit/natkit/internal/lab"
+	"github.com/natkit/natkit/internal/units"
+)
+
+// Marks of the accuracy matrix.
+const (
+	markFound   = "✓"
+	markMissed  = "–"
+	markAllowed = "○"
+	markFalse   = "✗"
+	markNothing = "·"
+	markUnseen  = "?"
+)
+
+// Accuracy writes what was injected beside what was found: a row for each scenario, a
+// column for each rule.
+func Accuracy(w io.Writer, style Style, a *lab.Accuracy) error {
+	p := &printer{w: w, style: style}
+	p.line(p.style.Paint(Bold, "natkit lab run --all"))
+	p.labelled(2, "machine", labelWidth, fmt.Sprintf("Linux %s, %s", a.Kernel, units.Plural(a.CPUs, "CPU", "CPUs")))
+	p.labelled(2, "run", labelWidth, fmt.Sprintf("natkit %s, %s, took %s", a.Version, a.Started.UTC().Format(time.DateTime)+" UTC", units.Seconds(a.Seconds)))
+	p.blank()
+	p.line("  rules")
+	for i, id := range a.Rules {
+		p.line(fmt.Sprintf("    %s  %s", columnName(i), clean(id)))
+	}
+	p.heading("Injected and found")
+	p.table(accuracyTable(a))
+	p.line("")
+	p.labelled(2, "", 0, fmt.Sprintf("%s found as injected, %s injected and not found, %s found and allowed there, %s found falsely, %s neither, %s not checked (the rule lacked its data, or was not asked to trace)",
+		markFound, markMissed, markAllowed, markFalse, markNothing, markUnseen))
+	p.accuracyWhy(a)
+	p.blank()
+	p.accuracyVerdict(a)
+	return p.err
+}
+
+// columnName is a letter, for so many rules as there are letters, then two.
+func columnName(i int) string {
+	if i < 26 {
+		return string(rune('a' + i))
+	}
+	return columnName(i/26-1) + columnName(i%26)
+}
+
+func accuracyTable(a *lab.Accuracy) *Table {
+	t := &Table{Indent: 2, Columns: []Column{{Head: "scenario"}}}
+	for i := range a.Rules {
+		t.Columns = append(t.Columns, Column{Head: columnName(i)})
+	}
+	t.Columns = append(t.Columns, Column{Head: "cured"}, Column{Head: "time", Right: true}, Column{Head: "result"})
+	for _, row := range a.Scenarios {
+		cells := []Cell{{Text: row.Scenario}}
+		for _, id := range a.Rules {
+			cells = append(cells, matrixCell(row, id))
+		}
+		t.Cells(append(cells, curedCell(row), Cell{Text: units.Seconds(row.Seconds)}, stateCell(row))...)
+	}
+	return t
+}
+
+func matrixCell(row lab.AccuracyRow, id string) Cell {
+	found := slices.Contains(row.Found, id)
+	switch {
+	case row.State == lab.RowNotRun || row.State == lab.RowLeftOut:
+		return Cell{}
+	case slices.Contains(row.False, id):
+		return Cell{markFalse, Bad}
+	case id == row.Injected && found:
+		return Cell{markFound, Good}
+	case id == row.Injected:
+		return Cell{markMissed, Bad}
+	case found:
+		return Cell{Text: markAllowed}
+	case slices.Contains(row.Unchecked, id):
+		return Cell{markUnseen, Dim}
+	}
+	return Cell{markNothing, Dim}
+}
+
+func curedCell(row lab.AccuracyRow) Cell {
+	switch row.Cured {
+	case lab.Cured:
+		return Cell{"yes", Good}
+	case lab.NotCured:
+		return Cell{"no", Bad}
+	}
+	return Cell{row.Cured, Dim}
+}
+
+func stateCell(row lab.AccuracyRow) Cell {
+	switch row.State {
+	case lab.RowPassed:
+		return Cell{"passed", Good}
+	case lab.RowNotRun:
+		return Cell{"could not be run", Warn}
+	case lab.RowLeftOut:
+		return Cell{"left out", Dim}
+	}
+	return Cell{"failed", Bad}
+}
+
+// accuracyWhy tells what was not as expected.
+func (p *printer) accuracyWhy(a *lab.Accuracy) {
+	first := true
+	for _, row := range a.Scenarios {
+		if row.Why == "" {
+			continue
+		}
+		if first {
+			p.blank()
+			first = false
+		}
+		p.labelled(2, "", 0, row.Scenario+": "+row.Why)
+	}
+}
+
+func (p *printer) accuracyVerdict(a *lab.Accuracy) {
+	recall := units.None
+	if a.Faults > 0 {
+		recall = units.Percent(a.Recall)
+	}
+	text := fmt.Sprintf("Recall %s (%s of %s), %s in %s, of which %s healthy.",
+		recall, units.Count(a.Recalled), units.Plural(a.Faults, "fault", "faults"),
+		units.Plural(a.FalseFindings, "false finding", "false findings"), units.Plural(a.Faults+a.Healthy, "scenario", "scenarios"), units.Count(a.Healthy))
+	if a.NotRun > 0 {
+		text += fmt.Sprintf(" %s could not be run.", units.Count(a.NotRun))
+	}
+	if a.LeftOut > 0 {
+		text += fmt.Sprintf(" %s left out.", units.Count(a.LeftOut))
+	}
+	p.labelled(0, "", 0, text)
+	title := Cell{"Verdict: as expected", Good}
+	if !a.Passed {
+		title = Cell{"Verdict: not as expected", Alarm}
+	}
+	p.line(p.style.Paint(title.Tone, title.Text))
+}
