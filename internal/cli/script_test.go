@@ -38,9 +38,10 @@ func natkitMain() {
 	defer stop()
 	os.Exit(Run(ctx, Env{
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		StdinTerminal: term.IsTerminal(int(os.Stdin.Fd())),
-		Getenv:        os.Getenv,
-		Version:       "v0.0.0-test",
+		StdinTerminal:  term.IsTerminal(int(os.Stdin.Fd())),
+		StdoutTerminal: term.IsTerminal(int(os.Stdout.Fd())),
+		Getenv:         os.Getenv,
+		Version:        "v0.0.0-test",
 	}, os.Args[1:]))
 }
 

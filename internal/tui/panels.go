@@ -174,7 +174,7 @@ func (s *Sample) dropRows() (rows []row, note string) {
 
 func (s *Sample) portRows() (rows []row, note string) {
 	if s.Ports == nil {
-		return nil, cmp.Or(s.PartError(PartPorts), "not read yet")
+		return nil, s.noTable()
 	}
 	for _, p := range s.Ports.Pools {
 		name := fmt.Sprintf("%s %s → %s", p.Address, p.Protocol, p.Destination)
@@ -208,7 +208,6 @@ const (
 	PartUsage = "sysctls"
 	PartStat  = "conntrack_stat"
 	PartTable = "conntrack_table"
-	PartPorts = "ports"
 	PartFlows = "conntrack_flows"
 	PartCPU   = "cpu"
 )

@@ -67,12 +67,12 @@ func withoutConntrack() *Sample {
 	const why = "read net.netfilter.nf_conntrack_*: there are none: connection tracking (nf_conntrack) is not loaded"
 	const netlink = "dump the connection table: no such subsystem: the kernel has no ctnetlink (CONFIG_NF_CT_NETLINK)"
 	return unread(snapshot.Part{Name: PartUsage, Error: why}, snapshot.Part{Name: PartTable, Error: netlink},
-		snapshot.Part{Name: PartStat, Error: netlink}, snapshot.Part{Name: PartPorts, Error: netlink})
+		snapshot.Part{Name: PartStat, Error: netlink})
 }
 
 func withoutPrivilege() *Sample {
 	const why = "dump the connection table: operation not permitted (needs CAP_NET_ADMIN)"
-	s := unread(snapshot.Part{Name: PartTable, Error: why}, snapshot.Part{Name: PartStat, Error: why}, snapshot.Part{Name: PartPorts, Error: why},
+	s := unread(snapshot.Part{Name: PartTable, Error: why}, snapshot.Part{Name: PartStat, Error: why},
 		snapshot.Part{Name: snapshot.PartDrops, Error: "trace drops: needs CAP_BPF to load eBPF programs and CAP_PERFMON to attach eBPF programs to the kernel's tracepoints"})
 	s.Sysctls = snapshot.Sysctls{snapshot.ConntrackCount: "1000", snapshot.ConntrackMax: "262144"}
 	s.CPU = &CPU{Packets: 0.02, Busy: 0.1, CPUs: 1}

@@ -22,11 +22,16 @@ const tableShare = 0.005
 type budget struct {
 	entries int
 	due     time.Time
+	// always is for few readings: each is of the most entries, whatever it costs.
+	always bool
 }
 
 // next is how many entries may be read now; 0 where it is too early.
 func (b *budget) next(now time.Time) int {
-	if now.Before(b.due) {
+	switch {
+	case b.always:
+		return mostEntries
+	case now.Before(b.due):
 		return 0
 	}
 	if b.entries == 0 {
@@ -35,10 +40,19 @@ func (b *budget) next(now time.Time) int {
 	return b.entries
 }
 
-// limit is the CPU time after which a reading ends that turns out to cost more than
-// what was planned.
-func limit(interval time.Duration) time.Duration {
-	return 2 * allowance(interval)
+// longest is the CPU time after which a reading ends in any case.
+const longest = 50 * time.Millisecond
+
+// enough tells whether a reading that was to be of so many entries ends: it has them,
+// or costs more than was planned, and then the next one comes later.
+func (b *budget) enough(read int64, entries int, cost, interval time.Duration) bool {
+	switch {
+	case read >= int64(entries):
+		return true
+	case b.always:
+		return false
+	}
+	return cost > longest || cost > 2*allowance(interval) && read >= leastEntries
 }
 
 func allowance(interval time.Duration) time.Duration {

@@ -55,6 +55,7 @@ func Run(ctx context.Context, o Options) (err error) {
 // second one. It closes Netns.
 func Once(ctx context.Context, o Options) (sample *tui.Sample, err error) {
 	s := newSampler(o.Netns)
+	s.tables.budget.always = true
 	defer func() { err = errors.Join(err, s.close()) }()
 	// What was waited for is still to be seen after an interrupt.
 	whole := context.WithoutCancel(ctx)

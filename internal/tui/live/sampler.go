@@ -27,6 +27,7 @@ type sampler struct {
 	host   string
 	last   *snapshot.Snapshot
 	tables tables
+	rules  rules
 	tracer tracer
 
 	cpu     collect.CPUTimes
@@ -46,10 +47,14 @@ func (s *sampler) take(ctx context.Context, filter tui.Filter, interval time.Dur
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := &tui.Sample{Snapshot: collect.ReadLight(ctx, collect.Options{Netns: s.ns}), Host: s.host, Before: s.last}
+	s.part(out, "nat_rules", func() (err error) {
+		out.NATRules, err = s.rules.read(s.ns)
+		return err
+	})
 	s.part(out, tui.PartTable, func() error { return s.tables.look(ctx, s.ns, out.Snapshot, filter, interval) })
 	if r := s.tables.shown; r != nil {
 		out.Table, out.Looked, out.TableAt, out.Cost.Table = r.table, r.looked, r.began, r.cost
-		out.Flows = s.tables.flows
+		out.Flows, out.Ports = s.tables.flows, s.tables.ports
 	}
 	s.part(out, snapshot.PartDrops, func() (err error) {
 		out.Drops, err = s.tracer.look(ctx, s.ns)
@@ -118,7 +123,7 @@ func (s *sampler) enter(ns *netns.Handle) error {
 	defer s.mu.Unlock()
 	err := s.tracer.close()
 	old := s.ns
-	s.ns, s.last, s.tables = ns, nil, tables{}
+	s.ns, s.last, s.tables, s.rules = ns, nil, tables{}, rules{}
 	return errors.Join(err, old.Close())
 }
 

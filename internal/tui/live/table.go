@@ -11,6 +11,7 @@ import (
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/ports"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tui"
 )
@@ -25,6 +26,7 @@ type tables struct {
 	// shown is the last reading, flows what became of connections since the one before.
 	shown *reading
 	flows *snapshot.Flows
+	ports *snapshot.Ports
 	// before is the last reading that the next one is compared with; births has its
 	// entries.
 	before *reading
@@ -38,6 +40,8 @@ type reading struct {
 	complete   bool
 	began, end time.Time
 	cost       time.Duration
+	// collector has the ports that the entries use; nil where it was not compared.
+	collector *ports.Collector
 }
 
 // middle is when an entry was read, on average.
@@ -52,6 +56,7 @@ func (t *tables) look(ctx context.Context, ns *netns.Handle, s *snapshot.Snapsho
 	t.filter = filter
 	count, known := s.Sysctls.Int(snapshot.ConntrackCount)
 	t.empty = known && count == 0
+	began := ownTime()
 	var err error
 	switch {
 	case entries > 0:
@@ -63,9 +68,10 @@ func (t *tables) look(ctx context.Context, ns *netns.Handle, s *snapshot.Snapsho
 		return nil
 	}
 	if err != nil {
-		t.shown, t.flows, t.before, t.births = nil, nil, nil, nil
+		t.shown, t.flows, t.ports, t.before, t.births = nil, nil, nil, nil, nil
 		return err
 	}
+	t.shown.cost = ownTime() - began
 	t.budget.spent(now, interval, t.shown.cost, t.shown.looked)
 	return nil
 }
@@ -73,6 +79,7 @@ func (t *tables) look(ctx context.Context, ns *netns.Handle, s *snapshot.Snapsho
 // compare reads so many entries, and finds those that are new since the reading before.
 func (t *tables) compare(ctx context.Context, ns *netns.Handle, s *snapshot.Snapshot, entries int, interval time.Duration) error {
 	before, births, next := t.before, t.births, conntrack.NewBirths(rand.Uint64())
+	collector := ports.NewCollector(ports.Options{MemoryBytes: poolMemory, Now: time.Now(), Addresses: ports.Given(s.NATRules)})
 	if before != nil {
 		births.BeginSecond(gap(time.Since(before.end), s.Sysctls))
 	}
@@ -81,11 +88,14 @@ func (t *tables) compare(ctx context.Context, ns *netns.Handle, s *snapshot.Snap
 			births.Second(e)
 		}
 		next.First(e)
+		collector.Add(e)
 	})
 	if err != nil {
 		return err
 	}
 	next.EndFirst(r.complete)
+	r.collector = collector
+	t.ports = poolsOf(r, before, s)
 	t.flows = nil
 	if before != nil {
 		count, _ := s.Sysctls.Int(snapshot.ConntrackCount)
@@ -116,12 +126,12 @@ func (t *tables) read(ctx context.Context, ns *netns.Handle, entries int, interv
 		if err := conntrack.Each(msgs, &e, add); err != nil {
 			return err
 		}
-		if r.looked >= int64(entries) || ownTime()-cpu > limit(interval) {
+		if t.budget.enough(r.looked, entries, ownTime()-cpu, interval) {
 			return dump.ErrStop
 		}
 		return nil
 	})
-	r.end, r.complete, r.cost = time.Now(), result.Complete, ownTime()-cpu
+	r.end, r.complete = time.Now(), result.Complete
 	r.table = sampler.Table(r.complete)
 	return r, err
 }
