@@ -1,16 +1,12 @@
 package cli
 
 import (
-	"errors"
-	"fmt"
-
 	"github.com/spf13/cobra"
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/units"
 )
 
@@ -19,6 +15,9 @@ import (
 type entries struct {
 	target
 	from string
+	// restart, where it is set, forgets the entries that were handed out: a table
+	// that is resized meanwhile is then read again.
+	restart func()
 }
 
 // entriesAbout is what there is to say of a run over entries, besides them.
@@ -28,19 +27,23 @@ type entriesAbout struct {
 	Live   bool   `json:"live"`
 	// Entries were handed out: those that the filter chose.
 	Entries int64 `json:"entries"`
-	// Complete says that these are all of them. Interrupted is a table that changed
-	// during the dump so that entries can be missing, or be there twice.
+	// Complete says that these are all of them. Interrupted is a table that was
+	// resized during the dump, so that entries can be missing, or be there twice;
+	// Attempts is how often it was read, where that is more than once.
 	Complete    bool `json:"complete"`
 	Interrupted bool `json:"interrupted,omitempty"`
-	// Lines were read of a text, of which Garbled could not be used.
+	Attempts    int  `json:"attempts,omitempty"`
+	// Lines were read of a text, of which Garbled could not be used; Unknown words
+	// in the others were passed over.
 	Lines   int64 `json:"lines,omitempty"`
 	Garbled int64 `json:"garbled_lines,omitempty"`
+	Unknown int64 `json:"unknown_words,omitempty"`
 }
 
 // addFlags adds --netns, --pid and --from.
 func (s *entries) addFlags(cmd *cobra.Command) {
 	s.target.addFlags(cmd)
-	cmd.Flags().StringVar(&s.from, "from", "", "read 'conntrack -L' text, /proc/net/nf_conntrack or lines of JSON in `FILE` (- is stdin), also gzipped, instead of a table")
+	cmd.Flags().StringVar(&s.from, "from", "", "read 'conntrack -L' text, /proc/net/nf_conntrack, lines of JSON or CSV in `FILE` (- is stdin), also gzipped, instead of a table")
 }
 
 // fromText tells whether the entries come from a text.
@@ -69,50 +72,57 @@ func (s *entries) each(cmd *cobra.Command, env *Env, f *match.Filter, fn func(*c
 	if f.Empty() {
 		f = nil
 	}
-	count := &entryCounter{progress: env.progress(), fn: fn}
+	count := &entryCounter{ctx: cmd.Context(), progress: env.progress(), fn: fn}
 	defer count.progress.Clear()
 	if s.fromText(cmd) {
-		return entriesAbout{}, errors.New("--from is not read yet")
+		return s.eachOfText(env, f, count)
 	}
 	ns, err := s.open(cmd)
 	if err != nil {
 		return entriesAbout{}, err
 	}
 	defer ns.Close()
-	return eachLive(cmd, env, ns, f, count)
+	return s.eachLive(env, ns, f, count)
 }
 
-// entryCounter counts the entries on their way, and shows how many there are so far.
-type entryCounter struct {
-	n        int64
-	progress *report.Progress
-	fn       func(*conntrack.Entry) error
+// sourceName says in words which table this is.
+func sourceName(ns *netns.Handle) string {
+	if ns == nil {
+		return "this network namespace"
+	}
+	return "network namespace " + ns.Name()
 }
 
-// progressEntries is how many entries pass between two looks at the clock.
-const progressEntries = 1 << 14
-
-func (c *entryCounter) take(e *conntrack.Entry) error {
-	c.n++
-	if c.n%progressEntries == 0 {
-		c.progress.Update("%s entries read", units.Count(c.n))
+func (s *entries) eachLive(env *Env, ns *netns.Handle, f *match.Filter, count *entryCounter) (entriesAbout, error) {
+	r, err := s.dump(ns, f, count)
+	about := entriesAbout{Source: sourceName(ns), Live: true, Entries: count.n, Complete: r.Complete, Interrupted: r.Interrupted}
+	if r.Attempts > 1 {
+		about.Attempts = r.Attempts
 	}
-	return c.fn(e)
+	count.progress.Clear()
+	switch {
+	case err != nil:
+	case r.Interrupted:
+		env.warn("the table was resized while it was read%s: entries may be missing, or counted twice", times(r.Attempts))
+	case r.Attempts > 1:
+		env.warn("the table was resized while it was read: it was read again")
+	}
+	return about, err
 }
 
-func eachLive(cmd *cobra.Command, env *Env, ns *netns.Handle, f *match.Filter, count *entryCounter) (entriesAbout, error) {
-	about := entriesAbout{Source: "this network namespace", Live: true}
-	if ns != nil {
-		about.Source = "network namespace " + ns.Name()
+func times(attempts int) string {
+	if attempts < 2 {
+		return ""
 	}
-	r, err := dump.Each(cmd.Context(), ns, f, count.take)
-	about.Entries, about.Complete, about.Interrupted = count.n, r.Complete, r.Interrupted
-	if err != nil {
-		return about, err
+	return ", " + units.Count(attempts) + " times in a row"
+}
+
+func (s *entries) dump(ns *netns.Handle, f *match.Filter, count *entryCounter) (dump.Result, error) {
+	if s.restart == nil {
+		return dump.Each(count.ctx, ns, f, count.take)
 	}
-	if r.Interrupted {
-		count.progress.Clear()
-		fmt.Fprintln(env.Stderr, "natkit: the table changed during the dump: some entries may be missing, or counted twice")
-	}
-	return about, nil
+	return dump.EachWhole(count.ctx, ns, f, func() {
+		count.n = 0
+		s.restart()
+	}, count.take)
 }

@@ -88,3 +88,12 @@ func (g Group) Value(i int) any {
 	}
 	return text
 }
+
+// CSV is the value of the i-th key as other programs read it: that of JSON without
+// quotes, and nothing where the entry has none.
+func (g Group) CSV(i int) string {
+	if v := g.Value(i); v != nil {
+		return fmt.Sprint(v)
+	}
+	return ""
+}

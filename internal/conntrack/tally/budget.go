@@ -17,9 +17,9 @@ func (b *Budget) Used() int64 { return b.used }
 // promise keeps some of the budget for one table.
 func (b *Budget) promise(bytes int64) { b.owed += bytes }
 
-// take gives t more memory, unless that belongs to another table.
+// take gives t more memory, unless that is kept for another table.
 func (b *Budget) take(t *Table, bytes int64) bool {
-	own := min(bytes, max(0, t.reserve-t.bytes))
+	own := min(bytes, t.owed())
 	if b.used+bytes+b.owed-own > b.limit {
 		return false
 	}
@@ -27,16 +27,13 @@ func (b *Budget) take(t *Table, bytes int64) bool {
 	return true
 }
 
-// force gives t what it cannot do without.
+// force gives t what it cannot do without; less than nothing is given back.
 func (b *Budget) force(t *Table, bytes int64) {
-	b.owed -= min(bytes, max(0, t.reserve-t.bytes))
+	b.owed -= t.owed()
 	b.used += bytes
 	t.bytes += bytes
+	b.owed += t.owed()
 }
 
-// release takes back memory of t's that has become free. It is not kept for t again.
-func (b *Budget) release(t *Table, bytes int64) {
-	b.used -= bytes
-	t.bytes -= bytes
-	t.reserve = min(t.reserve, t.bytes)
-}
+// owed is what is kept for a table and not taken yet.
+func (t *Table) owed() int64 { return max(0, t.reserve-t.bytes) }

@@ -138,8 +138,9 @@ func (t *Table) room() bool {
 	if t.n == recordsMax {
 		return false
 	}
-	if full := uint64(len(t.index)) * 4 / 5; t.n >= full && !t.growIndex() {
-		return false
+	slots := uint64(len(t.index))
+	if t.n >= slots/5*4 && !t.growIndex() && t.n >= slots/8*7 {
+		return false // searches would become long
 	}
 	if t.n == uint64(len(t.chunks))*chunkRecords {
 		if !t.budget.take(t, t.chunkBytes()) {
@@ -165,7 +166,7 @@ func (t *Table) growIndex() bool {
 				t.put(uint32(s>>32), uint32(s))
 			}
 		}
-		t.budget.release(t, int64(len(old))*slotBytes)
+		t.budget.force(t, -int64(len(old))*slotBytes)
 		return true
 	}
 	return false

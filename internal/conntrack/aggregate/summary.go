@@ -1,0 +1,160 @@
+package aggregate
+
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/conntrack"
+)
+
+// Summary sums a table up. What has few values is counted in arrays, what has many in
+// Aggregators.
+type Summary struct {
+	entries   int64
+	protocols [256]int64
+	// tcpStates is by stateOf, the last one for none.
+	tcpStates  [256]int64
+	statuses   [statuses]int64
+	translated [translations]int64
+	families   [versions]int64
+	idle       remaining
+
+	zones, sources, destinations, services *Aggregator
+}
+
+// NewSummary makes an empty Summary within a budget; m.Reserve is not looked at.
+func NewSummary(m Memory) *Summary {
+	m.Reserve = 0
+	of := func(keys string) *Aggregator {
+		parsed, err := ParseKeys(keys)
+		if err != nil {
+			panic(err) // a mistake below
+		}
+		return New(parsed, m)
+	}
+	return &Summary{zones: of("zone"), sources: of("src"), destinations: of("dst"), services: of("proto,dst,dport")}
+}
+
+// Add counts one entry. It keeps nothing of it.
+func (s *Summary) Add(e *conntrack.Entry) {
+	s.entries++
+	s.protocols[e.Orig.Proto]++
+	s.families[versionOf(e.Orig.Src)]++
+	if e.Orig.Proto == unix.IPPROTO_TCP {
+		s.tcpStates[stateOf(e)]++
+		s.idle.add(e)
+	}
+	s.statuses[statusOf(e)]++
+	s.translated[natOf(e)]++
+	s.zones.Add(e)
+	s.sources.Add(e)
+	s.destinations.Add(e)
+	s.services.Add(e)
+}
+
+// Part is one of the things that a table's entries are divided into.
+type Part struct {
+	Name    string `json:"name"`
+	Entries int64  `json:"entries"`
+	// Share is of the entries that are divided: those of TCP for its states.
+	Share float64 `json:"share"`
+	// Excess is by how much Entries can be too high.
+	Excess int64 `json:"too_high_at_most,omitempty"`
+}
+
+// Frequent are the largest parts of many.
+type Frequent struct {
+	// Different is the number of parts, at least this where Exact is false: then Bound
+	// is by how much a count can be too high, and what a part can have that is not here.
+	Different int    `json:"different"`
+	Exact     bool   `json:"exact"`
+	Bound     int64  `json:"too_high_at_most,omitempty"`
+	Top       []Part `json:"top"`
+}
+
+// Overview is a Summary's result.
+type Overview struct {
+	Entries   int64  `json:"entries"`
+	Families  []Part `json:"families"`
+	Protocols []Part `json:"protocols"`
+	TCPStates []Part `json:"tcp_states"`
+	// Status has unreplied, answered (also the assured ones), assured, offloaded.
+	Status []Part `json:"status"`
+	// Translated has none, snat, dnat, both.
+	Translated   []Part   `json:"translated"`
+	Zones        Frequent `json:"zones"`
+	Sources      Frequent `json:"sources"`
+	Destinations Frequent `json:"destinations"`
+	Services     Frequent `json:"services"`
+	// Idle is nil where no entry tells how long it has been idle.
+	Idle *Idle `json:"established_idle,omitempty"`
+}
+
+// Overview tells what there is so far, with the top largest of what has many values.
+func (s *Summary) Overview(top int, t Timeouts) *Overview {
+	o := &Overview{
+		Entries:      s.entries,
+		Families:     partsOf(s.families[:], s.entries, func(i int) string { return [versions]string{"ipv4", "ipv6"}[i] }),
+		Protocols:    partsOf(s.protocols[:], s.entries, func(i int) string { return conntrack.ProtocolName(uint8(i)) }),
+		TCPStates:    partsOf(s.tcpStates[:], s.protocols[unix.IPPROTO_TCP], func(i int) string { return stateName(byte(i)) }),
+		Status:       s.statusParts(),
+		Zones:        frequent(s.zones, max(top, shownZones), s.entries),
+		Sources:      frequent(s.sources, top, s.entries),
+		Destinations: frequent(s.destinations, top, s.entries),
+		Services:     frequent(s.services, top, s.entries),
+		Idle:         s.idle.histogram(t),
+	}
+	for i, n := range s.translated {
+		o.Translated = append(o.Translated, part(natNames[i], n, s.entries))
+	}
+	return o
+}
+
+// shownZones is how many zones are told at least.
+const shownZones = 10
+
+func (s *Summary) statusParts() []Part {
+	var answered, assured, offloaded int64
+	for b, n := range s.statuses {
+		if b&statusAnswered != 0 {
+			answered += n
+		}
+		if b&statusAssured != 0 {
+			assured += n
+		}
+		if b&(statusOffloaded|statusHardware) != 0 {
+			offloaded += n
+		}
+	}
+	return []Part{part("unreplied", s.entries-answered, s.entries), part("answered", answered, s.entries),
+		part("assured", assured, s.entries), part("offloaded", offloaded, s.entries)}
+}
+
+func part(name string, n, of int64) Part {
+	p := Part{Name: name, Entries: n}
+	if of > 0 {
+		p.Share = float64(n) / float64(of)
+	}
+	return p
+}
+
+// partsOf are those that there are, the largest first.
+func partsOf(counts []int64, of int64, name func(int) string) []Part {
+	parts := []Part{}
+	for i, n := range counts {
+		if n > 0 {
+			parts = append(parts, part(name(i), n, of))
+		}
+	}
+	sortParts(parts)
+	return parts
+}
+
+func frequent(a *Aggregator, top int, of int64) Frequent {
+	f := Frequent{Different: a.Len(), Exact: a.Exact(), Bound: a.Bound(), Top: []Part{}}
+	for g := range a.Groups(top, 1) {
+		p := part(groupName(a, g), g.Entries, of)
+		p.Excess = g.Excess
+		f.Top = append(f.Top, p)
+	}
+	return f
+}

@@ -1,0 +1,210 @@
+package report
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/natkit/natkit/internal/conntrack/aggregate"
+	"github.com/natkit/natkit/internal/units"
+)
+
+// Overview is what is shown of a connection table on one screen.
+type Overview struct {
+	*aggregate.Overview
+	// Source says in words which table it is, Filter what chose the entries.
+	Source, Filter string
+	// Count and Max are nf_conntrack_count and nf_conntrack_max; 0 where they are not
+	// known, as of a text.
+	Count, Max int64
+}
+
+// fewProtocols are shown, and as many states as there can be.
+const (
+	fewProtocols = 5
+	fewZones     = 3
+	// screen is the width that the overview is laid out for.
+	screen = 80
+)
+
+// Text writes the overview.
+func (o Overview) Text(w io.Writer, style Style) error {
+	p := &printer{w: w, style: style}
+	p.line(style.Paint(Bold, clean(o.title())))
+	if o.Max > 0 {
+		p.mark(0, Cell{Text: "in use "}, fmt.Sprintf("%s of %s (%s of nf_conntrack_max)", units.Count(o.Count), units.Count(o.Max),
+			units.Percent(float64(o.Count)/float64(o.Max))), fullness(o.Count, o.Max))
+	}
+	if o.Entries == 0 {
+		return p.err
+	}
+	left := append(block("protocol", o.Protocols, fewProtocols), nil)
+	left = append(left, block("status", o.Status, len(o.Status))...)
+	p.besides(left, block("TCP state", o.TCPStates, len(o.TCPStates)))
+	left = append(block("translated", o.Translated, len(o.Translated)), nil)
+	left = append(left, o.zones()...)
+	p.besides(left, o.idle())
+	if o.Idle != nil && o.Idle.TimeoutFrom != aggregate.TimeoutRead {
+		p.line(style.Paint(Dim, fmt.Sprintf("idle: of a timeout of %s, %s", units.Plural(uint64(o.Idle.Timeout), "second", "seconds"), o.timeoutFrom())))
+	}
+	p.frequent(o.Overview)
+	return p.err
+}
+
+func (o Overview) title() string {
+	text := fmt.Sprintf("%s: %s", o.Source, units.Plural(o.Entries, "entry", "entries"))
+	if o.Filter != "" {
+		text += " (" + o.Filter + ")"
+	}
+	return text
+}
+
+// fullness warns of a table that is nearly full.
+func fullness(count, limit int64) Tone {
+	switch {
+	case count*100 >= limit*95:
+		return Bad
+	case count*100 >= limit*80:
+		return Warn
+	}
+	return Plain
+}
+
+// line3 is a name, a count and a share in a block; nil is an empty line.
+type line3 = []Cell
+
+// block is a head and the first few parts, the rest summed up.
+func block(head string, parts []aggregate.Part, few int) []line3 {
+	if len(parts) == 0 {
+		return nil
+	}
+	lines := []line3{{{head, Bold}, {"entries", Bold}, {"share", Bold}}}
+	if len(parts) > few {
+		rest := aggregate.Part{Name: fmt.Sprintf("%d others", len(parts)-few+1)}
+		for _, part := range parts[few-1:] {
+			rest.Entries += part.Entries
+			rest.Share += part.Share
+		}
+		parts = append(append([]aggregate.Part{}, parts[:few-1]...), rest)
+	}
+	for _, part := range parts {
+		lines = append(lines, partLine(part.Name, part.Entries, part.Share))
+	}
+	return lines
+}
+
+func partLine(name string, n int64, share float64) line3 {
+	if n == 0 {
+		return line3{{name, Dim}, {"0", Dim}}
+	}
+	return line3{{Text: name}, {Text: units.Count(n)}, {Text: units.Percent(share)}}
+}
+
+// zones are not worth a block where there is only the default one.
+func (o Overview) zones() []line3 {
+	top := o.Zones.Top
+	if len(top) == 1 && top[0].Name == "0" {
+		return []line3{{{"zone", Bold}}, {{"only 0", Plain}}}
+	}
+	lines := block("zone", top[:min(len(top), fewZones)], fewZones)
+	if rest := o.Zones.Different - fewZones; rest > 0 {
+		lines = append(lines, line3{{fmt.Sprintf("%s more", units.Count(rest)), Dim}})
+	}
+	return lines
+}
+
+func (o Overview) idle() []line3 {
+	if o.Idle == nil {
+		return nil
+	}
+	lines := []line3{{{"ESTABLISHED, idle", Bold}, {"entries", Bold}, {"share", Bold}}}
+	before := ""
+	for _, step := range o.Idle.Steps {
+		name := "longer"
+		if step.AtMost > 0 {
+			name = "up to " + span(step.AtMost)
+			before = span(step.AtMost)
+		} else if before != "" {
+			name = "more than " + before
+		}
+		lines = append(lines, partLine(name, step.Entries, step.Share))
+	}
+	all := float64(o.Idle.Entries)
+	lines = append(lines, partLine("last "+span(o.Idle.ShortTimeout)+", or unacked", o.Idle.Waiting, float64(o.Idle.Waiting)/all))
+	if n := o.Idle.Unknown; n > 0 {
+		lines = append(lines, partLine("not known", n, float64(n)/all))
+	}
+	return lines
+}
+
+// timeoutFrom says how a timeout is known that nobody told.
+func (o Overview) timeoutFrom() string {
+	if o.Idle.TimeoutFrom == aggregate.TimeoutDefault {
+		return "the kernel's default"
+	}
+	return "the longest that an entry has left"
+}
+
+// span is a whole time: 60 is 1 min.
+func span(seconds uint32) string {
+	switch {
+	case seconds%86400 == 0:
+		return fmt.Sprintf("%d d", seconds/86400)
+	case seconds%3600 == 0:
+		return fmt.Sprintf("%d h", seconds/3600)
+	case seconds%60 == 0:
+		return fmt.Sprintf("%d min", seconds/60)
+	}
+	return fmt.Sprintf("%d s", seconds)
+}
+
+// besides writes two blocks beside each other, below an empty line.
+func (p *printer) besides(left, right []line3) {
+	t := &Table{Columns: []Column{{Min: 13}, {Right: true, Min: 9}, {Right: true, Min: 6}, {Min: 2}, {Min: 22}, {Right: true, Min: 9}, {Right: true, Min: 6}}}
+	for i := range max(len(left), len(right)) {
+		var row []Cell
+		if i < len(left) {
+			row = append(row, left[i]...)
+		}
+		if i < len(right) {
+			for len(row) < 4 {
+				row = append(row, Cell{})
+			}
+			row = append(row, right[i]...)
+		}
+		t.Cells(row...)
+	}
+	p.blank()
+	p.table(t)
+}
+
+// frequent writes what has the most entries: sources and destinations beside each other
+// where they are short.
+func (p *printer) frequent(o *aggregate.Overview) {
+	sources, destinations := frequentBlock("source", o.Sources), frequentBlock("destination", o.Destinations)
+	if nameWidth(sources) <= 22 && nameWidth(destinations) <= 22 {
+		p.besides(sources, destinations)
+	} else {
+		p.besides(sources, nil)
+		p.besides(destinations, nil)
+	}
+	p.besides(frequentBlock("service", o.Services), nil)
+}
+
+func frequentBlock(head string, f aggregate.Frequent) []line3 {
+	lines := block(head, f.Top, len(f.Top))
+	rest := f.Different - len(f.Top)
+	switch {
+	case !f.Exact:
+		lines = append(lines, line3{{fmt.Sprintf("… more; ≤ %s too high", units.Count(f.Bound)), Warn}})
+	case rest > 0:
+		lines = append(lines, line3{{"… and " + units.Count(rest) + " more", Dim}})
+	}
+	return lines
+}
+
+func nameWidth(lines []line3) (width int) {
+	for _, line := range lines {
+		width = max(width, textWidth(line[0].Text))
+	}
+	return width
+}
