@@ -113,12 +113,12 @@ func printResults(env *Env, d tuneDocument) error {
 // resultText is the value that a change has left; where that is not natkit's, its
 // state, which the note explains.
 func resultText(c journal.Change) string {
-	text := report.OrUnset(c.After)
+	text := report.ChangeValue(c.Change, c.After)
 	switch {
 	case c.State == journal.Left, c.Note != "" && c.State == journal.Undone && !c.Durable:
 		text = string(c.State)
 	case c.State == journal.Undone:
-		text = report.OrUnset(c.Before)
+		text = report.ChangeValue(c.Change, c.Before)
 	}
 	if c.Note != "" {
 		text += " (" + c.Note + ")"
@@ -222,7 +222,7 @@ func txChanges(tx *journal.Transaction) []string {
 	var lines []string
 	for _, c := range tx.Changes {
 		if !c.Durable {
-			lines = append(lines, fmt.Sprintf("%s %s → %s", c.Target, report.OrUnset(c.Before), report.OrUnset(c.After)))
+			lines = append(lines, fmt.Sprintf("%s %s → %s", c.Target, report.ChangeValue(c.Change, c.Before), report.ChangeValue(c.Change, c.After)))
 		}
 	}
 	if slices.ContainsFunc(tx.Changes, func(c journal.Change) bool { return c.Durable }) {

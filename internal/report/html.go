@@ -30,7 +30,7 @@ var labPage = template.Must(template.New("lab.html.tmpl").Funcs(template.FuncMap
 	"js":       func(name string) template.JS { return template.JS(asset(name)) },
 	"text":     asset,
 	"value":    Value,
-	"unset":    OrUnset,
+	"changed":  ChangeValue,
 	"rate":     units.Rate,
 	"count":    units.Count[int64],
 	"millis":   units.Millis,

@@ -79,7 +79,7 @@ func fileNote(c tune.Change) string {
 func (p *printer) changes(indent int, changes []tune.Change, after func(tune.Change)) {
 	t := &Table{Indent: indent, Columns: []Column{{}, {Right: true}, {}, {}}}
 	for _, c := range changes {
-		t.Cells(Cell{Text: c.Target}, Cell{Text: OrUnset(c.Before)}, Cell{"→", Dim}, Cell{OrUnset(c.After), Bold})
+		t.Cells(Cell{Text: c.Target}, Cell{Text: ChangeValue(c, c.Before)}, Cell{"→", Dim}, Cell{ChangeValue(c, c.After), Bold})
 	}
 	t.each(p, func(i int) {
 		if after != nil {
@@ -88,8 +88,16 @@ func (p *printer) changes(indent int, changes []tune.Change, after func(tune.Cha
 	})
 }
 
-// OrUnset makes an empty value visible.
-func OrUnset(value string) string {
+// ChangeValue is a value of a change, for people.
+func ChangeValue(c tune.Change, value string) string {
+	if c.Kind == tune.NATRule && value == "" {
+		return "(no options)"
+	}
+	return orUnset(value)
+}
+
+// orUnset makes an empty value visible.
+func orUnset(value string) string {
 	if value == "" {
 		return "(unset)"
 	}
