@@ -142,7 +142,7 @@ func (d *conntrackDeleter) find(cmd *cobra.Command, ns *netns.Handle, doc *connt
 }
 
 func (d *conntrackDeleter) delete(cmd *cobra.Command, ns *netns.Handle, keys []conntrack.Key, doc *conntrackDeletion) error {
-	done, err := dump.Keys(cmd.Context(), ns, keys)
+	done, err := dump.DeleteKeys(cmd.Context(), ns, keys)
 	doc.Deleted, doc.Gone, doc.Offloaded = done.Deleted, done.Gone, done.Busy
 	if err == nil && done.Busy > 0 {
 		err = fmt.Errorf("%d are offloaded to a flow table: the kernel does not delete those before they go back to the slow path", done.Busy)

@@ -19,10 +19,10 @@ type Deleted struct {
 	Busy int64
 }
 
-// Keys deletes exactly these entries of a namespace (nil: this one), many with
+// DeleteKeys deletes exactly these entries of a namespace (nil: this one), many with
 // each system call. After an error, among them an ended context, the result
 // still tells what was done. Needs CAP_NET_ADMIN.
-func Keys(ctx context.Context, ns *netns.Handle, keys []conntrack.Key) (Deleted, error) {
+func DeleteKeys(ctx context.Context, ns *netns.Handle, keys []conntrack.Key) (Deleted, error) {
 	var d Deleted
 	s, err := dial(ns)
 	if err == nil {

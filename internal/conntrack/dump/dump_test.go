@@ -299,7 +299,10 @@ func TestWithoutPrivilege(t *testing.T) {
 		_, countErr := Count(nil)
 		_, insertErr := Insert(t.Context(), nil, upTo(0, 1, nil))
 		deleteErr := Delete(t.Context(), nil, match.Filter{Mark: 1, MarkMask: 1})
-		for _, err := range []error{statsErr, dumpErr, countErr, insertErr, deleteErr} {
+		_, eachErr := Each(t.Context(), nil, &match.Filter{Status: conntrack.Assured}, func(*conntrack.Entry) error { return nil })
+		_, keysErr := DeleteKeys(t.Context(), nil, []conntrack.Key{{Orig: established(0).Orig}})
+		_, watchErr := Watch(t.Context(), nil, WatchOptions{Kinds: AllEvents}, func(Event) error { return nil })
+		for _, err := range []error{statsErr, dumpErr, countErr, insertErr, deleteErr, eachErr, keysErr, watchErr} {
 			if err == nil || !strings.Contains(err.Error(), "CAP_NET_ADMIN") {
 				t.Errorf("error %v does not name CAP_NET_ADMIN", err)
 			}

@@ -35,6 +35,8 @@ func mixed(t testing.TB, ns *netns.Handle) {
 		e.Reply.Dst = netip.MustParseAddr("203.0.113.77")
 	})
 	fill(t, ns, 3000, 100, func(e *conntrack.Entry) { e.Zone, e.ReplyZone = 5, 5 })
+	fill(t, ns, 3500, 20, func(e *conntrack.Entry) { e.Zone = 9 })
+	fill(t, ns, 3600, 10, func(e *conntrack.Entry) { e.ReplyZone = 9 })
 	six := func(e *conntrack.Entry) {
 		e.Family = unix.AF_INET6
 		src := netip.MustParseAddr("2001:db8::1").As16()
@@ -119,8 +121,8 @@ func TestFilteredByAllAlike(t *testing.T) {
 	mixed(t, ns)
 	prefix := netip.MustParsePrefix
 	everything, all := ids(t, ns, nil, nil)
-	if len(everything) != 1050 {
-		t.Fatalf("%d entries, want 1050", len(everything))
+	if len(everything) != 1080 {
+		t.Fatalf("%d entries, want 1080", len(everything))
 	}
 	v4 := match.Filter{Family: unix.AF_INET}
 	for flags, c := range map[string]struct {
@@ -128,8 +130,8 @@ func TestFilteredByAllAlike(t *testing.T) {
 		n        int
 		inKernel bool
 	}{
-		"":                  {match.Filter{}, 1050, false},
-		"-f ipv4":           {v4, 800, true},
+		"":                  {match.Filter{}, 1080, false},
+		"-f ipv4":           {v4, 830, true},
 		"-f ipv6":           {match.Filter{Family: unix.AF_INET6}, 250, true},
 		"-p udp":            {match.Filter{Proto: match.Is[uint8](17)}, 200, false},
 		"-f ipv4 -p udp":    {match.Filter{Family: unix.AF_INET, Proto: match.Is[uint8](17)}, 200, true},
@@ -141,20 +143,22 @@ func TestFilteredByAllAlike(t *testing.T) {
 		"-s 2001:db8::2 -f ipv6":     {match.Filter{Orig: match.Side{Src: prefix("2001:db8::2/128")}}, 62, true},
 		"-r 203.0.113.5":             {match.Filter{Reply: match.Side{Src: prefix("203.0.113.5/32")}}, 200, true},
 		"-q 203.0.113.77":            {match.Filter{Reply: match.Side{Dst: prefix("203.0.113.77/32")}}, 200, true},
-		"-p tcp --dport 8080":        {match.Filter{Proto: match.Is[uint8](6), Orig: match.Side{DstPort: match.Is[uint16](8080)}}, 800, true},
+		"-p tcp --dport 8080":        {match.Filter{Proto: match.Is[uint8](6), Orig: match.Side{DstPort: match.Is[uint16](8080)}}, 830, true},
 		"-p udp --sport 3040":        {match.Filter{Proto: match.Is[uint8](17), Orig: match.Side{SrcPort: match.Is[uint16](3040)}}, 1, true},
-		"-p tcp --reply-port-src 80": {match.Filter{Proto: match.Is[uint8](6), Reply: match.Side{SrcPort: match.Is[uint16](80)}}, 400, false},
+		"-p tcp --reply-port-src 80": {match.Filter{Proto: match.Is[uint8](6), Reply: match.Side{SrcPort: match.Is[uint16](80)}}, 430, false},
 		"-m 0x10":                    {match.Filter{Mark: 0x10, MarkMask: ^uint32(0)}, 200, true},
 		"-m 0x10/0x10":               {match.Filter{Mark: 0x10, MarkMask: 0x10}, 200, true},
 		"-m 0":                       {match.Filter{MarkMask: ^uint32(0)}, 250, true},
-		"-u ASSURED":                 {match.Filter{Status: conntrack.Assured}, 850, true},
+		"-u ASSURED":                 {match.Filter{Status: conntrack.Assured}, 880, true},
 		"-w 5":                       {match.Filter{Zone: match.Is[uint16](5)}, 100, true},
+		"--orig-zone 9":              {match.Filter{Orig: match.Side{Zone: match.Is[uint16](9)}}, 20, false},
+		"--reply-zone 9":             {match.Filter{Reply: match.Side{Zone: match.Is[uint16](9)}}, 10, false},
 		"-p tcp --state SYN_SENT":    {match.Filter{Proto: match.Is[uint8](6), States: match.States{TCP: 1 << conntrack.TCPSynSent}}, 200, false},
 		"-n":                         {match.Filter{SrcNAT: match.NAT{On: true}}, 200, false},
 		"-n 203.0.113.77":            {match.Filter{SrcNAT: match.NAT{On: true, Addr: prefix("203.0.113.77/32")}}, 200, false},
-		"-g":                         {match.Filter{DstNAT: match.NAT{On: true}}, 400, false},
-		"-g 198.19.1.2:80":           {match.Filter{DstNAT: match.NAT{On: true, Addr: prefix("198.19.1.2/32"), Port: match.Is[uint16](80)}}, 400, false},
-		"-j":                         {match.Filter{AnyNAT: match.NAT{On: true}}, 600, false},
+		"-g":                         {match.Filter{DstNAT: match.NAT{On: true}}, 430, false},
+		"-g 198.19.1.2:80":           {match.Filter{DstNAT: match.NAT{On: true, Addr: prefix("198.19.1.2/32"), Port: match.Is[uint16](80)}}, 430, false},
+		"-j":                         {match.Filter{AnyNAT: match.NAT{On: true}}, 630, false},
 	} {
 		alone, _ := ids(t, ns, nil, &c.f)
 		both, r := ids(t, ns, &c.f, nil)
@@ -208,7 +212,7 @@ func TestResizeIsSeen(t *testing.T) {
 		seen++
 		return resize(e)
 	})
-	if err != nil || r.Interrupted || r.Attempts != 2 || seen != 1050 {
+	if err != nil || r.Interrupted || r.Attempts != 2 || seen != 1080 {
 		t.Errorf("EachWhole = %+v, %v, %d entries", r, err, seen)
 	}
 }

@@ -40,7 +40,7 @@ func chosen(f *match.Filter, e *conntrack.Entry) error {
 }
 
 // Delete removes exactly the entries of a namespace (nil: this one) whose mark the
-// filter chooses, in one request; Keys deletes by other filters. Refused are a
+// filter chooses, in one request; DeleteKeys deletes by other filters. Refused are a
 // filter that would choose everything (MarkMask 0) or asks for more than a mark,
 // which the kernel would not look at, and a kernel that would not look at the mark:
 // one before 4.0, and one without CONFIG_NF_CONNTRACK_MARK (ErrNoMarks). Needs

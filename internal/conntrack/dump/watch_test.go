@@ -97,8 +97,8 @@ func TestWatch(t *testing.T) {
 	fill(t, ns, 0, 10, nil)
 	fill(t, ns, 50, 5, func(e *conntrack.Entry) { e.Mark = 1 })
 	made := entries(t, ns)
-	if d, err := Keys(t.Context(), ns, keys(t, made, nil)); err != nil || d.Deleted != 15 {
-		t.Fatalf("Keys = %+v, %v", d, err)
+	if d, err := DeleteKeys(t.Context(), ns, keys(t, made, nil)); err != nil || d.Deleted != 15 {
+		t.Fatalf("DeleteKeys = %+v, %v", d, err)
 	}
 	eventually(t, "20 events, 15 ends", func() bool { return all.count() >= 20 && ends.count() >= 15 })
 	if d := stop(); d != (Watched{Events: 20}) {
@@ -138,8 +138,8 @@ func TestWatchRepairs(t *testing.T) {
 	<-blocked
 	old := keys(t, entries(t, ns), nil)
 	fill(t, ns, 2000, 3000, nil)
-	if d, err := Keys(t.Context(), ns, old); err != nil || d.Deleted != 301 {
-		t.Fatalf("Keys = %+v, %v", d, err)
+	if d, err := DeleteKeys(t.Context(), ns, old); err != nil || d.Deleted != 301 {
+		t.Fatalf("DeleteKeys = %+v, %v", d, err)
 	}
 	close(resume)
 	eventually(t, "a repaired gap", func() bool { h.Lock(); defer h.Unlock(); return len(gaps) > 0 })
