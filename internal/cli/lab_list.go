@@ -34,14 +34,18 @@ type labScenario struct {
 	// Topology is one line per link, for people.
 	Topology []string `json:"topology"`
 	Bridge   bool     `json:"bridge"`
-	Finding  string   `json:"expected_finding,omitempty"`
+	// Finding is the fault; Healthy scenarios have none. NeedsHost ones change values of
+	// the whole host.
+	Finding   string `json:"expected_finding,omitempty"`
+	Healthy   bool   `json:"healthy"`
+	NeedsHost bool   `json:"needs_allow_host"`
 }
 
 func newLabList(env *Env) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "list",
-		Short:   "list the scenarios that natkit brings along, and the labs that are up",
+		Short:   "list the scenarios that natkit brings along, faults and healthy ones, and the labs that are up",
 		Example: "  natkit lab list\n  natkit lab list --json",
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
@@ -55,10 +59,11 @@ func newLabList(env *Env) *cobra.Command {
 
 func describeLabs(up []build.State) labList {
 	list := labList{Schema: labListSchema, Up: append([]build.State{}, up...)}
-	for _, s := range lab.Scenarios() {
+	for _, s := range lab.Matrix(lab.Scenarios()) {
 		d := labScenario{
 			Name: s.Name, Title: s.Title, About: s.About,
 			Topology: s.Lines(), Bridge: s.Topology.Bridge != nil, Finding: s.Expect.Finding,
+			Healthy: s.Healthy(), NeedsHost: s.NeedsHost(),
 		}
 		for _, st := range s.Stages {
 			d.Stages = append(d.Stages, st.Name)
@@ -72,9 +77,13 @@ func (l labList) print(env *Env, asJSON bool) error {
 	if asJSON {
 		return report.JSON(env.Stdout, l)
 	}
-	scenarios := &report.Table{Columns: []report.Column{{Head: "scenario"}, {Head: "what it shows", Wrap: true}}}
+	scenarios := &report.Table{Columns: []report.Column{{Head: "scenario"}, {Head: "fault"}, {Head: "what it shows", Wrap: true}}}
 	for _, s := range l.Scenarios {
-		scenarios.Row(s.Name, s.Title)
+		fault := cmp.Or(s.Finding, "-")
+		if s.Healthy {
+			fault = "none"
+		}
+		scenarios.Row(s.Name, fault, s.Title)
 	}
 	if err := scenarios.Write(env.Stdout, env.style()); err != nil || len(l.Up) == 0 {
 		return err

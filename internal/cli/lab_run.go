@@ -27,6 +27,9 @@ type labRunFlags struct {
 	server      string
 	lowerMax    int64
 	force       bool
+	all         bool
+	only        []string
+	allowHost   bool
 	json        bool
 	html        string
 }
@@ -35,7 +38,7 @@ func newLabRun(env *Env) *cobra.Command {
 	f := &labRunFlags{}
 	cmd := &cobra.Command{
 		Use:   "run SCENARIO|FILE.yaml",
-		Short: "run a scenario: fault, diagnosis, fix, proof",
+		Short: "run a scenario: fault, diagnosis, fix, proof; or all of them: the accuracy matrix",
 		Long: `Builds the scenario's network in namespaces of its own, drives the same load
 through it stage by stage, lets doctor find the fault and applies its remedy, and
 prints all stages side by side. Stages that ask for it also trace, by eBPF, which
@@ -46,15 +49,35 @@ What the remedy changes on the host is journaled before and put back at the end,
 also after an error, Ctrl-C or kill -9; 'natkit lab clean' does so after a crash
 of the machine.
 
-Exit code: 0 the expectation was met, 3 it was not, 1 the lab could not be run.`,
+With --all every scenario that natkit brings along runs, one after the other, those
+with a fault and those that are healthy. doctor is not told which it looks at. The
+matrix shows what was wrong in each beside what doctor named: how many faults it
+found, what it found falsely, and whether its remedy cured. A scenario that this
+kernel cannot run is shown as such, and does not count as passed.
+
+Some scenarios change values of the whole host (nf_conntrack_buckets), which hold for
+every network namespace, for the time of a stage, journaled and put back as above.
+They need --allow-host; without it --all leaves them out and says so.
+
+docs/scenarios.md tells how to write a scenario.
+
+Exit code: 0 the expectation was met (--all: of every scenario), 3 it was not, 1 the
+lab could not be run.`,
 		Example: `  sudo natkit lab run table-full
   sudo natkit lab run table-full --bridge --html report.html
   sudo natkit lab run table-full --full       # 5,000 concurrent, 100,000 requests
   sudo natkit lab run table-full --lower-max 1000   # as in 2018: a small host-wide limit
-  sudo natkit lab run ./mine.yaml --json`,
-		Args:              cobra.ExactArgs(1),
+  sudo natkit lab run ./mine.yaml --json
+  sudo natkit lab run --all --allow-host
+  sudo natkit lab run --all --only table-full,healthy-idle --json`,
+		Args:              runArgs(f),
 		ValidArgsFunction: completeScenarios,
-		RunE:              func(cmd *cobra.Command, args []string) error { return f.run(cmd, env, args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.all {
+				return f.checked(func() error { return f.runAll(cmd.Context(), env) })
+			}
+			return f.checked(func() error { return f.run(cmd, env, args[0]) })
+		},
 	}
 	flags := cmd.Flags()
 	flags.IntVarP(&f.concurrency, "concurrency", "c", 0, "requests in flight at once (default: the scenario's)")
@@ -65,8 +88,12 @@ Exit code: 0 the expectation was met, 3 it was not, 1 the lab could not be run.`
 	flags.StringVar(&f.server, "server", string(build.Auto), "web server `KIND`: nginx, builtin, or auto (nginx if installed)")
 	flags.Int64Var(&f.lowerMax, "lower-max", 0, "make the fault by lowering the host-wide nf_conntrack_max to `N` for the time of the fault")
 	flags.BoolVar(&f.force, "force", false, "with --lower-max: also where other namespaces would lose connections")
-	addJSON(cmd, &f.json, lab.ReportSchema)
+	flags.BoolVar(&f.all, "all", false, "run all scenarios and print the accuracy matrix")
+	flags.StringSliceVar(&f.only, "only", nil, "with --all: only the scenarios of these `NAMES`, with commas between")
+	flags.BoolVar(&f.allowHost, "allow-host", false, "run scenarios that change values of the whole host for a while, too")
+	addJSON(cmd, &f.json, lab.ReportSchema+", with --all "+lab.AccuracySchema)
 	flags.StringVar(&f.html, "html", "", "write one self-contained page to `FILE`")
+	_ = cmd.RegisterFlagCompletionFunc("only", completeNames)
 	return cmd
 }
 
@@ -94,10 +121,15 @@ func (f *labRunFlags) check() error {
 	return usagef("--server %s: must be nginx, builtin or auto", f.server)
 }
 
-func (f *labRunFlags) run(cmd *cobra.Command, env *Env, name string) error {
+// checked runs do where the flags go together.
+func (f *labRunFlags) checked(do func() error) error {
 	if err := f.check(); err != nil {
 		return err
 	}
+	return do()
+}
+
+func (f *labRunFlags) run(cmd *cobra.Command, env *Env, name string) error {
 	scenario, err := findScenario(name)
 	if err != nil {
 		return err
@@ -139,8 +171,10 @@ func (f *labRunFlags) conduct(ctx context.Context, env *Env, scenario *lab.Scena
 		Journal:  journal,
 		LowerMax: f.lowerMax,
 		Force:    f.force,
-		Version:  env.Version,
-		Progress: progress.Show,
+
+		AllowHost: f.allowHost,
+		Version:   env.Version,
+		Progress:  progress.Show,
 	})
 	if errors.Is(err, context.Canceled) {
 		return nil, fmt.Errorf("lab %s: interrupted; the lab is removed and the host is as it was", scenario.Name)

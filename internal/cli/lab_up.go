@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -65,7 +66,7 @@ func nameHold(hold *build.Hold, arg string, stageNamed bool) (*lab.Scenario, err
 		return scenario, err
 	}
 	for _, stage := range scenario.Stages {
-		if len(stage.NAT) > 0 {
+		if len(stage.NAT) > 0 && len(stage.Host) == 0 {
 			hold.Stage = stage.Name
 			break
 		}
@@ -96,11 +97,11 @@ func printUp(w io.Writer, natkit string, s *lab.Scenario, state build.State) err
 		fmt.Fprintf(&b, "  %s\n", line)
 	}
 	fmt.Fprintf(&b, "  %s on %s in %s\n", state.Server, s.ServerAddr(), s.Topology.Server.Node)
-	from, router := s.Load.From, s.Topology.Server.Node
+	from, router := s.Client(), s.Topology.Server.Node
 	url := "http://" + s.ServerAddr().String() + "/"
 	if stage, ok := s.Stage(state.Stage); ok {
 		fmt.Fprintf(&b, "  stage %s: %s\n", stage.Name, stage.About)
-		url = stage.URL
+		url = cmp.Or(stage.URL, url)
 		for _, rule := range stage.NAT {
 			fmt.Fprintf(&b, "  %s\n", rule)
 			router = rule.Node

@@ -80,6 +80,18 @@ func (s *Scenario) LoadsOf(st *Stage) []Load {
 	return []Load{s.Load}
 }
 
+// Client is the node that loads come from, the first one where nothing is sent.
+func (s *Scenario) Client() string {
+	for i := range s.Stages {
+		for _, l := range s.LoadsOf(&s.Stages[i]) {
+			if l.From != "" {
+				return l.From
+			}
+		}
+	}
+	return s.Topology.Nodes[0].Name
+}
+
 // Requests is how many a stage's load of kind http makes in all.
 func (s *Scenario) Requests(st *Stage) int64 {
 	n := int64(0)
