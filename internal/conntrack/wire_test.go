@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"net/netip"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -71,6 +72,65 @@ var cases = []struct {
 			Status: Confirmed, Timeout: 30, Fields: NoMark,
 		},
 	},
+}
+
+// extended are what an entry has where things are switched on.
+var extended = Entry{
+	Family: unix.AF_INET6,
+	Orig:   Tuple{Src: addr("2001:db8::1"), Dst: addr("2001:db8::2"), Proto: 132, SrcPort: 7, DstPort: 2905},
+	Reply:  Tuple{Src: addr("2001:db8::2"), Dst: addr("2001:db8::1"), Proto: 132, SrcPort: 2905, DstPort: 7},
+	Status: Confirmed, SCTPState: 4, Timeout: 30, ReplyZone: 65535, Mark: 1, Use: 2, ID: 3,
+	Fields: HasCounters, Sent: Counters{1, 1<<64 - 1}, Received: Counters{0, 0}, Start: 1, Stop: 2,
+	Helper: []byte("ftp"), SecCtx: []byte("system_u:object_r:unlabeled_t:s0"), Labels: []byte{0x22, 0, 0, 0, 0, 0, 0, 0},
+}
+
+// variants are entries whose zeros have meanings.
+var variants = []Entry{
+	extended,
+	{Family: unix.AF_INET, Orig: cases[0].entry.Orig, Reply: cases[0].entry.Reply, Fields: NoTimeout | NoState | NoMark, Status: Offload},
+	{Family: unix.AF_INET, Orig: cases[0].entry.Orig, Reply: cases[0].entry.Reply, Timeout: 1, Zone: 5, ReplyZone: 5},
+	{Family: unix.AF_INET, Orig: cases[0].entry.Orig, Reply: cases[0].entry.Reply, Timeout: 1, Zone: 5, ReplyZone: 6},
+	{Family: unix.AF_INET, Orig: dccp(cases[0].entry.Orig), Reply: dccp(cases[0].entry.Reply), DCCPState: 4, Fields: HasCounters},
+	{Family: unix.AF_INET, Orig: dccp(cases[0].entry.Orig), Reply: dccp(cases[0].entry.Reply)},
+}
+
+func dccp(t Tuple) Tuple {
+	t.Proto = unix.IPPROTO_DCCP
+	return t
+}
+
+func TestEncodedEntriesComeBack(t *testing.T) {
+	for i, want := range variants {
+		m, _, err := Next(Append(nil, New, 0, 1, &want))
+		var got Entry
+		if err == nil {
+			err = got.Decode(m.Body)
+		}
+		if err != nil || !got.Equal(&want) {
+			t.Errorf("variant %d: %v (-want +got):\n%s", i, err, cmp.Diff(want, got, compareAddr))
+		}
+		kept := got.Clone()
+		clear(m.Body) // what the entry points to is used again
+		if !kept.Equal(&want) || i == 0 && got.Equal(&want) {
+			t.Errorf("variant %d: the copy is not one, or the entry is: %+v", i, kept)
+		}
+	}
+}
+
+func TestEqualSeesEveryField(t *testing.T) {
+	for i := range reflect.TypeFor[Entry]().NumField() {
+		e := extended.Clone()
+		e.TCPState, e.DCCPState, e.DeltaTime = 1, 1, 1
+		o := e.Clone()
+		if !e.Equal(&o) {
+			t.Fatal("a copy is not equal")
+		}
+		f := reflect.ValueOf(&o).Elem().Field(i)
+		f.SetZero()
+		if !reflect.ValueOf(e).Field(i).IsZero() && e.Equal(&o) {
+			t.Errorf("without %s it is equal", reflect.TypeFor[Entry]().Field(i).Name)
+		}
+	}
 }
 
 func unhex(t testing.TB, s string) []byte {
@@ -169,7 +229,9 @@ func TestNextRefuses(t *testing.T) {
 }
 
 func TestDecodeDoesNotAllocate(t *testing.T) {
-	datagram := manyEntries(100)
+	needLittleEndian(t)
+	datagram := append(manyEntries(50), kernelEntries(t, 49, countersAndTimes)...)
+	datagram = Append(datagram, New, 0, 1, &extended)
 	var e Entry
 	s := NewSampler()
 	add := func(e *Entry) error { s.Add(e); return nil }
@@ -197,6 +259,10 @@ func FuzzDecode(f *testing.F) {
 	for _, c := range cases {
 		f.Add(Append(nil, New, 0, 1, &c.entry))
 		f.Add(AppendInsert(nil, 0, 1, &c.entry))
+	}
+	for i := range variants {
+		f.Add(Append(nil, New, 0, 1, &variants[i]))
+		f.Add(AppendInsert(nil, 0, 1, &variants[i]))
 	}
 	f.Add(manyEntries(3))
 	f.Fuzz(func(t *testing.T, datagram []byte) {
@@ -228,14 +294,58 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-func BenchmarkDecode(b *testing.B) {
-	datagram := manyEntries(150)
-	var e Entry
-	b.ReportAllocs()
-	for b.Loop() {
-		_ = Each(datagram, &e, func(*Entry) error { return nil })
+// kernelEntries are n messages as the kernel writes them of a TCP connection;
+// more has the attributes of counters and times.
+func kernelEntries(tb testing.TB, n int, more string) (b []byte) {
+	attrs := unhex(tb, cases[0].attrs+more)
+	for range n {
+		start := len(b)
+		b = append(AppendHeader(b, New, unix.NLM_F_MULTI, 1, unix.AF_INET), attrs...)
+		b = FinishMessage(b, start)
 	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/150, "ns/entry")
+	return b
+}
+
+// countersAndTimes are CTA_COUNTERS_ORIG, CTA_COUNTERS_REPLY and CTA_TIMESTAMP.
+const countersAndTimes = "1c000980" + "0c000100000000000000000c" + "0c0002000000000000000d80" +
+	"1c000a80" + "0c000100000000000000000a" + "0c0002000000000000000c00" +
+	"10001480" + "0c000100" + "17a0000000000001"
+
+func BenchmarkDecode(b *testing.B) {
+	needLittleEndian(b)
+	const n = 50
+	for _, c := range []struct {
+		name     string
+		datagram []byte
+	}{{"plain", kernelEntries(b, n, "")}, {"counters", kernelEntries(b, n, countersAndTimes)}} {
+		b.Run(c.name, func(b *testing.B) {
+			var e Entry
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := Each(c.datagram, &e, func(*Entry) error { return nil }); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/entry")
+		})
+	}
+}
+
+// FuzzTuple compares the short way with the general one.
+func FuzzTuple(f *testing.F) {
+	for _, c := range append([]Entry{cases[0].entry, cases[1].entry, cases[2].entry}, variants...) {
+		f.Add(appendTuple(nil, ctaTupleOrig, &c.Orig, 0)[attrHdrLen:])
+		f.Add(appendTuple(nil, ctaTupleReply, &c.Reply, 7)[attrHdrLen:])
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var short, general Tuple
+		var zone uint16
+		if short.decodePlain(b) {
+			if err := general.decodeAttrs(b, &zone); err != nil || general != short || zone != 0 {
+				t.Fatalf("%x: %+v; attribute by attribute %+v, zone %d, %v", b, short, general, zone, err)
+			}
+		}
+	})
 }
 
 func BenchmarkSample(b *testing.B) {

@@ -176,7 +176,6 @@ func ipv6(v []byte, to *netip.Addr) bool {
 				return false
 			}
 			n += copy(a[n:], tail[:])
-			i = len(v)
 			break
 		}
 		group, size := hexGroup(v[i:])
