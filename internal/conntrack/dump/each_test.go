@@ -1,6 +1,7 @@
 package dump
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -291,4 +292,48 @@ func TestEachStops(t *testing.T) {
 	if _, err := Each(t.Context(), ns, nil, func(*conntrack.Entry) error { return cause }); !errors.Is(err, cause) {
 		t.Errorf("error of fn: %v", err)
 	}
+}
+
+// TestChangingTable reads a table whose entries come and go: those that stay all
+// the time must be in every dump.
+func TestChangingTable(t *testing.T) {
+	ns := newNetns(t)
+	testutil.LockHost(t)
+	const stay, come, dumps = 3000, 1000, 4
+	fill(t, ns, 0, stay, func(e *conntrack.Entry) { e.Mark = 1 })
+	ctx, cancel := context.WithCancel(t.Context())
+	changed := make(chan error, 1)
+	go func() {
+		for ctx.Err() == nil {
+			if _, err := Insert(ctx, ns, upTo(10000, come, nil)); err != nil {
+				break
+			}
+			if err := Delete(ctx, ns, match.Filter{Mark: testMark, MarkMask: ^uint32(0)}); err != nil {
+				break
+			}
+		}
+		changed <- ctx.Err()
+	}()
+	twice := 0
+	for range dumps {
+		seen := map[conntrack.Key]bool{}
+		r, err := Each(t.Context(), ns, nil, func(e *conntrack.Entry) error {
+			if e.Mark != 1 {
+				return nil
+			}
+			if seen[e.Key()] {
+				twice++
+			}
+			seen[e.Key()] = true
+			return nil
+		})
+		if err != nil || !r.Complete || r.Interrupted || len(seen) != stay {
+			t.Fatalf("Each = %+v, %v; %d of %d entries that stay", r, err, len(seen), stay)
+		}
+	}
+	cancel()
+	if err := <-changed; !errors.Is(err, context.Canceled) {
+		t.Errorf("the table stopped to change: %v", err)
+	}
+	t.Logf("%d entries came twice, of %d", twice, dumps*stay)
 }
