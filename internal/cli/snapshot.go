@@ -41,13 +41,13 @@ func newSnapshot(env *Env) *cobra.Command {
 one tar.gz. 'natkit doctor --from FILE' finds in it what it would have found here.
 
 The file holds addresses and ports of connections, conntrack sysctls and
-counters, memory and slab sizes, and kernel log lines about NAT. Only its owner
+counters, NAT rules, memory and slab sizes, and kernel log lines about NAT. Only its owner
 may read it (mode 0600). Its name is printed on stdout.
 
 With --trace it also holds what the kernel dropped between the two looks, with the
 addresses and ports of some of these packets, and what the CPUs did.
 
-The connection table and its counters need CAP_NET_ADMIN, --trace needs CAP_BPF,
+The connection table, its counters and NAT rules need CAP_NET_ADMIN, --trace needs CAP_BPF,
 CAP_PERFMON and CAP_SYSLOG, slab sizes need root,
 the kernel log may need CAP_SYSLOG, --netns and --pid need CAP_SYS_ADMIN. Without
 them it reads what it may, and says what is missing and why. An interrupt

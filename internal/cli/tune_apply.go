@@ -4,10 +4,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/natkit/natkit/internal/collect"
+	"github.com/natkit/natkit/internal/natrules"
+	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/apply"
@@ -22,7 +25,7 @@ func (t *tuner) applyCommand() *cobra.Command {
 	var f applyFlags
 	cmd := &cobra.Command{
 		Use:   "apply NAME=VALUE...",
-		Short: "change kernel values (sysctls), with undo",
+		Short: "change kernel values (sysctls) and options of NAT rules, with undo",
 		Long: `Show what would change, what it costs and what it risks, and stop there; on a
 terminal, ask. With --yes, do it.
 
@@ -31,11 +34,18 @@ that hold for the whole host (nf_conntrack_max, nf_conntrack_buckets) need root,
 or CAP_NET_ADMIN in the initial network namespace; nothing is changed where one
 of several changes is impossible.
 
+The ports and options of a rule of nftables or iptables-nft that translates
+sources are changed in its place: "TARGET=1024-65535 fully-random", where TARGET
+is the rule's in nat_rules of 'natkit snapshot --json' ("netns 4026532290 ip nat
+POSTROUTING 5f3a9c01"). What is left out is taken off the rule. Such a change needs
+CAP_NET_ADMIN in the rule's network namespace, and cannot be persisted.
+
 With --confirm the files of --persist are written at the confirmation only, so
 that a reboot before it undoes everything.`,
 		Example: `  natkit tune apply net.netfilter.nf_conntrack_max=524288
   sudo natkit tune apply --yes net.netfilter.nf_conntrack_max=524288
-  sudo natkit tune apply --yes --confirm 60s --persist net.ipv4.ip_local_port_range="1024 65535"`,
+  sudo natkit tune apply --yes --confirm 60s --persist net.ipv4.ip_local_port_range="1024 65535"
+  sudo natkit tune apply "netns 4026532290 ip nat POSTROUTING 5f3a9c01=fully-random"`,
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: t.completeSysctls,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -96,19 +106,14 @@ func (t *tuner) apply(ctx context.Context, f applyFlags, args []string) error {
 func (t *tuner) plan(ctx context.Context, f applyFlags, opt apply.Options, args []string) (tuneDocument, error) {
 	doc := tuneDocument{Plan: &tune.Plan{Origin: "tune", Changes: []tune.Change{}}, Confirm: f.confirm.Seconds()}
 	for _, arg := range args {
-		name, value, err := tune.ParseAssignment(arg)
-		if err != nil {
-			return doc, usageError{err}
-		}
-		before, err := apply.ReadSysctl(t.host.procRoot, name)
+		change, err := t.wanted(arg)
 		if err != nil {
 			return doc, err
 		}
-		change := tune.Change{Kind: tune.Sysctl, Target: name, Before: before, After: value}
-		if tune.SameValue(before, value) {
+		if tune.SameValue(change.Before, change.After) {
 			change.Why = whyAgain(change, opt)
-			if change.Why == "" && !f.persist {
-				doc.Already = append(doc.Already, name+" is "+before+" already")
+			if change.Why == "" && (!f.persist || change.Kind == tune.NATRule) {
+				doc.Already = append(doc.Already, change.Target+" is "+report.ChangeValue(change, change.Before)+" already")
 				continue
 			}
 		}
@@ -127,6 +132,25 @@ func (t *tuner) plan(ctx context.Context, f applyFlags, opt apply.Options, args 
 	var err error
 	doc.Files, doc.Warnings, err = planFiles(*doc.Plan, opt)
 	return doc, err
+}
+
+// wanted is the change that an argument asks for, with the present value. A NAT
+// rule's Target begins with a word that no sysctl's name has.
+func (t *tuner) wanted(arg string) (tune.Change, error) {
+	if strings.HasPrefix(arg, "netns ") {
+		target, o, err := tune.ParseNATAssignment(arg)
+		if err != nil {
+			return tune.Change{}, usageError{err}
+		}
+		now, err := natrules.Options(target)
+		return tune.Change{Kind: tune.NATRule, Target: target, Before: now.String(), After: o.String()}, err
+	}
+	name, value, err := tune.ParseAssignment(arg)
+	if err != nil {
+		return tune.Change{}, usageError{err}
+	}
+	before, err := apply.ReadSysctl(t.host.procRoot, name)
+	return tune.Change{Kind: tune.Sysctl, Target: name, Before: before, After: value}, err
 }
 
 // whyAgain says why a value that is there already has to be written down again;

@@ -123,6 +123,19 @@ func ParseNATTarget(target string) (NATTarget, error) {
 	return NATTarget{Netns: inode, Rule: target, Place: strings.Join(f[2:5], " ")}, nil
 }
 
+// ParseNATAssignment reads "TARGET=1024-65535 fully-random".
+func ParseNATAssignment(s string) (target string, o NATOptions, err error) {
+	i := strings.LastIndexByte(s, '=') // names in a target may have one
+	if i < 0 {
+		return "", o, fmt.Errorf("setting %q: expected TARGET=OPTIONS, such as %q", s, s+"=fully-random")
+	}
+	target = s[:i]
+	if _, err = ParseNATTarget(target); err == nil {
+		o, err = ParseNATOptions(s[i+1:])
+	}
+	return target, o, err
+}
+
 func (c Change) validateNATRule() error {
 	if _, err := ParseNATTarget(c.Target); err != nil {
 		return err
