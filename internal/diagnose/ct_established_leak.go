@@ -55,16 +55,13 @@ func checkEstablishedLeak(rec *snapshot.Recording) (*Finding, Check) {
 func (t *table) leak(i *snapshot.IdleEstablished, idle int64) *Finding {
 	day := int64(float64(i.IdleFrom(oneDay)) * t.scale())
 	source := t.dumpSource() + ", timeout less seconds left"
-	share := func(n int64) string {
-		return fmt.Sprintf("entries (%s of the limit)", units.Percent(float64(n)/float64(t.max)))
-	}
 	f := &Finding{
 		Severity:   Warning,
 		Confidence: "likely",
-		Title:      "connections that nobody closed fill the table",
+		Title:      fmt.Sprintf("connections that nobody closed take %s of the connection table", units.Percent(float64(idle)/float64(t.max))),
 		Evidence: []Evidence{
-			{What: "ESTABLISHED, idle for more than " + hours(snapshot.IdleLong), Value: idle, Unit: share(idle), Source: source},
-			{What: "ESTABLISHED, idle for more than " + hours(oneDay), Value: day, Unit: share(day), Source: source},
+			{What: "idle > " + hours(snapshot.IdleLong), Value: idle, Unit: "entries", Source: source},
+			{What: "idle > " + hours(oneDay), Value: day, Unit: "entries", Source: source},
 			{What: "tracked connections", Value: t.count, Source: snapshot.ConntrackCount},
 			{What: "limit", Value: t.max, Source: snapshot.ConntrackMax},
 			{What: "timeout of ESTABLISHED", Value: i.TimeoutSeconds, Unit: "s", Source: establishedTimeout},
@@ -74,15 +71,15 @@ func (t *table) leak(i *snapshot.IdleEstablished, idle int64) *Finding {
 		Consequence: "the table, and with SNAT the ports of an address, fill up with connections that do not exist; ESTABLISHED is never evicted to make room",
 		Remedies:    leakRemedies(i, idle, day),
 	}
-	f.Evidence = append(f.Evidence, idleTalkers("held for ", i.Sources, t)...)
-	f.Evidence = append(f.Evidence, idleTalkers("held towards ", i.Services, t)...)
+	f.Evidence = append(f.Evidence, idleTalkers("idle from ", i.Sources, t)...)
+	f.Evidence = append(f.Evidence, idleTalkers("idle to ", i.Services, t)...)
 	return f
 }
 
 func idleTalkers(what string, talkers []snapshot.Talker, t *table) []Evidence {
 	var e []Evidence
 	for _, w := range talkers[:min(len(talkers), mostShown)] {
-		e = append(e, Evidence{What: what + w.Who, Value: int64(float64(w.Entries) * t.scale()), Unit: "idle entries", Source: t.dumpSource()})
+		e = append(e, Evidence{What: what + w.Who, Value: int64(float64(w.Entries) * t.scale()), Unit: "entries", Source: t.dumpSource()})
 	}
 	return e
 }

@@ -139,16 +139,16 @@ func singular(n int) string {
 func (fl flood) evidence(t *table) []Evidence {
 	var e []Evidence
 	for _, s := range fl.sources[:min(len(fl.sources), mostShown)] {
-		unit := fmt.Sprintf("entries, %s of all it has", units.Percent(float64(s.Entries)/float64(s.OfEntries)))
-		e = append(e, Evidence{What: fmt.Sprintf("unanswered %s from %s", s.Protocol, s.Who), Value: t.scaled(s.Entries), Unit: unit, Source: t.dumpSource()})
+		from := s.Protocol + " from " + s.Who
+		e = append(e, Evidence{What: from, Value: t.scaled(s.Entries), Unit: "unanswered", Source: fmt.Sprintf("%s, %s of its entries", t.dumpSource(), units.Percent(float64(s.Entries)/float64(s.OfEntries)))})
 		if rate, ok := t.unansweredRate(s); ok {
-			e = append(e, Evidence{What: fmt.Sprintf("new unanswered %s from %s", s.Protocol, s.Who), Value: round1(rate), Unit: "/s",
+			e = append(e, Evidence{What: from + ", new", Value: round1(rate), Unit: "/s",
 				Source: fmt.Sprintf("two dumps, %.1f s apart", t.rec.Flows.Seconds)})
 		}
 	}
 	for _, w := range fl.services[:min(len(fl.services), mostShown)] {
 		if t.scaled(w.Entries) >= fewestUnanswered {
-			e = append(e, Evidence{What: "unanswered by " + w.Who, Value: t.scaled(w.Entries), Unit: "entries", Source: t.dumpSource()})
+			e = append(e, Evidence{What: w.Who, Value: t.scaled(w.Entries), Unit: "unanswered", Source: t.dumpSource()})
 		}
 	}
 	e = append(e, Evidence{What: "tracked connections", Value: t.count, Source: snapshot.ConntrackCount},

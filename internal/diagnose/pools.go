@@ -95,26 +95,24 @@ func (p *pools) evidence(pool *snapshot.PortPool) []Evidence {
 	if !p.ports.Complete {
 		source = fmt.Sprintf("dump of %s entries, scaled to %s", units.Count(p.ports.Sampled), units.Count(p.count))
 	}
-	name := poolName(pool)
-	e := []Evidence{{What: "ports used, " + name, Value: pool.Used,
-		Unit: fmt.Sprintf("of %s (%s), %d-%d", units.Count(pool.Len()), units.Percent(pool.Share), pool.FirstPort, pool.LastPort), Source: source}}
+	e := []Evidence{{What: "ports used", Value: pool.Used, Unit: fmt.Sprintf("of %s", units.Count(pool.Len())), Source: source}}
 	if pool.TimeWait > 0 {
-		e = append(e, Evidence{What: "of them in TIME_WAIT", Value: pool.TimeWait, Unit: "ports", Source: source})
+		e = append(e, Evidence{What: "in TIME_WAIT", Value: pool.TimeWait, Unit: "ports", Source: source})
 	}
 	if pool.RangeSource != "" {
 		e = append(e, Evidence{What: "range of ports", Value: fmt.Sprintf("%d-%d", pool.FirstPort, pool.LastPort), Source: pool.RangeSource})
 	}
 	if pool.Known {
-		how := "the kernel's search (" + p.ports.Probing + ") over the used ports of the dump"
+		how := "by the layout of used ports and the kernel's search: " + p.ports.Probing
 		e = append(e,
-			Evidence{What: "chance that a new connection fails", Value: round2(100 * pool.Fails), Unit: "%", Source: how},
-			Evidence{What: "chance where its own port is taken", Value: round2(100 * pool.FailsIfTaken), Unit: "%", Source: how})
+			Evidence{What: "a new connection fails", Value: round2(100 * pool.Fails), Unit: "%", Source: how},
+			Evidence{What: "its own port being taken", Value: round2(100 * pool.FailsIfTaken), Unit: "%", Source: how})
 	}
 	if pool.NewPerSecond > 0 {
-		e = append(e, Evidence{What: "new connections that got a port", Value: round1(pool.NewPerSecond), Unit: "/s", Source: "two dumps"})
+		e = append(e, Evidence{What: "new, with a port", Value: round1(pool.NewPerSecond), Unit: "/s", Source: "two dumps"})
 	}
 	for _, u := range pool.Users[:min(len(pool.Users), mostShown)] {
-		e = append(e, Evidence{What: "ports held by " + u.Who, Value: u.Entries, Unit: "ports", Source: source})
+		e = append(e, Evidence{What: "held by " + u.Who, Value: u.Entries, Unit: "ports", Source: source})
 	}
 	return append(e, p.counters("insert_failed", "drop", "chaintoolong")...)
 }

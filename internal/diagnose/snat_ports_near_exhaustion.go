@@ -37,13 +37,17 @@ func checkPortsNear(rec *snapshot.Recording) (*Finding, Check) {
 		return nil, Check{State: OK, Why: "new connections fail already, see snat-ports-exhausted"}
 	}
 	seen := p.seen()
+	flooders := p.flooders()
 	var worst *snapshot.PortPool
 	for i := range p.ports.Pools {
-		if pool := &p.ports.Pools[i]; p.near(pool) && (worst == nil || pressure(pool) > pressure(worst)) {
+		if pool := &p.ports.Pools[i]; p.near(pool) && !onlyBy(pool, flooders) && (worst == nil || pressure(pool) > pressure(worst)) {
 			worst = pool
 		}
 	}
-	if worst == nil {
+	switch tightest := p.tightest(); {
+	case worst == nil && tightest != nil && onlyBy(tightest, flooders):
+		return nil, Check{State: OK, Why: seen + ", by a flood: see ct-flood"}
+	case worst == nil:
 		return nil, Check{State: OK, Why: seen}
 	}
 	return p.nearFinding(worst), Check{Why: seen}
@@ -56,6 +60,29 @@ func (p *pools) near(pool *snapshot.PortPool) bool {
 		return false
 	}
 	return inTheWay(pool) >= nearUsedUp || pool.Known && pool.Fails >= someFail || pool.Share >= halfUsed && pool.SecondsLeft >= 0 && pool.SecondsLeft <= soon
+}
+
+// flooders are the sources that ct-flood names.
+func (p *pools) flooders() map[string]bool {
+	named := map[string]bool{}
+	if f, _ := checkFlood(p.rec); f == nil {
+		return named
+	}
+	for _, s := range p.flood(p.rec.Last().Table.Unanswered).sources {
+		named[s.Who] = true
+	}
+	return named
+}
+
+// onlyBy tells whether these sources alone use a pool: nobody else is short of ports
+// then.
+func onlyBy(pool *snapshot.PortPool, sources map[string]bool) bool {
+	for _, u := range pool.Users {
+		if !sources[u.Who] {
+			return false
+		}
+	}
+	return len(pool.Users) > 0
 }
 
 // inTheWay is the share of the ports that a new connection cannot have. Where the search
@@ -83,7 +110,7 @@ func (p *pools) nearFinding(pool *snapshot.PortPool) *Finding {
 	case pool.Share < nearUsedUp:
 		f.Title = fmt.Sprintf("the ports of a NAT address will be used up in %s (%s)", units.Roughly(pool.SecondsLeft), poolName(pool))
 		f.Confidence = "possible"
-		f.Evidence = append(f.Evidence, Evidence{What: "used up at the present rate in", Value: round1(pool.SecondsLeft), Unit: "s", Source: "free ports / new connections per second"})
+		f.Evidence = append(f.Evidence, Evidence{What: "used up in", Value: round1(pool.SecondsLeft), Unit: "s", Source: "free ports / new ones per second"})
 	}
 	return f
 }

@@ -81,8 +81,8 @@ func (p *pools) lowPools() []Evidence {
 	var e []Evidence
 	for i := range p.ports.Pools[:min(len(p.ports.Pools), mostShown)] {
 		pool := &p.ports.Pools[i]
-		e = append(e, Evidence{What: "ports used, " + poolName(pool), Value: pool.Used,
-			Unit: fmt.Sprintf("of %s (%s)", units.Count(pool.Len()), units.Percent(pool.Share)), Source: p.dumpSource()})
+		e = append(e, Evidence{What: "ports used", Value: pool.Used,
+			Unit: fmt.Sprintf("of %s", units.Count(pool.Len())), Source: poolName(pool)})
 	}
 	return e
 }

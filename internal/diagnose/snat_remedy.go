@@ -105,7 +105,7 @@ func (p *pools) widen(pool *snapshot.PortPool, rule *snapshot.NATRule) Remedy {
 func (p *pools) deliberate(pool *snapshot.PortPool, rule *snapshot.NATRule) string {
 	for _, other := range p.sourceRules() {
 		same := other.Target == rule.Target && other.Handle == rule.Handle && other.Place() == rule.Place()
-		if !same && mayGive(other, pool.Address) {
+		if concerns := other.Protocol == "" || other.Protocol == pool.Protocol; !same && concerns && mayGive(other, pool.Address) {
 			return fmt.Sprintf("another rule may give the same address (%s: %s)", other.Place(), other.Text)
 		}
 	}

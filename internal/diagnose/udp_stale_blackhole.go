@@ -143,7 +143,7 @@ func staleFinding(rec *snapshot.Recording, all []stale) *Finding {
 	f := &Finding{
 		Severity:   Critical,
 		Confidence: "likely",
-		Title: fmt.Sprintf("UDP to %s goes where no rule leads any more, and nobody answers",
+		Title: fmt.Sprintf("UDP to %s is sent where no rule leads any more, and nobody answers",
 			strings.Join(services[:min(len(services), mostShown)], ", ")),
 		Evidence: staleEvidence(rec, all),
 		Cause:    "the rules or the backend changed, but an entry keeps the translation of its first packet, and every packet that the client sends keeps the entry",
@@ -162,8 +162,11 @@ func staleEvidence(rec *snapshot.Recording, all []stale) []Evidence {
 	var e []Evidence
 	source := fmt.Sprintf("two dumps, %.1f s apart: a packet came, never an answer", rec.Flows.Seconds)
 	for _, s := range all[:min(len(all), mostShown)] {
-		unit := fmt.Sprintf("entries, such as from %s, for %s at least", s.Source, units.Roughly(s.OldestSeconds))
-		e = append(e, Evidence{What: fmt.Sprintf("udp %s sent to %s", s.Service, s.Target), Value: s.Entries, Unit: unit, Source: source})
+		e = append(e,
+			Evidence{What: "udp to " + s.Service.String(), Value: s.Entries, Unit: "entries", Source: source},
+			Evidence{What: "one of them from", Value: s.Source.String(), Source: "the later dump"},
+			Evidence{What: "for at least", Value: round1(s.OldestSeconds), Unit: "s", Source: "both dumps have it"},
+			Evidence{What: "sent on to", Value: s.Target.String(), Source: "the entry's translation"})
 		now := s.now
 		switch {
 		case now != "":
@@ -172,7 +175,7 @@ func staleEvidence(rec *snapshot.Recording, all []stale) []Evidence {
 		default:
 			now = "nowhere: none is about it"
 		}
-		e = append(e, Evidence{What: fmt.Sprintf("where the rules lead %s", s.Service), Value: now, Source: "NAT rules by netlink"})
+		e = append(e, Evidence{What: "the rules lead to", Value: now, Source: "NAT rules by netlink"})
 	}
 	return e
 }
