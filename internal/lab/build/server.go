@@ -70,7 +70,7 @@ func (l *Lab) startUDP(ctx context.Context) error {
 	fail := func(err error) error {
 		return fmt.Errorf("start the server of datagrams on %s in %s: %w", addr, server.Node, err)
 	}
-	p, err := l.Start(ctx, server.Node, Command{Path: self, Name: "natkit", Args: []string{"bench", "serve", "--udp", "--listen", addr.String()}})
+	p, err := l.Start(ctx, server.Node, Command{Path: self, Name: "natkit", Args: []string{"bench", "serve", "--udp", addr.String()}})
 	if err != nil {
 		return fail(err)
 	}

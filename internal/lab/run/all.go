@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/natkit/natkit/internal/diagnose"
 	"github.com/natkit/natkit/internal/lab"
+	"github.com/natkit/natkit/internal/lab/build"
 )
 
 // AllOptions say how to run a series of scenarios.
@@ -29,19 +32,25 @@ func All(ctx context.Context, scenarios []*lab.Scenario, o AllOptions) (*lab.Acc
 	if o.Progress == nil {
 		o.Progress = func(string) {}
 	}
+	if err := build.CheckPrivilege(); err != nil {
+		return nil, fmt.Errorf("run scenarios: %w", err)
+	}
+	lock, err := build.Lock(o.Dir) // once for all: no other lab comes between
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Close()
+	o.locked = true
 	began := o.Clock()
-	a := &lab.Accuracy{Schema: lab.AccuracySchema, Version: o.Version, Started: began.UTC(), CPUs: runtime.NumCPU(), Scenarios: []lab.AccuracyRow{}}
+	a := &lab.Accuracy{Schema: lab.AccuracySchema, Version: o.Version, Started: began.UTC(), CPUs: runtime.NumCPU(), Scenarios: []lab.AccuracyRow{}, Kernel: release()}
 	for _, r := range diagnose.Rules() {
 		a.Rules = append(a.Rules, r.ID)
 	}
 	ordered := lab.Matrix(scenarios)
 	for i, sc := range ordered {
-		row, report, err := oneOf(ctx, sc, o, fmt.Sprintf("%d/%d %s: ", i+1, len(ordered), sc.Name))
+		row, err := oneOf(ctx, sc, o, fmt.Sprintf("%d/%d %s: ", i+1, len(ordered), sc.Name))
 		if err != nil {
 			return nil, err
-		}
-		if report != nil {
-			a.Kernel = report.Kernel
 		}
 		a.Add(row)
 		if o.Row != nil {
@@ -52,9 +61,15 @@ func All(ctx context.Context, scenarios []*lab.Scenario, o AllOptions) (*lab.Acc
 	return a, nil
 }
 
-func oneOf(ctx context.Context, sc *lab.Scenario, o AllOptions, prefix string) (lab.AccuracyRow, *lab.Report, error) {
+// release is the kernel's; empty where it does not tell.
+func release() string {
+	text, _ := os.ReadFile("/proc/sys/kernel/osrelease")
+	return strings.TrimSpace(string(text))
+}
+
+func oneOf(ctx context.Context, sc *lab.Scenario, o AllOptions, prefix string) (lab.AccuracyRow, error) {
 	if sc.NeedsHost() && !o.AllowHost {
-		return lab.RowLeft(sc, "it changes values of the whole host: --allow-host allows it"), nil, nil
+		return lab.RowLeft(sc, "it changes values of the whole host: --allow-host allows it"), nil
 	}
 	one := o.Options
 	one.Progress = func(text string) { o.Progress(prefix + text) }
@@ -63,9 +78,9 @@ func oneOf(ctx context.Context, sc *lab.Scenario, o AllOptions, prefix string) (
 	var back *restoreError
 	switch {
 	case err == nil:
-		return lab.RowOf(sc, r), r, nil
+		return lab.RowOf(sc, r), nil
 	case ctx.Err() != nil, errors.As(err, &back):
-		return lab.AccuracyRow{}, nil, err
+		return lab.AccuracyRow{}, err
 	}
-	return lab.RowOfError(sc, err, o.Clock().Sub(began).Seconds()), nil, nil
+	return lab.RowOfError(sc, err, o.Clock().Sub(began).Seconds()), nil
 }

@@ -37,6 +37,9 @@ type Options struct {
 	Progress func(string)
 	// Clock is time.Now where nil.
 	Clock func() time.Time
+
+	// locked: the caller has the lock that lets one lab run at a time.
+	locked bool
 }
 
 // conductor is a run in progress.
@@ -80,11 +83,13 @@ func Run(ctx context.Context, sc *lab.Scenario, o Options) (*lab.Report, error) 
 	if sc.NeedsHost() && !o.AllowHost {
 		return nil, fmt.Errorf("lab %s: %w", sc.Name, errNeedsHost)
 	}
-	lock, err := build.Lock(o.Dir)
-	if err != nil {
-		return nil, err
+	if !o.locked {
+		lock, err := build.Lock(o.Dir)
+		if err != nil {
+			return nil, err
+		}
+		defer lock.Close()
 	}
-	defer lock.Close()
 	c := &conductor{Options: o, sc: sc}
 	started := o.Clock()
 	c.report = &lab.Report{
@@ -97,7 +102,7 @@ func Run(ctx context.Context, sc *lab.Scenario, o Options) (*lab.Report, error) 
 		Topology: sc.Lines(),
 		Findings: []diagnose.Finding{},
 	}
-	err = c.conduct(ctx)
+	err := c.conduct(ctx)
 	if back := c.restore(); back != nil {
 		return nil, notRestored(back, err)
 	}
@@ -162,13 +167,11 @@ func (c *conductor) conduct(ctx context.Context) (err error) {
 	return c.compareRates(ctx)
 }
 
-// restore removes the lab and puts the host's values back, the newest first.
+// restore puts the host's values back, the newest first, and removes the lab. What was
+// changed in the lab's own nodes is there until then.
 func (c *conductor) restore() error {
-	c.Progress("removing the lab, putting host values back")
+	c.Progress("putting host values back, removing the lab")
 	var errs []error
-	if c.lab != nil {
-		errs = append(errs, c.lab.Close())
-	}
 	restored := true
 	for i := len(c.applied) - 1; i >= 0; i-- {
 		tx, err := c.applied[i].Undo()
@@ -176,6 +179,9 @@ func (c *conductor) restore() error {
 			errs = append(errs, err)
 		}
 		restored = restored && tx != nil && undone(tx)
+	}
+	if c.lab != nil {
+		errs = append(errs, c.lab.Close())
 	}
 	err := errors.Join(errs...)
 	if err != nil {
