@@ -73,14 +73,19 @@ func Each(r io.Reader, fn func(*conntrack.Entry) error) (Stats, error) {
 	return p.stats, err
 }
 
-// decompress looks for gzip's magic number (RFC 1952, 2.3.1).
+// decompress looks for gzip's magic number (RFC 1952, 2.3.1) and takes off a mark
+// of byte order.
 func decompress(r io.Reader) (io.Reader, error) {
 	buffered := bufio.NewReaderSize(r, 4096)
-	head, err := buffered.Peek(2)
+	head, err := buffered.Peek(3)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("read connections: %w", err)
 	}
-	if !bytes.Equal(head, []byte{0x1f, 0x8b}) {
+	if bytes.Equal(head, []byte("\ufeff")) { // some editors put it first
+		_, err := buffered.Discard(len(head))
+		return buffered, err
+	}
+	if !bytes.HasPrefix(head, []byte{0x1f, 0x8b}) {
 		return buffered, nil
 	}
 	unzipped, err := gzip.NewReader(buffered)
@@ -99,7 +104,7 @@ func (p *parser) readAll(r io.Reader, fn func(*conntrack.Entry) error) error {
 			return p.verdict()
 		}
 		if err != nil {
-			return fmt.Errorf("read connections, after line %d: %w", p.line, err)
+			return fmt.Errorf("read connections after line %d: %w", p.line, err)
 		}
 		p.line++
 		p.stats.Lines++

@@ -17,12 +17,12 @@ func (p *parser) json(s *scanner, e *conntrack.Entry) string {
 	if s.end() {
 		return whyJSON
 	}
-	for s.b[s.i] != '}' {
+	for n := 0; s.b[s.i] != '}'; n++ {
 		name, value, ok := p.member(s)
 		if !ok {
 			return whyJSON
 		}
-		if why := p.set(name, value, e); why != "" {
+		if why := p.set(n, name, value, e); why != "" {
 			return why
 		}
 		if s.end() {
@@ -133,16 +133,26 @@ func (s *scanner) escape() (byte, bool) {
 	return 0, false
 }
 
-// set gives a field its value; a value that is not there, as in CSV, is none.
-func (p *parser) set(name, value []byte, e *conntrack.Entry) string {
+// set gives a value to the n-th field of an object.
+func (p *parser) set(n int, name, value []byte, e *conntrack.Entry) string {
+	if n < len(p.order) {
+		if i := p.order[n]; fields[i].name == string(name) {
+			return p.setField(i, value, e)
+		}
+		p.order = p.order[:n]
+	}
 	i, ok := fieldIndex[string(name)]
 	if !ok {
 		p.unknown(name, "an unknown field")
 		return ""
 	}
+	if n == len(p.order) && n < len(fields) {
+		p.order = append(p.order, i)
+	}
 	return p.setField(i, value, e)
 }
 
+// setField gives a field its value; an empty one, as of CSV, is none.
 func (p *parser) setField(i int, value []byte, e *conntrack.Entry) string {
 	if len(value) == 0 || fields[i].set(p, e, value) {
 		return ""

@@ -19,6 +19,9 @@ type parser struct {
 	// columns of CSV are indices into fields, -1 for an unknown one; nil before a
 	// header came.
 	columns []int
+	// order are the fields of the last object of JSON: the next one's are likely
+	// the same.
+	order []int
 	// state is the present entry's, to be read when its protocol is known.
 	state []byte
 	// labels and text hold what an entry points to and is not in its line so.
@@ -33,6 +36,7 @@ const (
 	noTuple   = "it has no addresses"
 	mixed     = "its addresses are of two families"
 	whyXML    = "XML is not read: list with conntrack -L -o extended, without xml"
+	whySave   = "commands of conntrack -o save are not read: list with conntrack -L -o extended"
 	whyEvent  = "an event, and no entry of the table: list with conntrack -L"
 	whyExpect = "an expectation, and no entry of the table"
 	whyOther  = "it is no entry of a connection table"
@@ -53,6 +57,8 @@ func (p *parser) parse(line []byte, e *conntrack.Entry) (entry bool, why string)
 		why = p.json(s, e)
 	case c == '<':
 		return false, whyXML
+	case c == '-':
+		return false, whySave
 	case isHeader(line[s.i:]):
 		return false, p.header(line[s.i:])
 	case p.columns != nil:

@@ -279,6 +279,7 @@ var garbledLines = []struct{ line, why string }{
 	{"    [NEW] " + good, whyEvent},
 	{"[1763789929.123456]\t    [NEW] " + good, whyEvent},
 	{"<conntrack>", "XML"},
+	{"-A -s 198.18.0.1 -d 198.18.0.2 -p tcp", "save"},
 	{"300 proto=6 src=198.18.0.1 dst=198.18.0.2 sport=0 dport=45678 mask-src=255.255.255.255 mask-dst=255.255.255.255 sport=0 dport=65535", "expectation"},
 	{`{"family":"ipv4"`, whyJSON},
 	{`{"family":"ipv9"}`, "family has a value"},
@@ -387,6 +388,7 @@ func TestEachReadsGzipAndBrokenReaders(t *testing.T) {
 		"gzip":                   bytes.NewReader(gzipped(text)),
 		"two gzips":              bytes.NewReader(append(gzipped(good), gzipped(text[len(good):])...)),
 		"byte for byte":          iotest.OneByteReader(strings.NewReader(text)),
+		"a mark of byte order":   strings.NewReader("\ufeff" + text),
 		"data together with EOF": iotest.DataErrReader(strings.NewReader(text)),
 	} {
 		all, stats, err := read(r)
@@ -395,7 +397,7 @@ func TestEachReadsGzipAndBrokenReaders(t *testing.T) {
 		}
 	}
 	broken := io.MultiReader(strings.NewReader(good+good), iotest.ErrReader(io.ErrClosedPipe))
-	if all, _, err := read(broken); !errors.Is(err, io.ErrClosedPipe) || len(all) != 2 || !strings.Contains(err.Error(), "after line 2") {
+	if all, _, err := read(broken); !errors.Is(err, io.ErrClosedPipe) || len(all) != 2 || !strings.Contains(err.Error(), "after line 2:") {
 		t.Errorf("broken pipe: %d entries, %v", len(all), err)
 	}
 	if _, err := Each(strings.NewReader(text), func(*conntrack.Entry) error { return io.ErrShortWrite }); err != io.ErrShortWrite {
