@@ -30,8 +30,11 @@ type table struct {
 
 // newTable raises the host's limit where it is too small, until close, as a lab
 // does.
-func newTable(ctx context.Context) (*table, error) {
-	putBack, err := allow(ctx, manyEntries+manyEntries/2)
+func newTable(ctx context.Context) (*table, error) { return newTableFor(ctx, manyEntries) }
+
+// newTableFor is newTable with room for so many entries.
+func newTableFor(ctx context.Context, entries int64) (*table, error) {
+	putBack, err := allow(ctx, entries+entries/2)
 	if err != nil {
 		return nil, err
 	}
@@ -49,13 +52,16 @@ func (t *table) close() error {
 }
 
 // fill makes manyEntries entries.
-func (t *table) fill(ctx context.Context) error {
+func (t *table) fill(ctx context.Context) error { return t.add(ctx, 0, manyEntries) }
+
+// add makes entries from the first-th of the mix on, until there are so many in all.
+func (t *table) add(ctx context.Context, first, entries int64) error {
 	mix, err := lab.FindMix(lab.DefaultMix)
 	if err == nil {
-		_, err = fill.Insert(ctx, t.ns, mix.Filler(0, lab.FillMark), 0, manyEntries, nil)
+		_, err = fill.Insert(ctx, t.ns, mix.Filler(0, lab.FillMark), first, entries, nil)
 	}
 	if err != nil {
-		return fmt.Errorf("fill a table with %d entries: %w", manyEntries, err)
+		return fmt.Errorf("fill a table with %d entries: %w", entries, err)
 	}
 	return nil
 }
