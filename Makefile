@@ -11,7 +11,7 @@ PREFIX      ?= /usr/local
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 SCRIPTS     := scripts/go scripts/version scripts/setup scripts/hand-back scripts/test scripts/test-vm scripts/bench scripts/nightly scripts/kill-test scripts/need-root scripts/readme-commands .ci/run
 
-.PHONY: help build demo test test-vm bench nightly lint generate fmt clean install
+.PHONY: help build demo accuracy test test-vm bench nightly lint generate fmt clean install
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -26,6 +26,12 @@ demo: ## as root: install what is missing, build, reproduce and fix a full conne
 	@scripts/setup demo
 	@$(MAKE) build
 	bin/natkit lab run table-full
+
+accuracy: ## as root: run every scenario, compare what doctor finds with what was wrong (ONLY=table-full,…)
+	@scripts/need-root accuracy
+	@scripts/setup demo
+	@$(MAKE) build
+	bin/natkit lab run --all --allow-host $(if $(ONLY),--only $(ONLY))
 
 test: ## install what the tests need (as root) and run them all; without root those that can run
 	@scripts/setup test
