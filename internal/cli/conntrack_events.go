@@ -142,17 +142,15 @@ func (w *conntrackWatcher) run(cmd *cobra.Command) error {
 	return err
 }
 
-// gap says what was lost.
+// gap says what was lost. Which events were lost in which gap cannot be told where
+// they follow each other: the sum comes at the end.
 func (w *conntrackWatcher) gap(g dump.Gap) {
-	lost := "events were lost"
-	if g.Lost > 0 {
-		lost = units.Plural(g.Lost, "event was lost", "events were lost")
-	}
 	if g.Why != "" {
-		w.env.warn("the receive buffer was full: %s; which, cannot be found out: %s", lost, g.Why)
+		w.env.warn("the receive buffer was full, events were lost; which, cannot be found out: %s", g.Why)
 		return
 	}
-	w.env.warn("the receive buffer was full: %s; a dump found %s", lost, units.Plural(g.Missed, "beginning or end", "beginnings and ends"))
+	w.env.warn("the receive buffer was full, events were lost; a dump found %s that no event had told of",
+		units.Plural(g.Missed, "beginning or end", "beginnings and ends"))
 }
 
 func (w *conntrackWatcher) sum(d dump.Watched) {

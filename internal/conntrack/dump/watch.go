@@ -55,8 +55,8 @@ type WatchOptions struct {
 
 // Gap is a time in which the receive buffer was full.
 type Gap struct {
-	// Lost is how many events it did not take; 0 where the kernel does not tell
-	// (before Linux 4.12).
+	// Lost is how many events it did not take, and those that were lost while the
+	// gap before was repaired; 0 where the kernel does not tell (before Linux 4.12).
 	Lost int64
 	// Repaired: a dump found what had begun and what had ended meanwhile, which was
 	// so many entries. Otherwise Why says why not.
@@ -91,7 +91,7 @@ var ErrNoEvents = errors.New("net.netfilter.nf_conntrack_events is 0 in this net
 // namespace a good part of the connections that it could take per second. This is
 // why nothing else in natkit does it.
 func Watch(ctx context.Context, ns *netns.Handle, o WatchOptions, fn func(Event) error) (Watched, error) {
-	w := &watcher{ns: ns, o: o, fn: fn, memory: memory{known: map[uint32]remembered{}}}
+	w := &watcher{ns: ns, o: o, fn: fn, memory: newMemory()}
 	if w.o.Buffer == 0 {
 		w.o.Buffer = watchBuffer
 	}
@@ -117,14 +117,15 @@ type watcher struct {
 	entry conntrack.Entry
 	done  Watched
 	memory
-	// gap is to be repaired, not before notBefore, and when what was queued before
-	// it has been read: received counts bytes since.
-	gap       *Gap
-	notBefore time.Time
-	received  int
-	// drops is what lost last read, stop what fn returned.
+	// gap is the last one, settling the one before whose dump has been read; received
+	// counts bytes since the last step. The next dump is not before notBefore.
+	gap, settling *Gap
+	received      int
+	notBefore     time.Time
+	// missed were told of between the dump and settling.
+	missed int64
+	// drops is what lost last read.
 	drops int64
-	stop  error
 }
 
 func (w *watcher) listen(ctx context.Context) error {
@@ -141,20 +142,18 @@ func (w *watcher) listen(ctx context.Context) error {
 		w.o.Ready()
 	}
 	buf := make([]byte, datagramMax)
-	for {
+	for ctx.Err() == nil {
 		if err := w.next(ctx, buf); err != nil {
 			return err
 		}
 	}
+	return w.finish()
 }
 
 // next handles what comes within patience, and repairs a gap when it is time.
 func (w *watcher) next(ctx context.Context, buf []byte) error {
-	if err := ctx.Err(); err != nil {
+	if err := w.step(ctx); err != nil {
 		return err
-	}
-	if w.gap != nil && w.drained() && time.Now().After(w.notBefore) {
-		return w.repair(ctx)
 	}
 	n, err := unix.Read(w.s.fd, buf)
 	switch err {
@@ -176,18 +175,8 @@ func (w *watcher) next(ctx context.Context, buf []byte) error {
 	}
 }
 
-// overrun notes that events were lost. The kernel queues none until all that is in
-// the buffer has been read (NETLINK_S_CONGESTED, net/netlink/af_netlink.c).
-func (w *watcher) overrun() {
-	if w.gap == nil {
-		w.gap = &Gap{}
-		w.received = 0
-		w.done.Gaps++
-	}
-}
-
-// drained tells whether what was queued before the gap has been read: nothing is
-// queued, or more has been read than the buffer holds.
+// drained tells whether what was queued at the last step of a repair has been read:
+// nothing is queued, or more has been read than the buffer holds.
 func (w *watcher) drained() bool {
 	if w.received >= w.o.Buffer {
 		return true

@@ -45,29 +45,47 @@ func kindOf(m conntrack.Message) EventKinds {
 }
 
 func (w *watcher) event(kind EventKinds, e *conntrack.Entry) error {
-	if kind == DestroyEvents {
-		return w.ended(e)
+	id := identityOf(e)
+	if err := w.earlier(kind, id); err != nil {
+		return err
 	}
-	chosen := w.o.Filter.Match(e)
-	if !chosen {
-		w.forget(e.ID) // of what it was before it is not told any more
+	if kind == DestroyEvents {
+		// It tells less than those before: what was chosen then is chosen now.
+		if !w.forget(id) && !w.o.Filter.Match(e) {
+			return nil
+		}
+		return w.emit(Event{Kind: kind, Entry: e})
+	}
+	if !w.o.Filter.Match(e) {
+		w.forget(id) // its end is that of another one, as far as the filter goes
 		return nil
 	}
-	told := w.keep(e)
-	if kind == NewEvents && told {
-		return nil // as missed, before its event was read
-	}
+	w.keep(e)
 	return w.emit(Event{Kind: kind, Entry: e})
 }
 
-// ended takes the end of an entry, whose event tells less than those before: it is
-// chosen where the entry was.
-func (w *watcher) ended(e *conntrack.Entry) error {
-	told, known := w.forget(e.ID)
-	if told || !known && !w.o.Filter.Match(e) {
-		return nil
+// earlier tells what must have been lost before an event of an entry that a dump
+// has shown. An event of its own for what the dump found makes that no loss.
+func (w *watcher) earlier(kind EventKinds, id identity) error {
+	before := w.done.Missed
+	var err error
+	if kind == DestroyEvents {
+		if _, ok := w.ended[id]; ok {
+			delete(w.ended, id)
+			w.known[id] = remembered{} // chosen, and forgotten again by this event
+		}
+	} else {
+		err = w.missedEnd(id) // another entry had this ID
 	}
-	return w.emit(Event{Kind: DestroyEvents, Entry: e})
+	if err == nil {
+		if kind == NewEvents {
+			delete(w.begun, id)
+		} else {
+			err = w.missedBegin(id)
+		}
+	}
+	w.missed += w.done.Missed - before
+	return err
 }
 
 func (w *watcher) emit(e Event) error {
@@ -78,10 +96,7 @@ func (w *watcher) emit(e Event) error {
 	if e.Missed {
 		w.done.Missed++
 	}
-	if err := w.fn(e); err != nil {
-		w.stop = err
-	}
-	return w.stop
+	return w.fn(e)
 }
 
 // lost is how many events the kernel could not queue since it was last asked
