@@ -20,7 +20,7 @@ const typeMask = 0x3fff
 
 var errGarbled = errors.New("the kernel's answer is garbled: an attribute is longer than what holds it")
 
-// parseAttrs takes b apart without copying.
+// parseAttrs takes b apart; what it returns lies in b.
 func parseAttrs(b []byte) (attrs, error) {
 	var all attrs
 	for len(b) >= 4 {
@@ -28,9 +28,13 @@ func parseAttrs(b []byte) (attrs, error) {
 		if n < 4 || n > len(b) {
 			return nil, errGarbled
 		}
-		whole := min((n+3)&^3, len(b))
-		all = append(all, attr{binary.NativeEndian.Uint16(b[2:]) & typeMask, b[4:n], b[:whole]})
-		b = b[whole:]
+		a := attr{kind: binary.NativeEndian.Uint16(b[2:]) & typeMask, data: b[4:n]}
+		if whole := (n + 3) &^ 3; whole <= len(b) {
+			a.raw, b = b[:whole], b[whole:]
+		} else { // the last one may come without padding
+			a.raw, b = append(bytes.Clone(b), make([]byte, whole-len(b))...), nil
+		}
+		all = append(all, a)
 	}
 	return all, nil
 }
