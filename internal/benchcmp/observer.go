@@ -24,6 +24,8 @@ type observer struct {
 	name   string
 	args   []string
 	attach func() (io.Closer, error)
+	// counted is that attach starts a process, on a terminal, whose work is counted.
+	counted bool
 }
 
 // watch is an observer at work.
@@ -44,7 +46,11 @@ const observerLimit = 20 * time.Second
 func (o observer) start(ctx context.Context) (*watch, error) {
 	if o.attach != nil {
 		attached, err := o.attach()
-		return &watch{attached: attached}, err
+		w := &watch{attached: attached, stderr: &strings.Builder{}}
+		if t, ok := attached.(*onTerminal); ok && err == nil {
+			w.cmd = t.cmd
+		}
+		return w, err
 	}
 	if len(o.args) == 0 {
 		return nil, nil

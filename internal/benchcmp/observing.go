@@ -115,6 +115,8 @@ type observing struct {
 	// lost is the share of packets that the rules drop.
 	lost   float64
 	server *swallower
+	// send sends the packets of a run; nil is traffic.
+	send func(context.Context) (bench.Sample, error)
 }
 
 // setUp makes the lab, the gateway's rules, and all flows known to it.
@@ -149,7 +151,7 @@ func (o *observing) suite(s bench.Suite, observers ...observer) bench.Suite {
 	s.Setup = o.setUp
 	for _, by := range observers {
 		sub := bench.Subject{Name: by.name, Run: func(ctx context.Context) (bench.Sample, error) { return o.run(ctx, by) }}
-		if len(by.args) > 0 {
+		if len(by.args) > 0 || by.counted {
 			sub.Count = func(ctx context.Context) (bench.Values, error) { return o.count(ctx, by) }
 		}
 		s.Subjects = append(s.Subjects, sub)
@@ -164,6 +166,13 @@ func (o *observing) run(ctx context.Context, by observer) (s bench.Sample, err e
 		return bench.Sample{}, err
 	}
 	defer func() { err = errors.Join(err, w.stop()) }()
+	return o.offer(ctx)
+}
+
+func (o *observing) offer(ctx context.Context) (bench.Sample, error) {
+	if o.send != nil {
+		return o.send(ctx)
+	}
 	return o.traffic(ctx)
 }
 
@@ -209,7 +218,7 @@ func (o *observing) count(ctx context.Context, by observer) (v bench.Values, err
 	if err != nil {
 		return nil, err
 	}
-	if _, err := o.traffic(ctx); err != nil {
+	if _, err := o.offer(ctx); err != nil {
 		return nil, err
 	}
 	return w.values(began, before)

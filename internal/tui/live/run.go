@@ -27,9 +27,9 @@ type Options struct {
 	Save func(ctx context.Context, ns *netns.Handle) (name string, err error)
 }
 
-// frames per second that are drawn at most: keys are answered in 50 ms, and an idle
+// frames per second that are drawn at most: keys are answered in a tenth of a second, and an idle
 // screen wakes the machine no more often.
-const frames = 20
+const frames = 10
 
 // Run shows the screen until somebody quits it or ctx ends, and leaves the terminal as
 // it was, also after a panic. It closes Netns.
