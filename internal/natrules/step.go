@@ -24,13 +24,6 @@ type step struct {
 	leaves bool
 }
 
-// conditional tells whether there are packets that the rule does not match.
-func (s *step) conditional() bool {
-	r := &s.rule
-	return r.Partial || s.version != 0 || r.Protocol != "" || r.DestinationPort != 0 ||
-		r.FromSource.IsValid() || r.ToDestination.IsValid() || r.OutInterface != "" || r.InInterface != ""
-}
-
 // settle notes what the fields cannot say: a version of IP that no address tells.
 func (s *step) settle(family string) {
 	r := &s.rule
