@@ -21,9 +21,12 @@ type Overview struct {
 // fewProtocols are shown, and as many states as there can be.
 const (
 	fewProtocols = 5
-	fewZones     = 3
-	// screen is the width that the overview is laid out for.
-	screen = 80
+	fewZones     = 2
+	// screen is the width that the overview is laid out for. Two blocks beside each
+	// other leave namesMost of it for their names, the right one at least nameRight.
+	screen    = 80
+	namesMost = screen - 42
+	nameRight = 22
 )
 
 // Text writes the overview.
@@ -159,7 +162,7 @@ func span(seconds uint32) string {
 
 // besides writes two blocks beside each other, below an empty line.
 func (p *printer) besides(left, right []line3) {
-	t := &Table{Columns: []Column{{Min: 13}, {Right: true, Min: 9}, {Right: true, Min: 6}, {Min: 2}, {Min: 22}, {Right: true, Min: 9}, {Right: true, Min: 6}}}
+	t := &Table{Columns: []Column{{Min: 13}, {Right: true, Min: 9}, {Right: true, Min: 6}, {}, {Min: nameRight}, {Right: true, Min: 9}, {Right: true, Min: 6}}}
 	for i := range max(len(left), len(right)) {
 		var row []Cell
 		if i < len(left) {
@@ -181,7 +184,7 @@ func (p *printer) besides(left, right []line3) {
 // where they are short.
 func (p *printer) frequent(o *aggregate.Overview) {
 	sources, destinations := frequentBlock("source", o.Sources), frequentBlock("destination", o.Destinations)
-	if nameWidth(sources) <= 22 && nameWidth(destinations) <= 22 {
+	if nameWidth(sources)+max(nameWidth(destinations), nameRight) <= namesMost {
 		p.besides(sources, destinations)
 	} else {
 		p.besides(sources, nil)
@@ -190,16 +193,13 @@ func (p *printer) frequent(o *aggregate.Overview) {
 	p.besides(frequentBlock("service", o.Services), nil)
 }
 
-func frequentBlock(head string, f aggregate.Frequent) []line3 {
-	lines := block(head, f.Top, len(f.Top))
-	rest := f.Different - len(f.Top)
-	switch {
-	case !f.Exact:
-		lines = append(lines, line3{{fmt.Sprintf("… more; ≤ %s too high", units.Count(f.Bound)), Warn}})
-	case rest > 0:
-		lines = append(lines, line3{{"… and " + units.Count(rest) + " more", Dim}})
+// frequentBlock says in its head how many there are, and below how far it can be trusted.
+func frequentBlock(one string, f aggregate.Frequent) []line3 {
+	head := units.Plural(f.Different, one, one+"s")
+	if f.Exact {
+		return block(head, f.Top, len(f.Top))
 	}
-	return lines
+	return append(block("≥ "+head, f.Top, len(f.Top)), line3{{"≤ " + units.Count(f.Bound) + " too high", Warn}})
 }
 
 func nameWidth(lines []line3) (width int) {
