@@ -109,7 +109,7 @@ func TestScenariosAreWhole(t *testing.T) {
 			}
 		}
 	}
-	if _, err := Find("nothing"); err == nil || !strings.Contains(err.Error(), "there are: table-full") {
+	if _, err := Find("nothing"); err == nil || !strings.Contains(err.Error(), "there are: ct-") {
 		t.Errorf("an unknown scenario: %v", err)
 	}
 }

@@ -46,7 +46,7 @@ func TestPlan(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for file, s := range map[string]*Scenario{"table-full": full, "table-full-bridge": bridged, "chain": routers} {
+	for file, s := range map[string]*Scenario{"table-full": full, "table-full-bridge": bridged, "chain": routers, "whole": whole(t)} {
 		t.Run(file, func(t *testing.T) {
 			var b strings.Builder
 			for _, line := range s.Lines() {

@@ -1,0 +1,112 @@
+package lab
+
+import (
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func whole(t *testing.T) *Scenario {
+	t.Helper()
+	text, err := os.ReadFile("testdata/whole.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Parse("whole.yaml", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestWhole(t *testing.T) {
+	s := whole(t)
+	if !s.UseBridge || !s.NeedsHost() || s.Healthy() || s.Client() != "client" || s.Topology.Server.UDP != 9000 {
+		t.Errorf("scenario %+v", s)
+	}
+	st := &s.Stages[0]
+	var rules, asked []string
+	for _, r := range st.NAT {
+		rules = append(rules, r.String())
+	}
+	for _, l := range s.LoadsOf(st) {
+		asked = append(asked, l.Asked())
+	}
+	wantRules := []string{
+		"gateway: DNAT udp/53 to 198.19.0.2:9000",
+		"gateway: masquerade toward server ports 20000-20199",
+		"gateway: SNAT toward server to 198.19.0.77 ports 1024-65535 fully-random",
+		"gateway: masquerade toward six fully-random",
+		"server: drop tcp/81",
+		"gateway: drop packets of no connection",
+	}
+	if diff := cmp.Diff(wantRules, rules); diff != "" {
+		t.Errorf("rules (-want +got):\n%s", diff)
+	}
+	wantAsked := []string{
+		"60,000 requests, 10 concurrent, timeout 2s",
+		"datagrams to 198.18.0.1:53, 200 flows, 100.0/s, for 2s",
+		"TCP packets (syn) to 198.18.0.1:81, 5,000 in all, 1,000/s",
+		"7 connections held to 198.19.0.2:80, for 3s",
+		"nothing for 1s",
+	}
+	if diff := cmp.Diff(wantAsked, asked); diff != "" {
+		t.Errorf("loads (-want +got):\n%s", diff)
+	}
+	if st.Sysctls["gateway"]["net.netfilter.nf_conntrack_udp_timeout"] != "7" || st.Host["net.netfilter.nf_conntrack_buckets"] != "4096" {
+		t.Errorf("sysctls %v, host %v", st.Sysctls, st.Host)
+	}
+	want := []netip.Addr{netip.MustParseAddr("198.18.0.3"), netip.MustParseAddr("198.18.0.4")}
+	if got := s.StageSources(0); len(got) != 2 || got[0] != want[0] || got[1] != want[1] {
+		t.Errorf("the stage's HTTP comes from %v, want %v", got, want)
+	}
+	if got := s.StageSources(1); len(got) != 0 {
+		t.Errorf("a stage without HTTP has sources: %v", got)
+	}
+}
+
+func TestInterfaces(t *testing.T) {
+	s := whole(t)
+	for toward, want := range map[string]string{"client": "eth0", "server": bridgeName, "six": "eth2", "nobody": ""} {
+		if got := s.InterfaceToward("gateway", toward); got != want {
+			t.Errorf("toward %s: %q, want %q", toward, got, want)
+		}
+	}
+	for i, six := range []bool{false, false, false, true, false, false} {
+		if got := s.IPv6(s.Stages[0].NAT[i]); got != six {
+			t.Errorf("%s: IPv6 %v", s.Stages[0].NAT[i], got)
+		}
+	}
+}
+
+func TestFillTargets(t *testing.T) {
+	s := whole(t)
+	for i, want := range []int64{100, 5000} {
+		if got, err := s.Stages[i].Fill.Target(10000, 1<<40); err != nil || got != want {
+			t.Errorf("stage %d: %d entries, error %v, want %d", i, got, err, want)
+		}
+	}
+	filler, err := s.Stages[0].Fill.Filler()
+	if err != nil || filler.Mark != FillMark || filler.Room() < 100 {
+		t.Errorf("filler %+v, error %v", filler, err)
+	}
+}
+
+// The scenario in the documentation can be run.
+func TestDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/scenarios.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "```yaml\n")
+	example, _, found := strings.Cut(rest, "```")
+	if !found {
+		t.Fatal("docs/scenarios.md has no example")
+	}
+	if _, err := Parse("docs/scenarios.md", []byte(example)); err != nil {
+		t.Error(err)
+	}
+}
