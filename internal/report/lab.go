@@ -251,7 +251,7 @@ func (p *printer) labVerdict(r *lab.Report) {
 // nothing where a scenario has others.
 func labSummary(r *lab.Report) []string {
 	nat, fault, fixed := r.Stage("nat"), r.Stage("fault"), r.Stage("fixed")
-	if nat == nil || fault == nil || nat.RequestsPerSecond <= 0 {
+	if nat == nil || fault == nil || nat.RequestsPerSecond <= 0 || !onlyHTTP(*nat) || !onlyHTTP(*fault) {
 		return nil
 	}
 	first := fmt.Sprintf("With the fault the gateway served %s requests/s instead of %s (%s)",
