@@ -55,7 +55,8 @@ then told where entries have their age: net.netfilter.nf_conntrack_timestamp), a
 needs CAP_NET_ADMIN. With --from a list of entries is enough; there the rules are not
 known, and the range is taken to be the kernel's own.
 
-Connections that came and went between the two looks are not in the rate. "never"
+It takes 64 MiB for each look at most; beyond that small pools are left out, and it
+says so. Connections that came and went between the two looks are not in the rate. "never"
 means: at the present rate the number in use does not reach the range, or it does not
 grow by more than chance explains.`,
 		Example: `  sudo natkit ports

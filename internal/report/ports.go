@@ -177,7 +177,12 @@ func (p *printer) portAlternatives(pool *snapshot.PortPool) {
 	p.blank()
 	t := &Table{Title: fmt.Sprintf("what would change for %s > %s %s (range from %s)", pool.Address, pool.Destination, pool.Protocol, pool.RangeSource),
 		Columns: []Column{{Head: "with"}, {Head: "fails at once", Right: true}, {Head: "once ports lie by chance", Right: true}}}
-	t.Row("the rule as it is", chanceText(pool.Fails), chanceText(pool.TakenShare*pool.FailsScattered))
+	// Ports that clients keep do not come to lie by chance.
+	asIs := Cell{Text: units.None}
+	if pool.Draws {
+		asIs.Text = chanceText(pool.TakenShare * pool.FailsScattered)
+	}
+	t.Cells(Cell{Text: "the rule as it is"}, Cell{Text: chanceText(pool.Fails)}, asIs)
 	for _, a := range pool.Alternatives {
 		name := alternativeNames[a.What]
 		if name == "" {
