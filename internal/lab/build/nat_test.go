@@ -1,0 +1,143 @@
+package build
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/natkit/natkit/internal/lab"
+	"github.com/natkit/natkit/internal/testutil"
+)
+
+// upWhole builds the topology of the scenario that says all that one can.
+func upWhole(t *testing.T) *Lab {
+	t.Helper()
+	testutil.NeedRoot(t)
+	testutil.NeedFeature(t, testutil.IPv6)
+	text, err := os.ReadFile(filepath.Join("..", "testdata", "whole.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := lab.Parse("whole.yaml", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := Up(t.Context(), s, Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+// wantRules is what nft(8) makes of the gateway's rules of that scenario.
+const wantRules = `table ip natkit-lab {
+	chain prerouting {
+		type nat hook prerouting priority dstnat; policy accept;
+		ip daddr 198.18.0.1 udp dport 53 dnat to 198.19.0.2:9000
+		ip daddr 198.19.0.1 udp dport 53 dnat to 198.19.0.2:9000
+	}
+
+	chain postrouting {
+		type nat hook postrouting priority srcnat; policy accept;
+		oifname "br0" meta l4proto tcp masquerade to :20000-20199
+		oifname "br0" meta l4proto udp masquerade to :20000-20199
+		oifname "br0" meta l4proto tcp snat to 198.19.0.77:1024-65535 fully-random
+		oifname "br0" meta l4proto udp snat to 198.19.0.77:1024-65535 fully-random
+	}
+
+	chain forward {
+		type filter hook forward priority filter; policy accept;
+		ct state invalid drop
+	}
+}
+table ip6 natkit-lab {
+	chain prerouting {
+		type nat hook prerouting priority dstnat; policy accept;
+	}
+
+	chain postrouting {
+		type nat hook postrouting priority srcnat; policy accept;
+		oifname "eth2" masquerade fully-random
+	}
+}
+`
+
+func TestRules(t *testing.T) {
+	testutil.NeedProgram(t, "nft")
+	l := upWhole(t)
+	rules := l.Scenario().Stages[0].NAT
+	if err := l.SetNAT(t.Context(), rules); err != nil {
+		t.Fatal(err)
+	}
+	listed := run(t, l, "gateway", "", "nft", "list", "ruleset")
+	if diff := cmp.Diff(wantRules, plain(listed)); diff != "" {
+		t.Errorf("rules of the gateway (-want +got):\n%s", diff)
+	}
+	const server = "table ip natkit-lab {\n\tchain input {\n\t\ttype filter hook input priority filter; policy accept;\n\t\ttcp dport 81 drop\n\t}\n}\n"
+	if diff := cmp.Diff(server, plain(run(t, l, "server", "", "nft", "list", "ruleset"))); diff != "" {
+		t.Errorf("rules of the server (-want +got):\n%s", diff)
+	}
+	if err := l.SetNAT(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range l.Nodes() {
+		if left := run(t, l, n.Name, "", "nft", "list", "ruleset"); left != "" {
+			t.Errorf("rules left in %s:\n%s", n.Name, left)
+		}
+	}
+}
+
+// plain is the text without comments.
+func plain(rules string) string {
+	var b strings.Builder
+	for line := range strings.Lines(rules) {
+		if !strings.HasPrefix(line, "#") {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}
+
+func TestSysctlsOfAStage(t *testing.T) {
+	l := upWhole(t)
+	const name = "net.ipv4.ip_default_ttl"
+	read := func() string {
+		var text []byte
+		err := l.Node("gateway").Netns.Do(func() (err error) {
+			text, err = os.ReadFile(sysctlPath(name))
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(string(text))
+	}
+	before := read()
+	for _, step := range []struct{ set, want string }{{"7", "7"}, {"9", "9"}, {"", before}, {"7", "7"}} {
+		values := map[string]map[string]string{}
+		if step.set != "" {
+			values["gateway"] = map[string]string{name: step.set}
+		}
+		if err := l.SetSysctls(values); err != nil {
+			t.Fatal(err)
+		}
+		if got := read(); got != step.want {
+			t.Errorf("after setting %q: %s, want %s", step.set, got, step.want)
+		}
+	}
+	err := l.SetSysctls(map[string]map[string]string{"gateway": {"net.ipv4.nothing": "1"}})
+	if err == nil || !strings.Contains(err.Error(), "set net.ipv4.nothing in gateway") {
+		t.Errorf("a value that is not there: %v", err)
+	}
+	if got := read(); got != before {
+		t.Errorf("after that: %s, want %s", got, before)
+	}
+}
