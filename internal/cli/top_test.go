@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
+	"github.com/natkit/natkit/internal/tui/live"
 )
 
 // TestTopOnATerminal drives the whole program as somebody would, in a terminal that
@@ -79,6 +81,24 @@ func TestTopIsTerminated(t *testing.T) {
 	p.ended()
 }
 
+// TestTopPanics: what goes wrong in natkit does not leave the terminal unusable.
+func TestTopPanics(t *testing.T) {
+	p := startPane(t, "C.UTF-8", "top-that-panics")
+	p.wait("natkit top")
+	p.keys("w")
+	p.endedWith(1, "program experienced a panic")
+}
+
+// panickingTopMain is a natkit top that panics when it saves.
+func panickingTopMain() {
+	err := live.Run(context.Background(), live.Options{Interval: time.Second, In: os.Stdin, Out: os.Stdout,
+		Save: func(context.Context, *netns.Handle) (string, error) { panic("a panic on purpose") }})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
 // filledNamespace has 3,000 entries of three sources.
 func filledNamespace(t *testing.T) (name string) {
 	t.Helper()
@@ -138,18 +158,17 @@ func startPane(t *testing.T, locale, command string) *pane {
 		exec.Command(p.server[0], append(p.server[1:], "kill-server")...).Run() // there may be none
 		os.RemoveAll(sockets)
 	})
-	script := fmt.Sprintf(`cd %s; export LC_ALL=%s; sh -c 'echo $$ >pid; export %s'; %s`, p.dir, locale, exported(command), afterwards)
+	script := fmt.Sprintf(`cd %s; export LC_ALL=%s; sh -c 'echo $$ >pid; %s'; %s`, p.dir, locale, exported(command), afterwards)
 	p.tmux("new-session", "-d", "-x", "80", "-y", "24", "sh", "-c", script)
 	return p
 }
 
 // exported has variables before a command set for it, and the shell's process become it.
 func exported(command string) string {
-	variables, program, found := strings.Cut(command, "natkit ")
-	if !found || variables == "" {
-		return "LINES= ; exec " + command
+	if variables, program, found := strings.Cut(command, "=1 "); found {
+		return "export " + variables + "=1; exec " + program
 	}
-	return variables + "; exec natkit " + program
+	return "exec " + command
 }
 
 func (p *pane) tmux(args ...string) string {
@@ -205,10 +224,15 @@ func (p *pane) until(what string, ok func(screen string) bool) {
 // ended waits for the end of the command, and looks at the terminal.
 func (p *pane) ended() {
 	p.t.Helper()
-	p.wait(`(?m)^ended with 0$`, `(?m)^(icanon echo|echo icanon) *$`)
+	p.endedWith(0)
 	if screen := p.screen(); strings.Contains(screen, "natkit top") {
 		p.t.Errorf("the screen is still there:\n%s", screen)
 	}
+}
+
+func (p *pane) endedWith(code int, patterns ...string) {
+	p.t.Helper()
+	p.wait(append(patterns, fmt.Sprintf(`(?m)^ended with %d$`, code), `(?m)^(icanon echo|echo icanon) *$`)...)
 	if got := strings.TrimSpace(p.tmux("display-message", "-p", "#{alternate_on} #{cursor_flag}")); got != "0 1" {
 		p.t.Errorf("alternate screen and cursor are %q, want 0 1", got)
 	}
