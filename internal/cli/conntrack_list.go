@@ -36,8 +36,9 @@ func newConntrackList(env *Env) *cobra.Command {
 are those of conntrack(8), which all must hold; without one it prints everything,
 IPv4 and IPv6.
 
-The kernel filters where it can (address family, mark, status, zone; of IPv4 also
-single addresses, protocol and ports of the original direction), natkit the rest.
+The kernel filters where it can (address family, mark, status, zone; protocol and
+ports of TCP and UDP; single addresses of IPv4, also those put in place by NAT), natkit
+the rest. Older kernels know less of it.
 
 The table lives while it is read: a connection that is made or ends meanwhile may
 be listed or not. Where its hash is resized meanwhile, that is said on stderr.

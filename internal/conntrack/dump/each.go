@@ -31,15 +31,32 @@ const attempts = 3
 // What was given out cannot be taken back where the result says that the dump was
 // interrupted: EachWhole begins again then.
 func Each(ctx context.Context, ns *netns.Handle, f *match.Filter, fn func(*conntrack.Entry) error) (Result, error) {
-	var e conntrack.Entry
-	return dumpFiltered(ctx, ns, f.Kernel(), func(msgs []byte) error {
-		return conntrack.Each(msgs, &e, func(e *conntrack.Entry) error {
-			if !f.Match(e) {
-				return nil
-			}
-			return fn(e)
+	return undoubted(f.Kernel(), func(k conntrack.KernelFilter) (r Result, chosen int64, err error) {
+		var e conntrack.Entry
+		r, err = dumpFiltered(ctx, ns, k, func(msgs []byte) error {
+			return conntrack.Each(msgs, &e, func(e *conntrack.Entry) error {
+				if !f.Match(e) {
+					return nil
+				}
+				chosen++
+				return fn(e)
+			})
 		})
+		return r, chosen, err
 	})
+}
+
+// undoubted dumps by k; where that chose none, and a kernel that gets k wrong would
+// let none through, also by what is left of k that all kernels get right.
+func undoubted(k conntrack.KernelFilter, dump func(conntrack.KernelFilter) (Result, int64, error)) (Result, error) {
+	r, chosen, err := dump(k)
+	without, doubtful := k.Doubtful()
+	if err != nil || chosen > 0 || !doubtful {
+		return r, err
+	}
+	again, _, err := dump(without)
+	again.Bytes += r.Bytes
+	return again, err
 }
 
 // EachWhole is Each for consumers that can begin again: restart is called before

@@ -146,7 +146,7 @@ func TestFilteredByAllAlike(t *testing.T) {
 		"-q 203.0.113.77":            {match.Filter{Reply: match.Side{Dst: prefix("203.0.113.77/32")}}, 200, true},
 		"-p tcp --dport 8080":        {match.Filter{Proto: match.Is[uint8](6), Orig: match.Side{DstPort: match.Is[uint16](8080)}}, 830, true},
 		"-p udp --sport 3040":        {match.Filter{Proto: match.Is[uint8](17), Orig: match.Side{SrcPort: match.Is[uint16](3040)}}, 1, true},
-		"-p tcp --reply-port-src 80": {match.Filter{Proto: match.Is[uint8](6), Reply: match.Side{SrcPort: match.Is[uint16](80)}}, 430, false},
+		"-p tcp --reply-port-src 80": {match.Filter{Proto: match.Is[uint8](6), Reply: match.Side{SrcPort: match.Is[uint16](80)}}, 430, true},
 		"-m 0x10":                    {match.Filter{Mark: 0x10, MarkMask: ^uint32(0)}, 200, true},
 		"-m 0x10/0x10":               {match.Filter{Mark: 0x10, MarkMask: 0x10}, 200, true},
 		"-m 0":                       {match.Filter{MarkMask: ^uint32(0)}, 250, true},
@@ -156,9 +156,9 @@ func TestFilteredByAllAlike(t *testing.T) {
 		"--reply-zone 9":             {match.Filter{Reply: match.Side{Zone: match.Is[uint16](9)}}, 10, false},
 		"-p tcp --state SYN_SENT":    {match.Filter{Proto: match.Is[uint8](6), States: match.States{TCP: 1 << conntrack.TCPSynSent}}, 200, false},
 		"-n":                         {match.Filter{SrcNAT: match.NAT{On: true}}, 200, false},
-		"-n 203.0.113.77":            {match.Filter{SrcNAT: match.NAT{On: true, Addr: prefix("203.0.113.77/32")}}, 200, false},
+		"-n 203.0.113.77":            {match.Filter{SrcNAT: match.NAT{On: true, Addr: prefix("203.0.113.77/32")}}, 200, true},
 		"-g":                         {match.Filter{DstNAT: match.NAT{On: true}}, 430, false},
-		"-g 198.19.1.2:80":           {match.Filter{DstNAT: match.NAT{On: true, Addr: prefix("198.19.1.2/32"), Port: match.Is[uint16](80)}}, 430, false},
+		"-g 198.19.1.2:80":           {match.Filter{DstNAT: match.NAT{On: true, Addr: prefix("198.19.1.2/32"), Port: match.Is[uint16](80)}}, 430, true},
 		"-j":                         {match.Filter{AnyNAT: match.NAT{On: true}}, 630, false},
 	} {
 		alone, _ := ids(t, ns, nil, &c.f)
@@ -227,51 +227,6 @@ func TestUnreplied(t *testing.T) {
 	alone, _ := ids(t, ns, nil, &f)
 	if len(both) != 200 || !slices.Equal(both, alone) {
 		t.Errorf("%d without an answer by the kernel's filter, %d by natkit's, want 200", len(both), len(alone))
-	}
-}
-
-// TestPasses has kernels that refuse, and consumers that stop.
-func TestPasses(t *testing.T) {
-	ports := (&match.Filter{Proto: match.Is[uint8](6), Orig: match.Side{DstPort: match.Is[uint16](80)}}).Kernel()
-	marks := conntrack.KernelFilter{Mark: 1, MarkMask: 1}
-	without := func(families ...uint8) (all []conntrack.KernelFilter) {
-		for _, f := range families {
-			all = append(all, conntrack.KernelFilter{Family: f})
-		}
-		return all
-	}
-	cause := errors.New("cause")
-	for name, c := range map[string]struct {
-		f        conntrack.KernelFilter
-		refuse   error // to filters of more than a family
-		fn       error
-		asked    []conntrack.KernelFilter
-		filtered bool
-		err      error
-	}{
-		"everything":         {f: conntrack.KernelFilter{}, asked: without(0)},
-		"marks":              {f: marks, asked: []conntrack.KernelFilter{marks}, filtered: true},
-		"ports":              {f: ports, asked: ports.Passes(), filtered: true},
-		"without marks":      {f: marks, refuse: unix.EOPNOTSUPP, asked: append([]conntrack.KernelFilter{marks}, without(0)...)},
-		"ports refused":      {f: ports, refuse: unix.EINVAL, asked: []conntrack.KernelFilter{ports.Passes()[0], {Family: unix.AF_INET}, ports.Passes()[1], {Family: unix.AF_INET6}}},
-		"no privilege":       {f: marks, refuse: unix.EPERM, asked: []conntrack.KernelFilter{marks}, filtered: true, err: unix.EPERM},
-		"stopped":            {f: ports, fn: ErrStop, asked: ports.Passes()[:1], filtered: true},
-		"error of the first": {f: ports, fn: cause, asked: ports.Passes()[:1], filtered: true, err: cause},
-	} {
-		var asked []conntrack.KernelFilter
-		r, err := passes(c.f, func([]byte) error { return c.fn }, func(f conntrack.KernelFilter, fn func([]byte) error) (Result, error) {
-			asked = append(asked, f)
-			if family := (conntrack.KernelFilter{Family: f.Family}); f != family && c.refuse != nil {
-				return Result{}, fmt.Errorf("dump: %w", c.refuse)
-			}
-			if err := fn(nil); err != nil && !errors.Is(err, ErrStop) {
-				return Result{Bytes: 1}, err
-			}
-			return Result{Bytes: 1, Complete: true}, nil
-		})
-		if !slices.Equal(asked, c.asked) || r.Filtered != c.filtered || !errors.Is(err, c.err) || r.Complete != (c.fn == nil && c.err == nil) {
-			t.Errorf("%s: %+v, %v, asked for %+v; want %+v", name, r, err, asked, c.asked)
-		}
 	}
 }
 

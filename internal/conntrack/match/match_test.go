@@ -181,7 +181,9 @@ func FuzzParse(f *testing.F) {
 			filter.Status, filter.Unset = set, unset
 		}
 		filter.States, _ = ParseStates(text)
-		filter.AnyNAT, _ = ParseNAT(text)
+		if n, err := ParseNAT(text); err == nil {
+			filter.AnyNAT, filter.SrcNAT = n, n
+		}
 		filter.Labels, _ = ParseLabels(text, nil)
 		e := masqueraded()
 		k := filter.Kernel()
@@ -197,6 +199,11 @@ func FuzzParse(f *testing.F) {
 // passes is what the kernel does with its part of a filter.
 func passes(k *conntrack.KernelFilter, e *conntrack.Entry) bool {
 	return (k.Family == 0 || k.Family == e.Family) && (k.Proto == 0 || k.Proto == e.Orig.Proto) &&
-		(!k.Src.IsValid() || k.Src == e.Orig.Src) && (!k.Dst.IsValid() || k.Dst == e.Orig.Dst) &&
+		passesTuple(&k.Orig, &e.Orig) && passesTuple(&k.Reply, &e.Reply) &&
 		e.Status&k.StatusMask == k.Status && e.Mark&k.MarkMask == k.Mark && (k.Zone == 0 || k.Zone == e.Zone)
+}
+
+func passesTuple(k *conntrack.KernelTuple, t *conntrack.Tuple) bool {
+	return (!k.Src.IsValid() || k.Src == t.Src) && (!k.Dst.IsValid() || k.Dst == t.Dst) &&
+		(k.SrcPort == 0 || k.SrcPort == t.SrcPort) && (k.DstPort == 0 || k.DstPort == t.DstPort)
 }
