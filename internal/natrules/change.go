@@ -176,8 +176,12 @@ func concurrent(err error) error {
 }
 
 func explainChange(err error) error {
-	if errors.Is(err, unix.EPERM) {
-		return fmt.Errorf("%w (needs CAP_NET_ADMIN in that network namespace)", err)
+	var errno unix.Errno
+	switch {
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("%w (needs CAP_NET_ADMIN in that network namespace)", unix.EPERM)
+	case errors.As(err, &errno):
+		return fmt.Errorf("the kernel refuses the rule: %w; change it with the program that made it", errno)
 	}
 	return err
 }
@@ -187,9 +191,26 @@ func (e *edit) message(exprs []byte) []byte {
 	var b []byte
 	for _, a := range e.rule.attrs {
 		switch a.kind {
-		case nftRuleTable, nftRuleChain, nftRuleHandle, nftRuleUserdata, nftRuleCompat:
+		case nftRuleTable, nftRuleChain, nftRuleHandle, nftRuleUserdata:
 			b = append(b, a.raw...)
 		}
 	}
+	b = e.appendCompat(b)
 	return appendAttr(b, nftRuleExprs|nlaNested, exprs)
+}
+
+// appendCompat tells the matches and targets of x_tables what protocol the rule is
+// for, which the kernel asks for and does not tell (NFTA_RULE_COMPAT).
+func (e *edit) appendCompat(b []byte) []byte {
+	m := machine{family: familyNames[e.rule.family], verdicts: func(string) []string { return nil }}
+	s := m.readStep(e.rule)
+	xt := slices.ContainsFunc(e.rule.exprs, func(x kernelExpr) bool { return x.name == "match" || x.name == "target" })
+	if !xt || s.proto == 0 {
+		return b
+	}
+	flags := uint32(0)
+	if s.protoNot {
+		flags = nftCompatInverted
+	}
+	return appendAttr(b, nftRuleCompat|nlaNested, appendU32(appendU32(nil, nftCompatProto, uint32(s.proto)), nftCompatFlags, flags))
 }

@@ -175,6 +175,8 @@ func TestChangeIptablesNft(t *testing.T) {
 		"iptables-nft -t nat -A POSTROUTING -o d0 -j MASQUERADE",
 		"iptables-nft -t nat -A POSTROUTING -s 198.18.0.0/16 -p tcp -m comment --comment mine -j MASQUERADE --to-ports 1024-2047",
 		"iptables-nft -t nat -A POSTROUTING -p udp --dport 53 -j SNAT --to-source 203.0.113.1-203.0.113.4:1000-2000 --persistent",
+		"iptables-nft -t nat -A POSTROUTING -p udp -m multiport --dports 53,5353:5355 -m statistic --mode nth --every 2 --packet 0 -j MASQUERADE",
+		"iptables-nft -t nat -A POSTROUTING ! -p tcp -m conntrack --ctstate NEW -m addrtype --dst-type UNICAST -m limit --limit 7/s -j MASQUERADE",
 		"ip6tables-nft -t nat -A POSTROUTING -p tcp -j SNAT --to-source 2001:db8::1",
 		"ip6tables-nft -t nat -A POSTROUTING -o d0 -j MASQUERADE",
 	} {

@@ -151,6 +151,9 @@ func (m *machine) lookup(a attrs) {
 func (m *machine) compare(a attrs) {
 	c := m.held(a.u32(nftCmpSreg))
 	data := a.nested(nftCmpData).get(nftDataValue)
+	if c.from == metaData && c.key == metaL4proto && len(data) > 0 {
+		m.step.proto, m.step.protoNot = data[0], a.u32(nftCmpOp) == 1 // NFT_CMP_NEQ
+	}
 	if a.u32(nftCmpOp) != 0 || len(data) == 0 { // NFT_CMP_EQ
 		m.step.rule.Partial = true
 		return

@@ -6,6 +6,9 @@ const (
 	nftRuleTable, nftRuleChain, nftRuleHandle, nftRuleExprs = 1, 2, 3, 4
 	nftRuleCompat, nftRuleUserdata                          = 5, 7
 
+	nftCompatProto        = 1
+	nftCompatFlags        = 2
+	nftCompatInverted     = 2 // NFT_RULE_COMPAT_F_INV
 	nftListElem           = 1
 	nftExprName           = 1
 	nftExprData           = 2

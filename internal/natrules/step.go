@@ -15,6 +15,10 @@ type step struct {
 	netmap bool
 	// version is 4 or 6 where the rule asks for a version of IP, else 0.
 	version uint8
+	// proto is the protocol that the rule compares with, which an x_tables match may
+	// ask the rule for; protoNot says that it is for all others.
+	proto    uint8
+	protoNot bool
 	// protocols is the set that the rule looks the protocol up in.
 	protocols string
 	// to are the chains that the rule sends packets to.

@@ -19,8 +19,6 @@ type ruleChain struct {
 	// bases are the hooks that the chain is at; none where others jump to it.
 	bases []base
 	steps []step
-	// callers counts the rules that lead here.
-	callers int
 }
 
 type base struct {
@@ -51,24 +49,34 @@ type found struct {
 // rules are those that translate, from every base chain in the order in which a
 // packet meets them.
 func (t *ruleTable) rules() []found {
-	for _, c := range t.order {
-		for _, s := range c.steps {
-			for _, to := range s.to {
-				if next := t.chains[to]; next != nil {
-					next.callers++
-				}
-			}
-		}
-	}
 	var all []found
 	for _, c := range t.order {
 		for _, b := range c.bases {
-			w := walker{table: t, base: b, seen: map[*ruleChain]bool{}}
+			w := walker{table: t, base: b, callers: t.callers(c), seen: map[*ruleChain]bool{}}
 			w.walk(c, snapshot.NATRule{})
 			all = append(all, w.out...)
 		}
 	}
 	return all
+}
+
+// callers counts the rules that lead to each chain for packets that begin in one.
+func (t *ruleTable) callers(first *ruleChain) map[*ruleChain]int {
+	count := map[*ruleChain]int{}
+	for todo := []*ruleChain{first}; len(todo) > 0; todo = todo[1:] {
+		for _, s := range todo[0].steps {
+			for _, to := range s.to {
+				next := t.chains[to]
+				if next == nil {
+					continue
+				}
+				if count[next]++; count[next] == 1 && next != first {
+					todo = append(todo, next)
+				}
+			}
+		}
+	}
+	return count
 }
 
 // inHookOrder puts rules of several tables in the order in which packets meet
@@ -87,8 +95,10 @@ func inHookOrder(all []found) []snapshot.NATRule {
 type walker struct {
 	table *ruleTable
 	base  base
-	seen  map[*ruleChain]bool
-	out   []found
+	// callers counts the rules that lead to a chain.
+	callers map[*ruleChain]int
+	seen    map[*ruleChain]bool
+	out     []found
 }
 
 // walk goes through a chain once, however many rules lead to it. outer has the
@@ -98,7 +108,7 @@ func (w *walker) walk(c *ruleChain, outer snapshot.NATRule) {
 		return
 	}
 	w.seen[c] = true
-	if c.callers > 1 { // reached under conditions that differ
+	if w.callers[c] > 1 { // reached under conditions that differ
 		outer = snapshot.NATRule{Partial: true}
 	}
 	for _, s := range c.steps {
