@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/testutil"
@@ -244,4 +247,42 @@ func TestConcurrentChange(t *testing.T) {
 		t.Errorf("the rule has %q, %v", o, err)
 	}
 	w.change(target, "fully-random")
+}
+
+// TestOwnedTable: what a program keeps for itself is read, and not changed.
+func TestOwnedTable(t *testing.T) {
+	w := newWorld(t)
+	c, err := dial(w.ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	generation, err := c.generation()
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := appendU32(appendText(nil, nftTableName, "mine"), nftTableFlags, nftTableOwner)
+	hook := appendU32(appendU32(nil, nftHookNum, 4), nftHookPriority, 100)
+	chain := appendAttr(appendText(appendText(nil, nftChainTable, "mine"), nftChainName, "post"), nftChainHook|nlaNested, hook)
+	chain = appendText(chain, nftChainType, "nat")
+	rule := appendText(appendText(nil, nftRuleTable, "mine"), nftRuleChain, "post")
+	rule = appendAttr(rule, nftRuleExprs|nlaNested, appendExpr(nil, "masq", nil))
+	err = c.commit(generation, []message{
+		{unix.NFT_MSG_NEWTABLE, familyIP4, netlink.Create, table},
+		{unix.NFT_MSG_NEWCHAIN, familyIP4, netlink.Create, chain},
+		{unix.NFT_MSG_NEWRULE, familyIP4, netlink.Create, rule},
+	})
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) {
+		t.Logf("this kernel knows no owners of tables (Linux 5.12): %v", err)
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	target := w.one("masquerade").Target
+	for what, err := range map[string]error{"Changeable": Changeable(target), "Change": Change(target, tune.NATOptions{Random: true})} {
+		if err == nil || !strings.Contains(err.Error(), "table ip mine has an owner") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
 }

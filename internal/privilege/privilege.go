@@ -25,7 +25,7 @@ var (
 
 var capabilityNames = map[int]string{
 	unix.CAP_BPF: "CAP_BPF", unix.CAP_PERFMON: "CAP_PERFMON", unix.CAP_NET_ADMIN: "CAP_NET_ADMIN",
-	unix.CAP_SYS_ADMIN: "CAP_SYS_ADMIN", unix.CAP_SYSLOG: "CAP_SYSLOG",
+	unix.CAP_SYS_ADMIN: "CAP_SYS_ADMIN", unix.CAP_SYSLOG: "CAP_SYSLOG", unix.CAP_SYS_PTRACE: "CAP_SYS_PTRACE",
 }
 
 // Check says in one line which of the needs this process cannot meet; nil where it
