@@ -10,12 +10,12 @@ import (
 const establishedTimeout = "net.netfilter.nf_conntrack_tcp_timeout_established"
 
 // An established leak is worth a warning where connections that have been idle for
-// longer than any keepalive take up leakOfLimit of the limit, or leakOfTable of the
-// table and no mere trifle of the limit.
+// longer than any keepalive take up leakOfLimit of the limit, or leakOfTable of a table
+// where that is no trifle.
 const (
 	leakOfLimit  = 0.20
 	leakOfTable  = 0.50
-	leakTrifle   = 0.05
+	leakTrifle   = 20000
 	fewestLeaked = 1000
 	oneDay       = 86400
 )
@@ -46,7 +46,7 @@ func checkEstablishedLeak(rec *snapshot.Recording) (*Finding, Check) {
 	idle := int64(float64(tab.Idle.IdleFrom(snapshot.IdleLong)) * t.scale())
 	seen := fmt.Sprintf("%s of %s entries are ESTABLISHED and idle for more than %s", units.Count(idle), units.Count(t.count), hours(snapshot.IdleLong))
 	ofLimit, ofTable := float64(idle)/float64(t.max), float64(idle)/float64(max(1, t.count))
-	if idle < fewestLeaked || ofLimit < leakOfLimit && (ofTable < leakOfTable || ofLimit < leakTrifle) {
+	if idle < fewestLeaked || ofLimit < leakOfLimit && (ofTable < leakOfTable || idle < leakTrifle) {
 		return nil, Check{State: OK, Why: seen}
 	}
 	return t.leak(tab.Idle, idle), Check{Why: seen}
