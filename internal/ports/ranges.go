@@ -16,20 +16,6 @@ const (
 	classReserved   = "reserved"
 )
 
-// classOf is the class of a connection whose port is, or was, p: the kernel goes
-// by the source port before the translation, and one that it keeps or draws stays
-// in the class (nf_nat_l4proto_unique_tuple, net/netfilter/nf_nat_core.c).
-func classOf(proto uint8, p uint16) string {
-	switch {
-	case isICMP(proto) || p >= 1024:
-		return classOther
-	case p < 512:
-		return classPrivileged
-	default:
-		return classReserved
-	}
-}
-
 // DefaultRange is what the kernel draws from where no rule gives a range.
 func DefaultRange(proto uint8, class string) Range {
 	switch {

@@ -47,6 +47,9 @@ func (q *Query) shares(k key, p *pool, addrs *addresses) []share {
 	if len(narrow) > 0 {
 		return narrow
 	}
+	if q.Rules == nil {
+		return byClass(k.proto, p, -1, false, "the kernel's own, if no rule gives one: rules are not known")
+	}
 	return byClass(k.proto, p, -1, false, "the kernel's own")
 }
 
@@ -72,7 +75,9 @@ func byClass(proto uint8, p *pool, rule int, draws bool, from string) []share {
 	return out
 }
 
-// classPorts are all ports of a class, those between that are never drawn too.
+// classPorts are all ports of a class, those between that are never drawn too: the
+// kernel goes by the source port before the translation, and one that it keeps or
+// draws stays in the class (nf_nat_l4proto_unique_tuple, net/netfilter/nf_nat_core.c).
 func classPorts(proto uint8, class string) Range {
 	switch {
 	case isICMP(proto):
