@@ -177,35 +177,32 @@ func changeNATRule(c Change) (cost, risk string) {
 }
 
 // NATRuleByHand says what to write into the file from which the rules come, which
-// natkit does not know.
+// natkit does not know. It also tells how to change a rule without a Target.
 func NATRuleByHand(c Change) string {
 	o, err := ParseNATOptions(c.After)
 	if err != nil {
 		return err.Error()
 	}
 	var nft, iptables []string
-	if o.FirstPort != 0 {
-		ports := fmt.Sprintf("%d-%d", o.FirstPort, o.LastPort)
-		nft = append(nft, ":"+ports)
-		iptables = append(iptables, "--to-ports "+ports)
-	}
-	var flags []string
 	for _, w := range []struct {
 		on            bool
 		nft, iptables string
-	}{{o.Random, "random", "--random"}, {o.FullyRandom, "fully-random", "--random-fully"}, {o.Persistent, "persistent", "--persistent"}} {
+	}{{o.Random, "random", " --random"}, {o.FullyRandom, "fully-random", " --random-fully"}, {o.Persistent, "persistent", " --persistent"}} {
 		if w.on {
-			flags, iptables = append(flags, w.nft), append(iptables, w.iptables)
+			nft, iptables = append(nft, w.nft), append(iptables, w.iptables)
 		}
 	}
-	if len(flags) > 0 {
-		nft = append(nft, strings.Join(flags, ","))
+	ports := NATOptions{FirstPort: o.FirstPort, LastPort: o.LastPort}.String()
+	colon, to, toPorts := "", "", ""
+	if ports != "" {
+		colon, to, toPorts = ":"+ports, " to :"+ports, " --to-ports "+ports
 	}
-	if len(nft) == 0 {
-		return "in the file that loads the ruleset, write the rule without ports and options"
+	flags, options := "", strings.Join(iptables, "")
+	if len(nft) > 0 {
+		flags = " " + strings.Join(nft, ",")
 	}
-	return fmt.Sprintf("in the file that loads the ruleset, end the rule with '%s' (nft), or '%s' (iptables; ports of SNAT stand behind the address)",
-		strings.Join(nft, " "), strings.Join(iptables, " "))
+	return fmt.Sprintf("in the file that loads the ruleset, write 'masquerade%s%s' or 'snat to ADDRESS%s%s' (nft), '-j MASQUERADE%s%s' or '-j SNAT --to-source ADDRESS%s%s' (iptables)",
+		to, flags, colon, flags, toPorts, options, colon, options)
 }
 
 // fewer says that there are fewer ports than before.

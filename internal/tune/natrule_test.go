@@ -105,3 +105,26 @@ func TestValidateNATRule(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestNATRuleByHand(t *testing.T) {
+	for after, want := range map[string]string{
+		"": "write 'masquerade' or 'snat to ADDRESS' (nft), '-j MASQUERADE' or '-j SNAT --to-source ADDRESS' (iptables)",
+		"1024-65535 random fully-random": "write 'masquerade to :1024-65535 random,fully-random' or 'snat to ADDRESS:1024-65535 random,fully-random' (nft), " +
+			"'-j MASQUERADE --to-ports 1024-65535 --random --random-fully' or '-j SNAT --to-source ADDRESS:1024-65535 --random --random-fully' (iptables)",
+	} {
+		if got := NATRuleByHand(Change{After: after}); !strings.HasSuffix(got, want) {
+			t.Errorf("%q: %s", after, got)
+		}
+	}
+}
+
+func TestParseNATAssignment(t *testing.T) {
+	const target = "netns 7 ip a=b post 5f3a9c01"
+	got, o, err := ParseNATAssignment(target + "=4000 random")
+	if err != nil || got != target || o.String() != "4000 random" {
+		t.Errorf("%q, %q, %v", got, o, err)
+	}
+	if _, _, err := ParseNATAssignment("netns 7"); err == nil {
+		t.Error("no options are accepted")
+	}
+}

@@ -229,7 +229,7 @@ func TestNATRuleIsNotPersisted(t *testing.T) {
 	opt := g.options()
 	opt.Persist = true
 	_, err := Apply(t.Context(), plan(g.fullyRandom()), opt)
-	if err == nil || !strings.Contains(err.Error(), "end the rule with 'fully-random' (nft), or '--random-fully' (iptables") {
+	if err == nil || !strings.Contains(err.Error(), "write 'masquerade fully-random' or 'snat to ADDRESS fully-random' (nft)") {
 		t.Errorf("%v", err)
 	}
 }
