@@ -28,7 +28,7 @@ func TestDependenciesAreExplained(t *testing.T) {
 	if len(required) < 5 {
 		t.Fatalf("found only %d requirements in go.mod: the search is broken", len(required))
 	}
-	for _, m := range regexp.MustCompile(`(?m)^\| ((?:github\.com|golang\.org)/\S+) \|`).FindAllSubmatch(doc, -1) {
+	for _, m := range regexp.MustCompile(`(?m)^\| ((?:github\.com|golang\.org|charm\.land)/\S+) \|`).FindAllSubmatch(doc, -1) {
 		if !required[string(m[1])] {
 			t.Errorf("docs/dependencies.md explains %s, which go.mod does not require", m[1])
 		}

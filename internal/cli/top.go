@@ -89,6 +89,8 @@ func (t *topVerb) check() error {
 		return usagef("stdout is no terminal: --once prints one frame as text")
 	case !t.once && !t.env.StdinTerminal:
 		return usagef("stdin is no terminal that keys could come from: --once needs none")
+	case !t.once && (t.env.Getenv("TERM") == "" || t.env.Getenv("TERM") == "dumb"):
+		return usagef("TERM=%s: this terminal cannot draw a screen: --once prints one frame as text", t.env.Getenv("TERM"))
 	}
 	return nil
 }

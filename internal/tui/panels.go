@@ -179,10 +179,19 @@ func (s *Sample) portRows() (rows []row, note string) {
 	for _, p := range s.Ports.Pools {
 		name := fmt.Sprintf("%s %s → %s", p.Address, p.Protocol, p.Destination)
 		r := row{name: name, by: p.Share, words: append([]string{p.Address, p.Destination, p.Protocol}, who(p.Users)...),
-			values: []string{units.Count(p.Used) + "/" + units.Count(p.Len()), units.Percent(p.Share)}, tone: shareTone(p.Share)}
+			values: []string{units.Count(p.Used) + "/" + units.Count(p.Len()), chance(p), units.Percent(p.Share)}, tone: shareTone(p.Share)}
 		rows = append(rows, r)
 	}
 	return rows, "no translated source address"
+}
+
+// chance is that of a new connection to find no port, where it is known and there is
+// one: the table was read as a whole.
+func chance(p snapshot.PortPool) string {
+	if !p.Known || p.Fails <= 0 {
+		return ""
+	}
+	return units.Percent(p.Fails) + " fail"
 }
 
 func who(talkers []snapshot.Talker) (names []string) {

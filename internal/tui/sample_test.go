@@ -38,7 +38,7 @@ func busy() *Sample {
 		now.Table.TopServices = append(now.Table.TopServices, snapshot.Talker{Who: fmt.Sprintf("tcp 203.0.113.%d:443", i+1), Entries: int64(2000 - 190*i)})
 	}
 	now.Ports = &snapshot.Ports{Pools: []snapshot.PortPool{
-		{Address: "198.19.0.1", Protocol: "tcp", Destination: "203.0.113.1:443", FirstPort: 1024, LastPort: 65535, Used: 63012, Share: 0.977},
+		{Address: "198.19.0.1", Protocol: "tcp", Destination: "203.0.113.1:443", FirstPort: 1024, LastPort: 65535, Used: 63012, Share: 0.977, Known: true, Fails: 0.312},
 		{Address: "198.19.0.1", Protocol: "udp", Destination: "203.0.113.53:53", FirstPort: 1024, LastPort: 65535, Used: 9120, Share: 0.141,
 			Users: []snapshot.Talker{{Who: "198.18.7.200", Entries: 4000}}},
 	}}
