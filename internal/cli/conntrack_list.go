@@ -63,9 +63,12 @@ func (l *conntrackLister) run(cmd *cobra.Command) error {
 		return err
 	}
 	w := newLineWriter(l.env.Stdout)
+	// Progress would stand between the lines where both go to the terminal.
+	env := *l.env
+	env.StderrTerminal = env.StderrTerminal && !env.StdoutTerminal
 	l.form.now(time.Now())
 	l.form.begin(w)
-	_, err := l.entries.each(cmd, l.env, &l.filter.filter, func(e *conntrack.Entry) error {
+	_, err := l.entries.each(cmd, &env, &l.filter.filter, func(e *conntrack.Entry) error {
 		w.buf = l.form.append(w.buf, e)
 		return w.endLine()
 	})

@@ -24,7 +24,8 @@ const (
 	silence  = 10 * time.Second
 )
 
-// socket is a netfilter netlink socket. It never joins a multicast group.
+// socket is a netfilter netlink socket. Only that of a watcher joins multicast
+// groups.
 type socket struct {
 	fd  int
 	seq uint32
