@@ -219,6 +219,8 @@ var others = []struct{ name, line, same string }{
 		"tcp      6 431999 ESTABLISHED src=198.18.0.1 dst=198.18.0.2 sport=1 dport=2 packets=3 bytes=4 src=198.18.0.2 dst=198.18.0.1 sport=2 dport=1 packets=5 bytes=6 [ASSURED] mark=0 use=1"},
 	{"/proc/net/ip_conntrack of 2.4", "udp      17 9 src=198.18.0.1 dst=198.18.0.2 sport=1 dport=2 [UNREPLIED] src=198.18.0.2 dst=198.18.0.1 sport=2 dport=1 use=1",
 		"udp      17 9 src=198.18.0.1 dst=198.18.0.2 sport=1 dport=2 [UNREPLIED] src=198.18.0.2 dst=198.18.0.1 sport=2 dport=1 use=1"},
+	{"an offloaded entry of OpenWrt", "ipv4     2 tcp      6 src=198.18.0.1 dst=198.18.0.2 sport=1 dport=2 packets=3 bytes=123 src=198.18.0.2 dst=198.18.0.1 sport=2 dport=1 packets=4 bytes=567 [HW_OFFLOAD] mark=0 zone=0 use=3",
+		"tcp      6 src=198.18.0.1 dst=198.18.0.2 sport=1 dport=2 packets=3 bytes=123 src=198.18.0.2 dst=198.18.0.1 sport=2 dport=1 packets=4 bytes=567 [HW_OFFLOAD] mark=0 use=3"},
 	{"GRE in /proc", "ipv4     2 gre      47 29 timeout=30, stream_timeout=180 src=198.18.0.1 dst=198.18.0.2 srckey=0x0 dstkey=0x1f src=198.18.0.2 dst=198.18.0.1 srckey=0x1f dstkey=0x0 mark=0 use=2",
 		"gre      47 29 src=198.18.0.1 dst=198.18.0.2 srckey=0x0 dstkey=0x1f src=198.18.0.2 dst=198.18.0.1 srckey=0x1f dstkey=0x0 mark=0 use=2"},
 	{"a state that was once LISTEN, blanks around", "  tcp      6 1 LISTEN src=198.18.0.1 dst=198.18.0.2 sport=1 dport=2 src=198.18.0.2 dst=198.18.0.1 sport=2 dport=1 use=1 \t",
