@@ -70,3 +70,35 @@ func TestJudge(t *testing.T) {
 		t.Error("a scenario that expects nothing was met")
 	}
 }
+
+func TestJudgeFindings(t *testing.T) {
+	healthy := []string{}
+	both := []string{"ct-flood", "ct-table-full"}
+	for name, tc := range map[string]struct {
+		expect lab.Expect
+		found  []string
+		after  []string
+		want   bool
+	}{
+		"healthy, and nothing found":       {lab.Expect{Findings: &healthy}, nil, nil, true},
+		"healthy, and something found":     {lab.Expect{Findings: &healthy}, []string{"ct-flood"}, nil, false},
+		"all that may be":                  {lab.Expect{Finding: "ct-flood", Findings: &both}, both, nil, true},
+		"less than may be":                 {lab.Expect{Finding: "ct-flood", Findings: &both}, both[:1], nil, true},
+		"more than may be":                 {lab.Expect{Finding: "ct-flood", Findings: &both}, append(both, "snat-race"), nil, false},
+		"the fault itself was not found":   {lab.Expect{Finding: "ct-flood", Findings: &both}, both[1:], nil, false},
+		"cured":                            {lab.Expect{Finding: "ct-flood", Cured: "fixed"}, both[:1], []string{}, true},
+		"cured, and something else to see": {lab.Expect{Finding: "ct-flood", Cured: "fixed"}, both[:1], both[1:], true},
+		"not cured":                        {lab.Expect{Finding: "ct-flood", Cured: "fixed"}, both[:1], both[:1], false},
+		"nobody looked whether it is":      {lab.Expect{Finding: "ct-flood", Cured: "fixed"}, both[:1], nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &lab.Report{Stages: []lab.StageReport{{Name: "fixed", Found: tc.after}}}
+			for _, id := range tc.found {
+				r.Findings = append(r.Findings, diagnose.Finding{ID: id})
+			}
+			if judge(&lab.Scenario{Expect: tc.expect}, r); r.ExpectationMet != tc.want {
+				t.Errorf("met is %v, want %v: %+v", r.ExpectationMet, tc.want, r.Verdict)
+			}
+		})
+	}
+}

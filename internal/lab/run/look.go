@@ -27,10 +27,12 @@ func (c *conductor) startDoctor(ctx context.Context, st *lab.Stage, l *loads, sa
 	}
 	answers := make(chan answer, 1)
 	go func() {
-		if err := c.await(ctx, st.Doctor, l); err != nil {
+		why, err := c.await(ctx, st.Doctor, l)
+		if err != nil {
 			answers <- answer{err: err}
 			return
 		}
+		l.say("doctor looks at " + st.Doctor.Node + why)
 		o := collect.RecordOptions{
 			Options: collect.Options{Netns: c.node(st.Doctor.Node), MaxEntries: sample},
 			For:     st.Doctor.For.Duration,
@@ -82,25 +84,31 @@ func (c *conductor) keep(findings []diagnose.Finding) {
 // conditionTick is how often the condition is looked at on which doctor begins.
 const conditionTick = 10 * time.Millisecond
 
-// await returns when doctor is to begin: after its time, once its condition holds,
-// or when the loads are over.
-func (c *conductor) await(ctx context.Context, d *lab.Doctor, l *loads) error {
+// Why doctor begins, where it has a condition.
+const (
+	asWanted = ", as wanted"
+	loadOver = ", as the load is over"
+)
+
+// await returns when doctor is to begin, and why: after its time, once its condition
+// holds, or when the loads are over.
+func (c *conductor) await(ctx context.Context, d *lab.Doctor, l *loads) (why string, err error) {
 	if err := wait(ctx, d.After.Duration); err != nil || d.When == nil {
-		return err
+		return "", err
 	}
 	before, err := dump.Stats(c.node(d.Node))
 	if err != nil {
-		return err
+		return "", err
 	}
 	for {
 		if holds, err := c.holds(d, l, before); holds || err != nil {
-			return err
+			return asWanted, err
 		}
 		select {
 		case <-l.over:
-			return nil
+			return loadOver, nil
 		case <-ctx.Done():
-			return ctx.Err()
+			return "", ctx.Err()
 		case <-time.After(conditionTick):
 		}
 	}

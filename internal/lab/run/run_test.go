@@ -29,6 +29,12 @@ func TestMain(m *testing.M) {
 	}
 	if len(os.Args) == 5 && os.Args[1] == "bench" {
 		listen := netip.MustParseAddrPort(os.Args[4])
+		if os.Args[3] == "--udp" {
+			if _, err := loadrun.ServeUDP(context.Background(), loadrun.ServeUDPConfig{Listen: listen}); err != nil {
+				os.Exit(1)
+			}
+			os.Exit(0)
+		}
 		if err := loadrun.Serve(context.Background(), loadrun.ServeConfig{Listen: listen}); err != nil {
 			os.Exit(1)
 		}
