@@ -52,7 +52,7 @@ type birth struct {
 func NewBirths(seed uint64) *Births {
 	return &Births{
 		seed: seed, known: map[uint64]known{}, groups: map[uint64]struct{}{},
-		oneWay: newOneWay(), unanswered: newTop[asker](keptKeys),
+		oneWay: newOneWay(), unanswered: newTop(askerForm),
 	}
 }
 

@@ -7,10 +7,7 @@ import (
 )
 
 const (
-	// keptKeys bounds the sources and services counted at a time. Up to as many
-	// the counts are exact (see top).
-	keptKeys = 65536
-	shown    = 10
+	shown = 10
 	// remainingSteps covers the 600 s of snapshot.ConntrackTable.Remaining.
 	remainingMax   = 600
 	remainingSteps = remainingMax/snapshot.RemainingStep + 1
@@ -48,7 +45,7 @@ func (s service) String() string {
 // NewSampler makes an empty Sampler.
 func NewSampler() *Sampler {
 	return &Sampler{
-		sources: newTop[netip.Addr](keptKeys), services: newTop[service](keptKeys),
+		sources: newTop(addrForm), services: newTop(serviceForm),
 		unanswered: newUnanswered(), idle: newIdle(),
 	}
 }

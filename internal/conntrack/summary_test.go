@@ -53,25 +53,33 @@ func TestSampler(t *testing.T) {
 	}
 }
 
+// TestTopKeepsItsBounds: with more keys than find room counts are little too low, and
+// never too high.
 func TestTopKeepsItsBounds(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	const limit, additions = 50, 20000
-	tp := newTop[int](limit)
-	true_ := map[int]int64{}
+	const additions, room = 400_000, 60_000
+	tp := newTop(serviceForm)
+	came := map[service]int64{}
 	for range additions {
-		k := int(math.Exp(rng.Float64() * 9)) // few keys often, 8000 in all
-		true_[k]++
+		n := uint32(math.Exp(rng.Float64() * 13)) // few keys often, 440,000 in all
+		k := service{netip.AddrFrom4([4]byte{198, 18, byte(n >> 8), byte(n)}), uint16(n >> 16), uint8(n % 3)}
+		came[k]++
 		tp.add(k)
-		if len(tp.counts) > limit {
-			t.Fatalf("%d keys kept, the limit is %d", len(tp.counts), limit)
+	}
+	if len(came) <= tp.table.Len() || tp.table.Exact() || tp.table.Len() < room {
+		t.Fatalf("%d keys came, %d are there", len(came), tp.table.Len())
+	}
+	for k, n := range came {
+		if got := tp.count(k); got > n || got < n-additions/room {
+			t.Fatalf("key %v: counted %d, came %d times", k, got, n)
 		}
 	}
-	for k, n := range true_ {
-		if got := tp.counts[k]; got > n || got < n-additions/(limit+1) {
-			t.Errorf("key %d: counted %d, came %d times, at most %d fewer are allowed", k, got, n, additions/(limit+1))
+	for _, c := range tp.largest(5, service.String) {
+		if c.n != came[c.key] {
+			t.Errorf("%v: %d, came %d times", c.key, c.n, came[c.key])
 		}
 	}
-	names := tp.talkers(3, func(k int) string { return fmt.Sprint(k) })
+	names := tp.talkers(3, service.String)
 	if len(names) != 3 || !slices.IsSortedFunc(names, func(a, b snapshot.Talker) int { return int(b.Entries - a.Entries) }) {
 		t.Errorf("talkers = %v", names)
 	}

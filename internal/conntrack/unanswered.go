@@ -40,7 +40,7 @@ type unanswered struct {
 }
 
 func newUnanswered() unanswered {
-	return unanswered{askers: newTop[asker](keptKeys), services: newTop[service](keptKeys)}
+	return unanswered{askers: newTop(askerForm), services: newTop(serviceForm)}
 }
 
 func (u *unanswered) add(e *Entry) {
@@ -65,7 +65,7 @@ func (u *unanswered) summary(sources *top[netip.Addr]) *snapshot.Unanswered {
 	for _, c := range u.askers.largest(shown, asker.String) {
 		s.Sources = append(s.Sources, snapshot.UnansweredSource{
 			Who: c.key.addr.String(), Protocol: ProtocolName(c.key.proto),
-			Entries: c.n, OfEntries: max(c.n, sources.counts[c.key.addr]),
+			Entries: c.n, OfEntries: max(c.n, sources.count(c.key.addr)),
 		})
 	}
 	return s
@@ -84,7 +84,7 @@ type idle struct {
 }
 
 func newIdle() idle {
-	return idle{sources: newTop[netip.Addr](keptKeys), services: newTop[service](keptKeys)}
+	return idle{sources: newTop(addrForm), services: newTop(serviceForm)}
 }
 
 // add leaves out offloaded entries, whose timeout is a day, and those that a rule

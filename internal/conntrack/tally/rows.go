@@ -102,3 +102,15 @@ func (t *Table) fall(heap []uint32) {
 		i = child
 	}
 }
+
+// Get is the row of a key, if it is there.
+func (t *Table) Get(key []byte) (Row, bool) {
+	if t.index == nil {
+		return Row{}, false
+	}
+	slot, found := t.find(hash(t.seed, key[:t.width]), key[:t.width])
+	if !found {
+		return Row{}, false
+	}
+	return t.Row(uint32(t.index[slot])), true
+}
