@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"time"
@@ -163,7 +164,7 @@ func (p *portsVerb) run(cmd *cobra.Command) error {
 	after := before
 	if p.window > 0 {
 		if err := p.wait(cmd.Context(), p.window); err != nil {
-			return err
+			return errors.New("interrupted before the second look at the table (--for 0 takes one)")
 		}
 		if after, err = p.look(cmd); err != nil {
 			return err
