@@ -35,7 +35,7 @@ type watch struct {
 	stderr   *strings.Builder
 	programs []*ebpf.Program
 	ended    chan error
-	// took is the time from its start until its programs were loaded.
+	// took is the time from its start until its programs were loaded, or it was attached.
 	took time.Duration
 }
 
@@ -45,8 +45,9 @@ const observerLimit = 20 * time.Second
 // start returns when the observer's programs are loaded.
 func (o observer) start(ctx context.Context) (*watch, error) {
 	if o.attach != nil {
+		began := time.Now()
 		attached, err := o.attach()
-		w := &watch{attached: attached, stderr: &strings.Builder{}}
+		w := &watch{attached: attached, stderr: &strings.Builder{}, took: time.Since(began)}
 		if t, ok := attached.(*onTerminal); ok && err == nil {
 			w.cmd = t.cmd
 		}

@@ -44,6 +44,7 @@ func topSuite(natkit string) bench.Suite {
 		}, counted: true}
 	}
 	quantities := observerQuantities("")
+	quantities[3].Label = "until it shows a rate"
 	s := o.suite(bench.Suite{
 		Name: "top", Title: "natkit top on a gateway with nothing but new connections",
 		About: "The lab's gateway masquerades connections of one packet each, everything on one CPU,\n" +
@@ -51,7 +52,7 @@ func topSuite(natkit string) bench.Suite {
 			"terminal, once with its usual interval and once with its shortest.",
 		Quantities: []bench.Quantity{
 			{Name: flowRate, Label: "new flows/s", Better: bench.Higher, Text: units.Rate},
-			quantities[2], quantities[4],
+			quantities[2], quantities[3], quantities[4],
 		},
 		Claims: []bench.Claim{
 			{Subject: usual, Quantity: flowRate, Than: nobody, Bound: 0.98},
