@@ -22,6 +22,7 @@ var leftOut = map[string]string{
 	"internal/lab":       pureReason,
 	"internal/load":      pureReason,
 	"internal/packet":    pureReason,
+	"internal/ports":     pureReason,
 	"internal/profile":   pureReason,
 	"internal/report":    pureReason,
 	"internal/snapshot":  pureReason,
