@@ -113,9 +113,13 @@ table ip6 shop {
 	}
 }
 table inet both {
+	set known { type ipv4_addr; elements = { 198.18.4.4 }; }
 	chain post {
 		type nat hook postrouting priority 90;
 		meta nfproto ipv4 meta l4proto udp masquerade to :7000
+		ip saddr 198.18.9.9 udp dport 53 snat ip to 203.0.113.7
+		ip saddr @known tcp dport vmap { 22 : accept, 23 : accept } masquerade
+		limit rate 10/second ct state new meta mark set 0x00000007 log prefix "nat " quota over 10 mbytes counter packets 3 bytes 4 masquerade
 	}
 }
 `

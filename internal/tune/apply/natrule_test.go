@@ -183,6 +183,43 @@ func TestNATRuleLifeline(t *testing.T) {
 	waitGuard(t, guard)
 }
 
+// TestNATRuleUndoneFromElsewhere: unlike a sysctl, a rule says where it is.
+func TestNATRuleUndoneFromElsewhere(t *testing.T) {
+	g := newGateway(t, nftMasquerade)
+	opt := g.options()
+	before := g.run("nft list ruleset")
+	change := g.fullyRandom()
+	var a *Applied
+	err := g.ns.Do(func() (err error) {
+		a, err = Apply(t.Context(), plan(change), opt)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tx, err := Undo(a.ID(), opt); err != nil || states(tx) != "undone" {
+		t.Errorf("undo: %+v, %v", tx, err)
+	}
+	if now := g.run("nft list ruleset"); now != before {
+		t.Errorf("the undo left\n%s", now)
+	}
+}
+
+// TestNATRuleUnconfirmed: the guard of a deadline finds the namespace, too.
+func TestNATRuleUnconfirmed(t *testing.T) {
+	g := newGateway(t, iptablesMasquerade)
+	opt := g.options()
+	opt.Confirm = testutil.Patience(time.Second)
+	before := g.run("iptables-nft -t nat -S")
+	a := mustApply(t, plan(g.fullyRandom()), opt)
+	guard := guardOf(t, opt, a.ID())
+	within(t, testutil.Patience(5*time.Second), "rule back", func() bool { return g.run("iptables-nft -t nat -S") == before })
+	waitGuard(t, guard)
+	if tx := mustLoad(t, opt, a.ID()); states(tx) != "undone" {
+		t.Errorf("journal: %s", states(tx))
+	}
+}
+
 func TestNATRuleOfANamespaceThatIsGone(t *testing.T) {
 	g := newGateway(t, nftMasquerade)
 	opt := g.options()
