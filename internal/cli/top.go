@@ -107,7 +107,12 @@ func (t *topVerb) run(cmd *cobra.Command) error {
 	if t.once {
 		return t.print(cmd.Context(), opt)
 	}
-	return live.Run(cmd.Context(), opt)
+	files, err := live.Run(cmd.Context(), opt)
+	// The screen that said so is gone.
+	for _, name := range files {
+		fmt.Fprintln(t.env.Stdout, "saved "+name)
+	}
+	return err
 }
 
 func (t *topVerb) theme() tui.Theme {

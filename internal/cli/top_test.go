@@ -54,10 +54,13 @@ func TestTopOnATerminal(t *testing.T) {
 	p.without("network namespaces") // a key right behind Escape would be one with Alt
 	p.keys("w")
 	p.wait(`saved natkit-.*\.tar\.gz`)
+	p.keys("w")
+	p.wait("saving a snapshot")
 
 	p.keys("q")
 	p.ended()
-	if bundles, err := filepath.Glob(filepath.Join(p.dir, "natkit-*.tar.gz")); err != nil || len(bundles) != 1 {
+	p.wait(`saved natkit-.*\.tar\.gz\nsaved natkit-.*\.tar\.gz\nended`) // the second one not in part
+	if bundles, err := filepath.Glob(filepath.Join(p.dir, "natkit-*.tar.gz")); err != nil || len(bundles) != 2 {
 		t.Errorf("saved %q, %v", bundles, err)
 	}
 }
@@ -91,7 +94,7 @@ func TestTopPanics(t *testing.T) {
 
 // panickingTopMain is a natkit top that panics when it saves.
 func panickingTopMain() {
-	err := live.Run(context.Background(), live.Options{Interval: time.Second, In: os.Stdin, Out: os.Stdout,
+	_, err := live.Run(context.Background(), live.Options{Interval: time.Second, In: os.Stdin, Out: os.Stdout,
 		Save: func(context.Context, *netns.Handle) (string, error) { panic("a panic on purpose") }})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -32,10 +32,14 @@ type Options struct {
 const frames = 10
 
 // Run shows the screen until somebody quits it or ctx ends, and leaves the terminal as
-// it was, also after a panic. It closes Netns.
-func Run(ctx context.Context, o Options) (err error) {
+// it was, also after a panic. It returns the names of the files that were saved, and
+// closes Netns.
+func Run(ctx context.Context, o Options) (files []string, err error) {
+	ctx, cancel := context.WithCancel(ctx)
 	a := &app{ctx: ctx, opt: o, sampler: newSampler(o.Netns), model: tui.New(o.Theme, o.Interval)}
 	defer func() {
+		cancel()
+		files = a.saved()
 		a.list.close()
 		err = errors.Join(err, a.sampler.close())
 	}()
@@ -44,11 +48,11 @@ func Run(ctx context.Context, o Options) (err error) {
 		tea.WithFPS(frames), tea.WithoutSignalHandler()).Run()
 	switch {
 	case ctx.Err() != nil && errors.Is(err, tea.ErrProgramKilled):
-		return nil
+		return nil, nil
 	case err != nil:
-		return fmt.Errorf("show the screen: %w", err)
+		return nil, fmt.Errorf("show the screen: %w", err)
 	}
-	return nil
+	return nil, nil
 }
 
 // Once takes two samples an interval apart, or sooner where ctx ends, and returns the

@@ -3,6 +3,7 @@ package live
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
@@ -23,6 +24,10 @@ type app struct {
 	sampling bool
 	again    bool // sample once more as soon as the one under way has come
 	list     *listing
+
+	// saving is held while a snapshot is written; files are those that were.
+	saving sync.Mutex
+	files  []string
 }
 
 // Messages, all from commands of app.
@@ -180,12 +185,25 @@ func (a *app) enter(to tui.Space) tea.Cmd {
 // save writes a snapshot of the namespace that is looked at, beside the samples.
 func (a *app) save() tea.Cmd {
 	return func() tea.Msg {
+		a.saving.Lock()
+		defer a.saving.Unlock()
 		ns, err := a.sampler.space()
 		if err != nil {
 			return saved{err: err}
 		}
 		defer ns.Close()
 		name, err := a.opt.Save(a.ctx, ns)
+		if err == nil {
+			a.files = append(a.files, name)
+		}
 		return saved{name, err}
 	}
+}
+
+// saved waits for the snapshot that is under way, which the end of ctx hastens, and
+// names all.
+func (a *app) saved() []string {
+	a.saving.Lock()
+	defer a.saving.Unlock()
+	return a.files
 }
