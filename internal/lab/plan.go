@@ -150,7 +150,14 @@ func (p *planner) quiet(n NodeSpec) {
 		SetSysctl{Node: n.Name, Name: "net.ipv4.conf.default.rp_filter", Value: "0"},
 		SetSysctl{Node: n.Name, Name: "net.ipv4.ip_forward", Value: forward},
 	)
+	if cpus, given := n.Sysctls[rpsMask]; given {
+		p.add(SetSysctl{Node: n.Name, Name: rpsMask, Value: cpus})
+	}
 }
+
+// rpsMask spreads what interfaces receive over CPUs; each takes it when it is made
+// (Linux 6.3 and later).
+const rpsMask = "net.core.rps_default_mask"
 
 // ipv6 turns it off, but in nodes with such an address. There interfaces get neither
 // link-local addresses nor routes by themselves, and addresses are of use at once.
@@ -256,7 +263,9 @@ func (p *planner) sysctls(n NodeSpec) {
 		)
 	}
 	for _, name := range sortedKeys(n.Sysctls) {
-		p.add(SetSysctl{Node: n.Name, Name: name, Value: n.Sysctls[name]})
+		if name != rpsMask { // which was set before the interfaces were made
+			p.add(SetSysctl{Node: n.Name, Name: name, Value: n.Sysctls[name]})
+		}
 	}
 }
 

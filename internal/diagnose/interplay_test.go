@@ -1,0 +1,80 @@
+package diagnose
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+// recorded is one recording of a rule's cases.
+func recorded(t *testing.T, rule, name string) *snapshot.Recording {
+	t.Helper()
+	ar, err := txtar.ParseFile(filepath.Join("testdata", rule+".txtar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range ar.Files {
+		if f.Name == name+".json" {
+			return readRecording(t, f.Data)
+		}
+	}
+	t.Fatalf("%s has no case %s", rule, name)
+	return nil
+}
+
+// What all rules together say: a fault is not told twice, and none hides another one.
+func TestRulesTogether(t *testing.T) {
+	tests := []struct{ rule, name, want string }{
+		{"ct-flood", "syn-flood-from-two-sources", "ct-flood"},
+		{"ct-flood", "the-table-is-full-of-it", "ct-flood ct-early-drop ct-table-near-full"},
+		{"ct-flood", "the-table-is-full-of-it-and-drops", "ct-table-full ct-flood"},
+		{"ct-established-leak", "hosts-that-went-away", "ct-established-leak"},
+		{"ct-chain-cap", "max-raised-buckets-left", "ct-chain-cap"},
+		{"ct-chain-cap", "clashes-are-no-long-chains", ""},
+		{"snat-ports-exhausted", "a-rule-with-200-ports", "snat-ports-exhausted"},
+		{"snat-ports-exhausted", "a-race-with-free-ports", "snat-race"},
+		{"snat-ports-exhausted", "long-chains-are-no-missing-ports", "ct-chain-cap snat-ports-near-exhaustion"},
+		{"snat-ports-near-exhaustion", "ports-of-a-flood", "ct-flood"},
+		{"snat-race", "with-long-chains-beside", "ct-chain-cap snat-race"},
+		{"snat-race", "a-full-table-is-no-race", "ct-table-full"},
+		{"udp-stale-blackhole", "the-backend-moved", "udp-stale-blackhole"},
+		{"snat-race", "healthy", ""},
+	}
+	for _, tc := range tests {
+		t.Run(tc.rule+"/"+tc.name, func(t *testing.T) {
+			r := Run(recorded(t, tc.rule, tc.name), Rules())
+			got, want := slices.Sorted(slices.Values(r.IDs())), slices.Sorted(strings.FieldsSeq(tc.want))
+			if !slices.Equal(got, want) {
+				t.Errorf("found %v, want %v", got, want)
+			}
+		})
+	}
+}
+
+// Drops that another rule explains are not reported again.
+func TestInsertionsThatAreExplained(t *testing.T) {
+	for _, tc := range []struct {
+		rule, name string
+		again      bool
+	}{
+		{"snat-ports-exhausted", "a-rule-with-200-ports", false},
+		{"ct-chain-cap", "max-raised-buckets-left", false},
+		{"snat-ports-exhausted", "healthy", true},
+	} {
+		rec := recorded(t, tc.rule, tc.name)
+		netns := rec.Last().Netns.Inode
+		rec.Drops = &snapshot.Drops{
+			Seconds: 5, Source: "tp_btf", NAT: "fexit",
+			Sites:  []snapshot.DropSite{{Netns: netns, Function: "nf_hook_slow", Reason: "NETFILTER_DROP", Protocol: "ipv4", Packets: 900}},
+			Causes: []snapshot.DropCause{{Netns: netns, Cause: snapshot.CauseNotInserted, Packets: 900, Source: "fexit of __nf_conntrack_confirm"}},
+		}
+		if f, check := checkDrops(rec); (f != nil) != tc.again {
+			t.Errorf("%s, %s: found %v (%s)", tc.rule, tc.name, f != nil, check.Why)
+		}
+	}
+}
