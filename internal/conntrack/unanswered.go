@@ -87,9 +87,18 @@ func newIdle() idle {
 	return idle{sources: newTop(addrForm), services: newTop(serviceForm)}
 }
 
+// unackedTimeout is what a TCP entry has in place of its state's timeout while data is
+// not acknowledged, or after many retransmissions, by default, in seconds
+// (nf_conntrack_tcp_timeout_unacknowledged, _max_retrans).
+const unackedTimeout = 300
+
 // add leaves out offloaded entries, whose timeout is a day, and those that a rule
-// gave a timeout of their own (IPS_FIXED_TIMEOUT).
+// gave a timeout of their own (IPS_FIXED_TIMEOUT). One with little left is in use and waits for
+// an acknowledgement, which is much more likely than that its days end now.
 func (i *idle) add(e *Entry) {
+	if i.timeout > unackedTimeout && e.Timeout <= unackedTimeout {
+		return
+	}
 	if i.timeout == 0 || stateOf(e) != TCPEstablished || e.Status&(Offload|HWOffload|FixedTimeout) != 0 {
 		return
 	}

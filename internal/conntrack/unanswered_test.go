@@ -28,7 +28,8 @@ func TestIdle(t *testing.T) {
 	closed.TCPState = TCPTimeWait
 	for _, e := range []Entry{
 		idleEntry(timeout, 0), idleEntry(timeout-59, 0), idleEntry(timeout-60, 0),
-		idleEntry(timeout-7439, 0), idleEntry(timeout-7440, 0), idleEntry(timeout-86400, 0), idleEntry(0, 0),
+		idleEntry(timeout-7439, 0), idleEntry(timeout-7440, 0), idleEntry(timeout-86400, 0), idleEntry(301, 0),
+		idleEntry(300, 0), idleEntry(0, 0), // in use: they wait for an acknowledgement
 		idleEntry(timeout+1000, 0), // made under a longer timeout: not idle as far as can be told
 		idleEntry(43200, Offload), idleEntry(10, FixedTimeout), closed,
 	} {
