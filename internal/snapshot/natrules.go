@@ -23,7 +23,8 @@ const (
 // destination (dnat, redirect), as far as it concerns addresses and ports.
 type NATRule struct {
 	// Target identifies the rule for a change of its options: tune's kind NATRule
-	// takes it. Empty where natkit cannot change the rule (iptables-legacy).
+	// takes it. Empty where natkit cannot change the rule: it is of iptables-legacy,
+	// translates the destination, or by a map or a whole prefix.
 	Target string `json:"target,omitempty"`
 	// Source is "nftables", "iptables-nft" or "iptables-legacy".
 	Source string `json:"source"`
