@@ -88,6 +88,7 @@ func (c *conntrackCounter) countAll(cmd *cobra.Command, doc *conntrackCount) err
 }
 
 func (c *conntrackCounter) countChosen(cmd *cobra.Command, doc *conntrackCount) error {
+	c.entries.restart = func() {} // a resized table is counted again
 	about, err := c.entries.each(cmd, c.env, &c.filter.filter, func(*conntrack.Entry) error { return nil })
 	doc.Entries, doc.About = about.Entries, &about
 	return err
