@@ -7,6 +7,9 @@ import (
 	"io"
 	"net/netip"
 	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/bench"
 	"github.com/natkit/natkit/internal/bpf/pktgen"
@@ -15,8 +18,13 @@ import (
 	"github.com/natkit/natkit/internal/units"
 )
 
-// flowRate is the quantity of a gateway that gets only new connections.
-const flowRate = "new_flows_per_second"
+// Quantities of a gateway that gets only new connections. The CPU time is that of the
+// process that sends, in which the kernel forwards as well: it depends less on what else
+// the machine does than the rate.
+const (
+	flowRate = "new_flows_per_second"
+	flowCPU  = "cpu_nanoseconds_per_new_flow"
+)
 
 const rulesMasquerade = `table ip benchmark {
   chain postrouting {
@@ -52,6 +60,7 @@ func topSuite(natkit string) bench.Suite {
 			"terminal, once with its usual interval and once with its shortest.",
 		Quantities: []bench.Quantity{
 			{Name: flowRate, Label: "new flows/s", Better: bench.Higher, Text: units.Rate},
+			nanoseconds(flowCPU, "CPU time per new flow", false),
 			quantities[2], quantities[3], quantities[4],
 		},
 		Claims: []bench.Claim{
@@ -113,10 +122,12 @@ func (o *newcomers) connect(ctx context.Context) (bench.Sample, error) {
 	if err != nil {
 		return bench.Sample{}, err
 	}
+	began := cpuTime()
 	r, err := pktgen.Run(ctx, cfg, from, nil, pktgen.Options{})
 	if err != nil {
 		return bench.Sample{}, err
 	}
+	spent := cpuTime() - began
 	after, err := o.server.received()
 	if err != nil {
 		return bench.Sample{}, err
@@ -126,7 +137,15 @@ func (o *newcomers) connect(ctx context.Context) (bench.Sample, error) {
 		return bench.Sample{}, err
 	}
 	return bench.Sample{
-		Values:   bench.Values{flowRate: float64(after-before) / r.Seconds},
+		Values:   bench.Values{flowRate: float64(after-before) / r.Seconds, flowCPU: float64(spent) / newFlows},
 		Failures: max(0, r.Sent-int64(after-before)) + max(0, newFlows-there.Entries),
 	}, nil
+}
+
+// cpuTime is what this process has taken, and the kernel for it.
+func cpuTime() time.Duration {
+	var ts unix.Timespec
+	// It cannot fail with this clock and a valid pointer (clock_gettime(2)).
+	_ = unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &ts)
+	return time.Duration(ts.Nano())
 }
