@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"fmt"
+
 	"github.com/spf13/cobra"
 
 	"github.com/natkit/natkit/internal/conntrack"
@@ -85,17 +87,20 @@ func (s *entries) each(cmd *cobra.Command, env *Env, f *match.Filter, fn func(*c
 	return s.eachLive(env, ns, f, count)
 }
 
-// sourceName says in words which table this is.
-func sourceName(ns *netns.Handle) string {
-	if ns == nil {
-		return "this network namespace"
+// name says in words which table this is.
+func (s *entries) name() string {
+	switch {
+	case s.netns != "":
+		return "network namespace " + s.netns
+	case s.pid != 0:
+		return fmt.Sprintf("the network namespace of process %d", s.pid)
 	}
-	return "network namespace " + ns.Name()
+	return "this network namespace"
 }
 
 func (s *entries) eachLive(env *Env, ns *netns.Handle, f *match.Filter, count *entryCounter) (entriesAbout, error) {
 	r, err := s.dump(ns, f, count)
-	about := entriesAbout{Source: sourceName(ns), Live: true, Entries: count.n, Complete: r.Complete, Interrupted: r.Interrupted}
+	about := entriesAbout{Source: s.name(), Live: true, Entries: count.n, Complete: r.Complete, Interrupted: r.Interrupted}
 	if r.Attempts > 1 {
 		about.Attempts = r.Attempts
 	}
