@@ -92,6 +92,8 @@ type LoadReport struct {
 	Sent     int64 `json:"sent"`
 	Answered int64 `json:"answered"`
 	Failed   int64 `json:"failed"`
+	// Notes say what else the reader has to know.
+	Notes []string `json:"notes,omitempty"`
 }
 
 // Fix is the applied remedy, with what was predicted and what was seen.

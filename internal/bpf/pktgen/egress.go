@@ -30,6 +30,7 @@ type Egress struct {
 	Source netip.Addr
 
 	peerIndex, peerNamespace int // of a veth: IFLA_LINK, IFLA_LINK_NETNSID
+	neighbours               []*netns.Handle
 }
 
 // link is the beginning of every frame.
@@ -45,6 +46,9 @@ type Way struct {
 	Interface string
 	// NextMAC is nil for the neighbour's.
 	NextMAC net.HardwareAddr
+	// Neighbours are namespaces in which the other end of a veth may lie; all that can
+	// be found are looked through after them. They stay the caller's.
+	Neighbours []*netns.Handle
 }
 
 // neighbourLimit is how long a neighbour may take to answer.
@@ -53,7 +57,7 @@ const neighbourLimit = 2 * time.Second
 // ReadEgress finds the way to an address. Where the kernel does not know the
 // neighbour yet it is asked to find it, by one datagram to its discard port.
 func ReadEgress(way Way, to netip.Addr) (e Egress, err error) {
-	e = Egress{Port: Port{Netns: way.Netns, Interface: way.Interface}, NextMAC: way.NextMAC}
+	e = Egress{Port: Port{Netns: way.Netns, Interface: way.Interface}, NextMAC: way.NextMAC, neighbours: way.Neighbours}
 	err = in(way.Netns, func() error {
 		handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 		if err != nil {

@@ -73,7 +73,7 @@ func (r *run) attachPass(p *peer) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("make %v take redirected frames: %w", p.port, err), objects.Pass.Close())
 	}
-	r.closers = append(r.closers, objects.Pass.Close, l.Close)
+	r.closers, r.passing = append(r.closers, objects.Pass.Close, l.Close), true
 	r.notes = append(r.notes, fmt.Sprintf("%v had no XDP program and would have dropped the frames: one that passes everything was attached for the time of the run", p.port))
 	return nil
 }
@@ -102,6 +102,11 @@ func samePort(a *Port, b Port) (bool, error) {
 func findPeer(e Egress) (*peer, error) {
 	if e.peerNamespace < 0 { // the same namespace
 		return readPeer(e.Netns, e.peerIndex, func() {})
+	}
+	for _, ns := range e.neighbours {
+		if id, err := idOf(e.Netns, ns); err == nil && id == e.peerNamespace {
+			return readPeer(ns, e.peerIndex, func() {})
+		}
 	}
 	all, err := netns.All()
 	if err != nil {

@@ -74,7 +74,9 @@ type run struct {
 	// relies is the other end of the sender's veth where frames are taken only
 	// because somebody else has attached an XDP program there; nil otherwise.
 	relies *peer
-	course []packet.Second
+	// passing: the program there is this run's own.
+	passing bool
+	course  []packet.Second
 }
 
 func (r *run) close() error {

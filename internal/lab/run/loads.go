@@ -186,7 +186,11 @@ func (l *loads) packets(ctx context.Context, i int, one lab.Load) (o outcome) {
 	if cfg.Duration = l.bounded(one.For.Duration); cfg.Duration == 0 {
 		cfg.Duration = time.Duration(float64(one.Requests)/one.Rate*float64(time.Second)) + 5*time.Second
 	}
-	way, err := pktgen.ReadEgress(pktgen.Way{Netns: l.c.node(one.From)}, one.To.Addr())
+	lies := pktgen.Way{Netns: l.c.node(one.From)}
+	for _, n := range l.c.lab.Nodes() {
+		lies.Neighbours = append(lies.Neighbours, n.Netns)
+	}
+	way, err := pktgen.ReadEgress(lies, one.To.Addr())
 	if err != nil {
 		o.err = err
 		return o
@@ -200,7 +204,7 @@ func (l *loads) packets(ctx context.Context, i int, one lab.Load) (o outcome) {
 	}
 	o.result = load.Result{Seconds: r.Seconds, Completed: r.Sent, RequestsPerSecond: r.SentPerSecond,
 		FirstFailureSeconds: -1, Failures: []load.Failure{}, GeneratorLimit: r.GeneratorLimit}
-	o.report = lab.LoadReport{Sent: r.Sent}
+	o.report = lab.LoadReport{Sent: r.Sent, Notes: r.Notes}
 	return o
 }
 

@@ -79,7 +79,7 @@ func TestEachKindOfLoad(t *testing.T) {
 			t.Errorf("%s: loads %+v, want %+v; %d completed, %d failed: %+v", tc.stage, got, tc.loads, s.Completed, s.Failed, s.Failures)
 		}
 		if s.TableEntries < tc.least || s.TableEntries > tc.atMost {
-			t.Errorf("%s: %d entries at the end, want %d to %d", tc.stage, s.TableEntries, tc.least, tc.atMost)
+			t.Errorf("%s: %d entries at the end, want %d to %d: %+v, %v", tc.stage, s.TableEntries, tc.least, tc.atMost, s.Loads, s.Counters)
 		}
 	}
 	if s := r.Stage("udp"); s != nil && (s.Found == nil || slices.Contains(s.Unchecked, "drops-unexplained")) {
