@@ -93,7 +93,7 @@ func (m Model) birthsLine() line {
 	}
 	l = append(l, span{text: fmt.Sprintf("%s flows/s %s %s", units.Rate(f.TotalPerSecond), m.plusMinus(), units.Rate(f.StandardErrorPerSecond))})
 	if m.whole() {
-		l = append(l, span{fmt.Sprintf("  (that live %s)", units.Roughly(f.Seconds)), report.Dim})
+		l = append(l, span{fmt.Sprintf("  (over %s)", units.Roughly(f.Seconds)), report.Dim})
 	}
 	return m.withHistory(l, m.births, 0)
 }
