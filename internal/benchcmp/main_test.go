@@ -72,7 +72,7 @@ func TestChoose(t *testing.T) {
 		names = append(names, s.Name)
 	}
 	known := strings.Join(names, ", ")
-	if _, err := choose("http,https", "natkit"); err == nil || err.Error() != `no benchmark "https"; there are: ` + known {
+	if _, err := choose("http,https", "natkit"); err == nil || err.Error() != `no benchmark "https"; there are: `+known {
 		t.Errorf("got %v", err)
 	}
 }
