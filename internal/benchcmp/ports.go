@@ -7,6 +7,8 @@ import (
 	"math"
 	"math/rand/v2"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/natkit/natkit/internal/bench"
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/conntrack"
@@ -75,9 +77,36 @@ type portPoint struct {
 	// mixed has the caller's ports drawn from the whole range, not from the held
 	// ones: measured is then the chance of any connection.
 	mixed bool
+	// ended of the held ports, each so many, are of TCP connections in TIME_WAIT, and
+	// sequence is that of the new ones: past those (which are 0), or before.
+	ended    int
+	sequence uint32
 }
 
-var wholeRange = ports.DefaultRange(17, "")
+func (p portPoint) proto() uint8 {
+	if p.ended > 0 {
+		return unix.IPPROTO_TCP
+	}
+	return unix.IPPROTO_UDP
+}
+
+// state of the held connection i.
+func (p portPoint) state(i int) conntrack.TCPState {
+	if i%p.ended == 0 {
+		return conntrack.TCPTimeWait
+	}
+	return conntrack.TCPEstablished
+}
+
+// packet makes the first packet of a new connection.
+func (p portPoint) packet() func(port uint16) []byte {
+	if p.ended > 0 {
+		return syn(p.sequence)
+	}
+	return datagram
+}
+
+var wholeRange = ports.DefaultRange(unix.IPPROTO_UDP, "")
 
 // portPoints are those of the table, and of the test.
 var portPoints = []portPoint{
@@ -89,6 +118,8 @@ var portPoints = []portPoint{
 	{name: "1,000 ports, scattered, 95 % full", options: ":20000-20999", ports: ports.Range{First: 20000, Last: 20999}, share: 0.95, scattered: true},
 	{name: "one block, 93 % full, fully-random", options: " fully-random", ports: wholeRange, share: 0.93, mixed: true},
 	{name: "one block, 93 % full, mixed ports", ports: wholeRange, share: 0.93, mixed: true},
+	{name: "TCP, one block, 93 % full, of it 2 % ended and passed", ports: wholeRange, share: 0.93, ended: 50, sequence: 1 << 20},
+	{name: "TCP, one block, 93 % full, of it 2 % ended, not passed", ports: wholeRange, share: 0.93, ended: 50, sequence: 1<<31 + 1<<20},
 }
 
 // run measures one point with so many connections.
@@ -103,7 +134,7 @@ func (p portPoint) run(ctx context.Context, flows int) (s bench.Sample, err erro
 	if err := g.rule(ctx, p.options); err != nil {
 		return s, err
 	}
-	if err := g.hold(ctx, held); err != nil {
+	if err := g.hold(ctx, p.proto(), held, p.state); err != nil {
 		return s, err
 	}
 	t := portTrial{point: p, gate: g}
@@ -158,16 +189,20 @@ type portTrial struct {
 // batches are small, and are removed after each, as they take ports themselves; the
 // mean of before and after stands for each.
 func (t *portTrial) batches(ctx context.Context, flows int, held []uint16, random *rand.Rand) error {
-	empty, err := t.look(ctx)
-	if err != nil {
-		return err
-	}
-	before, err := t.chance(empty, nil)
-	if err != nil {
-		return err
-	}
+	var empty *ports.Collector
+	before := 0.0
 	for t.sent < int64(flows) {
-		got, err := t.gate.call(t.from(held, random))
+		// New connections take ports for good only of ended ones.
+		if empty == nil || t.point.ended > 0 {
+			var err error
+			if empty, err = t.look(ctx); err != nil {
+				return err
+			}
+			if before, err = t.chance(empty, nil); err != nil {
+				return err
+			}
+		}
+		got, err := t.gate.call(ctx, t.from(held, random), t.point.packet())
 		if err != nil {
 			return err
 		}
@@ -213,10 +248,13 @@ func (t *portTrial) from(held []uint16, random *rand.Rand) []uint16 {
 // look reads the gateway's table as natkit ports does.
 func (t *portTrial) look(ctx context.Context) (*ports.Collector, error) {
 	c := ports.NewCollector(ports.Options{})
-	_, err := dump.Each(ctx, t.gate.gateway, nil, func(e *conntrack.Entry) error {
+	r, err := dump.Each(ctx, t.gate.gateway, nil, func(e *conntrack.Entry) error {
 		c.Add(e)
 		return nil
 	})
+	if err == nil && (r.Interrupted || !r.Complete) {
+		err = errors.New("read the gateway's table: it was resized meanwhile")
+	}
 	return c, err
 }
 
@@ -234,6 +272,9 @@ func (t *portTrial) chance(now, before *ports.Collector) (float64, error) {
 	}
 	if t.point.mixed {
 		return pool.Fails, nil
+	}
+	if t.point.sequence > 1<<31 {
+		return pool.FailsIfKept, nil
 	}
 	return pool.FailsIfTaken, nil
 }

@@ -154,7 +154,7 @@ func (g *snatGate) rule(ctx context.Context, options string) error {
 delete table ip gate
 table ip gate {
   chain marks { type filter hook prerouting priority mangle; ip saddr %s ct mark set %d; }
-  chain post { type nat hook postrouting priority srcnat; oifname "out" meta l4proto udp snat to %s%s; }
+  chain post { type nat hook postrouting priority srcnat; oifname "out" meta l4proto { tcp, udp } snat to %s%s; }
 }
 `, gateCaller, callerMark, gateAddress, options)
 	return g.gateway.Do(func() error {
@@ -167,18 +167,21 @@ table ip gate {
 	})
 }
 
-// hold gives the holder connections with these ports, which it keeps.
-func (g *snatGate) hold(ctx context.Context, held []uint16) error {
+// hold gives the holder connections with these ports, which it keeps; state is that
+// of each TCP one.
+func (g *snatGate) hold(ctx context.Context, proto uint8, held []uint16, state func(i int) conntrack.TCPState) error {
 	i := 0
 	_, err := dump.Insert(ctx, g.gateway, func(e *conntrack.Entry) bool {
 		if i == len(held) {
 			return false
 		}
-		p := held[i]
-		i++
-		orig := conntrack.Tuple{Src: gateHolder, Dst: gateServer.Addr(), Proto: unix.IPPROTO_UDP, SrcPort: p, DstPort: gateServer.Port()}
+		orig := conntrack.Tuple{Src: gateHolder, Dst: gateServer.Addr(), Proto: proto, SrcPort: held[i], DstPort: gateServer.Port()}
 		*e = conntrack.Entry{Family: unix.AF_INET, Orig: orig, Reply: orig.Mirror(), Timeout: 3600, Status: conntrack.SeenReply | conntrack.Assured}
 		e.Reply.Dst = gateAddress
+		if proto == unix.IPPROTO_TCP {
+			e.TCPState = state(i)
+		}
+		i++
 		return true
 	})
 	return err
@@ -198,58 +201,92 @@ func (g *snatGate) release(ctx context.Context, marks ...uint32) error {
 type called struct{ sent, made, failed int64 }
 
 // call sends the first packet of a connection from each port, and waits until the
-// gateway has made or refused all of them.
-func (g *snatGate) call(from []uint16) (called, error) {
-	before, err := g.counts()
+// gateway has made or refused all of them. make builds the packet.
+func (g *snatGate) call(ctx context.Context, from []uint16, make func(port uint16) []byte) (called, error) {
+	refused, err := g.refused()
 	if err != nil {
 		return called{}, err
 	}
 	to := &unix.SockaddrInet4{Addr: gateServer.Addr().As4()}
 	for _, p := range from {
-		if err := unix.Sendto(g.raw, datagram(p), 0, to); err != nil {
+		if err := unix.Sendto(g.raw, make(p), 0, to); err != nil {
 			return called{}, fmt.Errorf("send to the gateway: %w", err)
 		}
 	}
-	for wait := time.Microsecond; ; wait *= 2 {
-		now, err := g.counts()
+	c := called{sent: int64(len(from))}
+	for wait := time.Microsecond; wait < 8*time.Second; wait *= 2 {
+		now, err := g.refused()
 		if err != nil {
-			return called{}, err
+			return c, err
 		}
-		c := called{sent: int64(len(from)), made: now.made - before.made, failed: now.failed - before.failed}
-		if c.made+c.failed >= c.sent {
-			return c, nil
+		if c.failed = now - refused; c.failed < c.sent {
+			c.made, err = g.callers(ctx)
 		}
-		if wait > 4*time.Second {
-			return c, fmt.Errorf("of %d connections the gateway made %d and refused %d", c.sent, c.made, c.failed)
+		if err != nil || c.made+c.failed >= c.sent {
+			return c, err
 		}
 		time.Sleep(wait)
 	}
+	return c, fmt.Errorf("of %d connections the gateway made %d and refused %d", c.sent, c.made, c.failed)
 }
 
-// counts are the gateway's entries and insert_failed.
-func (g *snatGate) counts() (called, error) {
-	u, err := dump.Count(g.gateway)
-	if err != nil {
-		return called{}, err
-	}
+// refused is the gateway's insert_failed. What too long chains refuse is in it, too,
+// and spoils everything.
+func (g *snatGate) refused() (n int64, err error) {
 	stats, err := dump.Stats(g.gateway)
-	c := called{made: u.Entries}
 	for _, cpu := range stats {
-		c.failed += int64(cpu["insert_failed"])
+		n += int64(cpu["insert_failed"])
+		if cpu["chaintoolong"] > 0 {
+			err = errors.New("the gateway refused connections for too long hash chains: raise nf_conntrack_buckets")
+		}
 	}
-	return c, err
+	return n, err
+}
+
+// callers counts the caller's connections; those of others may go meanwhile, as
+// new ones take their ports.
+func (g *snatGate) callers(ctx context.Context) (n int64, err error) {
+	f := &match.Filter{Mark: callerMark, MarkMask: ^uint32(0)}
+	_, err = dump.Each(ctx, g.gateway, f, func(*conntrack.Entry) error {
+		n++
+		return nil
+	})
+	return n, err
 }
 
 // datagram is a packet of the caller from a port: IPv4, UDP without a checksum, one
 // byte. The kernel fills in the header's checksum.
 func datagram(port uint16) []byte {
-	b := make([]byte, 29)
-	b[0], b[8], b[9] = 0x45, 64, unix.IPPROTO_UDP
+	b := fromCaller(unix.IPPROTO_UDP, 29, port)
+	binary.BigEndian.PutUint16(b[24:], 9)
+	return b
+}
+
+// syn makes first packets of TCP connections with a sequence number.
+func syn(sequence uint32) func(port uint16) []byte {
+	return func(port uint16) []byte {
+		b := fromCaller(unix.IPPROTO_TCP, 40, port)
+		binary.BigEndian.PutUint32(b[24:], sequence)
+		b[32], b[33] = 5<<4, 1<<1 // five words, SYN
+		binary.BigEndian.PutUint16(b[34:], 1<<15)
+		// The tracker checks the checksum: of the addresses, protocol and length too.
+		sum := uint32(unix.IPPROTO_TCP + 20)
+		for i := 12; i < len(b); i += 2 {
+			sum += uint32(binary.BigEndian.Uint16(b[i:]))
+		}
+		sum = sum&0xffff + sum>>16
+		binary.BigEndian.PutUint16(b[36:], ^uint16(sum&0xffff+sum>>16))
+		return b
+	}
+}
+
+func fromCaller(proto uint8, length int, port uint16) []byte {
+	b := make([]byte, length)
+	b[0], b[8], b[9] = 0x45, 64, proto
 	binary.BigEndian.PutUint16(b[2:], uint16(len(b)))
 	copy(b[12:], gateCaller.AsSlice())
 	copy(b[16:], gateServer.Addr().AsSlice())
 	binary.BigEndian.PutUint16(b[20:], port)
 	binary.BigEndian.PutUint16(b[22:], gateServer.Port())
-	binary.BigEndian.PutUint16(b[24:], 9)
 	return b
 }
