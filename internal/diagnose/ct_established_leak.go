@@ -69,7 +69,7 @@ func (t *table) leak(i *snapshot.IdleEstablished, idle int64) *Finding {
 		Cause: fmt.Sprintf("hosts that went away without closing, or whose FIN and RST the tracker did not see, leave entries for %s; keepalives would come within two hours",
 			hours(i.TimeoutSeconds)),
 		Consequence: "the table, and with SNAT the ports of an address, fill up with connections that do not exist; ESTABLISHED is never evicted to make room",
-		Remedies:    leakRemedies(i, idle, day),
+		Remedies:    leakRemedies(t.rec, i, idle, day),
 	}
 	f.Evidence = append(f.Evidence, idleTalkers("idle from ", i.Sources, t)...)
 	f.Evidence = append(f.Evidence, idleTalkers("idle to ", i.Services, t)...)
@@ -85,12 +85,12 @@ func idleTalkers(what string, talkers []snapshot.Talker, t *table) []Evidence {
 }
 
 // leakRemedies are advice: a lower timeout cuts idle connections that do exist.
-func leakRemedies(i *snapshot.IdleEstablished, idle, day int64) []Remedy {
+func leakRemedies(rec *snapshot.Recording, i *snapshot.IdleEstablished, idle, day int64) []Remedy {
 	var r []Remedy
 	lower := func(seconds, gone int64, why, risk string) {
 		if i.TimeoutSeconds > seconds {
 			r = append(r, Remedy{
-				Title:    fmt.Sprintf("sysctl -w %s=%d (now %d): %s", establishedTimeout, seconds, i.TimeoutSeconds, why),
+				Title:    fmt.Sprintf("sysctl -w %s=%d (now %d)%s: %s", establishedTimeout, seconds, i.TimeoutSeconds, where(rec), why),
 				Predicts: fmt.Sprintf("in the long run about %s entries fewer; those that are there keep their timeout until their next packet", units.Count(gone)),
 				Risk:     risk,
 			})
@@ -105,7 +105,7 @@ func leakRemedies(i *snapshot.IdleEstablished, idle, day int64) []Remedy {
 			Title: "let the hosts named above send TCP keepalives, and close connections on shutdown",
 		},
 		Remedy{
-			Title: "remove those of hosts that are known to be gone: natkit conntrack delete -p tcp --state ESTABLISHED -s ADDRESS",
+			Title: "remove those of hosts that are known to be gone: " + deleteCommand(rec, "-p tcp --state ESTABLISHED -s ADDRESS"),
 			Risk:  "living connections among them lose their translation",
 		})
 }

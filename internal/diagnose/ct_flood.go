@@ -163,7 +163,7 @@ func (fl flood) remedies(t *table) []Remedy {
 		named = append(named, s.Who)
 	}
 	r := []Remedy{{
-		Title: "drop these sources before they are tracked: " + dropLine(named),
+		Title: "drop these sources before they are tracked" + where(t.rec) + ": " + dropLine(named),
 		Risk:  "everything from these addresses is dropped, behind a NAT other hosts too; 'nft delete table inet flood' takes it back",
 	}}
 	if fl.sources[0].Protocol == "tcp" {
@@ -174,7 +174,7 @@ func (fl flood) remedies(t *table) []Remedy {
 	}
 	var deletes []string
 	for _, s := range fl.sources[:min(len(fl.sources), mostShown)] {
-		deletes = append(deletes, deleteUnanswered(s))
+		deletes = append(deletes, deleteCommand(t.rec, unansweredOf(s)))
 	}
 	return append(r, Remedy{
 		Title: "afterwards remove what is left: " + strings.Join(deletes, "; "),
@@ -204,10 +204,10 @@ func dropLine(sources []string) string {
 	return fmt.Sprintf("nft 'table inet flood { chain prerouting { type filter hook prerouting priority -310%s; }; }'", rules)
 }
 
-func deleteUnanswered(s snapshot.UnansweredSource) string {
+func unansweredOf(s snapshot.UnansweredSource) string {
 	state := ""
 	if s.Protocol == "tcp" {
 		state = " --state SYN_SENT"
 	}
-	return fmt.Sprintf("natkit conntrack delete -p %s -s %s%s -u UNREPLIED", s.Protocol, s.Who, state)
+	return fmt.Sprintf("-p %s -s %s%s -u UNREPLIED", s.Protocol, s.Who, state)
 }

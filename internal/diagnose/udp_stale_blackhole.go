@@ -149,7 +149,7 @@ func staleFinding(rec *snapshot.Recording, all []stale) *Finding {
 		Cause:    "the rules or the backend changed, but an entry keeps the translation of its first packet, and every packet that the client sends keeps the entry",
 		Consequence: fmt.Sprintf("%s of UDP get no answer for as long as their clients go on from the same port; new ones work",
 			units.Plural(entries, "connection", "connections")),
-		Remedies: staleRemedies(all),
+		Remedies: staleRemedies(rec, all),
 	}
 	if ruled := slices.ContainsFunc(all, func(s stale) bool { return s.ruled }); !ruled { // IPVS, Open vSwitch or a program may translate there without a rule
 		f.Severity, f.Confidence = Warning, "possible"
@@ -181,11 +181,11 @@ func staleEvidence(rec *snapshot.Recording, all []stale) []Evidence {
 }
 
 // staleRemedies are advice: natkit deletes no entry by itself.
-func staleRemedies(all []stale) []Remedy {
+func staleRemedies(rec *snapshot.Recording, all []stale) []Remedy {
 	var r []Remedy
 	for _, s := range all[:min(len(all), mostShown)] {
 		r = append(r, Remedy{
-			Title: "forget the old translation: " + deleteStale(s.OneWay),
+			Title: "forget the old translation: " + deleteCommand(rec, staleFilter(s.OneWay)),
 			Predicts: fmt.Sprintf("%s: the next packet of each is translated by the present rules",
 				units.Plural(s.Entries, "entry", "entries")),
 			Risk: "living connections to that target, if there are any, are translated anew as well",
@@ -196,7 +196,7 @@ func staleRemedies(all []stale) []Remedy {
 	})
 }
 
-func deleteStale(w snapshot.OneWay) string {
-	return fmt.Sprintf("natkit conntrack delete -p udp --orig-dst %s --orig-port-dst %d --reply-src %s --reply-port-src %d -u UNREPLIED",
+func staleFilter(w snapshot.OneWay) string {
+	return fmt.Sprintf("-p udp --orig-dst %s --orig-port-dst %d --reply-src %s --reply-port-src %d -u UNREPLIED",
 		w.Service.Addr(), w.Service.Port(), w.Target.Addr(), w.Target.Port())
 }
