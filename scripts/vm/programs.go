@@ -17,7 +17,7 @@ const vmPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 // those that a plain system has not.
 var programs = strings.Fields(`
 	nginx nft iptables ip6tables iptables-save iptables-restore iptables-nft ip6tables-nft iptables-legacy ip6tables-legacy
-	conntrack ip tc ss bridge ab strace pgrep ps nsenter ipvsadm ping tcpdump
+	conntrack ip tc ss bridge ab strace pgrep ps nsenter ipvsadm ping tcpdump tmux stty
 	bash sh env cat ls cp mv rm mkdir mkfifo rmdir mktemp ln touch chmod chown head tail wc sort uniq cut tr tee seq dd date stat readlink
 	find grep sed awk tar gzip sleep timeout true false test echo printf id uname mount umount sysctl dmesg kill setpriv unshare
 	df sha256sum od diff`)
@@ -30,6 +30,7 @@ var optionalPrograms = map[string]bool{"diff": true, "tc": true, "bridge": true,
 var programFiles = []string{
 	"/etc/ld.so.cache", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/protocols", "/etc/services", "/etc/ethertypes",
 	"/etc/nginx/mime.types", "/usr/share/iproute2", "/etc/iproute2",
+	"/usr/lib/locale/C.utf8", // tmux
 	"/usr/lib/x86_64-linux-gnu/xtables", "/usr/lib64/xtables", "/usr/lib/xtables", "/usr/share/nginx/modules-available",
 }
 
