@@ -37,7 +37,7 @@ func checkUDPStale(rec *snapshot.Recording) (*Finding, Check) {
 	}
 	seen := fmt.Sprintf("%s of UDP went on without any answer in %.1f s", units.Plural(asked, "connection", "connections"), flows.Seconds)
 	if asked == 0 {
-		return nil, Check{State: OK, Why: seen}
+		return nil, Check{State: OK, Why: fmt.Sprintf("no UDP was sent on without an answer in %.1f s", flows.Seconds)}
 	}
 	if rec.Last().NATRules == nil {
 		why := rec.Last().PartError("nat_rules")
