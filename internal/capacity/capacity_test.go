@@ -52,11 +52,14 @@ func TestCost(t *testing.T) {
 			t.Errorf("TableBytes(%d, %d) = %d, want %d", tc.entries, tc.buckets, got, tc.want)
 		}
 	}
+	freed := *read // most of the slab's objects
+	freed.ActiveEntries = 600
 	for _, tc := range []struct {
 		size        *snapshot.ConntrackSize
 		count, want int64
 	}{
 		{read, 100, 9900}, {read, 9500, 0}, {read, 20_000, 0}, {nil, 100, 0}, {&snapshot.ConntrackSize{}, 100, 0},
+		{&freed, 100, 500}, {&freed, 600, 0},
 	} {
 		if got := Elsewhere(tc.size, tc.count); got != tc.want {
 			t.Errorf("Elsewhere of %d here = %d, want %d", tc.count, got, tc.want)

@@ -42,13 +42,17 @@ func (c Cost) TableBytes(entries, buckets int64) int64 {
 func Budget(memoryBytes uint64) int64 { return int64(memoryBytes / 4) }
 
 // Elsewhere estimates the entries of all other namespaces of the host, which
-// share the buckets, from the memory of the slab. count is what this one tracks.
+// share the buckets, from the slab's objects. count is what this one tracks.
 // A tenth more than that is nobody's: the slab keeps freed objects for a while.
 func Elsewhere(s *snapshot.ConntrackSize, count int64) int64 {
 	if s == nil || s.EntryBytes == 0 {
 		return 0
 	}
-	if other := int64(s.SlabBytes/s.EntryBytes) - count; other > count/10 {
+	entries := s.SlabBytes / s.EntryBytes
+	if s.ActiveEntries > 0 {
+		entries = min(entries, s.ActiveEntries)
+	}
+	if other := int64(entries) - count; other > count/10 {
 		return other
 	}
 	return 0

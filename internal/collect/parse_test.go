@@ -87,7 +87,7 @@ kmalloc-128         9760   9760    128   32    1 : tunables    0    0    0 : sla
 	size, err := readSize(src, machine{Arch: "x86_64", PageBytes: 4096}, "6.18.1")
 	want := &snapshot.ConntrackSize{
 		EntryBytes: 320, ExtensionBytes: 128, BucketBytes: 8,
-		SlabBytes: (323 + 3 + 1) * 4096, ExtensionSlabBytes: (305 + 4) * 4096,
+		SlabBytes: (323 + 3 + 1) * 4096, ActiveEntries: 5185, ExtensionSlabBytes: (305 + 4) * 4096,
 		Source: slabinfo, ExtensionSource: "NF_CT_EXT_PREALLOC, the same since Linux 4.19",
 	}
 	if d := cmp.Diff(want, size); err != nil || d != "" {

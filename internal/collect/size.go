@@ -34,6 +34,8 @@ type slab struct {
 	name string
 	// objectBytes is one object, alignment and bookkeeping included.
 	objectBytes uint64
+	// active objects are in use.
+	active uint64
 	// pages are held by all slabs of this name.
 	pages uint64
 }
@@ -56,10 +58,11 @@ func parseSlabinfo(r io.Reader) ([]slab, error) {
 		size, err1 := strconv.ParseUint(f[3], 10, 32)
 		pages, err2 := strconv.ParseUint(f[5], 10, 32)
 		count, err3 := strconv.ParseUint(d[1], 10, 32)
-		if err := errors.Join(err1, err2, err3); err != nil {
+		active, err4 := strconv.ParseUint(f[1], 10, 64)
+		if err := errors.Join(err1, err2, err3, err4); err != nil {
 			return nil, fmt.Errorf("parse %s, slab %s: %w", slabinfo, f[0], err)
 		}
-		slabs = append(slabs, slab{name: f[0], objectBytes: size, pages: pages * count})
+		slabs = append(slabs, slab{name: f[0], objectBytes: size, active: active, pages: pages * count})
 	}
 	return slabs, lines.Err()
 }
@@ -101,6 +104,7 @@ func sizeFromSlabinfo(src source, m machine, size *snapshot.ConntrackSize) error
 		case entrySlab.MatchString(s.name):
 			size.EntryBytes, size.Source = max(size.EntryBytes, s.objectBytes), slabinfo
 			size.SlabBytes += s.pages * uint64(m.PageBytes)
+			size.ActiveEntries += s.active
 		case extensionSlab.MatchString(s.name):
 			size.ExtensionBytes = max(size.ExtensionBytes, s.objectBytes)
 			size.ExtensionSlabBytes += s.pages * uint64(m.PageBytes)

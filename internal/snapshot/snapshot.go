@@ -149,6 +149,9 @@ type ConntrackSize struct {
 	// SlabBytes is what the nf_conntrack slab holds now, all namespaces together;
 	// 0 where unknown.
 	SlabBytes uint64 `json:"slab_bytes"`
+	// ActiveEntries are the objects of that slab that are in use, about: SlabBytes has
+	// those that were freed lately, too. 0 where unknown.
+	ActiveEntries uint64 `json:"active_entries,omitempty"`
 	// ExtensionSlabBytes is what the slab that extensions are taken from
 	// (kmalloc-128) holds now, objects of others included; 0 where unknown.
 	ExtensionSlabBytes uint64 `json:"extension_slab_bytes"`
