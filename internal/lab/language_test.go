@@ -37,7 +37,7 @@ func TestWhole(t *testing.T) {
 	}
 	wantRules := []string{
 		"gateway: DNAT udp/53 to 198.19.0.2:9000",
-		"gateway: masquerade toward server ports 20000-20199",
+		"gateway: masquerade toward server",
 		"gateway: SNAT toward server to 198.19.0.77 ports 1024-65535 fully-random",
 		"gateway: masquerade toward six fully-random",
 		"server: drop tcp/81",

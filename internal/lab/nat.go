@@ -25,8 +25,6 @@ type DNAT struct {
 // Masquerade gives what leaves toward a neighbour the address of the interface.
 type Masquerade struct {
 	Toward string `yaml:"toward"`
-	// Ports bound what TCP and UDP get; the zero value leaves it to the kernel.
-	Ports Ports `yaml:"ports"`
 	// FullyRandom is NF_NAT_RANGE_PROTO_RANDOM_FULLY.
 	FullyRandom bool `yaml:"fully_random"`
 }
@@ -36,9 +34,10 @@ type Masquerade struct {
 type SourceNAT struct {
 	Toward string  `yaml:"toward"`
 	To     Address `yaml:"to"`
-	// Ports and FullyRandom are as in Masquerade.
-	Ports       Ports `yaml:"ports"`
-	FullyRandom bool  `yaml:"fully_random"`
+	// Ports bound what TCP and UDP get; the zero value leaves it to the kernel.
+	Ports Ports `yaml:"ports"`
+	// FullyRandom is as in Masquerade.
+	FullyRandom bool `yaml:"fully_random"`
 }
 
 // Drop drops packets to Port, those without one where it is not set, or, where
@@ -65,7 +64,7 @@ func (n NAT) String() string {
 	case n.DNAT != nil:
 		return fmt.Sprintf("%s: DNAT %s to %s", n.Node, n.DNAT.Port, n.DNAT.To)
 	case n.Masquerade != nil:
-		return fmt.Sprintf("%s: masquerade toward %s%s", n.Node, n.Masquerade.Toward, portWords(n.Masquerade.Ports, n.Masquerade.FullyRandom))
+		return fmt.Sprintf("%s: masquerade toward %s%s", n.Node, n.Masquerade.Toward, portWords(Ports{}, n.Masquerade.FullyRandom))
 	case n.SNAT != nil:
 		return fmt.Sprintf("%s: SNAT toward %s to %s%s", n.Node, n.SNAT.Toward, n.SNAT.To, portWords(n.SNAT.Ports, n.SNAT.FullyRandom))
 	}
@@ -192,9 +191,6 @@ func (c *checker) nat(path []any, rule NAT) {
 		c.dnat(append(path, "dnat"), rule.DNAT)
 	case rule.Masquerade != nil:
 		c.toward(append(path, "masquerade", "toward"), rule.Node, rule.Masquerade.Toward)
-		if m := rule.Masquerade; m.FullyRandom && m.Ports != (Ports{}) {
-			c.fail(append(path, "masquerade", "fully_random"), "expected masquerade with ports or fully_random; snat can have both")
-		}
 	case rule.SNAT != nil:
 		c.snat(append(path, "snat"), rule)
 	default:

@@ -63,6 +63,9 @@ func (m *machine) ports(a attrs, n natAttrs) bool {
 	if first.from != constant || last.from != constant || len(first.data) < 2 || len(last.data) < 2 {
 		return false
 	}
+	if m.step.rule.Kind == snapshot.NATMasquerade && a.u32(n.flags)&rangePorts == 0 {
+		return true // nft_masq_eval then passes ports on that nobody looks at
+	}
 	m.step.rule.FirstPort, m.step.rule.LastPort = beUint16(first.data), beUint16(last.data)
 	return true
 }

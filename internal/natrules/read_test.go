@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
 
 	"github.com/natkit/natkit/internal/snapshot"
 )
@@ -210,6 +212,29 @@ func TestReadIptables(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestReadPortsThatDoNotCount: masquerade looks at ports only with the flag, which
+// nft sets and this library does not.
+func TestReadPortsThatDoNotCount(t *testing.T) {
+	w := newWorld(t)
+	conn, err := nftables.New(nftables.WithNetNSFd(w.ns.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := conn.AddTable(&nftables.Table{Name: "n", Family: nftables.TableFamilyIPv4})
+	chain := conn.AddChain(&nftables.Chain{Name: "c", Table: table, Type: nftables.ChainTypeNAT,
+		Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource})
+	conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
+		&expr.Immediate{Register: 1, Data: []byte{4, 0}},
+		&expr.Masq{ToPorts: true, RegProtoMin: 1, RegProtoMax: 1},
+	}})
+	if err := conn.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if r := w.one("masquerade"); r.FirstPort != 0 {
+		t.Errorf("the rule is read as %q", r.Text)
 	}
 }
 

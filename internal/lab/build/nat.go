@@ -129,12 +129,7 @@ func (w *ruleWriter) rule(r lab.NAT) {
 		}
 	case r.Masquerade != nil:
 		m := r.Masquerade
-		w.sourceNAT(r.Node, m.Toward, m.Ports, func(ported bool) expr.Any {
-			if ported {
-				return &expr.Masq{ToPorts: true, RegProtoMin: 2, RegProtoMax: 3}
-			}
-			return &expr.Masq{FullyRandom: m.FullyRandom}
-		})
+		w.sourceNAT(r.Node, m.Toward, lab.Ports{}, func(bool) expr.Any { return &expr.Masq{FullyRandom: m.FullyRandom} })
 	case r.SNAT != nil:
 		w.snat(r)
 	default:

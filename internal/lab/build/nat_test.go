@@ -47,8 +47,7 @@ const wantRules = `table ip natkit-lab {
 
 	chain postrouting {
 		type nat hook postrouting priority srcnat; policy accept;
-		oifname "br0" meta l4proto tcp masquerade to :20000-20199
-		oifname "br0" meta l4proto udp masquerade to :20000-20199
+		oifname "br0" masquerade
 		oifname "br0" meta l4proto tcp snat to 198.19.0.77:1024-65535 fully-random
 		oifname "br0" meta l4proto udp snat to 198.19.0.77:1024-65535 fully-random
 	}
