@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/natkit/natkit/internal/snapshot"
@@ -29,7 +30,8 @@ const (
 // flood of SYN or UDP, or a program that hammers a dead destination.
 //
 // A flood whose sources are forged is not told from a dead server with many clients,
-// and not reported.
+// and not reported. Neither are connections whose answers take another way (asymmetric
+// routing): what follows their SYN is INVALID here, and is forwarded all the same.
 var ctFlood = Rule{
 	ID:    "ct-flood",
 	Title: "few sources open many unanswered connections",
@@ -61,6 +63,9 @@ func checkFlood(rec *snapshot.Recording) (*Finding, Check) {
 	case fl.rateKnown && fl.perSecond < floodRate:
 		return nil, Check{State: OK, Why: fmt.Sprintf("%s; only %s new ones a second: it is over", seen, units.Rate(fl.perSecond))}
 	}
+	if invalid, _ := t.delta("invalid"); fl.mayBeAnswered(t, invalid) {
+		return nil, Check{State: NotChecked, Why: fmt.Sprintf("%s, and %s packets were INVALID in %.1f s: a flood of several kinds, or answers that take another way (asymmetric routing), which cannot be told", seen, units.Count(invalid), rec.Seconds())}
+	}
 	return fl.finding(t), Check{Why: seen}
 }
 
@@ -72,9 +77,10 @@ type flood struct {
 	sources  []snapshot.UnansweredSource
 	services []snapshot.Talker
 	// entries without an answer of these sources, in the whole table.
-	entries   int64
-	perSecond float64
-	rateKnown bool
+	entries int64
+	// perSecond of them are new; tcpPerSecond of those are TCP.
+	perSecond, tcpPerSecond float64
+	rateKnown               bool
 }
 
 func (t *table) flood(u *snapshot.Unanswered) flood {
@@ -87,8 +93,18 @@ func (t *table) flood(u *snapshot.Unanswered) flood {
 		fl.entries += t.scaled(s.Entries)
 		rate, _ := t.unansweredRate(s)
 		fl.perSecond += rate
+		if s.Protocol == "tcp" {
+			fl.tcpPerSecond += rate
+		}
 	}
 	return fl
+}
+
+// mayBeAnswered tells whether the TCP connections may be alive: an acknowledgement, data
+// and a FIN that follow a SYN whose answer went elsewhere are INVALID, each.
+func (fl flood) mayBeAnswered(t *table, invalid int64) bool {
+	tcp := slices.ContainsFunc(fl.sources, func(s snapshot.UnansweredSource) bool { return s.Protocol == "tcp" })
+	return tcp && float64(invalid) >= max(floodRate, fl.tcpPerSecond)*t.rec.Seconds()
 }
 
 // unansweredRate is how many unanswered entries of the source are new per second; it is
@@ -164,7 +180,7 @@ func (fl flood) remedies(t *table) []Remedy {
 	}
 	r := []Remedy{{
 		Title: "drop these sources before they are tracked" + where(t.rec) + ": " + dropLine(named),
-		Risk:  "everything from these addresses is dropped, behind a NAT other hosts too; 'nft delete table inet flood' takes it back",
+		Risk:  "everything from these addresses is dropped, behind a NAT other hosts too, and what this machine sends to itself where one is its own (stop the program there); 'nft delete table inet flood' takes it back",
 	}}
 	if fl.sources[0].Protocol == "tcp" {
 		r = append(r, Remedy{
