@@ -18,7 +18,8 @@ func (a asker) String() string { return ProtocolName(a.proto) + " " + a.addr.Str
 
 // isUnanswered tells whether nobody has answered the first packet of a TCP or UDP
 // connection. A TCP entry that was taken up in the middle of a connection is
-// ESTABLISHED from its first packet on (nf_conntrack_tcp_loose) and does not count.
+// ESTABLISHED from its first packet on (nf_conntrack_tcp_loose) and does not count, nor
+// does UDP of services that never answer.
 func isUnanswered(e *Entry) bool {
 	if e.Status.Has(SeenReply) {
 		return false
@@ -27,6 +28,21 @@ func isUnanswered(e *Entry) bool {
 	case unix.IPPROTO_TCP:
 		return e.TCPState == TCPSynSent
 	case unix.IPPROTO_UDP:
+		return !isOneWay(e.Orig.DstPort)
+	}
+	return false
+}
+
+// isOneWay tells whether UDP to a port is not meant to be answered on the same ports:
+// tunnels, whose source port is a hash of the flow inside and whose packets back go to
+// the same destination port, and what only reports, often from a new port each time.
+func isOneWay(port uint16) bool {
+	switch port {
+	case 4789, 8472, 6081, 4754, 6635: // VXLAN (RFC 7348, and Linux' own), Geneve, GRE and MPLS in UDP
+		return true
+	case 162, 514, 8125, 12201, 25826: // SNMP traps, syslog, StatsD, GELF, collectd
+		return true
+	case 2055, 4739, 6343, 9995, 9996: // NetFlow, IPFIX, sFlow
 		return true
 	}
 	return false

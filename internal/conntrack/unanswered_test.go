@@ -67,6 +67,22 @@ func TestBirthsOfUnansweredBySource(t *testing.T) {
 	}
 }
 
+func TestUnanswered(t *testing.T) {
+	s := NewSampler()
+	e := cases[0].entry
+	e.Orig.Proto, e.Reply.Proto = unix.IPPROTO_UDP, unix.IPPROTO_UDP
+	for _, c := range []struct {
+		port   uint16
+		status Status
+	}{{53, 0}, {53, SeenReply}, {443, 0}, {8472, 0}, {4789, 0}, {514, 0}, {8125, 0}} {
+		e.Orig.DstPort, e.Status = c.port, c.status|Confirmed
+		s.Add(&e)
+	}
+	if got := s.Table(true).Unanswered; got.UDP != 2 || got.Sources[0].Entries != 2 {
+		t.Errorf("%d UDP, %+v: tunnels and reports have no answer to wait for", got.UDP, got.Sources)
+	}
+}
+
 func askerEntry(port uint16, left uint32) Entry {
 	e := Entry{Family: unix.AF_INET, Status: Confirmed, Timeout: left, ID: uint32(port)}
 	e.Orig = Tuple{
