@@ -38,6 +38,7 @@ func TestRulesTogether(t *testing.T) {
 		{"ct-chain-cap", "clashes-are-no-long-chains", ""},
 		{"snat-ports-exhausted", "a-rule-with-200-ports", "snat-ports-exhausted"},
 		{"snat-ports-exhausted", "a-race-with-free-ports", "snat-race"},
+		{"snat-ports-exhausted", "a-race-beside-a-telephones-port", "snat-race"},
 		{"snat-ports-exhausted", "long-chains-are-no-missing-ports", "ct-chain-cap snat-ports-near-exhaustion"},
 		{"snat-ports-near-exhaustion", "ports-of-a-flood", "ct-flood"},
 		{"snat-race", "with-long-chains-beside", "ct-chain-cap snat-race"},

@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/natkit/natkit/internal/snapshot"
@@ -17,6 +18,9 @@ const (
 	// fewestClashes are the failed insertions, within a recording, from which something
 	// is wrong: two packets of one new connection on two CPUs lose a race now and then.
 	fewestClashes = 10
+	// fewestPorts is the least number that makes a pool. A rule with fewer is there to
+	// let one program keep its port (SIP, IPsec): all of them in use is what it is for.
+	fewestPorts = 16
 )
 
 // pools are the port pools of a recording.
@@ -55,11 +59,32 @@ func (p *pools) tightest() *snapshot.PortPool {
 }
 
 // pressure orders pools: by the chance where it is known, then by the share.
-func pressure(p *snapshot.PortPool) float64 { return p.FailsIfTaken + p.Share }
+func pressure(p *snapshot.PortPool) float64 {
+	if isMapping(p) {
+		return 0
+	}
+	return p.FailsIfTaken + p.Share
+}
+
+// isMapping tells whether a pool is no more than the ports of one program.
+func isMapping(p *snapshot.PortPool) bool { return p.Len() < fewestPorts }
+
+// surely is the share of a pool that is in use at least: where the table was sampled,
+// less two standard errors of what was counted.
+func (p *pools) surely(pool *snapshot.PortPool) float64 {
+	if p.ports.Complete || p.ports.Sampled == 0 {
+		return pool.Share
+	}
+	scale := max(1, float64(p.count)/float64(p.ports.Sampled))
+	return max(0, pool.Share-2*math.Sqrt(pool.Share*(scale-1)/float64(pool.Len())))
+}
 
 // refusesNew tells whether new connections fail in a pool, going by its ports alone.
 func refusesNew(p *snapshot.PortPool) bool {
-	if p.Known {
+	switch {
+	case isMapping(p):
+		return false
+	case p.Known:
 		return p.FailsIfTaken >= refusing
 	}
 	return p.Share >= usedUp

@@ -56,10 +56,11 @@ func checkPortsNear(rec *snapshot.Recording) (*Finding, Check) {
 // near leaves out a pool that cannot run out: one client, whose ports are all in the
 // range, keeps them, and runs out of them itself before NAT does.
 func (p *pools) near(pool *snapshot.PortPool) bool {
-	if len(pool.Users) < 2 && pool.Len() >= fullRange && pool.Class == "" {
+	if isMapping(pool) || len(pool.Users) < 2 && pool.Len() >= fullRange && pool.Class == "" {
 		return false
 	}
-	return inTheWay(pool) >= nearUsedUp || pool.Known && pool.Fails >= someFail || pool.Share >= halfUsed && pool.SecondsLeft >= 0 && pool.SecondsLeft <= soon
+	return p.inTheWay(pool) >= nearUsedUp || pool.Known && pool.Fails >= someFail ||
+		p.surely(pool) >= halfUsed && pool.SecondsLeft >= 0 && pool.SecondsLeft <= soon
 }
 
 // flooders are the sources that ct-flood names.
@@ -87,11 +88,11 @@ func onlyBy(pool *snapshot.PortPool, sources map[string]bool) bool {
 
 // inTheWay is the share of the ports that a new connection cannot have. Where the search
 // never fails though nearly all are used, it takes those in TIME_WAIT (Linux 6.6).
-func inTheWay(p *snapshot.PortPool) float64 {
-	if p.Known && p.FailsIfTaken == 0 {
-		return p.Share - float64(p.TimeWait)/float64(max(1, p.Len()))
+func (p *pools) inTheWay(pool *snapshot.PortPool) float64 {
+	if pool.Known && pool.FailsIfTaken == 0 {
+		return pool.Share - float64(pool.TimeWait)/float64(max(1, pool.Len()))
 	}
-	return p.Share
+	return p.surely(pool)
 }
 
 func (p *pools) nearFinding(pool *snapshot.PortPool) *Finding {

@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/units"
@@ -67,6 +68,10 @@ func (p *pools) race(r refused) *Finding {
 			units.Count(r.clashes) + fmt.Sprintf(" packets in %.1f s", p.rec.Seconds()),
 		Remedies: p.raceRemedies(),
 	}
+	if p.allRandom() {
+		f.Confidence = "possible"
+		f.Cause = "every rule that translates sources draws ports at random already, so that they hardly clash; packets of one socket that are sent at once and translated to different backends (DNAT: the two queries of a resolver) are given the same ports, and the second one is dropped"
+	}
 	if share, ok := p.lostShare(r.clashes); ok {
 		f.Evidence = append(f.Evidence, Evidence{What: "of new connections", Value: round2(100 * share), Unit: "% lost", Source: "drop and insert_failed against new entries of two dumps"})
 		if share >= raceIsCritical {
@@ -74,6 +79,13 @@ func (p *pools) race(r refused) *Finding {
 		}
 	}
 	return f
+}
+
+// allRandom tells whether two connections hardly draw the same port at once.
+func (p *pools) allRandom() bool {
+	rules := p.sourceRules()
+	notRandom := func(r *snapshot.NATRule) bool { return !r.FullyRandom }
+	return len(rules) > 0 && !slices.ContainsFunc(rules, notRandom)
 }
 
 // lowPools is the evidence that ports are free.
