@@ -91,7 +91,8 @@ func (m Model) birthsLine() line {
 		}
 		return append(l, span{why, report.Dim})
 	}
-	l = append(l, span{text: fmt.Sprintf("%s flows/s %s %s", units.Rate(f.TotalPerSecond), m.plusMinus(), units.Rate(f.StandardErrorPerSecond))})
+	err := f.StandardErrorPerSecond
+	l = append(l, span{text: fmt.Sprintf("%s flows/s %s %s", units.Rate(toDigit(f.TotalPerSecond, err)), m.plusMinus(), units.Rate(toDigit(err, err)))})
 	if m.whole() {
 		l = append(l, span{fmt.Sprintf("  (over %s)", units.Roughly(f.Seconds)), report.Dim})
 	}
@@ -145,10 +146,32 @@ func (m Model) sampledLine() line {
 		text += ", " + units.Roughly(age.Seconds()) + " ago"
 	}
 	l = append(l, span{text: text})
-	if m.filter.String() != "" {
-		return append(l, span{fmt.Sprintf("; filter %s: %s", m.filter, units.Plural(s.Table.Sampled, "entry", "entries")), report.Warn})
+	if note := m.filterNote(); note != "" {
+		return append(l, span{"; " + note, report.Warn})
 	}
 	return append(l, span{"; " + m.status(), report.Dim})
+}
+
+// filterWaits tells whether the sample's entries are not those that the filter
+// chooses: it came after them.
+func (m Model) filterWaits() bool {
+	return m.sample.Filter != m.filter && (m.filter.chooses() || m.sample.Filter.chooses())
+}
+
+// filterNote says by what the sample's entries were chosen; nothing where all were.
+func (m Model) filterNote() string {
+	shown := m.sample.Filter
+	switch {
+	case m.filterWaits() && shown.chooses():
+		return fmt.Sprintf("still filter %s", shown)
+	case m.filterWaits():
+		return fmt.Sprintf("filter %s: next sample", m.filter)
+	case m.filter.chooses():
+		return fmt.Sprintf("filter %s: %s", m.filter, units.Plural(m.sample.Table.Sampled, "entry", "entries"))
+	case m.filter.String() != "":
+		return fmt.Sprintf("rows with %s", m.filter)
+	}
+	return ""
 }
 
 func (m Model) total() string {

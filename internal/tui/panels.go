@@ -3,6 +3,7 @@ package tui
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -41,7 +42,7 @@ func (m Model) rows(id panelID) content {
 	}
 	c.rows, c.note = fill[id](m.sample)
 	had := len(c.rows) > 0
-	if !m.filter.chooses() || !ofEntries[id] {
+	if !m.filter.chooses() || !ofEntries[id] || m.filterWaits() {
 		c.rows = slices.DeleteFunc(c.rows, func(r row) bool { return !m.filter.row(r.words...) })
 	}
 	if had && len(c.rows) == 0 {
@@ -90,9 +91,8 @@ func (s *Sample) noTable() string {
 
 // countRow is a number of looked-at entries, scaled to the table.
 func (s *Sample) countRow(name string, n int64) row {
-	sum := float64(s.Table.Sampled)
 	return row{name: name, by: float64(n), words: []string{name},
-		values: []string{units.Count(int64(float64(n)*s.scale() + 0.5)), units.Percent(float64(n) / max(sum, 1))}}
+		values: []string{units.Count(s.whole(n)), units.Percent(s.part(n))}}
 }
 
 func (s *Sample) tableRows(part func(*snapshot.ConntrackTable) map[string]int64) (rows []row, note string) {
@@ -178,11 +178,22 @@ func (s *Sample) portRows() (rows []row, note string) {
 	}
 	for _, p := range s.Ports.Pools {
 		name := fmt.Sprintf("%s %s → %s", p.Address, p.Protocol, p.Destination)
+		used, share := s.portsUsed(p)
 		r := row{name: name, by: p.Share, words: append([]string{p.Address, p.Destination, p.Protocol}, who(p.Users)...),
-			values: []string{units.Count(p.Used) + "/" + units.Count(p.Len()), chance(p), units.Percent(p.Share)}, tone: shareTone(p.Share)}
+			values: []string{units.Count(used) + "/" + units.Count(p.Len()), chance(p), units.Percent(share)}, tone: shareTone(p.Share)}
 		rows = append(rows, r)
 	}
 	return rows, "no translated source address"
+}
+
+// portsUsed are those of a pool, and their share, to the digit that the sample tells.
+func (s *Sample) portsUsed(p snapshot.PortPool) (used int64, share float64) {
+	if s.scale() == 1 {
+		return p.Used, p.Share
+	}
+	seen := int64(math.Round(float64(p.Used) / s.scale()))
+	err := math.Sqrt(float64(seen)) * s.scale() / float64(p.Len())
+	return s.whole(seen), toDigit(p.Share, err)
 }
 
 // chance is that of a new connection to find no port, where it is known and there is

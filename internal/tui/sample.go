@@ -4,6 +4,7 @@
 package tui
 
 import (
+	"math"
 	"time"
 
 	"github.com/natkit/natkit/internal/snapshot"
@@ -21,8 +22,9 @@ type Sample struct {
 	Drops *snapshot.Drops
 	CPU   *CPU
 	// Looked are the entries that were read for Table, in the order of the hash; the
-	// table's own Sampled are those of them that the filter left. TableAt is when.
+	// table's own Sampled are those of them that Filter left. TableAt is when.
 	Looked  int64
+	Filter  Filter
 	TableAt time.Time
 	Cost    Cost
 }
@@ -64,6 +66,36 @@ func (s *Sample) entries() (count, limit int64, ok bool) {
 	count, ok = s.Sysctls.Int(snapshot.ConntrackCount)
 	limit, _ = s.Sysctls.Int(snapshot.ConntrackMax)
 	return count, limit, ok
+}
+
+// whole is how many entries of the table n looked-at ones stand for, to the digit that
+// they tell: their number varies by its square root from one sample to the next.
+func (s *Sample) whole(n int64) int64 {
+	scale := s.scale()
+	if scale == 1 {
+		return n
+	}
+	return int64(toDigit(float64(n)*scale, math.Sqrt(float64(n))*scale) + 0.5)
+}
+
+// part is the share of n of the looked-at entries that the filter left, to the digit
+// that they tell.
+func (s *Sample) part(n int64) float64 {
+	of := max(float64(s.Table.Sampled), 1)
+	share := float64(n) / of
+	if s.scale() == 1 {
+		return share
+	}
+	return toDigit(share, math.Sqrt(share*(1-min(share, 1))/of))
+}
+
+// toDigit rounds v to the decimal place of the first digit of its error.
+func toDigit(v, err float64) float64 {
+	if err <= 0 {
+		return v
+	}
+	place := math.Pow(10, math.Floor(math.Log10(err)))
+	return math.Round(v/place) * place
 }
 
 // scale turns a number of looked-at entries into one of the whole table.

@@ -2,9 +2,11 @@ package tui
 
 import (
 	"fmt"
+	"testing"
 	"time"
 
 	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/units"
 )
 
 // Samples for frames. Their figures are made up: they serve the layout only.
@@ -111,4 +113,32 @@ func strange() *Sample {
 	s.Drops.Sites[0].Function = "a_function\x1b[2J\nof_a_module"
 	s.Ports.Pools[0].Address, s.Ports.Pools[0].Destination = "2001:db8:ffff:ffff:ffff:ffff:ffff:1", "[2001:db8:ffff:ffff:ffff:ffff:ffff:fffe]:443"
 	return s
+}
+
+// TestScaledNumbers: what stands for more entries than were read has no digit that the
+// next sample would not have.
+func TestScaledNumbers(t *testing.T) {
+	part, all := busy(), busy()
+	part.Sysctls = snapshot.Sysctls{snapshot.ConntrackCount: "754000"}
+	all.Table.Complete = true
+	for _, tt := range []struct {
+		s     *Sample
+		n     int64
+		whole int64
+		share string
+	}{
+		{part, 0, 0, "0 %"},
+		{part, 1, 100, "0.01 %"},
+		{part, 12, 1200, "0.16 %"},
+		{part, 873, 87_000, "11.6 %"},
+		{part, 7540, 754_000, "100 %"},
+		{all, 873, 873, "11.6 %"},
+	} {
+		if got := tt.s.whole(tt.n); got != tt.whole {
+			t.Errorf("%d entries stand for %d, want %d", tt.n, got, tt.whole)
+		}
+		if got := units.Percent(tt.s.part(tt.n)); got != tt.share {
+			t.Errorf("%d entries are %s, want %s", tt.n, got, tt.share)
+		}
+	}
 }

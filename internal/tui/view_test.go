@@ -68,7 +68,16 @@ var frames = []struct {
 		s := busy()
 		s.Table = &snapshot.ConntrackTable{Sampled: 900, SNAT: 900, ByProtocol: map[string]int64{"udp": 900}, ByTCPState: map[string]int64{},
 			TopSources: s.Table.TopSources[:1], TopServices: []snapshot.Talker{{Who: "udp 203.0.113.53:53", Entries: 900}}}
+		s.Filter = ParseFilter("198.18.7.200")
 		return press(screenOf(s), "/", "1", "9", "8", ".", "1", "8", ".", "7", ".", "2", "0", "0", "enter", "5")
+	}},
+	{"filtered-in-a-pause", func() Model {
+		return press(screenOf(busy()), "p", "/", "1", "9", "8", ".", "1", "8", ".", "7", ".", "2", "0", "0", "enter")
+	}},
+	{"unfiltered-in-a-pause", func() Model {
+		s := busy()
+		s.Filter = ParseFilter("198.18.7.200")
+		return press(screenOf(s), "p")
 	}},
 	{"filtered-to-nothing", func() Model { return press(screenOf(busy()), "/", "z", "z", "enter", "6") }},
 	{"typing", func() Model { return press(screenOf(busy()), "/", "u", "d", "p") }},

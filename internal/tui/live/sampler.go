@@ -54,6 +54,7 @@ func (s *sampler) take(ctx context.Context, filter tui.Filter, interval time.Dur
 	s.part(out, tui.PartTable, func() error { return s.tables.look(ctx, s.ns, out.Snapshot, filter, interval) })
 	if r := s.tables.shown; r != nil {
 		out.Table, out.Looked, out.TableAt, out.Cost.Table = r.table, r.looked, r.began, r.cost
+		out.Filter = s.tables.filter
 		out.Flows, out.Ports = s.tables.flows, s.tables.ports
 	}
 	s.part(out, snapshot.PartDrops, func() (err error) {
