@@ -69,6 +69,7 @@ var otherSysctls = []string{
 	"net.ipv4.ip_forward",
 	"net.ipv4.ip_local_port_range",
 	"net.ipv4.ip_local_reserved_ports",
+	snapshot.IPVSConntrack,
 	"net.ipv6.conf.all.forwarding",
 }
 
@@ -86,7 +87,9 @@ func readSysctls(src source) (snapshot.Sysctls, error) {
 		err = firstError(err, readSysctl(src, sysctls, "net.netfilter."+name))
 	}
 	for _, name := range otherSysctls {
-		err = firstError(err, readSysctl(src, sysctls, name))
+		if why := readSysctl(src, sysctls, name); !errors.As(why, new(errNotRecorded)) { // a bundle of an older natkit
+			err = firstError(err, why)
+		}
 	}
 	return sysctls, err
 }

@@ -80,6 +80,8 @@ const (
 	ConntrackMax     = "net.netfilter.nf_conntrack_max"
 	ConntrackCount   = "net.netfilter.nf_conntrack_count"
 	ConntrackBuckets = "net.netfilter.nf_conntrack_buckets"
+	// IPVSConntrack is 1 where IPVS translates tracked connections, without a rule.
+	IPVSConntrack = "net.ipv4.vs.conntrack"
 )
 
 // Sysctls maps a sysctl's dotted name to its text.
