@@ -19,9 +19,6 @@ func (q *Request) Feed(b []byte) (int, Reason) {
 // Done tells whether the head is complete.
 func (q *Request) Done() bool { return q.head.state == inDone }
 
-// Started tells whether any byte was read.
-func (q *Request) Started() bool { return q.head.flags != 0 }
-
 // KeepAlive tells, once Done, whether the request asks by name to keep the
 // connection, and has no body that would have to be read past.
 func (q *Request) KeepAlive() bool {

@@ -10,7 +10,8 @@ import (
 
 // sources counts ports by source, in bounded memory: with more than maxSources
 // different ones a count is too low by at most ports/(maxSources+1) (Misra and
-// Gries, "Finding repeated elements", 1982).
+// Gries, "Finding repeated elements", 1982). There is one for each large pool: a
+// tally.Table, which needs 57 KiB for its first key, is as large as the pool itself.
 type sources struct{ counts map[uint32]int64 }
 
 const maxSources = 256

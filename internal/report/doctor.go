@@ -68,13 +68,7 @@ func netnsName(r *diagnose.Report) string {
 	return "this network namespace"
 }
 
-// Findings writes findings, most severe first.
-func Findings(w io.Writer, style Style, findings []diagnose.Finding) error {
-	p := &printer{w: w, style: style}
-	p.findings(findings)
-	return p.err
-}
-
+// findings writes findings, most severe first.
 func (p *printer) findings(findings []diagnose.Finding) {
 	sorted := slices.Clone(findings)
 	slices.SortStableFunc(sorted, func(a, b diagnose.Finding) int { return cmp.Compare(b.Severity, a.Severity) })
