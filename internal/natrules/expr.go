@@ -115,7 +115,9 @@ func (m *machine) immediate(a attrs) {
 		m.step.to = append(m.step.to, chain)
 	case verdictGoto:
 		m.step.to, m.step.leaves = append(m.step.to, chain), true
-	case verdictAccept, verdictDrop, verdictReturn:
+	case verdictAccept, verdictDrop:
+		m.step.leaves, m.step.ends = true, true
+	case verdictReturn:
 		m.step.leaves = true
 	}
 }
@@ -143,6 +145,7 @@ func (m *machine) lookup(a attrs) {
 	case dreg == 0:
 		// Its elements may be jumps, gotos and verdicts.
 		m.step.to, m.step.leaves = append(m.step.to, m.verdicts(a.text(nftLookupSet))...), true
+		m.step.ends = true
 	default:
 		m.load(dreg, content{}, 64)
 	}

@@ -215,6 +215,31 @@ func TestReadIptables(t *testing.T) {
 	}
 }
 
+// TestReadBehindExceptions: packets that a chain of exceptions lets through do not come
+// to the rules behind the jump; those that it returns do.
+func TestReadBehindExceptions(t *testing.T) {
+	w := newWorld(t)
+	w.nft(`table ip nat {
+	chain inner { ip saddr 198.18.1.0/24 accept; }
+	chain exceptions { jump inner; }
+	chain back { ip saddr 198.18.2.0/24 return; }
+	chain pre {
+		type nat hook prerouting priority dstnat;
+		jump back
+		ip daddr 198.18.0.1 udp dport 53 dnat to 198.18.0.2
+		jump exceptions
+		ip daddr 198.18.0.1 udp dport 54 dnat to 198.18.0.2
+	}
+}`)
+	want := []string{
+		"prerouting -100, ip nat pre: dnat to 198.18.0.2 [proto=udp dport=53 dst=198.18.0.1/32]",
+		"prerouting -100, ip nat pre: dnat to 198.18.0.2 [proto=udp dport=54 dst=198.18.0.1/32 partial]",
+	}
+	if d := cmp.Diff(want, describeAll(w.rules())); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
+	}
+}
+
 // TestReadPortsThatDoNotCount: masquerade looks at ports only with the flag, which
 // nft sets and this library does not.
 func TestReadPortsThatDoNotCount(t *testing.T) {

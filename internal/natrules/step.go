@@ -26,6 +26,9 @@ type step struct {
 	// leaves is true where packets that match do not come to the chain's next
 	// rule: accept, drop, return, goto.
 	leaves bool
+	// ends is true where they do not come to any other rule of the hook either:
+	// accept, drop.
+	ends bool
 }
 
 // settle notes what the fields cannot say: a version of IP that no address tells.

@@ -119,8 +119,23 @@ func (w *walker) walk(c *ruleChain, outer snapshot.NATRule) {
 			w.walk(w.table.chains[to], within(conditions(s.rule), outer))
 		}
 		// What follows does not get the packets that left.
-		outer.Partial = outer.Partial || s.leaves
+		outer.Partial = outer.Partial || s.leaves || w.table.endIn(s.to, map[string]bool{})
 	}
+}
+
+// endIn tells whether packets that a rule sends to these chains may end there.
+func (t *ruleTable) endIn(chains []string, seen map[string]bool) bool {
+	for _, name := range chains {
+		c := t.chains[name]
+		if c == nil || seen[name] {
+			continue
+		}
+		seen[name] = true
+		if slices.ContainsFunc(c.steps, func(s step) bool { return s.ends || t.endIn(s.to, seen) }) {
+			return true
+		}
+	}
+	return false
 }
 
 // conditions are a rule's without its translation.
