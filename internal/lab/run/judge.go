@@ -82,6 +82,9 @@ func judgeCured(e *lab.Expect, r *lab.Report) lab.Verdict {
 	v.Seen, v.Met = "gone", !slices.Contains(s.Found, e.Finding)
 	if !v.Met {
 		v.Seen = "still found"
+		if r.Fix == nil {
+			v.Seen += ", as doctor had no remedy to apply by itself"
+		}
 	}
 	return v
 }

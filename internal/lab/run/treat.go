@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// recheck is how long doctor looks while the load runs after a remedy.
-	// where the stage does not say.
+	// recheck is how long doctor looks while the load runs after a remedy, where the
+	// stage does not say.
 	recheck = time.Second
 	// recheckSample is how many entries it reads then: little, as the load of this
 	// stage is to be compared with that of others.
