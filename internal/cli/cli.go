@@ -75,7 +75,8 @@ func exitCode(stderr io.Writer, cmd *cobra.Command, err error) int {
 		fmt.Fprintf(stderr, "natkit: %v\nsee '%s --help'\n", err, cmd.CommandPath())
 		return exitUsage
 	default:
-		fmt.Fprintf(stderr, "natkit: %v\n", err)
+		// Only a signal cancels what natkit does.
+		fmt.Fprintf(stderr, "natkit: %s\n", strings.ReplaceAll(err.Error(), context.Canceled.Error(), "interrupted"))
 		return exitFailed
 	}
 }

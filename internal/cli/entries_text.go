@@ -27,6 +27,8 @@ type entryCounter struct {
 	n        int64
 	progress *report.Progress
 	fn       func(*conntrack.Entry) error
+	// err is that of fn.
+	err error
 }
 
 // progressEntries is how many entries pass between two looks at the clock.
@@ -40,7 +42,8 @@ func (c *entryCounter) take(e *conntrack.Entry) error {
 			return err
 		}
 	}
-	return c.fn(e)
+	c.err = c.fn(e)
+	return c.err
 }
 
 func (s *entries) eachOfText(env *Env, f *match.Filter, count *entryCounter) (entriesAbout, error) {
@@ -71,6 +74,8 @@ func (s *entries) eachOfText(env *Env, f *match.Filter, count *entryCounter) (en
 	switch {
 	case errors.Is(err, dump.ErrStop):
 		return about, nil
+	case count.err != nil:
+		return about, count.err
 	case errors.Is(err, text.ErrEmpty):
 		env.warn("%s is empty: the table was, or there was nothing that could be written", about.Source)
 		about.Complete = true
@@ -112,7 +117,7 @@ func (s *entries) openText(ctx context.Context, env *Env) (io.ReadCloser, error)
 	if s.from == "-" {
 		return io.NopCloser(newInterruptible(ctx, env.Stdin)), nil
 	}
-	file, err := os.Open(s.from)
+	file, err := openUntil(ctx, s.from)
 	if err != nil {
 		return nil, fmt.Errorf("read connections: %w", err)
 	}
@@ -125,6 +130,24 @@ func (s *entries) openText(ctx context.Context, env *Env) (io.ReadCloser, error)
 		stop()
 		return file.Close()
 	})}, nil
+}
+
+// openUntil opens a file for reading, or gives up when ctx ends: that of a pipe with
+// a name waits for its writer. Its goroutine then ends with the process.
+func openUntil(ctx context.Context, name string) (*os.File, error) {
+	var file *os.File
+	opened := make(chan error, 1)
+	go func() {
+		var err error
+		file, err = os.Open(name)
+		opened <- err
+	}()
+	select {
+	case err := <-opened:
+		return file, err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 type closer func() error
