@@ -16,9 +16,11 @@ type Aggregator struct {
 	// an IPv4 group then takes no more memory than it has to.
 	tables  [versions]*tally.Table
 	offsets [versions][]int
-	// apart says that there are two tables.
-	apart   bool
-	scratch [keysMax * 16]byte
+	// apart says that there are two tables. snatOnly says that the only addresses are
+	// those that the source became: entries that have none are of no version then.
+	apart    bool
+	snatOnly bool
+	scratch  [keysMax * 16]byte
 }
 
 // Memory bounds what an Aggregator takes.
@@ -32,9 +34,10 @@ type Memory struct {
 
 // New makes an Aggregator for keys of ParseKeys.
 func New(keys []Key, m Memory) *Aggregator {
-	a := &Aggregator{keys: keys}
+	a := &Aggregator{keys: keys, snatOnly: true}
 	for i := range keys {
 		a.apart = a.apart || keys[i].kind.isAddress()
+		a.snatOnly = a.snatOnly && (keys[i].kind == snatAddress || !keys[i].kind.isAddress())
 	}
 	for v := range versions {
 		if v > 0 && !a.apart {
@@ -57,6 +60,9 @@ func (a *Aggregator) Keys() []Key { return a.keys }
 // Add counts one entry. It keeps nothing of it.
 func (a *Aggregator) Add(e *conntrack.Entry) {
 	v := versionOf(e.Orig.Src)
+	if a.snatOnly && !e.IsSNAT() {
+		v = v4
+	}
 	group := a.scratch[:0]
 	for i := range a.keys {
 		group = a.keys[i].append(group, v, e)

@@ -93,7 +93,7 @@ func (k Key) width(v version) int {
 func (k *Key) append(b []byte, v version, e *conntrack.Entry) []byte {
 	switch k.kind {
 	case family:
-		return append(b, byte(v))
+		return append(b, byte(versionOf(e.Orig.Src)))
 	case proto:
 		return append(b, e.Orig.Proto)
 	case state:
