@@ -27,9 +27,9 @@ type conntrackWatcher struct {
 }
 
 // eventsCost is what a subscriber was measured to cost, on two cores, behind DNAT.
-const eventsCost = `a listener costs the gateway new connections: one that read everything and did nothing with
-it cut 175,000 per second to 55,000–61,000, one of DESTROY alone to 108,000. 'natkit conntrack' and
-'natkit top' do without`
+const eventsCost = `one that read everything and did nothing
+with it cut a gateway's 175,000 new connections per second to 55,000–61,000, one of
+DESTROY alone to 108,000. 'natkit conntrack' and 'natkit top' do without`
 
 // Bounds of the flags of events.
 const (
@@ -46,7 +46,7 @@ func newConntrackEvents(env *Env) *cobra.Command {
 does, as JSON (one document per line) or CSV, until interrupted. The filters are
 those of conntrack(8).
 
-This has a cost for everybody: ` + eventsCost + `.
+A listener slows the gateway down: ` + eventsCost + `.
 
 The namespace must make events: net.netfilter.nf_conntrack_events must be 1 or 2. By 2,
 connections that were made before somebody listened have none.
@@ -129,7 +129,7 @@ func (w *conntrackWatcher) run(cmd *cobra.Command) error {
 		ctx, cancel = context.WithTimeout(ctx, w.duration)
 		defer cancel()
 	}
-	w.env.warn("%s", strings.ReplaceAll(eventsCost, "\n", " "))
+	w.env.warn("a listener slows the gateway down: %s", strings.ReplaceAll(eventsCost, "\n", " "))
 	out := &eventWriter{lines: newLineWriter(w.env.Stdout), form: &w.form, max: w.max}
 	out.begin()
 	o.Ready = func() { w.env.warn("listening") }

@@ -28,7 +28,7 @@ type anyNAT struct {
 func addFilterFlags(cmd *cobra.Command, f *filterFlags) {
 	f.addTuples(cmd)
 	f.add(cmd, "proto", "p", "of protocol `NAME` or number: tcp, udp, …", f.proto, "protonum")
-	f.add(cmd, "family", "f", "of address family `ipv4` or ipv6", f.family)
+	f.add(cmd, "family", "f", "of address `FAMILY`: ipv4 or ipv6", f.family)
 	f.add(cmd, "state", "", "in one of these `STATES` of TCP, SCTP or DCCP, separated by commas", f.states)
 	f.add(cmd, "status", "u", "with all of these `BITS`, separated by commas: ASSURED, UNREPLIED, OFFLOAD, …", f.status)
 	f.add(cmd, "mark", "m", "of `MARK[/MASK]`", f.mark)
@@ -94,8 +94,9 @@ const anyTranslation = "any"
 func (f *filterFlags) addNAT(cmd *cobra.Command, name, short, usage string, to *match.NAT) {
 	f.add(cmd, name, short, usage, func(text string) (err error) {
 		if text == anyTranslation {
-			text = ""
 			f.any = append(f.any, anyNAT{name, to})
+			to.On = true
+			return nil
 		}
 		*to, err = match.ParseNAT(text)
 		return err

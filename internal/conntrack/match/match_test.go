@@ -62,7 +62,7 @@ func TestMatch(t *testing.T) {
 		"id":            {Filter{ID: Is[uint32](99)}, Filter{ID: Is[uint32](0)}},
 		"labels":        {Filter{Labels: must(ParseLabels("9", nil))}, Filter{Labels: must(ParseLabels("9,127", nil))}},
 		"ICMP":          {Filter{}, Filter{ICMPID: Is[uint16](0)}},
-		"SNAT":          {Filter{SrcNAT: nat("")}, Filter{DstNAT: nat("")}},
+		"SNAT":          {Filter{SrcNAT: NAT{On: true}}, Filter{DstNAT: NAT{On: true}}},
 		"SNAT to":       {Filter{SrcNAT: nat("198.19.0.1")}, Filter{SrcNAT: nat("198.18.0.1")}},
 		"SNAT to port":  {Filter{SrcNAT: nat("198.19.0.1:50000")}, Filter{SrcNAT: nat(":40000")}},
 		"any NAT":       {Filter{AnyNAT: nat("198.19.0.0/16")}, Filter{AnyNAT: nat("203.0.113.9")}},
@@ -143,7 +143,7 @@ func TestParse(t *testing.T) {
 			t.Errorf("ParseStates(%q) is accepted", text)
 		}
 	}
-	for _, text := range []string{":", ":70000", "198.18.0.1:x", "x"} {
+	for _, text := range []string{"", ":", ":70000", "198.18.0.1:x", "x"} {
 		if n, err := ParseNAT(text); err == nil {
 			t.Errorf("ParseNAT(%q) = %+v is accepted", text, n)
 		}

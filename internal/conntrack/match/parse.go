@@ -179,13 +179,10 @@ func StatusNames() (names []string) {
 	return names
 }
 
-// ParseNAT reads what a translation must have put in place: nothing (any will
-// do), ADDRESS, ADDRESS/PREFIX, ADDRESS:PORT, [ADDRESS]:PORT or :PORT.
+// ParseNAT reads what a translation must have put in place: ADDRESS,
+// ADDRESS/PREFIX, ADDRESS:PORT, [ADDRESS]:PORT or :PORT.
 func ParseNAT(text string) (n NAT, err error) {
 	n.On = true
-	if text == "" {
-		return n, nil
-	}
 	if port, ok := strings.CutPrefix(text, ":"); ok && !strings.Contains(port, ":") {
 		return n, n.port(port)
 	}
