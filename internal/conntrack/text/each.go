@@ -77,22 +77,23 @@ func Each(r io.Reader, fn func(*conntrack.Entry) error) (Stats, error) {
 // of byte order.
 func decompress(r io.Reader) (io.Reader, error) {
 	buffered := bufio.NewReaderSize(r, 4096)
-	head, err := buffered.Peek(3)
+	head, err := buffered.Peek(2)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("read connections: %w", err)
 	}
-	if bytes.Equal(head, []byte("\ufeff")) { // some editors put it first
-		_, err := buffered.Discard(len(head))
+	if bytes.Equal(head, []byte{0x1f, 0x8b}) {
+		unzipped, err := gzip.NewReader(buffered)
+		if err != nil {
+			return nil, fmt.Errorf("read gzipped connections: %w", err)
+		}
+		buffered = bufio.NewReaderSize(unzipped, 4096)
+	}
+	// Some editors put the mark first. What is wrong with the input, reading it tells.
+	if head, _ := buffered.Peek(3); bytes.Equal(head, []byte("\ufeff")) {
+		_, err = buffered.Discard(len(head))
 		return buffered, err
 	}
-	if !bytes.HasPrefix(head, []byte{0x1f, 0x8b}) {
-		return buffered, nil
-	}
-	unzipped, err := gzip.NewReader(buffered)
-	if err != nil {
-		return nil, fmt.Errorf("read gzipped connections: %w", err)
-	}
-	return unzipped, nil
+	return buffered, nil
 }
 
 func (p *parser) readAll(r io.Reader, fn func(*conntrack.Entry) error) error {

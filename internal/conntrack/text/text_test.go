@@ -390,6 +390,7 @@ func TestEachReadsGzipAndBrokenReaders(t *testing.T) {
 		"gzip":                   bytes.NewReader(gzipped(text)),
 		"two gzips":              bytes.NewReader(append(gzipped(good), gzipped(text[len(good):])...)),
 		"byte for byte":          iotest.OneByteReader(strings.NewReader(text)),
+		"a mark in a gzip":       bytes.NewReader(gzipped("\ufeff" + text)),
 		"a mark of byte order":   strings.NewReader("\ufeff" + text),
 		"data together with EOF": iotest.DataErrReader(strings.NewReader(text)),
 	} {
