@@ -108,8 +108,12 @@ func (o Overview) zones() []line3 {
 	if len(top) == 1 && top[0].Name == "0" {
 		return []line3{{{"zone", Bold}}, {{"only 0", Plain}}}
 	}
-	lines := block("zone", top[:min(len(top), fewZones)], fewZones)
-	if rest := o.Zones.Different - fewZones; rest > 0 {
+	few := fewZones
+	if o.Zones.Different == few+1 {
+		few++ // it takes no more room than to say that there is one more
+	}
+	lines := block("zone", top[:min(len(top), few)], few)
+	if rest := o.Zones.Different - few; rest > 0 {
 		lines = append(lines, line3{{fmt.Sprintf("%s more", units.Count(rest)), Dim}})
 	}
 	return lines

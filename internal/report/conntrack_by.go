@@ -65,7 +65,11 @@ func (g Groups) title() string {
 	if g.Filter != "" {
 		text += " (" + g.Filter + ")"
 	}
-	return text + ", " + units.Plural(g.Len(), "group", "groups") + " by " + strings.Join(g.names(), ", ")
+	text += ", "
+	if !g.Exact() {
+		text += "at least "
+	}
+	return text + units.Plural(g.Len(), "group", "groups") + " by " + strings.Join(g.names(), ", ")
 }
 
 // sketched says what the counts are worth where not all groups found room.
@@ -75,9 +79,9 @@ func (g Groups) sketched() string {
 }
 
 func (g Groups) more(groups int, entries int64) string {
-	text := "… and " + units.Plural(groups, "more group", "more groups")
+	text := "… and at least " + units.Plural(groups, "more group", "more groups")
 	if g.Exact() {
-		text += " with " + units.Plural(entries, "entry", "entries")
+		text = "… and " + units.Plural(groups, "more group", "more groups") + " with " + units.Plural(entries, "entry", "entries")
 	}
 	switch {
 	case g.Min > 1 && g.Top > 0:

@@ -98,6 +98,8 @@ func usedUpIn(pool *snapshot.PortPool) string {
 	switch {
 	case !pool.RateKnown:
 		return units.None
+	case pool.Share >= 1:
+		return "now"
 	case pool.SecondsLeft < 0:
 		return "never"
 	}

@@ -65,6 +65,19 @@ note: the rules are not known
 	}
 }
 
+func TestPortsUsedUp(t *testing.T) {
+	for want, pool := range map[string]snapshot.PortPool{
+		"–":     {Share: 1, SecondsLeft: -1},
+		"now":   {Share: 1, SecondsLeft: -1, RateKnown: true},
+		"never": {Share: 0.5, SecondsLeft: -1, RateKnown: true},
+		"37 s":  {Share: 0.5, SecondsLeft: 37, RateKnown: true},
+	} {
+		if got := usedUpIn(&pool); got != want {
+			t.Errorf("%+v: used up in %q, want %q", pool, got, want)
+		}
+	}
+}
+
 // Of a kernel that looks at the whole range, of a sample, and of nothing.
 func TestPortsOfOtherTables(t *testing.T) {
 	ports := pressedPorts()
