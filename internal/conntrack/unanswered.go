@@ -108,9 +108,10 @@ func newIdle() idle {
 // (nf_conntrack_tcp_timeout_unacknowledged, _max_retrans).
 const unackedTimeout = 300
 
-// add leaves out offloaded entries, whose timeout is a day, and those that a rule
-// gave a timeout of their own (IPS_FIXED_TIMEOUT). One with little left is in use and waits for
-// an acknowledgement, which is much more likely than that its days end now.
+// add leaves out offloaded entries, whose timeout is a day, and those whose time was
+// fixed (IPS_FIXED_TIMEOUT). One with little left is in use and waits for an
+// acknowledgement, which is much more likely than that its days end now. A timeout that
+// a rule sets (nft ct timeout) is not told by the kernel.
 func (i *idle) add(e *Entry) {
 	if i.timeout > unackedTimeout && e.Timeout <= unackedTimeout {
 		return

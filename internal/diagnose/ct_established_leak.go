@@ -18,6 +18,9 @@ const (
 	leakTrifle   = 20000
 	fewestLeaked = 1000
 	oneDay       = 86400
+	// fewInUse is the share of ESTABLISHED, in use lately, below which it is doubtful that
+	// the rest are idle: a timeout that was raised, or that a rule sets, looks like that.
+	fewInUse = 0.01
 )
 
 // ctEstablishedLeak: much of the table is connections that were never closed as far as
@@ -70,6 +73,10 @@ func (t *table) leak(i *snapshot.IdleEstablished, idle int64) *Finding {
 			hours(i.TimeoutSeconds)),
 		Consequence: "the table, and with SNAT the ports of an address, fill up with connections that do not exist; ESTABLISHED is never evicted to make room",
 		Remedies:    leakRemedies(t.rec, i, idle, day),
+	}
+	if inUse := i.Entries - i.IdleFrom(snapshot.IdleLong); float64(inUse) < fewInUse*float64(i.Entries) {
+		f.Confidence = "possible"
+		f.Cause += "; or, as hardly any is in use, they have another timeout than " + establishedTimeout + " says: it was raised lately, or a rule sets one (nft ct timeout, iptables CT --timeout)"
 	}
 	f.Evidence = append(f.Evidence, idleTalkers("idle from ", i.Sources, t)...)
 	f.Evidence = append(f.Evidence, idleTalkers("idle to ", i.Services, t)...)
