@@ -79,15 +79,24 @@ func whole(ctx context.Context, restart func(), dump func() (Result, error)) (Re
 	}
 }
 
+// bucketsEvery is how many datagrams pass between two looks at the number of buckets:
+// some thousand entries, beside which a look takes no time, and few enough to see a
+// table that is resized and put back during one dump.
+const bucketsEvery = 16
+
 // dumpFiltered asks the kernel to filter.
 func dumpFiltered(ctx context.Context, ns *netns.Handle, f conntrack.KernelFilter, fn func([]byte) error) (Result, error) {
-	before := buckets()
-	r, err := passes(f, fn, func(f conntrack.KernelFilter, fn func([]byte) error) (Result, error) {
+	before, resized, datagrams := buckets(), false, 0
+	watching := func(msgs []byte) error {
+		if datagrams++; datagrams%bucketsEvery == 0 {
+			resized = resized || before != buckets()
+		}
+		return fn(msgs)
+	}
+	r, err := passes(f, watching, func(f conntrack.KernelFilter, fn func([]byte) error) (Result, error) {
 		return stream(ctx, ns, "dump the connection table", conntrack.Get, f, fn)
 	})
-	if before != buckets() {
-		r.Interrupted = true
-	}
+	r.Interrupted = r.Interrupted || resized || before != buckets()
 	return r, err
 }
 

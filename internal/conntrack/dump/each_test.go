@@ -216,6 +216,22 @@ func TestResizeIsSeen(t *testing.T) {
 	if err != nil || r.Interrupted || r.Attempts != 2 || seen != 1080 {
 		t.Errorf("EachWhole = %+v, %v, %d entries", r, err, seen)
 	}
+	// Twice during one dump: what the size was before, it is afterwards.
+	const many = 20_000
+	fill(t, ns, 10_000, many, nil)
+	n = 0
+	r, err = Each(t.Context(), ns, nil, func(*conntrack.Entry) error {
+		switch n++; n {
+		case 1:
+			set(size / 2)
+		case many / 2:
+			set(size)
+		}
+		return nil
+	})
+	if err != nil || n < many/2 || !r.Interrupted {
+		t.Errorf("Each = %+v, %v, %d entries", r, err, n)
+	}
 }
 
 // TestUnreplied is what conntrack(8) has no flag for.
