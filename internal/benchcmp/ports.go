@@ -245,17 +245,23 @@ func (t *portTrial) from(held []uint16, random *rand.Rand) []uint16 {
 	return chosen
 }
 
+// lookTries bounds how often a table is read again that somebody resizes: others on
+// the host share its hash.
+const lookTries = 5
+
 // look reads the gateway's table as natkit ports does.
 func (t *portTrial) look(ctx context.Context) (*ports.Collector, error) {
-	c := ports.NewCollector(ports.Options{})
-	r, err := dump.Each(ctx, t.gate.gateway, nil, func(e *conntrack.Entry) error {
-		c.Add(e)
-		return nil
-	})
-	if err == nil && (r.Interrupted || !r.Complete) {
-		err = errors.New("read the gateway's table: it was resized meanwhile")
+	for range lookTries {
+		c := ports.NewCollector(ports.Options{})
+		r, err := dump.Each(ctx, t.gate.gateway, nil, func(e *conntrack.Entry) error {
+			c.Add(e)
+			return nil
+		})
+		if err != nil || !r.Interrupted && r.Complete {
+			return c, err
+		}
 	}
-	return c, err
+	return nil, fmt.Errorf("read the gateway's table: it was resized each time of %d", lookTries)
 }
 
 // chance is what natkit tells: of connections whose port is taken, or of any.
