@@ -217,6 +217,7 @@ func TestResizeIsSeen(t *testing.T) {
 		t.Errorf("EachWhole = %+v, %v, %d entries", r, err, seen)
 	}
 	// Twice during one dump: what the size was before, it is afterwards.
+	set(size)
 	const many = 20_000
 	fill(t, ns, 10_000, many, nil)
 	n = 0
