@@ -1,13 +1,13 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
+	"github.com/natkit/natkit/internal/report"
 )
 
 const conntrackCountSchema = "natkit.conntrack-count/1"
@@ -68,9 +68,7 @@ func (c *conntrackCounter) run(cmd *cobra.Command) error {
 		return err
 	}
 	if c.asJSON {
-		enc := json.NewEncoder(c.env.Stdout)
-		enc.SetIndent("", "  ")
-		return enc.Encode(doc)
+		return report.JSON(c.env.Stdout, doc)
 	}
 	_, err := fmt.Fprintln(c.env.Stdout, doc.Entries)
 	return err

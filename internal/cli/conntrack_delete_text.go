@@ -2,13 +2,13 @@ package cli
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
 	"strings"
 
+	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/units"
 )
@@ -17,15 +17,13 @@ func (d *conntrackDeleter) printJSON(doc *conntrackDeletion) error {
 	if !d.asJSON {
 		return nil
 	}
-	enc := json.NewEncoder(d.env.Stdout)
-	enc.SetIndent("", "  ")
-	return enc.Encode(doc)
+	return report.JSON(d.env.Stdout, doc)
 }
 
 // printDeletion shows what is to be deleted.
 func printDeletion(env *Env, doc *conntrackDeletion) error {
 	if doc.Interruption != "" {
-		fmt.Fprintln(env.Stderr, "natkit:", doc.Interruption)
+		env.warn("%s", doc.Interruption)
 	}
 	if doc.Found == 0 {
 		_, err := fmt.Fprintln(env.Stdout, "no connection matches: there is nothing to delete")

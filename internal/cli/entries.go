@@ -9,7 +9,6 @@ import (
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/units"
 )
 
 // entries is where a verb's connection table entries come from, chosen by flags:
@@ -108,18 +107,11 @@ func (s *entries) eachLive(env *Env, ns *netns.Handle, f *match.Filter, count *e
 	switch {
 	case err != nil:
 	case r.Interrupted:
-		env.warn("the table was resized while it was read%s: entries may be missing, or counted twice", times(r.Attempts))
+		env.warn("%s", r.Interruption())
 	case r.Attempts > 1:
 		env.warn("the table was resized while it was read: it was read again")
 	}
 	return about, err
-}
-
-func times(attempts int) string {
-	if attempts < 2 {
-		return ""
-	}
-	return ", " + units.Count(attempts) + " times in a row"
 }
 
 func (s *entries) dump(ns *netns.Handle, f *match.Filter, count *entryCounter) (dump.Result, error) {

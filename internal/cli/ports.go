@@ -218,7 +218,7 @@ func (p *portsVerb) watchOn(cmd *cobra.Command, before *look) error {
 type portsDocument struct {
 	Schema  string                   `json:"schema"`
 	Version string                   `json:"version"`
-	Table   entriesAbout             `json:"table"`
+	Read    entriesAbout             `json:"read"`
 	Kernel  string                   `json:"kernel,omitempty"`
 	Notes   []string                 `json:"notes,omitempty"`
 	Ports   *snapshot.Ports          `json:"ports"`
@@ -233,7 +233,7 @@ func (p *portsVerb) show(after, before *look) error {
 	if before != nil && before.about.Complete {
 		q.Before, q.Seconds = before.collector, after.middle.Sub(before.middle).Seconds()
 	}
-	doc := portsDocument{Schema: portsSchema, Version: p.env.Version, Table: after.about, Kernel: q.Release,
+	doc := portsDocument{Schema: portsSchema, Version: p.env.Version, Read: after.about, Kernel: q.Release,
 		Notes: p.notes, Ports: after.collector.Ports(q), Rules: after.rules}
 	if doc.Ports.LeftOut > 0 {
 		doc.Notes = append(doc.Notes, fmt.Sprintf("%d small pools found no room in memory and are left out", doc.Ports.LeftOut))
@@ -251,6 +251,6 @@ func (p *portsVerb) show(after, before *look) error {
 		}
 		return report.JSON(p.env.Stdout, doc)
 	}
-	view := report.PortsView{Source: doc.Table.Source, Shared: doc.Shared, Unread: unread, Notes: doc.Notes}
+	view := report.PortsView{Source: doc.Read.Source, Shared: doc.Shared, Unread: unread, Notes: doc.Notes}
 	return report.Ports(p.env.Stdout, p.env.style(), view, doc.Ports)
 }
