@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	whyJSON = "its JSON is no flat object of names and values"
+	whyJSON = "its JSON is no flat object of names and values on one line"
 )
 
 // json reads an object of one line, with its fields in any order.

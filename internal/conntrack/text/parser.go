@@ -38,6 +38,7 @@ const (
 	whyXML    = "XML is not read: list with conntrack -L -o extended, without xml"
 	whySave   = "commands of conntrack -o save are not read: list with conntrack -L -o extended"
 	whyEvent  = "an event, and no entry of the table: list with conntrack -L"
+	whyArray  = "a list of JSON: give its objects alone, each on one line (jq -c '.[]')"
 	whyExpect = "an expectation, and no entry of the table"
 	whyOther  = "it is no entry of a connection table"
 )
@@ -55,6 +56,8 @@ func (p *parser) parse(line []byte, e *conntrack.Entry) (entry bool, why string)
 	switch c := line[s.i]; {
 	case c == '{':
 		why = p.json(s, e)
+	case c == '[' && s.i+1 == len(line):
+		return false, whyArray
 	case c == '<':
 		return false, whyXML
 	case c == '-':

@@ -284,6 +284,7 @@ var garbledLines = []struct{ line, why string }{
 	{"-A -s 198.18.0.1 -d 198.18.0.2 -p tcp", "save"},
 	{"300 proto=6 src=198.18.0.1 dst=198.18.0.2 sport=0 dport=45678 mask-src=255.255.255.255 mask-dst=255.255.255.255 sport=0 dport=65535", "expectation"},
 	{`{"family":"ipv4"`, whyJSON},
+	{`[`, whyArray},
 	{`{"family":"ipv9"}`, "family has a value"},
 	{`{"orig_src":"198.18.0.1","orig":{"dst":1}}`, whyJSON},
 	{`{"orig_src":"198.18.0.1"} x`, whyJSON},
