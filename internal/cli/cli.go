@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/natkit/natkit/internal/report"
 )
 
 // Exit codes, the same for every verb.
@@ -72,13 +74,22 @@ func exitCode(stderr io.Writer, cmd *cobra.Command, err error) int {
 	case errors.Is(err, errFindings):
 		return exitFindings
 	case errors.As(err, &usage):
-		fmt.Fprintf(stderr, "natkit: %v\nsee '%s --help'\n", err, cmd.CommandPath())
+		fmt.Fprintf(stderr, "natkit: %s\nsee '%s --help'\n", said(err), cmd.CommandPath())
 		return exitUsage
 	default:
-		// Only a signal cancels what natkit does.
-		fmt.Fprintf(stderr, "natkit: %s\n", strings.ReplaceAll(err.Error(), context.Canceled.Error(), "interrupted"))
+		fmt.Fprintf(stderr, "natkit: %s\n", said(err))
 		return exitFailed
 	}
+}
+
+// said is the text of an error for a terminal: names of files in it may be anybody's.
+// Only a signal cancels what natkit does.
+func said(err error) string {
+	lines := strings.Split(strings.ReplaceAll(err.Error(), context.Canceled.Error(), "interrupted"), "\n")
+	for i := range lines {
+		lines[i] = report.Clean(lines[i])
+	}
+	return strings.Join(lines, "\n")
 }
 
 func newRoot(env *Env) *cobra.Command {

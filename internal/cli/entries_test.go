@@ -61,6 +61,25 @@ type fullDisk struct{}
 
 func (fullDisk) Write([]byte) (int, error) { return 0, unix.ENOSPC }
 
+// What a file is called must not reach the terminal as it is.
+func TestNamesOnATerminal(t *testing.T) {
+	const name = "table\x1b[2J"
+	t.Chdir(t.TempDir())
+	for _, write := range []bool{false, true} {
+		if write {
+			if err := os.WriteFile(name, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var stdout, stderr bytes.Buffer
+		env := Env{Stdout: &stdout, Stderr: &stderr, Getenv: func(string) string { return "" }}
+		Run(t.Context(), env, []string{"conntrack", "--from", name})
+		if all := stdout.String() + stderr.String(); strings.Contains(all, "\x1b") || !strings.Contains(all, "table␛[2J") {
+			t.Errorf("it says %q", all)
+		}
+	}
+}
+
 func TestExitCodeOfAnInterruption(t *testing.T) {
 	var stderr bytes.Buffer
 	code := exitCode(&stderr, nil, fmt.Errorf("delete conntrack entries: %w", context.Canceled))

@@ -17,7 +17,7 @@ import (
 
 // warn says on stderr what the user should know of a result.
 func (e *Env) warn(format string, args ...any) {
-	fmt.Fprintf(e.Stderr, "natkit: "+format+"\n", args...)
+	fmt.Fprintln(e.Stderr, "natkit: "+report.Clean(fmt.Sprintf(format, args...)))
 }
 
 // entryCounter counts the entries on their way, shows how many there are so far, and
