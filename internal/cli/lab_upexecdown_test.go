@@ -151,7 +151,7 @@ func TestLabUpErrors(t *testing.T) {
 	if err := os.WriteFile(bad, []byte("name: x\ncolour: red\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.want(1, `unknown scenario "nothing"; there are: table-full`, "up", "nothing")
+	s.want(1, `unknown scenario "nothing"; there are: `, "up", "nothing")
 	s.want(1, "missing.yaml: no such file", "up", "missing.yaml")
 	s.want(1, bad+`:2:1: unknown field "colour"; expected one of: name, title`, "up", bad)
 	s.want(1, `no stage "late"`, "up", "table-full", "--stage", "late")

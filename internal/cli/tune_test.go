@@ -29,7 +29,7 @@ type tuneBench struct {
 
 const tuneMax = "net.netfilter.nf_conntrack_max"
 
-// slabinfo has 40,000 slabs of two pages: room for 1,024,000 entries of 320 bytes.
+// slabinfo has 1,000,000 entries of 320 bytes in use, and room for 24,000 more in its slabs.
 const slabinfo = `slabinfo - version: 2.1
 # name            <active_objs> <num_objs> <objsize> <objperslab> <pagesperslab> : tunables <limit> <batchcount> <sharedfactor> : slabdata <active_slabs> <num_slabs> <sharedavail>
 nf_conntrack      1000000 1000000    320   25    2 : tunables    0    0    0 : slabdata  40000  40000      0
@@ -123,7 +123,7 @@ func words(s string) []string { return strings.Fields(s) }
 func TestTunePrintsThePlanAndStops(t *testing.T) {
 	b := newTuneBench(t)
 	b.must(words("tune apply --persist "+tuneMax+"=500 net.netfilter.nf_conntrack_buckets=1024"),
-		"1000 → 500", "600 connections are tracked now", "461 ms (estimate) while 1,024,000 entries",
+		"1000 → 500", "600 connections are tracked now", "450 ms (estimate) while 1,000,000 entries",
 		"/etc/sysctl.d/90-natkit.conf "+tuneMax+" = 500", "/etc/modprobe.d/natkit.conf nf_conntrack.hashsize = 1024",
 		"99-mine.conf sets "+tuneMax+" too", "nothing was changed; add --yes")
 	b.must(words("tune apply "+tuneMax+"=1000"), tuneMax+" is 1000 already", "nothing to change")
@@ -299,7 +299,7 @@ func TestTuneUndoOfBucketsSaysTheStall(t *testing.T) {
 	b := newTuneBench(t)
 	b.must(words("tune apply --yes net.netfilter.nf_conntrack_buckets=1024"))
 	code, _, errs := b.run(words("tune undo --last")...)
-	if code != exitOK || !strings.Contains(errs, "all packets of the host wait for 461 ms (estimate) while 1,024,000 entries") {
+	if code != exitOK || !strings.Contains(errs, "all packets of the host wait for 450 ms (estimate) while 1,000,000 entries") {
 		t.Errorf("exit %d, %s", code, errs)
 	}
 	b.value("net.netfilter.nf_conntrack_buckets", "512")
