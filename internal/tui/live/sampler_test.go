@@ -171,6 +171,12 @@ func TestList(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.close()
+	own := ownInode()
+	for _, space := range l.spaces {
+		if space.Inode == own && !named(space) {
+			t.Errorf("nobody sees that %+v is where natkit runs", space)
+		}
+	}
 	for _, space := range l.spaces {
 		if space.Inode == ns.Inode() {
 			if space.Entries != 7 {

@@ -22,9 +22,12 @@ func list() (*listing, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &listing{handles: handles}
+	l, own := &listing{handles: handles}, ownInode()
 	for _, h := range handles {
 		s := tui.Space{Inode: h.Inode(), Name: h.Name(), Entries: -1}
+		if s.Inode == own && !named(s) {
+			s.Name = "natkit's own"
+		}
 		if u, err := dump.Count(h); err == nil {
 			s.Entries = u.Entries
 		}
@@ -40,6 +43,17 @@ func list() (*listing, error) {
 		return 0
 	})
 	return l, nil
+}
+
+// ownInode is that of the namespace natkit runs in, mostly the host's; 0 where that
+// cannot be told.
+func ownInode() uint64 {
+	own, err := netns.Current()
+	if err != nil {
+		return 0
+	}
+	defer own.Close()
+	return own.Inode()
 }
 
 // named tells names of ip-netns(8) from those that netns.All makes of processes.
