@@ -87,7 +87,7 @@ lab could not be run.`,
 	flags.BoolVar(&f.bridge, "bridge", false, "put the server behind a bridge with br_netfilter, as Docker does")
 	flags.StringVar(&f.server, "server", string(build.Auto), "web server `KIND`: nginx, builtin, or auto (nginx if installed)")
 	flags.Int64Var(&f.lowerMax, "lower-max", 0, "make the fault by lowering the host-wide nf_conntrack_max to `N` for the time of the fault")
-	flags.BoolVar(&f.force, "force", false, "with --lower-max: also where other namespaces would lose connections")
+	flags.BoolVar(&f.force, "force", false, "with --lower-max or --allow-host: also where other namespaces would lose connections")
 	flags.BoolVar(&f.all, "all", false, "run all scenarios and print the accuracy matrix")
 	flags.StringSliceVar(&f.only, "only", nil, "with --all: only the scenarios of these `NAMES`, with commas between")
 	flags.BoolVar(&f.allowHost, "allow-host", false, "run scenarios that change values of the whole host for a while, too")
@@ -111,8 +111,8 @@ func (f *labRunFlags) check() error {
 		return usagef("--full stands for -c 5000 -n 100000: leave out one or the other")
 	case f.lowerMax < 0:
 		return usagef("--lower-max %d: must be 1 or more", f.lowerMax)
-	case f.force && f.lowerMax == 0:
-		return usagef("--force goes with --lower-max")
+	case f.force && f.lowerMax == 0 && !f.allowHost:
+		return usagef("--force goes with --lower-max or --allow-host")
 	}
 	switch build.ServerKind(f.server) {
 	case build.Auto, build.Nginx, build.Builtin:

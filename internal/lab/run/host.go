@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/natkit/natkit/internal/capacity"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/snapshot"
@@ -101,13 +103,53 @@ func (c *conductor) mayLower() error {
 	if c.Force {
 		return nil
 	}
-	name, entries, err := dump.Busiest()
+	busiest, entries, err := dump.Busiest()
 	if err != nil {
 		return fmt.Errorf("lower %s: %w; --force lowers without looking", snapshot.ConntrackMax, err)
 	}
-	if entries > c.LowerMax/2 {
+	return tooLow(map[string]int64{snapshot.ConntrackMax: c.LowerMax}, busiest, entries)
+}
+
+// longChain is the mean length of hash chains, by the entries of one namespace, from
+// which others lose connections (cap of 8 at the least, Linux 5.15) or CPU time.
+const longChain = 4
+
+// mayLowerHost refuses values of the scenario with which other namespaces would lose
+// connections.
+func (c *conductor) mayLowerHost() error {
+	lower := map[string]int64{}
+	for _, st := range c.sc.Stages {
+		for name, text := range st.Host {
+			before, err := apply.ReadSysctlInt("/proc", name)
+			if err != nil {
+				return err
+			}
+			if value, err := strconv.ParseInt(text, 10, 64); err == nil && value < before {
+				lower[name] = min(value, cmp.Or(lower[name], value))
+			}
+		}
+	}
+	if len(lower) == 0 || c.Force {
+		return nil
+	}
+	busiest, entries, err := dump.Busiest()
+	if err != nil {
+		return fmt.Errorf("lower values of the host: %w; --force lowers without looking", err)
+	}
+	return tooLow(lower, busiest, entries)
+}
+
+// tooLow judges by what the busiest namespace tracks.
+func tooLow(lower map[string]int64, busiest string, entries int64) error {
+	limit, lowerMax := lower[snapshot.ConntrackMax]
+	buckets, lowerBuckets := lower[snapshot.ConntrackBuckets]
+	switch {
+	case lowerMax && entries > limit/2:
 		return fmt.Errorf("lower %s to %d: network namespace %s tracks %d connections, more than half of it, and would lose new ones; --force does it all the same",
-			snapshot.ConntrackMax, c.LowerMax, name, entries)
+			snapshot.ConntrackMax, limit, busiest, entries)
+	case lowerBuckets && capacity.ChainLength(entries, buckets) > longChain:
+		return fmt.Errorf("lower %s to %d: network namespace %s tracks %d connections, which would be hash chains of %.0f entries, and would lose new ones; --force does it all the same",
+			snapshot.ConntrackBuckets, buckets, busiest, entries, capacity.ChainLength(entries, buckets))
 	}
 	return nil
 }

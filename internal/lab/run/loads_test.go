@@ -113,7 +113,7 @@ func TestHostValues(t *testing.T) {
 	if _, err := Run(t.Context(), sc, o); err == nil || !strings.Contains(err.Error(), "--allow-host") {
 		t.Errorf("without consent: %v", err)
 	}
-	o.AllowHost = true
+	o.AllowHost, o.Force = true, true // other tests may have large tables
 	seen := map[string]int64{}
 	o.Progress = func(what string) {
 		if name, _, _ := strings.Cut(what, ": idle for"); name != what {
@@ -138,6 +138,29 @@ func TestHostValues(t *testing.T) {
 		if !undone(tx) {
 			t.Errorf("the journal has %+v", tx)
 		}
+	}
+}
+
+// Values of the host are not lowered at the cost of others.
+func TestTooLow(t *testing.T) {
+	for name, tc := range map[string]struct {
+		lower   map[string]int64
+		entries int64
+		refused string
+	}{
+		"nothing is lowered":     {nil, 1 << 20, ""},
+		"idle":                   {map[string]int64{snapshot.ConntrackMax: 1000, snapshot.ConntrackBuckets: 2048}, 0, ""},
+		"half of the maximum":    {map[string]int64{snapshot.ConntrackMax: 1000}, 500, ""},
+		"more than half of it":   {map[string]int64{snapshot.ConntrackMax: 1000}, 501, "nf_conntrack_max to 1000: network namespace web (7) tracks 501 connections"},
+		"chains of four entries": {map[string]int64{snapshot.ConntrackBuckets: 2048}, 4096, ""},
+		"longer chains":          {map[string]int64{snapshot.ConntrackBuckets: 2048}, 20480, "hash chains of 20 entries"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := tooLow(tc.lower, "web (7)", tc.entries)
+			if (err == nil) != (tc.refused == "") || err != nil && !strings.Contains(err.Error(), tc.refused) {
+				t.Errorf("%v, want %q", err, tc.refused)
+			}
+		})
 	}
 }
 

@@ -132,6 +132,9 @@ func (c *conductor) conduct(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	if err = c.mayLowerHost(); err != nil {
+		return err
+	}
 	c.Progress("building " + c.sc.Name)
 	c.lab, err = build.Up(ctx, c.sc, build.Options{Dir: c.Dir, Log: c.Progress})
 	if err != nil {
