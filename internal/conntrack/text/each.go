@@ -231,9 +231,10 @@ func (l *lineReader) skip() {
 	l.start = l.end
 }
 
-// last is what comes after the last line feed.
+// last is what comes after the last line feed; nothing where reading failed, as what
+// is cut off can look like an entry with another port.
 func (l *lineReader) last() ([]byte, bool, error) {
-	if l.start == l.end && l.overlong == nil {
+	if !errors.Is(l.err, io.EOF) || l.start == l.end && l.overlong == nil {
 		return nil, false, l.err
 	}
 	line := l.buf[l.start:l.end]

@@ -404,6 +404,10 @@ func TestEachReadsGzipAndBrokenReaders(t *testing.T) {
 	if all, _, err := read(broken); !errors.Is(err, io.ErrClosedPipe) || len(all) != 2 || !strings.Contains(err.Error(), "after line 2:") {
 		t.Errorf("broken pipe: %d entries, %v", len(all), err)
 	}
+	cut := io.MultiReader(strings.NewReader(good+good[:strings.LastIndex(good, "dport=")+len("dport=")+1]), iotest.ErrReader(io.ErrUnexpectedEOF))
+	if all, stats, err := read(cut); !errors.Is(err, io.ErrUnexpectedEOF) || len(all) != 1 || stats.Lines != 1 {
+		t.Errorf("a line that is cut off: %d entries of %d lines, %v", len(all), stats.Lines, err)
+	}
 	if _, err := Each(strings.NewReader(text), func(*conntrack.Entry) error { return io.ErrShortWrite }); err != io.ErrShortWrite {
 		t.Errorf("fn's error became %v", err)
 	}
