@@ -43,12 +43,12 @@ const (
 
 // topSuite measures what natkit top costs a gateway that only sees new connections.
 func topSuite(natkit string) bench.Suite {
-	const usual, quick = "natkit top", "natkit top --interval 0.5"
+	const usual, quick, sharing = "natkit top", "natkit top --interval 0.5", "natkit top, on the gateway's CPU"
 	o := &newcomers{observing: observing{planes: planes{packetRuns: packetRuns{natkit: natkit}}, rules: rulesMasquerade, to: serverAddress}}
 	o.observing.send = o.connect
 	top := func(name string, args ...string) observer {
 		return observer{name: name, attach: func() (io.Closer, error) {
-			return startOnTerminal(o.gateway, "flows/s", append([]string{natkit, "top"}, args...)...)
+			return startOnTerminal(o.gateway, "flows/s", args...)
 		}, counted: true}
 	}
 	quantities := observerQuantities("")
@@ -57,7 +57,8 @@ func topSuite(natkit string) bench.Suite {
 		Name: "top", Title: "natkit top on a gateway with nothing but new connections",
 		About: "The lab's gateway masquerades connections of one packet each, everything on one CPU,\n" +
 			"and its table fills up from nothing. Meanwhile natkit top shows its samples on a\n" +
-			"terminal, once with its usual interval and once with its shortest.",
+			"terminal: with its usual interval, with its shortest, and with no CPU but the gateway's,\n" +
+			"as where all CPUs have packets to forward.",
 		Quantities: []bench.Quantity{
 			{Name: flowRate, Label: "new flows/s", Better: bench.Higher, Text: units.Rate},
 			nanoseconds(flowCPU, "CPU time per new flow", false),
@@ -69,7 +70,8 @@ func topSuite(natkit string) bench.Suite {
 			{Subject: usual, Quantity: observerMemory, Bound: 64},
 		},
 		Programs: [][]string{{natkit, "--version"}, {"nft", "--version"}},
-	}, observer{name: nobody}, top(usual), top(quick, "--interval", "0.5"))
+	}, observer{name: nobody}, top(usual, natkit, "top"), top(quick, natkit, "top", "--interval", "0.5"),
+		top(sharing, "taskset", "-c", "0", natkit, "top")) // pktgen's one worker has the first CPU
 	s.Method = fmt.Sprintf("%s UDP flows of one packet of %d bytes, each new to the gateway, sent as fast as they go into an empty table, and taken by the server",
 		units.Count(newFlows), packetBytes)
 	s.Parameters = map[string]any{"flows": newFlows, "server_ports": newFlowPorts, "frame_bytes": packetBytes, "workers": 1}
