@@ -114,6 +114,22 @@ func (p *pools) rule(pool *snapshot.PortPool) *snapshot.NATRule {
 	return &p.rules.Rules[pool.Rule]
 }
 
+// mapped is the rule of a pool which takes its ports from a map, so that it is not known
+// how many there are; nil where there is none.
+func (p *pools) mapped() *snapshot.NATRule {
+	for i := range p.ports.Pools {
+		if rule := p.rule(&p.ports.Pools[i]); rule != nil && rule.PortsFromMap {
+			return rule
+		}
+	}
+	return nil
+}
+
+// noRange says that it is not known whether ports are left.
+func noRange(rule *snapshot.NATRule) string {
+	return fmt.Sprintf("; how many ports a connection can have is not known: a map gives them (%s: %s)", rule.Place(), rule.Text)
+}
+
 // evidence of one pool.
 func (p *pools) evidence(pool *snapshot.PortPool) []Evidence {
 	source := fmt.Sprintf("dump of all %s entries", units.Count(p.ports.Sampled))

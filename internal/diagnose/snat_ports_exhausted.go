@@ -30,6 +30,9 @@ func checkPortsExhausted(rec *snapshot.Recording) (*Finding, Check) {
 	}
 	seen := p.seen() + "; " + r.String()
 	pool := p.exhausted(r)
+	if rule := p.mapped(); pool == nil && rule != nil && r.clashes >= fewestClashes {
+		return nil, Check{State: NotChecked, Why: seen + noRange(rule)}
+	}
 	if pool == nil {
 		return nil, Check{State: OK, Why: seen}
 	}

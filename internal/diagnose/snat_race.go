@@ -41,6 +41,8 @@ func checkRace(rec *snapshot.Recording) (*Finding, Check) {
 		return nil, Check{State: NotChecked, Why: seen + ": this kernel counts clashes that were resolved as failures, too (before Linux 5.10)"}
 	case len(p.ports.Pools) == 0:
 		return nil, Check{State: NotChecked, Why: seen + ", but no source is translated here: which connections clash is not known"}
+	case p.mapped() != nil:
+		return nil, Check{State: NotChecked, Why: seen + noRange(p.mapped())}
 	case p.tight():
 		return nil, Check{State: NotChecked, Why: seen + "; " + p.seen() + ": a race or missing ports, which cannot be told"}
 	}

@@ -18,7 +18,7 @@ func (m *machine) translate(e kernelExpr) {
 	setFlags(&s.rule, flags)
 	inner := ""
 	if addresses, ports := m.addresses(e.data, n), m.ports(e.data, n); !addresses || !ports {
-		s.rule.Partial, inner = true, "…"
+		s.rule.Partial, s.rule.PortsFromMap, inner = true, !ports, "…"
 	}
 	s.rule.Text = words(&s.rule, m.family, flags&rangeNetmap != 0, inner)
 }

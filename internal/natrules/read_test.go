@@ -27,6 +27,7 @@ func describe(r snapshot.NATRule) string {
 	add("dst", r.ToDestination.IsValid(), r.ToDestination)
 	add("in", r.InInterface != "", r.InInterface)
 	add("out", r.OutInterface != "", r.OutInterface)
+	add("ports", r.PortsFromMap, "map")
 	if r.Partial {
 		cond = append(cond, "partial")
 	}
@@ -234,6 +235,25 @@ func TestReadBehindExceptions(t *testing.T) {
 	want := []string{
 		"prerouting -100, ip nat pre: dnat to 198.18.0.2 [proto=udp dport=53 dst=198.18.0.1/32]",
 		"prerouting -100, ip nat pre: dnat to 198.18.0.2 [proto=udp dport=54 dst=198.18.0.1/32 partial]",
+	}
+	if d := cmp.Diff(want, describeAll(w.rules())); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
+	}
+}
+
+// TestReadPortBlocks: each client has ports of its own, which only the map knows.
+func TestReadPortBlocks(t *testing.T) {
+	w := newWorld(t)
+	w.nft(`table ip nat {
+	chain post {
+		type nat hook postrouting priority srcnat;
+		ip protocol tcp snat ip to ip saddr map { 198.18.0.2 : 203.0.113.1 . 20000-20511 }
+		ip protocol udp snat to ip saddr map { 198.18.0.2 : 203.0.113.1 }
+	}
+}`)
+	want := []string{
+		"postrouting 100, ip nat post: snat to … [proto=tcp ports=map partial]",
+		"postrouting 100, ip nat post: snat to … [proto=udp partial]",
 	}
 	if d := cmp.Diff(want, describeAll(w.rules())); d != "" {
 		t.Errorf("(-want +got)\n%s", d)

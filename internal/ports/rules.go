@@ -32,7 +32,7 @@ func (q *Query) shares(k key, p *pool, addrs *addresses) []share {
 			continue
 		}
 		if rule.FirstPort == 0 && rule.LastPort == 0 {
-			return byClass(k.proto, p, i, draws(rule), "the kernel's own, "+named(rule))
+			return byClass(k.proto, p, i, draws(rule), sourceOf(rule))
 		}
 		s := share{Range: portsOf(rule), rule: i, draws: draws(rule), from: named(rule)}
 		inside := p.count(s.Range, 0)
@@ -58,6 +58,14 @@ func (q *Query) rules() []snapshot.NATRule {
 		return nil
 	}
 	return q.Rules.Rules
+}
+
+// sourceOf says where the range of a rule without constant ports is from.
+func sourceOf(r *snapshot.NATRule) string {
+	if r.PortsFromMap {
+		return "not known, the map of " + named(r) + " has it: the kernel's own at most"
+	}
+	return "the kernel's own, " + named(r)
 }
 
 // byClass splits the ports as the kernel does where no rule gives a range.

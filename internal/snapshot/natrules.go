@@ -46,6 +46,9 @@ type NATRule struct {
 	// FirstPort and LastPort bound the ports; 0 leaves them to the kernel.
 	FirstPort uint16 `json:"first_port,omitempty"`
 	LastPort  uint16 `json:"last_port,omitempty"`
+	// PortsFromMap is true where ports are given that are not constant, as those of
+	// the port blocks of a carrier's NAT: which ones, natkit does not know.
+	PortsFromMap bool `json:"ports_from_map,omitempty"`
 	// Random, FullyRandom and Persistent are NF_NAT_RANGE_PROTO_RANDOM,
 	// NF_NAT_RANGE_PROTO_RANDOM_FULLY and NF_NAT_RANGE_PERSISTENT.
 	Random      bool `json:"random,omitempty"`
