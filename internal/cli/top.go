@@ -55,6 +55,9 @@ numbers are scaled to the table, and the screen says on how many entries they re
 and what reading them took. Nothing listens to conntrack's events, which would cut
 the rate of new connections to a third.
 
+What is scaled is rounded to the digit that the sample tells. A namespace that is
+deleted lives on as long as top looks at it.
+
 New flows per second are the entries that came between two samples, with the
 standard error; what came and went in between is not seen. Drops are counted by an
 eBPF program, where it can be loaded. Packet work is the softirq time of
