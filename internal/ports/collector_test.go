@@ -3,6 +3,7 @@ package ports
 import (
 	"math"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -162,6 +163,35 @@ func c2(c *Collector, rules []snapshot.NATRule) []snapshot.PortPool {
 }
 
 // A sample is scaled, and tells no chance.
+// TestUsersOfBlocks: where each client has ports of its own, no other one is named.
+func TestUsersOfBlocks(t *testing.T) {
+	other := netip.MustParseAddr("198.18.0.11")
+	rules := &snapshot.NATRules{}
+	for i, from := range []netip.Addr{client, other} {
+		rules.Rules = append(rules.Rules, snapshot.NATRule{
+			Kind: snapshot.NATSource, Family: "ip", First: gateway, Last: gateway, FromSource: netip.PrefixFrom(from, 32),
+			FirstPort: uint16(10000 * (i + 1)), LastPort: uint16(10000*(i+1) + 4095),
+		})
+	}
+	for name, n := range map[string]int{"few ports": 20, "many ports": 2000} {
+		t.Run(name, func(t *testing.T) {
+			c := NewCollector(Options{})
+			for i := range n {
+				c.Add(flow(client, 1, uint16(10000+i)))
+				if i < n/2 {
+					c.Add(flow(other, 1, uint16(20000+i)))
+				}
+			}
+			half := c.Ports(Query{Entries: int64(3 * n), Rules: rules, Users: 2})
+			for i, want := range []snapshot.Talker{{Who: client.String(), Entries: int64(2 * n)}, {Who: other.String(), Entries: int64(n)}} {
+				if got := half.Pools[i]; got.Used != want.Entries || !slices.Equal(got.Users, []snapshot.Talker{want}) {
+					t.Errorf("%d ports used from %d on, by %v, want %v", got.Used, got.FirstPort, got.Users, want)
+				}
+			}
+		})
+	}
+}
+
 func TestPortsOfSample(t *testing.T) {
 	c := NewCollector(Options{})
 	for p := uint16(1024); p < 31024; p++ {

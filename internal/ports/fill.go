@@ -1,6 +1,10 @@
 package ports
 
-import "github.com/natkit/natkit/internal/snapshot"
+import (
+	"net/netip"
+
+	"github.com/natkit/natkit/internal/snapshot"
+)
 
 // What TakenFrom may say.
 const (
@@ -28,7 +32,7 @@ type filler struct {
 func (f *filler) fill(r *row, pressed bool) {
 	sets := r.pool.sets(&f.now)
 	if f.q.Users > 0 {
-		r.Users = f.names.largest(sets.sources, f.q.Users)
+		r.Users = f.users(r)
 	}
 	fresh := f.rate(r, sets)
 	if f.q.Complete && !r.pool.late && (pressed || r.Used < int64(leastUsed(r.share.Size()))) {
@@ -38,6 +42,29 @@ func (f *filler) fill(r *row, pressed bool) {
 			r.Alternatives = r.alternatives(f.out, sets)
 		}
 	}
+}
+
+// users are the sources with most ports of the row's range. Of a large pool it is not
+// known which port is whose; then the rule tells by the sources that it is for.
+func (f *filler) users(r *row) []snapshot.Talker {
+	var from netip.Prefix
+	of := newSources()
+	if r.pool.many != nil {
+		of = r.pool.many.sources
+		if r.Rule >= 0 {
+			from = f.q.rules()[r.Rule].FromSource
+		}
+	}
+	for _, t := range r.pool.few {
+		if r.share.Has(t.port) && t.marks&isInbound == 0 {
+			of.add(t.source)
+		}
+	}
+	users := f.names.largest(of, f.q.Users, from)
+	for i := range users {
+		users[i].Entries = min(r.Used, f.q.scaled(f.Collector, int(users[i].Entries)))
+	}
+	return users
 }
 
 // rate fills in the rates, and returns the ports of new connections; nil where

@@ -61,11 +61,11 @@ func (a *addresses) number(addr netip.Addr) uint32 {
 	return n
 }
 
-// largest names the sources with the most ports.
-func (a *addresses) largest(s *sources, n int) []snapshot.Talker {
+// largest names the sources with the most ports, of a prefix where it is valid.
+func (a *addresses) largest(s *sources, n int, from netip.Prefix) []snapshot.Talker {
 	talkers := make([]snapshot.Talker, 0, len(s.counts))
 	for id, count := range s.counts {
-		if id != 0 {
+		if id != 0 && (!from.IsValid() || from.Contains(a.all[id])) {
 			talkers = append(talkers, snapshot.Talker{Who: a.all[id].String(), Entries: count})
 		}
 	}
