@@ -47,11 +47,14 @@ func natkitMain() {
 
 // floodMain opens UDP flows to ADDR:PORT until its script ends, or for longer than
 // scripts take on slow machines: few enough that what is admitted to a full table in
-// half a second leads to one size of the table only.
+// half a second leads to one size of the table only. A second ADDR:PORT answers them.
 func floodMain() {
 	ctx, stop := context.WithTimeout(context.Background(), testutil.Patience(2*time.Minute))
 	defer stop()
 	to, err := netip.ParseAddrPort(os.Args[1])
+	if err == nil && len(os.Args) > 2 {
+		err = testutil.AnswerUDP(ctx, netip.MustParseAddrPort(os.Args[2]))
+	}
 	if err == nil {
 		err = testutil.FloodUDP(ctx, to, 4000)
 	}

@@ -32,3 +32,23 @@ func FloodUDP(ctx context.Context, to netip.AddrPort, perSecond int) error {
 	}
 	return nil
 }
+
+// AnswerUDP sends back what comes to at, until ctx ends: with FloodUDP, flows that are
+// answered. It listens when it returns, in the network namespace of the calling thread.
+func AnswerUDP(ctx context.Context, at netip.AddrPort) error {
+	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
+	if err != nil {
+		return fmt.Errorf("answer at %v: %w", at, err)
+	}
+	context.AfterFunc(ctx, func() { c.Close() })
+	go func() {
+		buf := make([]byte, 64)
+		for ctx.Err() == nil {
+			// An ICMP error about an earlier answer, or a full table: the next may go.
+			if n, from, err := c.ReadFromUDPAddrPort(buf); err == nil {
+				c.WriteToUDPAddrPort(buf[:n], from)
+			}
+		}
+	}()
+	return nil
+}
