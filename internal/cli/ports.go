@@ -62,12 +62,20 @@ grow by more than chance explains.`,
   sudo natkit ports --proto udp --watch
   conntrack -L | natkit ports --from -
   sudo natkit ports --json --for 0`,
-		Args:              cobra.NoArgs,
+		Args:              noArgsButFlags,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return p.run(cmd) },
 	}
 	p.addFlags(cmd)
 	return cmd
+}
+
+// noArgsButFlags says how a value is given to a flag that may do without one.
+func noArgsButFlags(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 && cmd.Flags().Changed("watch") {
+		return usagef("unexpected %q: a time for --watch is written --watch=5", args[0])
+	}
+	return cobra.NoArgs(cmd, args)
 }
 
 // Bounds of --watch and its usual value.

@@ -5,7 +5,7 @@ import "github.com/natkit/natkit/internal/snapshot"
 // From here on it is of interest what another rule would change.
 const (
 	pressedFails = 1e-4
-	pressedShare = 0.5
+	pressedShare = 0.8
 )
 
 // alternatives computes what other rules would change.
