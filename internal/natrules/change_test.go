@@ -176,6 +176,24 @@ func TestChangeOfAlikes(t *testing.T) {
 	}
 }
 
+// TestUndoBehindAnAlike: Docker does not find its rule again, and inserts it in front.
+func TestUndoBehindAnAlike(t *testing.T) {
+	w := newWorld(t)
+	const rule = "-p tcp -j MASQUERADE"
+	w.run("", strings.Fields("iptables-nft -t nat -A POSTROUTING "+rule)...)
+	target := w.rules()[0].Target
+	w.change(target, "fully-random")
+	w.run("", strings.Fields("iptables-nft -t nat -I POSTROUTING "+rule)...)
+	now := w.rules()
+	if len(now) != 2 || now[1].Target != target || now[0].Target != target+"#2" {
+		t.Fatalf("%+v", now)
+	}
+	w.change(target, "")
+	if now := w.rules(); now[0].FullyRandom || now[1].FullyRandom {
+		t.Errorf("%+v", now)
+	}
+}
+
 func TestChangeIptablesNft(t *testing.T) {
 	w := newWorld(t)
 	for _, rule := range []string{

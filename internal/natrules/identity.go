@@ -1,6 +1,7 @@
 package natrules
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"hash/fnv"
@@ -11,12 +12,14 @@ import (
 
 // identify gives the rules that natkit can change their Targets: namespace, place
 // and a hash over what a change of options does not change. Of rules that are alike
-// the second one of a chain has the suffix "#2".
+// the second one of a chain, by age, has the suffix "#2": a program that misses its own
+// rule since natkit changed it adds another one, often in front.
 func (s *ruleset) identify(inode uint64) {
 	for i := range s.tables {
 		t := &s.tables[i]
 		times := map[string]int{}
-		for _, r := range t.rules {
+		byAge := func(a, b *kernelRule) int { return cmp.Compare(a.handle, b.handle) }
+		for _, r := range slices.SortedFunc(slices.Values(t.rules), byAge) {
 			if _, ok := editable(r); !ok {
 				continue
 			}

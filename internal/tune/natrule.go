@@ -110,7 +110,7 @@ type NATTarget struct {
 
 // ParseNATTarget reads "netns 4026532290 ip nat POSTROUTING 5f3a9c01": the
 // namespace, the place, and a hash over what ports and options do not change; of
-// rules of a chain that are alike the second has "#2" behind it.
+// rules of a chain that are alike the second that was made has "#2" behind it.
 func ParseNATTarget(target string) (NATTarget, error) {
 	f := strings.Fields(target)
 	if len(f) != 6 || f[0] != "netns" || strings.Join(f, " ") != target {
