@@ -151,7 +151,7 @@ func (p *pools) raceRemedies() []Remedy {
 	}
 	if len(unchangeable) > 0 {
 		all = append(all, Remedy{
-			Title: "add --random-fully to the rules that natkit cannot change: " + strings.Join(unchangeable, "; "),
+			Title: "add fully-random (iptables: --random-fully) to the rules that natkit cannot change: " + strings.Join(unchangeable, "; "),
 			Risk:  "clients no longer keep their own port, which some peer-to-peer programs rely on",
 		})
 	}
