@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/bench"
+	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/units"
 )
 
@@ -26,6 +27,11 @@ const (
 	perEntry    = "microseconds_per_entry"
 	linesPerCPU = "lines_per_cpu_second"
 )
+
+// mostBuckets are what a host with mostEntries needs at least: with the usual quarter of
+// that the kernel refuses entries as their hash chains become too long (max_chainlen,
+// __nf_conntrack_confirm).
+const mostBuckets = 1 << 20
 
 // pipeline is what people type to count entries by state and source.
 const pipeline = `conntrack -L -o extended 2>/dev/null | awk '{
@@ -72,7 +78,7 @@ func conntrackSuite(natkit string) bench.Suite {
 			{Subject: from, Quantity: linesPerCPU, Bound: 2e6},
 		},
 		Rounds: 15, WarmUp: 1,
-		Parameters: map[string]any{"entries": []int64{fewEntries, manyEntries, mostEntries}, "pipeline": pipeline},
+		Parameters: map[string]any{"entries": []int64{fewEntries, manyEntries, mostEntries}, "pipeline": pipeline, "buckets_of_largest": mostBuckets},
 		Programs:   [][]string{{natkit, "--version"}, {"conntrack", "--version"}},
 		Setup:      c.setUp,
 	}
@@ -84,7 +90,9 @@ type conntrackBench struct {
 	natkit string
 	table  *table
 	made   int64
-	dir    string // with a text of manyEntries lines
+	// fewBuckets puts the host's number of buckets back; nil where it is not changed.
+	fewBuckets func() error
+	dir        string // with a text of manyEntries lines
 }
 
 func (c *conntrackBench) setUp(ctx context.Context) (func(context.Context) error, error) {
@@ -99,7 +107,7 @@ func (c *conntrackBench) setUp(ctx context.Context) (func(context.Context) error
 }
 
 func (c *conntrackBench) tearDown(context.Context) error {
-	return errors.Join(os.RemoveAll(c.dir), c.table.close())
+	return errors.Join(os.RemoveAll(c.dir), c.table.close(), c.usualBuckets())
 }
 
 // write lets conntrack write the text.
@@ -125,8 +133,32 @@ func (c *conntrackBench) hold(ctx context.Context, entries int64) error {
 		}
 		c.made = 0
 	}
+	if err := c.buckets(ctx, entries); err != nil {
+		return err
+	}
 	err := c.table.add(ctx, c.made, entries)
 	c.made = entries
+	return err
+}
+
+// buckets gives the hash what a host with so many entries has. The kernel's dump looks into
+// every bucket, so that smaller tables keep the usual number.
+func (c *conntrackBench) buckets(ctx context.Context, entries int64) (err error) {
+	if entries < mostEntries {
+		return c.usualBuckets()
+	}
+	if c.fewBuckets == nil {
+		c.fewBuckets, err = raise(ctx, snapshot.ConntrackBuckets, mostBuckets)
+	}
+	return err
+}
+
+func (c *conntrackBench) usualBuckets() error {
+	if c.fewBuckets == nil {
+		return nil
+	}
+	err := c.fewBuckets()
+	c.fewBuckets = nil
 	return err
 }
 

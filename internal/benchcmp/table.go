@@ -78,7 +78,12 @@ func (t *table) empty(ctx context.Context) error {
 
 // allow raises nf_conntrack_max to n where it is below, until putBack; 0 is no limit.
 func allow(ctx context.Context, n int64) (putBack func() error, err error) {
-	now, err := apply.ReadSysctlInt("/proc", snapshot.ConntrackMax)
+	return raise(ctx, snapshot.ConntrackMax, n)
+}
+
+// raise makes a value of the host n where it is below, until putBack; 0 is no limit.
+func raise(ctx context.Context, sysctl string, n int64) (putBack func() error, err error) {
+	now, err := apply.ReadSysctlInt("/proc", sysctl)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +95,7 @@ func allow(ctx context.Context, n int64) (putBack func() error, err error) {
 		return nil, err
 	}
 	applied, err := apply.Apply(ctx, tune.Plan{Origin: "benchmark", Changes: []tune.Change{{
-		Kind: tune.Sysctl, Target: snapshot.ConntrackMax, Before: strconv.FormatInt(now, 10), After: strconv.FormatInt(n, 10),
+		Kind: tune.Sysctl, Target: sysctl, Before: strconv.FormatInt(now, 10), After: strconv.FormatInt(n, 10),
 		Why: "room for the benchmark's table",
 	}}}, apply.Options{Journal: j, Lifeline: true})
 	if err != nil {
