@@ -6,7 +6,9 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"os/exec"
 	"runtime"
+	"syscall"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -44,10 +46,21 @@ var (
 	IPv6 = Feature{Name: "IPv6", Symbols: []string{"CONFIG_IPV6"}, Probe: probeIPv6,
 		Off: []error{unix.EADDRNOTAVAIL, unix.EAFNOSUPPORT}}
 
+	// OwnMounts is what unshare(1) --mount does. It makes the root directory's mount private,
+	// which in a chroot is none.
+	OwnMounts = Feature{Name: "mounts of one's own", Symbols: []string{"CONFIG_NAMESPACES"}, Probe: probeOwnMounts,
+		Off: []error{unix.EINVAL}}
+
 	// KernelLogWrite is missing in most containers.
 	KernelLogWrite = Feature{Name: "/dev/kmsg to write to", Symbols: []string{"CONFIG_PRINTK"}, Probe: probeKernelLog,
 		Off: []error{fs.ErrNotExist}}
 )
+
+func probeOwnMounts() error {
+	cmd := exec.Command("true")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS}
+	return cmd.Run()
+}
 
 // genericNetlink asks for a family; the kernel loads its module then.
 func genericNetlink(family string) func() error {

@@ -309,6 +309,8 @@ func TestSameAsTheTool(t *testing.T) {
 // TestLabelsAreSameAsTheTool gives the tool a file of names in a file system of
 // its own.
 func TestLabelsAreSameAsTheTool(t *testing.T) {
+	testutil.NeedRoot(t)
+	testutil.NeedFeature(t, testutil.OwnMounts)
 	ns := newNetns(t)
 	testutil.LockHost(t)
 	traffic(t, ns) // the kernel keeps labels where a rule needs them
