@@ -78,6 +78,7 @@ var layers = map[string]layer{
 	"internal/netns":          kernel,
 	"internal/privilege":      kernel,
 	"internal/testutil":       kernel,
+	"internal/thread":         kernel,
 	"internal/trace":          kernel,
 	"internal/tune/apply":     kernel,
 	"internal/tune/journal":   kernel,

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +20,7 @@ import (
 	"github.com/natkit/natkit/internal/packet"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/testutil"
+	"github.com/natkit/natkit/internal/thread"
 )
 
 // packetsConfig is a run through a NAT, as a result has it.
@@ -169,23 +169,26 @@ func TestPacketsProgress(t *testing.T) {
 func TestBenchPacketsPrivilege(t *testing.T) {
 	testutil.NeedRoot(t)
 	var stdout, stderr bytes.Buffer
-	code := make(chan int)
-	go func() {
-		runtime.LockOSThread()
+	var code int
+	err := thread.Do(func() error {
 		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 		var data [2]unix.CapUserData
 		if err := unix.Capget(&header, &data[0]); err != nil {
-			t.Error(err)
+			return err
 		}
 		data[0].Effective &^= 1 << unix.CAP_NET_ADMIN
 		if err := unix.Capset(&header, &data[0]); err != nil {
-			t.Error(err)
+			return err
 		}
-		code <- runNatkit(t.Context(), &stdout, &stderr, "bench", "packets", "-n", "10", "198.18.0.1:9")
-	}()
+		code = runNatkit(t.Context(), &stdout, &stderr, "bench", "packets", "-n", "10", "198.18.0.1:9")
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	want := "natkit: bench packets needs CAP_NET_ADMIN (to attach XDP programs to interfaces): run it as root\n"
-	if got := <-code; got != exitFailed || stderr.String() != want || stdout.Len() > 0 {
-		t.Errorf("exit code %d, %q", got, &stderr)
+	if code != exitFailed || stderr.String() != want || stdout.Len() > 0 {
+		t.Errorf("exit code %d, %q", code, &stderr)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/natkit/natkit/internal/thread"
 	"golang.org/x/sys/unix"
 )
 
@@ -25,7 +26,7 @@ type Handle struct {
 // New creates an anonymous network namespace. Needs CAP_SYS_ADMIN.
 func New(name string) (*Handle, error) {
 	var h *Handle
-	err := onThrowawayThread(func() error {
+	err := thread.Do(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			return fmt.Errorf("create network namespace %s: %w (needs CAP_SYS_ADMIN)", name, err)
 		}
@@ -115,13 +116,13 @@ func (h *Handle) Close() error {
 	return h.file.Close()
 }
 
-// Enter moves the calling thread into the namespace. The caller must have
-// locked the goroutine to the thread and never unlock it, so that the thread
-// ends with the goroutine.
+// Enter moves the calling thread into the namespace. The caller runs in
+// [thread.Do], so that the thread ends with it.
 func (h *Handle) Enter() error {
 	if err := unix.Setns(h.Fd(), unix.CLONE_NEWNET); err != nil {
 		return fmt.Errorf("enter network namespace %s: %w (needs CAP_SYS_ADMIN)", h.name, err)
 	}
+	runtime.KeepAlive(h.file)
 	return nil
 }
 
@@ -129,7 +130,7 @@ func (h *Handle) Enter() error {
 // starts with `go` runs elsewhere: sockets made in fn stay in the namespace,
 // goroutines do not.
 func (h *Handle) Do(fn func() error) error {
-	return onThrowawayThread(func() error {
+	return thread.Do(func() error {
 		if err := h.Enter(); err != nil {
 			return err
 		}
@@ -137,25 +138,8 @@ func (h *Handle) Do(fn func() error) error {
 	})
 }
 
-// onThrowawayThread never unlocks, so the runtime destroys the thread with
-// whatever namespaces fn left on it. It cannot destroy the process's first one,
-// and /proc/self would be of another namespace for good: that one is held until
-// fn has run on another.
-func onThrowawayThread(fn func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		if unix.Gettid() == unix.Getpid() {
-			defer runtime.UnlockOSThread()
-			done <- onThrowawayThread(fn)
-			return
-		}
-		done <- fn()
-	}()
-	return <-done
-}
-
 // Again is another Handle of the same namespace, closed on its own.
 func (h *Handle) Again() (*Handle, error) {
+	defer runtime.KeepAlive(h.file)
 	return open(fmt.Sprintf("/proc/self/fd/%d", h.Fd()), h.name)
 }

@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"runtime"
 	"syscall"
 
 	"github.com/cilium/ebpf"
@@ -15,6 +14,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
 	"github.com/google/nftables"
+	"github.com/natkit/natkit/internal/thread"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -148,14 +148,10 @@ func probeKernelLog() error {
 // inNewNetns runs fn in a network namespace that goes with its thread. Package netns
 // does the same and more, and its tests need this package.
 func inNewNetns(fn func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // for good: the runtime ends the thread
+	return thread.Do(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			done <- errors.Join(errors.New("make a network namespace"), err)
-			return
+			return errors.Join(errors.New("make a network namespace"), err)
 		}
-		done <- fn()
-	}()
-	return <-done
+		return fn()
+	})
 }

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/thread"
 )
 
 const (
@@ -144,24 +144,19 @@ func (w *worker) allow(total int64) error {
 // sender's namespace: an interface's number is that of the namespace in which the
 // program runs.
 func (w *worker) onCPU(fn func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		done <- func() error {
-			if w.run.from.Netns != nil {
-				if err := w.run.from.Netns.Enter(); err != nil {
-					return err
-				}
+	return thread.Do(func() error {
+		if w.run.from.Netns != nil {
+			if err := w.run.from.Netns.Enter(); err != nil {
+				return err
 			}
-			var set unix.CPUSet
-			set.Set(w.cpu)
-			if err := unix.SchedSetaffinity(0, &set); err != nil {
-				return fmt.Errorf("stay on CPU %d: %w", w.cpu, err)
-			}
-			return fn()
-		}()
-	}()
-	return <-done
+		}
+		var set unix.CPUSet
+		set.Set(w.cpu)
+		if err := unix.SchedSetaffinity(0, &set); err != nil {
+			return fmt.Errorf("stay on CPU %d: %w", w.cpu, err)
+		}
+		return fn()
+	})
 }
 
 // send makes the kernel run the program on n frames. The program itself counts, and

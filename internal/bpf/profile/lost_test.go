@@ -1,7 +1,6 @@
 package profile
 
 import (
-	"runtime"
 	"testing"
 	"time"
 
@@ -10,6 +9,7 @@ import (
 	"github.com/natkit/natkit/internal/kallsyms"
 	"github.com/natkit/natkit/internal/profile"
 	"github.com/natkit/natkit/internal/testutil"
+	"github.com/natkit/natkit/internal/thread"
 )
 
 // TestEverySampleCounts: where there is room for one stack only, the others are
@@ -48,19 +48,17 @@ func TestEverySampleCounts(t *testing.T) {
 // makeWork runs user code and system calls on CPU 0.
 func makeWork(t *testing.T, d time.Duration) {
 	t.Helper()
-	done := make(chan error)
-	go func() { // the goroutine keeps its thread, which ends with it
+	err := thread.Do(func() error {
 		var only unix.CPUSet
 		only.Set(0)
-		runtime.LockOSThread()
 		err := unix.SchedSetaffinity(0, &only)
 		for end := threadTime() + d; err == nil && threadTime() < end; {
 			unix.Getpid()
 			work(time.Millisecond)
 		}
-		done <- err
-	}()
-	if err := <-done; err != nil {
+		return err
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 }

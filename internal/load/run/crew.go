@@ -13,6 +13,7 @@ import (
 
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/thread"
 )
 
 // progressEvery is how often Options.Progress is called.
@@ -107,13 +108,14 @@ func conduct[W member](ctx context.Context, c *crew, workers []W, opt Options) (
 	gun := make(chan struct{})
 	for _, w := range workers {
 		done.Go(func() {
-			// Never unlocked: the thread ends with its namespace and file table.
-			runtime.LockOSThread()
-			err := w.setUp(opt.Netns)
-			ready <- err
-			if <-gun; err == nil && !c.stop.Load() {
-				w.loop()
-			}
+			_ = thread.Do(func() error { // with a namespace and a file table of its own
+				err := w.setUp(opt.Netns)
+				ready <- err
+				if <-gun; err == nil && !c.stop.Load() {
+					w.loop()
+				}
+				return nil
+			})
 		})
 	}
 	for range workers {

@@ -34,8 +34,7 @@ func fileLimit() (int, error) {
 	return int(usable), nil
 }
 
-// privateFiles gives the calling thread, which must be locked and never
-// unlocked, a file table of its own that holds the standard streams, the kept ones and
+// privateFiles gives the calling thread, which must be one of [thread.Do], a file table of its own that holds the standard streams, the kept ones and
 // the descriptors of Go's poller. Those must stay: the runtime may poll or wake
 // itself from any thread, and another file under their number would be written
 // to. The rest is closed, because a copy keeps pipes and namespaces alive.

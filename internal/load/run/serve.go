@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/thread"
 )
 
 // ServeConfig is how the built-in server runs. Only Listen must be given.
@@ -111,13 +112,15 @@ func (s *server) serve(ctx context.Context, cfg ServeConfig, sockets []int) erro
 	ready := make(chan error, len(sockets))
 	for _, fd := range sockets {
 		done.Go(func() {
-			runtime.LockOSThread() // never unlocked: its file table ends with it
-			w := newServeWorker(s, int32(fd))
-			err := w.setUp()
-			ready <- err
-			if err == nil {
-				w.loop()
-			}
+			_ = thread.Do(func() error { // with a file table of its own
+				w := newServeWorker(s, int32(fd))
+				err := w.setUp()
+				ready <- err
+				if err == nil {
+					w.loop()
+				}
+				return nil
+			})
 		})
 	}
 	var err error

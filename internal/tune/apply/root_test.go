@@ -5,7 +5,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
+	"github.com/natkit/natkit/internal/thread"
 	"github.com/natkit/natkit/internal/tune/journal"
 )
 
@@ -128,19 +128,15 @@ func TestUnprivilegedSaysWhatIsMissing(t *testing.T) {
 		t.Fatal(err)
 	}
 	asNobody := func(fn func()) {
-		done := make(chan error)
-		go func() {
-			runtime.LockOSThread() // never unlocked: the thread dies without its rights
+		err := thread.Do(func() error { // the thread dies without its rights
 			// The raw call: Go's own would change every thread.
-			_, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, 65534, 65534, 65534)
-			if errno != 0 {
-				done <- errno
-				return
+			if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, 65534, 65534, 65534); errno != 0 {
+				return errno
 			}
 			fn()
-			done <- nil
-		}()
-		if err := <-done; err != nil {
+			return nil
+		})
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
