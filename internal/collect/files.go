@@ -70,6 +70,14 @@ var otherSysctls = []string{
 	"net.ipv4.ip_local_port_range",
 	"net.ipv4.ip_local_reserved_ports",
 	snapshot.IPVSConntrack,
+	snapshot.TCPTimestamps,
+	snapshot.TCPTWReuse,
+	snapshot.TCPTWRecycle,
+	snapshot.TCPMaxTWBuckets,
+	snapshot.TCPRFC1337,
+	"net.ipv4.tcp_fin_timeout",
+	"net.ipv4.tcp_syncookies",
+	"net.ipv4.tcp_max_syn_backlog",
 	"net.ipv6.conf.all.forwarding",
 }
 

@@ -70,6 +70,7 @@ func (o *observation) files(ctx context.Context) {
 		return err
 	})
 	o.part("nat_rules", func() (err error) { o.NATRules, err = o.src.natRules(); return err })
+	o.part(snapshot.PartTCP, func() (err error) { o.TCP, err = readTCP(o.src); return err })
 	o.part("conntrack_stat", func() (err error) { o.ConntrackStat, err = readStat(ctx, o.src); return err })
 	o.part("sysctls", func() (err error) { o.Sysctls, err = readSysctls(o.src); return err })
 }

@@ -24,6 +24,7 @@ type Snapshot struct {
 	Sysctls       Sysctls         `json:"sysctls,omitempty"`
 	ConntrackStat *ConntrackStat  `json:"conntrack_stat,omitempty"`
 	ConntrackSize *ConntrackSize  `json:"conntrack_size,omitempty"`
+	TCP           *TCP            `json:"tcp,omitempty"`
 	Table         *ConntrackTable `json:"conntrack_table,omitempty"`
 	NATRules      *NATRules       `json:"nat_rules,omitempty"`
 	Ports         *Ports          `json:"ports,omitempty"`
