@@ -53,6 +53,7 @@ var layers = map[string]layer{
 	"internal/conntrack/tally":     pure,
 	"internal/conntrack/text":      pure,
 	"internal/diagnose":            pure,
+	"internal/document":            pure,
 	"internal/filter":              pure,
 	"internal/gateway":             pure,
 	"internal/lab":                 pure,

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/natkit/natkit/internal/document"
 	"github.com/natkit/natkit/internal/report"
 )
 
@@ -78,6 +79,10 @@ func exitCode(stderr io.Writer, cmd *cobra.Command, err error) int {
 		return exitUsage
 	default:
 		fmt.Fprintf(stderr, "natkit: %s\n", said(err))
+		var syntax *document.SyntaxError
+		if errors.As(err, &syntax) && syntax.Excerpt != "" {
+			fmt.Fprintln(stderr, syntax.Excerpt)
+		}
 		return exitFailed
 	}
 }

@@ -1,0 +1,112 @@
+// Package document reads one YAML document into a struct, strictly: a key that is
+// not known, a value that does not fit and a value that makes no sense are errors
+// with line, column and the line itself.
+package document
+
+import (
+	"fmt"
+	"reflect"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+)
+
+// SyntaxError is a fault in a document: where, and what was expected.
+type SyntaxError struct {
+	File         string
+	Line, Column int
+	Message      string
+	// Excerpt is the line, with a mark below the column; empty where there is no line.
+	Excerpt string
+}
+
+func (e *SyntaxError) Error() string {
+	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, e.Message)
+}
+
+// Problem is a fault of meaning and the path to it: keys and list indexes.
+type Problem struct {
+	Path    []any
+	Message string
+}
+
+// Source is the text of a document.
+type Source struct {
+	// File is the name for errors, What a word for what the document is.
+	File, What string
+	Text       []byte
+	// Limit bounds the text in bytes, and with it how deeply the parser can be made to
+	// call itself.
+	Limit int
+}
+
+// Decode reads the document into the struct that into points to, where keys that
+// are absent leave what is there, and then asks check, which may be nil, whether it
+// makes sense. Its errors are *SyntaxError.
+func (s Source) Decode(into any, check func() *Problem) error {
+	if len(s.Text) > s.Limit {
+		return s.fail(nil, "%d bytes: a %s is at most %d", len(s.Text), s.What, s.Limit)
+	}
+	body, err := s.body()
+	if err != nil {
+		return err
+	}
+	if tk, message := misfit(body, reflect.TypeOf(into)); tk != nil {
+		return s.fail(tk, "%s", message)
+	}
+	if err := decodeYAML(body, into); err != nil {
+		tk, message := explain(err)
+		return s.fail(tk, "%s", message)
+	}
+	if check == nil {
+		return nil
+	}
+	if p := check(); p != nil {
+		return s.fail(locate(body, p.Path), "%s", p.Message)
+	}
+	return nil
+}
+
+// body is the only document in the text.
+func (s Source) body() (ast.Node, error) {
+	file, err := parseYAML(s.Text)
+	switch {
+	case err != nil:
+		tk, message := explain(err)
+		return nil, s.fail(tk, "%s", message)
+	case len(file.Docs) > 1:
+		return nil, s.fail(nil, "expected one YAML document with a %s, found %d", s.What, len(file.Docs))
+	case len(file.Docs) == 0 || file.Docs[0].Body == nil:
+		return nil, s.fail(nil, "expected a %s, found an empty document", s.What)
+	}
+	return file.Docs[0].Body, nil
+}
+
+func (s Source) fail(tk *token.Token, format string, args ...any) error {
+	e := &SyntaxError{File: s.File, Line: 1, Column: 1, Message: OneLine(fmt.Sprintf(format, args...))}
+	if tk != nil && tk.Position != nil {
+		e.Line, e.Column = max(tk.Position.Line, 1), max(tk.Position.Column, 1)
+		e.Excerpt = excerpt(s.Text, e.Line, e.Column)
+	}
+	return e
+}
+
+// parseYAML and decodeYAML turn a panic of the library into an error: what a user
+// wrote must never end natkit.
+func parseYAML(source []byte) (file *ast.File, err error) {
+	defer caught(&err)
+	return parser.ParseBytes(source, 0)
+}
+
+func decodeYAML(body ast.Node, to any) (err error) {
+	defer caught(&err)
+	return yaml.NodeToValue(body, to, yaml.Strict())
+}
+
+func caught(err *error) {
+	if r := recover(); r != nil {
+		*err = fmt.Errorf("this YAML cannot be read (%v)", r)
+	}
+}

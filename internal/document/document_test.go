@@ -1,0 +1,102 @@
+package document
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml/ast"
+	"github.com/google/go-cmp/cmp"
+)
+
+type garden struct {
+	Name  string   `yaml:"name"`
+	Beds  []bed    `yaml:"beds,omitempty"`
+	Size  [2]int   `yaml:"size"`
+	Depth float64  `yaml:"depth"`
+	Opens hour     `yaml:"opens"`
+	Far   *bed     `yaml:"far"`
+	Words []string `yaml:"words"`
+}
+
+type bed struct {
+	Plants uint16 `yaml:"plants"`
+}
+
+type hour struct{ text string }
+
+func (h *hour) UnmarshalYAML(n ast.Node) error {
+	return Scalar(n, "an hour such as 7h", func(text string) error {
+		if !strings.HasSuffix(text, "h") {
+			return errors.New("no hour")
+		}
+		h.text = text
+		return nil
+	})
+}
+
+func decode(text string) (garden, error) {
+	g := garden{Name: "of old", Depth: 2}
+	err := Source{File: "g.yaml", What: "garden", Text: []byte(text), Limit: 400}.Decode(&g, func() *Problem {
+		if len(g.Beds) > 1 && g.Beds[1].Plants == 7 {
+			return &Problem{[]any{"beds", 1, "plants"}, "expected another number"}
+		}
+		return nil
+	})
+	return g, err
+}
+
+// What the text does not name stays.
+func TestDecode(t *testing.T) {
+	got, err := decode("name: new\nbeds:\n  - plants: 3\nopens: 7h\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := garden{Name: "new", Beds: []bed{{3}}, Depth: 2, Opens: hour{"7h"}}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(hour{})); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestDecodeErrors(t *testing.T) {
+	for _, tt := range []struct{ name, text, want, excerpt string }{
+		{"unknown key", "name: x\nbeds:\n  - plant: 3\n", `g.yaml:3:5: unknown field "plant"; expected one of: plants`,
+			"    3 |   - plant: 3\n      |     ^"},
+		{"kind", "depth: deep\n", `g.yaml:1:8: expected a number, found "deep"`, "    1 | depth: deep\n      |        ^"},
+		{"own value", "opens: noon\n", `g.yaml:1:8: expected an hour such as 7h, found "noon"`, "    1 | opens: noon\n      |        ^"},
+		{"meaning", "beds: [{plants: 1}, {plants: 7}]\n", "g.yaml:1:30: expected another number",
+			"    1 | beds: [{plants: 1}, {plants: 7}]\n      |                              ^"},
+		{"length", "size: [1]\n", "g.yaml:1:7: expected a list of 2, found 1", "    1 | size: [1]\n      |       ^"},
+		{"wide letters", "name: ü\nopens: ünter\n", `g.yaml:2:8: expected an hour such as 7h, found "ünter"`, "    2 | opens: ünter\n      |        ^"},
+		{"escapes", "name: x\nopens: \"\x1b[2J\"\n", `g.yaml:2:8: expected an hour such as 7h, found "\x1b[2J"`, "    2 | opens: \" [2J\"\n      |        ^"},
+		{"long line", "words: [" + strings.Repeat("w, ", 30) + "w]\nopens: x\n", `g.yaml:2:8: expected an hour such as 7h, found "x"`, "    2 | opens: x\n      |        ^"},
+		{"far to the right", "{words: [" + strings.Repeat("w, ", 30) + "w], opens: x}\n", `g.yaml:1:111: expected an hour such as 7h, found "x"`,
+			"    1 | , w, w, w, w, w, w, w, w, w, w], opens: x}\n      |" + strings.Repeat(" ", 41) + "^"},
+		{"empty", "", "g.yaml:1:1: expected a garden, found an empty document", ""},
+		{"two", "name: x\n---\nname: y\n", "g.yaml:1:1: expected one YAML document with a garden, found 2", ""},
+		{"too large", strings.Repeat("#", 401), "g.yaml:1:1: 401 bytes: a garden is at most 400", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := decode(tt.text)
+			var syntax *SyntaxError
+			if !errors.As(err, &syntax) {
+				t.Fatalf("error %T %v", err, err)
+			}
+			if diff := cmp.Diff([]string{tt.want, tt.excerpt}, []string{err.Error(), syntax.Excerpt}); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add("name: x\nbeds: [*a]\n")
+	f.Add("far: &a {plants: *a}\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		_, err := decode(text)
+		var syntax *SyntaxError
+		if err != nil && (!errors.As(err, &syntax) || strings.Contains(err.Error(), "\n") || strings.Count(syntax.Excerpt, "\n") > 1) {
+			t.Fatalf("%T %q", err, err)
+		}
+	})
+}

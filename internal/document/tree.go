@@ -1,0 +1,133 @@
+package document
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/token"
+)
+
+// misfit finds the first key that t has no field for, and lists of the wrong
+// length. The library would find them too, but not say what was expected.
+func misfit(n ast.Node, t reflect.Type) (*token.Token, string) {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if _, own := reflect.New(t).Interface().(yaml.NodeUnmarshaler); own {
+		return nil, ""
+	}
+	switch t.Kind() {
+	case reflect.Slice, reflect.Array:
+		return misfitList(n, t)
+	case reflect.Struct:
+		return misfitMapping(n, t)
+	}
+	return nil, ""
+}
+
+func misfitList(n ast.Node, t reflect.Type) (*token.Token, string) {
+	list, ok := resolve(n).(*ast.SequenceNode)
+	if !ok {
+		return nil, ""
+	}
+	if t.Kind() == reflect.Array && len(list.Values) != t.Len() {
+		return firstToken(list), fmt.Sprintf("expected a list of %d, found %d", t.Len(), len(list.Values))
+	}
+	for _, item := range list.Values {
+		if tk, message := misfit(item, t.Elem()); tk != nil {
+			return tk, message
+		}
+	}
+	return nil, ""
+}
+
+func misfitMapping(n ast.Node, t reflect.Type) (*token.Token, string) {
+	fields, names := yamlFields(t)
+	for _, pair := range pairs(n) {
+		key := pair.Key.GetToken()
+		field, known := fields[key.Value]
+		if !known {
+			return key, fmt.Sprintf("unknown field %q; expected one of: %s", key.Value, strings.Join(names, ", "))
+		}
+		if tk, message := misfit(pair.Value, field); tk != nil {
+			return tk, message
+		}
+	}
+	return nil, ""
+}
+
+func yamlFields(t reflect.Type) (fields map[string]reflect.Type, names []string) {
+	fields = make(map[string]reflect.Type, t.NumField())
+	for i := range t.NumField() {
+		name, _, _ := strings.Cut(t.Field(i).Tag.Get("yaml"), ",")
+		if name == "" || name == "-" {
+			continue
+		}
+		fields[name] = t.Field(i).Type
+		names = append(names, name)
+	}
+	return fields, names
+}
+
+// resolve looks through anchors. An alias (*name) stays what it is: what it
+// stands for was looked at where it was written.
+func resolve(n ast.Node) ast.Node {
+	if anchor, ok := n.(*ast.AnchorNode); ok {
+		return anchor.Value
+	}
+	return n
+}
+
+func pairs(n ast.Node) []*ast.MappingValueNode {
+	switch n := resolve(n).(type) {
+	case *ast.MappingNode:
+		return n.Values
+	case *ast.MappingValueNode:
+		return []*ast.MappingValueNode{n}
+	}
+	return nil
+}
+
+// locate follows a path of keys and list indexes as far as the text goes, so
+// that what is missing is reported where it should have been.
+func locate(n ast.Node, path []any) *token.Token {
+	for _, step := range path {
+		next := child(n, step)
+		if next == nil {
+			break
+		}
+		n = next
+	}
+	return firstToken(n)
+}
+
+func child(n ast.Node, step any) ast.Node {
+	switch step := step.(type) {
+	case int:
+		if list, ok := resolve(n).(*ast.SequenceNode); ok && step < len(list.Values) {
+			return list.Values[step]
+		}
+	case string:
+		for _, pair := range pairs(n) {
+			if pair.Key.GetToken().Value == step {
+				return pair.Value
+			}
+		}
+	}
+	return nil
+}
+
+// firstToken is where a node begins; a mapping's own token is its first colon.
+func firstToken(n ast.Node) *token.Token {
+	n = resolve(n)
+	if m, ok := n.(*ast.MappingNode); ok && m.IsFlowStyle {
+		return m.GetToken()
+	}
+	if p := pairs(n); len(p) > 0 {
+		return p[0].Key.GetToken()
+	}
+	return n.GetToken()
+}
