@@ -28,6 +28,7 @@ type Snapshot struct {
 	Table         *ConntrackTable `json:"conntrack_table,omitempty"`
 	NATRules      *NATRules       `json:"nat_rules,omitempty"`
 	Ports         *Ports          `json:"ports,omitempty"`
+	IPVS          *IPVS           `json:"ipvs,omitempty"`
 	KernelLog     []LogLine       `json:"kernel_log,omitempty"`
 	// KernelLogNext is the sequence number that the kernel's next log record gets;
 	// 0 where the log could not be read.
