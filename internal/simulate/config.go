@@ -1,0 +1,265 @@
+// Package simulate computes, event by event, what happens to the connections of many
+// clients that share the addresses of a NAT: which ports it gives them, what a load
+// balancer's sessions make of it, and how servers in TIME_WAIT answer.
+package simulate
+
+// Config is what is simulated. Zero values of fields with a default mean the default.
+// Check (or Parse) says whether it makes sense.
+type Config struct {
+	// Name and Title are for people.
+	Name  string `yaml:"name" json:"name,omitempty"`
+	Title string `yaml:"title" json:"title,omitempty"`
+	About string `yaml:"about" json:"about,omitempty"`
+
+	// Seed makes all random numbers; the same seed gives the same result.
+	Seed uint64 `yaml:"seed" json:"seed"`
+	// Start is the time of day at which the simulation begins, for curves by the
+	// hour.
+	Start Duration `yaml:"start" json:"start"`
+	// Duration is the simulated time during which connections arrive.
+	Duration Duration `yaml:"duration" json:"duration"`
+	// Interval is the time between two points of the curves; 0 takes one that gives
+	// about 240 points.
+	Interval Duration `yaml:"interval" json:"interval"`
+
+	Clients []Clients `yaml:"clients" json:"clients"`
+	// Arrivals are new connections of all clients together; Batches, instead, are a
+	// course of loads as a test sends them.
+	Arrivals *Arrivals `yaml:"arrivals" json:"arrivals,omitempty"`
+	Batches  []Batch   `yaml:"batches" json:"batches,omitempty"`
+
+	Connection Connection `yaml:"connection" json:"connection"`
+	NAT        NAT        `yaml:"nat" json:"nat"`
+	// Balancer may be absent: the servers then get the connections in turn, by
+	// address where they have addresses of their own.
+	Balancer *Balancer `yaml:"balancer" json:"balancer,omitempty"`
+	Servers  []Servers `yaml:"servers" json:"servers"`
+}
+
+// Clients is a group of hosts behind the NAT.
+type Clients struct {
+	Name string `yaml:"name" json:"name"`
+	// Hosts is how many; 0 is one.
+	Hosts int `yaml:"hosts" json:"hosts"`
+	// Weight is each host's part of the arrivals, relative to others; 0 is 1.
+	Weight float64 `yaml:"weight" json:"weight"`
+	// Timestamps: false sends no TCP timestamps (net.ipv4.tcp_timestamps=0).
+	Timestamps *bool `yaml:"timestamps" json:"timestamps,omitempty"`
+	Clock      Clock `yaml:"clock" json:"clock"`
+	ISN        ISN   `yaml:"isn" json:"isn"`
+	// SourcePorts is net.ipv4.ip_local_port_range: [first, last].
+	SourcePorts [2]uint16 `yaml:"source_ports" json:"source_ports"`
+	// SYN is how these hosts repeat a SYN.
+	SYN SYN `yaml:"syn" json:"syn"`
+}
+
+// Clock is that of a host's TCP timestamps.
+type Clock struct {
+	// Hz is how often it ticks per second; 0 is 1000.
+	Hz int `yaml:"hz" json:"hz"`
+	// Offset tells where it stands at the beginning; see the Offset constants.
+	Offset string `yaml:"offset" json:"offset"`
+	// Uptime is the longest time that a host has run, for OffsetUptime.
+	Uptime Duration `yaml:"uptime" json:"uptime"`
+	// Values are the clocks of the hosts at the beginning, in ticks, one for each,
+	// for OffsetValues.
+	Values []uint32 `yaml:"values" json:"values,omitempty"`
+}
+
+// What Clock.Offset may be.
+const (
+	// OffsetPair, the default: a random one for each pair of addresses, as Linux
+	// gives since 4.12 (secure_tcp_ts_off).
+	OffsetPair = "pair"
+	// OffsetUptime: the time since a host was started, as Linux before 4.10.
+	OffsetUptime = "uptime"
+	// OffsetConnection: a random one for each pair of addresses and ports, as Linux
+	// 4.10 and 4.11.
+	OffsetConnection = "connection"
+	// OffsetValues: those given.
+	OffsetValues = "values"
+)
+
+// ISN is how a host chooses the initial sequence number of a connection.
+type ISN struct {
+	// Kind is one of the ISN constants.
+	Kind string `yaml:"kind" json:"kind"`
+	// Tick is the time in which the clock below the number advances by one, for
+	// ISNClock; 0 is 64ns, Linux's; RFC 6528 has 4µs.
+	Tick Duration `yaml:"tick" json:"tick"`
+}
+
+// What ISN.Kind may be.
+const (
+	// ISNClock, the default: RFC 6528, a clock plus a hash of the connection's
+	// addresses and ports.
+	ISNClock = "clock"
+	// ISNRandom: a random number for each connection.
+	ISNRandom = "random"
+)
+
+// SYN is how a host repeats a SYN and when it gives up.
+type SYN struct {
+	// Retries is net.ipv4.tcp_syn_retries; nil is 6.
+	Retries *int `yaml:"retries" json:"retries,omitempty"`
+	// First is the time to the first repetition; 0 is 1s (3s before Linux 3.1).
+	First Duration `yaml:"first" json:"first"`
+	// Linear is how many more follow at the same distance before it doubles each
+	// time (net.ipv4.tcp_syn_linear_timeouts, 4 since Linux 6.5).
+	Linear int `yaml:"linear" json:"linear"`
+	// Timeout is the application's: it gives up then. 0 leaves it to Retries.
+	Timeout Duration `yaml:"timeout" json:"timeout"`
+}
+
+// Arrivals is a curve of new connections per second. Exactly one of Rate, Hours,
+// Daily and Points is set.
+type Arrivals struct {
+	// Rate is constant.
+	Rate float64 `yaml:"rate" json:"rate,omitempty"`
+	// Hours are 24 rates, of each hour's middle; between them they change linearly.
+	Hours []float64 `yaml:"hours" json:"hours,omitempty"`
+	Daily *Daily    `yaml:"daily" json:"daily,omitempty"`
+	// Points are rates at times since the beginning, linear between them.
+	Points []RatePoint `yaml:"points" json:"points,omitempty"`
+	// CSV is a file with such points, a line "seconds,rate" for each; the caller
+	// reads it (ParseCSV) into Points.
+	CSV string `yaml:"csv" json:"csv,omitempty"`
+	// Spacing is SpacingEven or SpacingPoisson.
+	Spacing string `yaml:"spacing" json:"spacing"`
+}
+
+// What Arrivals.Spacing may be.
+const (
+	// SpacingPoisson, the default: random distances, as independent clients give.
+	SpacingPoisson = "poisson"
+	// SpacingEven: equal distances.
+	SpacingEven = "even"
+)
+
+// Daily is a sine with its highest value at the time of day Peak.
+type Daily struct {
+	Low  float64  `yaml:"low" json:"low"`
+	High float64  `yaml:"high" json:"high"`
+	Peak Duration `yaml:"peak" json:"peak"`
+}
+
+// RatePoint is a rate, per second, at a time since the beginning.
+type RatePoint struct {
+	At   Duration `yaml:"at" json:"at"`
+	Rate float64  `yaml:"rate" json:"rate"`
+}
+
+// Batch is a number of connections of one group of clients. It begins when all those
+// of the batch before it are over and Pause has passed.
+type Batch struct {
+	Name string `yaml:"name" json:"name,omitempty"`
+	// Clients is the name of a group; empty is all, in turn.
+	Clients     string   `yaml:"clients" json:"clients,omitempty"`
+	Pause       Duration `yaml:"pause" json:"pause"`
+	Connections int64    `yaml:"connections" json:"connections"`
+	// Concurrency is how many are under way at once, each begun when one is over; 0
+	// is one. Rate, instead, begins so many per second whatever becomes of them.
+	Concurrency int     `yaml:"concurrency" json:"concurrency"`
+	Rate        float64 `yaml:"rate" json:"rate,omitempty"`
+}
+
+// Connection is what each of them does once it is established.
+type Connection struct {
+	// Duration is from the SYN that is accepted until it is closed; 0 is 1ms.
+	Duration Duration `yaml:"duration" json:"duration"`
+	// RTT is between client and server; 0 is 100µs.
+	RTT Duration `yaml:"rtt" json:"rtt"`
+	// RequestBytes is what the client sends in all; 0 is 200.
+	RequestBytes int `yaml:"request_bytes" json:"request_bytes"`
+	// ClosesFirst is who gets TIME_WAIT: CloseServer (the default) or CloseClient.
+	ClosesFirst string `yaml:"closes_first" json:"closes_first"`
+	// Requests per connection (keep-alive): arrivals are requests then; 0 is 1.
+	Requests int `yaml:"requests" json:"requests"`
+}
+
+// What Connection.ClosesFirst may be.
+const (
+	CloseServer = "server"
+	CloseClient = "client"
+)
+
+// NAT is the translator that all connections pass.
+type NAT struct {
+	// Addresses is how many it has; clients keep to one each (by a hash). 0 is one.
+	Addresses int `yaml:"addresses" json:"addresses"`
+	// Ports is the range: [first, last]; zeros are 1024-65535, or 2048-65535 where
+	// Strategy is StrategyRoundRobin.
+	Ports [2]uint16 `yaml:"ports" json:"ports"`
+	// Strategy chooses a port; see the Strategy constants.
+	Strategy string `yaml:"strategy" json:"strategy"`
+	// HoldDown is how long a port stays taken toward one destination after its
+	// connection has ended (nf_conntrack_tcp_timeout_time_wait; RFC 6888: 120 s).
+	HoldDown Duration `yaml:"hold_down" json:"hold_down"`
+	// SYNHold is how long a port stays taken by a connection that was never
+	// established (nf_conntrack_tcp_timeout_syn_sent); 0 is 120s.
+	SYNHold Duration `yaml:"syn_hold" json:"syn_hold"`
+	// Evicts: StrategyKernel takes ports of ended connections whose sequence number
+	// the new one is past (Linux 6.6+); nil is true.
+	Evicts *bool `yaml:"evicts" json:"evicts,omitempty"`
+	// PassesReset tells whether the client's RST that answers the server's old ACK
+	// gets through; see the Reset constants.
+	Reset string `yaml:"reset" json:"reset"`
+}
+
+// What NAT.Strategy may be.
+const (
+	// StrategyRoundRobin: the next port after the last one given.
+	StrategyRoundRobin = "round-robin"
+	// StrategyRandom: a random one, then the next that is free.
+	StrategyRandom = "random"
+	// StrategyHash: by the client's address and port, then the next that is free.
+	StrategyHash = "hash"
+	// StrategyKernel: nf_nat_l4proto_unique_tuple of Linux.
+	StrategyKernel = "kernel"
+)
+
+// What NAT.Reset may be.
+const (
+	ResetPasses  = "passes"
+	ResetDropped = "dropped"
+)
+
+// Balancer keeps sessions in a table.
+type Balancer struct {
+	// Timeout is how long a session stays after the last packet of a connection that
+	// ended (IPVS: FIN timeout); 0 is 120s.
+	Timeout Duration `yaml:"timeout" json:"timeout"`
+}
+
+// Servers is a group that all have the same kernel and settings.
+type Servers struct {
+	Name string `yaml:"name" json:"name"`
+	// Count is how many; 0 is one.
+	Count int `yaml:"count" json:"count"`
+	// Weight is each server's, of the round robin; 0 is 1.
+	Weight int `yaml:"weight" json:"weight"`
+	// Kernel is the generation of TIME_WAIT's timer; see the Kernel constants.
+	Kernel string `yaml:"kernel" json:"kernel"`
+	// From is when they begin to get connections, since the beginning.
+	From Duration `yaml:"from" json:"from"`
+	// Addresses is how many addresses each has for clients to call, in turn; only
+	// without a balancer. 0 is one.
+	Addresses int `yaml:"addresses" json:"addresses"`
+	// MaxTimeWait is net.ipv4.tcp_max_tw_buckets; nil is no limit.
+	MaxTimeWait *int `yaml:"max_tw_buckets" json:"max_tw_buckets,omitempty"`
+	// Timestamps: false is net.ipv4.tcp_timestamps=0.
+	Timestamps *bool `yaml:"timestamps" json:"timestamps,omitempty"`
+	// RFC1337: true is net.ipv4.tcp_rfc1337=1: a RST does not end TIME_WAIT.
+	RFC1337 bool `yaml:"rfc1337" json:"rfc1337"`
+}
+
+// What Servers.Kernel may be.
+const (
+	// KernelWheel: Linux up to 4.0 (2.6, 3.10, 3.18): a wheel of 8 slots of 7.5 s.
+	KernelWheel = "wheel"
+	// KernelWheelRearm: the vendor kernel 3.10.0-1127: the wheel, which looks again
+	// after 1 s where a purge was not done at once.
+	KernelWheelRearm = "wheel-rearm"
+	// KernelTimer: Linux 4.1 and later: one timer of 60 s for each socket.
+	KernelTimer = "timer"
+)

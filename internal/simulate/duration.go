@@ -1,0 +1,23 @@
+package simulate
+
+import (
+	"time"
+
+	"github.com/goccy/go-yaml/ast"
+
+	"github.com/natkit/natkit/internal/document"
+)
+
+// Duration is a time.Duration written as 1500ms, 2s, 1h30m.
+type Duration struct{ time.Duration }
+
+// UnmarshalYAML reads it and keeps the place for an error.
+func (d *Duration) UnmarshalYAML(n ast.Node) error {
+	return document.Scalar(n, "a duration such as 500ms, 2s or 1h30m", func(text string) (err error) {
+		d.Duration, err = time.ParseDuration(text)
+		return err
+	})
+}
+
+// MarshalText is the written form.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
