@@ -70,6 +70,15 @@ type StageReport struct {
 	TableMax     int64 `json:"table_max"`
 	// Counters are the growth of the gateway's conntrack counters in the stage.
 	Counters map[string]uint64 `json:"conntrack_counters"`
+	// TCP are the counters of each node's own TCP that grew in the stage, by how much,
+	// under the names that nstat prints.
+	TCP map[string]snapshot.Counters `json:"tcp_counters,omitempty"`
+	// Handshakes tell what became of the new connections, where the load makes some.
+	Handshakes *Handshakes `json:"handshakes,omitempty"`
+	// Batches tell how the load was cut into pieces, where it was.
+	Batches *Batches `json:"batches,omitempty"`
+	// Remedy is what the stage tries against another one, and what came of it.
+	Remedy *RemedyReport `json:"remedy,omitempty"`
 	// Drops are those in the gateway while the load ran, where the stage traces
 	// them. Their flows are summed up over the ports that they come from, and have
 	// addresses only as sources.
@@ -78,6 +87,30 @@ type StageReport struct {
 	Profile *snapshot.Profile `json:"profile,omitempty"`
 	// Untraced says what the stage should have traced and could not, and why.
 	Untraced []diagnose.Unread `json:"untraced,omitempty"`
+}
+
+// Batches are the pieces of a load that does not begin the next one before a node has
+// forgotten the connections of the last one.
+type Batches struct {
+	Count int `json:"count"`
+	// Requests of each.
+	Requests int64 `json:"requests"`
+	// OutOfPatience began though the node had entries left.
+	OutOfPatience int `json:"out_of_patience"`
+	// WaitedSeconds is the time between batches, in all.
+	WaitedSeconds float64 `json:"waited_seconds"`
+}
+
+// RemedyReport is what a stage tries against the fault of another.
+type RemedyReport struct {
+	// Against is the stage with the fault; Cost and Risk are those of the remedy, in the
+	// words of the scenario.
+	Against string `json:"against"`
+	Cost    string `json:"cost"`
+	Risk    string `json:"risk"`
+	// Effect is one of Effects, by what was measured; Words say what that was.
+	Effect Effect `json:"effect"`
+	Words  string `json:"words"`
 }
 
 // LoadReport is what became of one load.

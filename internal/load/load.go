@@ -136,9 +136,12 @@ type Result struct {
 	// failure to the end: what is still admitted.
 	AfterFirstFailurePerSecond float64 `json:"after_first_failure_per_second"`
 	Connect                    Times   `json:"connect_ms"`
-	Processing                 Times   `json:"processing_ms"`
-	Waiting                    Times   `json:"waiting_ms"`
-	Total                      Times   `json:"total_ms"`
+	// ConnectLate is how many completed requests waited a second or more for their
+	// connection: the time after which TCP sends a SYN again (RFC 6298).
+	ConnectLate int64 `json:"connect_late"`
+	Processing  Times `json:"processing_ms"`
+	Waiting     Times `json:"waiting_ms"`
+	Total       Times `json:"total_ms"`
 	// ServiceTotal counts from the actual start where Rate is given, so that it
 	// can be compared with Total, which counts from the intended one.
 	ServiceTotal *Times   `json:"service_total_ms,omitempty"`

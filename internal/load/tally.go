@@ -19,9 +19,11 @@ type Tally struct {
 	Completed, Failed int64
 	// AfterFailure counts requests completed after the run's first failure.
 	AfterFailure int64
-	Unfinished   int64
-	Received     int64 // bytes, heads included
-	Body         int64 // bytes
+	// Late counts completed requests whose connection took lateConnect or longer.
+	Late       int64
+	Unfinished int64
+	Received   int64 // bytes, heads included
+	Body       int64 // bytes
 	// Document is the body of the first completed request, -1 where there is none.
 	Document    int64
 	SystemCalls int64
@@ -30,6 +32,10 @@ type Tally struct {
 	service                             *Histogram // nil in a closed loop
 	failures                            *FailureCounts
 }
+
+// lateConnect is the first retransmission timeout of a SYN, in nanoseconds (RFC 6298,
+// 2.1; TCP_TIMEOUT_INIT), less what the kernel's timers are early by.
+const lateConnect = 990_000_000
 
 // NewTally is an empty tally; openLoop adds the time from the actual start.
 func NewTally(openLoop bool) *Tally {
@@ -54,6 +60,9 @@ func (t *Tally) Complete(s Sample) {
 		t.Document = s.Body
 	}
 	t.connect.Record(s.Connected - s.Intended)
+	if s.Connected-s.Start >= lateConnect {
+		t.Late++
+	}
 	t.processing.Record(s.Done - s.Connected)
 	t.waiting.Record(s.First - s.Sent)
 	t.total.Record(s.Done - s.Intended)
@@ -73,6 +82,7 @@ func (t *Tally) Merge(o *Tally) {
 	t.Completed += o.Completed
 	t.Failed += o.Failed
 	t.AfterFailure += o.AfterFailure
+	t.Late += o.Late
 	t.Unfinished += o.Unfinished
 	t.Received += o.Received
 	t.Body += o.Body
@@ -98,7 +108,7 @@ func (t *Tally) Failures() []Failure { return t.failures.List() }
 func (t *Tally) Fill(r *Result) {
 	r.Completed, r.Failed, r.Unfinished = t.Completed, t.Failed, t.Unfinished
 	r.BytesReceived, r.BodyBytes, r.DocumentBytes = t.Received, t.Body, max(t.Document, 0)
-	r.SystemCalls = t.SystemCalls
+	r.SystemCalls, r.ConnectLate = t.SystemCalls, t.Late
 	r.Failures = t.Failures()
 	if r.Seconds > 0 {
 		r.RequestsPerSecond = float64(t.Completed) / r.Seconds
