@@ -217,5 +217,5 @@ func (p *printer) portNotes(notes []string) {
 
 // paragraph writes text in lines of the report's width.
 func (p *printer) paragraph(text string) {
-	p.line(strings.Join(wrap(text, Width), "\n"))
+	p.line(strings.Join(wrap(text, p.style.columns()), "\n"))
 }

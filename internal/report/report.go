@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// Width is the number of columns that text is laid out for.
+// Width is the number of columns that text is laid out for, unless a Style says another.
 const Width = 100
 
 // printer writes lines, and remembers the first error so that callers need to
@@ -50,7 +50,7 @@ func (p *printer) labelled(indent int, label string, labelWidth int, text string
 		return
 	}
 	margin := strings.Repeat(" ", indent)
-	for i, part := range wrap(text, Width-indent-labelWidth) {
+	for i, part := range wrap(text, p.style.columns()-indent-labelWidth) {
 		if i > 0 {
 			label = ""
 		}
@@ -62,7 +62,7 @@ func (p *printer) labelled(indent int, label string, labelWidth int, text string
 func (p *printer) mark(indent int, label Cell, text string, tone Tone) {
 	margin := strings.Repeat(" ", indent)
 	start := margin + p.style.Paint(label.Tone, label.Text)
-	for _, part := range wrap(clean(text), Width-indent-textWidth(label.Text)) {
+	for _, part := range wrap(clean(text), p.style.columns()-indent-textWidth(label.Text)) {
 		p.line(start + p.style.Paint(tone, part))
 		start = margin + padRight("", textWidth(label.Text))
 	}

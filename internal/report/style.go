@@ -4,6 +4,15 @@ package report
 type Style struct {
 	// Colour allows ANSI escape sequences.
 	Colour bool
+	// Columns that text is laid out for; 0 stands for Width.
+	Columns int
+}
+
+func (s Style) columns() int {
+	if s.Columns > 0 {
+		return s.Columns
+	}
+	return Width
 }
 
 // Tone is how a piece of text stands out where colour is allowed.

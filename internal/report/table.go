@@ -14,7 +14,7 @@ type Column struct {
 	Head string
 	// Right aligns to the right, for numbers.
 	Right bool
-	// Wrap breaks long text into lines so that the table stays within Width. At
+	// Wrap breaks long text into lines so that the table stays within the Style's. At
 	// most one column, the last, may have it.
 	Wrap bool
 	// Below puts text that does not fit into the line on a line of its own, below
@@ -63,7 +63,7 @@ func (t *Table) Write(w io.Writer, style Style) error {
 	if t.Title != "" {
 		p.line(style.Paint(Bold, clean(t.Title)))
 	}
-	widths := t.widths()
+	widths := t.widths(style.columns())
 	head := make([]Cell, len(t.Columns))
 	hasHead := false
 	for i, c := range t.Columns {
@@ -81,15 +81,15 @@ func (t *Table) Write(w io.Writer, style Style) error {
 
 // each writes the rows only, and lets after write below each.
 func (t *Table) each(p *printer, after func(row int)) {
-	widths := t.widths()
+	widths := t.widths(p.style.columns())
 	for i, row := range t.rows {
 		t.writeRow(p, widths, row)
 		after(i)
 	}
 }
 
-// widths are the columns' widths; the wrapping one takes what the others leave.
-func (t *Table) widths() []int {
+// widths are the columns' widths; the wrapping one takes what the others leave of width.
+func (t *Table) widths(width int) []int {
 	widths := make([]int, len(t.Columns))
 	for i, c := range t.Columns {
 		widths[i] = max(c.Min, textWidth(clean(c.Head)))
@@ -102,7 +102,7 @@ func (t *Table) widths() []int {
 	used := t.Indent
 	for i, c := range t.Columns {
 		if c.Wrap {
-			widths[i] = min(widths[i], max(Width-used, minWrap))
+			widths[i] = min(widths[i], max(width-used, minWrap))
 		}
 		used += widths[i] + columnGap
 	}
@@ -113,9 +113,9 @@ func (t *Table) widths() []int {
 const minWrap = 24
 
 func (t *Table) writeRow(p *printer, widths []int, row []Cell) {
-	if last := len(t.Columns) - 1; len(row) == len(t.Columns) && t.Columns[last].Below && !t.fits(widths, row[last]) {
+	if last := len(t.Columns) - 1; len(row) == len(t.Columns) && t.Columns[last].Below && !t.fits(widths, row[last], p.style.columns()) {
 		t.writeRow(p, widths, row[:last])
-		for _, part := range wrap(row[last].Text, Width-t.Indent-columnGap) {
+		for _, part := range wrap(row[last].Text, p.style.columns()-t.Indent-columnGap) {
 			p.line(strings.Repeat(" ", t.Indent+columnGap) + p.style.Paint(row[last].Tone, part))
 		}
 		return
@@ -152,12 +152,12 @@ func (t *Table) writeRow(p *printer, widths []int, row []Cell) {
 }
 
 // fits tells whether a cell of the last column ends within the line.
-func (t *Table) fits(widths []int, last Cell) bool {
+func (t *Table) fits(widths []int, last Cell, width int) bool {
 	used := t.Indent + textWidth(last.Text)
 	for _, width := range widths[:len(widths)-1] {
 		used += width + columnGap
 	}
-	return used <= Width
+	return used <= width
 }
 
 // wrap breaks text at spaces into lines of at most width columns; a longer word
