@@ -56,6 +56,7 @@ var layers = map[string]layer{
 	"internal/document":            pure,
 	"internal/filter":              pure,
 	"internal/gateway":             pure,
+	"internal/ipvs":                pure,
 	"internal/lab":                 pure,
 	"internal/load":                pure,
 	"internal/load/udp":            pure,

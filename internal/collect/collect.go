@@ -103,6 +103,7 @@ func record(ctx context.Context, o RecordOptions, open func(i int) (source, erro
 		return births.Second
 	}))
 	usedSecond.finish(&usedFirst)
+	second.compareIPVS(first)
 	r := &snapshot.Recording{Schema: snapshot.RecordingSchema, Snapshots: []*snapshot.Snapshot{first.Snapshot, second.Snapshot}}
 	flows, err := compare(births, first, second)
 	r.Flows = flows

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -93,6 +94,13 @@ func readSysctls(src source) (snapshot.Sysctls, error) {
 	sysctls := snapshot.Sysctls{}
 	for _, name := range names {
 		err = firstError(err, readSysctl(src, sysctls, "net.netfilter."+name))
+	}
+	// A directory without IPVS, or of an older natkit's bundle, is not there.
+	balancer, _ := src.list(ipvsSysctls, "")
+	for _, name := range balancer {
+		if name = "net.ipv4.vs." + name; !slices.Contains(otherSysctls, name) {
+			err = firstError(err, readSysctl(src, sysctls, name))
+		}
 	}
 	for _, name := range otherSysctls {
 		if why := readSysctl(src, sysctls, name); !errors.As(why, new(errNotRecorded)) { // a bundle of an older natkit

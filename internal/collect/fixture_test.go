@@ -25,6 +25,15 @@ func (f *fixture) readFile(path string) ([]byte, error) {
 	return []byte(text), nil
 }
 
+func (f *fixture) readStart(path string, max int) ([]byte, error) {
+	data, err := f.readFile(path)
+	return data[:min(len(data), max)], err
+}
+
+func (f *fixture) ipvsTimeouts() (*snapshot.IPVSTimeouts, error) {
+	return nil, errNotRecorded{askedIPVSTimeouts}
+}
+
 func (f *fixture) list(dir, prefix string) ([]string, error) {
 	names, ok := f.lists[askedList(dir, prefix)]
 	if !ok {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -60,6 +61,19 @@ func (l *live) readFile(path string) ([]byte, error) {
 	}
 	if len(data) > snapshot.MemberMax {
 		return nil, fmt.Errorf("read %s: %d bytes, more than expected", path, len(data))
+	}
+	return data, nil
+}
+
+func (l *live) readStart(path string, max int) ([]byte, error) {
+	f, err := os.Open(l.path(path))
+	if err != nil {
+		return nil, explainFile(path, err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, int64(max)))
+	if err != nil {
+		return nil, explainFile(path, err)
 	}
 	return data, nil
 }

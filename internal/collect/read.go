@@ -8,6 +8,7 @@ import (
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
+	"github.com/natkit/natkit/internal/ipvs"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
@@ -19,6 +20,8 @@ type observation struct {
 	// The dump lasted from tableAt to tableEnd; tableRead is whether it went well.
 	tableAt, tableEnd instant
 	tableRead         bool
+	// ipvsTable is nil where IPVS has none, or it could not be read.
+	ipvsTable *ipvs.Table
 }
 
 // entryFunc is asked before the dump for the function to call with each entry of
@@ -71,6 +74,7 @@ func (o *observation) files(ctx context.Context) {
 	})
 	o.part("nat_rules", func() (err error) { o.NATRules, err = o.src.natRules(); return err })
 	o.part(snapshot.PartTCP, func() (err error) { o.TCP, err = readTCP(o.src); return err })
+	o.readIPVS()
 	o.part("conntrack_stat", func() (err error) { o.ConntrackStat, err = readStat(ctx, o.src); return err })
 	o.part("sysctls", func() (err error) { o.Sysctls, err = readSysctls(o.src); return err })
 }

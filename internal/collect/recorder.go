@@ -119,6 +119,15 @@ func (r *recorder) readFile(path string) ([]byte, error) {
 	return data, nil
 }
 
+func (r *recorder) readStart(path string, max int) ([]byte, error) {
+	data, err := r.source.readStart(path, max)
+	if err != nil {
+		return nil, r.failed(path, err)
+	}
+	r.add(fileFolder+path, data)
+	return data, nil
+}
+
 func (r *recorder) list(dir, prefix string) ([]string, error) {
 	names, err := r.source.list(dir, prefix)
 	if err != nil {

@@ -19,6 +19,8 @@ type source interface {
 	inside(fn func() error) error
 	// readFile reads a file below /proc or /sys; call it inside.
 	readFile(path string) ([]byte, error)
+	// readStart reads at most max bytes of such a file.
+	readStart(path string, max int) ([]byte, error)
 	// list names the entries of a directory that begin with prefix; call it inside.
 	list(dir, prefix string) ([]string, error)
 	// counters and table pass on the kernel's netlink messages, a datagram at a
@@ -32,6 +34,8 @@ type source interface {
 	kernelLog(fn func(record []byte) bool) (next uint64, err error)
 	// natRules are the rules that translate addresses.
 	natRules() (*snapshot.NATRules, error)
+	// ipvsTimeouts are those of the kernel's load balancer; call it inside.
+	ipvsTimeouts() (*snapshot.IPVSTimeouts, error)
 	// structSize is the size of a kernel structure by BTF.
 	structSize(name string) (int, error)
 	machine() (machine, error)

@@ -95,6 +95,12 @@ func (t *tape) readFile(path string) ([]byte, error) {
 	return data, nil
 }
 
+// readStart: the bundle has what was read.
+func (t *tape) readStart(path string, max int) ([]byte, error) {
+	data, err := t.readFile(path)
+	return data[:min(len(data), max)], err
+}
+
 func (t *tape) list(dir, prefix string) ([]string, error) {
 	what := askedList(dir, prefix)
 	if err := t.failure(what); err != nil {

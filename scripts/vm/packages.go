@@ -19,6 +19,7 @@ var leftOut = map[string]string{
 	"internal/capacity":        pureReason,
 	"internal/diagnose":        pureReason,
 	"internal/filter":          pureReason,
+	"internal/ipvs":            pureReason,
 	"internal/lab":             pureReason,
 	"internal/load":            pureReason,
 	"internal/packet":          pureReason,

@@ -1,0 +1,162 @@
+package collect
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/ipvs"
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+const (
+	procIPVS            = "/proc/net/ip_vs"
+	procIPVSStats       = "/proc/net/ip_vs_stats"
+	procIPVSConnections = "/proc/net/ip_vs_conn"
+	ipvsSysctls         = sysctlRoot + "net/ipv4/vs"
+)
+
+const (
+	// ipvsBytes bounds what is read of the table of connections: some 90,000 entries.
+	// For every page most kernels walk the table from its beginning (ip_vs_conn_seq_start),
+	// so that the whole of a large one would take minutes.
+	ipvsBytes = 6 << 20
+	// ipvsMost bounds the services, and clients and servers of each, in a snapshot.
+	ipvsMost = 20
+)
+
+// readIPVS adds IPVS where this namespace has it.
+func (o *observation) readIPVS() {
+	text, err := readText(o.src, procIPVS)
+	if errors.Is(err, fs.ErrNotExist) || errors.As(err, new(errNotRecorded)) {
+		return
+	}
+	o.part("ipvs", func() error {
+		if err == nil {
+			o.IPVS, err = ipvs.ParseServices(strings.NewReader(text))
+		}
+		if err != nil {
+			return err
+		}
+		return errors.Join(o.readIPVSStats(), o.readIPVSTimeouts())
+	})
+	if o.IPVS != nil {
+		o.part("ipvs_connections", o.readIPVSConnections)
+	}
+}
+
+func (o *observation) readIPVSStats() error {
+	text, err := readText(o.src, procIPVSStats)
+	if err == nil {
+		o.IPVS.Stats, err = ipvs.ParseStats(strings.NewReader(text))
+	}
+	return err
+}
+
+func (o *observation) readIPVSTimeouts() (err error) {
+	o.IPVS.Timeouts, err = o.src.ipvsTimeouts()
+	return err
+}
+
+func (o *observation) readIPVSConnections() error {
+	began := o.src.clock("ipvs_conn")
+	text, err := o.src.readStart(procIPVSConnections, ipvsBytes)
+	if err != nil {
+		return err
+	}
+	t := ipvs.NewTable()
+	t.At, t.Complete = began.Uptime, len(text) < ipvsBytes
+	if err := ipvs.ParseConnections(bytes.NewReader(text), t.Add); err != nil {
+		return err
+	}
+	o.ipvsTable = t
+	o.IPVS.Connections = t.Summary(nil, ipvsMost)
+	return nil
+}
+
+// compareIPVS tells which tuples were used again between two observations.
+func (o *observation) compareIPVS(first *observation) {
+	if o.ipvsTable != nil && first.ipvsTable != nil && o.ipvsTable.At > first.ipvsTable.At {
+		o.IPVS.Connections = o.ipvsTable.Summary(first.ipvsTable, ipvsMost)
+	}
+}
+
+// Generic netlink of IPVS (include/uapi/linux/ip_vs.h).
+const (
+	ipvsFamily        = "IPVS"
+	ipvsVersion       = 1
+	ipvsGetConfig     = 13 // IPVS_CMD_GET_CONFIG
+	ipvsTimeoutTCP    = 4  // IPVS_CMD_ATTR_TIMEOUT_TCP
+	ipvsTimeoutTCPFin = 5
+	ipvsTimeoutUDP    = 6
+)
+
+// ipvsTimeouts asks for the family by name, which loads no module: /proc/net/ip_vs is there.
+func (l *live) ipvsTimeouts() (*snapshot.IPVSTimeouts, error) {
+	family, err := netlink.GenlFamilyGet(ipvsFamily)
+	if err != nil {
+		return nil, fmt.Errorf("read the timeouts of IPVS: generic netlink family %s: %w", ipvsFamily, err)
+	}
+	req := nl.NewNetlinkRequest(int(family.ID), 0)
+	req.AddData(&nl.Genlmsg{Command: ipvsGetConfig, Version: ipvsVersion})
+	answers, err := req.Execute(unix.NETLINK_GENERIC, 0)
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, fmt.Errorf("read the timeouts of IPVS: %w (needs CAP_NET_ADMIN)", err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the timeouts of IPVS: %w", err)
+	}
+	if len(answers) != 1 || len(answers[0]) < nl.SizeofGenlmsg {
+		return nil, fmt.Errorf("read the timeouts of IPVS: %d answers, expected one", len(answers))
+	}
+	return parseIPVSTimeouts(answers[0][nl.SizeofGenlmsg:])
+}
+
+func parseIPVSTimeouts(attributes []byte) (*snapshot.IPVSTimeouts, error) {
+	list, err := nl.ParseRouteAttr(attributes)
+	if err != nil {
+		return nil, fmt.Errorf("parse the timeouts of IPVS: %w", err)
+	}
+	t := &snapshot.IPVSTimeouts{}
+	into := map[uint16]*int64{ipvsTimeoutTCP: &t.TCP, ipvsTimeoutTCPFin: &t.TCPFin, ipvsTimeoutUDP: &t.UDP}
+	for _, a := range list {
+		if to := into[a.Attr.Type]; to != nil && len(a.Value) == 4 {
+			*to = int64(binary.NativeEndian.Uint32(a.Value))
+		}
+	}
+	return t, nil
+}
+
+const (
+	ipvsTimeoutsName  = "ipvs_timeouts.json"
+	askedIPVSTimeouts = "IPVS timeouts"
+)
+
+func (r *recorder) ipvsTimeouts() (*snapshot.IPVSTimeouts, error) {
+	t, err := r.source.ipvsTimeouts()
+	if err != nil {
+		return nil, r.failed(askedIPVSTimeouts, err)
+	}
+	r.addJSON(ipvsTimeoutsName, t)
+	return t, nil
+}
+
+func (t *tape) ipvsTimeouts() (*snapshot.IPVSTimeouts, error) {
+	if err := t.failure(askedIPVSTimeouts); err != nil {
+		return nil, err
+	}
+	data, ok := t.files[ipvsTimeoutsName]
+	if !ok {
+		return nil, errNotRecorded{askedIPVSTimeouts}
+	}
+	timeouts := &snapshot.IPVSTimeouts{}
+	return timeouts, json.Unmarshal(data, timeouts)
+}

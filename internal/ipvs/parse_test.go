@@ -1,0 +1,154 @@
+package ipvs
+
+import (
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+var update = flag.Bool("update", false, "write what is understood into the test files")
+
+// Each testdata/KERNEL.txtar holds the files of one kernel below /proc/net, and in
+// "want" what is understood of them. Its comment says whether the texts were recorded.
+func TestKernels(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(files) < 3 {
+		t.Fatalf("%d files, error %v", len(files), err)
+	}
+	for _, path := range files {
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			ar, err := txtar.ParseFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := understood(t, ar)
+			if *update {
+				ar.Files = append(slices.DeleteFunc(ar.Files, func(f txtar.File) bool { return f.Name == "want" }), txtar.File{Name: "want", Data: []byte(got)})
+				if err := os.WriteFile(path, txtar.Format(ar), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if d := cmp.Diff(member(ar, "want"), got); d != "" {
+				t.Errorf("understood (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+func member(ar *txtar.Archive, name string) string {
+	for _, f := range ar.Files {
+		if f.Name == name {
+			return string(f.Data)
+		}
+	}
+	return ""
+}
+
+func understood(t *testing.T, ar *txtar.Archive) string {
+	t.Helper()
+	v, err := ParseServices(strings.NewReader(member(ar, "ip_vs")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v.Stats, err = ParseStats(strings.NewReader(member(ar, "ip_vs_stats"))); err != nil {
+		t.Fatal(err)
+	}
+	v.Connections = summary(t, member(ar, "ip_vs_conn"))
+	text, err := json.MarshalIndent(v, "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text) + "\n"
+}
+
+func summary(t *testing.T, text string) *snapshot.IPVSConnections {
+	t.Helper()
+	table := NewTable()
+	table.Complete = true
+	if err := ParseConnections(strings.NewReader(text), table.Add); err != nil {
+		t.Fatal(err)
+	}
+	return table.Summary(nil, 10)
+}
+
+const header = "Pro FromIP   FPrt ToIP     TPrt DestIP   DPrt State       Expires PEName PEData\n"
+
+func TestConnectionsCutOff(t *testing.T) {
+	const line = "TCP C6120109 0800 C6120050 01BB C613000B 01BB TIME_WAIT       117\n"
+	whole := header + line + line
+	for n := range len(whole) + 1 {
+		count := 0
+		err := ParseConnections(strings.NewReader(whole[:n]), func(*Connection) { count++ })
+		want := max(0, n-len(header)) / len(line)
+		if err != nil || count != want {
+			t.Fatalf("%d bytes: %d entries, expected %d; error %v", n, count, want, err)
+		}
+	}
+}
+
+func TestRubbish(t *testing.T) {
+	for _, text := range []string{
+		"x\n", header + "TCP\n", header + "TCP C6120109 0800 C6120050 01BB C613000B 01BB TIME_WAIT soon\n",
+		header + "TCP C612010 0800 C6120050 01BB C613000B 01BB TIME_WAIT 1\n", header + "TCP C6120109 800 C6120050 01BB C613000B 01BB TIME_WAIT 1\n",
+		header + "TCP fe80::1%eth0 0800 C6120050 01BB C613000B 01BB TIME_WAIT 1\n", header + strings.Repeat("x", 1<<17) + "\n",
+	} {
+		if err := ParseConnections(strings.NewReader(text), func(*Connection) {}); err == nil {
+			t.Errorf("%.80q was accepted", text)
+		}
+	}
+	const head = "IP Virtual Server version 1.2.1 (size=4096)\n"
+	for _, text := range []string{
+		"", "IP Virtual Server\n", head + "  -> C613000B:0050 Masq 1 0 0\n", head + "TCP  C6120050 rr\n", head + "FWM  x rr\n", head + "TCP  C6120050:01BB\n",
+		head + "TCP  C6120050:01BB rr persistent\n", head + "TCP  C6120050:01BB rr\n  -> C613000B:0050 Masq 1 0\n", head + "TCP  C6120050:01BB rr\n  -> C613000B:0050 Masq x 0 0\n",
+	} {
+		if v, err := ParseServices(strings.NewReader(text)); err == nil || v != nil {
+			t.Errorf("%.80q was accepted", text)
+		}
+	}
+	for _, text := range []string{"", "Total\n", " X 1 2 3 4\n"} {
+		if s, err := ParseStats(strings.NewReader(text)); err == nil || s != nil {
+			t.Errorf("%.80q was accepted", text)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	files, _ := filepath.Glob("testdata/*.txtar")
+	for _, path := range files {
+		ar, err := txtar.ParseFile(path)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, m := range ar.Files {
+			f.Add(string(m.Data))
+		}
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if v, err := ParseServices(strings.NewReader(text)); (err == nil) == (v == nil) {
+			t.Errorf("services %v with error %v", v, err)
+		}
+		if s, err := ParseStats(strings.NewReader(text)); (err == nil) == (s == nil) {
+			t.Errorf("stats %v with error %v", s, err)
+		}
+		first, second := NewTable(), NewTable()
+		_ = ParseConnections(strings.NewReader(text), first.Add)
+		_ = ParseConnections(strings.NewReader(text), second.Add)
+		second.At = 3
+		s := second.Summary(first, 5)
+		for _, u := range s.Services {
+			if u.SameServer > u.UsedAgain || u.UsedAgain > u.Entries || u.Ended > u.Entries {
+				t.Errorf("more of a part than of the whole: %+v", u)
+			}
+		}
+	})
+}
