@@ -30,7 +30,9 @@ type Report struct {
 	Topology []string           `json:"topology"`
 	Stages   []StageReport      `json:"stages"`
 	Findings []diagnose.Finding `json:"findings"`
-	Fix      *Fix               `json:"fix,omitempty"`
+	// Captures are the files of packets, where they were asked for.
+	Captures []Capture `json:"captures,omitempty"`
+	Fix      *Fix      `json:"fix,omitempty"`
 	// RateRatios are the ratios of the two rates that the scenario compares: the
 	// stages' own first, then those of both run again where that one fell short.
 	RateRatios []float64 `json:"rate_ratios,omitempty"`

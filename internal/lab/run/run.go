@@ -31,6 +31,8 @@ type Options struct {
 	Force bool
 	// AllowHost is the consent to stages that change values of the whole host.
 	AllowHost bool
+	// Capture says whether packets are captured.
+	Capture CaptureOptions
 	// Version is natkit's, for the report.
 	Version string
 	// Progress, where set, is told what is being done, often.

@@ -107,7 +107,7 @@ func (c *conductor) measure(ctx context.Context, st *lab.Stage, sample int) (*la
 	loads := c.newLoads(st)
 	looked := c.startDoctor(ctx, st, loads, sample)
 	r := &lab.StageReport{Name: st.Name, About: st.About}
-	err = loads.run(ctx, r)
+	err = c.captured(st, func() error { return loads.run(ctx, r) })
 	look, lookErr := looked()
 	if err == nil {
 		err = lookErr
