@@ -22,20 +22,25 @@ func (s *sourceFlags) addFlags(cmd *cobra.Command, ports string) {
 
 // parse returns no addresses and the zero range where none are given.
 func (s *sourceFlags) parse() (addresses []netip.Addr, ports load.PortRange, err error) {
-	for _, text := range s.addresses {
-		more, err := load.ParseSources(text)
-		if err != nil {
-			return nil, ports, usageError{err}
-		}
-		addresses = append(addresses, more...)
-	}
-	if s.ports == "" {
-		return addresses, ports, nil
+	if addresses, err = parseAddresses(s.addresses); err != nil || s.ports == "" {
+		return addresses, ports, err
 	}
 	if ports, err = load.ParsePorts(s.ports); err != nil {
 		return nil, ports, usageError{err}
 	}
 	return addresses, ports, nil
+}
+
+// parseAddresses reads addresses, ranges and prefixes.
+func parseAddresses(texts []string) (addresses []netip.Addr, err error) {
+	for _, text := range texts {
+		more, err := load.ParseSources(text)
+		if err != nil {
+			return nil, usageError{err}
+		}
+		addresses = append(addresses, more...)
+	}
+	return addresses, nil
 }
 
 // addTime adds -t, --time.

@@ -29,6 +29,8 @@ type benchHTTP struct {
 	timeout   seconds
 	closeMode string
 	source    sourceFlags
+	connectTo []string
+	pause     seconds
 	json      bool
 }
 
@@ -50,12 +52,19 @@ With --source the kernel still chooses the port, out of ip_local_port_range: one
 address has about 28,000 connections to one server at a time, or in TIME_WAIT where
 the client closes. Give more addresses for more.
 
+Who closes first keeps the connection in TIME_WAIT: --close says who, and with
+--keepalive --per-connection also after how many requests. --batch with --pause lets a
+NAT on the way forget the connections of a batch before it sees the next one.
+
 Needs no privilege; --netns and --pid need CAP_SYS_ADMIN to enter the namespace.`,
 		Example: `  natkit bench http -c 1000 -n 50000 http://198.18.0.1:8080/
   natkit bench http -c 100 -t 10 -s 2 http://[2001:db8::1]/page
   natkit bench http -c 2000 -t 30s --rate 5000 http://198.18.0.1:8080/
   natkit bench http -c 500 -n 200000 --source 198.18.0.10-198.18.0.29 http://198.18.0.1/
-  natkit bench http -k -c 50 -t 5 --json http://127.0.0.1:8080/`,
+  natkit bench http -k -c 50 -t 5 --json http://127.0.0.1:8080/
+  natkit bench http -k --per-connection 100 --close client -n 5000 http://198.18.0.1/
+  natkit bench http -c 150 -n 1200 --batch 150 --pause 2s http://198.18.0.1/
+  natkit bench http -n 1000 --connect-to 198.19.0.2-198.19.0.9 http://198.19.0.2/`,
 		Args: exactlyOneURL,
 		RunE: func(cmd *cobra.Command, args []string) error { return b.run(cmd, env, args[0]) },
 	}
@@ -66,6 +75,10 @@ Needs no privilege; --netns and --pid need CAP_SYS_ADMIN to enter the namespace.
 	f.VarP(&b.timeout, "timeout", "s", "time limit of each request, connect to last byte: seconds or 500ms, 2m, …")
 	f.BoolVarP(&b.cfg.KeepAlive, "keepalive", "k", false, "many requests over one connection")
 	f.StringVar(&b.closeMode, "close", string(load.CloseServer), "`WHO` closes a connection first: server, client, or rst (the client, with a reset)")
+	f.IntVar(&b.cfg.PerConnection, "per-connection", 0, "with --keepalive: end a connection after `N` requests, by whom --close says (0: never)")
+	f.StringArrayVar(&b.connectTo, "connect-to", nil, "connect to this address, range or prefix (`ADDR[-ADDR]`, ADDR/BITS) instead of the URL's host, in turn; may be repeated")
+	f.Int64Var(&b.cfg.Batch, "batch", 0, "send the requests in batches of `N`; the next one begins when all of the last one are over")
+	f.Var(&b.pause, "pause", "with --batch: wait so long between batches: seconds or 500ms, 2m, …")
 	f.Float64Var(&b.cfg.Rate, "rate", 0, "start so many requests per second on a schedule (open loop)")
 	b.source.addFlags(cmd, "choose source ports of `FIRST-LAST` in an order that --seed determines (the kernel chooses otherwise, which is faster)")
 	f.BoolVar(&b.cfg.MergeAck, "merge-ack", false, "let the request carry the handshake's ACK: one packet fewer per connection, not comparable with runs without it")
@@ -98,7 +111,11 @@ func (b *benchHTTP) config(url string) (load.Config, error) {
 	if cfg.Timeout == 0 {
 		return cfg, usagef("timeout 0: every request has a time limit; give one above 0")
 	}
+	cfg.Pause = time.Duration(b.pause)
 	var err error
+	if cfg.ConnectTo, err = parseAddresses(b.connectTo); err != nil {
+		return cfg, err
+	}
 	if cfg.Sources, cfg.SourcePorts, err = b.source.parse(); err != nil {
 		return cfg, err
 	}

@@ -39,6 +39,8 @@ func writeBenchText(w io.Writer, r *load.Result) error {
 func loadWords(c load.Config) string {
 	words := "one connection per request"
 	switch {
+	case c.PerConnection > 0:
+		words = fmt.Sprintf("%d requests per connection (keep-alive), then the %s closes", c.PerConnection, whoCloses(c.Close))
 	case c.KeepAlive:
 		words = "many requests per connection (keep-alive)"
 	case c.Close == load.CloseClient:
@@ -53,10 +55,26 @@ func loadWords(c load.Config) string {
 	} else {
 		words += ", closed loop"
 	}
+	if c.Batch > 0 {
+		words += fmt.Sprintf(", batches of %d with %s between", c.Batch, c.Pause)
+	}
 	if n := len(c.Sources); n > 0 {
 		words += fmt.Sprintf(", from %d addresses", n)
 	}
+	if n := len(c.ConnectTo); n > 0 {
+		words += fmt.Sprintf(", to %d addresses", n)
+	}
 	return words
+}
+
+func whoCloses(c load.CloseMode) string {
+	switch c {
+	case load.CloseClient:
+		return "client"
+	case load.CloseReset:
+		return "client, with a reset,"
+	}
+	return "server"
 }
 
 type lineFunc func(name, format string, args ...any)

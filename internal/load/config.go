@@ -21,6 +21,8 @@ const (
 	maxRate        = 1e8
 	maxSources     = 1 << 16
 	maxTarget      = 4096
+	// maxPerConnection is far more than any server allows.
+	maxPerConnection = 1_000_000_000
 )
 
 // Target is what a URL names.
@@ -152,6 +154,16 @@ func (c Config) checkBounds() error {
 		return fmt.Errorf("workers %d: must be 0 (one per CPU) to %d", c.Workers, maxWorkers)
 	case c.AbortAfter < 0:
 		return fmt.Errorf("abort after %d failures: must not be negative", c.AbortAfter)
+	case c.PerConnection < 0 || c.PerConnection > maxPerConnection:
+		return fmt.Errorf("%d requests per connection: must be 1 to %d", c.PerConnection, maxPerConnection)
+	case c.PerConnection > 0 && !c.KeepAlive:
+		return errors.New("requests per connection: only kept connections have more than one; keep them alive, too")
+	case c.Batch < 0 || c.Pause < 0:
+		return fmt.Errorf("batches of %d with a pause of %v: must not be negative", c.Batch, c.Pause)
+	case c.Batch > 0 && c.Rate > 0:
+		return errors.New("batches and a rate: what is started on a schedule does not wait for a batch; give one of them")
+	case c.Pause > 0 && c.Batch == 0:
+		return errors.New("a pause without batches: give the size of a batch, too")
 	case c.Close != CloseServer && c.Close != CloseClient && c.Close != CloseReset:
 		return fmt.Errorf("close mode %q: must be client, server or rst", c.Close)
 	}
@@ -160,7 +172,32 @@ func (c Config) checkBounds() error {
 
 func (c Config) checkSources(t Target) error {
 	to, _ := netip.ParseAddr(t.Host) // a name is looked up later
+	if len(c.ConnectTo) > 0 {
+		if err := checkDestinations(c.ConnectTo); err != nil {
+			return err
+		}
+		to = c.ConnectTo[0]
+	}
 	return CheckSources(c.Sources, to)
+}
+
+// checkDestinations finds addresses that nobody can connect to, and different
+// families: a socket has one.
+func checkDestinations(to []netip.Addr) error {
+	if len(to) > maxSources {
+		return fmt.Errorf("%d addresses to connect to: at most %d are supported", len(to), maxSources)
+	}
+	for _, a := range to {
+		switch cause := ZoneError(a); {
+		case !a.IsValid() || a.IsUnspecified() || a.IsMulticast():
+			return fmt.Errorf("connect to %v: not an address of a host", a)
+		case cause != "":
+			return fmt.Errorf("connect to %v: %s", a, cause)
+		case a.Unmap().Is4() != to[0].Unmap().Is4():
+			return fmt.Errorf("connect to %v and %v: they are of different families", to[0], a)
+		}
+	}
+	return nil
 }
 
 // CheckSources finds addresses that cannot be sent from; to may be the zero Addr

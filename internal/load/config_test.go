@@ -76,6 +76,19 @@ func TestCheckedRefuses(t *testing.T) {
 		{func(c *Config) { c.Workers = 5000 }, "workers"},
 		{func(c *Config) { c.AbortAfter = -1 }, "abort"},
 		{func(c *Config) { c.Close = "never" }, "close mode"},
+		{func(c *Config) { c.KeepAlive, c.PerConnection = true, -1 }, "requests per connection"},
+		{func(c *Config) { c.PerConnection = 5 }, "keep them alive"},
+		{func(c *Config) { c.Batch = -1 }, "batches of -1"},
+		{func(c *Config) { c.Batch, c.Rate = 5, 10 }, "batches and a rate"},
+		{func(c *Config) { c.Pause = time.Second }, "pause without batches"},
+		{func(c *Config) { c.ConnectTo = []netip.Addr{netip.MustParseAddr("0.0.0.0")} }, "connect to 0.0.0.0"},
+		{func(c *Config) { c.ConnectTo = []netip.Addr{netip.MustParseAddr("fe80::1")} }, "connect to fe80::1: the link-local"},
+		{func(c *Config) {
+			c.ConnectTo = []netip.Addr{netip.MustParseAddr("198.18.0.1"), netip.MustParseAddr("2001:db8::1")}
+		}, "different families"},
+		{func(c *Config) {
+			c.ConnectTo, c.Sources = []netip.Addr{netip.MustParseAddr("2001:db8::1")}, []netip.Addr{netip.MustParseAddr("198.18.0.1")}
+		}, "same family"},
 		{func(c *Config) { c.Sources = []netip.Addr{netip.MustParseAddr("2001:db8::1")} }, "family"},
 		{func(c *Config) { c.Sources = []netip.Addr{{}} }, "source address"},
 		{func(c *Config) {

@@ -34,8 +34,15 @@ type Config struct {
 	// Timeout bounds each request from (intended) start to last byte; 30 s.
 	Timeout time.Duration `json:"timeout_ns"`
 	// KeepAlive sends many requests over one connection.
-	KeepAlive bool      `json:"keep_alive"`
-	Close     CloseMode `json:"close"`
+	KeepAlive bool `json:"keep_alive"`
+	// PerConnection ends a kept connection after so many requests, by whom Close says;
+	// 0 means never.
+	PerConnection int       `json:"requests_per_connection,omitempty"`
+	Close         CloseMode `json:"close"`
+	// Batch cuts the requests into pieces of so many. The next piece begins when all of
+	// the last one are over and Pause has passed; 0 means that all are one piece.
+	Batch int64         `json:"batch,omitempty"`
+	Pause time.Duration `json:"pause_ns,omitempty"`
 	// Rate in requests per second makes the run an open loop whose latency
 	// counts from the intended start; 0 means closed loop.
 	Rate float64 `json:"rate_per_second"`
@@ -44,6 +51,9 @@ type Config struct {
 	// unless a worker has more addresses than connections: then each connection
 	// binds anew, one system call more.
 	Sources []netip.Addr `json:"sources,omitempty"`
+	// ConnectTo are addresses that connections go to in turn, at the URL's port, instead
+	// of to the URL's host.
+	ConnectTo []netip.Addr `json:"connect_to,omitempty"`
 	// MergeAck lets the request ride on the handshake's ACK (TCP_QUICKACK off):
 	// one packet fewer per connection, not comparable with runs without it.
 	MergeAck bool `json:"merge_ack"`

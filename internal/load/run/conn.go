@@ -38,7 +38,9 @@ type conn struct {
 	// deadlines, or the idle ones.
 	next, prev int32
 	offset     uint16 // of the request, while sending
-	state      connState
+	// left is how many more requests the connection may carry after this one.
+	left  int32
+	state connState
 	// fresh sockets can connect as they are; others must be unspecified first.
 	fresh bool
 	// bound sockets have a source address; breaking a connection up leaves it
@@ -81,6 +83,7 @@ func (w *worker) launch(intended int64) {
 		w.remove(&w.idle, i)
 		c := &w.conns[i]
 		c.resp, c.offset = load.Response{}, 0
+		c.left--
 		c.intended, c.start, c.connected = intended, w.now, w.now
 		w.enlist(i)
 		w.write(i, c)
@@ -92,7 +95,7 @@ func (w *worker) launch(intended int64) {
 		return
 	}
 	c := &w.conns[i]
-	*c = conn{fd: c.fd, state: connecting, fresh: c.fresh, bound: c.bound, intended: intended, start: w.now}
+	*c = conn{fd: c.fd, state: connecting, fresh: c.fresh, bound: c.bound, intended: intended, start: w.now, left: w.run.perConnection() - 1}
 	w.enlist(i)
 	if errno := w.open(c); errno != 0 {
 		w.fail(i, load.InConnect, load.Reason(errno))
@@ -128,10 +131,33 @@ func (w *worker) open(c *conn) syscall.Errno {
 		}
 	}
 	c.fresh = false
-	if errno := w.sys.connect(c.fd, &w.run.to); errno != 0 && errno != unix.EINPROGRESS {
+	if errno := w.sys.connect(c.fd, w.destination()); errno != 0 && errno != unix.EINPROGRESS {
 		return errno
 	}
 	return 0
+}
+
+// destination is the next one. Each round begins one further, so that every source,
+// which come in turn too, meets every destination.
+func (w *worker) destination() *sockaddr {
+	n := len(w.run.to)
+	to := &w.run.to[(w.to+w.to/n)%n]
+	w.to++
+	return to
+}
+
+// request is what the connection is to say: the last one that it carries may ask the
+// server to close.
+func (w *worker) request(c *conn) []byte {
+	if w.run.cfg.KeepAlive && c.left == 0 {
+		return w.run.lastRequest
+	}
+	return w.run.request
+}
+
+// serverCloses tells whether the server is to close after this request.
+func (w *worker) serverCloses(c *conn) bool {
+	return w.run.cfg.Close == load.CloseServer && (!w.run.cfg.KeepAlive || c.left == 0)
 }
 
 // bind takes the next source address. A socket keeps the one that it has, which
@@ -172,7 +198,7 @@ func (w *worker) bindPort(c *conn) syscall.Errno {
 }
 
 func (w *worker) tryEager(i int32, c *conn) {
-	n, errno := w.sys.send(c.fd, w.run.request)
+	n, errno := w.sys.send(c.fd, w.request(c))
 	switch errno {
 	case 0:
 		w.eager = eagerTries
@@ -186,7 +212,7 @@ func (w *worker) tryEager(i int32, c *conn) {
 
 // write sends the request, or the rest of it.
 func (w *worker) write(i int32, c *conn) {
-	n, errno := w.sys.send(c.fd, w.run.request[c.offset:])
+	n, errno := w.sys.send(c.fd, w.request(c)[c.offset:])
 	switch errno {
 	case 0:
 		w.wrote(c, n)
@@ -198,7 +224,7 @@ func (w *worker) write(i int32, c *conn) {
 }
 
 func (w *worker) wrote(c *conn, n int) {
-	if c.offset += uint16(n); int(c.offset) < len(w.run.request) {
+	if c.offset += uint16(n); int(c.offset) < len(w.request(c)) {
 		c.state = sending
 		return
 	}
@@ -287,7 +313,7 @@ func (w *worker) read(i int32, c *conn, mask uint32) {
 			return
 		}
 		switch {
-		case c.state == draining && (mask&unix.EPOLLRDHUP != 0 || !w.run.serverCloses):
+		case c.state == draining && (mask&unix.EPOLLRDHUP != 0 || !w.serverCloses(c)):
 			w.finish(i, c)
 			return
 		case n == len(w.buf) || mask&unix.EPOLLRDHUP != 0:

@@ -26,12 +26,12 @@ func (w *worker) finish(i int32, c *conn) {
 		w.countFailure(load.InReply, load.StatusReason(status))
 	}
 	switch {
-	case w.run.cfg.KeepAlive && c.resp.Persistent():
+	case w.run.cfg.KeepAlive && c.left > 0 && c.resp.Persistent():
 		c.state = idle
 		w.push(&w.idle, i)
-	case w.run.cfg.Close == load.CloseReset && !w.run.cfg.KeepAlive:
+	case w.run.cfg.Close == load.CloseReset && (!w.run.cfg.KeepAlive || c.left == 0):
 		w.resetFinished(i, c)
-	case !w.run.serverCloses || !w.reusable(c) || w.closing >= w.spare:
+	case !w.serverCloses(c) || !w.reusable(c) || w.closing >= w.spare:
 		w.discard(i)
 	default:
 		if w.sys.shutdown(c.fd) != 0 {
@@ -45,6 +45,7 @@ func (w *worker) finish(i int32, c *conn) {
 
 func (w *worker) complete(c *conn) {
 	w.turnSecond()
+	w.run.requestOver()
 	done := w.now
 	w.tally.Complete(load.Sample{
 		Intended: c.intended, Start: c.start, Connected: c.connected,
@@ -159,6 +160,7 @@ func (w *worker) fail(i int32, phase load.PhaseIndex, reason load.Reason) {
 
 func (w *worker) countFailure(phase load.PhaseIndex, reason load.Reason) {
 	w.turnSecond()
+	w.run.requestOver()
 	w.tally.Fail(phase, reason)
 	w.interval.Failed++
 	for at := w.now; ; {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"runtime"
+	"slices"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -23,6 +24,10 @@ type Options struct {
 	Netns *netns.Handle
 	// Progress is called now and then, from one goroutine; may be nil.
 	Progress func(load.Progress)
+	// NextBatch returns when the batch of that number (from 1; the first is 0) may begin,
+	// all requests of those before being over; nil waits for Config.Pause. Its error ends
+	// the run.
+	NextBatch func(ctx context.Context, batch int) error
 	// ready is called when all workers are set up; may be nil.
 	ready func()
 }
@@ -30,15 +35,16 @@ type Options struct {
 // run is what the workers of one run share.
 type run struct {
 	crew
-	cfg          load.Config
-	pace         load.Pace
-	to           sockaddr
-	family       int
-	sources      []sockaddr
-	ports        load.Permutation // of sources × source ports; unused where the kernel chooses
-	request      []byte
-	workers      int
-	serverCloses bool
+	cfg         load.Config
+	pace        load.Pace
+	to          []sockaddr // in turn
+	family      int
+	sources     []sockaddr
+	ports       load.Permutation // of sources × source ports; unused where the kernel chooses
+	request     []byte
+	lastRequest []byte // of a kept connection that ends after so many
+	workers     int
+	batches     *batches // nil where all requests are one piece
 
 	issued       atomic.Int64
 	firstFailure atomic.Int64 // since the start; MaxInt64 where there is none
@@ -47,9 +53,15 @@ type run struct {
 	refusal      atomic.Uint32 // the reason that ended the run
 }
 
-// claim takes one request of the run's number.
-func (r *run) claim() bool {
-	return r.cfg.Requests == 0 || r.issued.Add(1) <= r.cfg.Requests
+// claim takes one request of the run's number, where its batch has begun.
+func (r *run) claim() claimed {
+	if r.batches != nil {
+		return r.batches.claim()
+	}
+	if r.cfg.Requests == 0 || r.issued.Add(1) <= r.cfg.Requests {
+		return granted
+	}
+	return noMore
 }
 
 // connectFailed ends a run in which nothing has worked and the same comes again
@@ -85,7 +97,11 @@ func HTTP(ctx context.Context, cfg load.Config, opt Options) (*load.Result, erro
 		return nil, fmt.Errorf("bench http %s: %w", target.HostPort(), err)
 	}
 	defer moreProcs(len(workers))()
+	turned := r.turnBatches(ctx, opt.NextBatch)
 	before, after, err := conduct(ctx, &r.crew, workers, opt)
+	if batchErr := turned(); err == nil {
+		err = batchErr
+	}
 	if err != nil {
 		return nil, fmt.Errorf("bench http %s: %w", target.HostPort(), err)
 	}
@@ -98,22 +114,25 @@ func HTTP(ctx context.Context, cfg load.Config, opt Options) (*load.Result, erro
 }
 
 func newRun(ctx context.Context, cfg load.Config, target load.Target, ns *netns.Handle) (*run, error) {
-	addr, err := resolve(ctx, target)
+	to, err := destinations(ctx, cfg, target)
 	if err != nil {
 		return nil, err
 	}
-	zones, err := zoneNumbers(ns, append([]netip.Addr{addr.Addr()}, cfg.Sources...))
+	zones, err := zoneNumbers(ns, slices.Concat(to, cfg.Sources))
 	if err != nil {
 		return nil, err
 	}
+	addr := to[0]
 	r := &run{
-		cfg: cfg, pace: load.Pace{PerSecond: cfg.Rate},
-		to: newSockaddr(addr, zones[addr.Addr().Zone()]), family: family(addr.Addr()),
-		request:      load.RequestBytes(target, cfg),
-		serverCloses: cfg.Close == load.CloseServer && !cfg.KeepAlive,
+		cfg: cfg, pace: load.Pace{PerSecond: cfg.Rate}, family: family(addr),
+		request: load.RequestBytes(target, cfg), lastRequest: lastRequest(target, cfg),
+		batches: newBatches(cfg),
+	}
+	for _, a := range to {
+		r.to = append(r.to, newSockaddr(netip.AddrPortFrom(a, target.Port), zones[a.Zone()]))
 	}
 	r.firstFailure.Store(math.MaxInt64)
-	if r.sources, err = sourceAddrs(cfg.Sources, addr.Addr(), zones, cfg.Seed); err != nil {
+	if r.sources, err = sourceAddrs(cfg.Sources, addr, zones, cfg.Seed); err != nil {
 		return nil, err
 	}
 	if r.ownPorts() {
@@ -126,15 +145,34 @@ func newRun(ctx context.Context, cfg load.Config, target load.Target, ns *netns.
 	return r, nil
 }
 
+// lastRequest asks the server to close where it is to close first.
+func lastRequest(t load.Target, cfg load.Config) []byte {
+	cfg.KeepAlive = false
+	return load.RequestBytes(t, cfg)
+}
+
+// destinations are where connections go to, in turn.
+func destinations(ctx context.Context, cfg load.Config, t load.Target) ([]netip.Addr, error) {
+	var to []netip.Addr
+	for _, a := range cfg.ConnectTo {
+		to = append(to, a.Unmap())
+	}
+	if len(to) > 0 {
+		return to, nil
+	}
+	addr, err := resolve(ctx, t)
+	return []netip.Addr{addr}, err
+}
+
 // resolve turns the host into an address; a name is looked up by the system's
 // resolver outside of any namespace, IPv4 first.
-func resolve(ctx context.Context, t load.Target) (netip.AddrPort, error) {
+func resolve(ctx context.Context, t load.Target) (netip.Addr, error) {
 	if a, err := netip.ParseAddr(t.Host); err == nil {
-		return netip.AddrPortFrom(a.Unmap(), t.Port), nil
+		return a.Unmap(), nil
 	}
 	found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", t.Host)
 	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("look up the host: %w", err)
+		return netip.Addr{}, fmt.Errorf("look up the host: %w", err)
 	}
 	best := found[0].Unmap()
 	for _, a := range found {
@@ -143,7 +181,7 @@ func resolve(ctx context.Context, t load.Target) (netip.AddrPort, error) {
 			break
 		}
 	}
-	return netip.AddrPortFrom(best, t.Port), nil
+	return best, nil
 }
 
 // makeWorkers shares the connections out: one worker per CPU, more where the

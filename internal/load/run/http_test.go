@@ -147,6 +147,10 @@ func TestAgainstNetHTTP(t *testing.T) {
 		{"client closes", func(c *load.Config) { c.Close = load.CloseClient }, 500, 500},
 		{"reset", func(c *load.Config) { c.Close = load.CloseReset }, 500, 500},
 		{"keep-alive", func(c *load.Config) { c.KeepAlive = true }, 20, 1},
+		{"keep-alive, 10 requests each", func(c *load.Config) { c.KeepAlive, c.PerConnection = true, 10 }, 70, 50},
+		{"the same, the client closes", func(c *load.Config) { c.KeepAlive, c.PerConnection, c.Close = true, 10, load.CloseClient }, 70, 50},
+		{"the same, with a reset", func(c *load.Config) { c.KeepAlive, c.PerConnection, c.Close = true, 10, load.CloseReset }, 70, 50},
+		{"batches", func(c *load.Config) { c.Batch = 60 }, 500, 500},
 		{"merged ACK", func(c *load.Config) { c.MergeAck = true }, 500, 500},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -62,7 +62,7 @@ type worker struct {
 	inFlight       int
 	ended          int // requests, since others were started instead
 	closing        int
-	source         int
+	source, to     int    // the next ones
 	port           uint64 // place in the order of source ports
 	eager          int
 	reuse          trilean
@@ -109,6 +109,7 @@ func newWorker(r *run, id, limit, spare int) *worker {
 	if n := len(r.sources); n > 0 {
 		w.source = id * n / r.workers
 	}
+	w.to = id
 	if r.ownPorts() {
 		w.reuse, w.port = no, uint64(id)
 	}
@@ -195,8 +196,13 @@ func (w *worker) start(most int) bool {
 			return false
 		}
 		most--
-		if w.exhausted = !w.run.claim(); !w.exhausted {
+		switch w.run.claim() {
+		case granted:
 			w.launch(w.stamp())
+		case notYet:
+			w.hold = w.now + batchTick
+		case noMore:
+			w.exhausted = true
 		}
 	}
 	return true
