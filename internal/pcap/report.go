@@ -1,0 +1,274 @@
+package pcap
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/natkit/natkit/internal/packet"
+)
+
+// Schema names the form of a Report as JSON.
+const Schema = "natkit.pcap/1"
+
+// Report is what a capture tells of NAT and TCP.
+type Report struct {
+	Schema string `json:"schema"`
+	Stats
+	Connections Connections `json:"connections"`
+	Reuse       Reuse       `json:"reuse"`
+	// Kinds counts all incidents, the most serious kind first. RejectedSYNs are those
+	// of syn-rejected-paws and syn-rejected-seq.
+	Kinds []KindCount `json:"incident_kinds"`
+	// RejectedByPAWS and RejectedBySequence are the SYNs, retransmitted ones included,
+	// that a TIME_WAIT socket answered with the ACK of the former connection; on a
+	// capture of the server's own interface RejectedByPAWS is the growth of its
+	// PAWSTimewait (PAWSEstab before Linux 6.16).
+	RejectedByPAWS     int64 `json:"syns_rejected_by_paws"`
+	RejectedBySequence int64 `json:"syns_rejected_by_sequence"`
+	// Incidents are those kept, the most serious first, then by time.
+	Incidents []Incident `json:"incidents"`
+	// Clocks are the TCP timestamp clocks, the pairs with most of them first.
+	Clocks []PairClocks `json:"clocks"`
+	// ClocksMore pairs of addresses are not in Clocks.
+	ClocksMore      int64           `json:"clocks_more_pairs,omitempty"`
+	Retransmissions Retransmissions `json:"retransmissions"`
+	ICMPErrors      []ICMPError     `json:"icmp_errors"`
+	// Limits say what could not be kept in the memory given, and what follows.
+	Limits Limits `json:"limits"`
+	// Notes say what else the reader has to know, such as that only one direction
+	// was captured.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// Connections counts TCP connections: sequences of packets of one tuple that a new
+// SYN separates.
+type Connections struct {
+	Total int64 `json:"total"`
+	// Begun are those whose SYN is in the capture, Established those of them whose
+	// SYN-ACK is, too.
+	Begun       int64 `json:"begun"`
+	Established int64 `json:"established"`
+	// Refused SYNs were answered by RST, Unanswered ones by nothing. Pending is the
+	// number of SYNs at the capture's end, too young to say.
+	Refused    int64 `json:"refused"`
+	Unanswered int64 `json:"unanswered"`
+	Pending    int64 `json:"pending_at_end"`
+	// ServerClosedFirst and ClientClosedFirst tell who holds TIME_WAIT; Reset ones
+	// ended with RST.
+	ServerClosedFirst int64 `json:"server_closed_first"`
+	ClientClosedFirst int64 `json:"client_closed_first"`
+	Reset             int64 `json:"reset"`
+	// Duplicates are packets that the capture has twice, which is usual where it was
+	// taken on several interfaces at once; they count once.
+	Duplicates int64 `json:"duplicate_packets"`
+}
+
+// Reuse tells of tuples that were used again, by a SYN with another initial sequence
+// number, after a former connection.
+type Reuse struct {
+	Tuples int64 `json:"tuples_reused"`
+	// TimestampsBack are those whose SYN's timestamp is behind the former
+	// connection's last one, SequenceBack those whose initial sequence number is not
+	// after the former one's end, Rejected those whose first SYN was rejected.
+	TimestampsBack int64 `json:"timestamps_went_back"`
+	SequenceBack   int64 `json:"sequence_not_after"`
+	Rejected       int64 `json:"rejected"`
+	// After is the time from the former connection's last packet to the SYN.
+	After *Distribution `json:"after,omitempty"`
+}
+
+// Distribution of times.
+type Distribution struct {
+	Count   int64    `json:"count"`
+	Min     float64  `json:"min_seconds"`
+	P1      float64  `json:"p1_seconds"`
+	Median  float64  `json:"median_seconds"`
+	P90     float64  `json:"p90_seconds"`
+	P99     float64  `json:"p99_seconds"`
+	Max     float64  `json:"max_seconds"`
+	Buckets []Bucket `json:"buckets"`
+}
+
+// Bucket is how many values were below a limit and not below the former one's.
+type Bucket struct {
+	Below float64 `json:"below_seconds"` // 0 in the last one: no limit
+	Count int64   `json:"count"`
+}
+
+// KindCount is how many incidents of a kind there were.
+type KindCount struct {
+	Kind  Kind  `json:"kind"`
+	Count int64 `json:"count"`
+	Kept  int64 `json:"kept"` // in Report.Incidents
+}
+
+// Incident is one thing that went wrong, with the packets that show it.
+type Incident struct {
+	Kind Kind `json:"kind"`
+	// Client sent the SYN. Where the capture has no SYN, Client is the sender of the
+	// packet in question.
+	Client netip.AddrPort `json:"client"`
+	Server netip.AddrPort `json:"server"`
+	// Frame and Time are those of the incident's first packet (the SYN, the RST …).
+	Frame int64     `json:"frame"`
+	Time  time.Time `json:"time"`
+	// SYNs are the SYNs of the attempt, in incidents of a connection's start. No more
+	// than MaxSYNs are kept.
+	SYNs []SYN `json:"syns,omitempty"`
+	// Former is the tuple's connection before this one, where the capture has it.
+	Former *Former `json:"former,omitempty"`
+	// Outcome is how the attempt went on.
+	Outcome Outcome `json:"outcome,omitempty"`
+	// ConnectSeconds is the time from the first SYN to the SYN-ACK that was accepted;
+	// 0 where there was none.
+	ConnectSeconds float64 `json:"connect_seconds,omitempty"`
+	// Intervals are the times between the transmissions of one segment.
+	Intervals []float64 `json:"intervals_seconds,omitempty"`
+	// ICMP is the error message, in incidents of the kind icmp-error.
+	ICMP *ICMPError `json:"icmp,omitempty"`
+	// Window is what the receiver of an out-of-window RST would have taken: first
+	// sequence number and the one behind the last.
+	Window *[2]uint32 `json:"window,omitempty"`
+	Ladder []Step     `json:"ladder"`
+	// LadderMore packets of the attempt are not in Ladder.
+	LadderMore int64 `json:"ladder_more,omitempty"`
+}
+
+// MaxSYNs bounds Incident.SYNs.
+const MaxSYNs = 16
+
+// SYN is one transmission of a SYN, and what came of it.
+type SYN struct {
+	Frame int64     `json:"frame"`
+	Time  time.Time `json:"time"`
+	// Verdict is "" where nothing is known.
+	Verdict Verdict `json:"verdict,omitempty"`
+	// Inferred says that no answer was captured, and that the verdict follows from the
+	// former connection alone. A kernel answers at most every 500 ms
+	// (net.ipv4.tcp_invalid_ratelimit).
+	Inferred bool `json:"inferred,omitempty"`
+	// Answer is the frame of the ACK of the former connection, Reset that of the RST
+	// which the client sent for it; 0 where there is none.
+	Answer int64 `json:"answer_frame,omitempty"`
+	Reset  int64 `json:"reset_frame,omitempty"`
+	// TSVal is the SYN's timestamp, TSRecent the last one that the server knows of the
+	// former connection: TSecr of its answer, or else the last one seen. Nil where
+	// there is none.
+	TSVal    *uint32 `json:"tsval,omitempty"`
+	TSRecent *uint32 `json:"ts_recent,omitempty"`
+	// Seq is the SYN's sequence number, RcvNxt what the server expects: the
+	// acknowledgement number of its answer, or else of its last segment.
+	Seq    uint32  `json:"seq"`
+	RcvNxt *uint32 `json:"rcv_nxt,omitempty"`
+}
+
+// Former is the connection that a tuple had before.
+type Former struct {
+	// LastFrame and LastTime are those of its last packet before the SYN.
+	LastFrame int64     `json:"last_frame"`
+	LastTime  time.Time `json:"last_time"`
+	// After is the time from there to the SYN.
+	After float64 `json:"after_seconds"`
+	// Closed is how far it was closed, and by whom first.
+	Closed Closed `json:"closed"`
+	// LastTSVal is the client's last timestamp.
+	LastTSVal *uint32 `json:"last_tsval,omitempty"`
+	// RcvNxt is the server's last acknowledgement number, SndNxt the next sequence
+	// number of the server.
+	RcvNxt uint32 `json:"rcv_nxt"`
+	SndNxt uint32 `json:"snd_nxt"`
+}
+
+// Step is one packet of a ladder.
+type Step struct {
+	Frame int64     `json:"frame"`
+	Time  time.Time `json:"time"`
+	// FromClient is the direction.
+	FromClient bool            `json:"from_client"`
+	Flags      packet.TCPFlags `json:"flags"`
+	Seq        uint32          `json:"seq"`
+	Ack        uint32          `json:"ack"`
+	Length     int             `json:"payload_bytes"`
+	Window     uint16          `json:"window"` // as in the header, not scaled
+	TSVal      *uint32         `json:"tsval,omitempty"`
+	TSEcr      *uint32         `json:"tsecr,omitempty"`
+	// Role is what the packet is to the incident; empty for the others.
+	Role Role `json:"role,omitempty"`
+}
+
+// PairClocks are the clocks whose timestamps come from one address to another. Linux
+// adds an offset of its own for each pair of addresses (4.10 and later), so that one
+// machine has one clock per pair, and two machines behind one address have two.
+type PairClocks struct {
+	Source      netip.Addr `json:"source"`
+	Destination netip.Addr `json:"destination"`
+	// Connections that gave timestamps.
+	Connections int64   `json:"connections"`
+	Clocks      []Clock `json:"clocks"`
+	// More says that there were more clocks than are counted.
+	More bool `json:"more,omitempty"`
+	// PerConnection says that nearly each connection has an offset of its own, as
+	// Windows and FreeBSD choose them: then the clocks say nothing of machines.
+	PerConnection bool `json:"offset_per_connection,omitempty"`
+}
+
+// Clock is a line through timestamps.
+type Clock struct {
+	// Hz is its slope, Exact whether it was measured (over a second or more of one
+	// clock) and not only taken for the usual 1000.
+	Hz    float64 `json:"hz"`
+	Exact bool    `json:"exact"`
+	// Offset is the timestamp at the capture's first packet.
+	Offset      uint32    `json:"tsval_at_start"`
+	Connections int64     `json:"connections"`
+	Points      int64     `json:"points"`
+	First       time.Time `json:"first_time"`
+	Last        time.Time `json:"last_time"`
+}
+
+// Retransmissions of TCP segments.
+type Retransmissions struct {
+	SYN    int64 `json:"syn"`
+	SYNACK int64 `json:"syn_ack"`
+	Data   int64 `json:"data"` // segments with payload or FIN
+	// OutOfOrder segments came shortly after a later one: the network's doing.
+	OutOfOrder int64 `json:"out_of_order"`
+	// Backoffs of SYNs are the times between their transmissions: the first, the
+	// second … retransmission.
+	Backoffs []Backoff `json:"syn_backoff"`
+}
+
+// Backoff is the time before the n-th retransmission.
+type Backoff struct {
+	Nth    int     `json:"nth"`
+	Count  int64   `json:"count"`
+	Min    float64 `json:"min_seconds"`
+	Median float64 `json:"median_seconds"`
+	Max    float64 `json:"max_seconds"`
+}
+
+// ICMPError counts error messages of a kind from one sender.
+type ICMPError struct {
+	From    netip.Addr `json:"from"`
+	Version uint8      `json:"version"` // of IP: 4 or 6
+	Type    uint8      `json:"type"`
+	Code    uint8      `json:"code"`
+	Name    string     `json:"name"` // "fragmentation needed" …
+	// MTU is what a message about a packet too big tells.
+	MTU   int   `json:"mtu,omitempty"`
+	Count int64 `json:"count"`
+	Flows int64 `json:"flows,omitempty"` // TCP connections of the capture that they are about
+	First int64 `json:"first_frame"`
+}
+
+// Limits tell what did not fit into Options.Memory.
+type Limits struct {
+	// Memory is the bound in bytes, Peak what was used of it.
+	Memory int64 `json:"memory_bytes"`
+	Peak   int64 `json:"peak_bytes"`
+	// Forgotten are connections that were given up to make room, the longest silent
+	// first; Youngest is how long the last one had been silent: reuse after
+	// that long or longer may have been missed.
+	Forgotten int64   `json:"connections_forgotten"`
+	Youngest  float64 `json:"shortest_silence_of_forgotten_seconds,omitempty"`
+}

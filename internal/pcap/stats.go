@@ -1,0 +1,101 @@
+package pcap
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// Stats is what a file is and how much of it could be used.
+type Stats struct {
+	Format string `json:"format"` // "pcap" or "pcapng"
+	// Compression is "gzip", or empty.
+	Compression string `json:"compression,omitempty"`
+	// FileBytes were read, after decompression.
+	FileBytes int64 `json:"file_bytes"`
+	Packets   int64 `json:"packets"`
+	// Bytes is the length of all packets on the wire, CapturedBytes what the file
+	// has of them.
+	Bytes         int64 `json:"bytes"`
+	CapturedBytes int64 `json:"captured_bytes"`
+	// First and Last are the earliest and the latest time of a packet.
+	First time.Time `json:"first_time,omitzero"`
+	Last  time.Time `json:"last_time,omitzero"`
+	// OutOfOrder packets are earlier than one before them.
+	OutOfOrder int64       `json:"packets_out_of_time_order"`
+	Interfaces []Interface `json:"interfaces"`
+	// Cut packets are not there in full: the capture has only their start.
+	Cut int64 `json:"packets_cut"`
+	// Fragments of IP packets, and those of them that are not the first one: they
+	// have no ports and belong to no connection here.
+	Fragments      int64 `json:"fragments"`
+	LaterFragments int64 `json:"fragments_without_ports"`
+	// Undecoded packets by reason, the most frequent first.
+	Undecoded []ReasonCount `json:"undecoded"`
+	// Tunnels are packets that carry another network's packets, which were not
+	// looked into, by kind.
+	Tunnels []NamedCount `json:"tunnels"`
+	// Protocols are the packets by what IP carries.
+	Protocols []NamedCount `json:"protocols"`
+	Damage    []Damage     `json:"damage"`
+	// DamageMore places are not in Damage, whose length is bounded.
+	DamageMore int64 `json:"damage_more,omitempty"`
+}
+
+// Duration is the time between the earliest and the latest packet.
+func (s *Stats) Duration() time.Duration { return s.Last.Sub(s.First) }
+
+// Interface is where packets were captured.
+type Interface struct {
+	// Name is empty where the file has none. It is the file's word: not to be
+	// trusted on a terminal.
+	Name     string `json:"name,omitempty"`
+	LinkType int    `json:"link_type"` // the number of LINKTYPE_… (tcpdump.org/linktypes.html)
+	LinkName string `json:"link_type_name"`
+	Packets  int64  `json:"packets"`
+	// Dropped is what the capture itself says that it lost (isb_ifdrop, isb_osdrop).
+	Dropped int64 `json:"dropped_by_capture,omitempty"`
+}
+
+// ReasonCount is how many packets were not understood, and why.
+type ReasonCount struct {
+	Reason  Reason `json:"reason"`
+	Packets int64  `json:"packets"`
+	// First is the number of the first one.
+	First int64 `json:"first_frame"`
+}
+
+// NamedCount is how many packets there were of a kind.
+type NamedCount struct {
+	Name    string `json:"name"`
+	Packets int64  `json:"packets"`
+}
+
+// Damage is a place where the file is broken.
+type Damage struct {
+	// Offset is that of the place in the file (after decompression), in bytes.
+	Offset int64 `json:"offset_bytes"`
+	// After is the number of the last packet before it. Wireshark ends there: the
+	// numbers of packets behind it are those that natkit gave them.
+	After int64  `json:"after_frame"`
+	What  string `json:"what"`
+	// Skipped bytes were passed over to the next packet; Ended says that there was
+	// none.
+	Skipped int64 `json:"skipped_bytes"`
+	Ended   bool  `json:"ended,omitempty"`
+}
+
+// maxDamage bounds how many broken places are told.
+const maxDamage = 100
+
+// sortedCounts has the most frequent first.
+func sortedCounts(counts map[string]int64) []NamedCount {
+	list := make([]NamedCount, 0, len(counts))
+	for name, n := range counts {
+		list = append(list, NamedCount{name, n})
+	}
+	slices.SortFunc(list, func(a, b NamedCount) int {
+		return cmp.Or(cmp.Compare(b.Packets, a.Packets), cmp.Compare(a.Name, b.Name))
+	})
+	return list
+}

@@ -1,0 +1,198 @@
+package pcap
+
+import (
+	"bufio"
+	"compress/gzip"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// bufferSize has room for the longest frame that is looked at with what surrounds it,
+// so that frames are decoded where they were read.
+const bufferSize = 2 * MaxFrame
+
+// stream is a capture that is read.
+type stream struct {
+	r      *bufio.Reader
+	format format
+	offset int64 // of r in the file, decompressed
+	s      Stats
+	first  int64 // time of the earliest packet
+	last   int64 // time of the latest packet
+	seen   counts
+	// pending bytes were given to the caller and are consumed with the next packet.
+	pending int64
+	// broken is set where the reader itself failed.
+	broken error
+}
+
+// format is one of the two.
+type format interface {
+	// next gives the next packet, without Frame; false at the end.
+	next(*stream, *Packet) (bool, error)
+}
+
+// open finds out what r is.
+func open(r io.Reader) (*stream, error) {
+	s := &stream{r: bufio.NewReaderSize(r, bufferSize)}
+	s.s.Interfaces, s.s.Damage = []Interface{}, []Damage{}
+	if magic, _ := s.r.Peek(2); len(magic) == 2 && magic[0] == 0x1f && magic[1] == 0x8b {
+		z, err := gzip.NewReader(s.r)
+		if err != nil {
+			return nil, fmt.Errorf("read capture: gzip header: %w", err)
+		}
+		s.r, s.s.Compression = bufio.NewReaderSize(z, bufferSize), "gzip"
+	}
+	magic, err := s.r.Peek(4)
+	if len(magic) < 4 {
+		return nil, shortFile(len(magic), err)
+	}
+	return s, s.choose(magic)
+}
+
+func shortFile(have int, err error) error {
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("read capture: %w", err)
+	}
+	return fmt.Errorf("read capture: %d bytes are no capture: pcap and pcapng begin with at least 24", have)
+}
+
+// Magic numbers (draft-ietf-opsawg-pcap, section 4; draft-ietf-opsawg-pcapng, 4.1).
+const (
+	magicMicroseconds = 0xa1b2c3d4
+	magicNanoseconds  = 0xa1b23c4d
+	// magicModified is that of Kuznetsov's pcap, whose records have 8 bytes more.
+	magicModified = 0xa1b2cd34
+	blockSection  = 0x0a0d0d0a
+)
+
+func (s *stream) choose(magic []byte) (err error) {
+	if binary.LittleEndian.Uint32(magic) == blockSection { // a palindrome
+		s.s.Format, s.format = "pcapng", &pcapng{order: binary.LittleEndian}
+		return nil
+	}
+	s.s.Format = "pcap"
+	s.format, err = s.openClassic(magic)
+	return err
+}
+
+// peek gives up to n bytes that are not consumed; fewer at the file's end. n is no
+// more than bufferSize.
+func (s *stream) peek(n int) []byte {
+	b, err := s.r.Peek(n)
+	if err != nil {
+		s.note(err)
+	}
+	return b
+}
+
+// skip consumes n bytes, and gives how many there were.
+func (s *stream) skip(n int64) int64 {
+	var done int64
+	for done < n {
+		step := min(n-done, 1<<30)
+		k, err := s.r.Discard(int(step))
+		done += int64(k)
+		if err != nil {
+			s.note(err)
+			break
+		}
+	}
+	s.offset += done
+	return done
+}
+
+// consume goes on behind what was given.
+func (s *stream) consume() {
+	want := s.pending
+	s.pending = 0
+	if have := s.skip(want); have < want {
+		s.endWithin("packet", int(have), int(want))
+	}
+}
+
+// endWithin notes that the file ends where more was announced. Nothing at all, where
+// something new would begin, is a regular end.
+func (s *stream) endWithin(what string, have, need int) {
+	if have == 0 || s.broken != nil {
+		return
+	}
+	s.damage(Damage{Offset: s.offset, What: fmt.Sprintf("the file ends within a %s: %d of %d bytes", what, have, need), Skipped: int64(have), Ended: true})
+	s.skip(int64(have))
+}
+
+// note keeps an error of the reader that is not its end.
+func (s *stream) note(err error) {
+	if !errors.Is(err, io.EOF) && s.broken == nil {
+		s.broken = err
+	}
+}
+
+// next gives the next packet with its number.
+func (s *stream) next(p *Packet) (bool, error) {
+	*p = Packet{}
+	s.consume()
+	more, err := s.format.next(s, p)
+	if err != nil || !more {
+		return false, s.finish(err)
+	}
+	s.s.Packets++
+	p.Number = s.s.Packets
+	s.count(p)
+	return true, nil
+}
+
+// finish makes an error of decompression a damage, and keeps all others.
+func (s *stream) finish(err error) error {
+	if err != nil || s.broken == nil {
+		return err
+	}
+	if s.s.Compression != "" && isDamage(s.broken) {
+		s.damage(Damage{Offset: s.offset, What: "gzip: " + s.broken.Error(), Ended: true})
+		return nil
+	}
+	return fmt.Errorf("read capture after frame %d: %w", s.s.Packets, s.broken)
+}
+
+// damage notes a broken place.
+func (s *stream) damage(d Damage) {
+	d.After = s.s.Packets
+	if len(s.s.Damage) == maxDamage {
+		s.s.DamageMore++
+		return
+	}
+	s.s.Damage = append(s.s.Damage, d)
+}
+
+func (s *stream) count(p *Packet) {
+	s.s.Bytes += int64(p.Length)
+	s.s.CapturedBytes += int64(len(p.Data))
+	if len(p.Data) < p.Length {
+		s.s.Cut++
+	}
+	if p.Interface >= 0 {
+		s.s.Interfaces[p.Interface].Packets++
+	}
+	if s.s.Packets == 1 {
+		s.first, s.last = p.At, p.At
+	}
+	s.first = min(s.first, p.At)
+	if p.At < s.last {
+		s.s.OutOfOrder++
+	}
+	s.last = max(s.last, p.At)
+}
+
+// stats are the statistics up to here.
+func (s *stream) stats() Stats {
+	stats := s.s
+	stats.FileBytes = s.offset
+	if stats.Packets > 0 {
+		stats.First, stats.Last = time.Unix(0, s.first).UTC(), time.Unix(0, s.last).UTC()
+	}
+	s.seen.fill(&stats)
+	return stats
+}
