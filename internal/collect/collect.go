@@ -113,7 +113,7 @@ func record(ctx context.Context, o RecordOptions, open func(i int) (source, erro
 	}
 	second.Parts = append(second.Parts, p)
 	if trace != nil {
-		r.Drops, r.Profile = trace.Drops, trace.Profile
+		r.Drops, r.Profile, r.SYNs = trace.Drops, trace.Profile, trace.SYNs
 		second.Parts = append(second.Parts, trace.Parts...)
 	}
 	return r, nil

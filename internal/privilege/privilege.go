@@ -20,11 +20,12 @@ var (
 	BPF      = []int{unix.CAP_BPF, unix.CAP_SYS_ADMIN}
 	PerfMon  = []int{unix.CAP_PERFMON, unix.CAP_SYS_ADMIN}
 	NetAdmin = []int{unix.CAP_NET_ADMIN}
+	NetRaw   = []int{unix.CAP_NET_RAW}
 	SysAdmin = []int{unix.CAP_SYS_ADMIN}
 )
 
 var capabilityNames = map[int]string{
-	unix.CAP_BPF: "CAP_BPF", unix.CAP_PERFMON: "CAP_PERFMON", unix.CAP_NET_ADMIN: "CAP_NET_ADMIN",
+	unix.CAP_BPF: "CAP_BPF", unix.CAP_PERFMON: "CAP_PERFMON", unix.CAP_NET_ADMIN: "CAP_NET_ADMIN", unix.CAP_NET_RAW: "CAP_NET_RAW",
 	unix.CAP_SYS_ADMIN: "CAP_SYS_ADMIN", unix.CAP_SYSLOG: "CAP_SYSLOG", unix.CAP_SYS_PTRACE: "CAP_SYS_PTRACE",
 }
 

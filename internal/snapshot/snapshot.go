@@ -238,11 +238,12 @@ type Recording struct {
 	Schema    string      `json:"schema"`
 	Snapshots []*Snapshot `json:"snapshots"`
 	Flows     *Flows      `json:"flows,omitempty"`
-	// Drops and Profile are of the time between the first and the last instant;
+	// Drops, Profile and SYNs are of the time between the first and the last instant;
 	// nil where they were not asked for, or could not be had: Parts of the last
 	// instant say why.
 	Drops   *Drops   `json:"drops,omitempty"`
 	Profile *Profile `json:"profile,omitempty"`
+	SYNs    *SYNs    `json:"syns,omitempty"`
 }
 
 // First is the oldest instant.

@@ -6,7 +6,8 @@ import "net/netip"
 type Trace struct {
 	Drops   *Drops   `json:"drops,omitempty"`
 	Profile *Profile `json:"profile,omitempty"`
-	// Parts are named PartDrops and PartProfile: those that were asked for.
+	SYNs    *SYNs    `json:"syns,omitempty"`
+	// Parts are named PartDrops, PartProfile and PartSYNs: those that were asked for.
 	Parts []Part `json:"parts"`
 }
 

@@ -1,5 +1,5 @@
-// Package trace records what the kernel drops, and where its CPUs spend their time,
-// beside something else: what cannot be had is told, and the rest goes on.
+// Package trace records what the kernel drops, where its CPUs spend their time, and how
+// SYNs are answered, beside something else: what cannot be had is told, and the rest goes on.
 package trace
 
 import (
@@ -10,6 +10,7 @@ import (
 	"github.com/natkit/natkit/internal/bpf/profile"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/syn/tap"
 )
 
 // FlowSample looks at the flow of one drop in so many: it costs the dropping CPU
@@ -28,8 +29,8 @@ type Options struct {
 	// Netns is the namespace whose drops count; nil is the one natkit runs in. The
 	// profile is of the whole machine.
 	Netns *netns.Handle
-	// Drops and Profile choose the parts.
-	Drops, Profile bool
+	// Drops, Profile and SYNs choose the parts.
+	Drops, Profile, SYNs bool
 	// FlowSample is as in drops.Options, Hz as in profile.Options.
 	FlowSample int
 	Hz         int
@@ -41,6 +42,7 @@ type Tracer struct {
 	// own is the namespace that natkit runs in, where none was given.
 	own      *netns.Handle
 	profiler *profile.Profiler
+	syns     *tap.Tap
 	trace    snapshot.Trace
 }
 
@@ -50,6 +52,12 @@ func Start(ctx context.Context, o Options) *Tracer {
 	t := &Tracer{}
 	if o.Drops {
 		t.part(snapshot.PartDrops, func() error { return t.startDrops(ctx, o) })
+	}
+	if o.SYNs {
+		t.part(snapshot.PartSYNs, func() (err error) {
+			t.syns, err = tap.Start(ctx, o.Netns)
+			return err
+		})
 	}
 	if o.Profile {
 		t.part(snapshot.PartProfile, func() (err error) {
@@ -79,6 +87,9 @@ func (t *Tracer) Stop() snapshot.Trace {
 	}
 	if t.drops != nil {
 		t.part(snapshot.PartDrops, t.stopDrops)
+	}
+	if t.syns != nil {
+		t.part(snapshot.PartSYNs, func() (err error) { t.trace.SYNs, err = t.syns.Stop(); return err })
 	}
 	t.own.Close()
 	return t.trace

@@ -1,0 +1,161 @@
+package tap
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/packet"
+)
+
+// asker asks the kernel about TCP sockets of the namespace in which it was made
+// (sock_diag(7)).
+type asker struct{ conn *netlink.Conn }
+
+func newAsker() (*asker, error) {
+	conn, err := netlink.Dial(unix.NETLINK_SOCK_DIAG, &netlink.Config{DisableNSLockThread: true})
+	if err != nil {
+		return nil, fmt.Errorf("ask for sockets: %w (needs CONFIG_INET_DIAG)", err)
+	}
+	return &asker{conn}, nil
+}
+
+func (a *asker) close() {
+	if a != nil {
+		a.conn.Close()
+	}
+}
+
+// The layout of struct inet_diag_req_v2 and inet_diag_msg (include/uapi/linux/inet_diag.h).
+const (
+	requestBytes = 56
+	answerBytes  = 72
+	sockDiag     = 20 // SOCK_DIAG_BY_FAMILY
+	stateListen  = 10 // TCP_LISTEN
+	stateAt      = 1
+	idAt         = 4 // struct inet_diag_sockid in the answer
+	requestIDAt  = 8
+)
+
+// request is a question about sockets of a family in some states; to an exact one
+// belongs a tuple as the kernel sees it, the local end first.
+func request(family uint8, states uint32, local, remote netip.AddrPort) []byte {
+	b := make([]byte, requestBytes)
+	b[0], b[1] = family, unix.IPPROTO_TCP
+	binary.NativeEndian.PutUint32(b[4:], states)
+	id := b[requestIDAt:]
+	binary.BigEndian.PutUint16(id[0:], local.Port())
+	binary.BigEndian.PutUint16(id[2:], remote.Port())
+	put := func(to []byte, a netip.Addr) {
+		if a.IsValid() {
+			copy(to, a.AsSlice())
+		}
+	}
+	put(id[4:20], local.Addr())
+	put(id[20:36], remote.Addr())
+	for i := 40; i < 48; i++ { // INET_DIAG_NOCOOKIE
+		id[i] = 0xff
+	}
+	return b
+}
+
+func family(a netip.Addr) uint8 {
+	if a.Is4() {
+		return unix.AF_INET
+	}
+	return unix.AF_INET6
+}
+
+// state is that of the socket of a tuple, client first; 0 where there is none, or
+// where it cannot be told.
+func (a *asker) state(t packet.Tuple) uint8 {
+	m := netlink.Message{Header: netlink.Header{Type: sockDiag, Flags: netlink.Request},
+		Data: request(family(t.Dst.Addr()), ^uint32(0), t.Dst, t.Src)}
+	answers, err := a.conn.Execute(m)
+	if err != nil || len(answers) == 0 || len(answers[0].Data) < answerBytes {
+		return 0
+	}
+	if s := answers[0].Data[stateAt]; s != stateListen {
+		return s
+	}
+	return 0 // the listener answers for tuples that have no socket of their own
+}
+
+// listening is where somebody listens.
+type listening struct {
+	// ends are addresses with ports; ports are those at which all addresses are.
+	ends  map[netip.AddrPort]bool
+	ports map[uint16]anyOf
+	own   map[netip.Addr]bool
+}
+
+// anyOf says for which versions of IP a port listens at all addresses.
+type anyOf struct{ v4, v6 bool }
+
+// to tells whether a segment to that end meets a listener.
+func (l *listening) to(end netip.AddrPort) bool {
+	if l.ends[end] {
+		return true
+	}
+	any := l.ports[end.Port()]
+	if end.Addr().Is4() && !any.v4 || !end.Addr().Is4() && !any.v6 {
+		return false
+	}
+	return l.own[end.Addr()] || end.Addr().IsLoopback()
+}
+
+// listeners reads who listens; the caller is in the namespace.
+func (a *asker) listeners() (*listening, error) {
+	l := &listening{ends: map[netip.AddrPort]bool{}, ports: map[uint16]anyOf{}, own: map[netip.Addr]bool{}}
+	for _, f := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		m := netlink.Message{Header: netlink.Header{Type: sockDiag, Flags: netlink.Request | netlink.Dump},
+			Data: request(f, 1<<stateListen, netip.AddrPort{}, netip.AddrPort{})}
+		answers, err := a.conn.Execute(m)
+		if err != nil {
+			return nil, fmt.Errorf("list the listening sockets: %w (needs CONFIG_INET_DIAG)", err)
+		}
+		for _, answer := range answers {
+			l.add(answer.Data)
+		}
+	}
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("list the namespace's addresses: %w", err)
+	}
+	for _, addr := range addrs {
+		if n, ok := addr.(*net.IPNet); ok {
+			own, _ := netip.AddrFromSlice(n.IP)
+			l.own[own.Unmap()] = true
+		}
+	}
+	return l, nil
+}
+
+func (l *listening) add(answer []byte) {
+	if len(answer) < answerBytes {
+		return
+	}
+	id := answer[idAt:]
+	port := binary.BigEndian.Uint16(id)
+	if answer[0] == unix.AF_INET {
+		l.addEnd(netip.AddrPortFrom(netip.AddrFrom4([4]byte(id[4:])), port), false)
+		return
+	}
+	l.addEnd(netip.AddrPortFrom(netip.AddrFrom16([16]byte(id[4:])), port), true)
+}
+
+// addEnd takes an IPv6 socket at all addresses to be one of IPv4, too, as it is unless
+// it says otherwise (IPV6_V6ONLY): the dump of IPv4 does not have it.
+func (l *listening) addEnd(end netip.AddrPort, both bool) {
+	if !end.Addr().IsUnspecified() {
+		l.ends[netip.AddrPortFrom(end.Addr().Unmap(), end.Port())] = true
+		return
+	}
+	any := l.ports[end.Port()]
+	any.v4, any.v6 = true, any.v6 || both
+	l.ports[end.Port()] = any
+}

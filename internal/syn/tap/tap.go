@@ -1,0 +1,226 @@
+// Package tap watches the SYNs that come to a network namespace: packet sockets
+// with a filter in the kernel, which pass on nothing but SYNs and RSTs, and, once
+// there is a sign that a SYN was not accepted, what answers SYNs. Bounded in rate,
+// memory and time.
+package tap
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/privilege"
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/syn"
+)
+
+const (
+	// pause is the time between two looks at the sockets: a look for each packet
+	// would cost the CPU that is being watched a switch of tasks.
+	pause = 5 * time.Millisecond
+	// mostPerSecond segments are looked at, about: above, half of the connections are
+	// left out, and half again.
+	mostPerSecond = 10_000
+	mostSample    = 1 << 12
+	// longest is for how long a tap works, whatever its caller does.
+	longest = 10 * time.Minute
+)
+
+// Tap watches from Start to Stop.
+type Tap struct {
+	ns       *netns.Handle
+	watch    *syn.Watch
+	arriving []*socket
+	leaving  *socket
+	asker    *asker
+	sample   int
+	began    time.Time
+	answers  time.Time
+	lost     uint64
+	// seen segments since checked.
+	seen    int
+	checked time.Time
+	stop    context.CancelFunc
+	done    chan struct{}
+	err     error
+}
+
+// Start begins to watch a namespace (nil: this one). Needs CAP_NET_RAW there.
+func Start(ctx context.Context, ns *netns.Handle) (t *Tap, err error) {
+	if err := privilege.Check(privilege.Need{Any: privilege.NetRaw, Why: "for packet sockets, to see SYNs"}); err != nil {
+		return nil, fmt.Errorf("watch SYNs: %w", err)
+	}
+	now := time.Now()
+	t = &Tap{ns: ns, sample: 1, began: now, checked: now, done: make(chan struct{})}
+	defer func() {
+		if err != nil {
+			t.close()
+		}
+	}()
+	if err := t.inside(t.open); err != nil {
+		return nil, err
+	}
+	ctx, t.stop = context.WithTimeout(context.WithoutCancel(ctx), longest)
+	go t.run(ctx)
+	return t, nil
+}
+
+func (t *Tap) inside(fn func() error) error {
+	if t.ns == nil {
+		return fn()
+	}
+	return t.ns.Do(fn)
+}
+
+// open needs to be in the namespace: sockets belong to the one where they are made.
+func (t *Tap) open() (err error) {
+	if t.asker, err = newAsker(); err != nil {
+		return err
+	}
+	listening, err := t.asker.listeners()
+	if err != nil {
+		return err
+	}
+	t.watch = syn.NewWatch(listening.to)
+	for _, version := range []int{4, 6} {
+		filter, err := arriving(version, t.sample)
+		if err != nil {
+			return err
+		}
+		s, err := newSocket(etherType(version), filter)
+		if err != nil {
+			return err
+		}
+		s.version = version
+		t.arriving = append(t.arriving, s)
+	}
+	return nil
+}
+
+// run looks at the sockets by turns until ctx ends.
+func (t *Tap) run(ctx context.Context) {
+	defer close(t.done)
+	tick := time.NewTicker(pause)
+	defer tick.Stop()
+	for t.err == nil {
+		select {
+		case <-ctx.Done():
+			t.err = t.look()
+			return
+		case <-tick.C:
+			t.err = t.look()
+		}
+	}
+}
+
+// look takes in what has come, SYNs before their answers.
+func (t *Tap) look() error {
+	for _, s := range t.arriving {
+		if err := t.take(s, t.watch.Arrived); err != nil {
+			return err
+		}
+	}
+	if t.leaving != nil {
+		if err := t.take(t.leaving, t.watch.Answered); err != nil {
+			return err
+		}
+	}
+	for _, q := range t.watch.Questions() {
+		t.watch.Told(q, t.asker.state(q.Tuple))
+	}
+	if t.leaving == nil && t.watch.Suspicion() {
+		if err := t.inside(t.openLeaving); err != nil {
+			return err
+		}
+	}
+	return t.limit()
+}
+
+// take reads a socket empty.
+func (t *Tap) take(s *socket, to func(*packet.Frame, float64)) error {
+	at := time.Since(t.began).Seconds()
+	var f packet.Frame
+	n, err := s.receive(func(version int, b []byte) {
+		if f.DecodeNetwork(etherType(version), b) == nil && f.Transport == unix.IPPROTO_TCP {
+			to(&f, at)
+		}
+	})
+	t.seen += n
+	return err
+}
+
+func (t *Tap) openLeaving() error {
+	filter, err := leaving(t.sample)
+	if err != nil {
+		return err
+	}
+	if t.leaving, err = newSocket(unix.ETH_P_ALL, filter); err != nil {
+		return err
+	}
+	t.answers = time.Now()
+	t.watch.Watching()
+	return nil
+}
+
+// limit has fewer connections looked at where there are too many.
+func (t *Tap) limit() error {
+	const often = 100 * time.Millisecond
+	span := time.Since(t.checked)
+	if span < often {
+		return nil
+	}
+	rate := float64(t.seen) / span.Seconds()
+	t.seen, t.checked = 0, time.Now()
+	if rate < mostPerSecond || t.sample >= mostSample {
+		return nil
+	}
+	t.sample *= 2
+	for _, s := range t.arriving {
+		filter, err := arriving(s.version, t.sample)
+		if err == nil {
+			err = s.attach(filter)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if t.leaving == nil {
+		return nil
+	}
+	filter, err := leaving(t.sample)
+	if err != nil {
+		return err
+	}
+	return t.leaving.attach(filter)
+}
+
+// Stop ends the watch and tells what was seen. It may be called once.
+func (t *Tap) Stop() (*snapshot.SYNs, error) {
+	t.stop()
+	<-t.done
+	ended := time.Now()
+	for _, s := range append(t.arriving, t.leaving) {
+		t.lost += s.lost()
+	}
+	t.close()
+	if t.err != nil {
+		return nil, fmt.Errorf("watch SYNs: %w", t.err)
+	}
+	r := t.watch.Result()
+	r.Seconds, r.Sample, r.Lost = ended.Sub(t.began).Seconds(), t.sample, t.lost
+	if !t.answers.IsZero() {
+		r.AnswersSeconds = ended.Sub(t.answers).Seconds()
+	}
+	return r, nil
+}
+
+func (t *Tap) close() {
+	for _, s := range append(t.arriving, t.leaving) {
+		s.close()
+	}
+	t.asker.close()
+}
