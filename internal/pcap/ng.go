@@ -12,12 +12,17 @@ const (
 	blockSimple     = 3
 	blockStatistics = 5
 	blockEnhanced   = 6
+	blockJournal    = 9 // of systemd
 
 	byteOrderMagic = 0x1a2b3c4d
 	// leastBlock is a block without a body, leastSection one of a section.
 	leastBlock   = 12
 	leastSection = 28
 )
+
+// blocksSysdig are the events of sysdig and Falco. They are no packets, but Wireshark
+// numbers them, as it does the journal's (wiretap/pcapng.c, pcapng_sysdig.c).
+var blocksSysdig = [...]uint32{0x204, 0x208, 0x216, 0x217, 0x221, 0x222}
 
 // maxInterfaces bounds how many interfaces are remembered.
 const maxInterfaces = 4096

@@ -3,6 +3,7 @@ package pcap
 import (
 	"math"
 	"math/bits"
+	"slices"
 )
 
 // packet takes what a block tells; true where it is a packet.
@@ -23,6 +24,10 @@ func (n *pcapng) packet(s *stream, b *block, p *Packet) bool {
 	case blockSimple:
 		n.simple(s, b.body, p)
 		return true
+	default:
+		if b.kind == blockJournal || slices.Contains(blocksSysdig[:], b.kind) {
+			s.number++
+		}
 	}
 	return false
 }

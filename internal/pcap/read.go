@@ -3,18 +3,61 @@ package pcap
 import "io"
 
 // Read reads a whole capture and reports what it tells. A broken file is no error (see
-// Each); the error says that r is no capture, that it could not be read, or which of
-// the options is impossible.
+// Each). The error says that r is no capture, that it could not be read to its end, or
+// which of the options is impossible; there is a report in the second case, of what
+// was read.
 func Read(r io.Reader, o Options) (*Report, error) {
 	o, err := o.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	stats, err := Each(r, func(p *Packet) error { return nil })
-	if err != nil {
+	t := newTracker(o)
+	stats, err := Each(r, func(p *Packet) error {
+		t.packet(p)
+		return nil
+	})
+	if err != nil && stats.Format == "" {
 		return nil, err
 	}
-	report := &Report{Schema: Schema, Stats: stats}
-	report.Limits.Memory = o.Memory
-	return report, nil
+	return t.finished(stats), err
+}
+
+// finished ends all connections and gives the report.
+func (t *tracker) finished(stats Stats) *Report {
+	t.table.each(t.finish)
+	r := &t.report
+	r.Stats = stats
+	t.oneWay()
+	t.kept.fill(r)
+	t.clocks.fill(r, stats.First.UnixNano())
+	r.Reuse.After = t.reuse.distribution()
+	r.ICMPErrors = t.icmp.list()
+	t.fillBackoff()
+	r.Limits = Limits{Memory: t.o.Memory, Peak: t.table.memory() + t.kept.peak, Forgotten: t.table.forgotten}
+	if t.table.forgotten > 0 {
+		r.Limits.Youngest = seconds(t.table.shortest)
+	}
+	return r
+}
+
+// oneWay tells captures apart that have the packets of one direction only: there, no
+// answer was to be expected.
+func (t *tracker) oneWay() {
+	if t.report.Connections.Begun == 0 || t.fromServers > 0 || t.report.Connections.Refused > 0 {
+		return
+	}
+	if t.report.Connections.Begun < 2 {
+		return
+	}
+	t.report.Notes = append(t.report.Notes, "no packet from any server: either none answers, or the capture has one direction only; then SYNs without answer mean nothing")
+}
+
+func (t *tracker) fillBackoff() {
+	r := &t.report.Retransmissions
+	r.Backoffs = []Backoff{}
+	for i := range t.backoff {
+		if s := &t.backoff[i]; s.count() > 0 {
+			r.Backoffs = append(r.Backoffs, Backoff{Nth: i + 1, Count: s.count(), Min: seconds(s.min), Median: s.at(50), Max: seconds(s.max)})
+		}
+	}
 }

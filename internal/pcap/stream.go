@@ -20,6 +20,7 @@ type stream struct {
 	format format
 	offset int64 // of r in the file, decompressed
 	s      Stats
+	number int64 // of the last frame, as Wireshark counts
 	first  int64 // time of the earliest packet
 	last   int64 // time of the latest packet
 	seen   counts
@@ -140,7 +141,8 @@ func (s *stream) next(p *Packet) (bool, error) {
 		return false, s.finish(err)
 	}
 	s.s.Packets++
-	p.Number = s.s.Packets
+	s.number++
+	p.Number = s.number
 	s.count(p)
 	return true, nil
 }
@@ -154,12 +156,12 @@ func (s *stream) finish(err error) error {
 		s.damage(Damage{Offset: s.offset, What: "gzip: " + s.broken.Error(), Ended: true})
 		return nil
 	}
-	return fmt.Errorf("read capture after frame %d: %w", s.s.Packets, s.broken)
+	return fmt.Errorf("read capture after frame %d: %w", s.number, s.broken)
 }
 
 // damage notes a broken place.
 func (s *stream) damage(d Damage) {
-	d.After = s.s.Packets
+	d.After = s.number
 	if len(s.s.Damage) == maxDamage {
 		s.s.DamageMore++
 		return

@@ -1,0 +1,151 @@
+package pcap
+
+import "github.com/natkit/natkit/internal/packet"
+
+// syn takes a SYN: the first one of a connection, or one that is sent again.
+func (t *tracker) syn(c *conn, r *record, tcp *packet.TCP) {
+	if c.begun && c.client == r.from() && c.syn.seq == r.seq {
+		t.synAgain(c, r)
+		return
+	}
+	t.begin(c, r, tcp)
+	t.point(c, r)
+}
+
+// begin starts a connection on a tuple that may have had one.
+func (t *tracker) begin(c *conn, r *record, tcp *packet.TCP) {
+	reused := c.packets > 0
+	t.finish(c)
+	was := c.former
+	if c.accepted || !c.begun && reused {
+		was = c.leave(1 - r.from())
+	}
+	t.report.Connections.Total++
+	t.report.Connections.Begun++
+	*c = conn{key: c.key, prev: c.prev, next: c.next, is4: c.is4, seen: c.seen, ring: c.ring,
+		client: r.from(), begun: true, former: was}
+	c.syn = pending{open: true, count: 1, number: r.number, at: r.at, first: r.at, firstNumber: r.number,
+		seq: r.seq, tsval: r.tsval, hasTS: r.hasTimestamps(), reused: was.valid}
+	s := &c.side[r.from()]
+	s.next, s.hasNext, s.hasSYN, s.lastAt, s.lastSeq = r.end(), true, true, r.at, r.seq
+	s.tsval, s.hasTS, s.scale = r.tsval, r.hasTimestamps(), windowScale(tcp)
+	if was.valid {
+		t.countReuse(c)
+	}
+}
+
+// leave is what the connection leaves to the next one, whose SYN the server will get.
+func (c *conn) leave(server uint8) former {
+	last := c.lastOf()
+	if last == nil {
+		return former{}
+	}
+	peer, client := &c.side[server], &c.side[1-server]
+	f := former{valid: true, closed: c.closedFor(server), number: last.number, at: last.at, since: last.at,
+		rcvNxt: peer.ack, hasAck: peer.hasAck, sndNxt: peer.next, tsval: client.tsval, hasTS: client.hasTS && peer.hasTS}
+	f.killed = c.reset && f.closed == closedByServer
+	return f
+}
+
+func (t *tracker) countReuse(c *conn) {
+	reuse := &t.report.Reuse
+	reuse.Tuples++
+	t.reuse.add(c.syn.at - c.former.at)
+	if c.former.hasTS && c.syn.hasTS && after(c.former.tsval, c.syn.tsval) {
+		reuse.TimestampsBack++
+		c.syn.timestampBehind = true
+	}
+	if c.former.hasAck && !after(c.syn.seq, c.former.rcvNxt) {
+		reuse.SequenceBack++
+	}
+}
+
+// synAgain takes a SYN that was sent before.
+func (t *tracker) synAgain(c *conn, r *record) {
+	t.report.Retransmissions.SYN++
+	if n := int(c.syn.count) - 1; n < maxIntervals {
+		t.backoff[n].add(r.at - c.syn.at)
+	}
+	if c.accepted { // the SYN-ACK was lost, or crossed it
+		c.syn.at = r.at
+		c.syn.count = min(c.syn.count+1, 1<<15)
+		return
+	}
+	t.judge(c)
+	c.syn = pending{open: true, count: min(c.syn.count+1, 1<<15), number: r.number, at: r.at, first: c.syn.first,
+		firstNumber: c.syn.firstNumber, seq: r.seq, tsval: r.tsval, hasTS: r.hasTimestamps(), reused: c.syn.reused,
+		timestampBehind: c.syn.timestampBehind}
+}
+
+// answer looks whether a packet is about the SYN on which there is no verdict.
+func (t *tracker) answer(c *conn, r *record) {
+	s := &c.syn
+	const about = packet.SYN | packet.RST | packet.ACK
+	fromServer := r.from() != c.client
+	switch flags := r.flags & about; {
+	case !fromServer && flags&packet.RST != 0:
+		t.clientReset(c, r)
+	case !fromServer: // data of the former connection, or an ACK whose SYN-ACK was not captured
+		if flags == packet.ACK && r.seq == s.seq+1 && s.answer == 0 {
+			t.accept(c, r)
+		}
+	case flags == packet.SYN|packet.ACK && r.ack == s.seq+1:
+		t.accept(c, r)
+	case flags&packet.RST != 0:
+		if r.ack == s.seq+1 {
+			s.refused, s.answer = true, r.number
+		}
+	case flags == packet.ACK && r.ack != s.seq+1:
+		s.answer, s.answerAck = r.number, r.ack
+		s.answerEcr, s.answerHasTS = r.tsecr, r.hasTimestamps()
+	}
+}
+
+// clientReset is what a client answers to an ACK that it did not expect: it ends the
+// server's TIME_WAIT (RFC 1337) where its sequence number is the expected one, which it
+// takes from that ACK.
+func (t *tracker) clientReset(c *conn, r *record) {
+	if c.syn.answer != 0 && c.syn.reset == 0 {
+		c.syn.reset = r.number
+	}
+	if r.seq == c.former.rcvNxt || c.syn.answer != 0 && r.seq == c.syn.answerAck {
+		c.former.killed = true
+	}
+}
+
+// accept ends an attempt that succeeded.
+func (t *tracker) accept(c *conn, r *record) {
+	c.syn.answer, c.syn.reset = 0, 0 // an ACK of the former connection that was late
+	c.accepted = true
+	t.report.Connections.Established++
+	if c.trouble != nil || c.syn.timestampBehind {
+		t.trouble(c).note(c.verdictOf(Accepted, 0, 0))
+		t.trouble(c).add(r)
+		t.emit(c, Connected, r.at)
+	}
+	c.syn.open = false
+	c.former = former{}
+}
+
+// close ends an attempt that is given up, by another on the same tuple or by the end.
+func (t *tracker) close(c *conn) {
+	if !c.syn.open {
+		return
+	}
+	if v, _ := t.verdict(c); v == Unanswered && c.trouble == nil && t.now-c.syn.at < young {
+		t.report.Connections.Pending++
+		c.syn.open = false
+		return
+	}
+	t.judge(c)
+	outcome := Failed
+	if t.now-c.syn.at < young {
+		outcome = OutcomeOpen
+	}
+	t.emit(c, outcome, 0)
+	c.syn.open = false
+}
+
+// young is how old a SYN must be to be called unanswered: the time before the first
+// retransmission (RFC 6298, section 2).
+const young = 1_000_000_000 // ns

@@ -1,0 +1,208 @@
+package pcap
+
+import (
+	"net/netip"
+
+	"github.com/natkit/natkit/internal/packet"
+)
+
+// key is a tuple, the same for both directions.
+type key struct {
+	addr [2][16]byte
+	port [2]uint16
+}
+
+// keyOf gives the key, and which of its ends the source is.
+func keyOf(source, destination netip.Addr, from, to uint16) (k key, dir uint8) {
+	if c := source.Compare(destination); c > 0 || c == 0 && from > to {
+		source, destination, from, to, dir = destination, source, to, from, 1
+	}
+	k.addr[0], k.addr[1] = source.As16(), destination.As16()
+	k.port[0], k.port[1] = from, to
+	return k, dir
+}
+
+// record is what a ladder needs of a packet; many are kept.
+type record struct {
+	number, at   int64
+	seq, ack     uint32
+	tsval, tsecr uint32
+	length       uint32
+	window       uint16
+	flags        packet.TCPFlags
+	dir          uint8 // the low bit; recordTS is the second one
+}
+
+const recordTS = 2
+
+func (r *record) from() uint8         { return r.dir & 1 }
+func (r *record) hasTimestamps() bool { return r.dir&recordTS != 0 }
+
+func recordOf(p *Packet, dir uint8) record {
+	tcp := &p.Frame.TCP
+	r := record{number: p.Number, at: p.At, seq: tcp.SequenceNumber, ack: tcp.AcknowledgmentNumber,
+		length: uint32(len(p.Frame.Payload) + p.Frame.Missing), window: tcp.Window, flags: tcp.Flags, dir: dir}
+	if p.HasTimestamps {
+		r.tsval, r.tsecr, r.dir = p.TSVal, p.TSEcr, dir|recordTS
+	}
+	return r
+}
+
+// end is the sequence number behind the segment.
+func (r *record) end() uint32 {
+	end := r.seq + r.length
+	if r.flags&packet.SYN != 0 {
+		end++
+	}
+	if r.flags&packet.FIN != 0 {
+		end++
+	}
+	return end
+}
+
+// side is what one end of a connection sent.
+type side struct {
+	next  uint32 // behind the highest sequence number
+	ack   uint32 // highest acknowledgement number
+	right uint32 // right edge of the window that it offered
+	tsval uint32 // highest timestamp
+	// The last segment that occupied sequence numbers.
+	lastSeq uint32
+	lastAt  int64
+	again   again
+	scale   uint8
+	// clock is the index of its clock among those of the pair, less one; fed is when
+	// it gave its last point.
+	clock                          uint8
+	fed                            int64
+	fedVal                         uint32
+	hasNext, hasAck, hasTS, hasSYN bool
+	fin                            bool
+}
+
+// again is a segment that was sent more than once.
+type again struct {
+	seq       uint32
+	count     uint8 // transmissions after the first
+	at        int64
+	first     int64 // frame of the first retransmission
+	intervals [maxIntervals]float32
+}
+
+const maxIntervals = 6
+
+// ringSize is how many packets of a tuple are remembered.
+const ringSize = 8
+
+// conn is a tuple with its connection of the moment and what is known of the former
+// one. It has no pointers but one, so that many are cheap.
+type conn struct {
+	key        key
+	prev, next int32 // by last packet
+	is4        bool
+	// client is the end that sent the SYN, where begun.
+	client uint8
+	begun  bool
+	// accepted says that the SYN-ACK was seen, or data.
+	accepted bool
+	reset    bool
+	// finFirst is the end that sent the first FIN, plus one.
+	finFirst uint8
+	side     [2]side
+	syn      pending
+	former   former
+	packets  int64 // of this connection
+	seen     uint32
+	ring     [ringSize]record
+	trouble  *trouble
+}
+
+// pending is the last SYN, on which there is no verdict yet.
+type pending struct {
+	open            bool
+	number, at      int64
+	first           int64 // time of the attempt's first SYN
+	firstNumber     int64
+	seq, tsval      uint32
+	hasTS           bool
+	count           uint16
+	answer, reset   int64 // frames
+	answerAck       uint32
+	answerEcr       uint32
+	answerHasTS     bool
+	refused         bool
+	reused          bool
+	timestampBehind bool
+}
+
+// former is what a tuple's last connection left.
+type former struct {
+	valid, killed, hasTS, hasAck bool
+	closed                       closed
+	number, at                   int64 // last packet
+	since                        int64 // the receiver of the SYN is in TIME_WAIT at least from here on
+	rcvNxt, sndNxt, tsval        uint32
+}
+
+// closed is Closed in one byte.
+type closed uint8
+
+const (
+	notClosed closed = iota
+	halfClosed
+	closedByServer
+	closedByClient
+	closedByReset
+)
+
+var closedNames = [...]Closed{NotClosed, HalfClosed, ClosedByServer, ClosedByClient, ClosedByReset}
+
+// addr gives an end as it was in the packet.
+func (c *conn) addr(i uint8) netip.AddrPort {
+	a := netip.AddrFrom16(c.key.addr[i])
+	if c.is4 {
+		a = a.Unmap()
+	}
+	return netip.AddrPortFrom(a, c.key.port[i])
+}
+
+// push remembers a packet.
+func (c *conn) push(r record) {
+	c.ring[c.seen%ringSize] = r
+	c.seen++
+	c.packets++
+}
+
+// recent calls fn for the remembered packets, the oldest first.
+func (c *conn) recent(fn func(*record)) {
+	for i := c.seen - min(c.seen, ringSize); i != c.seen; i++ {
+		fn(&c.ring[i%ringSize])
+	}
+}
+
+// lastOf is the last packet remembered; nil where there is none.
+func (c *conn) lastOf() *record {
+	if c.seen == 0 {
+		return nil
+	}
+	return &c.ring[(c.seen-1)%ringSize]
+}
+
+// after tells whether a is behind b in sequence space (RFC 9293, section 3.4), as the
+// kernel's macro of that name; it does for timestamps, too.
+func after(a, b uint32) bool { return int32(a-b) > 0 }
+
+// closedFor is how the connection was closed, seen by the end that will get a SYN.
+func (c *conn) closedFor(server uint8) closed {
+	switch {
+	case c.side[0].fin && c.side[1].fin && c.finFirst == server+1:
+		return closedByServer
+	case c.side[0].fin && c.side[1].fin:
+		return closedByClient
+	case c.reset:
+		return closedByReset
+	case c.side[0].fin || c.side[1].fin:
+		return halfClosed
+	}
+	return notClosed
+}

@@ -1,0 +1,118 @@
+package pcap
+
+import "github.com/natkit/natkit/internal/packet"
+
+// reorderedWithin is how shortly after a later segment an earlier one is taken for
+// delayed by the network rather than sent again; Wireshark has the same.
+const reorderedWithin = 3_000_000 // ns
+
+// sequence follows the segments that occupy sequence numbers.
+func (t *tracker) sequence(c *conn, r *record) {
+	c.noteFIN(r)
+	s := &c.side[r.from()]
+	if r.length == 0 && r.flags&(packet.SYN|packet.FIN) == 0 {
+		if !s.hasNext {
+			s.next, s.hasNext = r.seq, true
+		}
+		return
+	}
+	end := r.end()
+	if !s.hasNext || after(end, s.next) {
+		t.endAgain(c, r.from())
+		s.next, s.hasNext = end, true
+		s.lastSeq, s.lastAt = r.seq, r.at
+		return
+	}
+	switch {
+	case r.length == 1 && end == s.next && r.flags&packet.FIN == 0 && r.seq != s.lastSeq: // keep-alive (RFC 9293, 3.8.4)
+	case r.flags&packet.SYN != 0: // counted where it was told from a first one
+	case r.seq != s.lastSeq && r.at-s.lastAt < reorderedWithin:
+		t.report.Retransmissions.OutOfOrder++
+	default:
+		t.report.Retransmissions.Data++
+		t.sentAgain(c, r)
+	}
+}
+
+// sentAgain notes a retransmission.
+func (t *tracker) sentAgain(c *conn, r *record) {
+	a := &c.side[r.from()].again
+	if a.count == 0 || a.seq != r.seq {
+		t.endAgain(c, r.from())
+		*a = again{seq: r.seq, at: c.sentAt(r), first: r.number}
+	}
+	if int(a.count) < maxIntervals {
+		a.intervals[a.count] = float32(seconds(r.at - a.at))
+	}
+	a.count = min(a.count+1, 200)
+	a.at = r.at
+}
+
+// sentAt is when a segment was sent before.
+func (c *conn) sentAt(r *record) int64 {
+	at := c.side[r.from()].lastAt
+	c.recent(func(o *record) {
+		if o.from() == r.from() && o.seq == r.seq && o.length > 0 {
+			at = o.at
+		}
+	})
+	return at
+}
+
+// leastBackoff is the shortest time that a retransmission timer of Linux has
+// (TCP_RTO_MIN); what is faster is another mechanism.
+const leastBackoff = 0.15
+
+// endAgain reports a segment that was sent three times or more, with growing times
+// between.
+func (t *tracker) endAgain(c *conn, dir uint8) {
+	a := c.side[dir].again
+	c.side[dir].again = again{}
+	if a.count < 2 || a.intervals[1] < leastBackoff || a.intervals[1] < 1.5*a.intervals[0] {
+		return
+	}
+	if !t.kept.wants(RetransmissionBackoff) {
+		return
+	}
+	client := dir
+	if c.begun {
+		client = c.client
+	}
+	i := Incident{Kind: RetransmissionBackoff, Client: c.addr(client), Server: c.addr(1 - client), Frame: a.first, Time: timeOf(a.at)}
+	for n := range min(int(a.count), maxIntervals) {
+		i.Intervals = append(i.Intervals, float64(a.intervals[n]))
+	}
+	i.Ladder = t.remembered(c, client, func(r *record) Role {
+		if r.from() == dir && r.seq == a.seq && r.number >= a.first {
+			return RoleRetransmit
+		}
+		return ""
+	})
+	t.kept.add(i)
+}
+
+// remembered is a ladder of the packets that the connection remembers.
+func (t *tracker) remembered(c *conn, client uint8, role func(*record) Role) []Step {
+	var records []record
+	c.recent(func(r *record) { records = append(records, *r) })
+	return ladder(records, client, role)
+}
+
+// rst takes an RST of a connection that is open or was.
+func (t *tracker) rst(c *conn, r *record) {
+	receiver := &c.side[1-r.from()]
+	known := c.side[0].hasSYN && c.side[1].hasSYN && receiver.hasAck && !c.reset
+	outside := known && (after(receiver.ack, r.seq) || after(r.seq, receiver.right))
+	if !outside {
+		c.reset = true
+		return
+	}
+	if !t.kept.wants(RSTOutOfWindow) {
+		return
+	}
+	i := Incident{Kind: RSTOutOfWindow, Client: c.addr(c.client), Server: c.addr(1 - c.client),
+		Frame: r.number, Time: timeOf(r.at), Window: &[2]uint32{receiver.ack, receiver.right}}
+	i.Ladder = t.remembered(c, c.client, func(*record) Role { return "" })
+	i.Ladder = append(i.Ladder, ladder([]record{*r}, c.client, func(*record) Role { return RoleReset })...)
+	t.kept.add(i)
+}

@@ -1,0 +1,195 @@
+package pcap
+
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/packet"
+)
+
+// tracker follows the TCP connections of a capture.
+type tracker struct {
+	o      Options
+	report Report
+	table  *table
+	kept   incidents
+	clocks clocks
+	icmp   icmpErrors
+	reuse  spread
+	// backoff are the times between transmissions of a SYN.
+	backoff [maxIntervals]spread
+	// fromServers counts packets of those to whom a SYN went.
+	fromServers int64
+	now         int64 // time of the latest packet
+}
+
+func newTracker(o Options) *tracker {
+	t := &tracker{o: o}
+	t.report.Schema = Schema
+	t.table = newTable(o.Memory/2, t.finish)
+	t.kept = newIncidents(o.Memory/4, o.Incidents)
+	t.clocks = newClocks(o.Memory / 8)
+	t.icmp = icmpErrors{}
+	return t
+}
+
+// packet takes one packet.
+func (t *tracker) packet(p *Packet) {
+	t.now = max(t.now, p.At)
+	switch {
+	case p.Reason != Decoded:
+	case p.Frame.Transport == unix.IPPROTO_TCP:
+		t.tcp(p)
+	case p.HasQuoted:
+		t.quoted(p)
+	}
+}
+
+func (t *tracker) tcp(p *Packet) {
+	f := &p.Frame
+	k, dir := keyOf(f.Source, f.Destination, f.TCP.SourcePort, f.TCP.DestinationPort)
+	c := t.table.get(&k, p.At)
+	c.is4 = f.Version == 4
+	r := recordOf(p, dir)
+	if c.duplicate(&r) {
+		t.report.Connections.Duplicates++
+		return
+	}
+	if r.flags&(packet.SYN|packet.ACK|packet.RST|packet.FIN) == packet.SYN {
+		t.syn(c, &r, &f.TCP)
+	} else {
+		t.segment(c, &r, &f.TCP)
+	}
+	c.push(r)
+	if c.trouble != nil {
+		c.trouble.add(&r)
+	}
+}
+
+// duplicateWithin is how far apart two copies of one packet can be in a capture of
+// several interfaces. No retransmission is that fast.
+const duplicateWithin = 1_000_000 // ns
+
+// duplicate tells whether the packet was captured twice.
+func (c *conn) duplicate(r *record) bool {
+	for i := c.seen - min(c.seen, 3); i != c.seen; i++ {
+		o := &c.ring[i%ringSize]
+		if o.dir == r.dir && o.seq == r.seq && o.ack == r.ack && o.flags == r.flags && o.length == r.length &&
+			o.tsval == r.tsval && o.tsecr == r.tsecr && o.window == r.window && r.at-o.at < duplicateWithin {
+			return r.length > 0 || r.flags&(packet.SYN|packet.FIN|packet.RST) != 0
+		}
+	}
+	return false
+}
+
+// segment takes all but SYNs.
+func (t *tracker) segment(c *conn, r *record, tcp *packet.TCP) {
+	if c.packets == 0 && !c.begun {
+		t.report.Connections.Total++
+	}
+	if c.begun && r.from() != c.client {
+		t.fromServers++
+	}
+	if c.syn.open {
+		t.answer(c, r)
+	}
+	if c.syn.open && !c.accepted { // belongs to the former connection
+		return
+	}
+	switch {
+	case r.flags&packet.RST != 0:
+		t.rst(c, r)
+		return
+	case r.flags&packet.SYN != 0:
+		t.synAck(c, r, tcp)
+	}
+	t.sequence(c, r)
+	c.side[r.from()].acknowledge(r)
+	t.point(c, r)
+}
+
+// acknowledge notes what the end has received and offers.
+func (s *side) acknowledge(r *record) {
+	if r.flags&packet.ACK != 0 {
+		if !s.hasAck || after(r.ack, s.ack) {
+			s.ack = r.ack
+		}
+		right := r.ack + uint32(r.window)<<s.scaleOf(r)
+		if !s.hasAck || after(right, s.right) {
+			s.right = right
+		}
+		s.hasAck = true
+	}
+	if r.hasTimestamps() && (!s.hasTS || after(r.tsval, s.tsval)) {
+		s.tsval, s.hasTS = r.tsval, true
+	}
+	if r.flags&packet.FIN != 0 {
+		s.fin = true
+	}
+}
+
+// scaleOf is by how much the window is to be shifted: never that of a SYN (RFC 7323,
+// section 2.2).
+func (s *side) scaleOf(r *record) uint8 {
+	if r.flags&packet.SYN != 0 {
+		return 0
+	}
+	return s.scale
+}
+
+// synAck takes the other end's SYN.
+func (t *tracker) synAck(c *conn, r *record, tcp *packet.TCP) {
+	s := &c.side[r.from()]
+	if s.hasSYN && s.next == r.end() {
+		t.report.Retransmissions.SYNACK++
+		return
+	}
+	s.hasSYN = true
+	s.scale = windowScale(tcp)
+	if s.scale == noScale || c.side[1-r.from()].scale == noScale { // both or none (RFC 7323, 2.2)
+		c.side[0].scale, c.side[1].scale = 0, 0
+	}
+}
+
+// noScale is a SYN without the option.
+const noScale = 0xff
+
+func windowScale(tcp *packet.TCP) uint8 {
+	if v, ok := tcp.Option(packet.OptionWindowScale); ok && len(v) == 1 {
+		return min(v[0], 14)
+	}
+	return noScale
+}
+
+// fin notes who closes first.
+func (c *conn) noteFIN(r *record) {
+	if r.flags&packet.FIN != 0 && c.finFirst == 0 {
+		c.finFirst = r.from() + 1
+	}
+}
+
+// finish counts a connection that is over, or that is forgotten.
+func (t *tracker) finish(c *conn) {
+	t.close(c)
+	if c.packets == 0 {
+		return
+	}
+	server := uint8(1)
+	if c.begun {
+		server = 1 - c.client
+	} else if c.key.port[0] < c.key.port[1] {
+		server = 0 // a guess: servers have the lower ports
+	}
+	counts := &t.report.Connections
+	if c.reset {
+		counts.Reset++
+	}
+	switch c.closedFor(server) {
+	case closedByServer:
+		counts.ServerClosedFirst++
+	case closedByClient:
+		counts.ClientClosedFirst++
+	}
+	for i := range c.side {
+		t.endAgain(c, uint8(i))
+	}
+}
