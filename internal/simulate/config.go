@@ -47,7 +47,9 @@ type Clients struct {
 	Timestamps *bool `yaml:"timestamps" json:"timestamps,omitempty"`
 	Clock      Clock `yaml:"clock" json:"clock"`
 	ISN        ISN   `yaml:"isn" json:"isn"`
-	// SourcePorts is net.ipv4.ip_local_port_range: [first, last].
+	// SourcePorts is net.ipv4.ip_local_port_range: [first, last]; zeros are
+	// 32768-60999. A host goes through its even ports in steps of 2 to 16, as Linux
+	// 5.18 and later (__inet_hash_connect), whether they are in use or not.
 	SourcePorts [2]uint16 `yaml:"source_ports" json:"source_ports"`
 	// SYN is how these hosts repeat a SYN.
 	SYN SYN `yaml:"syn" json:"syn"`
@@ -98,15 +100,20 @@ const (
 	ISNRandom = "random"
 )
 
-// SYN is how a host repeats a SYN and when it gives up.
+// SYN is how a host repeats a SYN and when it gives up. The zero value is Linux 6.5
+// and later.
 type SYN struct {
 	// Retries is net.ipv4.tcp_syn_retries; nil is 6.
 	Retries *int `yaml:"retries" json:"retries,omitempty"`
 	// First is the time to the first repetition; 0 is 1s (3s before Linux 3.1).
 	First Duration `yaml:"first" json:"first"`
 	// Linear is how many more follow at the same distance before it doubles each
-	// time (net.ipv4.tcp_syn_linear_timeouts, 4 since Linux 6.5).
-	Linear int `yaml:"linear" json:"linear"`
+	// time (net.ipv4.tcp_syn_linear_timeouts); nil is 4, and 0 before Linux 6.5.
+	Linear *int `yaml:"linear" json:"linear,omitempty"`
+	// AfterACK is the time to the first repetition where the first SYN was answered
+	// with an ACK of another connection; nil is 8ms (2 jiffies at 250 Hz). Linux before
+	// 5.6 does not hurry then: 0s.
+	AfterACK *Duration `yaml:"after_ack" json:"after_ack,omitempty"`
 	// Timeout is the application's: it gives up then. 0 leaves it to Retries.
 	Timeout Duration `yaml:"timeout" json:"timeout"`
 }
@@ -193,42 +200,64 @@ type NAT struct {
 	// Strategy chooses a port; see the Strategy constants.
 	Strategy string `yaml:"strategy" json:"strategy"`
 	// HoldDown is how long a port stays taken toward one destination after its
-	// connection has ended (nf_conntrack_tcp_timeout_time_wait; RFC 6888: 120 s).
-	HoldDown Duration `yaml:"hold_down" json:"hold_down"`
+	// connection has ended (nf_conntrack_tcp_timeout_time_wait; RFC 6888: 120 s); nil
+	// is 120s with StrategyKernel, otherwise none.
+	HoldDown *Duration `yaml:"hold_down" json:"hold_down,omitempty"`
 	// SYNHold is how long a port stays taken by a connection that was never
 	// established (nf_conntrack_tcp_timeout_syn_sent); 0 is 120s.
 	SYNHold Duration `yaml:"syn_hold" json:"syn_hold"`
 	// Evicts: StrategyKernel takes ports of ended connections whose sequence number
 	// the new one is past (Linux 6.6+); nil is true.
 	Evicts *bool `yaml:"evicts" json:"evicts,omitempty"`
-	// PassesReset tells whether the client's RST that answers the server's old ACK
-	// gets through; see the Reset constants.
+	// Reset tells what becomes of the client's RST that answers the ACK of a former
+	// connection; see the Reset constants. Empty is ResetReopens with StrategyKernel,
+	// otherwise ResetPasses.
 	Reset string `yaml:"reset" json:"reset"`
 }
 
 // What NAT.Strategy may be.
 const (
-	// StrategyRoundRobin: the next port after the last one given.
+	// StrategyRoundRobin, the default: the next port after the last one given.
 	StrategyRoundRobin = "round-robin"
-	// StrategyRandom: a random one, then the next that is free.
+	// StrategyRandom: a random one, or the next one to it that is free.
 	StrategyRandom = "random"
-	// StrategyHash: by the client's address and port, then the next that is free.
+	// StrategyHash: by the client's address and port, or the next one that is free.
 	StrategyHash = "hash"
-	// StrategyKernel: nf_nat_l4proto_unique_tuple of Linux.
+	// StrategyKernel is Linux: the client's own port where it is in the range and
+	// free, otherwise the first free one of 128 ports at a random place, of 64 at
+	// another, of 32, 16 and 8 (nf_nat_l4proto_unique_tuple).
 	StrategyKernel = "kernel"
 )
 
 // What NAT.Reset may be.
 const (
-	ResetPasses  = "passes"
+	// ResetPasses: it reaches the server, and the NAT keeps the port for the
+	// connection.
+	ResetPasses = "passes"
+	// ResetReopens: it reaches the server and closes the NAT's entry, so that the
+	// repeated SYN gets a port anew. So does Linux: conntrack takes the ACK as one that
+	// challenges (nf_conntrack_tcp_packet, 6.2 and stable kernels), and an entry in CLOSE
+	// makes place for a SYN.
+	ResetReopens = "reopens"
+	// ResetDropped: it does not reach the server.
 	ResetDropped = "dropped"
 )
 
-// Balancer keeps sessions in a table.
+// Balancer keeps sessions in a table, as IPVS does; its timeouts are IPVS's.
 type Balancer struct {
-	// Timeout is how long a session stays after the last packet of a connection that
-	// ended (IPVS: FIN timeout); 0 is 120s.
+	// Addresses is how many it has for clients to call, in turn; 0 is one.
+	Addresses int `yaml:"addresses" json:"addresses"`
+	// Timeout is how long a session stays after a connection that ended (FIN); 0 is
+	// 120s.
 	Timeout Duration `yaml:"timeout" json:"timeout"`
+	// SYNTimeout is how long one stays of which only a SYN is known; 0 is 60s.
+	SYNTimeout Duration `yaml:"syn_timeout" json:"syn_timeout"`
+	// ResetTimeout is how long one stays after a RST; 0 is 10s.
+	ResetTimeout Duration `yaml:"reset_timeout" json:"reset_timeout"`
+	// NewSession: a SYN that finds the session of an ended connection gets a new one
+	// (net.ipv4.vs.conn_reuse_mode=1, Linux 4.1+, where the balancer sees both
+	// directions).
+	NewSession bool `yaml:"new_session" json:"new_session"`
 }
 
 // Servers is a group that all have the same kernel and settings.
@@ -258,8 +287,8 @@ const (
 	// KernelWheel: Linux up to 4.0 (2.6, 3.10, 3.18): a wheel of 8 slots of 7.5 s.
 	KernelWheel = "wheel"
 	// KernelWheelRearm: the vendor kernel 3.10.0-1127: the wheel, which looks again
-	// after 1 s where a purge was not done at once.
+	// after 1 s where the work item needed more than one round.
 	KernelWheelRearm = "wheel-rearm"
-	// KernelTimer: Linux 4.1 and later: one timer of 60 s for each socket.
+	// KernelTimer, the default: Linux 4.1 and later: one timer of 60 s for each socket.
 	KernelTimer = "timer"
 )

@@ -34,8 +34,9 @@ type Counts struct {
 	Accepted int64 `json:"accepted"`
 	// Delayed were accepted after the SYN was repeated.
 	Delayed int64 `json:"delayed"`
-	// Failed were given up; NoPort of them because the NAT had no port.
+	// Failed were given up.
 	Failed int64 `json:"failed"`
+	// NoPort are SYNs that the NAT dropped, as it had no port for them.
 	NoPort int64 `json:"no_port"`
 	// SYNs that reached a server, repetitions (SYNRetransmits) among them.
 	SYNs           int64 `json:"syns"`
@@ -46,7 +47,7 @@ type Counts struct {
 	Reused          int64 `json:"time_wait_reused"`
 	PAWSRejects     int64 `json:"paws_rejects"`
 	SequenceRejects int64 `json:"sequence_rejects"`
-	// Resets are the RSTs that answered those ACKs and ended the TIME_WAIT.
+	// Resets are the RSTs that answered those ACKs and ended a TIME_WAIT.
 	Resets int64 `json:"time_wait_reset"`
 	// Sessions that the balancer made, SessionsReused that were there.
 	Sessions       int64 `json:"balancer_sessions_new"`

@@ -1,0 +1,126 @@
+package simulate
+
+// slot is one of the NAT's ports, of one of its addresses, toward one destination:
+// all that the NAT, the balancer and the servers keep of it, side by side.
+type slot struct {
+	// heldUntil is when the port is free again: never while a connection has it.
+	heldUntil int64
+	// sessionUntil is when the balancer forgets the session, which goes to server.
+	sessionUntil int64
+	// timeWait is the first of the servers' sockets.
+	timeWait int32
+	// end is the client's last sequence number (td_end of conntrack).
+	end     uint32
+	session int32
+	// ended: the NAT's entry is that of a connection that ended, which may be evicted.
+	ended bool
+	// sessionEnded: the session's connection ended.
+	sessionEnded bool
+}
+
+const (
+	// natAttempts is NF_NAT_MAX_ATTEMPTS, natFewest the fewest that are followed by
+	// another round, natHarder is NF_NAT_HARDER_THRESH: of the last attempts of a round
+	// so many may evict.
+	natAttempts = 128
+	natFewest   = 16
+	natHarder   = 32
+)
+
+// assign gives a connection a port; it tells whether there was one.
+func (e *engine) assign(c *conn) bool {
+	set := &e.ports[c.set]
+	port := none
+	if e.strategy == StrategyKernel {
+		port = e.kernelPort(c, set)
+	} else if set.free > 0 {
+		port = e.portOf(c, set)
+		set.take(port)
+	}
+	if port == none {
+		return false
+	}
+	set.cursor = port + 1
+	c.slot = e.slotOf(c.set, port)
+	c.mapped, c.routed = true, false
+	s := &e.slots[c.slot]
+	s.heldUntil, s.ended = never, false
+	return true
+}
+
+func (e *engine) slotOf(set int32, port int) uint32 {
+	return uint32(set)*uint32(e.portCount) + uint32(port)
+}
+
+func (e *engine) portOf(c *conn, set *portSet) int {
+	switch e.strategy {
+	case StrategyRandom:
+		return set.next(e.random.IntN(set.size))
+	case StrategyHash:
+		h := mix(e.people.secret+4, uint64(c.host)<<32|uint64(c.source)<<16|uint64(c.dest))
+		return set.next(int(h % uint64(set.size)))
+	}
+	if set.cursor >= set.size {
+		set.cursor = 0
+	}
+	return set.next(set.cursor)
+}
+
+// kernelPort is get_unique_tuple and nf_nat_l4proto_unique_tuple; the port is taken.
+func (e *engine) kernelPort(c *conn, set *portSet) int {
+	if own := int(c.source) - e.firstPort; own >= 0 && own < set.size && !set.has(own) {
+		set.take(own)
+		return own
+	}
+	for attempts := min(set.size, natAttempts); ; attempts /= 2 {
+		at := e.random.IntN(1<<16) % set.size
+		for left := attempts; left > 0; left-- {
+			if !set.has(at) {
+				set.take(at)
+				return at
+			}
+			if left <= natHarder && e.evicts && e.evictable(c, at) {
+				return at
+			}
+			if at++; at == set.size {
+				at = 0
+			}
+		}
+		if attempts >= set.size || attempts < natFewest {
+			return none
+		}
+	}
+}
+
+// evictable is nf_nat_may_kill and nf_seq_has_advanced. A port that is evicted goes
+// from one connection to the other.
+func (e *engine) evictable(c *conn, port int) bool {
+	s := &e.slots[e.slotOf(c.set, port)]
+	return s.ended && after(c.isn+1, s.end)
+}
+
+// hold keeps the port of a connection that is over for a while.
+func (e *engine) hold(q int, slot uint32, ended bool) {
+	s := &e.slots[slot]
+	s.ended = ended
+	if e.queues[q].delay == 0 {
+		s.heldUntil = e.now
+		e.release(slot)
+		return
+	}
+	s.heldUntil = e.now + e.queues[q].delay
+	e.put(q, int32(slot))
+}
+
+// unhold frees a port whose time is over, if nobody has taken it meanwhile.
+func (e *engine) unhold(v event) {
+	if e.slots[v.id].heldUntil == v.at {
+		e.release(v.id)
+	}
+}
+
+func (e *engine) release(slot uint32) {
+	s := &e.slots[slot]
+	s.ended, s.heldUntil = false, -1
+	e.ports[int(slot)/e.portCount].release(int(slot) % e.portCount)
+}

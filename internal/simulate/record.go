@@ -1,0 +1,138 @@
+package simulate
+
+import "cmp"
+
+// record is what a simulation keeps for its Result.
+type record struct {
+	// current counts since the last sample, servers in all; lastServers is what those
+	// were at the last sample.
+	current              tally
+	perServer, lastTally []tally
+	points               []Point
+	started, interval    int64
+	// until is the time that is sampled in any case.
+	until    int64
+	life     []lives
+	delays   waited
+	batches  []batchRecord
+	progress func(Progress)
+	reported int
+	total    tally
+}
+
+type batchRecord struct {
+	tally  tally
+	delays waited
+}
+
+func (e *engine) buildRecord() {
+	groups := len(e.cfg.Servers)
+	e.perServer, e.lastTally, e.life = make([]tally, groups), make([]tally, groups), make([]lives, groups)
+	e.delays = waited{}
+	for range e.cfg.Batches {
+		e.batches = append(e.batches, batchRecord{delays: waited{}})
+	}
+	e.interval = int64(e.cfg.Interval.Duration)
+	if e.cfg.Arrivals != nil {
+		e.until = int64(e.cfg.Duration.Duration)
+	}
+	e.next[atSample] = e.interval
+}
+
+// add counts something of a connection.
+func (e *engine) add(c *conn, f field) {
+	e.current[f]++
+	if c.batch >= 0 {
+		e.batches[c.batch].tally[f]++
+	}
+}
+
+// addServer counts something of a group of servers.
+func (e *engine) addServer(group int32, f field) {
+	e.current[f]++
+	e.perServer[group][f]++
+}
+
+// addBoth counts something of both.
+func (e *engine) addBoth(c *conn, group int32, f field) {
+	e.add(c, f)
+	e.perServer[group][f]++
+}
+
+// sample ends an interval.
+func (e *engine) sample() {
+	if e.now == e.started && e.current == (tally{}) {
+		return
+	}
+	p := Point{StartSeconds: seconds(e.started), Counts: e.current.counts(), Servers: make([]ServerPoint, len(e.perServer))}
+	for i := range e.perServer {
+		p.Servers[i] = serverPoint(&e.perServer[i], &e.lastTally[i])
+	}
+	for i := range e.servers {
+		s := &e.servers[i]
+		p.TimeWait += int64(s.count)
+		p.Servers[s.group].TimeWait += int64(s.count)
+	}
+	for i := range e.ports {
+		p.PortsTaken += int64(e.ports[i].size - e.ports[i].free)
+	}
+	p.SessionsOpen = e.sessions()
+	copy(e.lastTally, e.perServer)
+	e.total.add(&e.current)
+	e.points, e.current, e.started = append(e.points, p), tally{}, e.now
+	e.next[atSample] = e.now + e.interval
+	e.report()
+}
+
+func serverPoint(now, last *tally) ServerPoint {
+	since := func(f field) int64 { return now[f] - last[f] }
+	return ServerPoint{Connections: since(fAccepted) + since(fDelayed), Rejects: since(fPAWS) + since(fSequence)}
+}
+
+func (e *engine) sessions() (open int64) {
+	if e.balancer == nil {
+		return 0
+	}
+	for i := range e.slots {
+		if e.slots[i].sessionUntil > e.now {
+			open++
+		}
+	}
+	return open
+}
+
+// report tells how far the simulation is, about a hundred times.
+func (e *engine) report() {
+	share := 100
+	if e.until > 0 {
+		share = int(min(100*e.now/e.until, 100))
+	}
+	if e.progress == nil || share <= e.reported && e.until > 0 {
+		return
+	}
+	e.reported = share
+	e.progress(Progress{
+		Seconds: seconds(min(e.now, cmp.Or(e.until, e.now))), Total: seconds(e.until), Connections: e.total[fConnections],
+		Rejects: e.total[fPAWS] + e.total[fSequence],
+	})
+}
+
+// result is all of it.
+func (e *engine) result() *Result {
+	r := &Result{
+		Config: *e.cfg, Seconds: seconds(e.now), Totals: e.total.counts(), IntervalSeconds: seconds(e.interval), Curve: e.points,
+	}
+	rtt := int64(e.cfg.Connection.RTT.Duration)
+	e.delays[0] = e.total[fAccepted]
+	r.ConnectDelay = e.delays.summary(rtt)
+	for i, g := range e.cfg.Servers {
+		r.Servers = append(r.Servers, ServerResult{Name: g.Name, Kernel: g.Kernel, Totals: e.perServer[i].counts(), Life: e.life[i].life()})
+	}
+	for i, b := range e.batches {
+		span := e.source.(*course).spans[i]
+		r.Batches = append(r.Batches, BatchResult{Name: e.cfg.Batches[i].Name, StartSeconds: seconds(span.start),
+			EndSeconds: seconds(span.end), Counts: b.tally.counts(), ConnectDelay: b.delays.summary(rtt)})
+	}
+	r.Incidents = incidents(r)
+	return r
+}
