@@ -20,6 +20,7 @@ import (
 const (
 	procIPVS            = "/proc/net/ip_vs"
 	procIPVSStats       = "/proc/net/ip_vs_stats"
+	procIPVSPerCPU      = "/proc/net/ip_vs_stats_percpu"
 	procIPVSConnections = "/proc/net/ip_vs_conn"
 	ipvsSysctls         = sysctlRoot + "net/ipv4/vs"
 )
@@ -54,8 +55,12 @@ func (o *observation) readIPVS() {
 }
 
 func (o *observation) readIPVSStats() error {
-	text, err := readText(o.src, procIPVSStats)
+	text, err := readText(o.src, procIPVSPerCPU)
 	if err == nil {
+		o.IPVS.Stats, err = ipvs.ParsePerCPU(strings.NewReader(text))
+		return err
+	}
+	if text, err = readText(o.src, procIPVSStats); err == nil {
 		o.IPVS.Stats, err = ipvs.ParseStats(strings.NewReader(text))
 	}
 	return err
@@ -74,6 +79,9 @@ func (o *observation) readIPVSConnections() error {
 	}
 	t := ipvs.NewTable()
 	t.At, t.Complete = began.Uptime, len(text) < ipvsBytes
+	if o.IPVS.Timeouts != nil {
+		t.FinSeconds = o.IPVS.Timeouts.TCPFin
+	}
 	if err := ipvs.ParseConnections(bytes.NewReader(text), t.Add); err != nil {
 		return err
 	}

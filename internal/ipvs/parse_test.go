@@ -63,6 +63,11 @@ func understood(t *testing.T, ar *txtar.Archive) string {
 	if v.Stats, err = ParseStats(strings.NewReader(member(ar, "ip_vs_stats"))); err != nil {
 		t.Fatal(err)
 	}
+	if text := member(ar, "ip_vs_stats_percpu"); text != "" {
+		if v.Stats, err = ParsePerCPU(strings.NewReader(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	v.Connections = summary(t, member(ar, "ip_vs_conn"))
 	text, err := json.MarshalIndent(v, "", " ")
 	if err != nil {
@@ -119,6 +124,9 @@ func TestRubbish(t *testing.T) {
 		if s, err := ParseStats(strings.NewReader(text)); err == nil || s != nil {
 			t.Errorf("%.80q was accepted", text)
 		}
+		if s, err := ParsePerCPU(strings.NewReader("  0 " + text)); err == nil || s != nil {
+			t.Errorf("%.80q was accepted", text)
+		}
 	}
 }
 
@@ -138,6 +146,9 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("services %v with error %v", v, err)
 		}
 		if s, err := ParseStats(strings.NewReader(text)); (err == nil) == (s == nil) {
+			t.Errorf("stats %v with error %v", s, err)
+		}
+		if s, err := ParsePerCPU(strings.NewReader(text)); (err == nil) == (s == nil) {
 			t.Errorf("stats %v with error %v", s, err)
 		}
 		first, second := NewTable(), NewTable()

@@ -118,28 +118,3 @@ func parseServer(f []string) (s snapshot.IPVSServer, err error) {
 	}
 	return s, nil
 }
-
-// statsFile is named in errors.
-const statsFile = "/proc/net/ip_vs_stats"
-
-// ParseStats reads the first line of numbers of /proc/net/ip_vs_stats, the totals, in
-// hexadecimal (ip_vs_stats_show); the second one is rates of an estimator that may be off.
-func ParseStats(r io.Reader) (*snapshot.IPVSStats, error) {
-	lines := bufio.NewScanner(r)
-	for lines.Scan() {
-		f := strings.Fields(lines.Text())
-		if len(f) != 5 || f[0] == "Total" || f[0] == "Conns" || f[0] == "Conns/s" {
-			continue
-		}
-		s := &snapshot.IPVSStats{}
-		for i, to := range []*uint64{&s.Connections, &s.InPackets, &s.OutPackets, &s.InBytes, &s.OutBytes} {
-			n, err := strconv.ParseUint(f[i], 16, 64)
-			if err != nil {
-				return nil, fmt.Errorf("parse %s, column %d: %w", statsFile, i+1, err)
-			}
-			*to = n
-		}
-		return s, nil
-	}
-	return nil, errors.Join(fmt.Errorf("parse %s: no totals in it", statsFile), lines.Err())
-}

@@ -12,6 +12,8 @@ type Table struct {
 	// on any clock that both readings share.
 	Complete bool
 	At       float64
+	// FinSeconds is the timeout of FIN_WAIT where it is known (ipvsadm --set), else 0.
+	FinSeconds int64
 
 	entries   map[Tuple]entry
 	templates int64
@@ -57,6 +59,19 @@ const (
 	rounding = 2
 )
 
+// timeouts are those of tcp_timeouts[] (net/netfilter/ipvs/ip_vs_proto_tcp.c), in seconds,
+// that nobody can change.
+var timeouts = map[string]int64{"TIME_WAIT": 120, "CLOSE": 10, "CLOSE_WAIT": 60, "LAST_ACK": 30}
+
+// timeout is that of a state of TCP; where it is not known, the longest time left that
+// was seen.
+func (t *Table) timeout(state string) int64 {
+	if state == "FIN_WAIT" && t.FinSeconds > 0 {
+		return t.FinSeconds
+	}
+	return max(timeouts[state], t.longest["tcp/"+state])
+}
+
 // usedAgain tells whether an entry that was in the first table has another connection
 // in the second one.
 func (t *Table) usedAgain(tuple Tuple, before, now entry, seconds float64) bool {
@@ -66,7 +81,7 @@ func (t *Table) usedAgain(tuple Tuple, before, now entry, seconds float64) bool 
 	if before.server != now.server || begun[now.state] {
 		return true
 	}
-	silent := t.longest[tuple.Protocol+"/"+before.state] - before.expires
+	silent := t.timeout(before.state) - before.expires
 	// In the same state, or in another one with the same timeout, the timer would have
 	// gone on.
 	return silent >= idle && float64(now.expires) > max(0, float64(before.expires)-seconds)+rounding

@@ -1,0 +1,365 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/collect"
+	"github.com/natkit/natkit/internal/diagnose"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/testutil"
+)
+
+// All on one bridge: client 198.18.7.9 and 198.19.0.9, director 198.18.7.1 with the
+// services on 198.18.7.80, servers 198.18.7.11 and .12. Answers to the client's first
+// address pass the director by (direct routing), those to the second one come back
+// through it.
+const (
+	virtual   = "198.18.7.80"
+	direct    = "198.18.7.9"
+	throughIt = "198.19.0.9"
+	// balancedPorts is odd, so that a scheduler that takes turns gives a port the other server
+	// the next time.
+	balancedPorts = 63
+	firstBalanced = 20001
+	// round is the time for one connection from each port: entries of closed connections
+	// are told from those being closed after two seconds of silence.
+	round = 4 * time.Second
+)
+
+var realServers = []string{"198.18.7.11", "198.18.7.12"}
+
+// balancedService is reached at a port of its own.
+type balancedService struct {
+	port      string
+	from      string
+	forward   string
+	configure []string
+}
+
+var (
+	passing    = balancedService{"8001", direct, "-g", nil}
+	comingBack = balancedService{"8002", throughIt, "-m", nil}
+	persistent = balancedService{"8003", throughIt, "-m", []string{"-p", "300"}}
+
+	balancedServices = []balancedService{passing, comingBack, persistent}
+)
+
+func (s balancedService) address() string { return virtual + ":" + s.port }
+
+type balanced struct{ client, director *netns.Handle }
+
+// TestIPVS: which connections stay on the server of a former one, by the way of forwarding
+// and net.ipv4.vs.conn_reuse_mode; and what doctor says of it.
+func TestIPVS(t *testing.T) {
+	n := newBalanced(t)
+	for _, s := range balancedServices {
+		n.add(t, s)
+	}
+	n.round(t) // every port has an entry then
+	for _, tt := range []struct {
+		mode     string
+		stays    []balancedService
+		takeOut  bool
+		findings []string
+	}{
+		{"1", []balancedService{passing, persistent}, false, []string{"lvs-affinity"}},
+		{"3", []balancedService{persistent}, false, nil},
+		{"0", balancedServices, true, []string{"lvs-affinity", "lvs-conn-reuse"}},
+	} {
+		t.Run("conn_reuse_mode "+tt.mode, func(t *testing.T) {
+			n.sysctl(t, "net/ipv4/vs/conn_reuse_mode", tt.mode)
+			if tt.takeOut {
+				n.ipvsadm(t, "-e", "-t", comingBack.address(), "-r", realServers[1]+":"+comingBack.port, "-m", "-w", "0")
+			}
+			rec, r := n.look(t)
+			moved := int64(0)
+			for _, s := range balancedServices {
+				u := used(t, rec, s)
+				t.Logf("%s: %d used again, %d on the same server; servers %+v", s.address(), u.UsedAgain, u.SameServer, u.Servers)
+				stays := slices.ContainsFunc(tt.stays, func(o balancedService) bool { return o.port == s.port })
+				switch {
+				case u.UsedAgain < balancedPorts/3 || u.Clients != 1:
+					t.Errorf("%s: %d tuples used again by %d clients", s.address(), u.UsedAgain, u.Clients)
+				case stays && u.SameServer != u.UsedAgain, !stays && u.SameServer > u.UsedAgain/4:
+					t.Errorf("%s: %d of %d stayed on their server", s.address(), u.SameServer, u.UsedAgain)
+				}
+				moved += u.UsedAgain - u.SameServer
+			}
+			counted := int64(rec.Last().IPVS.Stats.Connections - rec.First().IPVS.Stats.Connections)
+			if (moved == 0) != (counted == 0) || counted < moved/2 {
+				t.Errorf("%d moved, the kernel counted %d connections", moved, counted)
+			}
+			if got := ofBalancer(r); !slices.Equal(got, tt.findings) {
+				t.Errorf("findings %v, expected %v; %+v", got, tt.findings, r.Checks)
+			}
+		})
+	}
+}
+
+// ofBalancer are the findings about IPVS, by name.
+func ofBalancer(r *diagnose.Report) (ids []string) {
+	for _, id := range r.IDs() {
+		if strings.HasPrefix(id, "lvs-") {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+func used(t *testing.T, rec *snapshot.Recording, of balancedService) *snapshot.IPVSUse {
+	t.Helper()
+	v := rec.Last().IPVS
+	if v == nil || v.Connections == nil || v.Stats == nil || v.Timeouts == nil || rec.First().IPVS == nil {
+		t.Fatalf("IPVS was not read: %+v, %+v", v, rec.Last().Parts)
+	}
+	if v.Timeouts.TCPFin != 120 || len(v.Services) != len(balancedServices) || len(v.Services[0].Servers) != len(realServers) {
+		t.Fatalf("IPVS was read wrong: %+v %+v", v, v.Timeouts)
+	}
+	for i := range v.Connections.Services {
+		if u := &v.Connections.Services[i]; u.Address == of.address() {
+			return u
+		}
+	}
+	t.Fatalf("no connections of %s: %+v", of.address(), v.Connections)
+	return nil
+}
+
+// look records while connections come, one from each port in turn.
+func (n *balanced) look(t *testing.T) (*snapshot.Recording, *diagnose.Report) {
+	t.Helper()
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				n.round(t)
+			}
+		}
+	})
+	rec, r, err := Look(t.Context(), collect.RecordOptions{Options: collect.Options{Netns: n.director}, For: round * 3 / 4})
+	close(stop)
+	wg.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rec, r
+}
+
+// round makes one connection from each port to each service. Servers close first.
+func (n *balanced) round(t *testing.T) {
+	pace := time.NewTicker(round / balancedPorts)
+	defer pace.Stop()
+	err := n.client.Do(func() error {
+		for i := range balancedPorts {
+			<-pace.C
+			for _, s := range balancedServices {
+				from := netip.AddrPortFrom(netip.MustParseAddr(s.from), uint16(firstBalanced+i))
+				if err := connectFrom(from, s.address()); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// connectFrom makes one connection, and waits where the port's former one is closing.
+func connectFrom(from netip.AddrPort, to string) error {
+	patience := testutil.Patience(10 * time.Second)
+	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(from), Timeout: patience}
+	c, err := d.Dial("tcp4", to)
+	for end := time.Now().Add(patience); errors.Is(err, unix.EADDRINUSE) && time.Now().Before(end); c, err = d.Dial("tcp4", to) {
+		time.Sleep(time.Millisecond)
+	}
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	_, err = io.ReadAll(c)
+	return err
+}
+
+func newBalanced(t *testing.T) *balanced {
+	t.Helper()
+	testutil.NeedRoot(t)
+	testutil.NeedProgram(t, "ipvsadm")
+	testutil.NeedFeature(t, testutil.IPVS)
+	link := namespace(t, "switch")
+	within(t, link, func() error {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name = "br"
+		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil {
+			return err
+		}
+		return netlink.LinkSetUp(&netlink.Bridge{LinkAttrs: attrs})
+	})
+	n := &balanced{client: namespace(t, "client"), director: namespace(t, "director")}
+	plug(t, n.client, link, "c", direct+"/24", throughIt+"/24")
+	plug(t, n.director, link, "d", "198.18.7.1/24", "198.19.0.1/24", virtual+"/32")
+	n.sysctl(t, "net/ipv4/ip_forward", "1")
+	for _, name := range []string{"all", "up"} { // or it tells servers the direct way
+		n.sysctl(t, "net/ipv4/conf/"+name+"/send_redirects", "0")
+	}
+	for i, address := range realServers {
+		server := namespace(t, fmt.Sprintf("server%d", i))
+		plug(t, server, link, fmt.Sprintf("s%d", i), address+"/24")
+		serve(t, server)
+	}
+	return n
+}
+
+func namespace(t *testing.T, name string) *netns.Handle {
+	t.Helper()
+	ns, err := netns.New(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ns.Close() })
+	return ns
+}
+
+func within(t *testing.T, ns *netns.Handle, fn func() error) {
+	t.Helper()
+	if err := ns.Do(fn); err != nil {
+		t.Fatalf("in %s: %v", ns.Name(), err)
+	}
+}
+
+// plug joins a namespace to the bridge: "up" there, name here.
+func plug(t *testing.T, ns, link *netns.Handle, name string, addresses ...string) {
+	t.Helper()
+	within(t, ns, func() error {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name = "up"
+		if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: name, PeerNamespace: netlink.NsFd(link.Fd())}); err != nil {
+			return err
+		}
+		return configure("up", addresses...)
+	})
+	within(t, link, func() error {
+		port, err := netlink.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		br, err := netlink.LinkByName("br")
+		if err != nil {
+			return err
+		}
+		if err := netlink.LinkSetMaster(port, br); err != nil {
+			return err
+		}
+		return netlink.LinkSetUp(port)
+	})
+}
+
+func configure(name string, addresses ...string) error {
+	l, err := netlink.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	for _, text := range addresses {
+		a, err := netlink.ParseAddr(text)
+		if err != nil {
+			return err
+		}
+		if err := netlink.AddrAdd(l, a); err != nil {
+			return err
+		}
+	}
+	return netlink.LinkSetUp(l)
+}
+
+// serve accepts connections and closes them, at the server's own address and at the
+// service's, for which it does not answer ARP.
+func serve(t *testing.T, ns *netns.Handle) {
+	t.Helper()
+	var listeners []net.Listener
+	within(t, ns, func() error {
+		for _, name := range []string{"all/arp_ignore", "all/arp_announce", "up/arp_ignore"} {
+			if err := os.WriteFile("/proc/sys/net/ipv4/conf/"+name, []byte("2"), 0); err != nil {
+				return err
+			}
+		}
+		if err := configure("lo", virtual+"/32"); err != nil {
+			return err
+		}
+		_, far, _ := net.ParseCIDR("198.19.0.0/24")
+		if err := netlink.RouteAdd(&netlink.Route{Dst: far, Gw: net.ParseIP("198.18.7.1")}); err != nil {
+			return err
+		}
+		for _, s := range balancedServices {
+			l, err := net.Listen("tcp4", ":"+s.port)
+			if err != nil {
+				return err
+			}
+			listeners = append(listeners, l)
+		}
+		return nil
+	})
+	for _, l := range listeners {
+		closeFirst(t, l)
+	}
+}
+
+// closeFirst closes what is accepted, until the test ends.
+func closeFirst(t *testing.T, l net.Listener) {
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			c.Close()
+		}
+	})
+	t.Cleanup(func() { l.Close(); wg.Wait() })
+}
+
+// add sets a service up.
+func (n *balanced) add(t *testing.T, s balancedService) {
+	t.Helper()
+	n.ipvsadm(t, append([]string{"-A", "-t", s.address(), "-s", "rr"}, s.configure...)...)
+	for _, r := range realServers {
+		n.ipvsadm(t, "-a", "-t", s.address(), "-r", r+":"+s.port, s.forward)
+	}
+}
+
+func (n *balanced) ipvsadm(t *testing.T, args ...string) {
+	t.Helper()
+	within(t, n.director, func() error {
+		out, err := exec.Command("ipvsadm", args...).CombinedOutput()
+		if err != nil {
+			err = fmt.Errorf("ipvsadm %v: %w: %s", args, err, out)
+		}
+		return err
+	})
+}
+
+func (n *balanced) sysctl(t *testing.T, name, value string) {
+	t.Helper()
+	within(t, n.director, func() error { return os.WriteFile("/proc/sys/"+name, []byte(value), 0) })
+}
