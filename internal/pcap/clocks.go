@@ -236,7 +236,7 @@ func (k *clocks) fill(r *Report, start int64) {
 
 func (p *pair) report(id addrPair, start int64) PairClocks {
 	pc := PairClocks{Source: id.from, Destination: id.to, Connections: p.connections, More: p.made > maxClocks,
-		PerConnection: p.connections >= 8 && float64(p.made) >= 0.8*float64(p.connections)}
+		PerConnection: p.perConnection()}
 	for i := range p.lines {
 		l := &p.lines[i]
 		c := Clock{Offset: l.atStart(start), Connections: l.connections, Points: l.points, First: timeOf(l.firstAt), Last: timeOf(l.lastAt)}

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/natkit/natkit/internal/pcap"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
@@ -14,22 +15,9 @@ type pair struct{ source, destination netip.Addr }
 // source is what came from one address to another.
 type source struct {
 	snapshot.SYNSource
-	pair  pair
-	marks []mark
+	pair   pair
+	clocks pcap.ClockSet
 }
-
-// mark is the timestamp of a new connection's SYN.
-type mark struct {
-	at    float64
-	tsval uint32
-	port  uint16
-}
-
-// mostMarks bounds the timestamps that are kept of a pair, and those of all pairs.
-const (
-	mostMarks    = 512
-	mostMarksAll = 1 << 16
-)
 
 func (w *Watch) source(p pair) *source {
 	s := w.sources[p]
@@ -41,13 +29,6 @@ func (w *Watch) source(p pair) *source {
 		s = &w.rest
 	}
 	return s
-}
-
-func (w *Watch) note(s *source, m mark) {
-	if len(s.marks) < mostMarks && w.marks < mostMarksAll && s != &w.rest {
-		s.marks = append(s.marks, m)
-		w.marks++
-	}
 }
 
 // count adds a rejected SYN, or takes one away.
@@ -74,6 +55,7 @@ func (w *Watch) listed() []snapshot.SYNSource {
 	list := make([]snapshot.SYNSource, 0, min(len(all), mostListed))
 	for _, s := range all[:min(len(all), mostListed)] {
 		s.Source, s.Destination = s.pair.source.String(), s.pair.destination.String()
+		s.Clocks, s.PerConnection = s.clocks.Count(), s.clocks.PerConnection()
 		list = append(list, s.SYNSource)
 	}
 	return list

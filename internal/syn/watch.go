@@ -44,7 +44,6 @@ type Watch struct {
 	// recent and older are the attempts; older ones are forgotten when recent is full.
 	recent, older map[packet.Tuple]*attempt
 	sources       map[pair]*source
-	marks         int
 	// rest is everybody else's, once there are mostSources.
 	rest source
 
@@ -112,7 +111,7 @@ func (w *Watch) syn(f *packet.Frame, at float64) {
 		a = &attempt{from: s, isn: f.TCP.SequenceNumber}
 		w.keep(t, a)
 		if timestamps {
-			w.note(s, mark{at, tsval, t.Src.Port()})
+			s.clocks.Add(int64(at*1e9), tsval)
 		}
 	}
 	a.tsval, a.timestamps, a.at, a.watched, a.decided = tsval, timestamps, at, w.watching, false
