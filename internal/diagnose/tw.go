@@ -1,0 +1,185 @@
+package diagnose
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/units"
+)
+
+// Names of counters (net/ipv4/proc.c).
+const (
+	// pawsTimewait counts segments, mostly SYNs, that TIME_WAIT rejects for their
+	// timestamp; since Linux 6.16.
+	pawsTimewait = "TcpExtPAWSTimewait"
+	// pawsEstab counts the same until then, together with segments that connections
+	// themselves reject.
+	pawsEstab     = "TcpExtPAWSEstab"
+	pawsPassive   = "TcpExtPAWSPassive"
+	synChallenge  = "TcpExtTCPSYNChallenge"
+	skippedInTW   = "TcpExtTCPACKSkippedTimeWait"
+	passiveOpens  = "TcpPassiveOpens"
+	netstatSource = "/proc/net/netstat"
+	snmpSource    = "/proc/net/snmp"
+	sockstat      = "/proc/net/sockstat"
+)
+
+// timeWaitSeconds is TCP_TIMEWAIT_LEN, the same in every kernel. Kernels before 4.1 keep
+// it for 52.5 to 60 s, loaded ones for up to 112.5 s.
+const timeWaitSeconds = 60
+
+// fewestRejected is from how many rejected segments on they are more than an accident:
+// a late duplicate of a closed connection counts as well.
+const fewestRejected = 3
+
+// endpoint is what the rules about TIME_WAIT have in common: the namespace's own TCP
+// over a recording.
+type endpoint struct {
+	rec         *snapshot.Recording
+	first, last *snapshot.TCP
+}
+
+// readEndpoint fails, with the reason, where the TCP counters are missing.
+func readEndpoint(rec *snapshot.Recording) (*endpoint, string) {
+	e := &endpoint{rec, rec.First().TCP, rec.Last().TCP}
+	if e.first != nil && e.last != nil {
+		return e, ""
+	}
+	return nil, cmp.Or(rec.Last().PartError(snapshot.PartTCP), rec.First().PartError(snapshot.PartTCP), "the TCP counters are missing")
+}
+
+func (e *endpoint) delta(name string) (uint64, bool) {
+	return e.last.Counters.Delta(e.first.Counters, name)
+}
+
+// timeWait is how many sockets are in TIME_WAIT, the more of the two samples; false
+// where that is not known.
+func (e *endpoint) timeWait() (int64, bool) {
+	if e.first.Sockets == nil || e.last.Sockets == nil {
+		return 0, false
+	}
+	return max(e.first.Sockets.TimeWait, e.last.Sockets.TimeWait), true
+}
+
+func (e *endpoint) inSeconds() string { return fmt.Sprintf("in %.1f s", e.rec.Seconds()) }
+
+// share of n among the connections that came, those rejected included.
+func (e *endpoint) share(n uint64) float64 {
+	opened, _ := e.delta(passiveOpens)
+	if n == 0 {
+		return 0
+	}
+	return float64(n) / float64(n+opened)
+}
+
+// lossShare is the share of rejected attempts from which on connections are being lost
+// in numbers that clients notice.
+const lossShare = 0.01
+
+func (e *endpoint) severity(n uint64) Severity {
+	if e.share(n) >= lossShare {
+		return Critical
+	}
+	return Warning
+}
+
+// counted is the evidence of counters, where the kernel has them.
+func (e *endpoint) counted(source string, names ...string) []Evidence {
+	var all []Evidence
+	for _, name := range names {
+		if d, ok := e.delta(name); ok {
+			all = append(all, Evidence{What: "counter " + name, Value: int64(d), Unit: e.inSeconds(), Source: source})
+		}
+	}
+	return all
+}
+
+// held is the evidence of what is in TIME_WAIT.
+func (e *endpoint) held() []Evidence {
+	n, ok := e.timeWait()
+	if !ok {
+		return nil
+	}
+	return []Evidence{{What: "in TIME_WAIT", Value: n, Unit: "sockets", Source: sockstat}}
+}
+
+// setting is the evidence of sysctls.
+func (e *endpoint) setting(names ...string) []Evidence {
+	var all []Evidence
+	for _, name := range names {
+		if v, ok := e.rec.Last().Sysctls.Int(name); ok {
+			all = append(all, Evidence{What: name, Value: v, Source: "sysctl"})
+		}
+	}
+	return all
+}
+
+// syns is the trace of SYNs, nil where there is none, with the reason.
+func (e *endpoint) syns() (*snapshot.SYNs, string) {
+	if s := e.rec.SYNs; s != nil && s.Seconds > 0 {
+		return s, ""
+	}
+	if tried, failed := e.rec.Last().Traced(snapshot.PartSYNs); tried {
+		return nil, cmp.Or(failed, "SYNs were traced for no time")
+	}
+	return nil, needsTrace
+}
+
+// synSource says how much of the SYNs a trace looked at, for evidence.
+func synSource(s *snapshot.SYNs) string {
+	if s.Sample > 1 {
+		return fmt.Sprintf("trace of SYNs, 1 in %s connections", units.Count(s.Sample))
+	}
+	return "trace of SYNs"
+}
+
+// traced is the evidence of a trace: sums, then the sources with rejected SYNs.
+func traced(s *snapshot.SYNs) []Evidence {
+	source, span := synSource(s), fmt.Sprintf("in %.1f s", s.Seconds)
+	all := []Evidence{
+		{What: "SYNs to listeners", Value: int64(s.SYNs), Unit: span, Source: source},
+		{What: "SYNs that came again", Value: int64(s.Repeated), Unit: span, Source: source},
+	}
+	for i, from := range s.Sources {
+		if i == mostShown || from.ByTimestamp+from.BySequence == 0 {
+			break
+		}
+		all = append(all, Evidence{What: fmt.Sprintf("from %s to %s", from.Source, from.Destination), Value: described(&from), Source: source})
+	}
+	return all
+}
+
+// described is a source in words.
+func described(s *snapshot.SYNSource) string {
+	text := fmt.Sprintf("%s, %s sent again", units.Plural(s.SYNs, "SYN", "SYNs"), units.Count(s.Repeated))
+	if s.ByTimestamp > 0 {
+		text += fmt.Sprintf(", %s answered with the ACK of the former connection for their timestamp", units.Count(s.ByTimestamp))
+	}
+	if s.BySequence > 0 {
+		text += fmt.Sprintf(", %s for their sequence number", units.Count(s.BySequence))
+	}
+	return text + clocks(s)
+}
+
+func clocks(s *snapshot.SYNSource) string {
+	switch {
+	case s.PerConnection:
+		return "; each connection has a timestamp offset of its own, so machines cannot be counted"
+	case s.Clocks > 1:
+		return fmt.Sprintf("; %d timestamp clocks: so many machines at least are behind this address", s.Clocks)
+	case s.Plain == s.SYNs && s.SYNs > 0:
+		return "; without timestamps"
+	}
+	return ""
+}
+
+// several tells whether a trace shows machines behind one address.
+func machines(s *snapshot.SYNs) (address string, n int) {
+	for _, from := range s.Sources {
+		if from.ByTimestamp+from.BySequence > 0 && !from.PerConnection && from.Clocks > n {
+			address, n = from.Source, from.Clocks
+		}
+	}
+	return address, n
+}

@@ -1,0 +1,115 @@
+package diagnose
+
+import (
+	"fmt"
+
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/units"
+)
+
+// twPAWSReject: a NAT gives a port to another machine while this server holds the
+// former connection in TIME_WAIT. The SYN's timestamp is from another clock; where it
+// is behind, tcp_timewait_state_process takes the SYN for an old duplicate, answers
+// with the former connection's ACK, and keeps TIME_WAIT for another minute.
+var twPAWSReject = Rule{
+	ID:    "tw-paws-reject",
+	Title: "SYNs rejected in TIME_WAIT by their timestamp",
+	Check: checkTWPAWS,
+}
+
+// What PAWSEstab must have before it is taken for SYNs without a trace: it counts
+// segments that open connections reject, too, as reordering makes them.
+const (
+	fewestEstab   = 10
+	leastOfEstab  = 0.001
+	fewestInTW    = 100
+	completeTrace = 3.0 // seconds: a SYN that is not answered comes again after 1 s
+)
+
+func checkTWPAWS(rec *snapshot.Recording) (*Finding, Check) {
+	e, why := readEndpoint(rec)
+	if e == nil {
+		return nil, Check{State: NotChecked, Why: why}
+	}
+	name := pawsTimewait
+	n, exact := e.delta(name)
+	if !exact {
+		name = pawsEstab
+		var ok bool
+		if n, ok = e.delta(name); !ok {
+			return nil, Check{State: NotChecked, Why: "this kernel counts no segments that PAWS rejects"}
+		}
+	}
+	seen := fmt.Sprintf("%s grew by %s", name, units.Count(n))
+	if held, ok := e.timeWait(); ok {
+		seen += fmt.Sprintf(", %s in TIME_WAIT", units.Count(held))
+	}
+	confidence, but := e.pawsConfidence(n, exact)
+	if confidence == "" {
+		if but != "" {
+			seen += ": " + but
+		}
+		return nil, Check{State: OK, Why: seen}
+	}
+	return e.pawsFinding(name, n, confidence), Check{Why: seen}
+}
+
+// pawsConfidence is how sure it is that SYNs are rejected; empty, with a remark, where
+// nothing says so.
+func (e *endpoint) pawsConfidence(n uint64, exact bool) (confidence, but string) {
+	s, _ := e.syns()
+	if s != nil {
+		if rejected, _ := s.Rejected(); rejected >= fewestRejected {
+			return "certain", ""
+		}
+		if n > 0 && s.Repeated == 0 && s.Sample == 1 && s.Lost == 0 && s.Seconds >= completeTrace {
+			return "", "not SYNs, none of which came again: late segments of closed connections, or of open ones"
+		}
+	}
+	switch {
+	case n == 0:
+		return "", ""
+	case exact && n < fewestRejected:
+		return "", "so few may be late duplicates (--for looks longer)"
+	case exact:
+		return "likely", ""
+	case n < fewestEstab || e.share(n) < leastOfEstab || !e.manyInTimeWait(n):
+		return "", "segments of open connections count there, too, before Linux 6.16 (--trace tells)"
+	}
+	return "possible", ""
+}
+
+// manyInTimeWait tells whether there are so many tuples in TIME_WAIT, and so many new
+// connections, that n SYNs may have met one.
+func (e *endpoint) manyInTimeWait(n uint64) bool {
+	held, ok := e.timeWait()
+	opened, _ := e.delta(passiveOpens)
+	return ok && held >= fewestInTW && opened >= n
+}
+
+func (e *endpoint) pawsFinding(name string, n uint64, confidence string) *Finding {
+	f := &Finding{
+		Severity:   e.severity(n),
+		Confidence: confidence,
+		Title:      "new connections are rejected here because their port was used a moment ago by another machine",
+		Cause: "a NAT in front of the clients has used a port again while this host still holds the former connection in TIME_WAIT, " +
+			"and the SYN's TCP timestamp is behind the former connection's: it comes from another machine's clock (or from a system that gives each connection an offset of its own), so the kernel takes it for an old duplicate (PAWS, RFC 7323)",
+		Consequence: "the client gets the ACK of a connection that it does not know instead of a SYN-ACK, resets, and sends its SYN again after 1 s, 3 s, 7 s, or gives up; " +
+			"each such SYN renews TIME_WAIT, and nothing is logged here",
+		Remedies: e.reuseRemedies(),
+	}
+	if confidence == "possible" {
+		f.Severity = Warning
+		f.Title = "new connections may be rejected here because their port was used a moment ago by another machine"
+		f.Remedies = append([]Remedy{{Title: "look at the SYNs themselves: natkit doctor --trace", Predicts: "it tells whether these are SYNs, and from where"}}, f.Remedies...)
+	}
+	f.Evidence = append(e.counted(netstatSource, name, skippedInTW), e.counted(snmpSource, passiveOpens)...)
+	f.Evidence = append(append(f.Evidence, e.held()...), e.setting(snapshot.TCPTimestamps, snapshot.TCPMaxTWBuckets)...)
+	if s, _ := e.syns(); s != nil {
+		f.Evidence = append(f.Evidence, traced(s)...)
+		if address, clocks := machines(s); clocks > 1 {
+			f.Title += fmt.Sprintf(" (%s has %d timestamp clocks)", address, clocks)
+		}
+	}
+	return f
+}
