@@ -12,6 +12,9 @@ func Run(ctx context.Context, c Config, progress func(Progress)) (*Result, error
 	if err := c.Check(); err != nil {
 		return nil, fmt.Errorf("simulate: %w", err)
 	}
+	if a := c.Arrivals; a != nil && a.CSV != "" && len(a.Points) == 0 {
+		return nil, fmt.Errorf("simulate: the arrivals of %s were not read", a.CSV)
+	}
 	filled := c.filled()
 	e := newEngine(&filled)
 	e.progress = progress
