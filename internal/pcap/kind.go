@@ -94,6 +94,9 @@ type Options struct {
 	// TimeWait is how long a server that closed first remembers a connection; 60 s,
 	// as Linux has it (TCP_TIMEWAIT_LEN). It is used only where a SYN has no answer.
 	TimeWait time.Duration
+	// Only chooses the packets whose connections are followed; nil is all. The
+	// statistics of the file are of all packets.
+	Only func(*Packet) bool
 }
 
 // Bounds of Options.

@@ -37,6 +37,7 @@ func (t *tracker) packet(p *Packet) {
 	t.now = max(t.now, p.At)
 	switch {
 	case p.Reason != Decoded:
+	case t.o.Only != nil && !t.o.Only(p):
 	case p.Frame.Transport == unix.IPPROTO_TCP:
 		t.tcp(p)
 	case p.HasQuoted:
