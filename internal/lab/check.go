@@ -178,6 +178,18 @@ func (c *checker) bridgeAndServer() {
 	if c.s.Topology.Server.Port == 0 {
 		c.fail(at("topology", "server", "port"), "expected server.port: 1 to 65535")
 	}
+	end, _ := c.s.firstLink(c.s.Topology.Server.Node)
+	for _, a := range c.s.Topology.Server.Addresses {
+		switch {
+		case end.Address.IsValid() && !hostIn(end.Address.Prefix, a):
+			c.fail(at("topology", "server", "addresses"), "address %s: expected one of a host in %s, which %s is in", a, end.Address.Masked(), c.s.Topology.Server.Node)
+		case c.taken(c.s.Topology.Server.Node, a):
+			c.fail(at("topology", "server", "addresses"), "address %s: another node has it", a)
+		}
+	}
+	if n := len(c.s.Topology.Server.Addresses); n > maxSources {
+		c.fail(at("topology", "server", "addresses"), "expected at most %d addresses, found %d", maxSources, n)
+	}
 	if !c.s.ServerAddr().Addr().IsValid() {
 		c.fail(at("topology", "server", "node"), "node %q has no link, so nobody can reach its server", c.s.Topology.Server.Node)
 	}
@@ -210,6 +222,10 @@ func (c *checker) stage(i int) {
 		c.fill(append(path, "fill"), st.Fill)
 	}
 	c.settings(path, st)
+	c.apart(path, st)
+	if st.Remedy != nil {
+		c.remedy(append(path, "remedy"), i, st.Remedy)
+	}
 	c.duration(append(path, "limit"), "limit", st.Limit, false)
 	if st.Doctor != nil {
 		c.doctor(append(path, "doctor"), st.Doctor)

@@ -32,6 +32,15 @@ type Load struct {
 	// kernel, and of packets means 1024-65535.
 	SourcePorts Ports  `yaml:"source_ports"`
 	Seed        uint64 `yaml:"seed"`
+	// Batch cuts http into pieces; nil leaves it whole.
+	Batch *Batch `yaml:"batch"`
+	// Close says who closes a connection of http first: one of load.CloseMode, the server
+	// where empty.
+	Close string `yaml:"close"`
+	// KeepAlive is how many requests of http a connection carries; one where it is 0.
+	KeepAlive int `yaml:"keep_alive"`
+	// Servers are addresses that http goes to in turn instead of to the URL's.
+	Servers Addresses `yaml:"servers"`
 	// TCP are the flags of packets, such as syn; they are UDP where it is empty.
 	TCP string `yaml:"tcp"`
 	// Workers is the number of CPUs that send; 0 leaves it to natkit.
@@ -51,6 +60,16 @@ const (
 	// LoadNone waits.
 	LoadNone = "none"
 )
+
+// Batch is a piece of a load. The next one begins when all requests of the last are over
+// and the connection table of ForgottenBy has no entry of their connections any more: a
+// NAT gives their ports away again from then on.
+type Batch struct {
+	Requests    int64  `yaml:"requests"`
+	ForgottenBy string `yaml:"forgotten_by"`
+	// Patience bounds the waiting: the next batch then begins all the same.
+	Patience Duration `yaml:"patience"`
+}
 
 var loadKinds = []string{LoadHTTP, LoadUDP, LoadPackets, LoadHold, LoadNone}
 

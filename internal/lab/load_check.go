@@ -81,6 +81,8 @@ func (c *checker) loadBounds(path []any, l Load) {
 		c.fail(append(path, "flows"), "expected load.flows: 1 to %d, found %d", maxFlows, l.Flows)
 	case l.Workers < 0 || l.Workers > 64:
 		c.fail(append(path, "workers"), "expected load.workers: 1 to 64, found %d", l.Workers)
+	case !l.Is(LoadHTTP) && (l.Batch != nil || l.Close != "" || l.KeepAlive != 0 || len(l.Servers) > 0):
+		c.fail(path, "expected load.batch, load.close, load.keep_alive and load.servers only with kind http")
 	case l.TCP != "" && !l.Is(LoadPackets):
 		c.fail(append(path, "tcp"), "expected load.tcp only with kind packets")
 	}
@@ -127,6 +129,7 @@ func (c *checker) httpLoad(path []any, l Load) {
 		c.fail(append(path, "requests"), "expected load.requests: 1 or more, found %d", l.Requests)
 	}
 	c.duration(append(path, "timeout"), "load.timeout", l.Timeout, true)
+	c.connections(path, l)
 	if c.first != nil {
 		return
 	}

@@ -22,6 +22,13 @@ func (l Load) Asked() string {
 		add(true, "%s held to %s", units.Plural(l.Concurrency, "connection", "connections"), l.To)
 	case l.Is(LoadHTTP):
 		add(true, "%s, %s concurrent", units.Plural(l.Requests, "request", "requests"), units.Count(l.Concurrency))
+		if l.Batch != nil {
+			add(true, "in batches of %s", units.Count(l.Batch.Requests))
+		}
+		add(len(l.Sources) > 0, "from %s", units.Plural(len(l.Sources), "address", "addresses"))
+		add(len(l.Servers) > 0, "to %s", units.Plural(len(l.Servers), "address", "addresses"))
+		add(l.KeepAlive > 1, "%s for each connection", units.Plural(l.KeepAlive, "request", "requests"))
+		add(l.Close != "", "closed by %s", l.Close)
 	default:
 		add(true, "%s to %s", l.what(), l.To)
 		add(l.Requests > 0, "%s in all", units.Count(l.Requests))

@@ -29,11 +29,13 @@ type Masquerade struct {
 	FullyRandom bool `yaml:"fully_random"`
 }
 
-// SourceNAT gives what leaves toward a neighbour the address To. Where the node has
-// it not, the interface gets it.
+// SourceNAT gives what leaves toward a neighbour one of the addresses To: with several
+// of them the kernel takes, for each pair of source and destination, always the same
+// (find_best_ips_proto in net/netfilter/nf_nat_core.c). Where the node has them not, the
+// interface gets them.
 type SourceNAT struct {
-	Toward string  `yaml:"toward"`
-	To     Address `yaml:"to"`
+	Toward string    `yaml:"toward"`
+	To     Addresses `yaml:"to"`
 	// Ports bound what TCP and UDP get; the zero value leaves it to the kernel.
 	Ports Ports `yaml:"ports"`
 	// FullyRandom is as in Masquerade.
@@ -66,9 +68,17 @@ func (n NAT) String() string {
 	case n.Masquerade != nil:
 		return fmt.Sprintf("%s: masquerade toward %s%s", n.Node, n.Masquerade.Toward, portWords(Ports{}, n.Masquerade.FullyRandom))
 	case n.SNAT != nil:
-		return fmt.Sprintf("%s: SNAT toward %s to %s%s", n.Node, n.SNAT.Toward, n.SNAT.To, portWords(n.SNAT.Ports, n.SNAT.FullyRandom))
+		return fmt.Sprintf("%s: SNAT toward %s to %s%s", n.Node, n.SNAT.Toward, addressWords(n.SNAT.To), portWords(n.SNAT.Ports, n.SNAT.FullyRandom))
 	}
 	return fmt.Sprintf("%s: %s", n.Node, n.Drop)
+}
+
+// addressWords is one address, or the first and the last of a range.
+func addressWords(a []netip.Addr) string {
+	if len(a) < 2 {
+		return fmt.Sprint(append(a, netip.Addr{})[0])
+	}
+	return fmt.Sprintf("%s-%s", a[0], a[len(a)-1])
 }
 
 func portWords(ports Ports, fullyRandom bool) string {
@@ -157,12 +167,14 @@ func ethernet(n int) string { return fmt.Sprintf("eth%d", n) }
 func (s *Scenario) natAddresses() (all []natAddress) {
 	for _, st := range s.Stages {
 		for _, rule := range st.NAT {
-			if rule.SNAT == nil || slices.Contains(s.Addresses(rule.Node), rule.SNAT.To.Addr) {
+			if rule.SNAT == nil {
 				continue
 			}
-			a := natAddress{rule.Node, rule.SNAT.Toward, rule.SNAT.To.Addr}
-			if !slices.Contains(all, a) {
-				all = append(all, a)
+			for _, to := range rule.SNAT.To {
+				a := natAddress{rule.Node, rule.SNAT.Toward, to}
+				if !slices.Contains(s.Addresses(rule.Node), to) && !slices.Contains(all, a) {
+					all = append(all, a)
+				}
 			}
 		}
 	}
@@ -217,8 +229,15 @@ func (c *checker) toward(path []any, node, neighbour string) {
 func (c *checker) snat(path []any, rule NAT) {
 	c.toward(append(path, "toward"), rule.Node, rule.SNAT.Toward)
 	end, _ := c.s.endToward(rule.Node, rule.SNAT.Toward)
-	if to := rule.SNAT.To.Addr; c.first == nil && (!to.IsValid() || !end.Address.Contains(to)) {
-		c.fail(append(path, "to"), "expected snat.to: an address of %s, so that answers come back to %s", end.Address.Masked(), rule.Node)
+	if c.first != nil {
+		return
+	}
+	outside := func(a netip.Addr) bool { return !end.Address.Contains(a) }
+	switch to := rule.SNAT.To; {
+	case len(to) == 0 || slices.ContainsFunc(to, outside):
+		c.fail(append(path, "to"), "expected snat.to: an address of %s, or several, so that answers come back to %s", end.Address.Masked(), rule.Node)
+	case len(to) > maxSources:
+		c.fail(append(path, "to"), "expected at most %d addresses in snat.to, found %d", maxSources, len(to))
 	}
 }
 

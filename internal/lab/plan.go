@@ -221,6 +221,9 @@ func (p *planner) sources() {
 			}
 		}
 	}
+	for _, addr := range p.s.Topology.Server.Addresses {
+		p.another(p.s.Topology.Server.Node, "", addr)
+	}
 	for _, a := range p.s.natAddresses() {
 		p.another(a.node, a.toward, a.addr)
 	}

@@ -84,6 +84,11 @@ type Server struct {
 	Node string `yaml:"node"`
 	Port uint16 `yaml:"port"`
 	UDP  uint16 `yaml:"udp"`
+	// Addresses are more of them, at which the web server listens, too.
+	Addresses Addresses `yaml:"addresses"`
+	// KeepAlive leaves connections open where a client asks for it; without it the
+	// server closes each after one request.
+	KeepAlive bool `yaml:"keep_alive"`
 }
 
 // Stage is one run of the load. It states all that holds while it runs: what an
@@ -115,6 +120,12 @@ type Stage struct {
 	Trace []string `yaml:"trace"`
 	// Apply is empty or ApplyRemedy.
 	Apply string `yaml:"apply"`
+	// Apart gives the stage a lab of its own, so that it meets nothing of other stages,
+	// such as their sockets in TIME_WAIT. Stages that are apart and follow each other run
+	// at the same time.
+	Apart bool `yaml:"apart"`
+	// Remedy says what the stage tries against the fault of another.
+	Remedy *Remedy `yaml:"remedy"`
 }
 
 // What Stage.Trace may name.

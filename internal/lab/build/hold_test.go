@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -232,7 +233,7 @@ func TestNginxConfiguration(t *testing.T) {
 	if old.version != "nginx/1.14.2" || old.atLeast(1, 19, 5) {
 		t.Errorf("old nginx: %+v", old)
 	}
-	config := old.config("/x", serverPort, 1024, "nobody nogroup")
+	config := old.config("/x", listening{at: []netip.AddrPort{serverPort}}, 1024, "nobody nogroup")
 	for _, want := range []string{"worker_rlimit_nofile 1024;", "worker_connections 960;", "user nobody nogroup;", "listen 198.19.0.2:80 backlog=65535;", "keepalive_timeout 0;", "proxy_temp_path /x/proxy;"} {
 		if !strings.Contains(config, want) {
 			t.Errorf("no %q in\n%s", want, config)
@@ -252,7 +253,7 @@ func TestNginxConfiguration(t *testing.T) {
 	if !modern.atLeast(1, 19, 5) || !parseNginx("", "angie").atLeast(1, 19, 5) {
 		t.Error("a newer or unknown nginx counts as old")
 	}
-	if config := modern.config("/x", serverPort, 1<<20, "root"); !strings.Contains(config, fmt.Sprintf("worker_connections %d;", wantConnections)) {
+	if config := modern.config("/x", listening{at: []netip.AddrPort{serverPort}}, 1<<20, "root"); !strings.Contains(config, fmt.Sprintf("worker_connections %d;", wantConnections)) {
 		t.Errorf("many files are not used:\n%s", config)
 	}
 	if len(page) != pageBytes {

@@ -155,11 +155,14 @@ func (w *ruleWriter) snat(r lab.NAT) {
 	s := r.SNAT
 	w.sourceNAT(r.Node, s.Toward, s.Ports, func(ported bool) expr.Any {
 		nat := &expr.NAT{Type: expr.NATTypeSourceNAT, Family: w.family.nf, RegAddrMin: 1, FullyRandom: s.FullyRandom}
+		if len(s.To) > 1 {
+			nat.RegAddrMax = 4
+		}
 		if ported {
 			nat.RegProtoMin, nat.RegProtoMax = 2, 3
 		}
 		return nat
-	}, &expr.Immediate{Register: 1, Data: s.To.AsSlice()})
+	}, &expr.Immediate{Register: 1, Data: s.To[0].AsSlice()}, &expr.Immediate{Register: 4, Data: s.To[len(s.To)-1].AsSlice()})
 }
 
 // sourceNAT writes one rule for what leaves toward a neighbour, or, where ports are

@@ -75,9 +75,9 @@ func (n nginx) command(dir string) Command {
 	return Command{Path: n.path, Args: args}
 }
 
-func (n nginx) writeFiles(box *sandbox, addr netip.AddrPort) error {
+func (n nginx) writeFiles(box *sandbox, listen listening) error {
 	err := writeAll(map[string]string{
-		box.file("nginx.conf"): n.config(box.mount, addr, fileLimit(), workerUser(box.mount)),
+		box.file("nginx.conf"): n.config(box.mount, listen, fileLimit(), workerUser(box.mount)),
 		box.file("index.html"): page,
 	})
 	if err != nil {
@@ -120,11 +120,21 @@ const (
 	spareFiles = 64
 )
 
+// listening is where a web server listens, and whether it leaves connections open
+// where a client asks for it.
+type listening struct {
+	at   []netip.AddrPort
+	keep bool
+}
+
+// keptSeconds is how long nginx leaves a connection open on which nothing comes.
+const keptSeconds = 75
+
 // config is a web server as plain as the one in the case that scenario
 // table-full reproduces: one small page, each connection closed after it. All
 // paths that nginx would else take below /var are set; it would even change the
 // owner of directories there.
-func (n nginx) config(dir string, addr netip.AddrPort, files uint64, user string) string {
+func (n nginx) config(dir string, listen listening, files uint64, user string) string {
 	files = min(files, wantConnections+spareFiles)
 	connections := max(files, 2*spareFiles) - spareFiles
 	var b strings.Builder
@@ -146,9 +156,16 @@ func (n nginx) config(dir string, addr netip.AddrPort, files uint64, user string
 	line("  access_log off;")
 	line("  default_type text/html;")
 	line("  sendfile on;")
-	line("  keepalive_timeout 0;")
+	if listen.keep {
+		line("  keepalive_timeout %d;", keptSeconds)
+		line("  keepalive_requests 1000000;")
+	} else {
+		line("  keepalive_timeout 0;")
+	}
 	line("  server {")
-	line("    listen %s backlog=65535;", addr)
+	for _, addr := range listen.at {
+		line("    listen %s backlog=65535;", addr)
+	}
 	line("    root %s;", dir)
 	line("    location = / { try_files /index.html =404; }")
 	line("    location / { return 404; }")

@@ -38,12 +38,15 @@ type Server struct {
 // connections.
 func (l *Lab) StartServer(ctx context.Context, kind ServerKind) (*Server, error) {
 	node, addr := l.scenario.Topology.Server.Node, l.scenario.ServerAddr()
-	name, command, err := l.serverCommand(ctx, kind, addr)
+	listen := l.listening()
+	name, command, err := l.serverCommand(ctx, kind, listen)
 	if err != nil {
 		return nil, fmt.Errorf("start the web server: %w", err)
 	}
-	if err := l.Node(node).mayListen(addr); err != nil {
-		return nil, fmt.Errorf("start the web server in %s: %w", node, err)
+	for _, at := range listen.at {
+		if err := l.Node(node).mayListen(at); err != nil {
+			return nil, fmt.Errorf("start the web server in %s: %w", node, err)
+		}
 	}
 	p, err := l.Start(ctx, node, command)
 	if err != nil {
@@ -57,6 +60,30 @@ func (l *Lab) StartServer(ctx context.Context, kind ServerKind) (*Server, error)
 		return nil, err
 	}
 	return &Server{Name: name, Process: p}, nil
+}
+
+// listening is what the scenario says of its web server.
+func (l *Lab) listening() listening {
+	server, first := l.scenario.Topology.Server, l.scenario.ServerAddr()
+	listen := listening{at: []netip.AddrPort{first}, keep: server.KeepAlive}
+	for _, a := range server.Addresses {
+		if a != first.Addr() {
+			listen.at = append(listen.at, netip.AddrPortFrom(a, server.Port))
+		}
+	}
+	return listen
+}
+
+// everywhere is the one address for a server that takes no list of them.
+func (l listening) everywhere() netip.AddrPort {
+	first := l.at[0]
+	switch {
+	case len(l.at) == 1:
+		return first
+	case first.Addr().Is6():
+		return netip.AddrPortFrom(netip.IPv6Unspecified(), first.Port())
+	}
+	return netip.AddrPortFrom(netip.IPv4Unspecified(), first.Port())
 }
 
 // startUDP starts the server of datagrams where the scenario has one, and waits
@@ -112,8 +139,8 @@ func (n *Node) udpTaken(addr netip.AddrPort) (taken bool, err error) {
 	return taken, err
 }
 
-func (l *Lab) serverCommand(ctx context.Context, kind ServerKind, addr netip.AddrPort) (string, Command, error) {
-	builtin := Command{Path: self, Name: "natkit", Args: []string{"bench", "serve", "--listen", addr.String()}}
+func (l *Lab) serverCommand(ctx context.Context, kind ServerKind, listen listening) (string, Command, error) {
+	builtin := Command{Path: self, Name: "natkit", Args: []string{"bench", "serve", "--listen", listen.everywhere().String()}}
 	switch kind {
 	case Builtin:
 		return "natkit builtin", builtin, nil
@@ -128,7 +155,7 @@ func (l *Lab) serverCommand(ctx context.Context, kind ServerKind, addr netip.Add
 	case err != nil:
 		return "", Command{}, err
 	}
-	if err := n.writeFiles(l.box, addr); err != nil {
+	if err := n.writeFiles(l.box, listen); err != nil {
 		return "", Command{}, err
 	}
 	return n.version, n.command(l.box.mount), nil

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,7 +37,9 @@ type loads struct {
 type outcome struct {
 	result load.Result
 	report lab.LoadReport
-	err    error
+	// batches is nil where the load was one piece.
+	batches *lab.Batches
+	err     error
 }
 
 func (c *conductor) newLoads(st *lab.Stage) *loads {
@@ -78,7 +81,7 @@ func (l *loads) run(ctx context.Context, r *lab.StageReport) error {
 		}
 		r.Loads = append(r.Loads, o.report)
 	}
-	r.Result = outcomes[main].result
+	r.Result, r.Batches = outcomes[main].result, outcomes[main].batches
 	return errors.Join(errs...)
 }
 
@@ -137,16 +140,24 @@ func (l *loads) http(ctx context.Context, i int, one lab.Load) (o outcome) {
 		URL: l.st.URL, Sources: one.Sources, SourcePorts: load.PortRange(one.SourcePorts), Seed: one.Seed,
 		Concurrency: one.Concurrency, Requests: one.Requests, Rate: one.Rate,
 		Duration: l.bounded(one.For.Duration), Timeout: one.Timeout.Duration,
-		Workers: one.Workers, Close: load.CloseServer,
+		Workers: one.Workers, Close: load.CloseMode(cmp.Or(one.Close, string(load.CloseServer))),
+		ConnectTo: one.Servers, KeepAlive: one.KeepAlive > 1,
+	}
+	if cfg.KeepAlive {
+		cfg.PerConnection = one.KeepAlive
 	}
 	if len(cfg.Sources) == 0 {
 		cfg.Sources = l.c.sc.StageSources(l.c.index(l.st))
 	}
-	r, err := loadrun.HTTP(ctx, cfg, l.options(i, one))
+	options, batches := l.options(i, one), l.newBatches(one.Batch)
+	if batches != nil {
+		cfg.Batch, options.NextBatch = one.Batch.Requests, batches.next
+	}
+	r, err := loadrun.HTTP(ctx, cfg, options)
 	if o.err = err; r == nil {
 		return o
 	}
-	o.result = *r
+	o.result, o.batches = *r, batches.report()
 	o.report = lab.LoadReport{Sent: r.Completed + r.Failed + r.Unfinished, Answered: r.Completed, Failed: r.Failed}
 	return o
 }

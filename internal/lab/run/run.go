@@ -142,15 +142,8 @@ func (c *conductor) conduct(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	go func() {
-		select {
-		case <-c.lab.Done():
-			stop(errLabEnded)
-		case <-ctx.Done():
-		}
-	}()
+	ctx, stop := c.untilEnded(ctx)
+	defer stop()
 	server, err := c.lab.StartServer(ctx, c.Server)
 	if err != nil {
 		return fmt.Errorf("lab %s: %w", c.sc.Name, err)
@@ -161,13 +154,8 @@ func (c *conductor) conduct(ctx context.Context) (err error) {
 		return err
 	}
 	c.report.Kernel, c.emptyBytes = empty.Kernel.Release, slabBytes(empty)
-	for i := range c.sc.Stages {
-		if err := c.stage(ctx, &c.sc.Stages[i]); err != nil {
-			if errors.Is(context.Cause(ctx), errLabEnded) {
-				err = errLabEnded
-			}
-			return fmt.Errorf("stage %s: %w", c.sc.Stages[i].Name, err)
-		}
+	if err := c.stages(ctx); err != nil {
+		return err
 	}
 	return c.compareRates(ctx)
 }

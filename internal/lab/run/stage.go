@@ -104,6 +104,11 @@ func (c *conductor) measure(ctx context.Context, st *lab.Stage, sample int) (*la
 		tracer.Stop()
 		return nil, fmt.Errorf("read the connection tracker of %s: %w", watched, err)
 	}
+	tcpBefore, err := c.readTCP()
+	if err != nil {
+		tracer.Stop()
+		return nil, err
+	}
 	loads := c.newLoads(st)
 	looked := c.startDoctor(ctx, st, loads, sample)
 	r := &lab.StageReport{Name: st.Name, About: st.About}
@@ -113,6 +118,7 @@ func (c *conductor) measure(ctx context.Context, st *lab.Stage, sample int) (*la
 		err = lookErr
 	}
 	after, statsErr := dump.Stats(c.node(watched))
+	tcpAfter, tcpErr := c.readTCP()
 	trace := tracer.Stop()
 	if err == nil {
 		err = ctx.Err()
@@ -120,13 +126,17 @@ func (c *conductor) measure(ctx context.Context, st *lab.Stage, sample int) (*la
 	if err == nil && statsErr != nil {
 		err = fmt.Errorf("read the connection tracker of %s: %w", watched, statsErr)
 	}
+	if err == nil {
+		err = tcpErr
+	}
+	if err == nil {
+		err = c.undisturbed()
+	}
 	if err != nil {
 		return nil, err
 	}
-	if err := c.undisturbed(); err != nil {
-		return nil, err
-	}
 	r.Counters = growth(before, after)
+	c.addTCP(st, r, tcpBefore, tcpAfter)
 	addLook(r, look)
 	addTrace(r, trace)
 	return r, c.readTable(watched, r)
@@ -140,11 +150,12 @@ func (c *conductor) index(st *lab.Stage) int {
 
 // watched is the node whose connection table the stage is about.
 func (c *conductor) watched(st *lab.Stage) string {
+	ofDoctor := func(r lab.NAT) bool { return st.Doctor != nil && r.Node == st.Doctor.Node }
 	switch {
+	case len(st.NAT) > 0 && !slices.ContainsFunc(st.NAT, ofDoctor):
+		return st.NAT[0].Node // doctor may look at a host behind it
 	case st.Doctor != nil:
 		return st.Doctor.Node
-	case len(st.NAT) > 0:
-		return st.NAT[0].Node
 	}
 	for _, n := range c.sc.Topology.Nodes {
 		if n.Forward {

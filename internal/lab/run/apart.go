@@ -1,0 +1,117 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/natkit/natkit/internal/lab"
+	"github.com/natkit/natkit/internal/lab/build"
+)
+
+// stages runs all of them in their order; those that are apart and follow each other
+// at the same time.
+func (c *conductor) stages(ctx context.Context) error {
+	all := c.sc.Stages
+	for i := 0; i < len(all); {
+		n := apartFrom(all[i:])
+		if n > 0 {
+			if err := c.runApart(ctx, all[i:i+n]); err != nil {
+				return err
+			}
+			i += n
+			continue
+		}
+		if err := c.stage(ctx, &all[i]); err != nil {
+			return fmt.Errorf("stage %s: %w", all[i].Name, c.whyEnded(ctx, err))
+		}
+		i++
+	}
+	return nil
+}
+
+// apartFrom is how many of the first stages are apart.
+func apartFrom(stages []lab.Stage) (n int) {
+	for n < len(stages) && stages[n].Apart {
+		n++
+	}
+	return n
+}
+
+// runApart runs stages at the same time, each in a lab of its own. The first that
+// fails ends the others.
+func (c *conductor) runApart(ctx context.Context, stages []lab.Stage) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	children := make([]*conductor, len(stages))
+	errs := make([]error, len(stages))
+	var tell sync.Mutex
+	var wg sync.WaitGroup
+	for i := range stages {
+		child := &conductor{Options: c.Options, sc: c.sc, hostMax: c.hostMax, emptyBytes: c.emptyBytes, report: &lab.Report{}}
+		child.Progress = func(text string) {
+			tell.Lock()
+			defer tell.Unlock()
+			c.Progress(text)
+		}
+		children[i] = child
+		wg.Go(func() {
+			if errs[i] = child.alone(ctx, &stages[i]); errs[i] != nil {
+				errs[i] = fmt.Errorf("stage %s: %w", stages[i].Name, errs[i])
+				stop()
+			}
+		})
+	}
+	wg.Wait()
+	for i, child := range children {
+		c.report.Stages = append(c.report.Stages, child.report.Stages...)
+		c.report.Captures = append(c.report.Captures, child.report.Captures...)
+		c.keep(child.report.Findings)
+		if child.found != nil {
+			c.found = child.found
+		}
+		if errs[i] != nil && !errors.Is(errs[i], context.Canceled) { // what the others ended for
+			return errs[i]
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// alone builds a lab for one stage, runs it there and takes the lab down.
+func (c *conductor) alone(ctx context.Context, st *lab.Stage) (err error) {
+	if c.lab, err = build.Up(ctx, c.sc, build.Options{Dir: c.Dir, Log: c.Progress}); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.lab.Close()) }()
+	ctx, stop := c.untilEnded(ctx)
+	defer stop()
+	if _, err := c.lab.StartServer(ctx, c.Server); err != nil {
+		return err
+	}
+	if err := c.stage(ctx, st); err != nil {
+		return c.whyEnded(ctx, err)
+	}
+	return nil
+}
+
+// untilEnded ends with the lab.
+func (c *conductor) untilEnded(ctx context.Context) (context.Context, func()) {
+	ctx, stop := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-c.lab.Done():
+			stop(errLabEnded)
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { stop(nil) }
+}
+
+// whyEnded is errLabEnded where the lab's end was the reason.
+func (c *conductor) whyEnded(ctx context.Context, err error) error {
+	if errors.Is(context.Cause(ctx), errLabEnded) {
+		return errLabEnded
+	}
+	return err
+}
