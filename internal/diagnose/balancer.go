@@ -70,8 +70,8 @@ func (b *balancer) wanted(s *snapshot.IPVSService) string {
 		return "a service by firewall mark keeps clients on their server"
 	case s == nil:
 		return ""
-	case s.PersistentSeconds > 0:
-		return fmt.Sprintf("persistence of %d s is configured", s.PersistentSeconds)
+	case s.Persistent:
+		return "persistence is configured"
 	case slices.Contains(byAddress, s.Scheduler):
 		return "the scheduler " + s.Scheduler + " chooses by address"
 	}

@@ -57,7 +57,7 @@ func (b *balancer) delayed() *snapshot.IPVSUse {
 	for i := range b.ipvs.Connections.Services {
 		u := &b.ipvs.Connections.Services[i]
 		s := b.service(u)
-		if s != nil && s.PersistentSeconds > 0 {
+		if s != nil && s.Persistent {
 			continue // entries of persistence are not let go
 		}
 		if chance, ok := sameByChance(s); u.UsedAgain >= fewestReused &&

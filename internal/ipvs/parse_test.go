@@ -114,7 +114,7 @@ func TestRubbish(t *testing.T) {
 	const head = "IP Virtual Server version 1.2.1 (size=4096)\n"
 	for _, text := range []string{
 		"", "IP Virtual Server\n", head + "  -> C613000B:0050 Masq 1 0 0\n", head + "TCP  C6120050 rr\n", head + "FWM  x rr\n", head + "TCP  C6120050:01BB\n",
-		head + "TCP  C6120050:01BB rr persistent\n", head + "TCP  C6120050:01BB rr\n  -> C613000B:0050 Masq 1 0\n", head + "TCP  C6120050:01BB rr\n  -> C613000B:0050 Masq x 0 0\n",
+		head + "TCP  C6120050:01BB rr\n  -> C613000B:0050 Masq 1 0\n", head + "TCP  C6120050:01BB rr\n  -> C613000B:0050 Masq x 0 0\n",
 	} {
 		if v, err := ParseServices(strings.NewReader(text)); err == nil || v != nil {
 			t.Errorf("%.80q was accepted", text)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -59,7 +60,7 @@ func addLine(v *snapshot.IPVS, f []string) error {
 	return err
 }
 
-// parseService reads "TCP  C6120001:0050 wlc persistent 300 FFFFFFFF" and "FWM  00000007
+// parseService reads "TCP  C6120001:0050 wlc persistent 75000 FFFFFFFF" and "FWM  00000007
 // rr".
 func parseService(f []string) (s snapshot.IPVSService, err error) {
 	if len(f) < 3 {
@@ -79,26 +80,16 @@ func parseService(f []string) (s snapshot.IPVSService, err error) {
 		}
 		s.Protocol, s.Address = strings.ToLower(f[0]), address.String()
 	}
-	return s, addFlags(&s, f[2:])
+	addFlags(&s, f[2:])
+	return s, nil
 }
 
-// addFlags reads the scheduler and what stands behind it.
-func addFlags(s *snapshot.IPVSService, f []string) (err error) {
+// addFlags reads the scheduler and what stands behind it. The time of persistence is in
+// ticks, 75000 for 300 s where HZ is 250.
+func addFlags(s *snapshot.IPVSService, f []string) {
 	s.Scheduler = f[0]
-	for i, word := range f[1:] {
-		switch word {
-		case "ops":
-			s.OnePacket = true
-		case "persistent":
-			if i+2 >= len(f) {
-				return errors.New("persistence without its time")
-			}
-			if s.PersistentSeconds, err = number(f[i+2]); err != nil {
-				return fmt.Errorf("time of persistence: %w", err)
-			}
-		}
-	}
-	return nil
+	s.OnePacket = slices.Contains(f[1:], "ops")
+	s.Persistent = slices.Contains(f[1:], "persistent")
 }
 
 // parseServer reads "-> C6120102:0050      Masq    1      3          1200".

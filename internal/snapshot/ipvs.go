@@ -35,10 +35,10 @@ type IPVSService struct {
 	Scheduler string `json:"scheduler"`
 	// OnePacket services keep no connections (UDP only).
 	OnePacket bool `json:"one_packet,omitempty"`
-	// PersistentSeconds is how long a client stays with its server after its last
-	// connection, because it was configured so; 0 where it was not.
-	PersistentSeconds int64        `json:"persistent_seconds,omitempty"`
-	Servers           []IPVSServer `json:"servers"`
+	// Persistent services keep a client on its server because that was configured. For
+	// how long is told in ticks of a kernel whose HZ is not known here.
+	Persistent bool         `json:"persistent,omitempty"`
+	Servers    []IPVSServer `json:"servers"`
 }
 
 // IPVSServer is a real server of a service.
