@@ -19,13 +19,14 @@ type clocks struct {
 
 type addrPair struct{ from, to netip.Addr }
 
-// maxClocks bounds the clocks of a pair.
-const maxClocks = 64
+// MaxClocks bounds the clocks of a pair that are told apart.
+const MaxClocks = 64
 
 // pair are the clocks of one sender towards one receiver.
 type pair struct {
 	connections int64
 	made        int64 // clocks, those that did not fit too
+	again       int64 // connections on the clock and the ports of one before
 	lines       []line
 	// fast says that timestamps of microseconds were seen (TCP_USEC_TS, Linux 6.7).
 	fast bool
@@ -50,6 +51,7 @@ type line struct {
 	first   uint32
 	ticks   int64 // from the first point to the last one that was not late
 	lastAt  int64
+	ports   [2]uint16 // of its last connection
 	// connections that began with it, points in all.
 	connections, points int64
 }
@@ -101,7 +103,7 @@ func (k *clocks) feed(c *conn, s *side, r *record) {
 	}
 	if s.fed == 0 {
 		p.connections++
-		s.clock = p.begin(r.at, r.tsval)
+		s.clock = p.begin(r.at, r.tsval, c.key.port)
 		return
 	}
 	if s.clock > 0 {
@@ -111,7 +113,7 @@ func (k *clocks) feed(c *conn, s *side, r *record) {
 
 // begin finds the clock of a new connection, or makes it: its number from 1, or 0
 // where there are too many.
-func (p *pair) begin(at int64, val uint32) uint8 {
+func (p *pair) begin(at int64, val uint32, ports [2]uint16) uint8 {
 	best, off := -1, math.Inf(1)
 	for i := range p.lines {
 		if d, ok := p.lines[i].fits(at, val); ok && d < off {
@@ -120,14 +122,18 @@ func (p *pair) begin(at int64, val uint32) uint8 {
 	}
 	if best < 0 {
 		p.made++
-		if len(p.lines) == maxClocks {
+		if len(p.lines) == MaxClocks {
 			return 0
 		}
 		best = len(p.lines)
 		p.lines = append(p.lines, p.newLine(at, val))
 	}
 	l := &p.lines[best]
+	if l.connections > 0 && l.ports == ports {
+		p.again++
+	}
 	l.connections++
+	l.ports = ports
 	l.take(at, val)
 	return uint8(best + 1)
 }
@@ -224,7 +230,7 @@ func (k *clocks) fill(r *Report, start int64) {
 		r.Clocks = append(r.Clocks, p.report(id, start))
 	}
 	slices.SortFunc(r.Clocks, func(a, b PairClocks) int {
-		return cmp.Or(cmp.Compare(len(b.Clocks), len(a.Clocks)), cmp.Compare(b.Connections, a.Connections),
+		return cmp.Or(cmp.Compare(len(b.Clocks), len(a.Clocks)), cmp.Compare(b.Count, a.Count), cmp.Compare(b.Connections, a.Connections),
 			a.Source.Compare(b.Source), a.Destination.Compare(b.Destination))
 	})
 	r.ClocksMore = k.more
@@ -234,9 +240,15 @@ func (k *clocks) fill(r *Report, start int64) {
 	}
 }
 
+// perConnection tells whether there is about a clock for each tuple. Machines with one
+// connection each look the same.
+func (p *pair) perConnection() bool { return p.made >= 8 && p.made*2 >= p.connections-p.again }
+
 func (p *pair) report(id addrPair, start int64) PairClocks {
-	pc := PairClocks{Source: id.from, Destination: id.to, Connections: p.connections, More: p.made > maxClocks,
-		PerConnection: p.perConnection()}
+	pc := PairClocks{Source: id.from, Destination: id.to, Connections: p.connections, Count: p.made, More: p.made > MaxClocks, PerConnection: p.perConnection()}
+	if pc.PerConnection {
+		return pc
+	}
 	for i := range p.lines {
 		l := &p.lines[i]
 		c := Clock{Offset: l.atStart(start), Connections: l.connections, Points: l.points, First: timeOf(l.firstAt), Last: timeOf(l.lastAt)}

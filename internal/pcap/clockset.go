@@ -13,7 +13,8 @@ type ClockSet struct {
 // and its TSval.
 func (c *ClockSet) Add(at int64, tsval uint32) {
 	c.connections++
-	c.begin(at, tsval)
+	c.begin(at, tsval, [2]uint16{})
+	c.again = 0 // the ports are not known
 	c.last = max(c.last, at)
 }
 
@@ -51,8 +52,3 @@ func (l *line) atTime(at int64, hz float64) uint32 {
 // PerConnection tells whether nearly each connection has an offset of its own, which
 // says nothing of the number of machines.
 func (c *ClockSet) PerConnection() bool { return c.perConnection() }
-
-// perConnection is the same for what is in a report.
-func (p *pair) perConnection() bool {
-	return p.connections >= 8 && float64(p.made) >= 0.8*float64(p.connections)
-}

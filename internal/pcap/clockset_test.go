@@ -25,7 +25,7 @@ func TestClockSet(t *testing.T) {
 		{"two machines", []func(int64) uint32{machine(1000, 7), machine(1000, 4e9)}, 5e6, 2, false},
 		{"machines that were started 3 s apart", []func(int64) uint32{machine(1000, 7), machine(1000, 3007)}, 5e6, 2, false},
 		{"five of two kinds", []func(int64) uint32{machine(1000, 7), machine(1000, 1e9), machine(100, 2e9), machine(1000, 3e9), machine(250, 4e9)}, 5e6, 5, false},
-		{"an offset for each connection", []func(int64) uint32{func(int64) uint32 { return random.Uint32() }}, 5e6, maxClocks, true},
+		{"an offset for each connection", []func(int64) uint32{func(int64) uint32 { return random.Uint32() }}, 5e6, MaxClocks, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var c ClockSet

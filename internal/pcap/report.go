@@ -197,18 +197,22 @@ type Step struct {
 }
 
 // PairClocks are the clocks whose timestamps come from one address to another. Linux
-// adds an offset of its own for each pair of addresses (4.10 and later), so that one
-// machine has one clock per pair, and two machines behind one address have two.
+// adds an offset of its own for each pair of addresses (4.10 and later): one machine
+// has one clock per pair, two machines behind one address have two. Kernels of 2026,
+// and Windows and FreeBSD, choose an offset for each tuple, ports included: then even
+// one machine behind a NAT that changes ports shows a clock per port.
 type PairClocks struct {
 	Source      netip.Addr `json:"source"`
 	Destination netip.Addr `json:"destination"`
 	// Connections that gave timestamps.
-	Connections int64   `json:"connections"`
-	Clocks      []Clock `json:"clocks"`
-	// More says that there were more clocks than are counted.
-	More bool `json:"more,omitempty"`
-	// PerConnection says that nearly each connection has an offset of its own, as
-	// Windows and FreeBSD choose them: then the clocks say nothing of machines.
+	Connections int64 `json:"connections"`
+	// Count is how many clocks there are. Clocks has them, MaxClocks at most (More), but
+	// none where PerConnection.
+	Count  int64   `json:"clocks_count"`
+	Clocks []Clock `json:"clocks,omitempty"`
+	More   bool    `json:"more,omitempty"`
+	// PerConnection says that there are about as many clocks as tuples (8 or more):
+	// offsets are chosen for each of them, and the clocks say nothing of machines.
 	PerConnection bool `json:"offset_per_connection,omitempty"`
 }
 
