@@ -72,7 +72,7 @@ var dropReasons = map[string]dropReason{
 	"FRAG_REASM_TIMEOUT": {dropNoise, "fragments waited in vain for the rest of their packet (conntrack puts packets together)", "lower the MTU at the sender, or look for a device on the way that drops fragments; net.ipv4.ipfrag_high_thresh"},
 	"TCP_RFC7323_PAWS":   {dropNoise, "the TCP timestamp is older than the last one of the connection", "clients behind one NAT address whose ports are used again: give the NAT more addresses or ports"},
 
-	"TCP_RFC7323_TW_PAWS": {dropLoss, "a new connection's TCP timestamp is older than that of the closed one on the same addresses and ports", "the NAT in front uses ports again within 60 s: give it more addresses or ports (or fully-random)"},
+	"TCP_RFC7323_TW_PAWS": {dropLoss, "a new connection's TCP timestamp is older than that of the closed one on the same addresses and ports", "the NAT in front uses ports again within 60 s: give it more addresses or ports (fully-random makes it worse with clients whose timestamps have an offset for each connection)"},
 	"TCP_LISTEN_OVERFLOW": {dropLoss, "the listening socket's queue of new connections is full", "'ss -ltn' (Recv-Q above Send-Q): a larger backlog and net.core.somaxconn, or a faster server"},
 	"NEIGH_CREATEFAIL":    {dropLoss, "the neighbour table has no room for a next hop", "net.ipv4.neigh.default.gc_thresh3 (and net.ipv6…) must exceed the number of neighbours; it is one for the whole host"},
 	"NEIGH_HH_FILLFAIL":   {dropLoss, "the link-layer header could not be made", "'ip -d link' of the outgoing interface"},

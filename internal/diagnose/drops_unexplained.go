@@ -36,7 +36,7 @@ func checkDrops(rec *snapshot.Recording) (*Finding, Check) {
 	groups := t.groups()
 	var found []dropGroup
 	for _, g := range groups {
-		if t.noteworthy(g) && !(g.name == snapshot.CauseNotInserted && insertionExplained(rec)) {
+		if t.noteworthy(g) && !explained(rec, g) {
 			found = append(found, g)
 		}
 	}
@@ -47,16 +47,25 @@ func checkDrops(rec *snapshot.Recording) (*Finding, Check) {
 	return t.finding(found), Check{Why: seen}
 }
 
-// insertionExplained tells whether another rule says why connections could not be
-// entered into the table.
-func insertionExplained(rec *snapshot.Recording) bool {
-	for _, rule := range []Rule{ctChainCap, snatPortsExhausted, snatRace} {
-		if f, _ := rule.Check(rec); f != nil {
-			return true
-		}
+// explained tells whether another rule says why these packets are dropped.
+func explained(rec *snapshot.Recording, g dropGroup) bool {
+	switch g.name {
+	case snapshot.CauseNotInserted:
+		return anyFinds(rec, ctChainCap, snatPortsExhausted, snatRace)
+	case "TCP_RFC7323_TW_PAWS":
+		return anyFinds(rec, twPAWSReject)
+	case noReasonIn + "tcp_v4_rcv", noReasonIn + "tcp_v6_rcv": // what TIME_WAIT rejects, among others
+		return anyFinds(rec, twPAWSReject, twSeqReject)
 	}
 	return false
 }
+
+func anyFinds(rec *snapshot.Recording, rules ...Rule) bool {
+	return slices.ContainsFunc(rules, func(r Rule) bool { f, _ := r.Check(rec); return f != nil })
+}
+
+// noReasonIn names a group of drops of one function that the kernel gives no reason for.
+const noReasonIn = "no reason in "
 
 // dropGroup is the namespace's drops of one reason, or of one cause within
 // netfilter.
@@ -84,7 +93,7 @@ func (t trace) groups() []dropGroup {
 		if !known {
 			i = len(groups)
 			at[key] = i
-			groups = append(groups, dropGroup{name: cmp.Or(name, "no reason in "+s.Function), dropReason: reasonOf(name), want: wants(name, s.Function)})
+			groups = append(groups, dropGroup{name: cmp.Or(name, noReasonIn+s.Function), dropReason: reasonOf(name), want: wants(name, s.Function)})
 		}
 		groups[i].packets += s.Packets
 	}

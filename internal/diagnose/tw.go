@@ -29,6 +29,12 @@ const (
 // it for 52.5 to 60 s, loaded ones for up to 112.5 s.
 const timeWaitSeconds = 60
 
+// offsetPerConnection says which systems add an offset to their timestamps that depends
+// on the ports. Linux 4.10 to 6.19 took that of the two addresses alone (secure_tcp_ts_off);
+// commit 165573e41f2f is in Linux 7.0 and came to its stable series. A NAT that changes
+// source ports then makes many clocks of one machine.
+const offsetPerConnection = "Linux 7.0, and stable kernels since March 2026"
+
 // fewestRejected is from how many rejected segments on they are more than an accident:
 // a late duplicate of a closed connection counts as well.
 const fewestRejected = 3
@@ -165,7 +171,7 @@ func described(s *snapshot.SYNSource) string {
 func clocks(s *snapshot.SYNSource) string {
 	switch {
 	case s.PerConnection:
-		return "; each connection has a timestamp offset of its own, so machines cannot be counted"
+		return "; each connection has a timestamp offset of its own (" + offsetPerConnection + "), so machines cannot be counted"
 	case s.Clocks > 1:
 		return fmt.Sprintf("; %d timestamp clocks: so many machines at least are behind this address", s.Clocks)
 	case s.Plain == s.SYNs && s.SYNs > 0:
@@ -174,7 +180,7 @@ func clocks(s *snapshot.SYNSource) string {
 	return ""
 }
 
-// several tells whether a trace shows machines behind one address.
+// machines is the address with most clocks among those with rejected SYNs.
 func machines(s *snapshot.SYNs) (address string, n int) {
 	for _, from := range s.Sources {
 		if from.ByTimestamp+from.BySequence > 0 && !from.PerConnection && from.Clocks > n {

@@ -7,10 +7,10 @@ import (
 	"github.com/natkit/natkit/internal/units"
 )
 
-// twPAWSReject: a NAT gives a port to another machine while this server holds the
-// former connection in TIME_WAIT. The SYN's timestamp is from another clock; where it
-// is behind, tcp_timewait_state_process takes the SYN for an old duplicate, answers
-// with the former connection's ACK, and keeps TIME_WAIT for another minute.
+// twPAWSReject: a NAT gives a port away again while this server holds the former
+// connection in TIME_WAIT. The SYN's timestamp is from another clock; where it is
+// behind, tcp_timewait_state_process takes the SYN for an old duplicate, answers with
+// the former connection's ACK, and keeps TIME_WAIT for another minute.
 var twPAWSReject = Rule{
 	ID:    "tw-paws-reject",
 	Title: "SYNs rejected in TIME_WAIT by their timestamp",
@@ -91,16 +91,17 @@ func (e *endpoint) pawsFinding(name string, n uint64, confidence string) *Findin
 	f := &Finding{
 		Severity:   e.severity(n),
 		Confidence: confidence,
-		Title:      "new connections are rejected here because their port was used a moment ago by another machine",
+		Title:      "new connections are rejected here: a NAT uses their port again too soon, with an older timestamp",
 		Cause: "a NAT in front of the clients has used a port again while this host still holds the former connection in TIME_WAIT, " +
-			"and the SYN's TCP timestamp is behind the former connection's: it comes from another machine's clock (or from a system that gives each connection an offset of its own), so the kernel takes it for an old duplicate (PAWS, RFC 7323)",
+			"and the SYN's TCP timestamp is behind the former connection's, so the kernel takes it for an old duplicate (PAWS, RFC 7323): it comes from another machine's clock, " +
+			"or, where systems give each connection an offset of its own (" + offsetPerConnection + "), from another port of the same machine",
 		Consequence: "the client gets the ACK of a connection that it does not know instead of a SYN-ACK, resets, and sends its SYN again after 1 s, 3 s, 7 s, or gives up; " +
 			"each such SYN renews TIME_WAIT, and nothing is logged here",
 		Remedies: e.reuseRemedies(),
 	}
 	if confidence == "possible" {
 		f.Severity = Warning
-		f.Title = "new connections may be rejected here because their port was used a moment ago by another machine"
+		f.Title = "new connections may be rejected here: a NAT uses their port again too soon, with an older timestamp"
 		f.Remedies = append([]Remedy{{Title: "look at the SYNs themselves: natkit doctor --trace", Predicts: "it tells whether these are SYNs, and from where"}}, f.Remedies...)
 	}
 	f.Evidence = append(e.counted(netstatSource, name, skippedInTW), e.counted(snmpSource, passiveOpens)...)

@@ -40,6 +40,12 @@ func (e *endpoint) reuseRemedies() []Remedy {
 			Cost:     "ports are held for so long: where there are too few, connections fail at the NAT instead",
 		},
 		{
+			Title:    "have the NAT keep the clients' own source ports: no fully-random or random, which change them all",
+			Predicts: "a client that uses its port again goes on with its own timestamps, and is accepted; it matters most with clients of " + offsetPerConnection,
+			Cost:     "none where clients rarely have the same port at once",
+			Risk:     "two connections at the same moment can be given one port (snat-race)",
+		},
+		{
 			Title:    fmt.Sprintf("a lower %s, which removes TIME_WAIT early", snapshot.TCPMaxTWBuckets),
 			Predicts: "fewer tuples that a SYN can meet; at 0 none",
 			Risk:     "late segments of a former connection can get into a new one, and a lost last ACK leaves clients in LAST_ACK: what TIME_WAIT is there for",

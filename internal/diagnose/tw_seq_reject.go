@@ -46,7 +46,7 @@ func (e *endpoint) seqFinding(s *snapshot.SYNs, rejected uint64) *Finding {
 	f := &Finding{
 		Severity:   Warning,
 		Confidence: "likely",
-		Title:      "new connections are rejected here because their port was used a moment ago, and their sequence number is not after the old one",
+		Title:      "new connections are rejected here: a NAT uses their port again too soon, and their sequence number is not after the old one",
 		Cause: "a NAT in front of the clients has used a port again while this host still holds the former connection in TIME_WAIT; without timestamps on both sides " +
 			"a SYN is taken only if its sequence number is after the former connection's, and that of another machine is in half of the cases not",
 		Consequence: "the client gets the ACK of a connection that it does not know instead of a SYN-ACK, resets, and sends its SYN again after 1 s, 3 s, 7 s, or gives up; " +
