@@ -1,0 +1,216 @@
+package pair
+
+import (
+	"cmp"
+	"slices"
+)
+
+// prefix is how many packets of each capture are read ahead to compare the clocks.
+const prefix = 20_000
+
+// bounds of the offset of the second clock: beyond them, packets would come out before
+// they went in. Each way gives one.
+type bounds struct {
+	low, high       int64
+	hasLow, hasHigh bool
+}
+
+// add takes a packet: difference is its time in the second capture less that in the first.
+func (b *bounds) add(direction uint8, difference int64) {
+	switch {
+	case direction == fromFirst && (!b.hasHigh || difference < b.high):
+		b.high, b.hasHigh = difference, true
+	case direction == fromSecond && (!b.hasLow || difference > b.low):
+		b.low, b.hasLow = difference, true
+	}
+}
+
+// shortest is the longest least delay with which two captures of one direction count
+// as taken with one clock.
+const shortest = 10_000_000 // ns
+
+// choose gives the offset: that of the present where nothing contradicts it, else the
+// middle of the bounds.
+func (b *bounds) choose(present int64) (int64, ClockBy) {
+	switch {
+	case b.hasLow && b.hasHigh:
+		switch {
+		case present < b.low || present > b.high:
+		case present == 0:
+			return 0, SameClock
+		default:
+			return present, BothWays
+		}
+		return b.low + (b.high-b.low)/2, BothWays
+	case b.hasHigh:
+		return b.oneWay(present, b.high, b.high-present)
+	case b.hasLow:
+		return b.oneWay(present, b.low, present-b.low)
+	}
+	return present, NoMatch
+}
+
+func (b *bounds) oneWay(present, extreme, delay int64) (int64, ClockBy) {
+	if delay >= 0 && delay < shortest {
+		return present, OneWay
+	}
+	return extreme, OneWay
+}
+
+// estimate compares the clocks by packets whose keys appear once in each of the captures'
+// beginnings.
+func estimate(first, second []observed, window int64) bounds {
+	pairs := uniquePairs(first, second)
+	if len(pairs) == 0 {
+		return bounds{}
+	}
+	differences := make([]int64, len(pairs))
+	for i, p := range pairs {
+		differences[i] = p[1].at - p[0].at
+	}
+	slices.Sort(differences)
+	middle := differences[len(differences)/2]
+	var b bounds
+	for _, p := range pairs {
+		if b.hasLow && b.hasHigh && p[0].at-pairs[0][0].at > segment {
+			break // clocks drift
+		}
+		difference := p[1].at - p[0].at
+		if d := difference - middle; d > window || d < -window { // matched by chance
+			continue
+		}
+		if direction := directionOf(p[0], p[1]); direction != unknown {
+			b.add(direction, difference)
+		}
+	}
+	if !b.hasLow && !b.hasHigh { // nothing tells the directions: the delays are taken for none
+		b = bounds{low: middle, high: middle, hasLow: true, hasHigh: true}
+	}
+	return b
+}
+
+// uniquePairs are packets with a key that is there once on each side.
+func uniquePairs(first, second []observed) [][2]*observed {
+	type both struct {
+		of [2]*observed
+		n  [2]int
+	}
+	keys := map[uint64]*both{}
+	for side, list := range [2][]observed{first, second} {
+		for i := range list {
+			o := &list[i]
+			k := keys[o.key]
+			if k == nil {
+				k = &both{}
+				keys[o.key] = k
+			}
+			k.of[side] = o
+			k.n[side]++
+		}
+	}
+	var pairs [][2]*observed
+	for _, k := range keys {
+		if k.n == [2]int{1, 1} {
+			pairs = append(pairs, k.of)
+		}
+	}
+	slices.SortFunc(pairs, func(a, b [2]*observed) int { return cmp.Compare(a[0].frame, b[0].frame) })
+	return pairs
+}
+
+// directionOf tells where a packet went in, without any clock: routers count the time to
+// live down, and what gets another source goes out, where the first file is inside.
+func directionOf(a, b *observed) uint8 {
+	switch {
+	case a.ttl > b.ttl:
+		return fromFirst
+	case a.ttl < b.ttl:
+		return fromSecond
+	case a.src != b.src && a.dst == b.dst:
+		return fromFirst
+	case a.src == b.src && a.dst != b.dst:
+		return fromSecond
+	}
+	return unknown
+}
+
+// segment is how long packets are looked at before the offset is corrected: two quartz
+// clocks part by some 50 µs in that time.
+const segment = 1_000_000_000 // ns
+
+// clock keeps the offset of the second capture's clock against the first one's.
+type clock struct {
+	by            ClockBy
+	offset, began int64 // ns
+	start         bounds
+	present       bounds
+	until         int64
+	corrections   int
+	delays        [2]delays
+}
+
+func newClock() clock { return clock{by: NoMatch, delays: [2]delays{newDelays(), newDelays()}} }
+
+// set takes the first estimate.
+func (c *clock) set(b bounds) {
+	c.start = b
+	c.offset, c.by = b.choose(0)
+	c.began = c.offset
+}
+
+// matched records a packet of both captures, at its times there, and corrects the offset
+// where packets have come out before they went in.
+func (c *clock) matched(direction uint8, first, second int64) {
+	delay := second - c.offset - first
+	if direction == fromSecond {
+		delay = -delay
+	}
+	c.delays[direction].record(delay)
+	if c.by == NoMatch {
+		c.by = OneWay
+	}
+	c.present.add(direction, second-first)
+	if first >= c.until {
+		c.correct()
+		c.until = first + segment
+	}
+}
+
+// correct looks at the packets of the last segment. Where their bounds contradict each
+// other, some were matched by chance.
+func (c *clock) correct() {
+	if b := c.present; b.hasLow && b.hasHigh && b.low <= b.high {
+		offset, by := b.choose(c.offset)
+		if offset != c.offset {
+			c.offset = offset
+			c.corrections++
+		}
+		if c.by == OneWay || by == BothWays {
+			c.by = by
+		}
+	}
+	c.present = bounds{}
+}
+
+func seconds(ns int64) float64 { return float64(ns) / 1e9 }
+
+// report tells of the clocks; swapped where the second file is the inside one.
+func (c *clock) report(swapped bool) Clock {
+	offset, drift := c.began, c.offset-c.began
+	low, high := c.start.low, c.start.high
+	hasLow, hasHigh := c.start.hasLow, c.start.hasHigh
+	if swapped {
+		offset, drift = -offset, -drift
+		low, high, hasLow, hasHigh = -high, -low, hasHigh, hasLow
+	}
+	r := Clock{By: c.by, Offset: seconds(offset), Drift: seconds(drift), Corrections: c.corrections}
+	if hasLow {
+		v := seconds(low)
+		r.Lowest = &v
+	}
+	if hasHigh {
+		v := seconds(high)
+		r.Highest = &v
+	}
+	return r
+}

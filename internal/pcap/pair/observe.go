@@ -1,0 +1,187 @@
+package pair
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/pcap"
+)
+
+// Protocol numbers (IANA).
+const (
+	protoICMP   = 1
+	protoTCP    = 6
+	protoUDP    = 17
+	protoICMPv6 = 58
+)
+
+// kinds are numbered in this order.
+var kinds = [...]Kind{SYN, SYNACK, RST, FIN, Data, ACK, UDP, Echo, ICMPError, Fragment, Other}
+
+const (
+	kindSYN = iota
+	kindSYNACK
+	kindRST
+	kindFIN
+	kindData
+	kindACK
+	kindUDP
+	kindEcho
+	kindICMPError
+	kindFragment
+	kindOther
+)
+
+// observed is what is kept of a packet.
+type observed struct {
+	at, frame int64
+	// key is made of what a NAT leaves alone; weak tells that packets of different flows
+	// may well have the same one.
+	key  uint64
+	weak bool
+	// mark is the TCP timestamps, which some NATs change; 0 where there are none.
+	mark     uint64
+	src, dst netip.AddrPort
+	ipid     uint16 // 0 where there is none
+	protocol uint8
+	kind     uint8
+	ttl      uint8
+}
+
+// looked is what became of a packet at first sight.
+type looked uint8
+
+const (
+	comparable looked = iota
+	unreadable
+	unforwardable
+)
+
+// look fills in o.
+func (o *observed) look(p *pcap.Packet) looked {
+	f := &p.Frame
+	switch {
+	case p.Reason != pcap.Decoded || f.Version == 0:
+		return unreadable
+	case !forwardable(f.Source) || !forwardable(f.Destination):
+		return unforwardable
+	}
+	*o = observed{at: p.At, frame: p.Number, protocol: f.Protocol, ttl: f.IPv4.TTL, ipid: f.IPv4.Identification}
+	if f.Version == 6 {
+		o.ttl = f.IPv6.HopLimit
+	}
+	t := f.Tuple()
+	o.src, o.dst = t.Src, t.Dst
+	o.identify(p)
+	return comparable
+}
+
+// forwardable tells whether routers pass packets of an address on.
+func forwardable(a netip.Addr) bool {
+	return !(a.IsMulticast() || a.IsLinkLocalUnicast() || a.IsLoopback() || a.IsUnspecified() || a == broadcast)
+}
+
+var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
+
+// identify makes the key. The version of IP is not in it, nor are addresses and ports.
+func (o *observed) identify(p *pcap.Packet) {
+	f := &p.Frame
+	length := uint64(len(f.Payload) + f.Missing)
+	switch {
+	case f.Fragment.Is():
+		o.kind, o.weak = kindFragment, true
+		o.key = mix(uint64(f.Protocol), uint64(f.Fragment.Identification), uint64(f.Fragment.Offset), length)
+		o.ports(0)
+	case f.Transport == protoTCP:
+		o.tcp(p, length)
+	case f.Transport == protoUDP:
+		o.kind, o.weak = kindUDP, true
+		o.key = content(protoUDP, uint64(f.UDP.Length), f.Payload)
+	case f.ICMPError():
+		o.kind, o.weak = kindICMPError, true
+		o.key = mix(protoICMP, uint64(f.ICMP.Type)<<8|uint64(f.ICMP.Code), quoted(p))
+		o.ports(0)
+	case f.Transport == protoICMP || f.Transport == protoICMPv6:
+		o.kind, o.weak = kindEcho, true
+		about := uint64(f.ICMP.Type)<<40 | uint64(f.ICMP.Code)<<32 | uint64(f.ICMP.SequenceNumber())<<16
+		o.key = content(protoICMP, about^length, f.Payload)
+		o.ports(f.ICMP.Identifier())
+	default:
+		o.kind, o.weak = kindOther, true
+		o.key = content(uint64(f.Protocol), length, f.Payload)
+	}
+}
+
+func (o *observed) ports(n uint16) {
+	o.src, o.dst = netip.AddrPortFrom(o.src.Addr(), n), netip.AddrPortFrom(o.dst.Addr(), n)
+}
+
+// tcp: sequence numbers are random (RFC 6528), so that 64 bits of them with the length
+// are as good as unique. Timestamps are not in the key: some NATs change them.
+func (o *observed) tcp(p *pcap.Packet, length uint64) {
+	h := &p.Frame.TCP
+	ack := uint64(0)
+	if h.Flags&packet.ACK != 0 {
+		ack = uint64(h.AcknowledgmentNumber)
+	}
+	o.key = mix(protoTCP, uint64(h.SequenceNumber)<<32|ack, uint64(h.Flags), length)
+	if p.HasTimestamps {
+		o.mark = uint64(p.TSVal)<<32 | uint64(p.TSEcr)
+	}
+	o.kind = tcpKind(h.Flags, length)
+}
+
+func tcpKind(flags packet.TCPFlags, length uint64) uint8 {
+	switch {
+	case flags&packet.RST != 0:
+		return kindRST
+	case flags&(packet.SYN|packet.ACK) == packet.SYN|packet.ACK:
+		return kindSYNACK
+	case flags&packet.SYN != 0:
+		return kindSYN
+	case flags&packet.FIN != 0:
+		return kindFIN
+	case length > 0:
+		return kindData
+	}
+	return kindACK
+}
+
+// quoted is what a NAT leaves alone of the packet that an ICMP error quotes: it
+// translates addresses and ports there, too.
+func quoted(p *pcap.Packet) uint64 {
+	if !p.HasQuoted {
+		return 0
+	}
+	q := &p.Quoted
+	return mix(uint64(q.Protocol), uint64(q.IPv4.Identification), uint64(q.IPv4.TotalLength)|uint64(q.IPv6.PayloadLength), uint64(q.TCP.SequenceNumber))
+}
+
+// compared is how much of a payload makes the key, so that captures with different snap
+// lengths have the same one.
+const compared = 32
+
+// content makes a key of a payload's beginning and a length, of the latter alone where
+// the capture does not have that much.
+func content(protocol, length uint64, payload []byte) uint64 {
+	var b [compared]byte
+	if copy(b[:], payload) < compared && uint64(len(payload)) < length && length > compared {
+		b = [compared]byte{}
+	}
+	return mix(protocol, length,
+		binary.LittleEndian.Uint64(b[:]), binary.LittleEndian.Uint64(b[8:]),
+		binary.LittleEndian.Uint64(b[16:]), binary.LittleEndian.Uint64(b[24:]))
+}
+
+// mix makes one word of several, by the finalizer of SplitMix64.
+func mix(words ...uint64) uint64 {
+	h := uint64(len(words))
+	for _, w := range words {
+		h += 0x9e3779b97f4a7c15 + w
+		h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
+		h = (h ^ h>>27) * 0x94d049bb133111eb
+		h ^= h >> 31
+	}
+	return h
+}

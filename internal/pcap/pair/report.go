@@ -1,0 +1,236 @@
+package pair
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/pcap"
+)
+
+// Schema names the form of a Report as JSON.
+const Schema = "natkit.pcap-pair/1"
+
+// Report is what two captures, taken on both sides of a NAT, tell of it together.
+type Report struct {
+	Schema string `json:"schema"`
+	// Inside is the capture of the side whose addresses the NAT hides; Swapped tells
+	// that it was given as the second one. SidesBy tells how that was found out.
+	Inside  Side    `json:"inside"`
+	Outside Side    `json:"outside"`
+	Swapped bool    `json:"files_swapped"`
+	SidesBy SidesBy `json:"sides_by"`
+	Clock   Clock   `json:"clock"`
+	// Out is the way from inside to outside, In the way back.
+	Out Direction `json:"inside_to_outside"`
+	In  Direction `json:"outside_to_inside"`
+	// Ambiguous packets, of both files together, had more than one counterpart that they
+	// could be: they count as neither matched nor lost.
+	Ambiguous int64 `json:"ambiguous_packets"`
+	// Translation is what was rewritten in packets that were matched.
+	Translation Translation `json:"translation"`
+	Flows       Flows       `json:"flows"`
+	// Incomplete are flows of which packets were lost, those that never came through at
+	// all first, then those with most losses; as many as Options.Listed.
+	Incomplete []FlowReport `json:"incomplete_flows"`
+	// Mappings are flows that were translated, the first ones of the captures; as many
+	// as Options.Listed.
+	Mappings []Mapping `json:"mappings"`
+	Limits   Limits    `json:"limits"`
+	// Notes say what else the reader has to know.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// SidesBy tells how it was found out which capture is the inside one. Its text is stable.
+type SidesBy string
+
+// The ways.
+const (
+	// ByTranslation: packets that go from inside to outside get another source.
+	ByTranslation SidesBy = "translation"
+	// AsGiven: nothing was translated that tells, so the first file counts as inside.
+	AsGiven SidesBy = "as-given"
+)
+
+// Side is one of the two captures.
+type Side struct {
+	// File describes the capture.
+	File pcap.Stats `json:"capture"`
+	// Compared packets could have a counterpart in the other capture. What could not is
+	// in the others: Unreadable is not IP or was not understood; Unforwardable goes
+	// to a multicast, broadcast or link-local address; Local belongs to flows that were
+	// answered without any packet on the other side, such as those of the NAT machine
+	// itself; Uncovered came before the other capture began or after it ended, and had no
+	// counterpart.
+	Compared      int64     `json:"compared_packets"`
+	Unreadable    int64     `json:"unreadable_packets"`
+	Unforwardable int64     `json:"unforwardable_packets"`
+	Local         int64     `json:"local_packets"`
+	Uncovered     Uncovered `json:"uncovered_packets"`
+}
+
+// Uncovered packets have no counterpart, and the other capture has no packets of that
+// time: nobody can tell whether they came through.
+type Uncovered struct {
+	Before int64 `json:"before_the_other"`
+	After  int64 `json:"after_the_other"`
+}
+
+// ClockBy tells how the clocks of the captures were compared. Its text is stable.
+type ClockBy string
+
+// The ways.
+const (
+	// SameClock: with no offset at all, no packet comes out before it went in.
+	SameClock ClockBy = "same-clock"
+	// BothWays: the offset is where the least delays of both directions are equal.
+	BothWays ClockBy = "both-directions"
+	// OneWay: packets were matched in one direction only. Delays are those above the
+	// least one, unless that is as short as it would be with one clock.
+	OneWay ClockBy = "one-direction"
+	// NoMatch: no packet was matched; the clocks are taken for one.
+	NoMatch ClockBy = "no-match"
+)
+
+// Clock compares the clocks of the captures.
+type Clock struct {
+	By ClockBy `json:"by"`
+	// Offset is how far the outside capture's clock is ahead of the inside one's, in
+	// seconds, at the beginning.
+	Offset float64 `json:"offset_seconds"`
+	// Lowest and Highest bound the offset: beyond, packets would come out before they
+	// went in. Only BothWays and SameClock have both.
+	Lowest  *float64 `json:"offset_lowest_seconds,omitempty"`
+	Highest *float64 `json:"offset_highest_seconds,omitempty"`
+	// Drift is the change of the offset from the beginning to the end, in seconds,
+	// where it had to be corrected on the way, which Corrections counts.
+	Drift       float64 `json:"drift_seconds,omitempty"`
+	Corrections int     `json:"corrections,omitempty"`
+}
+
+// Direction is one way through the NAT.
+type Direction struct {
+	// Matched packets went in and came out.
+	Matched int64 `json:"matched_packets"`
+	// Lost packets went in and never came out, LostBy by what they are, the most
+	// frequent first.
+	Lost   int64       `json:"lost_packets"`
+	LostBy []KindCount `json:"lost_by_kind"`
+	// Twice counts packets that came out once more than they went in.
+	Twice int64 `json:"came_out_again_packets"`
+	// Appeared packets came out without having been seen to go in, although other packets
+	// of their flow were: the NAT made them, or the capture missed them going in.
+	Appeared int64 `json:"appeared_packets"`
+	// Delay is the time from one capture to the other of matched packets, in milliseconds.
+	Delay load.Times `json:"delay_ms"`
+}
+
+// Kind is what a packet is. Its text is stable.
+type Kind string
+
+// The kinds.
+const (
+	SYN       Kind = "tcp-syn"
+	SYNACK    Kind = "tcp-syn-ack"
+	RST       Kind = "tcp-rst"
+	FIN       Kind = "tcp-fin"
+	Data      Kind = "tcp-data"
+	ACK       Kind = "tcp-ack"
+	UDP       Kind = "udp"
+	Echo      Kind = "icmp-echo"
+	ICMPError Kind = "icmp-error"
+	Fragment  Kind = "fragment"
+	Other     Kind = "other"
+)
+
+// KindCount is how many packets there were of a kind.
+type KindCount struct {
+	Kind    Kind  `json:"kind"`
+	Packets int64 `json:"packets"`
+}
+
+// Translation counts matched packets by what was different on the outside; a packet
+// counts under each.
+type Translation struct {
+	None               int64 `json:"unchanged_packets"`
+	SourceAddress      int64 `json:"source_address_packets"`
+	SourcePort         int64 `json:"source_port_packets"`
+	DestinationAddress int64 `json:"destination_address_packets"`
+	DestinationPort    int64 `json:"destination_port_packets"`
+	// TCPTimestamps were changed or taken out, IPID is the IPv4 identification.
+	TCPTimestamps int64 `json:"tcp_timestamps_packets"`
+	IPID          int64 `json:"ip_id_packets"`
+	// Hops is how much the time to live shrank, for most packets.
+	Hops int `json:"hops"`
+}
+
+// Flows counts flows of the captures; both directions of a pair of addresses and ports
+// are one.
+type Flows struct {
+	// Through had packets on both sides.
+	Through int64 `json:"through"`
+	// Incomplete are those of them of which packets were lost.
+	Incomplete int64 `json:"incomplete"`
+	// NeverOut went in from inside, NeverIn from outside, and none of their packets came
+	// out on the other side.
+	NeverOut int64 `json:"never_came_out"`
+	NeverIn  int64 `json:"never_came_in"`
+	// Translated flows have other addresses or ports outside, PortKept are those of
+	// them with the port that they had, PortChanged the others.
+	Translated  int64 `json:"translated"`
+	PortKept    int64 `json:"port_kept"`
+	PortChanged int64 `json:"port_changed"`
+}
+
+// Ends are the addresses and ports of a flow's packets. Ports are 0 where there are
+// none; with ICMP the identifier stands for them.
+type Ends struct {
+	Source      netip.AddrPort `json:"source"`
+	Destination netip.AddrPort `json:"destination"`
+}
+
+// FlowReport is a flow of which packets were lost.
+type FlowReport struct {
+	Protocol uint8 `json:"protocol"`
+	// Inside and Outside are the flow as seen there, as the first packet went; nil on a
+	// side where none was matched.
+	Inside  *Ends `json:"inside,omitempty"`
+	Outside *Ends `json:"outside,omitempty"`
+	// LostOut packets were lost on the way from inside to outside, LostIn on the way back.
+	LostOut int64 `json:"lost_inside_to_outside_packets"`
+	LostIn  int64 `json:"lost_outside_to_inside_packets"`
+	Matched int64 `json:"matched_packets"`
+	// FirstLost is the first one that was lost: its frame's number in the capture that has
+	// it, as Wireshark counts, its time by that capture's clock, and what it is.
+	FirstLost LostPacket `json:"first_lost"`
+}
+
+// LostPacket is a packet that went in and did not come out.
+type LostPacket struct {
+	// Outside tells that it came from there.
+	Outside bool      `json:"from_outside"`
+	Frame   int64     `json:"frame"`
+	Time    time.Time `json:"time"`
+	Kind    Kind      `json:"kind"`
+}
+
+// Mapping is a flow as it is on both sides, in the direction of its first matched packet.
+type Mapping struct {
+	Protocol uint8 `json:"protocol"`
+	Inside   Ends  `json:"inside"`
+	Outside  Ends  `json:"outside"`
+	// OutsideFirst tells that the first packet came from outside.
+	OutsideFirst bool  `json:"from_outside"`
+	InsideFrame  int64 `json:"inside_frame"`
+	OutsideFrame int64 `json:"outside_frame"`
+}
+
+// Limits tell what did not fit into the memory given.
+type Limits struct {
+	// Memory is the bound in bytes.
+	Memory int64 `json:"memory_bytes"`
+	// Early packets were judged before the time was over in which their counterparts
+	// may come, to make room; ForgottenFlows were judged before the end.
+	Early          int64 `json:"judged_early_packets"`
+	ForgottenFlows int64 `json:"forgotten_flows"`
+}
