@@ -1,5 +1,12 @@
 package lab
 
+import (
+	"fmt"
+	"strings"
+
+	"github.com/natkit/natkit/internal/units"
+)
+
 // Effect is what a remedy did to a fault.
 type Effect string
 
@@ -20,3 +27,101 @@ const (
 
 // Effects are all.
 var Effects = []Effect{Cures, Reduces, HidesCounter, Trades, NoEffect}
+
+func (e Effect) String() string { return effectText[e] }
+
+var effectText = map[Effect]string{
+	Cures: "cures", Reduces: "reduces", HidesCounter: "hides the counter only",
+	Trades: "trades it for another failure", NoEffect: "no effect",
+}
+
+// Shares of the fault's trouble, or of its rejections, at which an effect ends.
+const (
+	curedShare  = 0.02
+	hiddenShare = 0.05
+	halfShare   = 0.5
+	lessShare   = 0.75
+	// tradedShare of all requests fail more often than with the fault.
+	tradedShare = 0.05
+)
+
+// WeighRemedies tells in a report what each stage with a remedy did to the fault.
+func WeighRemedies(s *Scenario, r *Report) {
+	for _, st := range s.Stages {
+		tried := r.Stage(st.Name)
+		if st.Remedy == nil || tried == nil {
+			continue
+		}
+		tried.Remedy = &RemedyReport{Against: st.Remedy.Against, Cost: st.Remedy.Cost, Risk: st.Remedy.Risk}
+		fault := r.Stage(st.Remedy.Against)
+		if fault == nil || fault.Handshakes == nil || tried.Handshakes == nil {
+			tried.Remedy.Words = "nothing to compare: a stage has no load of kind http, or did not run"
+			continue
+		}
+		tried.Remedy.Effect = effectOf(fault, tried)
+		tried.Remedy.Words = effectWords(fault, tried, tried.Remedy.Effect)
+	}
+}
+
+// effectOf compares by request: a remedy may be to open fewer connections.
+func effectOf(fault, tried *StageReport) Effect {
+	was, is := trouble(fault), trouble(tried)
+	rejectedWas, rejected := perRequest(fault, fault.Handshakes.Rejected), perRequest(tried, tried.Handshakes.Rejected)
+	failedMore := perRequest(tried, uint64(tried.Failed)) - perRequest(fault, uint64(fault.Failed))
+	switch {
+	case was == 0:
+		return NoEffect
+	case is <= curedShare*was:
+		return Cures
+	case failedMore > tradedShare && rejected <= halfShare*rejectedWas:
+		return Trades
+	case rejected <= hiddenShare*rejectedWas && is > halfShare*was:
+		return HidesCounter
+	case is <= lessShare*was:
+		return Reduces
+	}
+	return NoEffect
+}
+
+// trouble is how many SYNs were sent again, or requests failed, for each request.
+func trouble(s *StageReport) float64 {
+	return perRequest(s, s.Handshakes.SYNRetransmits+uint64(s.Failed))
+}
+
+func perRequest(s *StageReport, n uint64) float64 {
+	if all := s.Completed + s.Failed; all > 0 {
+		return float64(n) / float64(all)
+	}
+	return 0
+}
+
+// effectWords are the figures that the effect was read from, those of the fault in
+// parentheses.
+func effectWords(fault, tried *StageReport, e Effect) string {
+	f, t := fault.Handshakes, tried.Handshakes
+	words := []string{
+		compared(t.SYNRetransmits, f.SYNRetransmits, "SYNs sent again"),
+		compared(uint64(t.Late+tried.Failed), uint64(f.Late+fault.Failed), "connections late or failed"),
+	}
+	if t.Opened*2 < f.Opened {
+		words = append(words, compared(t.Opened, f.Opened, "connections in all"))
+	}
+	if t.TimeWait*2 < f.TimeWait || t.TimeWait > f.TimeWait*2 {
+		words = append(words, compared(uint64(t.TimeWait), uint64(f.TimeWait), "in TIME_WAIT at the end"))
+	}
+	text := strings.Join(words, ", ")
+	if e == HidesCounter {
+		text += fmt.Sprintf("; %s grew by %s (%s)", t.RejectedBy, units.Count(t.Rejected), units.Count(f.Rejected))
+		if float64(t.Reset) > halfShare*float64(t.SYNRetransmits) {
+			text += fmt.Sprintf(", and the clients answered %s ACKs of other connections with RST: TIME_WAIT still rejects SYNs, by a test that nothing counts", units.Count(t.Reset))
+		}
+	}
+	if b := tried.Batches; e == NoEffect && b != nil && b.OutOfPatience > 0 && t.Reset > 0 {
+		text += fmt.Sprintf("; %s batches began with ports still held, and the NAT gave these away before their time", units.Count(b.OutOfPatience))
+	}
+	return text
+}
+
+func compared(is, was uint64, what string) string {
+	return fmt.Sprintf("%s (%s) %s", units.Count(is), units.Count(was), what)
+}

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,7 +12,10 @@ import (
 )
 
 // judge compares the report with what the scenario expects.
-func (c *conductor) judge() { judge(c.sc, c.report) }
+func (c *conductor) judge() {
+	lab.WeighRemedies(c.sc, c.report)
+	judge(c.sc, c.report)
+}
 
 func judge(sc *lab.Scenario, r *lab.Report) {
 	e := sc.Expect
@@ -29,6 +33,11 @@ func judge(sc *lab.Scenario, r *lab.Report) {
 	}
 	if e.Rate != nil {
 		r.Verdict = append(r.Verdict, judgeRate(*e.Rate, r))
+	}
+	for _, st := range sc.Stages {
+		if st.Remedy != nil && len(st.Remedy.Expect) > 0 {
+			r.Verdict = append(r.Verdict, judgeRemedy(&st, r))
+		}
 	}
 	if r.Fix != nil {
 		v := lab.Verdict{Expected: "every host value is put back", Seen: "put back", Met: r.Fix.Restored}
@@ -102,6 +111,20 @@ func judgeComplete(sc *lab.Scenario, r *lab.Report) lab.Verdict {
 			v.Seen = fmt.Sprintf("%s completed, %s failed", units.Count(s.Completed), units.Count(s.Failed))
 		}
 		v.Met = s.Failed == 0 && s.Completed > 0 && s.Completed >= asked
+	}
+	return v
+}
+
+// judgeRemedy: what was measured is among what is expected of the remedy.
+func judgeRemedy(st *lab.Stage, r *lab.Report) lab.Verdict {
+	var expected []string
+	for _, e := range st.Remedy.Expect {
+		expected = append(expected, e.String())
+	}
+	v := lab.Verdict{Expected: fmt.Sprintf("%s: %s", st.Name, strings.Join(expected, " or ")), Seen: "the stage did not run"}
+	if s := r.Stage(st.Name); s != nil && s.Remedy != nil {
+		v.Seen = cmp.Or(s.Remedy.Effect.String(), s.Remedy.Words)
+		v.Met = slices.Contains(st.Remedy.Expect, s.Remedy.Effect)
 	}
 	return v
 }
