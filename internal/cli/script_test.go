@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	if build.IsInit() {
 		os.Exit(build.InitMain())
 	}
-	testscript.Main(m, map[string]func(){"natkit": natkitMain, "udp-flood": floodMain, "top-that-panics": panickingTopMain})
+	testscript.Main(m, map[string]func(){"natkit": natkitMain, "udp-flood": floodMain, "top-that-panics": panickingTopMain, "write-capture": writeCaptureMain})
 }
 
 func natkitMain() {

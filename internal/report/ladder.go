@@ -55,7 +55,7 @@ func (p *printer) ladder(indent int, l ladder, width int) {
 		if r.note == "" {
 			continue
 		}
-		for _, part := range wrap(clean(r.note), lane-2) {
+		for _, part := range wrap(clean(r.note), max(width-start, lane)-2) {
 			p.line(padRight("", start+2) + p.style.Paint(Dim, part))
 		}
 	}

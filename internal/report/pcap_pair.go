@@ -1,0 +1,268 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/pcap"
+	"github.com/natkit/natkit/internal/pcap/pair"
+	"github.com/natkit/natkit/internal/units"
+)
+
+// PairView says how the comparison of two captures is shown.
+type PairView struct {
+	// Inside and Outside name the captures.
+	Inside, Outside string
+	// Rows is the most that a table has; 0 is all.
+	Rows int
+	// Zone is that of times of day.
+	Zone *time.Location
+	// Interrupted says that the captures were not read to their ends.
+	Interrupted bool
+}
+
+// PcapPair writes what two captures of both sides of a NAT tell together.
+func PcapPair(w io.Writer, style Style, v PairView, r *pair.Report) error {
+	p := &pairPrinter{pcapPrinter: pcapPrinter{printer{w: w, style: style}, PcapView{Zone: v.Zone}, &pcap.Report{}}, v: v, r: r}
+	p.side("inside", v.Inside, &r.Inside)
+	p.side("outside", v.Outside, &r.Outside)
+	p.remarks()
+	p.clock()
+	p.through()
+	p.translation()
+	p.incomplete()
+	p.mappings()
+	return p.err
+}
+
+type pairPrinter struct {
+	pcapPrinter
+	v PairView
+	r *pair.Report
+}
+
+// pairLabel is the width of labels.
+const pairLabel = 13
+
+func (p *pairPrinter) fact(label, text string) { p.labelled(2, label, pairLabel, text) }
+
+// side says what one of the captures is, and how much of it could be compared.
+func (p *pairPrinter) side(which, name string, s *pair.Side) {
+	text := fmt.Sprintf("%s: %s, %s", name, s.File.Format, units.Plural(s.File.Packets, "packet", "packets"))
+	if s.File.Packets > 0 {
+		text += fmt.Sprintf(" in %s, %s compared", units.Seconds(s.File.Duration().Seconds()), units.Count(s.Compared))
+	}
+	p.mark(0, Cell{padRight(which, 9), Bold}, text, Bold)
+	p.fact("not compared", counts(portion{s.Local, "of this machine's own"}, portion{s.Unforwardable, "that are not forwarded"}, portion{s.Unreadable, "not read"},
+		portion{s.Uncovered.Before, "before the other capture began"}, portion{s.Uncovered.After, "after it ended"}))
+	damaged := pcapPrinter{p.printer, p.pcapPrinter.v, &pcap.Report{Stats: s.File}}
+	damaged.damage()
+	p.err = damaged.err
+}
+
+func (p *pairPrinter) remarks() {
+	if p.r.Swapped {
+		p.fact("note", "The files were given the other way round: which one is inside was told by the translations.")
+	} else if p.r.SidesBy == pair.AsGiven {
+		p.fact("note", "Nothing was translated that tells which side is inside: the first file counts as that.")
+	}
+	if p.v.Interrupted {
+		p.caution("Interrupted: this is what was read until then.")
+	}
+	if l := p.r.Limits; l.Early+l.ForgottenFlows > 0 {
+		p.caution(fmt.Sprintf("Memory (%s; --memory allows more) did not suffice: %s", units.Bytes(l.Memory),
+			counts(portion{l.Early, "packets were judged before their time"}, portion{l.ForgottenFlows, "flows were forgotten"})))
+	}
+	for _, note := range p.r.Notes {
+		p.fact("note", note)
+	}
+}
+
+// clock says how far the clocks of the captures are apart, and how that is known.
+func (p *pairPrinter) clock() {
+	c := p.r.Clock
+	text := ""
+	switch c.By {
+	case pair.SameClock:
+		text = "the same for both captures: no packet came out before it went in"
+	case pair.BothWays:
+		text = fmt.Sprintf("that of the outside capture is %s, so that the least delays of both directions are equal", ahead(c.Offset))
+	case pair.OneWay:
+		text = fmt.Sprintf("that of the outside capture is taken to be %s; packets of one direction only were matched, so delays are those above the least one", ahead(c.Offset))
+	default:
+		text = "not compared: no packet was matched"
+	}
+	if c.By == pair.BothWays && c.Lowest != nil && c.Highest != nil {
+		text += fmt.Sprintf(" (from %s to %s ms is possible)", units.Millis(*c.Lowest*1e3), units.Millis(*c.Highest*1e3))
+	}
+	if c.Drift != 0 {
+		text += fmt.Sprintf("; it drifted by %s ms", units.Millis(c.Drift*1e3))
+	}
+	p.fact("clock", text)
+}
+
+func ahead(seconds float64) string {
+	if seconds < 0 {
+		return units.Millis(-seconds*1e3) + " ms behind"
+	}
+	return units.Millis(seconds*1e3) + " ms ahead"
+}
+
+// through is a table of both directions: what went through, what did not, how long it took.
+func (p *pairPrinter) through() {
+	p.heading("Through the NAT")
+	t := &Table{Indent: 2, Columns: []Column{{Head: "packets"}, {Head: "went in", Right: true}, {Head: "came out", Right: true}, {Head: "lost", Right: true},
+		{Head: "share", Right: true}, {Head: "twice", Right: true}, {Head: "from nowhere", Right: true}, {Head: "lost ones are"}}}
+	p.way(t, "inside to outside", &p.r.Out)
+	p.way(t, "outside to inside", &p.r.In)
+	p.table(t)
+	if p.r.Ambiguous > 0 {
+		p.fact("", fmt.Sprintf("%s had several counterparts that they could be, and count as neither.", units.Plural(p.r.Ambiguous, "packet", "packets")))
+	}
+	if p.r.Out.Matched+p.r.In.Matched == 0 {
+		return
+	}
+	p.heading("Added delay, ms")
+	d := &Table{Indent: 2, Columns: []Column{{Head: "direction"}, {Head: "min", Right: true}, {Head: "median", Right: true}, {Head: "p90", Right: true},
+		{Head: "p99", Right: true}, {Head: "p99.9", Right: true}, {Head: "max", Right: true}, {Head: "mean", Right: true}}}
+	delays(d, "inside to outside", p.r.Out.Matched, &p.r.Out.Delay)
+	delays(d, "outside to inside", p.r.In.Matched, &p.r.In.Delay)
+	p.table(d)
+}
+
+func (p *pairPrinter) way(t *Table, name string, d *pair.Direction) {
+	var by []string
+	for i, k := range d.LostBy {
+		if i == few {
+			by = append(by, "…")
+			break
+		}
+		by = append(by, fmt.Sprintf("%s %s", k.Kind, units.Count(k.Packets)))
+	}
+	lost := Cell{Text: units.Count(d.Lost)}
+	if d.Lost > 0 {
+		lost.Tone = Bad
+	}
+	in := d.Matched + d.Lost
+	t.Cells(Cell{Text: name}, Cell{Text: units.Count(in)}, Cell{Text: units.Count(d.Matched)}, lost, Cell{Text: share(uint64(d.Lost), uint64(in))},
+		Cell{Text: units.Count(d.Twice)}, Cell{Text: units.Count(d.Appeared)}, Cell{Text: strings.Join(by, ", ")})
+}
+
+func delays(t *Table, name string, n int64, d *load.Times) {
+	if n == 0 {
+		return
+	}
+	t.Row(name, units.Millis(d.Min), units.Millis(d.Median), units.Millis(d.P90), units.Millis(d.P99), units.Millis(d.P999), units.Millis(d.Max), units.Millis(d.Mean))
+}
+
+// translation is what the NAT rewrote.
+func (p *pairPrinter) translation() {
+	t, f := p.r.Translation, p.r.Flows
+	p.heading("Translation")
+	p.fact("packets", counts(portion{t.None, "unchanged"}, portion{t.SourceAddress, "with another source address outside"}, portion{t.SourcePort, "source port"},
+		portion{t.DestinationAddress, "destination address"}, portion{t.DestinationPort, "destination port"},
+		portion{t.TCPTimestamps, "with other TCP timestamps"}, portion{t.IPID, "with another IP identification"}))
+	p.fact("flows", counts(portion{f.Through, "with packets on both sides"}, portion{f.Translated, "translated"}, portion{f.PortKept, "of them with the port that they had"},
+		portion{f.PortChanged, "with another port"}, portion{f.Incomplete, "with packets lost"}, portion{f.NeverOut, "that never came out"}, portion{f.NeverIn, "that never came in"}))
+	if t.Hops > 0 {
+		p.fact("hops", units.Count(t.Hops))
+	}
+}
+
+// incomplete is a table of flows of which packets were lost.
+func (p *pairPrinter) incomplete() {
+	list := p.r.Incomplete
+	if len(list) == 0 {
+		return
+	}
+	p.heading("What never came out")
+	t := &Table{Indent: 2, Columns: []Column{{Head: "lost out", Right: true}, {Head: "lost in", Right: true}, {Head: "through", Right: true},
+		{Head: "first lost"}, {Head: "flow", Below: true}}}
+	for i := range list {
+		if p.v.Rows > 0 && i == p.v.Rows {
+			break
+		}
+		f := &list[i]
+		t.Row(units.Count(f.LostOut), units.Count(f.LostIn), units.Count(f.Matched), firstLost(f), pairFlow(f))
+	}
+	p.table(t)
+	p.more(len(list), p.r.Flows.Incomplete+p.r.Flows.NeverOut+p.r.Flows.NeverIn)
+}
+
+// more says how many rows are not shown: all that there are less those of the table.
+func (p *pairPrinter) more(listed int, all int64) {
+	shown := int64(listed)
+	if p.v.Rows > 0 {
+		shown = min(shown, int64(p.v.Rows))
+	}
+	if all > shown {
+		p.line(fmt.Sprintf("  … and %s more (--max 0 shows all that are kept)", units.Count(all-shown)))
+	}
+}
+
+func firstLost(f *pair.FlowReport) string {
+	side := "inside"
+	if f.FirstLost.Outside {
+		side = "outside"
+	}
+	return fmt.Sprintf("%s in frame %s %s", f.FirstLost.Kind, units.Count(f.FirstLost.Frame), side)
+}
+
+func pairFlow(f *pair.FlowReport) string {
+	switch {
+	case f.Inside != nil && f.Outside != nil:
+		return fmt.Sprintf("%s %s, outside %s", protocolName(f.Protocol), endsText(*f.Inside), endsText(*f.Outside))
+	case f.Inside != nil:
+		return protocolName(f.Protocol) + " " + endsText(*f.Inside)
+	case f.Outside != nil:
+		return protocolName(f.Protocol) + " outside " + endsText(*f.Outside)
+	}
+	return protocolName(f.Protocol)
+}
+
+func endsText(e pair.Ends) string { return endText(e.Source) + " > " + endText(e.Destination) }
+
+func endText(a netip.AddrPort) string {
+	if a.Port() == 0 {
+		return a.Addr().String()
+	}
+	return a.String()
+}
+
+// protocolName is that of a protocol above IP that has ports or an identifier.
+func protocolName(protocol uint8) string {
+	switch protocol {
+	case 1:
+		return "icmp"
+	case 6:
+		return "tcp"
+	case 17:
+		return "udp"
+	case 58:
+		return "icmpv6"
+	}
+	return fmt.Sprintf("protocol %d", protocol)
+}
+
+// mappings is a table of flows on both sides.
+func (p *pairPrinter) mappings() {
+	list := p.r.Mappings
+	if len(list) == 0 {
+		return
+	}
+	p.heading("Rewritten")
+	t := &Table{Indent: 2, Columns: []Column{{Head: "frame", Right: true}, {Head: "inside"}, {Head: "frame", Right: true}, {Head: "outside", Below: true}}}
+	for i := range list {
+		if p.v.Rows > 0 && i == p.v.Rows {
+			break
+		}
+		m := &list[i]
+		t.Row(units.Count(m.InsideFrame), protocolName(m.Protocol)+" "+endsText(m.Inside), units.Count(m.OutsideFrame), endsText(m.Outside))
+	}
+	p.table(t)
+	p.more(len(list), p.r.Flows.Translated)
+}
