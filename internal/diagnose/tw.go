@@ -159,11 +159,16 @@ func traced(s *snapshot.SYNs) []Evidence {
 // described is a source in words.
 func described(s *snapshot.SYNSource) string {
 	text := fmt.Sprintf("%s, %s sent again", units.Plural(s.SYNs, "SYN", "SYNs"), units.Count(s.Repeated))
-	if s.ByTimestamp > 0 {
-		text += fmt.Sprintf(", %s answered with the ACK of the former connection for their timestamp", units.Count(s.ByTimestamp))
+	if n := s.ByTimestamp + s.BySequence; n > 0 {
+		text += fmt.Sprintf(", %s answered with the ACK of the former connection", units.Count(n))
 	}
-	if s.BySequence > 0 {
-		text += fmt.Sprintf(", %s for their sequence number", units.Count(s.BySequence))
+	switch {
+	case s.ByTimestamp > 0 && s.BySequence > 0:
+		text += fmt.Sprintf(" (%s for their timestamp, %s for their sequence number)", units.Count(s.ByTimestamp), units.Count(s.BySequence))
+	case s.ByTimestamp > 0:
+		text += " for their timestamp"
+	case s.BySequence > 0:
+		text += " for their sequence number"
 	}
 	return text + clocks(s)
 }

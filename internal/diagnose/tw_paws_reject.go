@@ -62,8 +62,8 @@ func (e *endpoint) pawsConfidence(n uint64, exact bool) (confidence, but string)
 		if rejected, _ := s.Rejected(); rejected >= fewestRejected {
 			return "certain", ""
 		}
-		if n > 0 && s.Repeated == 0 && s.Sample == 1 && s.Lost == 0 && s.Seconds >= completeTrace {
-			return "", "not SYNs, none of which came again: late segments of closed connections, or of open ones"
+		if n > 0 && s.AnswersSeconds == 0 && s.Sample == 1 && s.Lost == 0 && s.Seconds >= completeTrace {
+			return "", "not SYNs, none of which came again or was refused by its client: late segments of closed connections, or of open ones"
 		}
 	}
 	switch {

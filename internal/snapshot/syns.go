@@ -10,8 +10,9 @@ type SYNs struct {
 	// Sample: the SYNs of one in so many (source address, source port) were looked
 	// at, in the end; 1 is all.
 	Sample int `json:"sample"`
-	// SYNs to listeners. Repeated ones have the tuple and the sequence number of a
-	// former one: the client had no answer, or none that it could use.
+	// SYNs to listeners. Repeated ones have the addresses and the sequence number of a
+	// former one: the client had no answer, or none that it could use. Their port may be
+	// another one, where a NAT has forgotten the former.
 	SYNs     uint64 `json:"syns"`
 	Repeated uint64 `json:"repeated"`
 	// Elsewhere counts SYNs to where nobody in this namespace listens.

@@ -38,12 +38,22 @@ type attempt struct {
 	at      float64
 }
 
+// number is an initial sequence number of a client to a service.
+type number struct {
+	from netip.Addr
+	to   netip.AddrPort
+	isn  uint32
+}
+
 // Watch holds the state. It is not safe for concurrent use.
 type Watch struct {
 	listens func(netip.AddrPort) bool
 	// recent and older are the attempts; older ones are forgotten when recent is full.
 	recent, older map[packet.Tuple]*attempt
-	sources       map[pair]*source
+	// numbers are the same of initial sequence numbers, which a SYN keeps when it comes
+	// again, through a NAT perhaps from another port.
+	numbers, olderNumbers map[number]bool
+	sources               map[pair]*source
 	// rest is everybody else's, once there are mostSources.
 	rest source
 
@@ -73,6 +83,7 @@ func NewWatch(listens func(netip.AddrPort) bool) *Watch {
 	return &Watch{
 		listens: listens,
 		recent:  map[packet.Tuple]*attempt{}, older: map[packet.Tuple]*attempt{},
+		numbers: map[number]bool{}, olderNumbers: map[number]bool{},
 		sources: map[pair]*source{},
 	}
 }
@@ -104,10 +115,11 @@ func (w *Watch) syn(f *packet.Frame, at float64) {
 		s.Plain++
 	}
 	a := w.find(t)
-	if a != nil && a.isn == f.TCP.SequenceNumber {
+	if w.again(number{t.Src.Addr(), t.Dst, f.TCP.SequenceNumber}) {
 		s.Repeated++
-		w.suspicion = w.suspicion || !a.accepted
-	} else {
+		w.suspicion = true
+	}
+	if a == nil || a.isn != f.TCP.SequenceNumber {
 		a = &attempt{from: s, isn: f.TCP.SequenceNumber}
 		w.keep(t, a)
 		if timestamps {
@@ -115,6 +127,18 @@ func (w *Watch) syn(f *packet.Frame, at float64) {
 		}
 	}
 	a.tsval, a.timestamps, a.at, a.watched, a.decided = tsval, timestamps, at, w.watching, false
+}
+
+// again tells whether that number came before, and notes it.
+func (w *Watch) again(n number) bool {
+	if w.numbers[n] || w.olderNumbers[n] {
+		return true
+	}
+	if len(w.numbers) >= mostAttempts {
+		w.olderNumbers, w.numbers = w.numbers, map[number]bool{}
+	}
+	w.numbers[n] = true
+	return false
 }
 
 // Watching tells that from now on Answered has what the namespace sends.
