@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -157,7 +156,7 @@ func verdict(r *diagnose.Report) error {
 		return errFindings
 	}
 	for _, c := range r.Checks {
-		if c.State != diagnose.NotChecked {
+		if c.State != diagnose.NotChecked && !c.Absent {
 			return nil
 		}
 	}
@@ -196,18 +195,9 @@ func (f *doctorFlags) print(env *Env, r *diagnose.Report) error {
 }
 
 func (f *doctorFlags) readBundle(env *Env) (*diagnose.Report, error) {
-	r := io.NopCloser(env.Stdin)
-	if f.from != "-" {
-		file, err := os.Open(f.from)
-		if err != nil {
-			return nil, fmt.Errorf("read bundle: %w", err)
-		}
-		r = file
-	}
-	defer r.Close()
-	rec, err := collect.ReadBundle(r)
+	rec, err := readBundleFile(env, f.from)
 	if err != nil {
-		return nil, fmt.Errorf("read bundle %s: %w", f.from, err)
+		return nil, err
 	}
 	found := diagnose.Run(rec, diagnose.Rules())
 	return &found, nil

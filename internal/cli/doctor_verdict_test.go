@@ -25,6 +25,11 @@ func TestVerdict(t *testing.T) {
 	if err := verdict(checks(diagnose.NotChecked, diagnose.NotChecked)); err == nil || errors.Is(err, errFindings) {
 		t.Errorf("no check was made: %v, want an error of its own", err)
 	}
+	absent := checks(diagnose.NotChecked, diagnose.OK)
+	absent.Checks[1].Absent = true
+	if err := verdict(absent); err == nil {
+		t.Error("no check was made but of what is not there")
+	}
 	if err := verdict(checks(diagnose.NotChecked, diagnose.Found)); !errors.Is(err, errFindings) {
 		t.Errorf("a finding beside an unmade check: %v", err)
 	}

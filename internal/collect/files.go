@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -95,14 +94,11 @@ func readSysctls(src source) (snapshot.Sysctls, error) {
 	for _, name := range names {
 		err = firstError(err, readSysctl(src, sysctls, "net.netfilter."+name))
 	}
-	// A directory without IPVS, or of an older natkit's bundle, is not there.
-	balancer, _ := src.list(ipvsSysctls, "")
-	for _, name := range balancer {
-		if name = "net.ipv4.vs." + name; !slices.Contains(otherSysctls, name) {
-			err = firstError(err, readSysctl(src, sysctls, name))
-		}
-	}
+	err = firstError(err, readIPVSSysctls(src, sysctls))
 	for _, name := range otherSysctls {
+		if _, known := sysctls[name]; known {
+			continue
+		}
 		if why := readSysctl(src, sysctls, name); !errors.As(why, new(errNotRecorded)) { // a bundle of an older natkit
 			err = firstError(err, why)
 		}

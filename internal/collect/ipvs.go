@@ -2,6 +2,7 @@ package collect
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -167,4 +168,63 @@ func (t *tape) ipvsTimeouts() (*snapshot.IPVSTimeouts, error) {
 	}
 	timeouts := &snapshot.IPVSTimeouts{}
 	return timeouts, json.Unmarshal(data, timeouts)
+}
+
+// RecordIPVS reads IPVS alone, and again after o.For where that is not 0. Where there is
+// none, Snapshot.IPVS is nil, and Parts say why where it could not be read.
+func RecordIPVS(ctx context.Context, o RecordOptions) (*snapshot.Recording, error) {
+	src := newLive(o.Options)
+	r := &snapshot.Recording{Schema: snapshot.RecordingSchema}
+	first, err := observeIPVS(src)
+	if err != nil {
+		return nil, err
+	}
+	r.Snapshots = append(r.Snapshots, first.Snapshot)
+	if o.For == 0 || first.IPVS == nil {
+		return r, nil
+	}
+	o.progress("waiting " + o.For.String() + " to compare")
+	pause(ctx, o.For)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	second, err := observeIPVS(src)
+	if err != nil {
+		return nil, err
+	}
+	if second.IPVS != nil {
+		second.compareIPVS(first)
+	}
+	r.Snapshots = append(r.Snapshots, second.Snapshot)
+	return r, nil
+}
+
+func observeIPVS(src source) (*observation, error) {
+	now := src.clock("snapshot")
+	o := &observation{src: src, Snapshot: &snapshot.Snapshot{
+		Schema: snapshot.Schema, TakenAt: now.Wall, UptimeSeconds: now.Uptime, Parts: []snapshot.Part{},
+	}}
+	err := src.inside(func() error {
+		m, err := src.machine()
+		if err != nil {
+			return err
+		}
+		o.Netns = m.Netns
+		o.part("kernel", func() (err error) { o.Kernel, err = readKernel(src, m); return err })
+		o.readIPVS()
+		o.Sysctls = snapshot.Sysctls{}
+		o.part("sysctls", func() error { return readIPVSSysctls(src, o.Sysctls) })
+		return nil
+	})
+	return o, err
+}
+
+// readIPVSSysctls reads those of IPVS. A directory without IPVS, or of an older natkit's
+// bundle, is not there.
+func readIPVSSysctls(src source, into snapshot.Sysctls) (err error) {
+	names, _ := src.list(ipvsSysctls, "")
+	for _, name := range names {
+		err = firstError(err, readSysctl(src, into, snapshot.IPVSPrefix+name))
+	}
+	return err
 }

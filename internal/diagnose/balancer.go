@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/natkit/natkit/internal/ipvs"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/units"
 )
@@ -13,9 +14,6 @@ const (
 	// fewestReused are the connections on used tuples, within a recording, from which
 	// something can be said of them.
 	fewestReused = 20
-	// ipvsTimeWait is the timeout of IPVS for TIME_WAIT, which cannot be configured
-	// (tcp_timeouts, net/netfilter/ipvs/ip_vs_proto_tcp.c), in seconds.
-	ipvsTimeWait = 120
 
 	connSource  = "/proc/net/ip_vs_conn, twice"
 	ipvsSource  = "/proc/net/ip_vs"
@@ -35,9 +33,9 @@ func readBalancer(rec *snapshot.Recording) (*balancer, Check) {
 	case v == nil && last.PartError("ipvs") != "":
 		return nil, Check{State: NotChecked, Why: last.PartError("ipvs")}
 	case v == nil:
-		return nil, Check{State: OK, Why: "no IPVS here"}
+		return nil, Check{State: OK, Why: "no IPVS here", Absent: true}
 	case len(v.Services) == 0:
-		return nil, Check{State: OK, Why: "IPVS has no service"}
+		return nil, Check{State: OK, Why: "IPVS has no service", Absent: true}
 	case v.Connections == nil:
 		return nil, Check{State: NotChecked, Why: "the connections of IPVS could not be read: " + last.PartError("ipvs_connections")}
 	case v.Connections.Seconds <= 0:
@@ -46,16 +44,11 @@ func readBalancer(rec *snapshot.Recording) (*balancer, Check) {
 	return &balancer{rec: rec, ipvs: last.IPVS}, Check{}
 }
 
-// service is the configuration of a service that connections were seen for; nil where a
-// firewall mark chose it.
 func (b *balancer) service(u *snapshot.IPVSUse) *snapshot.IPVSService {
-	for i := range b.ipvs.Services {
-		if s := &b.ipvs.Services[i]; s.Protocol == u.Protocol && s.Address == u.Address {
-			return s
-		}
-	}
-	return nil
+	return ipvs.ServiceOf(b.ipvs, u)
 }
+
+func (b *balancer) hold(s *snapshot.IPVSService) int64 { return ipvs.Hold(b.ipvs, s) }
 
 // byAddress are the schedulers that keep a client, or what it asks for, on one server.
 var byAddress = []string{"sh", "dh", "mh", "lblc", "lblcr"}
@@ -98,25 +91,6 @@ func (b *balancer) span() string { return fmt.Sprintf("in %.1f s", b.ipvs.Connec
 
 func useName(u *snapshot.IPVSUse) string { return u.Protocol + " " + u.Address }
 
-// passesBy tells whether answers of a service do not pass the balancer, so that closed
-// connections stay in FIN_WAIT.
-func passesBy(s *snapshot.IPVSService) bool {
-	return s != nil && slices.ContainsFunc(s.Servers, func(r snapshot.IPVSServer) bool {
-		return r.Forward == "Route" || r.Forward == "Tunnel"
-	})
-}
-
-// hold is how long an entry of a closed connection stays, in seconds.
-func (b *balancer) hold(s *snapshot.IPVSService) int64 {
-	if !passesBy(s) {
-		return ipvsTimeWait
-	}
-	if t := b.ipvs.Timeouts; t != nil && t.TCPFin > 0 {
-		return t.TCPFin
-	}
-	return max(1, b.ipvs.Connections.TimeoutSeconds["tcp/FIN_WAIT"])
-}
-
 // clientEvidence tells from how few addresses the connections come, and what that allows.
 func (b *balancer) clientEvidence(u *snapshot.IPVSUse, s *snapshot.IPVSService) []Evidence {
 	e := []Evidence{{What: "client addresses", Value: u.Clients, Source: "/proc/net/ip_vs_conn"}}
@@ -126,29 +100,9 @@ func (b *balancer) clientEvidence(u *snapshot.IPVSUse, s *snapshot.IPVSService) 
 	c := &u.TopClients[0]
 	e = append(e, Evidence{What: "ports of " + c.Address + " with an entry", Value: c.Ports,
 		Unit: fmt.Sprintf("from %d to %d", c.FirstPort, c.LastPort), Source: "/proc/net/ip_vs_conn"})
-	if seconds, ok := reuseInterval(c, b.ipvs.Connections); ok {
+	if seconds, ok := ipvs.ReuseInterval(c, b.ipvs.Connections); ok {
 		e = append(e, Evidence{What: "a port is used again after", Value: round1(seconds), Unit: "s, about", Source: "ports / connections per second"})
 	}
-	ports := portsOf(c)
-	return append(e, Evidence{What: "new sessions at most", Value: round1(float64(ports) / float64(b.hold(s))),
-		Unit: "/s per client address", Source: fmt.Sprintf("%s ports / %d s that an entry stays", units.Count(ports), b.hold(s))})
-}
-
-// portsOf is how many ports a client has: those between the lowest and the highest one
-// where most of them are in use, else all from 1024 on.
-func portsOf(c *snapshot.IPVSClient) int64 {
-	span := int64(c.LastPort) - int64(c.FirstPort) + 1
-	if 2*c.Ports >= span {
-		return span
-	}
-	return fullRange
-}
-
-// reuseInterval is the time from one connection of a port to its next one, on average.
-func reuseInterval(c *snapshot.IPVSClient, of *snapshot.IPVSConnections) (float64, bool) {
-	n := c.New + c.UsedAgain
-	if n == 0 || c.UsedAgain == 0 || of.Seconds <= 0 || !of.NewKnown {
-		return 0, false
-	}
-	return float64(c.Ports) * of.Seconds / float64(n), true
+	return append(e, Evidence{What: "new sessions at most", Value: round1(ipvs.MostSessions(b.ipvs, s, c)),
+		Unit: "/s per client address", Source: fmt.Sprintf("%s ports / %d s that an entry stays", units.Count(ipvs.Ports(c)), b.hold(s))})
 }

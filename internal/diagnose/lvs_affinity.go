@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/natkit/natkit/internal/ipvs"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/units"
 )
@@ -190,7 +191,7 @@ func (b *balancer) affinityCause(u *snapshot.IPVSUse, s *snapshot.IPVSService) s
 		cause += "which this kernel hands on to the same server (it has no " + snapshot.IPVSReuse + ")"
 	case mode == 0:
 		cause += "and " + snapshot.IPVSReuse + " is 0: the entry decides, not the scheduler"
-	case passesBy(s):
+	case ipvs.PassesBy(s):
 		cause += fmt.Sprintf("in FIN_WAIT, as answers do not pass the balancer; %s is %d, and only its bit 1 (value 2) lets such an entry go", snapshot.IPVSReuse, mode)
 	default:
 		cause += "in a state in which the kernel does not let it go (" + b.endedStates() + ")"

@@ -3,6 +3,7 @@ package diagnose
 import (
 	"fmt"
 
+	"github.com/natkit/natkit/internal/ipvs"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/units"
 )
@@ -13,7 +14,7 @@ func (b *balancer) affinityRemedies(u *snapshot.IPVSUse, s *snapshot.IPVSService
 	if m := b.reuseRemedy(s); m != nil {
 		r = append(r, *m)
 	}
-	if passesBy(s) && b.hold(s) > 60 {
+	if ipvs.PassesBy(s) && b.hold(s) > 60 {
 		r = append(r, Remedy{
 			Title:    fmt.Sprintf("shorten the FIN timeout: ipvsadm --set 0 60 0 (now %d s)", b.hold(s)),
 			Predicts: fmt.Sprintf("entries go after 60 s: up to %s new sessions per second and client address", units.Rate(float64(fullRange)/60)),
@@ -42,7 +43,7 @@ func (b *balancer) affinityRemedies(u *snapshot.IPVSUse, s *snapshot.IPVSService
 func (b *balancer) reuseRemedy(s *snapshot.IPVSService) *Remedy {
 	mode, known := b.reuseMode()
 	want := int64(1)
-	if passesBy(s) {
+	if ipvs.PassesBy(s) {
 		want = 3
 	}
 	if !known || mode&want == want {

@@ -50,6 +50,9 @@ type Check struct {
 	State State  `json:"state"`
 	// Why gives the values behind the state in one line.
 	Why string `json:"why"`
+	// Absent is whether what the rule is about is not there at all, such as IPVS: the
+	// state is OK, and says nothing about the rest of the host.
+	Absent bool `json:"absent,omitempty"`
 }
 
 // Unread is one source that could not be read.

@@ -2,6 +2,8 @@ package snapshot
 
 // Sysctls of IPVS, the kernel's load balancer (Documentation/networking/ipvs-sysctl.rst).
 const (
+	// IPVSPrefix is what the names of all of them begin with.
+	IPVSPrefix = "net.ipv4.vs."
 	// IPVSReuse decides what becomes of a new connection on a tuple that has an entry
 	// still: 0 keeps the entry and its server, bit 0 gives it a new one. The default is
 	// 1, and kernels before 4.2 behave as with 0.
