@@ -52,10 +52,15 @@ type labView struct {
 	Summary  []string
 	Bars     []bar
 	Measures []measures
-	Drops    []dropView
-	Untraced []string
-	Memory   []memoryRow
-	Charts   charts
+	// Handshakes and Remedies are there where a run compares remedies.
+	Handshakes      [][]Cell
+	HandshakeHeads  []Column
+	HandshakeLegend []string
+	Remedies        []remedyView
+	Drops           []dropView
+	Untraced        []string
+	Memory          []memoryRow
+	Charts          charts
 }
 
 // bar is one stage in the comparison of rates; Share is of the fastest stage,
@@ -83,6 +88,10 @@ func LabHTML(w io.Writer, r *lab.Report) error {
 		Drops:    labDrops(r),
 		Untraced: untraced(r),
 		Charts:   labCharts(r),
+	}
+	if hasRemedies(r) {
+		view.HandshakeHeads, view.Handshakes = handshakeColumns, handshakeRows(r)
+		view.HandshakeLegend, view.Remedies = handshakeLegend(r), remedyViews(r)
 	}
 	if r.Fix != nil {
 		view.Memory = fixMemory(r.Fix)

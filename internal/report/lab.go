@@ -29,6 +29,7 @@ func Lab(w io.Writer, style Style, r *lab.Report) error {
 	if r.Fix != nil {
 		p.labFix(r.Fix)
 	}
+	p.labCaptures(r)
 	p.labVerdict(r)
 	return p.err
 }
@@ -73,9 +74,14 @@ func labFacts(r *lab.Report) []fact {
 	return facts
 }
 
-// loadLines describe the load once, and then what is different in other stages.
+// loadLines describe the load of most stages once, and then what is different in
+// others.
 func loadLines(r *lab.Report) []string {
-	var lines, common []string
+	common := usualLoad(r)
+	var lines []string
+	if common != nil {
+		lines = append(lines, strings.Join(common, ", "))
+	}
 	for _, s := range r.Stages {
 		if !onlyHTTP(s) {
 			for _, l := range s.Loads {
@@ -84,17 +90,30 @@ func loadLines(r *lab.Report) []string {
 			continue
 		}
 		parts := loadParts(s.Config)
-		if common == nil {
-			common = parts
-			lines = append(lines, strings.Join(parts, ", "))
-			continue
-		}
 		parts = slices.DeleteFunc(parts, func(part string) bool { return slices.Contains(common, part) })
 		if len(parts) > 0 {
 			lines = append(lines, "in "+s.Name+" "+strings.Join(parts, ", "))
 		}
 	}
 	return lines
+}
+
+// usualLoad is what most stages have, the first of them where several are as many; nil
+// where no stage has a load of requests alone.
+func usualLoad(r *lab.Report) (usual []string) {
+	count, most := map[string]int{}, 0
+	for _, s := range r.Stages {
+		if onlyHTTP(s) {
+			count[strings.Join(loadParts(s.Config), ", ")]++
+		}
+	}
+	for _, s := range r.Stages {
+		parts := loadParts(s.Config)
+		if n := count[strings.Join(parts, ", ")]; onlyHTTP(s) && n > most {
+			usual, most = parts, n
+		}
+	}
+	return usual
 }
 
 // onlyHTTP tells whether a stage had one load, of requests.
@@ -123,6 +142,15 @@ func loadParts(c load.Config) []string {
 	if c.Rate > 0 {
 		parts = append(parts, units.Rate(c.Rate)+" requests/s started")
 	}
+	if c.Batch > 0 {
+		parts = append(parts, "in batches of "+units.Count(c.Batch))
+	}
+	if n := len(c.Sources); n > 0 && c.Batch > 0 {
+		parts = append(parts, "from "+units.Plural(n, "address", "addresses"))
+	}
+	if n := len(c.ConnectTo); n > 0 {
+		parts = append(parts, "to "+units.Plural(n, "address", "addresses"))
+	}
 	parts = append(parts, closing(c))
 	if c.MergeAck {
 		parts = append(parts, "request on the handshake's ACK")
@@ -132,6 +160,8 @@ func loadParts(c load.Config) []string {
 
 func closing(c load.Config) string {
 	switch {
+	case c.PerConnection > 0:
+		return units.Plural(c.PerConnection, "request", "requests") + " for each connection"
 	case c.KeepAlive:
 		return "connections kept alive"
 	case c.Close == load.CloseClient:
@@ -156,6 +186,15 @@ func (p *printer) labStages(r *lab.Report) {
 	}
 	p.table(about)
 	p.blank()
+	if hasRemedies(r) {
+		p.labRemedies(r)
+		return
+	}
+	p.labMeasures(r)
+}
+
+// labMeasures has a column for each stage.
+func (p *printer) labMeasures(r *lab.Report) {
 	t := &Table{Indent: 2, Columns: []Column{{Min: 16}, {Min: 19}}}
 	for _, s := range r.Stages {
 		t.Columns = append(t.Columns, Column{Head: s.Name, Right: true, Min: stageWidth})
@@ -250,6 +289,9 @@ func (p *printer) labVerdict(r *lab.Report) {
 // labSummary tells the story of the stages nat, fault and fixed in sentences;
 // nothing where a scenario has others.
 func labSummary(r *lab.Report) []string {
+	if hasRemedies(r) {
+		return remedySummary(r)
+	}
 	nat, fault, fixed := r.Stage("nat"), r.Stage("fault"), r.Stage("fixed")
 	if nat == nil || fault == nil || nat.RequestsPerSecond <= 0 || !onlyHTTP(*nat) || !onlyHTTP(*fault) {
 		return nil
