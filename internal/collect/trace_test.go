@@ -26,6 +26,10 @@ func aTrace() snapshot.Trace {
 			Classes:   []snapshot.ProfileClass{{Name: "rules", Receive: true, Samples: 60}, {Name: "other", Samples: 40}},
 			Functions: []snapshot.ProfileSymbol{{Function: "nft_do_chain", Module: "nf_tables", Class: "rules", Self: 10, Total: 60}},
 		},
+		SYNs: &snapshot.SYNs{
+			Seconds: 2, Sample: 1, SYNs: 700, Repeated: 9, Elsewhere: 3, AnswersSeconds: 1.5, MoreSources: 2,
+			Sources: []snapshot.SYNSource{{Source: "198.18.0.1", Destination: "198.19.0.2", SYNs: 700, Repeated: 9, Plain: 1, ByTimestamp: 7, BySequence: 2, TimeWait: 8, Challenged: 1, Clocks: 2}},
+		},
 		Parts: []snapshot.Part{{Name: snapshot.PartDrops, DurationSeconds: 0.1}, {Name: snapshot.PartProfile, DurationSeconds: 0.1, Error: "half of it"}},
 	}
 }
@@ -69,7 +73,7 @@ func TestBundleCarriesTheTrace(t *testing.T) {
 	}
 	want := aTrace()
 	for name, r := range map[string]*snapshot.Recording{"written": live, "read": rec} {
-		if d := cmp.Diff(&want, &snapshot.Trace{Drops: r.Drops, Profile: r.Profile, Parts: want.Parts}); d != "" {
+		if d := cmp.Diff(&want, &snapshot.Trace{Drops: r.Drops, Profile: r.Profile, SYNs: r.SYNs, Parts: want.Parts}); d != "" {
 			t.Errorf("%s (-want +got):\n%s", name, d)
 		}
 		if tried, why := r.Last().Traced(snapshot.PartProfile); !tried || why != "half of it" {
