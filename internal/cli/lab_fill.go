@@ -198,7 +198,7 @@ func findMix(name string) (*lab.Mix, error) {
 		}
 		return mix, nil
 	}
-	text, err := readYAMLFile("mix", name)
+	text, err := readFile("mix", name, lab.MaxSource)
 	if err != nil {
 		return nil, err
 	}

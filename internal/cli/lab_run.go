@@ -201,7 +201,7 @@ func findScenario(name string) (*lab.Scenario, error) {
 	if !isScenarioFile(name) {
 		return lab.Find(name)
 	}
-	text, err := readYAMLFile("scenario", name)
+	text, err := readFile("scenario", name, lab.MaxSource)
 	if err != nil {
 		return nil, err
 	}
@@ -213,9 +213,9 @@ func isScenarioFile(name string) bool {
 	return ext == ".yaml" || ext == ".yml"
 }
 
-// readYAMLFile reads no more than a scenario or a mix may have, and waits for no
-// pipe.
-func readYAMLFile(what, path string) ([]byte, error) {
+// readFile reads no more than limit bytes and one, by which too much is known, and
+// waits for no pipe.
+func readFile(what, path string, limit int64) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", what, err)
@@ -224,7 +224,7 @@ func readYAMLFile(what, path string) ([]byte, error) {
 	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
 		return nil, fmt.Errorf("read %s: %s is not a file", what, path)
 	}
-	text, err := io.ReadAll(io.LimitReader(f, lab.MaxSource+1))
+	text, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", what, err)
 	}

@@ -53,7 +53,7 @@ kill -9, every namespace, link and process of the lab is gone. Needs root.`,
 // nameHold fills in which scenario is meant, and which stage where none was named.
 func nameHold(hold *build.Hold, arg string, stageNamed bool) (*lab.Scenario, error) {
 	if isScenarioFile(arg) {
-		text, err := readYAMLFile("scenario", arg)
+		text, err := readFile("scenario", arg, lab.MaxSource)
 		if err != nil {
 			return nil, err
 		}

@@ -86,28 +86,13 @@ func ascii(text string) string {
 	}, text)
 }
 
-// levels are the bars of a sparkline, the lowest first.
-var levels = []rune("▁▂▃▄▅▆▇█")
-
 // spark draws the newest values in so many columns, from 0 to top, or to the greatest
 // one where top is 0.
 func (h history) spark(columns int, top float64) string {
 	if columns <= 0 {
 		return ""
 	}
-	shown := h[max(len(h)-columns, 0):]
-	for _, v := range shown {
-		top = max(top, v)
-	}
-	var b strings.Builder
-	for _, v := range shown {
-		level := 0
-		if top > 0 && v > 0 {
-			level = min(int(v/top*float64(len(levels))), len(levels)-1)
-		}
-		b.WriteRune(levels[level])
-	}
-	return b.String()
+	return report.Spark(h[max(len(h)-columns, 0):], top)
 }
 
 // bar is a part of a whole in so many columns. Anything above nothing is seen, and

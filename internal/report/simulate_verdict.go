@@ -1,0 +1,145 @@
+package report
+
+import (
+	"fmt"
+
+	"github.com/natkit/natkit/internal/simulate"
+	"github.com/natkit/natkit/internal/units"
+)
+
+// simulationVerdict says in sentences what happens, the most important first.
+func simulationVerdict(r *simulate.Result) []Cell {
+	said := simulationRejects(r)
+	said = append(said, simulationWaits(r)...)
+	if i := firstIncident(r, simulate.IncidentPorts); i != nil {
+		said = append(said, Cell{fmt.Sprintf("The NAT had no port for %s SYNs, %s.", units.Count(r.Totals.NoPort), onset(r, i)), Bad})
+	}
+	if i := firstIncident(r, simulate.IncidentSessions); i != nil {
+		said = append(said, Cell{fmt.Sprintf("The balancer knows the ports of most connections again %s: it made %s new sessions for %s connections, and sends the others where their port was before.",
+			onset(r, i), units.Count(r.Totals.Sessions), units.Count(r.Totals.Connections)), Warn})
+	}
+	if i := firstIncident(r, simulate.IncidentOverflow); i != nil {
+		said = append(said, Cell{fmt.Sprintf("%s closed connections found no place in TIME_WAIT (tcp_max_tw_buckets), %s.",
+			units.Count(r.Totals.TimeWaitOverflow), onset(r, i)), Warn})
+	}
+	return said
+}
+
+func firstIncident(r *simulate.Result, kind string) *simulate.Incident {
+	for i := range r.Incidents {
+		if r.Incidents[i].Kind == kind {
+			return &r.Incidents[i]
+		}
+	}
+	return nil
+}
+
+// onset tells when something began, and at which rate where rates were given.
+func onset(r *simulate.Result, i *simulate.Incident) string {
+	if r.Config.Arrivals == nil {
+		return "first after " + units.Roughly(i.StartSeconds)
+	}
+	at := "after " + simulationTime(r, i.StartSeconds)
+	if r.Config.Start.Duration > 0 {
+		at = "at " + simulationTime(r, i.StartSeconds)
+	}
+	return fmt.Sprintf("from %s new connections/s on (%s)", units.Fixed(i.Rate, 0), at)
+}
+
+func simulationRejects(r *simulate.Result) []Cell {
+	t := &r.Totals
+	i := firstIncident(r, simulate.IncidentRejects)
+	if t.Rejects() == 0 || i == nil {
+		text := fmt.Sprintf("No SYN is refused: of %s none met a TIME_WAIT that would not have it.", units.Count(t.SYNs))
+		if t.Reused > 0 {
+			text += fmt.Sprintf(" %s met one and took its place.", units.Count(t.Reused))
+		}
+		return []Cell{{text, Good}}
+	}
+	said := []Cell{{fmt.Sprintf("SYNs meet the TIME_WAIT of a former connection and are refused %s: %s of %s SYNs (%s), %s for 100 connections.",
+		onset(r, i), units.Count(t.Rejects()), units.Count(t.SYNs), units.Percent(float64(t.Rejects())/float64(t.SYNs)), per100(t)), Bad}}
+	why := fmt.Sprintf("The timestamp had gone back in %s of them, the sequence number in %s; %s SYNs met a TIME_WAIT and took its place.",
+		units.Count(t.PAWSRejects), units.Count(t.SequenceRejects), units.Count(t.Reused))
+	return append(said, Cell{why, Plain})
+}
+
+func simulationWaits(r *simulate.Result) []Cell {
+	t := &r.Totals
+	of := func(n int64, what string) string {
+		return fmt.Sprintf("%s of %s connections (%s) %s", units.Count(n), units.Count(t.Connections), units.Percent(float64(n)/float64(max(t.Connections, 1))), what)
+	}
+	var said []Cell
+	if t.Failed > 0 {
+		said = append(said, Cell{of(t.Failed, "failed: the client gave up."), Bad})
+	}
+	if t.Delayed > 0 {
+		said = append(said, Cell{of(t.Delayed, "came only after a repeated SYN; the longest wait was "+units.Roughly(r.ConnectDelay.MaxSeconds)+"."), Warn})
+	}
+	return said
+}
+
+// simulationLimit is a rate above which tuples come again too early.
+type simulationLimit struct {
+	// What comes again, and the seconds for which a tuple is in use.
+	What    string
+	Seconds float64
+	// Tuples are ports times addresses times destinations.
+	Tuples float64
+}
+
+// Rate is in connections per second.
+func (l simulationLimit) Rate() float64 { return l.Tuples / l.Seconds }
+
+func (l simulationLimit) arithmetic() string {
+	return fmt.Sprintf("%s ports / %s s", units.Fixed(l.Tuples, 0), trimZero(units.Fixed(l.Seconds, 1)))
+}
+
+func trimZero(number string) string {
+	if n := len(number); n > 2 && number[n-2:] == ".0" {
+		return number[:n-2]
+	}
+	return number
+}
+
+// limitsOf are those of the NAT's ports; each is a rate at which ports in turn come
+// again after just the time for which the former connection is remembered.
+func limitsOf(r *simulate.Result) []simulationLimit {
+	c := &r.Config
+	nat, whole := float64(int(c.NAT.Ports[1])-int(c.NAT.Ports[0])+1)*float64(c.NAT.Addresses), 0
+	for _, s := range c.Servers {
+		whole += s.Count * s.Addresses
+	}
+	if c.Balancer != nil {
+		whole = c.Balancer.Addresses
+	}
+	tuples := nat * float64(whole)
+	var all []simulationLimit
+	if hold := c.NAT.HoldDown; hold != nil && hold.Duration > 0 {
+		all = append(all, simulationLimit{"the NAT holds ports down", hold.Seconds(), tuples})
+	}
+	if c.Balancer != nil {
+		all = append(all, simulationLimit{"the balancer knows the session", c.Balancer.Timeout.Seconds(), tuples})
+	}
+	for _, s := range r.Servers {
+		if s.Life.Count > 0 {
+			all = append(all, simulationLimit{"TIME_WAIT stands, group " + s.Name, s.Life.MaxSeconds, tuples})
+		}
+	}
+	return all
+}
+
+func simulationLimits(r *simulate.Result) *Table {
+	t := &Table{Indent: 2, Columns: []Column{{Head: "while"}, {Head: "a port comes again at", Right: true}, {Head: "that is", Right: true}}}
+	highest := 0.0
+	for _, v := range ratesOf(r, func(c *simulate.Counts) int64 { return c.Connections }) {
+		highest = max(highest, v)
+	}
+	for _, l := range limitsOf(r) {
+		rate := Cell{Text: units.Fixed(l.Rate(), 0) + "/s"}
+		if r.Config.Arrivals != nil && highest > l.Rate() {
+			rate.Tone = Warn
+		}
+		t.Cells(Cell{Text: l.What}, Cell{Text: l.arithmetic()}, rate)
+	}
+	return t
+}
