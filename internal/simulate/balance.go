@@ -57,6 +57,9 @@ func gcd(a, b int) int {
 
 // destination is the next one in turn.
 func (e *engine) destination() uint16 {
+	if e.now >= e.changes {
+		e.turnOver()
+	}
 	if len(e.calling) == 1 {
 		return e.calling[0]
 	}
@@ -86,7 +89,11 @@ func (e *engine) route(c *conn) int32 {
 	return s.session
 }
 
+// wrr is the next server in turn.
 func (e *engine) wrr() int32 {
+	if e.now >= e.changes {
+		e.turnOver()
+	}
 	if e.turnAt >= len(e.circle) {
 		e.turnAt = 0
 	}

@@ -33,9 +33,6 @@ func (e *engine) newConn() int32 {
 
 // begin starts a connection.
 func (e *engine) begin() {
-	if e.now >= e.changes {
-		e.turnOver()
-	}
 	batch, host := e.source.take()
 	id := e.newConn()
 	c := &e.conns[id]

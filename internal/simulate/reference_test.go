@@ -1,0 +1,571 @@
+package simulate
+
+import (
+	"cmp"
+	"container/heap"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+)
+
+// The reference is the same simulation written to be read: all events in one heap,
+// all state in maps, TIME_WAITs in lists that are searched. It shares with the engine
+// what makes the random numbers (hosts, arrivals) and the configuration.
+
+type refEvent struct {
+	at         int64
+	class, seq int
+	do         func()
+}
+
+type refHeap []*refEvent
+
+func (h refHeap) Len() int { return len(h) }
+func (h refHeap) Less(i, j int) bool {
+	a, b := h[i], h[j]
+	return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.class, b.class), cmp.Compare(a.seq, b.seq)) < 0
+}
+func (h refHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h *refHeap) Push(x any)   { *h = append(*h, x.(*refEvent)) }
+func (h *refHeap) Pop() any {
+	old := *h
+	x := old[len(old)-1]
+	*h = old[:len(old)-1]
+	return x
+}
+
+// refTuple is what a server sees: one of the NAT's addresses and ports, and the
+// address that was called.
+type refTuple struct{ nat, dest, port int }
+
+// refPort is a port that the NAT does not give.
+type refPort struct {
+	conn  *refConn // that has it
+	ended bool     // its connection is over, and it may be evicted
+	end   uint32
+}
+
+type refSession struct {
+	server int
+	until  int64
+	ended  bool
+}
+
+type refConn struct {
+	batch, host      int32
+	source, dest     uint16
+	isn, stamp       uint32
+	begin            int64
+	tries            int
+	hastened         bool
+	tuple            refTuple
+	port, dead       *refPort
+	server           int
+	routed           bool
+	waits, hastening []int64
+}
+
+type refTimeWait struct {
+	tuple         refTuple
+	rcvNxt, stamp uint32
+	stamps        bool
+	born, stamped int64
+	answered      int64
+	generation    int // of the timer
+	renewed       bool
+}
+
+type refServer struct {
+	group    *Servers
+	index    int // of the group
+	sockets  []*refTimeWait
+	slot     int
+	cells    [8][]*refTimeWait
+	timerSet int // the timer's generation; events of older ones do nothing
+	armed    bool
+}
+
+type reference struct {
+	cfg     *Config
+	random  *rand.Rand
+	people  population
+	source  source
+	now     int64
+	events  refHeap
+	seq     int
+	delays  []int64 // classes of waits
+	ports   map[refTuple]*refPort
+	cursors map[[2]int]int
+
+	sessions map[refTuple]*refSession
+	servers  []*refServer
+	turns    int
+	calls    int
+	present  string
+	live     int
+
+	total  tally
+	groups []tally
+	batch  []tally
+	life   []lives
+	waited waited
+}
+
+func newReference(c Config) *reference {
+	f := c.filled()
+	random := rand.New(rand.NewPCG(f.Seed, 0x6e61746b6974))
+	r := &reference{cfg: &f, random: random, people: newPopulation(&f, random), ports: map[refTuple]*refPort{}, cursors: map[[2]int]int{},
+		sessions: map[refTuple]*refSession{}, groups: make([]tally, len(f.Servers)), batch: make([]tally, len(f.Batches)),
+		life: make([]lives, len(f.Servers)), waited: waited{}}
+	for i := range f.Servers {
+		for range f.Servers[i].Count {
+			r.servers = append(r.servers, &refServer{group: &f.Servers[i], index: i})
+		}
+	}
+	for _, g := range r.people.groups {
+		r.delays = append(append(r.delays, g.waits...), g.hasten...)
+	}
+	if f.Arrivals != nil {
+		r.source = newArrivals(&f, &r.people, random)
+	} else {
+		r.source = newCourse(&f, &r.people)
+	}
+	return r
+}
+
+func (r *reference) after(delay int64, class int, do func()) {
+	r.seq++
+	heap.Push(&r.events, &refEvent{r.now + delay, class, r.seq, do})
+}
+
+func (r *reference) run() {
+	for {
+		due := r.source.due()
+		if len(r.events) > 0 && r.events[0].at <= due {
+			e := heap.Pop(&r.events).(*refEvent)
+			r.now = e.at
+			e.do()
+		} else if due != never {
+			r.now = due
+			r.begin()
+		}
+		if r.live == 0 && r.source.due() == never && (r.cfg.Arrivals == nil || r.now >= int64(r.cfg.Duration.Duration) || len(r.events) == 0) {
+			return
+		}
+	}
+}
+
+func (r *reference) count(c *refConn, server *refServer, f field) {
+	r.total[f]++
+	if server != nil {
+		r.groups[server.index][f]++
+	}
+	if c != nil && c.batch >= 0 {
+		r.batch[c.batch][f]++
+	}
+}
+
+// destinations are the addresses that clients call: for each whose it is, and whether
+// it is there yet.
+func (r *reference) destinations() (servers []int, there []bool) {
+	if b := r.cfg.Balancer; b != nil {
+		return make([]int, b.Addresses), slices.Repeat([]bool{true}, b.Addresses)
+	}
+	for i, s := range r.servers {
+		for range s.group.Addresses {
+			servers = append(servers, i)
+			there = append(there, int64(s.group.From.Duration) <= r.now)
+		}
+	}
+	return servers, there
+}
+
+func (r *reference) begin() {
+	r.meetNewcomers()
+	batch, host := r.source.take()
+	_, there := r.destinations()
+	var calling []int
+	for i, is := range there {
+		if is {
+			calling = append(calling, i)
+		}
+	}
+	dest := uint16(calling[r.calls%len(calling)])
+	r.calls++
+	c := &refConn{batch: batch, host: host, dest: dest, begin: r.now}
+	c.source = r.people.sourcePort(host, dest, r.random)
+	c.isn = r.people.isn(host, c.source, dest, r.now, r.random)
+	c.stamp = r.people.stampOffset(host, c.source, dest)
+	g := r.group(c)
+	c.waits, c.hastening = g.waits, g.hasten
+	r.live++
+	r.count(c, nil, fConnections)
+	r.send(c)
+}
+
+// meetNewcomers begins the rounds anew when servers join.
+func (r *reference) meetNewcomers() {
+	present := ""
+	for _, s := range r.servers {
+		present += fmt.Sprint(int64(s.group.From.Duration) <= r.now)
+	}
+	if present != r.present {
+		r.present, r.turns, r.calls = present, 0, 0
+	}
+}
+
+func (r *reference) group(c *refConn) *clientGroup {
+	return &r.people.groups[r.people.hosts[c.host].group]
+}
+
+func (r *reference) send(c *refConn) {
+	if c.dead != nil {
+		if r.ports[c.tuple] == c.dead {
+			delete(r.ports, c.tuple)
+		}
+		c.dead = nil
+	}
+	if c.port == nil && !r.assign(c) {
+		r.count(c, nil, fNoPort)
+		r.wait(c)
+		return
+	}
+	c.server = r.route(c)
+	s := r.servers[c.server]
+	r.count(c, s, fSYNs)
+	for _, t := range s.sockets {
+		if t.tuple == c.tuple {
+			r.meet(c, s, t)
+			return
+		}
+	}
+	r.accept(c)
+}
+
+func (r *reference) assign(c *refConn) bool {
+	n := &r.cfg.NAT
+	first, size := int(n.Ports[0]), int(n.Ports[1])-int(n.Ports[0])+1
+	tuple := refTuple{nat: int(r.people.hosts[c.host].nat), dest: int(c.dest)}
+	free := func(i int) bool {
+		tuple.port = first + (i%size+size)%size
+		return r.ports[tuple] == nil
+	}
+	give := func(i int) bool {
+		tuple.port = first + i%size
+		c.tuple, c.port, c.routed = tuple, &refPort{conn: c}, false
+		r.ports[tuple] = c.port
+		return true
+	}
+	from := 0
+	switch n.Strategy {
+	case StrategyKernel:
+		return r.kernel(c, first, size, free, give, tuple)
+	case StrategyRoundRobin:
+		from = r.cursors[[2]int{tuple.nat, tuple.dest}]
+	}
+	found := false
+	for i := range size {
+		if free(i) {
+			found = true
+			break
+		}
+	}
+	if !found {
+		return false
+	}
+	switch n.Strategy {
+	case StrategyRandom:
+		from = r.random.IntN(size)
+	case StrategyHash:
+		from = int(mix(r.people.secret+4, uint64(c.host)<<32|uint64(c.source)<<16|uint64(c.dest)) % uint64(size))
+	}
+	for i := from; ; i++ {
+		if free(i) {
+			r.cursors[[2]int{tuple.nat, tuple.dest}] = i%size + 1
+			return give(i)
+		}
+	}
+}
+
+func (r *reference) kernel(c *refConn, first, size int, free, give func(int) bool, tuple refTuple) bool {
+	if own := int(c.source) - first; own >= 0 && own < size && free(own) {
+		return give(own)
+	}
+	for attempts := min(size, 128); ; attempts /= 2 {
+		from := r.random.IntN(65536) % size
+		for i := range attempts {
+			if free(from + i) {
+				return give(from + i)
+			}
+			tuple.port = first + (from+i)%size
+			old := r.ports[tuple]
+			if attempts-i <= 32 && *r.cfg.NAT.Evicts && old.ended && int32(c.isn+1-old.end) > 0 {
+				return give(from + i)
+			}
+		}
+		if attempts >= size || attempts < 16 {
+			return false
+		}
+	}
+}
+
+func (r *reference) route(c *refConn) int {
+	b := r.cfg.Balancer
+	if b == nil {
+		servers, _ := r.destinations()
+		return servers[c.dest]
+	}
+	s := r.sessions[c.tuple]
+	if s == nil || s.until <= r.now || s.ended && b.NewSession {
+		s = &refSession{server: r.wrr()}
+		r.sessions[c.tuple] = s
+		r.count(c, nil, fSessions)
+	} else if !c.routed {
+		r.count(c, nil, fSessionsReused)
+	}
+	c.routed = true
+	s.until, s.ended = r.now+int64(b.SYNTimeout.Duration), false
+	return s.server
+}
+
+// wrr goes through all servers that are there once for each weight, from the greatest
+// common divisor steps down.
+func (r *reference) wrr() int {
+	r.meetNewcomers()
+	var weights []int
+	divisor := 0
+	for _, s := range r.servers {
+		weight := 0
+		if int64(s.group.From.Duration) <= r.now {
+			weight = s.group.Weight
+		}
+		for a, b := divisor, weight; ; a, b = b, a%b {
+			if b == 0 {
+				divisor = a
+				break
+			}
+		}
+		weights = append(weights, weight)
+	}
+	var round []int
+	for least := slices.Max(weights); least > 0; least -= divisor {
+		for i, w := range weights {
+			if w >= least {
+				round = append(round, i)
+			}
+		}
+	}
+	r.turns++
+	return round[(r.turns-1)%len(round)]
+}
+
+func (r *reference) meet(c *refConn, s *refServer, t *refTimeWait) {
+	g := r.group(c)
+	stamp := c.stamp + uint32(r.now/g.tick)
+	saw := g.stamps && t.stamps
+	paws := saw && int32(t.stamp-stamp) > 0 && t.stamp != 0 && r.now-t.stamped < 24*24*3600*second
+	switch {
+	case !paws && (int32(c.isn-t.rcvNxt) > 0 || saw && int32(stamp-t.stamp) > 0):
+		r.kill(s, t)
+		r.count(c, s, fReused)
+		r.accept(c)
+		return
+	case paws:
+		r.count(c, s, fPAWS)
+		t.renewed = true
+		s.remove(t)
+		r.schedule(s, t)
+	default:
+		r.count(c, s, fSequence)
+	}
+	if s.group.Kernel != KernelTimer || r.now-t.answered >= second/2 {
+		t.answered = r.now
+		if c.tries == 0 {
+			c.hastened = true
+		}
+		r.reset(c, s, t)
+	}
+	r.wait(c)
+}
+
+func (r *reference) reset(c *refConn, s *refServer, t *refTimeWait) {
+	how := r.cfg.NAT.Reset
+	if how == ResetDropped {
+		return
+	}
+	if !s.group.RFC1337 {
+		r.kill(s, t)
+		r.count(c, s, fResets)
+	}
+	if b := r.cfg.Balancer; b != nil {
+		*r.sessions[c.tuple] = refSession{c.server, r.now + int64(b.ResetTimeout.Duration), true}
+	}
+	if how == ResetReopens {
+		c.dead, c.port = c.port, nil
+		c.dead.end = c.isn + 1
+		r.hold(c.tuple, c.dead, 10*second, 4, true)
+	}
+}
+
+// hold keeps a port taken for a while after its connection.
+func (r *reference) hold(tuple refTuple, p *refPort, time int64, class int, ended bool) {
+	p.conn, p.ended = nil, ended
+	free := func() {
+		if r.ports[tuple] == p {
+			delete(r.ports, tuple)
+		}
+	}
+	if time == 0 {
+		free()
+		return
+	}
+	r.after(time, class, free)
+}
+
+func (r *reference) wait(c *refConn) {
+	table := c.waits
+	if c.hastened {
+		table = c.hastening
+	}
+	last := c.tries+1 == len(table)
+	class := 100 + slices.Index(r.delays, table[c.tries])
+	r.after(table[c.tries], class, func() {
+		if last {
+			r.count(c, nil, fFailed)
+			if c.port != nil {
+				r.hold(c.tuple, c.port, int64(r.cfg.NAT.SYNHold.Duration), 5, false)
+			}
+			r.over(c)
+			return
+		}
+		c.tries++
+		r.count(c, nil, fRetransmits)
+		r.send(c)
+	})
+}
+
+func (r *reference) accept(c *refConn) {
+	how := fAccepted
+	if c.tries > 0 {
+		how = fDelayed
+	}
+	r.waited[r.now-c.begin]++
+	r.count(c, r.servers[c.server], how)
+	if r.cfg.Balancer != nil {
+		r.sessions[c.tuple].until = never
+	}
+	r.after(int64(r.cfg.Connection.Duration.Duration), 6, func() { r.closed(c) })
+}
+
+func (r *reference) closed(c *refConn) {
+	g, s := r.group(c), r.servers[c.server]
+	end := c.isn + uint32(r.cfg.Connection.RequestBytes*r.cfg.Connection.Requests) + 2
+	if r.cfg.Connection.ClosesFirst == CloseServer {
+		if limit := s.group.MaxTimeWait; limit != nil && len(s.sockets) >= *limit {
+			r.count(nil, s, fOverflow)
+		} else {
+			r.count(nil, s, fTimeWaits)
+			r.schedule(s, &refTimeWait{tuple: c.tuple, rcvNxt: end, stamp: c.stamp + uint32(r.now/g.tick), stamped: r.now,
+				stamps: g.stamps && *s.group.Timestamps, born: r.now, answered: -second})
+		}
+	}
+	c.port.end = end
+	r.hold(c.tuple, c.port, int64(r.cfg.NAT.HoldDown.Duration), 3, true)
+	if b := r.cfg.Balancer; b != nil {
+		s := r.sessions[c.tuple]
+		s.until, s.ended = r.now+int64(b.Timeout.Duration), true
+	}
+	r.over(c)
+}
+
+func (r *reference) over(c *refConn) {
+	r.live--
+	r.source.over(c.batch, r.now)
+}
+
+// schedule starts the time of a TIME_WAIT.
+func (r *reference) schedule(s *refServer, t *refTimeWait) {
+	s.sockets = append(s.sockets, t)
+	t.generation++
+	if s.group.Kernel == KernelTimer {
+		generation := t.generation
+		r.after(60*second, 2, func() {
+			if t.generation == generation && slices.Contains(s.sockets, t) {
+				r.expire(s, t)
+			}
+		})
+		return
+	}
+	cell := (s.slot + 7) % 8
+	s.cells[cell] = append([]*refTimeWait{t}, s.cells[cell]...)
+	if len(s.sockets) == 1 {
+		r.arm(s, 7500*second/1000)
+	}
+}
+
+// arm is mod_timer.
+func (r *reference) arm(s *refServer, delay int64) {
+	s.timerSet++
+	set := s.timerSet
+	r.after(delay, 1, func() {
+		if s.timerSet == set {
+			r.hangman(s)
+		}
+	})
+}
+
+func (r *reference) hangman(s *refServer) {
+	if len(s.sockets) == 0 {
+		return
+	}
+	if r.purge(s) {
+		r.arm(s, 7500*second/1000)
+		rounds := 0
+		for r.purge(s) {
+			rounds++
+		}
+		if rounds > 0 && s.group.Kernel == KernelWheelRearm {
+			r.arm(s, second)
+		}
+		return
+	}
+	if len(s.sockets) > 0 {
+		r.arm(s, 7500*second/1000)
+	}
+	s.slot = (s.slot + 1) % 8
+}
+
+// purge kills up to 101 of the cell at hand; it tells whether it came so far.
+func (r *reference) purge(s *refServer) bool {
+	for killed := 1; len(s.cells[s.slot]) > 0; killed++ {
+		r.expire(s, s.cells[s.slot][0])
+		if killed > 100 {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *reference) expire(s *refServer, t *refTimeWait) {
+	if !t.renewed {
+		r.life[s.index].add(r.now - t.born)
+	}
+	s.remove(t)
+}
+
+func (s *refServer) remove(t *refTimeWait) {
+	is := func(other *refTimeWait) bool { return other == t }
+	s.sockets = slices.DeleteFunc(s.sockets, is)
+	for i := range s.cells {
+		s.cells[i] = slices.DeleteFunc(s.cells[i], is)
+	}
+}
+
+// kill ends a TIME_WAIT before its time; the last one stops the wheel.
+func (r *reference) kill(s *refServer, t *refTimeWait) {
+	s.remove(t)
+	t.generation++
+	if len(s.sockets) == 0 {
+		s.timerSet++
+	}
+}
