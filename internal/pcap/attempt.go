@@ -98,6 +98,7 @@ func (t *tracker) answer(c *conn, r *record) {
 	case flags == packet.ACK && r.ack != s.seq+1:
 		s.answer, s.answerAck = r.number, r.ack
 		s.answerEcr, s.answerHasTS = r.tsecr, r.hasTimestamps()
+		t.trouble(c) // while the packets before it are remembered
 	}
 }
 
