@@ -248,7 +248,7 @@ func TestCaseRemedies(t *testing.T) {
 	}
 	// tcp_max_tw_buckets: fewer, and not none as the rate rises.
 	busier := func(most int) int64 {
-		_, n := rejects(func(c *Config) { c.Arrivals.Rate, c.Servers[0].MaxTimeWait = 700, &most })
+		_, n := rejects(func(c *Config) { c.Arrivals.Rate, c.Servers[0].MaxTimeWait = 800, &most })
 		return n
 	}
 	if few, many := busier(5000), busier(1<<20); few == 0 || few > many/2 {
