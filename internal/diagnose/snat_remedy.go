@@ -124,6 +124,10 @@ func mayGive(r *snapshot.NATRule, address string) bool {
 	return ok && addr.Compare(r.First) >= 0 && addr.Compare(r.Last) <= 0
 }
 
+// ownClocks is what random ports lead to with clients whose timestamps depend on their
+// own port (offsetPerConnection).
+const ownClocks = "servers that close first reject connections of clients with " + offsetPerConnection + " on ports that come back within a minute (tw-paws-reject)"
+
 // raceRemedies let every rule draw ports at random.
 func (p *pools) raceRemedies() []Remedy {
 	const title = "draw source ports at random (fully-random)"
@@ -147,12 +151,13 @@ func (p *pools) raceRemedies() []Remedy {
 		r := remedy(title, changes, p.facts())
 		r.Automatic = true
 		r.Predicts = "two packets that come at once hardly ever draw the same of so many ports"
+		r.Risk = strings.TrimPrefix(r.Risk+"; "+ownClocks, "; ")
 		all = append(all, r)
 	}
 	if len(unchangeable) > 0 {
 		all = append(all, Remedy{
 			Title: "add fully-random (iptables: --random-fully) to the rules that natkit cannot change: " + strings.Join(unchangeable, "; "),
-			Risk:  "clients no longer keep their own port, which some peer-to-peer programs rely on",
+			Risk:  "clients no longer keep their own port, which some peer-to-peer programs rely on; " + ownClocks,
 		})
 	}
 	return append(all, Remedy{
