@@ -13,7 +13,9 @@ import (
 // tested on, with the file, from the root of the source, that shows it: recordings of
 // the rule's cases, or a test in a VM.
 var elsewhere = map[string]string{
-	"tw-recycle": "internal/diagnose/testdata/tw-recycle.txtar", // removed in Linux 4.12
+	"lvs-affinity":   "internal/doctor/ipvs_test.go",                // IPVS is not in every kernel
+	"lvs-conn-reuse": "internal/doctor/ipvs_test.go",                // and its delay went with Linux 5.9
+	"tw-recycle":     "internal/diagnose/testdata/tw-recycle.txtar", // removed in Linux 4.12
 }
 
 // Every rule has a scenario that makes its fault happen on a real kernel, or stands in
