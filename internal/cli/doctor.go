@@ -40,11 +40,13 @@ evidence and where it was read, the cause, the consequence, and the remedies wit
 their cost and risk. It changes nothing unless --fix is given.
 
 With --trace it also counts the packets that the kernel drops between the two looks,
-by function and reason, and samples the CPUs: evidence of what it finds, and the
-only way to find drops that nothing else tells of. That takes CAP_BPF and CAP_PERFMON
-(for eBPF programs on kernel tracepoints and CPU timers), CAP_SYSLOG (for the names of
-kernel functions), Linux 5.4, and costs some 30 ns a drop and 0.1 % of a CPU. What
-cannot be had is said, and the rest goes on.
+by function and reason, samples the CPUs, and looks at the SYNs that come to the
+namespace's listeners: evidence of what it finds, and the only way to find drops that
+nothing else tells of, and SYNs that TIME_WAIT rejects by their sequence number. That
+takes CAP_BPF and CAP_PERFMON (for eBPF programs on kernel tracepoints and CPU timers),
+CAP_SYSLOG (for the names of kernel functions), CAP_NET_RAW (for SYNs), Linux 5.4, and
+costs some 30 ns a drop and 0.1 % of a CPU, besides the SYNs. What cannot be had is
+said, and the rest goes on.
 
 Exit code: 0 nothing found, 3 there are findings (with --fix: there still are).
 

@@ -26,7 +26,7 @@ func addWindow(cmd *cobra.Command, window *time.Duration, usual time.Duration) {
 
 // addTrace adds --trace.
 func addTrace(cmd *cobra.Command, on *bool) {
-	cmd.Flags().BoolVar(on, "trace", false, "between the two looks, also count dropped packets and sample the CPUs, by eBPF")
+	cmd.Flags().BoolVar(on, "trace", false, "between the two looks, also count dropped packets and sample the CPUs, by eBPF, and look at SYNs")
 }
 
 func checkWindow(window, least time.Duration) error {

@@ -40,15 +40,16 @@ func newSnapshot(env *Env) *cobra.Command {
 		Long: `Look at this host twice and write the raw kernel texts and netlink answers to
 one tar.gz. 'natkit doctor --from FILE' finds in it what it would have found here.
 
-The file holds addresses and ports of connections, conntrack sysctls and
-counters, NAT rules, memory and slab sizes, and kernel log lines about NAT. Only its owner
+The file holds addresses and ports of connections, sysctls and counters of
+conntrack and TCP, NAT rules, memory and slab sizes, and kernel log lines about NAT. Only its owner
 may read it (mode 0600). Its name is printed on stdout.
 
 With --trace it also holds what the kernel dropped between the two looks, with the
-addresses and ports of some of these packets, and what the CPUs did.
+addresses and ports of some of these packets, what the CPUs did, and who opened
+connections to this namespace's listeners.
 
 The connection table, its counters and NAT rules need CAP_NET_ADMIN, --trace needs CAP_BPF,
-CAP_PERFMON and CAP_SYSLOG, slab sizes need root,
+CAP_PERFMON, CAP_SYSLOG and CAP_NET_RAW, slab sizes need root,
 the kernel log may need CAP_SYSLOG, --netns and --pid need CAP_SYS_ADMIN. Without
 them it reads what it may, and says what is missing and why. An interrupt
 (Ctrl-C) ends the wait, and the file is still written.`,

@@ -45,6 +45,14 @@ func TestRulesTogether(t *testing.T) {
 		{"snat-race", "a-full-table-is-no-race", "ct-table-full"},
 		{"udp-stale-blackhole", "the-backend-moved", "udp-stale-blackhole"},
 		{"snat-race", "healthy", ""},
+		{"tw-paws-reject", "with-a-trace-that-names-the-address", "tw-paws-reject"},
+		{"tw-paws-reject", "one-machine-reuses-time-wait", ""},
+		{"tw-paws-reject", "late-duplicates-and-no-syn-came-again", ""},
+		{"tw-paws-reject", "an-old-kernel-without-a-trace", "tw-paws-reject"},
+		{"tw-seq-reject", "the-server-uses-no-timestamps", "tw-seq-reject"},
+		{"tw-seq-reject", "both-tests-reject", "tw-paws-reject tw-seq-reject"},
+		{"tw-seq-reject", "syns-on-connections-that-are-open", ""},
+		{"tw-recycle", "clients-behind-nat-are-dropped", "tw-recycle"},
 	}
 	for _, tc := range tests {
 		t.Run(tc.rule+"/"+tc.name, func(t *testing.T) {
@@ -76,6 +84,33 @@ func TestInsertionsThatAreExplained(t *testing.T) {
 		}
 		if f, check := checkDrops(rec); (f != nil) != tc.again {
 			t.Errorf("%s, %s: found %v (%s)", tc.rule, tc.name, f != nil, check.Why)
+		}
+	}
+}
+
+// SYNs that TIME_WAIT rejects are freed as drops are, and not reported as such again.
+func TestRejectedSYNsAreExplained(t *testing.T) {
+	site := func(function, reason string) snapshot.DropSite {
+		return snapshot.DropSite{Function: function, Reason: reason, Protocol: "tcp", Packets: 9000}
+	}
+	for _, tc := range []struct {
+		rule, name string
+		site       snapshot.DropSite
+		again      bool
+	}{
+		{"tw-paws-reject", "with-a-trace-that-names-the-address", site("tcp_v4_rcv", "TCP_RFC7323_TW_PAWS"), false},
+		{"tw-paws-reject", "with-a-trace-that-names-the-address", site("tcp_v4_rcv", "NOT_SPECIFIED"), false},
+		{"tw-paws-reject", "with-a-trace-that-names-the-address", site("ip_rcv_core", "PKT_TOO_BIG"), true},
+		{"tw-paws-reject", "one-machine-reuses-time-wait", site("tcp_v4_rcv", "TCP_RFC7323_TW_PAWS"), true},
+		{"tw-seq-reject", "the-server-uses-no-timestamps", site("tcp_v6_rcv", "NOT_SPECIFIED"), false},
+		{"tw-seq-reject", "the-server-uses-no-timestamps", site("tcp_v4_rcv", "TCP_CSUM"), true},
+		{"tw-seq-reject", "healthy", site("tcp_v4_rcv", "NOT_SPECIFIED"), true},
+	} {
+		rec := recorded(t, tc.rule, tc.name)
+		tc.site.Netns = rec.Last().Netns.Inode
+		rec.Drops = &snapshot.Drops{Seconds: 5, Source: "tp_btf", Packets: 9000, Sites: []snapshot.DropSite{tc.site}}
+		if f, check := checkDrops(rec); (f != nil) != tc.again {
+			t.Errorf("%s, %s, dropped in %s for %s: found %v (%s)", tc.rule, tc.name, tc.site.Function, tc.site.Reason, f != nil, check.Why)
 		}
 	}
 }

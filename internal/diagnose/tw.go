@@ -30,9 +30,9 @@ const (
 const timeWaitSeconds = 60
 
 // offsetPerConnection says which systems add an offset to their timestamps that depends
-// on the ports. Linux 4.10 to 6.19 took that of the two addresses alone (secure_tcp_ts_off);
-// commit 165573e41f2f is in Linux 7.0 and came to its stable series. A NAT that changes
-// source ports then makes many clocks of one machine.
+// on the ports. Linux 4.11 to 6.19 took one of the two addresses alone (28ee1b746f49);
+// 165573e41f2f is in Linux 7.0 and came to the stable series. A NAT that changes source
+// ports then makes many clocks of one machine.
 const offsetPerConnection = "Linux 7.0, and stable kernels since March 2026"
 
 // fewestRejected is from how many rejected segments on they are more than an accident:
