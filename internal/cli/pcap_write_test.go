@@ -14,9 +14,10 @@ import (
 
 // writeCaptureMain writes one of the captures below to stdout, for scripts.
 func writeCaptureMain() {
-	write := map[string]func(*captureWriter){"paws": sourceCase, "healthy": healthyCase, "empty": func(*captureWriter) {}, "seq": sequenceCase}
+	write := map[string]func(*captureWriter){"paws": sourceCase, "healthy": healthyCase, "empty": func(*captureWriter) {}, "seq": sequenceCase,
+		"inside": insideCase, "outside": outsideCase}
 	if len(os.Args) != 2 || write[os.Args[1]] == nil {
-		fmt.Fprintln(os.Stderr, "usage: write-capture paws|seq|healthy|empty")
+		fmt.Fprintln(os.Stderr, "usage: write-capture paws|seq|healthy|empty|inside|outside")
 		os.Exit(2)
 	}
 	c := newCaptureWriter(os.Stdout)
@@ -34,6 +35,9 @@ type captureWriter struct {
 	began  time.Time
 	client netip.AddrPort
 	server netip.AddrPort
+	// beyond is how much later the client's segments are here than at the client, and how
+	// much earlier the answers.
+	beyond time.Duration
 }
 
 func newCaptureWriter(w io.Writer) *captureWriter {
@@ -56,8 +60,10 @@ type segment struct {
 // at writes a segment so much after the capture began.
 func (c *captureWriter) at(after time.Duration, s segment) {
 	from, to := c.client, c.server
+	after += c.beyond
 	if s.answer {
 		from, to = to, from
+		after -= 2 * c.beyond
 	}
 	ip := &layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolTCP, SrcIP: from.Addr().AsSlice(), DstIP: to.Addr().AsSlice()}
 	tcp := &layers.TCP{SrcPort: layers.TCPPort(from.Port()), DstPort: layers.TCPPort(to.Port()), Seq: s.seq, Ack: s.ack, Window: 65535}
@@ -160,4 +166,24 @@ func sequenceCase(c *captureWriter) {
 func healthyCase(c *captureWriter) {
 	c.connection(0, 1000, 500000, 1000, 77000)
 	c.connection(10*time.Second, 900000, 7500000, 11000, 87000)
+}
+
+// insideCase and outsideCase are a connection on both sides of a NAT, and a SYN sent twice
+// that never came out.
+func insideCase(c *captureWriter) {
+	c.client = netip.MustParseAddrPort("198.18.5.2:40000")
+	c.connection(0, 1000, 500000, 1000, 77000)
+	c.client = netip.MustParseAddrPort("198.18.5.3:40001")
+	c.at(time.Second, segment{flags: "S", seq: 7000, withTimestamps: true, tsval: 2000})
+	c.at(2*time.Second, segment{flags: "S", seq: 7000, withTimestamps: true, tsval: 3000})
+	c.client = netip.MustParseAddrPort("198.18.5.2:40002")
+	c.connection(6*time.Second, 40000, 900000, 7000, 83000)
+}
+
+func outsideCase(c *captureWriter) {
+	c.beyond = 100 * time.Microsecond
+	c.client = netip.MustParseAddrPort("198.19.0.1:33735")
+	c.connection(0, 1000, 500000, 1000, 77000)
+	c.client = netip.MustParseAddrPort("198.19.0.1:33736")
+	c.connection(6*time.Second, 40000, 900000, 7000, 83000)
 }

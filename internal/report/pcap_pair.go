@@ -97,7 +97,7 @@ func (p *pairPrinter) clock() {
 		text = "not compared: no packet was matched"
 	}
 	if c.By == pair.BothWays && c.Lowest != nil && c.Highest != nil {
-		text += fmt.Sprintf(" (from %s to %s ms is possible)", units.Millis(*c.Lowest*1e3), units.Millis(*c.Highest*1e3))
+		text += fmt.Sprintf(" (from %s to %s ms is possible)", units.Millis(min(*c.Lowest, *c.Highest)*1e3), units.Millis(max(*c.Lowest, *c.Highest)*1e3))
 	}
 	if c.Drift != 0 {
 		text += fmt.Sprintf("; it drifted by %s ms", units.Millis(c.Drift*1e3))
@@ -161,6 +161,9 @@ func delays(t *Table, name string, n int64, d *load.Times) {
 
 // translation is what the NAT rewrote.
 func (p *pairPrinter) translation() {
+	if p.r.Out.Matched+p.r.In.Matched == 0 {
+		return
+	}
 	t, f := p.r.Translation, p.r.Flows
 	p.heading("Translation")
 	p.fact("packets", counts(portion{t.None, "unchanged"}, portion{t.SourceAddress, "with another source address outside"}, portion{t.SourcePort, "source port"},
@@ -215,7 +218,7 @@ func firstLost(f *pair.FlowReport) string {
 func pairFlow(f *pair.FlowReport) string {
 	switch {
 	case f.Inside != nil && f.Outside != nil:
-		return fmt.Sprintf("%s %s, outside %s", protocolName(f.Protocol), endsText(*f.Inside), endsText(*f.Outside))
+		return protocolName(f.Protocol) + " " + rewritten(*f.Inside, *f.Outside)
 	case f.Inside != nil:
 		return protocolName(f.Protocol) + " " + endsText(*f.Inside)
 	case f.Outside != nil:
@@ -225,6 +228,20 @@ func pairFlow(f *pair.FlowReport) string {
 }
 
 func endsText(e pair.Ends) string { return endText(e.Source) + " > " + endText(e.Destination) }
+
+// rewritten is a flow inside, and what is different outside.
+func rewritten(in, out pair.Ends) string {
+	text := endsText(in)
+	switch {
+	case in == out:
+		return text
+	case in.Destination == out.Destination:
+		return text + ", outside from " + endText(out.Source)
+	case in.Source == out.Source:
+		return text + ", outside to " + endText(out.Destination)
+	}
+	return text + ", outside " + endsText(out)
+}
 
 func endText(a netip.AddrPort) string {
 	if a.Port() == 0 {
@@ -254,14 +271,14 @@ func (p *pairPrinter) mappings() {
 	if len(list) == 0 {
 		return
 	}
-	p.heading("Rewritten")
-	t := &Table{Indent: 2, Columns: []Column{{Head: "frame", Right: true}, {Head: "inside"}, {Head: "frame", Right: true}, {Head: "outside", Below: true}}}
+	p.heading("Rewritten, with the frames that show it")
+	t := &Table{Indent: 2, Columns: []Column{{Head: "inside", Right: true}, {Head: "outside", Right: true}, {Head: "flow", Below: true}}}
 	for i := range list {
 		if p.v.Rows > 0 && i == p.v.Rows {
 			break
 		}
 		m := &list[i]
-		t.Row(units.Count(m.InsideFrame), protocolName(m.Protocol)+" "+endsText(m.Inside), units.Count(m.OutsideFrame), endsText(m.Outside))
+		t.Row(units.Count(m.InsideFrame), units.Count(m.OutsideFrame), protocolName(m.Protocol)+" "+rewritten(m.Inside, m.Outside))
 	}
 	p.table(t)
 	p.more(len(list), p.r.Flows.Translated)
