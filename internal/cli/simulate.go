@@ -132,10 +132,7 @@ func (s *simulator) print(r *simulate.Result) error {
 	case s.outputs.usesStdout():
 		return err
 	case s.asJSON:
-		return errors.Join(err, report.JSON(s.env.Stdout, struct {
-			Schema string `json:"schema"`
-			*simulate.Result
-		}{simulate.Schema, r}))
+		return errors.Join(err, report.JSON(s.env.Stdout, report.NamedSimulation(r)))
 	}
 	return errors.Join(err, report.Simulate(s.env.Stdout, s.env.style(), r))
 }

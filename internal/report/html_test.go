@@ -38,7 +38,7 @@ var embeddedReport = regexp.MustCompile(`(?s)(<script type="application/json" id
 // layout leaves out of the golden files what has tests of its own: the assets,
 // and the report's JSON, which changes with every field that the data gains.
 func layout(page string) string {
-	for _, name := range []string{"uPlot.min.css", "page.css", "uPlot.iife.min.js", "charts.js"} {
+	for _, name := range []string{"uPlot.min.css", "page.css", "uPlot.iife.min.js", "page.js", "charts.js"} {
 		page = strings.Replace(page, asset(name), "/* "+name+" */", 1)
 	}
 	return embeddedReport.ReplaceAllString(page, "$1…$2")

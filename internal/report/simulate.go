@@ -27,11 +27,18 @@ func Simulate(w io.Writer, style Style, r *simulate.Result) error {
 			p.line(margin + style.Paint(s.Tone, part))
 		}
 	}
-	p.section("What limits", simulationLimits(r))
+	p.section(limitsTitle(r), simulationLimits(r))
 	p.section("Servers", simulationServers(r))
 	p.section("Batches", simulationBatches(r))
 	p.section("Curves, "+simulationSpan(r), simulationCurveTable(r))
 	return p.err
+}
+
+func limitsTitle(r *simulate.Result) string {
+	if s := r.Config.NAT.Strategy; s == simulate.StrategyRoundRobin || s == "" {
+		return "What limits"
+	}
+	return "What limits (ports not chosen in turn come again earlier)"
 }
 
 func (p *printer) section(title string, t *Table) {

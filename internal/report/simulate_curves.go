@@ -100,10 +100,8 @@ func simulationCurveTable(r *simulate.Result) *Table {
 		if len(c.Values) == 0 {
 			continue
 		}
-		least, most, top := c.Values[0], 0.0, 0.0
-		for _, v := range c.Values {
-			least, most = min(least, v), max(most, v)
-		}
+		least, most := rangeOf(c.Values)
+		top := 0.0
 		write := func(v float64) string { return units.Fixed(v, 0) }
 		if c.Percent {
 			top, write = 100, func(v float64) string { return units.Percent(v / 100) }

@@ -54,13 +54,29 @@ func simulationRejects(r *simulate.Result) []Cell {
 		if t.Reused > 0 {
 			text += fmt.Sprintf(" %s met one and took its place.", units.Count(t.Reused))
 		}
-		return []Cell{{text, Good}}
+		return []Cell{{text + room(r), Good}}
 	}
 	said := []Cell{{fmt.Sprintf("SYNs meet the TIME_WAIT of a former connection and are refused %s: %s of %s SYNs (%s), %s for 100 connections.",
 		onset(r, i), units.Count(t.Rejects()), units.Count(t.SYNs), units.Percent(float64(t.Rejects())/float64(t.SYNs)), per100(t)), Bad}}
 	why := fmt.Sprintf("The timestamp had gone back in %s of them, the sequence number in %s; %s SYNs met a TIME_WAIT and took its place.",
 		units.Count(t.PAWSRejects), units.Count(t.SequenceRejects), units.Count(t.Reused))
 	return append(said, Cell{why, Plain})
+}
+
+// room compares the highest rate with the lowest at which a port comes again to a
+// TIME_WAIT.
+func room(r *simulate.Result) string {
+	lowest := 0.0
+	for _, l := range limitsOf(r) {
+		if l.timeWait && (lowest == 0 || l.Rate() < lowest) {
+			lowest = l.Rate()
+		}
+	}
+	if lowest == 0 || r.Config.Arrivals == nil {
+		return ""
+	}
+	_, highest := rangeOf(ratesOf(r, func(c *simulate.Counts) int64 { return c.Connections }))
+	return fmt.Sprintf(" The rate was %s/s at most; ports in turn come again to a TIME_WAIT at %s/s.", units.Fixed(highest, 0), units.Fixed(lowest, 0))
 }
 
 func simulationWaits(r *simulate.Result) []Cell {
@@ -84,7 +100,8 @@ type simulationLimit struct {
 	What    string
 	Seconds float64
 	// Tuples are ports times addresses times destinations.
-	Tuples float64
+	Tuples   float64
+	timeWait bool
 }
 
 // Rate is in connections per second.
@@ -115,25 +132,22 @@ func limitsOf(r *simulate.Result) []simulationLimit {
 	tuples := nat * float64(whole)
 	var all []simulationLimit
 	if hold := c.NAT.HoldDown; hold != nil && hold.Duration > 0 {
-		all = append(all, simulationLimit{"the NAT holds ports down", hold.Seconds(), tuples})
+		all = append(all, simulationLimit{"the NAT holds ports down", hold.Seconds(), tuples, false})
 	}
 	if c.Balancer != nil {
-		all = append(all, simulationLimit{"the balancer knows the session", c.Balancer.Timeout.Seconds(), tuples})
+		all = append(all, simulationLimit{"the balancer knows the session", c.Balancer.Timeout.Seconds(), tuples, false})
 	}
 	for _, s := range r.Servers {
 		if s.Life.Count > 0 {
-			all = append(all, simulationLimit{"TIME_WAIT stands, group " + s.Name, s.Life.MaxSeconds, tuples})
+			all = append(all, simulationLimit{"TIME_WAIT stands, group " + s.Name, s.Life.MaxSeconds, tuples, true})
 		}
 	}
 	return all
 }
 
 func simulationLimits(r *simulate.Result) *Table {
-	t := &Table{Indent: 2, Columns: []Column{{Head: "while"}, {Head: "a port comes again at", Right: true}, {Head: "that is", Right: true}}}
-	highest := 0.0
-	for _, v := range ratesOf(r, func(c *simulate.Counts) int64 { return c.Connections }) {
-		highest = max(highest, v)
-	}
+	t := &Table{Indent: 2, Columns: []Column{{Head: "while"}, {Head: "ports in turn come again at", Right: true}, {Head: "that is", Right: true}}}
+	_, highest := rangeOf(ratesOf(r, func(c *simulate.Counts) int64 { return c.Connections }))
 	for _, l := range limitsOf(r) {
 		rate := Cell{Text: units.Fixed(l.Rate(), 0) + "/s"}
 		if r.Config.Arrivals != nil && highest > l.Rate() {

@@ -4,9 +4,7 @@
 (function () {
   const report = document.getElementById("report").textContent;
   const data = JSON.parse(document.getElementById("charts").textContent);
-  const number = new Intl.NumberFormat("en-US", { maximumSignificantDigits: 4 });
-  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
-  const dashes = [[], [8, 4], [2, 3], [10, 3, 2, 3], [5, 5], [1, 2]];
+  const { number, colour, dashes, axis, keep, offer } = page;
 
   // steps lays the stages one after the other. Each interval becomes two points,
   // so that its rate is drawn as a level; between stages the line is interrupted.
@@ -52,15 +50,6 @@
       });
       ctx.restore();
     };
-  }
-
-  function axis(extra) {
-    return Object.assign({
-      stroke: colour("dim"),
-      grid: { stroke: colour("line"), width: 1 },
-      ticks: { stroke: colour("line"), width: 1 },
-      font: "12px system-ui, sans-serif",
-    }, extra);
   }
 
   function courseChart(field, title, tone) {
@@ -113,30 +102,6 @@
     "course-failed": () => courseChart("failed_per_second", "failed", "bad"),
     "latency-chart": latencyChart,
   };
-  const drawn = {};
-  function draw() {
-    for (const id in builders) {
-      const place = document.getElementById(id);
-      if (drawn[id]) drawn[id].destroy();
-      const chart = builders[id]();
-      if (chart.data[0].length === 0 || chart.data.length < 2) continue;
-      chart.options.width = place.clientWidth;
-      drawn[id] = new uPlot(chart.options, chart.data, place);
-    }
-  }
-  draw();
-  new ResizeObserver(() => {
-    for (const id in drawn) {
-      const width = document.getElementById(id).clientWidth;
-      if (width > 0 && width !== drawn[id].width) drawn[id].setSize({ width, height: drawn[id].height });
-    }
-  }).observe(document.querySelector("main"));
-  // Colours are painted into the canvas, so another theme needs another drawing.
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
-
-  const link = document.getElementById("download");
-  const pretty = JSON.stringify(JSON.parse(report), null, 2) + "\n";
-  link.href = URL.createObjectURL(new Blob([pretty], { type: "application/json" }));
-  link.download = "natkit-lab-" + JSON.parse(report).scenario.replace(/[^\w.-]+/g, "-") + ".json";
-  link.hidden = false;
+  keep(builders);
+  offer(report, "natkit-lab-" + JSON.parse(report).scenario);
 })();

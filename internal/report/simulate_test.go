@@ -1,0 +1,156 @@
+package report
+
+import (
+	"bytes"
+	"encoding/csv"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/net/html"
+
+	"github.com/natkit/natkit/internal/simulate"
+)
+
+// simulated runs a preset for some minutes, at other rates where they are given.
+func simulated(t *testing.T, preset string, minutes int, rates ...float64) *simulate.Result {
+	t.Helper()
+	p, err := simulate.FindPreset(preset)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := simulate.Parse(preset, []byte(p.Text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Duration.Duration = time.Duration(minutes) * time.Minute
+	if len(rates) > 0 {
+		c.Arrivals.Points = nil
+		for i, rate := range rates {
+			at := c.Duration.Duration / time.Duration(max(len(rates)-1, 1)) * time.Duration(i)
+			c.Arrivals.Points = append(c.Arrivals.Points, simulate.RatePoint{At: simulate.Duration{Duration: at}, Rate: rate})
+		}
+	}
+	r, err := simulate.Run(t.Context(), *c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestSimulate(t *testing.T) {
+	for _, tc := range []struct {
+		golden string
+		result *simulate.Result
+	}{
+		{"simulate-mixed.txt", simulated(t, "mixed", 20, 540, 620, 620)},
+		{"simulate-lab.txt", simulated(t, "lab", 0)},
+		{"simulate-quiet.txt", simulated(t, "default", 5)},
+		{"simulate-empty.txt", &simulate.Result{}},
+	} {
+		t.Run(tc.golden, func(t *testing.T) {
+			var text bytes.Buffer
+			if err := Simulate(&text, Style{}, tc.result); err != nil {
+				t.Fatal(err)
+			}
+			for line := range strings.Lines(text.String()) {
+				if n := textWidth(strings.TrimSpace(line)); n > Width {
+					t.Errorf("%d columns: %s", n, line)
+				}
+			}
+			golden(t, tc.golden, text.Bytes())
+		})
+	}
+}
+
+func TestSimulateCSV(t *testing.T) {
+	r := simulated(t, "mixed", 10, 560)
+	r.Servers[0].Name = "a,\"b\""
+	var text bytes.Buffer
+	if err := SimulateCSV(&text, r); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := csv.NewReader(&text).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(rows) != len(r.Curve)+1 || len(rows[0]) != 15+3*2 || rows[0][15] != `connections of a,"b"` || rows[1][0] != "0" {
+		t.Errorf("%d rows, heads %q, first %q", len(rows), rows[0], rows[1])
+	}
+}
+
+func TestSimulateHTML(t *testing.T) {
+	page, root := simulatePageOf(t, simulated(t, "mixed", 10, 560, 620))
+	if !strings.Contains(page, simulationOnly) {
+		t.Error("the page does not say that it is a simulation")
+	}
+	charts := 0
+	for n := range root.Descendants() {
+		for _, a := range n.Attr {
+			switch a.Key {
+			case "src", "srcset", "href", "action", "data":
+				t.Errorf("<%s %s=%q> loads something", n.Data, a.Key, a.Val)
+			}
+		}
+		if attribute(n, "class") == "chart" {
+			charts++
+			if len(attribute(n, "aria-label")) < 20 {
+				t.Errorf("chart %s has no alternative text", attribute(n, "id"))
+			}
+		}
+		if n.Data == "table" && (!contains(n, "caption") || !contains(n, "th")) {
+			t.Errorf("a table has no caption or no header cell: %s", text(n))
+		}
+	}
+	if charts != 4 {
+		t.Errorf("%d charts", charts)
+	}
+}
+
+// TestSimulateHostile: what a configuration says cannot leave its place.
+func TestSimulateHostile(t *testing.T) {
+	harmless, evil := simulated(t, "mixed", 3, 560), simulated(t, "mixed", 3, 560)
+	fill(reflect.ValueOf(harmless).Elem(), "x")
+	fill(reflect.ValueOf(evil).Elem(), hostile)
+	_, want := simulatePageOf(t, harmless)
+	_, got := simulatePageOf(t, evil)
+	if diff := cmp.Diff(structure(want), structure(got)); diff != "" {
+		t.Errorf("the page's structure changed (-harmless +hostile):\n%s", diff)
+	}
+	var text bytes.Buffer
+	if err := Simulate(&text, Style{}, evil); err != nil || strings.ContainsAny(text.String(), "\x1b\x07\u202e\u009b") {
+		t.Errorf("error %v, or the text acts on the terminal: %q", err, &text)
+	}
+}
+
+func simulatePageOf(t *testing.T, r *simulate.Result) (string, *html.Node) {
+	t.Helper()
+	var page bytes.Buffer
+	if err := SimulateHTML(&page, r); err != nil {
+		t.Fatal(err)
+	}
+	root, err := html.Parse(bytes.NewReader(page.Bytes()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return page.String(), root
+}
+
+func TestSqueeze(t *testing.T) {
+	for _, tt := range []struct {
+		values []float64
+		points int
+		want   []float64
+	}{
+		{nil, 3, nil},
+		{[]float64{1, 2}, 3, []float64{1, 2}},
+		{[]float64{1, 2, 3, 4}, 2, []float64{1.5, 3.5}},
+		{[]float64{1, 2, 6}, 2, []float64{1, 4}},
+	} {
+		if got := Squeeze(tt.values, tt.points); !cmp.Equal(tt.want, got) {
+			t.Errorf("Squeeze(%v, %d) = %v, want %v", tt.values, tt.points, got, tt.want)
+		}
+	}
+}
