@@ -28,7 +28,8 @@ const (
 // Effects are all.
 var Effects = []Effect{Cures, Reduces, HidesCounter, Trades, NoEffect}
 
-func (e Effect) String() string { return effectText[e] }
+// Words are a few, for people.
+func (e Effect) Words() string { return effectText[e] }
 
 var effectText = map[Effect]string{
 	Cures: "cures", Reduces: "reduces", HidesCounter: "hides the counter only",

@@ -39,6 +39,7 @@ func TestWhole(t *testing.T) {
 		"gateway: DNAT udp/53 to 198.19.0.2:9000",
 		"gateway: masquerade toward server",
 		"gateway: SNAT toward server to 198.19.0.77 ports 1024-65535 fully-random",
+		"gateway: SNAT toward server to 198.19.0.80-198.19.0.82 ports 20000-20199",
 		"gateway: masquerade toward six fully-random",
 		"server: drop tcp/81",
 		"gateway: drop packets of no connection",
@@ -55,6 +56,14 @@ func TestWhole(t *testing.T) {
 	}
 	if diff := cmp.Diff(wantAsked, asked); diff != "" {
 		t.Errorf("loads (-want +got):\n%s", diff)
+	}
+	for i, want := range map[int]string{
+		2: "100 requests, 10 concurrent, in batches of 20, from 1 address, timeout 2s",
+		3: "100 requests, 10 concurrent, from 2 addresses, to 3 addresses, 5 requests for each connection, closed by client, timeout 2s",
+	} {
+		if got := s.Stages[i].Loads[0].Asked(); got != want {
+			t.Errorf("load of stage %d: %q, want %q", i, got, want)
+		}
 	}
 	if st.Sysctls["gateway"]["net.netfilter.nf_conntrack_udp_timeout"] != "7" || st.Host["net.netfilter.nf_conntrack_buckets"] != "4096" {
 		t.Errorf("sysctls %v, host %v", st.Sysctls, st.Host)
@@ -75,7 +84,7 @@ func TestInterfaces(t *testing.T) {
 			t.Errorf("toward %s: %q, want %q", toward, got, want)
 		}
 	}
-	for i, six := range []bool{false, false, false, true, false, false} {
+	for i, six := range []bool{false, false, false, false, true, false, false} {
 		if got := s.IPv6(s.Stages[0].NAT[i]); got != six {
 			t.Errorf("%s: IPv6 %v", s.Stages[0].NAT[i], got)
 		}

@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 )
@@ -71,7 +70,15 @@ func (c *checker) remedy(path []any, stage int, r *Remedy) {
 	}
 	for i, e := range r.Expect {
 		if !slices.Contains(Effects, e) {
-			c.fail(append(path, "expect", i), "effect %q: expected one of: %s", e, strings.Trim(fmt.Sprint(Effects), "[]"))
+			c.fail(append(path, "expect", i), "effect %q: expected one of: %s", e, effectNames())
 		}
 	}
+}
+
+func effectNames() string {
+	names := make([]string, len(Effects))
+	for i, e := range Effects {
+		names[i] = string(e)
+	}
+	return strings.Join(names, ", ")
 }

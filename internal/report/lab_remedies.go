@@ -107,7 +107,7 @@ func remedyViews(r *lab.Report) []remedyView {
 		v := remedyView{Stage: s.Name, About: s.About, Mark: "?", Effect: "not measured", Tone: Dim,
 			Words: m.Words, Against: m.Against, Cost: m.Cost, Risk: m.Risk}
 		if e, known := effectWords[m.Effect]; known {
-			v.Mark, v.Tone, v.Effect = e.mark, e.tone, m.Effect.String()
+			v.Mark, v.Tone, v.Effect = e.mark, e.tone, m.Effect.Words()
 		}
 		views = append(views, v)
 	}
@@ -144,12 +144,12 @@ func remedySummary(r *lab.Report) []string {
 	for _, e := range lab.Effects {
 		var names []string
 		for _, v := range remedyViews(r) {
-			if v.Effect == e.String() {
+			if v.Effect == e.Words() {
 				names = append(names, v.Stage)
 			}
 		}
 		if len(names) > 0 {
-			sentences = append(sentences, fmt.Sprintf("%s: %s.", sentenceCase(e.String()), strings.Join(names, ", ")))
+			sentences = append(sentences, fmt.Sprintf("%s: %s.", sentenceCase(e.Words()), strings.Join(names, ", ")))
 		}
 	}
 	return sentences

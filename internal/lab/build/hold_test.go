@@ -256,6 +256,16 @@ func TestNginxConfiguration(t *testing.T) {
 	if config := modern.config("/x", listening{at: []netip.AddrPort{serverPort}}, 1<<20, "root"); !strings.Contains(config, fmt.Sprintf("worker_connections %d;", wantConnections)) {
 		t.Errorf("many files are not used:\n%s", config)
 	}
+	second := netip.MustParseAddrPort("[2001:db8::2]:80")
+	kept := modern.config("/x", listening{at: []netip.AddrPort{serverPort, second}, keep: true}, 1024, "root")
+	for _, want := range []string{"listen 198.19.0.2:80 backlog=65535;", "listen [2001:db8::2]:80 backlog=65535;", "keepalive_timeout 75;"} {
+		if !strings.Contains(kept, want) {
+			t.Errorf("no %q in\n%s", want, kept)
+		}
+	}
+	if strings.Contains(kept, "keepalive_timeout 0;") {
+		t.Errorf("connections are not kept:\n%s", kept)
+	}
 	if len(page) != pageBytes {
 		t.Errorf("the page has %d bytes", len(page))
 	}

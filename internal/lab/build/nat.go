@@ -153,6 +153,10 @@ func (w *ruleWriter) drop(d *lab.Drop) {
 
 func (w *ruleWriter) snat(r lab.NAT) {
 	s := r.SNAT
+	to := []expr.Any{&expr.Immediate{Register: 1, Data: s.To[0].AsSlice()}}
+	if last := len(s.To) - 1; last > 0 {
+		to = append(to, &expr.Immediate{Register: 4, Data: s.To[last].AsSlice()})
+	}
 	w.sourceNAT(r.Node, s.Toward, s.Ports, func(ported bool) expr.Any {
 		nat := &expr.NAT{Type: expr.NATTypeSourceNAT, Family: w.family.nf, RegAddrMin: 1, FullyRandom: s.FullyRandom}
 		if len(s.To) > 1 {
@@ -162,7 +166,7 @@ func (w *ruleWriter) snat(r lab.NAT) {
 			nat.RegProtoMin, nat.RegProtoMax = 2, 3
 		}
 		return nat
-	}, &expr.Immediate{Register: 1, Data: s.To[0].AsSlice()}, &expr.Immediate{Register: 4, Data: s.To[len(s.To)-1].AsSlice()})
+	}, to...)
 }
 
 // sourceNAT writes one rule for what leaves toward a neighbour, or, where ports are

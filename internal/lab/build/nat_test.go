@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -50,6 +51,8 @@ const wantRules = `table ip natkit-lab {
 		oifname "br0" masquerade
 		oifname "br0" meta l4proto tcp snat to 198.19.0.77:1024-65535 fully-random
 		oifname "br0" meta l4proto udp snat to 198.19.0.77:1024-65535 fully-random
+		oifname "br0" meta l4proto tcp snat to 198.19.0.80-198.19.0.82:20000-20199
+		oifname "br0" meta l4proto udp snat to 198.19.0.80-198.19.0.82:20000-20199
 	}
 
 	chain forward {
@@ -103,6 +106,29 @@ func plain(rules string) string {
 		}
 	}
 	return b.String()
+}
+
+// TestServersListenEverywhere: at each of the scenario's addresses.
+func TestServersListenEverywhere(t *testing.T) {
+	testutil.NeedProgram(t, "nginx")
+	for _, kind := range []ServerKind{Nginx, Builtin} {
+		t.Run(string(kind), func(t *testing.T) {
+			l := upWhole(t)
+			l.scenario.Topology.Server.UDP = 0
+			server, err := l.StartServer(t.Context(), kind)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := len(l.listening().at); n != 3 {
+				t.Errorf("the scenario has %d addresses for its server, want 3", n)
+			}
+			for _, addr := range l.listening().at {
+				if err := l.Node("client").ask(t.Context(), addr, time.Now().Add(testutil.Patience(5*time.Second))); err != nil {
+					t.Errorf("%s at %s: %v", server.Name, addr, err)
+				}
+			}
+		})
+	}
 }
 
 func TestSysctlsOfAStage(t *testing.T) {

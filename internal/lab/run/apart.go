@@ -42,10 +42,9 @@ func apartFrom(stages []lab.Stage) (n int) {
 // runApart runs stages at the same time, each in a lab of its own. The first that
 // fails ends the others.
 func (c *conductor) runApart(ctx context.Context, stages []lab.Stage) error {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
 	children := make([]*conductor, len(stages))
-	errs := make([]error, len(stages))
 	var tell sync.Mutex
 	var wg sync.WaitGroup
 	for i := range stages {
@@ -57,25 +56,24 @@ func (c *conductor) runApart(ctx context.Context, stages []lab.Stage) error {
 		}
 		children[i] = child
 		wg.Go(func() {
-			if errs[i] = child.alone(ctx, &stages[i]); errs[i] != nil {
-				errs[i] = fmt.Errorf("stage %s: %w", stages[i].Name, errs[i])
-				stop()
+			if err := child.alone(ctx, &stages[i]); err != nil {
+				stop(fmt.Errorf("stage %s: %w", stages[i].Name, err))
 			}
 		})
 	}
 	wg.Wait()
-	for i, child := range children {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	for _, child := range children {
 		c.report.Stages = append(c.report.Stages, child.report.Stages...)
 		c.report.Captures = append(c.report.Captures, child.report.Captures...)
 		c.keep(child.report.Findings)
 		if child.found != nil {
 			c.found = child.found
 		}
-		if errs[i] != nil && !errors.Is(errs[i], context.Canceled) { // what the others ended for
-			return errs[i]
-		}
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // alone builds a lab for one stage, runs it there and takes the lab down.

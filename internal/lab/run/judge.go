@@ -119,11 +119,11 @@ func judgeComplete(sc *lab.Scenario, r *lab.Report) lab.Verdict {
 func judgeRemedy(st *lab.Stage, r *lab.Report) lab.Verdict {
 	var expected []string
 	for _, e := range st.Remedy.Expect {
-		expected = append(expected, e.String())
+		expected = append(expected, e.Words())
 	}
 	v := lab.Verdict{Expected: fmt.Sprintf("%s: %s", st.Name, strings.Join(expected, " or ")), Seen: "the stage did not run"}
 	if s := r.Stage(st.Name); s != nil && s.Remedy != nil {
-		v.Seen = cmp.Or(s.Remedy.Effect.String(), s.Remedy.Words)
+		v.Seen = cmp.Or(s.Remedy.Effect.Words(), s.Remedy.Words)
 		v.Met = slices.Contains(st.Remedy.Expect, s.Remedy.Effect)
 	}
 	return v
