@@ -170,9 +170,6 @@ func (n *pcapng) resume(s *stream, what string) bool {
 // Blocks are not always aligned in a broken file.
 func (n *pcapng) findIn(b []byte, _ bool) int {
 	for i := 0; i < min(len(b), window) && i+leastBlock <= len(b); i++ {
-		if b[i] != blockEnhanced && b[i] != 0 && b[i] != 0x0a && b[i] > blockStatistics {
-			continue // no block that matters begins so, in either byte order
-		}
 		if n.wholeAt(b[i:]) {
 			return i
 		}
@@ -180,13 +177,19 @@ func (n *pcapng) findIn(b []byte, _ bool) int {
 	return -1
 }
 
+// wholeAt tells whether b begins with a block that is whole and of a kind that matters.
 func (n *pcapng) wholeAt(b []byte) bool {
-	probe := pcapng{order: n.order}
-	blk, problem := probe.header(b[:leastBlock])
-	if problem != "" || !known(blk.kind) || blk.total > int64(len(b)) {
+	order := n.order
+	if binary.LittleEndian.Uint32(b) == blockSection {
+		if order = orderOf(b[8:]); order == nil {
+			return false
+		}
+	}
+	kind, total := order.Uint32(b), int64(order.Uint32(b[4:]))
+	if !known(kind) || total%4 != 0 || total < leastLength(kind) || total > int64(len(b)) {
 		return false
 	}
-	return int64(probe.order.Uint32(b[blk.total-4:])) == blk.total
+	return int64(order.Uint32(b[total-4:])) == total
 }
 
 func known(kind uint32) bool {
