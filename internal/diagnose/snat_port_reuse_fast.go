@@ -1,0 +1,240 @@
+package diagnose
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/units"
+)
+
+const (
+	// peerTimeWait is how long a Linux server holds a closed connection, in seconds
+	// (TCP_TIMEWAIT_LEN); others hold it for as long or longer.
+	peerTimeWait = 60
+	// fewestEnded are the closed connections of a pool from which their rate is known.
+	fewestEnded = 50
+	// endsOften is the share of a pool's entries that are closed connections, from which
+	// its connections come and go.
+	endsOften = 0.1
+	// someMeet is the chance of a new connection to be given a port of the last minute that
+	// is worth a warning.
+	someMeet = 0.1
+	// evictsFrom is the share of a pool in use from which a kernel that may take the ports
+	// of closed connections has to.
+	evictsFrom = 0.9
+)
+
+// snatPortReuseFast: NAT gives a port toward one destination again before the minute is
+// over that the destination holds the former connection in TIME_WAIT. A SYN whose timestamp
+// or sequence number is behind the former one's is then rejected there (RFC 6888, REQ-8,
+// asks for 120 s).
+var snatPortReuseFast = Rule{
+	ID:    "snat-port-reuse-fast",
+	Title: "source ports given again within the destination's TIME_WAIT",
+	Check: checkPortReuse,
+}
+
+func checkPortReuse(rec *snapshot.Recording) (*Finding, Check) {
+	p, why := readPools(rec)
+	if p == nil {
+		return nil, Check{State: NotChecked, Why: why}
+	}
+	hold, ok := rec.Last().Sysctls.Int(timeWaitTimeout)
+	if !ok {
+		return nil, Check{State: NotChecked, Why: timeWaitTimeout + " is not known"}
+	}
+	if hold >= peerTimeWait && !p.ports.Evicts {
+		return nil, Check{State: OK, Why: fmt.Sprintf("a port is kept for %d s after its connection", hold)}
+	}
+	hold = max(1, hold)
+	var worst *reuse
+	for i := range p.ports.Pools {
+		if r := p.reuse(&p.ports.Pools[i], float64(hold)); r != nil && (worst == nil || r.chance > worst.chance) {
+			worst = r
+		}
+	}
+	switch {
+	case worst == nil && hold >= peerTimeWait:
+		return nil, Check{State: OK, Why: fmt.Sprintf("a port is kept for %d s after its connection, and no pool of TCP ports is so full that one is taken before", hold)}
+	case worst == nil:
+		return nil, Check{State: OK, Why: fmt.Sprintf("a port is kept for %d s after its connection; no pool of TCP ports has connections that come and go", hold)}
+	case worst.chance < someMeet || worst.ownPorts():
+		return nil, Check{State: OK, Why: worst.seen()}
+	}
+	return p.reuseFinding(worst), Check{Why: worst.seen()}
+}
+
+// reuse is how soon ports of one pool come again.
+type reuse struct {
+	pool *snapshot.PortPool
+	// hold is the time in seconds for which NAT keeps a port after its connection.
+	hold float64
+	// rate of connections that end, per second; rateFrom says how it is known.
+	rate     float64
+	rateFrom string
+	// cycling ports are not held by open connections: they come and go.
+	cycling int64
+	// chance of a new connection to be given a port that was in use within the last minute;
+	// 1 where it cannot be otherwise.
+	chance float64
+}
+
+// reuse is nil for pools that it does not concern.
+func (p *pools) reuse(pool *snapshot.PortPool, hold float64) *reuse {
+	closed := pool.TimeWait
+	if pool.Protocol != "tcp" || isMapping(pool) || closed < fewestEnded || float64(closed) < endsOften*float64(pool.Used) {
+		return nil
+	}
+	r := &reuse{pool: pool, hold: hold, cycling: max(1, pool.Len()-(pool.Used-closed))}
+	// What was closed within the time that closed connections are kept is there still.
+	r.rate, r.rateFrom = float64(closed)/hold, fmt.Sprintf("%s entries in TIME_WAIT / %g s", units.Count(closed), hold)
+	if hold >= peerTimeWait {
+		if pool.Share < evictsFrom {
+			return nil
+		}
+		// Here many of them were taken before their time.
+		r.rate, r.rateFrom = p.newTCP()*p.shareOfClosed(closed), "new entries of two dumps"
+	}
+	r.chance = r.meets()
+	return r
+}
+
+// meets is the chance that a port was in use within the last minute. As many connections as
+// there are ports within a minute leave none that was not.
+func (r *reuse) meets() float64 {
+	if r.rate*peerTimeWait >= float64(r.cycling) {
+		return 1
+	}
+	if r.hold >= peerTimeWait {
+		return 0
+	}
+	free := float64(max(1, r.cycling-r.pool.TimeWait))
+	return -math.Expm1(-r.rate * (peerTimeWait - r.hold) / free)
+}
+
+// newTCP is the rate of new TCP connections of the whole table.
+func (p *pools) newTCP() float64 {
+	rate := 0.0
+	if f := p.rec.Flows; f != nil {
+		for class, perSecond := range f.PerSecond {
+			if len(class) > 4 && class[:4] == "tcp/" {
+				rate += perSecond
+			}
+		}
+	}
+	return rate
+}
+
+// shareOfClosed is which part of the table's closed connections these are.
+func (p *pools) shareOfClosed(closed int64) float64 {
+	tab := p.rec.Last().Table
+	if tab == nil || tab.ByTCPState["TIME_WAIT"] == 0 {
+		return 0
+	}
+	return min(1, float64(closed)/(float64(tab.ByTCPState["TIME_WAIT"])*p.scale()))
+}
+
+// ownPorts tells whether one source uses the pool with ports of its own choice: its clock
+// and its sequence numbers go forward, and a server takes its SYN at once.
+func (r *reuse) ownPorts() bool {
+	return len(r.pool.Users) < 2 && r.pool.Len() >= fullRange && !r.pool.Draws
+}
+
+func (r *reuse) seen() string {
+	text := fmt.Sprintf("%s: %s/s end, %s ports come and go", poolName(r.pool), units.Rate(r.rate), units.Count(r.cycling))
+	switch {
+	case r.ownPorts():
+		return text + ", of one source, which keeps its own ports"
+	case r.chance >= 1:
+		return text + ": each comes again within " + units.Roughly(r.interval())
+	}
+	return text + fmt.Sprintf(": %s of new connections are given one of the last minute", units.Percent(r.chance))
+}
+
+// interval is the mean time from one connection of a port to the next one, in seconds.
+func (r *reuse) interval() float64 { return float64(r.cycling) / max(r.rate, 1e-9) }
+
+func (p *pools) reuseFinding(r *reuse) *Finding {
+	f := &Finding{
+		Severity:    Warning,
+		Confidence:  "possible",
+		Title:       fmt.Sprintf("%s of new connections are given a port of the last minute (%s)", units.Percent(r.chance), poolName(r.pool)),
+		Evidence:    p.reuseEvidence(r),
+		Cause:       fmt.Sprintf("NAT gives a port again %g s after its connection (%s), and a server that closed it first holds it in TIME_WAIT for %d s", r.hold, timeWaitTimeout, peerTimeWait),
+		Consequence: "where the new connection's timestamp or sequence number is behind that of the former one, as with another machine's clock, the server answers its SYN with an ACK of the former one; the client resets that and tries again after 1 s, 3 s, 7 s (tw-paws-reject and tw-seq-reject on the server)",
+		Remedies:    p.reuseRemedies(r),
+	}
+	if r.hold >= peerTimeWait {
+		f.Cause = fmt.Sprintf("more connections come than ports are kept for after their end (%g s, %s), so that this kernel (6.6 or later) takes ports of closed ones before their time; a server that closed first holds it in TIME_WAIT for %d s", r.hold, timeWaitTimeout, peerTimeWait)
+	}
+	if r.chance >= 1 {
+		f.Confidence = "certain"
+		f.Title = fmt.Sprintf("a port comes again after %s, while the destination may hold it for %d s (%s)", units.Roughly(r.interval()), peerTimeWait, poolName(r.pool))
+	}
+	return f
+}
+
+func (p *pools) reuseEvidence(r *reuse) []Evidence {
+	name := poolName(r.pool)
+	e := []Evidence{
+		{What: "connections that end", Value: round1(r.rate), Unit: "/s", Source: r.rateFrom},
+		{What: "of them within a minute, at this rate", Value: int64(r.rate * peerTimeWait), Source: "rate × 60 s"},
+		{What: "ports that come and go", Value: r.cycling, Unit: fmt.Sprintf("of %s", units.Count(r.pool.Len())), Source: name + ": " + r.pool.RangeSource},
+		{What: "in TIME_WAIT", Value: r.pool.TimeWait, Unit: fmt.Sprintf("of %s used", units.Count(r.pool.Used)), Source: name},
+		{What: "kept after a connection", Value: int64(r.hold), Unit: "s", Source: timeWaitTimeout},
+	}
+	for _, u := range r.pool.Users[:min(len(r.pool.Users), mostShown)] {
+		e = append(e, Evidence{What: "ports of " + u.Who, Value: u.Entries, Source: name})
+	}
+	return e
+}
+
+func (p *pools) reuseRemedies(r *reuse) []Remedy {
+	var all []Remedy
+	if rule := p.rule(r.pool); rule != nil && restricts(rule) {
+		all = append(all, p.widen(r.pool, rule))
+	}
+	all = append(all, Remedy{
+		Title:    fmt.Sprintf("translate to %s (snat to a range of addresses)", units.Plural(r.addresses(), "address", "addresses")),
+		Predicts: fmt.Sprintf("each has %s ports: a port comes again after a minute or more", units.Count(r.pool.Len())),
+		Cost:     "addresses",
+		Risk:     "clients appear under other addresses: allow-lists of the destination must know them",
+	})
+	if r.hold < rfcHold {
+		all = append(all, p.longerHold(r))
+	}
+	return append(all,
+		Remedy{
+			Title:    "let clients close first, or keep connections open and use them again (keep-alive)",
+			Predicts: "TIME_WAIT is then at the client, which does not use its port again meanwhile",
+			Risk:     "needs clients and servers that do so",
+		},
+		Remedy{
+			Title: "on the servers: not tcp_timestamps = 0, which hides the counter and rejects by sequence numbers instead; fewer connections in TIME_WAIT by net.ipv4.tcp_max_tw_buckets",
+			Risk:  "a late packet of a connection whose TIME_WAIT was cut short is taken for one of the next",
+		})
+}
+
+// addresses that the rate needs for a port to rest for a minute.
+func (r *reuse) addresses() int64 {
+	return max(2, int64(math.Ceil(r.rate*peerTimeWait/float64(max(1, r.cycling)))))
+}
+
+// rfcHold is the time that RFC 6888, REQ-8, asks for, in seconds.
+const rfcHold = 120
+
+// longerHold keeps ports back, which needs as many of them.
+func (p *pools) longerHold(r *reuse) Remedy {
+	need := int64(r.rate * rfcHold)
+	m := Remedy{
+		Title:    fmt.Sprintf("keep ports for longer: %s = %d (now %g), as RFC 6888 asks", timeWaitTimeout, rfcHold, r.hold),
+		Predicts: "no port is given again while the destination holds it",
+		Cost:     fmt.Sprintf("%s ports and entries at the present rate, of %s ports", units.Count(need), units.Count(r.cycling)),
+		Risk:     "more entries in the connection table",
+	}
+	if need > r.cycling {
+		m.Risk = "there are not so many ports: new connections find none (snat-ports-exhausted), or a kernel from 6.6 on takes those of closed ones all the same. More addresses come first"
+	}
+	return m
+}
