@@ -28,8 +28,8 @@ func TestUnprivileged(t *testing.T) {
 		runAsNobody(t)
 		return
 	}
-	got := Start(t.Context(), Options{Drops: true, Profile: true}).Stop()
-	if got.Drops != nil || got.Profile != nil || len(got.Parts) != 2 {
+	got := Start(t.Context(), Options{Drops: true, Profile: true, SYNs: true}).Stop()
+	if got.Drops != nil || got.Profile != nil || got.SYNs != nil || len(got.Parts) != 3 {
 		t.Fatalf("without privilege: %+v", got)
 	}
 	for _, p := range got.Parts {
@@ -68,8 +68,8 @@ func runAsNobody(t *testing.T) {
 	}
 }
 
-// TestBoth traces a namespace in which datagrams reach a port where nobody listens.
-func TestBoth(t *testing.T) {
+// TestAll traces a namespace in which datagrams reach a port where nobody listens.
+func TestAll(t *testing.T) {
 	testutil.NeedRoot(t)
 	testutil.NeedFeature(t, testutil.BTF)
 	ns, err := netns.New("trace")
@@ -78,7 +78,7 @@ func TestBoth(t *testing.T) {
 	}
 	defer ns.Close()
 	const sent = 200
-	tracer := Start(t.Context(), Options{Netns: ns, Drops: true, Profile: true, FlowSample: 1, Hz: 499})
+	tracer := Start(t.Context(), Options{Netns: ns, Drops: true, Profile: true, SYNs: true, FlowSample: 1, Hz: 499})
 	if err := ns.Do(func() error { return knock(sent) }); err != nil {
 		t.Error(err)
 	}
@@ -89,11 +89,14 @@ func TestBoth(t *testing.T) {
 			t.Errorf("%+v", p)
 		}
 	}
-	if len(got.Parts) != 2 || got.Drops == nil || got.Profile == nil {
+	if len(got.Parts) != 3 || got.Drops == nil || got.Profile == nil || got.SYNs == nil {
 		t.Fatalf("%+v", got)
 	}
 	if n := dropped(got.Drops, ns, "udp"); n != sent {
 		t.Errorf("%d of %d datagrams were dropped: %+v", n, sent, got.Drops.Sites)
+	}
+	if got.SYNs.Seconds <= 0 || got.SYNs.SYNs != 0 || got.SYNs.Sample != 1 {
+		t.Errorf("SYNs: %+v", got.SYNs)
 	}
 	if got.Profile.Hz != 499 || got.Profile.Samples == 0 {
 		t.Errorf("profile: %+v", got.Profile)

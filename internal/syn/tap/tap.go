@@ -24,7 +24,7 @@ const (
 	pause = 5 * time.Millisecond
 	// mostPerSecond segments are looked at, about: above, half of the connections are
 	// left out, and half again.
-	mostPerSecond = 10_000
+	mostPerSecond = 2_500
 	mostSample    = 1 << 12
 	// longest is for how long a tap works, whatever its caller does.
 	longest = 10 * time.Minute

@@ -224,3 +224,53 @@ func TestRejectedSYNs(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// TestFlood: where SYNs come faster than they are looked at, fewer connections are
+// looked at, and the watch ends in time.
+func TestFlood(t *testing.T) {
+	r := newReusing(t, map[string]string{"tcp_rfc1337": "0"})
+	tp, err := Start(t.Context(), r.ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := 0
+	r.in(func() error {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		// Long enough for the rate to be looked at a few times.
+		for end := time.Now().Add(testutil.Patience(400 * time.Millisecond)); time.Now().Before(end); sent++ {
+			if err := unix.Sendto(fd, segment(uint16(1024+sent%60000), uint32(sent), 0), 0, &unix.SockaddrInet4{Addr: server.Addr().As4()}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	got, err := tp.Stop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d sent, %d looked at, 1 in %d in the end, %d lost", sent, got.SYNs, got.Sample, got.Lost)
+	if got.Sample == 1 || got.SYNs == 0 || got.SYNs > uint64(sent)*9/10 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestListening: SYNs to others than listeners are counted apart.
+func TestListening(t *testing.T) {
+	l := &listening{ends: map[netip.AddrPort]bool{}, ports: map[uint16]anyOf{}, own: map[netip.Addr]bool{netip.MustParseAddr("198.18.0.2"): true, netip.MustParseAddr("2001:db8::2"): true}}
+	l.addEnd(netip.MustParseAddrPort("198.18.0.9:81"), false)
+	l.addEnd(netip.MustParseAddrPort("0.0.0.0:80"), false)
+	l.addEnd(netip.MustParseAddrPort("[::]:443"), true)
+	l.addEnd(netip.MustParseAddrPort("[::ffff:198.18.0.9]:82"), true)
+	for end, want := range map[string]bool{
+		"198.18.0.9:81": true, "198.18.0.9:82": true, "198.18.0.2:80": true, "127.0.0.3:80": true, "198.18.0.2:443": true, "[2001:db8::2]:443": true,
+		"198.18.0.2:81": false, "198.18.0.3:80": false, "[2001:db8::2]:80": false, "[2001:db8::3]:443": false,
+	} {
+		if got := l.to(netip.MustParseAddrPort(end)); got != want {
+			t.Errorf("%s is listened at: %v", end, got)
+		}
+	}
+}
