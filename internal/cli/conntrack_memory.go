@@ -39,6 +39,21 @@ func (m *memorySize) String() string {
 }
 
 func (m *memorySize) Set(text string) error {
+	n, ok := parseBytes(text)
+	switch {
+	case !ok:
+		return fmt.Errorf("must be an amount of memory: 64M, 1G, …")
+	case memorySize(n) < minMemory:
+		least := minMemory
+		return fmt.Errorf("must be %s at least: natkit needs most of that for itself", least.String())
+	}
+	*m = memorySize(n)
+	return nil
+}
+
+// parseBytes reads a number of bytes as people write it: 64M, 64 MiB, 1g; units are
+// powers of 1,024.
+func parseBytes(text string) (n int64, ok bool) {
 	number := strings.TrimSuffix(strings.TrimSuffix(strings.ToUpper(strings.TrimSpace(text)), "B"), "I")
 	shift := 0
 	if n := len(number); n > 0 {
@@ -47,15 +62,10 @@ func (m *memorySize) Set(text string) error {
 		}
 	}
 	n, err := strconv.ParseInt(number, 10, 64)
-	switch {
-	case err != nil || n < 0 || n > math.MaxInt64>>shift:
-		return fmt.Errorf("must be an amount of memory: 64M, 1G, …")
-	case memorySize(n<<shift) < minMemory:
-		least := minMemory
-		return fmt.Errorf("must be %s at least: natkit needs most of that for itself", least.String())
+	if err != nil || n < 0 || n > math.MaxInt64>>shift {
+		return 0, false
 	}
-	*m = memorySize(n << shift)
-	return nil
+	return n << shift, true
 }
 
 // forGroups is what is left for groups, a part of it for each version of IP.

@@ -15,7 +15,7 @@ import (
 )
 
 // aloneFlags are those of lab run that are about one scenario.
-var aloneFlags = []string{"concurrency", "requests", "timeout", "full", "bridge", "lower-max", "force", "html"}
+var aloneFlags = []string{"concurrency", "requests", "timeout", "full", "bridge", "lower-max", "force", "html", "pcap", "pcap-snaplen", "pcap-size"}
 
 // runArgs wants one scenario, or none with --all.
 func runArgs(f *labRunFlags) cobra.PositionalArgs {

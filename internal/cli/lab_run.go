@@ -32,6 +32,7 @@ type labRunFlags struct {
 	allowHost   bool
 	json        bool
 	html        string
+	pcap        labPcapFlags
 }
 
 func newLabRun(env *Env) *cobra.Command {
@@ -59,6 +60,12 @@ Some scenarios change values of the whole host (nf_conntrack_buckets), which hol
 every network namespace, for the time of a stage, journaled and put back as above.
 They need --allow-host; without it --all leaves them out and says so.
 
+With --pcap every node's packets are captured while stages run, from their headers on:
+one file for each stage and side of a NAT (fault-gateway-inside.pcapng), which
+'natkit pcap' reads, alone or both sides together. A stage that runs again has .2
+behind its name. Files of the same name are replaced. What could not be captured is
+counted and shown.
+
 docs/scenarios.md tells how to write a scenario.
 
 Exit code: 0 the expectation was met (--all: of every scenario), 3 it was not, 1 the
@@ -67,6 +74,7 @@ lab could not be run.`,
   sudo natkit lab run table-full --bridge --html report.html
   sudo natkit lab run table-full --full       # 5,000 concurrent, 100,000 requests
   sudo natkit lab run table-full --lower-max 1000   # as in 2018: a small host-wide limit
+  sudo natkit lab run table-full --pcap captures
   sudo natkit lab run ./mine.yaml --json
   sudo natkit lab run --all --allow-host
   sudo natkit lab run --all --only table-full,healthy-idle --json`,
@@ -93,6 +101,7 @@ lab could not be run.`,
 	flags.BoolVar(&f.allowHost, "allow-host", false, "run scenarios that change values of the whole host for a while, too")
 	addJSON(cmd, &f.json, lab.ReportSchema+", with --all "+lab.AccuracySchema)
 	flags.StringVar(&f.html, "html", "", "write one self-contained page to `FILE`")
+	f.pcap.addFlags(flags)
 	_ = cmd.RegisterFlagCompletionFunc("only", completeNames)
 	return cmd
 }
@@ -130,6 +139,9 @@ func (f *labRunFlags) checked(do func() error) error {
 }
 
 func (f *labRunFlags) run(cmd *cobra.Command, env *Env, name string) error {
+	if err := f.pcap.check(cmd.Flags()); err != nil {
+		return err
+	}
 	scenario, err := findScenario(name)
 	if err != nil {
 		return err
@@ -146,11 +158,14 @@ func (f *labRunFlags) run(cmd *cobra.Command, env *Env, name string) error {
 			return err
 		}
 	}
+	if err := f.pcap.makeDir(); err != nil {
+		return err
+	}
 	r, err := f.conduct(cmd.Context(), env, scenario)
 	if err != nil {
 		return err
 	}
-	if err := f.write(env, r); err != nil {
+	if err := errors.Join(f.write(env, r), failedCaptures(r)); err != nil {
 		return err
 	}
 	if !r.ExpectationMet {
@@ -173,6 +188,7 @@ func (f *labRunFlags) conduct(ctx context.Context, env *Env, scenario *lab.Scena
 		Force:    f.force,
 
 		AllowHost: f.allowHost,
+		Capture:   f.pcap.options(env.Version),
 		Version:   env.Version,
 		Progress:  progress.Show,
 	})

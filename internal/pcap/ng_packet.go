@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+	"time"
 )
 
 // packet takes what a block tells; true where it is a packet.
@@ -84,6 +85,8 @@ const (
 	optionResolution = 9
 	optionOffset     = 14
 
+	optionBegan              = 2
+	optionEnded              = 3
 	optionDroppedByInterface = 5
 	optionDroppedByOS        = 7
 )
@@ -137,14 +140,29 @@ func (n *pcapng) statistics(s *stream, b []byte) {
 	if int64(id) >= int64(len(n.ifaces)) || n.ifaces[id].index < 0 {
 		return
 	}
+	about := &s.s.Interfaces[n.ifaces[id].index]
 	var dropped uint64
 	n.options(b[12:], func(code uint16, value []byte) {
-		if (code == optionDroppedByInterface || code == optionDroppedByOS) && len(value) >= 8 {
+		if len(value) < 8 {
+			return
+		}
+		switch code {
+		case optionDroppedByInterface, optionDroppedByOS:
 			dropped += n.order.Uint64(value)
+		case optionBegan:
+			about.Began = n.time(&n.ifaces[id], value)
+		case optionEnded:
+			about.Ended = n.time(&n.ifaces[id], value)
 		}
 	})
 	// The statistics are those since the capture's start: the last ones hold.
-	s.s.Interfaces[n.ifaces[id].index].Dropped = int64(min(dropped, math.MaxInt64))
+	about.Dropped = int64(min(dropped, math.MaxInt64))
+}
+
+// time reads two words as packets have them, the upper one first.
+func (n *pcapng) time(i *ngInterface, b []byte) time.Time {
+	at := uint64(n.order.Uint32(b))<<32 | uint64(n.order.Uint32(b[4:]))
+	return time.Unix(0, i.clock.nanoseconds(at)).UTC()
 }
 
 // resolution is how an interface's times are to be read.

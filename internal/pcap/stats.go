@@ -53,8 +53,12 @@ type Interface struct {
 	LinkType int    `json:"link_type"` // the number of LINKTYPE_… (tcpdump.org/linktypes.html)
 	LinkName string `json:"link_type_name"`
 	Packets  int64  `json:"packets"`
-	// Dropped is what the capture itself says that it lost (isb_ifdrop, isb_osdrop).
-	Dropped int64 `json:"dropped_by_capture,omitempty"`
+	// Dropped is what the capture itself says that it lost (isb_ifdrop, isb_osdrop), Began
+	// and Ended when it says that it ran (isb_starttime, isb_endtime), which may be long
+	// before the first packet and after the last.
+	Dropped int64     `json:"dropped_by_capture,omitempty"`
+	Began   time.Time `json:"capture_began,omitzero"`
+	Ended   time.Time `json:"capture_ended,omitzero"`
 }
 
 // ReasonCount is how many packets were not understood, and why.

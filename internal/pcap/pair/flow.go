@@ -37,23 +37,34 @@ type flow struct {
 	older, newer *flow // by the time of the last packet
 }
 
-// missed are a flow's packets without counterparts, by way.
-type missed struct {
-	packets [2][len(kinds)]uint32
-	first   [2]missing
+// missed are a flow's packets without counterparts, by way: those of the time of which the
+// other capture has packets, and those before.
+type missed struct{ covered, before [2]misses }
+
+// misses are counted by kind.
+type misses struct {
+	packets [len(kinds)]uint32
+	first   missing
 }
 
-// missing is one of them.
+// missing is a packet that is missed on the other side.
 type missing struct {
 	at, raw, frame int64
 	side, kind     uint8
 }
 
-func (m *missed) total(way uint8) (n int64) {
-	for _, k := range m.packets[way] {
+func (m *misses) total() (n int64) {
+	for _, k := range m.packets {
 		n += int64(k)
 	}
 	return n
+}
+
+func (m *misses) add(s *sighting) {
+	if m.total() == 0 {
+		m.first = missing{s.at, s.raw, s.frame, s.side, s.kind}
+	}
+	m.packets[s.kind]++
 }
 
 // ends are addresses and ports of a way.

@@ -49,6 +49,7 @@ func (l *loser) total() int64 { return l.lost[0] + l.lost[1] }
 
 // married notes a flow that was found on both sides.
 func (t *tally) married(a, b *sighting, direction uint8, most int) {
+	t.flows.through++
 	x, y := a.flow.ends(a.way), b.flow.ends(b.way)
 	if x == y {
 		return
@@ -95,44 +96,37 @@ func (t *tally) translated(a, b *sighting, direction uint8) {
 // unmatched judges a packet without a counterpart; which way it went is judged with its
 // flow.
 func (m *matcher) unmatched(s *sighting, candidates int) {
-	side := &m.tally.side[s.side]
-	switch before, after := m.uncovered(s); {
+	other := m.sources[1-s.side]
+	travels := s.flow.known(s.way)
+	switch at := s.raw + m.ahead(1-s.side); {
 	case candidates > 0 || s.unsure:
 		m.tally.ambiguous++
-	case before:
-		side.before++
-	case after:
-		side.after++
-	case s.again && s.flow.known(s.way) != s.side && s.flow.known(s.way) != unknown:
-		m.tally.way[s.flow.known(s.way)].twice++
+	case other.any && at > other.until():
+		m.tally.side[s.side].after++
+	case s.again && travels == 1-s.side:
+		m.tally.way[travels].twice++
 	default:
-		s.flow.miss(s)
+		s.flow.miss(s, other.any && at < other.first)
 	}
 }
 
-// uncovered tells whether the other capture has no packets of that time. A capture
-// without any packet covers all: what was sent did not come there.
-func (m *matcher) uncovered(s *sighting) (before, after bool) {
-	other := m.sources[1-s.side]
-	if !other.any {
-		return false, false
+// ahead is how far a capture's clock is ahead of the other one's.
+func (m *matcher) ahead(side uint8) int64 {
+	if side == 0 {
+		return -m.clock.offset
 	}
-	offset := m.clock.offset
-	if s.side == 1 {
-		offset = -offset
-	}
-	at := s.raw + offset
-	return at < other.first, other.ended && other.taken == len(other.ahead) && at > other.last
+	return m.clock.offset
 }
 
-func (f *flow) miss(s *sighting) {
+func (f *flow) miss(s *sighting, before bool) {
 	if f.missed == nil {
 		f.missed = &missed{}
 	}
-	if f.missed.total(s.way) == 0 {
-		f.missed.first[s.way] = missing{s.at, s.raw, s.frame, s.side, s.kind}
+	if before {
+		f.missed.before[s.way].add(s)
+		return
 	}
-	f.missed.packets[s.way][s.kind]++
+	f.missed.covered[s.way].add(s)
 }
 
 // forget judges a flow, with its peer, and drops them.
@@ -152,16 +146,12 @@ func (m *matcher) forget(f *flow) {
 		ends := one.ends(one.firstWay)
 		l.protocol, l.ends[one.side] = one.protocol, &ends
 	}
-	t := &m.tally.flows
-	if l.matched > 0 {
-		t.through++
-	}
-	if l.total() == 0 {
+	switch t := &m.tally.flows; {
+	case l.total() == 0:
 		return
-	}
-	if l.matched > 0 {
+	case l.matched > 0:
 		t.incomplete++
-	} else {
+	default:
 		t.never[l.first.side]++
 	}
 	m.keep(l)
@@ -173,25 +163,46 @@ func (m *matcher) judge(f *flow, l *loser) {
 		return
 	}
 	for way := range uint8(2) {
-		n := f.missed.total(way)
-		if n == 0 {
-			continue
-		}
-		direction := m.travels(f, way)
-		switch {
-		case direction == unknown:
-			m.tally.side[f.side].local += n
-		case direction != f.side:
-			m.tally.way[direction].appeared += n
+		m.place(f, way, &f.missed.covered[way], l)
+		before := &f.missed.before[way]
+		switch n := before.total(); {
+		case n == 0:
+		case m.ranBefore(1-f.side, before.first.raw):
+			m.place(f, way, before, l)
 		default:
-			for k, packets := range f.missed.packets[way] {
-				m.tally.way[direction].lost[k] += int64(packets)
-			}
-			if first := f.missed.first[way]; l.total() == 0 || first.at < l.first.at {
-				l.first = first
-			}
-			l.lost[direction] += n
+			m.tally.side[f.side].before += n
 		}
+	}
+}
+
+// ranBefore tells whether a capture says of itself that it ran at a time of the other
+// one's clock. It says so at its end.
+func (m *matcher) ranBefore(side uint8, at int64) bool {
+	s := m.sources[side]
+	began, ok := s.began()
+	return ok && at+m.ahead(side) >= began
+}
+
+// place counts packets without counterparts by where they went.
+func (m *matcher) place(f *flow, way uint8, missed *misses, l *loser) {
+	n := missed.total()
+	if n == 0 {
+		return
+	}
+	direction := m.travels(f, way)
+	switch {
+	case direction == unknown:
+		m.tally.side[f.side].local += n
+	case direction != f.side:
+		m.tally.way[direction].appeared += n
+	default:
+		for k, packets := range missed.packets {
+			m.tally.way[direction].lost[k] += int64(packets)
+		}
+		if l.total() == 0 || missed.first.at < l.first.at {
+			l.first = missed.first
+		}
+		l.lost[direction] += n
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 // What became of a sighting.
 const (
 	waiting uint8 = iota
+	proposed
 	paired
 )
 
@@ -46,6 +47,8 @@ type matcher struct {
 	oldest, next uint64
 	mostWaiting  int
 	buckets      map[uint64]bucket
+	// proposed are the pairs of those packets that are looked at.
+	proposed [][2]*sighting
 	// behind are addresses that packets came from on each side.
 	behind [2]map[netip.Addr]bool
 	now    int64

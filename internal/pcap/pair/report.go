@@ -167,16 +167,17 @@ type Translation struct {
 // Flows counts flows of the captures; both directions of a pair of addresses and ports
 // are one.
 type Flows struct {
-	// Through had packets on both sides.
+	// Through had packets on both sides; a flow that got other addresses or ports on the
+	// way counts once more.
 	Through int64 `json:"through"`
-	// Incomplete are those of them of which packets were lost.
+	// Incomplete are those of which packets were lost and others came through.
 	Incomplete int64 `json:"incomplete"`
 	// NeverOut went in from inside, NeverIn from outside, and none of their packets came
 	// out on the other side.
 	NeverOut int64 `json:"never_came_out"`
 	NeverIn  int64 `json:"never_came_in"`
-	// Translated flows have other addresses or ports outside, PortKept are those of
-	// them with the port that they had, PortChanged the others.
+	// Translated are those of Through with other addresses or ports outside, PortKept
+	// those of them with the port that they had, PortChanged the others.
 	Translated  int64 `json:"translated"`
 	PortKept    int64 `json:"port_kept"`
 	PortChanged int64 `json:"port_changed"`

@@ -7,9 +7,11 @@ import "math"
 // their turn.
 const mostAlike = 64
 
-// resolve pairs the packets that are like the oldest one as far as it is clear which is
-// which, from the surest way to the least. It tells how many are left on the other side
-// of which any may be the oldest one's counterpart.
+// resolve pairs the oldest packet, as far as it is clear which of those that are like it
+// is its counterpart. It tells how many are left on the other side of which any may be.
+//
+// All that are alike are compared, from the surest way to the least. But only the
+// oldest one's pair is kept, so that flows are learned in the order of time.
 func (m *matcher) resolve(oldest *sighting) (candidates int) {
 	var room [2][mostAlike]*sighting
 	lists := [2][]*sighting{room[0][:0], room[1][:0]}
@@ -26,15 +28,19 @@ func (m *matcher) resolve(oldest *sighting) (candidates int) {
 		return 0
 	}
 	m.resolveLists(lists[0], lists[1])
-	if oldest.state == paired {
-		return 0
+	defer m.withdraw()
+	for _, p := range m.proposed {
+		if p[0] == oldest || p[1] == oldest {
+			m.pair(p[0], p[1])
+			return 0
+		}
 	}
-	same, other := left(lists[oldest.side], nil), left(lists[1-oldest.side], nil)
-	if oneStream(same) && oneStream(other) { // what is missing is known by number
-		return 0
+	same, other := lists[oldest.side], lists[1-oldest.side]
+	if t := m.only(oldest, other); t != nil && m.only(t, same) != nil {
+		return 0 // what is missing of one stream is known by number
 	}
 	for _, s := range other {
-		if m.plausible(oldest, s) {
+		if s.state == waiting && m.plausible(oldest, s) {
 			s.unsure = true
 			candidates++
 		}
@@ -45,7 +51,7 @@ func (m *matcher) resolve(oldest *sighting) (candidates int) {
 func (m *matcher) resolveLists(first, second []*sighting) {
 	if len(first) == 1 && len(second) == 1 { // nearly always
 		if m.plausible(first[0], second[0]) {
-			m.pair(first[0], second[0])
+			m.propose(first[0], second[0])
 		}
 		return
 	}
@@ -57,6 +63,24 @@ func (m *matcher) resolveLists(first, second []*sighting) {
 	markAgain(second)
 }
 
+// propose takes two packets out of those that wait, until withdraw.
+func (m *matcher) propose(a, b *sighting) {
+	a.state, b.state = proposed, proposed
+	m.proposed = append(m.proposed, [2]*sighting{a, b})
+}
+
+// withdraw lets packets wait again that were not paired.
+func (m *matcher) withdraw() {
+	for _, p := range m.proposed {
+		for _, s := range p {
+			if s.state == proposed {
+				s.state = waiting
+			}
+		}
+	}
+	m.proposed = m.proposed[:0]
+}
+
 // stream is a way of a flow.
 type stream struct {
 	flow *flow
@@ -65,10 +89,10 @@ type stream struct {
 
 func (s *sighting) stream() stream { return stream{s.flow, s.way} }
 
-// left are those that wait, of one stream where it is given.
-func left(list []*sighting, of *stream) (some []*sighting) {
+// left are those of a stream that wait.
+func left(list []*sighting, of stream) (some []*sighting) {
 	for _, s := range list {
-		if s.state == waiting && (of == nil || s.stream() == *of) {
+		if s.state == waiting && s.stream() == of {
 			some = append(some, s)
 		}
 	}
@@ -86,7 +110,7 @@ func (m *matcher) byPeers(first, second []*sighting) {
 		if s.flow.flipped {
 			theirs.way = 1 - s.way
 		}
-		m.inOrder(left(first, &mine), left(second, &theirs))
+		m.inOrder(left(first, mine), left(second, theirs))
 	}
 }
 
@@ -110,37 +134,46 @@ func (m *matcher) byValue(first, second []*sighting, value func(*sighting) uint6
 			continue
 		}
 		if t := only(second, v); t != nil && m.plausible(s, t) {
-			m.pair(s, t)
+			m.propose(s, t)
 		}
 	}
 }
 
-// byElimination pairs what is left where that is of one stream on each side.
+// byElimination pairs what is left of streams that could only be each other's.
 func (m *matcher) byElimination(first, second []*sighting) {
-	a, b := left(first, nil), left(second, nil)
-	if len(a) == 0 || len(b) == 0 || !oneStream(a) || !oneStream(b) || !m.plausible(a[0], b[0]) {
-		return
-	}
-	m.inOrder(a, b)
-}
-
-func oneStream(list []*sighting) bool {
-	for _, s := range list {
-		if s.stream() != list[0].stream() {
-			return false
+	for _, s := range first {
+		if s.state != waiting {
+			continue
+		}
+		if t := m.only(s, second); t != nil && m.only(t, first) != nil {
+			m.inOrder(left(first, s.stream()), left(second, t.stream()))
 		}
 	}
-	return true
+}
+
+// only is a packet of the only stream among others that s can belong to; nil where there
+// are several or none.
+func (m *matcher) only(s *sighting, others []*sighting) (one *sighting) {
+	for _, t := range others {
+		switch {
+		case t.state != waiting || !m.plausible(s, t):
+		case one == nil:
+			one = t
+		case t.stream() != one.stream():
+			return nil
+		}
+	}
+	return one
 }
 
 // plausible refuses pairs of packets with weak keys where the flows are known to have
-// other peers, or nothing in common.
+// other peers, or the packets no address and port in common.
 func (m *matcher) plausible(a, b *sighting) bool {
 	if !a.weak {
 		return true
 	}
 	if a.flow.peer == b.flow {
-		return true
+		return (a.way != b.way) == a.flow.flipped
 	}
 	if a.flow.peer != nil && b.flow.peer != nil {
 		return false
@@ -177,9 +210,9 @@ func (m *matcher) inOrder(first, second []*sighting) {
 		switch {
 		case in == nil:
 		case in.side == 0:
-			m.pair(in, out)
+			m.propose(in, out)
 		default:
-			m.pair(out, in)
+			m.propose(out, in)
 		}
 	}
 }
@@ -225,11 +258,11 @@ func (m *matcher) direction(a, b *sighting) uint8 {
 	return fromFirst
 }
 
-// markAgain marks what is left of a stream of which others were paired.
+// markAgain marks what is left of a stream of which others have a counterpart.
 func markAgain(list []*sighting) {
 	for _, s := range list {
 		for _, t := range list {
-			if s.state == waiting && t.state == paired && t.stream() == s.stream() {
+			if s.state == waiting && t.state == proposed && t.stream() == s.stream() {
 				s.again = true
 				break
 			}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"iter"
+	"math"
 
 	"github.com/natkit/natkit/internal/pcap"
 )
@@ -88,3 +89,28 @@ func (s *source) peek() *observed {
 }
 
 func (s *source) take() { s.taken++ }
+
+// until is the time to which the capture is known to have run: without end while there
+// are packets to come; then that of its last packet, or later where it says so.
+func (s *source) until() int64 {
+	if !s.ended || s.taken < len(s.ahead) {
+		return math.MaxInt64
+	}
+	last := s.last
+	for _, i := range s.stats.Interfaces {
+		if !i.Ended.IsZero() {
+			last = max(last, i.Ended.UnixNano())
+		}
+	}
+	return last
+}
+
+// began is when the capture says that it began, which it does at its end.
+func (s *source) began() (at int64, ok bool) {
+	for _, i := range s.stats.Interfaces {
+		if b := i.Began; !b.IsZero() && (!ok || b.UnixNano() < at) {
+			at, ok = b.UnixNano(), true
+		}
+	}
+	return at, ok
+}

@@ -1,0 +1,388 @@
+package capture
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gopacket/gopacket/pcapgo"
+
+	"github.com/natkit/natkit/internal/lab"
+	"github.com/natkit/natkit/internal/lab/build"
+	"github.com/natkit/natkit/internal/pcap"
+	"github.com/natkit/natkit/internal/pcap/pair"
+	"github.com/natkit/natkit/internal/testutil"
+)
+
+// TestMain lets the lab start this test program as its first process.
+func TestMain(m *testing.M) {
+	if build.IsInit() {
+		os.Exit(build.InitMain())
+	}
+	os.Exit(m.Run())
+}
+
+// scenario is a client behind masquerade, and a server.
+const scenario = `
+name: capture
+title: a client behind NAT
+about: for tests
+topology:
+  nodes: [{name: client}, {name: gateway, forward: true}, {name: server}]
+  links:
+    - - {node: client, address: 198.18.0.2/24}
+      - {node: gateway, address: 198.18.0.1/24}
+    - - {node: gateway, address: 198.19.0.1/24}
+      - {node: server, address: 198.19.0.2/24}
+  server: {node: server, port: 80}
+stages:
+  - name: nat
+    about: SNAT
+    url: http://198.19.0.2/
+    nat: [{node: gateway, masquerade: {toward: server, fully_random: true}}]
+load: {from: client, requests: 1, concurrency: 1, timeout: 2s}
+expect:
+  complete: nat
+`
+
+func up(t *testing.T) *build.Lab {
+	t.Helper()
+	testutil.NeedRoot(t)
+	s, err := lab.Parse("capture.yaml", []byte(scenario))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := build.Up(t.Context(), s, build.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := l.SetNAT(t.Context(), s.Stages[0].NAT); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// echo answers datagrams in the server, until the test ends.
+func echo(t *testing.T, l *build.Lab) {
+	t.Helper()
+	var conn net.PacketConn
+	err := l.Node("server").Netns.Do(func() (err error) {
+		conn, err = net.ListenPacket("udp4", "198.19.0.2:9000")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	go func() {
+		b := make([]byte, 2048)
+		for {
+			n, from, err := conn.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			_, _ = conn.WriteTo(b[:n], from)
+		}
+	}()
+}
+
+// exchange sends numbered datagrams from so many sockets of the client and counts the
+// answers. Each datagram waits for the answer to the one before, but no longer than
+// patience, so that no queue overflows.
+func exchange(t *testing.T, l *build.Lab, sockets, each, size int, patience time.Duration) (answers int) {
+	t.Helper()
+	payload := make([]byte, size)
+	for s := range sockets {
+		var conn net.Conn
+		err := l.Node("client").Netns.Do(func() (err error) {
+			conn, err = net.Dial("udp4", "198.19.0.2:9000")
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range each {
+			binary.BigEndian.PutUint32(payload, uint32(s*each+i))
+			if _, err := conn.Write(payload); err != nil {
+				t.Fatal(err)
+			}
+			conn.SetReadDeadline(time.Now().Add(patience))
+			if _, err := conn.Read(make([]byte, 2048)); err == nil {
+				answers++
+			}
+		}
+		conn.Close()
+	}
+	return answers
+}
+
+func start(t *testing.T, l *build.Lab, node string, path string, o Options, interfaces ...string) *Capture {
+	t.Helper()
+	c, err := Start(l.Node(node).Netns, interfaces, path, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func stop(t *testing.T, c *Capture) Result {
+	t.Helper()
+	r, err := c.Stop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func nft(t *testing.T, l *build.Lab, node string, args ...string) string {
+	t.Helper()
+	var out bytes.Buffer
+	err := l.Node(node).Netns.Do(func() error {
+		cmd := exec.Command("nft", args...)
+		cmd.Stdout, cmd.Stderr = &out, &out
+		return cmd.Run()
+	})
+	if err != nil {
+		t.Fatalf("nft %s: %v: %s", args, err, &out)
+	}
+	return out.String()
+}
+
+var packetsOf = regexp.MustCompile(`counter packets (\d+)`)
+
+// TestBothSides captures both sides of a NAT that drops every tenth packet each way, and
+// compares what the captures tell with what the rules counted.
+func TestBothSides(t *testing.T) {
+	testutil.NeedProgram(t, "nft")
+	l := up(t)
+	echo(t, l)
+	nft(t, l, "gateway", `table ip lossy {
+		chain out { type filter hook forward priority 10; iifname eth0 numgen inc mod 10 == 3 counter drop; }
+		chain back { type filter hook forward priority 10; iifname eth1 numgen inc mod 7 == 3 counter drop; }
+	}`)
+	dir := t.TempDir()
+	in, out := filepath.Join(dir, "inside.pcapng"), filepath.Join(dir, "outside.pcapng")
+	a := start(t, l, "gateway", in, Options{Version: "test"}, "eth0")
+	b := start(t, l, "gateway", out, Options{Version: "test"}, "eth1")
+	const sent = 20 * 15
+	exchange(t, l, 20, 15, 100, 10*time.Millisecond)
+	ra, rb := stop(t, a), stop(t, b)
+	if ra.Dropped+rb.Dropped+ra.Cut+rb.Cut != 0 {
+		t.Fatalf("captured inside %+v, outside %+v", ra, rb)
+	}
+	counted := func(chain string) int64 {
+		found := packetsOf.FindStringSubmatch(nft(t, l, "gateway", "list", "chain", "ip", "lossy", chain))
+		n, _ := strconv.ParseInt(found[1], 10, 64)
+		return n
+	}
+	r := compare(t, out, in) // the wrong way round, which it must notice
+	if r.Out.Lost != counted("out") || r.In.Lost != counted("back") || r.Out.Lost == 0 || r.In.Lost == 0 {
+		t.Errorf("lost %d out and %d in, the rules dropped %d and %d", r.Out.Lost, r.In.Lost, counted("out"), counted("back"))
+	}
+	if !r.Swapped || r.Out.Matched+r.Out.Lost != sent || r.In.Matched+r.In.Lost != r.Out.Matched || r.Ambiguous != 0 {
+		t.Errorf("swapped %v; out %+v; in %+v; %d ambiguous", r.Swapped, r.Out, r.In, r.Ambiguous)
+	}
+	if r.Flows.Through != 20 || r.Flows.Translated != 20 || r.Clock.By != pair.SameClock || r.Translation.Hops != 1 {
+		t.Errorf("flows %+v, clock %+v, translation %+v", r.Flows, r.Clock, r.Translation)
+	}
+}
+
+func compare(t *testing.T, inside, outside string) *pair.Report {
+	t.Helper()
+	open := func(name string) io.Reader {
+		f, err := os.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		return f
+	}
+	r, err := pair.Match(open(inside), open(outside), pair.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestFile has all that comes to two interfaces in one file, in the order of time, cut to
+// the snap length, and nothing of a third.
+func TestFile(t *testing.T) {
+	l := up(t)
+	echo(t, l)
+	path := filepath.Join(t.TempDir(), "gateway.pcapng")
+	c := start(t, l, "gateway", path, Options{SnapLen: 96, Version: "1.2.3"}, "eth0", "eth1")
+	if got := exchange(t, l, 2, 100, 1000, testutil.Patience(2*time.Second)); got != 200 {
+		t.Fatalf("%d answers", got)
+	}
+	r := stop(t, c)
+	if r.Packets != 800 || r.Dropped != 0 || r.Cut != 0 {
+		t.Errorf("captured %+v, want 800 packets", r)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || info.Size() != r.Bytes || info.Mode().Perm() != 0o644 {
+		t.Errorf("file %v, %v; want %d bytes", info, err, r.Bytes)
+	}
+	perInterface := map[int]int{}
+	stats, err := pcap.Each(f, func(p *pcap.Packet) error {
+		perInterface[p.Interface]++
+		if len(p.Data) != 96 || p.Length != 1042 || p.Frame.UDP.Length != 1008 {
+			return fmt.Errorf("packet %d: %d of %d bytes", p.Number, len(p.Data), p.Length)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if perInterface[0] != 400 || perInterface[1] != 400 || len(stats.Damage) != 0 {
+		t.Errorf("%v; %+v", perInterface, stats)
+	}
+	checkHeaders(t, path)
+}
+
+// checkHeaders reads the file with gopacket: names, statistics, version.
+func checkHeaders(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	r, err := pcapgo.NewNgReader(f, pcapgo.DefaultNgReaderOptions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, _, err = r.ReadPacketData()
+	}
+	if err != io.EOF {
+		t.Fatal(err)
+	}
+	if got := r.SectionInfo().Application; got != "natkit 1.2.3" {
+		t.Errorf("written by %q", got)
+	}
+	for i, name := range []string{"eth0", "eth1"} {
+		about, err := r.Interface(i)
+		if err != nil || about.Name != name || about.SnapLength != 96 || about.TimestampResolution != 9 ||
+			about.Statistics.PacketsReceived != 400 || about.Statistics.PacketsDropped != 0 || about.Statistics.EndTime.Before(about.Statistics.StartTime) {
+			t.Errorf("interface %d: %+v, %v", i, about, err)
+		}
+	}
+}
+
+// TestBound stops a file at its bound and counts the rest.
+func TestBound(t *testing.T) {
+	l := up(t)
+	echo(t, l)
+	path := filepath.Join(t.TempDir(), "bound.pcapng")
+	c := start(t, l, "gateway", path, Options{MaxBytes: 10_000}, "eth0")
+	exchange(t, l, 1, 100, 100, testutil.Patience(2*time.Second))
+	r := stop(t, c)
+	if r.Bytes > 10_000 || r.Packets == 0 || r.Cut == 0 || r.Packets+r.Cut != 200 {
+		t.Errorf("captured %+v", r)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	stats, err := pcap.Each(f, func(*pcap.Packet) error { return nil })
+	if err != nil || uint64(stats.Packets) != r.Packets || len(stats.Damage) != 0 {
+		t.Errorf("%d packets in the file, %v, %v", stats.Packets, stats.Damage, err)
+	}
+}
+
+// TestDrops floods a ring of two blocks whose reader is held up: what does not fit is
+// counted.
+func TestDrops(t *testing.T) {
+	l := up(t)
+	var r *ring
+	err := l.Node("client").Netns.Do(func() error {
+		names, err := indexes([]string{"eth0"})
+		if err != nil {
+			return err
+		}
+		r, err = openRing(names, Options{SnapLen: 1500, RingBytes: 2 * blockBytes})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.close()
+	var conn net.Conn
+	err = l.Node("client").Netns.Do(func() (err error) {
+		conn, err = net.Dial("udp4", "198.18.0.1:9") // nobody listens: errors come back
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	const sent = 5000
+	payload := make([]byte, 1200)
+	for range sent {
+		for n := 0; n == 0; {
+			n, _ = conn.Write(payload)
+		}
+	}
+	if err := r.mute(); err != nil {
+		t.Fatal(err)
+	}
+	got := 0
+	deadline := time.Now().Add(testutil.Patience(5 * time.Second))
+	for ok := false; !ok && time.Now().Before(deadline); ok = r.drained() && got > 0 {
+		if err := r.read(func(c captured) {
+			if c.length > 1200 {
+				got++
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got == 0 || got >= sent || r.lost() == 0 || uint64(got)+r.lost() < sent {
+		t.Errorf("%d of %d packets captured, %d counted as lost", got, sent, r.lost())
+	}
+}
+
+func TestStartErrors(t *testing.T) {
+	l := up(t)
+	ns := l.Node("client").Netns
+	_, err := Start(ns, []string{"eth7"}, filepath.Join(t.TempDir(), "x"), Options{})
+	if err == nil || !strings.Contains(err.Error(), "capture packets in client: interface eth7") {
+		t.Errorf("no interface: %v", err)
+	}
+	_, err = Start(ns, []string{"eth0"}, filepath.Join(t.TempDir(), "none", "x"), Options{})
+	if err == nil || !strings.Contains(err.Error(), "create capture") {
+		t.Errorf("no folder: %v", err)
+	}
+}
+
+// TestWriteError keeps on counting where the disk is full.
+func TestWriteError(t *testing.T) {
+	l := up(t)
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Start(l.Node("client").Netns, []string{"eth0"}, "/dev/full", Options{})
+	if err == nil || !strings.Contains(err.Error(), "write capture /dev/full: ") {
+		t.Errorf("a full disk: %v", err)
+	}
+}
