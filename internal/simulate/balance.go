@@ -82,11 +82,11 @@ func (e *engine) route(c *conn) int32 {
 		e.add(c, fSessionsReused)
 	default:
 		e.add(c, fSessions)
-		s.session = e.wrr()
+		s.session = int16(e.wrr())
 	}
 	c.routed = true
 	s.sessionUntil, s.sessionEnded = e.now+int64(e.balancer.SYNTimeout.Duration), false
-	return s.session
+	return int32(s.session)
 }
 
 // wrr is the next server in turn.

@@ -1,17 +1,19 @@
 package simulate
 
 // slot is one of the NAT's ports, of one of its addresses, toward one destination:
-// all that the NAT, the balancer and the servers keep of it, side by side.
+// all that the NAT, the balancer and the servers keep of it, in half a cache line, as
+// what is far away in memory costs more than all else.
 type slot struct {
 	// heldUntil is when the port is free again: never while a connection has it.
 	heldUntil int64
-	// sessionUntil is when the balancer forgets the session, which goes to server.
+	// sessionUntil is when the balancer forgets the session, which goes to server
+	// session.
 	sessionUntil int64
 	// timeWait is the first of the servers' sockets.
 	timeWait int32
 	// end is the client's last sequence number (td_end of conntrack).
 	end     uint32
-	session int32
+	session int16
 	// ended: the NAT's entry is that of a connection that ended, which may be evicted.
 	ended bool
 	// sessionEnded: the session's connection ended.

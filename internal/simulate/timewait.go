@@ -17,21 +17,20 @@ const none = -1
 
 // timeWait is one socket in TIME_WAIT (tcp_timewait_sock).
 type timeWait struct {
-	slot     uint32
-	server   int32
-	rcvNxt   uint32
-	tsRecent uint32
-	// stamped is when tsRecent was received.
-	stamped int64
-	born    int64
+	// born is when it was made, and when tsRecent was received.
+	born int64
 	// expires is when the timer is due; of a wheel it says nothing.
 	expires int64
 	// answered is when it last sent an ACK.
 	answered int64
+	slot     uint32
+	rcvNxt   uint32
+	tsRecent uint32
 	// next is the next one of the same slot, or the next free node.
 	next int32
 	// before and after are neighbours in the wheel's cell.
 	before, after int32
+	server        int16
 	cell          int8
 	// hasStamps: the connection had timestamps.
 	hasStamps bool
@@ -53,7 +52,7 @@ func after(a, b uint32) bool { return int32(b-a) < 0 }
 
 // pawsReject is tcp_paws_reject for a segment that is no RST.
 func (t *timeWait) pawsReject(stamp uint32, now int64) bool {
-	return int32(t.tsRecent-stamp) > 0 && now < t.stamped+paws24Days && t.tsRecent != 0
+	return int32(t.tsRecent-stamp) > 0 && now < t.born+paws24Days && t.tsRecent != 0
 }
 
 // syn is tcp_timewait_state_process for a SYN.
@@ -82,7 +81,7 @@ type server struct {
 // find is the server's TIME_WAIT for a slot, or none.
 func (e *engine) find(slot uint32, server int32) int32 {
 	n := e.slots[slot].timeWait
-	for n != none && e.nodes[n].server != server {
+	for n != none && int32(e.nodes[n].server) != server {
 		n = e.nodes[n].next
 	}
 	return n
@@ -97,7 +96,7 @@ func (e *engine) enter(slot uint32, id int32, rcvNxt, stamp uint32, hasStamps bo
 	}
 	e.addServer(s.group, fTimeWaits)
 	n := e.newNode()
-	e.nodes[n] = timeWait{slot: slot, server: id, rcvNxt: rcvNxt, tsRecent: stamp, stamped: e.now, born: e.now,
+	e.nodes[n] = timeWait{slot: slot, server: int16(id), rcvNxt: rcvNxt, tsRecent: stamp, born: e.now,
 		answered: -ackLimit, next: e.slots[slot].timeWait, hasStamps: hasStamps}
 	e.slots[slot].timeWait = n
 	e.schedule(n)
