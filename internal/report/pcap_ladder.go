@@ -45,9 +45,10 @@ func (p *pcapPrinter) incidentHead(in *pcap.Incident) string {
 	}
 	switch {
 	case in.Outcome == pcap.Failed:
-		text += "; it failed"
+		failed, _, _ := strings.Cut(failure(in.Kind), " (")
+		text += "; it " + failed
 	case in.Outcome == pcap.Connected && in.ConnectSeconds > 0:
-		text += "; it connected after " + units.Seconds(in.ConnectSeconds)
+		text += "; it connected after " + brief(in.ConnectSeconds)
 	}
 	if w := in.Window; w != nil {
 		text += fmt.Sprintf("; its receiver takes sequence numbers from %d to %d", w[0], w[1]-1)

@@ -38,7 +38,7 @@ func (p *pcapPrinter) story(kind pcap.Kind) {
 		}
 		p.incident(in)
 	}
-	p.advice(kind, w.advice)
+	p.advice(kind, append(w.advice[:len(w.advice):len(w.advice)], p.clockAdvice(kind, kept)...))
 }
 
 // kept are the incidents of a kind that the report has.
@@ -88,7 +88,9 @@ func (p *pcapPrinter) extent(kind pcap.Kind, list []*pcap.Incident) string {
 	case pcap.TimestampBack, pcap.SYNOnOpen:
 		add(after(list))
 	}
-	add(outcomes(list))
+	if kind != pcap.TimestampBack {
+		add(outcomes(kind, list))
+	}
 	return strings.Join(parts, " ")
 }
 
@@ -137,7 +139,7 @@ func wentBack(s *pcap.SYN) (ticks int32, ok bool) {
 }
 
 // outcomes is what became of attempts to connect.
-func outcomes(list []*pcap.Incident) string {
+func outcomes(kind pcap.Kind, list []*pcap.Incident) string {
 	var lost, open int64
 	var took []float64
 	for _, in := range list {
@@ -152,10 +154,10 @@ func outcomes(list []*pcap.Incident) string {
 	}
 	var parts []string
 	if n := len(took); n > 0 {
-		parts = append(parts, fmt.Sprintf("%s in the end, after %s", units.Plural(n, "connected", "connected"), spread(took, units.Seconds)))
+		parts = append(parts, fmt.Sprintf("%s in the end, after %s", units.Plural(n, "connected", "connected"), spread(took, brief)))
 	}
 	if lost > 0 {
-		parts = append(parts, units.Count(lost)+" failed")
+		parts = append(parts, units.Count(lost)+" "+failure(kind))
 	}
 	if open > 0 {
 		parts = append(parts, fmt.Sprintf("of %s the capture does not show the end", units.Count(open)))
@@ -165,6 +167,24 @@ func outcomes(list []*pcap.Incident) string {
 	}
 	text := strings.Join(parts, "; ") + "."
 	return strings.ToUpper(text[:1]) + text[1:]
+}
+
+// failure is what it means that an attempt failed. Where the server drops a SYN and the
+// client goes on trying, a NAT may by then give the connection another port.
+func failure(kind pcap.Kind) string {
+	switch kind {
+	case pcap.SYNRejectedPAWS, pcap.SYNRejectedSeq, pcap.SYNOnOpen:
+		return "did not connect with this port (behind a NAT the next try may come from another)"
+	}
+	return "failed"
+}
+
+// brief is a time that is often below a millisecond.
+func brief(seconds float64) string {
+	if seconds < 0.1 {
+		return units.Millis(seconds*1e3) + " ms"
+	}
+	return units.Seconds(seconds)
 }
 
 // pairEnds are incidents between a client's address and a server.
@@ -206,6 +226,21 @@ func pairsOf(list []*pcap.Incident) []*pairEnds {
 	}
 	slices.SortStableFunc(pairs, func(a, b *pairEnds) int { return cmp.Compare(b.incidents, a.incidents) })
 	return pairs
+}
+
+// clockAdvice is for clients whose timestamps go back even where it is the same machine.
+func (p *pcapPrinter) clockAdvice(kind pcap.Kind, list []*pcap.Incident) []string {
+	if kind != pcap.SYNRejectedPAWS {
+		return nil
+	}
+	for _, in := range list {
+		for i := range p.r.Clocks {
+			if c := &p.r.Clocks[i]; c.PerConnection && c.Source == in.Client.Addr() {
+				return []string{fmt.Sprintf("%s shows a clock for nearly each port. On such Linux clients net.ipv4.tcp_timestamps=2 gives each machine one clock, so that its own ports do no harm when they come back; it then tells for how long the machine runs.", c.Source)}
+			}
+		}
+	}
+	return nil
 }
 
 // advice is what to do. Both ways in which TIME_WAIT rejects have nearly the same.

@@ -131,19 +131,35 @@ func reuse(r *pcap.Reuse) string {
 	if r.Tuples == 0 {
 		return ""
 	}
-	text := units.Plural(r.Tuples, "port came back", "ports came back")
-	if d := r.After; d != nil && d.Count == 1 {
-		text += " to the same destination after " + units.Seconds(d.Min)
-	} else if d != nil && d.Count > 1 {
-		text += fmt.Sprintf(" to the same destination after %s at the least, %s in the median, %s at the most (1 %% within %s)",
-			units.Seconds(d.Min), units.Seconds(d.Median), units.Seconds(d.Max), units.Seconds(d.P1))
-	}
+	text := units.Plural(r.Tuples, "time", "times") + " a port came back to the same destination" + comeback(r.After)
 	if rest := counts(portion{r.TimestampsBack, "with a timestamp that goes back"}, portion{r.SequenceBack, "with a sequence number that is not past the former one"},
 		portion{r.Rejected, "rejected at first"}); rest != "" {
 		text += "; " + rest
 	}
 	return text
 }
+
+// comeback is after how long ports came back.
+func comeback(d *pcap.Distribution) string {
+	switch {
+	case d == nil || d.Count == 0:
+		return ""
+	case d.Count == 1:
+		return ", after " + units.Seconds(d.Min)
+	}
+	text := fmt.Sprintf(", after %s at the least, 1 %% within %s, half within %s, 90 %% within %s, %s at the most", units.Seconds(d.Min),
+		units.Seconds(d.P1), units.Seconds(d.Median), units.Seconds(d.P90), units.Seconds(d.Max))
+	var early int64
+	for _, b := range d.Buckets {
+		if b.Below > 0 && b.Below <= timeWaitLength {
+			early += b.Count
+		}
+	}
+	return text + fmt.Sprintf("; %s of them within %d s, the TIME_WAIT of Linux", units.Count(early), timeWaitLength)
+}
+
+// timeWaitLength is TCP_TIMEWAIT_LEN of include/net/tcp.h, in seconds.
+const timeWaitLength = 60
 
 func retransmissions(r *pcap.Retransmissions) string {
 	text := counts(portion{r.SYN, "SYN"}, portion{r.SYNACK, "SYN-ACK"}, portion{r.Data, "data"}, portion{r.OutOfOrder, "out of order"})

@@ -88,6 +88,6 @@ var words = map[pcap.Kind]kindWords{
 	pcap.TimestampBack: {
 		what: "a port came back with an earlier timestamp, and was let in",
 		one:  "port came back with an earlier timestamp and was let in", many: "ports came back with an earlier timestamp and were let in",
-		happened: "The port came back with another machine's clock, when the server had already forgotten the former connection, or did not hold TIME_WAIT. It did no harm, and the same a little earlier would have.",
+		happened: "The port came back with another machine's clock, when the server had already forgotten the former connection, or did not hold TIME_WAIT (an RST ends that, too). It did no harm, and the same a little earlier would have.",
 	},
 }
