@@ -35,6 +35,7 @@ func ramp(from, to float64, d time.Duration) *Arrivals {
 // ramped is the case at a rate that slowly rises.
 func ramped(from, to float64, servers ...Servers) Config {
 	c := sourceCase(servers...)
+	c.Duration.Duration = 30 * time.Minute
 	c.Arrivals = ramp(from, to, c.Duration.Duration)
 	return c
 }
@@ -65,7 +66,7 @@ func near(t *testing.T, what string, got, want, share float64) {
 
 // New sessions at the balancer stop growing at 529/s, and errors begin at 564/s.
 func TestCaseOldKernel(t *testing.T) {
-	r := run(t, ramped(500, 600, Servers{Name: "old", Count: 4, Kernel: KernelWheel}))
+	r := run(t, ramped(520, 580, Servers{Name: "old", Count: 4, Kernel: KernelWheel}))
 	near(t, "sessions stop growing", r.begins(IncidentSessions), casePorts/120., 0.01)
 	near(t, "errors begin", r.begins(IncidentRejects), casePorts/loadedLife, 0.01)
 	near(t, "clients fail", r.begins(IncidentFailures), casePorts/loadedLife, 0.01)
@@ -86,11 +87,10 @@ func TestCaseOldKernel(t *testing.T) {
 // 1,085/s all.
 func TestCaseVendorKernel(t *testing.T) {
 	vendor := Servers{Name: "new", Count: 4, Kernel: KernelWheelRearm}
-	r := run(t, ramped(900, 1000, vendor))
+	r := run(t, ramped(930, 970, vendor))
 	near(t, "errors begin", r.begins(IncidentRejects), casePorts/float64(rearmLife), 0.01)
 	near(t, "longest life", r.Servers[0].Life.MaxSeconds, rearmLife, 0.001)
-	c := sourceCase(vendor)
-	c.Arrivals = &Arrivals{Rate: 600}
+	c := loaded(vendor)
 	if r := run(t, c); r.Totals.Rejects() != 0 {
 		t.Errorf("%d rejects at 600/s", r.Totals.Rejects())
 	}
@@ -106,7 +106,7 @@ func TestCaseVendorKernel(t *testing.T) {
 
 // Linux 4.1 and later: 60 s, whatever the load.
 func TestCaseTimer(t *testing.T) {
-	r := run(t, ramped(1000, 1100, Servers{Name: "modern", Count: 4, Kernel: KernelTimer}))
+	r := run(t, ramped(1040, 1080, Servers{Name: "modern", Count: 4, Kernel: KernelTimer}))
 	near(t, "errors begin", r.begins(IncidentRejects), casePorts/60., 0.01)
 	if l := r.Servers[0].Life; l.MinSeconds != 60 || l.MaxSeconds != 60 {
 		t.Errorf("lives %+v", l)
@@ -174,7 +174,7 @@ func settled(t *testing.T, c Config) Life {
 // loaded is the case at a rate at which old servers fail.
 func loaded(servers ...Servers) Config {
 	c := sourceCase(servers...)
-	c.Duration.Duration = 30 * time.Minute
+	c.Duration.Duration = 12 * time.Minute
 	c.Arrivals = &Arrivals{Rate: 600}
 	return c
 }
@@ -185,7 +185,7 @@ func TestCaseDoubledServers(t *testing.T) {
 	four := run(t, loaded(Servers{Name: "old", Count: 4, Kernel: KernelWheel}))
 	eight := run(t, loaded(Servers{Name: "old", Count: 8, Kernel: KernelWheel}))
 	near(t, "rejects of eight servers", float64(eight.Totals.Rejects()), float64(four.Totals.Rejects()), 0.25)
-	near(t, "errors begin", run(t, ramped(500, 600, Servers{Name: "old", Count: 8, Kernel: KernelWheel})).begins(IncidentRejects), casePorts/loadedLife, 0.01)
+	near(t, "errors begin", run(t, ramped(520, 580, Servers{Name: "old", Count: 8, Kernel: KernelWheel})).begins(IncidentRejects), casePorts/loadedLife, 0.01)
 }
 
 // Beside servers of the other kernel, the old ones lose their load: a connection that
@@ -222,7 +222,7 @@ func TestCaseLoadShifts(t *testing.T) {
 func TestCaseRemedies(t *testing.T) {
 	old := Servers{Name: "old", Count: 4, Kernel: KernelWheel}
 	plain := run(t, loaded(old)).Totals
-	if plain.Rejects() < 100_000 || plain.SequenceRejects != 0 {
+	if plain.Rejects() < 50_000 || plain.SequenceRejects != 0 {
 		t.Fatalf("without a remedy: %+v", plain)
 	}
 	rejects := func(change func(*Config)) (Counts, int64) {
