@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,9 +18,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/collect"
+	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/packet"
 	"github.com/natkit/natkit/internal/pcap"
@@ -66,47 +69,74 @@ func TestPcapOfTcpdump(t *testing.T) {
 	if err := json.Unmarshal(out.Bytes(), &r); err != nil {
 		t.Fatal(err)
 	}
-	if uint64(r.RejectedByPAWS) != counted {
-		t.Errorf("%d SYNs rejected by PAWS, the kernel counted %d", r.RejectedByPAWS, counted)
+	text, err := exec.Command(tcpdump, "-r", file, "--number", "-n", "-S").Output()
+	if err != nil {
+		t.Fatalf("tcpdump -r: %v", err)
 	}
-	checkFrames(t, &r, frameLines(t, tcpdump, file), counted)
+	for _, wrong := range checkFrames(&r, numbered(string(text)), counted) {
+		t.Error(wrong)
+	}
 }
 
-// checkFrames compares every named frame with tcpdump's line of that number.
-func checkFrames(t *testing.T, r *pcap.Report, lines map[int64]string, counted uint64) {
-	t.Helper()
+// checkFrames compares every named frame with tcpdump's line of that number, and gives
+// what is wrong.
+func checkFrames(r *pcap.Report, lines map[int64]string, counted uint64) (wrong []string) {
 	var named uint64
 	expect := func(frame int64, words ...string) {
 		for _, word := range words {
 			if !strings.Contains(lines[frame], word) {
-				t.Errorf("frame %d is %q: no %q", frame, lines[frame], word)
+				wrong = append(wrong, fmt.Sprintf("frame %d is %q: no %q", frame, lines[frame], word))
 			}
 		}
 	}
+	way := func(from, to netip.AddrPort) string {
+		return fmt.Sprintf("%s.%d > %s.%d: ", from.Addr(), from.Port(), to.Addr(), to.Port())
+	}
 	for _, in := range r.Incidents {
+		there, back := way(in.Client, in.Server), way(in.Server, in.Client)
 		for _, s := range in.SYNs {
 			if s.Verdict != pcap.RejectedPAWS {
 				continue
 			}
 			named++
-			expect(s.Frame, "2001:db8::2.33735 > 2001:db8::1.80", "Flags [S]", fmt.Sprintf("seq %d", s.Seq), fmt.Sprintf("TS val %d", *s.TSVal))
+			expect(s.Frame, there, "Flags [S]", fmt.Sprintf("seq %d", s.Seq), fmt.Sprintf("TS val %d", *s.TSVal))
 			if s.Answer > 0 {
-				expect(s.Answer, "2001:db8::1.80 > 2001:db8::2.33735", "Flags [.]", fmt.Sprintf("ecr %d", *s.TSRecent))
+				expect(s.Answer, back, "Flags [.]", fmt.Sprintf("ecr %d", *s.TSRecent))
 			}
 			if s.Reset > 0 {
-				expect(s.Reset, "2001:db8::2.33735 > 2001:db8::1.80", "Flags [R]")
+				expect(s.Reset, there, "Flags [R]")
 			}
 		}
 		for _, step := range in.Ladder {
-			if step.Flags&packet.ACK != 0 { // tcpdump shows no sequence number where it brings nothing
+			// tcpdump shows no sequence number where a segment brings nothing.
+			if step.Flags&packet.ACK != 0 {
 				expect(step.Frame, fmt.Sprintf("ack %d", step.Ack))
 			} else {
 				expect(step.Frame, fmt.Sprintf("seq %d", step.Seq))
 			}
 		}
 	}
-	if named != counted {
-		t.Errorf("%d rejected SYNs are named, the kernel counted %d", named, counted)
+	if uint64(r.RejectedByPAWS) != counted || named != counted {
+		wrong = append(wrong, fmt.Sprintf("%d SYNs rejected by PAWS are reported and %d named, the kernel counted %d", r.RejectedByPAWS, named, counted))
+	}
+	return wrong
+}
+
+// namesRejected holds that a report of natkit pcap names every SYN that the server of a
+// lab's first stage counted as rejected, by the numbers that tcpdump gives the frames.
+func namesRejected(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: names-rejected LAB.JSON PCAP.JSON TCPDUMP.TXT")
+	}
+	var run lab.Report
+	var r pcap.Report
+	ts.Check(json.Unmarshal([]byte(ts.ReadFile(args[0])), &run))
+	ts.Check(json.Unmarshal([]byte(ts.ReadFile(args[1])), &r))
+	if len(run.Stages) == 0 || run.Stages[0].Handshakes == nil || run.Stages[0].Handshakes.Rejected == 0 {
+		ts.Fatalf("the server rejected nothing: there is no fault to be named")
+	}
+	if wrong := checkFrames(&r, numbered(ts.ReadFile(args[2])), run.Stages[0].Handshakes.Rejected); len(wrong) > 0 {
+		ts.Fatalf("%s", strings.Join(wrong, "\n"))
 	}
 }
 
@@ -260,22 +290,14 @@ func pawsRejects(t *testing.T, ns *netns.Handle) uint64 {
 	return tcp.Counters["TcpExtPAWSEstab"]
 }
 
-// frameLines are tcpdump's lines by the number in front of them.
-func frameLines(t *testing.T, tcpdump, file string) map[int64]string {
-	t.Helper()
-	out, err := exec.Command(tcpdump, "-r", file, "--number", "-n", "-S").Output()
-	if err != nil {
-		t.Fatalf("tcpdump -r: %v", err)
-	}
+// numbered are tcpdump's lines by the number in front of them.
+func numbered(text string) map[int64]string {
 	lines := map[int64]string{}
-	for line := range strings.Lines(string(out)) {
+	for line := range strings.Lines(text) {
 		var number int64
 		if _, err := fmt.Sscan(line, &number); err == nil {
 			lines[number] = strings.TrimSpace(line)
 		}
-	}
-	if len(lines) == 0 {
-		t.Fatalf("tcpdump -r numbers nothing:\n%s", out)
 	}
 	return lines
 }

@@ -75,6 +75,8 @@ func floodMain() {
 //	                     however it ends; the last one first
 //	same-findings A B    two JSON documents of doctor have findings, the same ones
 //	                     with the same remedies
+//	names-rejected L P T a report of pcap names each SYN that a lab's server rejected, by
+//	                     tcpdump's numbers
 //	[root]               condition: the effective user is root
 //	[kprobes]            condition: eBPF programs can be attached to kernel functions
 //
@@ -103,11 +105,12 @@ func TestScript(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"needs":         needs,
-			"lockhost":      lockHost,
-			"exits":         exits,
-			"finally":       finally,
-			"same-findings": sameFindings,
+			"needs":          needs,
+			"lockhost":       lockHost,
+			"exits":          exits,
+			"finally":        finally,
+			"same-findings":  sameFindings,
+			"names-rejected": namesRejected,
 		},
 	})
 }
