@@ -45,7 +45,9 @@ func (c *conductor) runApart(ctx context.Context, stages []lab.Stage) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	children := make([]*conductor, len(stages))
-	var tell sync.Mutex
+	// One lab is built at a time: many web servers that start at once would be too slow
+	// for each other on a small machine.
+	var tell, building sync.Mutex
 	var wg sync.WaitGroup
 	for i := range stages {
 		child := &conductor{Options: c.Options, sc: c.sc, hostMax: c.hostMax, emptyBytes: c.emptyBytes, report: &lab.Report{}}
@@ -56,7 +58,7 @@ func (c *conductor) runApart(ctx context.Context, stages []lab.Stage) error {
 		}
 		children[i] = child
 		wg.Go(func() {
-			if err := child.alone(ctx, &stages[i]); err != nil {
+			if err := child.alone(ctx, &stages[i], &building); err != nil {
 				stop(fmt.Errorf("stage %s: %w", stages[i].Name, err))
 			}
 		})
@@ -77,20 +79,32 @@ func (c *conductor) runApart(ctx context.Context, stages []lab.Stage) error {
 }
 
 // alone builds a lab for one stage, runs it there and takes the lab down.
-func (c *conductor) alone(ctx context.Context, st *lab.Stage) (err error) {
-	if c.lab, err = build.Up(ctx, c.sc, build.Options{Dir: c.Dir, Log: c.Progress}); err != nil {
+func (c *conductor) alone(ctx context.Context, st *lab.Stage, building sync.Locker) (err error) {
+	err = c.build(ctx, building)
+	if c.lab == nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.lab.Close()) }()
-	ctx, stop := c.untilEnded(ctx)
-	defer stop()
-	if _, err := c.lab.StartServer(ctx, c.Server); err != nil {
+	if err != nil {
 		return err
 	}
+	ctx, stop := c.untilEnded(ctx)
+	defer stop()
 	if err := c.stage(ctx, st); err != nil {
 		return c.whyEnded(ctx, err)
 	}
 	return nil
+}
+
+// build makes the lab and starts its web server.
+func (c *conductor) build(ctx context.Context, building sync.Locker) (err error) {
+	building.Lock()
+	defer building.Unlock()
+	if c.lab, err = build.Up(ctx, c.sc, build.Options{Dir: c.Dir, Log: c.Progress}); err != nil {
+		return err
+	}
+	_, err = c.lab.StartServer(ctx, c.Server)
+	return err
 }
 
 // untilEnded ends with the lab.
