@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/natkit/natkit/internal/simulate"
 	"github.com/natkit/natkit/internal/units"
@@ -43,7 +44,14 @@ func onset(r *simulate.Result, i *simulate.Incident) string {
 	if r.Config.Start.Duration > 0 {
 		at = "at " + simulationTime(r, i.StartSeconds)
 	}
-	return fmt.Sprintf("from %s new connections/s on (%s)", units.Fixed(i.Rate, 0), at)
+	return fmt.Sprintf("from %s new connections/s on (%s)", units.Fixed(rateAt(r, i.StartSeconds), 0), at)
+}
+
+// rateAt is the configured rate of new connections: what came in an interval may be
+// more or less by chance.
+func rateAt(r *simulate.Result, seconds float64) float64 {
+	at := time.Duration(seconds * float64(time.Second))
+	return r.Config.Arrivals.At(r.Config.Start.Duration, at) / float64(max(r.Config.Connection.Requests, 1))
 }
 
 func simulationRejects(r *simulate.Result) []Cell {
@@ -118,6 +126,9 @@ func trimZero(number string) string {
 	return number
 }
 
+// timeWaitSeconds is TCP_TIMEWAIT_LEN, the timer's since Linux 4.1.
+const timeWaitSeconds = 60
+
 // limitsOf are those of the NAT's ports; each is a rate at which ports in turn come
 // again after just the time for which the former connection is remembered.
 func limitsOf(r *simulate.Result) []simulationLimit {
@@ -138,8 +149,12 @@ func limitsOf(r *simulate.Result) []simulationLimit {
 		all = append(all, simulationLimit{"the balancer knows the session", c.Balancer.Timeout.Seconds(), tuples, false})
 	}
 	for _, s := range r.Servers {
-		if s.Life.Count > 0 {
-			all = append(all, simulationLimit{"TIME_WAIT stands, group " + s.Name, s.Life.MaxSeconds, tuples, true})
+		life := s.Life.MaxSeconds
+		if s.Kernel == simulate.KernelTimer {
+			life = timeWaitSeconds // also where none ever ran out
+		}
+		if life > 0 {
+			all = append(all, simulationLimit{"TIME_WAIT stands, group " + s.Name, life, tuples, true})
 		}
 	}
 	return all

@@ -21,6 +21,8 @@
       ctx.save();
       ctx.strokeStyle = ctx.fillStyle = colour("dim");
       ctx.font = 11 * uPlot.pxRatio + "px system-ui, sans-serif";
+      ctx.textAlign = "left";
+      ctx.textBaseline = "bottom";
       ctx.setLineDash([6 * uPlot.pxRatio, 4 * uPlot.pxRatio]);
       for (const level of chart.levels || []) {
         const y = u.valToPos(level.value, "y", true);
