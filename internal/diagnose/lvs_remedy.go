@@ -32,7 +32,7 @@ func (b *balancer) affinityRemedies(u *snapshot.IPVSUse, s *snapshot.IPVSService
 		Remedy{
 			Title:    "keep connections open and use them again (keep-alive)",
 			Predicts: "fewer connections need fewer ports",
-			Risk:     "needs clients and servers that do so (HTTP/1.0 does not by itself)",
+			Risk:     "clients and servers have to do so (HTTP/1.0 does not by itself)",
 		},
 		Remedy{
 			Title: "not a cure: more servers. Watch packets and established connections per server, not the rate of new connections, which is wrong here",

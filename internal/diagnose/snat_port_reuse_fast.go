@@ -208,7 +208,7 @@ func (p *pools) reuseRemedies(r *reuse) []Remedy {
 		Remedy{
 			Title:    "let clients close first, or keep connections open and use them again (keep-alive)",
 			Predicts: "TIME_WAIT is then at the client, which does not use its port again meanwhile",
-			Risk:     "needs clients and servers that do so",
+			Risk:     "clients and servers have to do so",
 		},
 		Remedy{
 			Title: "on the servers: not tcp_timestamps = 0, which hides the counter and rejects by sequence numbers instead; fewer connections in TIME_WAIT by net.ipv4.tcp_max_tw_buckets",

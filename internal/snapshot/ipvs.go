@@ -5,8 +5,9 @@ const (
 	// IPVSPrefix is what the names of all of them begin with.
 	IPVSPrefix = "net.ipv4.vs."
 	// IPVSReuse decides what becomes of a new connection on a tuple that has an entry
-	// still: 0 keeps the entry and its server, bit 0 gives it a new one. The default is
-	// 1, and kernels before 4.2 behave as with 0.
+	// still: 0 keeps the entry and its server, bit 0 gives one in TIME_WAIT a new one, bit
+	// 1 one in FIN_WAIT whose answers pass by. The default is 1; a kernel without it
+	// behaves as with 0.
 	IPVSReuse = "net.ipv4.vs.conn_reuse_mode"
 	// IPVSExpireNoDest is 1 where an entry whose server was removed goes with the next
 	// packet, 0 where packets are dropped until it expires.
