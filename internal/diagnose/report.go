@@ -25,10 +25,11 @@ type Report struct {
 	Findings []Finding `json:"findings"`
 	// Unread lists what could not be read, and why.
 	Unread []Unread `json:"unread"`
-	// Drops and Profile are what was traced between the two samples, the lists cut
-	// to what matters most; nil where nothing was.
+	// Drops, Profile and SYNs are what was traced between the two samples, the lists
+	// cut to what matters most; nil where nothing was.
 	Drops   *snapshot.Drops   `json:"drops,omitempty"`
 	Profile *snapshot.Profile `json:"profile,omitempty"`
+	SYNs    *snapshot.SYNs    `json:"syns,omitempty"`
 }
 
 // State is how a check ended.

@@ -38,6 +38,7 @@ func Run(rec *snapshot.Recording, rules []Rule) Report {
 		Unread:     []Unread{},
 		Drops:      mainDrops(rec.Drops),
 		Profile:    mainProfile(rec.Profile),
+		SYNs:       mainSYNs(rec.SYNs),
 	}
 	for _, rule := range rules {
 		finding, check := rule.Check(rec)
@@ -77,6 +78,16 @@ func mainProfile(p *snapshot.Profile) *snapshot.Profile {
 	}
 	c := *p
 	c.Functions = head(p.Functions)
+	return &c
+}
+
+func mainSYNs(s *snapshot.SYNs) *snapshot.SYNs {
+	if s == nil {
+		return nil
+	}
+	c := *s
+	c.Sources = head(s.Sources)
+	c.MoreSources += int64(len(s.Sources) - len(c.Sources))
 	return &c
 }
 

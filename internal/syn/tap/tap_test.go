@@ -236,7 +236,7 @@ func TestFlood(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sent := 0
+	sent, began := 0, time.Now()
 	r.in(func() error {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
 		if err != nil {
@@ -251,13 +251,17 @@ func TestFlood(t *testing.T) {
 		}
 		return nil
 	})
+	rate := float64(sent) / time.Since(began).Seconds()
 	got, err := tp.Stop()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("%d sent, %d looked at, 1 in %d in the end, %d lost", sent, got.SYNs, got.Sample, got.Lost)
-	if got.Sample == 1 || got.SYNs == 0 || got.SYNs > uint64(sent)*9/10 {
+	if left := got.SYNs+got.Lost < uint64(sent); got.SYNs == 0 || left != (got.Sample > 1) {
 		t.Errorf("%+v", got)
+	}
+	if rate > 2*mostPerSecond && got.Sample == 1 { // an emulated processor sends fewer
+		t.Errorf("%.0f SYNs/s were sent, and all were looked at", rate)
 	}
 }
 
