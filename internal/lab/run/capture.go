@@ -46,10 +46,13 @@ func (c *conductor) startCaptures(st *lab.Stage) ([]recording, error) {
 	var all []recording
 	var errs []error
 	round := c.round(st.Name)
-	for _, v := range c.sc.Vantages() {
+	vantages := c.sc.Vantages()
+	o := c.Capture.Options
+	o.RingBytes = ringBytes(c.sc, st, len(vantages))
+	for _, v := range vantages {
 		about := lab.Capture{Stage: st.Name, Round: round, Node: v.Node, Side: v.Side, Interfaces: v.Interfaces}
 		about.File = filepath.Join(c.Capture.Dir, captureName(about))
-		one, err := capture.Start(c.node(v.Node), v.Interfaces, about.File, c.Capture.Options)
+		one, err := capture.Start(c.node(v.Node), v.Interfaces, about.File, o)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -57,6 +60,23 @@ func (c *conductor) startCaptures(st *lab.Stage) ([]recording, error) {
 		all = append(all, recording{one, about})
 	}
 	return all, errors.Join(errs...)
+}
+
+// mostRings is the memory of all rings that are in use at the same time.
+const mostRings = 256 << 20
+
+// ringBytes shares it between the stages that run at the same time.
+func ringBytes(sc *lab.Scenario, st *lab.Stage, vantages int) int {
+	rings := vantages
+	if st.Apart {
+		rings = 0
+		for i := range sc.Stages {
+			if sc.Stages[i].Apart {
+				rings += vantages
+			}
+		}
+	}
+	return min(capture.DefaultRingBytes, mostRings/max(rings, 1))
 }
 
 // round is how often a stage has been captured, this time included.
