@@ -191,7 +191,7 @@ func (c *Config) checkBatches(k *checker) {
 		k.need(b.Connections >= 1 && b.Connections <= mostConns, "1 connection or more", at("connections")...)
 		k.whole(b.Concurrency, 0, mostParallel, at("concurrency")...)
 		k.rate(b.Rate, at("rate")...)
-		k.need(b.Rate == 0 || b.Rate >= 1e-6, "0.000001 connections per second or more", at("rate")...)
+		k.need(b.Rate == 0 || float64(b.Connections)/b.Rate <= longest.Seconds(), fmt.Sprintf("a rate at which all begin within %v", longest), at("rate")...)
 		k.need(b.Rate == 0 || b.Concurrency == 0, "either concurrency or rate", at("rate")...)
 	}
 }

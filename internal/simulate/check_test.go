@@ -44,6 +44,7 @@ func TestParse(t *testing.T) {
 		{"strategy", "servers:", "nat: {strategy: best}\nservers:", "expected one of round-robin, random, hash, kernel"},
 		{"interval", "duration: 1m", "duration: 1m\ninterval: 1ms", "x.yaml:3:11: expected an interval that makes at most 20000 points, not 60000"},
 		{"client of a batch", "arrivals: {rate: 10}", "batches: [{connections: 1, clients: b}]", "x.yaml:3:37: expected the name of a group of clients"},
+		{"too slow", "arrivals: {rate: 10}", "batches: [{connections: 1000, rate: 1e-6}]", "x.yaml:3:37: expected a rate at which all begin within 9600h0m0s"},
 		{"two speeds", "arrivals: {rate: 10}", "batches: [{connections: 1, rate: 1, concurrency: 1}]", "expected either concurrency or rate"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -128,6 +129,11 @@ func FuzzParse(f *testing.F) {
 // affordable tells whether a simulation is short enough for a test.
 func affordable(c *Config) bool {
 	f := c.filled()
+	for _, b := range c.Batches {
+		if b.Pause.Duration > time.Minute || b.Rate > 0 && b.Rate < 0.1 {
+			return false
+		}
+	}
 	return c.total() < 1000 && f.Duration.Duration/f.Interval.Duration < 1000 && f.NAT.Addresses < 4 && f.Duration.Duration < day &&
 		(c.Arrivals == nil || c.Arrivals.CSV == "") && (c.Balancer == nil || c.Balancer.Addresses < 4)
 }

@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 )
@@ -21,6 +22,9 @@ const (
 
 // closedHold is nf_conntrack_tcp_timeout_close.
 const closedHold = 10 * second
+
+// horizon is the longest simulated time.
+const horizon = 100 * 365 * int64(day)
 
 // checkEvery is after how many events the context is looked at.
 const checkEvery = 1 << 16
@@ -211,6 +215,9 @@ func (e *engine) step(ctx context.Context) error {
 	switch what {
 	case atSample:
 		e.sample()
+		if e.now > horizon {
+			return fmt.Errorf("simulate: still under way after %.0f years", seconds(horizon)/365/24/3600)
+		}
 		return ctx.Err()
 	case atWheel:
 		e.turn()

@@ -175,6 +175,20 @@ func TestProgress(t *testing.T) {
 	}
 }
 
+// A course of batches that takes long has a curve of bounded size, which is the whole.
+func TestThinning(t *testing.T) {
+	c := sourceCase(Servers{Name: "s"})
+	c.Duration.Duration, c.Interval.Duration = 0, time.Second
+	c.Batches = []Batch{{Connections: 10}, {Connections: 100, Pause: Duration{3 * day}, Rate: 0.01}}
+	r := run(t, c)
+	if len(r.Curve) > 2*mostPoints || r.IntervalSeconds < 2 || r.Curve[1].StartSeconds != r.IntervalSeconds {
+		t.Errorf("%d points of %v s, the second at %v", len(r.Curve), r.IntervalSeconds, r.Curve[1].StartSeconds)
+	}
+	if problem := conserved(r); problem != "" {
+		t.Error(problem)
+	}
+}
+
 // Curves: values, and as many arrivals as they promise.
 func TestCurves(t *testing.T) {
 	hours := make([]float64, 24)

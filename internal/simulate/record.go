@@ -8,7 +8,7 @@ type record struct {
 	// were at the last sample.
 	current              tally
 	perServer, lastTally []tally
-	points               []Point
+	points               []point
 	started, interval    int64
 	// until is the time that is sampled in any case.
 	until    int64
@@ -18,6 +18,13 @@ type record struct {
 	progress func(Progress)
 	reported int
 	total    tally
+}
+
+// point is one interval.
+type point struct {
+	tally
+	// Point is without Counts.
+	Point
 }
 
 type batchRecord struct {
@@ -64,7 +71,7 @@ func (e *engine) sample() {
 	if e.now == e.started && e.current == (tally{}) {
 		return
 	}
-	p := Point{StartSeconds: seconds(e.started), Counts: e.current.counts(), Servers: make([]ServerPoint, len(e.perServer))}
+	p := point{e.current, Point{StartSeconds: seconds(e.started), Servers: make([]ServerPoint, len(e.perServer))}}
 	for i := range e.perServer {
 		p.Servers[i] = serverPoint(&e.perServer[i], &e.lastTally[i])
 	}
@@ -80,8 +87,38 @@ func (e *engine) sample() {
 	copy(e.lastTally, e.perServer)
 	e.total.add(&e.current)
 	e.points, e.current, e.started = append(e.points, p), tally{}, e.now
+	e.thin()
 	e.next[atSample] = e.now + e.interval
 	e.report()
+}
+
+// thin makes one of each two points, with twice the interval, where there are too many:
+// nobody knows before how long batches take.
+func (e *engine) thin() {
+	if len(e.points) < 2*mostPoints {
+		return
+	}
+	for i := range mostPoints {
+		a, b := &e.points[2*i], e.points[2*i+1]
+		b.StartSeconds = a.StartSeconds
+		b.tally.add(&a.tally)
+		for n := range b.Servers {
+			b.Servers[n].Connections += a.Servers[n].Connections
+			b.Servers[n].Rejects += a.Servers[n].Rejects
+		}
+		e.points[i] = b
+	}
+	e.points, e.interval = e.points[:mostPoints], 2*e.interval
+}
+
+// curve is all points.
+func (e *engine) curve() []Point {
+	curve := make([]Point, len(e.points))
+	for i := range e.points {
+		curve[i] = e.points[i].Point
+		curve[i].Counts = e.points[i].counts()
+	}
+	return curve
 }
 
 func serverPoint(now, last *tally) ServerPoint {
@@ -120,7 +157,7 @@ func (e *engine) report() {
 // result is all of it.
 func (e *engine) result() *Result {
 	r := &Result{
-		Config: *e.cfg, Seconds: seconds(e.now), Totals: e.total.counts(), IntervalSeconds: seconds(e.interval), Curve: e.points,
+		Config: *e.cfg, Seconds: seconds(e.now), Totals: e.total.counts(), IntervalSeconds: seconds(e.interval), Curve: e.curve(),
 	}
 	rtt := int64(e.cfg.Connection.RTT.Duration)
 	e.delays[0] = e.total[fAccepted]
