@@ -225,15 +225,15 @@ func CheckSources(sources []netip.Addr, to netip.Addr) error {
 func ParseSources(text string) ([]netip.Addr, error) {
 	first, last, err := sourceRange(text)
 	if err != nil {
-		return nil, fmt.Errorf("read source addresses %q: %w", text, err)
+		return nil, fmt.Errorf("read addresses %q: %w", text, err)
 	}
 	if first.BitLen() != last.BitLen() || last.Less(first) {
-		return nil, fmt.Errorf("read source addresses %q: the last address is before the first", text)
+		return nil, fmt.Errorf("read addresses %q: the last address is before the first", text)
 	}
 	var all []netip.Addr
 	for a := first; ; a = a.Next() {
 		if len(all) == maxSources {
-			return nil, fmt.Errorf("read source addresses %q: more than %d addresses", text, maxSources)
+			return nil, fmt.Errorf("read addresses %q: more than %d addresses", text, maxSources)
 		}
 		all = append(all, a)
 		if a == last {
