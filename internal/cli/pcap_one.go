@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -36,7 +37,10 @@ func (v *pcapVerb) one(cmd *cobra.Command, name string) error {
 	defer in.Close()
 	r, err := pcap.Read(in, pcap.Options{Memory: int64(v.memory), Incidents: v.keep, TimeWait: v.timeWait, Only: v.chosenBy(&v.passed)})
 	in.progress.Clear()
-	if r == nil {
+	switch {
+	case r == nil && in.interrupted:
+		return errors.New("interrupted before the capture had begun")
+	case r == nil:
 		return in.failed(err)
 	}
 	if in.interrupted {
@@ -49,10 +53,26 @@ func (v *pcapVerb) one(cmd *cobra.Command, name string) error {
 	if err != nil {
 		return in.failed(fmt.Errorf("%w; what was read until there is told", err))
 	}
+	if notUnderstood(r) {
+		return in.failed(errors.New("nothing in it was understood (see above), so nothing can be said of it"))
+	}
 	if v.faulty(r) {
 		return errFindings
 	}
 	return nil
+}
+
+// notUnderstood tells whether there are packets, but none that natkit could read. Those
+// that are not IP, such as ARP, were read.
+func notUnderstood(r *pcap.Report) bool {
+	var unread, other int64
+	for _, u := range r.Undecoded {
+		unread += u.Packets
+		if u.Reason == pcap.NotIP {
+			other += u.Packets
+		}
+	}
+	return r.Packets > 0 && unread == r.Packets && other == 0
 }
 
 // withoutEnd leaves out the place where an interruption ended the file.

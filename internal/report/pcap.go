@@ -100,6 +100,9 @@ func (p *pcapPrinter) overview() {
 		return
 	}
 	what := "No incidents"
+	if r := p.r; len(r.Undecoded) > 0 && r.Undecoded[0].Packets == r.Packets {
+		what += ", as no packet is of IP or could be read"
+	}
 	if len(p.v.Kinds) > 0 {
 		what += " of the kinds asked for"
 	}

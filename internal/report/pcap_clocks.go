@@ -9,7 +9,7 @@ import (
 
 // clocks tells how many machines seem to be behind an address: each has a clock.
 func (p *pcapPrinter) clocks() {
-	several := severalClocks(p.r.Clocks)
+	several := p.severalClocks()
 	if len(several) == 0 {
 		return
 	}
@@ -24,10 +24,13 @@ func (p *pcapPrinter) clocks() {
 	}
 }
 
-func severalClocks(list []pcap.PairClocks) (several []*pcap.PairClocks) {
-	for i := range list {
-		if list[i].Count > 1 {
-			several = append(several, &list[i])
+// severalClocks are the pairs with more than one clock. That a system has one for each
+// port is worth a word only where it did harm.
+func (p *pcapPrinter) severalClocks() (several []*pcap.PairClocks) {
+	harm := count(p.r, pcap.SYNRejectedPAWS) > 0
+	for i := range p.r.Clocks {
+		if c := &p.r.Clocks[i]; c.Count > 1 && (harm || !c.PerConnection) {
+			several = append(several, c)
 		}
 	}
 	return several
