@@ -23,6 +23,7 @@ var leftOut = map[string]string{
 	"internal/lab":             pureReason,
 	"internal/load":            pureReason,
 	"internal/packet":          pureReason,
+	"internal/pcap/pair":       pureReason,
 	"internal/ports":           pureReason,
 	"internal/profile":         pureReason,
 	"internal/report":          pureReason,

@@ -85,6 +85,17 @@ func (m *matcher) read(first, second io.Reader) error {
 	m.sources = [2]*source{openSource(first), openSource(second)}
 	defer m.sources[0].stop()
 	defer m.sources[1].stop()
+	m.run()
+	for i, name := range []string{"first", "second"} {
+		if err := m.sources[i].err; err != nil {
+			return fmt.Errorf("match captures: the %s one: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// run sees all packets, and judges all.
+func (m *matcher) run() {
 	m.compareClocks()
 	for {
 		side, o := m.earlier()
@@ -101,12 +112,6 @@ func (m *matcher) read(first, second io.Reader) error {
 	for m.flows.oldest != nil {
 		m.forget(m.flows.oldest)
 	}
-	for i, name := range []string{"first", "second"} {
-		if err := m.sources[i].err; err != nil {
-			return fmt.Errorf("match captures: the %s one: %w", name, err)
-		}
-	}
-	return nil
 }
 
 // compareClocks reads ahead. Where the captures' beginnings have nothing in common, one

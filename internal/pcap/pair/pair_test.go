@@ -378,3 +378,24 @@ func FuzzMatch(f *testing.F) {
 		}
 	})
 }
+
+// BenchmarkMatch reads two captures of 100,000 packets of 20,000 connections each, with
+// 96 bytes of every packet.
+func BenchmarkMatch(b *testing.B) {
+	var inside, outside []pkt
+	for i := range 100_000 {
+		c := i / 5
+		p := pkt{at: time.Duration(i) * 10 * us, flags: packet.ACK, seq: uint32(c*1000 + i), ack: uint32(c), dst: server,
+			src: fmt.Sprintf("198.18.%d.%d:%d", c>>8&255, c&255, 1024+c)}
+		inside = append(inside, p)
+		outside = append(outside, p.from(fmt.Sprintf("198.19.0.1:%d", 1024+c)).routed(20*us))
+	}
+	first, second := file(b, 96, inside...), file(b, 96, outside...)
+	b.SetBytes(int64(len(first) + len(second)))
+	for b.Loop() {
+		if r := match(b, first, second, Options{}); r.Out.Matched != 100_000 {
+			b.Fatalf("%+v", r.Out)
+		}
+	}
+	b.ReportMetric(float64(b.N)*200_000/b.Elapsed().Seconds(), "packets/s")
+}
