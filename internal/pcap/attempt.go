@@ -133,14 +133,15 @@ func (t *tracker) close(c *conn) {
 	if !c.syn.open {
 		return
 	}
-	if v, _ := t.verdict(c); v == Unanswered && c.trouble == nil && t.now-c.syn.at < young {
+	unsettled := t.ended && t.now-c.syn.at < young
+	if v, _ := t.verdict(c); v == Unanswered && c.trouble == nil && unsettled {
 		t.report.Connections.Pending++
 		c.syn.open = false
 		return
 	}
 	t.judge(c)
 	outcome := Failed
-	if t.now-c.syn.at < young {
+	if unsettled {
 		outcome = OutcomeOpen
 	}
 	t.emit(c, outcome, 0)

@@ -24,6 +24,7 @@ func Read(r io.Reader, o Options) (*Report, error) {
 
 // finished ends all connections and gives the report.
 func (t *tracker) finished(stats Stats) *Report {
+	t.ended = true
 	t.table.each(t.finish)
 	r := &t.report
 	r.Stats = stats

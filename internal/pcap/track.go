@@ -20,6 +20,7 @@ type tracker struct {
 	// fromServers counts packets of those to whom a SYN went.
 	fromServers int64
 	now         int64 // time of the latest packet
+	ended       bool  // there are no more
 }
 
 func newTracker(o Options) *tracker {
