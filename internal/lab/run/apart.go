@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/lab/build"
@@ -39,6 +40,11 @@ func apartFrom(stages []lab.Stage) (n int) {
 	return n
 }
 
+// slowBuild is the time for a lab and its web server from which stages that are apart run
+// one after the other: their loads would keep each other late. Usual is half a second,
+// an emulated processor takes six.
+const slowBuild = 2 * time.Second
+
 // runApart runs stages at the same time, each in a lab of its own. The first that
 // fails ends the others.
 func (c *conductor) runApart(ctx context.Context, stages []lab.Stage) error {
@@ -49,7 +55,14 @@ func (c *conductor) runApart(ctx context.Context, stages []lab.Stage) error {
 	// for each other on a small machine.
 	var tell, building sync.Mutex
 	var wg sync.WaitGroup
+	atOnce := make(chan struct{}, len(stages))
+	if c.slow {
+		atOnce = make(chan struct{}, 1)
+	}
 	for i := range stages {
+		if ctx.Err() != nil {
+			break
+		}
 		child := &conductor{Options: c.Options, sc: c.sc, hostMax: c.hostMax, emptyBytes: c.emptyBytes, report: &lab.Report{}}
 		child.Progress = func(text string) {
 			tell.Lock()
@@ -57,7 +70,9 @@ func (c *conductor) runApart(ctx context.Context, stages []lab.Stage) error {
 			c.Progress(text)
 		}
 		children[i] = child
+		atOnce <- struct{}{}
 		wg.Go(func() {
+			defer func() { <-atOnce }()
 			if err := child.alone(ctx, &stages[i], &building); err != nil {
 				stop(fmt.Errorf("stage %s: %w", stages[i].Name, err))
 			}

@@ -59,6 +59,8 @@ type conductor struct {
 	// emptyBytes is the least that the slabs of entries were seen to hold before
 	// the table was filled.
 	emptyBytes int64
+	// slow: this machine is too slow for several labs at once.
+	slow bool
 	// found is the newest report of doctor.
 	found *diagnose.Report
 }
@@ -138,6 +140,7 @@ func (c *conductor) conduct(ctx context.Context) (err error) {
 		return err
 	}
 	c.Progress("building " + c.sc.Name)
+	began := c.Clock()
 	c.lab, err = build.Up(ctx, c.sc, build.Options{Dir: c.Dir, Log: c.Progress})
 	if err != nil {
 		return err
@@ -148,7 +151,7 @@ func (c *conductor) conduct(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("lab %s: %w", c.sc.Name, err)
 	}
-	c.report.Server = server.Name
+	c.report.Server, c.slow = server.Name, c.Clock().Sub(began) > slowBuild
 	empty, err := c.look(ctx, c.sc.Topology.Nodes[0].Name)
 	if err != nil {
 		return err
