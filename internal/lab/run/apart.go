@@ -48,28 +48,21 @@ const slowBuild = 2 * time.Second
 // runApart runs stages at the same time, each in a lab of its own. The first that
 // fails ends the others.
 func (c *conductor) runApart(ctx context.Context, stages []lab.Stage) error {
+	if err := c.setHost(ctx, &stages[0]); err != nil { // back to what the host had
+		return err
+	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	children := make([]*conductor, len(stages))
-	// One lab is built at a time: many web servers that start at once would be too slow
-	// for each other on a small machine.
-	var tell, building sync.Mutex
-	var wg sync.WaitGroup
 	atOnce := make(chan struct{}, len(stages))
 	if c.slow {
 		atOnce = make(chan struct{}, 1)
 	}
-	for i := range stages {
-		if ctx.Err() != nil {
-			break
-		}
-		child := &conductor{Options: c.Options, sc: c.sc, hostMax: c.hostMax, emptyBytes: c.emptyBytes, report: &lab.Report{}}
-		child.Progress = func(text string) {
-			tell.Lock()
-			defer tell.Unlock()
-			c.Progress(text)
-		}
-		children[i] = child
+	// One lab is built at a time: many web servers that start at once would be too slow
+	// for each other on a small machine.
+	var building sync.Mutex
+	var wg sync.WaitGroup
+	children := c.children(len(stages))
+	for i, child := range children {
 		atOnce <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-atOnce }()
@@ -82,6 +75,29 @@ func (c *conductor) runApart(ctx context.Context, stages []lab.Stage) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+	c.adopt(children)
+	return nil
+}
+
+// children are conductors of the same run, one for each of n stages, which tell of
+// their progress one at a time.
+func (c *conductor) children(n int) []*conductor {
+	var tell sync.Mutex
+	all := make([]*conductor, n)
+	for i := range all {
+		all[i] = &conductor{Options: c.Options, sc: c.sc, hostMax: c.hostMax, emptyBytes: c.emptyBytes,
+			host: c.host, applied: c.applied, report: &lab.Report{}}
+		all[i].Progress = func(text string) {
+			tell.Lock()
+			defer tell.Unlock()
+			c.Progress(text)
+		}
+	}
+	return all
+}
+
+// adopt takes over what children found, in the order of their stages.
+func (c *conductor) adopt(children []*conductor) {
 	for _, child := range children {
 		c.report.Stages = append(c.report.Stages, child.report.Stages...)
 		c.report.Captures = append(c.report.Captures, child.report.Captures...)
@@ -90,11 +106,13 @@ func (c *conductor) runApart(ctx context.Context, stages []lab.Stage) error {
 			c.found = child.found
 		}
 	}
-	return nil
 }
 
 // alone builds a lab for one stage, runs it there and takes the lab down.
 func (c *conductor) alone(ctx context.Context, st *lab.Stage, building sync.Locker) (err error) {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	err = c.build(ctx, building)
 	if c.lab == nil {
 		return err
