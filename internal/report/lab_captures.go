@@ -27,8 +27,9 @@ func (p *printer) labCaptures(r *lab.Report) {
 		}
 	}
 	p.table(t)
+	p.blank()
+	p.line("  " + p.style.Paint(Dim, "Capturing took time of the CPUs: rates and times are not those without it."))
 	if inside, outside, ok := capturePair(r); ok {
-		p.blank()
 		p.line(clean("  try: natkit pcap " + inside + " " + outside))
 	}
 }

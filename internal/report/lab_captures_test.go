@@ -38,6 +38,7 @@ Captures in caps
                                                      write capture: no space left on device
   fault-server.pcapng           0      0 B        0  eth0
 
+  Capturing took time of the CPUs: rates and times are not those without it.
   try: natkit pcap caps/fault-gwinside.pcapng caps/fault-gwoutside.pcapng
 `
 	if diff := cmp.Diff(want, b.String()); diff != "" {

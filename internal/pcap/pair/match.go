@@ -55,8 +55,7 @@ type matcher struct {
 	tally  tally
 }
 
-// Shares of the memory. Measured: a sighting with its bucket, a flow with its place in
-// the table.
+// What is kept takes, with its places in the tables.
 const (
 	sightingBytes = int64(unsafe.Sizeof(sighting{})) + 40
 	flowBytes     = int64(unsafe.Sizeof(flow{})+unsafe.Sizeof(missed{})) + 180
@@ -67,7 +66,8 @@ const (
 )
 
 func newMatcher(o Options) *matcher {
-	half := (o.Memory - aheadBytes) / 2
+	// The garbage collector lets the heap become twice what is in use.
+	half := (o.Memory/2 - aheadBytes) / 2
 	return &matcher{
 		Options: o, clock: newClock(),
 		flows:       flows{byKey: map[flowKey]*flow{}, most: int(half / flowBytes)},
