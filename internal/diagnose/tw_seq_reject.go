@@ -32,6 +32,7 @@ func checkTWSeq(rec *snapshot.Recording) (*Finding, Check) {
 		return nil, Check{State: NotChecked, Why: why}
 	}
 	_, rejected := s.Rejected()
+	rejected -= min(rejected, e.challengedToo(s))
 	seen := fmt.Sprintf("%s in %.1f s, %s came again, %s rejected", units.Plural(s.SYNs, "SYN", "SYNs"), s.Seconds, units.Count(s.Repeated), units.Count(rejected))
 	if s.Sample > 1 {
 		seen += fmt.Sprintf(" (1 in %s looked at)", units.Count(s.Sample))
@@ -40,6 +41,17 @@ func checkTWSeq(rec *snapshot.Recording) (*Finding, Check) {
 		return nil, Check{State: OK, Why: seen}
 	}
 	return e.seqFinding(s, rejected), Check{Why: seen}
+}
+
+// challengedToo is how many of the SYNs that seem rejected may have met open connections,
+// by the counter, beyond those that the kernel told when it was asked.
+func (e *endpoint) challengedToo(s *snapshot.SYNs) uint64 {
+	challenged, _ := e.delta(synChallenge)
+	challenged /= uint64(max(1, s.Sample))
+	for i := range s.Sources {
+		challenged -= min(challenged, s.Sources[i].Challenged)
+	}
+	return challenged
 }
 
 func (e *endpoint) seqFinding(s *snapshot.SYNs, rejected uint64) *Finding {
