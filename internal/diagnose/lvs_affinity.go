@@ -74,10 +74,27 @@ func (b *balancer) balanced(u *snapshot.IPVSUse) string {
 		return "fewer than two servers take connections"
 	case stayed < chance+notByChance*(1-chance):
 		return "they were scheduled anew"
+	case b.countedOnSame() >= notByChance*float64(u.SameServer):
+		return "they were counted, so scheduled anew, if to the same server"
 	case b.reusedShare(u) < someReused:
 		return units.Percent(b.reusedShare(u)) + " of the connections, too few to matter"
 	}
 	return ""
+}
+
+// countedOnSame is how many connections the balancer counted that were neither on new
+// tuples nor moved to another server: a scheduler that takes turns can draw the same one
+// for a client that takes its ports in turn. The counter is one of all services.
+func (b *balancer) countedOnSame() float64 {
+	counted, ok := b.sessions()
+	if !ok || !b.ipvs.Connections.NewKnown {
+		return 0
+	}
+	for i := range b.ipvs.Connections.Services {
+		u := &b.ipvs.Connections.Services[i]
+		counted -= u.New + u.UsedAgain - u.SameServer
+	}
+	return float64(max(0, counted))
 }
 
 // reusedShare is the share of connections that came on used tuples.

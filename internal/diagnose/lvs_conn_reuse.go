@@ -168,7 +168,7 @@ func (b *balancer) deadRemedies() []Remedy {
 	if n, known := b.rec.Last().Sysctls.Int(snapshot.IPVSExpireNoDest); known && n == 0 {
 		r = append(r, Remedy{
 			Title:    fmt.Sprintf("set %s to 1", snapshot.IPVSExpireNoDest),
-			Predicts: "an entry of a removed server goes with the first packet, which is lost; the client's next SYN is scheduled anew. With weight 0 it takes Linux 5.16 or " + snapshot.IPVSReuse + " other than 0",
+			Predicts: "an entry of a removed server goes with the first packet, which old kernels lose, and the connection is scheduled anew. With weight 0 it takes Linux 5.16 or " + snapshot.IPVSReuse + " other than 0",
 			Risk:     "established connections to a removed server are cut at once",
 		})
 	}

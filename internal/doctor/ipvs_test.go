@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/diagnose"
+	"github.com/natkit/natkit/internal/ipvs"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/testutil"
@@ -61,7 +63,12 @@ var (
 
 func (s balancedService) address() string { return virtual + ":" + s.port }
 
-type balanced struct{ client, director *netns.Handle }
+// balanced sends to the services in only, from ports.
+type balanced struct {
+	client, director *netns.Handle
+	only             []balancedService
+	ports            []uint16
+}
 
 // TestIPVS: which connections stay on the server of a former one, by the way of forwarding
 // and net.ipv4.vs.conn_reuse_mode; and what doctor says of it.
@@ -72,14 +79,14 @@ func TestIPVS(t *testing.T) {
 	}
 	n.round(t) // every port has an entry then
 	for _, tt := range []struct {
-		mode     string
-		stays    []balancedService
-		takeOut  bool
-		findings []string
+		mode             string
+		stays, scheduled []balancedService
+		takeOut          bool
+		findings         []string
 	}{
-		{"1", []balancedService{passing, persistent}, false, []string{"lvs-affinity"}},
-		{"3", []balancedService{persistent}, false, nil},
-		{"0", balancedServices, true, []string{"lvs-affinity", "lvs-conn-reuse"}},
+		{"1", []balancedService{passing, persistent}, []balancedService{comingBack}, false, []string{"lvs-affinity"}},
+		{"3", []balancedService{persistent}, []balancedService{passing, comingBack}, false, nil},
+		{"0", balancedServices, nil, true, []string{"lvs-affinity", "lvs-conn-reuse"}},
 	} {
 		t.Run("conn_reuse_mode "+tt.mode, func(t *testing.T) {
 			n.sysctl(t, "net/ipv4/vs/conn_reuse_mode", tt.mode)
@@ -87,28 +94,86 @@ func TestIPVS(t *testing.T) {
 				n.ipvsadm(t, "-e", "-t", comingBack.address(), "-r", realServers[1]+":"+comingBack.port, "-m", "-w", "0")
 			}
 			rec, r := n.look(t)
-			moved := int64(0)
 			for _, s := range balancedServices {
 				u := used(t, rec, s)
 				t.Logf("%s: %d used again, %d on the same server; servers %+v", s.address(), u.UsedAgain, u.SameServer, u.Servers)
-				stays := slices.ContainsFunc(tt.stays, func(o balancedService) bool { return o.port == s.port })
-				switch {
-				case u.UsedAgain < balancedPorts/3 || u.Clients != 1:
+				if u.UsedAgain < balancedPorts/3 || u.Clients != 1 {
 					t.Errorf("%s: %d tuples used again by %d clients", s.address(), u.UsedAgain, u.Clients)
-				case stays && u.SameServer != u.UsedAgain, !stays && u.SameServer > u.UsedAgain/4:
+				}
+			}
+			for _, s := range tt.stays {
+				// A client that is slow may close before its first ACK: such an entry is in TIME_WAIT.
+				if u := used(t, rec, s); 10*u.SameServer < 9*u.UsedAgain {
 					t.Errorf("%s: %d of %d stayed on their server", s.address(), u.SameServer, u.UsedAgain)
 				}
-				moved += u.UsedAgain - u.SameServer
+			}
+			expected := int64(0)
+			for _, s := range tt.scheduled {
+				expected += used(t, rec, s).UsedAgain
 			}
 			counted := int64(rec.Last().IPVS.Stats.Connections - rec.First().IPVS.Stats.Connections)
-			if (moved == 0) != (counted == 0) || counted < moved/2 {
-				t.Errorf("%d moved, the kernel counted %d connections", moved, counted)
+			if few := int64(balancedPorts / 10); counted < expected*8/10 || expected == 0 && counted > few {
+				t.Errorf("the kernel counted %d connections, expected %d", counted, expected)
 			}
 			if got := ofBalancer(r); !slices.Equal(got, tt.findings) {
 				t.Errorf("findings %v, expected %v; %+v", got, tt.findings, r.Checks)
 			}
 		})
 	}
+}
+
+// TestIPVSServerRemoved: entries of a server that is no more swallow SYNs, while other
+// ports come again on theirs.
+func TestIPVSServerRemoved(t *testing.T) {
+	n := newBalanced(t)
+	n.add(t, comingBack)
+	n.sysctl(t, "net/ipv4/vs/conn_reuse_mode", "0")
+	n.only = []balancedService{comingBack}
+	n.round(t)
+	n.ipvsadm(t, "-d", "-t", comingBack.address(), "-r", realServers[1]+":"+comingBack.port)
+	var orphan uint16
+	n.ports, orphan = n.portsAt(t, realServers[0])
+	_, r := n.look(t)
+	if f := r.Find("lvs-conn-reuse"); f == nil || f.Confidence != "likely" || !strings.Contains(f.Title, realServers[1]) {
+		t.Errorf("finding %+v; %+v", f, r.Checks)
+	}
+	from := netip.AddrPortFrom(netip.MustParseAddr(throughIt), orphan)
+	try := func(patience time.Duration) error {
+		return n.client.Do(func() error { return connectFrom(from, comingBack.address(), patience) })
+	}
+	var timeout net.Error
+	if err := try(1500 * time.Millisecond); !errors.As(err, &timeout) || !timeout.Timeout() {
+		t.Errorf("a connection from a port of the removed server: %v", err)
+	}
+	n.sysctl(t, "net/ipv4/vs/expire_nodest_conn", "1")
+	if err := try(testutil.Patience(10 * time.Second)); err != nil {
+		t.Errorf("with expire_nodest_conn: %v", err)
+	}
+}
+
+// portsAt are the ports whose entries lead to a server, and one whose entry does not.
+func (n *balanced) portsAt(t *testing.T, server string) (at []uint16, other uint16) {
+	t.Helper()
+	within(t, n.director, func() error {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/net/ip_vs_conn", unix.Gettid()))
+		if err != nil {
+			return err
+		}
+		return ipvs.ParseConnections(bytes.NewReader(text), func(c *ipvs.Connection) {
+			switch {
+			case c.Service.String() != comingBack.address():
+			case c.Server.Addr().String() == server:
+				at = append(at, c.Client.Port())
+			default:
+				other = c.Client.Port()
+			}
+		})
+	})
+	if len(at) < balancedPorts/3 || other == 0 {
+		t.Fatalf("%d ports at %s, %d elsewhere", len(at), server, other)
+	}
+	slices.Sort(at)
+	return at, other
 }
 
 // ofBalancer are the findings about IPVS, by name.
@@ -168,14 +233,14 @@ func (n *balanced) look(t *testing.T) (*snapshot.Recording, *diagnose.Report) {
 
 // round makes one connection from each port to each service. Servers close first.
 func (n *balanced) round(t *testing.T) {
-	pace := time.NewTicker(round / balancedPorts)
+	pace := time.NewTicker(round / time.Duration(len(n.ports)))
 	defer pace.Stop()
 	err := n.client.Do(func() error {
-		for i := range balancedPorts {
+		for _, port := range n.ports {
 			<-pace.C
-			for _, s := range balancedServices {
-				from := netip.AddrPortFrom(netip.MustParseAddr(s.from), uint16(firstBalanced+i))
-				if err := connectFrom(from, s.address()); err != nil {
+			for _, s := range n.only {
+				from := netip.AddrPortFrom(netip.MustParseAddr(s.from), port)
+				if err := connectFrom(from, s.address(), testutil.Patience(10*time.Second)); err != nil {
 					return err
 				}
 			}
@@ -188,8 +253,7 @@ func (n *balanced) round(t *testing.T) {
 }
 
 // connectFrom makes one connection, and waits where the port's former one is closing.
-func connectFrom(from netip.AddrPort, to string) error {
-	patience := testutil.Patience(10 * time.Second)
+func connectFrom(from netip.AddrPort, to string, patience time.Duration) error {
 	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(from), Timeout: patience}
 	c, err := d.Dial("tcp4", to)
 	for end := time.Now().Add(patience); errors.Is(err, unix.EADDRINUSE) && time.Now().Before(end); c, err = d.Dial("tcp4", to) {
@@ -218,7 +282,10 @@ func newBalanced(t *testing.T) *balanced {
 		}
 		return netlink.LinkSetUp(&netlink.Bridge{LinkAttrs: attrs})
 	})
-	n := &balanced{client: namespace(t, "client"), director: namespace(t, "director")}
+	n := &balanced{client: namespace(t, "client"), director: namespace(t, "director"), only: balancedServices}
+	for i := range balancedPorts {
+		n.ports = append(n.ports, uint16(firstBalanced+i))
+	}
 	plug(t, n.client, link, "c", direct+"/24", throughIt+"/24")
 	plug(t, n.director, link, "d", "198.18.7.1/24", "198.19.0.1/24", virtual+"/32")
 	n.sysctl(t, "net/ipv4/ip_forward", "1")
