@@ -17,7 +17,7 @@ type SYNs struct {
 	Repeated uint64 `json:"repeated"`
 	// Elsewhere counts SYNs to where nobody in this namespace listens.
 	Elsewhere uint64 `json:"elsewhere"`
-	// Lost were not seen: there was no room for them.
+	// Lost segments, SYNs or answers, were not seen: there was no room for them.
 	Lost uint64 `json:"lost"`
 	// AnswersSeconds is for how long answers were looked at, too: from the first sign
 	// of a SYN that was not accepted. 0 where there was none.

@@ -17,7 +17,7 @@ import (
 type asker struct{ conn *netlink.Conn }
 
 func newAsker() (*asker, error) {
-	conn, err := netlink.Dial(unix.NETLINK_SOCK_DIAG, &netlink.Config{DisableNSLockThread: true})
+	conn, err := netlink.Dial(unix.NETLINK_SOCK_DIAG, nil)
 	if err != nil {
 		return nil, fmt.Errorf("ask for sockets: %w (needs CONFIG_INET_DIAG)", err)
 	}

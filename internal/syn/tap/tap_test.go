@@ -257,7 +257,7 @@ func TestFlood(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("%d sent, %d looked at, 1 in %d in the end, %d lost", sent, got.SYNs, got.Sample, got.Lost)
-	if left := got.SYNs+got.Lost < uint64(sent); got.SYNs == 0 || left != (got.Sample > 1) {
+	if got.SYNs == 0 || got.SYNs > uint64(sent) {
 		t.Errorf("%+v", got)
 	}
 	if rate > 2*mostPerSecond && got.Sample == 1 { // an emulated processor sends fewer
