@@ -138,9 +138,10 @@ func (p *printer) labRemedies(r *lab.Report) {
 
 const remedyLabel = 6
 
-// remedySummary tells in one sentence for each effect which remedies have it.
+// remedySummary tells how great the fault was, and in one sentence for each effect which
+// remedies have it.
 func remedySummary(r *lab.Report) []string {
-	var sentences []string
+	sentences := rejectedSentences(r)
 	for _, e := range lab.Effects {
 		var names []string
 		for _, v := range remedyViews(r) {
@@ -150,6 +151,19 @@ func remedySummary(r *lab.Report) []string {
 		}
 		if len(names) > 0 {
 			sentences = append(sentences, fmt.Sprintf("%s: %s.", sentenceCase(e.Words()), strings.Join(names, ", ")))
+		}
+	}
+	return sentences
+}
+
+// rejectedSentences are about the stages that remedies are against.
+func rejectedSentences(r *lab.Report) (sentences []string) {
+	for i := range r.Stages {
+		s := &r.Stages[i]
+		against := func(v remedyView) bool { return v.Against == s.Name }
+		if h := s.Handshakes; h != nil && h.Rejected > 0 && slices.ContainsFunc(remedyViews(r), against) {
+			sentences = append(sentences, fmt.Sprintf("In stage %s the server rejected %s for %s (%s).", s.Name,
+				units.Plural(h.Rejected, "SYN", "SYNs"), units.Plural(h.Accepted, "connection", "connections"), units.Percent(h.RejectRate)))
 		}
 	}
 	return sentences
