@@ -53,6 +53,7 @@ func (e *engine) send(id int32) {
 	c := &e.conns[id]
 	if c.held != 0 && e.slots[c.slot].heldUntil == c.held {
 		e.release(c.slot) // nf_ct_kill: an entry in CLOSE makes place for the SYN
+		e.outdated++
 	}
 	c.held = 0
 	if !c.mapped && !e.assign(c) {

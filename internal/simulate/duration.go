@@ -21,3 +21,9 @@ func (d *Duration) UnmarshalYAML(n ast.Node) error {
 
 // MarshalText is the written form.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// UnmarshalText reads what MarshalText writes, in JSON.
+func (d *Duration) UnmarshalText(text []byte) (err error) {
+	d.Duration, err = time.ParseDuration(string(text))
+	return err
+}

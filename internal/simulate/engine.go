@@ -54,6 +54,9 @@ type engine struct {
 	firstPort int
 	strategy  string
 	evicts    bool
+	// outdated are the events in queues that would free a port which somebody has
+	// taken before.
+	outdated int
 
 	balancer     *Balancer
 	destinations []destination
@@ -236,7 +239,9 @@ func (e *engine) happen(what int, v event) {
 	switch what {
 	case qExpire:
 		e.expire(v)
-	case qHold, qClosed, qSYN:
+	case qHold, qSYN:
+		e.unholdMost(v)
+	case qClosed:
 		e.unhold(v)
 	case qClose:
 		e.closed(v)

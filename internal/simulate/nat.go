@@ -82,6 +82,7 @@ func (e *engine) kernelPort(c *conn, set *portSet) int {
 				return at
 			}
 			if left <= natHarder && e.evicts && e.evictable(c, at) {
+				e.outdated++
 				return at
 			}
 			if at++; at == set.size {
@@ -118,7 +119,20 @@ func (e *engine) hold(q int, slot uint32, ended bool) {
 func (e *engine) unhold(v event) {
 	if e.slots[v.id].heldUntil == v.at {
 		e.release(v.id)
+	} else {
+		e.outdated--
 	}
+}
+
+// unholdMost does the same for a port whose connection is over for good. Where nobody
+// has taken any port before its time it does not even look at the slot, which is far
+// away in memory.
+func (e *engine) unholdMost(v event) {
+	if e.outdated > 0 {
+		e.unhold(v)
+		return
+	}
+	e.ports[int(v.id)/e.portCount].release(int(v.id) % e.portCount)
 }
 
 func (e *engine) release(slot uint32) {

@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 // conserved says what does not add up: connections, SYNs, and the sum of the curve.
@@ -300,6 +302,22 @@ func TestIncidents(t *testing.T) {
 		{Kind: IncidentRejects, StartSeconds: 80, EndSeconds: 100, Rate: 18, Count: 10},
 	}
 	if diff := cmp.Diff(want, incidents(r)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A result can be read back from JSON.
+func TestResultJSON(t *testing.T) {
+	want := run(t, anyConfig(7))
+	text, err := json.Marshal(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := new(Result)
+	if err := json.Unmarshal(text, got); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
 		t.Error(diff)
 	}
 }
