@@ -19,7 +19,7 @@ func remediesReport() *lab.Report {
 		s.Completed, s.Failed, s.ConnectLate, s.Seconds = 1260-failed, failed, late, 20
 		s.Connect = load.Times{Median: 0.014, P99: 0.1 + 50*float64(late), Max: 0.5 + 70*float64(late)}
 		s.Handshakes = &lab.Handshakes{Opened: 1260, Accepted: 1260, Late: late, SYNRetransmits: resent, Rejected: rejected,
-			RejectedBy: "TcpExtPAWSTimewait", TimeWait: 164, PerSecond: 63}
+			RejectedBy: "TcpExtPAWSTimewait", RejectRate: float64(rejected) / 1260, TimeWait: 164, PerSecond: 63}
 		if effect != "" {
 			s.Remedy = &lab.RemedyReport{Against: "fault", Effect: effect, Cost: "a cost of " + name, Risk: "a risk that takes some more words to tell than fit into one line of a terminal",
 				Words: "so and so many SYNs sent again"}
