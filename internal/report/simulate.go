@@ -138,5 +138,5 @@ func SimulateProgress(p simulate.Progress) string {
 	if p.Total > 0 {
 		text += " of " + units.Roughly(p.Total)
 	}
-	return fmt.Sprintf("%s: %s connections, %s SYNs refused (Ctrl-C gives up)", text, units.Count(p.Connections), units.Count(p.Rejects))
+	return fmt.Sprintf("%s: %s connections, %s SYNs refused", text, units.Count(p.Connections), units.Count(p.Rejects))
 }

@@ -59,6 +59,17 @@ func TestSimulateInBrowser(t *testing.T) {
 	}
 }
 
+// TestLabInBrowser: the page of a lab has its charts, too.
+func TestLabInBrowser(t *testing.T) {
+	testutil.NeedRoot(t) // the browser gets an empty network namespace
+	chromium := testutil.NeedNightlyProgram(t, "chromium")
+	page, _ := labPageOf(t, madeUpReport(t))
+	got := seenBy(t, chromium, []byte(page+chartProbe))
+	if diff := cmp.Diff([]bool{true, true, true}, got.Charts); diff != "" || len(got.Series) < 6 || got.Download[1] != false {
+		t.Errorf("%+v", got)
+	}
+}
+
 // seenBy opens a page and reads what the probe left.
 func seenBy(t *testing.T, chromium string, page []byte) (got chartsSeen) {
 	t.Helper()

@@ -15,6 +15,8 @@
     return at >= 300 ? number.format(at / 60) + " min" : number.format(at) + " s";
   }
 
+  const steps = [0.001, 0.01, 0.1, 1, 2, 5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 604800, 2592000];
+
   function levels(chart) {
     return (u) => {
       const { ctx, bbox } = u;
@@ -24,15 +26,16 @@
       ctx.textAlign = "left";
       ctx.textBaseline = "bottom";
       ctx.setLineDash([6 * uPlot.pxRatio, 4 * uPlot.pxRatio]);
-      for (const level of chart.levels || []) {
+      const all = chart.levels || [];
+      all.forEach((level, i) => {
         const y = u.valToPos(level.value, "y", true);
-        if (y < bbox.top || y > bbox.top + bbox.height) continue;
+        if (y < bbox.top || y > bbox.top + bbox.height) return;
         ctx.beginPath();
         ctx.moveTo(bbox.left, y);
         ctx.lineTo(bbox.left + bbox.width, y);
         ctx.stroke();
-        ctx.fillText(number.format(level.value) + "/s: " + level.label, bbox.left + 6 * uPlot.pxRatio, y - 3 * uPlot.pxRatio);
-      }
+        ctx.fillText(number.format(level.value) + "/s: " + level.label, bbox.left + i * bbox.width / all.length + 6 * uPlot.pxRatio, y - 3 * uPlot.pxRatio);
+      });
       ctx.restore();
     };
   }
@@ -52,7 +55,7 @@
           points: { show: false }, value: (u, v) => v == null ? "–" : number.format(v),
         }))),
         axes: [
-          axis({ values: (u, ticks) => ticks.map(clock) }),
+          axis({ incrs: steps, values: (u, ticks) => ticks.map(clock) }),
           axis({ size: 70, values: (u, ticks) => ticks.map((v) => number.format(v)) }),
         ],
       },
