@@ -29,6 +29,7 @@ func (t *tracker) begin(c *conn, r *record, tcp *packet.TCP) {
 	s := &c.side[r.from()]
 	s.next, s.hasNext, s.hasSYN, s.lastAt, s.lastSeq = r.end(), true, true, r.at, r.seq
 	s.tsval, s.hasTS, s.scale = r.tsval, r.hasTimestamps(), windowScale(tcp)
+	t.moves.begin(c)
 	if was.valid {
 		t.countReuse(c)
 	}
@@ -73,7 +74,7 @@ func (t *tracker) synAgain(c *conn, r *record) {
 	}
 	t.judge(c)
 	c.syn = pending{open: true, count: min(c.syn.count+1, 1<<15), number: r.number, at: r.at, first: c.syn.first,
-		firstNumber: c.syn.firstNumber, seq: r.seq, tsval: r.tsval, hasTS: r.hasTimestamps(), reused: c.syn.reused,
+		firstNumber: c.syn.firstNumber, seq: r.seq, tsval: r.tsval, hasTS: r.hasTimestamps(), reused: c.syn.reused, watched: c.syn.watched,
 		timestampBehind: c.syn.timestampBehind}
 }
 
@@ -99,6 +100,7 @@ func (t *tracker) answer(c *conn, r *record) {
 		s.answer, s.answerAck = r.number, r.ack
 		s.answerEcr, s.answerHasTS = r.tsecr, r.hasTimestamps()
 		t.trouble(c) // while the packets before it are remembered
+		t.moves.watch(c)
 	}
 }
 
@@ -119,6 +121,7 @@ func (t *tracker) accept(c *conn, r *record) {
 	c.syn.answer, c.syn.reset = 0, 0 // an ACK of the former connection that was late
 	c.accepted = true
 	t.report.Connections.Established++
+	t.moves.accept(c, r.at)
 	if c.trouble != nil || c.syn.timestampBehind {
 		t.trouble(c).note(c.verdictOf(Accepted, 0, 0))
 		t.trouble(c).add(r)

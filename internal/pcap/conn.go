@@ -131,6 +131,7 @@ type pending struct {
 	answerEcr       uint32
 	answerHasTS     bool
 	refused         bool
+	watched         bool // by moves
 	reused          bool
 	timestampBehind bool
 }

@@ -55,8 +55,10 @@ type Outcome string
 
 // The outcomes.
 const (
-	Connected   Outcome = "connected"
-	Failed      Outcome = "failed"
+	Connected Outcome = "connected"
+	Failed    Outcome = "failed"
+	// Moved is an attempt whose SYN came again from another port; see Continued.
+	Moved       Outcome = "moved"
 	OutcomeOpen Outcome = "open-at-end" // the capture or the memory of it ended before
 )
 

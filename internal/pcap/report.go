@@ -119,8 +119,10 @@ type Incident struct {
 	Former *Former `json:"former,omitempty"`
 	// Outcome is how the attempt went on.
 	Outcome Outcome `json:"outcome,omitempty"`
-	// ConnectSeconds is the time from the first SYN to the SYN-ACK that was accepted;
-	// 0 where there was none.
+	// Continued is where the attempt went on, if a NAT gave it another port.
+	Continued *Continued `json:"continued,omitempty"`
+	// ConnectSeconds is the time from the first SYN to the SYN-ACK that was accepted,
+	// also where that came to another port; 0 where there was none.
 	ConnectSeconds float64 `json:"connect_seconds,omitempty"`
 	// Intervals are the times between the transmissions of one segment.
 	Intervals []float64 `json:"intervals_seconds,omitempty"`
@@ -132,6 +134,15 @@ type Incident struct {
 	Ladder []Step     `json:"ladder"`
 	// LadderMore packets of the attempt are not in Ladder.
 	LadderMore int64 `json:"ladder_more,omitempty"`
+}
+
+// Continued is the last port from which a SYN came again that was first sent from
+// another one.
+type Continued struct {
+	Client netip.AddrPort `json:"client"`
+	Frame  int64          `json:"frame"` // of the SYN from there
+	// Connected tells whether it was accepted then.
+	Connected bool `json:"connected"`
 }
 
 // MaxSYNs bounds Incident.SYNs.

@@ -13,6 +13,7 @@ type tracker struct {
 	table  *table
 	kept   incidents
 	clocks clocks
+	moves  moves
 	icmp   icmpErrors
 	reuse  spread
 	// backoff are the times between transmissions of a SYN.
@@ -29,6 +30,7 @@ func newTracker(o Options) *tracker {
 	t.table = newTable(o.Memory/2, t.finish)
 	t.kept = newIncidents(o.Memory/4, o.Incidents)
 	t.clocks = newClocks(o.Memory / 8)
+	t.moves = newMoves(o.Memory / 16)
 	t.icmp = icmpErrors{}
 	return t
 }

@@ -45,7 +45,7 @@ func (t *trouble) add(r *record) {
 
 // emit makes an incident of an attempt. at is when it succeeded.
 func (t *tracker) emit(c *conn, outcome Outcome, at int64) {
-	tr := c.trouble
+	tr, moved := c.trouble, t.moves.finish(c)
 	c.trouble = nil
 	if tr == nil {
 		return
@@ -59,11 +59,13 @@ func (t *tracker) emit(c *conn, outcome Outcome, at int64) {
 		Frame: c.syn.firstNumber, Time: timeOf(c.syn.first), SYNs: tr.syns, Outcome: outcome, LadderMore: tr.left}
 	if outcome == Connected {
 		i.ConnectSeconds = seconds(at - c.syn.first)
+	} else if moved != nil {
+		moved.tell(&i, c.syn.first)
 	}
 	for n := 1; n < len(tr.syns); n++ {
 		i.Intervals = append(i.Intervals, tr.syns[n].Time.Sub(tr.syns[n-1].Time).Seconds())
 	}
-	i.Former = c.formerReport(&i)
+	i.Former = c.formerReport()
 	i.Ladder = ladder(tr.ladder, c.client, roles(&i, outcome))
 	t.kept.add(i)
 }
@@ -100,7 +102,7 @@ func kindOf(syns []SYN, behind bool) Kind {
 	return ""
 }
 
-func (c *conn) formerReport(i *Incident) *Former {
+func (c *conn) formerReport() *Former {
 	f := &c.former
 	if !f.valid {
 		return nil

@@ -38,6 +38,15 @@ func (p *pcapPrinter) incident(in *pcap.Incident) {
 	p.ladder(2, l, p.style.columns())
 }
 
+// continued is where an attempt went on from another port.
+func continued(in *pcap.Incident) string {
+	text := fmt.Sprintf("; its SYN came again from port %d (frame %s)", in.Continued.Client.Port(), units.Count(in.Continued.Frame))
+	if in.Continued.Connected {
+		return text + ", and connected after " + brief(in.ConnectSeconds)
+	}
+	return text + ", and was not accepted there either"
+}
+
 func (p *pcapPrinter) incidentHead(in *pcap.Incident) string {
 	text := fmt.Sprintf("Frame %s, %s: %s to %s", units.Count(in.Frame), p.v.moment(in.Time, false), in.Client, in.Server)
 	if f := in.Former; f != nil {
@@ -47,6 +56,8 @@ func (p *pcapPrinter) incidentHead(in *pcap.Incident) string {
 	case in.Outcome == pcap.Failed:
 		failed, _, _ := strings.Cut(failure(in.Kind), " (")
 		text += "; it " + failed
+	case in.Continued != nil:
+		text += continued(in)
 	case in.Outcome == pcap.Connected && in.ConnectSeconds > 0:
 		text += "; it connected after " + brief(in.ConnectSeconds)
 	}

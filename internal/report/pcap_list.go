@@ -37,7 +37,7 @@ func outcome(in *pcap.Incident) string {
 	switch {
 	case in.Outcome == "":
 		return units.None
-	case in.Outcome == pcap.Connected && in.ConnectSeconds > 0:
+	case in.ConnectSeconds > 0:
 		return string(in.Outcome) + " " + units.Fixed(in.ConnectSeconds, 3) + " s"
 	}
 	return string(in.Outcome)

@@ -63,7 +63,7 @@ func worst(list []*pcap.Incident) []*pcap.Incident {
 }
 
 func failed(in *pcap.Incident) int {
-	if in.Outcome == pcap.Failed {
+	if in.Outcome == pcap.Failed || in.Continued != nil && !in.Continued.Connected {
 		return 1
 	}
 	return 0
@@ -143,12 +143,12 @@ func outcomes(kind pcap.Kind, list []*pcap.Incident) string {
 	var lost, open int64
 	var took []float64
 	for _, in := range list {
-		switch in.Outcome {
-		case pcap.Failed:
-			lost++
-		case pcap.OutcomeOpen:
+		switch {
+		case in.Outcome == pcap.OutcomeOpen:
 			open++
-		case pcap.Connected:
+		case failed(in) == 1:
+			lost++
+		case in.Outcome == pcap.Connected || in.Continued != nil:
 			took = append(took, in.ConnectSeconds)
 		}
 	}
