@@ -55,7 +55,7 @@ func Start(ctx context.Context, o Options) *Tracer {
 	}
 	if o.SYNs {
 		t.part(snapshot.PartSYNs, func() (err error) {
-			t.syns, err = tap.Start(ctx, o.Netns)
+			t.syns, err = tap.Start(ctx, tap.Options{Netns: o.Netns})
 			return err
 		})
 	}

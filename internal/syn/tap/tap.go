@@ -30,6 +30,14 @@ const (
 	longest = 10 * time.Minute
 )
 
+// Options say what to watch.
+type Options struct {
+	// Netns is the namespace; nil is the one natkit runs in.
+	Netns *netns.Handle
+	// Answers are looked at from the beginning, not from the first sign on.
+	Answers bool
+}
+
 // Tap watches from Start to Stop.
 type Tap struct {
 	ns       *netns.Handle
@@ -49,20 +57,20 @@ type Tap struct {
 	err     error
 }
 
-// Start begins to watch a namespace (nil: this one). Needs CAP_NET_RAW there.
-func Start(ctx context.Context, ns *netns.Handle) (t *Tap, err error) {
+// Start begins to watch a namespace. Needs CAP_NET_RAW there.
+func Start(ctx context.Context, o Options) (t *Tap, err error) {
 	if err := privilege.Check(privilege.Need{Any: privilege.NetRaw, Why: "for packet sockets, to see SYNs"}); err != nil {
 		return nil, fmt.Errorf("watch SYNs: %w", err)
 	}
 	now := time.Now()
-	t = &Tap{ns: ns, sample: 1, began: now, checked: now, done: make(chan struct{})}
+	t = &Tap{ns: o.Netns, sample: 1, began: now, checked: now, done: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			t.close()
 		}
 	}()
-	if err := t.inside(t.open); err != nil {
-		return nil, err
+	if err := t.inside(func() error { return t.open(o.Answers) }); err != nil {
+		return nil, fmt.Errorf("watch SYNs: %w", err)
 	}
 	ctx, t.stop = context.WithTimeout(context.WithoutCancel(ctx), longest)
 	go t.run(ctx)
@@ -77,7 +85,7 @@ func (t *Tap) inside(fn func() error) error {
 }
 
 // open needs to be in the namespace: sockets belong to the one where they are made.
-func (t *Tap) open() (err error) {
+func (t *Tap) open(answers bool) (err error) {
 	if t.asker, err = newAsker(); err != nil {
 		return err
 	}
@@ -97,6 +105,9 @@ func (t *Tap) open() (err error) {
 		}
 		s.version = version
 		t.arriving = append(t.arriving, s)
+	}
+	if answers {
+		return t.openLeaving()
 	}
 	return nil
 }

@@ -192,7 +192,7 @@ func TestRejectedSYNs(t *testing.T) {
 		next[i] = r.close(uint16(40000 + i))
 	}
 	r.until("sockstat", func(text string) bool { return strings.Contains(text, " tw 4 ") })
-	tp, err := Start(t.Context(), r.ns)
+	tp, err := Start(t.Context(), Options{Netns: r.ns})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +232,7 @@ func TestRejectedSYNs(t *testing.T) {
 // looked at, and the watch ends in time.
 func TestFlood(t *testing.T) {
 	r := newReusing(t, map[string]string{"tcp_rfc1337": "0"})
-	tp, err := Start(t.Context(), r.ns)
+	tp, err := Start(t.Context(), Options{Netns: r.ns})
 	if err != nil {
 		t.Fatal(err)
 	}
