@@ -386,3 +386,24 @@ func TestWriteError(t *testing.T) {
 		t.Errorf("a full disk: %v", err)
 	}
 }
+
+// TestDiskFull goes on counting what can be written no more, and says so at the end.
+func TestDiskFull(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "full.pcapng")
+	f, err := createFile(path, []string{"eth0"}, map[int]string{5: "eth0"}, Options{}.withDefaults())
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.f.Close() // as good as a full disk
+	const all = 10_000
+	for range all {
+		f.write(captured{ifindex: 5, at: time.Unix(1, 0), length: 100, data: make([]byte, 100)})
+	}
+	f.write(captured{ifindex: 6, length: 100, data: make([]byte, 100)}) // another interface's
+	if f.cut == 0 || f.packets+f.cut != all {
+		t.Errorf("%d packets written, %d not, of %d", f.packets, f.cut, all)
+	}
+	if err := f.close(0); err == nil || !strings.Contains(err.Error(), "write capture "+path) {
+		t.Errorf("close: %v", err)
+	}
+}
