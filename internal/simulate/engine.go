@@ -29,7 +29,9 @@ const horizon = 100 * 365 * int64(day)
 // checkEvery is after how many events the context is looked at.
 const checkEvery = 1 << 16
 
-// engine is a simulation under way. Times are nanoseconds since the beginning.
+// engine is a simulation under way. Times are nanoseconds since the beginning. A SYN, the
+// answer, and the RST that answers that are one moment: the round trip only counts in
+// what clients waited. Nothing is lost on the way.
 type engine struct {
 	cfg    *Config
 	random *rand.Rand
