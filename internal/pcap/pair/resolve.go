@@ -5,7 +5,7 @@ import "math"
 // mostAlike bounds how many packets with one key are looked at together: where there are
 // more, as with a generator that sends the same packet over and over, the others wait for
 // their turn.
-const mostAlike = 64
+const mostAlike = 32
 
 // resolve pairs the oldest packet, as far as it is clear which of those that are like it
 // is its counterpart. It tells how many are left on the other side of which any may be.

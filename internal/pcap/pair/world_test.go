@@ -164,3 +164,24 @@ func TestAlikeWorlds(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkAlike has nothing but packets that are all alike, of many flows, as a
+// generator sends them: the worst case.
+func BenchmarkAlike(b *testing.B) {
+	const packets = 20_000
+	w := &world{}
+	for i := range packets {
+		o := observed{at: int64(i) * 1000, key: 1, weak: true, protocol: protoUDP, kind: kindUDP, ttl: 64,
+			src: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, 1}), uint16(i)), dst: netip.MustParseAddrPort(server)}
+		w.in = append(w.in, o)
+		o.at, o.ttl, o.src = o.at+500, 63, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, 2}), uint16(i))
+		w.out = append(w.out, o)
+	}
+	for b.Loop() {
+		options, _ := Options{}.withDefaults()
+		m := newMatcher(options)
+		m.sources = [2]*source{w.capture(slices.Clone(w.in), 0), w.capture(slices.Clone(w.out), 0)}
+		m.run()
+	}
+	b.ReportMetric(float64(b.N)*2*packets/b.Elapsed().Seconds(), "packets/s")
+}
