@@ -169,7 +169,9 @@ func startTcpdump(t *testing.T, ns *netns.Handle, tcpdump, file string) (end fun
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), testutil.Patience(30*time.Second))
 	t.Cleanup(cancel)
-	cmd := exec.CommandContext(ctx, tcpdump, "-i", "lo", "--immediate-mode", "-U", "-Z", "root", "-w", file)
+	// Whole packets of lo would leave room for a few dozen of them between kernel and
+	// tcpdump.
+	cmd := exec.CommandContext(ctx, tcpdump, "-i", "lo", "-s", "256", "--immediate-mode", "-U", "-Z", "root", "-w", file)
 	stderr, err := cmd.StderrPipe()
 	if err == nil {
 		err = ns.Do(cmd.Start)
@@ -189,6 +191,9 @@ func startTcpdump(t *testing.T, ns *netns.Handle, tcpdump, file string) (end fun
 		rest, _ := io.ReadAll(lines)
 		if err := cmd.Wait(); err != nil {
 			t.Fatalf("tcpdump: %v: %s", err, rest)
+		}
+		if !strings.Contains(string(rest), "\n0 packets dropped by kernel") {
+			t.Fatalf("tcpdump lost packets: %s", rest)
 		}
 	}
 }
