@@ -3,7 +3,9 @@ package report
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -140,4 +142,32 @@ func checkLines(t *testing.T, text string, columns int) {
 			t.Errorf("control characters: %q", line)
 		}
 	}
+}
+
+// FuzzPcap writes what there is to say of files: it ends, and nothing acts on a terminal.
+func FuzzPcap(f *testing.F) {
+	file, err := os.ReadFile("testdata/paws.pcap")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(file)
+	f.Fuzz(func(t *testing.T, file []byte) {
+		r, err := pcap.Read(bytes.NewReader(file), pcap.Options{Memory: pcap.MinMemory})
+		if err != nil {
+			return
+		}
+		var out bytes.Buffer
+		for _, v := range []PcapView{{}, {Steps: true, Clock: true}} {
+			if err := Pcap(&out, Style{Columns: 80}, v, r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		checkLines(t, out.String(), 80)
+		if err := PcapList(&out, Style{}, PcapView{}, r); err != nil {
+			t.Fatal(err)
+		}
+		if err := JSON(io.Discard, r); err != nil {
+			t.Fatal(err)
+		}
+	})
 }
