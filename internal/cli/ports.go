@@ -62,9 +62,9 @@ grow by more than chance explains.
 With --lvs it tells of the kernel's load balancer (IPVS) instead: services and their
 real servers, what each gets against its weight, from how few client addresses
 connections come, how soon a client's port comes again, and how many of such
-connections stayed on the server of the former one. It reads 6 MiB of the table of
-connections at most (some 90,000), needs root for the timeouts only, and with --from
-takes a bundle of 'natkit snapshot'. Its JSON form is ` + lvsSchema + `.`,
+connections stayed on the server of the former one. It reads the table of connections
+for a second and 6 MiB (some 90,000) at most, needs root for the timeouts only, and
+with --from takes a bundle of 'natkit snapshot'. Its JSON form is ` + lvsSchema + `.`,
 		Example: `  sudo natkit ports
   sudo natkit ports --netns gateway --top 5 --for 10
   sudo natkit ports --proto udp --watch

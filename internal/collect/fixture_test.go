@@ -3,6 +3,7 @@ package collect
 import (
 	"context"
 	"io/fs"
+	"time"
 
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/snapshot"
@@ -25,9 +26,9 @@ func (f *fixture) readFile(path string) ([]byte, error) {
 	return []byte(text), nil
 }
 
-func (f *fixture) readStart(path string, max int) ([]byte, error) {
+func (f *fixture) readStart(path string, max int, _ time.Duration) ([]byte, bool, error) {
 	data, err := f.readFile(path)
-	return data[:min(len(data), max)], err
+	return data[:min(len(data), max)], len(data) <= max, err
 }
 
 func (f *fixture) ipvsTimeouts() (*snapshot.IPVSTimeouts, error) {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"strings"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -27,10 +28,11 @@ const (
 )
 
 const (
-	// ipvsBytes bounds what is read of the table of connections: some 90,000 entries.
-	// For every page most kernels walk the table from its beginning (ip_vs_conn_seq_start),
-	// so that the whole of a large one would take minutes.
-	ipvsBytes = 6 << 20
+	// ipvsBytes bounds what is read of the table of connections, some 90,000 entries, and
+	// ipvsPatience for how long. For every page most kernels walk the table from its
+	// beginning (ip_vs_conn_seq_start), so that the whole of a large one would take minutes.
+	ipvsBytes    = 6 << 20
+	ipvsPatience = time.Second
 	// ipvsMost bounds the services, and clients and servers of each, in a snapshot.
 	ipvsMost = 20
 )
@@ -74,12 +76,12 @@ func (o *observation) readIPVSTimeouts() (err error) {
 
 func (o *observation) readIPVSConnections() error {
 	began := o.src.clock("ipvs_conn")
-	text, err := o.src.readStart(procIPVSConnections, ipvsBytes)
+	text, whole, err := o.src.readStart(procIPVSConnections, ipvsBytes, ipvsPatience)
 	if err != nil {
 		return err
 	}
 	t := ipvs.NewTable()
-	t.At, t.Complete = began.Uptime, len(text) < ipvsBytes
+	t.At, t.Complete = began.Uptime, whole
 	if o.IPVS.Timeouts != nil {
 		t.FinSeconds = o.IPVS.Timeouts.TCPFin
 	}

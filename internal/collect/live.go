@@ -65,17 +65,28 @@ func (l *live) readFile(path string) ([]byte, error) {
 	return data, nil
 }
 
-func (l *live) readStart(path string, max int) ([]byte, error) {
+func (l *live) readStart(path string, max int, patience time.Duration) ([]byte, bool, error) {
 	f, err := os.Open(l.path(path))
 	if err != nil {
-		return nil, explainFile(path, err)
+		return nil, false, explainFile(path, err)
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, int64(max)))
-	if err != nil {
-		return nil, explainFile(path, err)
+	var data []byte
+	page := make([]byte, os.Getpagesize()) // the kernel gives no more at once
+	for end := time.Now().Add(patience); ; {
+		n, err := f.Read(page)
+		data = append(data, page[:n]...)
+		switch {
+		case err == io.EOF:
+			return data, true, nil
+		case err != nil:
+			return nil, false, explainFile(path, err)
+		case len(data) >= max:
+			return data[:max], false, nil
+		case time.Now().After(end):
+			return data, false, nil
+		}
 	}
-	return data, nil
 }
 
 // explainFile names the file as natkit's user knows it, and who may read it.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/snapshot"
@@ -40,6 +41,8 @@ type head struct {
 	StructSizes map[string]int      `json:"struct_sizes"`
 	// KernelLogNext is the sequence number behind the last record of the log.
 	KernelLogNext uint64 `json:"kernel_log_next"`
+	// Cut are the files of which only the beginning was read.
+	Cut []string `json:"cut,omitempty"`
 	// Failures is why something could not be read, by what it was.
 	Failures map[string]*failure `json:"failures"`
 }
@@ -119,13 +122,16 @@ func (r *recorder) readFile(path string) ([]byte, error) {
 	return data, nil
 }
 
-func (r *recorder) readStart(path string, max int) ([]byte, error) {
-	data, err := r.source.readStart(path, max)
+func (r *recorder) readStart(path string, max int, patience time.Duration) ([]byte, bool, error) {
+	data, whole, err := r.source.readStart(path, max, patience)
 	if err != nil {
-		return nil, r.failed(path, err)
+		return nil, false, r.failed(path, err)
 	}
 	r.add(fileFolder+path, data)
-	return data, nil
+	if !whole {
+		r.head.Cut = append(r.head.Cut, path)
+	}
+	return data, whole, nil
 }
 
 func (r *recorder) list(dir, prefix string) ([]string, error) {

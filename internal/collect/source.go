@@ -19,8 +19,9 @@ type source interface {
 	inside(fn func() error) error
 	// readFile reads a file below /proc or /sys; call it inside.
 	readFile(path string) ([]byte, error)
-	// readStart reads at most max bytes of such a file.
-	readStart(path string, max int) ([]byte, error)
+	// readStart reads at most max bytes of such a file, for at most that long; whole is
+	// whether that was all.
+	readStart(path string, max int, patience time.Duration) (data []byte, whole bool, err error)
 	// list names the entries of a directory that begin with prefix; call it inside.
 	list(dir, prefix string) ([]string, error)
 	// counters and table pass on the kernel's netlink messages, a datagram at a

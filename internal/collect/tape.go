@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/snapshot"
@@ -96,9 +98,10 @@ func (t *tape) readFile(path string) ([]byte, error) {
 }
 
 // readStart: the bundle has what was read.
-func (t *tape) readStart(path string, max int) ([]byte, error) {
+func (t *tape) readStart(path string, max int, _ time.Duration) ([]byte, bool, error) {
 	data, err := t.readFile(path)
-	return data[:min(len(data), max)], err
+	whole := !slices.Contains(t.head.Cut, path) && len(data) <= max
+	return data[:min(len(data), max)], whole, err
 }
 
 func (t *tape) list(dir, prefix string) ([]string, error) {
