@@ -68,17 +68,23 @@ func simulationSpan(r *simulate.Result) string {
 	seconds := r.IntervalSeconds * float64(points)
 	column := seconds / float64(min(points, simulationColumns))
 	from := "over " + units.Roughly(seconds)
-	if r.Config.Start.Duration > 0 {
+	if hasTimeOfDay(r) {
 		from = "from " + simulationTime(r, 0) + " on " + from
 	}
 	return from + ", a column each " + units.Roughly(column)
 }
 
-// simulationTime is a time of day where the configuration has one, else the time
-// since the beginning.
+// hasTimeOfDay tells whether the configuration says at which time of day it begins.
+func hasTimeOfDay(r *simulate.Result) bool {
+	a := r.Config.Arrivals
+	return r.Config.Start.Duration > 0 || a != nil && (len(a.Hours) > 0 || a.Daily != nil)
+}
+
+// simulationTime is a time of day where there is one, else the time since the
+// beginning.
 func simulationTime(r *simulate.Result, seconds float64) string {
 	since := time.Duration(seconds * float64(time.Second))
-	if r.Config.Start.Duration > 0 {
+	if hasTimeOfDay(r) {
 		return time.Time{}.Add(r.Config.Start.Duration + since).Format("15:04")
 	}
 	return units.Roughly(seconds)

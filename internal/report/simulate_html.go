@@ -38,9 +38,10 @@ type htmlTable struct {
 
 // simulateCharts is what the page's script draws.
 type simulateCharts struct {
-	// StartSeconds is the time of day of the beginning, IntervalSeconds the distance of
-	// the values.
+	// StartSeconds is the time of day of the beginning, where TimeOfDay says that there is
+	// one; IntervalSeconds is the distance of the values.
 	StartSeconds    float64           `json:"start_s"`
+	TimeOfDay       bool              `json:"time_of_day"`
 	IntervalSeconds float64           `json:"interval_s"`
 	Charts          []simulationChart `json:"charts"`
 }
@@ -77,7 +78,7 @@ func SimulateHTML(w io.Writer, r *simulate.Result) error {
 	view := simulateView{
 		Head: simulationHead(r), Only: simulationOnly, Seed: r.Config.Seed,
 		Verdict: simulationVerdict(r),
-		Charts:  simulateCharts{r.Config.Start.Seconds(), r.IntervalSeconds, simulationCharts(r)},
+		Charts:  simulateCharts{r.Config.Start.Seconds(), hasTimeOfDay(r), r.IntervalSeconds, simulationCharts(r)},
 		Report:  NamedSimulation(r),
 	}
 	for _, t := range []struct {

@@ -35,16 +35,26 @@ func firstIncident(r *simulate.Result, kind string) *simulate.Incident {
 	return nil
 }
 
-// onset tells when something began, and at which rate where rates were given.
+// onset tells when something began and was over, and at which rate where rates were
+// given.
 func onset(r *simulate.Result, i *simulate.Incident) string {
 	if r.Config.Arrivals == nil {
 		return "first after " + units.Roughly(i.StartSeconds)
 	}
-	at := "after " + simulationTime(r, i.StartSeconds)
-	if r.Config.Start.Duration > 0 {
-		at = "at " + simulationTime(r, i.StartSeconds)
+	end := i.EndSeconds
+	for _, other := range r.Incidents {
+		if other.Kind == i.Kind {
+			end = max(end, other.EndSeconds)
+		}
 	}
-	return fmt.Sprintf("from %s new connections/s on (%s)", units.Fixed(rateAt(r, i.StartSeconds), 0), at)
+	when := "after " + simulationTime(r, i.StartSeconds)
+	if hasTimeOfDay(r) {
+		when = "at " + simulationTime(r, i.StartSeconds)
+	}
+	if end+r.IntervalSeconds < r.Config.Duration.Seconds() {
+		when += ", until " + simulationTime(r, end)
+	}
+	return fmt.Sprintf("from %s new connections/s on (%s)", units.Fixed(rateAt(r, i.StartSeconds), 0), when)
 }
 
 // rateAt is the configured rate of new connections: what came in an interval may be

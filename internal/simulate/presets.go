@@ -21,7 +21,7 @@ type Preset struct {
 }
 
 // presetOrder is that of the case: what happened, what was tried, what helps.
-var presetOrder = []string{DefaultPreset, "old-kernel", "doubled", "mixed", "new-kernel", "modern-kernel",
+var presetOrder = []string{DefaultPreset, "old-kernel", "day", "doubled", "mixed", "new-kernel", "modern-kernel",
 	"addresses", "max-tw-buckets", "no-timestamps", "lab"}
 
 // Presets are all, in the order in which a person would look at them.

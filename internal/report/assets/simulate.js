@@ -7,7 +7,7 @@
 
   // clock writes seconds since the beginning, as a time of day where there is one.
   function clock(at) {
-    if (data.start_s > 0) {
+    if (data.time_of_day) {
       const minutes = Math.round((data.start_s + at) / 60) % 1440;
       return String(Math.floor(minutes / 60)).padStart(2, "0") + ":" + String(minutes % 60).padStart(2, "0");
     }
