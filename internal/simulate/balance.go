@@ -7,6 +7,15 @@ type destination struct {
 	from   int64
 }
 
+// session is what the balancer knows of a slot.
+type session struct {
+	// until is when it forgets that.
+	until  int64
+	server int16
+	// ended: its connection ended.
+	ended bool
+}
+
 // turnOver makes the lists of who takes part now, and notes when that changes.
 func (e *engine) turnOver() {
 	e.changes = never
@@ -75,18 +84,18 @@ func (e *engine) route(c *conn) int32 {
 	if e.balancer == nil {
 		return e.destinations[c.dest].server
 	}
-	s := &e.slots[c.slot]
-	switch known := s.sessionUntil > e.now && !(s.sessionEnded && e.balancer.NewSession); {
+	s := &e.sessions[c.slot]
+	switch known := s.until > e.now && !(s.ended && e.balancer.NewSession); {
 	case c.routed && known:
 	case known:
 		e.add(c, fSessionsReused)
 	default:
 		e.add(c, fSessions)
-		s.session = int16(e.wrr())
+		s.server = int16(e.wrr())
 	}
 	c.routed = true
-	s.sessionUntil, s.sessionEnded = e.now+int64(e.balancer.SYNTimeout.Duration), false
-	return int32(s.session)
+	s.until, s.ended = e.now+int64(e.balancer.SYNTimeout.Duration), false
+	return int32(s.server)
 }
 
 // wrr is the next server in turn.
@@ -101,8 +110,8 @@ func (e *engine) wrr() int32 {
 	return e.circle[e.turnAt-1]
 }
 
-// session sets how long the balancer keeps a slot's session from now on.
-func (e *engine) session(slot uint32, timeout Duration, ended bool) {
-	s := &e.slots[slot]
-	s.sessionUntil, s.sessionEnded = e.now+int64(timeout.Duration), ended
+// keep sets how long the balancer keeps a slot's session, now that its connection ended.
+func (e *engine) keep(slot uint32, timeout Duration) {
+	s := &e.sessions[slot]
+	s.until, s.ended = e.now+int64(timeout.Duration), true
 }

@@ -107,7 +107,7 @@ func (e *engine) reset(c *conn, n int32) {
 		e.addBoth(c, s.group, fResets)
 	}
 	if e.balancer != nil {
-		e.session(c.slot, e.balancer.ResetTimeout, true)
+		e.keep(c.slot, e.balancer.ResetTimeout)
 	}
 	if e.cfg.NAT.Reset == ResetReopens {
 		e.slots[c.slot].end = c.isn + 1
@@ -157,7 +157,7 @@ func (e *engine) accept(id int32) {
 		e.batches[c.batch].delays[e.now-c.begin]++
 	}
 	if e.balancer != nil {
-		e.slots[c.slot].sessionUntil = never
+		e.sessions[c.slot].until = never
 	}
 	e.put(qClose, id)
 }
@@ -174,7 +174,7 @@ func (e *engine) closed(v event) {
 	e.slots[c.slot].end = end
 	e.hold(qHold, c.slot, true)
 	if e.balancer != nil {
-		e.session(c.slot, e.balancer.Timeout, true)
+		e.keep(c.slot, e.balancer.Timeout)
 	}
 	e.over(id)
 }

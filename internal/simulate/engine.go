@@ -51,6 +51,7 @@ type engine struct {
 	live     int64
 
 	slots     []slot
+	sessions  []session // beside slots; none without a balancer
 	ports     []portSet
 	portCount int
 	firstPort int
@@ -141,6 +142,9 @@ func (e *engine) buildPorts() {
 	e.slots = make([]slot, sets*e.portCount)
 	for i := range e.slots {
 		e.slots[i].timeWait = none
+	}
+	if e.balancer != nil {
+		e.sessions = make([]session, len(e.slots))
 	}
 }
 

@@ -1,23 +1,15 @@
 package simulate
 
 // slot is one of the NAT's ports, of one of its addresses, toward one destination:
-// all that the NAT, the balancer and the servers keep of it, in half a cache line, as
-// what is far away in memory costs more than all else.
+// what NAT and servers keep of it, in a quarter of a cache line, as what is far away in
+// memory costs more than all else.
 type slot struct {
 	// heldUntil is when the port is free again: never while a connection has it.
 	heldUntil int64
-	// sessionUntil is when the balancer forgets the session, which goes to server
-	// session.
-	sessionUntil int64
 	// timeWait is the first of the servers' sockets.
 	timeWait int32
 	// end is the client's last sequence number (td_end of conntrack).
-	end     uint32
-	session int16
-	// ended: the NAT's entry is that of a connection that ended, which may be evicted.
-	ended bool
-	// sessionEnded: the session's connection ended.
-	sessionEnded bool
+	end uint32
 }
 
 const (
@@ -45,8 +37,7 @@ func (e *engine) assign(c *conn) bool {
 	set.cursor = port + 1
 	c.slot = e.slotOf(c.set, port)
 	c.mapped, c.routed = true, false
-	s := &e.slots[c.slot]
-	s.heldUntil, s.ended = never, false
+	e.slots[c.slot].heldUntil = never
 	return true
 }
 
@@ -81,7 +72,8 @@ func (e *engine) kernelPort(c *conn, set *portSet) int {
 				set.take(at)
 				return at
 			}
-			if left <= natHarder && e.evicts && e.evictable(c, at) {
+			if left <= natHarder && e.evicts && set.isEnded(at) && after(c.isn+1, e.slots[e.slotOf(c.set, at)].end) {
+				set.take(at) // nf_nat_may_kill, nf_seq_has_advanced
 				e.outdated++
 				return at
 			}
@@ -95,21 +87,16 @@ func (e *engine) kernelPort(c *conn, set *portSet) int {
 	}
 }
 
-// evictable is nf_nat_may_kill and nf_seq_has_advanced. A port that is evicted goes
-// from one connection to the other.
-func (e *engine) evictable(c *conn, port int) bool {
-	s := &e.slots[e.slotOf(c.set, port)]
-	return s.ended && after(c.isn+1, s.end)
-}
-
 // hold keeps the port of a connection that is over for a while.
 func (e *engine) hold(q int, slot uint32, ended bool) {
 	s := &e.slots[slot]
-	s.ended = ended
 	if e.queues[q].delay == 0 {
 		s.heldUntil = e.now
 		e.release(slot)
 		return
+	}
+	if ended {
+		e.ports[int(slot)/e.portCount].end(int(slot) % e.portCount)
 	}
 	s.heldUntil = e.now + e.queues[q].delay
 	e.put(q, int32(slot))
@@ -136,7 +123,6 @@ func (e *engine) unholdMost(v event) {
 }
 
 func (e *engine) release(slot uint32) {
-	s := &e.slots[slot]
-	s.ended, s.heldUntil = false, -1
+	e.slots[slot].heldUntil = -1
 	e.ports[int(slot)/e.portCount].release(int(slot) % e.portCount)
 }

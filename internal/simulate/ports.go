@@ -3,17 +3,18 @@ package simulate
 import "math/bits"
 
 // portSet are the ports of one of the NAT's addresses toward one destination: a bit
-// for each that is taken.
+// for each that is taken, and one for each of these whose connection ended, so that it
+// may be evicted.
 type portSet struct {
-	taken []uint64
-	size  int
-	free  int
+	taken, ended []uint64
+	size, free   int
 	// cursor is the port after the last one given, for the round robin.
 	cursor int
 }
 
 func newPortSet(size int) portSet {
-	s := portSet{taken: make([]uint64, (size+63)/64), size: size, free: size}
+	words := (size + 63) / 64
+	s := portSet{taken: make([]uint64, words), ended: make([]uint64, words), size: size, free: size}
 	if rest := size % 64; rest != 0 {
 		s.taken[len(s.taken)-1] = ^uint64(0) << rest
 	}
@@ -22,13 +23,23 @@ func newPortSet(size int) portSet {
 
 func (s *portSet) has(port int) bool { return s.taken[port>>6]&(1<<(port&63)) != 0 }
 
+func (s *portSet) isEnded(port int) bool { return s.ended[port>>6]&(1<<(port&63)) != 0 }
+
+// take gives the port to a connection; it may have been that of one that ended.
 func (s *portSet) take(port int) {
-	s.taken[port>>6] |= 1 << (port & 63)
-	s.free--
+	word, bit := port>>6, uint64(1)<<(port&63)
+	if s.taken[word]&bit == 0 {
+		s.free--
+	}
+	s.taken[word] |= bit
+	s.ended[word] &^= bit
 }
+
+func (s *portSet) end(port int) { s.ended[port>>6] |= 1 << (port & 63) }
 
 func (s *portSet) release(port int) {
 	s.taken[port>>6] &^= 1 << (port & 63)
+	s.ended[port>>6] &^= 1 << (port & 63)
 	s.free++
 }
 

@@ -83,7 +83,7 @@ func (e *engine) sample() {
 	for i := range e.ports {
 		p.PortsTaken += int64(e.ports[i].size - e.ports[i].free)
 	}
-	p.SessionsOpen = e.sessions()
+	p.SessionsOpen = e.openSessions()
 	copy(e.lastTally, e.perServer)
 	e.total.add(&e.current)
 	e.points, e.current, e.started = append(e.points, p), tally{}, e.now
@@ -126,12 +126,10 @@ func serverPoint(now, last *tally) ServerPoint {
 	return ServerPoint{Connections: since(fAccepted) + since(fDelayed), Rejects: since(fPAWS) + since(fSequence)}
 }
 
-func (e *engine) sessions() (open int64) {
-	if e.balancer == nil {
-		return 0
-	}
-	for i := range e.slots {
-		if e.slots[i].sessionUntil > e.now {
+// openSessions counts those that the balancer knows.
+func (e *engine) openSessions() (open int64) {
+	for i := range e.sessions {
+		if e.sessions[i].until > e.now {
 			open++
 		}
 	}
