@@ -1,0 +1,49 @@
+package pcap
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+)
+
+// TestFollowMoves: an attempt that went over three ports has the end of the last one.
+func TestFollowMoves(t *testing.T) {
+	at := time.Unix(1000, 0)
+	client := func(port uint16) netip.AddrPort {
+		return netip.AddrPortFrom(netip.MustParseAddr("198.19.0.77"), port)
+	}
+	leg := func(frame int64, seconds int, port uint16, outcome Outcome, on *Continued) Incident {
+		begun := at.Add(time.Duration(seconds) * time.Second)
+		return Incident{Client: client(port), Frame: frame, Time: begun, Outcome: outcome, SYNs: []SYN{{Frame: frame, Time: begun}}, Continued: on}
+	}
+	list := []Incident{
+		leg(10, 0, 1, Moved, &Continued{Client: client(2), Frame: 20}),
+		leg(20, 1, 2, Moved, &Continued{Client: client(3), Frame: 30}),
+		leg(30, 3, 3, Moved, &Continued{Client: client(4), Frame: 40, Connected: true}),
+		leg(50, 0, 5, Moved, &Continued{Client: client(6), Frame: 60}),
+		leg(60, 1, 6, Connected, nil),
+		leg(70, 0, 7, Moved, &Continued{Client: client(8), Frame: 80}),
+		leg(80, 1, 8, Failed, nil),
+		leg(90, 0, 9, Moved, &Continued{Client: client(10), Frame: 91}), // 91 was not kept
+		leg(95, 0, 11, Moved, &Continued{Client: client(11), Frame: 95}),
+	}
+	list[2].ConnectSeconds, list[4].ConnectSeconds = 0.5, 0.25
+	followMoves(list)
+	for i, want := range []struct {
+		port      uint16
+		frame     int64
+		connected bool
+		seconds   float64
+	}{{4, 40, true, 3.5}, {4, 40, true, 2.5}, {4, 40, true, 0.5}, {6, 60, true, 1.25}, {}, {8, 80, false, 0}, {}, {10, 91, false, 0}, {11, 95, false, 0}} {
+		in := list[i]
+		if in.Continued == nil {
+			if want.port != 0 {
+				t.Errorf("attempt %d goes nowhere", i)
+			}
+			continue
+		}
+		if c := in.Continued; c.Client != client(want.port) || c.Frame != want.frame || c.Connected != want.connected || in.ConnectSeconds != want.seconds {
+			t.Errorf("attempt %d went on as %+v, connected after %g s; want %+v", i, *c, in.ConnectSeconds, want)
+		}
+	}
+}
