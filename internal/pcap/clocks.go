@@ -6,16 +6,22 @@ import (
 	"math/bits"
 	"net/netip"
 	"slices"
+	"unsafe"
 )
 
 // clocks finds the TCP timestamp clocks between pairs of addresses: points (time,
 // timestamp) that lie on one line are one clock.
 type clocks struct {
-	pairs map[addrPair]*pair
-	max   int
-	more  int64 // pairs that did not fit, by connections
-	start int64
+	pairs     map[addrPair]*pair
+	used, max int64 // memory, in bytes
+	more      int64 // connections of pairs that did not fit
 }
+
+// What a pair and a line take: a slice has room for more than is in it.
+const (
+	perPair = 256
+	perLine = 2 * int64(unsafe.Sizeof(line{}))
+)
 
 type addrPair struct{ from, to netip.Addr }
 
@@ -68,8 +74,7 @@ const (
 )
 
 func newClocks(memory int64) clocks {
-	const perPair = 8 << 10 // with its lines, were all of them there
-	return clocks{pairs: map[addrPair]*pair{}, max: int(max(16, memory/perPair))}
+	return clocks{pairs: map[addrPair]*pair{}, max: memory}
 }
 
 // interval is how often a connection gives a point, besides its SYN and FIN.
@@ -92,7 +97,7 @@ func (k *clocks) feed(c *conn, s *side, r *record) {
 	id := addrPair{c.addr(r.from()).Addr(), c.addr(1 - r.from()).Addr()}
 	p := k.pairs[id]
 	if p == nil {
-		if len(k.pairs) >= k.max {
+		if k.used >= k.max {
 			if s.fed == 0 {
 				k.more++
 			}
@@ -100,10 +105,13 @@ func (k *clocks) feed(c *conn, s *side, r *record) {
 		}
 		p = &pair{}
 		k.pairs[id] = p
+		k.used += perPair
 	}
 	if s.fed == 0 {
 		p.connections++
-		s.clock = p.begin(r.at, r.tsval, c.key.port)
+		lines := len(p.lines)
+		s.clock = p.begin(r.at, r.tsval, c.key.port, k.used < k.max)
+		k.used += perLine * int64(len(p.lines)-lines)
 		return
 	}
 	if s.clock > 0 {
@@ -111,9 +119,9 @@ func (k *clocks) feed(c *conn, s *side, r *record) {
 	}
 }
 
-// begin finds the clock of a new connection, or makes it: its number from 1, or 0
-// where there are too many.
-func (p *pair) begin(at int64, val uint32, ports [2]uint16) uint8 {
+// begin finds the clock of a new connection, or makes it where there is room: its
+// number from 1, or 0 where there are too many.
+func (p *pair) begin(at int64, val uint32, ports [2]uint16, room bool) uint8 {
 	best, off := -1, math.Inf(1)
 	for i := range p.lines {
 		if d, ok := p.lines[i].fits(at, val); ok && d < off {
@@ -122,7 +130,7 @@ func (p *pair) begin(at int64, val uint32, ports [2]uint16) uint8 {
 	}
 	if best < 0 {
 		p.made++
-		if len(p.lines) == MaxClocks {
+		if len(p.lines) == MaxClocks || !room {
 			return 0
 		}
 		best = len(p.lines)
@@ -245,7 +253,7 @@ func (k *clocks) fill(r *Report, start int64) {
 func (p *pair) perConnection() bool { return p.made >= 8 && p.made*2 >= p.connections-p.again }
 
 func (p *pair) report(id addrPair, start int64) PairClocks {
-	pc := PairClocks{Source: id.from, Destination: id.to, Connections: p.connections, Count: p.made, More: p.made > MaxClocks, PerConnection: p.perConnection()}
+	pc := PairClocks{Source: id.from, Destination: id.to, Connections: p.connections, Count: p.made, More: p.made > int64(len(p.lines)), PerConnection: p.perConnection()}
 	if pc.PerConnection {
 		return pc
 	}

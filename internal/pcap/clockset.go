@@ -13,7 +13,7 @@ type ClockSet struct {
 // and its TSval.
 func (c *ClockSet) Add(at int64, tsval uint32) {
 	c.connections++
-	c.begin(at, tsval, [2]uint16{})
+	c.begin(at, tsval, [2]uint16{}, true)
 	c.again = 0 // the ports are not known
 	c.last = max(c.last, at)
 }

@@ -27,9 +27,9 @@ type tracker struct {
 func newTracker(o Options) *tracker {
 	t := &tracker{o: o}
 	t.report.Schema = Schema
-	t.table = newTable(o.Memory/2, t.finish)
+	t.table = newTable(o.Memory*5/8, t.finish)
 	t.kept = newIncidents(o.Memory/4, o.Incidents)
-	t.clocks = newClocks(o.Memory / 8)
+	t.clocks = newClocks(o.Memory / 16)
 	t.moves = newMoves(o.Memory / 16)
 	t.icmp = icmpErrors{}
 	return t
@@ -164,7 +164,7 @@ func windowScale(tcp *packet.TCP) uint8 {
 	return noScale
 }
 
-// fin notes who closes first.
+// noteFIN notes who closes first.
 func (c *conn) noteFIN(r *record) {
 	if r.flags&packet.FIN != 0 && c.finFirst == 0 {
 		c.finFirst = r.from() + 1
