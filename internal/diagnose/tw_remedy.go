@@ -16,12 +16,13 @@ func (e *endpoint) reuseRemedies() []Remedy {
 			Title:    "more addresses at the clients' NAT (SNAT to a range)",
 			Predicts: "each address has all its ports anew: " + e.portsNeeded(),
 			Cost:     "addresses, and the operator of the NAT",
-			Risk:     "allow-lists of this server must know them",
+			Risk:     "where the NAT chooses ports at random (Linux, if it does not keep the client's) it only makes them rarer; allow-lists of this server must know the addresses",
 		},
 		{
 			Title:    "more addresses or ports for this service, which clients take by turns",
 			Predicts: "each one doubles, triples … the time until a port comes back: " + e.portsNeeded(),
 			Cost:     "addresses, DNS or the clients' configuration",
+			Risk:     "as before: with ports chosen at random rejections only become rarer",
 		},
 		{
 			Title:    "keep connections open and use them again (HTTP keep-alive, connection pools)",
@@ -37,7 +38,8 @@ func (e *endpoint) reuseRemedies() []Remedy {
 		{
 			Title:    "have the NAT keep a closed connection's port for longer than TIME_WAIT (Linux: " + timeWaitTimeout + " of 60 s or more; RFC 6888 asks for 120 s)",
 			Predicts: "no port comes back within TIME_WAIT",
-			Cost:     "ports are held for so long: where there are too few, connections fail at the NAT instead",
+			Cost:     "ports are held for so long: the rate times the time are needed",
+			Risk:     "where there are too few, connections fail at the NAT instead; Linux 6.6 and later give ports away before their time then, and the fault is back",
 		},
 		{
 			Title:    "have the NAT keep the clients' own source ports: no fully-random or random, which change them all",

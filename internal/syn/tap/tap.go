@@ -26,6 +26,7 @@ const (
 	// left out, and half again.
 	mostPerSecond = 2_500
 	mostSample    = 1 << 12
+	burst         = time.Second
 	// longest is for how long a tap works, whatever its caller does.
 	longest = 10 * time.Minute
 )
@@ -177,18 +178,14 @@ func (t *Tap) openLeaving() error {
 	return nil
 }
 
-// limit has fewer connections looked at where there are too many.
+// limit has fewer connections looked at where there are too many: more than
+// mostPerSecond, and a burst of as many, since it was last changed.
 func (t *Tap) limit() error {
-	const often = 100 * time.Millisecond
-	span := time.Since(t.checked)
-	if span < often {
+	span := time.Since(t.checked) + burst
+	if float64(t.seen) < mostPerSecond*span.Seconds() || t.sample >= mostSample {
 		return nil
 	}
-	rate := float64(t.seen) / span.Seconds()
 	t.seen, t.checked = 0, time.Now()
-	if rate < mostPerSecond || t.sample >= mostSample {
-		return nil
-	}
 	t.sample *= 2
 	for _, s := range t.arriving {
 		filter, err := arriving(s.version, t.sample)
