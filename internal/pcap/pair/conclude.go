@@ -94,6 +94,11 @@ func notes(r *Report) (all []string) {
 	if r.Clock.By == OneWay {
 		note("packets were matched in one direction only: the clocks cannot be told from the delay")
 	}
+	for _, d := range []*Direction{&r.Out, &r.In} {
+		if n := d.lostOf(Data); n > 0 && d.Appeared > 0 {
+			note("%d segments with data look lost and %d packets came from nowhere in the same direction: segments may have been joined or split between the captures (GRO, TSO), where these are of two machines", n, d.Appeared)
+		}
+	}
 	for _, side := range []struct {
 		name, other string
 		s           *Side
@@ -106,6 +111,15 @@ func notes(r *Report) (all []string) {
 		}
 	}
 	return all
+}
+
+func (d *Direction) lostOf(kind Kind) int64 {
+	for _, k := range d.LostBy {
+		if k.Kind == kind {
+			return k.Packets
+		}
+	}
+	return 0
 }
 
 func dropped(s *Side) (n int64) {

@@ -104,9 +104,9 @@ func (o *observed) identify(p *pcap.Packet) {
 		o.ports(0)
 	case f.Transport == protoICMP || f.Transport == protoICMPv6:
 		o.kind, o.weak = kindEcho, true
-		about := uint64(f.ICMP.Type)<<40 | uint64(f.ICMP.Code)<<32 | uint64(f.ICMP.SequenceNumber())<<16
-		o.key = content(protoICMP, about^length, f.Payload)
-		o.ports(f.ICMP.Identifier())
+		about := mix(uint64(f.ICMP.Type), uint64(f.ICMP.Code), uint64(f.ICMP.SequenceNumber()))
+		o.key = about ^ content(protoICMP, length, f.Payload)
+		o.echo(f.ICMP.Type, f.ICMP.Identifier())
 	default:
 		o.kind, o.weak = kindOther, true
 		o.key = content(uint64(f.Protocol), length, f.Payload)
@@ -115,6 +115,23 @@ func (o *observed) identify(p *pcap.Packet) {
 
 func (o *observed) ports(n uint16) {
 	o.src, o.dst = netip.AddrPortFrom(o.src.Addr(), n), netip.AddrPortFrom(o.dst.Addr(), n)
+}
+
+// Types of ICMP messages that answer a query (RFC 792, RFC 4443).
+const (
+	echoReply   = 0
+	echoReplyV6 = 129
+)
+
+// echo makes the identifier the port of the end that chose it, which a NAT may change as
+// it changes ports (RFC 5508, section 3.1).
+func (o *observed) echo(kind uint8, identifier uint16) {
+	o.ports(0)
+	if kind == echoReply && o.protocol == protoICMP || kind == echoReplyV6 {
+		o.dst = netip.AddrPortFrom(o.dst.Addr(), identifier)
+	} else {
+		o.src = netip.AddrPortFrom(o.src.Addr(), identifier)
+	}
 }
 
 // tcp: sequence numbers are random (RFC 6528), so that 64 bits of them with the length

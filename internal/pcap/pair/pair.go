@@ -2,7 +2,9 @@
 // and never came out, what was rewritten, how long it took.
 //
 // It knows nothing of the NAT. Packets are matched by what a NAT leaves as it is
-// (TCP sequence numbers, payloads), within a window of time.
+// (TCP sequence numbers, payloads), within a window of time. What changes those on the way
+// looks lost: SYNPROXY and helpers that rewrite payloads, proxies, and segments that are
+// joined or split between the captures (GRO and TSO of another machine).
 package pair
 
 import (

@@ -31,7 +31,8 @@ type pkt struct {
 	payload  string
 	ttl      uint8 // 64 where 0
 	id       uint16
-	echo     bool
+	echo     bool // a reply where src has no port
+	quotes   *pkt // makes it an ICMP error
 }
 
 func (p pkt) delayed(d time.Duration) pkt { p.at += d; return p }
@@ -49,27 +50,15 @@ func (p pkt) to(dst string) pkt   { p.dst = dst; return p }
 // frame builds it.
 func (p pkt) frame(t testing.TB) []byte {
 	t.Helper()
-	src, dst := netip.MustParseAddrPort(p.src), netip.MustParseAddrPort(p.dst)
 	eth := &layers.Ethernet{SrcMAC: []byte{2, 0, 0, 0, 0, 1}, DstMAC: []byte{2, 0, 0, 0, 0, 2}, EthernetType: layers.EthernetTypeIPv4}
-	ip := &layers.IPv4{Version: 4, TTL: p.ttl, Id: p.id, SrcIP: src.Addr().AsSlice(), DstIP: dst.Addr().AsSlice()}
-	if ip.TTL == 0 {
-		ip.TTL = 64
+	if netip.MustParseAddrPort(p.src).Addr().Is6() {
+		eth.EthernetType = layers.EthernetTypeIPv6
 	}
-	all := []gopacket.SerializableLayer{eth, ip}
-	switch {
-	case p.flags != 0:
-		ip.Protocol = layers.IPProtocolTCP
-		all = append(all, p.tcp(src, dst, ip))
-	case p.echo:
-		ip.Protocol = layers.IPProtocolICMPv4
-		all = append(all, &layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(layers.ICMPv4TypeEchoRequest, 0), Id: src.Port(), Seq: uint16(p.seq)})
-	default:
-		ip.Protocol = layers.IPProtocolUDP
-		udp := &layers.UDP{SrcPort: layers.UDPPort(src.Port()), DstPort: layers.UDPPort(dst.Port())}
-		_ = udp.SetNetworkLayerForChecksum(ip)
-		all = append(all, udp)
-	}
-	all = append(all, gopacket.Payload(p.payload))
+	return serialize(t, append([]gopacket.SerializableLayer{eth}, p.layers(t)...))
+}
+
+func serialize(t testing.TB, all []gopacket.SerializableLayer) []byte {
+	t.Helper()
 	buf := gopacket.NewSerializeBuffer()
 	if err := gopacket.SerializeLayers(buf, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, all...); err != nil {
 		t.Fatal(err)
@@ -77,7 +66,56 @@ func (p pkt) frame(t testing.TB) []byte {
 	return buf.Bytes()
 }
 
-func (p pkt) tcp(src, dst netip.AddrPort, ip *layers.IPv4) *layers.TCP {
+// layers are those from IP on.
+func (p pkt) layers(t testing.TB) []gopacket.SerializableLayer {
+	src, dst := netip.MustParseAddrPort(p.src), netip.MustParseAddrPort(p.dst)
+	above := layers.IPProtocolUDP
+	switch {
+	case p.flags != 0:
+		above = layers.IPProtocolTCP
+	case p.echo || p.quotes != nil:
+		above = layers.IPProtocolICMPv4
+	}
+	ttl := usualTTL(p.ttl)
+	var ip interface {
+		gopacket.SerializableLayer
+		gopacket.NetworkLayer
+	}
+	if src.Addr().Is4() {
+		ip = &layers.IPv4{Version: 4, TTL: ttl, Id: p.id, Protocol: above, SrcIP: src.Addr().AsSlice(), DstIP: dst.Addr().AsSlice()}
+	} else {
+		ip = &layers.IPv6{Version: 6, HopLimit: ttl, NextHeader: above, SrcIP: src.Addr().AsSlice(), DstIP: dst.Addr().AsSlice()}
+	}
+	all := []gopacket.SerializableLayer{ip}
+	payload := []byte(p.payload)
+	switch {
+	case p.flags != 0:
+		all = append(all, p.tcp(src, dst, ip))
+	case p.echo:
+		kind, id := uint8(layers.ICMPv4TypeEchoRequest), src.Port()
+		if id == 0 {
+			kind, id = layers.ICMPv4TypeEchoReply, dst.Port()
+		}
+		all = append(all, &layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(kind, 0), Id: id, Seq: uint16(p.seq)})
+	case p.quotes != nil:
+		all = append(all, &layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(layers.ICMPv4TypeDestinationUnreachable, 1)})
+		payload = serialize(t, p.quotes.layers(t))[:28]
+	default:
+		udp := &layers.UDP{SrcPort: layers.UDPPort(src.Port()), DstPort: layers.UDPPort(dst.Port())}
+		_ = udp.SetNetworkLayerForChecksum(ip)
+		all = append(all, udp)
+	}
+	return append(all, gopacket.Payload(payload))
+}
+
+func usualTTL(ttl uint8) uint8 {
+	if ttl == 0 {
+		return 64
+	}
+	return ttl
+}
+
+func (p pkt) tcp(src, dst netip.AddrPort, ip gopacket.NetworkLayer) *layers.TCP {
 	tcp := &layers.TCP{
 		SrcPort: layers.TCPPort(src.Port()), DstPort: layers.TCPPort(dst.Port()), Seq: p.seq, Ack: p.ack, Window: 1000,
 		SYN: p.flags&packet.SYN != 0, ACK: p.flags&packet.ACK != 0, FIN: p.flags&packet.FIN != 0, RST: p.flags&packet.RST != 0, PSH: p.flags&packet.PSH != 0,
@@ -228,8 +266,20 @@ func TestVerdicts(t *testing.T) {
 			[]pkt{udp(0, client, server, "x", 0), keep},
 			[]pkt{through(udp(0, client, server, "x", 0)), udp(30*us, server, public, "x", 0), through(keep)},
 			"out 2 lost 0 twice 0 in 0 lost 1 ambiguous 0 through 2"},
+		{"an ICMP error is translated with what it quotes",
+			[]pkt{syn, {at: 100 * us, src: "198.51.100.1:0", dst: client, quotes: &syn, ttl: 60}, keep},
+			[]pkt{through(syn), {at: 80 * us, src: "198.51.100.1:0", dst: public, quotes: new(through(syn)), ttl: 61}, through(keep)},
+			"out 2 lost 0 twice 0 in 1 lost 0 ambiguous 0 through 3"},
+		{"another identifier for a ping",
+			[]pkt{{src: client, dst: "198.19.0.2:0", echo: true, seq: 3, payload: "abc"}, {at: 90 * us, src: "198.19.0.2:0", dst: client, echo: true, seq: 3, payload: "abc", ttl: 63}, keep},
+			[]pkt{{at: us, src: public, dst: "198.19.0.2:0", echo: true, seq: 3, payload: "abc", ttl: 63}, {at: 80 * us, src: "198.19.0.2:0", dst: public, echo: true, seq: 3, payload: "abc"}, through(keep)},
+			"out 2 lost 0 twice 0 in 1 lost 0 ambiguous 0 through 2"},
+		{"IPv6 inside, IPv4 outside",
+			[]pkt{{src: "[2001:db8::2]:40000", dst: "[2001:db8:64::c613:2]:80", flags: packet.SYN, seq: 5}, {at: 20 * us, src: "[2001:db8::2]:40000", dst: "[2001:db8:64::c613:2]:53", payload: "q"}, keep},
+			[]pkt{{at: 5 * us, src: public, dst: server, flags: packet.SYN, seq: 5, ttl: 63}, through(keep)},
+			"out 2 lost 1 twice 0 in 0 lost 0 ambiguous 0 through 2"},
 		{"pings of the NAT machine itself are no loss",
-			[]pkt{{src: client, dst: "198.18.0.1:0", echo: true, seq: 1}, {at: us, src: "198.18.0.1:40000", dst: "198.18.0.2:0", echo: true, seq: 1}, keep, syn.delayed(11 * time.Second), keep.delayed(12 * time.Second)},
+			[]pkt{{src: client, dst: "198.18.0.1:0", echo: true, seq: 1}, {at: us, src: "198.18.0.1:0", dst: client, echo: true, seq: 1}, keep, syn.delayed(11 * time.Second), keep.delayed(12 * time.Second)},
 			[]pkt{through(keep), through(syn.delayed(11 * time.Second)), through(keep).delayed(12 * time.Second)},
 			"out 3 lost 0 twice 0 in 0 lost 0 ambiguous 0 through 3"},
 		{"an answer that did not come in",

@@ -184,7 +184,7 @@ type Flows struct {
 }
 
 // Ends are the addresses and ports of a flow's packets. Ports are 0 where there are
-// none; with ICMP the identifier stands for them.
+// none; with ICMP the identifier is the port of the end that sent the query.
 type Ends struct {
 	Source      netip.AddrPort `json:"source"`
 	Destination netip.AddrPort `json:"destination"`
