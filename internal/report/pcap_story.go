@@ -88,11 +88,14 @@ func (p *pcapPrinter) extent(kind pcap.Kind, list []*pcap.Incident) string {
 	case pcap.TimestampBack, pcap.SYNOnOpen:
 		add(after(list))
 	}
-	if kind != pcap.TimestampBack {
+	if slices.Contains(attempts, kind) {
 		add(outcomes(kind, list))
 	}
 	return strings.Join(parts, " ")
 }
+
+// attempts are the kinds of which there is to say how they ended.
+var attempts = []pcap.Kind{pcap.SYNRejectedPAWS, pcap.SYNRejectedSeq, pcap.SYNOnOpen, pcap.SYNUnanswered}
 
 func rejected(syns int64) string {
 	return units.Plural(syns, "SYN in all was", "SYNs in all were") + " rejected, repeated ones included."
