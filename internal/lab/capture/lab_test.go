@@ -1,0 +1,145 @@
+package capture
+
+import (
+	"bytes"
+	"encoding/binary"
+	"net"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/natkit/natkit/internal/lab"
+	"github.com/natkit/natkit/internal/lab/build"
+	"github.com/natkit/natkit/internal/testutil"
+)
+
+// scenario is a client behind masquerade, and a server.
+const scenario = `
+name: capture
+title: a client behind NAT
+about: for tests
+topology:
+  nodes: [{name: client}, {name: gateway, forward: true}, {name: server}]
+  links:
+    - - {node: client, address: 198.18.0.2/24}
+      - {node: gateway, address: 198.18.0.1/24}
+    - - {node: gateway, address: 198.19.0.1/24}
+      - {node: server, address: 198.19.0.2/24}
+  server: {node: server, port: 80}
+stages:
+  - name: nat
+    about: SNAT
+    url: http://198.19.0.2/
+    nat: [{node: gateway, masquerade: {toward: server, fully_random: true}}]
+load: {from: client, requests: 1, concurrency: 1, timeout: 2s}
+expect:
+  complete: nat
+`
+
+func up(t *testing.T) *build.Lab {
+	t.Helper()
+	testutil.NeedRoot(t)
+	s, err := lab.Parse("capture.yaml", []byte(scenario))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := build.Up(t.Context(), s, build.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := l.SetNAT(t.Context(), s.Stages[0].NAT); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// echo answers datagrams in the server, until the test ends.
+func echo(t *testing.T, l *build.Lab) {
+	t.Helper()
+	var conn net.PacketConn
+	err := l.Node("server").Netns.Do(func() (err error) {
+		conn, err = net.ListenPacket("udp4", "198.19.0.2:9000")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	go func() {
+		b := make([]byte, 2048)
+		for {
+			n, from, err := conn.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			_, _ = conn.WriteTo(b[:n], from)
+		}
+	}()
+}
+
+// exchange sends numbered datagrams from so many sockets of the client and counts the
+// answers. Each datagram waits for the answer to the one before, but no longer than
+// patience, so that no queue overflows.
+func exchange(t *testing.T, l *build.Lab, sockets, each, size int, patience time.Duration) (answers int) {
+	t.Helper()
+	payload := make([]byte, size)
+	for s := range sockets {
+		var conn net.Conn
+		err := l.Node("client").Netns.Do(func() (err error) {
+			conn, err = net.Dial("udp4", "198.19.0.2:9000")
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range each {
+			binary.BigEndian.PutUint32(payload, uint32(s*each+i))
+			if _, err := conn.Write(payload); err != nil {
+				t.Fatal(err)
+			}
+			conn.SetReadDeadline(time.Now().Add(patience))
+			if _, err := conn.Read(make([]byte, 2048)); err == nil {
+				answers++
+			}
+		}
+		conn.Close()
+	}
+	return answers
+}
+
+func start(t *testing.T, l *build.Lab, node string, path string, o Options, interfaces ...string) *Capture {
+	t.Helper()
+	c, err := Start(l.Node(node).Netns, interfaces, path, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func stop(t *testing.T, c *Capture) Result {
+	t.Helper()
+	r, err := c.Stop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func nft(t *testing.T, l *build.Lab, node string, args ...string) string {
+	t.Helper()
+	var out bytes.Buffer
+	err := l.Node(node).Netns.Do(func() error {
+		cmd := exec.Command("nft", args...)
+		cmd.Stdout, cmd.Stderr = &out, &out
+		return cmd.Run()
+	})
+	if err != nil {
+		t.Fatalf("nft %s: %v: %s", args, err, &out)
+	}
+	return out.String()
+}
