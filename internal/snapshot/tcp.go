@@ -28,7 +28,7 @@ type TCPSockets struct {
 	InUse  int64 `json:"in_use"`
 	InUse6 int64 `json:"in_use_ipv6"`
 	// TimeWait counts IPv4 and IPv6, and FIN_WAIT2 once the process has closed; it is
-	// of all namespaces before Linux 4.12.
+	// of all namespaces in Linux 4.9 and older.
 	TimeWait int64 `json:"time_wait"`
 	// Orphans and MemoryPages are of all namespaces.
 	Orphans     int64 `json:"orphans"`
