@@ -62,6 +62,8 @@ func TestBenchHTTPText(t *testing.T) {
 		{"-n", "200", "-c", "10", "-k"},
 		{"-t", "0.3", "-c", "4", "-s", "2s"},
 		{"-n", "100", "-c", "10", "--rate", "2000"},
+		{"-n", "100", "-c", "10", "--batch", "40", "--pause", "10ms", "--close", "client"},
+		{"-n", "100", "-c", "4", "-k", "--per-connection", "5", "--connect-to", "127.0.0.1"},
 		{"-n", "100", "--close", "rst", "--workers", "1", "--merge-ack", "--source", "127.0.0.2-127.0.0.4", "--seed", "7"},
 		{},
 	} {
@@ -165,6 +167,14 @@ func TestBenchTextGolden(t *testing.T) {
 			Total:        load.Times{Min: 0.2, Mean: 3.5, SD: 21, Median: 1.6, P90: 5, P95: 7, P99: 15, P999: 900, Max: 1040},
 			ServiceTotal: &service, GeneratorLimit: "it was too slow", CPUContention: "so did others", SystemCalls: 31000,
 			CPU: load.CPU{UserSeconds: 0.5, SystemSeconds: 1, MachineSeconds: 3, MaxRSSBytes: 12 << 20},
+		},
+		"bench-batches": {
+			Config: load.Config{
+				URL: "http://198.18.0.1:8080/", Concurrency: 150, Workers: 1, KeepAlive: true, PerConnection: 10, Close: load.CloseClient,
+				Batch: 150, Pause: 2 * time.Second, ConnectTo: []netip.Addr{netip.MustParseAddr("198.19.0.2"), netip.MustParseAddr("198.19.0.3")},
+			},
+			Seconds: 12.5, Completed: 1200, RequestsPerSecond: 96, MeanInFlight: 30, FirstFailureSeconds: -1, SystemCalls: 7200, ConnectLate: 37,
+			Connect: load.Times{Min: 0.01, Mean: 20, Median: 0.02, Max: 3081}, Total: load.Times{Min: 0.1, Mean: 21, Median: 0.2, Max: 3082},
 		},
 		"bench-keepalive": {
 			Config:  load.Config{URL: "http://198.18.0.1:8080/", Concurrency: 1, Workers: 1, KeepAlive: true},

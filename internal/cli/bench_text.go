@@ -86,6 +86,9 @@ func writeBenchTotals(line lineFunc, r *load.Result) {
 	for _, f := range r.Failures {
 		line("  "+string(f.Phase), "%s %d", f.Reason, f.Count)
 	}
+	if r.ConnectLate > 0 {
+		line("Late connections", "%d took a second or more: their SYN was sent again", r.ConnectLate)
+	}
 	if r.Unfinished > 0 {
 		line("Unfinished at the end", "%d", r.Unfinished)
 	}
