@@ -158,8 +158,12 @@ func (v *pcapVerb) run(cmd *cobra.Command, args []string) error {
 	if err := v.check(cmd); err != nil {
 		return err
 	}
-	if len(args) == 2 && !beginsFilter(args[1]) {
+	switch {
+	case len(args) == 1 || beginsFilter(args[1]):
+	case len(args) == 2:
 		return v.compare(cmd, args[0], args[1])
+	default:
+		return usagef("unexpected %q: behind the file come words of a filter (host, tcp, …), or one file more: the capture of the other side of a NAT", args[1])
 	}
 	if cmd.Flags().Changed("window") {
 		return usagef("--window is for captures of both sides of a NAT: name two files")

@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/spf13/cobra"
 
@@ -37,6 +39,9 @@ func (v *pcapVerb) compare(cmd *cobra.Command, inside, outside string) error {
 	}
 	defer in.Close()
 	out, err := openCapture(cmd.Context(), v.env, outside)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w; and a filter does not begin like that", err)
+	}
 	if err != nil {
 		return err
 	}
