@@ -171,6 +171,9 @@ func contents(rec *snapshot.Recording) string {
 	if rec.Profile != nil {
 		parts = append(parts, "a CPU profile")
 	}
+	if rec.SYNs != nil {
+		parts = append(parts, fmt.Sprintf("SYNs with the addresses of %d clients", len(rec.SYNs.Sources)))
+	}
 	return strings.Join(append(parts, "the sizes of memory and slabs"), ", ")
 }
 
