@@ -29,12 +29,16 @@ func (p *pcapPrinter) clocks() {
 func (p *pcapPrinter) severalClocks() (several []*pcap.PairClocks) {
 	harm := count(p.r, pcap.SYNRejectedPAWS) > 0
 	for i := range p.r.Clocks {
-		if c := &p.r.Clocks[i]; c.Count > 1 && (harm || !c.PerConnection) {
+		if c := &p.r.Clocks[i]; c.Count > 1 && (harm || !c.PerConnection && !fewConnections(c)) {
 			several = append(several, c)
 		}
 	}
 	return several
 }
+
+// fewConnections says that a clock has hardly ever more than one connection: nobody can
+// tell then whether it is a machine's or a port's.
+func fewConnections(c *pcap.PairClocks) bool { return 2*c.Count > c.Connections }
 
 // clocksOf names the clocks of one pair of addresses.
 func (p *pcapPrinter) clocksOf(pair *pcap.PairClocks) {
@@ -42,6 +46,8 @@ func (p *pcapPrinter) clocksOf(pair *pcap.PairClocks) {
 	switch {
 	case pair.PerConnection:
 		n += ", nearly one for each port: they tell nothing of machines"
+	case fewConnections(pair):
+		n += ", too few connections to tell machines from ports"
 	case pair.More:
 		n = "at least " + n
 	}
