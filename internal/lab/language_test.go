@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -74,6 +75,28 @@ func TestWhole(t *testing.T) {
 	}
 	if got := s.StageSources(1); len(got) != 0 {
 		t.Errorf("a stage without HTTP has sources: %v", got)
+	}
+}
+
+// TestOverridesReachEveryStage, and nothing but requests.
+func TestOverridesReachEveryStage(t *testing.T) {
+	s := whole(t)
+	changed, err := s.With(Overrides{Concurrency: 3, Requests: 77, Timeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range changed.Stages {
+		for j, l := range changed.Stages[i].Loads {
+			was := s.Stages[i].Loads[j]
+			switch http := l.Is(LoadHTTP); {
+			case http && (l.Concurrency != 3 || l.Requests != 77 || l.Timeout.Duration != time.Minute):
+				t.Errorf("stage %d: %+v", i, l)
+			case http && was.Requests == 77:
+				t.Errorf("stage %d of the scenario itself was changed", i)
+			case !http && (l.Requests != was.Requests || l.Timeout != was.Timeout):
+				t.Errorf("stage %d: a load of kind %s was changed", i, l.Kind)
+			}
+		}
 	}
 }
 

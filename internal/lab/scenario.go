@@ -138,7 +138,8 @@ const (
 // cured by its own remedy before this stage starts.
 const ApplyRemedy = "remedy"
 
-// Overrides replace what a scenario says; zero values leave it.
+// Overrides replace what a scenario's load says, and loads of requests in its stages;
+// zero values leave it.
 type Overrides struct {
 	Concurrency int
 	Requests    int64
@@ -160,17 +161,32 @@ func (s *Scenario) With(o Overrides) (*Scenario, error) {
 	case o.Bridge && s.Topology.Bridge == nil:
 		return nil, fmt.Errorf("scenario %s has no bridge in its topology", s.Name)
 	}
-	if o.Concurrency > 0 {
-		c.Load.Concurrency = o.Concurrency
-	}
-	if o.Requests > 0 {
-		c.Load.Requests = o.Requests
-	}
-	if o.Timeout > 0 {
-		c.Load.Timeout = Duration{o.Timeout}
+	c.Load = o.of(c.Load)
+	for i := range c.Stages {
+		loads := slices.Clone(c.Stages[i].Loads)
+		for j, l := range loads {
+			if l.Is(LoadHTTP) {
+				loads[j] = o.of(l)
+			}
+		}
+		c.Stages[i].Loads = loads
 	}
 	c.UseBridge = s.UseBridge || o.Bridge
 	return &c, c.checkSources()
+}
+
+// of is a load with the overrides in it.
+func (o Overrides) of(l Load) Load {
+	if o.Concurrency > 0 {
+		l.Concurrency = o.Concurrency
+	}
+	if o.Requests > 0 {
+		l.Requests = o.Requests
+	}
+	if o.Timeout > 0 {
+		l.Timeout = Duration{o.Timeout}
+	}
+	return l
 }
 
 // Stage finds a stage by name.
