@@ -90,18 +90,24 @@ func (t *tracker) answer(c *conn, r *record) {
 		if flags == packet.ACK && r.seq == s.seq+1 && s.answer == 0 {
 			t.accept(c, r)
 		}
-	case flags == packet.SYN|packet.ACK && r.ack == s.seq+1:
+	case flags == packet.SYN|packet.ACK && c.acknowledgesSYN(r):
 		t.accept(c, r)
 	case flags&packet.RST != 0:
-		if r.ack == s.seq+1 {
+		if c.acknowledgesSYN(r) {
 			s.refused, s.answer = true, r.number
 		}
-	case flags == packet.ACK && r.ack != s.seq+1:
+	case flags == packet.ACK && !c.acknowledgesSYN(r):
 		s.answer, s.answerAck = r.number, r.ack
 		s.answerEcr, s.answerHasTS = r.tsecr, r.hasTimestamps()
 		t.trouble(c) // while the packets before it are remembered
 		t.moves.watch(c)
 	}
+}
+
+// acknowledgesSYN tells whether a packet of the server is about the SYN, or about the
+// data that it brought, too (RFC 7413).
+func (c *conn) acknowledgesSYN(r *record) bool {
+	return after(r.ack, c.syn.seq) && !after(r.ack, c.side[c.client].next)
 }
 
 // clientReset is what a client answers to an ACK that it did not expect: it ends the
@@ -123,7 +129,7 @@ func (t *tracker) accept(c *conn, r *record) {
 	t.report.Connections.Established++
 	t.moves.accept(c, r.at)
 	if c.trouble != nil || c.syn.timestampBehind {
-		t.trouble(c).note(c.verdictOf(Accepted, 0, 0))
+		t.note(c, c.verdictOf(Accepted, 0, 0))
 		t.trouble(c).add(r)
 		t.emit(c, Connected, r.at)
 	}
@@ -136,7 +142,7 @@ func (t *tracker) close(c *conn) {
 	if !c.syn.open {
 		return
 	}
-	unsettled := t.ended && t.now-c.syn.at < young
+	unsettled := (t.ended || t.forgetting) && t.now-c.syn.at < young
 	if v, _ := t.verdict(c); v == Unanswered && c.trouble == nil && unsettled {
 		t.report.Connections.Pending++
 		c.syn.open = false

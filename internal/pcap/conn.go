@@ -106,6 +106,7 @@ type conn struct {
 	// accepted says that the SYN-ACK was seen, or data.
 	accepted bool
 	reset    bool
+	icmp     bool // an ICMP error was about it
 	// finFirst is the end that sent the first FIN, plus one.
 	finFirst uint8
 	side     [2]side

@@ -60,7 +60,10 @@ func (t *tracker) aboutConnection(p *Packet, e *ICMPError) {
 	if c == nil {
 		return
 	}
-	e.Flows++
+	if !c.icmp {
+		c.icmp = true
+		e.Flows++
+	}
 	if !t.kept.wants(ICMPErrorKind) {
 		return
 	}

@@ -69,8 +69,8 @@ func (i *incidents) lesser(kind Kind) *ofKind {
 
 // costOf is about what an incident takes in memory.
 func costOf(i *Incident) int64 {
-	const fixed, perSYN, perStep, former = 512, 144, 128, 128
-	return fixed + former + perSYN*int64(cap(i.SYNs)) + perStep*int64(cap(i.Ladder)) + 8*int64(cap(i.Intervals))
+	const fixed, perStep, former = 512, 128, 128
+	return fixed + former + perSYN*int64(len(i.SYNs)) + perStep*int64(cap(i.Ladder)) + 8*int64(cap(i.Intervals))
 }
 
 // fill puts them into the report.

@@ -23,7 +23,7 @@ func (t *tracker) judge(c *conn) {
 	}
 	s := c.verdictOf(verdict, rcvNxt, tsRecent)
 	s.Inferred = inferred
-	t.trouble(c).note(s)
+	t.note(c, s)
 }
 
 // verdict follows tcp_timewait_state_process (net/ipv4/tcp_minisocks.c): a SYN is

@@ -49,7 +49,8 @@ type Connections struct {
 	Begun       int64 `json:"begun"`
 	Established int64 `json:"established"`
 	// Refused SYNs were answered by RST, Unanswered ones by nothing. Pending is the
-	// number of SYNs at the capture's end, too young to say.
+	// number of SYNs that were too young to say when the capture ended, or the memory
+	// for them.
 	Refused    int64 `json:"refused"`
 	Unanswered int64 `json:"unanswered"`
 	Pending    int64 `json:"pending_at_end"`

@@ -63,12 +63,24 @@ func (c *conn) sentAt(r *record) int64 {
 // (TCP_RTO_MIN); what is faster is another mechanism.
 const leastBackoff = 0.15
 
+// backedOff tells whether a segment was sent three times or more, with times between that
+// grow. The first two may be alike: Linux sends a tail loss probe before its
+// retransmission timer expires (RFC 8985, section 7).
+func (a *again) backedOff() bool {
+	for n := 1; n < min(int(a.count), maxIntervals); n++ {
+		if a.intervals[n] >= leastBackoff && a.intervals[n] >= 1.5*a.intervals[n-1] {
+			return true
+		}
+	}
+	return false
+}
+
 // endAgain reports a segment that was sent three times or more, with growing times
 // between.
 func (t *tracker) endAgain(c *conn, dir uint8) {
 	a := c.side[dir].again
 	c.side[dir].again = again{}
-	if a.count < 2 || a.intervals[1] < leastBackoff || a.intervals[1] < 1.5*a.intervals[0] {
+	if !a.backedOff() {
 		return
 	}
 	if !t.kept.wants(RetransmissionBackoff) {

@@ -7,6 +7,7 @@ type table struct {
 	index  map[key]int32
 	slots  [][]conn // chunks, so that growing copies nothing
 	used   int32
+	free   []int32 // slots of tuples that were given up, and had no successor yet
 	max    int32
 	newest int32 // ends of the list by last packet; -1 where there is none
 	oldest int32
@@ -55,7 +56,9 @@ func (t *table) get(k *key, now int64) *conn {
 
 func (t *table) add(k *key, now int64) int32 {
 	i := t.used
-	if i < t.max {
+	if n := len(t.free); n > 0 {
+		i, t.free = t.free[n-1], t.free[:n-1]
+	} else if i < t.max {
 		if int(i/chunk) == len(t.slots) {
 			t.slots = append(t.slots, make([]conn, chunk))
 		}
@@ -86,6 +89,16 @@ func (t *table) evict(now int64) int32 {
 	t.unlink(i)
 	delete(t.index, c.key)
 	return i
+}
+
+// drop gives up the longest silent tuple without a successor; false where there is
+// none but the one of the latest packet.
+func (t *table) drop(now int64) bool {
+	if t.oldest == t.newest {
+		return false
+	}
+	t.free = append(t.free, t.evict(now))
+	return true
 }
 
 func (t *table) link(i int32) {

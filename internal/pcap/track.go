@@ -22,12 +22,15 @@ type tracker struct {
 	fromServers int64
 	now         int64 // time of the latest packet
 	ended       bool  // there are no more
+	forgetting  bool  // a tuple makes room for another
+	// troubled is the memory of attempts that will be incidents, in bytes.
+	troubled, maxTroubled, peakTroubled int64
 }
 
 func newTracker(o Options) *tracker {
 	t := &tracker{o: o}
 	t.report.Schema = Schema
-	t.table = newTable(o.Memory*5/8, t.finish)
+	t.table, t.maxTroubled = newTable(o.Memory/2, t.forget), o.Memory/8
 	t.kept = newIncidents(o.Memory/4, o.Incidents)
 	t.clocks = newClocks(o.Memory / 16)
 	t.moves = newMoves(o.Memory / 16)
@@ -67,6 +70,15 @@ func (t *tracker) tcp(p *Packet) {
 	if c.trouble != nil {
 		c.trouble.add(&r)
 	}
+	for t.troubled > t.maxTroubled && t.table.drop(p.At) {
+	}
+}
+
+// forget gives up a tuple to make room.
+func (t *tracker) forget(c *conn) {
+	t.forgetting = true
+	t.finish(c)
+	t.forgetting = false
 }
 
 // duplicateWithin is how far apart two copies of one packet can be in a capture of

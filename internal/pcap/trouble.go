@@ -1,6 +1,10 @@
 package pcap
 
-import "github.com/natkit/natkit/internal/packet"
+import (
+	"unsafe"
+
+	"github.com/natkit/natkit/internal/packet"
+)
 
 // maxLadder bounds how many packets an incident shows.
 const maxLadder = 16
@@ -8,27 +12,37 @@ const maxLadder = 16
 // trouble is an attempt to connect that will be an incident.
 type trouble struct {
 	syns   []SYN
-	more   int64 // SYNs that are not in syns
 	ladder []record
 	left   int64 // packets that are not in ladder
 }
 
+// What a trouble takes in memory, in bytes: with its ladder, and for each SYN.
+const (
+	perTrouble = 128 + maxLadder*int64(unsafe.Sizeof(record{}))
+	perSYN     = 2 * int64(unsafe.Sizeof(SYN{}))
+)
+
+func (t *trouble) memory() int64 { return perTrouble + perSYN*int64(len(t.syns)) }
+
 // trouble gives that of the connection, made of the packets remembered if need be.
 func (t *tracker) trouble(c *conn) *trouble {
 	if c.trouble == nil {
-		c.trouble = &trouble{}
+		c.trouble = &trouble{ladder: make([]record, 0, maxLadder)}
+		t.troubled += perTrouble
 		c.recent(func(r *record) { c.trouble.ladder = append(c.trouble.ladder, *r) })
 	}
 	return c.trouble
 }
 
 // note adds a SYN with its verdict.
-func (t *trouble) note(s SYN) {
-	if len(t.syns) == MaxSYNs {
-		t.more++
+func (t *tracker) note(c *conn, s SYN) {
+	tr := t.trouble(c)
+	if len(tr.syns) == MaxSYNs {
 		return
 	}
-	t.syns = append(t.syns, s)
+	tr.syns = append(tr.syns, s)
+	t.troubled += perSYN
+	t.peakTroubled = max(t.peakTroubled, t.troubled)
 }
 
 // add adds a packet, once.
@@ -50,6 +64,7 @@ func (t *tracker) emit(c *conn, outcome Outcome, at int64) {
 	if tr == nil {
 		return
 	}
+	t.troubled -= tr.memory()
 	kind := kindOf(tr.syns, c.syn.timestampBehind)
 	t.countOutcome(kind, outcome)
 	if kind == "" || !t.kept.wants(kind) {
