@@ -22,19 +22,24 @@ const (
 
 // TestSimulationPredictsLab compares how many SYNs for each connection the kernel
 // rejects in the stage fault of the lab's port-reuse-paws with what the preset lab
-// says. Chance chooses ports and clocks here and there: over ten seeds the rate of so many
-// connections has a standard deviation of some 3 %, so that 15 % is four of them, the
-// prediction being the mean of ten.
+// says. Chance chooses ports and clocks here and there: the rate of one run of so many
+// connections has a standard deviation of some 5 % in the kernel. So a run that is near is
+// believed, and another one is judged by its mean with up to two more: 15 % are five
+// standard deviations then. The prediction is the mean of ten seeds.
 func TestSimulationPredictsLab(t *testing.T) {
 	testutil.NeedRoot(t)
 	testutil.NeedProgram(t, "nginx")
 	testutil.LockHost(t) // others that change the maximum would end the lab
 	timeout := testutil.Patience(2 * time.Second)
-	measured := measuredRejects(t, timeout)
 	predicted := predictedRejects(t, timeout)
-	t.Logf("for 100 connections: %.1f rejected SYNs measured, %.1f predicted", 100*measured, 100*predicted)
-	if off := math.Abs(predicted/measured - 1); !(off <= 0.15) {
-		t.Errorf("predicted %.3f rejected SYNs for each connection, measured %.3f: off by %.0f %%", predicted, measured, 100*off)
+	sum, off := 0.0, 1.0
+	for runs := 1.0; runs <= 3 && off > 0.10; runs++ {
+		sum += measuredRejects(t, timeout)
+		off = math.Abs(sum/runs/predicted - 1)
+		t.Logf("for 100 connections: %.1f rejected SYNs measured in %.0f runs, %.1f predicted", 100*sum/runs, runs, 100*predicted)
+	}
+	if !(off <= 0.15) {
+		t.Errorf("the prediction is off by %.0f %%", 100*off)
 	}
 }
 
