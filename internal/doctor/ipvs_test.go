@@ -70,9 +70,9 @@ type balanced struct {
 	ports            []uint16
 }
 
-// TestIPVS: which connections stay on the server of a former one, by the way of forwarding
+// TestIPVSAffinity: which connections stay on the server of a former one, by the way of forwarding
 // and net.ipv4.vs.conn_reuse_mode; and what doctor says of it.
-func TestIPVS(t *testing.T) {
+func TestIPVSAffinity(t *testing.T) {
 	n := newBalanced(t)
 	for _, s := range balancedServices {
 		n.add(t, s)
