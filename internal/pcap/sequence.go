@@ -90,7 +90,7 @@ func (t *tracker) endAgain(c *conn, dir uint8) {
 	if c.begun {
 		client = c.client
 	}
-	i := Incident{Kind: RetransmissionBackoff, Client: c.addr(client), Server: c.addr(1 - client), Frame: a.first, Time: timeOf(a.at)}
+	i := Incident{Kind: RetransmissionBackoff, Client: c.addr(client), Server: c.addr(1 - client), Frame: a.first, Time: timeOf(c.timeOfFrame(a.first, a.at))}
 	for n := range min(int(a.count), maxIntervals) {
 		i.Intervals = append(i.Intervals, float64(a.intervals[n]))
 	}
@@ -101,6 +101,17 @@ func (t *tracker) endAgain(c *conn, dir uint8) {
 		return ""
 	})
 	t.kept.add(i)
+}
+
+// timeOfFrame is when a packet came that the connection remembers, or else otherwise.
+func (c *conn) timeOfFrame(number, otherwise int64) int64 {
+	at := otherwise
+	c.recent(func(r *record) {
+		if r.number == number {
+			at = r.at
+		}
+	})
+	return at
 }
 
 // remembered is a ladder of the packets that the connection remembers.

@@ -29,8 +29,12 @@ func (p *pcapPrinter) incident(in *pcap.Incident) {
 	if left > 0 {
 		l.rungs = append(l.rungs, rung{text: fmt.Sprintf("… %s before (--all draws them)", units.Plural(left, "packet", "packets")), tone: Dim})
 	}
+	began := steps[0].Time
 	for i := range steps {
-		l.rungs = append(l.rungs, p.rung(in, &steps[i], steps[0].Time))
+		l.rungs = append(l.rungs, p.rung(in, &steps[i], began))
+	}
+	if in.ICMP != nil {
+		l.rungs = append(l.rungs, rung{frame: units.Count(in.Frame), at: p.at(in.Time, began), text: "ICMP from " + in.ICMP.From.String() + ": " + icmpMessage(in.ICMP), tone: Bad})
 	}
 	if in.LadderMore > 0 {
 		l.rungs = append(l.rungs, rung{text: "… " + units.Plural(in.LadderMore, "more packet", "more packets"), tone: Dim})
@@ -103,12 +107,16 @@ func (p *pcapPrinter) rung(in *pcap.Incident, s *pcap.Step, began time.Time) run
 	if s.FromClient {
 		r.towards = toRight
 	}
-	if p.v.Clock {
-		r.at = p.v.moment(s.Time, false)
-	} else {
-		r.at = fmt.Sprintf("%+.6f", s.Time.Sub(began).Seconds())
-	}
+	r.at = p.at(s.Time, began)
 	return r
+}
+
+// at is the time column of a ladder.
+func (p *pcapPrinter) at(t, began time.Time) string {
+	if p.v.Clock {
+		return p.v.moment(t, false)
+	}
+	return fmt.Sprintf("%+.6f", t.Sub(began).Seconds())
 }
 
 var roleTones = map[pcap.Role]Tone{pcap.RoleFormer: Dim, pcap.RoleSYN: Bold, pcap.RoleOldACK: Bad, pcap.RoleReset: Bad, pcap.RoleSYNACK: Good}
