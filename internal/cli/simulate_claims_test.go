@@ -122,7 +122,7 @@ func claimed(t *testing.T, preset string, change func(*simulate.Config)) *simula
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Duration.Duration = 20 * time.Minute
+	c.Duration.Duration = 15 * time.Minute
 	change(c)
 	r, err := simulate.Run(t.Context(), *c, nil)
 	if err != nil {

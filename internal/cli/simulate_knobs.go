@@ -202,7 +202,8 @@ func (k *simulateKnobs) setFINTimeout(c *simulate.Config) error {
 // (789f558cfb36, "tcp/dccp: get rid of central timewait timer").
 const firstTimerMajor, firstTimerMinor = 4, 1
 
-// firstRearm is the first build of the vendor's 3.10.0 that looks again after 1 s.
+// firstRearm is the build of the vendor's 3.10.0 that is known to look again after 1 s;
+// later ones are taken for the same.
 const firstRearm = 1127
 
 // timeWaitOf tells how a kernel's TIME_WAITs end.
