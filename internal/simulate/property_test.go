@@ -180,13 +180,25 @@ func TestProgress(t *testing.T) {
 func TestThinning(t *testing.T) {
 	c := sourceCase(Servers{Name: "s"})
 	c.Duration.Duration, c.Interval.Duration = 0, time.Second
-	c.Batches = []Batch{{Connections: 10}, {Connections: 100, Pause: Duration{3 * day}, Rate: 0.01}}
+	c.Batches = []Batch{{Connections: 10}, {Connections: 100, Pause: Duration{day / 2}, Rate: 0.1}}
 	r := run(t, c)
 	if len(r.Curve) > 2*mostPoints || r.IntervalSeconds < 2 || r.Curve[1].StartSeconds != r.IntervalSeconds {
 		t.Errorf("%d points of %v s, the second at %v", len(r.Curve), r.IntervalSeconds, r.Curve[1].StartSeconds)
 	}
 	if problem := conserved(r); problem != "" {
 		t.Error(problem)
+	}
+	// Many points of many sessions.
+	c = anyConfig(8)
+	c.Balancer, c.Interval.Duration = &Balancer{}, 100*time.Millisecond
+	f := c.filled()
+	e := newEngine(&f)
+	e.scanBudget = 100 * len(e.sessions)
+	if err := e.run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if r = e.result(); r.IntervalSeconds < 0.8 || len(r.Curve) > 500 || conserved(r) != "" {
+		t.Errorf("%d points of %v s: %s", len(r.Curve), r.IntervalSeconds, conserved(r))
 	}
 }
 

@@ -10,6 +10,9 @@ type record struct {
 	perServer, lastTally []tally
 	points               []point
 	started, interval    int64
+	// scanned are the sessions counted since the interval was last doubled, scanBudget
+	// how many may be.
+	scanned, scanBudget int
 	// until is the time that is sampled in any case.
 	until    int64
 	life     []lives
@@ -35,7 +38,7 @@ type batchRecord struct {
 func (e *engine) buildRecord() {
 	groups := len(e.cfg.Servers)
 	e.perServer, e.lastTally, e.life = make([]tally, groups), make([]tally, groups), make([]lives, groups)
-	e.delays = waited{}
+	e.delays, e.scanBudget = waited{}, scanBudget
 	for range e.cfg.Batches {
 		e.batches = append(e.batches, batchRecord{delays: waited{}})
 	}
@@ -92,23 +95,36 @@ func (e *engine) sample() {
 	e.report()
 }
 
+// scanBudget is how many sessions may be counted before the points have to be fewer.
+const scanBudget = 2_000_000_000
+
 // thin makes one of each two points, with twice the interval, where there are too many:
-// nobody knows before how long batches take.
+// nobody knows before how long batches take, and each point costs a look at all
+// sessions.
 func (e *engine) thin() {
-	if len(e.points) < 2*mostPoints {
+	e.scanned += len(e.sessions)
+	if len(e.points) < 2*mostPoints && (e.scanned < e.scanBudget || len(e.points) < 2) {
 		return
 	}
-	for i := range mostPoints {
-		a, b := &e.points[2*i], e.points[2*i+1]
-		b.StartSeconds = a.StartSeconds
-		b.tally.add(&a.tally)
-		for n := range b.Servers {
-			b.Servers[n].Connections += a.Servers[n].Connections
-			b.Servers[n].Rejects += a.Servers[n].Rejects
-		}
-		e.points[i] = b
+	thinned := e.points[:0]
+	for i := 0; i+1 < len(e.points); i += 2 {
+		thinned = append(thinned, e.points[i].and(e.points[i+1]))
 	}
-	e.points, e.interval = e.points[:mostPoints], 2*e.interval
+	if len(e.points)%2 != 0 {
+		thinned = append(thinned, e.points[len(e.points)-1])
+	}
+	e.points, e.interval, e.scanned = thinned, 2*e.interval, 0
+}
+
+// and is one point for two that follow each other.
+func (p point) and(next point) point {
+	next.StartSeconds = p.StartSeconds
+	next.tally.add(&p.tally)
+	for n := range next.Servers {
+		next.Servers[n].Connections += p.Servers[n].Connections
+		next.Servers[n].Rejects += p.Servers[n].Rejects
+	}
+	return next
 }
 
 // curve is all points.

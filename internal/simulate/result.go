@@ -15,7 +15,8 @@ type Result struct {
 	Servers []ServerResult `json:"servers"`
 	// Batches are those of Config.Batches, in their order.
 	Batches []BatchResult `json:"batches,omitempty"`
-	// IntervalSeconds is the distance of the points of Curve.
+	// IntervalSeconds is the distance of the points of Curve. It is a multiple of
+	// Config.Interval where that makes too many.
 	IntervalSeconds float64 `json:"interval_s"`
 	Curve           []Point `json:"curve"`
 	// Incidents are what began and ended, in the order of time.
