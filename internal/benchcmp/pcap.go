@@ -47,7 +47,7 @@ func pcapSuite(natkit string) bench.Suite {
 			{Subject: report, Quantity: captureRate, Bound: 1e9},
 			{Subject: report, Quantity: took, Than: printAll, Bound: 0.5},
 			{Subject: report, Quantity: peakMemory, Bound: captureMemory},
-			{Subject: narrow, Quantity: peakMemory, Bound: 128 << 20},
+			{Subject: narrow, Quantity: peakMemory, Bound: 160 << 20},
 			{Subject: zipped, Quantity: captureRate, Bound: 1e9},
 		},
 		Rounds: 9, WarmUp: 1,
