@@ -31,12 +31,12 @@ func (w *Watch) source(p pair) *source {
 	return s
 }
 
-// count adds a rejected SYN, or takes one away.
-func (s *source) count(why verdict, n int) {
+// count adds a rejected SYN.
+func (s *source) count(why verdict) {
 	if why == byTimestamp {
-		s.ByTimestamp += uint64(n)
+		s.ByTimestamp++
 	} else {
-		s.BySequence += uint64(n)
+		s.BySequence++
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 const (
 	mostAttempts = 1 << 15
 	mostSources  = 1 << 12
-	mostAsked    = 1000
+	mostAsked    = 1000 // at once, before the kernel is asked
 	mostListed   = 50
 )
 
@@ -60,7 +60,6 @@ type Watch struct {
 	elsewhere uint64
 	suspicion bool
 	watching  bool
-	asked     int
 	ask       []Question
 }
 
@@ -169,25 +168,29 @@ func (w *Watch) Answered(f *packet.Frame, at float64) {
 
 // rejected tells by the answer which test of TIME_WAIT the SYN failed: the ACK carries
 // the next sequence number that is expected, and the client's last timestamp
-// (tcp_timewait_state_process and tcp_v4_timewait_ack of the kernel).
+// (tcp_timewait_state_process and tcp_v4_timewait_ack of the kernel). What passes either
+// test TIME_WAIT would have accepted: then it is the ACK of a connection that is open, or
+// a challenge (RFC 5961). Others wait for what the kernel tells; those for which there is
+// no room are not counted, as in a flood nobody knows what they met.
 func (w *Watch) rejected(t packet.Tuple, a *attempt, answer *packet.Frame) {
 	_, recent, echoed := answer.TCP.Timestamps()
+	later := int32(0)
+	if a.timestamps && echoed {
+		later = int32(a.tsval - recent)
+	}
 	why := bySequence
 	switch {
-	case a.timestamps && echoed && int32(a.tsval-recent) < 0:
+	case later < 0:
 		why = byTimestamp
-	case int32(a.isn-answer.TCP.AcknowledgmentNumber) > 0:
-		return // TIME_WAIT would have accepted it: this is a challenge ACK (RFC 5961)
+	case later > 0, int32(a.isn-answer.TCP.AcknowledgmentNumber) > 0:
+		return
 	}
-	a.from.count(why, 1)
-	if w.asked < mostAsked {
-		w.asked++
+	if len(w.ask) < mostAsked {
 		w.ask = append(w.ask, Question{t, a.from, why})
 	}
 }
 
-// Questions are the tuples to ask the kernel about now, each once. Their number over
-// all time is bounded.
+// Questions are the tuples to ask the kernel about now, each once, and mostAsked at most.
 func (w *Watch) Questions() []Question {
 	q := w.ask
 	w.ask = nil
@@ -208,9 +211,10 @@ func (w *Watch) Told(q Question, state uint8) {
 	case stateFinWait2, stateTimeWait:
 		q.from.TimeWait++
 	default:
-		q.from.count(q.why, -1)
 		q.from.Challenged++
+		return
 	}
+	q.from.count(q.why)
 }
 
 func (w *Watch) find(t packet.Tuple) *attempt {

@@ -104,6 +104,16 @@ func TestWatch(t *testing.T) {
 			s.in(segment{port: 1, flags: syn, seq: 100})
 			s.out(segment{port: 1, flags: ack, seq: 7, ack: 1 << 30})
 		}, snapshot.SYNSource{SYNs: 1, Plain: 1, Challenged: 1}, false},
+		{"sequence number behind, timestamp after: an open connection that the client's RST has ended", func(s *script) {
+			s.Watching()
+			s.in(segment{port: 1, flags: syn, seq: 100, ts: 7})
+			s.out(segment{port: 1, flags: ack, seq: 7, ack: 1 << 30, ts: 9, echo: 6})
+		}, snapshot.SYNSource{SYNs: 1}, false},
+		{"sequence number behind, the same timestamp", func(s *script) {
+			s.Watching()
+			s.in(segment{port: 1, flags: syn, seq: 100, ts: 6})
+			s.out(segment{port: 1, flags: ack, seq: 7, ack: 1 << 30, ts: 9, echo: 6})
+		}, snapshot.SYNSource{SYNs: 1, BySequence: 1}, false},
 		{"answers were not watched when it came", func(s *script) {
 			s.in(segment{port: 1, flags: syn, seq: 100})
 			s.Watching()
@@ -189,8 +199,16 @@ func TestBounded(t *testing.T) {
 	if n := len(w.recent) + len(w.older) + len(w.numbers) + len(w.olderNumbers); n > 4*mostAttempts {
 		t.Errorf("%d attempts and numbers are held", n)
 	}
-	if len(w.sources) > mostSources || len(w.Questions()) > mostAsked {
-		t.Errorf("%d sources", len(w.sources))
+	asked := w.Questions()
+	if len(w.sources) > mostSources || len(asked) != mostAsked {
+		t.Errorf("%d sources, %d questions", len(w.sources), len(asked))
+	}
+	const synReceived = 3
+	for _, q := range asked {
+		w.Told(q, synReceived)
+	}
+	if byTimestamp, bySequence := w.Result().Rejected(); byTimestamp+bySequence > 0 {
+		t.Errorf("%d and %d are taken for rejected, of which the kernel knew otherwise or was not asked", byTimestamp, bySequence)
 	}
 	r := w.Result()
 	if r.SYNs != flood || len(r.Sources) != mostListed || r.MoreSources != mostSources-mostListed {
