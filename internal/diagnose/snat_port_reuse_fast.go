@@ -162,7 +162,7 @@ func (p *pools) reuseFinding(r *reuse) *Finding {
 		Title:       fmt.Sprintf("%s of new connections are given a port of the last minute (%s)", units.Percent(r.chance), poolName(r.pool)),
 		Evidence:    p.reuseEvidence(r),
 		Cause:       fmt.Sprintf("NAT gives a port again %g s after its connection (%s), and a server that closed it first holds it in TIME_WAIT for %d s", r.hold, timeWaitTimeout, peerTimeWait),
-		Consequence: "where the new connection's timestamp or sequence number is behind that of the former one, as with another machine's clock, the server answers its SYN with an ACK of the former one; the client resets that and tries again after 1 s, 3 s, 7 s (tw-paws-reject and tw-seq-reject on the server)",
+		Consequence: "where the new connection's timestamp or sequence number is behind that of the former one, as with another machine's clock, the server answers its SYN with an ACK of the former one; the client resets that and tries again, at once or after 1 s, 3 s, 7 s (tw-paws-reject and tw-seq-reject on the server)",
 		Remedies:    p.reuseRemedies(r),
 	}
 	if r.hold >= peerTimeWait {

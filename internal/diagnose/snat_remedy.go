@@ -126,7 +126,7 @@ func mayGive(r *snapshot.NATRule, address string) bool {
 
 // ownClocks is what random ports lead to with clients whose timestamps depend on their
 // own port (offsetPerConnection).
-const ownClocks = "servers that close first reject connections of clients with " + offsetPerConnection + " on ports that come back within a minute (tw-paws-reject)"
+const ownClocks = "where clients give each connection a timestamp offset of its own (" + offsetPerConnection + "), servers that close first reject those on ports that come back within a minute (tw-paws-reject)"
 
 // raceRemedies let every rule draw ports at random.
 func (p *pools) raceRemedies() []Remedy {

@@ -30,10 +30,15 @@ const (
 const timeWaitSeconds = 60
 
 // offsetPerConnection says which systems add an offset to their timestamps that depends
-// on the ports. Linux 4.11 to 6.19 took one of the two addresses alone (28ee1b746f49);
-// 165573e41f2f is in Linux 7.0 and came to the stable series. A NAT that changes source
-// ports then makes many clocks of one machine.
-const offsetPerConnection = "Linux 7.0, and stable kernels since March 2026"
+// on the ports. Linux 4.11 to 6.19 took the two addresses alone (28ee1b746f49);
+// 165573e41f2f is in Linux 7.0 and came to stable series, one after the other. A NAT that
+// changes source ports then makes many clocks of one machine.
+const offsetPerConnection = "as Linux 7.0 and many stable kernels since March 2026 do"
+
+// clientsSee is what becomes of a client whose SYN meets TIME_WAIT and is rejected
+// (tcp_rcv_synsent_state_process; the first SYN comes again at once since 9603d47bad46).
+const clientsSee = "the client gets the ACK of a connection that it does not know instead of a SYN-ACK, resets, and sends its SYN again " +
+	"(Linux of today once within milliseconds, then as others after 1 s, 3 s, 7 s), or gives up; nothing is logged here"
 
 // fewestRejected is from how many rejected segments on they are more than an accident:
 // a late duplicate of a closed connection counts as well.
@@ -135,7 +140,7 @@ func (e *endpoint) syns() (*snapshot.SYNs, string) {
 // synSource says how much of the SYNs a trace looked at, for evidence.
 func synSource(s *snapshot.SYNs) string {
 	if s.Sample > 1 {
-		return fmt.Sprintf("trace of SYNs, 1 in %s connections", units.Count(s.Sample))
+		return fmt.Sprintf("trace of SYNs, 1 in %s connections in the end", units.Count(s.Sample))
 	}
 	return "trace of SYNs"
 }

@@ -9,8 +9,9 @@ import (
 
 // twPAWSReject: a NAT gives a port away again while this server holds the former
 // connection in TIME_WAIT. The SYN's timestamp is from another clock; where it is
-// behind, tcp_timewait_state_process takes the SYN for an old duplicate, answers with
-// the former connection's ACK, and keeps TIME_WAIT for another minute.
+// behind, tcp_timewait_state_process takes the SYN for an old duplicate and answers with
+// the former connection's ACK. It begins TIME_WAIT's minute anew, which the client's RST
+// ends at once, unless it is lost or tcp_rfc1337 is 1.
 var twPAWSReject = Rule{
 	ID:    "tw-paws-reject",
 	Title: "SYNs rejected in TIME_WAIT by their timestamp",
@@ -21,9 +22,10 @@ var twPAWSReject = Rule{
 // segments that open connections reject, too, as reordering makes them.
 const (
 	fewestEstab   = 10
-	leastOfEstab  = 0.001
+	leastOfEstab  = lossShare
 	fewestInTW    = 100
 	completeTrace = 3.0 // seconds: a SYN that is not answered comes again after 1 s
+	answersTell   = 1.0 // seconds of answers in which rejections that are many show
 )
 
 func checkTWPAWS(rec *snapshot.Recording) (*Finding, Check) {
@@ -59,11 +61,17 @@ func checkTWPAWS(rec *snapshot.Recording) (*Finding, Check) {
 func (e *endpoint) pawsConfidence(n uint64, exact bool) (confidence, but string) {
 	s, _ := e.syns()
 	if s != nil {
-		if rejected, _ := s.Rejected(); rejected >= fewestRejected {
-			return "certain", ""
+		if e.rejectedByTimestamp(s, n) >= fewestRejected {
+			if exact || inTimeWait(s) > 0 {
+				return "certain", ""
+			}
+			return "likely", ""
 		}
 		if n > 0 && s.AnswersSeconds == 0 && s.Sample == 1 && s.Lost == 0 && s.Seconds >= completeTrace {
 			return "", "not SYNs, none of which came again or was refused by its client: late segments of closed connections, or of open ones"
+		}
+		if !exact && s.AnswersSeconds >= answersTell {
+			return "", "the trace saw no such SYNs: segments of open connections count there, too, before Linux 6.16"
 		}
 	}
 	switch {
@@ -77,6 +85,13 @@ func (e *endpoint) pawsConfidence(n uint64, exact bool) (confidence, but string)
 		return "", "segments of open connections count there, too, before Linux 6.16 (--trace tells)"
 	}
 	return "possible", ""
+}
+
+// rejectedByTimestamp is how many SYNs of a trace TIME_WAIT surely rejected: no more than
+// the counter has, n, and none that may have met open connections.
+func (e *endpoint) rejectedByTimestamp(s *snapshot.SYNs, n uint64) uint64 {
+	rejected, _ := s.Rejected()
+	return min(n, rejected-min(rejected, e.challengedToo(s)))
 }
 
 // manyInTimeWait tells whether there are so many tuples in TIME_WAIT, and so many new
@@ -95,9 +110,8 @@ func (e *endpoint) pawsFinding(name string, n uint64, confidence string) *Findin
 		Cause: "a NAT in front of the clients has used a port again while this host still holds the former connection in TIME_WAIT, " +
 			"and the SYN's TCP timestamp is behind the former connection's, so the kernel takes it for an old duplicate (PAWS, RFC 7323): it comes from another machine's clock, " +
 			"or, where systems give each connection an offset of its own (" + offsetPerConnection + "), from another port of the same machine",
-		Consequence: "the client gets the ACK of a connection that it does not know instead of a SYN-ACK, resets, and sends its SYN again after 1 s, 3 s, 7 s, or gives up; " +
-			"each such SYN renews TIME_WAIT, and nothing is logged here",
-		Remedies: e.reuseRemedies(),
+		Consequence: clientsSee + "; the SYN begins TIME_WAIT's minute anew, unless the client's RST comes here and ends it (with " + snapshot.TCPRFC1337 + " = 1 it does not)",
+		Remedies:    e.reuseRemedies(),
 	}
 	if confidence == "possible" {
 		f.Severity = Warning

@@ -43,7 +43,7 @@ func (e *endpoint) reuseRemedies() []Remedy {
 		},
 		{
 			Title:    "have the NAT keep the clients' own source ports: no fully-random or random, which change them all",
-			Predicts: "a client that uses its port again goes on with its own timestamps, and is accepted; it matters most with clients of " + offsetPerConnection,
+			Predicts: "a client that uses its port again goes on with its own timestamps, and is accepted; it matters most with clients that give each connection a timestamp offset of its own (" + offsetPerConnection + ")",
 			Cost:     "none where clients rarely have the same port at once",
 			Risk:     "two connections at the same moment can be given one port (snat-race)",
 		},
@@ -59,13 +59,13 @@ func (e *endpoint) reuseRemedies() []Remedy {
 	}
 }
 
-// portsNeeded is the arithmetic of the source that opens most connections, where a
-// trace knows it, else of all.
+// portsNeeded is the arithmetic of the source with most rejected SYNs, where a trace has
+// seen all of them, else of all.
 func (e *endpoint) portsNeeded() string {
 	rate, of := 0.0, "this server"
-	if s, _ := e.syns(); s != nil && len(s.Sources) > 0 {
+	if s, _ := e.syns(); s != nil && len(s.Sources) > 0 && s.Sample == 1 && s.Lost == 0 {
 		from := s.Sources[0]
-		rate, of = float64(from.SYNs-min(from.SYNs, from.Repeated))*float64(s.Sample)/s.Seconds, from.Source
+		rate, of = float64(from.SYNs-min(from.SYNs, from.Repeated))/s.Seconds, from.Source
 	} else if opened, ok := e.delta(passiveOpens); ok && e.rec.Seconds() > 0 {
 		rate = float64(opened) / e.rec.Seconds()
 	}

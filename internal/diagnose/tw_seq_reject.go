@@ -61,9 +61,8 @@ func (e *endpoint) seqFinding(s *snapshot.SYNs, rejected uint64) *Finding {
 		Title:      "new connections are rejected here: a NAT uses their port again too soon, and their sequence number is not after the old one",
 		Cause: "a NAT in front of the clients has used a port again while this host still holds the former connection in TIME_WAIT; without timestamps on both sides " +
 			"a SYN is taken only if its sequence number is after the former connection's, which half of those from other machines and ports are not",
-		Consequence: "the client gets the ACK of a connection that it does not know instead of a SYN-ACK, resets, and sends its SYN again after 1 s, 3 s, 7 s, or gives up; " +
-			"nothing is logged or counted here",
-		Remedies: e.reuseRemedies(),
+		Consequence: clientsSee + ", and no counter tells",
+		Remedies:    e.reuseRemedies(),
 	}
 	if float64(rejected) >= lossShare*float64(s.SYNs) {
 		f.Severity = Critical
