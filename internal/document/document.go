@@ -37,8 +37,7 @@ type Source struct {
 	// File is the name for errors, What a word for what the document is.
 	File, What string
 	Text       []byte
-	// Limit bounds the text in bytes, and with it how deeply the parser can be made to
-	// call itself.
+	// Limit bounds the text in bytes.
 	Limit int
 }
 
@@ -48,6 +47,9 @@ type Source struct {
 func (s Source) Decode(into any, check func() *Problem) error {
 	if len(s.Text) > s.Limit {
 		return s.fail(nil, "%d bytes: a %s is at most %d", len(s.Text), s.What, s.Limit)
+	}
+	if deep(s.Text) {
+		return s.fail(nil, "expected a %s, found brackets or lists in each other more than %d deep", s.What, deepest)
 	}
 	body, err := s.body()
 	if err != nil {

@@ -100,3 +100,23 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// What would make the parser call itself without end is refused before it is asked.
+func TestDecodeDeep(t *testing.T) {
+	const many = 100_000
+	for _, text := range []string{
+		"words: " + strings.Repeat("[", many), "far: " + strings.Repeat("{a: ", many), "beds: " + strings.Repeat("[{a: ", many),
+		"beds:\n" + strings.Repeat("- ", many), "beds:\n  " + strings.Repeat("-   ", many), "words:\n" + strings.Repeat("[\n", many),
+		"beds: [\n" + strings.Repeat("[{} ]", many) + strings.Repeat("{", many),
+	} {
+		err := Source{File: "g.yaml", What: "garden", Text: []byte(text), Limit: 10 * many}.Decode(new(garden), nil)
+		if err == nil || err.Error() != "g.yaml:1:1: expected a garden, found brackets or lists in each other more than 500 deep" {
+			t.Errorf("%.20q: error %v", text, err)
+		}
+	}
+	// Many brackets, one after the other, are not deep.
+	text := "words: [" + strings.Repeat("[a], ", 1000) + "]"
+	if err := (Source{File: "g.yaml", What: "garden", Text: []byte(text), Limit: 10 * many}).Decode(new(garden), nil); err == nil || strings.Contains(err.Error(), "deep") {
+		t.Errorf("error %v", err)
+	}
+}
