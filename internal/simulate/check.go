@@ -24,6 +24,7 @@ const (
 	mostRetries  = 60
 	mostBatches  = 10_000
 	mostParallel = 1 << 20
+	mostWaiting  = 1 << 23
 	longest      = 400 * day
 )
 
@@ -244,38 +245,4 @@ func (s *Servers) check(k *checker, i int) {
 	if s.MaxTimeWait != nil {
 		k.whole(*s.MaxTimeWait, 0, math.MaxInt32, at("max_tw_buckets")...)
 	}
-}
-
-// checkSizes bounds memory and time, once each value by itself makes sense.
-func (c *Config) checkSizes(k *checker) {
-	f := c.filled()
-	destinations := 0
-	if f.Balancer != nil {
-		destinations = f.Balancer.Addresses
-	} else {
-		for _, s := range f.Servers {
-			destinations += s.Count * s.Addresses
-		}
-	}
-	slots := f.NAT.Addresses * destinations * (int(f.NAT.Ports[1]) - int(f.NAT.Ports[0]) + 1)
-	k.need(slots > 0 && slots <= mostSlots, fmt.Sprintf("at most %d ports of all addresses toward all destinations, not %d", mostSlots, slots), "nat")
-	points := f.Duration.Duration / f.Interval.Duration
-	k.need(points <= mostPoints, fmt.Sprintf("an interval that makes at most %d points, not %d", mostPoints, points), "interval")
-	k.need(c.total() <= mostConns, fmt.Sprintf("at most %.0g connections in all", float64(mostConns)), "duration")
-}
-
-// total is about how many connections there will be.
-func (c *Config) total() float64 {
-	total := 0.0
-	for _, b := range c.Batches {
-		total += float64(b.Connections)
-	}
-	if a := c.Arrivals; a != nil {
-		const parts = 100
-		for n := range parts {
-			part := c.Duration.Duration / parts
-			total += a.At(c.Start.Duration, time.Duration(n)*part+part/2) * part.Seconds()
-		}
-	}
-	return total
 }

@@ -58,8 +58,8 @@ type engine struct {
 	strategy  string
 	evicts    bool
 	// outdated are the events in queues that would free a port which somebody has
-	// taken before.
-	outdated int
+	// taken before; a queue that has sweepAt is looked through for them.
+	outdated, sweepAt int
 
 	balancer     *Balancer
 	destinations []destination
@@ -84,7 +84,7 @@ type engine struct {
 func newEngine(c *Config) *engine {
 	random := rand.New(rand.NewPCG(c.Seed, 0x6e61746b6974))
 	e := &engine{
-		cfg: c, random: random, people: newPopulation(c, random), freeConn: none, freeNode: none,
+		cfg: c, random: random, people: newPopulation(c, random), freeConn: none, freeNode: none, sweepAt: fewestSwept,
 		strategy: c.NAT.Strategy, evicts: *c.NAT.Evicts, firstPort: int(c.NAT.Ports[0]),
 		portCount: int(c.NAT.Ports[1]) - int(c.NAT.Ports[0]) + 1,
 		balancer:  c.Balancer, serverCloses: c.Connection.ClosesFirst == CloseServer,

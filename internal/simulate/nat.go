@@ -100,6 +100,23 @@ func (e *engine) hold(q int, slot uint32, ended bool) {
 	}
 	s.heldUntil = e.now + e.queues[q].delay
 	e.put(q, int32(slot))
+	if e.queues[q].size >= e.sweepAt {
+		e.sweep(q)
+	}
+}
+
+// fewestSwept is how many events are not worth a sweep.
+const fewestSwept = 1 << 20
+
+// sweep drops the events for ports that somebody has taken before their time, which
+// would otherwise be as many as connections begin while a port is held.
+func (e *engine) sweep(q int) {
+	held := &e.queues[q]
+	before := held.size
+	held.keep(func(v event) bool { return e.slots[v.id].heldUntil == v.at })
+	e.outdated -= before - held.size
+	e.next[q] = held.first()
+	e.sweepAt = max(2*held.size, e.sweepAt)
 }
 
 // unhold frees a port whose time is over, if nobody has taken it meanwhile.

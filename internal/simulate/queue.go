@@ -47,3 +47,16 @@ func (q *queue) grow() {
 	copy(ring[n:], q.ring[:q.head])
 	q.ring, q.head = ring, 0
 }
+
+// keep drops the events that are not wanted any more; the others stay in their order.
+func (q *queue) keep(wanted func(event) bool) {
+	kept := 0
+	for i := range q.size {
+		v := q.ring[(q.head+i)&(len(q.ring)-1)]
+		if wanted(v) {
+			q.ring[(q.head+kept)&(len(q.ring)-1)] = v
+			kept++
+		}
+	}
+	q.size = kept
+}

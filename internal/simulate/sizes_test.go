@@ -1,0 +1,76 @@
+package simulate
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+// Whether the events of ports that were taken before their time are dropped early makes
+// no difference.
+func TestSweep(t *testing.T) {
+	swept := 0
+	for seed := range uint64(60) {
+		c := anyConfig(seed)
+		c.NAT.Strategy, c.NAT.Evicts, c.NAT.HoldDown = StrategyKernel, nil, &Duration{50 * time.Second}
+		want := run(t, c)
+		f := c.filled()
+		e := newEngine(&f)
+		e.sweepAt = 20
+		if err := e.run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		e.sound(t, seed)
+		if e.sweepAt > 20 {
+			swept++
+		}
+		// The last event of all may be such a one.
+		if diff := cmp.Diff(want, e.result(), cmpopts.IgnoreFields(Result{}, "Seconds")); diff != "" {
+			t.Errorf("seed %d: %s", seed, diff)
+		}
+	}
+	if swept < 30 {
+		t.Errorf("only %d were swept", swept)
+	}
+}
+
+// A NAT that holds its ports for a day, and gives them away before, remembers as many
+// events as it has ports, and not one for each connection.
+func TestHeldEventsAreBounded(t *testing.T) {
+	c := Config{Duration: Duration{10 * time.Minute}, Arrivals: &Arrivals{Rate: 500}, Clients: []Clients{{Hosts: 50}}, Servers: []Servers{{}},
+		NAT: NAT{Strategy: StrategyKernel, HoldDown: &Duration{day}, Ports: [2]uint16{20000, 20999}}}
+	f := c.filled()
+	e := newEngine(&f)
+	e.sweepAt = 100
+	if err := e.run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(e.queues[qHold].ring); n > 4096 || e.total[fTimeWaits] < 100_000 {
+		t.Errorf("place for %d events of 1,000 ports after %d connections", n, e.total[fTimeWaits])
+	}
+}
+
+// What would need memory without end is refused, however it is said.
+func TestWaitingIsBounded(t *testing.T) {
+	const patient = "hosts: 2, syn: {retries: 60, first: 120s}"
+	for _, tt := range []struct{ arrivals, clients, want string }{
+		{"arrivals: {rate: 50000}", "hosts: 2", ""},
+		{"arrivals: {rate: 50000}", patient, "x.yaml:4:10: expected clients of which at most 8388608 can wait"},
+		{"arrivals: {hours: [" + strings.Repeat("1, ", 23) + "40000]}", patient, "can wait"},
+		{"arrivals: {daily: {low: 40000, high: 1, peak: 1h}}", patient, "can wait"},
+		{"arrivals: {points: [{at: 0s, rate: 1}, {at: 5s, rate: 40000}]}", patient, "can wait"},
+		{"arrivals: {rate: 50000}\nconnection: {requests: 1000}", patient, ""},
+		{"batches: [{connections: 9000000, rate: 50000}]", patient, "can wait"},
+		{"batches: [{connections: 8000000, rate: 50000}]", patient, ""},
+		{"batches: [{connections: 9000000, concurrency: 1000}]", patient, ""},
+	} {
+		text := strings.Replace(strings.Replace(small, "arrivals: {rate: 10}", tt.arrivals, 1), "hosts: 2", tt.clients, 1)
+		_, err := Parse("x.yaml", []byte(text))
+		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s, %s: error %v, want %q", tt.arrivals, tt.clients, err, tt.want)
+		}
+	}
+}
