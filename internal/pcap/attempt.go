@@ -8,8 +8,20 @@ func (t *tracker) syn(c *conn, r *record, tcp *packet.TCP) {
 		t.synAgain(c, r)
 		return
 	}
+	if c.begun && c.client != r.from() && c.syn.open && c.syn.answer == 0 && r.at-c.syn.at < young {
+		c.crossed(r, tcp)
+		return
+	}
 	t.begin(c, r, tcp)
 	t.point(c, r)
+}
+
+// crossed takes the SYN of the other end, which meets the first one: both open the same
+// connection (RFC 9293, section 3.5).
+func (c *conn) crossed(r *record, tcp *packet.TCP) {
+	s := &c.side[r.from()]
+	s.next, s.hasNext, s.hasSYN, s.lastAt, s.lastSeq = r.end(), true, true, r.at, r.seq
+	s.tsval, s.hasTS, s.scale = r.tsval, r.hasTimestamps(), windowScale(tcp)
 }
 
 // begin starts a connection on a tuple that may have had one.
@@ -42,7 +54,7 @@ func (c *conn) leave(server uint8) former {
 		return former{}
 	}
 	peer, client := &c.side[server], &c.side[1-server]
-	f := former{valid: true, closed: c.closedFor(server), number: last.number, at: last.at, since: last.at,
+	f := former{valid: true, begun: c.begun, closed: c.closedFor(server), number: last.number, at: last.at, since: last.at,
 		rcvNxt: peer.ack, hasAck: peer.hasAck, sndNxt: peer.next, tsval: client.tsval, hasTS: client.hasTS && peer.hasTS}
 	f.killed = c.reset && f.closed == closedByServer
 	return f
@@ -63,6 +75,10 @@ func (t *tracker) countReuse(c *conn) {
 
 // synAgain takes a SYN that was sent before.
 func (t *tracker) synAgain(c *conn, r *record) {
+	if c.accepted && r.hasTimestamps() && r.tsval == c.syn.tsval && r.at-c.syn.at < delayedWithin {
+		t.report.Connections.Duplicates++
+		return
+	}
 	t.report.Retransmissions.SYN++
 	if n := int(c.syn.count) - 1; n < maxIntervals {
 		t.backoff[n].add(r.at - c.syn.at)

@@ -1,6 +1,7 @@
 package pcap
 
 import (
+	"math"
 	"net/netip"
 	"testing"
 	"time"
@@ -45,5 +46,23 @@ func TestFollowMoves(t *testing.T) {
 		if c := in.Continued; c.Client != client(want.port) || c.Frame != want.frame || c.Connected != want.connected || in.ConnectSeconds != want.seconds {
 			t.Errorf("attempt %d went on as %+v, connected after %g s; want %+v", i, *c, in.ConnectSeconds, want)
 		}
+	}
+}
+
+// TestMoved follows a SYN that the NAT gives another port when it is sent again.
+func TestMoved(t *testing.T) {
+	other := netip.AddrPortFrom(clientA.Addr(), 40001)
+	lines := parseScript(t, clientA, serverA, serverFirst+`
+		30005 > S   5000 0   0  4000 0
+		30006 < A   922  112 0  37000 5002
+		30007 > R   112  0   0`)
+	lines = append(lines, parseScript(t, other, serverA, `
+		31005 > S   5000 0   0  5000 0
+		31006 < SA  77   5001 0 38000 5000`)...)
+	lines = append(lines, parseScript(t, clientA, serverA, "50000 > S 9000 0 0 9000 0\n 50001 < SA 7 9001 0 9000 9000")...)
+	i := reportOf(t, scripted(t, lines), Options{}).Incidents[0]
+	want := Continued{Client: other, Frame: 10, Connected: true}
+	if i.Outcome != Moved || i.Continued == nil || *i.Continued != want || math.Abs(i.ConnectSeconds-1.001) > 1e-9 {
+		t.Errorf("%s, continued %+v", gistOf(&i), i.Continued)
 	}
 }

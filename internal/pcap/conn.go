@@ -24,8 +24,10 @@ func keyOf(source, destination netip.Addr, from, to uint16) (k key, dir uint8) {
 
 // record is what a ladder needs of a packet; many are kept.
 type record struct {
-	number, at   int64
-	seq, ack     uint32
+	number, at int64
+	seq, ack   uint32
+	// tsval is the identification of IPv4 where there are no timestamps: copies are
+	// told by either.
 	tsval, tsecr uint32
 	length       uint32
 	window       uint16
@@ -44,6 +46,8 @@ func recordOf(p *Packet, dir uint8) record {
 		length: uint32(len(p.Frame.Payload) + p.Frame.Missing), window: tcp.Window, flags: tcp.Flags, dir: dir}
 	if p.HasTimestamps {
 		r.tsval, r.tsecr, r.dir = p.TSVal, p.TSEcr, dir|recordTS
+	} else if p.Frame.Version == 4 {
+		r.tsval = uint32(p.Frame.IPv4.Identification)
 	}
 	return r
 }
@@ -95,7 +99,7 @@ const maxIntervals = 6
 const ringSize = 8
 
 // conn is a tuple with its connection of the moment and what is known of the former
-// one. It has no pointers but one, so that many are cheap.
+// one. It has no pointers but two, so that many are cheap.
 type conn struct {
 	key        key
 	prev, next int32 // by last packet
@@ -116,6 +120,7 @@ type conn struct {
 	seen     uint32
 	ring     [ringSize]record
 	trouble  *trouble
+	ignored  *ignoredRST
 }
 
 // pending is the last SYN, on which there is no verdict yet.
@@ -140,6 +145,7 @@ type pending struct {
 // former is what a tuple's last connection left.
 type former struct {
 	valid, killed, hasTS, hasAck bool
+	begun                        bool // its SYN is in the capture
 	closed                       closed
 	number, at                   int64 // last packet
 	since                        int64 // the receiver of the SYN is in TIME_WAIT at least from here on

@@ -73,6 +73,14 @@ func costOf(i *Incident) int64 {
 	return fixed + former + perSYN*int64(len(i.SYNs)) + perStep*int64(cap(i.Ladder)) + 8*int64(cap(i.Intervals))
 }
 
+// drop forgets a kind, as if there had been none.
+func (i *incidents) drop(kind Kind) {
+	for n := range i.kinds[kind].list {
+		i.used -= costOf(&i.kinds[kind].list[n])
+	}
+	i.kinds[kind] = &ofKind{}
+}
+
 // fill puts them into the report.
 func (i *incidents) fill(r *Report) {
 	r.Kinds, r.Incidents = []KindCount{}, []Incident{}

@@ -34,7 +34,7 @@ func (t *tracker) verdict(c *conn) (v Verdict, inferred bool) {
 	switch {
 	case s.refused:
 		return Refused, false
-	case s.answer != 0 && f.valid && f.closed != closedByServer && f.closed != closedByClient:
+	case s.answer != 0 && f.valid && f.open():
 		return Challenged, false
 	case s.answer != 0:
 		// The answer itself tells what the server compares with.
@@ -44,6 +44,18 @@ func (t *tracker) verdict(c *conn) (v Verdict, inferred bool) {
 	}
 	v = rejection(s, f.rcvNxt, f.tsval, f.hasTS, Unanswered)
 	return v, v != Unanswered
+}
+
+// open tells whether the server must have the connection open still. Where it began before
+// the capture, the other FIN may have come before, too.
+func (f *former) open() bool {
+	switch f.closed {
+	case closedByServer, closedByClient:
+		return false
+	case halfClosed:
+		return f.begun
+	}
+	return true
 }
 
 // inTimeWait tells whether the server must have the former connection in TIME_WAIT.

@@ -45,7 +45,7 @@ func TestMemoryOfTroubles(t *testing.T) {
 	var lines []line1
 	for i := range 5000 {
 		client := netip.AddrPortFrom(clientA.Addr(), uint16(10000+i))
-		lines = append(lines, parseScript(t, client, serverA, fmt.Sprintf("%d > S 1 0 0 1 0\n %d > S 1 0 0 1 0", i*10, i*10+5))...)
+		lines = append(lines, parseScript(t, client, serverA, fmt.Sprintf("%d > S 1 0 0 1 0\n %d > S 1 0 0 6 0", i*10, i*10+5))...)
 	}
 	r := reportOf(t, scripted(t, lines), Options{Memory: MinMemory})
 	if r.Limits.Forgotten == 0 || r.Limits.Peak > r.Limits.Memory || r.Retransmissions.SYN != 5000 {

@@ -1,6 +1,9 @@
 package pcap
 
-import "io"
+import (
+	"fmt"
+	"io"
+)
 
 // Read reads a whole capture and reports what it tells. A broken file is no error (see
 // Each). The error says that r is no capture, that it could not be read to its end, or
@@ -29,6 +32,7 @@ func (t *tracker) finished(stats Stats) *Report {
 	r := &t.report
 	r.Stats = stats
 	t.oneWay()
+	t.unordered(&stats)
 	t.kept.fill(r)
 	followMoves(r.Incidents)
 	t.clocks.fill(r, stats.First.UnixNano())
@@ -43,16 +47,31 @@ func (t *tracker) finished(stats Stats) *Report {
 }
 
 // oneWay tells captures apart that have the packets of one direction only: there, no
-// answer was to be expected.
+// answer was to be expected. Where clients go on as if there had been answers it is
+// certain, and then nothing is told of SYNs without.
 func (t *tracker) oneWay() {
-	if t.report.Connections.Begun == 0 || t.fromServers > 0 || t.report.Connections.Refused > 0 {
+	c := &t.report.Connections
+	if c.Begun < 2 || t.fromServers > 0 || c.Refused > 0 {
 		return
 	}
-	if t.report.Connections.Begun < 2 {
+	if c.Established == 0 {
+		t.remark("no packet from any server: either none answers, or the capture has one direction only; then SYNs without answer mean nothing")
 		return
 	}
-	t.report.Notes = append(t.report.Notes, "no packet from any server: either none answers, or the capture has one direction only; then SYNs without answer mean nothing")
+	t.kept.drop(SYNUnanswered)
+	t.remark("no packet from any server, but clients go on as if there were: the capture has one direction only, and tells neither of SYNs without answer nor of rejected ones")
 }
+
+// unordered warns of files whose packets are in another order than they came.
+func (t *tracker) unordered(s *Stats) {
+	const some = 1000 // one of so many: the clock was set, or two CPUs captured
+	if s.OutOfOrder > s.Packets/some {
+		t.remark(fmt.Sprintf("%d packets are earlier than one before them in the file, and are taken in the file's order: 'reordercap FILE SORTED' (of Wireshark) sorts them by time", s.OutOfOrder))
+	}
+}
+
+// remark adds to the report what its reader has to know.
+func (t *tracker) remark(text string) { t.report.Notes = append(t.report.Notes, text) }
 
 func (t *tracker) fillBackoff() {
 	r := &t.report.Retransmissions

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -138,5 +139,28 @@ func TestTotals(t *testing.T) {
 	}
 	if len(stats.Tunnels) != 3 || len(stats.Undecoded) != 1 || stats.Undecoded[0] != (ReasonCount{CutHeader, 1, 7}) {
 		t.Errorf("tunnels %+v, undecoded %+v", stats.Tunnels, stats.Undecoded)
+	}
+}
+
+// TestOneDirection: SYNs that clients go on from were answered; whether the others were
+// cannot be told.
+func TestOneDirection(t *testing.T) {
+	other := netip.AddrPortFrom(clientA.Addr(), 40001)
+	lines := parseScript(t, clientA, serverA, "0 > S 100 0 0 5000 0\n 1000 > S 100 0 0 6000 0\n 9000 > A 1 1 0")
+	none := reportOf(t, scripted(t, append(lines, parseScript(t, other, serverA, "9001 > S 100 0 0 5000 0")...)), Options{})
+	if len(none.Kinds) != 1 || none.Kinds[0].Kind != SYNUnanswered || len(none.Notes) != 1 {
+		t.Errorf("no answer at all: kinds %+v, notes %q", none.Kinds, none.Notes)
+	}
+	one := reportOf(t, scripted(t, append(lines, parseScript(t, other, serverA, "9001 > S 100 0 0 5000 0\n 9002 > A 101 901 10 5001 7000")...)), Options{})
+	if len(one.Kinds)+len(one.Incidents) != 0 || len(one.Notes) != 1 || one.Connections.Unanswered != 1 {
+		t.Errorf("one direction: kinds %+v, notes %q, connections %+v", one.Kinds, one.Notes, one.Connections)
+	}
+}
+
+// TestUnordered warns of a file that is not in the order of time.
+func TestUnordered(t *testing.T) {
+	r := reportOf(t, scripted(t, parseScript(t, clientA, serverA, "1 < SA 900 101 0 7000 5000\n 0 > S 100 0 0 5000 0")), Options{})
+	if r.OutOfOrder != 1 || len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "reordercap") {
+		t.Errorf("%d packets, notes %q", r.OutOfOrder, r.Notes)
 	}
 }

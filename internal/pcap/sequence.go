@@ -25,6 +25,7 @@ func (t *tracker) sequence(c *conn, r *record) {
 	}
 	switch {
 	case r.length == 1 && end == s.next && r.flags&packet.FIN == 0 && r.seq != s.lastSeq: // keep-alive (RFC 9293, 3.8.4)
+	case r.length == 1 && c.side[1-r.from()].closedAt(r.seq): // probe of a window (3.8.6.1)
 	case r.flags&packet.SYN != 0: // counted where it was told from a first one
 	case r.seq != s.lastSeq && r.at-s.lastAt < reorderedWithin:
 		t.report.Retransmissions.OutOfOrder++
@@ -33,6 +34,9 @@ func (t *tracker) sequence(c *conn, r *record) {
 		t.sentAgain(c, r)
 	}
 }
+
+// closedAt tells whether the end's window ends there: it has no room for more.
+func (s *side) closedAt(seq uint32) bool { return s.hasAck && s.right == seq }
 
 // sentAgain notes a retransmission.
 func (t *tracker) sentAgain(c *conn, r *record) {
@@ -119,23 +123,4 @@ func (t *tracker) remembered(c *conn, client uint8, role func(*record) Role) []S
 	var records []record
 	c.recent(func(r *record) { records = append(records, *r) })
 	return ladder(records, client, role)
-}
-
-// rst takes an RST of a connection that is open or was.
-func (t *tracker) rst(c *conn, r *record) {
-	receiver := &c.side[1-r.from()]
-	known := c.side[0].hasSYN && c.side[1].hasSYN && receiver.hasAck && !c.reset
-	outside := known && (after(receiver.ack, r.seq) || after(r.seq, receiver.right))
-	if !outside {
-		c.reset = true
-		return
-	}
-	if !t.kept.wants(RSTOutOfWindow) {
-		return
-	}
-	i := Incident{Kind: RSTOutOfWindow, Client: c.addr(c.client), Server: c.addr(1 - c.client),
-		Frame: r.number, Time: timeOf(r.at), Window: &[2]uint32{receiver.ack, receiver.right}}
-	i.Ladder = t.remembered(c, c.client, func(*record) Role { return "" })
-	i.Ladder = append(i.Ladder, ladder([]record{*r}, c.client, func(*record) Role { return RoleReset })...)
-	t.kept.add(i)
 }

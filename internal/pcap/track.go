@@ -81,20 +81,39 @@ func (t *tracker) forget(c *conn) {
 	t.forgetting = false
 }
 
-// duplicateWithin is how far apart two copies of one packet can be in a capture of
-// several interfaces. No retransmission is that fast.
-const duplicateWithin = 1_000_000 // ns
-
-// duplicate tells whether the packet was captured twice.
+// duplicate tells whether the packet was captured twice. Acknowledgements without data
+// can be alike, and two of them do no harm.
 func (c *conn) duplicate(r *record) bool {
-	for i := c.seen - min(c.seen, 3); i != c.seen; i++ {
-		o := &c.ring[i%ringSize]
-		if o.dir == r.dir && o.seq == r.seq && o.ack == r.ack && o.flags == r.flags && o.length == r.length &&
-			o.tsval == r.tsval && o.tsecr == r.tsecr && o.window == r.window && r.at-o.at < duplicateWithin {
-			return r.length > 0 || r.flags&(packet.SYN|packet.FIN|packet.RST) != 0
+	if r.length == 0 && r.flags&(packet.SYN|packet.FIN|packet.RST) == 0 {
+		return false
+	}
+	for i := c.seen - min(c.seen, ringSize); i != c.seen; i++ {
+		if r.copies(&c.ring[i%ringSize]) {
+			return true
 		}
 	}
 	return false
+}
+
+// How far apart two copies of one packet can be in a capture of several interfaces, in
+// nanoseconds. No retransmission is as fast as the first. Up to the second it is a copy
+// where its sender's clock stood still, or its number in IPv4 is the same.
+const (
+	duplicateWithin = 1_000_000
+	delayedWithin   = 100_000_000
+)
+
+// copies tells whether the packet is another one's copy.
+func (r *record) copies(o *record) bool {
+	if o.seq != r.seq || o.dir != r.dir || o.ack != r.ack || o.flags != r.flags || o.length != r.length ||
+		o.tsecr != r.tsecr || o.window != r.window {
+		return false
+	}
+	apart, same := r.at-o.at, r.tsval == o.tsval
+	if apart < duplicateWithin {
+		return same || !r.hasTimestamps()
+	}
+	return same && r.tsval != 0 && apart < delayedWithin
 }
 
 // segment takes all but SYNs.
@@ -208,4 +227,5 @@ func (t *tracker) finish(c *conn) {
 	for i := range c.side {
 		t.endAgain(c, uint8(i))
 	}
+	t.endRST(c)
 }

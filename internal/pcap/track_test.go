@@ -148,6 +148,66 @@ func TestIncidents(t *testing.T) {
 			4   < R   99999 0   0
 			5   > R   111  0    0`,
 			[]string{"rst-out-of-window @5"}, 0, 0},
+		{"RST out of window when both sides have closed", serverFirst + `
+			6   > R   111  0    0`, nil, 0, 0},
+		{"RST out of window, then one that is taken", `
+			0   > S   100  0    0   5000 0
+			1   < SA  900  101  0   7000 5000
+			2   > FA  101  901  10  5001 7000
+			3   < A   901  101  20  7001 5001
+			4   < A   921  112  0   7001 5001
+			5   > R   101  0    0
+			6   < A   921  112  20  7001 5001
+			7   > R   112  0    0`, nil, 0, 0},
+		{"RSTs out of window, one connection", `
+			0   > S   100  0    0   5000 0
+			1   < SA  900  101  0   7000 5000
+			2   > A   101  901  10  5001 7000
+			3   < R   99999 0   0
+			9   < R   99998 0   0`,
+			[]string{"rst-out-of-window @4"}, 0, 0},
+		{"half closed, and the beginning is not in the capture", `
+			4     > FA  111  922  0   5002 7001
+			5     < A   922  112  0   7002 5002
+			30005 > S   5000 0    0   4000 0
+			30006 < A   922  112  0   37000 5002
+			30007 > R   112  0    0`,
+			[]string{"syn-rejected-paws @3 [3 rejected-paws answer 4 reset 5] open-at-end"}, 1, 0},
+		{"half closed from the beginning on", `
+			0   > S   100  0    0   5000 0
+			1   < SA  900  101  0   7000 5000
+			2   > FA  101  901  10  5001 7000
+			3   < A   901  112  20  7001 5001
+			900 > S   5000 0    0   4000 0
+			901 < A   921  112  0   7900 5001
+			902 > R   112  0    0`,
+			[]string{"syn-on-open-connection @5 [5 challenged answer 6 reset 7] open-at-end"}, 0, 0},
+		{"both ends open", `
+			0    > S  100  0   0  5000 0
+			0.5  < S  900  0   0  7000 0
+			1    > SA 100  901 0  5001 7000
+			1.5  < SA 900  101 0  7001 5000
+			2    > A  101  901 9  5002 7001
+			3000 > FA 110  901 0  5003 7001`, nil, 0, 0},
+		{"a copy that was captured late", `
+			0    > S 100 0 0 5000 0
+			30   > S 100 0 0 5000 0
+			31   < SA 900 101 0 1 5000
+			90   < SA 900 101 0 1 5000`, nil, 0, 0},
+		{"a SYN that was sent again at once", `
+			0    > S 100 0 0 5000 0
+			11   > S 100 0 0 5011 0
+			12   < SA 900 101 0 1 5011`,
+			[]string{"syn-unanswered @1 [1 unanswered] [2 accepted] connected after 0.012"}, 0, 0},
+		{"probes of a window that is closed", `
+			0    > S   100  0    0   5000 0
+			1    < SA  900  101  0   7000 5000
+			2    > A   101  901 1000 5001 7000
+			3    < A   901  101  0   7001 5001
+			4    > A   1101 901  1   5003 7001
+			1004 > A   1101 901  1   6003 7001
+			3004 > A   1101 901  1   8003 7001
+			7004 > A   1101 901  1   12003 7001`, nil, 0, 0},
 		{"RST in window", `
 			0   > S   100  0    0   5000 0
 			1   < SA  900  101  0   7000 5000
@@ -183,24 +243,6 @@ func TestIncidents(t *testing.T) {
 				t.Errorf("%d rejected by PAWS, %d by sequence; want %d and %d", r.RejectedByPAWS, r.RejectedBySequence, tt.paws, tt.seq)
 			}
 		})
-	}
-}
-
-// TestMoved follows a SYN that the NAT gives another port when it is sent again.
-func TestMoved(t *testing.T) {
-	other := netip.AddrPortFrom(clientA.Addr(), 40001)
-	lines := parseScript(t, clientA, serverA, serverFirst+`
-		30005 > S   5000 0   0  4000 0
-		30006 < A   922  112 0  37000 5002
-		30007 > R   112  0   0`)
-	lines = append(lines, parseScript(t, other, serverA, `
-		31005 > S   5000 0   0  5000 0
-		31006 < SA  77   5001 0 38000 5000`)...)
-	lines = append(lines, parseScript(t, clientA, serverA, "50000 > S 9000 0 0 9000 0\n 50001 < SA 7 9001 0 9000 9000")...)
-	i := reportOf(t, scripted(t, lines), Options{}).Incidents[0]
-	want := Continued{Client: other, Frame: 10, Connected: true}
-	if i.Outcome != Moved || i.Continued == nil || *i.Continued != want || math.Abs(i.ConnectSeconds-1.001) > 1e-9 {
-		t.Errorf("%s, continued %+v", gistOf(&i), i.Continued)
 	}
 }
 
