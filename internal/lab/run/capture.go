@@ -63,7 +63,7 @@ func (c *conductor) startCaptures(st *lab.Stage) ([]recording, error) {
 }
 
 // mostRings is the memory of all rings that are in use at the same time.
-const mostRings = 256 << 20
+const mostRings = 192 << 20
 
 // ringBytes shares it between the stages that run at the same time.
 func ringBytes(sc *lab.Scenario, st *lab.Stage, vantages int) int {
