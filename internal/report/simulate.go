@@ -92,7 +92,7 @@ func simulationTime(r *simulate.Result, seconds float64) string {
 
 func simulationServers(r *simulate.Result) *Table {
 	t := &Table{Indent: 2, Columns: []Column{{Head: "group"}, {Head: "TIME_WAIT by"}, {Head: "servers", Right: true}, {Head: "connections", Right: true},
-		{Head: "refused SYNs", Right: true}, {Head: "TIME_WAIT lives, s", Right: true}}}
+		{Head: "refused SYNs", Right: true}, {Head: "TIME_WAIT ran out after, s", Right: true}}}
 	for i, s := range r.Servers {
 		life := units.None
 		if s.Life.Count > 0 {

@@ -65,6 +65,74 @@ func TestSimulate(t *testing.T) {
 	}
 }
 
+// TestAddressesNeeded: with as many addresses as the verdict says nothing is refused.
+func TestAddressesNeeded(t *testing.T) {
+	p, err := simulate.FindPreset("old-kernel")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := p.Config
+	c.Duration.Duration, c.Arrivals = 6*time.Minute, &simulate.Arrivals{Rate: 1300}
+	c.Clients = []simulate.Clients{c.Clients[0]}
+	c.Clients[0].Hosts = 2000 // so that each address has its part of them
+	for _, tt := range []struct {
+		addresses int
+		says      string
+	}{{1, "At 1,300/s it takes 3 NAT addresses in place of 1, each"}, {2, "it takes 3 NAT addresses in place of 2, each"}, {3, ""}} {
+		c.NAT.Addresses = tt.addresses
+		r, err := simulate.Run(t.Context(), c, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := ""
+		for _, cell := range addressesNeeded(r) {
+			said += cell.Text
+		}
+		if !strings.Contains(said, tt.says) || (said == "") != (tt.says == "") || (r.Totals.Rejects() == 0) != (tt.says == "") {
+			t.Errorf("%d addresses: %d refused, %q", tt.addresses, r.Totals.Rejects(), said)
+		}
+	}
+}
+
+// TestSimulationLimits: where ports come again before any TIME_WAIT runs out, the limit
+// is still that of the kernel, and there is none where servers have no TIME_WAIT.
+func TestSimulationLimits(t *testing.T) {
+	p, err := simulate.FindPreset("old-kernel")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name   string
+		rate   float64
+		change func(*simulate.Config)
+		want   []string
+	}{
+		{"just over", 600, func(*simulate.Config) {}, []string{"63,488 ports / 120 s", "63,488 ports / 112.5 s"}},
+		{"far over", 1300, func(*simulate.Config) {}, []string{"63,488 ports / 120 s", "63,488 ports / 112.5 s"}},
+		{"vendor", 1300, func(c *simulate.Config) { c.Servers[0].Kernel = simulate.KernelWheelRearm }, []string{"63,488 ports / 120 s", "63,488 ports / 67 s"}},
+		{"few closings", 20, func(*simulate.Config) {}, []string{"63,488 ports / 120 s", "63,488 ports / 60 s"}},
+		{"client closes", 600, func(c *simulate.Config) { c.Connection.ClosesFirst = simulate.CloseClient }, []string{"63,488 ports / 120 s"}},
+		{"no TIME_WAIT", 600, func(c *simulate.Config) { c.Servers[0].MaxTimeWait = new(int) }, []string{"63,488 ports / 120 s"}},
+		{"direct", 2000, func(c *simulate.Config) { c.Balancer = nil }, []string{"253,952 ports / 112.5 s"}},
+	} {
+		c := p.Config
+		c.Duration.Duration, c.Arrivals = 4*time.Minute, &simulate.Arrivals{Rate: tt.rate}
+		c.Servers = []simulate.Servers{c.Servers[0]}
+		tt.change(&c)
+		r, err := simulate.Run(t.Context(), c, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, l := range limitsOf(r) {
+			got = append(got, l.arithmetic())
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s: %s", tt.name, diff)
+		}
+	}
+}
+
 func TestSimulateCSV(t *testing.T) {
 	r := simulated(t, "mixed", 10, 560)
 	r.Servers[0].Name = "a,\"b\""

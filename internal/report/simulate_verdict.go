@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/natkit/natkit/internal/simulate"
@@ -23,7 +24,7 @@ func simulationVerdict(r *simulate.Result) []Cell {
 		said = append(said, Cell{fmt.Sprintf("%s closed connections found no place in TIME_WAIT (tcp_max_tw_buckets), %s.",
 			units.Count(r.Totals.TimeWaitOverflow), onset(r, i)), Warn})
 	}
-	return said
+	return append(said, addressesNeeded(r)...)
 }
 
 func firstIncident(r *simulate.Result, kind string) *simulate.Incident {
@@ -66,6 +67,9 @@ func rateAt(r *simulate.Result, seconds float64) float64 {
 
 func simulationRejects(r *simulate.Result) []Cell {
 	t := &r.Totals
+	if t.Connections == 0 {
+		return []Cell{{"There were no connections.", Warn}}
+	}
 	i := firstIncident(r, simulate.IncidentRejects)
 	if t.Rejects() == 0 || i == nil {
 		text := fmt.Sprintf("No SYN is refused: of %s none met a TIME_WAIT that would not have it.", units.Count(t.SYNs))
@@ -81,19 +85,47 @@ func simulationRejects(r *simulate.Result) []Cell {
 	return append(said, Cell{why, Plain})
 }
 
-// room compares the highest rate with the lowest at which a port comes again to a
-// TIME_WAIT.
-func room(r *simulate.Result) string {
-	lowest := 0.0
+// timeWaitLimit is the lowest rate at which ports in turn come again to a TIME_WAIT, 0
+// where there is none.
+func timeWaitLimit(r *simulate.Result) (lowest float64) {
 	for _, l := range limitsOf(r) {
 		if l.timeWait && (lowest == 0 || l.Rate() < lowest) {
 			lowest = l.Rate()
 		}
 	}
+	return lowest
+}
+
+// highestRate is that of new connections as configured, 0 with batches.
+func highestRate(r *simulate.Result) (highest float64) {
+	if r.Config.Arrivals == nil {
+		return 0
+	}
+	for _, p := range simulationCourse(r) {
+		highest = max(highest, rateAt(r, p.StartSeconds), rateAt(r, min(p.StartSeconds+r.IntervalSeconds, r.Config.Duration.Seconds())))
+	}
+	return highest
+}
+
+// addressesNeeded says how many of them it takes, where ports are given in turn.
+func addressesNeeded(r *simulate.Result) []Cell {
+	lowest, highest := timeWaitLimit(r), highestRate(r)
+	s, have := r.Config.NAT.Strategy, max(r.Config.NAT.Addresses, 1)
+	if r.Totals.Rejects() == 0 || s != simulate.StrategyRoundRobin || lowest == 0 || highest <= lowest {
+		return nil
+	}
+	need := int(math.Ceil(float64(have) * highest / lowest))
+	return []Cell{{fmt.Sprintf("At %s/s it takes %s NAT addresses in place of %s, each with its part of the clients, until ports in turn come again only after TIME_WAIT; more addresses for clients to call help as much.",
+		units.Fixed(highest, 0), units.Count(need), units.Count(have)), Plain}}
+}
+
+// room compares the highest rate with the lowest at which a port comes again to a
+// TIME_WAIT.
+func room(r *simulate.Result) string {
+	lowest, highest := timeWaitLimit(r), highestRate(r)
 	if lowest == 0 || r.Config.Arrivals == nil {
 		return ""
 	}
-	_, highest := rangeOf(ratesOf(r, func(c *simulate.Counts) int64 { return c.Connections }))
 	return fmt.Sprintf(" The rate was %s/s at most; ports in turn come again to a TIME_WAIT at %s/s.", units.Fixed(highest, 0), units.Fixed(lowest, 0))
 }
 
@@ -136,8 +168,25 @@ func trimZero(number string) string {
 	return number
 }
 
-// timeWaitSeconds is TCP_TIMEWAIT_LEN, the timer's since Linux 4.1.
-const timeWaitSeconds = 60
+// timeWaitSeconds is how long a TIME_WAIT of a group can stand, 0 where there are none.
+// Those that were seen to run out do not tell it where ports come again sooner than that,
+// so that the longest never end by themselves.
+func timeWaitSeconds(r *simulate.Result, group int) float64 {
+	c := &r.Config
+	if c.Connection.ClosesFirst == simulate.CloseClient || group >= len(c.Servers) {
+		return 0
+	}
+	weights := 0
+	for _, s := range c.Servers {
+		weights += s.Count * s.Weight
+	}
+	s := &c.Servers[group]
+	if most := s.MaxTimeWait; most != nil && *most == 0 {
+		return 0
+	}
+	perServer := highestRate(r) * float64(s.Weight) / float64(max(weights, 1))
+	return max(r.Servers[group].Life.MaxSeconds, simulate.LongestLife(s.Kernel, perServer).Seconds())
+}
 
 // limitsOf are those of the NAT's ports; each is a rate at which ports in turn come
 // again after just the time for which the former connection is remembered.
@@ -158,12 +207,8 @@ func limitsOf(r *simulate.Result) []simulationLimit {
 	if c.Balancer != nil {
 		all = append(all, simulationLimit{"the balancer knows the session", c.Balancer.Timeout.Seconds(), tuples, false})
 	}
-	for _, s := range r.Servers {
-		life := s.Life.MaxSeconds
-		if s.Kernel == simulate.KernelTimer {
-			life = timeWaitSeconds // also where none ever ran out
-		}
-		if life > 0 {
+	for i, s := range r.Servers {
+		if life := timeWaitSeconds(r, i); life > 0 {
 			all = append(all, simulationLimit{"TIME_WAIT stands, group " + s.Name, life, tuples, true})
 		}
 	}
@@ -172,10 +217,10 @@ func limitsOf(r *simulate.Result) []simulationLimit {
 
 func simulationLimits(r *simulate.Result) *Table {
 	t := &Table{Indent: 2, Columns: []Column{{Head: "while"}, {Head: "ports in turn come again at", Right: true}, {Head: "that is", Right: true}}}
-	_, highest := rangeOf(ratesOf(r, func(c *simulate.Counts) int64 { return c.Connections }))
+	highest := highestRate(r)
 	for _, l := range limitsOf(r) {
 		rate := Cell{Text: units.Fixed(l.Rate(), 0) + "/s"}
-		if r.Config.Arrivals != nil && highest > l.Rate() {
+		if highest > l.Rate() {
 			rate.Tone = Warn
 		}
 		t.Cells(Cell{Text: l.What}, Cell{Text: l.arithmetic()}, rate)

@@ -140,6 +140,20 @@ func TestLives(t *testing.T) {
 	}
 }
 
+// LongestLife is what the algorithm comes to.
+func TestLongestLife(t *testing.T) {
+	for _, kernel := range []string{KernelWheel, KernelWheelRearm, KernelTimer} {
+		for _, perSecond := range []float64{2, 13, 14, 20, 25, 100} {
+			c := Config{Seed: 1, Duration: Duration{20 * time.Minute}, Arrivals: &Arrivals{Rate: perSecond, Spacing: SpacingEven},
+				Clients: []Clients{{Name: "x"}}, Servers: []Servers{{Name: "x", Kernel: kernel}}}
+			got, want := LongestLife(kernel, perSecond).Seconds(), settled(t, c).MaxSeconds
+			if got < want-0.01 || got > want+1.1/perSecond {
+				t.Errorf("%s at %v/s: %.2f s, the simulation's %.2f", kernel, perSecond, got, want)
+			}
+		}
+	}
+}
+
 // A wheel that was loaded once stays so at a lower rate: each cell is filled for twice
 // the time, until that is not more than the quota, below 100 / 15 s.
 func TestWheelRemembers(t *testing.T) {

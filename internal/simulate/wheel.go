@@ -1,5 +1,7 @@
 package simulate
 
+import "time"
+
 // The timer of TIME_WAIT in Linux up to 4.0: net/ipv4/inet_timewait_sock.c.
 const (
 	// wheelSlots is INET_TWDR_TWKILL_SLOTS.
@@ -12,6 +14,22 @@ const (
 	// needed more than one run (inet_twdr_twkill_work).
 	rearmTime = second
 )
+
+// LongestLife is how long a TIME_WAIT can stand on a server with that kernel which closes
+// so many connections per second, all the time, if nothing ends it before.
+func LongestLife(kernel string, perSecond float64) time.Duration {
+	closings := func(d int64) float64 { return perSecond * seconds(d) }
+	slot := wheelPeriod
+	switch {
+	case kernel == KernelTimer || closings(wheelPeriod) <= wheelQuota:
+		return time.Duration(timeWaitLen)
+	case kernel == KernelWheelRearm && closings(wheelPeriod+rearmTime) >= 2*(wheelQuota+1): // a run of the timer, and a full one of the work item
+		slot += rearmTime
+	default:
+		slot += wheelPeriod
+	}
+	return time.Duration((wheelSlots-1)*slot + wheelPeriod)
+}
 
 // wheel is inet_timewait_death_row. Closed connections go into the cell that was
 // purged last. One that is purged completely lets the wheel go on; of a larger one the
