@@ -252,11 +252,12 @@ type Balancer struct {
 	Timeout Duration `yaml:"timeout" json:"timeout"`
 	// SYNTimeout is how long one stays of which only a SYN is known; 0 is 60s.
 	SYNTimeout Duration `yaml:"syn_timeout" json:"syn_timeout"`
-	// ResetTimeout is how long one stays after a RST; 0 is 10s.
+	// ResetTimeout is how long one stays after the RST that answers a refused SYN; 0 is
+	// 10s (CLOSE). A balancer that sees one direction only leaves it in SYN_RECV: 60s.
 	ResetTimeout Duration `yaml:"reset_timeout" json:"reset_timeout"`
-	// NewSession: a SYN that finds the session of an ended connection gets a new one
-	// (net.ipv4.vs.conn_reuse_mode=1, Linux 4.1+, where the balancer sees both
-	// directions).
+	// NewSession: a SYN that finds the session of an ended connection, or of one that was
+	// refused (TIME_WAIT, CLOSE), gets a new one (net.ipv4.vs.conn_reuse_mode=1, Linux
+	// 4.1+, where the balancer sees both directions).
 	NewSession bool `yaml:"new_session" json:"new_session"`
 }
 
