@@ -84,17 +84,23 @@ func TestParseCSV(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("error %v: %s", err, diff)
 	}
+	if got, err := ParseCSV("x.csv", []byte("\ufeff0,100\r\n1,5\r\n")); err != nil || len(got) != 2 || got[0].Rate != 100 {
+		t.Errorf("with a byte order mark: %v, error %v", got, err)
+	}
 	for text, want := range map[string]string{
-		"":               "x.csv: expected lines with seconds,rate, found none",
-		"a,b\n":          "x.csv: expected lines with seconds,rate, found none",
-		"a,b\nc,d\n":     `x.csv:2: expected seconds,rate, found "c,d"`,
-		"5\n":            `x.csv:1: expected seconds,rate, found "5"`,
-		"1,2,3\n":        `x.csv:1: expected seconds,rate, found "1,2,3"`,
-		"5,1\n5,2\n":     "x.csv:2: expected a later time than in the line before",
-		"0,-1\n":         "x.csv:1: expected 0 to 34560000 seconds and 0 to 50000 connections per second",
-		"0,NaN\n":        "x.csv:1: expected 0 to",
-		"1e300,1\n":      "x.csv:1: expected 0 to",
-		"0,1\n\x1b[2J\n": `x.csv:2: expected seconds,rate, found " [2J"`,
+		"NaN,1\n0,2\n":     "x.csv:1: expected 0 to",
+		"time,5\n0,2\n":    `x.csv:1: expected seconds,rate, found "time,5"`,
+		"0,1e99999\n1,2\n": "x.csv:1: expected",
+		"":                 "x.csv: expected lines with seconds,rate, found none",
+		"a,b\n":            "x.csv: expected lines with seconds,rate, found none",
+		"a,b\nc,d\n":       `x.csv:2: expected seconds,rate, found "c,d"`,
+		"5\n":              `x.csv:1: expected seconds,rate, found "5"`,
+		"1,2,3\n":          `x.csv:1: expected seconds,rate, found "1,2,3"`,
+		"5,1\n5,2\n":       "x.csv:2: expected a later time than in the line before",
+		"0,-1\n":           "x.csv:1: expected 0 to 34560000 seconds and 0 to 50000 connections per second",
+		"0,NaN\n":          "x.csv:1: expected 0 to",
+		"1e300,1\n":        "x.csv:1: expected 0 to",
+		"0,1\n\x1b[2J\n":   `x.csv:2: expected seconds,rate, found " [2J"`,
 	} {
 		points, err := ParseCSV("x.csv", []byte(text))
 		if points != nil || err == nil || !strings.HasPrefix(err.Error(), want) {

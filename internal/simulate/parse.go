@@ -30,19 +30,19 @@ func Parse(filename string, source []byte) (*Config, error) {
 const maxPoints = 1_000_000
 
 // ParseCSV reads a curve: a line "seconds,rate" for each point, in the order of time.
-// Empty lines, and a heading in the first line, are skipped. Errors begin with the
-// file's name and the number of the line.
+// Empty lines, a heading in the first line, and the byte order mark that spreadsheets
+// write are skipped. Errors begin with the file's name and the number of the line.
 func ParseCSV(filename string, source []byte) (points []RatePoint, err error) {
 	number := 0
-	for line := range strings.Lines(string(source)) {
+	for line := range strings.Lines(strings.TrimPrefix(string(source), "\ufeff")) {
 		number++
 		text := strings.TrimSpace(line)
 		if text == "" {
 			continue
 		}
 		p, err := parsePoint(text)
-		if err != nil && number == 1 && !strings.ContainsAny(text[:1], "0123456789.+-") {
-			continue // a heading
+		if err != nil && number == 1 && isHeading(text) {
+			continue
 		}
 		if err == nil {
 			err = p.follows(points)
@@ -56,6 +56,16 @@ func ParseCSV(filename string, source []byte) (points []RatePoint, err error) {
 		return nil, fmt.Errorf("%s: expected lines with seconds,rate, found none", filename)
 	}
 	return points, nil
+}
+
+// isHeading tells whether neither field is a number.
+func isHeading(line string) bool {
+	for field := range strings.SplitSeq(line, ",") {
+		if _, err := strconv.ParseFloat(strings.TrimSpace(field), 64); err == nil {
+			return false
+		}
+	}
+	return true
 }
 
 func (p *RatePoint) follows(points []RatePoint) error {
