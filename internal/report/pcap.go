@@ -100,13 +100,25 @@ func (p *pcapPrinter) overview() {
 		return
 	}
 	what := "No incidents"
-	if r := p.r; len(r.Undecoded) > 0 && r.Undecoded[0].Packets == r.Packets {
-		what += ", as no packet is of IP or could be read"
-	}
+	what += p.blind()
 	if len(p.v.Kinds) > 0 {
 		what += " of the kinds asked for"
 	}
 	p.line(p.style.Paint(Good, what+"."))
+}
+
+// blind says where there are no incidents because there was little to be seen.
+func (p *pcapPrinter) blind() string {
+	if len(p.r.Undecoded) == 0 {
+		return ""
+	}
+	switch u := p.r.Undecoded[0]; {
+	case u.Packets == p.r.Packets:
+		return ", as no packet is of IP or could be read"
+	case u.Reason != pcap.NotIP && 2*u.Packets > p.r.Packets:
+		return " in what could be read, which is the lesser part"
+	}
+	return ""
 }
 
 // tones are of the kinds that lose connections.

@@ -123,14 +123,23 @@ func (p *pairPrinter) through() {
 	if p.r.Ambiguous > 0 {
 		p.fact("", fmt.Sprintf("%s had several counterparts that they could be, and count as neither.", units.Plural(p.r.Ambiguous, "packet", "packets")))
 	}
-	if p.r.Out.Matched+p.r.In.Matched == 0 {
-		return
+	if p.r.Out.Matched+p.r.In.Matched > 0 {
+		p.delay()
 	}
-	p.heading("Added delay, ms")
+}
+
+// delay is a table of how long both directions took: in the unit of a forwarder, or in that
+// of a queue.
+func (p *pairPrinter) delay() {
+	unit, perMilli := "ms", 1.0
+	if max(p.r.Out.Delay.P99, p.r.In.Delay.P99) < 1 {
+		unit, perMilli = "µs", 1e3
+	}
+	p.heading("Added delay, " + unit)
 	d := &Table{Indent: 2, Columns: []Column{{Head: "direction"}, {Head: "min", Right: true}, {Head: "median", Right: true}, {Head: "p90", Right: true},
 		{Head: "p99", Right: true}, {Head: "p99.9", Right: true}, {Head: "max", Right: true}, {Head: "mean", Right: true}}}
-	delays(d, "inside to outside", p.r.Out.Matched, &p.r.Out.Delay)
-	delays(d, "outside to inside", p.r.In.Matched, &p.r.In.Delay)
+	delays(d, "inside to outside", p.r.Out.Matched, &p.r.Out.Delay, perMilli)
+	delays(d, "outside to inside", p.r.In.Matched, &p.r.In.Delay, perMilli)
 	p.table(d)
 }
 
@@ -152,11 +161,15 @@ func (p *pairPrinter) way(t *Table, name string, d *pair.Direction) {
 		Cell{Text: units.Count(d.Twice)}, Cell{Text: units.Count(d.Appeared)}, Cell{Text: strings.Join(by, ", ")})
 }
 
-func delays(t *Table, name string, n int64, d *load.Times) {
+func delays(t *Table, name string, n int64, d *load.Times, perMilli float64) {
 	if n == 0 {
 		return
 	}
-	t.Row(name, units.Millis(d.Min), units.Millis(d.Median), units.Millis(d.P90), units.Millis(d.P99), units.Millis(d.P999), units.Millis(d.Max), units.Millis(d.Mean))
+	row := []string{name}
+	for _, v := range []float64{d.Min, d.Median, d.P90, d.P99, d.P999, d.Max, d.Mean} {
+		row = append(row, units.Millis(v*perMilli))
+	}
+	t.Row(row...)
 }
 
 // translation is what the NAT rewrote.

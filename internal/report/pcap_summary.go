@@ -188,9 +188,20 @@ func (p *pcapPrinter) unread() string {
 		parts = append(parts, units.Plural(n, "fragment", "fragments")+" without ports")
 	}
 	if n := p.r.Cut; n > 0 {
-		parts = append(parts, units.Plural(n, "packet is", "packets are")+" cut (headers suffice)")
+		parts = append(parts, units.Plural(n, "packet is", "packets are")+" cut"+p.cutEnough())
 	}
 	return strings.Join(parts, "; ")
+}
+
+// cutEnough is for captures of headers only, which is what natkit needs, and for those that
+// have not even these.
+func (p *pcapPrinter) cutEnough() string {
+	for _, u := range p.r.Undecoded {
+		if u.Reason == pcap.CutHeader {
+			return ", also within headers: capture 128 bytes of each or more (tcpdump -s 128)"
+		}
+	}
+	return " (headers suffice)"
 }
 
 // damage says where the file is broken.

@@ -123,6 +123,24 @@ func TestPcap(t *testing.T) {
 	}
 }
 
+// TestNoIncidents says "none" no more surely than the packets allow.
+func TestNoIncidents(t *testing.T) {
+	for want, unread := range map[string]pcap.ReasonCount{
+		"No incidents.": {Reason: pcap.CutHeader, Packets: 40},
+		"No incidents in what could be read, which is the lesser part.": {Reason: pcap.CutHeader, Packets: 60},
+		"No incidents, as no packet is of IP or could be read.":         {Reason: pcap.NotIP, Packets: 100},
+	} {
+		var out bytes.Buffer
+		r := &pcap.Report{Stats: pcap.Stats{Format: "pcap", Packets: 100, Undecoded: []pcap.ReasonCount{unread}}}
+		if err := Pcap(&out, Style{}, PcapView{}, r); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(out.String(), "\n"+want+"\n") {
+			t.Errorf("%+v: want %q in\n%s", unread, want, out.String())
+		}
+	}
+}
+
 func TestPcapList(t *testing.T) {
 	var out bytes.Buffer
 	if err := PcapList(&out, Style{}, PcapView{}, madeUpCapture()); err != nil {
