@@ -53,7 +53,7 @@ func TestPcapPair(t *testing.T) {
 		style Style
 		r     func(*pair.Report)
 	}{
-		"pcap-pair.txt":        {PairView{Rows: 10}, Style{}, func(*pair.Report) {}},
+		"pcap-pair.txt": {PairView{Rows: 10}, Style{}, func(*pair.Report) {}},
 		"pcap-pair-narrow.txt": {PairView{Rows: 1, Interrupted: true}, Style{Columns: 120}, func(r *pair.Report) {
 			r.Clock = pair.Clock{By: pair.OneWay, Offset: -0.5}
 			r.Out.Delay = load.Times{Min: 0.0004, Mean: 0.0016, Median: 0.0012, P90: 0.002, P99: 0.0061, P999: 0.032, Max: 12.5}
