@@ -46,6 +46,10 @@ const (
 	tradedShare = 0.05
 )
 
+// fewestTroubles is how many SYNs were sent again, or requests failed, in a stage with a
+// fault before a remedy can be compared with it: fewer may be chance.
+const fewestTroubles = 20
+
 // WeighRemedies tells in a report what each stage with a remedy did to the fault.
 func WeighRemedies(s *Scenario, r *Report) {
 	for _, st := range s.Stages {
@@ -59,6 +63,11 @@ func WeighRemedies(s *Scenario, r *Report) {
 			tried.Remedy.Words = "nothing to compare: a stage has no load of kind http, or did not run"
 			continue
 		}
+		if n := troubles(fault); n < fewestTroubles {
+			tried.Remedy.Words = fmt.Sprintf("nothing to compare: in stage %s %s sent again or requests failed; -n and -c give it more",
+				fault.Name, units.Plural(n, "SYN was", "SYNs were"))
+			continue
+		}
 		tried.Remedy.Effect = effectOf(fault, tried)
 		tried.Remedy.Words = effectWords(fault, tried, tried.Remedy.Effect)
 	}
@@ -70,13 +79,11 @@ func effectOf(fault, tried *StageReport) Effect {
 	rejectedWas, rejected := perRequest(fault, fault.Handshakes.Rejected), perRequest(tried, tried.Handshakes.Rejected)
 	failedMore := perRequest(tried, uint64(tried.Failed)) - perRequest(fault, uint64(fault.Failed))
 	switch {
-	case was == 0:
-		return NoEffect
 	case is <= curedShare*was:
 		return Cures
-	case failedMore > tradedShare && rejected <= halfShare*rejectedWas:
+	case rejectedWas > 0 && failedMore > tradedShare && rejected <= halfShare*rejectedWas:
 		return Trades
-	case rejected <= hiddenShare*rejectedWas && is > halfShare*was:
+	case rejectedWas > 0 && rejected <= hiddenShare*rejectedWas && is > halfShare*was:
 		return HidesCounter
 	case is <= lessShare*was:
 		return Reduces
@@ -84,10 +91,11 @@ func effectOf(fault, tried *StageReport) Effect {
 	return NoEffect
 }
 
-// trouble is how many SYNs were sent again, or requests failed, for each request.
-func trouble(s *StageReport) float64 {
-	return perRequest(s, s.Handshakes.SYNRetransmits+uint64(s.Failed))
-}
+// troubles is how many SYNs were sent again, or requests failed; trouble is how many for
+// each request.
+func troubles(s *StageReport) uint64 { return s.Handshakes.SYNRetransmits + uint64(s.Failed) }
+
+func trouble(s *StageReport) float64 { return perRequest(s, troubles(s)) }
 
 func perRequest(s *StageReport, n uint64) float64 {
 	if all := s.Completed + s.Failed; all > 0 {

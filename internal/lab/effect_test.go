@@ -77,9 +77,21 @@ func TestNothingToCompare(t *testing.T) {
 	if WeighRemedies(s, r); r.Stages[1].Remedy.Effect != "" || !strings.Contains(r.Stages[1].Remedy.Words, "nothing to compare") {
 		t.Errorf("%+v", r.Stages[1].Remedy)
 	}
-	r.Stages[0] = tried("fault", 0, Handshakes{}) // a fault that did not show
-	if WeighRemedies(s, r); r.Stages[1].Remedy.Effect != NoEffect {
+	r.Stages[0] = tried("fault", 7, Handshakes{SYNRetransmits: 12, Rejected: 12}) // a fault that hardly showed
+	if WeighRemedies(s, r); r.Stages[1].Remedy.Effect != "" || !strings.Contains(r.Stages[1].Remedy.Words, "in stage fault 19 SYNs were sent again") {
 		t.Errorf("%+v", r.Stages[1].Remedy)
+	}
+}
+
+// TestFaultWithoutRejections: where nothing was rejected no remedy hides or trades that.
+func TestFaultWithoutRejections(t *testing.T) {
+	s := &Scenario{Stages: []Stage{{Name: "fault"}, {Name: "same", Remedy: &Remedy{Against: "fault"}}, {Name: "worse", Remedy: &Remedy{Against: "fault"}}}}
+	r := &Report{Stages: []StageReport{tried("fault", 620, Handshakes{}), tried("same", 610, Handshakes{}), tried("worse", 800, Handshakes{})}}
+	WeighRemedies(s, r)
+	for _, st := range r.Stages[1:] {
+		if st.Remedy.Effect != NoEffect {
+			t.Errorf("%s: %+v", st.Name, st.Remedy)
+		}
 	}
 }
 
