@@ -34,7 +34,10 @@
         ctx.moveTo(bbox.left, y);
         ctx.lineTo(bbox.left + bbox.width, y);
         ctx.stroke();
-        ctx.fillText(number.format(level.value) + "/s: " + level.label, bbox.left + i * bbox.width / all.length + 6 * uPlot.pxRatio, y - 3 * uPlot.pxRatio);
+        const text = number.format(Math.round(level.value)) + "/s: " + level.label;
+        const room = bbox.width - ctx.measureText(text).width - 6 * uPlot.pxRatio;
+        const left = bbox.left + Math.max(0, Math.min(i * bbox.width / all.length + 6 * uPlot.pxRatio, room));
+        ctx.fillText(text, left, y - 3 * uPlot.pxRatio);
       });
       ctx.restore();
     };
