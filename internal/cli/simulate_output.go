@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -24,7 +25,7 @@ func (o *simulateOutputs) check(asJSON bool) error {
 		return usagef("--csv -: --json prints to stdout, too: give one of them")
 	case o.html == "-":
 		return usagef("--html -: give the name of a file")
-	case o.csv != "" && o.csv == o.html:
+	case o.csv != "" && o.html != "" && filepath.Clean(o.csv) == filepath.Clean(o.html):
 		return usagef("--html %s: --csv writes there, too", o.html)
 	}
 	return nil
