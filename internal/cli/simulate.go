@@ -50,7 +50,7 @@ The same configuration and seed give the same result, byte by byte. An interrupt
   natkit simulate --preset old-kernel --addresses 3 --html page.html
   natkit simulate --rate 800 --kernel 3.10 --lb          # without a file
   natkit simulate --preset mixed --print-config > mine.yaml && natkit simulate mine.yaml
-  natkit simulate --arrivals rates.csv --for 24h --csv - > curves.csv
+  natkit simulate --arrivals rates.csv --csv - > curves.csv
   natkit simulate --preset lab --json`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return s.run(cmd, args) },

@@ -26,7 +26,7 @@ type simulateKnobs struct {
 func (k *simulateKnobs) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.Float64Var(&k.rate, "rate", 0, "new connections per `SECOND`, all the time")
-	f.StringVar(&k.arrivals, "arrivals", "", "new connections per second by the lines \"seconds,rate\" of `FILE.csv`")
+	f.StringVar(&k.arrivals, "arrivals", "", "new connections per second by the lines \"seconds,rate\" of `FILE.csv`, until the last one")
 	f.Var((*seconds)(&k.duration), "for", "simulate so much time: seconds or 10m, 24h, …")
 	f.Var((*seconds)(&k.interval), "interval", "time between two points of the curves")
 	f.IntVar(&k.clients, "clients", 0, "`N` hosts behind the NAT, each with timestamps of its own")
@@ -86,6 +86,9 @@ func (k *simulateKnobs) apply(cmd *cobra.Command, c *simulate.Config) (changed b
 			changed, err = true, set(c)
 		}
 	})
+	if err == nil && cmd.Flags().Changed("for") && len(c.Batches) > 0 {
+		err = usagef("--for %s: the configuration has batches, which take as long as they take; give --rate, too", k.duration)
+	}
 	return changed, err
 }
 
@@ -108,13 +111,29 @@ func (k *simulateKnobs) setRate(c *simulate.Config) error {
 		return usagef("--rate %g: must be more than 0", k.rate)
 	}
 	c.Arrivals, c.Batches = &simulate.Arrivals{Rate: k.rate, Spacing: spacing(c)}, nil
+	if c.Duration.Duration == 0 { // of batches it is not known before
+		c.Duration.Duration = defaultSimulated
+	}
 	return nil
 }
 
+// defaultSimulated is how long a rate goes on that takes the place of batches.
+const defaultSimulated = 10 * time.Minute
+
+// setArrivals goes to the last line, unless --for says otherwise.
 func (k *simulateKnobs) setArrivals(c *simulate.Config) error {
 	points, err := readArrivals(k.arrivals)
+	if err != nil {
+		return err
+	}
 	c.Arrivals, c.Batches = &simulate.Arrivals{Points: points, Spacing: spacing(c)}, nil
-	return err
+	if last := points[len(points)-1].At; k.duration == 0 && last.Duration > 0 {
+		c.Duration = last
+	}
+	if c.Duration.Duration == 0 {
+		c.Duration.Duration = defaultSimulated
+	}
+	return nil
 }
 
 func spacing(c *simulate.Config) string {

@@ -94,6 +94,27 @@ func TestAddressesNeeded(t *testing.T) {
 	}
 }
 
+// TestNoPortFirst: what fails stands before what does not.
+func TestNoPortFirst(t *testing.T) {
+	p, err := simulate.FindPreset(simulate.DefaultPreset)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := p.Config
+	c.Duration.Duration, c.Arrivals = 4*time.Minute, &simulate.Arrivals{Rate: 600}
+	c.NAT.HoldDown = &simulate.Duration{Duration: 2 * time.Minute}
+	r, err := simulate.Run(t.Context(), c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := simulationVerdict(r)
+	last := said[len(said)-1].Text
+	if !strings.HasPrefix(said[0].Text, "The NAT had no port for ") || said[1].Tone != Plain || !strings.HasPrefix(said[1].Text, "No SYN is refused") ||
+		!strings.HasPrefix(last, "At 600/s it takes 2 NAT addresses in place of 1, ") || !strings.Contains(last, "a port for each connection") {
+		t.Errorf("%q", said)
+	}
+}
+
 // TestSimulationLimits: where ports come again before any TIME_WAIT runs out, the limit
 // is still that of the kernel, and there is none where servers have no TIME_WAIT.
 func TestSimulationLimits(t *testing.T) {

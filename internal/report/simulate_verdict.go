@@ -12,10 +12,16 @@ import (
 // simulationVerdict says in sentences what happens, the most important first.
 func simulationVerdict(r *simulate.Result) []Cell {
 	said := simulationRejects(r)
-	said = append(said, simulationWaits(r)...)
 	if i := firstIncident(r, simulate.IncidentPorts); i != nil {
-		said = append(said, Cell{fmt.Sprintf("The NAT had no port for %s SYNs, %s.", units.Count(r.Totals.NoPort), onset(r, i)), Bad})
+		noPort := Cell{fmt.Sprintf("The NAT had no port for %s SYNs, %s.", units.Count(r.Totals.NoPort), onset(r, i)), Bad}
+		if r.Totals.Rejects() == 0 {
+			said[0].Tone = Plain
+			said = append([]Cell{noPort}, said...)
+		} else {
+			said = append(said, noPort)
+		}
 	}
+	said = append(said, simulationWaits(r)...)
 	if i := firstIncident(r, simulate.IncidentSessions); i != nil {
 		said = append(said, Cell{fmt.Sprintf("The balancer knows the ports of most connections again %s: it made %s new sessions for %s connections, and sends the others where their port was before.",
 			onset(r, i), units.Count(r.Totals.Sessions), units.Count(r.Totals.Connections)), Warn})
@@ -39,7 +45,9 @@ func firstIncident(r *simulate.Result, kind string) *simulate.Incident {
 // onset tells when something began and was over, and at which rate where rates were
 // given.
 func onset(r *simulate.Result, i *simulate.Incident) string {
-	if r.Config.Arrivals == nil {
+	if r.Config.Arrivals == nil && i.StartSeconds == 0 {
+		return "from the beginning on"
+	} else if r.Config.Arrivals == nil {
 		return "first after " + units.Roughly(i.StartSeconds)
 	}
 	end := i.EndSeconds
@@ -51,6 +59,8 @@ func onset(r *simulate.Result, i *simulate.Incident) string {
 	when := "after " + simulationTime(r, i.StartSeconds)
 	if hasTimeOfDay(r) {
 		when = "at " + simulationTime(r, i.StartSeconds)
+	} else if i.StartSeconds == 0 {
+		when = "at once" // that is, within the first interval
 	}
 	if end+r.IntervalSeconds < r.Config.Duration.Seconds() {
 		when += ", until " + simulationTime(r, end)
@@ -107,16 +117,28 @@ func highestRate(r *simulate.Result) (highest float64) {
 	return highest
 }
 
-// addressesNeeded says how many of them it takes, where ports are given in turn.
+// addressesNeeded says how many NAT addresses it takes, where that is arithmetic: for SYNs
+// that are refused where ports are given in turn, and for SYNs without a port where
+// the NAT holds ports down and gives none of these away.
 func addressesNeeded(r *simulate.Result) []Cell {
-	lowest, highest := timeWaitLimit(r), highestRate(r)
-	s, have := r.Config.NAT.Strategy, max(r.Config.NAT.Addresses, 1)
-	if r.Totals.Rejects() == 0 || s != simulate.StrategyRoundRobin || lowest == 0 || highest <= lowest {
+	c := &r.Config
+	limit, until := 0.0, ""
+	if r.Totals.Rejects() > 0 && c.NAT.Strategy == simulate.StrategyRoundRobin {
+		limit, until = timeWaitLimit(r), "ports in turn come again only after TIME_WAIT"
+	}
+	hold, evicts := c.NAT.HoldDown, c.NAT.Strategy == simulate.StrategyKernel && (c.NAT.Evicts == nil || *c.NAT.Evicts)
+	if r.Totals.NoPort > 0 && hold != nil && hold.Duration > 0 && !evicts {
+		if least := tuplesOf(c) / hold.Seconds(); limit == 0 || least < limit {
+			limit, until = least, "there is a port for each connection"
+		}
+	}
+	highest, have := highestRate(r), max(c.NAT.Addresses, 1)
+	if limit == 0 || highest <= limit {
 		return nil
 	}
-	need := int(math.Ceil(float64(have) * highest / lowest))
-	return []Cell{{fmt.Sprintf("At %s/s it takes %s NAT addresses in place of %s, each with its part of the clients, until ports in turn come again only after TIME_WAIT; more addresses for clients to call help as much.",
-		units.Fixed(highest, 0), units.Count(need), units.Count(have)), Plain}}
+	need := int(math.Ceil(float64(have) * highest / limit))
+	return []Cell{{fmt.Sprintf("At %s/s it takes %s NAT addresses in place of %s, each with its part of the clients, until %s; more addresses for clients to call help as much.",
+		units.Fixed(highest, 0), units.Count(need), units.Count(have), until), Plain}}
 }
 
 // room compares the highest rate with the lowest at which a port comes again to a
@@ -188,10 +210,8 @@ func timeWaitSeconds(r *simulate.Result, group int) float64 {
 	return max(r.Servers[group].Life.MaxSeconds, simulate.LongestLife(s.Kernel, perServer).Seconds())
 }
 
-// limitsOf are those of the NAT's ports; each is a rate at which ports in turn come
-// again after just the time for which the former connection is remembered.
-func limitsOf(r *simulate.Result) []simulationLimit {
-	c := &r.Config
+// tuplesOf is ports times addresses times what clients call.
+func tuplesOf(c *simulate.Config) float64 {
 	nat, whole := float64(int(c.NAT.Ports[1])-int(c.NAT.Ports[0])+1)*float64(c.NAT.Addresses), 0
 	for _, s := range c.Servers {
 		whole += s.Count * s.Addresses
@@ -199,7 +219,14 @@ func limitsOf(r *simulate.Result) []simulationLimit {
 	if c.Balancer != nil {
 		whole = c.Balancer.Addresses
 	}
-	tuples := nat * float64(whole)
+	return nat * float64(whole)
+}
+
+// limitsOf are those of the NAT's ports; each is a rate at which ports in turn come
+// again after just the time for which the former connection is remembered.
+func limitsOf(r *simulate.Result) []simulationLimit {
+	c := &r.Config
+	tuples := tuplesOf(c)
 	var all []simulationLimit
 	if hold := c.NAT.HoldDown; hold != nil && hold.Duration > 0 {
 		all = append(all, simulationLimit{"the NAT holds ports down", hold.Seconds(), tuples, false})
