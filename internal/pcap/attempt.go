@@ -3,29 +3,29 @@ package pcap
 import "github.com/natkit/natkit/internal/packet"
 
 // syn takes a SYN: the first one of a connection, or one that is sent again.
-func (t *tracker) syn(c *conn, r *record, tcp *packet.TCP) {
+func (t *tracker) syn(c *conn, r *record, scale uint8) {
 	if c.begun && c.client == r.from() && c.syn.seq == r.seq {
 		t.synAgain(c, r)
 		return
 	}
 	if c.begun && c.client != r.from() && c.syn.open && c.syn.answer == 0 && r.at-c.syn.at < young {
-		c.crossed(r, tcp)
+		c.crossed(r, scale)
 		return
 	}
-	t.begin(c, r, tcp)
+	t.begin(c, r, scale)
 	t.point(c, r)
 }
 
 // crossed takes the SYN of the other end, which meets the first one: both open the same
 // connection (RFC 9293, section 3.5).
-func (c *conn) crossed(r *record, tcp *packet.TCP) {
+func (c *conn) crossed(r *record, scale uint8) {
 	s := &c.side[r.from()]
 	s.next, s.hasNext, s.hasSYN, s.lastAt, s.lastSeq = r.end(), true, true, r.at, r.seq
-	s.tsval, s.hasTS, s.scale = r.tsval, r.hasTimestamps(), windowScale(tcp)
+	s.tsval, s.hasTS, s.scale = r.tsval, r.hasTimestamps(), scale
 }
 
 // begin starts a connection on a tuple that may have had one.
-func (t *tracker) begin(c *conn, r *record, tcp *packet.TCP) {
+func (t *tracker) begin(c *conn, r *record, scale uint8) {
 	reused := c.packets > 0
 	t.finish(c)
 	was := c.former
@@ -40,7 +40,7 @@ func (t *tracker) begin(c *conn, r *record, tcp *packet.TCP) {
 		seq: r.seq, tsval: r.tsval, hasTS: r.hasTimestamps(), reused: was.valid}
 	s := &c.side[r.from()]
 	s.next, s.hasNext, s.hasSYN, s.lastAt, s.lastSeq = r.end(), true, true, r.at, r.seq
-	s.tsval, s.hasTS, s.scale = r.tsval, r.hasTimestamps(), windowScale(tcp)
+	s.tsval, s.hasTS, s.scale = r.tsval, r.hasTimestamps(), scale
 	t.moves.begin(c)
 	if was.valid {
 		t.countReuse(c)

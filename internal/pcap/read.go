@@ -27,12 +27,14 @@ func Read(r io.Reader, o Options) (*Report, error) {
 
 // finished ends all connections and gives the report.
 func (t *tracker) finished(stats Stats) *Report {
-	t.ended = true
+	t.order.flush(t.take)
+	t.ended, t.now = true, t.latest
 	t.table.each(t.finish)
 	r := &t.report
 	r.Stats = stats
 	t.oneWay()
 	t.unordered(&stats)
+	t.incomplete(&stats)
 	t.kept.fill(r)
 	followMoves(r.Incidents)
 	t.clocks.fill(r, stats.First.UnixNano())
@@ -62,11 +64,23 @@ func (t *tracker) oneWay() {
 	t.remark("no packet from any server, but clients go on as if there were: the capture has one direction only, and tells neither of SYNs without answer nor of rejected ones")
 }
 
-// unordered warns of files whose packets are in another order than they came.
+// unordered warns of files whose packets are in another order than they came, and were
+// so far away from their places that they were not put there.
 func (t *tracker) unordered(s *Stats) {
-	const some = 1000 // one of so many: the clock was set, or two CPUs captured
-	if s.OutOfOrder > s.Packets/some {
-		t.remark(fmt.Sprintf("%d packets are earlier than one before them in the file, and are taken in the file's order: 'reordercap FILE SORTED' (of Wireshark) sorts them by time", s.OutOfOrder))
+	const some = 1000 // one of so many: the clock was set, or files were joined
+	if late := t.order.late; late > s.Packets/some {
+		t.remark(fmt.Sprintf("%d packets are earlier than others far before them in the file, and are taken in the file's order: 'reordercap FILE SORTED' (of Wireshark) sorts them by time", late))
+	}
+}
+
+// incomplete warns of captures that lost packets themselves.
+func (t *tracker) incomplete(s *Stats) {
+	var lost int64
+	for i := range s.Interfaces {
+		lost += s.Interfaces[i].Dropped
+	}
+	if lost > 0 {
+		t.remark(fmt.Sprintf("the capture itself lost %d packets: what seems to be without answer, or sent for nothing, may be among them", lost))
 	}
 }
 

@@ -157,10 +157,28 @@ func TestOneDirection(t *testing.T) {
 	}
 }
 
-// TestUnordered warns of a file that is not in the order of time.
+// TestUnordered: packets that are near their places are put there, and of others the
+// report warns.
 func TestUnordered(t *testing.T) {
-	r := reportOf(t, scripted(t, parseScript(t, clientA, serverA, "1 < SA 900 101 0 7000 5000\n 0 > S 100 0 0 5000 0")), Options{})
-	if r.OutOfOrder != 1 || len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "reordercap") {
-		t.Errorf("%d packets, notes %q", r.OutOfOrder, r.Notes)
+	near := reportOf(t, scripted(t, parseScript(t, clientA, serverA, "1 < SA 900 101 0 7000 5000\n 0 > S 100 0 0 5000 0")), Options{})
+	if near.OutOfOrder != 1 || near.Connections.Established != 1 || len(near.Notes) != 0 {
+		t.Errorf("near: %d packets, connections %+v, notes %q", near.OutOfOrder, near.Connections, near.Notes)
+	}
+	far := reportOf(t, scripted(t, parseScript(t, clientA, serverA, "2000 < SA 900 101 0 7000 5000\n 0 > S 100 0 0 5000 0")), Options{})
+	if far.OutOfOrder != 1 || len(far.Notes) != 1 || !strings.Contains(far.Notes[0], "reordercap") {
+		t.Errorf("far: %d packets, notes %q", far.OutOfOrder, far.Notes)
+	}
+}
+
+// TestIncomplete warns of captures that lost packets.
+func TestIncomplete(t *testing.T) {
+	tr := newTracker(Options{Memory: MinMemory})
+	tr.incomplete(&Stats{Interfaces: []Interface{{Dropped: 0}}})
+	if len(tr.report.Notes) != 0 {
+		t.Errorf("none lost: %q", tr.report.Notes)
+	}
+	tr.incomplete(&Stats{Interfaces: []Interface{{Dropped: 5}, {Dropped: 2}}})
+	if len(tr.report.Notes) != 1 || !strings.Contains(tr.report.Notes[0], "lost 7 packets") {
+		t.Errorf("7 lost: %q", tr.report.Notes)
 	}
 }

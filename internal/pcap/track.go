@@ -1,8 +1,6 @@
 package pcap
 
 import (
-	"golang.org/x/sys/unix"
-
 	"github.com/natkit/natkit/internal/packet"
 )
 
@@ -15,12 +13,15 @@ type tracker struct {
 	clocks clocks
 	moves  moves
 	icmp   icmpErrors
+	order  sorter
+	one    segment // of the packet at hand
 	reuse  spread
 	// backoff are the times between transmissions of a SYN.
 	backoff [maxIntervals]spread
 	// fromServers counts packets of those to whom a SYN went.
 	fromServers int64
-	now         int64 // time of the latest packet
+	now         int64 // time of the latest packet that was taken
+	latest      int64 // time of the latest packet
 	ended       bool  // there are no more
 	forgetting  bool  // a tuple makes room for another
 	// troubled is the memory of attempts that will be incidents, in bytes.
@@ -33,44 +34,50 @@ func newTracker(o Options) *tracker {
 	t.table, t.maxTroubled = newTable(o.Memory/2, t.forget), o.Memory/8
 	t.kept = newIncidents(o.Memory/4, o.Incidents)
 	t.clocks = newClocks(o.Memory / 16)
-	t.moves = newMoves(o.Memory / 16)
+	t.moves, t.order = newMoves(o.Memory/32), newSorter(o.Memory/32)
 	t.icmp = icmpErrors{}
 	return t
 }
 
 // packet takes one packet.
 func (t *tracker) packet(p *Packet) {
-	t.now = max(t.now, p.At)
-	switch {
-	case p.Reason != Decoded:
-	case t.o.Only != nil && !t.o.Only(p):
-	case p.Frame.Transport == unix.IPPROTO_TCP:
-		t.tcp(p)
-	case p.HasQuoted:
-		t.quoted(p)
+	t.latest = max(t.latest, p.At)
+	if p.Reason != Decoded || t.o.Only != nil && !t.o.Only(p) {
+		return
+	}
+	if segmentOf(p, &t.one) {
+		t.order.add(&t.one, t.take)
 	}
 }
 
-func (t *tracker) tcp(p *Packet) {
-	f := &p.Frame
-	k, dir := keyOf(f.Source, f.Destination, f.TCP.SourcePort, f.TCP.DestinationPort)
-	c := t.table.get(&k, p.At)
-	c.is4 = f.Version == 4
-	r := recordOf(p, dir)
+// take takes packets in the order of their times.
+func (t *tracker) take(s *segment) {
+	t.now = max(t.now, s.at)
+	if s.icmp != nil {
+		t.quoted(s.icmp)
+		return
+	}
+	t.tcp(s)
+}
+
+func (t *tracker) tcp(s *segment) {
+	c := t.table.get(&s.key, s.at)
+	c.is4 = s.is4
+	r := s.record
 	if c.duplicate(&r) {
 		t.report.Connections.Duplicates++
 		return
 	}
 	if r.flags&(packet.SYN|packet.ACK|packet.RST|packet.FIN) == packet.SYN {
-		t.syn(c, &r, &f.TCP)
+		t.syn(c, &r, s.scale)
 	} else {
-		t.segment(c, &r, &f.TCP)
+		t.segment(c, &r, s.scale)
 	}
 	c.push(r)
 	if c.trouble != nil {
 		c.trouble.add(&r)
 	}
-	for t.troubled > t.maxTroubled && t.table.drop(p.At) {
+	for t.troubled > t.maxTroubled && t.table.drop(s.at) {
 	}
 }
 
@@ -117,7 +124,7 @@ func (r *record) copies(o *record) bool {
 }
 
 // segment takes all but SYNs.
-func (t *tracker) segment(c *conn, r *record, tcp *packet.TCP) {
+func (t *tracker) segment(c *conn, r *record, scale uint8) {
 	if c.packets == 0 && !c.begun {
 		t.report.Connections.Total++
 	}
@@ -135,7 +142,7 @@ func (t *tracker) segment(c *conn, r *record, tcp *packet.TCP) {
 		t.rst(c, r)
 		return
 	case r.flags&packet.SYN != 0:
-		t.synAck(c, r, tcp)
+		t.synAck(c, r, scale)
 	}
 	t.sequence(c, r)
 	c.side[r.from()].acknowledge(r)
@@ -172,14 +179,14 @@ func (s *side) scaleOf(r *record) uint8 {
 }
 
 // synAck takes the other end's SYN.
-func (t *tracker) synAck(c *conn, r *record, tcp *packet.TCP) {
+func (t *tracker) synAck(c *conn, r *record, scale uint8) {
 	s := &c.side[r.from()]
 	if s.hasSYN && s.next == r.end() {
 		t.report.Retransmissions.SYNACK++
 		return
 	}
 	s.hasSYN = true
-	s.scale = windowScale(tcp)
+	s.scale = scale
 	if s.scale == noScale || c.side[1-r.from()].scale == noScale { // both or none (RFC 7323, 2.2)
 		c.side[0].scale, c.side[1].scale = 0, 0
 	}

@@ -47,7 +47,7 @@ func (t *tracker) note(c *conn, s SYN) {
 
 // add adds a packet, once.
 func (t *trouble) add(r *record) {
-	if n := len(t.ladder); n > 0 && t.ladder[n-1].number >= r.number {
+	if n := len(t.ladder); n > 0 && t.ladder[n-1].number == r.number {
 		return
 	}
 	if len(t.ladder) == maxLadder {
@@ -132,7 +132,7 @@ func (c *conn) formerReport() *Former {
 
 // roles tells what the packets of an attempt are.
 func roles(i *Incident, outcome Outcome) func(*record) Role {
-	syns := i.SYNs
+	syns, began := i.SYNs, i.Time.UnixNano()
 	return func(r *record) Role {
 		for n := range syns {
 			switch r.number {
@@ -148,7 +148,7 @@ func roles(i *Incident, outcome Outcome) func(*record) Role {
 			}
 		}
 		switch {
-		case r.number < i.Frame:
+		case r.at < began || r.at == began && r.number < i.Frame:
 			return RoleFormer
 		case outcome == Connected && r.flags&(packet.SYN|packet.ACK) == packet.SYN|packet.ACK:
 			return RoleSYNACK
