@@ -97,11 +97,32 @@ func (e *Entry) decodeProtoInfo(b []byte) error {
 		}
 		switch typ {
 		case ctaProtoInfoTCP:
-			err = e.decodeState(v, (*uint8)(&e.TCPState))
+			err = e.decodeTCP(v)
 		case ctaProtoInfoSCTP:
 			err = e.decodeState(v, (*uint8)(&e.SCTPState))
 		case ctaProtoInfoDCCP:
 			err = e.decodeState(v, (*uint8)(&e.DCCPState))
+		}
+		if err != nil {
+			return err
+		}
+		b = rest
+	}
+	return nil
+}
+
+func (e *Entry) decodeTCP(b []byte) error {
+	for len(b) > 0 {
+		typ, v, rest, err := nextAttr(b)
+		if err != nil {
+			return err
+		}
+		switch typ {
+		case ctaProtoState:
+			e.Fields &^= NoState
+			err = getU8(v, (*uint8)(&e.TCPState))
+		case ctaTCPFlagsOrig:
+			e.ClientClosed = len(v) > 0 && v[0]&tcpCloseInit != 0
 		}
 		if err != nil {
 			return err

@@ -36,6 +36,9 @@ type Entry struct {
 	TCPState  TCPState
 	SCTPState SCTPState
 	DCCPState DCCPState
+	// ClientClosed: the first FIN of the TCP connection was the client's. Texts do not
+	// say it, and Equal does not look at it.
+	ClientClosed bool
 	// Fields tells a zero from what was not said.
 	Fields Fields
 	// Zone and ReplyZone are the conntrack zones of the two directions; 0 is the

@@ -66,6 +66,11 @@ const (
 	ctaProtoInfoDCCP = 2
 	ctaProtoInfoSCTP = 3
 	ctaProtoState    = 1 // CTA_PROTOINFO_{TCP,DCCP,SCTP}_STATE
+	ctaTCPFlagsOrig  = 4 // CTA_PROTOINFO_TCP_FLAGS_ORIGINAL: flags and their mask
+
+	// tcpCloseInit is IP_CT_TCP_FLAG_CLOSE_INIT (nf_conntrack_tcp.h): this end sent the
+	// first FIN.
+	tcpCloseInit     = 0x04
 	ctaDCCPRole      = 2
 	ctaSCTPVtagOrig  = 2
 	ctaSCTPVtagReply = 3

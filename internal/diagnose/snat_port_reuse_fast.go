@@ -58,7 +58,7 @@ func checkPortReuse(rec *snapshot.Recording) (*Finding, Check) {
 	case worst == nil && hold >= peerTimeWait:
 		return nil, Check{State: OK, Why: fmt.Sprintf("a port is kept for %d s after its connection, and no pool of TCP ports is so full that one is taken before", hold)}
 	case worst == nil:
-		return nil, Check{State: OK, Why: fmt.Sprintf("a port is kept for %d s after its connection; no pool of TCP ports has connections that come and go", hold)}
+		return nil, Check{State: OK, Why: fmt.Sprintf("a port is kept for %d s after its connection; no pool of TCP ports has connections that come and go, and that servers close first", hold)}
 	case worst.chance < someMeet || worst.ownPorts():
 		return nil, Check{State: OK, Why: worst.seen()}
 	}
@@ -80,15 +80,16 @@ type reuse struct {
 	chance float64
 }
 
-// reuse is nil for pools that it does not concern.
+// reuse is nil for pools that it does not concern. Connections that their client closed
+// first are held by the client, and no matter.
 func (p *pools) reuse(pool *snapshot.PortPool, hold float64) *reuse {
-	closed := pool.TimeWait
+	closed := max(0, pool.TimeWait-pool.ClientClosed)
 	if pool.Protocol != "tcp" || isMapping(pool) || closed < fewestEnded || float64(closed) < endsOften*float64(pool.Used) {
 		return nil
 	}
-	r := &reuse{pool: pool, hold: hold, cycling: max(1, pool.Len()-(pool.Used-closed))}
+	r := &reuse{pool: pool, hold: hold, cycling: max(1, pool.Len()-(pool.Used-pool.TimeWait))}
 	// What was closed within the time that closed connections are kept is there still.
-	r.rate, r.rateFrom = float64(closed)/hold, fmt.Sprintf("%s entries in TIME_WAIT / %g s", units.Count(closed), hold)
+	r.rate, r.rateFrom = float64(closed)/hold, fmt.Sprintf("%s entries in TIME_WAIT%s / %g s", units.Count(closed), serversOwn(pool), hold)
 	if hold >= peerTimeWait {
 		if pool.Share < evictsFrom {
 			return nil
@@ -98,6 +99,14 @@ func (p *pools) reuse(pool *snapshot.PortPool, hold float64) *reuse {
 	}
 	r.chance = r.meets()
 	return r
+}
+
+// serversOwn says which entries in TIME_WAIT count, where not all do.
+func serversOwn(pool *snapshot.PortPool) string {
+	if pool.ClientClosed == 0 {
+		return ""
+	}
+	return " whose client did not close first"
 }
 
 // meets is the chance that a port was in use within the last minute. As many connections as
@@ -178,7 +187,7 @@ func (p *pools) reuseFinding(r *reuse) *Finding {
 func (p *pools) reuseEvidence(r *reuse) []Evidence {
 	name := poolName(r.pool)
 	e := []Evidence{
-		{What: "connections that end", Value: round1(r.rate), Unit: "/s", Source: r.rateFrom},
+		{What: "connections that end" + serversOwn(r.pool), Value: round1(r.rate), Unit: "/s", Source: r.rateFrom},
 		{What: "of them within a minute, at this rate", Value: int64(r.rate * peerTimeWait), Source: "rate × 60 s"},
 		{What: "ports that come and go", Value: r.cycling, Unit: fmt.Sprintf("of %s", units.Count(r.pool.Len())), Source: name + ": " + r.pool.RangeSource},
 		{What: "in TIME_WAIT", Value: r.pool.TimeWait, Unit: fmt.Sprintf("of %s used", units.Count(r.pool.Used)), Source: name},

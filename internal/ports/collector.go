@@ -123,6 +123,9 @@ func inward(e *conntrack.Entry) key {
 func closed(e *conntrack.Entry) (m marks) {
 	if e.TCPState == conntrack.TCPTimeWait {
 		m |= inTimeWait
+		if e.ClientClosed {
+			m |= isClientClosed
+		}
 	}
 	// IPS_SRC_NAT is not in texts, but what it says is in the tuples.
 	if e.TCPState >= conntrack.TCPTimeWait && e.IsSNAT() &&

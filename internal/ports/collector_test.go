@@ -92,6 +92,24 @@ func TestPools(t *testing.T) {
 	}
 }
 
+// TestClientClosed: connections that the client closed first are counted apart, in small
+// pools and in large ones.
+func TestClientClosed(t *testing.T) {
+	for _, ports := range []uint16{10, 4 * maxFew} {
+		c := NewCollector(Options{})
+		for p := uint16(3000); p < 3000+ports; p++ {
+			e := tcp(flow(client, p, p), conntrack.TCPTimeWait)
+			e.ClientClosed = p%2 == 0
+			c.Add(e)
+		}
+		got := c.Ports(Query{Complete: true, Users: 2, Release: "6.12.1"})
+		i := slices.IndexFunc(got.Pools, func(p snapshot.PortPool) bool { return p.Used > 0 })
+		if i < 0 || got.Pools[i].TimeWait != int64(ports) || got.Pools[i].ClientClosed != int64(ports/2) {
+			t.Errorf("%d ports: %+v", ports, got.Pools)
+		}
+	}
+}
+
 // Two dumps give rates, the time left, and how often preferred ports are taken.
 func TestPortsBetweenDumps(t *testing.T) {
 	before, after := NewCollector(Options{}), NewCollector(Options{})

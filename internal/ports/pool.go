@@ -29,6 +29,9 @@ const (
 	isYoung
 	// isInbound: a connection from the destination, which has no source to name.
 	isInbound
+	// isClientClosed: in TIME_WAIT, and the client's FIN was the first, so that TIME_WAIT
+	// of the connection is at the client.
+	isClientClosed
 )
 
 // taken is a used port.
@@ -54,9 +57,9 @@ type pool struct {
 // many is a pool of more than maxFew ports.
 type many struct {
 	used, moved, local, young, inbound, timeWait Set
-	// evictable is nil until there is one.
-	evictable *Set
-	sources   *sources
+	// evictable and clientClosed are nil until there is one.
+	evictable, clientClosed *Set
+	sources                 *sources
 }
 
 func (p *pool) add(t taken) {
@@ -101,6 +104,12 @@ func (m *many) add(t taken) {
 		}
 		m.evictable.Add(t.port)
 	}
+	if t.marks&isClientClosed != 0 {
+		if m.clientClosed == nil {
+			m.clientClosed = &Set{}
+		}
+		m.clientClosed.Add(t.port)
+	}
 	if t.marks&isInbound == 0 {
 		m.sources.add(t.source)
 	}
@@ -130,7 +139,7 @@ func (p *pool) sets(scratch *many) *many {
 var everything = Range{0, 65535}
 
 // count is how many ports of a range the pool has, of those with a mark if one is
-// given: inTimeWait or isLocal.
+// given: inTimeWait, isLocal or isClientClosed.
 func (p *pool) count(r Range, mark marks) int {
 	switch {
 	case p.many == nil:
@@ -139,6 +148,11 @@ func (p *pool) count(r Range, mark marks) int {
 		return p.many.timeWait.Count(r)
 	case mark == isLocal:
 		return p.many.local.Count(r)
+	case mark == isClientClosed:
+		if p.many.clientClosed == nil {
+			return 0
+		}
+		return p.many.clientClosed.Count(r)
 	default:
 		return p.many.used.Count(r)
 	}

@@ -105,10 +105,12 @@ func (c *Collector) count(q *Query, k key, p *pool) []row {
 			Address: k.addr.String(), Protocol: conntrack.ProtocolName(k.proto), Destination: k.destination(), Zone: k.zone,
 			FirstPort: s.First, LastPort: s.Last, RangeSource: s.from, Class: s.class, Rule: s.rule, Draws: s.draws,
 			Used: q.scaled(c, p.count(s.Range, 0)), TimeWait: q.scaled(c, p.count(s.Range, inTimeWait)),
-			Local: q.scaled(c, p.count(s.Range, isLocal)), SecondsLeft: Never, Users: []snapshot.Talker{},
+			ClientClosed: q.scaled(c, p.count(s.Range, isClientClosed)),
+			Local:        q.scaled(c, p.count(s.Range, isLocal)), SecondsLeft: Never, Users: []snapshot.Talker{},
 		}
 		size := int64(s.Size())
 		r.Used, r.TimeWait, r.Local = min(r.Used, size), min(r.TimeWait, size), min(r.Local, size)
+		r.ClientClosed = min(r.ClientClosed, r.TimeWait)
 		r.Share = float64(r.Used) / float64(size)
 		rows = append(rows, r)
 	}

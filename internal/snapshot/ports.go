@@ -55,10 +55,13 @@ type PortPool struct {
 
 	// Used ports of the range, of them in TIME_WAIT; scaled to the whole table where
 	// that was sampled. Local of the used ones belong to sockets of this machine.
-	Used     int64   `json:"used"`
-	TimeWait int64   `json:"time_wait"`
-	Local    int64   `json:"local"`
-	Share    float64 `json:"share"`
+	Used     int64 `json:"used"`
+	TimeWait int64 `json:"time_wait"`
+	Local    int64 `json:"local"`
+	// ClientClosed of those in TIME_WAIT were closed by their client first, so that the
+	// server does not hold them.
+	ClientClosed int64   `json:"client_closed,omitempty"`
+	Share        float64 `json:"share"`
 	// NewPerSecond is the rate of new connections that live, or keep their port,
 	// from one dump to the other; EndedPerSecond of those that are gone. Both are 0
 	// where RateKnown is false. SecondsLeft until the range is used up at these
