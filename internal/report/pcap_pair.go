@@ -82,36 +82,6 @@ func (p *pairPrinter) remarks() {
 	}
 }
 
-// clock says how far the clocks of the captures are apart, and how that is known.
-func (p *pairPrinter) clock() {
-	c := p.r.Clock
-	text := ""
-	switch c.By {
-	case pair.SameClock:
-		text = "the same for both captures: no packet came out before it went in"
-	case pair.BothWays:
-		text = fmt.Sprintf("that of the outside capture is %s, so that the least delays of both directions are equal", ahead(c.Offset))
-	case pair.OneWay:
-		text = fmt.Sprintf("that of the outside capture is taken to be %s; packets of one direction only were matched, so delays are those above the least one", ahead(c.Offset))
-	default:
-		text = "not compared: no packet was matched"
-	}
-	if c.By == pair.BothWays && c.Lowest != nil && c.Highest != nil {
-		text += fmt.Sprintf(" (from %s to %s ms is possible)", units.Millis(min(*c.Lowest, *c.Highest)*1e3), units.Millis(max(*c.Lowest, *c.Highest)*1e3))
-	}
-	if c.Drift != 0 {
-		text += fmt.Sprintf("; it drifted by %s ms", units.Millis(c.Drift*1e3))
-	}
-	p.fact("clock", text)
-}
-
-func ahead(seconds float64) string {
-	if seconds < 0 {
-		return units.Millis(-seconds*1e3) + " ms behind"
-	}
-	return units.Millis(seconds*1e3) + " ms ahead"
-}
-
 // through is a table of both directions: what went through, what did not, how long it took.
 func (p *pairPrinter) through() {
 	p.heading("Through the NAT")

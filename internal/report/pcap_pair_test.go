@@ -47,6 +47,14 @@ func madeUpPair() *pair.Report {
 	}
 }
 
+func TestApart(t *testing.T) {
+	for seconds, want := range map[float64]string{0: "0.000 ms", 0.0124: "12.40 ms", 0.0000007: "0.700 µs", -0.00025: "-250.0 µs", 2: "2,000 ms"} {
+		if got := apart(seconds); got != want {
+			t.Errorf("%g: %s, want %s", seconds, got, want)
+		}
+	}
+}
+
 func TestPcapPair(t *testing.T) {
 	for name, tt := range map[string]struct {
 		v     PairView
