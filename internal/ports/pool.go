@@ -194,7 +194,7 @@ func (p *pool) size() int {
 const (
 	poolBytes  = 280
 	takenBytes = 8
-	manyBytes  = 7*numbers/8 + 4096
+	manyBytes  = 8*numbers/8 + 4096
 )
 
 func (p *pool) bytes() int64 {
