@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
-	vnetns "github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/netns"
@@ -78,11 +78,7 @@ func (g *gateway) link(t *testing.T, near *netns.Handle, nearAddr string, far *n
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.Namespace = "v"+name, netlink.NsFd(near.Fd())
 	veth := &netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(far.Fd())}
-	h, err := netlink.NewHandleAt(vnetns.NsHandle(near.Fd()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer h.Close()
+	h := links(t, near)
 	if err := h.LinkAdd(veth); err != nil {
 		t.Fatal(err)
 	}
@@ -90,13 +86,23 @@ func (g *gateway) link(t *testing.T, near *netns.Handle, nearAddr string, far *n
 	up(t, far, "eth0", farAddr, gate)
 }
 
-func up(t *testing.T, ns *netns.Handle, name, addr, gate string) {
+// links changes those of a namespace.
+func links(t *testing.T, ns *netns.Handle) (h *netlink.Handle) {
 	t.Helper()
-	h, err := netlink.NewHandleAt(vnetns.NsHandle(ns.Fd()))
+	err := ns.Do(func() (err error) {
+		h, err = netlink.NewHandle(unix.NETLINK_ROUTE)
+		return err
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer h.Close()
+	t.Cleanup(h.Close)
+	return h
+}
+
+func up(t *testing.T, ns *netns.Handle, name, addr, gate string) {
+	t.Helper()
+	h := links(t, ns)
 	link, err := h.LinkByName(name)
 	if err != nil {
 		t.Fatal(err)
