@@ -39,14 +39,16 @@ func (b *balancer) affinityRemedies(u *snapshot.IPVSUse, s *snapshot.IPVSService
 		})
 }
 
-// reuseRemedy has the kernel schedule such connections anew; nil where it cannot.
+// reuseRemedy has the kernel schedule such connections anew; nil where it cannot, or does:
+// any mode but 0 is for TIME_WAIT, and its bit 1 for FIN_WAIT as well (is_new_conn_expected,
+// net/netfilter/ipvs/ip_vs_core.c).
 func (b *balancer) reuseRemedy(s *snapshot.IPVSService) *Remedy {
 	mode, known := b.reuseMode()
 	want := int64(1)
 	if ipvs.PassesBy(s) {
 		want = 3
 	}
-	if !known || mode&want == want {
+	if !known || mode&2 != 0 || want == 1 && mode != 0 {
 		return nil
 	}
 	risk := "a client that went to the same server by chance of its port no longer does"

@@ -63,7 +63,7 @@ func lvsReuse(s snapshot.Sysctls) string {
 	switch {
 	case !ok:
 		return "a connection on a tuple that has an entry stays on its server (this kernel has no " + snapshot.IPVSReuse + ")"
-	case mode&3 == 0:
+	case mode == 0:
 		return "a connection on a tuple that has an entry stays on its server (" + snapshot.IPVSReuse + " is 0)"
 	case mode&2 == 0:
 		return fmt.Sprintf("a connection on a tuple in TIME_WAIT is scheduled anew, one in FIN_WAIT stays on its server (%s is %d)", snapshot.IPVSReuse, mode)
