@@ -24,7 +24,7 @@ const (
 	mostRetries  = 60
 	mostBatches  = 10_000
 	mostParallel = 1 << 20
-	mostWaiting  = 1 << 23
+	mostWaiting  = 1 << 22
 	longest      = 400 * day
 )
 

@@ -22,7 +22,7 @@ func (c *Config) checkSizes(k *checker) {
 	k.need(points <= mostPoints, fmt.Sprintf("an interval that makes at most %d points, not %d", mostPoints, points), "interval")
 	k.need(c.total() <= mostConns, fmt.Sprintf("at most %.0g connections in all", float64(mostConns)), "duration")
 	if waiting := f.waiting(); waiting > mostWaiting {
-		k.need(false, fmt.Sprintf("clients of which at most %d can wait for an answer at once (the highest rate by how long they repeat a SYN), not %.0f",
+		k.need(false, fmt.Sprintf("clients of which at most %d can wait for an answer at once (the highest rate by how long they repeat a SYN), not %.0f; with syn: {timeout: 5s} they give up sooner",
 			mostWaiting, waiting), "clients")
 	}
 }

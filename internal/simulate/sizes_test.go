@@ -57,14 +57,15 @@ func TestHeldEventsAreBounded(t *testing.T) {
 func TestWaitingIsBounded(t *testing.T) {
 	const patient = "hosts: 2, syn: {retries: 60, first: 120s}"
 	for _, tt := range []struct{ arrivals, clients, want string }{
-		{"arrivals: {rate: 50000}", "hosts: 2", ""},
-		{"arrivals: {rate: 50000}", patient, "x.yaml:4:10: expected clients of which at most 8388608 can wait"},
+		{"arrivals: {rate: 30000}", "hosts: 2", ""},
+		{"arrivals: {rate: 50000}", "hosts: 2, syn: {timeout: 5s}", ""},
+		{"arrivals: {rate: 50000}", patient, "x.yaml:4:10: expected clients of which at most 4194304 can wait"},
 		{"arrivals: {hours: [" + strings.Repeat("1, ", 23) + "40000]}", patient, "can wait"},
 		{"arrivals: {daily: {low: 40000, high: 1, peak: 1h}}", patient, "can wait"},
 		{"arrivals: {points: [{at: 0s, rate: 1}, {at: 5s, rate: 40000}]}", patient, "can wait"},
 		{"arrivals: {rate: 50000}\nconnection: {requests: 1000}", patient, ""},
-		{"batches: [{connections: 9000000, rate: 50000}]", patient, "can wait"},
-		{"batches: [{connections: 8000000, rate: 50000}]", patient, ""},
+		{"batches: [{connections: 5000000, rate: 50000}]", patient, "can wait"},
+		{"batches: [{connections: 4000000, rate: 50000}]", patient, ""},
 		{"batches: [{connections: 9000000, concurrency: 1000}]", patient, ""},
 	} {
 		text := strings.Replace(strings.Replace(small, "arrivals: {rate: 10}", tt.arrivals, 1), "hosts: 2", tt.clients, 1)
