@@ -172,7 +172,27 @@ func (s *Scenario) With(o Overrides) (*Scenario, error) {
 		c.Stages[i].Loads = loads
 	}
 	c.UseBridge = s.UseBridge || o.Bridge
+	if err := c.checkOverridden(o); err != nil {
+		return nil, err
+	}
 	return &c, c.checkSources()
+}
+
+// checkOverridden finds what a load would refuse when its lab stands: more requests at
+// once than there are.
+func (s *Scenario) checkOverridden(o Overrides) error {
+	if o == (Overrides{Bridge: o.Bridge}) {
+		return nil
+	}
+	for i := range s.Stages {
+		for _, l := range s.LoadsOf(&s.Stages[i]) {
+			if l.Is(LoadHTTP) && l.Requests > 0 && int64(l.Concurrency) > l.Requests {
+				return fmt.Errorf("stage %s: %d requests are fewer than the %d in flight at once: give more of them (-n) or fewer at once (-c)",
+					s.Stages[i].Name, l.Requests, l.Concurrency)
+			}
+		}
+	}
+	return nil
 }
 
 // of is a load with the overrides in it.
