@@ -88,8 +88,12 @@ func simulationRejects(r *simulate.Result) []Cell {
 		}
 		return []Cell{{text + room(r), Good}}
 	}
-	said := []Cell{{fmt.Sprintf("SYNs meet the TIME_WAIT of a former connection and are refused %s: %s of %s SYNs (%s), %s for 100 connections.",
-		onset(r, i), units.Count(t.Rejects()), units.Count(t.SYNs), units.Percent(float64(t.Rejects())/float64(t.SYNs)), per100(t)), Bad}}
+	share := units.Percent(float64(t.Rejects()) / float64(t.SYNs))
+	text := fmt.Sprintf("SYNs meet the TIME_WAIT of a former connection and are refused %s: %s of %s SYNs (%s)", onset(r, i), units.Count(t.Rejects()), units.Count(t.SYNs), share)
+	if t.SYNs != t.Connections {
+		text += fmt.Sprintf(", %s for 100 connections", per100(t))
+	}
+	said := []Cell{{text + ".", Bad}}
 	why := fmt.Sprintf("The timestamp had gone back in %s of them, the sequence number in %s; %s SYNs met a TIME_WAIT and took its place.",
 		units.Count(t.PAWSRejects), units.Count(t.SequenceRejects), units.Count(t.Reused))
 	return append(said, Cell{why, Plain})
