@@ -42,6 +42,10 @@ type Handshakes struct {
 	PerSecond float64 `json:"accepted_per_second"`
 }
 
+// RejectedSYNsOnly: the counter of Rejected counts nothing else, but for late duplicates
+// of closed connections; TcpExtPAWSEstab has late segments of open ones, too.
+func (h *Handshakes) RejectedSYNsOnly() bool { return h.RejectedBy == counterPAWSTimewait }
+
 // HandshakesOf reads what the counters of client and server grew by. server is how
 // the server's TCP stands at the end: its counters say which of them the kernel has.
 func HandshakesOf(client, grown snapshot.Counters, server *snapshot.TCP, r *load.Result) *Handshakes {

@@ -163,10 +163,17 @@ func rejectedSentences(r *lab.Report) (sentences []string) {
 		against := func(v remedyView) bool { return v.Against == s.Name }
 		if h := s.Handshakes; h != nil && h.Rejected > 0 && slices.ContainsFunc(remedyViews(r), against) {
 			sentences = append(sentences, fmt.Sprintf("In stage %s the server rejected %s for %s (%s).", s.Name,
-				units.Plural(h.Rejected, "SYN", "SYNs"), units.Plural(h.Accepted, "connection", "connections"), units.Percent(h.RejectRate)))
+				rejectedWords(h), units.Plural(h.Accepted, "connection", "connections"), units.Percent(h.RejectRate)))
 		}
 	}
 	return sentences
+}
+
+func rejectedWords(h *lab.Handshakes) string {
+	if h.RejectedSYNsOnly() {
+		return units.Plural(h.Rejected, "SYN", "SYNs")
+	}
+	return units.Plural(h.Rejected, "segment", "segments") + ", SYNs and late ones of open connections,"
 }
 
 func sentenceCase(text string) string { return strings.ToUpper(text[:1]) + text[1:] }

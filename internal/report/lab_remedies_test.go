@@ -74,3 +74,17 @@ func TestLabRemediesHTML(t *testing.T) {
 		t.Error("a page without remedies has a section for them")
 	}
 }
+
+// TestRejectedByPAWSEstab: a counter that has other segments, too, is not told as SYNs.
+func TestRejectedByPAWSEstab(t *testing.T) {
+	r := remediesReport()
+	for i := range r.Stages {
+		if h := r.Stages[i].Handshakes; h != nil {
+			h.RejectedBy = "TcpExtPAWSEstab"
+		}
+	}
+	const want = "In stage fault the server rejected 540 segments, SYNs and late ones of open connections, for 1,260 connections"
+	if got := rejectedSentences(r); len(got) != 1 || !strings.HasPrefix(got[0], want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
