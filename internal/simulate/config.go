@@ -71,12 +71,12 @@ type Clock struct {
 // What Clock.Offset may be.
 const (
 	// OffsetPair, the default: a random one for each pair of addresses, as Linux
-	// 4.12 to 6.19 give (secure_tcp_ts_off).
+	// 4.11 to 6.19 give (secure_tcp_ts_off).
 	OffsetPair = "pair"
 	// OffsetUptime: the time since a host was started, as Linux before 4.10.
 	OffsetUptime = "uptime"
 	// OffsetConnection: a random one for each pair of addresses and ports, as Linux
-	// 4.10, 4.11, 7.0 and stable kernels that have its change.
+	// 4.10, 7.0 and stable kernels that have its change.
 	OffsetConnection = "connection"
 	// OffsetValues: those given.
 	OffsetValues = "values"
