@@ -182,6 +182,8 @@ func clocks(s *snapshot.SYNSource) string {
 	switch {
 	case s.PerConnection:
 		return "; each connection has a timestamp offset of its own (" + offsetPerConnection + "), so machines cannot be counted"
+	case s.Clocks > 1 && !sharesClocks(s):
+		return fmt.Sprintf("; %d timestamp clocks, which may be of as many machines or of one that gives each connection an offset of its own", s.Clocks)
 	case s.Clocks > 1:
 		return fmt.Sprintf("; %d timestamp clocks: so many machines at least are behind this address", s.Clocks)
 	case s.Plain == s.SYNs && s.SYNs > 0:
@@ -190,10 +192,16 @@ func clocks(s *snapshot.SYNSource) string {
 	return ""
 }
 
+// sharesClocks tells whether a clock has two connections on average: where connections are
+// few, offsets of their own are not told from machines.
+func sharesClocks(s *snapshot.SYNSource) bool {
+	return uint64(2*s.Clocks) <= s.SYNs-min(s.SYNs, s.Repeated)
+}
+
 // machines is the address with most clocks among those with rejected SYNs.
 func machines(s *snapshot.SYNs) (address string, n int) {
 	for _, from := range s.Sources {
-		if from.ByTimestamp+from.BySequence > 0 && !from.PerConnection && from.Clocks > n {
+		if from.ByTimestamp+from.BySequence > 0 && !from.PerConnection && sharesClocks(&from) && from.Clocks > n {
 			address, n = from.Source, from.Clocks
 		}
 	}
