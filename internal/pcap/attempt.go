@@ -37,7 +37,7 @@ func (t *tracker) begin(c *conn, r *record, scale uint8) {
 	*c = conn{key: c.key, prev: c.prev, next: c.next, is4: c.is4, seen: c.seen, ring: c.ring,
 		client: r.from(), begun: true, former: was}
 	c.syn = pending{open: true, count: 1, number: r.number, at: r.at, first: r.at, firstNumber: r.number,
-		seq: r.seq, tsval: r.tsval, hasTS: r.hasTimestamps(), reused: was.valid}
+		seq: r.seq, id: r.id, tsval: r.tsval, hasTS: r.hasTimestamps(), reused: was.valid}
 	s := &c.side[r.from()]
 	s.next, s.hasNext, s.hasSYN, s.lastAt, s.lastSeq = r.end(), true, true, r.at, r.seq
 	s.tsval, s.hasTS, s.scale = r.tsval, r.hasTimestamps(), scale
@@ -75,7 +75,7 @@ func (t *tracker) countReuse(c *conn) {
 
 // synAgain takes a SYN that was sent before.
 func (t *tracker) synAgain(c *conn, r *record) {
-	if c.accepted && r.hasTimestamps() && r.tsval == c.syn.tsval && r.at-c.syn.at < delayedWithin {
+	if c.accepted && r.hasTimestamps() && r.tsval == c.syn.tsval && r.id == c.syn.id && r.at-c.syn.at < delayedWithin {
 		t.report.Connections.Duplicates++
 		return
 	}
@@ -90,7 +90,7 @@ func (t *tracker) synAgain(c *conn, r *record) {
 	}
 	t.judge(c)
 	c.syn = pending{open: true, count: min(c.syn.count+1, 1<<15), number: r.number, at: r.at, first: c.syn.first,
-		firstNumber: c.syn.firstNumber, seq: r.seq, tsval: r.tsval, hasTS: r.hasTimestamps(), reused: c.syn.reused, watched: c.syn.watched,
+		firstNumber: c.syn.firstNumber, seq: r.seq, id: r.id, tsval: r.tsval, hasTS: r.hasTimestamps(), reused: c.syn.reused, watched: c.syn.watched,
 		timestampBehind: c.syn.timestampBehind}
 }
 

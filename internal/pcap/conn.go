@@ -24,13 +24,12 @@ func keyOf(source, destination netip.Addr, from, to uint16) (k key, dir uint8) {
 
 // record is what a ladder needs of a packet; many are kept.
 type record struct {
-	number, at int64
-	seq, ack   uint32
-	// tsval is the identification of IPv4 where there are no timestamps: copies are
-	// told by either.
+	number, at   int64
+	seq, ack     uint32
 	tsval, tsecr uint32
 	length       uint32
 	window       uint16
+	id           uint16 // of IPv4: 0 where the sender has none
 	flags        packet.TCPFlags
 	dir          uint8 // the low bit; recordTS is the second one
 }
@@ -46,8 +45,9 @@ func recordOf(p *Packet, dir uint8) record {
 		length: uint32(len(p.Frame.Payload) + p.Frame.Missing), window: tcp.Window, flags: tcp.Flags, dir: dir}
 	if p.HasTimestamps {
 		r.tsval, r.tsecr, r.dir = p.TSVal, p.TSEcr, dir|recordTS
-	} else if p.Frame.Version == 4 {
-		r.tsval = uint32(p.Frame.IPv4.Identification)
+	}
+	if p.Frame.Version == 4 {
+		r.id = p.Frame.IPv4.Identification
 	}
 	return r
 }
@@ -131,8 +131,8 @@ type pending struct {
 	firstNumber     int64
 	seq, tsval      uint32
 	hasTS           bool
-	count           uint16
-	answer, reset   int64 // frames
+	count, id       uint16 // id is the last one's identification
+	answer, reset   int64  // frames
 	answerAck       uint32
 	answerEcr       uint32
 	answerHasTS     bool

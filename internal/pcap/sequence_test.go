@@ -37,15 +37,16 @@ func TestCopies(t *testing.T) {
 		a, b record
 		want bool
 	}{
-		"at once":                         {first, first, true},
-		"at once, with another timestamp": {first, record{at: 1000, seq: 1, flags: syn, tsval: 8, dir: ts}, false},
-		"later, the clock stood still":    {first, record{at: 90e6, seq: 1, flags: syn, tsval: 7, dir: ts}, true},
-		"too late":                        {first, record{at: 110e6, seq: 1, flags: syn, tsval: 7, dir: ts}, false},
-		"another direction":               {first, record{at: 0, seq: 1, flags: syn, tsval: 7, dir: ts | 1}, false},
-		"at once, numbered anew in IPv4":  {record{seq: 1, tsval: 3}, record{seq: 1, tsval: 4, at: 1000}, true},
-		"later, with its number in IPv4":  {record{seq: 1, tsval: 3}, record{seq: 1, tsval: 3, at: 9e6}, true},
-		"later, with the next number":     {record{seq: 1, tsval: 3}, record{seq: 1, tsval: 4, at: 9e6}, false},
-		"later, without any number":       {record{seq: 1}, record{seq: 1, at: 9e6}, false},
+		"at once":                              {first, first, true},
+		"at once, with another timestamp":      {first, record{at: 1000, seq: 1, flags: syn, tsval: 8, dir: ts}, false},
+		"later, the clock stood still":         {first, record{at: 90e6, seq: 1, flags: syn, tsval: 7, dir: ts}, true},
+		"too late":                             {first, record{at: 110e6, seq: 1, flags: syn, tsval: 7, dir: ts}, false},
+		"another direction":                    {first, record{at: 0, seq: 1, flags: syn, tsval: 7, dir: ts | 1}, false},
+		"at once, with another number in IPv4": {record{seq: 1, id: 3}, record{seq: 1, id: 4, at: 1000}, false},
+		"later, with its number in IPv4":       {record{seq: 1, id: 3}, record{seq: 1, id: 3, at: 9e6}, true},
+		"later, with the next number":          {record{seq: 1, id: 3}, record{seq: 1, id: 4, at: 9e6}, false},
+		"at once, without any number":          {record{seq: 1}, record{seq: 1, at: 1000}, true},
+		"later, without any number":            {record{seq: 1}, record{seq: 1, at: 9e6}, false},
 	} {
 		if got := tt.b.copies(&tt.a); got != tt.want {
 			t.Errorf("%s: %v, want %v", name, got, tt.want)

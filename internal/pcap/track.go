@@ -103,8 +103,9 @@ func (c *conn) duplicate(r *record) bool {
 }
 
 // How far apart two copies of one packet can be in a capture of several interfaces, in
-// nanoseconds. No retransmission is as fast as the first. Up to the second it is a copy
-// where its sender's clock stood still, or its number in IPv4 is the same.
+// nanoseconds. Few retransmissions are as fast as the first, and those of IPv4 have
+// another identification. Up to the second it is a copy where the identification is the
+// same, or at least its sender's clock stood still.
 const (
 	duplicateWithin = 1_000_000
 	delayedWithin   = 100_000_000
@@ -113,14 +114,11 @@ const (
 // copies tells whether the packet is another one's copy.
 func (r *record) copies(o *record) bool {
 	if o.seq != r.seq || o.dir != r.dir || o.ack != r.ack || o.flags != r.flags || o.length != r.length ||
-		o.tsecr != r.tsecr || o.window != r.window {
+		o.tsval != r.tsval || o.tsecr != r.tsecr || o.window != r.window || o.id != r.id {
 		return false
 	}
-	apart, same := r.at-o.at, r.tsval == o.tsval
-	if apart < duplicateWithin {
-		return same || !r.hasTimestamps()
-	}
-	return same && r.tsval != 0 && apart < delayedWithin
+	apart := r.at - o.at
+	return apart < duplicateWithin || apart < delayedWithin && (r.id != 0 || r.hasTimestamps())
 }
 
 // segment takes all but SYNs.
