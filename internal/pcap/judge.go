@@ -68,7 +68,7 @@ func (t *tracker) inTimeWait(c *conn) bool {
 func rejection(s *pending, rcvNxt, tsRecent uint32, hasTS bool, otherwise Verdict) Verdict {
 	both := hasTS && s.hasTS
 	switch {
-	case both && after(tsRecent, s.tsval):
+	case both && tsRecent != 0 && after(tsRecent, s.tsval): // 0 is none (tcp_paws_check)
 		return RejectedPAWS
 	case after(s.seq, rcvNxt), both && after(s.tsval, tsRecent):
 		return otherwise

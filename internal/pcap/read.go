@@ -41,7 +41,7 @@ func (t *tracker) finished(stats Stats) *Report {
 	r.Reuse.After = t.reuse.distribution()
 	r.ICMPErrors = t.icmp.list()
 	t.fillBackoff()
-	r.Limits = Limits{Memory: t.o.Memory, Peak: t.table.memory() + t.kept.peak + t.clocks.used + t.peakTroubled, Forgotten: t.table.forgotten}
+	r.Limits = Limits{Memory: t.o.Memory, Peak: t.table.memory() + t.kept.peak + t.clocks.used + t.peakTroubled + t.order.memory(), Forgotten: t.table.forgotten}
 	if t.table.forgotten > 0 {
 		r.Limits.Youngest = seconds(t.table.shortest)
 	}

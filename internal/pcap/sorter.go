@@ -68,6 +68,9 @@ func newSorter(memory int64) sorter {
 
 func (s *sorter) waiting() int { return len(s.order) - s.head }
 
+// memory at its most, in bytes.
+func (s *sorter) memory() int64 { return int64(len(s.pool)) * perSegment }
+
 func (s *sorter) first() *segment { return &s.pool[s.order[s.head]] }
 
 // add takes a segment, and gives fn those that waited long enough.
