@@ -12,7 +12,7 @@ func TestRejection(t *testing.T) {
 		want             Verdict
 	}{
 		"timestamp behind":                     {pending{seq: 500, tsval: 9, hasTS: true}, 100, 10, true, RejectedPAWS},
-		"timestamp behind, none remembered":    {pending{seq: 50, tsval: 1 << 31, hasTS: true}, 100, 0, true, RejectedSequence},
+		"timestamp behind, none remembered":    {pending{seq: 50, tsval: 1<<31 + 1, hasTS: true}, 100, 0, true, RejectedSequence},
 		"timestamp ahead":                      {pending{seq: 50, tsval: 11, hasTS: true}, 100, 10, true, taken},
 		"timestamp ahead across 0":             {pending{seq: 50, tsval: 1, hasTS: true}, 100, 1<<32 - 9, true, taken},
 		"same timestamp, sequence behind":      {pending{seq: 50, tsval: 10, hasTS: true}, 100, 10, true, RejectedSequence},
