@@ -67,7 +67,8 @@ func (e *endpoint) seqFinding(s *snapshot.SYNs, rejected uint64) *Finding {
 	if float64(rejected) >= lossShare*float64(s.SYNs) {
 		f.Severity = Critical
 	}
-	// An ACK that answers a SYN is TIME_WAIT's or one of RFC 5961, which are counted.
+	// Another ACK that answers a SYN is one of RFC 5961, which are counted, or of a handshake
+	// that has not ended (tcp_check_req), of which the kernel has told.
 	if challenged, ok := e.delta(synChallenge); inTimeWait(s) > 0 || ok && challenged == 0 {
 		f.Confidence = "certain"
 	}
