@@ -185,7 +185,7 @@ func TestDrops(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		r, err = openRing(names, Options{SnapLen: 1500, RingBytes: 2 * blockBytes})
+		r, err = openRing(names, Options{SnapLen: 1500, RingBytes: 2 * blockSize(1500)})
 		return err
 	})
 	if err != nil {
@@ -283,5 +283,14 @@ func BenchmarkWrite(b *testing.B) {
 	packet := captured{ifindex: 5, at: time.Unix(1, 0), length: 140, data: make([]byte, 140)}
 	for b.Loop() {
 		f.write(packet)
+	}
+}
+
+// TestBlockSize: several packets fit, however much is kept of them.
+func TestBlockSize(t *testing.T) {
+	for _, keep := range []int{MinSnapLen, DefaultSnapLen, 9000, 16 << 10, 64 << 10, MaxSnapLen} {
+		if got := blockSize(keep); got < 3*keep || got%os.Getpagesize() != 0 {
+			t.Errorf("%d bytes of packets of %d", got, keep)
+		}
 	}
 }

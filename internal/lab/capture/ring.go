@@ -14,7 +14,10 @@ import (
 )
 
 const (
-	blockBytes = 1 << 20
+	// smallBlock is the size of a block, unless packets are kept that are longer: the kernel
+	// hands over whole ones, so that few large ones are soon all under way.
+	smallBlock = 128 << 10
+	largeBlock = 1 << 20
 	// retire is after how many milliseconds the kernel hands over a block that is not full.
 	retire = 20
 	// pollWait is how often a ring without packets looks whether it should end, in
@@ -31,6 +34,7 @@ const (
 type ring struct {
 	fd     int
 	memory []byte
+	size   int // of a block
 	block  int // the next one to read
 	// read counts packets that were handed on. The kernel counted the others: all that
 	// its filter let pass, and those of them that found no room.
@@ -71,12 +75,20 @@ func openRing(names map[int]string, o Options) (*ring, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open packet socket: %w", err)
 	}
-	r := &ring{fd: fd}
+	r := &ring{fd: fd, size: blockSize(o.SnapLen)}
 	if err := r.prepare(names, o); err != nil {
 		r.close()
 		return nil, err
 	}
 	return r, nil
+}
+
+// blockSize has room for several packets of which so many bytes are kept.
+func blockSize(keep int) int {
+	if keep > smallBlock/8 {
+		return largeBlock
+	}
+	return smallBlock
 }
 
 func (r *ring) prepare(names map[int]string, o Options) error {
@@ -86,17 +98,17 @@ func (r *ring) prepare(names map[int]string, o Options) error {
 	if err := unix.SetsockoptInt(r.fd, unix.SOL_PACKET, unix.PACKET_VERSION, unix.TPACKET_V3); err != nil {
 		return fmt.Errorf("choose TPACKET_V3: %w (needs CONFIG_PACKET and Linux 3.2)", err)
 	}
-	blocks := max(o.RingBytes/blockBytes, 2)
+	blocks := max(o.RingBytes/r.size, 2)
 	request := unix.TpacketReq3{
-		Block_size: blockBytes, Block_nr: uint32(blocks),
-		Frame_size: blockBytes, Frame_nr: uint32(blocks), // no meaning in V3, but checked
+		Block_size: uint32(r.size), Block_nr: uint32(blocks),
+		Frame_size: uint32(r.size), Frame_nr: uint32(blocks), // no meaning in V3, but checked
 		Retire_blk_tov: retire,
 	}
 	if err := unix.SetsockoptTpacketReq3(r.fd, unix.SOL_PACKET, unix.PACKET_RX_RING, &request); err != nil {
-		return fmt.Errorf("make a ring of %d bytes: %w", blocks*blockBytes, err)
+		return fmt.Errorf("make a ring of %d bytes: %w", blocks*r.size, err)
 	}
 	var err error
-	if r.memory, err = unix.Mmap(r.fd, 0, blocks*blockBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
+	if r.memory, err = unix.Mmap(r.fd, 0, blocks*r.size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
 		return fmt.Errorf("map the ring: %w", err)
 	}
 	to := &unix.SockaddrLinklayer{Protocol: networkOrder(unix.ETH_P_ALL)}
@@ -152,13 +164,13 @@ func (r *ring) status() *uint32 {
 }
 
 func (r *ring) header() *unix.TpacketBlockDesc {
-	return (*unix.TpacketBlockDesc)(unsafe.Pointer(&r.memory[r.block*blockBytes]))
+	return (*unix.TpacketBlockDesc)(unsafe.Pointer(&r.memory[r.block*r.size]))
 }
 
 // read hands on the packets of the blocks that are ready, each block of the ring once
 // at most, and waits a moment where none is. The counters are up to date then.
 func (r *ring) read(fn func(captured)) error {
-	blocks := len(r.memory) / blockBytes
+	blocks := len(r.memory) / r.size
 	n := 0
 	for ; n < blocks && atomic.LoadUint32(r.status())&unix.TP_STATUS_USER != 0; n++ {
 		if err := r.readBlock(fn); err != nil {
@@ -194,16 +206,16 @@ func (r *ring) wait() error {
 var errRing = errors.New("read captured packets: the ring does not hold together")
 
 func (r *ring) readBlock(fn func(captured)) error {
-	block := r.memory[r.block*blockBytes:][:blockBytes]
+	block := r.memory[r.block*r.size:][:r.size]
 	hdr := (*unix.TpacketHdrV1)(unsafe.Pointer(&r.header().Hdr[0]))
 	at := int(hdr.Offset_to_first_pkt)
 	for range hdr.Num_pkts {
-		if at < 0 || at+unix.SizeofTpacket3Hdr+unix.SizeofSockaddrLinklayer > blockBytes {
+		if at < 0 || at+unix.SizeofTpacket3Hdr+unix.SizeofSockaddrLinklayer > r.size {
 			return errRing
 		}
 		p := (*unix.Tpacket3Hdr)(unsafe.Pointer(&block[at]))
 		first := at + int(p.Mac)
-		if last := first + int(p.Snaplen); last > blockBytes {
+		if last := first + int(p.Snaplen); last > r.size {
 			return errRing
 		}
 		// The address follows the header, aligned to 16 bytes, which it is.
