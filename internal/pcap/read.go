@@ -3,6 +3,8 @@ package pcap
 import (
 	"fmt"
 	"io"
+
+	"github.com/natkit/natkit/internal/units"
 )
 
 // Read reads a whole capture and reports what it tells. A broken file is no error (see
@@ -69,7 +71,7 @@ func (t *tracker) oneWay() {
 func (t *tracker) unordered(s *Stats) {
 	const some = 1000 // one of so many: the clock was set, or files were joined
 	if late := t.order.late; late > s.Packets/some {
-		t.remark(fmt.Sprintf("%d packets are earlier than others far before them in the file, and are taken in the file's order: 'reordercap FILE SORTED' (of Wireshark) sorts them by time", late))
+		t.remark(fmt.Sprintf("%s earlier than others far before in the file, and taken in the file's order: 'reordercap FILE SORTED' (of Wireshark) sorts packets by time", units.Plural(late, "packet is", "packets are")))
 	}
 }
 
@@ -80,7 +82,7 @@ func (t *tracker) incomplete(s *Stats) {
 		lost += s.Interfaces[i].Dropped
 	}
 	if lost > 0 {
-		t.remark(fmt.Sprintf("the capture itself lost %d packets: what seems to be without answer, or sent for nothing, may be among them", lost))
+		t.remark(fmt.Sprintf("the capture itself lost %s: what seems to be without answer, or sent for nothing, may be among them", units.Plural(lost, "packet", "packets")))
 	}
 }
 
