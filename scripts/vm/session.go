@@ -27,6 +27,9 @@ const bootLimit = 90 * time.Second
 // errNoStart: not even the kernel's first line came.
 var errNoStart = errors.New("the kernel did not start")
 
+// errCrashed: the kernel ran, and stopped without having got to the plan's end.
+var errCrashed = errors.New("the VM ended without an exit code")
+
 // session follows one run of a machine.
 type session struct {
 	plan    plan.Plan
@@ -92,8 +95,8 @@ func (s *session) noEnd() (int, error) {
 	if !console.kernelSpoke() {
 		return exitVM, fmt.Errorf("%w: qemu ended (%v): %s", errNoStart, s.running.err, console.qemuSaid())
 	}
-	return exitVM, fmt.Errorf("the VM ended without an exit code%s: %s; the console's last lines:\n%s%s",
-		s.during(), console.verdict(), console.tail(), console.qemuSaid())
+	return exitVM, fmt.Errorf("%w%s: %s; the console's last lines:\n%s%s",
+		errCrashed, s.during(), console.verdict(), console.tail(), console.qemuSaid())
 }
 
 func (s *session) during() string {

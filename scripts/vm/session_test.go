@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -124,5 +126,31 @@ func TestConsoleKeepsTheEnd(t *testing.T) {
 	}
 	if c.verdict() != "its kernel stopped or started again without a word" {
 		t.Errorf("verdict %q", c.verdict())
+	}
+}
+
+// TestCrashedOnce: only an emulated machine gets a second chance, and only one.
+func TestCrashedOnce(t *testing.T) {
+	crash := fmt.Errorf("%w: double fault", errCrashed)
+	for name, tt := range map[string]struct {
+		accel accelerator
+		errs  []error
+		boots int
+		err   error
+	}{
+		"runs":             {tcg, []error{nil}, 1, nil},
+		"crashes":          {tcg, []error{crash, nil}, 2, nil},
+		"crashes again":    {tcg, []error{crash, crash, nil}, 2, errCrashed},
+		"crashes with KVM": {kvm, []error{crash, nil}, 1, errCrashed},
+		"does not start":   {tcg, []error{errNoStart, nil}, 1, errNoStart},
+	} {
+		boots := 0
+		_, err := tt.accel.crashedOnce(func() (int, error) {
+			boots++
+			return 0, tt.errs[boots-1]
+		})
+		if boots != tt.boots || !errors.Is(err, tt.err) {
+			t.Errorf("%s: booted %d times, %v", name, boots, err)
+		}
 	}
 }
