@@ -1,11 +1,11 @@
 package main
 
 import (
-	"errors"
-	"fmt"
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strings"
