@@ -57,7 +57,7 @@ func small(t *testing.T, o lab.Overrides) *lab.Scenario {
 	for i := range sc.Stages {
 		if st := &sc.Stages[i]; st.Doctor != nil {
 			st.Limit.Duration = testutil.Patience(4 * time.Second)
-			st.Doctor.After.Duration, st.Doctor.For.Duration = testutil.Patience(500*time.Millisecond), testutil.Patience(time.Second)
+			st.Doctor.For.Duration = testutil.Patience(time.Second)
 		}
 	}
 	// Rates of runs this short are chance; the benchmarks are about them.
