@@ -2,16 +2,7 @@ package profile
 
 import (
 	"bytes"
-	"context"
-	"encoding/json"
-	"html"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"regexp"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -71,14 +62,14 @@ type probed struct {
 // TestFlameInBrowser opens the page in a browser without any network, clicks and
 // searches.
 func TestFlameInBrowser(t *testing.T) {
-	testutil.NeedRoot(t) // the browser gets an empty network namespace
 	chromium := testutil.NeedNightlyProgram(t, "chromium")
 	var page bytes.Buffer
 	if err := sampleStacks().WriteFlame(&page); err != nil {
 		t.Fatal(err)
 	}
 	page.WriteString(probeScript)
-	got := dumpResult(t, chromium, page.Bytes())
+	var got probed
+	testutil.Browse(t, chromium, page.Bytes(), "1400,1000", &got)
 	want := probed{
 		Drawn: 9, Width: "40%", Visible: true,
 		Legend:  []string{"conntrack lookup 40.0%", "routing 10.0%", "driver and rest 10.0%", "other kernel work 20.0%", "user programs 20.0%"},
@@ -91,34 +82,4 @@ func TestFlameInBrowser(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-}
-
-// dumpResult opens a page and reads what the probe left.
-func dumpResult(t *testing.T, chromium string, page []byte) (got probed) {
-	t.Helper()
-	dir := t.TempDir()
-	name := filepath.Join(dir, "flame.html")
-	if err := os.WriteFile(name, page, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), testutil.Patience(time.Minute))
-	defer cancel()
-	cmd := exec.CommandContext(ctx, chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--enable-logging=stderr",
-		"--user-data-dir="+filepath.Join(dir, "data"), "--window-size=1400,1000", "--dump-dom", "file://"+name)
-	cmd.Env = append(os.Environ(), "HOME="+dir)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	dom, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("chromium: %v\n%s", err, &stderr)
-	}
-	found := regexp.MustCompile(`(?s)<pre id="result">(.*?)</pre>`).FindSubmatch(dom)
-	if found == nil {
-		t.Fatalf("the page's script left no result:\n%s", bytes.Join(regexp.MustCompile(".*CONSOLE.*").FindAll(stderr.Bytes(), -1), []byte("\n")))
-	}
-	if err := json.Unmarshal([]byte(html.UnescapeString(string(found[1]))), &got); err != nil {
-		t.Fatalf("%v in %s", err, found[1])
-	}
-	return got
 }

@@ -1,17 +1,7 @@
 package report
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
-	"html"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"regexp"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -44,10 +34,10 @@ type chartsSeen struct {
 
 // TestSimulateInBrowser opens the page in a browser without any network.
 func TestSimulateInBrowser(t *testing.T) {
-	testutil.NeedRoot(t) // the browser gets an empty network namespace
 	chromium := testutil.NeedNightlyProgram(t, "chromium")
 	page, _ := simulatePageOf(t, simulated(t, "mixed", 10, 560, 620))
-	got := seenBy(t, chromium, []byte(page+chartProbe))
+	var got chartsSeen
+	testutil.Browse(t, chromium, []byte(page+chartProbe), "1000,900", &got)
 	want := chartsSeen{
 		Charts: []bool{true, true, true, true},
 		Series: []string{"at", "new connections/s", "new sessions/s", "at", "TIME_WAIT", "at", "SYNs refused/s", "failed/s",
@@ -61,41 +51,11 @@ func TestSimulateInBrowser(t *testing.T) {
 
 // TestLabInBrowser: the page of a lab has its charts, too.
 func TestLabInBrowser(t *testing.T) {
-	testutil.NeedRoot(t) // the browser gets an empty network namespace
 	chromium := testutil.NeedNightlyProgram(t, "chromium")
 	page, _ := labPageOf(t, madeUpReport(t))
-	got := seenBy(t, chromium, []byte(page+chartProbe))
+	var got chartsSeen
+	testutil.Browse(t, chromium, []byte(page+chartProbe), "1000,900", &got)
 	if diff := cmp.Diff([]bool{true, true, true}, got.Charts); diff != "" || len(got.Series) < 6 || got.Download[1] != false {
 		t.Errorf("%+v", got)
 	}
-}
-
-// seenBy opens a page and reads what the probe left.
-func seenBy(t *testing.T, chromium string, page []byte) (got chartsSeen) {
-	t.Helper()
-	dir := t.TempDir()
-	name := filepath.Join(dir, "page.html")
-	if err := os.WriteFile(name, page, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), testutil.Patience(time.Minute))
-	defer cancel()
-	cmd := exec.CommandContext(ctx, chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--enable-logging=stderr",
-		"--user-data-dir="+filepath.Join(dir, "data"), "--window-size=1000,900", "--dump-dom", "file://"+name)
-	cmd.Env = append(os.Environ(), "HOME="+dir)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	dom, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("chromium: %v\n%s", err, &stderr)
-	}
-	found := regexp.MustCompile(`(?s)<pre id="result">(.*?)</pre>`).FindSubmatch(dom)
-	if found == nil {
-		t.Fatalf("the page's script left no result:\n%s", bytes.Join(regexp.MustCompile(".*CONSOLE.*").FindAll(stderr.Bytes(), -1), []byte("\n")))
-	}
-	if err := json.Unmarshal([]byte(html.UnescapeString(string(found[1]))), &got); err != nil {
-		t.Fatalf("%v in %s", err, found[1])
-	}
-	return got
 }
