@@ -1,0 +1,212 @@
+// Package gateway describes NAT as one file: a Config is what an administrator
+// writes, a Plan what an engine carries out. It computes; internal/gateway/nft and
+// other engines touch the kernel.
+package gateway
+
+import (
+	"net/netip"
+)
+
+// Config is one gateway file, below its key "gateway". The order of rules means
+// nothing: of several that match a packet the most specific one translates it
+// (Compile says how that is told).
+type Config struct {
+	// Engine is EngineNetfilter where empty.
+	Engine Engine `yaml:"engine" json:"engine,omitempty"`
+	// Expect sizes the connection table; zero leaves it as it is.
+	Expect     Expect     `yaml:"expect" json:"expect,omitzero"`
+	Interfaces Interfaces `yaml:"interfaces" json:"interfaces,omitzero"`
+	// MSS bounds the maximum segment size of TCP connections through the gateway.
+	MSS MSS `yaml:"mss" json:"mss,omitzero"`
+	// Flowtable forwards established connections in the kernel's own fast path.
+	Flowtable Switch `yaml:"flowtable" json:"flowtable,omitempty"`
+	// Accounting counts packets and bytes of each connection
+	// (net.netfilter.nf_conntrack_acct), so that status can tell them per rule.
+	Accounting Switch `yaml:"accounting" json:"accounting,omitempty"`
+	Limits     Limits `yaml:"limits" json:"limits,omitzero"`
+	// NAT are the rules of IPv4, IPv6 those of IPv6, in the same words.
+	NAT  []Rule `yaml:"nat" json:"nat,omitempty"`
+	IPv6 []Rule `yaml:"ipv6" json:"ipv6,omitempty"`
+}
+
+// Engine is what carries a plan out.
+type Engine string
+
+// EngineNetfilter is the kernel's own NAT, by nftables.
+const EngineNetfilter Engine = "netfilter"
+
+// Switch is written on or off (or true, false).
+type Switch bool
+
+// Expect is the load that the table is to hold.
+type Expect struct {
+	// Flows is the number of connections at one time, Rate of new ones per second.
+	Flows Count   `yaml:"flows" json:"flows,omitempty"`
+	Rate  PerTime `yaml:"rate" json:"rate_per_second,omitempty"`
+}
+
+// Count is a number of things, written 200000, 200k or 2M.
+type Count int64
+
+// PerTime is a number per second, written 5000/s.
+type PerTime float64
+
+// Interfaces name roles. Rules speak of roles ("wan") or of interfaces ("eth0").
+type Interfaces struct {
+	WAN Names `yaml:"wan" json:"wan,omitempty"`
+	LAN Names `yaml:"lan" json:"lan,omitempty"`
+}
+
+// Names is one name or a list.
+type Names []string
+
+// The roles that Rule fields may name in place of interfaces.
+const (
+	RoleWAN = "wan"
+	RoleLAN = "lan"
+)
+
+// MSS is written "clamp" (to the route's MTU) or as a number of bytes.
+type MSS struct {
+	Clamp bool   `json:"clamp,omitempty"`
+	Bytes uint16 `json:"bytes,omitempty"`
+}
+
+// Limits bound what one host inside can take for itself.
+type Limits struct {
+	// ConnectionsPerSource is how many connections one source address from inside may
+	// have at one time; what is beyond is dropped and counted. 0 is no limit.
+	ConnectionsPerSource Count `yaml:"connections-per-source" json:"connections_per_source,omitempty"`
+}
+
+// Rule is exactly one of its fields.
+type Rule struct {
+	Masquerade *Masquerade `yaml:"masquerade" json:"masquerade,omitempty"`
+	SNAT       *SNAT       `yaml:"snat" json:"snat,omitempty"`
+	DNAT       *DNAT       `yaml:"dnat" json:"dnat,omitempty"`
+	Static     *Static     `yaml:"static" json:"static,omitempty"`
+	Netmap     *Netmap     `yaml:"netmap" json:"netmap,omitempty"`
+	Notrack    *Notrack    `yaml:"notrack" json:"notrack,omitempty"`
+}
+
+// Sources says whose connections a rule about sources translates.
+type Sources struct {
+	// From is where they come from; anywhere where empty.
+	From Prefixes `yaml:"from" json:"from,omitempty"`
+	// ExceptTo are destinations that are left alone.
+	ExceptTo Prefixes `yaml:"except-to" json:"except_to,omitempty"`
+	// Out is the interface or role that they leave by. Where it is empty: the WAN
+	// interfaces where the file names some, any interface where not.
+	Out Names `yaml:"out" json:"out,omitempty"`
+}
+
+// Choice says how a port is chosen.
+type Choice struct {
+	// Ports bound what is given; "keep" gives the source port itself or nothing.
+	Ports Ports `yaml:"ports" json:"ports,omitzero"`
+	// Random is empty, "random" (NF_NAT_RANGE_PROTO_RANDOM) or "fully"
+	// (NF_NAT_RANGE_PROTO_RANDOM_FULLY).
+	Random Random `yaml:"random" json:"random,omitempty"`
+}
+
+// Random is a way to choose ports.
+type Random string
+
+const (
+	RandomPorts Random = "random"
+	RandomFully Random = "fully"
+)
+
+// Masquerade gives connections the address of the interface by which they leave.
+type Masquerade struct {
+	Sources `yaml:",inline"`
+	Choice  `yaml:",inline"`
+}
+
+// SNAT gives connections an address out of To.
+type SNAT struct {
+	Sources `yaml:",inline"`
+	To      Ranges `yaml:"to" json:"to"`
+	Choice  `yaml:",inline"`
+	// Persistent gives a source the same address for every destination
+	// (NF_NAT_RANGE_PERSISTENT; RFC 4787 REQ-2, "paired").
+	Persistent Switch `yaml:"persistent" json:"persistent,omitempty"`
+}
+
+// DNAT sends what comes for an address of the gateway to a host inside.
+type DNAT struct {
+	// On is the address, or the role or interface whose present addresses are meant.
+	On On `yaml:"on" json:"on"`
+	// Port is tcp/8080, udp/5000-5100 or empty: then every protocol.
+	Port Port `yaml:"port" json:"port,omitzero"`
+	// From restricts the clients; anybody where empty.
+	From Prefixes `yaml:"from" json:"from,omitempty"`
+	// To is an address with or without a port. A range of ports is kept as it is.
+	To Endpoint `yaml:"to" json:"to"`
+	// Hairpin lets hosts inside reach To by On; they are seen there under On's address
+	// (RFC 4787 REQ-9).
+	Hairpin Switch `yaml:"hairpin" json:"hairpin,omitempty"`
+	// Local does the same for programs on the gateway itself.
+	Local Switch `yaml:"local" json:"local,omitempty"`
+}
+
+// Static makes an address outside stand for one inside, in both directions, whatever
+// the protocol: a floating address.
+type Static struct {
+	Inside  Address `yaml:"inside" json:"inside"`
+	Outside Address `yaml:"outside" json:"outside"`
+	// Stateless rewrites packet by packet, without the connection tracker.
+	Stateless Switch `yaml:"stateless" json:"stateless,omitempty"`
+	// Hairpin and Local are as in DNAT.
+	Hairpin Switch `yaml:"hairpin" json:"hairpin,omitempty"`
+	Local   Switch `yaml:"local" json:"local,omitempty"`
+}
+
+// Netmap is Static for a whole prefix; the bits of the host stay.
+type Netmap struct {
+	Inside  Prefix `yaml:"inside" json:"inside"`
+	Outside Prefix `yaml:"outside" json:"outside"`
+	// Stateless is NPTv6 (RFC 6296) with IPv6: checksum-neutral, without the tracker.
+	Stateless Switch `yaml:"stateless" json:"stateless,omitempty"`
+}
+
+// Notrack keeps the tracker from what comes for an address and from what it sends.
+type Notrack struct {
+	On   Address `yaml:"on" json:"on"`
+	Port Port    `yaml:"port" json:"port,omitzero"`
+}
+
+// The values of rules. Each is written as a string; parse errors keep their place.
+type (
+	// Prefix is an address or a prefix, masked.
+	Prefix struct{ netip.Prefix }
+	// Prefixes is one, or a list.
+	Prefixes []Prefix
+	// Address is that of one host.
+	Address struct{ netip.Addr }
+	// Ranges is one, or a list: 203.0.113.7, 203.0.113.8-203.0.113.15, 203.0.113.32/27.
+	Ranges []Range
+	// On is an address, or the name of a role or an interface.
+	On struct {
+		Address netip.Addr `json:"address,omitzero"`
+		Name    string     `json:"name,omitempty"`
+	}
+	// Ports bounds ports, or keeps them; the zero value leaves them to the kernel.
+	Ports struct {
+		First uint16 `json:"first,omitempty"`
+		Last  uint16 `json:"last,omitempty"`
+		Keep  bool   `json:"keep,omitempty"`
+	}
+	// Port is a protocol ("tcp", "udp", "sctp", "icmp"…) and its destination ports;
+	// First is 0 where all are meant.
+	Port struct {
+		Protocol string `json:"protocol,omitempty"`
+		First    uint16 `json:"first,omitempty"`
+		Last     uint16 `json:"last,omitempty"`
+	}
+	// Endpoint is an address and a port; the port 0 keeps what it was.
+	Endpoint struct {
+		Address netip.Addr `json:"address"`
+		Port    uint16     `json:"port,omitempty"`
+	}
+)

@@ -1,0 +1,94 @@
+package gateway
+
+import (
+	"net/netip"
+
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+// Facts is what Compile and Check need to know of a host. The zero value knows
+// nothing: a file is then only checked by itself.
+type Facts struct {
+	// Known is false where the host was not looked at.
+	Known      bool        `json:"known"`
+	Interfaces []Interface `json:"interfaces,omitempty"`
+	// Sessions are the administrator's own connections to this host.
+	Sessions []Session `json:"sessions,omitempty"`
+	// Foreign are other programs' base chains that packets pass before or after ours.
+	Foreign []Foreign `json:"foreign,omitempty"`
+	// Conntrack is the connection table's size, Sysctls the values that a plan may
+	// change.
+	Conntrack *snapshot.ConntrackSize `json:"conntrack,omitempty"`
+	Sysctls   snapshot.Sysctls        `json:"sysctls,omitempty"`
+	// Initial is true in the initial network namespace.
+	Initial bool `json:"initial"`
+	// Flowtable tells whether the kernel has flowtables, and if not why.
+	Flowtable Support `json:"flowtable"`
+}
+
+// Support says whether the kernel can do something; Reason where it cannot.
+type Support struct {
+	OK     bool   `json:"ok"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// Interface is one of the host's.
+type Interface struct {
+	Name      string         `json:"name"`
+	Index     int            `json:"index"`
+	Up        bool           `json:"up"`
+	MTU       int            `json:"mtu_bytes"`
+	Addresses []netip.Prefix `json:"addresses,omitempty"`
+}
+
+// Session is a TCP connection from Client to Server, which is an address of this host.
+type Session struct {
+	Client netip.AddrPort `json:"client"`
+	Server netip.AddrPort `json:"server"`
+}
+
+// Foreign is a base chain that is not natkit's.
+type Foreign struct {
+	// Source is "nftables", "iptables-nft" or "iptables-legacy"; Owner a guess by
+	// names: "docker", "kubernetes", "firewalld", or empty.
+	Source string `json:"source"`
+	Owner  string `json:"owner,omitempty"`
+	Family string `json:"family"`
+	Table  string `json:"table"`
+	Chain  string `json:"chain"`
+	Type   string `json:"type"`
+	Hook   string `json:"hook"`
+	// Priority orders chains at a hook, lower first.
+	Priority int32 `json:"priority"`
+	// Policy is "accept" or "drop".
+	Policy string `json:"policy,omitempty"`
+	// Rules is how many rules it leads to.
+	Rules int `json:"rules"`
+	// NAT are its rules that translate, as far as they are understood.
+	NAT []snapshot.NATRule `json:"nat,omitempty"`
+}
+
+// Finding is what Check says about a place in the file.
+type Finding struct {
+	// ID is stable kebab-case: "rule-shadowed".
+	ID string `json:"id"`
+	// Severity is Refuse (apply will not do it) or Warn.
+	Severity Severity `json:"severity"`
+	// Line and Column are counted from 1; 0 where it concerns the whole file.
+	Line    int    `json:"line,omitempty"`
+	Column  int    `json:"column,omitempty"`
+	Rule    *Ref   `json:"rule,omitempty"`
+	Message string `json:"message"`
+	// Advice is what to do about it.
+	Advice string `json:"advice,omitempty"`
+	// Excerpt is the line of the file with a mark below the column.
+	Excerpt string `json:"-"`
+}
+
+// Severity of a Finding.
+type Severity string
+
+const (
+	Refuse Severity = "refuse"
+	Warn   Severity = "warn"
+)

@@ -1,0 +1,134 @@
+package gateway
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// PlanSchema names the JSON form of a Plan.
+const PlanSchema = "natkit.gateway-plan/1"
+
+// Plan is what an engine carries out: resolved and in order, the same for every
+// engine. Roles are interfaces by now, interfaces are names (one that comes later
+// matches when it comes), `on: wan` is addresses.
+type Plan struct {
+	Schema string `json:"schema"`
+	Engine Engine `json:"engine"`
+	// WAN and LAN are the interfaces of the roles.
+	WAN []string `json:"wan,omitempty"`
+	LAN []string `json:"lan,omitempty"`
+
+	// Destinations translate the destination of a connection's first packet, Sources
+	// its source; in each the first that matches does, and only it. Sources see the
+	// destination as Destinations left it, except where they say Original.
+	Destinations []Destination `json:"destinations,omitempty"`
+	Sources      []Source      `json:"sources,omitempty"`
+	// Stateless pairs are translated packet by packet and not tracked.
+	Stateless []Pair `json:"stateless,omitempty"`
+	// Untracked is left alone by the tracker, and so by all of the above.
+	Untracked []Untracked `json:"untracked,omitempty"`
+
+	MSS MSS `json:"mss,omitzero"`
+	// Flowtable are the interfaces of the kernel's fast path; none where empty.
+	Flowtable []string `json:"flowtable,omitempty"`
+	// ConnectionsPerSource bounds connections of one source that enter by a LAN
+	// interface (any interface but WAN where no LAN is named); 0 is no limit.
+	ConnectionsPerSource int64 `json:"connections_per_source,omitempty"`
+
+	// IPv4 and IPv6 tell which families the gateway forwards.
+	IPv4 bool `json:"ipv4,omitempty"`
+	IPv6 bool `json:"ipv6,omitempty"`
+	// Accounting and Expect become sysctls, not rules.
+	Accounting bool   `json:"accounting,omitempty"`
+	Expect     Expect `json:"expect,omitzero"`
+}
+
+// Ref names the rule of the file that something comes from: "nat[3]", "ipv6[0]",
+// counted from 0 as in the file.
+type Ref struct {
+	List  string `json:"list"`
+	Index int    `json:"index"`
+	// Kind is the rule's word: "snat".
+	Kind string `json:"kind"`
+}
+
+func (r Ref) String() string { return fmt.Sprintf("%s[%d] %s", r.List, r.Index, r.Kind) }
+
+// Source is a translation of sources.
+type Source struct {
+	Rule Ref `json:"rule"`
+	// From, NotTo and Out are conditions; empty means any.
+	From  []netip.Prefix `json:"from,omitempty"`
+	NotTo []netip.Prefix `json:"not_to,omitempty"`
+	Out   []string       `json:"out,omitempty"`
+	// Hairpin, where valid, restricts it to connections that the Destination of the
+	// same rule sent back inside: those whose original destination was Hairpin.Addr
+	// (and port, where Hairpin has one), and that leave by an interface that is not WAN.
+	Hairpin HairpinOf `json:"hairpin,omitzero"`
+
+	// Masquerade gives the address of the interface by which it leaves. Otherwise To
+	// are the addresses to choose from, or Prefix (with one From of the same length)
+	// what the prefix becomes, the bits of the host kept.
+	Masquerade bool         `json:"masquerade,omitempty"`
+	To         []Range      `json:"to,omitempty"`
+	Prefix     netip.Prefix `json:"prefix,omitzero"`
+	// Ports apply to protocols with ports and to echo identifiers.
+	Ports      Ports  `json:"ports,omitzero"`
+	Random     Random `json:"random,omitempty"`
+	Persistent bool   `json:"persistent,omitempty"`
+}
+
+// HairpinOf is the original destination of connections that come back inside.
+type HairpinOf struct {
+	Prefix netip.Prefix `json:"prefix"`
+	Port   Port         `json:"port,omitzero"`
+}
+
+// Destination is a translation of destinations. Either On is one address (a prefix of
+// full length) or a prefix that Prefix, of the same length, replaces.
+type Destination struct {
+	Rule Ref          `json:"rule"`
+	On   netip.Prefix `json:"on"`
+	// From restricts the clients; empty means any.
+	From []netip.Prefix `json:"from,omitempty"`
+	// Port restricts protocol and ports; the zero value means all.
+	Port Port `json:"port,omitzero"`
+	// In are the interfaces that packets come in by; any where empty.
+	In []string `json:"in,omitempty"`
+
+	To     Endpoint     `json:"to,omitzero"`
+	Prefix netip.Prefix `json:"prefix,omitzero"`
+	// Local does it for connections of the gateway's own programs too.
+	Local bool `json:"local,omitempty"`
+}
+
+// Pair is a stateless translation between prefixes of the same length: what leaves by
+// Out from Inside gets Outside, what comes in by Out for Outside gets Inside. Neutral
+// is RFC 6296: the address is chosen so that checksums stay right.
+type Pair struct {
+	Rule    Ref          `json:"rule"`
+	Inside  netip.Prefix `json:"inside"`
+	Outside netip.Prefix `json:"outside"`
+	Out     []string     `json:"out,omitempty"`
+	Neutral bool         `json:"neutral,omitempty"`
+}
+
+// Untracked is traffic to and from an address that is not tracked.
+type Untracked struct {
+	Rule Ref        `json:"rule"`
+	On   netip.Addr `json:"on"`
+	Port Port       `json:"port,omitzero"`
+}
+
+// Range is addresses from First to Last, both included.
+type Range struct {
+	First netip.Addr `json:"first"`
+	Last  netip.Addr `json:"last"`
+}
+
+func (r Range) String() string {
+	if r.First == r.Last {
+		return r.First.String()
+	}
+	return r.First.String() + "-" + r.Last.String()
+}
