@@ -1,0 +1,26 @@
+package nft
+
+import (
+	"strings"
+
+	"github.com/google/nftables/userdata"
+)
+
+// Table is the name of natkit's own table, of family inet.
+const Table = "natkit"
+
+// MarkChain is a chain of natkit's table that no hook and no rule leads to. Its rules
+// say by their comments what the table is, in a form that every kernel keeps
+// (tables have no comments of their own before 5.10).
+const MarkChain = "natkit-mark"
+
+const digestWords = "digest "
+
+// DigestComment is the comment (user data of a rule) that the writer leaves in
+// MarkChain for a plan.
+func DigestComment(digest string) []byte { return comment(digestWords + digest) }
+
+func comment(text string) []byte { return userdata.AppendString(nil, userdata.TypeComment, text) }
+
+// digestOf is the digest that a comment of MarkChain tells.
+func digestOf(comment string) (string, bool) { return strings.CutPrefix(comment, digestWords) }

@@ -1,0 +1,78 @@
+package nft
+
+import (
+	"fmt"
+
+	"github.com/natkit/natkit/internal/natrules"
+	"github.com/natkit/natkit/internal/netns"
+)
+
+// State is natkit's table as the kernel has it.
+type State struct {
+	// Present is false where there is no table; the rest is then empty.
+	Present bool
+	// Generation is that of the namespace's whole rule set: it grows with each
+	// transaction, also of other programs.
+	Generation uint32
+	// Digest is that of the plan that the writer left; empty where the mark is gone.
+	Digest string
+	// Fingerprint is a hash over all that the kernel tells of the table without what
+	// packets, time and handles change.
+	Fingerprint string
+	// Sealed tells that the writer left a fingerprint of each object, Intact that they
+	// are what the kernel tells now. Without a seal nobody knows whether it is intact.
+	Sealed, Intact bool
+	// Changes says what is not as the writer left it: "chain prerouting: 3 rules
+	// instead of 2".
+	Changes []string
+	// Owned: one socket alone may change the table. Dormant: somebody switched it off,
+	// and it translates nothing.
+	Owned, Dormant bool
+	// Counts are of the rules and elements that have counters, in the table's order.
+	Counts []Counted
+}
+
+// Counted is what a rule or an element of the table counted. Of NAT rules, packets are
+// new connections: the first packet alone comes there.
+type Counted struct {
+	// Place is the chain or the set.
+	Place string
+	// Comment is the writer's: the Ref of the gateway's rule where it is of one.
+	Comment        string
+	Packets, Bytes uint64
+}
+
+// Family is the family of natkit's table.
+const Family = "inet"
+
+// Read tells the state of natkit's table in a namespace (nil: this one). Needs
+// CAP_NET_ADMIN in that namespace.
+func Read(ns *netns.Handle) (*State, error) {
+	t, err := natrules.ReadTable(ns, Family, Table)
+	if err != nil {
+		return nil, fmt.Errorf("read the gateway's state: %w", err)
+	}
+	if t == nil {
+		return &State{}, nil
+	}
+	s := &State{Present: true, Generation: t.Generation, Owned: t.Owned, Dormant: t.Dormant, Counts: counts(t)}
+	s.judge(objectsOf(t), marksOf(t))
+	return s, nil
+}
+
+func counts(t *natrules.Table) []Counted {
+	var all []Counted
+	for _, r := range t.Rules {
+		if r.Counted {
+			all = append(all, Counted{r.Chain, r.Comment, r.Packets, r.Bytes})
+		}
+	}
+	for _, s := range t.Sets {
+		for _, e := range s.Elements {
+			if e.Counted && !s.Dynamic {
+				all = append(all, Counted{s.Name, e.Comment, e.Packets, e.Bytes})
+			}
+		}
+	}
+	return all
+}

@@ -1,0 +1,124 @@
+package natrules
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/netns"
+)
+
+// Table is all of one table of nf_tables, as the kernel tells it.
+type Table struct {
+	// Generation is that of the whole rule set: it grows with each transaction.
+	Generation uint32
+	// Owned: one socket alone may change it. Dormant: its chains are at no hook.
+	Owned, Dormant bool
+	Chains         []TableChain
+	Rules          []TableRule
+	Sets           []TableSet
+	Flowtables     []string
+}
+
+// Content, of chains, rules, sets and elements, is what the kernel tells of them
+// without what packets, time and other rules change: handles, counters, use counts,
+// expirations.
+
+// TableChain is a chain.
+type TableChain struct {
+	Name    string
+	Content []byte
+}
+
+// TableRule is a rule, in its chain's order.
+type TableRule struct {
+	Chain, Comment string
+	Content        []byte
+	Count
+}
+
+// TableSet is a set or a map. The elements of Dynamic ones come from packets.
+type TableSet struct {
+	Name     string
+	Content  []byte
+	Dynamic  bool
+	Elements []TableElement
+}
+
+// TableElement is an element of a set or a map.
+type TableElement struct {
+	Comment string
+	Content []byte
+	Count
+}
+
+// Count is what a counter counted; Counted is false where there is none.
+type Count struct {
+	Counted        bool
+	Packets, Bytes uint64
+}
+
+// ReadTable reads one table of a namespace (nil: this one) with its sets and
+// elements, all of the same generation; nil where there is none. Needs CAP_NET_ADMIN
+// in that namespace.
+func ReadTable(ns *netns.Handle, family, name string) (*Table, error) {
+	key, err := keyOf(family, name)
+	if err != nil {
+		return nil, err
+	}
+	c, err := dial(ns)
+	if errors.Is(err, unix.EPROTONOSUPPORT) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	t, err := c.wholeTable(key)
+	if err != nil {
+		return nil, fmt.Errorf("read table %s: %w", key, err)
+	}
+	return t, nil
+}
+
+func keyOf(family, name string) (tableKey, error) {
+	for number, text := range familyNames {
+		if text == family {
+			return tableKey{number, name}, nil
+		}
+	}
+	return tableKey{}, fmt.Errorf("read table %s %s: natkit does not know this family", family, name)
+}
+
+// wholeTable reads until nobody changed the rules meanwhile.
+func (c conn) wholeTable(key tableKey) (*Table, error) {
+	for range attempts {
+		if err := c.SetDeadline(time.Now().Add(silence)); err != nil {
+			return nil, err
+		}
+		before, err := c.generation()
+		if err = explain(err); errors.Is(err, errAbsent) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		t, readErr := c.tableOnce(key)
+		after, err := c.generation()
+		switch {
+		case err != nil:
+			return nil, explain(err)
+		case before != after:
+		case readErr != nil:
+			return nil, explain(readErr)
+		default:
+			if t != nil {
+				t.Generation = before
+			}
+			return t, nil
+		}
+	}
+	return nil, fmt.Errorf("another program changed the rules %d times while they were read: try again when it has ended", attempts)
+}
