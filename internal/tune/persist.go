@@ -25,7 +25,8 @@ const conntrackModule = "nf_conntrack"
 const maxKey = string(Sysctl) + " " + snapshot.ConntrackMax
 
 // ConfPath is the file, under the root folder, that holds all persisted values
-// of a kind; empty for kinds that live in no such file.
+// of a kind (the file itself is the value of GatewayFile); empty for kinds that live in
+// no such file.
 func ConfPath(k Kind) string {
 	switch k {
 	case SysctlConf:
@@ -34,6 +35,8 @@ func ConfPath(k Kind) string {
 		return "etc/modules-load.d/natkit.conf"
 	case ModuleOption:
 		return "etc/modprobe.d/natkit.conf"
+	case GatewayFile:
+		return "etc/natkit/gateway.yaml"
 	}
 	return ""
 }

@@ -56,6 +56,10 @@ func (c Change) Validate() error {
 		return c.validateModule()
 	case NATRule:
 		return c.validateNATRule()
+	case Gateway:
+		return c.validateGateway()
+	case GatewayFile:
+		return c.validateGatewayFile()
 	}
 	return nil
 }

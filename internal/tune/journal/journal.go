@@ -142,31 +142,11 @@ func (j *Journal) create() error {
 
 // trust refuses a journal that others could have written, or could replace.
 func (j *Journal) trust() error {
-	var st unix.Stat_t
-	if err := unix.Lstat(j.dir, &st); err != nil {
-		return fmt.Errorf("open journal %s: %w", j.dir, hint(err))
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		return fmt.Errorf("open journal %s: it is not a directory but a link or file, so others could lead natkit elsewhere; expected a directory that only you can write to", j.dir)
-	}
-	if !ownOrRoot(st) || st.Mode&0o022 != 0 {
-		return fmt.Errorf("open journal %s: owned by uid %d with mode %04o, so others could forge what is undone; expected a directory that only you can write to",
-			j.dir, st.Uid, st.Mode&0o7777)
-	}
-	parent := filepath.Dir(j.dir)
-	if err := unix.Stat(parent, &st); err != nil {
-		return fmt.Errorf("open journal %s: %w", parent, hint(err))
-	}
-	// In a sticky directory only the owners of a thing and of the directory may
-	// rename it.
-	if !ownOrRoot(st) || st.Mode&0o022 != 0 && st.Mode&unix.S_ISVTX == 0 {
-		return fmt.Errorf("open journal %s: %s is owned by uid %d with mode %04o, so others could put another journal there; expected a directory that only you can write to",
-			j.dir, parent, st.Uid, st.Mode&0o7777)
+	if err := disk.Trust(j.dir); err != nil {
+		return fmt.Errorf("open journal %w", hint(err))
 	}
 	return nil
 }
-
-func ownOrRoot(st unix.Stat_t) bool { return st.Uid == 0 || int(st.Uid) == os.Geteuid() }
 
 func hint(err error) error {
 	switch {

@@ -349,7 +349,7 @@ func TestJournalThatOthersCouldReplaceIsRefused(t *testing.T) {
 			to := filepath.Join(filepath.Dir(j.Dir()), "to")
 			return errors.Join(os.Mkdir(to, 0o700), os.Symlink(to, j.Dir()))
 		}, "link or file"},
-		"parent of everyone": {func(j *Journal) error { return os.Chmod(filepath.Dir(j.Dir()), 0o777) }, "another journal"},
+		"parent of everyone": {func(j *Journal) error { return os.Chmod(filepath.Dir(j.Dir()), 0o777) }, "another one there"},
 		"parent of another":  {func(j *Journal) error { return os.Chown(filepath.Dir(j.Dir()), 65534, 0) }, "uid 65534"},
 		"sticky parent":      {func(j *Journal) error { return os.Chmod(filepath.Dir(j.Dir()), 0o777|os.ModeSticky) }, ""},
 	} {
