@@ -4,6 +4,7 @@
 package document
 
 import (
+	"bytes"
 	"fmt"
 	"reflect"
 
@@ -45,30 +46,35 @@ type Source struct {
 // are absent leave what is there, and then asks check, which may be nil, whether it
 // makes sense. Its errors are *SyntaxError.
 func (s Source) Decode(into any, check func() *Problem) error {
+	_, err := s.DecodeTree(into, check)
+	return err
+}
+
+// DecodeTree is Decode that tells afterwards where things stand.
+func (s Source) DecodeTree(into any, check func() *Problem) (*Tree, error) {
 	if len(s.Text) > s.Limit {
-		return s.fail(nil, "%d bytes: a %s is at most %d", len(s.Text), s.What, s.Limit)
+		return nil, s.fail(nil, "%d bytes: a %s is at most %d", len(s.Text), s.What, s.Limit)
 	}
 	if deep(s.Text) {
-		return s.fail(nil, "expected a %s, found brackets or lists in each other more than %d deep", s.What, deepest)
+		return nil, s.fail(nil, "expected a %s, found brackets or lists in each other more than %d deep", s.What, deepest)
 	}
 	body, err := s.body()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if tk, message := misfit(body, reflect.TypeOf(into)); tk != nil {
-		return s.fail(tk, "%s", message)
+		return nil, s.fail(tk, "%s", message)
 	}
 	if err := decodeYAML(body, into); err != nil {
 		tk, message := explain(err)
-		return s.fail(tk, "%s", message)
+		return nil, s.fail(tk, "%s", message)
 	}
-	if check == nil {
-		return nil
+	if check != nil {
+		if p := check(); p != nil {
+			return nil, s.fail(locate(body, p.Path), "%s", p.Message)
+		}
 	}
-	if p := check(); p != nil {
-		return s.fail(locate(body, p.Path), "%s", p.Message)
-	}
-	return nil
+	return &Tree{body: body, lines: bytes.Split(s.Text, []byte("\n"))}, nil
 }
 
 // body is the only document in the text.
@@ -90,7 +96,7 @@ func (s Source) fail(tk *token.Token, format string, args ...any) error {
 	e := &SyntaxError{File: s.File, Line: 1, Column: 1, Message: OneLine(fmt.Sprintf(format, args...))}
 	if tk != nil && tk.Position != nil {
 		e.Line, e.Column = max(tk.Position.Line, 1), max(tk.Position.Column, 1)
-		e.Excerpt = excerpt(s.Text, e.Line, e.Column)
+		e.Excerpt = excerpt(bytes.Split(s.Text, []byte("\n")), e.Line, e.Column)
 	}
 	return e
 }

@@ -2,6 +2,7 @@ package document
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"strings"
 
@@ -62,14 +63,40 @@ func misfitMapping(n ast.Node, t reflect.Type) (*token.Token, string) {
 func yamlFields(t reflect.Type) (fields map[string]reflect.Type, names []string) {
 	fields = make(map[string]reflect.Type, t.NumField())
 	for i := range t.NumField() {
-		name, _, _ := strings.Cut(t.Field(i).Tag.Get("yaml"), ",")
-		if name == "" || name == "-" {
-			continue
+		name, options, _ := strings.Cut(t.Field(i).Tag.Get("yaml"), ",")
+		switch {
+		case options == "inline":
+			inner, more := yamlFields(t.Field(i).Type)
+			maps.Copy(fields, inner)
+			names = append(names, more...)
+		case name != "" && name != "-":
+			fields[name] = t.Field(i).Type
+			names = append(names, name)
 		}
-		fields[name] = t.Field(i).Type
-		names = append(names, name)
 	}
 	return fields, names
+}
+
+// Tree knows where the things of a document stand.
+type Tree struct {
+	body  ast.Node
+	lines [][]byte
+}
+
+// Place is a place in a document, counted from 1, and its line with a mark below.
+type Place struct {
+	Line, Column int
+	Excerpt      string
+}
+
+// At follows a path of keys and list indexes as far as the document goes.
+func (t *Tree) At(path ...any) Place {
+	tk := locate(t.body, path)
+	if tk == nil || tk.Position == nil {
+		return Place{}
+	}
+	line, column := max(tk.Position.Line, 1), max(tk.Position.Column, 1)
+	return Place{line, column, excerpt(t.lines, line, column)}
 }
 
 // resolve looks through anchors. An alias (*name) stays what it is: what it

@@ -20,7 +20,13 @@ type located struct {
 
 func (l *located) Error() string { return l.message }
 
-// Scalar hands a plain value's text to read. Any failure becomes "expected …".
+// Advice is an error of Scalar's read that says more than that the text does not fit.
+type Advice string
+
+func (a Advice) Error() string { return string(a) }
+
+// Scalar hands a plain value's text to read. Any failure becomes "expected …", with
+// the words of an Advice after it.
 func Scalar(n ast.Node, expected string, read func(string) error) error {
 	value, ok := resolve(n).(ast.ScalarNode)
 	if !ok {
@@ -28,7 +34,29 @@ func Scalar(n ast.Node, expected string, read func(string) error) error {
 	}
 	text := value.GetToken().Value
 	if err := read(text); err != nil {
-		return &located{value.GetToken(), fmt.Sprintf("expected %s, found %q", expected, text)}
+		message := fmt.Sprintf("expected %s, found %q", expected, text)
+		var advice Advice
+		if errors.As(err, &advice) {
+			message += ": " + advice.Error()
+		}
+		return &located{value.GetToken(), message}
+	}
+	return nil
+}
+
+// List hands each item of a list, or a value that is none, to read: "one, or a list".
+func List(n ast.Node, read func(item ast.Node) error) error {
+	list, ok := resolve(n).(*ast.SequenceNode)
+	if !ok {
+		return read(n)
+	}
+	if len(list.Values) == 0 {
+		return &located{firstToken(list), "expected one or more, found an empty list"}
+	}
+	for _, item := range list.Values {
+		if err := read(item); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -131,13 +159,12 @@ func nodeWords(t ast.NodeType) string {
 
 // excerpt is a line of the text, with a mark below the column that counts
 // characters.
-func excerpt(text []byte, line, column int) string {
+func excerpt(lines [][]byte, line, column int) string {
 	const most, before = 60, 40
-	lines := strings.Split(string(text), "\n")
 	if line > len(lines) {
 		return ""
 	}
-	shown := []rune(visible(strings.TrimSuffix(lines[line-1], "\r")))
+	shown := []rune(visible(strings.TrimSuffix(string(lines[line-1]), "\r")))
 	column = min(column-1, len(shown))
 	cut := max(column-before, 0)
 	shown, column = shown[cut:], column-cut

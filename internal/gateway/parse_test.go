@@ -1,0 +1,171 @@
+package gateway
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/natkit/natkit/internal/document"
+)
+
+// every has a rule of each kind.
+const every = `gateway:
+  engine: netfilter                       # netfilter | ebpf
+  expect: {flows: 200k, rate: 5000/s}     # sizes conntrack through plan; optional
+  interfaces: {wan: eth0, lan: [eth1, br0]}
+  mss: clamp
+  flowtable: on                           # the kernel's own fast path, where it has one
+  limits: {connections-per-source: 2000}
+  nat:
+    - masquerade: {from: 192.168.0.0/16, except-to: [10.0.0.0/8], out: wan}
+    - snat: {from: 192.168.0.2, to: 203.0.113.7}
+    - snat: {from: 10.0.0.0/16, to: [203.0.113.8-203.0.113.15], ports: 1024-65535, random: fully, persistent: true}
+    - snat: {from: 10.2.0.0/24, to: [203.0.113.32/27], ports: keep}      # dynamic pool, no port translation
+    - dnat: {on: 203.0.113.7, port: tcp/8080, to: 172.17.0.2:80, hairpin: true, local: true}
+    - static: {inside: 192.168.0.3, outside: 203.0.113.9}               # 1:1, both directions
+    - netmap: {inside: 10.1.0.0/24, outside: 198.51.100.0/24}
+    - notrack: {on: 203.0.113.10}
+  ipv6:
+    - netmap: {inside: fd00:1::/64, outside: 2001:db8:1::/64, stateless: on}
+    - dnat: {on: wan, port: udp/53, to: "[fd00::2]:5353"}
+`
+
+func mustPrefixes(t testing.TB, texts ...string) (all Prefixes) {
+	t.Helper()
+	for _, text := range texts {
+		p, err := ParsePrefix(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+func mustRanges(t testing.TB, texts ...string) (all Ranges) {
+	t.Helper()
+	for _, text := range texts {
+		r, err := ParseRange(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+func mustAddress(t testing.TB, text string) Address {
+	t.Helper()
+	a, err := parseAddr(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Address{a}
+}
+
+func TestParse(t *testing.T) {
+	f, err := Parse("every.yaml", []byte(every))
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := func(text string) Address { return mustAddress(t, text) }
+	sources := func(from string) Sources { return Sources{From: mustPrefixes(t, from)} }
+	want := Config{
+		Engine:     EngineNetfilter,
+		Expect:     Expect{Flows: 200_000, Rate: 5000},
+		Interfaces: Interfaces{WAN: Names{"eth0"}, LAN: Names{"eth1", "br0"}},
+		MSS:        MSS{Clamp: true},
+		Flowtable:  true,
+		Limits:     Limits{ConnectionsPerSource: 2000},
+		NAT: []Rule{
+			{Masquerade: &Masquerade{Sources: Sources{From: mustPrefixes(t, "192.168.0.0/16"), ExceptTo: mustPrefixes(t, "10.0.0.0/8"), Out: Names{"wan"}}}},
+			{SNAT: &SNAT{Sources: sources("192.168.0.2"), To: mustRanges(t, "203.0.113.7")}},
+			{SNAT: &SNAT{Sources: sources("10.0.0.0/16"), To: mustRanges(t, "203.0.113.8-203.0.113.15"),
+				Choice: Choice{Ports: Ports{First: 1024, Last: 65535}, Random: RandomFully}, Persistent: true}},
+			{SNAT: &SNAT{Sources: sources("10.2.0.0/24"), To: mustRanges(t, "203.0.113.32-203.0.113.63"), Choice: Choice{Ports: Ports{Keep: true}}}},
+			{DNAT: &DNAT{On: On{Address: address("203.0.113.7").Addr}, Port: Port{"tcp", 8080, 8080},
+				To: Endpoint{address("172.17.0.2").Addr, 80}, Hairpin: true, Local: true}},
+			{Static: &Static{Inside: address("192.168.0.3"), Outside: address("203.0.113.9")}},
+			{Netmap: &Netmap{Inside: mustPrefixes(t, "10.1.0.0/24")[0], Outside: mustPrefixes(t, "198.51.100.0/24")[0]}},
+			{Notrack: &Notrack{On: address("203.0.113.10")}},
+		},
+		IPv6: []Rule{
+			{Netmap: &Netmap{Inside: mustPrefixes(t, "fd00:1::/64")[0], Outside: mustPrefixes(t, "2001:db8:1::/64")[0], Stateless: true}},
+			{DNAT: &DNAT{On: On{Name: RoleWAN}, Port: Port{"udp", 53, 53}, To: Endpoint{address("fd00::2").Addr, 5353}}},
+		},
+	}
+	if diff := cmp.Diff(want, f.Config, cmp.Comparer(func(a, b Prefix) bool { return a == b }),
+		cmp.Comparer(func(a, b Address) bool { return a == b }), cmp.Comparer(func(a, b Range) bool { return a == b }),
+		cmp.Comparer(func(a, b On) bool { return a == b }), cmp.Comparer(func(a, b Endpoint) bool { return a == b })); diff != "" {
+		t.Error(diff)
+	}
+	if p := f.place("nat", 3, "snat", "to", 0); p.Line != 12 || p.Column != 38 {
+		t.Errorf("place %+v", p)
+	}
+}
+
+func TestParseErrors(t *testing.T) {
+	for _, tt := range []struct{ name, rule, want string }{
+		{"nothing", "masquerade:", "3:5: expected one of masquerade, snat, dnat, static, netmap, notrack and a mapping after it"},
+		{"two kinds", "{notrack: {on: 203.0.113.1}, snat: {to: 203.0.113.1}}", "3:5: expected one kind in a rule, found snat and notrack; begin another rule with -"},
+		{"kind", "snatt: {to: 203.0.113.1}", `3:5: unknown field "snatt"; expected one of: masquerade, snat, dnat, static, netmap, notrack`},
+		{"field", "snat: {fro: 10.0.0.0/8}", `3:12: unknown field "fro"; expected one of: from, except-to, out, to, ports, random, persistent`},
+		{"missing", "dnat: {on: wan}", "3:11: expected to, which a rule dnat must have"},
+		{"host bits", "masquerade: {from: 10.0.0.1/8}", `3:24: expected an address or a prefix such as 192.168.0.0/16, found "10.0.0.1/8": bits of a host are set; the prefix is 10.0.0.0/8`},
+		{"no prefix", "masquerade: {from: 10.0.0.0/33}", `3:24: expected an address or a prefix such as 192.168.0.0/16, found "10.0.0.0/33"`},
+		{"item", "masquerade: {from: [10.0.0.0/8, ten]}", `3:37: expected an address or a prefix such as 192.168.0.0/16, found "ten"`},
+		{"no items", "masquerade: {from: []}", `3:24: expected one or more, found an empty list`},
+		{"mapped", "notrack: {on: \"::ffff:203.0.113.1\"}", `3:19: expected an address such as 203.0.113.7, found "::ffff:203.0.113.1": write it 203.0.113.1`},
+		{"zone", "notrack: {on: fe80::1%eth0}", `3:19: expected an address such as 203.0.113.7, found "fe80::1%eth0": an address of a zone cannot be translated; leave out %eth0`},
+		{"range backwards", "snat: {to: 203.0.113.9-203.0.113.7}", `3:16: expected ` + rangeWords + `, found "203.0.113.9-203.0.113.7": the end comes before the beginning`},
+		{"range of two families", "snat: {to: 203.0.113.9-2001:db8::1}", `3:16: expected ` + rangeWords + `, found "203.0.113.9-2001:db8::1": one end is of IPv4, the other of IPv6`},
+		{"port 0", "dnat: {on: wan, port: tcp/0, to: 10.0.0.1}", `3:27: expected ` + portWords + `, found "tcp/0": ports are 1 to 65535`},
+		{"port too large", "dnat: {on: wan, port: tcp/65536, to: 10.0.0.1}", `3:27: expected ` + portWords + `, found "tcp/65536": ports are 1 to 65535`},
+		{"ports backwards", "dnat: {on: wan, port: tcp/20-10, to: 10.0.0.1}", `3:27: expected ` + portWords + `, found "tcp/20-10": the end comes before the beginning`},
+		{"port without protocol", "dnat: {on: wan, port: 8080, to: 10.0.0.1}", `3:27: expected ` + portWords + `, found "8080"`},
+		{"ports of icmp", "dnat: {on: wan, port: icmp/8, to: 10.0.0.1}", `3:27: expected ` + portWords + `, found "icmp/8": icmp has no ports`},
+		{"no brackets", "dnat: {on: wan, to: \"fd00::2:80000\"}", `3:25: expected an address with or without a port, such as 172.17.0.2:80 or "[fd00::2]:80", found "fd00::2:80000": an address of IPv6 before a port stands in brackets, one of IPv4 does not`},
+		{"to port 0", "dnat: {on: wan, to: 10.0.0.1:0}", `3:25: expected an address with or without a port, such as 172.17.0.2:80 or "[fd00::2]:80", found "10.0.0.1:0": ports are 1 to 65535`},
+		{"cut address", "dnat: {on: 203.0.113, to: 10.0.0.1}", `3:16: expected ` + onWords + `, found "203.0.113": neither an address nor a name`},
+		{"alias of an address", "masquerade: {out: \"eth0:1\"}", `3:23: expected ` + nameWords + `, found "eth0:1": neither an address nor a name`},
+		{"long name", "masquerade: {out: aaaaaaaaaaaaaaaa}", `3:23: expected ` + nameWords + `, found "aaaaaaaaaaaaaaaa": a name has at most 15 characters, and no space, comma, slash or colon`},
+		{"twice", "masquerade: {out: [wan, wan]}", `3:29: expected ` + nameWords + `, found "wan": it is there twice`},
+		{"random", "masquerade: {random: very}", `3:26: expected on, off or fully, found "very"`},
+		{"switch", "snat: {to: 203.0.113.1, persistent: yes}", `3:41: expected on or off, found "yes"`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := Parse("f", []byte("gateway:\n  nat:\n  - "+tt.rule+"\n"))
+			var syntax *document.SyntaxError
+			if !errors.As(err, &syntax) {
+				t.Fatalf("error %T %v", err, err)
+			}
+			if diff := cmp.Diff("f:"+tt.want, err.Error()); diff != "" {
+				t.Error(diff)
+			}
+			if !strings.HasSuffix(syntax.Excerpt, "^") {
+				t.Errorf("excerpt %q", syntax.Excerpt)
+			}
+		})
+	}
+}
+
+func TestParseErrorsOutsideRules(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                                       "f:1:1: expected a gateway file, found an empty document",
+		"nat: []":                                `f:1:1: unknown field "nat"; expected one of: gateway`,
+		"gateway:":                               "f:1:10: expected a mapping below the key gateway",
+		"gateway: {engine: ebpf}":                `f:1:19: expected an engine: netfilter, found "ebpf"`,
+		"gateway: {expect: {flows: 200G}}":       `f:1:27: expected a number such as 200000, 200k or 2M, found "200G"`,
+		"gateway: {expect: {flows: 9999999999}}": `f:1:27: expected a number such as 200000, 200k or 2M, found "9999999999"`,
+		"gateway: {expect: {rate: 5000}}":        `f:1:26: expected a number per second such as 5000/s, found "5000"`,
+		"gateway: {mss: 100}":                    `f:1:16: expected clamp, or a number of bytes such as 1360, found "100": a segment has 536 to 65495 bytes`,
+		"gateway: {ipv6: …}":                     "f:1:17: expected a list, found text",
+	} {
+		_, err := Parse("f", []byte(text))
+		if err == nil || err.Error() != want {
+			t.Errorf("%q:\ngot  %v\nwant %s", text, err, want)
+		}
+	}
+}
