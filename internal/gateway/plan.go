@@ -3,6 +3,7 @@ package gateway
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 )
 
 // PlanSchema names the JSON form of a Plan.
@@ -27,6 +28,9 @@ type Plan struct {
 	Stateless []Pair `json:"stateless,omitempty"`
 	// Untracked is left alone by the tracker, and so by all of the above.
 	Untracked []Untracked `json:"untracked,omitempty"`
+	// Waiting are rules about the addresses of an interface that has none: the plan
+	// has no entries for these until it is compiled again.
+	Waiting []Waiting `json:"waiting,omitempty"`
 
 	MSS MSS `json:"mss,omitzero"`
 	// Flowtable are the interfaces of the kernel's fast path; none where empty.
@@ -57,13 +61,17 @@ func (r Ref) String() string { return fmt.Sprintf("%s[%d] %s", r.List, r.Index, 
 // Source is a translation of sources.
 type Source struct {
 	Rule Ref `json:"rule"`
-	// From, NotTo and Out are conditions; empty means any.
+	// From, NotTo and Out are conditions; empty means any. The prefixes of From have
+	// one length: a rule with several lengths is several Sources. From is empty only with
+	// Hairpin; a rule for any source has 0.0.0.0/0 or ::/0, which tells the family.
 	From  []netip.Prefix `json:"from,omitempty"`
 	NotTo []netip.Prefix `json:"not_to,omitempty"`
 	Out   []string       `json:"out,omitempty"`
-	// Hairpin, where valid, restricts it to connections that the Destination of the
-	// same rule sent back inside: those whose original destination was Hairpin.Addr
-	// (and port, where Hairpin has one), and that leave by an interface that is not WAN.
+	// Hairpin, where valid, restricts it to connections that a Destination sent back
+	// inside: their destination was translated (IPS_DST_NAT), the original one is in
+	// Hairpin.Prefix (0.0.0.0/0 or ::/0: whichever) and Hairpin.Port, and they came in
+	// by and leave by an interface inside (Plan.Inside). Connections of the gateway
+	// itself are not meant. Out is empty then.
 	Hairpin HairpinOf `json:"hairpin,omitzero"`
 
 	// Masquerade gives the address of the interface by which it leaves. Otherwise To
@@ -89,7 +97,7 @@ type HairpinOf struct {
 type Destination struct {
 	Rule Ref          `json:"rule"`
 	On   netip.Prefix `json:"on"`
-	// From restricts the clients; empty means any.
+	// From restricts the clients; empty means any. Its prefixes have one length.
 	From []netip.Prefix `json:"from,omitempty"`
 	// Port restricts protocol and ports; the zero value means all.
 	Port Port `json:"port,omitzero"`
@@ -118,6 +126,21 @@ type Untracked struct {
 	Rule Ref        `json:"rule"`
 	On   netip.Addr `json:"on"`
 	Port Port       `json:"port,omitzero"`
+}
+
+// Waiting is a rule that needs an address of an interface.
+type Waiting struct {
+	Rule      Ref    `json:"rule"`
+	Interface string `json:"interface"`
+}
+
+// Inside tells whether an interface leads inside: it is one of LAN, or, where none
+// is named, none of WAN.
+func (p *Plan) Inside(name string) bool {
+	if len(p.LAN) > 0 {
+		return slices.Contains(p.LAN, name)
+	}
+	return name != "" && !slices.Contains(p.WAN, name)
 }
 
 // Range is addresses from First to Last, both included.
