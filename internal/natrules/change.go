@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/privilege"
 	"github.com/natkit/natkit/internal/tune"
 )
 
@@ -96,34 +95,11 @@ func (g gone) Is(target error) bool { return target == fs.ErrNotExist }
 // namespace opens the one of that inode. Who may not look into other processes
 // cannot tell that it is gone.
 func namespace(inode uint64) (*netns.Handle, error) {
-	here, err := netns.Current()
-	if err != nil {
-		return nil, err
-	}
-	if here.Inode() == inode {
-		return here, nil
-	}
-	here.Close()
-	err = privilege.Check(
-		privilege.Need{Any: []int{unix.CAP_SYS_ADMIN}, Why: "to enter the network namespace of the rule"},
-		privilege.Need{Any: []int{unix.CAP_SYS_PTRACE}, Why: "to find it"})
-	if err != nil {
-		return nil, err
-	}
-	all, err := netns.All()
-	if err != nil {
-		return nil, err
-	}
-	i := slices.IndexFunc(all, func(h *netns.Handle) bool { return h.Inode() == inode })
-	for j, h := range all {
-		if j != i {
-			h.Close()
-		}
-	}
-	if i < 0 {
+	ns, err := netns.OfInode(inode)
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, gone(fmt.Sprintf("network namespace %d is gone, with all its rules", inode))
 	}
-	return all[i], nil
+	return ns, err
 }
 
 // writable: a table with an owner obeys only that one (NFT_TABLE_F_OWNER).

@@ -1,0 +1,160 @@
+// Package store keeps gateway plans and configuration texts on disk under the digest
+// of their content, so that an undo, the guard process and a natkit after a crash find
+// what was in force.
+package store
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/disk"
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/tune"
+)
+
+const (
+	planSuffix = ".json"
+	textSuffix = ".yaml"
+	// maxBytes bounds what is read of one file: a plan of 10,000 rules has some 3 MB.
+	maxBytes = 256 << 20
+)
+
+// Store is a directory that only its owner may write to: what it holds is put in
+// force as root.
+type Store struct{ dir string }
+
+// At uses a directory, which Put creates where it is missing. The path must be
+// absolute, as the guard process runs in another working directory.
+func At(dir string) *Store { return &Store{dir} }
+
+// Beside is the store that belongs to a journal's directory.
+func Beside(journal string) *Store { return At(filepath.Join(filepath.Dir(journal), "gateway")) }
+
+// Dir is where it lies.
+func (s *Store) Dir() string { return s.dir }
+
+// Put writes a plan in the form that gateway.Digest is of, unless it is there, and
+// returns its digest. It is on disk when Put returns.
+func (s *Store) Put(p *gateway.Plan) (digest string, err error) {
+	text, err := json.Marshal(p)
+	if err != nil {
+		return "", fmt.Errorf("store gateway plan: %w", err)
+	}
+	digest = TextDigest(text)
+	return digest, s.put(digest+planSuffix, text)
+}
+
+// Get reads a plan. Where it is not there the error is fs.ErrNotExist.
+func (s *Store) Get(digest string) (*gateway.Plan, error) {
+	text, err := s.get("gateway plan", digest, planSuffix)
+	if err != nil {
+		return nil, err
+	}
+	p := &gateway.Plan{}
+	if err := json.Unmarshal(text, p); err != nil {
+		return nil, fmt.Errorf("read gateway plan %s: %w", s.path(digest+planSuffix), err)
+	}
+	if p.Schema != gateway.PlanSchema {
+		return nil, fmt.Errorf("read gateway plan %s: schema %q, expected %q: another version of natkit wrote it", s.path(digest+planSuffix), p.Schema, gateway.PlanSchema)
+	}
+	return p, nil
+}
+
+// PutText writes a configuration's text, and returns its digest.
+func (s *Store) PutText(text []byte) (digest string, err error) {
+	digest = TextDigest(text)
+	return digest, s.put(digest+textSuffix, text)
+}
+
+// Text reads a configuration's text. Where it is not there the error is
+// fs.ErrNotExist.
+func (s *Store) Text(digest string) ([]byte, error) {
+	return s.get("gateway configuration", digest, textSuffix)
+}
+
+// TextDigest is the digest by which a text is kept.
+func TextDigest(text []byte) string {
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}
+
+func (s *Store) path(name string) string { return filepath.Join(s.dir, name) }
+
+func (s *Store) put(name string, text []byte) error {
+	if err := s.create(); err != nil {
+		return err
+	}
+	path := s.path(name)
+	// A file of that name and length that was damaged is found by Get; writing the
+	// same again each time would cost a sync.
+	if st, err := os.Lstat(path); err == nil && st.Mode().IsRegular() && st.Size() == int64(len(text)) {
+		return nil
+	}
+	if err := disk.Replace(path, 0o600, disk.Text(text)); err != nil {
+		return fmt.Errorf("write %s: %w", path, hint(err))
+	}
+	return nil
+}
+
+// get reads a file and refuses what others could have put there.
+func (s *Store) get(what, digest, suffix string) ([]byte, error) {
+	if !tune.IsDigest(digest) {
+		return nil, fmt.Errorf("read %s %q: not a digest", what, digest)
+	}
+	if err := disk.Trust(s.dir); err != nil {
+		return nil, fmt.Errorf("read %s %s: %w", what, digest, hint(err))
+	}
+	f, err := os.OpenFile(s.path(digest+suffix), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s %s: %w in %s", what, digest, fs.ErrNotExist, s.dir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", what, hint(err))
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
+	if err == nil && len(text) > maxBytes {
+		err = fmt.Errorf("larger than %d bytes", maxBytes)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s %s: %w", what, f.Name(), err)
+	}
+	if got := TextDigest(text); got != digest {
+		return nil, fmt.Errorf("read %s %s: it was damaged: its digest is %s", what, f.Name(), got)
+	}
+	return text, nil
+}
+
+// create makes the directory, and refuses one that others may write to.
+func (s *Store) create() error {
+	if err := os.MkdirAll(filepath.Dir(s.dir), 0o755); err != nil {
+		return fmt.Errorf("create gateway store: %w", hint(err))
+	}
+	if err := os.Mkdir(s.dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("create gateway store: %w", hint(err))
+	}
+	if err := disk.Trust(s.dir); err != nil {
+		return fmt.Errorf("open gateway store %w", hint(err))
+	}
+	return nil
+}
+
+// hint says what to do about the refusal of a file system.
+func hint(err error) error {
+	switch {
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EROFS):
+		return fmt.Errorf("%w; run as root, or set NATKIT_STATE_DIR to a directory that you can write to", err)
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		return fmt.Errorf("%w; free some space, or set NATKIT_STATE_DIR to a directory on another disk", err)
+	}
+	return err
+}

@@ -1,0 +1,175 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/natkit/natkit/internal/gateway"
+)
+
+func examplePlan(to string) *gateway.Plan {
+	return &gateway.Plan{
+		Schema: gateway.PlanSchema, Engine: gateway.EngineNetfilter, IPv4: true,
+		Sources: []gateway.Source{{
+			Rule: gateway.Ref{List: "nat", Kind: "snat"}, From: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
+			To: []gateway.Range{{First: netip.MustParseAddr(to), Last: netip.MustParseAddr(to)}},
+		}},
+	}
+}
+
+func newStore(t *testing.T) *Store { return Beside(filepath.Join(t.TempDir(), "journal")) }
+
+func mustPut(t *testing.T, s *Store, p *gateway.Plan) string {
+	t.Helper()
+	digest, err := s.Put(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return digest
+}
+
+func TestPlanComesBack(t *testing.T) {
+	s := newStore(t)
+	p := examplePlan("203.0.113.7")
+	digest := mustPut(t, s, p)
+	if digest != gateway.Digest(p) {
+		t.Errorf("digest %s, gateway.Digest %s", digest, gateway.Digest(p))
+	}
+	got, err := s.Get(digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(p, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); d != "" {
+		t.Error(d)
+	}
+	if again := mustPut(t, s, p); again != digest {
+		t.Errorf("the same plan again: %s", again)
+	}
+	if st, err := os.Stat(filepath.Join(s.Dir(), digest+planSuffix)); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("%v %v", st, err)
+	}
+}
+
+func TestTextComesBack(t *testing.T) {
+	s := newStore(t)
+	text := []byte("gateway: {}\n")
+	digest, err := s.PutText(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.Text(digest); err != nil || !bytes.Equal(got, text) {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+func TestMissingAndMalformed(t *testing.T) {
+	s := newStore(t)
+	absent := strings.Repeat("ab", 32)
+	if _, err := s.Get(absent); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no store: %v", err)
+	}
+	mustPut(t, s, examplePlan("203.0.113.7"))
+	if _, err := s.Get(absent); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("not in the store: %v", err)
+	}
+	for _, digest := range []string{"", "../../../etc/passwd", "none", "AB" + absent[2:]} {
+		if _, err := s.Get(digest); err == nil || !strings.Contains(err.Error(), "not a digest") {
+			t.Errorf("%q: %v", digest, err)
+		}
+	}
+}
+
+func TestDamagedIsRefused(t *testing.T) {
+	for name, damage := range map[string]func(text []byte) []byte{
+		"a bit":     func(text []byte) []byte { text[len(text)/2] ^= 1; return text },
+		"cut off":   func(text []byte) []byte { return text[:len(text)/2] },
+		"emptied":   func([]byte) []byte { return nil },
+		"continued": func(text []byte) []byte { return append(text, ' ') },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStore(t)
+			digest := mustPut(t, s, examplePlan("203.0.113.7"))
+			path := filepath.Join(s.Dir(), digest+planSuffix)
+			text, err := os.ReadFile(path)
+			if err == nil {
+				err = os.WriteFile(path, damage(text), 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Get(digest); err == nil || !strings.Contains(err.Error(), "damaged") {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
+func TestOtherSchemaIsRefused(t *testing.T) {
+	s := newStore(t)
+	p := examplePlan("203.0.113.7")
+	p.Schema = "natkit.gateway-plan/9"
+	if _, err := s.Get(mustPut(t, s, p)); err == nil || !strings.Contains(err.Error(), "another version") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestStoreThatOthersCouldWriteIsRefused(t *testing.T) {
+	s := newStore(t)
+	digest := mustPut(t, s, examplePlan("203.0.113.7"))
+	if err := os.Chmod(s.Dir(), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Get(digest); err == nil || !strings.Contains(err.Error(), "only you can write") {
+		t.Errorf("get: %v", err)
+	}
+	if _, err := s.Put(examplePlan("203.0.113.8")); err == nil {
+		t.Error("put: no error")
+	}
+	if _, err := s.Collect(func(string) bool { return false }); err == nil {
+		t.Error("collect: no error")
+	}
+}
+
+func TestLinkIsNotFollowed(t *testing.T) {
+	s := newStore(t)
+	digest := mustPut(t, s, examplePlan("203.0.113.7"))
+	path := filepath.Join(s.Dir(), digest+planSuffix)
+	if err := os.Rename(path, path+"-elsewhere"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(path+"-elsewhere", path); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Get(digest); err == nil {
+		t.Error("a link was followed")
+	}
+}
+
+func TestCollectKeepsWhatIsNamed(t *testing.T) {
+	s := newStore(t)
+	if n, err := s.Collect(func(string) bool { return false }); n != 0 || err != nil {
+		t.Errorf("no store: %d, %v", n, err)
+	}
+	kept, dropped := mustPut(t, s, examplePlan("203.0.113.7")), mustPut(t, s, examplePlan("203.0.113.8"))
+	stranger := filepath.Join(s.Dir(), "README")
+	if err := os.WriteFile(stranger, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := s.Collect(func(digest string) bool { return digest == kept }); n != 1 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+	if got, err := s.Digests(); err != nil || len(got) != 1 || got[0] != kept {
+		t.Errorf("%v, %v; want %s, not %s", got, err, kept, dropped)
+	}
+	if _, err := os.Stat(stranger); err != nil {
+		t.Errorf("another's file: %v", err)
+	}
+}
