@@ -40,6 +40,21 @@ func ReadLight(ctx context.Context, o Options) *snapshot.Snapshot {
 	return r.Snapshot
 }
 
+// ReadSettings is ReadLight with what an entry of the table costs.
+func ReadSettings(ctx context.Context, o Options) *snapshot.Snapshot {
+	s := ReadLight(ctx, o)
+	src := newLive(o)
+	r := &observation{src: src, Snapshot: s}
+	r.part("conntrack_size", func() error {
+		m, err := src.machine()
+		if err == nil {
+			s.ConntrackSize, err = readSize(src, m, s.Kernel.Release)
+		}
+		return err
+	})
+	return s
+}
+
 // CPUTimes are what all CPUs together have spent since boot, in ticks.
 type CPUTimes struct {
 	All, Idle, SoftIRQ uint64

@@ -24,6 +24,8 @@ type Facts struct {
 	Initial bool `json:"initial"`
 	// Flowtable tells whether the kernel has flowtables, and if not why.
 	Flowtable Support `json:"flowtable"`
+	// Unknown says what could not be read of a host that was looked at, and why.
+	Unknown []string `json:"unknown,omitempty"`
 }
 
 // Support says whether the kernel can do something; Reason where it cannot.

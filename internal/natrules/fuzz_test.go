@@ -101,7 +101,7 @@ func FuzzLegacy(f *testing.F) {
 		if ip6 {
 			l = layoutIP6
 		}
-		table, err := parseLegacy(l, info, blob)
+		table, err := parseLegacy(l, "nat", info, blob)
 		if err != nil {
 			return
 		}

@@ -109,7 +109,7 @@ func (w world) updateLegacy() {
 			if err := getsockopt(fd, s.level, optInfo, b); err != nil {
 				return err
 			}
-			_, blob, err := s.table(fd)
+			_, blob, err := s.table(fd, "nat")
 			if err != nil {
 				return err
 			}
@@ -201,7 +201,7 @@ func TestRecordedLegacy(t *testing.T) {
 			}
 			return
 		}
-		table, err := parseLegacy(l, info, b)
+		table, err := parseLegacy(l, "nat", info, b)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -25,6 +25,7 @@ const (
 	nftChainTable         = 1
 	nftChainName          = 3
 	nftChainHook          = 4
+	nftChainPolicy        = 5
 	nftChainType          = 7
 	nftHookNum            = 1
 	nftHookPriority       = 2

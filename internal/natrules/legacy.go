@@ -40,7 +40,9 @@ const (
 type tableInfo struct {
 	validHooks uint32
 	entry      [5]uint32
-	size       uint32
+	// underflow is where the policy of each built-in chain stands.
+	underflow [5]uint32
+	size      uint32
 }
 
 // infoBytes is the size of struct ipt_getinfo: a name of 32 bytes, the valid
@@ -55,6 +57,7 @@ func parseInfo(b []byte) (tableInfo, error) {
 	i.validHooks = binary.NativeEndian.Uint32(b[32:])
 	for hook := range i.entry {
 		i.entry[hook] = binary.NativeEndian.Uint32(b[36+4*hook:])
+		i.underflow[hook] = binary.NativeEndian.Uint32(b[56+4*hook:])
 	}
 	i.size = binary.NativeEndian.Uint32(b[80:])
 	return i, nil
@@ -121,30 +124,30 @@ func (e entry) chainName() (string, bool) {
 // builtin are the names of a table's own chains by hook.
 var builtin = [...]string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
 
-// parseLegacy reads the blob of table nat (IPT_SO_GET_ENTRIES).
-func parseLegacy(l layout, info tableInfo, blob []byte) (*ruleTable, error) {
+// parseLegacy reads the blob of a table (IPT_SO_GET_ENTRIES).
+func parseLegacy(l layout, name string, info tableInfo, blob []byte) (*ruleTable, error) {
 	all, err := l.entries(blob)
 	if err != nil {
-		return nil, fmt.Errorf("parse table nat (%s): %w", l.family, err)
+		return nil, fmt.Errorf("parse table %s (%s): %w", name, l.family, err)
 	}
-	t := newTable(l.family, "nat")
+	t := newTable(l.family, name)
 	first := map[int]string{} // the chain that begins at an offset
 	for hook, at := range info.entry {
 		if info.validHooks>>hook&1 == 1 {
 			first[int(at)] = builtin[hook]
 			c := t.chain(builtin[hook])
-			c.bases = append(c.bases, base{hook, natPriority(hook)})
+			c.bases = append(c.bases, base{hook, legacyPriority(name, hook)})
 		}
 	}
 	for i, e := range all {
-		if name, ok := e.chainName(); ok && i+1 < len(all) {
-			first[all[i+1].offset] = name
+		if chain, ok := e.chainName(); ok && i+1 < len(all) {
+			first[all[i+1].offset] = chain
 		}
 	}
 	current := ""
 	for _, e := range all {
-		if name := first[e.offset]; name != "" {
-			current = name
+		if chain := first[e.offset]; chain != "" {
+			current = chain
 		}
 		if _, marker := e.chainName(); marker || current == "" {
 			current = ""
@@ -152,7 +155,7 @@ func parseLegacy(l layout, info tableInfo, blob []byte) (*ruleTable, error) {
 		}
 		s, err := e.step(first)
 		if err != nil {
-			return nil, fmt.Errorf("parse table nat (%s): %w", l.family, err)
+			return nil, fmt.Errorf("parse table %s (%s): %w", name, l.family, err)
 		}
 		c := t.chain(current)
 		c.steps = append(c.steps, s)

@@ -64,6 +64,19 @@ func readLegacy(ns *netns.Handle) ([]found, error) {
 // read is one version's table nat in the calling thread's namespace; nil where
 // there is none.
 func (s legacySource) read() (*ruleTable, error) {
+	names, err := s.tables()
+	if err != nil || !slices.Contains(names, "nat") {
+		return nil, err
+	}
+	info, blob, err := s.ask("nat")
+	if err != nil {
+		return nil, err
+	}
+	return parseLegacy(s.layout, "nat", info, blob)
+}
+
+// tables are those that there are, in the calling thread's namespace.
+func (s legacySource) tables() ([]string, error) {
 	names, err := os.ReadFile(s.names)
 	switch {
 	case errors.Is(err, fs.ErrNotExist): // the kernel has no iptables, or not loaded
@@ -73,26 +86,28 @@ func (s legacySource) read() (*ruleTable, error) {
 	case err != nil:
 		return nil, fmt.Errorf("list tables: %w", err)
 	}
-	if !slices.Contains(strings.Fields(string(names)), "nat") {
-		return nil, nil
-	}
+	return strings.Fields(string(names)), nil
+}
+
+// ask reads a table that is there.
+func (s legacySource) ask(table string) (tableInfo, []byte, error) {
 	fd, err := unix.Socket(s.domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
 	if err != nil {
-		return nil, fmt.Errorf("read table nat (%s): open a raw socket: %w (needs CAP_NET_RAW)", s.layout.family, err)
+		return tableInfo{}, nil, fmt.Errorf("read table %s (%s): open a raw socket: %w (needs CAP_NET_RAW)", table, s.layout.family, err)
 	}
 	defer unix.Close(fd)
-	info, blob, err := s.table(fd)
+	info, blob, err := s.table(fd, table)
 	if err != nil {
-		return nil, fmt.Errorf("read table nat (%s): %w", s.layout.family, err)
+		return info, nil, fmt.Errorf("read table %s (%s): %w", table, s.layout.family, err)
 	}
-	return parseLegacy(s.layout, info, blob)
+	return info, blob, nil
 }
 
 // table asks until the size that the kernel told is the one that it has.
-func (s legacySource) table(fd int) (info tableInfo, blob []byte, err error) {
+func (s legacySource) table(fd int, name string) (info tableInfo, blob []byte, err error) {
 	for range attempts {
 		b := make([]byte, infoBytes)
-		copy(b, "nat")
+		copy(b[:xtHeader-1], name)
 		if err = getsockopt(fd, s.level, optInfo, b); err != nil {
 			break
 		}
@@ -103,7 +118,7 @@ func (s legacySource) table(fd int) (info tableInfo, blob []byte, err error) {
 			return info, nil, fmt.Errorf("its rules take %d bytes, more than natkit reads", info.size)
 		}
 		b = make([]byte, entriesHeader+int(info.size))
-		copy(b, "nat")
+		copy(b[:xtHeader-1], name)
 		binary.NativeEndian.PutUint32(b[32:], info.size)
 		if err = getsockopt(fd, s.level, optEntries, b); !errors.Is(err, unix.EAGAIN) {
 			blob = b[entriesHeader:]

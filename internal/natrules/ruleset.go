@@ -27,6 +27,7 @@ type kernelChain struct {
 	kind        string
 	hook        int
 	priority    int32
+	policy      uint32
 }
 
 // body takes the nfgenmsg off a message: family, version, resource.
@@ -46,7 +47,7 @@ func parseChain(msg []byte) (kernelChain, error) {
 	c := kernelChain{family: family, table: a.text(nftChainTable), name: a.text(nftChainName), kind: a.text(nftChainType), hook: -1}
 	if hook := a.nested(nftChainHook); hook.has(nftHookNum) {
 		c.hook = int(hook.u32(nftHookNum))
-		c.priority = int32(hook.u32(nftHookPriority))
+		c.priority, c.policy = int32(hook.u32(nftHookPriority)), a.u32(nftChainPolicy)
 	}
 	return c, nil
 }

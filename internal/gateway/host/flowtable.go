@@ -1,0 +1,41 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/google/nftables"
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/netns"
+)
+
+// flowtable tries a table with a flowtable in a namespace that ends with it. The
+// hosts's rules are not touched.
+func flowtable() gateway.Support {
+	ns, err := netns.New("flowtable-probe")
+	if err != nil {
+		return gateway.Support{Reason: fmt.Sprintf("it could not be tried whether this kernel has flowtables: %v", err)}
+	}
+	defer ns.Close()
+	switch err := tryFlowtable(ns); {
+	case err == nil:
+		return gateway.Support{OK: true}
+	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOENT), errors.Is(err, unix.EINVAL):
+		return gateway.Support{Reason: "this kernel has no flowtables, or their module is not installed (CONFIG_NF_FLOW_TABLE, CONFIG_NF_FLOW_TABLE_INET; Linux 4.16)"}
+	default:
+		return gateway.Support{Reason: fmt.Sprintf("it could not be tried whether this kernel has flowtables: %v", err)}
+	}
+}
+
+func tryFlowtable(ns *netns.Handle) error {
+	c, err := nftables.New(nftables.WithNetNSFd(ns.Fd()))
+	if err != nil {
+		return err
+	}
+	table := c.AddTable(&nftables.Table{Name: "probe", Family: nftables.TableFamilyINet})
+	c.AddFlowtable(&nftables.Flowtable{Table: table, Name: "probe",
+		Hooknum: nftables.FlowtableHookIngress, Priority: nftables.FlowtablePriorityFilter})
+	return c.Flush()
+}

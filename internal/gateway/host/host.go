@@ -1,0 +1,70 @@
+// Package host reads what the gateway has to know of a machine: interfaces, the
+// administrator's own session, other programs' rules, the connection table, routes.
+// It changes nothing.
+package host
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/natkit/natkit/internal/collect"
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+// Options say what to look at.
+type Options struct {
+	// Proc is the root of procfs; empty means /proc.
+	Proc string
+	// PID is the process whose session is looked for, by it and its parents; 0 means
+	// none. A program gives its own.
+	PID int
+	// Flowtable has the kernel tried for flowtables, in a namespace made for that. A
+	// module that they need is loaded by it, and stays.
+	Flowtable bool
+}
+
+func (o Options) proc() string {
+	if o.Proc == "" {
+		return "/proc"
+	}
+	return o.Proc
+}
+
+// Read tells the facts of a namespace (nil: this one). What cannot be read is missing
+// in them, and Unknown says why; an error means that there are none.
+func Read(ctx context.Context, ns *netns.Handle, o Options) (gateway.Facts, error) {
+	f := gateway.Facts{Known: true}
+	var err error
+	if f.Interfaces, err = Interfaces(ns); err != nil {
+		return gateway.Facts{}, fmt.Errorf("look at the host: %w", err)
+	}
+	if f.Initial, err = initial(ns, o.proc()); err != nil {
+		unknown(&f, "whether this is the initial network namespace", err)
+	}
+	if o.PID != 0 {
+		f.Sessions = ofHost(sessions(o.proc(), o.PID), f.Interfaces)
+	}
+	if f.Foreign, err = foreign(ns); err != nil {
+		unknown(&f, "other programs' rules", err)
+	}
+	settings(&f, collect.ReadSettings(ctx, collect.Options{Netns: ns}))
+	if o.Flowtable {
+		f.Flowtable = flowtable()
+	}
+	return f, ctx.Err()
+}
+
+func unknown(f *gateway.Facts, what string, err error) {
+	f.Unknown = append(f.Unknown, fmt.Sprintf("%s: %v", what, err))
+}
+
+func settings(f *gateway.Facts, s *snapshot.Snapshot) {
+	f.Conntrack, f.Sysctls = s.ConntrackSize, s.Sysctls
+	for _, part := range []string{"conntrack_size", "sysctls"} {
+		if why := s.PartError(part); why != "" {
+			f.Unknown = append(f.Unknown, why)
+		}
+	}
+}

@@ -1,0 +1,79 @@
+package host
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/netns"
+)
+
+// inside runs fn in a namespace; nil is the calling process's.
+func inside(ns *netns.Handle, fn func() error) error {
+	if ns == nil {
+		return fn()
+	}
+	return ns.Do(fn)
+}
+
+// Interfaces are those of a namespace (nil: this one), in order of their indexes.
+func Interfaces(ns *netns.Handle) ([]gateway.Interface, error) {
+	var all []gateway.Interface
+	err := inside(ns, func() error {
+		links, err := netlink.LinkList()
+		if err != nil {
+			return fmt.Errorf("list interfaces: %w", err)
+		}
+		addresses, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+		if err != nil {
+			return fmt.Errorf("list addresses: %w", err)
+		}
+		for _, l := range links {
+			all = append(all, link(l.Attrs(), addresses))
+		}
+		return nil
+	})
+	slices.SortFunc(all, func(a, b gateway.Interface) int { return cmp.Compare(a.Index, b.Index) })
+	return all, err
+}
+
+func link(l *netlink.LinkAttrs, addresses []netlink.Addr) gateway.Interface {
+	i := gateway.Interface{Name: l.Name, Index: l.Index, Up: l.Flags&net.FlagUp != 0, MTU: l.MTU}
+	for _, a := range addresses {
+		if a.LinkIndex != l.Index || a.IPNet == nil || a.Flags&unix.IFA_F_TENTATIVE != 0 {
+			continue
+		}
+		ip, ok := netip.AddrFromSlice(a.IP)
+		bits, _ := a.Mask.Size()
+		if ok {
+			i.Addresses = append(i.Addresses, netip.PrefixFrom(ip.Unmap(), bits))
+		}
+	}
+	return i
+}
+
+// initial compares the namespace with that of process 1. Within a container that is
+// the container's own: its root may change the container's sysctls, and the host's
+// are not there.
+func initial(ns *netns.Handle, proc string) (bool, error) {
+	first, err := netns.At(proc+"/1/ns/net", "init")
+	if err != nil {
+		return false, fmt.Errorf("%w (needs CAP_SYS_PTRACE)", err)
+	}
+	defer first.Close()
+	if ns != nil {
+		return ns.Inode() == first.Inode(), nil
+	}
+	here, err := netns.Current()
+	if err != nil {
+		return false, err
+	}
+	defer here.Close()
+	return here.Inode() == first.Inode(), nil
+}

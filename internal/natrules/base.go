@@ -1,0 +1,188 @@
+package natrules
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+// BaseChain is a chain at a hook of IPv4 or IPv6, of any type, and what it leads to.
+type BaseChain struct {
+	// Source is as in snapshot.NATRule.
+	Source, Family, Table, Name string
+	// Type is "filter", "nat" or "route"; of iptables, "nat" for the table of that
+	// name, else "filter".
+	Type string
+	Hook string
+	// Priority orders chains at a hook, lower first.
+	Priority int32
+	// Policy is "accept" or "drop".
+	Policy string
+	// Rules counts those of the chain and of all chains that it leads to, each once.
+	Rules int
+	// Chains are the names of all that it leads to.
+	Chains []string
+	// NAT are those of them that translate, in the order in which packets meet them.
+	NAT []snapshot.NATRule
+}
+
+// BaseChains are all of a namespace (nil: this one) but those of dormant tables, in
+// no order. Needs CAP_NET_ADMIN in that namespace. No module of iptables is loaded
+// by it.
+func BaseChains(ns *netns.Handle) ([]BaseChain, error) {
+	all, err := nftBaseChains(ns)
+	if err != nil {
+		return nil, fmt.Errorf("read chains of nftables: %w", err)
+	}
+	legacy, err := legacyBaseChains(ns)
+	if err != nil {
+		return nil, fmt.Errorf("read chains of iptables-legacy: %w", err)
+	}
+	translating, err := Read(ns)
+	if err != nil {
+		return nil, err
+	}
+	all = append(all, legacy...)
+	for i := range all {
+		all[i].NAT = all[i].of(translating.Rules)
+	}
+	return all, nil
+}
+
+// of are the rules that packets meet by this chain.
+func (b *BaseChain) of(rules []snapshot.NATRule) []snapshot.NATRule {
+	var mine []snapshot.NATRule
+	for _, r := range rules {
+		same := r.Family == b.Family && r.Table == b.Table && r.Hook == b.Hook && r.Priority == b.Priority
+		if same && (r.Source == "iptables-legacy") == (b.Source == "iptables-legacy") &&
+			(r.Chain == b.Name || slices.Contains(b.Chains, r.Chain)) {
+			mine = append(mine, r)
+		}
+	}
+	return mine
+}
+
+func nftBaseChains(ns *netns.Handle) ([]BaseChain, error) {
+	c, err := dial(ns)
+	if errors.Is(err, unix.EPROTONOSUPPORT) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	for range attempts {
+		before, err := c.generation()
+		if err = explain(err); errors.Is(err, errAbsent) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		all, readErr := c.baseChains()
+		after, err := c.generation()
+		switch {
+		case err != nil:
+			return nil, explain(err)
+		case before == after:
+			return all, explain(readErr)
+		}
+	}
+	return nil, fmt.Errorf("another program changed the rules %d times while they were read: try again when it has ended", attempts)
+}
+
+// policies are nft's words for NFTA_CHAIN_POLICY.
+var policies = map[uint32]string{0: "drop", 1: "accept"}
+
+func (c conn) baseChains() ([]BaseChain, error) {
+	chains, err := c.chains()
+	if err != nil {
+		return nil, err
+	}
+	flags, err := c.tables()
+	if err != nil {
+		return nil, err
+	}
+	graphs := map[tableKey]*graph{}
+	var all []BaseChain
+	for _, chain := range chains {
+		key := tableKey{chain.family, chain.table}
+		if chain.hook < 0 || familyNames[chain.family] == "" || flags[key]&nftTableDormant != 0 {
+			continue
+		}
+		if graphs[key] == nil {
+			if graphs[key], err = c.graph(key); err != nil {
+				return nil, err
+			}
+		}
+		all = append(all, chain.base(graphs[key]))
+	}
+	return all, nil
+}
+
+func (c kernelChain) base(g *graph) BaseChain {
+	b := BaseChain{
+		Source: "nftables", Family: familyNames[c.family], Table: c.table, Name: c.name,
+		Type: c.kind, Hook: "ingress", Priority: c.priority, Policy: policies[c.policy],
+	}
+	if c.hook < len(hookNames) {
+		b.Hook = hookNames[c.hook]
+	}
+	b.Rules, b.Chains = g.reach(c.name)
+	if g.xt {
+		b.Source = "iptables-nft"
+	}
+	return b
+}
+
+// graph is which chains of a table lead where, and how many rules each has.
+type graph struct {
+	rules map[string]int
+	to    map[string][]string
+	// xt: the table is one of iptables-nft, by its names or by its expressions.
+	xt bool
+}
+
+func (c conn) graph(key tableKey) (*graph, error) {
+	t := kernelTable{key: key, verdicts: map[string][]string{}}
+	var err error
+	if t.rules, err = c.rules(key); err != nil {
+		return nil, err
+	}
+	if err := c.verdictMaps(&t); err != nil {
+		return nil, err
+	}
+	g := &graph{rules: map[string]int{}, to: map[string][]string{}, xt: iptablesTable(key)}
+	m := machine{family: familyNames[key.family], verdicts: func(set string) []string { return t.verdicts[set] }}
+	for _, r := range t.rules {
+		g.rules[r.chain]++
+		g.to[r.chain] = append(g.to[r.chain], m.readStep(r).to...)
+		g.xt = g.xt || slices.ContainsFunc(r.exprs, func(x kernelExpr) bool { return x.name == "match" || x.name == "target" })
+	}
+	return g, nil
+}
+
+// iptablesTable tells tables that iptables-nft keeps: nobody else is to use the names.
+func iptablesTable(key tableKey) bool {
+	return key.family != familyInet && slices.Contains([]string{"raw", "mangle", "nat", "filter", "security"}, key.name)
+}
+
+// reach counts the rules of a chain and of all that it leads to, and names those.
+func (g *graph) reach(first string) (rules int, chains []string) {
+	seen := map[string]bool{first: true}
+	for todo := []string{first}; len(todo) > 0; todo = todo[1:] {
+		rules += g.rules[todo[0]]
+		for _, to := range g.to[todo[0]] {
+			if !seen[to] {
+				seen[to] = true
+				todo, chains = append(todo, to), append(chains, to)
+			}
+		}
+	}
+	return rules, chains
+}
