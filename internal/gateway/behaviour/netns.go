@@ -1,0 +1,158 @@
+package behaviour
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/conntrack/dump"
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/netns"
+)
+
+// Engine carries out plans in a network namespace.
+type Engine interface {
+	// Name is by which cases declare its deviations.
+	Name() string
+	Apply(ns *netns.Handle, p *gateway.Plan) error
+	Remove(ns *netns.Handle) error
+}
+
+// Namespaces makes worlds out of two network namespaces: the gateway, and the wires of
+// its interfaces, on which packet sockets are the hosts. Patience bounds how long
+// it waits for a frame that must come. Needs root.
+func Namespaces(e Engine, patience time.Duration) Maker {
+	return func() (World, error) {
+		w := &netnsWorld{engine: e}
+		if err := w.build(patience); err != nil {
+			return nil, errors.Join(err, w.Close())
+		}
+		return w, nil
+	}
+}
+
+type netnsWorld struct {
+	engine        Engine
+	gateway, wire *netns.Handle
+	links         *netlink.Handle
+	wires         *wires
+}
+
+// made numbers worlds, for the names of their namespaces in errors and for CPUs.
+var made atomic.Int64
+
+func (w *netnsWorld) build(patience time.Duration) (err error) {
+	n := made.Add(1)
+	if w.gateway, err = netns.New(fmt.Sprintf("gateway-%d", n)); err != nil {
+		return err
+	}
+	if w.wire, err = netns.New(fmt.Sprintf("wire-%d", n)); err != nil {
+		return err
+	}
+	for _, step := range []func() error{w.quiet, w.addLinks, w.settings, w.addHosts} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	w.wires, err = openWires(w.gateway, w.wire, int(n), patience)
+	return err
+}
+
+func (w *netnsWorld) Apply(p *gateway.Plan) error { return w.engine.Apply(w.gateway, p) }
+
+func (w *netnsWorld) Pass(d time.Duration) error {
+	time.Sleep(d)
+	return nil
+}
+
+// timerSysctls have their values in seconds, and are the namespace's own.
+var timerSysctls = map[Timer]string{
+	UDP: "udp_timeout", UDPStream: "udp_timeout_stream", ICMP: "icmp_timeout", ICMPv6: "icmpv6_timeout",
+	Generic: "generic_timeout", TCPSynSent: "tcp_timeout_syn_sent", TCPSynRecv: "tcp_timeout_syn_recv",
+	TCPEstablished: "tcp_timeout_established", TCPFinWait: "tcp_timeout_fin_wait",
+	TCPCloseWait: "tcp_timeout_close_wait", TCPLastAck: "tcp_timeout_last_ack",
+	TCPTimeWait: "tcp_timeout_time_wait", TCPClose: "tcp_timeout_close",
+}
+
+func (w *netnsWorld) Timers(values map[Timer]time.Duration) error {
+	for timer, d := range values {
+		name, known := timerSysctls[timer]
+		if !known || d%time.Second != 0 || d < time.Second {
+			return fmt.Errorf("set timer %s to %v: not one of whole seconds that is known", timer, d)
+		}
+		if err := w.sysctl(w.gateway, "net.netfilter.nf_conntrack_"+name, fmt.Sprint(int(d.Seconds()))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *netnsWorld) Mappings() ([]Mapping, error) {
+	var all []Mapping
+	_, err := dump.Each(context.Background(), w.gateway, nil, func(e *conntrack.Entry) error {
+		all = append(all, mappingOf(e))
+		return nil
+	})
+	return all, err
+}
+
+func mappingOf(e *conntrack.Entry) Mapping {
+	orig, reply := ends(e.Orig), ends(e.Reply)
+	m := Mapping{Protocol: e.Orig.Proto, Inside: orig[0], Outside: reply[1], Remote: reply[0],
+		Left: time.Duration(e.Timeout) * time.Second}
+	if e.IsDNAT() && !e.IsSNAT() {
+		m.Inside, m.Outside, m.Remote = reply[0], orig[1], orig[0]
+	}
+	if e.TCPState != 0 {
+		m.State = e.TCPState.String()
+	}
+	return m
+}
+
+// ends are a tuple's source and destination; an echo's identifier is the port of both.
+func ends(t conntrack.Tuple) [2]netip.AddrPort {
+	if t.ICMPType != 0 || t.ICMPID != 0 {
+		return [2]netip.AddrPort{netip.AddrPortFrom(t.Src, t.ICMPID), netip.AddrPortFrom(t.Dst, t.ICMPID)}
+	}
+	return [2]netip.AddrPort{netip.AddrPortFrom(t.Src, t.SrcPort), netip.AddrPortFrom(t.Dst, t.DstPort)}
+}
+
+// Failures are new connections that the tracker could not enter: a tuple for all of
+// whose translations another connection has (insert_failed), or which was dropped for
+// another reason (drop counts these too, before Linux 5.10 only it does).
+func (w *netnsWorld) Failures() (uint64, error) {
+	cpus, err := dump.Stats(w.gateway)
+	var n uint64
+	for _, cpu := range cpus {
+		n += max(cpu["insert_failed"], cpu["drop"])
+	}
+	return n, err
+}
+
+func (w *netnsWorld) sysctl(ns *netns.Handle, name, value string) error {
+	err := ns.Do(func() error {
+		return os.WriteFile("/proc/sys/"+strings.ReplaceAll(name, ".", "/"), []byte(value), 0)
+	})
+	if err != nil {
+		return fmt.Errorf("set %s in namespace %s: %w", name, ns.Name(), err)
+	}
+	return nil
+}
+
+func (w *netnsWorld) Close() error {
+	if w.wires != nil {
+		w.wires.close()
+	}
+	if w.links != nil {
+		w.links.Close()
+	}
+	return errors.Join(w.wire.Close(), w.gateway.Close())
+}

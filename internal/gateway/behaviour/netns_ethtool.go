@@ -1,0 +1,43 @@
+package behaviour
+
+import (
+	"fmt"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/netns"
+)
+
+// ethtoolValue is struct ethtool_value, ifreqData the part of struct ifreq that
+// SIOCETHTOOL reads (include/uapi/linux/ethtool.h, if.h).
+type ethtoolValue struct{ cmd, data uint32 }
+
+type ifreqData struct {
+	name [unix.IFNAMSIZ]byte
+	data unsafe.Pointer
+	_    [16]byte
+}
+
+// checksumsOn has an interface complete the checksums of what the gateway itself
+// sends: a veth leaves them open otherwise, as no wire can garble them.
+func checksumsOn(ns *netns.Handle, dev string) error {
+	value := ethtoolValue{cmd: unix.ETHTOOL_STXCSUM}
+	err := ns.Do(func() error {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		request := ifreqData{data: unsafe.Pointer(&value)}
+		copy(request.name[:], dev)
+		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); errno != 0 {
+			return errno
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("turn off TX checksum offload: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,171 @@
+package behaviour
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+
+	"github.com/vishvananda/netlink"
+	vishnetns "github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/netns"
+)
+
+// setting is a sysctl of a namespace; optional where kernels lack it, or have it for
+// the whole host only.
+type setting struct {
+	name, value string
+	optional    bool
+}
+
+func (w *netnsWorld) set(ns *netns.Handle, settings []setting) error {
+	for _, s := range settings {
+		err := w.sysctl(ns, s.name, s.value)
+		if s.optional && (errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission)) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// quiet is set before there are links: neither side solicits routers or detects
+// duplicate addresses, and the wires have no IPv6 at all.
+func (w *netnsWorld) quiet() error {
+	return errors.Join(
+		w.set(w.wire, []setting{{"net.ipv6.conf.default.disable_ipv6", "1", true}}),
+		w.set(w.gateway, []setting{
+			{"net.ipv6.conf.default.accept_dad", "0", false},
+			{"net.ipv6.conf.default.accept_ra", "0", false},
+			{"net.ipv6.conf.default.router_solicitations", "0", false},
+			{"net.ipv4.conf.default.rp_filter", "0", false},
+		}))
+}
+
+// settings make a router of the gateway, that answers each time.
+func (w *netnsWorld) settings() error {
+	return w.set(w.gateway, []setting{
+		{"net.ipv4.ip_forward", "1", false},
+		{"net.ipv6.conf.all.forwarding", "1", false},
+		{"net.ipv4.conf.all.rp_filter", "0", false},
+		{"net.ipv4.icmp_ratelimit", "0", false},
+		{"net.ipv4.icmp_msgs_per_sec", "100000", true},
+		{"net.ipv4.icmp_msgs_burst", "100000", true},
+		{"net.ipv6.icmp.ratelimit", "0", false},
+	})
+}
+
+// addLinks makes the gateway's interfaces, each with the wire's end of the same name.
+func (w *netnsWorld) addLinks() (err error) {
+	if w.links, err = netlink.NewHandleAt(vishnetns.NsHandle(w.gateway.Fd())); err != nil {
+		return fmt.Errorf("open netlink in namespace %s: %w", w.gateway.Name(), err)
+	}
+	far, err := netlink.NewHandleAt(vishnetns.NsHandle(w.wire.Fd()))
+	if err != nil {
+		return fmt.Errorf("open netlink in namespace %s: %w", w.wire.Name(), err)
+	}
+	defer far.Close()
+	if err := up(w.links, "lo"); err != nil {
+		return fmt.Errorf("set lo up: %w", err)
+	}
+	for _, dev := range devices {
+		if err := w.addLink(far, dev); err != nil {
+			return fmt.Errorf("make interface %s: %w", dev, err)
+		}
+	}
+	return nil
+}
+
+func (w *netnsWorld) addLink(far *netlink.Handle, dev string) error {
+	attrs := netlink.NewLinkAttrs()
+	mac := gatewayMAC[dev]
+	attrs.Name, attrs.HardwareAddr = dev, net.HardwareAddr(mac[:])
+	attrs.Namespace = netlink.NsFd(w.gateway.Fd())
+	if err := w.links.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: dev, PeerNamespace: netlink.NsFd(w.wire.Fd())}); err != nil {
+		return err
+	}
+	if err := up(far, dev); err != nil {
+		return err
+	}
+	link, err := w.links.LinkByName(dev)
+	if err != nil {
+		return err
+	}
+	if err := w.links.LinkSetUp(link); err != nil {
+		return err
+	}
+	for _, p := range gatewayAddresses[dev] {
+		if err := w.links.AddrAdd(link, address(p)); err != nil {
+			return fmt.Errorf("address %v: %w", p, err)
+		}
+	}
+	return checksumsOn(w.gateway, dev)
+}
+
+func up(h *netlink.Handle, dev string) error {
+	link, err := h.LinkByName(dev)
+	if err != nil {
+		return err
+	}
+	return h.LinkSetUp(link)
+}
+
+func address(p netip.Prefix) *netlink.Addr {
+	a := &netlink.Addr{IPNet: ipNet(p)}
+	a.IP = p.Addr().AsSlice()
+	if p.Addr().Is6() {
+		a.Flags = unix.IFA_F_NODAD
+	}
+	return a
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Masked().Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+// addHosts tells the gateway where the hosts are, so that it never asks.
+func (w *netnsWorld) addHosts() error {
+	for _, a := range attachments() {
+		link, err := w.links.LinkByName(a.dev)
+		if err != nil {
+			return fmt.Errorf("find interface %s: %w", a.dev, err)
+		}
+		if err := w.addHost(link, a); err != nil {
+			return fmt.Errorf("attach host %s to %s: %w", a.host, a.dev, err)
+		}
+	}
+	lan, err := w.links.LinkByName(LAN)
+	if err != nil {
+		return err
+	}
+	return w.links.RouteAdd(&netlink.Route{LinkIndex: lan.Attrs().Index, Dst: ipNet(netmapInside), Scope: netlink.SCOPE_LINK})
+}
+
+func (w *netnsWorld) addHost(link netlink.Link, a attachment) error {
+	for _, addr := range append(a.neighbours, a.next...) {
+		err := w.links.NeighSet(&netlink.Neigh{
+			LinkIndex: link.Attrs().Index, Family: family(addr), State: netlink.NUD_PERMANENT,
+			IP: addr.AsSlice(), HardwareAddr: net.HardwareAddr(a.mac[:])})
+		if err != nil {
+			return fmt.Errorf("neighbour %v: %w", addr, err)
+		}
+	}
+	for i, network := range a.networks {
+		if err := w.links.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(network), Gw: a.next[i].AsSlice()}); err != nil {
+			return fmt.Errorf("route to %v: %w", network, err)
+		}
+	}
+	return nil
+}
+
+func family(a netip.Addr) int {
+	if a.Is6() {
+		return unix.AF_INET6
+	}
+	return unix.AF_INET
+}

@@ -1,0 +1,118 @@
+package behaviour
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/packet"
+)
+
+// Play is a World in which a case runs. It notes what must never be, whatever the
+// case is about: a wrong checksum.
+type Play struct {
+	World
+	faults []error
+}
+
+// Send is World's, with all checksums verified of what arrives, those of quoted
+// packets included as far as they are quoted.
+func (p *Play) Send(from Host, packets ...[]byte) (Arrivals, error) {
+	arrivals, err := p.World.Send(from, packets...)
+	for i := range arrivals {
+		if fault := arrivals[i].fault(); fault != nil {
+			p.faults = append(p.faults, fault)
+		}
+	}
+	return arrivals, err
+}
+
+func (a *Arrival) fault() error {
+	f := &a.Frame
+	switch {
+	case !f.IPChecksumOK():
+		return fmt.Errorf("at %s: the IP header's checksum is wrong: %s", a.At, line(f))
+	case bad(f):
+		return fmt.Errorf("at %s: transport checksum %v: %s", a.At, f.TransportChecksum(), line(f))
+	case !f.ICMPError():
+		return nil
+	}
+	var inner packet.Frame
+	if err := f.Quoted(&inner); err != nil {
+		return fmt.Errorf("at %s: %w", a.At, err)
+	}
+	if !inner.IPChecksumOK() || bad(&inner) {
+		return fmt.Errorf("at %s: checksums of the quoted packet: header ok: %v, transport %v: %s", a.At, inner.IPChecksumOK(), inner.TransportChecksum(), line(&inner))
+	}
+	return nil
+}
+
+func bad(f *packet.Frame) bool {
+	c := f.TransportChecksum()
+	return c == packet.ChecksumBad || c == packet.ChecksumPartial
+}
+
+// Exchange sends one packet and wants exactly one to arrive, at the host to. The
+// error wraps errLost where none does.
+func (p *Play) Exchange(from, to Host, b []byte) (*Arrival, error) {
+	arrivals, err := p.Send(from, b)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(arrivals) == 0:
+		return nil, fmt.Errorf("%s to %s: %s: %w", from, to, describe(b), errLost)
+	case len(arrivals) > 1 || arrivals[0].At != to:
+		return nil, fmt.Errorf("%s to %s: %s: arrived instead: %s", from, to, describe(b), arrivals)
+	}
+	return &arrivals[0], nil
+}
+
+// errLost is that a packet arrived nowhere.
+var errLost = errors.New("nothing arrived")
+
+// Lost tells whether an Exchange failed as nothing arrived anywhere.
+func Lost(err error) bool { return errors.Is(err, errLost) }
+
+func (a Arrivals) String() string {
+	if len(a) == 0 {
+		return "nothing"
+	}
+	s := ""
+	for i := range a {
+		s += fmt.Sprintf("; at %s: %s", a[i].At, line(&a[i].Frame))
+	}
+	return s[2:]
+}
+
+func describe(b []byte) string {
+	var f packet.Frame
+	if err := decode(&f, b); err != nil {
+		return err.Error()
+	}
+	return line(&f)
+}
+
+// decode parses an IP packet.
+func decode(f *packet.Frame, b []byte) error {
+	if len(b) > 0 && b[0]>>4 == 6 {
+		return f.DecodeNetwork(packet.EtherTypeIPv6, b)
+	}
+	return f.DecodeNetwork(packet.EtherTypeIPv4, b)
+}
+
+// UDPPacket composes a datagram. Its payload tells packets apart; empty is "x".
+func UDPPacket(from, to netip.AddrPort, payload string) []byte {
+	if payload == "" {
+		payload = "x"
+	}
+	ip := packet.IP{Source: from.Addr(), Destination: to.Addr(), Protocol: unix.IPPROTO_UDP}
+	return ip.Append(nil, packet.AppendUDP(nil, packet.Tuple{Src: from, Dst: to}, []byte(payload), false))
+}
+
+// Back composes the answer to what arrived: the same protocol, ends exchanged.
+func (a *Arrival) Back(payload string) []byte {
+	t := a.Frame.Tuple()
+	return UDPPacket(t.Dst, t.Src, payload)
+}

@@ -1,0 +1,86 @@
+package behaviour
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/natkit/natkit/internal/gateway"
+)
+
+// Maker makes a world for one case.
+type Maker func() (World, error)
+
+// Run plays cases, as many at a time as workers says, each in a world of its own, and
+// gives a result for each, in their order. Compile turns the text of a case into the
+// plan.
+func Run(engine string, cases []Case, world Maker, workers int) []Result {
+	results := make([]Result, len(cases))
+	free := make(chan struct{}, max(workers, 1))
+	var all sync.WaitGroup
+	for i := range cases {
+		free <- struct{}{}
+		all.Go(func() {
+			results[i] = cases[i].play(engine, world)
+			<-free
+		})
+	}
+	all.Wait()
+	return results
+}
+
+// play runs the case, unless it or the engine has nothing to run.
+func (c *Case) play(engine string, world Maker) Result {
+	declared, deviates := c.Expect[engine]
+	switch {
+	case c.Run == nil:
+		return Result{ID: c.ID, Status: NotTestable}
+	case deviates && declared.Outcome == "":
+		return Result{ID: c.ID, Status: NotOffered}
+	}
+	got, err := c.observe(world)
+	if err != nil {
+		return Result{ID: c.ID, Outcome: got, Status: Unexpected, Err: fmt.Errorf("%s: %w", engine, err)}
+	}
+	return c.judge(engine, got)
+}
+
+func (c *Case) observe(world Maker) (got Outcome, err error) {
+	plan, err := c.Plan()
+	if err != nil {
+		return "", err
+	}
+	w, err := world()
+	if err != nil {
+		return "", fmt.Errorf("make a world: %w", err)
+	}
+	defer func() { err = errors.Join(err, w.Close()) }()
+	if err := w.Apply(plan); err != nil {
+		return "", fmt.Errorf("apply the gateway's file: %w", err)
+	}
+	p := &Play{World: w}
+	got, err = c.Run(p)
+	return got, errors.Join(append(p.faults, err)...)
+}
+
+// Plan is what the case's file compiles to.
+func (c *Case) Plan() (*gateway.Plan, error) {
+	text := c.Gateway
+	if text == "" {
+		text = DefaultGateway
+	}
+	f, err := gateway.Parse(c.ID+".yaml", []byte("gateway:\n"+indent(text)))
+	if err != nil {
+		return nil, fmt.Errorf("read the case's gateway file: %w", err)
+	}
+	return gateway.Compile(&f.Config, Facts())
+}
+
+func indent(text string) string {
+	var b strings.Builder
+	for l := range strings.Lines(text) {
+		b.WriteString("  " + l)
+	}
+	return b.String()
+}
