@@ -93,7 +93,7 @@ func ChangeValue(c tune.Change, value string) string {
 	if c.Kind == tune.NATRule && value == "" {
 		return "(no options)"
 	}
-	return orUnset(value)
+	return orUnset(c.Shown(value))
 }
 
 // orUnset makes an empty value visible.

@@ -2,6 +2,8 @@
 // touches nothing: internal/tune/apply does, and internal/tune/journal remembers.
 package tune
 
+import "strings"
+
 // Kind says what sort of thing a Change changes.
 type Kind string
 
@@ -31,4 +33,17 @@ type Plan struct {
 	// Origin says who wants it: "doctor", "tune", "lab table-full".
 	Origin  string   `json:"origin"`
 	Changes []Change `json:"changes"`
+}
+
+// NamesNetns is true where Target itself names the network namespace.
+func (c Change) NamesNetns() bool { return c.Kind == NATRule || c.Kind == Gateway }
+
+// Shown is a value as people read it: the digests of gateways are cut short.
+func (c Change) Shown(value string) string {
+	const short = 12
+	digest, rest, _ := strings.Cut(value, " ")
+	if (c.Kind != Gateway && c.Kind != GatewayFile) || !IsDigest(digest) {
+		return value
+	}
+	return strings.TrimSpace(digest[:short] + " " + rest)
 }

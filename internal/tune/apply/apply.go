@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/natkit/natkit/internal/gateway/store"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/journal"
 )
@@ -46,9 +47,17 @@ func (o Options) withDefaults() Options {
 		o.Clock = journal.SystemClock{}
 	}
 	if o.Appliers == nil {
-		o.Appliers = standard(o.ProcRoot, o.Root)
+		o.Appliers = standard(o.ProcRoot, o.Root, o.store())
 	}
 	return o
+}
+
+// store has the plans and configurations of gateways; nil where there is no journal.
+func (o Options) store() *store.Store {
+	if o.Journal == nil {
+		return nil
+	}
+	return store.Beside(o.Journal.Dir())
 }
 
 func (o Options) check() error {

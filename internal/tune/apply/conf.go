@@ -42,8 +42,8 @@ func (c confFile) Read(target string) (string, error) {
 
 // regular refuses what is no file: natkit would put one in the place of a link
 // with which somebody has masked it (sysctl.d(5): to /dev/null).
-func (c confFile) regular() error {
-	info, err := os.Lstat(c.path())
+func regular(path string) error {
+	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -52,31 +52,34 @@ func (c confFile) regular() error {
 	}
 	if !info.Mode().IsRegular() {
 		return fmt.Errorf("persist in %s: it is not a regular file but %s, which may be meant to keep values out; move it away, or go without --persist",
-			c.path(), info.Mode().Type())
+			path, info.Mode().Type())
 	}
 	return nil
 }
 
-func (c confFile) Writable(string) error {
-	if err := c.regular(); err != nil {
+// mayReplace says why a file cannot be written.
+func mayReplace(path string) error {
+	if err := regular(path); err != nil {
 		return err
 	}
 	// The nearest folder that exists decides; the rest is made by Write.
-	for dir := filepath.Dir(c.path()); ; dir = filepath.Dir(dir) {
+	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
 		err := unix.Faccessat(unix.AT_FDCWD, dir, unix.W_OK|unix.X_OK, unix.AT_EACCESS)
 		if errors.Is(err, fs.ErrNotExist) && dir != filepath.Dir(dir) {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("persist in %s: %s: %w; needs root and a writable file system", c.path(), dir, err)
+			return fmt.Errorf("persist in %s: %s: %w; needs root and a writable file system", path, dir, err)
 		}
 		return nil
 	}
 }
 
+func (c confFile) Writable(string) error { return mayReplace(c.path()) }
+
 // Write replaces the file in one step, so that a crash leaves the old or the new one.
 func (c confFile) Write(target, value string) error {
-	if err := c.regular(); err != nil {
+	if err := regular(c.path()); err != nil {
 		return err
 	}
 	text, err := c.text()

@@ -198,11 +198,10 @@ func undoChanges(tx *journal.Transaction, opt Options) error {
 	return errors.Join(errs...)
 }
 
-// sameNetns keeps an undo from writing to another namespace's values. A NAT rule's
-// target names its namespace itself.
+// sameNetns keeps an undo from writing to another namespace's values.
 func sameNetns(tx *journal.Transaction, c journal.Change, opt Options) error {
 	here := journal.NamespaceInode(opt.ProcRoot, "net")
-	if c.Durable || c.Kind == tune.NATRule || tx.Netns == 0 || here == 0 || tx.Netns == here {
+	if c.Durable || c.NamesNetns() || tx.Netns == 0 || here == 0 || tx.Netns == here {
 		return nil
 	}
 	return fmt.Errorf("undo %s of %s: it was changed in network namespace %d, this is %d; run natkit there (nsenter --net)",
@@ -217,7 +216,7 @@ func undoOne(tx *journal.Transaction, c *journal.Change, opt Options) error {
 	now, err := applier.Read(c.Target)
 	if errors.Is(err, fs.ErrNotExist) {
 		c.State, c.Note = journal.Left, "no longer exists"
-		if c.Kind == tune.NATRule { // which of the two: the namespace, the rule
+		if c.NamesNetns() { // which of the two: the namespace, the rule
 			c.Note += ": " + err.Error()
 		}
 		return nil
@@ -237,7 +236,7 @@ func undoOne(tx *journal.Transaction, c *journal.Change, opt Options) error {
 		c.State = journal.Undone
 	default:
 		c.State = journal.Left
-		c.Note = fmt.Sprintf("is %q, natkit wrote %q: changed by someone else", now, c.After)
+		c.Note = fmt.Sprintf("is %q, natkit wrote %q: changed by someone else", c.Shown(now), c.Shown(c.After))
 	}
 	return nil
 }
@@ -280,7 +279,7 @@ func handOver(tx *journal.Transaction, c *journal.Change, opt Options, wanted *s
 	// Where the journal was deleted, all in it are later ones.
 	self := slices.IndexFunc(all, tx.Is)
 	for _, later := range all[self+1:] {
-		elsewhere := later.Netns != tx.Netns && c.Kind != tune.NATRule
+		elsewhere := later.Netns != tx.Netns && !c.NamesNetns()
 		if !c.Durable && (later.BootID != tx.BootID || elsewhere) {
 			continue
 		}
