@@ -12,6 +12,7 @@ import (
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/tune/apply"
 )
 
 // inside runs fn in a namespace; nil is the calling process's.
@@ -58,22 +59,16 @@ func link(l *netlink.LinkAttrs, addresses []netlink.Addr) gateway.Interface {
 	return i
 }
 
-// initial compares the namespace with that of process 1. Within a container that is
-// the container's own: its root may change the container's sysctls, and the host's
-// are not there.
+// initial tells whether the namespace is the host's own.
 func initial(ns *netns.Handle, proc string) (bool, error) {
-	first, err := netns.At(proc+"/1/ns/net", "init")
-	if err != nil {
-		return false, fmt.Errorf("%w (needs CAP_SYS_PTRACE)", err)
-	}
-	defer first.Close()
-	if ns != nil {
-		return ns.Inode() == first.Inode(), nil
-	}
 	here, err := netns.Current()
 	if err != nil {
 		return false, err
 	}
 	defer here.Close()
-	return here.Inode() == first.Inode(), nil
+	at := apply.IsInitialNetns(here.Inode(), proc)
+	if ns == nil || ns.Inode() == here.Inode() {
+		return at, nil
+	}
+	return !at && apply.IsInitialNetns(ns.Inode(), proc), nil
 }

@@ -1,0 +1,314 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/testutil"
+)
+
+func newNetns(t *testing.T) *netns.Handle {
+	t.Helper()
+	testutil.NeedRoot(t)
+	ns, err := netns.New(t.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ns.Close() })
+	return ns
+}
+
+// run runs a program in a namespace.
+func run(t *testing.T, ns *netns.Handle, stdin string, args ...string) {
+	t.Helper()
+	testutil.NeedProgram(t, args[0])
+	err := ns.Do(func() error {
+		cmd := exec.Command(args[0], args[1:]...)
+		cmd.Stdin = strings.NewReader(stdin)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%v: %w\n%s", args, err, out)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wire makes an interface that is up, with addresses.
+func wire(t *testing.T, ns *netns.Handle, name string, addresses ...string) {
+	t.Helper()
+	err := ns.Do(func() error {
+		link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name, MTU: 1400}, PeerName: name + "-far"}
+		if err := netlink.LinkAdd(link); err != nil {
+			return err
+		}
+		for _, text := range addresses {
+			a, err := netlink.ParseAddr(text)
+			if err != nil {
+				return err
+			}
+			if a.IP.To4() == nil {
+				a.Flags = unix.IFA_F_NODAD
+			}
+			if err := netlink.AddrAdd(link, a); err != nil {
+				return err
+			}
+		}
+		far, err := netlink.LinkByName(link.PeerName)
+		if err != nil {
+			return err
+		}
+		return errors.Join(netlink.LinkSetUp(link), netlink.LinkSetUp(far))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestReadTellsInterfacesAndSettings(t *testing.T) {
+	ns := newNetns(t)
+	wire(t, ns, "wan0", "203.0.113.7/24", "203.0.113.8/24", "2001:db8::7/64")
+	f, err := Read(t.Context(), ns, Options{PID: os.Getpid()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !f.Known || f.Initial || len(f.Sessions) > 0 {
+		t.Errorf("known %v, initial %v, sessions %v", f.Known, f.Initial, f.Sessions)
+	}
+	i := slices.IndexFunc(f.Interfaces, func(i gateway.Interface) bool { return i.Name == "wan0" })
+	if i < 0 {
+		t.Fatalf("wan0 is missing in %+v", f.Interfaces)
+	}
+	wan := f.Interfaces[i]
+	wan.Addresses = slices.DeleteFunc(wan.Addresses, func(p netip.Prefix) bool { return p.Addr().IsLinkLocalUnicast() })
+	want := gateway.Interface{Name: "wan0", Index: wan.Index, Up: true, MTU: 1400, Addresses: []netip.Prefix{
+		netip.MustParsePrefix("203.0.113.7/24"), netip.MustParsePrefix("203.0.113.8/24"), netip.MustParsePrefix("2001:db8::7/64")}}
+	if diff := cmp.Diff(want, wan, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+		t.Error(diff)
+	}
+	if f.Sysctls["net.ipv4.ip_forward"] != "0" || f.Sysctls["net.netfilter.nf_conntrack_max"] == "" {
+		t.Errorf("sysctls %v", f.Sysctls)
+	}
+	if f.Conntrack == nil || f.Conntrack.EntryBytes == 0 {
+		t.Errorf("conntrack %+v; unknown: %v", f.Conntrack, f.Unknown)
+	}
+}
+
+const others = `table inet firewalld {
+	chain filter_FORWARD { type filter hook forward priority filter + 10; policy accept; jump more; jump more; }
+	chain more { tcp dport 22 accept; meta mark 1 drop; }
+}
+table inet natkit {
+	chain postrouting { type nat hook postrouting priority 120; masquerade; }
+}
+table inet asleep {
+	flags dormant
+	chain f { type filter hook forward priority 0; policy drop; }
+}
+table ip mine {
+	chain out { type nat hook postrouting priority srcnat; oifname "eth0" snat to 203.0.113.1; }
+}
+`
+
+func TestForeignTellsOthersChains(t *testing.T) {
+	ns := newNetns(t)
+	run(t, ns, others, "nft", "-f", "-")
+	for _, line := range []string{
+		"iptables-nft -N DOCKER-USER", "iptables-nft -A FORWARD -j DOCKER-USER", "iptables-nft -A DOCKER-USER -j RETURN", "iptables-nft -P FORWARD DROP",
+		"iptables-nft -t nat -A POSTROUTING -s 172.17.0.0/16 -j MASQUERADE",
+		"iptables-legacy -P FORWARD DROP", "iptables-legacy -A FORWARD -m state --state ESTABLISHED -j ACCEPT",
+		"iptables-legacy -t mangle -A FORWARD -j MARK --set-mark 1",
+		"iptables-legacy -t nat -A POSTROUTING -o eth9 -j MASQUERADE",
+	} {
+		run(t, ns, "", strings.Fields(line)...)
+	}
+	all, err := foreign(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, c := range all {
+		if c.Rules == 0 && c.Policy == "accept" { // iptables makes all chains of a table
+			continue
+		}
+		text := fmt.Sprintf("%s %s: %s %s %s, %s %s %d, %s, %d rules", c.Source, c.Owner, c.Family, c.Table, c.Chain, c.Type, c.Hook, c.Priority, c.Policy, c.Rules)
+		for _, r := range c.NAT {
+			text += ": " + r.Text
+		}
+		got = append(got, text)
+	}
+	slices.Sort(got)
+	want := []string{
+		"iptables-legacy : ip filter FORWARD, filter forward 0, drop, 1 rules",
+		"iptables-legacy : ip mangle FORWARD, filter forward -150, accept, 1 rules",
+		"iptables-legacy : ip nat POSTROUTING, nat postrouting 100, accept, 1 rules: masquerade",
+		"iptables-nft : ip nat POSTROUTING, nat postrouting 100, accept, 1 rules: masquerade",
+		"iptables-nft docker: ip filter FORWARD, filter forward 0, drop, 2 rules",
+		"nftables : ip mine out, nat postrouting 100, accept, 1 rules: snat to 203.0.113.1",
+		"nftables firewalld: inet firewalld filter_FORWARD, filter forward 10, accept, 4 rules",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestRouted(t *testing.T) {
+	ns := newNetns(t)
+	wire(t, ns, "lan0", "192.168.0.1/24")
+	wire(t, ns, "wan0", "203.0.113.7/24")
+	run(t, ns, "", "sysctl", "-q", "-w", "net.ipv4.ip_forward=1")
+	for _, line := range []string{"ip link set lo up", "ip route add default via 203.0.113.1", "ip route add blackhole 198.18.0.0/16", "ip route add unreachable 198.19.0.0/16"} {
+		run(t, ns, "", strings.Fields(line)...)
+	}
+	addr := netip.MustParseAddr
+	for _, tt := range []struct {
+		name string
+		way  Way
+		want Route
+	}{
+		{"out of the house", Way{Source: addr("192.168.0.2"), Destination: addr("198.51.100.9"), In: "lan0"},
+			Route{Out: "wan0", Gateway: addr("203.0.113.1"), Table: 254}},
+		{"to the gateway", Way{Source: addr("192.168.0.2"), Destination: addr("203.0.113.7"), In: "lan0"}, Route{Local: true, Out: "lo"}},
+		{"of the gateway", Way{Destination: addr("198.51.100.9")}, Route{Out: "wan0", Gateway: addr("203.0.113.1"), Source: addr("203.0.113.7"), Table: 254}},
+		{"blackhole", Way{Destination: addr("198.18.0.1")}, Route{Unreachable: true, Reason: "the route says blackhole"}},
+		{"unreachable", Way{Destination: addr("198.19.0.1")}, Route{Unreachable: true, Reason: "the route says unreachable, or the host does not forward what comes in by "}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := Routed(ns, tt.way)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tt.want.Out == "lo" { // kernels tell its interface and table in different ways
+				got.Out, got.Table = "lo", 0
+			}
+			if !tt.want.Source.IsValid() {
+				got.Source = netip.Addr{}
+			}
+			if got != tt.want {
+				t.Errorf("got %+v, want %+v", got, tt.want)
+			}
+		})
+	}
+	if _, err := Routed(ns, Way{Destination: addr("198.51.100.9"), In: "nosuch"}); err == nil {
+		t.Error("an interface that is not there")
+	}
+}
+
+func TestFlowtableIsToldAsItIs(t *testing.T) {
+	testutil.NeedRoot(t)
+	s := flowtable()
+	if s.OK == (s.Reason != "") {
+		t.Errorf("%+v", s)
+	}
+	t.Logf("%+v", s)
+	if !s.OK {
+		testutil.NeedFeature(t, testutil.FlowTable)
+		t.Errorf("this kernel has flowtables, and natkit says: %s", s.Reason)
+	}
+}
+
+// process writes a process into a made-up /proc.
+func process(t *testing.T, proc string, pid, parent int, name, environ string) string {
+	t.Helper()
+	dir := filepath.Join(proc, fmt.Sprint(pid))
+	if err := os.MkdirAll(filepath.Join(dir, "fd"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	err := errors.Join(os.WriteFile(filepath.Join(dir, "environ"), []byte(environ), 0o644),
+		os.WriteFile(filepath.Join(dir, "stat"), fmt.Appendf(nil, "%d (%s) S %d 1 1 0 -1", pid, name, parent), 0o644))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestSessionUnderSudo(t *testing.T) {
+	proc := t.TempDir()
+	process(t, proc, 1, 0, "systemd", "")
+	sshd := process(t, proc, 50, 1, "sshd-session", "PATH=/bin\x00")
+	process(t, proc, 60, 50, "a (odd) name", "HOME=/root\x00SSH_CONNECTION=198.51.100.9 50000 203.0.113.7 22\x00")
+	process(t, proc, 70, 60, "sudo", "SUDO_USER=me\x00")
+	process(t, proc, 80, 70, "natkit", "")
+	session := gateway.Session{Client: netip.MustParseAddrPort("198.51.100.9:50000"), Server: netip.MustParseAddrPort("203.0.113.7:22")}
+	if got := sessions(proc, 80); !slices.Equal(got, []gateway.Session{session}) {
+		t.Errorf("by the environment: %v", got)
+	}
+	// tmux keeps the environment of the session in which it was started.
+	err := errors.Join(os.MkdirAll(sshd+"/net", 0o755), os.Symlink("socket:[4711]", sshd+"/fd/4"), os.Symlink("socket:[4712]", sshd+"/fd/5"),
+		os.WriteFile(sshd+"/net/tcp", []byte(`  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 077100CB:0016 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4712 1 0 100 0 0 10 0
+   1: 077100CB:0016 096433C6:C351 01 00000000:00000000 02:00000000 00000000     0        0 4711 4 0 20 4 30 10 -1
+   2: 077100CB:0016 096433C6:C352 01 00000000:00000000 02:00000000 00000000     0        0 4799 4 0 20 4 30 10 -1
+`), 0o644),
+		os.WriteFile(sshd+"/net/tcp6", []byte("rubbish\n 1: zz:1 00:2 01 0 0 0 0 0 0 4711\n"), 0o644))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []gateway.Session{session, {Client: netip.MustParseAddrPort("198.51.100.9:50001"), Server: session.Server}}
+	if got := sessions(proc, 80); !slices.Equal(got, want) {
+		t.Errorf("by the socket: %v", got)
+	}
+	here := []gateway.Interface{{Addresses: []netip.Prefix{netip.MustParsePrefix("203.0.113.7/24")}}}
+	if got := ofHost(slices.Clone(want), here); len(got) != 2 {
+		t.Errorf("here: %v", got)
+	}
+	if got := ofHost(slices.Clone(want), nil); len(got) != 0 {
+		t.Errorf("elsewhere: %v", got)
+	}
+}
+
+func TestSessionsEndInACircle(t *testing.T) {
+	proc := t.TempDir()
+	process(t, proc, 5, 6, "a", "")
+	process(t, proc, 6, 5, "b", "SSH_CONNECTION=x y z\x00")
+	if got := sessions(proc, 5); len(got) != 0 {
+		t.Errorf("%v", got)
+	}
+	if got := sessions(proc, 99); len(got) != 0 {
+		t.Errorf("%v", got)
+	}
+}
+
+func TestParseSocketOfIPv6(t *testing.T) {
+	for text, want := range map[string]string{
+		"0000000000000000FFFF0000077100CB:0016": "203.0.113.7:22",
+		"B80D0120000000000000000007000000:0016": "[2001:db8::7]:22",
+	} {
+		if got, err := parseSocket(text); err != nil || got.String() != want {
+			t.Errorf("%s: %v, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", ":", "01:1", "0100007F", "0100007F:1FFFFF", "0100007G:1"} {
+		if got, err := parseSocket(text); err == nil {
+			t.Errorf("%q is %v", text, got)
+		}
+	}
+}
+
+func TestOwner(t *testing.T) {
+	for want, names := range map[string][]string{
+		"":           {"nat", "POSTROUTING", "mine"},
+		"docker":     {"nat", "PREROUTING", "DOCKER"},
+		"kubernetes": {"nat", "PREROUTING", "DOCKER", "KUBE-SERVICES", "KUBE-NODEPORTS"},
+		"firewalld":  {"firewalld", "nat_POSTROUTING"},
+	} {
+		if got := owner(names); got != want {
+			t.Errorf("%v: %q, want %q", names, got, want)
+		}
+	}
+}
