@@ -1,0 +1,307 @@
+package gateway
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// router is a host with one interface outside and one inside.
+var router = Facts{Known: true, Flowtable: Support{OK: true}, Interfaces: []Interface{
+	{Name: "lo", Index: 1, Up: true, Addresses: prefixes("127.0.0.1/8", "::1/128")},
+	{Name: "eth0", Index: 2, Up: true, MTU: 1500, Addresses: prefixes("203.0.113.1/24", "203.0.113.2/24", "2001:db8::1/64", "fe80::1/64")},
+	{Name: "eth1", Index: 3, Up: true, MTU: 1500, Addresses: prefixes("192.168.0.1/24")},
+}}
+
+func prefixes(texts ...string) (out []netip.Prefix) {
+	for _, t := range texts {
+		out = append(out, netip.MustParsePrefix(t))
+	}
+	return out
+}
+
+const roles = `
+  interfaces: {wan: eth0, lan: eth1}`
+
+// parse reads what stands below the key gateway.
+func parse(t testing.TB, body string) *Config {
+	t.Helper()
+	f, err := Parse("test.yaml", []byte("gateway:"+body+"\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &f.Config
+}
+
+func compile(t testing.TB, body string, facts Facts) *Plan {
+	t.Helper()
+	p, err := Compile(parse(t, body), facts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// lines are the entries of a plan, one on each line, in order.
+func lines(p *Plan) string {
+	var b strings.Builder
+	line := func(list string, rule Ref, entry fmt.Stringer) {
+		fmt.Fprintf(&b, "%s %s[%d]: %s\n", list, rule.List, rule.Index, entry)
+	}
+	for _, d := range p.Destinations {
+		line("dst", d.Rule, d)
+	}
+	for _, s := range p.Sources {
+		line("src", s.Rule, s)
+	}
+	for _, s := range p.Stateless {
+		line("pair", s.Rule, s)
+	}
+	for _, u := range p.Untracked {
+		line("raw", u.Rule, u)
+	}
+	for _, w := range p.Waiting {
+		fmt.Fprintf(&b, "wait %s: %s\n", w.Rule, w.Interface)
+	}
+	return b.String()
+}
+
+var compileCases = []struct {
+	name, body string
+	want       string
+}{
+	{"masquerade leaves by the WAN where nothing is said", roles + `
+  nat:
+    - masquerade: {from: 192.168.0.0/16, except-to: 10.0.0.0/8}`, `
+src nat[0]: from 192.168.0.0/16 except to 10.0.0.0/8 out eth0 becomes the interface's address
+`},
+	{"any interface where none has a role", `
+  nat:
+    - masquerade: {}`, `
+src nat[0]: from 0.0.0.0/0 becomes the interface's address
+`},
+	{"any source of IPv6 is told from one of IPv4", `
+  ipv6:
+    - masquerade: {}`, `
+src ipv6[0]: from ::/0 becomes the interface's address
+`},
+	{"the longest prefix first, each length of a rule by itself", roles + `
+  nat:
+    - snat: {from: [10.0.0.0/8, 192.168.1.0/24, 192.168.2.0/24], to: 203.0.113.8, ports: 1024-65535, random: fully}
+    - snat: {from: 10.0.0.0/16, to: 203.0.113.9, persistent: true}`, `
+src nat[0]: from 192.168.1.0/24, 192.168.2.0/24 out eth0 becomes 203.0.113.8 ports 1024-65535 random fully
+src nat[1]: from 10.0.0.0/16 out eth0 becomes 203.0.113.9 persistent
+src nat[0]: from 10.0.0.0/8 out eth0 becomes 203.0.113.8 ports 1024-65535 random fully
+`},
+	{"more conditions before fewer", `
+  interfaces: {wan: [eth0, eth2]}
+  nat:
+    - snat: {from: 10.0.0.0/16, to: 203.0.113.8}
+    - snat: {from: 10.0.0.0/16, to: 203.0.113.9, except-to: 198.51.100.0/24}
+    - snat: {from: 10.0.0.0/16, to: 203.0.113.10, out: eth2}`, `
+src nat[2]: from 10.0.0.0/16 out eth2 becomes 203.0.113.10
+src nat[1]: from 10.0.0.0/16 except to 198.51.100.0/24 out eth0, eth2 becomes 203.0.113.9
+src nat[0]: from 10.0.0.0/16 out eth0, eth2 becomes 203.0.113.8
+`},
+	{"a pool is a set of addresses", roles + `
+  nat:
+    - snat: {from: 10.0.0.0/24, to: [203.0.113.40, 203.0.113.8-203.0.113.15, 203.0.113.16/30], ports: keep}`, `
+src nat[0]: from 10.0.0.0/24 out eth0 becomes 203.0.113.8-203.0.113.19, 203.0.113.40 ports keep
+`},
+	{"destinations: port, protocol, address, prefix, and from before anybody", roles + `
+  nat:
+    - netmap: {inside: 10.1.0.0/24, outside: 203.0.113.0/24}
+    - static: {inside: 192.168.0.3, outside: 203.0.113.7, local: true}
+    - dnat: {on: 203.0.113.7, port: udp, to: 192.168.0.4}
+    - dnat: {on: 203.0.113.7, port: tcp/80-90, to: 192.168.0.5}
+    - dnat: {on: 203.0.113.7, port: tcp/80, to: "192.168.0.6:8080"}
+    - dnat: {on: 203.0.113.7, port: tcp/80, from: 198.51.100.0/24, to: 192.168.0.7}`, `
+dst nat[5]: on 203.0.113.7 tcp/80 from 198.51.100.0/24 in eth0 becomes 192.168.0.7
+dst nat[4]: on 203.0.113.7 tcp/80 in eth0 becomes 192.168.0.6:8080
+dst nat[3]: on 203.0.113.7 tcp/80-90 in eth0 becomes 192.168.0.5
+dst nat[2]: on 203.0.113.7 udp in eth0 becomes 192.168.0.4
+dst nat[1]: on 203.0.113.7 in eth0 and of programs here becomes 192.168.0.3
+dst nat[0]: on 203.0.113.0/24 in eth0 becomes 10.1.0.0/24
+src nat[1]: from 192.168.0.3 out eth0 becomes 203.0.113.7
+src nat[0]: from 10.1.0.0/24 out eth0 becomes 203.0.113.0/24
+`},
+	{"on a role is on its present addresses", roles + `
+  nat:
+    - dnat: {on: wan, port: tcp/22, to: 192.168.0.2}
+  ipv6:
+    - dnat: {on: eth0, port: tcp/22, to: "fd00::2"}`, `
+dst ipv6[0]: on 2001:db8::1 tcp/22 in eth0 becomes fd00::2
+dst nat[0]: on 203.0.113.1 tcp/22 in eth0 becomes 192.168.0.2
+dst nat[0]: on 203.0.113.2 tcp/22 in eth0 becomes 192.168.0.2
+`},
+	{"an interface that is not there is waited for", roles + `
+  nat:
+    - dnat: {on: ppp0, port: tcp/22, to: 192.168.0.2}
+    - masquerade: {out: ppp0}`, `
+src nat[1]: from 0.0.0.0/0 out ppp0 becomes the interface's address
+wait nat[0] dnat: ppp0
+`},
+	{"an address inside is asked for from inside", roles + `
+  nat:
+    - dnat: {on: 192.168.0.1, port: udp/53, to: 192.168.0.53}`, `
+dst nat[0]: on 192.168.0.1 udp/53 becomes 192.168.0.53
+`},
+	{"hairpin: own address, own pool, the address asked for", roles + `
+  nat:
+    - dnat: {on: 203.0.113.1, port: tcp/80, to: "192.168.0.2:8080", hairpin: true}
+    - static: {inside: 192.168.0.3, outside: 203.0.113.9, hairpin: true}
+    - snat: {from: 192.168.0.4, to: 203.0.113.10}
+    - snat: {from: 192.168.0.5, to: 192.168.7.7, out: lan}
+    - masquerade: {from: 192.168.0.0/24}`, `
+dst nat[0]: on 203.0.113.1 tcp/80 becomes 192.168.0.2:8080
+dst nat[1]: on 203.0.113.9 becomes 192.168.0.3
+src nat[1]: back inside from 192.168.0.3 becomes 203.0.113.9
+src nat[2]: back inside from 192.168.0.4 becomes 203.0.113.10
+src nat[0]: back inside of 203.0.113.1 tcp/80 becomes 203.0.113.1
+src nat[1]: back inside of 203.0.113.9 becomes 203.0.113.9
+src nat[1]: from 192.168.0.3 out eth0 becomes 203.0.113.9
+src nat[2]: from 192.168.0.4 out eth0 becomes 203.0.113.10
+src nat[3]: from 192.168.0.5 out eth1 becomes 192.168.7.7
+src nat[4]: from 192.168.0.0/24 out eth0 becomes the interface's address
+`},
+	{"stateless: pairs; NPTv6 is neutral, one address is not", roles + `
+  nat:
+    - static: {inside: 192.168.0.3, outside: 203.0.113.9, stateless: true}
+    - netmap: {inside: 10.1.0.0/24, outside: 198.51.100.0/24, stateless: true}
+    - notrack: {on: 203.0.113.10, port: udp/53}
+  ipv6:
+    - netmap: {inside: "fd00:1::/48", outside: "2001:db8:1::/48", stateless: true}
+    - static: {inside: "fd00::3", outside: "2001:db8::3", stateless: true}
+    - netmap: {inside: "fd00:2::/64", outside: "2001:db8:2::/64"}`, `
+dst ipv6[2]: on 2001:db8:2::/64 in eth0 becomes fd00:2::/64
+src ipv6[2]: from fd00:2::/64 out eth0 becomes 2001:db8:2::/64
+pair ipv6[1]: fd00::3 is outside 2001:db8::3 out eth0 stateless
+pair ipv6[0]: fd00:1::/48 is outside 2001:db8:1::/48 out eth0 stateless checksum-neutral (RFC 6296)
+pair nat[0]: 192.168.0.3 is outside 203.0.113.9 out eth0 stateless
+pair nat[1]: 10.1.0.0/24 is outside 198.51.100.0/24 out eth0 stateless
+raw nat[2]: to and from 203.0.113.10 udp/53 not tracked
+`},
+}
+
+func TestCompile(t *testing.T) {
+	for _, c := range compileCases {
+		t.Run(c.name, func(t *testing.T) {
+			want := strings.TrimPrefix(c.want, "\n")
+			if diff := cmp.Diff(want, lines(compile(t, c.body, router))); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestCompileSettings(t *testing.T) {
+	body := `
+  expect: {flows: 200k, rate: 5000/s}
+  interfaces: {wan: [eth1, eth0]}
+  mss: clamp
+  flowtable: on
+  accounting: on
+  limits: {connections-per-source: 2000}
+  nat:
+    - masquerade: {}`
+	p := compile(t, body, router)
+	want := &Plan{Schema: PlanSchema, Engine: EngineNetfilter, WAN: []string{"eth0", "eth1"},
+		Sources:   p.Sources,
+		MSS:       MSS{Clamp: true},
+		Flowtable: []string{"eth0", "eth1"}, ConnectionsPerSource: 2000,
+		IPv4: true, Accounting: true, Expect: Expect{Flows: 200000, Rate: 5000}}
+	if diff := cmp.Diff(want, p, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestFlowtableInterfaces(t *testing.T) {
+	on := "\n  flowtable: on"
+	absent := router
+	absent.Flowtable = Support{Reason: "no module"}
+	for _, c := range []struct {
+		name, body string
+		facts      Facts
+		want       []string
+	}{
+		{"all but lo", on, router, []string{"eth0", "eth1"}},
+		{"not those that are missing", on + "\n  interfaces: {wan: [eth0, ppp0]}", router, []string{"eth0"}},
+		{"all that are named where nobody looked", on + "\n  interfaces: {wan: [eth0, ppp0]}", Facts{}, []string{"eth0", "ppp0"}},
+		{"none where the kernel has no flowtable", on, absent, nil},
+		{"none where it is off", "\n  mss: clamp", router, nil},
+	} {
+		if diff := cmp.Diff(c.want, compile(t, c.body, c.facts).Flowtable); diff != "" {
+			t.Error(c.name, diff)
+		}
+	}
+}
+
+func TestCompileRefuses(t *testing.T) {
+	for _, c := range []struct{ body, want string }{
+		{`{masquerade: {out: wan}}`, `nat[0] masquerade: no interface has the role wan: name it below interfaces`},
+		{`{dnat: {on: 203.0.113.1, to: "192.168.0.2:80"}}`, `nat[0] dnat: to 192.168.0.2:80 has a port: port must name a protocol that has ports, such as tcp/80`},
+		{`{dnat: {on: 203.0.113.1, to: 192.168.0.2, hairpin: true}}`, `nat[0] dnat: hairpin needs to know what is inside: name the wan interfaces, or the lan ones, below interfaces`},
+		{`{snat: {from: "fd00::/8", to: 203.0.113.1}}`, `nat[0] snat: from fd00:: is IPv6: such rules stand below ipv6`},
+		{`{netmap: {inside: 10.0.0.0/24, outside: 198.51.100.0/25}}`, `nat[0] netmap: inside 10.0.0.0/24 and outside 198.51.100.0/25 differ in length: each address needs one of its own`},
+		{`{static: {inside: 10.0.0.1, outside: 198.51.100.1, stateless: true, local: true}}`, `nat[0] static: stateless has no connections: hairpin and local need one, leave them or stateless out`},
+	} {
+		_, err := Compile(parse(t, "\n  nat:\n    - "+c.body), router)
+		if err == nil || err.Error() != c.want {
+			t.Errorf("%s\n got: %v\nwant: %s", c.body, err, c.want)
+		}
+	}
+	v6 := `{netmap: {inside: "fd00::/120", outside: "2001:db8::/120", stateless: true}}`
+	if _, err := Compile(parse(t, "\n  ipv6:\n    - "+v6), router); err == nil || !strings.Contains(err.Error(), "at most /112") {
+		t.Errorf("a prefix too long for NPTv6: %v", err)
+	}
+}
+
+// TestOrderInTheFileMeansNothing shuffles rules and compares what is left of them
+// without their numbers.
+func TestOrderInTheFileMeansNothing(t *testing.T) {
+	rules := []string{
+		"masquerade: {from: 192.168.0.0/16}", "masquerade: {from: 10.0.0.0/8, except-to: 10.9.0.0/16}",
+		"snat: {from: [192.168.1.0/24, 10.1.0.0/16], to: 203.0.113.8}", "snat: {from: 192.168.1.7, to: 203.0.113.9}",
+		"static: {inside: 192.168.1.8, outside: 203.0.113.10, hairpin: true}", "netmap: {inside: 10.7.0.0/24, outside: 198.51.100.0/24}",
+		"dnat: {on: wan, port: tcp/80, to: 192.168.1.9, hairpin: true}", "dnat: {on: wan, port: tcp/443, to: 192.168.1.9}",
+		"dnat: {on: wan, port: tcp, to: 192.168.1.10, from: 198.51.100.0/24}", "notrack: {on: 203.0.113.77}",
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	var want *Plan
+	for range 50 {
+		p := compile(t, roles+"\n  nat:\n    - "+strings.Join(rules, "\n    - "), router)
+		p.forgetRules()
+		if want == nil {
+			want = p
+		}
+		if Digest(p) != Digest(want) {
+			t.Fatalf("another order, another plan:\n%s", cmp.Diff(lines(want), lines(p)))
+		}
+		r.Shuffle(len(rules), func(i, j int) { rules[i], rules[j] = rules[j], rules[i] })
+	}
+}
+
+func (p *Plan) forgetRules() {
+	for i := range p.Sources {
+		p.Sources[i].Rule.Index = 0
+	}
+	for i := range p.Destinations {
+		p.Destinations[i].Rule.Index = 0
+	}
+	for i := range p.Untracked {
+		p.Untracked[i].Rule.Index = 0
+	}
+}
+
+func TestDigest(t *testing.T) {
+	a := compile(t, "\n  nat:\n    - masquerade: {}", router)
+	b := compile(t, "\n  nat:\n    - masquerade: {from: 0.0.0.0/0}", router)
+	c := compile(t, "\n  mss: clamp\n  nat:\n    - masquerade: {}", router)
+	if Digest(a) != Digest(b) || Digest(a) == Digest(c) || len(Digest(a)) != 64 {
+		t.Errorf("digests: %s %s %s", Digest(a), Digest(b), Digest(c))
+	}
+}
