@@ -1,0 +1,247 @@
+package iptables
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// wordless says which condition natkit's rules have no word for; empty where they
+// have one for all that are not among those allowed by name.
+func wordless(m *Match, allowed string) string {
+	has := func(word string) bool { return strings.Contains(allowed, word) }
+	switch {
+	case len(m.Unknown) > 0:
+		return "the condition " + m.Unknown[0]
+	case m.ToLocal:
+		return "the condition that the destination is any address of the host"
+	case m.SYN && !has("syn"):
+		return "a condition on TCP flags"
+	case m.Protocol != "" && !has("protocol"):
+		return "rules about sources for " + m.Protocol + " alone: they are for every protocol"
+	case m.To.IsValid() && !has("to"):
+		return "rules about sources for the destination " + m.To.String() + " alone"
+	case len(m.NotFrom) > 0:
+		return "sources other than " + m.NotFrom[0].String()
+	case len(m.NotTo) > 0 && !has("except"):
+		return "destinations other than " + m.NotTo[0].String()
+	case m.From.IsValid() && !has("from"):
+		return "this rule for the source " + m.From.String() + " alone"
+	}
+	return wordlessName(m, has)
+}
+
+func wordlessName(m *Match, has func(string) bool) string {
+	switch {
+	case len(m.NotIn) > 0:
+		return "interfaces other than " + m.NotIn[0]
+	case len(m.NotOut) > 0:
+		return "interfaces other than " + m.NotOut[0]
+	case strings.HasSuffix(m.In+m.Out, "*"):
+		return "all interfaces that begin with " + strings.TrimSuffix(m.In+m.Out, "*")
+	case m.In != "" && !has("in "):
+		return "the interface that packets come in by (" + m.In + ") here"
+	case m.Out != "" && !has("out"):
+		return "the interface that packets leave by (" + m.Out + ") here"
+	}
+	return ""
+}
+
+const noWord = "natkit has no word for "
+
+// express says why a rule cannot be in a gateway file by itself; empty where it can.
+// wan is the interface that the file names as such, or empty.
+func (e *entry) express(wan string) string {
+	t := &e.rule.Target
+	if len(t.Unknown) > 0 {
+		return noWord + t.Unknown[0]
+	}
+	switch t.Kind {
+	case Masquerade, SNAT:
+		return e.expressSource(wan)
+	case DNAT:
+		return e.expressDestination(wan)
+	case Netmap:
+		return e.expressNetmap(wan)
+	case Redirect:
+		return "redirects connections to this host itself; natkit translates what passes through"
+	case Notrack:
+		return e.expressNotrack()
+	case MSS:
+		return e.expressMSS()
+	}
+	return noWord + "the target " + t.Name
+}
+
+func (e *entry) expressSource(wan string) string {
+	t := &e.rule.Target
+	switch {
+	case e.hook != "postrouting":
+		return "translates sources of what comes to this host itself; natkit translates what passes through"
+	case t.Ports != Ports{}:
+		return fmt.Sprintf("gives ports %d-%d to %s alone; natkit's \"ports: %[1]d-%[2]d\" would hold for all protocols and for the identifiers of pings",
+			t.Ports.First, t.Ports.Last, orWord(e.match.Protocol, "some"))
+	case t.Kind == SNAT && !t.First.IsValid():
+		return noWord + "a rule that changes the source's port alone"
+	}
+	if word := wordless(&e.match, "from except out"); word != "" {
+		return noWord + word
+	}
+	if wan != "" && e.match.Out == "" {
+		return "holds for every interface; with the interface " + wan + " named as wan it would hold for that one"
+	}
+	_, reason := e.exceptTo()
+	return reason
+}
+
+func orWord(word, other string) string {
+	if word == "" {
+		return other
+	}
+	return word
+}
+
+// exceptTo are the destinations that a rule about sources leaves alone, by its own
+// condition or by rules before it.
+func (e *entry) exceptTo() (list []netip.Prefix, reason string) {
+	list = append(list, e.match.NotTo...)
+	for _, x := range e.except {
+		anywhere := x.match
+		anywhere.To = netip.Prefix{}
+		switch {
+		case x.drops:
+			return nil, fmt.Sprintf("%s drops some of its packets first, which natkit does not", where(x.rule))
+		case !x.match.To.IsValid() || !covers(&anywhere, &e.match):
+			return nil, fmt.Sprintf("%s keeps some of its packets from it, by more than the destination; natkit has except-to alone", where(x.rule))
+		}
+		list = union(list, []netip.Prefix{x.match.To})
+	}
+	return list, ""
+}
+
+// where names another rule.
+func where(r *Rule) string {
+	if r.Line > 0 {
+		return fmt.Sprintf("line %d", r.Line)
+	}
+	return fmt.Sprintf("%q", r.Text)
+}
+
+func (e *entry) expressDestination(wan string) string {
+	m, t := &e.match, &e.rule.Target
+	switch {
+	case e.hook != "prerouting" && e.hook != "output":
+		return "natkit translates destinations of what comes in, and of the host's own programs"
+	case !t.First.IsValid():
+		return noWord + "a rule that changes the destination's port alone"
+	case t.First != t.Last:
+		return noWord + "a choice among several destinations: that is a load balancer's"
+	case t.Random || t.RandomFully:
+		return noWord + "a port of the destination at random"
+	case !t.keepsPorts(m) && t.Ports.First != t.Ports.Last:
+		return fmt.Sprintf("%sa choice among the ports %d-%d of the destination", noWord, t.Ports.First, t.Ports.Last)
+	}
+	if reason := e.inbound(wan, "from to protocol in "); reason != "" {
+		return reason
+	}
+	switch {
+	case !m.To.IsValid():
+		return "has no destination (-d), and so translates what passes through to others too; natkit's dnat is on an address, or on those of an interface"
+	case !m.To.IsSingleIP():
+		return "is on the whole of " + m.To.String() + "; natkit's dnat is on one address, its netmap gives each address one of its own"
+	}
+	for _, p := range m.Ports {
+		if p.First == 0 && p.Last != 65535 {
+			return noWord + "port 0"
+		}
+	}
+	return ""
+}
+
+// keepsPorts tells whether the ports that are given are those that were asked for.
+func (t *Target) keepsPorts(m *Match) bool {
+	return t.Ports == Ports{} || len(m.Ports) == 1 && m.Ports[0] == t.Ports
+}
+
+// inbound is what rules about destinations have in common.
+func (e *entry) inbound(wan, allowed string) string {
+	m := e.match
+	if m.In != "" && m.In == wan {
+		m.In = ""
+	} else if wan != "" && m.In == "" && e.hook == "prerouting" {
+		return "holds for every interface; with the interface " + wan + " named as wan it would hold for that one"
+	}
+	if m.In != "" && !strings.HasSuffix(m.In, "*") {
+		return fmt.Sprintf("holds for what comes in by %s alone; natkit can say that (interfaces: {wan: %[1]s}) only where it is true of all rules", m.In)
+	}
+	if word := wordless(&m, allowed); word != "" {
+		return noWord + word
+	}
+	if len(e.except) > 0 {
+		return fmt.Sprintf("%s keeps some of its packets from it, which natkit's rules about destinations cannot", where(e.except[0].rule))
+	}
+	return ""
+}
+
+func (e *entry) expressNetmap(wan string) string {
+	m, t := &e.match, &e.rule.Target
+	outward := e.hook == "postrouting"
+	prefix := m.To
+	if outward {
+		prefix = m.From
+	}
+	switch {
+	case !outward && e.hook != "prerouting":
+		return "natkit's netmap is for what passes through"
+	case !prefix.IsValid() || prefix.Bits() != t.Prefix.Bits():
+		return fmt.Sprintf("puts addresses of another number into %s; natkit's netmap gives each address one of its own", t.Prefix)
+	case t.Random || t.RandomFully || t.Persistent || t.Ports != Ports{}:
+		return noWord + "options of NETMAP"
+	case !outward:
+		return e.inbound(wan, "to in ")
+	}
+	r := *m
+	if r.Out == wan {
+		r.Out = ""
+	}
+	if word := wordless(&r, "from"); word != "" {
+		return noWord + word
+	}
+	if len(e.except) > 0 {
+		return fmt.Sprintf("%s keeps some of its packets from it, which natkit's netmap cannot", where(e.except[0].rule))
+	}
+	return ""
+}
+
+func (e *entry) expressNotrack() string {
+	m := e.match
+	from, to := m.From.IsValid(), m.To.IsValid()
+	switch {
+	case from == to || from && !m.From.IsSingleIP() || to && !m.To.IsSingleIP():
+		return "natkit's notrack is for what one address gets and sends"
+	case len(m.Ports) > 0 || len(e.except) > 0:
+		return noWord + "ports and exceptions of NOTRACK as they are here"
+	case m.Protocol != "":
+		return noWord + "notrack for a protocol without its ports"
+	}
+	if word := wordless(&m, "from to"); word != "" {
+		return noWord + word
+	}
+	return ""
+}
+
+func (e *entry) expressMSS() string {
+	m := e.match
+	switch {
+	case e.hook != "forward":
+		return "natkit bounds segments of what passes through (FORWARD), not of the host's own connections"
+	case m.Protocol != "tcp" || !m.SYN:
+		return "natkit bounds what SYNs say (--tcp-flags SYN,RST SYN)"
+	case len(e.except) > 0:
+		return fmt.Sprintf("%s keeps some of its packets from it", where(e.except[0].rule))
+	}
+	if word := wordless(&m, "protocol syn"); word != "" {
+		return "natkit's mss is for all that passes through: it has no word for " + word
+	}
+	return ""
+}

@@ -1,0 +1,133 @@
+package iptables
+
+import (
+	"cmp"
+	"slices"
+)
+
+// entry is a rule with all the conditions under which packets come to it.
+type entry struct {
+	rule    *Rule
+	version int
+	table   string
+	hook    string
+	// priority is the base chain's, base which one it is of all.
+	priority int32
+	base     int
+	match    Match
+	// except are those that leave the chain, or the hook, before it.
+	except []exception
+	// owner is the program that keeps it, where that is another's.
+	owner string
+}
+
+type exception struct {
+	match Match
+	rule  *Rule
+	// drops is true where the packets go no further at all.
+	drops bool
+}
+
+// hookOrder is that of NF_INET_*.
+var hookOrder = []string{"prerouting", "input", "forward", "output", "postrouting"}
+
+// deepest bounds jumps within jumps; the kernel refuses loops, texts do not.
+const deepest = 64
+
+// mostEntries bounds what chains that many rules jump to may become.
+const mostEntries = 200_000
+
+type flattener struct {
+	table *Table
+	base  *Chain
+	index int
+	out   []*entry
+	// full is true where it had to stop.
+	full bool
+}
+
+// flatten follows packets through all tables: entries by hook and priority, in the
+// order in which packets meet them. full tells that there are more.
+func flatten(set *Ruleset) (all []*entry, full bool) {
+	index := 0
+	for _, t := range set.Tables {
+		for _, c := range t.Chains {
+			if c.Hook == "" {
+				continue
+			}
+			f := flattener{table: t, base: c, index: index}
+			f.walk(c, Match{}, nil, t.Owner, 0)
+			all, full = append(all, f.out...), full || f.full
+			index++
+		}
+	}
+	slices.SortStableFunc(all, func(a, b *entry) int {
+		return cmp.Or(cmp.Compare(slices.Index(hookOrder, a.hook), slices.Index(hookOrder, b.hook)), cmp.Compare(a.priority, b.priority))
+	})
+	return all, full
+}
+
+// walk goes through a chain for packets that meet outer, and returns who of them
+// leaves the base chain there.
+func (f *flattener) walk(c *Chain, outer Match, except []exception, owner string, depth int) (left []exception) {
+	if depth > deepest || len(f.out) > mostEntries {
+		f.full = true
+		return nil
+	}
+	owner = cmp.Or(owner, ownerOfChain(c.Name))
+	for _, r := range c.Rules {
+		m, possible := and(outer, r.Match)
+		if !possible {
+			continue
+		}
+		f.add(r, m, except, cmp.Or(owner, f.table.ownerOfRule(r)))
+		switch r.Target.Kind {
+		case Accept, Drop:
+			e := exception{m, r, r.Target.Kind == Drop}
+			left, except = append(left, e), append(slices.Clip(except), e)
+		case Return:
+			except = append(slices.Clip(except), exception{match: m, rule: r})
+			if depth == 0 {
+				left = append(left, exception{match: m, rule: r})
+			}
+		case Jump, Goto:
+			gone := f.jump(r, m, except, owner, depth)
+			left, except = append(left, gone...), append(slices.Clip(except), gone...)
+			if r.Target.Kind == Goto {
+				except = append(slices.Clip(except), exception{match: m, rule: r})
+			}
+		}
+	}
+	return left
+}
+
+func (f *flattener) jump(r *Rule, m Match, except []exception, owner string, depth int) (left []exception) {
+	for _, name := range r.Target.Chains {
+		next := f.table.find(name)
+		if next == nil {
+			// Where it leads is not in the text: it may translate what it gets.
+			missing := *r
+			missing.Target = Target{Kind: Ends, Name: name, Unknown: []string{"leads to a chain that is not there"}}
+			f.add(&missing, m, except, cmp.Or(owner, ownerOfChain(name)))
+			continue
+		}
+		left = append(left, f.walk(next, m, except, cmp.Or(owner, f.table.ownerOfRule(r)), depth+1)...)
+	}
+	return left
+}
+
+// add notes a rule that is of interest itself: not one that only leads on.
+func (f *flattener) add(r *Rule, m Match, except []exception, owner string) {
+	switch r.Target.Kind {
+	case Accept, Drop, Return, Jump, Goto:
+		return
+	}
+	e := &entry{rule: r, version: f.table.Version, table: f.table.Name, hook: f.base.Hook,
+		priority: f.base.Priority, base: f.index, match: m, owner: owner}
+	for _, x := range except {
+		if !disjoint(&x.match, &m) {
+			e.except = append(e.except, x)
+		}
+	}
+	f.out = append(f.out, e)
+}

@@ -1,0 +1,235 @@
+package iptables
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/natkit/natkit/internal/gateway"
+)
+
+// Result is a gateway file, and what is not in it.
+type Result struct {
+	Config gateway.Config
+	// NAT, IPv6 and MSS are the rules that each rule of the file stands for, in
+	// their own words.
+	NAT, IPv6 [][]string
+	MSS       []string
+	Notes     []Note
+}
+
+// Untranslated are the notes about rules that the file does not do.
+func (r *Result) Untranslated() []Note {
+	var all []Note
+	for _, n := range r.Notes {
+		if n.Kind == Untranslated {
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
+// Import translates what a gateway file says exactly, and says of the rest why not.
+// That the file means the same is not believed but compared with what Compile makes
+// of it: conditions, what is given, and which of two rules wins.
+func Import(set *Ruleset) (*Result, error) {
+	all, full := flatten(set)
+	t := translator{entries: all, refused: map[*entry]string{}, apart: map[*entry]bool{}}
+	t.wan = t.findWAN()
+	for range len(all) + 1 {
+		t.pass()
+		changed, err := t.verify()
+		if err != nil {
+			return nil, err
+		}
+		if !changed {
+			break
+		}
+	}
+	r := t.result()
+	r.Notes = append(slices.Clone(set.Notes), r.Notes...)
+	if full {
+		r.Notes = append(r.Notes, Note{Kind: Untranslated, Rules: 1, Reason: "the chains lead to each other too often to be followed to their end"})
+	}
+	slices.SortStableFunc(r.Notes, func(a, b Note) int { return cmp.Compare(a.Line, b.Line) })
+	return r, nil
+}
+
+// translator decides on entries until all that is left is right.
+type translator struct {
+	entries []*entry
+	wan     string
+	// refused has the reasons that verify found; apart are those that are not to be
+	// one of a pair.
+	refused map[*entry]string
+	apart   map[*entry]bool
+
+	// What a pass decided: notes, and the rules of the file.
+	notes map[*entry]Note
+	rules []made
+	mss   []*entry
+}
+
+// findWAN is the one interface that all rules about destinations name, where every
+// rule about sources names one too; else empty.
+func (t *translator) findWAN() string {
+	wan := ""
+	for _, e := range t.entries {
+		if e.owner != "" || !e.rule.Target.translates() {
+			continue
+		}
+		switch in := e.match.In; {
+		case e.hook == "prerouting" && (in == "" || wan != "" && in != wan):
+			return ""
+		case e.hook == "prerouting":
+			wan = in
+		case e.hook == "postrouting" && e.match.Out == "":
+			return ""
+		}
+	}
+	if len(wan) > 0 && wan[len(wan)-1] == '*' {
+		return ""
+	}
+	return wan
+}
+
+// pass decides on every entry, and makes rules of those that can be in the file.
+func (t *translator) pass() {
+	t.notes, t.rules, t.mss = map[*entry]Note{}, nil, nil
+	var open []*entry
+	for i, e := range t.entries {
+		kind, reason := t.judge(i)
+		if kind == "" {
+			open = append(open, e)
+			continue
+		}
+		t.notes[e] = Note{Line: e.rule.Line, Text: e.rule.Text, Kind: kind, Reason: reason, Rules: 1}
+	}
+	t.build(open)
+}
+
+// judge says what is to become of an entry instead of a rule of the file; kind is
+// empty where it can be one.
+func (t *translator) judge(i int) (kind, reason string) {
+	e := t.entries[i]
+	switch k := e.rule.Target.Kind; {
+	case e.owner != "":
+		return LeftAlone, "is " + e.owner + "'s"
+	case k == Pass:
+		return LeftAlone, "does not translate"
+	case chainsOf[e.table] != nil && e.table != "nat" && k != Notrack && k != MSS:
+		return LeftAlone, "is the table " + e.table + "'s, not NAT's"
+	case t.refused[e] != "":
+		return Untranslated, t.refused[e]
+	}
+	if by := t.coveredBy(i); by != nil {
+		return Unreachable, where(by) + " takes all its packets first"
+	}
+	if reason := e.express(t.wan); reason != "" {
+		return Untranslated, reason
+	}
+	if reason := t.inTheWay(i); reason != "" {
+		return Untranslated, reason
+	}
+	return "", ""
+}
+
+// sameHook are entries whose order matters to each other.
+func sameHook(a, b *entry) bool {
+	return a.hook == b.hook && a.version == b.version && a.rule.Target.translates() == b.rule.Target.translates()
+}
+
+// coveredBy is a rule after which nothing is left for the entry.
+func (t *translator) coveredBy(i int) *Rule {
+	e := t.entries[i]
+	for _, x := range e.except {
+		if covers(&x.match, &e.match) {
+			return x.rule
+		}
+	}
+	if !e.rule.Target.translates() {
+		return nil
+	}
+	for _, b := range t.entries[:i] {
+		if sameHook(b, e) && b.rule.Target.Kind != Ends && len(b.except) == 0 && covers(&b.match, &e.match) {
+			return b.rule
+		}
+	}
+	return nil
+}
+
+// inTheWay says which rule that is not in the file changes what this one gets.
+func (t *translator) inTheWay(i int) string {
+	e := t.entries[i]
+	if !e.rule.Target.translates() {
+		return ""
+	}
+	for j, b := range t.entries {
+		if j == i || !sameHook(b, e) || disjoint(&b.match, &e.match) {
+			continue
+		}
+		switch note, decided := t.notes[b]; {
+		case j < i && decided && note.Kind == Untranslated:
+			return fmt.Sprintf("%s, which is not translated, gets some of its packets first", where(b.rule))
+		case j > i && b.owner != "":
+			return fmt.Sprintf("%s, which is %s's, would get some of its packets first: natkit's rules come after those of other programs", where(b.rule), b.owner)
+		}
+	}
+	return ""
+}
+
+// result is what the last pass made.
+func (t *translator) result() *Result {
+	r := &Result{Config: t.config()}
+	for _, m := range t.rules {
+		texts := originsOf(m.from)
+		if m.version == 4 {
+			r.NAT = append(r.NAT, texts)
+		} else {
+			r.IPv6 = append(r.IPv6, texts)
+		}
+	}
+	r.MSS = originsOf(t.mss)
+	r.Notes = t.summary()
+	return r
+}
+
+func originsOf(list []*entry) (texts []string) {
+	for _, e := range list {
+		if !slices.Contains(texts, e.rule.Text) {
+			texts = append(texts, e.rule.Text)
+		}
+	}
+	return texts
+}
+
+// summary is the notes, one for each rule, those that are left alone together. A
+// rule that is reached in several ways has one, for the worst.
+func (t *translator) summary() (all []Note) {
+	worst := map[*Rule]int{}
+	together, left := map[string]int{}, map[*Rule]bool{}
+	for _, e := range t.entries {
+		n, ok := t.notes[e]
+		if !ok || e.rule.Target.Name == unread || n.Kind == LeftAlone && left[e.rule] {
+			continue
+		}
+		left[e.rule] = n.Kind == LeftAlone
+		at, seen := worst[e.rule]
+		switch {
+		case seen && (all[at].Kind == Untranslated || n.Kind != Untranslated):
+		case seen:
+			all[at] = n
+		case n.Kind == LeftAlone && together[n.Reason] > 0:
+			sum := &all[together[n.Reason]-1]
+			sum.Rules, sum.Text = sum.Rules+1, ""
+		default:
+			all = append(all, n)
+			if n.Kind == LeftAlone {
+				together[n.Reason] = len(all)
+				continue
+			}
+			worst[e.rule] = len(all) - 1
+		}
+	}
+	return all
+}

@@ -1,0 +1,264 @@
+package iptables
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// ruleParser reads the options of one rule. What a list of addresses makes of one
+// rule, several, comes last.
+type ruleParser struct {
+	version  int
+	rule     Rule
+	from, to []netip.Prefix
+	words    []string
+	// module is the match or target that unknown options belong to.
+	module string
+	target bool
+	// options, of the target, are given to it at the end.
+	flags   map[string]bool
+	values  map[string]string
+	unknown []string
+}
+
+// parseRule reads what comes after the chain. A list of addresses is several
+// rules, as iptables makes of it.
+func parseRule(words []string, version int) ([]*Rule, error) {
+	p := ruleParser{version: version, words: words, flags: map[string]bool{}, values: map[string]string{}}
+	for len(p.words) > 0 {
+		if err := p.option(); err != nil {
+			return nil, err
+		}
+	}
+	if err := p.finish(); err != nil {
+		return nil, err
+	}
+	var all []*Rule
+	for _, from := range orAny(p.from) {
+		for _, to := range orAny(p.to) {
+			r := p.rule
+			r.Match.From, r.Match.To = from, to
+			all = append(all, &r)
+		}
+	}
+	return all, nil
+}
+
+func orAny(list []netip.Prefix) []netip.Prefix {
+	if len(list) == 0 {
+		return []netip.Prefix{{}}
+	}
+	return list
+}
+
+func (p *ruleParser) next() string {
+	w := p.words[0]
+	p.words = p.words[1:]
+	return w
+}
+
+// long are the long names of short options, and other spellings of long ones.
+var long = map[string]string{
+	"--source": "-s", "--src": "-s", "--destination": "-d", "--dst": "-d",
+	"--in-interface": "-i", "--out-interface": "-o", "--protocol": "-p", "--proto": "-p",
+	"--match": "-m", "--jump": "-j", "--goto": "-g", "--set-counters": "-c",
+	"--destination-port": "--dport", "--destination-ports": "--dports",
+}
+
+// option reads one option with its argument.
+func (p *ruleParser) option() error {
+	w, not := p.next(), false
+	if w == "!" {
+		not = true
+		if len(p.words) == 0 {
+			return fmt.Errorf("nothing comes after !")
+		}
+		w = p.next()
+	}
+	if !strings.HasPrefix(w, "-") {
+		return fmt.Errorf("%q is no option", w)
+	}
+	if name, value, ok := strings.Cut(w, "="); ok && strings.HasPrefix(w, "--") {
+		w, p.words = name, append([]string{value}, p.words...)
+	}
+	if name, ok := long[w]; ok {
+		w = name
+	}
+	if slices.Contains([]string{"--random", "--random-fully", "--persistent", "--notrack", "--clamp-mss-to-pmtu"}, w) {
+		p.flags[w] = true
+		return nil
+	}
+	if read := withArgument[w]; read != nil {
+		if len(p.words) > 1 && p.words[0] == "!" { // as iptables wrote it before 1.4.3
+			not = true
+			p.next()
+		}
+		if len(p.words) == 0 {
+			return fmt.Errorf("%s has no value", w)
+		}
+		return read(p, p.next(), not)
+	}
+	p.other(w, not)
+	return nil
+}
+
+// other keeps an option that natkit has no word for, with all its arguments.
+func (p *ruleParser) other(w string, not bool) {
+	text := w
+	if not {
+		text = "! " + w
+	}
+	for len(p.words) > 0 && p.words[0] != "!" && !strings.HasPrefix(p.words[0], "-") {
+		text += " " + p.next()
+	}
+	if p.module != "" && !p.target {
+		text = p.module + " " + text
+	}
+	p.unknown = append(p.unknown, text)
+	if !p.target {
+		p.rule.Match.Unknown = append(p.rule.Match.Unknown, text)
+	} else {
+		p.rule.Target.Unknown = append(p.rule.Target.Unknown, text)
+	}
+	p.module = ""
+}
+
+type reader func(p *ruleParser, value string, not bool) error
+
+// withArgument is filled below: its functions refer to it.
+var withArgument map[string]reader
+
+func init() {
+	value := func(name string) reader {
+		return func(p *ruleParser, v string, not bool) error {
+			if not || p.values[name] != "" {
+				p.rule.Target.Unknown = append(p.rule.Target.Unknown, name+" "+v)
+			}
+			p.values[name] = v
+			return nil
+		}
+	}
+	withArgument = map[string]reader{
+		"-s": (*ruleParser).source, "-d": (*ruleParser).destination,
+		"-i": (*ruleParser).in, "-o": (*ruleParser).out, "-p": (*ruleParser).protocol,
+		"--dport": (*ruleParser).ports, "--dports": (*ruleParser).ports,
+		"--dst-type": (*ruleParser).dstType, "--tcp-flags": (*ruleParser).tcpFlags,
+		"-m": (*ruleParser).match, "-j": (*ruleParser).jump, "-g": (*ruleParser).jumpTo,
+		"--comment": func(p *ruleParser, v string, _ bool) error { p.rule.Comment = v; return nil },
+		"-c":        func(p *ruleParser, _ string, _ bool) error { p.words = p.words[min(1, len(p.words)):]; return nil },
+		"--to":      value("--to"), "--to-source": value("--to"), "--to-destination": value("--to"),
+		"--to-ports": value("--to-ports"), "--set-mss": value("--set-mss"),
+	}
+}
+
+func (p *ruleParser) source(v string, not bool) error {
+	return addresses(v, not, p.version, &p.from, &p.rule.Match.NotFrom)
+}
+
+func (p *ruleParser) destination(v string, not bool) error {
+	return addresses(v, not, p.version, &p.to, &p.rule.Match.NotTo)
+}
+
+func (p *ruleParser) in(v string, not bool) error {
+	return named(v, not, &p.rule.Match.In, &p.rule.Match.NotIn)
+}
+
+func (p *ruleParser) out(v string, not bool) error {
+	return named(v, not, &p.rule.Match.Out, &p.rule.Match.NotOut)
+}
+
+// named is an interface; one that ends in + stands for all that begin so.
+func named(v string, not bool, is *string, isNot *[]string) error {
+	if strings.HasSuffix(v, "+") {
+		v = strings.TrimSuffix(v, "+") + "*"
+	}
+	switch {
+	case not:
+		*isNot = append(*isNot, v)
+	case v == "*": // any
+	case *is != "":
+		return fmt.Errorf("an interface is there twice")
+	default:
+		*is = v
+	}
+	return nil
+}
+
+func (p *ruleParser) protocol(v string, not bool) error {
+	name, err := protocolName(v)
+	switch {
+	case err != nil:
+		return err
+	case not:
+		p.rule.Match.Unknown = append(p.rule.Match.Unknown, "! -p "+v)
+	default:
+		p.rule.Match.Protocol = name
+	}
+	return nil
+}
+
+func (p *ruleParser) ports(v string, not bool) error {
+	if not || len(p.rule.Match.Ports) > 0 {
+		p.rule.Match.Unknown = append(p.rule.Match.Unknown, "destination ports "+v)
+		return nil
+	}
+	for _, one := range strings.Split(v, ",") {
+		ports, err := parsePorts(one)
+		if err != nil {
+			return err
+		}
+		p.rule.Match.Ports = append(p.rule.Match.Ports, ports)
+	}
+	return nil
+}
+
+func (p *ruleParser) dstType(v string, not bool) error {
+	if not || v != "LOCAL" {
+		p.rule.Match.Unknown = append(p.rule.Match.Unknown, "--dst-type "+v)
+		return nil
+	}
+	p.rule.Match.ToLocal = true
+	return nil
+}
+
+// tcpFlags has two arguments: the flags that are looked at, and those that are set.
+func (p *ruleParser) tcpFlags(mask string, not bool) error {
+	if len(p.words) == 0 {
+		return fmt.Errorf("--tcp-flags has one value, not two")
+	}
+	set := p.next()
+	if !not && (mask == "SYN,RST" || mask == "RST,SYN") && set == "SYN" {
+		p.rule.Match.SYN = true
+		return nil
+	}
+	p.rule.Match.Unknown = append(p.rule.Match.Unknown, "--tcp-flags "+mask+" "+set)
+	return nil
+}
+
+// match names a module. One without an option of its own is a condition too.
+func (p *ruleParser) match(v string, not bool) error {
+	p.target, p.module = false, ""
+	switch v {
+	case "tcp", "udp", "sctp", "dccp", "udplite", "multiport", "comment", "addrtype":
+		return nil
+	}
+	p.module = "-m " + v
+	if len(p.words) == 0 || !strings.HasPrefix(p.words[0], "--") && p.words[0] != "!" {
+		p.rule.Match.Unknown = append(p.rule.Match.Unknown, p.module)
+		p.module = ""
+	}
+	return nil
+}
+
+func (p *ruleParser) jump(v string, not bool) error {
+	p.target, p.module = true, ""
+	p.rule.Target.Name = v
+	return nil
+}
+
+func (p *ruleParser) jumpTo(v string, not bool) error {
+	p.rule.Target = Target{Kind: Goto, Name: v, Chains: []string{v}}
+	return nil
+}
