@@ -30,6 +30,9 @@ func (p *Play) Send(from Host, packets ...[]byte) (Arrivals, error) {
 }
 
 func (a *Arrival) fault() error {
+	if err := wrongChecksums(a.Packet); err != nil {
+		return fmt.Errorf("at %s: %w: %s", a.At, err, line(&a.Frame))
+	}
 	f := &a.Frame
 	switch {
 	case !f.IPChecksumOK():
