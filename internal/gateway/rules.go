@@ -1,0 +1,179 @@
+package gateway
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// RuleText is a rule of the file as a plan has it.
+type RuleText struct {
+	Rule Ref `json:"rule"`
+	// Text says what it does, with its interfaces and addresses resolved.
+	Text string `json:"text"`
+	// key tells what the rule is about: another rule about the same is its successor.
+	key string
+}
+
+// RulesOf are the rules that a plan was made of, in the order of the file.
+func RulesOf(p *Plan) []RuleText {
+	if p == nil {
+		return nil
+	}
+	c := ruleTexts{rules: map[Ref]*ruleParts{}}
+	c.collect(p)
+	var out []RuleText
+	for ref, parts := range c.rules {
+		out = append(out, RuleText{Rule: ref, Text: parts.text(ref.Kind), key: parts.key(ref.Kind)})
+	}
+	slices.SortFunc(out, func(a, b RuleText) int { return orderRefs(a.Rule, b.Rule) })
+	return out
+}
+
+// ruleParts are the entries of one rule.
+type ruleParts struct {
+	sources      []*Source
+	destinations []*Destination
+	stateless    []*Pair
+	untracked    []*Untracked
+	hairpin      bool
+	waiting      []string
+}
+
+type ruleTexts struct{ rules map[Ref]*ruleParts }
+
+func (c *ruleTexts) of(r Ref) *ruleParts {
+	if c.rules[r] == nil {
+		c.rules[r] = &ruleParts{}
+	}
+	return c.rules[r]
+}
+
+func (c *ruleTexts) collect(p *Plan) {
+	for i := range p.Sources {
+		c.source(&p.Sources[i])
+	}
+	for i := range p.Destinations {
+		d := c.of(p.Destinations[i].Rule)
+		d.destinations = append(d.destinations, &p.Destinations[i])
+	}
+	for i := range p.Stateless {
+		s := c.of(p.Stateless[i].Rule)
+		s.stateless = append(s.stateless, &p.Stateless[i])
+	}
+	for i := range p.Untracked {
+		u := c.of(p.Untracked[i].Rule)
+		u.untracked = append(u.untracked, &p.Untracked[i])
+	}
+	for _, w := range p.Waiting {
+		r := c.of(w.Rule)
+		r.waiting = append(r.waiting, w.Interface)
+	}
+}
+
+func (c *ruleTexts) source(s *Source) {
+	parts := c.of(s.Rule)
+	switch h := s.Hairpin.Prefix; {
+	case !h.IsValid():
+		parts.sources = append(parts.sources, s)
+	case h.Bits() > 0:
+		parts.hairpin = true
+	}
+}
+
+// text is the rule in one line, without its kind.
+func (r *ruleParts) text(kind string) string {
+	var w words
+	switch {
+	case kind == "static" && len(r.destinations) > 0, kind == "netmap" && len(r.destinations) > 0:
+		r.oneForOne(&w)
+	case len(r.destinations) > 0 || len(r.waiting) > 0:
+		r.forward(&w)
+	case len(r.sources) > 0:
+		s := *r.sources[0]
+		s.From = r.from()
+		w.say(s.String())
+	case len(r.stateless) > 0:
+		w.say(r.stateless[0].String())
+	case len(r.untracked) > 0:
+		w.say(r.untracked[0].String())
+	}
+	w.add("waits for an address of", strings.Join(r.waiting, ", "))
+	return w.String()
+}
+
+// from are the prefixes of all entries of a rule about sources.
+func (r *ruleParts) from() (all []netip.Prefix) {
+	for _, s := range r.sources {
+		all = append(all, s.From...)
+	}
+	return all
+}
+
+// oneForOne is a static rule or a netmap.
+func (r *ruleParts) oneForOne(w *words) {
+	d := r.destinations[0]
+	w.say(d.becomes())
+	w.add("is outside", prefixText(d.On))
+	w.add("out", strings.Join(r.sources[0].Out, ", "))
+	r.switches(w, d.Local)
+}
+
+func (r *ruleParts) switches(w *words, local bool) {
+	if r.hairpin {
+		w.say("hairpin")
+	}
+	if local {
+		w.say("local")
+	}
+}
+
+// forward is a dnat; its addresses may be several, or still missing.
+func (r *ruleParts) forward(w *words) {
+	w.add("on", strings.Join(r.on(), ", "))
+	if len(r.destinations) == 0 {
+		return
+	}
+	d := r.destinations[0]
+	w.add("port", d.Port.String())
+	w.add("from", prefixList(r.clients()))
+	w.add("in", strings.Join(d.In, ", "))
+	w.add("to", d.becomes())
+	r.switches(w, d.Local)
+}
+
+func (r *ruleParts) on() (all []string) {
+	for _, d := range r.destinations {
+		if text := prefixText(d.On); !slices.Contains(all, text) {
+			all = append(all, text)
+		}
+	}
+	return all
+}
+
+func (r *ruleParts) clients() (all []netip.Prefix) {
+	for _, d := range r.destinations {
+		all = append(all, d.From...)
+	}
+	slices.SortFunc(all, comparePrefixes)
+	return slices.Compact(all)
+}
+
+// key is what the rule is about: the hosts whose sources it translates, the address
+// and port that it is on.
+func (r *ruleParts) key(kind string) string {
+	switch {
+	case kind == "dnat" && len(r.destinations) > 0:
+		d := r.destinations[0]
+		return kind + " " + strings.Join(r.on(), ",") + " " + d.Port.String() + " " + prefixList(r.clients())
+	case len(r.destinations) > 0:
+		return "one for one " + r.destinations[0].becomes()
+	case len(r.sources) > 0:
+		return "sources " + prefixList(r.from()) + " " + strings.Join(r.sources[0].Out, ",")
+	case len(r.stateless) > 0:
+		return "one for one " + prefixText(r.stateless[0].Inside)
+	case len(r.untracked) > 0:
+		return "untracked " + onText(host(r.untracked[0].On), r.untracked[0].Port)
+	}
+	return kind + " waits"
+}
