@@ -34,11 +34,11 @@ func objectsOf(t *natrules.Table) []object {
 			continue
 		}
 		h := sha256.New()
-		part(h, c.Content)
+		addPart(h, c.Content)
 		n := 0
 		for _, r := range t.Rules {
 			if r.Chain == c.Name {
-				part(h, r.Content)
+				addPart(h, r.Content)
 				n++
 			}
 		}
@@ -58,21 +58,21 @@ func objectsOf(t *natrules.Table) []object {
 // lie in its hash.
 func setObject(s natrules.TableSet) object {
 	h := sha256.New()
-	part(h, s.Content)
+	addPart(h, s.Content)
 	o := object{kind: "set", name: s.Name}
 	if !s.Dynamic {
 		o.parts = len(s.Elements)
 		slices.SortFunc(s.Elements, func(a, b natrules.TableElement) int { return bytes.Compare(a.Content, b.Content) })
 		for _, e := range s.Elements {
-			part(h, e.Content)
+			addPart(h, e.Content)
 		}
 	}
 	o.sum = sum(h)
 	return o
 }
 
-// part adds a text so that two of them never read like two others.
-func part(h hash.Hash, content []byte) {
+// addPart adds a text so that two of them never read like two others.
+func addPart(h hash.Hash, content []byte) {
 	h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(content))))
 	h.Write(content)
 }
@@ -83,7 +83,7 @@ func sum(h hash.Hash) string { return hex.EncodeToString(h.Sum(nil)[:8]) }
 func total(objects []object) string {
 	h := sha256.New()
 	for _, o := range objects {
-		part(h, []byte(o.mark()))
+		addPart(h, []byte(o.mark()))
 	}
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
