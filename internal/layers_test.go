@@ -97,6 +97,7 @@ var layers = map[string]layer{
 	"internal/bench":             conduct,
 	"internal/doctor":            conduct,
 	"internal/gateway/behaviour": conduct,
+	"internal/gateway/look":      conduct,
 	"internal/gateway/run":       conduct,
 	"internal/lab/run":           conduct,
 	"internal/tui/live":          conduct,

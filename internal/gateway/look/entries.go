@@ -1,0 +1,107 @@
+package look
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/conntrack/dump"
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/ports"
+)
+
+// poolMemory bounds what the ports of one look take.
+const poolMemory = 32 << 20
+
+// reader counts entries by rules and by ports.
+type reader struct {
+	plan  *gateway.Plan
+	here  []netip.Addr
+	tally *gateway.Tally
+	ports *ports.Collector
+}
+
+func (r *reader) begin() {
+	r.tally = gateway.NewTally(r.plan, r.here)
+	rules, _ := r.plan.PoolRules()
+	r.ports = ports.NewCollector(ports.Options{Now: time.Now(), MemoryBytes: poolMemory, Addresses: ports.Given(rules)})
+}
+
+func (r *reader) add(e *conntrack.Entry) {
+	r.tally.Add(e)
+	r.ports.Add(e)
+}
+
+// entries reads the connection table, or a part of it, and tells what each rule has of
+// it.
+func (v *view) entries(ctx context.Context) error {
+	if v.plan == nil {
+		return nil
+	}
+	r := &reader{plan: v.plan}
+	for _, i := range v.host {
+		for _, p := range i.Addresses {
+			r.here = append(r.here, p.Addr())
+		}
+	}
+	r.begin()
+	most := v.o.MaxEntries
+	result, err := dump.EachWhole(ctx, v.o.Netns, nil, r.begin, func(e *conntrack.Entry) error {
+		if most > 0 && r.tally.Seen() >= most {
+			return dump.ErrStop
+		}
+		r.add(e)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if result.Interrupted {
+		v.note("%s", result.Interruption())
+	}
+	complete := result.Complete && (most == 0 || r.tally.Seen() < most)
+	v.flows(r, complete)
+	v.pools(r, complete)
+	return nil
+}
+
+func (v *view) flows(r *reader, complete bool) {
+	f := &v.Flows
+	f.Sampled, f.Complete = r.tally.Seen(), complete
+	factor := 1.0
+	if !complete && f.Sampled > 0 {
+		factor = float64(f.Table) / float64(f.Sampled)
+	}
+	usage := r.tally.Usage(factor)
+	for i := range v.Rules {
+		v.Rules[i].Usage = usage[v.Rules[i].Rule]
+	}
+	f.Stranger = r.tally.Strangers(factor)
+	var stale []netip.Addr
+	f.Stale, stale = r.tally.Stale(factor)
+	for _, a := range stale {
+		f.StaleAddresses = append(f.StaleAddresses, a.String())
+	}
+}
+
+// pools tells the ports of what the plan's rules give.
+func (v *view) pools(r *reader, complete bool) {
+	rules, refs := v.plan.PoolRules()
+	q := ports.Query{Complete: complete, Entries: v.Flows.Table, Rules: rules, Top: v.o.Top, Users: 1}
+	if v.settings.Kernel.Release != "" {
+		q.Release = v.settings.Kernel.Release
+	}
+	told := r.ports.Ports(q)
+	if told.LeftOut > 0 {
+		v.note("%d small pools of ports found no room in memory and are left out", told.LeftOut)
+	}
+	for _, p := range told.Pools {
+		s := gateway.PoolStatus{PortPool: p, Size: int64(p.LastPort) - int64(p.FirstPort) + 1}
+		if s.Left = max(0, s.Size-p.Used); p.Rule < 0 {
+			continue // another program's, on the same host
+		}
+		s.Rule = &refs[p.Rule]
+		v.Pools = append(v.Pools, s)
+	}
+}

@@ -1,0 +1,134 @@
+// Package look tells how a gateway fares: what the kernel's table, its connections,
+// the journal and the interfaces say, put together. It changes nothing, and subscribes
+// to nothing: each look costs what reading costs.
+package look
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/natkit/natkit/internal/collect"
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/nft"
+	"github.com/natkit/natkit/internal/gateway/store"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/tune/journal"
+)
+
+// Options say what to look at.
+type Options struct {
+	// Netns is the namespace to look at; nil is the one natkit runs in.
+	Netns *netns.Handle
+	// Store has the plans, Journal what waits for confirmation; nil is none.
+	Store   *store.Store
+	Journal *journal.Journal
+	// Proc is the root of procfs; empty means /proc.
+	Proc string
+	// MaxEntries bounds how much of the connection table is read; 0 is all of it.
+	MaxEntries int64
+	// Top bounds the pools that are told; 0 is all.
+	Top int
+}
+
+func (o Options) proc() string {
+	if o.Proc == "" {
+		return "/proc"
+	}
+	return o.Proc
+}
+
+// Looker looks again and again, and tells rates from one look to the next.
+type Looker struct {
+	o      Options
+	before counters
+}
+
+// New makes a Looker.
+func New(o Options) *Looker { return &Looker{o: o} }
+
+// Entries changes how much of the connection table the next look reads.
+func (l *Looker) Entries(most int64) { l.o.MaxEntries = most }
+
+// Look tells the gateway's status. What cannot be read is missing, and Notes say why;
+// an error means that nothing could be told. Needs CAP_NET_ADMIN in the namespace.
+func (l *Looker) Look(ctx context.Context) (*gateway.Status, error) {
+	state, err := nft.Read(l.o.Netns)
+	if err != nil {
+		return nil, err
+	}
+	v := &view{o: &l.o, state: state, Status: &gateway.Status{Present: state.Present, Rules: []gateway.RuleStatus{}}}
+	v.settings = collect.ReadLight(ctx, collect.Options{Netns: l.o.Netns, Proc: l.o.Proc})
+	v.confirmation()
+	v.losses()
+	if !state.Present {
+		return v.Status, ctx.Err()
+	}
+	v.table()
+	v.interfaces()
+	if err := v.entries(ctx); err != nil {
+		v.note("the connection table could not be read: %v", err)
+	}
+	now := l.count(v)
+	v.rates(l.before, now)
+	l.before = now
+	return v.Status, ctx.Err()
+}
+
+// view is a look that is under way.
+type view struct {
+	*gateway.Status
+	o        *Options
+	state    *nft.State
+	plan     *gateway.Plan
+	settings *snapshot.Snapshot
+	host     []gateway.Interface
+}
+
+func (v *view) note(format string, args ...any) {
+	v.Notes = append(v.Notes, fmt.Sprintf(format, args...))
+}
+
+// counters are what rates are made of.
+type counters struct {
+	at    time.Time
+	plan  string
+	rules map[gateway.Ref]uint64
+	drops map[string]uint64
+}
+
+func (l *Looker) count(v *view) counters {
+	c := counters{at: time.Now(), plan: v.Plan, rules: map[gateway.Ref]uint64{}, drops: map[string]uint64{}}
+	for _, r := range v.Rules {
+		if r.New != nil {
+			c.rules[r.Rule] = *r.New
+		}
+	}
+	for _, d := range v.Drops.Counters {
+		c.drops[d.What] = d.Packets
+	}
+	return c
+}
+
+// rates compares with the look before, where the table was not written anew since.
+func (v *view) rates(before, now counters) {
+	seconds := now.at.Sub(before.at).Seconds()
+	if before.at.IsZero() || before.plan != now.plan || seconds <= 0 {
+		return
+	}
+	for i := range v.Rules {
+		r := &v.Rules[i]
+		if was, known := before.rules[r.Rule]; known && r.New != nil && *r.New >= was {
+			rate := float64(*r.New-was) / seconds
+			r.NewPerSecond = &rate
+		}
+	}
+	for i := range v.Drops.Counters {
+		d := &v.Drops.Counters[i]
+		if was, known := before.drops[d.What]; known && d.Packets >= was {
+			rate := float64(d.Packets-was) / seconds
+			d.PacketsPerSecond = &rate
+		}
+	}
+}

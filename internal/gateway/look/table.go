@@ -1,0 +1,171 @@
+package look
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/host"
+	"github.com/natkit/natkit/internal/gateway/nft"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/tune"
+	"github.com/natkit/natkit/internal/tune/journal"
+)
+
+// table tells what natkit's table says of itself, with the plan that it is of.
+func (v *view) table() {
+	v.Plan, v.Integrity, v.Changes = v.state.Digest, integrity(v.state), v.state.Changes
+	if v.plan = v.stored(); v.plan != nil {
+		v.Engine, v.Rules = v.plan.Engine, v.plan.Refs()
+		v.Waiting = v.plan.Waiting
+	}
+	v.counts()
+	v.Accounting = v.settings.Sysctls["net.netfilter.nf_conntrack_acct"] == "1"
+}
+
+func integrity(s *nft.State) gateway.Integrity {
+	switch {
+	case s.Intact:
+		return gateway.TableIntact
+	case s.Sealed || len(s.Changes) > 0:
+		return gateway.TableChanged
+	}
+	return gateway.TableUnknown
+}
+
+// stored is the plan that the table is of; nil where it cannot be had.
+func (v *view) stored() *gateway.Plan {
+	switch {
+	case v.Plan == "":
+		v.PlanUnknown = "the table does not say for which plan it was written: somebody else made or changed it"
+		return nil
+	case v.o.Store == nil:
+		v.PlanUnknown = "natkit's store of plans was not looked at"
+		return nil
+	}
+	p, err := v.o.Store.Get(v.Plan)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		v.PlanUnknown = fmt.Sprintf("plan %.12s is not in %s: it was applied with another NATKIT_STATE_DIR, or on another machine", v.Plan, v.o.Store.Dir())
+	case err != nil:
+		v.PlanUnknown = err.Error()
+	}
+	return p
+}
+
+// counts sorts the table's counters: by the rules of the file that they are of, and
+// what else they count.
+func (v *view) counts() {
+	sums := map[gateway.Ref]uint64{}
+	at := map[string]int{}
+	for _, c := range v.state.Counts {
+		if ref, ok := gateway.ParseRef(c.Comment); ok {
+			sums[ref] += c.Packets
+			continue
+		}
+		if c.Comment == "" {
+			continue
+		}
+		i, known := at[c.Comment]
+		if !known {
+			i = len(v.Drops.Counters)
+			at[c.Comment] = i
+			v.Drops.Counters = append(v.Drops.Counters, gateway.DropCounter{What: c.Comment})
+		}
+		v.Drops.Counters[i].Packets += c.Packets
+		v.Drops.Counters[i].Bytes += c.Bytes
+	}
+	for i := range v.Rules {
+		if n, counted := sums[v.Rules[i].Rule]; counted {
+			v.Rules[i].New = &n
+			delete(sums, v.Rules[i].Rule)
+		}
+	}
+	for ref, n := range sums {
+		v.Rules = append(v.Rules, gateway.RuleStatus{Rule: ref, New: &n})
+	}
+	gateway.SortRules(v.Rules)
+}
+
+// confirmation finds the transaction that waits, of this namespace.
+func (v *view) confirmation() {
+	if v.o.Journal == nil {
+		return
+	}
+	inode, err := inodeOf(v.o.Netns)
+	if err != nil {
+		v.note("what waits for confirmation is not known: %v", err)
+		return
+	}
+	all, _, err := v.o.Journal.List()
+	if err == nil && len(all) > 0 {
+		err = v.pending(all, tune.GatewayTarget(inode))
+	}
+	if err != nil {
+		v.note("what waits for confirmation is not known: %v", err)
+	}
+}
+
+func (v *view) pending(all []*journal.Transaction, target string) error {
+	at, err := journal.NewView(v.o.proc(), journal.SystemClock{})
+	if err != nil {
+		return err
+	}
+	for _, t := range all {
+		if s := at.Status(t); s != journal.StatusPending && s != journal.StatusOverdue {
+			continue
+		}
+		for _, c := range t.Changes {
+			if c.Change.Kind == tune.Gateway && c.Change.Target == target {
+				v.Confirm = &gateway.Confirmation{ID: t.ID, SecondsLeft: at.Remaining(t).Seconds()}
+			}
+		}
+	}
+	return nil
+}
+
+func inodeOf(ns *netns.Handle) (uint64, error) {
+	if ns != nil {
+		return ns.Inode(), nil
+	}
+	here, err := netns.Current()
+	if err != nil {
+		return 0, err
+	}
+	defer here.Close()
+	return here.Inode(), nil
+}
+
+// interfaces tells which of the plan's are not there.
+func (v *view) interfaces() {
+	var err error
+	if v.host, err = host.Interfaces(v.o.Netns); err != nil {
+		v.note("the interfaces are not known: %v", err)
+		return
+	}
+	if v.plan == nil {
+		return
+	}
+	there := map[string]bool{}
+	for _, i := range v.host {
+		there[i.Name] = true
+	}
+	for _, name := range v.plan.Interfaces() {
+		if !there[name] {
+			v.Missing = append(v.Missing, name)
+		}
+	}
+}
+
+// losses are the tracker's own counters.
+func (v *view) losses() {
+	for name, into := range map[string]**uint64{"drop": &v.Drops.NoEntry, "insert_failed": &v.Drops.InsertFailed} {
+		if n, ok := v.settings.ConntrackStat.Total(name); ok {
+			*into = &n
+		}
+	}
+	v.Flows.Table, _ = v.settings.Sysctls.Int(snapshot.ConntrackCount)
+	v.Flows.Max, _ = v.settings.Sysctls.Int(snapshot.ConntrackMax)
+}

@@ -1,0 +1,128 @@
+package gateway
+
+import (
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+// Status is how a gateway fares at one moment.
+type Status struct {
+	// Present is false where natkit has no table in the namespace.
+	Present bool `json:"present"`
+	// Plan is the digest of the plan that the table was written for; PlanUnknown why
+	// natkit does not have that plan: then only the table's own counters are told.
+	Plan        string `json:"plan,omitempty"`
+	PlanUnknown string `json:"plan_unknown,omitempty"`
+	Engine      Engine `json:"engine,omitempty"`
+	// Integrity tells whether the table is as natkit wrote it, Changes what is not.
+	Integrity Integrity `json:"integrity,omitempty"`
+	Changes   []string  `json:"changes,omitempty"`
+	// Confirm is the transaction that waits for confirmation.
+	Confirm *Confirmation `json:"confirm,omitempty"`
+
+	// Rules are those of the file, in its order.
+	Rules []RuleStatus `json:"rules"`
+	// Pools are addresses whose ports these rules give, worst first.
+	Pools []PoolStatus `json:"pools,omitempty"`
+	Drops Drops        `json:"drops"`
+	Flows FlowStatus   `json:"flows"`
+	// Missing are interfaces that the plan names and that do not exist; its rules for
+	// them hold when they come. Waiting are rules about addresses that are not there.
+	Missing []string  `json:"missing_interfaces,omitempty"`
+	Waiting []Waiting `json:"waiting,omitempty"`
+	// Accounting: the kernel counts packets and bytes of connections.
+	Accounting bool     `json:"accounting"`
+	Notes      []string `json:"notes,omitempty"`
+}
+
+// Integrity of natkit's table.
+type Integrity string
+
+// The values of Integrity. TableUnknown: the writer was killed before it could leave the
+// fingerprints that the table is compared with.
+const (
+	TableIntact  Integrity = "intact"
+	TableChanged Integrity = "changed"
+	TableUnknown Integrity = "unknown"
+)
+
+// Confirmation is what waits for one.
+type Confirmation struct {
+	ID string `json:"id"`
+	// SecondsLeft until it is undone by itself.
+	SecondsLeft float64 `json:"seconds_left"`
+}
+
+// RuleStatus is one rule of the file.
+type RuleStatus struct {
+	Rule Ref `json:"rule"`
+	// Text says what it does; More how many other entries of the plan it has.
+	Text string `json:"text,omitempty"`
+	More int    `json:"more_entries,omitempty"`
+	// New is how many connections its rules in the kernel translated since they were
+	// written; absent where the kernel does not count.
+	New *uint64 `json:"new_connections,omitempty"`
+	// NewPerSecond is their rate since the look before; absent at the first one.
+	NewPerSecond *float64 `json:"new_per_second,omitempty"`
+	Usage
+}
+
+// Usage is of connections that there are now.
+type Usage struct {
+	Flows int64 `json:"flows"`
+	// Packets and Bytes passed in both directions, where the kernel counts them.
+	Packets uint64 `json:"packets"`
+	Bytes   uint64 `json:"bytes"`
+	// Unanswered: no packet came back.
+	Unanswered int64 `json:"unanswered_flows"`
+}
+
+// PoolStatus is what is left of the ports of one address, for one protocol and
+// destination.
+type PoolStatus struct {
+	Rule *Ref `json:"rule,omitempty"`
+	// Left of Size ports.
+	Left int64 `json:"left"`
+	Size int64 `json:"size"`
+	snapshot.PortPool
+}
+
+// Drops are packets and connections that were lost.
+type Drops struct {
+	// Counters are those of the table, by what they count: limits, ports that could
+	// not be kept.
+	Counters []DropCounter `json:"counters,omitempty"`
+	// NoEntry is conntrack's counter "drop": packets for which no entry could be made,
+	// above all as the table was full. InsertFailed is "insert_failed": first packets
+	// whose entry clashed with another, or that found no free port. Both since the
+	// namespace was made, and whoever's connections they were.
+	NoEntry      *uint64 `json:"conntrack_drop,omitempty"`
+	InsertFailed *uint64 `json:"conntrack_insert_failed,omitempty"`
+}
+
+// DropCounter is a counter of the table.
+type DropCounter struct {
+	// What is the writer's comment: "limits: connections-per-source".
+	What    string `json:"what"`
+	Packets uint64 `json:"packets"`
+	Bytes   uint64 `json:"bytes"`
+	// PacketsPerSecond is its rate since the look before; absent at the first one.
+	PacketsPerSecond *float64 `json:"packets_per_second,omitempty"`
+}
+
+// FlowStatus is of the connection table.
+type FlowStatus struct {
+	// Table is how many entries there are of Max; 0 is not known.
+	Table int64 `json:"table_entries"`
+	Max   int64 `json:"table_max,omitempty"`
+	// Sampled entries were looked at; where Complete is false the flows of rules are
+	// scaled up from them.
+	Sampled  int64 `json:"sampled_entries"`
+	Complete bool  `json:"complete"`
+	// Stranger flows are translated by none of these rules: others' on the same host,
+	// or those of an earlier plan.
+	Stranger int64 `json:"stranger_flows"`
+	// Stale flows have a source translated to an address that a masquerade rule gave
+	// and that this host no longer has: nothing comes back for them.
+	Stale          int64    `json:"stale_flows"`
+	StaleAddresses []string `json:"stale_addresses,omitempty"`
+}
