@@ -1,0 +1,76 @@
+// Package nft carries out a gateway.Plan by nftables: it writes, reads and removes
+// the table "inet natkit", and touches no other.
+package nft
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/google/nftables"
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/netns"
+)
+
+// Apply puts a plan in force in a namespace (nil: this one): one transaction takes the
+// place of all of natkit's table, so that packets meet the old rules or the new ones.
+// Connections stay as they were translated. Needs CAP_NET_ADMIN in that namespace.
+func Apply(ns *netns.Handle, p *gateway.Plan) error {
+	t, err := build(p)
+	if err != nil {
+		return fmt.Errorf("apply the gateway's rules: %w", err)
+	}
+	if err := commit(ns, t); err != nil {
+		return fmt.Errorf("apply the gateway's rules: %w", err)
+	}
+	return sealed(ns)
+}
+
+func commit(ns *netns.Handle, t *table) error {
+	messages, err := t.messages()
+	if err != nil {
+		return err
+	}
+	s, err := dial(ns)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	refused, err := s.send(batchOf(messages, true), len(messages))
+	if err != nil {
+		return err
+	}
+	return explain(messages, refused)
+}
+
+func sealed(ns *netns.Handle) error {
+	var options []nftables.ConnOption
+	if ns != nil {
+		options = append(options, nftables.WithNetNSFd(ns.Fd()))
+	}
+	c, err := nftables.New(options...)
+	if err != nil {
+		return fmt.Errorf("seal the gateway's table: %w", err)
+	}
+	return seal(ns, c)
+}
+
+// Remove takes natkit's table away; nothing where there is none. Connections that it
+// translated go on until they end.
+func Remove(ns *netns.Handle) error {
+	s, err := dial(ns)
+	if err != nil {
+		return fmt.Errorf("remove the gateway's rules: %w", err)
+	}
+	defer s.close()
+	messages := []message{tableMessage(unix.NFT_MSG_DELTABLE)}
+	refused, err := s.send(batchOf(messages, true), len(messages))
+	if err == nil {
+		err = explain(messages, refused)
+	}
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("remove the gateway's rules: %w", err)
+	}
+	return nil
+}

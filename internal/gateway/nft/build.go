@@ -1,0 +1,59 @@
+package nft
+
+import (
+	"fmt"
+
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/gateway"
+)
+
+// Priorities come after those of Docker, firewalld and hand-made rules (dstnat -100,
+// srcnat 100, firewalld's +10): what they translate stays theirs.
+var baseChains = []chain{
+	{"raw-prerouting", "filter", unix.NF_INET_PRE_ROUTING, -300},
+	{"raw-output", "filter", unix.NF_INET_LOCAL_OUT, -300},
+	{"prerouting", "nat", unix.NF_INET_PRE_ROUTING, -80},
+	{"output", "nat", unix.NF_INET_LOCAL_OUT, -80},
+	{"mss", "filter", unix.NF_INET_FORWARD, -150},
+	{"forward", "filter", unix.NF_INET_FORWARD, 0},
+	{"stateless", "filter", unix.NF_INET_POST_ROUTING, 110},
+	{"postrouting", "nat", unix.NF_INET_POST_ROUTING, 120},
+}
+
+// build makes the table of a plan.
+func build(p *gateway.Plan) (*table, error) {
+	t := &table{}
+	for _, f := range []*family{ip4, ip6} {
+		t.untracked(p, f)
+		t.destinations(p, f)
+		t.sources(p, f)
+	}
+	t.chains = t.used()
+	t.mark(gateway.Digest(p))
+	return t, nil
+}
+
+// used are the base chains that have rules: another would cost each packet a call, and
+// a nat chain starts the tracker.
+func (t *table) used() []chain {
+	rules := map[string]int{}
+	for _, r := range t.rules {
+		rules[r.chain]++
+	}
+	var used []chain
+	for _, c := range baseChains {
+		if rules[c.name] > 0 {
+			used = append(used, c)
+		}
+	}
+	return used
+}
+
+// mark leaves the digest of the plan.
+func (t *table) mark(digest string) {
+	t.chains = append(t.chains, chain{name: MarkChain})
+	t.rules = append(t.rules, rule{chain: MarkChain, comment: fmt.Sprint(digestWords, digest),
+		exprs: []expression{&expr.Verdict{Kind: expr.VerdictReturn}}})
+}

@@ -1,0 +1,318 @@
+package nft
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/gateway"
+)
+
+// variant is one of the rules that a group needs: protocols differ in what a port is.
+type variant struct {
+	// protocols that it is for; all where empty.
+	protocols []byte
+	// suffix of its map's name.
+	suffix string
+	// ports says whether it bounds them, loads how a port is kept.
+	ports bool
+	keep  expression
+}
+
+// withPorts are the protocols whose ports the kernel translates
+// (nf_nat_l4proto_unique_tuple); of ICMP it is the identifier of an echo.
+var withPorts = []byte{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_DCCP, unix.IPPROTO_SCTP, unix.IPPROTO_UDPLITE}
+
+// variants of a group: where ports are chosen, those with ports, then the others.
+func (g *group) variants() []variant {
+	switch {
+	case g.action.ports.Keep:
+		return []variant{
+			{protocols: withPorts, keep: payload(expr.PayloadBaseTransportHeader, 0, 2, reg3)},
+			{protocols: []byte{g.f.icmp}, keep: payload(expr.PayloadBaseTransportHeader, 4, 2, reg3), suffix: "-echo"},
+			{suffix: "-other"},
+		}
+	case g.action.ports.First > 0 || g.action.ports.Last > 0:
+		return []variant{{protocols: slices.Concat([]byte{g.f.icmp}, withPorts), ports: true}, {suffix: "-other"}}
+	}
+	return []variant{{}}
+}
+
+// emit writes a group into a chain.
+func (t *table) emit(chain string, g *group) {
+	for _, v := range g.variants() {
+		exprs := t.conditions(g, v)
+		if len(g.entries) == 1 {
+			exprs = append(exprs, t.single(g, v)...)
+		} else {
+			exprs = append(exprs, t.mapped(g, v)...)
+		}
+		t.rules = append(t.rules, rule{chain: chain, exprs: exprs, comment: g.comment()})
+	}
+}
+
+// comment names the rule of the file, or how many there are.
+func (g *group) comment() string {
+	first := g.entries[0].rule
+	if slices.ContainsFunc(g.entries, func(e entry) bool { return e.rule != first }) {
+		return fmt.Sprintf("%d entries of @%s", len(g.entries), g.name)
+	}
+	return first.String()
+}
+
+// conditions are all but the key.
+func (t *table) conditions(g *group, v variant) []expression {
+	all := g.f.is()
+	if g.hairpin {
+		all = append(all, t.camefromInside(g.inside)...)
+	}
+	all = append(all, t.interfaces(expr.MetaKeyIIFNAME, g.in, false)...)
+	all = append(all, t.interfaces(expr.MetaKeyOIFNAME, g.out, false)...)
+	all = append(all, t.addresses(g.f, g.f.daddr, g.notTo, true)...)
+	if g.proto != 0 {
+		all = append(all, t.protocols(g.proto)...)
+	}
+	if g.shape.ports[1] > 0 {
+		all = append(all, g.wide()...)
+	}
+	if len(v.protocols) > 0 {
+		all = append(all, t.protocols(v.protocols...)...)
+	}
+	return all
+}
+
+// wide compares ports with a range.
+func (g *group) wide() []expression {
+	return []expression{
+		part{field: g.widePorts}.loadAll(g.f, reg1),
+		&expr.Cmp{Op: expr.CmpOpGte, Register: reg1, Data: portBytes(g.shape.ports[0])},
+		&expr.Cmp{Op: expr.CmpOpLte, Register: reg1, Data: portBytes(g.shape.ports[1])},
+	}
+}
+
+// camefromInside: the destination was translated, and the packet came in by and
+// leaves by an interface inside; it is none of the gateway's own.
+func (t *table) camefromInside(i *inside) []expression {
+	const dstNAT = 1 << 5 // IPS_DST_NAT
+	mask := binary.NativeEndian.AppendUint32(nil, dstNAT)
+	all := []expression{
+		&expr.Ct{Key: expr.CtKeySTATUS, Register: reg1},
+		&expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: 4, Mask: mask, Xor: make([]byte, 4)},
+		unequal(reg1, make([]byte, 4)),
+	}
+	if len(i.lan) > 0 {
+		all = append(all, t.interfaces(expr.MetaKeyIIFNAME, i.lan, false)...)
+		return append(all, t.interfaces(expr.MetaKeyOIFNAME, i.lan, false)...)
+	}
+	all = append(all, &expr.Meta{Key: expr.MetaKeyIIF, Register: reg1}, unequal(reg1, make([]byte, 4)))
+	all = append(all, t.interfaces(expr.MetaKeyIIFNAME, i.wan, true)...)
+	return append(all, t.interfaces(expr.MetaKeyOIFNAME, i.wan, true)...)
+}
+
+// single compares the key with the only entry's.
+func (t *table) single(g *group, v variant) []expression {
+	var all []expression
+	e := g.entries[0]
+	for i, p := range g.parts() {
+		all = append(all, p.match(g.f, e.values[i])...)
+	}
+	all = append(all, &expr.Counter{})
+	all = append(all, t.choose(g)...)
+	return append(all, g.act(v, e.to)...)
+}
+
+// mapped looks the key up in a map, which counts by entries.
+func (t *table) mapped(g *group, v variant) []expression {
+	var all []expression
+	word := uint32(0)
+	for _, p := range g.parts() {
+		all = append(all, p.load(g.f, word00+word)...)
+		word += words(p.datatype(g.f).Bytes)
+	}
+	s := t.mapOf(g, v)
+	if s.flags&unix.NFT_SET_MAP == 0 {
+		all = append(append(all, s.lookup(reg1, false)), t.choose(g)...)
+		return append(all, g.act(v, target{firstPort: g.action.ports.First, lastPort: g.action.ports.Last})...)
+	}
+	return append(append(all, s.translate(reg1)), g.actMapped(v, s)...)
+}
+
+// words is how many registers of four bytes a value takes.
+func words(bytes uint32) uint32 { return (bytes + 3) / 4 }
+
+func (g *group) parts() []part { return g.key[:g.keys] }
+
+// givesAddresses tells whether the addresses are different by entry, and so stand in
+// a map.
+func (g *group) givesAddresses() bool {
+	return g.kind != actMasquerade && g.kind != actNotrack && len(g.pool) == 0
+}
+
+// mapOf is the map, or set, of a group's entries.
+func (t *table) mapOf(g *group, v variant) *set {
+	var types []nftables.SetDatatype
+	for _, p := range g.parts() {
+		types = append(types, p.datatype(g.f))
+	}
+	s := &set{name: g.name + v.suffix, key: concat(types...), counted: true, about: g.comment()}
+	if g.givesAddresses() {
+		s.flags, s.data = unix.NFT_SET_MAP, g.f.address
+		s.ranges = v.ports || g.kind == actSourcePrefix || g.kind == actDestinationPrefix ||
+			slices.ContainsFunc(g.entries, func(e entry) bool { return e.to.first != e.to.last })
+		if v.ports || g.toPort {
+			s.data = concat(g.f.address, nftables.TypeInetService)
+		}
+	}
+	for _, e := range g.entries {
+		s.elements = append(s.elements, g.element(e, v, s))
+	}
+	return t.add(s)
+}
+
+func concat(types ...nftables.SetDatatype) nftables.SetDatatype {
+	if len(types) == 1 {
+		return types[0]
+	}
+	return nftables.MustConcatSetType(types...) // never more than five
+}
+
+// element is an entry as the map has it.
+func (g *group) element(e entry, v variant, s *set) element {
+	out := element{comment: e.rule.String()}
+	for i := range g.parts() {
+		out.key = appendPadded(out.key, e.values[i])
+	}
+	if s.flags&unix.NFT_SET_MAP == 0 {
+		return out
+	}
+	withPort := v.ports || g.toPort
+	out.data = appendPadded(nil, e.to.first.AsSlice())
+	if withPort {
+		out.data = appendPadded(out.data, portBytes(e.to.firstPort))
+	}
+	if s.ranges {
+		out.data = appendPadded(out.data, e.to.last.AsSlice())
+		if withPort {
+			out.data = appendPadded(out.data, portBytes(e.to.lastPort))
+		}
+	}
+	return out
+}
+
+// appendPadded fills a value up to a whole register.
+func appendPadded(b, value []byte) []byte {
+	b = append(b, value...)
+	for len(b)%4 != 0 {
+		b = append(b, 0)
+	}
+	return b
+}
+
+// act is what is done to packets of which the table of rules knows the addresses.
+func (g *group) act(v variant, to target) []expression {
+	switch g.kind {
+	case actNotrack:
+		return []expression{&expr.Notrack{}}
+	case actMasquerade:
+		return g.masquerade(v)
+	}
+	n := g.nat()
+	var all []expression
+	if len(g.pool) > 0 {
+		n.RegAddrMin, n.RegAddrMax = reg1, word00+words(uint32(g.f.bytes))
+	} else {
+		n.RegAddrMin = reg1
+		all = append(all, immediate(reg1, to.first.AsSlice()))
+		if to.first != to.last {
+			n.RegAddrMax = reg2
+			all = append(all, immediate(reg2, to.last.AsSlice()))
+		}
+	}
+	if v.ports || to.firstPort > 0 && g.kind == actDestination {
+		n.RegProtoMin = reg3
+		all = append(all, immediate(reg3, portBytes(to.firstPort)))
+		if to.lastPort != to.firstPort {
+			n.RegProtoMax = reg4
+			all = append(all, immediate(reg4, portBytes(to.lastPort)))
+		}
+	}
+	if v.keep != nil {
+		all, n.RegProtoMin = append(all, v.keep), reg3
+	}
+	return append(all, n)
+}
+
+// actMapped is what is done where a map has put the addresses into registers.
+func (g *group) actMapped(v variant, s *set) []expression {
+	n := g.nat()
+	address, withPort := words(uint32(g.f.bytes)), v.ports || g.toPort
+	n.RegAddrMin = reg1
+	if withPort {
+		n.RegProtoMin = word00 + address
+	}
+	if s.ranges {
+		half := words(s.data.Bytes)
+		n.RegAddrMax = word00 + half
+		if withPort {
+			n.RegProtoMax = word00 + half + address
+		}
+	}
+	if v.keep != nil {
+		n.RegProtoMin = reg3
+		return []expression{v.keep, n}
+	}
+	return []expression{n}
+}
+
+// nat is the translation without registers.
+func (g *group) nat() *expr.NAT {
+	n := &expr.NAT{
+		Type: expr.NATTypeSourceNAT, Family: uint32(g.f.proto),
+		Random: g.random == gateway.RandomPorts, FullyRandom: g.random == gateway.RandomFully, Persistent: g.persistent,
+		Prefix: g.kind == actSourcePrefix || g.kind == actDestinationPrefix,
+	}
+	if g.kind == actDestination || g.kind == actDestinationPrefix {
+		n.Type = expr.NATTypeDestNAT
+	}
+	return n
+}
+
+// masquerade is written by hand: google/nftables leaves the flags out where there are
+// ports, and kernels before 6.x want the one that says so from us.
+func (g *group) masquerade(v variant) []expression {
+	var all []expression
+	flags, m := g.flags(), raw{name: "masq"}
+	switch {
+	case v.keep != nil:
+		all, flags = append(all, v.keep), flags|unix.NF_NAT_RANGE_PROTO_SPECIFIED
+		m.data.u32(unix.NFTA_MASQ_REG_PROTO_MIN, reg3)
+	case v.ports:
+		flags |= unix.NF_NAT_RANGE_PROTO_SPECIFIED
+		all = append(all, immediate(reg1, portBytes(g.action.ports.First)), immediate(reg2, portBytes(g.action.ports.Last)))
+		m.data.u32(unix.NFTA_MASQ_REG_PROTO_MIN, reg1)
+		m.data.u32(unix.NFTA_MASQ_REG_PROTO_MAX, reg2)
+	}
+	if flags != 0 {
+		m.data.u32(unix.NFTA_MASQ_FLAGS, flags)
+	}
+	return append(all, m)
+}
+
+// flags are NF_NAT_RANGE_*.
+func (g *group) flags() uint32 {
+	var flags uint32
+	switch g.random {
+	case gateway.RandomPorts:
+		flags |= unix.NF_NAT_RANGE_PROTO_RANDOM
+	case gateway.RandomFully:
+		flags |= unix.NF_NAT_RANGE_PROTO_RANDOM_FULLY
+	}
+	if g.persistent {
+		flags |= unix.NF_NAT_RANGE_PERSISTENT
+	}
+	return flags
+}

@@ -1,0 +1,97 @@
+package nft
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/testutil"
+)
+
+// TestOracle compares what natkit writes for a gateway file with what nft(8) makes of
+// a file that a person wrote, as nft(8) shows both.
+func TestOracle(t *testing.T) {
+	testutil.NeedRoot(t)
+	testutil.NeedProgram(t, "nft")
+	files, err := filepath.Glob("testdata/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no files: %v", err)
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".yaml")
+		t.Run(name, func(t *testing.T) {
+			ours, theirs := newNetns(t), newNetns(t)
+			if err := Apply(ours, planOf(t, file)); err != nil {
+				t.Fatal(err)
+			}
+			run(t, theirs, "nft", "-f", strings.TrimSuffix(file, ".yaml")+".nft")
+			ourText, theirText := listing(t, ours), listing(t, theirs)
+			if diff := cmp.Diff(strings.Split(theirText, "\n"), strings.Split(ourText, "\n")); diff != "" {
+				t.Errorf("-nft -f, +natkit:\n%s\nnatkit's:\n%s", diff, ourText)
+			}
+		})
+	}
+}
+
+// planOf compiles a file for a host of which nothing is known.
+func planOf(t testing.TB, file string) *gateway.Plan {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return planOfText(t, file, string(text))
+}
+
+func planOfText(t testing.TB, name, text string) *gateway.Plan {
+	t.Helper()
+	f, err := gateway.Parse(name, []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := gateway.Compile(&f.Config, gateway.Facts{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func newNetns(t testing.TB) *netns.Handle {
+	t.Helper()
+	ns, err := netns.New(t.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ns.Close() })
+	return ns
+}
+
+// run runs a program in a namespace.
+func run(t testing.TB, ns *netns.Handle, name string, args ...string) string {
+	t.Helper()
+	var out []byte
+	err := ns.Do(func() (err error) {
+		out, err = exec.Command(name, args...).CombinedOutput()
+		return err
+	})
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// markText is natkit's mark in a listing, which no hand writes.
+var markText = regexp.MustCompile(`(?s)\n\tchain natkit-mark \{.*?\n\t\}\n`)
+
+// listing is nft's of natkit's table without the mark.
+func listing(t testing.TB, ns *netns.Handle) string {
+	t.Helper()
+	return markText.ReplaceAllString(run(t, ns, "nft", "list", "ruleset"), "")
+}
