@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/tune"
@@ -22,16 +23,16 @@ func (s *Store) Digests() ([]string, error) {
 	return out, err
 }
 
-// Collect deletes what nobody names any more, and what a natkit that was killed left
-// half-written. Nobody else may be writing: the journal's lock must be held.
-func (s *Store) Collect(used func(digest string) bool) (deleted int, err error) {
+// Collect deletes what was put there before a moment and nobody names any more. The
+// journal's lock must be held, so that nobody begins to name it.
+func (s *Store) Collect(before time.Time, used func(digest string) bool) (deleted int, err error) {
 	names, err := s.names()
 	if err != nil || len(names) == 0 {
 		return 0, err
 	}
-	disk.RemoveLeftovers(s.dir)
 	for _, name := range names {
-		if digest, _ := digestOf(name); used(digest) {
+		st, err := os.Lstat(s.path(name))
+		if digest, _ := digestOf(name); err != nil || !st.ModTime().Before(before) || used(digest) {
 			continue
 		}
 		if err := os.Remove(s.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {

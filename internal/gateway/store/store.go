@@ -4,6 +4,7 @@
 package store
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -13,6 +14,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -55,7 +58,7 @@ func (s *Store) Put(p *gateway.Plan) (digest string, err error) {
 
 // Get reads a plan. Where it is not there the error is fs.ErrNotExist.
 func (s *Store) Get(digest string) (*gateway.Plan, error) {
-	text, err := s.get("gateway plan", digest, planSuffix)
+	text, err := s.read("gateway plan", digest, planSuffix)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +81,7 @@ func (s *Store) PutText(text []byte) (digest string, err error) {
 // Text reads a configuration's text. Where it is not there the error is
 // fs.ErrNotExist.
 func (s *Store) Text(digest string) ([]byte, error) {
-	return s.get("gateway configuration", digest, textSuffix)
+	return s.read("gateway configuration", digest, textSuffix)
 }
 
 // TextDigest is the digest by which a text is kept.
@@ -94,10 +97,11 @@ func (s *Store) put(name string, text []byte) error {
 		return err
 	}
 	path := s.path(name)
-	// A file of that name and length that was damaged is found by Get; writing the
-	// same again each time would cost a sync.
-	if st, err := os.Lstat(path); err == nil && st.Mode().IsRegular() && st.Size() == int64(len(text)) {
-		return nil
+	// What is there already becomes as new: Collect leaves it for who put it.
+	if old, err := s.read("", strings.TrimSuffix(name, filepath.Ext(name)), filepath.Ext(name)); err == nil && bytes.Equal(old, text) {
+		if now := time.Now(); os.Chtimes(path, now, now) == nil {
+			return nil
+		}
 	}
 	if err := disk.Replace(path, 0o600, disk.Text(text)); err != nil {
 		return fmt.Errorf("write %s: %w", path, hint(err))
@@ -105,8 +109,8 @@ func (s *Store) put(name string, text []byte) error {
 	return nil
 }
 
-// get reads a file and refuses what others could have put there.
-func (s *Store) get(what, digest, suffix string) ([]byte, error) {
+// read reads a file and refuses what others could have put there.
+func (s *Store) read(what, digest, suffix string) ([]byte, error) {
 	if !tune.IsDigest(digest) {
 		return nil, fmt.Errorf("read %s %q: not a digest", what, digest)
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -133,7 +134,7 @@ func TestStoreThatOthersCouldWriteIsRefused(t *testing.T) {
 	if _, err := s.Put(examplePlan("203.0.113.8")); err == nil {
 		t.Error("put: no error")
 	}
-	if _, err := s.Collect(func(string) bool { return false }); err == nil {
+	if _, err := s.Collect(time.Now().Add(time.Hour), func(string) bool { return false }); err == nil {
 		t.Error("collect: no error")
 	}
 }
@@ -155,7 +156,7 @@ func TestLinkIsNotFollowed(t *testing.T) {
 
 func TestCollectKeepsWhatIsNamed(t *testing.T) {
 	s := newStore(t)
-	if n, err := s.Collect(func(string) bool { return false }); n != 0 || err != nil {
+	if n, err := s.Collect(time.Now().Add(time.Hour), func(string) bool { return false }); n != 0 || err != nil {
 		t.Errorf("no store: %d, %v", n, err)
 	}
 	kept, dropped := mustPut(t, s, examplePlan("203.0.113.7")), mustPut(t, s, examplePlan("203.0.113.8"))
@@ -163,7 +164,10 @@ func TestCollectKeepsWhatIsNamed(t *testing.T) {
 	if err := os.WriteFile(stranger, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := s.Collect(func(digest string) bool { return digest == kept }); n != 1 || err != nil {
+	if n, err := s.Collect(time.Now().Add(-time.Hour), func(string) bool { return false }); n != 0 || err != nil {
+		t.Errorf("just put: %d, %v", n, err)
+	}
+	if n, err := s.Collect(time.Now().Add(time.Hour), func(digest string) bool { return digest == kept }); n != 1 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
 	if got, err := s.Digests(); err != nil || len(got) != 1 || got[0] != kept {

@@ -42,6 +42,7 @@ func standard(procRoot, root string, plans *store.Store) map[tune.Kind]Applier {
 		tune.ModulesLoad:  confFile{tune.ModulesLoad, root},
 		tune.ModuleOption: confFile{tune.ModuleOption, root},
 		tune.NATRule:      natRules{},
+		tune.Gateway:      gateways{plans},
 		tune.GatewayFile:  gatewayFile{root, plans},
 	}
 }

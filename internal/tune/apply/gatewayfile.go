@@ -21,7 +21,16 @@ type gatewayFile struct {
 
 func (g gatewayFile) path() string { return filepath.Join(g.root, tune.ConfPath(tune.GatewayFile)) }
 
-// Read keeps the text that is there now, so that an undo has it.
+// GatewayFileText is the configuration that the gateway has after a boot.
+func GatewayFileText(opt Options) ([]byte, error) {
+	opt = opt.withDefaults()
+	text, err := os.ReadFile(gatewayFile{root: opt.Root}.path())
+	if err != nil {
+		return nil, fmt.Errorf("read gateway configuration: %w", err)
+	}
+	return text, nil
+}
+
 func (g gatewayFile) Read(string) (string, error) {
 	text, err := os.ReadFile(g.path())
 	if errors.Is(err, fs.ErrNotExist) {

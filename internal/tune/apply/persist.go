@@ -18,15 +18,21 @@ func PlanPersist(changes []tune.Change, opt Options) ([]tune.Change, error) {
 		return nil, err
 	}
 	files := tune.Persistent(changes)
-	for i := range files {
-		c := &files[i]
+	return files, ReadBefore(files, opt)
+}
+
+// ReadBefore puts what is there now into the Before of each change.
+func ReadBefore(changes []tune.Change, opt Options) error {
+	opt = opt.withDefaults()
+	for i := range changes {
+		c := &changes[i]
 		before, err := opt.Appliers[c.Kind].Read(c.Target)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		c.Before = before
 	}
-	return files, nil
+	return nil
 }
 
 // mayPersist keeps what was tried in a network namespace of its own out of the

@@ -1,0 +1,199 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/nft"
+	"github.com/natkit/natkit/internal/tune"
+	"github.com/natkit/natkit/internal/tune/apply"
+	"github.com/natkit/natkit/internal/tune/journal"
+)
+
+// Wish is what somebody wants a host to become.
+type Wish struct {
+	// Name and Text are the configuration's.
+	Name string
+	Text []byte
+	// Persist keeps the configuration where the service finds it at boot.
+	Persist bool
+	// Overwrite puts the plan in the place of rules that somebody changed by hand.
+	Overwrite bool
+	// Force goes on where Check refuses.
+	Force bool
+	// PID is the process whose session must not be cut; 0 for none.
+	PID int
+	// Origin is written into the journal.
+	Origin string
+}
+
+// Ready is a wish that was checked and compiled, and what has to be changed for it.
+type Ready struct {
+	Prepared
+	Findings []gateway.Finding
+	Gateway  *gateway.Plan
+	Facts    gateway.Facts
+	Digest   string
+	// Before is what is in force now.
+	Before string
+	// Changed says what somebody did to the rules since natkit wrote them.
+	Changed []string
+	host    Host
+}
+
+// Refused: Check found what must not be applied.
+type Refused struct{ Findings []gateway.Finding }
+
+func (r Refused) Error() string {
+	f := r.Findings[0]
+	text := f.Message
+	if f.Line > 0 {
+		text = fmt.Sprintf("line %d: %s", f.Line, text)
+	}
+	if f.Advice != "" {
+		text += "; " + f.Advice
+	}
+	if more := len(r.Findings) - 1; more > 0 {
+		text += fmt.Sprintf(" (and %d more)", more)
+	}
+	return text
+}
+
+// Prepare checks and compiles a wish against the host as it is, and writes its plan
+// into the store. It changes nothing else.
+func (h Host) Prepare(ctx context.Context, w Wish) (*Ready, error) {
+	file, err := gateway.Parse(w.Name, w.Text)
+	if err != nil {
+		return nil, err
+	}
+	facts, err := h.Facts(ctx, w.PID)
+	if err != nil {
+		return nil, err
+	}
+	r := &Ready{Facts: facts, host: h, Findings: gateway.Check(file, facts)}
+	if refused := refusals(r.Findings); len(refused) > 0 && !w.Force {
+		return r, Refused{refused}
+	}
+	if r.Gateway, err = gateway.Compile(&file.Config, facts); err != nil {
+		return r, err
+	}
+	now, state, err := h.present(ctx, r.Gateway)
+	if err != nil {
+		return r, err
+	}
+	r.Before, r.Changed = now.Value, state.Changes
+	if err := h.mayReplace(now.Value, state, w.Overwrite); err != nil {
+		return r, err
+	}
+	if r.Prepared, err = Plan(r.Gateway, now, w.Origin); err != nil {
+		return r, err
+	}
+	if r.Digest, err = h.store().Put(r.Gateway); err != nil {
+		return r, err
+	}
+	return r, h.persist(r, w)
+}
+
+func refusals(all []gateway.Finding) []gateway.Finding {
+	return slices.DeleteFunc(slices.Clone(all), func(f gateway.Finding) bool { return f.Severity != gateway.Refuse })
+}
+
+// mayReplace refuses to overwrite what could not be put back, unless told to.
+func (h Host) mayReplace(value string, state *nft.State, overwrite bool) error {
+	digest, changed := tune.GatewayDigest(value)
+	switch {
+	case value == tune.GatewayForeign:
+		return apply.ErrForeign
+	case digest == "" || overwrite:
+		return nil
+	case changed:
+		return fmt.Errorf("%w: %s; --overwrite takes that back", ErrChanged, strings.Join(state.Changes, "; "))
+	}
+	if _, err := h.store().Get(digest); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("the plan that is in force (%s) is not in %s, so that it could not be put back; --overwrite does without", digest[:12], h.store().Dir())
+	} else if err != nil {
+		return err
+	}
+	return nil
+}
+
+// ErrChanged: somebody changed natkit's table by hand.
+var ErrChanged = fmt.Errorf("somebody changed table %s %s since natkit wrote it", nft.Family, nft.Table)
+
+// persist adds the files that make a plan hold after a boot.
+func (h Host) persist(r *Ready, w Wish) error {
+	if !w.Persist {
+		return nil
+	}
+	if !r.host.initial() {
+		return errors.New("persist: this network namespace is not the host's own, which is the one that the files under /etc are for; apply it without --persist")
+	}
+	digest, err := h.store().PutText(w.Text)
+	if err != nil {
+		return err
+	}
+	files := append(durable(r.Plan.Changes), tune.Change{Kind: tune.GatewayFile, Target: tune.GatewayFileTarget, After: digest,
+		Why: "'natkit gateway run' reads it at boot"})
+	if err := apply.ReadBefore(files, h.Apply); err != nil {
+		return err
+	}
+	if err := h.keepFile(files[len(files)-1].Before); err != nil {
+		return err
+	}
+	if len(r.Plan.Changes) == 0 && files[len(files)-1].Before == digest {
+		return nil
+	}
+	r.Plan.Changes = append(r.Plan.Changes, files...)
+	return nil
+}
+
+func (h Host) initial() bool {
+	inode, err := h.Inode()
+	return err == nil && apply.IsInitialNetns(inode, h.proc())
+}
+
+// keepFile stores the configuration that is there, for the undo.
+func (h Host) keepFile(digest string) error {
+	if digest == "" {
+		return nil
+	}
+	text, err := apply.GatewayFileText(h.Apply)
+	if err != nil {
+		return err
+	}
+	got, err := h.store().PutText(text)
+	if err == nil && got != digest {
+		err = errors.New("keep the former gateway configuration: it changes meanwhile; try again")
+	}
+	return err
+}
+
+// Apply carries out what was prepared, in the namespace, and then forgets plans that
+// nobody needs any more. confirm is as in apply.Options.
+func (r *Ready) Apply(ctx context.Context, confirm time.Duration) (applied *apply.Applied, err error) {
+	opt := r.host.Apply
+	opt.Confirm, opt.Persist, opt.Lifeline = confirm, false, false
+	err = r.host.do(func() error {
+		applied, err = apply.Apply(ctx, r.Plan, opt)
+		return err
+	})
+	if err == nil {
+		r.host.forget()
+	}
+	return applied, err
+}
+
+// Undo takes a transaction back, in the namespace.
+func (h Host) Undo(id string) (tx *journal.Transaction, err error) {
+	err = h.do(func() error {
+		tx, err = apply.Undo(id, h.Apply)
+		return err
+	})
+	return tx, err
+}

@@ -1,0 +1,86 @@
+package run
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+
+	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/conntrack/dump"
+	"github.com/natkit/natkit/internal/conntrack/match"
+	"github.com/natkit/natkit/internal/gateway"
+)
+
+// Stale are connections that keep a translation that nothing gives any more.
+type Stale struct {
+	Keys []conntrack.Key
+	// Rules counts them by the rule that made them, in the former plan's words.
+	Rules map[gateway.Ref]int64
+}
+
+// Orphans finds the connections that a rule of old translated and no rule of new (nil:
+// none at all) would translate so. They go on as they are until they end.
+func (h Host) Orphans(ctx context.Context, old, new *gateway.Plan) (Stale, error) {
+	was, is := gateway.Attributor(old), (*gateway.Attribution)(nil)
+	if new != nil {
+		is = gateway.Attributor(new)
+	}
+	return h.stale(ctx, func(e *conntrack.Entry) *gateway.Ref {
+		source, destination := was.Attribute(e)
+		if source == nil && destination == nil {
+			return nil
+		}
+		var nowSource, nowDestination *gateway.Ref
+		if is != nil {
+			nowSource, nowDestination = is.Attribute(e)
+		}
+		switch {
+		case destination != nil && nowDestination == nil:
+			return destination
+		case source != nil && nowSource == nil:
+			return source
+		}
+		return nil
+	})
+}
+
+// Lost finds the connections that a rule of the plan gave one of the addresses, which
+// the host no longer has: nothing that is sent to them arrives.
+func (h Host) Lost(ctx context.Context, p *gateway.Plan, addresses []netip.Addr) (Stale, error) {
+	was := gateway.Attributor(p)
+	return h.stale(ctx, func(e *conntrack.Entry) *gateway.Ref {
+		bySource := e.IsSNAT() && slices.Contains(addresses, e.Reply.Dst)
+		byDestination := e.IsDNAT() && slices.Contains(addresses, e.Orig.Dst)
+		if !bySource && !byDestination {
+			return nil
+		}
+		source, destination := was.Attribute(e)
+		switch {
+		case byDestination && destination != nil:
+			return destination
+		case bySource && source != nil:
+			return source
+		}
+		return nil
+	})
+}
+
+func (h Host) stale(ctx context.Context, ruleOf func(*conntrack.Entry) *gateway.Ref) (Stale, error) {
+	s := Stale{Rules: map[gateway.Ref]int64{}}
+	_, err := dump.Each(ctx, h.Netns, &match.Filter{}, func(e *conntrack.Entry) error {
+		if ref := ruleOf(e); ref != nil {
+			s.Keys = append(s.Keys, e.Key())
+			s.Rules[*ref]++
+		}
+		return nil
+	})
+	return s, err
+}
+
+// Flush deletes stale connections.
+func (h Host) Flush(ctx context.Context, s Stale) (dump.Deleted, error) {
+	if len(s.Keys) == 0 {
+		return dump.Deleted{}, nil
+	}
+	return dump.DeleteKeys(ctx, h.Netns, s.Keys)
+}

@@ -1,0 +1,180 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/natkit/natkit/internal/collect"
+	"github.com/natkit/natkit/internal/conntrack/dump"
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/host"
+	"github.com/natkit/natkit/internal/gateway/nft"
+	"github.com/natkit/natkit/internal/gateway/store"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/tune"
+	"github.com/natkit/natkit/internal/tune/apply"
+	"github.com/natkit/natkit/internal/tune/journal"
+)
+
+// Host is where a gateway is made: a network namespace (nil: this one) of a machine.
+type Host struct {
+	Netns *netns.Handle
+	// Apply says where the journal and the files are. Its fields Confirm, Persist and
+	// Lifeline are not looked at.
+	Apply apply.Options
+}
+
+func (h Host) store() *store.Store { return store.Beside(h.Apply.Journal.Dir()) }
+
+func (h Host) proc() string {
+	if h.Apply.ProcRoot == "" {
+		return "/proc"
+	}
+	return h.Apply.ProcRoot
+}
+
+// do runs fn in the namespace.
+func (h Host) do(fn func() error) error {
+	if h.Netns == nil {
+		return fn()
+	}
+	return h.Netns.Do(fn)
+}
+
+// Inode is the namespace's.
+func (h Host) Inode() (inode uint64, err error) {
+	if h.Netns != nil {
+		return h.Netns.Inode(), nil
+	}
+	if inode = journal.NamespaceInode("/proc", "net"); inode == 0 {
+		return 0, errors.New("identify this network namespace: /proc/thread-self/ns/net cannot be read")
+	}
+	return inode, nil
+}
+
+// Facts are what Compile and Check need; pid is the process whose session must not be
+// cut, 0 for none.
+func (h Host) Facts(ctx context.Context, pid int) (gateway.Facts, error) {
+	return host.Read(ctx, h.Netns, host.Options{PID: pid, Flowtable: true})
+}
+
+// present reads what a plan is to change.
+func (h Host) present(ctx context.Context, p *gateway.Plan) (Present, *nft.State, error) {
+	state, err := nft.Read(h.Netns)
+	if err != nil {
+		return Present{}, nil, err
+	}
+	now := Present{Value: apply.GatewayValue(state), Sysctls: snapshot.Sysctls{}}
+	if now.Netns, err = h.Inode(); err != nil {
+		return now, nil, err
+	}
+	// The tracker's module is loaded by the first question, and with it the values
+	// under net.netfilter come.
+	_, _ = dump.Count(h.Netns)
+	err = h.do(func() error {
+		now.Initial = apply.IsInitialNetns(now.Netns, h.proc())
+		return h.readSysctls(now.Sysctls)
+	})
+	if err != nil {
+		return now, nil, err
+	}
+	if p.Expect.Flows > 0 || p.Expect.Rate > 0 {
+		s, err := collect.Read(ctx, collect.Options{Netns: h.Netns, Proc: h.proc(), MaxEntries: 1})
+		if err != nil {
+			return now, nil, err
+		}
+		now.Facts = tune.FactsOf(s)
+		now.SlabKnown = s.ConntrackSize != nil && s.ConntrackSize.SlabBytes > 0
+	}
+	now.Held, err = h.held(now.Netns)
+	return now, state, err
+}
+
+func (h Host) readSysctls(into snapshot.Sysctls) error {
+	for _, name := range Sysctls {
+		value, err := apply.ReadSysctl(h.proc(), name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		into[name] = value
+	}
+	return nil
+}
+
+// held are the sysctls of a namespace that open transactions of this boot wrote.
+func (h Host) held(inode uint64) (map[string]bool, error) {
+	open, err := h.open(inode)
+	held := map[string]bool{}
+	for _, tx := range open {
+		for _, c := range tx.Changes {
+			if c.Open() && c.Kind == tune.Sysctl {
+				held[c.Target] = true
+			}
+		}
+	}
+	return held, err
+}
+
+// open are the transactions of this boot that changed a namespace and are not undone,
+// oldest first.
+func (h Host) open(inode uint64) ([]*journal.Transaction, error) {
+	all, _, err := h.Apply.Journal.List()
+	if err != nil || len(all) == 0 {
+		return nil, err
+	}
+	boot, err := journal.ReadBootID(h.proc())
+	if err != nil {
+		return nil, err
+	}
+	var open []*journal.Transaction
+	for _, tx := range all {
+		if tx.BootID == boot && !tx.Finished() && (tx.Netns == inode || changesGateway(tx, inode)) {
+			open = append(open, tx)
+		}
+	}
+	return open, nil
+}
+
+// Transactions are those of this boot that changed the gateway of the namespace and
+// are not undone, oldest first.
+func (h Host) Transactions() ([]*journal.Transaction, error) {
+	inode, err := h.Inode()
+	if err != nil {
+		return nil, err
+	}
+	open, err := h.open(inode)
+	var ours []*journal.Transaction
+	for _, tx := range open {
+		if changesGateway(tx, inode) {
+			ours = append(ours, tx)
+		}
+	}
+	return ours, err
+}
+
+// changesGateway tells whether a transaction has an open change of the namespace's
+// rules.
+func changesGateway(tx *journal.Transaction, inode uint64) bool {
+	for _, c := range tx.Changes {
+		if c.Open() && c.Kind == tune.Gateway && c.Target == tune.GatewayTarget(inode) {
+			return true
+		}
+	}
+	return false
+}
+
+// ReadFile reads a configuration's text.
+func ReadFile(path string) ([]byte, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read gateway file: %w", err)
+	}
+	return text, nil
+}

@@ -1,0 +1,215 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/nft"
+	"github.com/natkit/natkit/internal/tune/apply"
+	"github.com/natkit/natkit/internal/units"
+)
+
+// apply puts a configuration in force, if anything has to be changed for that, and
+// says what came of it.
+func (k *keeper) apply(ctx context.Context, text []byte, reason string) error {
+	r, err := k.Host.Prepare(ctx, Wish{Name: k.File, Text: text, Overwrite: true, Origin: OriginService})
+	if err != nil {
+		return err
+	}
+	if len(r.Changed) > 0 {
+		k.log("rules that somebody changed by hand are replaced: %s", strings.Join(r.Changed, "; "))
+	}
+	former := k.plan
+	if len(r.Plan.Changes) > 0 {
+		if err := k.carryOut(ctx, r, reason); err != nil {
+			return err
+		}
+	} else if reason != "addresses changed" {
+		k.log("%s: nothing to change, %s in force", reason, r.Digest[:12])
+	}
+	k.text, k.plan, k.digest, k.told = text, r.Gateway, r.Digest, ""
+	k.tellWaiting(r)
+	k.tellNotes(r, reason)
+	k.had = addressesOf(r.Facts.Interfaces)
+	if former != nil && len(r.Plan.Changes) > 0 {
+		k.tellOrphans(ctx, former)
+	}
+	return nil
+}
+
+func (k *keeper) carryOut(ctx context.Context, r *Ready, reason string) error {
+	began := time.Now()
+	applied, err := r.Apply(ctx, 0)
+	if err != nil {
+		return err
+	}
+	tx := applied.Transaction()
+	k.owner = &tx
+	k.supersede(tx.ID)
+	k.log("%s: %s in force as %s: %s, in %s", reason, r.Digest[:12], tx.ID, summary(r.Gateway), units.Roughly(time.Since(began).Seconds()))
+	return nil
+}
+
+// supersede has the newest transaction take over what the service's former ones would
+// put back, so that an undo goes to what was before the service began.
+func (k *keeper) supersede(newest string) {
+	open, err := k.Host.Transactions()
+	if err != nil {
+		k.log("read the journal: %v", err)
+		return
+	}
+	for _, tx := range slices.Backward(open) {
+		if tx.Origin != OriginService || tx.ID == newest || !tx.Complete || tx.Unconfirmed() {
+			continue
+		}
+		if _, err := k.Host.Undo(tx.ID); err != nil {
+			k.log("hand %s over to %s: %v", tx.ID, newest, err)
+		}
+	}
+}
+
+// leftAlone is true where somebody undid what the service applied: until the file
+// changes or a reload, it stays so.
+func (k *keeper) leftAlone() bool {
+	if k.owner == nil || k.suspended {
+		return k.suspended
+	}
+	now, err := k.Host.Apply.Journal.Reload(k.owner)
+	if errors.Is(err, fs.ErrNotExist) || err != nil || !now.Finished() {
+		return false
+	}
+	k.suspended = true
+	k.log("%s was undone by somebody: the gateway is left so until the file changes or 'systemctl reload'", k.owner.ID)
+	return true
+}
+
+// compare says once when the rules are not as the service applied them.
+func (k *keeper) compare() {
+	if k.leftAlone() {
+		return
+	}
+	state, err := nft.Read(k.Host.Netns)
+	if err != nil {
+		k.log("look at the rules: %v", err)
+		return
+	}
+	value := apply.GatewayValue(state)
+	if value == k.digest || value == k.told {
+		return
+	}
+	k.told = value
+	what := "they are " + value
+	if len(state.Changes) > 0 {
+		what = strings.Join(state.Changes, "; ")
+	}
+	k.log("the rules are not as they were applied: %s; they are left so until the next change or 'systemctl reload'", what)
+}
+
+// drop deletes the connections that had an address that went.
+func (k *keeper) drop(ctx context.Context, addresses []netip.Addr) {
+	if len(addresses) == 0 || k.plan == nil || k.suspended {
+		return
+	}
+	stale, err := k.Host.Lost(ctx, k.plan, addresses)
+	if err == nil && len(stale.Keys) == 0 {
+		return
+	}
+	deleted, flushErr := k.Host.Flush(ctx, stale)
+	if err = errors.Join(err, flushErr); err != nil {
+		k.log("remove connections of %s, which went: %v", addressWords(addresses), err)
+		return
+	}
+	k.log("%s went: removed %s that it translated%s", addressWords(addresses), units.Plural(deleted.Deleted, "connection", "connections"), busy(deleted.Busy))
+}
+
+func busy(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %s are in the kernel's fast path and end by themselves", units.Count(n))
+}
+
+// tellOrphans says how many connections keep a translation that no rule gives any more.
+func (k *keeper) tellOrphans(ctx context.Context, former *gateway.Plan) {
+	stale, err := k.Host.Orphans(ctx, former, k.plan)
+	if err != nil {
+		k.log("look at the connections of former rules: %v", err)
+		return
+	}
+	if len(stale.Keys) > 0 {
+		k.log("%s of rules that went keep their translation: %s", units.Plural(len(stale.Keys), "connection", "connections"), stale.Words())
+	}
+}
+
+// Words names the rules with the number of their connections, most first.
+func (s Stale) Words() string {
+	refs := make([]gateway.Ref, 0, len(s.Rules))
+	for ref := range s.Rules {
+		refs = append(refs, ref)
+	}
+	sort.Slice(refs, func(i, j int) bool {
+		if s.Rules[refs[i]] != s.Rules[refs[j]] {
+			return s.Rules[refs[i]] > s.Rules[refs[j]]
+		}
+		return refs[i].String() < refs[j].String()
+	})
+	const most = 5
+	var words []string
+	for i, ref := range refs {
+		if i == most {
+			words = append(words, fmt.Sprintf("and of %s more", units.Plural(len(refs)-most, "rule", "rules")))
+			break
+		}
+		words = append(words, fmt.Sprintf("%s (%s)", ref, units.Count(s.Rules[ref])))
+	}
+	return strings.Join(words, ", ")
+}
+
+// tellWaiting says which interfaces a configuration names that do not exist.
+func (k *keeper) tellWaiting(r *Ready) {
+	waiting := strings.Join(missing(r.Gateway, r.Facts.Interfaces), ", ")
+	if waiting != k.waiting && waiting != "" {
+		k.log("waiting for %s: its rules count as soon as it is there", waiting)
+	}
+	if waiting == "" && k.waiting != "" {
+		k.log("%s is there", k.waiting)
+	}
+	k.waiting = waiting
+}
+
+func (k *keeper) tellNotes(r *Ready, reason string) {
+	if reason == "addresses changed" {
+		return
+	}
+	for _, note := range r.Notes {
+		k.log("%s", note)
+	}
+	for _, f := range r.Findings {
+		k.log("%s: line %d: %s", f.Severity, f.Line, f.Message)
+	}
+}
+
+// undoAll takes back what the service applied, newest first.
+func (k *keeper) undoAll() error {
+	open, err := k.Host.Transactions()
+	errs := []error{err}
+	for _, tx := range slices.Backward(open) {
+		if tx.Origin != OriginService {
+			continue
+		}
+		_, err := k.Host.Undo(tx.ID)
+		errs = append(errs, err)
+		if err == nil {
+			k.log("undid %s", tx.ID)
+		}
+	}
+	return errors.Join(errs...)
+}

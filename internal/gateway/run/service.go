@@ -1,0 +1,209 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/host"
+	"github.com/natkit/natkit/internal/tune/apply"
+	"github.com/natkit/natkit/internal/tune/journal"
+)
+
+const (
+	// settle is how long interfaces and addresses must have been quiet before they are
+	// looked at; who changes them all the time is looked at after settleMax.
+	settle, settleMax = 300 * time.Millisecond, 3 * time.Second
+	// usualLook is how often the rules themselves are looked at, and how soon what
+	// failed is tried again.
+	usualLook = 30 * time.Second
+)
+
+// Service keeps a configuration in force until its context ends, for a service
+// manager. What it applied stays then: a restart must cut no connection.
+type Service struct {
+	Host Host
+	// File is the configuration's path.
+	File string
+	// Reload has a value when the file is to be read again (SIGHUP).
+	Reload <-chan os.Signal
+	// UndoOnExit takes everything back at the end.
+	UndoOnExit bool
+	// Log is told each event, in one line.
+	Log func(string)
+	// Getenv is the environment, where the service manager has its messages.
+	Getenv func(string) string
+}
+
+// Run applies and watches. An error at the beginning ends it: nothing is in force that
+// was not before. Later ones are logged, and the former rules stay.
+func (s *Service) Run(ctx context.Context) error {
+	m, err := newManager(s.Getenv, os.Getpid())
+	if err != nil {
+		return err
+	}
+	defer m.close()
+	k := &keeper{Service: s, manager: m, file: newFileWatch(s.File)}
+	k.clean()
+	events, err := s.Host.watchLinks(ctx)
+	if err != nil {
+		return err
+	}
+	if err := k.begin(ctx); err != nil {
+		return err
+	}
+	m.tell(wordReady, status(k.status()))
+	k.loop(ctx, events)
+	m.tell(wordStopping)
+	return k.end()
+}
+
+// keeper is a service that runs.
+type keeper struct {
+	*Service
+	manager *manager
+	file    *fileWatch
+	// text is the configuration that is in force, plan and digest what it became.
+	text   []byte
+	plan   *gateway.Plan
+	digest string
+	// owner is the transaction that put it in force; nil where it was found so.
+	owner *journal.Transaction
+	// had are the host's addresses as last seen.
+	had map[netip.Addr]bool
+	// waiting are the interfaces that do not exist, as last told.
+	waiting string
+	// failed has to be tried again. told is what was last said of rules that are not
+	// natkit's any more; suspended that natkit was told to leave it so.
+	failed, suspended bool
+	told              string
+}
+
+func (k *keeper) log(format string, args ...any) {
+	k.Log(strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", " "))
+}
+
+// clean undoes what a natkit that was killed, or a power loss, has left behind.
+func (k *keeper) clean() {
+	undone, err := apply.Clean(k.Host.Apply)
+	for _, tx := range undone {
+		k.log("undid %s (%s), which nobody else would have undone", tx.ID, tx.Origin)
+	}
+	if err != nil {
+		k.log("undo what is overdue: %v", err)
+	}
+}
+
+func (k *keeper) begin(ctx context.Context) (err error) {
+	if k.text, err = ReadFile(k.File); err != nil {
+		return err
+	}
+	k.had = addressesOf(nil)
+	if err := k.apply(ctx, k.text, "start"); err != nil {
+		return err
+	}
+	return nil
+}
+
+// loop waits for events until ctx ends.
+func (k *keeper) loop(ctx context.Context, events <-chan struct{}) {
+	look, usual := time.NewTicker(fileLook), time.NewTicker(usualLook)
+	defer look.Stop()
+	defer usual.Stop()
+	quiet := newQuiet()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-events:
+			quiet.event(time.Now())
+		case <-quiet.timer.C:
+			quiet.begun = time.Time{}
+			k.addresses(ctx)
+		case <-k.Reload:
+			k.manager.tell(reloading())
+			k.reload(ctx, "reload")
+			k.manager.tell(wordReady)
+		case <-look.C:
+			if k.file.look() {
+				k.reload(ctx, "file changed")
+			}
+		case <-usual.C:
+			k.usual(ctx)
+		case <-k.manager.due():
+		}
+		k.manager.alive(time.Now())
+		k.manager.tell(status(k.status()))
+	}
+}
+
+// reload takes the file as it is now; a broken one changes nothing.
+func (k *keeper) reload(ctx context.Context, reason string) {
+	k.file.taken()
+	text, err := ReadFile(k.File)
+	if err == nil {
+		k.suspended = false
+		err = k.apply(ctx, text, reason)
+	}
+	if err != nil && ctx.Err() == nil {
+		k.log("%s: %v; the former rules stay in force", reason, err)
+	}
+}
+
+// addresses looks what became of interfaces and addresses, lets go of connections
+// whose address went, and applies again.
+func (k *keeper) addresses(ctx context.Context) {
+	all, err := host.Interfaces(k.Host.Netns)
+	if err != nil {
+		k.log("look at interfaces: %v", err)
+		k.failed = true
+		return
+	}
+	now := addressesOf(all)
+	k.drop(ctx, gone(k.had, now))
+	k.had = now
+	k.again(ctx, "addresses changed")
+}
+
+// again applies the same configuration to what the host is now.
+func (k *keeper) again(ctx context.Context, reason string) {
+	if k.leftAlone() {
+		return
+	}
+	err := k.apply(ctx, k.text, reason)
+	k.failed = err != nil
+	if err != nil && ctx.Err() == nil {
+		k.log("%s: %v; the former rules stay in force", reason, err)
+	}
+}
+
+// usual looks whether the rules are still natkit's, and tries again what failed.
+func (k *keeper) usual(ctx context.Context) {
+	if k.failed {
+		k.addresses(ctx)
+	}
+	k.compare()
+}
+
+// status is a line about what is in force.
+func (k *keeper) status() string {
+	text := fmt.Sprintf("in force: %s (%s)", summary(k.plan), k.digest[:12])
+	if k.suspended {
+		text = "suspended: the gateway was undone; reload to apply it again"
+	}
+	if k.waiting != "" {
+		text += "; waiting for " + k.waiting
+	}
+	return text
+}
+
+// end takes everything back, where that is wished.
+func (k *keeper) end() error {
+	if !k.UndoOnExit {
+		return nil
+	}
+	return k.undoAll()
+}

@@ -1,0 +1,107 @@
+package apply
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/natkit/natkit/internal/gateway/nft"
+	"github.com/natkit/natkit/internal/gateway/store"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/tune"
+	"github.com/natkit/natkit/internal/tune/journal"
+)
+
+// gateways puts gateway plans in force, each in the network namespace that its Target
+// names. The rules go with a reboot.
+type gateways struct{ store *store.Store }
+
+// Read tells what natkit's table is: none, the plan it was made for, that plan and
+// that it was changed since, or foreign.
+func (g gateways) Read(target string) (value string, err error) {
+	err = inNamespace(target, func(ns *netns.Handle) error {
+		state, err := nft.Read(ns)
+		if err == nil {
+			value = GatewayValue(state)
+		}
+		return err
+	})
+	return value, err
+}
+
+// GatewayValue is a table's value.
+func GatewayValue(s *nft.State) string {
+	switch {
+	case !s.Present:
+		return tune.GatewayNone
+	case !tune.IsDigest(s.Digest):
+		return tune.GatewayForeign
+	case s.Sealed && !s.Intact:
+		return tune.GatewayChanged(s.Digest)
+	}
+	return s.Digest
+}
+
+// Writable refuses a table that natkit did not make, or that is not its to change.
+func (g gateways) Writable(target string) error {
+	return inNamespace(target, func(ns *netns.Handle) error {
+		state, err := nft.Read(ns)
+		switch {
+		case err != nil:
+			return err
+		case GatewayValue(state) == tune.GatewayForeign:
+			return ErrForeign
+		case state.Owned:
+			return fmt.Errorf("gateway: table %s %s has an owner that alone may change it; end that program", nft.Family, nft.Table)
+		}
+		return nil
+	})
+}
+
+// ErrForeign: there is a table of natkit's name that natkit did not make.
+var ErrForeign = fmt.Errorf("gateway: table %s %s is not one that natkit made, and is left alone: if nobody needs it, 'nft delete table %s %s', then again",
+	nft.Family, nft.Table, nft.Family, nft.Table)
+
+func (g gateways) Write(target, value string) error {
+	return inNamespace(target, func(ns *netns.Handle) error {
+		if value == tune.GatewayNone {
+			return nft.Remove(ns)
+		}
+		digest, _ := tune.GatewayDigest(value)
+		plan, err := g.store.Get(digest)
+		if errors.Is(err, fs.ErrNotExist) {
+			// Not that error itself: it says that the table is gone.
+			return fmt.Errorf("gateway: the plan that is to be put in force again is missing: %v; 'natkit gateway apply FILE' puts another one in force", err)
+		}
+		if err != nil {
+			return err
+		}
+		return nft.Apply(ns, plan)
+	})
+}
+
+// Honours: a table that somebody had changed comes back as natkit wrote it.
+func (g gateways) Honours(_, asked, got string) bool {
+	digest, _ := tune.GatewayDigest(asked)
+	return asked == got || digest != "" && digest == got
+}
+
+func (g gateways) Durable() bool { return false }
+
+// inNamespace runs fn with the namespace of a target; nil is the thread's own, which
+// takes no right to enter.
+func inNamespace(target string, fn func(*netns.Handle) error) error {
+	inode, err := tune.ParseGatewayTarget(target)
+	if err != nil {
+		return err
+	}
+	if inode == journal.NamespaceInode("/proc", "net") {
+		return fn(nil)
+	}
+	ns, err := netns.OfInode(inode)
+	if err != nil {
+		return fmt.Errorf("gateway: %w", err)
+	}
+	defer ns.Close()
+	return fn(ns)
+}
