@@ -63,6 +63,7 @@ func (m *machine) held(register uint32) content { return m.regs[slot(register)] 
 func (m *machine) readStep(r *kernelRule) step {
 	m.regs, m.step = map[uint32]content{}, step{}
 	m.step.rule.Source, m.step.rule.Handle = "nftables", r.handle
+	m.step.comment = commentOf(r.attrs.get(nftRuleUserdata))
 	for _, e := range r.exprs {
 		m.run(e)
 	}
@@ -97,9 +98,11 @@ func (m *machine) run(e kernelExpr) {
 		m.step.match(a.text(nftXtName), a.u32(nftXtRevision), a.get(nftXtInfo))
 	case "target":
 		m.xtTarget(a)
-	case "counter", "log", "last", "notrack":
+	case "counter", "log", "last":
+	case "notrack":
+		m.step.other = e.name
 	default:
-		m.step.rule.Partial = true
+		m.step.rule.Partial, m.step.cause = true, e.name
 	}
 }
 
@@ -136,7 +139,7 @@ func (m *machine) bitwise(a attrs) {
 // lookup leads on by a verdict map, takes a value from a map, or is a condition;
 // in every case a packet without an element does not match.
 func (m *machine) lookup(a attrs) {
-	m.step.rule.Partial = true
+	m.step.rule.Partial, m.step.cause = true, "lookup in a set or map"
 	switch dreg := a.u32(nftLookupDreg); {
 	case !a.has(nftLookupDreg):
 		if c := m.held(a.u32(nftLookupSreg)); c.from == metaData && c.key == metaL4proto && a.u32(nftLookupFlags) == 0 {
@@ -157,16 +160,31 @@ func (m *machine) compare(a attrs) {
 	if c.from == metaData && c.key == metaL4proto && len(data) > 0 {
 		m.step.proto, m.step.protoNot = data[0], a.u32(nftCmpOp) == 1 // NFT_CMP_NEQ
 	}
-	if a.u32(nftCmpOp) != 0 || len(data) == 0 { // NFT_CMP_EQ
+	switch op := a.u32(nftCmpOp); {
+	case len(data) == 0:
 		m.step.rule.Partial = true
-		return
+	case op == 0: // NFT_CMP_EQ
+		m.equal(c, data)
+	case op == 1:
+		m.notEqual(c, data)
+	case c.isDestinationPort() && len(data) == 2 && (op == 3 || op == 5): // NFT_CMP_LTE, NFT_CMP_GTE
+		m.step.further.bound(beUint16(data), op == 3)
+	default:
+		m.step.rule.Partial = true
 	}
+}
+
+func (c content) isDestinationPort() bool {
+	return c.from == payload && c.base == payloadTransport && c.offset == 2 && c.length == 2 && c.mask == nil
+}
+
+func (m *machine) equal(c content, data []byte) {
 	switch {
 	case c.from == metaData && c.mask == nil:
 		m.compareMeta(c.key, data)
 	case c.from == payload && c.base == payloadNetwork:
 		m.compareNetwork(c, data)
-	case c.from == payload && c.base == payloadTransport && c.offset == 2 && c.length == 2 && c.mask == nil && len(data) == 2:
+	case c.isDestinationPort() && len(data) == 2:
 		m.step.setPort(beUint16(data))
 	default:
 		m.step.rule.Partial = true

@@ -189,9 +189,10 @@ func (e entry) step(first map[int]string) (step, error) {
 	}
 	if x.name == "" {
 		e.standard(&s, x.data, first)
-		return s, nil
+	} else {
+		s.target(x.name, x.revision, x.data, e.l.family)
 	}
-	s.target(x.name, x.revision, x.data, e.l.family)
+	s.close()
 	return s, nil
 }
 
@@ -236,7 +237,7 @@ func (e entry) conditions(s *step) {
 	}
 	flags := e.b[e.l.flags]
 	if e.l.family == "ip" && flags&legacyFragment != 0 || e.l.family == "ip6" && flags&legacyTOS != 0 {
-		s.rule.Partial = true
+		s.rule.Partial, s.cause = true, "fragments or type of service"
 	}
 	if inverted := e.b[e.l.inverted]; inverted != 0 {
 		s.invert(inverted)
@@ -245,21 +246,24 @@ func (e entry) conditions(s *step) {
 
 // invert takes back the conditions that mean the contrary (IPT_INV_*).
 func (s *step) invert(flags byte) {
-	s.rule.Partial = true
+	r, not := &s.rule, &s.further
 	if flags&0x01 != 0 {
-		s.rule.InInterface = ""
+		not.NotIn, r.InInterface = append(not.NotIn, r.InInterface), ""
 	}
 	if flags&0x02 != 0 {
-		s.rule.OutInterface = ""
+		not.NotOut, r.OutInterface = append(not.NotOut, r.OutInterface), ""
 	}
 	if flags&0x08 != 0 {
-		s.rule.FromSource = netip.Prefix{}
+		not.NotFrom, r.FromSource = append(not.NotFrom, r.FromSource), netip.Prefix{}
 	}
 	if flags&0x10 != 0 {
-		s.rule.ToDestination = netip.Prefix{}
+		not.NotTo, r.ToDestination = append(not.NotTo, r.ToDestination), netip.Prefix{}
 	}
 	if flags&0x40 != 0 {
-		s.rule.Protocol = ""
+		r.Protocol = ""
+	}
+	if flags&^0x1b != 0 {
+		r.Partial, s.cause = true, "a protocol inverted"
 	}
 }
 

@@ -41,15 +41,27 @@ var legacySources = []legacySource{
 // readLegacy tells the rules of iptables-legacy. To ask for a table that is not
 // there would load its module and make it.
 func readLegacy(ns *netns.Handle) ([]found, error) {
+	tables, err := legacyTables(ns, "nat")
 	var all []found
+	for _, t := range tables {
+		all = append(all, t.rules()...)
+	}
+	return all, err
+}
+
+// legacyTables are the tables of these names, of both versions of IP.
+func legacyTables(ns *netns.Handle, names ...string) ([]*ruleTable, error) {
+	var all []*ruleTable
 	read := func() error {
 		for _, s := range legacySources {
-			t, err := s.read()
-			if err != nil {
-				return err
-			}
-			if t != nil {
-				all = append(all, t.rules()...)
+			for _, name := range names {
+				t, err := s.read(name)
+				if err != nil {
+					return err
+				}
+				if t != nil {
+					all = append(all, t)
+				}
 			}
 		}
 		return nil
@@ -61,18 +73,18 @@ func readLegacy(ns *netns.Handle) ([]found, error) {
 	return all, err
 }
 
-// read is one version's table nat in the calling thread's namespace; nil where
+// read is one version's table of that name in the calling thread's namespace; nil where
 // there is none.
-func (s legacySource) read() (*ruleTable, error) {
+func (s legacySource) read(name string) (*ruleTable, error) {
 	names, err := s.tables()
-	if err != nil || !slices.Contains(names, "nat") {
+	if err != nil || !slices.Contains(names, name) {
 		return nil, err
 	}
-	info, blob, err := s.ask("nat")
+	info, blob, err := s.ask(name)
 	if err != nil {
 		return nil, err
 	}
-	return parseLegacy(s.layout, "nat", info, blob)
+	return parseLegacy(s.layout, name, info, blob)
 }
 
 // tables are those that there are, in the calling thread's namespace.

@@ -16,6 +16,7 @@ func (m *machine) translate(e kernelExpr) {
 		s.rule.Kind = snapshot.NATDest
 	}
 	setFlags(&s.rule, flags)
+	s.prefix, s.shifts = flags&rangeNetmap != 0, flags&rangeOffset != 0
 	inner := ""
 	if addresses, ports := m.addresses(e.data, n), m.ports(e.data, n); !addresses || !ports {
 		s.rule.Partial, s.rule.PortsFromMap, inner = true, !ports, "…"

@@ -193,7 +193,10 @@ func (s *ruleset) found() []found {
 	return all
 }
 
-func (t *kernelTable) found(links map[uint32]string) []found {
+func (t *kernelTable) found(links map[uint32]string) []found { return t.structure(links).rules() }
+
+// structure is the table made for following packets through it.
+func (t *kernelTable) structure(links map[uint32]string) *ruleTable {
 	table := newTable(familyNames[t.key.family], t.key.name)
 	for _, c := range t.chains {
 		chain := table.chain(c.name)
@@ -208,5 +211,5 @@ func (t *kernelTable) found(links map[uint32]string) []found {
 		chain := table.chain(r.chain)
 		chain.steps = append(chain.steps, s)
 	}
-	return table.rules()
+	return table
 }

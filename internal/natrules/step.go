@@ -29,6 +29,17 @@ type step struct {
 	// ends is true where they do not come to any other rule of the hook either:
 	// accept, drop.
 	ends bool
+	// further are conditions that the rule's fields cannot say, and by which it is
+	// partial; unknown is true where it has others too, cause one of them.
+	further Further
+	unknown bool
+	cause   string
+	// comment is the rule's own, other the name of a target that is neither a
+	// verdict nor NAT.
+	comment, other string
+	// prefix is true where a whole prefix replaces another, shifts where ports are
+	// given by an offset (NF_NAT_RANGE_PROTO_OFFSET).
+	prefix, shifts bool
 }
 
 // settle notes what the fields cannot say: a version of IP that no address tells.
@@ -38,6 +49,13 @@ func (s *step) settle(family string) {
 	if s.version != 0 && !told {
 		r.Partial = true
 	}
+	s.close()
+}
+
+// close tells conditions that further has from those that nothing says.
+func (s *step) close() {
+	s.unknown = s.rule.Partial
+	s.rule.Partial = s.rule.Partial || s.further.any()
 }
 
 // within adds the conditions of the rule that led to this one's chain.

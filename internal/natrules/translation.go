@@ -193,6 +193,7 @@ var xtKinds = map[string]string{
 func (s *step) target(name string, revision uint32, data []byte, family string) {
 	kind, known := xtKinds[name]
 	if !known {
+		s.other = name
 		return // LOG, MARK and the like let the packet pass on
 	}
 	s.translates, s.rule.Kind = true, kind
@@ -204,6 +205,6 @@ func (s *step) target(name string, revision uint32, data []byte, family string) 
 	}
 	r.First, r.Last, r.FirstPort, r.LastPort = n.first, n.last, n.firstPort, n.lastPort
 	setFlags(r, n.flags)
-	s.netmap = name == "NETMAP"
+	s.netmap, s.shifts = name == "NETMAP", n.flags&rangeOffset != 0
 	r.Text = words(r, family, s.netmap, "")
 }

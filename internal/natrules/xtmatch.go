@@ -1,17 +1,44 @@
 package natrules
 
-import "encoding/binary"
+import (
+	"bytes"
+	"encoding/binary"
+)
 
 // match is a condition of x_tables.
 func (s *step) match(name string, revision uint32, data []byte) {
 	switch {
 	case name == "comment":
+		text, _, _ := bytes.Cut(data, []byte{0})
+		s.comment = string(text)
+	case name == "multiport" && revision == 1 && len(data) >= 48:
+		s.multiport(data)
 	case name == "tcp" && revision == 0 && len(data) >= 12:
 		s.ports(data, data[8] == 0 && data[9] == 0 && data[11] == 0) // option, flags' mask, inverted
 	case name == "udp" && revision == 0 && len(data) >= 9:
 		s.ports(data, data[8] == 0)
 	default:
-		s.rule.Partial = true
+		s.rule.Partial, s.cause = true, name
+	}
+}
+
+// multiport reads struct xt_multiport_v1: what is compared (1: destinations), how
+// many ports, 15 of them, which begin a range, inverted.
+func (s *step) multiport(data []byte) {
+	const rangesAt, invertedAt = 32, 47
+	count := int(data[1])
+	if data[0] != 1 || data[invertedAt] != 0 || count > 15 || len(s.further.Ports) > 0 {
+		s.rule.Partial, s.cause = true, "multiport"
+		return
+	}
+	port := func(i int) uint16 { return binary.NativeEndian.Uint16(data[2+2*i:]) }
+	for i := 0; i < count; i++ {
+		p := [2]uint16{port(i), port(i)}
+		if data[rangesAt+i] != 0 && i+1 < count {
+			i++
+			p[1] = port(i)
+		}
+		s.further.Ports = append(s.further.Ports, p)
 	}
 }
 
@@ -29,7 +56,7 @@ func (s *step) ports(data []byte, plain bool) {
 	case port(2) == port(3):
 		s.setPort(port(2))
 	default:
-		s.rule.Partial = true
+		s.further.Ports = append(s.further.Ports, [2]uint16{port(2), port(3)})
 	}
 }
 

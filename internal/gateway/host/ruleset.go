@@ -1,0 +1,152 @@
+package host
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/natkit/natkit/internal/gateway/iptables"
+	"github.com/natkit/natkit/internal/natrules"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+// Ruleset reads the NAT rules of a namespace (nil: this one), of nftables,
+// iptables-nft and iptables-legacy, in the form in which they can be imported.
+func Ruleset(ns *netns.Handle) (*iptables.Ruleset, error) {
+	tables, err := natrules.Chains(ns)
+	if err != nil {
+		return nil, err
+	}
+	set := &iptables.Ruleset{}
+	for _, t := range tables {
+		for _, version := range versions[t.Family] {
+			set.Tables = append(set.Tables, tableOf(&t, version))
+		}
+	}
+	elsewhere, err := natrules.Elsewhere(ns)
+	for _, name := range elsewhere {
+		set.Notes = append(set.Notes, iptables.Note{Kind: iptables.Untranslated, Rules: 1, Text: "table " + name,
+			Reason: "has rules that keep the tracker off or bound TCP segments, which are imported from the text of iptables-save alone"})
+	}
+	return set, err
+}
+
+// versions of IP that a family's rules are about.
+var versions = map[string][]int{"ip": {4}, "ip6": {6}, "inet": {4, 6}}
+
+func tableOf(t *natrules.NATTable, version int) *iptables.Table {
+	out := &iptables.Table{Version: version, Name: t.Name, Owner: iptables.OwnerOfTable(t.Name)}
+	if t.Source == "iptables-legacy" || t.Name == "nat" && t.Family != "inet" {
+		out.Owner = ""
+	}
+	for _, c := range t.Chains {
+		rules := rulesOf(t, &c, version)
+		if len(c.Hooks) == 0 {
+			out.Chains = append(out.Chains, &iptables.Chain{Name: c.Name, Rules: rules})
+		}
+		for _, h := range c.Hooks {
+			out.Chains = append(out.Chains, &iptables.Chain{Name: c.Name, Hook: h.Hook, Priority: h.Priority, Rules: rules})
+		}
+	}
+	return out
+}
+
+func rulesOf(t *natrules.NATTable, c *natrules.NATChain, version int) (rules []*iptables.Rule) {
+	for i := range c.Steps {
+		s := &c.Steps[i]
+		if !concerns(s, version) {
+			continue
+		}
+		r := &iptables.Rule{Comment: s.Comment, Match: matchOf(s), Target: targetOf(s)}
+		r.Text = strings.Join(strings.Fields(fmt.Sprintf("%s %s %s: %s %s", t.Family, t.Name, c.Name, r.Match, s.Rule.Text)), " ")
+		rules = append(rules, r)
+	}
+	return rules
+}
+
+// concerns tells whether a rule can be met by packets of that version of IP.
+func concerns(s *natrules.NATStep, version int) bool {
+	if s.Version != 0 && int(s.Version) != version {
+		return false
+	}
+	addrs := []netip.Addr{s.Rule.FromSource.Addr(), s.Rule.ToDestination.Addr(), s.Rule.First}
+	for _, p := range append(s.Further.NotFrom, s.Further.NotTo...) {
+		addrs = append(addrs, p.Addr())
+	}
+	for _, a := range addrs {
+		if a.IsValid() && a.Is4() != (version == 4) {
+			return false
+		}
+	}
+	return true
+}
+
+func matchOf(s *natrules.NATStep) iptables.Match {
+	m := iptables.Match{
+		From: real(s.Rule.FromSource), To: real(s.Rule.ToDestination),
+		NotFrom: s.Further.NotFrom, NotTo: s.Further.NotTo,
+		In: s.Rule.InInterface, Out: s.Rule.OutInterface, NotIn: s.Further.NotIn, NotOut: s.Further.NotOut,
+		Protocol: s.Rule.Protocol,
+	}
+	if p := s.Rule.DestinationPort; p != 0 {
+		m.Ports = []iptables.Ports{{First: p, Last: p}}
+	}
+	for _, p := range s.Further.Ports {
+		m.Ports = append(m.Ports, iptables.Ports{First: p[0], Last: p[1]})
+	}
+	switch {
+	case s.Rule.DestinationPort != 0 && len(s.Further.Ports) > 0, len(m.Ports) > 0 && m.Protocol == "":
+		m.Unknown = append(m.Unknown, "ports of several protocols")
+	case s.Unknown && s.Cause != "":
+		m.Unknown = append(m.Unknown, "("+s.Cause+")")
+	case s.Unknown:
+		m.Unknown = append(m.Unknown, "that natkit does not know")
+	}
+	return m
+}
+
+// real is the prefix, or none where it is of any address.
+func real(p netip.Prefix) netip.Prefix {
+	if p.IsValid() && p.Bits() == 0 {
+		return netip.Prefix{}
+	}
+	return p
+}
+
+var kinds = map[string]iptables.Kind{
+	snapshot.NATMasquerade: iptables.Masquerade, snapshot.NATSource: iptables.SNAT,
+	snapshot.NATDest: iptables.DNAT, snapshot.NATRedirect: iptables.Redirect,
+}
+
+func targetOf(s *natrules.NATStep) iptables.Target {
+	r := &s.Rule
+	t := iptables.Target{Kind: iptables.Pass, Name: s.Other, Chains: s.To, First: r.First, Last: r.Last,
+		Ports: iptables.Ports{First: r.FirstPort, Last: r.LastPort}, Random: r.Random, RandomFully: r.FullyRandom, Persistent: r.Persistent}
+	switch {
+	case s.Translates:
+		t.Kind, t.Name = kinds[r.Kind], strings.ToUpper(r.Kind)
+	case len(s.To) > 0 && s.Ends:
+		// A verdict map: who goes where its elements say, and those may end the way.
+		t.Kind, t.Unknown = iptables.Ends, []string{"a verdict map"}
+	case len(s.To) > 0 && s.Leaves:
+		t.Kind = iptables.Goto
+	case len(s.To) > 0:
+		t.Kind = iptables.Jump
+	case s.Ends:
+		t.Kind = iptables.Accept
+	case s.Leaves:
+		t.Kind = iptables.Return
+	}
+	if s.Translates && s.Prefix {
+		t.Kind = iptables.Netmap
+		t.Prefix = iptables.Block(r.First, r.Last)
+	}
+	if s.Shifts {
+		t.Unknown = append(t.Unknown, "ports that are shifted")
+	}
+	if s.Translates && r.PortsFromMap {
+		t.Unknown = append(t.Unknown, "ports that a map gives")
+	}
+	return t
+}

@@ -1,0 +1,52 @@
+package natrules
+
+import "net/netip"
+
+// Further are conditions of a rule that snapshot.NATRule has no fields for, and by
+// which it is partial there.
+type Further struct {
+	NotFrom, NotTo []netip.Prefix
+	NotIn, NotOut  []string
+	// Ports are the destination's, first and last of each range.
+	Ports [][2]uint16
+}
+
+func (f *Further) any() bool {
+	return len(f.NotFrom)+len(f.NotTo)+len(f.NotIn)+len(f.NotOut)+len(f.Ports) > 0
+}
+
+// bound notes one end of a range of ports; the other one comes as a comparison of
+// its own.
+func (f *Further) bound(port uint16, upper bool) {
+	if len(f.Ports) == 0 {
+		f.Ports = [][2]uint16{{0, 65535}}
+	}
+	p := &f.Ports[0]
+	if upper {
+		p[1] = min(p[1], port)
+	} else {
+		p[0] = max(p[0], port)
+	}
+}
+
+// notEqual is the contrary of equal, for what Further has a field for.
+func (m *machine) notEqual(c content, data []byte) {
+	is := *m
+	is.step = step{version: m.step.version}
+	is.equal(c, data)
+	r, f := &is.step.rule, &m.step.further
+	switch {
+	case r.Partial:
+		m.step.rule.Partial = true
+	case r.FromSource.IsValid():
+		f.NotFrom = append(f.NotFrom, r.FromSource)
+	case r.ToDestination.IsValid():
+		f.NotTo = append(f.NotTo, r.ToDestination)
+	case r.InInterface != "":
+		f.NotIn = append(f.NotIn, r.InInterface)
+	case r.OutInterface != "":
+		f.NotOut = append(f.NotOut, r.OutInterface)
+	default:
+		m.step.rule.Partial = true
+	}
+}
