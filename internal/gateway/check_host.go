@@ -1,0 +1,141 @@
+package gateway
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/natkit/natkit/internal/units"
+)
+
+// load looks at what the file expects of the connection table.
+func (c *checker) load() {
+	if c.facts.Known && !c.facts.Initial && c.config.Expect.Flows > 0 {
+		c.add(Finding{ID: "expect-in-namespace", Severity: Warn,
+			Message: "the size of the connection table belongs to the host: from this network namespace it cannot be changed",
+			Advice:  fmt.Sprintf("on the host: natkit tune apply net.netfilter.nf_conntrack_max=%d", c.config.Expect.Flows)}, []any{"expect", "flows"})
+	}
+	flows, limit := int64(c.config.Expect.Flows), int64(c.config.Limits.ConnectionsPerSource)
+	if flows > 0 && limit > flows {
+		c.add(Finding{ID: "limit-without-effect", Severity: Warn,
+			Message: fmt.Sprintf("one host may have %s, and %s are expected of all together: it bounds nothing", units.Plural(limit, "connection", "connections"), units.Count(flows)),
+			Advice:  "lower it, so that one host cannot take what is for all"}, []any{"limits", "connections-per-source"})
+	}
+}
+
+// support looks at what the kernel can do.
+func (c *checker) support() {
+	if bool(c.config.Flowtable) && !c.facts.Flowtable.OK {
+		c.add(Finding{ID: "no-flowtable", Severity: Warn, Message: "flowtable: " + c.facts.Flowtable.Reason,
+			Advice: "everything is forwarded the slow way until then; write flowtable: off if that is meant"}, []any{"flowtable"})
+	}
+}
+
+// ownAddresses looks whether packets to the addresses outside come here at all.
+func (c *checker) ownAddresses() {
+	c.everyRule(func(o one) {
+		for _, w := range o.written() {
+			switch w.use {
+			case useOn, useOutside, useGive:
+				if o.subnetEnds(w) {
+					continue
+				}
+				o.notOurs(w)
+			}
+		}
+	})
+}
+
+// subnetEnds refuses single addresses that are a network's own or its broadcast.
+func (o one) subnetEnds(w written) bool {
+	if w.addrs.First != w.addrs.Last || !w.addrs.First.Is4() {
+		return false
+	}
+	for _, i := range o.facts.Interfaces {
+		for _, p := range i.Addresses {
+			if p.Addr() == w.addrs.First {
+				return false
+			}
+			if all := RangeOf(p.Masked()); p.Bits() < 31 && (all.First == w.addrs.First || all.Last == w.addrs.First) {
+				o.refuse("subnet-end", fmt.Sprintf("%s is the network's own or the broadcast address of %s on %s", w.text, p.Masked(), i.Name),
+					"write the address of a host", w.path...)
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// notOurs warns of addresses that no interface has.
+func (o one) notOurs(w written) {
+	if w.addrs.First != w.addrs.Last {
+		o.notAllOurs(w)
+		return
+	}
+	if o.has(w.addrs.First) {
+		return
+	}
+	a := w.addrs.First
+	if dev, near := o.toward(a); near {
+		o.warn("address-missing", fmt.Sprintf("%s is on the network of %s, and no interface here has it: nobody answers for it there", a, dev),
+			"sudo ip addr add "+host(a).String()+" dev "+dev, w.path...)
+	} else {
+		o.warn("address-missing", fmt.Sprintf("no interface here has %s: its packets come only if a router sends them here", a),
+			"unless it does: sudo ip addr add "+host(a).String()+" dev "+dev, w.path...)
+	}
+}
+
+// notAllOurs is notOurs of a range or a prefix, of which a router may send all.
+func (o one) notAllOurs(w written) {
+	all, have := countRange(w.addrs), 0
+	for _, i := range o.facts.Interfaces {
+		for _, p := range i.Addresses {
+			if w.addrs.contains(p.Addr()) {
+				have++
+			}
+		}
+	}
+	dev, near := o.toward(w.addrs.First)
+	if all.IsInt64() && all.Int64() <= int64(have) || !near {
+		return // a prefix elsewhere is one that is routed here
+	}
+	advice := fmt.Sprintf("sudo ip route add local %s dev %s, or ip addr add for each", prefixOr(w), dev)
+	if w.addrs.First.Is6() {
+		advice = "have it routed here, or answer for it: ndppd, or ip -6 neigh add proxy for each"
+	}
+	o.warn("address-missing", fmt.Sprintf("%s lies on the network of %s, and of its %s interfaces here have %d: nobody answers for the others there",
+		w.text, dev, bigPlural(all, "address", "addresses"), have), advice, w.path...)
+}
+
+// prefixOr is the prefix that a range is, or how it is written.
+func prefixOr(w written) string {
+	for bits := range w.addrs.First.BitLen() {
+		if p := netip.PrefixFrom(w.addrs.First, bits); p == p.Masked() && RangeOf(p) == w.addrs {
+			return p.String()
+		}
+	}
+	return "PREFIX"
+}
+
+// has tells whether an interface has the address.
+func (c *checker) has(a netip.Addr) bool {
+	return slices.ContainsFunc(c.facts.Interfaces, func(i Interface) bool {
+		return slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool { return p.Addr() == a })
+	})
+}
+
+// toward is the interface on whose network the address is; the first WAN interface
+// otherwise.
+func (c *checker) toward(a netip.Addr) (name string, near bool) {
+	for _, i := range c.facts.Interfaces {
+		for _, p := range i.Addresses {
+			if p.Bits() < p.Addr().BitLen() && p.Contains(a) {
+				return i.Name, true
+			}
+		}
+	}
+	if wan := c.config.Interfaces.WAN; len(wan) > 0 {
+		return wan[0], false
+	}
+	return "INTERFACE", false
+}

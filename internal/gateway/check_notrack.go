@@ -1,0 +1,67 @@
+package gateway
+
+import (
+	"fmt"
+	"slices"
+)
+
+// notrack finds translations of what is not tracked, and so not translated.
+func (c *checker) notrack() {
+	for _, u := range c.plan.Untracked {
+		if o := c.ruleOf(u.Rule); !o.takesAnswers(u) {
+			o.takesBefore(u)
+		}
+	}
+}
+
+func (o one) takesAnswers(u Untracked) bool {
+	return slices.ContainsFunc(o.plan.Sources, func(s Source) bool { return o.notrackTakes(u, &s) })
+}
+
+// takesBefore warns of a destination that is translated only as far as it is tracked.
+func (o one) takesBefore(u Untracked) {
+	for _, d := range o.plan.Destinations {
+		if d.On.Contains(u.On) && portsMeet(d.Port, u.Port) {
+			o.warn("notrack-before", fmt.Sprintf("%s of %s is not tracked, so that %s does not translate it", orEverything(both(d.Port, u.Port)), u.On, o.named(d.Rule)),
+				"restrict one of them to other ports, unless it is meant so", "on")
+			return
+		}
+	}
+}
+
+// notrackTakes refuses a rule that keeps the tracker from answers to what another
+// translated.
+func (o one) notrackTakes(u Untracked, s *Source) bool {
+	ports := given(s.Ports)
+	gives := Port{Protocol: u.Port.Protocol, First: ports.First, Last: ports.Last}
+	if u.Port.Protocol != "" && hasPorts(u.Port.Protocol) && !portsMeet(u.Port, gives) {
+		return false
+	}
+	for _, r := range o.pool(s) {
+		if !r.contains(u.On) || s.Rule.Kind == "static" {
+			continue
+		}
+		o.refuse("notrack-answers", fmt.Sprintf("%s gives %s to connections, and answers to it that are not tracked do not find back", o.named(s.Rule), u.On),
+			"name a port that the rule does not give, or another address", "on")
+		return true
+	}
+	return false
+}
+
+// both is what two that meet have in common.
+func both(a, b Port) Port {
+	switch {
+	case a.Protocol == "" || a.First == 0 && b.Protocol != "":
+		return b
+	case b.Protocol == "" || b.First == 0:
+		return a
+	}
+	return Port{a.Protocol, max(a.First, b.First), min(a.last(), b.last())}
+}
+
+func orEverything(p Port) string {
+	if p.Protocol == "" {
+		return "everything"
+	}
+	return p.String()
+}

@@ -1,0 +1,257 @@
+package gateway
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// overlaps finds rules that are equally specific and match the same packets: which of
+// them would win nobody wrote.
+func (c *checker) overlaps() {
+	plan := c.abstract()
+	seen := map[Ref]bool{}
+	found := func(a, b Ref, what string) {
+		if b.before(a) {
+			a, b = b, a
+		}
+		if a == b || seen[b] {
+			return
+		}
+		seen[b] = true
+		o := c.ruleOf(b)
+		o.refuse("rules-overlap", fmt.Sprintf("%s %s too, and nothing tells which of the two is meant", c.named(a), what),
+			"make one of them more specific, or leave one out", o.subject()...)
+	}
+	overlappingSources(plan.Sources, found)
+	overlappingDestinations(plan.Destinations, found)
+	overlappingPairs(plan.Stateless, found)
+	overlappingUntracked(plan.Untracked, found)
+}
+
+func (r Ref) before(s Ref) bool { return orderRefs(r, s) < 0 }
+
+// subject is the path to what a rule is about.
+func (o one) subject() []any {
+	switch {
+	case o.Masquerade != nil && len(o.Masquerade.From) > 0, o.SNAT != nil && len(o.SNAT.From) > 0:
+		return []any{"from"}
+	case o.DNAT != nil, o.Notrack != nil:
+		return []any{"on"}
+	case o.Static != nil, o.Netmap != nil:
+		return []any{"inside"}
+	}
+	return nil
+}
+
+// abstract is the plan as the file is written: a name stands for one address that it
+// does not share with another, where the host does not tell which it has, and the
+// interfaces by which packets come in, which nobody wrote, are left out.
+func (c *checker) abstract() *Plan {
+	facts := *c.facts
+	facts.Interfaces = slices.Clone(facts.Interfaces)
+	for i, name := range c.interfaceNames() {
+		stand := []netip.Prefix{host(standIn(0, i)), host(standIn(1, i))}
+		at := slices.IndexFunc(facts.Interfaces, func(f Interface) bool { return f.Name == name })
+		if at < 0 {
+			facts.Interfaces = append(facts.Interfaces, Interface{Name: name, Addresses: stand})
+			continue
+		}
+		for _, s := range stand {
+			if f := &facts.Interfaces[at]; !slices.ContainsFunc(f.Addresses, func(p netip.Prefix) bool { return p.Addr().Is4() == s.Addr().Is4() }) {
+				f.Addresses = append(slices.Clone(f.Addresses), s)
+			}
+		}
+	}
+	plan, err := Compile(c.config, facts)
+	if err != nil { // not with other addresses either
+		return c.plan
+	}
+	for i := range plan.Destinations {
+		plan.Destinations[i].In = nil
+	}
+	return plan
+}
+
+// standIn is an address that no file has: of 0.0.0.0/8, or of 100::/64 (RFC 6666).
+func standIn(first byte, i int) netip.Addr {
+	high, low := byte(i>>8), byte(i)
+	if first == 0 {
+		return netip.AddrFrom4([4]byte{0, 1, high, low})
+	}
+	return netip.AddrFrom16([16]byte{0: first, 14: high, 15: low})
+}
+
+func isStandIn(a netip.Addr) bool {
+	b := a.AsSlice()
+	return a.Is4() && b[0] == 0 && b[1] == 1 || a.Is6() && b[0] == 1
+}
+
+// interfaceNames are the interfaces that the file names, roles apart.
+func (c *checker) interfaceNames() (names []string) {
+	for _, m := range c.names() {
+		if !m.isRole() && !slices.Contains(names, m.name) {
+			names = append(names, m.name)
+		}
+	}
+	return names
+}
+
+// report takes two rules that both do what the words say.
+type report func(a, b Ref, what string)
+
+func overlappingSources(all []Source, found report) {
+	byFrom := map[netip.Prefix][]*Source{}
+	for i := range all {
+		s := &all[i]
+		if s.Hairpin.Prefix.IsValid() { // their rules' destinations overlap as well
+			continue
+		}
+		for _, p := range anyOf(s.From) {
+			for _, other := range byFrom[p] {
+				if compareSources(s, other) == 0 && s.bits() == other.bits() && meet(s.Out, other.Out) {
+					found(other.Rule, s.Rule, "translates the source of "+fromWords(p))
+				}
+			}
+			byFrom[p] = append(byFrom[p], s)
+		}
+	}
+}
+
+// bits is the length of the addresses that a source rule is about; of masquerade from
+// anywhere its list tells.
+func (s *Source) bits() int {
+	if s.Rule.List == "ipv6" {
+		return 128
+	}
+	return 32
+}
+
+func fromWords(p netip.Prefix) string {
+	if !p.IsValid() {
+		return "everybody"
+	}
+	return Prefix{p}.String()
+}
+
+// anyOf are the prefixes, or the zero one where there are none.
+func anyOf(prefixes []netip.Prefix) []netip.Prefix {
+	if len(prefixes) == 0 {
+		return []netip.Prefix{{}}
+	}
+	return prefixes
+}
+
+// meet tells whether two lists of interfaces have one in common; none means any.
+func meet(a, b []string) bool {
+	return len(a) == 0 || len(b) == 0 || slices.ContainsFunc(a, func(n string) bool { return slices.Contains(b, n) })
+}
+
+func overlappingDestinations(all []Destination, found report) {
+	var groups groups[netip.Prefix, *Destination]
+	for i := range all {
+		groups.add(all[i].On, &all[i])
+	}
+	for _, group := range groups.all {
+		sweepPorts(group, func(d *Destination) Port { return d.Port }, func(a, b *Destination) {
+			if compareDestinations(a, b) == 0 && meetPrefixes(a.From, b.From) {
+				found(a.Rule, b.Rule, "translates "+onWordsOf(a.On, a.Port, b.Port))
+			}
+		})
+	}
+}
+
+func onWordsOf(on netip.Prefix, a, b Port) string {
+	where := Prefix{on}.String()
+	if isStandIn(on.Addr()) {
+		where = "the interface's address"
+	}
+	if a.Protocol == "" || b.Protocol == "" {
+		return where
+	}
+	a.First, a.Last = max(a.First, b.First), min(a.last(), b.last())
+	return a.String() + " of " + where
+}
+
+func meetPrefixes(a, b []netip.Prefix) bool {
+	return len(a) == 0 || len(b) == 0 || slices.ContainsFunc(a, func(p netip.Prefix) bool { return slices.ContainsFunc(b, p.Overlaps) })
+}
+
+// groups are those of one key, in the order in which keys came.
+type groups[K comparable, T any] struct {
+	all [][]T
+	of  map[K]int
+}
+
+func (g *groups[K, T]) add(key K, t T) {
+	at, known := g.of[key]
+	if !known {
+		if g.of == nil {
+			g.of = map[K]int{}
+		}
+		at = len(g.all)
+		g.of[key] = at
+		g.all = append(g.all, nil)
+	}
+	g.all[at] = append(g.all[at], t)
+}
+
+// sweepPorts calls meet for all pairs whose ports overlap, once for each pair.
+func sweepPorts[T any](all []T, port func(T) Port, meet func(a, b T)) {
+	all = slices.Clone(all)
+	slices.SortStableFunc(all, func(a, b T) int { return orderPorts(port(a), port(b)) })
+	var open []T
+	for _, next := range all {
+		open = slices.DeleteFunc(open, func(t T) bool { return !portsMeet(port(t), port(next)) && !later(port(t), port(next)) })
+		for _, before := range open {
+			if portsMeet(port(before), port(next)) {
+				meet(before, next)
+			}
+		}
+		open = append(open, next)
+	}
+}
+
+// later tells whether ports that follow p in the order may yet meet a.
+func later(a, p Port) bool { return a.Protocol == "" || a.Protocol == p.Protocol && a.First == 0 }
+
+// portsMeet tells whether two have a packet in common.
+func portsMeet(a, b Port) bool {
+	switch {
+	case a.Protocol == "" || b.Protocol == "":
+		return true
+	case a.Protocol != b.Protocol:
+		return false
+	case a.First == 0 || b.First == 0:
+		return true
+	}
+	return a.First <= b.last() && b.First <= a.last()
+}
+
+// overlappingPairs finds two stateless rules for one address inside or outside.
+func overlappingPairs(all []Pair, found report) {
+	inside, outside := map[netip.Prefix]Ref{}, map[netip.Prefix]Ref{}
+	for _, p := range all {
+		if before, taken := inside[p.Inside]; taken {
+			found(before, p.Rule, "translates the source of "+Prefix{p.Inside}.String())
+		}
+		if before, taken := outside[p.Outside]; taken {
+			found(before, p.Rule, "translates "+Prefix{p.Outside}.String())
+		}
+		inside[p.Inside], outside[p.Outside] = p.Rule, p.Rule
+	}
+}
+
+func overlappingUntracked(all []Untracked, found report) {
+	var groups groups[netip.Addr, Untracked]
+	for _, u := range all {
+		groups.add(u.On, u)
+	}
+	for _, group := range groups.all {
+		sweepPorts(group, func(u Untracked) Port { return u.Port }, func(a, b Untracked) {
+			if comparePorts(a.Port, b.Port) == 0 {
+				found(a.Rule, b.Rule, "leaves "+onWordsOf(host(a.On), a.Port, b.Port)+" untracked")
+			}
+		})
+	}
+}

@@ -1,0 +1,192 @@
+package gateway
+
+import (
+	"fmt"
+	"math/big"
+	"net/netip"
+
+	"github.com/natkit/natkit/internal/units"
+)
+
+// pools looks at the addresses that rules give.
+func (c *checker) pools() {
+	c.everyRule(func(o one) {
+		if o.SNAT != nil && o.SNAT.Ports.Keep {
+			o.keep()
+		}
+		if o.SNAT != nil {
+			o.taken()
+		}
+	})
+	c.capacity()
+}
+
+// keep compares the hosts of a pool without port translation with its addresses.
+func (o one) keep() {
+	hosts, addresses := countPrefixes(o.SNAT.From), countRanges(o.SNAT.To)
+	if hosts != nil && hosts.Cmp(addresses) <= 0 {
+		return
+	}
+	who := "any number of hosts"
+	if hosts != nil {
+		who = bigPlural(hosts, "host", "hosts")
+	}
+	o.warn("keep-pool-small", fmt.Sprintf("%s for %s whose ports are kept: more hosts than addresses cannot use the same source port to the same destination at one time; such connections fail, and status counts them",
+		bigPlural(addresses, "address", "addresses"), who),
+		"give it as many addresses as hosts (netmap then gives each its own), or leave out ports: keep", "to")
+}
+
+func bigPlural(n *big.Int, one, many string) string {
+	if n.IsInt64() {
+		return units.Plural(n.Int64(), one, many)
+	}
+	return fmt.Sprintf("2^%d %s or more", n.BitLen()-1, many)
+}
+
+// countPrefixes is how many addresses hosts of the prefixes can have; nil for any.
+// Those of a network and of its broadcast are no host's.
+func countPrefixes(prefixes Prefixes) *big.Int {
+	if len(prefixes) == 0 {
+		return nil
+	}
+	sum := new(big.Int)
+	for _, p := range prefixes {
+		n := countRange(RangeOf(p.Prefix))
+		if p.Addr().Is4() && p.Bits() < 31 {
+			n.Sub(n, big.NewInt(2))
+		}
+		sum.Add(sum, n)
+	}
+	return sum
+}
+
+func countRanges(ranges Ranges) *big.Int {
+	sum := new(big.Int)
+	for _, r := range joinRanges(ranges) {
+		sum.Add(sum, countRange(r))
+	}
+	return sum
+}
+
+func countRange(r Range) *big.Int {
+	first, last := new(big.Int).SetBytes(r.First.AsSlice()), new(big.Int).SetBytes(r.Last.AsSlice())
+	return last.Sub(last, first).Add(last, big.NewInt(1))
+}
+
+// taken finds addresses of the pool that belong to one host, or to one each.
+func (o one) taken() {
+	for i, to := range o.SNAT.To {
+		o.everyRule(func(other one) {
+			outside, stateless, is := other.outside()
+			if !is || !to.overlaps(outside) {
+				return
+			}
+			if stateless {
+				o.refuse("pool-taken", fmt.Sprintf("answers to %s go to the host of %s, which is stateless and knows no connections", common(to, outside), o.named(other.ref)),
+					"take the address out of the pool", "to", i)
+				return
+			}
+			o.warn("pool-taken", fmt.Sprintf("%s is also that of %s: its host may find its own ports given away", common(to, outside), o.named(other.ref)),
+				"take the address out of the pool", "to", i)
+		})
+	}
+}
+
+func common(a, b Range) string {
+	if b.First.Less(a.First) {
+		b.First = a.First
+	}
+	if a.Last.Less(b.Last) {
+		b.Last = a.Last
+	}
+	return b.String()
+}
+
+// outside is the range that a rule gives to hosts of their own.
+func (o one) outside() (r Range, stateless, is bool) {
+	switch {
+	case o.Static != nil:
+		return Range{o.Static.Outside.Addr, o.Static.Outside.Addr}, bool(o.Static.Stateless), true
+	case o.Netmap != nil:
+		return RangeOf(o.Netmap.Outside.Prefix), bool(o.Netmap.Stateless), true
+	}
+	return Range{}, false, false
+}
+
+// The ports that the kernel gives to connections from a port above 1023 where a rule
+// names none (nf_nat_l4proto_unique_tuple in net/netfilter/nf_nat_core.c).
+const (
+	firstGiven = 1024
+	lastGiven  = 65535
+)
+
+// capacity compares the expected connections with the ports that rules can give.
+func (c *checker) capacity() {
+	flows := int64(c.config.Expect.Flows)
+	ports := c.portsInAll()
+	if flows == 0 || ports == nil || ports.Cmp(big.NewInt(flows)) >= 0 {
+		return
+	}
+	c.add(Finding{ID: "pool-small", Severity: Warn,
+		Message: fmt.Sprintf("%s are expected, and the rules have %s to give for each protocol and destination: more than those cannot go to one address and port", units.Plural(flows, "connection", "connections"), bigPlural(ports, "port", "ports")),
+		Advice:  "add addresses to the pools, unless the connections go to many destinations"}, []any{"expect", "flows"})
+}
+
+// portsInAll is how many pairs of address and port the source rules have; nil where one
+// of them may give any number, or there is none.
+func (c *checker) portsInAll() *big.Int {
+	pools := map[Ports][]Range{}
+	sum, shared := new(big.Int), false
+	for _, s := range c.plan.Sources {
+		if s.Hairpin.Prefix.IsValid() {
+			continue
+		}
+		if s.Prefix.IsValid() || s.Rule.Kind == "static" {
+			continue
+		}
+		shared = true
+		pools[given(s.Ports)] = append(pools[given(s.Ports)], c.pool(&s)...)
+	}
+	for ports, pool := range pools {
+		n := big.NewInt(int64(ports.Last) - int64(ports.First) + 1)
+		sum.Add(sum, n.Mul(n, countRanges(pool)))
+	}
+	if !shared {
+		return nil
+	}
+	return sum
+}
+
+func given(p Ports) Ports {
+	if p.First == 0 {
+		return Ports{First: firstGiven, Last: lastGiven}
+	}
+	return p
+}
+
+// pool are the addresses of a source entry: the first of each interface where it
+// masquerades, one where the host does not tell.
+func (c *checker) pool(s *Source) (pool []Range) {
+	if !s.Masquerade {
+		return s.To
+	}
+	family := byte(s.bits() / 128)
+	for i, name := range s.Out {
+		a := standIn(family, i)
+		if own := c.own(name, s.bits()); len(own) > 0 {
+			a = own[0]
+		}
+		pool = append(pool, Range{a, a})
+	}
+	if len(s.Out) == 0 {
+		a := standIn(family, 0)
+		pool = append(pool, Range{a, a})
+	}
+	return pool
+}
+
+// own are the addresses of an interface in one family that others can reach.
+func (c *checker) own(name string, bits int) []netip.Addr {
+	b := compiler{facts: *c.facts}
+	return b.addresses(name, bits)
+}

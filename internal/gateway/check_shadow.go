@@ -1,0 +1,212 @@
+package gateway
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// shadowed finds rules that can never match, since others match all their packets
+// first.
+func (c *checker) shadowed() {
+	plan := c.abstract()
+	winners := map[Ref]map[Ref]bool{}
+	alive := map[Ref]bool{}
+	entry := func(r Ref, by []Ref) {
+		if len(by) == 0 {
+			alive[r] = true
+			return
+		}
+		if winners[r] == nil {
+			winners[r] = map[Ref]bool{}
+		}
+		for _, w := range by {
+			winners[r][w] = true
+		}
+	}
+	s := shadows{plan: plan}
+	s.index()
+	for i := range plan.Sources {
+		if s := &plan.Sources[i]; s.Hairpin.Prefix.IsValid() {
+			continue
+		}
+		entry(plan.Sources[i].Rule, s.overSource(i))
+	}
+	lost := map[Ref][]Ref{}
+	for i := range plan.Destinations {
+		d := &plan.Destinations[i]
+		by := s.overDestination(i)
+		entry(d.Rule, by)
+		lost[d.Rule] = append(lost[d.Rule], by...)
+	}
+	c.never(winners, alive)
+	c.halfNever(lost, winners, alive)
+}
+
+// never refuses rules of which no entry is left.
+func (c *checker) never(winners map[Ref]map[Ref]bool, alive map[Ref]bool) {
+	for r, by := range winners {
+		if alive[r] {
+			continue
+		}
+		o := c.ruleOf(r)
+		o.refuse("rule-never-matches", "it can never match: "+c.first(slices.Collect(maps.Keys(by)))+" first whatever it is for",
+			"leave it out, or make it more specific", o.subject()...)
+	}
+}
+
+// halfNever refuses rules for both directions of which one is left.
+func (c *checker) halfNever(lost map[Ref][]Ref, winners map[Ref]map[Ref]bool, alive map[Ref]bool) {
+	for r := range winners {
+		o := c.ruleOf(r)
+		if !alive[r] || o.Static == nil && o.Netmap == nil {
+			continue
+		}
+		by, direction, key := lost[r], "in", "outside"
+		if len(by) == 0 {
+			by, direction, key = slices.Collect(maps.Keys(winners[r])), "out", "inside"
+		}
+		o.refuse("rule-never-matches", fmt.Sprintf("on the way %s it can never match: %s first whatever it is for", direction, c.first(by)),
+			"leave one of them out", key)
+	}
+}
+
+// first names rules as the subject of a sentence, with its verb.
+func (c *checker) first(rules []Ref) string {
+	slices.SortFunc(rules, orderRefs)
+	rules = slices.Compact(rules)
+	const most = 3
+	var names []string
+	for _, r := range rules[:min(len(rules), most)] {
+		names = append(names, c.named(r))
+	}
+	switch more := len(rules) - most; {
+	case more > 0:
+		return fmt.Sprintf("%s and %d more match", strings.Join(names, ", "), more)
+	case len(rules) == 1:
+		return names[0] + " matches"
+	}
+	return strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1] + " match"
+}
+
+// shadows finds what comes before an entry.
+type shadows struct {
+	plan         *Plan
+	sources      entryIndex
+	destinations entryIndex
+	// ports are the entries for one port: thousands may be on one address.
+	ports     map[onPort][]int
+	untracked map[netip.Addr][]Untracked
+	outside   entryIndex
+	inside    entryIndex
+}
+
+func (s *shadows) index() {
+	for i, e := range s.plan.Sources {
+		for _, p := range fromOf(&e) {
+			s.sources.add(p, i)
+		}
+	}
+	s.ports = map[onPort][]int{}
+	for i, e := range s.plan.Destinations {
+		if e.Port.span() == 1 {
+			s.ports[onPort{e.On, e.Port}] = append(s.ports[onPort{e.On, e.Port}], i)
+		}
+		s.destinations.add(e.On, i)
+	}
+	for i, e := range s.plan.Stateless {
+		s.outside.add(e.Outside, i)
+		s.inside.add(e.Inside, i)
+	}
+	s.untracked = map[netip.Addr][]Untracked{}
+	for _, u := range s.plan.Untracked {
+		s.untracked[u.On] = append(s.untracked[u.On], u)
+	}
+	s.sources.sort()
+	s.destinations.sort()
+	s.outside.sort()
+	s.inside.sort()
+}
+
+type onPort struct {
+	on   netip.Prefix
+	port Port
+}
+
+// fromOf are the prefixes of a source entry; those of its family where it has none.
+func fromOf(s *Source) []netip.Prefix {
+	if len(s.From) > 0 {
+		return s.From
+	}
+	return []netip.Prefix{anywhere(s.bits())}
+}
+
+// overSource are the rules that together match all of Sources[i] before it.
+func (s *shadows) overSource(i int) (by []Ref) {
+	e := &s.plan.Sources[i]
+	for _, from := range fromOf(e) {
+		var covered []Range
+		var rules []Ref
+		s.inside.meeting(from, func(j int) {
+			if p := &s.plan.Stateless[j]; without(p.Out, e.Out) {
+				covered, rules = append(covered, RangeOf(p.Inside)), append(rules, p.Rule)
+			}
+		})
+		s.sources.meeting(from, func(j int) {
+			if o := &s.plan.Sources[j]; j < i && o.Rule != e.Rule && o.before(e) {
+				for _, p := range fromOf(o) {
+					covered = append(covered, RangeOf(p))
+				}
+				rules = append(rules, o.Rule)
+			}
+		})
+		if !coverAll(covered, RangeOf(from)) {
+			return nil
+		}
+		by = append(by, rules...)
+	}
+	return by
+}
+
+// before tells whether a matches whatever e does, prefixes of From apart.
+func (a *Source) before(e *Source) bool {
+	return !a.Hairpin.Prefix.IsValid() && without(a.Out, e.Out) &&
+		!slices.ContainsFunc(a.NotTo, func(p netip.Prefix) bool { return !slices.Contains(e.NotTo, p) })
+}
+
+// without tells whether packets by any of b also match the condition a: nothing, or
+// all of b.
+func without(a, b []string) bool {
+	return len(a) == 0 || len(b) > 0 && !slices.ContainsFunc(b, func(n string) bool { return !slices.Contains(a, n) })
+}
+
+// overDestination are the rules that together match all of Destinations[i] before it.
+func (s *shadows) overDestination(i int) (by []Ref) {
+	e := &s.plan.Destinations[i]
+	u := union{of: e}
+	if e.On.IsSingleIP() {
+		for _, t := range s.untracked[e.On.Addr()] {
+			u.add(e.On, t.Port, nil, t.Rule)
+		}
+	}
+	s.outside.meeting(e.On, func(j int) {
+		p := &s.plan.Stateless[j]
+		u.add(p.Outside, Port{}, nil, p.Rule)
+	})
+	before := func(j int) {
+		if d := &s.plan.Destinations[j]; j < i && d.Rule != e.Rule {
+			u.add(d.On, d.Port, d.From, d.Rule)
+		}
+	}
+	if e.Port.span() == 1 && e.On.IsSingleIP() {
+		// What comes before one port of an address is for no more than that.
+		for _, j := range s.ports[onPort{e.On, e.Port}] {
+			before(j)
+		}
+	} else {
+		s.destinations.meeting(e.On, before)
+	}
+	return u.covering()
+}
