@@ -20,11 +20,15 @@ func (w *netnsWorld) Send(from Host, packets ...[]byte) (Arrivals, error) {
 	if err != nil {
 		return nil, fmt.Errorf("send from %s: %w", from, err)
 	}
+	return arrivalsOf(out), nil
+}
+
+func arrivalsOf(out map[string][][]byte) Arrivals {
 	var all Arrivals
 	for _, dev := range devices {
 		all = appendArrivals(all, dev, out[dev])
 	}
-	return all, nil
+	return all
 }
 
 func ethernet(l packet.Link, p []byte) []byte {

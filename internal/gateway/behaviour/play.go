@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/packet"
 )
 
@@ -14,6 +15,8 @@ import (
 // case is about: a wrong checksum.
 type Play struct {
 	World
+	// Plan is the one that the engine carries out.
+	Plan   *gateway.Plan
 	faults []error
 }
 

@@ -6,5 +6,9 @@ import "slices"
 func All() []Case {
 	return slices.Concat(
 		rfc4787(),
+		rfc6888(),
+		kinds(),
+		pools(),
+		rfc5382(),
 	)
 }

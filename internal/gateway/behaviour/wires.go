@@ -134,18 +134,28 @@ func (w *wires) pinned(fn func() error) error {
 	})
 }
 
-// exchange puts frames on a wire and gives all that comes out of the wires then.
-func (w *wires) exchange(dev string, frames [][]byte) (out map[string][][]byte, err error) {
+// after gives all that comes out of the wires in consequence of what fn sends.
+func (w *wires) after(fn func() error) (out map[string][][]byte, err error) {
 	err = w.pinned(func() error {
-		for _, frame := range frames {
-			if err := write(w.far[dev], frame); err != nil {
-				return fmt.Errorf("send a frame of %d bytes to %s: %w", len(frame), dev, err)
-			}
+		if err := fn(); err != nil {
+			return err
 		}
 		out, err = w.settle()
 		return err
 	})
 	return out, err
+}
+
+// exchange puts frames on a wire and gives all that comes out of the wires then.
+func (w *wires) exchange(dev string, frames [][]byte) (map[string][][]byte, error) {
+	return w.after(func() error {
+		for _, frame := range frames {
+			if err := write(w.far[dev], frame); err != nil {
+				return fmt.Errorf("send a frame of %d bytes to %s: %w", len(frame), dev, err)
+			}
+		}
+		return nil
+	})
 }
 
 // settle lets marks pass in and out at all interfaces, and gives what came out before.

@@ -30,7 +30,21 @@ type World interface {
 	// Failures is how many packets were dropped since the start as no mapping could
 	// be made for them.
 	Failures() (uint64, error)
+	// MTU sets that of one of the gateway's interfaces, in bytes of IP.
+	MTU(dev string, bytes int) error
+	// Program is a UDP socket of a program on the gateway itself, on any port. The
+	// error wraps errors.ErrUnsupported where the world has none.
+	Program() (Program, error)
 	// Close removes the world.
+	Close() error
+}
+
+// Program is a UDP socket on the gateway.
+type Program interface {
+	// Send is World's.
+	Send(to netip.AddrPort, payload string) (Arrivals, error)
+	// Receive gives what has come, one datagram; ok is false where nothing has.
+	Receive() (payload string, from netip.AddrPort, ok bool, err error)
 	Close() error
 }
 

@@ -1,0 +1,128 @@
+package behaviour
+
+// bothWays is the outcome of a kind of NAT that does what it is for.
+const bothWays Outcome = "both ways"
+
+// kinds are the kinds of rules that a gateway file has, each with traffic in both
+// directions.
+func kinds() []Case {
+	cases := append(kindsOfSources(), kindsOfDestinations()...)
+	cases = append(cases, kindsOfPairs()...)
+	cases = append(cases, kindsOfIPv6()...)
+	for i := range cases {
+		cases[i].Level = Natkit
+		if len(cases[i].Want) == 0 {
+			cases[i].Want = []Outcome{bothWays}
+		}
+	}
+	return cases
+}
+
+// rules makes a gateway file of rules of IPv4.
+func rules(lines string) string {
+	return "interfaces: {wan: wan, lan: [lan, dmz]}\nnat:\n" + lines
+}
+
+func rules6(lines string) string {
+	return "interfaces: {wan: wan, lan: [lan, dmz]}\nipv6:\n" + lines
+}
+
+func kindsOfSources() []Case {
+	return []Case{
+		{ID: "kind-masquerade", Requirement: "masquerade", Asks: "hosts inside get the address of the interface by which they leave",
+			Run: outAs(insideA, "203.0.113.1:4000")},
+		{ID: "kind-snat", Requirement: "snat", Asks: "a host gets a given address; another stays as it is",
+			Gateway: rules("  - snat: {from: 192.168.0.2, to: 203.0.113.7}"),
+			Run:     all(outAs(insideA, "203.0.113.7:4000"), outAs(insideB, "192.168.0.3:4000"))},
+		{ID: "kind-snat-specific", Requirement: "snat", Asks: "the most specific rule wins, whatever the order in the file",
+			Gateway: rules("  - masquerade: {from: 192.168.0.0/16}\n  - snat: {from: 192.168.0.0/24, to: 203.0.113.8}\n  - snat: {from: 192.168.0.2, to: 203.0.113.7}\n  - masquerade: {}"),
+			Run:     all(outAs(insideA, "203.0.113.7:4000"), outAs(insideB, "203.0.113.8:4000"), outAs(at(C, "172.17.0.2:4000"), "203.0.113.1:4000"))},
+		{ID: "kind-snat-ports", Requirement: "snat", Asks: "ports below 1024 become ones of the given range; those in it stay",
+			Gateway: rules("  - snat: {from: 192.168.0.0/24, to: 203.0.113.7, ports: 1024-65535}"),
+			Run:     lowPorts},
+		{ID: "kind-notrack", Requirement: "notrack", Asks: "what an address sends and gets is neither translated nor tracked",
+			Gateway: rules("  - masquerade: {}\n  - notrack: {on: 192.168.0.4}"),
+			Run:     all(outAs(at(A, "192.168.0.4:4000"), "192.168.0.4:4000"), untracked, outAs(insideA, "203.0.113.1:4000"))},
+		{ID: "kind-notrack-port", Requirement: "notrack", Asks: "with a port only that one is left alone",
+			Gateway: rules("  - masquerade: {}\n  - notrack: {on: 192.168.0.4, port: udp/53}"),
+			Run:     notrackPort},
+	}
+}
+
+func kindsOfDestinations() []Case {
+	return []Case{
+		{ID: "kind-dnat-port", Requirement: "dnat", Asks: "a port of an address leads to a port of a host inside, no other port does",
+			Gateway: rules("  - masquerade: {}\n  - dnat: {on: 203.0.113.7, port: udp/8080, to: \"192.168.0.2:80\"}"),
+			Run:     all(inTo("203.0.113.7:8080", at(A, "192.168.0.2:80")), notIn("203.0.113.7:8081"))},
+		{ID: "kind-dnat-range", Requirement: "dnat", Asks: "a range of ports leads to a host, ports as they are",
+			Gateway: rules("  - dnat: {on: 203.0.113.7, port: udp/5000-5100, to: 192.168.0.2}"),
+			Run:     all(inTo("203.0.113.7:5000", at(A, "192.168.0.2:5000")), inTo("203.0.113.7:5100", at(A, "192.168.0.2:5100")), notIn("203.0.113.7:5101"))},
+		{ID: "kind-dnat-address", Requirement: "dnat", Asks: "a whole address leads to a host",
+			Gateway: rules("  - dnat: {on: 203.0.113.7, to: 192.168.0.2}"),
+			Run:     inTo("203.0.113.7:1234", at(A, "192.168.0.2:1234"))},
+		{ID: "kind-dnat-specific", Requirement: "dnat", Asks: "a port is more specific than an address, whatever the order in the file",
+			Gateway: rules("  - dnat: {on: 203.0.113.7, to: 192.168.0.2}\n  - dnat: {on: 203.0.113.7, port: udp/53, to: \"192.168.0.3:5353\"}"),
+			Run:     all(inTo("203.0.113.7:53", at(B, "192.168.0.3:5353")), inTo("203.0.113.7:54", at(A, "192.168.0.2:54")))},
+		{ID: "kind-dnat-from", Requirement: "dnat", Asks: "only the named clients are forwarded",
+			Gateway: rules("  - dnat: {on: 203.0.113.7, port: udp/53, from: 198.18.1.0/24, to: 192.168.0.2}"),
+			Run:     all(inFrom(outsideY, "203.0.113.7:53", at(A, "192.168.0.2:53")), notIn("203.0.113.7:53"))},
+		{ID: "kind-dnat-wan", Requirement: "dnat", Asks: "`on: wan` is the present address of the interface",
+			Gateway: rules("  - dnat: {on: wan, port: udp/53, to: \"172.17.0.2:5353\"}"),
+			Run:     inTo("203.0.113.1:53", at(C, "172.17.0.2:5353"))},
+		{ID: "kind-dnat-hairpin", Requirement: "dnat", Asks: "hosts in the same network and in another one inside reach a forward by its outside address, and are seen under that",
+			Gateway: forwardHairpin, Run: all(hairpinTo(insideB), hairpinTo(at(C, "172.17.0.2:4000")), hairpinTo(insideA))},
+		{ID: "kind-dnat-local", Requirement: "dnat", Asks: "programs on the gateway reach a forward with `local`",
+			Gateway: rules("  - dnat: {on: 203.0.113.7, port: udp/8080, to: \"192.168.0.2:80\", local: true}"),
+			Run:     localTo("203.0.113.7:8080", at(A, "192.168.0.2:80"))},
+	}
+}
+
+func kindsOfPairs() []Case {
+	const inside, outside = "192.168.0.2:4000", "203.0.113.9:4000"
+	return []Case{
+		{ID: "kind-static", Requirement: "static", Asks: "an address outside stands for a host, for flows that either side begins",
+			Gateway: rules("  - static: {inside: 192.168.0.2, outside: 203.0.113.9}"),
+			Run:     all(outAs(insideA, outside), inTo("203.0.113.9:77", at(A, "192.168.0.2:77")))},
+		{ID: "kind-static-hairpin", Requirement: "static", Asks: "hosts inside reach it by its outside address",
+			Gateway: rules("  - static: {inside: 192.168.0.2, outside: 203.0.113.7, hairpin: true}\n  - masquerade: {}"),
+			Run:     all(hairpinAs(insideB, "203.0.113.7:80", at(A, "192.168.0.2:80")), outAs(insideA, "203.0.113.7:4000"))},
+		{ID: "kind-static-local", Requirement: "static", Asks: "programs on the gateway reach it with `local`",
+			Gateway: rules("  - static: {inside: 192.168.0.2, outside: 203.0.113.9, local: true}"),
+			Run:     localTo("203.0.113.9:80", at(A, "192.168.0.2:80"))},
+		{ID: "kind-static-stateless", Requirement: "static, stateless", Asks: "the same packet by packet, without a mapping",
+			Gateway: rules("  - static: {inside: 192.168.0.2, outside: 203.0.113.9, stateless: true}"),
+			Run:     all(outAs(insideA, outside), inTo("203.0.113.9:77", at(A, "192.168.0.2:77")), untracked)},
+		{ID: "kind-netmap", Requirement: "netmap", Asks: "a prefix stands for a prefix, hosts keep their bits, either side begins",
+			Gateway: rules("  - netmap: {inside: 10.1.0.0/24, outside: 198.51.100.0/24}"),
+			Run: all(outAs(at(A, "10.1.0.2:4000"), "198.51.100.2:4000"), outAs(at(B, "10.1.0.3:4000"), "198.51.100.3:4000"),
+				inTo("198.51.100.2:77", at(A, "10.1.0.2:77")), inTo("198.51.100.3:77", at(B, "10.1.0.3:77")))},
+		{ID: "kind-netmap-stateless", Requirement: "netmap, stateless", Asks: "the same packet by packet, without a mapping",
+			Gateway: rules("  - netmap: {inside: 10.1.0.0/24, outside: 198.51.100.0/24, stateless: true}"),
+			Run: all(outAs(at(A, "10.1.0.2:4000"), "198.51.100.2:4000"), outAs(at(B, "10.1.0.3:4000"), "198.51.100.3:4000"),
+				inTo("198.51.100.2:77", at(A, "10.1.0.2:77")), inTo("198.51.100.3:77", at(B, "10.1.0.3:77")), untracked)},
+	}
+}
+
+func kindsOfIPv6() []Case {
+	return []Case{
+		{ID: "kind-nat66-masquerade", Requirement: "masquerade, NAT66", Asks: "hosts inside get the IPv6 address of the interface by which they leave",
+			Run: outTo(insideA6, outsideX6, "[2001:db8:1::1]:4000")},
+		{ID: "kind-nat66-snat", Requirement: "snat, NAT66", Asks: "a host gets a given IPv6 address",
+			Gateway: rules6("  - snat: {from: \"fd00:1::2\", to: \"2001:db8:1::7\"}"),
+			Run:     all(outTo(insideA6, outsideX6, "[2001:db8:1::7]:4000"), outTo(insideB6, outsideX6, "[fd00:1::3]:4000"))},
+		{ID: "kind-nat66-dnat", Requirement: "dnat, NAT66", Asks: "a port of an IPv6 address leads to a host inside",
+			Gateway: rules6("  - dnat: {on: \"2001:db8:1::7\", port: udp/8080, to: \"[fd00:1::2]:80\"}"),
+			Run:     inFrom(outsideX6, "[2001:db8:1::7]:8080", at(A, "[fd00:1::2]:80"))},
+		{ID: "kind-nat66-hairpin", Requirement: "dnat, NAT66", Asks: "hosts inside reach a forward by its outside IPv6 address",
+			Gateway: rules6("  - dnat: {on: \"2001:db8:1::7\", port: udp/8080, to: \"[fd00:1::2]:80\", hairpin: true}"),
+			Run:     hairpinAs(insideB6, "[2001:db8:1::7]:8080", at(A, "[fd00:1::2]:80"))},
+		{ID: "kind-nat66-static", Requirement: "static, NAT66", Asks: "an IPv6 address outside stands for a host, for flows that either side begins",
+			Gateway: rules6("  - static: {inside: \"fd00:1::2\", outside: \"2001:db8:1::9\"}"),
+			Run: all(outTo(insideA6, outsideX6, "[2001:db8:1::9]:4000"),
+				inFrom(outsideX6, "[2001:db8:1::9]:77", at(A, "[fd00:1::2]:77")))},
+		{ID: "kind-nat66-netmap", Requirement: "netmap, NAT66", Asks: "a prefix stands for a prefix, tracked, either side begins",
+			Gateway: rules6("  - netmap: {inside: \"fd00:1::/64\", outside: \"2001:db8:2::/64\"}"),
+			Run: all(outTo(insideA6, outsideX6, "[2001:db8:2::2]:4000"),
+				inFrom(outsideX6, "[2001:db8:2::3]:77", at(B, "[fd00:1::3]:77")))},
+	}
+}

@@ -1,0 +1,145 @@
+package behaviour
+
+import (
+	"fmt"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+)
+
+// step is one part of a case of a kind: it fails, or says that all went both ways.
+type step func(*Play) (Outcome, error)
+
+// all does one step after the other, until one says something else than bothWays.
+func all(steps ...step) step {
+	return func(p *Play) (Outcome, error) {
+		for _, s := range steps {
+			if got, err := s(p); err != nil || got != bothWays {
+				return got, err
+			}
+		}
+		return bothWays, nil
+	}
+}
+
+// outAs has an inside host talk to X, be seen there as given, and get its answer.
+func outAs(from end, as string) step { return outTo(from, outsideX, as) }
+
+func outTo(from, to end, as string) step {
+	return func(p *Play) (Outcome, error) {
+		mapped, err := p.both(from, to)
+		return yes(mapped == ap(as), bothWays, Outcome(fmt.Sprintf("%v became %v", from.AddrPort, mapped))), err
+	}
+}
+
+// inTo has X talk to an outside address, reach a host inside, and get its answer from
+// the address that it asked.
+func inTo(on string, want end) step { return inFrom(outsideX, on, want) }
+
+func inFrom(from end, on string, want end) step {
+	return func(p *Play) (Outcome, error) {
+		came, err := p.in(from, ap(on), want)
+		if err != nil || !came {
+			return Outcome(fmt.Sprintf("%v did not reach %v", on, want.AddrPort)), err
+		}
+		source, err := p.out(want, from)
+		return yes(source == ap(on), bothWays, Outcome(fmt.Sprintf("%v answers as %v", on, source))), err
+	}
+}
+
+// notIn has X talk to an outside address that nobody is behind.
+func notIn(on string) step {
+	return func(p *Play) (Outcome, error) {
+		arrivals, err := p.Send(X, UDPPacket(outsideX.AddrPort, ap(on), ""))
+		for i := range arrivals {
+			if arrivals[i].At != X {
+				return Outcome(on + " reaches " + arrivals.String()), err
+			}
+		}
+		return bothWays, err
+	}
+}
+
+// hairpinTo is hairpinAs for what forwardHairpin forwards.
+func hairpinTo(from end) step {
+	return hairpinAs(from, forwarded.String(), at(A, "192.168.0.2:80"))
+}
+
+// hairpinAs has an inside host reach another one by an outside address, be seen there
+// under that address, and get its answer from it.
+func hairpinAs(from end, on string, want end) step {
+	return func(p *Play) (Outcome, error) {
+		got, err := p.Exchange(from.host, want.host, UDPPacket(from.AddrPort, ap(on), ""))
+		if err != nil {
+			return "", err
+		}
+		t := got.Frame.Tuple()
+		if t.Dst != want.AddrPort || t.Src.Addr() != ap(on).Addr() {
+			return Outcome(fmt.Sprintf("%v to %s came as %v to %v", from.AddrPort, on, t.Src, t.Dst)), nil
+		}
+		back, err := p.Exchange(want.host, from.host, got.Back("answer"))
+		if err != nil {
+			return "", err
+		}
+		t = back.Frame.Tuple()
+		return yes(t.Src == ap(on) && t.Dst == from.AddrPort, bothWays, Outcome(fmt.Sprintf("the answer came as %v to %v", t.Src, t.Dst))), nil
+	}
+}
+
+// localTo has a program on the gateway reach a host inside by an outside address.
+func localTo(on string, want end) step {
+	return func(p *Play) (_ Outcome, err error) {
+		program, err := p.Program()
+		if err != nil {
+			return "", err
+		}
+		defer program.Close()
+		arrivals, err := program.Send(ap(on), "from the gateway")
+		if err != nil || len(arrivals) != 1 || arrivals[0].At != want.host {
+			return Outcome("arrived: " + arrivals.String()), err
+		}
+		if t := arrivals[0].Frame.Tuple(); t.Dst != want.AddrPort {
+			return Outcome(fmt.Sprintf("arrived for %v", t.Dst)), nil
+		}
+		if _, err := p.Send(want.host, arrivals[0].Back("answer")); err != nil {
+			return "", err
+		}
+		payload, from, ok, err := program.Receive()
+		return yes(ok && payload == "answer" && from == ap(on), bothWays, Outcome(fmt.Sprintf("answer %q from %v", payload, from))), err
+	}
+}
+
+// untracked sees that there is no mapping of UDP.
+func untracked(p *Play) (Outcome, error) {
+	mappings, err := p.Mappings()
+	for _, m := range mappings {
+		if m.Protocol == unix.IPPROTO_UDP {
+			return Outcome(fmt.Sprintf("tracked: %v as %v", m.Inside, m.Outside)), err
+		}
+	}
+	return bothWays, err
+}
+
+func lowPorts(p *Play) (Outcome, error) {
+	for _, port := range []uint16{1, 53, 500, 1023, 1024, 65535} {
+		mapped, err := p.both(insideA.port(port), outsideX)
+		if err != nil {
+			return "", err
+		}
+		want := netip.MustParseAddr("203.0.113.7")
+		if mapped.Addr() != want || mapped.Port() < 1024 || port >= 1024 && mapped.Port() != port {
+			return Outcome(fmt.Sprintf("%d became %v", port, mapped)), nil
+		}
+	}
+	return bothWays, nil
+}
+
+// notrackPort is about udp/53 of one of A's addresses, as the server's port.
+func notrackPort(p *Play) (Outcome, error) {
+	server := at(A, "192.168.0.4:53")
+	came, err := p.in(outsideX, server.AddrPort, server)
+	if err != nil || !came {
+		return "the port is not reached", err
+	}
+	return all(outAs(server, server.AddrPort.String()), untracked, outAs(server.port(54), "203.0.113.1:54"))(p)
+}

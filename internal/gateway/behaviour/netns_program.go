@@ -1,0 +1,62 @@
+package behaviour
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"time"
+)
+
+func (w *netnsWorld) MTU(dev string, bytes int) error {
+	link, err := w.links.LinkByName(dev)
+	if err == nil {
+		err = w.links.LinkSetMTU(link, bytes)
+	}
+	if err != nil {
+		return fmt.Errorf("set the MTU of %s to %d: %w", dev, bytes, err)
+	}
+	return nil
+}
+
+// program is a socket in the gateway's namespace.
+type program struct {
+	world *netnsWorld
+	conn  *net.UDPConn
+}
+
+func (w *netnsWorld) Program() (Program, error) {
+	p := &program{world: w}
+	err := w.gateway.Do(func() (err error) {
+		p.conn, err = net.ListenUDP("udp4", nil)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open a socket on the gateway: %w", err)
+	}
+	return p, nil
+}
+
+func (p *program) Send(to netip.AddrPort, payload string) (Arrivals, error) {
+	out, err := p.world.wires.after(func() error {
+		_, err := p.conn.WriteToUDPAddrPort([]byte(payload), to)
+		return err
+	})
+	return arrivalsOf(out), err
+}
+
+// Receive does not wait: what has been sent has come when Send is done.
+func (p *program) Receive() (string, netip.AddrPort, bool, error) {
+	b := make([]byte, 1<<16)
+	if err := p.conn.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil {
+		return "", netip.AddrPort{}, false, err
+	}
+	n, from, err := p.conn.ReadFromUDPAddrPort(b)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return "", netip.AddrPort{}, false, nil
+	}
+	return string(b[:n]), from, err == nil, err
+}
+
+func (p *program) Close() error { return p.conn.Close() }

@@ -1,0 +1,190 @@
+package behaviour
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+)
+
+const keepPorts = `
+interfaces: {wan: wan, lan: [lan, dmz]}
+nat:
+  - snat: {from: 192.168.0.0/24, to: 203.0.113.8, ports: keep}
+`
+
+// pools are cases of ports: unusual ones, used up ones, ones that are to be kept.
+func pools() []Case {
+	cases := []Case{
+		{ID: "port-0-source", Requirement: "ports", Asks: "a datagram from port 0 (RFC 768: none) is translated, and what comes back for it too",
+			Run: portZeroSource, Want: []Outcome{bothWays}},
+		{ID: "port-0-destination", Requirement: "ports", Asks: "one to port 0 arrives there",
+			Run: portZeroDestination, Want: []Outcome{"arrives"}},
+		{ID: "pool-no-port-twice", Requirement: "pool", Asks: "no port of a pool is given twice for one destination",
+			Gateway: fourPorts, Run: noPortTwice, Want: []Outcome{"each once"}},
+		{ID: "pool-failures-counted", Requirement: "pool", Asks: "each packet that finds no port is counted",
+			Gateway: fourPorts, Run: failuresCounted, Want: []Outcome{"each counted"}},
+		{ID: "pool-recovers", Requirement: "pool", Asks: "ports serve others after their mapping has ended",
+			Gateway: fourPorts, Run: recovers, Want: []Outcome{"recovers"}},
+		{ID: "pool-addresses", Requirement: "pool", Asks: "a pool of several addresses is used as a whole",
+			Gateway: unpairedPool, Run: poolAddresses, Want: []Outcome{"all are used"}},
+		{ID: "keep-ports", Requirement: "ports: keep", Asks: "the source port stays, for any port",
+			Gateway: keepPorts, Run: keptPorts, Want: []Outcome{"kept"}},
+		{ID: "keep-clash", Requirement: "ports: keep", Asks: "a second host with the port gets nothing at the same destination, counted, and its own port at another",
+			Gateway: keepPorts, Run: keepClash, Want: []Outcome{"lost and counted; kept at another"}},
+		{ID: "keep-clash-recovers", Requirement: "ports: keep", Asks: "and gets its port when the first has ended",
+			Gateway: keepPorts, Run: keepRecovers, Want: []Outcome{"recovers"}},
+		{ID: "apply-again", Requirement: "apply", Asks: "flows go on under the mapping that they have when the same rules are applied again",
+			Run: appliedAgain, Want: []Outcome{"go on"}},
+	}
+	for i := range cases {
+		cases[i].Level = Natkit
+	}
+	return cases
+}
+
+func portZeroSource(p *Play) (Outcome, error) {
+	mapped, err := p.both(insideA.port(0), outsideX)
+	return yes(mapped.Addr() == WANAddress.Addr(), bothWays, Outcome("as "+mapped.String())), err
+}
+
+func portZeroDestination(p *Play) (Outcome, error) {
+	_, err := p.both(insideA, outsideX.port(0))
+	if Lost(err) {
+		return "dropped", nil
+	}
+	return "arrives", err
+}
+
+func noPortTwice(p *Play) (Outcome, error) {
+	if err := p.exhaust(outsideX, 0); err != nil {
+		return "", err
+	}
+	return "each once", nil
+}
+
+// wanting lets n more hosts ask for a port at X, for which there is none, and tells
+// how many got one.
+func (p *Play) wanting(n int) (served int, err error) {
+	for i := range n {
+		_, err := p.out(insideHost(10+i, 4000), outsideX)
+		if err == nil {
+			served++
+		} else if !Lost(err) {
+			return served, err
+		}
+	}
+	return served, nil
+}
+
+func failuresCounted(p *Play) (Outcome, error) {
+	if err := p.exhaust(outsideX, 0); err != nil {
+		return "", err
+	}
+	before, err := p.Failures()
+	if err != nil {
+		return "", err
+	}
+	served, err := p.wanting(7)
+	if err != nil || served > 0 {
+		return Outcome(fmt.Sprintf("%d more than four are served", served)), err
+	}
+	after, err := p.Failures()
+	return yes(after-before == 7, "each counted", Outcome(fmt.Sprintf("%d of 7 counted", after-before))), err
+}
+
+func recovers(p *Play) (Outcome, error) {
+	if err := p.short(time.Second); err != nil {
+		return "", err
+	}
+	if err := p.exhaust(outsideX, 0); err != nil {
+		return "", err
+	}
+	if served, err := p.wanting(1); err != nil || served > 0 {
+		return "a fifth is served", err
+	}
+	if err := p.Pass(1300 * time.Millisecond); err != nil {
+		return "", err
+	}
+	return "recovers", p.exhaust(outsideX, 20)
+}
+
+func poolAddresses(p *Play) (Outcome, error) {
+	used := map[netip.Addr]bool{}
+	for n := range 62 {
+		mapped, err := p.both(insideHost(n, 4000), outsideX)
+		if err != nil {
+			return "", err
+		}
+		used[mapped.Addr()] = true
+	}
+	return yes(len(used) == 8, "all are used", Outcome(fmt.Sprintf("%d of 8 are used", len(used)))), nil
+}
+
+func keptPorts(p *Play) (Outcome, error) {
+	for _, port := range []uint16{1, 53, 511, 512, 1023, 1024, 40000, 65535} {
+		mapped, err := p.both(insideA.port(port), outsideX)
+		if err != nil {
+			return "", err
+		}
+		if mapped != netip.AddrPortFrom(netip.MustParseAddr("203.0.113.8"), port) {
+			return Outcome(fmt.Sprintf("%d became %v", port, mapped)), nil
+		}
+	}
+	return "kept", nil
+}
+
+// clash has B use the port that A has at X.
+func (p *Play) clash() (lost bool, err error) {
+	if _, err := p.both(insideA, outsideX); err != nil {
+		return false, err
+	}
+	_, err = p.out(insideB, outsideX)
+	if Lost(err) {
+		return true, nil
+	}
+	return false, err
+}
+
+func keepClash(p *Play) (Outcome, error) {
+	lost, err := p.clash()
+	if err != nil || !lost {
+		return "served", err
+	}
+	counted, err := p.Failures()
+	if err != nil || counted != 1 {
+		return Outcome(fmt.Sprintf("lost, and counted %d times", counted)), err
+	}
+	mapped, err := p.both(insideB, outsideY)
+	return yes(mapped.Port() == insideB.Port(), "lost and counted; kept at another", Outcome("as "+mapped.String())), err
+}
+
+func keepRecovers(p *Play) (Outcome, error) {
+	if err := p.short(time.Second); err != nil {
+		return "", err
+	}
+	if lost, err := p.clash(); err != nil || !lost {
+		return "served", err
+	}
+	if err := p.Pass(1300 * time.Millisecond); err != nil {
+		return "", err
+	}
+	mapped, err := p.both(insideB, outsideX)
+	return yes(mapped.Port() == insideB.Port(), "recovers", Outcome("as "+mapped.String())), err
+}
+
+// appliedAgain takes a port from the middle of a random choice, so that a new
+// mapping would show.
+func appliedAgain(p *Play) (Outcome, error) {
+	if _, err := p.both(insideA, outsideX); err != nil {
+		return "", err
+	}
+	before, err := p.both(insideB, outsideX) // another port than its own, as A has that
+	if err != nil {
+		return "", err
+	}
+	if err := p.Apply(p.Plan); err != nil {
+		return "", err
+	}
+	after, err := p.both(insideB, outsideX)
+	return yes(before == after, "go on", Outcome(fmt.Sprintf("%v became %v", before, after))), err
+}
