@@ -178,3 +178,17 @@ func ReadFile(path string) ([]byte, error) {
 	}
 	return text, nil
 }
+
+// InForce is the plan that natkit's table was made for; nil where there is none, or
+// where the plan is not known any more.
+func (h Host) InForce() (*gateway.Plan, error) {
+	state, err := nft.Read(h.Netns)
+	if err != nil || !tune.IsDigest(state.Digest) {
+		return nil, err
+	}
+	p, err := h.store().Get(state.Digest)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return p, err
+}

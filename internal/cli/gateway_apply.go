@@ -1,0 +1,337 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/run"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/report"
+	"github.com/natkit/natkit/internal/tune"
+	"github.com/natkit/natkit/internal/tune/apply"
+	"github.com/natkit/natkit/internal/tune/journal"
+	"github.com/natkit/natkit/internal/units"
+)
+
+const gatewayApplySchema = "natkit.gateway-apply/1"
+
+// gatewayApply are the flags of `natkit gateway apply`.
+type gatewayApply struct {
+	changeFlags
+	target
+	overwrite, force, flush, asJSON bool
+}
+
+func newGatewayApply(env *Env) *cobra.Command {
+	var f gatewayApply
+	cmd := &cobra.Command{
+		Use:   "apply FILE",
+		Short: "put a gateway file in force, with undo",
+		Long: `Check the file against this host, show what would change, and stop there; on a
+terminal, ask. With --yes, do it.
+
+The rules come into the table "inet natkit" by one transaction: packets meet the old
+rules or the new ones. The connection table is sized before ('expect' in the file),
+forwarding is turned on after it. All of it is one entry of the journal, and one
+undo takes it back: to the plan that was in force before, where there was one.
+
+With --confirm everything is undone by itself unless 'natkit gateway confirm' comes
+in time, also when natkit or the shell dies or the machine is cut off: if it cuts
+you off, wait. A power failure undoes it, too. With --persist the file becomes
+/etc/natkit/gateway.yaml, at the confirmation, for 'natkit gateway run' at boot
+(natkit-gateway.service).
+
+Connections that are tracked keep the translation that they have. Where no rule
+would give it any more, they are counted; --flush-stale deletes them.
+
+What 'natkit gateway check' refuses is not applied. Rules that somebody changed by
+hand in natkit's table are overwritten with --overwrite only; a table of that name
+that natkit did not make is never touched.`,
+		Example: `  sudo natkit gateway apply gateway.yaml
+  sudo natkit gateway apply gateway.yaml --yes --confirm 60s
+  sudo natkit gateway apply gateway.yaml --yes --confirm 60s --persist
+  sudo natkit gateway apply gateway.yaml --netns gw`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: completeYAML,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := f.check(cmd); err != nil {
+				return err
+			}
+			ns, err := f.open(cmd)
+			if err != nil {
+				return err
+			}
+			defer ns.Close()
+			return f.run(cmd.Context(), env, ns, args[0])
+		},
+	}
+	f.changeFlags.addFlags(cmd, "")
+	cmd.Flags().Lookup("confirm").Usage = "undo after this time unless 'natkit gateway confirm' comes: seconds or 2m, …"
+	cmd.Flags().Lookup("persist").Usage = "keep the file as /etc/natkit/gateway.yaml, and the table's size, over a boot"
+	f.target.addFlags(cmd)
+	cmd.Flags().BoolVar(&f.overwrite, "overwrite", false, "also where somebody changed natkit's rules by hand")
+	cmd.Flags().BoolVar(&f.force, "force", false, "also where 'natkit gateway check' refuses, as far as it can be done")
+	addFlushStale(cmd, &f.flush)
+	addJSON(cmd, &f.asJSON, gatewayApplySchema)
+	return cmd
+}
+
+func addFlushStale(cmd *cobra.Command, flush *bool) {
+	cmd.Flags().BoolVar(flush, "flush-stale", false, "delete the connections whose translation no rule gives any more")
+}
+
+// completeYAML offers configuration files, for the shell.
+func completeYAML(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return []string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt
+}
+
+// gatewayHost is where a gateway is made.
+func gatewayHost(env *Env, ns *netns.Handle) (run.Host, error) {
+	j, err := env.journal()
+	return run.Host{Netns: ns, Apply: apply.Options{Journal: j}}, err
+}
+
+// gatewayDocument is what apply, confirm and undo report.
+type gatewayDocument struct {
+	Schema string `json:"schema"`
+	File   string `json:"file,omitempty"`
+	// Digest is of the plan that the file becomes, Before what is in force.
+	Digest   string            `json:"digest,omitempty"`
+	Before   string            `json:"before,omitempty"`
+	Findings []gateway.Finding `json:"findings,omitempty"`
+	Plan     *tune.Plan        `json:"plan,omitempty"`
+	Already  []string          `json:"already,omitempty"`
+	Notes    []string          `json:"notes,omitempty"`
+	Confirm  float64           `json:"confirm_seconds,omitempty"`
+	Applied  bool              `json:"applied"`
+	// Transactions are those that were made, confirmed or undone.
+	Transactions []tuneTransaction `json:"transactions"`
+	// Stale are connections whose rule went away.
+	Stale *gatewayStale `json:"stale,omitempty"`
+}
+
+// gatewayStale counts connections that keep a translation that no rule gives.
+type gatewayStale struct {
+	Connections int64            `json:"connections"`
+	ByRule      map[string]int64 `json:"by_rule"`
+	// Deleted is 0 without --flush-stale; Offloaded could not be deleted.
+	Deleted   int64 `json:"deleted"`
+	Offloaded int64 `json:"offloaded"`
+}
+
+func (d gatewayDocument) json(env *Env) error {
+	d.Schema = gatewayApplySchema
+	if d.Transactions == nil {
+		d.Transactions = []tuneTransaction{}
+	}
+	return report.JSON(env.Stdout, d)
+}
+
+func (f *gatewayApply) run(ctx context.Context, env *Env, ns *netns.Handle, file string) error {
+	h, err := gatewayHost(env, ns)
+	if err != nil {
+		return err
+	}
+	text, err := run.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	ready, err := h.Prepare(ctx, run.Wish{
+		Name: file, Text: text, Persist: f.persist, Overwrite: f.overwrite, Force: f.force, PID: os.Getpid(), Origin: run.Origin,
+	})
+	if err != nil {
+		return f.refused(env, file, ready, err)
+	}
+	doc := gatewayDocument{
+		File: file, Digest: ready.Digest, Before: ready.Before, Findings: ready.Findings, Plan: &ready.Plan,
+		Already: ready.Already, Notes: ready.Notes, Confirm: f.confirm.Seconds(),
+	}
+	if len(ready.Plan.Changes) == 0 {
+		return f.nothing(env, h, doc)
+	}
+	if agreed, err := f.agree(ctx, env, doc); err != nil || !agreed {
+		return err
+	}
+	former, err := h.InForce()
+	if err != nil {
+		return err
+	}
+	applied, err := ready.Apply(ctx, f.confirm)
+	if err != nil {
+		return err
+	}
+	tx := applied.Transaction()
+	doc.Applied = true
+	doc.Stale, err = staleAfter(ctx, h, former, ready.Gateway, f.flush)
+	return errors.Join(f.applied(env, doc, &tx), err)
+}
+
+// refused shows all that check found, where that is why.
+func (f *gatewayApply) refused(env *Env, file string, ready *run.Ready, err error) error {
+	var refused run.Refused
+	if errors.As(err, &refused) {
+		printFindings(env.Stderr, file, ready.Findings)
+		return fmt.Errorf("apply %s: refused: %w", file, err)
+	}
+	return fmt.Errorf("apply %s: %w", file, err)
+}
+
+// printFindings writes one line for each finding, with the place in the file.
+func printFindings(w io.Writer, file string, all []gateway.Finding) {
+	for _, f := range all {
+		place := file
+		if f.Line > 0 {
+			place = fmt.Sprintf("%s:%d:%d", file, f.Line, f.Column)
+		}
+		fmt.Fprintf(w, "%s: %s: %s\n", place, f.Severity, f.Message)
+		if f.Advice != "" {
+			fmt.Fprintf(w, "  %s\n", f.Advice)
+		}
+	}
+}
+
+// nothing: the host is as the file wants it.
+func (f *gatewayApply) nothing(env *Env, h run.Host, doc gatewayDocument) error {
+	waits, err := waitingTransaction(h)
+	if err != nil {
+		return err
+	}
+	if f.asJSON {
+		return doc.json(env)
+	}
+	fmt.Fprintf(env.Stdout, "nothing to do: this plan (%s) is in force\n", doc.Digest[:12])
+	if waits != nil {
+		fmt.Fprintf(env.Stdout, "%s waits for 'natkit gateway confirm' until %s\n", waits.ID, waits.Confirm.DeadlineAt.Local().Format(time.TimeOnly))
+	}
+	return nil
+}
+
+// waitingTransaction is the one of the namespace's gateway that waits for
+// confirmation; nil where none does.
+func waitingTransaction(h run.Host) (*journal.Transaction, error) {
+	open, err := h.Transactions()
+	for _, tx := range slices.Backward(open) {
+		if tx.Complete && tx.Unconfirmed() {
+			return tx, err
+		}
+	}
+	return nil, err
+}
+
+// agree shows the plan and asks, as the flags want.
+func (f *gatewayApply) agree(ctx context.Context, env *Env, doc gatewayDocument) (bool, error) {
+	mayAsk := !f.asJSON && env.StdinTerminal && env.StdoutTerminal
+	if f.asJSON {
+		if !f.yes {
+			return false, doc.json(env)
+		}
+		return true, nil
+	}
+	printFindings(env.Stdout, doc.File, doc.Findings)
+	if err := report.Plan(env.Stdout, env.style(), plannedGateway(doc)); err != nil {
+		return false, err
+	}
+	switch {
+	case f.yes:
+		return true, nil
+	case !mayAsk:
+		_, err := fmt.Fprintln(env.Stdout, "nothing was changed; add --yes to do it")
+		return false, err
+	}
+	return env.askToApply(ctx, env.Stdout)
+}
+
+// plannedGateway tells the files that are written at the confirmation from the rest.
+func plannedGateway(doc gatewayDocument) report.Planned {
+	p := report.Planned{Already: doc.Already, Warnings: doc.Notes, FilesWait: doc.Confirm > 0}
+	for _, c := range doc.Plan.Changes {
+		if tune.ConfPath(c.Kind) != "" {
+			p.Files = append(p.Files, c)
+		} else {
+			p.Changes = append(p.Changes, c)
+		}
+	}
+	return p
+}
+
+// applied says what came of it, and how to keep it or take it back.
+func (f *gatewayApply) applied(env *Env, doc gatewayDocument, tx *journal.Transaction) error {
+	if f.asJSON {
+		view, err := journal.NewView("/proc", journal.SystemClock{})
+		if err != nil {
+			return err
+		}
+		doc.Transactions = []tuneTransaction{describeTransaction(tx, view)}
+		return doc.json(env)
+	}
+	var b strings.Builder
+	for _, c := range tx.Changes {
+		if c.Note != "" {
+			fmt.Fprintf(&b, "%s: %s\n", c.Target, c.Note)
+		}
+	}
+	where := f.target.args()
+	fmt.Fprintf(&b, "in force as %s; 'natkit gateway undo%s' takes it back\n", tx.ID, where)
+	if tx.Unconfirmed() {
+		fmt.Fprintf(&b, "undone by itself at %s unless 'natkit gateway confirm' comes\n", tx.Confirm.DeadlineAt.Local().Format(time.TimeOnly))
+	}
+	if f.persist {
+		b.WriteString("at boot: 'systemctl enable natkit-gateway.service' runs 'natkit gateway run /etc/natkit/gateway.yaml'\n")
+	}
+	b.WriteString(doc.Stale.text())
+	_, err := io.WriteString(env.Stdout, b.String())
+	return err
+}
+
+// staleAfter looks for connections whose rule went away, and deletes them where told
+// to. Without a former plan of natkit's there are none.
+func staleAfter(ctx context.Context, h run.Host, former, now *gateway.Plan, flush bool) (*gatewayStale, error) {
+	if former == nil {
+		return nil, nil
+	}
+	found, err := h.Orphans(ctx, former, now)
+	if err != nil {
+		return nil, err
+	}
+	s := &gatewayStale{Connections: int64(len(found.Keys)), ByRule: map[string]int64{}}
+	for ref, n := range found.Rules {
+		s.ByRule[ref.String()] = n
+	}
+	if flush {
+		deleted, err := h.Flush(ctx, found)
+		s.Deleted, s.Offloaded = deleted.Deleted, deleted.Busy
+		return s, err
+	}
+	return s, nil
+}
+
+func (s *gatewayStale) text() string {
+	if s == nil || s.Connections == 0 {
+		return ""
+	}
+	var rules []string
+	for rule, n := range s.ByRule {
+		rules = append(rules, fmt.Sprintf("%s (%s)", rule, units.Count(n)))
+	}
+	slices.Sort(rules)
+	text := fmt.Sprintf("%s of rules that went: %s; ", units.Plural(s.Connections, "connection", "connections"), strings.Join(rules, ", "))
+	switch {
+	case s.Deleted == 0 && s.Offloaded == 0:
+		return text + "they keep their translation until they end (--flush-stale deletes such)\n"
+	case s.Offloaded > 0:
+		return text + fmt.Sprintf("%s deleted, %s are in the kernel's fast path and end by themselves\n", units.Count(s.Deleted), units.Count(s.Offloaded))
+	}
+	return text + "deleted\n"
+}

@@ -1,0 +1,167 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/natkit/natkit/internal/gateway/run"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/tune"
+	"github.com/natkit/natkit/internal/tune/apply"
+	"github.com/natkit/natkit/internal/tune/journal"
+)
+
+func gatewayTuner(env *Env) *tuner { return &tuner{env: env, host: tuneHost{"/proc", "/"}} }
+
+func newGatewayConfirm(env *Env) *cobra.Command {
+	var asJSON bool
+	t := gatewayTuner(env)
+	cmd := &cobra.Command{
+		Use:   "confirm [ID]",
+		Short: "keep a gateway that would be undone by itself",
+		Long: `Keep what 'natkit gateway apply --confirm' made. Without ID, the gateway that
+waits. The files of --persist are written now, not before.`,
+		Example:           "  sudo natkit gateway confirm",
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: t.completeIDs(func(s journal.Status) bool { return s == journal.StatusPending }),
+		RunE: func(_ *cobra.Command, args []string) error {
+			opt, err := t.options()
+			if err != nil {
+				return err
+			}
+			id, err := pendingGateway(t, opt, args)
+			if err != nil {
+				return err
+			}
+			tx, err := apply.Confirm(id, opt)
+			if err != nil {
+				return err
+			}
+			return printGatewayResult(t, tx, "confirmed", nil, asJSON)
+		},
+	}
+	addJSON(cmd, &asJSON, gatewayApplySchema)
+	return cmd
+}
+
+// pendingGateway is the argument, or the only gateway that waits.
+func pendingGateway(t *tuner, opt apply.Options, args []string) (string, error) {
+	ids, err := t.withStatus(opt, func(s journal.Status) bool { return s == journal.StatusPending })
+	if err != nil {
+		return "", err
+	}
+	ids = slices.DeleteFunc(ids, func(id string) bool {
+		tx, err := opt.Journal.Load(id)
+		return err != nil || !slices.ContainsFunc(tx.Changes, isGateway)
+	})
+	if len(args) == 0 && len(ids) == 0 {
+		return "", errors.New("confirm: no gateway waits for confirmation; 'natkit tune list' shows what became of it")
+	}
+	return t.pendingID(opt, append(args, ids...)[:1])
+}
+
+func isGateway(c journal.Change) bool { return c.Kind == tune.Gateway || c.Kind == tune.GatewayFile }
+
+func newGatewayUndo(env *Env) *cobra.Command {
+	var where target
+	var flush, asJSON bool
+	t := gatewayTuner(env)
+	cmd := &cobra.Command{
+		Use:   "undo [ID]",
+		Short: "take a gateway back, to the plan that was in force before",
+		Long: `Take back what 'natkit gateway apply' did last, or the transaction ID: rules,
+sysctls, files. What was in force before is in force again, in one transaction. Rules
+or values that somebody else has changed since are left as they are, and said so.
+
+What 'natkit gateway run' applied is taken back as one. A service that runs leaves it
+so until its file changes or it is reloaded.`,
+		Example:           "  sudo natkit gateway undo\n  sudo natkit gateway undo --netns gw --flush-stale",
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: t.completeIDs(isUndoable),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ns, err := where.open(cmd)
+			if err != nil {
+				return err
+			}
+			defer ns.Close()
+			return undoGateway(cmd.Context(), t, ns, args, flush, asJSON)
+		},
+	}
+	where.addFlags(cmd)
+	addFlushStale(cmd, &flush)
+	addJSON(cmd, &asJSON, gatewayApplySchema)
+	return cmd
+}
+
+func undoGateway(ctx context.Context, t *tuner, ns *netns.Handle, args []string, flush, asJSON bool) error {
+	h, err := gatewayHost(t.env, ns)
+	if err != nil {
+		return err
+	}
+	id, err := lastGateway(h, args)
+	if err != nil {
+		return err
+	}
+	t.sayStall(ctx, h.Apply, []string{id})
+	former, err := h.InForce()
+	if err != nil {
+		return err
+	}
+	tx, err := h.Undo(id)
+	if err != nil {
+		return err
+	}
+	now, err := h.InForce()
+	if err != nil {
+		return err
+	}
+	stale, err := staleAfter(ctx, h, former, now, flush)
+	view, viewErr := t.view()
+	if viewErr != nil {
+		return viewErr
+	}
+	return errors.Join(printGatewayResult(t, tx, string(view.Status(tx)), stale, asJSON), err)
+}
+
+// lastGateway is the argument, or the newest transaction of the namespace's gateway;
+// after a boot the one that left the configuration there.
+func lastGateway(h run.Host, args []string) (string, error) {
+	if len(args) == 1 {
+		return args[0], nil
+	}
+	open, err := h.Transactions()
+	if err != nil {
+		return "", err
+	}
+	if len(open) > 0 {
+		return open[len(open)-1].ID, nil
+	}
+	all, _, err := h.Apply.Journal.List()
+	for _, tx := range slices.Backward(all) {
+		if slices.ContainsFunc(tx.Changes, func(c journal.Change) bool { return c.Open() && c.Kind == tune.GatewayFile }) {
+			return tx.ID, err
+		}
+	}
+	return "", errors.Join(err, errors.New("undo: no gateway that natkit applied is in force here"))
+}
+
+func printGatewayResult(t *tuner, tx *journal.Transaction, said string, stale *gatewayStale, asJSON bool) error {
+	view, err := t.view()
+	if err != nil {
+		return err
+	}
+	one := describeTransaction(tx, view)
+	one.Said = said
+	if asJSON {
+		return gatewayDocument{Transactions: []tuneTransaction{one}, Stale: stale}.json(t.env)
+	}
+	if err := printResults(t.env, tuneDocument{Transactions: []tuneTransaction{one}}); err != nil {
+		return err
+	}
+	_, err = fmt.Fprint(t.env.Stdout, stale.text())
+	return err
+}
