@@ -10,5 +10,6 @@ func All() []Case {
 		kinds(),
 		pools(),
 		rfc5382(),
+		rfc5508(),
 	)
 }

@@ -1,0 +1,5 @@
+package behaviour
+
+func tcpErrors() []Case {
+	return nil
+}
