@@ -1,0 +1,202 @@
+package look
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/host"
+	"github.com/natkit/natkit/internal/gateway/nft"
+)
+
+const example = `gateway:
+  interfaces: {wan: wan0, lan: lan0}
+  nat:
+    - masquerade: {from: 192.168.0.0/16}
+    - snat: {from: 192.168.0.2, to: 203.0.113.7, ports: 2000-2099}
+    - dnat: {on: 203.0.113.1, port: udp/8080, to: 192.168.0.2:8080}
+    - dnat: {on: 203.0.113.1, port: udp/8081, to: 192.168.0.2:8080}
+`
+
+func (w *world) facts() gateway.Facts {
+	w.t.Helper()
+	f, err := host.Read(w.t.Context(), w.gateway, host.Options{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return f
+}
+
+func TestNothingApplied(t *testing.T) {
+	w := newWorld(t)
+	if s := w.look(); s.Present || s.Confirm != nil || len(s.Rules) > 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestRulesHaveTheirConnections(t *testing.T) {
+	w := newWorld(t)
+	p := w.apply(example, w.facts())
+	w.connect(w.inside, "203.0.113.100:7", 5)
+	w.connect(w.outside, "203.0.113.1:8081", 3)
+	s := w.look()
+	if s.Integrity != gateway.TableIntact || s.Plan != gateway.Digest(p) || s.PlanUnknown != "" || len(s.Missing) > 0 {
+		t.Errorf("%s, plan %s, %s, %v, missing %v", s.Integrity, s.Plan, s.PlanUnknown, s.Changes, s.Missing)
+	}
+	if !s.Flows.Complete || s.Flows.Table != 8 || s.Flows.Stranger != 0 || s.Flows.Stale != 0 {
+		t.Errorf("flows %+v", s.Flows)
+	}
+	for i, want := range []int64{0, 5, 0, 3} {
+		r := s.Rules[i]
+		if r.Flows != want || r.Packets != uint64(2*want) || r.Unanswered != 0 {
+			t.Errorf("%s: %+v, want %d flows", r.Rule, r.Usage, want)
+		}
+		if r.New == nil {
+			if i < 2 { // a rule of its own has a counter on every kernel
+				t.Errorf("%s has no counter", r.Rule)
+			}
+			continue
+		}
+		if *r.New != uint64(want) {
+			t.Errorf("%s: %d new connections, want %d", r.Rule, *r.New, want)
+		}
+	}
+	if len(s.Pools) != 1 || s.Pools[0].Left != 95 || s.Pools[0].Size != 100 || s.Pools[0].Rule.Index != 1 {
+		t.Errorf("pools %+v", s.Pools)
+	}
+}
+
+func TestRatesComeFromTheSecondLookOn(t *testing.T) {
+	w := newWorld(t)
+	w.apply(example, w.facts())
+	l := New(w.options())
+	first, err := l.Look(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first.Rules[1].NewPerSecond != nil {
+		t.Error("a rate after one look")
+	}
+	w.connect(w.inside, "203.0.113.100:7", 2)
+	second, err := l.Look(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := second.Rules[1].NewPerSecond; r == nil || *r <= 0 {
+		t.Errorf("rate %v", r)
+	}
+	if r := second.Rules[0].NewPerSecond; r == nil || *r != 0 {
+		t.Errorf("rate of a rule without connections %v", r)
+	}
+}
+
+func TestSampleIsScaled(t *testing.T) {
+	w := newWorld(t)
+	w.apply(example, w.facts())
+	w.connect(w.inside, "203.0.113.100:7", 20)
+	o := w.options()
+	o.MaxEntries = 10
+	s, err := New(o).Look(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Flows.Complete || s.Flows.Sampled != 10 || s.Rules[1].Flows != 20 || s.Rules[1].Packets != 40 {
+		t.Errorf("%+v, %+v", s.Flows, s.Rules[1].Usage)
+	}
+}
+
+func TestChangesBySomebody(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change []string
+		want   string
+	}{
+		"a rule more":     {[]string{"nft", "add", "rule", "inet", "natkit", "postrouting", "accept"}, "chain postrouting: "},
+		"a chain more":    {[]string{"nft", "add", "chain", "inet", "natkit", "mine"}, "chain mine: is not natkit's"},
+		"a chain emptied": {[]string{"nft", "flush", "chain", "inet", "natkit", "postrouting"}, "chain postrouting: 0 rules instead of 3"},
+		"a set more":      {[]string{"nft", "add", "set", "inet", "natkit", "mine", "{ type ipv4_addr; }"}, "set mine: is not natkit's"},
+		"asleep":          {[]string{"nft", "add", "table", "inet", "natkit", "{ flags dormant; }"}, "dormant"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.apply(example, w.facts())
+			w.run(tt.change...)
+			s := w.look()
+			if s.Integrity != gateway.TableChanged || !slices.ContainsFunc(s.Changes, func(c string) bool { return strings.Contains(c, tt.want) }) {
+				t.Errorf("%s: %q", s.Integrity, s.Changes)
+			}
+		})
+	}
+}
+
+func TestOthersTablesAreNoChange(t *testing.T) {
+	w := newWorld(t)
+	w.apply(example, w.facts())
+	w.run("nft", "add", "table", "ip", "other")
+	w.connect(w.inside, "203.0.113.100:7", 1)
+	if s := w.look(); s.Integrity != gateway.TableIntact {
+		t.Errorf("%s: %q", s.Integrity, s.Changes)
+	}
+}
+
+func TestPlanThatIsNotInTheStore(t *testing.T) {
+	w := newWorld(t)
+	w.apply(example, w.facts())
+	w.connect(w.inside, "203.0.113.100:7", 2)
+	o := w.options()
+	o.Store = nil
+	s, err := New(o).Look(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.PlanUnknown == "" || len(s.Rules) == 0 {
+		t.Errorf("%+v", s)
+	}
+	i := slices.IndexFunc(s.Rules, func(r gateway.RuleStatus) bool { return r.Rule.Index == 1 })
+	if i < 0 || *s.Rules[i].New != 2 {
+		t.Errorf("rules %+v", s.Rules)
+	}
+}
+
+func TestInterfacesThatAreNotThere(t *testing.T) {
+	w := newWorld(t)
+	w.apply(strings.ReplaceAll(example, "lan: lan0", "lan: [lan0, lan9]"), w.facts())
+	if s := w.look(); !slices.Equal(s.Missing, []string{"lan9"}) {
+		t.Errorf("missing %v", s.Missing)
+	}
+}
+
+func TestRulesThatWaitForAnAddress(t *testing.T) {
+	w := newWorld(t)
+	w.apply(`gateway:
+  interfaces: {wan: ppp0, lan: lan0}
+  nat:
+    - dnat: {on: wan, port: udp/8080, to: 192.168.0.2:8080}
+`, w.facts())
+	s := w.look()
+	if len(s.Waiting) != 1 || s.Waiting[0].Interface != "ppp0" || len(s.Rules) != 1 || !slices.Equal(s.Missing, []string{"ppp0"}) {
+		t.Errorf("%+v, %+v, %v", s.Waiting, s.Rules, s.Missing)
+	}
+}
+
+func TestStrangersAreTold(t *testing.T) {
+	w := newWorld(t)
+	w.run("nft", "add table ip other; add chain ip other p { type nat hook postrouting priority 100; }; add rule ip other p oifname wan0 meta l4proto udp snat to 203.0.113.1:3000-3999")
+	w.apply(example, w.facts())
+	w.connect(w.inside, "203.0.113.100:7", 3)
+	s := w.look()
+	if s.Flows.Stranger != 0 || s.Rules[0].Flows != 3 || s.Rules[1].Flows != 0 {
+		t.Errorf("%+v %+v", s.Flows, s.Rules)
+	}
+}
+
+func TestRemovedTable(t *testing.T) {
+	w := newWorld(t)
+	w.apply(example, w.facts())
+	if err := nft.Remove(w.gateway); err != nil {
+		t.Fatal(err)
+	}
+	if s := w.look(); s.Present {
+		t.Errorf("%+v", s)
+	}
+}
