@@ -3,6 +3,7 @@ package behaviour
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -69,7 +70,7 @@ func hairpinTo(from end) step {
 // under that address, and get its answer from it.
 func hairpinAs(from end, on string, want end) step {
 	return func(p *Play) (Outcome, error) {
-		got, err := p.Exchange(from.host, want.host, UDPPacket(from.AddrPort, ap(on), ""))
+		got, err := p.across(from, ap(on), want.host)
 		if err != nil {
 			return "", err
 		}
@@ -77,13 +78,31 @@ func hairpinAs(from end, on string, want end) step {
 		if t.Dst != want.AddrPort || t.Src.Addr() != ap(on).Addr() {
 			return Outcome(fmt.Sprintf("%v to %s came as %v to %v", from.AddrPort, on, t.Src, t.Dst)), nil
 		}
-		back, err := p.Exchange(want.host, from.host, got.Back("answer"))
+		back, err := p.across(want, t.Src, from.host)
 		if err != nil {
 			return "", err
 		}
 		t = back.Frame.Tuple()
 		return yes(t.Src == ap(on) && t.Dst == from.AddrPort, bothWays, Outcome(fmt.Sprintf("the answer came as %v to %v", t.Src, t.Dst))), nil
 	}
+}
+
+// across is Exchange between hosts inside. The router may tell the sender, by an ICMPv6
+// redirect, that the host which it reached is in its own network (RFC 4861, section
+// 8.2); Linux does so for IPv6.
+func (p *Play) across(from end, to netip.AddrPort, host Host) (*Arrival, error) {
+	arrivals, err := p.Send(from.host, UDPPacket(from.AddrPort, to, ""))
+	if err != nil {
+		return nil, err
+	}
+	const redirect = 137
+	there := slices.DeleteFunc(slices.Clone(arrivals), func(a Arrival) bool {
+		return a.At == from.host && a.Frame.Transport == unix.IPPROTO_ICMPV6 && a.Frame.ICMP.Type == redirect
+	})
+	if len(there) != 1 || there[0].At != host {
+		return nil, fmt.Errorf("%v to %v arrived: %s", from, to, arrivals)
+	}
+	return &there[0], nil
 }
 
 // localTo has a program on the gateway reach a host inside by an outside address.

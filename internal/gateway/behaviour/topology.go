@@ -39,7 +39,9 @@ var netmapInside = netip.MustParsePrefix("10.1.0.0/24")
 // attachments are the hosts of every world.
 func attachments() []attachment {
 	return []attachment{
-		{host: A, dev: LAN, mac: mac(0xa), neighbours: insideAddresses(0)},
+		{host: A, dev: LAN, mac: mac(0xa), neighbours: insideAddresses(0),
+			next:     []netip.Addr{netip.MustParseAddr("fd00:1::2"), netip.MustParseAddr("fd00:1::2")},
+			networks: []netip.Prefix{netip.MustParsePrefix("fd01:203:405::/48"), netip.MustParsePrefix("fd03::/48")}},
 		{host: B, dev: LAN, mac: mac(0xb), neighbours: insideAddresses(1)},
 		{host: C, dev: DMZ, mac: mac(0xc), neighbours: []netip.Addr{
 			netip.MustParseAddr("172.17.0.2"), netip.MustParseAddr("172.17.0.3"),

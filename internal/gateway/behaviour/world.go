@@ -53,7 +53,8 @@ type Host string
 
 // The hosts, and what addresses they have. A and B share the LAN.
 const (
-	// A has the even addresses from 192.168.0.2 to .62 and of fd00:1::/64, 10.1.0.2.
+	// A has the even addresses from 192.168.0.2 to .62 and of fd00:1::/64, 10.1.0.2, and
+	// all of fd01:203:405::/48 and fd03::/48.
 	A Host = "a"
 	// B has the odd ones from 192.168.0.3 to .63, 10.1.0.3.
 	B Host = "b"
