@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -84,17 +83,6 @@ func (s *entries) each(cmd *cobra.Command, env *Env, f *match.Filter, fn func(*c
 	}
 	defer ns.Close()
 	return s.eachLive(env, ns, f, count)
-}
-
-// name says in words which table this is.
-func (s *entries) name() string {
-	switch {
-	case s.netns != "":
-		return "network namespace " + s.netns
-	case s.pid != 0:
-		return fmt.Sprintf("the network namespace of process %d", s.pid)
-	}
-	return "this network namespace"
 }
 
 func (s *entries) eachLive(env *Env, ns *netns.Handle, f *match.Filter, count *entryCounter) (entriesAbout, error) {

@@ -43,6 +43,17 @@ func (t *target) args() string {
 	return ""
 }
 
+// name says in words which namespace it is.
+func (t *target) name() string {
+	switch {
+	case t.netns != "":
+		return "network namespace " + t.netns
+	case t.pid != 0:
+		return fmt.Sprintf("the network namespace of process %d", t.pid)
+	}
+	return "this network namespace"
+}
+
 // open returns the chosen namespace; nil, without an error, for the one natkit
 // runs in. The caller closes it, nil too.
 func (t *target) open(cmd *cobra.Command) (*netns.Handle, error) {

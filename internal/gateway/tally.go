@@ -170,3 +170,20 @@ func (p *Plan) Interfaces() []string {
 	slices.Sort(names)
 	return slices.Compact(names)
 }
+
+// Busiest are the n rules with most connections, in the order of the file.
+func Busiest(rules []RuleStatus, n int) []RuleStatus {
+	news := func(r *RuleStatus) uint64 {
+		if r.New == nil {
+			return 0
+		}
+		return *r.New
+	}
+	all := slices.Clone(rules)
+	slices.SortStableFunc(all, func(a, b RuleStatus) int {
+		return cmp.Or(cmp.Compare(b.Flows, a.Flows), cmp.Compare(news(&b), news(&a)))
+	})
+	all = all[:min(n, len(all))]
+	SortRules(all)
+	return all
+}

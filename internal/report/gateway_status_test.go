@@ -1,0 +1,71 @@
+package report
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+func pointer[T any](v T) *T { return &v }
+
+func exampleStatus() *gateway.Status {
+	snat := gateway.Ref{List: "nat", Index: 1, Kind: "snat"}
+	return &gateway.Status{
+		Present: true, Plan: "0123456789abcdef0123456789abcdef", Engine: gateway.EngineNetfilter, Integrity: gateway.TableIntact, Accounting: true,
+		Rules: []gateway.RuleStatus{
+			{Rule: gateway.Ref{List: "nat", Index: 0, Kind: "masquerade"}, Text: "from 192.168.0.0/16 out eth0 becomes the interface's address",
+				New: pointer(uint64(123456)), NewPerSecond: pointer(76.5), Usage: gateway.Usage{Flows: 4321, Packets: 99000, Bytes: 123 << 20}},
+			{Rule: snat, Text: "from 10.0.0.0/16 out eth0 becomes 203.0.113.8-203.0.113.15 ports 1024-65535 random fully persistent", More: 2,
+				New: pointer(uint64(7)), NewPerSecond: pointer(float64(0)), Usage: gateway.Usage{Flows: 3, Packets: 12, Bytes: 1024}},
+			{Rule: gateway.Ref{List: "nat", Index: 2, Kind: "dnat"}, Text: "on 203.0.113.7 tcp/8080 becomes 172.17.0.2:80"},
+		},
+		Pools: []gateway.PoolStatus{{Rule: &snat, Left: 1290, Size: 64512, PortPool: snapshot.PortPool{
+			Address: "203.0.113.8", Protocol: "tcp", Destination: "198.51.100.9:443", FirstPort: 1024, LastPort: 65535, Used: 63222, Share: 0.98,
+			Users: []snapshot.Talker{{Who: "10.0.0.77", Entries: 31000}}}}},
+		Drops: gateway.Drops{Counters: []gateway.DropCounter{{What: "limits: connections-per-source", Packets: 42, PacketsPerSecond: pointer(1.5)}},
+			NoEntry: pointer(uint64(0)), InsertFailed: pointer(uint64(12))},
+		Flows: gateway.FlowStatus{Table: 5000, Max: 262144, Sampled: 5000, Complete: true},
+	}
+}
+
+func gatewayStatusText(t *testing.T, s *gateway.Status, top int) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	if err := GatewayStatus(&out, Style{}, GatewayView{Source: "network namespace gw", Args: " --netns gw", Top: top}, s); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+func TestGatewayStatus(t *testing.T) {
+	golden(t, "gateway-status.txt", gatewayStatusText(t, exampleStatus(), 40))
+}
+
+func TestGatewayStatusInTrouble(t *testing.T) {
+	s := exampleStatus()
+	s.Integrity, s.Changes = gateway.TableChanged, []string{"chain postrouting: 3 rules instead of 2", "set \x1b[2Jmine: is not natkit's"}
+	s.Confirm = &gateway.Confirmation{ID: "t0007", SecondsLeft: 41.8}
+	s.Accounting = false
+	s.Flows = gateway.FlowStatus{Table: 1000000, Max: 1048576, Sampled: 131072, Stranger: 17, Stale: 1, StaleAddresses: []string{"203.0.113.250"}}
+	s.Missing, s.Waiting = []string{"ppp0"}, []gateway.Waiting{{Rule: gateway.Ref{List: "nat", Index: 2, Kind: "dnat"}, Interface: "ppp0"}}
+	s.Notes = []string{"the table was resized while it was read"}
+	for i := range s.Rules {
+		s.Rules[i].NewPerSecond = nil
+	}
+	golden(t, "gateway-status-trouble.txt", gatewayStatusText(t, s, 2))
+}
+
+func TestGatewayStatusOfNothing(t *testing.T) {
+	golden(t, "gateway-status-none.txt", gatewayStatusText(t, &gateway.Status{}, 0))
+}
+
+func TestGatewayStatusWithoutPlan(t *testing.T) {
+	s := exampleStatus()
+	s.Plan, s.PlanUnknown, s.Integrity = "", "the table does not say for which plan it was written: somebody else made or changed it", gateway.TableUnknown
+	s.Pools, s.Rules, s.Flows = nil, s.Rules[:1], gateway.FlowStatus{Table: 5000}
+	s.Rules[0].Text = ""
+	s.Confirm = &gateway.Confirmation{ID: "t0007"}
+	golden(t, "gateway-status-unknown.txt", gatewayStatusText(t, s, 0))
+}
