@@ -11,8 +11,8 @@ import (
 // step is one part of a case of a kind: it fails, or says that all went both ways.
 type step func(*Play) (Outcome, error)
 
-// inTurn does one step after the other, until one says something else than bothWays.
-func inTurn(steps ...step) step {
+// allSteps does one step after the other, until one says something else than bothWays.
+func allSteps(steps ...step) step {
 	return func(p *Play) (Outcome, error) {
 		for _, s := range steps {
 			if got, err := s(p); err != nil || got != bothWays {
@@ -160,5 +160,5 @@ func notrackPort(p *Play) (Outcome, error) {
 	if err != nil || !came {
 		return "the port is not reached", err
 	}
-	return inTurn(outAs(server, server.AddrPort.String()), untracked, outAs(server.port(54), "203.0.113.1:54"))(p)
+	return allSteps(outAs(server, server.AddrPort.String()), untracked, outAs(server.port(54), "203.0.113.1:54"))(p)
 }

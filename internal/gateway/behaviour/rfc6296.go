@@ -12,7 +12,7 @@ func rfc6296() []Case {
 		{ID: "rfc6296-example", Requirement: "3.1", Level: Must,
 			Asks:    "the RFC's own example: fd01:203:405:1::1234 is 2001:db8:1:d550::1234 outside, for flows that either side begins, without state",
 			Gateway: rules6("  - netmap: {inside: \"fd01:203:405::/48\", outside: \"2001:db8:1::/48\", stateless: true}"),
-			Run: inTurn(outTo(at(A, "[fd01:203:405:1::1234]:4000"), outsideX6, "[2001:db8:1:d550::1234]:4000"),
+			Run: allSteps(outTo(at(A, "[fd01:203:405:1::1234]:4000"), outsideX6, "[2001:db8:1:d550::1234]:4000"),
 				inFrom(outsideX6, "[2001:db8:1:d550::1234]:77", at(A, "[fd01:203:405:1::1234]:77")), untracked),
 			Want: []Outcome{bothWays}},
 		{ID: "rfc6296-neutral-48", Requirement: "3.4", Level: Must,
