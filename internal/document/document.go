@@ -40,6 +40,9 @@ type Source struct {
 	Text       []byte
 	// Limit bounds the text in bytes.
 	Limit int
+	// Whole refuses a key without a value where text is expected; otherwise such a key
+	// is as good as absent.
+	Whole bool
 }
 
 // Decode reads the document into the struct that into points to, where keys that
@@ -62,7 +65,7 @@ func (s Source) DecodeTree(into any, check func() *Problem) (*Tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	if tk, message := misfit(body, reflect.TypeOf(into)); tk != nil {
+	if tk, message := misfit(body, reflect.TypeOf(into), s.Whole); tk != nil {
 		return nil, s.fail(tk, "%s", message)
 	}
 	if err := decodeYAML(body, into); err != nil {

@@ -13,23 +13,26 @@ import (
 
 // misfit finds the first key that t has no field for, and lists of the wrong
 // length. The library would find them too, but not say what was expected.
-func misfit(n ast.Node, t reflect.Type) (*token.Token, string) {
+func misfit(n ast.Node, t reflect.Type, whole bool) (*token.Token, string) {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
 	if _, own := reflect.New(t).Interface().(yaml.NodeUnmarshaler); own {
+		if n.Type() == ast.NullType && whole {
+			return n.GetToken(), "expected a value, found nothing"
+		}
 		return nil, ""
 	}
 	switch t.Kind() {
 	case reflect.Slice, reflect.Array:
-		return misfitList(n, t)
+		return misfitList(n, t, whole)
 	case reflect.Struct:
-		return misfitMapping(n, t)
+		return misfitMapping(n, t, whole)
 	}
 	return nil, ""
 }
 
-func misfitList(n ast.Node, t reflect.Type) (*token.Token, string) {
+func misfitList(n ast.Node, t reflect.Type, whole bool) (*token.Token, string) {
 	list, ok := resolve(n).(*ast.SequenceNode)
 	if !ok {
 		return nil, ""
@@ -38,14 +41,14 @@ func misfitList(n ast.Node, t reflect.Type) (*token.Token, string) {
 		return firstToken(list), fmt.Sprintf("expected a list of %d, found %d", t.Len(), len(list.Values))
 	}
 	for _, item := range list.Values {
-		if tk, message := misfit(item, t.Elem()); tk != nil {
+		if tk, message := misfit(item, t.Elem(), whole); tk != nil {
 			return tk, message
 		}
 	}
 	return nil, ""
 }
 
-func misfitMapping(n ast.Node, t reflect.Type) (*token.Token, string) {
+func misfitMapping(n ast.Node, t reflect.Type, whole bool) (*token.Token, string) {
 	fields, names := yamlFields(t)
 	for _, pair := range pairs(n) {
 		key := pair.Key.GetToken()
@@ -53,7 +56,7 @@ func misfitMapping(n ast.Node, t reflect.Type) (*token.Token, string) {
 		if !known {
 			return key, fmt.Sprintf("unknown field %q; expected one of: %s", key.Value, strings.Join(names, ", "))
 		}
-		if tk, message := misfit(pair.Value, field); tk != nil {
+		if tk, message := misfit(pair.Value, field, whole); tk != nil {
 			return tk, message
 		}
 	}

@@ -107,12 +107,10 @@ func (o one) notAllOurs(w written) {
 		w.text, dev, bigPlural(all, "address", "addresses"), have), advice, w.path...)
 }
 
-// prefixOr is the prefix that a range is, or how it is written.
+// prefixOr is the prefix that a range is, or a word for one.
 func prefixOr(w written) string {
-	for bits := range w.addrs.First.BitLen() {
-		if p := netip.PrefixFrom(w.addrs.First, bits); p == p.Masked() && RangeOf(p) == w.addrs {
-			return p.String()
-		}
+	if p, is := w.addrs.prefix(); is {
+		return p.String()
 	}
 	return "PREFIX"
 }

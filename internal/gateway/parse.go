@@ -24,7 +24,7 @@ func Parse(file string, text []byte) (*File, error) {
 	var read struct {
 		Gateway *Config `yaml:"gateway"`
 	}
-	s := document.Source{File: file, What: "gateway file", Text: text, Limit: MaxSource}
+	s := document.Source{File: file, What: "gateway file", Text: text, Limit: MaxSource, Whole: true}
 	tree, err := s.DecodeTree(&read, func() *document.Problem {
 		if read.Gateway == nil {
 			return &document.Problem{Path: []any{"gateway"}, Message: "expected a mapping below the key gateway"}

@@ -111,6 +111,8 @@ func TestParseErrors(t *testing.T) {
 		{"nothing", "masquerade:", "3:5: expected one of masquerade, snat, dnat, static, netmap, notrack and a mapping after it"},
 		{"two kinds", "{notrack: {on: 203.0.113.1}, snat: {to: 203.0.113.1}}", "3:5: expected one kind in a rule, found snat and notrack; begin another rule with -"},
 		{"kind", "snatt: {to: 203.0.113.1}", `3:5: unknown field "snatt"; expected one of: masquerade, snat, dnat, static, netmap, notrack`},
+		{"no value", "masquerade: {from: }", "3:23: expected a value, found nothing"},
+		{"null", "notrack: {on: null}", "3:19: expected a value, found nothing"},
 		{"field", "snat: {fro: 10.0.0.0/8}", `3:12: unknown field "fro"; expected one of: from, except-to, out, to, ports, random, persistent`},
 		{"missing", "dnat: {on: wan}", "3:11: expected to, which a rule dnat must have"},
 		{"host bits", "masquerade: {from: 10.0.0.1/8}", `3:24: expected an address or a prefix such as 192.168.0.0/16, found "10.0.0.1/8": bits of a host are set; the prefix is 10.0.0.0/8`},
