@@ -31,7 +31,7 @@ func kindsOfSources() []Case {
 	return []Case{
 		{ID: "kind-masquerade", Requirement: "masquerade", Asks: "hosts inside get the address of the interface by which they leave",
 			Run: outAs(insideA, "203.0.113.1:4000")},
-		{ID: "kind-snat", Requirement: "snat", Asks: "a host gets a given address; another stays as it is",
+		{ID: "kind-snat", Untranslated: true, Requirement: "snat", Asks: "a host gets a given address; another stays as it is",
 			Gateway: rules("  - snat: {from: 192.168.0.2, to: 203.0.113.7}"),
 			Run:     allSteps(outAs(insideA, "203.0.113.7:4000"), outAs(insideB, "192.168.0.3:4000"))},
 		{ID: "kind-snat-specific", Requirement: "snat", Asks: "the most specific rule wins, whatever the order in the file",
@@ -40,10 +40,10 @@ func kindsOfSources() []Case {
 		{ID: "kind-snat-ports", Requirement: "snat", Asks: "ports below 1024 become ones of the given range; those in it stay",
 			Gateway: rules("  - snat: {from: 192.168.0.0/24, to: 203.0.113.7, ports: 1024-65535}"),
 			Run:     lowPorts},
-		{ID: "kind-notrack", Requirement: "notrack", Asks: "what an address sends and gets is neither translated nor tracked",
+		{ID: "kind-notrack", Untranslated: true, Requirement: "notrack", Asks: "what an address sends and gets is neither translated nor tracked",
 			Gateway: rules("  - masquerade: {}\n  - notrack: {on: 192.168.0.4}"),
 			Run:     allSteps(outAs(at(A, "192.168.0.4:4000"), "192.168.0.4:4000"), untracked, outAs(insideA, "203.0.113.1:4000"))},
-		{ID: "kind-notrack-port", Requirement: "notrack", Asks: "with a port only that one is left alone",
+		{ID: "kind-notrack-port", Untranslated: true, Requirement: "notrack", Asks: "with a port only that one is left alone",
 			Gateway: rules("  - masquerade: {}\n  - notrack: {on: 192.168.0.4, port: udp/53}"),
 			Run:     notrackPort},
 	}
@@ -107,7 +107,7 @@ func kindsOfIPv6() []Case {
 	return []Case{
 		{ID: "kind-nat66-masquerade", Requirement: "masquerade, NAT66", Asks: "hosts inside get the IPv6 address of the interface by which they leave",
 			Run: outTo(insideA6, outsideX6, "[2001:db8:1::1]:4000")},
-		{ID: "kind-nat66-snat", Requirement: "snat, NAT66", Asks: "a host gets a given IPv6 address",
+		{ID: "kind-nat66-snat", Untranslated: true, Requirement: "snat, NAT66", Asks: "a host gets a given IPv6 address",
 			Gateway: rules6("  - snat: {from: \"fd00:1::2\", to: \"2001:db8:1::7\"}"),
 			Run:     allSteps(outTo(insideA6, outsideX6, "[2001:db8:1::7]:4000"), outTo(insideB6, outsideX6, "[fd00:1::3]:4000"))},
 		{ID: "kind-nat66-dnat", Requirement: "dnat, NAT66", Asks: "a port of an IPv6 address leads to a host inside",

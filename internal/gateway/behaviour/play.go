@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -12,12 +13,14 @@ import (
 )
 
 // Play is a World in which a case runs. It notes what must never be, whatever the
-// case is about: a wrong checksum.
+// case is about: a wrong checksum, an address from inside that is seen outside.
 type Play struct {
 	World
 	// Plan is the one that the engine carries out.
-	Plan   *gateway.Plan
-	faults []error
+	Plan *gateway.Plan
+	// untranslated is the case's.
+	untranslated bool
+	faults       []error
 }
 
 // Send is World's, with all checksums verified of what arrives, those of quoted
@@ -25,7 +28,11 @@ type Play struct {
 func (p *Play) Send(from Host, packets ...[]byte) (Arrivals, error) {
 	arrivals, err := p.World.Send(from, packets...)
 	for i := range arrivals {
-		if fault := arrivals[i].fault(); fault != nil {
+		fault := arrivals[i].fault()
+		if fault == nil && !p.untranslated {
+			fault = arrivals[i].leak()
+		}
+		if fault != nil {
 			p.faults = append(p.faults, fault)
 		}
 	}
@@ -51,6 +58,29 @@ func (a *Arrival) fault() error {
 	}
 	if !inner.IPChecksumOK() || bad(&inner) {
 		return fmt.Errorf("at %s: checksums of the quoted packet: header ok: %v, transport %v: %s", a.At, inner.IPChecksumOK(), inner.TransportChecksum(), line(&inner))
+	}
+	return nil
+}
+
+// insidePrefixes have the addresses that nobody outside may see.
+var insidePrefixes = []netip.Prefix{
+	netip.MustParsePrefix("192.168.0.0/16"), netip.MustParsePrefix("172.16.0.0/12"),
+	netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8"),
+}
+
+func inside(a netip.Addr) bool {
+	return slices.ContainsFunc(insidePrefixes, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// leak tells where an address from inside is seen outside, in the header or in
+// the packet that an ICMP error quotes.
+func (a *Arrival) leak() error {
+	if at, _ := deviceOf(a.At); at.dev != WAN {
+		return nil
+	}
+	var inner packet.Frame
+	if inside(a.Frame.Source) || a.Frame.Quoted(&inner) == nil && (inside(inner.Source) || inside(inner.Destination)) {
+		return fmt.Errorf("at %s: an address from inside is seen outside: %s", a.At, line(&a.Frame))
 	}
 	return nil
 }

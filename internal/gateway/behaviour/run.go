@@ -59,7 +59,7 @@ func (c *Case) observe(world Maker) (got Outcome, err error) {
 	if err := w.Apply(plan); err != nil {
 		return "", fmt.Errorf("apply the gateway's file: %w", err)
 	}
-	p := &Play{World: w, Plan: plan}
+	p := &Play{World: w, Plan: plan, untranslated: c.Untranslated}
 	got, err = c.Run(p)
 	return got, errors.Join(append(p.faults, err)...)
 }

@@ -1,0 +1,43 @@
+package behaviour
+
+import (
+	"testing"
+	"time"
+
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/testutil"
+)
+
+// router forwards, and carries no plan out.
+type router struct{}
+
+func (router) Name() string                             { return "router" }
+func (router) Apply(*netns.Handle, *gateway.Plan) error { return nil }
+func (router) Remove(*netns.Handle) error               { return nil }
+
+// withoutNAT are the cases that a router without NAT meets too: they are about what the
+// gateway says as a router, or about what it must not do.
+var withoutNAT = map[string]bool{
+	"rfc4787-req-13":               true,
+	"rfc5508-req-4-unmatched":      true,
+	"rfc5508-req-4-unmatched-ipv6": true,
+	"rfc5508-req-10-a1":            true,
+	"rfc5508-req-10-a2":            true,
+	"rfc5508-req-10-a2-ipv6":       true,
+	"rfc5508-req-10-a3":            true,
+	"rfc5508-req-10-a3-ipv6":       true,
+	"rfc5508-req-10-c":             true,
+}
+
+// TestCasesSeeThatNothingTranslates plays all cases through a router without NAT. One
+// that it meets would not see an engine that does nothing either.
+func TestCasesSeeThatNothingTranslates(t *testing.T) {
+	testutil.NeedRoot(t)
+	cases := All()
+	for i, r := range Run("router", cases, Namespaces(router{}, testutil.Patience(5*time.Second)), 8) {
+		if meets := r.Status == Meets; meets != withoutNAT[cases[i].ID] {
+			t.Errorf("%s through a router without NAT: %s, %q; declared: %v", cases[i].ID, r.Status, r.Outcome, withoutNAT[cases[i].ID])
+		}
+	}
+}
