@@ -5,6 +5,8 @@ package nft
 import (
 	"errors"
 	"fmt"
+	"net"
+	"slices"
 
 	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
@@ -17,14 +19,54 @@ import (
 // place of all of natkit's table, so that packets meet the old rules or the new ones.
 // Connections stay as they were translated. Needs CAP_NET_ADMIN in that namespace.
 func Apply(ns *netns.Handle, p *gateway.Plan) error {
-	t, err := build(p)
-	if err != nil {
-		return fmt.Errorf("apply the gateway's rules: %w", err)
-	}
-	if err := commit(ns, t); err != nil {
+	if err := apply(ns, p); err != nil {
 		return fmt.Errorf("apply the gateway's rules: %w", err)
 	}
 	return sealed(ns)
+}
+
+func apply(ns *netns.Handle, p *gateway.Plan) error {
+	h := host{netmap: true}
+	var err error
+	if h.flowtable, err = present(ns, p.Flowtable); err != nil {
+		return err
+	}
+	if err := old(p); err != nil {
+		return err
+	}
+	err = commit(ns, build(p, h))
+	var m *Missing
+	if errors.As(err, &m) && m.What == "nat prefix" {
+		h.netmap = false
+		err = commit(ns, build(p, h))
+	}
+	return err
+}
+
+// present are the interfaces that there are in the namespace.
+func present(ns *netns.Handle, names []string) (there []string, err error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
+	look := func() error {
+		all, err := net.Interfaces()
+		for _, i := range all {
+			if slices.Contains(names, i.Name) {
+				there = append(there, i.Name)
+			}
+		}
+		return err
+	}
+	if ns == nil {
+		err = look()
+	} else {
+		err = ns.Do(look)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list interfaces for the flowtable: %w", err)
+	}
+	slices.Sort(there)
+	return there, nil
 }
 
 func commit(ns *netns.Handle, t *table) error {
@@ -41,7 +83,7 @@ func commit(ns *netns.Handle, t *table) error {
 	if err != nil {
 		return err
 	}
-	return explain(messages, refused)
+	return explain(ns, messages, refused)
 }
 
 func sealed(ns *netns.Handle) error {
@@ -67,7 +109,7 @@ func Remove(ns *netns.Handle) error {
 	messages := []message{tableMessage(unix.NFT_MSG_DELTABLE)}
 	refused, err := s.send(batchOf(messages, true), len(messages))
 	if err == nil {
-		err = explain(messages, refused)
+		err = explain(ns, messages, refused)
 	}
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("remove the gateway's rules: %w", err)

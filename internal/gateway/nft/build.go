@@ -22,17 +22,31 @@ var baseChains = []chain{
 	{"postrouting", "nat", unix.NF_INET_POST_ROUTING, 120},
 }
 
+// host is what the table depends on beside the plan.
+type host struct {
+	// flowtable are those of the plan's interfaces for it that there are.
+	flowtable []string
+	// netmap tells that the kernel has NF_NAT_RANGE_NETMAP for nftables (5.8).
+	netmap bool
+}
+
 // build makes the table of a plan.
-func build(p *gateway.Plan) (*table, error) {
-	t := &table{}
+func build(p *gateway.Plan, h host) *table {
+	t := &table{handNetmap: !h.netmap}
+	t.mss(p.MSS)
 	for _, f := range []*family{ip4, ip6} {
 		t.untracked(p, f)
+		t.stateless(p, f)
 		t.destinations(p, f)
 		t.sources(p, f)
+		if p.IPv4 && !f.v6 || p.IPv6 && f.v6 {
+			t.limit(p, f)
+		}
 	}
+	t.offload(p, h.flowtable)
 	t.chains = t.used()
 	t.mark(gateway.Digest(p))
-	return t, nil
+	return t
 }
 
 // used are the base chains that have rules: another would cost each packet a call, and

@@ -44,14 +44,39 @@ func (g *group) variants() []variant {
 
 // emit writes a group into a chain.
 func (t *table) emit(chain string, g *group) {
+	if t.handNetmap && (g.kind == actSourcePrefix || g.kind == actDestinationPrefix) {
+		t.emitByHand(chain, g)
+		return
+	}
 	for _, v := range g.variants() {
-		exprs := t.conditions(g, v)
+		exprs := t.conditions(g)
 		if len(g.entries) == 1 {
 			exprs = append(exprs, t.single(g, v)...)
 		} else {
 			exprs = append(exprs, t.mapped(g, v)...)
 		}
 		t.rules = append(t.rules, rule{chain: chain, exprs: exprs, comment: g.comment()})
+	}
+}
+
+// emitByHand is for kernels that cannot replace a prefix: a rule for each, which puts
+// the new address together. Ports are not chosen with prefixes.
+func (t *table) emitByHand(chain string, g *group) {
+	for _, e := range g.entries {
+		exprs := t.conditions(g)
+		for i, p := range g.parts() {
+			exprs = append(exprs, p.match(g.f, e.values[i])...)
+		}
+		exprs = append(exprs, t.exceptions(g, variant{})...)
+		n := g.nat()
+		n.Prefix, n.RegAddrMin = false, reg1
+		offset := g.f.saddr
+		if g.kind == actDestinationPrefix {
+			offset = g.f.daddr
+		}
+		exprs = append(exprs, &expr.Counter{}, payload(expr.PayloadBaseNetworkHeader, offset, uint32(g.f.bytes), reg1),
+			g.f.replaced(e.to.prefix, g.f.bytes), n)
+		t.rules = append(t.rules, rule{chain: chain, exprs: exprs, comment: e.rule.String()})
 	}
 }
 
@@ -64,18 +89,24 @@ func (g *group) comment() string {
 	return first.String()
 }
 
-// conditions are all but the key.
-func (t *table) conditions(g *group, v variant) []expression {
+// conditions are those on interfaces.
+func (t *table) conditions(g *group) []expression {
 	all := g.f.is()
 	if g.hairpin {
 		all = append(all, t.camefromInside(g.inside)...)
 	}
 	all = append(all, t.interfaces(expr.MetaKeyIIFNAME, g.in, false)...)
 	all = append(all, t.interfaces(expr.MetaKeyOIFNAME, g.out, false)...)
-	all = append(all, t.addresses(g.f, g.f.daddr, g.notTo, true)...)
 	if g.proto != 0 {
 		all = append(all, t.protocols(g.proto)...)
 	}
+	return all
+}
+
+// exceptions are the conditions that narrow down what the key says. A map is asked
+// after them, so that it counts what the rule does.
+func (t *table) exceptions(g *group, v variant) []expression {
+	all := t.addresses(g.f, g.f.daddr, g.notTo, true)
 	if g.shape.ports[1] > 0 {
 		all = append(all, g.wide()...)
 	}
@@ -120,6 +151,7 @@ func (t *table) single(g *group, v variant) []expression {
 	for i, p := range g.parts() {
 		all = append(all, p.match(g.f, e.values[i])...)
 	}
+	all = append(all, t.exceptions(g, v)...)
 	all = append(all, &expr.Counter{})
 	all = append(all, t.choose(g)...)
 	return append(all, g.act(v, e.to)...)
@@ -127,7 +159,7 @@ func (t *table) single(g *group, v variant) []expression {
 
 // mapped looks the key up in a map, which counts by entries.
 func (t *table) mapped(g *group, v variant) []expression {
-	var all []expression
+	all := t.exceptions(g, v)
 	word := uint32(0)
 	for _, p := range g.parts() {
 		all = append(all, p.load(g.f, word00+word)...)

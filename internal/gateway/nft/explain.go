@@ -3,23 +3,112 @@ package nft
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/netns"
 )
 
+// brings says which options of the kernel's configuration bring something.
+var brings = map[string]string{
+	"table":        "CONFIG_NF_TABLES, CONFIG_NF_TABLES_INET",
+	"chain nat":    "CONFIG_NFT_NAT, and Linux 5.2 for tables of family inet",
+	"chain filter": "CONFIG_NF_TABLES_INET",
+	"nat":          "CONFIG_NFT_NAT",
+	"nat prefix":   "Linux 5.8",
+	"masq":         "CONFIG_NFT_MASQ",
+	"hash":         "CONFIG_NFT_HASH",
+	"connlimit":    "CONFIG_NFT_CONNLIMIT",
+	"ct":           "CONFIG_NFT_CT",
+	"notrack":      "CONFIG_NFT_CT",
+	"fib":          "CONFIG_NFT_FIB_INET",
+	"counter":      "CONFIG_NF_TABLES",
+	"flowtable":    "CONFIG_NF_FLOW_TABLE, CONFIG_NF_FLOW_TABLE_INET",
+	"flow_offload": "CONFIG_NFT_FLOW_OFFLOAD",
+}
+
+// Missing is something that a plan needs and this kernel lacks.
+type Missing struct {
+	// About is the rule of the file, or its key: "nat[3] snat", "flowtable".
+	About string
+	// What is the kernel's word for it, Needs the options or version that bring it.
+	What, Needs string
+	err         error
+}
+
+func (m *Missing) Error() string {
+	return fmt.Sprintf("%s: this kernel has no nftables %s: it needs %s (%v)", m.About, m.What, m.Needs, m.err)
+}
+
+func (m *Missing) Unwrap() error { return m.err }
+
 // explain says in one line why the kernel refused a transaction: which rule it was and,
-// where something is missing, which option of the kernel's configuration brings it.
-func explain(messages []message, refused []refusal) error {
+// where something is missing, what brings it.
+func explain(ns *netns.Handle, messages []message, refused []refusal) error {
 	if len(refused) == 0 {
 		return nil
 	}
 	first := refused[0] // the others follow from it
-	if errors.Is(first, unix.EPERM) {
+	switch {
+	case errors.Is(first, unix.EPERM):
 		return fmt.Errorf("%w: it needs CAP_NET_ADMIN in that network namespace", first)
-	}
-	if first.index < 0 || first.index >= len(messages) {
+	case first.index < 0 && lacks(first):
+		return &Missing{"the gateway", "tables", brings["table"], first}
+	case first.index < 0 || first.index >= len(messages):
 		return fmt.Errorf("the kernel refuses: %w", first)
 	}
 	m := messages[first.index]
+	if lacks(first) {
+		if what := culprit(ns, messages, first.index); brings[what] != "" {
+			return &Missing{m.about, what, brings[what], first}
+		}
+	}
+	switch {
+	case errors.Is(first, unix.ENOMEM), errors.Is(first, unix.ENOBUFS):
+		return fmt.Errorf("%s: no memory for the rules: %w", m.about, first)
+	case errors.Is(first, unix.EBUSY), errors.Is(first, unix.EEXIST):
+		return fmt.Errorf("%s: %w: something else uses it: apply again", m.about, first)
+	}
 	return fmt.Errorf("%s: the kernel refuses it: %w", m.about, first)
+}
+
+// lacks tells the errors of what is not there.
+func lacks(err error) bool {
+	return slices.ContainsFunc([]error{unix.ENOENT, unix.EOPNOTSUPP, unix.EAFNOSUPPORT, unix.EPROTONOSUPPORT, unix.EINVAL, unix.ENOSYS},
+		func(e error) bool { return errors.Is(err, e) })
+}
+
+// culprit is what of a message the kernel does not know. Of a rule it is found by
+// trying: its first expression, its first two, and so on, in transactions without an
+// end, which change nothing.
+func culprit(ns *netns.Handle, messages []message, index int) string {
+	m := messages[index]
+	if m.rule == nil {
+		return strings.Join(m.exprs, "")
+	}
+	before := slices.DeleteFunc(slices.Clone(messages[:index]), func(m message) bool { return m.rule != nil })
+	for n := range m.rule.exprs {
+		part := *m.rule
+		part.exprs = part.exprs[:n+1]
+		try, err := part.message()
+		if err != nil {
+			return ""
+		}
+		if refused, err := probe(ns, append(slices.Clone(before), try)); err != nil || len(refused) > 0 {
+			return nameOf(m.rule.exprs[n])
+		}
+	}
+	return ""
+}
+
+// probe asks what the kernel would refuse of a transaction, without carrying it out.
+func probe(ns *netns.Handle, messages []message) ([]refusal, error) {
+	s, err := dial(ns)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	return s.send(batchOf(messages, false), len(messages))
 }

@@ -205,8 +205,6 @@ func nameOf(e expression) string {
 			return "nat prefix"
 		}
 		return "nat"
-	case *expr.Masq:
-		return "masq"
 	case *expr.Hash:
 		return "hash"
 	case *expr.Dynset:
@@ -217,14 +215,10 @@ func nameOf(e expression) string {
 		return "ct"
 	case *expr.Notrack:
 		return "notrack"
-	case *expr.Rt:
-		return "rt"
-	case *expr.Exthdr:
-		return "exthdr"
-	case *expr.Payload:
-		if e.OperationType == expr.PayloadWrite {
-			return "payload set"
-		}
+	case *expr.Fib:
+		return "fib"
+	case *expr.Counter:
+		return "counter"
 	}
 	return ""
 }

@@ -80,6 +80,7 @@ type entry struct {
 type target struct {
 	first, last         netip.Addr
 	firstPort, lastPort uint16
+	prefix              netip.Prefix // where it becomes one
 }
 
 // group are rules of one shape.

@@ -11,9 +11,11 @@ type message struct {
 	kind  uint16 // NFT_MSG_*
 	flags uint16
 	body  attrs
-	// about says what it is of the plan, exprs which expressions it has, for errors.
+	// about says what it is of the plan, exprs what it needs of the kernel, for errors;
+	// of a rule that is in rule.
 	about string
 	exprs []string
+	rule  *rule
 }
 
 // firstSequence is the number of a batch's first message; the one before it is the

@@ -141,7 +141,7 @@ func (g *group) target(s *gateway.Source) target {
 	t := target{firstPort: s.Ports.First, lastPort: s.Ports.Last}
 	switch {
 	case s.Prefix.IsValid():
-		t.first, t.last = s.Prefix.Masked().Addr(), lastOf(s.Prefix)
+		t.first, t.last, t.prefix = s.Prefix.Masked().Addr(), lastOf(s.Prefix), s.Prefix
 	case len(s.To) == 1:
 		t.first, t.last = s.To[0].First, s.To[0].Last
 	}

@@ -16,6 +16,8 @@ type table struct {
 	sets      []*set
 	rules     []rule
 	flowtable *flowtable
+	// handNetmap: prefixes are put together by expressions of every kernel.
+	handNetmap bool
 }
 
 // chain is a base chain where kind is not empty.
@@ -103,7 +105,7 @@ func (t *table) messages() ([]message, error) {
 }
 
 func tableMessage(kind uint16) message {
-	m := message{kind: kind, about: "the table"}
+	m := message{kind: kind, about: "the gateway", exprs: []string{"table"}}
 	if kind == unix.NFT_MSG_NEWTABLE {
 		m.flags = unix.NLM_F_CREATE
 	}
@@ -129,7 +131,7 @@ func (c chain) message() message {
 }
 
 func (r rule) message() (message, error) {
-	m := message{kind: unix.NFT_MSG_NEWRULE, flags: unix.NLM_F_CREATE | unix.NLM_F_APPEND, about: r.comment}
+	m := message{kind: unix.NFT_MSG_NEWRULE, flags: unix.NLM_F_CREATE | unix.NLM_F_APPEND, about: r.comment, rule: &r}
 	m.body.text(unix.NFTA_RULE_TABLE, Table)
 	m.body.text(unix.NFTA_RULE_CHAIN, r.chain)
 	list := m.body.begin(unix.NFTA_RULE_EXPRESSIONS)
@@ -139,7 +141,6 @@ func (r rule) message() (message, error) {
 			return m, fmt.Errorf("write the rule for %s: %w", r.comment, err)
 		}
 		m.body.bytes(unix.NFTA_LIST_ELEM|nlaNested, b)
-		m.exprs = append(m.exprs, nameOf(e))
 	}
 	m.body.end(list)
 	if r.comment != "" {

@@ -1,0 +1,98 @@
+package nft
+
+import (
+	"encoding/binary"
+
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/gateway"
+)
+
+// Comments of rules that no entry of nat or ipv6 has made.
+const (
+	MSSComment       = "mss"
+	LimitComment     = "limits connections-per-source"
+	FlowtableComment = "flowtable"
+)
+
+// mss bounds the maximum segment size in SYNs through the gateway. The kernel only
+// ever makes it smaller (nft_exthdr_tcp_set_eval), and takes the smaller one of the
+// routes' MTUs of both directions (nft_rt get_tcpmss).
+func (t *table) mss(m gateway.MSS) {
+	if !m.Clamp && m.Bytes == 0 {
+		return
+	}
+	const optionMSS = 2
+	exprs := t.protocols(unix.IPPROTO_TCP)
+	exprs = append(exprs,
+		payload(expr.PayloadBaseTransportHeader, 13, 1, reg1),
+		&expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: 1, Mask: []byte{0x06}, Xor: []byte{0}}, // SYN, RST
+		equal(reg1, []byte{0x02}), &expr.Counter{})
+	if m.Clamp {
+		exprs = append(exprs, &expr.Rt{Register: reg1, Key: expr.RtTCPMSS},
+			&expr.Byteorder{SourceRegister: reg1, DestRegister: reg1, Op: expr.ByteorderHton, Len: 2, Size: 2})
+	} else {
+		exprs = append(exprs, immediate(reg1, portBytes(m.Bytes)))
+	}
+	exprs = append(exprs, &expr.Exthdr{SourceRegister: reg1, Type: optionMSS, Offset: 2, Len: 2, Op: expr.ExthdrOpTcpopt})
+	t.rules = append(t.rules, rule{chain: "mss", exprs: exprs, comment: MSSComment})
+}
+
+// limitedSources is how many sources the limit knows at one time; those beyond are
+// not limited.
+const limitedSources = 1 << 18
+
+// limit drops new connections of sources that have too many. A connection counts as
+// long as it is in the tracker's table. After another apply the count of each source
+// begins anew with the connections that come then.
+func (t *table) limit(p *gateway.Plan, f *family) {
+	if p.ConnectionsPerSource <= 0 {
+		return
+	}
+	s := t.add(&set{name: "limit" + f.suffix, key: f.address, flags: unix.NFT_SET_EVAL, size: limitedSources, about: LimitComment})
+	exprs := append(newConnections(), t.fromInside(p)...)
+	exprs = append(exprs, f.is()...)
+	exprs = append(exprs,
+		payload(expr.PayloadBaseNetworkHeader, f.saddr, uint32(f.bytes), reg1),
+		&expr.Dynset{SrcRegKey: reg1, SetName: s.name, SetID: s.id, Operation: unix.NFT_DYNSET_OP_ADD,
+			Exprs: over(uint32(min(p.ConnectionsPerSource, 1<<31)))},
+		&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop})
+	t.rules = append(t.rules, rule{chain: "forward", exprs: exprs, comment: LimitComment})
+}
+
+// newConnections asks for the state new.
+func newConnections() []expression {
+	state := binary.NativeEndian.AppendUint32(nil, expr.CtStateBitNEW)
+	return []expression{
+		&expr.Ct{Key: expr.CtKeySTATE, Register: reg1},
+		&expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: 4, Mask: state, Xor: make([]byte, 4)},
+		unequal(reg1, make([]byte, 4)),
+	}
+}
+
+// fromInside asks for a LAN interface; where none is named, for one that is not WAN.
+func (t *table) fromInside(p *gateway.Plan) []expression {
+	if len(p.LAN) > 0 {
+		return t.interfaces(expr.MetaKeyIIFNAME, p.LAN, false)
+	}
+	return t.interfaces(expr.MetaKeyIIFNAME, p.WAN, true)
+}
+
+func over(count uint32) []expr.Any {
+	return []expr.Any{&expr.Connlimit{Count: count, Flags: expr.NFT_CONNLIMIT_F_INV}}
+}
+
+const flowtableName = "fastpath"
+
+// offload hands established connections to the kernel's fast path, over those of the
+// interfaces that are there.
+func (t *table) offload(p *gateway.Plan, present []string) {
+	if len(present) == 0 {
+		return
+	}
+	t.flowtable = &flowtable{name: flowtableName, devices: present, counted: p.Accounting}
+	exprs := t.protocols(unix.IPPROTO_TCP, unix.IPPROTO_UDP)
+	exprs = append(exprs, &expr.Counter{}, &expr.FlowOffload{Name: flowtableName})
+	t.rules = append(t.rules, rule{chain: "forward", exprs: exprs, comment: FlowtableComment})
+}

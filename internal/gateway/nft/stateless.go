@@ -1,0 +1,245 @@
+package nft
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/gateway"
+)
+
+// stateless writes the pairs of one family: on the way in the destination becomes the
+// one inside, on the way out the source the one outside, packet by packet. The tracker
+// sees neither. ICMP errors carry the packet that they are about: the address in there
+// is translated as well, its transport checksum is not.
+func (t *table) stateless(p *gateway.Plan, f *family) {
+	for i, pairs := range pairGroups(p, f) {
+		r := rewriter{t, f, pairs, fmt.Sprintf("stateless%s-%d", f.suffix, i+1)}
+		r.write()
+	}
+}
+
+// pairGroups puts single addresses with the same interfaces together; each prefix is
+// one by itself.
+func pairGroups(p *gateway.Plan, f *family) [][]gateway.Pair {
+	var all [][]gateway.Pair
+	at := map[string]int{}
+	for _, pair := range p.Stateless {
+		if familyOf(pair.Inside.Addr()) != f {
+			continue
+		}
+		out := strings.Join(pair.Out, " ")
+		i, known := at[out]
+		if pair.Inside.Bits() == f.bits() && known {
+			all[i] = append(all[i], pair)
+			continue
+		}
+		if pair.Inside.Bits() == f.bits() {
+			at[out] = len(all)
+		}
+		all = append(all, []gateway.Pair{pair})
+	}
+	return all
+}
+
+type rewriter struct {
+	t     *table
+	f     *family
+	pairs []gateway.Pair
+	name  string
+}
+
+func (r *rewriter) write() {
+	out := r.pairs[0].Out
+	in := slices.Concat(r.f.is(), r.t.interfaces(expr.MetaKeyIIFNAME, out, false))
+	r.errors("raw-prerouting", in, true)
+	r.address("raw-prerouting", slices.Concat(r.f.is(), r.t.interfaces(expr.MetaKeyIIFNAME, out, false)), true)
+	r.notrackLeaving(out)
+	r.errors("stateless", slices.Concat(r.f.is(), r.t.interfaces(expr.MetaKeyOIFNAME, out, false)), false)
+	r.address("stateless", slices.Concat(r.f.is(), r.t.interfaces(expr.MetaKeyOIFNAME, out, false)), false)
+}
+
+// place is where in a packet an address stands, and the checksums that it is part of.
+type place struct {
+	base        expr.PayloadBase
+	offset      uint32
+	checksum    uint32 // offset of a checksum to mend, where mends
+	mends       bool
+	transport   bool // the transport's checksum covers it by the pseudo header
+	pseudoFlags uint32
+}
+
+// header is the source or destination of the packet itself.
+func (f *family) header(destination bool) place {
+	p := place{base: expr.PayloadBaseNetworkHeader, offset: f.saddr, pseudoFlags: unix.NFT_PAYLOAD_L4CSUM_PSEUDOHDR}
+	if destination {
+		p.offset = f.daddr
+	}
+	if !f.v6 {
+		p.mends, p.checksum = true, 10
+	}
+	return p
+}
+
+// quoted is an address in the packet that an ICMP error quotes, after 8 bytes of its
+// own. In IPv4 the quoted header's checksum is mended, and the sum that ICMP's is made
+// of stays what it was; IPv6 has none, and ICMPv6's own is mended.
+func (f *family) quoted(destination bool) place {
+	p := place{base: expr.PayloadBaseTransportHeader, offset: 8 + f.saddr, mends: true, checksum: 2}
+	if destination {
+		p.offset = 8 + f.daddr
+	}
+	if !f.v6 {
+		p.checksum = 8 + 10
+	}
+	return p
+}
+
+func (p place) load(length uint32) expression { return payload(p.base, p.offset, length, reg1) }
+
+// store writes what reg1 has.
+func (p place) store(length uint32) expression {
+	w := &expr.Payload{OperationType: expr.PayloadWrite, SourceRegister: reg1, Base: p.base, Offset: p.offset, Len: length, CsumFlags: p.pseudoFlags}
+	if p.mends {
+		w.CsumType, w.CsumOffset = expr.CsumTypeInet, p.checksum
+	}
+	return w
+}
+
+// errors translates the address that ICMP errors quote: on the way in the source of
+// what was sent from inside, on the way out the destination of what came in.
+func (r *rewriter) errors(chain string, conditions []expression, in bool) {
+	types := []byte{3, 11, 12} // unreachable, time exceeded, parameter problem
+	kind := nftables.TypeICMPType
+	if r.f.v6 {
+		types, kind = []byte{1, 2, 3, 4}, nftables.TypeICMP6Type
+	}
+	s := &set{key: kind}
+	for _, v := range types {
+		s.elements = append(s.elements, element{key: []byte{v}})
+	}
+	r.t.anonymous(s)
+	conditions = append(conditions, r.t.protocols(r.f.icmp)...)
+	conditions = append(conditions, payload(expr.PayloadBaseTransportHeader, 0, 1, reg1), s.lookup(reg1, false))
+	r.translate(chain, conditions, r.f.quoted(!in), in, "-quoted", false)
+}
+
+// address translates the packet's own address.
+func (r *rewriter) address(chain string, conditions []expression, in bool) {
+	r.translate(chain, conditions, r.f.header(in), in, "", in)
+}
+
+// translate makes rules that replace the address at a place.
+func (r *rewriter) translate(chain string, conditions []expression, at place, in bool, suffix string, untracked bool) {
+	var untrack []expression
+	if untracked {
+		untrack = []expression{&expr.Notrack{}}
+	}
+	pair := r.pairs[0]
+	from, to := pair.Inside, pair.Outside
+	if in {
+		from, to = to, from
+	}
+	switch {
+	case pair.Neutral:
+		r.neutral(chain, conditions, at, from, to, untrack)
+	case len(r.pairs) > 1:
+		s := r.pairMap(in, suffix)
+		exprs := slices.Concat(conditions, []expression{at.load(uint32(r.f.bytes)), s.translate(reg1)}, untrack, []expression{at.store(uint32(r.f.bytes))})
+		r.add(chain, exprs)
+	default:
+		size := uint32(r.f.bytes)
+		become := []expression{immediate(reg1, to.Masked().Addr().AsSlice())}
+		if from.Bits() < r.f.bits() {
+			become = []expression{at.load(size), r.f.replaced(to, int(size))}
+		}
+		exprs := slices.Concat(conditions, at.within(r.f, from), []expression{&expr.Counter{}}, untrack, become, []expression{at.store(size)})
+		r.add(chain, exprs)
+	}
+}
+
+// within asks whether the address at the place is in a prefix.
+func (p place) within(f *family, prefix netip.Prefix) []expression {
+	all := []expression{p.load(uint32(f.bytes))}
+	if prefix.Bits() < f.bits() {
+		all = append(all, f.masked(reg1, prefix.Bits()))
+	}
+	return append(all, equal(reg1, prefix.Masked().Addr().AsSlice()))
+}
+
+// replaced puts a prefix in the place of as many bits of the first bytes of an address
+// that reg1 has.
+func (f *family) replaced(prefix netip.Prefix, bytes int) expression {
+	mask := f.mask(prefix.Bits())[:bytes]
+	for i := range mask {
+		mask[i] = ^mask[i]
+	}
+	return &expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: uint32(bytes), Mask: mask, Xor: prefix.Masked().Addr().AsSlice()[:bytes]}
+}
+
+func (r *rewriter) add(chain string, exprs []expression) {
+	comment := r.pairs[0].Rule.String()
+	if len(r.pairs) > 1 {
+		comment = fmt.Sprintf("%d entries of @%s", len(r.pairs), r.name)
+	}
+	r.t.rules = append(r.t.rules, rule{chain: chain, exprs: exprs, comment: comment})
+}
+
+// pairMap is the map of all pairs in one direction. Both places of a packet have one
+// of their own: its entries count.
+func (r *rewriter) pairMap(in bool, suffix string) *set {
+	direction := "-out"
+	if in {
+		direction = "-in"
+	}
+	s := &set{name: r.name + direction + suffix, key: r.f.address, data: r.f.address, flags: unix.NFT_SET_MAP, counted: suffix == "", about: r.name}
+	seen := map[netip.Addr]bool{}
+	for _, p := range r.pairs {
+		from, to := p.Inside.Addr(), p.Outside.Addr()
+		if in {
+			from, to = to, from
+		}
+		if !seen[from] {
+			seen[from] = true
+			s.elements = append(s.elements, element{key: from.AsSlice(), data: to.AsSlice(), comment: p.Rule.String()})
+		}
+	}
+	return r.t.add(s)
+}
+
+// notrackLeaving keeps the tracker from what goes out from inside: what a route leads
+// to one of the interfaces.
+func (r *rewriter) notrackLeaving(out []string) {
+	exprs := r.f.is()
+	exprs = append(exprs, r.t.leavesBy(out)...)
+	if len(r.pairs) == 1 {
+		exprs = append(exprs, r.f.within(r.f.saddr, r.pairs[0].Inside, expr.CmpOpEq)...)
+	} else {
+		s := &set{name: r.name + "-inside", key: r.f.address, about: r.name}
+		seen := map[netip.Addr]bool{}
+		for _, p := range r.pairs {
+			if a := p.Inside.Addr(); !seen[a] {
+				seen[a] = true
+				s.elements = append(s.elements, element{key: a.AsSlice()})
+			}
+		}
+		exprs = append(exprs, payload(expr.PayloadBaseNetworkHeader, r.f.saddr, uint32(r.f.bytes), reg1), r.t.add(s).lookup(reg1, false))
+	}
+	r.add("raw-prerouting", append(exprs, &expr.Notrack{}))
+}
+
+// leavesBy asks the routes for the interface, before there is one: raw comes before
+// the routing decision.
+func (t *table) leavesBy(names []string) []expression {
+	if len(names) == 0 {
+		return nil
+	}
+	all := t.interfaces(expr.MetaKeyOIFNAME, names, false)
+	all[0] = &expr.Fib{Register: reg1, ResultOIFNAME: true, FlagDADDR: true}
+	return all
+}
