@@ -18,6 +18,7 @@ func newGateway(env *Env) *cobra.Command {
   sudo natkit gateway plan gateway.yaml
   sudo natkit gateway apply gateway.yaml --confirm 60s`,
 	}
+	cmd.AddCommand(newGatewayCheck(env))
 	cmd.AddCommand(newGatewayApply(env), newGatewayConfirm(env), newGatewayUndo(env), newGatewayRun(env))
 	cmd.AddCommand(newGatewayImport(env))
 	cmd.AddCommand(newGatewayStatus(env))

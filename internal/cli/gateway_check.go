@@ -1,0 +1,177 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/host"
+	"github.com/natkit/natkit/internal/gateway/run"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/report"
+	"github.com/natkit/natkit/internal/units"
+)
+
+const gatewayCheckSchema = "natkit.gateway-check/1"
+
+// gatewayCheck are the flags of `natkit gateway check`.
+type gatewayCheck struct {
+	target
+	offline, asJSON bool
+}
+
+func newGatewayCheck(env *Env) *cobra.Command {
+	var f gatewayCheck
+	cmd := &cobra.Command{
+		Use:   "check FILE",
+		Short: "say what is wrong with a gateway file, here and by itself",
+		Long: `Read a gateway file and say, with line and column, which rules overlap, can never
+match, give more than they have, or would cut your own session; and what this host
+lacks for them, or has that is in their way: addresses, interfaces, flowtables, rules
+of Docker and others. Nothing is changed.
+
+FILE is a file in the language of docs/gateway.md, or - for the standard input. With
+--offline the host is not looked at: for a file that is meant for another one. What
+other programs' rules are can be read by root only (CAP_NET_ADMIN); without, it says
+so and checks the rest.
+
+Findings are of two kinds: what is refused, 'natkit gateway apply' does not do; of
+what is warned of it does what can be done. With either, it exits with 3. A file that
+cannot be read, or that is not in the language, is an error (1).`,
+		Example: `  natkit gateway check gateway.yaml
+  natkit gateway check --offline - < gateway.yaml
+  sudo natkit gateway check gateway.yaml --netns gw --json`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: completeYAML,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.offline && (cmd.Flags().Changed("netns") || cmd.Flags().Changed("pid")) {
+				return usagef("--offline looks at no host: leave out --netns and --pid")
+			}
+			ns, err := f.open(cmd)
+			if err != nil {
+				return err
+			}
+			defer ns.Close()
+			return f.run(cmd.Context(), env, ns, args[0])
+		},
+	}
+	f.target.addFlags(cmd)
+	cmd.Flags().BoolVar(&f.offline, "offline", false, "check the file by itself, without looking at this host")
+	addJSON(cmd, &f.asJSON, gatewayCheckSchema)
+	return cmd
+}
+
+// gatewayCheckDocument is what check reports.
+type gatewayCheckDocument struct {
+	Schema string `json:"schema"`
+	File   string `json:"file"`
+	// Rules is how many there are.
+	Rules int `json:"rules"`
+	// Offline is true where the host was not looked at; Unknown what could not be read
+	// of it.
+	Offline  bool              `json:"offline"`
+	Unknown  []string          `json:"unknown"`
+	Refused  int               `json:"refused"`
+	Warned   int               `json:"warned"`
+	Findings []gateway.Finding `json:"findings"`
+}
+
+func (f *gatewayCheck) run(ctx context.Context, env *Env, ns *netns.Handle, name string) error {
+	file, err := readGateway(env, name)
+	if err != nil {
+		return err
+	}
+	var facts gateway.Facts
+	if !f.offline {
+		facts, err = host.Read(ctx, ns, host.Options{PID: os.Getpid(), Flowtable: bool(file.Config.Flowtable)})
+		if err != nil {
+			return fmt.Errorf("look at this host: %w; --offline checks the file alone", err)
+		}
+	}
+	doc := gatewayCheckDocument{Schema: gatewayCheckSchema, File: file.Name, Rules: len(file.Config.NAT) + len(file.Config.IPv6),
+		Offline: f.offline, Unknown: append([]string{}, facts.Unknown...), Findings: append([]gateway.Finding{}, gateway.Check(file, facts)...)}
+	for _, found := range doc.Findings {
+		if found.Severity == gateway.Refuse {
+			doc.Refused++
+		} else {
+			doc.Warned++
+		}
+	}
+	if err := f.print(env, doc); err != nil {
+		return err
+	}
+	if len(doc.Findings) > 0 {
+		return errFindings
+	}
+	return nil
+}
+
+// readGateway reads and parses a gateway file, or the standard input for "-".
+func readGateway(env *Env, name string) (*gateway.File, error) {
+	if name != "-" {
+		text, err := run.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		return gateway.Parse(name, text)
+	}
+	text, err := io.ReadAll(io.LimitReader(env.Stdin, gateway.MaxSource+1))
+	if err != nil {
+		return nil, fmt.Errorf("read gateway file from the standard input: %w", err)
+	}
+	return gateway.Parse("stdin", text)
+}
+
+func (f *gatewayCheck) print(env *Env, doc gatewayCheckDocument) error {
+	if f.asJSON {
+		return report.JSON(env.Stdout, doc)
+	}
+	return errors.Join(writeFindings(env.Stdout, env.style(), doc.File, doc.Findings), doc.summary(env.Stdout))
+}
+
+// summary is the last words.
+func (d *gatewayCheckDocument) summary(w io.Writer) error {
+	for _, what := range d.Unknown {
+		fmt.Fprintf(w, "not looked at: %s\n", report.Clean(what))
+	}
+	where := "here"
+	if d.Offline {
+		where = "by itself; this host was not looked at"
+	}
+	if len(d.Findings) == 0 {
+		_, err := fmt.Fprintf(w, "%s: %s, nothing to say against %s\n", report.Clean(d.File), units.Plural(d.Rules, "rule", "rules"), where)
+		return err
+	}
+	_, err := fmt.Fprintf(w, "%s: %s, %d refused, %s\n", report.Clean(d.File), units.Plural(d.Rules, "rule", "rules"), d.Refused, units.Plural(d.Warned, "warning", "warnings"))
+	return err
+}
+
+// writeFindings writes findings with their places in the file, what stands there, and
+// what to do about them.
+func writeFindings(w io.Writer, style report.Style, file string, all []gateway.Finding) error {
+	for _, f := range all {
+		place := report.Clean(file)
+		if f.Line > 0 {
+			place = fmt.Sprintf("%s:%d:%d", place, f.Line, f.Column)
+		}
+		tone := report.Warn
+		if f.Severity == gateway.Refuse {
+			tone = report.Bad
+		}
+		fmt.Fprintf(w, "%s: %s: %s [%s]\n", place, style.Paint(tone, string(f.Severity)), report.Clean(f.Message), f.ID)
+		if f.Excerpt != "" {
+			fmt.Fprintln(w, f.Excerpt)
+		}
+		if f.Advice != "" {
+			if _, err := fmt.Fprintf(w, "        %s\n", report.Clean(f.Advice)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
