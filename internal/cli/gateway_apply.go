@@ -253,14 +253,18 @@ func (f *gatewayApply) agree(ctx context.Context, env *Env, doc gatewayDocument)
 	return env.askToApply(ctx, env.Stdout)
 }
 
-// plannedGateway tells the files that are written at the confirmation from the rest.
+// plannedGateway tells the files that are written at the confirmation, and what stays
+// as it is, from the rest.
 func plannedGateway(doc gatewayDocument) report.Planned {
 	p := report.Planned{Already: doc.Already, Warnings: doc.Notes, FilesWait: doc.Confirm > 0}
 	for _, c := range doc.Plan.Changes {
-		if tune.ConfPath(c.Kind) != "" {
+		switch {
+		case tune.ConfPath(c.Kind) != "":
 			p.Files = append(p.Files, c)
-		} else {
+		case c.Before != c.After:
 			p.Changes = append(p.Changes, c)
+		case c.Kind == tune.Sysctl:
+			p.Already = append(p.Already, fmt.Sprintf("%s is %s already: %s", c.Target, c.Before, c.Why))
 		}
 	}
 	return p

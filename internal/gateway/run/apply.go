@@ -131,7 +131,7 @@ func (h Host) persist(r *Ready, w Wish) error {
 	if !w.Persist {
 		return nil
 	}
-	if !r.host.initial() {
+	if !h.initial() {
 		return errors.New("persist: this network namespace is not the host's own, which is the one that the files under /etc are for; apply it without --persist")
 	}
 	digest, err := h.store().PutText(w.Text)
@@ -153,9 +153,15 @@ func (h Host) persist(r *Ready, w Wish) error {
 	return nil
 }
 
-func (h Host) initial() bool {
-	inode, err := h.Inode()
-	return err == nil && apply.IsInitialNetns(inode, h.proc())
+// initial tells whether the namespace is the host's own; asked from inside, where
+// process 1 may not be looked at.
+func (h Host) initial() (yes bool) {
+	err := h.do(func() error {
+		inode, err := h.Inode()
+		yes = err == nil && apply.IsInitialNetns(inode, h.proc())
+		return err
+	})
+	return yes && err == nil
 }
 
 // keepFile stores the configuration that is there, for the undo.

@@ -1,0 +1,376 @@
+package run
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/testutil"
+	"github.com/natkit/natkit/internal/tune"
+	"github.com/natkit/natkit/internal/tune/apply"
+	"github.com/natkit/natkit/internal/tune/journal"
+)
+
+func TestApplyOverAndBack(t *testing.T) {
+	w := newWorld(t)
+	a, first := w.apply(masqueradeText, 0)
+	w.want(a)
+	w.wantSysctl(Forward4, "1")
+	b, second := w.apply(snatText, 0)
+	w.want(b)
+	w.wantSysctl(Accounting, "1")
+	if tx, err := w.Undo(second); err != nil || !tx.Finished() {
+		t.Fatalf("%+v, %v", tx, err)
+	}
+	w.want(a)
+	w.wantSysctl(Forward4, "1")
+	w.wantSysctl(Accounting, "0")
+	if _, err := w.Undo(first); err != nil {
+		t.Fatal(err)
+	}
+	w.want(tune.GatewayNone)
+	w.wantSysctl(Forward4, "0")
+}
+
+// The older one of two is undone first: what it would put back becomes the newer one's.
+func TestUndoOfTheOlderFirst(t *testing.T) {
+	w := newWorld(t)
+	_, first := w.apply(masqueradeText, 0)
+	b, second := w.apply(snatText, 0)
+	if _, err := w.Undo(first); err != nil {
+		t.Fatal(err)
+	}
+	w.want(b)
+	w.wantSysctl(Forward4, "1")
+	if _, err := w.Undo(second); err != nil {
+		t.Fatal(err)
+	}
+	w.want(tune.GatewayNone)
+	w.wantSysctl(Forward4, "0")
+	w.wantSysctl(Accounting, "0")
+}
+
+func TestSameAgainIsNothing(t *testing.T) {
+	w := newWorld(t)
+	w.apply(snatText, 0)
+	generation := w.state().Generation
+	r := w.prepare(wish(snatText))
+	if len(r.Plan.Changes) != 0 || len(r.Already) == 0 {
+		t.Errorf("%+v", r.Prepared)
+	}
+	if now := w.state().Generation; now != generation {
+		t.Errorf("the rule set was written: generation %d, then %d", generation, now)
+	}
+}
+
+func TestUndoneWithoutConfirmation(t *testing.T) {
+	w := newWorld(t)
+	a, _ := w.apply(masqueradeText, 0)
+	b, id := w.apply(snatText, time.Second)
+	w.want(b)
+	within(t, 5*time.Second, "undone by itself", func() bool { return w.load(id).Finished() })
+	w.want(a)
+	w.wantSysctl(Accounting, "0")
+}
+
+func TestConfirmed(t *testing.T) {
+	w := newWorld(t)
+	b, id := w.apply(snatText, time.Minute)
+	if _, err := apply.Confirm(id, w.Apply); err != nil {
+		t.Fatal(err)
+	}
+	w.want(b)
+	if tx := w.load(id); tx.Unconfirmed() || tx.Guard.Alive("/proc") {
+		t.Errorf("%+v", tx)
+	}
+}
+
+func TestChangedByHand(t *testing.T) {
+	testutil.NeedProgram(t, "nft")
+	w := newWorld(t)
+	b, id := w.apply(snatText, 0)
+	w.ip("nft add rule inet natkit postrouting ip saddr 10.9.9.9 accept")
+	w.want(tune.GatewayChanged(b))
+	if _, err := w.Prepare(t.Context(), wish(masqueradeText)); !errors.Is(err, ErrChanged) || !strings.Contains(err.Error(), "instead of") {
+		t.Errorf("apply: %v", err)
+	}
+	tx, err := w.Undo(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.want(tune.GatewayChanged(b))
+	for _, c := range tx.Changes {
+		if left := c.State == journal.Left; left != (c.Kind == tune.Gateway) {
+			t.Errorf("%s %s: %s, %s", c.Kind, c.Target, c.State, c.Note)
+		}
+	}
+	// Knowingly; an undo then gives the plan without what somebody added.
+	over := wish(masqueradeText)
+	over.Overwrite = true
+	r := w.prepare(over)
+	if _, err := r.Apply(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	w.want(r.Digest)
+	open, err := w.Transactions()
+	if err != nil || len(open) != 1 {
+		t.Fatalf("%v, %v", open, err)
+	}
+	if _, err := w.Undo(open[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	w.want(b)
+}
+
+func TestForeignTableIsLeftAlone(t *testing.T) {
+	testutil.NeedProgram(t, "nft")
+	w := newWorld(t)
+	w.ip("nft add table inet natkit")
+	over := wish(masqueradeText)
+	over.Overwrite, over.Force = true, true
+	if _, err := w.Prepare(t.Context(), over); !errors.Is(err, apply.ErrForeign) {
+		t.Errorf("%v", err)
+	}
+	w.want(tune.GatewayForeign)
+	w.wantSysctl(Forward4, "0")
+}
+
+// A table of that name comes between the plan and its application.
+func TestForeignTableThatComes(t *testing.T) {
+	testutil.NeedProgram(t, "nft")
+	w := newWorld(t)
+	r := w.prepare(wish(masqueradeText))
+	w.ip("nft add table inet natkit")
+	if _, err := r.Apply(t.Context(), 0); err == nil || !strings.Contains(err.Error(), "nothing was changed") {
+		t.Errorf("%v", err)
+	}
+	w.want(tune.GatewayForeign)
+	w.wantSysctl(Forward4, "0")
+}
+
+// Of two natkits at once one applies, the other one says that the host has changed.
+func TestTwoAtOnce(t *testing.T) {
+	w := newWorld(t)
+	ready := []*Ready{w.prepare(wish(masqueradeText)), w.prepare(wish(snatText))}
+	errs := make([]error, len(ready))
+	var wg sync.WaitGroup
+	for i, r := range ready {
+		wg.Go(func() { _, errs[i] = r.Apply(t.Context(), 0) })
+	}
+	wg.Wait()
+	winner := 0
+	if errs[0] != nil {
+		winner = 1
+	}
+	if loser := errs[1-winner]; errs[winner] != nil || loser == nil || !strings.Contains(loser.Error(), "plan again") {
+		t.Errorf("%v", errs)
+	}
+	w.want(ready[winner].Digest)
+}
+
+func TestRefusedByCheck(t *testing.T) {
+	w := newWorld(t)
+	twice := masqueradeText + "    - masquerade: {from: 192.168.0.0/16}\n"
+	var refused Refused
+	if _, err := w.Prepare(t.Context(), wish(twice)); !errors.As(err, &refused) || refused.Findings[0].Line == 0 {
+		t.Errorf("%v", err)
+	}
+	w.want(tune.GatewayNone)
+}
+
+func TestPlanThatIsLost(t *testing.T) {
+	w := newWorld(t)
+	a, _ := w.apply(masqueradeText, 0)
+	if err := os.RemoveAll(w.store().Dir()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Prepare(t.Context(), wish(snatText)); err == nil || !strings.Contains(err.Error(), "could not be put back") {
+		t.Errorf("%v", err)
+	}
+	w.want(a)
+}
+
+// bootFolder is a /proc with a boot id of its own, in which the world's namespace is
+// the initial one.
+func (w *world) bootFolder(id string) string {
+	w.t.Helper()
+	root := w.t.TempDir()
+	link := func(target, name string) {
+		path := filepath.Join(root, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.Symlink(target, path)); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	link("/proc/sys/net", "sys/net")
+	link("/proc/thread-self", "thread-self")
+	link("/proc/self", strconv.Itoa(os.Getpid()))
+	link("net:["+strconv.FormatUint(w.ns.Inode(), 10)+"]", "1/ns/net")
+	file := filepath.Join(root, "sys/kernel/random/boot_id")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(id+"\n"), 0o644)); err != nil {
+		w.t.Fatal(err)
+	}
+	return root
+}
+
+// After a power failure between apply and confirm nothing is in force: the rules and
+// the sysctls went with the memory, and the file was not yet written.
+func TestPowerFailureBeforeConfirmation(t *testing.T) {
+	w := newWorld(t)
+	w.Apply.ProcRoot = w.bootFolder("boot-a")
+	keep := wish(snatText)
+	keep.Persist = true
+	a, err := w.prepare(keep).Apply(t.Context(), time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(w.Apply.Root, "etc/natkit/gateway.yaml")
+	if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("written before the confirmation: %v", err)
+	}
+	guard := w.load(a.ID()).Guard
+	t.Cleanup(func() { endGuard(t, guard) })
+	w.Apply.ProcRoot = w.bootFolder("boot-b")
+	w.ip("ip link set lo down") // the namespace stands for another boot: rules stay where a test cannot reboot
+	view, err := journal.NewView(w.Apply.ProcRoot, journal.SystemClock{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := view.Status(w.load(a.ID())); got != journal.StatusVoid {
+		t.Errorf("status %s", got)
+	}
+	if _, err := apply.Confirm(a.ID(), w.Apply); err == nil || !strings.Contains(err.Error(), "rebooted") {
+		t.Errorf("confirm: %v", err)
+	}
+	undone, err := apply.Clean(w.Apply)
+	if err != nil || len(undone) != 1 || !undone[0].Finished() {
+		t.Errorf("clean: %+v, %v", undone, err)
+	}
+	if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the file came: %v", err)
+	}
+}
+
+// endGuard ends the guard of another boot, whose deadline this test does not wait for.
+func endGuard(t *testing.T, guard journal.Process) {
+	if p, err := os.FindProcess(guard.PID); err == nil && guard.Alive("/proc") {
+		p.Kill()
+		within(t, 5*time.Second, "end of the guard", func() bool { return !guard.Alive("/proc") })
+	}
+}
+
+func TestPersistAndUndo(t *testing.T) {
+	w := newWorld(t)
+	w.Apply.ProcRoot = w.bootFolder("boot-a")
+	file := filepath.Join(w.Apply.Root, "etc/natkit/gateway.yaml")
+	former := []byte("# by hand\n" + masqueradeText)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, former, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	keep := wish(snatText)
+	keep.Persist = true
+	a, err := w.prepare(keep).Apply(t.Context(), time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantFile(t, file, string(former))
+	if _, err := apply.Confirm(a.ID(), w.Apply); err != nil {
+		t.Fatal(err)
+	}
+	wantFile(t, file, snatText)
+	if again := w.prepare(keep); len(again.Plan.Changes) != 0 {
+		t.Errorf("the same again: %+v", again.Plan)
+	}
+	if _, err := w.Undo(a.ID()); err != nil {
+		t.Fatal(err)
+	}
+	wantFile(t, file, string(former))
+	w.want(tune.GatewayNone)
+}
+
+func wantFile(t *testing.T, path, want string) {
+	t.Helper()
+	if got, err := os.ReadFile(path); err != nil || string(got) != want {
+		t.Errorf("%s: %q, %v; want %q", path, got, err, want)
+	}
+}
+
+func TestPersistElsewhereIsRefused(t *testing.T) {
+	w := newWorld(t)
+	keep := wish(snatText)
+	keep.Persist = true
+	if _, err := w.Prepare(t.Context(), keep); err == nil || !strings.Contains(err.Error(), "not the host's own") {
+		t.Errorf("%v", err)
+	}
+}
+
+// Connections keep their translation; those that no rule would translate so are found,
+// and only these are flushed.
+func TestOrphans(t *testing.T) {
+	w := newWorld(t)
+	w.ip("ip addr add 192.168.0.9/24 dev lan0")
+	w.ip("ip addr add 10.3.0.9/24 dev lan0")
+	w.ip("ip addr add 203.0.113.8/24 dev wan0")
+	const old = `gateway:
+  interfaces: {wan: wan0, lan: lan0}
+  nat:
+    - snat: {from: 192.168.0.9, to: 203.0.113.8}
+    - snat: {from: 10.3.0.0/16, to: 203.0.113.7}
+`
+	w.apply(old, 0)
+	former, err := w.InForce()
+	if err != nil || former == nil {
+		t.Fatalf("%v, %v", former, err)
+	}
+	w.send("192.168.0.9:4000", "203.0.113.99:53")
+	w.send("10.3.0.9:4000", "203.0.113.99:53")
+	w.apply(strings.Replace(old, "203.0.113.8", "203.0.113.7", 1), 0)
+	now, err := w.InForce()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stale, err := w.Orphans(t.Context(), former, now)
+	if err != nil || len(stale.Keys) != 1 || stale.Rules[gateway.Ref{List: "nat", Index: 0, Kind: "snat"}] != 1 {
+		t.Fatalf("%+v, %v", stale, err)
+	}
+	if d, err := w.Flush(t.Context(), stale); err != nil || d.Deleted != 1 {
+		t.Errorf("%+v, %v", d, err)
+	}
+	all, err := w.Orphans(t.Context(), former, nil)
+	if err != nil || len(all.Keys) != 1 {
+		t.Errorf("left are %+v, %v; want the one of 10.3.0.9", all, err)
+	}
+}
+
+// Plans that nobody names go after a while; those that the journal or a table names stay.
+func TestForgottenPlans(t *testing.T) {
+	w := newWorld(t)
+	a, _ := w.apply(masqueradeText, 0)
+	b := w.prepare(wish(snatText)).Digest
+	old := time.Now().Add(-2 * keepPlans)
+	for _, digest := range []string{a, b} {
+		if err := os.Chtimes(filepath.Join(w.store().Dir(), digest+".json"), old, old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.forget()
+	if kept, err := w.store().Digests(); err != nil || len(kept) != 1 || kept[0] != a {
+		t.Errorf("%v, %v; want %s alone", kept, err, a)
+	}
+	// Without a journal the table still names it.
+	if err := os.RemoveAll(w.Apply.Journal.Dir()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(filepath.Join(w.store().Dir(), a+".json"), old, old); err != nil {
+		t.Fatal(err)
+	}
+	w.forget()
+	if kept, err := w.store().Digests(); err != nil || len(kept) != 1 {
+		t.Errorf("%v, %v", kept, err)
+	}
+}

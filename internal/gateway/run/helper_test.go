@@ -1,0 +1,56 @@
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/signal"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/tune/apply"
+	"github.com/natkit/natkit/internal/tune/journal"
+)
+
+// helperMain says "begin", applies, and says "applied".
+func helperMain(text string) error {
+	var b helperBrief
+	if err := json.Unmarshal([]byte(text), &b); err != nil {
+		return err
+	}
+	j, err := journal.At(b.Journal)
+	if err != nil {
+		return err
+	}
+	h := Host{Apply: apply.Options{Journal: j, Root: b.Root}}
+	if b.Netns != "" {
+		if h.Netns, err = netns.At(b.Netns, "test"); err != nil {
+			return err
+		}
+	}
+	if b.Service != "" {
+		return serviceMain(h, b.Service)
+	}
+	fmt.Println("begin")
+	r, err := h.Prepare(context.Background(), wish(b.Text))
+	if err != nil {
+		return err
+	}
+	if _, err := r.Apply(context.Background(), b.Confirm); err != nil {
+		return err
+	}
+	fmt.Println("applied")
+	return nil
+}
+
+// serviceMain is `natkit gateway run`.
+func serviceMain(h Host, file string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM)
+	defer stop()
+	reload := make(chan os.Signal, 1)
+	signal.Notify(reload, unix.SIGHUP)
+	s := Service{Host: h, File: file, Reload: reload, Getenv: os.Getenv, Log: func(line string) { fmt.Println(line) }}
+	return s.Run(ctx)
+}
