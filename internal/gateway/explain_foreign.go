@@ -1,0 +1,132 @@
+package gateway
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/units"
+)
+
+// sees tells whether packets of the family come to the chain, and whether it can do
+// anything to them.
+func (f *Foreign) sees(p Packet) bool {
+	fits := f.Family == "inet" || (f.Family == "ip") == p.Src.Is4() && (f.Family == "ip" || f.Family == "ip6")
+	return fits && (f.Rules > 0 || f.Policy == "drop")
+}
+
+// foreign takes the packet through another program's chain, as far as its rules are
+// understood: those that translate.
+func (w *walk) foreign(f *Foreign, s *Step) {
+	s.Chain, s.Owner = strings.Join([]string{f.Family, f.Table, f.Chain}, " "), f.Owner
+	if f.Type != "nat" {
+		s.Unsure = true
+		s.Does = fmt.Sprintf("%s that natkit does not follow", units.Plural(f.Rules, "rule", "rules"))
+		if f.Policy == "drop" {
+			s.Does += "; what none of them accepts is dropped"
+		}
+		return
+	}
+	if w.e.Untracked || w.decided(f) {
+		return
+	}
+	for i := range f.NAT {
+		switch r := &f.NAT[i]; w.foreignMatch(r) {
+		case matches:
+			w.foreignTranslates(r, s)
+			return
+		case mayMatch:
+			s.Unsure = true
+			s.Does = fmt.Sprintf("%q may translate it first: it has conditions that natkit does not know", r.Text)
+			return
+		}
+	}
+	s.Does = fmt.Sprintf("none of its %s that translate is for it", units.Plural(len(f.NAT), "rule", "rules"))
+}
+
+// decided tells whether this direction is translated already.
+func (w *walk) decided(f *Foreign) bool {
+	if f.Hook == hookPostrouting || f.Hook == hookInput {
+		return w.srcDone
+	}
+	return w.dstDone
+}
+
+type matching int
+
+const (
+	noMatch matching = iota
+	mayMatch
+	matches
+)
+
+func (w *walk) foreignMatch(r *snapshot.NATRule) matching {
+	switch {
+	case r.Protocol != "" && r.Protocol != w.packet.name(),
+		r.DestinationPort != 0 && r.DestinationPort != w.dst.port,
+		r.FromSource.IsValid() && !r.FromSource.Contains(w.src.addr),
+		r.ToDestination.IsValid() && !r.ToDestination.Contains(w.dst.addr),
+		!isInterface(r.OutInterface, w.e.Out), !isInterface(r.InInterface, w.packet.In):
+		return noMatch
+	case r.Partial || r.PortsFromMap:
+		return mayMatch
+	}
+	return matches
+}
+
+// isInterface: iptables writes eth+ for all that begin so, nft eth*.
+func isInterface(condition, name string) bool {
+	if prefix, ok := strings.CutSuffix(condition, "+"); ok {
+		return strings.HasPrefix(name, prefix)
+	}
+	if prefix, ok := strings.CutSuffix(condition, "*"); ok {
+		return strings.HasPrefix(name, prefix)
+	}
+	return condition == "" || condition == name
+}
+
+// foreignTranslates does what another program's rule does; natkit's chain is not asked
+// then (nf_nat_inet_fn stops at the first chain that decides).
+func (w *walk) foreignTranslates(r *snapshot.NATRule, s *Step) {
+	if r.TranslatesSource() {
+		pool := Source{Masquerade: r.Kind == snapshot.NATMasquerade || !r.First.IsValid(), To: []Range{{r.First, r.Last}},
+			Ports: Ports{First: r.FirstPort, Last: r.LastPort}}
+		if r.Random || r.FullyRandom {
+			pool.Random = RandomFully
+		}
+		w.e.Source, w.srcDone = w.give(&pool), true
+		s.Does = fmt.Sprintf("%s: the source becomes %s; natkit's chain is not asked", r.Text, w.e.Source.words(false))
+		return
+	}
+	before := w.dst
+	w.dst = w.foreignTarget(r)
+	w.dstDone, w.dstTranslated = true, w.dst != before
+	w.e.Destination = as(w.dst)
+	s.Does = fmt.Sprintf("%s: the destination becomes %s; natkit's chain is not asked", r.Text, w.dst)
+}
+
+// foreignTarget is the first address of a rule's, where it has several.
+func (w *walk) foreignTarget(r *snapshot.NATRule) endpoint {
+	to := w.dst
+	switch {
+	case r.First.IsValid():
+		to.addr = r.First
+	case r.Kind == snapshot.NATRedirect:
+		to.addr = w.redirected()
+	}
+	if r.FirstPort != 0 {
+		to.port = r.FirstPort
+	}
+	return to
+}
+
+// redirected is the address of the interface by which the packet came (nf_nat_redirect).
+func (w *walk) redirected() netip.Addr {
+	for _, p := range w.facts.of(w.packet.In) {
+		if p.Addr().BitLen() == w.dst.addr.BitLen() {
+			return p.Addr()
+		}
+	}
+	return w.dst.addr
+}

@@ -1,0 +1,141 @@
+package gateway
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// routing asks where the packet goes, with the destination that it has by now.
+func (w *walk) routing() error {
+	way := Way{Source: w.src.addr, Destination: w.dst.addr, In: w.packet.In}
+	hop, err := w.route(way)
+	if err != nil {
+		return err
+	}
+	if hop.Unreachable != "" && way.In != "" && w.forwardingOff() {
+		// The kernel answers as a host that forwards nothing; apply will change that.
+		if hop, err = w.route(Way{Destination: w.dst.addr}); err != nil {
+			return err
+		}
+	}
+	w.hop, w.e.Fate = hop, Forwarded
+	step := Step{Hook: hookRouting}
+	switch {
+	case hop.Unreachable != "":
+		w.e.Fate, step.Does = Unreachable, fmt.Sprintf("to %s: %s", w.dst.addr, hop.Unreachable)
+	case hop.Local:
+		w.e.Fate, step.Does = Local, fmt.Sprintf("%s is the gateway's own: it goes no further", w.dst.addr)
+	default:
+		w.e.Out, step.Does = hop.Out, "to "+w.dst.addr.String()+" by "+hop.Out+via(hop)
+	}
+	w.e.Steps = append(w.e.Steps, step)
+	return nil
+}
+
+func via(h Hop) string {
+	if h.Gateway.IsValid() {
+		return " via " + h.Gateway.String()
+	}
+	return ""
+}
+
+// reply tells the way of an answer: the entry undoes what was done, no nat chain is
+// asked.
+func (w *walk) reply() {
+	if w.e.Fate == Unreachable {
+		return
+	}
+	first := Step{Hook: hookPrerouting, Priority: priorityConntrack}
+	last := Step{Hook: hookPostrouting}
+	if w.e.Untracked {
+		first.Priority, last.Priority = priorityRaw, 110
+	}
+	first.Does = fmt.Sprintf("an answer from %s comes for %s", w.answerer(), w.e.Source)
+	first.Rule = w.e.Source.Rule
+	if w.e.Source.Rule != nil || w.srcDone {
+		first.Does += fmt.Sprintf(": the destination becomes %s again", endpoint{w.packet.Src, w.packet.SrcPort})
+	}
+	w.e.Reply = append(w.e.Reply, first, Step{Hook: hookRouting, Does: w.back()})
+	if w.e.Destination.Rule != nil || w.dstDone {
+		last.Rule = w.e.Destination.Rule
+		last.Does = fmt.Sprintf("the source becomes %s again", endpoint{w.packet.Dst, w.replyPort()})
+		w.e.Reply = append(w.e.Reply, last)
+	}
+}
+
+// answerer is who answers.
+func (w *walk) answerer() endpoint {
+	if w.packet.isEcho() {
+		return endpoint{addr: w.dst.addr}
+	}
+	return w.dst
+}
+
+func (w *walk) replyPort() uint16 {
+	if w.packet.isEcho() {
+		return 0
+	}
+	return w.packet.DstPort
+}
+
+func (w *walk) back() string {
+	if w.packet.In == "" {
+		return "to the program on the gateway"
+	}
+	return fmt.Sprintf("to %s by %s", w.packet.Src, w.packet.In)
+}
+
+// notes say what else somebody should know.
+func (w *walk) notes() {
+	if w.forwardingOff() && w.e.Fate == Forwarded && w.packet.In != "" {
+		w.note("the host does not forward as it is now (ip_forward is 0): apply turns it on")
+	}
+	if strangers := w.notOurs(); len(strangers) > 0 && w.e.Source.Rule != nil {
+		w.note("%s: no address of this host: what is outside must route answers to it", strings.Join(strangers, ", "))
+	}
+	if g := w.e.Source; g.Rule != nil && !w.e.Untracked && (len(g.Addresses) > 1 || len(g.Addresses) == 1 && g.Addresses[0].First != g.Addresses[0].Last) {
+		w.note("if %s has a connection by this rule already, its address and port are used again where they are free", endpoint{w.packet.Src, w.packet.SrcPort})
+	}
+	for _, wait := range w.plan.Waiting {
+		w.note("%s has no effect: %s has no address", wait.Rule, wait.Interface)
+	}
+	if !w.facts.Known {
+		w.note("the host was not looked at: what other programs' rules do is not told")
+	}
+}
+
+func (w *walk) note(format string, args ...any) {
+	w.e.Notes = append(w.e.Notes, fmt.Sprintf(format, args...))
+}
+
+// notOurs are the ranges given of which no address is the host's.
+func (w *walk) notOurs() (out []string) {
+	if !w.facts.Known || !w.routesBack() {
+		return nil
+	}
+	for _, r := range w.e.Source.Addresses {
+		if !w.facts.owns(r) {
+			out = append(out, r.String())
+		}
+	}
+	return out
+}
+
+// routesBack is false for answers that come from the gateway itself, or from inside,
+// where it is on the way to everything.
+func (w *walk) routesBack() bool {
+	hairpin := len(w.plan.WAN)+len(w.plan.LAN) > 0 && w.plan.Inside(w.packet.In) && w.plan.Inside(w.e.Out)
+	return w.e.Fate == Forwarded && !hairpin
+}
+
+func (f *Facts) owns(r Range) bool {
+	return slices.ContainsFunc(f.Interfaces, func(i Interface) bool {
+		for _, p := range i.Addresses {
+			if r.Contains(p.Addr()) {
+				return true
+			}
+		}
+		return false
+	})
+}

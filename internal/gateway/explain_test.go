@@ -1,0 +1,424 @@
+package gateway
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+// routes are those of the host that facts tell of: to its own addresses, to its
+// networks, all else by eth0.
+func routes(f Facts) Router {
+	return func(w Way) (Hop, error) {
+		for _, i := range f.Interfaces {
+			for _, p := range i.Addresses {
+				if p.Addr() == w.Destination {
+					return Hop{Local: true}, nil
+				}
+			}
+		}
+		for _, i := range f.Interfaces {
+			for _, p := range i.Addresses {
+				if p.Contains(w.Destination) {
+					return Hop{Out: i.Name}, nil
+				}
+			}
+		}
+		if w.Destination == netip.MustParseAddr("198.18.9.9") {
+			return Hop{Unreachable: "there is no route"}, nil
+		}
+		return Hop{Out: "eth0", Gateway: netip.MustParseAddr("203.0.113.254")}, nil
+	}
+}
+
+// explained is an Explanation in few lines.
+func explained(e *Explanation) string {
+	var b strings.Builder
+	for _, s := range e.Steps {
+		fmt.Fprintf(&b, "%s", s.Hook)
+		if s.Chain != "" {
+			fmt.Fprintf(&b, " %d %s", s.Priority, s.Chain)
+		}
+		if s.Rule != nil {
+			fmt.Fprintf(&b, " %s", s.Rule)
+		}
+		fmt.Fprintf(&b, ": %s\n", s.Does)
+	}
+	fmt.Fprintf(&b, "%s %s -> %s\n", e.Fate, e.Source, e.Destination)
+	for _, s := range e.Reply {
+		fmt.Fprintf(&b, "back: %s\n", s.Does)
+	}
+	for _, n := range e.Near {
+		fmt.Fprintf(&b, "not %s: %s\n", n.Rule, strings.Join(n.Why, "; "))
+	}
+	for _, n := range e.Notes {
+		fmt.Fprintf(&b, "note: %s\n", n)
+	}
+	return b.String()
+}
+
+const tracked = `conntrack: a new connection; its first packet alone asks the nat chains`
+const confirmed = `postrouting: the connection is entered into the table (nf_conntrack_confirm)`
+
+func TestExplain(t *testing.T) {
+	for _, c := range []struct{ name, body, in, packet, want string }{
+		{"masquerade, and why not the others", manyKinds, "eth1", "tcp 192.168.0.9:4000 -> 198.18.0.1:443", `
+prerouting: ` + tracked + `
+prerouting -80 inet natkit prerouting: no rule is for 198.18.0.1:443: it stays
+routing: to 198.18.0.1 by eth0 via 203.0.113.254
+postrouting 120 inet natkit postrouting nat[0] masquerade: the source becomes 203.0.113.1:4000; if that port is taken towards this destination, another of 1024-65535
+` + confirmed + `
+forwarded 203.0.113.1:4000 -> 198.18.0.1:443
+back: an answer from 198.18.0.1:443 comes for 203.0.113.1:4000: the destination becomes 192.168.0.9:4000 again
+back: to 192.168.0.9 by eth1
+`},
+		{"the excepted destination", manyKinds, "eth1", "udp 192.168.0.9:4000 -> 10.9.0.1:53", `
+prerouting: ` + tracked + `
+prerouting -80 inet natkit prerouting: no rule is for 10.9.0.1:53: it stays
+routing: to 10.9.0.1 by eth0 via 203.0.113.254
+postrouting 120 inet natkit postrouting: no rule is for what 192.168.0.9 sends by eth0: the source stays
+` + confirmed + `
+forwarded 192.168.0.9:4000 -> 10.9.0.1:53
+back: an answer from 10.9.0.1:53 comes for 192.168.0.9:4000
+back: to 192.168.0.9 by eth1
+not nat[0] masquerade: it leaves what goes to 10.0.0.0/8 alone
+`},
+		{"the more specific rule", manyKinds, "eth1", "tcp 192.168.0.2:100 -> 198.18.0.1:443", `
+prerouting: ` + tracked + `
+prerouting -80 inet natkit prerouting: no rule is for 198.18.0.1:443: it stays
+routing: to 198.18.0.1 by eth0 via 203.0.113.254
+postrouting 120 inet natkit postrouting nat[1] snat: the source becomes 203.0.113.7:100; if that port is taken towards this destination, another of 1-511
+` + confirmed + `
+forwarded 203.0.113.7:100 -> 198.18.0.1:443
+back: an answer from 198.18.0.1:443 comes for 203.0.113.7:100: the destination becomes 192.168.0.2:100 again
+back: to 192.168.0.2 by eth1
+not nat[0] masquerade: nat[1] snat is more specific
+note: 203.0.113.7: no address of this host: what is outside must route answers to it
+`},
+		{"dnat from outside keeps the source", manyKinds, "eth0", "tcp 198.18.0.1:4000 -> 203.0.113.7:8080", `
+prerouting: ` + tracked + `
+prerouting -80 inet natkit prerouting nat[3] dnat: the destination becomes 172.17.0.2:80
+routing: to 172.17.0.2 by eth2
+postrouting 120 inet natkit postrouting: no rule is for what 198.18.0.1 sends by eth2: the source stays
+` + confirmed + `
+forwarded 198.18.0.1:4000 -> 172.17.0.2:80
+back: an answer from 172.17.0.2:80 comes for 198.18.0.1:4000
+back: to 198.18.0.1 by eth0
+back: the source becomes 203.0.113.7:8080 again
+not nat[7] dnat: nat[3] dnat is more specific
+not nat[4] dnat: it is for udp/5000-5600; it is for clients in 198.51.100.0/24
+`},
+		{"hairpin", manyKinds, "eth1", "tcp 192.168.0.9:4000 -> 203.0.113.7:8080", `
+prerouting: ` + tracked + `
+prerouting -80 inet natkit prerouting nat[3] dnat: the destination becomes 172.17.0.2:80
+routing: to 172.17.0.2 by eth2
+postrouting 120 inet natkit postrouting nat[3] dnat: the source becomes 203.0.113.7:4000; if that port is taken towards this destination, another of 1024-65535
+` + confirmed + `
+forwarded 203.0.113.7:4000 -> 172.17.0.2:80
+back: an answer from 172.17.0.2:80 comes for 203.0.113.7:4000: the destination becomes 192.168.0.9:4000 again
+back: to 192.168.0.9 by eth1
+back: the source becomes 203.0.113.7:8080 again
+not nat[0] masquerade: it is for what leaves by eth0, not by eth2
+not nat[7] dnat: it is for what comes in by eth0; from inside that would be hairpin: true
+not nat[4] dnat: it is for udp/5000-5600; it is for clients in 198.51.100.0/24; it is for what comes in by eth0; from inside that would be hairpin: true
+`},
+		{"static to static, by their external addresses", roles + `
+  nat:
+    - static: {inside: 192.168.0.3, outside: 203.0.113.9, hairpin: true}
+    - static: {inside: 192.168.0.4, outside: 203.0.113.10}`, "eth1", "icmp 192.168.0.4:77 -> 203.0.113.9", `
+prerouting: ` + tracked + `
+prerouting -80 inet natkit prerouting nat[0] static: the destination becomes 192.168.0.3:77
+routing: to 192.168.0.3 by eth1
+postrouting 120 inet natkit postrouting nat[1] static: the source becomes 203.0.113.10:77; if that port is taken towards this destination, another of 0-65535
+` + confirmed + `
+forwarded 203.0.113.10:77 -> 192.168.0.3:77
+back: an answer from 192.168.0.3 comes for 203.0.113.10:77: the destination becomes 192.168.0.4:77 again
+back: to 192.168.0.4 by eth1
+back: the source becomes 203.0.113.9 again
+`},
+		{"a program on the gateway", roles + `
+  nat:
+    - static: {inside: 192.168.0.3, outside: 203.0.113.9, local: true}
+    - dnat: {on: 203.0.113.9, port: tcp/80, to: 192.168.0.5}`, "", "tcp 203.0.113.1:4000 -> 203.0.113.9:80", `
+output: ` + tracked + `
+output -80 inet natkit output nat[0] static: the destination becomes 192.168.0.3:80
+routing: to 192.168.0.3 by eth1
+postrouting 120 inet natkit postrouting: no rule is for what 203.0.113.1 sends by eth1: the source stays
+` + confirmed + `
+forwarded 203.0.113.1:4000 -> 192.168.0.3:80
+back: an answer from 192.168.0.3:80 comes for 203.0.113.1:4000
+back: to the program on the gateway
+back: the source becomes 203.0.113.9:80 again
+not nat[1] dnat: it is not for programs on the gateway itself: that would be local: true
+`},
+		{"untracked", roles + `
+  nat:
+    - notrack: {on: 203.0.113.1, port: udp/53}
+    - masquerade: {}`, "eth0", "udp 198.18.0.1:4000 -> 203.0.113.1:53", `
+prerouting -300 inet natkit raw-prerouting nat[0] notrack: not tracked
+prerouting: conntrack: not tracked; no nat chain is asked
+routing: 203.0.113.1 is the gateway's own: it goes no further
+local 198.18.0.1:4000 -> 203.0.113.1:53
+back: an answer from 203.0.113.1:53 comes for 198.18.0.1:4000
+back: to 198.18.0.1 by eth0
+`},
+		{"stateless out", roles + `
+  nat:
+    - netmap: {inside: 192.168.0.0/24, outside: 198.51.100.0/24, stateless: true}`, "eth1", "tcp 192.168.0.77:4000 -> 198.18.0.1:80", `
+prerouting -300 inet natkit raw-prerouting nat[0] netmap: not tracked
+prerouting: conntrack: not tracked; no nat chain is asked
+routing: to 198.18.0.1 by eth0 via 203.0.113.254
+postrouting 110 inet natkit stateless nat[0] netmap: the source becomes 198.51.100.77:4000, packet by packet
+forwarded 198.51.100.77:4000 -> 198.18.0.1:80
+back: an answer from 198.18.0.1:80 comes for 198.51.100.77:4000: the destination becomes 192.168.0.77:4000 again
+back: to 192.168.0.77 by eth1
+note: 198.51.100.77: no address of this host: what is outside must route answers to it
+`},
+		{"stateless in", roles + `
+  nat:
+    - netmap: {inside: 192.168.0.0/24, outside: 198.51.100.0/24, stateless: true}`, "eth0", "tcp 198.18.0.1:4000 -> 198.51.100.77:80", `
+prerouting -300 inet natkit raw-prerouting nat[0] netmap: not tracked; the destination becomes 192.168.0.77:80, packet by packet
+prerouting: conntrack: not tracked; no nat chain is asked
+routing: to 192.168.0.77 by eth1
+forwarded 198.18.0.1:4000 -> 192.168.0.77:80
+back: an answer from 192.168.0.77:80 comes for 198.18.0.1:4000
+back: to 198.18.0.1 by eth0
+back: the source becomes 198.51.100.77:80 again
+`},
+		{"no route", manyKinds, "eth1", "tcp 192.168.0.9:4000 -> 198.18.9.9:443", `
+prerouting: ` + tracked + `
+prerouting -80 inet natkit prerouting: no rule is for 198.18.9.9:443: it stays
+routing: to 198.18.9.9: there is no route
+unreachable 192.168.0.9:4000 -> 198.18.9.9:443
+`},
+		{"limits, MSS and the fast path", roles + `
+  mss: clamp
+  flowtable: on
+  limits: {connections-per-source: 2000}
+  nat:
+    - snat: {to: 203.0.113.1, ports: keep}`, "eth1", "tcp 192.168.0.77:4000 -> 198.18.0.1:80", `
+prerouting: ` + tracked + `
+routing: to 198.18.0.1 by eth0 via 203.0.113.254
+forward -150 inet natkit mss: MSS of the SYN is at most what the route's MTU takes
+forward 0 inet natkit forward: dropped if 192.168.0.77 has 2000 connections already · once answered, the connection goes by the flowtable and comes to no hook after ingress
+postrouting 120 inet natkit postrouting nat[0] snat: the source becomes 203.0.113.1:4000; if that port is taken towards this destination the packet is dropped
+` + confirmed + `
+forwarded 203.0.113.1:4000 -> 198.18.0.1:80
+back: an answer from 198.18.0.1:80 comes for 203.0.113.1:4000: the destination becomes 192.168.0.77:4000 again
+back: to 192.168.0.77 by eth1
+`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e := explainText(t, c.body, withDMZ(router), c.in, c.packet)
+			if diff := cmp.Diff(strings.TrimPrefix(c.want, "\n"), explained(e)); diff != "" {
+				t.Error(diff)
+			}
+			if _, err := json.Marshal(e); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// withDMZ adds a third interface, for 172.17.0.0/16.
+func withDMZ(f Facts) Facts {
+	f.Interfaces = append(f.Interfaces[:len(f.Interfaces):len(f.Interfaces)], Interface{Name: "eth2", Index: 4, Addresses: prefixes("172.17.0.1/16")})
+	return f
+}
+
+func explainText(t *testing.T, body string, facts Facts, in, text string) *Explanation {
+	t.Helper()
+	if body == manyKinds {
+		body = strings.Replace(body, "lan: eth1", "lan: [eth1, eth2]", 1)
+	}
+	packet, err := ParsePacket([]string{text})
+	if err != nil {
+		t.Fatal(err)
+	}
+	packet.In = in
+	e, err := Explain(compile(t, body, facts), facts, routes(facts), packet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// TestExplainForeign: another program's nat chain comes first, and decides. What it
+// sends back inside is a hairpin as well.
+func TestExplainForeign(t *testing.T) {
+	facts := withDMZ(router)
+	docker := Foreign{Source: "iptables-nft", Owner: "docker", Family: "ip", Table: "nat", Chain: "PREROUTING", Type: "nat", Hook: "prerouting", Priority: -100, Policy: "accept", Rules: 3,
+		NAT: []snapshot.NATRule{{Kind: snapshot.NATDest, Protocol: "tcp", DestinationPort: 8080, First: netip.MustParseAddr("172.17.0.9"), Last: netip.MustParseAddr("172.17.0.9"), FirstPort: 80, LastPort: 80, Text: "dnat to 172.17.0.9:80"}}}
+	masq := Foreign{Family: "ip", Table: "nat", Chain: "POSTROUTING", Type: "nat", Hook: "postrouting", Priority: 100, Rules: 1,
+		NAT: []snapshot.NATRule{{Kind: snapshot.NATMasquerade, FromSource: netip.MustParsePrefix("192.168.0.0/24"), Text: "masquerade", Partial: true}}}
+	filter := Foreign{Owner: "docker", Family: "ip", Table: "filter", Chain: "FORWARD", Type: "filter", Hook: "forward", Policy: "drop", Rules: 2}
+	empty := Foreign{Family: "ip", Table: "mangle", Chain: "FORWARD", Type: "filter", Hook: "forward", Policy: "accept"}
+	v6 := Foreign{Family: "ip6", Table: "filter", Chain: "FORWARD", Type: "filter", Hook: "forward", Policy: "drop"}
+	facts.Foreign = []Foreign{docker, masq, filter, empty, v6}
+	want := `prerouting: ` + tracked + `
+prerouting -100 ip nat PREROUTING: dnat to 172.17.0.9:80: the destination becomes 172.17.0.9:80; natkit's chain is not asked
+prerouting -80 inet natkit prerouting: not asked: the destination is translated already
+routing: to 172.17.0.9 by eth2
+forward 0 ip filter FORWARD: 2 rules that natkit does not follow; what none of them accepts is dropped
+postrouting 100 ip nat POSTROUTING: "masquerade" may translate it first: it has conditions that natkit does not know
+postrouting 120 inet natkit postrouting nat[3] dnat: the source becomes 203.0.113.7:4000; if that port is taken towards this destination, another of 1024-65535
+` + confirmed + `
+forwarded 203.0.113.7:4000 -> 172.17.0.9:80
+back: an answer from 172.17.0.9:80 comes for 203.0.113.7:4000: the destination becomes 192.168.0.9:4000 again
+back: to 192.168.0.9 by eth1
+back: the source becomes 203.0.113.7:8080 again
+`
+	e := explainText(t, manyKinds, facts, "eth1", "tcp 192.168.0.9:4000 -> 203.0.113.7:8080")
+	e.Near = nil
+	if diff := cmp.Diff(want, explained(e)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestExplainNotes(t *testing.T) {
+	facts := router
+	facts.Sysctls = snapshot.Sysctls{"net.ipv4.ip_forward": "0"}
+	e := explainText(t, "\n  nat:\n    - snat: {to: 203.0.113.1-203.0.113.2}\n    - dnat: {on: ppp0, port: tcp/1, to: 192.168.0.2}", facts, "eth1", "tcp 192.168.0.9 -> 198.18.0.1:80")
+	want := []string{
+		"the host does not forward as it is now (ip_forward is 0): apply turns it on",
+		"if 192.168.0.9:40000 has a connection by this rule already, its address and port are used again where they are free",
+		"nat[1] dnat has no effect: ppp0 has no address",
+	}
+	if diff := cmp.Diff(want, e.Notes); diff != "" {
+		t.Error(diff)
+	}
+	fails := func(Way) (Hop, error) { return Hop{}, errors.New("no netlink") }
+	if _, err := Explain(&Plan{}, facts, fails, e.Packet); err == nil {
+		t.Error("an error of the routes is lost")
+	}
+}
+
+func TestManyNearMisses(t *testing.T) {
+	var b strings.Builder
+	for port := range 50 {
+		fmt.Fprintf(&b, "\n    - dnat: {on: 203.0.113.1, port: tcp/%d, to: 192.168.0.2}", 1000+port)
+	}
+	e := explainText(t, roles+"\n  nat:"+b.String(), router, "eth0", "tcp 198.18.0.1 -> 203.0.113.1:80")
+	if len(e.Near) != manyNear || e.NearMore != 50-manyNear {
+		t.Errorf("%d near misses and %d more", len(e.Near), e.NearMore)
+	}
+}
+
+func TestGivenAllows(t *testing.T) {
+	one := func(text string) []Range { a := netip.MustParseAddr(text); return []Range{{a, a}} }
+	a, b := netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("203.0.113.2")
+	for _, c := range []struct {
+		given Given
+		addr  netip.Addr
+		port  uint16
+		want  bool
+	}{
+		{Given{Addresses: one("203.0.113.1"), Port: 4000}, a, 4000, true},
+		{Given{Addresses: one("203.0.113.1"), Port: 4000}, a, 4001, false},
+		{Given{Addresses: one("203.0.113.1"), Port: 4000, First: 1024, Last: 65535}, a, 4001, true},
+		{Given{Addresses: one("203.0.113.1"), Port: 4000, First: 1024, Last: 65535}, a, 80, false},
+		{Given{Addresses: one("203.0.113.1")}, a, 0, true},
+		{Given{Addresses: one("203.0.113.1"), First: 1024, Last: 2048}, a, 2048, true},
+		{Given{Addresses: one("203.0.113.1"), Port: 4000}, b, 4000, false},
+		{Given{Addresses: []Range{{a, b}}, Port: 4000}, b, 4000, true},
+	} {
+		if got := c.given.Allows(c.addr, c.port); got != c.want {
+			t.Errorf("%+v allows %s %d: %t", c.given, c.addr, c.port, got)
+		}
+	}
+}
+
+func TestPorts(t *testing.T) {
+	tcp, echo, gre := Packet{Protocol: 6}, Packet{Protocol: 1}, Packet{Protocol: 47}
+	for _, c := range []struct {
+		name               string
+		ports              Ports
+		random             Random
+		packet             Packet
+		port               uint16
+		given, first, last uint16
+	}{
+		{"as it was", Ports{}, "", tcp, 4000, 4000, 1024, 65535},
+		{"low", Ports{}, "", tcp, 511, 511, 1, 511},
+		{"privileged", Ports{}, "", tcp, 700, 700, 600, 1023},
+		{"between", Ports{}, "", tcp, 550, 550, 550, 1023},
+		{"bounded", Ports{First: 2000, Last: 2999}, "", tcp, 2500, 2500, 2000, 2999},
+		{"out of bounds", Ports{First: 2000, Last: 2999}, "", tcp, 4000, 0, 2000, 2999},
+		{"random", Ports{}, RandomFully, tcp, 4000, 0, 1024, 65535},
+		{"kept", Ports{Keep: true}, "", tcp, 4000, 4000, 0, 0},
+		{"echo", Ports{}, "", echo, 7, 7, 0, 65535},
+		{"echo, bounded", Ports{First: 1024, Last: 65535}, "", echo, 7, 0, 1024, 65535},
+		{"no ports", Ports{First: 1024, Last: 65535}, "", gre, 0, 0, 0, 0},
+	} {
+		s := Source{Ports: c.ports, Random: c.random}
+		given, first, last := s.port(c.packet, c.port)
+		if given != c.given || first != c.first || last != c.last {
+			t.Errorf("%s: %d of %d-%d, want %d of %d-%d", c.name, given, first, last, c.given, c.first, c.last)
+		}
+	}
+}
+
+func TestParsePacket(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"tcp 192.168.0.2:4000 -> 198.51.100.9:443", "tcp 192.168.0.2:4000 -> 198.51.100.9:443"},
+		{"udp 192.168.0.2 198.51.100.9:53", "udp 192.168.0.2:40000 -> 198.51.100.9:53"},
+		{"tcp [fd00::2]:4000 to [2001:db8::9]:443", "tcp [fd00::2]:4000 -> [2001:db8::9]:443"},
+		{"icmp 192.168.0.2→198.51.100.9", "icmp 192.168.0.2 -> 198.51.100.9"},
+		{"icmp 192.168.0.2:77 -> 198.51.100.9", "icmp 192.168.0.2:77 -> 198.51.100.9"},
+		{"47 192.168.0.2 -> 198.51.100.9", "gre 192.168.0.2 -> 198.51.100.9"},
+		{"tcp 192.168.0.2:4000 -", "!quotes"},
+		{"tcp 192.168.0.2:4000", "!expected PROTOCOL"},
+		{"", "!expected PROTOCOL"},
+		{"tpc 192.168.0.2:4000 -> 198.51.100.9:443", "!is no protocol"},
+		{"tcp 192.168.0.2:4000 -> 198.51.100.9", "!destination port"},
+		{"tcp 192.168.0.2:4000 -> 2001:db8::9", "!one family"},
+		{"tcp 192.168.0.2:4000 -> example.com:443", "!no address"},
+		{"gre 192.168.0.2:1 -> 198.51.100.9", "!no ports"},
+		{"icmp fd00::1 -> fd00::2", "!not for"},
+	} {
+		p, err := ParsePacket(strings.Split(c.text, " "))
+		if want, fails := strings.CutPrefix(c.want, "!"); fails {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%q: %v, want …%s…", c.text, err, want)
+			}
+			continue
+		}
+		if err != nil || p.String() != c.want {
+			t.Errorf("%q: %s, %v", c.text, p, err)
+		}
+	}
+}
+
+// TestNeutral has the example of RFC 6296, appendix A of which gives the words.
+func TestNeutral(t *testing.T) {
+	p := Pair{Neutral: true, Inside: netip.MustParsePrefix("fd01:203:405::/48"), Outside: netip.MustParsePrefix("2001:db8:1::/48")}
+	in, out := netip.MustParseAddr("fd01:203:405:1::1234"), netip.MustParseAddr("2001:db8:1:d550::1234")
+	if got := p.Outward(in); got != out {
+		t.Errorf("outward: %s, want %s", got, out)
+	}
+	if got := p.Inward(out); got != in {
+		t.Errorf("inward: %s, want %s", got, in)
+	}
+	long := Pair{Neutral: true, Inside: netip.MustParsePrefix("fd01:203:405:1::/64"), Outside: netip.MustParsePrefix("2001:db8:1:2::/64")}
+	for _, a := range []string{"fd01:203:405:1::1234", "fd01:203:405:1:ffff::1", "fd01:203:405:1:1:2:3:4"} {
+		a := netip.MustParseAddr(a)
+		got := long.Outward(a)
+		if !long.Outside.Contains(got) || fold(host(got)) != fold(host(a)) || long.Inward(got) != a {
+			t.Errorf("%s becomes %s, and %s again", a, got, long.Inward(got))
+		}
+	}
+	if got := long.Outward(netip.MustParseAddr("fd01:203:405:1:ffff:ffff:ffff:ffff")); got.IsValid() {
+		t.Errorf("an address without a word to change: %s", got)
+	}
+	plain := Pair{Inside: netip.MustParsePrefix("10.1.0.0/24"), Outside: netip.MustParsePrefix("198.51.100.0/24")}
+	if got := plain.Outward(netip.MustParseAddr("10.1.0.7")); got != netip.MustParseAddr("198.51.100.7") {
+		t.Errorf("plain: %s", got)
+	}
+}

@@ -1,0 +1,289 @@
+package gateway
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// walk takes a packet through the hooks.
+type walk struct {
+	plan   *Plan
+	facts  *Facts
+	route  Router
+	packet Packet
+	e      *Explanation
+	// src and dst are what they are by now; changed: an engine of NAT, ours or another,
+	// decided for this hook's direction.
+	src, dst endpoint
+	// asked is the destination when our nat chain was asked for it.
+	asked         endpoint
+	dstDone       bool
+	srcDone       bool
+	dstTranslated bool // IPS_DST_NAT
+	pair          *Pair
+	hop           Hop
+}
+
+// The names of natkit's chains, with their hooks and priorities.
+const (
+	hookPrerouting  = "prerouting"
+	hookInput       = "input"
+	hookForward     = "forward"
+	hookOutput      = "output"
+	hookPostrouting = "postrouting"
+	hookRouting     = "routing"
+)
+
+// stop is a place at a hook: a chain, or the kernel's own work.
+type stop struct {
+	priority int32
+	chain    string
+	foreign  *Foreign
+	do       func(*Step)
+}
+
+func (w *walk) walk() error {
+	first := hookPrerouting
+	if w.packet.In == "" {
+		first = hookOutput
+	}
+	w.hook(first, w.firstStops(first))
+	if err := w.routing(); err != nil {
+		return err
+	}
+	switch w.e.Fate {
+	case Forwarded:
+		if w.packet.In != "" {
+			w.hook(hookForward, w.forwardStops())
+		}
+		w.hook(hookPostrouting, w.postroutingStops())
+	case Local:
+		w.hook(hookInput, nil)
+	}
+	w.nearMisses()
+	w.reply()
+	w.notes()
+	return nil
+}
+
+// The priorities of the kernel's own work (enum nf_ip_hook_priorities).
+const (
+	priorityRaw       = -300
+	priorityConntrack = -200
+	priorityConfirm   = 1<<31 - 1
+)
+
+// firstStops are natkit's and the tracker's, where packets come in or are sent.
+func (w *walk) firstStops(hook string) []stop {
+	stops := []stop{{priority: priorityConntrack, do: w.track}}
+	if len(w.plan.Untracked)+len(w.plan.Stateless) > 0 {
+		stops = append(stops, stop{priority: priorityRaw, chain: "raw-" + hook, do: w.raw})
+	}
+	if w.hasDestinations(hook) {
+		stops = append(stops, stop{priority: -80, chain: hook, do: w.destination})
+	}
+	return stops
+}
+
+func (w *walk) hasDestinations(hook string) bool {
+	return slices.ContainsFunc(w.plan.Destinations, func(d Destination) bool { return hook == hookPrerouting || d.Local })
+}
+
+func (w *walk) forwardStops() (stops []stop) {
+	if w.plan.MSS != (MSS{}) && w.packet.name() == "tcp" {
+		stops = append(stops, stop{priority: -150, chain: "mss", do: w.mss})
+	}
+	if w.plan.ConnectionsPerSource > 0 || len(w.plan.Flowtable) > 0 {
+		stops = append(stops, stop{priority: 0, chain: "forward", do: w.forward})
+	}
+	return stops
+}
+
+func (w *walk) postroutingStops() (stops []stop) {
+	if len(w.plan.Stateless) > 0 {
+		stops = append(stops, stop{priority: 110, chain: "stateless", do: w.statelessSource})
+	}
+	if len(w.plan.Sources) > 0 {
+		stops = append(stops, stop{priority: 120, chain: "postrouting", do: w.source})
+	}
+	if !w.e.Untracked {
+		stops = append(stops, stop{priority: priorityConfirm, do: func(s *Step) {
+			s.Does = "the connection is entered into the table (nf_conntrack_confirm)"
+		}})
+	}
+	return stops
+}
+
+// hook takes the packet through the chains at a hook, natkit's and others', in the order
+// of their priorities.
+func (w *walk) hook(hook string, stops []stop) {
+	for i := range w.facts.Foreign {
+		if f := &w.facts.Foreign[i]; f.Hook == hook && f.sees(w.packet) {
+			stops = append(stops, stop{priority: f.Priority, foreign: f})
+		}
+	}
+	slices.SortStableFunc(stops, func(a, b stop) int { return cmp.Compare(a.priority, b.priority) })
+	for _, s := range stops {
+		step := Step{Hook: hook, Priority: s.priority}
+		if s.foreign != nil {
+			w.foreign(s.foreign, &step)
+		} else {
+			if s.chain != "" {
+				step.Chain = "inet natkit " + s.chain
+			}
+			s.do(&step)
+		}
+		if step.Does != "" {
+			w.e.Steps = append(w.e.Steps, step)
+		}
+	}
+}
+
+// track is the tracker's place (nf_conntrack_in).
+func (w *walk) track(s *Step) {
+	s.Does = "conntrack: a new connection; its first packet alone asks the nat chains"
+	if w.e.Untracked {
+		s.Does = "conntrack: not tracked; no nat chain is asked"
+	}
+}
+
+// raw is what is done before the tracker sees the packet.
+func (w *walk) raw(s *Step) {
+	for i := range w.plan.Untracked {
+		if u := &w.plan.Untracked[i]; u.matches(w.packet) {
+			w.e.Untracked, s.Rule, s.Does = true, &u.Rule, "not tracked"
+			return
+		}
+	}
+	for i := range w.plan.Stateless {
+		if w.statelessIn(&w.plan.Stateless[i], s) {
+			return
+		}
+	}
+	s.Does = "no rule is for it: it is tracked"
+}
+
+func (u *Untracked) matches(p Packet) bool {
+	return u.On == p.Dst && u.Port.Matches(p.Protocol, p.DstPort) ||
+		u.On == p.Src && u.Port.Matches(p.Protocol, p.SrcPort)
+}
+
+// statelessIn tells whether a pair is for a packet that comes in, from either side.
+func (w *walk) statelessIn(p *Pair, s *Step) bool {
+	switch {
+	case p.Outside.Contains(w.dst.addr) && w.packet.In != "" && has(p.Out, w.packet.In):
+		w.dst.addr = p.Inward(w.dst.addr)
+		s.Does = fmt.Sprintf("not tracked; the destination becomes %s, packet by packet", w.dst)
+		w.e.Destination = as(w.dst)
+		w.e.Destination.Rule = &p.Rule
+	case p.Inside.Contains(w.src.addr):
+		s.Does = "not tracked"
+	default:
+		return false
+	}
+	w.e.Untracked, w.pair, s.Rule = true, p, &p.Rule
+	return true
+}
+
+// has tells whether a condition on interfaces holds: none is any.
+func has(names []string, name string) bool { return len(names) == 0 || slices.Contains(names, name) }
+
+func (w *walk) destination(s *Step) {
+	if w.e.Untracked {
+		return
+	}
+	if w.dstDone {
+		s.Does = "not asked: the destination is translated already"
+		return
+	}
+	w.asked = w.dst
+	for i := range w.plan.Destinations {
+		if d := &w.plan.Destinations[i]; len(w.misses(d)) == 0 {
+			w.translateDestination(d, s)
+			return
+		}
+	}
+	s.Does = fmt.Sprintf("no rule is for %s: it stays", w.dst)
+}
+
+func (w *walk) translateDestination(d *Destination, s *Step) {
+	before := w.dst
+	switch {
+	case d.Prefix.IsValid():
+		w.dst.addr = mapAddr(w.dst.addr, d.Prefix)
+	default:
+		w.dst.addr = d.To.Address
+		if d.To.Port != 0 {
+			w.dst.port = d.To.Port
+		}
+	}
+	w.dstDone, w.dstTranslated = true, w.dst != before
+	w.e.Destination = as(w.dst)
+	w.e.Destination.Rule, s.Rule = &d.Rule, &d.Rule
+	s.Does = fmt.Sprintf("the destination becomes %s", w.dst)
+}
+
+func (w *walk) mss(s *Step) {
+	s.Does = "MSS of the SYN is at most what the route's MTU takes"
+	if w.plan.MSS.Bytes > 0 {
+		s.Does = fmt.Sprintf("MSS of the SYN is at most %d bytes", w.plan.MSS.Bytes)
+	}
+}
+
+// forward is the chain of limits and of the fast path.
+func (w *walk) forward(s *Step) {
+	var does words
+	if n := w.plan.ConnectionsPerSource; n > 0 && w.plan.Inside(w.packet.In) && !w.e.Untracked {
+		does.say(fmt.Sprintf("dropped if %s has %d connections already", w.packet.Src, n))
+	}
+	if slices.Contains(w.plan.Flowtable, w.packet.In) && slices.Contains(w.plan.Flowtable, w.e.Out) && !w.e.Untracked {
+		if len(does.parts) > 0 {
+			does.say("·")
+		}
+		does.say("once answered, the connection goes by the flowtable and comes to no hook after ingress")
+	}
+	s.Does = does.String()
+}
+
+func (w *walk) statelessSource(s *Step) {
+	for i := range w.plan.Stateless {
+		p := &w.plan.Stateless[i]
+		if p.Inside.Contains(w.src.addr) && has(p.Out, w.e.Out) && w.e.Untracked {
+			w.src.addr = p.Outward(w.src.addr)
+			w.e.Source = as(w.src)
+			w.e.Source.Rule, s.Rule, w.pair = &p.Rule, &p.Rule, p
+			s.Does = fmt.Sprintf("the source becomes %s, packet by packet", w.src)
+			return
+		}
+	}
+}
+
+func (w *walk) source(s *Step) {
+	switch {
+	case w.e.Untracked:
+		return
+	case w.srcDone:
+		s.Does = "not asked: the source is translated already"
+		return
+	}
+	for i := range w.plan.Sources {
+		if r := &w.plan.Sources[i]; len(w.sourceMisses(r)) == 0 {
+			w.e.Source = w.give(r)
+			w.e.Source.Rule, s.Rule = &r.Rule, &r.Rule
+			s.Does = "the source becomes " + w.e.Source.words(r.Ports.Keep)
+			return
+		}
+	}
+	s.Does = fmt.Sprintf("no rule is for what %s sends by %s: the source stays", w.packet.Src, w.e.Out)
+}
+
+// forwardingOff tells whether the host does not forward the packet's family as it is now.
+func (w *walk) forwardingOff() bool {
+	name := "net.ipv4.ip_forward"
+	if w.packet.Src.Is6() {
+		name = "net.ipv6.conf.all.forwarding"
+	}
+	value, ok := w.facts.Sysctls.Int(name)
+	return ok && value == 0
+}

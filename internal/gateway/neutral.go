@@ -1,0 +1,72 @@
+package gateway
+
+import (
+	"encoding/binary"
+	"net/netip"
+)
+
+// Outward is the address that a packet from inside gets.
+func (p *Pair) Outward(a netip.Addr) netip.Addr {
+	return p.translate(a, p.Inside, p.Outside)
+}
+
+// Inward is the address inside that a packet from outside gets.
+func (p *Pair) Inward(a netip.Addr) netip.Addr {
+	return p.translate(a, p.Outside, p.Inside)
+}
+
+func (p *Pair) translate(a netip.Addr, from, to netip.Prefix) netip.Addr {
+	if !p.Neutral {
+		return mapAddr(a, to)
+	}
+	return neutral(a, from, to)
+}
+
+// neutral maps a from one prefix into another so that checksums over it stay right
+// (RFC 6296, section 3.1): what the prefixes differ by is added to a word of 16 bits
+// behind the prefix: the subnet's for /48 and shorter, otherwise the first word of the
+// host's part that is not 0xffff (section 3.5). An address whose words all are is not
+// valid then: it cannot be mapped.
+func neutral(a netip.Addr, from, to netip.Prefix) netip.Addr {
+	mapped := mapAddr(a, to).As16()
+	word := neutralWord(a, from.Bits())
+	if word < 0 {
+		return netip.Addr{}
+	}
+	at := mapped[2*word : 2*word+2]
+	sum := addOnes(binary.BigEndian.Uint16(at), addOnes(fold(from), ^fold(to)))
+	if sum == 0xffff {
+		sum = 0
+	}
+	binary.BigEndian.PutUint16(at, sum)
+	return netip.AddrFrom16(mapped)
+}
+
+// neutralWord is the number of the word that takes the difference, -1 where none can.
+func neutralWord(a netip.Addr, bits int) int {
+	if bits <= 48 {
+		return 3
+	}
+	bytes := a.As16()
+	for word := max(4, (bits+15)/16); word < 8; word++ {
+		if binary.BigEndian.Uint16(bytes[2*word:]) != 0xffff {
+			return word
+		}
+	}
+	return -1
+}
+
+// fold is the one's complement sum of a prefix's words.
+func fold(p netip.Prefix) (sum uint16) {
+	bytes := p.Masked().Addr().As16()
+	for i := 0; i < 16; i += 2 {
+		sum = addOnes(sum, binary.BigEndian.Uint16(bytes[i:]))
+	}
+	return sum
+}
+
+// addOnes adds in one's complement.
+func addOnes(a, b uint16) uint16 {
+	sum := uint32(a) + uint32(b)
+	return uint16(sum + sum>>16)
+}
