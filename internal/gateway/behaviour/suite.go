@@ -12,5 +12,6 @@ func All() []Case {
 		rfc6296(),
 		rfc5382(),
 		rfc5508(),
+		fragmented(),
 	)
 }

@@ -1,0 +1,159 @@
+package behaviour
+
+import (
+	"bytes"
+	"encoding/binary"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/packet"
+)
+
+// carrier makes packets that are worth cutting.
+type carrier struct {
+	name string
+	// id is the identification of its fragments: what is left of a packet in the
+	// gateway must not meet another one.
+	id    uint32
+	small flowKind
+	// ask makes a packet of a session from inside, answer one of its answer; nil where
+	// that takes more than one packet.
+	ask, answer func(from end, to netip.AddrPort, data []byte) datagram
+}
+
+var (
+	carrierUDP = carrier{"udp", 0x1100, flowUDP,
+		func(from end, to netip.AddrPort, data []byte) datagram { return udp(from.AddrPort, to, data) },
+		func(from end, to netip.AddrPort, data []byte) datagram { return udp(from.AddrPort, to, data) }}
+	carrierZero = carrier{"udp without checksum", 0x1200, flowZero,
+		func(from end, to netip.AddrPort, data []byte) datagram { return udpWithout(from.AddrPort, to, data) },
+		func(from end, to netip.AddrPort, data []byte) datagram { return udpWithout(from.AddrPort, to, data) }}
+	// carrierTCP has data in a SYN (RFC 9293, section 3.10.7.4), so that one packet is
+	// a session.
+	carrierTCP = carrier{"tcp", 0x1300, flowTCP,
+		func(from end, to netip.AddrPort, data []byte) datagram {
+			return tcp(from.AddrPort, to, packet.TCP{SequenceNumber: 100, Flags: packet.SYN}, data)
+		}, nil}
+	carrierEcho = carrier{"echo", 0x1400, flowEcho,
+		func(from end, to netip.AddrPort, data []byte) datagram {
+			return echoWith(from.Addr(), to.Addr(), from.Port(), data, echoRequest, echoRequest6)
+		},
+		func(from end, to netip.AddrPort, data []byte) datagram {
+			return echoWith(from.Addr(), to.Addr(), to.Port(), data, echoReply, echoReply6)
+		}}
+)
+
+func carriers(v6 bool) []carrier {
+	if v6 {
+		return []carrier{carrierUDP, carrierTCP, carrierEcho}
+	}
+	return []carrier{carrierUDP, carrierZero, carrierTCP, carrierEcho}
+}
+
+func echoWith(from, to netip.Addr, identifier uint16, data []byte, kind, kind6 uint8) datagram {
+	if from.Is6() {
+		kind = kind6
+	}
+	return icmp(from, to, packet.ICMP{Type: kind, Rest: uint32(identifier)<<16 | 1}, data)
+}
+
+// someData is of a length that is not a multiple of eight. Every byte tells where it
+// belongs.
+func someData(salt int) []byte {
+	b := make([]byte, 1357)
+	for i := range b {
+		b[i] = byte(i*7 + i/256 + salt*31)
+	}
+	return b
+}
+
+func packets(parts []datagram) [][]byte {
+	var all [][]byte
+	for _, d := range parts {
+		all = append(all, d.bytes())
+	}
+	return all
+}
+
+// judge wants packets with each of the data, once, whole or in parts, between two
+// addresses, and nothing else.
+func (c carrier) judge(arrivals Arrivals, at Host, from, to netip.Addr, data [][]byte) Outcome {
+	came := assemble(arrivals)
+	if len(came) == 0 {
+		return Dropped
+	}
+	found := 0
+	for _, w := range came {
+		switch {
+		case nameOf(w.ip.Source) == "an inside address" && w.at == X:
+			return leavesUntranslated
+		case w.at != at || w.ip.Source != from || w.ip.Destination != to:
+			return "for other addresses"
+		case w.missing:
+			return "not all parts arrive"
+		case wrongChecksums(w.ip.Append(nil, w.payload)) != nil:
+			return "with a wrong checksum"
+		case c.name == carrierZero.name && binary.BigEndian.Uint16(w.payload[6:]) != 0:
+			return "with a checksum that it had not"
+		}
+		for _, d := range data {
+			if bytes.HasSuffix(w.payload, d) {
+				found++
+			}
+		}
+	}
+	if found != len(data) || len(came) != len(data) {
+		return "not all packets arrive as they were"
+	}
+	return Passes
+}
+
+// arrived is a packet put together of what came.
+type arrived struct {
+	at      Host
+	ip      packet.IP
+	payload []byte
+	missing bool
+}
+
+// assemble puts fragments together. Those that overlap, or of which the last one does
+// not come, leave it missing something.
+func assemble(arrivals Arrivals) []arrived {
+	var done []arrived
+	open := map[uint32]*arrived{}
+	for i := range arrivals {
+		f := &arrivals[i].Frame
+		payload := ipPayload(arrivals[i].Packet)
+		if !f.Fragment.Is() {
+			done = append(done, arrived{arrivals[i].At, ipOf(f), payload, false})
+			continue
+		}
+		a := open[f.Fragment.Identification]
+		if a == nil {
+			a = &arrived{at: arrivals[i].At, ip: ipOf(f)}
+			open[f.Fragment.Identification] = a
+		}
+		// The kernel sends fragments in order; another engine may not, which is to be
+		// seen to by then.
+		a.missing = f.Fragment.More || f.Fragment.Offset != len(a.payload)
+		a.payload = append(a.payload, payload...)
+	}
+	for _, a := range open {
+		done = append(done, *a)
+	}
+	return done
+}
+
+func ipOf(f *packet.Frame) packet.IP {
+	return packet.IP{Source: f.Source, Destination: f.Destination, Protocol: f.Protocol}
+}
+
+// ipPayload is what follows the IP header and, in IPv6, the Fragment header.
+func ipPayload(ip []byte) []byte {
+	payload := ip[headerLength(ip):]
+	if ip[0]>>4 == 6 && ip[6] == unix.IPPROTO_FRAGMENT {
+		payload = payload[8:]
+	}
+	return payload
+}
