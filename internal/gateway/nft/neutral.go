@@ -16,15 +16,14 @@ import (
 // The word is the fourth for prefixes up to 48 bits (3.4), otherwise the first one after
 // the eighth byte that is not 0xffff (3.5); where all are, the packet is dropped. The
 // kernel's own SNPT and DNPT can only be in a table of the name mangle.
-func (r *rewriter) neutral(chain string, conditions []expression, at place, from, to netip.Prefix, untrack []expression) {
+func (r *rewriter) neutral(chain string, start conditions, at place, from, to netip.Prefix, untrack []expression) {
 	words, length := []uint32{3}, uint32(6)
 	if from.Bits() > 48 {
 		words, length = []uint32{4, 5, 6, 7}, 8
 	}
 	at.pseudoFlags, at.mends = 0, true
-	start := slices.Concat(conditions, at.within(r.f, from))
 	for i, w := range words {
-		exprs := slices.Clone(start)
+		exprs := append(start(), at.within(r.f, from)...)
 		if len(words) > 1 {
 			exprs = append(exprs, at.taken(words[:i], w)...)
 		}
@@ -34,7 +33,7 @@ func (r *rewriter) neutral(chain string, conditions []expression, at place, from
 		r.add(chain, append(exprs, at.zero(w)...))
 	}
 	if len(words) > 1 {
-		exprs := slices.Concat(start, at.taken(words, 0), []expression{&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop}})
+		exprs := slices.Concat(start(), at.within(r.f, from), at.taken(words, 0), []expression{&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop}})
 		r.add(chain, exprs)
 	}
 }

@@ -56,13 +56,18 @@ type rewriter struct {
 
 func (r *rewriter) write() {
 	out := r.pairs[0].Out
-	in := slices.Concat(r.f.is(), r.t.interfaces(expr.MetaKeyIIFNAME, out, false))
-	r.errors("raw-prerouting", in, true)
-	r.address("raw-prerouting", slices.Concat(r.f.is(), r.t.interfaces(expr.MetaKeyIIFNAME, out, false)), true)
+	r.bothPlaces("raw-prerouting", func() []expression {
+		return append(r.f.is(), r.t.interfaces(expr.MetaKeyIIFNAME, out, false)...)
+	}, true)
 	r.notrackLeaving(out)
-	r.errors("stateless", slices.Concat(r.f.is(), r.t.interfaces(expr.MetaKeyOIFNAME, out, false)), false)
-	r.address("stateless", slices.Concat(r.f.is(), r.t.interfaces(expr.MetaKeyOIFNAME, out, false)), false)
+	r.bothPlaces("stateless", func() []expression {
+		return append(r.f.is(), r.t.interfaces(expr.MetaKeyOIFNAME, out, false)...)
+	}, false)
 }
+
+// conditions make the first expressions of a rule. Each rule gets its own, as a set
+// without a name belongs to one rule alone.
+type conditions func() []expression
 
 // place is where in a packet an address stands, and the checksums that it is part of.
 type place struct {
@@ -70,7 +75,6 @@ type place struct {
 	offset      uint32
 	checksum    uint32 // offset of a checksum to mend, where mends
 	mends       bool
-	transport   bool // the transport's checksum covers it by the pseudo header
 	pseudoFlags uint32
 }
 
@@ -111,11 +115,21 @@ func (p place) store(length uint32) expression {
 	return w
 }
 
-// errors translates the address that ICMP errors quote: on the way in the source of
-// what was sent from inside, on the way out the destination of what came in.
-func (r *rewriter) errors(chain string, conditions []expression, in bool) {
-	types := []byte{3, 11, 12} // unreachable, time exceeded, parameter problem
-	kind := nftables.TypeICMPType
+// bothPlaces translates, in one direction, the address that ICMP errors quote (on the
+// way in the source of what was sent from inside, on the way out the destination of
+// what came in), and the packet's own.
+func (r *rewriter) bothPlaces(chain string, start conditions, in bool) {
+	r.translate(chain, func() []expression { return append(start(), r.icmpErrors()...) }, r.f.quoted(!in), in, "-quoted", nil)
+	var untrack []expression
+	if in {
+		untrack = []expression{&expr.Notrack{}}
+	}
+	r.translate(chain, start, r.f.header(in), in, "", untrack)
+}
+
+// icmpErrors asks for an ICMP message that quotes a packet.
+func (r *rewriter) icmpErrors() []expression {
+	types, kind := []byte{3, 11, 12}, nftables.TypeICMPType // unreachable, time exceeded, parameter problem
 	if r.f.v6 {
 		types, kind = []byte{1, 2, 3, 4}, nftables.TypeICMP6Type
 	}
@@ -123,43 +137,29 @@ func (r *rewriter) errors(chain string, conditions []expression, in bool) {
 	for _, v := range types {
 		s.elements = append(s.elements, element{key: []byte{v}})
 	}
-	r.t.anonymous(s)
-	conditions = append(conditions, r.t.protocols(r.f.icmp)...)
-	conditions = append(conditions, payload(expr.PayloadBaseTransportHeader, 0, 1, reg1), s.lookup(reg1, false))
-	r.translate(chain, conditions, r.f.quoted(!in), in, "-quoted", false)
-}
-
-// address translates the packet's own address.
-func (r *rewriter) address(chain string, conditions []expression, in bool) {
-	r.translate(chain, conditions, r.f.header(in), in, "", in)
+	all := r.t.protocols(r.f.icmp)
+	return append(all, payload(expr.PayloadBaseTransportHeader, 0, 1, reg1), r.t.anonymous(s).lookup(reg1, false))
 }
 
 // translate makes rules that replace the address at a place.
-func (r *rewriter) translate(chain string, conditions []expression, at place, in bool, suffix string, untracked bool) {
-	var untrack []expression
-	if untracked {
-		untrack = []expression{&expr.Notrack{}}
-	}
-	pair := r.pairs[0]
+func (r *rewriter) translate(chain string, start conditions, at place, in bool, suffix string, untrack []expression) {
+	pair, size := r.pairs[0], uint32(r.f.bytes)
 	from, to := pair.Inside, pair.Outside
 	if in {
 		from, to = to, from
 	}
 	switch {
 	case pair.Neutral:
-		r.neutral(chain, conditions, at, from, to, untrack)
+		r.neutral(chain, start, at, from, to, untrack)
 	case len(r.pairs) > 1:
 		s := r.pairMap(in, suffix)
-		exprs := slices.Concat(conditions, []expression{at.load(uint32(r.f.bytes)), s.translate(reg1)}, untrack, []expression{at.store(uint32(r.f.bytes))})
-		r.add(chain, exprs)
+		r.add(chain, slices.Concat(start(), []expression{at.load(size), s.translate(reg1)}, untrack, []expression{at.store(size)}))
 	default:
-		size := uint32(r.f.bytes)
 		become := []expression{immediate(reg1, to.Masked().Addr().AsSlice())}
 		if from.Bits() < r.f.bits() {
 			become = []expression{at.load(size), r.f.replaced(to, int(size))}
 		}
-		exprs := slices.Concat(conditions, at.within(r.f, from), []expression{&expr.Counter{}}, untrack, become, []expression{at.store(size)})
-		r.add(chain, exprs)
+		r.add(chain, slices.Concat(start(), at.within(r.f, from), []expression{&expr.Counter{}}, untrack, become, []expression{at.store(size)}))
 	}
 }
 
