@@ -51,7 +51,7 @@ func Read(ctx context.Context, ns *netns.Handle, o Options) (gateway.Facts, erro
 	}
 	settings(&f, collect.ReadSettings(ctx, collect.Options{Netns: ns}))
 	if o.Flowtable {
-		f.Flowtable = flowtable()
+		f.Flowtable = flowtable(ns)
 	}
 	return f, ctx.Err()
 }

@@ -211,7 +211,7 @@ func TestRouted(t *testing.T) {
 
 func TestFlowtableIsToldAsItIs(t *testing.T) {
 	testutil.NeedRoot(t)
-	s := flowtable()
+	s := flowtable(nil)
 	if s.OK == (s.Reason != "") {
 		t.Errorf("%+v", s)
 	}

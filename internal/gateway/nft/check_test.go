@@ -1,0 +1,27 @@
+package nft
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/testutil"
+)
+
+// What is asked without making one is what happens to one that is made.
+func TestCheckFlowtable(t *testing.T) {
+	testutil.NeedRoot(t)
+	ns, err := netns.New("flowtable")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ns.Close() })
+	err = CheckFlowtable(ns)
+	var missing *Missing
+	if has := testutil.FlowTable.Probe() == nil; has != (err == nil) || !has && !errors.As(err, &missing) {
+		t.Errorf("the kernel has flowtables: %t; %v", has, err)
+	}
+	if s, err := Read(ns); err != nil || s.Present {
+		t.Errorf("left behind: %+v, %v", s, err)
+	}
+}
