@@ -4,10 +4,12 @@ import (
 	"strings"
 
 	"github.com/google/nftables/userdata"
+
+	"github.com/natkit/natkit/internal/natrules"
 )
 
 // Table is the name of natkit's own table, of family inet.
-const Table = "natkit"
+const Table = natrules.GatewayTable
 
 // MarkChain is a chain of natkit's table that no hook and no rule leads to. Its rules
 // say by their comments what the table is, in a form that every kernel keeps

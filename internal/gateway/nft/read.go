@@ -43,7 +43,7 @@ type Counted struct {
 }
 
 // Family is the family of natkit's table.
-const Family = "inet"
+const Family = natrules.GatewayFamily
 
 // Read tells the state of natkit's table in a namespace (nil: this one). Needs
 // CAP_NET_ADMIN in that namespace.
