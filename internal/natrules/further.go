@@ -50,3 +50,16 @@ func (m *machine) notEqual(c content, data []byte) {
 		m.step.rule.Partial = true
 	}
 }
+
+// between is a range of destination ports (enum nft_range_attributes).
+func (m *machine) between(a attrs) {
+	const sreg, op, from, to = 1, 2, 3, 4
+	c := m.held(a.u32(sreg))
+	first, last := a.nested(from).get(nftDataValue), a.nested(to).get(nftDataValue)
+	if a.u32(op) != 0 || !c.isDestinationPort() || len(first) != 2 || len(last) != 2 { // NFT_RANGE_EQ
+		m.step.rule.Partial, m.step.cause = true, "range"
+		return
+	}
+	m.step.further.bound(beUint16(first), false)
+	m.step.further.bound(beUint16(last), true)
+}

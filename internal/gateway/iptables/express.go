@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+
+	"github.com/natkit/natkit/internal/gateway"
 )
 
 // wordless says which condition natkit's rules have no word for; empty where they
@@ -53,7 +55,10 @@ const noWord = "natkit has no word for "
 // wan is the interface that the file names as such, or empty.
 func (e *entry) express(wan string) string {
 	t := &e.rule.Target
-	if len(t.Unknown) > 0 {
+	switch {
+	case t.Kind == Ends && len(t.Chains) > 0:
+		return "leads to the chain " + t.Name + ", which is not there"
+	case len(t.Unknown) > 0:
 		return noWord + t.Unknown[0]
 	}
 	switch t.Kind {
@@ -86,6 +91,9 @@ func (e *entry) expressSource(wan string) string {
 	}
 	if word := wordless(&e.match, "from except out"); word != "" {
 		return noWord + word
+	}
+	if e.match.Out == gateway.RoleWAN && wan != gateway.RoleWAN {
+		return "is for an interface named wan, which in a gateway file is a role; natkit can give it that role only where all rules about destinations are for what comes in by it"
 	}
 	if wan != "" && e.match.Out == "" {
 		return "holds for every interface; with the interface " + wan + " named as wan it would hold for that one"
@@ -219,10 +227,10 @@ func (e *entry) expressNotrack() string {
 	switch {
 	case from == to || from && !m.From.IsSingleIP() || to && !m.To.IsSingleIP():
 		return "natkit's notrack is for what one address gets and sends"
-	case len(m.Ports) > 0 || len(e.except) > 0:
-		return noWord + "ports and exceptions of NOTRACK as they are here"
 	case m.Protocol != "":
-		return noWord + "notrack for a protocol without its ports"
+		return "is for " + m.Protocol + " alone, in one direction; natkit's notrack is for what the address gets and for what it sends"
+	case len(e.except) > 0:
+		return fmt.Sprintf("%s keeps some of its packets from it", where(e.except[0].rule))
 	}
 	if word := wordless(&m, "from to"); word != "" {
 		return noWord + word

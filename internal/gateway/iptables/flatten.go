@@ -107,7 +107,7 @@ func (f *flattener) jump(r *Rule, m Match, except []exception, owner string, dep
 		if next == nil {
 			// Where it leads is not in the text: it may translate what it gets.
 			missing := *r
-			missing.Target = Target{Kind: Ends, Name: name, Unknown: []string{"leads to a chain that is not there"}}
+			missing.Target = Target{Kind: Ends, Name: name, Chains: r.Target.Chains}
 			f.add(&missing, m, except, cmp.Or(owner, ownerOfChain(name)))
 			continue
 		}

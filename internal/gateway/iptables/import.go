@@ -47,12 +47,22 @@ func Import(set *Ruleset) (*Result, error) {
 		}
 	}
 	r := t.result()
-	r.Notes = append(slices.Clone(set.Notes), r.Notes...)
+	r.Notes = withoutRepetition(append(slices.Clone(set.Notes), r.Notes...))
 	if full {
 		r.Notes = append(r.Notes, Note{Kind: Untranslated, Rules: 1, Reason: "the chains lead to each other too often to be followed to their end"})
 	}
 	slices.SortStableFunc(r.Notes, func(a, b Note) int { return cmp.Compare(a.Line, b.Line) })
 	return r, nil
+}
+
+// withoutRepetition keeps one of the notes about the same text.
+func withoutRepetition(notes []Note) []Note {
+	seen := map[Note]bool{}
+	return slices.DeleteFunc(notes, func(n Note) bool {
+		again := seen[n]
+		seen[n] = true
+		return again
+	})
 }
 
 // translator decides on entries until all that is left is right.
@@ -74,6 +84,11 @@ type translator struct {
 // rule about sources names one too; else empty.
 func (t *translator) findWAN() string {
 	wan := ""
+	for _, e := range t.entries {
+		if e.match.Out == gateway.RoleWAN { // an interface of that name
+			wan = gateway.RoleWAN
+		}
+	}
 	for _, e := range t.entries {
 		if e.owner != "" || !e.rule.Target.translates() {
 			continue

@@ -2,7 +2,7 @@ package iptables
 
 import (
 	"fmt"
-	"path"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +14,8 @@ type parser struct {
 	version int
 	table   string
 	line    int
+	// others are lines of something else, other the note about them.
+	others, other int
 }
 
 // Parse reads what iptables-save and ip6tables-save print, and commands of
@@ -39,7 +41,7 @@ func (p *parser) one(line string) {
 	case line == "":
 	case line[0] == '#':
 		p.generated(line)
-	case line[0] == '*':
+	case line[0] == '*' && chainsOf[line[1:]] != nil:
 		p.table = line[1:]
 	case line == "COMMIT":
 		p.table = ""
@@ -84,82 +86,18 @@ func (p *parser) saved(line string) {
 	if line[0] == '[' {
 		_, after, ok := strings.Cut(line, "] ")
 		if !ok {
-			p.note(Untranslated, line, "the counters before the rule are not closed")
+			p.unreadable(line, "the counters before the rule are not closed", p.version)
 			return
 		}
 		rule = after
 	}
 	words, err := tokens(rule)
 	if err != nil {
-		p.note(Untranslated, line, err.Error())
+		p.unreadable(line, err.Error(), p.version)
 		return
 	}
 	p.command(rule, words, p.table, p.version)
 }
-
-// harmless are commands of scripts that are no rules and lose nothing.
-var harmless = []string{"sysctl", "modprobe", "set", "exit", "echo", "true"}
-
-// typed is a command as people write it, with a prompt or sudo before it.
-func (p *parser) typed(line string) {
-	words, err := tokens(strings.TrimPrefix(line, "$ "))
-	if err != nil {
-		p.note(Untranslated, line, err.Error())
-		return
-	}
-	if len(words) > 0 && words[0] == "sudo" {
-		words = words[1:]
-	}
-	if i := slices.IndexFunc(words, func(w string) bool { return strings.HasPrefix(w, "#") }); i >= 0 {
-		words = words[:i]
-	}
-	if len(words) == 0 {
-		return
-	}
-	name, _, _ := strings.Cut(path.Base(words[0]), "-")
-	version := map[string]int{"iptables": 4, "ip6tables": 6}[name]
-	switch {
-	case version != 0:
-		p.shell(line, words[1:], version)
-	case slices.Contains(harmless, words[0]) && !strings.Contains(line, "iptables"):
-	default:
-		p.note(Untranslated, line, "is not a rule of iptables")
-	}
-}
-
-// shell is a command's options, as far as they mean the same without a shell.
-func (p *parser) shell(line string, words []string, version int) {
-	for _, w := range words {
-		if strings.ContainsAny(w, "$`") {
-			p.note(Untranslated, line, "has a shell variable: import what iptables-save prints")
-			return
-		}
-		if strings.ContainsAny(w, ";|&<>") {
-			p.note(Untranslated, line, "is more than one command: import what iptables-save prints")
-			return
-		}
-	}
-	table, rest := "filter", []string{}
-	for i := 0; i < len(words); i++ {
-		switch w := words[i]; {
-		case (w == "-t" || w == "--table") && i+1 < len(words):
-			i++
-			table = words[i]
-		case strings.HasPrefix(w, "--table="):
-			table = strings.TrimPrefix(w, "--table=")
-		case w == "-w" || w == "--wait":
-			if i+1 < len(words) && isNumber(words[i+1]) {
-				i++
-			}
-		case w == "-n" || w == "-v" || w == "--numeric" || w == "--verbose" || w == "-4" || w == "-6":
-		default:
-			rest = append(rest, w)
-		}
-	}
-	p.command(line, rest, table, version)
-}
-
-func isNumber(s string) bool { _, err := strconv.Atoi(s); return err == nil }
 
 // command is what begins with -A, -I, -N and so on.
 func (p *parser) command(line string, words []string, table string, version int) {
@@ -178,7 +116,7 @@ func (p *parser) command(line string, words []string, table string, version int)
 	switch words[0] {
 	case "-A", "--append", "-I", "--insert":
 		if name == "" || strings.HasPrefix(name, "-") {
-			p.note(Untranslated, line, "names no chain")
+			p.unreadable(line, "names no chain", version)
 			return
 		}
 		p.add(t, line, words, t.chain(name))
@@ -187,8 +125,35 @@ func (p *parser) command(line string, words []string, table string, version int)
 	case "-F", "--flush", "-X", "--delete-chain":
 		t.flush(name)
 	case "-P", "--policy", "-Z", "--zero", "-L", "--list", "-S", "--list-rules", "-nL", "-nvL", "-vnL":
+	case "-D", "--delete":
+		p.delete(t, line, words[min(2, len(words)):], t.chain(name))
 	default:
-		p.note(Untranslated, line, "changes rules that are there already: import what iptables-save prints afterwards")
+		p.unreadable(line, "changes rules that are there already: import what iptables-save prints afterwards", version)
+	}
+}
+
+// delete takes out the rule of a number, or the first one that is the same; one that
+// is not there iptables cannot delete either.
+func (p *parser) delete(t *Table, line string, options []string, c *Chain) {
+	if len(options) == 1 && isNumber(options[0]) {
+		if n, _ := strconv.Atoi(options[0]); n >= 1 && n <= len(c.Rules) {
+			c.Rules = slices.Delete(c.Rules, n-1, n)
+		}
+		return
+	}
+	rules, err := parseRule(options, t.Version)
+	if err != nil {
+		p.note(Untranslated, line, err.Error())
+		p.doubt(c, line, true)
+		return
+	}
+	for _, r := range rules {
+		i := slices.IndexFunc(c.Rules, func(x *Rule) bool {
+			return reflect.DeepEqual(x.Match, r.Match) && reflect.DeepEqual(x.Target, r.Target)
+		})
+		if i >= 0 {
+			c.Rules = slices.Delete(c.Rules, i, i+1)
+		}
 	}
 }
 
@@ -212,6 +177,7 @@ func (p *parser) add(t *Table, line string, words []string, c *Chain) {
 	}
 	if at < 0 || at > len(c.Rules) {
 		p.note(Untranslated, line, "there are fewer rules before it than its number says: import what iptables-save prints")
+		p.doubt(c, line, true)
 		return
 	}
 	rules, err := parseRule(options, t.Version)

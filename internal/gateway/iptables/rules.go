@@ -126,6 +126,9 @@ func (t *translator) config() gateway.Config {
 	if t.wan != "" && slices.ContainsFunc(t.rules, usesWAN) {
 		c.Interfaces.WAN = gateway.Names{t.wan}
 	}
+	if slices.ContainsFunc(t.rules, func(m made) bool { return leavesBy(m, gateway.RoleLAN) }) {
+		c.Interfaces.LAN = gateway.Names{gateway.RoleLAN} // an interface of that name
+	}
 	if len(t.mss) > 0 {
 		g := t.mss[0].rule.Target
 		c.MSS = gateway.MSS{Clamp: g.Clamp, Bytes: g.Bytes}
@@ -134,4 +137,11 @@ func (t *translator) config() gateway.Config {
 }
 
 // usesWAN tells whether a rule means another thing without a wan interface.
-func usesWAN(m made) bool { return m.rule.DNAT != nil || m.rule.Static != nil || m.rule.Netmap != nil }
+func usesWAN(m made) bool {
+	return m.rule.DNAT != nil || m.rule.Static != nil || m.rule.Netmap != nil || leavesBy(m, gateway.RoleWAN)
+}
+
+// leavesBy tells whether a rule is for connections that leave by that interface.
+func leavesBy(m made, name string) bool {
+	return slices.ContainsFunc(m.from, func(e *entry) bool { return e.match.Out == name })
+}

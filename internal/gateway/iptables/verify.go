@@ -116,7 +116,7 @@ func (m *made) matches(plan *gateway.Plan, at places) bool {
 
 func sameSource(want, got gateway.Source) bool {
 	got.Rule = gateway.Ref{}
-	want.NotTo = sorted(want.NotTo)
+	want.NotTo, got.NotTo = sorted(want.NotTo), sorted(got.NotTo)
 	return same(want, got)
 }
 

@@ -1,0 +1,107 @@
+package iptables
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/tools/txtar"
+
+	"github.com/natkit/natkit/internal/gateway"
+)
+
+// TestImport compares each testdata/*.txtar: "rules" is the text (one of ip6tables
+// where the comment says so), "file" the gateway file, "notes" what is not in it.
+func TestImport(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no cases: %v", err)
+	}
+	for _, name := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(name), ".txtar"), func(t *testing.T) { importCase(t, name) })
+	}
+}
+
+func importCase(t *testing.T, name string) {
+	archive, err := txtar.ParseFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := map[string]string{}
+	for _, f := range archive.Files {
+		parts[f.Name] = string(f.Data)
+	}
+	version := 4
+	if strings.Contains(string(archive.Comment), "IPv6") {
+		version = 6
+	}
+	r, err := Import(Parse(parts["rules"], version))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := []txtar.File{{Name: "rules", Data: []byte(parts["rules"])}, {Name: "file", Data: []byte(r.YAML())}, {Name: "notes", Data: []byte(notesText(r))}}
+	if os.Getenv("UPDATE") != "" {
+		archive.Files = got
+		if err := os.WriteFile(name, txtar.Format(archive), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, f := range got {
+		if diff := cmp.Diff(parts[f.Name], string(f.Data)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", f.Name, diff)
+		}
+	}
+	readsBack(t, r)
+}
+
+func notesText(r *Result) string {
+	var b strings.Builder
+	for _, n := range r.Notes {
+		fmt.Fprintf(&b, "%d %s %d: %s\n", n.Line, n.Kind, n.Rules, n.Reason)
+	}
+	return b.String()
+}
+
+// readsBack tells whether the file that is printed is the one that is meant.
+func readsBack(t *testing.T, r *Result) {
+	t.Helper()
+	f, err := gateway.Parse("imported.yaml", []byte(r.YAML()))
+	if err != nil {
+		t.Fatalf("the printed file cannot be read: %v\n%s", err, r.YAML())
+	}
+	if !same(f.Config, r.Config) {
+		t.Errorf("the printed file is another one:\n%s\n%+v\n%+v", r.YAML(), f.Config, r.Config)
+	}
+	for _, finding := range gateway.Check(f, gateway.Facts{}) {
+		if finding.Severity == gateway.Refuse {
+			t.Errorf("the printed file is refused: %d:%d %s\n%s", finding.Line, finding.Column, finding.Message, r.YAML())
+		}
+	}
+}
+
+func FuzzImport(f *testing.F) {
+	files, _ := filepath.Glob("testdata/*.txtar")
+	for _, name := range files {
+		if archive, err := txtar.ParseFile(name); err == nil {
+			f.Add(string(archive.Files[0].Data), true)
+		}
+	}
+	f.Add("*nat\n:A - [0:0]\n-A A -g A\n-A POSTROUTING -j A\n-A POSTROUTING -j A\nCOMMIT\n", true)
+	f.Fuzz(func(t *testing.T, text string, four bool) {
+		if len(text) > 4096 {
+			return
+		}
+		version := 6
+		if four {
+			version = 4
+		}
+		r, err := Import(Parse(text, version))
+		if err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		readsBack(t, r)
+	})
+}
