@@ -198,14 +198,14 @@ func (b *ruleCompiler) netmap(r *Netmap) error {
 	return nil
 }
 
-// longestNeutral is the longest prefix that leaves a 16-bit word to put the
-// difference of the checksums into (RFC 6296, section 3.5).
-const longestNeutral = 112
+// longestNeutral is the longest prefix of RFC 6296, which puts the difference of the
+// checksums into one of the words behind the eighth byte (section 3.5).
+const longestNeutral = 64
 
 func (b *ruleCompiler) statelessNetmap(inside, outside netip.Prefix) error {
 	neutral := b.bits == 128
 	if neutral && inside.Bits() > longestNeutral {
-		return fmt.Errorf("%s is too long for NPTv6 (RFC 6296), which keeps checksums in a word of the host's part: at most /%d", inside, longestNeutral)
+		return fmt.Errorf("%s is too long for NPTv6 (RFC 6296), which keeps checksums in the last 64 bits of the address: at most /%d", inside, longestNeutral)
 	}
 	b.plan.Stateless = append(b.plan.Stateless, Pair{Rule: b.ref, Inside: inside, Outside: outside, Out: b.plan.WAN, Neutral: neutral})
 	return nil

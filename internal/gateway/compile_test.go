@@ -255,7 +255,7 @@ func TestCompileRefuses(t *testing.T) {
 		}
 	}
 	v6 := `{netmap: {inside: "fd00::/120", outside: "2001:db8::/120", stateless: true}}`
-	if _, err := Compile(parse(t, "\n  ipv6:\n    - "+v6), router); err == nil || !strings.Contains(err.Error(), "at most /112") {
+	if _, err := Compile(parse(t, "\n  ipv6:\n    - "+v6), router); err == nil || !strings.Contains(err.Error(), "at most /64") {
 		t.Errorf("a prefix too long for NPTv6: %v", err)
 	}
 }

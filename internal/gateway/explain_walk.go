@@ -21,8 +21,8 @@ type walk struct {
 	dstDone       bool
 	srcDone       bool
 	dstTranslated bool // IPS_DST_NAT
-	pair          *Pair
 	hop           Hop
+	err           error // of route, where it was asked on the way
 }
 
 // The names of natkit's chains, with their hooks and priorities.
@@ -49,7 +49,7 @@ func (w *walk) walk() error {
 		first = hookOutput
 	}
 	w.hook(first, w.firstStops(first))
-	if err := w.routing(); err != nil {
+	if err := cmp.Or(w.err, w.routing()); err != nil {
 		return err
 	}
 	switch w.e.Fate {
@@ -177,13 +177,23 @@ func (w *walk) statelessIn(p *Pair, s *Step) bool {
 		s.Does = fmt.Sprintf("not tracked; the destination becomes %s, packet by packet", w.dst)
 		w.e.Destination = as(w.dst)
 		w.e.Destination.Rule = &p.Rule
-	case p.Inside.Contains(w.src.addr):
+	case p.Inside.Contains(w.src.addr) && w.leavesBy(p.Out):
 		s.Does = "not tracked"
 	default:
 		return false
 	}
-	w.e.Untracked, w.pair, s.Rule = true, p, &p.Rule
+	w.e.Untracked, s.Rule = true, &p.Rule
 	return true
+}
+
+// leavesBy tells whether a route leads by one of the interfaces, before it is asked for
+// the packet: the rules in raw look at the destination alone.
+func (w *walk) leavesBy(out []string) bool {
+	hop, err := w.route(Way{Destination: w.dst.addr})
+	if err != nil {
+		w.err = err
+	}
+	return !hop.Local && hop.Unreachable == "" && has(out, hop.Out)
 }
 
 // has tells whether a condition on interfaces holds: none is any.
@@ -252,7 +262,7 @@ func (w *walk) statelessSource(s *Step) {
 		if p.Inside.Contains(w.src.addr) && has(p.Out, w.e.Out) && w.e.Untracked {
 			w.src.addr = p.Outward(w.src.addr)
 			w.e.Source = as(w.src)
-			w.e.Source.Rule, s.Rule, w.pair = &p.Rule, &p.Rule, p
+			w.e.Source.Rule, s.Rule = &p.Rule, &p.Rule
 			s.Does = fmt.Sprintf("the source becomes %s, packet by packet", w.src)
 			return
 		}

@@ -48,7 +48,7 @@ func neutralWord(a netip.Addr, bits int) int {
 		return 3
 	}
 	bytes := a.As16()
-	for word := max(4, (bits+15)/16); word < 8; word++ {
+	for word := 4; word < 8; word++ {
 		if binary.BigEndian.Uint16(bytes[2*word:]) != 0xffff {
 			return word
 		}
