@@ -10,7 +10,7 @@ import (
 // that facts tell of, in the order of the file. With the zero Facts the file is only
 // checked by itself. Where no Finding refuses, Compile takes the file.
 func Check(f *File, facts Facts) []Finding {
-	c := &checker{file: f, config: &f.Config, facts: &facts}
+	c := &checker{file: f, config: &f.Config, facts: &facts, held: f.Config.held()}
 	c.everyRule(c.rule)
 	c.interfaces()
 	if c.refused == 0 {
@@ -30,7 +30,9 @@ type checker struct {
 	config *Config
 	facts  *Facts
 	// plan is what the file becomes on the host; nil where it cannot be compiled.
-	plan     *Plan
+	plan *Plan
+	// held are addresses that pools do not give.
+	held     *rangeIndex
 	findings []Finding
 	refused  int
 }
@@ -45,21 +47,24 @@ type one struct {
 }
 
 func (c *checker) everyRule(look func(one)) {
-	for _, l := range c.config.lists() {
-		for i, r := range l.rules {
-			look(one{c, r, Ref{List: l.name, Index: i, Kind: r.Kind()}, l.bits})
-		}
-	}
+	c.config.each(func(r Rule, ref Ref) { look(one{c, r, ref, ref.bits()}) })
 }
 
 // ruleOf is the rule that ref names.
 func (c *checker) ruleOf(ref Ref) one {
-	for _, l := range c.config.lists() {
-		if l.name == ref.List {
-			return one{c, l.rules[ref.Index], ref, l.bits}
-		}
+	rules := c.config.NAT
+	if ref.List == "ipv6" {
+		rules = c.config.IPv6
 	}
-	return one{}
+	return one{c, rules[ref.Index], ref, ref.bits()}
+}
+
+// bits is the length of an address of the list's family.
+func (r Ref) bits() int {
+	if r.List == "ipv6" {
+		return 128
+	}
+	return 32
 }
 
 // compile makes the plan. What a rule may not mean was found before, so that an error

@@ -29,23 +29,15 @@ func (o one) takesBefore(u Untracked) {
 	}
 }
 
-// notrackTakes refuses a rule that keeps the tracker from answers to what another
-// translated.
+// notrackTakes refuses a rule that keeps the tracker from answers to what an
+// interface's own address is given to.
 func (o one) notrackTakes(u Untracked, s *Source) bool {
-	ports := given(s.Ports)
-	gives := Port{Protocol: u.Port.Protocol, First: ports.First, Last: ports.Last}
-	if u.Port.Protocol != "" && hasPorts(u.Port.Protocol) && !portsMeet(u.Port, gives) {
+	if !s.Masquerade || !gives(s.Ports, u.Port) || !slices.ContainsFunc(o.pool(s), func(r Range) bool { return r.contains(u.On) }) {
 		return false
 	}
-	for _, r := range o.pool(s) {
-		if !r.contains(u.On) || s.Rule.Kind == "static" {
-			continue
-		}
-		o.refuse("notrack-answers", fmt.Sprintf("%s gives %s to connections, and answers to it that are not tracked do not find back", o.named(s.Rule), u.On),
-			"name a port that the rule does not give, or another address", "on")
-		return true
-	}
-	return false
+	o.refuse("notrack-answers", fmt.Sprintf("%s gives %s to connections, and answers to it that are not tracked do not find back", o.named(s.Rule), u.On),
+		"name a port that the rule does not give, or another address", "on")
+	return true
 }
 
 // both is what two that meet have in common.

@@ -109,22 +109,13 @@ func overlappingSources(all []Source, found report) {
 		}
 		for _, p := range anyOf(s.From) {
 			for _, other := range byFrom[p] {
-				if compareSources(s, other) == 0 && s.bits() == other.bits() && meet(s.Out, other.Out) {
+				if compareSources(s, other) == 0 && s.Rule.bits() == other.Rule.bits() && meet(s.Out, other.Out) {
 					found(other.Rule, s.Rule, "translates the source of "+fromWords(p))
 				}
 			}
 			byFrom[p] = append(byFrom[p], s)
 		}
 	}
-}
-
-// bits is the length of the addresses that a source rule is about; of masquerade from
-// anywhere its list tells.
-func (s *Source) bits() int {
-	if s.Rule.List == "ipv6" {
-		return 128
-	}
-	return 32
 }
 
 func fromWords(p netip.Prefix) string {
@@ -255,3 +246,7 @@ func overlappingUntracked(all []Untracked, found report) {
 		})
 	}
 }
+
+// bits is the length of the addresses that a source rule is about; of masquerade from
+// anywhere its list tells.
+func (s *Source) bits() int { return s.Rule.bits() }

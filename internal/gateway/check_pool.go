@@ -10,13 +10,15 @@ import (
 
 // pools looks at the addresses that rules give.
 func (c *checker) pools() {
+	ofOneHost := c.config.ofOneHost()
 	c.everyRule(func(o one) {
-		if o.SNAT != nil && o.SNAT.Ports.Keep {
+		if o.SNAT == nil {
+			return
+		}
+		if o.SNAT.Ports.Keep {
 			o.keep()
 		}
-		if o.SNAT != nil {
-			o.taken()
-		}
+		o.taken(ofOneHost)
 	})
 	c.capacity()
 }
@@ -73,22 +75,28 @@ func countRange(r Range) *big.Int {
 	return last.Sub(last, first).Add(last, big.NewInt(1))
 }
 
-// taken finds addresses of the pool that belong to one host, or to one each.
-func (o one) taken() {
+// taken finds addresses of the pool that belong to one host, or to one each, and
+// those that it does not give at all.
+func (o one) taken(ofOneHost *rangeIndex) {
 	for i, to := range o.SNAT.To {
-		o.everyRule(func(other one) {
-			outside, stateless, is := other.outside()
-			if !is || !to.overlaps(outside) {
-				return
-			}
-			if stateless {
-				o.refuse("pool-taken", fmt.Sprintf("answers to %s go to the host of %s, which is stateless and knows no connections", common(to, outside), o.named(other.ref)),
+		for _, h := range o.held.overlapping(to) {
+			if gives(o.SNAT.Ports, h.port) {
+				o.warn("pool-held", fmt.Sprintf("%s is not given: it is that of %s, and answers would not find back", common(to, h.addrs), o.named(h.by)),
 					"take the address out of the pool", "to", i)
-				return
 			}
-			o.warn("pool-taken", fmt.Sprintf("%s is also that of %s: its host may find its own ports given away", common(to, outside), o.named(other.ref)),
+		}
+		for _, h := range ofOneHost.overlapping(to) {
+			o.warn("pool-shared", fmt.Sprintf("%s is also that of %s: its host may find its own ports given away", common(to, h.addrs), o.named(h.by)),
 				"take the address out of the pool", "to", i)
-		})
+		}
+	}
+}
+
+// nothingLeft refuses pools all of whose addresses others hold.
+func (o one) nothingLeft() {
+	if left, taken := o.held.left(o.SNAT.To, o.SNAT.Ports); len(left) == 0 {
+		o.refuse("pool-held", fmt.Sprintf("nothing is left to give: %s has the addresses, and answers to them would not find back", o.named(taken[0].by)),
+			"give it other addresses", "to")
 	}
 }
 
@@ -100,17 +108,6 @@ func common(a, b Range) string {
 		b.Last = a.Last
 	}
 	return b.String()
-}
-
-// outside is the range that a rule gives to hosts of their own.
-func (o one) outside() (r Range, stateless, is bool) {
-	switch {
-	case o.Static != nil:
-		return Range{o.Static.Outside.Addr, o.Static.Outside.Addr}, bool(o.Static.Stateless), true
-	case o.Netmap != nil:
-		return RangeOf(o.Netmap.Outside.Prefix), bool(o.Netmap.Stateless), true
-	}
-	return Range{}, false, false
 }
 
 // The ports that the kernel gives to connections from a port above 1023 where a rule
@@ -170,10 +167,10 @@ func (c *checker) pool(s *Source) (pool []Range) {
 	if !s.Masquerade {
 		return s.To
 	}
-	family := byte(s.bits() / 128)
+	family := byte(s.Rule.bits() / 128)
 	for i, name := range s.Out {
 		a := standIn(family, i)
-		if own := c.own(name, s.bits()); len(own) > 0 {
+		if own := c.own(name, s.Rule.bits()); len(own) > 0 {
 			a = own[0]
 		}
 		pool = append(pool, Range{a, a})

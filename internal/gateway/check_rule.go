@@ -19,6 +19,7 @@ func (c *checker) rule(o one) {
 		o.choice(&o.Masquerade.Choice)
 	case o.SNAT != nil:
 		o.choice(&o.SNAT.Choice)
+		o.nothingLeft()
 	case o.DNAT != nil:
 		o.dnat(o.DNAT)
 	case o.Static != nil:

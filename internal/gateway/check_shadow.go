@@ -140,7 +140,7 @@ func fromOf(s *Source) []netip.Prefix {
 	if len(s.From) > 0 {
 		return s.From
 	}
-	return []netip.Prefix{anywhere(s.bits())}
+	return []netip.Prefix{anywhere(s.Rule.bits())}
 }
 
 // overSource are the rules that together match all of Sources[i] before it.

@@ -19,6 +19,9 @@ func Compile(c *Config, facts Facts) (*Plan, error) {
 			return nil, err
 		}
 	}
+	if err := b.withdraw(); err != nil {
+		return nil, err
+	}
 	b.hairpins()
 	b.flowtable()
 	b.sort()
