@@ -168,7 +168,8 @@ func (p *pools) sourceRules() []*snapshot.NATRule {
 	for i := range p.rules.Rules {
 		r := &p.rules.Rules[i]
 		again := slices.ContainsFunc(all, func(o *snapshot.NATRule) bool {
-			return o.Handle == r.Handle && o.Place() == r.Place() && o.Source == r.Source && r.Handle != 0
+			return o.Handle == r.Handle && o.Place() == r.Place() && o.Source == r.Source && r.Handle != 0 &&
+				o.First == r.First && o.FromSource == r.FromSource // one rule gives several by a map
 		})
 		if r.TranslatesSource() && !again {
 			all = append(all, r)

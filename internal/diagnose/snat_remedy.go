@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/natkit/natkit/internal/snapshot"
@@ -76,7 +77,10 @@ func (p *pools) widen(pool *snapshot.PortPool, rule *snapshot.NATRule) Remedy {
 	title := fmt.Sprintf("widen the ports of the rule %s: %s", rule.Place(), rule.Text)
 	r := Remedy{Title: title}
 	why := p.deliberate(pool, rule)
-	if rule.Target == "" {
+	if rule.Gateway != "" {
+		r.Title = fmt.Sprintf("give %s in the gateway's file more ports (now %s) and run 'natkit gateway apply' with it", rule.Gateway, rule.Text)
+		why = "the file is where the gateway's rules are changed"
+	} else if rule.Target == "" {
 		why = "natkit cannot change rules of " + rule.Source
 	} else {
 		after := tune.NATOptionsOf(rule)
@@ -132,10 +136,14 @@ const ownClocks = "where clients give each connection a timestamp offset of its 
 func (p *pools) raceRemedies() []Remedy {
 	const title = "draw source ports at random (fully-random)"
 	var changes []tune.Change
-	var unchangeable []string
+	var unchangeable, ofGateway []string
 	for _, rule := range p.sourceRules() {
 		switch {
-		case rule.FullyRandom:
+		case rule.FullyRandom, rule.Protocol == snapshot.OtherProtocols:
+		case rule.Gateway != "":
+			if !slices.Contains(ofGateway, rule.Gateway) {
+				ofGateway = append(ofGateway, rule.Gateway)
+			}
 		case rule.Target == "":
 			unchangeable = append(unchangeable, rule.Place()+": "+rule.Text)
 		default:
@@ -154,6 +162,12 @@ func (p *pools) raceRemedies() []Remedy {
 		r.Risk = strings.TrimPrefix(r.Risk+"; "+ownClocks, "; ")
 		all = append(all, r)
 	}
+	if len(ofGateway) > 0 {
+		all = append(all, Remedy{
+			Title: "give these rules of the gateway's file 'random: fully' and run 'natkit gateway apply' with it: " + firstOf(ofGateway),
+			Risk:  "clients no longer keep their own port, which some peer-to-peer programs rely on; " + ownClocks,
+		})
+	}
 	if len(unchangeable) > 0 {
 		all = append(all, Remedy{
 			Title: "add fully-random (iptables: --random-fully) to the rules that natkit cannot change: " + strings.Join(unchangeable, "; "),
@@ -163,6 +177,14 @@ func (p *pools) raceRemedies() []Remedy {
 	return append(all, Remedy{
 		Title: "let programs not open two connections from one port at once: single-request-reopen in resolv.conf, a DNS cache on each host",
 	})
+}
+
+// firstOf names some of many rules.
+func firstOf(names []string) string {
+	if len(names) <= mostShown {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:mostShown], ", "), len(names)-mostShown)
 }
 
 func parseAddr(text string) (netip.Addr, bool) {

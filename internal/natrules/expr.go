@@ -16,6 +16,7 @@ const (
 	constant
 	metaData
 	payload
+	mapData
 )
 
 // content is what a register holds.
@@ -23,7 +24,8 @@ type content struct {
 	from origin
 	data []byte // of a constant
 	// key is of metaData; base, offset and length of payload. mask is what a
-	// bitwise expression left of it, nil for all.
+	// bitwise expression left of it, nil for all. Of mapData, offset is the place in
+	// an element's data.
 	key                  uint32
 	base, offset, length uint32
 	mask                 []byte
@@ -38,6 +40,8 @@ type machine struct {
 	// interfaces by index.
 	verdicts func(set string) []string
 	links    map[uint32]string
+	// asked is the map that the rule took values from last.
+	asked *mapUse
 }
 
 // slot is a register's place in units of 32 bits: NFT_REG_1 to NFT_REG_4 are
@@ -61,7 +65,7 @@ func (m *machine) held(register uint32) content { return m.regs[slot(register)] 
 
 // readStep tells what a rule of nf_tables means.
 func (m *machine) readStep(r *kernelRule) step {
-	m.regs, m.step = map[uint32]content{}, step{}
+	m.regs, m.step, m.asked = map[uint32]content{}, step{}, nil
 	m.step.rule.Source, m.step.rule.Handle = "nftables", r.handle
 	m.step.comment = commentOf(r.attrs.get(nftRuleUserdata))
 	for _, e := range r.exprs {
@@ -90,6 +94,8 @@ func (m *machine) run(e kernelExpr) {
 		m.bitwise(a)
 	case "cmp":
 		m.compare(a)
+	case "range":
+		m.between(a)
 	case "lookup":
 		m.lookup(a)
 	case "nat", "masq", "redir":
@@ -139,6 +145,7 @@ func (m *machine) bitwise(a attrs) {
 // lookup leads on by a verdict map, takes a value from a map, or is a condition;
 // in every case a packet without an element does not match.
 func (m *machine) lookup(a attrs) {
+	before := m.step.rule.Partial
 	m.step.rule.Partial, m.step.cause = true, "lookup in a set or map"
 	switch dreg := a.u32(nftLookupDreg); {
 	case !a.has(nftLookupDreg):
@@ -150,7 +157,7 @@ func (m *machine) lookup(a attrs) {
 		m.step.to, m.step.leaves = append(m.step.to, m.verdicts(a.text(nftLookupSet))...), true
 		m.step.ends = true
 	default:
-		m.load(dreg, content{}, 64)
+		m.mapped(dreg, a.text(nftLookupSet), m.held(a.u32(nftLookupSreg)), before)
 	}
 }
 

@@ -20,7 +20,7 @@ func (s *ruleset) identify(inode uint64) {
 		times := map[string]int{}
 		byAge := func(a, b *kernelRule) int { return cmp.Compare(a.handle, b.handle) }
 		for _, r := range slices.SortedFunc(slices.Values(t.rules), byAge) {
-			if _, ok := editable(r); !ok {
+			if _, ok := editable(r); !ok || t.key.isGateway() { // the gateway's file is where those are changed
 				continue
 			}
 			name := fmt.Sprintf("netns %d %s %s %s %08x", inode, familyNames[r.family],

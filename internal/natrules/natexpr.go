@@ -22,6 +22,7 @@ func (m *machine) translate(e kernelExpr) {
 		s.rule.Partial, s.rule.PortsFromMap, inner = true, !ports, "…"
 	}
 	s.rule.Text = words(&s.rule, m.family, flags&rangeNetmap != 0, inner)
+	m.byMap(e.data, n)
 }
 
 // natAttrs are the attributes of an expression that translates, 0 where it has

@@ -73,7 +73,9 @@ type kernelTable struct {
 	chains   []kernelChain
 	rules    []*kernelRule
 	verdicts map[string][]string
-	targets  map[*kernelRule]string
+	// maps are those by which sources are translated.
+	maps    map[string][]mapElement
+	targets map[*kernelRule]string
 }
 
 // readNft reads until nobody changed the rules meanwhile.
@@ -133,7 +135,7 @@ func (c conn) once() (*ruleset, error) {
 		if flags[key]&nftTableDormant != 0 { // its chains are at no hook
 			continue
 		}
-		t := kernelTable{key: key, owned: flags[key]&nftTableOwner != 0, verdicts: map[string][]string{}, targets: map[*kernelRule]string{}}
+		t := kernelTable{key: key, owned: flags[key]&nftTableOwner != 0, verdicts: map[string][]string{}, maps: map[string][]mapElement{}, targets: map[*kernelRule]string{}}
 		for _, chain := range all {
 			if (tableKey{chain.family, chain.table}) == key {
 				t.chains = append(t.chains, chain)
@@ -143,6 +145,9 @@ func (c conn) once() (*ruleset, error) {
 			return nil, err
 		}
 		if err := c.verdictMaps(&t); err != nil {
+			return nil, err
+		}
+		if err := c.sourceMaps(&t); err != nil {
 			return nil, err
 		}
 		set.tables = append(set.tables, t)
@@ -193,7 +198,11 @@ func (s *ruleset) found() []found {
 	return all
 }
 
-func (t *kernelTable) found(links map[uint32]string) []found { return t.structure(links).rules() }
+func (t *kernelTable) found(links map[uint32]string) []found {
+	table := t.structure(links)
+	t.expand(table)
+	return table.rules()
+}
 
 // structure is the table made for following packets through it.
 func (t *kernelTable) structure(links map[uint32]string) *ruleTable {

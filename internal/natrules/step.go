@@ -40,6 +40,8 @@ type step struct {
 	// prefix is true where a whole prefix replaces another, shifts where ports are
 	// given by an offset (NF_NAT_RANGE_PROTO_OFFSET).
 	prefix, shifts bool
+	// byMap is set where a map gives what sources become.
+	byMap *mapUse
 }
 
 // settle notes what the fields cannot say: a version of IP that no address tells.

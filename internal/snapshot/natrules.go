@@ -19,12 +19,19 @@ const (
 	NATRedirect   = "redirect"
 )
 
+// OtherProtocols is what NATRule.Protocol says of a rule that comes after one alike
+// which is for the protocols that have ports.
+const OtherProtocols = "other"
+
 // NATRule is one rule that translates the source (masquerade, snat) or the
 // destination (dnat, redirect), as far as it concerns addresses and ports.
 type NATRule struct {
+	// Gateway names the rule of the gateway's file that it is of, "nat[3] snat"; empty
+	// where it is not of natkit's own table.
+	Gateway string `json:"gateway_rule,omitempty"`
 	// Target identifies the rule for a change of its options: tune's kind NATRule
-	// takes it. Empty where natkit cannot change the rule: it is of iptables-legacy,
-	// translates the destination, or by a map or a whole prefix.
+	// takes it. Empty where natkit cannot change the rule: it is of iptables-legacy or
+	// of the gateway, translates the destination, or by a map or a whole prefix.
 	Target string `json:"target,omitempty"`
 	// Source is "nftables", "iptables-nft" or "iptables-legacy".
 	Source string `json:"source"`
@@ -54,7 +61,8 @@ type NATRule struct {
 	Random      bool `json:"random,omitempty"`
 	FullyRandom bool `json:"fully_random,omitempty"`
 	Persistent  bool `json:"persistent,omitempty"`
-	// Protocol is what the rule is restricted to, by name; empty means any.
+	// Protocol is what the rule is restricted to, by name; empty means any,
+	// OtherProtocols those that the rule before it is not for.
 	Protocol string `json:"protocol,omitempty"`
 	// DestinationPort, where not 0, is the only one that the rule matches.
 	DestinationPort uint16 `json:"destination_port,omitempty"`
@@ -73,5 +81,10 @@ type NATRule struct {
 // TranslatesSource tells whether the rule is about sources.
 func (r *NATRule) TranslatesSource() bool { return r.Kind == NATMasquerade || r.Kind == NATSource }
 
-// Place says where the rule is: "ip nat POSTROUTING".
-func (r *NATRule) Place() string { return strings.Join([]string{r.Family, r.Table, r.Chain}, " ") }
+// Place says where the rule is: "ip nat POSTROUTING", or "nat[3] snat of the gateway".
+func (r *NATRule) Place() string {
+	if r.Gateway != "" {
+		return r.Gateway + " of the gateway"
+	}
+	return strings.Join([]string{r.Family, r.Table, r.Chain}, " ")
+}

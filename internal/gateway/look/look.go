@@ -43,6 +43,9 @@ func (o Options) proc() string {
 type Looker struct {
 	o      Options
 	before counters
+	// plan is that of the last look, with its digest.
+	plan   *gateway.Plan
+	digest string
 }
 
 // New makes a Looker.
@@ -65,7 +68,11 @@ func (l *Looker) Look(ctx context.Context) (*gateway.Status, error) {
 	if !state.Present {
 		return v.Status, ctx.Err()
 	}
+	if state.Digest == l.digest {
+		v.plan = l.plan
+	}
 	v.table()
+	l.plan, l.digest = v.plan, state.Digest
 	v.interfaces()
 	if err := v.entries(ctx); err != nil {
 		v.note("the connection table could not be read: %v", err)

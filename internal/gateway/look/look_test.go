@@ -5,9 +5,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/gateway/nft"
+	"github.com/natkit/natkit/internal/natrules"
+	"github.com/natkit/natkit/internal/ports"
 )
 
 const example = `gateway:
@@ -198,5 +202,34 @@ func TestRemovedTable(t *testing.T) {
 	}
 	if s := w.look(); s.Present {
 		t.Errorf("%+v", s)
+	}
+}
+
+// TestPortsOfMaps: natkit ports and doctor find the pool's range in the table, also
+// where a map gives it, and have nothing to change there themselves.
+func TestPortsOfMaps(t *testing.T) {
+	w := newWorld(t)
+	w.apply(`gateway:
+  interfaces: {wan: wan0, lan: lan0}
+  nat:
+    - snat: {from: 192.168.0.0/24, to: 203.0.113.7, ports: 2000-2099}
+    - snat: {from: 192.168.1.0/24, to: 203.0.113.7, ports: 3000-3099}
+`, w.facts())
+	w.connect(w.inside, "203.0.113.100:7", 5)
+	rules, err := natrules.Read(w.gateway)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := ports.NewCollector(ports.Options{Addresses: ports.Given(rules)})
+	if _, err := dump.Each(t.Context(), w.gateway, nil, func(e *conntrack.Entry) error { c.Add(e); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	pools := c.Ports(ports.Query{Complete: true, Rules: rules}).Pools
+	if len(pools) != 1 || pools[0].Used != 5 || pools[0].FirstPort != 2000 || pools[0].LastPort != 2099 {
+		t.Fatalf("%+v", pools)
+	}
+	rule := rules.Rules[pools[0].Rule]
+	if rule.Gateway != "nat[0] snat" || rule.Target != "" || !strings.Contains(pools[0].RangeSource, "nat[0] snat of the gateway") {
+		t.Errorf("%+v, %s", rule, pools[0].RangeSource)
 	}
 }

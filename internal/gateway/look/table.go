@@ -17,7 +17,10 @@ import (
 // table tells what natkit's table says of itself, with the plan that it is of.
 func (v *view) table() {
 	v.Plan, v.Integrity, v.Changes = v.state.Digest, integrity(v.state), v.state.Changes
-	if v.plan = v.stored(); v.plan != nil {
+	if v.plan == nil {
+		v.plan = v.stored()
+	}
+	if v.plan != nil {
 		v.Engine, v.Rules = v.plan.Engine, v.plan.Refs()
 		v.Waiting = v.plan.Waiting
 	}
