@@ -99,7 +99,8 @@ func sealed(ns *netns.Handle) error {
 }
 
 // Remove takes natkit's table away; nothing where there is none. Connections that it
-// translated go on until they end.
+// translated stay translated only where another table has a nat chain: with the last
+// one the kernel stops translating altogether (nf_nat_unregister_fn).
 func Remove(ns *netns.Handle) error {
 	s, err := dial(ns)
 	if err != nil {

@@ -21,7 +21,7 @@ func (r *rewriter) neutral(chain string, start conditions, at place, from, to ne
 	if from.Bits() > 48 {
 		words, length = []uint32{4, 5, 6, 7}, 8
 	}
-	at.pseudoFlags, at.mends = 0, true
+	at.pseudo, at.mends = false, true
 	for i, w := range words {
 		exprs := append(start(), at.within(r.f, from)...)
 		if len(words) > 1 {

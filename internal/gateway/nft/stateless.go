@@ -71,16 +71,16 @@ type conditions func() []expression
 
 // place is where in a packet an address stands, and the checksums that it is part of.
 type place struct {
-	base        expr.PayloadBase
-	offset      uint32
-	checksum    uint32 // offset of a checksum to mend, where mends
-	mends       bool
-	pseudoFlags uint32
+	base     expr.PayloadBase
+	offset   uint32
+	checksum uint32 // offset of a checksum to mend, where mends
+	mends    bool
+	pseudo   bool // the transport's checksum covers it by the pseudo header
 }
 
 // header is the source or destination of the packet itself.
 func (f *family) header(destination bool) place {
-	p := place{base: expr.PayloadBaseNetworkHeader, offset: f.saddr, pseudoFlags: unix.NFT_PAYLOAD_L4CSUM_PSEUDOHDR}
+	p := place{base: expr.PayloadBaseNetworkHeader, offset: f.saddr, pseudo: true}
 	if destination {
 		p.offset = f.daddr
 	}
@@ -106,11 +106,20 @@ func (f *family) quoted(destination bool) place {
 
 func (p place) load(length uint32) expression { return payload(p.base, p.offset, length, reg1) }
 
-// store writes what reg1 has.
+// store writes what reg1 has. google/nftables leaves the flag out where there is no
+// checksum of the header itself, as in IPv6.
 func (p place) store(length uint32) expression {
-	w := &expr.Payload{OperationType: expr.PayloadWrite, SourceRegister: reg1, Base: p.base, Offset: p.offset, Len: length, CsumFlags: p.pseudoFlags}
+	w := raw{name: "payload"}
+	w.data.u32(unix.NFTA_PAYLOAD_SREG, reg1)
+	w.data.u32(unix.NFTA_PAYLOAD_BASE, uint32(p.base))
+	w.data.u32(unix.NFTA_PAYLOAD_OFFSET, p.offset)
+	w.data.u32(unix.NFTA_PAYLOAD_LEN, length)
 	if p.mends {
-		w.CsumType, w.CsumOffset = expr.CsumTypeInet, p.checksum
+		w.data.u32(unix.NFTA_PAYLOAD_CSUM_TYPE, unix.NFT_PAYLOAD_CSUM_INET)
+		w.data.u32(unix.NFTA_PAYLOAD_CSUM_OFFSET, p.checksum)
+	}
+	if p.pseudo {
+		w.data.u32(unix.NFTA_PAYLOAD_CSUM_FLAGS, unix.NFT_PAYLOAD_L4CSUM_PSEUDOHDR)
 	}
 	return w
 }

@@ -1,0 +1,404 @@
+package nft_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/behaviour"
+	"github.com/natkit/natkit/internal/gateway/nft"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/testutil"
+)
+
+// engine remembers the gateway's namespace, for its counters.
+type engine struct {
+	apply func(*netns.Handle, *gateway.Plan) error
+	ns    *netns.Handle
+}
+
+func (e *engine) Name() string { return behaviour.Netfilter }
+func (e *engine) Apply(ns *netns.Handle, p *gateway.Plan) error {
+	e.ns = ns
+	return e.apply(ns, p)
+}
+func (e *engine) Remove(ns *netns.Handle) error { return nft.Remove(ns) }
+
+// bed is a world with a plan in force. What each kind of NAT does by itself is the
+// behaviour suite's; here are many of a kind, which share a map.
+type bed struct {
+	*testing.T
+	behaviour.World
+	*engine
+}
+
+func newBed(t *testing.T, apply func(*netns.Handle, *gateway.Plan) error, file string) *bed {
+	t.Helper()
+	testutil.NeedRoot(t)
+	b := &bed{T: t, engine: &engine{apply: apply}}
+	var err error
+	if b.World, err = behaviour.Namespaces(b.engine, testutil.Patience(5*time.Second))(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.World.Close() })
+	b.use(file)
+	return b
+}
+
+// use puts a file in force.
+func (b *bed) use(file string) {
+	b.Helper()
+	f, err := gateway.Parse("test", []byte("gateway:\n  interfaces: {wan: wan, lan: [lan, dmz]}\n"+file))
+	if err != nil {
+		b.Fatal(err)
+	}
+	p, err := gateway.Compile(&f.Config, behaviour.Facts())
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := b.World.Apply(p); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// send gives what arrives at to; checksums have to be right.
+func (b *bed) send(from, to behaviour.Host, p []byte) []packet.Frame {
+	b.Helper()
+	arrivals, err := b.World.Send(from, p)
+	if err != nil {
+		b.Fatal(err)
+	}
+	var all []packet.Frame
+	for _, a := range arrivals {
+		if a.At != to {
+			b.Errorf("arrived at %s: %+v", a.At, a.Frame)
+			continue
+		}
+		if !a.Frame.IPChecksumOK() || a.Frame.TransportChecksum() == packet.ChecksumBad {
+			b.Errorf("checksums are wrong: %+v", a.Frame)
+		}
+		all = append(all, a.Frame)
+	}
+	return all
+}
+
+// udp sends a datagram and gives its ends as they arrive; zero where nothing does.
+func (b *bed) udp(from, to behaviour.Host, source, destination string) packet.Tuple {
+	b.Helper()
+	got := b.send(from, to, behaviour.UDPPacket(netip.MustParseAddrPort(source), netip.MustParseAddrPort(destination), ""))
+	if len(got) != 1 {
+		return packet.Tuple{}
+	}
+	return got[0].Tuple()
+}
+
+// out wants a datagram from inside to be seen as from.
+func (b *bed) out(source, destination, from string) {
+	b.Helper()
+	got := b.udp(behaviour.A, behaviour.X, source, destination)
+	if got.Src.String() != from {
+		b.Errorf("%s to %s is seen from %v, not %s", source, destination, got.Src, from)
+	}
+}
+
+// in wants a datagram from outside to arrive at.
+func (b *bed) in(source, destination, at string) {
+	b.Helper()
+	got := b.udp(behaviour.X, behaviour.A, source, destination)
+	if got.Dst.String() != at {
+		b.Errorf("%s to %s arrives for %v, not %s", source, destination, got.Dst, at)
+	}
+}
+
+// counted is what the rules of a Ref counted.
+func (b *bed) counted(ref string) (packets uint64) {
+	b.Helper()
+	s, err := nft.Read(b.engine.ns)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, c := range s.Counts {
+		if c.Comment == ref {
+			packets += c.Packets
+		}
+	}
+	return packets
+}
+
+func TestPools(t *testing.T) {
+	b := newBed(t, nft.Apply, `
+  nat: [{snat: {from: 192.168.0.0/24, to: [203.0.113.16-203.0.113.17, 203.0.113.32-203.0.113.37], ports: 2000-2999}}]
+  ipv6: [{snat: {from: "fd00:1::/64", to: ["2001:db8:1::10-2001:db8:1::17", "2001:db8:1::20"]}}]
+`)
+	for _, family := range []struct{ source, x, y string }{
+		{"192.168.0.%d:4000", "198.18.0.10:53", "198.18.1.20:53"},
+		{"[fd00:1::%x]:4000", "[2001:db8:f:1::10]:53", "[2001:db8:f:2::20]:53"},
+	} {
+		ranges := map[bool]int{}
+		for host := 2; host < 64; host += 2 {
+			source := fmt.Sprintf(family.source, host)
+			got := b.udp(behaviour.A, behaviour.X, source, family.x)
+			if !got.Src.IsValid() {
+				t.Fatalf("%s was lost", source)
+			}
+			first := inFirst(t, got.Src.Addr())
+			ranges[first]++
+			other := b.udp(behaviour.A, behaviour.Y, source, family.y)
+			if inFirst(t, other.Src.Addr()) != first {
+				t.Errorf("%s is %v for one and %v for another: two ranges", source, got.Src, other.Src)
+			}
+			if got.Src.Addr().Is4() && (got.Src.Port() < 2000 || got.Src.Port() > 2999) {
+				t.Errorf("port of %v", got.Src)
+			}
+		}
+		if ranges[true] == 0 || ranges[false] == 0 {
+			t.Errorf("one of the ranges was not used: %v", ranges)
+		}
+	}
+	if n := b.counted("nat[0] snat"); n != 62 {
+		t.Errorf("counted %d new connections, not 62", n)
+	}
+}
+
+// inFirst tells whether a is in a pool's first range, and that it is in one.
+func inFirst(t *testing.T, a netip.Addr) bool {
+	t.Helper()
+	for i, r := range [][2]string{{"203.0.113.16", "203.0.113.17"}, {"2001:db8:1::10", "2001:db8:1::17"}, {"203.0.113.32", "203.0.113.37"}, {"2001:db8:1::20", "2001:db8:1::20"}} {
+		if a.Compare(netip.MustParseAddr(r[0])) >= 0 && a.Compare(netip.MustParseAddr(r[1])) <= 0 {
+			return i < 2
+		}
+	}
+	t.Errorf("%v is in no range", a)
+	return false
+}
+
+// TestManySources: rules of one shape, which differ by what their map has.
+func TestManySources(t *testing.T) {
+	b := newBed(t, nft.Apply, `
+  nat:
+    - snat: {from: 192.168.0.2, to: 203.0.113.7, ports: 1024-2047}
+    - snat: {from: 192.168.0.4, to: 203.0.113.7, ports: 2048-3071}
+    - snat: {from: 192.168.0.6, to: 203.0.113.8, ports: keep}
+    - snat: {from: 192.168.0.8, to: 203.0.113.9, ports: keep}
+    - snat: {from: 192.168.0.10, to: 203.0.113.10}
+    - snat: {from: 192.168.0.12, to: 203.0.113.11}
+    - masquerade: {from: 192.168.0.0/24}
+  ipv6:
+    - snat: {from: "fd00:1::2", to: "2001:db8:1::7", ports: 1024-2047}
+    - snat: {from: "fd00:1::4", to: "2001:db8:1::7", ports: 2048-3071}
+    - snat: {from: "fd00:1::6", to: "2001:db8:1::8", ports: keep}
+    - snat: {from: "fd00:1::8", to: "2001:db8:1::9", ports: keep}
+`)
+	const x, x6 = "198.18.0.10:53", "[2001:db8:f:1::10]:53"
+	for source, from := range map[string]string{
+		"192.168.0.6:77": "203.0.113.8:77", "192.168.0.8:77": "203.0.113.9:77", "192.168.0.2:1500": "203.0.113.7:1500", "192.168.0.4:2500": "203.0.113.7:2500",
+		"192.168.0.10:4000": "203.0.113.10:4000", "192.168.0.12:4000": "203.0.113.11:4000", "192.168.0.14:4000": "203.0.113.1:4000"} {
+		b.out(source, x, from)
+	}
+	for source, from := range map[string]string{
+		"[fd00:1::6]:77": "[2001:db8:1::8]:77", "[fd00:1::8]:77": "[2001:db8:1::9]:77", "[fd00:1::2]:1500": "[2001:db8:1::7]:1500", "[fd00:1::4]:2500": "[2001:db8:1::7]:2500"} {
+		b.out(source, x6, from)
+	}
+	for source, first := range map[string]uint16{"192.168.0.2:80": 1024, "192.168.0.4:80": 2048} {
+		if got := b.udp(behaviour.A, behaviour.X, source, x); got.Src.Port() < first || got.Src.Port() >= first+1024 {
+			t.Errorf("%s has %v", source, got.Src)
+		}
+	}
+	for ref, n := range map[string]uint64{"nat[0] snat": 2, "nat[2] snat": 1, "nat[5] snat": 1, "nat[6] masquerade": 1, "ipv6[3] snat": 1} {
+		if got := b.counted(ref); got != n {
+			t.Errorf("%s counted %d, not %d", ref, got, n)
+		}
+	}
+}
+
+// TestEchoes: identifiers are what ports are, also where they are kept.
+func TestEchoes(t *testing.T) {
+	b := newBed(t, nft.Apply, `
+  nat:
+    - snat: {from: 192.168.0.2, to: 203.0.113.7, ports: 1024-2047}
+    - snat: {from: 192.168.0.4, to: 203.0.113.7, ports: keep}
+    - snat: {from: 192.168.0.6, to: 203.0.113.8, ports: keep}
+`)
+	for source, want := range map[string][2]uint16{"192.168.0.2": {1024, 2047}, "192.168.0.4": {5, 5}, "192.168.0.6": {5, 5}} {
+		from, to := netip.MustParseAddr(source), netip.MustParseAddr("198.18.0.10")
+		p := packet.IP{Source: from, Destination: to, Protocol: unix.IPPROTO_ICMP}.Append(nil,
+			packet.AppendICMP(nil, from, to, packet.ICMP{Type: 8, Rest: 5 << 16}, []byte("x")))
+		got := b.send(behaviour.A, behaviour.X, p)
+		if len(got) != 1 || got[0].ICMP.Identifier() < want[0] || got[0].ICMP.Identifier() > want[1] || got[0].Source.Is4() && got[0].Source == from {
+			t.Errorf("echo of %s: %+v", source, got)
+		}
+	}
+}
+
+func TestManyDestinations(t *testing.T) {
+	b := newBed(t, nft.Apply, `
+  nat:
+    - dnat: {on: 203.0.113.7, port: udp/8080, to: "192.168.0.2:80"}
+    - dnat: {on: 203.0.113.7, port: udp/8081, to: "192.168.0.4:81"}
+    - dnat: {on: 203.0.113.7, port: udp/5000-5100, to: 192.168.0.6}
+    - dnat: {on: 203.0.113.7, port: udp/6000-6999, to: 192.168.0.8}
+    - dnat: {on: 203.0.113.8, port: udp/6000-6999, to: 192.168.0.10}
+    - dnat: {on: 203.0.113.7, port: udp, to: 192.168.0.12}
+    - static: {inside: 192.168.0.14, outside: 203.0.113.14}
+    - static: {inside: 192.168.0.16, outside: 203.0.113.16}
+    - netmap: {inside: 10.1.0.0/24, outside: 198.51.100.0/24}
+    - netmap: {inside: 10.1.1.0/24, outside: 198.51.101.0/24}
+  ipv6:
+    - dnat: {on: "2001:db8:1::7", port: udp/8080, to: "[fd00:1::2]:80"}
+    - dnat: {on: "2001:db8:1::7", port: udp/8081, to: "[fd00:1::4]:81"}
+`)
+	for on, at := range map[string]string{
+		"203.0.113.7:8080": "192.168.0.2:80", "203.0.113.7:8081": "192.168.0.4:81", "203.0.113.7:5000": "192.168.0.6:5000", "203.0.113.7:5100": "192.168.0.6:5100",
+		"203.0.113.7:6999": "192.168.0.8:6999", "203.0.113.8:6000": "192.168.0.10:6000", "203.0.113.7:5101": "192.168.0.12:5101",
+		"203.0.113.14:9": "192.168.0.14:9", "203.0.113.16:9": "192.168.0.16:9", "198.51.100.2:9": "10.1.0.2:9"} {
+		b.in("198.18.0.10:4000", on, at)
+	}
+	for on, at := range map[string]string{"[2001:db8:1::7]:8080": "[fd00:1::2]:80", "[2001:db8:1::7]:8081": "[fd00:1::4]:81"} {
+		b.in("[2001:db8:f:1::10]:4000", on, at)
+	}
+	b.out("192.168.0.14:500", "198.18.0.10:53", "203.0.113.14:500")
+	b.out("10.1.0.2:500", "198.18.0.10:53", "198.51.100.2:500")
+	for ref, n := range map[string]uint64{"nat[0] dnat": 1, "nat[2] dnat": 2, "nat[4] dnat": 1, "nat[6] static": 2, "nat[8] netmap": 2, "nat[9] netmap": 0} {
+		if got := b.counted(ref); got != n {
+			t.Errorf("%s counted %d, not %d", ref, got, n)
+		}
+	}
+}
+
+// TestNetmapByHand: what kernels before 5.8 get does the same.
+func TestNetmapByHand(t *testing.T) {
+	b := newBed(t, nft.ApplyByHand, `
+  nat:
+    - netmap: {inside: 10.1.0.0/24, outside: 198.51.100.0/24}
+    - netmap: {inside: 192.168.0.0/26, outside: 203.0.113.64/26}
+  ipv6: [{netmap: {inside: "fd00:1::/64", outside: "2001:db8:5::/64"}}]
+`)
+	b.out("10.1.0.2:500", "198.18.0.10:53", "198.51.100.2:500")
+	b.in("198.18.0.10:4000", "198.51.100.2:9", "10.1.0.2:9")
+	b.out("192.168.0.2:500", "198.18.0.10:53", "203.0.113.66:500")
+	b.in("198.18.0.10:4000", "203.0.113.100:9", "192.168.0.36:9")
+	b.out("[fd00:1::2]:500", "[2001:db8:f:1::10]:53", "[2001:db8:5::2]:500")
+	b.in("[2001:db8:f:1::10]:4000", "[2001:db8:5::4]:9", "[fd00:1::4]:9")
+}
+
+// TestStatelessErrors: errors about packets that were translated without state tell
+// each side of its own addresses.
+func TestStatelessErrors(t *testing.T) {
+	b := newBed(t, nft.Apply, `
+  nat:
+    - static: {inside: 192.168.0.2, outside: 203.0.113.9, stateless: true}
+    - static: {inside: 192.168.0.4, outside: 203.0.113.10, stateless: true}
+  ipv6:
+    - static: {inside: "fd00:1::2", outside: "2001:db8:1::9", stateless: true}
+    - static: {inside: "fd00:1::4", outside: "2001:db8:1::a", stateless: true}
+`)
+	for _, f := range []struct {
+		inside, outside, x string
+		protocol, unreach  uint8
+	}{{"192.168.0.4:500", "203.0.113.10:500", "198.18.0.10:53", unix.IPPROTO_ICMP, 3}, {"[fd00:1::4]:500", "[2001:db8:1::a]:500", "[2001:db8:f:1::10]:53", unix.IPPROTO_ICMPV6, 1}} {
+		b.out(f.inside, f.x, f.outside)
+		b.in(f.x, f.outside, f.inside)
+		inside, outside, x := netip.MustParseAddrPort(f.inside), netip.MustParseAddrPort(f.outside), netip.MustParseAddrPort(f.x)
+		seen := behaviour.UDPPacket(outside, x, "")
+		p := packet.IP{Source: x.Addr(), Destination: outside.Addr(), Protocol: f.protocol}.Append(nil,
+			packet.AppendICMP(nil, x.Addr(), outside.Addr(), packet.ICMP{Type: f.unreach}, seen))
+		b.quotes(b.send(behaviour.X, behaviour.A, p), inside.Addr(), x.Addr())
+		came := behaviour.UDPPacket(x, inside, "")
+		p = packet.IP{Source: inside.Addr(), Destination: x.Addr(), Protocol: f.protocol}.Append(nil,
+			packet.AppendICMP(nil, inside.Addr(), x.Addr(), packet.ICMP{Type: f.unreach}, came))
+		b.quotes(b.send(behaviour.A, behaviour.X, p), x.Addr(), outside.Addr())
+	}
+	if m, err := b.World.Mappings(); err != nil || len(m) > 0 {
+		t.Errorf("the tracker has %v, %v", m, err)
+	}
+}
+
+// quotes wants one ICMP error about a packet between two addresses.
+func (b *bed) quotes(got []packet.Frame, source, destination netip.Addr) {
+	b.Helper()
+	var inner packet.Frame
+	if len(got) != 1 || got[0].Quoted(&inner) != nil || inner.Source != source || inner.Destination != destination || !inner.IPChecksumOK() {
+		b.Errorf("about %v to %v: %+v", source, destination, got)
+	}
+}
+
+// TestReapply: connections keep their translation, new ones get the new one.
+func TestReapply(t *testing.T) {
+	b := newBed(t, nft.Apply, "  nat: [{snat: {from: 192.168.0.0/24, to: 203.0.113.7}}]\n")
+	b.out("192.168.0.2:500", "198.18.0.10:53", "203.0.113.7:500")
+	b.use("  nat: [{snat: {from: 192.168.0.0/24, to: 203.0.113.8}}]\n")
+	b.out("192.168.0.2:500", "198.18.0.10:53", "203.0.113.7:500")
+	b.out("192.168.0.2:501", "198.18.0.10:53", "203.0.113.8:501")
+	b.in("198.18.0.10:53", "203.0.113.7:500", "192.168.0.2:500")
+	if err := nft.Remove(b.engine.ns); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := nft.Read(b.engine.ns); err != nil || s.Present {
+		t.Errorf("after it was removed: %+v, %v", s, err)
+	}
+	if err := nft.Remove(b.engine.ns); err != nil {
+		t.Errorf("removed again: %v", err)
+	}
+}
+
+// TestLimit: a source has its connections and no more, another one its own.
+func TestLimit(t *testing.T) {
+	b := newBed(t, nft.Apply, "  limits: {connections-per-source: 3}\n  nat: [{masquerade: {}}]\n  ipv6: [{masquerade: {}}]\n")
+	for _, f := range []struct{ first, second, x string }{
+		{"192.168.0.2:%d", "192.168.0.4:%d", "198.18.0.10:53"}, {"[fd00:1::2]:%d", "[fd00:1::4]:%d", "[2001:db8:f:1::10]:53"}} {
+		for n := range 5 {
+			got := b.udp(behaviour.A, behaviour.X, fmt.Sprintf(f.first, 1000+n), f.x)
+			if got.Src.IsValid() != (n < 3) {
+				t.Errorf("connection %d of %s: %v", n+1, f.first, got)
+			}
+		}
+		if got := b.udp(behaviour.A, behaviour.X, fmt.Sprintf(f.second, 1000), f.x); !got.Src.IsValid() {
+			t.Errorf("another source is limited, too")
+		}
+	}
+	if n := b.counted(nft.LimitComment); n != 4 {
+		t.Errorf("counted %d drops, not 4", n)
+	}
+}
+
+// TestMSS: SYNs are told what fits, never more than they said.
+func TestMSS(t *testing.T) {
+	b := newBed(t, nft.Apply, "  mss: 1200\n  nat: [{masquerade: {}}]\n")
+	for said, want := range map[uint16]uint16{1460: 1200, 1000: 1000} {
+		if got := b.syn(said); got != want {
+			t.Errorf("a SYN with %d becomes %d, not %d", said, got, want)
+		}
+	}
+	b.use("  mss: clamp\n  nat: [{masquerade: {}}]\n")
+	if err := b.World.MTU(behaviour.WAN, 1300); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.syn(1460); got != 1260 {
+		t.Errorf("a SYN with 1460 over an MTU of 1300 becomes %d, not 1260", got)
+	}
+}
+
+var sourcePort uint16 = 2000
+
+// syn sends a SYN with a maximum segment size and gives the one that arrives.
+func (b *bed) syn(mss uint16) uint16 {
+	b.Helper()
+	sourcePort++
+	t := packet.Tuple{Src: netip.AddrPortFrom(netip.MustParseAddr("192.168.0.2"), sourcePort), Dst: netip.MustParseAddrPort("198.18.0.10:80")}
+	h := packet.TCP{Flags: packet.SYN, Window: 1000, Options: []byte{2, 4, byte(mss >> 8), byte(mss)}}
+	got := b.send(behaviour.A, behaviour.X, packet.IP{Source: t.Src.Addr(), Destination: t.Dst.Addr(), Protocol: unix.IPPROTO_TCP}.Append(nil, packet.AppendTCP(nil, t, h, nil)))
+	i := -1
+	if len(got) == 1 {
+		i = slices.Index(got[0].TCP.Options, 2)
+	}
+	if i != 0 {
+		b.Fatalf("SYN: %+v", got)
+	}
+	return uint16(got[0].TCP.Options[2])<<8 | uint16(got[0].TCP.Options[3])
+}
