@@ -119,7 +119,7 @@ func overlappingSources(all []Source, found report) {
 }
 
 func fromWords(p netip.Prefix) string {
-	if !p.IsValid() {
+	if !p.IsValid() || p.Bits() == 0 {
 		return "everybody"
 	}
 	return Prefix{p}.String()

@@ -39,7 +39,9 @@ func (c *checker) cutting(client, server netip.Addr, port uint16) (rules []Ref) 
 	}
 	for _, d := range c.plan.Destinations { // the first that matches, as in the kernel
 		if d.On.Contains(server) && portsMeet(d.Port, p) && contains(d.From, client) {
-			add(d.Rule)
+			if to := d.To; to.Address != server || to.Port != 0 && to.Port != port { // it stays what it is
+				add(d.Rule)
+			}
 			break
 		}
 	}

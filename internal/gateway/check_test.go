@@ -1,0 +1,321 @@
+package gateway
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+// inFile is a file with rules of IPv4, one on a line, the first in line 4.
+func inFile(rules ...string) string {
+	text := "gateway:\n  interfaces: {wan: eth0, lan: [eth1, br0]}\n  nat:\n"
+	for _, r := range rules {
+		text += "  - " + r + "\n"
+	}
+	return text
+}
+
+// inFile6 has rules of IPv6.
+func inFile6(rules ...string) string { return strings.Replace(inFile(rules...), "nat:", "ipv6:", 1) }
+
+// found writes findings for comparison: line, the word there, severity, id, message.
+func found(text string, findings []Finding) (lines []string) {
+	source := strings.Split(text, "\n")
+	for _, f := range findings {
+		at := ""
+		if f.Line > 0 {
+			at = strings.FieldsFunc(source[f.Line-1][f.Column-1:], func(r rune) bool { return strings.ContainsRune(" ,]}'", r) })[0]
+		}
+		lines = append(lines, fmt.Sprintf("%d %s %s %s: %s", f.Line, at, f.Severity, f.ID, f.Message))
+	}
+	return lines
+}
+
+func check(t *testing.T, text string, facts Facts) []Finding {
+	t.Helper()
+	f, err := Parse("f", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	findings := Check(f, facts)
+	refused := false
+	for _, x := range findings {
+		refused = refused || x.Severity == Refuse
+		if x.Advice == "" {
+			t.Errorf("%s has no advice", x.ID)
+		}
+		if (x.Line > 0) != (x.Excerpt != "") {
+			t.Errorf("%s in line %d has the excerpt %q", x.ID, x.Line, x.Excerpt)
+		}
+	}
+	if _, err := Compile(&f.Config, facts); err != nil && !refused {
+		t.Errorf("what check takes compile refuses: %v", err)
+	}
+	return findings
+}
+
+type checkCase struct {
+	name, text string
+	want       []string
+}
+
+func runChecks(t *testing.T, facts Facts, cases []checkCase) {
+	t.Helper()
+	for _, tt := range cases {
+		t.Run(tt.name, func(t *testing.T) {
+			if diff := cmp.Diff(tt.want, found(tt.text, check(t, tt.text, facts))); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestCheckRule(t *testing.T) {
+	runChecks(t, Facts{}, []checkCase{
+		{"fine", inFile("masquerade: {from: 10.0.0.0/8}", "dnat: {on: wan, port: tcp/80, to: 10.0.0.2, hairpin: on}"), nil},
+		{"IPv6 below nat", inFile("snat: {from: 10.0.0.0/8, to: 2001:db8::1}"),
+			[]string{"4 2001:db8::1 refuse wrong-family: snat: 2001:db8::1 is not IPv4, which the rules below nat are for"}},
+		{"IPv4 below ipv6", inFile6("static: {inside: 10.0.0.1, outside: 2001:db8::1}"),
+			[]string{"4 10.0.0.1 refuse wrong-family: static: 10.0.0.1 is not IPv6, which the rules below ipv6 are for"}},
+		{"ICMP of IPv4", inFile6("dnat: {on: wan, port: icmp, to: 'fd00::1'}"), []string{"4 icmp refuse wrong-family: dnat: icmp is of IPv4"}},
+		{"ICMP of IPv6", inFile("notrack: {on: 203.0.113.1, port: icmpv6}"), []string{"4 icmpv6 refuse wrong-family: notrack: icmpv6 is of IPv6"}},
+		{"loopback", inFile("dnat: {on: wan, port: tcp/53, to: 127.0.0.1}"),
+			[]string{"4 127.0.0.1 refuse unusable-address: dnat: 127.0.0.1 is a loopback address, which no packet from or to another host carries"}},
+		{"part of a pool", inFile("snat: {to: [203.0.113.1, 223.255.255.255-224.0.0.1]}"),
+			[]string{"4 223.255.255.255-224.0.0.1 refuse unusable-address: snat: 224.0.0.0 of 223.255.255.255-224.0.0.1 is a multicast address, which connection tracking does not translate"}},
+		{"broadcast", inFile("static: {inside: 10.0.0.1, outside: 255.255.255.255}"),
+			[]string{"4 255.255.255.255 refuse unusable-address: static: 255.255.255.255 is a reserved or the broadcast address (RFC 1112, RFC 919), which no host has"}},
+		{"everybody", inFile("masquerade: {from: 0.0.0.0/0}"), nil},
+		{"multicast sources", inFile("masquerade: {from: 239.0.0.0/8}"),
+			[]string{"4 239.0.0.0/8 refuse unusable-address: masquerade: 239.0.0.0/8 is a multicast address, which connection tracking does not translate"}},
+		{"multicast destinations may be excepted", inFile("masquerade: {from: 10.0.0.0/8, except-to: 10.0.0.0/7}"), nil},
+		{"link-local", inFile6("snat: {to: 'fe80::1'}"), []string{"4 fe80::1 refuse unusable-address: snat: fe80::1 is a link-local address, which no router forwards"}},
+		{"keep and random", inFile("snat: {from: 10.0.0.1, to: 203.0.113.1, ports: keep, random: fully}"),
+			[]string{"4 fully refuse keep-random: snat: ports are kept, and chosen at random"}},
+		{"port without protocol", inFile("dnat: {on: wan, to: 10.0.0.1:80}"),
+			[]string{"4 10.0.0.1:80 refuse port-without-protocol: dnat: to 10.0.0.1:80 has a port, but the rule is not for a protocol that has ports"}},
+		{"range to one port", inFile("dnat: {on: wan, port: udp/5000-5100, to: 10.0.0.1:80}"),
+			[]string{"4 10.0.0.1:80 warn ports-to-one: dnat: the 101 ports of udp/5000-5100 all go to the one port of 10.0.0.1:80"}},
+		{"protocol to one port", inFile("dnat: {on: wan, port: udp, to: 10.0.0.1:80}"),
+			[]string{"4 10.0.0.1:80 warn ports-to-one: dnat: every port of udp goes to the one port of 10.0.0.1:80"}},
+		{"to itself", inFile("dnat: {on: 203.0.113.1, port: tcp/80, to: 203.0.113.1:80}"), []string{"4 203.0.113.1:80 refuse translates-to-itself: dnat: 203.0.113.1 becomes itself"}},
+		{"to another port of its own", inFile("dnat: {on: 203.0.113.1, port: tcp/80, to: 203.0.113.1:8080}"), nil},
+		{"static to itself", inFile("static: {inside: 203.0.113.1, outside: 203.0.113.1}"), []string{"4 203.0.113.1 refuse translates-to-itself: static: 203.0.113.1 becomes itself"}},
+		{"stateless hairpin", inFile("static: {inside: 10.0.0.1, outside: 203.0.113.1, stateless: on, hairpin: on}"),
+			[]string{"4 on refuse stateless-needs-tracker: static: hairpin needs connections, and stateless has none"}},
+		{"stateless local", inFile("static: {inside: 10.0.0.1, outside: 203.0.113.1, stateless: on, local: on}"),
+			[]string{"4 on refuse stateless-needs-tracker: static: local needs connections, and stateless has none"}},
+		{"netmap of other length", inFile("netmap: {inside: 10.0.0.0/16, outside: 203.0.113.0/24}"),
+			[]string{"4 203.0.113.0/24 refuse netmap-lengths: netmap: inside is a /16, outside a /24: every address inside needs one of its own outside"}},
+		{"NPTv6 too long", inFile6("netmap: {inside: 'fd00::/120', outside: '2001:db8::/120', stateless: on}"),
+			[]string{"4 fd00::/120 refuse nptv6-prefix: netmap: /120 leaves no 16 bits of the host's part, which NPTv6 keeps checksums right with (RFC 6296, 3.5)"}},
+	})
+}
+
+func TestCheckInterfaces(t *testing.T) {
+	runChecks(t, Facts{}, []checkCase{
+		{"no role", "gateway:\n  nat:\n  - masquerade: {from: 10.0.0.0/8, out: wan}\n",
+			[]string{"3 wan refuse role-empty: masquerade: no interface has the role wan"}},
+		{"no role for destinations", "gateway:\n  nat:\n  - dnat: {on: lan, port: tcp/80, to: 10.0.0.1}\n",
+			[]string{"3 lan refuse role-empty: dnat: no interface has the role lan"}},
+		{"both", "gateway: {interfaces: {wan: eth0, lan: [eth1, eth0]}}", []string{"1 eth0 refuse both-roles: eth0 is a wan and a lan interface"}},
+		{"hairpin without", "gateway:\n  nat:\n  - dnat: {on: 203.0.113.1, port: tcp/80, to: 10.0.0.1, hairpin: on}\n",
+			[]string{"3 on refuse hairpin-without-roles: dnat: hairpin is for hosts inside, and nothing tells which interfaces lead there"}},
+		{"any", "gateway:\n  nat:\n  - masquerade: {from: 10.0.0.0/8}\n  - snat: {from: 10.0.0.1, to: 203.0.113.1}\n",
+			[]string{"3 masquerade: warn any-interface: masquerade: no interface has the role wan, so that this holds for packets by whatever interface they leave, between hosts inside too"}},
+		{"named", "gateway:\n  nat:\n  - masquerade: {from: 10.0.0.0/8, out: eth0}\n", nil},
+		{"inside", inFile("masquerade: {from: 10.0.0.0/8, out: [eth0, br0]}"),
+			[]string{"4 br0 warn out-is-lan: masquerade: br0 leads inside: hosts there see the address of the gateway in place of that of who connects"}},
+	})
+}
+
+func TestCheckOverlaps(t *testing.T) {
+	const tail = " too, and nothing tells which of the two is meant"
+	runChecks(t, Facts{}, []checkCase{
+		{"same sources", inFile("snat: {from: 10.0.0.0/8, to: 203.0.113.1}", "masquerade: {from: [172.16.0.0/12, 10.0.0.0/8]}"),
+			[]string{"5 [172.16.0.0/12 refuse rules-overlap: masquerade: snat in line 4 translates the source of 10.0.0.0/8" + tail}},
+		{"everybody twice", inFile("masquerade: {}", "masquerade: {}"), []string{"5 masquerade: refuse rules-overlap: masquerade: masquerade in line 4 translates the source of everybody" + tail}},
+		{"everybody and all addresses", inFile("masquerade: {}", "snat: {from: 0.0.0.0/0, to: 203.0.113.1}"),
+			[]string{"5 0.0.0.0/0 refuse rules-overlap: snat: masquerade in line 4 translates the source of everybody" + tail}},
+		{"by other interfaces", inFile("masquerade: {from: 10.0.0.0/8, out: eth0}", "masquerade: {from: 10.0.0.0/8, out: eth9}"), nil},
+		{"longer prefix", inFile("masquerade: {from: 10.0.0.0/8}", "masquerade: {from: 10.0.0.0/9}"), nil},
+		{"inside twice", inFile("static: {inside: 10.0.0.1, outside: 203.0.113.1}", "static: {inside: 10.0.0.1, outside: 203.0.113.2}"),
+			[]string{"5 10.0.0.1 refuse rules-overlap: static: static in line 4 translates the source of 10.0.0.1" + tail}},
+		{"outside twice", inFile("static: {inside: 10.0.0.1, outside: 203.0.113.1}", "static: {inside: 10.0.0.2, outside: 203.0.113.1}"),
+			[]string{"5 10.0.0.2 refuse rules-overlap: static: static in line 4 translates 203.0.113.1" + tail}},
+		{"outside twice, one for hairpins", inFile("static: {inside: 10.0.0.1, outside: 203.0.113.1, hairpin: on}", "static: {inside: 10.0.0.2, outside: 203.0.113.1}"),
+			[]string{"5 10.0.0.2 refuse rules-overlap: static: static in line 4 translates 203.0.113.1" + tail}},
+		{"same port", inFile("dnat: {on: 203.0.113.1, port: tcp/80, to: 10.0.0.1}", "dnat: {on: 203.0.113.1, port: tcp/80, to: 10.0.0.2}"),
+			[]string{"5 203.0.113.1 refuse rules-overlap: dnat: dnat in line 4 translates tcp/80 of 203.0.113.1" + tail}},
+		{"ranges", inFile("dnat: {on: 203.0.113.1, port: tcp/80-90, to: 10.0.0.1}", "dnat: {on: 203.0.113.1, port: tcp/85-95, to: 10.0.0.2}"),
+			[]string{"5 203.0.113.1 refuse rules-overlap: dnat: dnat in line 4 translates tcp/85-90 of 203.0.113.1" + tail}},
+		{"port in a range", inFile("dnat: {on: 203.0.113.1, port: tcp/80-90, to: 10.0.0.1}", "dnat: {on: 203.0.113.1, port: tcp/85, to: 10.0.0.2}"), nil},
+		{"two protocols", inFile("dnat: {on: 203.0.113.1, port: tcp/80, to: 10.0.0.1}", "dnat: {on: 203.0.113.1, port: udp/80, to: 10.0.0.2}"), nil},
+		{"clients", inFile("dnat: {on: 203.0.113.1, port: tcp/80, from: 198.18.0.0/16, to: 10.0.0.1}", "dnat: {on: 203.0.113.1, port: tcp/80, to: 10.0.0.2}"), nil},
+		{"names", inFile("dnat: {on: wan, port: tcp/80, to: 10.0.0.1}", "dnat: {on: eth0, port: tcp/80, to: 10.0.0.2}"),
+			[]string{"5 eth0 refuse rules-overlap: dnat: dnat in line 4 translates tcp/80 of the interface's address" + tail}},
+		{"other names", inFile("dnat: {on: eth1, port: tcp/80, to: 10.0.0.1}", "dnat: {on: eth0, port: tcp/80, to: 10.0.0.2}"), nil},
+		{"stateless", inFile("static: {inside: 10.0.0.1, outside: 203.0.113.1, stateless: on}", "static: {inside: 10.0.0.2, outside: 203.0.113.1, stateless: on}"),
+			[]string{"5 10.0.0.2 refuse rules-overlap: static: static in line 4 translates 203.0.113.1" + tail}},
+		{"notrack", inFile("notrack: {on: 203.0.113.1, port: udp/53}", "notrack: {on: 203.0.113.1, port: udp/53}"),
+			[]string{"5 203.0.113.1 refuse rules-overlap: notrack: notrack in line 4 leaves udp/53 of 203.0.113.1 untracked" + tail}},
+		{"IPv6", inFile6("masquerade: {from: 'fd00::/8'}", "snat: {from: 'fd00::/8', to: '2001:db8::1'}"),
+			[]string{"5 fd00::/8 refuse rules-overlap: snat: masquerade in line 4 translates the source of fd00::/8" + tail}},
+		{"both families", inFile("masquerade: {}") + "  ipv6:\n  - masquerade: {}\n", nil},
+	})
+}
+
+func TestCheckShadows(t *testing.T) {
+	runChecks(t, Facts{}, []checkCase{
+		{"by two halves", inFile("masquerade: {from: 10.0.0.0/24}", "snat: {from: 10.0.0.0/25, to: 203.0.113.1}", "snat: {from: 10.0.0.128/25, to: 203.0.113.2}"),
+			[]string{"4 10.0.0.0/24 refuse rule-never-matches: masquerade: it can never match: snat in line 5 and snat in line 6 match first whatever it is for"}},
+		{"half is left", inFile("masquerade: {from: 10.0.0.0/24}", "snat: {from: 10.0.0.0/25, to: 203.0.113.1}"), nil},
+		{"one of them by another interface", inFile("masquerade: {from: 10.0.0.0/24}", "snat: {from: 10.0.0.0/25, to: 203.0.113.1}", "snat: {from: 10.0.0.128/25, to: 203.0.113.2, out: eth9}"), nil},
+		{"by static", inFile("snat: {from: 10.0.0.1, to: 203.0.113.1}", "static: {inside: 10.0.0.1, outside: 203.0.113.2}"),
+			[]string{"4 10.0.0.1 refuse rule-never-matches: snat: it can never match: static in line 5 matches first whatever it is for"}},
+		{"static on the way out", inFile("static: {inside: 10.0.0.1, outside: 203.0.113.1}", "static: {inside: 10.0.0.1, outside: 203.0.113.2, stateless: on}"),
+			[]string{"4 10.0.0.1 refuse rule-never-matches: static: on the way out it can never match: static in line 5 matches first whatever it is for"}},
+		{"by netmap", inFile("snat: {from: 10.0.0.0/25, to: 203.0.113.1}", "netmap: {inside: 10.0.0.0/24, outside: 198.51.100.0/24}"),
+			[]string{"4 10.0.0.0/25 refuse rule-never-matches: snat: it can never match: netmap in line 5 matches first whatever it is for"}},
+		{"the rest of except-to", inFile("masquerade: {from: 10.0.0.0/8, except-to: 10.0.0.0/8}", "snat: {from: 10.0.0.0/8, to: 10.255.0.1}"), nil},
+		{"ports by ports", inFile("dnat: {on: 203.0.113.1, port: tcp/80-82, to: 10.0.0.1}", "dnat: {on: 203.0.113.1, port: tcp/80, to: 10.0.0.2}", "dnat: {on: 203.0.113.1, port: tcp/81-82, to: 10.0.0.3}"),
+			[]string{"4 203.0.113.1 refuse rule-never-matches: dnat: it can never match: dnat in line 5 and dnat in line 6 match first whatever it is for"}},
+		{"ports of another protocol", inFile("dnat: {on: 203.0.113.1, port: tcp/80-82, to: 10.0.0.1}", "dnat: {on: 203.0.113.1, port: tcp/80, to: 10.0.0.2}", "dnat: {on: 203.0.113.1, port: udp/81-82, to: 10.0.0.3}"), nil},
+		{"clients by clients", inFile("dnat: {on: 203.0.113.1, port: tcp/80, to: 10.0.0.1}", "dnat: {on: 203.0.113.1, port: tcp/80, from: [0.0.0.0/1, 128.0.0.0/1], to: 10.0.0.2}"),
+			[]string{"4 203.0.113.1 refuse rule-never-matches: dnat: it can never match: dnat in line 5 matches first whatever it is for"}},
+		{"prefix by addresses", inFile("netmap: {inside: 10.0.0.0/31, outside: 203.0.113.2/31}", "dnat: {on: 203.0.113.2, to: 10.0.0.5}", "dnat: {on: 203.0.113.3, to: 10.0.0.5}"),
+			[]string{"4 203.0.113.2/31 refuse rule-never-matches: netmap: on the way in it can never match: dnat in line 5 and dnat in line 6 match first whatever it is for"}},
+		{"dnat by notrack", inFile("dnat: {on: 203.0.113.1, port: tcp/80, to: 10.0.0.1}", "notrack: {on: 203.0.113.1}"),
+			[]string{"4 203.0.113.1 refuse rule-never-matches: dnat: it can never match: notrack in line 5 matches first whatever it is for",
+				"5 203.0.113.1 warn notrack-before: notrack: tcp/80 of 203.0.113.1 is not tracked, so that dnat in line 4 does not translate it"}},
+		{"a part of dnat by notrack", inFile("dnat: {on: 203.0.113.1, port: tcp/80-90, to: 10.0.0.1}", "notrack: {on: 203.0.113.1, port: tcp/85-99}"),
+			[]string{"5 203.0.113.1 warn notrack-before: notrack: tcp/85-90 of 203.0.113.1 is not tracked, so that dnat in line 4 does not translate it"}},
+		{"dnat by stateless", inFile("dnat: {on: 203.0.113.1, port: tcp/80, to: 10.0.0.1}", "static: {inside: 10.0.0.2, outside: 203.0.113.1, stateless: on}"),
+			[]string{"4 203.0.113.1 refuse rule-never-matches: dnat: it can never match: static in line 5 matches first whatever it is for"}},
+	})
+}
+
+func TestCheckPools(t *testing.T) {
+	const keep = " whose ports are kept: more hosts than addresses cannot use the same source port to the same destination at one time; such connections fail, and status counts them"
+	runChecks(t, Facts{}, []checkCase{
+		{"fewer addresses than hosts", inFile("snat: {from: [10.2.0.0/24, 10.3.0.1], to: [203.0.113.32/27, 203.0.113.33], ports: keep}"),
+			[]string{"4 [203.0.113.32/27 warn keep-pool-small: snat: 32 addresses for 255 hosts" + keep}},
+		{"as many", inFile("snat: {from: 10.2.0.0/27, to: 203.0.113.33-203.0.113.62, ports: keep}"), nil},
+		{"everybody", inFile("snat: {to: 203.0.113.33, ports: keep}"), []string{"4 203.0.113.33 warn keep-pool-small: snat: 1 address for any number of hosts" + keep}},
+		{"IPv6", inFile6("snat: {from: 'fd00::/64', to: '2001:db8::1', ports: keep}"), []string{"4 2001:db8::1 warn keep-pool-small: snat: 1 address for 2^64 hosts or more" + keep}},
+		{"held", inFile("snat: {from: 10.0.0.0/8, to: 203.0.113.8/29}", "notrack: {on: 203.0.113.10}", "static: {inside: 10.0.0.5, outside: 203.0.113.9, stateless: on}"),
+			[]string{"4 203.0.113.8/29 warn pool-held: snat: 203.0.113.9 is not given: it is that of static in line 6, and answers would not find back",
+				"4 203.0.113.8/29 warn pool-held: snat: 203.0.113.10 is not given: it is that of notrack in line 5, and answers would not find back"}},
+		{"a port that is not given", inFile("snat: {from: 10.0.0.0/8, to: 203.0.113.8/29}", "notrack: {on: 203.0.113.10, port: udp/53}"), nil},
+		{"a port that is given", inFile("snat: {from: 10.0.0.0/8, to: 203.0.113.10, ports: 50-60}", "notrack: {on: 203.0.113.10, port: udp/53}"),
+			[]string{"4 203.0.113.10 refuse pool-held: snat: nothing is left to give: notrack in line 5 has the addresses, and answers to them would not find back"}},
+		{"shared", inFile("snat: {from: 10.0.0.0/8, to: 203.0.113.1-203.0.113.9}", "netmap: {inside: 172.16.0.0/30, outside: 203.0.113.8/30}"),
+			[]string{"4 203.0.113.1-203.0.113.9 warn pool-shared: snat: 203.0.113.8-203.0.113.9 is also that of netmap in line 5: its host may find its own ports given away"}},
+		{"too many connections", "gateway:\n  expect: {flows: 200k}\n" + strings.TrimPrefix(inFile("snat: {from: 10.0.0.0/8, to: [203.0.113.1, 203.0.113.2]}", "masquerade: {from: 172.16.0.0/12}"), "gateway:\n"),
+			[]string{"2 200k warn pool-small: 200,000 connections are expected, and the rules have 193,536 ports to give for each protocol and destination: more than those cannot go to one address and port"}},
+		{"enough", "gateway:\n  expect: {flows: 190k}\n" + strings.TrimPrefix(inFile("snat: {from: 10.0.0.0/8, to: [203.0.113.1, 203.0.113.2]}", "masquerade: {from: 172.16.0.0/12}"), "gateway:\n"), nil},
+		{"one host for all", "gateway: {expect: {flows: 1k}, limits: {connections-per-source: 2k}}",
+			[]string{"1 2k warn limit-without-effect: one host may have 2,000 connections, and 1,000 are expected of all together: it bounds nothing"}},
+	})
+}
+
+// here is a host with two interfaces, of which the administrator uses port 22.
+func here() Facts {
+	return Facts{
+		Known: true, Initial: true, Flowtable: Support{OK: true},
+		Interfaces: []Interface{
+			{Name: "eth0", Addresses: []netip.Prefix{netip.MustParsePrefix("203.0.113.7/24"), netip.MustParsePrefix("2001:db8::7/64")}},
+			{Name: "eth1", Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24")}},
+			{Name: "br0", Addresses: []netip.Prefix{netip.MustParsePrefix("172.17.0.1/16")}},
+		},
+		Sessions: []Session{{netip.MustParseAddrPort("198.18.0.1:50000"), netip.MustParseAddrPort("203.0.113.7:22")}},
+	}
+}
+
+func TestCheckHost(t *testing.T) {
+	const cut = "it takes your own session from 198.18.0.1:50000 to 203.0.113.7 port 22"
+	runChecks(t, here(), []checkCase{
+		{"fine", inFile("masquerade: {from: 10.0.0.0/8}", "dnat: {on: 203.0.113.7, port: tcp/80, to: 10.0.0.2}"), nil},
+		{"on the network", inFile("static: {inside: 10.0.0.2, outside: 203.0.113.9}"),
+			[]string{"4 203.0.113.9 warn address-missing: static: 203.0.113.9 is on the network of eth0, and no interface here has it: nobody answers for it there"}},
+		{"elsewhere", inFile("snat: {from: 10.0.0.2, to: 198.51.100.9}"),
+			[]string{"4 198.51.100.9 warn address-missing: snat: no interface here has 198.51.100.9: its packets come only if a router sends them here"}},
+		{"a prefix elsewhere", inFile("netmap: {inside: 10.0.0.0/24, outside: 198.51.100.0/24}"), nil},
+		{"a prefix on the network", inFile("snat: {from: 10.0.0.2, to: 203.0.113.4/30}"),
+			[]string{"4 203.0.113.4/30 warn address-missing: snat: 203.0.113.4-203.0.113.7 lies on the network of eth0, and of its 4 addresses interfaces here have 1: nobody answers for the others there"}},
+		{"network address", inFile("static: {inside: 10.0.0.2, outside: 203.0.113.0}"),
+			[]string{"4 203.0.113.0 refuse subnet-end: static: 203.0.113.0 is the network's own or the broadcast address of 203.0.113.0/24 on eth0"}},
+		{"broadcast address", inFile("snat: {from: 10.0.0.2, to: 203.0.113.255}"),
+			[]string{"4 203.0.113.255 refuse subnet-end: snat: 203.0.113.255 is the network's own or the broadcast address of 203.0.113.0/24 on eth0"}},
+		{"no such interface", inFile("masquerade: {from: 10.0.0.0/8, out: eth9}", "masquerade: {from: 10.0.0.0/9, out: [eth9]}"),
+			[]string{"4 eth9 warn interface-missing: masquerade: there is no interface eth9 here: what is said of it waits until it comes"}},
+		{"session by dnat", inFile("dnat: {on: wan, port: tcp/20-22, to: 10.0.0.2}"), []string{"4 wan refuse cuts-own-session: dnat: " + cut}},
+		{"session by all of dnat", inFile("dnat: {on: 203.0.113.7, to: 10.0.0.2}"), []string{"4 203.0.113.7 refuse cuts-own-session: dnat: " + cut}},
+		{"session of another client", inFile("dnat: {on: wan, port: tcp/22, from: 198.18.1.0/24, to: 10.0.0.2}"), nil},
+		{"another port", inFile("dnat: {on: wan, port: udp/22, to: 10.0.0.2}"), nil},
+		{"a more specific rule that spares it", inFile("dnat: {on: 203.0.113.7, to: 10.0.0.2}", "dnat: {on: wan, port: tcp/22, to: 203.0.113.7}"), nil},
+		{"session by static", inFile("static: {inside: 10.0.0.2, outside: 203.0.113.7}"), []string{"4 203.0.113.7 refuse cuts-own-session: static: " + cut}},
+		{"session by netmap", inFile("netmap: {inside: 10.0.0.0/30, outside: 203.0.113.4/30}"),
+			[]string{"4 203.0.113.4/30 warn address-missing: netmap: 203.0.113.4/30 lies on the network of eth0, and of its 4 addresses interfaces here have 1: nobody answers for the others there",
+				"4 203.0.113.4/30 refuse cuts-own-session: netmap: " + cut}},
+		{"session by stateless", inFile("static: {inside: 10.0.0.2, outside: 203.0.113.7, stateless: on}"), []string{"4 203.0.113.7 refuse cuts-own-session: static: " + cut}},
+		{"session by notrack", inFile("notrack: {on: 203.0.113.7, port: tcp}"), []string{"4 203.0.113.7 refuse cuts-own-session: notrack: " + cut}},
+		{"masquerade by notrack", inFile("masquerade: {from: 10.0.0.0/8}", "notrack: {on: 203.0.113.7, port: udp}"),
+			[]string{"5 203.0.113.7 refuse notrack-answers: notrack: masquerade in line 4 gives 203.0.113.7 to connections, and answers to it that are not tracked do not find back"}},
+		{"a server beside masquerade", inFile("masquerade: {from: 10.0.0.0/8}", "notrack: {on: 203.0.113.7, port: udp/53}"), nil},
+		{"network address inside", inFile("masquerade: {from: 10.0.0.0/24}"), nil},
+	})
+}
+
+func TestCheckHostWithout(t *testing.T) {
+	facts := here()
+	facts.Flowtable, facts.Initial = Support{Reason: "this kernel has none"}, false
+	runChecks(t, facts, []checkCase{
+		{"flowtable", "gateway:\n  flowtable: on\n  expect: {flows: 1k}\n",
+			[]string{"2 on warn no-flowtable: flowtable: this kernel has none",
+				"3 1k warn expect-in-namespace: the size of the connection table belongs to the host: from this network namespace it cannot be changed"}},
+	})
+}
+
+// docker is what Docker with one published port adds to a host.
+func docker() []Foreign {
+	nat := func(hook string, priority int32, rules ...snapshot.NATRule) Foreign {
+		return Foreign{Source: "iptables-nft", Owner: "docker", Family: "ip", Table: "nat", Chain: strings.ToUpper(hook), Type: "nat", Hook: hook, Priority: priority, Policy: "accept", NAT: rules}
+	}
+	rule := snapshot.NATRule{Source: "iptables-nft", Family: "ip", Table: "nat"}
+	masquerade, dnat := rule, rule
+	masquerade.Chain, masquerade.Kind, masquerade.FromSource, masquerade.Partial = "POSTROUTING", snapshot.NATMasquerade, netip.MustParsePrefix("172.17.0.0/16"), true
+	masquerade.Text = "masquerade"
+	dnat.Chain, dnat.Kind, dnat.Protocol, dnat.DestinationPort = "DOCKER", snapshot.NATDest, "tcp", 8080
+	dnat.First, dnat.Last, dnat.FirstPort, dnat.LastPort = netip.MustParseAddr("172.17.0.2"), netip.MustParseAddr("172.17.0.2"), 80, 80
+	dnat.Text = "dnat to 172.17.0.2:80"
+	return []Foreign{
+		{Source: "iptables-nft", Owner: "docker", Family: "ip", Table: "filter", Chain: "FORWARD", Type: "filter", Hook: "forward", Policy: "drop"},
+		nat("prerouting", -100, dnat), nat("postrouting", 100, masquerade),
+	}
+}
+
+func TestCheckForeign(t *testing.T) {
+	facts := here()
+	facts.Foreign = docker()
+	const forward = "0  warn foreign-forward-drop: docker's chain FORWARD of table ip filter (iptables-nft) drops what it does not accept, so that nothing of this is forwarded unless its rules say so"
+	runChecks(t, facts, []checkCase{
+		{"only IPv6", inFile6("masquerade: {from: 'fd00::/8'}"), nil},
+		{"the same rules", inFile("masquerade: {from: 172.17.0.0/16}", "dnat: {on: wan, port: tcp/8080, to: 172.17.0.2:80}"), []string{forward}},
+		{"another address", inFile("snat: {from: 172.17.0.0/16, to: 203.0.113.7}"),
+			[]string{"4 172.17.0.0/16 warn foreign-rule-first: snat: docker's rule in ip nat POSTROUTING (iptables-nft: masquerade) comes first and may give connections from 172.17.0.0/16 the interface's address", forward}},
+		{"the same port", inFile("dnat: {on: wan, port: tcp/8000-9000, to: 10.0.0.2}"),
+			[]string{"4 wan warn foreign-rule-first: dnat: docker's rule in ip nat DOCKER (iptables-nft: dnat to 172.17.0.2:80) comes first and takes tcp/8080 of 203.0.113.7 to 172.17.0.2:80", forward}},
+		{"another port", inFile("dnat: {on: wan, port: tcp/80, to: 10.0.0.2}"), []string{forward}},
+	})
+	facts.Foreign = facts.Foreign[1:]
+	for i := range facts.Foreign {
+		facts.Foreign[i].Priority += 1000 // after ours
+	}
+	runChecks(t, facts, []checkCase{{"later", inFile("dnat: {on: wan, port: tcp/8080, to: 10.0.0.2}"), nil}})
+}
