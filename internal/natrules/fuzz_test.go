@@ -60,6 +60,11 @@ func FuzzRule(f *testing.F) {
 		parseChain(b)
 		parseVerdicts(b)
 		protocolsOf([][]byte{b})
+		commentOf(b)
+		if _, a, err := body(b); err == nil {
+			tableRule(a)
+			tableElement(a)
+		}
 		r, err := parseRule(b)
 		if err != nil {
 			return
@@ -67,6 +72,11 @@ func FuzzRule(f *testing.F) {
 		m := machine{family: familyNames[r.family], verdicts: func(string) []string { return []string{"x"} }}
 		if s := m.readStep(r); s.translates && (s.rule.Kind == "" || s.rule.Text == "") {
 			t.Errorf("a translation without kind or text: %+v", s.rule)
+		} else if s.byMap != nil {
+			table := kernelTable{key: tableKey{r.family, r.table}, maps: map[string][]mapElement{s.byMap.set: append(mapElements([][]byte{b}), mapElement{b, b, "x"})}}
+			if len(table.elements(s)) == 0 {
+				t.Error("a rule without elements is gone")
+			}
 		}
 		e, ok := editable(r)
 		if !ok {
