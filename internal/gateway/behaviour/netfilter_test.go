@@ -1,6 +1,7 @@
 package behaviour
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -17,19 +18,32 @@ func (netfilter) Name() string                                  { return Netfilt
 func (netfilter) Apply(ns *netns.Handle, p *gateway.Plan) error { return nft.Apply(ns, p) }
 func (netfilter) Remove(ns *netns.Handle) error                 { return nft.Remove(ns) }
 
-// TestNetfilter runs the suite on this kernel.
+// atATime is how many cases are played at one time. Most of a case's time is waiting:
+// for namespaces to be made and for timers.
+const atATime = 8
+
+// TestNetfilter plays the suite on this kernel. On the one of the record it must find
+// the same.
 func TestNetfilter(t *testing.T) {
 	testutil.NeedRoot(t)
-	world := Namespaces(netfilter{}, testutil.Patience(5*time.Second))
-	cases := All()
-	start := time.Now()
-	for i, r := range Run(Netfilter, cases, world, 8) {
+	cases, start := All(), time.Now()
+	results := Run(Netfilter, cases, Namespaces(netfilter{}, testutil.Patience(5*time.Second)), atATime)
+	took := time.Since(start)
+	if *update {
+		writeRecord(t, Record{Netfilter, series(t), results})
+	}
+	recorded := readRecord(t, Netfilter)
+	for i, r := range results {
 		t.Run(cases[i].ID, func(t *testing.T) {
 			t.Logf("%s: %s", r.Status, r.Outcome)
 			if r.Err != nil {
 				t.Error(r.Err)
 			}
+			if old := recorded.of(r.ID); recorded.Kernel == series(t) && r.Err == nil && (old.Status != r.Status || old.Outcome != r.Outcome) {
+				t.Errorf("recorded as %s, %q: -update records what is now", old.Status, old.Outcome)
+			}
 		})
 	}
-	t.Logf("%d cases in %v", len(cases), time.Since(start))
+	failed := slices.IndexFunc(results, func(r Result) bool { return r.Err != nil }) >= 0
+	t.Logf("%d cases in %v; failures: %v", len(cases), took.Round(10*time.Millisecond), failed)
 }
