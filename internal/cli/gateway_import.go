@@ -1,0 +1,175 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/host"
+	"github.com/natkit/natkit/internal/gateway/iptables"
+	"github.com/natkit/natkit/internal/report"
+	"github.com/natkit/natkit/internal/units"
+)
+
+const gatewayImportSchema = "natkit.gateway-import/1"
+
+// maxImport bounds a text of rules: 16 MiB are some 150,000 of them.
+const maxImport = 16 << 20
+
+// gatewayImport is the verb gateway import.
+type gatewayImport struct {
+	env    *Env
+	target target
+	ipv6   bool
+	asJSON bool
+}
+
+// importDocument is the JSON form.
+type importDocument struct {
+	Schema string         `json:"schema"`
+	Config gateway.Config `json:"gateway"`
+	// YAML is the file, with the original rules beside those of the file.
+	YAML string `json:"yaml"`
+	// Notes are about rules that are not in the file.
+	Notes []iptables.Note `json:"notes"`
+}
+
+func newGatewayImport(env *Env) *cobra.Command {
+	g := &gatewayImport{env: env}
+	cmd := &cobra.Command{
+		Use:   "import [FILE|-]",
+		Short: "make a gateway file of rules that are there",
+		Long: `Prints a gateway file that does the same as the NAT rules of a text or of a network
+namespace, and on standard error which rules it did not translate, and why. Without
+FILE the rules are read from the kernel: of nftables, iptables-nft and
+iptables-legacy. That needs CAP_NET_ADMIN. Nothing is changed.
+
+FILE is what iptables-save or ip6tables-save prints, or commands of iptables as people
+write them. Rules for TCP segments (TCPMSS) and those that keep the tracker off
+(NOTRACK) are read from such a text alone.
+
+Only what a gateway file says exactly is translated. iptables takes the first rule that
+matches, a gateway file the most specific one: where these differ, natkit says so, and
+leaves the rule out with all those whose meaning hangs on it. Rules of Docker,
+Kubernetes, firewalld, libvirt and others are recognised and left to them: natkit's
+rules come after theirs and leave them alone.
+
+Exit code: 0 all was translated, 3 something was not, 1 it failed, 2 wrong usage.`,
+		Example: `  sudo natkit gateway import > gateway.yaml
+  sudo iptables-save | natkit gateway import -
+  sudo natkit gateway import --netns router --json
+  natkit gateway check gateway.yaml`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: g.run,
+	}
+	g.target.addFlags(cmd)
+	cmd.Flags().BoolVarP(&g.ipv6, "ipv6", "6", false, "FILE is of ip6tables, where it does not say so")
+	addJSON(cmd, &g.asJSON, gatewayImportSchema)
+	return cmd
+}
+
+func (g *gatewayImport) run(cmd *cobra.Command, args []string) error {
+	live := cmd.Flags().Changed("netns") || cmd.Flags().Changed("pid")
+	switch {
+	case len(args) > 0 && live:
+		return usagef("%s and a network namespace: rules come from one of them", args[0])
+	case len(args) == 0 && g.ipv6:
+		return usagef("--ipv6 is for a text; the kernel's rules tell their family")
+	}
+	set, err := g.read(cmd, args)
+	if err != nil {
+		return err
+	}
+	result, err := iptables.Import(set)
+	if err != nil {
+		return err
+	}
+	if err := g.print(cmd.OutOrStdout(), cmd.ErrOrStderr(), result); err != nil {
+		return err
+	}
+	if len(result.Untranslated()) > 0 {
+		return errFindings
+	}
+	return nil
+}
+
+func (g *gatewayImport) read(cmd *cobra.Command, args []string) (*iptables.Ruleset, error) {
+	if len(args) == 0 {
+		ns, err := g.target.open(cmd)
+		if err != nil {
+			return nil, err
+		}
+		defer ns.Close()
+		return host.Ruleset(ns)
+	}
+	text, err := g.text(cmd.Context(), args[0])
+	if err != nil {
+		return nil, err
+	}
+	version := 4
+	if g.ipv6 {
+		version = 6
+	}
+	return iptables.Parse(string(text), version), nil
+}
+
+// text is all of a file, or of standard input for "-".
+func (g *gatewayImport) text(ctx context.Context, name string) ([]byte, error) {
+	from := g.env.Stdin
+	if name != "-" {
+		file, err := openUntil(ctx, name)
+		if err != nil {
+			return nil, fmt.Errorf("import rules: %w", err)
+		}
+		defer file.Close()
+		from = file
+	} else if g.env.StdinTerminal {
+		return nil, usagef("standard input is a terminal: pipe rules into it, such as 'iptables-save | natkit gateway import -'")
+	}
+	text, err := io.ReadAll(io.LimitReader(newInterruptible(ctx, from), maxImport+1))
+	if err == nil && len(text) > maxImport {
+		err = fmt.Errorf("larger than %s, which is more than natkit reads", units.Bytes(int64(maxImport)))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("import rules: read %s: %w", name, err)
+	}
+	return text, nil
+}
+
+func (g *gatewayImport) print(out, notes io.Writer, r *iptables.Result) error {
+	if g.asJSON {
+		doc := importDocument{gatewayImportSchema, r.Config, r.YAML(), append([]iptables.Note{}, r.Notes...)}
+		encoder := json.NewEncoder(out)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(doc)
+	}
+	if _, err := io.WriteString(out, r.YAML()); err != nil {
+		return err
+	}
+	for _, n := range r.Notes {
+		if _, err := fmt.Fprintln(notes, noteLine(n)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var noteWords = map[string]string{
+	iptables.Untranslated: "not translated", iptables.LeftAlone: "left alone", iptables.Unreachable: "left out, no packet comes to it",
+}
+
+// noteLine is one line: what, which rule, why.
+func noteLine(n iptables.Note) string {
+	line := noteWords[n.Kind] + ": "
+	switch {
+	case n.Rules > 1:
+		return report.Clean(fmt.Sprintf("%s%d rules: each %s", line, n.Rules, n.Reason))
+	case n.Line > 0:
+		line += fmt.Sprintf("line %d, ", n.Line)
+	}
+	return report.Clean(line + n.Text + ": " + n.Reason)
+}

@@ -1,0 +1,232 @@
+package behaviour
+
+import (
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/host"
+	"github.com/natkit/natkit/internal/gateway/iptables"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/testutil"
+)
+
+// typed is an engine that runs commands of iptables, whatever the plan, and imports
+// what then is there.
+type typed struct {
+	program  string
+	commands []string
+	// saved and live are what the text of iptables-save and the kernel's rules give.
+	saved, live *iptables.Result
+}
+
+func (*typed) Name() string               { return "iptables" }
+func (*typed) Remove(*netns.Handle) error { return nil }
+
+func (e *typed) Apply(ns *netns.Handle, _ *gateway.Plan) error {
+	var text []byte
+	err := ns.Do(func() (err error) {
+		for _, c := range e.commands {
+			command := exec.Command(e.program, strings.Fields(c)...)
+			if out, err := command.CombinedOutput(); err != nil {
+				return fmt.Errorf("%v: %w: %s", command, err, out)
+			}
+		}
+		text, err = exec.Command(e.program+"-save", "-t", "nat").Output()
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if e.saved, err = iptables.Import(iptables.Parse(string(text), 4)); err != nil {
+		return err
+	}
+	set, err := host.Ruleset(ns)
+	if err != nil {
+		return err
+	}
+	e.live, err = iptables.Import(set)
+	return err
+}
+
+// importCases are kinds of NAT as iptables has them, with the number of rules that
+// cannot be translated.
+var importCases = []struct {
+	name         string
+	commands     []string
+	untranslated int
+	want         []string
+}{
+	{"masquerade", []string{"-A POSTROUTING -s 192.168.0.0/16 -j MASQUERADE"}, 0,
+		[]string{"masquerade: {from: 192.168.0.0/16}"}},
+	{"masquerade out of an interface but to some", []string{
+		"-A POSTROUTING -s 192.168.0.0/16 -d 198.18.1.0/24 -j RETURN", "-A POSTROUTING -s 192.168.0.0/16 -o wan -j MASQUERADE"}, 0,
+		[]string{"masquerade: {from: 192.168.0.0/16, except-to: 198.18.1.0/24, out: wan}"}},
+	{"masquerade by a negation", []string{"-A POSTROUTING -s 192.168.0.0/16 ! -d 198.18.1.0/24 -j MASQUERADE --random-fully"}, 0,
+		[]string{"masquerade: {from: 192.168.0.0/16, except-to: 198.18.1.0/24, random: fully}"}},
+	{"snat of one", []string{"-A POSTROUTING -s 192.168.0.2 -j SNAT --to-source 203.0.113.7"}, 0,
+		[]string{"snat: {from: 192.168.0.2, to: 203.0.113.7}"}},
+	{"snat to a pool", []string{"-A POSTROUTING -s 192.168.0.0/24 -o wan -j SNAT --to-source 203.0.113.8-203.0.113.15 --persistent"}, 0,
+		[]string{"snat: {from: 192.168.0.0/24, out: wan, to: 203.0.113.8/29, persistent: on}"}},
+	{"dnat of an address", []string{"-A PREROUTING -d 203.0.113.7 -j DNAT --to-destination 192.168.0.2"}, 0,
+		[]string{"dnat: {on: 203.0.113.7, to: 192.168.0.2}"}},
+	{"dnat of ports", []string{
+		"-A PREROUTING -d 203.0.113.7 -p udp --dport 5000 -j DNAT --to-destination 192.168.0.2:6000",
+		"-A PREROUTING -d 203.0.113.7 -p udp --dport 5001:5003 -j DNAT --to-destination 192.168.0.3",
+		"-A PREROUTING -d 203.0.113.7 -p tcp -m multiport --dports 80,443 -j DNAT --to-destination 172.17.0.2"}, 0,
+		[]string{"dnat: {on: 203.0.113.7, port: udp/5000, to: 192.168.0.2:6000}", "dnat: {on: 203.0.113.7, port: udp/5001-5003, to: 192.168.0.3}",
+			"dnat: {on: 203.0.113.7, port: tcp/80, to: 172.17.0.2}", "dnat: {on: 203.0.113.7, port: tcp/443, to: 172.17.0.2}"}},
+	{"both: a floating address", []string{
+		"-A POSTROUTING -s 192.168.0.2 -j SNAT --to-source 203.0.113.9", "-A PREROUTING -d 203.0.113.9 -j DNAT --to-destination 192.168.0.2"}, 0,
+		[]string{"static: {inside: 192.168.0.2, outside: 203.0.113.9}"}},
+	{"netmap", []string{
+		"-A POSTROUTING -s 192.168.0.0/26 -j NETMAP --to 203.0.113.64/26", "-A PREROUTING -d 203.0.113.64/26 -j NETMAP --to 192.168.0.0/26"}, 0,
+		[]string{"netmap: {inside: 192.168.0.0/26, outside: 203.0.113.64/26}"}},
+	{"by way of a chain", []string{"-N in", "-A PREROUTING -d 203.0.113.7 -j in", "-A in -p udp --dport 5000 -j DNAT --to-destination 192.168.0.2",
+		"-A POSTROUTING -s 192.168.0.2 -j SNAT --to-source 203.0.113.7", "-A POSTROUTING -s 192.168.0.0/24 -j MASQUERADE"}, 0,
+		[]string{"dnat: {on: 203.0.113.7, port: udp/5000, to: 192.168.0.2}", "snat: {from: 192.168.0.2, to: 203.0.113.7}", "masquerade: {from: 192.168.0.0/24}"}},
+	{"a way in for one interface", []string{"-A PREROUTING -i wan -d 203.0.113.7 -p udp --dport 5000 -j DNAT --to-destination 192.168.0.2"}, 0,
+		[]string{"dnat: {on: 203.0.113.7, port: udp/5000, to: 192.168.0.2}"}},
+	{"what has no word", []string{"-A POSTROUTING -s 192.168.0.0/24 -p tcp -j MASQUERADE --to-ports 1024-2000", "-A POSTROUTING -s 172.17.0.0/24 ! -o lan -j MASQUERADE",
+		"-A PREROUTING -p udp --dport 53 -j REDIRECT", "-A PREROUTING -d 203.0.113.7 -m mark --mark 1 -j DNAT --to-destination 192.168.0.2"}, 4, nil},
+}
+
+// TestImportedRulesDoTheSame runs commands of iptables in one world and what natkit
+// imports of them in another: the same packets become the same.
+func TestImportedRulesDoTheSame(t *testing.T) {
+	for _, program := range []string{"iptables-nft", "iptables-legacy"} {
+		for _, c := range importCases {
+			t.Run(program+"/"+c.name, func(t *testing.T) {
+				testutil.NeedRoot(t)
+				testutil.NeedProgram(t, program)
+				e := &typed{program: program}
+				for _, command := range c.commands {
+					e.commands = append(e.commands, "-t nat "+command)
+				}
+				before := newWorld(t, e)
+				if err := before.Apply(nil); err != nil {
+					t.Fatal(err)
+				}
+				compareImports(t, e, c.untranslated, c.want)
+				if c.untranslated > 0 {
+					return
+				}
+				plan, err := gateway.Compile(&e.live.Config, Facts())
+				if err != nil {
+					t.Fatal(err)
+				}
+				after := newWorld(t, netfilter{})
+				if err := after.Apply(plan); err != nil {
+					t.Fatal(err)
+				}
+				random := strings.Contains(strings.Join(c.commands, " "), "random")
+				if diff := cmp.Diff(fates(t, before, random), fates(t, after, random)); diff != "" {
+					t.Errorf("packets fare otherwise (-iptables +natkit):\n%s", diff)
+				}
+			})
+		}
+	}
+}
+
+// compareImports wants the text of iptables-save and the kernel to give the same.
+func compareImports(t *testing.T, e *typed, untranslated int, want []string) {
+	t.Helper()
+	if diff := cmp.Diff(rulesOf(e.saved), rulesOf(e.live)); diff != "" {
+		t.Errorf("rules (-text +kernel):\n%s", diff)
+	}
+	want = slices.Sorted(slices.Values(want))
+	if diff := cmp.Diff(want, rulesOf(e.live)); diff != "" {
+		t.Errorf("rules (-want +got):\n%s", diff)
+	}
+	for source, r := range map[string]*iptables.Result{"text": e.saved, "kernel": e.live} {
+		if got := r.Untranslated(); len(got) != untranslated {
+			t.Errorf("%s: %d not translated, want %d: %+v", source, len(got), untranslated, got)
+		}
+	}
+	if !cmp.Equal(e.saved.Config.Interfaces, e.live.Config.Interfaces) {
+		t.Errorf("interfaces differ: %v, %v", e.saved.Config.Interfaces, e.live.Config.Interfaces)
+	}
+}
+
+func rulesOf(r *iptables.Result) (lines []string) {
+	for _, rule := range r.Config.NAT {
+		lines = append(lines, gateway.MarshalRule(rule))
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// fates are what becomes of packets of several protocols in both directions, and of
+// the answers to them.
+func fates(t *testing.T, p *Play, random bool) (all []string) {
+	t.Helper()
+	type probe struct {
+		from     Host
+		src, dst string
+	}
+	var probes []probe
+	for _, to := range []string{"198.18.0.10", "198.18.1.20"} {
+		probes = append(probes, probe{A, "192.168.0.2", to}, probe{B, "192.168.0.3", to}, probe{A, "10.1.0.2", to}, probe{C, "172.17.0.2", to})
+	}
+	for _, to := range []string{"203.0.113.7", "203.0.113.9", "203.0.113.66", "203.0.113.67", "192.168.0.2"} {
+		probes = append(probes, probe{X, "198.18.0.10", to}, probe{C, "172.17.0.3", to})
+	}
+	for i, x := range probes {
+		src := netip.AddrPortFrom(netip.MustParseAddr(x.src), uint16(4000+i))
+		for _, port := range []uint16{80, 5000, 5002} {
+			dst := netip.AddrPortFrom(netip.MustParseAddr(x.dst), port)
+			all = append(all, fate(t, p, x.from, src, dst, UDPPacket(src, dst, ""), true))
+			all = append(all, fate(t, p, x.from, src, dst, synPacket(src, dst), false))
+			if random {
+				for i, line := range all {
+					all[i] = givenPort.ReplaceAllString(line, "{$1:random ")
+				}
+			}
+		}
+	}
+	return all
+}
+
+// givenPort is that of a source that arrives.
+var givenPort = regexp.MustCompile(`\{(203\.0\.113\.\d+):\d+ `)
+
+func synPacket(src, dst netip.AddrPort) []byte {
+	return tcp(src, dst, packet.TCP{Flags: packet.SYN}, nil).bytes()
+}
+
+// fate sends one packet, and an answer to it where it arrives.
+func fate(t *testing.T, p *Play, from Host, src, dst netip.AddrPort, data []byte, answer bool) string {
+	t.Helper()
+	got, err := p.Send(from, data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := fmt.Sprintf("%s %v > %v:", from, src, dst)
+	for _, a := range got {
+		if a.Frame.Protocol != unix.IPPROTO_UDP && a.Frame.Protocol != unix.IPPROTO_TCP {
+			continue
+		}
+		line += fmt.Sprintf(" at %s %v", a.At, a.Frame.Tuple())
+		if !answer {
+			continue
+		}
+		back, err := p.Send(a.At, a.Back("answer"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(back, func(b Arrival) bool { return b.At == from })
+		if i >= 0 {
+			line += fmt.Sprintf(" and back %v", back[i].Frame.Tuple())
+		}
+	}
+	return line
+}
