@@ -24,9 +24,9 @@ func (c *checker) foreign() {
 		case f.Type == "filter" && f.Hook == "forward" && f.Policy == "drop" && c.forwards(f.Family):
 			c.drops(f)
 		case f.Hook == "prerouting" && f.Priority < destinationPriority:
-			c.foreignRules(f, c.destinationFirst)
+			c.foreignRules(f, c.destinationFirst, outside)
 		case f.Hook == "postrouting" && f.Priority < sourcePriority:
-			c.foreignRules(f, c.sourceFirst)
+			c.foreignRules(f, c.sourceFirst, inside)
 		}
 	}
 }
@@ -95,7 +95,7 @@ func (f *Foreign) accept(p *Plan) string {
 
 // foreignRules compares a chain's translations with ours; one finding for each of
 // ours that it is in the way of.
-func (c *checker) foreignRules(f *Foreign, first func(*Foreign, *snapshot.NATRule) (Ref, string, string)) {
+func (c *checker) foreignRules(f *Foreign, first func(*Foreign, *snapshot.NATRule) (Ref, string, string), side string) {
 	seen := map[Ref]bool{}
 	for i := range f.NAT {
 		ref, message, advice := first(f, &f.NAT[i])
@@ -104,7 +104,7 @@ func (c *checker) foreignRules(f *Foreign, first func(*Foreign, *snapshot.NATRul
 		}
 		seen[ref] = true
 		o := c.ruleOf(ref)
-		o.warn("foreign-rule-first", message, advice, o.subject()...)
+		o.warn("foreign-rule-first", message, advice, o.subject(side)...)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 func (c *checker) overlaps() {
 	plan := c.abstract()
 	seen := map[Ref]bool{}
-	found := func(a, b Ref, what string) {
+	found := func(a, b Ref, side, what string) {
 		if b.before(a) {
 			a, b = b, a
 		}
@@ -21,7 +21,7 @@ func (c *checker) overlaps() {
 		seen[b] = true
 		o := c.ruleOf(b)
 		o.refuse("rules-overlap", fmt.Sprintf("%s %s too, and nothing tells which of the two is meant", c.named(a), what),
-			"make one of them more specific, or leave one out", o.subject()...)
+			"make one of them more specific, or leave one out", o.subject(side)...)
 	}
 	overlappingSources(plan.Sources, found)
 	overlappingDestinations(plan.Destinations, found)
@@ -31,15 +31,21 @@ func (c *checker) overlaps() {
 
 func (r Ref) before(s Ref) bool { return orderRefs(r, s) < 0 }
 
-// subject is the path to what a rule is about.
-func (o one) subject() []any {
+// The sides that a rule can be about something of.
+const (
+	inside  = "inside"
+	outside = "outside"
+)
+
+// subject is the path to what a rule is about; of a rule with two sides, that one.
+func (o one) subject(side string) []any {
 	switch {
 	case o.Masquerade != nil && len(o.Masquerade.From) > 0, o.SNAT != nil && len(o.SNAT.From) > 0:
 		return []any{"from"}
 	case o.DNAT != nil, o.Notrack != nil:
 		return []any{"on"}
 	case o.Static != nil, o.Netmap != nil:
-		return []any{"inside"}
+		return []any{side}
 	}
 	return nil
 }
@@ -97,8 +103,8 @@ func (c *checker) interfaceNames() (names []string) {
 	return names
 }
 
-// report takes two rules that both do what the words say.
-type report func(a, b Ref, what string)
+// report takes two rules that both do what the words say, to what is on one side.
+type report func(a, b Ref, side, what string)
 
 func overlappingSources(all []Source, found report) {
 	byFrom := map[netip.Prefix][]*Source{}
@@ -110,7 +116,7 @@ func overlappingSources(all []Source, found report) {
 		for _, p := range anyOf(s.From) {
 			for _, other := range byFrom[p] {
 				if compareSources(s, other) == 0 && s.Rule.bits() == other.Rule.bits() && meet(s.Out, other.Out) {
-					found(other.Rule, s.Rule, "translates the source of "+fromWords(p))
+					found(other.Rule, s.Rule, inside, "translates the source of "+fromWords(p))
 				}
 			}
 			byFrom[p] = append(byFrom[p], s)
@@ -146,7 +152,7 @@ func overlappingDestinations(all []Destination, found report) {
 	for _, group := range groups.all {
 		sweepPorts(group, func(d *Destination) Port { return d.Port }, func(a, b *Destination) {
 			if compareDestinations(a, b) == 0 && meetPrefixes(a.From, b.From) {
-				found(a.Rule, b.Rule, "translates "+onWordsOf(a.On, a.Port, b.Port))
+				found(a.Rule, b.Rule, outside, "translates "+onWordsOf(a.On, a.Port, b.Port))
 			}
 		})
 	}
@@ -221,15 +227,15 @@ func portsMeet(a, b Port) bool {
 
 // overlappingPairs finds two stateless rules for one address inside or outside.
 func overlappingPairs(all []Pair, found report) {
-	inside, outside := map[netip.Prefix]Ref{}, map[netip.Prefix]Ref{}
+	in, out := map[netip.Prefix]Ref{}, map[netip.Prefix]Ref{}
 	for _, p := range all {
-		if before, taken := inside[p.Inside]; taken {
-			found(before, p.Rule, "translates the source of "+Prefix{p.Inside}.String())
+		if before, taken := in[p.Inside]; taken {
+			found(before, p.Rule, inside, "translates the source of "+Prefix{p.Inside}.String())
 		}
-		if before, taken := outside[p.Outside]; taken {
-			found(before, p.Rule, "translates "+Prefix{p.Outside}.String())
+		if before, taken := out[p.Outside]; taken {
+			found(before, p.Rule, outside, "translates "+Prefix{p.Outside}.String())
 		}
-		inside[p.Inside], outside[p.Outside] = p.Rule, p.Rule
+		in[p.Inside], out[p.Outside] = p.Rule, p.Rule
 	}
 }
 
@@ -241,7 +247,7 @@ func overlappingUntracked(all []Untracked, found report) {
 	for _, group := range groups.all {
 		sweepPorts(group, func(u Untracked) Port { return u.Port }, func(a, b Untracked) {
 			if comparePorts(a.Port, b.Port) == 0 {
-				found(a.Rule, b.Rule, "leaves "+onWordsOf(host(a.On), a.Port, b.Port)+" untracked")
+				found(a.Rule, b.Rule, outside, "leaves "+onWordsOf(host(a.On), a.Port, b.Port)+" untracked")
 			}
 		})
 	}

@@ -53,7 +53,7 @@ func (c *checker) never(winners map[Ref]map[Ref]bool, alive map[Ref]bool) {
 		}
 		o := c.ruleOf(r)
 		o.refuse("rule-never-matches", "it can never match: "+c.first(slices.Collect(maps.Keys(by)))+" first whatever it is for",
-			"leave it out, or make it more specific", o.subject()...)
+			"leave it out, or make it more specific", o.subject(inside)...)
 	}
 }
 
@@ -64,9 +64,9 @@ func (c *checker) halfNever(lost map[Ref][]Ref, winners map[Ref]map[Ref]bool, al
 		if !alive[r] || o.Static == nil && o.Netmap == nil {
 			continue
 		}
-		by, direction, key := lost[r], "in", "outside"
+		by, direction, key := lost[r], "in", outside
 		if len(by) == 0 {
-			by, direction, key = slices.Collect(maps.Keys(winners[r])), "out", "inside"
+			by, direction, key = slices.Collect(maps.Keys(winners[r])), "out", inside
 		}
 		o.refuse("rule-never-matches", fmt.Sprintf("on the way %s it can never match: %s first whatever it is for", direction, c.first(by)),
 			"leave one of them out", key)
