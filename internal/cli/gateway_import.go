@@ -67,7 +67,7 @@ Exit code: 0 all was translated, 3 something was not, 1 it failed, 2 wrong usage
 		RunE: g.run,
 	}
 	g.target.addFlags(cmd)
-	cmd.Flags().BoolVarP(&g.ipv6, "ipv6", "6", false, "FILE is of ip6tables, where it does not say so")
+	cmd.Flags().BoolVarP(&g.ipv6, "ipv6", "6", false, "the text is of ip6tables, where it does not say so")
 	addJSON(cmd, &g.asJSON, gatewayImportSchema)
 	return cmd
 }
