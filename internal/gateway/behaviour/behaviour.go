@@ -35,7 +35,8 @@ type Case struct {
 	// ("gateway:") and one level out. Empty is DefaultGateway.
 	Gateway string
 	// Run sends packets and says what it saw, in words that Want and Expect compare:
-	// "endpoint-independent". The error is for what kept it from seeing.
+	// "endpoint-independent". The error is for what kept it from seeing. It is nil where
+	// there is nothing that packets show, or no engine has it.
 	Run func(*Play) (Outcome, error)
 	// Want are the outcomes that meet the demand.
 	Want []Outcome
@@ -60,6 +61,15 @@ type Expectation struct {
 	Outcome Outcome
 	// Reason is why, for a reader of the table.
 	Reason string
+	// Where, if not nil, probes whether this machine's engine deviates; where it does
+	// not, it is expected to meet the demand. Kernels differ by it.
+	Where func() bool
+}
+
+// expectation is how the engine deviates on this machine, if it does.
+func (c *Case) expectation(engine string) (declared Expectation, deviates bool) {
+	declared, deviates = c.Expect[engine]
+	return declared, deviates && (declared.Where == nil || declared.Where())
 }
 
 // Status is how a result stands to the demand.
@@ -91,7 +101,7 @@ type Result struct {
 // judge compares what was seen with the demand and with what was declared.
 func (c *Case) judge(engine string, got Outcome) Result {
 	r := Result{ID: c.ID, Outcome: got, Status: Unexpected}
-	declared, deviates := c.Expect[engine]
+	declared, deviates := c.expectation(engine)
 	meets := slices.Contains(c.Want, got)
 	switch {
 	case deviates && got == declared.Outcome:
@@ -108,13 +118,25 @@ func (c *Case) judge(engine string, got Outcome) Result {
 	return r
 }
 
+// nowhere tells that no engine offers this, so that there is nothing to run.
+func (c *Case) nowhere() bool {
+	for _, e := range c.Expect {
+		if e.Outcome != "" {
+			return false
+		}
+	}
+	return len(c.Expect) > 0
+}
+
 // Check finds mistakes in a case itself.
 func (c *Case) Check() error {
 	switch {
 	case c.ID == "" || c.Asks == "" || c.Level == "":
 		return fmt.Errorf("case %q: needs ID, Asks and Level", c.ID)
-	case (c.Run == nil) == (c.Untestable == ""):
-		return fmt.Errorf("case %s: needs either Run or Untestable", c.ID)
+	case c.Run == nil && c.Untestable == "" && !c.nowhere():
+		return fmt.Errorf("case %s: needs Run, or Untestable, or engines that do not offer it", c.ID)
+	case c.Run != nil && c.Untestable != "":
+		return fmt.Errorf("case %s: has both Run and Untestable", c.ID)
 	case c.Run != nil && len(c.Want) == 0:
 		return fmt.Errorf("case %s: says no outcome that meets the demand", c.ID)
 	}

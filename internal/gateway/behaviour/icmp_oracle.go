@@ -39,13 +39,18 @@ func layersChecksums(ip []byte) error {
 	return nil
 }
 
-// coverPseudoHeader tells the layers of a packet which addresses their checksums cover.
+// coverPseudoHeader tells the layers of a packet which addresses their checksums cover:
+// those of the IP header before them, of which tunnels have several.
 func coverPseudoHeader(p gopacket.Packet) {
+	var network gopacket.NetworkLayer
 	for _, layer := range p.Layers() {
+		if n, ok := layer.(gopacket.NetworkLayer); ok {
+			network = n
+		}
 		if l, ok := layer.(interface {
 			SetNetworkLayerForChecksum(gopacket.NetworkLayer) error
-		}); ok && p.NetworkLayer() != nil {
-			_ = l.SetNetworkLayerForChecksum(p.NetworkLayer())
+		}); ok && network != nil {
+			_ = l.SetNetworkLayerForChecksum(network)
 		}
 	}
 }

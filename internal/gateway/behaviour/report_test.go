@@ -124,7 +124,7 @@ func TestRequirementsInOrder(t *testing.T) {
 // TestJudge has a case of each status, and both ways to fail one.
 func TestJudge(t *testing.T) {
 	plain := Case{ID: "plain", Want: []Outcome{"good", "fine"}}
-	declared := Case{ID: "declared", Want: []Outcome{"good"}, Expect: map[string]Expectation{"e": {"odd", "why"}}}
+	declared := Case{ID: "declared", Want: []Outcome{"good"}, Expect: map[string]Expectation{"e": {Outcome: "odd", Reason: "why"}}}
 	for _, c := range []struct {
 		of   Case
 		got  Outcome

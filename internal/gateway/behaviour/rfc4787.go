@@ -12,7 +12,7 @@ const (
 
 // onNetfilter declares a deviation of netfilter.
 func onNetfilter(o Outcome, reason string) map[string]Expectation {
-	return map[string]Expectation{Netfilter: {o, reason}}
+	return map[string]Expectation{Netfilter: {Outcome: o, Reason: reason}}
 }
 
 // rfc4787 is Network Address Translation (NAT) Behavioral Requirements for Unicast

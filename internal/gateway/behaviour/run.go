@@ -32,12 +32,14 @@ func Run(engine string, cases []Case, world Maker, workers int) []Result {
 
 // play runs the case, unless it or the engine has nothing to run.
 func (c *Case) play(engine string, world Maker) Result {
-	declared, deviates := c.Expect[engine]
+	declared, deviates := c.expectation(engine)
 	switch {
-	case c.Run == nil:
-		return Result{ID: c.ID, Status: NotTestable}
 	case deviates && declared.Outcome == "":
 		return Result{ID: c.ID, Status: NotOffered}
+	case c.Untestable != "":
+		return Result{ID: c.ID, Status: NotTestable}
+	case c.Run == nil:
+		return Result{ID: c.ID, Status: Unexpected, Err: fmt.Errorf("%s does not say that it does without, and there is no test", engine)}
 	}
 	got, err := c.observe(world)
 	if err != nil {

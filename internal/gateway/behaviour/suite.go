@@ -13,5 +13,6 @@ func All() []Case {
 		rfc5382(),
 		rfc5508(),
 		fragmented(),
+		packetHeaders(),
 	)
 }
