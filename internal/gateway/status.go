@@ -24,7 +24,10 @@ type Status struct {
 	// Pools are addresses whose ports these rules give, worst first.
 	Pools []PoolStatus `json:"pools,omitempty"`
 	Drops Drops        `json:"drops"`
-	Flows FlowStatus   `json:"flows"`
+	// Counters are those of the table that count neither rules of the file nor drops:
+	// "mss" the SYNs that were bounded, "flowtable" packets offered to the fast path.
+	Counters []Counter  `json:"counters,omitempty"`
+	Flows    FlowStatus `json:"flows"`
 	// Missing are interfaces that the plan names and that do not exist; its rules for
 	// them hold when they come. Waiting are rules about addresses that are not there.
 	Missing []string  `json:"missing_interfaces,omitempty"`
@@ -88,9 +91,8 @@ type PoolStatus struct {
 
 // Drops are packets and connections that were lost.
 type Drops struct {
-	// Counters are those of the table, by what they count: limits, ports that could
-	// not be kept.
-	Counters []DropCounter `json:"counters,omitempty"`
+	// Counters are those of the table: "limits connections-per-source".
+	Counters []Counter `json:"counters,omitempty"`
 	// NoEntry is conntrack's counter "drop": packets for which no entry could be made,
 	// above all as the table was full. InsertFailed is "insert_failed": first packets
 	// whose entry clashed with another, or that found no free port. Both since the
@@ -99,9 +101,9 @@ type Drops struct {
 	InsertFailed *uint64 `json:"conntrack_insert_failed,omitempty"`
 }
 
-// DropCounter is a counter of the table.
-type DropCounter struct {
-	// What is the writer's comment: "limits: connections-per-source".
+// Counter is one of the table.
+type Counter struct {
+	// What is the writer's comment: "limits connections-per-source".
 	What    string `json:"what"`
 	Packets uint64 `json:"packets"`
 	Bytes   uint64 `json:"bytes"`

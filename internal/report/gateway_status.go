@@ -173,12 +173,15 @@ func (p *printer) gatewayPools(s *gateway.Status) {
 
 func (p *printer) gatewayDrops(s *gateway.Status) {
 	p.blank()
-	for _, d := range s.Drops.Counters {
-		rate := ""
-		if d.PacketsPerSecond != nil {
-			rate = ", " + units.Rate(*d.PacketsPerSecond) + "/s"
+	for _, c := range s.Counters {
+		p.line(counterText(c, counterWords[c.What]))
+	}
+	for _, c := range s.Drops.Counters {
+		tone := Plain
+		if c.Packets > 0 {
+			tone = Warn
 		}
-		p.line(fmt.Sprintf("%s: %s%s", clean(d.What), units.Plural(d.Packets, "packet", "packets"), rate))
+		p.line(p.style.Paint(tone, counterText(c, "dropped")))
 	}
 	lost := func(n *uint64, what string) {
 		if n != nil && *n > 0 {
@@ -188,6 +191,17 @@ func (p *printer) gatewayDrops(s *gateway.Status) {
 	lost(s.Drops.NoEntry, "packets dropped as the connection table had no room (conntrack's drop, of the whole namespace)")
 	lost(s.Drops.InsertFailed, "first packets dropped as they clashed with another connection, or found no port (insert_failed, of the whole namespace)")
 	p.paragraph(tableUse(s))
+}
+
+// counterWords say what became of the packets that a counter counts.
+var counterWords = map[string]string{"mss": "(SYNs) bounded", "flowtable": "offered to the kernel's fast path"}
+
+func counterText(c gateway.Counter, became string) string {
+	text := fmt.Sprintf("%s: %s %s", clean(c.What), units.Plural(c.Packets, "packet", "packets"), became)
+	if c.PacketsPerSecond != nil {
+		text += ", " + units.Rate(*c.PacketsPerSecond) + "/s"
+	}
+	return text
 }
 
 func tableUse(s *gateway.Status) string {

@@ -6,6 +6,7 @@ package look
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/natkit/natkit/internal/collect"
@@ -99,21 +100,21 @@ func (v *view) note(format string, args ...any) {
 
 // counters are what rates are made of.
 type counters struct {
-	at    time.Time
-	plan  string
-	rules map[gateway.Ref]uint64
-	drops map[string]uint64
+	at     time.Time
+	plan   string
+	rules  map[gateway.Ref]uint64
+	others map[string]uint64
 }
 
 func (l *Looker) count(v *view) counters {
-	c := counters{at: time.Now(), plan: v.Plan, rules: map[gateway.Ref]uint64{}, drops: map[string]uint64{}}
+	c := counters{at: time.Now(), plan: v.Plan, rules: map[gateway.Ref]uint64{}, others: map[string]uint64{}}
 	for _, r := range v.Rules {
 		if r.New != nil {
 			c.rules[r.Rule] = *r.New
 		}
 	}
-	for _, d := range v.Drops.Counters {
-		c.drops[d.What] = d.Packets
+	for _, n := range slices.Concat(v.Drops.Counters, v.Counters) {
+		c.others[n.What] = n.Packets
 	}
 	return c
 }
@@ -131,11 +132,12 @@ func (v *view) rates(before, now counters) {
 			r.NewPerSecond = &rate
 		}
 	}
-	for i := range v.Drops.Counters {
-		d := &v.Drops.Counters[i]
-		if was, known := before.drops[d.What]; known && d.Packets >= was {
-			rate := float64(d.Packets-was) / seconds
-			d.PacketsPerSecond = &rate
+	for _, list := range [][]gateway.Counter{v.Drops.Counters, v.Counters} {
+		for i := range list {
+			if was, known := before.others[list[i].What]; known && list[i].Packets >= was {
+				rate := float64(list[i].Packets-was) / seconds
+				list[i].PacketsPerSecond = &rate
+			}
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
@@ -12,6 +13,7 @@ import (
 	"github.com/natkit/natkit/internal/gateway/nft"
 	"github.com/natkit/natkit/internal/natrules"
 	"github.com/natkit/natkit/internal/ports"
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 const example = `gateway:
@@ -231,5 +233,29 @@ func TestPortsOfMaps(t *testing.T) {
 	rule := rules.Rules[pools[0].Rule]
 	if rule.Gateway != "nat[0] snat" || rule.Target != "" || !strings.Contains(pools[0].RangeSource, "nat[0] snat of the gateway") {
 		t.Errorf("%+v, %s", rule, pools[0].RangeSource)
+	}
+}
+
+func TestLimitsAreDropsAndOthersAreNot(t *testing.T) {
+	w := newWorld(t)
+	w.apply(`gateway:
+  interfaces: {wan: wan0, lan: lan0}
+  limits: {connections-per-source: 3}
+  mss: clamp
+  nat:
+    - masquerade: {from: 192.168.0.0/16}
+`, w.facts())
+	w.connect(w.inside, "203.0.113.100:7", 3)
+	w.send(w.inside, "203.0.113.100:7", 2)
+	dropped := func(s *gateway.Status) bool { return len(s.Drops.Counters) == 1 && s.Drops.Counters[0].Packets == 2 }
+	s := w.look()
+	for end := time.Now().Add(testutil.Patience(3 * time.Second)); !dropped(s) && time.Now().Before(end); s = w.look() {
+		time.Sleep(time.Millisecond)
+	}
+	if !dropped(s) || len(s.Counters) != 1 || s.Counters[0].What != nft.MSSComment {
+		t.Errorf("drops %+v, counters %+v", s.Drops.Counters, s.Counters)
+	}
+	if s.Rules[0].Flows != 3 || *s.Rules[0].New != 3 {
+		t.Errorf("%+v", s.Rules[0])
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/host"
@@ -62,23 +63,15 @@ func (v *view) stored() *gateway.Plan {
 // what else they count.
 func (v *view) counts() {
 	sums := map[gateway.Ref]uint64{}
-	at := map[string]int{}
 	for _, c := range v.state.Counts {
-		if ref, ok := gateway.ParseRef(c.Comment); ok {
+		switch ref, ok := gateway.ParseRef(c.Comment); {
+		case ok:
 			sums[ref] += c.Packets
-			continue
+		case c.Comment == nft.LimitComment:
+			v.Drops.Counters = counted(v.Drops.Counters, c)
+		case c.Comment == nft.MSSComment || c.Comment == nft.FlowtableComment:
+			v.Counters = counted(v.Counters, c)
 		}
-		if c.Comment == "" {
-			continue
-		}
-		i, known := at[c.Comment]
-		if !known {
-			i = len(v.Drops.Counters)
-			at[c.Comment] = i
-			v.Drops.Counters = append(v.Drops.Counters, gateway.DropCounter{What: c.Comment})
-		}
-		v.Drops.Counters[i].Packets += c.Packets
-		v.Drops.Counters[i].Bytes += c.Bytes
 	}
 	for i := range v.Rules {
 		if n, counted := sums[v.Rules[i].Rule]; counted {
@@ -90,6 +83,17 @@ func (v *view) counts() {
 		v.Rules = append(v.Rules, gateway.RuleStatus{Rule: ref, New: &n})
 	}
 	gateway.SortRules(v.Rules)
+}
+
+// counted adds a counter to others of the same comment.
+func counted(all []gateway.Counter, c nft.Counted) []gateway.Counter {
+	i := slices.IndexFunc(all, func(o gateway.Counter) bool { return o.What == c.Comment })
+	if i < 0 {
+		i, all = len(all), append(all, gateway.Counter{What: c.Comment})
+	}
+	all[i].Packets += c.Packets
+	all[i].Bytes += c.Bytes
+	return all
 }
 
 // confirmation finds the transaction that waits, of this namespace.

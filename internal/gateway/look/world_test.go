@@ -197,3 +197,19 @@ func (w *world) look() *gateway.Status {
 }
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
+
+// send sends a datagram from each of n sockets and waits for nothing.
+func (w *world) send(ns *netns.Handle, to string, n int) {
+	w.t.Helper()
+	for range n {
+		w.do(ns, func() error {
+			c, err := net.Dial("udp4", to)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			_, err = c.Write([]byte("lost"))
+			return err
+		})
+	}
+}
