@@ -94,3 +94,13 @@ func (c Change) validateGatewayFile() error {
 	}
 	return nil
 }
+
+// Follows tells whether the change begins with the value that another one wrote. A
+// gateway that somebody changed by hand in between is put back as it was written.
+func (c Change) Follows(value string) bool {
+	if c.Kind == Gateway {
+		digest, _ := GatewayDigest(c.Before)
+		return c.Before == value || digest != "" && digest == value
+	}
+	return SameValue(c.Before, value)
+}

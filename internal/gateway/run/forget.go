@@ -4,8 +4,11 @@ import (
 	"context"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/natkit/natkit/internal/gateway/nft"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/privilege"
 	"github.com/natkit/natkit/internal/tune"
 )
 
@@ -75,6 +78,12 @@ const everything = "*"
 // inForce are the digests that the tables of all network namespaces name. Where one
 // cannot be looked at, nothing is forgotten.
 func inForce() map[string]bool {
+	err := privilege.Check(
+		privilege.Need{Any: []int{unix.CAP_SYS_ADMIN}, Why: "to enter network namespaces"},
+		privilege.Need{Any: []int{unix.CAP_SYS_PTRACE}, Why: "to find them"})
+	if err != nil {
+		return map[string]bool{everything: true}
+	}
 	all, err := netns.All()
 	if err != nil {
 		return map[string]bool{everything: true}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -19,6 +21,9 @@ func helperMain(text string) error {
 	var b helperBrief
 	if err := json.Unmarshal([]byte(text), &b); err != nil {
 		return err
+	}
+	if b.Capabilities != nil {
+		return lessen(b)
 	}
 	j, err := journal.At(b.Journal)
 	if err != nil {
@@ -53,4 +58,33 @@ func serviceMain(h Host, file string) error {
 	signal.Notify(reload, unix.SIGHUP)
 	s := Service{Host: h, File: file, Reload: reload, Getenv: os.Getenv, Log: func(line string) { fmt.Println(line) }}
 	return s.Run(ctx)
+}
+
+// lessen begins anew in the namespace, with the capabilities of the brief alone: an
+// exec gives root what is in the bounding set.
+func lessen(b helperBrief) error {
+	runtime.LockOSThread()
+	ns, err := netns.At(b.Netns, "test")
+	if err != nil {
+		return err
+	}
+	if err := ns.Enter(); err != nil {
+		return err
+	}
+	for c := 0; c <= unix.CAP_LAST_CAP; c++ {
+		if !slices.Contains(b.Capabilities, c) {
+			if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(c), 0, 0, 0); err != nil && err != unix.EINVAL {
+				return err
+			}
+		}
+	}
+	b.Netns, b.Capabilities = "", nil
+	text, err := json.Marshal(b)
+	if err != nil {
+		return err
+	}
+	if err := os.Setenv(helperEnv, string(text)); err != nil {
+		return err
+	}
+	return unix.Exec("/proc/self/exe", os.Args, os.Environ())
 }

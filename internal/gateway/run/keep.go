@@ -28,13 +28,18 @@ func (k *keeper) apply(ctx context.Context, text []byte, reason string) error {
 		k.log("rules that somebody changed by hand are replaced: %s", strings.Join(r.Changed, "; "))
 	}
 	former := k.plan
-	if len(r.Plan.Changes) > 0 {
-		if err := k.carryOut(ctx, r, reason); err != nil {
-			return err
-		}
-	} else if reason != "addresses changed" {
+	switch devices := fastPath(r.Gateway, r.Facts.Interfaces); {
+	case len(r.Plan.Changes) > 0:
+		err = k.carryOut(ctx, r, reason)
+	case k.plan != nil && devices != k.devices:
+		err = k.rewrite(ctx, r, reason, devices)
+	case reason != addressesChanged:
 		k.log("%s: nothing to change, %s in force", reason, r.Digest[:12])
 	}
+	if err != nil {
+		return err
+	}
+	k.devices = fastPath(r.Gateway, r.Facts.Interfaces)
 	k.text, k.plan, k.digest, k.told = text, r.Gateway, r.Digest, ""
 	k.tellWaiting(r)
 	k.tellNotes(r, reason)
@@ -43,6 +48,33 @@ func (k *keeper) apply(ctx context.Context, text []byte, reason string) error {
 		k.tellOrphans(ctx, former)
 	}
 	return nil
+}
+
+// rewrite writes the same rules again: the kernel's fast path has the interfaces that
+// there were when the rules were written.
+func (k *keeper) rewrite(ctx context.Context, r *Ready, reason, devices string) error {
+	unlock, err := k.Host.Apply.Journal.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := nft.Apply(k.Host.Netns, r.Gateway); err != nil {
+		return err
+	}
+	k.log("%s: the kernel's fast path is between %s now", reason, devices)
+	return nil
+}
+
+// fastPath are the interfaces of the flowtable that there are.
+func fastPath(p *gateway.Plan, have []gateway.Interface) string {
+	var there []string
+	for _, i := range have {
+		if slices.Contains(p.Flowtable, i.Name) {
+			// One that was replaced by another of its name is not in it any more.
+			there = append(there, fmt.Sprintf("%s (%d)", i.Name, i.Index))
+		}
+	}
+	return strings.Join(there, ", ")
 }
 
 func (k *keeper) carryOut(ctx context.Context, r *Ready, reason string) error {
@@ -186,7 +218,7 @@ func (k *keeper) tellWaiting(r *Ready) {
 }
 
 func (k *keeper) tellNotes(r *Ready, reason string) {
-	if reason == "addresses changed" {
+	if reason == addressesChanged {
 		return
 	}
 	for _, note := range r.Notes {

@@ -141,7 +141,8 @@ func (k *kills) backAgain(round int, delay time.Duration, stage string) {
 	k.wantSysctl(Accounting, "0")
 	k.wantSysctl(Forward4, "1")
 	// What was journaled and not begun is finished by the next natkit.
-	if _, err := apply.Clean(k.Apply); err != nil {
+	err := k.ns.Do(func() error { _, err := apply.Clean(k.Apply); return err })
+	if err != nil {
 		k.t.Error(err)
 	}
 	open, err := k.Transactions()

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -23,6 +24,10 @@ const (
 	usualLook = 30 * time.Second
 )
 
+// addressesChanged is the reason to apply that is not worth a line where nothing follows
+// from it.
+const addressesChanged = "addresses changed"
+
 // Service keeps a configuration in force until its context ends, for a service
 // manager. What it applied stays then: a restart must cut no connection.
 type Service struct {
@@ -35,6 +40,8 @@ type Service struct {
 	UndoOnExit bool
 	// Log is told each event, in one line.
 	Log func(string)
+	// Look is how often the file is looked at; 0 is every second.
+	Look time.Duration
 	// Getenv is the environment, where the service manager has its messages.
 	Getenv func(string) string
 }
@@ -56,7 +63,7 @@ func (s *Service) Run(ctx context.Context) error {
 	if err := k.begin(ctx); err != nil {
 		return err
 	}
-	m.tell(wordReady, status(k.status()))
+	k.tell(wordReady)
 	k.loop(ctx, events)
 	m.tell(wordStopping)
 	return k.end()
@@ -73,6 +80,8 @@ type keeper struct {
 	digest string
 	// owner is the transaction that put it in force; nil where it was found so.
 	owner *journal.Transaction
+	// devices are the interfaces of the kernel's fast path.
+	devices string
 	// had are the host's addresses as last seen.
 	had map[netip.Addr]bool
 	// waiting are the interfaces that do not exist, as last told.
@@ -80,7 +89,7 @@ type keeper struct {
 	// failed has to be tried again. told is what was last said of rules that are not
 	// natkit's any more; suspended that natkit was told to leave it so.
 	failed, suspended bool
-	told              string
+	told, lastStatus  string
 }
 
 func (k *keeper) log(format string, args ...any) {
@@ -89,7 +98,8 @@ func (k *keeper) log(format string, args ...any) {
 
 // clean undoes what a natkit that was killed, or a power loss, has left behind.
 func (k *keeper) clean() {
-	undone, err := apply.Clean(k.Host.Apply)
+	var undone []*journal.Transaction
+	err := k.Host.do(func() (err error) { undone, err = apply.Clean(k.Host.Apply); return err })
 	for _, tx := range undone {
 		k.log("undid %s (%s), which nobody else would have undone", tx.ID, tx.Origin)
 	}
@@ -103,15 +113,12 @@ func (k *keeper) begin(ctx context.Context) (err error) {
 		return err
 	}
 	k.had = addressesOf(nil)
-	if err := k.apply(ctx, k.text, "start"); err != nil {
-		return err
-	}
-	return nil
+	return k.apply(ctx, k.text, "start")
 }
 
 // loop waits for events until ctx ends.
 func (k *keeper) loop(ctx context.Context, events <-chan struct{}) {
-	look, usual := time.NewTicker(fileLook), time.NewTicker(usualLook)
+	look, usual := time.NewTicker(cmp.Or(k.Look, fileLook)), time.NewTicker(usualLook)
 	defer look.Stop()
 	defer usual.Stop()
 	quiet := newQuiet()
@@ -126,7 +133,7 @@ func (k *keeper) loop(ctx context.Context, events <-chan struct{}) {
 		case <-k.Reload:
 			k.manager.tell(reloading())
 			k.reload(ctx, "reload")
-			k.manager.tell(wordReady)
+			k.tell(wordReady)
 		case <-look.C:
 			if k.file.look() {
 				k.reload(ctx, "file changed")
@@ -136,7 +143,18 @@ func (k *keeper) loop(ctx context.Context, events <-chan struct{}) {
 		case <-k.manager.due():
 		}
 		k.manager.alive(time.Now())
-		k.manager.tell(status(k.status()))
+		k.tell()
+	}
+}
+
+// tell gives the manager words, and the status where it is another one than before.
+func (k *keeper) tell(words ...string) {
+	if now := status(k.status()); now != k.lastStatus {
+		k.lastStatus = now
+		words = append(words, now)
+	}
+	if len(words) > 0 {
+		k.manager.tell(words...)
 	}
 }
 
@@ -165,7 +183,7 @@ func (k *keeper) addresses(ctx context.Context) {
 	now := addressesOf(all)
 	k.drop(ctx, gone(k.had, now))
 	k.had = now
-	k.again(ctx, "addresses changed")
+	k.again(ctx, addressesChanged)
 }
 
 // again applies the same configuration to what the host is now.

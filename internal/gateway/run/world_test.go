@@ -98,6 +98,7 @@ func (w *world) state() *nft.State {
 // value is what is in force.
 func (w *world) value() string { w.t.Helper(); return apply.GatewayValue(w.state()) }
 
+// want says what must be in force.
 func (w *world) want(value string) {
 	w.t.Helper()
 	if got := w.value(); got != value {
@@ -196,8 +197,10 @@ func manyText() string {
 type helperBrief struct {
 	Netns, Journal, Root, Text string
 	Confirm                    time.Duration
-	// Service runs the file at this path instead.
-	Service string
+	// Service runs the file at this path instead; with Capabilities, in the namespace
+	// and without any others.
+	Service      string
+	Capabilities []int
 }
 
 const helperEnv = "GATEWAY_RUN_TEST_HELPER"

@@ -284,7 +284,7 @@ func handOver(tx *journal.Transaction, c *journal.Change, opt Options, wanted *s
 			continue
 		}
 		i := slices.IndexFunc(later.Changes, func(l journal.Change) bool {
-			return l.Open() && l.Key() == c.Key() && tune.SameValue(l.Before, c.After) &&
+			return l.Open() && l.Key() == c.Key() && l.Follows(c.After) &&
 				(wanted == nil || tune.SameValue(l.After, *wanted))
 		})
 		if i < 0 {

@@ -1,0 +1,315 @@
+package run
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/testutil"
+	"github.com/natkit/natkit/internal/tune"
+)
+
+// service is one that runs, with a service manager that listens.
+type service struct {
+	*world
+	file     string
+	reload   chan os.Signal
+	stop     context.CancelFunc
+	ended    chan error
+	mu       sync.Mutex
+	lines    []string
+	messages []string
+}
+
+func (w *world) serve(text string) *service {
+	w.t.Helper()
+	s := &service{world: w, file: filepath.Join(w.t.TempDir(), "gateway.yaml"), reload: make(chan os.Signal, 1), ended: make(chan error, 1)}
+	s.write(text)
+	s.begin(nil)
+	return s
+}
+
+// begin runs the service, and waits until it is ready.
+func (s *service) begin(edit func(*Service)) {
+	s.t.Helper()
+	socket := s.listen()
+	ctx, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	svc := &Service{Host: s.Host, File: s.file, Reload: s.reload, Look: 50 * time.Millisecond, Log: s.log, Getenv: func(name string) string {
+		return map[string]string{"NOTIFY_SOCKET": socket, "WATCHDOG_USEC": "200000", "WATCHDOG_PID": strconv.Itoa(os.Getpid())}[name]
+	}}
+	if edit != nil {
+		edit(svc)
+	}
+	s.mu.Lock()
+	s.messages = nil
+	s.mu.Unlock()
+	go func() { s.ended <- svc.Run(ctx) }()
+	s.t.Cleanup(stop)
+	within(s.t, 5*time.Second, "ready", func() bool {
+		select {
+		case err := <-s.ended:
+			s.t.Fatalf("ended: %v; it said %q", err, s.said())
+		default:
+		}
+		return s.told(wordReady) > 0
+	})
+}
+
+// listen takes what the service tells its manager.
+func (s *service) listen() (path string) {
+	s.t.Helper()
+	path = filepath.Join(s.t.TempDir(), "notify")
+	c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { c.Close() })
+	go func() {
+		for buf := make([]byte, 4096); ; {
+			n, err := c.Read(buf)
+			if err != nil {
+				return
+			}
+			s.mu.Lock()
+			s.messages = append(s.messages, string(buf[:n]))
+			s.mu.Unlock()
+		}
+	}()
+	return path
+}
+
+func (s *service) told(word string) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.messages {
+		n += strings.Count(m, word)
+	}
+	return n
+}
+
+func (s *service) log(line string) { s.mu.Lock(); s.lines = append(s.lines, line); s.mu.Unlock() }
+
+func (s *service) said() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Join(s.lines, "\n")
+}
+
+func (s *service) waitSaid(words string) {
+	s.t.Helper()
+	defer func() {
+		if s.t.Failed() {
+			s.t.Logf("it said:\n%s", s.said())
+		}
+	}()
+	within(s.t, 8*time.Second, "says "+words, func() bool { return strings.Contains(s.said(), words) })
+}
+
+func (s *service) waitValue(what string, is func(string) bool) {
+	s.t.Helper()
+	within(s.t, 8*time.Second, what, func() bool { return is(s.value()) })
+}
+
+// write replaces the file as editors do.
+func (s *service) write(text string) {
+	s.t.Helper()
+	if err := os.WriteFile(s.file+".new", []byte(text), 0o644); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := os.Rename(s.file+".new", s.file); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// end is SIGTERM.
+func (s *service) end() {
+	s.t.Helper()
+	s.stop()
+	select {
+	case err := <-s.ended:
+		if err != nil {
+			s.t.Errorf("ended with %v", err)
+		}
+	case <-time.After(testutil.Patience(5 * time.Second)):
+		s.t.Fatal("does not end")
+	}
+}
+
+func TestServiceFollowsItsFile(t *testing.T) {
+	w := newWorld(t)
+	s := w.serve(masqueradeText)
+	a := s.value()
+	s.write(snatText)
+	s.waitValue("the new file in force", func(v string) bool { return v != a })
+	b := s.value()
+	w.wantSysctl(Accounting, "1")
+	s.write("gateway:\n  nat:\n    - masquerade: {form: 192.168.0.0/16}\n")
+	s.waitSaid("the former rules stay in force")
+	s.want(b)
+	if said := s.said(); !strings.Contains(said, "gateway.yaml:3:") || strings.Contains(said, "\n\n") {
+		t.Errorf("not one line with the place: %q", said)
+	}
+	if err := os.Remove(s.file); err != nil {
+		t.Fatal(err)
+	}
+	s.waitSaid("no such file")
+	s.want(b)
+	s.write(masqueradeText)
+	within(t, 8*time.Second, "the first file again", func() bool { return strings.Count(s.said(), "in force as") == 3 })
+	s.want(a)
+	w.wantSysctl(Accounting, "0")
+	// One transaction for all: an undo leads to what was before the service.
+	open, err := w.Transactions()
+	if err != nil || len(open) != 1 {
+		t.Fatalf("%+v, %v", open, err)
+	}
+	s.end()
+	s.want(a)
+	if _, err := w.Undo(open[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	s.want(tune.GatewayNone)
+	w.wantSysctl(Forward4, "0")
+}
+
+func TestServiceTellsItsManager(t *testing.T) {
+	w := newWorld(t)
+	s := w.serve(masqueradeText)
+	within(t, 5*time.Second, "lives", func() bool { return s.told(wordAlive) > 3 })
+	if s.told("STATUS=in force: ") == 0 {
+		t.Errorf("no status: %q", s.messages)
+	}
+	s.reload <- unix.SIGHUP
+	within(t, 5*time.Second, "reloaded", func() bool { return s.told("RELOADING=1") == 1 && s.told(wordReady) == 2 })
+	if s.told("MONOTONIC_USEC=") != 1 {
+		t.Errorf("without a time: %q", s.messages)
+	}
+	s.end()
+	within(t, 5*time.Second, "stopping", func() bool { return s.told(wordStopping) == 1 })
+	if n := s.told("STATUS="); n != 1 {
+		t.Errorf("the same status %d times: %q", n, s.messages)
+	}
+}
+
+// A restart finds the rules in force, writes nothing and keeps the transaction.
+func TestServiceRestart(t *testing.T) {
+	w := newWorld(t)
+	s := w.serve(masqueradeText)
+	generation := w.state().Generation
+	s.end()
+	s.begin(nil)
+	if now := w.state().Generation; now != generation {
+		t.Errorf("the rule set was written: generation %d, then %d", generation, now)
+	}
+	s.end()
+	s.begin(func(s *Service) { s.UndoOnExit = true })
+	s.end()
+	s.want(tune.GatewayNone)
+	w.wantSysctl(Forward4, "0")
+}
+
+func TestServiceDoesNotBeginWithABrokenFile(t *testing.T) {
+	w := newWorld(t)
+	file := filepath.Join(t.TempDir(), "gateway.yaml")
+	if err := os.WriteFile(file, []byte("gateway: 1\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s := Service{Host: w.Host, File: file, Log: func(string) {}, Getenv: func(string) string { return "" }}
+	if err := s.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "gateway.yaml:1:") {
+		t.Errorf("%v", err)
+	}
+	w.want(tune.GatewayNone)
+}
+
+// An address that goes takes its connections with it, and no others; an address that
+// comes is translated at once, as is an interface.
+func TestServiceFollowsAddresses(t *testing.T) {
+	w := newWorld(t)
+	w.ip("ip addr add 203.0.113.8/24 dev wan0")
+	w.ip("ip addr add 192.168.0.9/24 dev lan0")
+	w.ip("ip addr add 10.3.0.9/24 dev lan0")
+	s := w.serve(`gateway:
+  interfaces: {wan: [wan0, wan9], lan: lan0}
+  nat:
+    - snat: {from: 192.168.0.9, to: 203.0.113.8}
+    - snat: {from: 10.3.0.9, to: 203.0.113.7}
+    - dnat: {on: wan, port: tcp/8080, to: "192.168.0.2:80"}
+`)
+	s.waitSaid("waiting for wan9")
+	w.send("192.168.0.9:4000", "203.0.113.99:53")
+	w.send("10.3.0.9:4000", "203.0.113.99:53")
+	before := s.value()
+	w.ip("ip addr del 203.0.113.8/24 dev wan0")
+	s.waitSaid("203.0.113.8 went: removed 1 connection")
+	s.waitValue("rules without it", func(v string) bool { return v != before })
+	plan, err := w.InForce()
+	if err != nil || len(plan.Destinations) != 1 {
+		t.Fatalf("%+v, %v", plan, err)
+	}
+	if left, err := w.Orphans(t.Context(), plan, nil); err != nil || left.Rules[gateway.Ref{List: "nat", Index: 1, Kind: "snat"}] != 1 || len(left.Keys) != 1 {
+		t.Errorf("left are %+v, %v", left, err)
+	}
+	without := s.value()
+	w.ip("ip link add wan9 type veth peer name wan8")
+	w.ip("ip addr add 198.51.100.1/24 dev wan9")
+	w.ip("ip link set wan9 up")
+	s.waitSaid("wan9 is there")
+	s.waitValue("rules with the new address", func(v string) bool { return v != without })
+	s.end()
+}
+
+// What was undone by hand is left so until somebody says otherwise.
+func TestServiceLeavesAnUndoAlone(t *testing.T) {
+	w := newWorld(t)
+	s := w.serve(masqueradeText)
+	open, err := w.Transactions()
+	if err != nil || len(open) != 1 {
+		t.Fatalf("%+v, %v", open, err)
+	}
+	if _, err := w.Undo(open[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	w.ip("ip addr add 203.0.113.9/24 dev wan0")
+	s.waitSaid("was undone by somebody")
+	s.want(tune.GatewayNone)
+	s.reload <- unix.SIGHUP
+	s.waitValue("applied again", func(v string) bool { return v != tune.GatewayNone })
+	s.end()
+}
+
+func TestServiceSaysThatRulesChanged(t *testing.T) {
+	testutil.NeedProgram(t, "nft")
+	w := newWorld(t)
+	k := &keeper{Service: &Service{Host: w.Host, File: "gateway.yaml"}, manager: &manager{}}
+	var lines []string
+	k.Log = func(line string) { lines = append(lines, line) }
+	if err := k.apply(t.Context(), []byte(masqueradeText), "start"); err != nil {
+		t.Fatal(err)
+	}
+	k.compare()
+	if len(lines) != 1 {
+		t.Errorf("%q", lines)
+	}
+	w.ip("nft add rule inet natkit postrouting ip saddr 10.9.9.9 accept")
+	k.compare()
+	k.compare()
+	if len(lines) != 2 || !strings.Contains(lines[1], "chain postrouting: 2 rules instead of 1") {
+		t.Errorf("%q", lines)
+	}
+	if err := k.apply(t.Context(), []byte(masqueradeText), "reload"); err != nil {
+		t.Fatal(err)
+	}
+	if s := w.state(); !s.Intact {
+		t.Errorf("%+v", s)
+	}
+}
