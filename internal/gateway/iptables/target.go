@@ -18,9 +18,15 @@ var kinds = map[string]Kind{
 	"NOTRACK": Notrack, "TCPMSS": MSS,
 }
 
+// withPorts are the protocols for which iptables takes ports.
+var withPorts = []string{"tcp", "udp", "sctp", "dccp", "udplite"}
+
 // finish makes the target of its options.
 func (p *ruleParser) finish() error {
-	t := &p.rule.Target
+	t, m := &p.rule.Target, &p.rule.Match
+	if len(m.Ports) > 0 && !slices.Contains(withPorts, m.Protocol) {
+		return fmt.Errorf("has ports without a protocol that has them")
+	}
 	if t.Kind == Goto {
 		return nil
 	}
