@@ -114,10 +114,12 @@ func overlappingSources(all []Source, found report) {
 			continue
 		}
 		for _, p := range anyOf(s.From) {
-			for _, other := range byFrom[p] {
-				if compareSources(s, other) == 0 && s.Rule.bits() == other.Rule.bits() && meet(s.Out, other.Out) {
-					found(other.Rule, s.Rule, inside, "translates the source of "+fromWords(p))
-				}
+			overlapping := func(other *Source) bool {
+				return other.Rule != s.Rule && compareSources(s, other) == 0 && s.bits() == other.bits() && meet(s.Out, other.Out)
+			}
+			if at := slices.IndexFunc(byFrom[p], overlapping); at >= 0 {
+				found(byFrom[p][at].Rule, s.Rule, inside, "translates the source of "+fromWords(p))
+				continue // one is enough
 			}
 			byFrom[p] = append(byFrom[p], s)
 		}
@@ -150,10 +152,12 @@ func overlappingDestinations(all []Destination, found report) {
 		groups.add(all[i].On, &all[i])
 	}
 	for _, group := range groups.all {
-		sweepPorts(group, func(d *Destination) Port { return d.Port }, func(a, b *Destination) {
-			if compareDestinations(a, b) == 0 && meetPrefixes(a.From, b.From) {
+		sweepPorts(group, func(d *Destination) Port { return d.Port }, func(a, b *Destination) bool {
+			overlap := a.Rule != b.Rule && compareDestinations(a, b) == 0 && meetPrefixes(a.From, b.From)
+			if overlap {
 				found(a.Rule, b.Rule, outside, "translates "+onWordsOf(a.On, a.Port, b.Port))
 			}
+			return overlap
 		})
 	}
 }
@@ -193,19 +197,17 @@ func (g *groups[K, T]) add(key K, t T) {
 	g.all[at] = append(g.all[at], t)
 }
 
-// sweepPorts calls meet for all pairs whose ports overlap, once for each pair.
-func sweepPorts[T any](all []T, port func(T) Port, meet func(a, b T)) {
+// sweepPorts calls overlap for pairs whose ports meet. One that overlaps another is
+// not compared with more.
+func sweepPorts[T any](all []T, port func(T) Port, overlap func(a, b T) bool) {
 	all = slices.Clone(all)
 	slices.SortStableFunc(all, func(a, b T) int { return orderPorts(port(a), port(b)) })
 	var open []T
 	for _, next := range all {
 		open = slices.DeleteFunc(open, func(t T) bool { return !portsMeet(port(t), port(next)) && !later(port(t), port(next)) })
-		for _, before := range open {
-			if portsMeet(port(before), port(next)) {
-				meet(before, next)
-			}
+		if !slices.ContainsFunc(open, func(t T) bool { return portsMeet(port(t), port(next)) && overlap(t, next) }) {
+			open = append(open, next)
 		}
-		open = append(open, next)
 	}
 }
 
@@ -245,10 +247,12 @@ func overlappingUntracked(all []Untracked, found report) {
 		groups.add(u.On, u)
 	}
 	for _, group := range groups.all {
-		sweepPorts(group, func(u Untracked) Port { return u.Port }, func(a, b Untracked) {
-			if comparePorts(a.Port, b.Port) == 0 {
+		sweepPorts(group, func(u Untracked) Port { return u.Port }, func(a, b Untracked) bool {
+			overlap := comparePorts(a.Port, b.Port) == 0
+			if overlap {
 				found(a.Rule, b.Rule, outside, "leaves "+onWordsOf(host(a.On), a.Port, b.Port)+" untracked")
 			}
+			return overlap
 		})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"sort"
 	"strings"
 )
 
@@ -96,8 +97,9 @@ type shadows struct {
 	plan         *Plan
 	sources      entryIndex
 	destinations entryIndex
-	// ports are the entries for one port: thousands may be on one address.
-	ports     map[onPort][]int
+	// ports are the entries for ports of one address, in their order: thousands may be
+	// on one.
+	ports     map[netip.Prefix][]int
 	untracked map[netip.Addr][]Untracked
 	outside   entryIndex
 	inside    entryIndex
@@ -109,12 +111,15 @@ func (s *shadows) index() {
 			s.sources.add(p, i)
 		}
 	}
-	s.ports = map[onPort][]int{}
+	s.ports = map[netip.Prefix][]int{}
 	for i, e := range s.plan.Destinations {
-		if e.Port.span() == 1 {
-			s.ports[onPort{e.On, e.Port}] = append(s.ports[onPort{e.On, e.Port}], i)
+		if e.Port.First != 0 {
+			s.ports[e.On] = append(s.ports[e.On], i)
 		}
 		s.destinations.add(e.On, i)
+	}
+	for _, entries := range s.ports {
+		slices.SortFunc(entries, func(i, j int) int { return orderPorts(s.plan.Destinations[i].Port, s.plan.Destinations[j].Port) })
 	}
 	for i, e := range s.plan.Stateless {
 		s.outside.add(e.Outside, i)
@@ -128,11 +133,6 @@ func (s *shadows) index() {
 	s.destinations.sort()
 	s.outside.sort()
 	s.inside.sort()
-}
-
-type onPort struct {
-	on   netip.Prefix
-	port Port
 }
 
 // fromOf are the prefixes of a source entry; those of its family where it has none.
@@ -200,13 +200,23 @@ func (s *shadows) overDestination(i int) (by []Ref) {
 			u.add(d.On, d.Port, d.From, d.Rule)
 		}
 	}
-	if e.Port.span() == 1 && e.On.IsSingleIP() {
-		// What comes before one port of an address is for no more than that.
-		for _, j := range s.ports[onPort{e.On, e.Port}] {
-			before(j)
-		}
+	if e.Port.First != 0 && e.On.IsSingleIP() {
+		s.nearPorts(e, before)
 	} else {
 		s.destinations.meeting(e.On, before)
 	}
 	return u.covering()
+}
+
+// nearPorts calls look for the entries on e's address that may come before it and have
+// one of its ports: what comes before has no more ports than e, and so begins less
+// than that before it.
+func (s *shadows) nearPorts(e *Destination, look func(j int)) {
+	all := s.ports[e.On]
+	port := func(i int) Port { return s.plan.Destinations[all[i]].Port }
+	from := Port{Protocol: e.Port.Protocol, First: uint16(max(1, int(e.Port.First)-e.Port.span()))}
+	at := sort.Search(len(all), func(i int) bool { return orderPorts(port(i), from) >= 0 })
+	for ; at < len(all) && port(at).Protocol == e.Port.Protocol && port(at).First <= e.Port.last(); at++ {
+		look(all[at])
+	}
 }
