@@ -24,6 +24,8 @@ type Explanation struct {
 	Destination Given `json:"destination_becomes"`
 	// Reply are the steps of the answer.
 	Reply []Step `json:"reply,omitempty"`
+	// ReplyLost says why an answer does not come back as one; empty where it does.
+	ReplyLost string `json:"reply_lost,omitempty"`
 	// Near are rules that do not translate it, though they are about its addresses;
 	// NearMore is how many others there are.
 	Near     []NearMiss `json:"near_misses,omitempty"`
@@ -128,10 +130,8 @@ type Router func(Way) (Hop, error)
 // other programs' chains and the interfaces' addresses, route the host's routes. An
 // error is of route.
 func Explain(p *Plan, facts Facts, route Router, packet Packet) (*Explanation, error) {
-	w := &walk{plan: p, facts: &facts, route: route, packet: packet, src: endpoint{packet.Src, packet.SrcPort}, dst: endpoint{packet.Dst, packet.DstPort}}
-	w.asked = w.dst
-	w.e = &Explanation{Schema: ExplainSchema, Plan: Digest(p), Packet: packet}
-	w.e.Source, w.e.Destination = as(w.src), as(w.dst)
+	w := newWalk(p, &facts, route, packet)
+	w.e.Plan = Digest(p)
 	if err := w.walk(); err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 )
@@ -40,27 +41,57 @@ func via(h Hop) string {
 	return ""
 }
 
-// reply tells the way of an answer: the entry undoes what was done, no nat chain is
-// asked.
-func (w *walk) reply() {
-	if w.e.Fate == Unreachable {
-		return
+// reply tells the way of an answer. Where both directions are tracked the entry undoes
+// what was done, and no nat chain is asked; otherwise the answer is a packet like all.
+func (w *walk) reply() error {
+	if w.e.Fate == Unreachable || len(w.e.Source.Addresses) == 0 {
+		return nil
 	}
-	first := Step{Hook: hookPrerouting, Priority: priorityConntrack}
-	last := Step{Hook: hookPostrouting}
-	if w.e.Untracked {
-		first.Priority, last.Priority = priorityRaw, 110
+	back, err := w.answer()
+	if err != nil {
+		return err
 	}
+	if w.e.Untracked || back.e.Untracked {
+		w.untrackedReply(back)
+		return nil
+	}
+	w.trackedReply()
+	return nil
+}
+
+// answer takes an answer through the hooks as if it were a first packet.
+func (w *walk) answer() (*walk, error) {
+	p := Packet{Protocol: w.packet.Protocol, Src: w.dst.addr, SrcPort: w.dst.port,
+		Dst: w.e.Source.Addresses[0].First, DstPort: max(w.e.Source.Port, w.e.Source.First), In: w.e.Out}
+	back := newWalk(w.plan, w.facts, w.route, p)
+	return back, back.hooks()
+}
+
+func (w *walk) untrackedReply(back *walk) {
+	w.e.Reply = back.e.Steps
+	want := [2]netip.Addr{w.packet.Dst, w.packet.Src}
+	got := [2]netip.Addr{back.src.addr, back.dst.addr}
+	if back.e.Source.Rule != nil && len(back.e.Source.Addresses) > 0 {
+		got[0] = back.e.Source.Addresses[0].First
+	}
+	switch {
+	case back.e.Fate == Unreachable:
+		w.e.ReplyLost = "there is no route for it"
+	case got != want:
+		w.e.ReplyLost = fmt.Sprintf("it comes as one from %s to %s, not from %s to %s: the two directions are not translated by the same rule", got[0], got[1], want[0], want[1])
+	}
+}
+
+func (w *walk) trackedReply() {
+	first := Step{Hook: hookPrerouting, Priority: priorityConntrack, Rule: w.e.Source.Rule}
 	first.Does = fmt.Sprintf("an answer from %s comes for %s", w.answerer(), w.e.Source)
-	first.Rule = w.e.Source.Rule
 	if w.e.Source.Rule != nil || w.srcDone {
 		first.Does += fmt.Sprintf(": the destination becomes %s again", endpoint{w.packet.Src, w.packet.SrcPort})
 	}
 	w.e.Reply = append(w.e.Reply, first, Step{Hook: hookRouting, Does: w.back()})
 	if w.e.Destination.Rule != nil || w.dstDone {
-		last.Rule = w.e.Destination.Rule
-		last.Does = fmt.Sprintf("the source becomes %s again", endpoint{w.packet.Dst, w.replyPort()})
-		w.e.Reply = append(w.e.Reply, last)
+		w.e.Reply = append(w.e.Reply, Step{Hook: hookPostrouting, Rule: w.e.Destination.Rule,
+			Does: fmt.Sprintf("the source becomes %s again", endpoint{w.packet.Dst, w.replyPort()})})
 	}
 }
 

@@ -55,6 +55,9 @@ func explained(e *Explanation) string {
 	for _, s := range e.Reply {
 		fmt.Fprintf(&b, "back: %s\n", s.Does)
 	}
+	if e.ReplyLost != "" {
+		fmt.Fprintf(&b, "lost: %s\n", e.ReplyLost)
+	}
 	for _, n := range e.Near {
 		fmt.Fprintf(&b, "not %s: %s\n", n.Rule, strings.Join(n.Why, "; "))
 	}
@@ -166,8 +169,9 @@ prerouting -300 inet natkit raw-prerouting nat[0] notrack: not tracked
 prerouting: conntrack: not tracked; no nat chain is asked
 routing: 203.0.113.1 is the gateway's own: it goes no further
 local 198.18.0.1:4000 -> 203.0.113.1:53
-back: an answer from 203.0.113.1:53 comes for 198.18.0.1:4000
-back: to 198.18.0.1 by eth0
+back: not tracked
+back: conntrack: not tracked; no nat chain is asked
+back: to 198.18.0.1 by eth0 via 203.0.113.254
 `},
 		{"stateless out", roles + `
   nat:
@@ -177,7 +181,8 @@ prerouting: conntrack: not tracked; no nat chain is asked
 routing: to 198.18.0.1 by eth0 via 203.0.113.254
 postrouting 110 inet natkit stateless nat[0] netmap: the source becomes 198.51.100.77:4000, packet by packet
 forwarded 198.51.100.77:4000 -> 198.18.0.1:80
-back: an answer from 198.18.0.1:80 comes for 198.51.100.77:4000: the destination becomes 192.168.0.77:4000 again
+back: not tracked; the destination becomes 192.168.0.77:4000, packet by packet
+back: conntrack: not tracked; no nat chain is asked
 back: to 192.168.0.77 by eth1
 note: 198.51.100.77: no address of this host: what is outside must route answers to it
 `},
@@ -188,9 +193,24 @@ prerouting -300 inet natkit raw-prerouting nat[0] netmap: not tracked; the desti
 prerouting: conntrack: not tracked; no nat chain is asked
 routing: to 192.168.0.77 by eth1
 forwarded 198.18.0.1:4000 -> 192.168.0.77:80
-back: an answer from 192.168.0.77:80 comes for 198.18.0.1:4000
-back: to 198.18.0.1 by eth0
-back: the source becomes 198.51.100.77:80 again
+back: not tracked
+back: conntrack: not tracked; no nat chain is asked
+back: to 198.18.0.1 by eth0 via 203.0.113.254
+back: the source becomes 198.51.100.77:80, packet by packet
+`},
+		{"around a stateless rule", roles + `
+  nat:
+    - static: {inside: 192.168.0.77, outside: 203.0.113.77, stateless: true}`, "eth0", "tcp 198.18.0.1:4000 -> 192.168.0.77:80", `
+prerouting -300 inet natkit raw-prerouting: no rule is for it: it is tracked
+prerouting: ` + tracked + `
+routing: to 192.168.0.77 by eth1
+` + confirmed + `
+forwarded 198.18.0.1:4000 -> 192.168.0.77:80
+back: not tracked
+back: conntrack: not tracked; no nat chain is asked
+back: to 198.18.0.1 by eth0 via 203.0.113.254
+back: the source becomes 203.0.113.77:80, packet by packet
+lost: it comes as one from 203.0.113.77 to 198.18.0.1, not from 192.168.0.77 to 198.18.0.1: the two directions are not translated by the same rule
 `},
 		{"no route", manyKinds, "eth1", "tcp 192.168.0.9:4000 -> 198.18.9.9:443", `
 prerouting: ` + tracked + `

@@ -43,7 +43,29 @@ type stop struct {
 	do       func(*Step)
 }
 
+func newWalk(p *Plan, facts *Facts, route Router, packet Packet) *walk {
+	w := &walk{plan: p, facts: facts, route: route, packet: packet,
+		src: endpoint{packet.Src, packet.SrcPort}, dst: endpoint{packet.Dst, packet.DstPort}}
+	w.asked = w.dst
+	w.e = &Explanation{Schema: ExplainSchema, Packet: packet, Source: as(w.src), Destination: as(w.dst)}
+	return w
+}
+
+// walk tells all.
 func (w *walk) walk() error {
+	if err := w.hooks(); err != nil {
+		return err
+	}
+	w.nearMisses()
+	if err := w.reply(); err != nil {
+		return err
+	}
+	w.notes()
+	return nil
+}
+
+// hooks takes the packet from its first hook to its last.
+func (w *walk) hooks() error {
 	first := hookPrerouting
 	if w.packet.In == "" {
 		first = hookOutput
@@ -61,9 +83,6 @@ func (w *walk) walk() error {
 	case Local:
 		w.hook(hookInput, nil)
 	}
-	w.nearMisses()
-	w.reply()
-	w.notes()
 	return nil
 }
 
@@ -148,12 +167,14 @@ func (w *walk) track(s *Step) {
 	}
 }
 
-// raw is what is done before the tracker sees the packet.
+// raw is what is done before the tracker sees the packet. A stateless pair needs no
+// tracker: it translates what is not tracked for another reason too.
 func (w *walk) raw(s *Step) {
+	s.Does = "no rule is for it: it is tracked"
 	for i := range w.plan.Untracked {
 		if u := &w.plan.Untracked[i]; u.matches(w.packet) {
 			w.e.Untracked, s.Rule, s.Does = true, &u.Rule, "not tracked"
-			return
+			break
 		}
 	}
 	for i := range w.plan.Stateless {
@@ -161,7 +182,6 @@ func (w *walk) raw(s *Step) {
 			return
 		}
 	}
-	s.Does = "no rule is for it: it is tracked"
 }
 
 func (u *Untracked) matches(p Packet) bool {

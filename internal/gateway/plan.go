@@ -26,7 +26,8 @@ type Plan struct {
 	Sources      []Source      `json:"sources,omitempty"`
 	// Stateless pairs are translated packet by packet and not tracked.
 	Stateless []Pair `json:"stateless,omitempty"`
-	// Untracked is left alone by the tracker, and so by all of the above.
+	// Untracked is left alone by the tracker, and so by Destinations and Sources;
+	// Stateless pairs need no tracker and translate it all the same.
 	Untracked []Untracked `json:"untracked,omitempty"`
 	// Waiting are rules about the addresses of an interface that has none: the plan
 	// has no entries for these until it is compiled again.

@@ -1,0 +1,212 @@
+package behaviour
+
+import (
+	"errors"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/host"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/testutil"
+)
+
+// How many random files TestExplain takes, and packets through each.
+const (
+	sampleFiles   = 60
+	samplePackets = 25
+)
+
+// TestExplain sends packets through random gateways and compares what arrives, and
+// what comes of an answer, with what gateway.Explain foretells.
+func TestExplain(t *testing.T) {
+	w := explainedWorld(t)
+	r := rand.New(rand.NewPCG(20, 26))
+	s := sample{t: t, world: w, r: r, seen: map[string]int{}}
+	start := time.Now()
+	for range sampleFiles {
+		s.file()
+	}
+	t.Logf("%d packets in %v: %v", s.port, time.Since(start).Round(time.Millisecond), s.seen)
+	for _, kind := range []string{"masquerade", "snat", "dnat", "static", "netmap", "notrack", "stateless", "hairpin", "none", "local", "unreachable", "answered"} {
+		if s.seen[kind] < 5 {
+			t.Errorf("the sample says little: %d of %s", s.seen[kind], kind)
+		}
+	}
+}
+
+func explainedWorld(t *testing.T) *netnsWorld {
+	testutil.NeedRoot(t)
+	w, err := Namespaces(netfilter{}, testutil.Patience(5*time.Second))()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return w.(*netnsWorld)
+}
+
+// kernelRoutes asks the kernel of a namespace.
+func kernelRoutes(ns *netns.Handle) gateway.Router {
+	return func(w gateway.Way) (gateway.Hop, error) {
+		r, err := host.Routed(ns, host.Way{Source: w.Source, Destination: w.Destination, In: w.In})
+		h := gateway.Hop{Local: r.Local, Out: r.Out, Gateway: r.Gateway, Source: r.Source}
+		if r.Unreachable {
+			h.Unreachable = r.Reason
+		}
+		return h, err
+	}
+}
+
+// send compares what Explain foretells with what comes.
+func (s *sample) send(from end, p gateway.Packet, b []byte) {
+	e, err := gateway.Explain(s.plan, Facts(), kernelRoutes(s.world.gateway), p)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	to := e.Destination.Addresses[0].First
+	if e.Fate == gateway.Forwarded && !attached(e.Out, to) {
+		return // the gateway would ask for a neighbour that is not there
+	}
+	s.count(e)
+	got, err := s.world.Send(from.host, b)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	came := likes(got, p, false)
+	if err := s.judge(e, came); err != nil {
+		s.t.Errorf("%s by %s: %v\narrived: %v\nforetold: %s %s -> %s (%v, %v)\n%s", p, p.In, err, got, e.Fate, e.Source, e.Destination, e.Source.Rule, e.Destination.Rule, s.text)
+		return
+	}
+	if len(came) == 1 {
+		if back, got := s.answer(from, p, came[0]); back != (e.ReplyLost == "") {
+			s.t.Errorf("%s by %s: the answer: %v, foretold: %q\n%s", p, p.In, got, e.ReplyLost, s.text)
+		}
+	}
+}
+
+func (s *sample) judge(e *gateway.Explanation, came Arrivals) error {
+	switch {
+	case e.Fate != gateway.Forwarded && len(came) > 0:
+		return errors.New("nothing was to arrive")
+	case e.Fate != gateway.Forwarded:
+		return nil
+	case len(came) != 1:
+		return errors.New("one packet was to arrive")
+	}
+	src, dst := tupleOf(&came[0])
+	if !e.Source.Allows(src.Addr(), src.Port()) {
+		return errors.New("another source arrived")
+	}
+	if !e.Destination.Allows(dst.Addr(), dst.Port()) && !came[0].Frame.ICMPError() && e.Packet.SrcPort != e.Packet.DstPort {
+		return errors.New("another destination arrived")
+	}
+	return nil
+}
+
+// answer sends one back, and tells whether it comes as an answer to what was sent.
+func (s *sample) answer(from end, p gateway.Packet, a Arrival) (back bool, got Arrivals) {
+	src, dst := tupleOf(&a)
+	answer := gateway.Packet{Protocol: p.Protocol, Src: dst.Addr(), SrcPort: dst.Port(), Dst: src.Addr(), DstPort: src.Port()}
+	got, err := s.world.Send(a.At, compose(answer, true))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	came := likes(got, p, true)
+	if len(came) != 1 || came[0].At != from.host {
+		s.seen["not answered"]++
+		return false, got
+	}
+	src, dst = tupleOf(&came[0])
+	s.seen["answered"]++
+	return src == netip.AddrPortFrom(p.Dst, p.DstPort) && dst == netip.AddrPortFrom(p.Src, p.SrcPort), got
+}
+
+func (s *sample) count(e *gateway.Explanation) {
+	switch {
+	case e.Fate != gateway.Forwarded:
+		s.seen[string(e.Fate)]++
+		return
+	case e.Source.Rule == nil && e.Destination.Rule == nil && !e.Untracked:
+		s.seen["none"]++
+	case e.Source.Rule != nil && e.Destination.Rule != nil:
+		s.seen["hairpin"]++
+	}
+	rules := []*gateway.Ref{e.Source.Rule, e.Destination.Rule}
+	if e.Untracked {
+		s.seen[map[bool]string{true: "notrack", false: "stateless"}[rules[0] == nil && rules[1] == nil]]++
+		return
+	}
+	for _, r := range rules {
+		if r != nil {
+			s.seen[r.Kind]++
+		}
+	}
+}
+
+// attached tells whether somebody has an address behind an interface.
+func attached(dev string, a netip.Addr) bool {
+	for _, at := range attachments() {
+		if at.dev != dev {
+			continue
+		}
+		for _, n := range at.neighbours {
+			if n == a {
+				return true
+			}
+		}
+		for _, n := range at.networks {
+			if n.Contains(a) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// likes are the arrivals of a packet's kind, without what the gateway says itself.
+func likes(all Arrivals, p gateway.Packet, answer bool) (out Arrivals) {
+	for _, a := range all {
+		f := &a.Frame
+		if f.Protocol != p.Protocol {
+			continue
+		}
+		switch p.Protocol {
+		case unix.IPPROTO_TCP:
+			if f.TCP.Flags&packet.RST != 0 {
+				continue
+			}
+		case unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6:
+			if !isEchoOf(f, answer) {
+				continue
+			}
+		}
+		out = append(out, a)
+	}
+	return out
+}
+
+func isEchoOf(f *packet.Frame, answer bool) bool {
+	if answer {
+		return f.ICMP.Type == echoReply && f.Version == 4 || f.ICMP.Type == echoReply6 && f.Version == 6
+	}
+	return f.ICMP.Type == echoRequest && f.Version == 4 || f.ICMP.Type == echoRequest6 && f.Version == 6
+}
+
+// tupleOf gives an echo's identifier as both ports.
+func tupleOf(a *Arrival) (src, dst netip.AddrPort) {
+	t := a.Frame.Tuple()
+	if f := &a.Frame; f.Protocol == unix.IPPROTO_ICMP || f.Protocol == unix.IPPROTO_ICMPV6 {
+		id := f.ICMP.Identifier()
+		return netip.AddrPortFrom(t.Src.Addr(), id), netip.AddrPortFrom(t.Dst.Addr(), id)
+	}
+	return t.Src, t.Dst
+}
