@@ -304,6 +304,7 @@ func TestReadOwnTable(t *testing.T) {
 		oifname "wan0" snat ip to ip saddr map @source comment "2 entries of @source"
 		ip saddr 198.18.9.0/24 meta l4proto { tcp, udp } snat ip to 203.0.113.3:2000-3000 comment "nat[3] snat"
 		ip saddr 198.18.9.0/24 snat ip to 203.0.113.3 comment "nat[3] snat"
+		snat ip6 to ip6 saddr & ffff:ffff:ffff:ffff:: map { 2001:db8:1:: : 2001:db8::1 } comment "ipv6[0] snat"
 		masquerade
 	}
 }`)
@@ -312,6 +313,7 @@ func TestReadOwnTable(t *testing.T) {
 		"postrouting 120, nat[2] snat of the gateway: snat ip to 203.0.113.2 [src=198.18.0.3/32 out=wan0]",
 		"postrouting 120, nat[3] snat of the gateway: snat ip to 203.0.113.3:2000-3000 [src=198.18.9.0/24 partial]",
 		"postrouting 120, nat[3] snat of the gateway: snat ip to 203.0.113.3 [proto=other src=198.18.9.0/24]",
+		"postrouting 120, ipv6[0] snat of the gateway: snat ip6 to 2001:db8::1 [src=2001:db8:1::/64]",
 		"postrouting 120, inet natkit post: masquerade []",
 	}
 	rules := w.rules()

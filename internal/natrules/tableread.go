@@ -13,7 +13,7 @@ const (
 	nftChainID                             = 11
 	nftRulePosition                        = 6
 	nftRuleID, nftRulePositionID           = 9, 10
-	nftSetDynamic                          = 0x10 // NFT_SET_EVAL
+	nftSetDynamic                          = 0x20 // NFT_SET_EVAL
 	nftElemTimeout, nftElemExpiration      = 4, 5
 	nftElemUserdata, nftElemExpr           = 6, 7
 	nftElemExpressions                     = 11

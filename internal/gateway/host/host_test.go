@@ -312,3 +312,29 @@ func TestOwner(t *testing.T) {
 		}
 	}
 }
+
+// TestSessionOfARealProcess: the parent has what its child was started without, as
+// with sudo.
+func TestSessionOfARealProcess(t *testing.T) {
+	cmd := exec.Command("sh", "-c", "env -i sh -c 'echo $$; read line' & wait")
+	cmd.Env = append(os.Environ(), "SSH_CONNECTION=198.51.100.9 50000 203.0.113.7 22")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { in.Close(); cmd.Process.Kill(); cmd.Wait() }()
+	var pid int
+	if _, err := fmt.Fscan(out, &pid); err != nil {
+		t.Fatal(err)
+	}
+	if got := sessions("/proc", pid); len(got) == 0 || got[0].Client.String() != "198.51.100.9:50000" {
+		t.Errorf("%v", got)
+	}
+}

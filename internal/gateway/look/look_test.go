@@ -255,7 +255,7 @@ func TestLimitsAreDropsAndOthersAreNot(t *testing.T) {
 	if !dropped(s) || len(s.Counters) != 1 || s.Counters[0].What != nft.MSSComment {
 		t.Errorf("drops %+v, counters %+v", s.Drops.Counters, s.Counters)
 	}
-	if s.Rules[0].Flows != 3 || *s.Rules[0].New != 3 {
-		t.Errorf("%+v", s.Rules[0])
+	if s.Rules[0].Flows != 3 || *s.Rules[0].New != 3 || s.Integrity != gateway.TableIntact {
+		t.Errorf("%+v, %s: %v", s.Rules[0], s.Integrity, s.Changes) // what packets put into the limit's set is no change
 	}
 }
