@@ -95,6 +95,7 @@ func (c *checker) onHost() {
 		return
 	}
 	c.support()
+	c.waits()
 	c.ownAddresses()
 	c.sessions()
 	c.foreign()

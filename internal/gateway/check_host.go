@@ -31,6 +31,25 @@ func (c *checker) support() {
 	}
 }
 
+// waits names rules about an interface that has no address yet.
+func (c *checker) waits() {
+	for _, w := range c.plan.Waiting {
+		if !c.facts.has(w.Interface) {
+			continue // said already
+		}
+		o := c.ruleOf(w.Rule)
+		o.warn("address-waits", fmt.Sprintf("%s has no %s address that others can reach: the rule waits for one", w.Interface, familyName(o.bits)),
+			"give it one, or wait: 'natkit gateway run' takes it up when it comes", "on")
+	}
+}
+
+func familyName(bits int) string {
+	if bits == 128 {
+		return "IPv6"
+	}
+	return "IPv4"
+}
+
 // ownAddresses looks whether packets to the addresses outside come here at all.
 func (c *checker) ownAddresses() {
 	c.everyRule(func(o one) {

@@ -48,11 +48,11 @@ var special = []struct {
 // address looks at the family and the kind of one address, range or prefix.
 func (o one) address(w written) {
 	if w.addrs.First.BitLen() != o.bits {
-		family, other := "IPv4", "ipv6"
+		other := "ipv6"
 		if o.bits == 128 {
-			family, other = "IPv6", "nat"
+			other = "nat"
 		}
-		o.refuse("wrong-family", fmt.Sprintf("%s is not %s, which the rules below %s are for", w.text, family, o.ref.List),
+		o.refuse("wrong-family", fmt.Sprintf("%s is not %s, which the rules below %s are for", w.text, familyName(o.bits), o.ref.List),
 			"write the rule below "+other, w.path...)
 		return
 	}
@@ -146,7 +146,7 @@ func (o one) netmap(n *Netmap) {
 	case in == out:
 		o.refuse("translates-to-itself", fmt.Sprintf("%s becomes itself", n.Inside), "leave the rule out", "outside")
 	case bool(n.Stateless) && o.bits == 128 && in.Bits() > longestNeutral:
-		o.refuse("nptv6-prefix", fmt.Sprintf("/%d leaves no 16 bits of the host's part, which NPTv6 keeps checksums right with (RFC 6296, 3.5)", in.Bits()),
+		o.refuse("nptv6-prefix", fmt.Sprintf("/%d is too long for NPTv6, which keeps checksums right in the last 64 bits (RFC 6296, 3.5)", in.Bits()),
 			fmt.Sprintf("use prefixes of /%d or shorter, or leave out stateless", longestNeutral), "inside")
 	}
 }

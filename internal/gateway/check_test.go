@@ -113,7 +113,7 @@ func TestCheckRule(t *testing.T) {
 		{"netmap of other length", inFile("netmap: {inside: 10.0.0.0/16, outside: 203.0.113.0/24}"),
 			[]string{"4 203.0.113.0/24 refuse netmap-lengths: netmap: inside is a /16, outside a /24: every address inside needs one of its own outside"}},
 		{"NPTv6 too long", inFile6("netmap: {inside: 'fd00::/120', outside: '2001:db8::/120', stateless: on}"),
-			[]string{"4 fd00::/120 refuse nptv6-prefix: netmap: /120 leaves no 16 bits of the host's part, which NPTv6 keeps checksums right with (RFC 6296, 3.5)"}},
+			[]string{"4 fd00::/120 refuse nptv6-prefix: netmap: /120 is too long for NPTv6, which keeps checksums right in the last 64 bits (RFC 6296, 3.5)"}},
 	})
 }
 
@@ -268,6 +268,8 @@ func TestCheckHost(t *testing.T) {
 		{"masquerade by notrack", inFile("masquerade: {from: 10.0.0.0/8}", "notrack: {on: 203.0.113.7, port: udp}"),
 			[]string{"5 203.0.113.7 refuse notrack-answers: notrack: masquerade in line 4 gives 203.0.113.7 to connections, and answers to it that are not tracked do not find back"}},
 		{"a server beside masquerade", inFile("masquerade: {from: 10.0.0.0/8}", "notrack: {on: 203.0.113.7, port: udp/53}"), nil},
+		{"an interface without an address", inFile6("dnat: {on: br0, port: tcp/80, to: 'fd00::1'}"),
+			[]string{"4 br0 warn address-waits: dnat: br0 has no IPv6 address that others can reach: the rule waits for one"}},
 		{"network address inside", inFile("masquerade: {from: 10.0.0.0/24}"), nil},
 	})
 }
