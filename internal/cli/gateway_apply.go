@@ -182,24 +182,10 @@ func (f *gatewayApply) run(ctx context.Context, env *Env, ns *netns.Handle, file
 func (f *gatewayApply) refused(env *Env, file string, ready *run.Ready, err error) error {
 	var refused run.Refused
 	if errors.As(err, &refused) {
-		printFindings(env.Stderr, file, ready.Findings)
+		_ = writeFindings(env.Stderr, report.Style{}, file, ready.Findings)
 		return fmt.Errorf("apply %s: refused: %w", file, err)
 	}
 	return fmt.Errorf("apply %s: %w", file, err)
-}
-
-// printFindings writes one line for each finding, with the place in the file.
-func printFindings(w io.Writer, file string, all []gateway.Finding) {
-	for _, f := range all {
-		place := file
-		if f.Line > 0 {
-			place = fmt.Sprintf("%s:%d:%d", file, f.Line, f.Column)
-		}
-		fmt.Fprintf(w, "%s: %s: %s\n", place, f.Severity, f.Message)
-		if f.Advice != "" {
-			fmt.Fprintf(w, "  %s\n", f.Advice)
-		}
-	}
 }
 
 // nothing: the host is as the file wants it.
@@ -239,7 +225,9 @@ func (f *gatewayApply) agree(ctx context.Context, env *Env, doc gatewayDocument)
 		}
 		return true, nil
 	}
-	printFindings(env.Stdout, doc.File, doc.Findings)
+	if err := writeFindings(env.Stdout, env.style(), doc.File, doc.Findings); err != nil {
+		return false, err
+	}
 	if err := report.Plan(env.Stdout, env.style(), plannedGateway(doc)); err != nil {
 		return false, err
 	}
