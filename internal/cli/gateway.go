@@ -12,7 +12,7 @@ natkit keeps its rules in a table of its own, "inet natkit". The rules of others
 func newGateway(env *Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gateway",
-		Short: "NAT from one file: check, plan, apply, status, undo",
+		Short: "every kind of NAT from one file: check, plan, apply, status, undo",
 		Long:  gatewayHelp,
 		Example: `  natkit gateway check gateway.yaml
   sudo natkit gateway plan gateway.yaml

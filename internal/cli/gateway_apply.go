@@ -75,8 +75,6 @@ that natkit did not make is never touched.`,
 		},
 	}
 	f.changeFlags.addFlags(cmd, "")
-	cmd.Flags().Lookup("confirm").Usage = "undo after this time unless 'natkit gateway confirm' comes: seconds or 2m, …"
-	cmd.Flags().Lookup("persist").Usage = "keep the file as /etc/natkit/gateway.yaml, and the table's size, over a boot"
 	f.target.addFlags(cmd)
 	cmd.Flags().BoolVar(&f.overwrite, "overwrite", false, "also where somebody changed natkit's rules by hand")
 	cmd.Flags().BoolVar(&f.force, "force", false, "also where 'natkit gateway check' refuses, as far as it can be done")
