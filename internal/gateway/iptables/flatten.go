@@ -34,14 +34,16 @@ var hookOrder = []string{"prerouting", "input", "forward", "output", "postroutin
 // deepest bounds jumps within jumps; the kernel refuses loops, texts do not.
 const deepest = 64
 
-// mostEntries bounds what chains that many rules jump to may become.
-const mostEntries = 200_000
+// mostSteps bounds what chains become that many rules jump to.
+const mostSteps = 200_000
 
 type flattener struct {
 	table *Table
 	base  *Chain
 	index int
 	out   []*entry
+	// steps are the rules that packets were followed through.
+	steps int
 	// full is true where it had to stop.
 	full bool
 }
@@ -70,12 +72,16 @@ func flatten(set *Ruleset) (all []*entry, full bool) {
 // walk goes through a chain for packets that meet outer, and returns who of them
 // leaves the base chain there.
 func (f *flattener) walk(c *Chain, outer Match, except []exception, owner string, depth int) (left []exception) {
-	if depth > deepest || len(f.out) > mostEntries {
+	if depth > deepest {
 		f.full = true
 		return nil
 	}
 	owner = cmp.Or(owner, ownerOfChain(c.Name))
 	for _, r := range c.Rules {
+		if f.steps++; f.steps > mostSteps {
+			f.full = true
+			return left
+		}
 		m, possible := and(outer, r.Match)
 		if !possible {
 			continue

@@ -31,7 +31,7 @@ func (t *translator) verify() (changed bool, err error) {
 	if changed {
 		return true, nil
 	}
-	return t.checkOrder() || t.check(&c), nil
+	return t.checkOrder() || t.checkWords(&c) || t.check(&c), nil
 }
 
 // refs name the rules as the file does.
@@ -180,6 +180,25 @@ func (t *translator) sides() map[string][]ranked {
 		}
 	}
 	return all
+}
+
+// checkWords refuses what cannot be written, such as interfaces whose name a file would
+// take for an address.
+func (t *translator) checkWords(c *gateway.Config) (changed bool) {
+	if _, err := gateway.Parse("", gateway.Marshal(c)); err == nil {
+		return false
+	}
+	all := t.rules
+	defer func() { t.rules = all }()
+	for i := range all {
+		t.rules = all[i : i+1]
+		one := t.config()
+		if _, err := gateway.Parse("", gateway.Marshal(&one)); err != nil {
+			t.refuse(&all[i], "a gateway file cannot say it: "+gateway.MarshalRule(all[i].rule))
+			changed = true
+		}
+	}
+	return changed
 }
 
 // check refuses what `natkit gateway check` would.
