@@ -171,7 +171,9 @@ func TestRouted(t *testing.T) {
 	ns := newNetns(t)
 	wire(t, ns, "lan0", "192.168.0.1/24")
 	wire(t, ns, "wan0", "203.0.113.7/24")
-	run(t, ns, "", "sysctl", "-q", "-w", "net.ipv4.ip_forward=1")
+	if err := ns.Do(func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0) }); err != nil {
+		t.Fatal(err)
+	}
 	for _, line := range []string{"ip link set lo up", "ip route add default via 203.0.113.1", "ip route add blackhole 198.18.0.0/16", "ip route add unreachable 198.19.0.0/16"} {
 		run(t, ns, "", strings.Fields(line)...)
 	}
