@@ -318,7 +318,7 @@ func TestOwner(t *testing.T) {
 // TestSessionOfARealProcess: the parent has what its child was started without, as
 // with sudo.
 func TestSessionOfARealProcess(t *testing.T) {
-	cmd := exec.Command("sh", "-c", "env -i sh -c 'echo $$; read line' & wait")
+	cmd := exec.Command("sh", "-c", "env -i sh -c 'echo $$; read line'; true")
 	cmd.Env = append(os.Environ(), "SSH_CONNECTION=198.51.100.9 50000 203.0.113.7 22")
 	in, err := cmd.StdinPipe()
 	if err != nil {
