@@ -13,6 +13,7 @@ func All() []Case {
 		rfc5382(),
 		rfc5508(),
 		fragmented(),
+		rfc7857(),
 		packetHeaders(),
 	)
 }
