@@ -1,0 +1,158 @@
+package gateway
+
+import (
+	"math"
+	"net/netip"
+	"slices"
+
+	"github.com/natkit/natkit/internal/capacity"
+)
+
+// PoolCapacity is how many connections a rule's addresses and ports can tell apart.
+type PoolCapacity struct {
+	Rule Ref `json:"rule"`
+	// Addresses is how many there are to give; 0 where the interface has none yet.
+	Addresses int64 `json:"addresses"`
+	// Ports is how many of each address, for one protocol and destination.
+	Ports int64 `json:"ports"`
+	// OneForOne: each host has an address of its own with all its ports, so nothing runs
+	// out but what one host can do itself.
+	OneForOne bool `json:"one_for_one,omitempty"`
+	// AtOnce is the most connections to one address and port of one protocol at one
+	// time: two of them cannot have the same address and port.
+	AtOnce int64 `json:"connections_per_destination"`
+	// PerSecond is the rate of short TCP connections to one destination that they
+	// suffice for without reusing a port that an ended one still holds (its entry stays
+	// for nf_conntrack_tcp_timeout_time_wait).
+	PerSecond float64 `json:"connections_per_second_per_destination"`
+	// SharedWith are rules that give some of the same addresses: they share the ports.
+	SharedWith []Ref `json:"shared_with,omitempty"`
+}
+
+// Capacity predicts what the pools of a plan can hold, in the order of the file.
+// timeWait is in seconds.
+func Capacity(p *Plan, facts Facts, timeWait float64) []PoolCapacity {
+	var all []PoolCapacity
+	var ranges [][]Range
+	for i := range p.Sources {
+		s := &p.Sources[i]
+		if s.Hairpin.Prefix.IsValid() || slices.ContainsFunc(all, func(c PoolCapacity) bool { return c.Rule == s.Rule }) {
+			continue
+		}
+		given := s.gives(&facts)
+		all, ranges = append(all, s.capacity(given, timeWait)), append(ranges, given)
+	}
+	share(all, ranges)
+	slices.SortFunc(all, func(a, b PoolCapacity) int { return orderRefs(a.Rule, b.Rule) })
+	return all
+}
+
+// gives are the addresses of a source rule, those of interfaces as they are now.
+func (s *Source) gives(facts *Facts) []Range {
+	if !s.Masquerade {
+		return s.given()
+	}
+	var all []Range
+	for _, name := range s.Out {
+		for _, p := range facts.of(name) {
+			if a := p.Addr(); a.BitLen() == s.bits() && !a.IsLinkLocalUnicast() {
+				all = append(all, Range{a, a})
+				break // of several it is mostly one
+			}
+		}
+	}
+	return all
+}
+
+func (s *Source) capacity(given []Range, timeWait float64) PoolCapacity {
+	c := PoolCapacity{Rule: s.Rule, Ports: capacity.PortsPerTuple, OneForOne: s.oneForOne()}
+	if s.Ports.First > 0 {
+		c.Ports = int64(max(s.Ports.First, s.Ports.Last)) - int64(s.Ports.First) + 1
+	}
+	for _, r := range given {
+		c.Addresses = addBounded(c.Addresses, r.Size())
+	}
+	if c.AtOnce = math.MaxInt64; c.Addresses <= math.MaxInt64/c.Ports {
+		c.AtOnce = c.Addresses * c.Ports
+	}
+	if timeWait > 0 {
+		c.PerSecond = float64(c.AtOnce) / timeWait
+	}
+	return c
+}
+
+func (s *Source) oneForOne() bool { return s.Prefix.IsValid() || s.Rule.Kind == "static" }
+
+// Size is the number of addresses, at most the greatest int64.
+func (r Range) Size() int64 {
+	first, last := r.First.As16(), r.Last.As16()
+	var n uint64
+	for i := range first {
+		if n > math.MaxInt64>>8 {
+			return math.MaxInt64
+		}
+		n = n<<8 + uint64(last[i]) - uint64(first[i])
+	}
+	return addBounded(int64(n), 1)
+}
+
+func addBounded(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}
+
+// owner is a range of a pool, by the pool's index.
+type owner struct {
+	Range
+	pool int
+}
+
+// share finds pools that have addresses in common: in the order of first addresses, a
+// range meets those before it that have not ended.
+func share(all []PoolCapacity, ranges [][]Range) {
+	var owners []owner
+	for i, list := range ranges {
+		for _, r := range list {
+			owners = append(owners, owner{r, i})
+		}
+	}
+	slices.SortFunc(owners, func(a, b owner) int { return a.First.Compare(b.First) })
+	var open []owner
+	for _, o := range owners {
+		open = slices.DeleteFunc(open, func(e owner) bool { return ended(e, o.First) })
+		for _, e := range open {
+			all[e.pool].sharesWith(all[o.pool].Rule)
+			all[o.pool].sharesWith(all[e.pool].Rule)
+		}
+		if open = append(open, o); len(open) > manyShare {
+			open = open[1:]
+		}
+	}
+}
+
+func ended(o owner, at netip.Addr) bool { return o.Last.Compare(at) < 0 }
+
+// manyShare bounds how many rules with the same addresses are named.
+const manyShare = 8
+
+func (c *PoolCapacity) sharesWith(r Ref) {
+	if r != c.Rule && !slices.Contains(c.SharedWith, r) && len(c.SharedWith) < manyShare {
+		c.SharedWith = append(c.SharedWith, r)
+	}
+}
+
+// MissingInterfaces are those that a plan names and the host does not have: their rules
+// hold when they come.
+func MissingInterfaces(p *Plan, facts Facts) []string {
+	if !facts.Known {
+		return nil
+	}
+	named := p.Interfaces()
+	for _, w := range p.Waiting {
+		named = append(named, w.Interface)
+	}
+	slices.Sort(named)
+	return slices.DeleteFunc(slices.Compact(named), func(n string) bool { return facts.has(n) })
+}

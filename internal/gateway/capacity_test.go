@@ -1,0 +1,50 @@
+package gateway
+
+import (
+	"math"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestCapacity(t *testing.T) {
+	p := compile(t, roles+`
+  nat:
+    - masquerade: {from: 192.168.0.0/16}
+    - snat: {from: [10.0.0.0/16, 10.2.0.0/24], to: 203.0.113.8-203.0.113.15, ports: 10000-19999}
+    - snat: {from: 10.3.0.0/16, to: [203.0.113.15, 203.0.113.20/30], ports: keep}
+    - static: {inside: 192.168.0.3, outside: 203.0.113.30, hairpin: true}
+    - netmap: {inside: 10.1.0.0/24, outside: 198.51.100.0/24}
+    - masquerade: {from: 10.4.0.0/16, out: ppp0}
+  ipv6:
+    - snat: {from: "fd00::/8", to: "2001:db8::/32"}`, router)
+	ref := func(list string, i int, kind string) Ref { return Ref{list, i, kind} }
+	pool, keep, static := ref("nat", 1, "snat"), ref("nat", 2, "snat"), ref("nat", 3, "static")
+	want := []PoolCapacity{
+		{Rule: ref("nat", 0, "masquerade"), Addresses: 1, Ports: 64512, AtOnce: 64512, PerSecond: 537.6},
+		{Rule: pool, Addresses: 8, Ports: 10000, AtOnce: 80000, PerSecond: 80000. / 120, SharedWith: []Ref{keep}},
+		{Rule: keep, Addresses: 5, Ports: 64512, AtOnce: 5 * 64512, PerSecond: 2688, SharedWith: []Ref{pool}},
+		{Rule: static, Addresses: 1, Ports: 64512, OneForOne: true, AtOnce: 64512, PerSecond: 537.6},
+		{Rule: ref("nat", 4, "netmap"), Addresses: 256, Ports: 64512, OneForOne: true, AtOnce: 256 * 64512, PerSecond: 256 * 537.6},
+		{Rule: ref("nat", 5, "masquerade"), Ports: 64512},
+		{Rule: ref("ipv6", 0, "snat"), Addresses: math.MaxInt64, Ports: 64512, AtOnce: math.MaxInt64, PerSecond: math.MaxInt64 / 120.},
+	}
+	got := Capacity(p, router, 120)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestMissingInterfaces(t *testing.T) {
+	p := compile(t, `
+  interfaces: {wan: [eth0, wwan0]}
+  nat:
+    - masquerade: {out: ppp0}
+    - dnat: {on: eth9, port: tcp/1, to: 192.168.0.2}`, router)
+	if diff := cmp.Diff([]string{"eth9", "ppp0", "wwan0"}, MissingInterfaces(p, router)); diff != "" {
+		t.Error(diff)
+	}
+	if got := MissingInterfaces(p, Facts{}); got != nil {
+		t.Error("of a host that nobody looked at:", got)
+	}
+}
