@@ -39,7 +39,7 @@ func (c *checker) forwards(family string) bool {
 // drops warns of a forward chain that drops what nobody accepts.
 func (c *checker) drops(f *Foreign) {
 	c.add(Finding{ID: "foreign-forward-drop", Severity: Warn,
-		Message: fmt.Sprintf("%s drops what it does not accept, so that nothing of this is forwarded unless its rules say so", f.words()),
+		Message: fmt.Sprintf("%s drops what its rules do not accept, what this gateway forwards too", f.words()),
 		Advice:  f.accept(c.plan)}, nil)
 }
 

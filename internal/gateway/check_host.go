@@ -13,7 +13,7 @@ func (c *checker) load() {
 	if c.facts.Known && !c.facts.Initial && c.config.Expect.Flows > 0 {
 		c.add(Finding{ID: "expect-in-namespace", Severity: Warn,
 			Message: "the size of the connection table belongs to the host: from this network namespace it cannot be changed",
-			Advice:  fmt.Sprintf("on the host: natkit tune apply net.netfilter.nf_conntrack_max=%d", c.config.Expect.Flows)}, []any{"expect", "flows"})
+			Advice:  "on the host, give net.netfilter.nf_conntrack_max the value that 'natkit gateway apply' names"}, []any{"expect", "flows"})
 	}
 	flows, limit := int64(c.config.Expect.Flows), int64(c.config.Limits.ConnectionsPerSource)
 	if flows > 0 && limit > flows {

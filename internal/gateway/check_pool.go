@@ -33,8 +33,8 @@ func (o one) keep() {
 	if hosts != nil {
 		who = bigPlural(hosts, "host", "hosts")
 	}
-	o.warn("keep-pool-small", fmt.Sprintf("%s for %s whose ports are kept: more hosts than addresses cannot use the same source port to the same destination at one time; such connections fail, and status counts them",
-		bigPlural(addresses, "address", "addresses"), who),
+	have := bigPlural(addresses, "address", "addresses")
+	o.warn("keep-pool-small", fmt.Sprintf("%s for %s whose ports are kept: only so many of them can use the same source port to one destination at a time; others fail, and are counted", have, who),
 		"give it as many addresses as hosts (netmap then gives each its own), or leave out ports: keep", "to")
 }
 

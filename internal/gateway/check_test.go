@@ -201,7 +201,7 @@ func TestCheckShadows(t *testing.T) {
 }
 
 func TestCheckPools(t *testing.T) {
-	const keep = " whose ports are kept: more hosts than addresses cannot use the same source port to the same destination at one time; such connections fail, and status counts them"
+	const keep = " whose ports are kept: only so many of them can use the same source port to one destination at a time; others fail, and are counted"
 	runChecks(t, Facts{}, []checkCase{
 		{"fewer addresses than hosts", inFile("snat: {from: [10.2.0.0/24, 10.3.0.1], to: [203.0.113.32/27, 203.0.113.33], ports: keep}"),
 			[]string{"4 [203.0.113.32/27 warn keep-pool-small: snat: 32 addresses for 255 hosts" + keep}},
@@ -305,7 +305,7 @@ func docker() []Foreign {
 func TestCheckForeign(t *testing.T) {
 	facts := here()
 	facts.Foreign = docker()
-	const forward = "0  warn foreign-forward-drop: docker's chain FORWARD of table ip filter (iptables-nft) drops what it does not accept, so that nothing of this is forwarded unless its rules say so"
+	const forward = "0  warn foreign-forward-drop: docker's chain FORWARD of table ip filter (iptables-nft) drops what its rules do not accept, what this gateway forwards too"
 	runChecks(t, facts, []checkCase{
 		{"only IPv6", inFile6("masquerade: {from: 'fd00::/8'}"), nil},
 		{"the same rules", inFile("masquerade: {from: 172.17.0.0/16}", "dnat: {on: wan, port: tcp/8080, to: 172.17.0.2:80}"), []string{forward}},
