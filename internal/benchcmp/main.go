@@ -21,7 +21,7 @@ import (
 // suites are all benchmarks, in the order in which they are taken. Each is made
 // for the path of the program to measure.
 var suites = []func(natkit string) bench.Suite{limitsSuite, fillSuite, conntrackSuite, httpSuite, packetsSuite, planesSuite,
-	dropsSuite, watchSuite, synsSuite, portsSuite, topSuite, pcapSuite, simulateSuite}
+	dropsSuite, watchSuite, synsSuite, portsSuite, topSuite, pcapSuite, simulateSuite, gatewaySuite}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/natkit/natkit/internal/bench"
+	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/units"
+)
+
+const (
+	// gatewayForwards are port forwards of consecutive ports; the one in the middle is
+	// used, by which a chain is passed half on the average.
+	gatewayForwards  = 10_000
+	firstForward     = 10_000
+	forwardInUse     = firstForward + gatewayForwards/2
+	gatewayFlows     = 60_000
+	gatewayPackets   = 1_000_000
+	newFlowTurns     = 8
+	newFlowSeconds   = 0.5
+	newFlowRate      = "new_flows_per_second"
+	gatewayOneName   = "natkit, 1 forward"
+	gatewayManyName  = "natkit, 10,000 forwards"
+	iptablesManyName = "iptables, 10,000 forwards"
+)
+
+// gatewaySuite measures port forwards by their number: how long it takes to put them in
+// force, and what they cost connections that begin and packets of those that are known.
+func gatewaySuite(natkit string) bench.Suite {
+	g := &gatewayRuns{packetRuns: packetRuns{natkit: natkit}}
+	subject := func(name string, n int, put func(context.Context, string, int) (bench.Usage, error)) bench.Subject {
+		return bench.Subject{Name: name, Run: func(ctx context.Context) (bench.Sample, error) { return g.run(ctx, n, put) }}
+	}
+	return bench.Suite{
+		Name: "gateway", Title: "natkit gateway: port forwards by their number",
+		About: "Port forwards on the lab's gateway: natkit gateway apply writes a map, iptables-restore a\n" +
+			"chain. The time is that of the whole command. All packets use the same forward, the one in\n" +
+			"the middle. Only a flow's first packet meets NAT rules; the flows that the gateway does not know\n" +
+			"yet are one packet each. Generator, gateway and receiver share one CPU.",
+		Method: fmt.Sprintf("%s flows that are new to the gateway, then %s packets of %d bytes in them; the receiver accounts for every packet",
+			units.Count(gatewayFlows), units.Count(gatewayPackets), packetBytes),
+		Quantities: []bench.Quantity{takes,
+			{Name: newFlowRate, Label: "new flows/s", Better: bench.Higher, Text: units.Rate}, packetsPerSecond()},
+		Subjects: []bench.Subject{
+			subject(gatewayOneName, 1, g.natkitApply),
+			subject(gatewayManyName, gatewayForwards, g.natkitApply),
+			subject("iptables, 1 forward", 1, g.iptablesRestore),
+			subject(iptablesManyName, gatewayForwards, g.iptablesRestore),
+		},
+		Baseline: gatewayOneName,
+		Claims: []bench.Claim{
+			{Subject: gatewayManyName, Quantity: took, Bound: 2},
+			{Subject: gatewayManyName, Quantity: newFlowRate, Than: gatewayOneName, Bound: 0.95},
+			{Subject: gatewayManyName, Quantity: packetRate, Than: gatewayOneName, Bound: 0.95},
+		},
+		Rounds: 15, WarmUp: 1,
+		Parameters: map[string]any{"forwards": gatewayForwards, "flows": gatewayFlows, "packets": gatewayPackets, "frame_bytes": packetBytes, "workers": 1},
+		Seed:       packetSeed,
+		Programs:   [][]string{{natkit, "--version"}, {"iptables-restore", "--version"}},
+		Setup:      g.setUp,
+	}
+}
+
+type gatewayRuns struct{ packetRuns }
+
+// run puts forwards in force and sends through the one in the middle.
+func (g *gatewayRuns) run(ctx context.Context, n int, put func(context.Context, string, int) (bench.Usage, error)) (s bench.Sample, err error) {
+	dir, err := os.MkdirTemp("", "natkit-bench-gateway-")
+	if err != nil {
+		return s, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if err := g.clear(ctx); err != nil {
+		return s, err
+	}
+	used, err := put(ctx, dir, n)
+	if err != nil {
+		return s, err
+	}
+	if s, err = g.newFlows(ctx); err != nil {
+		return s, err
+	}
+	known, err := g.through(ctx, gatewayPackets)
+	if err != nil {
+		return s, err
+	}
+	s.Values[took], s.Values[packetRate] = used.Seconds, known.ReceivedPerSecond
+	s.Failures += wrong(known) + max(0, known.Lost)
+	return s, g.clear(ctx)
+}
+
+// newFlows sends one packet in each flow, and again after the gateway has forgotten
+// them, until that took long enough to measure.
+func (g *gatewayRuns) newFlows(ctx context.Context) (s bench.Sample, err error) {
+	var received, seconds float64
+	for turn := 0; turn < newFlowTurns && seconds < newFlowSeconds; turn++ {
+		if err := g.forget(ctx); err != nil {
+			return s, err
+		}
+		r, err := g.through(ctx, gatewayFlows)
+		if err != nil {
+			return s, err
+		}
+		received, seconds = received+float64(r.Received), seconds+float64(r.Received)/r.ReceivedPerSecond
+		s.Failures += wrong(r) + max(0, r.Lost)
+	}
+	s.Values = bench.Values{newFlowRate: received / seconds}
+	return s, nil
+}
+
+// clear makes the gateway forget rules and flows.
+func (g *gatewayRuns) clear(ctx context.Context) error {
+	_, _, err := bench.Program{Netns: g.gateway, Args: []string{"nft", "flush ruleset"}}.Run(ctx)
+	return errors.Join(err, g.forget(ctx))
+}
+
+func (g *gatewayRuns) forget(ctx context.Context) error {
+	_, _, err := bench.Program{Netns: g.gateway, Args: []string{"conntrack", "-F"}}.Run(ctx)
+	return err
+}
+
+// through sends packets in turn in all flows.
+func (g *gatewayRuns) through(ctx context.Context, packets int64) (*packet.Result, error) {
+	cfg := g.config(netip.AddrPortFrom(gatewayPublic.Addr(), forwardInUse))
+	cfg.Flows.Count, cfg.Packets = gatewayFlows, packets
+	cfg.Verify, cfg.Expect = true, unchanged
+	var err error
+	if cfg.Expect.Destination, err = packet.ParseEnd(serverAddress.Addr().String() + ":same"); err != nil {
+		return nil, err
+	}
+	return g.send(ctx, cfg, g.server, gatewayInside)
+}
+
+// forwardPorts are n ports around the one in use.
+func forwardPorts(n int) (first, last int) {
+	first = forwardInUse - n/2
+	return first, first + n - 1
+}
+
+func (g *gatewayRuns) natkitApply(ctx context.Context, dir string, n int) (bench.Usage, error) {
+	var file strings.Builder
+	file.WriteString("gateway:\n  nat:\n")
+	for first, last := forwardPorts(n); first <= last; first++ {
+		fmt.Fprintf(&file, "    - dnat: {on: %v, port: udp/%d, to: \"%v:%d\"}\n", gatewayPublic.Addr(), first, serverAddress.Addr(), first)
+	}
+	path := filepath.Join(dir, "gateway.yaml")
+	if err := os.WriteFile(path, []byte(file.String()), 0o600); err != nil {
+		return bench.Usage{}, err
+	}
+	_, used, err := bench.Program{Netns: g.gateway,
+		Args: []string{"env", "NATKIT_STATE_DIR=" + dir, g.natkit, "gateway", "apply", path, "--yes", "--json"}}.Run(ctx)
+	return used, err
+}
+
+func (g *gatewayRuns) iptablesRestore(ctx context.Context, dir string, n int) (bench.Usage, error) {
+	var file strings.Builder
+	file.WriteString("*nat\n")
+	for first, last := forwardPorts(n); first <= last; first++ {
+		fmt.Fprintf(&file, "-A PREROUTING -d %v/32 -p udp -m udp --dport %d -j DNAT --to-destination %v:%d\n", gatewayPublic.Addr(), first, serverAddress.Addr(), first)
+	}
+	file.WriteString("COMMIT\n")
+	path := filepath.Join(dir, "iptables")
+	if err := os.WriteFile(path, []byte(file.String()), 0o600); err != nil {
+		return bench.Usage{}, err
+	}
+	_, used, err := bench.Program{Netns: g.gateway, Args: []string{"iptables-restore", path}}.Run(ctx)
+	return used, err
+}
