@@ -159,6 +159,9 @@ func (f *gatewayApply) run(ctx context.Context, env *Env, ns *netns.Handle, file
 	if len(ready.Plan.Changes) == 0 {
 		return f.nothing(env, h, doc)
 	}
+	if service := h.Service(); service != "" {
+		doc.Notes = append(doc.Notes, service+" runs here: it puts its own file in force again when that file or an address changes; change that file instead")
+	}
 	if agreed, err := f.agree(ctx, env, doc); err != nil || !agreed {
 		return err
 	}

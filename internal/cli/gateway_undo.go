@@ -119,6 +119,9 @@ func undoGateway(ctx context.Context, t *tuner, ns *netns.Handle, args []string,
 	if err != nil {
 		return err
 	}
+	if service := h.Service(); service != "" && !asJSON {
+		fmt.Fprintf(t.env.Stderr, "natkit: %s leaves it so until its file changes or it is reloaded; to end it, 'systemctl stop natkit-gateway'\n", service)
+	}
 	stale, err := staleAfter(ctx, h, former, now, flush)
 	view, viewErr := t.view()
 	if viewErr != nil {

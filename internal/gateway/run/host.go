@@ -192,3 +192,13 @@ func (h Host) InForce() (*gateway.Plan, error) {
 	}
 	return p, err
 }
+
+// Service is the `natkit gateway run` that keeps a file in force in the namespace; empty
+// where none does.
+func (h Host) Service() string {
+	inode, err := h.Inode()
+	if err != nil {
+		return ""
+	}
+	return h.store().Claimant(inode)
+}

@@ -91,7 +91,11 @@ func TestPlanInOrder(t *testing.T) {
 			"net.netfilter.nf_conntrack_max = 1048576, which can only be written in the host's own network namespace"},
 		{"little memory", in(func(n *Present) { n.Facts.MemoryBytes = 1 << 30 }), []string{all[0], "sysctl net.netfilter.nf_conntrack_max 262144 → 524288", all[3], all[4], all[5]},
 			"would need a larger table than a quarter of the memory can hold; its limit is 524,288"},
-		{"no tracker", in(func(n *Present) { delete(n.Sysctls, snapshot.ConntrackMax); delete(n.Sysctls, Accounting); n.Facts.Max = 0 }),
+		{"no tracker", in(func(n *Present) {
+			delete(n.Sysctls, snapshot.ConntrackMax)
+			delete(n.Sysctls, Accounting)
+			n.Facts.Max = 0
+		}),
 			without("_max", "buckets", "acct"), "nf_conntrack_max is missing"},
 		{"large enough", in(func(n *Present) {
 			n.Facts.Max, n.Facts.Buckets = 2<<20, 2<<20

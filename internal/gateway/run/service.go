@@ -54,6 +54,11 @@ func (s *Service) Run(ctx context.Context) error {
 		return err
 	}
 	defer m.close()
+	release, err := s.claim()
+	if err != nil {
+		return err
+	}
+	defer release()
 	k := &keeper{Service: s, manager: m, file: newFileWatch(s.File)}
 	k.clean()
 	events, err := s.Host.watchLinks(ctx)
@@ -67,6 +72,16 @@ func (s *Service) Run(ctx context.Context) error {
 	k.loop(ctx, events)
 	m.tell(wordStopping)
 	return k.end()
+}
+
+// claim keeps a second service out of the namespace: they would replace each other's
+// rules.
+func (s *Service) claim() (release func(), err error) {
+	inode, err := s.Host.Inode()
+	if err != nil {
+		return nil, err
+	}
+	return s.Host.store().Claim(inode, fmt.Sprintf("'natkit gateway run %s' (pid %d)", s.File, os.Getpid()))
 }
 
 // keeper is a service that runs.

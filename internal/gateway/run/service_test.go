@@ -272,6 +272,10 @@ func TestServiceFollowsAddresses(t *testing.T) {
 func TestServiceLeavesAnUndoAlone(t *testing.T) {
 	w := newWorld(t)
 	s := w.serve(masqueradeText)
+	second := Service{Host: w.Host, File: s.file, Log: func(string) {}, Getenv: func(string) string { return "" }}
+	if err := second.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "keeps a gateway in force") || w.Service() == "" {
+		t.Errorf("a second one: %v", err)
+	}
 	open, err := w.Transactions()
 	if err != nil || len(open) != 1 {
 		t.Fatalf("%+v, %v", open, err)

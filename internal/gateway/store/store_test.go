@@ -177,3 +177,35 @@ func TestCollectKeepsWhatIsNamed(t *testing.T) {
 		t.Errorf("another's file: %v", err)
 	}
 }
+
+func TestOneClaim(t *testing.T) {
+	s := newStore(t)
+	if got := s.Claimant(42); got != "" {
+		t.Errorf("nobody claimed it: %q", got)
+	}
+	release, err := s.Claim(42, "natkit gateway run (pid 7)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := s.Claimant(42); got != "natkit gateway run (pid 7)" {
+		t.Errorf("claimant %q", got)
+	}
+	var claimed Claimed
+	if _, err := s.Claim(42, "another"); !errors.As(err, &claimed) || !strings.Contains(err.Error(), "pid 7") {
+		t.Errorf("twice: %v", err)
+	}
+	if other, err := s.Claim(43, "in another namespace"); err != nil {
+		t.Error(err)
+	} else {
+		other()
+	}
+	release()
+	if again, err := s.Claim(42, "again"); err != nil {
+		t.Error(err)
+	} else {
+		again()
+	}
+	if got := s.Claimant(42); got != "" {
+		t.Errorf("released: %q", got)
+	}
+}
