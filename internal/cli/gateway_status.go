@@ -46,7 +46,7 @@ Of a large connection table it reads some 130,000 entries and scales up what it 
 --interval, and reads less where that would take more than a twentieth of a CPU; with
 --json each look is one line.
 
-Needs CAP_NET_ADMIN. Exit code 3: somebody changed the table.`
+Needs CAP_NET_ADMIN. Exit code 3: somebody changed the table, or took it away.`
 
 func newGatewayStatus(env *Env) *cobra.Command {
 	s := &gatewayStatus{env: env}
@@ -112,7 +112,7 @@ func (s *gatewayStatus) run(cmd *cobra.Command) error {
 	if err := s.show(status, time.Now()); err != nil {
 		return err
 	}
-	if status.Integrity == gateway.TableChanged {
+	if status.Integrity == gateway.TableChanged || status.Removed != "" {
 		return errFindings
 	}
 	return nil

@@ -8,6 +8,9 @@ import (
 type Status struct {
 	// Present is false where natkit has no table in the namespace.
 	Present bool `json:"present"`
+	// Removed is the plan that natkit put in force and whose table somebody else took
+	// away; empty where there is a table, or natkit took it away itself.
+	Removed string `json:"removed_plan,omitempty"`
 	// Plan is the digest of the plan that the table was written for; PlanUnknown why
 	// natkit does not have that plan: then only the table's own counters are told.
 	Plan        string `json:"plan,omitempty"`

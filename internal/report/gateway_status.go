@@ -35,6 +35,9 @@ func GatewayStatus(w io.Writer, style Style, v GatewayView, s *gateway.Status) e
 
 func (p *printer) gatewayHead(v GatewayView, s *gateway.Status) {
 	switch where := clean(v.Source); {
+	case s.Removed != "":
+		p.line(p.style.Paint(Bad, "somebody removed the gateway that natkit put in force in "+where+fmt.Sprintf(" (plan %.12s)", s.Removed)))
+		p.line("  as 'nft flush ruleset' does: 'natkit gateway apply' with its file puts it in force again")
 	case !s.Present:
 		p.line(where + " has no table of natkit's: no gateway is applied there")
 	case s.Integrity == gateway.TableChanged:

@@ -62,6 +62,10 @@ func TestGatewayStatusOfNothing(t *testing.T) {
 	golden(t, "gateway-status-none.txt", gatewayStatusText(t, &gateway.Status{}, 0))
 }
 
+func TestGatewayStatusOfWhatIsGone(t *testing.T) {
+	golden(t, "gateway-status-removed.txt", gatewayStatusText(t, &gateway.Status{Removed: "0123456789abcdef0123456789abcdef"}, 0))
+}
+
 func TestGatewayStatusWithoutPlan(t *testing.T) {
 	s := exampleStatus()
 	s.Plan, s.PlanUnknown, s.Integrity = "", "the table does not say for which plan it was written: somebody else made or changed it", gateway.TableUnknown

@@ -121,11 +121,19 @@ func (v *view) pending(all []*journal.Transaction, target string) error {
 		return err
 	}
 	for _, t := range all {
-		if s := at.Status(t); s != journal.StatusPending && s != journal.StatusOverdue {
+		s := at.Status(t)
+		waits := s == journal.StatusPending || s == journal.StatusOverdue
+		if !waits && s != journal.StatusApplied {
 			continue
 		}
 		for _, c := range t.Changes {
-			if c.Change.Kind == tune.Gateway && c.Change.Target == target {
+			if c.Kind != tune.Gateway || c.Target != target || !c.Open() {
+				continue
+			}
+			if v.Removed = ""; !v.Present && tune.IsDigest(c.After) {
+				v.Removed = c.After
+			}
+			if waits {
 				v.Confirm = &gateway.Confirmation{ID: t.ID, SecondsLeft: at.Remaining(t).Seconds()}
 			}
 		}
