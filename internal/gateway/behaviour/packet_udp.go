@@ -12,6 +12,9 @@ func zeroChecksum(p *Play, e endsOf) (Outcome, error) {
 	var all each
 	for _, from := range []end{e.a, e.b} {
 		out, err := p.World.Send(from.host, udpWithout(from.AddrPort, e.x.AddrPort, []byte("without")).bytes())
+		if err == nil && len(out) > 0 && out[0].Frame.Source != e.wan {
+			return leavesUntranslated, nil
+		}
 		if err != nil || !all.same("from inside", checksumKind(out, e.x.host)) {
 			return all.outcome(), err
 		}
