@@ -22,5 +22,6 @@ func newGateway(env *Env) *cobra.Command {
 	cmd.AddCommand(newGatewayApply(env), newGatewayConfirm(env), newGatewayUndo(env), newGatewayRun(env))
 	cmd.AddCommand(newGatewayImport(env))
 	cmd.AddCommand(newGatewayStatus(env))
+	cmd.AddCommand(newGatewayPlan(env), newGatewayExplain(env))
 	return cmd
 }

@@ -1,0 +1,178 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/natkit/natkit/internal/conntrack/match"
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/host"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/report"
+)
+
+// gatewayExplain are the flags of `natkit gateway explain`.
+type gatewayExplain struct {
+	target
+	in, out string
+	asJSON  bool
+}
+
+func newGatewayExplain(env *Env) *cobra.Command {
+	var f gatewayExplain
+	cmd := &cobra.Command{
+		Use:   "explain [FILE] PACKET",
+		Short: "the way of a packet through hooks and chains, what it becomes, and the answer",
+		Long: `Tell what a connection's first packet comes to: the connection tracker, natkit's
+chains and those of other programs, in the order in which the kernel asks them, the
+route, which rule translates it, what it becomes, and the way of the answer. Rules
+about its addresses that do nothing to it are told with the reason. Nothing is sent.
+
+PACKET is PROTOCOL SOURCE -> DESTINATION, in quotes, as a shell takes > for itself; the
+arrow may be left out. Ports follow a colon. An echo request of icmp or icmpv6 can have
+its identifier there.
+
+With FILE the gateway is the one that the file would make of this host; without, the
+one that is in force. The interface by which the packet comes is the one that leads to
+its source, unless --in says another; what has an address of this host as its source is
+a packet of a program here. --out takes the place of the route.
+
+Of other programs' rules natkit follows those that translate, where it understands all
+their conditions, and says where it does not.`,
+		Example: `  sudo natkit gateway explain "tcp 192.168.0.2:4000 -> 198.51.100.9:443"
+  sudo natkit gateway explain gateway.yaml "udp 198.51.100.9:5000 -> 203.0.113.7:53" --in eth0
+  sudo natkit gateway explain icmp 192.168.0.2 198.51.100.9 --json`,
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: completeYAML,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			file, packet, err := explainArgs(args)
+			if err != nil {
+				return err
+			}
+			ns, err := f.open(cmd)
+			if err != nil {
+				return err
+			}
+			defer ns.Close()
+			return f.run(cmd.Context(), env, ns, file, packet)
+		},
+	}
+	f.target.addFlags(cmd)
+	cmd.Flags().StringVar(&f.in, "in", "", "the packet comes in by `INTERFACE`")
+	cmd.Flags().StringVar(&f.out, "out", "", "what is forwarded leaves by `INTERFACE`, whatever the route")
+	addJSON(cmd, &f.asJSON, gateway.ExplainSchema)
+	completeFlags(cmd, map[string]cobra.CompletionFunc{"in": completeInterface, "out": completeInterface})
+	return cmd
+}
+
+// explainArgs tells a file from the packet: a packet begins with a protocol.
+func explainArgs(args []string) (file string, packet gateway.Packet, err error) {
+	first, _, _ := strings.Cut(strings.TrimSpace(args[0]), " ")
+	if _, err := match.ParseProtocol(first); err != nil {
+		file, args = args[0], args[1:]
+	}
+	if len(args) == 0 {
+		return "", packet, usagef("the packet is missing: \"tcp 192.168.0.2:4000 -> 198.51.100.9:443\"")
+	}
+	if packet, err = gateway.ParsePacket(args); err != nil {
+		return "", packet, usagef("%v", err)
+	}
+	return file, packet, nil
+}
+
+func (f *gatewayExplain) run(ctx context.Context, env *Env, ns *netns.Handle, file string, packet gateway.Packet) error {
+	facts, err := host.Read(ctx, ns, host.Options{})
+	if err != nil {
+		return err
+	}
+	plan, err := f.plan(env, ns, file, &facts)
+	if err != nil {
+		return err
+	}
+	if packet.In, err = f.entrance(ns, packet, facts); err != nil {
+		return err
+	}
+	e, err := gateway.Explain(plan, facts, f.routes(ns), packet)
+	if err != nil {
+		return fmt.Errorf("explain %s: %w", packet, err)
+	}
+	if f.asJSON {
+		return report.JSON(env.Stdout, e)
+	}
+	return report.GatewayExplain(env.Stdout, env.style(), e)
+}
+
+// plan is the file's, or the one in force.
+func (f *gatewayExplain) plan(env *Env, ns *netns.Handle, file string, facts *gateway.Facts) (*gateway.Plan, error) {
+	h, err := gatewayHost(env, ns)
+	if err != nil {
+		return nil, err
+	}
+	if file == "" {
+		p, err := h.InForce()
+		if err == nil && p == nil {
+			err = errors.New("explain: no gateway that natkit has the plan of is in force here; give its file: 'natkit gateway explain FILE PACKET'")
+		}
+		return p, err
+	}
+	text, err := gatewayText(env, file)
+	if err != nil {
+		return nil, err
+	}
+	read, err := gateway.Parse(file, text)
+	if err != nil {
+		return nil, err
+	}
+	if read.Config.Flowtable {
+		facts.Flowtable = gateway.Support{OK: true} // as far as the way goes
+	}
+	p, err := gateway.Compile(&read.Config, *facts)
+	if err != nil {
+		return nil, fmt.Errorf("explain %s: %w", file, err)
+	}
+	return p, nil
+}
+
+// entrance is the interface by which the packet comes: the one that leads to its
+// source; none for a source of the host's own.
+func (f *gatewayExplain) entrance(ns *netns.Handle, packet gateway.Packet, facts gateway.Facts) (string, error) {
+	if f.in != "" {
+		if !slices.ContainsFunc(facts.Interfaces, func(i gateway.Interface) bool { return i.Name == f.in }) {
+			return "", fmt.Errorf("--in %s: there is no such interface here", f.in)
+		}
+		return f.in, nil
+	}
+	r, err := host.Routed(ns, host.Way{Destination: packet.Src})
+	switch {
+	case err != nil:
+		return "", err
+	case r.Local:
+		return "", nil
+	case r.Unreachable || r.Out == "":
+		return "", fmt.Errorf("explain: no route leads to the source %s, so that nobody knows by which interface it comes: say it with --in", packet.Src)
+	}
+	return r.Out, nil
+}
+
+// routes asks the kernel. --out is for what is not for the host itself.
+func (f *gatewayExplain) routes(ns *netns.Handle) gateway.Router {
+	return func(w gateway.Way) (gateway.Hop, error) {
+		r, err := host.Routed(ns, host.Way{Source: w.Source, Destination: w.Destination, In: w.In})
+		if err != nil {
+			return gateway.Hop{}, err
+		}
+		h := gateway.Hop{Local: r.Local, Out: r.Out, Gateway: r.Gateway, Source: r.Source}
+		if r.Unreachable {
+			h.Unreachable = r.Reason
+		}
+		if f.out != "" && !h.Local {
+			h = gateway.Hop{Out: f.out}
+		}
+		return h, nil
+	}
+}

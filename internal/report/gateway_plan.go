@@ -1,0 +1,168 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strings"
+
+	"github.com/natkit/natkit/internal/capacity"
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/tune"
+	"github.com/natkit/natkit/internal/units"
+)
+
+// GatewayPlan is what would become of a host.
+type GatewayPlan struct {
+	// Known is false where rules are in force whose plan natkit does not have: what
+	// changes cannot be told then.
+	Known      bool
+	Difference gateway.Difference
+	Planned    Planned
+	Pools      []gateway.PoolCapacity
+	// TimeWaitSeconds is what the pools' rates are for.
+	TimeWaitSeconds float64
+	Sizing          *capacity.Sizing
+	Table           tune.Facts
+	Missing         []string
+	Waiting         []gateway.Waiting
+	Obstacles       []string
+}
+
+// WriteGatewayPlan writes it for people.
+func WriteGatewayPlan(w io.Writer, style Style, g *GatewayPlan) error {
+	p := &printer{w: w, style: style}
+	p.gatewayDifference(g)
+	p.blank()
+	if p.err == nil {
+		p.err = Plan(w, style, g.Planned)
+	}
+	p.gatewayCapacity(g)
+	p.gatewayAbsent(g)
+	for _, o := range g.Obstacles {
+		p.mark(0, Cell{"apply would refuse: ", Bad}, o, Plain)
+	}
+	return p.err
+}
+
+// manyRules bounds how many rules that change are shown.
+const manyRules = 40
+
+func (p *printer) gatewayDifference(g *GatewayPlan) {
+	d := &g.Difference
+	p.line(p.style.Paint(Bold, "Rules"))
+	switch {
+	case !g.Known:
+		p.line("  what is in force was not made from a plan that natkit has; all of these would be new:")
+	case d.Same():
+		p.line("  nothing changes: this plan is in force")
+		return
+	}
+	for i, r := range d.Rules {
+		if i == manyRules {
+			p.line(fmt.Sprintf("  … and %s more (--json has them all)", units.Count(len(d.Rules)-i)))
+			break
+		}
+		p.gatewayChange(r)
+	}
+	p.line("  " + unchangedWords(d))
+	for _, s := range d.Settings {
+		p.labelled(2, "", 0, fmt.Sprintf("%s: %s → %s", s.Setting, orNone(s.Before), orNone(s.After)))
+		p.labelled(4, "connections", 13, s.Connections)
+	}
+}
+
+func unchangedWords(d *gateway.Difference) string {
+	text := units.Plural(d.Unchanged, "rule stays", "rules stay") + " as it is"
+	if d.Unchanged != 1 {
+		text = units.Count(d.Unchanged) + " rules stay as they are"
+	}
+	if d.Renumbered > 0 {
+		text += fmt.Sprintf(", %s at another place of the file", units.Count(d.Renumbered))
+	}
+	return text
+}
+
+// gatewayChange writes a rule with + for what comes and - for what goes.
+func (p *printer) gatewayChange(r gateway.RuleChange) {
+	head := clean(r.Rule.String())
+	if r.Before != "" {
+		p.mark(2, Cell{"- " + head + ": ", Bad}, r.Before, Plain)
+	}
+	if r.After != "" {
+		p.mark(2, Cell{"+ " + head + ": ", Good}, r.After, Plain)
+	}
+	p.labelled(4, "connections", 13, r.Connections)
+}
+
+// manyPools bounds the table of pools.
+const manyPools = 20
+
+func (p *printer) gatewayCapacity(g *GatewayPlan) {
+	if len(g.Pools) == 0 && g.Sizing == nil {
+		return
+	}
+	p.blank()
+	p.line(p.style.Paint(Bold, "Capacity"))
+	if s := g.Sizing; s != nil {
+		p.labelled(2, "", 0, sizingWords(s, g.Table))
+	}
+	t := &Table{Indent: 2, Columns: []Column{{Head: "rule"}, {Head: "addresses", Right: true}, {Head: "ports each", Right: true},
+		{Head: "at once", Right: true}, {Head: "new/s", Right: true}, {Below: true}}}
+	shown := 0
+	for i := range g.Pools {
+		if c := &g.Pools[i]; !c.OneForOne && shown < manyPools {
+			t.Cells(poolCells(c)...)
+			shown++
+		}
+	}
+	if shown == 0 {
+		return
+	}
+	p.table(t)
+	p.labelled(2, "", 0, fmt.Sprintf("at once: connections to one destination (address, port, protocol). new/s: short TCP connections to one destination for which there is always a free port: the entry of an ended one holds it for %s.", units.Seconds(g.TimeWaitSeconds)))
+}
+
+func poolCells(c *gateway.PoolCapacity) []Cell {
+	note := ""
+	switch {
+	case c.Addresses == 0:
+		note = "the interface has no address yet"
+	case len(c.SharedWith) > 0:
+		note = "shared with " + refs(c.SharedWith)
+	}
+	return []Cell{{Text: c.Rule.String()}, {Text: many(c.Addresses)}, {Text: units.Count(c.Ports)}, {Text: many(c.AtOnce)}, {Text: units.Rate(c.PerSecond)}, {Text: note}}
+}
+
+// many is a count of addresses: those of IPv6 prefixes are more than somebody can use.
+func many(n int64) string {
+	if n > math.MaxInt64/2 {
+		return "no limit"
+	}
+	return units.Count(n)
+}
+
+func refs(list []gateway.Ref) string {
+	texts := make([]string, len(list))
+	for i, r := range list {
+		texts[i] = r.String()
+	}
+	return strings.Join(texts, ", ")
+}
+
+func sizingWords(s *capacity.Sizing, now tune.Facts) string {
+	text := fmt.Sprintf("the connection table needs %s entries, with those that have just ended", units.Count(s.Entries))
+	if s.Max > now.Max {
+		return text + fmt.Sprintf("; it holds %s, and would hold %s (up to %s of memory)", units.Count(now.Max), units.Count(s.Max), units.Bytes(s.FullBytes))
+	}
+	return text + fmt.Sprintf("; it holds %s", units.Count(now.Max))
+}
+
+func (p *printer) gatewayAbsent(g *GatewayPlan) {
+	for _, name := range g.Missing {
+		p.mark(0, Cell{"not there: ", Warn}, name+": rules for it hold when it comes", Plain)
+	}
+	for _, w := range g.Waiting {
+		p.mark(0, Cell{"not there: ", Warn}, fmt.Sprintf("an address of %s, which %s is about: 'natkit gateway run' waits for it", w.Interface, w.Rule), Plain)
+	}
+}
