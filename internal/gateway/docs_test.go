@@ -1,0 +1,117 @@
+package gateway
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const page = "../../docs/gateway.md"
+
+func readPage(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// examples are the page's files: what is indented by four and begins with "gateway:".
+func examples(page string) (files []string) {
+	var b strings.Builder
+	take := func() {
+		if strings.HasPrefix(b.String(), "gateway:\n") {
+			files = append(files, b.String())
+		}
+		b.Reset()
+	}
+	for line := range strings.Lines(page) {
+		if text, is := strings.CutPrefix(line, "    "); is {
+			b.WriteString(text)
+			continue
+		}
+		take()
+	}
+	take()
+	return files
+}
+
+// Examples of the documentation can be taken as they are.
+func TestPageExamples(t *testing.T) {
+	files := examples(readPage(t))
+	if len(files) == 0 {
+		t.Fatal("the page has no example")
+	}
+	for _, text := range files {
+		if findings := check(t, text, Facts{}); len(findings) > 0 {
+			t.Errorf("%s\n%s", text, strings.Join(found(text, findings), "\n"))
+		}
+	}
+}
+
+// So can every rule that stands in its text.
+func TestPageRules(t *testing.T) {
+	rules := regexp.MustCompile("`((?:"+strings.Join(kindWords, "|")+"): \\{[^`]*\\})`").FindAllStringSubmatch(readPage(t), -1)
+	if len(rules) < 12 {
+		t.Fatalf("the page has %d rules", len(rules))
+	}
+	for _, m := range rules {
+		if strings.Contains(m[1], "…") || regexp.MustCompile(`: [AB]\b`).MatchString(m[1]) {
+			continue // a pattern of import
+		}
+		text := inFile(m[1])
+		if strings.Contains(m[1], "::") {
+			text = inFile6(m[1])
+		}
+		if findings := check(t, text, Facts{}); len(findings) > 0 {
+			t.Errorf("%s\n%s", m[1], strings.Join(found(text, findings), "\n"))
+		}
+	}
+}
+
+// The page has every finding that check makes, and no other.
+func TestPageFindings(t *testing.T) {
+	var want []string
+	files, err := filepath.Glob("check*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := regexp.MustCompile(`(refuse|warn|Refuse|Warn)(?:\(|, )"([a-z0-9-]+)"|ID: "([a-z0-9-]+)", Severity: (Refuse|Warn)`)
+	for _, f := range files {
+		if strings.HasSuffix(f, "_test.go") {
+			continue
+		}
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range made.FindAllStringSubmatch(string(text), -1) {
+			want = append(want, m[2]+m[3])
+		}
+	}
+	var have []string
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z0-9-]+)` \\| (refused|warning) \\|").FindAllStringSubmatch(readPage(t), -1) {
+		have = append(have, m[1])
+	}
+	slices.Sort(want)
+	slices.Sort(have)
+	want = slices.Compact(want)
+	if !slices.Equal(want, have) {
+		t.Errorf("check finds\n%s\nthe page has\n%s", want, have)
+	}
+}
+
+// The page names every word of the language.
+func TestPageWords(t *testing.T) {
+	text := readPage(t)
+	for _, word := range []string{"engine", "expect", "flows", "rate", "interfaces", "mss", "flowtable", "accounting", "limits", "connections-per-source",
+		"from", "except-to", "out", "to", "ports", "random", "persistent", "on", "port", "hairpin", "local", "inside", "outside", "stateless"} {
+		if !strings.Contains(text, "`"+word+"`") {
+			t.Errorf("%s is not explained", word)
+		}
+	}
+}
