@@ -26,6 +26,9 @@ type object struct {
 
 func (o object) key() string { return o.kind + " " + o.name }
 
+// words are the key for people.
+func (o object) words() string { return strings.ReplaceAll(o.key(), "sets of-rules", "sets of rules") }
+
 // objectsOf are the table's objects by kind and name, but for the marks.
 func objectsOf(t *natrules.Table) []object {
 	var all []object
@@ -44,14 +47,34 @@ func objectsOf(t *natrules.Table) []object {
 		}
 		all = append(all, object{"chain", c.Name, n, sum(h)})
 	}
+	var anonymous []object
 	for _, s := range t.Sets {
-		all = append(all, setObject(s))
+		if s.Anonymous {
+			anonymous = append(anonymous, setObject(s))
+		} else {
+			all = append(all, setObject(s))
+		}
 	}
+	all = append(all, together(anonymous))
 	for _, name := range t.Flowtables {
 		all = append(all, object{"flowtable", name, 0, sum(sha256.New())})
 	}
 	slices.SortFunc(all, func(a, b object) int { return cmp.Compare(a.key(), b.key()) })
 	return all
+}
+
+// together is one object for all sets that belong to rules: the numbers in their names
+// are another order's where somebody loads the same table again.
+func together(sets []object) object {
+	o := object{kind: "sets", name: "of-rules"}
+	slices.SortFunc(sets, func(a, b object) int { return cmp.Compare(a.sum, b.sum) })
+	h := sha256.New()
+	for _, s := range sets {
+		addPart(h, []byte(s.sum))
+		o.parts += s.parts
+	}
+	o.sum = sum(h)
+	return o
 }
 
 // setObject takes elements in an order of its own: the kernel tells them as they
@@ -140,13 +163,13 @@ func (s *State) judge(objects []object, m marks) {
 	for _, o := range objects {
 		was, known := m.sealed[o.key()]
 		if difference := o.difference(was, known); difference != "" {
-			s.Changes = append(s.Changes, o.key()+": "+difference)
+			s.Changes = append(s.Changes, o.words()+": "+difference)
 		}
 		delete(m.sealed, o.key())
 	}
 	gone := make([]string, 0, len(m.sealed))
-	for key := range m.sealed {
-		gone = append(gone, key+": is gone")
+	for _, o := range m.sealed {
+		gone = append(gone, o.words()+": is gone")
 	}
 	slices.Sort(gone)
 	s.Changes = append(s.Changes, gone...)
@@ -154,7 +177,7 @@ func (s *State) judge(objects []object, m marks) {
 }
 
 func (o object) difference(was object, known bool) string {
-	parts := map[string]string{"chain": "rules", "set": "elements"}[o.kind]
+	parts := map[string]string{"chain": "rules", "set": "elements", "sets": "elements"}[o.kind]
 	switch {
 	case !known:
 		return "is not natkit's"

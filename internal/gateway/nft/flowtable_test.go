@@ -129,7 +129,7 @@ func entries(t *testing.T, ns *netns.Handle) []conntrack.Entry {
 }
 
 func fastPlan() *gateway.Plan {
-	return &gateway.Plan{IPv4: true, WAN: []string{"wan"}, LAN: []string{"lan"}, Flowtable: []string{"lan", "later", "wan"},
+	return &gateway.Plan{IPv4: true, Accounting: true, WAN: []string{"wan"}, LAN: []string{"lan"}, Flowtable: []string{"lan", "later", "wan"},
 		Sources: []gateway.Source{{Rule: gateway.Ref{List: "nat", Kind: "masquerade"}, Out: []string{"wan"}, Masquerade: true,
 			From: []netip.Prefix{netip.MustParsePrefix("192.168.0.0/24")}}}}
 }

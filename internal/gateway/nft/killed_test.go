@@ -47,7 +47,7 @@ func TestKilled(t *testing.T) {
 		whole[s.Digest] = s.Fingerprint
 	}
 	seen, unsealed := map[string]int{}, 0
-	for range 60 {
+	for range 40 {
 		var cmd *exec.Cmd
 		if err := ns.Do(func() error {
 			cmd = exec.Command(os.Args[0])

@@ -26,6 +26,19 @@ func largePlan(kind string, n int) *gateway.Plan {
 		ref := gateway.Ref{List: "nat", Index: i, Kind: kind}
 		in, out := address("10.0.0.0", i), address("198.18.0.0", i)
 		switch kind {
+		case "hairpin":
+			p.Sources = append(p.Sources, gateway.Source{Rule: ref, To: []gateway.Range{{First: out, Last: out}},
+				Hairpin: gateway.HairpinOf{Prefix: single(out), Port: gateway.Port{Protocol: "tcp", First: 80, Last: 80}}})
+			p.Destinations = append(p.Destinations, gateway.Destination{Rule: ref, On: single(out), Local: true,
+				Port: gateway.Port{Protocol: "tcp", First: 80, Last: 80}, To: gateway.Endpoint{Address: in, Port: 8080}})
+		case "ports":
+			first := uint16(1024 + i%60*1000)
+			p.Sources = append(p.Sources, gateway.Source{Rule: ref, From: []netip.Prefix{single(in)}, Out: p.WAN,
+				To: []gateway.Range{{First: out, Last: out}}, Ports: gateway.Ports{First: first, Last: first + 999}})
+		case "notrack":
+			p.Untracked = append(p.Untracked, gateway.Untracked{Rule: ref, On: out})
+		case "stateless":
+			p.Stateless = append(p.Stateless, gateway.Pair{Rule: ref, Inside: single(in), Outside: single(out), Out: p.WAN})
 		case "dnat":
 			p.Destinations = append(p.Destinations, gateway.Destination{
 				Rule: ref, On: single(netip.MustParseAddr("203.0.113.7")), In: p.WAN,
@@ -45,9 +58,12 @@ func largePlan(kind string, n int) *gateway.Plan {
 // also in the place of as many.
 func TestLarge(t *testing.T) {
 	testutil.NeedRoot(t)
-	for _, kind := range []string{"dnat", "static", "snat"} {
+	for _, kind := range []string{"dnat", "static", "snat", "hairpin", "ports", "notrack", "stateless"} {
 		t.Run(kind, func(t *testing.T) {
 			ns, plan := newNetns(t), largePlan(kind, large)
+			if few, many := build(largePlan(kind, 2), host{}), build(plan, host{}); len(few.rules) != len(many.rules) {
+				t.Errorf("%d rules for 2, %d for %d: packets pay for their number", len(few.rules), len(many.rules), large)
+			}
 			for _, what := range []string{"first", "again"} {
 				start := time.Now()
 				if err := Apply(ns, plan); err != nil {
