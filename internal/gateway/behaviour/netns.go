@@ -31,8 +31,8 @@ type Engine interface {
 // it waits for a frame that must come. Needs root.
 func Namespaces(e Engine, patience time.Duration) Maker {
 	return func() (World, error) {
-		w := &netnsWorld{engine: e}
-		if err := w.build(patience); err != nil {
+		w := &netnsWorld{engine: e, patience: patience}
+		if err := w.build(); err != nil {
 			return nil, errors.Join(err, w.Close())
 		}
 		return w, nil
@@ -41,6 +41,7 @@ func Namespaces(e Engine, patience time.Duration) Maker {
 
 type netnsWorld struct {
 	engine        Engine
+	patience      time.Duration
 	gateway, wire *netns.Handle
 	links         *netlink.Handle
 	wires         *wires
@@ -49,7 +50,7 @@ type netnsWorld struct {
 // made numbers worlds, for the names of their namespaces in errors and for CPUs.
 var made atomic.Int64
 
-func (w *netnsWorld) build(patience time.Duration) (err error) {
+func (w *netnsWorld) build() (err error) {
 	n := made.Add(1)
 	if w.gateway, err = netns.New(fmt.Sprintf("gateway-%d", n)); err != nil {
 		return err
@@ -57,12 +58,12 @@ func (w *netnsWorld) build(patience time.Duration) (err error) {
 	if w.wire, err = netns.New(fmt.Sprintf("wire-%d", n)); err != nil {
 		return err
 	}
-	for _, step := range []func() error{w.quiet, w.addLinks, w.settings, w.addHosts} {
+	for _, step := range []func() error{w.quiet, w.addLinks, w.addAddresses, w.settings, w.addHosts} {
 		if err := step(); err != nil {
 			return err
 		}
 	}
-	w.wires, err = openWires(w.gateway, w.wire, int(n), patience)
+	w.wires, err = openWires(w.gateway, w.wire, int(n), w.patience)
 	return err
 }
 
@@ -125,9 +126,9 @@ func ends(t conntrack.Tuple) [2]netip.AddrPort {
 	return [2]netip.AddrPort{netip.AddrPortFrom(t.Src, t.SrcPort), netip.AddrPortFrom(t.Dst, t.DstPort)}
 }
 
-// Failures are new connections that the tracker could not enter: a tuple for all of
-// whose translations another connection has (insert_failed), or which was dropped for
-// another reason (drop counts these too, before Linux 5.10 only it does).
+// Failures are new connections that the tracker could not enter: each is insert_failed
+// where another one has the tuple (__nf_conntrack_confirm), and drop, of which
+// kernels count some of the former too, where the table is full.
 func (w *netnsWorld) Failures() (uint64, error) {
 	cpus, err := dump.Stats(w.gateway)
 	var n uint64

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	vishnetns "github.com/vishvananda/netns"
@@ -78,6 +79,66 @@ func (w *netnsWorld) addLinks() (err error) {
 			return fmt.Errorf("make interface %s: %w", dev, err)
 		}
 	}
+	for _, dev := range devices {
+		if err := errors.Join(w.running(w.links, dev), w.running(far, dev)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addAddresses gives the gateway its addresses, and waits until they are its own: of
+// IPv6 that is work which the kernel does later (addrconf_dad_work, net/ipv6/addrconf.c),
+// also where no duplicate is looked for.
+func (w *netnsWorld) addAddresses() error {
+	for _, dev := range devices {
+		link, err := w.links.LinkByName(dev)
+		if err != nil {
+			return fmt.Errorf("find interface %s: %w", dev, err)
+		}
+		for _, p := range gatewayAddresses[dev] {
+			if err := w.links.AddrAdd(link, address(p)); err != nil {
+				return fmt.Errorf("give %s the address %v: %w", dev, p, err)
+			}
+		}
+	}
+	for _, dev := range devices {
+		for _, p := range gatewayAddresses[dev] {
+			if err := w.until(func() (bool, error) { return w.local(p.Addr()) }); err != nil {
+				return fmt.Errorf("address %v of %s: %w", p, dev, err)
+			}
+		}
+	}
+	return nil
+}
+
+// local tells whether packets to an address stay on the gateway.
+func (w *netnsWorld) local(a netip.Addr) (bool, error) {
+	routes, err := w.links.RouteGet(a.AsSlice())
+	return err == nil && len(routes) == 1 && routes[0].Type == unix.RTN_LOCAL, err
+}
+
+// until waits for a condition.
+func (w *netnsWorld) until(condition func() (bool, error)) error {
+	for deadline := time.Now().Add(w.patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if ok, err := condition(); ok || err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("not ready within %v", w.patience)
+}
+
+// running waits until an interface can send. That its other end was set up it learns
+// by work that the kernel does later (linkwatch_do_dev, net/core/link_watch.c), and drops
+// what it is given before.
+func (w *netnsWorld) running(h *netlink.Handle, dev string) error {
+	err := w.until(func() (bool, error) {
+		link, err := h.LinkByName(dev)
+		return err == nil && link.Attrs().OperState == netlink.OperUp, err
+	})
+	if err != nil {
+		return fmt.Errorf("interface %s: %w", dev, err)
+	}
 	return nil
 }
 
@@ -98,11 +159,6 @@ func (w *netnsWorld) addLink(far *netlink.Handle, dev string) error {
 	}
 	if err := w.links.LinkSetUp(link); err != nil {
 		return err
-	}
-	for _, p := range gatewayAddresses[dev] {
-		if err := w.links.AddrAdd(link, address(p)); err != nil {
-			return fmt.Errorf("address %v: %w", p, err)
-		}
 	}
 	return checksumsOn(w.gateway, dev)
 }

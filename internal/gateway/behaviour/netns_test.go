@@ -1,24 +1,13 @@
 package behaviour
 
 import (
-	"os/exec"
+	"errors"
+	"slices"
 	"testing"
 	"time"
 
-	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
 )
-
-// script is an engine that loads one nft script, whatever the plan.
-type script string
-
-func (script) Name() string               { return "script" }
-func (script) Remove(*netns.Handle) error { return nil }
-
-func (s script) Apply(ns *netns.Handle, _ *gateway.Plan) error {
-	return ns.Do(func() error { return exec.Command("nft", string(s)).Run() })
-}
 
 func newWorld(t *testing.T, e Engine) *Play {
 	t.Helper()
@@ -39,7 +28,8 @@ func newWorld(t *testing.T, e Engine) *Play {
 // where nothing translates, and that nothing else comes. A and B share a network: the
 // gateway rightly tells them so by redirects.
 func TestWorldForwards(t *testing.T) {
-	p := newWorld(t, script("list ruleset"))
+	p := newWorld(t, router{})
+	p.untranslated = true
 	addresses := map[Host][]string{
 		A: {"192.168.0.2:1", "[fd00:1::2]:1", "10.1.0.2:1"}, B: {"192.168.0.63:2", "[fd00:1::3]:2", "10.1.0.3:1"}, C: {"172.17.0.2:3", "[fd00:2::2]:3"},
 		X: {"198.18.0.10:4", "[2001:db8:f:1::10]:4"}, Y: {"198.18.1.20:5", "[2001:db8:f:2::20]:5"},
@@ -76,28 +66,69 @@ func deviceIs(h Host, dev string) bool {
 	return a.dev == dev
 }
 
-func TestWorldMasquerades(t *testing.T) {
-	testutil.NeedProgram(t, "nft")
-	p := newWorld(t, script("table ip x { chain p { type nat hook postrouting priority 100; oifname wan masquerade; }; }"))
-	if err := p.Apply(nil); err != nil {
-		t.Fatal(err)
-	}
-	got, err := p.Exchange(A, X, UDPPacket(ap("192.168.0.2:4000"), ap("198.18.0.10:53"), ""))
+// TestWorldHears sees to it that a world tells of mappings and timers, and that what
+// must never be does not pass unseen.
+func TestWorldHears(t *testing.T) {
+	p := newWorld(t, netfilter{})
+	plan, err := (&Case{ID: "world"}).Plan()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if src := got.Frame.Tuple().Src; src.Addr() != WANAddress.Addr() {
-		t.Errorf("came from %v", src)
+	if err := errors.Join(p.Timers(map[Timer]time.Duration{UDP: 77 * time.Second}), p.Apply(plan)); err != nil {
+		t.Fatal(err)
 	}
-	back, err := p.Exchange(X, A, got.Back("answer"))
+	mapped, err := p.both(insideA, outsideX)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if dst := back.Frame.Tuple().Dst; dst != ap("192.168.0.2:4000") {
-		t.Errorf("the answer came to %v", dst)
+	m, err := p.mapping(insideA.AddrPort)
+	if err != nil {
+		t.Fatal(err)
 	}
-	m, err := p.Mappings()
-	if err != nil || len(m) != 1 || m[0].Outside != got.Frame.Tuple().Src {
-		t.Errorf("mappings: %+v, %v", m, err)
+	if m.Outside != mapped || m.Remote != outsideX.AddrPort || m.Left < 70*time.Second || m.Left > 77*time.Second {
+		t.Errorf("mapping %+v; seen outside: %v", m, mapped)
+	}
+	if len(p.faults) > 0 {
+		t.Errorf("faults where there is none: %v", p.faults)
+	}
+	if err := p.Timers(map[Timer]time.Duration{UDP: time.Millisecond}); err == nil {
+		t.Error("a timer of a millisecond is taken")
+	}
+	if _, err := p.Send("nobody", nil); err == nil {
+		t.Error("nobody can send")
+	}
+}
+
+// TestFaults has what must never be: wrong checksums, and an address from inside that
+// is seen outside.
+func TestFaults(t *testing.T) {
+	good := UDPPacket(ap("203.0.113.1:4000"), outsideX.AddrPort, "right")
+	arrival := func(spoil func(b []byte)) *Arrival {
+		b := slices.Clone(good)
+		spoil(b)
+		a := &Arrival{At: X, Packet: b}
+		if err := decode(&a.Frame, b); err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	if err := arrival(func([]byte) {}).fault(); err != nil {
+		t.Errorf("nothing is wrong: %v", err)
+	}
+	if err := arrival(func(b []byte) { b[8]-- }).fault(); err == nil {
+		t.Error("a TTL that the header's checksum does not know passes")
+	}
+	if err := arrival(func(b []byte) { b[len(b)-1]++ }).fault(); err == nil {
+		t.Error("a payload that the checksum does not know passes")
+	}
+	leaked := &Arrival{At: X}
+	if err := decode(&leaked.Frame, UDPPacket(insideA.AddrPort, outsideX.AddrPort, "")); err != nil {
+		t.Fatal(err)
+	}
+	if leaked.leak() == nil {
+		t.Error("an address from inside is seen outside, and nobody says so")
+	}
+	if leaked.At = B; leaked.leak() != nil {
+		t.Error("inside it may be seen")
 	}
 }
