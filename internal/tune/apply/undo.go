@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"slices"
 
+	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/journal"
 )
@@ -187,7 +188,10 @@ func undoChanges(tx *journal.Transaction, opt Options) error {
 			c.State, c.Note = journal.Undone, "void since the reboot"
 			continue
 		}
-		if err := sameNetns(tx, *c, opt); err != nil {
+		if err := sameNetns(tx, *c, opt); errors.Is(err, fs.ErrNotExist) {
+			c.State, c.Note = journal.Left, err.Error()
+			continue
+		} else if err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -198,11 +202,19 @@ func undoChanges(tx *journal.Transaction, opt Options) error {
 	return errors.Join(errs...)
 }
 
-// sameNetns keeps an undo from writing to another namespace's values.
+// sameNetns keeps an undo from writing to another namespace's values. The error is
+// fs.ErrNotExist where the namespace is gone, and its values with it.
 func sameNetns(tx *journal.Transaction, c journal.Change, opt Options) error {
 	here := journal.NamespaceInode(opt.ProcRoot, "net")
 	if c.Durable || c.NamesNetns() || tx.Netns == 0 || here == 0 || tx.Netns == here {
 		return nil
+	}
+	if opt.ProcRoot == "/proc" { // where namespaces are looked for
+		ns, err := netns.OfInode(tx.Netns)
+		if errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		ns.Close()
 	}
 	return fmt.Errorf("undo %s of %s: it was changed in network namespace %d, this is %d; run natkit there (nsenter --net)",
 		c.Target, tx.ID, tx.Netns, here)

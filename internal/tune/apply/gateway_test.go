@@ -1,0 +1,151 @@
+package apply
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	nat "github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/store"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/testutil"
+	"github.com/natkit/natkit/internal/tune"
+	"github.com/natkit/natkit/internal/tune/journal"
+)
+
+// gatewayPlan gives sources of a prefix the address of the interface.
+func gatewayPlan(t *testing.T, from string) *nat.Plan {
+	t.Helper()
+	f, err := nat.Parse("gateway.yaml", []byte("gateway:\n  nat:\n    - masquerade: {from: "+from+", out: wan0}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := nat.Compile(&f.Config, nat.Facts{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// gatewayHost is a namespace with a journal, and a store with two plans.
+func gatewayHost(t *testing.T) (ns *netns.Handle, opt Options, digests [2]string) {
+	t.Helper()
+	testutil.NeedRoot(t)
+	ns, err := netns.New("gateway")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ns.Close() })
+	j, err := journal.At(filepath.Join(t.TempDir(), "journal"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	plans := store.Beside(j.Dir())
+	for i, from := range []string{"10.0.0.0/8", "192.168.0.0/16"} {
+		if digests[i], err = plans.Put(gatewayPlan(t, from)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return ns, Options{Journal: j, Root: t.TempDir()}, digests
+}
+
+func gatewayChange(ns *netns.Handle, before, after string) tune.Change {
+	return tune.Change{Kind: tune.Gateway, Target: tune.GatewayTarget(ns.Inode()), Before: before, After: after}
+}
+
+// The namespace is another than the one that natkit runs in, and is found by the target.
+func TestGatewayElsewhere(t *testing.T) {
+	ns, opt, digests := gatewayHost(t)
+	applier := standard("/proc", opt.Root, opt.store())[tune.Gateway]
+	target := tune.GatewayTarget(ns.Inode())
+	want := func(value string) {
+		t.Helper()
+		if got, err := applier.Read(target); err != nil || got != value {
+			t.Errorf("%q, %v; want %q", got, err, value)
+		}
+	}
+	first := mustApply(t, plan(gatewayChange(ns, tune.GatewayNone, digests[0])), opt)
+	want(digests[0])
+	second := mustApply(t, plan(gatewayChange(ns, digests[0], digests[1])), opt)
+	want(digests[1])
+	for i, a := range []*Applied{second, first} {
+		if tx, err := Undo(a.ID(), opt); err != nil || states(tx) != "undone" {
+			t.Errorf("%+v, %v", tx, err)
+		}
+		want([]string{digests[0], tune.GatewayNone}[i])
+	}
+}
+
+// A plan that is not in the store is no reason to leave something half done.
+func TestGatewayWithoutItsPlan(t *testing.T) {
+	ns, opt, _ := gatewayHost(t)
+	_, err := Apply(t.Context(), plan(gatewayChange(ns, tune.GatewayNone, strings.Repeat("ab", 32))), opt)
+	if err == nil || !strings.Contains(err.Error(), "is missing") || !strings.Contains(err.Error(), "as it was") {
+		t.Errorf("%v", err)
+	}
+}
+
+// The namespace ends before the undo: there is nothing to take back, of sysctls neither.
+func TestGatewayOfANamespaceThatIsGone(t *testing.T) {
+	ns, opt, digests := gatewayHost(t)
+	var a *Applied
+	err := ns.Do(func() (err error) {
+		a, err = Apply(t.Context(), plan(gatewayChange(ns, tune.GatewayNone, digests[0]),
+			sysctl("net.ipv4.ip_forward", "0", "1")), opt)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Undo(a.ID(), opt); err == nil || !strings.Contains(err.Error(), "run natkit there") {
+		t.Errorf("from another namespace: %v", err)
+	}
+	ns.Close()
+	within(t, testutil.Patience(5e9), "end of the namespace", func() bool {
+		ns, err := netns.OfInode(a.tx.Netns)
+		if err == nil {
+			ns.Close()
+		}
+		return errors.Is(err, os.ErrNotExist)
+	})
+	tx, err := Undo(a.ID(), opt)
+	if err != nil || !tx.Finished() {
+		t.Errorf("%+v, %v", tx, err)
+	}
+	if note := tx.Changes[1].Note; !strings.Contains(note, "is gone") {
+		t.Errorf("%q", note)
+	}
+}
+
+func TestGatewayFile(t *testing.T) {
+	j, err := journal.At(filepath.Join(t.TempDir(), "journal"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	opt := Options{Journal: j, Root: t.TempDir()}
+	digest, err := store.Beside(j.Dir()).PutText([]byte("gateway: {}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(opt.Root, "etc/natkit/gateway.yaml")
+	change := tune.Change{Kind: tune.GatewayFile, Target: tune.GatewayFileTarget, After: digest}
+	a := mustApply(t, plan(change), opt)
+	if text, err := os.ReadFile(file); err != nil || string(text) != "gateway: {}\n" {
+		t.Errorf("%q, %v", text, err)
+	}
+	if err := os.WriteFile(file, []byte("gateway: {mss: clamp}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if tx, err := Undo(a.ID(), opt); err != nil || states(tx) != "left" {
+		t.Errorf("a file that somebody edited: %+v, %v", tx, err)
+	}
+	change.Before = store.TextDigest([]byte("gateway: {mss: clamp}\n"))
+	if err := errors.Join(os.Remove(file), os.Symlink("/dev/null", file)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Apply(t.Context(), plan(change), opt); err == nil {
+		t.Error("a link was replaced")
+	}
+}
