@@ -39,11 +39,13 @@ type TableRule struct {
 	Count
 }
 
-// TableSet is a set or a map. The elements of Dynamic ones come from packets.
+// TableSet is a set or a map. The elements of Dynamic ones come from packets;
+// Anonymous ones belong to one rule, and their names are the kernel's.
 type TableSet struct {
-	Name     string
-	Content  []byte
-	Dynamic  bool
+	Name      string
+	Content   []byte
+	Dynamic   bool
+	Anonymous bool
 	Elements []TableElement
 }
 

@@ -136,9 +136,10 @@ func (c conn) tableSets(key tableKey, t *Table) error {
 		return fmt.Errorf("sets: %w", err)
 	}
 	for _, a := range all {
+		flags := a.u32(setFlagBits)
 		s := TableSet{
-			Name: a.text(setName), Dynamic: a.u32(setFlagBits)&nftSetDynamic != 0,
-			Content: without(a, setID, setHandle, setType, setCount),
+			Name: a.text(setName), Dynamic: flags&nftSetDynamic != 0, Anonymous: flags&setAnonymous != 0,
+			Content: without(a, setName, setID, setHandle, setType, setCount),
 		}
 		if s.Elements, err = c.tableElements(key, s.Name); err != nil {
 			return fmt.Errorf("elements of %s: %w", s.Name, err)

@@ -17,7 +17,7 @@ import (
 
 // table tells what natkit's table says of itself, with the plan that it is of.
 func (v *view) table() {
-	v.Plan, v.Integrity, v.Changes = v.state.Digest, integrity(v.state), v.state.Changes
+	v.Plan, v.Integrity = v.state.Digest, integrity(v.state)
 	if v.plan == nil {
 		v.plan = v.stored()
 	}
@@ -25,6 +25,10 @@ func (v *view) table() {
 		v.Engine, v.Rules = v.plan.Engine, v.plan.Refs()
 		v.Waiting = v.plan.Waiting
 	}
+	if v.plan != nil {
+		v.state.Compare(v.plan)
+	}
+	v.Changes = v.state.Changes
 	v.counts()
 	v.Accounting = v.settings.Sysctls["net.netfilter.nf_conntrack_acct"] == "1"
 }

@@ -63,8 +63,8 @@ func objectsOf(t *natrules.Table) []object {
 	return all
 }
 
-// together is one object for all sets that belong to rules: the numbers in their names
-// are another order's where somebody loads the same table again.
+// together is one object for all sets that belong to rules: their names are numbers of
+// the kernel's and say nothing.
 func together(sets []object) object {
 	o := object{kind: "sets", name: "of-rules"}
 	slices.SortFunc(sets, func(a, b object) int { return cmp.Compare(a.sum, b.sum) })
@@ -164,6 +164,7 @@ func (s *State) judge(objects []object, m marks) {
 		was, known := m.sealed[o.key()]
 		if difference := o.difference(was, known); difference != "" {
 			s.Changes = append(s.Changes, o.words()+": "+difference)
+			s.changed = append(s.changed, o.key())
 		}
 		delete(m.sealed, o.key())
 	}

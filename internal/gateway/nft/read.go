@@ -30,6 +30,11 @@ type State struct {
 	Owned, Dormant bool
 	// Counts are of the rules and elements that have counters, in the table's order.
 	Counts []Counted
+
+	// changed are the objects that the last of Changes are about, comments those of
+	// each object's rules or elements.
+	changed  []string
+	comments map[string][]string
 }
 
 // Counted is what a rule or an element of the table counted. Of NAT rules, packets are
@@ -57,6 +62,9 @@ func Read(ns *netns.Handle) (*State, error) {
 	}
 	s := &State{Present: true, Generation: t.Generation, Owned: t.Owned, Dormant: t.Dormant, Counts: counts(t)}
 	s.judge(objectsOf(t), marksOf(t))
+	if len(s.changed) > 0 {
+		s.comments = commentsOf(t)
+	}
 	return s, nil
 }
 
