@@ -30,7 +30,8 @@ func (s *Store) Claim(inode uint64, who string) (release func(), err error) {
 		}
 		return nil, fmt.Errorf("claim the gateway: lock %s: %w", path, err)
 	}
-	if err := f.Truncate(0); err == nil {
+	err = f.Truncate(0)
+	if err == nil {
 		_, err = f.WriteAt([]byte(who+"\n"), 0)
 	}
 	if err != nil {
