@@ -48,7 +48,7 @@ func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
 func tinyRule(r *rand.Rand) string {
 	out := pick(r, "", "", ", out: eth8", ", out: [eth8, eth9]", ", out: wan")
 	except := pick(r, "", "", "", ", except-to: 198.51.100.1")
-	switch r.IntN(5) {
+	switch r.IntN(9) {
 	case 0:
 		return fmt.Sprintf("masquerade: {from: %s%s%s}", subPrefix(r, "10.0.0.0/30"), out, except)
 	case 1:
@@ -63,7 +63,7 @@ func tinyRule(r *rand.Rand) string {
 	a := pick(r, tinyPorts...)
 	port := pick(r, "", ", port: udp", ", port: tcp", fmt.Sprintf(", port: tcp/%d", a), fmt.Sprintf(", port: tcp/%d-%d", a, a+uint16(r.IntN(3))))
 	from := pick(r, "", "", ", from: "+subPrefix(r, "198.51.100.0/30").String())
-	return fmt.Sprintf("dnat: {on: %s%s%s, to: 10.0.0.99}", pick(r, tinyHere...), port, from)
+	return fmt.Sprintf("dnat: {on: %s%s%s, to: 10.0.0.99}", pick(r, tinyHere[1:3]...), port, from)
 }
 
 // way is one direction in which a rule matches, with how specific it is: what is
@@ -188,7 +188,7 @@ func TestCheckAgainstEveryPacket(t *testing.T) {
 	seen := map[string]int{}
 	for range 1500 {
 		var rules []string
-		for range 1 + r.IntN(4) {
+		for range 1 + r.IntN(5) {
 			rules = append(rules, tinyRule(r))
 		}
 		text := inFile(rules...)

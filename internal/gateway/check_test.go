@@ -185,6 +185,8 @@ func TestCheckShadows(t *testing.T) {
 		{"the rest of except-to", inFile("masquerade: {from: 10.0.0.0/8, except-to: 10.0.0.0/8}", "snat: {from: 10.0.0.0/8, to: 10.255.0.1}"), nil},
 		{"ports by ports", inFile("dnat: {on: 203.0.113.1, port: tcp/80-82, to: 10.0.0.1}", "dnat: {on: 203.0.113.1, port: tcp/80, to: 10.0.0.2}", "dnat: {on: 203.0.113.1, port: tcp/81-82, to: 10.0.0.3}"),
 			[]string{"4 203.0.113.1 refuse rule-never-matches: dnat: it can never match: dnat in line 5 and dnat in line 6 match first whatever it is for"}},
+		{"ports by ports that begin before", inFile("dnat: {on: 203.0.113.1, port: tcp/82-84, to: 10.0.0.1}", "dnat: {on: 203.0.113.1, port: tcp/81-82, to: 10.0.0.2}", "dnat: {on: 203.0.113.1, port: tcp/83-84, to: 10.0.0.3}"),
+			[]string{"4 203.0.113.1 refuse rule-never-matches: dnat: it can never match: dnat in line 5 and dnat in line 6 match first whatever it is for"}},
 		{"ports of another protocol", inFile("dnat: {on: 203.0.113.1, port: tcp/80-82, to: 10.0.0.1}", "dnat: {on: 203.0.113.1, port: tcp/80, to: 10.0.0.2}", "dnat: {on: 203.0.113.1, port: udp/81-82, to: 10.0.0.3}"), nil},
 		{"clients by clients", inFile("dnat: {on: 203.0.113.1, port: tcp/80, to: 10.0.0.1}", "dnat: {on: 203.0.113.1, port: tcp/80, from: [0.0.0.0/1, 128.0.0.0/1], to: 10.0.0.2}"),
 			[]string{"4 203.0.113.1 refuse rule-never-matches: dnat: it can never match: dnat in line 5 matches first whatever it is for"}},
