@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -58,10 +59,15 @@ func pendingGateway(t *tuner, opt apply.Options, args []string) (string, error) 
 		tx, err := opt.Journal.Load(id)
 		return err != nil || !slices.ContainsFunc(tx.Changes, isGateway)
 	})
-	if len(args) == 0 && len(ids) == 0 {
+	switch {
+	case len(args) == 1:
+		return args[0], nil
+	case len(ids) == 0:
 		return "", errors.New("confirm: no gateway waits for confirmation; 'natkit tune list' shows what became of it")
+	case len(ids) > 1:
+		return "", usagef("confirm: several wait for confirmation, name one: %s", strings.Join(ids, " "))
 	}
-	return t.pendingID(opt, append(args, ids...)[:1])
+	return ids[0], nil
 }
 
 func isGateway(c journal.Change) bool { return c.Kind == tune.Gateway || c.Kind == tune.GatewayFile }

@@ -1,22 +1,35 @@
 package run
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/natkit/natkit/internal/gateway"
 )
 
-func addressesOf(all []gateway.Interface) map[netip.Addr]bool {
-	set := map[netip.Addr]bool{}
-	for _, i := range all {
-		for _, p := range i.Addresses {
-			set[p.Addr()] = true
+// addresses are all that the host has, also those that IPv6 still asks about whether
+// another one has them (tentative): after a link was down for a moment that begins
+// anew, and they have not gone.
+func (h Host) addresses() (set map[netip.Addr]bool, err error) {
+	set = map[netip.Addr]bool{}
+	err = h.do(func() error {
+		all, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+		for _, a := range all {
+			if ip, ok := netip.AddrFromSlice(a.IP); ok {
+				set[ip.Unmap()] = true
+			}
 		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list addresses: %w", err)
 	}
-	return set
+	return set, nil
 }
 
 // gone are the addresses of before that no interface has any more.

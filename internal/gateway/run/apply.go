@@ -138,7 +138,7 @@ func (h Host) persist(r *Ready, w Wish) error {
 	if err != nil {
 		return err
 	}
-	files := append(durable(r.Plan.Changes), tune.Change{Kind: tune.GatewayFile, Target: tune.GatewayFileTarget, After: digest,
+	files := append(tune.Persistent(r.sizes), tune.Change{Kind: tune.GatewayFile, Target: tune.GatewayFileTarget, After: digest,
 		Why: "'natkit gateway run' reads it at boot"})
 	if err := apply.ReadBefore(files, h.Apply); err != nil {
 		return err
@@ -146,7 +146,7 @@ func (h Host) persist(r *Ready, w Wish) error {
 	if err := h.keepFile(files[len(files)-1].Before); err != nil {
 		return err
 	}
-	if len(r.Plan.Changes) == 0 && files[len(files)-1].Before == digest {
+	if len(r.Plan.Changes) == 0 && !slices.ContainsFunc(files, func(c tune.Change) bool { return !tune.SameValue(c.Before, c.After) }) {
 		return nil
 	}
 	r.Plan.Changes = append(r.Plan.Changes, files...)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/conntrack/dump"
@@ -160,14 +161,12 @@ func (h Host) Transactions() ([]*journal.Transaction, error) {
 }
 
 // changesGateway tells whether a transaction has an open change of the namespace's
-// rules.
+// rules, or of the configuration that they have after a boot.
 func changesGateway(tx *journal.Transaction, inode uint64) bool {
-	for _, c := range tx.Changes {
-		if c.Open() && c.Kind == tune.Gateway && c.Target == tune.GatewayTarget(inode) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(tx.Changes, func(c journal.Change) bool {
+		rules := c.Kind == tune.Gateway && c.Target == tune.GatewayTarget(inode)
+		return c.Open() && (rules || c.Kind == tune.GatewayFile && tx.Netns == inode)
+	})
 }
 
 // ReadFile reads a configuration's text.

@@ -43,7 +43,6 @@ func (k *keeper) apply(ctx context.Context, text []byte, reason string) error {
 	k.text, k.plan, k.digest, k.told = text, r.Gateway, r.Digest, ""
 	k.tellWaiting(r)
 	k.tellNotes(r, reason)
-	k.had = addressesOf(r.Facts.Interfaces)
 	if former != nil && len(r.Plan.Changes) > 0 {
 		k.tellOrphans(ctx, former)
 	}

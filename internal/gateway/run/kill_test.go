@@ -43,7 +43,7 @@ func TestKilledWhileApplying(t *testing.T) {
 	t.Logf("%s=%d", killSeedEnv, seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	k := newKills(t, w)
-	for round := range int(number(t, killsEnv, 12)) {
+	for round := range int(number(t, killsEnv, 5)) {
 		delay := time.Duration(random.Int64N(int64(2 * k.takes)))
 		k.round(round, delay)
 		if t.Failed() {

@@ -54,6 +54,8 @@ type Prepared struct {
 	Plan tune.Plan
 	// Already are values that need no change, Notes what is not done and why.
 	Already, Notes []string
+	// sizes are the limits of the connection table that natkit sets, or has set.
+	sizes []tune.Change
 }
 
 // Plan makes the changes that put a gateway plan in force: the connection table
@@ -76,6 +78,7 @@ func Plan(p *gateway.Plan, now Present, origin string) (Prepared, error) {
 	if p.IPv6 {
 		c.sysctl(Forward6, "1", "the host forwards IPv6 packets")
 	}
+	c.out.sizes = sizesOf(c.all)
 	c.out.Plan = tune.Plan{Origin: origin, Changes: tune.Assess(c.changes(), now.Facts)}
 	return c.out, nil
 }

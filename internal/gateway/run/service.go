@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/natkit/natkit/internal/tune/journal"
 )
@@ -127,7 +126,9 @@ func (k *keeper) begin(ctx context.Context) (err error) {
 	if k.text, err = ReadFile(k.File); err != nil {
 		return err
 	}
-	k.had = addressesOf(nil)
+	if k.had, err = k.Host.addresses(); err != nil {
+		return err
+	}
 	return k.apply(ctx, k.text, "start")
 }
 
@@ -189,13 +190,12 @@ func (k *keeper) reload(ctx context.Context, reason string) {
 // addresses looks what became of interfaces and addresses, lets go of connections
 // whose address went, and applies again.
 func (k *keeper) addresses(ctx context.Context) {
-	all, err := host.Interfaces(k.Host.Netns)
+	now, err := k.Host.addresses()
 	if err != nil {
-		k.log("look at interfaces: %v", err)
+		k.log("%v", err)
 		k.failed = true
 		return
 	}
-	now := addressesOf(all)
 	k.drop(ctx, gone(k.had, now))
 	k.had = now
 	k.again(ctx, addressesChanged)

@@ -2,6 +2,7 @@ package run
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/natkit/natkit/internal/capacity"
@@ -118,14 +119,10 @@ func absent(values snapshot.Sysctls, names ...string) string {
 	return "there is no limit"
 }
 
-// durable are the changes that keep the table's size over a boot. Forwarding is not
-// among them: the service turns it on when the rules are there.
-func durable(changes []tune.Change) []tune.Change {
-	var sizes []tune.Change
-	for _, c := range changes {
-		if c.Kind == tune.Sysctl && (c.Target == snapshot.ConntrackMax || c.Target == snapshot.ConntrackBuckets) {
-			sizes = append(sizes, c)
-		}
-	}
-	return tune.Persistent(sizes)
+// sizesOf are the limits of the connection table among changes, which files keep over a
+// boot. Forwarding is not among them: the service turns it on when the rules are there.
+func sizesOf(changes []tune.Change) []tune.Change {
+	return slices.DeleteFunc(slices.Clone(changes), func(c tune.Change) bool {
+		return c.Kind != tune.Sysctl || c.Target != snapshot.ConntrackMax && c.Target != snapshot.ConntrackBuckets
+	})
 }
