@@ -13,11 +13,11 @@ func rfc5508() []Case {
 	return slices.Concat(icmpQueries(), icmpChecks(), icmpInbound(), icmpOutbound(), icmpHairpin(), icmpOwn())
 }
 
-// Unseen outcomes and their reasons that several cases share.
-const (
-	leavesUntranslated Outcome = "leaves untranslated"
-	invalidReason              = "the tracker takes it for invalid, and NAT rules do not see what is invalid: it is forwarded as it is; a rule that drops it (ct state invalid) is the firewall's to make"
-)
+// leavesUntranslated is the outcome of several cases, invalidReason why it is
+// netfilter's.
+const leavesUntranslated Outcome = "leaves untranslated"
+
+const invalidReason = "the tracker takes it for invalid, and NAT rules do not see what is invalid: it is forwarded as it is; a rule that drops it (ct state invalid) is the firewall's to make"
 
 // basicNAT gives A and B addresses of their own.
 const basicNAT = `
@@ -55,14 +55,14 @@ func errorName(k flowKind, h packet.ICMP) string {
 	return fmt.Sprintf("%s, type %d code %d", k.name, h.Type, h.Code)
 }
 
-// routerX is a router between the gateway and X; hostX and hostA are the ends
-// themselves, by family.
+// routerX is a router between the gateway and X.
 var (
 	routerX  = at(Y, "198.18.1.254:0")
 	routerX6 = at(Y, "[2001:db8:f:2::fe]:0")
 )
 
-// ends4 and ends6 are the ends of a case in one family.
+// endsOf are the ends and the gateway's addresses of a case in one family, and its port
+// unreachable.
 type endsOf struct {
 	v6                  bool
 	a, b, x, router     end

@@ -127,7 +127,7 @@ func noRoute(p *Play) (Outcome, error) {
 	return Outcome(arrivals.kinds()), err
 }
 
-// expiry is Time Exceeded in transit of a family.
+// expired is Time Exceeded in transit.
 func (e endsOf) expired() packet.ICMP {
 	if e.v6 {
 		return packet.ICMP{Type: timeExceeded6}

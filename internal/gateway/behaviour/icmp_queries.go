@@ -42,7 +42,7 @@ func echoes(p *Play, e endsOf) (Outcome, error) {
 	return yes(ok, "answered with its identifier", "answered otherwise"), nil
 }
 
-// asksX and asksY send echoes to two destinations.
+// identifiers are those that the echoes of an end have at some destinations.
 func identifiers(p *Play, a end, to ...end) ([]uint16, error) {
 	var seen []uint16
 	for _, x := range to {

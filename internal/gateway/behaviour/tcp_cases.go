@@ -8,7 +8,7 @@ import (
 
 // rfc5382 is NAT Behavioral Requirements for TCP.
 func rfc5382() []Case {
-	return slices.Concat(tcpMapping(), tcpOpening(), tcpLifeCycle(), tcpResets(), tcpTimers(), tcpErrors())
+	return slices.Concat(tcpMapping(), tcpHairpin(), tcpOpening(), tcpUnsolicited(), tcpLifeCycle(), tcpResets(), tcpTimers(), tcpErrors())
 }
 
 // Outcomes that several cases have.
@@ -19,7 +19,7 @@ const (
 	Untouched  Outcome = "untouched"
 )
 
-// port forwards one TCP port from outside to A, with hairpin, and masquerades.
+// publishedA forwards one TCP port from outside to A, with hairpin, and masquerades.
 const publishedA = `
 interfaces: {wan: wan, lan: [lan, dmz]}
 nat:
@@ -70,7 +70,11 @@ func tcpMapping() []Case {
 			return yes(seen.Port() == insideA.Port(), "kept", "changed"), nil
 		},
 		Want: []Outcome{"kept"},
-	}, {
+	}}
+}
+
+func tcpHairpin() []Case {
+	return []Case{{
 		ID: "rfc5382-req-8", RFC: 5382, Requirement: "REQ-8", Level: Must,
 		Asks:    "a host inside reaches another one by the external address of a forwarded port (hairpinning)",
 		Gateway: publishedA,
@@ -141,7 +145,11 @@ func tcpOpening() []Case {
 		Asks: "both ends may open at the same time: their SYNs cross (simultaneous open)",
 		Run:  simultaneousOpen,
 		Want: []Outcome{Passes},
-	}, {
+	}}
+}
+
+func tcpUnsolicited() []Case {
+	return []Case{{
 		ID: "rfc5382-req-3", RFC: 5382, Requirement: "REQ-3", Level: Should,
 		Asks: "a mapping admits connections from anybody, or from any port of an address that was called",
 		Run:  tcpFiltering,
