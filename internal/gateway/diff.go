@@ -29,7 +29,9 @@ const (
 type RuleChange struct {
 	Change Change `json:"change"`
 	// Rule is its place in the new file; of a removed one in the old one.
-	Rule   Ref    `json:"rule"`
+	Rule Ref `json:"rule"`
+	// Was is its place in the old file, of a changed rule.
+	Was    Ref    `json:"was,omitzero"`
 	Before string `json:"before,omitempty"`
 	After  string `json:"after,omitempty"`
 	// Connections says what it does to those that exist.
@@ -42,7 +44,7 @@ type SettingChange struct {
 	Setting     string `json:"setting"`
 	Before      string `json:"before,omitempty"`
 	After       string `json:"after,omitempty"`
-	Connections string `json:"connections"`
+	Connections string `json:"connections,omitempty"`
 }
 
 // Same tells whether both plans do the same.
@@ -99,7 +101,7 @@ func (d *Difference) rule(r RuleText, at int, before []RuleText) {
 		}
 		return
 	}
-	d.Rules = append(d.Rules, RuleChange{Change: Changed, Rule: r.Rule, Before: was.Text, After: r.Text,
+	d.Rules = append(d.Rules, RuleChange{Change: Changed, Rule: r.Rule, Was: was.Rule, Before: was.Text, After: r.Text,
 		Connections: effect(Changed, r.Rule.Kind, r.stateless() || was.stateless())})
 }
 

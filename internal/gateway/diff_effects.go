@@ -44,23 +44,26 @@ var untrackedEffects = map[Change]string{
 	Changed: "at once, for what is added and what is left out",
 }
 
-// setting is a value of the whole gateway, and what its change does.
+// setting is a value of the whole gateway, and what its change does to connections;
+// empty for nothing by itself.
 type setting struct {
 	name   string
 	value  func(*Plan) string
 	effect string
 }
 
+const settingEngine = "engine"
+
 var settings = []setting{
-	{"engine", func(p *Plan) string { return string(p.Engine) }, "connections that exist are not known to the other engine, and break"},
-	{"wan", func(p *Plan) string { return strings.Join(p.WAN, ", ") }, "none by itself: rules that use the role are listed"},
-	{"lan", func(p *Plan) string { return strings.Join(p.LAN, ", ") }, "none by itself: rules that use the role are listed"},
+	{settingEngine, func(p *Plan) string { return string(p.Engine) }, "connections that exist are not known to the other engine, and break"},
+	{"wan", func(p *Plan) string { return strings.Join(p.WAN, ", ") }, ""},
+	{"lan", func(p *Plan) string { return strings.Join(p.LAN, ", ") }, ""},
 	{"mss", func(p *Plan) string { return p.MSS.words() }, "connections to come: the size is in the SYN"},
 	{"flowtable", func(p *Plan) string { return strings.Join(p.Flowtable, ", ") }, "those that exist enter or leave the fast path with their next packets"},
 	{"connections-per-source", func(p *Plan) string { return countOrNone(p.ConnectionsPerSource) }, "none is cut: a source that has as many gets no new ones"},
 	{"accounting", func(p *Plan) string { return onOff(p.Accounting) }, "connections to come; those that exist have no counters and get none"},
-	{"expected flows", func(p *Plan) string { return countOrNone(int64(p.Expect.Flows)) }, "none"},
-	{"expected rate", func(p *Plan) string { return rateOrNone(float64(p.Expect.Rate)) }, "none"},
+	{"expected flows", func(p *Plan) string { return countOrNone(int64(p.Expect.Flows)) }, ""},
+	{"expected rate", func(p *Plan) string { return rateOrNone(float64(p.Expect.Rate)) }, ""},
 	{"IPv4 forwarding", func(p *Plan) string { return onOff(p.IPv4) }, "all packets that pass through"},
 	{"IPv6 forwarding", func(p *Plan) string { return onOff(p.IPv6) }, "all packets that pass through"},
 }
@@ -73,9 +76,15 @@ func diffSettings(old, new *Plan) (out []SettingChange) {
 		return s.value(p)
 	}
 	for _, s := range settings {
-		if before, after := value(s, old), value(s, new); before != after {
-			out = append(out, SettingChange{Setting: s.name, Before: before, After: after, Connections: s.effect})
+		before, after := value(s, old), value(s, new)
+		if before == after {
+			continue
 		}
+		change := SettingChange{Setting: s.name, Before: before, After: after, Connections: s.effect}
+		if s.name == settingEngine && (before == "" || after == "") {
+			change.Connections = "" // the rules say it
+		}
+		out = append(out, change)
 	}
 	return out
 }

@@ -42,7 +42,7 @@ func (w *walk) foreign(f *Foreign, s *Step) {
 			return
 		}
 	}
-	s.Does = fmt.Sprintf("none of its %s that translate is for it", units.Plural(len(f.NAT), "rule", "rules"))
+	s.Does = "no rule that translates is for it"
 }
 
 // decided tells whether this direction is translated already.

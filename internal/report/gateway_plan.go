@@ -58,12 +58,16 @@ func (p *printer) gatewayDifference(g *GatewayPlan) {
 		p.line("  nothing changes: this plan is in force")
 		return
 	}
+	same := sameEffect(d.Rules)
 	for i, r := range d.Rules {
 		if i == manyRules {
 			p.line(fmt.Sprintf("  … and %s more (--json has them all)", units.Count(len(d.Rules)-i)))
 			break
 		}
-		p.gatewayChange(r)
+		p.gatewayChange(r, !same)
+	}
+	if same && len(d.Rules) > 0 {
+		p.labelled(2, "connections", 13, d.Rules[0].Connections)
 	}
 	p.line("  " + unchangedWords(d))
 	for _, s := range d.Settings {
@@ -72,11 +76,18 @@ func (p *printer) gatewayDifference(g *GatewayPlan) {
 	}
 }
 
-func unchangedWords(d *gateway.Difference) string {
-	text := units.Plural(d.Unchanged, "rule stays", "rules stay") + " as it is"
-	if d.Unchanged != 1 {
-		text = units.Count(d.Unchanged) + " rules stay as they are"
+// sameEffect tells whether all changes do the same to connections: once is enough then.
+func sameEffect(all []gateway.RuleChange) bool {
+	for _, r := range all {
+		if r.Connections != all[0].Connections {
+			return false
+		}
 	}
+	return true
+}
+
+func unchangedWords(d *gateway.Difference) string {
+	text := units.Plural(d.Unchanged, "rule stays as it is", "rules stay as they are")
 	if d.Renumbered > 0 {
 		text += fmt.Sprintf(", %s at another place of the file", units.Count(d.Renumbered))
 	}
@@ -84,15 +95,20 @@ func unchangedWords(d *gateway.Difference) string {
 }
 
 // gatewayChange writes a rule with + for what comes and - for what goes.
-func (p *printer) gatewayChange(r gateway.RuleChange) {
-	head := clean(r.Rule.String())
+func (p *printer) gatewayChange(r gateway.RuleChange, effect bool) {
+	was := r.Rule
+	if r.Change == gateway.Changed {
+		was = r.Was
+	}
 	if r.Before != "" {
-		p.mark(2, Cell{"- " + head + ": ", Bad}, r.Before, Plain)
+		p.mark(2, Cell{"- " + clean(was.String()) + ": ", Bad}, r.Before, Plain)
 	}
 	if r.After != "" {
-		p.mark(2, Cell{"+ " + head + ": ", Good}, r.After, Plain)
+		p.mark(2, Cell{"+ " + clean(r.Rule.String()) + ": ", Good}, r.After, Plain)
 	}
-	p.labelled(4, "connections", 13, r.Connections)
+	if effect {
+		p.labelled(4, "connections", 13, r.Connections)
+	}
 }
 
 // manyPools bounds the table of pools.
@@ -153,7 +169,7 @@ func refs(list []gateway.Ref) string {
 func sizingWords(s *capacity.Sizing, now tune.Facts) string {
 	text := fmt.Sprintf("the connection table needs %s entries, with those that have just ended", units.Count(s.Entries))
 	if s.Max > now.Max {
-		return text + fmt.Sprintf("; it holds %s, and would hold %s (up to %s of memory)", units.Count(now.Max), units.Count(s.Max), units.Bytes(s.FullBytes))
+		return text + fmt.Sprintf("; it holds %s, and %s give room (up to %s of memory)", units.Count(now.Max), units.Count(s.Max), units.Bytes(s.FullBytes))
 	}
 	return text + fmt.Sprintf("; it holds %s", units.Count(now.Max))
 }
