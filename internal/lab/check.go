@@ -218,6 +218,9 @@ func (c *checker) stage(i int) {
 	for j, rule := range st.NAT {
 		c.nat(append(path, "nat", j), rule)
 	}
+	if st.Gateway != nil {
+		c.gateway(append(path, "gateway"), st.Gateway)
+	}
 	if st.Fill != nil {
 		c.fill(append(path, "fill"), st.Fill)
 	}

@@ -45,6 +45,8 @@ type Load struct {
 	TCP string `yaml:"tcp"`
 	// Workers is the number of CPUs that send; 0 leaves it to natkit.
 	Workers int `yaml:"workers"`
+	// Exchange is what kind exchange has besides.
+	Exchange *Exchange `yaml:"exchange"`
 }
 
 // What Load.Kind may be.
@@ -57,6 +59,9 @@ const (
 	LoadPackets = "packets"
 	// LoadHold opens TCP connections and leaves them open, without data.
 	LoadHold = "hold"
+	// LoadExchange makes connections, or sends datagrams, one after the other, and has
+	// the server tell who it saw.
+	LoadExchange = "exchange"
 	// LoadNone waits.
 	LoadNone = "none"
 )
@@ -71,7 +76,7 @@ type Batch struct {
 	Patience Duration `yaml:"patience"`
 }
 
-var loadKinds = []string{LoadHTTP, LoadUDP, LoadPackets, LoadHold, LoadNone}
+var loadKinds = []string{LoadHTTP, LoadUDP, LoadPackets, LoadHold, LoadExchange, LoadNone}
 
 // Is compares the kind.
 func (l Load) Is(kind string) bool { return cmp.Or(l.Kind, LoadHTTP) == kind }

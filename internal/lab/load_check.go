@@ -31,6 +31,7 @@ func (c *checker) load(path []any, l Load) {
 		return
 	}
 	c.loadBounds(path, l)
+	c.exchange(path, l)
 	if l.Is(LoadNone) {
 		c.duration(append(path, "for"), "load.for", l.For, true)
 		return

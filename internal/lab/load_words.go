@@ -29,6 +29,8 @@ func (l Load) Asked() string {
 		add(len(l.Servers) > 0, "to %s", units.Plural(len(l.Servers), "address", "addresses"))
 		add(l.KeepAlive > 1, "%s for each connection", units.Plural(l.KeepAlive, "request", "requests"))
 		add(l.Close != "", "closed by %s", l.Close)
+	case l.Is(LoadExchange):
+		add(true, "%s, %s to %s", l.Exchange.Name, units.Plural(l.Requests, l.Exchange.protocol()+" exchange", l.Exchange.protocol()+" exchanges"), l.To)
 	default:
 		add(true, "%s to %s", l.what(), l.To)
 		add(l.Requests > 0, "%s in all", units.Count(l.Requests))

@@ -166,6 +166,9 @@ func ethernet(n int) string { return fmt.Sprintf("eth%d", n) }
 // node and the neighbour.
 func (s *Scenario) natAddresses() (all []natAddress) {
 	for _, st := range s.Stages {
+		if st.Gateway != nil {
+			all = append(all, s.gatewayAddresses(st.Gateway)...)
+		}
 		for _, rule := range st.NAT {
 			if rule.SNAT == nil {
 				continue

@@ -3,6 +3,7 @@ package lab
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -238,7 +239,7 @@ func (p *planner) another(node, neighbour string, addr netip.Addr) {
 	p.given[addr] = true
 	for i, l := range p.s.Topology.Links {
 		for j, e := range l {
-			if e.Node != node || neighbour != "" && l[1-j].Node != neighbour {
+			if e.Node != node || neighbour != "" && l[1-j].Node != neighbour || e.Address.Addr().BitLen() != addr.BitLen() {
 				continue
 			}
 			own, peer := p.links[i][j], p.links[i][1-j]
@@ -272,49 +273,51 @@ func (p *planner) sysctls(n NodeSpec) {
 	}
 }
 
-// routes gives a node with one router beside it a default route, another node
-// one route for each subnet that it has no address in.
+// routes gives a node with one router beside it a default route of each family,
+// another node one route for each subnet that it has no address in.
 func (p *planner) routes(node string) {
-	hops := p.firstHops(node)
-	gateways := map[netip.Addr]bool{}
-	for _, via := range hops {
-		gateways[via] = true
-	}
-	if len(gateways) == 1 && p.degree(node) == 1 {
-		for via := range gateways {
-			everything := netip.IPv4Unspecified()
-			if via.Is6() {
-				everything = netip.IPv6Unspecified()
-			}
+	for _, everything := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+		bits := everything.BitLen()
+		hops := p.firstHops(node, bits)
+		if via := p.onlyRouter(node, bits); via.IsValid() {
 			p.add(AddRoute{node, netip.PrefixFrom(everything, 0), via})
+			continue
 		}
-		return
-	}
-	subnets := make([]netip.Prefix, 0, len(hops))
-	for subnet := range hops {
-		subnets = append(subnets, subnet)
-	}
-	slices.SortFunc(subnets, func(a, b netip.Prefix) int {
-		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
-	})
-	for _, subnet := range subnets {
-		p.add(AddRoute{node, subnet, hops[subnet]})
+		subnets := slices.SortedFunc(maps.Keys(hops), func(a, b netip.Prefix) int {
+			return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+		})
+		for _, subnet := range subnets {
+			p.add(AddRoute{node, subnet, hops[subnet]})
+		}
 	}
 }
 
-func (p *planner) degree(node string) int {
-	n := 0
+// onlyRouter is the one neighbour of a node in a family, where that leads further; not
+// valid where there are several, or none.
+func (p *planner) onlyRouter(node string, bits int) (via netip.Addr) {
+	router := ""
 	for _, l := range p.s.Topology.Links {
-		if l[0].Node == node || l[1].Node == node {
-			n++
+		own, peer := l[0], l[1]
+		if peer.Node == node {
+			own, peer = peer, own
 		}
+		if own.Node != node || own.Address.Addr().BitLen() != bits {
+			continue
+		}
+		if router != "" {
+			return netip.Addr{}
+		}
+		router, via = peer.Node, peer.Address.Addr()
 	}
-	return n
+	if !p.forwards(router) || len(p.s.Addresses(router)) < 2 {
+		return netip.Addr{}
+	}
+	return via
 }
 
 // firstHops finds, breadth first through nodes that forward, which neighbour
-// leads to each subnet that the node is not in itself.
-func (p *planner) firstHops(node string) map[netip.Prefix]netip.Addr {
+// leads to each subnet of a family that the node is not in itself.
+func (p *planner) firstHops(node string, bits int) map[netip.Prefix]netip.Addr {
 	type visit struct {
 		node string
 		via  netip.Addr // the neighbour of the start that leads here
@@ -331,7 +334,7 @@ func (p *planner) firstHops(node string) map[netip.Prefix]netip.Addr {
 			if there.Node == v.node {
 				here, there = there, here
 			}
-			if here.Node != v.node {
+			if here.Node != v.node || here.Address.Addr().BitLen() != bits {
 				continue
 			}
 			subnet := here.Address.Masked()

@@ -129,6 +129,8 @@ type LoadReport struct {
 	Failed   int64 `json:"failed"`
 	// Notes say what else the reader has to know.
 	Notes []string `json:"notes,omitempty"`
+	// Exchange is what the far end saw, of kind exchange.
+	Exchange *ExchangeReport `json:"exchange,omitempty"`
 }
 
 // Fix is the applied remedy, with what was predicted and what was seen.

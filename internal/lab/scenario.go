@@ -104,7 +104,9 @@ type Stage struct {
 	// Loads replace the scenario's load; all run at once.
 	Loads []Load `yaml:"loads"`
 	NAT   []NAT  `yaml:"nat"`
-	Fill  *Fill  `yaml:"fill"`
+	// Gateway is a gateway file in force in a node.
+	Gateway *Gateway `yaml:"gateway"`
+	Fill    *Fill    `yaml:"fill"`
 	// KeepEntries leaves what the stages before have put into the connection tables.
 	KeepEntries bool `yaml:"keep_entries"`
 	// Sysctls are values in nodes while the stage lasts, by node and name.

@@ -84,8 +84,16 @@ func loadLines(r *lab.Report) []string {
 	}
 	for _, s := range r.Stages {
 		if !onlyHTTP(s) {
+			exchanges := 0
 			for _, l := range s.Loads {
+				if l.Exchange != nil {
+					exchanges++
+					continue
+				}
 				lines = append(lines, fmt.Sprintf("in %s %s: %s", s.Name, loadName(l), l.Asked))
+			}
+			if exchanges > 0 {
+				lines = append(lines, fmt.Sprintf("in %s %s of exchanges, below", s.Name, units.Plural(exchanges, "load", "loads")))
 			}
 			continue
 		}
@@ -191,6 +199,7 @@ func (p *printer) labStages(r *lab.Report) {
 		return
 	}
 	p.labMeasures(r)
+	p.labExchanges(r)
 }
 
 // labMeasures has a column for each stage.

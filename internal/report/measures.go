@@ -96,7 +96,7 @@ func otherLoads(r *lab.Report) []measures {
 			continue
 		}
 		for _, l := range r.Stages[i].Loads {
-			if l.Kind == lab.LoadNone {
+			if l.Kind == lab.LoadNone || l.Exchange != nil { // these have a table of their own
 				continue
 			}
 			of := func(label string, n int64, cell func(int64) Cell) {

@@ -51,6 +51,8 @@ type Lab struct {
 	mu        sync.Mutex
 	processes []*Process
 	filled    filled
+	// gateway is the node that SetGateway has put a file in force in.
+	gateway string
 	// before are the values that SetSysctls changed, as they were.
 	before []lab.SetSysctl
 }

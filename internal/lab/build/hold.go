@@ -168,6 +168,9 @@ func (h Hold) furnish(ctx context.Context, l *Lab) (State, error) {
 		if err := l.SetNAT(ctx, stage.NAT); err != nil {
 			return State{}, err
 		}
+		if err := l.SetGateway(ctx, stage.Gateway); err != nil {
+			return State{}, err
+		}
 		if err := l.SetSysctls(stage.Sysctls); err != nil {
 			return State{}, err
 		}

@@ -31,6 +31,11 @@ func judge(sc *lab.Scenario, r *lab.Report) {
 	if e.Complete != "" {
 		r.Verdict = append(r.Verdict, judgeComplete(sc, r))
 	}
+	for i := range r.Stages {
+		if v, exchanged := judgeExchanges(&r.Stages[i]); exchanged {
+			r.Verdict = append(r.Verdict, v)
+		}
+	}
 	if e.Rate != nil {
 		r.Verdict = append(r.Verdict, judgeRate(*e.Rate, r))
 	}
@@ -113,6 +118,25 @@ func judgeComplete(sc *lab.Scenario, r *lab.Report) lab.Verdict {
 		v.Met = s.Failed == 0 && s.Completed > 0 && s.Completed >= asked
 	}
 	return v
+}
+
+// judgeExchanges: every far end saw what its load says.
+func judgeExchanges(s *lab.StageReport) (v lab.Verdict, exchanged bool) {
+	v = lab.Verdict{Expected: fmt.Sprintf("in stage %s every far end sees the address that it should, and answers come back", s.Name), Met: true}
+	loads := 0
+	for _, l := range s.Loads {
+		if l.Exchange == nil {
+			continue
+		}
+		loads++
+		if faults := l.Exchange.Faults; len(faults) > 0 && v.Met {
+			v.Met, v.Seen = false, fmt.Sprintf("%s: %s", l.Exchange.Name, strings.Join(faults, ", "))
+		}
+	}
+	if v.Met {
+		v.Seen = units.Plural(loads, "load is as it should be", "loads are as they should be")
+	}
+	return v, loads > 0
 }
 
 // judgeRemedy: what was measured is among what is expected of the remedy.

@@ -31,6 +31,9 @@ type loads struct {
 	over chan struct{}
 	// tell keeps progress of several loads from mixing.
 	tell sync.Mutex
+	// answerers are the servers of exchanges, by node and port, made under serving.
+	serving   sync.Mutex
+	answerers map[string]*answerer
 }
 
 // outcome is what one load came to.
@@ -57,6 +60,7 @@ func (l *loads) requests() (n int64) {
 // run lets all loads run at once until each has ended, and fills in the report.
 func (l *loads) run(ctx context.Context, r *lab.StageReport) error {
 	defer close(l.over)
+	defer l.closeAnswerers()
 	if limit := l.st.Limit.Duration; limit > 0 {
 		// Loads end by themselves at the limit; this is for those that cannot.
 		var cancel context.CancelFunc
@@ -93,6 +97,8 @@ func (l *loads) one(ctx context.Context, i int, one lab.Load) (o outcome) {
 		o = l.packets(ctx, i, one)
 	case one.Is(lab.LoadHold):
 		o = l.hold(ctx, i, one)
+	case one.Is(lab.LoadExchange):
+		o = l.exchange(ctx, i, one)
 	case one.Is(lab.LoadNone):
 		o = l.none(ctx, one)
 	default:

@@ -46,6 +46,9 @@ func (c *conductor) prepare(ctx context.Context, st *lab.Stage) error {
 	if err := c.lab.SetNAT(ctx, st.NAT); err != nil {
 		return err
 	}
+	if err := c.lab.SetGateway(ctx, st.Gateway); err != nil {
+		return err
+	}
 	if !st.KeepEntries {
 		if err := c.lab.ClearLoad(ctx); err != nil {
 			return err
@@ -152,6 +155,8 @@ func (c *conductor) index(st *lab.Stage) int {
 func (c *conductor) watched(st *lab.Stage) string {
 	ofDoctor := func(r lab.NAT) bool { return st.Doctor != nil && r.Node == st.Doctor.Node }
 	switch {
+	case st.Gateway != nil:
+		return st.Gateway.Node
 	case len(st.NAT) > 0 && !slices.ContainsFunc(st.NAT, ofDoctor):
 		return st.NAT[0].Node // doctor may look at a host behind it
 	case st.Doctor != nil:

@@ -1,0 +1,175 @@
+package lab
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/natkit/natkit/internal/units"
+)
+
+// Exchange says more of a load of kind exchange: connections or datagrams that a server
+// answers with the address and port that it saw.
+type Exchange struct {
+	// Name is what the report calls the load: "static, from outside".
+	Name string `yaml:"name"`
+	// Protocol is tcp or udp; tcp where empty.
+	Protocol string `yaml:"protocol"`
+	// Server is where it listens: what is sent to Load.To has to arrive there.
+	Server ServerAt `yaml:"server"`
+	// Seen are the addresses that the server has to see; where it is empty, the
+	// clients' own.
+	Seen Addresses `yaml:"seen"`
+	// SeenPorts bound the ports that the server has to see. KeptPorts: each client's own.
+	SeenPorts Ports `yaml:"seen_ports"`
+	KeptPorts bool  `yaml:"kept_ports"`
+	// Untracked: the gateway must have no entry of it; else it must have one of each.
+	Untracked bool `yaml:"untracked"`
+}
+
+// ServerAt is a node, and the port there; where that is 0, the one that clients ask for.
+// A server of datagrams at a node with several addresses needs the one that it is asked
+// at: its answers would come from another one.
+type ServerAt struct {
+	Node    string  `yaml:"node"`
+	Port    uint16  `yaml:"port"`
+	Address Address `yaml:"address"`
+}
+
+// maxExchanges bounds the connections of one load: each is made after the other.
+const maxExchanges = 1000
+
+func (c *checker) exchange(path []any, l Load) {
+	path = append(path[:len(path):len(path)], "exchange")
+	e := l.Exchange
+	if l.Is(LoadExchange) != (e != nil) {
+		c.fail(path, "expected load.exchange, with its name and server, with kind exchange and only there")
+	}
+	if e == nil || c.first != nil {
+		return
+	}
+	c.node(append(path, "server", "node"), e.Server.Node)
+	switch {
+	case e.Name == "" || len(e.Name) > 60 || strings.ContainsFunc(e.Name, func(r rune) bool { return r < ' ' || r > '~' }):
+		c.fail(append(path, "name"), "expected exchange.name: what the report calls it, at most 60 letters")
+	case e.Protocol != "" && e.Protocol != "tcp" && e.Protocol != "udp":
+		c.fail(append(path, "protocol"), "protocol %q: expected tcp or udp", e.Protocol)
+	case l.Requests < 1 || l.Requests > maxExchanges:
+		c.fail(append(path[:len(path)-1], "requests"), "expected load.requests: 1 to %d, found %d", maxExchanges, l.Requests)
+	case e.KeptPorts && e.SeenPorts != (Ports{}):
+		c.fail(append(path, "kept_ports"), "expected seen_ports or kept_ports, not both")
+	case l.Rate != 0 || l.Flows != 0 || l.For.Duration != 0:
+		c.fail(path[:len(path)-1], "expected no rate, flows or for: exchanges follow one another")
+	}
+	if a := e.Server.Address.Addr; a.IsValid() && (!inLabs(a) || a.BitLen() != l.To.Addr().BitLen()) {
+		c.fail(append(path, "server", "address"), "address %s: expected one in %s, of the family of load.to", a, networks())
+	}
+	for _, a := range e.Seen {
+		if !inLabs(a) {
+			c.fail(append(path, "seen"), "address %s: expected one in %s", a, networks())
+		}
+	}
+}
+
+// Listens is where the server of an exchange listens; any address of its node where it
+// is not valid.
+func (l Load) Listens() (netip.Addr, uint16) {
+	s := l.Exchange.Server
+	if s.Port != 0 {
+		return s.Address.Addr, s.Port
+	}
+	return s.Address.Addr, l.To.Port()
+}
+
+// ExchangeReport is what the far end saw of a load.
+type ExchangeReport struct {
+	Name     string `json:"name"`
+	Protocol string `json:"protocol"`
+	// Server is the node that answered.
+	Server string `json:"server"`
+	// Seen are the clients' addresses as the server saw them, and how often.
+	Seen []SeenAddress `json:"seen,omitempty"`
+	// FirstPort and LastPort bound the ports that it saw; KeptPorts of them were the
+	// client's own.
+	FirstPort uint16 `json:"first_port,omitempty"`
+	LastPort  uint16 `json:"last_port,omitempty"`
+	KeptPorts int64  `json:"kept_ports"`
+	// Entries are those of the gateway's connection table that are of it.
+	Entries int64 `json:"entries"`
+	// Faults say in what it is not as the scenario expects; none where it is.
+	Faults []string `json:"faults,omitempty"`
+}
+
+// SeenAddress is a client's address as the server saw it.
+type SeenAddress struct {
+	Address netip.Addr `json:"address"`
+	Count   int64      `json:"count"`
+}
+
+// Exchanged is one exchange that was answered: what the client had, and the server saw.
+type Exchanged struct{ Own, Seen netip.AddrPort }
+
+// Judge makes the report of what was exchanged, of asked ones.
+func (e *Exchange) Judge(done []Exchanged, asked, entries int64) *ExchangeReport {
+	r := &ExchangeReport{Name: e.Name, Protocol: e.protocol(), Server: e.Server.Node, Entries: entries}
+	for _, x := range done {
+		r.add(x)
+	}
+	slices.SortFunc(r.Seen, func(a, b SeenAddress) int { return a.Address.Compare(b.Address) })
+	if failed := asked - int64(len(done)); failed > 0 {
+		r.fault("%s of %s failed", units.Count(failed), units.Count(asked))
+	}
+	e.judgeSeen(r, done)
+	switch want := int64(len(done)); {
+	case e.Untracked && entries != 0:
+		r.fault("the gateway tracked %s", units.Count(entries))
+	case !e.Untracked && entries < want:
+		r.fault("the gateway tracked %s of %s", units.Count(entries), units.Count(want))
+	}
+	return r
+}
+
+func (e *Exchange) protocol() string {
+	if e.Protocol == "" {
+		return "tcp"
+	}
+	return e.Protocol
+}
+
+func (r *ExchangeReport) add(x Exchanged) {
+	i := slices.IndexFunc(r.Seen, func(s SeenAddress) bool { return s.Address == x.Seen.Addr() })
+	if i < 0 {
+		i, r.Seen = len(r.Seen), append(r.Seen, SeenAddress{Address: x.Seen.Addr()})
+	}
+	r.Seen[i].Count++
+	port := x.Seen.Port()
+	if r.FirstPort == 0 || port < r.FirstPort {
+		r.FirstPort = port
+	}
+	r.LastPort = max(r.LastPort, port)
+	if port == x.Own.Port() {
+		r.KeptPorts++
+	}
+}
+
+func (r *ExchangeReport) fault(format string, args ...any) {
+	r.Faults = append(r.Faults, fmt.Sprintf(format, args...))
+}
+
+// judgeSeen notes the first address and the first port that are not as expected.
+func (e *Exchange) judgeSeen(r *ExchangeReport, done []Exchanged) {
+	wrong := func(x Exchanged) bool {
+		return len(e.Seen) > 0 && !slices.Contains(e.Seen, x.Seen.Addr()) || len(e.Seen) == 0 && x.Seen.Addr() != x.Own.Addr()
+	}
+	if i := slices.IndexFunc(done, wrong); i >= 0 {
+		r.fault("%s was seen as %s", done[i].Own.Addr(), done[i].Seen.Addr())
+	}
+	first, last := e.SeenPorts.First, e.SeenPorts.Last
+	outside := func(x Exchanged) bool {
+		return last != 0 && (x.Seen.Port() < first || x.Seen.Port() > last) || e.KeptPorts && x.Seen.Port() != x.Own.Port()
+	}
+	if i := slices.IndexFunc(done, outside); i >= 0 {
+		r.fault("port %d was seen as %d", done[i].Own.Port(), done[i].Seen.Port())
+	}
+}
