@@ -16,7 +16,7 @@ type entry struct {
 	base     int
 	match    Match
 	// except are those that leave the chain, or the hook, before it.
-	except []exception
+	except []*exception
 	// owner is the program that keeps it, where that is another's.
 	owner string
 }
@@ -34,8 +34,9 @@ var hookOrder = []string{"prerouting", "input", "forward", "output", "postroutin
 // deepest bounds jumps within jumps; the kernel refuses loops, texts do not.
 const deepest = 64
 
-// mostSteps bounds what chains become that many rules jump to.
-const mostSteps = 200_000
+// mostSteps bounds what chains become that many rules jump to. 64 exceptions to be
+// copied take as long as one rule.
+const mostSteps = 1_000_000
 
 type flattener struct {
 	table *Table
@@ -71,14 +72,14 @@ func flatten(set *Ruleset) (all []*entry, full bool) {
 
 // walk goes through a chain for packets that meet outer, and returns who of them
 // leaves the base chain there.
-func (f *flattener) walk(c *Chain, outer Match, except []exception, owner string, depth int) (left []exception) {
+func (f *flattener) walk(c *Chain, outer Match, except []*exception, owner string, depth int) (left []*exception) {
 	if depth > deepest {
 		f.full = true
 		return nil
 	}
 	owner = cmp.Or(owner, ownerOfChain(c.Name))
 	for _, r := range c.Rules {
-		if f.steps++; f.steps > mostSteps {
+		if f.steps += 1 + len(except)/64; f.steps > mostSteps {
 			f.full = true
 			return left
 		}
@@ -89,25 +90,25 @@ func (f *flattener) walk(c *Chain, outer Match, except []exception, owner string
 		f.add(r, m, except, cmp.Or(owner, f.table.ownerOfRule(r)))
 		switch r.Target.Kind {
 		case Accept, Drop:
-			e := exception{m, r, r.Target.Kind == Drop}
+			e := &exception{m, r, r.Target.Kind == Drop}
 			left, except = append(left, e), append(slices.Clip(except), e)
 		case Return:
-			except = append(slices.Clip(except), exception{match: m, rule: r})
+			except = append(slices.Clip(except), &exception{match: m, rule: r})
 			if depth == 0 {
-				left = append(left, exception{match: m, rule: r})
+				left = append(left, &exception{match: m, rule: r})
 			}
 		case Jump, Goto:
 			gone := f.jump(r, m, except, owner, depth)
 			left, except = append(left, gone...), append(slices.Clip(except), gone...)
 			if r.Target.Kind == Goto {
-				except = append(slices.Clip(except), exception{match: m, rule: r})
+				except = append(slices.Clip(except), &exception{match: m, rule: r})
 			}
 		}
 	}
 	return left
 }
 
-func (f *flattener) jump(r *Rule, m Match, except []exception, owner string, depth int) (left []exception) {
+func (f *flattener) jump(r *Rule, m Match, except []*exception, owner string, depth int) (left []*exception) {
 	for _, name := range r.Target.Chains {
 		next := f.table.find(name)
 		if next == nil {
@@ -123,7 +124,7 @@ func (f *flattener) jump(r *Rule, m Match, except []exception, owner string, dep
 }
 
 // add notes a rule that is of interest itself: not one that only leads on.
-func (f *flattener) add(r *Rule, m Match, except []exception, owner string) {
+func (f *flattener) add(r *Rule, m Match, except []*exception, owner string) {
 	switch r.Target.Kind {
 	case Accept, Drop, Return, Jump, Goto:
 		return
