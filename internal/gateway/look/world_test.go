@@ -202,14 +202,17 @@ func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 func (w *world) send(ns *netns.Handle, to string, n int) {
 	w.t.Helper()
 	for range n {
-		w.do(ns, func() error {
-			c, err := net.Dial("udp4", to)
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			_, err = c.Write([]byte("lost"))
-			return err
-		})
+		w.do(ns, func() error { return datagram(to) })
 	}
+}
+
+// datagram sends one from a socket of its own.
+func datagram(to string) error {
+	c, err := net.Dial("udp4", to)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_, err = c.Write([]byte("lost"))
+	return err
 }
