@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/natrules"
 	"github.com/natkit/natkit/internal/netns"
 )
 
@@ -69,8 +70,32 @@ func present(ns *netns.Handle, names []string) (there []string, err error) {
 	return there, nil
 }
 
+// attempts is how often an apply that keeps something begins again as others change
+// rules meanwhile.
+const attempts = 5
+
 func commit(ns *netns.Handle, t *table) error {
-	messages, err := t.messages()
+	for range attempts {
+		was, err := t.keeps(ns)
+		if err != nil {
+			return err
+		}
+		err = transact(ns, t, was)
+		if was == nil || err == nil {
+			return err
+		}
+		if !errors.Is(err, unix.ERESTART) {
+			break // then without what was to be kept
+		}
+	}
+	for _, s := range t.sets {
+		s.there = false
+	}
+	return transact(ns, t, nil)
+}
+
+func transact(ns *netns.Handle, t *table, was *natrules.Table) error {
+	messages, err := t.messages(was)
 	if err != nil {
 		return err
 	}
@@ -79,7 +104,11 @@ func commit(ns *netns.Handle, t *table) error {
 		return err
 	}
 	defer s.close()
-	refused, err := s.send(batchOf(messages, true), len(messages))
+	generation := uint32(0)
+	if was != nil {
+		generation = was.Generation
+	}
+	refused, err := s.send(batchOf(messages, generation, true), len(messages))
 	if err != nil {
 		return err
 	}
@@ -108,7 +137,7 @@ func Remove(ns *netns.Handle) error {
 	}
 	defer s.close()
 	messages := []message{tableMessage(unix.NFT_MSG_DELTABLE)}
-	refused, err := s.send(batchOf(messages, true), len(messages))
+	refused, err := s.send(batchOf(messages, 0, true), len(messages))
 	if err == nil {
 		err = explain(ns, messages, refused)
 	}

@@ -110,5 +110,5 @@ func probe(ns *netns.Handle, messages []message) ([]refusal, error) {
 		return nil, err
 	}
 	defer s.close()
-	return s.send(batchOf(messages, false), len(messages))
+	return s.send(batchOf(messages, 0, false), len(messages))
 }

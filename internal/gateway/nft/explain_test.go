@@ -44,7 +44,7 @@ func TestCulprit(t *testing.T) {
 func TestProbeChangesNothing(t *testing.T) {
 	testutil.NeedRoot(t)
 	ns := newNetns(t)
-	messages, err := build(largePlan("dnat", 10), host{netmap: true}).messages()
+	messages, err := build(largePlan("dnat", 10), host{netmap: true}).messages(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func TestWeights(t *testing.T) {
 }
 
 func FuzzAnswers(f *testing.F) {
-	f.Add(batchOf([]message{tableMessage(unix.NFT_MSG_NEWTABLE)}, true))
+	f.Add(batchOf([]message{tableMessage(unix.NFT_MSG_NEWTABLE)}, 0, true))
 	f.Add([]byte{36, 0, 0, 0, 2, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 36, 0, 0, 0, 2, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 0, 8, 0, 1, 0, 'o', 'd', 'd', 0})
 	f.Fuzz(func(t *testing.T, b []byte) { parseAnswers(b) })
 }

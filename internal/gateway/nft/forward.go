@@ -2,6 +2,7 @@ package nft
 
 import (
 	"encoding/binary"
+	"fmt"
 
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
@@ -44,13 +45,14 @@ func (t *table) mss(m gateway.MSS) {
 const limitedSources = 1 << 18
 
 // limit drops new connections of sources that have too many. A connection counts as
-// long as it is in the tracker's table. After another apply the count of each source
-// begins anew with the connections that come then.
+// long as it is in the tracker's table. The set is called by the limit, so that an apply
+// with the same one keeps it; with another one the counts begin anew, with the
+// connections that come then.
 func (t *table) limit(p *gateway.Plan, f *family) {
 	if p.ConnectionsPerSource <= 0 {
 		return
 	}
-	s := t.add(&set{name: "limit" + f.suffix, key: f.address, flags: unix.NFT_SET_EVAL, size: limitedSources, about: LimitComment})
+	s := t.add(&set{name: fmt.Sprintf("limit%s-%d", f.suffix, p.ConnectionsPerSource), key: f.address, flags: unix.NFT_SET_EVAL, size: limitedSources, about: LimitComment})
 	exprs := append(newConnections(), t.fromInside(p)...)
 	exprs = append(exprs, f.is()...)
 	exprs = append(exprs,

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -17,6 +18,7 @@ const applyForever = "NATKIT_TEST_APPLY_FOREVER"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(applyForever) != "" {
+		fmt.Println("ready")
 		for i := 0; ; i++ {
 			if err := Apply(nil, killedPlan(i%2)); err != nil {
 				fmt.Fprintln(os.Stderr, err)
@@ -36,6 +38,7 @@ func TestKilled(t *testing.T) {
 	testutil.NeedRoot(t)
 	ns := newNetns(t)
 	whole := map[string]string{} // digest to fingerprint
+	start := time.Now()
 	for i := range 2 {
 		if err := Apply(ns, killedPlan(i)); err != nil {
 			t.Fatal(err)
@@ -46,19 +49,10 @@ func TestKilled(t *testing.T) {
 		}
 		whole[s.Digest] = s.Fingerprint
 	}
+	both := time.Since(start)
 	seen, unsealed := map[string]int{}, 0
 	for range 40 {
-		var cmd *exec.Cmd
-		if err := ns.Do(func() error {
-			cmd = exec.Command(os.Args[0])
-			cmd.Env, cmd.Stderr = append(os.Environ(), applyForever+"=1"), os.Stderr
-			return cmd.Start()
-		}); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(10*time.Millisecond + rand.N(40*time.Millisecond)) // the moment is chance
-		cmd.Process.Kill()
-		cmd.Wait()
+		killOne(t, ns, rand.N(both)) // the moment is chance
 		s, err := Read(ns)
 		if err != nil {
 			t.Fatal(err)
@@ -75,4 +69,24 @@ func TestKilled(t *testing.T) {
 		t.Errorf("the kills left always the same rules: %v", seen)
 	}
 	t.Logf("left: %v; %d killed between the transaction and its seal", seen, unsealed)
+}
+
+// killOne starts a process that applies, and kills it that long after.
+func killOne(t *testing.T, ns *netns.Handle, after time.Duration) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env, cmd.Stderr = append(os.Environ(), applyForever+"=1"), os.Stderr
+	ready, err := cmd.StdoutPipe()
+	if err == nil {
+		err = ns.Do(cmd.Start)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ready.Read(make([]byte, 1)); err != nil {
+		t.Errorf("the process did not start: %v", err)
+	}
+	time.Sleep(after)
+	cmd.Process.Kill()
+	cmd.Wait()
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/testutil"
 )
@@ -54,10 +56,25 @@ func largePlan(kind string, n int) *gateway.Plan {
 	return p
 }
 
+// cpuTime is what this process and the kernel for it have used, other than the clock
+// the same on a busy machine.
+func cpuTime(t *testing.T) time.Duration {
+	t.Helper()
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
 // TestLarge: ten thousand rules are one lookup, written in less than two seconds,
 // also in the place of as many.
 func TestLarge(t *testing.T) {
 	testutil.NeedRoot(t)
+	emulated, large := testutil.Patience(1) > 1, large
+	if emulated {
+		large /= 10
+	}
 	for _, kind := range []string{"dnat", "static", "snat", "hairpin", "ports", "notrack", "stateless"} {
 		t.Run(kind, func(t *testing.T) {
 			ns, plan := newNetns(t), largePlan(kind, large)
@@ -65,14 +82,14 @@ func TestLarge(t *testing.T) {
 				t.Errorf("%d rules for 2, %d for %d: packets pay for their number", len(few.rules), len(many.rules), large)
 			}
 			for _, what := range []string{"first", "again"} {
-				start := time.Now()
+				start, used := time.Now(), cpuTime(t)
 				if err := Apply(ns, plan); err != nil {
 					t.Fatal(err)
 				}
-				took := time.Since(start)
-				t.Logf("%s %s: %v", kind, what, took)
-				if took > 2*time.Second {
-					t.Errorf("%s, %s: %v", kind, what, took)
+				used = cpuTime(t) - used
+				t.Logf("%s %s: %v, %v of processors", kind, what, time.Since(start), used)
+				if used > 2*time.Second && !emulated {
+					t.Errorf("%s, %s: %v of processors", kind, what, used)
 				}
 			}
 			start := time.Now()

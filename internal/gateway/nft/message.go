@@ -25,12 +25,19 @@ const firstSequence = 1
 const familyInet = 1 // NFPROTO_INET
 
 // NFNL_MSG_BATCH_* of linux/netfilter/nfnetlink.h.
-const batchBegin, batchEnd = 0x10, 0x11
+const batchBegin, batchEnd, batchGenID = 0x10, 0x11, 1
 
 // batchOf is a whole transaction. Without its end the kernel checks all of it, says
 // what it refuses, and does nothing: that is how natkit probes.
-func batchOf(messages []message, end bool) []byte {
-	b := appendMessage(nil, batchBegin, 0, firstSequence-1, subsystem, nil)
+//
+// A generation other than 0 is that of the rules that the transaction was made for; the
+// kernel refuses it for others (NFNL_BATCH_GENID, Linux 4.10).
+func batchOf(messages []message, generation uint32, end bool) []byte {
+	var begin attrs
+	if generation != 0 {
+		begin.u32(batchGenID, generation)
+	}
+	b := appendMessage(nil, batchBegin, 0, firstSequence-1, subsystem, begin)
 	for i, m := range messages {
 		flags := m.flags
 		if i == len(messages)-1 {

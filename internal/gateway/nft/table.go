@@ -8,6 +8,8 @@ import (
 	"github.com/google/nftables/expr"
 	"github.com/google/nftables/userdata"
 	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/natrules"
 )
 
 // table is all that natkit writes, in the order in which it is written.
@@ -43,6 +45,7 @@ type set struct {
 	counted  bool
 	elements []element
 	about    string
+	there    bool // and stays
 }
 
 type element struct {
@@ -81,10 +84,14 @@ func (s *set) reference() string {
 	return "__set%d"
 }
 
-// messages replaces the table: it is made where there was none, so that it can be
-// deleted, and all of that is one transaction.
-func (t *table) messages() ([]message, error) {
+// messages replaces the table, was being the one that there is and of which something
+// is kept. Without it the table is made where there was none, so that it can be
+// deleted; all of that is one transaction.
+func (t *table) messages(was *natrules.Table) ([]message, error) {
 	all := []message{tableMessage(unix.NFT_MSG_NEWTABLE), tableMessage(unix.NFT_MSG_DELTABLE), tableMessage(unix.NFT_MSG_NEWTABLE)}
+	if was != nil {
+		all = t.emptied(was)
+	}
 	for _, c := range t.chains {
 		all = append(all, c.message())
 	}
@@ -92,7 +99,9 @@ func (t *table) messages() ([]message, error) {
 		all = append(all, t.flowtable.message())
 	}
 	for _, s := range t.sets {
-		all = append(all, s.messages()...)
+		if !s.there {
+			all = append(all, s.messages()...)
+		}
 	}
 	for _, r := range t.rules {
 		m, err := r.message()

@@ -365,6 +365,16 @@ func TestLimit(t *testing.T) {
 	if n := b.counted(nft.LimitComment); n != 4 {
 		t.Errorf("counted %d drops, not 4", n)
 	}
+	more := func(what string, limit int, passes bool) {
+		t.Helper()
+		b.use(fmt.Sprintf("  limits: {connections-per-source: %d}\n  nat: [{masquerade: {from: 192.168.0.0/24}}, {static: {inside: 192.168.0.62, outside: 203.0.113.9}}]\n", limit))
+		if got := b.udp(behaviour.A, behaviour.X, "192.168.0.2:4000", "198.18.0.10:53"); got.Src.IsValid() != passes {
+			t.Errorf("%s: a connection more: %v", what, got)
+		}
+	}
+	more("applied again", 3, false)
+	more("and again", 3, false)
+	more("with a higher limit", 4, true)
 }
 
 // TestMSS: SYNs are told what fits, never more than they said.
