@@ -69,6 +69,8 @@ func (w *netnsWorld) build() (err error) {
 
 func (w *netnsWorld) Apply(p *gateway.Plan) error { return w.engine.Apply(w.gateway, p) }
 
+func (w *netnsWorld) Remove() error { return w.engine.Remove(w.gateway) }
+
 func (w *netnsWorld) Pass(d time.Duration) error {
 	time.Sleep(d)
 	return nil

@@ -43,6 +43,13 @@ limits: {connections-per-source: 5}
 nat:
   - masquerade: {}
 `
+	limitedForward = `
+interfaces: {wan: wan, lan: [lan, dmz]}
+limits: {connections-per-source: 5}
+nat:
+  - masquerade: {}
+  - dnat: {on: 203.0.113.7, port: udp/8000, to: "192.168.0.2:80"}
+`
 	exceptSome = `
 interfaces: {wan: wan, lan: [lan, dmz]}
 nat:

@@ -44,6 +44,20 @@ func perSource(p *Play) (Outcome, error) {
 	return yes(n == most, "limited, others are not touched, and free again after it", Outcome(fmt.Sprintf("%d flows after the first have ended", n))), err
 }
 
+// insideOnly has a client outside make more flows than a host inside may, to what is
+// forwarded.
+func insideOnly(p *Play) (Outcome, error) {
+	server := at(A, "192.168.0.2:80")
+	for n := range uint16(most + 3) {
+		came, err := p.in(outsideX.port(6000+n), forwarded, server)
+		if err != nil || !came {
+			return Outcome(fmt.Sprintf("a client outside has %d", n)), err
+		}
+	}
+	n, err := p.upTo(insideA, most+3)
+	return yes(n == most, "inside only", Outcome(fmt.Sprintf("%d flows of the server after that", n))), err
+}
+
 // perSourceAnyProtocol takes four of five by UDP, the last by an echo, and finds
 // none left for TCP.
 func perSourceAnyProtocol(p *Play) (Outcome, error) {
@@ -51,12 +65,9 @@ func perSourceAnyProtocol(p *Play) (Outcome, error) {
 	if err != nil || n != most-1 {
 		return Outcome(fmt.Sprintf("%d flows", n)), err
 	}
-	source, to := insideA.Addr(), outsideX.Addr()
-	echo := packet.IP{Source: source, Destination: to, Protocol: unix.IPPROTO_ICMP}.Append(nil,
-		packet.AppendICMP(nil, source, to, packet.ICMP{Type: 8, Rest: 77<<16 | 1}, []byte("echo")))
-	syn := packet.IP{Source: source, Destination: to, Protocol: unix.IPPROTO_TCP}.Append(nil,
+	syn := packet.IP{Source: insideA.Addr(), Destination: outsideX.Addr(), Protocol: unix.IPPROTO_TCP}.Append(nil,
 		packet.AppendTCP(nil, packet.Tuple{Src: insideA.AddrPort, Dst: outsideX.AddrPort}, packet.TCP{Flags: packet.SYN, Window: 1000}, nil))
-	if _, err := p.Exchange(A, X, echo); err != nil {
+	if _, err := p.Exchange(A, X, ping(insideA.Addr(), outsideX.Addr(), 77, 1).bytes()); err != nil {
 		return "", err
 	}
 	_, err = p.Exchange(A, X, syn)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/natkit/natkit/internal/gateway"
 )
@@ -68,15 +69,27 @@ func (c *Case) observe(world Maker) (got Outcome, err error) {
 
 // Plan is what the case's file compiles to.
 func (c *Case) Plan() (*gateway.Plan, error) {
-	text := c.Gateway
-	if text == "" {
-		text = DefaultGateway
+	if c.Gateway == "" {
+		return compile(c.ID, DefaultGateway)
 	}
-	f, err := gateway.Parse(c.ID+".yaml", []byte("gateway:\n"+indent(text)))
+	return compile(c.ID, c.Gateway)
+}
+
+func compile(name, text string) (*gateway.Plan, error) {
+	f, err := gateway.Parse(name+".yaml", []byte("gateway:\n"+indent(text)))
 	if err != nil {
 		return nil, fmt.Errorf("read the case's gateway file: %w", err)
 	}
 	return gateway.Compile(&f.Config, Facts())
+}
+
+// change applies another file.
+func (p *Play) change(text string) error {
+	plan, err := compile("changed", text)
+	if err != nil {
+		return err
+	}
+	return p.Apply(plan)
 }
 
 func indent(text string) string {
@@ -85,4 +98,31 @@ func indent(text string) string {
 		b.WriteString("  " + l)
 	}
 	return b.String()
+}
+
+// Stretched has all that a case says of time take some times as long, for machines on
+// which a packet takes a good part of the seconds that timers are set to: emulated ones.
+func Stretched(world Maker, times int) Maker {
+	return func() (World, error) {
+		w, err := world()
+		if err != nil || times <= 1 {
+			return w, err
+		}
+		return stretched{w, time.Duration(times)}, nil
+	}
+}
+
+type stretched struct {
+	World
+	times time.Duration
+}
+
+func (s stretched) Pass(d time.Duration) error { return s.World.Pass(d * s.times) }
+
+func (s stretched) Timers(values map[Timer]time.Duration) error {
+	longer := make(map[Timer]time.Duration, len(values))
+	for timer, d := range values {
+		longer[timer] = d * s.times
+	}
+	return s.World.Timers(longer)
 }

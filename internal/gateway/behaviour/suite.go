@@ -9,6 +9,7 @@ func All() []Case {
 		rfc6888(),
 		kinds(),
 		pools(),
+		applying(),
 		rfc6296(),
 		rfc5382(),
 		rfc5508(),

@@ -17,6 +17,8 @@ import (
 type World interface {
 	// Apply has the engine carry out a plan, in place of the one before.
 	Apply(*gateway.Plan) error
+	// Remove has the engine take away what it has applied.
+	Remove() error
 	// Send lets a host send IP packets one after the other, and gives all that arrives
 	// at any host in consequence. When it returns the gateway has done all it does
 	// about them, so that what is not there does not come any more.
