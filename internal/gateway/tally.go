@@ -130,8 +130,12 @@ func (p *Plan) Refs() []RuleStatus {
 	for _, d := range p.Destinations {
 		add(d.Rule, d.String())
 	}
-	for _, s := range p.Sources {
-		add(s.Rule, s.String())
+	for _, hairpin := range []bool{false, true} { // what comes back inside is not what a rule is for
+		for _, s := range p.Sources {
+			if s.Hairpin.Prefix.IsValid() == hairpin {
+				add(s.Rule, s.String())
+			}
+		}
 	}
 	for _, s := range p.Stateless {
 		add(s.Rule, s.String())

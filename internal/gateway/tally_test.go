@@ -67,6 +67,11 @@ func TestRefsAreInTheFilesOrder(t *testing.T) {
 	if want := []string{"nat[1] static", "nat[3] dnat", "nat[10] dnat", "ipv6[0] masquerade"}; !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}
+	hairpin := Source{Rule: Ref{"nat", 0, "snat"}, Masquerade: true, Hairpin: HairpinOf{Prefix: netip.MustParsePrefix("0.0.0.0/0")}}
+	plain := Source{Rule: Ref{"nat", 0, "snat"}, Masquerade: true}
+	if r := (&Plan{Sources: []Source{hairpin, plain}}).Refs(); len(r) != 1 || r[0].Text != plain.String() || r[0].More != 1 {
+		t.Errorf("a rule with an entry for what comes back: %+v", r)
+	}
 	if more := p.Refs()[0].More; more != 2 {
 		t.Errorf("%d more entries", more)
 	}

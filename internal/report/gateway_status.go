@@ -105,13 +105,12 @@ func busiestRules(rules []gateway.RuleStatus, top int) (shown []gateway.RuleStat
 }
 
 func gatewayRule(r *gateway.RuleStatus, s *gateway.Status) []Cell {
-	packets, bytes := units.None, units.None
-	if s.Accounting && s.Flows.Sampled > 0 {
-		packets, bytes = units.Count(r.Packets), units.Bytes(r.Bytes)
-	}
-	flows := units.None
-	if s.Flows.Sampled > 0 || s.Flows.Complete {
+	flows, packets, bytes := units.None, units.None, units.None
+	if read := s.Flows.Sampled > 0 || s.Flows.Complete; read {
 		flows = about(s) + units.Count(r.Flows)
+		if s.Accounting {
+			packets, bytes = about(s)+units.Count(r.Packets), about(s)+units.Bytes(r.Bytes)
+		}
 	}
 	text := r.Text
 	if r.More > 0 {
