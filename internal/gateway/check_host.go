@@ -106,7 +106,7 @@ func (o one) notOurs(w written) {
 
 // notAllOurs is notOurs of a range or a prefix, of which a router may send all.
 func (o one) notAllOurs(w written) {
-	all, have := countRange(w.addrs), 0
+	all, have := w.addrs.Size(), int64(0)
 	for _, i := range o.facts.Interfaces {
 		for _, p := range i.Addresses {
 			if w.addrs.contains(p.Addr()) {
@@ -115,7 +115,7 @@ func (o one) notAllOurs(w written) {
 		}
 	}
 	dev, near := o.toward(w.addrs.First)
-	if all.IsInt64() && all.Int64() <= int64(have) || !near {
+	if all <= have || !near {
 		return // a prefix elsewhere is one that is routed here
 	}
 	advice := fmt.Sprintf("sudo ip route add local %s dev %s, or ip addr add for each", prefixOr(w), dev)
@@ -123,7 +123,7 @@ func (o one) notAllOurs(w written) {
 		advice = "have it routed here, or answer for it: ndppd, or ip -6 neigh add proxy for each"
 	}
 	o.warn("address-missing", fmt.Sprintf("%s lies on the network of %s, and of its %s interfaces here have %d: nobody answers for the others there",
-		w.text, dev, bigPlural(all, "address", "addresses"), have), advice, w.path...)
+		w.text, dev, many(all, "address", "addresses"), have), advice, w.path...)
 }
 
 // prefixOr is the prefix that a range is, or a word for one.

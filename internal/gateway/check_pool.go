@@ -2,8 +2,7 @@ package gateway
 
 import (
 	"fmt"
-	"math/big"
-	"net/netip"
+	"math"
 
 	"github.com/natkit/natkit/internal/units"
 )
@@ -25,54 +24,48 @@ func (c *checker) pools() {
 
 // keep compares the hosts of a pool without port translation with its addresses.
 func (o one) keep() {
-	hosts, addresses := countPrefixes(o.SNAT.From), countRanges(o.SNAT.To)
-	if hosts != nil && hosts.Cmp(addresses) <= 0 {
+	hosts, addresses := hostsOf(o.SNAT.From), sizeOf(o.SNAT.To)
+	if hosts <= addresses {
 		return
 	}
 	who := "any number of hosts"
-	if hosts != nil {
-		who = bigPlural(hosts, "host", "hosts")
+	if len(o.SNAT.From) > 0 {
+		who = many(hosts, "host", "hosts")
 	}
-	have := bigPlural(addresses, "address", "addresses")
-	o.warn("keep-pool-small", fmt.Sprintf("%s for %s whose ports are kept: only so many of them can use the same source port to one destination at a time; others fail, and are counted", have, who),
+	o.warn("keep-pool-small", fmt.Sprintf("%s for %s whose ports are kept: only so many of them can use the same source port to one destination at a time; others fail, and are counted",
+		many(addresses, "address", "addresses"), who),
 		"give it as many addresses as hosts (netmap then gives each its own), or leave out ports: keep", "to")
 }
 
-func bigPlural(n *big.Int, one, many string) string {
-	if n.IsInt64() {
-		return units.Plural(n.Int64(), one, many)
+// many is units.Plural of a number that is as large as that, or larger.
+func many(n int64, one, many string) string {
+	if n == math.MaxInt64 {
+		return "2^63 " + many + " or more"
 	}
-	return fmt.Sprintf("2^%d %s or more", n.BitLen()-1, many)
+	return units.Plural(n, one, many)
 }
 
-// countPrefixes is how many addresses hosts of the prefixes can have; nil for any.
-// Those of a network and of its broadcast are no host's.
-func countPrefixes(prefixes Prefixes) *big.Int {
-	if len(prefixes) == 0 {
-		return nil
-	}
-	sum := new(big.Int)
+// hostsOf is how many hosts prefixes can have; those of a network's own address and of
+// its broadcast are none. Without prefixes it is any number.
+func hostsOf(prefixes Prefixes) (hosts int64) {
 	for _, p := range prefixes {
-		n := countRange(RangeOf(p.Prefix))
+		n := RangeOf(p.Prefix).Size()
 		if p.Addr().Is4() && p.Bits() < 31 {
-			n.Sub(n, big.NewInt(2))
+			n -= 2
 		}
-		sum.Add(sum, n)
+		hosts = addBounded(hosts, n)
 	}
-	return sum
+	if len(prefixes) == 0 {
+		return math.MaxInt64
+	}
+	return hosts
 }
 
-func countRanges(ranges Ranges) *big.Int {
-	sum := new(big.Int)
+func sizeOf(ranges []Range) (addresses int64) {
 	for _, r := range joinRanges(ranges) {
-		sum.Add(sum, countRange(r))
+		addresses = addBounded(addresses, r.Size())
 	}
-	return sum
-}
-
-func countRange(r Range) *big.Int {
-	first, last := new(big.Int).SetBytes(r.First.AsSlice()), new(big.Int).SetBytes(r.Last.AsSlice())
-	return last.Sub(last, first).Add(last, big.NewInt(1))
+	return addresses
 }
 
 // taken finds addresses of the pool that belong to one host, or to one each, and
@@ -120,70 +113,48 @@ const (
 // capacity compares the expected connections with the ports that rules can give.
 func (c *checker) capacity() {
 	flows := int64(c.config.Expect.Flows)
-	ports := c.portsInAll()
-	if flows == 0 || ports == nil || ports.Cmp(big.NewInt(flows)) >= 0 {
+	ports, shared := c.portsInAll()
+	if !shared || ports >= flows {
 		return
 	}
 	c.add(Finding{ID: "pool-small", Severity: Warn,
-		Message: fmt.Sprintf("%s are expected, and the rules have %s to give for each protocol and destination: more than those cannot go to one address and port", units.Plural(flows, "connection", "connections"), bigPlural(ports, "port", "ports")),
+		Message: fmt.Sprintf("%s are expected, and the rules have %s to give for each protocol and destination: more than those cannot go to one address and port", units.Plural(flows, "connection", "connections"), many(ports, "port", "ports")),
 		Advice:  "add addresses to the pools, unless the connections go to many destinations"}, []any{"expect", "flows"})
 }
 
-// portsInAll is how many pairs of address and port the source rules have; nil where one
-// of them may give any number, or there is none.
-func (c *checker) portsInAll() *big.Int {
+// portsInAll is how many pairs of address and port the rules have whose hosts share
+// them; false where there is no such rule.
+func (c *checker) portsInAll() (ports int64, shared bool) {
 	pools := map[Ports][]Range{}
-	sum, shared := new(big.Int), false
-	for _, s := range c.plan.Sources {
-		if s.Hairpin.Prefix.IsValid() {
-			continue
+	for i := range c.plan.Sources {
+		s := &c.plan.Sources[i]
+		if !s.Hairpin.Prefix.IsValid() && !s.oneForOne() {
+			pools[given(s.Ports)] = append(pools[given(s.Ports)], c.pool(s)...)
 		}
-		if s.Prefix.IsValid() || s.Rule.Kind == "static" {
-			continue
+	}
+	for given, pool := range pools {
+		each := int64(given.Last) - int64(given.First) + 1
+		n := sizeOf(pool)
+		if n > math.MaxInt64/each {
+			return math.MaxInt64, true
 		}
-		shared = true
-		pools[given(s.Ports)] = append(pools[given(s.Ports)], c.pool(&s)...)
+		ports = addBounded(ports, n*each)
 	}
-	for ports, pool := range pools {
-		n := big.NewInt(int64(ports.Last) - int64(ports.First) + 1)
-		sum.Add(sum, n.Mul(n, countRanges(pool)))
-	}
-	if !shared {
-		return nil
-	}
-	return sum
+	return ports, len(pools) > 0
 }
 
 func given(p Ports) Ports {
 	if p.First == 0 {
 		return Ports{First: firstGiven, Last: lastGiven}
 	}
-	return p
+	return Ports{First: p.First, Last: p.Last}
 }
 
-// pool are the addresses of a source entry: the first of each interface where it
-// masquerades, one where the host does not tell.
-func (c *checker) pool(s *Source) (pool []Range) {
-	if !s.Masquerade {
-		return s.To
+// pool are the addresses of a source entry; one where the host does not tell.
+func (c *checker) pool(s *Source) []Range {
+	if pool := s.gives(c.facts); len(pool) > 0 {
+		return pool
 	}
-	family := byte(s.Rule.bits() / 128)
-	for i, name := range s.Out {
-		a := standIn(family, i)
-		if own := c.own(name, s.Rule.bits()); len(own) > 0 {
-			a = own[0]
-		}
-		pool = append(pool, Range{a, a})
-	}
-	if len(s.Out) == 0 {
-		a := standIn(family, 0)
-		pool = append(pool, Range{a, a})
-	}
-	return pool
-}
-
-// own are the addresses of an interface in one family that others can reach.
-func (c *checker) own(name string, bits int) []netip.Addr {
-	b := compiler{facts: *c.facts}
-	return b.addresses(name, bits)
+	a := standIn(byte(s.bits()/128), 0)
+	return []Range{{a, a}}
 }

@@ -209,7 +209,7 @@ func TestCheckPools(t *testing.T) {
 			[]string{"4 [203.0.113.32/27 warn keep-pool-small: snat: 32 addresses for 255 hosts" + keep}},
 		{"as many", inFile("snat: {from: 10.2.0.0/27, to: 203.0.113.33-203.0.113.62, ports: keep}"), nil},
 		{"everybody", inFile("snat: {to: 203.0.113.33, ports: keep}"), []string{"4 203.0.113.33 warn keep-pool-small: snat: 1 address for any number of hosts" + keep}},
-		{"IPv6", inFile6("snat: {from: 'fd00::/64', to: '2001:db8::1', ports: keep}"), []string{"4 2001:db8::1 warn keep-pool-small: snat: 1 address for 2^64 hosts or more" + keep}},
+		{"IPv6", inFile6("snat: {from: 'fd00::/64', to: '2001:db8::1', ports: keep}"), []string{"4 2001:db8::1 warn keep-pool-small: snat: 1 address for 2^63 hosts or more" + keep}},
 		{"held", inFile("snat: {from: 10.0.0.0/8, to: 203.0.113.8/29}", "notrack: {on: 203.0.113.10}", "static: {inside: 10.0.0.5, outside: 203.0.113.9, stateless: on}"),
 			[]string{"4 203.0.113.8/29 warn pool-held: snat: 203.0.113.9 is not given: it is that of static in line 6, and answers would not find back",
 				"4 203.0.113.8/29 warn pool-held: snat: 203.0.113.10 is not given: it is that of notrack in line 5, and answers would not find back"}},
@@ -267,12 +267,30 @@ func TestCheckHost(t *testing.T) {
 				"4 203.0.113.4/30 refuse cuts-own-session: netmap: " + cut}},
 		{"session by stateless", inFile("static: {inside: 10.0.0.2, outside: 203.0.113.7, stateless: on}"), []string{"4 203.0.113.7 refuse cuts-own-session: static: " + cut}},
 		{"session by notrack", inFile("notrack: {on: 203.0.113.7, port: tcp}"), []string{"4 203.0.113.7 refuse cuts-own-session: notrack: " + cut}},
+		{"session by static with hairpin", inFile("static: {inside: 10.0.0.2, outside: 203.0.113.7, hairpin: on}"), []string{"4 203.0.113.7 refuse cuts-own-session: static: " + cut}},
+		{"session's answers", inFile("snat: {from: 203.0.113.0/24, to: 203.0.113.7}", "masquerade: {}"), nil},
+		{"session's answers under another address", inFile("snat: {to: 198.51.100.9}"),
+			[]string{"4 snat: warn own-session-source: snat: connections of 203.0.113.7 itself are translated, too: your own session from 198.18.0.1:50000 to 203.0.113.7 port 22 ends if the tracker does not know it yet and an answer comes first",
+				"4 198.51.100.9 warn address-missing: snat: no interface here has 198.51.100.9: its packets come only if a router sends them here"}},
+		{"answers that are excepted", inFile("masquerade: {except-to: 198.18.0.0/15}"), nil},
 		{"masquerade by notrack", inFile("masquerade: {from: 10.0.0.0/8}", "notrack: {on: 203.0.113.7, port: udp}"),
 			[]string{"5 203.0.113.7 refuse notrack-answers: notrack: masquerade in line 4 gives 203.0.113.7 to connections, and answers to it that are not tracked do not find back"}},
 		{"a server beside masquerade", inFile("masquerade: {from: 10.0.0.0/8}", "notrack: {on: 203.0.113.7, port: udp/53}"), nil},
 		{"an interface without an address", inFile6("dnat: {on: br0, port: tcp/80, to: 'fd00::1'}"),
 			[]string{"4 br0 warn address-waits: dnat: br0 has no IPv6 address that others can reach: the rule waits for one"}},
 		{"network address inside", inFile("masquerade: {from: 10.0.0.0/24}"), nil},
+	})
+}
+
+// Who comes from inside is not cut by what holds for the outer interface.
+func TestCheckSessionFromInside(t *testing.T) {
+	facts := here()
+	facts.Sessions = []Session{{netip.MustParseAddrPort("10.0.0.9:50000"), netip.MustParseAddrPort("203.0.113.7:22")}}
+	runChecks(t, facts, []checkCase{
+		{"outer", inFile("dnat: {on: wan, port: tcp/22, to: 10.0.0.2}"), nil},
+		{"outer, stateless", inFile("static: {inside: 10.0.0.2, outside: 203.0.113.7, stateless: on}"), nil},
+		{"inside, too", inFile("dnat: {on: wan, port: tcp/22, to: 10.0.0.2, hairpin: on}"),
+			[]string{"4 wan refuse cuts-own-session: dnat: it takes your own session from 10.0.0.9:50000 to 203.0.113.7 port 22"}},
 	})
 }
 

@@ -119,6 +119,8 @@ func TestParseErrors(t *testing.T) {
 		{"no prefix", "masquerade: {from: 10.0.0.0/33}", `3:24: expected an address or a prefix such as 192.168.0.0/16, found "10.0.0.0/33"`},
 		{"item", "masquerade: {from: [10.0.0.0/8, ten]}", `3:37: expected an address or a prefix such as 192.168.0.0/16, found "ten"`},
 		{"no items", "masquerade: {from: []}", `3:24: expected one or more, found an empty list`},
+		{"prefix for an address", "static: {inside: 10.0.0.0/24, outside: 203.0.113.0/24}",
+			`3:22: expected an address such as 203.0.113.7, found "10.0.0.0/24": one address is meant here; netmap is for prefixes`},
 		{"mapped", "notrack: {on: \"::ffff:203.0.113.1\"}", `3:19: expected an address such as 203.0.113.7, found "::ffff:203.0.113.1": write it 203.0.113.1`},
 		{"zone", "notrack: {on: fe80::1%eth0}", `3:19: expected an address such as 203.0.113.7, found "fe80::1%eth0": an address of a zone cannot be translated; leave out %eth0`},
 		{"range backwards", "snat: {to: 203.0.113.9-203.0.113.7}", `3:16: expected ` + rangeWords + `, found "203.0.113.9-203.0.113.7": the end comes before the beginning`},

@@ -33,7 +33,7 @@ func (s *Source) given() []Range {
 	case s.Masquerade:
 		return []Range{{}}
 	case s.Prefix.IsValid():
-		return []Range{rangeOf(s.Prefix)}
+		return []Range{RangeOf(s.Prefix)}
 	}
 	return s.To
 }
@@ -49,16 +49,6 @@ func (s *Source) poolRule(from netip.Prefix, to Range) snapshot.NATRule {
 		Random: s.Random == RandomPorts, FullyRandom: s.Random == RandomFully, Persistent: s.Persistent,
 		FromSource: from, Partial: len(s.NotTo) > 0 || len(s.Out) > 1 || s.Hairpin.Prefix.IsValid(), Text: s.becomes(),
 	}
-}
-
-// rangeOf is all of a prefix.
-func rangeOf(p netip.Prefix) Range {
-	b := p.Masked().Addr().AsSlice()
-	for i := p.Bits(); i < 8*len(b); i++ {
-		b[i/8] |= 0x80 >> (i % 8)
-	}
-	last, _ := netip.AddrFromSlice(b)
-	return Range{First: p.Masked().Addr(), Last: last}
 }
 
 // OneToOne tells whether a source keeps each host's own ports: it cannot run out.

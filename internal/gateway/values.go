@@ -93,6 +93,9 @@ func (p *Prefixes) UnmarshalYAML(n ast.Node) error {
 func (a *Address) UnmarshalYAML(n ast.Node) error {
 	return document.Scalar(n, addressWords, func(text string) (err error) {
 		a.Addr, err = parseAddr(text)
+		if _, e := netip.ParsePrefix(text); e == nil {
+			return document.Advice("one address is meant here; netmap is for prefixes")
+		}
 		return err
 	})
 }
