@@ -27,6 +27,9 @@ func Apply(ns *netns.Handle, p *gateway.Plan) error {
 }
 
 func apply(ns *netns.Handle, p *gateway.Plan) error {
+	if err := valid(p); err != nil {
+		return err
+	}
 	h := host{netmap: true}
 	var err error
 	if h.flowtable, err = present(ns, p.Flowtable); err != nil {
