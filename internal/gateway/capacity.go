@@ -34,11 +34,13 @@ type PoolCapacity struct {
 func Capacity(p *Plan, facts Facts, timeWait float64) []PoolCapacity {
 	var all []PoolCapacity
 	var ranges [][]Range
+	seen := map[Ref]bool{}
 	for i := range p.Sources {
 		s := &p.Sources[i]
-		if s.Hairpin.Prefix.IsValid() || slices.ContainsFunc(all, func(c PoolCapacity) bool { return c.Rule == s.Rule }) {
+		if s.Hairpin.Prefix.IsValid() || seen[s.Rule] {
 			continue
 		}
+		seen[s.Rule] = true
 		given := s.gives(&facts)
 		all, ranges = append(all, s.capacity(given, timeWait)), append(ranges, given)
 	}

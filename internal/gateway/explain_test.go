@@ -442,3 +442,19 @@ func TestNeutral(t *testing.T) {
 		t.Errorf("plain: %s", got)
 	}
 }
+
+func FuzzParsePacket(f *testing.F) {
+	for _, text := range []string{"tcp 192.168.0.2:4000 -> 198.51.100.9:443", "icmp 192.168.0.2→198.51.100.9", "udp [fd00::2]:1 [2001:db8::9]:2", "47 0.0.0.0 ::", "tcp a -", "tcp ::ffff:1.2.3.4 1.2.3.4:1"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		p, err := ParsePacket([]string{text})
+		if err != nil {
+			return
+		}
+		again, err := ParsePacket([]string{p.String()})
+		if err != nil || again != p {
+			t.Errorf("%q is %s, which is %v, %v", text, p, again, err)
+		}
+	})
+}

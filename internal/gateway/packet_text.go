@@ -88,13 +88,20 @@ func ParsePacket(words []string) (Packet, error) {
 }
 
 func parseEndpoint(text string) (endpoint, error) {
-	if a, err := netip.ParseAddr(strings.Trim(text, "[]")); err == nil {
-		return endpoint{addr: a.Unmap()}, nil
+	ap, err := netip.ParseAddrPort(text)
+	if err != nil {
+		var a netip.Addr
+		a, err = netip.ParseAddr(strings.Trim(text, "[]"))
+		ap = netip.AddrPortFrom(a, 0)
 	}
-	if ap, err := netip.ParseAddrPort(text); err == nil {
-		return endpoint{ap.Addr().Unmap(), ap.Port()}, nil
+	switch a := ap.Addr(); {
+	case err != nil:
+		return endpoint{}, fmt.Errorf("packet: %q is no address and port; %s", text, packetWords)
+	case a.Zone() != "":
+		return endpoint{}, fmt.Errorf("packet: %q: what belongs to one link is not forwarded; leave out %%%s", text, a.Zone())
+	default:
+		return endpoint{a.Unmap(), ap.Port()}, nil
 	}
-	return endpoint{}, fmt.Errorf("packet: %q is no address and port; %s", text, packetWords)
 }
 
 // usualPort is the source port where none is given: a client's.
