@@ -263,3 +263,27 @@ func TestLimitsAreDropsAndOthersAreNot(t *testing.T) {
 		t.Errorf("%+v, %s: %v", s.Rules[0], s.Integrity, s.Changes) // what packets put into the limit's set is no change
 	}
 }
+
+// TestAppliedAgain: another plan, with the limit's set kept, leaves no old marks.
+func TestAppliedAgain(t *testing.T) {
+	w := newWorld(t)
+	const limited = "\n  limits: {connections-per-source: 10}"
+	w.apply(strings.Replace(example, "gateway:", "gateway:"+limited, 1), w.facts())
+	w.connect(w.inside, "203.0.113.100:7", 2)
+	p := w.apply(strings.Replace(example, "gateway:", "gateway:"+limited+"\n  mss: clamp", 1), w.facts())
+	s := w.look()
+	if s.Integrity != gateway.TableIntact || s.Plan != gateway.Digest(p) || s.Rules[1].Flows != 2 || *s.Rules[1].New != 0 {
+		t.Errorf("%s %v, plan %s, %+v", s.Integrity, s.Changes, s.Plan, s.Rules[1])
+	}
+	table, err := natrules.ReadTable(w.gateway, nft.Family, nft.Table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, r := range table.Rules {
+		if r.Chain == nft.MarkChain && seen[r.Comment] {
+			t.Errorf("twice: %s", r.Comment)
+		}
+		seen[r.Comment] = true
+	}
+}
