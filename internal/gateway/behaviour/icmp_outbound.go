@@ -98,36 +98,18 @@ func outboundBasic(p *Play) (Outcome, error) {
 	return leavesUntranslated, nil
 }
 
-// errorAboutEcho reads how long the session lives on after errors about it.
+// errorAboutEcho has both ends report about an echo and its reply.
 func errorAboutEcho(p *Play, e endsOf) (Outcome, error) {
 	const set = 20 * time.Second
-	if err := p.Timers(map[Timer]time.Duration{ICMP: set, ICMPv6: set}); err != nil {
-		return "", err
-	}
-	f, err := flowEcho.start(p, e.a, e.x)
-	if err != nil {
-		return "", err
-	}
-	if err := p.Pass(2 * time.Second); err != nil {
-		return "", err
-	}
-	for _, r := range []struct {
-		report
-		of     exchanged
-		source netip.Addr
-	}{{report{by: e.x, kind: e.portUnreachableKind}, f.out, e.x.Addr()}, {report{by: e.a, kind: e.portUnreachableKind}, f.in, e.wan}} {
-		if got, err := r.seen(p, r.of, r.source); err != nil || got != Translated {
-			return got, err
-		}
-	}
-	left, found, err := leftOf(p, e.a.AddrPort)
-	switch {
-	case err != nil:
-		return "", err
-	case !found:
-		return "deleted", nil
-	}
-	return yes(left <= set-2*time.Second, "neither refreshed nor deleted", "refreshed"), nil
+	var f flow
+	got, err := aged(p, map[Timer]time.Duration{ICMP: set, ICMPv6: set}, e.a.AddrPort,
+		func() (err error) { f, err = flowEcho.start(p, e.a, e.x); return err },
+		func() error {
+			return inTurn(
+				func() error { return report{by: e.x, kind: e.portUnreachableKind}.translated(p, f.out, e.x.Addr()) },
+				func() error { return report{by: e.a, kind: e.portUnreachableKind}.translated(p, f.in, e.wan) })
+		})
+	return yes(got == "not refreshed", "neither refreshed nor deleted", got), err
 }
 
 // icmpChecks are about what is wrong in an error.

@@ -110,6 +110,15 @@ func (r report) seen(p *Play, e exchanged, source netip.Addr) (Outcome, error) {
 	return r.judge(e, source, arrivals), nil
 }
 
+// translated is seen where nothing else may come of it.
+func (r report) translated(p *Play, e exchanged, source netip.Addr) error {
+	got, err := r.seen(p, e, source)
+	if err == nil && got != Translated {
+		err = deviates("%s", got)
+	}
+	return err
+}
+
 func (r report) judge(e exchanged, source netip.Addr, arrivals Arrivals) Outcome {
 	if o := where(arrivals, e.from.host); o != Passes {
 		return o

@@ -168,7 +168,10 @@ func aged(p *Play, timers map[Timer]time.Duration, inside netip.AddrPort, start,
 	if err := act(); err != nil {
 		return verdict("", err)
 	}
-	after, _, err := leftOf(p, inside)
+	after, found, err := leftOf(p, inside)
+	if err != nil || !found {
+		return "deleted", err
+	}
 	return yes(after <= before-age+time.Second, "not refreshed", "refreshed"), err
 }
 
@@ -196,13 +199,7 @@ func outboundError(p *Play, e endsOf) (Outcome, error) {
 	var f flow
 	return aged(p, agingUDP, e.a.AddrPort,
 		func() (err error) { f, err = flowUDP.start(p, e.a, e.x); return err },
-		func() error {
-			got, err := report{by: e.a, kind: e.portUnreachableKind}.seen(p, f.in, e.wan)
-			if err == nil && got != Translated {
-				err = deviates("%s", got)
-			}
-			return err
-		})
+		func() error { return report{by: e.a, kind: e.portUnreachableKind}.translated(p, f.in, e.wan) })
 }
 
 func outboundReset(p *Play) (Outcome, error) {

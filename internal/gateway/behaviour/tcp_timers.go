@@ -162,12 +162,9 @@ func allTimers(p *Play) (Outcome, error) {
 		if err := s.reach(c); err != nil {
 			return verdict("", err)
 		}
-		left, found, err := leftOf(p, c.inside.AddrPort)
-		if err != nil {
-			return "", err
-		}
-		if !found || left > set {
-			return Outcome(fmt.Sprintf("%s: %v left, there: %v", s.words, left, found)), nil
+		_, found, err := leftOf(p, c.inside.AddrPort)
+		if err != nil || !found {
+			return Outcome(s.words + ": no session"), err
 		}
 	}
 	if err := p.Pass(set + time.Second); err != nil {
