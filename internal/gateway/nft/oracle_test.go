@@ -95,3 +95,23 @@ func listing(t testing.TB, ns *netns.Handle) string {
 	t.Helper()
 	return markText.ReplaceAllString(run(t, ns, "nft", "list", "ruleset"), "")
 }
+
+// TestListable: nft(8) shows tables with maps that it has no words for to write them,
+// too, and each rule once.
+func TestListable(t *testing.T) {
+	testutil.NeedRoot(t)
+	testutil.NeedProgram(t, "nft")
+	for _, kind := range []string{"hairpin", "ports", "stateless"} {
+		ns, p := newNetns(t), largePlan(kind, 3)
+		if err := Apply(ns, p); err != nil {
+			t.Fatal(err)
+		}
+		text := listing(t, ns)
+		for _, r := range build(p, host{netmap: true}).rules {
+			if r.chain != MarkChain && strings.Count(text, `comment "`+r.comment+`"`) == 0 {
+				t.Errorf("%s: no rule %q in\n%s", kind, r.comment, text)
+			}
+		}
+		t.Log(text)
+	}
+}
