@@ -74,7 +74,7 @@ func TestUndoneWithoutConfirmation(t *testing.T) {
 	a, _ := w.apply(masqueradeText, 0)
 	b, id := w.apply(snatText, time.Second)
 	w.want(b)
-	within(t, 5*time.Second, "undone by itself", func() bool { return w.load(id).Finished() })
+	within(t, 30*time.Second, "undone by itself", func() bool { return w.load(id).Finished() })
 	w.want(a)
 	w.wantSysctl(Accounting, "0")
 }
@@ -260,7 +260,7 @@ func TestPowerFailureBeforeConfirmation(t *testing.T) {
 func endGuard(t *testing.T, guard journal.Process) {
 	if p, err := os.FindProcess(guard.PID); err == nil && guard.Alive("/proc") {
 		p.Kill()
-		within(t, 5*time.Second, "end of the guard", func() bool { return !guard.Alive("/proc") })
+		within(t, 30*time.Second, "end of the guard", func() bool { return !guard.Alive("/proc") })
 	}
 }
 

@@ -40,7 +40,8 @@ func (k *keeper) apply(ctx context.Context, text []byte, reason string) error {
 		return err
 	}
 	k.devices = fastPath(r.Gateway, r.Facts.Interfaces)
-	k.text, k.plan, k.digest, k.told = text, r.Gateway, r.Digest, ""
+	k.text, k.plan, k.digest, k.told, k.suspended = text, r.Gateway, r.Digest, "", false
+	k.adopt()
 	k.tellWaiting(r)
 	k.tellNotes(r, reason)
 	if former != nil && len(r.Plan.Changes) > 0 {
@@ -87,6 +88,20 @@ func (k *keeper) carryOut(ctx context.Context, r *Ready, reason string) error {
 	k.supersede(tx.ID)
 	k.log("%s: %s in force as %s: %s, in %s", reason, r.Digest[:12], tx.ID, summary(r.Gateway), units.Roughly(time.Since(began).Seconds()))
 	return nil
+}
+
+// adopt finds the transaction that put in force what a service before this one, or
+// somebody else, applied.
+func (k *keeper) adopt() {
+	if k.owner != nil {
+		if now, err := k.Host.Apply.Journal.Reload(k.owner); err != nil || !now.Finished() {
+			return
+		}
+	}
+	open, err := k.Host.Transactions()
+	if k.owner = nil; err == nil && len(open) > 0 {
+		k.owner = open[len(open)-1]
+	}
 }
 
 // supersede has the newest transaction take over what the service's former ones would

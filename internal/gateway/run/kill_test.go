@@ -134,7 +134,7 @@ func (k *kills) whole(round int, delay time.Duration, stage string) {
 
 // backAgain: the guard, where there was time to start one, puts everything back.
 func (k *kills) backAgain(round int, delay time.Duration, stage string) {
-	within(k.t, 10*time.Second, "end of the guard", func() bool { return !k.guarded() })
+	within(k.t, 30*time.Second, "end of the guard", func() bool { return !k.guarded() })
 	if got := k.value(); got != k.old {
 		k.t.Errorf("round %d, killed at %s (%s): in force is %s, want the old %s", round, delay, stage, got, k.old)
 	}

@@ -179,7 +179,6 @@ func (k *keeper) reload(ctx context.Context, reason string) {
 	k.file.taken()
 	text, err := ReadFile(k.File)
 	if err == nil {
-		k.suspended = false
 		err = k.apply(ctx, text, reason)
 	}
 	if err != nil && ctx.Err() == nil {

@@ -173,7 +173,7 @@ func capabilitiesOf(t *testing.T) (numbers []int) {
 func waitLine(t *testing.T, lines <-chan string, words string) {
 	t.Helper()
 	var seen []string
-	for deadline := time.After(testutil.Patience(10 * time.Second)); ; {
+	for deadline := time.After(testutil.Patience(30 * time.Second)); ; {
 		select {
 		case line, ok := <-lines:
 			seen = append(seen, line)
