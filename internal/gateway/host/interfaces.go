@@ -2,6 +2,7 @@ package host
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -27,11 +28,11 @@ func inside(ns *netns.Handle, fn func() error) error {
 func Interfaces(ns *netns.Handle) ([]gateway.Interface, error) {
 	var all []gateway.Interface
 	err := inside(ns, func() error {
-		links, err := netlink.LinkList()
+		links, err := whole(netlink.LinkList)
 		if err != nil {
 			return fmt.Errorf("list interfaces: %w", err)
 		}
-		addresses, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+		addresses, err := whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
 		if err != nil {
 			return fmt.Errorf("list addresses: %w", err)
 		}
@@ -42,6 +43,20 @@ func Interfaces(ns *netns.Handle) ([]gateway.Interface, error) {
 	})
 	slices.SortFunc(all, func(a, b gateway.Interface) int { return cmp.Compare(a.Index, b.Index) })
 	return all, err
+}
+
+// attempts bound how often a list is read that changes meanwhile.
+const attempts = 10
+
+// whole reads until nothing changed meanwhile (NLM_F_DUMP_INTR); of the last attempt
+// what it got.
+func whole[T any](list func() ([]T, error)) (all []T, err error) {
+	for range attempts {
+		if all, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return all, err
+		}
+	}
+	return all, nil
 }
 
 func link(l *netlink.LinkAttrs, addresses []netlink.Addr) gateway.Interface {
