@@ -25,7 +25,7 @@ func (c *checker) load() {
 
 // support looks at what the kernel can do.
 func (c *checker) support() {
-	if bool(c.config.Flowtable) && !c.facts.Flowtable.OK {
+	if f := c.facts.Flowtable; bool(c.config.Flowtable) && !f.OK && !f.Unknown {
 		c.add(Finding{ID: "no-flowtable", Severity: Warn, Message: "flowtable: " + c.facts.Flowtable.Reason,
 			Advice: "everything is forwarded the slow way until then; write flowtable: off if that is meant"}, []any{"flowtable"})
 	}

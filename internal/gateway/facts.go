@@ -28,10 +28,12 @@ type Facts struct {
 	Unknown []string `json:"unknown,omitempty"`
 }
 
-// Support says whether the kernel can do something; Reason where it cannot.
+// Support says whether the kernel can do something; Reason where it cannot, or where
+// it is Unknown, as it could not be tried.
 type Support struct {
-	OK     bool   `json:"ok"`
-	Reason string `json:"reason,omitempty"`
+	OK      bool   `json:"ok"`
+	Unknown bool   `json:"unknown,omitempty"`
+	Reason  string `json:"reason,omitempty"`
 }
 
 // Interface is one of the host's.

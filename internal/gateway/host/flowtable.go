@@ -31,7 +31,7 @@ func asked(err error) gateway.Support {
 	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOENT), errors.Is(err, unix.EINVAL), errors.As(err, &missing):
 		return gateway.Support{Reason: "this kernel has no flowtables, or their module is not installed (CONFIG_NF_FLOW_TABLE, CONFIG_NF_FLOW_TABLE_INET; Linux 4.16)"}
 	default:
-		return gateway.Support{Reason: fmt.Sprintf("it could not be tried whether this kernel has flowtables: %v", err)}
+		return gateway.Support{Unknown: true, Reason: fmt.Sprintf("it could not be tried whether this kernel has flowtables: %v", err)}
 	}
 }
 

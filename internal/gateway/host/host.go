@@ -51,7 +51,9 @@ func Read(ctx context.Context, ns *netns.Handle, o Options) (gateway.Facts, erro
 	}
 	settings(&f, collect.ReadSettings(ctx, collect.Options{Netns: ns}))
 	if o.Flowtable {
-		f.Flowtable = flowtable(ns)
+		if f.Flowtable = flowtable(ns); f.Flowtable.Unknown {
+			f.Unknown = append(f.Unknown, "flowtables: "+f.Flowtable.Reason)
+		}
 	}
 	return f, ctx.Err()
 }
