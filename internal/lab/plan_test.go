@@ -46,7 +46,11 @@ func TestPlan(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for file, s := range map[string]*Scenario{"table-full": full, "table-full-bridge": bridged, "chain": routers, "whole": whole(t)} {
+	kinds, err := Find("nat-kinds")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file, s := range map[string]*Scenario{"table-full": full, "nat-kinds": kinds, "table-full-bridge": bridged, "chain": routers, "whole": whole(t)} {
 		t.Run(file, func(t *testing.T) {
 			var b strings.Builder
 			for _, line := range s.Lines() {
