@@ -53,6 +53,26 @@ func TestPageExamples(t *testing.T) {
 	}
 }
 
+// The example files say nothing to doubt.
+func TestExampleFiles(t *testing.T) {
+	files, err := filepath.Glob("../../docs/gateway/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no example files", err)
+	}
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if findings := check(t, string(text), Facts{}); len(findings) > 0 {
+			t.Errorf("%s\n%s", name, strings.Join(found(string(text), findings), "\n"))
+		}
+		if !strings.Contains(readPage(t), "gateway/"+filepath.Base(name)) {
+			t.Errorf("%s is not named in %s", name, page)
+		}
+	}
+}
+
 // So can every rule that stands in its text.
 func TestPageRules(t *testing.T) {
 	rules := regexp.MustCompile("`((?:"+strings.Join(kindWords, "|")+"): \\{[^`]*\\})`").FindAllStringSubmatch(readPage(t), -1)
