@@ -39,14 +39,14 @@ type TableRule struct {
 	Count
 }
 
-// TableSet is a set or a map. The elements of Dynamic ones come from packets;
-// Anonymous ones belong to one rule, and their names are the kernel's.
+// TableSet is a set or a map. The elements of Dynamic ones come from packets, and are
+// not read; Anonymous ones belong to one rule, and their names are the kernel's.
 type TableSet struct {
 	Name      string
 	Content   []byte
 	Dynamic   bool
 	Anonymous bool
-	Elements []TableElement
+	Elements  []TableElement
 }
 
 // TableElement is an element of a set or a map.

@@ -141,6 +141,10 @@ func (c conn) tableSets(key tableKey, t *Table) error {
 			Name: a.text(setName), Dynamic: flags&nftSetDynamic != 0, Anonymous: flags&setAnonymous != 0,
 			Content: without(a, setName, setID, setHandle, setType, setCount),
 		}
+		if s.Dynamic { // there may be as many as hosts inside
+			t.Sets = append(t.Sets, s)
+			continue
+		}
 		if s.Elements, err = c.tableElements(key, s.Name); err != nil {
 			return fmt.Errorf("elements of %s: %w", s.Name, err)
 		}
