@@ -23,14 +23,17 @@ func Apply(ns *netns.Handle, p *gateway.Plan) error {
 	if err := apply(ns, p); err != nil {
 		return fmt.Errorf("apply the gateway's rules: %w", err)
 	}
-	return sealed(ns)
+	if err := sealed(ns); err != nil {
+		return fmt.Errorf("the gateway's rules are in force, but natkit will not see if others change them; apply again: %w", err)
+	}
+	return nil
 }
 
 func apply(ns *netns.Handle, p *gateway.Plan) error {
 	if err := valid(p); err != nil {
 		return err
 	}
-	h := host{netmap: true}
+	h := host{netmap: true, flowCounts: p.Accounting}
 	var err error
 	if h.flowtable, err = present(ns, p.Flowtable); err != nil {
 		return err
@@ -38,13 +41,27 @@ func apply(ns *netns.Handle, p *gateway.Plan) error {
 	if err := old(p); err != nil {
 		return err
 	}
-	err = commit(ns, build(p, h))
-	var m *Missing
-	if errors.As(err, &m) && m.What == "nat prefix" {
-		h.netmap = false
+	for err = commit(ns, build(p, h)); h.without(err); {
 		err = commit(ns, build(p, h))
 	}
 	return err
+}
+
+// without notes what the kernel lacks and the table can be written without; false
+// where it is something else, or nothing.
+func (h *host) without(err error) bool {
+	var m *Missing
+	switch {
+	case !errors.As(err, &m):
+		return false
+	case m.What == "nat prefix" && h.netmap:
+		h.netmap = false
+	case m.What == "flowtable" && h.flowCounts:
+		h.flowCounts = false
+	default:
+		return false
+	}
+	return true
 }
 
 // present are the interfaces that there are in the namespace.

@@ -28,6 +28,8 @@ type host struct {
 	flowtable []string
 	// netmap tells that the kernel has NF_NAT_RANGE_NETMAP for nftables (5.8).
 	netmap bool
+	// flowCounts tells that the flowtable is to count for the tracker (5.7).
+	flowCounts bool
 }
 
 // build makes the table of a plan.
@@ -43,7 +45,7 @@ func build(p *gateway.Plan, h host) *table {
 			t.limit(p, f)
 		}
 	}
-	t.offload(p, h.flowtable)
+	t.offload(h)
 	t.chains = t.used()
 	t.mark(gateway.Digest(p))
 	return t

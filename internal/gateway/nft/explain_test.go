@@ -76,6 +76,22 @@ func TestExplain(t *testing.T) {
 	}
 }
 
+// TestWithout: what a kernel lacks is left out once, where that can be.
+func TestWithout(t *testing.T) {
+	h := host{netmap: true, flowCounts: true}
+	for _, tt := range []struct {
+		what  string
+		again bool
+	}{{"nat prefix", true}, {"nat prefix", false}, {"flowtable", true}, {"flowtable", false}, {"hash", false}} {
+		if h.without(&Missing{What: tt.what}) != tt.again {
+			t.Errorf("%s: again: %v", tt.what, !tt.again)
+		}
+	}
+	if h.without(nil) || h.without(unix.EPERM) || h.netmap || h.flowCounts {
+		t.Errorf("%+v", h)
+	}
+}
+
 func TestBefore57(t *testing.T) {
 	for release, old := range map[string]bool{"5.4.0-150-generic": true, "4.19.1": true, "5.7.0": false, "5.15.0": false, "6.1.0-rc1": false, "odd": false} {
 		if before57(release) != old {

@@ -89,11 +89,11 @@ const flowtableName = "fastpath"
 
 // offload hands established connections to the kernel's fast path, over those of the
 // interfaces that are there.
-func (t *table) offload(p *gateway.Plan, present []string) {
-	if len(present) == 0 {
+func (t *table) offload(h host) {
+	if len(h.flowtable) == 0 {
 		return
 	}
-	t.flowtable = &flowtable{name: flowtableName, devices: present, counted: p.Accounting}
+	t.flowtable = &flowtable{name: flowtableName, devices: h.flowtable, counted: h.flowCounts}
 	exprs := t.protocols(unix.IPPROTO_TCP, unix.IPPROTO_UDP)
 	exprs = append(exprs, &expr.Counter{}, &expr.FlowOffload{Name: flowtableName})
 	t.rules = append(t.rules, rule{chain: "forward", exprs: exprs, comment: FlowtableComment})
