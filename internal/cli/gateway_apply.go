@@ -109,11 +109,13 @@ type gatewayDocument struct {
 	Digest   string            `json:"digest,omitempty"`
 	Before   string            `json:"before,omitempty"`
 	Findings []gateway.Finding `json:"findings,omitempty"`
-	Plan     *tune.Plan        `json:"plan,omitempty"`
-	Already  []string          `json:"already,omitempty"`
-	Notes    []string          `json:"notes,omitempty"`
-	Confirm  float64           `json:"confirm_seconds,omitempty"`
-	Applied  bool              `json:"applied"`
+	// Difference is between the rules that are in force and the file's.
+	Difference gateway.Difference `json:"difference,omitzero"`
+	Plan       *tune.Plan         `json:"plan,omitempty"`
+	Already    []string           `json:"already,omitempty"`
+	Notes      []string           `json:"notes,omitempty"`
+	Confirm    float64            `json:"confirm_seconds,omitempty"`
+	Applied    bool               `json:"applied"`
 	// Transactions are those that were made, confirmed or undone.
 	Transactions []tuneTransaction `json:"transactions"`
 	// Stale are connections whose rule went away.
@@ -162,11 +164,12 @@ func (f *gatewayApply) run(ctx context.Context, env *Env, ns *netns.Handle, file
 	if service := h.Service(); service != "" {
 		doc.Notes = append(doc.Notes, service+" runs here: it puts its own file in force again when that file or an address changes; change that file instead")
 	}
-	if agreed, err := f.agree(ctx, env, doc); err != nil || !agreed {
-		return err
-	}
 	former, err := h.InForce()
 	if err != nil {
+		return err
+	}
+	doc.Difference = gateway.Diff(former, ready.Gateway)
+	if agreed, err := f.agree(ctx, env, doc, ready, former); err != nil || !agreed {
 		return err
 	}
 	applied, err := ready.Apply(ctx, f.confirm)
@@ -218,7 +221,7 @@ func waitingTransaction(h run.Host) (*journal.Transaction, error) {
 }
 
 // agree shows the plan and asks, as the flags want.
-func (f *gatewayApply) agree(ctx context.Context, env *Env, doc gatewayDocument) (bool, error) {
+func (f *gatewayApply) agree(ctx context.Context, env *Env, doc gatewayDocument, ready *run.Ready, former *gateway.Plan) (bool, error) {
 	mayAsk := !f.asJSON && env.StdinTerminal && env.StdoutTerminal
 	if f.asJSON {
 		if !f.yes {
@@ -229,7 +232,11 @@ func (f *gatewayApply) agree(ctx context.Context, env *Env, doc gatewayDocument)
 	if err := writeFindings(env.Stdout, env.style(), doc.File, doc.Findings); err != nil {
 		return false, err
 	}
-	if err := report.Plan(env.Stdout, env.style(), plannedGateway(doc)); err != nil {
+	err := report.WriteGatewayPlan(env.Stdout, env.style(), &report.GatewayPlan{
+		Known: former != nil || ready.Before == tune.GatewayNone, Difference: doc.Difference, Planned: plannedGateway(doc),
+		Missing: gateway.MissingInterfaces(ready.Gateway, ready.Facts), Waiting: ready.Gateway.Waiting,
+	})
+	if err != nil {
 		return false, err
 	}
 	switch {

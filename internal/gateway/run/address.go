@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
-
-	"github.com/natkit/natkit/internal/gateway"
 )
 
 // addresses are all that the host has, also those that IPv6 still asks about whether
@@ -50,35 +48,6 @@ func addressWords(all []netip.Addr) string {
 		words[i] = a.String()
 	}
 	return strings.Join(words, ", ")
-}
-
-// missing are the interfaces that a plan names and the host does not have.
-func missing(p *gateway.Plan, have []gateway.Interface) []string {
-	var names []string
-	add := func(more ...string) {
-		for _, name := range more {
-			there := slices.ContainsFunc(have, func(i gateway.Interface) bool { return i.Name == name })
-			if !there && !slices.Contains(names, name) {
-				names = append(names, name)
-			}
-		}
-	}
-	add(p.WAN...)
-	add(p.LAN...)
-	for _, s := range p.Sources {
-		add(s.Out...)
-	}
-	for _, d := range p.Destinations {
-		add(d.In...)
-	}
-	for _, s := range p.Stateless {
-		add(s.Out...)
-	}
-	for _, w := range p.Waiting {
-		add(w.Interface)
-	}
-	slices.Sort(names)
-	return names
 }
 
 // quiet has its timer go off when events have ceased for a while, or have gone on for

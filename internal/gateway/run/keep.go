@@ -221,7 +221,7 @@ func (s Stale) Words() string {
 
 // tellWaiting says which interfaces a configuration names that do not exist.
 func (k *keeper) tellWaiting(r *Ready) {
-	waiting := strings.Join(missing(r.Gateway, r.Facts.Interfaces), ", ")
+	waiting := strings.Join(gateway.MissingInterfaces(r.Gateway, r.Facts), ", ")
 	if waiting != k.waiting && waiting != "" {
 		k.log("waiting for %s: its rules count as soon as it is there", waiting)
 	}
