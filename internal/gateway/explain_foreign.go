@@ -28,7 +28,11 @@ func (w *walk) foreign(f *Foreign, s *Step) {
 		}
 		return
 	}
-	if w.e.Untracked || w.decided(f) {
+	switch {
+	case w.e.Untracked:
+		return
+	case w.decided(f):
+		s.Does = "not asked: it is translated already"
 		return
 	}
 	for i := range f.NAT {

@@ -13,8 +13,8 @@ type walk struct {
 	route  Router
 	packet Packet
 	e      *Explanation
-	// src and dst are what they are by now; changed: an engine of NAT, ours or another,
-	// decided for this hook's direction.
+	// src and dst are what they are by now; dstDone and srcDone: a chain, ours or another,
+	// has decided, and no later one is asked (nf_nat_initialized).
 	src, dst endpoint
 	// asked is the destination when our nat chain was asked for it.
 	asked         endpoint
@@ -299,7 +299,7 @@ func (w *walk) source(s *Step) {
 	}
 	for i := range w.plan.Sources {
 		if r := &w.plan.Sources[i]; len(w.sourceMisses(r)) == 0 {
-			w.e.Source = w.give(r)
+			w.e.Source, w.srcDone = w.give(r), true
 			w.e.Source.Rule, s.Rule = &r.Rule, &r.Rule
 			s.Does = "the source becomes " + w.e.Source.words(r.Ports.Keep)
 			return

@@ -23,6 +23,7 @@ type sample struct {
 	seen         map[string]int
 	text         string
 	plan         *gateway.Plan
+	facts        gateway.Facts
 }
 
 func (s *sample) file() {
@@ -34,6 +35,9 @@ func (s *sample) file() {
 		if from, p, b := s.packet(); b != nil {
 			s.send(from, p, b)
 		}
+	}
+	for range 3 {
+		s.program()
 	}
 }
 
