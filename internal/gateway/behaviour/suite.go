@@ -10,6 +10,7 @@ func All() []Case {
 		kinds(),
 		pools(),
 		applying(),
+		stateless(),
 		rfc6296(),
 		rfc5382(),
 		rfc5508(),
