@@ -19,7 +19,6 @@ import (
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/natkit/natkit/internal/tune/journal"
-	"github.com/natkit/natkit/internal/units"
 )
 
 const gatewayApplySchema = "natkit.gateway-apply/1"
@@ -99,44 +98,6 @@ func completeYAML(_ *cobra.Command, args []string, _ string) ([]string, cobra.Sh
 func gatewayHost(env *Env, ns *netns.Handle) (run.Host, error) {
 	j, err := env.journal()
 	return run.Host{Netns: ns, Apply: apply.Options{Journal: j}}, err
-}
-
-// gatewayDocument is what apply, confirm and undo report.
-type gatewayDocument struct {
-	Schema string `json:"schema"`
-	File   string `json:"file,omitempty"`
-	// Digest is of the plan that the file becomes, Before what is in force.
-	Digest   string            `json:"digest,omitempty"`
-	Before   string            `json:"before,omitempty"`
-	Findings []gateway.Finding `json:"findings,omitempty"`
-	// Difference is between the rules that are in force and the file's.
-	Difference gateway.Difference `json:"difference,omitzero"`
-	Plan       *tune.Plan         `json:"plan,omitempty"`
-	Already    []string           `json:"already,omitempty"`
-	Notes      []string           `json:"notes,omitempty"`
-	Confirm    float64            `json:"confirm_seconds,omitempty"`
-	Applied    bool               `json:"applied"`
-	// Transactions are those that were made, confirmed or undone.
-	Transactions []tuneTransaction `json:"transactions"`
-	// Stale are connections whose rule went away.
-	Stale *gatewayStale `json:"stale,omitempty"`
-}
-
-// gatewayStale counts connections that keep a translation that no rule gives.
-type gatewayStale struct {
-	Connections int64            `json:"connections"`
-	ByRule      map[string]int64 `json:"by_rule"`
-	// Deleted is 0 without --flush-stale; Offloaded could not be deleted.
-	Deleted   int64 `json:"deleted"`
-	Offloaded int64 `json:"offloaded"`
-}
-
-func (d gatewayDocument) json(env *Env) error {
-	d.Schema = gatewayApplySchema
-	if d.Transactions == nil {
-		d.Transactions = []tuneTransaction{}
-	}
-	return report.JSON(env.Stdout, d)
 }
 
 func (f *gatewayApply) run(ctx context.Context, env *Env, ns *netns.Handle, file string) error {
@@ -293,45 +254,4 @@ func (f *gatewayApply) applied(env *Env, doc gatewayDocument, tx *journal.Transa
 	b.WriteString(doc.Stale.text())
 	_, err := io.WriteString(env.Stdout, b.String())
 	return err
-}
-
-// staleAfter looks for connections whose rule went away, and deletes them where told
-// to. Without a former plan of natkit's there are none.
-func staleAfter(ctx context.Context, h run.Host, former, now *gateway.Plan, flush bool) (*gatewayStale, error) {
-	if former == nil {
-		return nil, nil
-	}
-	found, err := h.Orphans(ctx, former, now)
-	if err != nil {
-		return nil, err
-	}
-	s := &gatewayStale{Connections: int64(len(found.Keys)), ByRule: map[string]int64{}}
-	for ref, n := range found.Rules {
-		s.ByRule[ref.String()] = n
-	}
-	if flush {
-		deleted, err := h.Flush(ctx, found)
-		s.Deleted, s.Offloaded = deleted.Deleted, deleted.Busy
-		return s, err
-	}
-	return s, nil
-}
-
-func (s *gatewayStale) text() string {
-	if s == nil || s.Connections == 0 {
-		return ""
-	}
-	var rules []string
-	for rule, n := range s.ByRule {
-		rules = append(rules, fmt.Sprintf("%s (%s)", rule, units.Count(n)))
-	}
-	slices.Sort(rules)
-	text := fmt.Sprintf("%s of rules that went: %s; ", units.Plural(s.Connections, "connection", "connections"), strings.Join(rules, ", "))
-	switch {
-	case s.Deleted == 0 && s.Offloaded == 0:
-		return text + "they keep their translation until they end (--flush-stale deletes such)\n"
-	case s.Offloaded > 0:
-		return text + fmt.Sprintf("%s deleted, %s are in the kernel's fast path and end by themselves\n", units.Count(s.Deleted), units.Count(s.Offloaded))
-	}
-	return text + "deleted\n"
 }

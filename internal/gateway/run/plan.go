@@ -131,7 +131,6 @@ func (c *collector) rules(p *gateway.Plan) error {
 	target := tune.GatewayTarget(c.now.Netns)
 	change := tune.Change{Kind: tune.Gateway, Target: target, Before: c.now.Value, After: after,
 		Why:  summary(p) + ", in one transaction: all of it or nothing",
-		Cost: "connections to come pass natkit's table; what is tracked already does not",
 		Risk: "connections that are tracked keep the translation that they have"}
 	switch {
 	case c.now.Value == tune.GatewayForeign:
