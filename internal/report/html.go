@@ -57,10 +57,13 @@ type labView struct {
 	HandshakeHeads  []Column
 	HandshakeLegend []string
 	Remedies        []remedyView
-	Drops           []dropView
-	Untraced        []string
-	Memory          []memoryRow
-	Charts          charts
+	// Exchanges are there where far ends told whom they saw.
+	Exchanges     []exchangeView
+	ExchangeHeads []Column
+	Drops         []dropView
+	Untraced      []string
+	Memory        []memoryRow
+	Charts        charts
 }
 
 // bar is one stage in the comparison of rates; Share is of the fastest stage,
@@ -89,6 +92,7 @@ func LabHTML(w io.Writer, r *lab.Report) error {
 		Untraced: untraced(r),
 		Charts:   labCharts(r),
 	}
+	view.Exchanges, view.ExchangeHeads = exchangeViews(r), exchangeColumns
 	if hasRemedies(r) {
 		view.HandshakeHeads, view.Handshakes = handshakeColumns, handshakeRows(r)
 		view.HandshakeLegend, view.Remedies = handshakeLegend(r), remedyViews(r)

@@ -8,22 +8,40 @@ import (
 	"github.com/natkit/natkit/internal/units"
 )
 
-// labExchanges has a row for each load whose far end told whom it saw.
-func (p *printer) labExchanges(r *lab.Report) {
+// exchangeColumns are those of loads whose far end told whom it saw.
+var exchangeColumns = []Column{{Head: "traffic"}, {Head: "from"}, {Head: "to"}, {Head: "answered", Right: true},
+	{Head: "failed", Right: true}, {Head: "seen as"}, {Head: "ports"}, {Head: "tracked", Right: true}, {}}
+
+// exchangeView is a table of one stage.
+type exchangeView struct {
+	Stage string
+	Rows  [][]Cell
+}
+
+// exchangeViews are those of stages that have such loads, a row for each.
+func exchangeViews(r *lab.Report) (all []exchangeView) {
 	for _, s := range r.Stages {
-		t := &Table{Indent: 2, Columns: []Column{{Head: "traffic"}, {Head: "from"}, {Head: "to"},
-			{Head: "answered", Right: true}, {Head: "failed", Right: true}, {Head: "seen as"}, {Head: "ports"}, {Head: "tracked", Right: true}, {}}}
-		rows := 0
+		v := exchangeView{Stage: s.Name}
 		for _, l := range s.Loads {
 			if l.Exchange != nil {
-				t.Cells(exchangeCells(&l)...)
-				rows++
+				v.Rows = append(v.Rows, exchangeCells(&l))
 			}
 		}
-		if rows > 0 {
-			p.heading("Who saw whom in " + s.Name)
-			p.table(t)
+		if len(v.Rows) > 0 {
+			all = append(all, v)
 		}
+	}
+	return all
+}
+
+func (p *printer) labExchanges(r *lab.Report) {
+	for _, v := range exchangeViews(r) {
+		t := &Table{Indent: 2, Columns: exchangeColumns}
+		for _, row := range v.Rows {
+			t.Cells(row...)
+		}
+		p.heading("Who saw whom in " + v.Stage)
+		p.table(t)
 	}
 }
 

@@ -42,4 +42,17 @@ Who saw whom in kinds
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Error(diff)
 	}
+	b.Reset()
+	if err := LabHTML(&b, r); err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{`<h2 id="exchanges">Who saw whom</h2>`, `<th scope="row">pool</th>`, `<td class="bad">5 of 5 failed</td>`} {
+		if !strings.Contains(b.String(), part) {
+			t.Errorf("the page has no %s", part)
+		}
+	}
+	b.Reset()
+	if err := LabHTML(&b, &lab.Report{}); err != nil || strings.Contains(b.String(), "Who saw whom") {
+		t.Errorf("a page without exchanges, error %v", err)
+	}
 }

@@ -3,7 +3,6 @@ package run
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -27,7 +26,7 @@ const (
 )
 
 // exchange makes connections or sends datagrams one after the other to a server that
-// tells whom it saw, and counts what the gateway tracked of them.
+// tells whom it saw.
 func (l *loads) exchange(ctx context.Context, i int, one lab.Load) (o outcome) {
 	began := time.Now()
 	if err := l.answer(one); err != nil {
@@ -51,17 +50,66 @@ func (l *loads) exchange(ctx context.Context, i int, one lab.Load) (o outcome) {
 	if o.err != nil {
 		return o
 	}
-	entries, err := l.tracked(ctx, one, done)
-	o.err = err
+	o.exchanged = done
 	o.result.Seconds, o.result.Completed = time.Since(began).Seconds(), int64(len(done))
 	o.result.RequestsPerSecond = float64(len(done)) / o.result.Seconds
 	o.result.Failed = one.Requests - o.result.Completed
 	if o.result.Failed > 0 {
 		o.result.Failures = append(o.result.Failures, load.Failure{Phase: load.Wait, Reason: "no answer", Count: o.result.Failed})
 	}
-	o.report = lab.LoadReport{Sent: one.Requests, Answered: o.result.Completed, Failed: o.result.Failed,
-		Exchange: one.Exchange.Judge(done, one.Requests, entries)}
+	o.report = lab.LoadReport{Sent: one.Requests, Answered: o.result.Completed, Failed: o.result.Failed}
 	return o
+}
+
+// judgeExchanges counts what the gateway tracked of each, once nothing moves any more.
+func (l *loads) judgeExchanges(ctx context.Context, all []lab.Load, outcomes []outcome) error {
+	c := &exchangeCounter{of: map[exchangedTuple]int{}, entries: make([]int64, len(all))}
+	for i, o := range outcomes {
+		for _, x := range o.exchanged {
+			c.of[exchangedTuple{protocolOf(all[i]), x.Own, all[i].To.AddrPort}] = i
+		}
+	}
+	if len(c.of) > 0 {
+		watched := l.c.watched(l.st)
+		if _, err := dump.EachWhole(ctx, l.c.node(watched), &match.Filter{}, c.restart, c.count); err != nil {
+			return fmt.Errorf("count what %s tracked: %w", watched, err)
+		}
+	}
+	for i, one := range all {
+		if o := &outcomes[i]; one.Is(lab.LoadExchange) && o.err == nil {
+			o.report.Exchange = one.Exchange.Judge(o.exchanged, one.Requests, c.entries[i])
+		}
+	}
+	return nil
+}
+
+// exchangedTuple is the original direction of an exchange, as the tracker knows it.
+type exchangedTuple struct {
+	protocol uint8
+	from, to netip.AddrPort
+}
+
+// exchangeCounter counts the entries of each load.
+type exchangeCounter struct {
+	of      map[exchangedTuple]int
+	entries []int64
+}
+
+func (c *exchangeCounter) restart() { clear(c.entries) }
+
+func (c *exchangeCounter) count(e *conntrack.Entry) error {
+	t := &e.Orig
+	if i, ok := c.of[exchangedTuple{t.Proto, netip.AddrPortFrom(t.Src, t.SrcPort), netip.AddrPortFrom(t.Dst, t.DstPort)}]; ok {
+		c.entries[i]++
+	}
+	return nil
+}
+
+func protocolOf(l lab.Load) uint8 {
+	if l.Exchange.Protocol == "udp" {
+		return unix.IPPROTO_UDP
+	}
+	return unix.IPPROTO_TCP
 }
 
 // answerer tells clients whom it sees until it is closed.
@@ -191,28 +239,4 @@ func exchangedFrom(one lab.Load, network string, k int64) net.Addr {
 		return from
 	}
 	return net.UDPAddrFromAddrPort(from.(*net.TCPAddr).AddrPort())
-}
-
-// tracked counts the entries of the gateway that are of what was exchanged.
-func (l *loads) tracked(ctx context.Context, one lab.Load, done []lab.Exchanged) (n int64, err error) {
-	own := map[netip.AddrPort]bool{}
-	for _, x := range done {
-		own[x.Own] = true
-	}
-	protocol := uint8(unix.IPPROTO_TCP)
-	if one.Exchange.Protocol == "udp" {
-		protocol = unix.IPPROTO_UDP
-	}
-	count := func(e *conntrack.Entry) error {
-		t := &e.Orig
-		if t.Proto == protocol && t.Dst == one.To.Addr() && t.DstPort == one.To.Port() && own[netip.AddrPortFrom(t.Src, t.SrcPort)] {
-			n++
-		}
-		return nil
-	}
-	_, err = dump.Each(ctx, l.c.node(l.c.watched(l.st)), &match.Filter{}, count)
-	if err != nil {
-		err = errors.Join(fmt.Errorf("count what %s tracked", l.c.watched(l.st)), err)
-	}
-	return n, err
 }

@@ -42,7 +42,9 @@ type outcome struct {
 	report lab.LoadReport
 	// batches is nil where the load was one piece.
 	batches *lab.Batches
-	err     error
+	// exchanged are those of kind exchange that were answered.
+	exchanged []lab.Exchanged
+	err       error
 }
 
 func (c *conductor) newLoads(st *lab.Stage) *loads {
@@ -75,6 +77,9 @@ func (l *loads) run(ctx context.Context, r *lab.StageReport) error {
 	}
 	wg.Wait()
 	var errs []error
+	if err := l.judgeExchanges(ctx, all, outcomes); err != nil {
+		errs = append(errs, err)
+	}
 	main := 0
 	for i, o := range outcomes {
 		if o.err != nil {
