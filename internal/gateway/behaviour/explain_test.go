@@ -3,9 +3,7 @@ package behaviour
 import (
 	"errors"
 	"math/rand/v2"
-	"net"
 	"net/netip"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -226,101 +224,4 @@ func tupleOf(a *Arrival) (src, dst netip.AddrPort) {
 		return netip.AddrPortFrom(t.Src.Addr(), id), netip.AddrPortFrom(t.Dst.Addr(), id)
 	}
 	return t.Src, t.Dst
-}
-
-// program sends from the gateway itself, each time from another port.
-func (s *sample) program() {
-	conn, err := s.world.Program()
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer conn.Close()
-	to := netip.AddrPortFrom(netip.MustParseAddr(pick(s.r, destinations4)), pick(s.r, []uint16{53, 55}))
-	routes := kernelRoutes(s.world.gateway)
-	hop, err := routes(gateway.Way{Destination: to.Addr()})
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if hop.Unreachable != "" {
-		return
-	}
-	p := gateway.Packet{Protocol: unix.IPPROTO_UDP, Src: hop.Source, SrcPort: uint16(conn.(*program).conn.LocalAddr().(*net.UDPAddr).Port), Dst: to.Addr(), DstPort: to.Port()}
-	e, err := gateway.Explain(s.plan, s.facts, routes, p)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if e.Fate == gateway.Forwarded && attached(e.Out, e.Destination.Addresses[0].First) {
-		s.compareProgram(e, conn, to)
-	}
-}
-
-func (s *sample) compareProgram(e *gateway.Explanation, conn Program, to netip.AddrPort) {
-	got, err := conn.Send(to, "x")
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	came := likes(got, e.Packet, false)
-	if !s.agrees(e, got, came) {
-		return
-	}
-	if _, err := s.world.Send(came[0].At, came[0].Back("answer")); err != nil {
-		s.t.Fatal(err)
-	}
-	text, from, ok, err := conn.Receive()
-	if back := ok && text == "answer" && from == to; err != nil || back != (e.ReplyLost == "") {
-		s.t.Errorf("%s: the answer: %q from %v, %v; foretold: %q\n%s", e.Packet, text, from, err, e.ReplyLost, s.text)
-	}
-	s.seen["program"]++
-}
-
-// theirs are chains before and after natkit's, as Docker and people make them.
-const theirs = `
-table ip theirs {
-	chain pre { type nat hook prerouting priority -100; ip daddr 203.0.113.7 tcp dport 80 dnat to 172.17.0.2:8080; }
-	chain post { type nat hook postrouting priority 100; ip saddr 192.168.0.2 oifname "wan" masquerade; }
-	chain later { type nat hook postrouting priority 200; ip saddr 192.168.0.0/16 oifname "wan" snat to 203.0.113.99; }
-	chain forw { type filter hook forward priority 0; policy drop; accept; }
-}`
-
-// TestExplainTheirs: what other programs translate first is theirs, what they would
-// translate afterwards is not.
-func TestExplainTheirs(t *testing.T) {
-	testutil.NeedProgram(t, "nft")
-	w := explainedWorld(t)
-	err := w.gateway.Do(func() error {
-		nft := exec.Command("nft", "-f", "-")
-		nft.Stdin = strings.NewReader(theirs)
-		return nft.Run()
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	facts, err := host.Read(t.Context(), w.gateway, host.Options{})
-	if err != nil || len(facts.Foreign) != 4 {
-		t.Fatalf("%+v, %v", facts.Foreign, err)
-	}
-	s := sample{t: t, world: w, r: rand.New(rand.NewPCG(7, 7)), facts: facts, seen: map[string]int{}}
-	s.text = `
-interfaces: {wan: wan, lan: [lan, dmz]}
-nat:
-  - dnat: {on: 203.0.113.7, to: 192.168.0.3, hairpin: true}
-  - snat: {from: 192.168.0.0/24, to: 203.0.113.40}
-`
-	f, err := gateway.Parse("theirs.yaml", []byte("gateway:\n"+indent(s.text)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s.plan, err = gateway.Compile(&f.Config, facts); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Apply(s.plan); err != nil {
-		t.Fatal(err)
-	}
-	for range 300 {
-		from, p, b := s.packet()
-		s.send(from, p, b)
-	}
-	if s.seen["dnat"] < 5 || s.seen["snat"] < 5 || s.seen["theirs"] < 5 {
-		t.Errorf("the sample says little: %v", s.seen)
-	}
 }

@@ -1,0 +1,155 @@
+package gateway
+
+import (
+	"fmt"
+	"slices"
+)
+
+// track is the tracker's place (nf_conntrack_in).
+func (w *walk) track(s *Step) {
+	s.Does = "conntrack: a new connection; its first packet alone asks the nat chains"
+	if w.e.Untracked {
+		s.Does = "conntrack: not tracked; no nat chain is asked"
+	}
+}
+
+// raw is what is done before the tracker sees the packet. A stateless pair needs no
+// tracker: it translates what is not tracked for another reason too.
+func (w *walk) raw(s *Step) {
+	s.Does = "no rule is for it: it is tracked"
+	for i := range w.plan.Untracked {
+		if u := &w.plan.Untracked[i]; u.matches(w.packet) {
+			w.e.Untracked, s.Rule, s.Does = true, &u.Rule, "not tracked"
+			break
+		}
+	}
+	for i := range w.plan.Stateless {
+		if w.statelessIn(&w.plan.Stateless[i], s) {
+			return
+		}
+	}
+}
+
+func (u *Untracked) matches(p Packet) bool {
+	return u.On == p.Dst && u.Port.Matches(p.Protocol, p.DstPort) ||
+		u.On == p.Src && u.Port.Matches(p.Protocol, p.SrcPort)
+}
+
+// statelessIn tells whether a pair is for a packet that comes in, from either side.
+func (w *walk) statelessIn(p *Pair, s *Step) bool {
+	switch {
+	case p.Outside.Contains(w.dst.addr) && w.packet.In != "" && has(p.Out, w.packet.In):
+		w.dst.addr = p.Inward(w.dst.addr)
+		s.Does = fmt.Sprintf("not tracked; the destination becomes %s, packet by packet", w.dst)
+		w.e.Destination = as(w.dst)
+		w.e.Destination.Rule = &p.Rule
+	case p.Inside.Contains(w.src.addr) && w.leavesBy(p.Out):
+		s.Does = "not tracked"
+	default:
+		return false
+	}
+	w.e.Untracked, s.Rule = true, &p.Rule
+	return true
+}
+
+// leavesBy tells whether a route leads by one of the interfaces, before it is asked for
+// the packet: the rules in raw look at the destination alone.
+func (w *walk) leavesBy(out []string) bool {
+	hop, err := w.route(Way{Destination: w.dst.addr})
+	if err != nil {
+		w.err = err
+	}
+	return !hop.Local && hop.Unreachable == "" && has(out, hop.Out)
+}
+
+// has tells whether a condition on interfaces holds: none is any.
+func has(names []string, name string) bool { return len(names) == 0 || slices.Contains(names, name) }
+
+func (w *walk) destination(s *Step) {
+	if w.e.Untracked {
+		return
+	}
+	if w.dstDone {
+		s.Does = "not asked: the destination is translated already"
+		return
+	}
+	w.asked = w.dst
+	for i := range w.plan.Destinations {
+		if d := &w.plan.Destinations[i]; len(w.misses(d)) == 0 {
+			w.translateDestination(d, s)
+			return
+		}
+	}
+	s.Does = fmt.Sprintf("no rule is for %s: it stays", w.dst)
+}
+
+func (w *walk) translateDestination(d *Destination, s *Step) {
+	before := w.dst
+	switch {
+	case d.Prefix.IsValid():
+		w.dst.addr = mapAddr(w.dst.addr, d.Prefix)
+	default:
+		w.dst.addr = d.To.Address
+		if d.To.Port != 0 {
+			w.dst.port = d.To.Port
+		}
+	}
+	w.dstDone, w.dstTranslated = true, w.dst != before
+	w.e.Destination = as(w.dst)
+	w.e.Destination.Rule, s.Rule = &d.Rule, &d.Rule
+	s.Does = fmt.Sprintf("the destination becomes %s", w.dst)
+}
+
+func (w *walk) mss(s *Step) {
+	s.Does = "MSS of the SYN is at most what the route's MTU takes"
+	if w.plan.MSS.Bytes > 0 {
+		s.Does = fmt.Sprintf("MSS of the SYN is at most %d bytes", w.plan.MSS.Bytes)
+	}
+}
+
+// forward is the chain of limits and of the fast path.
+func (w *walk) forward(s *Step) {
+	var does words
+	if n := w.plan.ConnectionsPerSource; n > 0 && w.plan.Inside(w.packet.In) && !w.e.Untracked {
+		does.say(fmt.Sprintf("dropped if %s has %d connections already", w.packet.Src, n))
+	}
+	if slices.Contains(w.plan.Flowtable, w.packet.In) && slices.Contains(w.plan.Flowtable, w.e.Out) && !w.e.Untracked {
+		if len(does.parts) > 0 {
+			does.say("·")
+		}
+		does.say("once answered, the connection goes by the flowtable and comes to no hook after ingress")
+	}
+	s.Does = does.String()
+}
+
+func (w *walk) statelessSource(s *Step) {
+	for i := range w.plan.Stateless {
+		p := &w.plan.Stateless[i]
+		if p.Inside.Contains(w.src.addr) && has(p.Out, w.e.Out) && w.e.Untracked {
+			w.src.addr = p.Outward(w.src.addr)
+			w.e.Source = as(w.src)
+			w.e.Source.Rule, s.Rule = &p.Rule, &p.Rule
+			s.Does = fmt.Sprintf("the source becomes %s, packet by packet", w.src)
+			return
+		}
+	}
+}
+
+func (w *walk) source(s *Step) {
+	switch {
+	case w.e.Untracked:
+		return
+	case w.srcDone:
+		s.Does = "not asked: the source is translated already"
+		return
+	}
+	for i := range w.plan.Sources {
+		if r := &w.plan.Sources[i]; len(w.sourceMisses(r)) == 0 {
+			w.e.Source, w.srcDone = w.give(r), true
+			w.e.Source.Rule, s.Rule = &r.Rule, &r.Rule
+			s.Does = "the source becomes " + w.e.Source.words(r.Ports.Keep)
+			return
+		}
+	}
+	s.Does = fmt.Sprintf("no rule is for what %s sends by %s: the source stays", w.packet.Src, w.e.Out)
+}
