@@ -32,9 +32,13 @@ type checker struct {
 	// plan is what the file becomes on the host; nil where it cannot be compiled.
 	plan *Plan
 	// held are addresses that pools do not give.
-	held     *rangeIndex
-	findings []Finding
-	refused  int
+	held *rangeIndex
+	// byPort are indexes of the plan's destinations for one port, those for more under
+	// the zero Port; everyPort are all.
+	byPort    map[Port][]int
+	everyPort []int
+	findings  []Finding
+	refused   int
 }
 
 // one is a rule that is looked at.

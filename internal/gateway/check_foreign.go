@@ -114,7 +114,8 @@ func (c *checker) destinationFirst(f *Foreign, n *snapshot.NATRule) (Ref, string
 		return Ref{}, "", ""
 	}
 	theirs := Port{n.Protocol, n.DestinationPort, n.DestinationPort}
-	for _, d := range c.plan.Destinations {
+	for _, i := range c.destinationsFor(theirs) {
+		d := c.plan.Destinations[i]
 		if sameFamily(n, d.On.Addr()) && meetOne(n.ToDestination, []netip.Prefix{d.On}) && portsMeet(theirs, d.Port) &&
 			meetOne(n.FromSource, d.From) && meetName(n.InInterface, d.In) && !sameDestination(n, &d) {
 			return d.Rule, fmt.Sprintf("%s and %s %s of %s to %s", f.rule(n), may(n, "takes", "may take"), orEverything(both(theirs, d.Port)), Prefix{d.On}, takenTo(n)),
@@ -122,6 +123,26 @@ func (c *checker) destinationFirst(f *Foreign, n *snapshot.NATRule) (Ref, string
 		}
 	}
 	return Ref{}, "", ""
+}
+
+// destinationsFor are the entries that may be for p: both they and the rules of others
+// are thousands where a cluster or a carrier is.
+func (c *checker) destinationsFor(p Port) []int {
+	if c.byPort == nil {
+		c.byPort = map[Port][]int{}
+		for i, d := range c.plan.Destinations {
+			key := d.Port
+			if key.span() != 1 {
+				key = Port{}
+			}
+			c.byPort[key] = append(c.byPort[key], i)
+			c.everyPort = append(c.everyPort, i)
+		}
+	}
+	if p.span() != 1 {
+		return c.everyPort
+	}
+	return slices.Concat(c.byPort[p], c.byPort[Port{}])
 }
 
 // sameDestination tells whether both rules do the same.

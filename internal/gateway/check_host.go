@@ -3,7 +3,6 @@ package gateway
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"github.com/natkit/natkit/internal/units"
 )
@@ -50,62 +49,71 @@ func familyName(bits int) string {
 	return "IPv4"
 }
 
-// ownAddresses looks whether packets to the addresses outside come here at all.
+// ownAddresses looks whether packets to the addresses outside come here at all. What
+// thousands of rules have in common is said once.
 func (c *checker) ownAddresses() {
+	h := c.facts.addresses()
+	said := map[Range]bool{}
 	c.everyRule(func(o one) {
 		for _, w := range o.written() {
-			switch w.use {
-			case useOn, useOutside, useGive:
-				if o.subnetEnds(w) {
-					continue
-				}
-				o.notOurs(w)
+			if (w.use == useOn || w.use == useOutside || w.use == useGive) && !said[w.addrs] {
+				said[w.addrs] = o.notHere(w, h)
 			}
 		}
 	})
 }
 
-// subnetEnds refuses single addresses that are a network's own or its broadcast.
-func (o one) subnetEnds(w written) bool {
-	if w.addrs.First != w.addrs.Last || !w.addrs.First.Is4() {
-		return false
-	}
-	for _, i := range o.facts.Interfaces {
+// hostAddresses are those that a host has, and those of its networks that no host has.
+type hostAddresses struct {
+	own  map[netip.Addr]bool
+	ends map[netip.Addr]string
+}
+
+func (f *Facts) addresses() hostAddresses {
+	h := hostAddresses{map[netip.Addr]bool{}, map[netip.Addr]string{}}
+	for _, i := range f.Interfaces {
 		for _, p := range i.Addresses {
-			if p.Addr() == w.addrs.First {
-				return false
-			}
-			if all := RangeOf(p.Masked()); p.Bits() < 31 && (all.First == w.addrs.First || all.Last == w.addrs.First) {
-				o.refuse("subnet-end", fmt.Sprintf("%s is the network's own or the broadcast address of %s on %s", w.text, p.Masked(), i.Name),
-					"write the address of a host", w.path...)
-				return true
+			h.own[p.Addr()] = true
+			if p.Addr().Is4() && p.Bits() < 31 {
+				all := RangeOf(p.Masked())
+				words := fmt.Sprintf("%s on %s", p.Masked(), i.Name)
+				h.ends[all.First], h.ends[all.Last] = words, words
 			}
 		}
 	}
-	return false
+	return h
 }
 
-// notOurs warns of addresses that no interface has.
-func (o one) notOurs(w written) {
-	if w.addrs.First != w.addrs.Last {
-		o.notAllOurs(w)
-		return
-	}
-	if o.has(w.addrs.First) {
-		return
-	}
+// notHere finds addresses that nobody has, or no interface here.
+func (o one) notHere(w written, h hostAddresses) bool {
 	a := w.addrs.First
+	switch end := h.ends[a]; {
+	case a != w.addrs.Last:
+		return o.notAllOurs(w)
+	case h.own[a]:
+		return false
+	case end != "":
+		o.refuse("subnet-end", fmt.Sprintf("%s is the network's own or the broadcast address of %s", w.text, end),
+			"write the address of a host", w.path...)
+	default:
+		o.notOurs(a, w.path)
+	}
+	return true
+}
+
+// notOurs warns of an address that no interface has.
+func (o one) notOurs(a netip.Addr, path []any) {
 	if dev, near := o.toward(a); near {
 		o.warn("address-missing", fmt.Sprintf("%s is on the network of %s, and no interface here has it: nobody answers for it there", a, dev),
-			"sudo ip addr add "+host(a).String()+" dev "+dev, w.path...)
+			"sudo ip addr add "+host(a).String()+" dev "+dev, path...)
 	} else {
 		o.warn("address-missing", fmt.Sprintf("no interface here has %s: its packets come only if a router sends them here", a),
-			"unless it does: sudo ip addr add "+host(a).String()+" dev "+dev, w.path...)
+			"unless it does: sudo ip addr add "+host(a).String()+" dev "+dev, path...)
 	}
 }
 
 // notAllOurs is notOurs of a range or a prefix, of which a router may send all.
-func (o one) notAllOurs(w written) {
+func (o one) notAllOurs(w written) bool {
 	all, have := w.addrs.Size(), int64(0)
 	for _, i := range o.facts.Interfaces {
 		for _, p := range i.Addresses {
@@ -116,7 +124,7 @@ func (o one) notAllOurs(w written) {
 	}
 	dev, near := o.toward(w.addrs.First)
 	if all <= have || !near {
-		return // a prefix elsewhere is one that is routed here
+		return false // a prefix elsewhere is one that is routed here
 	}
 	advice := fmt.Sprintf("sudo ip route add local %s dev %s, or ip addr add for each", prefixOr(w), dev)
 	if w.addrs.First.Is6() {
@@ -124,6 +132,7 @@ func (o one) notAllOurs(w written) {
 	}
 	o.warn("address-missing", fmt.Sprintf("%s lies on the network of %s, and of its %s interfaces here have %d: nobody answers for the others there",
 		w.text, dev, many(all, "address", "addresses"), have), advice, w.path...)
+	return true
 }
 
 // prefixOr is the prefix that a range is, or a word for one.
@@ -132,13 +141,6 @@ func prefixOr(w written) string {
 		return p.String()
 	}
 	return "PREFIX"
-}
-
-// has tells whether an interface has the address.
-func (c *checker) has(a netip.Addr) bool {
-	return slices.ContainsFunc(c.facts.Interfaces, func(i Interface) bool {
-		return slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool { return p.Addr() == a })
-	})
 }
 
 // toward is the interface on whose network the address is; the first WAN interface

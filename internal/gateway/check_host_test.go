@@ -1,0 +1,127 @@
+package gateway
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+// here is a host with two interfaces, of which the administrator uses port 22.
+func here() Facts {
+	return Facts{
+		Known: true, Initial: true, Flowtable: Support{OK: true},
+		Interfaces: []Interface{
+			{Name: "eth0", Addresses: []netip.Prefix{netip.MustParsePrefix("203.0.113.7/24"), netip.MustParsePrefix("2001:db8::7/64")}},
+			{Name: "eth1", Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24")}},
+			{Name: "br0", Addresses: []netip.Prefix{netip.MustParsePrefix("172.17.0.1/16")}},
+		},
+		Sessions: []Session{{netip.MustParseAddrPort("198.18.0.1:50000"), netip.MustParseAddrPort("203.0.113.7:22")}},
+	}
+}
+
+func TestCheckHost(t *testing.T) {
+	const cut = "it takes your own session from 198.18.0.1:50000 to 203.0.113.7 port 22"
+	runChecks(t, here(), []checkCase{
+		{"fine", inFile("masquerade: {from: 10.0.0.0/8}", "dnat: {on: 203.0.113.7, port: tcp/80, to: 10.0.0.2}"), nil},
+		{"on the network", inFile("static: {inside: 10.0.0.2, outside: 203.0.113.9}"),
+			[]string{"4 203.0.113.9 warn address-missing: static: 203.0.113.9 is on the network of eth0, and no interface here has it: nobody answers for it there"}},
+		{"elsewhere", inFile("snat: {from: 10.0.0.2, to: 198.51.100.9}"),
+			[]string{"4 198.51.100.9 warn address-missing: snat: no interface here has 198.51.100.9: its packets come only if a router sends them here"}},
+		{"elsewhere, for many", inFile("dnat: {on: 198.51.100.9, port: tcp/80, to: 10.0.0.2}", "dnat: {on: 198.51.100.9, port: tcp/81, to: 10.0.0.2}"),
+			[]string{"4 198.51.100.9 warn address-missing: dnat: no interface here has 198.51.100.9: its packets come only if a router sends them here"}},
+		{"a prefix elsewhere", inFile("netmap: {inside: 10.0.0.0/24, outside: 198.51.100.0/24}"), nil},
+		{"a prefix on the network", inFile("snat: {from: 10.0.0.2, to: 203.0.113.4/30}"),
+			[]string{"4 203.0.113.4/30 warn address-missing: snat: 203.0.113.4-203.0.113.7 lies on the network of eth0, and of its 4 addresses interfaces here have 1: nobody answers for the others there"}},
+		{"network address", inFile("static: {inside: 10.0.0.2, outside: 203.0.113.0}"),
+			[]string{"4 203.0.113.0 refuse subnet-end: static: 203.0.113.0 is the network's own or the broadcast address of 203.0.113.0/24 on eth0"}},
+		{"broadcast address", inFile("snat: {from: 10.0.0.2, to: 203.0.113.255}"),
+			[]string{"4 203.0.113.255 refuse subnet-end: snat: 203.0.113.255 is the network's own or the broadcast address of 203.0.113.0/24 on eth0"}},
+		{"no such interface", inFile("masquerade: {from: 10.0.0.0/8, out: eth9}", "masquerade: {from: 10.0.0.0/9, out: [eth9]}"),
+			[]string{"4 eth9 warn interface-missing: masquerade: there is no interface eth9 here: what is said of it waits until it comes"}},
+		{"session by dnat", inFile("dnat: {on: wan, port: tcp/20-22, to: 10.0.0.2}"), []string{"4 wan refuse cuts-own-session: dnat: " + cut}},
+		{"session by all of dnat", inFile("dnat: {on: 203.0.113.7, to: 10.0.0.2}"), []string{"4 203.0.113.7 refuse cuts-own-session: dnat: " + cut}},
+		{"session of another client", inFile("dnat: {on: wan, port: tcp/22, from: 198.18.1.0/24, to: 10.0.0.2}"), nil},
+		{"another port", inFile("dnat: {on: wan, port: udp/22, to: 10.0.0.2}"), nil},
+		{"a more specific rule that spares it", inFile("dnat: {on: 203.0.113.7, to: 10.0.0.2}", "dnat: {on: wan, port: tcp/22, to: 203.0.113.7}"), nil},
+		{"session by static", inFile("static: {inside: 10.0.0.2, outside: 203.0.113.7}"), []string{"4 203.0.113.7 refuse cuts-own-session: static: " + cut}},
+		{"session by netmap", inFile("netmap: {inside: 10.0.0.0/30, outside: 203.0.113.4/30}"),
+			[]string{"4 203.0.113.4/30 warn address-missing: netmap: 203.0.113.4/30 lies on the network of eth0, and of its 4 addresses interfaces here have 1: nobody answers for the others there",
+				"4 203.0.113.4/30 refuse cuts-own-session: netmap: " + cut}},
+		{"session by stateless", inFile("static: {inside: 10.0.0.2, outside: 203.0.113.7, stateless: on}"), []string{"4 203.0.113.7 refuse cuts-own-session: static: " + cut}},
+		{"session by notrack", inFile("notrack: {on: 203.0.113.7, port: tcp}"), []string{"4 203.0.113.7 refuse cuts-own-session: notrack: " + cut}},
+		{"session by static with hairpin", inFile("static: {inside: 10.0.0.2, outside: 203.0.113.7, hairpin: on}"), []string{"4 203.0.113.7 refuse cuts-own-session: static: " + cut}},
+		{"session's answers", inFile("snat: {from: 203.0.113.0/24, to: 203.0.113.7}", "masquerade: {}"), nil},
+		{"session's answers under another address", inFile("snat: {to: 198.51.100.9}"),
+			[]string{"4 snat: warn own-session-source: snat: connections of 203.0.113.7 itself are translated, too: your own session from 198.18.0.1:50000 to 203.0.113.7 port 22 ends if the tracker does not know it yet and an answer comes first",
+				"4 198.51.100.9 warn address-missing: snat: no interface here has 198.51.100.9: its packets come only if a router sends them here"}},
+		{"answers that are excepted", inFile("masquerade: {except-to: 198.18.0.0/15}"), nil},
+		{"masquerade by notrack", inFile("masquerade: {from: 10.0.0.0/8}", "notrack: {on: 203.0.113.7, port: udp}"),
+			[]string{"5 203.0.113.7 refuse notrack-answers: notrack: masquerade in line 4 gives 203.0.113.7 to connections, and answers to it that are not tracked do not find back"}},
+		{"a server beside masquerade", inFile("masquerade: {from: 10.0.0.0/8}", "notrack: {on: 203.0.113.7, port: udp/53}"), nil},
+		{"an interface without an address", inFile6("dnat: {on: br0, port: tcp/80, to: 'fd00::1'}"),
+			[]string{"4 br0 warn address-waits: dnat: br0 has no IPv6 address that others can reach: the rule waits for one"}},
+		{"network address inside", inFile("masquerade: {from: 10.0.0.0/24}"), nil},
+	})
+}
+
+// Who comes from inside is not cut by what holds for the outer interface.
+func TestCheckSessionFromInside(t *testing.T) {
+	facts := here()
+	facts.Sessions = []Session{{netip.MustParseAddrPort("10.0.0.9:50000"), netip.MustParseAddrPort("203.0.113.7:22")}}
+	runChecks(t, facts, []checkCase{
+		{"outer", inFile("dnat: {on: wan, port: tcp/22, to: 10.0.0.2}"), nil},
+		{"outer, stateless", inFile("static: {inside: 10.0.0.2, outside: 203.0.113.7, stateless: on}"), nil},
+		{"inside, too", inFile("dnat: {on: wan, port: tcp/22, to: 10.0.0.2, hairpin: on}"),
+			[]string{"4 wan refuse cuts-own-session: dnat: it takes your own session from 10.0.0.9:50000 to 203.0.113.7 port 22"}},
+	})
+}
+
+func TestCheckHostWithout(t *testing.T) {
+	facts := here()
+	facts.Flowtable, facts.Initial = Support{Reason: "this kernel has none"}, false
+	runChecks(t, facts, []checkCase{
+		{"flowtable", "gateway:\n  flowtable: on\n  expect: {flows: 1k}\n",
+			[]string{"2 on warn no-flowtable: flowtable: this kernel has none",
+				"3 1k warn expect-in-namespace: the size of the connection table belongs to the host: from this network namespace it cannot be changed"}},
+	})
+}
+
+// docker is what Docker with one published port adds to a host.
+func docker() []Foreign {
+	nat := func(hook string, priority int32, rules ...snapshot.NATRule) Foreign {
+		return Foreign{Source: "iptables-nft", Owner: "docker", Family: "ip", Table: "nat", Chain: strings.ToUpper(hook), Type: "nat", Hook: hook, Priority: priority, Policy: "accept", NAT: rules}
+	}
+	rule := snapshot.NATRule{Source: "iptables-nft", Family: "ip", Table: "nat"}
+	masquerade, dnat := rule, rule
+	masquerade.Chain, masquerade.Kind, masquerade.FromSource, masquerade.Partial = "POSTROUTING", snapshot.NATMasquerade, netip.MustParsePrefix("172.17.0.0/16"), true
+	masquerade.Text = "masquerade"
+	dnat.Chain, dnat.Kind, dnat.Protocol, dnat.DestinationPort = "DOCKER", snapshot.NATDest, "tcp", 8080
+	dnat.First, dnat.Last, dnat.FirstPort, dnat.LastPort = netip.MustParseAddr("172.17.0.2"), netip.MustParseAddr("172.17.0.2"), 80, 80
+	dnat.Text = "dnat to 172.17.0.2:80"
+	return []Foreign{
+		{Source: "iptables-nft", Owner: "docker", Family: "ip", Table: "filter", Chain: "FORWARD", Type: "filter", Hook: "forward", Policy: "drop"},
+		nat("prerouting", -100, dnat), nat("postrouting", 100, masquerade),
+	}
+}
+
+func TestCheckForeign(t *testing.T) {
+	facts := here()
+	facts.Foreign = docker()
+	const forward = "0  warn foreign-forward-drop: docker's chain FORWARD of table ip filter (iptables-nft) drops what its rules do not accept, what this gateway forwards too"
+	runChecks(t, facts, []checkCase{
+		{"only IPv6", inFile6("masquerade: {from: 'fd00::/8'}"), nil},
+		{"the same rules", inFile("masquerade: {from: 172.17.0.0/16}", "dnat: {on: wan, port: tcp/8080, to: 172.17.0.2:80}"), []string{forward}},
+		{"another address", inFile("snat: {from: 172.17.0.0/16, to: 203.0.113.7}"),
+			[]string{"4 172.17.0.0/16 warn foreign-rule-first: snat: docker's rule in ip nat POSTROUTING (iptables-nft: masquerade) comes first and may give connections from 172.17.0.0/16 the interface's address", forward}},
+		{"the same port", inFile("dnat: {on: wan, port: tcp/8000-9000, to: 10.0.0.2}"),
+			[]string{"4 wan warn foreign-rule-first: dnat: docker's rule in ip nat DOCKER (iptables-nft: dnat to 172.17.0.2:80) comes first and takes tcp/8080 of 203.0.113.7 to 172.17.0.2:80", forward}},
+		{"another port", inFile("dnat: {on: wan, port: tcp/80, to: 10.0.0.2}"), []string{forward}},
+	})
+	facts.Foreign = facts.Foreign[1:]
+	for i := range facts.Foreign {
+		facts.Foreign[i].Priority += 1000 // after ours
+	}
+	runChecks(t, facts, []checkCase{{"later", inFile("dnat: {on: wan, port: tcp/8080, to: 10.0.0.2}"), nil}})
+}
