@@ -128,7 +128,7 @@ func (k *kills) whole(round int, delay time.Duration, stage string) {
 	if !known || s.Fingerprint != want || s.Sealed && !s.Intact {
 		k.t.Errorf("round %d, killed at %s (%s): the table is neither the old nor the new one: %+v", round, delay, stage, s)
 	}
-	name := map[string]string{k.old: "old", k.new: "new"}[s.Digest]
+	name := map[string]string{k.old: "old", k.new: "new", "": "none"}[s.Digest]
 	k.found[name+" after "+stage]++
 }
 
