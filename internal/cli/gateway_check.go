@@ -11,7 +11,6 @@ import (
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/host"
-	"github.com/natkit/natkit/internal/gateway/run"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/units"
@@ -113,18 +112,11 @@ func (f *gatewayCheck) run(ctx context.Context, env *Env, ns *netns.Handle, name
 
 // readGateway reads and parses a gateway file, or the standard input for "-".
 func readGateway(env *Env, name string) (*gateway.File, error) {
-	if name != "-" {
-		text, err := run.ReadFile(name)
-		if err != nil {
-			return nil, err
-		}
-		return gateway.Parse(name, text)
-	}
-	text, err := io.ReadAll(io.LimitReader(env.Stdin, gateway.MaxSource+1))
+	text, err := gatewayText(env, name)
 	if err != nil {
-		return nil, fmt.Errorf("read gateway file from the standard input: %w", err)
+		return nil, err
 	}
-	return gateway.Parse("stdin", text)
+	return gateway.Parse(gatewayName(name), text)
 }
 
 func (f *gatewayCheck) print(env *Env, doc gatewayCheckDocument) error {
@@ -151,27 +143,44 @@ func (d *gatewayCheckDocument) summary(w io.Writer) error {
 	return err
 }
 
+// manyFindings is how many of one kind are written; a file of thousands of rules can
+// have as many.
+const manyFindings = 20
+
 // writeFindings writes findings with their places in the file, what stands there, and
 // what to do about them.
 func writeFindings(w io.Writer, style report.Style, file string, all []gateway.Finding) error {
+	var err error
+	written := map[string]int{}
 	for _, f := range all {
-		place := report.Clean(file)
-		if f.Line > 0 {
-			place = fmt.Sprintf("%s:%d:%d", place, f.Line, f.Column)
-		}
-		tone := report.Warn
-		if f.Severity == gateway.Refuse {
-			tone = report.Bad
-		}
-		fmt.Fprintf(w, "%s: %s: %s [%s]\n", place, style.Paint(tone, string(f.Severity)), report.Clean(f.Message), f.ID)
-		if f.Excerpt != "" {
-			fmt.Fprintln(w, f.Excerpt)
-		}
-		if f.Advice != "" {
-			if _, err := fmt.Fprintf(w, "        %s\n", report.Clean(f.Advice)); err != nil {
-				return err
-			}
+		if written[f.ID]++; written[f.ID] <= manyFindings {
+			err = errors.Join(err, writeFinding(w, style, report.Clean(file), f))
 		}
 	}
-	return nil
+	for _, f := range all {
+		if more := written[f.ID] - manyFindings; more > 0 {
+			_, e := fmt.Fprintf(w, "%s: %s more are not shown; --json has them [%s]\n", report.Clean(file), units.Count(more), f.ID)
+			err, written[f.ID] = errors.Join(err, e), 0
+		}
+	}
+	return err
+}
+
+func writeFinding(w io.Writer, style report.Style, place string, f gateway.Finding) error {
+	if f.Line > 0 {
+		place = fmt.Sprintf("%s:%d:%d", place, f.Line, f.Column)
+	}
+	tone := report.Warn
+	if f.Severity == gateway.Refuse {
+		tone = report.Bad
+	}
+	text := fmt.Sprintf("%s: %s: %s [%s]\n", place, style.Paint(tone, string(f.Severity)), report.Clean(f.Message), f.ID)
+	if f.Excerpt != "" {
+		text += f.Excerpt + "\n"
+	}
+	if f.Advice != "" {
+		text += "        " + report.Clean(f.Advice) + "\n"
+	}
+	_, err := io.WriteString(w, text)
+	return err
 }
