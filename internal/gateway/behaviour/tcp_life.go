@@ -1,9 +1,6 @@
 package behaviour
 
 import (
-	"slices"
-	"time"
-
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/packet"
@@ -33,12 +30,23 @@ func tcpLifeCycle() []Case {
 		}, {
 			ID: "rfc5382-req-2-reopened", RFC: 5382, Requirement: "REQ-2", Level: Must,
 			Asks: "a new connection between the same ends opens in TIME_WAIT of the old one, with the same mapping",
-			Run:  func(p *Play) (Outcome, error) { return reopened(p, true) },
+			Run: func(p *Play) (Outcome, error) {
+				return reopened(between(p, insideA, outsideX), (*connection).insideOf, (*connection).insideOf)
+			},
 			Want: []Outcome{"opens with the same mapping"},
 		}, {
 			ID: "rfc5382-req-2-reopened-outside", RFC: 5382, Requirement: "REQ-2", Level: Must,
 			Asks: "so it does where the outside closed the old one",
-			Run:  func(p *Play) (Outcome, error) { return reopened(p, false) },
+			Run: func(p *Play) (Outcome, error) {
+				return reopened(between(p, insideA, outsideX), (*connection).insideOf, (*connection).outsideOf)
+			},
+			Want: []Outcome{"opens with the same mapping"},
+		}, {
+			ID: "rfc5382-req-2-reopened-forwarded", RFC: 5382, Requirement: "REQ-2", Level: Must, Gateway: publishedA,
+			Asks: "so it does from outside to a forwarded port",
+			Run: func(p *Play) (Outcome, error) {
+				return reopened(toInside(p, outsideX, publicA, serverA), (*connection).outsideOf, (*connection).insideOf)
+			},
 			Want: []Outcome{"opens with the same mapping"},
 		},
 	}
@@ -118,156 +126,20 @@ func sessions(p *Play) (n int, err error) {
 	return n, err
 }
 
-func reopened(p *Play, byInside bool) (Outcome, error) {
-	old, err := dial(p)
-	if err != nil {
+func (c *connection) insideOf() *side { return &c.inside }
+
+func (c *connection) outsideOf() *side { return &c.outside }
+
+// reopened has a connection whole, and then one more between the same ends.
+func reopened(old *connection, opens, closes func(*connection) *side) (Outcome, error) {
+	fresh := *old
+	if err := inTurn(func() error { return old.open(opens(old)) }, old.talk, func() error { return old.close(closes(old)) }); err != nil {
 		return verdict("", err)
 	}
-	first := &old.outside
-	if byInside {
-		first = &old.inside
-	}
-	if err := inTurn(old.talk, func() error { return old.close(first) }); err != nil {
+	fresh.inside.next, fresh.outside.next = old.inside.next+100_000, old.outside.next+200_000
+	if err := inTurn(func() error { return fresh.open(opens(&fresh)) }, fresh.talk); err != nil {
 		return verdict("", err)
 	}
-	c := between(p, insideA, outsideX)
-	c.inside.next, c.outside.next = old.inside.next+100_000, old.outside.next+200_000
-	if err := inTurn(func() error { return c.open(&c.inside) }, c.talk); err != nil {
-		return verdict("", err)
-	}
-	return yes(c.outside.peer == old.outside.peer, "opens with the same mapping", "opens with another mapping"), nil
-}
-
-func tcpResets() []Case {
-	return []Case{{
-		ID: "tcp-rst-inside", Level: Natkit,
-		Asks: "a RST in the window from inside passes and ends the session",
-		Run:  func(p *Play) (Outcome, error) { return reset(p, true, 0) },
-		Want: []Outcome{"passes, session closes"},
-	}, {
-		ID: "tcp-rst-outside", Level: Natkit,
-		Asks: "a RST in the window from outside passes and ends the session",
-		Run:  func(p *Play) (Outcome, error) { return reset(p, false, 0) },
-		Want: []Outcome{"passes, session closes"},
-	}, {
-		ID: "tcp-rst-before-window", Level: Natkit,
-		Asks: "a RST from outside with a sequence number before the window does not end the session",
-		Run:  func(p *Play) (Outcome, error) { return reset(p, false, -1_000_000) },
-		Want: []Outcome{"is dropped, session goes on", "passes, session goes on"},
-	}, {
-		ID: "tcp-rst-beyond-window", Level: Natkit,
-		Asks: "nor does one with a sequence number beyond the window",
-		Run:  func(p *Play) (Outcome, error) { return reset(p, false, 1_000_000_000) },
-		Want: []Outcome{"is dropped, session goes on", "passes, session goes on"},
-	}, {
-		ID: "tcp-rst-inexact", Level: Natkit,
-		Asks: "nor does one in the window that is not exactly the next, which the inside answers with a challenge ACK (RFC 5961, section 3)",
-		Run:  func(p *Play) (Outcome, error) { return reset(p, false, 1000) },
-		Want: []Outcome{"is dropped, session goes on", "passes, session goes on"},
-	}, {
-		ID: "tcp-data-beyond-window", Level: Natkit,
-		Asks: "data from outside beyond the window harms nothing: nobody answers it with a RST",
-		Run:  dataBeyondWindow,
-		Want: []Outcome{Dropped, Passes},
-		Expect: onNetfilter("rst to x",
-			"the tracker takes it for invalid and does not translate it, so that it reaches the gateway's own TCP (net.netfilter.nf_conntrack_tcp_be_liberal=1 lets it pass)"),
-	}, {
-		ID: "tcp-data-beyond-window-inside", Untranslated: true, Level: Natkit,
-		Asks: "data from inside beyond the window does not leave with its inside address",
-		Run:  dataBeyondWindowInside,
-		Want: []Outcome{Dropped, Translated},
-		Expect: onNetfilter("leaves untranslated",
-			"the tracker takes it for invalid, and NAT rules do not see what is invalid; a rule that drops it (ct state invalid) is the firewall's to make"),
-	}}
-}
-
-// reset sends a RST that is off by some sequence numbers, and looks whether the
-// session goes on: its timers are shortened, so that a session that closed is gone.
-func reset(p *Play, byInside bool, off int64) (Outcome, error) {
-	if err := p.Timers(map[Timer]time.Duration{TCPClose: time.Second}); err != nil {
-		return "", err
-	}
-	c, err := dial(p)
-	if err == nil {
-		err = c.talk()
-	}
-	if err != nil {
-		return verdict("", err)
-	}
-	from := &c.outside
-	if byInside {
-		from = &c.inside
-	}
-	passes, err := c.inject(from, packet.RST|packet.ACK, off)
-	if err != nil {
-		return "", err
-	}
-	if passes && off != 0 {
-		// The challenge ACK.
-		if err := c.say(c.other(from), packet.ACK, ""); err != nil {
-			return verdict("", err)
-		}
-	}
-	goes, err := c.goesOn()
-	return yes(passes, "passes", "is dropped") + yes(goes, ", session goes on", ", session closes"), err
-}
-
-// inject sends a segment without counting it, and tells whether it arrived.
-func (c *connection) inject(from *side, flags packet.TCPFlags, off int64) (bool, error) {
-	forged := *from
-	forged.next += uint32(off)
-	arrivals, err := c.play.Send(from.host, c.segment(&forged, flags, "").bytes())
-	return len(arrivals.At(c.other(from).host)) > 0, err
-}
-
-// goesOn tells whether the session is more than one that is closing, which it waits
-// for.
-func (c *connection) goesOn() (bool, error) {
-	if err := c.play.Pass(2 * time.Second); err != nil {
-		return false, err
-	}
-	mappings, err := c.play.Mappings()
-	return slices.ContainsFunc(mappings, func(m Mapping) bool { return m.Protocol == unix.IPPROTO_TCP && m.Left > time.Minute }), err
-}
-
-func dataBeyondWindow(p *Play) (Outcome, error) {
-	c, err := dial(p)
-	if err == nil {
-		err = c.talk()
-	}
-	if err != nil {
-		return verdict("", err)
-	}
-	forged := c.outside
-	forged.next += 1_000_000_000
-	arrivals, err := p.Send(X, c.segment(&forged, packet.ACK, "data").bytes())
-	return where(arrivals, A), err
-}
-
-// where says what became of a packet for a host.
-func where(arrivals Arrivals, at Host) Outcome {
-	switch {
-	case len(arrivals) == 0:
-		return Dropped
-	case len(arrivals) == 1 && arrivals[0].At == at:
-		return Passes
-	}
-	return Outcome(arrivals.brief())
-}
-
-func dataBeyondWindowInside(p *Play) (Outcome, error) {
-	c, err := dial(p)
-	if err == nil {
-		err = c.talk()
-	}
-	if err != nil {
-		return verdict("", err)
-	}
-	forged := c.inside
-	forged.next += 1_000_000_000
-	arrivals, err := p.Send(A, c.segment(&forged, packet.ACK, "data").bytes())
-	if err != nil || len(arrivals) == 0 {
-		return Dropped, err
-	}
-	return yes(arrivals[0].Frame.Source == WANAddress.Addr(), Translated, "leaves untranslated"), nil
+	same := fresh.outside.peer == old.outside.peer && fresh.inside.peer == old.inside.peer
+	return yes(same, "opens with the same mapping", "opens with another mapping"), nil
 }
