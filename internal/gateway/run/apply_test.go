@@ -55,6 +55,24 @@ func TestUndoOfTheOlderFirst(t *testing.T) {
 	w.wantSysctl(Accounting, "0")
 }
 
+// What only the former file needed goes back with it, and comes again with the undo.
+func TestApplyLessOver(t *testing.T) {
+	w := newWorld(t)
+	_, first := w.apply(snatText, 0)
+	_, second := w.apply(masqueradeText, 0)
+	w.wantSysctl(Accounting, "0")
+	w.wantSysctl(Forward4, "1")
+	if _, err := w.Undo(second); err != nil {
+		t.Fatal(err)
+	}
+	w.wantSysctl(Accounting, "1")
+	if _, err := w.Undo(first); err != nil {
+		t.Fatal(err)
+	}
+	w.wantSysctl(Accounting, "0")
+	w.wantSysctl(Forward4, "0")
+}
+
 func TestSameAgainIsNothing(t *testing.T) {
 	w := newWorld(t)
 	w.apply(snatText, 0)

@@ -91,8 +91,7 @@ func (h Host) present(ctx context.Context, p *gateway.Plan) (Present, *nft.State
 		now.Facts = tune.FactsOf(s)
 		now.SlabKnown = s.ConntrackSize != nil && s.ConntrackSize.SlabBytes > 0
 	}
-	now.Held, err = h.held(now.Netns)
-	return now, state, err
+	return now, state, h.held(&now)
 }
 
 func (h Host) readSysctls(into snapshot.Sysctls) error {
@@ -109,18 +108,24 @@ func (h Host) readSysctls(into snapshot.Sysctls) error {
 	return nil
 }
 
-// held are the sysctls of a namespace that open transactions of this boot wrote.
-func (h Host) held(inode uint64) (map[string]bool, error) {
-	open, err := h.open(inode)
-	held := map[string]bool{}
+// held finds the sysctls of a namespace that open transactions of this boot wrote, and
+// what they were before gateways did.
+func (h Host) held(now *Present) error {
+	open, err := h.open(now.Netns)
+	now.Held, now.Original = map[string]bool{}, map[string]string{}
 	for _, tx := range open {
+		ours := changesGateway(tx, now.Netns)
 		for _, c := range tx.Changes {
-			if c.Open() && c.Kind == tune.Sysctl {
-				held[c.Target] = true
+			if !c.Open() || c.Kind != tune.Sysctl {
+				continue
+			}
+			now.Held[c.Target] = true
+			if _, known := now.Original[c.Target]; ours && !known {
+				now.Original[c.Target] = c.Before
 			}
 		}
 	}
-	return held, err
+	return err
 }
 
 // open are the transactions of this boot that changed a namespace and are not undone,

@@ -42,6 +42,8 @@ type Present struct {
 	// wrote and may take back: the plan has to name them to keep them.
 	Sysctls snapshot.Sysctls
 	Held    map[string]bool
+	// Original has what switches among them were before gateways set them.
+	Original map[string]string
 	// Facts are what the costs and risks of changes depend on.
 	Facts tune.Facts
 	// SlabKnown: the entries of all namespaces are known, and so the time that a
@@ -65,19 +67,13 @@ type Prepared struct {
 // An undo goes backwards. There is no change where all is as it should be.
 func Plan(p *gateway.Plan, now Present, origin string) (Prepared, error) {
 	c := collector{now: now}
-	if p.Accounting {
-		c.sysctl(Accounting, "1", "packets and bytes are counted for each connection, from its start")
-	}
+	c.turn(Accounting, p.Accounting, "packets and bytes are counted for each connection, from its start")
 	c.sizing(p.Expect)
 	if err := c.rules(p); err != nil {
 		return Prepared{}, err
 	}
-	if p.IPv4 {
-		c.sysctl(Forward4, "1", "the host forwards IPv4 packets")
-	}
-	if p.IPv6 {
-		c.sysctl(Forward6, "1", "the host forwards IPv6 packets")
-	}
+	c.turn(Forward4, p.IPv4, "the host forwards IPv4 packets")
+	c.turn(Forward6, p.IPv6, "the host forwards IPv6 packets")
 	c.out.sizes = sizesOf(c.all)
 	c.out.Plan = tune.Plan{Origin: origin, Changes: tune.Assess(c.changes(), now.Facts)}
 	return c.out, nil
@@ -102,6 +98,18 @@ func (c *collector) changes() []tune.Change {
 func (c *collector) add(change tune.Change) {
 	c.all = append(c.all, change)
 	c.differs = c.differs || change.Before != change.After
+}
+
+// turn sets a switch that the plan needs. One that only the gateway before needed
+// becomes what it was; the limits of the table do not: natkit lowers none by itself.
+func (c *collector) turn(name string, needed bool, why string) {
+	original, set := c.now.Original[name]
+	switch {
+	case needed:
+		c.sysctl(name, "1", why)
+	case set:
+		c.sysctl(name, original, "the gateway before needed it, this one does not")
+	}
 }
 
 // sysctl gives a sysctl a value.

@@ -137,6 +137,12 @@ func TestPlanOverAnother(t *testing.T) {
 		{"another's, and natkit set the sysctl", forwards(other, true), []string{
 			"gateway netns 42 inet natkit abababababab → " + digest[:12], "sysctl net.ipv4.ip_forward 1 → 1"}},
 		{"another's, and the administrator set it", forwards(other, false), []string{"gateway netns 42 inet natkit abababababab → " + digest[:12]}},
+		{"another's, which counted", freshHost(func(n *Present) {
+			n.Value, n.Sysctls[Forward4], n.Sysctls[Accounting], n.Sysctls[Forward6] = other, "1", "1", "1"
+			n.Held = map[string]bool{Forward4: true, Accounting: true}
+			n.Original = map[string]string{Forward4: "0", Accounting: "0"}
+		}), []string{"sysctl net.netfilter.nf_conntrack_acct 1 → 0",
+			"gateway netns 42 inet natkit abababababab → " + digest[:12], "sysctl net.ipv4.ip_forward 1 → 1"}},
 		{"changed by hand", forwards(tune.GatewayChanged(digest), false), []string{
 			"gateway netns 42 inet natkit " + digest[:12] + " changed → " + digest[:12]}},
 		{"the same, and somebody turned forwarding off", freshHost(func(n *Present) { n.Value = digest }), []string{
