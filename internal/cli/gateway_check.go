@@ -139,7 +139,7 @@ func (d *gatewayCheckDocument) summary(w io.Writer) error {
 		_, err := fmt.Fprintf(w, "%s: %s, nothing to say against %s\n", report.Clean(d.File), units.Plural(d.Rules, "rule", "rules"), where)
 		return err
 	}
-	_, err := fmt.Fprintf(w, "%s: %s, %d refused, %s\n", report.Clean(d.File), units.Plural(d.Rules, "rule", "rules"), d.Refused, units.Plural(d.Warned, "warning", "warnings"))
+	_, err := fmt.Fprintf(w, "%s: %s, %s refused, %s\n", report.Clean(d.File), units.Plural(d.Rules, "rule", "rules"), units.Count(d.Refused), units.Plural(d.Warned, "warning", "warnings"))
 	return err
 }
 
