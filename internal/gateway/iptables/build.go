@@ -36,7 +36,7 @@ func (t *translator) build(open []*entry) {
 		}
 		m, reason := t.make(e, open[i+1:], used)
 		if reason != "" {
-			t.notes[e] = Note{Line: e.rule.Line, Text: e.rule.Text, Kind: Untranslated, Reason: reason, Rules: 1}
+			t.refused[e], t.again = reason, true // what comes after it has to be judged anew
 			continue
 		}
 		if m == nil {

@@ -37,7 +37,9 @@ func Import(set *Ruleset) (*Result, error) {
 	t := translator{entries: all, refused: map[*entry]string{}, apart: map[*entry]bool{}}
 	t.wan = t.findWAN()
 	for range len(all) + 1 {
-		t.pass()
+		if t.pass(); t.again {
+			continue
+		}
 		changed, err := t.verify()
 		if err != nil {
 			return nil, err
@@ -75,9 +77,11 @@ type translator struct {
 	apart   map[*entry]bool
 
 	// What a pass decided: notes, and the rules of the file.
-	notes map[*entry]Note
-	rules []made
-	mss   []*entry
+	notes        map[*entry]Note
+	untranslated []*entry // up to the one that is judged
+	rules        []made
+	mss          []*entry
+	again        bool
 }
 
 // findWAN is the one interface that all rules about destinations name, where every
@@ -110,7 +114,7 @@ func (t *translator) findWAN() string {
 
 // pass decides on every entry, and makes rules of those that can be in the file.
 func (t *translator) pass() {
-	t.notes, t.rules, t.mss = map[*entry]Note{}, nil, nil
+	t.notes, t.untranslated, t.rules, t.mss, t.again = map[*entry]Note{}, nil, nil, nil, false
 	var open []*entry
 	for i, e := range t.entries {
 		kind, reason := t.judge(i)
@@ -119,6 +123,9 @@ func (t *translator) pass() {
 			continue
 		}
 		t.notes[e] = Note{Line: e.rule.Line, Text: e.rule.Text, Kind: kind, Reason: reason, Rules: 1}
+		if kind == Untranslated {
+			t.untranslated = append(t.untranslated, e)
+		}
 	}
 	t.build(open)
 }
@@ -179,14 +186,14 @@ func (t *translator) inTheWay(i int) string {
 	if !e.rule.Target.translates() {
 		return ""
 	}
-	for j, b := range t.entries {
-		if j == i || !sameHook(b, e) || disjoint(&b.match, &e.match) {
-			continue
-		}
-		switch note, decided := t.notes[b]; {
-		case j < i && decided && note.Kind == Untranslated:
+	meets := func(b *entry) bool { return b != e && sameHook(b, e) && !disjoint(&b.match, &e.match) }
+	for _, b := range t.untranslated {
+		if meets(b) {
 			return fmt.Sprintf("%s, which is not translated, gets some of its packets first", where(b.rule))
-		case j > i && b.owner != "":
+		}
+	}
+	for _, b := range t.entries[i+1:] {
+		if b.owner != "" && meets(b) {
 			return fmt.Sprintf("%s, which is %s's, would get some of its packets first: natkit's rules come after those of other programs", where(b.rule), b.owner)
 		}
 	}

@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -73,7 +74,7 @@ func (p *ruleParser) option() error {
 	if w == "!" {
 		not = true
 		if len(p.words) == 0 {
-			return fmt.Errorf("nothing comes after !")
+			return errors.New("no option comes after the exclamation mark")
 		}
 		w = p.next()
 	}

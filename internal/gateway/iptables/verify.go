@@ -142,24 +142,26 @@ func same(a, b any) bool {
 
 // checkOrder refuses rules that natkit would let win over one that wins now: in
 // iptables the first one that matches, here the most specific one.
-func (t *translator) checkOrder() (changed bool) {
+func (t *translator) checkOrder() bool {
 	order := map[*entry]int{}
 	for i, e := range t.entries {
 		order[e] = i
 	}
+	refused := map[*made]bool{}
 	for _, side := range t.sides() {
 		slices.SortStableFunc(side, func(a, b ranked) int { return cmp.Compare(order[a.part.of], order[b.part.of]) })
 		for i, later := range side {
 			for _, first := range side[:i] {
-				if later.part.at > first.part.at || later.made == first.made || disjoint(&first.part.match, &later.part.match) {
+				if later.part.at > first.part.at || later.made == first.made || refused[first.made] || refused[later.made] ||
+					disjoint(&first.part.match, &later.part.match) {
 					continue
 				}
+				refused[later.made] = true
 				t.refuse(later.made, fmt.Sprintf("%s wins now where both match, as it comes first; natkit lets the more specific rule win, and that is this one", where(first.part.of.rule)))
-				return true
 			}
 		}
 	}
-	return false
+	return len(refused) > 0
 }
 
 // ranked is a part and the rule that it is of.
@@ -210,8 +212,8 @@ func (t *translator) check(c *gateway.Config) (changed bool) {
 		}
 		if i := slices.Index(refs, *f.Rule); i >= 0 {
 			t.refuse(&t.rules[i], "natkit would refuse it: "+f.Message)
-			return true
+			changed = true
 		}
 	}
-	return false
+	return changed
 }
