@@ -120,11 +120,7 @@ func (f *gatewayExplain) plan(env *Env, ns *netns.Handle, file string, facts *ga
 		}
 		return p, err
 	}
-	text, err := gatewayText(env, file)
-	if err != nil {
-		return nil, err
-	}
-	read, err := gateway.Parse(file, text)
+	read, err := readGateway(env, file)
 	if err != nil {
 		return nil, err
 	}

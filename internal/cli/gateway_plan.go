@@ -102,6 +102,7 @@ func (f *gatewayPlan) run(ctx context.Context, env *Env, ns *netns.Handle, name 
 	if err != nil {
 		return err
 	}
+	name = gatewayName(name)
 	v, err := h.Preview(ctx, run.Wish{Name: name, Text: text, PID: os.Getpid(), Origin: run.Origin})
 	if refused := (run.Refused{}); errors.As(err, &refused) {
 		return f.refused(env, name, v)
@@ -140,6 +141,14 @@ func gatewayText(env *Env, name string) ([]byte, error) {
 		return nil, fmt.Errorf("read gateway file from the standard input: %w", err)
 	}
 	return text, nil
+}
+
+// gatewayName is how a file is called in messages.
+func gatewayName(name string) string {
+	if name == "-" {
+		return "stdin"
+	}
+	return name
 }
 
 // difference is that of what is in force; known is false where natkit does not have its
