@@ -77,11 +77,11 @@ func endsIn(v6 bool) endsOf {
 	return endsOf{false, insideA, insideB, outsideX, routerX, WANAddress.Addr(), LANAddress.Addr(), packet.ICMP{Type: unreachable, Code: portUnreachable}}
 }
 
-// bothFamilies makes a case of ICMP and one of ICMPv6, which the RFC does not name.
+// bothFamilies makes a case of IPv4 and one of IPv6, which the RFC does not name.
 func bothFamilies(c Case, run func(*Play, endsOf) (Outcome, error)) []Case {
 	six := c
 	six.ID += "-ipv6"
-	six.Asks += " (ICMPv6)"
+	six.Asks += " (IPv6)"
 	c.Run = func(p *Play) (Outcome, error) { return run(p, endsIn(false)) }
 	six.Run = func(p *Play) (Outcome, error) { return run(p, endsIn(true)) }
 	return []Case{c, six}

@@ -29,10 +29,40 @@ func worlds(e Engine) Maker {
 	return Stretched(Namespaces(e, testutil.Patience(5*time.Second)), slow)
 }
 
+// everyKind needs all that the engine may ask of a kernel, but flowtables.
+const everyKind = `
+interfaces: {wan: wan, lan: [lan, dmz]}
+mss: clamp
+limits: {connections-per-source: 1000}
+nat:
+  - masquerade: {except-to: [10.9.0.0/16]}
+  - snat: {from: 192.168.0.2, to: 203.0.113.7, ports: keep}
+  - snat: {from: 192.168.0.0/28, to: [203.0.113.8, 203.0.113.12/30], random: fully, persistent: true}
+  - dnat: {on: 203.0.113.7, port: tcp/80, to: "192.168.0.2:80", hairpin: true, local: true}
+  - static: {inside: 192.168.0.3, outside: 203.0.113.9}
+  - static: {inside: 192.168.0.4, outside: 203.0.113.10, stateless: true}
+  - netmap: {inside: 10.1.0.0/24, outside: 198.51.100.0/24}
+  - notrack: {on: 192.168.0.5}
+ipv6:
+  - masquerade: {}
+  - netmap: {inside: "fd03::/48", outside: "2001:db8:3::/48", stateless: true}
+`
+
+// loadModules has a kernel load what it needs. Where many namespaces ask for a module
+// at one time, some kernels refuse one of them (seen on 6.12: ENOENT).
+func loadModules(t *testing.T) {
+	t.Helper()
+	p := newWorld(t, netfilter{})
+	if err := p.change(everyKind); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestNetfilter plays the suite on this kernel. On the one of the record it must find
 // the same.
 func TestNetfilter(t *testing.T) {
 	testutil.NeedRoot(t)
+	loadModules(t)
 	cases, start := All(), time.Now()
 	results := Run(Netfilter, cases, worlds(netfilter{}), atATime)
 	took := time.Since(start)

@@ -21,7 +21,9 @@ func pools() []Case {
 		{ID: "port-0-destination", Requirement: "ports", Asks: "one to port 0 arrives there",
 			Run: portZeroDestination, Want: []Outcome{"arrives"}},
 		{ID: "pool-no-port-twice", Requirement: "pool", Asks: "no port of a pool is given twice for one destination",
-			Gateway: fourPorts, Run: noPortTwice, Want: []Outcome{"each once"}},
+			Gateway: fourPorts, Run: four.of(noPortTwice), Want: []Outcome{"each once"}},
+		{ID: "pool-no-port-twice-ipv6", Requirement: "pool, NAT66", Asks: "the same with NAT66, and a fifth host gets nothing",
+			Gateway: rules6("  - snat: {from: \"fd00:1::/64\", to: \"2001:db8:1::8\", ports: 5000-5003}"), Run: six.of(noPortTwice), Want: []Outcome{"each once"}},
 		{ID: "pool-failures-counted", Requirement: "pool", Asks: "each packet that finds no port is counted",
 			Gateway: fourPorts, Run: failuresCounted, Want: []Outcome{"each counted"}},
 		{ID: "pool-recovers", Requirement: "pool", Asks: "ports serve others after their mapping has ended",
@@ -59,11 +61,15 @@ func portZeroDestination(p *Play) (Outcome, error) {
 	return "arrives", err
 }
 
-func noPortTwice(p *Play) (Outcome, error) {
-	if err := p.exhaust(outsideX, 0); err != nil {
+func noPortTwice(p *Play, f ipFamily) (Outcome, error) {
+	if err := p.exhaustIn(f, f.x, 0); err != nil {
 		return "", err
 	}
-	return "each once", nil
+	_, err := p.out(f.hostIn(4, 4000), f.x)
+	if Lost(err) {
+		return "each once", nil
+	}
+	return "five of four", err
 }
 
 // wanting lets n more hosts ask for a port at X, for which there is none, and tells

@@ -7,23 +7,23 @@ import (
 )
 
 // filtering probes a mapping from the ends that were not addressed.
-func filtering(p *Play) (Outcome, error) {
-	mapped, err := p.both(insideA, outsideX)
+func filtering(p *Play, f ipFamily) (Outcome, error) {
+	mapped, err := p.both(f.a, f.x)
 	if err != nil {
 		return "", err
 	}
-	otherPort, err := p.in(outsideX.port(5001), mapped, insideA)
+	otherPort, err := p.in(f.x.port(5001), mapped, f.a)
 	if err != nil {
 		return "", err
 	}
-	otherAddress, err := p.in(outsideY, mapped, insideA)
+	otherAddress, err := p.in(f.y, mapped, f.a)
 	switch {
 	case otherPort && otherAddress:
 		return EndpointIndependent, err
 	case otherPort:
 		return AddressDependent, err
 	case otherAddress:
-		return "", fmt.Errorf("%v reaches the mapping of %v, but another port of %v does not", outsideY, outsideX, outsideX.Addr())
+		return "", fmt.Errorf("%v reaches the mapping of %v, but another port of %v does not", f.y, f.x, f.x.Addr())
 	}
 	return AddressAndPortDependent, err
 }

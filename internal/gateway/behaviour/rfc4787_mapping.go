@@ -28,32 +28,28 @@ func (p *Play) classifyMapping(from end, to ...end) (Outcome, error) {
 	return classify(seen[0], seen[1], seen[2]), nil
 }
 
-func mappingAlone(p *Play) (Outcome, error) {
-	return p.classifyMapping(insideA, outsideX, outsideX.port(5001), outsideY)
-}
-
-func mappingAlone6(p *Play) (Outcome, error) {
-	return p.classifyMapping(insideA6, outsideX6, outsideX6.port(5001), outsideY6)
+func mappingAlone(p *Play, f ipFamily) (Outcome, error) {
+	return p.classifyMapping(f.a, f.x, f.x.port(5001), f.y)
 }
 
 // mappingUnderContention has A begin, then B talk from the same port to the other
 // destinations before A does. Where mappings are for all destinations, B has got
 // another port at once, and A keeps its.
-func mappingUnderContention(p *Play) (Outcome, error) {
-	first, err := p.both(insideA, outsideX)
+func mappingUnderContention(p *Play, f ipFamily) (Outcome, error) {
+	first, err := p.both(f.a, f.x)
 	if err != nil {
 		return "", err
 	}
-	for _, to := range []end{outsideX.port(5001), outsideY} {
-		if _, err := p.both(insideB, to); err != nil {
+	for _, to := range []end{f.x.port(5001), f.y} {
+		if _, err := p.both(f.b, to); err != nil {
 			return "", err
 		}
 	}
-	otherPort, err := p.both(insideA, outsideX.port(5001))
+	otherPort, err := p.both(f.a, f.x.port(5001))
 	if err != nil {
 		return "", err
 	}
-	otherAddress, err := p.both(insideA, outsideY)
+	otherAddress, err := p.both(f.a, f.y)
 	return classify(first, otherPort, otherAddress), err
 }
 
@@ -62,7 +58,7 @@ func determinism(p *Play) (Outcome, error) {
 	if err != nil {
 		return "", err
 	}
-	contended, err := mappingUnderContention(p)
+	contended, err := mappingUnderContention(p, four)
 	if alone == contended {
 		return "the same alone and under contention", err
 	}
@@ -98,6 +94,17 @@ func insideHost(n int, port uint16) end {
 		host = B
 	}
 	return end{host, netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 168, 0, byte(2 + n)}), port)}
+}
+
+// hostIn is insideHost in a family.
+func (f ipFamily) hostIn(n int, port uint16) end {
+	e := insideHost(n, port)
+	if f.a.Addr().Is6() {
+		b := f.a.Addr().As16()
+		b[15] = byte(2 + n)
+		e.AddrPort = netip.AddrPortFrom(netip.AddrFrom16(b), port)
+	}
+	return e
 }
 
 func overloading(p *Play) (Outcome, error) {

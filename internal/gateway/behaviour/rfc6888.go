@@ -1,5 +1,7 @@
 package behaviour
 
+import "strings"
+
 // rfc6888 is Common Requirements for Carrier-Grade NATs, as far as they concern a
 // gateway that does not know subscribers but addresses.
 func rfc6888() []Case {
@@ -71,7 +73,7 @@ func rfc6888Ports() []Case {
 			Gateway: exceptSome, Untranslated: true, Run: turnedOff, Want: []Outcome{"turned off"}},
 		{ID: "rfc6888-req-7", Requirement: "REQ-7", Level: Should,
 			Asks: "the filtering is endpoint-independent, or address-dependent where that breaks nothing",
-			Run:  filtering, Want: []Outcome{EndpointIndependent, AddressDependent},
+			Run:  four.of(filtering), Want: []Outcome{EndpointIndependent, AddressDependent},
 			Expect: onNetfilter(AddressAndPortDependent, "as RFC 4787, REQ-8")},
 		{ID: "rfc6888-req-8", Requirement: "REQ-8", Level: Should,
 			Asks:    "a port is given to another host after 120 s at the earliest, or at once where nobody but the new destination reaches it",
@@ -94,6 +96,9 @@ func rfc6888Limits() []Case {
 		{ID: "rfc6888-req-5", Requirement: "REQ-5", Level: Should,
 			Asks:    "the state that one host takes can be limited, whatever protocol",
 			Gateway: limited, Run: perSourceAnyProtocol, Want: []Outcome{"limited over all protocols"}},
+		{ID: "rfc6888-req-4a", Requirement: "REQ-4 a, REQ-5 a", Level: Must,
+			Asks:    "the limit is the administrator's to set",
+			Gateway: strings.Replace(limited, "5", "3", 1), Run: otherLimit, Want: []Outcome{"3"}},
 		{ID: "rfc6888-req-11a", Requirement: "REQ-11 a", Level: Must,
 			Asks:    "a packet for which there is no mapping to be had is dropped",
 			Gateway: fourPorts, Run: exhaustedDrop, Want: []Outcome{"dropped"}},
@@ -117,6 +122,8 @@ func rfc6888Untestable() []Case {
 	return []Case{
 		not("rfc6888-req-1", "REQ-1", Must, "the requirements of each transport protocol are met", "it is the sum of the other tables"),
 		without("rfc6888-req-4c", "REQ-4 c", Should, "the rate of new mappings of one host can be limited", "a gateway file limits numbers, not rates"),
+		without("rfc6888-req-4b", "REQ-4 b", May, "the limit may be one for each protocol", "it is one for all"),
+		without("rfc6888-req-5b", "REQ-5 b", Should, "the rate at which state is made can be limited", "as REQ-4 c"),
 		without("rfc6888-req-9", "REQ-9", Must, "subscribers control mappings by a protocol (PCP)", "forwards stand in the gateway file"),
 		not("rfc6888-req-10", "REQ-10", Should, "the NAT is manageable by standards (NAT MIB)", "not by packets: natkit has JSON and Prometheus metrics, no SNMP"),
 		not("rfc6888-req-11c", "REQ-11 c", Should, "management is told of exhaustion", "not by packets: the counters of `natkit gateway status`, and alert rules over metrics"),

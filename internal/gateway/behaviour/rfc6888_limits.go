@@ -44,6 +44,11 @@ func perSource(p *Play) (Outcome, error) {
 	return yes(n == most, "limited, others are not touched, and free again after it", Outcome(fmt.Sprintf("%d flows after the first have ended", n))), err
 }
 
+func otherLimit(p *Play) (Outcome, error) {
+	n, err := p.upTo(insideA, most+3)
+	return Outcome(fmt.Sprint(n)), err
+}
+
 // insideOnly has a client outside make more flows than a host inside may, to what is
 // forwarded.
 func insideOnly(p *Play) (Outcome, error) {

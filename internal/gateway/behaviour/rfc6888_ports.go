@@ -91,10 +91,12 @@ func utilization(p *Play) (Outcome, error) {
 
 // exhaust gives four hosts, from the one of that number on, all ports of fourPorts at
 // one destination, and sees that no port is given twice.
-func (p *Play) exhaust(to end, first int) error {
+func (p *Play) exhaust(to end, first int) error { return p.exhaustIn(four, to, first) }
+
+func (p *Play) exhaustIn(f ipFamily, to end, first int) error {
 	given := map[netip.AddrPort]bool{}
 	for n := range 4 {
-		mapped, err := p.both(insideHost(first+n, 4000), to)
+		mapped, err := p.both(f.hostIn(first+n, 4000), to)
 		if err != nil {
 			return err
 		}

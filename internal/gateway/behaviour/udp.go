@@ -36,6 +36,19 @@ var (
 	outsideY6 = at(Y, "[2001:db8:f:2::20]:5000")
 )
 
+// ipFamily are the ends of IPv4 or IPv6.
+type ipFamily struct{ a, b, x, y end }
+
+var (
+	four = ipFamily{insideA, insideB, outsideX, outsideY}
+	six  = ipFamily{insideA6, insideB6, outsideX6, outsideY6}
+)
+
+// of makes what runs with the ends of a family run.
+func (f ipFamily) of(run func(*Play, ipFamily) (Outcome, error)) func(*Play) (Outcome, error) {
+	return func(p *Play) (Outcome, error) { return run(p, f) }
+}
+
 // out sends a datagram that has to arrive, and gives the source under which it did.
 func (p *Play) out(from, to end) (netip.AddrPort, error) {
 	got, err := p.Exchange(from.host, to.host, UDPPacket(from.AddrPort, to.AddrPort, ""))
