@@ -29,7 +29,7 @@ func (r *rewriter) neutral(chain string, start conditions, at place, from, to ne
 		}
 		exprs = append(append(exprs, &expr.Counter{}), untrack...)
 		at.checksum = at.offset + 2*w
-		exprs = append(exprs, at.load(length), r.f.replaced(to, int(length)), at.store(length))
+		exprs = append(exprs, at.load(length), r.f.replaced(to, int(length)), at.store(length, reg1))
 		r.add(chain, append(exprs, at.zero(w)...))
 	}
 	if len(words) > 1 {
@@ -60,5 +60,5 @@ func (p place) taken(words []uint32, free uint32) []expression {
 // zero writes a word that is 0xffff as 0x0000.
 func (p place) zero(w uint32) []expression {
 	at := p.word(w)
-	return []expression{at.load(2), equal(reg1, allOnes), immediate(reg1, []byte{0, 0}), at.store(2)}
+	return []expression{at.load(2), equal(reg1, allOnes), immediate(reg1, []byte{0, 0}), at.store(2, reg1)}
 }

@@ -16,10 +16,10 @@ import (
 // stateless writes the pairs of one family: on the way in the destination becomes the
 // one inside, on the way out the source the one outside, packet by packet. The tracker
 // sees neither. ICMP errors carry the packet that they are about: the address in there
-// is translated as well, its transport checksum is not.
+// is translated as well.
 func (t *table) stateless(p *gateway.Plan, f *family) {
 	for i, pairs := range pairGroups(p, f) {
-		r := rewriter{t, f, pairs, fmt.Sprintf("stateless%s-%d", f.suffix, i+1)}
+		r := rewriter{t, f, pairs, fmt.Sprintf("stateless%s-%d", f.suffix, i+1), map[string]*set{}}
 		r.write()
 	}
 }
@@ -52,6 +52,7 @@ type rewriter struct {
 	f     *family
 	pairs []gateway.Pair
 	name  string
+	maps  map[string]*set
 }
 
 func (r *rewriter) write() {
@@ -76,6 +77,9 @@ type place struct {
 	checksum uint32 // offset of a checksum to mend, where mends
 	mends    bool
 	pseudo   bool // the transport's checksum covers it by the pseudo header
+	// quoted is the offset of the quoted packet's transport checksum, which covers it by
+	// its pseudo header; 0 where it is not known.
+	quoted uint32
 }
 
 // header is the source or destination of the packet itself.
@@ -94,7 +98,7 @@ func (f *family) header(destination bool) place {
 // own. In IPv4 the quoted header's checksum is mended, and the sum that ICMP's is made
 // of stays what it was; IPv6 has none, and ICMPv6's own is mended.
 func (f *family) quoted(destination bool) place {
-	p := place{base: expr.PayloadBaseTransportHeader, offset: 8 + f.saddr, mends: true, checksum: 2}
+	p := place{base: expr.PayloadBaseTransportHeader, offset: 8 + f.saddr, mends: true, checksum: icmpChecksum}
 	if destination {
 		p.offset = 8 + f.daddr
 	}
@@ -106,11 +110,34 @@ func (f *family) quoted(destination bool) place {
 
 func (p place) load(length uint32) expression { return payload(p.base, p.offset, length, reg1) }
 
-// store writes what reg1 has. google/nftables leaves the flag out where there is no
-// checksum of the header itself, as in IPv6.
-func (p place) store(length uint32) expression {
+// write puts what reg1 has in the place, and mends all checksums that cover it. Each
+// write mends one. A quoted IPv4 address stands in two checksums that themselves are in
+// ICMP's: it is written for the first one, taken back for ICMP's, and written for the
+// second one. In IPv6 ICMP's stays, as the quoted checksum makes up for the address.
+func (p place) write(f *family, length uint32) []expression {
+	first := p
+	if p.quoted > 0 {
+		first.checksum = p.quoted
+	}
+	if p.quoted == 0 || f.v6 {
+		return []expression{first.store(length, reg1)}
+	}
+	back := p
+	back.checksum = icmpChecksum
+	return []expression{
+		payload(p.base, p.offset, length, reg2),
+		first.store(length, reg1), back.store(length, reg2), p.store(length, reg1),
+	}
+}
+
+// icmpChecksum is its offset in ICMP and ICMPv6.
+const icmpChecksum = 2
+
+// store writes what a register has. google/nftables leaves the flag out where there is
+// no checksum of the header itself, as in IPv6.
+func (p place) store(length, register uint32) expression {
 	w := raw{name: "payload"}
-	w.data.u32(unix.NFTA_PAYLOAD_SREG, reg1)
+	w.data.u32(unix.NFTA_PAYLOAD_SREG, register)
 	w.data.u32(unix.NFTA_PAYLOAD_BASE, uint32(p.base))
 	w.data.u32(unix.NFTA_PAYLOAD_OFFSET, p.offset)
 	w.data.u32(unix.NFTA_PAYLOAD_LEN, length)
@@ -128,12 +155,55 @@ func (p place) store(length uint32) expression {
 // way in the source of what was sent from inside, on the way out the destination of
 // what came in), and the packet's own.
 func (r *rewriter) bothPlaces(chain string, start conditions, in bool) {
-	r.translate(chain, func() []expression { return append(start(), r.icmpErrors()...) }, r.f.quoted(!in), in, "-quoted", nil)
+	at := r.f.quoted(!in)
+	errors := func() []expression { return append(start(), r.icmpErrors()...) }
+	if !r.pairs[0].Neutral { // which changes no checksum
+		for _, q := range r.f.quotedTransports() {
+			at.quoted = q.checksum
+			r.translate(chain, func() []expression { return append(errors(), q.is()...) }, at, in, "-quoted", nil)
+		}
+	}
+	// An address that one of these has translated is no longer one to translate.
+	at.quoted = 0
+	r.translate(chain, errors, at, in, "-quoted", nil)
 	var untrack []expression
 	if in {
 		untrack = []expression{&expr.Notrack{}}
 	}
 	r.translate(chain, start, r.f.header(in), in, "", untrack)
+}
+
+// quotedTransport is a protocol with a pseudo header in its checksum, in a packet that
+// an ICMP error quotes, behind an IP header without options.
+type quotedTransport struct {
+	f        *family
+	protocol byte
+	checksum uint32 // its offset from the ICMP header; beyond what is quoted the rule does nothing
+}
+
+func (f *family) quotedTransports() []quotedTransport {
+	if f.v6 {
+		const at = 8 + 40
+		return []quotedTransport{{f, unix.IPPROTO_UDP, at + 6}, {f, unix.IPPROTO_TCP, at + 16}, {f, unix.IPPROTO_ICMPV6, at + icmpChecksum}}
+	}
+	const at = 8 + 20
+	return []quotedTransport{{f, unix.IPPROTO_UDP, at + 6}, {f, unix.IPPROTO_TCP, at + 16}}
+}
+
+// is asks for the protocol, and that there is a checksum.
+func (q quotedTransport) is() []expression {
+	th := expr.PayloadBaseTransportHeader
+	if q.f.v6 {
+		return []expression{payload(th, 8+6, 1, reg1), equal(reg1, []byte{q.protocol})}
+	}
+	all := []expression{
+		payload(th, 8, 1, reg1), equal(reg1, []byte{0x45}),
+		payload(th, 8+9, 1, reg1), equal(reg1, []byte{q.protocol}),
+	}
+	if q.protocol == unix.IPPROTO_UDP {
+		all = append(all, payload(th, q.checksum, 2, reg1), unequal(reg1, []byte{0, 0}))
+	}
+	return all
 }
 
 // icmpErrors asks for an ICMP message that quotes a packet.
@@ -162,13 +232,13 @@ func (r *rewriter) translate(chain string, start conditions, at place, in bool, 
 		r.neutral(chain, start, at, from, to, untrack)
 	case len(r.pairs) > 1:
 		s := r.pairMap(in, suffix)
-		r.add(chain, slices.Concat(start(), []expression{at.load(size), s.translate(reg1)}, untrack, []expression{at.store(size)}))
+		r.add(chain, slices.Concat(start(), []expression{at.load(size), s.translate(reg1)}, untrack, at.write(r.f, size)))
 	default:
 		become := []expression{immediate(reg1, to.Masked().Addr().AsSlice())}
 		if from.Bits() < r.f.bits() {
 			become = []expression{at.load(size), r.f.replaced(to, int(size))}
 		}
-		r.add(chain, slices.Concat(start(), at.within(r.f, from), []expression{&expr.Counter{}}, untrack, become, []expression{at.store(size)}))
+		r.add(chain, slices.Concat(start(), at.within(r.f, from), []expression{&expr.Counter{}}, untrack, become, at.write(r.f, size)))
 	}
 }
 
@@ -206,6 +276,9 @@ func (r *rewriter) pairMap(in bool, suffix string) *set {
 	if in {
 		direction = "-in"
 	}
+	if s := r.maps[direction+suffix]; s != nil {
+		return s
+	}
 	s := &set{name: r.name + direction + suffix, key: r.f.address, data: r.f.address, flags: unix.NFT_SET_MAP, counted: suffix == "", about: r.name}
 	seen := map[netip.Addr]bool{}
 	for _, p := range r.pairs {
@@ -218,6 +291,7 @@ func (r *rewriter) pairMap(in bool, suffix string) *set {
 			s.elements = append(s.elements, element{key: from.AsSlice(), data: to.AsSlice(), comment: p.Rule.String()})
 		}
 	}
+	r.maps[direction+suffix] = s
 	return r.t.add(s)
 }
 

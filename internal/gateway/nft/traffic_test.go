@@ -305,26 +305,58 @@ func TestStatelessErrors(t *testing.T) {
 		b.out(f.inside, f.x, f.outside)
 		b.in(f.x, f.outside, f.inside)
 		inside, outside, x := netip.MustParseAddrPort(f.inside), netip.MustParseAddrPort(f.outside), netip.MustParseAddrPort(f.x)
-		seen := behaviour.UDPPacket(outside, x, "")
-		p := packet.IP{Source: x.Addr(), Destination: outside.Addr(), Protocol: f.protocol}.Append(nil,
-			packet.AppendICMP(nil, x.Addr(), outside.Addr(), packet.ICMP{Type: f.unreach}, seen))
-		b.quotes(b.send(behaviour.X, behaviour.A, p), inside.Addr(), x.Addr())
-		came := behaviour.UDPPacket(x, inside, "")
-		p = packet.IP{Source: inside.Addr(), Destination: x.Addr(), Protocol: f.protocol}.Append(nil,
-			packet.AppendICMP(nil, inside.Addr(), x.Addr(), packet.ICMP{Type: f.unreach}, came))
-		b.quotes(b.send(behaviour.A, behaviour.X, p), x.Addr(), outside.Addr())
+		for name, compose := range quoted {
+			seen := compose(packet.Tuple{Src: outside, Dst: x})
+			p := packet.IP{Source: x.Addr(), Destination: outside.Addr(), Protocol: f.protocol}.Append(nil,
+				packet.AppendICMP(nil, x.Addr(), outside.Addr(), packet.ICMP{Type: f.unreach}, seen))
+			b.quotes(name, b.send(behaviour.X, behaviour.A, p), inside.Addr(), x.Addr())
+			came := compose(packet.Tuple{Src: x, Dst: inside})
+			p = packet.IP{Source: inside.Addr(), Destination: x.Addr(), Protocol: f.protocol}.Append(nil,
+				packet.AppendICMP(nil, inside.Addr(), x.Addr(), packet.ICMP{Type: f.unreach}, came))
+			b.quotes(name, b.send(behaviour.A, behaviour.X, p), x.Addr(), outside.Addr())
+		}
 	}
 	if m, err := b.World.Mappings(); err != nil || len(m) > 0 {
 		t.Errorf("the tracker has %v, %v", m, err)
 	}
 }
 
-// quotes wants one ICMP error about a packet between two addresses.
-func (b *bed) quotes(got []packet.Frame, source, destination netip.Addr) {
+// quoted are packets as ICMP errors quote them.
+var quoted = map[string]func(packet.Tuple) []byte{
+	"UDP": func(t packet.Tuple) []byte { return behaviour.UDPPacket(t.Src, t.Dst, "some text") },
+	"UDP, with options": func(t packet.Tuple) []byte {
+		return segment(t, unix.IPPROTO_UDP, []byte{1, 1, 1, 1}, packet.AppendUDP(nil, t, []byte("odd"), false))
+	},
+	"UDP without checksum": func(t packet.Tuple) []byte {
+		return segment(t, unix.IPPROTO_UDP, nil, packet.AppendUDP(nil, t, []byte("odd"), t.Src.Addr().Is4()))
+	},
+	"TCP": func(t packet.Tuple) []byte {
+		return segment(t, unix.IPPROTO_TCP, nil, packet.AppendTCP(nil, t, packet.TCP{Flags: packet.SYN}, nil))
+	},
+	"TCP, cut": func(t packet.Tuple) []byte {
+		return segment(t, unix.IPPROTO_TCP, nil, packet.AppendTCP(nil, t, packet.TCP{}, nil)[:8])
+	},
+	"echo": func(t packet.Tuple) []byte {
+		kind, protocol := uint8(8), uint8(unix.IPPROTO_ICMP)
+		if t.Src.Addr().Is6() {
+			kind, protocol = 128, unix.IPPROTO_ICMPV6
+		}
+		return segment(t, protocol, nil, packet.AppendICMP(nil, t.Src.Addr(), t.Dst.Addr(), packet.ICMP{Type: kind, Rest: 7}, []byte("x")))
+	},
+}
+
+func segment(t packet.Tuple, protocol uint8, options, payload []byte) []byte {
+	return packet.IP{Source: t.Src.Addr(), Destination: t.Dst.Addr(), Protocol: protocol, Options: options}.Append(nil, payload)
+}
+
+// quotes wants one ICMP error about a packet between two addresses, all checksums
+// right as far as that one is quoted.
+func (b *bed) quotes(name string, got []packet.Frame, source, destination netip.Addr) {
 	b.Helper()
 	var inner packet.Frame
-	if len(got) != 1 || got[0].Quoted(&inner) != nil || inner.Source != source || inner.Destination != destination || !inner.IPChecksumOK() {
-		b.Errorf("about %v to %v: %+v", source, destination, got)
+	if len(got) != 1 || got[0].Quoted(&inner) != nil || inner.Source != source || inner.Destination != destination ||
+		!inner.IPChecksumOK() || inner.TransportChecksum() == packet.ChecksumBad && name != "UDP, with options" {
+		b.Errorf("%s from %v to %v: %v %+v", name, source, destination, inner.TransportChecksum(), got)
 	}
 }
 
