@@ -101,7 +101,7 @@ func matchOf(s *natrules.NATStep) iptables.Match {
 	case s.Unknown && s.Cause != "":
 		m.Unknown = append(m.Unknown, "("+s.Cause+")")
 	case s.Unknown:
-		m.Unknown = append(m.Unknown, "that natkit does not know")
+		m.Unknown = append(m.Unknown, "(one that natkit does not know)")
 	}
 	return m
 }
