@@ -67,6 +67,7 @@ func (l *Looker) Look(ctx context.Context) (*gateway.Status, error) {
 	v.confirmation()
 	v.losses()
 	if !state.Present {
+		v.doubt()
 		return v.Status, ctx.Err()
 	}
 	if state.Digest == l.digest {

@@ -145,6 +145,16 @@ func (v *view) pending(all []*journal.Transaction, target string) error {
 	return nil
 }
 
+// doubt: the journal knows a namespace by its number, which a later one may get.
+func (v *view) doubt() {
+	if v.Removed == "" {
+		return
+	}
+	if initial, err := host.Initial(v.o.Netns); err != nil || !initial {
+		v.note("where this network namespace is a new one that got the number of one that ended, nothing was removed")
+	}
+}
+
 func inodeOf(ns *netns.Handle) (uint64, error) {
 	if ns != nil {
 		return ns.Inode(), nil
