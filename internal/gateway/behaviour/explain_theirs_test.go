@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -53,11 +54,22 @@ func (s *sample) compareProgram(e *gateway.Explanation, conn Program, to netip.A
 	if _, err := s.world.Send(came[0].At, came[0].Back("answer")); err != nil {
 		s.t.Fatal(err)
 	}
-	text, from, ok, err := conn.Receive()
+	text, from, ok, err := receive(conn, e.ReplyLost == "")
 	if back := ok && text == "answer" && from == to; err != nil || back != (e.ReplyLost == "") {
 		s.t.Errorf("%s: the answer: %q from %v, %v; foretold: %q\n%s", e.Packet, text, from, err, e.ReplyLost, s.text)
 	}
 	s.seen["program"]++
+}
+
+// receive waits for what is to come: on a slow machine the socket's own wait can be
+// over before it has looked once.
+func receive(conn Program, comes bool) (text string, from netip.AddrPort, ok bool, err error) {
+	for end := time.Now().Add(testutil.Patience(time.Second)); ; {
+		text, from, ok, err = conn.Receive()
+		if ok || err != nil || !comes || time.Now().After(end) {
+			return text, from, ok, err
+		}
+	}
 }
 
 // theirs are chains before and after natkit's, as Docker and people make them.
