@@ -10,6 +10,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 )
@@ -108,7 +109,7 @@ func (s Source) fail(tk *token.Token, format string, args ...any) error {
 // wrote must never end natkit.
 func parseYAML(source []byte) (file *ast.File, err error) {
 	defer caught(&err)
-	return parser.ParseBytes(source, 0)
+	return parser.Parse(joinColons(lexer.Tokenize(string(source))), 0)
 }
 
 func decodeYAML(body ast.Node, to any) (err error) {

@@ -42,10 +42,12 @@ func decodeShelf(text string) (shelf, *Tree, error) {
 
 func TestDecodeTree(t *testing.T) {
 	for text, want := range map[string]shelf{
-		"books: one":                 {Books: titles{"one"}},
-		"books: [one, two]":          {Books: titles{"one", "two"}},
-		"room: 7h\nbooks:\n- one":    {Books: titles{"one"}, Labels: Labels{hour{"7h"}}},
-		"books: &b [one]\nroom: 7h ": {Books: titles{"one"}, Labels: Labels{hour{"7h"}}},
+		"books: one":              {Books: titles{"one"}},
+		"books: [one, two]":       {Books: titles{"one", "two"}},
+		"room: 7h\nbooks:\n- one": {Books: titles{"one"}, Labels: Labels{hour{"7h"}}},
+		// Colons within values, in a list within braces.
+		"{books: [fd00::1, ::2, 'a:b', 1:2:3, fd00:1::/64]}": {Books: titles{"fd00::1", "::2", "a:b", "1:2:3", "fd00:1::/64"}},
+		"books: &b [one]\nroom: 7h ":                         {Books: titles{"one"}, Labels: Labels{hour{"7h"}}},
 	} {
 		got, _, err := decodeShelf(text)
 		if err != nil {
@@ -59,12 +61,14 @@ func TestDecodeTree(t *testing.T) {
 
 func TestDecodeTreeErrors(t *testing.T) {
 	for text, want := range map[string]string{
-		"books: []":          "s.yaml:1:8: expected one or more, found an empty list",
-		"books: [one, two.]": `s.yaml:1:14: expected a title, found "two.": leave out the full stop`,
-		"books: [[one]]":     "s.yaml:1:9: expected a title",
-		"books:\nroom: 7h":   "s.yaml:1:7: expected a value, found nothing",
-		"room: null":         "s.yaml:1:7: expected a value, found nothing",
-		"rooms: 7h":          `s.yaml:1:1: unknown field "rooms"; expected one of: books, room`,
+		"books: []":           "s.yaml:1:8: expected one or more, found an empty list",
+		"books: [one, two.]":  `s.yaml:1:14: expected a title, found "two.": leave out the full stop`,
+		"books: [[one]]":      "s.yaml:1:9: expected a title",
+		"books:\nroom: 7h":    "s.yaml:1:7: expected a value, found nothing",
+		"room: null":          "s.yaml:1:7: expected a value, found nothing",
+		"{books: [a: b]}":     "s.yaml:1:10: expected a title",
+		"{books: [fd00::5.]}": `s.yaml:1:10: expected a title, found "fd00::5.": leave out the full stop`,
+		"rooms: 7h":           `s.yaml:1:1: unknown field "rooms"; expected one of: books, room`,
 	} {
 		_, tree, err := decodeShelf(text)
 		var syntax *SyntaxError

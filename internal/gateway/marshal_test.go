@@ -41,6 +41,7 @@ func TestMarshal(t *testing.T) {
 func TestMarshalParse(t *testing.T) {
 	for _, text := range []string{
 		"gateway: {}",
+		"gateway: {ipv6: [masquerade: {from: [fd00::/8, 2001:db8::5, ::5], except-to: [fd00:1:2::/64, 'fd00::']}]}",
 		"gateway: {interfaces: {wan: [\"null\", \"-a\", \"a#b\", \"1e5\", \"0x1\", \"*x\", \"a'b\", \"on\", \"~\", \"{}\", \".a\", \"a-\", \"_\"]}}",
 		"gateway: {mss: 1360, accounting: on, expect: {flows: 1}, nat: [masquerade: {ports: 4000, random: on}]}",
 		"gateway: {ipv6: [static: {inside: 'fd00::', outside: '::2', stateless: on}, netmap: {inside: '::/0', outside: '::/0'}, snat: {to: ['::5-::7', '::8-::9']}]}",

@@ -1,0 +1,146 @@
+package gateway
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+)
+
+// anyConfig is a file of random rules, sensible or not.
+func anyConfig(t *testing.T, r *rand.Rand) Config {
+	c := Config{Interfaces: Interfaces{WAN: Names{"eth0"}, LAN: Names{"eth1", "br0"}}}
+	if r.IntN(5) == 0 {
+		c.Interfaces = Interfaces{}
+	}
+	c.Flowtable, c.Accounting = r.IntN(2) == 0, r.IntN(2) == 0
+	if r.IntN(3) == 0 {
+		c.Expect = Expect{Flows: 100_000, Rate: 100}
+	}
+	values := []anyValues{
+		{[]string{"10.0.0.0/8", "10.0.0.0/24", "10.0.0.5", "192.168.0.0/16", "203.0.113.0/24"}, []string{"203.0.113.7", "203.0.113.8/29", "203.0.113.9-203.0.113.12", "198.51.100.0/24"}},
+		{[]string{"fd00::/8", "fd00:1::/64", "fd00::5", "2001:db8::/64"}, []string{"2001:db8::7", "2001:db8::10-2001:db8::20", "2001:db8:1::/64"}},
+	}
+	for range r.IntN(5) {
+		c.NAT = append(c.NAT, anyRule(t, r, values[min(r.IntN(12), 1)^1]))
+	}
+	for range r.IntN(3) {
+		c.IPv6 = append(c.IPv6, anyRule(t, r, values[min(r.IntN(12), 1)]))
+	}
+	return c
+}
+
+type anyValues struct{ prefixes, ranges []string }
+
+func anyRule(t *testing.T, r *rand.Rand, v anyValues) Rule {
+	prefix := func() Prefix { return mustPrefixes(t, pick(r, v.prefixes...))[0] }
+	address := func() Address { return Address{mustRanges(t, pick(r, v.ranges...))[0].First} }
+	prefixes := func() (all Prefixes) {
+		for range r.IntN(3) {
+			all = append(all, prefix())
+		}
+		return all
+	}
+	on := func() Switch { return r.IntN(4) == 0 }
+	sources := func() Sources {
+		return Sources{From: prefixes(), ExceptTo: prefixes(), Out: pick(r, nil, nil, Names{"wan"}, Names{"eth9"}, Names{"eth0", "br0"})}
+	}
+	choice := func() Choice {
+		return Choice{Ports: pick(r, Ports{}, Ports{Keep: true}, Ports{First: 50, Last: 60}), Random: pick(r, "", RandomPorts, RandomFully)}
+	}
+	port := func() Port {
+		return pick(r, Port{}, Port{Protocol: "icmp"}, Port{Protocol: "tcp"}, Port{"tcp", 22, 22}, Port{"udp", 50, 70})
+	}
+	switch r.IntN(6) {
+	case 0:
+		return Rule{Masquerade: &Masquerade{sources(), choice()}}
+	case 1:
+		return Rule{SNAT: &SNAT{Sources: sources(), To: mustRanges(t, pick(r, v.ranges...), pick(r, v.ranges...)), Choice: choice(), Persistent: on()}}
+	case 2:
+		return Rule{DNAT: &DNAT{On: pick(r, On{Address: address().Addr}, On{Name: "wan"}, On{Name: "br0"}), Port: port(), From: prefixes(),
+			To: Endpoint{prefix().Addr(), pick[uint16](r, 0, 0, 80)}, Hairpin: on(), Local: on()}}
+	case 3:
+		return Rule{Static: &Static{Inside: Address{prefix().Addr()}, Outside: address(), Stateless: on(), Hairpin: on(), Local: on()}}
+	case 4:
+		return Rule{Netmap: &Netmap{Inside: prefix(), Outside: prefix(), Stateless: on()}}
+	}
+	return Rule{Notrack: &Notrack{On: address(), Port: port()}}
+}
+
+// Whatever rules are put together: Compile takes what Check does not refuse, and every
+// refusal has its place; what Marshal writes Parse reads; and the order of the file
+// means nothing.
+func TestCheckAnything(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	fine := 0
+	for range 2000 {
+		c := anyConfig(t, r)
+		file, err := Parse("f", Marshal(&c))
+		if err != nil {
+			t.Fatalf("%s%v", Marshal(&c), err)
+		}
+		if !reflect.DeepEqual(normal(t, c), normal(t, file.Config)) {
+			t.Fatalf("not the same: %s", Marshal(&c))
+		}
+		for _, facts := range []Facts{{}, hostWithDocker()} {
+			checksOut(t, file, facts)
+			if refused(Check(file, facts)) {
+				continue
+			}
+			fine++
+			if one, other := shuffled(t, r, c, facts), shuffled(t, r, c, facts); one != other {
+				t.Fatalf("the order means something:\n%s\n%s\n%s", Marshal(&c), one, other)
+			}
+		}
+	}
+	if fine < 200 {
+		t.Errorf("only %d files are fine", fine)
+	}
+}
+
+func refused(findings []Finding) bool {
+	for _, f := range findings {
+		if f.Severity == Refuse {
+			return true
+		}
+	}
+	return false
+}
+
+// normal is a Config in JSON, where an empty list is none.
+func normal(t *testing.T, c Config) string {
+	text, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// shuffled compiles the rules in a random order; entries do not tell their rules.
+func shuffled(t *testing.T, r *rand.Rand, c Config, facts Facts) string {
+	for _, rules := range [][]Rule{c.NAT, c.IPv6} {
+		r.Shuffle(len(rules), func(i, j int) { rules[i], rules[j] = rules[j], rules[i] })
+	}
+	p, err := Compile(&c, facts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range p.Sources {
+		p.Sources[i].Rule = Ref{}
+	}
+	for i := range p.Destinations {
+		p.Destinations[i].Rule = Ref{}
+	}
+	for i := range p.Stateless {
+		p.Stateless[i].Rule = Ref{}
+	}
+	for i := range p.Untracked {
+		p.Untracked[i].Rule = Ref{}
+	}
+	p.Waiting = nil
+	text, err := json.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
