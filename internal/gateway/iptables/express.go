@@ -166,7 +166,9 @@ func (e *entry) expressDestination(wan string) string {
 	return ""
 }
 
-// keepsPorts tells whether the ports that are given are those that were asked for.
+// keepsPorts tells whether the ports that are given are those that were asked for: the
+// kernel takes that very one as long as it is free (get_unique_tuple in
+// net/netfilter/nf_nat_core.c).
 func (t *Target) keepsPorts(m *Match) bool {
 	return t.Ports == Ports{} || len(m.Ports) == 1 && m.Ports[0] == t.Ports
 }

@@ -31,3 +31,18 @@ func TestChainsThatLeadToEachOther(t *testing.T) {
 		}
 	}
 }
+
+// TestChainsAtTheSamePlace: iptables-nft and iptables-legacy may both have rules, and the
+// kernel does not tell which comes first.
+func TestChainsAtTheSamePlace(t *testing.T) {
+	one := Parse("*nat\n-A POSTROUTING -s 10.0.0.0/8 -j MASQUERADE\n-A PREROUTING -d 203.0.113.1 -j DNAT --to-destination 10.0.0.2\nCOMMIT", 4)
+	other := Parse("*nat\n-A POSTROUTING -s 10.1.0.0/16 -j SNAT --to-source 203.0.113.2\n-A POSTROUTING -s 192.168.0.0/16 -j MASQUERADE\nCOMMIT", 4)
+	one.Tables = append(one.Tables, other.Tables...)
+	r, err := Import(one)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Config.NAT) != 2 || len(r.Untranslated()) != 2 {
+		t.Errorf("%s%+v", r.YAML(), r.Notes)
+	}
+}

@@ -3,6 +3,7 @@ package iptables
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/natkit/natkit/internal/gateway"
@@ -35,7 +36,7 @@ func (r *Result) Untranslated() []Note {
 func Import(set *Ruleset) (*Result, error) {
 	all, full := flatten(set)
 	t := translator{entries: all, refused: map[*entry]string{}, apart: map[*entry]bool{}}
-	t.wan = t.findWAN()
+	t.wan, t.rivals = t.findWAN(), t.findRivals()
 	for range len(all) + 1 {
 		if t.pass(); t.again {
 			continue
@@ -71,6 +72,7 @@ func withoutRepetition(notes []Note) []Note {
 type translator struct {
 	entries []*entry
 	wan     string
+	rivals  map[rivalry][]*entry
 	// refused has the reasons that verify found; apart are those that are not to be
 	// one of a pair.
 	refused map[*entry]string
@@ -173,11 +175,39 @@ func (t *translator) coveredBy(i int) *Rule {
 		return nil
 	}
 	for _, b := range t.entries[:i] {
-		if sameHook(b, e) && b.rule.Target.Kind != Ends && len(b.except) == 0 && covers(&b.match, &e.match) {
+		if sameHook(b, e) && !rivals(b, e) && b.rule.Target.Kind != Ends && len(b.except) == 0 && covers(&b.match, &e.match) {
 			return b.rule
 		}
 	}
 	return nil
+}
+
+// rivalry is a place where chains of several tables may be.
+type rivalry struct {
+	hook     string
+	version  int
+	priority int32
+}
+
+// rivals tells whether nobody knows which of two chains comes first, as of
+// iptables-nft and iptables-legacy.
+func rivals(a, b *entry) bool {
+	return a.base != b.base && a.priority == b.priority && a.owner == "" && b.owner == ""
+}
+
+// findRivals are the entries of places where several chains are.
+func (t *translator) findRivals() map[rivalry][]*entry {
+	all := map[rivalry][]*entry{}
+	for _, e := range t.entries {
+		if e.rule.Target.translates() {
+			place := rivalry{e.hook, e.version, e.priority}
+			all[place] = append(all[place], e)
+		}
+	}
+	maps.DeleteFunc(all, func(_ rivalry, list []*entry) bool {
+		return !slices.ContainsFunc(list, func(e *entry) bool { return rivals(list[0], e) })
+	})
+	return all
 }
 
 // inTheWay says which rule that is not in the file changes what this one gets.
@@ -190,6 +220,11 @@ func (t *translator) inTheWay(i int) string {
 	for _, b := range t.untranslated {
 		if meets(b) {
 			return fmt.Sprintf("%s, which is not translated, gets some of its packets first", where(b.rule))
+		}
+	}
+	for _, b := range t.rivals[rivalry{e.hook, e.version, e.priority}] {
+		if rivals(b, e) && meets(b) {
+			return fmt.Sprintf("%s is at the same hook and priority in another table: which of the two comes first the kernel does not tell", where(b.rule))
 		}
 	}
 	for _, b := range t.entries[i+1:] {
