@@ -46,10 +46,11 @@ func (p *program) Send(to netip.AddrPort, payload string) (Arrivals, error) {
 	return arrivalsOf(out), err
 }
 
-// Receive does not wait: what has been sent has come when Send is done.
+// Receive need not wait, as what has been sent has come when Send is done; but a deadline
+// that passes before the first look, on a slow machine, would hide it.
 func (p *program) Receive() (string, netip.AddrPort, bool, error) {
 	b := make([]byte, 1<<16)
-	if err := p.conn.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil {
+	if err := p.conn.SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
 		return "", netip.AddrPort{}, false, err
 	}
 	n, from, err := p.conn.ReadFromUDPAddrPort(b)

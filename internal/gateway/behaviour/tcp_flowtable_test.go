@@ -1,0 +1,62 @@
+package behaviour
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/nft"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/testutil"
+)
+
+// fastPath is netfilter with a flowtable, whatever the file says.
+type fastPath struct{ netfilter }
+
+func (fastPath) Apply(ns *netns.Handle, p *gateway.Plan) error {
+	fast := *p
+	fast.Flowtable = devices
+	return nft.Apply(ns, &fast)
+}
+
+// fastTimes are cases about how long a flow is kept. One on the fast path is kept by
+// net.netfilter.nf_flowtable_tcp_timeout and …udp_timeout, 30 s, and the kernel does not tell
+// its age (ctnetlink_dump_timeout leaves it out of what is offloaded).
+var fastTimes = []string{
+	"rfc4787-req-5-stream", "rfc4787-req-5b", "rfc4787-req-5c", "rfc6888-req-8", "pool-recovers",
+	"keep-clash-recovers", "keep-late-packet", "rfc5382-req-5", "rfc5382-req-5-unacknowledged",
+	"rfc5382-req-5-a", "rfc7857-2-2-wait", "rfc7857-7", "rfc7857-7-1", "rfc7857-7-1-ipv6", "rfc7857-7-1-rst",
+}
+
+// fastWindows are cases about sequence numbers, which the fast path does not look at
+// (nf_flow_state_check, net/netfilter/nf_flow_table_ip.c): what is beyond the window
+// passes, translated, and the tracker, to which a RST goes back, does not know by then
+// what the next one is.
+var fastWindows = map[string][]Outcome{
+	"tcp-rst-inside":                {"passes, session goes on", "passes, session closes"},
+	"tcp-rst-outside":               {"passes, session goes on", "passes, session closes"},
+	"tcp-rst-before-window":         {"is dropped, session goes on", "passes, session goes on", "passes, session closes"},
+	"tcp-rst-before-window-inside":  {leavesUntranslated + ", session goes on", "passes, session goes on", "passes, session closes"},
+	"tcp-rst-beyond-window":         {"passes, session closes", "passes, session goes on"},
+	"tcp-rst-inexact":               {"passes, session closes", "passes, session goes on"},
+	"tcp-data-beyond-window":        {Passes},
+	"tcp-data-beyond-window-inside": {Translated},
+}
+
+// TestFlowtable runs the suite with the kernel's fast path, which must not be seen but
+// in times and in windows.
+func TestFlowtable(t *testing.T) {
+	testutil.NeedRoot(t)
+	testutil.NeedFeature(t, testutil.FlowTable)
+	cases := slices.DeleteFunc(All(), func(c Case) bool { return slices.Contains(fastTimes, c.ID) })
+	for i, r := range Run(Netfilter, cases, worlds(fastPath{}), atATime) {
+		allowed, declared := fastWindows[cases[i].ID]
+		switch {
+		case declared && !slices.Contains(allowed, r.Outcome):
+			t.Errorf("%s: got %q, declared %q with a flowtable; %v", r.ID, r.Outcome, allowed, r.Err)
+		case !declared && r.Err != nil:
+			t.Errorf("%s: %v", r.ID, r.Err)
+		}
+		t.Logf("%s: %s", r.ID, r.Outcome)
+	}
+}
