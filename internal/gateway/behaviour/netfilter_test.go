@@ -20,7 +20,7 @@ func (netfilter) Remove(ns *netns.Handle) error                 { return nft.Rem
 
 // atATime is how many cases are played at one time. Most of a case's time is waiting:
 // for namespaces to be made and for timers.
-const atATime = 8
+const atATime = 16
 
 // worlds are of this machine: the timers of cases take three times as long where it is
 // known to be slow.
@@ -62,6 +62,9 @@ func loadModules(t *testing.T) {
 // the same.
 func TestNetfilter(t *testing.T) {
 	testutil.NeedRoot(t)
+	if !*update { // TestPage reads what is written here
+		t.Parallel()
+	}
 	loadModules(t)
 	cases, start := All(), time.Now()
 	results := Run(Netfilter, cases, worlds(netfilter{}), atATime)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -229,10 +230,15 @@ func read(fd int, buffer []byte, patience time.Duration) ([]byte, error) {
 	return buffer[:n], nil
 }
 
+// close closes the sockets all at once: for each the kernel waits until nobody looks at it
+// any more (packet_release, net/packet/af_packet.c), which takes longer than all the rest
+// of a world.
 func (w *wires) close() {
+	var all sync.WaitGroup
 	for _, sockets := range []map[string]int{w.near, w.far} {
 		for _, fd := range sockets {
-			unix.Close(fd)
+			all.Go(func() { unix.Close(fd) })
 		}
 	}
+	all.Wait()
 }
