@@ -25,7 +25,8 @@ type PoolCapacity struct {
 	// suffice for without reusing a port that an ended one still holds (its entry stays
 	// for nf_conntrack_tcp_timeout_time_wait).
 	PerSecond float64 `json:"connections_per_second_per_destination"`
-	// SharedWith are rules that give some of the same addresses: they share the ports.
+	// SharedWith are rules that give some of the same addresses: they share the ports. Of
+	// many it is a few.
 	SharedWith []Ref `json:"shared_with,omitempty"`
 }
 
@@ -45,6 +46,9 @@ func Capacity(p *Plan, facts Facts, timeWait float64) []PoolCapacity {
 		all, ranges = append(all, s.capacity(given, timeWait)), append(ranges, given)
 	}
 	share(all, ranges)
+	for i := range all {
+		slices.SortFunc(all[i].SharedWith, orderRefs)
+	}
 	slices.SortFunc(all, func(a, b PoolCapacity) int { return orderRefs(a.Rule, b.Rule) })
 	return all
 }

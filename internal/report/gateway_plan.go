@@ -158,10 +158,15 @@ func many(n int64) string {
 	return units.Count(n)
 }
 
+// refs names a few rules.
 func refs(list []gateway.Ref) string {
-	texts := make([]string, len(list))
-	for i, r := range list {
-		texts[i] = r.String()
+	const few = 3
+	var texts []string
+	for _, r := range list[:min(few, len(list))] {
+		texts = append(texts, r.String())
+	}
+	if len(list) > few {
+		texts = append(texts, "others")
 	}
 	return strings.Join(texts, ", ")
 }
