@@ -59,7 +59,11 @@ func rulesOf(t *natrules.NATTable, c *natrules.NATChain, version int) (rules []*
 			continue
 		}
 		r := &iptables.Rule{Comment: s.Comment, Match: matchOf(s), Target: targetOf(s)}
-		r.Text = strings.Join(strings.Fields(fmt.Sprintf("%s %s %s: %s %s", t.Family, t.Name, c.Name, r.Match, s.Rule.Text)), " ")
+		words := s.Rule.Text
+		if r.Target.Kind == iptables.Netmap { // the direction is its chain's
+			words = "netmap to " + r.Target.Prefix.String()
+		}
+		r.Text = strings.Join(strings.Fields(fmt.Sprintf("%s %s %s: %s %s", t.Family, t.Name, c.Name, r.Match, words)), " ")
 		rules = append(rules, r)
 	}
 	return rules
