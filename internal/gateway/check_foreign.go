@@ -215,9 +215,9 @@ func (f *Foreign) remove(kind string) string {
 		}
 		return "its containers keep it unless their network has com.docker.network.bridge.enable_ip_masquerade=false"
 	case "":
-		return "remove it where it was made, or leave our rule out"
+		return "remove it where it was made, or leave this one out"
 	}
-	return fmt.Sprintf("have %s not make it, or leave our rule out", f.Owner)
+	return fmt.Sprintf("have %s not make it, or leave this one out", f.Owner)
 }
 
 // sameFamily tells whether a foreign rule sees packets of an address's family.
