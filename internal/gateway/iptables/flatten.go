@@ -36,7 +36,7 @@ const deepest = 64
 
 // mostSteps bounds what chains become that many rules jump to. 64 exceptions to be
 // copied take as long as one rule.
-const mostSteps = 1_000_000
+const mostSteps = 300_000
 
 type flattener struct {
 	table *Table
