@@ -85,24 +85,37 @@ func casesOf(cases []Case, rfc int) []*Case {
 	return of
 }
 
-// compareRequirements orders REQ-2 before REQ-10, and that before sections.
+// compareRequirements orders REQ-2 before REQ-10, section 2.1 before section 10, and all
+// requirements that have numbers before sections.
 func compareRequirements(a, b string) int {
-	aNumber, aRest := splitRequirement(a)
-	bNumber, bRest := splitRequirement(b)
-	return cmp.Or(cmp.Compare(aNumber, bNumber), strings.Compare(aRest, bRest))
+	aRest, aNumbered := strings.CutPrefix(a, "REQ-")
+	bRest, bNumbered := strings.CutPrefix(b, "REQ-")
+	if aNumbered != bNumbered {
+		return cmp.Compare(truth(bNumbered), truth(aNumbered))
+	}
+	aNumbers, aRest := leadingNumbers(aRest)
+	bNumbers, bRest := leadingNumbers(bRest)
+	return cmp.Or(slices.Compare(aNumbers, bNumbers), strings.Compare(aRest, bRest))
 }
 
-func splitRequirement(s string) (number int, rest string) {
-	rest, ok := strings.CutPrefix(s, "REQ-")
-	if !ok {
-		return 1000, s
+func truth(b bool) int {
+	if b {
+		return 1
 	}
-	end := strings.IndexFunc(rest, func(r rune) bool { return !unicode.IsDigit(r) })
+	return 0
+}
+
+// leadingNumbers are those at the start of "4.2.1 a".
+func leadingNumbers(s string) (numbers []int, rest string) {
+	end := strings.IndexFunc(s, func(r rune) bool { return !unicode.IsDigit(r) && r != '.' })
 	if end < 0 {
-		end = len(rest)
+		end = len(s)
 	}
-	number, _ = strconv.Atoi(rest[:end])
-	return number, rest[end:]
+	for part := range strings.SplitSeq(s[:end], ".") {
+		n, _ := strconv.Atoi(part)
+		numbers = append(numbers, n)
+	}
+	return numbers, s[end:]
 }
 
 func engines(records []Record, format string) string {

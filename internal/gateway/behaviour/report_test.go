@@ -113,7 +113,7 @@ func TestRecorded(t *testing.T) {
 }
 
 func TestRequirementsInOrder(t *testing.T) {
-	order := []string{"REQ-1", "REQ-2", "REQ-3 a", "REQ-10", "REQ-10 b", "4.2.1"}
+	order := []string{"REQ-1", "REQ-2", "REQ-3 a", "REQ-10", "REQ-10 b", "2.1", "2.2", "4.2.1", "10"}
 	for i := 1; i < len(order); i++ {
 		if compareRequirements(order[i-1], order[i]) >= 0 {
 			t.Errorf("%s is not before %s", order[i-1], order[i])

@@ -9,7 +9,7 @@ import (
 // rfc6296 is IPv6-to-IPv6 Network Prefix Translation (NPTv6).
 func rfc6296() []Case {
 	cases := []Case{
-		{ID: "rfc6296-example", Requirement: "3.1", Level: Must,
+		{ID: "rfc6296-example", Requirement: "3.6", Level: Must,
 			Asks:    "the RFC's own example: fd01:203:405:1::1234 is 2001:db8:1:d550::1234 outside, for flows that either side begins, without state",
 			Gateway: rules6("  - netmap: {inside: \"fd01:203:405::/48\", outside: \"2001:db8:1::/48\", stateless: true}"),
 			Run: allSteps(outTo(at(A, "[fd01:203:405:1::1234]:4000"), outsideX6, "[2001:db8:1:d550::1234]:4000"),
@@ -23,6 +23,10 @@ func rfc6296() []Case {
 			Asks:    "with a longer prefix the first word of the interface identifier that is not ffff takes it",
 			Gateway: rules6("  - netmap: {inside: \"fd03::/64\", outside: \"2001:db8:3:4::/64\", stateless: true}"),
 			Run:     neutralTo("fd03::/64", "2001:db8:3:4::/64", 4), Want: []Outcome{"checksum-neutral, both ways"}},
+		{ID: "rfc6296-hairpin", Requirement: "4.3", Level: Must,
+			Asks:    "hosts inside reach each other by their outside addresses (hairpinning)",
+			Gateway: statelessPrefix, Run: neutralHairpin, Want: []Outcome{"delivered"},
+			Expect: onNetfilter("not delivered", "what is stateless is translated as it passes the WAN interface; a static rule of one address with `hairpin: true` does this")},
 	}
 	for i := range cases {
 		cases[i].RFC = 6296
@@ -129,4 +133,21 @@ func (p *Play) neutralBothWays(from end, outside netip.Prefix, word int) (Outcom
 	}
 	came, err := p.in(outsideX6, got.Frame.Tuple().Src, from)
 	return yes(came, "", Outcome(fmt.Sprintf("%v leads elsewhere than back to %v", got.Frame.Source, from.Addr()))), err
+}
+
+// neutralHairpin finds out what a host is outside, and asks for it from another address
+// inside.
+func neutralHairpin(p *Play) (Outcome, error) {
+	server := at(A, "[fd03:0:0:7::2]:80")
+	known, err := p.both(server, outsideX6)
+	if err != nil {
+		return "", err
+	}
+	arrivals, err := p.Send(A, UDPPacket(ap("[fd03::5]:4000"), known, ""))
+	for i := range arrivals {
+		if arrivals[i].At == A && arrivals[i].Frame.Destination == server.Addr() {
+			return yes(!inside(arrivals[i].Frame.Source), "delivered", "delivered from an inside address"), err
+		}
+	}
+	return "not delivered", err
 }

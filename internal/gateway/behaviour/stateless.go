@@ -32,7 +32,7 @@ func stateless() []Case {
 			Run: statelessError(insideA, outsideX)},
 		{ID: "stateless-netmap-icmp", Requirement: "netmap, stateless", Asks: "the same of a prefix", Gateway: statelessPair,
 			Run: statelessError(at(B, "10.1.0.3:4000"), outsideX)},
-		{ID: "rfc6296-icmp", RFC: 6296, Requirement: "4", Asks: "the same of NPTv6", Gateway: statelessPrefix,
+		{ID: "rfc6296-icmp", RFC: 6296, Requirement: "4.3", Asks: asks, Gateway: statelessPrefix,
 			Run: statelessError(at(A, "[fd03:0:0:7::2]:4000"), outsideX6)},
 		{ID: "stateless-protocols", Requirement: "static, stateless", Asks: "UDP, TCP, echos and protocols that the gateway does not know pass both ways, checksums right",
 			Gateway: statelessPair, Run: statelessProtocols},
