@@ -41,7 +41,10 @@ func (e *typed) Apply(ns *netns.Handle, _ *gateway.Plan) error {
 				return fmt.Errorf("%v: %w: %s", command, err, out)
 			}
 		}
-		text, err = exec.Command(e.program+"-save", "-t", "nat").Output()
+		// One program has several names, of which a machine may lack this one.
+		save := exec.Command(e.program)
+		save.Args = []string{e.program + "-save", "-t", "nat"}
+		text, err = save.Output()
 		return err
 	})
 	if err != nil {
