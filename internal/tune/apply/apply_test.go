@@ -218,7 +218,7 @@ func TestUndoWritesOnlyWhatIsStillOurs(t *testing.T) {
 // first found it.
 func TestStackedTransactions(t *testing.T) {
 	for _, order := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 0, 2}, {1, 2, 0}, {0, 2, 1}, {2, 0, 1}} {
-		for _, values := range [][]string{{"100", "200", "300", "400"}, {"100", "200", "100", "300"}, {"100", "200", "300", "100"}} {
+		for _, values := range [][]string{{"100", "200", "300", "400"}, {"100", "200", "100", "300"}, {"100", "200", "300", "100"}, {"100", "200", "300", "200"}} {
 			t.Run(fmt.Sprint(order, values), func(t *testing.T) {
 				h := newFakeHost(t)
 				opt := h.options(t)

@@ -55,3 +55,21 @@ func TestNotHandedOverToWhoWantsAnotherValue(t *testing.T) {
 	}
 	h.want(t, someValue, "100")
 }
+
+// Somebody set back what the first one wrote, and a later one wrote it again: it is the
+// later one's, and what the first one found is no longer anybody's.
+func TestWrittenAgainByALaterOne(t *testing.T) {
+	h := newFakeHost(t)
+	opt := h.options(t)
+	first := mustApply(t, plan(sysctl(someValue, "100", "1000")), opt)
+	h.set(t, someValue, "300")
+	second := mustApply(t, plan(sysctl(someValue, "300", "1000")), opt)
+	if tx, err := first.Undo(); err != nil || states(tx) != "undone" {
+		t.Errorf("%+v, %v", tx, err)
+	}
+	h.want(t, someValue, "1000")
+	if tx, err := second.Undo(); err != nil || states(tx) != "undone" {
+		t.Errorf("%+v, %v", tx, err)
+	}
+	h.want(t, someValue, "300")
+}

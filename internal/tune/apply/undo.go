@@ -278,39 +278,3 @@ func verifyUndone(applier Applier, c *journal.Change) error {
 	}
 	return nil
 }
-
-// handOver lets a later transaction that changed the same thing from what this
-// one wrote take over what was before: two labs that end in any order then leave
-// the host as the first one found it. Where wanted is given, the later one must
-// want that value.
-func handOver(tx *journal.Transaction, c *journal.Change, opt Options, wanted *string) bool {
-	all, _, err := opt.Journal.List()
-	if err != nil {
-		return false
-	}
-	// Where the journal was deleted, all in it are later ones.
-	self := slices.IndexFunc(all, tx.Is)
-	for _, later := range all[self+1:] {
-		elsewhere := later.Netns != tx.Netns && !c.NamesNetns()
-		if !c.Durable && (later.BootID != tx.BootID || elsewhere) {
-			continue
-		}
-		i := slices.IndexFunc(later.Changes, func(l journal.Change) bool {
-			return l.Open() && l.Key() == c.Key() && l.Follows(c.After) &&
-				(wanted == nil || tune.SameValue(l.After, *wanted))
-		})
-		if i < 0 {
-			continue
-		}
-		later.Changes[i].Before = c.Before
-		if opt.Journal.Save(later) != nil {
-			return false
-		}
-		c.State, c.Note = journal.Undone, "handed over to "+later.ID+", which changed it again"
-		if wanted != nil {
-			c.Note = "handed over to " + later.ID + ", which wants the same value"
-		}
-		return true
-	}
-	return false
-}

@@ -1,0 +1,62 @@
+package run
+
+import (
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/testutil"
+	"github.com/natkit/natkit/internal/tune"
+)
+
+// Somebody takes all rules away (`systemctl restart nftables` flushes the ruleset): the
+// same file applied again stays, and an undo leads to what was before the service.
+func TestServiceAfterAFlush(t *testing.T) {
+	testutil.NeedProgram(t, "nft")
+	w := newWorld(t)
+	s := w.serve(masqueradeText)
+	digest := s.value()
+	w.ip("nft flush ruleset")
+	s.reload <- unix.SIGHUP
+	within(t, 30*time.Second, "reloaded", func() bool { return s.told(wordReady) == 2 })
+	s.want(digest)
+	w.wantSysctl(Forward4, "1")
+	s.end()
+	open, err := w.Transactions()
+	if err != nil || len(open) != 1 {
+		t.Fatalf("%+v, %v", open, err)
+	}
+	if _, err := w.Undo(open[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	w.want(tune.GatewayNone)
+	w.wantSysctl(Forward4, "0")
+}
+
+// Somebody applies another file while the service holds its own, and the service puts
+// its own in force again: it stays, and nothing that was undone or ends takes it away.
+func TestServiceOverAnApply(t *testing.T) {
+	w := newWorld(t)
+	s := w.serve(masqueradeText)
+	own := s.value()
+	other, id := w.apply(snatText, 2*time.Second)
+	s.want(other)
+	s.reload <- unix.SIGHUP
+	within(t, 30*time.Second, "reloaded", func() bool { return s.told(wordReady) == 2 })
+	s.want(own)
+	within(t, 30*time.Second, "the deadline", func() bool { return w.load(id).Finished() })
+	s.want(own)
+	w.wantSysctl(Accounting, "0")
+	w.wantSysctl(Forward4, "1")
+	s.end()
+	open, err := w.Transactions()
+	if err != nil || len(open) != 1 {
+		t.Fatalf("%+v, %v", open, err)
+	}
+	if _, err := w.Undo(open[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	w.want(tune.GatewayNone)
+	w.wantSysctl(Forward4, "0")
+}
