@@ -76,24 +76,12 @@ func nftBaseChains(ns *netns.Handle) ([]BaseChain, error) {
 		return nil, err
 	}
 	defer c.Close()
-	for range attempts {
-		before, err := c.generation()
-		if err = explain(err); errors.Is(err, errAbsent) {
-			return nil, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		all, readErr := c.baseChains()
-		after, err := c.generation()
-		switch {
-		case err != nil:
-			return nil, explain(err)
-		case before == after:
-			return all, explain(readErr)
-		}
+	var all []BaseChain
+	_, _, err = c.settled(func() (err error) { all, err = c.baseChains(); return err })
+	if err != nil {
+		return nil, err
 	}
-	return nil, fmt.Errorf("another program changed the rules %d times while they were read: try again when it has ended", attempts)
+	return all, nil
 }
 
 // policies are nft's words for NFTA_CHAIN_POLICY.

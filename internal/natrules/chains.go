@@ -131,16 +131,13 @@ func nftElsewhere(ns *netns.Handle) ([]string, error) {
 	}
 	defer c.Close()
 	chains, err := c.chains()
-	if err = explain(err); errors.Is(err, errAbsent) {
-		return nil, nil
-	}
-	if err != nil {
+	if err = unless(explain(err), errAbsent); err != nil {
 		return nil, fmt.Errorf("read chains of nftables: %w", err)
 	}
 	var names []string
 	for _, chain := range chains {
 		key := tableKey{chain.family, chain.table}
-		if familyNames[key.family] == "" || key.name == "natkit" || slices.Contains(names, key.String()) {
+		if familyNames[key.family] == "" || key.name == GatewayTable || slices.Contains(names, key.String()) {
 			continue
 		}
 		rules, err := c.rules(key)

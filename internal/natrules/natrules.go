@@ -29,7 +29,7 @@ const attempts = 10
 // hooks is there for each. Needs CAP_NET_ADMIN in that namespace. No module of
 // iptables is loaded by it.
 func Read(ns *netns.Handle) (*snapshot.NATRules, error) {
-	inode, err := inodeOf(ns)
+	inode, err := netns.InodeOf(ns)
 	if err != nil {
 		return nil, fmt.Errorf("read NAT rules: %w", err)
 	}
@@ -44,18 +44,6 @@ func Read(ns *netns.Handle) (*snapshot.NATRules, error) {
 		return nil, fmt.Errorf("read NAT rules of iptables-legacy: %w", err)
 	}
 	return &snapshot.NATRules{Rules: inHookOrder(append(all, legacy...))}, nil
-}
-
-func inodeOf(ns *netns.Handle) (uint64, error) {
-	if ns != nil {
-		return ns.Inode(), nil
-	}
-	here, err := netns.Current()
-	if err != nil {
-		return 0, err
-	}
-	defer here.Close()
-	return here.Inode(), nil
 }
 
 // ruleset is the part of nf_tables' rule set that concerns NAT, at one generation.
@@ -78,7 +66,6 @@ type kernelTable struct {
 	targets map[*kernelRule]string
 }
 
-// readNft reads until nobody changed the rules meanwhile.
 func readNft(ns *netns.Handle) (*ruleset, error) {
 	c, err := dial(ns)
 	if errors.Is(err, unix.EPROTONOSUPPORT) {
@@ -95,30 +82,16 @@ func readNft(ns *netns.Handle) (*ruleset, error) {
 	return c.ruleset(names)
 }
 
-func (c conn) ruleset(names map[uint32]string) (*ruleset, error) {
-	for range attempts {
-		before, err := c.generation()
-		if err = explain(err); errors.Is(err, errAbsent) {
-			return &ruleset{}, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		set, readErr := c.once()
-		after, err := c.generation()
-		if err != nil {
-			return nil, explain(err)
-		}
-		if before != after {
-			continue
-		}
-		if readErr != nil {
-			return nil, explain(readErr)
-		}
-		set.generation, set.links = before, names
-		return set, nil
+func (c conn) ruleset(names map[uint32]string) (set *ruleset, err error) {
+	generation, there, err := c.settled(func() (err error) { set, err = c.once(); return err })
+	switch {
+	case err != nil:
+		return nil, err
+	case !there:
+		return &ruleset{}, nil
 	}
-	return nil, fmt.Errorf("another program changed the rules %d times while they were read: try again when it has ended", attempts)
+	set.generation, set.links = generation, names
+	return set, nil
 }
 
 func (c conn) once() (*ruleset, error) {

@@ -84,6 +84,37 @@ func (c conn) generation() (uint32, error) {
 	return 0, errors.New("the kernel does not tell the generation of its rules")
 }
 
+// settled reads until nobody changed the rules meanwhile, and tells their generation;
+// there is false where the kernel has no nf_tables.
+func (c conn) settled(read func() error) (generation uint32, there bool, err error) {
+	for range attempts {
+		if err := c.SetDeadline(time.Now().Add(silence)); err != nil {
+			return 0, false, err
+		}
+		before, err := c.generation()
+		if err = explain(err); err != nil {
+			return 0, false, unless(err, errAbsent)
+		}
+		readErr := read()
+		after, err := c.generation()
+		switch {
+		case err != nil:
+			return 0, false, explain(err)
+		case before == after:
+			return before, true, explain(readErr)
+		}
+	}
+	return 0, false, fmt.Errorf("another program changed the rules %d times while they were read: try again when it has ended", attempts)
+}
+
+// unless is err where it is not that one.
+func unless(err, that error) error {
+	if errors.Is(err, that) {
+		return nil
+	}
+	return err
+}
+
 // chains are those of all families.
 func (c conn) chains() ([]kernelChain, error) {
 	answers, err := c.ask(unix.NFT_MSG_GETCHAIN, unix.AF_UNSPEC, netlink.Dump, nil)

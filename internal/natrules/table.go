@@ -3,7 +3,6 @@ package natrules
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -78,10 +77,15 @@ func ReadTable(ns *netns.Handle, family, name string) (*Table, error) {
 		return nil, err
 	}
 	defer c.Close()
-	t, err := c.wholeTable(key)
-	if err != nil {
+	var t *Table
+	generation, there, err := c.settled(func() (err error) { t, err = c.tableOnce(key); return err })
+	switch {
+	case err != nil:
 		return nil, fmt.Errorf("read table %s: %w", key, err)
+	case !there || t == nil:
+		return nil, nil
 	}
+	t.Generation = generation
 	return t, nil
 }
 
@@ -92,35 +96,4 @@ func keyOf(family, name string) (tableKey, error) {
 		}
 	}
 	return tableKey{}, fmt.Errorf("read table %s %s: natkit does not know this family", family, name)
-}
-
-// wholeTable reads until nobody changed the rules meanwhile.
-func (c conn) wholeTable(key tableKey) (*Table, error) {
-	for range attempts {
-		if err := c.SetDeadline(time.Now().Add(silence)); err != nil {
-			return nil, err
-		}
-		before, err := c.generation()
-		if err = explain(err); errors.Is(err, errAbsent) {
-			return nil, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		t, readErr := c.tableOnce(key)
-		after, err := c.generation()
-		switch {
-		case err != nil:
-			return nil, explain(err)
-		case before != after:
-		case readErr != nil:
-			return nil, explain(readErr)
-		default:
-			if t != nil {
-				t.Generation = before
-			}
-			return t, nil
-		}
-	}
-	return nil, fmt.Errorf("another program changed the rules %d times while they were read: try again when it has ended", attempts)
 }

@@ -10,6 +10,19 @@ import (
 	"github.com/natkit/natkit/internal/privilege"
 )
 
+// InodeOf is the inode of ns; of nil, which stands for the one natkit runs in, that.
+func InodeOf(ns *Handle) (uint64, error) {
+	if ns != nil {
+		return ns.Inode(), nil
+	}
+	here, err := Current()
+	if err != nil {
+		return 0, err
+	}
+	defer here.Close()
+	return here.Inode(), nil
+}
+
 // OfInode is the namespace with that inode: the calling thread's, or one that a
 // process is in, holds or has mounted. Where there is none the error is
 // fs.ErrNotExist. To look for another than the thread's own needs CAP_SYS_ADMIN and

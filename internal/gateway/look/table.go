@@ -105,7 +105,7 @@ func (v *view) confirmation() {
 	if v.o.Journal == nil {
 		return
 	}
-	inode, err := inodeOf(v.o.Netns)
+	inode, err := netns.InodeOf(v.o.Netns)
 	if err != nil {
 		v.note("what waits for confirmation is not known: %v", err)
 		return
@@ -153,18 +153,6 @@ func (v *view) doubt() {
 	if initial, err := host.Initial(v.o.Netns); err != nil || !initial {
 		v.note("where this network namespace is a new one that got the number of one that ended, nothing was removed")
 	}
-}
-
-func inodeOf(ns *netns.Handle) (uint64, error) {
-	if ns != nil {
-		return ns.Inode(), nil
-	}
-	here, err := netns.Current()
-	if err != nil {
-		return 0, err
-	}
-	defer here.Close()
-	return here.Inode(), nil
 }
 
 // interfaces tells which of the plan's are not there.
