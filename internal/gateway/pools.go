@@ -3,6 +3,7 @@ package gateway
 import (
 	"net/netip"
 
+	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
@@ -11,6 +12,7 @@ import (
 // are their rules in the file, by the same index.
 func (p *Plan) PoolRules() (rules *snapshot.NATRules, refs []Ref) {
 	rules = &snapshot.NATRules{}
+	sentBack := p.sentBack()
 	for i := range p.Sources {
 		s := &p.Sources[i]
 		from := s.From
@@ -19,12 +21,44 @@ func (p *Plan) PoolRules() (rules *snapshot.NATRules, refs []Ref) {
 		}
 		for _, prefix := range from {
 			for _, to := range s.given() {
-				rules.Rules = append(rules.Rules, s.poolRule(prefix, to))
+				rule := s.poolRule(prefix, to)
+				if d := sentBack[hairpinKey{s.Rule, s.Hairpin}]; d != nil {
+					d.bound(&rule)
+				}
+				rules.Rules = append(rules.Rules, rule)
 				refs = append(refs, s.Rule)
 			}
 		}
 	}
 	return rules, refs
+}
+
+// hairpinKey is a rule and what one of its destinations was before.
+type hairpinKey struct {
+	rule Ref
+	of   HairpinOf
+}
+
+// sentBack are the destinations by what a hairpin's source asks for: its connections
+// go to what these became, and to nothing else.
+func (p *Plan) sentBack() map[hairpinKey]*Destination {
+	all := map[hairpinKey]*Destination{}
+	for i := range p.Destinations {
+		d := &p.Destinations[i]
+		all[hairpinKey{d.Rule, HairpinOf{Prefix: d.On, Port: d.Port}}] = d
+	}
+	return all
+}
+
+// bound restricts a rule to connections whose destination d translated.
+func (d *Destination) bound(r *snapshot.NATRule) {
+	if r.ToDestination = d.Prefix; !d.Prefix.IsValid() {
+		r.ToDestination = netip.PrefixFrom(d.To.Address, d.To.Address.BitLen())
+	}
+	r.DestinationPort = d.To.Port
+	if number, ok := d.Port.Number(); ok && d.Port.Protocol != "" {
+		r.Protocol = conntrack.ProtocolName(number)
+	}
 }
 
 // given are the addresses that s gives; the zero Range where the interface decides.

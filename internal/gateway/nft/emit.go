@@ -150,7 +150,9 @@ func (t *table) single(g *group, v variant) []expression {
 		all = append(all, p.match(g.f, e.values[i])...)
 	}
 	all = append(all, t.exceptions(g, v)...)
-	all = append(all, &expr.Counter{})
+	if !g.again() {
+		all = append(all, &expr.Counter{})
+	}
 	all = append(all, t.choose(g)...)
 	return append(all, g.act(v, e.to)...)
 }
@@ -188,7 +190,7 @@ func (t *table) mapOf(g *group, v variant) *set {
 	for _, p := range g.parts() {
 		types = append(types, p.datatype(g.f))
 	}
-	s := &set{name: g.name + v.suffix, key: concat(types...), counted: true, about: g.comment()}
+	s := &set{name: g.name + v.suffix, key: concat(types...), counted: !g.again(), about: g.comment()}
 	if g.givesAddresses() {
 		s.flags, s.data = unix.NFT_SET_MAP, g.f.address
 		s.ranges = v.ports || g.kind == actSourcePrefix || g.kind == actDestinationPrefix ||

@@ -3,6 +3,7 @@ package nft
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -152,6 +153,12 @@ func (g *group) mayMatch(other *group, principal netip.Prefix) bool {
 	}
 	_, there := g.principal[p]
 	return there
+}
+
+// again: these are connections that the same rule of the file has sent back inside, by a
+// translation of their destination, which counts them.
+func (g *group) again() bool {
+	return slices.ContainsFunc(g.key[:g.keys], func(p part) bool { return p.field == originalAddress })
 }
 
 func (p part) datatype(f *family) nftables.SetDatatype {
