@@ -18,6 +18,7 @@ var baseChains = []chain{
 	{"output", "nat", unix.NF_INET_LOCAL_OUT, -80},
 	{"mss", "filter", unix.NF_INET_FORWARD, -150},
 	{"forward", "filter", unix.NF_INET_FORWARD, 0},
+	{"untranslatable", "filter", unix.NF_INET_FORWARD, 120},
 	{"stateless", "filter", unix.NF_INET_POST_ROUTING, 110},
 	{"postrouting", "nat", unix.NF_INET_POST_ROUTING, 120},
 }
@@ -45,6 +46,7 @@ func build(p *gateway.Plan, h host) *table {
 			t.limit(p, f)
 		}
 	}
+	t.untranslatable(p)
 	t.offload(h)
 	t.chains = t.used()
 	t.mark(gateway.Digest(p))

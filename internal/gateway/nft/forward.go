@@ -65,13 +65,15 @@ func (t *table) limit(p *gateway.Plan, f *family) {
 
 // newConnections asks for the state new.
 func newConnections() []expression {
-	state := binary.NativeEndian.AppendUint32(nil, expr.CtStateBitNEW)
+	state := hostUint32(expr.CtStateBitNEW)
 	return []expression{
 		&expr.Ct{Key: expr.CtKeySTATE, Register: reg1},
 		&expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: 4, Mask: state, Xor: make([]byte, 4)},
 		unequal(reg1, make([]byte, 4)),
 	}
 }
+
+func hostUint32(v uint32) []byte { return binary.NativeEndian.AppendUint32(nil, v) }
 
 // fromInside asks for a LAN interface; where none is named, for one that is not WAN.
 func (t *table) fromInside(p *gateway.Plan) []expression {

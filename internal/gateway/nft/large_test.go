@@ -28,6 +28,9 @@ func largePlan(kind string, n int) *gateway.Plan {
 		ref := gateway.Ref{List: "nat", Index: i, Kind: kind}
 		in, out := address("10.0.0.0", i), address("198.18.0.0", i)
 		switch kind {
+		case "scattered": // no two hosts are neighbours
+			in = address("10.0.0.0", 2*i)
+			p.Sources = append(p.Sources, gateway.Source{Rule: ref, From: []netip.Prefix{single(in)}, Out: p.WAN, To: []gateway.Range{{First: out, Last: out}}})
 		case "hairpin":
 			p.Sources = append(p.Sources, gateway.Source{Rule: ref, To: []gateway.Range{{First: out, Last: out}},
 				Hairpin: gateway.HairpinOf{Prefix: single(out), Port: gateway.Port{Protocol: "tcp", First: 80, Last: 80}}})
@@ -75,7 +78,7 @@ func TestLarge(t *testing.T) {
 	if emulated {
 		large /= 10
 	}
-	for _, kind := range []string{"dnat", "static", "snat", "hairpin", "ports", "notrack", "stateless"} {
+	for _, kind := range []string{"dnat", "static", "snat", "scattered", "hairpin", "ports", "notrack", "stateless"} {
 		t.Run(kind, func(t *testing.T) {
 			ns, plan := newNetns(t), largePlan(kind, large)
 			if few, many := build(largePlan(kind, 2), host{}), build(plan, host{}); len(few.rules) != len(many.rules) {

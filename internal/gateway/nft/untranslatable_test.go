@@ -1,0 +1,103 @@
+package nft_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/gateway/behaviour"
+	"github.com/natkit/natkit/internal/gateway/nft"
+	"github.com/natkit/natkit/internal/packet"
+)
+
+// invalid are packets that the tracker takes for invalid, as they belong to nothing that
+// it knows, or are wrong to it.
+var invalid = map[string]func(packet.Tuple) []byte{
+	"a RST of no session": func(t packet.Tuple) []byte {
+		return segment(t, unix.IPPROTO_TCP, nil, packet.AppendTCP(nil, t, packet.TCP{Flags: packet.RST | packet.ACK}, nil))
+	},
+	"a SYN-ACK of no session": func(t packet.Tuple) []byte {
+		return segment(t, unix.IPPROTO_TCP, nil, packet.AppendTCP(nil, t, packet.TCP{Flags: packet.SYN | packet.ACK}, nil))
+	},
+	"an ICMP error about no session": func(t packet.Tuple) []byte {
+		kind, protocol := uint8(3), uint8(unix.IPPROTO_ICMP)
+		if t.Src.Addr().Is6() {
+			kind, protocol = 1, unix.IPPROTO_ICMPV6
+		}
+		never := behaviour.UDPPacket(t.Dst, t.Src, "never sent")
+		return segment(t, protocol, nil, packet.AppendICMP(nil, t.Src.Addr(), t.Dst.Addr(), packet.ICMP{Type: kind}, never))
+	},
+}
+
+const leaky = `
+  nat:
+    - masquerade: {from: 192.168.0.0/29, except-to: [198.18.1.0/24]}
+    - snat: {from: [192.168.0.16, 10.1.0.2], to: 203.0.113.7}
+    - static: {inside: 192.168.0.32, outside: 203.0.113.9, hairpin: on}
+    - static: {inside: 192.168.0.34, outside: 203.0.113.10, stateless: on}
+    - notrack: {on: 192.168.0.4}
+    - dnat: {on: 203.0.113.11, to: 192.168.0.40}
+  ipv6:
+    - masquerade: {from: "fd00:1::/124"}
+`
+
+// TestUntranslatable: what the tracker takes for invalid, and what a rule would have had
+// to translate, leaves by no interface that the rule is for. What no rule is for passes
+// as ever.
+func TestUntranslatable(t *testing.T) {
+	b := newBed(t, nft.Apply, leaky)
+	want := uint64(0)
+	for _, c := range []struct {
+		name, source, destination string
+		from, to                  behaviour.Host
+		drops                     bool
+		seen                      string
+	}{
+		{"masqueraded", "192.168.0.2:4000", "198.18.0.10:80", behaviour.A, behaviour.X, true, ""},
+		{"snat", "192.168.0.16:4000", "198.18.0.10:80", behaviour.A, behaviour.X, true, ""},
+		{"the second host of a rule", "10.1.0.2:4000", "198.18.0.10:80", behaviour.A, behaviour.X, true, ""},
+		{"static", "192.168.0.32:4000", "198.18.0.10:80", behaviour.A, behaviour.X, true, ""},
+		{"IPv6", "[fd00:1::2]:4000", "[2001:db8:f:1::10]:80", behaviour.A, behaviour.X, true, ""},
+		{"an excepted destination", "192.168.0.2:4000", "198.18.1.20:80", behaviour.A, behaviour.Y, false, "192.168.0.2"},
+		{"another interface", "192.168.0.2:4000", "172.17.0.2:80", behaviour.A, behaviour.C, false, "192.168.0.2"},
+		{"a host without a rule", "192.168.0.20:4000", "198.18.0.10:80", behaviour.A, behaviour.X, false, "192.168.0.20"},
+		{"IPv6 without a rule", "[fd00:1::20]:4000", "[2001:db8:f:1::10]:80", behaviour.A, behaviour.X, false, "fd00:1::20"},
+		{"from outside", "198.18.0.10:80", "192.168.0.2:4000", behaviour.X, behaviour.A, false, "198.18.0.10"},
+		{"not tracked", "192.168.0.4:4000", "198.18.0.10:80", behaviour.A, behaviour.X, false, "192.168.0.4"},
+		{"stateless", "192.168.0.34:4000", "198.18.0.10:80", behaviour.A, behaviour.X, false, "203.0.113.10"},
+	} {
+		tuple := packet.Tuple{Src: netip.MustParseAddrPort(c.source), Dst: netip.MustParseAddrPort(c.destination)}
+		for what, compose := range invalid {
+			got := b.send(c.from, c.to, compose(tuple))
+			switch {
+			case c.drops && len(got) > 0:
+				t.Errorf("%s, %s: left: %+v", c.name, what, got)
+			case !c.drops && (len(got) != 1 || got[0].Source.String() != c.seen):
+				t.Errorf("%s, %s: did not pass from %s: %+v", c.name, what, c.seen, got)
+			}
+			if c.drops {
+				want++
+			}
+		}
+	}
+	if n := b.counted(nft.UntranslatableComment); n != want {
+		t.Errorf("counted %d, not %d", n, want)
+	}
+	b.out("192.168.0.2:500", "198.18.0.10:53", "203.0.113.1:500")
+}
+
+// TestUntranslatableOfTheGateway: its own packets are none of this chain's.
+func TestUntranslatableOfTheGateway(t *testing.T) {
+	b := newBed(t, nft.Apply, "  nat: [{masquerade: {}}]\n")
+	// A segment of no session is refused by the gateway's TCP, with a RST that the tracker
+	// takes for invalid.
+	tuple := packet.Tuple{Src: netip.MustParseAddrPort("198.18.0.10:80"), Dst: netip.MustParseAddrPort("203.0.113.1:4000")}
+	got := b.send(behaviour.X, behaviour.X, invalid["a SYN-ACK of no session"](tuple))
+	if len(got) != 1 || got[0].TCP.Flags&packet.RST == 0 || got[0].Tuple().Src != tuple.Dst {
+		t.Errorf("the gateway's RST did not arrive: %+v", got)
+	}
+	if n := b.counted(nft.UntranslatableComment); n != 0 {
+		t.Errorf("counted %d", n)
+	}
+}
