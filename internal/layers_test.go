@@ -65,6 +65,7 @@ var layers = map[string]layer{
 	"internal/pcap":                pure,
 	"internal/pcap/pair":           pure,
 	"internal/ports":               pure,
+	"internal/prefix":              pure,
 	"internal/profile":             pure,
 	"internal/report":              pure,
 	"internal/simulate":            pure,

@@ -21,12 +21,6 @@ func Attributor(p *Plan) *Attribution {
 	return &Attribution{plan: p, destinations: indexDestinations(p.Destinations), sources: indexSources(p.Sources)}
 }
 
-// Attribute tells which rules of p translated the source and the destination of an
-// entry; for many entries keep an Attributor.
-func Attribute(p *Plan, e *conntrack.Entry) (source, destination *Ref) {
-	return Attributor(p).Attribute(e)
-}
-
 // Attribute tells which rules translated the source and the destination of an entry;
 // nil where it was not translated, or not by this plan. An entry does not tell the
 // interfaces: of rules that differ only in these, and give the same, it is the most

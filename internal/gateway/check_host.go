@@ -117,7 +117,7 @@ func (o one) notAllOurs(w written) bool {
 	all, have := w.addrs.Size(), int64(0)
 	for _, i := range o.facts.Interfaces {
 		for _, p := range i.Addresses {
-			if w.addrs.contains(p.Addr()) {
+			if w.addrs.Contains(p.Addr()) {
 				have++
 			}
 		}

@@ -32,7 +32,7 @@ func (o one) takesBefore(u Untracked) {
 // notrackTakes refuses a rule that keeps the tracker from answers to what an
 // interface's own address is given to.
 func (o one) notrackTakes(u Untracked, s *Source) bool {
-	if !s.Masquerade || !gives(s.Ports, u.Port) || !slices.ContainsFunc(o.pool(s), func(r Range) bool { return r.contains(u.On) }) {
+	if !s.Masquerade || !gives(s.Ports, u.Port) || !slices.ContainsFunc(o.pool(s), func(r Range) bool { return r.Contains(u.On) }) {
 		return false
 	}
 	o.refuse("notrack-answers", fmt.Sprintf("%s gives %s to connections, and answers to it that are not tracked do not find back", o.named(s.Rule), u.On),

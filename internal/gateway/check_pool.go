@@ -62,7 +62,7 @@ func hostsOf(prefixes Prefixes) (hosts int64) {
 }
 
 func sizeOf(ranges []Range) (addresses int64) {
-	for _, r := range joinRanges(ranges) {
+	for _, r := range JoinRanges(ranges) {
 		addresses = addBounded(addresses, r.Size())
 	}
 	return addresses

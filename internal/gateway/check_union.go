@@ -67,7 +67,7 @@ func coversEach(a, b []netip.Prefix) bool {
 
 // coverAll tells whether ranges together cover r.
 func coverAll(ranges []Range, r Range) bool {
-	return slices.ContainsFunc(joinRanges(ranges), func(joined Range) bool { return joined.covers(r) })
+	return slices.ContainsFunc(JoinRanges(ranges), func(joined Range) bool { return joined.covers(r) })
 }
 
 // coversPorts tells whether ports together cover p.

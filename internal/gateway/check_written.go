@@ -77,6 +77,3 @@ func (r Range) overlaps(s Range) bool {
 func (r Range) covers(s Range) bool {
 	return r.First.BitLen() == s.First.BitLen() && r.First.Compare(s.First) <= 0 && s.Last.Compare(r.Last) <= 0
 }
-
-// contains tells whether a lies within r.
-func (r Range) contains(a netip.Addr) bool { return r.covers(Range{a, a}) }

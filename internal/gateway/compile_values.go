@@ -47,9 +47,9 @@ func byLength(sorted []netip.Prefix) (groups [][]netip.Prefix) {
 	return groups
 }
 
-// joinRanges sorts ranges and joins those that meet: a pool is a set of addresses,
+// JoinRanges sorts ranges and joins those that meet: a pool is a set of addresses,
 // however it is written.
-func joinRanges(ranges []Range) (out []Range) {
+func JoinRanges(ranges []Range) (out []Range) {
 	ranges = slices.Clone(ranges)
 	slices.SortFunc(ranges, func(a, b Range) int { return a.First.Compare(b.First) })
 	for _, r := range ranges {

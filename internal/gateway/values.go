@@ -11,6 +11,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 
 	"github.com/natkit/natkit/internal/document"
+	"github.com/natkit/natkit/internal/prefix"
 )
 
 // Words for what was expected, in errors.
@@ -127,14 +128,7 @@ func ParseRange(text string) (Range, error) {
 }
 
 // RangeOf is all addresses of a prefix.
-func RangeOf(p netip.Prefix) Range {
-	bytes := p.Masked().Addr().AsSlice()
-	for bit := p.Bits(); bit < 8*len(bytes); bit++ {
-		bytes[bit/8] |= 0x80 >> (bit % 8)
-	}
-	last, _ := netip.AddrFromSlice(bytes)
-	return Range{p.Masked().Addr(), last}
-}
+func RangeOf(p netip.Prefix) Range { return Range{p.Masked().Addr(), prefix.Last(p)} }
 
 // UnmarshalYAML reads one or a list.
 func (r *Ranges) UnmarshalYAML(n ast.Node) error {

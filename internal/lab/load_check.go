@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/natkit/natkit/internal/prefix"
 )
 
 func (c *checker) loads() {
@@ -159,7 +161,7 @@ func (s *Scenario) checkSources() error {
 			}
 		}
 	}
-	if needed > 1<<16 || !end.Address.Contains(last) || last == lastAddr(end.Address.Prefix) {
+	if needed > 1<<16 || !end.Address.Contains(last) || last == prefix.Last(end.Address.Prefix) {
 		return fmt.Errorf("%d requests in %d stages need %d source addresses (%d connections each), more than %s has room for; fewer requests, or a larger subnet at %s",
 			requests, len(s.Stages), needed, requestsPerSource, end.Address.Masked(), s.loadNode())
 	}

@@ -3,6 +3,8 @@ package lab
 import (
 	"fmt"
 	"net/netip"
+
+	"github.com/natkit/natkit/internal/prefix"
 )
 
 // Network is where all IPv4 addresses of labs come from: RFC 2544 sets it aside for
@@ -19,15 +21,5 @@ func inLabs(a netip.Addr) bool { return Network.Contains(a) || Network6.Contains
 
 // hostIn tells whether a host of the subnet can have the address.
 func hostIn(subnet netip.Prefix, a netip.Addr) bool {
-	return subnet.Contains(a) && a != subnet.Masked().Addr() && a != lastAddr(subnet)
-}
-
-// lastAddr is a subnet's last address; with IPv4 the one for broadcasts.
-func lastAddr(p netip.Prefix) netip.Addr {
-	a := p.Masked().Addr().AsSlice()
-	for bit := p.Bits(); bit < 8*len(a); bit++ {
-		a[bit/8] |= 0x80 >> (bit % 8)
-	}
-	last, _ := netip.AddrFromSlice(a)
-	return last
+	return subnet.Contains(a) && a != subnet.Masked().Addr() && a != prefix.Last(subnet)
 }

@@ -138,13 +138,3 @@ func TestWithIsACopy(t *testing.T) {
 		}
 	}
 }
-
-func TestLastAddr(t *testing.T) {
-	for prefix, want := range map[string]string{
-		"198.18.0.2/24": "198.18.0.255", "198.18.1.1/30": "198.18.1.3", "198.18.128.0/17": "198.18.255.255", "198.18.0.1/15": "198.19.255.255", "2001:db8::1/64": "2001:db8::ffff:ffff:ffff:ffff",
-	} {
-		if got := lastAddr(netip.MustParsePrefix(prefix)); got.String() != want {
-			t.Errorf("%s: %s, want %s", prefix, got, want)
-		}
-	}
-}

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/natkit/natkit/internal/prefix"
 )
 
 // DefaultTimeout is ab's.
@@ -244,11 +246,11 @@ func ParseSources(text string) ([]netip.Addr, error) {
 
 func sourceRange(text string) (first, last netip.Addr, err error) {
 	if strings.Contains(text, "/") {
-		prefix, err := netip.ParsePrefix(strings.TrimSpace(text))
+		p, err := netip.ParsePrefix(strings.TrimSpace(text))
 		if err != nil {
 			return first, last, err
 		}
-		first, last = hosts(prefix.Masked())
+		first, last = hosts(p.Masked())
 		return first, last, nil
 	}
 	from, to, isRange := strings.Cut(text, "-")
@@ -262,14 +264,9 @@ func sourceRange(text string) (first, last netip.Addr, err error) {
 // hosts are the first and the last address of a prefix without those that no host
 // has: the network's own, which IPv6 routers answer to (RFC 4291, 2.6.1), and the
 // broadcast address of IPv4.
-func hosts(prefix netip.Prefix) (first, last netip.Addr) {
-	b := prefix.Addr().AsSlice()
-	for i := prefix.Bits(); i < len(b)*8; i++ {
-		b[i/8] |= 0x80 >> (i % 8)
-	}
-	first = prefix.Addr()
-	last, _ = netip.AddrFromSlice(b) // as long as an address
-	if first.BitLen()-prefix.Bits() < 2 {
+func hosts(p netip.Prefix) (first, last netip.Addr) {
+	first, last = p.Addr(), prefix.Last(p)
+	if first.BitLen()-p.Bits() < 2 {
 		return first, last
 	}
 	if first.Is4() {

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/natkit/natkit/internal/prefix"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
@@ -60,7 +61,7 @@ func target(r *snapshot.NATRule, netmap bool) string {
 	case !r.First.IsValid():
 		return ports
 	case netmap:
-		if p := blockOf(r.First, r.Last); p.IsValid() {
+		if p := prefix.Between(r.First, r.Last); p.IsValid() {
 			return p.String()
 		}
 	}
@@ -74,30 +75,6 @@ func target(r *snapshot.NATRule, netmap bool) string {
 		return one(r.First) + ports
 	}
 	return one(r.First) + "-" + one(r.Last) + ports
-}
-
-// blockOf is the prefix with these ends; not valid where there is none.
-func blockOf(first, last netip.Addr) netip.Prefix {
-	a, b := first.AsSlice(), last.AsSlice()
-	if len(a) != len(b) {
-		return netip.Prefix{}
-	}
-	for bits := len(a) * 8; bits >= 0; bits-- {
-		p := netip.PrefixFrom(first, bits)
-		if p.Masked().Addr() == first && lastOf(p) == last {
-			return p
-		}
-	}
-	return netip.Prefix{}
-}
-
-func lastOf(p netip.Prefix) netip.Addr {
-	b := p.Addr().AsSlice()
-	for i := p.Bits(); i < len(b)*8; i++ {
-		b[i/8] |= 0x80 >> (i % 8)
-	}
-	last, _ := netip.AddrFromSlice(b)
-	return last
 }
 
 // prefixOf is an address with a netmask; not valid where the mask has holes.

@@ -8,6 +8,7 @@ import (
 	"github.com/natkit/natkit/internal/gateway/iptables"
 	"github.com/natkit/natkit/internal/natrules"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/prefix"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
@@ -144,7 +145,7 @@ func targetOf(s *natrules.NATStep) iptables.Target {
 	}
 	if s.Translates && s.Prefix {
 		t.Kind = iptables.Netmap
-		t.Prefix = iptables.Block(r.First, r.Last)
+		t.Prefix = prefix.Between(r.First, r.Last)
 	}
 	if s.Shifts {
 		t.Unknown = append(t.Unknown, "ports that are shifted")

@@ -9,7 +9,6 @@ import (
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/match"
-	"github.com/natkit/natkit/internal/gateway"
 )
 
 // addresses are one or several, separated by commas.
@@ -138,18 +137,4 @@ func parsePorts(s string) (Ports, error) {
 		return all, fmt.Errorf("the ports %s end before they begin", s)
 	}
 	return all, nil
-}
-
-// Block is the prefix that ends at these addresses; not valid where there is none.
-func Block(first, last netip.Addr) netip.Prefix {
-	if !first.IsValid() || !last.IsValid() {
-		return netip.Prefix{}
-	}
-	for bits := first.BitLen(); bits >= 0; bits-- {
-		p := netip.PrefixFrom(first, bits)
-		if p.Masked().Addr() == first && gateway.RangeOf(p).Last == last {
-			return p
-		}
-	}
-	return netip.Prefix{}
 }

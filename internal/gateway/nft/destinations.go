@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/prefix"
 )
 
 // destinations writes the translations of destinations of one family, for packets
@@ -76,7 +77,7 @@ func destinationGroup(d *gateway.Destination, f *family, local bool) *group {
 // without one share a map.
 func destinationTarget(d *gateway.Destination, port uint16) target {
 	if d.Prefix.IsValid() {
-		return target{first: d.Prefix.Masked().Addr(), last: lastOf(d.Prefix), prefix: d.Prefix}
+		return target{first: d.Prefix.Masked().Addr(), last: prefix.Last(d.Prefix), prefix: d.Prefix}
 	}
 	t := target{first: d.To.Address, last: d.To.Address, firstPort: d.To.Port}
 	if t.firstPort == 0 {

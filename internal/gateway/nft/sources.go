@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/prefix"
 )
 
 // sources writes the translations of sources of one family.
@@ -141,7 +142,7 @@ func (g *group) target(s *gateway.Source) target {
 	t := target{firstPort: s.Ports.First, lastPort: s.Ports.Last}
 	switch {
 	case s.Prefix.IsValid():
-		t.first, t.last, t.prefix = s.Prefix.Masked().Addr(), lastOf(s.Prefix), s.Prefix
+		t.first, t.last, t.prefix = s.Prefix.Masked().Addr(), prefix.Last(s.Prefix), s.Prefix
 	case len(s.To) == 1:
 		t.first, t.last = s.To[0].First, s.To[0].Last
 	}
