@@ -94,7 +94,8 @@ type PoolStatus struct {
 
 // Drops are packets and connections that were lost.
 type Drops struct {
-	// Counters are those of the table: "limits connections-per-source".
+	// Counters are those of the table: "limits connections-per-source"; "untranslatable",
+	// packets that the tracker took for invalid and a rule would have had to translate.
 	Counters []Counter `json:"counters,omitempty"`
 	// NoEntry is conntrack's counter "drop": packets for which no entry could be made,
 	// above all as the table was full. InsertFailed is "insert_failed": first packets

@@ -179,11 +179,14 @@ func (p *printer) gatewayDrops(s *gateway.Status) {
 		p.line(counterText(c, counterWords[c.What]))
 	}
 	for _, c := range s.Drops.Counters {
-		tone := Plain
-		if c.Packets > 0 {
-			tone = Warn
+		tone, words := Plain, dropWords[c.What]
+		if words == "" {
+			words = "dropped"
+			if c.Packets > 0 {
+				tone = Warn
+			}
 		}
-		p.line(p.style.Paint(tone, counterText(c, "dropped")))
+		p.line(p.style.Paint(tone, counterText(c, words)))
 	}
 	lost := func(n *uint64, what string) {
 		if n != nil && *n > 0 {
@@ -194,6 +197,9 @@ func (p *printer) gatewayDrops(s *gateway.Status) {
 	lost(s.Drops.InsertFailed, "first packets dropped as they clashed with another connection, or found no port (insert_failed, of the whole namespace)")
 	p.paragraph(tableUse(s))
 }
+
+// dropWords say why packets are dropped that every gateway gets some of.
+var dropWords = map[string]string{"untranslatable": "dropped, invalid to the connection tracker"}
 
 // counterWords say what became of the packets that a counter counts.
 var counterWords = map[string]string{"mss": "(SYNs) bounded", "flowtable": "offered to the kernel's fast path"}

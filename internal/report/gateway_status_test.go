@@ -25,7 +25,7 @@ func exampleStatus() *gateway.Status {
 			Address: "203.0.113.8", Protocol: "tcp", Destination: "198.51.100.9:443", FirstPort: 1024, LastPort: 65535, Used: 63222, Share: 0.98,
 			Users: []snapshot.Talker{{Who: "10.0.0.77", Entries: 31000}}}}},
 		Counters: []gateway.Counter{{What: "mss", Packets: 123456, PacketsPerSecond: pointer(76.5)}},
-		Drops: gateway.Drops{Counters: []gateway.Counter{{What: "limits connections-per-source", Packets: 42, PacketsPerSecond: pointer(1.5)}},
+		Drops: gateway.Drops{Counters: []gateway.Counter{{What: "limits connections-per-source", Packets: 42, PacketsPerSecond: pointer(1.5)}, {What: "untranslatable", Packets: 7}},
 			NoEntry: pointer(uint64(0)), InsertFailed: pointer(uint64(12))},
 		Flows: gateway.FlowStatus{Table: 5000, Max: 262144, Sampled: 5000, Complete: true},
 	}

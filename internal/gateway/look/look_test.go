@@ -1,6 +1,8 @@
 package look
 
 import (
+	"errors"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -251,7 +253,22 @@ func TestLimitsAreDropsAndOthersAreNot(t *testing.T) {
 `, w.facts())
 	w.connect(w.inside, "203.0.113.100:7", 3)
 	w.send(w.inside, "203.0.113.100:7", 2)
-	dropped := func(s *gateway.Status) bool { return len(s.Drops.Counters) == 1 && s.Drops.Counters[0].Packets == 2 }
+	// A segment without a flag is invalid, and would leave untranslated.
+	w.do(w.inside, func() error {
+		c, err := net.Dial("ip4:tcp", "203.0.113.100")
+		if err == nil {
+			_, err = c.Write(make([]byte, 20))
+			err = errors.Join(err, c.Close())
+		}
+		return err
+	})
+	dropped := func(s *gateway.Status) bool {
+		packets := map[string]uint64{}
+		for _, c := range s.Drops.Counters {
+			packets[c.What] = c.Packets
+		}
+		return len(packets) == 2 && packets[nft.LimitComment] == 2 && packets[nft.UntranslatableComment] == 1
+	}
 	s := w.look()
 	for end := time.Now().Add(testutil.Patience(3 * time.Second)); !dropped(s) && time.Now().Before(end); s = w.look() {
 		time.Sleep(time.Millisecond)

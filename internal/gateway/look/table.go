@@ -71,7 +71,7 @@ func (v *view) counts() {
 		switch ref, ok := gateway.ParseRef(c.Comment); {
 		case ok:
 			sums[ref] += c.Packets
-		case c.Comment == nft.LimitComment:
+		case c.Comment == nft.LimitComment || c.Comment == nft.UntranslatableComment:
 			v.Drops.Counters = counted(v.Drops.Counters, c)
 		case c.Comment == nft.MSSComment || c.Comment == nft.FlowtableComment:
 			v.Counters = counted(v.Counters, c)
