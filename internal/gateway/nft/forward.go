@@ -63,13 +63,21 @@ func (t *table) limit(p *gateway.Plan, f *family) {
 	t.rules = append(t.rules, rule{chain: "forward", exprs: exprs, comment: LimitComment})
 }
 
-// newConnections asks for the state new.
+// newConnections asks for the first packet of a connection: its state is new, and the
+// tracker has not yet entered it into its table (nf_conntrack_confirm, after this chain).
+// More packets of one without an answer are new, too, but counted already; of a source
+// that asks for too many they would be dropped.
 func newConnections() []expression {
-	state := hostUint32(expr.CtStateBitNEW)
+	const confirmed = 1 << 3 // IPS_CONFIRMED
+	return append(ctBits(expr.CtKeySTATE, expr.CtStateBitNEW, expr.CmpOpNeq), ctBits(expr.CtKeySTATUS, confirmed, expr.CmpOpEq)...)
+}
+
+// ctBits compares some bits of what is known of the connection with none.
+func ctBits(key expr.CtKey, bits uint32, op expr.CmpOp) []expression {
 	return []expression{
-		&expr.Ct{Key: expr.CtKeySTATE, Register: reg1},
-		&expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: 4, Mask: state, Xor: make([]byte, 4)},
-		unequal(reg1, make([]byte, 4)),
+		&expr.Ct{Key: key, Register: reg1},
+		&expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: 4, Mask: hostUint32(bits), Xor: make([]byte, 4)},
+		&expr.Cmp{Op: op, Register: reg1, Data: make([]byte, 4)},
 	}
 }
 

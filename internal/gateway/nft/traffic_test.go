@@ -394,8 +394,14 @@ func TestLimit(t *testing.T) {
 			t.Errorf("another source is limited, too")
 		}
 	}
-	if n := b.counted(nft.LimitComment); n != 4 {
-		t.Errorf("counted %d drops, not 4", n)
+	for n := range 3 { // without an answer it is new for the tracker with each packet
+		b.udp(behaviour.A, behaviour.X, "192.168.0.2:1009", "198.18.0.10:53")
+		if got := b.udp(behaviour.A, behaviour.X, fmt.Sprintf("192.168.0.2:%d", 1000+n), "198.18.0.10:53"); !got.Src.IsValid() {
+			t.Errorf("connection %d, of those within the limit, is dropped while another one is refused", n+1)
+		}
+	}
+	if n := b.counted(nft.LimitComment); n != 7 {
+		t.Errorf("counted %d drops, not 7", n)
 	}
 	more := func(what string, limit int, passes bool) {
 		t.Helper()
