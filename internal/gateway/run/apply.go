@@ -106,19 +106,33 @@ func refusals(all []gateway.Finding) []gateway.Finding {
 
 // mayReplace refuses to overwrite what could not be put back, unless told to.
 func (h Host) mayReplace(value string, state *nft.State, overwrite bool) error {
-	digest, changed := tune.GatewayDigest(value)
+	_, changed := tune.GatewayDigest(value)
 	switch {
 	case value == tune.GatewayForeign:
 		return apply.ErrForeign
-	case digest == "" || overwrite:
+	case overwrite:
 		return nil
 	case changed:
 		return fmt.Errorf("%w: %s; --overwrite takes that back", ErrChanged, strings.Join(state.Changes, "; "))
 	}
-	if _, err := h.store().Get(digest); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("the plan that is in force (%s) is not in %s, so that it could not be put back; --overwrite does without", digest[:12], h.store().Dir())
-	} else if err != nil {
-		return err
+	if err := h.kept(value); err != nil {
+		return fmt.Errorf("%w; --overwrite does without", err)
+	}
+	return nil
+}
+
+// kept says why the plan of a value could not be put back.
+func (h Host) kept(value string) error {
+	digest, _ := tune.GatewayDigest(value)
+	if digest == "" {
+		return nil
+	}
+	_, err := h.store().Get(digest)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("the plan that is in force (%s) is not in %s, so that it could not be put back", digest[:12], h.store().Dir())
+	case err != nil:
+		return fmt.Errorf("the plan that is in force could not be put back: %w", err)
 	}
 	return nil
 }
@@ -183,6 +197,9 @@ func (h Host) keepFile(digest string) error {
 // Apply carries out what was prepared, in the namespace, and then forgets plans that
 // nobody needs any more. confirm is as in apply.Options.
 func (r *Ready) Apply(ctx context.Context, confirm time.Duration) (applied *apply.Applied, err error) {
+	if err := r.host.kept(r.Before); err != nil && confirm > 0 {
+		return nil, fmt.Errorf("%w: nothing would be undone without a confirmation; apply it without --confirm, or 'natkit gateway undo' first", err)
+	}
 	opt := r.host.Apply
 	opt.Confirm, opt.Persist, opt.Lifeline = confirm, false, false
 	err = r.host.do(func() error {
@@ -197,9 +214,43 @@ func (r *Ready) Apply(ctx context.Context, confirm time.Duration) (applied *appl
 
 // Undo takes a transaction back, in the namespace.
 func (h Host) Undo(id string) (tx *journal.Transaction, err error) {
+	if err := h.mayGoBack(id); err != nil {
+		return nil, err
+	}
 	err = h.do(func() error {
 		tx, err = apply.Undo(id, h.Apply)
 		return err
 	})
 	return tx, err
+}
+
+// mayGoBack refuses what would end half-way, with forwarding off: the rules of a
+// transaction are in force, and the plan before it cannot be had.
+func (h Host) mayGoBack(id string) error {
+	tx, err := h.Apply.Journal.Load(id)
+	if err != nil {
+		return err
+	}
+	inode, err := h.Inode()
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(tx.Changes, func(c journal.Change) bool {
+		return c.Kind == tune.Gateway && c.Target == tune.GatewayTarget(inode) && c.Open() && !c.Follows(c.After)
+	})
+	if i < 0 {
+		return nil
+	}
+	state, err := nft.Read(h.Netns)
+	if err != nil || apply.GatewayValue(state) != tx.Changes[i].After {
+		return err
+	}
+	digest, _ := tune.GatewayDigest(tx.Changes[i].Before)
+	if digest == "" {
+		return nil
+	}
+	if _, err := h.store().Get(digest); err != nil {
+		return fmt.Errorf("undo %s: the rules before it cannot be put back: %w; nothing was changed; 'natkit gateway apply FILE' puts others in force", id, err)
+	}
+	return nil
 }

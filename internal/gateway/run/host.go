@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"slices"
@@ -174,9 +175,15 @@ func changesGateway(tx *journal.Transaction, inode uint64) bool {
 	})
 }
 
-// ReadFile reads a configuration's text.
+// ReadFile reads a configuration's text; of one that is too long for gateway.Parse,
+// what shows that.
 func ReadFile(path string) ([]byte, error) {
-	text, err := os.ReadFile(path)
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read gateway file: %w", err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, gateway.MaxSource+1))
 	if err != nil {
 		return nil, fmt.Errorf("read gateway file: %w", err)
 	}
@@ -184,17 +191,17 @@ func ReadFile(path string) ([]byte, error) {
 }
 
 // InForce is the plan that natkit's table was made for; nil where there is none, or
-// where the plan is not known any more.
+// where the store does not have it, whole and in this version's form.
 func (h Host) InForce() (*gateway.Plan, error) {
 	state, err := nft.Read(h.Netns)
 	if err != nil || !tune.IsDigest(state.Digest) {
 		return nil, err
 	}
 	p, err := h.store().Get(state.Digest)
-	if errors.Is(err, fs.ErrNotExist) {
+	if err != nil { // who wants to know why: mayReplace, status
 		return nil, nil
 	}
-	return p, err
+	return p, nil
 }
 
 // Service is the `natkit gateway run` that keeps a file in force in the namespace; empty

@@ -13,6 +13,7 @@ import (
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/nft"
+	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/natkit/natkit/internal/units"
 )
@@ -137,8 +138,10 @@ func (k *keeper) leftAlone() bool {
 	return true
 }
 
-// compare says once when the rules are not as the service applied them.
-func (k *keeper) compare() {
+// compare looks whether the rules are as the service applied them. Those that somebody
+// removed, as a flush of the whole rule set does, are put in force again: a gateway that
+// is to go is undone, or its service told to. Others are left, and it says so once.
+func (k *keeper) compare(ctx context.Context) {
 	if k.leftAlone() {
 		return
 	}
@@ -147,16 +150,21 @@ func (k *keeper) compare() {
 		k.log("look at the rules: %v", err)
 		return
 	}
-	value := apply.GatewayValue(state)
-	if value == k.digest || value == k.told {
-		return
+	switch value := apply.GatewayValue(state); value {
+	case k.told:
+	case k.digest:
+		k.told = ""
+	case tune.GatewayNone:
+		k.log("somebody removed table %s %s; 'natkit gateway undo' does so for good", nft.Family, nft.Table)
+		k.again(ctx, "rules removed")
+	default:
+		k.told = value
+		what := "they are " + tune.Change{Kind: tune.Gateway}.Shown(value)
+		if len(state.Changes) > 0 {
+			what = strings.Join(state.Changes, "; ")
+		}
+		k.log("the rules are not as they were applied: %s; they are left so until the next change or 'systemctl reload'", what)
 	}
-	k.told = value
-	what := "they are " + value
-	if len(state.Changes) > 0 {
-		what = strings.Join(state.Changes, "; ")
-	}
-	k.log("the rules are not as they were applied: %s; they are left so until the next change or 'systemctl reload'", what)
 }
 
 // drop deletes the connections that had an address that went.

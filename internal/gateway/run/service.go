@@ -217,14 +217,17 @@ func (k *keeper) usual(ctx context.Context) {
 	if k.failed {
 		k.addresses(ctx)
 	}
-	k.compare()
+	k.compare(ctx)
 }
 
 // status is a line about what is in force.
 func (k *keeper) status() string {
 	text := fmt.Sprintf("in force: %s (%s)", summary(k.plan), k.digest[:12])
-	if k.suspended {
+	switch {
+	case k.suspended:
 		text = "suspended: the gateway was undone; reload to apply it again"
+	case k.told != "":
+		text = "changed by somebody: the rules are not as they were applied; reload to apply them again"
 	}
 	if k.waiting != "" {
 		text += "; waiting for " + k.waiting

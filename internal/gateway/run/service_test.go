@@ -194,21 +194,31 @@ func TestServiceSaysThatRulesChanged(t *testing.T) {
 	if err := k.apply(t.Context(), []byte(masqueradeText), "start"); err != nil {
 		t.Fatal(err)
 	}
-	k.compare()
+	k.compare(t.Context())
 	if len(lines) != 1 {
 		t.Errorf("%q", lines)
 	}
 	w.ip("nft add rule inet natkit postrouting ip saddr 10.9.9.9 accept")
-	k.compare()
-	k.compare()
+	k.compare(t.Context())
+	k.compare(t.Context())
 	if len(lines) != 2 || !strings.Contains(lines[1], "chain postrouting: 2 rules instead of 1") {
 		t.Errorf("%q", lines)
+	}
+	if said := k.status(); strings.Contains(said, "in force") {
+		t.Errorf("status %q", said)
 	}
 	if err := k.apply(t.Context(), []byte(masqueradeText), "reload"); err != nil {
 		t.Fatal(err)
 	}
 	if s := w.state(); !s.Intact {
 		t.Errorf("%+v", s)
+	}
+	// Removed altogether, they come again.
+	w.ip("nft flush ruleset")
+	k.compare(t.Context())
+	w.want(k.digest)
+	if said := k.status(); !strings.Contains(said, "in force") {
+		t.Errorf("status %q", said)
 	}
 }
 
