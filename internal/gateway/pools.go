@@ -84,6 +84,3 @@ func (s *Source) poolRule(from netip.Prefix, to Range) snapshot.NATRule {
 		FromSource: from, Partial: len(s.NotTo) > 0 || len(s.Out) > 1 || s.Hairpin.Prefix.IsValid(), Text: s.becomes(),
 	}
 }
-
-// OneToOne tells whether a source keeps each host's own ports: it cannot run out.
-func (s *Source) OneToOne() bool { return s.Prefix.IsValid() }

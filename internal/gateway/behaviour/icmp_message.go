@@ -32,7 +32,6 @@ const (
 const (
 	portUnreachable = 3
 	fragNeeded      = 4
-	adminProhibited = 13
 )
 
 // icmp is a message of ICMP or, between addresses of IPv6, of ICMPv6.

@@ -78,7 +78,7 @@ func kindsOfDestinations() []Case {
 }
 
 func kindsOfPairs() []Case {
-	const inside, outside = "192.168.0.2:4000", "203.0.113.9:4000"
+	const outside = "203.0.113.9:4000"
 	return []Case{
 		{ID: "kind-static", Requirement: "static", Asks: "an address outside stands for a host, for flows that either side begins",
 			Gateway: rules("  - static: {inside: 192.168.0.2, outside: 203.0.113.9}"),

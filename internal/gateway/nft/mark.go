@@ -16,11 +16,9 @@ const Table = natrules.GatewayTable
 // (tables have no comments of their own before 5.10).
 const MarkChain = "natkit-mark"
 
-const digestWords = "digest "
-
-// DigestComment is the comment (user data of a rule) that the writer leaves in
+// digestWords begin the comment (user data of a rule) that the writer leaves in
 // MarkChain for a plan.
-func DigestComment(digest string) []byte { return comment(digestWords + digest) }
+const digestWords = "digest "
 
 func comment(text string) []byte { return userdata.AppendString(nil, userdata.TypeComment, text) }
 

@@ -40,8 +40,6 @@ type State struct {
 // Counted is what a rule or an element of the table counted. Of NAT rules, packets are
 // new connections: the first packet alone comes there.
 type Counted struct {
-	// Place is the chain or the set.
-	Place string
 	// Comment is the writer's: the Ref of the gateway's rule where it is of one.
 	Comment        string
 	Packets, Bytes uint64
@@ -72,13 +70,13 @@ func counts(t *natrules.Table) []Counted {
 	var all []Counted
 	for _, r := range t.Rules {
 		if r.Counted {
-			all = append(all, Counted{r.Chain, r.Comment, r.Packets, r.Bytes})
+			all = append(all, Counted{r.Comment, r.Packets, r.Bytes})
 		}
 	}
 	for _, s := range t.Sets {
 		for _, e := range s.Elements {
 			if e.Counted && !s.Dynamic {
-				all = append(all, Counted{s.Name, e.Comment, e.Packets, e.Bytes})
+				all = append(all, Counted{e.Comment, e.Packets, e.Bytes})
 			}
 		}
 	}
