@@ -56,6 +56,7 @@ func (s Source) Decode(into any, check func() *Problem) error {
 
 // DecodeTree is Decode that tells afterwards where things stand.
 func (s Source) DecodeTree(into any, check func() *Problem) (*Tree, error) {
+	s.Text = bytes.TrimPrefix(s.Text, []byte("\ufeff")) // a byte order mark, as some editors leave (YAML 1.2.2, 5.2)
 	if len(s.Text) > s.Limit {
 		return nil, s.fail(nil, "%d bytes: a %s is at most %d", len(s.Text), s.What, s.Limit)
 	}

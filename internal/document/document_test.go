@@ -58,6 +58,16 @@ func TestDecode(t *testing.T) {
 	}
 }
 
+func TestByteOrderMark(t *testing.T) {
+	if got, err := decode("\ufeffname: new\n"); err != nil || got.Name != "new" {
+		t.Error(got, err)
+	}
+	var syntax *SyntaxError
+	if _, err := decode("\ufeffdepth: deep\n"); !errors.As(err, &syntax) || syntax.Line != 1 || syntax.Column != 8 {
+		t.Error(err)
+	}
+}
+
 func TestDecodeErrors(t *testing.T) {
 	for _, tt := range []struct{ name, text, want, excerpt string }{
 		{"unknown key", "name: x\nbeds:\n  - plant: 3\n", `g.yaml:3:5: unknown field "plant"; expected one of: plants`,
@@ -67,6 +77,10 @@ func TestDecodeErrors(t *testing.T) {
 		{"meaning", "beds: [{plants: 1}, {plants: 7}]\n", "g.yaml:1:30: expected another number",
 			"    1 | beds: [{plants: 1}, {plants: 7}]\n      |                              ^"},
 		{"length", "size: [1]\n", "g.yaml:1:7: expected a list of 2, found 1", "    1 | size: [1]\n      |       ^"},
+		{"bracket in braces", "{name: [fd00::2]:80}\n", `g.yaml:1:17: found an invalid key for this map; text that begins with a bracket stands in quotes: "[fd00::2]:80"`,
+			"    1 | {name: [fd00::2]:80}\n      |                 ^"},
+		{"bracket", "name: [fd00::2]:80\n", `g.yaml:1:16: value is not allowed in this context; text that begins with a bracket stands in quotes: "[fd00::2]:80"`,
+			"    1 | name: [fd00::2]:80\n      |                ^"},
 		{"wide letters", "name: ü\nopens: ünter\n", `g.yaml:2:8: expected an hour such as 7h, found "ünter"`, "    2 | opens: ünter\n      |        ^"},
 		{"escapes", "name: x\nopens: \"\x1b[2J\"\n", `g.yaml:2:8: expected an hour such as 7h, found "\x1b[2J"`, "    2 | opens: \" [2J\"\n      |        ^"},
 		{"long line", "words: [" + strings.Repeat("w, ", 30) + "w]\nopens: x\n", `g.yaml:2:8: expected an hour such as 7h, found "x"`, "    2 | opens: x\n      |        ^"},

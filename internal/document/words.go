@@ -90,6 +90,8 @@ func hint(message string) string {
 		return "found a tab; expected spaces"
 	case strings.HasPrefix(message, "mapping value is not allowed"):
 		return message + "; expected every key of a mapping at the same indentation"
+	case strings.HasPrefix(message, "found an invalid key for this map"), strings.HasPrefix(message, "value is not allowed in this context"):
+		return message + "; text that begins with a bracket stands in quotes: \"[fd00::2]:80\""
 	}
 	return message
 }
