@@ -50,7 +50,7 @@ func usagef(format string, args ...any) error { return usageError{fmt.Errorf(for
 // exit code.
 func Run(ctx context.Context, env Env, args []string) int {
 	root := newRoot(&env)
-	root.SetArgs(args)
+	root.SetArgs(arrows(args))
 	root.SetIn(env.Stdin)
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)

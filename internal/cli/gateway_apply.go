@@ -36,7 +36,7 @@ func newGatewayApply(env *Env) *cobra.Command {
 		Use:   "apply FILE",
 		Short: "put a gateway file in force, with undo",
 		Long: `Check the file against this host, show what would change, and stop there; on a
-terminal, ask. With --yes, do it.
+terminal, ask. With --yes, do it. FILE may be - for the standard input.
 
 The rules come into the table "inet natkit" by one transaction: packets meet the old
 rules or the new ones. The connection table is sized before ('expect' in the file),
@@ -105,7 +105,8 @@ func (f *gatewayApply) run(ctx context.Context, env *Env, ns *netns.Handle, file
 	if err != nil {
 		return err
 	}
-	text, err := run.ReadFile(file)
+	text, err := gatewayText(env, file)
+	file = gatewayName(file)
 	if err != nil {
 		return err
 	}

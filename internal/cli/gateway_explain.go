@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -33,14 +34,15 @@ chains and those of other programs, in the order in which the kernel asks them, 
 route, which rule translates it, what it becomes, and the way of the answer. Rules
 about its addresses that do nothing to it are told with the reason. Nothing is sent.
 
-PACKET is PROTOCOL SOURCE -> DESTINATION, in quotes, as a shell takes > for itself; the
-arrow may be left out. Ports follow a colon. An echo request of icmp or icmpv6 can have
-its identifier there.
+PACKET is PROTOCOL SOURCE -> DESTINATION, with the arrow in quotes, as a shell takes >
+for itself; it may be left out. Ports follow a colon. An echo request of icmp or icmpv6
+can have its identifier there.
 
 With FILE the gateway is the one that the file would make of this host; without, the
 one that is in force. The interface by which the packet comes is the one that leads to
 its source, unless --in says another; what has an address of this host as its source is
-a packet of a program here. --out takes the place of the route.
+a packet of a program here. --out takes the place of the route. Of a file that is meant
+for another host, --in and --out may be interfaces that it names and that are not here.
 
 Of other programs' rules natkit follows those that translate, where it understands all
 their conditions, and says where it does not.`,
@@ -70,6 +72,21 @@ their conditions, and says where it does not.`,
 	return cmd
 }
 
+// arrows writes an arrow that is an argument of its own, explain tcp A '->' B, as one that
+// is not taken for flags.
+func arrows(args []string) []string {
+	if len(args) < 2 || args[0] != "gateway" || !slices.Contains(args, "explain") {
+		return args
+	}
+	args = slices.Clone(args)
+	for i, a := range args {
+		if a == "->" {
+			args[i] = "→"
+		}
+	}
+	return args
+}
+
 // explainArgs tells a file from the packet: a packet begins with a protocol.
 func explainArgs(args []string) (file string, packet gateway.Packet, err error) {
 	first, _, _ := strings.Cut(strings.TrimSpace(args[0]), " ")
@@ -94,10 +111,13 @@ func (f *gatewayExplain) run(ctx context.Context, env *Env, ns *netns.Handle, fi
 	if err != nil {
 		return err
 	}
-	if packet.In, err = f.entrance(ns, packet, facts); err != nil {
+	if err := f.interfaces(file, plan, facts); err != nil {
 		return err
 	}
-	e, err := gateway.Explain(plan, facts, f.routes(ns), packet)
+	if packet.In, err = f.entrance(ns, packet); err != nil {
+		return err
+	}
+	e, err := gateway.Explain(plan, facts, f.routes(ns, facts), packet)
 	if err != nil {
 		return fmt.Errorf("explain %s: %w", packet, err)
 	}
@@ -134,13 +154,29 @@ func (f *gatewayExplain) plan(env *Env, ns *netns.Handle, file string, facts *ga
 	return p, nil
 }
 
+// interfaces refuses --in and --out that are not here, but for those that a file names:
+// it may be meant for another host.
+func (f *gatewayExplain) interfaces(file string, plan *gateway.Plan, facts gateway.Facts) error {
+	for _, flag := range []struct{ name, value string }{{"in", f.in}, {"out", f.out}} {
+		if flag.value == "" || isHere(facts, flag.value) || file != "" && slices.Contains(plan.Interfaces(), flag.value) {
+			continue
+		}
+		if file == "" {
+			return fmt.Errorf("--%s %s: there is no such interface here", flag.name, flag.value)
+		}
+		return fmt.Errorf("--%s %s: there is no such interface here, and %s names none", flag.name, flag.value, file)
+	}
+	return nil
+}
+
+func isHere(facts gateway.Facts, name string) bool {
+	return slices.ContainsFunc(facts.Interfaces, func(i gateway.Interface) bool { return i.Name == name })
+}
+
 // entrance is the interface by which the packet comes: the one that leads to its
 // source; none for a source of the host's own.
-func (f *gatewayExplain) entrance(ns *netns.Handle, packet gateway.Packet, facts gateway.Facts) (string, error) {
+func (f *gatewayExplain) entrance(ns *netns.Handle, packet gateway.Packet) (string, error) {
 	if f.in != "" {
-		if !slices.ContainsFunc(facts.Interfaces, func(i gateway.Interface) bool { return i.Name == f.in }) {
-			return "", fmt.Errorf("--in %s: there is no such interface here", f.in)
-		}
 		return f.in, nil
 	}
 	r, err := host.Routed(ns, host.Way{Destination: packet.Src})
@@ -155,9 +191,13 @@ func (f *gatewayExplain) entrance(ns *netns.Handle, packet gateway.Packet, facts
 	return r.Out, nil
 }
 
-// routes asks the kernel. --out is for what is not for the host itself.
-func (f *gatewayExplain) routes(ns *netns.Handle) gateway.Router {
+// routes asks the kernel, for packets of an interface that is not here as if they were of
+// the host itself. --out is for what is not for the host itself.
+func (f *gatewayExplain) routes(ns *netns.Handle, facts gateway.Facts) gateway.Router {
 	return func(w gateway.Way) (gateway.Hop, error) {
+		if !isHere(facts, w.In) {
+			w.In, w.Source = "", netip.Addr{}
+		}
 		r, err := host.Routed(ns, host.Way{Source: w.Source, Destination: w.Destination, In: w.In})
 		if err != nil {
 			return gateway.Hop{}, err

@@ -100,7 +100,8 @@ func (s *gatewayStatus) run(cmd *cobra.Command) error {
 	}
 	l := gatewaylook.New(o)
 	if s.watch {
-		return s.watchOn(cmd.Context(), l)
+		budget := gatewaylook.Budget{Interval: s.interval, Most: collect.DefaultMaxEntries}
+		return s.watchOn(cmd.Context(), func(ctx context.Context) (*gateway.Status, error) { return budget.Look(ctx, l, s.all) })
 	}
 	progress := s.env.progress()
 	progress.Update("reading the connection table")
@@ -130,20 +131,28 @@ func (s *gatewayStatus) options(ns *netns.Handle) (gatewaylook.Options, error) {
 	return o, nil
 }
 
-// watchOn shows one look after the other until ctx ends.
-func (s *gatewayStatus) watchOn(ctx context.Context, l *gatewaylook.Looker) error {
-	budget := gatewaylook.Budget{Interval: s.interval, Most: collect.DefaultMaxEntries}
+// failedLooks is how many looks in a row may fail before --watch ends: what hinders one
+// may be over at the next.
+const failedLooks = 5
+
+// watchOn shows one look after the other until ctx ends. Where the first one fails, the
+// others would too.
+func (s *gatewayStatus) watchOn(ctx context.Context, look func(context.Context) (*gateway.Status, error)) error {
 	ticker := time.NewTicker(s.interval)
 	defer ticker.Stop()
-	for {
-		status, err := budget.Look(ctx, l, s.all)
+	for failed := failedLooks - 1; ; {
+		status, err := look(ctx)
 		if ctx.Err() != nil {
 			return nil // Ctrl-C ends it
 		}
-		if err != nil {
-			return err
+		switch failed++; {
+		case err == nil:
+			failed, err = 0, s.showNext(status, time.Now())
+		case failed < failedLooks:
+			fmt.Fprintf(s.env.Stderr, "natkit: %v; the next look is in %s\n", err, s.interval)
+			err = nil
 		}
-		if err := s.showNext(status, time.Now()); err != nil {
+		if err != nil {
 			return err
 		}
 		select {

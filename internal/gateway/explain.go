@@ -93,6 +93,10 @@ func (g Given) String() string {
 	switch {
 	case len(g.Addresses) == 1 && g.Addresses[0].First == g.Addresses[0].Last:
 		return endpoint{g.Addresses[0].First, g.Port}.String()
+	case len(g.Addresses) == 0 && g.Port != 0:
+		return "(no address yet) port " + spanString(g.Port, g.Port)
+	case len(g.Addresses) == 0:
+		return "(no address yet)"
 	case g.Port != 0:
 		return joined(g.Addresses) + " port " + spanString(g.Port, g.Port)
 	}

@@ -1,0 +1,49 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/natkit/natkit/internal/gateway"
+)
+
+func TestWatchOutlivesFailedLooks(t *testing.T) {
+	hindered := errors.New("hindered")
+	for _, tt := range []struct {
+		name   string
+		fails  string // f: a look that fails
+		looks  int
+		told   int
+		failed bool
+	}{
+		{"the first one", "f", 1, 0, true},
+		{"one between", ".f.", 4, 1, false},
+		{"one after the other", ".ffff.ffff", 11, 8, false},
+		{"too many", ".fffff...", 6, 4, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var stdout, stderr bytes.Buffer
+			s := &gatewayStatus{env: &Env{Stdout: &stdout, Stderr: &stderr, Getenv: func(string) string { return "" }}, interval: time.Millisecond}
+			looks := 0
+			err := s.watchOn(ctx, func(context.Context) (*gateway.Status, error) {
+				looks++
+				switch {
+				case looks > len(tt.fails):
+					cancel()
+				case tt.fails[looks-1] == 'f':
+					return nil, hindered
+				}
+				return &gateway.Status{}, nil
+			})
+			if told := strings.Count(stderr.String(), "natkit: hindered; the next look is in 1ms\n"); looks != tt.looks || told != tt.told || errors.Is(err, hindered) != tt.failed {
+				t.Errorf("%d looks, %d told, error %v: want %d, %d, %t", looks, told, err, tt.looks, tt.told, tt.failed)
+			}
+		})
+	}
+}
