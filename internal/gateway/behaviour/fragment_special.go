@@ -9,10 +9,8 @@ import (
 // fragmentedHeaders are about first fragments that do not have all that is needed, and
 // other places of fragments.
 func fragmentedHeaders() []Case {
-	tiny := bothFamilies(Case{ID: "fragments-tiny", Level: Natkit, Untranslated: true, Want: []Outcome{Passes, Dropped},
+	tiny := bothFamilies(Case{ID: "fragments-tiny", Level: Natkit, Want: []Outcome{Passes, Dropped},
 		Asks: "a packet whose first fragment ends within the TCP header, behind the ports, is translated whole or dropped"}, tinyFirst)
-	tiny[1].Expect = onNetfilter(leavesUntranslated,
-		"defragmentation for IPv6 lets a first fragment pass as it is that has not all headers (nf_ct_frag6_gather), and keeps the others")
 	return slices.Concat(tiny,
 		[]Case{{
 			ID: "fragments-hairpinned", RFC: 4787, Requirement: "REQ-14", Level: Must, Want: []Outcome{Passes}, Gateway: basicNAT,

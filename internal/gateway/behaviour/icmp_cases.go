@@ -13,11 +13,8 @@ func rfc5508() []Case {
 	return slices.Concat(icmpQueries(), icmpChecks(), icmpInbound(), icmpOutbound(), icmpHairpin(), icmpOwn())
 }
 
-// leavesUntranslated is the outcome of several cases, invalidReason why it is
-// netfilter's.
+// leavesUntranslated is an outcome that no case wants.
 const leavesUntranslated Outcome = "leaves untranslated"
-
-const invalidReason = "the tracker takes it for invalid, and NAT rules do not see what is invalid: it is forwarded as it is; a rule that drops it (ct state invalid) is the firewall's to make"
 
 // basicNAT gives A and B addresses of their own.
 const basicNAT = `
