@@ -25,7 +25,7 @@ func BenchmarkRecordMillion(b *testing.B) {
 	}
 	testutil.NeedRoot(b)
 	testutil.LockHost(b)
-	raiseMax(b, 1_100_000)
+	testutil.RaiseConntrackMax(b, 1_100_000)
 	ns := newNetns(b)
 	fill(b, ns, 0, 1_000_000)
 	file, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", ns.Fd()))
@@ -67,26 +67,4 @@ func recordMillion(b *testing.B) {
 	parts, _ := json.Marshal(rec.Last().Parts)
 	fmt.Printf("\nbeside the wait: %f s\n%s\n", (took - wait).Seconds(), parts)
 	fmt.Printf("%+v\n", rec.Flows)
-}
-
-// raiseMax changes the host's limit, never down, and puts it back.
-func raiseMax(b *testing.B, limit int) {
-	b.Helper()
-	const path = "/proc/sys/net/netfilter/nf_conntrack_max"
-	before, err := os.ReadFile(path)
-	if err != nil {
-		b.Fatal(err)
-	}
-	var now int
-	if _, err := fmt.Sscan(string(before), &now); err != nil || now >= limit {
-		return
-	}
-	b.Cleanup(func() {
-		if err := os.WriteFile(path, before, 0); err != nil {
-			b.Error(err)
-		}
-	})
-	if err := os.WriteFile(path, fmt.Append(nil, limit), 0); err != nil {
-		b.Fatal(err)
-	}
 }

@@ -38,7 +38,7 @@ func BenchmarkLookMillion(b *testing.B) {
 	}
 	testutil.NeedRoot(b)
 	testutil.LockHost(b)
-	raiseMax(b, million+100_000)
+	testutil.RaiseConntrackMax(b, million+100_000)
 	ns, err := netns.New("million")
 	if err != nil {
 		b.Fatal(err)
@@ -96,9 +96,9 @@ func lookOnce(b *testing.B, order string) {
 	}
 	defer ns.Close()
 	l := New(Options{Netns: ns, Store: store.At(dir), MaxEntries: most, Top: 20})
-	began, cpu := time.Now(), cpuTime()
+	began, cpu := time.Now(), testutil.CPUTime(b)
 	s, err := l.Look(b.Context())
-	took, used := time.Since(began), cpuTime()-cpu
+	took, used := time.Since(began), testutil.CPUTime(b)-cpu
 	if err != nil || s.PlanUnknown != "" || len(s.Rules) != forwards+1 || s.Flows.Complete != (most == 0) || s.Integrity != gateway.TableIntact {
 		b.Fatalf("%v: %+v", err, s)
 	}
@@ -106,14 +106,6 @@ func lookOnce(b *testing.B, order string) {
 		b.Fatalf("%d flows of the pool", got)
 	}
 	fmt.Printf("\nlook: %f s, %f s CPU\n", took.Seconds(), used.Seconds())
-}
-
-func cpuTime() time.Duration {
-	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 const forwards = 10_000
@@ -161,27 +153,5 @@ func fill(b *testing.B, ns *netns.Handle) {
 	})
 	if err != nil || n != million {
 		b.Fatalf("%d entries: %v", n, err)
-	}
-}
-
-// raiseMax changes the host's limit, never down, and puts it back.
-func raiseMax(b *testing.B, limit int) {
-	b.Helper()
-	const path = "/proc/sys/net/netfilter/nf_conntrack_max"
-	before, err := os.ReadFile(path)
-	if err != nil {
-		b.Fatal(err)
-	}
-	var now int
-	if _, err := fmt.Sscan(string(before), &now); err != nil || now >= limit {
-		return
-	}
-	b.Cleanup(func() {
-		if err := os.WriteFile(path, before, 0); err != nil {
-			b.Error(err)
-		}
-	})
-	if err := os.WriteFile(path, fmt.Append(nil, limit), 0); err != nil {
-		b.Fatal(err)
 	}
 }

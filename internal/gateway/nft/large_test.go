@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/testutil"
 )
@@ -59,17 +57,6 @@ func largePlan(kind string, n int) *gateway.Plan {
 	return p
 }
 
-// cpuTime is what this process and the kernel for it have used, other than the clock
-// the same on a busy machine.
-func cpuTime(t *testing.T) time.Duration {
-	t.Helper()
-	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-		t.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
 // TestLarge: ten thousand rules are one lookup, written in less than two seconds,
 // also in the place of as many.
 func TestLarge(t *testing.T) {
@@ -85,11 +72,11 @@ func TestLarge(t *testing.T) {
 				t.Errorf("%d rules for 2, %d for %d: packets pay for their number", len(few.rules), len(many.rules), large)
 			}
 			for _, what := range []string{"first", "again"} {
-				start, used := time.Now(), cpuTime(t)
+				start, used := time.Now(), testutil.CPUTime(t)
 				if err := Apply(ns, plan); err != nil {
 					t.Fatal(err)
 				}
-				used = cpuTime(t) - used
+				used = testutil.CPUTime(t) - used
 				t.Logf("%s %s: %v, %v of processors", kind, what, time.Since(start), used)
 				if used > 2*time.Second && !emulated {
 					t.Errorf("%s, %s: %v of processors", kind, what, used)

@@ -2,11 +2,8 @@ package fill
 
 import (
 	"fmt"
-	"os"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/conntrack/dump"
@@ -27,7 +24,7 @@ func BenchmarkMillion(b *testing.B) {
 	if err != nil || lab.CheckFill(n, available) != nil {
 		testutil.Missing(b, fmt.Sprintf("needs memory for %d entries, %d MiB are available (%v)", n, available>>20, err))
 	}
-	raiseMax(b, n+n/10)
+	testutil.RaiseConntrackMax(b, n+n/10)
 	for _, mix := range lab.Mixes() {
 		b.Run(mix.Name, func(b *testing.B) {
 			ns, err := netns.New("million")
@@ -37,12 +34,12 @@ func BenchmarkMillion(b *testing.B) {
 			defer ns.Close()
 			var removal, cpu time.Duration
 			for b.Loop() {
-				before := cpuTime(b)
+				before := testutil.CPUTime(b)
 				if _, err := Insert(b.Context(), ns, mix.Filler(1, lab.FillMark), 0, n, nil); err != nil {
 					b.Fatal(err)
 				}
 				b.StopTimer()
-				cpu += cpuTime(b) - before
+				cpu += testutil.CPUTime(b) - before
 				start := time.Now()
 				if err := dump.Delete(b.Context(), ns, match.Filter{Mark: lab.FillMark, MarkMask: ^uint32(0)}); err != nil {
 					b.Fatal(err)
@@ -54,37 +51,5 @@ func BenchmarkMillion(b *testing.B) {
 			b.ReportMetric(cpu.Seconds()/float64(b.N), "cpu-s/million")
 			b.ReportMetric(removal.Seconds()/float64(b.N), "s-to-remove")
 		})
-	}
-}
-
-// cpuTime is what this process has used, in the kernel too, which works for it in
-// its system calls.
-func cpuTime(b *testing.B) time.Duration {
-	b.Helper()
-	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-// raiseMax changes the host's limit, never down, and puts it back.
-func raiseMax(b *testing.B, limit int64) {
-	b.Helper()
-	const path = "/proc/sys/net/netfilter/nf_conntrack_max"
-	before, err := os.ReadFile(path)
-	if err != nil {
-		b.Fatal(err)
-	}
-	if now, err := Max(); err != nil || now >= limit || now == 0 {
-		return
-	}
-	b.Cleanup(func() {
-		if err := os.WriteFile(path, before, 0); err != nil {
-			b.Error(err)
-		}
-	})
-	if err := os.WriteFile(path, fmt.Append(nil, limit), 0); err != nil {
-		b.Fatal(err)
 	}
 }
