@@ -202,6 +202,8 @@ func (r *Ready) Apply(ctx context.Context, confirm time.Duration) (applied *appl
 	}
 	opt := r.host.Apply
 	opt.Confirm, opt.Persist, opt.Lifeline = confirm, false, false
+	// A service that is killed is started again, and cleans; it may start no others.
+	opt.Guarded = r.Plan.Origin != OriginService
 	err = r.host.do(func() error {
 		applied, err = apply.Apply(ctx, r.Plan, opt)
 		return err

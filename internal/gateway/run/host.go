@@ -25,8 +25,8 @@ import (
 // Host is where a gateway is made: a network namespace (nil: this one) of a machine.
 type Host struct {
 	Netns *netns.Handle
-	// Apply says where the journal and the files are. Its fields Confirm, Persist and
-	// Lifeline are not looked at.
+	// Apply says where the journal and the files are. Its fields Confirm, Persist,
+	// Lifeline and Guarded are not looked at.
 	Apply apply.Options
 }
 

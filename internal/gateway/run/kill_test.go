@@ -33,10 +33,10 @@ func number(t *testing.T, name string, usual uint64) uint64 {
 	return n
 }
 
-// TestKilledWhileApplying kills a natkit that applies with --confirm, at random
-// moments from its first to the deadline of the guard. At once either the old rules or
-// the new ones are in force, whole; once the guard has ended, the old ones and the old
-// sysctls.
+// TestKilledWhileApplying kills a natkit that applies, at random moments from its first
+// to the deadline of the guard. At once either the old rules or the new ones are in
+// force, whole; once the guard has ended, the old ones with the old sysctls or, where all
+// was done and nobody has to confirm it (every other round), the new ones with theirs.
 func TestKilledWhileApplying(t *testing.T) {
 	w := newWorld(t)
 	seed := number(t, killSeedEnv, uint64(time.Now().UnixNano()))
@@ -88,7 +88,8 @@ func newKills(t *testing.T, w *world) *kills {
 
 func (k *kills) round(round int, delay time.Duration) {
 	k.t.Helper()
-	cmd := k.start(helperBrief{Text: manyText(), Confirm: time.Second})
+	confirm := time.Duration((round+1)%2) * time.Second
+	cmd := k.start(helperBrief{Text: manyText(), Confirm: confirm})
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		k.t.Fatal(err)
@@ -110,7 +111,30 @@ func (k *kills) round(round int, delay time.Duration) {
 		stage = line
 	}
 	k.whole(round, delay, stage)
+	within(k.t, 30*time.Second, "end of the guard", func() bool { return !k.guarded() })
+	if confirm == 0 {
+		k.takeBack(round, delay, stage)
+	}
 	k.backAgain(round, delay, stage)
+}
+
+// takeBack undoes what is in force altogether.
+func (k *kills) takeBack(round int, delay time.Duration, stage string) {
+	open, err := k.Transactions()
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	if len(open) != 2 || !open[1].Complete {
+		return
+	}
+	if got := k.value(); got != k.new {
+		k.t.Errorf("round %d, killed at %s (%s): in force is %s, want the new %s", round, delay, stage, got, k.new)
+	}
+	k.wantSysctl(Accounting, "1")
+	k.found["new, to stay"]++
+	if _, err := k.Undo(open[1].ID); err != nil {
+		k.t.Error(err)
+	}
 }
 
 func killHard(t *testing.T, cmd *exec.Cmd) {
@@ -132,9 +156,8 @@ func (k *kills) whole(round int, delay time.Duration, stage string) {
 	k.found[name+" after "+stage]++
 }
 
-// backAgain: the guard, where there was time to start one, puts everything back.
+// backAgain: the guard, where there was time to start one, has put everything back.
 func (k *kills) backAgain(round int, delay time.Duration, stage string) {
-	within(k.t, 30*time.Second, "end of the guard", func() bool { return !k.guarded() })
 	if got := k.value(); got != k.old {
 		k.t.Errorf("round %d, killed at %s (%s): in force is %s, want the old %s", round, delay, stage, got, k.old)
 	}

@@ -34,6 +34,9 @@ type Options struct {
 	Persist bool
 	// Lifeline undoes the plan within a second of this process' death.
 	Lifeline bool
+	// Guarded undoes the plan where this process dies before all of it is in force.
+	// Without it the next Clean does.
+	Guarded bool
 	// Clock is the system's where nil.
 	Clock journal.Clock
 	// Appliers replaces the standard ones where not nil.
@@ -203,7 +206,7 @@ func expectBefore(applier Applier, c tune.Change) error {
 // carryOut starts the guard, if there is to be one, and makes the changes. The
 // lock is held.
 func (a *Applied) carryOut(ctx context.Context) error {
-	if a.tx.Lifeline || a.tx.Confirm != nil {
+	if a.tx.Lifeline || a.tx.Confirm != nil || a.opt.Guarded {
 		g, err := startGuard(ctx, a.opt, a.tx.ID)
 		if err != nil {
 			return err
@@ -218,7 +221,12 @@ func (a *Applied) carryOut(ctx context.Context) error {
 	if err := a.opt.Journal.Save(a.tx); err != nil {
 		return err
 	}
-	if a.tx.Confirm == nil {
+	switch {
+	case a.tx.Lifeline:
+		return nil
+	case a.tx.Confirm == nil:
+		a.guard.dismiss()
+		a.guard = nil
 		return nil
 	}
 	if err := a.guard.leave(); err != nil {

@@ -149,7 +149,8 @@ func (w *watch) undo() int {
 
 func (w *watch) tryUndo() error {
 	tx, err := undoOwn(w.last, w.opt, func(tx *journal.Transaction) error {
-		if tx.Finished() || tx.Confirm != nil && tx.Confirm.Confirmed {
+		stays := tx.Complete && !tx.Lifeline && tx.Confirm == nil // all was written before the owner died
+		if tx.Finished() || stays || tx.Confirm != nil && tx.Confirm.Confirmed {
 			return errMeanwhile
 		}
 		return nil
