@@ -122,6 +122,21 @@ func (w *walk) forward(s *Step) {
 	s.Does = does.String()
 }
 
+// untranslatable is the chain that drops what is invalid to the tracker and a rule would
+// have had to translate. Had the destination been translated, an invalid packet would
+// have gone elsewhere.
+func (w *walk) untranslatable(s *Step) {
+	if w.e.Untracked || w.dstTranslated {
+		return
+	}
+	for i := range w.plan.Sources {
+		if r := &w.plan.Sources[i]; !r.Hairpin.Prefix.IsValid() && len(w.sourceMisses(r)) == 0 {
+			s.Does = fmt.Sprintf("passes; dropped if it were invalid to conntrack, as %s could not translate it", r.Rule)
+			return
+		}
+	}
+}
+
 func (w *walk) statelessSource(s *Step) {
 	for i := range w.plan.Stateless {
 		p := &w.plan.Stateless[i]

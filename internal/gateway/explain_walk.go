@@ -115,7 +115,7 @@ func (w *walk) forwardStops() (stops []stop) {
 	if w.plan.ConnectionsPerSource > 0 || len(w.plan.Flowtable) > 0 {
 		stops = append(stops, stop{priority: 0, chain: "forward", do: w.forward})
 	}
-	return stops
+	return append(stops, stop{priority: 120, chain: "untranslatable", do: w.untranslatable})
 }
 
 func (w *walk) postroutingStops() (stops []stop) {
