@@ -108,24 +108,29 @@ func icmpInbound() []Case {
 }
 
 func inboundErrors(p *Play, e endsOf) (Outcome, error) {
-	return everyError(p, e, e.x)
+	return everyError(p, e, report{by: e.x}, sentOut, e.x.Addr())
 }
 
 func inboundFromRouter(p *Play, e endsOf) (Outcome, error) {
-	return everyError(p, e, e.router)
+	return everyError(p, e, report{by: e.router}, sentOut, e.router.Addr())
 }
 
-// everyError lets somebody outside report every error about every kind of session.
-func everyError(p *Play, e endsOf, by end) (Outcome, error) {
+// sentOut and cameIn are the packets of a session that errors are about.
+func sentOut(f flow) exchanged { return f.out }
+func cameIn(f flow) exchanged  { return f.in }
+
+// everyError makes every error about every kind of session, and wants each to come from
+// the source.
+func everyError(p *Play, e endsOf, r report, about func(flow) exchanged, source netip.Addr) (Outcome, error) {
 	var all each
 	for _, k := range flowsOf(e.v6) {
 		f, err := k.start(p, e.a, e.x)
 		if err != nil {
 			return "", err
 		}
-		for _, h := range allErrors(e.v6) {
-			got, err := report{by: by, kind: h}.seen(p, f.out, by.Addr())
-			if err != nil || !all.note(errorName(k, h), got, Translated) {
+		for _, r.kind = range allErrors(e.v6) {
+			got, err := r.seen(p, about(f), source)
+			if err != nil || !all.note(errorName(k, r.kind), got, Translated) {
 				return all.outcome(), err
 			}
 		}

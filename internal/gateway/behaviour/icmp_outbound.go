@@ -30,29 +30,11 @@ func icmpOutbound() []Case {
 }
 
 func outboundErrors(p *Play, e endsOf) (Outcome, error) {
-	return everyOutbound(p, e, e.a)
+	return everyError(p, e, report{by: e.a}, cameIn, e.wan)
 }
 
 func outboundFromRouter(p *Play, e endsOf) (Outcome, error) {
-	return everyOutbound(p, e, e.b)
-}
-
-// everyOutbound lets somebody inside report every error about what came in.
-func everyOutbound(p *Play, e endsOf, by end) (Outcome, error) {
-	var all each
-	for _, k := range flowsOf(e.v6) {
-		f, err := k.start(p, e.a, e.x)
-		if err != nil {
-			return "", err
-		}
-		for _, h := range allErrors(e.v6) {
-			got, err := report{by: by, kind: h}.seen(p, f.in, e.wan)
-			if err != nil || !all.note(errorName(k, h), got, Translated) {
-				return all.outcome(), err
-			}
-		}
-	}
-	return all.outcome(), nil
+	return everyError(p, e, report{by: e.b}, cameIn, e.wan)
 }
 
 func outboundUnmatched(p *Play, e endsOf) (Outcome, error) {
