@@ -49,7 +49,15 @@ func TestCheckHost(t *testing.T) {
 		{"session by netmap", inFile("netmap: {inside: 10.0.0.0/30, outside: 203.0.113.4/30}"),
 			[]string{"4 203.0.113.4/30 warn address-missing: netmap: 203.0.113.4/30 lies on the network of eth0, and of its 4 addresses interfaces here have 1: nobody answers for the others there",
 				"4 203.0.113.4/30 refuse cuts-own-session: netmap: " + cut}},
-		{"session by stateless", inFile("static: {inside: 10.0.0.2, outside: 203.0.113.7, stateless: on}"), []string{"4 203.0.113.7 refuse cuts-own-session: static: " + cut}},
+		{"session by stateless", inFile("static: {inside: 10.0.0.2, outside: 203.0.113.7, stateless: on}"), []string{"4 203.0.113.7 refuse cuts-own-session: static: " + cut,
+			"4 203.0.113.7 warn takes-own-address: static: what comes for 203.0.113.7 goes inside: eth0 has no other address, so that this host gets no answers by it"}},
+		{"own address by stateless", "gateway:\n  interfaces: {wan: eth0}\n  ipv6:\n  - netmap: {inside: 'fd00:1::/64', outside: '2001:db8::/64', stateless: on}\n",
+			[]string{"4 2001:db8::/64 warn address-missing: netmap: 2001:db8::/64 lies on the network of eth0, and of its 2^63 addresses or more interfaces here have 1: nobody answers for the others there",
+				"4 2001:db8::/64 warn takes-own-address: netmap: what comes for 2001:db8::7 goes inside: eth0 has no other address, so that this host gets no answers by it"}},
+		{"masquerade by stateless", inFile("masquerade: {from: 10.0.0.0/8}", "netmap: {inside: 172.17.0.0/29, outside: 203.0.113.0/29, stateless: on}"),
+			[]string{"5 203.0.113.0/29 warn address-missing: netmap: 203.0.113.0/29 lies on the network of eth0, and of its 8 addresses interfaces here have 1: nobody answers for the others there",
+				"5 203.0.113.0/29 refuse cuts-own-session: netmap: " + cut,
+				"5 203.0.113.0/29 refuse notrack-answers: netmap: masquerade in line 4 gives 203.0.113.7 to connections, and answers to it would go inside without being tracked"}},
 		{"session by notrack", inFile("notrack: {on: 203.0.113.7, port: tcp}"), []string{"4 203.0.113.7 refuse cuts-own-session: notrack: " + cut}},
 		{"session by static with hairpin", inFile("static: {inside: 10.0.0.2, outside: 203.0.113.7, hairpin: on}"), []string{"4 203.0.113.7 refuse cuts-own-session: static: " + cut}},
 		{"session's answers", inFile("snat: {from: 203.0.113.0/24, to: 203.0.113.7}", "masquerade: {}"), nil},
@@ -72,7 +80,8 @@ func TestCheckSessionFromInside(t *testing.T) {
 	facts.Sessions = []Session{{netip.MustParseAddrPort("10.0.0.9:50000"), netip.MustParseAddrPort("203.0.113.7:22")}}
 	runChecks(t, facts, []checkCase{
 		{"outer", inFile("dnat: {on: wan, port: tcp/22, to: 10.0.0.2}"), nil},
-		{"outer, stateless", inFile("static: {inside: 10.0.0.2, outside: 203.0.113.7, stateless: on}"), nil},
+		{"outer, stateless", inFile("static: {inside: 10.0.0.2, outside: 203.0.113.7, stateless: on}"),
+			[]string{"4 203.0.113.7 warn takes-own-address: static: what comes for 203.0.113.7 goes inside: eth0 has no other address, so that this host gets no answers by it"}},
 		{"inside, too", inFile("dnat: {on: wan, port: tcp/22, to: 10.0.0.2, hairpin: on}"),
 			[]string{"4 wan refuse cuts-own-session: dnat: it takes your own session from 10.0.0.9:50000 to 203.0.113.7 port 22"}},
 	})

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 )
 
@@ -10,6 +11,53 @@ func (c *checker) notrack() {
 	for _, u := range c.plan.Untracked {
 		if o := c.ruleOf(u.Rule); !o.takesAnswers(u) {
 			o.takesBefore(u)
+		}
+	}
+	masquerades := c.masquerades()
+	for _, p := range c.plan.Stateless {
+		if o := c.ruleOf(p.Rule); !o.takesGiven(p, masquerades) {
+			o.takesOwn(p)
+		}
+	}
+}
+
+// masquerades are those of the plan, one of each that give the same addresses.
+func (c *checker) masquerades() (all []*Source) {
+	for i := range c.plan.Sources {
+		s := &c.plan.Sources[i]
+		if s.Masquerade && !slices.ContainsFunc(all, func(m *Source) bool { return m.bits() == s.bits() && slices.Equal(m.Out, s.Out) }) {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// takesGiven refuses a stateless rule that sends answers to an interface's own address
+// inside, which one of the rules gives to connections.
+func (o one) takesGiven(p Pair, masquerades []*Source) bool {
+	for _, s := range masquerades {
+		at := slices.IndexFunc(o.pool(s), RangeOf(p.Outside).overlaps)
+		if at >= 0 && meet(s.Out, p.Out) {
+			o.refuse("notrack-answers", fmt.Sprintf("%s gives %s to connections, and answers to it would go inside without being tracked", o.named(s.Rule), o.pool(s)[at]),
+				"take another address, or leave stateless out", outside)
+			return true
+		}
+	}
+	return false
+}
+
+// takesOwn warns of a stateless rule that leaves this host no address of its own by an
+// interface.
+func (o one) takesOwn(p Pair) {
+	for _, i := range o.facts.Interfaces {
+		own := slices.DeleteFunc(slices.Clone(i.Addresses), func(a netip.Prefix) bool {
+			return a.Addr().BitLen() != o.bits || a.Addr().IsLinkLocalUnicast()
+		})
+		kept := slices.ContainsFunc(own, func(a netip.Prefix) bool { return !p.Outside.Contains(a.Addr()) })
+		if len(own) > 0 && !kept && meet(p.Out, []string{i.Name}) {
+			o.warn("takes-own-address", fmt.Sprintf("what comes for %s goes inside: %s has no other address, so that this host gets no answers by it", own[0].Addr(), i.Name),
+				"give the interface an address that is not of "+Prefix{p.Outside}.String()+", or take other addresses outside", outside)
+			return
 		}
 	}
 }

@@ -20,6 +20,9 @@ import (
 func (t *table) stateless(p *gateway.Plan, f *family) {
 	for i, pairs := range pairGroups(p, f) {
 		r := rewriter{t, f, pairs, fmt.Sprintf("stateless%s-%d", f.suffix, i+1), map[string]*set{}}
+		if f.v6 && i == 0 {
+			r.passNeighbours()
+		}
 		r.write()
 	}
 }
@@ -45,6 +48,19 @@ func pairGroups(p *gateway.Plan, f *family) [][]gateway.Pair {
 		all = append(all, []gateway.Pair{pair})
 	}
 	return all
+}
+
+// passNeighbours leaves neighbour discovery alone (RFC 4861): no router forwards it, and
+// who asks for an address outside that is the gateway's as well has to be answered.
+func (r *rewriter) passNeighbours() {
+	s := &set{key: nftables.TypeICMP6Type}
+	for kind := byte(133); kind <= 137; kind++ { // router solicitation to redirect
+		s.elements = append(s.elements, element{key: []byte{kind}})
+	}
+	exprs := slices.Concat(r.f.is(), r.t.protocols(r.f.icmp), []expression{
+		payload(expr.PayloadBaseTransportHeader, 0, 1, reg1), r.t.anonymous(s).lookup(reg1, false),
+		&expr.Verdict{Kind: expr.VerdictAccept}})
+	r.add("raw-prerouting", exprs)
 }
 
 type rewriter struct {

@@ -415,6 +415,20 @@ func TestLimit(t *testing.T) {
 	more("with a higher limit", 4, true)
 }
 
+// TestStatelessNeighbours: who asks for the gateway's own address, which a prefix
+// outside contains, is answered by it.
+func TestStatelessNeighbours(t *testing.T) {
+	b := newBed(t, nft.Apply, "  ipv6: [{netmap: {inside: 'fd00:1::/64', outside: '2001:db8:1::/64', stateless: on}}]\n")
+	x, own := netip.MustParseAddr("2001:db8:1::fff1"), behaviour.WANAddress6.Addr()
+	const solicitation, advertisement, linkAddress = 135, 136, 1
+	option := []byte{linkAddress, 1, 0x02, 'n', 'a', 't', 0, 0x1a}
+	got := b.send(behaviour.X, behaviour.X, packet.IP{Source: x, Destination: own, Protocol: unix.IPPROTO_ICMPV6, TTL: 255}.Append(nil,
+		packet.AppendICMP(nil, x, own, packet.ICMP{Type: solicitation}, slices.Concat(own.AsSlice(), option))))
+	if len(got) != 1 || got[0].ICMP.Type != advertisement {
+		t.Errorf("a neighbour that asks for %v gets %+v", own, got)
+	}
+}
+
 // TestMSS: SYNs are told what fits, never more than they said.
 func TestMSS(t *testing.T) {
 	b := newBed(t, nft.Apply, "  mss: 1200\n  nat: [{masquerade: {}}]\n")
