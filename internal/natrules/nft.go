@@ -12,8 +12,9 @@ import (
 	"github.com/natkit/natkit/internal/netns"
 )
 
-// silence is how long the kernel may not answer at all.
-const silence = 10 * time.Second
+// silence is how long the kernel may take for the answer to one request: 100,000
+// elements, on a machine with other work.
+const silence = 20 * time.Second
 
 // conn speaks with nf_tables in one namespace.
 type conn struct{ *netlink.Conn }
@@ -47,6 +48,9 @@ func (c conn) ask(msg int, family uint8, flags netlink.HeaderFlags, request []by
 	m := netlink.Message{
 		Header: netlink.Header{Type: nftType(msg), Flags: netlink.Request | flags},
 		Data:   append(header(family), request...),
+	}
+	if err := c.SetDeadline(time.Now().Add(silence)); err != nil {
+		return nil, err
 	}
 	answers, err := c.Execute(m)
 	if err != nil {
@@ -88,9 +92,6 @@ func (c conn) generation() (uint32, error) {
 // there is false where the kernel has no nf_tables.
 func (c conn) settled(read func() error) (generation uint32, there bool, err error) {
 	for range attempts {
-		if err := c.SetDeadline(time.Now().Add(silence)); err != nil {
-			return 0, false, err
-		}
 		before, err := c.generation()
 		if err = explain(err); err != nil {
 			return 0, false, unless(err, errAbsent)

@@ -8,7 +8,6 @@ import (
 	"net"
 	"slices"
 
-	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/gateway"
@@ -18,13 +17,14 @@ import (
 
 // Apply puts a plan in force in a namespace (nil: this one): one transaction takes the
 // place of all of natkit's table, so that packets meet the old rules or the new ones.
-// Connections stay as they were translated. Needs CAP_NET_ADMIN in that namespace.
+// Connections stay as they were translated. Needs CAP_NET_ADMIN in that namespace. With
+// ErrUnsealed it is in force all the same.
 func Apply(ns *netns.Handle, p *gateway.Plan) error {
 	if err := apply(ns, p); err != nil {
 		return fmt.Errorf("apply the gateway's rules: %w", err)
 	}
-	if err := sealed(ns); err != nil {
-		return fmt.Errorf("the gateway's rules are in force, but natkit will not see if others change them; apply again: %w", err)
+	if err := seal(ns); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnsealed, err)
 	}
 	return nil
 }
@@ -133,18 +133,6 @@ func transact(ns *netns.Handle, t *table, was *natrules.Table) error {
 		return err
 	}
 	return explain(ns, messages, refused)
-}
-
-func sealed(ns *netns.Handle) error {
-	var options []nftables.ConnOption
-	if ns != nil {
-		options = append(options, nftables.WithNetNSFd(ns.Fd()))
-	}
-	c, err := nftables.New(options...)
-	if err != nil {
-		return fmt.Errorf("seal the gateway's table: %w", err)
-	}
-	return seal(ns, c)
 }
 
 // Remove takes natkit's table away; nothing where there is none. Connections that it

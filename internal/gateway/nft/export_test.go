@@ -10,5 +10,5 @@ func ApplyByHand(ns *netns.Handle, p *gateway.Plan) error {
 	if err := commit(ns, build(p, host{})); err != nil {
 		return err
 	}
-	return sealed(ns)
+	return seal(ns)
 }

@@ -76,7 +76,12 @@ func (g gateways) Write(target, value string) error {
 		if err != nil {
 			return err
 		}
-		return nft.Apply(ns, plan)
+		// Without its seal it is in force as well; what is read back tells, and
+		// `gateway status` that it is not known whether others changed it.
+		if err := nft.Apply(ns, plan); !errors.Is(err, nft.ErrUnsealed) {
+			return err
+		}
+		return nil
 	})
 }
 
