@@ -34,7 +34,7 @@ func TestExplain(t *testing.T) {
 		s.file()
 	}
 	t.Logf("%d packets in %v: %v", s.port, time.Since(start).Round(time.Millisecond), s.seen)
-	for _, kind := range []string{"masquerade", "snat", "dnat", "static", "netmap", "notrack", "stateless", "hairpin", "none", "local", "unreachable", "answered", "program"} {
+	for _, kind := range []string{"masquerade", "snat", "dnat", "static", "netmap", "notrack", "stateless", "hairpin", "none", "local", "unreachable", "answered", "program", "invalid, dropped", "invalid, passes"} {
 		if s.seen[kind] < 5 {
 			t.Errorf("the sample says little: %d of %s", s.seen[kind], kind)
 		}
@@ -78,6 +78,7 @@ func (s *sample) send(from end, p gateway.Packet, b []byte) {
 		return // the gateway would ask for a neighbour that is not there
 	}
 	s.count(e)
+	s.invalid(from, e)
 	got, err := s.world.Send(from.host, b)
 	if err != nil {
 		s.t.Fatal(err)
