@@ -64,8 +64,9 @@ type RuleStatus struct {
 	// Text says what it does; More how many other entries of the plan it has.
 	Text string `json:"text,omitempty"`
 	More int    `json:"more_entries,omitempty"`
-	// New is how many connections its rules in the kernel translated since they were
-	// written; absent where the kernel does not count.
+	// New is how many first packets of connections its rules in the kernel translated
+	// since they were written: those of connections that then failed too, each time that
+	// they were sent. Absent where the kernel does not count.
 	New *uint64 `json:"new_connections,omitempty"`
 	// NewPerSecond is their rate since the look before; absent at the first one.
 	NewPerSecond *float64 `json:"new_per_second,omitempty"`
@@ -97,10 +98,12 @@ type Drops struct {
 	// Counters are those of the table: "limits connections-per-source"; "untranslatable",
 	// packets that the tracker took for invalid and a rule would have had to translate.
 	Counters []Counter `json:"counters,omitempty"`
-	// NoEntry is conntrack's counter "drop": packets for which no entry could be made,
-	// above all as the table was full. InsertFailed is "insert_failed": first packets
-	// whose entry clashed with another, or that found no free port. Both since the
-	// namespace was made, and whoever's connections they were.
+	// NoEntry is conntrack's counter "drop": packets for which no entry could be made, as
+	// the table was full, and those of InsertFailed. InsertFailed is "insert_failed": first
+	// packets whose entry clashed with another, or that found no free port. Both since
+	// the namespace was made, and whoever's connections they were; which rule's is known
+	// to nobody, as the kernel finds a port taken after the rules (__nf_conntrack_confirm,
+	// nf_ct_resolve_clash).
 	NoEntry      *uint64 `json:"conntrack_drop,omitempty"`
 	InsertFailed *uint64 `json:"conntrack_insert_failed,omitempty"`
 }

@@ -188,18 +188,30 @@ func (p *printer) gatewayDrops(s *gateway.Status) {
 		}
 		p.line(p.style.Paint(tone, counterText(c, words)))
 	}
-	lost := func(n *uint64, what string) {
-		if n != nil && *n > 0 {
-			p.line(p.style.Paint(Warn, units.Count(*n)+" "+what))
-		}
-	}
-	lost(s.Drops.NoEntry, "packets dropped as the connection table had no room (conntrack's drop, of the whole namespace)")
-	lost(s.Drops.InsertFailed, "first packets dropped as they clashed with another connection, or found no port (insert_failed, of the whole namespace)")
+	p.gatewayLosses(&s.Drops)
 	p.paragraph(tableUse(s))
 }
 
 // dropWords say why packets are dropped that every gateway gets some of.
 var dropWords = map[string]string{"untranslatable": "dropped, invalid to the connection tracker"}
+
+// gatewayLosses tells those two of the tracker's counters apart: every connection that
+// found no port, or clashed, is in both.
+func (p *printer) gatewayLosses(d *gateway.Drops) {
+	var drop, failed uint64
+	if d.NoEntry != nil {
+		drop = *d.NoEntry
+	}
+	if d.InsertFailed != nil {
+		failed = *d.InsertFailed
+	}
+	if drop > failed {
+		p.line(p.style.Paint(Warn, units.Count(drop-failed)+" packets dropped as the connection table had no room (conntrack's drop without insert_failed, of the whole namespace)"))
+	}
+	if failed > 0 {
+		p.line(p.style.Paint(Warn, units.Count(failed)+" first packets dropped as they clashed with another connection, or found no port (insert_failed, of the whole namespace)"))
+	}
+}
 
 // counterWords say what became of the packets that a counter counts.
 var counterWords = map[string]string{"mss": "(SYNs) bounded", "flowtable": "offered to the kernel's fast path"}

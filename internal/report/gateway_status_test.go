@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 
 	"github.com/natkit/natkit/internal/gateway"
@@ -73,4 +74,33 @@ func TestGatewayStatusWithoutPlan(t *testing.T) {
 	s.Rules[0].Text = ""
 	s.Confirm = &gateway.Confirmation{ID: "t0007"}
 	golden(t, "gateway-status-unknown.txt", gatewayStatusText(t, s, 0))
+}
+
+// A connection that found no port counts as "drop" and as "insert_failed".
+func TestGatewayLossesCountOnce(t *testing.T) {
+	for _, tt := range []struct {
+		drop, failed uint64
+		want         string
+	}{
+		{0, 0, ""},
+		{4, 4, "4 first packets dropped as they clashed with another connection, or found no port"},
+		{7, 4, "3 packets dropped as the connection table had no room|4 first packets dropped"},
+		{7, 0, "7 packets dropped as the connection table had no room"},
+		{2, 4, "4 first packets dropped"}, // Linux 5.4 counts clashes that it resolved as failed, too
+	} {
+		var b strings.Builder
+		p := &printer{w: &b, style: Style{}}
+		p.gatewayLosses(&gateway.Drops{NoEntry: &tt.drop, InsertFailed: &tt.failed})
+		lines := strings.Split(strings.TrimSpace(b.String()), "\n")
+		want := strings.Split(tt.want, "|")
+		if len(lines) != len(want) {
+			t.Errorf("%d %d: %q", tt.drop, tt.failed, lines)
+			continue
+		}
+		for i := range want {
+			if !strings.HasPrefix(lines[i], want[i]) {
+				t.Errorf("%d %d: %q, want %q", tt.drop, tt.failed, lines[i], want[i])
+			}
+		}
+	}
 }
