@@ -9,11 +9,17 @@ import (
 	"testing"
 )
 
-const page = "../../docs/gateway.md"
+// page is about the file, verbs about what is done with it.
+const (
+	page  = "../../docs/gateway.md"
+	verbs = "../../docs/gateway-verbs.md"
+)
 
-func readPage(t *testing.T) string {
+func readPage(t *testing.T) string { return readDoc(t, page) }
+
+func readDoc(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(page)
+	text, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +81,7 @@ func TestExampleFiles(t *testing.T) {
 
 // So can every rule that stands in its text.
 func TestPageRules(t *testing.T) {
-	rules := regexp.MustCompile("`((?:"+strings.Join(kindWords, "|")+"): \\{[^`]*\\})`").FindAllStringSubmatch(readPage(t), -1)
+	rules := regexp.MustCompile("`((?:"+strings.Join(kindWords, "|")+"): \\{[^`]*\\})`").FindAllStringSubmatch(readPage(t)+readDoc(t, verbs), -1)
 	if len(rules) < 12 {
 		t.Fatalf("the page has %d rules", len(rules))
 	}
@@ -114,7 +120,7 @@ func TestPageFindings(t *testing.T) {
 		}
 	}
 	var have []string
-	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z0-9-]+)` \\| (refused|warning) \\|").FindAllStringSubmatch(readPage(t), -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z0-9-]+)` \\| (refused|warning) \\|").FindAllStringSubmatch(readDoc(t, verbs), -1) {
 		have = append(have, m[1])
 	}
 	slices.Sort(want)
