@@ -49,3 +49,9 @@ func pseudoSum(source, destination netip.Addr, protocol uint8, length uint32) ui
 	from, to := source.As16(), destination.As16()
 	return sum(sum(acc, from[:]), to[:])
 }
+
+// SegmentChecksum is the checksum, with the pseudo header, of a segment whose checksum
+// field is 0. Of UDP, 0 is written as 0xffff.
+func SegmentChecksum(source, destination netip.Addr, protocol uint8, segment []byte) uint16 {
+	return ^fold(sum(pseudoSum(source, destination, protocol, uint32(len(segment))), segment))
+}

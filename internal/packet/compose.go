@@ -98,7 +98,7 @@ func AppendUDP(b []byte, t Tuple, payload []byte, without bool) []byte {
 	if without {
 		return b
 	}
-	check := transportChecksum(t, unix.IPPROTO_UDP, b[start:])
+	check := SegmentChecksum(t.Src.Addr(), t.Dst.Addr(), unix.IPPROTO_UDP, b[start:])
 	if check == 0 {
 		check = 0xffff
 	}
@@ -124,7 +124,7 @@ func AppendTCP(b []byte, t Tuple, h TCP, payload []byte) []byte {
 	b = append(b, 0, 0)
 	b = binary.BigEndian.AppendUint16(b, h.UrgentPointer)
 	b = append(append(b, options...), payload...)
-	binary.BigEndian.PutUint16(b[start+16:], transportChecksum(t, unix.IPPROTO_TCP, b[start:]))
+	binary.BigEndian.PutUint16(b[start+16:], SegmentChecksum(t.Src.Addr(), t.Dst.Addr(), unix.IPPROTO_TCP, b[start:]))
 	return b
 }
 
@@ -137,8 +137,7 @@ func AppendICMP(b []byte, source, destination netip.Addr, h ICMP, payload []byte
 	b = append(b, payload...)
 	check := checksum(b[start:])
 	if source.Is6() {
-		t := Tuple{netip.AddrPortFrom(source, 0), netip.AddrPortFrom(destination, 0)}
-		check = transportChecksum(t, unix.IPPROTO_ICMPV6, b[start:])
+		check = SegmentChecksum(source, destination, unix.IPPROTO_ICMPV6, b[start:])
 	}
 	binary.BigEndian.PutUint16(b[start+2:], check)
 	return b

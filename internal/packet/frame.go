@@ -89,7 +89,7 @@ func appendUDP(b []byte, t Tuple, token Token, length int) []byte {
 	b = append(b, 0, 0)
 	b = appendPayload(b, token, length-UDPLen)
 	datagram := b[start:]
-	check := transportChecksum(t, unix.IPPROTO_UDP, datagram)
+	check := SegmentChecksum(t.Src.Addr(), t.Dst.Addr(), unix.IPPROTO_UDP, datagram)
 	if check == 0 { // would say that there is none
 		check = 0xffff
 	}
@@ -115,14 +115,8 @@ func appendTCP(b []byte, t Tuple, token Token, length int, flags TCPFlags) []byt
 	b = append(b, 0, 0, 0, 0)                    // checksum, urgent pointer
 	b = appendPayload(b, token, length-TCPLen)
 	segment := b[start:]
-	binary.BigEndian.PutUint16(segment[16:], transportChecksum(t, unix.IPPROTO_TCP, segment))
+	binary.BigEndian.PutUint16(segment[16:], SegmentChecksum(t.Src.Addr(), t.Dst.Addr(), unix.IPPROTO_TCP, segment))
 	return b
-}
-
-// transportChecksum is that of a segment whose checksum field is 0.
-func transportChecksum(t Tuple, protocol uint8, segment []byte) uint16 {
-	pseudo := pseudoSum(t.Src.Addr(), t.Dst.Addr(), protocol, uint32(len(segment)))
-	return ^fold(sum(pseudo, segment))
 }
 
 // sequenceNumber is the initial sequence number of a flow for its SYN, and one more

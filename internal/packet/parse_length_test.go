@@ -81,7 +81,7 @@ func TestParseUDPJumbogram(t *testing.T) {
 	frame := serialize(t, ethernet(EtherTypeIPv6), ipv6(unix.IPPROTO_HOPOPTS), hopByHop(unix.IPPROTO_UDP), udp(ip))
 	frame = append(change(frame, EthernetLen+4, 0, 0), make([]byte, size)...)
 	copy(frame[at+4:], []byte{0, 0, 0, 0})
-	check := transportChecksum(tuple6, unix.IPPROTO_UDP, frame[at:])
+	check := SegmentChecksum(tuple6.Src.Addr(), tuple6.Dst.Addr(), unix.IPPROTO_UDP, frame[at:])
 	binary.BigEndian.PutUint16(frame[at+6:], check)
 	f := mustParse(t, frame)
 	if len(f.Payload) != size || f.TransportChecksum() != ChecksumOK {

@@ -139,7 +139,7 @@ func inSegment(transport, transport6 uint8, checksum int, change func([]byte)) f
 		b[checksum], b[checksum+1] = 0, 0
 		sum := gopacket.FoldChecksum(gopacket.ComputeChecksum(b, 0))
 		if f.Transport != unix.IPPROTO_ICMP {
-			sum = pseudoChecksum(f.Source, f.Destination, f.Transport, b)
+			sum = packet.SegmentChecksum(f.Source, f.Destination, f.Transport, b)
 		}
 		binary.BigEndian.PutUint16(b[checksum:], sum)
 		return a.Packet
@@ -177,7 +177,7 @@ func inUDP(choose func(b []byte, right uint16) uint16) func(*Arrival) []byte {
 		}
 		b := a.Packet[headerLength(a.Packet):]
 		clear(b[6:8])
-		right := pseudoChecksum(a.Frame.Source, a.Frame.Destination, unix.IPPROTO_UDP, b)
+		right := packet.SegmentChecksum(a.Frame.Source, a.Frame.Destination, unix.IPPROTO_UDP, b)
 		binary.BigEndian.PutUint16(b[6:], choose(b, right))
 		return a.Packet
 	}

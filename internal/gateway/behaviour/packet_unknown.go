@@ -9,6 +9,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/packet"
 )
 
 // Protocols that a NAT need not know (IANA, Assigned Internet Protocol Numbers).
@@ -98,34 +100,15 @@ func sctpRight(b []byte) bool { return binary.LittleEndian.Uint32(b[8:]) == sctp
 // of the length.
 func udpLite(from, to netip.Addr) datagram {
 	b := append([]byte{0x0f, 0xa0, 0x13, 0x88, 0, 16, 0, 0}, "covered."...)
-	binary.BigEndian.PutUint16(b[6:], pseudoChecksum(from, to, unix.IPPROTO_UDPLITE, b))
+	binary.BigEndian.PutUint16(b[6:], packet.SegmentChecksum(from, to, unix.IPPROTO_UDPLITE, b))
 	return datagramOf(from, to, unix.IPPROTO_UDPLITE, b)
 }
 
 // dccp is a Request (RFC 4340, sections 5.1 and 5.2).
 func dccp(from, to netip.Addr) datagram {
 	b := []byte{0x0f, 0xa0, 0x13, 0x88, 5, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 42}
-	binary.BigEndian.PutUint16(b[6:], pseudoChecksum(from, to, protocolDCCP, b))
+	binary.BigEndian.PutUint16(b[6:], packet.SegmentChecksum(from, to, protocolDCCP, b))
 	return datagramOf(from, to, protocolDCCP, b)
-}
-
-// pseudoChecksum is that of a segment whose field is 0: of a UDP datagram it is known
-// how to make.
-func pseudoChecksum(from, to netip.Addr, protocol uint8, b []byte) uint16 {
-	var sum uint32
-	add := func(b []byte) {
-		for i, x := range b {
-			sum += uint32(x) << (8 * (1 - i%2))
-		}
-	}
-	add(from.AsSlice())
-	add(to.AsSlice())
-	sum += uint32(protocol) + uint32(len(b))
-	add(b)
-	for sum > 0xffff {
-		sum = sum>>16 + sum&0xffff
-	}
-	return ^uint16(sum)
 }
 
 // protocolBothWays sends a packet out from A, and one back from X, and wants them to be what
