@@ -68,7 +68,7 @@ func Diff(old, new *Plan) Difference {
 }
 
 func (d *Difference) removed(r RuleText, new *Plan) {
-	does := effect(Removed, r.Rule.Kind, r.stateless())
+	does := effect(Removed, r.Rule.Kind, r.stateless)
 	if does == trackedEffects[Removed] && !new.translates() {
 		does = untranslated
 	}
@@ -90,7 +90,7 @@ func digestOf(p *Plan) string {
 // rule compares a rule with the one that it takes the place of, if any.
 func (d *Difference) rule(r RuleText, at int, before []RuleText) {
 	if at < 0 {
-		d.Rules = append(d.Rules, RuleChange{Change: Added, Rule: r.Rule, After: r.Text, Connections: effect(Added, r.Rule.Kind, r.stateless())})
+		d.Rules = append(d.Rules, RuleChange{Change: Added, Rule: r.Rule, After: r.Text, Connections: effect(Added, r.Rule.Kind, r.stateless)})
 		return
 	}
 	was := before[at]
@@ -102,7 +102,7 @@ func (d *Difference) rule(r RuleText, at int, before []RuleText) {
 		return
 	}
 	d.Rules = append(d.Rules, RuleChange{Change: Changed, Rule: r.Rule, Was: was.Rule, Before: was.Text, After: r.Text,
-		Connections: effect(Changed, r.Rule.Kind, r.stateless() || was.stateless())})
+		Connections: effect(Changed, r.Rule.Kind, r.stateless || was.stateless)})
 }
 
 func (r RuleText) same(o RuleText) bool {

@@ -7,8 +7,6 @@ import (
 	"github.com/natkit/natkit/internal/units"
 )
 
-func (r RuleText) stateless() bool { return strings.Contains(r.Text, " stateless") }
-
 // effect says what a change of a rule does to existing connections. A connection's
 // first packet decides its translation, which lies in its entry (nf_nat_setup_info);
 // what is not tracked has no entry.

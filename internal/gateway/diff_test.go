@@ -102,6 +102,7 @@ func TestDiffEffects(t *testing.T) {
 		{"notrack goes", static(""), strings.Split(static(""), "\n    - notrack")[0], untrackedEffects[Removed]},
 		{"a rule goes, others stay", static(""), strings.Replace(static(""), "static: {inside: 192.168.0.3, outside: 203.0.113.9", "masquerade: {", 1), trackedEffects[Added]},
 		{"all goes", masq, "", untranslated},
+		{"an interface named stateless", "", "\n  nat:\n    - masquerade: {out: stateless}", trackedEffects[Added]},
 	} {
 		d := Diff(planOrNil(t, c.old), planOrNil(t, c.new))
 		if len(d.Rules) == 0 || d.Rules[0].Connections != c.want {

@@ -13,6 +13,8 @@ type RuleText struct {
 	Text string `json:"text"`
 	// key tells what the rule is about: another rule about the same is its successor.
 	key string
+	// stateless: it translates packet by packet.
+	stateless bool
 }
 
 // RulesOf are the rules that a plan was made of, in the order of the file.
@@ -24,7 +26,7 @@ func RulesOf(p *Plan) []RuleText {
 	c.collect(p)
 	var out []RuleText
 	for ref, parts := range c.rules {
-		out = append(out, RuleText{Rule: ref, Text: parts.text(ref.Kind), key: parts.key(ref.Kind)})
+		out = append(out, RuleText{Rule: ref, Text: parts.text(ref.Kind), key: parts.key(ref.Kind), stateless: len(parts.stateless) > 0})
 	}
 	slices.SortFunc(out, func(a, b RuleText) int { return orderRefs(a.Rule, b.Rule) })
 	return out
