@@ -106,6 +106,9 @@ type Drops struct {
 	// nf_ct_resolve_clash).
 	NoEntry      *uint64 `json:"conntrack_drop,omitempty"`
 	InsertFailed *uint64 `json:"conntrack_insert_failed,omitempty"`
+	// The same per second, since the look before; absent at the first one.
+	NoEntryPerSecond      *float64 `json:"conntrack_drop_per_second,omitempty"`
+	InsertFailedPerSecond *float64 `json:"conntrack_insert_failed_per_second,omitempty"`
 }
 
 // Counter is one of the table.

@@ -198,19 +198,35 @@ var dropWords = map[string]string{"untranslatable": "dropped, invalid to the con
 // gatewayLosses tells those two of the tracker's counters apart: every connection that
 // found no port, or clashed, is in both.
 func (p *printer) gatewayLosses(d *gateway.Drops) {
-	var drop, failed uint64
-	if d.NoEntry != nil {
-		drop = *d.NoEntry
-	}
-	if d.InsertFailed != nil {
-		failed = *d.InsertFailed
-	}
+	drop, failed := valueOf(d.NoEntry), valueOf(d.InsertFailed)
 	if drop > failed {
-		p.line(p.style.Paint(Warn, units.Count(drop-failed)+" packets dropped as the connection table had no room (conntrack's drop without insert_failed, of the whole namespace)"))
+		p.loss(drop-failed, max(0, valueOf(d.NoEntryPerSecond)-valueOf(d.InsertFailedPerSecond)), d.NoEntryPerSecond != nil,
+			"dropped as the connection table had no room (conntrack's drop without insert_failed")
 	}
 	if failed > 0 {
-		p.line(p.style.Paint(Warn, units.Count(failed)+" first packets dropped as they clashed with another connection, or found no port (insert_failed, of the whole namespace)"))
+		p.loss(failed, valueOf(d.InsertFailedPerSecond), d.InsertFailedPerSecond != nil,
+			"dropped as they clashed with another connection, or found no port (insert_failed")
 	}
+}
+
+// loss is a warning while it goes on, or where nobody knows whether it does.
+func (p *printer) loss(packets uint64, rate float64, rated bool, why string) {
+	text, tone := units.Plural(packets, "first packet", "first packets")+" "+why, Warn
+	if text += ", of the whole namespace since it was made)"; rated {
+		text += ", " + units.Rate(rate) + "/s now"
+		if rate == 0 {
+			tone = Plain
+		}
+	}
+	p.line(p.style.Paint(tone, text))
+}
+
+// valueOf is 0 for what is not known.
+func valueOf[N uint64 | float64](n *N) (value N) {
+	if n != nil {
+		value = *n
+	}
+	return value
 }
 
 // counterWords say what became of the packets that a counter counts.

@@ -84,8 +84,8 @@ func TestGatewayLossesCountOnce(t *testing.T) {
 	}{
 		{0, 0, ""},
 		{4, 4, "4 first packets dropped as they clashed with another connection, or found no port"},
-		{7, 4, "3 packets dropped as the connection table had no room|4 first packets dropped"},
-		{7, 0, "7 packets dropped as the connection table had no room"},
+		{7, 4, "3 first packets dropped as the connection table had no room|4 first packets dropped"},
+		{7, 0, "7 first packets dropped as the connection table had no room"},
 		{2, 4, "4 first packets dropped"}, // Linux 5.4 counts clashes that it resolved as failed, too
 	} {
 		var b strings.Builder
@@ -101,6 +101,17 @@ func TestGatewayLossesCountOnce(t *testing.T) {
 			if !strings.HasPrefix(lines[i], want[i]) {
 				t.Errorf("%d %d: %q, want %q", tt.drop, tt.failed, lines[i], want[i])
 			}
+		}
+	}
+}
+
+func TestGatewayLossesHaveRates(t *testing.T) {
+	var b strings.Builder
+	p := &printer{w: &b, style: Style{}}
+	p.gatewayLosses(&gateway.Drops{NoEntry: pointer(uint64(9)), InsertFailed: pointer(uint64(4)), NoEntryPerSecond: pointer(2.0), InsertFailedPerSecond: pointer(1.5)})
+	for _, want := range []string{"5 first packets dropped as the connection table had no room", "it was made), 0.50/s now\n", "it was made), 1.50/s now\n"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("%q is not in\n%s", want, b.String())
 		}
 	}
 }

@@ -105,10 +105,13 @@ type counters struct {
 	plan   string
 	rules  map[gateway.Ref]uint64
 	others map[string]uint64
+	// noEntry and failed are the tracker's own, which no writing of the table resets.
+	noEntry, failed *uint64
 }
 
 func (l *Looker) count(v *view) counters {
-	c := counters{at: time.Now(), plan: v.Plan, rules: map[gateway.Ref]uint64{}, others: map[string]uint64{}}
+	c := counters{at: time.Now(), plan: v.Plan, rules: map[gateway.Ref]uint64{}, others: map[string]uint64{},
+		noEntry: v.Drops.NoEntry, failed: v.Drops.InsertFailed}
 	for _, r := range v.Rules {
 		if r.New != nil {
 			c.rules[r.Rule] = *r.New
@@ -120,10 +123,24 @@ func (l *Looker) count(v *view) counters {
 	return c
 }
 
+// perSecond is nil where one of them is not known, or the namespace is not the same.
+func perSecond(before, now *uint64, seconds float64) *float64 {
+	if before == nil || now == nil || *now < *before {
+		return nil
+	}
+	rate := float64(*now-*before) / seconds
+	return &rate
+}
+
 // rates compares with the look before, where the table was not written anew since.
 func (v *view) rates(before, now counters) {
 	seconds := now.at.Sub(before.at).Seconds()
-	if before.at.IsZero() || before.plan != now.plan || seconds <= 0 {
+	if before.at.IsZero() || seconds <= 0 {
+		return
+	}
+	v.Drops.NoEntryPerSecond = perSecond(before.noEntry, now.noEntry, seconds)
+	v.Drops.InsertFailedPerSecond = perSecond(before.failed, now.failed, seconds)
+	if before.plan != now.plan {
 		return
 	}
 	for i := range v.Rules {
