@@ -36,15 +36,17 @@ protocol and destination that has least. Besides: what was dropped, whether the 
 is as natkit wrote it or somebody changed it, what waits for confirmation, interfaces
 and addresses that are not there, connections under an address that is gone.
 
-"new" are the kernel's own counters; where it cannot count within maps (before Linux
-5.7) they are missing for rules that share one. "flows", packets and bytes are of the
+"new" are the kernel's own counters, of first packets: those of connections that then
+find no port count too, each time that they are sent. Where it cannot count within maps
+(before Linux 5.7) they are missing for rules that share one. "flows", packets and bytes are of the
 connections that there are now, by what they were translated to; packets and bytes
 where the kernel counts them ('accounting: on' in the file).
 
 Of a large connection table it reads some 130,000 entries and scales up what it finds
 ("~"); --all reads them all. It subscribes to nothing. With --watch it looks again every
 --interval, and reads less where that would take more than a twentieth of a CPU; with
---json each look is one line.
+--json each look is one line. A look that fails is told, and the next one comes; the
+fifth in a row ends it.
 
 Needs CAP_NET_ADMIN. Exit code 3: somebody changed the table, or took it away.`
 
