@@ -1,9 +1,7 @@
 package nft_test
 
 import (
-	"fmt"
 	"net/netip"
-	"slices"
 	"testing"
 	"time"
 
@@ -131,53 +129,6 @@ func (b *bed) counted(ref string) (packets uint64) {
 	return packets
 }
 
-func TestPools(t *testing.T) {
-	b := newBed(t, nft.Apply, `
-  nat: [{snat: {from: 192.168.0.0/24, to: [203.0.113.16-203.0.113.17, 203.0.113.32-203.0.113.37], ports: 2000-2999}}]
-  ipv6: [{snat: {from: "fd00:1::/64", to: ["2001:db8:1::10-2001:db8:1::17", "2001:db8:1::20"]}}]
-`)
-	for _, family := range []struct{ source, x, y string }{
-		{"192.168.0.%d:4000", "198.18.0.10:53", "198.18.1.20:53"},
-		{"[fd00:1::%x]:4000", "[2001:db8:f:1::10]:53", "[2001:db8:f:2::20]:53"},
-	} {
-		ranges := map[bool]int{}
-		for host := 2; host < 64; host += 2 {
-			source := fmt.Sprintf(family.source, host)
-			got := b.udp(behaviour.A, behaviour.X, source, family.x)
-			if !got.Src.IsValid() {
-				t.Fatalf("%s was lost", source)
-			}
-			first := inFirst(t, got.Src.Addr())
-			ranges[first]++
-			other := b.udp(behaviour.A, behaviour.Y, source, family.y)
-			if inFirst(t, other.Src.Addr()) != first {
-				t.Errorf("%s is %v for one and %v for another: two ranges", source, got.Src, other.Src)
-			}
-			if got.Src.Addr().Is4() && (got.Src.Port() < 2000 || got.Src.Port() > 2999) {
-				t.Errorf("port of %v", got.Src)
-			}
-		}
-		if ranges[true] == 0 || ranges[false] == 0 {
-			t.Errorf("one of the ranges was not used: %v", ranges)
-		}
-	}
-	if n := b.counted("nat[0] snat"); n != 62 {
-		t.Errorf("counted %d new connections, not 62", n)
-	}
-}
-
-// inFirst tells whether a is in a pool's first range, and that it is in one.
-func inFirst(t *testing.T, a netip.Addr) bool {
-	t.Helper()
-	for i, r := range [][2]string{{"203.0.113.16", "203.0.113.17"}, {"2001:db8:1::10", "2001:db8:1::17"}, {"203.0.113.32", "203.0.113.37"}, {"2001:db8:1::20", "2001:db8:1::20"}} {
-		if a.Compare(netip.MustParseAddr(r[0])) >= 0 && a.Compare(netip.MustParseAddr(r[1])) <= 0 {
-			return i < 2
-		}
-	}
-	t.Errorf("%v is in no range", a)
-	return false
-}
-
 // TestManySources: rules of one shape, which differ by what their map has.
 func TestManySources(t *testing.T) {
 	b := newBed(t, nft.Apply, `
@@ -271,56 +222,6 @@ func TestManyDestinations(t *testing.T) {
 	}
 }
 
-// TestNetmapByHand: what kernels before 5.8 get does the same.
-func TestNetmapByHand(t *testing.T) {
-	b := newBed(t, nft.ApplyByHand, `
-  nat:
-    - netmap: {inside: 10.1.0.0/24, outside: 198.51.100.0/24}
-    - netmap: {inside: 192.168.0.0/26, outside: 203.0.113.64/26}
-  ipv6: [{netmap: {inside: "fd00:1::/64", outside: "2001:db8:5::/64"}}]
-`)
-	b.out("10.1.0.2:500", "198.18.0.10:53", "198.51.100.2:500")
-	b.in("198.18.0.10:4000", "198.51.100.2:9", "10.1.0.2:9")
-	b.out("192.168.0.2:500", "198.18.0.10:53", "203.0.113.66:500")
-	b.in("198.18.0.10:4000", "203.0.113.100:9", "192.168.0.36:9")
-	b.out("[fd00:1::2]:500", "[2001:db8:f:1::10]:53", "[2001:db8:5::2]:500")
-	b.in("[2001:db8:f:1::10]:4000", "[2001:db8:5::4]:9", "[fd00:1::4]:9")
-}
-
-// TestStatelessErrors: errors about packets that were translated without state tell
-// each side of its own addresses.
-func TestStatelessErrors(t *testing.T) {
-	b := newBed(t, nft.Apply, `
-  nat:
-    - static: {inside: 192.168.0.2, outside: 203.0.113.9, stateless: true}
-    - static: {inside: 192.168.0.4, outside: 203.0.113.10, stateless: true}
-  ipv6:
-    - static: {inside: "fd00:1::2", outside: "2001:db8:1::9", stateless: true}
-    - static: {inside: "fd00:1::4", outside: "2001:db8:1::a", stateless: true}
-`)
-	for _, f := range []struct {
-		inside, outside, x string
-		protocol, unreach  uint8
-	}{{"192.168.0.4:500", "203.0.113.10:500", "198.18.0.10:53", unix.IPPROTO_ICMP, 3}, {"[fd00:1::4]:500", "[2001:db8:1::a]:500", "[2001:db8:f:1::10]:53", unix.IPPROTO_ICMPV6, 1}} {
-		b.out(f.inside, f.x, f.outside)
-		b.in(f.x, f.outside, f.inside)
-		inside, outside, x := netip.MustParseAddrPort(f.inside), netip.MustParseAddrPort(f.outside), netip.MustParseAddrPort(f.x)
-		for name, compose := range quoted {
-			seen := compose(packet.Tuple{Src: outside, Dst: x})
-			p := packet.IP{Source: x.Addr(), Destination: outside.Addr(), Protocol: f.protocol}.Append(nil,
-				packet.AppendICMP(nil, x.Addr(), outside.Addr(), packet.ICMP{Type: f.unreach}, seen))
-			b.quotes(name, b.send(behaviour.X, behaviour.A, p), inside.Addr(), x.Addr())
-			came := compose(packet.Tuple{Src: x, Dst: inside})
-			p = packet.IP{Source: inside.Addr(), Destination: x.Addr(), Protocol: f.protocol}.Append(nil,
-				packet.AppendICMP(nil, inside.Addr(), x.Addr(), packet.ICMP{Type: f.unreach}, came))
-			b.quotes(name, b.send(behaviour.A, behaviour.X, p), x.Addr(), outside.Addr())
-		}
-	}
-	if m, err := b.World.Mappings(); err != nil || len(m) > 0 {
-		t.Errorf("the tracker has %v, %v", m, err)
-	}
-}
-
 // quoted are packets as ICMP errors quote them.
 var quoted = map[string]func(packet.Tuple) []byte{
 	"UDP": func(t packet.Tuple) []byte { return behaviour.UDPPacket(t.Src, t.Dst, "some text") },
@@ -345,21 +246,6 @@ var quoted = map[string]func(packet.Tuple) []byte{
 	},
 }
 
-func segment(t packet.Tuple, protocol uint8, options, payload []byte) []byte {
-	return packet.IP{Source: t.Src.Addr(), Destination: t.Dst.Addr(), Protocol: protocol, Options: options}.Append(nil, payload)
-}
-
-// quotes wants one ICMP error about a packet between two addresses, all checksums
-// right as far as that one is quoted.
-func (b *bed) quotes(name string, got []packet.Frame, source, destination netip.Addr) {
-	b.Helper()
-	var inner packet.Frame
-	if len(got) != 1 || got[0].Quoted(&inner) != nil || inner.Source != source || inner.Destination != destination ||
-		!inner.IPChecksumOK() || inner.TransportChecksum() == packet.ChecksumBad && name != "UDP, with options" {
-		b.Errorf("%s from %v to %v: %v %+v", name, source, destination, inner.TransportChecksum(), got)
-	}
-}
-
 // TestReapply: connections keep their translation, new ones get the new one.
 func TestReapply(t *testing.T) {
 	b := newBed(t, nft.Apply, "  nat: [{snat: {from: 192.168.0.0/24, to: 203.0.113.7}}]\n")
@@ -379,88 +265,4 @@ func TestReapply(t *testing.T) {
 	}
 }
 
-// TestLimit: a source has its connections and no more, another one its own.
-func TestLimit(t *testing.T) {
-	b := newBed(t, nft.Apply, "  limits: {connections-per-source: 3}\n  nat: [{masquerade: {}}]\n  ipv6: [{masquerade: {}}]\n")
-	for _, f := range []struct{ first, second, x string }{
-		{"192.168.0.2:%d", "192.168.0.4:%d", "198.18.0.10:53"}, {"[fd00:1::2]:%d", "[fd00:1::4]:%d", "[2001:db8:f:1::10]:53"}} {
-		for n := range 5 {
-			got := b.udp(behaviour.A, behaviour.X, fmt.Sprintf(f.first, 1000+n), f.x)
-			if got.Src.IsValid() != (n < 3) {
-				t.Errorf("connection %d of %s: %v", n+1, f.first, got)
-			}
-		}
-		if got := b.udp(behaviour.A, behaviour.X, fmt.Sprintf(f.second, 1000), f.x); !got.Src.IsValid() {
-			t.Errorf("another source is limited, too")
-		}
-	}
-	for n := range 3 { // without an answer it is new for the tracker with each packet
-		b.udp(behaviour.A, behaviour.X, "192.168.0.2:1009", "198.18.0.10:53")
-		if got := b.udp(behaviour.A, behaviour.X, fmt.Sprintf("192.168.0.2:%d", 1000+n), "198.18.0.10:53"); !got.Src.IsValid() {
-			t.Errorf("connection %d, of those within the limit, is dropped while another one is refused", n+1)
-		}
-	}
-	if n := b.counted(nft.LimitComment); n != 7 {
-		t.Errorf("counted %d drops, not 7", n)
-	}
-	more := func(what string, limit int, passes bool) {
-		t.Helper()
-		b.use(fmt.Sprintf("  limits: {connections-per-source: %d}\n  nat: [{masquerade: {from: 192.168.0.0/24}}, {static: {inside: 192.168.0.62, outside: 203.0.113.9}}]\n", limit))
-		if got := b.udp(behaviour.A, behaviour.X, "192.168.0.2:4000", "198.18.0.10:53"); got.Src.IsValid() != passes {
-			t.Errorf("%s: a connection more: %v", what, got)
-		}
-	}
-	more("applied again", 3, false)
-	more("and again", 3, false)
-	more("with a higher limit", 4, true)
-}
-
-// TestStatelessNeighbours: who asks for the gateway's own address, which a prefix
-// outside contains, is answered by it.
-func TestStatelessNeighbours(t *testing.T) {
-	b := newBed(t, nft.Apply, "  ipv6: [{netmap: {inside: 'fd00:1::/64', outside: '2001:db8:1::/64', stateless: on}}]\n")
-	x, own := netip.MustParseAddr("2001:db8:1::fff1"), behaviour.WANAddress6.Addr()
-	const solicitation, advertisement, linkAddress = 135, 136, 1
-	option := []byte{linkAddress, 1, 0x02, 'n', 'a', 't', 0, 0x1a}
-	got := b.send(behaviour.X, behaviour.X, packet.IP{Source: x, Destination: own, Protocol: unix.IPPROTO_ICMPV6, TTL: 255}.Append(nil,
-		packet.AppendICMP(nil, x, own, packet.ICMP{Type: solicitation}, slices.Concat(own.AsSlice(), option))))
-	if len(got) != 1 || got[0].ICMP.Type != advertisement {
-		t.Errorf("a neighbour that asks for %v gets %+v", own, got)
-	}
-}
-
-// TestMSS: SYNs are told what fits, never more than they said.
-func TestMSS(t *testing.T) {
-	b := newBed(t, nft.Apply, "  mss: 1200\n  nat: [{masquerade: {}}]\n")
-	for said, want := range map[uint16]uint16{1460: 1200, 1000: 1000} {
-		if got := b.syn(said); got != want {
-			t.Errorf("a SYN with %d becomes %d, not %d", said, got, want)
-		}
-	}
-	b.use("  mss: clamp\n  nat: [{masquerade: {}}]\n")
-	if err := b.World.MTU(behaviour.WAN, 1300); err != nil {
-		t.Fatal(err)
-	}
-	if got := b.syn(1460); got != 1260 {
-		t.Errorf("a SYN with 1460 over an MTU of 1300 becomes %d, not 1260", got)
-	}
-}
-
 var sourcePort uint16 = 2000
-
-// syn sends a SYN with a maximum segment size and gives the one that arrives.
-func (b *bed) syn(mss uint16) uint16 {
-	b.Helper()
-	sourcePort++
-	t := packet.Tuple{Src: netip.AddrPortFrom(netip.MustParseAddr("192.168.0.2"), sourcePort), Dst: netip.MustParseAddrPort("198.18.0.10:80")}
-	h := packet.TCP{Flags: packet.SYN, Window: 1000, Options: []byte{2, 4, byte(mss >> 8), byte(mss)}}
-	got := b.send(behaviour.A, behaviour.X, packet.IP{Source: t.Src.Addr(), Destination: t.Dst.Addr(), Protocol: unix.IPPROTO_TCP}.Append(nil, packet.AppendTCP(nil, t, h, nil)))
-	i := -1
-	if len(got) == 1 {
-		i = slices.Index(got[0].TCP.Options, 2)
-	}
-	if i != 0 {
-		b.Fatalf("SYN: %+v", got)
-	}
-	return uint16(got[0].TCP.Options[2])<<8 | uint16(got[0].TCP.Options[3])
-}
