@@ -17,7 +17,7 @@ func large(n int, rule func(i int) string) []byte {
 }
 
 // shapes of files with thousands of rules: port forwards on one address, ranges of
-// ports there, floating addresses, hosts with a pool each, and netmaps with a dnat in
+// ports there, hosts by clients and by ports for one client network, floating addresses, hosts with a pool each, and netmaps with a dnat in
 // each of them.
 var shapes = []struct {
 	name string
@@ -28,6 +28,15 @@ var shapes = []struct {
 	}},
 	{"ranges", func(i int) string {
 		return fmt.Sprintf("dnat: {on: 203.0.113.1, port: udp/%d-%d, to: 10.0.%d.%d}", 1+4*i, 4+4*i, i>>8, i&255)
+	}},
+	{"clients", func(i int) string {
+		return fmt.Sprintf("dnat: {on: 203.0.113.1, port: tcp/80, from: 100.64.%d.%d, to: 10.0.%d.%d}", i>>8, i&255, i>>8, i&255)
+	}},
+	{"clients of all", func(i int) string {
+		return fmt.Sprintf("dnat: {on: 203.0.113.1, from: 100.64.%d.%d, to: 10.0.%d.%d}", i>>8, i&255, i>>8, i&255)
+	}},
+	{"ports for one client", func(i int) string {
+		return fmt.Sprintf("dnat: {on: 203.0.113.1, port: tcp/%d, from: 100.64.0.0/10, to: 10.0.%d.%d}", 1+i, i>>8, i&255)
 	}},
 	{"static", func(i int) string {
 		return fmt.Sprintf("static: {inside: 10.0.%d.%d, outside: 198.18.%d.%d}", i>>8, i&255, i>>8, i&255)

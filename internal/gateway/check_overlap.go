@@ -147,13 +147,16 @@ func meet(a, b []string) bool {
 }
 
 func overlappingDestinations(all []Destination, found report) {
-	var groups groups[netip.Prefix, *Destination]
+	type ends struct{ on, from netip.Prefix } // those equally specific meet where these are equal
+	var groups groups[ends, *Destination]
 	for i := range all {
-		groups.add(all[i].On, &all[i])
+		for _, from := range anyOf(all[i].From) {
+			groups.add(ends{all[i].On, from}, &all[i])
+		}
 	}
 	for _, group := range groups.all {
 		sweepPorts(group, func(d *Destination) Port { return d.Port }, func(a, b *Destination) bool {
-			overlap := a.Rule != b.Rule && compareDestinations(a, b) == 0 && meetPrefixes(a.From, b.From)
+			overlap := a.Rule != b.Rule && compareDestinations(a, b) == 0
 			if overlap {
 				found(a.Rule, b.Rule, outside, "translates "+onWordsOf(a.On, a.Port, b.Port))
 			}
@@ -172,10 +175,6 @@ func onWordsOf(on netip.Prefix, a, b Port) string {
 	}
 	a.First, a.Last = max(a.First, b.First), min(a.last(), b.last())
 	return a.String() + " of " + where
-}
-
-func meetPrefixes(a, b []netip.Prefix) bool {
-	return len(a) == 0 || len(b) == 0 || slices.ContainsFunc(a, func(p netip.Prefix) bool { return slices.ContainsFunc(b, p.Overlaps) })
 }
 
 // groups are those of one key, in the order in which keys came.

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -97,9 +98,10 @@ type shadows struct {
 	plan         *Plan
 	sources      entryIndex
 	destinations entryIndex
-	// ports are the entries for ports of one address, in their order: thousands may be
-	// on one.
+	// ports are the entries for ports of one address, in their order, clients those for
+	// an address by From: thousands may be on one.
 	ports     map[netip.Prefix][]int
+	clients   map[netip.Prefix]*entryIndex
 	untracked map[netip.Addr][]Untracked
 	outside   entryIndex
 	inside    entryIndex
@@ -111,15 +113,19 @@ func (s *shadows) index() {
 			s.sources.add(p, i)
 		}
 	}
-	s.ports = map[netip.Prefix][]int{}
+	s.ports, s.clients = map[netip.Prefix][]int{}, map[netip.Prefix]*entryIndex{}
 	for i, e := range s.plan.Destinations {
 		if e.Port.First != 0 {
 			s.ports[e.On] = append(s.ports[e.On], i)
 		}
 		s.destinations.add(e.On, i)
+		s.addClients(&e, i)
 	}
 	for _, entries := range s.ports {
 		slices.SortFunc(entries, func(i, j int) int { return orderPorts(s.plan.Destinations[i].Port, s.plan.Destinations[j].Port) })
+	}
+	for _, of := range s.clients {
+		of.sort()
 	}
 	for i, e := range s.plan.Stateless {
 		s.outside.add(e.Outside, i)
@@ -133,6 +139,19 @@ func (s *shadows) index() {
 	s.destinations.sort()
 	s.outside.sort()
 	s.inside.sort()
+}
+
+func (s *shadows) addClients(e *Destination, i int) {
+	if s.clients[e.On] == nil {
+		s.clients[e.On] = &entryIndex{}
+	}
+	from := e.From
+	if len(from) == 0 {
+		from = []netip.Prefix{anywhere(e.On.Addr().BitLen())}
+	}
+	for _, p := range from {
+		s.clients[e.On].add(p, i)
+	}
 }
 
 // fromOf are the prefixes of a source entry; those of its family where it has none.
@@ -200,23 +219,34 @@ func (s *shadows) overDestination(i int) (by []Ref) {
 			u.add(d.On, d.Port, d.From, d.Rule)
 		}
 	}
-	if e.Port.First != 0 && e.On.IsSingleIP() {
-		s.nearPorts(e, before)
-	} else {
+	switch near := s.nearPorts(e); { // what comes before an entry on one address is on that address
+	case !e.On.IsSingleIP() || e.Port.First == 0 && len(e.From) == 0:
 		s.destinations.meeting(e.On, before)
+	case e.Port.First != 0 && (len(near) <= fewNear || len(e.From) == 0):
+		for _, j := range near {
+			before(j)
+		}
+	default:
+		for _, p := range e.From {
+			s.clients[e.On].meeting(p, before)
+		}
 	}
 	return u.covering()
 }
 
-// nearPorts calls look for the entries on e's address that may come before it and have
-// one of its ports: what comes before has no more ports than e, and so begins less
-// than that before it.
-func (s *shadows) nearPorts(e *Destination, look func(j int)) {
+// fewNear are so few entries that it is not worth while to ask for their clients.
+const fewNear = 64
+
+// nearPorts are the entries on e's address that may come before it and have one of its
+// ports: what comes before has no more ports than e, and so begins less than that
+// before it.
+func (s *shadows) nearPorts(e *Destination) []int {
 	all := s.ports[e.On]
-	port := func(i int) Port { return s.plan.Destinations[all[i]].Port }
-	from := Port{Protocol: e.Port.Protocol, First: uint16(max(1, int(e.Port.First)-e.Port.span()))}
-	at := sort.Search(len(all), func(i int) bool { return orderPorts(port(i), from) >= 0 })
-	for ; at < len(all) && port(at).Protocol == e.Port.Protocol && port(at).First <= e.Port.last(); at++ {
-		look(all[at])
+	from := func(first int) int { // the first entry that begins there or later
+		return sort.Search(len(all), func(i int) bool {
+			p := s.plan.Destinations[all[i]].Port
+			return cmp.Or(strings.Compare(p.Protocol, e.Port.Protocol), cmp.Compare(int(p.First), first)) >= 0
+		})
 	}
+	return all[from(int(e.Port.First)-e.Port.span()):from(int(e.Port.last())+1)]
 }
