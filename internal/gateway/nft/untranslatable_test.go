@@ -1,7 +1,9 @@
 package nft_test
 
 import (
+	"fmt"
 	"net/netip"
+	"os/exec"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -9,6 +11,7 @@ import (
 	"github.com/natkit/natkit/internal/gateway/behaviour"
 	"github.com/natkit/natkit/internal/gateway/nft"
 	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 // invalid are packets that the tracker takes for invalid, as they belong to nothing that
@@ -103,5 +106,44 @@ func TestUntranslatableOfTheGateway(t *testing.T) {
 	}
 	if m, err := b.World.Mappings(); err != nil || len(m) > 0 {
 		t.Errorf("neither is invalid: the tracker has %v, %v", m, err)
+	}
+}
+
+// TestUntranslatableIsNotOfIPVS: answers of real servers are invalid to the tracker, which
+// has seen no question to them, until IPVS gives them the service's address.
+func TestUntranslatableIsNotOfIPVS(t *testing.T) {
+	testutil.NeedFeature(t, testutil.IPVS)
+	testutil.NeedProgram(t, "ipvsadm")
+	b := newBed(t, nft.Apply, "  nat: [{masquerade: {from: 192.168.0.0/24}}]\n")
+	b.balance("203.0.113.1:80", "192.168.0.2:80")
+	client, service, real := netip.MustParseAddrPort("198.18.0.10:4000"), netip.MustParseAddrPort("203.0.113.1:80"), netip.MustParseAddrPort("192.168.0.2:80")
+	pass := func(from, to behaviour.Host, sent, want packet.Tuple, flags packet.TCPFlags) {
+		t.Helper()
+		got := b.send(from, to, segment(sent, unix.IPPROTO_TCP, nil, packet.AppendTCP(nil, sent, packet.TCP{Flags: flags, Window: 1000}, nil)))
+		if len(got) != 1 || got[0].Tuple().Src != want.Src || got[0].Tuple().Dst != want.Dst {
+			t.Errorf("%v became %+v, not %v", sent, got, want)
+		}
+	}
+	pass(behaviour.X, behaviour.A, packet.Tuple{Src: client, Dst: service}, packet.Tuple{Src: client, Dst: real}, packet.SYN)
+	pass(behaviour.A, behaviour.X, packet.Tuple{Src: real, Dst: client}, packet.Tuple{Src: service, Dst: client}, packet.SYN|packet.ACK)
+	if n := b.counted(nft.UntranslatableComment); n != 0 {
+		t.Errorf("counted %d", n)
+	}
+}
+
+// balance makes a service of IPVS with one real server, by masquerading.
+func (b *bed) balance(service, real string) {
+	b.Helper()
+	for _, args := range [][]string{{"-A", "-t", service, "-s", "rr"}, {"-a", "-t", service, "-r", real, "-m"}} {
+		err := b.engine.ns.Do(func() error {
+			out, err := exec.Command("ipvsadm", args...).CombinedOutput()
+			if err != nil {
+				err = fmt.Errorf("%w: %s", err, out)
+			}
+			return err
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
 	}
 }
