@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -123,7 +122,10 @@ func (f *gatewayCheck) print(env *Env, doc gatewayCheckDocument) error {
 	if f.asJSON {
 		return report.JSON(env.Stdout, doc)
 	}
-	return errors.Join(writeFindings(env.Stdout, env.style(), doc.File, doc.Findings), doc.summary(env.Stdout))
+	if err := writeFindings(env.Stdout, env.style(), doc.File, doc.Findings); err != nil {
+		return err
+	}
+	return doc.summary(env.Stdout)
 }
 
 // summary is the last words.
@@ -150,20 +152,25 @@ const manyFindings = 20
 // writeFindings writes findings with their places in the file, what stands there, and
 // what to do about them.
 func writeFindings(w io.Writer, style report.Style, file string, all []gateway.Finding) error {
-	var err error
 	written := map[string]int{}
 	for _, f := range all {
-		if written[f.ID]++; written[f.ID] <= manyFindings {
-			err = errors.Join(err, writeFinding(w, style, report.Clean(file), f))
+		if written[f.ID]++; written[f.ID] > manyFindings {
+			continue
+		}
+		if err := writeFinding(w, style, report.Clean(file), f); err != nil {
+			return err
 		}
 	}
 	for _, f := range all {
-		if more := written[f.ID] - manyFindings; more > 0 {
-			_, e := fmt.Fprintf(w, "%s: %s more are not shown; --json has them [%s]\n", report.Clean(file), units.Count(more), f.ID)
-			err, written[f.ID] = errors.Join(err, e), 0
+		more := written[f.ID] - manyFindings
+		if written[f.ID] = 0; more <= 0 {
+			continue
+		}
+		if _, err := fmt.Fprintf(w, "%s: %s more are not shown; --json has them [%s]\n", report.Clean(file), units.Count(more), f.ID); err != nil {
+			return err
 		}
 	}
-	return err
+	return nil
 }
 
 func writeFinding(w io.Writer, style report.Style, place string, f gateway.Finding) error {
