@@ -27,9 +27,11 @@ type gatewayDocument struct {
 	Stale *gatewayStale `json:"stale,omitempty"`
 }
 
-// gatewayStale counts connections that keep a translation that no rule gives.
+// gatewayStale counts connections that keep a translation that no rule gives; or, where
+// Cut, lose it.
 type gatewayStale struct {
 	Connections int64            `json:"connections"`
+	Cut         bool             `json:"cut"`
 	ByRule      map[string]int64 `json:"by_rule"`
 	// Deleted is 0 without --flush-stale; Offloaded could not be deleted.
 	Deleted   int64 `json:"deleted"`

@@ -21,7 +21,7 @@ func staleAfter(ctx context.Context, h run.Host, former, now *gateway.Plan, flus
 	if err != nil {
 		return nil, err
 	}
-	s := &gatewayStale{Connections: int64(len(found.Keys)), ByRule: map[string]int64{}}
+	s := &gatewayStale{Connections: int64(len(found.Keys)), Cut: found.Cut, ByRule: map[string]int64{}}
 	for ref, n := range found.Rules {
 		s.ByRule[ref.String()] = n
 	}
@@ -44,6 +44,8 @@ func (s *gatewayStale) text() string {
 	slices.Sort(rules)
 	text := fmt.Sprintf("%s of rules that went: %s; ", units.Plural(s.Connections, "connection", "connections"), strings.Join(rules, ", "))
 	switch {
+	case s.Deleted == 0 && s.Offloaded == 0 && s.Cut:
+		return text + "they are cut: without any rule of NAT the kernel translates no packet (--flush-stale deletes such)\n"
 	case s.Deleted == 0 && s.Offloaded == 0:
 		return text + "they keep their translation until they end (--flush-stale deletes such)\n"
 	case s.Offloaded > 0:

@@ -83,6 +83,9 @@ func newGatewayUndo(env *Env) *cobra.Command {
 sysctls, files. What was in force before is in force again, in one transaction. Rules
 or values that somebody else has changed since are left as they are, and said so.
 
+Connections that are tracked keep their translation, but where no rule of NAT is left
+on the host: with the last one the kernel stops translating, and they are cut.
+
 What 'natkit gateway run' applied is taken back as one. A service that runs leaves it
 so until its file changes or it is reloaded.`,
 		Example:           "  sudo natkit gateway undo\n  sudo natkit gateway undo --netns gw --flush-stale",

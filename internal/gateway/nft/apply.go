@@ -136,8 +136,9 @@ func transact(ns *netns.Handle, t *table, was *natrules.Table) error {
 }
 
 // Remove takes natkit's table away; nothing where there is none. Connections that it
-// translated stay translated only where another table has a nat chain: with the last
-// one the kernel stops translating altogether (nf_nat_unregister_fn).
+// translated stay translated only where another table has a rule of NAT: with the last
+// one the kernel stops translating (nf_nat_unregister_fn) or tracking
+// (nf_ct_netns_put) altogether.
 func Remove(ns *netns.Handle) error {
 	s, err := dial(ns)
 	if err != nil {

@@ -249,6 +249,25 @@ func TestOrphans(t *testing.T) {
 	if err != nil || len(all.Keys) != 1 {
 		t.Errorf("left are %+v, %v; want the one of 10.3.0.9", all, err)
 	}
+	// With the last rule of NAT the kernel stops translating.
+	wantCut := func(want bool) {
+		t.Helper()
+		if s, err := w.Orphans(t.Context(), former, nil); err != nil || len(s.Keys) != 1 || s.Cut != want {
+			t.Errorf("%+v, %v; want cut %v", s, err, want)
+		}
+	}
+	wantCut(false)
+	testutil.NeedProgram(t, "nft")
+	w.ip("nft delete table inet natkit")
+	wantCut(true)
+	w.ip("nft add table ip6 other")
+	w.ip("nft add chain ip6 other c { type nat hook postrouting priority 100 ; }")
+	w.ip("nft add rule ip6 other c masquerade")
+	wantCut(true)
+	w.ip("nft add table ip other")
+	w.ip("nft add chain ip other c { type nat hook postrouting priority 100 ; }")
+	w.ip("nft add rule ip other c masquerade")
+	wantCut(false)
 }
 
 // Plans that nobody names go after a while; those that the journal or a table names stay.

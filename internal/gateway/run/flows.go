@@ -9,6 +9,7 @@ import (
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/natrules"
 )
 
 // Stale are connections that keep a translation that nothing gives any more.
@@ -16,6 +17,10 @@ type Stale struct {
 	Keys []conntrack.Key
 	// Rules counts them by the rule that made them, in the former plan's words.
 	Rules map[gateway.Ref]int64
+	// Cut: they are translated no more. The kernel does so for connections that it
+	// tracks only as long as there is a rule of NAT, of whomever: with the last one
+	// it takes its hooks away (nf_nat_unregister_fn, nf_ct_netns_put).
+	Cut bool
 }
 
 // Orphans finds the connections that a rule of old translated and no rule of new (nil:
@@ -25,7 +30,7 @@ func (h Host) Orphans(ctx context.Context, old, new *gateway.Plan) (Stale, error
 	if new != nil {
 		is = gateway.Attributor(new)
 	}
-	return h.stale(ctx, func(e *conntrack.Entry) *gateway.Ref {
+	s, err := h.stale(ctx, func(e *conntrack.Entry) *gateway.Ref {
 		source, destination := was.Attribute(e)
 		if source == nil && destination == nil {
 			return nil
@@ -42,6 +47,26 @@ func (h Host) Orphans(ctx context.Context, old, new *gateway.Plan) (Stale, error
 		}
 		return nil
 	})
+	if err != nil || len(s.Keys) == 0 || new != nil && len(new.Sources)+len(new.Destinations) > 0 {
+		return s, err
+	}
+	s.Cut, err = h.cut(s.Keys)
+	return s, err
+}
+
+// cut tells whether no rule translates connections of a family of these.
+func (h Host) cut(keys []conntrack.Key) (bool, error) {
+	left, err := natrules.Read(h.Netns)
+	if err != nil {
+		return false, err
+	}
+	translates := map[string]bool{}
+	for _, r := range left.Rules {
+		translates[r.Family] = true
+	}
+	return !translates["inet"] && slices.ContainsFunc(keys, func(k conntrack.Key) bool {
+		return !translates[map[bool]string{true: "ip", false: "ip6"}[k.Orig.Src.Is4()]]
+	}), nil
 }
 
 // Lost finds the connections that a rule of the plan gave one of the addresses, which

@@ -199,7 +199,8 @@ func (k *keeper) tellOrphans(ctx context.Context, former *gateway.Plan) {
 		return
 	}
 	if len(stale.Keys) > 0 {
-		k.log("%s of rules that went keep their translation: %s", units.Plural(len(stale.Keys), "connection", "connections"), stale.Words())
+		what := map[bool]string{true: "are cut, as there is no NAT any more", false: "keep their translation"}[stale.Cut]
+		k.log("%s of rules that went %s: %s", units.Plural(len(stale.Keys), "connection", "connections"), what, stale.Words())
 	}
 }
 

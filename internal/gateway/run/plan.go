@@ -140,6 +140,9 @@ func (c *collector) rules(p *gateway.Plan) error {
 	change := tune.Change{Kind: tune.Gateway, Target: target, Before: c.now.Value, After: after,
 		Why:  summary(p) + ", in one transaction: all of it or nothing",
 		Risk: "connections that are tracked keep the translation that they have"}
+	if c.now.Value != tune.GatewayNone && len(p.Sources)+len(p.Destinations) == 0 {
+		change.Risk = "connections that the gateway translates now are cut, unless there are other rules of NAT on this host"
+	}
 	switch {
 	case c.now.Value == tune.GatewayForeign:
 		return fmt.Errorf("gateway plan: there is a table of natkit's name that natkit did not make; it is left alone: if nobody needs it, 'nft delete table inet natkit', then again")
