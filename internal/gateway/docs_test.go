@@ -3,6 +3,7 @@ package gateway
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -134,10 +135,35 @@ func TestPageFindings(t *testing.T) {
 // The page names every word of the language.
 func TestPageWords(t *testing.T) {
 	text := readPage(t)
-	for _, word := range []string{"engine", "expect", "flows", "rate", "interfaces", "mss", "flowtable", "accounting", "limits", "connections-per-source",
-		"from", "except-to", "out", "to", "ports", "random", "persistent", "on", "port", "hairpin", "local", "inside", "outside", "stateless"} {
+	all := map[string]bool{}
+	wordsOf(reflect.TypeFor[Config](), all)
+	if len(all) < 30 {
+		t.Fatalf("the language has %d words", len(all))
+	}
+	for word := range all {
 		if !strings.Contains(text, "`"+word+"`") {
 			t.Errorf("%s is not explained", word)
 		}
+	}
+}
+
+// wordsOf are the keys that a type is read from.
+func wordsOf(t reflect.Type, into map[string]bool) {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct {
+		return
+	}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		switch tag := f.Tag.Get("yaml"); tag {
+		case "":
+			continue
+		case ",inline":
+		default:
+			into[tag] = true
+		}
+		wordsOf(f.Type, into)
 	}
 }
