@@ -119,7 +119,7 @@ func (p Packet) whole() (Packet, error) {
 	case !p.hasPorts() && p.SrcPort+p.DstPort != 0:
 		return p, fmt.Errorf("packet: %s has no ports", p.name())
 	case p.hasPorts() && p.DstPort == 0:
-		return p, fmt.Errorf("packet: %s needs a destination port: %s:443", p.name(), p.Dst)
+		return p, fmt.Errorf("packet: %s needs a destination port: %s", p.name(), endpoint{p.Dst, 443})
 	case p.hasPorts() && p.SrcPort == 0:
 		p.SrcPort = usualPort
 	}
