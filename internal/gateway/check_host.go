@@ -122,6 +122,11 @@ func (o one) notAllOurs(w written) bool {
 			}
 		}
 	}
+	if network, name := o.networkIn(w.addrs); name != "" {
+		o.warn("address-missing", fmt.Sprintf("%s takes up all of %s, the network of %s: the router's address is among them, and those of other hosts there",
+			w.text, network, name), "name a part of the network that is for this gateway alone", w.path...)
+		return true
+	}
 	dev, near := o.toward(w.addrs.First)
 	if all <= have || !near {
 		return false // a prefix elsewhere is one that is routed here
@@ -133,6 +138,18 @@ func (o one) notAllOurs(w written) bool {
 	o.warn("address-missing", fmt.Sprintf("%s lies on the network of %s, and of its %s interfaces here have %d: nobody answers for the others there",
 		w.text, dev, many(all, "address", "addresses"), have), advice, w.path...)
 	return true
+}
+
+// networkIn is a network of an interface that lies in r, with its other hosts.
+func (c *checker) networkIn(r Range) (network netip.Prefix, name string) {
+	for _, i := range c.facts.Interfaces {
+		for _, p := range i.Addresses {
+			if p.Bits() < p.Addr().BitLen()-1 && r.covers(RangeOf(p.Masked())) {
+				return p.Masked(), i.Name
+			}
+		}
+	}
+	return network, ""
 }
 
 // prefixOr is the prefix that a range is, or a word for one.
