@@ -22,19 +22,38 @@ func Undo(id string, opt Options) (*journal.Transaction, error) {
 	if err := opt.check(); err != nil {
 		return nil, err
 	}
-	tx, err := undoByID(id, opt, func(tx *journal.Transaction, view journal.View) error {
-		switch status := view.Status(tx); {
-		case tx.Finished():
-			return fmt.Errorf("was undone before (%s)", status)
-		case status == journal.StatusHeld, status == journal.StatusApplying:
-			return fmt.Errorf("%s runs (pid %d) and undoes it when it ends", tx.Origin, tx.Owner.PID)
-		}
-		return nil
-	})
+	var tx *journal.Transaction
+	err := whereMade(id, opt, func() (err error) { tx, err = undoByID(id, opt, undoable); return err })
 	if tx != nil && tx.Finished() { // also where the journal does not know
 		retireGuard(tx)
 	}
 	return tx, err
+}
+
+func undoable(tx *journal.Transaction, view journal.View) error {
+	switch status := view.Status(tx); {
+	case tx.Finished():
+		return fmt.Errorf("was undone before (%s)", status)
+	case status == journal.StatusHeld, status == journal.StatusApplying:
+		return fmt.Errorf("%s runs (pid %d) and undoes it when it ends", tx.Origin, tx.Owner.PID)
+	}
+	return nil
+}
+
+// whereMade runs fn in the network namespace in which a transaction was made: rules
+// that name theirs and sysctls that do not go back together. Where it cannot be
+// entered, fn is run here, and finds out what that means.
+func whereMade(id string, opt Options, fn func() error) error {
+	tx, err := opt.Journal.Load(id)
+	if err != nil || opt.ProcRoot != "/proc" || tx.Netns == 0 || tx.Netns == journal.NamespaceInode(opt.ProcRoot, "net") {
+		return fn()
+	}
+	ns, err := netns.OfInode(tx.Netns)
+	if err != nil {
+		return fn()
+	}
+	defer ns.Close()
+	return ns.Do(fn)
 }
 
 // undoByID undoes what the journal holds now; allowed may refuse.
