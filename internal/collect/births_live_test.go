@@ -48,7 +48,7 @@ var shortServer = &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}, Port: shortSe
 // connections leave by `ports` source ports.
 func trackedNetns(t *testing.T, ports int) *netns.Handle {
 	t.Helper()
-	ns := newNetns(t)
+	ns := testutil.Namespace(t)
 	nft := testutil.NeedProgram(t, "nft")
 	err := ns.Do(func() error {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)

@@ -20,17 +20,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func newNetns(t testing.TB) *netns.Handle {
-	t.Helper()
-	testutil.NeedRoot(t)
-	ns, err := netns.New(t.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ns.Close() })
-	return ns
-}
-
 // fill puts the entries first … first+n-1 into the table: half TCP behind a DNAT
 // in TIME_WAIT, half UDP unanswered.
 func fill(t testing.TB, ns *netns.Handle, first, n int) {
@@ -68,7 +57,7 @@ func entry(i int) conntrack.Entry {
 }
 
 func TestReadNamespace(t *testing.T) {
-	ns := newNetns(t)
+	ns := testutil.Namespace(t)
 	testutil.LockHost(t) // the limit must have room
 	fill(t, ns, 0, 1000)
 	s, err := Read(t.Context(), Options{Netns: ns})
@@ -101,7 +90,7 @@ func TestReadNamespace(t *testing.T) {
 }
 
 func TestStatFileAgreesWithCtnetlink(t *testing.T) {
-	ns := newNetns(t)
+	ns := testutil.Namespace(t)
 	fill(t, ns, 0, 300)
 	l := newLive(Options{Netns: ns})
 	var text []byte
@@ -161,7 +150,7 @@ func TestSizePredictsTheSlabs(t *testing.T) {
 		z := s.ConntrackSize
 		return float64(z.SlabBytes) + float64(z.ExtensionSlabBytes), float64(z.PerEntry())
 	}
-	ns := newNetns(t)
+	ns := testutil.Namespace(t)
 	var grown []float64
 	// Entries that others free meanwhile, and objects that stood empty before, make
 	// the growth less: entries are added until it is theirs alone.
@@ -183,7 +172,7 @@ func TestSizePredictsTheSlabs(t *testing.T) {
 }
 
 func TestRecordFindsTheRate(t *testing.T) {
-	ns := newNetns(t)
+	ns := testutil.Namespace(t)
 	testutil.LockHost(t) // the limit must have room
 	fill(t, ns, 0, 20000)
 	for name, maxEntries := range map[string]int{"whole": 0, "sample": 8000} {
@@ -223,7 +212,7 @@ func TestRecordFindsTheRate(t *testing.T) {
 }
 
 func TestRecordEndsWithTwoWhenInterrupted(t *testing.T) {
-	ns := newNetns(t)
+	ns := testutil.Namespace(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	start := time.Now()
 	rec, err := Record(ctx, RecordOptions{Options: Options{Netns: ns}, For: time.Hour, Progress: func(what string) {
@@ -245,7 +234,7 @@ func TestRecordEndsWithTwoWhenInterrupted(t *testing.T) {
 func TestRecordSeesNoBirthsInAStillTable(t *testing.T) {
 	testutil.NeedRoot(t)
 	testutil.LockHost(t)
-	ns := newNetns(t)
+	ns := testutil.Namespace(t)
 	const n = 60000
 	for i := 0; i < n; i += 2000 {
 		fill(t, ns, i, 2000)
@@ -262,7 +251,7 @@ func TestRecordSeesNoBirthsInAStillTable(t *testing.T) {
 
 // TestBundleGivesTheSame is what `doctor --from` rests on.
 func TestBundleGivesTheSame(t *testing.T) {
-	ns := newNetns(t)
+	ns := testutil.Namespace(t)
 	testutil.LockHost(t) // the limit must have room
 	fill(t, ns, 0, 20000)
 	for name, maxEntries := range map[string]int{"whole": 0, "sample": 5000} {

@@ -26,7 +26,7 @@ func BenchmarkRecordMillion(b *testing.B) {
 	testutil.NeedRoot(b)
 	testutil.LockHost(b)
 	testutil.RaiseConntrackMax(b, 1_100_000)
-	ns := newNetns(b)
+	ns := testutil.Namespace(b)
 	fill(b, ns, 0, 1_000_000)
 	file, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", ns.Fd()))
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 )
 
 func TestBundleCarriesNATRules(t *testing.T) {
-	ns := newNetns(t)
+	ns := testutil.Namespace(t)
 	testutil.NeedProgram(t, "nft")
 	err := ns.Do(func() error {
 		cmd := exec.Command("nft", "-f", "-")

@@ -14,6 +14,7 @@ import (
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 // fillPorts puts flows that keep their ports, from first on, behind one address.
@@ -38,7 +39,7 @@ func fillPorts(t *testing.T, ns *netns.Handle, first, n int) {
 // Ports are in both snapshots, the second one with rates, and a bundle gives the
 // same, by the messages of its tables.
 func TestPortsInRecordingAndBundle(t *testing.T) {
-	ns := newNetns(t)
+	ns := testutil.Namespace(t)
 	fillPorts(t, ns, 1024, 20000)
 	var bundle bytes.Buffer
 	added := false
@@ -73,7 +74,7 @@ func TestPortsInRecordingAndBundle(t *testing.T) {
 
 // What was cut short is scaled, and tells no chance.
 func TestPortsOfSampledTable(t *testing.T) {
-	ns := newNetns(t)
+	ns := testutil.Namespace(t)
 	fillPorts(t, ns, 1024, 20000)
 	s, err := Read(t.Context(), Options{Netns: ns, MaxEntries: 5000})
 	if err != nil {

@@ -9,11 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/ports"
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 // Sockets of a namespace are found there, and not elsewhere.
 func TestSockets(t *testing.T) {
-	ns := newNetns(t)
+	ns := testutil.Namespace(t)
 	var listener net.Listener
 	var packets net.PacketConn
 	if err := ns.Do(func() (err error) {

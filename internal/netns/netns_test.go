@@ -1,4 +1,4 @@
-package netns
+package netns_test
 
 import (
 	"net"
@@ -6,17 +6,18 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
 func TestDoIsElsewhereAndComesBack(t *testing.T) {
 	testutil.NeedRoot(t)
-	here, err := Current()
+	here, err := netns.Current()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer here.Close()
-	ns, err := New("test")
+	ns, err := netns.New("test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +36,7 @@ func TestDoIsElsewhereAndComesBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		now, err := open("/proc/thread-self/ns/net", "")
+		now, err := netns.At("/proc/thread-self/ns/net", "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -47,12 +48,12 @@ func TestDoIsElsewhereAndComesBack(t *testing.T) {
 }
 
 func TestOfPID(t *testing.T) {
-	here, err := Current()
+	here, err := netns.Current()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer here.Close()
-	own, err := OfPID(os.Getpid())
+	own, err := netns.OfPID(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,14 +61,14 @@ func TestOfPID(t *testing.T) {
 	if own.Inode() != here.Inode() {
 		t.Errorf("OfPID(self) is %d, Current is %d", own.Inode(), here.Inode())
 	}
-	if _, err := OfPID(1 << 30); err == nil || !strings.Contains(err.Error(), "no such process") {
+	if _, err := netns.OfPID(1 << 30); err == nil || !strings.Contains(err.Error(), "no such process") {
 		t.Errorf("OfPID of nobody: %v", err)
 	}
 }
 
 func TestNamedRefusesPaths(t *testing.T) {
 	for _, name := range []string{"", "../../proc/1/ns/net", "a/b", "does-not-exist"} {
-		if h, err := Named(name); err == nil {
+		if h, err := netns.Named(name); err == nil {
 			h.Close()
 			t.Errorf("Named(%q) opened something", name)
 		} else if !strings.Contains(err.Error(), "ip netns list") {
@@ -78,16 +79,16 @@ func TestNamedRefusesPaths(t *testing.T) {
 
 func TestAllSeesWhatADescriptorHolds(t *testing.T) {
 	testutil.NeedRoot(t)
-	ns, err := New("held")
+	ns, err := netns.New("held")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer ns.Close()
-	all, err := All()
+	all, err := netns.All()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer CloseAll(all)
+	defer netns.CloseAll(all)
 	for _, h := range all {
 		if h.Inode() == ns.Inode() {
 			return
@@ -97,12 +98,12 @@ func TestAllSeesWhatADescriptorHolds(t *testing.T) {
 }
 
 func TestAllHasEachOnce(t *testing.T) {
-	all, err := All()
+	all, err := netns.All()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer CloseAll(all)
-	here, err := Current()
+	defer netns.CloseAll(all)
+	here, err := netns.Current()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +131,7 @@ func TestFirstThreadStaysAtHome(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 200 {
-		ns, err := New("elsewhere")
+		ns, err := netns.New("elsewhere")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/match"
+	"github.com/natkit/natkit/internal/testutil"
 	"golang.org/x/sys/unix"
 )
 
@@ -25,7 +26,7 @@ func keys(t testing.TB, all []conntrack.Entry, f *match.Filter) (keys []conntrac
 // TestDeleteKeysDeletesExactlyThese deletes half of a table with all kinds of entries,
 // of which some are gone and some have another entry in their place.
 func TestDeleteKeysDeletesExactlyThese(t *testing.T) {
-	ns := newNetns(t)
+	ns := testutil.Namespace(t)
 	mixed(t, ns)
 	all := entries(t, ns)
 	doomed := keys(t, all[:len(all)/2], nil)
@@ -80,7 +81,7 @@ func TestDeletedCountsAnswers(t *testing.T) {
 }
 
 func TestDeleteKeysStops(t *testing.T) {
-	ns := newNetns(t)
+	ns := testutil.Namespace(t)
 	mixed(t, ns)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

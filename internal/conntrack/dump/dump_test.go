@@ -21,17 +21,6 @@ import (
 
 const testMark = 0x6e61746b
 
-func newNetns(t testing.TB) *netns.Handle {
-	t.Helper()
-	testutil.NeedRoot(t)
-	ns, err := netns.New(t.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ns.Close() })
-	return ns
-}
-
 // established is the i-th of many assured TCP entries behind a DNAT.
 func established(i int) conntrack.Entry {
 	client := netip.AddrFrom4([4]byte{198, 18, byte(i >> 22), byte(i >> 14)})
@@ -97,7 +86,7 @@ func entryCount(t testing.TB, ns *netns.Handle) int64 {
 }
 
 func TestInsertedEntriesComeBack(t *testing.T) {
-	ns := newNetns(t)
+	ns := testutil.Namespace(t)
 	testutil.LockHost(t) // the limit must have room
 	fill(t, ns, 0, 1000, nil)
 	got := map[netip.AddrPort]conntrack.Entry{}
@@ -120,7 +109,7 @@ func TestInsertedEntriesComeBack(t *testing.T) {
 }
 
 func TestOtherKindsOfEntries(t *testing.T) {
-	ns := newNetns(t)
+	ns := testutil.Namespace(t)
 	v4, v4b := netip.MustParseAddr("198.18.0.1"), netip.MustParseAddr("198.18.0.2")
 	v6, v6b := netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("2001:db8::2")
 	public := netip.MustParseAddr("198.19.0.9")
@@ -179,7 +168,7 @@ func TestOtherKindsOfEntries(t *testing.T) {
 }
 
 func TestDumpStops(t *testing.T) {
-	ns := newNetns(t)
+	ns := testutil.Namespace(t)
 	testutil.LockHost(t) // the limit must have room
 	fill(t, ns, 0, 5000, nil)
 	calls := 0
@@ -199,7 +188,7 @@ func TestDumpStops(t *testing.T) {
 }
 
 func TestDeleteRemovesExactlyTheMarked(t *testing.T) {
-	ns := newNetns(t)
+	ns := testutil.Namespace(t)
 	testutil.LockHost(t) // the limit must have room
 	fill(t, ns, 0, 1000, nil)
 	fill(t, ns, 1000, 10, func(e *conntrack.Entry) { e.Mark = 1 })
@@ -227,7 +216,7 @@ func TestDeleteRemovesExactlyTheMarked(t *testing.T) {
 }
 
 func TestInsertRefusals(t *testing.T) {
-	ns := newNetns(t)
+	ns := testutil.Namespace(t)
 	fill(t, ns, 0, 10, nil)
 	taken, err := Insert(t.Context(), ns, upTo(5, 10, nil))
 	if !errors.Is(err, ErrExists) || taken != 5 {
@@ -251,7 +240,7 @@ func TestInsertRefusals(t *testing.T) {
 func TestInsertMeetsTheLimit(t *testing.T) {
 	testutil.NeedRoot(t)
 	testutil.LockHost(t)
-	ns := newNetns(t)
+	ns := testutil.Namespace(t)
 	u, err := Count(ns)
 	if err != nil || u.Max == 0 {
 		t.Fatalf("Count = %+v, %v", u, err)
@@ -269,7 +258,7 @@ func TestInsertMeetsTheLimit(t *testing.T) {
 }
 
 func TestStatsHasTheKernelsCounters(t *testing.T) {
-	ns := newNetns(t)
+	ns := testutil.Namespace(t)
 	stats, err := Stats(ns)
 	if err != nil {
 		t.Fatal(err)
@@ -327,7 +316,7 @@ func TestWithoutPrivilege(t *testing.T) {
 }
 
 func BenchmarkInsert100k(b *testing.B) {
-	ns := newNetns(b)
+	ns := testutil.Namespace(b)
 	for range b.N {
 		fill(b, ns, 0, 100000, nil)
 		b.StopTimer()
@@ -339,7 +328,7 @@ func BenchmarkInsert100k(b *testing.B) {
 }
 
 func BenchmarkDump(b *testing.B) {
-	ns := newNetns(b)
+	ns := testutil.Namespace(b)
 	const n = 200000
 	fill(b, ns, 0, n, nil)
 	b.Run("raw", func(b *testing.B) {

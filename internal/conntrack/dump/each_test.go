@@ -117,7 +117,7 @@ func filtersAll(t *testing.T) bool {
 // TestFilteredByAllAlike compares what the kernel with natkit, natkit alone, and
 // conntrack(8) choose. In kernel says that the kernel of today must send less.
 func TestFilteredByAllAlike(t *testing.T) {
-	ns := newNetns(t)
+	ns := testutil.Namespace(t)
 	program := testutil.NeedProgram(t, "conntrack")
 	mixed(t, ns)
 	prefix := netip.MustParsePrefix
@@ -181,7 +181,7 @@ func TestFilteredByAllAlike(t *testing.T) {
 
 // TestResizeIsSeen resizes the hash table of the host while a dump is read.
 func TestResizeIsSeen(t *testing.T) {
-	ns := newNetns(t)
+	ns := testutil.Namespace(t)
 	mixed(t, ns) // locks the host
 	const path = "/proc/sys/net/netfilter/nf_conntrack_buckets"
 	before := buckets()
@@ -237,7 +237,7 @@ func TestResizeIsSeen(t *testing.T) {
 
 // TestUnreplied is what conntrack(8) has no flag for.
 func TestUnreplied(t *testing.T) {
-	ns := newNetns(t)
+	ns := testutil.Namespace(t)
 	mixed(t, ns)
 	f := match.Filter{Unset: conntrack.SeenReply}
 	both, _ := ids(t, ns, &f, nil)
@@ -248,7 +248,7 @@ func TestUnreplied(t *testing.T) {
 }
 
 func TestEachStops(t *testing.T) {
-	ns := newNetns(t)
+	ns := testutil.Namespace(t)
 	mixed(t, ns)
 	n := 0
 	r, err := Each(t.Context(), ns, &match.Filter{Status: conntrack.Assured}, func(*conntrack.Entry) error {
@@ -269,7 +269,7 @@ func TestEachStops(t *testing.T) {
 // TestChangingTable reads a table whose entries come and go: those that stay all
 // the time must be in every dump.
 func TestChangingTable(t *testing.T) {
-	ns := newNetns(t)
+	ns := testutil.Namespace(t)
 	testutil.LockHost(t)
 	const stay, come, dumps = 3000, 1000, 4
 	fill(t, ns, 0, stay, func(e *conntrack.Entry) { e.Mark = 1 })

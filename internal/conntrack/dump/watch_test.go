@@ -89,7 +89,7 @@ func (h *heard) count() int {
 }
 
 func TestWatch(t *testing.T) {
-	ns := newNetns(t)
+	ns := testutil.Namespace(t)
 	testutil.LockHost(t)
 	var all, ends heard
 	stop := watching(t, ns, WatchOptions{Kinds: AllEvents, Filter: &match.Filter{Mark: testMark, MarkMask: ^uint32(0)}, Remember: 1000}, all.take)
@@ -117,7 +117,7 @@ func TestWatch(t *testing.T) {
 // TestWatchRepairs stops reading in the middle of more events than the buffer
 // holds; afterwards every entry's beginning and end must have been told once.
 func TestWatchRepairs(t *testing.T) {
-	ns := newNetns(t)
+	ns := testutil.Namespace(t)
 	testutil.LockHost(t)
 	setEvents(t, ns, "1")    // those before have no events by the value 2
 	fill(t, ns, 0, 300, nil) // these are there before
@@ -171,7 +171,7 @@ func TestWatchRepairs(t *testing.T) {
 }
 
 func TestWatchWithoutMemory(t *testing.T) {
-	ns := newNetns(t)
+	ns := testutil.Namespace(t)
 	testutil.LockHost(t)
 	var mu sync.Mutex
 	var gaps []Gap
@@ -196,7 +196,7 @@ func TestWatchWithoutMemory(t *testing.T) {
 }
 
 func TestWatchStops(t *testing.T) {
-	ns := newNetns(t)
+	ns := testutil.Namespace(t)
 	cause := errors.New("cause")
 	for _, returned := range []error{ErrStop, cause} {
 		ended := make(chan error, 1)
@@ -217,7 +217,7 @@ func TestWatchStops(t *testing.T) {
 }
 
 func TestWatchWhereThereAreNoEvents(t *testing.T) {
-	ns := newNetns(t)
+	ns := testutil.Namespace(t)
 	setEvents(t, ns, "0")
 	if _, err := Watch(t.Context(), ns, WatchOptions{Kinds: AllEvents}, func(Event) error { return nil }); !errors.Is(err, ErrNoEvents) {
 		t.Errorf("Watch = %v", err)

@@ -22,17 +22,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func newNetns(t *testing.T) *netns.Handle {
-	t.Helper()
-	testutil.NeedRoot(t)
-	ns, err := netns.New(t.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ns.Close() })
-	return ns
-}
-
 func within(t *testing.T, ns *netns.Handle, fn func() error) {
 	t.Helper()
 	if err := ns.Do(fn); err != nil {
@@ -278,7 +267,7 @@ func tool(t *testing.T, ns *netns.Handle, args ...string) []byte {
 
 // TestSameAsTheTool compares, entry for entry, on one table.
 func TestSameAsTheTool(t *testing.T) {
-	ns := newNetns(t)
+	ns := testutil.Namespace(t)
 	testutil.LockHost(t) // the limit must have room
 	within(t, ns, func() error {
 		return errors.Join(setting("nf_conntrack_acct", "1"), setting("nf_conntrack_timestamp", "1"),
@@ -311,7 +300,7 @@ func TestSameAsTheTool(t *testing.T) {
 func TestLabelsAreSameAsTheTool(t *testing.T) {
 	testutil.NeedRoot(t)
 	testutil.NeedFeature(t, testutil.OwnMounts)
-	ns := newNetns(t)
+	ns := testutil.Namespace(t)
 	testutil.LockHost(t)
 	traffic(t, ns) // the kernel keeps labels where a rule needs them
 	for _, e := range variants() {
@@ -398,7 +387,7 @@ func sameAsRead(want, got *conntrack.Entry) error {
 // TestReadsProc compares what the kernel prints itself.
 func TestReadsProc(t *testing.T) {
 	testutil.NeedFeature(t, testutil.ConntrackProcfs)
-	ns := newNetns(t)
+	ns := testutil.Namespace(t)
 	testutil.LockHost(t)
 	within(t, ns, func() error { return setting("nf_conntrack_acct", "1") })
 	fillByHand(t, ns)

@@ -19,17 +19,6 @@ import (
 	"github.com/natkit/natkit/internal/testutil"
 )
 
-func newNetns(t *testing.T) *netns.Handle {
-	t.Helper()
-	testutil.NeedRoot(t)
-	ns, err := netns.New(t.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ns.Close() })
-	return ns
-}
-
 // run runs a program in a namespace.
 func run(t *testing.T, ns *netns.Handle, stdin string, args ...string) {
 	t.Helper()
@@ -80,7 +69,7 @@ func wire(t *testing.T, ns *netns.Handle, name string, addresses ...string) {
 }
 
 func TestReadTellsInterfacesAndSettings(t *testing.T) {
-	ns := newNetns(t)
+	ns := testutil.Namespace(t)
 	wire(t, ns, "wan0", "203.0.113.7/24", "203.0.113.8/24", "2001:db8::7/64")
 	f, err := Read(t.Context(), ns, Options{PID: os.Getpid()})
 	if err != nil {
@@ -125,7 +114,7 @@ table ip mine {
 `
 
 func TestForeignTellsOthersChains(t *testing.T) {
-	ns := newNetns(t)
+	ns := testutil.Namespace(t)
 	run(t, ns, others, "nft", "-f", "-")
 	for _, line := range []string{
 		"iptables-nft -N DOCKER-USER", "iptables-nft -A FORWARD -j DOCKER-USER", "iptables-nft -A DOCKER-USER -j RETURN", "iptables-nft -P FORWARD DROP",
@@ -167,7 +156,7 @@ func TestForeignTellsOthersChains(t *testing.T) {
 }
 
 func TestRouted(t *testing.T) {
-	ns := newNetns(t)
+	ns := testutil.Namespace(t)
 	wire(t, ns, "lan0", "192.168.0.1/24")
 	wire(t, ns, "wan0", "203.0.113.7/24")
 	if err := ns.Do(func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0) }); err != nil {

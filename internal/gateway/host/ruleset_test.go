@@ -8,6 +8,7 @@ import (
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/iptables"
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 // nftRules are rules as people write them for nft, each chain for itself.
@@ -40,7 +41,7 @@ table ip raw { chain p { type filter hook prerouting priority raw; ip daddr 10.0
 
 // TestRulesetOfNftables imports rules of nft as the kernel has them.
 func TestRulesetOfNftables(t *testing.T) {
-	ns := newNetns(t)
+	ns := testutil.Namespace(t)
 	run(t, ns, nftRules, "nft", "-f", "-")
 	set, err := Ruleset(ns)
 	if err != nil {

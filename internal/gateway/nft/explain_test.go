@@ -18,7 +18,7 @@ func TestCulprit(t *testing.T) {
 	testutil.NeedRoot(t)
 	brings["hashish"] = "CONFIG_NFT_HASHISH"
 	t.Cleanup(func() { delete(brings, "hashish") })
-	ns := newNetns(t)
+	ns := testutil.Namespace(t)
 	plan := planOfText(t, "test", "gateway: {nat: [{snat: {from: 10.0.0.0/24, to: 203.0.113.1}}]}")
 	tab := build(plan, host{netmap: true})
 	for i := range tab.rules {
@@ -43,7 +43,7 @@ func TestCulprit(t *testing.T) {
 // TestProbeChangesNothing: a transaction without its end is checked and thrown away.
 func TestProbeChangesNothing(t *testing.T) {
 	testutil.NeedRoot(t)
-	ns := newNetns(t)
+	ns := testutil.Namespace(t)
 	messages, err := build(largePlan("dnat", 10), host{netmap: true}).messages(nil)
 	if err != nil {
 		t.Fatal(err)

@@ -30,7 +30,7 @@ type route struct{ client, gateway, server *netns.Handle }
 
 func newRoute(t *testing.T) route {
 	t.Helper()
-	r := route{newNetns(t), newNetns(t), newNetns(t)}
+	r := route{testutil.Namespace(t), testutil.Namespace(t), testutil.Namespace(t)}
 	join(t, r.client, r.gateway, "lan", clientAddress+"/24", "192.168.0.1/24")
 	join(t, r.server, r.gateway, "wan", serverAddress+"/24", publicAddress+"/24")
 	run(t, r.client, "sh", "-c", "ip route add default via 192.168.0.1")

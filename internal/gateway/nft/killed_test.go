@@ -36,7 +36,7 @@ func killedPlan(i int) *gateway.Plan { return largePlan("static", 300*(1+i)) }
 // or the new ones.
 func TestKilled(t *testing.T) {
 	testutil.NeedRoot(t)
-	ns := newNetns(t)
+	ns := testutil.Namespace(t)
 	whole := map[string]string{} // digest to fingerprint
 	start := time.Now()
 	for i := range 2 {

@@ -27,7 +27,7 @@ func TestOracle(t *testing.T) {
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".yaml")
 		t.Run(name, func(t *testing.T) {
-			ours, theirs := newNetns(t), newNetns(t)
+			ours, theirs := testutil.Namespace(t), testutil.Namespace(t)
 			if err := Apply(ours, planOf(t, file)); err != nil {
 				t.Fatal(err)
 			}
@@ -63,16 +63,6 @@ func planOfText(t testing.TB, name, text string) *gateway.Plan {
 	return p
 }
 
-func newNetns(t testing.TB) *netns.Handle {
-	t.Helper()
-	ns, err := netns.New(t.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ns.Close() })
-	return ns
-}
-
 // run runs a program in a namespace.
 func run(t testing.TB, ns *netns.Handle, name string, args ...string) string {
 	t.Helper()
@@ -102,7 +92,7 @@ func TestListable(t *testing.T) {
 	testutil.NeedRoot(t)
 	testutil.NeedProgram(t, "nft")
 	for _, kind := range []string{"hairpin", "ports", "stateless"} {
-		ns, p := newNetns(t), largePlan(kind, 3)
+		ns, p := testutil.Namespace(t), largePlan(kind, 3)
 		if err := Apply(ns, p); err != nil {
 			t.Fatal(err)
 		}

@@ -22,17 +22,6 @@ import (
 // some is enough for every part of every mix, and less than a host's maximum.
 const some = 20_000
 
-func newNetns(t *testing.T) *netns.Handle {
-	t.Helper()
-	testutil.NeedRoot(t)
-	ns, err := netns.New(t.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ns.Close() })
-	return ns
-}
-
 func mixOf(t *testing.T, name string) *lab.Mix {
 	t.Helper()
 	m, err := lab.FindMix(name)
@@ -103,7 +92,7 @@ func TestKernelHoldsWhatTheMixSays(t *testing.T) {
 	testutil.LockHost(t) // the limit must have room
 	for _, m := range lab.Mixes() {
 		t.Run(m.Name, func(t *testing.T) {
-			ns := newNetns(t)
+			ns := testutil.Namespace(t)
 			began := time.Now()
 			f := start(t, options(t, ns, m.Name, some))
 			got := table(t, ns)
@@ -162,7 +151,7 @@ func TestOtherProtocols(t *testing.T) {
 		t.Fatal(err)
 	}
 	testutil.LockHost(t)
-	ns := newNetns(t)
+	ns := testutil.Namespace(t)
 	f := start(t, Options{Netns: ns, Where: "test", Mix: m, Seed: 5, Target: some, Dir: t.TempDir()})
 	compareTable(t, m.Filler(5, f.Mark), table(t, ns), 5)
 	if _, err := f.Remove(t.Context()); err != nil {
@@ -172,7 +161,7 @@ func TestOtherProtocols(t *testing.T) {
 
 func TestRemoveLeavesOthers(t *testing.T) {
 	testutil.LockHost(t)
-	ns := newNetns(t)
+	ns := testutil.Namespace(t)
 	foreign(t, ns, 10, 0)
 	dir := t.TempDir()
 	o := options(t, ns, "established", some)
@@ -211,7 +200,7 @@ func wantNoRecords(t *testing.T, dir string) {
 // TestMarksOfOthersAreAvoided: an entry that is not a fill's has a fill's mark.
 func TestMarksOfOthersAreAvoided(t *testing.T) {
 	testutil.LockHost(t)
-	ns := newNetns(t)
+	ns := testutil.Namespace(t)
 	foreign(t, ns, 3, lab.FillMark+1)
 	f := start(t, options(t, ns, "established", 100))
 	if f.Mark != lab.FillMark+2 {
@@ -231,7 +220,7 @@ func TestExpiredEntriesAreNoError(t *testing.T) {
 		t.Fatal(err)
 	}
 	testutil.LockHost(t)
-	ns := newNetns(t)
+	ns := testutil.Namespace(t)
 	f := start(t, Options{Netns: ns, Where: "test", Mix: m, Target: 1000, Dir: t.TempDir()})
 	for deadline := time.Now().Add(10 * time.Second); ; {
 		if n, err := dump.Marked(t.Context(), ns, f.filter()); err != nil || n == 500 || time.Now().After(deadline) {
@@ -270,7 +259,7 @@ func TestFailuresLeaveNothing(t *testing.T) {
 		}, want: "an entry with these tuples exists; another fill has it"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ns := newNetns(t)
+			ns := testutil.Namespace(t)
 			foreign(t, ns, 3, 0)
 			if tc.prepare != nil {
 				tc.prepare(t, ns)
@@ -293,7 +282,7 @@ func TestFailuresLeaveNothing(t *testing.T) {
 
 func TestInterruptedRemovesWhatItMade(t *testing.T) {
 	testutil.LockHost(t)
-	ns := newNetns(t)
+	ns := testutil.Namespace(t)
 	foreign(t, ns, 3, 0)
 	ctx, cancel := context.WithCancel(t.Context())
 	o := options(t, ns, "gateway", 10*some)

@@ -32,7 +32,7 @@ func queries(t *testing.T, ns *netns.Handle, port, n uint16) {
 // while real connections come into it.
 func TestConnectionsMeanwhileAreNotEvicted(t *testing.T) {
 	testutil.LockHost(t)
-	ns := newNetns(t)
+	ns := testutil.Namespace(t)
 	limit, err := Max()
 	if err != nil {
 		t.Fatal(err)

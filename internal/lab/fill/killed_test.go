@@ -61,7 +61,7 @@ func TestKilledIsCleaned(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			testutil.NeedRoot(t)
 			testutil.LockHost(t)
-			ns := newNetns(t)
+			ns := testutil.Namespace(t)
 			foreign(t, ns, 3, 0)
 			killed(t, ns, mode)
 		})
@@ -121,7 +121,7 @@ func killed(t *testing.T, ns *netns.Handle, mode string) {
 
 func TestCleanOfWhatIsGone(t *testing.T) {
 	testutil.LockHost(t)
-	ns := newNetns(t)
+	ns := testutil.Namespace(t)
 	o := options(t, ns, "established", 100)
 	o.Keep = true
 	f := start(t, o)

@@ -24,12 +24,7 @@ func newNetns(t *testing.T) *netns.Handle {
 	t.Helper()
 	testutil.NeedRoot(t)
 	testutil.LockHost(t) // the limit must have room
-	ns, err := netns.New(t.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ns.Close() })
-	return ns
+	return testutil.Namespace(t)
 }
 
 // fill makes the connections first to first+n-1: half of them from 198.18.0.1, which
