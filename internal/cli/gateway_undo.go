@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/natkit/natkit/internal/gateway/nft"
 	"github.com/natkit/natkit/internal/gateway/run"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/tune"
@@ -174,6 +175,17 @@ func printGatewayResult(t *tuner, tx *journal.Transaction, said string, stale *g
 	if err := printResults(t.env, tuneDocument{Transactions: []tuneTransaction{one}}); err != nil {
 		return err
 	}
-	_, err = fmt.Fprint(t.env.Stdout, stale.text())
+	_, err = fmt.Fprint(t.env.Stdout, leftTable(tx), stale.text())
 	return err
+}
+
+// leftTable says how a table goes that the undo has left, as somebody changed it.
+func leftTable(tx *journal.Transaction) string {
+	left := slices.ContainsFunc(tx.Changes, func(c journal.Change) bool {
+		return c.Kind == tune.Gateway && c.State == journal.Left && !strings.HasPrefix(c.Note, "no longer exists")
+	})
+	if !left {
+		return ""
+	}
+	return fmt.Sprintf("table %[1]s %[2]s is not as natkit wrote it, and is left: 'nft delete table %[1]s %[2]s' removes it\n", nft.Family, nft.Table)
 }
