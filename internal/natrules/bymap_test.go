@@ -74,3 +74,25 @@ func TestReadOwnTable(t *testing.T) {
 		}
 	}
 }
+
+// TestReadOriginalDestination: rules about what comes back inside.
+func TestReadOriginalDestination(t *testing.T) {
+	w := newWorld(t)
+	w.nft(`table inet natkit {
+	chain post {
+		type nat hook postrouting priority 120;
+		ct status dnat ct original ip daddr 203.0.113.7 meta l4proto tcp ct original proto-dst 8080 snat ip to 203.0.113.7 comment "nat[0] dnat"
+		ct status dnat ct original ip6 daddr 2001:db8::7 snat ip6 to 2001:db8::7 comment "ipv6[0] dnat"
+		ct original ip saddr 192.168.0.2 snat ip to 203.0.113.8
+		ct reply ip daddr 203.0.113.9 snat ip to 203.0.113.9
+		ct status dnat masquerade
+	}
+}`)
+	var got []bool
+	for _, r := range w.rules() {
+		got = append(got, r.OriginalDestination)
+	}
+	if d := cmp.Diff([]bool{true, true, false, false, false}, got); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
+	}
+}

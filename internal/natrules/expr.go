@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"net/netip"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/natkit/natkit/internal/conntrack"
 )
 
@@ -104,12 +106,30 @@ func (m *machine) run(e kernelExpr) {
 		m.step.match(a.text(nftXtName), a.u32(nftXtRevision), a.get(nftXtInfo))
 	case "target":
 		m.xtTarget(a)
+	case "ct":
+		m.step.rule.Partial, m.step.cause = true, e.name
+		if asksOriginalDestination(a) {
+			m.step.rule.OriginalDestination = true
+		}
 	case "counter", "log", "last":
 	case "notrack":
 		m.step.other = e.name
 	default:
 		m.step.rule.Partial, m.step.cause = true, e.name
 	}
+}
+
+// asksOriginalDestination: the destination that the connection's first packet had
+// (IP_CT_DIR_ORIGINAL), by the key that takes either family or by those of one.
+func asksOriginalDestination(a attrs) bool {
+	if !a.has(unix.NFTA_CT_DIRECTION) || !bytes.Equal(a.get(unix.NFTA_CT_DIRECTION), []byte{0}) {
+		return false
+	}
+	switch a.u32(unix.NFTA_CT_KEY) {
+	case unix.NFT_CT_DST, unix.NFT_CT_DST_IP, unix.NFT_CT_DST_IP6:
+		return a.u32(unix.NFTA_CT_DREG) != 0
+	}
+	return false
 }
 
 func (m *machine) immediate(a attrs) {

@@ -176,6 +176,24 @@ func TestPortsOfRules(t *testing.T) {
 	}
 }
 
+// A rule about what came back inside, which is asked first, gives no ports elsewhere.
+func TestPortsOfHairpins(t *testing.T) {
+	rules := []snapshot.NATRule{
+		{Kind: snapshot.NATSource, Family: "ip", First: gateway, Last: gateway, OriginalDestination: true, Partial: true},
+		{Kind: snapshot.NATMasquerade, Family: "ip", FirstPort: 2000, LastPort: 2099},
+	}
+	c := NewCollector(Options{})
+	c.Add(flow(client, 9, 2005))
+	if got := c2(c, rules); len(got) != 1 || got[0].Rule != 1 || got[0].LastPort != 2099 {
+		t.Errorf("%+v", got)
+	}
+	c = NewCollector(Options{})
+	c.Add(flow(client, 40000, 40000))
+	if got := c2(c, rules); len(got) != 1 || got[0].Rule != 0 || got[0].LastPort != 65535 {
+		t.Errorf("%+v", got)
+	}
+}
+
 func c2(c *Collector, rules []snapshot.NATRule) []snapshot.PortPool {
 	return c.Ports(Query{Complete: true, Rules: &snapshot.NATRules{Rules: rules}}).Pools
 }

@@ -23,25 +23,27 @@ type share struct {
 // range for it to have given them. Entries older than the rule are the rest.
 const holds = 0.98
 
-// shares tells which rules gave a pool's ports.
+// shares tells which rules gave a pool's ports. Rules about what came back inside are
+// asked last: a pool does not tell whether its destination was translated, and where
+// one was, the other rules do not fit.
 func (q *Query) shares(k key, p *pool, addrs *addresses) []share {
 	var narrow []share
-	for i := range q.rules() {
-		rule := &q.Rules.Rules[i]
-		if !q.mayGive(rule, k, p, addrs) {
-			continue
-		}
-		if rule.FirstPort == 0 && rule.LastPort == 0 {
-			return byClass(k.proto, p, i, draws(rule), sourceOf(rule))
-		}
-		s := share{Range: portsOf(rule), rule: i, draws: draws(rule), from: named(rule)}
-		inside := p.count(s.Range, 0)
-		localOutside := p.count(everything, isLocal) - p.count(s.Range, isLocal)
-		if float64(inside) >= holds*float64(p.count(everything, 0)-localOutside) {
-			return []share{s}
-		}
-		if inside > 0 {
-			narrow = append(narrow, s)
+	for _, original := range []bool{false, true} {
+		for i := range q.rules() {
+			rule := &q.Rules.Rules[i]
+			if rule.OriginalDestination != original || original && len(narrow) > 0 || !q.mayGive(rule, k, p, addrs) {
+				continue
+			}
+			if rule.FirstPort == 0 && rule.LastPort == 0 {
+				return byClass(k.proto, p, i, draws(rule), sourceOf(rule))
+			}
+			s := share{Range: portsOf(rule), rule: i, draws: draws(rule), from: named(rule)}
+			switch inside := p.count(s.Range, 0); {
+			case p.gaveAll(s.Range, inside):
+				return []share{s}
+			case inside > 0:
+				narrow = append(narrow, s)
+			}
 		}
 	}
 	if len(narrow) > 0 {
@@ -51,6 +53,12 @@ func (q *Query) shares(k key, p *pool, addrs *addresses) []share {
 		return byClass(k.proto, p, -1, false, "the kernel's own, if no rule gives one: rules are not known")
 	}
 	return byClass(k.proto, p, -1, false, "the kernel's own")
+}
+
+// gaveAll tells whether the ports inside a range are, but for a few, all that were given.
+func (p *pool) gaveAll(r Range, inside int) bool {
+	localOutside := p.count(everything, isLocal) - p.count(r, isLocal)
+	return float64(inside) >= holds*float64(p.count(everything, 0)-localOutside)
 }
 
 func (q *Query) rules() []snapshot.NATRule {

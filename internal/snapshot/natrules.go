@@ -72,6 +72,10 @@ type NATRule struct {
 	// OutInterface and InInterface restrict the interface; empty means any.
 	OutInterface string `json:"out_interface,omitempty"`
 	InInterface  string `json:"in_interface,omitempty"`
+	// OriginalDestination is true where the rule asks what the destination was before it
+	// was translated, as those do that send connections back inside: what leaves for
+	// elsewhere is not meant.
+	OriginalDestination bool `json:"original_destination,omitempty"`
 	// Partial is true where the rule has conditions that are not in these fields.
 	Partial bool `json:"partial,omitempty"`
 	// Text is the translation in nft's words: "masquerade to :1024-2047 fully-random".
