@@ -199,6 +199,19 @@ func TestRefusedByCheck(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	w.want(tune.GatewayNone)
+	// With force it is done as far as it goes, and undone like all others.
+	forced := wish(twice)
+	forced.Force = true
+	r := w.prepare(forced)
+	a, err := r.Apply(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.want(r.Digest)
+	if _, err := w.Undo(a.ID()); err != nil {
+		t.Error(err)
+	}
+	w.want(tune.GatewayNone)
 }
 
 func TestPlanThatIsLost(t *testing.T) {

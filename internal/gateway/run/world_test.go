@@ -32,6 +32,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	testutil.NeedRoot(t)
 	testutil.NeedProgram(t, "ip")
+	t.Parallel() // each has its own namespace and state, and waits most of the time
 	ns, err := netns.New("gateway-run")
 	if err != nil {
 		t.Fatal(err)

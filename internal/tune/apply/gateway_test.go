@@ -95,6 +95,15 @@ func TestGatewayUndoneFromElsewhere(t *testing.T) {
 	if tx, err := Undo(a.ID(), opt); err != nil || states(tx) != "undone undone" {
 		t.Errorf("%+v, %v", tx, err)
 	}
+	// So does what a natkit has left that was killed.
+	a = applyInside(t, ns, digests[0], opt)
+	a.tx.Complete, a.tx.Owner.StartTicks = false, 1
+	if err := opt.Journal.Save(a.tx); err != nil {
+		t.Fatal(err)
+	}
+	if undone, err := Clean(opt); err != nil || len(undone) != 1 || states(undone[0]) != "undone undone" {
+		t.Errorf("%+v, %v", undone, err)
+	}
 	var forward string
 	err := ns.Do(func() (err error) { forward, err = ReadSysctl("/proc", "net.ipv4.ip_forward"); return err })
 	if err != nil || forward != "0" {

@@ -161,12 +161,7 @@ func Clean(opt Options) ([]*journal.Transaction, error) {
 		if !view.Status(tx).Abandoned() {
 			continue
 		}
-		tx, err := undoByID(tx.ID, opt, func(tx *journal.Transaction, view journal.View) error {
-			if !view.Status(tx).Abandoned() {
-				return errMeanwhile
-			}
-			return nil
-		})
+		err := whereMade(tx.ID, opt, func() (err error) { tx, err = undoByID(tx.ID, opt, abandoned); return err })
 		if errors.Is(err, errMeanwhile) {
 			continue
 		}
@@ -176,6 +171,13 @@ func Clean(opt Options) ([]*journal.Transaction, error) {
 		}
 	}
 	return undone, errors.Join(errs...)
+}
+
+func abandoned(tx *journal.Transaction, view journal.View) error {
+	if !view.Status(tx).Abandoned() {
+		return errMeanwhile
+	}
+	return nil
 }
 
 // errMeanwhile: a guard or another natkit was faster.
