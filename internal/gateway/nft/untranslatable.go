@@ -24,15 +24,49 @@ const UntranslatableComment = "untranslatable"
 // is after that of IPVS (ip_vs_reply4, 100), which gives answers of real servers, invalid
 // to the tracker, the service's address and makes them untracked.
 func (t *table) untranslatable(p *gateway.Plan) {
-	var drops []rule
+	rules := []rule{validPass()}
 	for _, f := range []*family{ip4, ip6} {
-		for i, l := range leaks(p, f) {
-			drops = append(drops, t.dropOf(l, f, fmt.Sprintf("untranslatable%s-%d", f.suffix, i+1)))
+		all := leaks(p, f)
+		if len(all) > 0 {
+			rules = append(rules, t.errorsPass(p, f)...)
+		}
+		for i, l := range all {
+			rules = append(rules, t.dropOf(l, f, fmt.Sprintf("untranslatable%s-%d", f.suffix, i+1)))
 		}
 	}
-	if len(drops) > 0 {
-		t.rules = append(append(t.rules, validPass()), drops...)
+	if len(rules) > 1 {
+		t.rules = append(t.rules, rules...)
 	}
+}
+
+// errorsPass lets ICMP errors of routers inside out that are about packets to hosts
+// which are not tracked: no error about these has a connection, and without some of
+// them a path's MTU is not found.
+func (t *table) errorsPass(p *gateway.Plan, f *family) []rule {
+	hosts := untracked(p, f)
+	if len(hosts) == 0 {
+		return nil
+	}
+	exprs := append(f.is(), (&rewriter{t: t, f: f}).icmpErrors()...)
+	if about := f.quoted(true); len(hosts) == 1 {
+		exprs = append(exprs, about.within(f, hosts[0])...)
+	} else {
+		all := t.prefixSet("untracked"+f.suffix, f, hosts)
+		exprs = append(exprs, about.load(uint32(f.bytes)), all.lookup(reg1, false))
+	}
+	exprs = append(exprs, &expr.Verdict{Kind: expr.VerdictAccept})
+	return []rule{{chain: "untranslatable", exprs: exprs, comment: UntranslatableComment}}
+}
+
+// untracked are the hosts that the tracker does not see, by their addresses inside.
+func untracked(p *gateway.Plan, f *family) (hosts []netip.Prefix) {
+	for _, s := range p.Stateless {
+		hosts = append(hosts, s.Inside)
+	}
+	for _, u := range p.Untracked {
+		hosts = append(hosts, netip.PrefixFrom(u.On, u.On.BitLen()))
+	}
+	return slices.DeleteFunc(hosts, func(p netip.Prefix) bool { return familyOf(p.Addr()) != f })
 }
 
 // validPass ends the chain for all but invalid packets: others pay for nothing else.
@@ -86,6 +120,10 @@ func (t *table) oneOf(from []netip.Prefix, f *family, name string) []expression 
 	case len(from) == 1:
 		return f.within(f.saddr, from[0], expr.CmpOpEq)
 	}
-	s := t.add(&set{name: name, key: f.address, flags: unix.NFT_SET_INTERVAL, elements: intervals(from), about: UntranslatableComment})
+	s := t.prefixSet(name, f, from)
 	return []expression{payload(expr.PayloadBaseNetworkHeader, f.saddr, uint32(f.bytes), reg1), s.lookup(reg1, false)}
+}
+
+func (t *table) prefixSet(name string, f *family, all []netip.Prefix) *set {
+	return t.add(&set{name: name, key: f.address, flags: unix.NFT_SET_INTERVAL, elements: intervals(all), about: UntranslatableComment})
 }

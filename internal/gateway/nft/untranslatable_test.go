@@ -1,9 +1,9 @@
 package nft_test
 
 import (
-	"fmt"
 	"net/netip"
 	"os/exec"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -88,6 +88,36 @@ func TestUntranslatable(t *testing.T) {
 		t.Errorf("counted %d, not %d", n, want)
 	}
 	b.out("192.168.0.2:500", "198.18.0.10:53", "203.0.113.1:500")
+	b.reports("192.168.0.2", "198.18.0.10", "192.168.0.34", "203.0.113.10") // stateless
+	b.reports("192.168.0.2", "198.18.0.10", "192.168.0.4", "192.168.0.4")   // not tracked
+	b.reports("192.168.0.2", "198.18.0.10", "192.168.0.6", "")
+}
+
+// TestUntranslatableListable: nft(8) shows the set of hosts that errors may be about,
+// though it has no words to write such a rule.
+func TestUntranslatableListable(t *testing.T) {
+	testutil.NeedProgram(t, "nft")
+	b := newBed(t, nft.Apply, leaky)
+	if text := b.program("nft", "list", "chain", "inet", nft.Table, "untranslatable"); !strings.Contains(text, "@th,192,32 @untracked4 accept") {
+		t.Error(text)
+	}
+}
+
+// reports wants an error of a router inside about a packet to a host to go out, about
+// one to seen; empty is that it does not.
+func (b *bed) reports(router, x, host, seen string) {
+	b.Helper()
+	from, to := netip.MustParseAddr(router), netip.MustParseAddr(x)
+	about := behaviour.UDPPacket(netip.AddrPortFrom(to, 53), netip.AddrPortFrom(netip.MustParseAddr(host), 4000), "too large")
+	tuple := packet.Tuple{Src: netip.AddrPortFrom(from, 0), Dst: netip.AddrPortFrom(to, 0)}
+	got := b.send(behaviour.A, behaviour.X, segment(tuple, unix.IPPROTO_ICMP, nil, packet.AppendICMP(nil, from, to, packet.ICMP{Type: 3, Code: 4, Rest: 1280}, about)))
+	var quoted packet.Frame
+	switch {
+	case seen == "" && len(got) > 0:
+		b.Errorf("an error about %s left: %+v", host, got)
+	case seen != "" && (len(got) != 1 || got[0].Quoted(&quoted) != nil || quoted.Destination.String() != seen):
+		b.Errorf("the error about %s: %+v", host, got)
+	}
 }
 
 // TestUntranslatableOfTheGateway: its own packets are none of this chain's. A server
@@ -134,16 +164,20 @@ func TestUntranslatableIsNotOfIPVS(t *testing.T) {
 // balance makes a service of IPVS with one real server, by masquerading.
 func (b *bed) balance(service, real string) {
 	b.Helper()
-	for _, args := range [][]string{{"-A", "-t", service, "-s", "rr"}, {"-a", "-t", service, "-r", real, "-m"}} {
-		err := b.engine.ns.Do(func() error {
-			out, err := exec.Command("ipvsadm", args...).CombinedOutput()
-			if err != nil {
-				err = fmt.Errorf("%w: %s", err, out)
-			}
-			return err
-		})
-		if err != nil {
-			b.Fatal(err)
-		}
+	b.program("ipvsadm", "-A", "-t", service, "-s", "rr")
+	b.program("ipvsadm", "-a", "-t", service, "-r", real, "-m")
+}
+
+// program runs one on the gateway, and gives what it says.
+func (b *bed) program(name string, args ...string) string {
+	b.Helper()
+	var out []byte
+	err := b.engine.ns.Do(func() (err error) {
+		out, err = exec.Command(name, args...).CombinedOutput()
+		return err
+	})
+	if err != nil {
+		b.Fatalf("%s: %v: %s", name, err, out)
 	}
+	return string(out)
 }
