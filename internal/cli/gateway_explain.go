@@ -90,7 +90,7 @@ func arrows(args []string) []string {
 // explainArgs tells a file from the packet: a packet begins with a protocol.
 func explainArgs(args []string) (file string, packet gateway.Packet, err error) {
 	first, _, _ := strings.Cut(strings.TrimSpace(args[0]), " ")
-	if _, err := match.ParseProtocol(first); err != nil {
+	if _, err := match.ParseProtocol(first); err != nil && (len(args) > 1 || first == args[0]) {
 		file, args = args[0], args[1:]
 	}
 	if len(args) == 0 {
@@ -107,7 +107,7 @@ func (f *gatewayExplain) run(ctx context.Context, env *Env, ns *netns.Handle, fi
 	if err != nil {
 		return err
 	}
-	plan, err := f.plan(env, ns, file, &facts)
+	plan, err := f.plan(ctx, env, ns, file, &facts)
 	if err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func (f *gatewayExplain) run(ctx context.Context, env *Env, ns *netns.Handle, fi
 }
 
 // plan is the file's, or the one in force.
-func (f *gatewayExplain) plan(env *Env, ns *netns.Handle, file string, facts *gateway.Facts) (*gateway.Plan, error) {
+func (f *gatewayExplain) plan(ctx context.Context, env *Env, ns *netns.Handle, file string, facts *gateway.Facts) (*gateway.Plan, error) {
 	h, err := gatewayHost(env, ns)
 	if err != nil {
 		return nil, err
@@ -140,7 +140,7 @@ func (f *gatewayExplain) plan(env *Env, ns *netns.Handle, file string, facts *ga
 		}
 		return p, err
 	}
-	read, err := readGateway(env, file)
+	read, err := readGateway(ctx, env, file)
 	if err != nil {
 		return nil, err
 	}

@@ -63,7 +63,7 @@ const packetWords = `expected PROTOCOL SOURCE -> DESTINATION such as "tcp 192.16
 // ParsePacket reads "tcp 192.168.0.2:4000 -> 198.51.100.9:443", given as one word or
 // as several; the arrow may be missing.
 func ParsePacket(words []string) (Packet, error) {
-	fields := strings.Fields(strings.ReplaceAll(strings.Join(words, " "), "→", " -> "))
+	fields := strings.Fields(strings.NewReplacer("→", " -> ", "->", " -> ").Replace(strings.Join(words, " ")))
 	if len(fields) > 0 && fields[len(fields)-1] == "-" {
 		return Packet{}, errArrow
 	}
@@ -112,6 +112,10 @@ func (p Packet) whole() (Packet, error) {
 	switch {
 	case p.Src.BitLen() != p.Dst.BitLen():
 		return p, fmt.Errorf("packet: %s and %s are not of one family", p.Src, p.Dst)
+	case p.Src.IsUnspecified() || isGroup(p.Src):
+		return p, fmt.Errorf("packet: %s is the source of nothing that is forwarded", p.Src)
+	case p.Dst.IsUnspecified() || isGroup(p.Dst):
+		return p, fmt.Errorf("packet: %s is no host's: what is sent there is not forwarded", p.Dst)
 	case p.isEcho() && (p.name() == "icmp") != p.Src.Is4():
 		return p, fmt.Errorf("packet: %s is not for %s", p.name(), p.Src)
 	case p.isEcho():
@@ -124,4 +128,9 @@ func (p Packet) whole() (Packet, error) {
 		p.SrcPort = usualPort
 	}
 	return p, nil
+}
+
+// isGroup tells addresses of many hosts.
+func isGroup(a netip.Addr) bool {
+	return a.IsMulticast() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }
