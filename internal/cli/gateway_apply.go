@@ -107,7 +107,7 @@ func (f *gatewayApply) run(ctx context.Context, env *Env, ns *netns.Handle, file
 	if err != nil {
 		return err
 	}
-	text, err := gatewayText(env, file)
+	text, err := gatewayText(ctx, env, file)
 	file = gatewayName(file)
 	if err != nil {
 		return err

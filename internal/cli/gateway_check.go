@@ -80,7 +80,7 @@ type gatewayCheckDocument struct {
 }
 
 func (f *gatewayCheck) run(ctx context.Context, env *Env, ns *netns.Handle, name string) error {
-	file, err := readGateway(env, name)
+	file, err := readGateway(ctx, env, name)
 	if err != nil {
 		return err
 	}
@@ -110,8 +110,8 @@ func (f *gatewayCheck) run(ctx context.Context, env *Env, ns *netns.Handle, name
 }
 
 // readGateway reads and parses a gateway file, or the standard input for "-".
-func readGateway(env *Env, name string) (*gateway.File, error) {
-	text, err := gatewayText(env, name)
+func readGateway(ctx context.Context, env *Env, name string) (*gateway.File, error) {
+	text, err := gatewayText(ctx, env, name)
 	if err != nil {
 		return nil, err
 	}

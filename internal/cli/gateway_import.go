@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 
@@ -119,23 +118,12 @@ func (g *gatewayImport) read(cmd *cobra.Command, args []string) (*iptables.Rules
 
 // text is all of a file, or of standard input for "-".
 func (g *gatewayImport) text(ctx context.Context, name string) ([]byte, error) {
-	from := g.env.Stdin
-	if name != "-" {
-		file, err := openUntil(ctx, name)
-		if err != nil {
-			return nil, fmt.Errorf("import rules: %w", err)
-		}
-		defer file.Close()
-		from = file
-	} else if g.env.StdinTerminal {
-		return nil, usagef("standard input is a terminal: pipe rules into it, such as 'iptables-save | natkit gateway import -'")
-	}
-	text, err := io.ReadAll(io.LimitReader(newInterruptible(ctx, from), maxImport+1))
+	text, err := g.env.input(ctx, name, maxImport, "rules into it, such as 'iptables-save | natkit gateway import -'")
 	if err == nil && len(text) > maxImport {
-		err = fmt.Errorf("larger than %s, which is more than natkit reads", units.Bytes(int64(maxImport)))
+		err = fmt.Errorf("read %s: larger than %s, which is more than natkit reads", name, units.Bytes(int64(maxImport)))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("import rules: read %s: %w", name, err)
+		return nil, fmt.Errorf("import rules: %w", err)
 	}
 	return text, nil
 }
@@ -143,9 +131,7 @@ func (g *gatewayImport) text(ctx context.Context, name string) ([]byte, error) {
 func (g *gatewayImport) print(out, notes io.Writer, r *iptables.Result) error {
 	if g.asJSON {
 		doc := importDocument{gatewayImportSchema, r.Config, r.YAML(), append([]iptables.Note{}, r.Notes...)}
-		encoder := json.NewEncoder(out)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(doc)
+		return report.JSON(out, doc)
 	}
 	if _, err := io.WriteString(out, r.YAML()); err != nil {
 		return err

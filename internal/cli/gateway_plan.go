@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -98,7 +97,7 @@ func (f *gatewayPlan) run(ctx context.Context, env *Env, ns *netns.Handle, name 
 	if err != nil {
 		return err
 	}
-	text, err := gatewayText(env, name)
+	text, err := gatewayText(ctx, env, name)
 	if err != nil {
 		return err
 	}
@@ -132,13 +131,10 @@ func (f *gatewayPlan) refused(env *Env, name string, v *run.Preview) error {
 }
 
 // gatewayText reads a gateway file, or the standard input for "-".
-func gatewayText(env *Env, name string) ([]byte, error) {
-	if name != "-" {
-		return run.ReadFile(name)
-	}
-	text, err := io.ReadAll(io.LimitReader(env.Stdin, gateway.MaxSource+1))
+func gatewayText(ctx context.Context, env *Env, name string) ([]byte, error) {
+	text, err := env.input(ctx, name, gateway.MaxSource, "a gateway file into it, such as 'natkit gateway check - <gateway.yaml'")
 	if err != nil {
-		return nil, fmt.Errorf("read gateway file from the standard input: %w", err)
+		return nil, fmt.Errorf("read gateway file: %w", err)
 	}
 	return text, nil
 }
