@@ -140,9 +140,14 @@ func (h Host) open(inode uint64) ([]*journal.Transaction, error) {
 	if err != nil {
 		return nil, err
 	}
+	var cookie uint64
+	if err := h.do(func() error { cookie = journal.NetnsCookie(); return nil }); err != nil {
+		return nil, err
+	}
 	var open []*journal.Transaction
 	for _, tx := range all {
-		if tx.BootID == boot && !tx.Finished() && (tx.Netns == inode || changesGateway(tx, inode)) {
+		here := tx.Netns == inode && !tx.OfAnother(cookie) || tx.Netns != inode && changesGateway(tx, inode)
+		if here && tx.BootID == boot && !tx.Finished() {
 			open = append(open, tx)
 		}
 	}

@@ -19,16 +19,9 @@ func (s *Store) Claim(inode uint64, who string) (release func(), err error) {
 		return nil, err
 	}
 	path := s.claimPath(inode)
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+	f, err := lockFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("claim the gateway: %w", hint(err))
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		defer f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, Claimed(lineOf(f))
-		}
-		return nil, fmt.Errorf("claim the gateway: lock %s: %w", path, err)
+		return nil, err
 	}
 	err = f.Truncate(0)
 	if err == nil {
@@ -39,6 +32,29 @@ func (s *Store) Claim(inode uint64, who string) (release func(), err error) {
 		return nil, fmt.Errorf("claim the gateway: write %s: %w", path, hint(err))
 	}
 	return func() { os.Remove(path); f.Close() }, nil
+}
+
+// lockFile locks the file at a path: one that was removed meanwhile, as its holder
+// ended, is another's no more than this one's.
+func lockFile(path string) (*os.File, error) {
+	for {
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+		if err != nil {
+			return nil, fmt.Errorf("claim the gateway: %w", hint(err))
+		}
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+			defer f.Close()
+			if errors.Is(err, unix.EWOULDBLOCK) {
+				return nil, Claimed(lineOf(f))
+			}
+			return nil, fmt.Errorf("claim the gateway: lock %s: %w", path, err)
+		}
+		locked, err := f.Stat()
+		if there, errThere := os.Lstat(path); err == nil && errThere == nil && os.SameFile(locked, there) {
+			return f, nil
+		}
+		f.Close()
+	}
 }
 
 // Claimed says who keeps a gateway in force.

@@ -7,7 +7,10 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -207,5 +210,30 @@ func TestOneClaim(t *testing.T) {
 	}
 	if got := s.Claimant(42); got != "" {
 		t.Errorf("released: %q", got)
+	}
+}
+
+// Many claim and release at once: never have two of them the claim.
+func TestOneClaimAtATime(t *testing.T) {
+	s := newStore(t)
+	var holders, most atomic.Int32
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 500 {
+				release, err := s.Claim(42, "one of them")
+				if err != nil {
+					continue
+				}
+				most.Store(max(most.Load(), holders.Add(1)))
+				runtime.Gosched()
+				holders.Add(-1)
+				release()
+			}
+		})
+	}
+	wg.Wait()
+	if n := most.Load(); n != 1 {
+		t.Errorf("%d had the claim at once", n)
 	}
 }

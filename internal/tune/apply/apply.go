@@ -160,6 +160,9 @@ func draft(plan tune.Plan, opt Options) (*journal.Transaction, error) {
 		Netns:    journal.NamespaceInode(opt.ProcRoot, "net"),
 		Lifeline: opt.Lifeline, Persist: opt.Persist,
 	}
+	if opt.ProcRoot == "/proc" {
+		tx.NetnsCookie = journal.NetnsCookie()
+	}
 	changes := plan.Changes
 	if opt.Persist {
 		files, err := PlanPersist(plan.Changes, opt)

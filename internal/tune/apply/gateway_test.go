@@ -146,6 +146,28 @@ func TestGatewayOfANamespaceThatIsGone(t *testing.T) {
 	}
 }
 
+// A namespace that came later has the number of one that is gone: what is set there is
+// not what natkit set, though the values are alike.
+func TestGatewayOfANamespaceWhoseNumberIsAnothers(t *testing.T) {
+	ns, opt, digests := gatewayHost(t)
+	a := applyInside(t, ns, digests[0], opt)
+	if a.tx.NetnsCookie == 0 || a.tx.NetnsCookie == journal.NetnsCookie() {
+		t.Skipf("this kernel does not tell namespaces apart (Linux 5.14): %d", a.tx.NetnsCookie)
+	}
+	a.tx.NetnsCookie++
+	if err := opt.Journal.Save(a.tx); err != nil {
+		t.Fatal(err)
+	}
+	if tx, err := Undo(a.ID(), opt); err != nil || states(tx) != "left left" || !strings.Contains(tx.Changes[1].Note, "is gone") {
+		t.Errorf("%+v, %v", tx, err)
+	}
+	var forward string
+	err := ns.Do(func() (err error) { forward, err = ReadSysctl("/proc", "net.ipv4.ip_forward"); return err })
+	if err != nil || forward != "1" {
+		t.Errorf("forwarding %q, %v", forward, err)
+	}
+}
+
 func TestGatewayFile(t *testing.T) {
 	j, err := journal.At(filepath.Join(t.TempDir(), "journal"))
 	if err != nil {

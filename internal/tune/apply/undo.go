@@ -227,6 +227,9 @@ func undoChanges(tx *journal.Transaction, opt Options) error {
 // fs.ErrNotExist where the namespace is gone, and its values with it.
 func sameNetns(tx *journal.Transaction, c journal.Change, opt Options) error {
 	here := journal.NamespaceInode(opt.ProcRoot, "net")
+	if !c.Durable && opt.ProcRoot == "/proc" && tx.Netns == here && tx.OfAnother(journal.NetnsCookie()) {
+		return fmt.Errorf("network namespace %d: %w: it is gone, and another one has its number", here, fs.ErrNotExist)
+	}
 	if c.Durable || c.NamesNetns() || tx.Netns == 0 || here == 0 || tx.Netns == here {
 		return nil
 	}

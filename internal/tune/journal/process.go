@@ -122,3 +122,24 @@ func (SystemClock) Boottime() time.Duration {
 	}
 	return time.Duration(ts.Nano())
 }
+
+// NetnsCookie tells the calling thread's network namespace from all others of this
+// boot; 0 where the kernel does not say (SO_NETNS_COOKIE, Linux 5.14).
+func NetnsCookie() uint64 {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0
+	}
+	defer unix.Close(fd)
+	cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+	if err != nil {
+		return 0
+	}
+	return cookie
+}
+
+// OfAnother tells whether the transaction was made in another network namespace than
+// that of a cookie, as far as both are known.
+func (t *Transaction) OfAnother(cookie uint64) bool {
+	return t.NetnsCookie != 0 && cookie != 0 && t.NetnsCookie != cookie
+}

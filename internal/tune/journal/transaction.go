@@ -72,6 +72,9 @@ type Transaction struct {
 	// Netns is the network namespace (inode) whose net.* values were changed; 0
 	// where unknown.
 	Netns uint64 `json:"netns,omitempty"`
+	// NetnsCookie is that namespace's, which no other gets before the next boot; the
+	// inode is given again at once. 0 before Linux 5.14.
+	NetnsCookie uint64 `json:"netns_cookie,omitempty"`
 	// Complete is set once every change that was due had been written.
 	Complete bool `json:"complete"`
 	// Lifeline transactions end with their owner.
