@@ -33,9 +33,22 @@ type host struct {
 	flowCounts bool
 }
 
+// manySets are so many that they are shared: the kernel looks for each through all
+// those of the transaction (nft_set_lookup_byid). Below, each rule is easier to read.
+const manySets = 256
+
 // build makes the table of a plan.
 func build(p *gateway.Plan, h host) *table {
 	t := &table{handNetmap: !h.netmap}
+	t.fill(p, h)
+	if len(t.sets) > manySets {
+		t = &table{handNetmap: !h.netmap, shared: map[string]*set{}}
+		t.fill(p, h)
+	}
+	return t
+}
+
+func (t *table) fill(p *gateway.Plan, h host) {
 	t.mss(p.MSS)
 	for _, f := range []*family{ip4, ip6} {
 		t.untracked(p, f)
@@ -50,7 +63,6 @@ func build(p *gateway.Plan, h host) *table {
 	t.offload(h)
 	t.chains = t.used()
 	t.mark(gateway.Digest(p))
-	return t
 }
 
 // used are the base chains that have rules: another would cost each packet a call, and

@@ -158,11 +158,22 @@ func (t *table) interfaces(key expr.MetaKey, names []string, invert bool) []expr
 	return []expression{load, t.anonymous(s).lookup(reg1, invert)}
 }
 
-// anonymous adds a set that belongs to one rule.
+// anonymous adds a set that belongs to one rule; where rules share such sets, one of
+// the same content that there is, or one with a name. Maps of intervals that touch
+// only pass the kernel's check without a name (nft_rbtree).
 func (t *table) anonymous(s *set) *set {
-	s.flags |= unix.NFT_SET_ANONYMOUS | unix.NFT_SET_CONSTANT
+	s.flags |= unix.NFT_SET_CONSTANT
 	s.size = uint32(len(s.elements))
-	return t.add(s)
+	if t.shared == nil || s.flags&unix.NFT_SET_MAP != 0 {
+		s.flags |= unix.NFT_SET_ANONYMOUS
+		return t.add(s)
+	}
+	content := fmt.Sprint(s.key, s.data, s.flags, s.elements)
+	if t.shared[content] == nil {
+		s.name = fmt.Sprintf("shared-%d", len(t.shared)+1)
+		t.shared[content] = t.add(s)
+	}
+	return t.shared[content]
 }
 
 // protocols asks for one of several.

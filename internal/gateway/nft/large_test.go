@@ -90,3 +90,32 @@ func TestLarge(t *testing.T) {
 		})
 	}
 }
+
+// TestSharedSets: thousands of rules that cannot share a map share the sets of their
+// conditions, are written in less than two seconds, and are found as they were written.
+func TestSharedSets(t *testing.T) {
+	testutil.NeedRoot(t)
+	n := 4000
+	if testutil.Patience(1) > 1 {
+		n /= 10
+	}
+	p := &gateway.Plan{IPv4: true, WAN: []string{"wan0", "wan1"}}
+	for i := range n {
+		p.Sources = append(p.Sources, gateway.Source{Rule: gateway.Ref{List: "nat", Index: i, Kind: "masquerade"}, Masquerade: true,
+			From: []netip.Prefix{single(address("10.0.0.0", i))}, Out: p.WAN, NotTo: []netip.Prefix{single(address("198.18.0.0", i))},
+			Ports: gateway.Ports{First: uint16(1024 + i), Last: uint16(2024 + i)}})
+	}
+	ns := testutil.Namespace(t)
+	for range 2 {
+		used := testutil.CPUTime(t)
+		if err := Apply(ns, p); err != nil {
+			t.Fatal(err)
+		}
+		if used = testutil.CPUTime(t) - used; used > 2*time.Second && n > 1000 {
+			t.Errorf("%v of processors", used)
+		}
+	}
+	if s, err := Read(ns); err != nil || !s.Intact {
+		t.Errorf("read: %+v, %v", s, err)
+	}
+}

@@ -20,6 +20,9 @@ type table struct {
 	flowtable *flowtable
 	// handNetmap: prefixes are put together by expressions of every kernel.
 	handNetmap bool
+	// shared are the sets that rules would otherwise have one each of, by content; nil
+	// where they have.
+	shared map[string]*set
 }
 
 // chain is a base chain where kind is not empty.
