@@ -61,6 +61,9 @@ func TestUnit(t *testing.T) {
 			t.Errorf("%s is %q, want %q", name, got, want)
 		}
 	}
+	if after := strings.Fields(u["Unit.After"][0]); !slices.Contains(after, "nftables.service") {
+		t.Errorf("After is %q: nftables.service would flush the rules that the gateway has put", after)
+	}
 	// A stop that undid the rules would cut connections at each restart; the other two
 	// would keep the service from its work.
 	for _, name := range []string{"Service.ExecStop", "Service.ExecStopPost", "Service.ProtectKernelTunables", "Service.ProtectProc", "Service.PrivateNetwork"} {
