@@ -123,7 +123,7 @@ func (f *gatewayApply) run(ctx context.Context, env *Env, ns *netns.Handle, file
 		Already: ready.Already, Notes: ready.Notes, Confirm: f.confirm.Seconds(),
 	}
 	if len(ready.Plan.Changes) == 0 {
-		return f.nothing(env, h, doc)
+		return f.nothing(ctx, env, h, doc, ready.Gateway)
 	}
 	if service := h.Service(); service != "" {
 		doc.Notes = append(doc.Notes, service+" runs here: it puts its own file in force again when that file or an address changes; change that file instead")
@@ -157,10 +157,19 @@ func (f *gatewayApply) refused(env *Env, file string, ready *run.Ready, err erro
 }
 
 // nothing: the host is as the file wants it.
-func (f *gatewayApply) nothing(env *Env, h run.Host, doc gatewayDocument) error {
+func (f *gatewayApply) nothing(ctx context.Context, env *Env, h run.Host, doc gatewayDocument, now *gateway.Plan) error {
 	waits, err := waitingTransaction(h)
 	if err != nil {
 		return err
+	}
+	if f.flush {
+		former, err := h.Former()
+		if err != nil {
+			return err
+		}
+		if doc.Stale, err = staleAfter(ctx, h, former, now, f.yes); err != nil {
+			return err
+		}
 	}
 	if f.asJSON {
 		return doc.json(env)
@@ -169,7 +178,8 @@ func (f *gatewayApply) nothing(env *Env, h run.Host, doc gatewayDocument) error 
 	if waits != nil {
 		fmt.Fprintf(env.Stdout, "%s waits for 'natkit gateway confirm' until %s\n", waits.ID, waits.Confirm.DeadlineAt.Local().Format(time.TimeOnly))
 	}
-	return nil
+	_, err = io.WriteString(env.Stdout, doc.Stale.text("--yes deletes them"))
+	return err
 }
 
 // waitingTransaction is the one of the namespace's gateway that waits for
@@ -254,7 +264,7 @@ func (f *gatewayApply) applied(env *Env, doc gatewayDocument, tx *journal.Transa
 	if f.persist {
 		b.WriteString("at boot: 'systemctl enable natkit-gateway.service' runs 'natkit gateway run /etc/natkit/gateway.yaml'\n")
 	}
-	b.WriteString(doc.Stale.text())
+	b.WriteString(doc.Stale.text("the same again with --flush-stale deletes them"))
 	_, err := io.WriteString(env.Stdout, b.String())
 	return err
 }

@@ -33,7 +33,8 @@ func staleAfter(ctx context.Context, h run.Host, former, now *gateway.Plan, flus
 	return s, nil
 }
 
-func (s *gatewayStale) text() string {
+// text says how many there are, and what came of them or, advice, what deletes them now.
+func (s *gatewayStale) text(advice string) string {
 	if s == nil || s.Connections == 0 {
 		return ""
 	}
@@ -45,9 +46,9 @@ func (s *gatewayStale) text() string {
 	text := fmt.Sprintf("%s of rules that went: %s; ", units.Plural(s.Connections, "connection", "connections"), strings.Join(rules, ", "))
 	switch {
 	case s.Deleted == 0 && s.Offloaded == 0 && s.Cut:
-		return text + "they are cut: without any rule of NAT the kernel translates no packet (--flush-stale deletes such)\n"
+		return text + "they are cut: without any rule of NAT the kernel translates no packet\n"
 	case s.Deleted == 0 && s.Offloaded == 0:
-		return text + "they keep their translation until they end (--flush-stale deletes such)\n"
+		return text + "they keep their translation until they end; " + advice + "\n"
 	case s.Offloaded > 0:
 		return text + fmt.Sprintf("%s deleted, %s are in the kernel's fast path and end by themselves\n", units.Count(s.Deleted), units.Count(s.Offloaded))
 	}

@@ -175,7 +175,7 @@ func printGatewayResult(t *tuner, tx *journal.Transaction, said string, stale *g
 	if err := printResults(t.env, tuneDocument{Transactions: []tuneTransaction{one}}); err != nil {
 		return err
 	}
-	_, err = fmt.Fprint(t.env.Stdout, leftTable(tx), stale.text())
+	_, err = fmt.Fprint(t.env.Stdout, leftTable(tx), stale.text("'natkit conntrack delete' deletes connections"))
 	return err
 }
 

@@ -199,14 +199,40 @@ func ReadFile(path string) ([]byte, error) {
 // where the store does not have it, whole and in this version's form.
 func (h Host) InForce() (*gateway.Plan, error) {
 	state, err := nft.Read(h.Netns)
-	if err != nil || !tune.IsDigest(state.Digest) {
+	if err != nil {
 		return nil, err
 	}
-	p, err := h.store().Get(state.Digest)
-	if err != nil { // who wants to know why: mayReplace, status
-		return nil, nil
+	return h.stored(state.Digest), nil
+}
+
+// Former is the plan that the newest transaction replaced; nil as for InForce.
+func (h Host) Former() (*gateway.Plan, error) {
+	inode, err := h.Inode()
+	if err != nil {
+		return nil, err
 	}
-	return p, nil
+	open, err := h.Transactions()
+	for _, tx := range slices.Backward(open) {
+		for _, c := range tx.Changes {
+			if c.Open() && c.Kind == tune.Gateway && c.Target == tune.GatewayTarget(inode) {
+				return h.stored(c.Before), err
+			}
+		}
+	}
+	return nil, err
+}
+
+// stored is the plan of a digest; nil where the store does not have it. Who wants to
+// know why: mayReplace, status.
+func (h Host) stored(digest string) *gateway.Plan {
+	if !tune.IsDigest(digest) {
+		return nil
+	}
+	p, err := h.store().Get(digest)
+	if err != nil {
+		return nil
+	}
+	return p
 }
 
 // Service is the `natkit gateway run` that keeps a file in force in the namespace; empty
