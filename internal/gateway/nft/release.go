@@ -9,7 +9,7 @@ import (
 	"github.com/natkit/natkit/internal/gateway"
 )
 
-// old refuses what a kernel before 5.7 takes and never does: its packets do not know
+// old refuses what a kernel before 5.5 takes and never does: its packets do not know
 // in postrouting where they came in (28f8bfd1ac94 "Support iif matches in
 // POSTROUTING"), and a hairpin rule would match none.
 func old(p *gateway.Plan) error {
@@ -22,14 +22,14 @@ func old(p *gateway.Plan) error {
 		return fmt.Errorf("read the kernel's version: %w", err)
 	}
 	release := unix.ByteSliceToString(u.Release[:])
-	if before57(release) {
-		return fmt.Errorf("%s: hairpin needs Linux 5.7, this is %s: take `hairpin` out, or let hosts inside use the address inside", p.Sources[i].Rule, release)
+	if before55(release) {
+		return fmt.Errorf("%s: hairpin needs Linux 5.5, this is %s: take `hairpin` out, or let hosts inside use the address inside", p.Sources[i].Rule, release)
 	}
 	return nil
 }
 
-func before57(release string) bool {
+func before55(release string) bool {
 	var major, minor int
 	n, _ := fmt.Sscanf(release, "%d.%d", &major, &minor)
-	return n == 2 && (major < 5 || major == 5 && minor < 7)
+	return n == 2 && (major < 5 || major == 5 && minor < 5)
 }
