@@ -5,14 +5,9 @@ import "fmt"
 // held are addresses that no pool gives, as answers to them would not find back to
 // the connection: the rule that has them is stateless, or keeps the tracker away.
 func (c *Config) held() *rangeIndex {
-	var all []indexed
+	all := c.pairsOutside(true)
 	c.each(func(r Rule, ref Ref) {
-		switch {
-		case r.Static != nil && bool(r.Static.Stateless):
-			all = append(all, indexed{addrs: Range{r.Static.Outside.Addr, r.Static.Outside.Addr}, by: ref})
-		case r.Netmap != nil && bool(r.Netmap.Stateless):
-			all = append(all, indexed{addrs: RangeOf(r.Netmap.Outside.Prefix), by: ref})
-		case r.Notrack != nil:
+		if r.Notrack != nil {
 			all = append(all, indexed{Range{r.Notrack.On.Addr, r.Notrack.On.Addr}, ref, r.Notrack.Port})
 		}
 	})
@@ -21,17 +16,19 @@ func (c *Config) held() *rangeIndex {
 
 // ofOneHost are the addresses outside that stand for one host each, whose connections
 // are tracked: others can share them, and take ports from them.
-func (c *Config) ofOneHost() *rangeIndex {
-	var all []indexed
+func (c *Config) ofOneHost() *rangeIndex { return newRangeIndex(c.pairsOutside(false)) }
+
+// pairsOutside are the addresses outside of rules that pair them with those inside.
+func (c *Config) pairsOutside(stateless Switch) (all []indexed) {
 	c.each(func(r Rule, ref Ref) {
 		switch {
-		case r.Static != nil && !bool(r.Static.Stateless):
+		case r.Static != nil && r.Static.Stateless == stateless:
 			all = append(all, indexed{addrs: Range{r.Static.Outside.Addr, r.Static.Outside.Addr}, by: ref})
-		case r.Netmap != nil && !bool(r.Netmap.Stateless):
+		case r.Netmap != nil && r.Netmap.Stateless == stateless:
 			all = append(all, indexed{addrs: RangeOf(r.Netmap.Outside.Prefix), by: ref})
 		}
 	})
-	return newRangeIndex(all)
+	return all
 }
 
 func (c *Config) each(look func(Rule, Ref)) {
