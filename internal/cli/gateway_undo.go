@@ -129,6 +129,9 @@ func undoGateway(ctx context.Context, t *tuner, ns *netns.Handle, args []string,
 	if err != nil {
 		return err
 	}
+	if off := forwardingOff(h, tx); off != "" {
+		fmt.Fprintf(t.env.Stderr, "natkit: %s\n", off)
+	}
 	if service := h.Service(); service != "" && !asJSON {
 		fmt.Fprintf(t.env.Stderr, "natkit: %s leaves it so until its file changes or it is reloaded; to end it, 'systemctl stop natkit-gateway'\n", service)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/nft"
 	"github.com/natkit/natkit/internal/natrules"
 )
 
@@ -67,6 +68,21 @@ func (h Host) cut(keys []conntrack.Key) (bool, error) {
 	return !translates["inet"] && slices.ContainsFunc(keys, func(k conntrack.Key) bool {
 		return !translates[map[bool]string{true: "ip", false: "ip6"}[k.Orig.Src.Is4()]]
 	}), nil
+}
+
+// OthersNAT are the tables of others that have rules of NAT: "ip nat".
+func (h Host) OthersNAT() (tables []string, err error) {
+	all, err := natrules.Read(h.Netns)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range all.Rules {
+		name := r.Family + " " + r.Table
+		if name != nft.Family+" "+nft.Table && !slices.Contains(tables, name) {
+			tables = append(tables, name)
+		}
+	}
+	return tables, nil
 }
 
 // Lost finds the connections that a rule of the plan gave one of the addresses, which
