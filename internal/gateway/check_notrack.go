@@ -63,7 +63,19 @@ func (o one) takesOwn(p Pair) {
 }
 
 func (o one) takesAnswers(u Untracked) bool {
-	return slices.ContainsFunc(o.plan.Sources, func(s Source) bool { return o.notrackTakes(u, &s) })
+	return slices.ContainsFunc(o.plan.Sources, func(s Source) bool { return o.notrackTakes(u, &s) }) ||
+		slices.ContainsFunc(o.plan.Sources, func(s Source) bool { return o.notrackMayTake(u, &s) })
+}
+
+// notrackMayTake warns of ports below those that are given otherwise: where a rule names
+// none, a host inside that sends from one keeps it (nf_nat_l4proto_unique_tuple).
+func (o one) notrackMayTake(u Untracked, s *Source) bool {
+	if !s.Masquerade || s.Ports.First != 0 || !slices.ContainsFunc(o.pool(s), func(r Range) bool { return r.Contains(u.On) }) {
+		return false
+	}
+	o.warn("notrack-low-port", fmt.Sprintf("%s leaves hosts inside their source port: who sends from %s there gets no answers, as those to %s are not tracked", o.named(s.Rule), u.Port, u.On),
+		"write ports: 1024-65535 there, unless no host inside sends from such a port", "on")
+	return true
 }
 
 // takesBefore warns of a destination that is translated only as far as it is tracked.
