@@ -37,7 +37,7 @@ func TestCasesSeeThatNothingTranslates(t *testing.T) {
 	testutil.NeedRoot(t)
 	t.Parallel()
 	cases := All()
-	for i, r := range Run("router", cases, worlds(router{}), atATime) {
+	for i, r := range Run("router", cases, worlds(router{}), slow(), atATime) {
 		if meets := r.Status == Meets; meets != withoutNAT[cases[i].ID] {
 			t.Errorf("%s through a router without NAT: %s, %q; declared: %v; %v", cases[i].ID, r.Status, r.Outcome, withoutNAT[cases[i].ID], r.Err)
 		}

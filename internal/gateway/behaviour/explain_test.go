@@ -43,7 +43,7 @@ func TestExplain(t *testing.T) {
 
 func explainedWorld(t *testing.T) *netnsWorld {
 	testutil.NeedRoot(t)
-	w, err := Namespaces(netfilter{}, testutil.Patience(5*time.Second))()
+	w, err := Namespaces(netfilter{}, testutil.Patience(patience))()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -86,16 +86,15 @@ var timerSysctls = map[Timer]string{
 }
 
 func (w *netnsWorld) Timers(values map[Timer]time.Duration) error {
+	var settings []setting
 	for timer, d := range values {
 		name, known := timerSysctls[timer]
 		if !known || d%time.Second != 0 || d < time.Second {
 			return fmt.Errorf("set timer %s to %v: not one of whole seconds that is known", timer, d)
 		}
-		if err := w.sysctl(w.gateway, "net.netfilter.nf_conntrack_"+name, fmt.Sprint(int(d.Seconds()))); err != nil {
-			return err
-		}
+		settings = append(settings, setting{"net.netfilter.nf_conntrack_" + name, fmt.Sprint(int(d.Seconds())), false})
 	}
-	return nil
+	return w.set(w.gateway, settings)
 }
 
 func (w *netnsWorld) Mappings() ([]Mapping, error) {
@@ -140,14 +139,9 @@ func (w *netnsWorld) Failures() (uint64, error) {
 	return n, err
 }
 
-func (w *netnsWorld) sysctl(ns *netns.Handle, name, value string) error {
-	err := ns.Do(func() error {
-		return os.WriteFile("/proc/sys/"+strings.ReplaceAll(name, ".", "/"), []byte(value), 0)
-	})
-	if err != nil {
-		return fmt.Errorf("set %s in namespace %s: %w", name, ns.Name(), err)
-	}
-	return nil
+// writeSysctl writes one of the thread's namespace.
+func writeSysctl(name, value string) error {
+	return os.WriteFile("/proc/sys/"+strings.ReplaceAll(name, ".", "/"), []byte(value), 0)
 }
 
 func (w *netnsWorld) Close() error {

@@ -22,17 +22,20 @@ type setting struct {
 	optional    bool
 }
 
+// set has them all written by one thread: each thread more has to be waited for.
 func (w *netnsWorld) set(ns *netns.Handle, settings []setting) error {
-	for _, s := range settings {
-		err := w.sysctl(ns, s.name, s.value)
-		if s.optional && (errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission)) {
-			continue
+	return ns.Do(func() error {
+		for _, s := range settings {
+			err := writeSysctl(s.name, s.value)
+			if s.optional && (errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission)) {
+				continue
+			}
+			if err != nil {
+				return fmt.Errorf("set %s in namespace %s: %w", s.name, ns.Name(), err)
+			}
 		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // quiet is set before there are links: neither side solicits routers or detects

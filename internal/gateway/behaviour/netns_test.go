@@ -12,7 +12,7 @@ import (
 func newWorld(t *testing.T, e Engine) *Play {
 	t.Helper()
 	testutil.NeedRoot(t)
-	w, err := Namespaces(e, testutil.Patience(5*time.Second))()
+	w, err := Namespaces(e, testutil.Patience(patience))()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/gopacket/gopacket"
 	"golang.org/x/sys/unix"
@@ -103,11 +102,11 @@ func runSpoiled(t *testing.T, ids []string, spoil func(*Arrival) []byte) []Resul
 	if len(cases) != len(ids) {
 		t.Errorf("%d cases of %s", len(cases), ids)
 	}
-	world := Namespaces(netfilter{}, testutil.Patience(5*time.Second))
+	world := worlds(netfilter{})
 	return Run(Netfilter, cases, func() (World, error) {
 		w, err := world()
 		return spoiledWorld{w, spoil}, err
-	}, 8)
+	}, slow(), 8)
 }
 
 // inIP changes a header of IPv4, and makes its checksum right.

@@ -149,7 +149,7 @@ func filterOfProtocol(p *Play) (Outcome, error) {
 }
 
 // aged makes a mapping, lets two seconds pass, does something and tells whether that
-// made it live longer.
+// made it live longer than the time that has gone since.
 func aged(p *Play, timers map[Timer]time.Duration, inside netip.AddrPort, start, act func() error) (Outcome, error) {
 	const age = 2 * time.Second
 	if err := p.Timers(timers); err != nil {
@@ -162,17 +162,19 @@ func aged(p *Play, timers map[Timer]time.Duration, inside netip.AddrPort, start,
 	if err != nil || !found {
 		return "no session", err
 	}
+	since := time.Now()
 	if err := p.Pass(age); err != nil {
 		return "", err
 	}
 	if err := act(); err != nil {
 		return verdict("", err)
 	}
+	gone := max(age, time.Since(since))
 	after, found, err := leftOf(p, inside)
 	if err != nil || !found {
 		return "deleted", err
 	}
-	return yes(after <= before-age+time.Second, "not refreshed", "refreshed"), err
+	return yes(after <= before-gone+time.Second, "not refreshed", "refreshed"), err
 }
 
 var agingUDP = map[Timer]time.Duration{UDP: 20 * time.Second, UDPStream: 20 * time.Second}

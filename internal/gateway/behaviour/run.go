@@ -14,16 +14,17 @@ import (
 type Maker func() (World, error)
 
 // Run plays cases, as many at a time as workers says, each in a world of its own, and
-// gives a result for each, in their order. Compile turns the text of a case into the
-// plan.
-func Run(engine string, cases []Case, world Maker, workers int) []Result {
+// gives a result for each, in their order. All that cases say of time takes times as long
+// (1 at least). A case for which the machine was measured to be too late is played again
+// with longer times, and fails where that does not help either.
+func Run(engine string, cases []Case, world Maker, times, workers int) []Result {
 	results := make([]Result, len(cases))
 	free := make(chan struct{}, max(workers, 1))
 	var all sync.WaitGroup
 	for i := range cases {
 		free <- struct{}{}
 		all.Go(func() {
-			results[i] = cases[i].play(engine, world)
+			results[i] = cases[i].play(engine, world, max(times, 1))
 			<-free
 		})
 	}
@@ -32,7 +33,7 @@ func Run(engine string, cases []Case, world Maker, workers int) []Result {
 }
 
 // play runs the case, unless it or the engine has nothing to run.
-func (c *Case) play(engine string, world Maker) Result {
+func (c *Case) play(engine string, world Maker, times int) Result {
 	declared, deviates := c.expectation(engine)
 	switch {
 	case deviates && declared.Outcome == "":
@@ -42,11 +43,28 @@ func (c *Case) play(engine string, world Maker) Result {
 	case c.Run == nil:
 		return Result{ID: c.ID, Status: Unexpected, Err: fmt.Errorf("%s does not say that it does without, and there is no test", engine)}
 	}
-	got, err := c.observe(world)
-	if err != nil {
-		return Result{ID: c.ID, Outcome: got, Status: Unexpected, Err: fmt.Errorf("%s: %w", engine, err)}
+	for longer := 1; ; longer *= 2 {
+		r, late := c.attempt(engine, world, times*longer)
+		if late == nil {
+			return r
+		}
+		if longer >= longest {
+			r.Status, r.Err = Unexpected, errors.Join(r.Err, late)
+			return r
+		}
 	}
-	return c.judge(engine, got)
+}
+
+// attempt plays the case once. Late tells that the result says nothing.
+func (c *Case) attempt(engine string, world Maker, times int) (r Result, late error) {
+	measured := &clock{}
+	got, err := c.observe(Stretched(measured.on(world), times))
+	if err != nil {
+		r = Result{ID: c.ID, Outcome: got, Status: Unexpected, Err: fmt.Errorf("%s: %w", engine, err)}
+	} else {
+		r = c.judge(engine, got)
+	}
+	return r, measured.late(times, r.Err != nil)
 }
 
 func (c *Case) observe(world Maker) (got Outcome, err error) {

@@ -49,7 +49,7 @@ func TestFlowtable(t *testing.T) {
 	testutil.NeedRoot(t)
 	testutil.NeedFeature(t, testutil.FlowTable)
 	cases := slices.DeleteFunc(All(), func(c Case) bool { return slices.Contains(fastTimes, c.ID) })
-	for i, r := range Run(Netfilter, cases, worlds(fastPath{}), atATime) {
+	for i, r := range Run(Netfilter, cases, worlds(fastPath{}), slow(), atATime) {
 		allowed, declared := fastWindows[cases[i].ID]
 		switch {
 		case declared && !slices.Contains(allowed, r.Outcome):
