@@ -52,7 +52,7 @@ type changeFlags struct {
 // count, and may be empty.
 func (f *changeFlags) addFlags(cmd *cobra.Command, when string) {
 	cmd.Flags().BoolVarP(&f.yes, "yes", "y", false, when+"do it without asking")
-	cmd.Flags().Var((*seconds)(&f.confirm), "confirm", when+"undo after this time unless 'natkit tune confirm' comes: seconds or 2m, …")
+	cmd.Flags().Var((*seconds)(&f.confirm), "confirm", when+"undo after this time unless it is confirmed: seconds or 2m, …")
 	cmd.Flags().BoolVar(&f.persist, "persist", false, when+"write files under /etc so that it holds after a boot")
 }
 

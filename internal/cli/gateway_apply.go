@@ -74,8 +74,6 @@ that natkit did not make is never touched.`,
 		},
 	}
 	f.changeFlags.addFlags(cmd, "")
-	confirm := cmd.Flags().Lookup("confirm")
-	confirm.Usage = strings.ReplaceAll(confirm.Usage, "natkit tune confirm", "natkit gateway confirm")
 	f.target.addFlags(cmd)
 	cmd.Flags().BoolVar(&f.overwrite, "overwrite", false, "also where somebody changed natkit's rules by hand")
 	cmd.Flags().BoolVar(&f.force, "force", false, "also where 'natkit gateway check' refuses, as far as it can be done")
