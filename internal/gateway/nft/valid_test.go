@@ -50,9 +50,7 @@ func FuzzPlan(f *testing.F) {
 			return
 		}
 		for _, h := range []host{{}, {netmap: true, flowtable: p.Flowtable}} {
-			if _, err := build(&p, h).messages(nil); err != nil {
-				t.Skip(err)
-			}
+			build(&p, h).messages(nil) // a refusal is an answer, a panic is none
 		}
 	})
 }
