@@ -12,6 +12,7 @@ import (
 
 	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/explain"
 	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
@@ -67,7 +68,7 @@ their conditions, and says where it does not.`,
 	f.target.addFlags(cmd)
 	cmd.Flags().StringVar(&f.in, "in", "", "the packet comes in by `INTERFACE`")
 	cmd.Flags().StringVar(&f.out, "out", "", "what is forwarded leaves by `INTERFACE`, whatever the route")
-	addJSON(cmd, &f.asJSON, gateway.ExplainSchema)
+	addJSON(cmd, &f.asJSON, explain.Schema)
 	completeFlags(cmd, map[string]cobra.CompletionFunc{"in": completeInterface, "out": completeInterface})
 	return cmd
 }
@@ -88,7 +89,7 @@ func arrows(args []string) []string {
 }
 
 // explainArgs tells a file from the packet: a packet begins with a protocol.
-func explainArgs(args []string) (file string, packet gateway.Packet, err error) {
+func explainArgs(args []string) (file string, packet explain.Packet, err error) {
 	first, _, _ := strings.Cut(strings.TrimSpace(args[0]), " ")
 	if _, err := match.ParseProtocol(first); err != nil && (len(args) > 1 || first == args[0]) {
 		file, args = args[0], args[1:]
@@ -96,13 +97,13 @@ func explainArgs(args []string) (file string, packet gateway.Packet, err error) 
 	if len(args) == 0 {
 		return "", packet, usagef("the packet is missing: \"tcp 192.168.0.2:4000 -> 198.51.100.9:443\"")
 	}
-	if packet, err = gateway.ParsePacket(args); err != nil {
+	if packet, err = explain.ParsePacket(args); err != nil {
 		return "", packet, usagef("%v", err)
 	}
 	return file, packet, nil
 }
 
-func (f *gatewayExplain) run(ctx context.Context, env *Env, ns *netns.Handle, file string, packet gateway.Packet) error {
+func (f *gatewayExplain) run(ctx context.Context, env *Env, ns *netns.Handle, file string, packet explain.Packet) error {
 	facts, err := host.Read(ctx, ns, host.Options{})
 	if err != nil {
 		return err
@@ -117,7 +118,7 @@ func (f *gatewayExplain) run(ctx context.Context, env *Env, ns *netns.Handle, fi
 	if packet.In, err = f.entrance(ns, packet); err != nil {
 		return err
 	}
-	e, err := gateway.Explain(plan, facts, f.routes(ns, facts), packet)
+	e, err := explain.Follow(plan, facts, f.routes(ns, facts), packet)
 	if err != nil {
 		return fmt.Errorf("explain %s: %w", packet, err)
 	}
@@ -175,7 +176,7 @@ func isHere(facts gateway.Facts, name string) bool {
 
 // entrance is the interface by which the packet comes: the one that leads to its
 // source; none for a source of the host's own.
-func (f *gatewayExplain) entrance(ns *netns.Handle, packet gateway.Packet) (string, error) {
+func (f *gatewayExplain) entrance(ns *netns.Handle, packet explain.Packet) (string, error) {
 	if f.in != "" {
 		return f.in, nil
 	}
@@ -193,21 +194,21 @@ func (f *gatewayExplain) entrance(ns *netns.Handle, packet gateway.Packet) (stri
 
 // routes asks the kernel, for packets of an interface that is not here as if they were of
 // the host itself. --out is for what is not for the host itself.
-func (f *gatewayExplain) routes(ns *netns.Handle, facts gateway.Facts) gateway.Router {
-	return func(w gateway.Way) (gateway.Hop, error) {
+func (f *gatewayExplain) routes(ns *netns.Handle, facts gateway.Facts) explain.Router {
+	return func(w explain.Lookup) (explain.Hop, error) {
 		if !isHere(facts, w.In) {
 			w.In, w.Source = "", netip.Addr{}
 		}
 		r, err := host.Routed(ns, host.Way{Source: w.Source, Destination: w.Destination, In: w.In})
 		if err != nil {
-			return gateway.Hop{}, err
+			return explain.Hop{}, err
 		}
-		h := gateway.Hop{Local: r.Local, Out: r.Out, Gateway: r.Gateway, Source: r.Source}
+		h := explain.Hop{Local: r.Local, Out: r.Out, Gateway: r.Gateway, Source: r.Source}
 		if r.Unreachable {
 			h.Unreachable = r.Reason
 		}
 		if f.out != "" && !h.Local {
-			h = gateway.Hop{Out: f.out}
+			h = explain.Hop{Out: f.out}
 		}
 		return h, nil
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/prefix"
 )
 
 // Attribution tells which rules made the entries of a connection table. It is made
@@ -53,7 +54,7 @@ func (a *Attribution) destination(e *conntrack.Entry) *Destination {
 
 func (d *Destination) gave(e *conntrack.Entry) bool {
 	if d.Prefix.IsValid() {
-		return e.Reply.Src == mapAddr(e.Orig.Dst, d.Prefix)
+		return e.Reply.Src == prefix.Replace(e.Orig.Dst, d.Prefix)
 	}
 	return e.Reply.Src == d.To.Address && (d.To.Port == 0 || e.Reply.SrcPort == d.To.Port)
 }
@@ -79,7 +80,7 @@ func (s *Source) gave(e *conntrack.Entry) bool {
 	case s.Masquerade:
 		return true // whichever address the interface had
 	case s.Prefix.IsValid():
-		return to == mapAddr(e.Orig.Src, s.Prefix)
+		return to == prefix.Replace(e.Orig.Src, s.Prefix)
 	default:
 		return slices.ContainsFunc(s.To, func(r Range) bool { return r.Contains(to) })
 	}
@@ -109,18 +110,4 @@ func contains(condition []netip.Prefix, a netip.Addr) bool {
 
 func inAny(list []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Contains(a) })
-}
-
-// mapAddr puts an address into another prefix, the bits of the host kept.
-func mapAddr(a netip.Addr, to netip.Prefix) netip.Addr {
-	from, into := a.AsSlice(), to.Masked().Addr().AsSlice()
-	if len(from) != len(into) {
-		return netip.Addr{}
-	}
-	for i := range into {
-		keep := byte(0xff) >> min(8, max(0, to.Bits()-8*i))
-		into[i] |= from[i] & keep
-	}
-	mapped, _ := netip.AddrFromSlice(into)
-	return mapped
 }

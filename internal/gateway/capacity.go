@@ -47,9 +47,9 @@ func Capacity(p *Plan, facts Facts, timeWait float64) []PoolCapacity {
 	}
 	share(all, ranges)
 	for i := range all {
-		slices.SortFunc(all[i].SharedWith, orderRefs)
+		slices.SortFunc(all[i].SharedWith, Ref.Compare)
 	}
-	slices.SortFunc(all, func(a, b PoolCapacity) int { return orderRefs(a.Rule, b.Rule) })
+	slices.SortFunc(all, func(a, b PoolCapacity) int { return a.Rule.Compare(b.Rule) })
 	return all
 }
 
@@ -60,8 +60,8 @@ func (s *Source) gives(facts *Facts) []Range {
 	}
 	var all []Range
 	for _, name := range s.Out {
-		for _, p := range facts.of(name) {
-			if a := p.Addr(); a.BitLen() == s.bits() && !a.IsLinkLocalUnicast() {
+		for _, p := range facts.AddressesOf(name) {
+			if a := p.Addr(); a.BitLen() == s.Rule.BitLen() && !a.IsLinkLocalUnicast() {
 				all = append(all, Range{a, a})
 				break // of several it is mostly one
 			}

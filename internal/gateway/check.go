@@ -51,7 +51,7 @@ type one struct {
 }
 
 func (c *checker) everyRule(look func(one)) {
-	c.config.each(func(r Rule, ref Ref) { look(one{c, r, ref, ref.bits()}) })
+	c.config.each(func(r Rule, ref Ref) { look(one{c, r, ref, ref.BitLen()}) })
 }
 
 // ruleOf is the rule that ref names.
@@ -60,15 +60,7 @@ func (c *checker) ruleOf(ref Ref) one {
 	if ref.List == "ipv6" {
 		rules = c.config.IPv6
 	}
-	return one{c, rules[ref.Index], ref, ref.bits()}
-}
-
-// bits is the length of an address of the list's family.
-func (r Ref) bits() int {
-	if r.List == "ipv6" {
-		return 128
-	}
-	return 32
+	return one{c, rules[ref.Index], ref, ref.BitLen()}
 }
 
 // compile makes the plan. What a rule may not mean was found before, so that an error

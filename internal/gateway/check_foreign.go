@@ -163,7 +163,7 @@ func (c *checker) sourceFirst(f *Foreign, n *snapshot.NATRule) (Ref, string, str
 		return Ref{}, "", ""
 	}
 	for _, s := range c.plan.Sources {
-		if s.Hairpin.Prefix.IsValid() || !sameFamily(n, anywhere(s.Rule.bits()).Addr()) {
+		if s.Hairpin.Prefix.IsValid() || !sameFamily(n, anywhere(s.Rule.BitLen()).Addr()) {
 			continue
 		}
 		if meetOne(n.FromSource, s.From) && meetName(n.OutInterface, s.Out) && !sameSource(n, &s) {

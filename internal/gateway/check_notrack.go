@@ -25,7 +25,7 @@ func (c *checker) notrack() {
 func (c *checker) masquerades() (all []*Source) {
 	for i := range c.plan.Sources {
 		s := &c.plan.Sources[i]
-		if s.Masquerade && !slices.ContainsFunc(all, func(m *Source) bool { return m.bits() == s.bits() && slices.Equal(m.Out, s.Out) }) {
+		if s.Masquerade && !slices.ContainsFunc(all, func(m *Source) bool { return m.Rule.BitLen() == s.Rule.BitLen() && slices.Equal(m.Out, s.Out) }) {
 			all = append(all, s)
 		}
 	}

@@ -29,7 +29,7 @@ func (c *checker) overlaps() {
 	overlappingUntracked(plan.Untracked, found)
 }
 
-func (r Ref) before(s Ref) bool { return orderRefs(r, s) < 0 }
+func (r Ref) before(s Ref) bool { return r.Compare(s) < 0 }
 
 // The sides that a rule can be about something of.
 const (
@@ -115,7 +115,7 @@ func overlappingSources(all []Source, found report) {
 		}
 		for _, p := range anyOf(s.From) {
 			overlapping := func(other *Source) bool {
-				return other.Rule != s.Rule && compareSources(s, other) == 0 && s.bits() == other.bits() && meet(s.Out, other.Out)
+				return other.Rule != s.Rule && compareSources(s, other) == 0 && s.Rule.BitLen() == other.Rule.BitLen() && meet(s.Out, other.Out)
 			}
 			if at := slices.IndexFunc(byFrom[p], overlapping); at >= 0 {
 				found(byFrom[p][at].Rule, s.Rule, inside, "translates the source of "+fromWords(p))
@@ -255,7 +255,3 @@ func overlappingUntracked(all []Untracked, found report) {
 		})
 	}
 }
-
-// bits is the length of the addresses that a source rule is about; of masquerade from
-// anywhere its list tells.
-func (s *Source) bits() int { return s.Rule.bits() }

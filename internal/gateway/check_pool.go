@@ -155,6 +155,6 @@ func (c *checker) pool(s *Source) []Range {
 	if pool := s.gives(c.facts); len(pool) > 0 {
 		return pool
 	}
-	a := standIn(byte(s.bits()/128), 0)
+	a := standIn(byte(s.Rule.BitLen()/128), 0)
 	return []Range{{a, a}}
 }

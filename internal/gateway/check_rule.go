@@ -87,7 +87,7 @@ func (o one) choice(c *Choice) {
 func (o one) dnat(d *DNAT) {
 	o.protocol(d.Port, "port")
 	switch {
-	case d.To.Port != 0 && !hasPorts(d.Port.Protocol):
+	case d.To.Port != 0 && !HasPorts(d.Port.Protocol):
 		o.refuse("port-without-protocol", fmt.Sprintf("to %s has a port, but the rule is not for a protocol that has ports", d.To),
 			fmt.Sprintf("write port: tcp/%d, or leave the port out of to", d.To.Port), "to")
 	case d.To.Port != 0 && d.Port.First == 0:

@@ -69,7 +69,7 @@ func (c *checker) cutting(a admin) (rules []Ref) {
 			break
 		}
 	}
-	slices.SortFunc(rules, orderRefs)
+	slices.SortFunc(rules, Ref.Compare)
 	return slices.Compact(rules)
 }
 

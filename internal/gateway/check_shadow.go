@@ -77,7 +77,7 @@ func (c *checker) halfNever(lost map[Ref][]Ref, winners map[Ref]map[Ref]bool, al
 
 // first names rules as the subject of a sentence, with its verb.
 func (c *checker) first(rules []Ref) string {
-	slices.SortFunc(rules, orderRefs)
+	slices.SortFunc(rules, Ref.Compare)
 	rules = slices.Compact(rules)
 	const most = 3
 	var names []string
@@ -159,7 +159,7 @@ func fromOf(s *Source) []netip.Prefix {
 	if len(s.From) > 0 {
 		return s.From
 	}
-	return []netip.Prefix{anywhere(s.Rule.bits())}
+	return []netip.Prefix{anywhere(s.Rule.BitLen())}
 }
 
 // overSource are the rules that together match all of Sources[i] before it.

@@ -86,7 +86,7 @@ func (b *ruleCompiler) dnat(r *DNAT) error {
 	if err := b.family("to", r.To.Address); err != nil {
 		return err
 	}
-	if r.To.Port != 0 && !hasPorts(r.Port.Protocol) {
+	if r.To.Port != 0 && !HasPorts(r.Port.Protocol) {
 		return fmt.Errorf("to %s has a port: port must name a protocol that has ports, such as tcp/%d", r.To, r.To.Port)
 	}
 	from, err := b.prefixes("from", r.From)

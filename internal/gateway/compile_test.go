@@ -272,17 +272,11 @@ func TestDigest(t *testing.T) {
 func BenchmarkPlan(b *testing.B) {
 	c := parse(b, forwards(10000))
 	p := compile(b, forwards(10000), router)
-	packet, err := ParsePacket([]string{"tcp 192.168.0.9:4000 -> 203.0.113.7:1500"})
-	if err != nil {
-		b.Fatal(err)
-	}
-	packet.In = "eth1"
 	for name, do := range map[string]func() error{
 		"Compile":  func() error { _, err := Compile(c, router); return err },
 		"Digest":   func() error { Digest(p); return nil },
 		"Diff":     func() error { Diff(nil, p); return nil },
 		"Capacity": func() error { Capacity(p, router, 120); return nil },
-		"Explain":  func() error { _, err := Explain(p, router, routes(router), packet); return err },
 	} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {

@@ -17,9 +17,9 @@ func anywhere(bits int) netip.Prefix {
 	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 }
 
-// hasPorts tells whether NAT can give a protocol another port
+// HasPorts tells whether NAT can give a protocol another port
 // (nf_nat_l4proto_unique_tuple).
-func hasPorts(protocol string) bool {
+func HasPorts(protocol string) bool {
 	switch protocol {
 	case "tcp", "udp", "udplite", "sctp", "dccp":
 		return true

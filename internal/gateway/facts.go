@@ -96,3 +96,13 @@ const (
 	Refuse Severity = "refuse"
 	Warn   Severity = "warn"
 )
+
+// AddressesOf are those of an interface; none where it is not there.
+func (f *Facts) AddressesOf(name string) []netip.Prefix {
+	for _, i := range f.Interfaces {
+		if i.Name == name {
+			return i.Addresses
+		}
+	}
+	return nil
+}

@@ -3,6 +3,8 @@ package gateway
 import (
 	"encoding/binary"
 	"net/netip"
+
+	"github.com/natkit/natkit/internal/prefix"
 )
 
 // Outward is the address that a packet from inside gets.
@@ -17,7 +19,7 @@ func (p *Pair) Inward(a netip.Addr) netip.Addr {
 
 func (p *Pair) translate(a netip.Addr, from, to netip.Prefix) netip.Addr {
 	if !p.Neutral {
-		return mapAddr(a, to)
+		return prefix.Replace(a, to)
 	}
 	return neutral(a, from, to)
 }
@@ -28,7 +30,7 @@ func (p *Pair) translate(a netip.Addr, from, to netip.Prefix) netip.Addr {
 // host's part that is not 0xffff (section 3.5). An address whose words all are is not
 // valid then: it cannot be mapped.
 func neutral(a netip.Addr, from, to netip.Prefix) netip.Addr {
-	mapped := mapAddr(a, to).As16()
+	mapped := prefix.Replace(a, to).As16()
 	word := neutralWord(a, from.Bits())
 	if word < 0 {
 		return netip.Addr{}

@@ -96,28 +96,24 @@ func orderSources(a, b *Source) int {
 		slices.CompareFunc(a.From, b.From, comparePrefixes),
 		comparePrefixes(a.Hairpin.Prefix, b.Hairpin.Prefix),
 		orderPorts(a.Hairpin.Port, b.Hairpin.Port),
-		slices.Compare(a.Out, b.Out), orderRefs(a.Rule, b.Rule))
+		slices.Compare(a.Out, b.Out), a.Rule.Compare(b.Rule))
 }
 
 func orderDestinations(a, b *Destination) int {
 	return cmp.Or(compareDestinations(a, b),
 		comparePrefixes(a.On, b.On), orderPorts(a.Port, b.Port),
 		slices.CompareFunc(a.From, b.From, comparePrefixes),
-		slices.Compare(a.In, b.In), orderRefs(a.Rule, b.Rule))
+		slices.Compare(a.In, b.In), a.Rule.Compare(b.Rule))
 }
 
 func orderPairs(a, b Pair) int {
-	return cmp.Or(comparePrefixes(a.Inside, b.Inside), comparePrefixes(a.Outside, b.Outside), orderRefs(a.Rule, b.Rule))
+	return cmp.Or(comparePrefixes(a.Inside, b.Inside), comparePrefixes(a.Outside, b.Outside), a.Rule.Compare(b.Rule))
 }
 
 func orderUntracked(a, b Untracked) int {
-	return cmp.Or(a.On.Compare(b.On), comparePorts(a.Port, b.Port), orderPorts(a.Port, b.Port), orderRefs(a.Rule, b.Rule))
+	return cmp.Or(a.On.Compare(b.On), comparePorts(a.Port, b.Port), orderPorts(a.Port, b.Port), a.Rule.Compare(b.Rule))
 }
 
 func orderPorts(a, b Port) int {
 	return cmp.Or(strings.Compare(a.Protocol, b.Protocol), cmp.Compare(a.First, b.First), cmp.Compare(a.Last, b.Last))
-}
-
-func orderRefs(a, b Ref) int {
-	return cmp.Or(strings.Compare(b.List, a.List), cmp.Compare(a.Index, b.Index)) // nat before ipv6
 }

@@ -1,9 +1,9 @@
 package gateway
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // PlanSchema names the JSON form of a Plan.
@@ -47,17 +47,6 @@ type Plan struct {
 	Accounting bool   `json:"accounting,omitempty"`
 	Expect     Expect `json:"expect,omitzero"`
 }
-
-// Ref names the rule of the file that something comes from: "nat[3]", "ipv6[0]",
-// counted from 0 as in the file.
-type Ref struct {
-	List  string `json:"list"`
-	Index int    `json:"index"`
-	// Kind is the rule's word: "snat".
-	Kind string `json:"kind"`
-}
-
-func (r Ref) String() string { return fmt.Sprintf("%s[%d] %s", r.List, r.Index, r.Kind) }
 
 // Source is a translation of sources.
 type Source struct {
@@ -155,4 +144,12 @@ func (r Range) String() string {
 		return r.First.String()
 	}
 	return r.First.String() + "-" + r.Last.String()
+}
+
+func (r Ranges) String() string {
+	texts := make([]string, len(r))
+	for i, one := range r {
+		texts[i] = one.String()
+	}
+	return strings.Join(texts, ", ")
 }

@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/natkit/natkit/internal/prefix"
 )
 
 // RuleText is a rule of the file as a plan has it.
@@ -28,7 +30,7 @@ func RulesOf(p *Plan) []RuleText {
 	for ref, parts := range c.rules {
 		out = append(out, RuleText{Rule: ref, Text: parts.text(ref.Kind), key: parts.key(ref.Kind), stateless: len(parts.stateless) > 0})
 	}
-	slices.SortFunc(out, func(a, b RuleText) int { return orderRefs(a.Rule, b.Rule) })
+	slices.SortFunc(out, func(a, b RuleText) int { return a.Rule.Compare(b.Rule) })
 	return out
 }
 
@@ -116,7 +118,7 @@ func (r *ruleParts) from() (all []netip.Prefix) {
 func (r *ruleParts) oneForOne(w *words) {
 	d := r.destinations[0]
 	w.say(d.becomes())
-	w.add("is outside", prefixText(d.On))
+	w.add("is outside", prefix.Text(d.On))
 	w.add("out", strings.Join(r.sources[0].Out, ", "))
 	r.switches(w, d.Local)
 }
@@ -138,7 +140,7 @@ func (r *ruleParts) forward(w *words) {
 	}
 	d := r.destinations[0]
 	w.add("port", d.Port.String())
-	w.add("from", prefixList(r.clients()))
+	w.add("from", prefix.List(r.clients()))
 	w.add("in", strings.Join(d.In, ", "))
 	w.add("to", d.becomes())
 	r.switches(w, d.Local)
@@ -146,7 +148,7 @@ func (r *ruleParts) forward(w *words) {
 
 func (r *ruleParts) on() (all []string) {
 	for _, d := range r.destinations {
-		if text := prefixText(d.On); !slices.Contains(all, text) {
+		if text := prefix.Text(d.On); !slices.Contains(all, text) {
 			all = append(all, text)
 		}
 	}
@@ -167,13 +169,13 @@ func (r *ruleParts) key(kind string) string {
 	switch {
 	case kind == "dnat" && len(r.destinations) > 0:
 		d := r.destinations[0]
-		return kind + " " + strings.Join(r.on(), ",") + " " + d.Port.String() + " " + prefixList(r.clients())
+		return kind + " " + strings.Join(r.on(), ",") + " " + d.Port.String() + " " + prefix.List(r.clients())
 	case len(r.destinations) > 0:
 		return "one for one " + r.destinations[0].becomes()
 	case len(r.sources) > 0:
-		return "sources " + prefixList(r.from()) + " " + strings.Join(r.sources[0].Out, ",")
+		return "sources " + prefix.List(r.from()) + " " + strings.Join(r.sources[0].Out, ",")
 	case len(r.stateless) > 0:
-		return "one for one " + prefixText(r.stateless[0].Inside)
+		return "one for one " + prefix.Text(r.stateless[0].Inside)
 	case len(r.untracked) > 0:
 		return "untracked " + onText(host(r.untracked[0].On), r.untracked[0].Port)
 	}

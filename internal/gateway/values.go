@@ -70,12 +70,7 @@ func (p *Prefix) UnmarshalYAML(n ast.Node) error {
 }
 
 // String is the written form: the address alone where it is one.
-func (p Prefix) String() string {
-	if p.IsSingleIP() {
-		return p.Addr().String()
-	}
-	return p.Prefix.String()
-}
+func (p Prefix) String() string { return prefix.Text(p.Prefix) }
 
 // UnmarshalYAML reads one or a list.
 func (p *Prefixes) UnmarshalYAML(n ast.Node) error {

@@ -76,7 +76,7 @@ func ParsePort(text string) (Port, error) {
 	if !spanned {
 		return p, nil
 	}
-	if !hasPorts(p.Protocol) {
+	if !HasPorts(p.Protocol) {
 		return Port{}, document.Advice(p.Protocol + " has no ports")
 	}
 	p.First, p.Last, err = parseSpan(span)

@@ -1,15 +1,16 @@
 package gateway
 
 import (
-	"fmt"
 	"net/netip"
 	"strings"
+
+	"github.com/natkit/natkit/internal/prefix"
 )
 
 // String says what s does, in the words of the file.
-func (s Source) String() string { return s.conditions() + " becomes " + s.becomes() }
+func (s Source) String() string { return s.Conditions() + " becomes " + s.becomes() }
 
-func (s *Source) conditions() string {
+func (s *Source) Conditions() string {
 	var w words
 	if h := s.Hairpin; h.Prefix.IsValid() {
 		w.say("back inside")
@@ -17,8 +18,8 @@ func (s *Source) conditions() string {
 			w.add("of", h.String())
 		}
 	}
-	w.add("from", prefixList(s.From))
-	w.add("except to", prefixList(s.NotTo))
+	w.add("from", prefix.List(s.From))
+	w.add("except to", prefix.List(s.NotTo))
 	w.add("out", strings.Join(s.Out, ", "))
 	return w.String()
 }
@@ -30,9 +31,9 @@ func (s *Source) becomes() string {
 	case s.Masquerade:
 		w.say("the interface's address")
 	case s.Prefix.IsValid():
-		w.say(prefixText(s.Prefix))
+		w.say(prefix.Text(s.Prefix))
 	default:
-		w.say(joined(s.To))
+		w.say(Ranges(s.To).String())
 	}
 	w.add("ports", s.Ports.String())
 	switch s.Random {
@@ -51,12 +52,12 @@ func (s *Source) becomes() string {
 func (h HairpinOf) String() string { return onText(h.Prefix, h.Port) }
 
 // String says what d does, in the words of the file.
-func (d Destination) String() string { return d.conditions() + " becomes " + d.becomes() }
+func (d Destination) String() string { return d.Conditions() + " becomes " + d.becomes() }
 
-func (d *Destination) conditions() string {
+func (d *Destination) Conditions() string {
 	var w words
 	w.add("on", onText(d.On, d.Port))
-	w.add("from", prefixList(d.From))
+	w.add("from", prefix.List(d.From))
 	w.add("in", strings.Join(d.In, ", "))
 	if d.Local {
 		w.say("and of programs here")
@@ -66,7 +67,7 @@ func (d *Destination) conditions() string {
 
 func (d *Destination) becomes() string {
 	if d.Prefix.IsValid() {
-		return prefixText(d.Prefix)
+		return prefix.Text(d.Prefix)
 	}
 	return d.To.String()
 }
@@ -74,8 +75,8 @@ func (d *Destination) becomes() string {
 // String says what p does, in the words of the file.
 func (p Pair) String() string {
 	var w words
-	w.say(prefixText(p.Inside))
-	w.add("is outside", prefixText(p.Outside))
+	w.say(prefix.Text(p.Inside))
+	w.add("is outside", prefix.Text(p.Outside))
 	w.add("out", strings.Join(p.Out, ", "))
 	w.say("stateless")
 	if p.Neutral {
@@ -91,25 +92,7 @@ func (u Untracked) String() string {
 
 // onText is an address with its protocol and port: 203.0.113.7 tcp/80.
 func onText(p netip.Prefix, port Port) string {
-	return strings.TrimSpace(prefixText(p) + " " + port.String())
-}
-
-func prefixText(p netip.Prefix) string { return Prefix{p}.String() }
-
-func prefixList(list []netip.Prefix) string {
-	texts := make([]string, len(list))
-	for i, p := range list {
-		texts[i] = prefixText(p)
-	}
-	return strings.Join(texts, ", ")
-}
-
-func joined[T fmt.Stringer](list []T) string {
-	texts := make([]string, len(list))
-	for i, x := range list {
-		texts[i] = x.String()
-	}
-	return strings.Join(texts, ", ")
+	return strings.TrimSpace(prefix.Text(p) + " " + port.String())
 }
 
 // words builds a line of words and values.

@@ -1,7 +1,10 @@
-// Package prefix has the arithmetic of address prefixes that net/netip lacks.
+// Package prefix has the arithmetic and the texts of address prefixes that net/netip lacks.
 package prefix
 
-import "net/netip"
+import (
+	"net/netip"
+	"strings"
+)
 
 // Last is a prefix's last address; with IPv4 the one for broadcasts.
 func Last(p netip.Prefix) netip.Addr {
@@ -23,4 +26,36 @@ func Between(first, last netip.Addr) netip.Prefix {
 		}
 	}
 	return netip.Prefix{}
+}
+
+// Replace puts an address into another prefix, the bits of the host kept; the result is
+// not valid where they are of two families.
+func Replace(a netip.Addr, into netip.Prefix) netip.Addr {
+	from, to := a.AsSlice(), into.Masked().Addr().AsSlice()
+	if len(from) != len(to) {
+		return netip.Addr{}
+	}
+	for i := range to {
+		keep := byte(0xff) >> min(8, max(0, into.Bits()-8*i))
+		to[i] |= from[i] & keep
+	}
+	replaced, _ := netip.AddrFromSlice(to) // as long as an address
+	return replaced
+}
+
+// Text is a prefix as people write it: of one address without its length.
+func Text(p netip.Prefix) string {
+	if p.IsSingleIP() {
+		return p.Addr().String()
+	}
+	return p.String()
+}
+
+// List is Text of each, with commas between.
+func List(prefixes []netip.Prefix) string {
+	texts := make([]string, len(prefixes))
+	for i, p := range prefixes {
+		texts[i] = Text(p)
+	}
+	return strings.Join(texts, ", ")
 }

@@ -35,3 +35,25 @@ func TestBetween(t *testing.T) {
 		}
 	}
 }
+
+func TestReplace(t *testing.T) {
+	for _, c := range []struct{ addr, into, want string }{
+		{"10.1.2.3", "198.51.100.0/24", "198.51.100.3"},
+		{"10.1.2.3", "198.51.100.9/22", "198.51.102.3"},
+		{"10.1.2.3", "198.51.100.9/32", "198.51.100.9"},
+		{"10.1.2.3", "0.0.0.0/0", "10.1.2.3"},
+		{"fd00:1:2:3::4", "2001:db8::/44", "2001:db8:2:3::4"},
+		{"10.1.2.3", "2001:db8::/64", "invalid IP"},
+	} {
+		if got := Replace(netip.MustParseAddr(c.addr), netip.MustParsePrefix(c.into)); got.String() != c.want {
+			t.Errorf("%s into %s: %s, want %s", c.addr, c.into, got, c.want)
+		}
+	}
+}
+
+func TestList(t *testing.T) {
+	all := []netip.Prefix{netip.MustParsePrefix("192.0.2.1/32"), netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::1/128")}
+	if got, want := List(all), "192.0.2.1, 192.0.2.0/24, 2001:db8::1"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

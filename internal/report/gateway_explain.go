@@ -7,11 +7,11 @@ import (
 	"strings"
 
 	"github.com/natkit/natkit/internal/conntrack"
-	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/explain"
 )
 
 // GatewayExplain writes the way of a packet and of its answer.
-func GatewayExplain(w io.Writer, style Style, e *gateway.Explanation) error {
+func GatewayExplain(w io.Writer, style Style, e *explain.Way) error {
 	p := &printer{w: w, style: style}
 	p.line(style.Paint(Bold, e.Packet.String()) + clean(cameBy(e)))
 	p.blank()
@@ -33,14 +33,14 @@ func GatewayExplain(w io.Writer, style Style, e *gateway.Explanation) error {
 	return p.err
 }
 
-func cameBy(e *gateway.Explanation) string {
+func cameBy(e *explain.Way) string {
 	if e.Packet.In == "" {
 		return ", of a program on the gateway"
 	}
 	return ", in by " + e.Packet.In
 }
 
-func (p *printer) gatewaySteps(steps []gateway.Step) {
+func (p *printer) gatewaySteps(steps []explain.Step) {
 	t := &Table{Indent: 2, Columns: []Column{{}, {Right: true}, {}, {Wrap: true}}}
 	for _, s := range steps {
 		t.Cells(Cell{s.Hook, Dim}, Cell{priority(s), Dim}, Cell{Text: chainText(s)}, doesCell(s))
@@ -49,21 +49,21 @@ func (p *printer) gatewaySteps(steps []gateway.Step) {
 }
 
 // priority is not told of what is no chain, nor of the very end.
-func priority(s gateway.Step) string {
+func priority(s explain.Step) string {
 	if s.Priority == math.MaxInt32 || s.Chain == "" && s.Priority == 0 {
 		return ""
 	}
 	return fmt.Sprint(s.Priority)
 }
 
-func chainText(s gateway.Step) string {
+func chainText(s explain.Step) string {
 	if s.Owner != "" {
 		return s.Chain + " (" + s.Owner + ")"
 	}
 	return s.Chain
 }
 
-func doesCell(s gateway.Step) Cell {
+func doesCell(s explain.Step) Cell {
 	c := Cell{Text: s.Does}
 	if s.Rule != nil {
 		c = Cell{s.Rule.String() + ": " + s.Does, Bold}
@@ -74,19 +74,19 @@ func doesCell(s gateway.Step) Cell {
 	return c
 }
 
-func (p *printer) gatewayFate(e *gateway.Explanation) {
+func (p *printer) gatewayFate(e *explain.Way) {
 	flow := fmt.Sprintf("%s %s -> %s", conntrack.ProtocolName(e.Packet.Protocol), e.Source, e.Destination)
 	switch e.Fate {
-	case gateway.Forwarded:
+	case explain.Forwarded:
 		p.line("becomes " + p.style.Paint(Bold, clean(flow)) + ", leaves by " + clean(e.Out))
-	case gateway.Local:
+	case explain.Local:
 		p.line("stays here as " + p.style.Paint(Bold, clean(flow)))
-	case gateway.Unreachable:
+	case explain.Unreachable:
 		p.line(p.style.Paint(Bad, "goes nowhere: the gateway answers with an ICMP error"))
 	}
 }
 
-func (p *printer) gatewayNear(e *gateway.Explanation) {
+func (p *printer) gatewayNear(e *explain.Way) {
 	if len(e.Near) == 0 {
 		return
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/natkit/natkit/internal/capacity"
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/explain"
 	"github.com/natkit/natkit/internal/tune"
 )
 
@@ -99,21 +100,21 @@ func TestGatewayPlanInShort(t *testing.T) {
 }
 
 func TestGatewayExplain(t *testing.T) {
-	one := func(text string, port uint16) gateway.Given {
+	one := func(text string, port uint16) explain.Given {
 		a := netip.MustParseAddr(text)
-		return gateway.Given{Addresses: []gateway.Range{{First: a, Last: a}}, Port: port}
+		return explain.Given{Addresses: []gateway.Range{{First: a, Last: a}}, Port: port}
 	}
-	e := &gateway.Explanation{
-		Packet: gateway.Packet{Protocol: 6, Src: netip.MustParseAddr("192.168.0.2"), SrcPort: 4000, Dst: netip.MustParseAddr("198.51.100.9"), DstPort: 443, In: "eth1"},
-		Steps: []gateway.Step{
+	e := &explain.Way{
+		Packet: explain.Packet{Protocol: 6, Src: netip.MustParseAddr("192.168.0.2"), SrcPort: 4000, Dst: netip.MustParseAddr("198.51.100.9"), DstPort: 443, In: "eth1"},
+		Steps: []explain.Step{
 			{Hook: "prerouting", Priority: -100, Chain: "ip nat PREROUTING", Owner: "docker", Does: "2 rules", Unsure: true},
 			{Hook: "routing", Does: "to 198.51.100.9 by eth0"},
 			{Hook: "postrouting", Priority: 120, Chain: "inet natkit postrouting", Rule: &masqueradeRef, Does: "the source becomes"},
 			{Hook: "postrouting", Priority: math.MaxInt32, Does: "entered"},
 		},
-		Fate: gateway.Forwarded, Out: "eth0", Source: one("203.0.113.7", 4000), Destination: one("198.51.100.9", 443),
-		Reply: []gateway.Step{{Hook: "prerouting", Priority: -200, Does: "an answer"}}, ReplyLost: "one direction",
-		Near: []gateway.NearMiss{{Rule: dnatRef, Why: []string{"it is for udp", "it is for eth0"}}}, NearMore: 3, Notes: []string{"a note"},
+		Fate: explain.Forwarded, Out: "eth0", Source: one("203.0.113.7", 4000), Destination: one("198.51.100.9", 443),
+		Reply: []explain.Step{{Hook: "prerouting", Priority: -200, Does: "an answer"}}, ReplyLost: "one direction",
+		Near: []explain.NearMiss{{Rule: dnatRef, Why: []string{"it is for udp", "it is for eth0"}}}, NearMore: 3, Notes: []string{"a note"},
 	}
 	want := `tcp 192.168.0.2:4000 -> 198.51.100.9:443, in by eth1
 
@@ -136,17 +137,17 @@ note: a note
 	if diff := cmp.Diff(want, explainText(t, e)); diff != "" {
 		t.Error(diff)
 	}
-	e.Fate, e.Packet.In = gateway.Unreachable, ""
+	e.Fate, e.Packet.In = explain.Unreachable, ""
 	if text := explainText(t, e); !strings.Contains(text, ", of a program on the gateway\n") || !strings.Contains(text, "goes nowhere") {
 		t.Error(text)
 	}
-	e.Fate = gateway.Local
+	e.Fate = explain.Local
 	if text := explainText(t, e); !strings.Contains(text, "stays here as tcp") {
 		t.Error(text)
 	}
 }
 
-func explainText(t *testing.T, e *gateway.Explanation) string {
+func explainText(t *testing.T, e *explain.Way) string {
 	t.Helper()
 	var b bytes.Buffer
 	if err := GatewayExplain(&b, Style{}, e); err != nil {

@@ -1,4 +1,4 @@
-package gateway
+package explain
 
 import (
 	"errors"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/match"
+	"github.com/natkit/natkit/internal/gateway"
 )
 
 // Packet is the first packet of a connection, as it comes to the gateway.
@@ -36,7 +37,7 @@ func (p Packet) String() string {
 
 func (p Packet) name() string { return conntrack.ProtocolName(p.Protocol) }
 
-func (p Packet) hasPorts() bool { return hasPorts(p.name()) }
+func (p Packet) hasPorts() bool { return gateway.HasPorts(p.name()) }
 
 // isEcho: natkit speaks of ICMP only as of echo requests, which have an identifier.
 func (p Packet) isEcho() bool { return p.name() == "icmp" || p.name() == "icmpv6" }

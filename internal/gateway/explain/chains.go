@@ -1,8 +1,12 @@
-package gateway
+package explain
 
 import (
 	"fmt"
 	"slices"
+	"strings"
+
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/prefix"
 )
 
 // track is the tracker's place (nf_conntrack_in).
@@ -18,7 +22,7 @@ func (w *walk) track(s *Step) {
 func (w *walk) raw(s *Step) {
 	s.Does = "no rule is for it: it is tracked"
 	for i := range w.plan.Untracked {
-		if u := &w.plan.Untracked[i]; u.matches(w.packet) {
+		if u := &w.plan.Untracked[i]; concerns(u, w.packet) {
 			w.e.Untracked, s.Rule, s.Does = true, &u.Rule, "not tracked"
 			break
 		}
@@ -30,13 +34,13 @@ func (w *walk) raw(s *Step) {
 	}
 }
 
-func (u *Untracked) matches(p Packet) bool {
+func concerns(u *gateway.Untracked, p Packet) bool {
 	return u.On == p.Dst && u.Port.Matches(p.Protocol, p.DstPort) ||
 		u.On == p.Src && u.Port.Matches(p.Protocol, p.SrcPort)
 }
 
 // statelessIn tells whether a pair is for a packet that comes in, from either side.
-func (w *walk) statelessIn(p *Pair, s *Step) bool {
+func (w *walk) statelessIn(p *gateway.Pair, s *Step) bool {
 	switch {
 	case p.Outside.Contains(w.dst.addr) && w.packet.In != "" && has(p.Out, w.packet.In):
 		w.dst.addr = p.Inward(w.dst.addr)
@@ -55,7 +59,7 @@ func (w *walk) statelessIn(p *Pair, s *Step) bool {
 // leavesBy tells whether a route leads by one of the interfaces, before it is asked for
 // the packet: the rules in raw look at the destination alone.
 func (w *walk) leavesBy(out []string) bool {
-	hop, err := w.route(Way{Destination: w.dst.addr})
+	hop, err := w.route(Lookup{Destination: w.dst.addr})
 	if err != nil {
 		w.err = err
 	}
@@ -83,11 +87,11 @@ func (w *walk) destination(s *Step) {
 	s.Does = fmt.Sprintf("no rule is for %s: it stays", w.dst)
 }
 
-func (w *walk) translateDestination(d *Destination, s *Step) {
+func (w *walk) translateDestination(d *gateway.Destination, s *Step) {
 	before := w.dst
 	switch {
 	case d.Prefix.IsValid():
-		w.dst.addr = mapAddr(w.dst.addr, d.Prefix)
+		w.dst.addr = prefix.Replace(w.dst.addr, d.Prefix)
 	default:
 		w.dst.addr = d.To.Address
 		if d.To.Port != 0 {
@@ -109,17 +113,14 @@ func (w *walk) mss(s *Step) {
 
 // forward is the chain of limits and of the fast path.
 func (w *walk) forward(s *Step) {
-	var does words
+	var does []string
 	if n := w.plan.ConnectionsPerSource; n > 0 && w.plan.Inside(w.packet.In) && !w.e.Untracked {
-		does.say(fmt.Sprintf("dropped if %s has %d connections already", w.packet.Src, n))
+		does = append(does, fmt.Sprintf("dropped if %s has %d connections already", w.packet.Src, n))
 	}
 	if slices.Contains(w.plan.Flowtable, w.packet.In) && slices.Contains(w.plan.Flowtable, w.e.Out) && !w.e.Untracked {
-		if len(does.parts) > 0 {
-			does.say("·")
-		}
-		does.say("once answered, the connection goes by the flowtable and comes to no hook after ingress")
+		does = append(does, "once answered, the connection goes by the flowtable and comes to no hook after ingress")
 	}
-	s.Does = does.String()
+	s.Does = strings.Join(does, " · ")
 }
 
 // untranslatable is the chain that drops what is invalid to the tracker and a rule would

@@ -1,24 +1,25 @@
-package gateway
+package explain
 
 import (
 	"fmt"
 	"net/netip"
 	"strings"
 
+	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/units"
 )
 
 // sees tells whether packets of the family come to the chain, and whether it can do
 // anything to them.
-func (f *Foreign) sees(p Packet) bool {
+func sees(f *gateway.Foreign, p Packet) bool {
 	fits := f.Family == "inet" || (f.Family == "ip") == p.Src.Is4() && (f.Family == "ip" || f.Family == "ip6")
 	return fits && (f.Rules > 0 || f.Policy == "drop")
 }
 
 // foreign takes the packet through another program's chain, as far as its rules are
 // understood: those that translate.
-func (w *walk) foreign(f *Foreign, s *Step) {
+func (w *walk) foreign(f *gateway.Foreign, s *Step) {
 	s.Chain, s.Owner = strings.Join([]string{f.Family, f.Table, f.Chain}, " "), f.Owner
 	if f.Type != "nat" {
 		s.Unsure = true
@@ -50,7 +51,7 @@ func (w *walk) foreign(f *Foreign, s *Step) {
 }
 
 // decided tells whether this direction is translated already.
-func (w *walk) decided(f *Foreign) bool {
+func (w *walk) decided(f *gateway.Foreign) bool {
 	if f.Hook == hookPostrouting || f.Hook == hookInput {
 		return w.srcDone
 	}
@@ -94,10 +95,10 @@ func isInterface(condition, name string) bool {
 // then (nf_nat_inet_fn stops at the first chain that decides).
 func (w *walk) foreignTranslates(r *snapshot.NATRule, s *Step) {
 	if r.TranslatesSource() {
-		pool := Source{Masquerade: r.Kind == snapshot.NATMasquerade || !r.First.IsValid(), To: []Range{{r.First, r.Last}},
-			Ports: Ports{First: r.FirstPort, Last: r.LastPort}}
+		pool := gateway.Source{Masquerade: r.Kind == snapshot.NATMasquerade || !r.First.IsValid(), To: []gateway.Range{{First: r.First, Last: r.Last}},
+			Ports: gateway.Ports{First: r.FirstPort, Last: r.LastPort}}
 		if r.Random || r.FullyRandom {
-			pool.Random = RandomFully
+			pool.Random = gateway.RandomFully
 		}
 		w.e.Source, w.srcDone = w.give(&pool), true
 		s.Does = fmt.Sprintf("%s: the source becomes %s; natkit's chain is not asked", r.Text, w.e.Source.words(false))
@@ -127,7 +128,7 @@ func (w *walk) foreignTarget(r *snapshot.NATRule) endpoint {
 
 // redirected is the address of the interface by which the packet came (nf_nat_redirect).
 func (w *walk) redirected() netip.Addr {
-	for _, p := range w.facts.of(w.packet.In) {
+	for _, p := range w.facts.AddressesOf(w.packet.In) {
 		if p.Addr().BitLen() == w.dst.addr.BitLen() {
 			return p.Addr()
 		}

@@ -1,26 +1,28 @@
-package gateway
+package explain
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
+
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/prefix"
 )
 
 // give is what a Source makes of the packet's source. The kernel chooses as
 // nf_nat_core.c does (get_unique_tuple).
-func (w *walk) give(s *Source) Given {
+func (w *walk) give(s *gateway.Source) Given {
 	g := Given{Addresses: w.addresses(s)}
-	g.Port, g.First, g.Last = s.port(w.packet, w.src.port)
+	g.Port, g.First, g.Last = givenPort(s, w.packet, w.src.port)
 	return g
 }
 
-func (w *walk) addresses(s *Source) []Range {
+func (w *walk) addresses(s *gateway.Source) []gateway.Range {
 	switch {
 	case s.Masquerade:
 		return w.masqueraded()
 	case s.Prefix.IsValid():
-		a := mapAddr(w.src.addr, s.Prefix)
-		return []Range{{a, a}}
+		a := prefix.Replace(w.src.addr, s.Prefix)
+		return []gateway.Range{{First: a, Last: a}}
 	}
 	return slices.Clone(s.To)
 }
@@ -28,18 +30,18 @@ func (w *walk) addresses(s *Source) []Range {
 // masqueraded is the address that masquerade gives: in IPv4 that of the interface in the
 // network of the next hop, otherwise the first one (inet_select_addr); in IPv6 one of
 // the global ones, by RFC 6724 (ipv6_dev_get_saddr).
-func (w *walk) masqueraded() (all []Range) {
+func (w *walk) masqueraded() (all []gateway.Range) {
 	next := w.dst.addr
 	if w.hop.Gateway.IsValid() {
 		next = w.hop.Gateway
 	}
-	for _, p := range w.facts.of(w.e.Out) {
+	for _, p := range w.facts.AddressesOf(w.e.Out) {
 		if p.Addr().BitLen() != next.BitLen() || p.Addr().IsLinkLocalUnicast() {
 			continue
 		}
-		r := Range{p.Addr(), p.Addr()}
+		r := gateway.Range{First: p.Addr(), Last: p.Addr()}
 		if next.Is4() && p.Contains(next) {
-			return []Range{r}
+			return []gateway.Range{r}
 		}
 		all = append(all, r)
 	}
@@ -49,26 +51,16 @@ func (w *walk) masqueraded() (all []Range) {
 	return all
 }
 
-// of are the addresses of an interface.
-func (f *Facts) of(name string) []netip.Prefix {
-	for _, i := range f.Interfaces {
-		if i.Name == name {
-			return i.Addresses
-		}
-	}
-	return nil
-}
-
-// port is the port that is given if it is free, and the bounds of what is given
+// givenPort is the port that is given if it is free, and the bounds of what is given
 // otherwise.
-func (s *Source) port(p Packet, port uint16) (given, first, last uint16) {
+func givenPort(s *gateway.Source, p Packet, port uint16) (given, first, last uint16) {
 	switch {
 	case !p.hasPorts() && !p.isEcho():
 		return 0, 0, 0
 	case s.Ports.Keep:
 		return port, 0, 0
 	}
-	first, last = s.bounds(p, port)
+	first, last = bounds(s, p, port)
 	if s.Random != "" || port < first || port > last {
 		return 0, first, last
 	}
@@ -77,7 +69,7 @@ func (s *Source) port(p Packet, port uint16) (given, first, last uint16) {
 
 // bounds are the rule's, or those of the kernel for the class of the port
 // (nf_nat_l4proto_unique_tuple).
-func (s *Source) bounds(p Packet, port uint16) (first, last uint16) {
+func bounds(s *gateway.Source, p Packet, port uint16) (first, last uint16) {
 	switch {
 	case s.Ports.First > 0:
 		return s.Ports.First, max(s.Ports.First, s.Ports.Last)

@@ -1,17 +1,19 @@
-package gateway
+package explain
 
 import (
 	"cmp"
 	"slices"
+
+	"github.com/natkit/natkit/internal/gateway"
 )
 
 // walk takes a packet through the hooks.
 type walk struct {
-	plan   *Plan
-	facts  *Facts
+	plan   *gateway.Plan
+	facts  *gateway.Facts
 	route  Router
 	packet Packet
-	e      *Explanation
+	e      *Way
 	// src and dst are what they are by now; dstDone and srcDone: a chain, ours or another,
 	// has decided, and no later one is asked (nf_nat_initialized).
 	src, dst endpoint
@@ -38,15 +40,15 @@ const (
 type stop struct {
 	priority int32
 	chain    string
-	foreign  *Foreign
+	foreign  *gateway.Foreign
 	do       func(*Step)
 }
 
-func newWalk(p *Plan, facts *Facts, route Router, packet Packet) *walk {
+func newWalk(p *gateway.Plan, facts *gateway.Facts, route Router, packet Packet) *walk {
 	w := &walk{plan: p, facts: facts, route: route, packet: packet,
 		src: endpoint{packet.Src, packet.SrcPort}, dst: endpoint{packet.Dst, packet.DstPort}}
 	w.asked = w.dst
-	w.e = &Explanation{Schema: ExplainSchema, Packet: packet, Source: as(w.src), Destination: as(w.dst)}
+	w.e = &Way{Schema: Schema, Packet: packet, Source: as(w.src), Destination: as(w.dst)}
 	return w
 }
 
@@ -105,11 +107,11 @@ func (w *walk) firstStops(hook string) []stop {
 }
 
 func (w *walk) hasDestinations(hook string) bool {
-	return slices.ContainsFunc(w.plan.Destinations, func(d Destination) bool { return hook == hookPrerouting || d.Local })
+	return slices.ContainsFunc(w.plan.Destinations, func(d gateway.Destination) bool { return hook == hookPrerouting || d.Local })
 }
 
 func (w *walk) forwardStops() (stops []stop) {
-	if w.plan.MSS != (MSS{}) && w.packet.name() == "tcp" {
+	if w.plan.MSS != (gateway.MSS{}) && w.packet.name() == "tcp" {
 		stops = append(stops, stop{priority: -150, chain: "mss", do: w.mss})
 	}
 	if w.plan.ConnectionsPerSource > 0 || len(w.plan.Flowtable) > 0 {
@@ -137,7 +139,7 @@ func (w *walk) postroutingStops() (stops []stop) {
 // of their priorities.
 func (w *walk) hook(hook string, stops []stop) {
 	for i := range w.facts.Foreign {
-		if f := &w.facts.Foreign[i]; f.Hook == hook && f.sees(w.packet) {
+		if f := &w.facts.Foreign[i]; f.Hook == hook && sees(f, w.packet) {
 			stops = append(stops, stop{priority: f.Priority, foreign: f})
 		}
 	}

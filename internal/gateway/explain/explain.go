@@ -1,14 +1,20 @@
-package gateway
+// Package explain follows one packet through the hooks and chains of a host that carries
+// out a gateway's plan by netfilter: which rule is for it, what it becomes, and how an
+// answer comes back.
+package explain
 
 import (
+	"fmt"
 	"net/netip"
+
+	"github.com/natkit/natkit/internal/gateway"
 )
 
-// ExplainSchema names the JSON form of an Explanation.
-const ExplainSchema = "natkit.gateway-explain/1"
+// Schema names the JSON form of a Way.
+const Schema = "natkit.gateway-explain/1"
 
-// Explanation is the way of a connection's first packet, and of its answer.
-type Explanation struct {
+// Way is the way of a connection's first packet, and of its answer.
+type Way struct {
 	Schema string `json:"schema"`
 	// Plan is the digest of the plan that was asked.
 	Plan   string `json:"plan"`
@@ -37,7 +43,7 @@ type Explanation struct {
 type Fate string
 
 const (
-	// Forwarded: it leaves by Explanation.Out. Local: it is for the gateway itself.
+	// Forwarded: it leaves by Way.Out. Local: it is for the gateway itself.
 	Forwarded Fate = "forwarded"
 	Local     Fate = "local"
 	// Unreachable: no route leads on.
@@ -55,7 +61,7 @@ type Step struct {
 	Chain string `json:"chain,omitempty"`
 	Owner string `json:"owner,omitempty"`
 	// Rule is natkit's that acts here.
-	Rule *Ref `json:"rule,omitempty"`
+	Rule *gateway.Ref `json:"rule,omitempty"`
 	// Does says what happens.
 	Does string `json:"does"`
 	// Unsure: natkit does not follow this chain's rules, or not all conditions.
@@ -65,9 +71,9 @@ type Step struct {
 // Given is what an address and a port become.
 type Given struct {
 	// Rule is nil where they stay, or are another program's doing.
-	Rule *Ref `json:"rule,omitempty"`
+	Rule *gateway.Ref `json:"rule,omitempty"`
 	// Addresses are what the kernel chooses from: mostly one.
-	Addresses []Range `json:"addresses"`
+	Addresses []gateway.Range `json:"addresses"`
 	// Port is the one that is given if it is free; 0 where there is none such.
 	Port uint16 `json:"port,omitempty"`
 	// First and Last bound what is given where Port is not free, or there is none. Both
@@ -94,25 +100,25 @@ func (g Given) String() string {
 	case len(g.Addresses) == 1 && g.Addresses[0].First == g.Addresses[0].Last:
 		return endpoint{g.Addresses[0].First, g.Port}.String()
 	case len(g.Addresses) == 0 && g.Port != 0:
-		return "(no address yet) port " + spanString(g.Port, g.Port)
+		return fmt.Sprintf("(no address yet) port %d", g.Port)
 	case len(g.Addresses) == 0:
 		return "(no address yet)"
 	case g.Port != 0:
-		return joined(g.Addresses) + " port " + spanString(g.Port, g.Port)
+		return fmt.Sprintf("%s port %d", gateway.Ranges(g.Addresses), g.Port)
 	}
-	return joined(g.Addresses)
+	return gateway.Ranges(g.Addresses).String()
 }
 
 // NearMiss is a rule that does not translate a packet, and why.
 type NearMiss struct {
-	Rule Ref `json:"rule"`
+	Rule gateway.Ref `json:"rule"`
 	// Text says what the rule is for.
 	Text string   `json:"text"`
 	Why  []string `json:"why"`
 }
 
-// Way is what a route is asked for. In is empty for the gateway's own packets.
-type Way struct {
+// Lookup is what a route is asked for. In is empty for the gateway's own packets.
+type Lookup struct {
 	Source, Destination netip.Addr
 	In                  string
 }
@@ -128,14 +134,14 @@ type Hop struct {
 }
 
 // Router asks a host for the way of a packet.
-type Router func(Way) (Hop, error)
+type Router func(Lookup) (Hop, error)
 
-// Explain tells the way of a packet through a host that carries out a plan. Facts bring
+// Follow tells the way of a packet through a host that carries out a plan. Facts bring
 // other programs' chains and the interfaces' addresses, route the host's routes. An
 // error is of route.
-func Explain(p *Plan, facts Facts, route Router, packet Packet) (*Explanation, error) {
+func Follow(p *gateway.Plan, facts gateway.Facts, route Router, packet Packet) (*Way, error) {
 	w := newWalk(p, &facts, route, packet)
-	w.e.Plan = Digest(p)
+	w.e.Plan = gateway.Digest(p)
 	if err := w.walk(); err != nil {
 		return nil, err
 	}
@@ -143,4 +149,6 @@ func Explain(p *Plan, facts Facts, route Router, packet Packet) (*Explanation, e
 }
 
 // as is an endpoint that stays as it is.
-func as(e endpoint) Given { return Given{Addresses: []Range{{e.addr, e.addr}}, Port: e.port} }
+func as(e endpoint) Given {
+	return Given{Addresses: []gateway.Range{{First: e.addr, Last: e.addr}}, Port: e.port}
+}

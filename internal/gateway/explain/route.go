@@ -1,22 +1,24 @@
-package gateway
+package explain
 
 import (
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/natkit/natkit/internal/gateway"
 )
 
 // routing asks where the packet goes, with the destination that it has by now.
 func (w *walk) routing() error {
-	way := Way{Source: w.src.addr, Destination: w.dst.addr, In: w.packet.In}
+	way := Lookup{Source: w.src.addr, Destination: w.dst.addr, In: w.packet.In}
 	hop, err := w.route(way)
 	if err != nil {
 		return err
 	}
 	if hop.Unreachable != "" && way.In != "" && w.forwardingOff() {
 		// The kernel answers as a host that forwards nothing; apply will change that.
-		if hop, err = w.route(Way{Destination: w.dst.addr}); err != nil {
+		if hop, err = w.route(Lookup{Destination: w.dst.addr}); err != nil {
 			return err
 		}
 	}
@@ -146,7 +148,7 @@ func (w *walk) notOurs() (out []string) {
 		return nil
 	}
 	for _, r := range w.e.Source.Addresses {
-		if !w.facts.owns(r) {
+		if !owns(w.facts, r) {
 			out = append(out, r.String())
 		}
 	}
@@ -160,8 +162,8 @@ func (w *walk) routesBack() bool {
 	return w.e.Fate == Forwarded && !hairpin
 }
 
-func (f *Facts) owns(r Range) bool {
-	return slices.ContainsFunc(f.Interfaces, func(i Interface) bool {
+func owns(f *gateway.Facts, r gateway.Range) bool {
+	return slices.ContainsFunc(f.Interfaces, func(i gateway.Interface) bool {
 		for _, p := range i.Addresses {
 			if r.Contains(p.Addr()) {
 				return true

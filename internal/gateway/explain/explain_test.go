@@ -1,4 +1,4 @@
-package gateway
+package explain
 
 import (
 	"encoding/json"
@@ -10,36 +10,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
-// routes are those of the host that facts tell of: to its own addresses, to its
-// networks, all else by eth0.
-func routes(f Facts) Router {
-	return func(w Way) (Hop, error) {
-		for _, i := range f.Interfaces {
-			for _, p := range i.Addresses {
-				if p.Addr() == w.Destination {
-					return Hop{Local: true}, nil
-				}
-			}
-		}
-		for _, i := range f.Interfaces {
-			for _, p := range i.Addresses {
-				if p.Contains(w.Destination) {
-					return Hop{Out: i.Name}, nil
-				}
-			}
-		}
-		if w.Destination == netip.MustParseAddr("198.18.9.9") {
-			return Hop{Unreachable: "there is no route"}, nil
-		}
-		return Hop{Out: "eth0", Gateway: netip.MustParseAddr("203.0.113.254")}, nil
-	}
-}
-
-// explained is an Explanation in few lines.
-func explained(e *Explanation) string {
+// explained is a Way in few lines.
+func explained(e *Way) string {
 	var b strings.Builder
 	for _, s := range e.Steps {
 		fmt.Fprintf(&b, "%s", s.Hook)
@@ -251,12 +227,12 @@ back: to 192.168.0.77 by eth1
 }
 
 // withDMZ adds a third interface, for 172.17.0.0/16.
-func withDMZ(f Facts) Facts {
-	f.Interfaces = append(f.Interfaces[:len(f.Interfaces):len(f.Interfaces)], Interface{Name: "eth2", Index: 4, Addresses: prefixes("172.17.0.1/16")})
+func withDMZ(f gateway.Facts) gateway.Facts {
+	f.Interfaces = append(f.Interfaces[:len(f.Interfaces):len(f.Interfaces)], gateway.Interface{Name: "eth2", Index: 4, Addresses: prefixes("172.17.0.1/16")})
 	return f
 }
 
-func explainText(t *testing.T, body string, facts Facts, in, text string) *Explanation {
+func explainText(t *testing.T, body string, facts gateway.Facts, in, text string) *Way {
 	t.Helper()
 	if body == manyKinds {
 		body = strings.Replace(body, "lan: eth1", "lan: [eth1, eth2]", 1)
@@ -266,7 +242,7 @@ func explainText(t *testing.T, body string, facts Facts, in, text string) *Expla
 		t.Fatal(err)
 	}
 	packet.In = in
-	e, err := Explain(compile(t, body, facts), facts, routes(facts), packet)
+	e, err := Follow(compile(t, body, facts), facts, routes(facts), packet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -277,14 +253,14 @@ func explainText(t *testing.T, body string, facts Facts, in, text string) *Expla
 // sends back inside is a hairpin as well.
 func TestExplainForeign(t *testing.T) {
 	facts := withDMZ(router)
-	docker := Foreign{Source: "iptables-nft", Owner: "docker", Family: "ip", Table: "nat", Chain: "PREROUTING", Type: "nat", Hook: "prerouting", Priority: -100, Policy: "accept", Rules: 3,
+	docker := gateway.Foreign{Source: "iptables-nft", Owner: "docker", Family: "ip", Table: "nat", Chain: "PREROUTING", Type: "nat", Hook: "prerouting", Priority: -100, Policy: "accept", Rules: 3,
 		NAT: []snapshot.NATRule{{Kind: snapshot.NATDest, Protocol: "tcp", DestinationPort: 8080, First: netip.MustParseAddr("172.17.0.9"), Last: netip.MustParseAddr("172.17.0.9"), FirstPort: 80, LastPort: 80, Text: "dnat to 172.17.0.9:80"}}}
-	masq := Foreign{Family: "ip", Table: "nat", Chain: "POSTROUTING", Type: "nat", Hook: "postrouting", Priority: 100, Rules: 1,
+	masq := gateway.Foreign{Family: "ip", Table: "nat", Chain: "POSTROUTING", Type: "nat", Hook: "postrouting", Priority: 100, Rules: 1,
 		NAT: []snapshot.NATRule{{Kind: snapshot.NATMasquerade, FromSource: netip.MustParsePrefix("192.168.0.0/24"), Text: "masquerade", Partial: true}}}
-	filter := Foreign{Owner: "docker", Family: "ip", Table: "filter", Chain: "FORWARD", Type: "filter", Hook: "forward", Policy: "drop", Rules: 2}
-	empty := Foreign{Family: "ip", Table: "mangle", Chain: "FORWARD", Type: "filter", Hook: "forward", Policy: "accept"}
-	v6 := Foreign{Family: "ip6", Table: "filter", Chain: "FORWARD", Type: "filter", Hook: "forward", Policy: "drop"}
-	facts.Foreign = []Foreign{docker, masq, filter, empty, v6}
+	filter := gateway.Foreign{Owner: "docker", Family: "ip", Table: "filter", Chain: "FORWARD", Type: "filter", Hook: "forward", Policy: "drop", Rules: 2}
+	empty := gateway.Foreign{Family: "ip", Table: "mangle", Chain: "FORWARD", Type: "filter", Hook: "forward", Policy: "accept"}
+	v6 := gateway.Foreign{Family: "ip6", Table: "filter", Chain: "FORWARD", Type: "filter", Hook: "forward", Policy: "drop"}
+	facts.Foreign = []gateway.Foreign{docker, masq, filter, empty, v6}
 	want := `prerouting: ` + tracked + `
 prerouting -100 ip nat PREROUTING: dnat to 172.17.0.9:80: the destination becomes 172.17.0.9:80; natkit's chain is not asked
 prerouting -80 inet natkit prerouting: not asked: the destination is translated already
@@ -317,8 +293,8 @@ func TestExplainNotes(t *testing.T) {
 	if diff := cmp.Diff(want, e.Notes); diff != "" {
 		t.Error(diff)
 	}
-	fails := func(Way) (Hop, error) { return Hop{}, errors.New("no netlink") }
-	if _, err := Explain(&Plan{}, facts, fails, e.Packet); err == nil {
+	fails := func(Lookup) (Hop, error) { return Hop{}, errors.New("no netlink") }
+	if _, err := Follow(&gateway.Plan{}, facts, fails, e.Packet); err == nil {
 		t.Error("an error of the routes is lost")
 	}
 }

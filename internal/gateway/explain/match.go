@@ -1,22 +1,25 @@
-package gateway
+package explain
 
 import (
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/prefix"
 )
 
 // misses says which conditions of d the packet does not meet; none where it matches.
-func (w *walk) misses(d *Destination) (why []string) {
+func (w *walk) misses(d *gateway.Destination) (why []string) {
 	if !d.On.Contains(w.asked.addr) {
-		why = append(why, fmt.Sprintf("it is for %s", prefixText(d.On)))
+		why = append(why, fmt.Sprintf("it is for %s", prefix.Text(d.On)))
 	}
 	if !d.Port.Matches(w.packet.Protocol, w.asked.port) {
 		why = append(why, "it is for "+d.Port.String())
 	}
 	if !contains(d.From, w.src.addr) {
-		why = append(why, fmt.Sprintf("it is for clients in %s", prefixList(d.From)))
+		why = append(why, fmt.Sprintf("it is for clients in %s", prefix.List(d.From)))
 	}
 	switch local := w.packet.In == ""; {
 	case local && !d.Local:
@@ -27,7 +30,7 @@ func (w *walk) misses(d *Destination) (why []string) {
 	return why
 }
 
-func (w *walk) hairpinAdvice(d *Destination) string {
+func (w *walk) hairpinAdvice(d *gateway.Destination) string {
 	if w.plan.Inside(w.packet.In) && (d.Rule.Kind == "dnat" || d.Rule.Kind == "static") {
 		return "; from inside that would be hairpin: true"
 	}
@@ -35,26 +38,26 @@ func (w *walk) hairpinAdvice(d *Destination) string {
 }
 
 // sourceMisses is misses of a Source, at the end of the packet's way.
-func (w *walk) sourceMisses(s *Source) (why []string) {
+func (w *walk) sourceMisses(s *gateway.Source) (why []string) {
 	if s.Hairpin.Prefix.IsValid() {
 		why = w.hairpinMisses(&s.Hairpin)
 	}
-	if s.bits() != w.src.addr.BitLen() {
+	if s.Rule.BitLen() != w.src.addr.BitLen() {
 		return append(why, "it is for the other family")
 	}
 	if !contains(s.From, w.src.addr) {
-		why = append(why, "it is for sources in "+prefixList(s.From))
+		why = append(why, "it is for sources in "+prefix.List(s.From))
 	}
 	if !has(s.Out, w.e.Out) {
 		why = append(why, fmt.Sprintf("it is for what leaves by %s, not by %s", strings.Join(s.Out, ", "), w.e.Out))
 	}
 	if i := slices.IndexFunc(s.NotTo, func(p netip.Prefix) bool { return p.Contains(w.dst.addr) }); i >= 0 {
-		why = append(why, fmt.Sprintf("it leaves what goes to %s alone", prefixText(s.NotTo[i])))
+		why = append(why, fmt.Sprintf("it leaves what goes to %s alone", prefix.Text(s.NotTo[i])))
 	}
 	return why
 }
 
-func (w *walk) hairpinMisses(h *HairpinOf) (why []string) {
+func (w *walk) hairpinMisses(h *gateway.HairpinOf) (why []string) {
 	if !w.dstTranslated || w.packet.In == "" || !w.plan.Inside(w.packet.In) || !w.plan.Inside(w.e.Out) {
 		why = append(why, "it is for what comes from inside and is sent back there")
 	}
@@ -73,23 +76,23 @@ func (w *walk) nearMisses() {
 	if w.e.Untracked {
 		return
 	}
-	all := map[Ref]*NearMiss{}
+	all := map[gateway.Ref]*NearMiss{}
 	for i := range w.plan.Destinations {
 		if d := &w.plan.Destinations[i]; d.On.Contains(w.asked.addr) {
-			keep(all, d.Rule, d.conditions(), w.misses(d), w.e.Destination.Rule)
+			keep(all, d.Rule, d.Conditions(), w.misses(d), w.e.Destination.Rule)
 		}
 	}
 	for i := range w.plan.Sources {
 		s := &w.plan.Sources[i]
-		if w.e.Fate == Forwarded && !s.Hairpin.Prefix.IsValid() && s.bits() == w.src.addr.BitLen() && contains(s.From, w.src.addr) {
-			keep(all, s.Rule, s.conditions(), w.sourceMisses(s), w.e.Source.Rule)
+		if w.e.Fate == Forwarded && !s.Hairpin.Prefix.IsValid() && s.Rule.BitLen() == w.src.addr.BitLen() && contains(s.From, w.src.addr) {
+			keep(all, s.Rule, s.Conditions(), w.sourceMisses(s), w.e.Source.Rule)
 		}
 	}
 	w.e.Near = w.nearest(all)
 }
 
 // keep remembers why a rule does not translate; of its entries the nearest one.
-func keep(all map[Ref]*NearMiss, rule Ref, text string, why []string, winner *Ref) {
+func keep(all map[gateway.Ref]*NearMiss, rule gateway.Ref, text string, why []string, winner *gateway.Ref) {
 	if winner != nil && *winner == rule {
 		return
 	}
@@ -101,7 +104,7 @@ func keep(all map[Ref]*NearMiss, rule Ref, text string, why []string, winner *Re
 	}
 }
 
-func (w *walk) nearest(all map[Ref]*NearMiss) (near []NearMiss) {
+func (w *walk) nearest(all map[gateway.Ref]*NearMiss) (near []NearMiss) {
 	for ref, miss := range all {
 		if !w.acts(ref) {
 			near = append(near, *miss)
@@ -111,7 +114,7 @@ func (w *walk) nearest(all map[Ref]*NearMiss) (near []NearMiss) {
 		if d := len(a.Why) - len(b.Why); d != 0 {
 			return d
 		}
-		return orderRefs(a.Rule, b.Rule)
+		return a.Rule.Compare(b.Rule)
 	})
 	if len(near) > manyNear {
 		w.e.NearMore = len(near) - manyNear
@@ -121,11 +124,16 @@ func (w *walk) nearest(all map[Ref]*NearMiss) (near []NearMiss) {
 }
 
 // acts tells whether a rule does something to the packet, on either side.
-func (w *walk) acts(r Ref) bool {
-	for _, g := range []*Ref{w.e.Source.Rule, w.e.Destination.Rule} {
+func (w *walk) acts(r gateway.Ref) bool {
+	for _, g := range []*gateway.Ref{w.e.Source.Rule, w.e.Destination.Rule} {
 		if g != nil && *g == r {
 			return true
 		}
 	}
 	return false
+}
+
+// contains tells whether a condition holds for an address: none is any.
+func contains(condition []netip.Prefix, a netip.Addr) bool {
+	return len(condition) == 0 || slices.ContainsFunc(condition, func(p netip.Prefix) bool { return p.Contains(a) })
 }
