@@ -12,9 +12,14 @@ import (
 	"github.com/natkit/natkit/internal/netns"
 )
 
-// silence is how long the kernel may take for the answer to one request: 100,000
-// elements, on a machine with other work.
+// silence is how long the kernel may tell nothing. A dump of any length goes on for as
+// long as it makes progress.
 const silence = 20 * time.Second
+
+// dumpBuffer has room for more than the kernel tells in one piece: as much as there is
+// room for, 32 kB at most (netlink_recvmsg: max_recvmsg_len). The fewer pieces the better:
+// for each of them it goes through a hashed set from its beginning (nft_rhash_walk).
+const dumpBuffer = 64 << 10
 
 // conn speaks with nf_tables in one namespace.
 type conn struct{ *netlink.Conn }
@@ -22,7 +27,7 @@ type conn struct{ *netlink.Conn }
 // dial makes a socket in a namespace; nil is the calling process's.
 func dial(ns *netns.Handle) (c conn, err error) {
 	open := func() (err error) {
-		c.Conn, err = netlink.Dial(unix.NETLINK_NETFILTER, nil)
+		c.Conn, err = netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{MessageBufferSize: dumpBuffer})
 		return err
 	}
 	if ns == nil {
@@ -45,18 +50,27 @@ func header(family uint8) []byte { return []byte{family, unix.NFNETLINK_V0, 0, 0
 
 // ask sends one request and returns the answers.
 func (c conn) ask(msg int, family uint8, flags netlink.HeaderFlags, request []byte) ([]netlink.Message, error) {
-	m := netlink.Message{
+	asked, err := c.Send(netlink.Message{
 		Header: netlink.Header{Type: nftType(msg), Flags: netlink.Request | flags},
 		Data:   append(header(family), request...),
+	})
+	if err == nil {
+		err = c.SetDeadline(time.Now().Add(silence))
 	}
-	if err := c.SetDeadline(time.Now().Add(silence)); err != nil {
-		return nil, err
-	}
-	answers, err := c.Execute(m)
 	if err != nil {
 		return nil, err
 	}
-	return answers, nil
+	var answers []netlink.Message
+	for m, err := range c.ReceiveIter() {
+		if err != nil {
+			return nil, err
+		}
+		answers = append(answers, m)
+		if err := c.SetDeadline(time.Now().Add(silence)); err != nil {
+			return nil, err
+		}
+	}
+	return answers, netlink.Validate(asked, answers)
 }
 
 // errAbsent: the kernel has no nf_tables, and so no rules of it.
