@@ -1,0 +1,142 @@
+package unconfirmed
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/conntrack/dump"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/testutil"
+)
+
+// A namespace in which 198.18.0.2 becomes 198.18.0.9 with one of four ports, and
+// 198.18.0.1 is asked.
+func newNamespace(t *testing.T) *netns.Handle {
+	t.Helper()
+	ns := testutil.Namespace(t)
+	nft := testutil.NeedProgram(t, "nft")
+	in(t, ns, func() error {
+		for _, args := range [][]string{
+			{"ip", "link", "set", "lo", "up"},
+			{"ip", "addr", "add", "198.18.0.1/32", "dev", "lo"},
+			{"ip", "addr", "add", "198.18.0.2/32", "dev", "lo"},
+			{"ip", "addr", "add", "198.18.0.3/32", "dev", "lo"},
+			{nft, `table ip t {
+				chain post { type nat hook postrouting priority 100
+					ip saddr 198.18.0.2 ip daddr 198.18.0.1 udp dport 9 snat to 198.18.0.9:2000-2003
+				}
+				chain early { type filter hook output priority 0
+					udp dport 10 drop
+				}
+			}`},
+		} {
+			if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+				return fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, out)
+			}
+		}
+		return nil
+	})
+	return ns
+}
+
+func in(t *testing.T, ns *netns.Handle, fn func() error) {
+	t.Helper()
+	if err := ns.Do(fn); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// send sends n datagrams, each from a socket of its own; the kernel tells the sender of
+// those that it drops.
+func send(t *testing.T, ns *netns.Handle, from, to string, n int) {
+	t.Helper()
+	in(t, ns, func() error {
+		for range n {
+			c, err := (&net.Dialer{LocalAddr: &net.UDPAddr{IP: net.ParseIP(from)}}).Dial("udp4", to)
+			if err != nil {
+				return err
+			}
+			_, err = c.Write([]byte("hello"))
+			c.Close()
+			if err != nil && !errors.Is(err, unix.EPERM) {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func start(t *testing.T, ns *netns.Handle) *Tracer {
+	t.Helper()
+	tracer, err := Start(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := tracer.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return tracer
+}
+
+// counted are packets by what became of a connection.
+func counted(t *testing.T, tracer *Tracer) map[string]uint64 {
+	t.Helper()
+	all := map[string]uint64{}
+	overflow, err := tracer.Take(func(e *conntrack.Entry, packets uint64) {
+		all[fmt.Sprintf("%s > %s:%d becomes %s, answers from %s:%d", e.Orig.Src, e.Orig.Dst, e.Orig.DstPort, e.Reply.Dst, e.Reply.Src, e.Reply.SrcPort)] += packets
+	})
+	if err != nil || overflow > 0 {
+		t.Fatalf("overflow %d, error %v", overflow, err)
+	}
+	return all
+}
+
+func insertFailed(t *testing.T, ns *netns.Handle) (n uint64) {
+	t.Helper()
+	cpus, err := dump.Stats(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cpu := range cpus {
+		n += cpu["insert_failed"]
+	}
+	return n
+}
+
+func TestConnectionsWithoutAPortAreCounted(t *testing.T) {
+	ns := newNamespace(t)
+	other := newNamespace(t)
+	tracer := start(t, ns)
+	send(t, ns, "198.18.0.2", "198.18.0.1:9", 10)
+	send(t, other, "198.18.0.2", "198.18.0.1:9", 7) // not this namespace's
+	const want = "198.18.0.2 > 198.18.0.1:9 becomes 198.18.0.9, answers from 198.18.0.1:9"
+	if got := counted(t, tracer); len(got) != 1 || got[want] != 6 {
+		t.Errorf("%v, want 6 of 10", got)
+	}
+	if n := insertFailed(t, ns); n != 6 {
+		t.Errorf("insert_failed is %d", n)
+	}
+	if got := counted(t, tracer); len(got) > 0 {
+		t.Errorf("told twice: %v", got)
+	}
+}
+
+// What a rule drops before NAT, and what is not dropped, is not counted.
+func TestOtherDropsAreNotCounted(t *testing.T) {
+	ns := newNamespace(t)
+	tracer := start(t, ns)
+	send(t, ns, "198.18.0.2", "198.18.0.1:10", 5)
+	send(t, ns, "198.18.0.3", "198.18.0.1:9", 5)
+	if got := counted(t, tracer); len(got) > 0 {
+		t.Errorf("%v", got)
+	}
+}
