@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/diff"
 	"github.com/natkit/natkit/internal/gateway/run"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
@@ -130,7 +131,7 @@ func (f *gatewayApply) run(ctx context.Context, env *Env, ns *netns.Handle, file
 	if err != nil {
 		return err
 	}
-	doc.Difference = gateway.Diff(former, ready.Gateway)
+	doc.Difference = diff.Between(former, ready.Gateway)
 	if agreed, err := f.agree(ctx, env, doc, ready, former); err != nil || !agreed {
 		return err
 	}

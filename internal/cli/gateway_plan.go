@@ -10,6 +10,7 @@ import (
 
 	"github.com/natkit/natkit/internal/capacity"
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/diff"
 	"github.com/natkit/natkit/internal/gateway/run"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
@@ -66,13 +67,13 @@ type gatewayPlanDocument struct {
 	Before string `json:"before"`
 	Known  bool   `json:"before_known"`
 	// Refused: apply would not do it.
-	Refused    bool               `json:"refused"`
-	Obstacles  []string           `json:"obstacles"`
-	Findings   []gateway.Finding  `json:"findings"`
-	Difference gateway.Difference `json:"difference"`
-	Changes    []tune.Change      `json:"changes"`
-	Already    []string           `json:"already"`
-	Notes      []string           `json:"notes"`
+	Refused    bool              `json:"refused"`
+	Obstacles  []string          `json:"obstacles"`
+	Findings   []gateway.Finding `json:"findings"`
+	Difference diff.Plans        `json:"difference"`
+	Changes    []tune.Change     `json:"changes"`
+	Already    []string          `json:"already"`
+	Notes      []string          `json:"notes"`
 
 	Pools           []gateway.PoolCapacity `json:"pools"`
 	TimeWaitSeconds float64                `json:"time_wait_seconds"`
@@ -149,8 +150,8 @@ func gatewayName(name string) string {
 
 // difference is that of what is in force; known is false where natkit does not have its
 // plan.
-func difference(v *run.Preview) (d gateway.Difference, known bool) {
-	return gateway.Diff(v.InForce, v.Gateway), v.InForce != nil || v.Before == tune.GatewayNone
+func difference(v *run.Preview) (d diff.Plans, known bool) {
+	return diff.Between(v.InForce, v.Gateway), v.InForce != nil || v.Before == tune.GatewayNone
 }
 
 func (f *gatewayPlan) print(env *Env, name string, v *run.Preview) error {

@@ -275,7 +275,6 @@ func BenchmarkPlan(b *testing.B) {
 	for name, do := range map[string]func() error{
 		"Compile":  func() error { _, err := Compile(c, router); return err },
 		"Digest":   func() error { Digest(p); return nil },
-		"Diff":     func() error { Diff(nil, p); return nil },
 		"Capacity": func() error { Capacity(p, router, 120); return nil },
 	} {
 		b.Run(name, func(b *testing.B) {

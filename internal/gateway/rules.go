@@ -13,10 +13,10 @@ type RuleText struct {
 	Rule Ref `json:"rule"`
 	// Text says what it does, with its interfaces and addresses resolved.
 	Text string `json:"text"`
-	// key tells what the rule is about: another rule about the same is its successor.
-	key string
-	// stateless: it translates packet by packet.
-	stateless bool
+	// About tells what the rule is about: another rule about the same is its successor.
+	About string `json:"-"`
+	// Stateless: it translates packet by packet.
+	Stateless bool `json:"-"`
 }
 
 // RulesOf are the rules that a plan was made of, in the order of the file.
@@ -28,7 +28,7 @@ func RulesOf(p *Plan) []RuleText {
 	c.collect(p)
 	var out []RuleText
 	for ref, parts := range c.rules {
-		out = append(out, RuleText{Rule: ref, Text: parts.text(ref.Kind), key: parts.key(ref.Kind), stateless: len(parts.stateless) > 0})
+		out = append(out, RuleText{Rule: ref, Text: parts.text(ref.Kind), About: parts.about(ref.Kind), Stateless: len(parts.stateless) > 0})
 	}
 	slices.SortFunc(out, func(a, b RuleText) int { return a.Rule.Compare(b.Rule) })
 	return out
@@ -163,9 +163,9 @@ func (r *ruleParts) clients() (all []netip.Prefix) {
 	return slices.Compact(all)
 }
 
-// key is what the rule is about: the hosts whose sources it translates, the address
+// about is what the rule is about: the hosts whose sources it translates, the address
 // and port that it is on.
-func (r *ruleParts) key(kind string) string {
+func (r *ruleParts) about(kind string) string {
 	switch {
 	case kind == "dnat" && len(r.destinations) > 0:
 		d := r.destinations[0]

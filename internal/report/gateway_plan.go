@@ -8,6 +8,7 @@ import (
 
 	"github.com/natkit/natkit/internal/capacity"
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/diff"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/units"
 )
@@ -17,7 +18,7 @@ type GatewayPlan struct {
 	// Known is false where rules are in force whose plan natkit does not have: what
 	// changes cannot be told then.
 	Known      bool
-	Difference gateway.Difference
+	Difference diff.Plans
 	Planned    Planned
 	Pools      []gateway.PoolCapacity
 	// TimeWaitSeconds is what the pools' rates are for.
@@ -77,7 +78,7 @@ func (p *printer) gatewayDifference(g *GatewayPlan) {
 }
 
 // sameEffect tells whether all changes do the same to connections: once is enough then.
-func sameEffect(all []gateway.RuleChange) bool {
+func sameEffect(all []diff.Rule) bool {
 	for _, r := range all {
 		if r.Connections != all[0].Connections {
 			return false
@@ -86,7 +87,7 @@ func sameEffect(all []gateway.RuleChange) bool {
 	return true
 }
 
-func unchangedWords(d *gateway.Difference) string {
+func unchangedWords(d *diff.Plans) string {
 	text := units.Plural(d.Unchanged, "rule stays as it is", "rules stay as they are")
 	if d.Renumbered > 0 {
 		text += fmt.Sprintf(", %s at another place of the file", units.Count(d.Renumbered))
@@ -95,9 +96,9 @@ func unchangedWords(d *gateway.Difference) string {
 }
 
 // gatewayChange writes a rule with + for what comes and - for what goes.
-func (p *printer) gatewayChange(r gateway.RuleChange, effect bool) {
+func (p *printer) gatewayChange(r diff.Rule, effect bool) {
 	was := r.Rule
-	if r.Change == gateway.Changed {
+	if r.Change == diff.Changed {
 		was = r.Was
 	}
 	if r.Before != "" {

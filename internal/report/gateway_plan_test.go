@@ -12,6 +12,7 @@ import (
 
 	"github.com/natkit/natkit/internal/capacity"
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/diff"
 	"github.com/natkit/natkit/internal/gateway/explain"
 	"github.com/natkit/natkit/internal/tune"
 )
@@ -24,12 +25,12 @@ var (
 func TestGatewayPlan(t *testing.T) {
 	g := &GatewayPlan{
 		Known: true, TimeWaitSeconds: 120,
-		Difference: gateway.Difference{Before: "a", After: "b", Unchanged: 2, Renumbered: 1,
-			Rules: []gateway.RuleChange{
-				{Change: gateway.Added, Rule: masqueradeRef, After: "from 10.0.0.0/8", Connections: "new ones"},
-				{Change: gateway.Changed, Rule: dnatRef, Was: masqueradeRef, Before: "on \x1b[31m", After: "on 203.0.113.7", Connections: "they keep"},
+		Difference: diff.Plans{Before: "a", After: "b", Unchanged: 2, Renumbered: 1,
+			Rules: []diff.Rule{
+				{Change: diff.Added, Rule: masqueradeRef, After: "from 10.0.0.0/8", Connections: "new ones"},
+				{Change: diff.Changed, Rule: dnatRef, Was: masqueradeRef, Before: "on \x1b[31m", After: "on 203.0.113.7", Connections: "they keep"},
 			},
-			Settings: []gateway.SettingChange{{Setting: "mss", After: "clamp", Connections: "the SYN"}}},
+			Settings: []diff.Setting{{Setting: "mss", After: "clamp", Connections: "the SYN"}}},
 		Planned: Planned{Changes: []tune.Change{{Kind: tune.Sysctl, Target: "net.ipv4.ip_forward", Before: "0", After: "1"}}},
 		Pools: []gateway.PoolCapacity{
 			{Rule: masqueradeRef, Addresses: 1, Ports: 64512, AtOnce: 64512, PerSecond: 537.6, SharedWith: []gateway.Ref{dnatRef}},
@@ -83,13 +84,13 @@ func planText(t *testing.T, g *GatewayPlan) string {
 }
 
 func TestGatewayPlanInShort(t *testing.T) {
-	same := planText(t, &GatewayPlan{Known: true, Difference: gateway.Difference{Before: "a", After: "a"}})
+	same := planText(t, &GatewayPlan{Known: true, Difference: diff.Plans{Before: "a", After: "a"}})
 	if !strings.Contains(same, "nothing changes: this plan is in force") || strings.Contains(same, "Capacity") {
 		t.Error(same)
 	}
-	many := &GatewayPlan{Difference: gateway.Difference{After: "b"}}
+	many := &GatewayPlan{Difference: diff.Plans{After: "b"}}
 	for i := range 50 {
-		many.Difference.Rules = append(many.Difference.Rules, gateway.RuleChange{Change: gateway.Added, Rule: gateway.Ref{List: "nat", Index: i, Kind: "snat"}, After: fmt.Sprint(i), Connections: "new ones"})
+		many.Difference.Rules = append(many.Difference.Rules, diff.Rule{Change: diff.Added, Rule: gateway.Ref{List: "nat", Index: i, Kind: "snat"}, After: fmt.Sprint(i), Connections: "new ones"})
 	}
 	text := planText(t, many)
 	for _, want := range []string{"was not made from a plan that natkit has", "… and 10 more (--json has them all)", "  connections  new ones\n"} {

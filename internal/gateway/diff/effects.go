@@ -1,9 +1,10 @@
-package gateway
+package diff
 
 import (
 	"fmt"
 	"strings"
 
+	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/units"
 )
 
@@ -42,43 +43,43 @@ var untrackedEffects = map[Change]string{
 	Changed: "at once, for what is added and what is left out",
 }
 
-// setting is a value of the whole gateway, and what its change does to connections;
+// aspect is a value of the whole gateway, and what its change does to connections;
 // empty for nothing by itself.
-type setting struct {
+type aspect struct {
 	name   string
-	value  func(*Plan) string
+	value  func(*gateway.Plan) string
 	effect string
 }
 
 const settingEngine = "engine"
 
-var settings = []setting{
-	{settingEngine, func(p *Plan) string { return string(p.Engine) }, "connections that exist are not known to the other engine, and break"},
-	{"wan", func(p *Plan) string { return strings.Join(p.WAN, ", ") }, ""},
-	{"lan", func(p *Plan) string { return strings.Join(p.LAN, ", ") }, ""},
-	{"mss", func(p *Plan) string { return p.MSS.words() }, "connections to come: the size is in the SYN"},
-	{"flowtable", func(p *Plan) string { return strings.Join(p.Flowtable, ", ") }, "those that exist enter or leave the fast path with their next packets"},
-	{"connections-per-source", func(p *Plan) string { return countOrNone(p.ConnectionsPerSource) }, "none is cut: a source that has as many gets no new ones"},
-	{"accounting", func(p *Plan) string { return onOff(p.Accounting) }, "connections to come; those that exist have no counters and get none"},
-	{"expected flows", func(p *Plan) string { return countOrNone(int64(p.Expect.Flows)) }, ""},
-	{"expected rate", func(p *Plan) string { return rateOrNone(float64(p.Expect.Rate)) }, ""},
-	{"IPv4 forwarding", func(p *Plan) string { return onOff(p.IPv4) }, "all packets that pass through"},
-	{"IPv6 forwarding", func(p *Plan) string { return onOff(p.IPv6) }, "all packets that pass through"},
+var aspects = []aspect{
+	{settingEngine, func(p *gateway.Plan) string { return string(p.Engine) }, "connections that exist are not known to the other engine, and break"},
+	{"wan", func(p *gateway.Plan) string { return strings.Join(p.WAN, ", ") }, ""},
+	{"lan", func(p *gateway.Plan) string { return strings.Join(p.LAN, ", ") }, ""},
+	{"mss", func(p *gateway.Plan) string { return mssText(p.MSS) }, "connections to come: the size is in the SYN"},
+	{"flowtable", func(p *gateway.Plan) string { return strings.Join(p.Flowtable, ", ") }, "those that exist enter or leave the fast path with their next packets"},
+	{"connections-per-source", func(p *gateway.Plan) string { return countOrNone(p.ConnectionsPerSource) }, "none is cut: a source that has as many gets no new ones"},
+	{"accounting", func(p *gateway.Plan) string { return onOff(p.Accounting) }, "connections to come; those that exist have no counters and get none"},
+	{"expected flows", func(p *gateway.Plan) string { return countOrNone(int64(p.Expect.Flows)) }, ""},
+	{"expected rate", func(p *gateway.Plan) string { return rateOrNone(float64(p.Expect.Rate)) }, ""},
+	{"IPv4 forwarding", func(p *gateway.Plan) string { return onOff(p.IPv4) }, "all packets that pass through"},
+	{"IPv6 forwarding", func(p *gateway.Plan) string { return onOff(p.IPv6) }, "all packets that pass through"},
 }
 
-func diffSettings(old, new *Plan) (out []SettingChange) {
-	value := func(s setting, p *Plan) string {
+func diffSettings(old, new *gateway.Plan) (out []Setting) {
+	value := func(s aspect, p *gateway.Plan) string {
 		if p == nil {
 			return ""
 		}
 		return s.value(p)
 	}
-	for _, s := range settings {
+	for _, s := range aspects {
 		before, after := value(s, old), value(s, new)
 		if before == after {
 			continue
 		}
-		change := SettingChange{Setting: s.name, Before: before, After: after, Connections: s.effect}
+		change := Setting{Setting: s.name, Before: before, After: after, Connections: s.effect}
 		if s.name == settingEngine && (before == "" || after == "") {
 			change.Connections = "" // the rules say it
 		}
@@ -87,7 +88,7 @@ func diffSettings(old, new *Plan) (out []SettingChange) {
 	return out
 }
 
-func (m MSS) words() string {
+func mssText(m gateway.MSS) string {
 	switch {
 	case m.Clamp:
 		return "clamp"

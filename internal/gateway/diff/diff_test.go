@@ -1,16 +1,17 @@
-package gateway
+package diff
 
 import (
-	"encoding/json"
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/natkit/natkit/internal/gateway"
 )
 
 // changes are a difference's lines; settings come last.
-func changes(d Difference) string {
+func changes(d Plans) string {
 	var b strings.Builder
 	for _, r := range d.Rules {
 		fmt.Fprintf(&b, "%s %s: %s -> %s\n", r.Change, r.Rule, r.Before, r.After)
@@ -21,7 +22,7 @@ func changes(d Difference) string {
 	return fmt.Sprintf("%s%d unchanged, %d renumbered\n", b.String(), d.Unchanged, d.Renumbered)
 }
 
-func TestDiff(t *testing.T) {
+func TestBetween(t *testing.T) {
 	const base = roles + `
   nat:
     - masquerade: {from: [192.168.0.0/16, 10.0.0.0/8], except-to: 10.0.0.0/8}
@@ -73,7 +74,7 @@ IPv4 forwarding: on ->
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			old, new := planOrNil(t, c.old), planOrNil(t, c.new)
-			d := Diff(old, new)
+			d := Between(old, new)
 			if diff := cmp.Diff(strings.TrimPrefix(c.want, "\n"), changes(d)); diff != "" {
 				t.Error(diff)
 			}
@@ -84,14 +85,33 @@ IPv4 forwarding: on ->
 	}
 }
 
-func planOrNil(t *testing.T, body string) *Plan {
+// router is a host with one interface outside and one inside.
+var router = gateway.Facts{Known: true, Interfaces: []gateway.Interface{
+	{Name: "eth0", Index: 2, Up: true, Addresses: []netip.Prefix{netip.MustParsePrefix("203.0.113.1/24"), netip.MustParsePrefix("203.0.113.2/24")}},
+	{Name: "eth1", Index: 3, Up: true, Addresses: []netip.Prefix{netip.MustParsePrefix("192.168.0.1/24")}},
+}}
+
+const roles = `
+  interfaces: {wan: eth0, lan: eth1}`
+
+// planOrNil makes the plan of what stands below the key gateway.
+func planOrNil(t testing.TB, body string) *gateway.Plan {
+	t.Helper()
 	if body == "" {
 		return nil
 	}
-	return compile(t, body, router)
+	f, err := gateway.Parse("test.yaml", []byte("gateway:"+body+"\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := gateway.Compile(&f.Config, router)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }
 
-func TestDiffEffects(t *testing.T) {
+func TestEffects(t *testing.T) {
 	static := func(more string) string {
 		return roles + "\n  nat:\n    - static: {inside: 192.168.0.3, outside: 203.0.113.9" + more + "}\n    - notrack: {on: 203.0.113.10}"
 	}
@@ -104,27 +124,9 @@ func TestDiffEffects(t *testing.T) {
 		{"all goes", masq, "", untranslated},
 		{"an interface named stateless", "", "\n  nat:\n    - masquerade: {out: stateless}", trackedEffects[Added]},
 	} {
-		d := Diff(planOrNil(t, c.old), planOrNil(t, c.new))
+		d := Between(planOrNil(t, c.old), planOrNil(t, c.new))
 		if len(d.Rules) == 0 || d.Rules[0].Connections != c.want {
 			t.Errorf("%s: %+v", c.name, d.Rules)
-		}
-	}
-}
-
-// TestPlanAsJSON: a plan that was stored is the same plan.
-func TestPlanAsJSON(t *testing.T) {
-	for _, c := range compileCases {
-		p := compile(t, c.body, router)
-		text, err := json.Marshal(p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		back := &Plan{}
-		if err := json.Unmarshal(text, back); err != nil {
-			t.Fatalf("%s: %v", c.name, err)
-		}
-		if Digest(back) != Digest(p) || lines(back) != lines(p) {
-			t.Errorf("%s: another plan came back:\n%s", c.name, cmp.Diff(lines(p), lines(back)))
 		}
 	}
 }
