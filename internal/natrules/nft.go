@@ -102,6 +102,22 @@ func (c conn) generation() (uint32, error) {
 	return 0, errors.New("the kernel does not tell the generation of its rules")
 }
 
+// Generation counts the transactions on the rule set of a namespace (nil: this one); 0
+// where the kernel has no nf_tables. Each one that changes something adds 1
+// (nf_tables_commit). Needs CAP_NET_ADMIN in that namespace.
+func Generation(ns *netns.Handle) (uint32, error) {
+	c, err := dial(ns)
+	if errors.Is(err, unix.EPROTONOSUPPORT) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	generation, err := c.generation()
+	return generation, unless(explain(err), errAbsent)
+}
+
 // settled reads until nobody changed the rules meanwhile, and tells their generation;
 // there is false where the kernel has no nf_tables.
 func (c conn) settled(read func() error) (generation uint32, there bool, err error) {

@@ -20,13 +20,7 @@ import (
 // Connections stay as they were translated. Needs CAP_NET_ADMIN in that namespace. With
 // ErrUnsealed it is in force all the same.
 func Apply(ns *netns.Handle, p *gateway.Plan) error {
-	if err := apply(ns, p); err != nil {
-		return fmt.Errorf("apply the gateway's rules: %w", err)
-	}
-	if err := seal(ns); err != nil {
-		return fmt.Errorf("%w: %w", ErrUnsealed, err)
-	}
-	return nil
+	return sealed(ns, func() error { return apply(ns, p) })
 }
 
 func apply(ns *netns.Handle, p *gateway.Plan) error {
@@ -119,15 +113,21 @@ func transact(ns *netns.Handle, t *table, was *natrules.Table) error {
 	if err != nil {
 		return err
 	}
+	generation := uint32(0)
+	if was != nil {
+		generation = was.Generation
+	}
+	return transaction(ns, messages, generation)
+}
+
+// transaction carries messages out, all of them or none; of a generation other than 0
+// see batchOf.
+func transaction(ns *netns.Handle, messages []message, generation uint32) error {
 	s, err := dial(ns)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	generation := uint32(0)
-	if was != nil {
-		generation = was.Generation
-	}
 	refused, err := s.send(batchOf(messages, generation, true), len(messages))
 	if err != nil {
 		return err
@@ -140,16 +140,7 @@ func transact(ns *netns.Handle, t *table, was *natrules.Table) error {
 // one the kernel stops translating (nf_nat_unregister_fn) or tracking
 // (nf_ct_netns_put) altogether.
 func Remove(ns *netns.Handle) error {
-	s, err := dial(ns)
-	if err != nil {
-		return fmt.Errorf("remove the gateway's rules: %w", err)
-	}
-	defer s.close()
-	messages := []message{tableMessage(unix.NFT_MSG_DELTABLE)}
-	refused, err := s.send(batchOf(messages, 0, true), len(messages))
-	if err == nil {
-		err = explain(ns, messages, refused)
-	}
+	err := transaction(ns, []message{tableMessage(unix.NFT_MSG_DELTABLE)}, 0)
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("remove the gateway's rules: %w", err)
 	}

@@ -7,8 +7,5 @@ import (
 
 // ApplyByHand applies as on a kernel without NF_NAT_RANGE_NETMAP for nftables.
 func ApplyByHand(ns *netns.Handle, p *gateway.Plan) error {
-	if err := commit(ns, build(p, host{})); err != nil {
-		return err
-	}
-	return seal(ns)
+	return sealed(ns, func() error { return commit(ns, build(p, host{})) })
 }
