@@ -46,6 +46,9 @@ func (f *File) place(path ...any) document.Place {
 	return f.tree.At(append([]any{"gateway"}, path...)...)
 }
 
+// Line is where a rule stands in the file; 0 where the file is not known to have it.
+func (f *File) Line(r Ref) int { return f.place(r.List, r.Index).Line }
+
 // whole tells what is missing for rules to be rules.
 func (c *Config) whole() *document.Problem {
 	for _, l := range c.lists() {

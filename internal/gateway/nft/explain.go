@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/netns"
 )
 
@@ -44,6 +45,31 @@ func (m *Missing) Error() string {
 
 func (m *Missing) Unwrap() error { return m.err }
 
+// Refused is something of a plan that the kernel does not take.
+type Refused struct {
+	// About is as in Missing, Why in words.
+	About, Why string
+	err        error
+}
+
+func (r *Refused) Error() string { return fmt.Sprintf("%s: %s: %v", r.About, r.Why, r.err) }
+
+func (r *Refused) Unwrap() error { return r.err }
+
+// RuleOf is the rule of the file that an error of Apply is about; false where it is
+// about none, or about several.
+func RuleOf(err error) (gateway.Ref, bool) {
+	var missing *Missing
+	var refused *Refused
+	switch {
+	case errors.As(err, &missing):
+		return gateway.ParseRef(missing.About)
+	case errors.As(err, &refused):
+		return gateway.ParseRef(refused.About)
+	}
+	return gateway.Ref{}, false
+}
+
 // explain says in one line why the kernel refused a transaction: which rule it was and,
 // where something is missing, what brings it.
 func explain(ns *netns.Handle, messages []message, refused []refusal) error {
@@ -62,16 +88,22 @@ func explain(ns *netns.Handle, messages []message, refused []refusal) error {
 	m := messages[first.index]
 	if lacks(first) {
 		if what := culprit(ns, messages, first.index); brings[what] != "" {
-			return &Missing{m.about, what, brings[what], first}
+			return &Missing{m.at(first.offset), what, brings[what], first}
 		}
 	}
+	return &Refused{m.at(first.offset), why(m, first), first}
+}
+
+func why(m message, r refusal) string {
 	switch {
-	case errors.Is(first, unix.ENOMEM), errors.Is(first, unix.ENOBUFS):
-		return fmt.Errorf("%s: no memory for the rules: %w", m.about, first)
-	case errors.Is(first, unix.EBUSY), errors.Is(first, unix.EEXIST):
-		return fmt.Errorf("%s: %w: something else uses it: apply again", m.about, first)
+	case errors.Is(r, unix.ENOMEM), errors.Is(r, unix.ENOBUFS):
+		return "no memory for the rules"
+	case errors.Is(r, unix.EBUSY):
+		return "something else uses it, apply again"
+	case errors.Is(r, unix.EEXIST) && len(m.elements) > 0: // nft_setelem_insert: the key is there, with other data
+		return "another rule of the file says something else of the same packets"
 	}
-	return fmt.Errorf("%s: the kernel refuses it: %w", m.about, first)
+	return "the kernel refuses it"
 }
 
 // lacks tells the errors of what is not there.

@@ -62,17 +62,34 @@ func TestExplain(t *testing.T) {
 		refused refusal
 		want    string
 	}{
-		{refusal{0, unix.EOPNOTSUPP, ""}, "CONFIG_NF_TABLES_INET"},
-		{refusal{-1, unix.EOPNOTSUPP, ""}, "CONFIG_NF_TABLES"},
-		{refusal{1, unix.ENOENT, ""}, "CONFIG_NFT_NAT, and Linux 5.2"},
-		{refusal{-1, unix.EPERM, ""}, "CAP_NET_ADMIN"},
-		{refusal{1, unix.ENOMEM, ""}, "no memory"},
-		{refusal{7, unix.EINVAL, "odd"}, "odd"},
+		{refusal{index: 0, errno: unix.EOPNOTSUPP}, "CONFIG_NF_TABLES_INET"},
+		{refusal{index: -1, errno: unix.EOPNOTSUPP}, "CONFIG_NF_TABLES"},
+		{refusal{index: 1, errno: unix.ENOENT}, "CONFIG_NFT_NAT, and Linux 5.2"},
+		{refusal{index: -1, errno: unix.EPERM}, "CAP_NET_ADMIN"},
+		{refusal{index: 1, errno: unix.ENOMEM}, "no memory"},
+		{refusal{index: 7, errno: unix.EINVAL, text: "odd"}, "odd"},
 	} {
 		err := explain(nil, []message{tableMessage(unix.NFT_MSG_NEWTABLE), chainNAT}, []refusal{tt.refused})
 		if err == nil || !strings.Contains(err.Error(), tt.want) || !errors.Is(err, tt.refused.errno) {
 			t.Errorf("%+v: %v", tt.refused, err)
 		}
+	}
+}
+
+// TestRefusedElement: of rules that share a map, the error names the one that does not
+// go with another.
+func TestRefusedElement(t *testing.T) {
+	testutil.NeedRoot(t)
+	ns := testutil.Namespace(t)
+	tab := build(largePlan("dnat", 500), host{netmap: true})
+	of := tab.sets[len(tab.sets)-1].elements
+	of[400].key = of[7].key
+	err := commit(ns, tab)
+	if rule, ok := RuleOf(err); !ok || rule.String() != of[400].comment || !errors.Is(err, unix.EEXIST) {
+		t.Errorf("about %v: %v", rule, err)
+	}
+	if s, err := Read(ns); err != nil || s.Present {
+		t.Errorf("something was left: %v, %v", s.Digest, err)
 	}
 }
 
@@ -89,14 +106,6 @@ func TestWithout(t *testing.T) {
 	}
 	if h.without(nil) || h.without(unix.EPERM) || h.netmap || h.flowCounts {
 		t.Errorf("%+v", h)
-	}
-}
-
-func TestBefore55(t *testing.T) {
-	for release, old := range map[string]bool{"5.4.0-150-generic": true, "4.19.1": true, "5.5.0": false, "5.15.0": false, "6.1.0-rc1": false, "odd": false} {
-		if before55(release) != old {
-			t.Errorf("%s: %v", release, !old)
-		}
 	}
 }
 

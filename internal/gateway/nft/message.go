@@ -2,6 +2,7 @@ package nft
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,6 +17,24 @@ type message struct {
 	about string
 	exprs []string
 	rule  *rule
+	// elements are those of a set that are in it.
+	elements []placed
+}
+
+// placed is where an element begins in a message's body, and what it is of the plan.
+type placed struct {
+	offset int
+	about  string
+}
+
+// at is what of the plan stands at a place of the message, which the kernel counts from
+// its header on; all that the message is about where it does not tell the place.
+func (m *message) at(offset int) string {
+	i := slices.IndexFunc(m.elements, func(e placed) bool { return headers+e.offset == offset && e.about != "" })
+	if i < 0 {
+		return m.about
+	}
+	return m.elements[i].about
 }
 
 // firstSequence is the number of a batch's first message; the one before it is the
@@ -23,6 +42,9 @@ type message struct {
 const firstSequence = 1
 
 const familyInet = 1 // NFPROTO_INET
+
+// headers are those before a message's body: nlmsghdr and nfgenmsg.
+const headers = 16 + 4
 
 // NFNL_MSG_BATCH_* of linux/netfilter/nfnetlink.h.
 const batchBegin, batchEnd, batchGenID = 0x10, 0x11, 1
@@ -55,7 +77,7 @@ func batchOf(messages []message, generation uint32, end bool) []byte {
 var subsystem = [4]byte{unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, unix.NFNL_SUBSYS_NFTABLES}
 
 func appendMessage(b []byte, kind, flags uint16, sequence int, header [4]byte, body []byte) []byte {
-	b = binary.NativeEndian.AppendUint32(b, uint32(20+len(body)))
+	b = binary.NativeEndian.AppendUint32(b, uint32(headers+len(body)))
 	b = binary.NativeEndian.AppendUint16(b, kind)
 	b = binary.NativeEndian.AppendUint16(b, unix.NLM_F_REQUEST|flags)
 	b = binary.NativeEndian.AppendUint32(b, uint32(sequence))

@@ -19,7 +19,10 @@ type socket struct{ fd int }
 type refusal struct {
 	index int // of the message; -1 is the batch itself
 	errno unix.Errno
-	text  string // the kernel's own words (NETLINK_EXT_ACK), often empty
+	// text are the kernel's own words, often empty, and offset is the place in the
+	// message that they are about; 0 where it does not tell (NETLINK_EXT_ACK).
+	text   string
+	offset int
 }
 
 func (r refusal) Error() string {
@@ -126,30 +129,35 @@ func parseAnswers(b []byte) []refusal {
 		if binary.NativeEndian.Uint16(b[4:]) == unix.NLMSG_ERROR {
 			sequence := int(binary.NativeEndian.Uint32(b[8:]))
 			errno := unix.Errno(-int32(binary.NativeEndian.Uint32(b[16:])))
-			all = append(all, refusal{sequence - firstSequence, errno, extAck(b[:n])})
+			r := refusal{index: sequence - firstSequence, errno: errno}
+			r.text, r.offset = extAck(b[:n])
+			all = append(all, r)
 		}
 		b = b[min((n+3)&^3, len(b)):]
 	}
 	return all
 }
 
-// extAck is the kernel's text in an answer (NLMSGERR_ATTR_MSG). The answer carries
-// the header alone of what it is about (NETLINK_CAP_ACK).
-func extAck(b []byte) string {
-	const flagTLVs, headers, attrMsg = 0x200, 16 + 4 + 16, 1
-	if binary.NativeEndian.Uint16(b[6:])&flagTLVs == 0 || len(b) < headers {
-		return ""
+// extAck is the kernel's text in an answer (NLMSGERR_ATTR_MSG), and the place that it is
+// about (NLMSGERR_ATTR_OFFS). The answer carries the header alone of the message
+// (NETLINK_CAP_ACK).
+func extAck(b []byte) (text string, offset int) {
+	const flagTLVs, before, attrMsg, attrOffset = 0x200, 16 + 4 + 16, 1, 2
+	if binary.NativeEndian.Uint16(b[6:])&flagTLVs == 0 || len(b) < before {
+		return "", 0
 	}
-	for b = b[headers:]; len(b) >= 4; {
+	for b = b[before:]; len(b) >= 4; {
 		n := int(binary.NativeEndian.Uint16(b))
 		if n < 4 || n > len(b) {
-			return ""
+			break
 		}
-		if binary.NativeEndian.Uint16(b[2:]) == attrMsg {
-			text, _, _ := strings.Cut(string(b[4:n]), "\x00")
-			return text
+		switch kind := binary.NativeEndian.Uint16(b[2:]); {
+		case kind == attrMsg:
+			text, _, _ = strings.Cut(string(b[4:n]), "\x00")
+		case kind == attrOffset && n == 8:
+			offset = int(binary.NativeEndian.Uint32(b[4:]))
 		}
 		b = b[min((n+3)&^3, len(b)):]
 	}
-	return ""
+	return text, offset
 }

@@ -182,6 +182,7 @@ func (s *set) messages() []message {
 		m.body.u32(unix.NFTA_SET_ELEM_LIST_SET_ID, s.id)
 		list := m.body.begin(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 		for len(rest) > 0 && len(m.body) < elementsPerMessageSize {
+			m.elements = append(m.elements, placed{len(m.body), rest[0].comment})
 			rest[0].append(&m.body)
 			rest = rest[1:]
 		}

@@ -2,6 +2,7 @@ package run
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/nft"
 	"github.com/natkit/natkit/internal/testutil"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/apply"
@@ -35,6 +37,22 @@ func TestApplyOverAndBack(t *testing.T) {
 	}
 	w.want(tune.GatewayNone)
 	w.wantSysctl(Forward4, "0")
+}
+
+// TestRefusalHasItsLine: what the kernel does not take of a rule is told with the place
+// of that rule.
+func TestRefusalHasItsLine(t *testing.T) {
+	file, err := gateway.Parse("test", []byte("gateway:\n  nat:\n    - masquerade: {}\n    - notrack: {on: 203.0.113.7}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &Ready{file: file}
+	for about, want := range map[string]string{"nat[1] notrack": "line 4: ", "2 entries of @4-pool": "", "nat[7] snat": ""} {
+		err := fmt.Errorf("apply: %w", &nft.Refused{About: about, Why: "too long"})
+		if got := r.located(err); got.Error() != want+err.Error() {
+			t.Errorf("%s: %v", about, got)
+		}
+	}
 }
 
 // The older one of two is undone first: what it would put back becomes the newer one's.
