@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"time"
+
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
@@ -15,6 +17,9 @@ type Status struct {
 	// natkit does not have that plan: then only the table's own counters are told.
 	Plan        string `json:"plan,omitempty"`
 	PlanUnknown string `json:"plan_unknown,omitempty"`
+	// Applied is when that plan was put in force, which is since when the table counts;
+	// nil where the journal does not say.
+	Applied *time.Time `json:"applied_at,omitempty"`
 	Engine      Engine `json:"engine,omitempty"`
 	// Integrity tells whether the table is as natkit wrote it, Changes what is not.
 	Integrity Integrity `json:"integrity,omitempty"`
@@ -70,6 +75,12 @@ type RuleStatus struct {
 	New *uint64 `json:"new_connections,omitempty"`
 	// NewPerSecond is their rate since the look before; absent at the first one.
 	NewPerSecond *float64 `json:"new_per_second,omitempty"`
+	// Dropped is how many of these first packets were dropped behind the rule, as their
+	// connection clashed with another one, or found no free port; since Drops.ByRule
+	// says, and absent without it.
+	Dropped *uint64 `json:"dropped_first_packets,omitempty"`
+	// DroppedPerSecond is their rate since the look before; absent at the first one.
+	DroppedPerSecond *float64 `json:"dropped_first_packets_per_second,omitempty"`
 	Usage
 }
 
@@ -101,14 +112,25 @@ type Drops struct {
 	// NoEntry is conntrack's counter "drop": packets for which no entry could be made, as
 	// the table was full, and those of InsertFailed. InsertFailed is "insert_failed": first
 	// packets whose entry clashed with another, or that found no free port. Both since
-	// the namespace was made, and whoever's connections they were; which rule's is known
-	// to nobody, as the kernel finds a port taken after the rules (__nf_conntrack_confirm,
-	// nf_ct_resolve_clash).
+	// the namespace was made, and whoever's connections they were: the kernel finds a
+	// port taken after the rules (__nf_conntrack_confirm, nf_ct_resolve_clash).
 	NoEntry      *uint64 `json:"conntrack_drop,omitempty"`
 	InsertFailed *uint64 `json:"conntrack_insert_failed,omitempty"`
 	// The same per second, since the look before; absent at the first one.
 	NoEntryPerSecond      *float64 `json:"conntrack_drop_per_second,omitempty"`
 	InsertFailedPerSecond *float64 `json:"conntrack_insert_failed_per_second,omitempty"`
+	// ByRule says what the rules' own counts of drops are; nil where nobody counts them.
+	ByRule *DropsByRule `json:"by_rule,omitempty"`
+}
+
+// DropsByRule are first packets of connections that were dropped behind the rules.
+type DropsByRule struct {
+	// Seconds is for how long they have been counted.
+	Seconds float64 `json:"seconds"`
+	// NoRule are those of connections that none of the rules translated; Untold those
+	// of which it is not known, as they were of too many different connections.
+	NoRule uint64 `json:"no_rule_first_packets"`
+	Untold uint64 `json:"untold_first_packets"`
 }
 
 // Counter is one of the table.

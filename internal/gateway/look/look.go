@@ -1,6 +1,6 @@
 // Package look tells how a gateway fares: what the kernel's table, its connections,
 // the journal and the interfaces say, put together. It changes nothing, and subscribes
-// to nothing: each look costs what reading costs.
+// to nothing: each look costs what reading costs, and counting drops what is dropped.
 package look
 
 import (
@@ -47,6 +47,8 @@ type Looker struct {
 	// plan is that of the last look, with its digest.
 	plan   *gateway.Plan
 	digest string
+	// drops are counted by rule; nil where nobody asked for it.
+	drops *dropCount
 }
 
 // New makes a Looker.
@@ -76,6 +78,7 @@ func (l *Looker) Look(ctx context.Context) (*gateway.Status, error) {
 	v.table()
 	l.plan, l.digest = v.plan, state.Digest
 	v.interfaces()
+	l.drops.tell(v)
 	if err := v.entries(ctx); err != nil {
 		v.note("the connection table could not be read: %v", err)
 	}
@@ -104,17 +107,21 @@ type counters struct {
 	at     time.Time
 	plan   string
 	rules  map[gateway.Ref]uint64
+	drops  map[gateway.Ref]uint64
 	others map[string]uint64
 	// noEntry and failed are the tracker's own, which no writing of the table resets.
 	noEntry, failed *uint64
 }
 
 func (l *Looker) count(v *view) counters {
-	c := counters{at: time.Now(), plan: v.Plan, rules: map[gateway.Ref]uint64{}, others: map[string]uint64{},
+	c := counters{at: time.Now(), plan: v.Plan, rules: map[gateway.Ref]uint64{}, drops: map[gateway.Ref]uint64{}, others: map[string]uint64{},
 		noEntry: v.Drops.NoEntry, failed: v.Drops.InsertFailed}
 	for _, r := range v.Rules {
 		if r.New != nil {
 			c.rules[r.Rule] = *r.New
+		}
+		if r.Dropped != nil {
+			c.drops[r.Rule] = *r.Dropped
 		}
 	}
 	for _, n := range slices.Concat(v.Drops.Counters, v.Counters) {
@@ -123,13 +130,21 @@ func (l *Looker) count(v *view) counters {
 	return c
 }
 
-// perSecond is nil where one of them is not known, or the namespace is not the same.
+// perSecond is nil where one of them is not known, or they are not counts of the same.
 func perSecond(before, now *uint64, seconds float64) *float64 {
 	if before == nil || now == nil || *now < *before {
 		return nil
 	}
 	rate := float64(*now-*before) / seconds
 	return &rate
+}
+
+// known is nil for what is not.
+func known[K comparable](counts map[K]uint64, key K) *uint64 {
+	if n, ok := counts[key]; ok {
+		return &n
+	}
+	return nil
 }
 
 // rates compares with the look before, where the table was not written anew since.
@@ -145,17 +160,12 @@ func (v *view) rates(before, now counters) {
 	}
 	for i := range v.Rules {
 		r := &v.Rules[i]
-		if was, known := before.rules[r.Rule]; known && r.New != nil && *r.New >= was {
-			rate := float64(*r.New-was) / seconds
-			r.NewPerSecond = &rate
-		}
+		r.NewPerSecond = perSecond(known(before.rules, r.Rule), r.New, seconds)
+		r.DroppedPerSecond = perSecond(known(before.drops, r.Rule), r.Dropped, seconds)
 	}
 	for _, list := range [][]gateway.Counter{v.Drops.Counters, v.Counters} {
 		for i := range list {
-			if was, known := before.others[list[i].What]; known && list[i].Packets >= was {
-				rate := float64(list[i].Packets-was) / seconds
-				list[i].PacketsPerSecond = &rate
-			}
+			list[i].PacketsPerSecond = perSecond(known(before.others, list[i].What), &list[i].Packets, seconds)
 		}
 	}
 }

@@ -137,6 +137,9 @@ func (v *view) pending(all []*journal.Transaction, target string) error {
 			if v.Removed = ""; !v.Present && tune.IsDigest(c.After) {
 				v.Removed = c.After
 			}
+			if v.Present && c.After == v.state.Digest {
+				v.Applied = &t.CreatedAt
+			}
 			if waits {
 				v.Confirm = &gateway.Confirmation{ID: t.ID, SecondsLeft: at.Remaining(t).Seconds()}
 			}
