@@ -127,7 +127,7 @@ func ruledTarget(rules *snapshot.NATRules, w snapshot.OneWay) string {
 		if !mayMatch(r, w) || r.Hook != "prerouting" {
 			continue
 		}
-		plain := !r.Partial && r.InInterface == "" && !r.FromSource.IsValid()
+		plain := !r.Partial && len(r.Unless) == 0 && !r.LocalDestination && r.InInterface == "" && !r.FromSource.IsValid()
 		if !plain || r.DestinationPort == 0 || !r.ToDestination.IsSingleIP() || !r.First.IsValid() {
 			return ""
 		}

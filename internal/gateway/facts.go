@@ -16,6 +16,8 @@ type Facts struct {
 	Sessions []Session `json:"sessions,omitempty"`
 	// Foreign are other programs' base chains that packets pass before or after ours.
 	Foreign []Foreign `json:"foreign,omitempty"`
+	// Kernel is the running one; without a release where it is not known.
+	Kernel snapshot.Kernel `json:"kernel"`
 	// Conntrack is the connection table's size, Sysctls the values that a plan may
 	// change.
 	Conntrack *snapshot.ConntrackSize `json:"conntrack,omitempty"`
@@ -64,7 +66,8 @@ type Foreign struct {
 	Hook   string `json:"hook"`
 	// Priority orders chains at a hook, lower first.
 	Priority int32 `json:"priority"`
-	// Policy is "accept" or "drop".
+	// Policy is what becomes of packets that no rule with conditions decides: "accept",
+	// "drop" or "reject", by the chain's policy or a rule that is for all.
 	Policy string `json:"policy,omitempty"`
 	// Rules is how many rules it leads to.
 	Rules int `json:"rules"`

@@ -21,7 +21,8 @@ type BaseChain struct {
 	Hook string
 	// Priority orders chains at a hook, lower first.
 	Priority int32
-	// Policy is "accept" or "drop".
+	// Policy is what becomes of packets that no rule with conditions decides: "accept",
+	// "drop" or "reject", by the chain's policy or by the first rule that is for all.
 	Policy string
 	// Rules counts those of the chain and of all chains that it leads to, each once.
 	Rules int
@@ -121,17 +122,24 @@ func (c kernelChain) base(g *graph) BaseChain {
 	if c.hook < len(hookNames) {
 		b.Hook = hookNames[c.hook]
 	}
-	b.Rules, b.Chains = g.reach(c.name)
+	b.reach(g)
 	if g.xt {
 		b.Source = "iptables-nft"
 	}
 	return b
 }
 
-// graph is which chains of a table lead where, and how many rules each has.
+// reach notes what the table's other chains make of this one.
+func (b *BaseChain) reach(g *graph) {
+	b.Rules, b.Chains = g.reach(b.Name)
+	if decision := g.decides(b.Name, map[string]bool{}); decision != "" {
+		b.Policy = decision
+	}
+}
+
+// graph is which chains of a table lead where.
 type graph struct {
-	rules map[string]int
-	to    map[string][]string
+	steps map[string][]step
 	// xt: the table is one of iptables-nft, by its names or by its expressions.
 	xt bool
 }
@@ -145,11 +153,10 @@ func (c conn) graph(key tableKey) (*graph, error) {
 	if err := c.verdictMaps(&t); err != nil {
 		return nil, err
 	}
-	g := &graph{rules: map[string]int{}, to: map[string][]string{}, xt: iptablesTable(key)}
+	g := &graph{steps: map[string][]step{}, xt: iptablesTable(key)}
 	m := machine{family: familyNames[key.family], verdicts: func(set string) []string { return t.verdicts[set] }}
 	for _, r := range t.rules {
-		g.rules[r.chain]++
-		g.to[r.chain] = append(g.to[r.chain], m.readStep(r).to...)
+		g.steps[r.chain] = append(g.steps[r.chain], m.readStep(r))
 		g.xt = g.xt || slices.ContainsFunc(r.exprs, func(x kernelExpr) bool { return x.name == "match" || x.name == "target" })
 	}
 	return g, nil
@@ -164,13 +171,42 @@ func iptablesTable(key tableKey) bool {
 func (g *graph) reach(first string) (rules int, chains []string) {
 	seen := map[string]bool{first: true}
 	for todo := []string{first}; len(todo) > 0; todo = todo[1:] {
-		rules += g.rules[todo[0]]
-		for _, to := range g.to[todo[0]] {
-			if !seen[to] {
-				seen[to] = true
-				todo, chains = append(todo, to), append(chains, to)
+		rules += len(g.steps[todo[0]])
+		for _, s := range g.steps[todo[0]] {
+			for _, to := range s.to {
+				if !seen[to] {
+					seen[to] = true
+					todo, chains = append(todo, to), append(chains, to)
+				}
 			}
 		}
 	}
 	return rules, chains
+}
+
+// decides tells what a chain does to packets that none of its rules with conditions is
+// for; empty where it lets them go back, or on to the policy.
+func (g *graph) decides(chain string, within map[string]bool) string {
+	if within[chain] {
+		return ""
+	}
+	within[chain] = true // no chain leads to itself (nft_chain_validate); what was read may
+	defer delete(within, chain)
+	for i := range g.steps[chain] {
+		s := &g.steps[chain][i]
+		if !s.forAll() {
+			continue
+		}
+		decision := s.refuses
+		if s.ends && decision == "" {
+			decision = "accept"
+		}
+		for _, to := range s.to {
+			decision = g.decides(to, within)
+		}
+		if decision != "" || s.leaves {
+			return decision
+		}
+	}
+	return ""
 }

@@ -176,8 +176,10 @@ func (u *mapUse) give(s *step, e mapElement, family string) bool {
 		}
 		r.FirstPort, r.LastPort, r.PortsFromMap = beUint16(e.data[u.portMin:]), beUint16(e.data[u.portMax:]), false
 	}
-	if u.size > 0 && u.size == len(e.key) && (!r.FromSource.IsValid() || r.FromSource == netip.PrefixFrom(addressOf(e.key), u.bits)) {
-		r.FromSource, r.Partial = netip.PrefixFrom(addressOf(e.key), u.bits), u.partial
+	if u.size > 0 && u.size == len(e.key) {
+		if from, clash := bothPrefixes(netip.PrefixFrom(addressOf(e.key), u.bits), r.FromSource, false); !clash {
+			r.FromSource, r.Partial = from, u.partial
+		}
 	}
 	if e.comment != "" {
 		s.comment = e.comment
@@ -228,14 +230,18 @@ func isRef(comment string) bool {
 // and which of two alike is for what the other is not for. The writer puts a rule
 // without ports behind the one with ports, for protocols that have none.
 func ofGateway(steps []step) {
-	withPorts := map[snapshot.NATRule]bool{}
+	type place struct {
+		gateway, out, in string
+		from, to         netip.Prefix
+		first, last      netip.Addr
+	}
+	withPorts := map[place]bool{}
 	for i := range steps {
 		r := &steps[i].rule
 		if r.Target = ""; isRef(steps[i].comment) {
 			r.Gateway = steps[i].comment
 		}
-		where := snapshot.NATRule{Gateway: r.Gateway, FromSource: r.FromSource, First: r.First, Last: r.Last,
-			OutInterface: r.OutInterface, InInterface: r.InInterface, ToDestination: r.ToDestination}
+		where := place{r.Gateway, r.OutInterface, r.InInterface, r.FromSource, r.ToDestination, r.First, r.Last}
 		switch {
 		case !steps[i].translates || !r.TranslatesSource():
 		case r.FirstPort != 0 || r.PortsFromMap:

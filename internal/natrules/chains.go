@@ -32,7 +32,7 @@ type NATHook struct {
 }
 
 // NATStep is a rule, one that translates or another. Of Rule only conditions,
-// translation, Source and Handle are set; Partial is true for what Further has too.
+// translation, Source and Handle are set; Partial is true for ranges of ports, too.
 type NATStep struct {
 	Rule    snapshot.NATRule
 	Further Further

@@ -19,6 +19,7 @@ const (
 	metaData
 	payload
 	mapData
+	destinationType // of the destination's route: RTN_LOCAL and others
 )
 
 // content is what a register holds.
@@ -92,6 +93,10 @@ func (m *machine) run(e kernelExpr) {
 			m.load(dreg, content{from: payload, base: a.u32(nftPayloadBase),
 				offset: a.u32(nftPayloadOffset), length: a.u32(nftPayloadLen)}, int(min(a.u32(nftPayloadLen), 64)))
 		}
+	case "reject":
+		m.step.refuse("reject")
+	case "fib":
+		m.fib(a)
 	case "bitwise":
 		m.bitwise(a)
 	case "cmp":
@@ -144,8 +149,10 @@ func (m *machine) immediate(a attrs) {
 		m.step.to = append(m.step.to, chain)
 	case verdictGoto:
 		m.step.to, m.step.leaves = append(m.step.to, chain), true
-	case verdictAccept, verdictDrop:
+	case verdictAccept:
 		m.step.leaves, m.step.ends = true, true
+	case verdictDrop:
+		m.step.refuse("drop")
 	case verdictReturn:
 		m.step.leaves = true
 	}
@@ -213,9 +220,25 @@ func (m *machine) equal(c content, data []byte) {
 		m.compareNetwork(c, data)
 	case c.isDestinationPort() && len(data) == 2:
 		m.step.setPort(beUint16(data))
+	case c.from == destinationType && isLocal(data):
+		m.step.rule.LocalDestination, m.step.cause = true, "fib"
 	default:
 		m.step.rule.Partial = true
 	}
+}
+
+// fib asks the routing table (enum nft_fib_attributes): here only what type the
+// destination has.
+func (m *machine) fib(a attrs) {
+	if a.u32(unix.NFTA_FIB_RESULT) == unix.NFT_FIB_RESULT_ADDRTYPE && a.u32(unix.NFTA_FIB_FLAGS) == unix.NFTA_FIB_F_DADDR {
+		m.load(a.u32(unix.NFTA_FIB_DREG), content{from: destinationType}, 4)
+		return
+	}
+	m.step.rule.Partial, m.step.cause = true, "fib"
+}
+
+func isLocal(data []byte) bool {
+	return len(data) == 4 && binary.NativeEndian.Uint32(data) == unix.RTN_LOCAL
 }
 
 func (m *machine) compareMeta(key uint32, data []byte) {

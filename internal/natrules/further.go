@@ -1,8 +1,13 @@
 package natrules
 
-import "net/netip"
+import (
+	"net/netip"
 
-// Further are conditions of a rule that snapshot.NATRule has no fields for, and by
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+// Further are conditions of a rule that are not in the first fields of
+// snapshot.NATRule: inverted ones, which its Unless has too, and ranges of ports, by
 // which it is partial there.
 type Further struct {
 	NotFrom, NotTo []netip.Prefix
@@ -11,8 +16,21 @@ type Further struct {
 	Ports [][2]uint16
 }
 
-func (f *Further) any() bool {
-	return len(f.NotFrom)+len(f.NotTo)+len(f.NotIn)+len(f.NotOut)+len(f.Ports) > 0
+// unless are the inverted ones.
+func (f *Further) unless() (all []snapshot.NATCondition) {
+	for _, p := range f.NotFrom {
+		all = append(all, snapshot.NATCondition{FromSource: p})
+	}
+	for _, p := range f.NotTo {
+		all = append(all, snapshot.NATCondition{ToDestination: p})
+	}
+	for _, name := range f.NotIn {
+		all = append(all, snapshot.NATCondition{InInterface: name})
+	}
+	for _, name := range f.NotOut {
+		all = append(all, snapshot.NATCondition{OutInterface: name})
+	}
+	return all
 }
 
 // bound notes one end of a range of ports; the other one comes as a comparison of

@@ -30,6 +30,7 @@ const (
 	nameBytes      = 16 // IFNAMSIZ
 	xtHeader       = 32 // struct xt_entry_match and xt_entry_target: size, name, revision
 	legacyReturn   = -5 // XT_RETURN
+	legacyDrop     = -1 // -NF_DROP-1
 	legacyGoto     = 2  // IPT_F_GOTO; of IPv6 it is 4
 	legacyGotoIP6  = 4
 	legacyFragment = 1 // IPT_F_FRAG
@@ -204,6 +205,8 @@ func (e entry) standard(s *step, data []byte, first map[int]string) {
 	}
 	v := int32(binary.NativeEndian.Uint32(data))
 	switch chain := first[int(v)]; {
+	case v == legacyDrop:
+		s.refuse("drop")
 	case v < 0:
 		s.leaves, s.ends = true, v != legacyReturn
 	case chain != "":

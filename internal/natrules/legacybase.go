@@ -41,12 +41,9 @@ func parseLegacyBase(l layout, name string, info tableInfo, blob []byte) ([]Base
 	if err != nil {
 		return nil, err
 	}
-	g := &graph{rules: map[string]int{}, to: map[string][]string{}}
+	g := &graph{steps: map[string][]step{}}
 	for _, c := range t.order {
-		g.rules[c.name] = len(c.steps) - 1 // the last one is the policy, or the return
-		for _, s := range c.steps {
-			g.to[c.name] = append(g.to[c.name], s.to...)
-		}
+		g.steps[c.name] = c.steps[:max(len(c.steps)-1, 0)] // the last one is the policy, or the return
 	}
 	kind := "filter"
 	if name == "nat" {
@@ -57,7 +54,7 @@ func parseLegacyBase(l layout, name string, info tableInfo, blob []byte) ([]Base
 		for _, at := range c.bases {
 			b := BaseChain{Source: "iptables-legacy", Family: l.family, Table: name, Name: c.name, Type: kind,
 				Hook: hookNames[at.hook], Priority: at.priority, Policy: info.policy(l, at.hook, blob)}
-			b.Rules, b.Chains = g.reach(c.name)
+			b.reach(g)
 			all = append(all, b)
 		}
 	}

@@ -15,23 +15,33 @@ import (
 
 // describe writes a rule without what is by chance: handle and target.
 func describe(r snapshot.NATRule) string {
-	cond := []string{}
-	add := func(name string, there bool, v any) {
-		if there {
-			cond = append(cond, fmt.Sprintf("%s=%v", name, v))
-		}
+	cond := conditionsOf(r.Condition())
+	for _, c := range r.Unless {
+		cond = append(cond, "unless("+strings.Join(conditionsOf(c), " ")+")")
 	}
-	add("proto", r.Protocol != "", r.Protocol)
-	add("dport", r.DestinationPort != 0, r.DestinationPort)
-	add("src", r.FromSource.IsValid(), r.FromSource)
-	add("dst", r.ToDestination.IsValid(), r.ToDestination)
-	add("in", r.InInterface != "", r.InInterface)
-	add("out", r.OutInterface != "", r.OutInterface)
-	add("ports", r.PortsFromMap, "map")
+	if r.PortsFromMap {
+		cond = append(cond, "ports=map")
+	}
 	if r.Partial {
 		cond = append(cond, "partial")
 	}
 	return fmt.Sprintf("%s %d, %s: %s [%s]", r.Hook, r.Priority, r.Place(), r.Text, strings.Join(cond, " "))
+}
+
+func conditionsOf(c snapshot.NATCondition) (words []string) {
+	add := func(name string, there bool, v any) {
+		if there {
+			words = append(words, fmt.Sprintf("%s=%v", name, v))
+		}
+	}
+	add("proto", c.Protocol != "", c.Protocol)
+	add("dport", c.DestinationPort != 0, c.DestinationPort)
+	add("src", c.FromSource.IsValid(), c.FromSource)
+	add("dst", c.ToDestination.IsValid(), c.ToDestination)
+	add("in", c.InInterface != "", c.InInterface)
+	add("out", c.OutInterface != "", c.OutInterface)
+	add("local", c.LocalDestination, c.LocalDestination)
+	return words
 }
 
 func describeAll(rules []snapshot.NATRule) []string {
@@ -104,7 +114,7 @@ var readableRules = []string{
 	"prerouting -100, ip shop mapped: redirect [proto=tcp dport=22 partial]",
 	"prerouting -100, ip shop pre: dnat to 198.18.0.2:7000-7010 [proto=tcp dport=81 partial]",
 	"postrouting 90, inet both post: masquerade [proto=udp dport=53 dst=198.18.3.4/32]",
-	"postrouting 90, inet both post: masquerade [partial]",
+	"postrouting 90, inet both post: masquerade [src=::/0]",
 	"postrouting 90, inet both post: masquerade to :1000 [proto=sctp]",
 	"postrouting 90, inet both post: snat ip to 203.0.113.7 [src=198.18.9.9/32]",
 	"postrouting 100, ip shop post: masquerade to :1024-2047 fully-random [proto=tcp out=d0]",
@@ -115,8 +125,8 @@ var readableRules = []string{
 	"postrouting 100, ip shop sub: snat to 203.0.113.1 [proto=tcp dport=80]",
 	"postrouting 100, ip shop deep: masquerade [src=198.18.7.0/24 out=d1]",
 	"postrouting 100, ip shop twice: masquerade random [partial]",
-	"postrouting 100, ip shop post: masquerade [proto=icmp partial]",
-	"postrouting 100, ip shop post: masquerade [dst=198.18.0.0/31 partial]",
+	"postrouting 100, ip shop post: masquerade [proto=icmp unless(src=198.18.3.0/24)]",
+	"postrouting 100, ip shop post: masquerade [dst=198.18.0.0/31 unless(dst=198.18.3.0/24)]",
 	"postrouting 101, ip6 shop post: masquerade random [src=2001:db8::/61]",
 	"postrouting 101, ip6 shop post: snat to [2001:db8::1]-[2001:db8::3]:1000-2000 [proto=udp]",
 	"postrouting 101, ip6 shop post: snat to 2001:db8::1 [dst=2001:db8::7/128]",
@@ -174,7 +184,7 @@ var iptablesRead = []string{
 	"prerouting -100, ip nat PREROUTING: dnat to 198.18.0.2:8080 [proto=tcp dport=80]",
 	"prerouting -100, ip nat PREROUTING: redirect to :3128 [proto=tcp in=eth* partial]",
 	"prerouting -100, ip nat PREROUTING: dnat prefix to 198.18.6.0/24 [dst=198.18.5.0/24]",
-	"prerouting -100, ip nat PREROUTING: redirect [partial]",
+	"prerouting -100, ip nat PREROUTING: redirect [local=true]",
 	"prerouting -100, ip nat BOTH: dnat to 198.18.0.3:53 [proto=udp dport=5353 in=eth0]",
 	"prerouting -100, ip6 nat PREROUTING: dnat to [2001:db8::2]:8080 [proto=tcp dport=80]",
 	"prerouting -100, ip6 nat PREROUTING: dnat prefix to 2001:db8:1::/64 [dst=2001:db8::/64]",
@@ -183,12 +193,12 @@ var iptablesRead = []string{
 	"output -100, ip nat OUTPUT: dnat to 198.18.0.2 [dst=198.18.5.0/25]",
 	"postrouting 100, ip nat POSTROUTING: masquerade random [out=d0]",
 	"postrouting 100, ip nat POSTROUTING: masquerade to :1024-2047 fully-random [proto=tcp src=198.18.0.0/16]",
-	"postrouting 100, ip nat POSTROUTING: snat to 203.0.113.1-203.0.113.4:1000-2000 fully-random,persistent [proto=udp dport=53 src=198.18.0.0/16 partial]",
+	"postrouting 100, ip nat POSTROUTING: snat to 203.0.113.1-203.0.113.4:1000-2000 fully-random,persistent [proto=udp dport=53 src=198.18.0.0/16 unless(out=d0)]",
 	"postrouting 100, ip nat POSTROUTING: snat to 203.0.113.1 [proto=udp out=d* partial]",
 	"postrouting 100, ip nat MINE: masquerade [proto=tcp dst=198.18.5.5/32 out=d1]",
 	"postrouting 100, ip nat MINE: masquerade [proto=tcp out=d1 partial]",
 	"postrouting 100, ip nat JUMPED: snat prefix to 203.0.113.0/24 [src=198.18.8.0/24]",
-	"postrouting 100, ip nat POSTROUTING: masquerade [out=d9 partial]",
+	"postrouting 100, ip nat POSTROUTING: masquerade [out=d9 unless(src=198.18.8.0/24)]",
 	"postrouting 100, ip6 nat POSTROUTING: masquerade to :100-200 [proto=udp out=d0]",
 	"postrouting 100, ip6 nat POSTROUTING: snat to 2001:db8::1-2001:db8::9 [src=2001:db8::/64]",
 }

@@ -2,6 +2,7 @@ package natrules
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/natkit/natkit/internal/snapshot"
 )
@@ -29,8 +30,10 @@ type step struct {
 	// ends is true where they do not come to any other rule of the hook either:
 	// accept, drop.
 	ends bool
-	// further are conditions that the rule's fields cannot say, and by which it is
-	// partial; unknown is true where it has others too, cause one of them.
+	// refuses is "drop" or "reject" where the packets that match end so.
+	refuses string
+	// further are conditions of which the rule's fields say only some; unknown is true
+	// where it has others that it does not have either, cause one of them.
 	further Further
 	unknown bool
 	cause   string
@@ -44,20 +47,33 @@ type step struct {
 	byMap *mapUse
 }
 
-// settle notes what the fields cannot say: a version of IP that no address tells.
+// settle says a version of IP that no address tells by all of its addresses.
 func (s *step) settle(family string) {
 	r := &s.rule
 	told := family != "inet" || r.FromSource.IsValid() || r.ToDestination.IsValid() || r.First.IsValid()
 	if s.version != 0 && !told {
-		r.Partial = true
+		r.FromSource = everybody[s.version]
 	}
 	s.close()
 }
 
+var everybody = map[uint8]netip.Prefix{
+	4: netip.PrefixFrom(netip.IPv4Unspecified(), 0),
+	6: netip.PrefixFrom(netip.IPv6Unspecified(), 0),
+}
+
 // close tells conditions that further has from those that nothing says.
 func (s *step) close() {
-	s.unknown = s.rule.Partial
-	s.rule.Partial = s.rule.Partial || s.further.any()
+	s.unknown = s.rule.Partial || s.rule.LocalDestination
+	s.rule.Unless = s.further.unless()
+	s.rule.Partial = s.rule.Partial || len(s.further.Ports) > 0
+}
+
+func (s *step) refuse(how string) { s.leaves, s.ends, s.refuses = true, true, how }
+
+// forAll tells whether every packet that comes to the rule matches.
+func (s *step) forAll() bool {
+	return !s.rule.Partial && s.version == 0 && len(s.rule.Unless) == 0 && s.rule.Condition() == snapshot.NATCondition{}
 }
 
 // within adds the conditions of the rule that led to this one's chain.
@@ -65,10 +81,12 @@ func within(r, outer snapshot.NATRule) snapshot.NATRule {
 	clash := false
 	r.Protocol, clash = both(r.Protocol, outer.Protocol, clash)
 	r.DestinationPort, clash = both(r.DestinationPort, outer.DestinationPort, clash)
-	r.FromSource, clash = both(r.FromSource, outer.FromSource, clash)
-	r.ToDestination, clash = both(r.ToDestination, outer.ToDestination, clash)
+	r.FromSource, clash = bothPrefixes(r.FromSource, outer.FromSource, clash)
+	r.ToDestination, clash = bothPrefixes(r.ToDestination, outer.ToDestination, clash)
 	r.OutInterface, clash = both(r.OutInterface, outer.OutInterface, clash)
 	r.InInterface, clash = both(r.InInterface, outer.InInterface, clash)
+	r.LocalDestination = r.LocalDestination || outer.LocalDestination
+	r.Unless = slices.Concat(outer.Unless, r.Unless)
 	r.Partial = r.Partial || outer.Partial || clash
 	return r
 }
@@ -86,13 +104,25 @@ func both[T comparable](inner, outer T, clash bool) (T, bool) {
 	return inner, true
 }
 
-// setPrefix notes an address condition; a second one is more than a field holds.
+// bothPrefixes is both of two of which one may lie in the other.
+func bothPrefixes(inner, outer netip.Prefix, clash bool) (netip.Prefix, bool) {
+	switch {
+	case !inner.IsValid() || !outer.IsValid() || !inner.Overlaps(outer):
+		return both(inner, outer, clash)
+	case inner.Bits() < outer.Bits():
+		return outer, clash
+	}
+	return inner, clash
+}
+
+// setPrefix notes an address condition; a second one, elsewhere, is more than a field
+// holds.
 func (s *step) setPrefix(field *netip.Prefix, p netip.Prefix) {
-	if field.IsValid() && *field != p || !p.IsValid() {
+	if !p.IsValid() {
 		s.rule.Partial = true
 		return
 	}
-	*field = p
+	*field, s.rule.Partial = bothPrefixes(p, *field, s.rule.Partial)
 }
 
 func (s *step) setText(field *string, v string) {

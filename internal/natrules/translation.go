@@ -169,6 +169,9 @@ var xtKinds = map[string]string{
 // data hold that is not known makes it partial.
 func (s *step) target(name string, revision uint32, data []byte, family string) {
 	kind, known := xtKinds[name]
+	if name == "REJECT" {
+		s.refuse("reject")
+	}
 	if !known {
 		s.other = name
 		return // LOG, MARK and the like let the packet pass on

@@ -118,9 +118,24 @@ func (w *walker) walk(c *ruleChain, outer snapshot.NATRule) {
 		for _, to := range s.to {
 			w.walk(w.table.chains[to], within(conditions(s.rule), outer))
 		}
-		// What follows does not get the packets that left.
-		outer.Partial = outer.Partial || s.leaves || w.table.endIn(s.to, map[string]bool{})
+		outer = w.after(s, outer)
 	}
+}
+
+// maxUnless bounds how many rules before one are told with it: there are chains of
+// thousands.
+const maxUnless = 16
+
+// after are the conditions for what follows a rule: it does not get the packets that
+// left.
+func (w *walker) after(s step, outer snapshot.NATRule) snapshot.NATRule {
+	switch exact := !s.rule.Partial && len(s.rule.Unless) == 0; {
+	case s.leaves && exact && len(outer.Unless) < maxUnless:
+		outer.Unless = append(slices.Clip(outer.Unless), s.rule.Condition())
+	case s.leaves, w.table.endIn(s.to, map[string]bool{}):
+		outer.Partial = true
+	}
+	return outer
 }
 
 // endIn tells whether packets that a rule sends to these chains may end there.
@@ -143,7 +158,8 @@ func conditions(r snapshot.NATRule) snapshot.NATRule {
 	return snapshot.NATRule{
 		Protocol: r.Protocol, DestinationPort: r.DestinationPort,
 		FromSource: r.FromSource, ToDestination: r.ToDestination,
-		OutInterface: r.OutInterface, InInterface: r.InInterface, Partial: r.Partial,
+		OutInterface: r.OutInterface, InInterface: r.InInterface,
+		LocalDestination: r.LocalDestination, Unless: r.Unless, Partial: r.Partial,
 	}
 }
 

@@ -3,6 +3,8 @@ package natrules
 import (
 	"bytes"
 	"encoding/binary"
+
+	"golang.org/x/sys/unix"
 )
 
 // match is a condition of x_tables.
@@ -11,6 +13,8 @@ func (s *step) match(name string, revision uint32, data []byte) {
 	case name == "comment":
 		text, _, _ := bytes.Cut(data, []byte{0})
 		s.comment = string(text)
+	case name == "addrtype" && isLocalDestination(revision, data):
+		s.rule.LocalDestination, s.cause = true, name
 	case name == "multiport" && revision == 1 && len(data) >= 48:
 		s.multiport(data)
 	case name == "tcp" && revision == 0 && len(data) >= 12:
@@ -20,6 +24,17 @@ func (s *step) match(name string, revision uint32, data []byte) {
 	default:
 		s.rule.Partial, s.cause = true, name
 	}
+}
+
+// isLocalDestination reads struct xt_addrtype_info and xt_addrtype_info_v1: masks of
+// types for the source and the destination, then flags of 32 bits that invert and limit
+// them (two, or one).
+func isLocalDestination(revision uint32, data []byte) bool {
+	const local = 1 << unix.RTN_LOCAL
+	size := map[uint32]int{0: 12, 1: 8}[revision]
+	return size != 0 && len(data) >= size &&
+		binary.NativeEndian.Uint16(data) == 0 && binary.NativeEndian.Uint16(data[2:]) == local &&
+		len(bytes.Trim(data[4:size], "\x00")) == 0
 }
 
 // multiport reads struct xt_multiport_v1: what is compared (1: destinations), how

@@ -72,6 +72,12 @@ type NATRule struct {
 	// OutInterface and InInterface restrict the interface; empty means any.
 	OutInterface string `json:"out_interface,omitempty"`
 	InInterface  string `json:"in_interface,omitempty"`
+	// LocalDestination restricts the rule to destinations that are this host's own
+	// (addrtype --dst-type LOCAL, fib daddr type local).
+	LocalDestination bool `json:"local_destination,omitempty"`
+	// Unless are conditions of which none may hold: inverted ones (! -i docker0), and
+	// those under which a rule before this one lets packets leave the chain.
+	Unless []NATCondition `json:"unless,omitempty"`
 	// OriginalDestination is true where the rule asks what the destination was before it
 	// was translated, as those do that send connections back inside: what leaves for
 	// elsewhere is not meant.
@@ -80,6 +86,26 @@ type NATRule struct {
 	Partial bool `json:"partial,omitempty"`
 	// Text is the translation in nft's words: "masquerade to :1024-2047 fully-random".
 	Text string `json:"text"`
+}
+
+// NATCondition is what a rule may ask of a packet; fields are as in NATRule.
+type NATCondition struct {
+	Protocol         string       `json:"protocol,omitempty"`
+	DestinationPort  uint16       `json:"destination_port,omitempty"`
+	FromSource       netip.Prefix `json:"from_source,omitzero"`
+	ToDestination    netip.Prefix `json:"to_destination,omitzero"`
+	OutInterface     string       `json:"out_interface,omitempty"`
+	InInterface      string       `json:"in_interface,omitempty"`
+	LocalDestination bool         `json:"local_destination,omitempty"`
+}
+
+// Condition is what the rule's own fields ask, without Unless.
+func (r *NATRule) Condition() NATCondition {
+	return NATCondition{
+		Protocol: r.Protocol, DestinationPort: r.DestinationPort,
+		FromSource: r.FromSource, ToDestination: r.ToDestination,
+		OutInterface: r.OutInterface, InInterface: r.InInterface, LocalDestination: r.LocalDestination,
+	}
 }
 
 // TranslatesSource tells whether the rule is about sources.
