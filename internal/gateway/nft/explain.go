@@ -56,19 +56,11 @@ func (r *Refused) Error() string { return fmt.Sprintf("%s: %s: %v", r.About, r.W
 
 func (r *Refused) Unwrap() error { return r.err }
 
-// RuleOf is the rule of the file that an error of Apply is about; false where it is
-// about none, or about several.
-func RuleOf(err error) (gateway.Ref, bool) {
-	var missing *Missing
-	var refused *Refused
-	switch {
-	case errors.As(err, &missing):
-		return gateway.ParseRef(missing.About)
-	case errors.As(err, &refused):
-		return gateway.ParseRef(refused.About)
-	}
-	return gateway.Ref{}, false
-}
+// Rule is the rule of the file that it is about; false where that is none, or several.
+func (m *Missing) Rule() (gateway.Ref, bool) { return gateway.ParseRef(m.About) }
+
+// Rule is as Missing's.
+func (r *Refused) Rule() (gateway.Ref, bool) { return gateway.ParseRef(r.About) }
 
 // explain says in one line why the kernel refused a transaction: which rule it was and,
 // where something is missing, what brings it.

@@ -85,8 +85,9 @@ func TestRefusedElement(t *testing.T) {
 	of := tab.sets[len(tab.sets)-1].elements
 	of[400].key = of[7].key
 	err := commit(ns, tab)
-	if rule, ok := RuleOf(err); !ok || rule.String() != of[400].comment || !errors.Is(err, unix.EEXIST) {
-		t.Errorf("about %v: %v", rule, err)
+	var refused *Refused
+	if !errors.As(err, &refused) || refused.About != of[400].comment || !errors.Is(err, unix.EEXIST) {
+		t.Errorf("about %s: %v", of[400].comment, err)
 	}
 	if s, err := Read(ns); err != nil || s.Present {
 		t.Errorf("something was left: %v, %v", s.Digest, err)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/nft"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/natkit/natkit/internal/tune/journal"
@@ -72,7 +73,7 @@ func (h Host) Prepare(ctx context.Context, w Wish) (*Ready, error) {
 	if err != nil {
 		return nil, err
 	}
-	facts, err := h.facts(ctx, file, w.PID)
+	facts, err := h.Facts(ctx, w.PID)
 	if err != nil {
 		return nil, err
 	}
@@ -105,11 +106,11 @@ func refusals(all []gateway.Finding) []gateway.Finding {
 }
 
 // mayReplace refuses to overwrite what could not be put back, unless told to.
-func (h Host) mayReplace(value string, state *gateway.State, overwrite bool) error {
+func (h Host) mayReplace(value string, state *nft.State, overwrite bool) error {
 	_, changed := tune.GatewayDigest(value)
 	switch {
 	case value == tune.GatewayForeign:
-		return apply.Foreign(state)
+		return apply.ErrForeign
 	case overwrite:
 		return nil
 	case changed:
@@ -137,8 +138,8 @@ func (h Host) kept(value string) error {
 	return nil
 }
 
-// ErrChanged: the rules in force are not as natkit wrote them.
-var ErrChanged = errors.New("somebody changed the rules since natkit wrote them")
+// ErrChanged: somebody changed natkit's table by hand.
+var ErrChanged = fmt.Errorf("somebody changed table %s %s since natkit wrote it", nft.Family, nft.Table)
 
 // persist adds the files that make a plan hold after a boot.
 func (h Host) persist(r *Ready, w Wish) error {
@@ -217,10 +218,21 @@ func (r *Ready) Apply(ctx context.Context, confirm time.Duration) (applied *appl
 
 // located adds the line of the rule that an error is about.
 func (r *Ready) located(err error) error {
-	if rule, ok := nft.RuleOf(err); ok && r.file.Line(rule) > 0 {
+	var about aboutRule
+	if !errors.As(err, &about) {
+		return err
+	}
+	if rule, ok := about.Rule(); ok && r.file.Line(rule) > 0 {
 		return fmt.Errorf("line %d: %w", r.file.Line(rule), err)
 	}
 	return err
+}
+
+// aboutRule are errors of engines that concern a rule of the file; false where they
+// concern several, or all of it.
+type aboutRule interface {
+	error
+	Rule() (gateway.Ref, bool)
 }
 
 // Undo takes a transaction back, in the namespace.
@@ -252,7 +264,7 @@ func (h Host) mayGoBack(id string) error {
 	if i < 0 {
 		return nil
 	}
-	state, err := h.State()
+	state, err := nft.Read(h.Netns)
 	if err != nil || apply.GatewayValue(state) != tx.Changes[i].After {
 		return err
 	}
