@@ -55,7 +55,7 @@ func anyRule(t *testing.T, r *rand.Rand, v anyValues) Rule {
 	case 0:
 		return Rule{Masquerade: &Masquerade{sources(), choice()}}
 	case 1:
-		return Rule{SNAT: &SNAT{Sources: sources(), To: mustRanges(t, pick(r, v.ranges...), pick(r, v.ranges...)), Choice: choice(), Persistent: on()}}
+		return Rule{SNAT: &SNAT{Sources: sources(), To: mustRanges(t, pick(r, v.ranges...), pick(r, v.ranges...)), Choice: choice(), Persistent: pick[*Switch](r, nil, new(Switch(true)), new(Switch(false)))}}
 	case 2:
 		return Rule{DNAT: &DNAT{On: pick(r, On{Address: address().Addr}, On{Name: "wan"}, On{Name: "br0"}), Port: port(), From: prefixes(),
 			To: Endpoint{prefix().Addr(), pick[uint16](r, 0, 0, 80)}, Hairpin: on(), Local: on()}}

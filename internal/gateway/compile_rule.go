@@ -47,7 +47,8 @@ func (b *ruleCompiler) snat(r *SNAT) error {
 			return err
 		}
 	}
-	s := Source{Rule: b.ref, To: JoinRanges(r.To), Ports: r.Ports, Random: r.Random, Persistent: bool(r.Persistent)}
+	s := Source{Rule: b.ref, To: JoinRanges(r.To), Ports: r.Ports, Random: r.Random}
+	s.Persistent = s.choosesAddress() && (r.Persistent == nil || bool(*r.Persistent))
 	return b.sources(&r.Sources, s)
 }
 

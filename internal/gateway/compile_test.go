@@ -93,7 +93,7 @@ src ipv6[0]: from ::/0 becomes the interface's address
     - snat: {from: [10.0.0.0/8, 192.168.1.0/24, 192.168.2.0/24], to: 203.0.113.8, ports: 1024-65535, random: fully}
     - snat: {from: 10.0.0.0/16, to: 203.0.113.9, persistent: true}`, `
 src nat[0]: from 192.168.1.0/24, 192.168.2.0/24 out eth0 becomes 203.0.113.8 ports 1024-65535 random fully
-src nat[1]: from 10.0.0.0/16 out eth0 becomes 203.0.113.9 persistent
+src nat[1]: from 10.0.0.0/16 out eth0 becomes 203.0.113.9
 src nat[0]: from 10.0.0.0/8 out eth0 becomes 203.0.113.8 ports 1024-65535 random fully
 `},
 	{"more conditions before fewer", `
@@ -109,7 +109,20 @@ src nat[0]: from 10.0.0.0/16 out eth0, eth2 becomes 203.0.113.8
 	{"a pool is a set of addresses", roles + `
   nat:
     - snat: {from: 10.0.0.0/24, to: [203.0.113.40, 203.0.113.8-203.0.113.15, 203.0.113.16/30], ports: keep}`, `
-src nat[0]: from 10.0.0.0/24 out eth0 becomes 203.0.113.8-203.0.113.19, 203.0.113.40 ports keep
+src nat[0]: from 10.0.0.0/24 out eth0 becomes 203.0.113.8-203.0.113.19, 203.0.113.40 ports keep persistent
+`},
+	{"a host has one address of a pool, unless the rule says otherwise", roles + `
+  nat:
+    - snat: {from: 10.0.0.0/24, to: 203.0.113.8/30, persistent: off}
+    - snat: {from: 10.0.1.0/24, to: 203.0.113.8/30, persistent: on}
+    - snat: {from: 10.0.2.0/24, to: 203.0.113.8/30}
+    - snat: {from: 10.0.3.0/24, to: 203.0.113.12/31}
+    - notrack: {on: 203.0.113.13}`, `
+src nat[0]: from 10.0.0.0/24 out eth0 becomes 203.0.113.8-203.0.113.11
+src nat[1]: from 10.0.1.0/24 out eth0 becomes 203.0.113.8-203.0.113.11 persistent
+src nat[2]: from 10.0.2.0/24 out eth0 becomes 203.0.113.8-203.0.113.11 persistent
+src nat[3]: from 10.0.3.0/24 out eth0 becomes 203.0.113.12
+raw nat[4]: to and from 203.0.113.13 not tracked
 `},
 	{"destinations: port, protocol, address, prefix, and from before anybody", roles + `
   nat:

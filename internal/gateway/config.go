@@ -128,9 +128,9 @@ type SNAT struct {
 	Sources `yaml:",inline"`
 	To      Ranges `yaml:"to" json:"to"`
 	Choice  `yaml:",inline"`
-	// Persistent gives a source the same address for every destination
-	// (NF_NAT_RANGE_PERSISTENT; RFC 4787 REQ-2, "paired").
-	Persistent Switch `yaml:"persistent" json:"persistent,omitempty"`
+	// Persistent, unless it is off, gives a source one address of several for every
+	// destination (NF_NAT_RANGE_PERSISTENT; RFC 6888 REQ-2, "paired").
+	Persistent *Switch `yaml:"persistent" json:"persistent,omitempty"`
 }
 
 // DNAT sends what comes for an address of the gateway to a host inside.

@@ -29,7 +29,9 @@ func MarshalRule(r Rule) string {
 		f.sources(&r.SNAT.Sources)
 		f.list("to", rangeTexts(r.SNAT.To))
 		f.choice(&r.SNAT.Choice)
-		f.on("persistent", r.SNAT.Persistent)
+		if r.SNAT.Persistent != nil {
+			f.add("persistent", r.SNAT.Persistent.String())
+		}
 	case r.DNAT != nil:
 		f.dnat(r.DNAT)
 	case r.Static != nil:

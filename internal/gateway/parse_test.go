@@ -83,7 +83,7 @@ func TestParse(t *testing.T) {
 			{Masquerade: &Masquerade{Sources: Sources{From: mustPrefixes(t, "192.168.0.0/16"), ExceptTo: mustPrefixes(t, "10.0.0.0/8"), Out: Names{"wan"}}}},
 			{SNAT: &SNAT{Sources: sources("192.168.0.2"), To: mustRanges(t, "203.0.113.7")}},
 			{SNAT: &SNAT{Sources: sources("10.0.0.0/16"), To: mustRanges(t, "203.0.113.8-203.0.113.15"),
-				Choice: Choice{Ports: Ports{First: 1024, Last: 65535}, Random: RandomFully}, Persistent: true}},
+				Choice: Choice{Ports: Ports{First: 1024, Last: 65535}, Random: RandomFully}, Persistent: new(Switch(true))}},
 			{SNAT: &SNAT{Sources: sources("10.2.0.0/24"), To: mustRanges(t, "203.0.113.32-203.0.113.63"), Choice: Choice{Ports: Ports{Keep: true}}}},
 			{DNAT: &DNAT{On: On{Address: address("203.0.113.7").Addr}, Port: Port{"tcp", 8080, 8080},
 				To: Endpoint{address("172.17.0.2").Addr, 80}, Hairpin: true, Local: true}},

@@ -71,9 +71,10 @@ type Source struct {
 	To         []Range      `json:"to,omitempty"`
 	Prefix     netip.Prefix `json:"prefix,omitzero"`
 	// Ports apply to protocols with ports and to echo identifiers.
-	Ports      Ports  `json:"ports,omitzero"`
-	Random     Random `json:"random,omitempty"`
-	Persistent bool   `json:"persistent,omitempty"`
+	Ports  Ports  `json:"ports,omitzero"`
+	Random Random `json:"random,omitempty"`
+	// Persistent: of several addresses a source gets the same one for every destination.
+	Persistent bool `json:"persistent,omitempty"`
 }
 
 // HairpinOf is the original destination of connections that come back inside.

@@ -74,6 +74,7 @@ func (b *compiler) withdraw() error {
 		if s.To, taken = held.left(s.To, s.Ports); len(s.To) == 0 {
 			return fmt.Errorf("%s: nothing is left to give: %s has the addresses, and answers to them would not find back", s.Rule, taken[0].by)
 		}
+		s.Persistent = s.Persistent && s.choosesAddress()
 	}
 	return nil
 }

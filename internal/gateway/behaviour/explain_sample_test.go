@@ -60,7 +60,7 @@ func (s *sample) draw() {
 // ruleForms are rules with places for one of several words.
 var ruleForms4 = []string{
 	"masquerade: {from: FROM, except-to: EXCEPT}", "masquerade: {}", "masquerade: {from: FROM, out: OUT, random: RANDOM}",
-	"snat: {from: FROM, to: POOL}", "snat: {from: FROM, to: POOL, ports: PORTS}", "snat: {from: FROM, to: [POOL, 203.0.113.90-203.0.113.95], persistent: true}",
+	"snat: {from: FROM, to: POOL}", "snat: {from: FROM, to: POOL, ports: PORTS}", "snat: {from: FROM, to: [POOL, 203.0.113.90-203.0.113.95], persistent: off}",
 	"snat: {from: FROM, to: POOL, random: RANDOM, except-to: EXCEPT}",
 	"dnat: {on: ON, port: PORT, to: TARGET, hairpin: BOOL}", "dnat: {on: ON, port: PORT, to: TARGET, from: CLIENTS}",
 	"dnat: {on: ON, to: TARGET, local: BOOL}", "dnat: {on: wan, port: udp/53, to: \"TARGET:5353\", hairpin: BOOL}",

@@ -79,7 +79,7 @@ var importCases = []struct {
 	{"snat of one", []string{"-A POSTROUTING -s 192.168.0.2 -j SNAT --to-source 203.0.113.7"}, 0,
 		[]string{"snat: {from: 192.168.0.2, to: 203.0.113.7}"}},
 	{"snat to a pool", []string{"-A POSTROUTING -s 192.168.0.0/24 -o wan -j SNAT --to-source 203.0.113.8-203.0.113.15 --persistent"}, 0,
-		[]string{"snat: {from: 192.168.0.0/24, out: wan, to: 203.0.113.8/29, persistent: on}"}},
+		[]string{"snat: {from: 192.168.0.0/24, out: wan, to: 203.0.113.8/29}"}},
 	{"dnat of an address", []string{"-A PREROUTING -d 203.0.113.7 -j DNAT --to-destination 192.168.0.2"}, 0,
 		[]string{"dnat: {on: 203.0.113.7, to: 192.168.0.2}"}},
 	{"dnat of ports", []string{

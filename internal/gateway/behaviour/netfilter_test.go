@@ -38,7 +38,7 @@ limits: {connections-per-source: 1000}
 nat:
   - masquerade: {except-to: [10.9.0.0/16]}
   - snat: {from: 192.168.0.2, to: 203.0.113.7, ports: keep}
-  - snat: {from: 192.168.0.0/28, to: [203.0.113.8, 203.0.113.12/30], random: fully, persistent: true}
+  - snat: {from: 192.168.0.0/28, to: [203.0.113.8, 203.0.113.12/30], random: fully}
   - dnat: {on: 203.0.113.7, port: tcp/80, to: "192.168.0.2:80", hairpin: true, local: true}
   - static: {inside: 192.168.0.3, outside: 203.0.113.9}
   - static: {inside: 192.168.0.4, outside: 203.0.113.10, stateless: true}

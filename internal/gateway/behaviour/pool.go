@@ -13,6 +13,12 @@ nat:
   - snat: {from: 192.168.0.0/24, to: 203.0.113.8, ports: keep}
 `
 
+const spreadPool = `
+interfaces: {wan: wan, lan: [lan, dmz]}
+nat:
+  - snat: {from: 192.168.0.0/24, to: 203.0.113.8-203.0.113.15, persistent: off}
+`
+
 // pools are cases of ports: unusual ones, used up ones, ones that are to be kept.
 func pools() []Case {
 	cases := []Case{
@@ -31,7 +37,9 @@ func pools() []Case {
 		{ID: "pool-echo", Requirement: "pool", Asks: "identifiers of echos come from the pool's ports too, no one twice",
 			Gateway: fourPorts, Run: poolEcho, Want: []Outcome{"each once"}},
 		{ID: "pool-addresses", Requirement: "pool", Asks: "a pool of several addresses is used as a whole",
-			Gateway: unpairedPool, Run: poolAddresses, Want: []Outcome{"all are used"}},
+			Gateway: pairedPool, Run: poolAddresses, Want: []Outcome{"all are used"}},
+		{ID: "pool-spread", Requirement: "pool", Asks: "with `persistent: off` a host's connections are spread over its addresses",
+			Gateway: spreadPool, Run: pooling, Want: []Outcome{"arbitrary"}},
 		{ID: "keep-ports", Requirement: "ports: keep", Asks: "the source port stays, for any port",
 			Gateway: keepPorts, Run: keptPorts, Want: []Outcome{"kept"}},
 		{ID: "keep-clash", Requirement: "ports: keep", Asks: "a second host with the port gets nothing at the same destination, counted, and its own port at another",

@@ -2,6 +2,7 @@ package behaviour
 
 import (
 	"fmt"
+	"time"
 )
 
 // changedPorts has many hosts send from one port to one destination, and looks at what
@@ -70,12 +71,23 @@ func identifications(p *Play) (Outcome, error) {
 	return yes(ids[0] != ids[1], "different identifications", "the same identification"), nil
 }
 
-func answeredQuery(p *Play) (Outcome, error) {
+// endedQuery lets the only session of an echo's mapping end.
+func endedQuery(p *Play) (Outcome, error) {
+	const set = time.Second
+	if err := p.Timers(map[Timer]time.Duration{ICMP: set}); err != nil {
+		return "", err
+	}
 	if _, err := flowEcho.start(p, insideA, outsideX); err != nil {
 		return "", err
 	}
+	if _, found, err := leftOf(p, insideA.AddrPort); err != nil || !found {
+		return "no session", err
+	}
+	if err := p.Pass(set + time.Second); err != nil {
+		return "", err
+	}
 	_, found, err := leftOf(p, insideA.AddrPort)
-	return yes(found, "kept until its time is over", "deleted"), err
+	return yes(found, "kept", "deleted"), err
 }
 
 func inboundQuery(p *Play) (Outcome, error) {

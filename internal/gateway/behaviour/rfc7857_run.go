@@ -87,18 +87,24 @@ func overlapped(p *Play) (Outcome, error) {
 	return yes(first == second, "overlapped", "not overlapped"), nil
 }
 
-// pairedExhausted has the only port of A's address used, and A begin once more.
+// pairedExhausted has the only port of A's address used, and A begin once more, by UDP
+// and by TCP.
 func pairedExhausted(p *Play) (Outcome, error) {
-	first, err := p.out(insideA, outsideX)
-	if err != nil {
-		return "", err
+	for _, k := range []flowKind{flowUDP, flowTCP} {
+		first, err := k.start(p, insideA, outsideX)
+		if err != nil {
+			return "", err
+		}
+		arrivals, err := p.Send(A, k.ask(insideA.port(4001).AddrPort, outsideX.AddrPort).bytes())
+		if err != nil {
+			return "", err
+		}
+		if at := arrivals.At(X); len(at) > 0 {
+			seen := at[0].Frame.Tuple().Src
+			return yes(seen.Addr() != first.mapped().Addr(), "given another address", yes(seen == first.mapped(), "given a port twice", "given another port")), nil
+		}
 	}
-	arrivals, err := p.Send(A, UDPPacket(insideA.port(4001).AddrPort, outsideX.AddrPort, ""))
-	if err != nil || len(arrivals.At(X)) == 0 {
-		return Dropped, err
-	}
-	seen := arrivals.At(X)[0].Frame.Tuple().Src
-	return yes(seen.Addr() != first.Addr(), "given another address", yes(seen == first, "given a port twice", "given another port")), nil
+	return Dropped, nil
 }
 
 func pairedProtocols(p *Play) (Outcome, error) {

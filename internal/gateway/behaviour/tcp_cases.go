@@ -157,6 +157,10 @@ func tcpUnsolicited() []Case {
 		Expect: onNetfilter(AddressAndPortDependent,
 			"a mapping is one connection's; what is to be reached from outside is forwarded by a rule"),
 	}, {
+		ID: "rfc5382-req-3-a", RFC: 5382, Requirement: "REQ-3 a", Level: May,
+		Asks:   "the filtering behaviour may be configurable",
+		Expect: onNetfilter("", "the kernel has one kind"),
+	}, {
 		ID: "rfc5382-req-3-b", RFC: 5382, Requirement: "REQ-3 b", Level: May,
 		Asks:       "filtering of TCP may differ from that of UDP",
 		Untestable: "it allows either; both are measured, REQ-3 here and REQ-8 of RFC 4787",
@@ -173,8 +177,12 @@ func tcpUnsolicited() []Case {
 		Run:  crossedByUnsolicited,
 		Want: []Outcome{"opens with its own port"},
 	}, {
+		ID: "rfc5382-req-4-a", RFC: 5382, Requirement: "REQ-4 a", Level: Must,
+		Asks:       "where an answer is against the security policy, there is none",
+		Untestable: "that policy is the firewall's rules, of which a gateway file has none",
+	}, {
 		ID: "rfc5382-req-6", RFC: 5382, Requirement: "REQ-6", Level: Should,
-		Asks: "no application-level gateway changes payloads unless it was asked for: FTP's PORT goes through as it is",
+		Asks: "no application level gateway of TCP is on by default, FTP's neither (which may be): its PORT goes through as it is",
 		Run:  ftpCommand,
 		Want: []Outcome{Untouched},
 	}}

@@ -66,7 +66,7 @@ func TestRulesetOfNftables(t *testing.T) {
 		"dnat: {on: 203.0.113.7, port: udp/5000-5100, to: 192.168.0.2}",
 		"dnat: {on: 203.0.113.9, port: tcp/25, to: 192.168.0.4}",
 		"masquerade: {from: 192.169.0.0/16, out: eth0, random: fully}",
-		"snat: {from: 10.1.0.0/16, except-to: 10.0.0.0/8, out: lo, to: 203.0.113.8/29, persistent: on}",
+		"snat: {from: 10.1.0.0/16, except-to: 10.0.0.0/8, out: lo, to: 203.0.113.8/29}",
 		"6 snat: {from: fd00:1::/64, out: eth0, to: 2001:db8::7}",
 		"6 masquerade: {out: eth9}",
 		"untranslated 1 table ip raw: has rules that keep the tracker off or bound TCP segments, which are imported from the text of iptables-save alone",

@@ -166,7 +166,6 @@ func (t *translator) makeStatic(e *entry, later []*entry) *made {
 		m.from = append(m.from, twin)
 	}
 	s := sourceOf(out)
-	s.Persistent = false // of one address it has no effect
 	m.parts = []part{{of: in, match: in.match, destination: &d}, {of: out, match: out.match, source: &s}}
 	return m
 }

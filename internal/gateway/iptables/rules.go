@@ -11,7 +11,7 @@ import (
 func sourceOf(e *entry) gateway.Source {
 	g := &e.rule.Target
 	s := gateway.Source{From: prefixes(e.match.From), Out: names(e.match.Out), Masquerade: g.Kind == Masquerade,
-		Random: randomOf(g), Persistent: g.Persistent && g.Kind == SNAT}
+		Random: randomOf(g), Persistent: g.Persistent && g.First != g.Last}
 	s.NotTo, _ = e.exceptTo()
 	if len(s.From) == 0 {
 		s.From = []netip.Prefix{anywhere(e.version)}
@@ -40,14 +40,17 @@ func randomOf(g *Target) gateway.Random {
 }
 
 func makeSource(e *entry) *made {
-	s := sourceOf(e)
+	s, g := sourceOf(e), &e.rule.Target
 	conditions := gateway.Sources{From: prefixesOf(prefixes(e.match.From)), ExceptTo: prefixesOf(s.NotTo), Out: s.Out}
 	choice := gateway.Choice{Random: s.Random}
 	m := &made{version: e.version, from: []*entry{e}, parts: []part{{of: e, match: e.match, source: &s}}}
 	if s.Masquerade {
 		m.rule.Masquerade = &gateway.Masquerade{Sources: conditions, Choice: choice}
 	} else {
-		m.rule.SNAT = &gateway.SNAT{Sources: conditions, To: s.To, Choice: choice, Persistent: gateway.Switch(s.Persistent)}
+		m.rule.SNAT = &gateway.SNAT{Sources: conditions, To: s.To, Choice: choice}
+		if !s.Persistent && g.First != g.Last { // which is what --persistent changes
+			m.rule.SNAT.Persistent = new(gateway.Switch(false))
+		}
 	}
 	return m
 }
