@@ -48,7 +48,7 @@ func ReadSettings(ctx context.Context, o Options) *snapshot.Snapshot {
 	r.part("conntrack_size", func() error {
 		m, err := src.machine()
 		if err == nil {
-			s.ConntrackSize, err = readSize(src, m, s.Kernel.Release)
+			s.ConntrackSize, err = readSize(src, m, s.Kernel)
 		}
 		return err
 	})

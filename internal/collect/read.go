@@ -63,7 +63,7 @@ func (o *observation) files(ctx context.Context) {
 	})
 	o.part("memory", func() (err error) { o.Memory, err = readMemory(o.src); return err })
 	o.part("conntrack_size", func() (err error) {
-		o.ConntrackSize, err = readSize(o.src, m, o.Kernel.Release)
+		o.ConntrackSize, err = readSize(o.src, m, o.Kernel)
 		return err
 	})
 	o.part("kernel_log", func() error {

@@ -69,10 +69,10 @@ func parseSlabinfo(r io.Reader) ([]slab, error) {
 
 // readSize finds out what an entry costs: what the allocator says, or the size of
 // the structure rounded as the allocator does.
-func readSize(src source, m machine, release string) (*snapshot.ConntrackSize, error) {
+func readSize(src source, m machine, k snapshot.Kernel) (*snapshot.ConntrackSize, error) {
 	size := &snapshot.ConntrackSize{BucketBytes: m.pointerBytes(), ExtensionBytes: preallocated}
 	size.ExtensionSource = "NF_CT_EXT_PREALLOC, the same since Linux 4.19"
-	if olderThan(release, 4, 19) {
+	if k.Before(4, 19) {
 		size.ExtensionSource = "a bound: before Linux 4.19 it depends on the extensions in use"
 	}
 	slabErr := sizeFromSlabinfo(src, m, size)
@@ -148,13 +148,4 @@ func sizeFromBTF(src source, m machine, size *snapshot.ConntrackSize) error {
 	size.EntryBytes = (uint64(bytes) + m.pointerBytes() + cacheLine - 1) / cacheLine * cacheLine
 	size.Source = "BTF"
 	return nil
-}
-
-// olderThan compares a kernel release such as 6.1.0-13-amd64.
-func olderThan(release string, major, minor int) bool {
-	var a, b int
-	if n, _ := fmt.Sscanf(release, "%d.%d", &a, &b); n != 2 {
-		return false
-	}
-	return a < major || a == major && b < minor
 }

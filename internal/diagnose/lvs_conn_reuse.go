@@ -39,13 +39,7 @@ func checkConnReuse(rec *snapshot.Recording) (*Finding, Check) {
 // schedules anew, going by its release; stable kernels got the fix, too, some of them.
 func (b *balancer) delaysReuse() bool {
 	tracks, _ := b.rec.Last().Sysctls.Int(snapshot.IPVSConntrack)
-	major, minor, ok := releaseOf(b.rec.Last().Kernel.Release)
-	return tracks == 1 && ok && (major < 5 || major == 5 && minor < 9)
-}
-
-func releaseOf(release string) (major, minor int, ok bool) {
-	n, _ := fmt.Sscanf(release, "%d.%d", &major, &minor)
-	return major, minor, n == 2
+	return tracks == 1 && b.rec.Last().Kernel.Before(5, 9)
 }
 
 // delayed is a service whose tuples are used again, and scheduled anew, on such a kernel.

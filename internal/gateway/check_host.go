@@ -24,9 +24,18 @@ func (c *checker) load() {
 
 // support looks at what the kernel can do.
 func (c *checker) support() {
+	if why := NoHairpin(c.facts.Kernel); why != "" {
+		c.everyRule(func(o one) { o.noHairpin(why) })
+	}
 	if f := c.facts.Flowtable; bool(c.config.Flowtable) && !f.OK && !f.Unknown {
 		c.add(Finding{ID: "no-flowtable", Severity: Warn, Message: "flowtable: " + c.facts.Flowtable.Reason,
 			Advice: "everything is forwarded the slow way until then; write flowtable: off if that is meant"}, []any{"flowtable"})
+	}
+}
+
+func (o one) noHairpin(why string) {
+	if o.DNAT != nil && bool(o.DNAT.Hairpin) || o.Static != nil && bool(o.Static.Hairpin) {
+		o.refuse("no-hairpin", why, "take hairpin out, or let hosts inside use the address inside", "hairpin")
 	}
 }
 

@@ -21,6 +21,21 @@ func here() Facts {
 	}
 }
 
+// TestCheckKernel: what a kernel lacks is said before it is applied.
+func TestCheckKernel(t *testing.T) {
+	rules := []string{"dnat: {on: 203.0.113.7, port: tcp/80, to: 10.0.0.2, hairpin: on}", "static: {inside: 10.0.0.3, outside: 203.0.113.9, hairpin: off}"}
+	facts := here()
+	facts.Interfaces[0].Addresses = append(facts.Interfaces[0].Addresses, netip.MustParsePrefix("203.0.113.9/24"))
+	for release, want := range map[string][]string{
+		"5.4.0-216-generic": {"4 on refuse no-hairpin: dnat: hairpin needs Linux 5.5, this is 5.4.0-216-generic"},
+		"5.5.0":             nil,
+		"":                  nil,
+	} {
+		facts.Kernel.Release = release
+		runChecks(t, facts, []checkCase{{release, inFile(rules...), want}})
+	}
+}
+
 func TestCheckHost(t *testing.T) {
 	const cut = "it takes your own session from 198.18.0.1:50000 to 203.0.113.7 port 22"
 	runChecks(t, here(), []checkCase{

@@ -4,7 +4,19 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+
+	"github.com/natkit/natkit/internal/snapshot"
 )
+
+// NoHairpin says why hairpins are not for a kernel; empty where they are. Before 5.5
+// packets do not know in postrouting where they came in (28f8bfd1ac94 "Support iif
+// matches in POSTROUTING"): the kernel takes a rule about that, which matches none.
+func NoHairpin(k snapshot.Kernel) string {
+	if !k.Before(5, 5) {
+		return ""
+	}
+	return "hairpin needs Linux 5.5, this is " + k.Release
+}
 
 // hairpin adds what gives connections from inside to a, which come back inside, a's
 // address as their source: answers then pass the gateway, and the host inside sees an

@@ -4,6 +4,7 @@
 package snapshot
 
 import (
+	"fmt"
 	"strconv"
 	"time"
 )
@@ -62,6 +63,14 @@ type Kernel struct {
 	// BootID is /proc/sys/kernel/random/boot_id: new at each boot.
 	BootID string `json:"boot_id"`
 	CPUs   int    `json:"cpus"`
+}
+
+// Before tells whether the release, such as 6.1.0-13-amd64, is older than a version;
+// false where it is not known.
+func (k Kernel) Before(major, minor int) bool {
+	var a, b int
+	n, _ := fmt.Sscanf(k.Release, "%d.%d", &a, &b)
+	return n == 2 && (a < major || a == major && b < minor)
 }
 
 // Netns identifies the namespace looked at.

@@ -35,6 +35,14 @@ func TestDeltaSurvivesTheWrapOfACPU(t *testing.T) {
 	}
 }
 
+func TestKernelBefore(t *testing.T) {
+	for release, want := range map[string]bool{"5.4.0-216-generic": true, "4.19.1": true, "5.5.0": false, "5.15.0": false, "6.1.0-rc1": false, "odd": false, "": false} {
+		if got := (Kernel{Release: release}).Before(5, 5); got != want {
+			t.Errorf("%q is before 5.5: %v", release, got)
+		}
+	}
+}
+
 func TestNewLogLines(t *testing.T) {
 	// The log's clock is half a second behind the other one.
 	lines := []LogLine{{Seq: 9, UptimeSeconds: 98}, {Seq: 10, UptimeSeconds: 99.6}, {Seq: 11, UptimeSeconds: 101}}

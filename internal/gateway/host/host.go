@@ -63,7 +63,7 @@ func unknown(f *gateway.Facts, what string, err error) {
 }
 
 func settings(f *gateway.Facts, s *snapshot.Snapshot) {
-	f.Conntrack, f.Sysctls = s.ConntrackSize, s.Sysctls
+	f.Kernel, f.Conntrack, f.Sysctls = s.Kernel, s.ConntrackSize, s.Sysctls
 	for _, part := range []string{"conntrack_size", "sysctls"} {
 		if why := s.PartError(part); why != "" {
 			f.Unknown = append(f.Unknown, why)

@@ -9,11 +9,12 @@ import (
 )
 
 // CheckFlowtable asks the kernel of a namespace (nil: this one) whether it would take a
-// flowtable, without making one. What modules that needs are loaded by it, and stay.
+// flowtable, without making one. It asks for one over lo, as kernels before 5.8 take none
+// without interfaces (05abe4456fa3). What modules that needs are loaded by it, and stay.
 // Needs CAP_NET_ADMIN in that namespace and, unlike a try in one of its own, nothing
 // else. It wraps *Missing where the kernel has no flowtables.
 func CheckFlowtable(ns *netns.Handle) error {
-	messages := []message{tableMessage(unix.NFT_MSG_NEWTABLE), (&flowtable{name: flowtableName}).message()}
+	messages := []message{tableMessage(unix.NFT_MSG_NEWTABLE), (&flowtable{name: flowtableName, devices: []string{"lo"}}).message()}
 	refused, err := probe(ns, messages)
 	if err == nil {
 		err = explain(ns, messages, refused)

@@ -7,11 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/snapshot"
 )
 
-// old refuses what a kernel before 5.5 takes and never does: its packets do not know
-// in postrouting where they came in (28f8bfd1ac94 "Support iif matches in
-// POSTROUTING"), and a hairpin rule would match none.
+// old refuses what this kernel takes and never does.
 func old(p *gateway.Plan) error {
 	i := slices.IndexFunc(p.Sources, func(s gateway.Source) bool { return s.Hairpin.Prefix.IsValid() })
 	if i < 0 {
@@ -21,15 +20,8 @@ func old(p *gateway.Plan) error {
 	if err := unix.Uname(&u); err != nil {
 		return fmt.Errorf("read the kernel's version: %w", err)
 	}
-	release := unix.ByteSliceToString(u.Release[:])
-	if before55(release) {
-		return fmt.Errorf("%s: hairpin needs Linux 5.5, this is %s: take `hairpin` out, or let hosts inside use the address inside", p.Sources[i].Rule, release)
+	if why := gateway.NoHairpin(snapshot.Kernel{Release: unix.ByteSliceToString(u.Release[:])}); why != "" {
+		return fmt.Errorf("%s: %s", p.Sources[i].Rule, why)
 	}
 	return nil
-}
-
-func before55(release string) bool {
-	var major, minor int
-	n, _ := fmt.Sscanf(release, "%d.%d", &major, &minor)
-	return n == 2 && (major < 5 || major == 5 && minor < 5)
 }
