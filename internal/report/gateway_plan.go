@@ -137,7 +137,7 @@ func (p *printer) gatewayCapacity(g *GatewayPlan) {
 		return
 	}
 	p.table(t)
-	p.labelled(2, "", 0, fmt.Sprintf("at once: connections to one destination (address, port, protocol). new/s: short TCP connections to one destination for which there is always a free port: the entry of an ended one holds it for %s.", units.Seconds(g.TimeWaitSeconds)))
+	p.labelled(2, "", 0, fmt.Sprintf("at once: connections of all hosts to one destination (address, port, protocol); a host has the ports of one address. new/s: short TCP connections to one destination for which there is always a free port: the entry of an ended one holds it for %s.", units.Seconds(g.TimeWaitSeconds)))
 }
 
 func poolCells(c *gateway.PoolCapacity) []Cell {

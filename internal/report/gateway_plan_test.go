@@ -62,9 +62,9 @@ Capacity
   nat[2] masquerade          0      64,512         0              0
     the interface has no address yet
   ipv6[0] snat        no limit      64,512  no limit  1,000,000,000
-  at once: connections to one destination (address, port, protocol). new/s: short TCP connections to
-  one destination for which there is always a free port: the entry of an ended one holds it for
-  120.0 s.
+  at once: connections of all hosts to one destination (address, port, protocol); a host has the
+  ports of one address. new/s: short TCP connections to one destination for which there is always a
+  free port: the entry of an ended one holds it for 120.0 s.
 not there: ppp0: rules for it hold when it comes
 not there: an address of ppp0, which nat[1] dnat is about: 'natkit gateway run' waits for it
 apply would refuse: somebody changed it
