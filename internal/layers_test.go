@@ -79,6 +79,7 @@ var layers = map[string]layer{
 	"internal/collect":        kernel,
 	"internal/conntrack/dump": kernel,
 	"internal/disk":           kernel,
+	"internal/gateway/engine": kernel,
 	"internal/gateway/host":   kernel,
 	"internal/gateway/nft":    kernel,
 	"internal/gateway/store":  kernel,

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
@@ -86,7 +87,7 @@ func (f *gatewayCheck) run(ctx context.Context, env *Env, ns *netns.Handle, name
 	}
 	var facts gateway.Facts
 	if !f.offline {
-		facts, err = host.Read(ctx, ns, host.Options{PID: os.Getpid(), Flowtable: bool(file.Config.Flowtable)})
+		facts, err = host.Read(ctx, ns, host.Options{PID: os.Getpid(), Flowtable: engine.Standard.Flowtable(&file.Config)})
 		if err != nil {
 			return fmt.Errorf("look at this host: %w; --offline checks the file alone", err)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/gateway/explain"
 	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/netns"
@@ -118,7 +119,7 @@ func (f *gatewayExplain) run(ctx context.Context, env *Env, ns *netns.Handle, fi
 	if packet.In, err = f.entrance(ns, packet); err != nil {
 		return err
 	}
-	e, err := explain.Follow(plan, facts, f.routes(ns, facts), packet)
+	e, err := engine.Standard.Follow(plan, facts, f.routes(ns, facts), packet)
 	if err != nil {
 		return fmt.Errorf("explain %s: %w", packet, err)
 	}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/natkit/natkit/internal/gateway/nft"
 	"github.com/natkit/natkit/internal/gateway/run"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/tune"
@@ -140,7 +139,7 @@ func undoGateway(ctx context.Context, t *tuner, ns *netns.Handle, args []string,
 	if viewErr != nil {
 		return viewErr
 	}
-	return errors.Join(printGatewayResult(t, tx, string(view.Status(tx)), stale, asJSON), err)
+	return errors.Join(printGatewayResult(t, tx, string(view.Status(tx)), stale, asJSON), sayLeft(t, h, tx, asJSON), err)
 }
 
 // lastGateway is the argument, or the newest transaction of the namespace's gateway;
@@ -178,17 +177,21 @@ func printGatewayResult(t *tuner, tx *journal.Transaction, said string, stale *g
 	if err := printResults(t.env, tuneDocument{Transactions: []tuneTransaction{one}}); err != nil {
 		return err
 	}
-	_, err = fmt.Fprint(t.env.Stdout, leftTable(tx), stale.text("'natkit conntrack delete' deletes connections"))
+	_, err = fmt.Fprint(t.env.Stdout, stale.text("'natkit conntrack delete' deletes connections"))
 	return err
 }
 
-// leftTable says how a table goes that the undo has left, as somebody changed it.
-func leftTable(tx *journal.Transaction) string {
+// sayLeft says how rules go that the undo has left, as somebody changed them.
+func sayLeft(t *tuner, h run.Host, tx *journal.Transaction, asJSON bool) error {
 	left := slices.ContainsFunc(tx.Changes, func(c journal.Change) bool {
 		return c.Kind == tune.Gateway && c.State == journal.Left && !strings.HasPrefix(c.Note, "no longer exists")
 	})
-	if !left {
-		return ""
+	if !left || asJSON {
+		return nil
 	}
-	return fmt.Sprintf("table %[1]s %[2]s is not as natkit wrote it, and is left: 'nft delete table %[1]s %[2]s' removes it\n", nft.Family, nft.Table)
+	state, err := h.State()
+	if err == nil && state.Present {
+		_, err = fmt.Fprintf(t.env.Stdout, "%s is not as natkit wrote it, and is left: '%s' removes it\n", state.Name, state.ByHand)
+	}
+	return err
 }

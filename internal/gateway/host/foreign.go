@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/gateway/nft"
 	"github.com/natkit/natkit/internal/natrules"
 	"github.com/natkit/natkit/internal/netns"
 )
@@ -18,13 +17,13 @@ func foreign(ns *netns.Handle) ([]gateway.Foreign, error) {
 	}
 	var all []gateway.Foreign
 	for _, c := range chains {
-		if c.Family == nft.Family && c.Table == nft.Table {
+		if c.Family == natrules.GatewayFamily && c.Table == natrules.GatewayTable {
 			continue
 		}
 		all = append(all, gateway.Foreign{
 			Source: c.Source, Owner: owner(append([]string{c.Table, c.Name}, c.Chains...)),
 			Family: c.Family, Table: c.Table, Chain: c.Name, Type: c.Type, Hook: c.Hook,
-			Priority: c.Priority, Policy: c.Policy, Rules: c.Rules, NAT: c.NAT,
+			Priority: c.Priority, Policy: c.Policy, Accepts: c.Accepts, Rules: c.Rules, NAT: c.NAT,
 		})
 	}
 	return all, nil

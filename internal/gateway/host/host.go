@@ -20,9 +20,9 @@ type Options struct {
 	// PID is the process whose session is looked for, by it and its parents; 0 means
 	// none. A program gives its own.
 	PID int
-	// Flowtable has the kernel tried for flowtables, in a namespace made for that. A
-	// module that they need is loaded by it, and stays.
-	Flowtable bool
+	// Flowtable, where not nil, asks whether the engine can have a flowtable. A module
+	// that it needs may be loaded by it, and stays.
+	Flowtable func(*netns.Handle) gateway.Support
 }
 
 func (o Options) proc() string {
@@ -50,8 +50,8 @@ func Read(ctx context.Context, ns *netns.Handle, o Options) (gateway.Facts, erro
 		unknown(&f, "other programs' rules", err)
 	}
 	settings(&f, collect.ReadSettings(ctx, collect.Options{Netns: ns}))
-	if o.Flowtable {
-		if f.Flowtable = flowtable(ns); f.Flowtable.Unknown {
+	if o.Flowtable != nil {
+		if f.Flowtable = o.Flowtable(ns); f.Flowtable.Unknown {
 			f.Unknown = append(f.Unknown, "flowtables: "+f.Flowtable.Reason)
 		}
 	}

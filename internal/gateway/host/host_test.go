@@ -199,19 +199,6 @@ func TestRouted(t *testing.T) {
 	}
 }
 
-func TestFlowtableIsToldAsItIs(t *testing.T) {
-	testutil.NeedRoot(t)
-	s := flowtable(nil)
-	if s.OK == (s.Reason != "") {
-		t.Errorf("%+v", s)
-	}
-	t.Logf("%+v", s)
-	if !s.OK {
-		testutil.NeedFeature(t, testutil.FlowTable)
-		t.Errorf("this kernel has flowtables, and natkit says: %s", s.Reason)
-	}
-}
-
 func TestOwner(t *testing.T) {
 	for want, names := range map[string][]string{
 		"":           {"nat", "POSTROUTING", "mine"},

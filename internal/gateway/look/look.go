@@ -11,7 +11,7 @@ import (
 
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/gateway/nft"
+	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/gateway/store"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
@@ -22,6 +22,8 @@ import (
 type Options struct {
 	// Netns is the namespace to look at; nil is the one natkit runs in.
 	Netns *netns.Handle
+	// Engines are asked what is in force; nil stands for those of this version.
+	Engines engine.Set
 	// Store has the plans, Journal what waits for confirmation; nil is none.
 	Store   *store.Store
 	Journal *journal.Journal
@@ -60,11 +62,12 @@ func (l *Looker) Entries(most int64) { l.o.MaxEntries = most }
 // Look tells the gateway's status. What cannot be read is missing, and Notes say why;
 // an error means that nothing could be told. Needs CAP_NET_ADMIN in the namespace.
 func (l *Looker) Look(ctx context.Context) (*gateway.Status, error) {
-	state, err := nft.Read(l.o.Netns)
+	v := &view{o: &l.o, Status: &gateway.Status{Rules: []gateway.RuleStatus{}}, plan: l.plan, digest: l.digest}
+	state, err := l.o.Engines.Read(l.o.Netns, v.planOf)
 	if err != nil {
 		return nil, err
 	}
-	v := &view{o: &l.o, state: state, Status: &gateway.Status{Present: state.Present, Rules: []gateway.RuleStatus{}}}
+	v.state, v.Present = state, state.Present
 	v.settings = collect.ReadLight(ctx, collect.Options{Netns: l.o.Netns, Proc: l.o.Proc})
 	v.confirmation()
 	v.losses()
@@ -72,11 +75,8 @@ func (l *Looker) Look(ctx context.Context) (*gateway.Status, error) {
 		v.doubt()
 		return v.Status, ctx.Err()
 	}
-	if state.Digest == l.digest {
-		v.plan = l.plan
-	}
 	v.table()
-	l.plan, l.digest = v.plan, state.Digest
+	l.plan, l.digest = v.plan, v.digest
 	v.interfaces()
 	l.drops.tell(v)
 	if err := v.entries(ctx); err != nil {
@@ -91,9 +91,11 @@ func (l *Looker) Look(ctx context.Context) (*gateway.Status, error) {
 // view is a look that is under way.
 type view struct {
 	*gateway.Status
-	o        *Options
-	state    *nft.State
+	o     *Options
+	state *gateway.State
+	// plan is the one of digest, the last that planOf was asked for.
 	plan     *gateway.Plan
+	digest   string
 	settings *snapshot.Snapshot
 	host     []gateway.Interface
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/host"
-	"github.com/natkit/natkit/internal/gateway/nft"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune"
@@ -18,22 +17,15 @@ import (
 // table tells what natkit's table says of itself, with the plan that it is of.
 func (v *view) table() {
 	v.Plan, v.Integrity = v.state.Digest, integrity(v.state)
-	if v.plan == nil {
-		v.plan = v.stored()
-	}
-	if v.plan != nil {
-		v.Engine, v.Rules = v.plan.Engine, v.plan.Refs()
-		v.Waiting = v.plan.Waiting
-	}
-	if v.plan != nil {
-		v.state.Compare(v.plan)
+	if p := v.planOf(v.Plan); p != nil {
+		v.Engine, v.Rules, v.Waiting = p.Engine, p.Refs(), p.Waiting
 	}
 	v.Changes = v.state.Changes
 	v.counts()
 	v.Accounting = v.settings.Sysctls["net.netfilter.nf_conntrack_acct"] == "1"
 }
 
-func integrity(s *nft.State) gateway.Integrity {
+func integrity(s *gateway.State) gateway.Integrity {
 	switch {
 	case s.Intact:
 		return gateway.TableIntact
@@ -43,20 +35,27 @@ func integrity(s *nft.State) gateway.Integrity {
 	return gateway.TableUnknown
 }
 
-// stored is the plan that the table is of; nil where it cannot be had.
-func (v *view) stored() *gateway.Plan {
+// planOf is the plan of a digest; nil where it cannot be had, and PlanUnknown says why.
+func (v *view) planOf(digest string) *gateway.Plan {
+	if v.plan == nil || v.digest != digest {
+		v.plan, v.digest = v.stored(digest), digest
+	}
+	return v.plan
+}
+
+func (v *view) stored(digest string) *gateway.Plan {
 	switch {
-	case v.Plan == "":
+	case digest == "":
 		v.PlanUnknown = "the table does not say for which plan it was written: somebody else made or changed it"
 		return nil
 	case v.o.Store == nil:
 		v.PlanUnknown = "natkit's store of plans was not looked at"
 		return nil
 	}
-	p, err := v.o.Store.Get(v.Plan)
+	p, err := v.o.Store.Get(digest)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		v.PlanUnknown = fmt.Sprintf("plan %.12s is not in %s: it was applied with another NATKIT_STATE_DIR, or on another machine", v.Plan, v.o.Store.Dir())
+		v.PlanUnknown = fmt.Sprintf("plan %.12s is not in %s: it was applied with another NATKIT_STATE_DIR, or on another machine", digest, v.o.Store.Dir())
 	case err != nil:
 		v.PlanUnknown = err.Error()
 	}
@@ -68,12 +67,12 @@ func (v *view) stored() *gateway.Plan {
 func (v *view) counts() {
 	sums := map[gateway.Ref]uint64{}
 	for _, c := range v.state.Counts {
-		switch ref, ok := gateway.ParseRef(c.Comment); {
-		case ok:
-			sums[ref] += c.Packets
-		case c.Comment == nft.LimitComment || c.Comment == nft.UntranslatableComment:
+		switch {
+		case c.Rule != nil:
+			sums[*c.Rule] += c.Packets
+		case c.Dropped:
 			v.Drops.Counters = counted(v.Drops.Counters, c)
-		case c.Comment == nft.MSSComment || c.Comment == nft.FlowtableComment:
+		default:
 			v.Counters = counted(v.Counters, c)
 		}
 	}
@@ -89,11 +88,11 @@ func (v *view) counts() {
 	gateway.SortRules(v.Rules)
 }
 
-// counted adds a counter to others of the same comment.
-func counted(all []gateway.Counter, c nft.Counted) []gateway.Counter {
-	i := slices.IndexFunc(all, func(o gateway.Counter) bool { return o.What == c.Comment })
+// counted adds a counter to others of the same.
+func counted(all []gateway.Counter, c gateway.Counted) []gateway.Counter {
+	i := slices.IndexFunc(all, func(o gateway.Counter) bool { return o.What == c.What })
 	if i < 0 {
-		i, all = len(all), append(all, gateway.Counter{What: c.Comment})
+		i, all = len(all), append(all, gateway.Counter{What: c.What})
 	}
 	all[i].Packets += c.Packets
 	all[i].Bytes += c.Bytes

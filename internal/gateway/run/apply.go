@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/gateway/nft"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/natkit/natkit/internal/tune/journal"
@@ -73,7 +72,7 @@ func (h Host) Prepare(ctx context.Context, w Wish) (*Ready, error) {
 	if err != nil {
 		return nil, err
 	}
-	facts, err := h.Facts(ctx, w.PID)
+	facts, err := h.facts(ctx, file, w.PID)
 	if err != nil {
 		return nil, err
 	}
@@ -106,11 +105,11 @@ func refusals(all []gateway.Finding) []gateway.Finding {
 }
 
 // mayReplace refuses to overwrite what could not be put back, unless told to.
-func (h Host) mayReplace(value string, state *nft.State, overwrite bool) error {
+func (h Host) mayReplace(value string, state *gateway.State, overwrite bool) error {
 	_, changed := tune.GatewayDigest(value)
 	switch {
 	case value == tune.GatewayForeign:
-		return apply.ErrForeign
+		return apply.Foreign(state)
 	case overwrite:
 		return nil
 	case changed:
@@ -138,8 +137,8 @@ func (h Host) kept(value string) error {
 	return nil
 }
 
-// ErrChanged: somebody changed natkit's table by hand.
-var ErrChanged = fmt.Errorf("somebody changed table %s %s since natkit wrote it", nft.Family, nft.Table)
+// ErrChanged: the rules in force are not as natkit wrote them.
+var ErrChanged = errors.New("somebody changed the rules since natkit wrote them")
 
 // persist adds the files that make a plan hold after a boot.
 func (h Host) persist(r *Ready, w Wish) error {
@@ -264,7 +263,7 @@ func (h Host) mayGoBack(id string) error {
 	if i < 0 {
 		return nil
 	}
-	state, err := nft.Read(h.Netns)
+	state, err := h.State()
 	if err != nil || apply.GatewayValue(state) != tx.Changes[i].After {
 		return err
 	}

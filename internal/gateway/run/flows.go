@@ -9,7 +9,6 @@ import (
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/gateway/nft"
 	"github.com/natkit/natkit/internal/natrules"
 )
 
@@ -78,7 +77,7 @@ func (h Host) OthersNAT() (tables []string, err error) {
 	}
 	for _, r := range all.Rules {
 		name := r.Family + " " + r.Table
-		if name != nft.Family+" "+nft.Table && !slices.Contains(tables, name) {
+		if name != natrules.GatewayFamily+" "+natrules.GatewayTable && !slices.Contains(tables, name) {
 			tables = append(tables, name)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/natkit/natkit/internal/gateway/nft"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/privilege"
 	"github.com/natkit/natkit/internal/tune"
@@ -36,7 +35,7 @@ func (h Host) forget() {
 			return true
 		}
 		if tables == nil { // looked at only where there is something to delete
-			tables = inForce()
+			tables = h.inForce()
 		}
 		return tables[everything] || tables[digest]
 	})
@@ -77,7 +76,7 @@ const everything = "*"
 
 // inForce are the digests that the tables of all network namespaces name. Where one
 // cannot be looked at, nothing is forgotten.
-func inForce() map[string]bool {
+func (h Host) inForce() map[string]bool {
 	err := privilege.Check(
 		privilege.Need{Any: []int{unix.CAP_SYS_ADMIN}, Why: "to enter network namespaces"},
 		privilege.Need{Any: []int{unix.CAP_SYS_PTRACE}, Why: "to find them"})
@@ -91,7 +90,7 @@ func inForce() map[string]bool {
 	defer netns.CloseAll(all)
 	found := map[string]bool{}
 	for _, ns := range all {
-		state, err := nft.Read(ns)
+		state, err := h.Apply.Engines.Read(ns, nil)
 		if err != nil {
 			found[everything] = true
 			break

@@ -13,7 +13,6 @@ import (
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/host"
-	"github.com/natkit/natkit/internal/gateway/nft"
 	"github.com/natkit/natkit/internal/gateway/store"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
@@ -58,15 +57,18 @@ func (h Host) Inode() (inode uint64, err error) {
 	return inode, nil
 }
 
-// Facts are what Compile and Check need; pid is the process whose session must not be
-// cut, 0 for none.
-func (h Host) Facts(ctx context.Context, pid int) (gateway.Facts, error) {
-	return host.Read(ctx, h.Netns, host.Options{PID: pid, Flowtable: true})
+// facts are what Check and Compile need for a file; pid is the process whose session
+// must not be cut, 0 for none.
+func (h Host) facts(ctx context.Context, file *gateway.File, pid int) (gateway.Facts, error) {
+	return host.Read(ctx, h.Netns, host.Options{PID: pid, Flowtable: h.Apply.Engines.Flowtable(&file.Config)})
 }
 
+// State is what is in force, with the rules of the file that somebody changed.
+func (h Host) State() (*gateway.State, error) { return h.Apply.Engines.Read(h.Netns, h.stored) }
+
 // present reads what a plan is to change.
-func (h Host) present(ctx context.Context, p *gateway.Plan) (Present, *nft.State, error) {
-	state, err := nft.Read(h.Netns)
+func (h Host) present(ctx context.Context, p *gateway.Plan) (Present, *gateway.State, error) {
+	state, err := h.State()
 	if err != nil {
 		return Present{}, nil, err
 	}
@@ -198,7 +200,7 @@ func ReadFile(path string) ([]byte, error) {
 // InForce is the plan that natkit's table was made for; nil where there is none, or
 // where the store does not have it, whole and in this version's form.
 func (h Host) InForce() (*gateway.Plan, error) {
-	state, err := nft.Read(h.Netns)
+	state, err := h.State()
 	if err != nil {
 		return nil, err
 	}

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/gateway/nft"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/natkit/natkit/internal/units"
@@ -59,7 +58,7 @@ func (k *keeper) rewrite(ctx context.Context, r *Ready, reason, devices string) 
 		return err
 	}
 	defer unlock()
-	if err := nft.Apply(k.Host.Netns, r.Gateway); err != nil {
+	if err := k.Host.Apply.Engines.Apply(k.Host.Netns, r.Gateway); err != nil {
 		return err
 	}
 	k.log("%s: the kernel's fast path is between %s now", reason, devices)
@@ -145,7 +144,7 @@ func (k *keeper) compare(ctx context.Context) {
 	if k.leftAlone() {
 		return
 	}
-	state, err := nft.Read(k.Host.Netns)
+	state, err := k.Host.State()
 	if err != nil {
 		k.log("look at the rules: %v", err)
 		return
@@ -155,7 +154,7 @@ func (k *keeper) compare(ctx context.Context) {
 	case k.digest:
 		k.told = ""
 	case tune.GatewayNone:
-		k.log("somebody removed table %s %s; 'natkit gateway undo' does so for good", nft.Family, nft.Table)
+		k.log("somebody removed the rules; 'natkit gateway undo' does so for good")
 		k.again(ctx, "rules removed")
 	default:
 		k.told = value

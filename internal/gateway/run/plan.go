@@ -10,6 +10,7 @@ import (
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune"
+	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/natkit/natkit/internal/units"
 )
 
@@ -145,7 +146,7 @@ func (c *collector) rules(p *gateway.Plan) error {
 	}
 	switch {
 	case c.now.Value == tune.GatewayForeign:
-		return fmt.Errorf("gateway plan: there is a table of natkit's name that natkit did not make; it is left alone: if nobody needs it, 'nft delete table inet natkit', then again")
+		return fmt.Errorf("gateway plan: what is in force %w", apply.ErrForeign)
 	case c.now.Value == after:
 		c.out.Already = append(c.out.Already, "the rules of this plan are in force already")
 		change.Why = "in force already"

@@ -5,7 +5,6 @@ import (
 
 	"github.com/natkit/natkit/internal/capacity"
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/tune"
 )
 
@@ -39,9 +38,7 @@ func (h Host) Preview(ctx context.Context, w Wish) (*Preview, error) {
 		return nil, err
 	}
 	v := &Preview{}
-	// To try a flowtable may load a module: only where the file asks for one.
-	v.Facts, err = host.Read(ctx, h.Netns, host.Options{PID: w.PID, Flowtable: bool(file.Config.Flowtable)})
-	if err != nil {
+	if v.Facts, err = h.facts(ctx, file, w.PID); err != nil {
 		return nil, err
 	}
 	v.Findings = gateway.Check(file, v.Facts)

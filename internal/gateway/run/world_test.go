@@ -97,7 +97,14 @@ func (w *world) state() *nft.State {
 }
 
 // value is what is in force.
-func (w *world) value() string { w.t.Helper(); return apply.GatewayValue(w.state()) }
+func (w *world) value() string {
+	w.t.Helper()
+	s, err := w.Host.State()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return apply.GatewayValue(s)
+}
 
 // want says what must be in force.
 func (w *world) want(value string) {

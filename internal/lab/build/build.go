@@ -16,6 +16,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/privilege"
@@ -53,6 +54,8 @@ type Lab struct {
 	filled    filled
 	// gateway is the node that SetGateway has put a file in force in.
 	gateway string
+	// engines carry it out; nil stands for those of this version.
+	engines engine.Set
 	// before are the values that SetSysctls changed, as they were.
 	before []lab.SetSysctl
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/host"
-	"github.com/natkit/natkit/internal/gateway/nft"
 	"github.com/natkit/natkit/internal/lab"
 )
 
@@ -14,7 +13,7 @@ import (
 // has put in force in any. Nil is none.
 func (l *Lab) SetGateway(ctx context.Context, g *lab.Gateway) error {
 	if l.gateway != "" {
-		if err := nft.Remove(l.Node(l.gateway).Netns); err != nil {
+		if err := l.engines.Remove(l.Node(l.gateway).Netns); err != nil {
 			return fmt.Errorf("remove the gateway of %s: %w", l.gateway, err)
 		}
 		l.gateway = ""
@@ -30,7 +29,7 @@ func (l *Lab) SetGateway(ctx context.Context, g *lab.Gateway) error {
 	plan, err := gateway.Compile(&g.Config, facts)
 	if err == nil {
 		l.gateway = g.Node
-		err = nft.Apply(node.Netns, plan)
+		err = l.engines.Apply(node.Netns, plan)
 	}
 	if err != nil {
 		return fmt.Errorf("put a gateway file in force in %s: %w", g.Node, err)

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/gateway/store"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/journal"
@@ -39,6 +40,8 @@ type Options struct {
 	Guarded bool
 	// Clock is the system's where nil.
 	Clock journal.Clock
+	// Engines put gateways in force; nil stands for those of this version.
+	Engines engine.Set
 	// Appliers replaces the standard ones where not nil.
 	Appliers map[tune.Kind]Applier
 }
@@ -50,7 +53,7 @@ func (o Options) withDefaults() Options {
 		o.Clock = journal.SystemClock{}
 	}
 	if o.Appliers == nil {
-		o.Appliers = standard(o.ProcRoot, o.Root, o.store())
+		o.Appliers = standard(o.ProcRoot, o.Root, o.store(), o.Engines)
 	}
 	return o
 }

@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"io/fs"
 
-	"github.com/natkit/natkit/internal/gateway/nft"
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/gateway/store"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/tune"
@@ -14,13 +15,16 @@ import (
 
 // gateways puts gateway plans in force, each in the network namespace that its Target
 // names. The rules go with a reboot.
-type gateways struct{ store *store.Store }
+type gateways struct {
+	store   *store.Store
+	engines engine.Set
+}
 
-// Read tells what natkit's table is: none, the plan it was made for, that plan and
+// Read tells what is in force: none, the plan it was made for, that plan and
 // that it was changed since, or foreign.
 func (g gateways) Read(target string) (value string, err error) {
 	err = inNamespace(target, func(ns *netns.Handle) error {
-		state, err := nft.Read(ns)
+		state, err := g.engines.Read(ns, nil)
 		if err == nil {
 			value = GatewayValue(state)
 		}
@@ -29,8 +33,8 @@ func (g gateways) Read(target string) (value string, err error) {
 	return value, err
 }
 
-// GatewayValue is a table's value.
-func GatewayValue(s *nft.State) string {
+// GatewayValue is the value of what is in force.
+func GatewayValue(s *gateway.State) string {
 	switch {
 	case !s.Present:
 		return tune.GatewayNone
@@ -42,30 +46,34 @@ func GatewayValue(s *nft.State) string {
 	return s.Digest
 }
 
-// Writable refuses a table that natkit did not make, or that is not its to change.
+// Writable refuses what natkit did not make, or what is not its to change.
 func (g gateways) Writable(target string) error {
 	return inNamespace(target, func(ns *netns.Handle) error {
-		state, err := nft.Read(ns)
+		state, err := g.engines.Read(ns, nil)
 		switch {
 		case err != nil:
 			return err
 		case GatewayValue(state) == tune.GatewayForeign:
-			return ErrForeign
+			return Foreign(state)
 		case state.Owned:
-			return fmt.Errorf("gateway: table %s %s has an owner that alone may change it; end that program", nft.Family, nft.Table)
+			return fmt.Errorf("gateway: %s has an owner that alone may change it; end that program", state.Name)
 		}
 		return nil
 	})
 }
 
-// ErrForeign: there is a table of natkit's name that natkit did not make.
-var ErrForeign = fmt.Errorf("gateway: table %s %s is not one that natkit made, and is left alone: if nobody needs it, 'nft delete table %s %s', then again",
-	nft.Family, nft.Table, nft.Family, nft.Table)
+// ErrForeign: what stands in natkit's place is somebody else's.
+var ErrForeign = errors.New("is not one that natkit made, and is left alone")
+
+// Foreign is ErrForeign, and what to do about it.
+func Foreign(s *gateway.State) error {
+	return fmt.Errorf("gateway: %s %w: if nobody needs it, '%s', then again", s.Name, ErrForeign, s.ByHand)
+}
 
 func (g gateways) Write(target, value string) error {
 	return inNamespace(target, func(ns *netns.Handle) error {
 		if value == tune.GatewayNone {
-			return nft.Remove(ns)
+			return g.engines.Remove(ns)
 		}
 		digest, _ := tune.GatewayDigest(value)
 		plan, err := g.store.Get(digest)
@@ -76,12 +84,7 @@ func (g gateways) Write(target, value string) error {
 		if err != nil {
 			return err
 		}
-		// Without its seal it is in force as well; what is read back tells, and
-		// `gateway status` that it is not known whether others changed it.
-		if err := nft.Apply(ns, plan); !errors.Is(err, nft.ErrUnsealed) {
-			return err
-		}
-		return nil
+		return g.engines.Apply(ns, plan)
 	})
 }
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	nat "github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/store"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
@@ -16,13 +16,13 @@ import (
 )
 
 // gatewayPlan gives sources of a prefix the address of the interface.
-func gatewayPlan(t *testing.T, from string) *nat.Plan {
+func gatewayPlan(t *testing.T, from string) *gateway.Plan {
 	t.Helper()
-	f, err := nat.Parse("gateway.yaml", []byte("gateway:\n  nat:\n    - masquerade: {from: "+from+", out: wan0}\n"))
+	f, err := gateway.Parse("gateway.yaml", []byte("gateway:\n  nat:\n    - masquerade: {from: "+from+", out: wan0}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := nat.Compile(&f.Config, nat.Facts{})
+	p, err := gateway.Compile(&f.Config, gateway.Facts{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func gatewayChange(ns *netns.Handle, before, after string) tune.Change {
 // The namespace is another than the one that natkit runs in, and is found by the target.
 func TestGatewayElsewhere(t *testing.T) {
 	ns, opt, digests := gatewayHost(t)
-	applier := standard("/proc", opt.Root, opt.store())[tune.Gateway]
+	applier := standard("/proc", opt.Root, opt.store(), nil)[tune.Gateway]
 	target := tune.GatewayTarget(ns.Inode())
 	want := func(value string) {
 		t.Helper()

@@ -19,13 +19,13 @@ import (
 	"github.com/natkit/natkit/internal/tune/journal"
 )
 
-// gateway is a namespace with a link behind which nobody answers.
-type gateway struct {
+// natHost is a namespace with a link behind which nobody answers.
+type natHost struct {
 	t  *testing.T
 	ns *netns.Handle
 }
 
-func newGateway(t *testing.T, rule string) gateway {
+func newNATHost(t *testing.T, rule string) natHost {
 	t.Helper()
 	testutil.NeedRoot(t)
 	for _, p := range []string{"ip", "nft", "iptables-nft"} {
@@ -36,7 +36,7 @@ func newGateway(t *testing.T, rule string) gateway {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { ns.Close() })
-	g := gateway{t, ns}
+	g := natHost{t, ns}
 	g.run("ip link add v0 type veth peer name v1")
 	g.run("ip addr add 198.18.0.1/24 dev v0")
 	g.run("ip link set v0 arp off up")
@@ -45,7 +45,7 @@ func newGateway(t *testing.T, rule string) gateway {
 	return g
 }
 
-func (g gateway) run(line string) string {
+func (g natHost) run(line string) string {
 	g.t.Helper()
 	var out []byte
 	err := g.ns.Do(func() (err error) {
@@ -65,7 +65,7 @@ func (g gateway) run(line string) string {
 }
 
 // fullyRandom is the change of the only rule there.
-func (g gateway) fullyRandom() tune.Change {
+func (g natHost) fullyRandom() tune.Change {
 	g.t.Helper()
 	r, err := natrules.Read(g.ns)
 	if err != nil || len(r.Rules) != 1 {
@@ -79,7 +79,7 @@ func (g gateway) fullyRandom() tune.Change {
 const flows = 20
 
 // kept is how many of flows new connections keep their source port through NAT.
-func (g gateway) kept(firstPort uint16) int {
+func (g natHost) kept(firstPort uint16) int {
 	g.t.Helper()
 	to := net.UDPAddr{IP: net.IPv4(198, 18, 0, 99), Port: 9}
 	err := g.ns.Do(func() error {
@@ -115,7 +115,7 @@ func (g gateway) kept(firstPort uint16) int {
 	return kept
 }
 
-func (g gateway) options() Options {
+func (g natHost) options() Options {
 	g.t.Helper()
 	j, err := journal.At(filepath.Join(g.t.TempDir(), "journal"))
 	if err != nil {
@@ -139,7 +139,7 @@ func TestNATRuleFullyRandom(t *testing.T) {
 		{"iptables-nft", iptablesMasquerade, "iptables-nft -t nat -S", "--random-fully"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			g := newGateway(t, tt.rule)
+			g := newNATHost(t, tt.rule)
 			before := g.run(tt.show)
 			if n := g.kept(20000); n != flows {
 				t.Errorf("%d of %d connections keep their port before the change", n, flows)
@@ -169,7 +169,7 @@ func TestNATRuleFullyRandom(t *testing.T) {
 
 // TestNATRuleLifeline: the guard is in natkit's namespace, the rule in another.
 func TestNATRuleLifeline(t *testing.T) {
-	g := newGateway(t, nftMasquerade)
+	g := newNATHost(t, nftMasquerade)
 	opt := g.options()
 	before := g.run("nft list ruleset")
 	h := startHelper(t, self, helperBrief{JournalDir: opt.Journal.Dir(), ProcRoot: "/proc", Root: opt.Root,
@@ -185,7 +185,7 @@ func TestNATRuleLifeline(t *testing.T) {
 
 // TestNATRuleUndoneFromElsewhere: unlike a sysctl, a rule says where it is.
 func TestNATRuleUndoneFromElsewhere(t *testing.T) {
-	g := newGateway(t, nftMasquerade)
+	g := newNATHost(t, nftMasquerade)
 	opt := g.options()
 	before := g.run("nft list ruleset")
 	change := g.fullyRandom()
@@ -207,7 +207,7 @@ func TestNATRuleUndoneFromElsewhere(t *testing.T) {
 
 // TestNATRuleUnconfirmed: the guard of a deadline finds the namespace, too.
 func TestNATRuleUnconfirmed(t *testing.T) {
-	g := newGateway(t, iptablesMasquerade)
+	g := newNATHost(t, iptablesMasquerade)
 	opt := g.options()
 	opt.Confirm = testutil.Patience(time.Second)
 	before := g.run("iptables-nft -t nat -S")
@@ -221,7 +221,7 @@ func TestNATRuleUnconfirmed(t *testing.T) {
 }
 
 func TestNATRuleOfANamespaceThatIsGone(t *testing.T) {
-	g := newGateway(t, nftMasquerade)
+	g := newNATHost(t, nftMasquerade)
 	opt := g.options()
 	change := g.fullyRandom()
 	a := mustApply(t, plan(change), opt)
@@ -245,7 +245,7 @@ func TestNATRuleChangedByOthers(t *testing.T) {
 		{"removed", "nft flush chain ip nat post;", "any more"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			g := newGateway(t, nftMasquerade)
+			g := newNATHost(t, nftMasquerade)
 			opt := g.options()
 			a := mustApply(t, plan(g.fullyRandom()), opt)
 			g.run(tt.line)
@@ -262,7 +262,7 @@ func TestNATRuleChangedByOthers(t *testing.T) {
 }
 
 func TestNATRuleIsNotPersisted(t *testing.T) {
-	g := newGateway(t, nftMasquerade)
+	g := newNATHost(t, nftMasquerade)
 	opt := g.options()
 	opt.Persist = true
 	_, err := Apply(t.Context(), plan(g.fullyRandom()), opt)

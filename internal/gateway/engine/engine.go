@@ -1,0 +1,115 @@
+// Package engine has what carries out the plans of gateways behind one interface: the
+// file names its engine, and of what is in force each engine knows its own.
+package engine
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/explain"
+	"github.com/natkit/natkit/internal/gateway/nft"
+	"github.com/natkit/natkit/internal/netns"
+)
+
+// Engine carries out plans in network namespaces. A nil namespace is the one that the
+// thread is in.
+type Engine interface {
+	// Name is its word in the file.
+	Name() gateway.Engine
+	// Flowtable tells whether it has the kernel's fast path there.
+	Flowtable(ns *netns.Handle) gateway.Support
+	// Apply puts a plan in the place of what it has in force there, all at once or not
+	// at all. Connections stay as they were translated. Nil means that it is in force;
+	// whether it is sealed, Read tells.
+	Apply(ns *netns.Handle, p *gateway.Plan) error
+	// Remove takes away what Apply put there; nothing where there is nothing.
+	Remove(ns *netns.Handle) error
+	// Read tells what it has in force there. plans, where not nil, gives the plan of a
+	// digest, or nil: with it Changes name the rules of the file.
+	Read(ns *netns.Handle, plans func(digest string) *gateway.Plan) (*gateway.State, error)
+	// Follow tells the way of a packet through a host where it carries out the plan. An
+	// error is of route.
+	Follow(p *gateway.Plan, facts gateway.Facts, route explain.Router, packet explain.Packet) (*explain.Way, error)
+}
+
+// Set are engines; nil stands for Standard.
+type Set []Engine
+
+// Standard are the engines of this version. A new one is a package, its line here, and
+// its word in gateway.Engines.
+var Standard = Set{nft.Engine{}}
+
+func (s Set) all() Set {
+	if s == nil {
+		return Standard
+	}
+	return s
+}
+
+// Of is the engine that a file or a plan names.
+func (s Set) Of(name gateway.Engine) (Engine, error) {
+	for _, e := range s.all() {
+		if e.Name() == name {
+			return e, nil
+		}
+	}
+	return nil, fmt.Errorf("this natkit has no engine %q", name)
+}
+
+// Flowtable is how it is found out whether a file can have the flowtable that it asks
+// for; nil where it asks for none.
+func (s Set) Flowtable(c *gateway.Config) func(*netns.Handle) gateway.Support {
+	e, err := s.Of(cmp.Or(c.Engine, gateway.EngineNetfilter))
+	if err != nil || !c.Flowtable {
+		return nil
+	}
+	return e.Flowtable
+}
+
+// Apply puts a plan in force by the engine that it names, and then takes away what
+// others have in force there.
+func (s Set) Apply(ns *netns.Handle, p *gateway.Plan) error {
+	e, err := s.Of(p.Engine)
+	if err != nil {
+		return err
+	}
+	if err := e.Apply(ns, p); err != nil {
+		return err
+	}
+	return s.remove(ns, e.Name())
+}
+
+// Remove takes away what engines have in force in a namespace.
+func (s Set) Remove(ns *netns.Handle) error { return s.remove(ns, "") }
+
+func (s Set) remove(ns *netns.Handle, but gateway.Engine) error {
+	var errs []error
+	for _, e := range s.all() {
+		if e.Name() != but {
+			errs = append(errs, e.Remove(ns))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Read tells what is in force in a namespace, of the first engine that has something.
+func (s Set) Read(ns *netns.Handle, plans func(digest string) *gateway.Plan) (*gateway.State, error) {
+	for _, e := range s.all() {
+		state, err := e.Read(ns, plans)
+		if err != nil || state.Present {
+			return state, err
+		}
+	}
+	return &gateway.State{}, nil
+}
+
+// Follow tells the way of a packet, by the engine that the plan names.
+func (s Set) Follow(p *gateway.Plan, facts gateway.Facts, route explain.Router, packet explain.Packet) (*explain.Way, error) {
+	e, err := s.Of(p.Engine)
+	if err != nil {
+		return nil, err
+	}
+	return e.Follow(p, facts, route, packet)
+}

@@ -1,0 +1,95 @@
+package nft
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/gateway"
+	way "github.com/natkit/natkit/internal/gateway/explain"
+	"github.com/natkit/natkit/internal/netns"
+)
+
+// Engine is this package behind the interface of package engine.
+type Engine struct{}
+
+// Name is the engine's word in the file.
+func (Engine) Name() gateway.Engine { return gateway.EngineNetfilter }
+
+// Flowtable asks the kernel, in a namespace that ends with it, or in the one that is
+// looked at, where natkit may not make one.
+func (Engine) Flowtable(here *netns.Handle) gateway.Support {
+	ns, err := netns.New("flowtable-probe")
+	if err != nil {
+		return support(CheckFlowtable(here))
+	}
+	defer ns.Close()
+	return support(CheckFlowtable(ns))
+}
+
+func support(err error) gateway.Support {
+	var missing *Missing
+	switch {
+	case err == nil:
+		return gateway.Support{OK: true}
+	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOENT), errors.Is(err, unix.EINVAL), errors.As(err, &missing):
+		return gateway.Support{Reason: "this kernel has no flowtables, or their module is not installed (CONFIG_NF_FLOW_TABLE, CONFIG_NF_FLOW_TABLE_INET; Linux 4.16)"}
+	default:
+		return gateway.Support{Unknown: true, Reason: fmt.Sprintf("it could not be tried whether this kernel has flowtables: %v", err)}
+	}
+}
+
+// Apply is the function of that name. A table without its seal is in force as well.
+func (Engine) Apply(ns *netns.Handle, p *gateway.Plan) error {
+	if err := Apply(ns, p); !errors.Is(err, ErrUnsealed) {
+		return err
+	}
+	return nil
+}
+
+// Remove is the function of that name.
+func (Engine) Remove(ns *netns.Handle) error { return Remove(ns) }
+
+// Read tells the state of natkit's table in every engine's words.
+func (Engine) Read(ns *netns.Handle, plans func(digest string) *gateway.Plan) (*gateway.State, error) {
+	s, err := Read(ns)
+	if err != nil || !s.Present {
+		return &gateway.State{}, err
+	}
+	if len(s.Changes) > 0 && plans != nil {
+		if p := plans(s.Digest); p != nil {
+			s.Compare(p)
+		}
+	}
+	out := &gateway.State{
+		Present: true, Name: "table " + Family + " " + Table, ByHand: "nft delete table " + Family + " " + Table,
+		Digest: s.Digest, Sealed: s.Sealed, Intact: s.Intact, Changes: s.Changes, Owned: s.Owned,
+	}
+	for _, c := range s.Counts {
+		if counted, known := c.counted(); known {
+			out.Counts = append(out.Counts, counted)
+		}
+	}
+	return out, nil
+}
+
+// counted tells what the comment says that is counted; false for somebody else's rules.
+func (c Counted) counted() (out gateway.Counted, known bool) {
+	out = gateway.Counted{What: c.Comment, Packets: c.Packets, Bytes: c.Bytes}
+	ref, isRule := gateway.ParseRef(c.Comment)
+	switch {
+	case isRule:
+		out.Rule, out.What = &ref, ""
+	case c.Comment == LimitComment || c.Comment == UntranslatableComment:
+		out.Dropped = true
+	case c.Comment != MSSComment && c.Comment != FlowtableComment:
+		return out, false
+	}
+	return out, true
+}
+
+// Follow goes through netfilter's hooks and chains.
+func (Engine) Follow(p *gateway.Plan, facts gateway.Facts, route way.Router, packet way.Packet) (*way.Way, error) {
+	return way.Follow(p, facts, route, packet)
+}
