@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// sideEffects says what the kernel sets along with a sysctl, which is more than
-// an undo can put back; empty where nothing is known.
+// sideEffects says what the kernel does along with setting a sysctl; empty where nothing
+// is known. An undo puts back what Along names, and no more.
 func sideEffects(c Change) string {
 	if c.Kind != Sysctl || SameValue(c.Before, c.After) {
 		return ""
@@ -15,9 +15,9 @@ func sideEffects(c Change) string {
 	parts := strings.Split(c.Target, ".")
 	switch {
 	case c.Target == "net.ipv4.ip_forward" || c.Target == "net.ipv4.conf.all.forwarding": // inet_forward_change
-		return along("forwarding, and conf.all.accept_redirects", c)
+		return "the kernel also sets every interface's own forwarding, and conf.all.accept_redirects, which an undo puts back, and turns their LRO off (dev_disable_lro), which stays off"
 	case c.Target == "net.ipv6.conf.all.forwarding": // addrconf_fixup_forwarding
-		return along("forwarding", c) + "; a router does not take its routes from router advertisements (accept_ra)"
+		return "the kernel also sets every interface's own forwarding, which an undo puts back; a router does not take routes and addresses from router advertisements, but where accept_ra is 2, and loses those routes at once"
 	case c.Target == "net.ipv6.conf.all.disable_ipv6": // addrconf_disable_change
 		return along("disable_ipv6", c) + "; addresses that are removed do not come back"
 	case len(parts) == 5 && parts[0] == "net" && parts[2] == "conf" && parts[3] == "all":

@@ -184,7 +184,8 @@ func draft(plan tune.Plan, opt Options) (*journal.Transaction, error) {
 	return tx, nil
 }
 
-// precheck finds out everything that would make a change fail, without changing.
+// precheck finds out everything that would make a change fail, without changing, and
+// what has to be put back beside its values.
 func precheck(tx *journal.Transaction, opt Options) error {
 	for _, c := range tx.Changes {
 		applier := opt.Appliers[c.Kind]
@@ -195,7 +196,7 @@ func precheck(tx *journal.Transaction, opt Options) error {
 			return err
 		}
 	}
-	return nil
+	return readAlong(tx, opt)
 }
 
 func expectBefore(applier Applier, c tune.Change) error {

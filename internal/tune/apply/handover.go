@@ -35,7 +35,7 @@ func handOver(tx *journal.Transaction, c *journal.Change, opt Options, wanted *s
 		return false
 	}
 	l := later[heir]
-	l.Before = c.Before
+	l.Before, l.Along = c.Before, c.Along
 	if opt.Journal.Save(l.in) != nil {
 		return false
 	}

@@ -266,9 +266,15 @@ func undoOne(tx *journal.Transaction, c *journal.Change, opt Options) error {
 		if err := applier.Write(c.Target, c.Before); err != nil {
 			return err
 		}
+		if err := putBackAlong(applier, c); err != nil {
+			return err
+		}
 		return verifyUndone(applier, c)
 	case handOver(tx, c, opt, nil):
-	case tune.SameValue(now, c.Before):
+	case tune.SameValue(now, c.Before): // by somebody, or by an undo that was killed then
+		if err := putBackAlong(applier, c); err != nil {
+			return err
+		}
 		c.State = journal.Undone
 	default:
 		c.State = journal.Left

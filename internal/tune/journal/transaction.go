@@ -39,6 +39,9 @@ type Change struct {
 	State State `json:"state"`
 	// Durable changes live in files and outlast a reboot.
 	Durable bool `json:"durable,omitempty"`
+	// Along are values that the kernel sets along with it and that are to be put back:
+	// what they were, by name.
+	Along map[string]string `json:"along,omitempty"`
 	// Note says what was special: rounded by the kernel, left because …
 	Note string `json:"note,omitempty"`
 }
