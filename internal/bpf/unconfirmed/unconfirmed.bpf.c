@@ -15,7 +15,6 @@ enum {
 
 /* enum ip_conntrack_status (linux/netfilter/nf_conntrack_common.h) */
 enum {
-	IPS_CONFIRMED = 1 << 3,
 	IPS_SRC_NAT_DONE = 1 << 7,
 };
 
@@ -31,7 +30,12 @@ struct nf_conntrack_tuple {
 	__u8 dir;
 };
 
+struct hlist_nulls_node {
+	struct hlist_nulls_node **pprev;
+} CO_RE;
+
 struct nf_conntrack_tuple_hash {
+	struct hlist_nulls_node hnnode;
 	struct nf_conntrack_tuple tuple;
 } CO_RE;
 
@@ -90,13 +94,22 @@ static __always_inline void count(const struct connection *c)
 		__sync_fetch_and_add(packets, 1);
 }
 
+/* is_hashed tells whether a connection is in the tracker's table, or was. Until then the
+ * place of the answers' pprev has their hash, of 32 bits (__nf_conntrack_alloc). The status
+ * does not tell: from Linux 5.19 to 6.15 IPS_CONFIRMED is set before it is known whether
+ * the tuples are free. */
+static __always_inline bool is_hashed(struct nf_conn *ct)
+{
+	return (__u64)READ(ct, tuplehash[1].hnnode.pprev) >> 32;
+}
+
 /* is_lost: NAT is through with the source (nf_nat_setup_info), and the tracker does not
  * have the connection yet (__nf_conntrack_confirm). */
 static __always_inline bool is_lost(struct nf_conn *ct)
 {
 	struct net *net;
 
-	if ((READ(ct, status) & (IPS_CONFIRMED | IPS_SRC_NAT_DONE)) != IPS_SRC_NAT_DONE)
+	if (!(READ(ct, status) & IPS_SRC_NAT_DONE) || is_hashed(ct))
 		return false;
 	net = READ(ct, ct_net.net);
 	return READ(net, ns.inum) == only_netns;
