@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
+
+	"golang.org/x/term"
 
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/tune/journal"
@@ -16,6 +19,34 @@ import (
 // style is how text on stdout may look.
 func (e *Env) style() report.Style {
 	return report.Style{Colour: report.WantsColour(e.StdoutTerminal, e.Getenv)}
+}
+
+// The columns that text is laid out for, whatever the terminal.
+const (
+	leastColumns = 80
+	mostColumns  = 120
+)
+
+// fittedStyle is as wide as the terminal, within bounds that can be read.
+func (e *Env) fittedStyle() report.Style {
+	style := e.style()
+	if columns, _ := e.terminalSize(); columns > 0 {
+		style.Columns = min(max(columns, leastColumns), mostColumns)
+	}
+	return style
+}
+
+// terminalSize is 0 where stdout is none.
+func (e *Env) terminalSize() (columns, rows int) {
+	file, ok := e.Stdout.(*os.File)
+	if !ok || !e.StdoutTerminal {
+		return 0, 0
+	}
+	columns, rows, err := term.GetSize(int(file.Fd()))
+	if err != nil {
+		return 0, 0
+	}
+	return columns, rows
 }
 
 // progress is the line on stderr that shows what is going on.

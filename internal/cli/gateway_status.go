@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -28,6 +30,8 @@ type gatewayStatus struct {
 	all      bool
 	asJSON   bool
 	top      int
+	// topGiven: somebody asked for so many rules, whatever there is room for.
+	topGiven bool
 }
 
 const gatewayStatusHelp = `For each rule of the file: connections since it was written, connections now with
@@ -41,6 +45,11 @@ find no port count too, each time that they are sent. Where it cannot count with
 (before Linux 5.7) they are missing for rules that share one. "flows", packets and bytes are of the
 connections that there are now, by what they were translated to; packets and bytes
 where the kernel counts them ('accounting: on' in the file).
+
+"dropped", with --watch, are first packets that a rule translated and that the kernel
+then dropped, as the connection clashed with another one or found no free port, since
+the watch began: by an eBPF program that runs for packets that are dropped (CAP_BPF and
+CAP_PERFMON; Linux 5.4 with BTF). Without it they are known of the whole namespace alone.
 
 Of a large connection table it reads some 130,000 entries and scales up what it finds
 ("~"); --all reads them all. It subscribes to nothing. With --watch it looks again every
@@ -69,7 +78,7 @@ func newGatewayStatus(env *Env) *cobra.Command {
 	s.interval = 2 * time.Second
 	f.Var((*seconds)(&s.interval), "interval", "time from one look to the next: seconds or 500ms, 2m, …")
 	f.BoolVar(&s.all, "all", false, "read the whole connection table, however large")
-	f.IntVar(&s.top, "top", 40, "show the `N` rules with most connections, 0 for all")
+	f.IntVar(&s.top, "top", 40, "show the `N` rules with most connections, 0 for all; fewer on a screen that has no room, all in JSON unless it is given")
 	addJSON(cmd, &s.asJSON, gatewayStatusSchema)
 	completeFlags(cmd, map[string]cobra.CompletionFunc{"interval": cobra.NoFileCompletions, "top": cobra.NoFileCompletions})
 	return cmd
@@ -91,6 +100,7 @@ func (s *gatewayStatus) run(cmd *cobra.Command) error {
 	if err := s.check(cmd); err != nil {
 		return err
 	}
+	s.topGiven = cmd.Flags().Changed("top")
 	ns, err := s.target.open(cmd)
 	if err != nil {
 		return err
@@ -102,6 +112,8 @@ func (s *gatewayStatus) run(cmd *cobra.Command) error {
 	}
 	l := gatewaylook.New(o)
 	if s.watch {
+		l.CountDrops()
+		defer l.Close() //nolint:errcheck // it ends with natkit in any case
 		budget := gatewaylook.Budget{Interval: s.interval, Most: collect.DefaultMaxEntries}
 		return s.watchOn(cmd.Context(), func(ctx context.Context) (*gateway.Status, error) { return budget.Look(ctx, l, s.all) })
 	}
@@ -165,22 +177,36 @@ func (s *gatewayStatus) watchOn(ctx context.Context, look func(context.Context) 
 	}
 }
 
-// showNext shows a look in the place of the one before, where there is a terminal.
+// showNext shows a look in the place of the one before, where there is a terminal: in
+// one piece, so that nothing flickers.
 func (s *gatewayStatus) showNext(status *gateway.Status, at time.Time) error {
 	if s.asJSON {
 		return json.NewEncoder(s.env.Stdout).Encode(s.document(status, at))
 	}
+	var frame bytes.Buffer
 	if s.env.StdoutTerminal {
-		fmt.Fprint(s.env.Stdout, "\x1b[H\x1b[J")
+		frame.WriteString("\x1b[H\x1b[J")
 	}
-	fmt.Fprintln(s.env.Stdout, at.Format(time.TimeOnly))
-	if err := s.show(status, at); err != nil {
+	fmt.Fprintln(&frame, at.Format(time.TimeOnly))
+	top := s.top
+	if _, rows := s.env.terminalSize(); rows > 0 && !s.topGiven {
+		top = fitting(rows)
+	}
+	if err := s.text(&frame, status, at, top); err != nil {
 		return err
 	}
 	if !s.env.StdoutTerminal {
-		fmt.Fprintln(s.env.Stdout)
+		fmt.Fprintln(&frame)
 	}
-	return nil
+	_, err := frame.WriteTo(s.env.Stdout)
+	return err
+}
+
+// fitting is how many rules, of two lines each, a screen has room for beside the rest:
+// what is above its upper end cannot be read.
+func fitting(rows int) int {
+	const rest, least = 22, 4
+	return max(least, (rows-rest)/2)
 }
 
 // gatewayStatusDocument is the JSON form.
@@ -193,6 +219,9 @@ type gatewayStatusDocument struct {
 }
 
 func (s *gatewayStatus) document(status *gateway.Status, at time.Time) gatewayStatusDocument {
+	if s.topGiven && s.top > 0 {
+		status.Rules = gateway.Busiest(status.Rules, s.top)
+	}
 	return gatewayStatusDocument{Schema: gatewayStatusSchema, Version: s.env.Version, TakenAt: at, Source: s.target.name(), Gateway: status}
 }
 
@@ -200,5 +229,9 @@ func (s *gatewayStatus) show(status *gateway.Status, at time.Time) error {
 	if s.asJSON {
 		return report.JSON(s.env.Stdout, s.document(status, at))
 	}
-	return report.GatewayStatus(s.env.Stdout, s.env.style(), report.GatewayView{Source: s.target.name(), Args: s.target.args(), Top: s.top}, status)
+	return s.text(s.env.Stdout, status, at, s.top)
+}
+
+func (s *gatewayStatus) text(w io.Writer, status *gateway.Status, at time.Time, top int) error {
+	return report.GatewayStatus(w, s.env.fittedStyle(), report.GatewayView{Source: s.target.name(), Args: s.target.args(), Top: top, At: at}, status)
 }

@@ -4,12 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/natkit/natkit/internal/pcap"
 	"github.com/natkit/natkit/internal/report"
@@ -105,7 +103,7 @@ func (v *pcapVerb) show(in *captureInput, r *pcap.Report) error {
 	if v.list {
 		write = report.PcapList
 	}
-	return write(v.out(), v.style(), view, r)
+	return write(v.out(), v.env.fittedStyle(), view, r)
 }
 
 func (v *pcapVerb) zone() *time.Location {
@@ -121,23 +119,6 @@ func (v *pcapVerb) out() io.Writer {
 		return v.env.Stdout
 	}
 	return report.ASCII(v.env.Stdout)
-}
-
-// The columns that text is laid out for, whatever the terminal.
-const (
-	leastColumns = 80
-	mostColumns  = 120
-)
-
-// style is as wide as the terminal, within bounds that can be read.
-func (v *pcapVerb) style() report.Style {
-	style := v.env.style()
-	if file, ok := v.env.Stdout.(*os.File); ok && v.env.StdoutTerminal {
-		if columns, _, err := term.GetSize(int(file.Fd())); err == nil && columns > 0 {
-			style.Columns = min(max(columns, leastColumns), mostColumns)
-		}
-	}
-	return style
 }
 
 // faultKinds cost connections. The others can be part of what is meant to happen: a port

@@ -1,0 +1,171 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/units"
+)
+
+func (p *printer) gatewayRules(v GatewayView, s *gateway.Status) {
+	rules, more := busiestRules(s.Rules, v.Top)
+	if len(rules) == 0 {
+		return
+	}
+	columns := statusColumns(s)
+	t := &Table{}
+	for _, c := range columns {
+		t.Columns = append(t.Columns, c.Column)
+	}
+	for i := range rules {
+		var row []Cell
+		for _, c := range columns {
+			row = append(row, c.cell(&rules[i], s))
+		}
+		t.Cells(row...)
+	}
+	p.blank()
+	p.table(t)
+	if more > 0 {
+		p.line("… and " + units.Count(more) + " more with fewer connections (--top 0 shows all)")
+	}
+	p.gatewayLegend(v, s)
+}
+
+// statusColumn is one of the table of rules.
+type statusColumn struct {
+	Column
+	cell func(*gateway.RuleStatus, *gateway.Status) Cell
+}
+
+// statusColumns are those that there is something to say in.
+func statusColumns(s *gateway.Status) []statusColumn {
+	columns := []statusColumn{{Column{Head: "rule"}, nameCell}}
+	number := func(head string, cell func(*gateway.RuleStatus, *gateway.Status) Cell) {
+		columns = append(columns, statusColumn{Column{Head: head, Right: true}, cell})
+	}
+	number("new", newCell)
+	if slices.ContainsFunc(s.Rules, func(r gateway.RuleStatus) bool { return r.NewPerSecond != nil }) {
+		number("new/s", newRateCell)
+	}
+	if s.Drops.ByRule != nil {
+		number("dropped", droppedCell)
+	}
+	number("flows", flowsCell)
+	if s.Accounting {
+		number("packets", packetsCell)
+		number("bytes", bytesCell)
+	}
+	number("ports left", fullestPool)
+	return append(columns, statusColumn{Column{Head: "what it does", Below: true}, textCell})
+}
+
+// gatewayLegend says what the columns count, and since when.
+func (p *printer) gatewayLegend(v GatewayView, s *gateway.Status) {
+	const width = 9
+	p.labelled(0, "new", width, "connections by their first packets, since the rules were written"+ago(s.Applied, v.At))
+	if by := s.Drops.ByRule; by != nil {
+		p.labelled(0, "dropped", width, "first packets that then found no free port or clashed, in the "+units.Roughly(by.Seconds)+" of this watch")
+	}
+	now := "flows and ports left are of the connections that there are at this moment; packets and bytes are not counted: " +
+		"'accounting: on' in the file has them counted, of connections from then on (net.netfilter.nf_conntrack_acct)"
+	if s.Accounting {
+		now = "flows, packets, bytes and ports left are of the connections that there are at this moment"
+	}
+	p.labelled(0, "now", width, now)
+}
+
+// ago is empty where the time is not known.
+func ago(then *time.Time, now time.Time) string {
+	if then == nil {
+		return ""
+	}
+	at := then.Local().Format("2006-01-02 15:04")
+	if seconds := now.Sub(*then).Seconds(); seconds > 0 {
+		return " " + units.Roughly(seconds) + " ago (" + at + ")"
+	}
+	return " at " + at
+}
+
+// busiestRules are all in the file's order where that is not too many, else those
+// with most connections.
+func busiestRules(rules []gateway.RuleStatus, top int) (shown []gateway.RuleStatus, more int) {
+	if top <= 0 || len(rules) <= top {
+		return rules, 0
+	}
+	return gateway.Busiest(rules, top), len(rules) - top
+}
+
+func nameCell(r *gateway.RuleStatus, _ *gateway.Status) Cell { return Cell{Text: r.Rule.String()} }
+
+func textCell(r *gateway.RuleStatus, _ *gateway.Status) Cell {
+	if r.More == 0 {
+		return Cell{Text: r.Text}
+	}
+	return Cell{Text: fmt.Sprintf("%s (and %s)", r.Text, units.Plural(r.More, "more entry", "more entries"))}
+}
+
+func newCell(r *gateway.RuleStatus, _ *gateway.Status) Cell { return Cell{Text: known(r.New)} }
+
+func newRateCell(r *gateway.RuleStatus, _ *gateway.Status) (c Cell) {
+	if r.NewPerSecond != nil {
+		c.Text = units.Rate(*r.NewPerSecond)
+	}
+	return c
+}
+
+// droppedCell warns while more are dropped.
+func droppedCell(r *gateway.RuleStatus, _ *gateway.Status) Cell {
+	c := Cell{Text: known(r.Dropped)}
+	if valueOf(r.DroppedPerSecond) > 0 {
+		c.Tone = Warn
+	}
+	return c
+}
+
+// ofNow is a number that was counted in the connection table.
+func ofNow(s *gateway.Status, text string) Cell {
+	if s.Flows.Sampled == 0 && !s.Flows.Complete {
+		return Cell{Text: units.None} // it was not read
+	}
+	return Cell{Text: about(s) + text}
+}
+
+func flowsCell(r *gateway.RuleStatus, s *gateway.Status) Cell { return ofNow(s, units.Count(r.Flows)) }
+
+func packetsCell(r *gateway.RuleStatus, s *gateway.Status) Cell {
+	return ofNow(s, units.Count(r.Packets))
+}
+
+func bytesCell(r *gateway.RuleStatus, s *gateway.Status) Cell { return ofNow(s, units.Bytes(r.Bytes)) }
+
+// about marks numbers that are scaled up from a sample.
+func about(s *gateway.Status) string {
+	if s.Flows.Complete {
+		return ""
+	}
+	return "~"
+}
+
+func known(n *uint64) string {
+	if n == nil {
+		return units.None
+	}
+	return units.Count(*n)
+}
+
+// fullestPool is what is left of the pool of the rule that has least.
+func fullestPool(r *gateway.RuleStatus, s *gateway.Status) Cell {
+	for i := range s.Pools {
+		if pool := &s.Pools[i]; pool.Rule != nil && *pool.Rule == r.Rule {
+			return leftCell(pool, s)
+		}
+	}
+	return Cell{Text: units.None}
+}
+
+func leftCell(pool *gateway.PoolStatus, s *gateway.Status) Cell {
+	return Cell{Text: about(s) + units.Count(pool.Left), Tone: toneOf(pool.Share, 0.9, 0.97)}
+}
