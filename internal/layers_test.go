@@ -76,27 +76,28 @@ var layers = map[string]layer{
 	"internal/tune":                pure,
 	"internal/units":               pure,
 
-	"internal/collect":        kernel,
-	"internal/conntrack/dump": kernel,
-	"internal/disk":           kernel,
-	"internal/gateway/engine": kernel,
-	"internal/gateway/host":   kernel,
-	"internal/gateway/nft":    kernel,
-	"internal/gateway/store":  kernel,
-	"internal/kallsyms":       kernel,
-	"internal/lab/build":      kernel,
-	"internal/lab/capture":    kernel,
-	"internal/lab/fill":       kernel,
-	"internal/load/run":       kernel,
-	"internal/natrules":       kernel,
-	"internal/netns":          kernel,
-	"internal/privilege":      kernel,
-	"internal/syn/tap":        kernel,
-	"internal/testutil":       kernel,
-	"internal/thread":         kernel,
-	"internal/trace":          kernel,
-	"internal/tune/apply":     kernel,
-	"internal/tune/journal":   kernel,
+	"internal/collect":             kernel,
+	"internal/conntrack/dump":      kernel,
+	"internal/disk":                kernel,
+	"internal/gateway/engine":      kernel,
+	"internal/gateway/engine/fake": kernel,
+	"internal/gateway/host":        kernel,
+	"internal/gateway/nft":         kernel,
+	"internal/gateway/store":       kernel,
+	"internal/kallsyms":            kernel,
+	"internal/lab/build":           kernel,
+	"internal/lab/capture":         kernel,
+	"internal/lab/fill":            kernel,
+	"internal/load/run":            kernel,
+	"internal/natrules":            kernel,
+	"internal/netns":               kernel,
+	"internal/privilege":           kernel,
+	"internal/syn/tap":             kernel,
+	"internal/testutil":            kernel,
+	"internal/thread":              kernel,
+	"internal/trace":               kernel,
+	"internal/tune/apply":          kernel,
+	"internal/tune/journal":        kernel,
 
 	"internal/bench":             conduct,
 	"internal/doctor":            conduct,
@@ -113,6 +114,15 @@ var layers = map[string]layer{
 	"scripts/vm":        front,
 	"scripts/vm/init":   front,
 }
+
+// testsOnly are packages for tests, and why the product must not import them.
+var testsOnly = map[string]string{
+	"internal/testutil":            "it carries package testing into the product",
+	"internal/gateway/engine/fake": "it does nothing to packets",
+}
+
+// engines are the packages that carry out plans of gateways.
+var engines = map[string]bool{"internal/gateway/nft": true}
 
 // dataImports are the only packages of ours that a data package may import.
 var dataImports = []string{}
@@ -230,8 +240,11 @@ func checkImports(p pkg) []string {
 }
 
 func checkDirection(path string, from layer, imported string) []string {
-	if imported == "internal/testutil" {
-		return []string{fmt.Sprintf("%s imports %s outside of its tests: it carries package testing into the product", path, imported)}
+	if reason := testsOnly[imported]; reason != "" {
+		return []string{fmt.Sprintf("%s imports %s outside of its tests: %s", path, imported, reason)}
+	}
+	if engines[imported] && path != "internal/gateway/engine" {
+		return []string{fmt.Sprintf("%s imports %s: engines are reached through internal/gateway/engine, so that a file may name another one", path, imported)}
 	}
 	to, known := layerOf(imported)
 	switch {
@@ -350,6 +363,8 @@ func TestLayersRejects(t *testing.T) {
 		{"pure imports kernel", pkg{ImportPath: module + "/internal/lab", Imports: []string{module + "/internal/netns"}}, "(pure) imports internal/netns (kernel)"},
 		{"kernel imports front", pkg{ImportPath: module + "/internal/collect", Imports: []string{module + "/internal/cli"}}, "(kernel) imports internal/cli (front)"},
 		{"data imports pure", pkg{ImportPath: module + "/internal/snapshot", Imports: []string{module + "/internal/tune"}}, "are leaves"},
+		{"an engine by itself", pkg{ImportPath: module + "/internal/gateway/look", Imports: []string{module + "/internal/gateway/nft"}}, "through internal/gateway/engine"},
+		{"an engine among others", pkg{ImportPath: module + "/internal/gateway/engine", Imports: []string{module + "/internal/gateway/nft"}}, ""},
 		{"product imports testutil", pkg{ImportPath: module + "/internal/cli", Imports: []string{module + "/internal/testutil"}}, "outside of its tests"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

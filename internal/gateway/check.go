@@ -20,6 +20,7 @@ func Check(f *File, facts Facts) []Finding {
 		c.together()
 		c.onHost()
 	}
+	c.engine()
 	c.sort()
 	return c.findings
 }
@@ -61,6 +62,14 @@ func (c *checker) ruleOf(ref Ref) one {
 		rules = c.config.IPv6
 	}
 	return one{c, rules[ref.Index], ref, ref.BitLen()}
+}
+
+// engine finds a file for another version.
+func (c *checker) engine() {
+	if e := c.config.Engine; e != "" && !slices.Contains(Engines, e) {
+		c.add(Finding{ID: "engine-missing", Severity: Refuse, Message: fmt.Sprintf("this version of natkit has no engine %s", e),
+			Advice: "leave it out, and netfilter does the same"}, []any{"engine"})
+	}
 }
 
 // compile makes the plan. What a rule may not mean was found before, so that an error

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -50,14 +51,11 @@ type compiler struct {
 func (b *compiler) begin() {
 	c := b.config
 	b.plan = Plan{
-		Schema: PlanSchema, Engine: c.Engine,
+		Schema: PlanSchema, Engine: cmp.Or(c.Engine, EngineNetfilter),
 		WAN: b.names(c.Interfaces.WAN), LAN: b.names(c.Interfaces.LAN),
 		MSS: c.MSS, ConnectionsPerSource: int64(c.Limits.ConnectionsPerSource),
 		IPv4: len(c.NAT) > 0, IPv6: len(c.IPv6) > 0,
 		Accounting: bool(c.Accounting), Expect: c.Expect,
-	}
-	if c.Engine == "" {
-		b.plan.Engine = EngineNetfilter
 	}
 }
 

@@ -29,12 +29,6 @@ type Config struct {
 	IPv6 []Rule `yaml:"ipv6" json:"ipv6,omitempty"`
 }
 
-// Engine is what carries a plan out.
-type Engine string
-
-// EngineNetfilter is the kernel's own NAT, by nftables.
-const EngineNetfilter Engine = "netfilter"
-
 // Switch is written on or off (or true, false).
 type Switch bool
 

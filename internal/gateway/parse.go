@@ -47,7 +47,14 @@ func (f *File) place(path ...any) document.Place {
 }
 
 // Line is where a rule stands in the file; 0 where the file is not known to have it.
-func (f *File) Line(r Ref) int { return f.place(r.List, r.Index).Line }
+func (f *File) Line(r Ref) int {
+	for _, l := range f.Config.lists() {
+		if l.name == r.List && r.Index < len(l.rules) {
+			return f.place(r.List, r.Index).Line
+		}
+	}
+	return 0
+}
 
 // whole tells what is missing for rules to be rules.
 func (c *Config) whole() *document.Problem {

@@ -160,7 +160,7 @@ func TestParseErrorsOutsideRules(t *testing.T) {
 		"":                                       "f:1:1: expected a gateway file, found an empty document",
 		"nat: []":                                `f:1:1: unknown field "nat"; expected one of: gateway`,
 		"gateway:":                               "f:1:10: expected a mapping below the key gateway",
-		"gateway: {engine: ebpf}":                `f:1:19: expected an engine: netfilter, found "ebpf"`,
+		"gateway: {engine: dpdk}":                `f:1:19: expected an engine: netfilter, found "dpdk"`,
 		"gateway: {expect: {flows: 200G}}":       `f:1:27: expected a number such as 200000, 200k or 2M, found "200G"`,
 		"gateway: {expect: {flows: 9999999999}}": `f:1:27: expected a number such as 200000, 200k or 2M, found "9999999999"`,
 		"gateway: {expect: {rate: 5000}}":        `f:1:26: expected a number per second such as 5000/s, found "5000"`,

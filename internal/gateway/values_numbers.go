@@ -96,17 +96,6 @@ func (s Switch) String() string {
 }
 
 // UnmarshalYAML reads it and keeps the place for an error.
-func (e *Engine) UnmarshalYAML(n ast.Node) error {
-	return document.Scalar(n, "an engine: netfilter", func(text string) error {
-		*e = Engine(text)
-		if *e != EngineNetfilter {
-			return errors.New("no engine")
-		}
-		return nil
-	})
-}
-
-// UnmarshalYAML reads it and keeps the place for an error.
 func (r *Random) UnmarshalYAML(n ast.Node) error {
 	return document.Scalar(n, "on, off or fully", func(text string) error {
 		switch text {

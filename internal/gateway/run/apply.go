@@ -83,6 +83,9 @@ func (h Host) Prepare(ctx context.Context, w Wish) (*Ready, error) {
 	if r.Gateway, err = gateway.Compile(&file.Config, facts); err != nil {
 		return r, err
 	}
+	if _, err := h.Apply.Engines.Of(r.Gateway.Engine); err != nil {
+		return r, err
+	}
 	now, state, err := h.present(ctx, r.Gateway)
 	if err != nil {
 		return r, err

@@ -1,0 +1,100 @@
+package engine_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/engine"
+	"github.com/natkit/natkit/internal/gateway/engine/fake"
+	"github.com/natkit/natkit/internal/gateway/explain"
+)
+
+// TestStandardIsWhatFilesMayName: Check and the program speak of the same engines.
+func TestStandardIsWhatFilesMayName(t *testing.T) {
+	var names []gateway.Engine
+	for _, e := range engine.Standard {
+		names = append(names, e.Name())
+	}
+	if !slices.Equal(names, gateway.Engines) {
+		t.Errorf("there are %v, files may name %v", names, gateway.Engines)
+	}
+	for _, name := range gateway.Engines {
+		if e, err := (engine.Set)(nil).Of(name); err != nil || e.Name() != name {
+			t.Errorf("%s: %v, %v", name, e, err)
+		}
+	}
+}
+
+// TestChoice: the plan chooses its engine, and nothing of the others stays in force.
+func TestChoice(t *testing.T) {
+	one, two := &fake.Engine{Word: "one"}, &fake.Engine{Word: "two"}
+	set := engine.Set{one, two}
+	inForce := func(e engine.Engine) bool {
+		s, err := e.Read(nil, nil)
+		return err == nil && s.Present
+	}
+	for _, step := range []struct {
+		plan          *gateway.Plan
+		inOne, inTwo  bool
+		wantErr, fail error
+	}{
+		{plan: &gateway.Plan{Engine: "one"}, inOne: true},
+		{plan: &gateway.Plan{Engine: "two"}, inTwo: true},
+		{plan: &gateway.Plan{Engine: "one"}, inTwo: true, fail: errTest, wantErr: errTest}, // nothing goes before the new one is there
+		{plan: &gateway.Plan{Engine: "one"}, inOne: true},
+	} {
+		one.Fails = step.fail
+		if err := set.Apply(nil, step.plan); !errors.Is(err, step.wantErr) {
+			t.Errorf("%s: %v", step.plan.Engine, err)
+		}
+		if inForce(one) != step.inOne || inForce(two) != step.inTwo {
+			t.Errorf("%s: in force by one %t, by two %t", step.plan.Engine, inForce(one), inForce(two))
+		}
+		s, err := set.Read(nil, nil)
+		if want := map[bool]gateway.Engine{true: "one", false: "two"}[step.inOne]; err != nil || s.Digest != gateway.Digest(&gateway.Plan{Engine: want}) {
+			t.Errorf("%s: read %+v, %v", want, s, err)
+		}
+	}
+	if err := set.Apply(nil, &gateway.Plan{Engine: "three"}); err == nil || !inForce(one) {
+		t.Errorf("an engine that there is not: %v", err)
+	}
+	if err := set.Remove(nil); err != nil || inForce(one) || inForce(two) {
+		t.Errorf("something is left: %v", err)
+	}
+	if s, err := set.Read(nil, nil); err != nil || s.Present {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+var errTest = errors.New("as the test wants it")
+
+func TestFollow(t *testing.T) {
+	set := engine.Set{&fake.Engine{Word: "one"}}
+	way, err := set.Follow(&gateway.Plan{Engine: "one"}, gateway.Facts{}, nil, explain.Packet{})
+	if err != nil || len(way.Steps) != 1 || way.Steps[0].Hook != "fake" {
+		t.Errorf("%+v, %v", way, err)
+	}
+	if _, err := set.Follow(&gateway.Plan{Engine: "two"}, gateway.Facts{}, nil, explain.Packet{}); err == nil {
+		t.Error("followed by an engine that there is not")
+	}
+}
+
+// TestFlowtable: the kernel is asked only where the file wants one.
+func TestFlowtable(t *testing.T) {
+	set := engine.Set{&fake.Engine{}}
+	for _, c := range []struct {
+		config gateway.Config
+		asks   bool
+	}{
+		{gateway.Config{}, false}, {gateway.Config{Flowtable: true}, true},
+		{gateway.Config{Flowtable: true, Engine: gateway.EngineEBPF}, false},
+	} {
+		ask := set.Flowtable(&c.config)
+		if (ask != nil) != c.asks || ask != nil && ask(nil).Reason == "" {
+			t.Errorf("%+v: %v", c.config, fmt.Sprint(ask != nil))
+		}
+	}
+}
