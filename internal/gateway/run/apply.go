@@ -155,7 +155,7 @@ func (h Host) persist(r *Ready, w Wish) error {
 	if err != nil {
 		return err
 	}
-	files := append(tune.Persistent(r.sizes), tune.Change{Kind: tune.GatewayFile, Target: tune.GatewayFileTarget, After: digest,
+	files := append(tune.Persistent(r.lasting), tune.Change{Kind: tune.GatewayFile, Target: tune.GatewayFileTarget, After: digest,
 		Why: "'natkit gateway run' reads it at boot"})
 	if err := apply.ReadBefore(files, h.Apply); err != nil {
 		return err

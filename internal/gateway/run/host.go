@@ -81,7 +81,7 @@ func (h Host) present(ctx context.Context, p *gateway.Plan) (Present, *gateway.S
 	_, _ = dump.Count(h.Netns)
 	err = h.do(func() error {
 		now.Initial = apply.IsInitialNetns(now.Netns, h.proc())
-		return h.readSysctls(now.Sysctls)
+		return h.readSysctls(Sysctls, now.Sysctls)
 	})
 	if err != nil {
 		return now, nil, err
@@ -94,11 +94,15 @@ func (h Host) present(ctx context.Context, p *gateway.Plan) (Present, *gateway.S
 		now.Facts = tune.FactsOf(s)
 		now.SlabKnown = s.ConntrackSize != nil && s.ConntrackSize.SlabBytes > 0
 	}
-	return now, state, h.held(&now)
+	if err := h.held(&now); err != nil {
+		return now, nil, err
+	}
+	return now, state, h.advertised(&now, p)
 }
 
-func (h Host) readSysctls(into snapshot.Sysctls) error {
-	for _, name := range Sysctls {
+// readSysctls reads those that exist.
+func (h Host) readSysctls(names []string, into snapshot.Sysctls) error {
+	for _, name := range names {
 		value, err := apply.ReadSysctl(h.proc(), name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue

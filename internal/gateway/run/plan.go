@@ -43,6 +43,8 @@ type Present struct {
 	// wrote and may take back: the plan has to name them to keep them.
 	Sysctls snapshot.Sysctls
 	Held    map[string]bool
+	// Advertised are the sysctls accept_ra of interfaces that the plan has to look at.
+	Advertised []string
 	// Original has what switches among them were before gateways set them.
 	Original map[string]string
 	// Facts are what the costs and risks of changes depend on.
@@ -57,8 +59,8 @@ type Prepared struct {
 	Plan tune.Plan
 	// Already are values that need no change, Notes what is not done and why.
 	Already, Notes []string
-	// sizes are the limits of the connection table that natkit sets, or has set.
-	sizes []tune.Change
+	// lasting are the changes that files keep over a boot.
+	lasting []tune.Change
 }
 
 // Plan makes the changes that put a gateway plan in force: the connection table
@@ -68,14 +70,20 @@ type Prepared struct {
 // An undo goes backwards. There is no change where all is as it should be.
 func Plan(p *gateway.Plan, now Present, origin string) (Prepared, error) {
 	c := collector{now: now}
-	c.turn(Accounting, p.Accounting, "packets and bytes are counted for each connection, from its start")
+	c.turn(Accounting, on, p.Accounting, "packets and bytes are counted for each connection, from its start")
 	c.sizing(p.Expect)
 	if err := c.rules(p); err != nil {
 		return Prepared{}, err
 	}
-	c.turn(Forward4, p.IPv4, "the host forwards IPv4 packets")
-	c.turn(Forward6, p.IPv6, "the host forwards IPv6 packets")
-	c.out.sizes = sizesOf(c.all)
+	c.turn(Forward4, on, p.IPv4, "the host forwards IPv4 packets")
+	if p.IPv6 {
+		c.advertisements(true)
+	}
+	c.turn(Forward6, on, p.IPv6, "the host forwards IPv6 packets")
+	if !p.IPv6 {
+		c.advertisements(false)
+	}
+	c.out.lasting = lasting(c.all)
 	c.out.Plan = tune.Plan{Origin: origin, Changes: tune.Assess(c.changes(), now.Facts)}
 	return c.out, nil
 }
@@ -101,13 +109,16 @@ func (c *collector) add(change tune.Change) {
 	c.differs = c.differs || change.Before != change.After
 }
 
+// on is the value of most switches.
+const on = "1"
+
 // turn sets a switch that the plan needs. One that only the gateway before needed
 // becomes what it was; the limits of the table do not: natkit lowers none by itself.
-func (c *collector) turn(name string, needed bool, why string) {
+func (c *collector) turn(name, value string, needed bool, why string) {
 	original, set := c.now.Original[name]
 	switch {
 	case needed:
-		c.sysctl(name, "1", why)
+		c.sysctl(name, value, why)
 	case set:
 		c.sysctl(name, original, "the gateway before needed it, this one does not")
 	}

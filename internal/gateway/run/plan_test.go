@@ -171,7 +171,7 @@ func TestDurableKeepsForwardingOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	var files []string
-	for _, c := range tune.Persistent(got.sizes) {
+	for _, c := range tune.Persistent(got.lasting) {
 		files = append(files, string(c.Kind)+" "+c.Target)
 	}
 	want := []string{"sysctl.d net.netfilter.nf_conntrack_max", "sysctl.d net.netfilter.nf_conntrack_buckets", "modprobe.d nf_conntrack.hashsize", "modules-load.d nf_conntrack"}

@@ -119,10 +119,12 @@ func absent(values snapshot.Sysctls, names ...string) string {
 	return "there is no limit"
 }
 
-// sizesOf are the limits of the connection table among changes, which files keep over a
-// boot. Forwarding is not among them: the service turns it on when the rules are there.
-func sizesOf(changes []tune.Change) []tune.Change {
+// lasting are the changes that files keep over a boot: the limits of the connection
+// table, and who takes router advertisements, which is for interfaces that come later as
+// well (systemd-udevd applies sysctl.d to them). Forwarding is not among them: the
+// service turns it on when the rules are there.
+func lasting(changes []tune.Change) []tune.Change {
 	return slices.DeleteFunc(slices.Clone(changes), func(c tune.Change) bool {
-		return c.Kind != tune.Sysctl || c.Target != snapshot.ConntrackMax && c.Target != snapshot.ConntrackBuckets
+		return c.Kind != tune.Sysctl || c.Target != snapshot.ConntrackMax && c.Target != snapshot.ConntrackBuckets && !isAccept(c.Target)
 	})
 }
