@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -186,8 +187,8 @@ func writeFinding(w io.Writer, style report.Style, place string, f gateway.Findi
 	if f.Excerpt != "" {
 		text += f.Excerpt + "\n"
 	}
-	if f.Advice != "" {
-		text += "        " + report.Clean(f.Advice) + "\n"
+	for line := range strings.Lines(f.Advice) {
+		text += "        " + report.Clean(strings.TrimSuffix(line, "\n")) + "\n"
 	}
 	_, err := io.WriteString(w, text)
 	return err

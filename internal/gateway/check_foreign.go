@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/natkit/natkit/internal/snapshot"
 )
@@ -21,26 +20,14 @@ func (c *checker) foreign() {
 	for i := range c.facts.Foreign {
 		f := &c.facts.Foreign[i]
 		switch {
-		case f.Type == "filter" && f.Hook == "forward" && f.Policy == "drop" && c.forwards(f.Family):
-			c.drops(f)
+		case f.Type == "filter" && f.Hook == "forward":
+			c.refuses(f)
 		case f.Hook == "prerouting" && f.Priority < destinationPriority:
 			c.foreignRules(f, c.destinationFirst, outside)
 		case f.Hook == "postrouting" && f.Priority < sourcePriority:
 			c.foreignRules(f, c.sourceFirst, inside)
 		}
 	}
-}
-
-// forwards tells whether the plan has rules for what a chain of that family sees.
-func (c *checker) forwards(family string) bool {
-	return family != "ip6" && c.plan.IPv4 || family != "ip" && c.plan.IPv6
-}
-
-// drops warns of a forward chain that drops what nobody accepts.
-func (c *checker) drops(f *Foreign) {
-	c.add(Finding{ID: "foreign-forward-drop", Severity: Warn,
-		Message: fmt.Sprintf("%s drops what its rules do not accept, what this gateway forwards too", f.words()),
-		Advice:  f.accept(c.plan)}, nil)
 }
 
 // words are a chain and whose it is.
@@ -69,30 +56,6 @@ func may(n *snapshot.NATRule, does, may string) string {
 	return does
 }
 
-// accept is the command with which the owner's own means let through what we forward.
-func (f *Foreign) accept(p *Plan) string {
-	in, out := "LAN", "WAN"
-	if len(p.LAN) > 0 {
-		in = p.LAN[0]
-	}
-	if len(p.WAN) > 0 {
-		out = p.WAN[0]
-	}
-	program := "iptables"
-	if f.Family == "ip6" {
-		program = "ip6tables"
-	}
-	switch {
-	case f.Owner == "docker":
-		return fmt.Sprintf("%s -I DOCKER-USER -i %s -o %s -j ACCEPT, and the same for the way in", program, in, out)
-	case f.Owner == "firewalld":
-		return "firewall-cmd --permanent --new-policy, with the zones of these interfaces as ingress and egress, and target ACCEPT"
-	case f.Source == "nftables":
-		return fmt.Sprintf("nft insert rule %s %s %s iifname %s oifname %s accept, and the same for the way in", f.Family, f.Table, f.Chain, in, out)
-	}
-	return fmt.Sprintf("%s -I %s -i %s -o %s -j ACCEPT, and the same for the way in", program, f.Chain, in, out)
-}
-
 // foreignRules compares a chain's translations with ours; one finding for each of
 // ours that it is in the way of.
 func (c *checker) foreignRules(f *Foreign, first func(*Foreign, *snapshot.NATRule) (Ref, string, string), side string) {
@@ -116,10 +79,10 @@ func (c *checker) destinationFirst(f *Foreign, n *snapshot.NATRule) (Ref, string
 	theirs := Port{n.Protocol, n.DestinationPort, n.DestinationPort}
 	for _, i := range c.destinationsFor(theirs) {
 		d := c.plan.Destinations[i]
-		if sameFamily(n, d.On.Addr()) && meetOne(n.ToDestination, []netip.Prefix{d.On}) && portsMeet(theirs, d.Port) &&
-			meetOne(n.FromSource, d.From) && meetName(n.InInterface, d.In) && !sameDestination(n, &d) {
+		packets := traffic{from: d.From, to: []netip.Prefix{d.On}, in: d.In, port: d.Port}
+		if sameFamily(n, d.On.Addr()) && c.meets(n, packets) && !sameDestination(n, &d) {
 			return d.Rule, fmt.Sprintf("%s and %s %s of %s to %s", f.rule(n), may(n, "takes", "may take"), orEverything(both(theirs, d.Port)), Prefix{d.On}, takenTo(n)),
-				f.remove("dnat")
+				f.remove(n, c.plan)
 		}
 	}
 	return Ref{}, "", ""
@@ -166,9 +129,9 @@ func (c *checker) sourceFirst(f *Foreign, n *snapshot.NATRule) (Ref, string, str
 		if s.Hairpin.Prefix.IsValid() || !sameFamily(n, anywhere(s.Rule.BitLen()).Addr()) {
 			continue
 		}
-		if meetOne(n.FromSource, s.From) && meetName(n.OutInterface, s.Out) && !sameSource(n, &s) {
+		if c.meets(n, traffic{from: s.From, out: s.Out}) && !sameSource(n, &s) {
 			return s.Rule, fmt.Sprintf("%s and %s connections from %s %s", f.rule(n), may(n, "gives", "may give"), foreignFrom(n), foreignGives(n)),
-				f.remove(n.Kind)
+				f.remove(n, c.plan)
 		}
 	}
 	return Ref{}, "", ""
@@ -193,7 +156,7 @@ func randomOf(n *snapshot.NATRule) Random {
 }
 
 func foreignFrom(n *snapshot.NATRule) string {
-	if !n.FromSource.IsValid() {
+	if !n.FromSource.IsValid() || n.FromSource.Bits() == 0 {
 		return "everybody"
 	}
 	return Prefix{n.FromSource}.String()
@@ -206,36 +169,7 @@ func foreignGives(n *snapshot.NATRule) string {
 	return Range{n.First, n.Last}.String()
 }
 
-// remove says what to do about a rule that comes first.
-func (f *Foreign) remove(kind string) string {
-	switch f.Owner {
-	case "docker":
-		if kind == "dnat" {
-			return "use another port, or publish the container's on another address: docker run -p ADDRESS:PORT:PORT"
-		}
-		return "its containers keep it unless their network has com.docker.network.bridge.enable_ip_masquerade=false"
-	case "":
-		return "remove it where it was made, or leave this one out"
-	}
-	return fmt.Sprintf("have %s not make it, or leave this one out", f.Owner)
-}
-
 // sameFamily tells whether a foreign rule sees packets of an address's family.
 func sameFamily(n *snapshot.NATRule, a netip.Addr) bool {
 	return n.Family == "inet" || (n.Family == "ip") == a.Is4()
-}
-
-// meetOne tells whether a prefix, where it is valid, has a part in one of a list, where
-// that has any.
-func meetOne(p netip.Prefix, list []netip.Prefix) bool {
-	return !p.IsValid() || len(list) == 0 || slices.ContainsFunc(list, p.Overlaps)
-}
-
-// meetName is meetOne of interfaces; a foreign name may end in + or *.
-func meetName(name string, list []string) bool {
-	if name == "" || len(list) == 0 {
-		return true
-	}
-	stem := strings.TrimRight(name, "+*")
-	return slices.ContainsFunc(list, func(n string) bool { return n == name || stem != name && strings.HasPrefix(n, stem) })
 }

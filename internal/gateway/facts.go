@@ -69,6 +69,8 @@ type Foreign struct {
 	// Policy is what becomes of packets that no rule with conditions decides: "accept",
 	// "drop" or "reject", by the chain's policy or a rule that is for all.
 	Policy string `json:"policy,omitempty"`
+	// Accepts are the conditions of its rules that accept, where the policy is another.
+	Accepts []snapshot.NATRule `json:"accepts,omitempty"`
 	// Rules is how many rules it leads to.
 	Rules int `json:"rules"`
 	// NAT are its rules that translate, as far as they are understood.
@@ -86,7 +88,7 @@ type Finding struct {
 	Column  int    `json:"column,omitempty"`
 	Rule    *Ref   `json:"rule,omitempty"`
 	Message string `json:"message"`
-	// Advice is what to do about it.
+	// Advice is what to do about it: a sentence, or commands, one a line.
 	Advice string `json:"advice,omitempty"`
 	// Excerpt is the line of the file with a mark below the column.
 	Excerpt string `json:"-"`

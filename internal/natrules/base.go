@@ -24,6 +24,9 @@ type BaseChain struct {
 	// Policy is what becomes of packets that no rule with conditions decides: "accept",
 	// "drop" or "reject", by the chain's policy or by the first rule that is for all.
 	Policy string
+	// Accepts are the conditions of rules that accept, where the chain refuses what no
+	// rule does: a thousand at most. What a rule before them takes is not left out.
+	Accepts []snapshot.NATRule
 	// Rules counts those of the chain and of all chains that it leads to, each once.
 	Rules int
 	// Chains are the names of all that it leads to.
@@ -135,78 +138,7 @@ func (b *BaseChain) reach(g *graph) {
 	if decision := g.decides(b.Name, map[string]bool{}); decision != "" {
 		b.Policy = decision
 	}
-}
-
-// graph is which chains of a table lead where.
-type graph struct {
-	steps map[string][]step
-	// xt: the table is one of iptables-nft, by its names or by its expressions.
-	xt bool
-}
-
-func (c conn) graph(key tableKey) (*graph, error) {
-	t := kernelTable{key: key, verdicts: map[string][]string{}}
-	var err error
-	if t.rules, err = c.rules(key); err != nil {
-		return nil, err
+	if b.Policy != "accept" {
+		b.Accepts = g.accepts(b.Name)
 	}
-	if err := c.verdictMaps(&t); err != nil {
-		return nil, err
-	}
-	g := &graph{steps: map[string][]step{}, xt: iptablesTable(key)}
-	m := machine{family: familyNames[key.family], verdicts: func(set string) []string { return t.verdicts[set] }}
-	for _, r := range t.rules {
-		g.steps[r.chain] = append(g.steps[r.chain], m.readStep(r))
-		g.xt = g.xt || slices.ContainsFunc(r.exprs, func(x kernelExpr) bool { return x.name == "match" || x.name == "target" })
-	}
-	return g, nil
-}
-
-// iptablesTable tells tables that iptables-nft keeps: nobody else is to use the names.
-func iptablesTable(key tableKey) bool {
-	return key.family != familyInet && slices.Contains([]string{"raw", "mangle", "nat", "filter", "security"}, key.name)
-}
-
-// reach counts the rules of a chain and of all that it leads to, and names those.
-func (g *graph) reach(first string) (rules int, chains []string) {
-	seen := map[string]bool{first: true}
-	for todo := []string{first}; len(todo) > 0; todo = todo[1:] {
-		rules += len(g.steps[todo[0]])
-		for _, s := range g.steps[todo[0]] {
-			for _, to := range s.to {
-				if !seen[to] {
-					seen[to] = true
-					todo, chains = append(todo, to), append(chains, to)
-				}
-			}
-		}
-	}
-	return rules, chains
-}
-
-// decides tells what a chain does to packets that none of its rules with conditions is
-// for; empty where it lets them go back, or on to the policy.
-func (g *graph) decides(chain string, within map[string]bool) string {
-	if within[chain] {
-		return ""
-	}
-	within[chain] = true // no chain leads to itself (nft_chain_validate); what was read may
-	defer delete(within, chain)
-	for i := range g.steps[chain] {
-		s := &g.steps[chain][i]
-		if !s.forAll() {
-			continue
-		}
-		decision := s.refuses
-		if s.ends && decision == "" {
-			decision = "accept"
-		}
-		for _, to := range s.to {
-			decision = g.decides(to, within)
-		}
-		if decision != "" || s.leaves {
-			return decision
-		}
-	}
-	return ""
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/netip"
 	"strings"
 	"testing"
 
@@ -247,38 +246,6 @@ func explainText(t *testing.T, body string, facts gateway.Facts, in, text string
 		t.Fatal(err)
 	}
 	return e
-}
-
-// TestExplainForeign: another program's nat chain comes first, and decides. What it
-// sends back inside is a hairpin as well.
-func TestExplainForeign(t *testing.T) {
-	facts := withDMZ(router)
-	docker := gateway.Foreign{Source: "iptables-nft", Owner: "docker", Family: "ip", Table: "nat", Chain: "PREROUTING", Type: "nat", Hook: "prerouting", Priority: -100, Policy: "accept", Rules: 3,
-		NAT: []snapshot.NATRule{{Kind: snapshot.NATDest, Protocol: "tcp", DestinationPort: 8080, First: netip.MustParseAddr("172.17.0.9"), Last: netip.MustParseAddr("172.17.0.9"), FirstPort: 80, LastPort: 80, Text: "dnat to 172.17.0.9:80"}}}
-	masq := gateway.Foreign{Family: "ip", Table: "nat", Chain: "POSTROUTING", Type: "nat", Hook: "postrouting", Priority: 100, Rules: 1,
-		NAT: []snapshot.NATRule{{Kind: snapshot.NATMasquerade, FromSource: netip.MustParsePrefix("192.168.0.0/24"), Text: "masquerade", Partial: true}}}
-	filter := gateway.Foreign{Owner: "docker", Family: "ip", Table: "filter", Chain: "FORWARD", Type: "filter", Hook: "forward", Policy: "drop", Rules: 2}
-	empty := gateway.Foreign{Family: "ip", Table: "mangle", Chain: "FORWARD", Type: "filter", Hook: "forward", Policy: "accept"}
-	v6 := gateway.Foreign{Family: "ip6", Table: "filter", Chain: "FORWARD", Type: "filter", Hook: "forward", Policy: "drop"}
-	facts.Foreign = []gateway.Foreign{docker, masq, filter, empty, v6}
-	want := `prerouting: ` + tracked + `
-prerouting -100 ip nat PREROUTING: dnat to 172.17.0.9:80: the destination becomes 172.17.0.9:80; natkit's chain is not asked
-prerouting -80 inet natkit prerouting: not asked: the destination is translated already
-routing: to 172.17.0.9 by eth2
-forward 0 ip filter FORWARD: 2 rules that natkit does not follow; what none of them accepts is dropped
-postrouting 100 ip nat POSTROUTING: "masquerade" may translate it first: it has conditions that natkit does not know
-postrouting 120 inet natkit postrouting nat[3] dnat: the source becomes 203.0.113.7:4000; if that port is taken towards this destination, another of 1024-65535
-` + confirmed + `
-forwarded 203.0.113.7:4000 -> 172.17.0.9:80
-back: an answer from 172.17.0.9:80 comes for 203.0.113.7:4000: the destination becomes 192.168.0.9:4000 again
-back: to 192.168.0.9 by eth1
-back: the source becomes 203.0.113.7:8080 again
-`
-	e := explainText(t, manyKinds, facts, "eth1", "tcp 192.168.0.9:4000 -> 203.0.113.7:8080")
-	e.Near = nil
-	if diff := cmp.Diff(want, explained(e)); diff != "" {
-		t.Error(diff)
-	}
 }
 
 func TestExplainNotes(t *testing.T) {

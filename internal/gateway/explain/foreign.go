@@ -1,8 +1,10 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/natkit/natkit/internal/gateway"
@@ -24,8 +26,11 @@ func (w *walk) foreign(f *gateway.Foreign, s *Step) {
 	if f.Type != "nat" {
 		s.Unsure = true
 		s.Does = fmt.Sprintf("%s that natkit does not follow", units.Plural(f.Rules, "rule", "rules"))
-		if f.Policy == "drop" {
+		switch f.Policy {
+		case "drop":
 			s.Does += "; what none of them accepts is dropped"
+		case "reject":
+			s.Does += "; what none of them accepts is rejected"
 		}
 		return
 	}
@@ -44,6 +49,7 @@ func (w *walk) foreign(f *gateway.Foreign, s *Step) {
 		case mayMatch:
 			s.Unsure = true
 			s.Does = fmt.Sprintf("%q may translate it first: it has conditions that natkit does not know", r.Text)
+			w.note("if %q in %s translates it, natkit's rules are not asked, and it becomes something else", r.Text, s.Chain)
 			return
 		}
 	}
@@ -68,16 +74,29 @@ const (
 
 func (w *walk) foreignMatch(r *snapshot.NATRule) matching {
 	switch {
-	case r.Protocol != "" && r.Protocol != w.packet.name(),
-		r.DestinationPort != 0 && r.DestinationPort != w.dst.port,
-		r.FromSource.IsValid() && !r.FromSource.Contains(w.src.addr),
-		r.ToDestination.IsValid() && !r.ToDestination.Contains(w.dst.addr),
-		!isInterface(r.OutInterface, w.e.Out), !isInterface(r.InInterface, w.packet.In):
+	case !w.meets(r.Condition()) || slices.ContainsFunc(r.Unless, w.meets):
 		return noMatch
 	case r.Partial || r.PortsFromMap:
 		return mayMatch
 	}
 	return matches
+}
+
+// meets tells whether the packet, as it is by now, is what a condition asks for.
+func (w *walk) meets(c snapshot.NATCondition) bool {
+	return (c.Protocol == "" || c.Protocol == w.packet.name()) &&
+		(c.DestinationPort == 0 || c.DestinationPort == w.dst.port) &&
+		(!c.FromSource.IsValid() || c.FromSource.Contains(w.src.addr)) &&
+		(!c.ToDestination.IsValid() || c.ToDestination.Contains(w.dst.addr)) &&
+		isInterface(c.OutInterface, w.e.Out) && isInterface(c.InInterface, w.packet.In) &&
+		(!c.LocalDestination || w.isLocal())
+}
+
+// isLocal tells whether the routing table takes the destination for this host's own.
+func (w *walk) isLocal() bool {
+	hop, err := w.route(Lookup{Destination: w.dst.addr})
+	w.err = cmp.Or(w.err, err)
+	return hop.Local
 }
 
 // isInterface: iptables writes eth+ for all that begin so, nft eth*.

@@ -1,0 +1,98 @@
+package gateway
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+// TestCheckForeignConditions: a rule of others with exceptions, or for this host's own
+// addresses alone, is in the way of those only that it is for.
+func TestCheckForeignConditions(t *testing.T) {
+	facts := here()
+	facts.Foreign = docker()[1:2]
+	rule := &facts.Foreign[0].NAT[0]
+	rule.LocalDestination = true
+	rule.Unless = []snapshot.NATCondition{{InInterface: "docker0"}}
+	const takes = "4 203.0.113.7 warn foreign-rule-first: dnat: docker's rule in ip nat DOCKER (iptables-nft: dnat to 172.17.0.2:80) comes first and takes tcp/8080 of 203.0.113.7 to 172.17.0.2:80"
+	ours := inFile("dnat: {on: 203.0.113.7, port: tcp/8080, to: 10.0.0.2}")
+	elsewhere := inFile("dnat: {on: 203.0.113.200, port: tcp/8080, to: 10.0.0.2}")
+	runChecks(t, facts, []checkCase{{"its own address", ours, []string{takes}}})
+	without := func(name, file string) {
+		t.Helper()
+		for _, line := range found(file, check(t, file, facts)) {
+			if strings.Contains(line, "foreign-rule-first") {
+				t.Errorf("%s: %s", name, line)
+			}
+		}
+	}
+	without("routed here", elsewhere)
+	rule.Unless[0].InInterface = "eth0"
+	without("not from outside", ours)
+	rule.Unless = []snapshot.NATCondition{{Protocol: "tcp", ToDestination: netip.MustParsePrefix("203.0.113.0/24")}}
+	without("not for the network", ours)
+}
+
+// TestCheckAdmitted: a chain that refuses is warned of until rules let through what begins
+// inside, and something that comes in.
+func TestCheckAdmitted(t *testing.T) {
+	out := func(name, in string) snapshot.NATRule { return snapshot.NATRule{InInterface: in, OutInterface: name} }
+	answers := snapshot.NATRule{OutInterface: "eth1", Partial: true}
+	file := strings.Replace(inFile("masquerade: {from: 10.0.0.0/8}"), "lan: [eth1, br0]", "lan: eth1", 1)
+	for _, c := range []struct {
+		name     string
+		accepts  []snapshot.NATRule
+		admitted bool
+	}{
+		{"nothing", nil, false},
+		{"answers alone", []snapshot.NATRule{answers}, false},
+		{"the way out alone", []snapshot.NATRule{out("eth0", "eth1")}, false},
+		{"both", []snapshot.NATRule{answers, out("eth0", "eth1")}, true},
+		{"by any interface", []snapshot.NATRule{answers, out("eth0", "")}, true},
+		{"another network", []snapshot.NATRule{answers, out("eth0", "br0")}, false},
+		{"out by conditions that are not known", []snapshot.NATRule{answers, {Partial: true}}, false},
+		{"one port", []snapshot.NATRule{answers, {Protocol: "tcp", DestinationPort: 80}}, false},
+		{"with an exception", []snapshot.NATRule{answers, {Unless: []snapshot.NATCondition{{InInterface: "br0"}}}}, false},
+	} {
+		facts := here()
+		facts.Foreign = []Foreign{{Source: "nftables", Family: "inet", Table: "t", Chain: "c", Type: "filter", Hook: "forward", Policy: "reject", Accepts: c.accepts}}
+		want := []string{"0  warn foreign-forward-drop: chain c of table inet t (nftables) rejects what its rules do not accept, what this gateway forwards too"}
+		if c.admitted {
+			want = nil
+		}
+		if diff := cmp.Diff(want, found(file, check(t, file, facts))); diff != "" {
+			t.Errorf("%s: %s", c.name, diff)
+		}
+	}
+}
+
+// TestForeignAdvice: commands that can be pasted, in the words of whose chain it is.
+func TestForeignAdvice(t *testing.T) {
+	for _, c := range []struct {
+		foreign Foreign
+		rule    string
+		want    string
+	}{
+		{Foreign{Owner: "docker", Source: "iptables-nft", Family: "ip", Chain: "FORWARD"}, "masquerade: {from: 10.0.0.0/8}",
+			"iptables -I DOCKER-USER -i eth1 -o eth0 -j ACCEPT\niptables -I DOCKER-USER -o eth1 -m conntrack --ctstate RELATED,ESTABLISHED,DNAT -j ACCEPT"},
+		{Foreign{Source: "iptables-legacy", Family: "ip", Chain: "FORWARD"}, "netmap: {inside: 10.0.0.0/24, outside: 198.51.100.0/24, stateless: on}",
+			"iptables -I FORWARD -i eth1 -o eth0 -j ACCEPT\niptables -I FORWARD -o eth1 -m conntrack --ctstate RELATED,ESTABLISHED,DNAT,UNTRACKED -j ACCEPT"},
+		{Foreign{Source: "nftables", Family: "inet", Table: "t", Chain: "c"}, "masquerade: {from: 10.0.0.0/8}",
+			"nft insert rule inet t c iifname eth1 oifname eth0 accept\nnft insert rule inet t c oifname eth1 ct state established,related accept\nnft insert rule inet t c oifname eth1 ct status dnat accept"},
+		{Foreign{Owner: "ufw", Source: "iptables-nft", Family: "ip", Chain: "FORWARD"}, "masquerade: {from: 10.0.0.0/8}",
+			"ufw route allow in on eth1 out on eth0"},
+		{Foreign{Owner: "ufw", Source: "iptables-nft", Family: "ip", Chain: "FORWARD"}, "dnat: {on: 203.0.113.7, port: tcp/8080, to: '10.0.0.2:80'}",
+			"ufw route allow in on eth1 out on eth0\nufw route allow in on eth0 out on eth1 to 10.0.0.2 port 80 proto tcp"},
+		{Foreign{Owner: "ufw", Source: "iptables-nft", Family: "ip", Chain: "FORWARD"}, "static: {inside: 10.0.0.2, outside: 203.0.113.7}",
+			"ufw route allow in on eth1 out on eth0\nufw route allow in on eth0 out on eth1 to 10.0.0.2"},
+	} {
+		plan := compile(t, "\n  interfaces: {wan: eth0, lan: eth1}\n  nat: [{"+c.rule+"}]", here())
+		if got := c.foreign.admit(plan); got != c.want {
+			t.Errorf("%s:\n%s\nwant\n%s", c.rule, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,67 @@
+package explain
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+// TestExplainForeign: another program's nat chain comes first, and decides. What it
+// sends back inside is a hairpin as well.
+func TestExplainForeign(t *testing.T) {
+	facts := withDMZ(router)
+	docker := gateway.Foreign{Source: "iptables-nft", Owner: "docker", Family: "ip", Table: "nat", Chain: "PREROUTING", Type: "nat", Hook: "prerouting", Priority: -100, Policy: "accept", Rules: 3,
+		NAT: []snapshot.NATRule{{Kind: snapshot.NATDest, Protocol: "tcp", DestinationPort: 8080, First: netip.MustParseAddr("172.17.0.9"), Last: netip.MustParseAddr("172.17.0.9"), FirstPort: 80, LastPort: 80, Text: "dnat to 172.17.0.9:80"}}}
+	masq := gateway.Foreign{Family: "ip", Table: "nat", Chain: "POSTROUTING", Type: "nat", Hook: "postrouting", Priority: 100, Rules: 1,
+		NAT: []snapshot.NATRule{{Kind: snapshot.NATMasquerade, FromSource: netip.MustParsePrefix("192.168.0.0/24"), Text: "masquerade", Partial: true}}}
+	filter := gateway.Foreign{Owner: "docker", Family: "ip", Table: "filter", Chain: "FORWARD", Type: "filter", Hook: "forward", Policy: "drop", Rules: 2}
+	empty := gateway.Foreign{Family: "ip", Table: "mangle", Chain: "FORWARD", Type: "filter", Hook: "forward", Policy: "accept"}
+	v6 := gateway.Foreign{Family: "ip6", Table: "filter", Chain: "FORWARD", Type: "filter", Hook: "forward", Policy: "drop"}
+	facts.Foreign = []gateway.Foreign{docker, masq, filter, empty, v6}
+	want := `prerouting: ` + tracked + `
+prerouting -100 ip nat PREROUTING: dnat to 172.17.0.9:80: the destination becomes 172.17.0.9:80; natkit's chain is not asked
+prerouting -80 inet natkit prerouting: not asked: the destination is translated already
+routing: to 172.17.0.9 by eth2
+forward 0 ip filter FORWARD: 2 rules that natkit does not follow; what none of them accepts is dropped
+postrouting 100 ip nat POSTROUTING: "masquerade" may translate it first: it has conditions that natkit does not know
+postrouting 120 inet natkit postrouting nat[3] dnat: the source becomes 203.0.113.7:4000; if that port is taken towards this destination, another of 1024-65535
+` + confirmed + `
+forwarded 203.0.113.7:4000 -> 172.17.0.9:80
+back: an answer from 172.17.0.9:80 comes for 203.0.113.7:4000: the destination becomes 192.168.0.9:4000 again
+back: to 192.168.0.9 by eth1
+back: the source becomes 203.0.113.7:8080 again
+note: if "masquerade" in ip nat POSTROUTING translates it, natkit's rules are not asked, and it becomes something else
+`
+	e := explainText(t, manyKinds, facts, "eth1", "tcp 192.168.0.9:4000 -> 203.0.113.7:8080")
+	e.Near = nil
+	if diff := cmp.Diff(want, explained(e)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestExplainForeignConditions: a rule for this host's own addresses, unless by an
+// interface and unless by a rule before it, as Docker's and libvirt's are.
+func TestExplainForeignConditions(t *testing.T) {
+	to := netip.MustParseAddr("172.17.0.9")
+	dnat := snapshot.NATRule{Kind: snapshot.NATDest, Protocol: "tcp", LocalDestination: true, First: to, Last: to, Text: "dnat to 172.17.0.9",
+		Unless: []snapshot.NATCondition{{InInterface: "eth1"}, {Protocol: "tcp", DestinationPort: 22, FromSource: netip.MustParsePrefix("198.18.0.0/24")}}}
+	facts := withDMZ(router)
+	facts.Foreign = []gateway.Foreign{{Family: "ip", Type: "nat", Hook: "prerouting", Priority: -100, Policy: "accept", Rules: 1, NAT: []snapshot.NATRule{dnat}}}
+	for _, c := range []struct{ in, packet, to string }{
+		{"eth0", "tcp 198.18.0.1:4000 -> 203.0.113.1:80", "172.17.0.9:80"},
+		{"eth0", "tcp 198.18.1.1:4000 -> 203.0.113.1:22", "172.17.0.9:22"},
+		{"eth0", "tcp 198.18.0.1:4000 -> 203.0.113.1:22", "203.0.113.1:22"},
+		{"eth0", "udp 198.18.0.1:4000 -> 203.0.113.1:80", "203.0.113.1:80"},
+		{"eth0", "tcp 198.18.0.1:4000 -> 172.17.0.3:80", "172.17.0.3:80"},
+		{"eth1", "tcp 192.168.0.9:4000 -> 203.0.113.1:80", "203.0.113.1:80"},
+	} {
+		e := explainText(t, "\n  interfaces: {wan: eth0, lan: eth1}\n  nat:\n    - masquerade: {from: 192.168.0.0/24}", facts, c.in, c.packet)
+		if got := e.Destination.String(); got != c.to || len(e.Notes) > 0 {
+			t.Errorf("%s: to %s, want %s; %q", c.packet, got, c.to, e.Notes)
+		}
+	}
+}

@@ -1,0 +1,114 @@
+package gateway
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+func commands(list ...string) string { return strings.Join(list, "\n") }
+
+// admit are the commands with which the owner's own means let through what we forward:
+// what begins inside, and from outside answers and what we send on to hosts inside.
+func (f *Foreign) admit(p *Plan) string {
+	lan, wan, more := "LAN", "WAN", ""
+	if len(p.LAN) > 0 {
+		lan = p.LAN[0]
+	}
+	if len(p.WAN) > 0 {
+		wan = p.WAN[0]
+	}
+	if len(p.LAN)+len(p.WAN) > 2 {
+		more = "\n# and so for the other interfaces"
+	}
+	switch {
+	case f.Owner == "firewalld":
+		return admitByPolicy(lan, wan) + more
+	case f.Owner == "ufw":
+		return admitByRoute(p, lan, wan) + more
+	case f.Source == "nftables":
+		rule := fmt.Sprintf("nft insert rule %s %s %s ", f.Family, f.Table, f.Chain)
+		return commands(rule+fmt.Sprintf("iifname %s oifname %s accept", lan, wan),
+			rule+fmt.Sprintf("oifname %s ct state established,related%s accept", lan, untracked(p, ",untracked")),
+			rule+fmt.Sprintf("oifname %s ct status dnat accept", lan)) + more
+	}
+	return f.admitByIPTables(p, lan, wan) + more
+}
+
+// admitByIPTables: DNAT is a state of xt_conntrack, as ESTABLISHED is.
+func (f *Foreign) admitByIPTables(p *Plan, lan, wan string) string {
+	program, chain := "iptables", f.Chain
+	if f.Family == "ip6" {
+		program = "ip6tables"
+	}
+	if f.Owner == "docker" {
+		chain = "DOCKER-USER"
+	}
+	rule := fmt.Sprintf("%s -I %s ", program, chain)
+	return commands(rule+fmt.Sprintf("-i %s -o %s -j ACCEPT", lan, wan),
+		rule+fmt.Sprintf("-o %s -m conntrack --ctstate RELATED,ESTABLISHED,DNAT%s -j ACCEPT", lan, untracked(p, ",UNTRACKED")))
+}
+
+// untracked is the word for what stateless rules and notrack keep from the tracker.
+func untracked(p *Plan, word string) string {
+	if len(p.Stateless)+len(p.Untracked) > 0 {
+		return word
+	}
+	return ""
+}
+
+// admitByPolicy: firewalld itself accepts answers, and what is sent on to another
+// destination (ct status dnat).
+func admitByPolicy(lan, wan string) string {
+	zone := func(name string) string { return fmt.Sprintf(`"$(firewall-cmd --get-zone-of-interface=%s)"`, name) }
+	policy := "firewall-cmd --permanent --policy=natkit "
+	return commands("firewall-cmd --permanent --new-policy=natkit",
+		policy+"--add-ingress-zone="+zone(lan), policy+"--add-egress-zone="+zone(wan),
+		policy+"--set-target=ACCEPT", "firewall-cmd --reload")
+}
+
+// admitByRoute: ufw itself accepts answers.
+func admitByRoute(p *Plan, lan, wan string) string {
+	text := fmt.Sprintf("ufw route allow in on %s out on %s", lan, wan)
+	if len(p.Destinations) == 0 {
+		return text
+	}
+	text = commands(text, fmt.Sprintf("ufw route allow in on %s out on %s to %s", wan, lan, p.Destinations[0].target()))
+	if len(p.Destinations) > 1 {
+		text += "\n# and so for what other rules lead to"
+	}
+	return text
+}
+
+// target is where an entry leads, in ufw's words.
+func (d *Destination) target() string {
+	if d.Prefix.IsValid() {
+		return Prefix{d.Prefix}.String()
+	}
+	port := d.To.Port
+	if port == 0 && d.Port.span() == 1 {
+		port = d.Port.First
+	}
+	switch text := d.To.Address.String(); {
+	case port != 0:
+		return fmt.Sprintf("%s port %d proto %s", text, port, d.Port.Protocol)
+	default:
+		return text
+	}
+}
+
+// remove says what to do about a rule that comes first.
+func (f *Foreign) remove(n *snapshot.NATRule, p *Plan) string {
+	switch {
+	case f.Owner == "docker" && n.TranslatesSource():
+		return "its containers keep it unless their network has com.docker.network.bridge.enable_ip_masquerade=false"
+	case f.Owner == "docker":
+		return "use another port, or publish the container's on another address: docker run -p ADDRESS:PORT:PORT"
+	case f.Owner == "firewalld" && n.Kind == snapshot.NATMasquerade && len(p.WAN) > 0:
+		return commands(fmt.Sprintf(`firewall-cmd --permanent --zone="$(firewall-cmd --get-zone-of-interface=%s)" --remove-masquerade`, p.WAN[0]), "firewall-cmd --reload")
+	case f.Owner == "":
+		return "remove it where it was made, or leave this one out"
+	}
+	return fmt.Sprintf("have %s not make it, or leave this one out", f.Owner)
+}
