@@ -17,6 +17,12 @@ func (p *Pair) Inward(a netip.Addr) netip.Addr {
 	return p.translate(a, p.Outside, p.Inside)
 }
 
+// Reflects tells whether hosts inside reach each other by addresses outside (RFC 6296,
+// section 4.3) by what is done beside the pair's two directions: what comes in by none of
+// Out, from the Inside of such a pair to the Outside of one, gets both translated. A pair
+// for any interface does that by itself.
+func (p *Pair) Reflects() bool { return p.Neutral && len(p.Out) > 0 }
+
 func (p *Pair) translate(a netip.Addr, from, to netip.Prefix) netip.Addr {
 	if !p.Neutral {
 		return prefix.Replace(a, to)

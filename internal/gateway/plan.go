@@ -103,7 +103,8 @@ type Destination struct {
 
 // Pair is a stateless translation between prefixes of the same length: what leaves by
 // Out from Inside gets Outside, what comes in by Out for Outside gets Inside. Neutral
-// is RFC 6296: the address is chosen so that checksums stay right.
+// is RFC 6296: the address is chosen so that checksums stay right, and what hosts inside
+// send to each other's addresses outside is translated at both ends (see Reflects).
 type Pair struct {
 	Rule    Ref          `json:"rule"`
 	Inside  netip.Prefix `json:"inside"`

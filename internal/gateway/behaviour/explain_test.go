@@ -35,7 +35,7 @@ func TestExplain(t *testing.T) {
 		s.file()
 	}
 	t.Logf("%d packets in %v: %v", s.port, time.Since(start).Round(time.Millisecond), s.seen)
-	for _, kind := range []string{"masquerade", "snat", "dnat", "static", "netmap", "notrack", "stateless", "hairpin", "none", "local", "unreachable", "answered", "program", "invalid, dropped", "invalid, passes"} {
+	for _, kind := range []string{"masquerade", "snat", "dnat", "static", "netmap", "notrack", "stateless", "stateless hairpin", "hairpin", "none", "local", "unreachable", "answered", "program", "invalid, dropped", "invalid, passes"} {
 		if s.seen[kind] < 5 {
 			t.Errorf("the sample says little: %d of %s", s.seen[kind], kind)
 		}
@@ -154,6 +154,8 @@ func (s *sample) count(e *explain.Way) {
 		return
 	case e.Source.Rule == nil && e.Destination.Rule == nil && !e.Untracked:
 		s.seen["none"]++
+	case e.Untracked && e.Source.Rule != nil && e.Destination.Rule != nil:
+		s.seen["stateless hairpin"]++
 	case e.Source.Rule != nil && e.Destination.Rule != nil:
 		s.seen["hairpin"]++
 	}

@@ -27,11 +27,41 @@ func (w *walk) raw(s *Step) {
 			break
 		}
 	}
+	if w.reflected(s) {
+		return
+	}
 	for i := range w.plan.Stateless {
 		if w.statelessIn(&w.plan.Stateless[i], s) {
 			return
 		}
 	}
+}
+
+// reflected tells whether the packet goes back inside without state.
+func (w *walk) reflected(s *Step) bool {
+	out, in := w.reflector(func(p *gateway.Pair) bool { return p.Inside.Contains(w.src.addr) }),
+		w.reflector(func(p *gateway.Pair) bool { return p.Outside.Contains(w.dst.addr) })
+	if out == nil || in == nil || w.packet.In == "" {
+		return false
+	}
+	w.src.addr, w.dst.addr = out.Outward(w.src.addr), in.Inward(w.dst.addr)
+	w.e.Source, w.e.Destination = as(w.src), as(w.dst)
+	w.e.Source.Rule, w.e.Destination.Rule = &out.Rule, &in.Rule
+	w.e.Untracked, s.Rule = true, &in.Rule
+	s.Does = fmt.Sprintf("not tracked; the source becomes %s, the destination %s, packet by packet", w.src, w.dst)
+	return true
+}
+
+// reflector is the first pair that reflects, not for the interface by which the packet
+// comes in, and is for it.
+func (w *walk) reflector(is func(*gateway.Pair) bool) *gateway.Pair {
+	i := slices.IndexFunc(w.plan.Stateless, func(p gateway.Pair) bool {
+		return p.Reflects() && !slices.Contains(p.Out, w.packet.In) && is(&p)
+	})
+	if i < 0 {
+		return nil
+	}
+	return &w.plan.Stateless[i]
 }
 
 func concerns(u *gateway.Untracked, p Packet) bool {

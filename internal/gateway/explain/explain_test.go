@@ -175,6 +175,17 @@ back: conntrack: not tracked; no nat chain is asked
 back: to 198.18.0.1 by eth0 via 203.0.113.254
 back: the source becomes 198.51.100.77:80, packet by packet
 `},
+		{"NPTv6, back inside", roles + `
+  ipv6:
+    - netmap: {inside: "fd00:1::/64", outside: "2001:db8:5::/64", stateless: true}`, "eth1", "udp [fd00:1::7]:4000 -> [2001:db8:5:0:cf43::2]:53", `
+prerouting -300 inet natkit raw-prerouting ipv6[0] netmap: not tracked; the source becomes [2001:db8:5:0:cf43::7]:4000, the destination [fd00:1::2]:53, packet by packet
+prerouting: conntrack: not tracked; no nat chain is asked
+routing: to fd00:1::2 by eth1
+forwarded [2001:db8:5:0:cf43::7]:4000 -> [fd00:1::2]:53
+back: not tracked; the source becomes [2001:db8:5:0:cf43::2]:53, the destination [fd00:1::7]:4000, packet by packet
+back: conntrack: not tracked; no nat chain is asked
+back: to fd00:1::7 by eth1
+`},
 		{"around a stateless rule", roles + `
   nat:
     - static: {inside: 192.168.0.77, outside: 203.0.113.77, stateless: true}`, "eth0", "tcp 198.18.0.1:4000 -> 192.168.0.77:80", `

@@ -13,7 +13,7 @@ import (
 var router = gateway.Facts{Known: true, Flowtable: gateway.Support{OK: true}, Interfaces: []gateway.Interface{
 	{Name: "lo", Index: 1, Up: true, Addresses: prefixes("127.0.0.1/8", "::1/128")},
 	{Name: "eth0", Index: 2, Up: true, MTU: 1500, Addresses: prefixes("203.0.113.1/24", "203.0.113.2/24", "2001:db8::1/64", "fe80::1/64")},
-	{Name: "eth1", Index: 3, Up: true, MTU: 1500, Addresses: prefixes("192.168.0.1/24")},
+	{Name: "eth1", Index: 3, Up: true, MTU: 1500, Addresses: prefixes("192.168.0.1/24", "fd00:1::1/64")},
 }}
 
 func prefixes(texts ...string) (out []netip.Prefix) {

@@ -13,6 +13,7 @@ import (
 // srcnat 100, firewalld's +10): what they translate stays theirs.
 var baseChains = []chain{
 	{"raw-prerouting", "filter", unix.NF_INET_PRE_ROUTING, -300},
+	{name: hairpinChain}, // where raw-prerouting leads
 	{"raw-output", "filter", unix.NF_INET_LOCAL_OUT, -300},
 	{"prerouting", "nat", unix.NF_INET_PRE_ROUTING, -80},
 	{"output", "nat", unix.NF_INET_LOCAL_OUT, -80},
@@ -65,7 +66,7 @@ func (t *table) fill(p *gateway.Plan, h host) {
 	t.mark(gateway.Digest(p))
 }
 
-// used are the base chains that have rules: another would cost each packet a call, and
+// used are the chains that have rules: another would cost each packet a call, and
 // a nat chain starts the tracker.
 func (t *table) used() []chain {
 	rules := map[string]int{}

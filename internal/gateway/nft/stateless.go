@@ -22,6 +22,7 @@ func (t *table) stateless(p *gateway.Plan, f *family) {
 		r := rewriter{t, f, pairs, fmt.Sprintf("stateless%s-%d", f.suffix, i+1), map[string]*set{}}
 		if f.v6 && i == 0 {
 			r.passNeighbours()
+			t.neutralHairpins(p)
 		}
 		r.write()
 	}
