@@ -189,7 +189,8 @@ func (s *gatewayStatus) showNext(status *gateway.Status, at time.Time) error {
 	}
 	fmt.Fprintln(&frame, at.Format(time.TimeOnly))
 	top := s.top
-	if _, rows := s.env.terminalSize(); rows > 0 && !s.topGiven {
+	_, rows := s.env.terminalSize()
+	if rows > 0 && !s.topGiven {
 		top = fitting(rows)
 	}
 	if err := s.text(&frame, status, at, top); err != nil {
@@ -198,15 +199,24 @@ func (s *gatewayStatus) showNext(status *gateway.Status, at time.Time) error {
 	if !s.env.StdoutTerminal {
 		fmt.Fprintln(&frame)
 	}
-	_, err := frame.WriteTo(s.env.Stdout)
+	_, err := s.env.Stdout.Write(clipped(frame.Bytes(), rows))
 	return err
 }
 
-// fitting is how many rules, of two lines each, a screen has room for beside the rest:
-// what is above its upper end cannot be read.
+// fitting is how many rules, of two lines each, a screen has room for beside the rest.
 func fitting(rows int) int {
-	const rest, least = 22, 4
+	const rest, least = 20, 4
 	return max(least, (rows-rest)/2)
+}
+
+// clipped is as much of a frame as a screen has room for, with its last row for the
+// cursor: more would move the head out of sight. 0 rows are no screen.
+func clipped(frame []byte, rows int) []byte {
+	lines := bytes.SplitAfter(frame, []byte("\n"))
+	if more := len(lines) - rows; rows > 1 && more > 0 {
+		return fmt.Appendf(bytes.Join(lines[:rows-2], nil), "… %d more lines in a larger window\n", more+1)
+	}
+	return frame
 }
 
 // gatewayStatusDocument is the JSON form.
@@ -233,5 +243,5 @@ func (s *gatewayStatus) show(status *gateway.Status, at time.Time) error {
 }
 
 func (s *gatewayStatus) text(w io.Writer, status *gateway.Status, at time.Time, top int) error {
-	return report.GatewayStatus(w, s.env.fittedStyle(), report.GatewayView{Source: s.target.name(), Args: s.target.args(), Top: top, At: at}, status)
+	return report.GatewayStatus(w, s.env.fittedStyle(), report.GatewayView{Source: s.target.name(), Args: s.target.args(), Top: top, At: at, Watch: s.watch}, status)
 }

@@ -47,3 +47,21 @@ func TestWatchOutlivesFailedLooks(t *testing.T) {
 		})
 	}
 }
+
+func TestClippedToTheScreen(t *testing.T) {
+	for _, tt := range []struct {
+		frame string
+		rows  int
+		want  string
+	}{
+		{"a\nb\nc\n", 0, "a\nb\nc\n"},
+		{"a\nb\nc\n", 4, "a\nb\nc\n"},
+		{"a\nb\nc\n", 3, "a\n… 2 more lines in a larger window\n"},
+		{"a\nb\nc\nd\n", 3, "a\n… 3 more lines in a larger window\n"},
+		{"", 5, ""},
+	} {
+		if got := string(clipped([]byte(tt.frame), tt.rows)); got != tt.want {
+			t.Errorf("%q in %d rows: %q, want %q", tt.frame, tt.rows, got, tt.want)
+		}
+	}
+}

@@ -18,6 +18,8 @@ type GatewayView struct {
 	Top int
 	// At is when it was looked.
 	At time.Time
+	// Watch: others come after this one.
+	Watch bool
 }
 
 // GatewayStatus writes how a gateway fares.
@@ -30,7 +32,7 @@ func GatewayStatus(w io.Writer, style Style, v GatewayView, s *gateway.Status) e
 	}
 	p.gatewayRules(v, s)
 	p.gatewayPools(s)
-	p.gatewayDrops(s)
+	p.gatewayDrops(v, s)
 	p.gatewayConcerns(s)
 	p.gatewayNotes(s)
 	return p.err

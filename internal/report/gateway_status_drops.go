@@ -7,7 +7,7 @@ import (
 	"github.com/natkit/natkit/internal/units"
 )
 
-func (p *printer) gatewayDrops(s *gateway.Status) {
+func (p *printer) gatewayDrops(v GatewayView, s *gateway.Status) {
 	p.blank()
 	for _, c := range s.Counters {
 		p.line(counterText(c, counterWords[c.What]))
@@ -22,7 +22,7 @@ func (p *printer) gatewayDrops(s *gateway.Status) {
 		}
 		p.line(p.style.Paint(tone, counterText(c, words)))
 	}
-	p.gatewayLosses(&s.Drops)
+	p.gatewayLosses(v, &s.Drops)
 	p.paragraph(tableUse(s))
 }
 
@@ -31,7 +31,7 @@ var dropWords = map[string]string{"untranslatable": "dropped, invalid to the con
 
 // gatewayLosses tells those two of the tracker's counters apart: every connection that
 // found no port, or clashed, is in both.
-func (p *printer) gatewayLosses(d *gateway.Drops) {
+func (p *printer) gatewayLosses(v GatewayView, d *gateway.Drops) {
 	drop, failed := valueOf(d.NoEntry), valueOf(d.InsertFailed)
 	if drop > failed {
 		p.loss(drop-failed, max(0, valueOf(d.NoEntryPerSecond)-valueOf(d.InsertFailedPerSecond)), d.NoEntryPerSecond != nil,
@@ -39,18 +39,17 @@ func (p *printer) gatewayLosses(d *gateway.Drops) {
 	}
 	if failed > 0 {
 		p.loss(failed, valueOf(d.InsertFailedPerSecond), d.InsertFailedPerSecond != nil,
-			"dropped as they clashed with another connection, or found no port (insert_failed", whose(d))
+			"dropped as they clashed with another connection, or found no port (insert_failed", whose(v, d.ByRule))
 	}
 }
 
 // whose says what else there is to know about the connections that found no port.
-func whose(d *gateway.Drops) (text string) {
-	by := d.ByRule
+func whose(v GatewayView, by *gateway.DropsByRule) (text string) {
 	switch {
-	case by == nil && d.InsertFailedPerSecond == nil:
-		return "; 'natkit gateway status --watch' tells of which rules"
-	case by == nil: // this is it, and could not
+	case by == nil && v.Watch: // a note says why
 		return ""
+	case by == nil:
+		return "; 'natkit gateway status" + v.Args + " --watch' tells of which rules"
 	}
 	if by.NoRule > 0 {
 		text += fmt.Sprintf("; %s in this watch of connections that none of these rules translated", units.Count(by.NoRule))

@@ -65,14 +65,13 @@ func statusColumns(s *gateway.Status) []statusColumn {
 // gatewayLegend says what the columns count, and since when.
 func (p *printer) gatewayLegend(v GatewayView, s *gateway.Status) {
 	const width = 9
-	p.labelled(0, "new", width, "connections by their first packets, since the rules were written"+ago(s.Applied, v.At))
+	p.labelled(0, "new", width, "first packets since the last apply"+ago(s.Applied, v.At))
 	if by := s.Drops.ByRule; by != nil {
-		p.labelled(0, "dropped", width, "first packets that then found no free port or clashed, in the "+units.Roughly(by.Seconds)+" of this watch")
+		p.labelled(0, "dropped", width, "those that found no free port or clashed, in the "+units.Roughly(by.Seconds)+" of this watch")
 	}
-	now := "flows and ports left are of the connections that there are at this moment; packets and bytes are not counted: " +
-		"'accounting: on' in the file has them counted, of connections from then on (net.netfilter.nf_conntrack_acct)"
+	now := "flows, ports left; with 'accounting: on' in the file packets and bytes"
 	if s.Accounting {
-		now = "flows, packets, bytes and ports left are of the connections that there are at this moment"
+		now = "flows, packets, bytes, ports left: of the connections that there are"
 	}
 	p.labelled(0, "now", width, now)
 }
@@ -84,9 +83,9 @@ func ago(then *time.Time, now time.Time) string {
 	}
 	at := then.Local().Format("2006-01-02 15:04")
 	if seconds := now.Sub(*then).Seconds(); seconds > 0 {
-		return " " + units.Roughly(seconds) + " ago (" + at + ")"
+		return ", " + units.Roughly(seconds) + " ago (" + at + ")"
 	}
-	return " at " + at
+	return ", " + at
 }
 
 // busiestRules are all in the file's order where that is not too many, else those

@@ -41,12 +41,14 @@ func (l *Looker) Close() error {
 // tell tells the drops since a plan is in force: rules of another plan may have the
 // same names.
 func (d *dropCount) tell(v *view) {
-	if d == nil || v.plan == nil {
+	switch {
+	case d == nil:
 		return
-	}
-	if d.tracer == nil {
+	case d.tracer == nil:
 		v.note("drops are not told by rule: %v", d.hindered)
 		return
+	case v.plan == nil:
+		return // PlanUnknown says why there are no rules
 	}
 	if err := d.count(v); err != nil {
 		v.note("drops are not told by rule: %v", err)
