@@ -48,8 +48,7 @@ FILE the rules are read from the kernel: of nftables, iptables-nft and
 iptables-legacy. That needs CAP_NET_ADMIN. Nothing is changed.
 
 FILE is what iptables-save or ip6tables-save prints, or commands of iptables as people
-write them. Rules for TCP segments (TCPMSS) and those that keep the tracker off
-(NOTRACK) are read from such a text alone.
+write them.
 
 Only what a gateway file says exactly is translated. iptables takes the first rule that
 matches, a gateway file the most specific one: where these differ, natkit says so, and

@@ -1,21 +1,24 @@
 package natrules
 
 import (
-	"errors"
 	"fmt"
 	"slices"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
-// NATTable is a table that has chains of NAT, with all that leads packets through it.
+// NATTable is a table that has chains of NAT, or others that concern it, with all that
+// leads packets through it.
 type NATTable struct {
 	// Source is "nftables" or "iptables-legacy"; tables of iptables-nft are nftables'.
 	Source, Family, Name string
 	Chains               []NATChain
+}
+
+// IsIptables tells whether it is a table of iptables-legacy or iptables-nft.
+func (t *NATTable) IsIptables() bool {
+	return t.Source == "iptables-legacy" || t.Family != "inet" && slices.Contains(iptablesTables, t.Name)
 }
 
 // NATChain is a chain; Hooks are empty where others jump to it.
@@ -29,6 +32,8 @@ type NATChain struct {
 type NATHook struct {
 	Hook     string
 	Priority int32
+	// NAT is true where it is a chain of NAT.
+	NAT bool
 }
 
 // NATStep is a rule, one that translates or another. Of Rule only conditions,
@@ -44,40 +49,55 @@ type NATStep struct {
 	// Translates, Prefix: one prefix for another; Shifts: ports by an offset.
 	Translates, Prefix, Shifts bool
 	// To are the chains that the rule sends packets to. Leaves is true where they do
-	// not come to the next rule, Ends where they leave the base chain.
-	To           []string
-	Leaves, Ends bool
+	// not come to the next rule, Ends where they leave the base chain, Refuses where they
+	// end so.
+	To                    []string
+	Leaves, Ends, Refuses bool
+	// Notrack keeps the tracker off; MSS bounds the segments that SYNs ask for, to that
+	// many bytes, or, by ClampMSS, to what the route's MTU takes.
+	Notrack  bool
+	MSS      uint16
+	ClampMSS bool
 	// Other is the name of a target that is none of these; Comment the rule's own.
 	Other, Comment string
 }
 
-// Chains tells the tables of a namespace (nil: this one) that have chains of NAT,
-// rule by rule, as Read tells only those that translate. Needs CAP_NET_ADMIN there.
+// Chains tells the tables of a namespace (nil: this one) that have chains of NAT, or
+// others with rules that keep the tracker off or bound segments. It tells them rule by
+// rule, as Read tells only those that translate, and a rule that looks into sets once
+// for each element. Needs CAP_NET_ADMIN there.
 func Chains(ns *netns.Handle) ([]NATTable, error) {
-	set, err := readNft(ns)
+	all, err := nftChains(ns)
 	if err != nil {
-		return nil, fmt.Errorf("read NAT rules of nftables: %w", err)
+		return nil, fmt.Errorf("read rules of nftables: %w", err)
 	}
-	var all []NATTable
-	for i := range set.tables {
-		all = append(all, set.tables[i].structure(set.links).exported("nftables"))
-	}
-	legacy, err := legacyTables(ns, "nat")
+	legacy, err := legacyTables(ns, "raw", "mangle", "nat", "filter")
 	if err != nil {
-		return nil, fmt.Errorf("read NAT rules of iptables-legacy: %w", err)
+		return nil, fmt.Errorf("read rules of iptables-legacy: %w", err)
 	}
 	for _, t := range legacy {
-		all = append(all, t.exported("iptables-legacy"))
+		table := t.exported(func(string) bool { return t.name == "nat" })
+		table.Source = "iptables-legacy"
+		all = append(all, table)
 	}
-	return all, nil
+	return slices.DeleteFunc(all, func(t NATTable) bool { return !t.hooked() }), nil
 }
 
-func (t *ruleTable) exported(source string) NATTable {
-	table := NATTable{Source: source, Family: t.family, Name: t.name}
+// hooked tells whether packets come to one of the table's chains.
+func (t *NATTable) hooked() bool {
+	return slices.ContainsFunc(t.Chains, func(c NATChain) bool { return len(c.Hooks) > 0 })
+}
+
+// exported is the table; nat tells which of its base chains are those of NAT. Others
+// are at no hook where nothing of interest comes of it.
+func (t *ruleTable) exported(nat func(chain string) bool) NATTable {
+	table := NATTable{Source: "nftables", Family: t.family, Name: t.name}
 	for _, c := range t.order {
 		chain := NATChain{Name: c.name}
 		for _, b := range c.bases {
-			chain.Hooks = append(chain.Hooks, NATHook{hookNames[b.hook], b.priority})
+			if nat(c.name) || t.besidesNAT(c, map[*ruleChain]bool{}) {
+				chain.Hooks = append(chain.Hooks, NATHook{Hook: hookNames[b.hook], Priority: b.priority, NAT: nat(c.name)})
+			}
 		}
 		for i := range c.steps {
 			chain.Steps = append(chain.Steps, c.steps[i].exported())
@@ -87,79 +107,22 @@ func (t *ruleTable) exported(source string) NATTable {
 	return table
 }
 
+// besidesNAT tells whether a chain has, or leads to, a rule that a gateway has words
+// for although it does not translate.
+func (t *ruleTable) besidesNAT(c *ruleChain, seen map[*ruleChain]bool) bool {
+	if c == nil || seen[c] {
+		return false
+	}
+	seen[c] = true
+	return slices.ContainsFunc(c.steps, func(s step) bool {
+		return s.notrack || s.clampMSS || s.mss != 0 ||
+			slices.ContainsFunc(s.to, func(name string) bool { return t.besidesNAT(t.chains[name], seen) })
+	})
+}
+
 func (s *step) exported() NATStep {
 	return NATStep{Rule: s.rule, Further: s.further, Unknown: s.unknown, Cause: s.cause, Version: s.version,
 		Translates: s.translates, Prefix: s.netmap || s.prefix, Shifts: s.shifts,
-		To: s.to, Leaves: s.leaves, Ends: s.ends, Other: s.other, Comment: s.comment}
-}
-
-// elsewhere are targets that a gateway file may have words for, outside of NAT.
-var elsewhere = []string{"CT", "NOTRACK", "TCPMSS"}
-
-// legacyElsewhere names those tables of iptables-legacy.
-func legacyElsewhere(ns *netns.Handle) (names []string, err error) {
-	tables, err := legacyTables(ns, "raw", "mangle")
-	for _, t := range tables {
-		for _, c := range t.order {
-			if slices.ContainsFunc(c.steps, func(s step) bool { return slices.Contains(elsewhere, s.other) }) {
-				names = append(names, t.family+" "+t.name)
-				break
-			}
-		}
-	}
-	return names, err
-}
-
-// Elsewhere names the tables without NAT that have rules which a gateway file may
-// have words for: those that keep the tracker off, and that bound segments.
-func Elsewhere(ns *netns.Handle) ([]string, error) {
-	legacy, err := legacyElsewhere(ns)
-	if err != nil {
-		return nil, err
-	}
-	nft, err := nftElsewhere(ns)
-	return append(nft, legacy...), err
-}
-
-func nftElsewhere(ns *netns.Handle) ([]string, error) {
-	c, err := dial(ns)
-	if errors.Is(err, unix.EPROTONOSUPPORT) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	chains, err := c.chains()
-	if err = unless(explain(err), errAbsent); err != nil {
-		return nil, fmt.Errorf("read chains of nftables: %w", err)
-	}
-	var names []string
-	for _, chain := range chains {
-		key := tableKey{chain.family, chain.table}
-		if familyNames[key.family] == "" || key.name == GatewayTable || slices.Contains(names, key.String()) {
-			continue
-		}
-		rules, err := c.rules(key)
-		if err != nil {
-			return nil, err
-		}
-		if slices.ContainsFunc(rules, func(r *kernelRule) bool { return slices.ContainsFunc(r.exprs, isElsewhere) }) {
-			names = append(names, key.String())
-		}
-	}
-	return names, nil
-}
-
-func isElsewhere(x kernelExpr) bool {
-	const exthdrSreg = 7 // NFTA_EXTHDR_SREG: it writes
-	switch x.name {
-	case "notrack":
-		return true
-	case "exthdr":
-		return x.data.has(exthdrSreg)
-	case "target":
-		return slices.Contains(elsewhere, x.data.text(nftXtName))
-	}
-	return false
+		To: s.to, Leaves: s.leaves, Ends: s.ends, Refuses: s.refuses != "",
+		Notrack: s.notrack, MSS: s.mss, ClampMSS: s.clampMSS, Other: s.other, Comment: s.comment}
 }

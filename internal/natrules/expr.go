@@ -20,6 +20,7 @@ const (
 	payload
 	mapData
 	destinationType // of the destination's route: RTN_LOCAL and others
+	routeMSS        // what the route's MTU takes (NFT_RT_TCPMSS)
 )
 
 // content is what a register holds.
@@ -43,6 +44,11 @@ type machine struct {
 	// interfaces by index.
 	verdicts func(set string) []string
 	links    map[uint32]string
+	// sets are those of which the elements are known; picked is the element that an
+	// expression, by its place, is to find, at the place of the one that runs.
+	sets   map[string][]element
+	picked map[int]element
+	at     int
 	// asked is the map that the rule took values from last.
 	asked *mapUse
 }
@@ -71,7 +77,8 @@ func (m *machine) readStep(r *kernelRule) step {
 	m.regs, m.step, m.asked = map[uint32]content{}, step{}, nil
 	m.step.rule.Source, m.step.rule.Handle = "nftables", r.handle
 	m.step.comment = commentOf(r.attrs.get(nftRuleUserdata))
-	for _, e := range r.exprs {
+	for i, e := range r.exprs {
+		m.at = i
 		m.run(e)
 	}
 	m.step.settle(m.family)
@@ -112,16 +119,31 @@ func (m *machine) run(e kernelExpr) {
 	case "target":
 		m.xtTarget(a)
 	case "ct":
-		m.step.rule.Partial, m.step.cause = true, e.name
+		m.step.rule.Partial, m.step.cause = true, "ct "+ctKeys[a.u32(unix.NFTA_CT_KEY)]
+		m.load(a.u32(unix.NFTA_CT_DREG), content{}, 16)
 		if asksOriginalDestination(a) {
 			m.step.rule.OriginalDestination = true
 		}
 	case "counter", "log", "last":
 	case "notrack":
-		m.step.other = e.name
+		m.step.other, m.step.notrack = e.name, true
+	case "rt", "byteorder", "exthdr":
+		m.segments(e)
 	default:
-		m.step.rule.Partial, m.step.cause = true, e.name
+		m.unknown(e.name)
 	}
+}
+
+// unknown is an expression that may be a condition, and may have loaded any register.
+func (m *machine) unknown(name string) {
+	m.step.rule.Partial, m.step.cause = true, name
+	clear(m.regs)
+}
+
+// ctKeys are nft's words for enum nft_ct_keys, as far as rules of NAT ask for them.
+var ctKeys = map[uint32]string{
+	unix.NFT_CT_STATE: "state", unix.NFT_CT_DIRECTION: "direction", unix.NFT_CT_STATUS: "status", unix.NFT_CT_MARK: "mark",
+	unix.NFT_CT_LABELS: "label", unix.NFT_CT_ZONE: "zone",
 }
 
 // asksOriginalDestination: the destination that the connection's first packet had
@@ -144,6 +166,11 @@ func (m *machine) immediate(a attrs) {
 		m.load(dreg, content{from: constant, data: value}, len(value))
 		return
 	}
+	m.decide(data)
+}
+
+// decide is a verdict.
+func (m *machine) decide(data attrs) {
 	switch code, chain := verdict(data); code {
 	case verdictJump:
 		m.step.to = append(m.step.to, chain)
@@ -172,6 +199,14 @@ func (m *machine) bitwise(a attrs) {
 // lookup leads on by a verdict map, takes a value from a map, or is a condition;
 // in every case a packet without an element does not match.
 func (m *machine) lookup(a attrs) {
+	if e, ok := m.picked[m.at]; ok {
+		m.pick(a, e)
+		return
+	}
+	if elements := m.sets[a.text(nftLookupSet)]; len(elements) > 0 && a.u32(nftLookupFlags) != 0 {
+		m.noneOf(a, elements)
+		return
+	}
 	before := m.step.rule.Partial
 	m.step.rule.Partial, m.step.cause = true, "lookup in a set or map"
 	switch dreg := a.u32(nftLookupDreg); {
@@ -194,6 +229,9 @@ func (m *machine) compare(a attrs) {
 	if c.from == metaData && c.key == metaL4proto && len(data) > 0 {
 		m.step.proto, m.step.protoNot = data[0], a.u32(nftCmpOp) == 1 // NFT_CMP_NEQ
 	}
+	if c.isFlags() && m.step.syn(c, a.u32(nftCmpOp), data) {
+		return
+	}
 	switch op := a.u32(nftCmpOp); {
 	case len(data) == 0:
 		m.step.rule.Partial = true
@@ -202,14 +240,25 @@ func (m *machine) compare(a attrs) {
 	case op == 1:
 		m.notEqual(c, data)
 	case c.isDestinationPort() && len(data) == 2 && (op == 3 || op == 5): // NFT_CMP_LTE, NFT_CMP_GTE
-		m.step.further.bound(beUint16(data), op == 3)
+		bound(&m.step.further.Ports, beUint16(data), op == 3)
+	case c.isSourcePort() && len(data) == 2 && (op == 3 || op == 5):
+		bound(&m.step.further.SourcePorts, beUint16(data), op == 3)
 	default:
-		m.step.rule.Partial = true
+		m.step.rule.Partial, m.step.cause = true, "a range"
 	}
 }
 
 func (c content) isDestinationPort() bool {
 	return c.from == payload && c.base == payloadTransport && c.offset == 2 && c.length == 2 && c.mask == nil
+}
+
+func (c content) isSourcePort() bool {
+	return c.from == payload && c.base == payloadTransport && c.offset == 0 && c.length == 2 && c.mask == nil
+}
+
+// isBothPorts: iptables-nft compares them at once where a rule has both.
+func (c content) isBothPorts() bool {
+	return c.from == payload && c.base == payloadTransport && c.offset == 0 && c.length == 4 && c.mask == nil
 }
 
 func (m *machine) equal(c content, data []byte) {
@@ -220,6 +269,11 @@ func (m *machine) equal(c content, data []byte) {
 		m.compareNetwork(c, data)
 	case c.isDestinationPort() && len(data) == 2:
 		m.step.setPort(beUint16(data))
+	case c.isBothPorts() && len(data) == 4:
+		m.step.further.sourcePort(beUint16(data))
+		m.step.setPort(beUint16(data[2:]))
+	case c.isSourcePort() && len(data) == 2:
+		m.step.further.sourcePort(beUint16(data))
 	case c.from == destinationType && isLocal(data):
 		m.step.rule.LocalDestination, m.step.cause = true, "fib"
 	default:
@@ -258,8 +312,16 @@ func (m *machine) compareMeta(key uint32, data []byte) {
 		s.version = map[byte]uint8{familyIP4: 4, familyIP6: 6}[data[0]]
 		s.rule.Partial = s.rule.Partial || s.version == 0
 	default:
-		s.rule.Partial = true
+		s.rule.Partial, s.cause = true, "meta "+metaKeys[key]
 	}
+}
+
+// metaKeys are nft's words for enum nft_meta_keys, as far as rules of NAT ask for them
+// and natkit has no field.
+var metaKeys = map[uint32]string{
+	unix.NFT_META_MARK: "mark", unix.NFT_META_SKUID: "skuid", unix.NFT_META_SKGID: "skgid", unix.NFT_META_PKTTYPE: "pkttype",
+	unix.NFT_META_CGROUP: "cgroup", unix.NFT_META_IIFGROUP: "iifgroup", unix.NFT_META_OIFGROUP: "oifgroup",
+	unix.NFT_META_IIFTYPE: "iiftype", unix.NFT_META_OIFTYPE: "oiftype", unix.NFT_META_RTCLASSID: "rtclassid",
 }
 
 // interfaceName is a name that nft compares with all its bytes, or, where no NUL

@@ -12,9 +12,14 @@ import (
 type Further struct {
 	NotFrom, NotTo []netip.Prefix
 	NotIn, NotOut  []string
-	// Ports are the destination's, first and last of each range.
-	Ports [][2]uint16
+	// Ports are the destination's, SourcePorts the source's, first and last of each range.
+	Ports, SourcePorts [][2]uint16
+	// SYN: TCP segments that open a connection.
+	SYN bool
 }
+
+// partial tells whether the fields of a rule say less than that.
+func (f *Further) partial() bool { return len(f.Ports)+len(f.SourcePorts) > 0 || f.SYN }
 
 // unless are the inverted ones.
 func (f *Further) unless() (all []snapshot.NATCondition) {
@@ -35,11 +40,11 @@ func (f *Further) unless() (all []snapshot.NATCondition) {
 
 // bound notes one end of a range of ports; the other one comes as a comparison of
 // its own.
-func (f *Further) bound(port uint16, upper bool) {
-	if len(f.Ports) == 0 {
-		f.Ports = [][2]uint16{{0, 65535}}
+func bound(ports *[][2]uint16, port uint16, upper bool) {
+	if len(*ports) == 0 {
+		*ports = [][2]uint16{{0, 65535}}
 	}
-	p := &f.Ports[0]
+	p := &(*ports)[0]
 	if upper {
 		p[1] = min(p[1], port)
 	} else {
@@ -47,14 +52,31 @@ func (f *Further) bound(port uint16, upper bool) {
 	}
 }
 
+func (f *Further) sourcePort(port uint16) {
+	bound(&f.SourcePorts, port, false)
+	bound(&f.SourcePorts, port, true)
+}
+
 // notEqual is the contrary of equal, for what Further has a field for.
 func (m *machine) notEqual(c content, data []byte) {
+	m.not(func(is *machine) { is.equal(c, data) })
+}
+
+// noneOf is a lookup that finds none of the elements.
+func (m *machine) noneOf(a attrs, elements []element) {
+	for _, e := range elements {
+		m.not(func(is *machine) { is.isBetween(slot(a.u32(nftLookupSreg)), e) })
+	}
+}
+
+// not is the contrary of one condition.
+func (m *machine) not(condition func(*machine)) {
 	is := *m
 	is.step = step{version: m.step.version}
-	is.equal(c, data)
+	condition(&is)
 	r, f := &is.step.rule, &m.step.further
 	switch {
-	case r.Partial:
+	case r.Partial || is.step.conditions() != 1:
 		m.step.rule.Partial = true
 	case r.FromSource.IsValid():
 		f.NotFrom = append(f.NotFrom, r.FromSource)
@@ -69,6 +91,17 @@ func (m *machine) notEqual(c content, data []byte) {
 	}
 }
 
+// conditions counts those that the rule's own fields have.
+func (s *step) conditions() (n int) {
+	c := s.rule.Condition()
+	for _, set := range []bool{c.Protocol != "", c.DestinationPort != 0, c.FromSource.IsValid(), c.ToDestination.IsValid(), c.InInterface != "", c.OutInterface != ""} {
+		if set {
+			n++
+		}
+	}
+	return n
+}
+
 // between is a range of destination ports (enum nft_range_attributes).
 func (m *machine) between(a attrs) {
 	const sreg, op, from, to = 1, 2, 3, 4
@@ -78,6 +111,6 @@ func (m *machine) between(a attrs) {
 		m.step.rule.Partial, m.step.cause = true, "range"
 		return
 	}
-	m.step.further.bound(beUint16(first), false)
-	m.step.further.bound(beUint16(last), true)
+	bound(&m.step.further.Ports, beUint16(first), false)
+	bound(&m.step.further.Ports, beUint16(last), true)
 }

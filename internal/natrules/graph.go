@@ -33,8 +33,10 @@ func (c conn) graph(key tableKey) (*graph, error) {
 
 // iptablesTable tells tables that iptables-nft keeps: nobody else is to use the names.
 func iptablesTable(key tableKey) bool {
-	return key.family != familyInet && slices.Contains([]string{"raw", "mangle", "nat", "filter", "security"}, key.name)
+	return key.family != familyInet && slices.Contains(iptablesTables, key.name)
 }
+
+var iptablesTables = []string{"raw", "mangle", "nat", "filter", "security"}
 
 // reach counts the rules of a chain and of all that it leads to, and names those.
 func (g *graph) reach(first string) (rules int, chains []string) {

@@ -35,6 +35,15 @@ var natAttrsOf = map[string]natAttrs{
 	"redir": {0, 0, 1, 2, 3}, // enum nft_redir_attributes
 }
 
+// natFamily is NFTA_NAT_FAMILY.
+const natFamily = 2
+
+// addressBytes are how long a family's addresses are.
+var addressBytes = map[uint32]int{familyIP4: 4, familyIP6: 16}
+
+// upTo is the part of a map's value that is one address.
+func upTo(data []byte, size int) []byte { return data[:min(len(data), size)] }
+
 func (m *machine) addresses(a attrs, n natAttrs) bool {
 	if n.addrMin == 0 || !a.has(n.addrMin) {
 		return true
@@ -44,8 +53,9 @@ func (m *machine) addresses(a attrs, n natAttrs) bool {
 	if a.has(n.addrMax) {
 		last = m.held(a.u32(n.addrMax))
 	}
-	x, ok := netip.AddrFromSlice(first.data)
-	y, ok2 := netip.AddrFromSlice(last.data)
+	size := addressBytes[a.u32(natFamily)]
+	x, ok := netip.AddrFromSlice(upTo(first.data, size))
+	y, ok2 := netip.AddrFromSlice(upTo(last.data, size))
 	if first.from != constant || last.from != constant || !ok || !ok2 {
 		return false
 	}

@@ -62,7 +62,9 @@ type kernelTable struct {
 	rules    []*kernelRule
 	verdicts map[string][]string
 	// maps are those by which sources are translated.
-	maps    map[string][]mapElement
+	maps map[string][]mapElement
+	// sets are those whose elements stay, for Chains alone.
+	sets    map[string][]element
 	targets map[*kernelRule]string
 }
 
@@ -108,24 +110,31 @@ func (c conn) once() (*ruleset, error) {
 		if flags[key]&nftTableDormant != 0 { // its chains are at no hook
 			continue
 		}
-		t := kernelTable{key: key, owned: flags[key]&nftTableOwner != 0, verdicts: map[string][]string{}, maps: map[string][]mapElement{}, targets: map[*kernelRule]string{}}
-		for _, chain := range all {
-			if (tableKey{chain.family, chain.table}) == key {
-				t.chains = append(t.chains, chain)
-			}
-		}
-		if t.rules, err = c.rules(key); err != nil {
+		t, err := c.tableOf(key, all)
+		if err != nil {
 			return nil, err
 		}
-		if err := c.verdictMaps(&t); err != nil {
+		t.owned = flags[key]&nftTableOwner != 0
+		if err := c.sourceMaps(t); err != nil {
 			return nil, err
 		}
-		if err := c.sourceMaps(&t); err != nil {
-			return nil, err
-		}
-		set.tables = append(set.tables, t)
+		set.tables = append(set.tables, *t)
 	}
 	return set, nil
+}
+
+// tableOf is a table with its chains, rules and verdict maps.
+func (c conn) tableOf(key tableKey, chains []kernelChain) (t *kernelTable, err error) {
+	t = &kernelTable{key: key, verdicts: map[string][]string{}, maps: map[string][]mapElement{}, targets: map[*kernelRule]string{}}
+	for _, chain := range chains {
+		if (tableKey{chain.family, chain.table}) == key {
+			t.chains = append(t.chains, chain)
+		}
+	}
+	if t.rules, err = c.rules(key); err != nil {
+		return nil, err
+	}
+	return t, c.verdictMaps(t)
 }
 
 // natTables are the tables that have a base chain of type nat, each once.

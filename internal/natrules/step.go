@@ -43,6 +43,11 @@ type step struct {
 	// prefix is true where a whole prefix replaces another, shifts where ports are
 	// given by an offset (NF_NAT_RANGE_PROTO_OFFSET).
 	prefix, shifts bool
+	// notrack is true where it keeps the tracker off; mss bounds the segments that a SYN
+	// asks for, to that many bytes, or, by clampMSS, to what the route's MTU takes.
+	notrack  bool
+	mss      uint16
+	clampMSS bool
 	// byMap is set where a map gives what sources become.
 	byMap *mapUse
 }
@@ -64,9 +69,9 @@ var everybody = map[uint8]netip.Prefix{
 
 // close tells conditions that further has from those that nothing says.
 func (s *step) close() {
-	s.unknown = s.rule.Partial || s.rule.LocalDestination
+	s.unknown = s.rule.Partial
 	s.rule.Unless = s.further.unless()
-	s.rule.Partial = s.rule.Partial || len(s.further.Ports) > 0
+	s.rule.Partial = s.rule.Partial || s.further.partial()
 }
 
 func (s *step) refuse(how string) { s.leaves, s.ends, s.refuses = true, true, how }

@@ -174,6 +174,7 @@ func (s *step) target(name string, revision uint32, data []byte, family string) 
 	}
 	if !known {
 		s.other = name
+		s.besides(name, data)
 		return // LOG, MARK and the like let the packet pass on
 	}
 	s.translates, s.rule.Kind = true, kind

@@ -18,7 +18,12 @@ func (s *step) match(name string, revision uint32, data []byte) {
 	case name == "multiport" && revision == 1 && len(data) >= 48:
 		s.multiport(data)
 	case name == "tcp" && revision == 0 && len(data) >= 12:
-		s.ports(data, data[8] == 0 && data[9] == 0 && data[11] == 0) // option, flags' mask, inverted
+		if data[9] == tcpSYN|tcpRST && data[10] == tcpSYN && data[11] == 0 { // flags looked at, and set
+			s.further.SYN = true
+		} else if data[9] != 0 {
+			s.rule.Partial, s.cause = true, "tcp flags"
+		}
+		s.ports(data, data[8] == 0 && data[11] == 0) // option, inverted
 	case name == "udp" && revision == 0 && len(data) >= 9:
 		s.ports(data, data[8] == 0)
 	default:
@@ -37,12 +42,13 @@ func isLocalDestination(revision uint32, data []byte) bool {
 		len(bytes.Trim(data[4:size], "\x00")) == 0
 }
 
-// multiport reads struct xt_multiport_v1: what is compared (1: destinations), how
+// multiport reads struct xt_multiport_v1: what is compared (0: sources, 1: destinations), how
 // many ports, 15 of them, which begin a range, inverted.
 func (s *step) multiport(data []byte) {
 	const rangesAt, invertedAt = 32, 47
 	count := int(data[1])
-	if data[0] != 1 || data[invertedAt] != 0 || count > 15 || len(s.further.Ports) > 0 {
+	ports := map[byte]*[][2]uint16{0: &s.further.SourcePorts, 1: &s.further.Ports}[data[0]]
+	if ports == nil || data[invertedAt] != 0 || count > 15 || len(*ports) > 0 {
 		s.rule.Partial, s.cause = true, "multiport"
 		return
 	}
@@ -53,7 +59,7 @@ func (s *step) multiport(data []byte) {
 			i++
 			p[1] = port(i)
 		}
-		s.further.Ports = append(s.further.Ports, p)
+		*ports = append(*ports, p)
 	}
 }
 
@@ -64,8 +70,11 @@ func (s *step) ports(data []byte, plain bool) {
 	port := func(i int) uint16 { return binary.NativeEndian.Uint16(data[2*i:]) }
 	anySource := port(0) == 0 && port(1) == 0xffff
 	anyDest := port(2) == 0 && port(3) == 0xffff
+	if !anySource {
+		s.further.SourcePorts = append(s.further.SourcePorts, [2]uint16{port(0), port(1)})
+	}
 	switch {
-	case !plain || !anySource:
+	case !plain:
 		s.rule.Partial = true
 	case anyDest:
 	case port(2) == port(3):

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -12,8 +13,9 @@ import (
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
-// Ruleset reads the NAT rules of a namespace (nil: this one), of nftables,
-// iptables-nft and iptables-legacy, in the form in which they can be imported.
+// Ruleset reads the NAT rules of a namespace (nil: this one), of nftables, iptables-nft
+// and iptables-legacy, and those that keep the tracker off or bound segments, in the
+// form in which they can be imported.
 func Ruleset(ns *netns.Handle) (*iptables.Ruleset, error) {
 	tables, err := natrules.Chains(ns)
 	if err != nil {
@@ -25,12 +27,7 @@ func Ruleset(ns *netns.Handle) (*iptables.Ruleset, error) {
 			set.Tables = append(set.Tables, tableOf(&t, version))
 		}
 	}
-	elsewhere, err := natrules.Elsewhere(ns)
-	for _, name := range elsewhere {
-		set.Notes = append(set.Notes, iptables.Note{Kind: iptables.Untranslated, Rules: 1, Text: "table " + name,
-			Reason: "has rules that keep the tracker off or bound TCP segments, which are imported from the text of iptables-save alone"})
-	}
-	return set, err
+	return set, nil
 }
 
 // versions of IP that a family's rules are about.
@@ -47,7 +44,7 @@ func tableOf(t *natrules.NATTable, version int) *iptables.Table {
 			out.Chains = append(out.Chains, &iptables.Chain{Name: c.Name, Rules: rules})
 		}
 		for _, h := range c.Hooks {
-			out.Chains = append(out.Chains, &iptables.Chain{Name: c.Name, Hook: h.Hook, Priority: h.Priority, Rules: rules})
+			out.Chains = append(out.Chains, &iptables.Chain{Name: c.Name, Hook: h.Hook, Priority: h.Priority, Filter: !h.NAT, Rules: rules})
 		}
 	}
 	return out
@@ -60,14 +57,25 @@ func rulesOf(t *natrules.NATTable, c *natrules.NATChain, version int) (rules []*
 			continue
 		}
 		r := &iptables.Rule{Comment: s.Comment, Match: matchOf(s), Target: targetOf(s)}
-		words := s.Rule.Text
-		if r.Target.Kind == iptables.Netmap { // the direction is its chain's
-			words = "netmap to " + r.Target.Prefix.String()
-		}
-		r.Text = strings.Join(strings.Fields(fmt.Sprintf("%s %s %s: %s %s", t.Family, t.Name, c.Name, r.Match, words)), " ")
+		r.Text = textOf(t, c, s, r, version)
 		rules = append(rules, r)
 	}
 	return rules
+}
+
+// textOf is a rule in the words of the program that it is of.
+func textOf(t *natrules.NATTable, c *natrules.NATChain, s *natrules.NATStep, r *iptables.Rule, version int) string {
+	words := []string{t.Family, t.Name, c.Name + ":", r.Match.Nft(version), cmp.Or(s.Rule.Text, s.Other)}
+	if r.Comment != "" {
+		words = append(words, fmt.Sprintf("comment %q", r.Comment))
+	}
+	if t.IsIptables() {
+		words = []string{map[int]string{4: "iptables", 6: "ip6tables"}[version], "-t", t.Name, "-A", c.Name, r.Match.String(), r.Target.String()}
+		if r.Comment != "" {
+			words = append(words, fmt.Sprintf("-m comment --comment %q", r.Comment))
+		}
+	}
+	return strings.Join(strings.Fields(strings.Join(words, " ")), " ")
 }
 
 // concerns tells whether a rule can be met by packets of that version of IP.
@@ -92,16 +100,14 @@ func matchOf(s *natrules.NATStep) iptables.Match {
 		From: real(s.Rule.FromSource), To: real(s.Rule.ToDestination),
 		NotFrom: s.Further.NotFrom, NotTo: s.Further.NotTo,
 		In: s.Rule.InInterface, Out: s.Rule.OutInterface, NotIn: s.Further.NotIn, NotOut: s.Further.NotOut,
-		Protocol: s.Rule.Protocol,
+		Protocol: s.Rule.Protocol, ToLocal: s.Rule.LocalDestination, SYN: s.Further.SYN, SourcePorts: portsOf(s.Further.SourcePorts),
 	}
 	if p := s.Rule.DestinationPort; p != 0 {
 		m.Ports = []iptables.Ports{{First: p, Last: p}}
 	}
-	for _, p := range s.Further.Ports {
-		m.Ports = append(m.Ports, iptables.Ports{First: p[0], Last: p[1]})
-	}
+	m.Ports = append(m.Ports, portsOf(s.Further.Ports)...)
 	switch {
-	case s.Rule.DestinationPort != 0 && len(s.Further.Ports) > 0, len(m.Ports) > 0 && m.Protocol == "":
+	case s.Rule.DestinationPort != 0 && len(s.Further.Ports) > 0, len(m.Ports)+len(m.SourcePorts) > 0 && m.Protocol == "":
 		m.Unknown = append(m.Unknown, "ports of several protocols")
 	case s.Unknown && s.Cause != "":
 		m.Unknown = append(m.Unknown, "("+s.Cause+")")
@@ -109,6 +115,13 @@ func matchOf(s *natrules.NATStep) iptables.Match {
 		m.Unknown = append(m.Unknown, "(one that natkit does not know)")
 	}
 	return m
+}
+
+func portsOf(list [][2]uint16) (all []iptables.Ports) {
+	for _, p := range list {
+		all = append(all, iptables.Ports{First: p[0], Last: p[1]})
+	}
+	return all
 }
 
 // real is the prefix, or none where it is of any address.
@@ -138,10 +151,16 @@ func targetOf(s *natrules.NATStep) iptables.Target {
 		t.Kind = iptables.Goto
 	case len(s.To) > 0:
 		t.Kind = iptables.Jump
+	case s.Refuses:
+		t.Kind = iptables.Drop
 	case s.Ends:
 		t.Kind = iptables.Accept
 	case s.Leaves:
 		t.Kind = iptables.Return
+	case s.Notrack:
+		t.Kind = iptables.Notrack
+	case s.ClampMSS, s.MSS != 0:
+		t.Kind, t.Clamp, t.Bytes = iptables.MSS, s.ClampMSS, s.MSS
 	}
 	if s.Translates && s.Prefix {
 		t.Kind = iptables.Netmap

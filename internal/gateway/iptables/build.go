@@ -91,28 +91,6 @@ func (t *translator) takeMSS(e *entry) string {
 	return ""
 }
 
-// makeNotrack wants both directions: what the address gets, and what it sends.
-func (t *translator) makeNotrack(e *entry, later []*entry) (*made, string) {
-	on := e.match.To
-	if !on.IsValid() {
-		on = e.match.From
-	}
-	m := &made{version: e.version, from: []*entry{e}}
-	to, from := e.match.To.IsValid() && e.hook == "prerouting", e.match.From.IsValid()
-	for _, x := range later {
-		if x.rule.Target.Kind != Notrack || x.match.To != on && x.match.From != on {
-			continue
-		}
-		m.from = append(m.from, x)
-		to, from = to || x.match.To.IsValid() && x.hook == "prerouting", from || x.match.From.IsValid()
-	}
-	if !to || !from {
-		return nil, "is for one direction; natkit's notrack is for what the address gets and for what it sends"
-	}
-	m.rule.Notrack = &gateway.Notrack{On: gateway.Address{Addr: on.Addr()}}
-	return m, ""
-}
-
 func (t *translator) makeNetmap(e *entry, later []*entry) (*made, string) {
 	i := slices.IndexFunc(later, func(x *entry) bool { return mirrored(e, x) })
 	if i < 0 {

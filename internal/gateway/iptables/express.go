@@ -17,6 +17,8 @@ func wordless(m *Match, allowed string) string {
 		return "the condition " + m.Unknown[0]
 	case m.ToLocal:
 		return "the condition that the destination is any address of the host"
+	case len(m.SourcePorts) > 0 && !has("sport"):
+		return "source ports (" + portsWords(m.SourcePorts) + ")"
 	case m.SYN && !has("syn"):
 		return "a condition on TCP flags"
 	case m.Protocol != "" && !has("protocol"):
@@ -219,23 +221,6 @@ func (e *entry) expressNetmap(wan string) string {
 	}
 	if len(e.except) > 0 {
 		return fmt.Sprintf("%s keeps some of its packets from it, which natkit's netmap cannot", where(e.except[0].rule))
-	}
-	return ""
-}
-
-func (e *entry) expressNotrack() string {
-	m := e.match
-	from, to := m.From.IsValid(), m.To.IsValid()
-	switch {
-	case from == to || from && !m.From.IsSingleIP() || to && !m.To.IsSingleIP():
-		return "natkit's notrack is for what one address gets and sends"
-	case m.Protocol != "":
-		return "is for " + m.Protocol + " alone, in one direction; natkit's notrack is for what the address gets and for what it sends"
-	case len(e.except) > 0:
-		return fmt.Sprintf("%s keeps some of its packets from it", where(e.except[0].rule))
-	}
-	if word := wordless(&m, "from to"); word != "" {
-		return noWord + word
 	}
 	return ""
 }

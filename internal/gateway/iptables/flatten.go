@@ -14,7 +14,9 @@ type entry struct {
 	// priority is the base chain's, base which one it is of all.
 	priority int32
 	base     int
-	match    Match
+	// filter is true where the base chain is not one of NAT.
+	filter bool
+	match  Match
 	// except are those that leave the chain, or the hook, before it.
 	except []*exception
 	// owner is the program that keeps it, where that is another's.
@@ -130,11 +132,11 @@ func (f *flattener) add(r *Rule, m Match, except []*exception, owner string) {
 		return
 	}
 	e := &entry{rule: r, version: f.table.Version, table: f.table.Name, hook: f.base.Hook,
-		priority: f.base.Priority, base: f.index, match: m, owner: owner}
+		priority: f.base.Priority, base: f.index, filter: f.base.Filter, match: m, owner: owner}
 	for _, x := range except {
 		if !disjoint(&x.match, &m) {
 			e.except = append(e.except, x)
 		}
 	}
-	f.out = append(f.out, e)
+	f.out = append(f.out, e.perPort()...)
 }

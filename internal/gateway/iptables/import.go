@@ -141,7 +141,7 @@ func (t *translator) judge(i int) (kind, reason string) {
 		return LeftAlone, "is " + e.owner + "'s"
 	case k == Pass:
 		return LeftAlone, "does not translate"
-	case chainsOf[e.table] != nil && e.table != "nat" && k != Notrack && k != MSS:
+	case e.filter && k != Notrack && k != MSS:
 		return LeftAlone, "is the table " + e.table + "'s, not NAT's"
 	case t.refused[e] != "":
 		return Untranslated, t.refused[e]
@@ -160,7 +160,7 @@ func (t *translator) judge(i int) (kind, reason string) {
 
 // sameHook are entries whose order matters to each other.
 func sameHook(a, b *entry) bool {
-	return a.hook == b.hook && a.version == b.version && a.rule.Target.translates() == b.rule.Target.translates()
+	return a.hook == b.hook && a.version == b.version && a.filter == b.filter && a.rule.Target.translates() == b.rule.Target.translates()
 }
 
 // coveredBy is a rule after which nothing is left for the entry.
@@ -199,7 +199,7 @@ func rivals(a, b *entry) bool {
 func (t *translator) findRivals() map[rivalry][]*entry {
 	all := map[rivalry][]*entry{}
 	for _, e := range t.entries {
-		if e.rule.Target.translates() {
+		if e.rule.Target.translates() && !e.filter {
 			place := rivalry{e.hook, e.version, e.priority}
 			all[place] = append(all[place], e)
 		}

@@ -14,7 +14,7 @@ func and(a, b Match) (Match, bool) {
 	m := Match{
 		From: narrower(a.From, b.From), To: narrower(a.To, b.To),
 		In: narrowerName(a.In, b.In), Out: narrowerName(a.Out, b.Out),
-		Protocol: a.Protocol, Ports: commonPorts(a.Ports, b.Ports),
+		Protocol: a.Protocol, Ports: commonPorts(a.Ports, b.Ports), SourcePorts: commonPorts(a.SourcePorts, b.SourcePorts),
 		ToLocal: a.ToLocal || b.ToLocal, SYN: a.SYN || b.SYN,
 	}
 	if m.Protocol == "" {
@@ -61,7 +61,7 @@ func disjoint(a, b *Match) bool {
 		apartNames(a.In, b.In) || apartNames(a.Out, b.Out) ||
 		excludedName(a.In, b.NotIn) || excludedName(b.In, a.NotIn) ||
 		excludedName(a.Out, b.NotOut) || excludedName(b.Out, a.NotOut) ||
-		a.Protocol != "" && b.Protocol != "" && (a.Protocol != b.Protocol || apartPorts(a.Ports, b.Ports))
+		a.Protocol != "" && b.Protocol != "" && (a.Protocol != b.Protocol || apartPorts(a.Ports, b.Ports) || apartPorts(a.SourcePorts, b.SourcePorts))
 }
 
 func apart(a, b netip.Prefix) bool { return a.IsValid() && b.IsValid() && !a.Overlaps(b) }
@@ -115,7 +115,7 @@ func covers(a, b *Match) bool {
 		exceptsLess(a.NotFrom, b.From, b.NotFrom) && exceptsLess(a.NotTo, b.To, b.NotTo) &&
 		coversName(a.In, b.In) && coversName(a.Out, b.Out) &&
 		exceptsLessNames(a.NotIn, b.In, b.NotIn) && exceptsLessNames(a.NotOut, b.Out, b.NotOut) &&
-		(a.Protocol == "" || a.Protocol == b.Protocol) && coversPorts(a.Ports, b.Ports)
+		(a.Protocol == "" || a.Protocol == b.Protocol) && coversPorts(a.Ports, b.Ports) && coversPorts(a.SourcePorts, b.SourcePorts)
 }
 
 func coversPrefix(a, b netip.Prefix) bool { return !a.IsValid() || b.IsValid() && within(b, a) }

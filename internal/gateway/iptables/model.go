@@ -29,7 +29,10 @@ type Chain struct {
 	Hook string
 	// Priority orders chains at a hook, lower first.
 	Priority int32
-	Rules    []*Rule
+	// Filter is true of chains that are not NAT's: of their rules those count that keep
+	// the tracker off or bound segments.
+	Filter bool
+	Rules  []*Rule
 }
 
 // Rule is one line.
@@ -52,8 +55,8 @@ type Match struct {
 	In, Out       string
 	NotIn, NotOut []string
 	Protocol      string
-	// Ports are the destination's; any where empty.
-	Ports []Ports
+	// Ports are the destination's, SourcePorts the source's; any where empty.
+	Ports, SourcePorts []Ports
 	// ToLocal asks for a destination that is an address of the host.
 	ToLocal bool
 	// SYN asks for TCP segments with SYN and without RST.
@@ -145,7 +148,7 @@ func (t *Table) chain(name string) *Chain {
 	if c := t.find(name); c != nil {
 		return c
 	}
-	c := &Chain{Name: name, Hook: builtin(t.Name, name), Priority: priorities[t.Name]}
+	c := &Chain{Name: name, Hook: builtin(t.Name, name), Priority: priorities[t.Name], Filter: t.Name != "nat"}
 	t.Chains = append(t.Chains, c)
 	return c
 }

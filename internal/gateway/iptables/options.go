@@ -66,6 +66,7 @@ var long = map[string]string{
 	"--in-interface": "-i", "--out-interface": "-o", "--protocol": "-p", "--proto": "-p",
 	"--match": "-m", "--jump": "-j", "--goto": "-g", "--set-counters": "-c",
 	"--destination-port": "--dport", "--destination-ports": "--dports",
+	"--source-port": "--sport", "--source-ports": "--sports",
 }
 
 // option reads one option with its argument.
@@ -145,6 +146,7 @@ func init() {
 		"-s": (*ruleParser).source, "-d": (*ruleParser).destination,
 		"-i": (*ruleParser).in, "-o": (*ruleParser).out, "-p": (*ruleParser).protocol,
 		"--dport": (*ruleParser).ports, "--dports": (*ruleParser).ports,
+		"--sport": (*ruleParser).sourcePorts, "--sports": (*ruleParser).sourcePorts,
 		"--dst-type": (*ruleParser).dstType, "--tcp-flags": (*ruleParser).tcpFlags,
 		"-m": (*ruleParser).match, "-j": (*ruleParser).jump, "-g": (*ruleParser).jumpTo,
 		"--comment": func(p *ruleParser, v string, _ bool) error { p.rule.Comment = v; return nil },
@@ -201,8 +203,16 @@ func (p *ruleParser) protocol(v string, not bool) error {
 }
 
 func (p *ruleParser) ports(v string, not bool) error {
-	if not || len(p.rule.Match.Ports) > 0 {
-		p.rule.Match.Unknown = append(p.rule.Match.Unknown, "destination ports "+v)
+	return p.portList(&p.rule.Match.Ports, "--dports", v, not)
+}
+
+func (p *ruleParser) sourcePorts(v string, not bool) error {
+	return p.portList(&p.rule.Match.SourcePorts, "--sports", v, not)
+}
+
+func (p *ruleParser) portList(list *[]Ports, option, v string, not bool) error {
+	if not || len(*list) > 0 {
+		p.rule.Match.Unknown = append(p.rule.Match.Unknown, "! "+option+" "+v)
 		return nil
 	}
 	for _, one := range strings.Split(v, ",") {
@@ -210,7 +220,7 @@ func (p *ruleParser) ports(v string, not bool) error {
 		if err != nil {
 			return err
 		}
-		p.rule.Match.Ports = append(p.rule.Match.Ports, ports)
+		*list = append(*list, ports)
 	}
 	return nil
 }

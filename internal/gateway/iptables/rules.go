@@ -65,7 +65,7 @@ func prefixesOf(list []netip.Prefix) (all gateway.Prefixes) {
 // makeDestination makes a dnat for all ports, which spread parts.
 func makeDestination(e *entry, later []*entry) (*made, string) {
 	if e.hook == "output" {
-		return nil, "is for this host's own programs alone; natkit's \"local: true\" is for them too, with the same rule in PREROUTING"
+		return nil, "is for this host's own programs alone; natkit's \"local: on\" is for them too, with the same rule in PREROUTING"
 	}
 	m := &made{version: e.version, from: []*entry{e}}
 	r := gateway.DNAT{On: gateway.On{Address: e.match.To.Addr()}, From: prefixesOf(prefixes(e.match.From)), To: endpointOf(e)}

@@ -24,7 +24,7 @@ var withPorts = []string{"tcp", "udp", "sctp", "dccp", "udplite"}
 // finish makes the target of its options.
 func (p *ruleParser) finish() error {
 	t, m := &p.rule.Target, &p.rule.Match
-	if len(m.Ports) > 0 && !slices.Contains(withPorts, m.Protocol) {
+	if len(m.Ports)+len(m.SourcePorts) > 0 && !slices.Contains(withPorts, m.Protocol) {
 		return fmt.Errorf("has ports without a protocol that has them")
 	}
 	if t.Kind == Goto {
@@ -115,6 +115,13 @@ func (t *Target) addresses(v string, version int) error {
 	if ports == "" {
 		return nil
 	}
+	ports, base, shifted := strings.Cut(ports, "/")
+	if shifted { // by as much as the port asked for differs from the base
+		t.Unknown = append(t.Unknown, "ports that are shifted")
+		if _, err := parsePort(base); err != nil {
+			return err
+		}
+	}
 	var err error
 	t.Ports, err = givenPorts(ports)
 	return err
@@ -128,12 +135,9 @@ func parseAddress(s string, version int) (netip.Addr, error) {
 	return a, nil
 }
 
-// givenPorts reads 80 and 1024-65535; a shifted range, 5000-5100/6000, is unknown.
+// givenPorts reads 80 and 1024-65535.
 func givenPorts(s string) (Ports, error) {
 	low, high, both := strings.Cut(s, "-")
-	if strings.Contains(s, "/") {
-		return Ports{}, fmt.Errorf("shifts ports by %s, which natkit has no word for", s)
-	}
 	if !both {
 		high = low
 	}

@@ -34,6 +34,7 @@ func (m Match) String() string {
 		add("! -o", n)
 	}
 	add("-p", m.Protocol)
+	add("--sports", portsWords(m.SourcePorts))
 	add("--dports", portsWords(m.Ports))
 	w = append(w, m.Unknown...)
 	return strings.Join(w, " ")

@@ -1,0 +1,95 @@
+package natrules
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/netns"
+)
+
+// nftChains are the tables of nftables that have chains at the hooks of IP.
+func nftChains(ns *netns.Handle) ([]NATTable, error) {
+	c, err := dial(ns)
+	if errors.Is(err, unix.EPROTONOSUPPORT) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	names, err := links(ns)
+	if err != nil {
+		return nil, fmt.Errorf("list interfaces: %w", err)
+	}
+	var tables []*kernelTable
+	if _, _, err := c.settled(func() (err error) { tables, err = c.withSets(); return err }); err != nil {
+		return nil, err
+	}
+	var all []NATTable
+	for _, t := range tables {
+		all = append(all, t.stepByElement(names).exported(t.isNAT))
+	}
+	return all, nil
+}
+
+// withSets reads the tables, with the sets of those that are not natkit's own.
+func (c conn) withSets() (all []*kernelTable, err error) {
+	chains, err := c.chains()
+	if err != nil {
+		return nil, err
+	}
+	flags, err := c.tables()
+	if err != nil {
+		return nil, err
+	}
+	var keys []tableKey
+	for _, chain := range chains {
+		key := tableKey{chain.family, chain.table}
+		if chain.atIP() && flags[key]&nftTableDormant == 0 && !slices.Contains(keys, key) {
+			keys = append(keys, key)
+		}
+	}
+	for _, key := range keys {
+		t, err := c.tableOf(key, chains)
+		if err != nil {
+			return nil, err
+		}
+		if !key.isGateway() {
+			if t.sets, err = c.constantSets(t); err != nil {
+				return nil, err
+			}
+		}
+		all = append(all, t)
+	}
+	return all, nil
+}
+
+// atIP tells whether packets of IP come to it from a hook.
+func (c kernelChain) atIP() bool {
+	return c.hook >= 0 && c.hook < len(hookNames) && familyNames[c.family] != ""
+}
+
+func (t *kernelTable) isNAT(chain string) bool {
+	return slices.ContainsFunc(t.chains, func(c kernelChain) bool { return c.name == chain && c.translates() })
+}
+
+// stepByElement is the table with all its base chains, and a step for each element of
+// the sets that rules look into.
+func (t *kernelTable) stepByElement(links map[uint32]string) *ruleTable {
+	table := newTable(familyNames[t.key.family], t.key.name)
+	for _, c := range t.chains {
+		chain := table.chain(c.name)
+		if c.atIP() {
+			chain.bases = append(chain.bases, base{c.hook, c.priority})
+		}
+	}
+	m := machine{family: table.family, links: links, sets: t.sets, verdicts: func(set string) []string { return t.verdicts[set] }}
+	for _, r := range t.rules {
+		chain := table.chain(r.chain)
+		chain.steps = append(chain.steps, m.readSteps(r)...)
+	}
+	return table
+}
