@@ -3,17 +3,9 @@ package behaviour
 import (
 	"testing"
 
-	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/gateway/engine/fake"
 	"github.com/natkit/natkit/internal/testutil"
 )
-
-// router forwards, and carries no plan out.
-type router struct{}
-
-func (router) Name() string                             { return "router" }
-func (router) Apply(*netns.Handle, *gateway.Plan) error { return nil }
-func (router) Remove(*netns.Handle) error               { return nil }
 
 // withoutNAT are the cases that a router without NAT meets too: they are about what the
 // gateway says as a router, or about what it must not do.
@@ -37,7 +29,7 @@ func TestCasesSeeThatNothingTranslates(t *testing.T) {
 	testutil.NeedRoot(t)
 	t.Parallel()
 	cases := All()
-	for i, r := range Run("router", cases, worlds(router{}), slow(), atATime) {
+	for i, r := range Run("router", cases, worlds(&fake.Engine{}), slow(), atATime) {
 		if meets := r.Status == Meets; meets != withoutNAT[cases[i].ID] {
 			t.Errorf("%s through a router without NAT: %s, %q; declared: %v; %v", cases[i].ID, r.Status, r.Outcome, withoutNAT[cases[i].ID], r.Err)
 		}

@@ -5,18 +5,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/gateway/nft"
-	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
-// netfilter is the kernel's own NAT.
-type netfilter struct{}
-
-func (netfilter) Name() string                                  { return Netfilter }
-func (netfilter) Apply(ns *netns.Handle, p *gateway.Plan) error { return nft.Apply(ns, p) }
-func (netfilter) Remove(ns *netns.Handle) error                 { return nft.Remove(ns) }
+type netfilter = nft.Engine
 
 // atATime is how many cases are played at one time. Most of a case's time is waiting:
 // for namespaces to be made and for timers.
@@ -51,29 +45,32 @@ ipv6:
 
 // loadModules has a kernel load what it needs. Where many namespaces ask for a module
 // at one time, some kernels refuse one of them (seen on 6.12: ENOENT).
-func loadModules(t *testing.T) {
+func loadModules(t *testing.T, e Engine) {
 	t.Helper()
-	p := newWorld(t, netfilter{})
+	p := newWorld(t, e)
 	if err := p.change(everyKind); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// TestNetfilter plays the suite on this kernel. On the one of the record it must find
-// the same.
-func TestNetfilter(t *testing.T) {
+func TestNetfilter(t *testing.T) { playSuite(t, netfilter{}) }
+
+// playSuite plays all cases with an engine, on this kernel. On the one of the engine's
+// record it must find the same.
+func playSuite(t *testing.T, e engine.Engine) {
 	testutil.NeedRoot(t)
 	if !*update { // TestPage reads what is written here
 		t.Parallel()
 	}
-	loadModules(t)
+	loadModules(t, e)
+	name := string(e.Name())
 	cases, start := All(), time.Now()
-	results := Run(Netfilter, cases, worlds(netfilter{}), slow(), atATime)
+	results := Run(name, cases, worlds(e), slow(), atATime)
 	took := time.Since(start)
 	if *update {
-		writeRecord(t, Record{Netfilter, series(t), results})
+		writeRecord(t, Record{name, series(t), results})
 	}
-	recorded := readRecord(t, Netfilter)
+	recorded := readRecord(t, name)
 	for i, r := range results {
 		t.Run(cases[i].ID, func(t *testing.T) {
 			t.Logf("%s: %s", r.Status, r.Outcome)

@@ -18,10 +18,8 @@ import (
 	"github.com/natkit/natkit/internal/netns"
 )
 
-// Engine carries out plans in a network namespace.
+// Engine is what worlds need of engine.Engine.
 type Engine interface {
-	// Name is by which cases declare its deviations.
-	Name() string
 	Apply(ns *netns.Handle, p *gateway.Plan) error
 	Remove(ns *netns.Handle) error
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/natkit/natkit/internal/gateway/engine/fake"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -28,7 +29,7 @@ func newWorld(t *testing.T, e Engine) *Play {
 // where nothing translates, and that nothing else comes. A and B share a network: the
 // gateway rightly tells them so by redirects.
 func TestWorldForwards(t *testing.T) {
-	p := newWorld(t, router{})
+	p := newWorld(t, &fake.Engine{})
 	p.untranslated = true
 	addresses := map[Host][]string{
 		A: {"192.168.0.2:1", "[fd00:1::2]:1", "10.1.0.2:1"}, B: {"192.168.0.63:2", "[fd00:1::3]:2", "10.1.0.3:1"}, C: {"172.17.0.2:3", "[fd00:2::2]:3"},

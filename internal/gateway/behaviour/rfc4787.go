@@ -1,7 +1,9 @@
 package behaviour
 
-// Netfilter is the name of the engine that is the kernel's own NAT.
-const Netfilter = "netfilter"
+import "github.com/natkit/natkit/internal/gateway"
+
+// Netfilter is the name by which cases declare deviations of the kernel's own NAT.
+const Netfilter = string(gateway.EngineNetfilter)
 
 // The kinds of mapping and filtering (RFC 4787, sections 4.1 and 5).
 const (
