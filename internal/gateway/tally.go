@@ -175,19 +175,20 @@ func (p *Plan) Interfaces() []string {
 	return slices.Compact(names)
 }
 
-// Busiest are the n rules with most connections, in the order of the file.
+// Busiest are the n rules with most connections, those first that lose some, in the
+// order of the file.
 func Busiest(rules []RuleStatus, n int) []RuleStatus {
-	news := func(r *RuleStatus) uint64 {
-		if r.New == nil {
-			return 0
-		}
-		return *r.New
-	}
 	all := slices.Clone(rules)
 	slices.SortStableFunc(all, func(a, b RuleStatus) int {
-		return cmp.Or(cmp.Compare(b.Flows, a.Flows), cmp.Compare(news(&b), news(&a)))
+		return cmp.Or(compareCounts(b.Dropped, a.Dropped), cmp.Compare(b.Flows, a.Flows), compareCounts(b.New, a.New))
 	})
 	all = all[:min(n, len(all))]
 	SortRules(all)
 	return all
+}
+
+// compareCounts takes what is not known for 0.
+func compareCounts(a, b *uint64) int {
+	var none uint64
+	return cmp.Compare(*cmp.Or(a, &none), *cmp.Or(b, &none))
 }

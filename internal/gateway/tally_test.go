@@ -89,3 +89,23 @@ func TestParseRef(t *testing.T) {
 		}
 	}
 }
+
+func TestBusiestHaveThoseThatLoseConnections(t *testing.T) {
+	few, many := uint64(1), uint64(9)
+	rules := []RuleStatus{
+		{Rule: Ref{Index: 0}, Usage: Usage{Flows: 5}},
+		{Rule: Ref{Index: 1}, New: &few},
+		{Rule: Ref{Index: 2}, Usage: Usage{Flows: 7}},
+		{Rule: Ref{Index: 3}, Dropped: &few},
+		{Rule: Ref{Index: 4}, New: &many},
+	}
+	for n, want := range [][]int{{}, {3}, {2, 3}, {0, 2, 3}, {0, 2, 3, 4}, {0, 1, 2, 3, 4}, {0, 1, 2, 3, 4}} {
+		var got []int
+		for _, r := range Busiest(rules, n) {
+			got = append(got, r.Rule.Index)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%d: %v, want %v", n, got, want)
+		}
+	}
+}

@@ -16,9 +16,9 @@ import (
 	"github.com/natkit/natkit/internal/testutil"
 )
 
-// A namespace in which 198.18.0.2 becomes 198.18.0.9 with one of four ports, and
-// 198.18.0.1 is asked.
-func newNamespace(t *testing.T) *netns.Handle {
+// A namespace in which 198.18.0.2 becomes 198.18.0.9 with one of four ports, fd00::2
+// fd00::9 with one of two, and 198.18.0.1 and fd00::1 are asked.
+func newNamespace(t testing.TB) *netns.Handle {
 	t.Helper()
 	ns := testutil.Namespace(t)
 	nft := testutil.NeedProgram(t, "nft")
@@ -28,9 +28,12 @@ func newNamespace(t *testing.T) *netns.Handle {
 			{"ip", "addr", "add", "198.18.0.1/32", "dev", "lo"},
 			{"ip", "addr", "add", "198.18.0.2/32", "dev", "lo"},
 			{"ip", "addr", "add", "198.18.0.3/32", "dev", "lo"},
-			{nft, `table ip t {
+			{"ip", "addr", "add", "fd00::1/128", "dev", "lo"},
+			{"ip", "addr", "add", "fd00::2/128", "dev", "lo"},
+			{nft, `table inet t {
 				chain post { type nat hook postrouting priority 100
-					ip saddr 198.18.0.2 ip daddr 198.18.0.1 udp dport 9 snat to 198.18.0.9:2000-2003
+					ip saddr 198.18.0.2 ip daddr 198.18.0.1 udp dport 9 snat ip to 198.18.0.9:2000-2003
+					ip6 saddr fd00::2 udp dport 9 snat ip6 to [fd00::9]:2000-2001
 				}
 				chain early { type filter hook output priority 0
 					udp dport 10 drop
@@ -46,7 +49,7 @@ func newNamespace(t *testing.T) *netns.Handle {
 	return ns
 }
 
-func in(t *testing.T, ns *netns.Handle, fn func() error) {
+func in(t testing.TB, ns *netns.Handle, fn func() error) {
 	t.Helper()
 	if err := ns.Do(fn); err != nil {
 		t.Fatal(err)
@@ -55,11 +58,11 @@ func in(t *testing.T, ns *netns.Handle, fn func() error) {
 
 // send sends n datagrams, each from a socket of its own; the kernel tells the sender of
 // those that it drops.
-func send(t *testing.T, ns *netns.Handle, from, to string, n int) {
+func send(t testing.TB, ns *netns.Handle, from, to string, n int) {
 	t.Helper()
 	in(t, ns, func() error {
 		for range n {
-			c, err := (&net.Dialer{LocalAddr: &net.UDPAddr{IP: net.ParseIP(from)}}).Dial("udp4", to)
+			c, err := (&net.Dialer{LocalAddr: &net.UDPAddr{IP: net.ParseIP(from)}}).Dial("udp", to)
 			if err != nil {
 				return err
 			}
@@ -73,7 +76,7 @@ func send(t *testing.T, ns *netns.Handle, from, to string, n int) {
 	})
 }
 
-func start(t *testing.T, ns *netns.Handle) *Tracer {
+func start(t testing.TB, ns *netns.Handle) *Tracer {
 	t.Helper()
 	tracer, err := Start(ns)
 	if err != nil {
@@ -88,7 +91,7 @@ func start(t *testing.T, ns *netns.Handle) *Tracer {
 }
 
 // counted are packets by what became of a connection.
-func counted(t *testing.T, tracer *Tracer) map[string]uint64 {
+func counted(t testing.TB, tracer *Tracer) map[string]uint64 {
 	t.Helper()
 	all := map[string]uint64{}
 	overflow, err := tracer.Take(func(e *conntrack.Entry, packets uint64) {
@@ -100,7 +103,7 @@ func counted(t *testing.T, tracer *Tracer) map[string]uint64 {
 	return all
 }
 
-func insertFailed(t *testing.T, ns *netns.Handle) (n uint64) {
+func insertFailed(t testing.TB, ns *netns.Handle) (n uint64) {
 	t.Helper()
 	cpus, err := dump.Stats(ns)
 	if err != nil {
@@ -110,6 +113,17 @@ func insertFailed(t *testing.T, ns *netns.Handle) (n uint64) {
 		n += cpu["insert_failed"]
 	}
 	return n
+}
+
+func TestConnectionsWithoutAPortOfIPv6(t *testing.T) {
+	testutil.NeedFeature(t, testutil.IPv6)
+	ns := newNamespace(t)
+	tracer := start(t, ns)
+	send(t, ns, "fd00::2", "[fd00::1]:9", 5)
+	const want = "fd00::2 > fd00::1:9 becomes fd00::9, answers from fd00::1:9"
+	if got := counted(t, tracer); len(got) != 1 || got[want] != 3 {
+		t.Errorf("%v, want 3 of 5", got)
+	}
 }
 
 func TestConnectionsWithoutAPortAreCounted(t *testing.T) {
