@@ -55,7 +55,7 @@ func (s Set) Of(name gateway.Engine) (Engine, error) {
 			return e, nil
 		}
 	}
-	return nil, fmt.Errorf("this natkit has no engine %q", name)
+	return nil, fmt.Errorf("this version of natkit has no engine %s", name)
 }
 
 // Flowtable is how it is found out whether a file can have the flowtable that it asks

@@ -132,7 +132,7 @@ func transaction(ns *netns.Handle, messages []message, generation uint32) error 
 	if err != nil {
 		return err
 	}
-	return explain(ns, messages, refused)
+	return inWords(ns, messages, refused)
 }
 
 // Remove takes natkit's table away; nothing where there is none. Connections that it

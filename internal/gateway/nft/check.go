@@ -17,7 +17,7 @@ func CheckFlowtable(ns *netns.Handle) error {
 	messages := []message{tableMessage(unix.NFT_MSG_NEWTABLE), (&flowtable{name: flowtableName, devices: []string{"lo"}}).message()}
 	refused, err := probe(ns, messages)
 	if err == nil {
-		err = explain(ns, messages, refused)
+		err = inWords(ns, messages, refused)
 	}
 	if err != nil {
 		return fmt.Errorf("ask for a flowtable: %w", err)

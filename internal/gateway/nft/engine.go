@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/gateway"
-	way "github.com/natkit/natkit/internal/gateway/explain"
+	"github.com/natkit/natkit/internal/gateway/explain"
 	"github.com/natkit/natkit/internal/netns"
 )
 
@@ -90,6 +90,6 @@ func (c Counted) counted() (out gateway.Counted, known bool) {
 }
 
 // Follow goes through netfilter's hooks and chains.
-func (Engine) Follow(p *gateway.Plan, facts gateway.Facts, route way.Router, packet way.Packet) (*way.Way, error) {
-	return way.Follow(p, facts, route, packet)
+func (Engine) Follow(p *gateway.Plan, facts gateway.Facts, route explain.Router, packet explain.Packet) (*explain.Way, error) {
+	return explain.Follow(p, facts, route, packet)
 }

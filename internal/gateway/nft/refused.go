@@ -62,9 +62,9 @@ func (m *Missing) Rule() (gateway.Ref, bool) { return gateway.ParseRef(m.About) 
 // Rule is as Missing's.
 func (r *Refused) Rule() (gateway.Ref, bool) { return gateway.ParseRef(r.About) }
 
-// explain says in one line why the kernel refused a transaction: which rule it was and,
+// inWords says in one line why the kernel refused a transaction: which rule it was and,
 // where something is missing, what brings it.
-func explain(ns *netns.Handle, messages []message, refused []refusal) error {
+func inWords(ns *netns.Handle, messages []message, refused []refusal) error {
 	if len(refused) == 0 {
 		return nil
 	}

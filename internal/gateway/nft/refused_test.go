@@ -56,7 +56,7 @@ func TestProbeChangesNothing(t *testing.T) {
 	}
 }
 
-func TestExplain(t *testing.T) {
+func TestInWords(t *testing.T) {
 	chainNAT := chain{"prerouting", "nat", unix.NF_INET_PRE_ROUTING, -80}.message()
 	for _, tt := range []struct {
 		refused refusal
@@ -69,7 +69,7 @@ func TestExplain(t *testing.T) {
 		{refusal{index: 1, errno: unix.ENOMEM}, "no memory"},
 		{refusal{index: 7, errno: unix.EINVAL, text: "odd"}, "odd"},
 	} {
-		err := explain(nil, []message{tableMessage(unix.NFT_MSG_NEWTABLE), chainNAT}, []refusal{tt.refused})
+		err := inWords(nil, []message{tableMessage(unix.NFT_MSG_NEWTABLE), chainNAT}, []refusal{tt.refused})
 		if err == nil || !strings.Contains(err.Error(), tt.want) || !errors.Is(err, tt.refused.errno) {
 			t.Errorf("%+v: %v", tt.refused, err)
 		}
