@@ -89,6 +89,29 @@ func ReadTable(ns *netns.Handle, family, name string) (*Table, error) {
 	return t, nil
 }
 
+// HasTable tells whether there is such a table in a namespace (nil: this one). Needs
+// CAP_NET_ADMIN in that namespace.
+func HasTable(ns *netns.Handle, family, name string) (bool, error) {
+	key, err := keyOf(family, name)
+	if err != nil {
+		return false, err
+	}
+	c, err := dial(ns)
+	if errors.Is(err, unix.EPROTONOSUPPORT) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer c.Close()
+	_, err = c.ask(unix.NFT_MSG_GETTABLE, key.family, 0, appendText(nil, nftTableName, key.name))
+	absent := errors.Is(err, unix.ENOENT) || errors.Is(explain(err), errAbsent)
+	if err != nil && !absent {
+		return false, fmt.Errorf("look for table %s: %w", key, explain(err))
+	}
+	return !absent, nil
+}
+
 func keyOf(family, name string) (tableKey, error) {
 	for number, text := range familyNames {
 		if text == family {

@@ -26,6 +26,8 @@ type Engine interface {
 	Apply(ns *netns.Handle, p *gateway.Plan) error
 	// Remove takes away what Apply put there; nothing where there is nothing.
 	Remove(ns *netns.Handle) error
+	// Present tells whether it has something in force there, and is asked often.
+	Present(ns *netns.Handle) (bool, error)
 	// Read tells what it has in force there. plans, where not nil, gives the plan of a
 	// digest, or nil: with it Changes name the rules of the file.
 	Read(ns *netns.Handle, plans func(digest string) *gateway.Plan) (*gateway.State, error)
@@ -92,6 +94,16 @@ func (s Set) remove(ns *netns.Handle, but gateway.Engine) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// Present tells whether something is in force in a namespace.
+func (s Set) Present(ns *netns.Handle) (bool, error) {
+	for _, e := range s.all() {
+		if there, err := e.Present(ns); err != nil || there {
+			return there, err
+		}
+	}
+	return false, nil
 }
 
 // Read tells what is in force in a namespace, of the first engine that has something.

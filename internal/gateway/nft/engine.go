@@ -8,6 +8,7 @@ import (
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/explain"
+	"github.com/natkit/natkit/internal/natrules"
 	"github.com/natkit/natkit/internal/netns"
 )
 
@@ -50,6 +51,9 @@ func (Engine) Apply(ns *netns.Handle, p *gateway.Plan) error {
 
 // Remove is the function of that name.
 func (Engine) Remove(ns *netns.Handle) error { return Remove(ns) }
+
+// Present looks for natkit's table.
+func (Engine) Present(ns *netns.Handle) (bool, error) { return natrules.HasTable(ns, Family, Table) }
 
 // Read tells the state of natkit's table in every engine's words.
 func (Engine) Read(ns *netns.Handle, plans func(digest string) *gateway.Plan) (*gateway.State, error) {

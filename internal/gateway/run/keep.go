@@ -137,6 +137,19 @@ func (k *keeper) leftAlone() bool {
 	return true
 }
 
+// undoAtWork waits for who works with the host: an undo takes rules away before the
+// journal says so. True where it was one, or is not through yet.
+func (k *keeper) undoAtWork(ctx context.Context) bool {
+	wait, cancel := context.WithTimeout(ctx, undoPatience)
+	defer cancel()
+	unlock, err := k.Host.Apply.Journal.Lock(wait)
+	if err != nil {
+		return true
+	}
+	unlock()
+	return k.leftAlone()
+}
+
 // compare looks whether the rules are as the service applied them. Those that somebody
 // removed, as a flush of the whole rule set does, are put in force again: a gateway that
 // is to go is undone, or its service told to. Others are left, and it says so once.
@@ -154,6 +167,9 @@ func (k *keeper) compare(ctx context.Context) {
 	case k.digest:
 		k.told = ""
 	case tune.GatewayNone:
+		if k.undoAtWork(ctx) {
+			return
+		}
 		k.log("somebody removed the rules; 'natkit gateway undo' does so for good")
 		k.again(ctx, "rules removed")
 	default:

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 
 	"github.com/natkit/natkit/internal/testutil"
 	"github.com/natkit/natkit/internal/tune"
+	"github.com/natkit/natkit/internal/tune/journal"
 )
 
 // Somebody takes all rules away (`systemctl restart nftables` flushes the ruleset): the
@@ -32,6 +34,42 @@ func TestServiceAfterAFlush(t *testing.T) {
 	}
 	w.want(tune.GatewayNone)
 	w.wantSysctl(Forward4, "0")
+}
+
+// TestServiceMissesItsRules: after a flush nobody has to tell it; an undo, which takes the
+// same rules away, it does not work against, however long that takes.
+func TestServiceMissesItsRules(t *testing.T) {
+	testutil.NeedProgram(t, "nft")
+	w := newWorld(t)
+	s := w.serve(masqueradeText)
+	digest := s.value()
+	w.ip("nft flush ruleset")
+	began := time.Now()
+	s.waitValue("the same rules again", func(v string) bool { return v == digest })
+	t.Logf("without rules for %v", time.Since(began))
+	unlock, err := w.Apply.Journal.Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	open, err := w.Transactions()
+	if err != nil || len(open) != 1 {
+		t.Fatalf("%+v, %v", open, err)
+	}
+	if err := w.Apply.Engines.Remove(w.ns); err != nil { // as an undo does
+		t.Fatal(err)
+	}
+	time.Sleep(200 * time.Millisecond) // four looks of the service, which has to wait
+	open[0].Changes[0].State, open[0].Changes[1].State = journal.Undone, journal.Undone
+	if err := w.Apply.Journal.Save(open[0]); err != nil {
+		t.Fatal(err)
+	}
+	unlock()
+	s.waitSaid("was undone by somebody")
+	s.want(tune.GatewayNone)
+	if strings.Count(s.said(), "somebody removed the rules") != 1 {
+		t.Errorf("said: %s", s.said())
+	}
+	s.end()
 }
 
 // Somebody applies another file while the service holds its own, and the service puts

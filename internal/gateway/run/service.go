@@ -21,6 +21,8 @@ const (
 	// usualLook is how often the rules themselves are looked at, and how soon what
 	// failed is tried again.
 	usualLook = 30 * time.Second
+	// undoPatience is how long an undo may take before it is looked at again.
+	undoPatience = 5 * time.Second
 )
 
 // addressesChanged is the reason to apply that is not worth a line where nothing follows
@@ -39,7 +41,8 @@ type Service struct {
 	UndoOnExit bool
 	// Log is told each event, in one line.
 	Log func(string)
-	// Look is how often the file is looked at; 0 is every second.
+	// Look is how often the file is looked at, and whether there are rules; 0 is every
+	// second.
 	Look time.Duration
 	// Getenv is the environment, where the service manager has its messages.
 	Getenv func(string) string
@@ -154,6 +157,7 @@ func (k *keeper) loop(ctx context.Context, events <-chan struct{}) {
 			if k.file.look() {
 				k.reload(ctx, "file changed")
 			}
+			k.missing(ctx)
 		case <-usual.C:
 			k.usual(ctx)
 		case <-k.manager.due():
@@ -209,6 +213,17 @@ func (k *keeper) again(ctx context.Context, reason string) {
 	k.failed = err != nil
 	if err != nil && ctx.Err() == nil {
 		k.log("%s: %v; the former rules stay in force", reason, err)
+	}
+}
+
+// missing looks whether there are rules at all: without them connections that begin
+// leave with addresses from inside. What failed has its time with the usual look.
+func (k *keeper) missing(ctx context.Context) {
+	if k.suspended || k.failed {
+		return
+	}
+	if there, err := k.Host.Apply.Engines.Present(k.Host.Netns); err == nil && !there {
+		k.compare(ctx)
 	}
 }
 

@@ -58,6 +58,12 @@ func (e *Engine) Remove(ns *netns.Handle) error {
 	return nil
 }
 
+// Present tells whether a plan is remembered.
+func (e *Engine) Present(ns *netns.Handle) (there bool, err error) {
+	e.at(ns, func(inode uint64) { there = e.plans[inode] != nil })
+	return there, nil
+}
+
 // Read tells the plan that is remembered, as one that nobody has changed.
 func (e *Engine) Read(ns *netns.Handle, _ func(string) *gateway.Plan) (*gateway.State, error) {
 	s := &gateway.State{}
