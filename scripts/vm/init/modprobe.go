@@ -125,15 +125,31 @@ func eachLine(name string, do func(fields []string)) error {
 	return lines.Err()
 }
 
+// insert loads a module, unless it is. The kernel asks for the same ones again and again
+// (nf_tables_module_autoload asks for all of a transaction's each time that one is missing).
 func insert(file string) error {
+	if live(file) {
+		return nil
+	}
 	f, err := os.Open(file)
 	if err != nil {
 		return fmt.Errorf("load a module: %w", err)
 	}
 	defer f.Close()
-	err = unix.FinitModule(int(f.Fd()), "", 0)
+	// Who waits for somebody else who loads the same module is interrupted by signals since
+	// Linux 6.11 (idempotent_wait_for_completion), those of Go's scheduler too.
+	for err = unix.EINTR; errors.Is(err, unix.EINTR); {
+		err = unix.FinitModule(int(f.Fd()), "", 0)
+	}
 	if err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("load module %s: %w", file, err)
 	}
 	return nil
+}
+
+// live tells whether the module of a file is loaded, and ready.
+func live(file string) bool {
+	name := canonical(strings.TrimSuffix(filepath.Base(file), ".ko"))
+	state, err := os.ReadFile("/sys/module/" + name + "/initstate")
+	return err == nil && strings.TrimSpace(string(state)) == "live"
 }
