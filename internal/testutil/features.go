@@ -22,9 +22,15 @@ import (
 // What tests need and kernels are built without. A probe that changes something
 // does so in a network namespace of its own.
 var (
-	IPVS = Feature{Name: "IPVS", Symbols: []string{"CONFIG_IP_VS"}, Probe: genericNetlink("IPVS")}
+	IPVS = Feature{Name: "IPVS", Symbols: []string{"CONFIG_IP_VS"}, Probe: probeIPVS}
 
 	FlowTable = Feature{Name: "nft flowtables", Symbols: []string{"CONFIG_NF_FLOW_TABLE", "CONFIG_NFT_FLOW_OFFLOAD"}, Probe: probeFlowTable}
+
+	// Hairpin is that nftables knows in postrouting where a packet came in.
+	Hairpin = Feature{Name: "hairpins", Symbols: []string{"CONFIG_NF_TABLES"}, Since: "5.5", Probe: since("5.5")}
+
+	// SetCounters are counters of the elements of nftables' sets.
+	SetCounters = Feature{Name: "counters of set elements", Symbols: []string{"CONFIG_NF_TABLES"}, Since: "5.7", Probe: since("5.7")}
 
 	Netem = Feature{Name: "the netem qdisc", Symbols: []string{"CONFIG_NET_SCH_NETEM"}, Probe: probeNetem}
 
@@ -73,6 +79,29 @@ func genericNetlink(family string) func() error {
 	}
 }
 
+// since is for what cannot be tried: the kernel takes it and never does it.
+func since(version string) func() error {
+	return func() error {
+		running, err := release()
+		if err == nil && olderThan(running, version) {
+			err = fmt.Errorf("Linux %s", running)
+		}
+		return err
+	}
+}
+
+// probeIPVS loads the module by its name where asking for the family does not (before
+// 2199f562730d "ipvs: autoload ipvs on genl access").
+func probeIPVS() error {
+	ask := genericNetlink("IPVS")
+	err := ask()
+	if err != nil && exec.Command("modprobe", "-q", "ip_vs").Run() == nil {
+		err = ask()
+	}
+	return err
+}
+
+// probeFlowTable asks for one over lo: before Linux 5.8 there is none without interfaces.
 func probeFlowTable() error {
 	return inNewNetns(func() error {
 		c, err := nftables.New()
@@ -80,7 +109,7 @@ func probeFlowTable() error {
 			return err
 		}
 		table := c.AddTable(&nftables.Table{Name: "probe", Family: nftables.TableFamilyINet})
-		c.AddFlowtable(&nftables.Flowtable{Table: table, Name: "probe",
+		c.AddFlowtable(&nftables.Flowtable{Table: table, Name: "probe", Devices: []string{"lo"},
 			Hooknum: nftables.FlowtableHookIngress, Priority: nftables.FlowtablePriorityFilter})
 		return c.Flush()
 	})

@@ -27,6 +27,7 @@ const (
 // TestExplain sends packets through random gateways and compares what arrives, and
 // what comes of an answer, with what explain.Follow foretells.
 func TestExplain(t *testing.T) {
+	testutil.NeedFeature(t, testutil.Hairpin)
 	w := explainedWorld(t)
 	r := rand.New(rand.NewPCG(20, 26))
 	s := sample{t: t, world: w, r: r, facts: Facts(), seen: map[string]int{}}

@@ -86,6 +86,7 @@ table ip theirs {
 // translate afterwards is not.
 func TestExplainTheirs(t *testing.T) {
 	testutil.NeedProgram(t, "nft")
+	testutil.NeedFeature(t, testutil.Hairpin)
 	w := explainedWorld(t)
 	err := w.gateway.Do(func() error {
 		nft := exec.Command("nft", "-f", "-")

@@ -102,6 +102,7 @@ func runSpoiled(t *testing.T, ids []string, spoil func(*Arrival) []byte) []Resul
 	if len(cases) != len(ids) {
 		t.Errorf("%d cases of %s", len(cases), ids)
 	}
+	cases = playable(t, cases)
 	world := worlds(netfilter{})
 	return Run(Netfilter, cases, func() (World, error) {
 		w, err := world()

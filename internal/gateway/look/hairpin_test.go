@@ -1,6 +1,10 @@
 package look
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/natkit/natkit/internal/testutil"
+)
 
 // A hairpin's source is the address outside, which other rules give too.
 const hairpinned = `gateway:
@@ -11,6 +15,7 @@ const hairpinned = `gateway:
 `
 
 func TestHairpinnedConnectionsCountOnce(t *testing.T) {
+	testutil.NeedFeature(t, testutil.Hairpin)
 	w := newWorld(t)
 	w.apply(hairpinned, w.facts())
 	w.connect(w.inside, "203.0.113.1:8080", 3)
@@ -22,6 +27,7 @@ func TestHairpinnedConnectionsCountOnce(t *testing.T) {
 }
 
 func TestPortsOfMasqueradeAreNotTheHairpins(t *testing.T) {
+	testutil.NeedFeature(t, testutil.Hairpin)
 	w := newWorld(t)
 	w.apply(hairpinned, w.facts())
 	w.connect(w.inside, "203.0.113.100:7", 4)

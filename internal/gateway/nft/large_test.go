@@ -67,6 +67,9 @@ func TestLarge(t *testing.T) {
 	}
 	for _, kind := range []string{"dnat", "static", "snat", "scattered", "hairpin", "ports", "notrack", "stateless"} {
 		t.Run(kind, func(t *testing.T) {
+			if kind == "hairpin" {
+				testutil.NeedFeature(t, testutil.Hairpin)
+			}
 			ns, plan := testutil.Namespace(t), largePlan(kind, large)
 			if few, many := build(largePlan(kind, 2), host{}), build(plan, host{}); len(few.rules) != len(many.rules) {
 				t.Errorf("%d rules for 2, %d for %d: packets pay for their number", len(few.rules), len(many.rules), large)

@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -27,8 +28,12 @@ func TestOracle(t *testing.T) {
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".yaml")
 		t.Run(name, func(t *testing.T) {
+			plan := planOf(t, file)
+			if slices.ContainsFunc(plan.Sources, func(s gateway.Source) bool { return s.Hairpin.Prefix.IsValid() }) {
+				testutil.NeedFeature(t, testutil.Hairpin)
+			}
 			ours, theirs := testutil.Namespace(t), testutil.Namespace(t)
-			if err := Apply(ours, planOf(t, file)); err != nil {
+			if err := Apply(ours, plan); err != nil {
 				t.Fatal(err)
 			}
 			run(t, theirs, "nft", "-f", strings.TrimSuffix(file, ".yaml")+".nft")
@@ -91,6 +96,7 @@ func listing(t testing.TB, ns *netns.Handle) string {
 func TestListable(t *testing.T) {
 	testutil.NeedRoot(t)
 	testutil.NeedProgram(t, "nft")
+	testutil.NeedFeature(t, testutil.Hairpin)
 	for _, kind := range []string{"hairpin", "ports", "stateless"} {
 		ns, p := testutil.Namespace(t), largePlan(kind, 3)
 		if err := Apply(ns, p); err != nil {

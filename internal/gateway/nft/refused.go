@@ -90,10 +90,10 @@ func why(m message, r refusal) string {
 	switch {
 	case errors.Is(r, unix.ENOMEM), errors.Is(r, unix.ENOBUFS):
 		return "no memory for the rules"
+	case len(m.elements) > 0 && (errors.Is(r, unix.EEXIST) || errors.Is(r, unix.EBUSY)): // nft_add_set_elem: the key is there, with other data; EBUSY is of Linux 5.4
+		return "another rule of the file says something else of the same packets"
 	case errors.Is(r, unix.EBUSY):
 		return "something else uses it, apply again"
-	case errors.Is(r, unix.EEXIST) && len(m.elements) > 0: // nft_setelem_insert: the key is there, with other data
-		return "another rule of the file says something else of the same packets"
 	}
 	return "the kernel refuses it"
 }

@@ -45,11 +45,19 @@ const leaky = `
     - masquerade: {from: "fd00:1::/124"}
 `
 
+// leakyHere is leaky as far as this kernel can do it.
+func leakyHere() string {
+	if testutil.Hairpin.Probe() != nil {
+		return strings.ReplaceAll(leaky, ", hairpin: on", "")
+	}
+	return leaky
+}
+
 // TestUntranslatable: what the tracker takes for invalid, and what a rule would have had
 // to translate, leaves by no interface that the rule is for. What no rule is for passes
 // as ever.
 func TestUntranslatable(t *testing.T) {
-	b := newBed(t, nft.Apply, leaky)
+	b := newBed(t, nft.Apply, leakyHere())
 	want := uint64(0)
 	for _, c := range []struct {
 		name, source, destination string
@@ -97,7 +105,7 @@ func TestUntranslatable(t *testing.T) {
 // though it has no words to write such a rule.
 func TestUntranslatableListable(t *testing.T) {
 	testutil.NeedProgram(t, "nft")
-	b := newBed(t, nft.Apply, leaky)
+	b := newBed(t, nft.Apply, leakyHere())
 	if text := b.program("nft", "list", "chain", "inet", nft.Table, "untranslatable"); !strings.Contains(text, "@th,192,32 @untracked4 accept") {
 		t.Error(text)
 	}
