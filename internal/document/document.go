@@ -67,7 +67,8 @@ func (s Source) DecodeTree(into any, check func() *Problem) (*Tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	if tk, message := misfit(body, reflect.TypeOf(into), s.Whole); tk != nil {
+	fit := fitting{s.Whole, map[reflect.Type]structFields{}}
+	if tk, message := fit.misfit(body, reflect.TypeOf(into)); tk != nil {
 		return nil, s.fail(tk, "%s", message)
 	}
 	if err := decodeYAML(body, into); err != nil {

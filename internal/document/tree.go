@@ -11,28 +11,43 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
+// fitting compares a document with the type that it is read into.
+type fitting struct {
+	// whole is Source.Whole.
+	whole bool
+	// fields are those of structs that were met: a list has thousands of one type.
+	fields map[reflect.Type]structFields
+}
+
+type structFields struct {
+	types map[string]reflect.Type
+	names []string
+}
+
+var nodeUnmarshaler = reflect.TypeFor[yaml.NodeUnmarshaler]()
+
 // misfit finds the first key that t has no field for, and lists of the wrong
 // length. The library would find them too, but not say what was expected.
-func misfit(n ast.Node, t reflect.Type, whole bool) (*token.Token, string) {
+func (f fitting) misfit(n ast.Node, t reflect.Type) (*token.Token, string) {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if _, own := reflect.New(t).Interface().(yaml.NodeUnmarshaler); own {
-		if n.Type() == ast.NullType && whole {
+	if reflect.PointerTo(t).Implements(nodeUnmarshaler) {
+		if n.Type() == ast.NullType && f.whole {
 			return n.GetToken(), "expected a value, found nothing"
 		}
 		return nil, ""
 	}
 	switch t.Kind() {
 	case reflect.Slice, reflect.Array:
-		return misfitList(n, t, whole)
+		return f.list(n, t)
 	case reflect.Struct:
-		return misfitMapping(n, t, whole)
+		return f.mapping(n, t)
 	}
 	return nil, ""
 }
 
-func misfitList(n ast.Node, t reflect.Type, whole bool) (*token.Token, string) {
+func (f fitting) list(n ast.Node, t reflect.Type) (*token.Token, string) {
 	list, ok := resolve(n).(*ast.SequenceNode)
 	if !ok {
 		return nil, ""
@@ -41,22 +56,26 @@ func misfitList(n ast.Node, t reflect.Type, whole bool) (*token.Token, string) {
 		return firstToken(list), fmt.Sprintf("expected a list of %d, found %d", t.Len(), len(list.Values))
 	}
 	for _, item := range list.Values {
-		if tk, message := misfit(item, t.Elem(), whole); tk != nil {
+		if tk, message := f.misfit(item, t.Elem()); tk != nil {
 			return tk, message
 		}
 	}
 	return nil, ""
 }
 
-func misfitMapping(n ast.Node, t reflect.Type, whole bool) (*token.Token, string) {
-	fields, names := yamlFields(t)
+func (f fitting) mapping(n ast.Node, t reflect.Type) (*token.Token, string) {
+	known, met := f.fields[t]
+	if !met {
+		known.types, known.names = yamlFields(t)
+		f.fields[t] = known
+	}
 	for _, pair := range pairs(n) {
 		key := pair.Key.GetToken()
-		field, known := fields[key.Value]
-		if !known {
-			return key, fmt.Sprintf("unknown field %q; expected one of: %s", key.Value, strings.Join(names, ", "))
+		field, there := known.types[key.Value]
+		if !there {
+			return key, fmt.Sprintf("unknown field %q; expected one of: %s", key.Value, strings.Join(known.names, ", "))
 		}
-		if tk, message := misfit(pair.Value, field, whole); tk != nil {
+		if tk, message := f.misfit(pair.Value, field); tk != nil {
 			return tk, message
 		}
 	}
