@@ -32,6 +32,10 @@ var (
 	// SetCounters are counters of the elements of nftables' sets.
 	SetCounters = Feature{Name: "counters of set elements", Symbols: []string{"CONFIG_NF_TABLES"}, Since: "5.7", Probe: since("5.7")}
 
+	// BridgeNetfilter is a module of its own, which has to be loaded.
+	BridgeNetfilter = Feature{Name: "br_netfilter", Symbols: []string{"CONFIG_BRIDGE_NETFILTER"}, Off: []error{fs.ErrNotExist},
+		Probe: func() error { _, err := os.Stat("/proc/sys/net/bridge"); return err }}
+
 	Netem = Feature{Name: "the netem qdisc", Symbols: []string{"CONFIG_NET_SCH_NETEM"}, Probe: probeNetem}
 
 	Kprobe = Feature{Name: "eBPF programs on kprobes", Symbols: []string{"CONFIG_KPROBE_EVENTS", "CONFIG_BPF_EVENTS"}, Probe: probeKprobe}

@@ -60,7 +60,7 @@ func updatesOfMapping() []Case {
 	}, {
 		ID: "rfc7857-4-soft", Requirement: "4", Level: May,
 		Asks: "an administrator may have them given another address then (soft pairing)",
-		Expect: onNetfilter("", "the kernel chooses the address before the port and tries no second one (find_best_ips_proto, then nf_nat_l4proto_unique_tuple); " +
+		Expect: onNetfilter("", "the kernel chooses the address before the port and tries no second one (find_best_ips_proto, then nf_nat_l4proto_unique_tuple); "+
 			"a host has as many ports for a destination as one address"),
 	}, {
 		ID: "rfc7857-4-protocols", Requirement: "4", Level: Should, Want: []Outcome{"paired"}, Gateway: pairedPool,

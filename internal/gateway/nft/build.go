@@ -13,7 +13,7 @@ import (
 // srcnat 100, firewalld's +10): what they translate stays theirs.
 var baseChains = []chain{
 	{"raw-prerouting", "filter", unix.NF_INET_PRE_ROUTING, -300},
-	{name: hairpinChain}, // where raw-prerouting leads
+	{name: neutralChain}, // where raw-prerouting leads
 	{"raw-output", "filter", unix.NF_INET_LOCAL_OUT, -300},
 	{"prerouting", "nat", unix.NF_INET_PRE_ROUTING, -80},
 	{"output", "nat", unix.NF_INET_LOCAL_OUT, -80},
@@ -21,6 +21,7 @@ var baseChains = []chain{
 	{"forward", "filter", unix.NF_INET_FORWARD, 0},
 	{"untranslatable", "filter", unix.NF_INET_FORWARD, 120},
 	{"stateless", "filter", unix.NF_INET_POST_ROUTING, 110},
+	{name: hairpinChain}, // where postrouting leads
 	{"postrouting", "nat", unix.NF_INET_POST_ROUTING, 120},
 }
 
@@ -51,6 +52,7 @@ func build(p *gateway.Plan, h host) *table {
 
 func (t *table) fill(p *gateway.Plan, h host) {
 	t.mss(p.MSS)
+	t.hairpins(p)
 	for _, f := range []*family{ip4, ip6} {
 		t.untracked(p, f)
 		t.stateless(p, f)

@@ -1,7 +1,6 @@
 package nft
 
 import (
-	"encoding/binary"
 	"fmt"
 	"slices"
 
@@ -42,6 +41,9 @@ func (g *group) variants() []variant {
 
 // emit writes a group into a chain.
 func (t *table) emit(chain string, g *group) {
+	if g.hairpin {
+		chain = hairpinChain
+	}
 	if t.handNetmap && (g.kind == actSourcePrefix || g.kind == actDestinationPrefix) {
 		t.emitByHand(chain, g)
 		return
@@ -89,11 +91,7 @@ func (g *group) comment() string {
 
 // conditions are those on interfaces.
 func (t *table) conditions(g *group) []expression {
-	all := g.f.is()
-	if g.hairpin {
-		all = append(all, t.camefromInside(g.inside)...)
-	}
-	all = append(all, t.interfaces(expr.MetaKeyIIFNAME, g.in, false)...)
+	all := append(g.f.is(), t.interfaces(expr.MetaKeyIIFNAME, g.in, false)...)
 	all = append(all, t.interfaces(expr.MetaKeyOIFNAME, g.out, false)...)
 	if g.proto != 0 {
 		all = append(all, t.protocols(g.proto)...)
@@ -121,25 +119,6 @@ func (g *group) wide() []expression {
 		&expr.Cmp{Op: expr.CmpOpGte, Register: reg1, Data: portBytes(g.shape.ports[0])},
 		&expr.Cmp{Op: expr.CmpOpLte, Register: reg1, Data: portBytes(g.shape.ports[1])},
 	}
-}
-
-// camefromInside: the destination was translated, and the packet came in by and
-// leaves by an interface inside; it is none of the gateway's own.
-func (t *table) camefromInside(i *inside) []expression {
-	const dstNAT = 1 << 5 // IPS_DST_NAT
-	mask := binary.NativeEndian.AppendUint32(nil, dstNAT)
-	all := []expression{
-		&expr.Ct{Key: expr.CtKeySTATUS, Register: reg1},
-		&expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: 4, Mask: mask, Xor: make([]byte, 4)},
-		unequal(reg1, make([]byte, 4)),
-	}
-	if len(i.lan) > 0 {
-		all = append(all, t.interfaces(expr.MetaKeyIIFNAME, i.lan, false)...)
-		return append(all, t.interfaces(expr.MetaKeyOIFNAME, i.lan, false)...)
-	}
-	all = append(all, &expr.Meta{Key: expr.MetaKeyIIF, Register: reg1}, unequal(reg1, make([]byte, 4)))
-	all = append(all, t.interfaces(expr.MetaKeyIIFNAME, i.wan, true)...)
-	return append(all, t.interfaces(expr.MetaKeyOIFNAME, i.wan, true)...)
 }
 
 // single compares the key with the only entry's.

@@ -90,7 +90,6 @@ type group struct {
 	name    string // of its map
 	in, out []string
 	notTo   []netip.Prefix
-	inside  *inside
 	pool    []gateway.Range
 	entries []entry
 	// seen are the keys; principal are the addresses, of so many bits, that some
@@ -100,9 +99,6 @@ type group struct {
 	bits           int
 	principalField field
 }
-
-// inside are the interfaces that lead inside.
-type inside struct{ wan, lan []string }
 
 // groups keep the order of rules: the first one that matches does.
 type groups struct{ all []*group }

@@ -9,9 +9,9 @@ import (
 	"github.com/natkit/natkit/internal/gateway"
 )
 
-// hairpinChain is for what goes back inside without state: other packets pay for the
+// neutralChain is for what goes back inside without state: other packets pay for the
 // rule that leads there, and not for those in it.
-const hairpinChain = "hairpin"
+const neutralChain = "stateless-hairpin"
 
 // neutralHairpins bring back what hosts inside send to addresses outside of the same
 // site (RFC 6296, section 4.3): as if it had left, and come in. Both are done before
@@ -32,7 +32,7 @@ func (t *table) neutralHairpins(p *gateway.Plan) {
 	t.rules = append(t.rules, rule{chain: "raw-prerouting", comment: all[0].pairs[0].Rule.String(), exprs: slices.Concat(ip6.is(),
 		t.interfaces(expr.MetaKeyIIFNAME, all[0].pairs[0].Out, true),
 		t.addresses(ip6, ip6.daddr, outsides, false), t.addresses(ip6, ip6.saddr, insides, false),
-		[]expression{&expr.Notrack{}, &expr.Verdict{Kind: expr.VerdictGoto, Chain: hairpinChain}})})
+		[]expression{&expr.Notrack{}, &expr.Verdict{Kind: expr.VerdictGoto, Chain: neutralChain}})})
 	// An error quotes what came from an address outside, to one inside.
 	for _, r := range all {
 		r.reflect(r.icmpErrors, ip6.quoted(false), ip6.quoted(true))
@@ -46,6 +46,6 @@ func (t *table) neutralHairpins(p *gateway.Plan) {
 // way round at another.
 func (r *rewriter) reflect(start conditions, in, out place) {
 	pair := r.pairs[0]
-	r.neutral(hairpinChain, start, out, pair.Inside, pair.Outside, nil)
-	r.neutral(hairpinChain, start, in, pair.Outside, pair.Inside, nil)
+	r.neutral(neutralChain, start, out, pair.Inside, pair.Outside, nil)
+	r.neutral(neutralChain, start, in, pair.Outside, pair.Inside, nil)
 }

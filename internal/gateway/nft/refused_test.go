@@ -158,7 +158,7 @@ func TestGroups(t *testing.T) {
 	} {
 		var all groups
 		for i := range tt.sources {
-			collectSource(&all, &gateway.Plan{}, &tt.sources[i], ip4)
+			collectSource(&all, &tt.sources[i], ip4)
 		}
 		var got []int
 		for _, g := range all.all {

@@ -15,7 +15,7 @@ func (t *table) sources(p *gateway.Plan, f *family) {
 	for i := range p.Sources {
 		s := &p.Sources[i]
 		if sourceFamily(s) == f {
-			collectSource(&all, p, s, f)
+			collectSource(&all, s, f)
 		}
 	}
 	t.emitAll("postrouting", "source"+f.suffix, all)
@@ -49,7 +49,7 @@ func sourceFamily(s *gateway.Source) *family {
 }
 
 // collectSource adds an entry for each prefix of From and each port of a hairpin.
-func collectSource(all *groups, p *gateway.Plan, s *gateway.Source, f *family) {
+func collectSource(all *groups, s *gateway.Source, f *family) {
 	from := s.From
 	if len(from) == 0 {
 		from = []netip.Prefix{netip.PrefixFrom(zero(f), 0)}
@@ -57,7 +57,7 @@ func collectSource(all *groups, p *gateway.Plan, s *gateway.Source, f *family) {
 	single, wide := expand(s.Hairpin.Port)
 	for _, prefix := range from {
 		for _, port := range single {
-			g := sourceGroup(p, s, f)
+			g := sourceGroup(s, f)
 			e := entry{rule: s.Rule, to: g.target(s)}
 			principal := g.addSourceKey(s, prefix, port, &e)
 			g.shape.ports, g.widePorts = wide, originalPort
@@ -100,7 +100,7 @@ func (g *group) addPart(e *entry, p part, value []byte) {
 }
 
 // sourceGroup is a group of the rule's shape, without a key.
-func sourceGroup(p *gateway.Plan, s *gateway.Source, f *family) *group {
+func sourceGroup(s *gateway.Source, f *family) *group {
 	g := &group{out: s.Out, notTo: s.NotTo}
 	g.f, g.kind = f, actSource
 	g.shape.out, g.shape.notTo = strings.Join(s.Out, " "), fmt.Sprint(s.NotTo)
@@ -117,7 +117,7 @@ func sourceGroup(p *gateway.Plan, s *gateway.Source, f *family) *group {
 		g.action.ports = boundless(s.Ports)
 	}
 	if s.Hairpin.Prefix.IsValid() {
-		g.hairpin, g.inside = true, &inside{p.WAN, p.LAN}
+		g.hairpin = true
 		g.proto, _ = s.Hairpin.Port.Number()
 	}
 	return g
