@@ -61,10 +61,9 @@ func untracked(p *Plan, word string) string {
 // admitByPolicy: firewalld itself accepts answers, and what is sent on to another
 // destination (ct status dnat).
 func admitByPolicy(lan, wan string) string {
-	zone := func(name string) string { return fmt.Sprintf(`"$(firewall-cmd --get-zone-of-interface=%s)"`, name) }
 	policy := "firewall-cmd --permanent --policy=natkit "
 	return commands("firewall-cmd --permanent --new-policy=natkit",
-		policy+"--add-ingress-zone="+zone(lan), policy+"--add-egress-zone="+zone(wan),
+		policy+"--add-ingress-zone="+zoneOf(lan), policy+"--add-egress-zone="+zoneOf(wan),
 		policy+"--set-target=ACCEPT", "firewall-cmd --reload")
 }
 
@@ -105,10 +104,29 @@ func (f *Foreign) remove(n *snapshot.NATRule, p *Plan) string {
 		return "its containers keep it unless their network has com.docker.network.bridge.enable_ip_masquerade=false"
 	case f.Owner == "docker":
 		return "use another port, or publish the container's on another address: docker run -p ADDRESS:PORT:PORT"
-	case f.Owner == "firewalld" && n.Kind == snapshot.NATMasquerade && len(p.WAN) > 0:
-		return commands(fmt.Sprintf(`firewall-cmd --permanent --zone="$(firewall-cmd --get-zone-of-interface=%s)" --remove-masquerade`, p.WAN[0]), "firewall-cmd --reload")
+	case f.Owner == "firewalld" && len(p.WAN) > 0:
+		return unzone(n, p.WAN[0])
 	case f.Owner == "":
 		return "remove it where it was made, or leave this one out"
 	}
 	return fmt.Sprintf("have %s not make it, or leave this one out", f.Owner)
+}
+
+// unzone has firewalld translate no more in an interface's zone.
+func unzone(n *snapshot.NATRule, wan string) string {
+	what := "--remove-masquerade"
+	if !n.TranslatesSource() {
+		what = fmt.Sprintf("--remove-forward-port=port=%d:proto=%s", n.DestinationPort, n.Protocol)
+		if n.FirstPort != 0 {
+			what += fmt.Sprintf(":toport=%d", n.FirstPort)
+		}
+		if n.First.IsValid() {
+			what += fmt.Sprintf(":toaddr=%s", n.First)
+		}
+	}
+	return commands(fmt.Sprintf("firewall-cmd --permanent --zone=%s %s", zoneOf(wan), what), "firewall-cmd --reload")
+}
+
+func zoneOf(name string) string {
+	return fmt.Sprintf(`"$(firewall-cmd --get-zone-of-interface=%s)"`, name)
 }
