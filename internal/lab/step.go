@@ -59,19 +59,13 @@ type SetSysctl struct {
 	Optional          bool
 }
 
-func (a AddNode) In() string { return a.Node }
-
-func (a AddVeth) In() string { return a[0].Node }
-
-func (a AddBridge) In() string { return a.Node }
-
-func (a AddAddress) In() string { return a.Node }
-
+func (a AddNode) In() string      { return a.Node }
+func (a AddVeth) In() string      { return a[0].Node }
+func (a AddBridge) In() string    { return a.Node }
+func (a AddAddress) In() string   { return a.Node }
 func (a AddNeighbour) In() string { return a.Node }
-
-func (a AddRoute) In() string { return a.Node }
-
-func (a SetSysctl) In() string { return a.Node }
+func (a AddRoute) In() string     { return a.Node }
+func (a SetSysctl) In() string    { return a.Node }
 
 func (a AddNode) String() string { return "ip netns add " + a.Node }
 
