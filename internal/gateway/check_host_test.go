@@ -164,30 +164,3 @@ func TestCheckForeign(t *testing.T) {
 	}
 	runChecks(t, facts, []checkCase{{"later", inFile("dnat: {on: wan, port: tcp/8080, to: 10.0.0.2}"), nil}})
 }
-
-// TestCheckForeignConditions: a rule of others with exceptions, or for this host's own
-// addresses alone, is in the way of those only that it is for.
-func TestCheckForeignConditions(t *testing.T) {
-	facts := here()
-	facts.Foreign = docker()[1:2]
-	rule := &facts.Foreign[0].NAT[0]
-	rule.LocalDestination = true
-	rule.Unless = []snapshot.NATCondition{{InInterface: "docker0"}}
-	const takes = "4 203.0.113.7 warn foreign-rule-first: dnat: docker's rule in ip nat DOCKER (iptables-nft: dnat to 172.17.0.2:80) comes first and takes tcp/8080 of 203.0.113.7 to 172.17.0.2:80"
-	ours := inFile("dnat: {on: 203.0.113.7, port: tcp/8080, to: 10.0.0.2}")
-	elsewhere := inFile("dnat: {on: 203.0.113.200, port: tcp/8080, to: 10.0.0.2}")
-	runChecks(t, facts, []checkCase{{"its own address", ours, []string{takes}}})
-	without := func(name, file string) {
-		t.Helper()
-		for _, found := range checkText(t, file, facts) {
-			if strings.Contains(found, "foreign-rule-first") {
-				t.Errorf("%s: %s", name, found)
-			}
-		}
-	}
-	without("routed here", elsewhere)
-	rule.Unless[0].InInterface = "eth0"
-	without("not from outside", ours)
-	rule.Unless = []snapshot.NATCondition{{Protocol: "tcp", ToDestination: netip.MustParsePrefix("203.0.113.0/24")}}
-	without("not for the network", ours)
-}
