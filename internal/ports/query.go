@@ -30,6 +30,11 @@ type Query struct {
 	// Address and Protocol choose pools; not valid and 0 mean all.
 	Address  netip.Addr
 	Protocol uint8
+	// Each gets every pool, the fullest first, with what is used of it, before Top bounds
+	// them; nil for none.
+	Each func(*snapshot.PortPool)
+
+	index ruleIndex
 }
 
 // pressed bounds the pools whose chance is computed, of those with the largest part
@@ -47,6 +52,7 @@ type row struct {
 // Ports ends the dump and tells the pools, worst first.
 func (c *Collector) Ports(q Query) *snapshot.Ports {
 	c.End()
+	q.index = indexRules(q.rules())
 	if q.Before != nil {
 		q.Before.End()
 	}
@@ -59,6 +65,11 @@ func (c *Collector) Ports(q Query) *snapshot.Ports {
 	}
 	rows := c.fullest(&q)
 	out.Total = int64(len(rows))
+	if q.Each != nil {
+		for i := range rows {
+			q.Each(&rows[i].PortPool)
+		}
+	}
 	if q.Top > 0 {
 		rows = rows[:min(len(rows), max(q.Top, pressed))]
 	}

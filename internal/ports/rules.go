@@ -2,6 +2,7 @@ package ports
 
 import (
 	"fmt"
+	"iter"
 	"net/netip"
 
 	"github.com/natkit/natkit/internal/conntrack"
@@ -29,7 +30,7 @@ const holds = 0.98
 func (q *Query) shares(k key, p *pool, addrs *addresses) []share {
 	var narrow []share
 	for _, original := range []bool{false, true} {
-		for i := range q.rules() {
+		for i := range q.index.about(k.addr.Unmap()) {
 			rule := &q.Rules.Rules[i]
 			if rule.OriginalDestination != original || original && len(narrow) > 0 || !q.mayGive(rule, k, p, addrs) {
 				continue
@@ -53,6 +54,43 @@ func (q *Query) shares(k key, p *pool, addrs *addresses) []share {
 		return byClass(k.proto, p, -1, false, "the kernel's own, if no rule gives one: rules are not known")
 	}
 	return byClass(k.proto, p, -1, false, "the kernel's own")
+}
+
+// ruleIndex finds rules by the one address that they give, so that 10,000 rules with an
+// address each take no more time than one.
+type ruleIndex struct {
+	of map[netip.Addr][]int
+	// other give several addresses, or one that only the interface knows.
+	other []int
+}
+
+func indexRules(rules []snapshot.NATRule) ruleIndex {
+	x := ruleIndex{of: map[netip.Addr][]int{}}
+	for i := range rules {
+		if r := &rules[i]; r.First.IsValid() && lastOf(r) == r.First {
+			x.of[r.First] = append(x.of[r.First], i)
+		} else {
+			x.other = append(x.other, i)
+		}
+	}
+	return x
+}
+
+// about are the rules that may give an address, in their order.
+func (x *ruleIndex) about(a netip.Addr) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		one, other := x.of[a], x.other
+		for len(one)+len(other) > 0 {
+			from := &one
+			if len(one) == 0 || len(other) > 0 && other[0] < one[0] {
+				from = &other
+			}
+			if !yield((*from)[0]) {
+				return
+			}
+			*from = (*from)[1:]
+		}
+	}
 }
 
 // gaveAll tells whether the ports inside a range are, but for a few, all that were given.
