@@ -20,7 +20,7 @@ type Status struct {
 	// Applied is when that plan was put in force, which is since when the table counts;
 	// nil where the journal does not say.
 	Applied *time.Time `json:"applied_at,omitempty"`
-	Engine      Engine `json:"engine,omitempty"`
+	Engine  Engine     `json:"engine,omitempty"`
 	// Integrity tells whether the table is as natkit wrote it, Changes what is not.
 	Integrity Integrity `json:"integrity,omitempty"`
 	Changes   []string  `json:"changes,omitempty"`
@@ -81,6 +81,9 @@ type RuleStatus struct {
 	Dropped *uint64 `json:"dropped_first_packets,omitempty"`
 	// DroppedPerSecond is their rate since the look before; absent at the first one.
 	DroppedPerSecond *float64 `json:"dropped_first_packets_per_second,omitempty"`
+	// Ports are those of the address, protocol and destination that has the largest part
+	// of them in use; absent where the rule gives none, or none is in use.
+	Ports *PortsLeft `json:"ports,omitempty"`
 	Usage
 }
 
@@ -94,13 +97,27 @@ type Usage struct {
 	Unanswered int64 `json:"unanswered_flows"`
 }
 
+// PortsLeft are what is left of the ports that a rule gives.
+type PortsLeft struct {
+	// Left of Size ports.
+	Left int64 `json:"left"`
+	Size int64 `json:"size"`
+}
+
+// PortsLeftOf is what a pool has left.
+func PortsLeftOf(p *snapshot.PortPool) PortsLeft {
+	size := int64(p.LastPort) - int64(p.FirstPort) + 1
+	return PortsLeft{Left: max(0, size-p.Used), Size: size}
+}
+
+// InUse is the part that is not left.
+func (p PortsLeft) InUse() float64 { return 1 - float64(p.Left)/float64(p.Size) }
+
 // PoolStatus is what is left of the ports of one address, for one protocol and
 // destination.
 type PoolStatus struct {
 	Rule *Ref `json:"rule,omitempty"`
-	// Left of Size ports.
-	Left int64 `json:"left"`
-	Size int64 `json:"size"`
+	PortsLeft
 	snapshot.PortPool
 }
 

@@ -86,7 +86,7 @@ func (p *printer) gatewayPools(s *gateway.Status) {
 	t := &Table{Columns: []Column{{Head: "ports left", Right: true}, {Head: "of", Right: true}, {Head: "range", Right: true}, {Head: "rule"}, {Head: "address > destination", Below: true}}}
 	for i := range s.Pools[:min(fewPools, len(s.Pools))] {
 		pool := &s.Pools[i]
-		t.Cells(leftCell(pool, s), Cell{Text: units.Count(pool.Size)}, Cell{Text: fmt.Sprintf("%d-%d", pool.FirstPort, pool.LastPort)},
+		t.Cells(leftCell(pool.PortsLeft, s), Cell{Text: units.Count(pool.Size)}, Cell{Text: fmt.Sprintf("%d-%d", pool.FirstPort, pool.LastPort)},
 			Cell{Text: pool.Rule.String()}, Cell{Text: poolText(&pool.PortPool)})
 	}
 	p.blank()

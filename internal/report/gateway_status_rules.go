@@ -58,7 +58,7 @@ func statusColumns(s *gateway.Status) []statusColumn {
 		number("packets", packetsCell)
 		number("bytes", bytesCell)
 	}
-	number("ports left", fullestPool)
+	number("ports left", portsCell)
 	return append(columns, statusColumn{Column{Head: "what it does", Below: true}, textCell})
 }
 
@@ -155,16 +155,13 @@ func known(n *uint64) string {
 	return units.Count(*n)
 }
 
-// fullestPool is what is left of the pool of the rule that has least.
-func fullestPool(r *gateway.RuleStatus, s *gateway.Status) Cell {
-	for i := range s.Pools {
-		if pool := &s.Pools[i]; pool.Rule != nil && *pool.Rule == r.Rule {
-			return leftCell(pool, s)
-		}
+func portsCell(r *gateway.RuleStatus, s *gateway.Status) Cell {
+	if r.Ports == nil {
+		return Cell{Text: units.None}
 	}
-	return Cell{Text: units.None}
+	return leftCell(*r.Ports, s)
 }
 
-func leftCell(pool *gateway.PoolStatus, s *gateway.Status) Cell {
-	return Cell{Text: about(s) + units.Count(pool.Left), Tone: toneOf(pool.Share, 0.9, 0.97)}
+func leftCell(p gateway.PortsLeft, s *gateway.Status) Cell {
+	return Cell{Text: about(s) + units.Count(p.Left), Tone: toneOf(p.InUse(), 0.9, 0.97)}
 }

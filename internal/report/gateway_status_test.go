@@ -25,10 +25,10 @@ func exampleStatus() *gateway.Status {
 			{Rule: gateway.Ref{List: "nat", Index: 0, Kind: "masquerade"}, Text: "from 192.168.0.0/16 out eth0 becomes the interface's address",
 				New: pointer(uint64(123456)), NewPerSecond: pointer(76.5), Dropped: pointer(uint64(0)), DroppedPerSecond: pointer(0.0), Usage: gateway.Usage{Flows: 4321, Packets: 99000, Bytes: 123 << 20}},
 			{Rule: snat, Text: "from 10.0.0.0/16 out eth0 becomes 203.0.113.8-203.0.113.15 ports 1024-65535 random fully persistent", More: 2,
-				New: pointer(uint64(7)), NewPerSecond: pointer(float64(0)), Dropped: pointer(uint64(12)), DroppedPerSecond: pointer(1.5), Usage: gateway.Usage{Flows: 3, Packets: 12, Bytes: 1024}},
+				New: pointer(uint64(7)), NewPerSecond: pointer(float64(0)), Dropped: pointer(uint64(12)), DroppedPerSecond: pointer(1.5), Ports: &gateway.PortsLeft{Left: 1290, Size: 64512}, Usage: gateway.Usage{Flows: 3, Packets: 12, Bytes: 1024}},
 			{Rule: gateway.Ref{List: "nat", Index: 2, Kind: "dnat"}, Text: "on 203.0.113.7 tcp/8080 becomes 172.17.0.2:80"},
 		},
-		Pools: []gateway.PoolStatus{{Rule: &snat, Left: 1290, Size: 64512, PortPool: snapshot.PortPool{
+		Pools: []gateway.PoolStatus{{Rule: &snat, PortsLeft: gateway.PortsLeft{Left: 1290, Size: 64512}, PortPool: snapshot.PortPool{
 			Address: "203.0.113.8", Protocol: "tcp", Destination: "198.51.100.9:443", FirstPort: 1024, LastPort: 65535, Used: 63222, Share: 0.98,
 			Users: []snapshot.Talker{{Who: "10.0.0.77", Entries: 31000}}}}},
 		Counters: []gateway.Counter{{What: "mss", Packets: 123456, PacketsPerSecond: pointer(76.5)}},

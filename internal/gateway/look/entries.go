@@ -9,6 +9,7 @@ import (
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/ports"
+	"github.com/natkit/natkit/internal/snapshot"
 )
 
 // poolMemory bounds what the ports of one look take.
@@ -88,20 +89,24 @@ func (v *view) flows(r *reader, complete bool) {
 // pools tells the ports of what the plan's rules give.
 func (v *view) pools(r *reader, complete bool) {
 	rules, refs := v.plan.PoolRules()
-	q := ports.Query{Complete: complete, Entries: v.Flows.Table, Rules: rules, Top: v.o.Top, Users: 1}
-	if v.settings.Kernel.Release != "" {
-		q.Release = v.settings.Kernel.Release
-	}
+	fullest := map[gateway.Ref]*gateway.PortsLeft{}
+	q := ports.Query{Complete: complete, Entries: v.Flows.Table, Rules: rules, Release: v.settings.Kernel.Release, Top: v.o.Top, Users: 1,
+		Each: func(p *snapshot.PortPool) {
+			if p.Rule >= 0 && fullest[refs[p.Rule]] == nil {
+				left := gateway.PortsLeftOf(p)
+				fullest[refs[p.Rule]] = &left
+			}
+		}}
 	told := r.ports.Ports(q)
 	if told.LeftOut > 0 {
 		v.note("%d small pools of ports found no room in memory and are left out", told.LeftOut)
 	}
+	for i := range v.Rules {
+		v.Rules[i].Ports = fullest[v.Rules[i].Rule]
+	}
 	for _, p := range told.Pools {
-		s := gateway.PoolStatus{PortPool: p, Size: int64(p.LastPort) - int64(p.FirstPort) + 1}
-		if s.Left = max(0, s.Size-p.Used); p.Rule < 0 {
-			continue // another program's, on the same host
+		if p.Rule >= 0 { // not another program's, on the same host
+			v.Pools = append(v.Pools, gateway.PoolStatus{Rule: &refs[p.Rule], PortsLeft: gateway.PortsLeftOf(&p), PortPool: p})
 		}
-		s.Rule = &refs[p.Rule]
-		v.Pools = append(v.Pools, s)
 	}
 }

@@ -73,6 +73,9 @@ func TestRulesHaveTheirConnections(t *testing.T) {
 	if len(s.Pools) != 1 || s.Pools[0].Left != 95 || s.Pools[0].Size != 100 || s.Pools[0].Rule.Index != 1 {
 		t.Errorf("pools %+v", s.Pools)
 	}
+	if p := s.Rules[1].Ports; p == nil || p.Left != 95 || p.Size != 100 || s.Rules[0].Ports != nil {
+		t.Errorf("ports left %+v, %+v", p, s.Rules[0].Ports)
+	}
 }
 
 func TestRatesComeFromTheSecondLookOn(t *testing.T) {
