@@ -127,12 +127,8 @@ func (f *gatewayApply) run(ctx context.Context, env *Env, ns *netns.Handle, file
 	if service := h.Service(); service != "" {
 		doc.Notes = append(doc.Notes, service+" runs here: it puts its own file in force again when that file or an address changes; change that file instead")
 	}
-	former, err := h.InForce()
-	if err != nil {
-		return err
-	}
-	doc.Difference = diff.Between(former, ready.Gateway)
-	if agreed, err := f.agree(ctx, env, doc, ready, former); err != nil || !agreed {
+	doc.Difference = diff.Between(ready.InForce, ready.Gateway)
+	if agreed, err := f.agree(ctx, env, doc, ready); err != nil || !agreed {
 		return err
 	}
 	applied, err := ready.Apply(ctx, f.confirm)
@@ -141,7 +137,7 @@ func (f *gatewayApply) run(ctx context.Context, env *Env, ns *netns.Handle, file
 	}
 	tx := applied.Transaction()
 	doc.Applied = true
-	doc.Stale, err = staleAfter(ctx, h, former, ready.Gateway, f.flush)
+	doc.Stale, err = staleAfter(ctx, h, ready.InForce, ready.Gateway, f.flush)
 	return errors.Join(f.applied(env, doc, &tx), err)
 }
 
@@ -194,7 +190,7 @@ func waitingTransaction(h run.Host) (*journal.Transaction, error) {
 }
 
 // agree shows the plan and asks, as the flags want.
-func (f *gatewayApply) agree(ctx context.Context, env *Env, doc gatewayDocument, ready *run.Ready, former *gateway.Plan) (bool, error) {
+func (f *gatewayApply) agree(ctx context.Context, env *Env, doc gatewayDocument, ready *run.Ready) (bool, error) {
 	mayAsk := !f.asJSON && env.StdinTerminal && env.StdoutTerminal
 	if f.asJSON {
 		if !f.yes {
@@ -206,7 +202,7 @@ func (f *gatewayApply) agree(ctx context.Context, env *Env, doc gatewayDocument,
 		return false, err
 	}
 	err := report.WriteGatewayPlan(env.Stdout, env.style(), &report.GatewayPlan{
-		Known: former != nil || ready.Before == tune.GatewayNone, Difference: doc.Difference, Planned: plannedGateway(doc),
+		Known: ready.InForce != nil || ready.Before == tune.GatewayNone, Difference: doc.Difference, Planned: plannedGateway(doc),
 		Missing: gateway.MissingInterfaces(ready.Gateway, ready.Facts), Waiting: ready.Gateway.Waiting,
 	})
 	if err != nil {

@@ -39,8 +39,9 @@ type Ready struct {
 	Gateway  *gateway.Plan
 	Facts    gateway.Facts
 	Digest   string
-	// Before is what is in force now.
-	Before string
+	// Before is what is in force now, InForce its plan; nil as for Host.InForce.
+	Before  string
+	InForce *gateway.Plan
 	// Changed says what somebody did to the rules since natkit wrote them.
 	Changed []string
 	file    *gateway.File
@@ -90,7 +91,7 @@ func (h Host) Prepare(ctx context.Context, w Wish) (*Ready, error) {
 	if err != nil {
 		return r, err
 	}
-	r.Before, r.Changed = now.Value, state.Changes
+	r.Before, r.InForce, r.Changed = now.Value, h.stored(state.Digest), state.Changes
 	if err := h.mayReplace(now.Value, state, w.Overwrite); err != nil {
 		return r, err
 	}
@@ -200,8 +201,10 @@ func (h Host) keepFile(digest string) error {
 // Apply carries out what was prepared, in the namespace, and then forgets plans that
 // nobody needs any more. confirm is as in apply.Options.
 func (r *Ready) Apply(ctx context.Context, confirm time.Duration) (applied *apply.Applied, err error) {
-	if err := r.host.kept(r.Before); err != nil && confirm > 0 {
-		return nil, fmt.Errorf("%w: nothing would be undone without a confirmation; apply it without --confirm, or 'natkit gateway undo' first", err)
+	if confirm > 0 {
+		if err := r.host.kept(r.Before); err != nil {
+			return nil, fmt.Errorf("%w: nothing would be undone without a confirmation; apply it without --confirm, or 'natkit gateway undo' first", err)
+		}
 	}
 	opt := r.host.Apply
 	opt.Confirm, opt.Persist, opt.Lifeline = confirm, false, false
