@@ -39,9 +39,12 @@ func check(t *testing.T, text string, facts Facts) []Finding {
 	if err != nil {
 		t.Fatal(err)
 	}
-	findings := Check(f, facts)
+	findings, page := Check(f, facts), documented(t)
 	refused := false
 	for _, x := range findings {
+		if page[x.ID] == "" {
+			t.Errorf("%s is not on the page", x.ID)
+		}
 		refused = refused || x.Severity == Refuse
 		if x.Advice == "" {
 			t.Errorf("%s has no advice", x.ID)

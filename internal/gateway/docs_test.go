@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -97,38 +96,6 @@ func TestPageRules(t *testing.T) {
 		if findings := check(t, text, Facts{}); len(findings) > 0 {
 			t.Errorf("%s\n%s", m[1], strings.Join(found(text, findings), "\n"))
 		}
-	}
-}
-
-// The page has every finding that check makes, and no other.
-func TestPageFindings(t *testing.T) {
-	var want []string
-	files, err := filepath.Glob("check*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	made := regexp.MustCompile(`(refuse|warn|Refuse|Warn)(?:\(|, )"([a-z0-9-]+)"|ID: "([a-z0-9-]+)", Severity: (Refuse|Warn)`)
-	for _, f := range files {
-		if strings.HasSuffix(f, "_test.go") {
-			continue
-		}
-		text, err := os.ReadFile(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range made.FindAllStringSubmatch(string(text), -1) {
-			want = append(want, m[2]+m[3])
-		}
-	}
-	var have []string
-	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z0-9-]+)` \\| (refused|warning) \\|").FindAllStringSubmatch(readDoc(t, verbs), -1) {
-		have = append(have, m[1])
-	}
-	slices.Sort(want)
-	slices.Sort(have)
-	want = slices.Compact(want)
-	if !slices.Equal(want, have) {
-		t.Errorf("check finds\n%s\nthe page has\n%s", want, have)
 	}
 }
 
