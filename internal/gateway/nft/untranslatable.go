@@ -19,7 +19,9 @@ const UntranslatableComment = "untranslatable"
 // untranslatable drops packets through the gateway whose source a rule is for, and that
 // the tracker takes for invalid: no nat chain is asked about these (nf_nat_inet_fn does
 // nothing without a connection), so that they would leave with addresses from inside.
-// What no rule is for passes, and so does what is untracked, which is another state. In
+// What no rule is for passes, and so does what is untracked, which is another state. So
+// does what a server sends that only a dnat leads to: its own connections leave as they
+// are, and who reaches it by its own address, past the tracker one way, needs the other. In
 // the chain forward the gateway's own packets are not met, with any kernel; its priority
 // is after that of IPVS (ip_vs_reply4, 100), which gives answers of real servers, invalid
 // to the tracker, the service's address and makes them untracked.

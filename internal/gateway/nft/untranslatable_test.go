@@ -73,6 +73,7 @@ func TestUntranslatable(t *testing.T) {
 		{"an excepted destination", "192.168.0.2:4000", "198.18.1.20:80", behaviour.A, behaviour.Y, false, "192.168.0.2"},
 		{"another interface", "192.168.0.2:4000", "172.17.0.2:80", behaviour.A, behaviour.C, false, "192.168.0.2"},
 		{"a host without a rule", "192.168.0.20:4000", "198.18.0.10:80", behaviour.A, behaviour.X, false, "192.168.0.20"},
+		{"a server that only a dnat leads to", "192.168.0.40:4000", "198.18.0.10:80", behaviour.A, behaviour.X, false, "192.168.0.40"},
 		{"IPv6 without a rule", "[fd00:1::20]:4000", "[2001:db8:f:1::10]:80", behaviour.A, behaviour.X, false, "fd00:1::20"},
 		{"from outside", "198.18.0.10:80", "192.168.0.2:4000", behaviour.X, behaviour.A, false, "198.18.0.10"},
 		{"not tracked", "192.168.0.4:4000", "198.18.0.10:80", behaviour.A, behaviour.X, false, "192.168.0.4"},
