@@ -35,7 +35,7 @@ const every = `gateway:
 func mustPrefixes(t testing.TB, texts ...string) (all Prefixes) {
 	t.Helper()
 	for _, text := range texts {
-		p, err := ParsePrefix(text)
+		p, err := parsePrefix(text)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -47,7 +47,7 @@ func mustPrefixes(t testing.TB, texts ...string) (all Prefixes) {
 func mustRanges(t testing.TB, texts ...string) (all Ranges) {
 	t.Helper()
 	for _, text := range texts {
-		r, err := ParseRange(text)
+		r, err := parseRange(text)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -41,9 +41,9 @@ func parseAddr(text string) (netip.Addr, error) {
 	return a, nil
 }
 
-// ParsePrefix reads an address or a prefix. A prefix with bits of a host set is an
+// parsePrefix reads an address or a prefix. A prefix with bits of a host set is an
 // error that says which prefix that would be.
-func ParsePrefix(text string) (Prefix, error) {
+func parsePrefix(text string) (Prefix, error) {
 	if !strings.Contains(text, "/") {
 		a, err := parseAddr(text)
 		if err != nil {
@@ -64,7 +64,7 @@ func ParsePrefix(text string) (Prefix, error) {
 // UnmarshalYAML reads it and keeps the place for an error.
 func (p *Prefix) UnmarshalYAML(n ast.Node) error {
 	return document.Scalar(n, prefixWords, func(text string) (err error) {
-		*p, err = ParsePrefix(text)
+		*p, err = parsePrefix(text)
 		return err
 	})
 }
@@ -96,11 +96,11 @@ func (a *Address) UnmarshalYAML(n ast.Node) error {
 	})
 }
 
-// ParseRange reads 203.0.113.7, 203.0.113.8-203.0.113.15 or 203.0.113.32/27.
-func ParseRange(text string) (Range, error) {
+// parseRange reads 203.0.113.7, 203.0.113.8-203.0.113.15 or 203.0.113.32/27.
+func parseRange(text string) (Range, error) {
 	first, last, isRange := strings.Cut(text, "-")
 	if !isRange {
-		p, err := ParsePrefix(text)
+		p, err := parsePrefix(text)
 		if err != nil {
 			return Range{}, err
 		}
@@ -130,7 +130,7 @@ func (r *Ranges) UnmarshalYAML(n ast.Node) error {
 	*r = nil
 	return document.List(n, func(item ast.Node) error {
 		return document.Scalar(item, rangeWords, func(text string) error {
-			one, err := ParseRange(text)
+			one, err := parseRange(text)
 			*r = append(*r, one)
 			return err
 		})
@@ -168,8 +168,8 @@ func (names *Names) UnmarshalYAML(n ast.Node) error {
 	})
 }
 
-// ParseOn reads an address or a name.
-func ParseOn(text string) (On, error) {
+// parseOn reads an address or a name.
+func parseOn(text string) (On, error) {
 	a, err := parseAddr(text)
 	switch {
 	case err == nil:
@@ -183,7 +183,7 @@ func ParseOn(text string) (On, error) {
 // UnmarshalYAML reads it and keeps the place for an error.
 func (o *On) UnmarshalYAML(n ast.Node) error {
 	return document.Scalar(n, onWords, func(text string) (err error) {
-		*o, err = ParseOn(text)
+		*o, err = parseOn(text)
 		return err
 	})
 }
@@ -195,8 +195,8 @@ func (o On) String() string {
 	return o.Name
 }
 
-// ParseEndpoint reads 172.17.0.2, 172.17.0.2:80, fd00::2 or [fd00::2]:80.
-func ParseEndpoint(text string) (Endpoint, error) {
+// parseEndpoint reads 172.17.0.2, 172.17.0.2:80, fd00::2 or [fd00::2]:80.
+func parseEndpoint(text string) (Endpoint, error) {
 	a, err := parseAddr(strings.TrimSuffix(strings.TrimPrefix(text, "["), "]"))
 	if err == nil {
 		return Endpoint{Address: a}, nil
@@ -213,7 +213,7 @@ func ParseEndpoint(text string) (Endpoint, error) {
 	if a.Is6() != bracketed {
 		return Endpoint{}, document.Advice("an address of IPv6 before a port stands in brackets, one of IPv4 does not")
 	}
-	number, err := parsePort(port)
+	number, err := portNumber(port)
 	return Endpoint{a, number}, err
 }
 
@@ -225,7 +225,7 @@ func cutLast(text, sep string) (before, after string, found bool) {
 	return text[:at], text[at+len(sep):], true
 }
 
-func parsePort(text string) (uint16, error) {
+func portNumber(text string) (uint16, error) {
 	n, err := strconv.ParseUint(text, 10, 16)
 	if err != nil || n == 0 {
 		return 0, document.Advice("ports are 1 to 65535")
@@ -236,7 +236,7 @@ func parsePort(text string) (uint16, error) {
 // UnmarshalYAML reads it and keeps the place for an error.
 func (e *Endpoint) UnmarshalYAML(n ast.Node) error {
 	return document.Scalar(n, endpointWords, func(text string) (err error) {
-		*e, err = ParseEndpoint(text)
+		*e, err = parseEndpoint(text)
 		return err
 	})
 }

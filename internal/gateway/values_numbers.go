@@ -19,8 +19,8 @@ var multiples = []struct {
 	factor int64
 }{{"M", 1_000_000}, {"k", 1_000}}
 
-// ParseCount reads 200000, 200k or 2M.
-func ParseCount(text string) (Count, error) {
+// parseCount reads 200000, 200k or 2M.
+func parseCount(text string) (Count, error) {
 	factor := int64(1)
 	for _, m := range multiples {
 		if digits, ok := strings.CutSuffix(text, m.suffix); ok {
@@ -39,7 +39,7 @@ func ParseCount(text string) (Count, error) {
 // UnmarshalYAML reads it and keeps the place for an error.
 func (c *Count) UnmarshalYAML(n ast.Node) error {
 	return document.Scalar(n, "a number such as 200000, 200k or 2M", func(text string) (err error) {
-		*c, err = ParseCount(text)
+		*c, err = parseCount(text)
 		return err
 	})
 }
@@ -53,20 +53,20 @@ func (c Count) String() string {
 	return strconv.FormatInt(int64(c), 10)
 }
 
-// ParsePerTime reads 5000/s.
-func ParsePerTime(text string) (PerTime, error) {
+// parsePerTime reads 5000/s.
+func parsePerTime(text string) (PerTime, error) {
 	digits, ok := strings.CutSuffix(text, "/s")
 	if !ok {
 		return 0, errNumber
 	}
-	n, err := ParseCount(digits)
+	n, err := parseCount(digits)
 	return PerTime(n), err
 }
 
 // UnmarshalYAML reads it and keeps the place for an error.
 func (p *PerTime) UnmarshalYAML(n ast.Node) error {
 	return document.Scalar(n, "a number per second such as 5000/s", func(text string) (err error) {
-		*p, err = ParsePerTime(text)
+		*p, err = parsePerTime(text)
 		return err
 	})
 }

@@ -16,8 +16,8 @@ const (
 	portWords  = "a protocol and its ports such as tcp/8080, udp/5000-5100 or icmp"
 )
 
-// ParsePorts reads 1024-65535, 4000 or keep.
-func ParsePorts(text string) (Ports, error) {
+// parsePorts reads 1024-65535, 4000 or keep.
+func parsePorts(text string) (Ports, error) {
 	if text == "keep" {
 		return Ports{Keep: true}, nil
 	}
@@ -27,10 +27,10 @@ func ParsePorts(text string) (Ports, error) {
 
 func parseSpan(text string) (first, last uint16, err error) {
 	a, b, isRange := strings.Cut(text, "-")
-	if first, err = parsePort(strings.TrimSpace(a)); err != nil || !isRange {
+	if first, err = portNumber(strings.TrimSpace(a)); err != nil || !isRange {
 		return first, first, err
 	}
-	last, err = parsePort(strings.TrimSpace(b))
+	last, err = portNumber(strings.TrimSpace(b))
 	if err == nil && last < first {
 		err = document.Advice("the end comes before the beginning")
 	}
@@ -40,7 +40,7 @@ func parseSpan(text string) (first, last uint16, err error) {
 // UnmarshalYAML reads it and keeps the place for an error.
 func (p *Ports) UnmarshalYAML(n ast.Node) error {
 	return document.Scalar(n, portsWords, func(text string) (err error) {
-		*p, err = ParsePorts(text)
+		*p, err = parsePorts(text)
 		return err
 	})
 }
@@ -62,8 +62,8 @@ func spanString(first, last uint16) string {
 	return fmt.Sprintf("%d-%d", first, last)
 }
 
-// ParsePort reads tcp/8080, udp/5000-5100, or a protocol alone.
-func ParsePort(text string) (Port, error) {
+// parsePort reads tcp/8080, udp/5000-5100, or a protocol alone.
+func parsePort(text string) (Port, error) {
 	name, span, spanned := strings.Cut(text, "/")
 	number, err := match.ParseProtocol(name)
 	switch {
@@ -95,7 +95,7 @@ func (p Port) Number() (uint8, bool) {
 // UnmarshalYAML reads it and keeps the place for an error.
 func (p *Port) UnmarshalYAML(n ast.Node) error {
 	return document.Scalar(n, portWords, func(text string) (err error) {
-		*p, err = ParsePort(text)
+		*p, err = parsePort(text)
 		return err
 	})
 }

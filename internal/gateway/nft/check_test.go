@@ -16,7 +16,7 @@ func TestCheckFlowtable(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { ns.Close() })
-	err = CheckFlowtable(ns)
+	err = checkFlowtable(ns)
 	var missing *Missing
 	if has := testutil.FlowTable.Probe() == nil; has != (err == nil) || !has && !errors.As(err, &missing) {
 		t.Errorf("the kernel has flowtables: %t; %v", has, err)

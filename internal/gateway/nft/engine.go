@@ -23,10 +23,10 @@ func (Engine) Name() gateway.Engine { return gateway.EngineNetfilter }
 func (Engine) Flowtable(here *netns.Handle) gateway.Support {
 	ns, err := netns.New("flowtable-probe")
 	if err != nil {
-		return support(CheckFlowtable(here))
+		return support(checkFlowtable(here))
 	}
 	defer ns.Close()
-	return support(CheckFlowtable(ns))
+	return support(checkFlowtable(ns))
 }
 
 func support(err error) gateway.Support {
