@@ -10,6 +10,10 @@ import (
 )
 
 func (m *machine) compare(a attrs) {
+	if e, ok := m.picked[m.at]; ok { // a part of a range
+		m.isBetween(slot(a.u32(nftCmpSreg)), e)
+		return
+	}
 	c := m.held(a.u32(nftCmpSreg))
 	data := a.nested(nftCmpData).get(nftDataValue)
 	if c.from == metaData && c.key == metaL4proto && len(data) > 0 {

@@ -37,14 +37,14 @@ func (c conn) constantSets(t *kernelTable) (map[string][]element, error) {
 			}
 		}
 	}
+	all := map[string][]element{}
 	if len(asked) == 0 {
-		return nil, nil
+		return all, nil
 	}
 	sets, err := c.dumped(t.key, unix.NFT_MSG_GETSET, appendText(nil, setTable, t.key.name))
 	if err != nil {
 		return nil, fmt.Errorf("read sets of table %s: %w", t.key, err)
 	}
-	all := map[string][]element{}
 	for _, a := range sets {
 		name, flags := a.text(setName), a.u32(setFlagBits)
 		if !asked[name] || flags&(nftSetDynamic|nftSetTimeout) != 0 {
@@ -112,14 +112,21 @@ func (k *told) upTo(next []told) []element {
 	if len(next) > 0 {
 		last = before(next[0].key)
 	}
-	first, ok := netip.AddrFromSlice(k.key)
-	end, ok2 := netip.AddrFromSlice(last)
-	if !ok || !ok2 {
-		return []element{{k.key, last, k.value}}
+	if all := addresses(k.key, last, k.value); len(all) > 0 {
+		return all
 	}
-	var all []element
-	for _, p := range prefix.Cover(first, end) {
-		all = append(all, element{p.Addr().AsSlice(), prefix.Last(p).AsSlice(), k.value})
+	return []element{{k.key, last, k.value}}
+}
+
+// addresses are the prefixes from one address to another; none of something else.
+func addresses(first, last []byte, value attrs) (all []element) {
+	a, ok := netip.AddrFromSlice(first)
+	z, ok2 := netip.AddrFromSlice(last)
+	if !ok || !ok2 {
+		return nil
+	}
+	for _, p := range prefix.Cover(a, z) {
+		all = append(all, element{p.Addr().AsSlice(), prefix.Last(p).AsSlice(), value})
 	}
 	return all
 }

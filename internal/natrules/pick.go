@@ -5,6 +5,8 @@ import (
 	"maps"
 	"net/netip"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/natkit/natkit/internal/prefix"
 )
 
@@ -15,11 +17,8 @@ const mostPicked = 16 << 10
 // that it looks into: as if it compared with that one, and had its value.
 func (m *machine) readSteps(r *kernelRule) []step {
 	ways := []map[int]element{nil}
-	for i, e := range r.exprs {
-		if e.name != "lookup" || e.data.u32(nftLookupFlags) != 0 {
-			continue
-		}
-		elements := m.sets[e.data.text(nftLookupSet)]
+	for i := range r.exprs {
+		elements := m.elements(r.exprs[i:])
 		if len(elements) == 0 || len(elements)*len(ways) > mostPicked {
 			continue
 		}
@@ -31,6 +30,9 @@ func (m *machine) readSteps(r *kernelRule) []step {
 					picked = map[int]element{}
 				}
 				picked[i] = x
+				if r.exprs[i].name == "cmp" {
+					picked[i+1] = element{} // the range's other end, which says nothing more
+				}
 				next = append(next, picked)
 			}
 		}
@@ -43,6 +45,23 @@ func (m *machine) readSteps(r *kernelRule) []step {
 	}
 	m.picked = nil
 	return steps
+}
+
+// elements are those of the set that the first of these expressions looks into; of a
+// range, which is two comparisons, the prefixes that it consists of.
+func (m *machine) elements(rest []kernelExpr) []element {
+	a := rest[0].data
+	if rest[0].name == "lookup" && a.u32(nftLookupFlags) == 0 {
+		return m.sets[a.text(nftLookupSet)]
+	}
+	if len(rest) < 2 || rest[0].name != "cmp" || rest[1].name != "cmp" {
+		return nil
+	}
+	b := rest[1].data
+	if a.u32(nftCmpOp) != unix.NFT_CMP_GTE || b.u32(nftCmpOp) != unix.NFT_CMP_LTE || a.u32(nftCmpSreg) != b.u32(nftCmpSreg) {
+		return nil
+	}
+	return addresses(a.nested(nftCmpData).get(nftDataValue), b.nested(nftCmpData).get(nftDataValue), nil)
 }
 
 // pick is a lookup that finds this element.
