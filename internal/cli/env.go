@@ -70,6 +70,9 @@ func (e *Env) ask(ctx context.Context, out io.Writer, question, otherwise string
 	}
 	fmt.Fprint(e.Stderr, question, " [y/N] ")
 	answer, err := readLine(ctx, e.Stdin)
+	if err != nil { // nobody has ended the line of the question
+		fmt.Fprintln(e.Stderr)
+	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		return false, fmt.Errorf("read the answer: %w; %s", err, otherwise)
 	}

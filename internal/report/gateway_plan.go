@@ -70,7 +70,9 @@ func (p *printer) gatewayDifference(g *GatewayPlan) {
 	if same && len(d.Rules) > 0 {
 		p.labelled(2, "connections", 13, d.Rules[0].Connections)
 	}
-	p.line("  " + unchangedWords(d))
+	if d.Unchanged > 0 {
+		p.line("  " + unchangedWords(d))
+	}
 	for _, s := range d.Settings {
 		p.labelled(2, "", 0, fmt.Sprintf("%s: %s → %s", s.Setting, orNone(s.Before), orNone(s.After)))
 		p.labelled(4, "connections", 13, s.Connections)

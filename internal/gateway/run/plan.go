@@ -6,6 +6,7 @@ package run
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/snapshot"
@@ -171,6 +172,18 @@ func (c *collector) rules(p *gateway.Plan) error {
 
 // summary says how much a plan does.
 func summary(p *gateway.Plan) string {
-	return fmt.Sprintf("%s of destinations, %s of sources, %s stateless, %s untracked",
-		units.Plural(len(p.Destinations), "translation", "translations"), units.Count(len(p.Sources)), units.Count(len(p.Stateless)), units.Count(len(p.Untracked)))
+	var parts []string
+	add := func(n int, one, many string) {
+		if n > 0 {
+			parts = append(parts, units.Plural(n, one, many))
+		}
+	}
+	add(len(p.Destinations), "translation of destinations", "translations of destinations")
+	add(len(p.Sources), "translation of sources", "translations of sources")
+	add(len(p.Stateless), "stateless pair", "stateless pairs")
+	add(len(p.Untracked), "untracked address", "untracked addresses")
+	if len(parts) == 0 {
+		return "no translation"
+	}
+	return strings.Join(parts, ", ")
 }
