@@ -36,12 +36,16 @@ type bed struct {
 	*engine
 }
 
+// patience is for frames that come in any case, on a machine that others keep busy. One
+// world at a time does with the threads that run on any machine.
+const patience = 30 * time.Second
+
 func newBed(t *testing.T, apply func(*netns.Handle, *gateway.Plan) error, file string) *bed {
 	t.Helper()
 	testutil.NeedRoot(t)
 	b := &bed{T: t, engine: &engine{apply: apply}}
 	var err error
-	if b.World, err = behaviour.Namespaces(b.engine, testutil.Patience(5*time.Second))(); err != nil {
+	if b.World, err = behaviour.Namespaces(b.engine, testutil.Patience(patience))(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { b.World.Close() })
