@@ -56,7 +56,8 @@ leaves the rule out with all those whose meaning hangs on it. Rules of Docker,
 Kubernetes, firewalld, libvirt and others are recognised and left to them: natkit's
 rules come after theirs and leave them alone.
 
-Exit code: 0 all was translated, 3 something was not, 1 it failed, 2 wrong usage.`,
+Exit code: 0 all was translated, 3 something was not, or with a difference, 1 it failed,
+2 wrong usage.`,
 		Example: `  sudo natkit gateway import > gateway.yaml
   sudo iptables-save | natkit gateway import -
   sudo natkit gateway import --netns router --json
@@ -89,7 +90,7 @@ func (g *gatewayImport) run(cmd *cobra.Command, args []string) error {
 	if err := g.print(cmd.OutOrStdout(), cmd.ErrOrStderr(), result); err != nil {
 		return err
 	}
-	if len(result.Untranslated()) > 0 {
+	if !result.Exact() {
 		return errFindings
 	}
 	return nil
@@ -144,7 +145,8 @@ func (g *gatewayImport) print(out, notes io.Writer, r *iptables.Result) error {
 }
 
 var noteWords = map[string]string{
-	iptables.Untranslated: "not translated", iptables.LeftAlone: "left alone", iptables.Unreachable: "left out, no packet comes to it",
+	iptables.Untranslated: "not translated", iptables.Differs: "translated, with a difference", iptables.LeftAlone: "left alone", iptables.Redundant: "left out, another rule does the same",
+	iptables.Unreachable: "left out, no packet comes to it",
 }
 
 // noteLine is one line: what, which rule, why.

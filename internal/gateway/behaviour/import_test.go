@@ -43,7 +43,7 @@ func (e *typed) Apply(ns *netns.Handle, _ *gateway.Plan) error {
 		}
 		// One program has several names, of which a machine may lack this one.
 		save := exec.Command(e.program)
-		save.Args = []string{e.program + "-save", "-t", "nat"}
+		save.Args = []string{e.program + "-save"}
 		text, err = save.Output()
 		return err
 	})
@@ -99,6 +99,22 @@ var importCases = []struct {
 		[]string{"dnat: {on: 203.0.113.7, port: udp/5000, to: 192.168.0.2}", "snat: {from: 192.168.0.2, to: 203.0.113.7}", "masquerade: {from: 192.168.0.0/24}"}},
 	{"a way in for one interface", []string{"-A PREROUTING -i wan -d 203.0.113.7 -p udp --dport 5000 -j DNAT --to-destination 192.168.0.2"}, 0,
 		[]string{"dnat: {on: 203.0.113.7, port: udp/5000, to: 192.168.0.2}"}},
+	{"a way in for hosts inside and the gateway too", []string{
+		"-A PREROUTING -d 203.0.113.7 -p udp --dport 5000 -j DNAT --to-destination 192.168.0.2:5002",
+		"-A OUTPUT -d 203.0.113.7 -p udp --dport 5000 -j DNAT --to-destination 192.168.0.2:5002",
+		"-A POSTROUTING -s 192.168.0.0/24 -d 192.168.0.2 -o lan -p udp --dport 5002 -j SNAT --to-source 203.0.113.7",
+		"-A POSTROUTING -s 192.168.0.0/24 -j MASQUERADE"}, 0,
+		[]string{"dnat: {on: 203.0.113.7, port: udp/5000, to: 192.168.0.2:5002, hairpin: on, local: on}", "masquerade: {from: 192.168.0.0/24}"}},
+	{"a port that is not tracked", []string{
+		"-t raw -A PREROUTING -d 203.0.113.9 -p udp --dport 5000 -j CT --notrack",
+		"-t raw -A OUTPUT -s 203.0.113.9 -p udp --sport 5000 -j CT --notrack",
+		"-A PREROUTING -d 203.0.113.9 -j DNAT --to-destination 192.168.0.2"}, 0,
+		[]string{"notrack: {on: 203.0.113.9, port: udp/5000}", "dnat: {on: 203.0.113.9, to: 192.168.0.2}"}},
+	{"a rule that another one does the same as", []string{
+		"-A PREROUTING -d 203.0.113.7 -p udp --dport 5000 -j DNAT --to-destination 192.168.0.2",
+		"-A POSTROUTING -s 192.168.0.0/24 -d 192.168.0.2 -j MASQUERADE",
+		"-A POSTROUTING -s 192.168.0.0/24 -j MASQUERADE"}, 0,
+		[]string{"dnat: {on: 203.0.113.7, port: udp/5000, to: 192.168.0.2}", "masquerade: {from: 192.168.0.0/24}"}},
 	{"what has no word", []string{"-A POSTROUTING -s 192.168.0.0/24 -p tcp -j MASQUERADE --to-ports 1024-2000", "-A POSTROUTING -s 172.17.0.0/24 ! -o lan -j MASQUERADE",
 		"-A PREROUTING -p udp --dport 53 -j REDIRECT", "-A PREROUTING -d 203.0.113.7 -m mark --mark 1 -j DNAT --to-destination 192.168.0.2"}, 4, nil},
 }
@@ -113,7 +129,10 @@ func TestImportedRulesDoTheSame(t *testing.T) {
 				testutil.NeedProgram(t, program)
 				e := &typed{program: program}
 				for _, command := range c.commands {
-					e.commands = append(e.commands, "-t nat "+command)
+					if !strings.HasPrefix(command, "-t ") {
+						command = "-t nat " + command
+					}
+					e.commands = append(e.commands, command)
 				}
 				before := newWorld(t, e)
 				if err := before.Apply(nil); err != nil {
@@ -123,21 +142,101 @@ func TestImportedRulesDoTheSame(t *testing.T) {
 				if c.untranslated > 0 {
 					return
 				}
-				plan, err := gateway.Compile(&e.live.Config, Facts())
-				if err != nil {
-					t.Fatal(err)
-				}
-				after := newWorld(t, netfilter{})
-				if err := after.Apply(plan); err != nil {
-					t.Fatal(err)
-				}
-				random := strings.Contains(strings.Join(c.commands, " "), "random")
-				if diff := cmp.Diff(fates(t, before, random), fates(t, after, random)); diff != "" {
-					t.Errorf("packets fare otherwise (-iptables +natkit):\n%s", diff)
-				}
+				fareTheSame(t, before, e.live, strings.Contains(strings.Join(c.commands, " "), "random"))
 			})
 		}
 	}
+}
+
+// fareTheSame sends packets through what was imported as well.
+func fareTheSame(t *testing.T, before *Play, imported *iptables.Result, random bool) {
+	t.Helper()
+	plan, err := gateway.Compile(&imported.Config, Facts())
+	if err != nil {
+		t.Fatal(err)
+	}
+	after := newWorld(t, netfilter{})
+	if err := after.Apply(plan); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(fates(t, before, random), fates(t, after, random)); diff != "" {
+		t.Errorf("packets fare otherwise (-theirs +natkit):\n%s", diff)
+	}
+}
+
+// byNft are rules that people write for nft, with sets and maps.
+const byNft = `
+table inet theirs {
+	map forwards {
+		type ipv4_addr . inet_proto . inet_service : ipv4_addr . inet_service
+		elements = { 203.0.113.7 . udp . 5000 : 192.168.0.2 . 6000, 203.0.113.7 . tcp . 80 : 172.17.0.2 . 8080 }
+	}
+	map segment { type ipv4_addr : interval ipv4_addr; flags interval; elements = { 10.1.0.0/24 : 203.0.113.64/24 }; }
+	chain raw {
+		type filter hook prerouting priority raw;
+		ip daddr 203.0.113.9 udp dport { 80, 5002 } notrack
+	}
+	chain out {
+		type filter hook output priority raw;
+		ip saddr 203.0.113.9 udp sport { 80, 5002 } notrack
+	}
+	chain prerouting {
+		type nat hook prerouting priority dstnat;
+		dnat ip to ip daddr . meta l4proto . th dport map @forwards
+		ip daddr 203.0.113.9 jump floating
+	}
+	chain floating { meta l4proto { tcp, udp } th dport vmap { 80 : accept, 5000-5001 : goto away }; }
+	chain away { dnat ip to 192.168.0.2; }
+	chain postrouting {
+		type nat hook postrouting priority srcnat;
+		ip saddr { 192.168.0.2, 172.17.0.0/24 } ip daddr != { 198.18.1.0/24 } snat ip to 203.0.113.12-203.0.113.15 persistent
+		ip saddr 192.168.0.3-192.168.0.6 masquerade
+	}
+}
+`
+
+// TestImportedRulesOfNftDoTheSame does it with rules that nft loads.
+func TestImportedRulesOfNftDoTheSame(t *testing.T) {
+	testutil.NeedRoot(t)
+	testutil.NeedProgram(t, "nft")
+	e := &written{text: byNft}
+	before := newWorld(t, e)
+	if err := before.Apply(nil); err != nil {
+		t.Fatal(err)
+	}
+	if len(e.live.Config.NAT) == 0 || !e.live.Exact() {
+		t.Fatalf("not all was imported: %+v\n%s", e.live.Notes, e.live.YAML())
+	}
+	fareTheSame(t, before, e.live, false)
+}
+
+// written is an engine that loads a text by nft, whatever the plan.
+type written struct {
+	text string
+	live *iptables.Result
+}
+
+func (*written) Name() string               { return "nft" }
+func (*written) Remove(*netns.Handle) error { return nil }
+
+func (e *written) Apply(ns *netns.Handle, _ *gateway.Plan) error {
+	err := ns.Do(func() error {
+		command := exec.Command("nft", "-f", "-")
+		command.Stdin = strings.NewReader(e.text)
+		if out, err := command.CombinedOutput(); err != nil {
+			return fmt.Errorf("%v: %w: %s", command, err, out)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	set, err := host.Ruleset(ns)
+	if err != nil {
+		return err
+	}
+	e.live, err = iptables.Import(set)
+	return err
 }
 
 // compareImports wants the text of iptables-save and the kernel to give the same.
@@ -180,6 +279,7 @@ func fates(t *testing.T, p *Play, random bool) (all []string) {
 	for _, to := range []string{"198.18.0.10", "198.18.1.20"} {
 		probes = append(probes, probe{A, "192.168.0.2", to}, probe{B, "192.168.0.3", to}, probe{A, "10.1.0.2", to}, probe{C, "172.17.0.2", to})
 	}
+	probes = append(probes, probe{B, "192.168.0.3", "203.0.113.7"}) // and back inside
 	for _, to := range []string{"203.0.113.7", "203.0.113.9", "203.0.113.66", "203.0.113.67", "192.168.0.2"} {
 		probes = append(probes, probe{X, "198.18.0.10", to}, probe{C, "172.17.0.3", to})
 	}

@@ -75,9 +75,16 @@ func (t *translator) make(e *entry, rest []*entry, used map[*entry]bool) (*made,
 	}
 	switch e.rule.Target.Kind {
 	case Masquerade, SNAT:
+		if d := t.hairpinOf(e); d != nil {
+			return nil, "belongs to " + where(d.rule) + ", which is not translated"
+		}
 		return makeSource(e), ""
 	}
-	return makeDestination(e, later)
+	m, reason := makeDestination(e, later)
+	if m != nil {
+		t.addHairpin(m, later)
+	}
+	return m, reason
 }
 
 func (t *translator) takeMSS(e *entry) string {

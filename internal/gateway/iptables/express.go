@@ -151,12 +151,16 @@ func (e *entry) expressDestination(wan string) string {
 	case !t.keepsPorts(m) && t.Ports.First != t.Ports.Last:
 		return fmt.Sprintf("%sa choice among the ports %d-%d of the destination", noWord, t.Ports.First, t.Ports.Last)
 	}
-	if reason := e.inbound(wan, "from to protocol in "); reason != "" {
-		return reason
+	if m.To.IsValid() || wan != "" {
+		if reason := e.inbound(wan, "from to protocol in "); reason != "" {
+			return reason
+		}
 	}
 	switch {
+	case m.ToLocal:
+		return "is on every address of the host; natkit's dnat is on one, or, as in \"on: eth0\", on those of an interface"
 	case !m.To.IsValid():
-		return "has no destination (-d), and so translates what passes through to others too; natkit's dnat is on an address, or on those of an interface"
+		return "has no destination (-d), and so translates what passes through to others too; natkit's dnat is on an address, or, as in \"on: " + orWord(e.match.In, "eth0") + "\", on those of an interface"
 	case !m.To.IsSingleIP():
 		return "is on the whole of " + m.To.String() + "; natkit's dnat is on one address, its netmap gives each address one of its own"
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/natkit/natkit/internal/gateway"
 )
@@ -28,6 +29,11 @@ func (r *Result) Untranslated() []Note {
 		}
 	}
 	return all
+}
+
+// Exact tells whether the file does all that the rules do, and nothing else.
+func (r *Result) Exact() bool {
+	return !slices.ContainsFunc(r.Notes, func(n Note) bool { return n.Kind == Untranslated || n.Kind == Differs })
 }
 
 // Import translates what a gateway file says exactly, and says of the rest why not.
@@ -72,7 +78,9 @@ func withoutRepetition(notes []Note) []Note {
 type translator struct {
 	entries []*entry
 	wan     string
-	rivals  map[rivalry][]*entry
+	// lan is the interface by which hairpins go.
+	lan    string
+	rivals map[rivalry][]*entry
 	// refused has the reasons that verify found; apart are those that are not to be
 	// one of a pair.
 	refused map[*entry]string
@@ -116,7 +124,7 @@ func (t *translator) findWAN() string {
 
 // pass decides on every entry, and makes rules of those that can be in the file.
 func (t *translator) pass() {
-	t.notes, t.untranslated, t.rules, t.mss, t.again = map[*entry]Note{}, nil, nil, nil, false
+	t.notes, t.untranslated, t.rules, t.mss, t.lan, t.again = map[*entry]Note{}, nil, nil, nil, "", false
 	var open []*entry
 	for i, e := range t.entries {
 		kind, reason := t.judge(i)
@@ -138,7 +146,7 @@ func (t *translator) judge(i int) (kind, reason string) {
 	e := t.entries[i]
 	switch k := e.rule.Target.Kind; {
 	case e.owner != "":
-		return LeftAlone, "is " + e.owner + "'s"
+		return LeftAlone, "is " + possessive(e.owner)
 	case k == Pass:
 		return LeftAlone, "does not translate"
 	case e.filter && k != Notrack && k != MSS:
@@ -149,13 +157,28 @@ func (t *translator) judge(i int) (kind, reason string) {
 	if by := t.coveredBy(i); by != nil {
 		return Unreachable, where(by) + " takes all its packets first"
 	}
-	if reason := e.express(t.wan); reason != "" {
+	if d := t.hairpinOf(e); d != nil {
+		reason = t.expressHairpin(e, d)
+	} else {
+		reason = e.express(t.wan)
+	}
+	if reason != "" {
+		if by := t.doneBy(i); by != nil {
+			return Redundant, where(by) + " does the same to its packets"
+		}
 		return Untranslated, reason
 	}
 	if reason := t.inTheWay(i); reason != "" {
 		return Untranslated, reason
 	}
 	return "", ""
+}
+
+func possessive(name string) string {
+	if strings.HasSuffix(name, "s") {
+		return name + "'"
+	}
+	return name + "'s"
 }
 
 // sameHook are entries whose order matters to each other.
@@ -176,6 +199,21 @@ func (t *translator) coveredBy(i int) *Rule {
 	}
 	for _, b := range t.entries[:i] {
 		if sameHook(b, e) && !rivals(b, e) && b.rule.Target.Kind != Ends && len(b.except) == 0 && covers(&b.match, &e.match) {
+			return b.rule
+		}
+	}
+	return nil
+}
+
+// doneBy is a later rule that does to all packets of the entry what it does.
+func (t *translator) doneBy(i int) *Rule {
+	e := t.entries[i]
+	for _, b := range t.entries[i+1:] {
+		switch {
+		case !sameHook(b, e) || disjoint(&b.match, &e.match):
+		case rivals(b, e) || b.owner != "" || !givesSame(&b.rule.Target, &e.rule.Target):
+			return nil
+		case covers(&b.match, &e.match) && !slices.ContainsFunc(b.except, func(x *exception) bool { return !disjoint(&x.match, &e.match) }):
 			return b.rule
 		}
 	}
@@ -218,7 +256,7 @@ func (t *translator) inTheWay(i int) string {
 	}
 	meets := func(b *entry) bool { return b != e && sameHook(b, e) && !disjoint(&b.match, &e.match) }
 	for _, b := range t.untranslated {
-		if meets(b) {
+		if meets(b) && !givesSame(&b.rule.Target, &e.rule.Target) {
 			return fmt.Sprintf("%s, which is not translated, gets some of its packets first", where(b.rule))
 		}
 	}
@@ -229,10 +267,16 @@ func (t *translator) inTheWay(i int) string {
 	}
 	for _, b := range t.entries[i+1:] {
 		if b.owner != "" && meets(b) {
-			return fmt.Sprintf("%s, which is %s's, would get some of its packets first: natkit's rules come after those of other programs", where(b.rule), b.owner)
+			return fmt.Sprintf("%s, which is %s, would get some of its packets first: natkit's rules come after those of other programs", where(b.rule), possessive(b.owner))
 		}
 	}
 	return ""
+}
+
+// givesSame tells whether it makes no difference which of two rules a packet meets.
+func givesSame(a, b *Target) bool {
+	return sameTarget(a, b) && a.translates() && a.Kind != Ends && a.Prefix == b.Prefix && len(a.Unknown)+len(b.Unknown) == 0 &&
+		a.Random == b.Random && a.RandomFully == b.RandomFully && a.Persistent == b.Persistent
 }
 
 // result is what the last pass made.
@@ -260,6 +304,9 @@ func originsOf(list []*entry) (texts []string) {
 	return texts
 }
 
+// severity orders what notes say of one rule.
+var severity = map[string]int{Unreachable: 1, Redundant: 2, Differs: 3, Untranslated: 4}
+
 // summary is the notes, one for each rule, those that are left alone together. A
 // rule that is reached in several ways has one, for the worst.
 func (t *translator) summary() (all []Note) {
@@ -273,7 +320,7 @@ func (t *translator) summary() (all []Note) {
 		left[e.rule] = n.Kind == LeftAlone
 		at, seen := worst[e.rule]
 		switch {
-		case seen && (all[at].Kind == Untranslated || n.Kind != Untranslated):
+		case seen && severity[n.Kind] <= severity[all[at].Kind]:
 		case seen:
 			all[at] = n
 		case n.Kind == LeftAlone && together[n.Reason] > 0:

@@ -128,6 +128,10 @@ const (
 	Untranslated = "untranslated"
 	// LeftAlone: it is another program's, or does not translate.
 	LeftAlone = "left_alone"
+	// Differs: the file does nearly what this rule does.
+	Differs = "differs"
+	// Redundant: another rule does the same to its packets, and nothing is lost without it.
+	Redundant = "redundant"
 	// Unreachable: no packet comes to it, and nothing is lost without it.
 	Unreachable = "unreachable"
 )

@@ -8,10 +8,10 @@ import (
 
 // ownerPrefixes are what names of chains begin with, by the program that makes them.
 var ownerPrefixes = []struct{ prefix, owner string }{
-	{"DOCKER", "Docker"}, {"KUBE-", "Kubernetes"}, {"CNI-", "Kubernetes' network plugins (CNI)"}, {"CNI_", "Kubernetes' network plugins (CNI)"},
+	{"DOCKER", "Docker"}, {"KUBE-", "Kubernetes"}, {"CNI-", "Kubernetes' CNI plugins"}, {"CNI_", "Kubernetes' CNI plugins"},
 	{"cali-", "Calico"}, {"CILIUM_", "Cilium"}, {"OLD_CILIUM_", "Cilium"}, {"FLANNEL-", "flannel"}, {"WEAVE", "Weave"},
 	{"ISTIO_", "Istio"}, {"LIBVIRT_", "libvirt"}, {"NETAVARK", "Podman"}, {"HOSTPORT", "Podman"}, {"ts-", "Tailscale"},
-	{"f2b-", "fail2ban"}, {"MINIUPNPD", "miniupnpd"},
+	{"f2b-", "fail2ban"}, {"MINIUPNPD", "miniupnpd"}, {"IP-MASQ", "ip-masq-agent"},
 }
 
 // firewalldChain are those of firewalld's iptables backend.
@@ -56,12 +56,16 @@ func (t *Table) ownerOfRule(r *Rule) string {
 	if owner := ownerOfRule(r); owner != "" {
 		return owner
 	}
-	m := &r.Match
-	itself := r.Target.Kind == Masquerade && m.From.IsValid() && m.From == m.To && m.From.IsSingleIP() && len(m.Ports) > 0
-	if itself && t.find("DOCKER") != nil { // a container that reaches itself by its published port
+	if t.find("DOCKER") != nil && r.Target.Kind == Masquerade && (reachesItself(&r.Match) || bridge.MatchString(r.Match.Out)) {
 		return "Docker"
 	}
 	return ""
+}
+
+// reachesItself is for a container that asks for its own published port. Where Docker has
+// no proxy, it does the same for whatever the host itself sends to a bridge.
+func reachesItself(m *Match) bool {
+	return m.From.IsValid() && m.From == m.To && m.From.IsSingleIP() && len(m.Ports) > 0
 }
 
 func ownerOfRule(r *Rule) string {
@@ -74,7 +78,7 @@ func ownerOfRule(r *Rule) string {
 	case strings.HasPrefix(r.Comment, "flanneld "):
 		return "flannel"
 	case strings.HasPrefix(r.Comment, `name: "`) && strings.Contains(r.Comment, `" id: "`):
-		return "Kubernetes' network plugins (CNI)"
+		return "Kubernetes' CNI plugins"
 	}
 	return ""
 }

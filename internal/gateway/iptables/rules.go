@@ -110,7 +110,10 @@ func spread(m made) (all []made) {
 			r.Port.First, r.Port.Last = p.First, p.Last
 		}
 		one := made{version: m.version, rule: gateway.Rule{DNAT: &r}, from: m.from}
-		one.parts = []part{destinationPart(e, &r)}
+		one.parts = append([]part{destinationPart(e, &r)}, m.parts[1:]...)
+		for i := range one.parts[1:] { // a hairpin's
+			one.parts[1+i].source.Hairpin.Port = r.Port
+		}
 		all = append(all, one)
 	}
 	return all
@@ -131,6 +134,9 @@ func (t *translator) config() gateway.Config {
 	}
 	if slices.ContainsFunc(t.rules, func(m made) bool { return leavesBy(m, gateway.RoleLAN) }) {
 		c.Interfaces.LAN = gateway.Names{gateway.RoleLAN} // an interface of that name
+	}
+	if t.lan != "" && slices.ContainsFunc(t.rules, func(m made) bool { return m.rule.DNAT != nil && bool(m.rule.DNAT.Hairpin) }) {
+		c.Interfaces.LAN = gateway.Names{t.lan}
 	}
 	if len(t.mss) > 0 {
 		g := t.mss[0].rule.Target
