@@ -1,6 +1,6 @@
 // Package gateway describes NAT as one file: a Config is what an administrator
-// writes, a Plan what an engine carries out. It computes; internal/gateway/nft and
-// other engines touch the kernel.
+// writes, a Plan what an engine carries out. It computes; what touches the kernel are
+// the engines (internal/gateway/engine).
 package gateway
 
 import (

@@ -24,3 +24,31 @@ func TestPlanAsJSON(t *testing.T) {
 		}
 	}
 }
+
+func TestDigest(t *testing.T) {
+	a := compile(t, "\n  nat:\n    - masquerade: {}", router)
+	b := compile(t, "\n  nat:\n    - masquerade: {from: 0.0.0.0/0}", router)
+	c := compile(t, "\n  mss: clamp\n  nat:\n    - masquerade: {}", router)
+	if Digest(a) != Digest(b) || Digest(a) == Digest(c) || len(Digest(a)) != 64 {
+		t.Errorf("digests: %s %s %s", Digest(a), Digest(b), Digest(c))
+	}
+}
+
+// BenchmarkPlan is what a file of 10,000 rules costs before the kernel is asked.
+func BenchmarkPlan(b *testing.B) {
+	c := parse(b, forwards(10000))
+	p := compile(b, forwards(10000), router)
+	for name, do := range map[string]func() error{
+		"Compile":  func() error { _, err := Compile(c, router); return err },
+		"Digest":   func() error { Digest(p); return nil },
+		"Capacity": func() error { Capacity(p, router, 120); return nil },
+	} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if err := do(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
