@@ -154,3 +154,31 @@ func TestOtherDropsAreNotCounted(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 }
+
+// More different connections than there is room for are counted all the same, and the
+// next time there is room again.
+func TestTooManyConnectionsAreCounted(t *testing.T) {
+	const room, more = 16384, 50
+	ns := newNamespace(t)
+	in(t, ns, func() error {
+		if out, err := exec.Command("nft", "add rule inet t post ip saddr 10.0.0.0/8 udp dport 9 snat ip to 198.18.0.9:5000").CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w", out, err)
+		}
+		return exec.Command("ip", "route", "add", "local", "10.0.0.0/8", "dev", "lo").Run()
+	})
+	tracer := start(t, ns)
+	for _, want := range []struct{ first, n, told, untold uint64 }{
+		{0, 1 + room + more, room, more}, // the first one gets the port
+		{room, more, more, 0},
+	} {
+		for i := range want.n {
+			n := want.first + i
+			send(t, ns, fmt.Sprintf("10.0.%d.%d", 1+n/250, 1+n%250), "198.18.0.1:9", 1)
+		}
+		var told uint64
+		untold, err := tracer.Take(func(_ *conntrack.Entry, packets uint64) { told += packets })
+		if err != nil || told != want.told || untold != want.untold {
+			t.Errorf("%d told, %d not, error %v: want %d and %d", told, untold, err, want.told, want.untold)
+		}
+	}
+}

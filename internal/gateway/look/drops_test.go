@@ -1,7 +1,9 @@
 package look
 
 import (
+	"errors"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 
@@ -141,5 +143,19 @@ func TestDropsAreAbsentWhereNobodyCounts(t *testing.T) {
 	w.apply(crowded, w.facts())
 	if s := w.look(); s.Drops.ByRule != nil || s.Rules[0].Dropped != nil || s.Rules[0].DroppedPerSecond != nil {
 		t.Errorf("%+v, %+v", s.Drops, s.Rules[0])
+	}
+}
+
+func TestDropsThatCannotBeCounted(t *testing.T) {
+	w := newWorld(t)
+	w.apply(crowded, w.facts())
+	l := New(w.options())
+	l.drops = &dropCount{hindered: errors.New("no eBPF here")}
+	s, err := l.Look(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(s.Notes, "drops are not told by rule: no eBPF here") || s.Drops.ByRule != nil || s.Rules[0].Dropped != nil {
+		t.Errorf("%v, %+v", s.Notes, s.Drops)
 	}
 }
