@@ -122,8 +122,8 @@ func takenTo(n *snapshot.NATRule) string {
 
 // sourceFirst is the rule of ours whose connections a foreign snat or masquerade takes.
 func (c *checker) sourceFirst(f *Foreign, n *snapshot.NATRule) (Ref, string, string) {
-	if n.Kind != snapshot.NATMasquerade && n.Kind != snapshot.NATSource {
-		return Ref{}, "", ""
+	if n.Kind != snapshot.NATMasquerade && n.Kind != snapshot.NATSource || n.Marked {
+		return Ref{}, "", "" // what is marked is meant by whoever marked it
 	}
 	for _, s := range c.plan.Sources {
 		if s.Hairpin.Prefix.IsValid() || !sameFamily(n, anywhere(s.Rule.BitLen()).Addr()) {

@@ -31,7 +31,8 @@ type BaseChain struct {
 	Rules int
 	// Chains are the names of all that it leads to.
 	Chains []string
-	// NAT are those of them that translate, in the order in which packets meet them.
+	// NAT are those of them that translate, in the order in which packets meet them: once
+	// for each way that rules lead to them.
 	NAT []snapshot.NATRule
 }
 
@@ -65,7 +66,10 @@ func (b *BaseChain) of(rules []snapshot.NATRule) []snapshot.NATRule {
 		same := r.Family == b.Family && r.Table == b.Table && r.Hook == b.Hook && r.Priority == b.Priority
 		if same && (r.Source == "iptables-legacy") == (b.Source == "iptables-legacy") &&
 			(r.Chain == b.Name || slices.Contains(b.Chains, r.Chain)) {
-			mine = append(mine, r)
+			if len(r.Ways) == 0 {
+				r.Ways = []snapshot.NATRule{r}
+			}
+			mine = append(mine, r.Ways...)
 		}
 	}
 	return mine

@@ -19,6 +19,9 @@ func (m *machine) compare(a attrs) {
 	if c.from == metaData && c.key == metaL4proto && len(data) > 0 {
 		m.step.proto, m.step.protoNot = data[0], a.u32(nftCmpOp) == 1 // NFT_CMP_NEQ
 	}
+	if c.from == metaData && c.key == unix.NFT_META_MARK {
+		m.step.rule.Marked = true
+	}
 	if c.isFlags() && m.step.syn(c, a.u32(nftCmpOp), data) {
 		return
 	}

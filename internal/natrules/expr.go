@@ -117,6 +117,7 @@ func (m *machine) run(e kernelExpr) {
 	case "ct":
 		m.step.rule.Partial, m.step.cause = true, "ct "+ctKeys[a.u32(unix.NFTA_CT_KEY)]
 		m.load(a.u32(unix.NFTA_CT_DREG), content{}, 16)
+		m.step.rule.Marked = m.step.rule.Marked || a.u32(unix.NFTA_CT_KEY) == unix.NFT_CT_MARK && a.u32(unix.NFTA_CT_DREG) != 0
 		if asksOriginalDestination(a) {
 			m.step.rule.OriginalDestination = true
 		}

@@ -92,6 +92,7 @@ func within(r, outer snapshot.NATRule) snapshot.NATRule {
 	r.InInterface, clash = both(r.InInterface, outer.InInterface, clash)
 	r.LocalDestination = r.LocalDestination || outer.LocalDestination
 	r.Unless = slices.Concat(outer.Unless, r.Unless)
+	r.Marked = r.Marked || outer.Marked
 	r.Partial = r.Partial || outer.Partial || clash
 	return r
 }

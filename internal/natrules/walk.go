@@ -52,31 +52,12 @@ func (t *ruleTable) rules() []found {
 	var all []found
 	for _, c := range t.order {
 		for _, b := range c.bases {
-			w := walker{table: t, base: b, callers: t.callers(c), seen: map[*ruleChain]bool{}}
+			w := walker{table: t, base: b, at: map[*step]int{}, seen: map[*ruleChain]bool{}, within: map[*ruleChain]bool{}}
 			w.walk(c, snapshot.NATRule{})
-			all = append(all, w.out...)
+			all = append(all, w.found()...)
 		}
 	}
 	return all
-}
-
-// callers counts the rules that lead to each chain for packets that begin in one.
-func (t *ruleTable) callers(first *ruleChain) map[*ruleChain]int {
-	count := map[*ruleChain]int{}
-	for todo := []*ruleChain{first}; len(todo) > 0; todo = todo[1:] {
-		for _, s := range todo[0].steps {
-			for _, to := range s.to {
-				next := t.chains[to]
-				if next == nil {
-					continue
-				}
-				if count[next]++; count[next] == 1 && next != first {
-					todo = append(todo, next)
-				}
-			}
-		}
-	}
-	return count
 }
 
 // inHookOrder puts rules of several tables in the order in which packets meet
@@ -95,25 +76,43 @@ func inHookOrder(all []found) []snapshot.NATRule {
 type walker struct {
 	table *ruleTable
 	base  base
-	// callers counts the rules that lead to a chain.
-	callers map[*ruleChain]int
-	seen    map[*ruleChain]bool
-	out     []found
+	// met are the rules that translate, at has their places there.
+	met []met
+	at  map[*step]int
+	// seen are the chains that were walked; within those that are being walked.
+	seen, within map[*ruleChain]bool
+	// again counts how often a chain was walked once more; lost is set where one was not.
+	again int
+	lost  bool
 }
 
-// walk goes through a chain once, however many rules lead to it. outer has the
-// conditions under which packets come here.
+// met is a rule with the conditions of each way that leads to it.
+type met struct {
+	chain *ruleChain
+	step  *step
+	ways  []snapshot.NATRule
+}
+
+// maxAgain bounds how often chains are walked that several rules lead to.
+const maxAgain = 1 << 14
+
+// walk goes through a chain. outer has the conditions under which packets come here.
 func (w *walker) walk(c *ruleChain, outer snapshot.NATRule) {
-	if c == nil || w.seen[c] {
+	if c == nil || w.within[c] { // no chain leads to itself (nft_chain_validate); what was read may
 		return
 	}
-	w.seen[c] = true
-	if w.callers[c] > 1 { // reached under conditions that differ
-		outer = snapshot.NATRule{Partial: true}
+	if w.seen[c] {
+		if w.again++; w.again > maxAgain {
+			w.lost = true
+			return
+		}
 	}
-	for _, s := range c.steps {
+	w.seen[c], w.within[c] = true, true
+	defer delete(w.within, c)
+	for i := range c.steps {
+		s := &c.steps[i]
 		if s.translates {
-			w.out = append(w.out, found{w.place(c, s, outer), w.base})
+			w.meet(c, s, outer)
 		}
 		for _, to := range s.to {
 			w.walk(w.table.chains[to], within(conditions(s.rule), outer))
@@ -122,18 +121,44 @@ func (w *walker) walk(c *ruleChain, outer snapshot.NATRule) {
 	}
 }
 
+func (w *walker) meet(c *ruleChain, s *step, outer snapshot.NATRule) {
+	i, known := w.at[s]
+	if !known {
+		i = len(w.met)
+		w.met, w.at[s] = append(w.met, met{chain: c, step: s}), i
+	}
+	w.met[i].ways = append(w.met[i].ways, w.place(c, s, outer))
+}
+
+// found are the rules, those to which several ways lead with the conditions of all ways
+// alone.
+func (w *walker) found() (all []found) {
+	for _, m := range w.met {
+		r := m.ways[0]
+		if len(m.ways) > 1 || w.lost {
+			r = w.place(m.chain, m.step, snapshot.NATRule{Partial: true})
+		}
+		if len(m.ways) > 1 && !w.lost {
+			r.Ways = m.ways
+		}
+		all = append(all, found{r, w.base})
+	}
+	return all
+}
+
 // maxUnless bounds how many rules before one are told with it: there are chains of
 // thousands.
 const maxUnless = 16
 
 // after are the conditions for what follows a rule: it does not get the packets that
 // left.
-func (w *walker) after(s step, outer snapshot.NATRule) snapshot.NATRule {
+func (w *walker) after(s *step, outer snapshot.NATRule) snapshot.NATRule {
 	switch exact := !s.rule.Partial && len(s.rule.Unless) == 0; {
 	case s.leaves && exact && len(outer.Unless) < maxUnless:
 		outer.Unless = append(slices.Clip(outer.Unless), s.rule.Condition())
 	case s.leaves, w.table.endIn(s.to, map[string]bool{}):
 		outer.Partial = true
+		outer.Marked = outer.Marked || s.rule.Marked
 	}
 	return outer
 }
@@ -159,12 +184,12 @@ func conditions(r snapshot.NATRule) snapshot.NATRule {
 		Protocol: r.Protocol, DestinationPort: r.DestinationPort,
 		FromSource: r.FromSource, ToDestination: r.ToDestination,
 		OutInterface: r.OutInterface, InInterface: r.InInterface,
-		LocalDestination: r.LocalDestination, Unless: r.Unless, Partial: r.Partial,
+		LocalDestination: r.LocalDestination, Unless: r.Unless, Marked: r.Marked, Partial: r.Partial,
 	}
 }
 
 // place completes what a rule says by where it is.
-func (w *walker) place(c *ruleChain, s step, outer snapshot.NATRule) snapshot.NATRule {
+func (w *walker) place(c *ruleChain, s *step, outer snapshot.NATRule) snapshot.NATRule {
 	r := within(s.rule, outer)
 	if hook := hookNames[w.base.hook]; s.netmap && (hook == "postrouting" || hook == "input") { // netmap_tg4
 		r.Kind = snapshot.NATSource

@@ -28,6 +28,7 @@ func (s *step) match(name string, revision uint32, data []byte) {
 		s.ports(data, data[8] == 0)
 	default:
 		s.rule.Partial, s.cause = true, name
+		s.rule.Marked = s.rule.Marked || name == "mark" || name == "connmark"
 	}
 }
 

@@ -78,12 +78,18 @@ type NATRule struct {
 	// Unless are conditions of which none may hold: inverted ones (! -i docker0), and
 	// those under which a rule before this one lets packets leave the chain.
 	Unless []NATCondition `json:"unless,omitempty"`
+	// Marked is true where the rule asks for a mark, which others give to packets or
+	// connections.
+	Marked bool `json:"marked,omitempty"`
 	// OriginalDestination is true where the rule asks what the destination was before it
 	// was translated, as those do that send connections back inside: what leaves for
 	// elsewhere is not meant.
 	OriginalDestination bool `json:"original_destination,omitempty"`
 	// Partial is true where the rule has conditions that are not in these fields.
 	Partial bool `json:"partial,omitempty"`
+	// Ways are the rule once for each way that several rules lead to it: it is for
+	// packets of any of them, and itself Partial.
+	Ways []NATRule `json:"-"`
 	// Text is the translation in nft's words: "masquerade to :1024-2047 fully-random".
 	Text string `json:"text"`
 }
