@@ -119,6 +119,8 @@ func TestLeastCapabilities(t *testing.T) {
   expect: {flows: 1k}
   nat:
     - snat: {from: 192.168.0.9, to: 203.0.113.8}
+  ipv6:
+    - masquerade: {from: fd00::/64}
 `)
 	cmd := w.start(helperBrief{Service: file, Capabilities: capabilitiesOf(t)})
 	out, err := cmd.StdoutPipe()
@@ -143,6 +145,7 @@ func TestLeastCapabilities(t *testing.T) {
 	}
 	w.wantSysctl(Forward4, "1")
 	w.wantSysctl(Accounting, "1")
+	w.wantSysctl("net.ipv6.conf.wan0.accept_ra", "2")
 	w.send("192.168.0.9:4000", "203.0.113.99:53")
 	w.ip("ip addr del 203.0.113.8/24 dev wan0")
 	waitLine(t, lines, "removed 1 connection")
