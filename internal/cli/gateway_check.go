@@ -94,7 +94,7 @@ func (f *gatewayCheck) run(ctx context.Context, env *Env, ns *netns.Handle, name
 		}
 	}
 	doc := gatewayCheckDocument{Schema: gatewayCheckSchema, File: file.Name, Rules: len(file.Config.NAT) + len(file.Config.IPv6),
-		Offline: f.offline, Unknown: append([]string{}, facts.Unknown...), Findings: append([]gateway.Finding{}, gateway.Check(file, facts)...)}
+		Offline: f.offline, Unknown: append([]string{}, facts.Unknown...), Findings: append([]gateway.Finding{}, engine.Standard.Check(file, facts)...)}
 	for _, found := range doc.Findings {
 		if found.Severity == gateway.Refuse {
 			doc.Refused++

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -23,6 +24,24 @@ func Check(f *File, facts Facts) []Finding {
 	c.engine()
 	c.sort()
 	return c.findings
+}
+
+// KernelRefuses is the finding of an engine that has asked, and was told that the kernel
+// would not take what the file means: about the rule that the error names, if it does.
+func KernelRefuses(f *File, err error) Finding {
+	found := Finding{ID: "kernel-refuses", Severity: Refuse, Message: err.Error()}
+	var about interface {
+		error
+		Rule() (Ref, bool)
+	}
+	if !errors.As(err, &about) {
+		return found
+	}
+	if ref, ok := about.Rule(); ok && f.Line(ref) > 0 {
+		p := f.place(ref.List, ref.Index)
+		found.Rule, found.Line, found.Column, found.Excerpt = &ref, p.Line, p.Column, p.Excerpt
+	}
+	return found
 }
 
 // checker collects findings.

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/explain"
@@ -20,6 +21,9 @@ type Engine interface {
 	Name() gateway.Engine
 	// Flowtable tells whether it has the kernel's fast path there.
 	Flowtable(ns *netns.Handle) gateway.Support
+	// Check tells, without carrying it out, why the kernel would not take a plan; nil also
+	// where that cannot be found out.
+	Check(p *gateway.Plan) error
 	// Apply puts a plan in the place of what it has in force there, all at once or not
 	// at all. Connections stay as they were translated. Nil means that it is in force;
 	// whether it is sealed, Read tells.
@@ -68,6 +72,27 @@ func (s Set) Flowtable(c *gateway.Config) func(*netns.Handle) gateway.Support {
 		return nil
 	}
 	return e.Flowtable
+}
+
+// Check is gateway.Check, and whether the kernel takes what that has nothing to refuse in.
+func (s Set) Check(file *gateway.File, facts gateway.Facts) []gateway.Finding {
+	all := gateway.Check(file, facts)
+	refused := slices.ContainsFunc(all, func(f gateway.Finding) bool { return f.Severity == gateway.Refuse })
+	if refused || !facts.Known {
+		return all
+	}
+	plan, err := gateway.Compile(&file.Config, facts)
+	if err != nil {
+		return all
+	}
+	e, err := s.Of(plan.Engine)
+	if err == nil {
+		err = e.Check(plan)
+	}
+	if err != nil {
+		all = append(all, gateway.KernelRefuses(file, err))
+	}
+	return all
 }
 
 // Apply puts a plan in force by the engine that it names, and then takes away what

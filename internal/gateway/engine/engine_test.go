@@ -71,6 +71,43 @@ func TestChoice(t *testing.T) {
 
 var errTest = errors.New("as the test wants it")
 
+// lacking is an error about the second rule.
+type lacking struct{ error }
+
+func (lacking) Rule() (gateway.Ref, bool) {
+	return gateway.Ref{List: "nat", Index: 1, Kind: "snat"}, true
+}
+
+// TestCheck: the kernel is asked where gateway.Check lets a file pass that is meant for
+// this host, and what it lacks is said of the rule.
+func TestCheck(t *testing.T) {
+	const fine = "gateway:\n  interfaces: {wan: lo}\n  nat:\n  - masquerade: {}\n  - snat: {from: 10.0.0.2, to: 203.0.113.7}\n"
+	const refused = "gateway:\n  nat:\n  - static: {inside: 10.0.0.2, outside: 10.0.0.2}\n"
+	for _, tt := range []struct {
+		name, text string
+		known      bool
+		lacks      error
+		line       int
+		found      bool
+	}{
+		{name: "takes it", text: fine, known: true},
+		{name: "lacks something of a rule", text: fine, known: true, lacks: lacking{errTest}, line: 5, found: true},
+		{name: "lacks something of all", text: fine, known: true, lacks: errTest, found: true},
+		{name: "another host", text: fine, lacks: errTest},
+		{name: "refused anyway", text: refused, known: true, lacks: errTest},
+	} {
+		file, err := gateway.Parse("gateway.yaml", []byte(tt.text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := engine.Set{&fake.Engine{Lacks: tt.lacks}}.Check(file, gateway.Facts{Known: tt.known, Interfaces: []gateway.Interface{{Name: "lo"}}})
+		at := slices.IndexFunc(all, func(f gateway.Finding) bool { return f.ID == "kernel-refuses" })
+		if at >= 0 != tt.found || at >= 0 && (all[at].Line != tt.line || all[at].Severity != gateway.Refuse || all[at].Message != tt.lacks.Error()) {
+			t.Errorf("%s: %+v", tt.name, all)
+		}
+	}
+}
+
 func TestFollow(t *testing.T) {
 	set := engine.Set{&fake.Engine{Word: "one"}}
 	way, err := set.Follow(&gateway.Plan{Engine: "one"}, gateway.Facts{}, nil, explain.Packet{})

@@ -24,19 +24,26 @@ func Apply(ns *netns.Handle, p *gateway.Plan) error {
 }
 
 func apply(ns *netns.Handle, p *gateway.Plan) error {
-	if err := valid(p); err != nil {
+	there, err := present(ns, p.Flowtable)
+	if err != nil {
 		return err
 	}
-	h := host{netmap: true, flowCounts: p.Accounting}
-	var err error
-	if h.flowtable, err = present(ns, p.Flowtable); err != nil {
+	return write(p, there, func(t *table) error { return commit(ns, t) })
+}
+
+// write makes the table of a plan as this kernel can have it, with a flowtable over some
+// interfaces, by a function that hands it to the kernel.
+func write(p *gateway.Plan, flowtable []string, hand func(*table) error) error {
+	if err := valid(p); err != nil {
 		return err
 	}
 	if err := old(p); err != nil {
 		return err
 	}
-	for err = commit(ns, build(p, h)); h.without(err); {
-		err = commit(ns, build(p, h))
+	h := host{flowtable: flowtable, netmap: true, flowCounts: p.Accounting}
+	err := hand(build(p, h))
+	for h.without(err) {
+		err = hand(build(p, h))
 	}
 	return err
 }

@@ -5,8 +5,25 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/netns"
 )
+
+// check asks the kernel of a namespace whether it would take all of a plan, without
+// carrying it out; a flowtable over lo stands for the plan's. The error is Apply's.
+func check(ns *netns.Handle, p *gateway.Plan) error {
+	var flowtable []string
+	if len(p.Flowtable) > 0 {
+		flowtable = []string{"lo"}
+	}
+	return write(p, flowtable, func(t *table) error {
+		messages, err := t.messages(nil)
+		if err != nil {
+			return err
+		}
+		return asked(ns, messages)
+	})
+}
 
 // checkFlowtable asks the kernel of a namespace (nil: this one) whether it would take a
 // flowtable, without making one. It asks for one over lo, as kernels before 5.8 take none
@@ -15,12 +32,17 @@ import (
 // else. It wraps *Missing where the kernel has no flowtables.
 func checkFlowtable(ns *netns.Handle) error {
 	messages := []message{tableMessage(unix.NFT_MSG_NEWTABLE), (&flowtable{name: flowtableName, devices: []string{"lo"}}).message()}
-	refused, err := probe(ns, messages)
-	if err == nil {
-		err = inWords(ns, messages, refused)
-	}
-	if err != nil {
+	if err := asked(ns, messages); err != nil {
 		return fmt.Errorf("ask for a flowtable: %w", err)
 	}
 	return nil
+}
+
+// asked says why the kernel would refuse a transaction.
+func asked(ns *netns.Handle, messages []message) error {
+	refused, err := probe(ns, messages)
+	if err != nil {
+		return err
+	}
+	return inWords(ns, messages, refused)
 }

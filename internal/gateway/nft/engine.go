@@ -41,6 +41,17 @@ func support(err error) gateway.Support {
 	}
 }
 
+// Check asks the kernel, in a namespace that ends with it; it finds nothing where natkit
+// may not make one.
+func (Engine) Check(p *gateway.Plan) error {
+	ns, err := netns.New("plan-probe")
+	if err != nil {
+		return nil
+	}
+	defer ns.Close()
+	return check(ns, p)
+}
+
 // Apply is the function of that name. A table without its seal is in force as well.
 func (Engine) Apply(ns *netns.Handle, p *gateway.Plan) error {
 	if err := Apply(ns, p); !errors.Is(err, ErrUnsealed) {

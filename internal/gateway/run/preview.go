@@ -41,7 +41,7 @@ func (h Host) Preview(ctx context.Context, w Wish) (*Preview, error) {
 	if v.Facts, err = h.facts(ctx, file, w.PID); err != nil {
 		return nil, err
 	}
-	v.Findings = gateway.Check(file, v.Facts)
+	v.Findings = h.Apply.Engines.Check(file, v.Facts)
 	if v.Gateway, err = gateway.Compile(&file.Config, v.Facts); err != nil {
 		if len(refusals(v.Findings)) > 0 {
 			return v, Refused{refusals(v.Findings)}

@@ -18,6 +18,8 @@ type Engine struct {
 	Word gateway.Engine
 	// Fails is what Apply returns, having done nothing.
 	Fails error
+	// Lacks is what Check returns.
+	Lacks error
 	// Counts are what Read tells of a plan that is in force.
 	Counts []gateway.Counted
 
@@ -37,6 +39,9 @@ func (e *Engine) Name() gateway.Engine {
 func (e *Engine) Flowtable(*netns.Handle) gateway.Support {
 	return gateway.Support{Reason: "the fake engine has no flowtables"}
 }
+
+// Check tells what it was told to.
+func (e *Engine) Check(*gateway.Plan) error { return e.Lacks }
 
 // Apply remembers a plan.
 func (e *Engine) Apply(ns *netns.Handle, p *gateway.Plan) error {
