@@ -38,6 +38,9 @@ func newNamespace(t testing.TB) *netns.Handle {
 				chain early { type filter hook output priority 0
 					udp dport 10 drop
 				}
+				chain late { type filter hook input priority 0
+					udp dport 11 drop
+				}
 			}`},
 		} {
 			if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
@@ -144,11 +147,13 @@ func TestConnectionsWithoutAPortAreCounted(t *testing.T) {
 	}
 }
 
-// What a rule drops before NAT, and what is not dropped, is not counted.
+// What a rule drops before NAT, or once the tracker has the connection, and what is
+// not dropped, is not counted.
 func TestOtherDropsAreNotCounted(t *testing.T) {
 	ns := newNamespace(t)
 	tracer := start(t, ns)
 	send(t, ns, "198.18.0.2", "198.18.0.1:10", 5)
+	send(t, ns, "198.18.0.2", "198.18.0.1:11", 5)
 	send(t, ns, "198.18.0.3", "198.18.0.1:9", 5)
 	if got := counted(t, tracer); len(got) > 0 {
 		t.Errorf("%v", got)
