@@ -56,7 +56,7 @@ func rulesOf(t *natrules.NATTable, c *natrules.NATChain, version int) (rules []*
 		if !concerns(s, version) {
 			continue
 		}
-		r := &iptables.Rule{Comment: s.Comment, Match: matchOf(s), Target: targetOf(s)}
+		r := &iptables.Rule{Handle: s.Rule.Handle, Comment: s.Comment, Match: matchOf(s), Target: targetOf(s)}
 		r.Text = textOf(t, c, s, r, version)
 		rules = append(rules, r)
 	}

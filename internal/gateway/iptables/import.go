@@ -55,8 +55,9 @@ func Import(set *Ruleset) (*Result, error) {
 			break
 		}
 	}
+	t.rules = gather(t.rules)
 	r := t.result()
-	r.Notes = withoutRepetition(append(slices.Clone(set.Notes), r.Notes...))
+	r.Notes = together(append(withoutRepetition(append(slices.Clone(set.Notes), r.Notes...)), strays(set, all)...))
 	if full {
 		r.Notes = append(r.Notes, Note{Kind: Untranslated, Rules: 1, Reason: "the chains lead to each other too often to be followed to their end"})
 	}
@@ -150,7 +151,9 @@ func (t *translator) judge(i int) (kind, reason string) {
 	case k == Pass:
 		return LeftAlone, "does not translate"
 	case e.filter && k != Notrack && k != MSS:
-		return LeftAlone, "is the table " + e.table + "'s, not NAT's"
+		return LeftAlone, notNAT(e.table)
+	case k == Drop:
+		return Untranslated, "drops packets; natkit translates them, and leaves it to a firewall to drop some"
 	case t.refused[e] != "":
 		return Untranslated, t.refused[e]
 	}
@@ -307,32 +310,21 @@ func originsOf(list []*entry) (texts []string) {
 // severity orders what notes say of one rule.
 var severity = map[string]int{Unreachable: 1, Redundant: 2, Differs: 3, Untranslated: 4}
 
-// summary is the notes, one for each rule, those that are left alone together. A
-// rule that is reached in several ways has one, for the worst.
+// summary is the notes, one for each rule. A rule that is reached in several ways has
+// one, for the worst.
 func (t *translator) summary() (all []Note) {
-	worst := map[*Rule]int{}
-	together, left := map[string]int{}, map[*Rule]bool{}
+	at := map[*Rule]int{}
 	for _, e := range t.entries {
 		n, ok := t.notes[e]
-		if !ok || e.rule.Target.Name == unread || n.Kind == LeftAlone && left[e.rule] {
+		if !ok || e.rule.Target.Name == unread {
 			continue
 		}
-		left[e.rule] = n.Kind == LeftAlone
-		at, seen := worst[e.rule]
-		switch {
-		case seen && severity[n.Kind] <= severity[all[at].Kind]:
-		case seen:
-			all[at] = n
-		case n.Kind == LeftAlone && together[n.Reason] > 0:
-			sum := &all[together[n.Reason]-1]
-			sum.Rules, sum.Text = sum.Rules+1, ""
-		default:
+		switch i, seen := at[e.rule]; {
+		case !seen:
+			at[e.rule] = len(all)
 			all = append(all, n)
-			if n.Kind == LeftAlone {
-				together[n.Reason] = len(all)
-				continue
-			}
-			worst[e.rule] = len(all) - 1
+		case severity[n.Kind] > severity[all[i].Kind]:
+			all[i] = n
 		}
 	}
 	return all

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -55,6 +56,11 @@ func importCase(t *testing.T, name string) {
 		}
 	}
 	readsBack(t, r)
+	for _, finding := range checked(t, r) {
+		if finding.ID != "any-interface" { // which is true of rules without an interface
+			t.Errorf("check says of the printed file: %d:%d %s [%s]", finding.Line, finding.Column, finding.Message, finding.ID)
+		}
+	}
 }
 
 func notesText(r *Result) string {
@@ -75,11 +81,21 @@ func readsBack(t *testing.T, r *Result) {
 	if !same(f.Config, r.Config) {
 		t.Errorf("the printed file is another one:\n%s\n%+v\n%+v", r.YAML(), f.Config, r.Config)
 	}
-	for _, finding := range gateway.Check(f, gateway.Facts{}) {
+	for _, finding := range checked(t, r) {
 		if finding.Severity == gateway.Refuse {
 			t.Errorf("the printed file is refused: %d:%d %s\n%s", finding.Line, finding.Column, finding.Message, r.YAML())
 		}
 	}
+}
+
+// checked is what check says of the printed file.
+func checked(t *testing.T, r *Result) []gateway.Finding {
+	t.Helper()
+	f, err := gateway.Parse("imported.yaml", []byte(r.YAML()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return gateway.Check(f, gateway.Facts{})
 }
 
 func FuzzImport(f *testing.F) {
@@ -98,10 +114,40 @@ func FuzzImport(f *testing.F) {
 		if four {
 			version = 4
 		}
-		r, err := Import(Parse(text, version))
+		set := Parse(text, version)
+		r, err := Import(set)
 		if err != nil {
 			t.Fatalf("%v\n%s", err, text)
 		}
 		readsBack(t, r)
+		accounted(t, set, r)
 	})
+}
+
+// accounted wants each rule that does something to be in the file, or to have a note.
+func accounted(t *testing.T, set *Ruleset, r *Result) {
+	t.Helper()
+	texts, lines := slices.Concat(slices.Concat(r.NAT...), slices.Concat(r.IPv6...), r.MSS), map[int]bool{}
+	together := map[string]bool{}
+	for _, n := range r.Notes {
+		lines[n.Line], together[n.Reason] = true, true
+	}
+	for _, table := range set.Tables {
+		for _, c := range table.Chains {
+			for _, rule := range c.Rules {
+				k := rule.Target.Kind
+				if rule.Target.translates() || k == Notrack || k == MSS || k == Drop {
+					left := together[notNAT(table.Name)] || together["is "+possessive(table.ownerOf(c, rule))]
+					if !slices.Contains(texts, rule.Text) && !lines[rule.Line] && !left && !r.cutShort() {
+						t.Errorf("line %d is lost: %s\n%s%+v", rule.Line, rule.Text, r.YAML(), r.Notes)
+					}
+				}
+			}
+		}
+	}
+}
+
+// cutShort tells whether the chains were not followed to their end.
+func (r *Result) cutShort() bool {
+	return slices.ContainsFunc(r.Notes, func(n Note) bool { return n.Line == 0 && n.Kind == Untranslated })
 }

@@ -39,6 +39,9 @@ type Chain struct {
 type Rule struct {
 	// Line is counted from 1; 0 where the rule is not from a text.
 	Line int
+	// Handle is the kernel's number of it, 0 where it has none. Rules with the same line or
+	// handle are parts of one, such as those for the elements of a set.
+	Handle uint64
 	// Text is the rule in its own words.
 	Text    string
 	Comment string

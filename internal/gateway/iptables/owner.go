@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strings"
@@ -50,6 +51,11 @@ func OwnerOfTable(name string) string {
 
 // bridge is what Docker calls its bridges.
 var bridge = regexp.MustCompile(`^(docker\d+|docker_gwbridge|br-[0-9a-f]{12})$`)
+
+// ownerOf is the program that keeps a rule of a chain, where one does.
+func (t *Table) ownerOf(c *Chain, r *Rule) string {
+	return cmp.Or(t.Owner, ownerOfChain(c.Name), t.ownerOfRule(r))
+}
 
 // ownerOfRule knows what programs put into iptables' own chains.
 func (t *Table) ownerOfRule(r *Rule) string {

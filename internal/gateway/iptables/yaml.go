@@ -2,6 +2,7 @@ package iptables
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/natkit/natkit/internal/gateway"
@@ -36,7 +37,9 @@ func ruleList(b *strings.Builder, name string, rules []gateway.Rule, origins [][
 	}
 	fmt.Fprintf(b, "  %s:\n", name)
 	for i, r := range rules {
-		comments(b, "    ", origins[i])
+		if i == 0 || !slices.Equal(origins[i], origins[i-1]) { // of several ports, once
+			comments(b, "    ", origins[i])
+		}
 		fmt.Fprintf(b, "    - %s\n", gateway.MarshalRule(r))
 	}
 }
