@@ -113,7 +113,7 @@ func (s *gatewayStatus) run(cmd *cobra.Command) error {
 	l := gatewaylook.New(o)
 	if s.watch {
 		l.CountDrops()
-		defer l.Close() //nolint:errcheck // it ends with natkit in any case
+		defer l.Close()
 		budget := gatewaylook.Budget{Interval: s.interval, Most: collect.DefaultMaxEntries}
 		return s.watchOn(cmd.Context(), func(ctx context.Context) (*gateway.Status, error) { return budget.Look(ctx, l, s.all) })
 	}
