@@ -19,6 +19,12 @@ nat:
   - snat: {from: 192.168.0.0/24, to: 203.0.113.8-203.0.113.15, persistent: off}
 `
 
+const keepPool = `
+interfaces: {wan: wan, lan: [lan, dmz]}
+nat:
+  - snat: {from: 192.168.0.0/24, to: 203.0.113.64/27, ports: keep}
+`
+
 // pools are cases of ports: unusual ones, used up ones, ones that are to be kept.
 func pools() []Case {
 	cases := []Case{
@@ -39,7 +45,9 @@ func pools() []Case {
 		{ID: "pool-addresses", Requirement: "pool", Asks: "a pool of several addresses is used as a whole",
 			Gateway: pairedPool, Run: poolAddresses, Want: []Outcome{"all are used"}},
 		{ID: "pool-spread", Requirement: "pool", Asks: "with `persistent: off` a host's connections are spread over its addresses",
-			Gateway: spreadPool, Run: pooling, Want: []Outcome{"arbitrary"}},
+			Gateway: spreadPool, Run: four.of(pooling), Want: []Outcome{"arbitrary"}},
+		{ID: "keep-paired", Requirement: "ports: keep", Asks: "a host has one address of a pool without port translation for all that it does",
+			Gateway: keepPool, Run: four.of(pooling), Want: []Outcome{"paired"}},
 		{ID: "keep-ports", Requirement: "ports: keep", Asks: "the source port stays, for any port",
 			Gateway: keepPorts, Run: keptPorts, Want: []Outcome{"kept"}},
 		{ID: "keep-clash", Requirement: "ports: keep", Asks: "a second host with the port gets nothing at the same destination, counted, and its own port at another",

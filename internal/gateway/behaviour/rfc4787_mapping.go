@@ -65,13 +65,18 @@ func determinism(p *Play) (Outcome, error) {
 	return alone + " alone, " + contended + " under contention", err
 }
 
-// pooling has each of some hosts talk to many destinations from many ports.
-func pooling(p *Play) (Outcome, error) {
+// pooling has each of some hosts talk to many destinations from many ports, none of them
+// another's.
+func pooling(p *Play, f ipFamily) (Outcome, error) {
 	addresses := map[netip.Addr]bool{}
 	for i := range 16 {
 		own := map[netip.Addr]bool{}
 		for n := range uint16(8) {
-			mapped, err := p.out(insideHost(i, 4000+n), end{X, netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 18, 0, byte(10 + n)}), 5000+n)})
+			to := f.x.port(5000 + n)
+			for range n {
+				to.AddrPort = netip.AddrPortFrom(to.Addr().Next(), to.Port())
+			}
+			mapped, err := p.out(f.hostIn(i, uint16(4000+16*i)+n), to)
 			if err != nil {
 				return "", err
 			}

@@ -9,21 +9,25 @@ import (
 // rfc6296 is IPv6-to-IPv6 Network Prefix Translation (NPTv6).
 func rfc6296() []Case {
 	cases := []Case{
-		{ID: "rfc6296-example", Requirement: "3.6", Level: Must,
-			Asks:    "the RFC's own example: fd01:203:405:1::1234 is 2001:db8:1:d550::1234 outside, for flows that either side begins, without state",
-			Gateway: rules6("  - netmap: {inside: \"fd01:203:405::/48\", outside: \"2001:db8:1::/48\", stateless: true}"),
-			Run: allSteps(outTo(at(A, "[fd01:203:405:1::1234]:4000"), outsideX6, "[2001:db8:1:d550::1234]:4000"),
-				inFrom(outsideX6, "[2001:db8:1:d550::1234]:77", at(A, "[fd01:203:405:1::1234]:77")), untracked),
-			Want: []Outcome{bothWays}},
 		{ID: "rfc6296-neutral-48", Requirement: "3.4", Level: Must,
 			Asks:    "with a prefix of 48 bits or less the subnet takes what keeps checksums right, and transport headers stay as they are",
 			Gateway: rules6("  - netmap: {inside: \"fd03::/48\", outside: \"2001:db8:3::/48\", stateless: true}"),
 			Run:     neutralTo("fd03::/48", "2001:db8:3::/48", 3), Want: []Outcome{"checksum-neutral, both ways"}},
+		{ID: "rfc6296-example", Requirement: "3.4", Level: Must,
+			Asks:    "so it is in the RFC's own example (3.6): fd01:203:405:1::1234 is 2001:db8:1:d550::1234 outside, for flows that either side begins, without state",
+			Gateway: rules6("  - netmap: {inside: \"fd01:203:405::/48\", outside: \"2001:db8:1::/48\", stateless: true}"),
+			Run: allSteps(outTo(at(A, "[fd01:203:405:1::1234]:4000"), outsideX6, "[2001:db8:1:d550::1234]:4000"),
+				inFrom(outsideX6, "[2001:db8:1:d550::1234]:77", at(A, "[fd01:203:405:1::1234]:77")), untracked),
+			Want: []Outcome{bothWays}},
 		{ID: "rfc6296-neutral-64", Requirement: "3.5", Level: Must,
 			Asks:    "with a longer prefix the first word of the interface identifier that is not ffff takes it",
 			Gateway: rules6("  - netmap: {inside: \"fd03::/64\", outside: \"2001:db8:3:4::/64\", stateless: true}"),
 			Run:     neutralTo("fd03::/64", "2001:db8:3:4::/64", 4), Want: []Outcome{"checksum-neutral, both ways"}},
 	}
+	cases = append(cases, Case{ID: "rfc6296-all-ones", Requirement: "3.5", Level: Natkit,
+		Asks:    "an address in which no word can take the difference is not translated, nor let out",
+		Gateway: rules6("  - netmap: {inside: \"fd03::/64\", outside: \"2001:db8:3:4::/64\", stateless: true}"),
+		Run:     neutralAllOnes, Want: []Outcome{Dropped}})
 	cases = append(cases, neutralHairpins()...)
 	for i := range cases {
 		cases[i].RFC = 6296
@@ -130,4 +134,9 @@ func (p *Play) neutralBothWays(from end, outside netip.Prefix, word int) (Outcom
 	}
 	came, err := p.in(outsideX6, got.Frame.Tuple().Src, from)
 	return yes(came, "", Outcome(fmt.Sprintf("%v leads elsewhere than back to %v", got.Frame.Source, from.Addr()))), err
+}
+
+func neutralAllOnes(p *Play) (Outcome, error) {
+	arrivals, err := p.Send(A, UDPPacket(ap("[fd03::ffff:ffff:ffff:ffff]:4000"), outsideX6.AddrPort, ""))
+	return yes(len(arrivals) == 0, Dropped, Outcome("arrived: "+arrivals.String())), err
 }

@@ -58,7 +58,10 @@ func rfc6888Ports() []Case {
 	return []Case{
 		{ID: "rfc6888-req-2", Requirement: "REQ-2", Level: Must,
 			Asks:    "by default a host has one address of the pool for all that it does (paired)",
-			Gateway: pairedPool, Run: pooling, Want: []Outcome{"paired"}},
+			Gateway: pairedPool, Run: four.of(pooling), Want: []Outcome{"paired"}},
+		{ID: "rfc6888-req-2-ranges", Requirement: "REQ-2", Level: Must,
+			Asks:    "also where the pool has gaps",
+			Gateway: scatteredPool, Run: four.of(pooling), Want: []Outcome{"paired"}},
 		{ID: "rfc6888-req-2-other", Requirement: "REQ-2", Level: May,
 			Asks:   "an administrator may change that for an application's protocol",
 			Expect: onNetfilter("", "`persistent: off` is for a rule, and a rule about sources is for all protocols")},
