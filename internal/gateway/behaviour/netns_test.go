@@ -26,8 +26,10 @@ func newWorld(t *testing.T, e Engine) *Play {
 }
 
 // TestWorldForwards shows that every host reaches every other through the gateway
-// where nothing translates, and that nothing else comes. A and B share a network: the
-// gateway rightly tells them so by redirects.
+// where nothing translates, and that nothing else comes. Hosts by the same interface of
+// the gateway are left out: it rightly tells them by redirects that there is a way
+// without it (those behind a router as well, where fib_validate_source of Linux 5.4 takes
+// them for neighbours).
 func TestWorldForwards(t *testing.T) {
 	p := newWorld(t, &fake.Engine{})
 	p.untranslated = true
@@ -41,8 +43,7 @@ func TestWorldForwards(t *testing.T) {
 		for to, destinations := range addresses {
 			for _, s := range sources {
 				for _, d := range destinations {
-					shared := deviceIs(from, LAN) && deviceIs(to, LAN)
-					if shared || from == to || ap(s).Addr().Is4() != ap(d).Addr().Is4() {
+					if device(from) == device(to) || ap(s).Addr().Is4() != ap(d).Addr().Is4() {
 						continue
 					}
 					n++
@@ -62,9 +63,9 @@ func TestWorldForwards(t *testing.T) {
 	}
 }
 
-func deviceIs(h Host, dev string) bool {
+func device(h Host) string {
 	a, _ := deviceOf(h)
-	return a.dev == dev
+	return a.dev
 }
 
 // TestWorldHears sees to it that a world tells of mappings and timers, and that what
