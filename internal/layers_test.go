@@ -56,6 +56,7 @@ var layers = map[string]layer{
 	"internal/document":            pure,
 	"internal/filter":              pure,
 	"internal/gateway":             pure,
+	"internal/gateway/attribute":   pure,
 	"internal/gateway/diff":        pure,
 	"internal/gateway/explain":     pure,
 	"internal/gateway/iptables":    pure,

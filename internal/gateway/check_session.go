@@ -106,3 +106,12 @@ func (o one) outsidePath() string {
 	}
 	return "on"
 }
+
+// contains tells whether a condition holds for an address: none is any.
+func contains(condition []netip.Prefix, a netip.Addr) bool {
+	return len(condition) == 0 || inAny(condition, a)
+}
+
+func inAny(list []netip.Prefix, a netip.Addr) bool {
+	return slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Contains(a) })
+}

@@ -135,6 +135,22 @@ func (p *Plan) Inside(name string) bool {
 	return name != "" && !slices.Contains(p.WAN, name)
 }
 
+// Interfaces are all that the plan names, each once, in order.
+func (p *Plan) Interfaces() []string {
+	names := slices.Concat(p.WAN, p.LAN, p.Flowtable)
+	for _, s := range p.Sources {
+		names = append(names, s.Out...)
+	}
+	for _, d := range p.Destinations {
+		names = append(names, d.In...)
+	}
+	for _, s := range p.Stateless {
+		names = append(names, s.Out...)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
 // Range is addresses from First to Last, both included.
 type Range struct {
 	First netip.Addr `json:"first"`
@@ -154,4 +170,9 @@ func (r Ranges) String() string {
 		texts[i] = one.String()
 	}
 	return strings.Join(texts, ", ")
+}
+
+// Contains tells whether a is in r.
+func (r Range) Contains(a netip.Addr) bool {
+	return a.BitLen() == r.First.BitLen() && r.First.Compare(a) <= 0 && a.Compare(r.Last) <= 0
 }

@@ -2,6 +2,8 @@ package gateway
 
 import (
 	"encoding/json"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -51,4 +53,16 @@ func BenchmarkPlan(b *testing.B) {
 			}
 		})
 	}
+}
+
+// forwards are n rules: port forwards on one address, and hosts with addresses of their
+// own.
+func forwards(n int) string {
+	var b strings.Builder
+	b.WriteString(roles + "\n  nat:")
+	for i := range n / 2 {
+		fmt.Fprintf(&b, "\n    - dnat: {on: 203.0.113.7, port: tcp/%d, to: \"172.17.%d.%d:80\", hairpin: true}", 1024+i, i/250, i%250+1)
+		fmt.Fprintf(&b, "\n    - snat: {from: 10.%d.%d.1, to: 203.0.113.%d}", i/250, i%250, 8+i%8)
+	}
+	return b.String()
 }

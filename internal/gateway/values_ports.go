@@ -107,3 +107,15 @@ func (p Port) String() string {
 	}
 	return p.Protocol + "/" + spanString(p.First, p.Last)
 }
+
+// Matches tells whether a protocol and a destination port are meant.
+func (p Port) Matches(proto uint8, port uint16) bool {
+	if p.Protocol == "" {
+		return true
+	}
+	number, ok := p.Number()
+	return ok && number == proto && p.has(port)
+}
+
+// has tells whether a port of the protocol is meant.
+func (p Port) has(port uint16) bool { return p.First == 0 || p.First <= port && port <= p.last() }

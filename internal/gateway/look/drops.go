@@ -6,6 +6,7 @@ import (
 	"github.com/natkit/natkit/internal/bpf/unconfirmed"
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/attribute"
 )
 
 // dropCount counts first packets that are dropped behind the rules, by the rule that
@@ -68,10 +69,10 @@ func (d *dropCount) count(v *view) error {
 		*d = dropCount{tracer: d.tracer, digest: v.Plan, since: time.Now(), rules: map[gateway.Ref]uint64{}}
 		return err
 	}
-	var attribution *gateway.Attribution // made only where there are drops
+	var attribution *attribute.Rules // made only where there are drops
 	untold, err := d.tracer.Take(func(e *conntrack.Entry, packets uint64) {
 		if attribution == nil {
-			attribution = gateway.Attributor(v.plan)
+			attribution = attribute.New(v.plan)
 		}
 		d.add(attribution, e, packets)
 	})
@@ -80,8 +81,8 @@ func (d *dropCount) count(v *view) error {
 }
 
 // add counts for the rule that chose the port, where one did.
-func (d *dropCount) add(a *gateway.Attribution, e *conntrack.Entry, packets uint64) {
-	source, destination := a.Attribute(e)
+func (d *dropCount) add(a *attribute.Rules, e *conntrack.Entry, packets uint64) {
+	source, destination := a.Of(e)
 	switch {
 	case source != nil:
 		d.rules[*source] += packets

@@ -8,6 +8,7 @@ import (
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/attribute"
 	"github.com/natkit/natkit/internal/ports"
 	"github.com/natkit/natkit/internal/snapshot"
 )
@@ -19,12 +20,12 @@ const poolMemory = 32 << 20
 type reader struct {
 	plan  *gateway.Plan
 	here  []netip.Addr
-	tally *gateway.Tally
+	tally *attribute.Tally
 	ports *ports.Collector
 }
 
 func (r *reader) begin() {
-	r.tally = gateway.NewTally(r.plan, r.here)
+	r.tally = attribute.NewTally(r.plan, r.here)
 	rules, _ := r.plan.PoolRules()
 	r.ports = ports.NewCollector(ports.Options{Now: time.Now(), MemoryBytes: poolMemory, Addresses: ports.Given(rules)})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/attribute"
 	"github.com/natkit/natkit/internal/natrules"
 )
 
@@ -26,18 +27,18 @@ type Stale struct {
 // Orphans finds the connections that a rule of old translated and no rule of new (nil:
 // none at all) would translate so. They go on as they are until they end.
 func (h Host) Orphans(ctx context.Context, old, new *gateway.Plan) (Stale, error) {
-	was, is := gateway.Attributor(old), (*gateway.Attribution)(nil)
+	was, is := attribute.New(old), (*attribute.Rules)(nil)
 	if new != nil {
-		is = gateway.Attributor(new)
+		is = attribute.New(new)
 	}
 	s, err := h.stale(ctx, func(e *conntrack.Entry) *gateway.Ref {
-		source, destination := was.Attribute(e)
+		source, destination := was.Of(e)
 		if source == nil && destination == nil {
 			return nil
 		}
 		var nowSource, nowDestination *gateway.Ref
 		if is != nil {
-			nowSource, nowDestination = is.Attribute(e)
+			nowSource, nowDestination = is.Of(e)
 		}
 		switch {
 		case destination != nil && nowDestination == nil:
@@ -87,14 +88,14 @@ func (h Host) OthersNAT() (tables []string, err error) {
 // Lost finds the connections that a rule of the plan gave one of the addresses, which
 // the host no longer has: nothing that is sent to them arrives.
 func (h Host) Lost(ctx context.Context, p *gateway.Plan, addresses []netip.Addr) (Stale, error) {
-	was := gateway.Attributor(p)
+	was := attribute.New(p)
 	return h.stale(ctx, func(e *conntrack.Entry) *gateway.Ref {
 		bySource := e.IsSNAT() && slices.Contains(addresses, e.Reply.Dst)
 		byDestination := e.IsDNAT() && slices.Contains(addresses, e.Orig.Dst)
 		if !bySource && !byDestination {
 			return nil
 		}
-		source, destination := was.Attribute(e)
+		source, destination := was.Of(e)
 		switch {
 		case byDestination && destination != nil:
 			return destination

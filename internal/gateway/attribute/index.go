@@ -1,10 +1,11 @@
-package gateway
+package attribute
 
 import (
 	"net/netip"
 	"slices"
 
 	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/gateway"
 )
 
 // sourceIndex finds Sources by a connection's tuple, in the plan's order.
@@ -65,7 +66,7 @@ func least(entries []int, limit int, ok func(int) bool) int {
 	return limit
 }
 
-func indexSources(list []Source) (x sourceIndex) {
+func indexSources(list []gateway.Source) (x sourceIndex) {
 	for i, s := range list {
 		if s.Hairpin.Prefix.Bits() > 0 {
 			x.hairpin.add(s.Hairpin.Prefix, s.Hairpin.Port, i)
@@ -110,14 +111,14 @@ const (
 	blockOfPorts
 )
 
-func indexDestinations(list []Destination) (x portIndex) {
+func indexDestinations(list []gateway.Destination) (x portIndex) {
 	for i, d := range list {
 		x.add(d.On.Masked(), d.Port, i)
 	}
 	return x
 }
 
-func (x *portIndex) add(on netip.Prefix, port Port, entry int) {
+func (x *portIndex) add(on netip.Prefix, port gateway.Port, entry int) {
 	if x.entries == nil {
 		x.entries = map[portKey][]int{}
 	}
@@ -130,18 +131,18 @@ func (x *portIndex) add(on netip.Prefix, port Port, entry int) {
 	}
 }
 
-func portKeys(on netip.Prefix, port Port) (keys []portKey) {
+func portKeys(on netip.Prefix, port gateway.Port) (keys []portKey) {
 	proto, _ := port.Number()
-	key := portKey{on: on, proto: proto}
+	key, last := portKey{on: on, proto: proto}, max(port.First, port.Last)
 	switch {
 	case port.First == 0:
 		return []portKey{key}
-	case port.First == port.last():
+	case port.First == last:
 		key.part, key.port = onePort, port.First
 		return []portKey{key}
 	}
 	key.part = blockOfPorts
-	for block := port.First >> 8; block <= port.last()>>8; block++ {
+	for block := port.First >> 8; block <= last>>8; block++ {
 		key.port = block
 		keys = append(keys, key)
 	}

@@ -1,4 +1,4 @@
-package gateway
+package attribute
 
 import (
 	"fmt"
@@ -10,7 +10,31 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/gateway"
 )
+
+// router is a host with one interface outside and one inside.
+var router = gateway.Facts{Known: true, Interfaces: []gateway.Interface{
+	{Name: "eth0", Index: 2, Up: true, Addresses: []netip.Prefix{netip.MustParsePrefix("203.0.113.1/24"), netip.MustParsePrefix("203.0.113.2/24")}},
+	{Name: "eth1", Index: 3, Up: true, Addresses: []netip.Prefix{netip.MustParsePrefix("192.168.0.1/24")}},
+}}
+
+const roles = `
+  interfaces: {wan: eth0, lan: eth1}`
+
+// compile makes the plan of what stands below the key gateway.
+func compile(t testing.TB, body string, facts gateway.Facts) *gateway.Plan {
+	t.Helper()
+	f, err := gateway.Parse("test.yaml", []byte("gateway:"+body+"\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := gateway.Compile(&f.Config, facts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
 
 const manyKinds = roles + `
   nat:
@@ -32,7 +56,7 @@ func entry(t testing.TB, proto, orig, reply string) *conntrack.Entry {
 			t.Fatal(text)
 		}
 		s, d := netip.MustParseAddrPort(src), netip.MustParseAddrPort(dst)
-		number, _ := Port{Protocol: proto}.Number()
+		number, _ := gateway.Port{Protocol: proto}.Number()
 		return conntrack.Tuple{Src: s.Addr(), Dst: d.Addr(), Proto: number, SrcPort: s.Port(), DstPort: d.Port()}
 	}
 	return &conntrack.Entry{Family: unix.AF_INET, Orig: tuple(orig), Reply: tuple(reply)}
@@ -40,7 +64,7 @@ func entry(t testing.TB, proto, orig, reply string) *conntrack.Entry {
 
 func TestAttribute(t *testing.T) {
 	p := compile(t, manyKinds, router)
-	a := Attributor(p)
+	a := New(p)
 	for _, c := range []struct{ name, proto, orig, reply, source, destination string }{
 		{"nothing translated", "tcp", "192.168.0.9:4000 > 198.18.0.1:80", "198.18.0.1:80 > 192.168.0.9:4000", "", ""},
 		{"masquerade", "tcp", "192.168.0.9:4000 > 198.18.0.1:80", "198.18.0.1:80 > 203.0.113.1:4000", "nat[0] masquerade", ""},
@@ -60,14 +84,14 @@ func TestAttribute(t *testing.T) {
 		{"netmap in", "gre", "198.18.0.1:0 > 198.51.100.77:0", "10.1.0.77:0 > 198.18.0.1:0", "", "nat[6] netmap"},
 		{"netmap of another host", "gre", "198.18.0.1:0 > 198.51.100.77:0", "10.1.0.78:0 > 198.18.0.1:0", "", ""},
 	} {
-		source, destination := a.Attribute(entry(t, c.proto, c.orig, c.reply))
+		source, destination := a.Of(entry(t, c.proto, c.orig, c.reply))
 		if text(source) != c.source || text(destination) != c.destination {
 			t.Errorf("%s: source %q, destination %q; want %q, %q", c.name, text(source), text(destination), c.source, c.destination)
 		}
 	}
 }
 
-func text(r *Ref) string {
+func text(r *gateway.Ref) string {
 	if r == nil {
 		return ""
 	}
@@ -75,10 +99,10 @@ func text(r *Ref) string {
 }
 
 // slowly is Attribute by looking at every entry of the plan.
-func slowly(p *Plan, e *conntrack.Entry) (source, destination *Ref) {
+func slowly(p *gateway.Plan, e *conntrack.Entry) (source, destination *gateway.Ref) {
 	for i := range p.Destinations {
 		d := &p.Destinations[i]
-		if e.IsDNAT() && d.On.Contains(e.Orig.Dst) && d.Port.Matches(e.Orig.Proto, e.Orig.DstPort) && contains(d.From, e.Orig.Src) && d.gave(e) {
+		if e.IsDNAT() && d.On.Contains(e.Orig.Dst) && d.Port.Matches(e.Orig.Proto, e.Orig.DstPort) && contains(d.From, e.Orig.Src) && destinationGave(d, e) {
 			destination = &d.Rule
 			break
 		}
@@ -88,7 +112,7 @@ func slowly(p *Plan, e *conntrack.Entry) (source, destination *Ref) {
 		if h.Prefix.IsValid() && (destination == nil || !h.Prefix.Contains(e.Orig.Dst) || !h.Port.Matches(e.Orig.Proto, e.Orig.DstPort)) {
 			continue
 		}
-		if e.IsSNAT() && contains(s.From, e.Orig.Src) && !inAny(s.NotTo, e.Reply.Src) && s.gave(e) {
+		if e.IsSNAT() && contains(s.From, e.Orig.Src) && !inAny(s.NotTo, e.Reply.Src) && sourceGave(s, e) {
 			return &s.Rule, destination
 		}
 	}
@@ -101,13 +125,13 @@ func TestAttributeLikeTheSlowWay(t *testing.T) {
 	var sources, destinations int
 	for plan := range 50 {
 		p := compile(t, manyKinds+randomRules(r, 40), router)
-		a := Attributor(p)
+		a := New(p)
 		for range seen {
 			e := randomEntry(r)
-			s, d := a.Attribute(e)
+			s, d := a.Of(e)
 			wantS, wantD := slowly(p, e)
 			if s != wantS || d != wantD {
-				t.Fatalf("plan %d: %v: got %v %v, want %v %v\n%s", plan, e, s, d, wantS, wantD, lines(p))
+				t.Fatalf("plan %d: %v: got %v %v, want %v %v\n%+v", plan, e, s, d, wantS, wantD, p)
 			}
 			sources, destinations = sources+count1(s), destinations+count1(d)
 		}
@@ -117,7 +141,7 @@ func TestAttributeLikeTheSlowWay(t *testing.T) {
 	}
 }
 
-func count1(r *Ref) int {
+func count1(r *gateway.Ref) int {
 	if r == nil {
 		return 0
 	}
@@ -166,11 +190,11 @@ func randomEntry(r *rand.Rand) *conntrack.Entry {
 func BenchmarkAttribute(b *testing.B) {
 	for _, rules := range []int{10, 10000} {
 		b.Run(fmt.Sprintf("rules=%d", rules), func(b *testing.B) {
-			a := Attributor(compile(b, forwards(rules), router))
+			a := New(compile(b, forwards(rules), router))
 			entries := forwardEntries(rules)
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				if s, d := a.Attribute(&entries[i%len(entries)]); s == nil && d == nil {
+				if s, d := a.Of(&entries[i%len(entries)]); s == nil && d == nil {
 					b.Fatal("not attributed", entries[i%len(entries)])
 				}
 			}

@@ -1,32 +1,35 @@
-package gateway
+// Package attribute tells which rules of a gateway's plan made the entries of a connection
+// table.
+package attribute
 
 import (
 	"net/netip"
 	"slices"
 
 	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/prefix"
 )
 
-// Attribution tells which rules made the entries of a connection table. It is made
-// once for a plan (Attributor) and asked for each entry: it does not search, so
+// Rules tells which rules made the entries of a connection table. It is made
+// once for a plan (New) and asked for each entry: it does not search, so
 // that 10,000 rules cost no more than ten.
-type Attribution struct {
-	plan         *Plan
+type Rules struct {
+	plan         *gateway.Plan
 	destinations portIndex
 	sources      sourceIndex
 }
 
-// Attributor indexes a plan.
-func Attributor(p *Plan) *Attribution {
-	return &Attribution{plan: p, destinations: indexDestinations(p.Destinations), sources: indexSources(p.Sources)}
+// New indexes a plan.
+func New(p *gateway.Plan) *Rules {
+	return &Rules{plan: p, destinations: indexDestinations(p.Destinations), sources: indexSources(p.Sources)}
 }
 
-// Attribute tells which rules translated the source and the destination of an entry;
+// Of tells which rules translated the source and the destination of an entry;
 // nil where it was not translated, or not by this plan. An entry does not tell the
 // interfaces: of rules that differ only in these, and give the same, it is the most
 // specific one. The references point into the plan.
-func (a *Attribution) Attribute(e *conntrack.Entry) (source, destination *Ref) {
+func (a *Rules) Of(e *conntrack.Entry) (source, destination *gateway.Ref) {
 	if e.IsDNAT() {
 		if d := a.destination(e); d != nil {
 			destination = &d.Rule
@@ -41,10 +44,10 @@ func (a *Attribution) Attribute(e *conntrack.Entry) (source, destination *Ref) {
 }
 
 // destination is the first entry that matches e and gives what e became.
-func (a *Attribution) destination(e *conntrack.Entry) *Destination {
+func (a *Rules) destination(e *conntrack.Entry) *gateway.Destination {
 	first := a.destinations.first(e.Orig.Dst, e.Orig.Proto, e.Orig.DstPort, none, func(i int) bool {
 		d := &a.plan.Destinations[i]
-		return d.Port.has(e.Orig.DstPort) && contains(d.From, e.Orig.Src) && d.gave(e)
+		return has(d.Port, e.Orig.DstPort) && contains(d.From, e.Orig.Src) && destinationGave(d, e)
 	})
 	if first == none {
 		return nil
@@ -52,7 +55,7 @@ func (a *Attribution) destination(e *conntrack.Entry) *Destination {
 	return &a.plan.Destinations[first]
 }
 
-func (d *Destination) gave(e *conntrack.Entry) bool {
+func destinationGave(d *gateway.Destination, e *conntrack.Entry) bool {
 	if d.Prefix.IsValid() {
 		return e.Reply.Src == prefix.Replace(e.Orig.Dst, d.Prefix)
 	}
@@ -61,13 +64,13 @@ func (d *Destination) gave(e *conntrack.Entry) bool {
 
 // source is the first entry that matches e and gives what e became; those of hairpins
 // count where a destination of ours was translated.
-func (a *Attribution) source(e *conntrack.Entry, sentBack bool) *Source {
+func (a *Rules) source(e *conntrack.Entry, sentBack bool) *gateway.Source {
 	first := a.sources.first(&e.Orig, func(i int) bool {
 		s := &a.plan.Sources[i]
-		if s.Hairpin.Prefix.IsValid() && !(sentBack && s.Hairpin.Port.has(e.Orig.DstPort)) {
+		if s.Hairpin.Prefix.IsValid() && !(sentBack && has(s.Hairpin.Port, e.Orig.DstPort)) {
 			return false
 		}
-		return contains(s.From, e.Orig.Src) && !inAny(s.NotTo, e.Reply.Src) && s.gave(e)
+		return contains(s.From, e.Orig.Src) && !inAny(s.NotTo, e.Reply.Src) && sourceGave(s, e)
 	})
 	if first == none {
 		return nil
@@ -75,32 +78,15 @@ func (a *Attribution) source(e *conntrack.Entry, sentBack bool) *Source {
 	return &a.plan.Sources[first]
 }
 
-func (s *Source) gave(e *conntrack.Entry) bool {
+func sourceGave(s *gateway.Source, e *conntrack.Entry) bool {
 	switch to := e.Reply.Dst; {
 	case s.Masquerade:
 		return true // whichever address the interface had
 	case s.Prefix.IsValid():
 		return to == prefix.Replace(e.Orig.Src, s.Prefix)
 	default:
-		return slices.ContainsFunc(s.To, func(r Range) bool { return r.Contains(to) })
+		return slices.ContainsFunc(s.To, func(r gateway.Range) bool { return r.Contains(to) })
 	}
-}
-
-// Matches tells whether a protocol and a destination port are meant.
-func (p Port) Matches(proto uint8, port uint16) bool {
-	if p.Protocol == "" {
-		return true
-	}
-	number, ok := p.Number()
-	return ok && number == proto && p.has(port)
-}
-
-// has tells whether a port of the protocol is meant.
-func (p Port) has(port uint16) bool { return p.First == 0 || p.First <= port && port <= p.last() }
-
-// Contains tells whether a is in r.
-func (r Range) Contains(a netip.Addr) bool {
-	return a.BitLen() == r.First.BitLen() && r.First.Compare(a) <= 0 && a.Compare(r.Last) <= 0
 }
 
 // contains tells whether a condition holds for an address: none is any.
@@ -110,4 +96,9 @@ func contains(condition []netip.Prefix, a netip.Addr) bool {
 
 func inAny(list []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// has tells whether a port is meant, of the protocol that is.
+func has(p gateway.Port, port uint16) bool {
+	return p.First == 0 || p.First <= port && port <= max(p.First, p.Last)
 }
