@@ -178,6 +178,8 @@ func named(v string, not bool, is *string, isNot *[]string) error {
 		v = strings.TrimSuffix(v, "+") + "*"
 	}
 	switch {
+	case strings.Contains(v, "%"):
+		return fmt.Errorf("%s is not an interface, but what wg-quick puts one in for", v)
 	case not:
 		*isNot = append(*isNot, v)
 	case v == "*": // any

@@ -3,6 +3,7 @@ package iptables
 import (
 	"fmt"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -181,7 +182,10 @@ func (p *parser) add(t *Table, line string, words []string, c *Chain) {
 		return
 	}
 	rules, err := parseRule(options, t.Version)
-	if err != nil {
+	switch {
+	case err != nil && c.Filter && !concerning.MatchString(line):
+		rules = []*Rule{{}}
+	case err != nil:
 		// What it would have matched is not known: it may be anything.
 		p.note(Untranslated, line, err.Error())
 		rules = []*Rule{{Target: Target{Kind: Ends, Name: unread}}}
@@ -191,6 +195,9 @@ func (p *parser) add(t *Table, line string, words []string, c *Chain) {
 	}
 	c.Rules = slices.Insert(c.Rules, at, rules...)
 }
+
+// concerning are rules of other tables that a gateway file may have words for.
+var concerning = regexp.MustCompile(`TCPMSS|NOTRACK|notrack`)
 
 // unread is the target of a rule that has its note already.
 const unread = "?"

@@ -10,10 +10,70 @@ import (
 )
 
 // harmless are commands of scripts that are no rules and lose nothing.
-var harmless = []string{"sysctl", "modprobe", "set", "exit", "echo", "true"}
+var harmless = []string{"sysctl", "modprobe", "set", "exit", "echo", "true", ":"}
 
-// typed is a command as people write it, with a prompt or sudo before it.
+// interfaceHook is a line of a file that has commands for when an interface comes or goes: of
+// wg-quick, and of /etc/network/interfaces.
+var interfaceHook = regexp.MustCompile(`^(?:(PostUp|PreUp|PostDown|PreDown)\s*=|(post-up|pre-up|up|post-down|pre-down|down)\s)\s*(.*)`)
+
+// typed is a line as people write it: a command, or several.
 func (p *parser) typed(line string) {
+	if m := interfaceHook.FindStringSubmatch(line); m != nil {
+		if strings.HasSuffix(strings.ToLower(m[1]+m[2]), "down") {
+			return // it takes back what another line does
+		}
+		line = m[3]
+	}
+	all := commands(line)
+	if slices.ContainsFunc(all, func(c string) bool { return !readable(c) }) {
+		all = []string{line}
+	}
+	for _, c := range all {
+		p.alone(c)
+	}
+}
+
+// commands are those of a line, between semicolons and "and".
+func commands(line string) (all []string) {
+	begin, quote := 0, byte(0)
+	for i := 0; i < len(line); i++ {
+		c, size := line[i], 0
+		switch {
+		case quote != 0 && c == quote:
+			quote = 0
+		case quote != 0:
+		case c == '"' || c == '\'':
+			quote = c
+		case c == ';':
+			size = 1
+		case strings.HasPrefix(line[i:], "&&"):
+			size = 2
+		}
+		if size > 0 {
+			all = append(all, strings.TrimSpace(line[begin:i]))
+			begin, i = i+size, i+size-1
+		}
+	}
+	if last := strings.TrimSpace(line[begin:]); last != "" {
+		all = append(all, last)
+	}
+	return all
+}
+
+// readable tells whether it is a command that is read by itself or loses nothing.
+func readable(command string) bool {
+	words := strings.Fields(strings.TrimPrefix(strings.TrimPrefix(command, "$ "), "sudo "))
+	return len(words) > 0 && (versionOf[program(words[0])] != 0 || slices.Contains(harmless, words[0]))
+}
+
+// program is its name: that of iptables-nft and /sbin/iptables is iptables.
+func program(word string) string {
+	name, _, _ := strings.Cut(path.Base(word), "-")
+	return name
+}
+
+// alone is a command with a prompt or sudo before it.
+func (p *parser) alone(line string) {
 	words, err := tokens(strings.TrimPrefix(line, "$ "))
 	if err != nil {
 		p.foreign(line)
@@ -28,8 +88,7 @@ func (p *parser) typed(line string) {
 	if len(words) == 0 {
 		return
 	}
-	name, _, _ := strings.Cut(path.Base(words[0]), "-")
-	version := versionOf[name]
+	version := versionOf[program(words[0])]
 	switch {
 	case version != 0 && len(words) > 1 && strings.HasPrefix(words[1], "-"):
 		p.shell(line, words[1:], version)
