@@ -47,13 +47,15 @@ func TestServiceMissesItsRules(t *testing.T) {
 	began := time.Now()
 	s.waitValue("the same rules again", func(v string) bool { return v == digest })
 	t.Logf("without rules for %v", time.Since(began))
+	var open []*journal.Transaction
+	within(t, 30*time.Second, "one transaction in the place of the former", func() bool {
+		var err error
+		open, err = w.Transactions()
+		return err == nil && len(open) == 1
+	})
 	unlock, err := w.Apply.Journal.Lock(t.Context())
 	if err != nil {
 		t.Fatal(err)
-	}
-	open, err := w.Transactions()
-	if err != nil || len(open) != 1 {
-		t.Fatalf("%+v, %v", open, err)
 	}
 	if err := w.Apply.Engines.Remove(w.ns); err != nil { // as an undo does
 		t.Fatal(err)
