@@ -91,8 +91,8 @@ func (h Host) Prepare(ctx context.Context, w Wish) (*Ready, error) {
 	if err != nil {
 		return r, err
 	}
-	r.Before, r.InForce, r.Changed = now.Value, h.stored(state.Digest), state.Changes
-	if err := h.mayReplace(now.Value, state, w.Overwrite); err != nil {
+	r.Before, r.Changed = now.Value, state.Changes
+	if r.InForce, err = h.replaceable(now.Value, state, w.Overwrite); err != nil {
 		return r, err
 	}
 	if r.Prepared, err = Plan(r.Gateway, now, w.Origin); err != nil {
@@ -108,37 +108,38 @@ func refusals(all []gateway.Finding) []gateway.Finding {
 	return slices.DeleteFunc(slices.Clone(all), func(f gateway.Finding) bool { return f.Severity != gateway.Refuse })
 }
 
-// mayReplace refuses to overwrite what could not be put back, unless told to.
-func (h Host) mayReplace(value string, state *gateway.State, overwrite bool) error {
+// replaceable is the plan in force; nil as for Host.InForce. It refuses to overwrite what
+// could not be put back, unless told to.
+func (h Host) replaceable(value string, state *gateway.State, overwrite bool) (*gateway.Plan, error) {
+	p, lost := h.kept(value)
 	_, changed := tune.GatewayDigest(value)
 	switch {
 	case value == tune.GatewayForeign:
-		return apply.Foreign(state)
+		return nil, apply.Foreign(state)
 	case overwrite:
-		return nil
+		return p, nil
 	case changed:
-		return fmt.Errorf("%w: %s; --overwrite takes that back", ErrChanged, strings.Join(state.Changes, "; "))
+		return p, fmt.Errorf("%w: %s; --overwrite takes that back", ErrChanged, strings.Join(state.Changes, "; "))
+	case lost != nil:
+		return nil, fmt.Errorf("%w; --overwrite does without", lost)
 	}
-	if err := h.kept(value); err != nil {
-		return fmt.Errorf("%w; --overwrite does without", err)
-	}
-	return nil
+	return p, nil
 }
 
-// kept says why the plan of a value could not be put back.
-func (h Host) kept(value string) error {
+// kept is the plan of a value, nil where it has none; or why it could not be put back.
+func (h Host) kept(value string) (*gateway.Plan, error) {
 	digest, _ := tune.GatewayDigest(value)
 	if digest == "" {
-		return nil
+		return nil, nil
 	}
-	_, err := h.store().Get(digest)
+	p, err := h.store().Get(digest)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("the plan that is in force (%s) is not in %s, so that it could not be put back", digest[:12], h.store().Dir())
+		return nil, fmt.Errorf("the plan that is in force (%s) is not in %s, so that it could not be put back", digest[:12], h.store().Dir())
 	case err != nil:
-		return fmt.Errorf("the plan that is in force could not be put back: %w", err)
+		return nil, fmt.Errorf("the plan that is in force could not be put back: %w", err)
 	}
-	return nil
+	return p, nil
 }
 
 // ErrChanged: the rules in force are not as natkit wrote them.
@@ -202,7 +203,7 @@ func (h Host) keepFile(digest string) error {
 // nobody needs any more. confirm is as in apply.Options.
 func (r *Ready) Apply(ctx context.Context, confirm time.Duration) (applied *apply.Applied, err error) {
 	if confirm > 0 {
-		if err := r.host.kept(r.Before); err != nil {
+		if _, err := r.host.kept(r.Before); err != nil {
 			return nil, fmt.Errorf("%w: nothing would be undone without a confirmation; apply it without --confirm, or 'natkit gateway undo' first", err)
 		}
 	}

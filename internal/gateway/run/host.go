@@ -229,7 +229,7 @@ func (h Host) Former() (*gateway.Plan, error) {
 }
 
 // stored is the plan of a digest; nil where the store does not have it. Who wants to
-// know why: mayReplace, status.
+// know why: kept, status.
 func (h Host) stored(digest string) *gateway.Plan {
 	if !tune.IsDigest(digest) {
 		return nil

@@ -56,8 +56,8 @@ func (h Host) preview(ctx context.Context, v *Preview, w Wish) error {
 	if err != nil {
 		return err
 	}
-	v.Before, v.InForce, v.Changed, v.Table = now.Value, h.stored(state.Digest), state.Changes, now.Facts
-	if err := h.mayReplace(now.Value, state, w.Overwrite); err != nil {
+	v.Before, v.Changed, v.Table = now.Value, state.Changes, now.Facts
+	if v.InForce, err = h.replaceable(now.Value, state, w.Overwrite); err != nil {
 		v.Obstacles = append(v.Obstacles, err.Error())
 	}
 	v.TimeWaitSeconds = timeWaitSeconds(now)
