@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/mdlayher/netlink"
@@ -199,7 +200,8 @@ func (c conn) rules(t tableKey) ([]*kernelRule, error) {
 	return all, nil
 }
 
-// verdicts are the chains that a verdict map leads to.
+// verdicts are the chains that a verdict map leads to, by name: the kernel tells the
+// elements of a hash in no order.
 func (c conn) verdicts(t tableKey, set string) ([]string, error) {
 	request := appendText(appendText(nil, nftSetElemListTable, t.name), nftSetElemListSet, set)
 	answers, err := c.ask(unix.NFT_MSG_GETSETELEM, t.family, netlink.Dump, request)
@@ -214,6 +216,7 @@ func (c conn) verdicts(t tableKey, set string) ([]string, error) {
 		}
 		chains = append(chains, some...)
 	}
+	slices.Sort(chains)
 	return chains, nil
 }
 

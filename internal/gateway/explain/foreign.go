@@ -48,6 +48,10 @@ func (w *walk) foreign(f *gateway.Foreign, s *Step) {
 			return
 		case mayMatch:
 			s.Unsure = true
+			if r.Marked {
+				s.Does = fmt.Sprintf("no rule that translates is for it, unless it carries the mark that %q asks for", r.Text)
+				return
+			}
 			s.Does = fmt.Sprintf("%q may translate it first: it has conditions that natkit does not know", r.Text)
 			w.note("if %q in %s translates it, natkit's rules are not asked, and it becomes something else", r.Text, s.Chain)
 			return
