@@ -13,11 +13,10 @@ import (
 // hairpinChain has the sources that connections get which come back inside.
 const hairpinChain = "hairpin"
 
-// hairpins lead there what the destination of was translated, and that came in by and
-// leaves by an interface inside. None of the gateway's own connections does: they come
-// in by no interface. So does what one port of a bridge has come in by and another one
-// is to take, where bridges hand packets to netfilter (br_nf_post_routing in
-// net/bridge/br_netfilter_hooks.c): that is told by its source.
+// hairpins lead connections there whose destination was translated and that come in and
+// leave by interfaces inside. The gateway's own come in by none; nor does what a bridge
+// takes from one port to another where it hands packets to netfilter (br_nf_post_routing
+// in net/bridge/br_netfilter_hooks.c), which its source tells from them.
 func (t *table) hairpins(p *gateway.Plan) {
 	if !slices.ContainsFunc(p.Sources, func(s gateway.Source) bool { return s.Hairpin.Prefix.IsValid() }) {
 		return
