@@ -61,7 +61,7 @@ func fileLine(c tune.Change) string {
 	if c.Kind == tune.ModulesLoad {
 		return c.Target
 	}
-	return c.Target + " = " + c.After
+	return c.Target + " = " + c.Shown(c.After)
 }
 
 func fileNote(c tune.Change) string {
@@ -69,7 +69,7 @@ func fileNote(c tune.Change) string {
 	case tune.SameValue(c.Before, c.After):
 		return "(is there)"
 	case c.Before != "":
-		return "(was " + c.Before + ")"
+		return "(was " + c.Shown(c.Before) + ")"
 	}
 	return ""
 }

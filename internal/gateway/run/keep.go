@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"net/netip"
 	"slices"
-	"sort"
 	"strings"
 	"time"
 
@@ -40,7 +39,7 @@ func (k *keeper) apply(ctx context.Context, text []byte, reason string) error {
 		return err
 	}
 	k.devices = fastPath(r.Gateway, r.Facts.Interfaces)
-	k.text, k.plan, k.digest, k.told, k.suspended = text, r.Gateway, r.Digest, "", false
+	k.text, k.plan, k.digest, k.told, k.off, k.suspended = text, r.Gateway, r.Digest, "", "", false
 	k.adopt()
 	k.tellWaiting(r)
 	k.tellNotes(r, reason)
@@ -204,67 +203,6 @@ func busy(n int64) string {
 		return ""
 	}
 	return fmt.Sprintf("; %s are in the kernel's fast path and end by themselves", units.Count(n))
-}
-
-// tellOrphans says how many connections keep a translation that no rule gives any more.
-func (k *keeper) tellOrphans(ctx context.Context, former *gateway.Plan) {
-	stale, err := k.Host.Orphans(ctx, former, k.plan)
-	if err != nil {
-		k.log("look at the connections of former rules: %v", err)
-		return
-	}
-	if len(stale.Keys) > 0 {
-		what := map[bool]string{true: "are cut, as there is no NAT any more", false: "keep their translation"}[stale.Cut]
-		k.log("%s of rules that went %s: %s", units.Plural(len(stale.Keys), "connection", "connections"), what, stale.Words())
-	}
-}
-
-// Words names the rules with the number of their connections, most first.
-func (s Stale) Words() string {
-	refs := make([]gateway.Ref, 0, len(s.Rules))
-	for ref := range s.Rules {
-		refs = append(refs, ref)
-	}
-	sort.Slice(refs, func(i, j int) bool {
-		if s.Rules[refs[i]] != s.Rules[refs[j]] {
-			return s.Rules[refs[i]] > s.Rules[refs[j]]
-		}
-		return refs[i].String() < refs[j].String()
-	})
-	const most = 5
-	var words []string
-	for i, ref := range refs {
-		if i == most {
-			words = append(words, fmt.Sprintf("and of %s more", units.Plural(len(refs)-most, "rule", "rules")))
-			break
-		}
-		words = append(words, fmt.Sprintf("%s (%s)", ref, units.Count(s.Rules[ref])))
-	}
-	return strings.Join(words, ", ")
-}
-
-// tellWaiting says which interfaces a configuration names that do not exist.
-func (k *keeper) tellWaiting(r *Ready) {
-	waiting := strings.Join(gateway.MissingInterfaces(r.Gateway, r.Facts), ", ")
-	if waiting != k.waiting && waiting != "" {
-		k.log("waiting for %s: its rules count as soon as it is there", waiting)
-	}
-	if waiting == "" && k.waiting != "" {
-		k.log("%s is there", k.waiting)
-	}
-	k.waiting = waiting
-}
-
-func (k *keeper) tellNotes(r *Ready, reason string) {
-	if reason == addressesChanged {
-		return
-	}
-	for _, note := range r.Notes {
-		k.log("%s", note)
-	}
-	for _, f := range r.Findings {
-		k.log("%s: line %d: %s", f.Severity, f.Line, f.Message)
-	}
 }
 
 // undoAll takes back what the service applied, newest first.

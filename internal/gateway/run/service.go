@@ -101,8 +101,10 @@ type keeper struct {
 	devices string
 	// had are the host's addresses as last seen.
 	had map[netip.Addr]bool
-	// waiting are the interfaces that do not exist, as last told.
-	waiting string
+	// waiting are the interfaces that do not exist, as last told; off is the forwarding that
+	// somebody turned off.
+	waiting []string
+	off     string
 	// failed has to be tried again. told is what was last said of rules that are not
 	// natkit's any more; suspended that natkit was told to leave it so.
 	failed, suspended bool
@@ -233,6 +235,9 @@ func (k *keeper) usual(ctx context.Context) {
 		k.addresses(ctx)
 	}
 	k.compare(ctx)
+	if !k.suspended {
+		k.tellForwarding()
+	}
 }
 
 // status is a line about what is in force.
@@ -241,11 +246,13 @@ func (k *keeper) status() string {
 	switch {
 	case k.suspended:
 		text = "suspended: the gateway was undone; reload to apply it again"
+	case k.off != "":
+		text = "forwards nothing: somebody set " + k.off + " to 0; reload to set it again"
 	case k.told != "":
 		text = "changed by somebody: the rules are not as they were applied; reload to apply them again"
 	}
-	if k.waiting != "" {
-		text += "; waiting for " + k.waiting
+	if len(k.waiting) > 0 {
+		text += "; waiting for " + strings.Join(k.waiting, ", ")
 	}
 	return text
 }
