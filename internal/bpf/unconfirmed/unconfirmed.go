@@ -17,7 +17,6 @@ import (
 	"net/netip"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/rlimit"
 	"golang.org/x/sys/unix"
@@ -36,8 +35,8 @@ type Tracer struct {
 }
 
 // Start counts in a namespace; nil is the one natkit runs in. It needs CAP_BPF and
-// CAP_PERFMON or CAP_SYS_ADMIN, Linux 5.4 with BTF, and where the tracker is a module
-// the BTF of modules (5.11).
+// CAP_PERFMON or CAP_SYS_ADMIN, and Linux 5.4 with BTF, which has the tracker's types
+// also where it is a module.
 func Start(ns *netns.Handle) (*Tracer, error) {
 	err := privilege.Check(
 		privilege.Need{Any: privilege.BPF, Why: "to load an eBPF program"},
@@ -68,35 +67,14 @@ func (t *Tracer) start(ns *netns.Handle) error {
 	if err := spec.Variables[unconfirmedVarOnlyNetns].Set(uint32(inode)); err != nil {
 		return err
 	}
-	types, err := trackerTypes()
-	if err != nil {
-		return err
-	}
-	if err := spec.LoadAndAssign(&t.objects, &ebpf.CollectionOptions{Programs: ebpf.ProgramOptions{ExtraRelocationTargets: types}}); err != nil {
-		return fmt.Errorf("load the eBPF program: %w", err)
+	if err := spec.LoadAndAssign(&t.objects, nil); err != nil {
+		return fmt.Errorf("load the eBPF program (needs Linux 5.4 with CONFIG_DEBUG_INFO_BTF): %w", err)
 	}
 	t.link, err = link.AttachRawTracepoint(link.RawTracepointOptions{Name: "kfree_skb", Program: t.objects.Unconfirmed})
 	if err != nil {
 		return errors.Join(fmt.Errorf("attach to the tracepoint skb:kfree_skb: %w", err), t.objects.Close())
 	}
 	return nil
-}
-
-// trackerTypes are the tracker's where it is a module: they may be there alone.
-func trackerTypes() ([]*btf.Spec, error) {
-	kernel, err := btf.LoadKernelSpec()
-	if err != nil {
-		return nil, fmt.Errorf("read the kernel's types (CONFIG_DEBUG_INFO_BTF): %w", err)
-	}
-	var conn *btf.Struct
-	if kernel.TypeByName("nf_conn", &conn) == nil {
-		return nil, nil
-	}
-	module, err := btf.LoadKernelModuleSpec("nf_conntrack")
-	if err != nil {
-		return nil, fmt.Errorf("read the types of the module nf_conntrack (since Linux 5.11, CONFIG_DEBUG_INFO_BTF_MODULES): %w", err)
-	}
-	return []*btf.Spec{module}, nil
 }
 
 // Take hands over what was counted since the last time: connections with all that
