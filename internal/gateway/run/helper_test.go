@@ -29,7 +29,7 @@ func helperMain(text string) error {
 	if err != nil {
 		return err
 	}
-	h := Host{Apply: apply.Options{Journal: j, Root: b.Root}}
+	h := Host{Apply: apply.Options{Journal: j, Root: b.Root, ProcRoot: b.Proc}}
 	if b.Netns != "" {
 		if h.Netns, err = netns.At(b.Netns, "test"); err != nil {
 			return err
@@ -37,6 +37,14 @@ func helperMain(text string) error {
 	}
 	if b.Service != "" {
 		return serviceMain(h, b.Service)
+	}
+	switch {
+	case b.Undone != "":
+		_, err := h.Undo(b.Undone)
+		return err
+	case b.Confirmed != "":
+		_, err := apply.Confirm(b.Confirmed, h.Apply)
+		return err
 	}
 	fmt.Println("begin")
 	r, err := h.Prepare(context.Background(), wish(b.Text))

@@ -205,6 +205,10 @@ func manyText() string {
 type helperBrief struct {
 	Netns, Journal, Root, Text string
 	Confirm                    time.Duration
+	// Undone and Confirmed are transactions that it undoes or confirms instead.
+	Undone, Confirmed string
+	// Proc stands for /proc.
+	Proc string
 	// Service runs the file at this path instead; with Capabilities, in the namespace
 	// and without any others.
 	Service      string
