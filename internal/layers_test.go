@@ -60,6 +60,7 @@ var layers = map[string]layer{
 	"internal/gateway/diff":        pure,
 	"internal/gateway/explain":     pure,
 	"internal/gateway/iptables":    pure,
+	"internal/gateway/status":      pure,
 	"internal/ipvs":                pure,
 	"internal/lab":                 pure,
 	"internal/load":                pure,

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/natkit/natkit/internal/collect"
-	"github.com/natkit/natkit/internal/gateway"
 	gatewaylook "github.com/natkit/natkit/internal/gateway/look"
+	"github.com/natkit/natkit/internal/gateway/status"
 	"github.com/natkit/natkit/internal/gateway/store"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
@@ -115,19 +115,19 @@ func (s *gatewayStatus) run(cmd *cobra.Command) error {
 		l.CountDrops()
 		defer l.Close()
 		budget := gatewaylook.Budget{Interval: s.interval, Most: collect.DefaultMaxEntries}
-		return s.watchOn(cmd.Context(), func(ctx context.Context) (*gateway.Status, error) { return budget.Look(ctx, l, s.all) })
+		return s.watchOn(cmd.Context(), func(ctx context.Context) (*status.Gateway, error) { return budget.Look(ctx, l, s.all) })
 	}
 	progress := s.env.progress()
 	progress.Update("reading the connection table")
-	status, err := l.Look(cmd.Context())
+	now, err := l.Look(cmd.Context())
 	progress.Clear()
 	if err != nil {
 		return err
 	}
-	if err := s.show(status, time.Now()); err != nil {
+	if err := s.show(now, time.Now()); err != nil {
 		return err
 	}
-	if status.Integrity == gateway.TableChanged || status.Removed != "" {
+	if now.Integrity == status.Changed || now.Removed != "" {
 		return errFindings
 	}
 	return nil
@@ -151,17 +151,17 @@ const failedLooks = 5
 
 // watchOn shows one look after the other until ctx ends. Where the first one fails, the
 // others would too.
-func (s *gatewayStatus) watchOn(ctx context.Context, look func(context.Context) (*gateway.Status, error)) error {
+func (s *gatewayStatus) watchOn(ctx context.Context, look func(context.Context) (*status.Gateway, error)) error {
 	ticker := time.NewTicker(s.interval)
 	defer ticker.Stop()
 	for failed := failedLooks - 1; ; {
-		status, err := look(ctx)
+		now, err := look(ctx)
 		if ctx.Err() != nil {
 			return nil // Ctrl-C ends it
 		}
 		switch failed++; {
 		case err == nil:
-			failed, err = 0, s.showNext(status, time.Now())
+			failed, err = 0, s.showNext(now, time.Now())
 		case failed < failedLooks:
 			fmt.Fprintf(s.env.Stderr, "natkit: %v; the next look is in %s\n", err, s.interval)
 			err = nil
@@ -179,9 +179,9 @@ func (s *gatewayStatus) watchOn(ctx context.Context, look func(context.Context) 
 
 // showNext shows a look in the place of the one before, where there is a terminal: in
 // one piece, so that nothing flickers.
-func (s *gatewayStatus) showNext(status *gateway.Status, at time.Time) error {
+func (s *gatewayStatus) showNext(now *status.Gateway, at time.Time) error {
 	if s.asJSON {
-		return json.NewEncoder(s.env.Stdout).Encode(s.document(status, at))
+		return json.NewEncoder(s.env.Stdout).Encode(s.document(now, at))
 	}
 	var frame bytes.Buffer
 	if s.env.StdoutTerminal {
@@ -193,7 +193,7 @@ func (s *gatewayStatus) showNext(status *gateway.Status, at time.Time) error {
 	if rows > 0 && !s.topGiven {
 		top = fitting(rows)
 	}
-	if err := s.text(&frame, status, at, top); err != nil {
+	if err := s.text(&frame, now, at, top); err != nil {
 		return err
 	}
 	if !s.env.StdoutTerminal {
@@ -225,23 +225,23 @@ type gatewayStatusDocument struct {
 	Version string          `json:"version"`
 	TakenAt time.Time       `json:"taken_at"`
 	Source  string          `json:"source"`
-	Gateway *gateway.Status `json:"gateway"`
+	Gateway *status.Gateway `json:"gateway"`
 }
 
-func (s *gatewayStatus) document(status *gateway.Status, at time.Time) gatewayStatusDocument {
+func (s *gatewayStatus) document(now *status.Gateway, at time.Time) gatewayStatusDocument {
 	if s.topGiven && s.top > 0 {
-		status.Rules = gateway.Busiest(status.Rules, s.top)
+		now.Rules = status.Busiest(now.Rules, s.top)
 	}
-	return gatewayStatusDocument{Schema: gatewayStatusSchema, Version: s.env.Version, TakenAt: at, Source: s.target.name(), Gateway: status}
+	return gatewayStatusDocument{Schema: gatewayStatusSchema, Version: s.env.Version, TakenAt: at, Source: s.target.name(), Gateway: now}
 }
 
-func (s *gatewayStatus) show(status *gateway.Status, at time.Time) error {
+func (s *gatewayStatus) show(now *status.Gateway, at time.Time) error {
 	if s.asJSON {
-		return report.JSON(s.env.Stdout, s.document(status, at))
+		return report.JSON(s.env.Stdout, s.document(now, at))
 	}
-	return s.text(s.env.Stdout, status, at, s.top)
+	return s.text(s.env.Stdout, now, at, s.top)
 }
 
-func (s *gatewayStatus) text(w io.Writer, status *gateway.Status, at time.Time, top int) error {
-	return report.GatewayStatus(w, s.env.fittedStyle(), report.GatewayView{Source: s.target.name(), Args: s.target.args(), Top: top, At: at, Watch: s.watch}, status)
+func (s *gatewayStatus) text(w io.Writer, now *status.Gateway, at time.Time, top int) error {
+	return report.GatewayStatus(w, s.env.fittedStyle(), report.GatewayView{Source: s.target.name(), Args: s.target.args(), Top: top, At: at, Watch: s.watch}, now)
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/status"
 	"github.com/natkit/natkit/internal/units"
 )
 
@@ -23,7 +23,7 @@ type GatewayView struct {
 }
 
 // GatewayStatus writes how a gateway fares.
-func GatewayStatus(w io.Writer, style Style, v GatewayView, s *gateway.Status) error {
+func GatewayStatus(w io.Writer, style Style, v GatewayView, s *status.Gateway) error {
 	p := &printer{w: w, style: style}
 	p.gatewayHead(v, s)
 	if !s.Present {
@@ -38,20 +38,20 @@ func GatewayStatus(w io.Writer, style Style, v GatewayView, s *gateway.Status) e
 	return p.err
 }
 
-func (p *printer) gatewayHead(v GatewayView, s *gateway.Status) {
+func (p *printer) gatewayHead(v GatewayView, s *status.Gateway) {
 	switch where := clean(v.Source); {
 	case s.Removed != "":
 		p.line(p.style.Paint(Bad, "somebody removed the gateway that natkit put in force in "+where+fmt.Sprintf(" (plan %.12s)", s.Removed)))
 		p.line("  as 'nft flush ruleset' does: 'natkit gateway apply' with its file puts it in force again")
 	case !s.Present:
 		p.line(where + " has no table of natkit's: no gateway is applied there")
-	case s.Integrity == gateway.TableChanged:
+	case s.Integrity == status.Changed:
 		p.line(p.style.Paint(Bad, "the gateway in "+where+" was changed by somebody since natkit wrote it"))
 		for _, c := range s.Changes {
 			p.line("  " + clean(c))
 		}
 		p.line("  'natkit gateway apply' with its file puts it right")
-	case s.Integrity == gateway.TableIntact:
+	case s.Integrity == status.Intact:
 		p.line(p.style.Paint(Bold, "the gateway in "+where+" is as natkit wrote it"+ofPlan(s)))
 	default:
 		p.line(p.style.Paint(Bold, "a gateway is in force in "+where+ofPlan(s)))
@@ -69,7 +69,7 @@ func (p *printer) gatewayHead(v GatewayView, s *gateway.Status) {
 	}
 }
 
-func ofPlan(s *gateway.Status) string {
+func ofPlan(s *status.Gateway) string {
 	if s.Plan == "" {
 		return ""
 	}
@@ -79,7 +79,7 @@ func ofPlan(s *gateway.Status) string {
 // fewPools are shown; the others have more ports left.
 const fewPools = 5
 
-func (p *printer) gatewayPools(s *gateway.Status) {
+func (p *printer) gatewayPools(s *status.Gateway) {
 	if len(s.Pools) == 0 {
 		return
 	}
@@ -97,7 +97,7 @@ func (p *printer) gatewayPools(s *gateway.Status) {
 }
 
 // gatewayConcerns is what somebody may have to see to.
-func (p *printer) gatewayConcerns(s *gateway.Status) {
+func (p *printer) gatewayConcerns(s *status.Gateway) {
 	if s.Flows.Stranger > 0 {
 		p.paragraph(fmt.Sprintf("%s%s translated by none of these rules: others' on this host, or of an earlier file", about(s), units.Plural(s.Flows.Stranger, "connection is", "connections are")))
 	}
@@ -123,7 +123,7 @@ func firstFew(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), len(names)-few)
 }
 
-func (p *printer) gatewayNotes(s *gateway.Status) {
+func (p *printer) gatewayNotes(s *status.Gateway) {
 	for _, n := range s.Notes {
 		p.mark(0, Cell{}, "note: "+n, Plain)
 	}

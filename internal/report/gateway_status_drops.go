@@ -3,11 +3,11 @@ package report
 import (
 	"fmt"
 
-	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/status"
 	"github.com/natkit/natkit/internal/units"
 )
 
-func (p *printer) gatewayDrops(v GatewayView, s *gateway.Status) {
+func (p *printer) gatewayDrops(v GatewayView, s *status.Gateway) {
 	p.blank()
 	for _, c := range s.Counters {
 		p.line(counterText(c, counterWords[c.What]))
@@ -31,7 +31,7 @@ var dropWords = map[string]string{"untranslatable": "dropped, invalid to the con
 
 // gatewayLosses tells those two of the tracker's counters apart: every connection that
 // found no port, or clashed, is in both.
-func (p *printer) gatewayLosses(v GatewayView, d *gateway.Drops) {
+func (p *printer) gatewayLosses(v GatewayView, d *status.Drops) {
 	drop, failed := valueOf(d.NoEntry), valueOf(d.InsertFailed)
 	if drop > failed {
 		p.loss(drop-failed, max(0, valueOf(d.NoEntryPerSecond)-valueOf(d.InsertFailedPerSecond)), d.NoEntryPerSecond != nil,
@@ -44,7 +44,7 @@ func (p *printer) gatewayLosses(v GatewayView, d *gateway.Drops) {
 }
 
 // whose says what else there is to know about the connections that found no port.
-func whose(v GatewayView, by *gateway.DropsByRule) (text string) {
+func whose(v GatewayView, by *status.DropsByRule) (text string) {
 	switch {
 	case by == nil && v.Watch: // a note says why
 		return ""
@@ -83,7 +83,7 @@ func valueOf[N uint64 | float64](n *N) (value N) {
 // counterWords say what became of the packets that a counter counts.
 var counterWords = map[string]string{"mss": "(SYNs) bounded", "flowtable": "offered to the kernel's fast path"}
 
-func counterText(c gateway.Counter, became string) string {
+func counterText(c status.Counter, became string) string {
 	text := fmt.Sprintf("%s: %s %s", clean(c.What), units.Plural(c.Packets, "packet", "packets"), became)
 	if c.PacketsPerSecond != nil {
 		text += ", " + units.Rate(*c.PacketsPerSecond) + "/s"
@@ -91,7 +91,7 @@ func counterText(c gateway.Counter, became string) string {
 	return text
 }
 
-func tableUse(s *gateway.Status) string {
+func tableUse(s *status.Gateway) string {
 	text := "connection table: " + units.Plural(s.Flows.Table, "entry", "entries")
 	if s.Flows.Max > 0 {
 		text += fmt.Sprintf(" of %s (%s)", units.Count(s.Flows.Max), units.Percent(float64(s.Flows.Table)/float64(s.Flows.Max)))

@@ -5,11 +5,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/status"
 	"github.com/natkit/natkit/internal/units"
 )
 
-func (p *printer) gatewayRules(v GatewayView, s *gateway.Status) {
+func (p *printer) gatewayRules(v GatewayView, s *status.Gateway) {
 	rules, more := busiestRules(s.Rules, v.Top)
 	if len(rules) == 0 {
 		return
@@ -37,17 +37,17 @@ func (p *printer) gatewayRules(v GatewayView, s *gateway.Status) {
 // statusColumn is one of the table of rules.
 type statusColumn struct {
 	Column
-	cell func(*gateway.RuleStatus, *gateway.Status) Cell
+	cell func(*status.Rule, *status.Gateway) Cell
 }
 
 // statusColumns are those that there is something to say in.
-func statusColumns(s *gateway.Status) []statusColumn {
+func statusColumns(s *status.Gateway) []statusColumn {
 	columns := []statusColumn{{Column{Head: "rule"}, nameCell}}
-	number := func(head string, cell func(*gateway.RuleStatus, *gateway.Status) Cell) {
+	number := func(head string, cell func(*status.Rule, *status.Gateway) Cell) {
 		columns = append(columns, statusColumn{Column{Head: head, Right: true}, cell})
 	}
 	number("new", newCell)
-	if slices.ContainsFunc(s.Rules, func(r gateway.RuleStatus) bool { return r.NewPerSecond != nil }) {
+	if slices.ContainsFunc(s.Rules, func(r status.Rule) bool { return r.NewPerSecond != nil }) {
 		number("new/s", newRateCell)
 	}
 	if s.Drops.ByRule != nil {
@@ -63,7 +63,7 @@ func statusColumns(s *gateway.Status) []statusColumn {
 }
 
 // gatewayLegend says what the columns count, and since when.
-func (p *printer) gatewayLegend(v GatewayView, s *gateway.Status) {
+func (p *printer) gatewayLegend(v GatewayView, s *status.Gateway) {
 	const width = 9
 	p.labelled(0, "new", width, "first packets since the last apply"+ago(s.Applied, v.At))
 	if by := s.Drops.ByRule; by != nil {
@@ -90,25 +90,25 @@ func ago(then *time.Time, now time.Time) string {
 
 // busiestRules are all in the file's order where that is not too many, else those
 // with most connections.
-func busiestRules(rules []gateway.RuleStatus, top int) (shown []gateway.RuleStatus, more int) {
+func busiestRules(rules []status.Rule, top int) (shown []status.Rule, more int) {
 	if top <= 0 || len(rules) <= top {
 		return rules, 0
 	}
-	return gateway.Busiest(rules, top), len(rules) - top
+	return status.Busiest(rules, top), len(rules) - top
 }
 
-func nameCell(r *gateway.RuleStatus, _ *gateway.Status) Cell { return Cell{Text: r.Rule.String()} }
+func nameCell(r *status.Rule, _ *status.Gateway) Cell { return Cell{Text: r.Rule.String()} }
 
-func textCell(r *gateway.RuleStatus, _ *gateway.Status) Cell {
+func textCell(r *status.Rule, _ *status.Gateway) Cell {
 	if r.More == 0 {
 		return Cell{Text: r.Text}
 	}
 	return Cell{Text: fmt.Sprintf("%s (and %s)", r.Text, units.Plural(r.More, "more entry", "more entries"))}
 }
 
-func newCell(r *gateway.RuleStatus, _ *gateway.Status) Cell { return Cell{Text: known(r.New)} }
+func newCell(r *status.Rule, _ *status.Gateway) Cell { return Cell{Text: known(r.New)} }
 
-func newRateCell(r *gateway.RuleStatus, _ *gateway.Status) (c Cell) {
+func newRateCell(r *status.Rule, _ *status.Gateway) (c Cell) {
 	if r.NewPerSecond != nil {
 		c.Text = units.Rate(*r.NewPerSecond)
 	}
@@ -116,7 +116,7 @@ func newRateCell(r *gateway.RuleStatus, _ *gateway.Status) (c Cell) {
 }
 
 // droppedCell warns while more are dropped.
-func droppedCell(r *gateway.RuleStatus, _ *gateway.Status) Cell {
+func droppedCell(r *status.Rule, _ *status.Gateway) Cell {
 	c := Cell{Text: known(r.Dropped)}
 	if valueOf(r.DroppedPerSecond) > 0 {
 		c.Tone = Warn
@@ -125,23 +125,23 @@ func droppedCell(r *gateway.RuleStatus, _ *gateway.Status) Cell {
 }
 
 // ofNow is a number that was counted in the connection table.
-func ofNow(s *gateway.Status, text string) Cell {
+func ofNow(s *status.Gateway, text string) Cell {
 	if s.Flows.Sampled == 0 && !s.Flows.Complete {
 		return Cell{Text: units.None} // it was not read
 	}
 	return Cell{Text: about(s) + text}
 }
 
-func flowsCell(r *gateway.RuleStatus, s *gateway.Status) Cell { return ofNow(s, units.Count(r.Flows)) }
+func flowsCell(r *status.Rule, s *status.Gateway) Cell { return ofNow(s, units.Count(r.Flows)) }
 
-func packetsCell(r *gateway.RuleStatus, s *gateway.Status) Cell {
+func packetsCell(r *status.Rule, s *status.Gateway) Cell {
 	return ofNow(s, units.Count(r.Packets))
 }
 
-func bytesCell(r *gateway.RuleStatus, s *gateway.Status) Cell { return ofNow(s, units.Bytes(r.Bytes)) }
+func bytesCell(r *status.Rule, s *status.Gateway) Cell { return ofNow(s, units.Bytes(r.Bytes)) }
 
 // about marks numbers that are scaled up from a sample.
-func about(s *gateway.Status) string {
+func about(s *status.Gateway) string {
 	if s.Flows.Complete {
 		return ""
 	}
@@ -155,13 +155,13 @@ func known(n *uint64) string {
 	return units.Count(*n)
 }
 
-func portsCell(r *gateway.RuleStatus, s *gateway.Status) Cell {
+func portsCell(r *status.Rule, s *status.Gateway) Cell {
 	if r.Ports == nil {
 		return Cell{Text: units.None}
 	}
 	return leftCell(*r.Ports, s)
 }
 
-func leftCell(p gateway.PortsLeft, s *gateway.Status) Cell {
+func leftCell(p status.PortsLeft, s *status.Gateway) Cell {
 	return Cell{Text: about(s) + units.Count(p.Left), Tone: toneOf(p.InUse(), 0.9, 0.97)}
 }

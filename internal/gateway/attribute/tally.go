@@ -6,6 +6,7 @@ import (
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/status"
 )
 
 // Tally counts connections by the rules that translated them. It is fed entry by
@@ -13,7 +14,7 @@ import (
 type Tally struct {
 	attribution *Rules
 	// rules are by the plan's own references, which are compared faster than names.
-	rules map[*gateway.Ref]*gateway.Usage
+	rules map[*gateway.Ref]*status.Usage
 	// masquerade are sources of that kind.
 	masquerade map[*gateway.Ref]bool
 	here       map[netip.Addr]bool
@@ -26,7 +27,7 @@ type Tally struct {
 // known (none: they are not told).
 func NewTally(p *gateway.Plan, here []netip.Addr) *Tally {
 	t := &Tally{
-		attribution: New(p), rules: map[*gateway.Ref]*gateway.Usage{}, masquerade: map[*gateway.Ref]bool{},
+		attribution: New(p), rules: map[*gateway.Ref]*status.Usage{}, masquerade: map[*gateway.Ref]bool{},
 		here: map[netip.Addr]bool{}, stale: map[netip.Addr]int64{},
 	}
 	for i := range p.Sources {
@@ -63,16 +64,16 @@ func (t *Tally) Add(e *conntrack.Entry) {
 	}
 }
 
-func (t *Tally) rule(r *gateway.Ref) *gateway.Usage {
+func (t *Tally) rule(r *gateway.Ref) *status.Usage {
 	u := t.rules[r]
 	if u == nil {
-		u = &gateway.Usage{}
+		u = &status.Usage{}
 		t.rules[r] = u
 	}
 	return u
 }
 
-func add(u *gateway.Usage, e *conntrack.Entry) {
+func add(u *status.Usage, e *conntrack.Entry) {
 	u.Flows++
 	u.Packets += e.Sent.Packets + e.Received.Packets
 	u.Bytes += e.Sent.Bytes + e.Received.Bytes
@@ -85,8 +86,8 @@ func add(u *gateway.Usage, e *conntrack.Entry) {
 func (t *Tally) Seen() int64 { return t.seen }
 
 // Usage is of each rule; factor is what a sample is scaled by, 1 for a whole table.
-func (t *Tally) Usage(factor float64) map[gateway.Ref]gateway.Usage {
-	out := map[gateway.Ref]gateway.Usage{}
+func (t *Tally) Usage(factor float64) map[gateway.Ref]status.Usage {
+	out := map[gateway.Ref]status.Usage{}
 	for ref, u := range t.rules {
 		sum := out[*ref]
 		sum.Flows += scaled(u.Flows, factor)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/status"
 )
 
 // outbound is a connection from inside, translated to an address and answered.
@@ -42,10 +43,10 @@ func TestTally(t *testing.T) {
 		tally.Add(e)
 	}
 	usage := tally.Usage(1)
-	if got := usage[snat]; got != (gateway.Usage{Flows: 1, Packets: 10, Bytes: 1000}) {
+	if got := usage[snat]; got != (status.Usage{Flows: 1, Packets: 10, Bytes: 1000}) {
 		t.Errorf("snat %+v", got)
 	}
-	if got := usage[masquerade]; got != (gateway.Usage{Flows: 3, Packets: 6, Bytes: 600, Unanswered: 1}) {
+	if got := usage[masquerade]; got != (status.Usage{Flows: 3, Packets: 6, Bytes: 600, Unanswered: 1}) {
 		t.Errorf("masquerade %+v", got)
 	}
 	if n, at := tally.Stale(1); n != 1 || !slices.Equal(at, []netip.Addr{netip.MustParseAddr("203.0.113.250")}) {

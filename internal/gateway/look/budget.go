@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/status"
 )
 
 // share is the part of a CPU that a watch takes at most, about; least is how much of
@@ -24,7 +24,7 @@ type Budget struct {
 }
 
 // Look looks; all reads the whole table in any case.
-func (b *Budget) Look(ctx context.Context, l *Looker, all bool) (*gateway.Status, error) {
+func (b *Budget) Look(ctx context.Context, l *Looker, all bool) (*status.Gateway, error) {
 	if b.next == 0 {
 		b.next = b.Most
 	}

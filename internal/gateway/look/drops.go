@@ -7,6 +7,7 @@ import (
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/attribute"
+	"github.com/natkit/natkit/internal/gateway/status"
 )
 
 // dropCount counts first packets that are dropped behind the rules, by the rule that
@@ -59,7 +60,7 @@ func (d *dropCount) tell(v *view) {
 		n := d.rules[v.Rules[i].Rule]
 		v.Rules[i].Dropped = &n
 	}
-	v.Drops.ByRule = &gateway.DropsByRule{Seconds: time.Since(d.since).Seconds(), NoRule: d.noRule, Untold: d.untold}
+	v.Drops.ByRule = &status.DropsByRule{Seconds: time.Since(d.since).Seconds(), NoRule: d.noRule, Untold: d.untold}
 }
 
 // count adds what was counted since the last time; with a new plan it begins anew.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/status"
 )
 
 const crowded = `gateway:
@@ -20,7 +20,7 @@ const crowded = `gateway:
 `
 
 // drops looks before and after fn, and gives what is told then.
-func (w *world) drops(fn func()) (*gateway.Status, uint64) {
+func (w *world) drops(fn func()) (*status.Gateway, uint64) {
 	w.t.Helper()
 	l := New(w.options())
 	l.CountDrops()
@@ -29,7 +29,7 @@ func (w *world) drops(fn func()) (*gateway.Status, uint64) {
 			w.t.Error(err)
 		}
 	})
-	var looks [2]*gateway.Status
+	var looks [2]*status.Gateway
 	for i := range looks {
 		s, err := l.Look(w.t.Context())
 		if err != nil {
@@ -59,7 +59,7 @@ func (w *world) sendFrom(address string, port int, to string) {
 	})
 }
 
-func dropped(t *testing.T, s *gateway.Status, want ...uint64) {
+func dropped(t *testing.T, s *status.Gateway, want ...uint64) {
 	t.Helper()
 	for i, n := range want {
 		if r := s.Rules[i]; r.Dropped == nil || *r.Dropped != n {

@@ -9,6 +9,7 @@ import (
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/attribute"
+	"github.com/natkit/natkit/internal/gateway/status"
 	"github.com/natkit/natkit/internal/ports"
 	"github.com/natkit/natkit/internal/snapshot"
 )
@@ -90,11 +91,11 @@ func (v *view) flows(r *reader, complete bool) {
 // pools tells the ports of what the plan's rules give.
 func (v *view) pools(r *reader, complete bool) {
 	rules, refs := v.plan.PoolRules()
-	fullest := map[gateway.Ref]*gateway.PortsLeft{}
+	fullest := map[gateway.Ref]*status.PortsLeft{}
 	q := ports.Query{Complete: complete, Entries: v.Flows.Table, Rules: rules, Release: v.settings.Kernel.Release, Top: v.o.Top, Users: 1,
 		Each: func(p *snapshot.PortPool) {
 			if p.Rule >= 0 && fullest[refs[p.Rule]] == nil {
-				left := gateway.PortsLeftOf(p)
+				left := status.PortsLeftOf(p)
 				fullest[refs[p.Rule]] = &left
 			}
 		}}
@@ -107,7 +108,7 @@ func (v *view) pools(r *reader, complete bool) {
 	}
 	for _, p := range told.Pools {
 		if p.Rule >= 0 { // not another program's, on the same host
-			v.Pools = append(v.Pools, gateway.PoolStatus{Rule: &refs[p.Rule], PortsLeft: gateway.PortsLeftOf(&p), PortPool: p})
+			v.Pools = append(v.Pools, status.Pool{Rule: &refs[p.Rule], PortsLeft: status.PortsLeftOf(&p), PortPool: p})
 		}
 	}
 }

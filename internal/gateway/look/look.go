@@ -12,6 +12,7 @@ import (
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/engine"
+	"github.com/natkit/natkit/internal/gateway/status"
 	"github.com/natkit/natkit/internal/gateway/store"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
@@ -61,8 +62,8 @@ func (l *Looker) Entries(most int64) { l.o.MaxEntries = most }
 
 // Look tells the gateway's status. What cannot be read is missing, and Notes say why;
 // an error means that nothing could be told. Needs CAP_NET_ADMIN in the namespace.
-func (l *Looker) Look(ctx context.Context) (*gateway.Status, error) {
-	v := &view{o: &l.o, Status: &gateway.Status{Rules: []gateway.RuleStatus{}}, plan: l.plan, digest: l.digest}
+func (l *Looker) Look(ctx context.Context) (*status.Gateway, error) {
+	v := &view{o: &l.o, Gateway: &status.Gateway{Rules: []status.Rule{}}, plan: l.plan, digest: l.digest}
 	state, err := l.o.Engines.Read(l.o.Netns, v.planOf)
 	if err != nil {
 		return nil, err
@@ -73,7 +74,7 @@ func (l *Looker) Look(ctx context.Context) (*gateway.Status, error) {
 	v.losses()
 	if !state.Present {
 		v.doubt()
-		return v.Status, ctx.Err()
+		return v.Gateway, ctx.Err()
 	}
 	v.table()
 	l.plan, l.digest = v.plan, v.digest
@@ -85,12 +86,12 @@ func (l *Looker) Look(ctx context.Context) (*gateway.Status, error) {
 	now := l.count(v)
 	v.rates(l.before, now)
 	l.before = now
-	return v.Status, ctx.Err()
+	return v.Gateway, ctx.Err()
 }
 
 // view is a look that is under way.
 type view struct {
-	*gateway.Status
+	*status.Gateway
 	o     *Options
 	state *gateway.State
 	// plan is the one of digest, the last that planOf was asked for.
@@ -165,7 +166,7 @@ func (v *view) rates(before, now counters) {
 		r.NewPerSecond = perSecond(known(before.rules, r.Rule), r.New, seconds)
 		r.DroppedPerSecond = perSecond(known(before.drops, r.Rule), r.Dropped, seconds)
 	}
-	for _, list := range [][]gateway.Counter{v.Drops.Counters, v.Counters} {
+	for _, list := range [][]status.Counter{v.Drops.Counters, v.Counters} {
 		for i := range list {
 			list[i].PacketsPerSecond = perSecond(known(before.others, list[i].What), &list[i].Packets, seconds)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/host"
+	"github.com/natkit/natkit/internal/gateway/status"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune"
@@ -18,21 +19,21 @@ import (
 func (v *view) table() {
 	v.Plan, v.Integrity = v.state.Digest, integrity(v.state)
 	if p := v.planOf(v.Plan); p != nil {
-		v.Engine, v.Rules, v.Waiting = p.Engine, p.Refs(), p.Waiting
+		v.Engine, v.Rules, v.Waiting = p.Engine, status.RulesOf(p), p.Waiting
 	}
 	v.Changes = v.state.Changes
 	v.counts()
 	v.Accounting = v.settings.Sysctls["net.netfilter.nf_conntrack_acct"] == "1"
 }
 
-func integrity(s *gateway.State) gateway.Integrity {
+func integrity(s *gateway.State) status.Integrity {
 	switch {
 	case s.Intact:
-		return gateway.TableIntact
+		return status.Intact
 	case s.Sealed || len(s.Changes) > 0:
-		return gateway.TableChanged
+		return status.Changed
 	}
-	return gateway.TableUnknown
+	return status.Unknown
 }
 
 // planOf is the plan of a digest; nil where it cannot be had, and PlanUnknown says why.
@@ -83,16 +84,16 @@ func (v *view) counts() {
 		}
 	}
 	for ref, n := range sums {
-		v.Rules = append(v.Rules, gateway.RuleStatus{Rule: ref, New: &n})
+		v.Rules = append(v.Rules, status.Rule{Rule: ref, New: &n})
 	}
-	gateway.SortRules(v.Rules)
+	status.Sort(v.Rules)
 }
 
 // counted adds a counter to others of the same.
-func counted(all []gateway.Counter, c gateway.Counted) []gateway.Counter {
-	i := slices.IndexFunc(all, func(o gateway.Counter) bool { return o.What == c.What })
+func counted(all []status.Counter, c gateway.Counted) []status.Counter {
+	i := slices.IndexFunc(all, func(o status.Counter) bool { return o.What == c.What })
 	if i < 0 {
-		i, all = len(all), append(all, gateway.Counter{What: c.What})
+		i, all = len(all), append(all, status.Counter{What: c.What})
 	}
 	all[i].Packets += c.Packets
 	all[i].Bytes += c.Bytes
@@ -140,7 +141,7 @@ func (v *view) pending(all []*journal.Transaction, target string) error {
 				v.Applied = &t.CreatedAt
 			}
 			if waits {
-				v.Confirm = &gateway.Confirmation{ID: t.ID, SecondsLeft: at.Remaining(t).Seconds()}
+				v.Confirm = &status.Confirmation{ID: t.ID, SecondsLeft: at.Remaining(t).Seconds()}
 			}
 		}
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/nft"
+	"github.com/natkit/natkit/internal/gateway/status"
 	"github.com/natkit/natkit/internal/gateway/store"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
@@ -187,7 +188,7 @@ func (w *world) options() Options {
 	return Options{Netns: w.gateway, Store: w.store, Journal: w.journal}
 }
 
-func (w *world) look() *gateway.Status {
+func (w *world) look() *status.Gateway {
 	w.t.Helper()
 	s, err := New(w.options()).Look(w.t.Context())
 	if err != nil {

@@ -1,13 +1,15 @@
-package gateway
+// Package status is how a gateway fares, as data: what its rules translate, lose and have left.
+package status
 
 import (
 	"time"
 
+	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
-// Status is how a gateway fares at one moment.
-type Status struct {
+// Gateway is how a gateway fares at one moment.
+type Gateway struct {
 	// Present is false where natkit has no table in the namespace.
 	Present bool `json:"present"`
 	// Removed is the plan that natkit put in force and whose table somebody else took
@@ -19,8 +21,8 @@ type Status struct {
 	PlanUnknown string `json:"plan_unknown,omitempty"`
 	// Applied is when that plan was put in force, which is since when the table counts;
 	// nil where the journal does not say.
-	Applied *time.Time `json:"applied_at,omitempty"`
-	Engine  Engine     `json:"engine,omitempty"`
+	Applied *time.Time     `json:"applied_at,omitempty"`
+	Engine  gateway.Engine `json:"engine,omitempty"`
 	// Integrity tells whether the table is as natkit wrote it, Changes what is not.
 	Integrity Integrity `json:"integrity,omitempty"`
 	Changes   []string  `json:"changes,omitempty"`
@@ -28,18 +30,18 @@ type Status struct {
 	Confirm *Confirmation `json:"confirm,omitempty"`
 
 	// Rules are those of the file, in its order.
-	Rules []RuleStatus `json:"rules"`
+	Rules []Rule `json:"rules"`
 	// Pools are addresses whose ports these rules give, worst first.
-	Pools []PoolStatus `json:"pools,omitempty"`
-	Drops Drops        `json:"drops"`
+	Pools []Pool `json:"pools,omitempty"`
+	Drops Drops  `json:"drops"`
 	// Counters are those of the table that count neither rules of the file nor drops:
 	// "mss" the SYNs that were bounded, "flowtable" packets offered to the fast path.
-	Counters []Counter  `json:"counters,omitempty"`
-	Flows    FlowStatus `json:"flows"`
+	Counters []Counter `json:"counters,omitempty"`
+	Flows    Flows     `json:"flows"`
 	// Missing are interfaces that the plan names and that do not exist; its rules for
 	// them hold when they come. Waiting are rules about addresses that are not there.
-	Missing []string  `json:"missing_interfaces,omitempty"`
-	Waiting []Waiting `json:"waiting,omitempty"`
+	Missing []string          `json:"missing_interfaces,omitempty"`
+	Waiting []gateway.Waiting `json:"waiting,omitempty"`
 	// Accounting: the kernel counts packets and bytes of connections.
 	Accounting bool     `json:"accounting"`
 	Notes      []string `json:"notes,omitempty"`
@@ -48,12 +50,12 @@ type Status struct {
 // Integrity of natkit's table.
 type Integrity string
 
-// The values of Integrity. TableUnknown: the writer was killed before it could leave the
+// The values of Integrity. Unknown: the writer was killed before it could leave the
 // fingerprints that the table is compared with.
 const (
-	TableIntact  Integrity = "intact"
-	TableChanged Integrity = "changed"
-	TableUnknown Integrity = "unknown"
+	Intact  Integrity = "intact"
+	Changed Integrity = "changed"
+	Unknown Integrity = "unknown"
 )
 
 // Confirmation is what waits for one.
@@ -63,9 +65,9 @@ type Confirmation struct {
 	SecondsLeft float64 `json:"seconds_left"`
 }
 
-// RuleStatus is one rule of the file.
-type RuleStatus struct {
-	Rule Ref `json:"rule"`
+// Rule is one rule of the file.
+type Rule struct {
+	Rule gateway.Ref `json:"rule"`
 	// Text says what it does; More how many other entries of the plan it has.
 	Text string `json:"text,omitempty"`
 	More int    `json:"more_entries,omitempty"`
@@ -113,10 +115,10 @@ func PortsLeftOf(p *snapshot.PortPool) PortsLeft {
 // InUse is the part that is not left.
 func (p PortsLeft) InUse() float64 { return 1 - float64(p.Left)/float64(p.Size) }
 
-// PoolStatus is what is left of the ports of one address, for one protocol and
+// Pool is what is left of the ports of one address, for one protocol and
 // destination.
-type PoolStatus struct {
-	Rule *Ref `json:"rule,omitempty"`
+type Pool struct {
+	Rule *gateway.Ref `json:"rule,omitempty"`
 	PortsLeft
 	snapshot.PortPool
 }
@@ -160,8 +162,8 @@ type Counter struct {
 	PacketsPerSecond *float64 `json:"packets_per_second,omitempty"`
 }
 
-// FlowStatus is of the connection table.
-type FlowStatus struct {
+// Flows is of the connection table.
+type Flows struct {
 	// Table is how many entries there are of Max; 0 is not known.
 	Table int64 `json:"table_entries"`
 	Max   int64 `json:"table_max,omitempty"`

@@ -1,22 +1,24 @@
-package gateway
+package status
 
 import (
 	"cmp"
 	"slices"
+
+	"github.com/natkit/natkit/internal/gateway"
 )
 
-// Refs are the rules of the file that a plan has entries for or waits with, in the
+// RulesOf are the rules of the file that a plan has entries for or waits with, in the
 // file's order, with what the first entry of each does and how many more it has.
-func (p *Plan) Refs() []RuleStatus {
-	var all []RuleStatus
-	at := map[Ref]int{}
-	add := func(r Ref, text string) {
+func RulesOf(p *gateway.Plan) []Rule {
+	var all []Rule
+	at := map[gateway.Ref]int{}
+	add := func(r gateway.Ref, text string) {
 		if i, known := at[r]; known {
 			all[i].More++
 			return
 		}
 		at[r] = len(all)
-		all = append(all, RuleStatus{Rule: r, Text: text})
+		all = append(all, Rule{Rule: r, Text: text})
 	}
 	for _, d := range p.Destinations {
 		add(d.Rule, d.String())
@@ -39,24 +41,24 @@ func (p *Plan) Refs() []RuleStatus {
 			add(w.Rule, "waits for an address of "+w.Interface)
 		}
 	}
-	SortRules(all)
+	Sort(all)
 	return all
 }
 
-// SortRules puts rules in the order of the file, those of nat before those of ipv6.
-func SortRules(all []RuleStatus) {
-	slices.SortStableFunc(all, func(a, b RuleStatus) int { return a.Rule.Compare(b.Rule) })
+// Sort puts rules in the order of the file, those of nat before those of ipv6.
+func Sort(all []Rule) {
+	slices.SortStableFunc(all, func(a, b Rule) int { return a.Rule.Compare(b.Rule) })
 }
 
 // Busiest are the n rules with most connections, those first that lose some, in the
 // order of the file.
-func Busiest(rules []RuleStatus, n int) []RuleStatus {
+func Busiest(rules []Rule, n int) []Rule {
 	all := slices.Clone(rules)
-	slices.SortStableFunc(all, func(a, b RuleStatus) int {
+	slices.SortStableFunc(all, func(a, b Rule) int {
 		return cmp.Or(compareCounts(b.Dropped, a.Dropped), cmp.Compare(b.Flows, a.Flows), compareCounts(b.New, a.New))
 	})
 	all = all[:min(n, len(all))]
-	SortRules(all)
+	Sort(all)
 	return all
 }
 
