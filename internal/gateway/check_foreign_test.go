@@ -87,12 +87,25 @@ func TestForeignAdvice(t *testing.T) {
 			"ufw route allow in on eth1 out on eth0"},
 		{Foreign{Owner: "ufw", Source: "iptables-nft", Family: "ip", Chain: "FORWARD"}, "dnat: {on: 203.0.113.7, port: tcp/8080, to: '10.0.0.2:80'}",
 			"ufw route allow in on eth1 out on eth0\nufw route allow in on eth0 out on eth1 to 10.0.0.2 port 80 proto tcp"},
+		{Foreign{Owner: "ufw", Source: "iptables-nft", Family: "ip", Chain: "FORWARD"}, "dnat: {on: 203.0.113.7, port: udp/5000-5010, to: 10.0.0.2}",
+			"ufw route allow in on eth1 out on eth0\nufw route allow in on eth0 out on eth1 to 10.0.0.2 port 5000:5010 proto udp"},
 		{Foreign{Owner: "ufw", Source: "iptables-nft", Family: "ip", Chain: "FORWARD"}, "static: {inside: 10.0.0.2, outside: 203.0.113.7}",
 			"ufw route allow in on eth1 out on eth0\nufw route allow in on eth0 out on eth1 to 10.0.0.2"},
 	} {
 		plan := compile(t, "\n  interfaces: {wan: eth0, lan: eth1}\n  nat: [{"+c.rule+"}]", here())
 		if got := c.foreign.admit(plan); got != c.want {
 			t.Errorf("%s:\n%s\nwant\n%s", c.rule, got, c.want)
+		}
+	}
+}
+
+// TestForeignAdviceForAll: each interface inside has its commands, up to a few.
+func TestForeignAdviceForAll(t *testing.T) {
+	docker := Foreign{Owner: "docker", Source: "iptables-nft", Family: "ip", Chain: "FORWARD"}
+	for lan, want := range map[string]int{"eth1": 2, "[eth1, br0]": 4, "[a, b, c, d, e]": 3} {
+		plan := compile(t, "\n  interfaces: {wan: eth0, lan: "+lan+"}\n  nat: [{masquerade: {from: 10.0.0.0/8}}]", here())
+		if got := strings.Split(docker.admit(plan), "\n"); len(got) != want {
+			t.Errorf("%s: %d lines: %q", lan, len(got), got)
 		}
 	}
 }

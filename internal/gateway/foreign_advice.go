@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/natkit/natkit/internal/snapshot"
@@ -9,35 +10,54 @@ import (
 
 func commands(list ...string) string { return strings.Join(list, "\n") }
 
+// maxAdvised is for how many pairs of interfaces commands are written out.
+const maxAdvised = 4
+
 // admit are the commands with which the owner's own means let through what we forward:
 // what begins inside, and from outside answers and what we send on to hosts inside.
 func (f *Foreign) admit(p *Plan) string {
-	lan, wan, more := "LAN", "WAN", ""
-	if len(p.LAN) > 0 {
-		lan = p.LAN[0]
+	lans, wans := p.LAN, p.WAN
+	if len(lans) == 0 {
+		lans = []string{"LAN"}
 	}
-	if len(p.WAN) > 0 {
-		wan = p.WAN[0]
+	if len(wans) == 0 {
+		wans = []string{"WAN"}
 	}
-	if len(p.LAN)+len(p.WAN) > 2 {
-		more = "\n# and so for the other interfaces"
+	var all []string
+	for _, lan := range lans {
+		for _, wan := range wans {
+			all = append(all, f.admitPair(p, lan, wan)...)
+			if len(lans)*len(wans) > maxAdvised {
+				return commands(append(all, "# and so for the other interfaces")...)
+			}
+		}
 	}
+	if f.Owner == "firewalld" {
+		all = append(append([]string{"firewall-cmd --permanent --new-policy=natkit"}, all...),
+			"firewall-cmd --permanent --policy=natkit --set-target=ACCEPT", "firewall-cmd --reload")
+	}
+	return commands(all...)
+}
+
+func (f *Foreign) admitPair(p *Plan, lan, wan string) []string {
 	switch {
 	case f.Owner == "firewalld":
-		return admitByPolicy(lan, wan) + more
+		return admitByPolicy(lan, wan)
 	case f.Owner == "ufw":
-		return admitByRoute(p, lan, wan) + more
+		return admitByRoute(p, lan, wan)
 	case f.Source == "nftables":
 		rule := fmt.Sprintf("nft insert rule %s %s %s ", f.Family, f.Table, f.Chain)
-		return commands(rule+fmt.Sprintf("iifname %s oifname %s accept", lan, wan),
-			rule+fmt.Sprintf("oifname %s ct state established,related%s accept", lan, untracked(p, ",untracked")),
-			rule+fmt.Sprintf("oifname %s ct status dnat accept", lan)) + more
+		return []string{
+			rule + fmt.Sprintf("iifname %s oifname %s accept", lan, wan),
+			rule + fmt.Sprintf("oifname %s ct state established,related%s accept", lan, untracked(p, ",untracked")),
+			rule + fmt.Sprintf("oifname %s ct status dnat accept", lan),
+		}
 	}
-	return f.admitByIPTables(p, lan, wan) + more
+	return f.admitByIPTables(p, lan, wan)
 }
 
 // admitByIPTables: DNAT is a state of xt_conntrack, as ESTABLISHED is.
-func (f *Foreign) admitByIPTables(p *Plan, lan, wan string) string {
+func (f *Foreign) admitByIPTables(p *Plan, lan, wan string) []string {
 	program, chain := "iptables", f.Chain
 	if f.Family == "ip6" {
 		program = "ip6tables"
@@ -46,8 +66,10 @@ func (f *Foreign) admitByIPTables(p *Plan, lan, wan string) string {
 		chain = "DOCKER-USER"
 	}
 	rule := fmt.Sprintf("%s -I %s ", program, chain)
-	return commands(rule+fmt.Sprintf("-i %s -o %s -j ACCEPT", lan, wan),
-		rule+fmt.Sprintf("-o %s -m conntrack --ctstate RELATED,ESTABLISHED,DNAT%s -j ACCEPT", lan, untracked(p, ",UNTRACKED")))
+	return []string{
+		rule + fmt.Sprintf("-i %s -o %s -j ACCEPT", lan, wan),
+		rule + fmt.Sprintf("-o %s -m conntrack --ctstate RELATED,ESTABLISHED,DNAT%s -j ACCEPT", lan, untracked(p, ",UNTRACKED")),
+	}
 }
 
 // untracked is the word for what stateless rules and notrack keep from the tracker.
@@ -60,24 +82,21 @@ func untracked(p *Plan, word string) string {
 
 // admitByPolicy: firewalld itself accepts answers, and what is sent on to another
 // destination (ct status dnat).
-func admitByPolicy(lan, wan string) string {
-	policy := "firewall-cmd --permanent --policy=natkit "
-	return commands("firewall-cmd --permanent --new-policy=natkit",
-		policy+"--add-ingress-zone="+zoneOf(lan), policy+"--add-egress-zone="+zoneOf(wan),
-		policy+"--set-target=ACCEPT", "firewall-cmd --reload")
+func admitByPolicy(lan, wan string) []string {
+	const policy = "firewall-cmd --permanent --policy=natkit "
+	return []string{policy + "--add-ingress-zone=" + zoneOf(lan), policy + "--add-egress-zone=" + zoneOf(wan)}
 }
 
 // admitByRoute: ufw itself accepts answers.
-func admitByRoute(p *Plan, lan, wan string) string {
-	text := fmt.Sprintf("ufw route allow in on %s out on %s", lan, wan)
-	if len(p.Destinations) == 0 {
-		return text
+func admitByRoute(p *Plan, lan, wan string) []string {
+	all := []string{fmt.Sprintf("ufw route allow in on %s out on %s", lan, wan)}
+	if len(p.Destinations) > 0 {
+		all = append(all, fmt.Sprintf("ufw route allow in on %s out on %s to %s", wan, lan, p.Destinations[0].target()))
 	}
-	text = commands(text, fmt.Sprintf("ufw route allow in on %s out on %s to %s", wan, lan, p.Destinations[0].target()))
 	if len(p.Destinations) > 1 {
-		text += "\n# and so for what other rules lead to"
+		all = append(all, "# and so for what other rules lead to")
 	}
-	return text
+	return all
 }
 
 // target is where an entry leads, in ufw's words.
@@ -85,16 +104,19 @@ func (d *Destination) target() string {
 	if d.Prefix.IsValid() {
 		return Prefix{d.Prefix}.String()
 	}
-	port := d.To.Port
-	if port == 0 && d.Port.span() == 1 {
-		port = d.Port.First
-	}
-	switch text := d.To.Address.String(); {
-	case port != 0:
-		return fmt.Sprintf("%s port %d proto %s", text, port, d.Port.Protocol)
-	default:
+	text := d.To.Address.String()
+	first, last := d.Port.First, d.Port.last()
+	if first == 0 {
 		return text
 	}
+	if d.To.Port != 0 {
+		first, last = d.To.Port, d.To.Port
+	}
+	ports := strconv.Itoa(int(first))
+	if last != first {
+		ports += fmt.Sprintf(":%d", last)
+	}
+	return fmt.Sprintf("%s port %s proto %s", text, ports, d.Port.Protocol)
 }
 
 // remove says what to do about a rule that comes first.
