@@ -80,32 +80,31 @@ func Chains(ns *netns.Handle) ([]NATTable, error) {
 		table.Source = "iptables-legacy"
 		all = append(all, table)
 	}
-	return slices.DeleteFunc(all, func(t NATTable) bool { return !t.hooked() }), nil
+	return slices.DeleteFunc(all, func(t NATTable) bool { return len(t.Chains) == 0 }), nil
 }
 
-// hooked tells whether packets come to one of the table's chains.
-func (t *NATTable) hooked() bool {
-	return slices.ContainsFunc(t.Chains, func(c NATChain) bool { return len(c.Hooks) > 0 })
-}
-
-// exported is the table; nat tells which of its base chains are those of NAT. Others
-// are at no hook where nothing of interest comes of it.
+// exported is the table; nat tells which of its base chains are those of NAT. It is
+// empty where neither they nor what the others do concern a gateway.
 func (t *ruleTable) exported(nat func(chain string) bool) NATTable {
-	table := NATTable{Source: "nftables", Family: t.family, Name: t.name}
+	table, concerns := NATTable{Source: "nftables", Family: t.family, Name: t.name}, false
 	for _, c := range t.order {
 		chain := NATChain{Name: c.name}
 		for _, b := range c.bases {
-			if nat(c.name) || t.besidesNAT(c, map[*ruleChain]bool{}) {
-				chain.Hooks = append(chain.Hooks, NATHook{Hook: hookNames[b.hook], Priority: b.priority, NAT: nat(c.name)})
-			}
+			chain.Hooks = append(chain.Hooks, NATHook{Hook: hookNames[b.hook], Priority: b.priority, NAT: nat(c.name)})
+			concerns = concerns || nat(c.name) || t.besidesNAT(c, map[*ruleChain]bool{})
 		}
 		for i := range c.steps {
 			chain.Steps = append(chain.Steps, c.steps[i].exported())
 		}
 		table.Chains = append(table.Chains, chain)
 	}
+	if !concerns {
+		return NATTable{}
+	}
 	return table
 }
+
+func (s *step) besidesNAT() bool { return s.notrack || s.clampMSS || s.mss != 0 }
 
 // besidesNAT tells whether a chain has, or leads to, a rule that a gateway has words
 // for although it does not translate.
@@ -115,7 +114,7 @@ func (t *ruleTable) besidesNAT(c *ruleChain, seen map[*ruleChain]bool) bool {
 	}
 	seen[c] = true
 	return slices.ContainsFunc(c.steps, func(s step) bool {
-		return s.notrack || s.clampMSS || s.mss != 0 ||
+		return s.besidesNAT() ||
 			slices.ContainsFunc(s.to, func(name string) bool { return t.besidesNAT(t.chains[name], seen) })
 	})
 }

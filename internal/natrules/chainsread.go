@@ -76,6 +76,27 @@ func (t *kernelTable) isNAT(chain string) bool {
 	return slices.ContainsFunc(t.chains, func(c kernelChain) bool { return c.name == chain && c.translates() })
 }
 
+// concerning are the rules that a gateway may have words for: those that packets to be
+// translated come to, and those that keep the tracker off or bound segments. Filters
+// may have sets of any size.
+func (t *kernelTable) concerning() map[*kernelRule]bool {
+	g, nat := t.graph(), map[string]bool{}
+	for _, c := range t.chains {
+		if c.translates() {
+			_, chains := g.reach(c.name)
+			for _, name := range append(chains, c.name) {
+				nat[name] = true
+			}
+		}
+	}
+	all, place := map[*kernelRule]bool{}, map[string]int{}
+	for _, r := range t.rules {
+		all[r] = nat[r.chain] || g.steps[r.chain][place[r.chain]].besidesNAT()
+		place[r.chain]++
+	}
+	return all
+}
+
 // stepByElement is the table with all its base chains, and a step for each element of
 // the sets that rules look into.
 func (t *kernelTable) stepByElement(links map[uint32]string) *ruleTable {
@@ -87,9 +108,14 @@ func (t *kernelTable) stepByElement(links map[uint32]string) *ruleTable {
 		}
 	}
 	m := machine{family: table.family, links: links, sets: t.sets, verdicts: func(set string) []string { return t.verdicts[set] }}
+	concerning := t.concerning()
 	for _, r := range t.rules {
 		chain := table.chain(r.chain)
-		chain.steps = append(chain.steps, m.readSteps(r)...)
+		if concerning[r] {
+			chain.steps = append(chain.steps, m.readSteps(r)...)
+		} else {
+			chain.steps = append(chain.steps, m.readStep(r))
+		}
 	}
 	return table
 }

@@ -29,10 +29,10 @@ const (
 // constantSets reads the sets and maps that rules of a table look into, but for those
 // whose elements come and go by themselves, and those that have one for all else.
 func (c conn) constantSets(t *kernelTable) (map[string][]element, error) {
-	asked := map[string]bool{}
+	asked, concerning := map[string]bool{}, t.concerning()
 	for _, r := range t.rules {
 		for _, e := range r.exprs {
-			if e.name == "lookup" {
+			if e.name == "lookup" && concerning[r] {
 				asked[e.data.text(nftLookupSet)] = true
 			}
 		}
@@ -109,7 +109,7 @@ func elementsOf(lists [][]byte, interval bool) (all []element) {
 // prefixes, which is what conditions are made of.
 func (k *told) upTo(next []told) []element {
 	last := bytes.Repeat([]byte{0xff}, len(k.key))
-	if len(next) > 0 {
+	if len(next) > 0 && len(next[0].key) == len(k.key) {
 		last = before(next[0].key)
 	}
 	if all := addresses(k.key, last, k.value); len(all) > 0 {

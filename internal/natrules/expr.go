@@ -115,7 +115,7 @@ func (m *machine) run(e kernelExpr) {
 	case "target":
 		m.xtTarget(a)
 	case "ct":
-		m.step.rule.Partial, m.step.cause = true, "ct "+ctKeys[a.u32(unix.NFTA_CT_KEY)]
+		m.step.rule.Partial, m.step.cause = true, ctText(a.u32(unix.NFTA_CT_KEY))
 		m.load(a.u32(unix.NFTA_CT_DREG), content{}, 16)
 		m.step.rule.Marked = m.step.rule.Marked || a.u32(unix.NFTA_CT_KEY) == unix.NFT_CT_MARK && a.u32(unix.NFTA_CT_DREG) != 0
 		if asksOriginalDestination(a) {
@@ -135,6 +135,13 @@ func (m *machine) run(e kernelExpr) {
 func (m *machine) unknown(name string) {
 	m.step.rule.Partial, m.step.cause = true, name
 	clear(m.regs)
+}
+
+func ctText(key uint32) string {
+	if word := ctKeys[key]; word != "" {
+		return "ct " + word
+	}
+	return "ct"
 }
 
 // ctKeys are nft's words for enum nft_ct_keys, as far as rules of NAT ask for them.

@@ -22,13 +22,17 @@ func (c conn) graph(key tableKey) (*graph, error) {
 	if err := c.verdictMaps(&t); err != nil {
 		return nil, err
 	}
-	g := &graph{steps: map[string][]step{}, xt: iptablesTable(key)}
-	m := machine{family: familyNames[key.family], verdicts: func(set string) []string { return t.verdicts[set] }}
+	return t.graph(), nil
+}
+
+func (t *kernelTable) graph() *graph {
+	g := &graph{steps: map[string][]step{}, xt: iptablesTable(t.key)}
+	m := machine{family: familyNames[t.key.family], verdicts: func(set string) []string { return t.verdicts[set] }}
 	for _, r := range t.rules {
 		g.steps[r.chain] = append(g.steps[r.chain], m.readStep(r))
 		g.xt = g.xt || slices.ContainsFunc(r.exprs, func(x kernelExpr) bool { return x.name == "match" || x.name == "target" })
 	}
-	return g, nil
+	return g
 }
 
 // iptablesTable tells tables that iptables-nft keeps: nobody else is to use the names.

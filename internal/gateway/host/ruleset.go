@@ -170,7 +170,7 @@ func targetOf(s *natrules.NATStep) iptables.Target {
 		t.Unknown = append(t.Unknown, "ports that are shifted")
 	}
 	if s.Translates && r.PortsFromMap {
-		t.Unknown = append(t.Unknown, "ports that a map gives")
+		t.Unknown = append(t.Unknown, "ports that are not fixed")
 	}
 	return t
 }

@@ -49,7 +49,12 @@ func (t *Table) isNAT() bool {
 	return t.Name == "nat"
 }
 
-func notNAT(table string) string { return "is the table " + table + "'s, not NAT's" }
+func notNAT(table string) string {
+	if chainsOf[table] == nil {
+		return "is in a chain of filters, not of NAT"
+	}
+	return "is the table " + table + "'s, not NAT's"
+}
 
 // together makes one note of those that leave rules alone for the same reason.
 func together(notes []Note) (all []Note) {

@@ -130,10 +130,6 @@ func (f *flattener) add(r *Rule, m Match, except []*exception, owner string) {
 	switch r.Target.Kind {
 	case Accept, Return, Jump, Goto:
 		return
-	case Drop:
-		if f.base.Filter {
-			return
-		}
 	}
 	e := &entry{rule: r, version: f.table.Version, table: f.table.Name, hook: f.base.Hook,
 		priority: f.base.Priority, base: f.index, filter: f.base.Filter, match: m, owner: owner}

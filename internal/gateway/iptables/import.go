@@ -2,6 +2,7 @@ package iptables
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"github.com/natkit/natkit/internal/gateway"
@@ -182,6 +183,36 @@ func (t *translator) summary() (all []Note) {
 		case severity[n.Kind] > severity[all[i].Kind]:
 			all[i] = n
 		}
+	}
+	return t.ofParts(all, at)
+}
+
+// ofParts makes one note of those about parts of one rule that are not translated.
+func (t *translator) ofParts(notes []Note, at map[*Rule]int) (all []Note) {
+	type origin struct {
+		base   int
+		handle uint64
+	}
+	of, more := map[int]origin{}, map[origin]int{}
+	for _, e := range t.entries {
+		if i, ok := at[e.rule]; ok && e.rule.Handle != 0 && notes[i].Kind == Untranslated {
+			of[i] = origin{e.base, e.rule.Handle}
+		}
+	}
+	first := map[origin]int{}
+	for i, n := range notes {
+		o, part := of[i]
+		if _, again := first[o]; part && again {
+			more[o]++
+			continue
+		}
+		if part {
+			first[o] = len(all)
+		}
+		all = append(all, n)
+	}
+	for o, n := range more {
+		all[first[o]].Text += fmt.Sprintf(", and %d more of this rule's elements", n)
 	}
 	return all
 }
