@@ -36,17 +36,27 @@ func TestServiceAfterAFlush(t *testing.T) {
 	w.wantSysctl(Forward4, "0")
 }
 
-// TestServiceMissesItsRules: after a flush nobody has to tell it; an undo, which takes the
+// TestServiceMissesItsRules: after a flush nobody has to tell it, and connections that there
+// were are translated as before; an undo, which takes the
 // same rules away, it does not work against, however long that takes.
 func TestServiceMissesItsRules(t *testing.T) {
 	testutil.NeedProgram(t, "nft")
 	w := newWorld(t)
+	w.ip("ip addr add 192.168.0.9/24 dev lan0")
 	s := w.serve(masqueradeText)
 	digest := s.value()
+	w.send("192.168.0.9:4000", "203.0.113.99:53")
+	plan, err := w.InForce()
+	if err != nil {
+		t.Fatal(err)
+	}
 	w.ip("nft flush ruleset")
 	began := time.Now()
 	s.waitValue("the same rules again", func(v string) bool { return v == digest })
 	t.Logf("without rules for %v", time.Since(began))
+	if had, err := w.Orphans(t.Context(), plan, nil); err != nil || len(had.Keys) != 1 || had.Cut {
+		t.Errorf("of the connection before: %+v, %v", had, err)
+	}
 	var open []*journal.Transaction
 	within(t, 30*time.Second, "one transaction in the place of the former", func() bool {
 		var err error

@@ -32,8 +32,10 @@ func Undo(id string, opt Options) (*journal.Transaction, error) {
 
 func undoable(tx *journal.Transaction, view journal.View) error {
 	switch status := view.Status(tx); {
+	case status == journal.StatusUndone:
+		return errors.New("it was undone before")
 	case tx.Finished():
-		return fmt.Errorf("was undone before (%s)", status)
+		return fmt.Errorf("it was undone before (%s)", status)
 	case status == journal.StatusHeld, status == journal.StatusApplying:
 		return fmt.Errorf("%s runs (pid %d) and undoes it when it ends", tx.Origin, tx.Owner.PID)
 	}
