@@ -88,7 +88,7 @@ func since(version string) func() error {
 	return func() error {
 		running, err := release()
 		if err == nil && olderThan(running, version) {
-			err = fmt.Errorf("Linux %s", running)
+			err = fmt.Errorf("this is Linux %s", running)
 		}
 		return err
 	}

@@ -53,6 +53,9 @@ func TestChoice(t *testing.T) {
 		if inForce(one) != step.inOne || inForce(two) != step.inTwo {
 			t.Errorf("%s: in force by one %t, by two %t", step.plan.Engine, inForce(one), inForce(two))
 		}
+		if there, err := set.Present(nil); err != nil || !there {
+			t.Errorf("%s: present %t, %v", step.plan.Engine, there, err)
+		}
 		s, err := set.Read(nil, nil)
 		if want := map[bool]gateway.Engine{true: "one", false: "two"}[step.inOne]; err != nil || s.Digest != gateway.Digest(&gateway.Plan{Engine: want}) {
 			t.Errorf("%s: read %+v, %v", want, s, err)
@@ -66,6 +69,9 @@ func TestChoice(t *testing.T) {
 	}
 	if s, err := set.Read(nil, nil); err != nil || s.Present {
 		t.Errorf("%+v, %v", s, err)
+	}
+	if there, err := set.Present(nil); err != nil || there {
+		t.Errorf("present %t, %v", there, err)
 	}
 }
 
