@@ -13,7 +13,7 @@ func BenchmarkDrop(b *testing.B) {
 	for name, to := range map[string]string{"counted": "198.18.0.1:9", "other": "198.18.0.1:10"} {
 		b.Run(name, func(b *testing.B) {
 			ns := newNamespace(b)
-			tracer := start(b, ns)
+			tracer := run(b, ns, room)
 			send(b, ns, "198.18.0.2", to, 10)
 			stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
 			if err != nil {

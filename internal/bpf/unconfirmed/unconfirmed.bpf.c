@@ -9,7 +9,6 @@ char LICENSE[] SEC("license") = "GPL";
 const volatile __u32 only_netns;
 
 enum {
-	CONNECTIONS = 16384,
 	NFCT_PTRMASK = 7, /* what is below is the packet's place in its connection */
 };
 
@@ -68,7 +67,7 @@ const struct connection *const connection_type __attribute__((unused));
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, CONNECTIONS);
+	__uint(max_entries, 1); /* set before loading */
 	__type(key, struct connection);
 	__type(value, __u64);
 } connections SEC(".maps");

@@ -26,6 +26,9 @@ import (
 	"github.com/natkit/natkit/internal/privilege"
 )
 
+// room is for so many different connections from one Take to the next.
+const room = 16384
+
 // Tracer counts from Start to Close.
 type Tracer struct {
 	objects unconfirmedObjects
@@ -37,14 +40,16 @@ type Tracer struct {
 // Start counts in a namespace; nil is the one natkit runs in. It needs CAP_BPF and
 // CAP_PERFMON or CAP_SYS_ADMIN, and Linux 5.4 with BTF, which has the tracker's types
 // also where it is a module.
-func Start(ns *netns.Handle) (*Tracer, error) {
+func Start(ns *netns.Handle) (*Tracer, error) { return start(ns, room) }
+
+func start(ns *netns.Handle, room uint32) (*Tracer, error) {
 	err := privilege.Check(
 		privilege.Need{Any: privilege.BPF, Why: "to load an eBPF program"},
 		privilege.Need{Any: privilege.PerfMon, Why: "to attach it to the kernel's tracepoint"},
 	)
 	t := &Tracer{}
 	if err == nil {
-		err = t.start(ns)
+		err = t.start(ns, room)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("count connections that are not confirmed: %w", err)
@@ -52,7 +57,7 @@ func Start(ns *netns.Handle) (*Tracer, error) {
 	return t, nil
 }
 
-func (t *Tracer) start(ns *netns.Handle) error {
+func (t *Tracer) start(ns *netns.Handle, room uint32) error {
 	inode, err := netns.InodeOf(ns)
 	if err != nil {
 		return err
@@ -64,6 +69,7 @@ func (t *Tracer) start(ns *netns.Handle) error {
 	if err != nil {
 		return err
 	}
+	spec.Maps[unconfirmedMapConnections].MaxEntries = room
 	if err := spec.Variables[unconfirmedVarOnlyNetns].Set(uint32(inode)); err != nil {
 		return err
 	}
