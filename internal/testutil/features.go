@@ -36,6 +36,10 @@ var (
 	BridgeNetfilter = Feature{Name: "br_netfilter", Symbols: []string{"CONFIG_BRIDGE_NETFILTER"}, Off: []error{fs.ErrNotExist},
 		Probe: func() error { _, err := os.Stat("/proc/sys/net/bridge"); return err }}
 
+	// FastEstablished is that flowtables take established TCP connections alone: e5eaac2beb54
+	// "netfilter: flowtable: fix TCP flow teardown".
+	FastEstablished = Feature{Name: "flowtables of established connections", Symbols: []string{"CONFIG_NF_FLOW_TABLE"}, Since: "5.18", Probe: since("5.18")}
+
 	Netem = Feature{Name: "the netem qdisc", Symbols: []string{"CONFIG_NET_SCH_NETEM"}, Probe: probeNetem}
 
 	Kprobe = Feature{Name: "eBPF programs on kprobes", Symbols: []string{"CONFIG_KPROBE_EVENTS", "CONFIG_BPF_EVENTS"}, Probe: probeKprobe}
