@@ -115,26 +115,34 @@ func TestSealWhileOthersWrite(t *testing.T) {
 	ns := testutil.Namespace(t)
 	done := make(chan struct{})
 	var others sync.WaitGroup
+	var reading sync.Mutex
+	step := testutil.Patience(1300 * time.Microsecond)
 	others.Go(func() {
-		for pause := time.Duration(0); ; pause = (pause + 1300*time.Microsecond) % (30 * time.Millisecond) {
+		for pause := time.Duration(0); ; pause = (pause + step) % (23 * step) {
 			select {
 			case <-done:
 				return
 			case <-time.After(pause):
+				reading.Lock()
 				_ = intrude(ns) // where the table is not there yet it fails
+				reading.Unlock()
 			}
 		}
 	})
 	defer others.Wait()
 	defer close(done)
 	const rounds = 30
+	alone := func() *State {
+		reading.Lock()
+		defer reading.Unlock()
+		return read(t, ns)
+	}
 	unsealed, changed := 0, 0
 	for i := range rounds {
 		if err := Apply(ns, killedPlan(i%2)); err != nil && !errors.Is(err, ErrUnsealed) {
 			t.Fatal(err)
 		}
-		s := read(t, ns)
-		switch {
+		switch s := alone(); {
 		case !s.Sealed:
 			unsealed++
 		case !s.Intact:
