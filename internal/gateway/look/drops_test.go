@@ -6,8 +6,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/natkit/natkit/internal/gateway/status"
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 const crowded = `gateway:
@@ -45,6 +47,24 @@ func (w *world) drops(fn func()) (*status.Gateway, uint64) {
 	return looks[1], *looks[1].Drops.InsertFailed - *looks[0].Drops.InsertFailed
 }
 
+// settle waits until so many first packets were translated, and so many dropped; what
+// is not so by then the test sees.
+func (w *world) settle(translated, failed uint64) {
+	w.t.Helper()
+	for end := time.Now().Add(testutil.Patience(3 * time.Second)); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		s := w.look()
+		var all uint64
+		for _, r := range s.Rules {
+			if r.New != nil {
+				all += *r.New
+			}
+		}
+		if all == translated && *s.Drops.InsertFailed == failed {
+			return
+		}
+	}
+}
+
 // sendFrom sends a datagram from an address and port.
 func (w *world) sendFrom(address string, port int, to string) {
 	w.t.Helper()
@@ -76,6 +96,7 @@ func TestDropsOfAUsedUpRange(t *testing.T) {
 	s, failed := w.drops(func() {
 		w.send(w.inside, "203.0.113.100:9", 10)
 		w.send(w.inside, "203.0.113.100:10", 3)
+		w.settle(13, 6)
 	})
 	dropped(t, s, 6, 0, 0, 0)
 	if r := s.Rules[0]; failed != 6 || *r.New != 13 || r.Flows != 7 || r.DroppedPerSecond == nil || *r.DroppedPerSecond <= 0 {
@@ -97,6 +118,7 @@ func TestDropsOfKeptPorts(t *testing.T) {
 		w.sendFrom("192.168.0.4", 5555, "203.0.113.100:9")
 		w.sendFrom("192.168.0.4", 5556, "203.0.113.100:9")
 		w.sendFrom("192.168.0.4", 5555, "203.0.113.100:10")
+		w.settle(4, 1)
 	})
 	dropped(t, s, 0, 1, 0, 0)
 	if failed != 1 || s.Rules[1].Flows != 3 {
@@ -132,6 +154,7 @@ func TestDropsOfAnotherPlan(t *testing.T) {
 	w.apply(crowded, w.facts())
 	s, _ := w.drops(func() {
 		w.send(w.inside, "203.0.113.100:9", 10)
+		w.settle(10, 6)
 		w.apply(strings.Replace(crowded, "2000-2003", "2000-2001", 1), w.facts())
 	})
 	dropped(t, s, 0, 0, 0, 0)
