@@ -89,22 +89,20 @@ func (t *Tracer) start(ns *netns.Handle, room uint32) error {
 func (t *Tracer) Take(each func(e *conntrack.Entry, packets uint64)) (overflow uint64, err error) {
 	var all []unconfirmedConnection
 	var c unconfirmedConnection
-	var packets uint64
+	var n uint64
 	it := t.objects.Connections.Iterate()
-	for it.Next(&c, &packets) {
+	for it.Next(&c, &n) {
 		all = append(all, c)
 	}
-	// A map that many are deleted from while it is read may be read anew from its start,
-	// but nothing is taken twice.
-	if err := it.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) {
+	if err := it.Err(); err != nil {
 		return 0, fmt.Errorf("read connections that were not confirmed: %w", err)
 	}
-	for i := range all {
-		if packets, err := take(t.objects.Connections, &all[i]); err != nil {
+	for i := range all { // what is deleted while a map is read makes reading begin anew
+		packets, err := take(t.objects.Connections, &all[i])
+		if err != nil {
 			return 0, fmt.Errorf("take a connection that was not confirmed: %w", err)
-		} else if packets > 0 {
-			each(entry(&all[i]), packets)
 		}
+		each(entry(&all[i]), packets)
 	}
 	var now uint64
 	if err := t.objects.Overflow.Lookup(uint32(0), &now); err != nil {
@@ -117,8 +115,7 @@ func (t *Tracer) Take(each func(e *conntrack.Entry, packets uint64)) (overflow u
 // take reads and deletes; in two steps before Linux 5.14, where what comes between
 // them is not told.
 func take(m *ebpf.Map, key *unconfirmedConnection) (packets uint64, err error) {
-	err = m.LookupAndDelete(key, &packets)
-	if err == nil || errors.Is(err, ebpf.ErrKeyNotExist) {
+	if err := m.LookupAndDelete(key, &packets); err == nil {
 		return packets, nil
 	}
 	if err := m.Lookup(key, &packets); err != nil {
