@@ -91,8 +91,8 @@ func present(ns *netns.Handle, names []string) (there []string, err error) {
 	return there, nil
 }
 
-// attempts is how often an apply that keeps something begins again as others change
-// rules meanwhile.
+// attempts is how often an apply that keeps something, or is to be sealed, begins again as
+// others change rules meanwhile.
 const attempts = 5
 
 func commit(ns *netns.Handle, t *table) error {
