@@ -32,7 +32,10 @@ var fastTimes = []string{
 
 // fastStates are those about connections that are half open or closing, which only newer
 // kernels leave to the tracker.
-var fastStates = []string{"rfc5382-req-5-syn-received", "rfc5382-req-5-close-wait", "rfc5382-req-5-last-ack", "rfc7857-2-1-default"}
+var fastStates = []string{
+	"rfc5382-req-5-syn-received", "rfc5382-req-5-fin-wait", "rfc5382-req-5-close-wait",
+	"rfc5382-req-5-last-ack", "rfc5382-req-5-time-wait", "rfc7857-2-1-default",
+}
 
 // fastWindows are cases about sequence numbers, which the fast path does not look at
 // (nf_flow_state_check, net/netfilter/nf_flow_table_ip.c): what is beyond the window
