@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"fmt"
 	"net/netip"
 
 	"github.com/natkit/natkit/internal/snapshot"
@@ -92,6 +93,14 @@ type Finding struct {
 	Advice string `json:"advice,omitempty"`
 	// Excerpt is the line of the file with a mark below the column.
 	Excerpt string `json:"-"`
+}
+
+// Placed is the message behind its line, where it concerns one.
+func (f *Finding) Placed() string {
+	if f.Line == 0 {
+		return f.Message
+	}
+	return fmt.Sprintf("line %d: %s", f.Line, f.Message)
 }
 
 // Severity of a Finding.

@@ -53,10 +53,7 @@ type Refused struct{ Findings []gateway.Finding }
 
 func (r Refused) Error() string {
 	f := r.Findings[0]
-	text := f.Message
-	if f.Line > 0 {
-		text = fmt.Sprintf("line %d: %s", f.Line, text)
-	}
+	text := f.Placed()
 	if f.Advice != "" {
 		text += "; " + f.Advice
 	}

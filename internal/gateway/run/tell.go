@@ -77,7 +77,7 @@ func (k *keeper) tellNotes(r *Ready, reason string) {
 	}
 	for _, f := range r.Findings {
 		if f.ID != "interface-missing" { // tellWaiting has said so
-			k.log("%s: line %d: %s", f.Severity, f.Line, f.Message)
+			k.log("%s: %s", f.Severity, f.Placed())
 		}
 	}
 }
