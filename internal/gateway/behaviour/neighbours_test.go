@@ -39,7 +39,7 @@ link set cni0 up
 // what check and explain say beside them. scripts/neighbour-test tries the programs
 // themselves, with packets.
 func TestNeighbours(t *testing.T) {
-	for _, program := range []string{"ip", "nft", "iptables-nft", "iptables-legacy"} {
+	for _, program := range []string{"ip", "nft", "iptables-nft-restore", "iptables-legacy-restore"} {
 		testutil.NeedProgram(t, program)
 	}
 	files, err := filepath.Glob("testdata/neighbours/*.txtar")
