@@ -82,7 +82,7 @@ func (p *printer) gatewayFate(e *explain.Way) {
 	case explain.Local:
 		p.line("stays here as " + p.style.Paint(Bold, clean(flow)))
 	case explain.Unreachable:
-		p.line(p.style.Paint(Bad, "goes nowhere: the gateway answers with an ICMP error"))
+		p.line(p.style.Paint(Bad, "goes nowhere"))
 	}
 }
 

@@ -67,7 +67,7 @@ func (p *printer) gatewayLegend(v GatewayView, s *status.Gateway) {
 	const width = 9
 	p.labelled(0, "new", width, "first packets since the last apply"+ago(s.Applied, v.At))
 	if by := s.Drops.ByRule; by != nil {
-		p.labelled(0, "dropped", width, "those that found no free port or clashed, in the "+units.Roughly(by.Seconds)+" of this watch")
+		p.labelled(0, "dropped", width, "those that found no free port or clashed, since the watch began "+units.Roughly(by.Seconds)+" ago")
 	}
 	now := "flows, ports left; with 'accounting: on' in the file packets and bytes"
 	if s.Accounting {

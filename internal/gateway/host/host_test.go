@@ -176,7 +176,9 @@ func TestRouted(t *testing.T) {
 		{"to the gateway", Way{Source: addr("192.168.0.2"), Destination: addr("203.0.113.7"), In: "lan0"}, Route{Local: true, Out: "lo"}},
 		{"of the gateway", Way{Destination: addr("198.51.100.9")}, Route{Out: "wan0", Gateway: addr("203.0.113.1"), Source: addr("203.0.113.7"), Table: 254}},
 		{"blackhole", Way{Destination: addr("198.18.0.1")}, Route{Unreachable: true, Reason: "the route says blackhole"}},
-		{"unreachable", Way{Destination: addr("198.19.0.1")}, Route{Unreachable: true, Reason: "the route says unreachable, or the host does not forward what comes in by "}},
+		{"unreachable", Way{Destination: addr("198.19.0.1")}, Route{Unreachable: true, Reason: "the route says unreachable"}},
+		{"martian", Way{Source: addr("192.168.0.2"), Destination: addr("127.0.0.1"), In: "lan0"}, Route{Unreachable: true,
+			Reason: "the route says blackhole, or what comes in by lan0 cannot have the source 192.168.0.2 or the destination 127.0.0.1 (martian)"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := Routed(ns, tt.way)

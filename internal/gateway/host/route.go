@@ -78,14 +78,16 @@ func unreachable(err error, w Way) string {
 	switch {
 	case errors.Is(err, unix.ENETUNREACH):
 		return "there is no route (network unreachable)"
-	case errors.Is(err, unix.EHOSTUNREACH):
+	case errors.Is(err, unix.EHOSTUNREACH) && w.In != "":
 		return "the route says unreachable, or the host does not forward what comes in by " + w.In
+	case errors.Is(err, unix.EHOSTUNREACH):
+		return "the route says unreachable"
 	case errors.Is(err, unix.EACCES):
 		return "the route says prohibit"
 	case errors.Is(err, unix.EXDEV):
 		return fmt.Sprintf("rp_filter: the way back to %s is not by %s", w.Source, w.In)
 	case errors.Is(err, unix.EINVAL) && w.In != "":
-		return fmt.Sprintf("the route says blackhole, or %s is no source for a packet that comes in by %s", w.Source, w.In)
+		return fmt.Sprintf("the route says blackhole, or what comes in by %s cannot have the source %s or the destination %s (martian)", w.In, w.Source, w.Destination)
 	case errors.Is(err, unix.EINVAL):
 		return "the route says blackhole"
 	}
