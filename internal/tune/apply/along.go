@@ -35,6 +35,21 @@ func readAlong(tx *journal.Transaction, opt Options) (err error) {
 	return nil
 }
 
+// leaveChosen takes out those that somebody has set since the target was: they are not to
+// be put back.
+func leaveChosen(applier Applier, c *journal.Change) error {
+	for name := range c.Along {
+		now, err := applier.Read(name)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err == nil && !tune.SameValue(now, tune.SetAlong(name, c.After)) {
+			delete(c.Along, name)
+		}
+	}
+	return nil
+}
+
 // putBackAlong gives those the values that they had: each that is what the kernel made
 // of it when the target was set back. Others have been changed by somebody since.
 func putBackAlong(applier Applier, c *journal.Change) error {

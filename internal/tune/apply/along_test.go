@@ -111,6 +111,18 @@ func TestUndoPutsBackWhatWasSetAlong(t *testing.T) {
 	a.want(exceptions + hosts)
 }
 
+// TestUndoLeavesWhatSomebodyChose: of single interfaces, too, what is not as natkit's
+// change made it stays.
+func TestUndoLeavesWhatSomebodyChose(t *testing.T) {
+	a := newApart(t)
+	a.set(exceptions)
+	applied := a.apply(bothOn()...)
+	a.set("net.ipv4.conf.one.forwarding=0 net.ipv4.conf.all.accept_redirects=1 net.ipv6.conf.two/7.forwarding=0")
+	a.undo(applied)
+	a.want("net.ipv4.conf.one.forwarding=0 net.ipv4.conf.all.accept_redirects=1 net.ipv6.conf.two/7.forwarding=0 " +
+		"net.ipv6.conf.default.forwarding=1" + hosts)
+}
+
 // TestUndoKilledInBetween: an undo that was killed when the switches were back, and
 // nothing else, is finished by the next one.
 func TestUndoKilledInBetween(t *testing.T) {

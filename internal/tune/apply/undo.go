@@ -220,13 +220,7 @@ func undoOne(tx *journal.Transaction, c *journal.Change, opt Options) error {
 	switch {
 	case ours(applier, *c, now) && handOver(tx, c, opt, &now): // as another still wants it
 	case ours(applier, *c, now):
-		if err := applier.Write(c.Target, c.Before); err != nil {
-			return err
-		}
-		if err := putBackAlong(applier, c); err != nil {
-			return err
-		}
-		return verifyUndone(applier, c)
+		return writeBack(applier, c)
 	case handOver(tx, c, opt, nil):
 	case tune.SameValue(now, c.Before): // by somebody, or by an undo that was killed then
 		if err := putBackAlong(applier, c); err != nil {
@@ -238,6 +232,20 @@ func undoOne(tx *journal.Transaction, c *journal.Change, opt Options) error {
 		c.Note = fmt.Sprintf("is %q, natkit wrote %q: changed by someone else", c.Shown(now), c.Shown(c.After))
 	}
 	return nil
+}
+
+// writeBack sets a value, and what the kernel sets along with it, to what they were.
+func writeBack(applier Applier, c *journal.Change) error {
+	if err := leaveChosen(applier, c); err != nil {
+		return err
+	}
+	if err := applier.Write(c.Target, c.Before); err != nil {
+		return err
+	}
+	if err := putBackAlong(applier, c); err != nil {
+		return err
+	}
+	return verifyUndone(applier, c)
 }
 
 // ours is true where the value is the one natkit wrote. A change that is only
