@@ -27,8 +27,9 @@ the former rules in force, and one line says why; at the start it is an error.
 Interfaces that do not exist yet are waited for. SIGHUP reads the file again.
 
 Where somebody removes natkit's table, as 'nft flush ruleset' does, it comes again
-within a second or two; rules in it that somebody changed are left, with a line, until
-the next change or SIGHUP. What 'natkit gateway undo' took back stays so until then.
+within a second or two, and every 30 seconds where that goes on; rules in it that
+somebody changed are left, with a line, until the next change or SIGHUP. What 'natkit
+gateway undo' took back stays so until then.
 
 It tells systemd when it is ready, what is in force, and that it lives
 (sd_notify(3)). Needs CAP_NET_ADMIN only; deploy/natkit-gateway.service is its unit.`,

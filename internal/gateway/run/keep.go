@@ -164,12 +164,12 @@ func (k *keeper) compare(ctx context.Context) {
 	switch value := apply.GatewayValue(state); value {
 	case k.told:
 	case k.digest:
-		k.told = ""
+		k.told, k.removed = "", 0
 	case tune.GatewayNone:
-		if k.undoAtWork(ctx) {
+		if k.failed || k.undoAtWork(ctx) { // failed: it was tried just now
 			return
 		}
-		k.log("somebody removed the rules; 'natkit gateway undo' does so for good")
+		k.tellRemoved()
 		k.again(ctx, "rules removed")
 	default:
 		k.told = value

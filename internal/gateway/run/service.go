@@ -21,6 +21,9 @@ const (
 	// usualLook is how often the rules themselves are looked at, and how soon what
 	// failed is tried again.
 	usualLook = 30 * time.Second
+	// mostQuick is how many times rules that somebody removed are put in force again at
+	// once; until they stay, that is then left to the usual look.
+	mostQuick = 3
 	// undoPatience is how long an undo may take before it is looked at again.
 	undoPatience = 5 * time.Second
 )
@@ -109,6 +112,8 @@ type keeper struct {
 	// natkit's any more; suspended that natkit was told to leave it so.
 	failed, suspended bool
 	told, lastStatus  string
+	// removed is how many times the rules were not there since a usual look found them.
+	removed int
 }
 
 func (k *keeper) log(format string, args ...any) {
@@ -221,7 +226,7 @@ func (k *keeper) again(ctx context.Context, reason string) {
 // missing looks whether there are rules at all: without them connections that begin
 // leave with addresses from inside. What failed has its time with the usual look.
 func (k *keeper) missing(ctx context.Context) {
-	if k.suspended || k.failed {
+	if k.suspended || k.failed || k.removed >= mostQuick {
 		return
 	}
 	if there, err := k.Host.Apply.Engines.Present(k.Host.Netns); err == nil && !there {

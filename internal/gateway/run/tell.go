@@ -68,6 +68,16 @@ func (k *keeper) tellWaiting(r *Ready) {
 	k.waiting = missing
 }
 
+// tellRemoved counts how often somebody removed the rules, and says once that it goes on.
+func (k *keeper) tellRemoved() {
+	switch k.removed++; {
+	case k.removed < mostQuick:
+		k.log("somebody removed the rules; 'natkit gateway undo' does so for good")
+	case k.removed == mostQuick:
+		k.log("somebody removes the rules again and again: until they stay they are put in force again every %s only", usualLook)
+	}
+}
+
 func (k *keeper) tellNotes(r *Ready, reason string) {
 	if reason == addressesChanged {
 		return

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/tune"
 )
 
 // TestServiceSaysThatForwardingIsOff: once, until it is on again.
@@ -29,6 +30,45 @@ func TestServiceSaysThatForwardingIsOff(t *testing.T) {
 	if k.usual(t.Context()); !strings.HasPrefix(k.status(), "in force") {
 		t.Errorf("said %q, status %s", lines, k.status())
 	}
+}
+
+// TestServiceDoesNotFight: rules that somebody removes whenever they come it leaves to its
+// usual look, and says so once.
+func TestServiceDoesNotFight(t *testing.T) {
+	w := newWorld(t)
+	k := &keeper{Service: &Service{Host: w.Host, File: "gateway.yaml"}, manager: &manager{}}
+	var lines []string
+	k.Log = func(line string) { lines = append(lines, line) }
+	if err := k.apply(t.Context(), []byte(masqueradeText), "start"); err != nil {
+		t.Fatal(err)
+	}
+	remove := func() {
+		t.Helper()
+		if err := w.Apply.Engines.Remove(w.ns); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range mostQuick {
+		remove()
+		k.missing(t.Context())
+		w.want(k.digest)
+	}
+	if said := strings.Join(lines, "\n"); strings.Count(said, "again and again") != 1 {
+		t.Errorf("said %s", said)
+	}
+	remove()
+	k.missing(t.Context())
+	w.want(tune.GatewayNone)
+	lines = nil
+	k.usual(t.Context())
+	w.want(k.digest)
+	if len(lines) != 1 {
+		t.Errorf("said again: %q", lines)
+	}
+	k.usual(t.Context()) // they stay
+	remove()
+	k.missing(t.Context())
+	w.want(k.digest)
 }
 
 // TestServiceTellsWhatItWaitsFor: an interface that the file does not name any more is
