@@ -13,11 +13,12 @@ func sideEffects(c Change) string {
 		return ""
 	}
 	parts := strings.Split(c.Target, ".")
+	off := SameValue(c.After, "0")
 	switch {
 	case c.Target == "net.ipv4.ip_forward" || c.Target == "net.ipv4.conf.all.forwarding": // inet_forward_change
-		return "the kernel also sets every interface's own forwarding, and conf.all.accept_redirects, which an undo puts back, and turns their LRO off (dev_disable_lro), which stays off"
+		return forwardingAlso(", and conf.all.accept_redirects", ", and turns their LRO off (dev_disable_lro), which stays off", off)
 	case c.Target == "net.ipv6.conf.all.forwarding": // addrconf_fixup_forwarding
-		return "the kernel also sets every interface's own forwarding, which an undo puts back; a router does not take routes and addresses from router advertisements, but where accept_ra is 2, and loses those routes at once"
+		return forwardingAlso("", "; a router does not take routes and addresses from router advertisements, but where accept_ra is 2, and loses those routes at once", off)
 	case c.Target == "net.ipv6.conf.all.disable_ipv6": // addrconf_disable_change
 		return along("disable_ipv6", c) + "; addresses that are removed do not come back"
 	case len(parts) == 5 && parts[0] == "net" && parts[2] == "conf" && parts[3] == "all":
@@ -26,6 +27,14 @@ func sideEffects(c Change) string {
 		return "the kernel may also give it to interfaces whose own value was never set; undo restores only " + c.Target
 	}
 	return ""
+}
+
+// forwardingAlso is what comes with forwarding: more of it, and what only turning it on does.
+func forwardingAlso(more, on string, off bool) string {
+	if off {
+		on = ""
+	}
+	return "the kernel also sets every interface's own forwarding" + more + ", which an undo puts back" + on
 }
 
 func along(what string, c Change) string {

@@ -23,9 +23,11 @@ func TestSideEffectsAreRisks(t *testing.T) {
 			t.Errorf("%s: %q; want %q", name, got, want)
 		}
 	}
-	lowered := Assess([]Change{{Kind: Sysctl, Target: "net.ipv4.ip_forward", Before: "1", After: "0"}}, Facts{})[0].Risk
-	if !strings.HasPrefix(lowered, "lowers the value from 1 to 0; the kernel also") {
-		t.Errorf("%q", lowered)
+	for _, name := range []string{"net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"} {
+		lowered := Assess([]Change{{Kind: Sysctl, Target: name, Before: "1", After: "0"}}, Facts{})[0].Risk
+		if !strings.HasPrefix(lowered, "lowers the value from 1 to 0; the kernel also") || !strings.HasSuffix(lowered, "which an undo puts back") {
+			t.Errorf("%s: %q", name, lowered)
+		}
 	}
 }
 

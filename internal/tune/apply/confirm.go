@@ -56,7 +56,7 @@ func confirmable(tx *journal.Transaction, view journal.View) error {
 	case tx.Confirm == nil:
 		return fmt.Errorf("it needs no confirmation (%s)", status)
 	case tx.Finished():
-		return fmt.Errorf("too late, it is undone (%s)", status)
+		return fmt.Errorf("too late (%s)", status)
 	case tx.Confirm.Confirmed:
 		return errors.New("it was confirmed before")
 	case status == journal.StatusVoid:
