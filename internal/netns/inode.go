@@ -10,12 +10,13 @@ import (
 	"github.com/natkit/natkit/internal/privilege"
 )
 
-// InodeOf is the inode of ns; of nil, which stands for the one natkit runs in, that.
+// InodeOf is the inode of ns; of nil, which stands for the calling thread's as
+// wherever a socket is opened, that.
 func InodeOf(ns *Handle) (uint64, error) {
 	if ns != nil {
 		return ns.Inode(), nil
 	}
-	here, err := Current()
+	here, err := ofThread("")
 	if err != nil {
 		return 0, err
 	}
@@ -28,7 +29,7 @@ func InodeOf(ns *Handle) (uint64, error) {
 // fs.ErrNotExist. To look for another than the thread's own needs CAP_SYS_ADMIN and
 // CAP_SYS_PTRACE.
 func OfInode(inode uint64) (*Handle, error) {
-	here, err := open("/proc/thread-self/ns/net", "")
+	here, err := ofThread("")
 	if err != nil {
 		return nil, err
 	}

@@ -31,7 +31,7 @@ func New(name string) (*Handle, error) {
 			return fmt.Errorf("create network namespace %s: %w (needs CAP_SYS_ADMIN)", name, err)
 		}
 		var err error
-		h, err = open("/proc/thread-self/ns/net", name)
+		h, err = ofThread(name)
 		return err
 	})
 	return h, err
@@ -39,6 +39,8 @@ func New(name string) (*Handle, error) {
 
 // Current is the namespace of the calling process.
 func Current() (*Handle, error) { return open("/proc/self/ns/net", "") }
+
+func ofThread(name string) (*Handle, error) { return open("/proc/thread-self/ns/net", name) }
 
 // namedDirs are where ip-netns(8) keeps namespaces; which one it is depends on how
 // iproute2 was built.

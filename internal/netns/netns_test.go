@@ -47,6 +47,26 @@ func TestDoIsElsewhereAndComesBack(t *testing.T) {
 	}
 }
 
+// Sockets are the calling thread's; so is the namespace that nil stands for.
+func TestInodeOfNilIsTheThreads(t *testing.T) {
+	testutil.NeedRoot(t)
+	ns, err := netns.New("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	err = ns.Do(func() error {
+		inode, err := netns.InodeOf(nil)
+		if inode != ns.Inode() {
+			t.Errorf("in namespace %d nil is %d", ns.Inode(), inode)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestOfPID(t *testing.T) {
 	here, err := netns.Current()
 	if err != nil {

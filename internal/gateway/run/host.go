@@ -47,15 +47,7 @@ func (h Host) do(fn func() error) error {
 }
 
 // Inode is the namespace's.
-func (h Host) Inode() (inode uint64, err error) {
-	if h.Netns != nil {
-		return h.Netns.Inode(), nil
-	}
-	if inode = journal.NamespaceInode("/proc", "net"); inode == 0 {
-		return 0, errors.New("identify this network namespace: /proc/thread-self/ns/net cannot be read")
-	}
-	return inode, nil
-}
+func (h Host) Inode() (uint64, error) { return netns.InodeOf(h.Netns) }
 
 // facts are what Check and Compile need for a file; pid is the process whose session
 // must not be cut, 0 for none.
