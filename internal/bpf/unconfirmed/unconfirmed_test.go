@@ -59,13 +59,14 @@ func in(t testing.TB, ns *netns.Handle, fn func() error) {
 	}
 }
 
-// send sends n datagrams, each from a socket of its own; the kernel tells the sender of
+// send sends n datagrams, each from a port of its own: left to the kernel, two could have
+// the same one after the other, and be one connection. The kernel tells the sender of
 // those that it drops.
 func send(t testing.TB, ns *netns.Handle, from, to string, n int) {
 	t.Helper()
 	in(t, ns, func() error {
-		for range n {
-			c, err := (&net.Dialer{LocalAddr: &net.UDPAddr{IP: net.ParseIP(from)}}).Dial("udp", to)
+		for i := range n {
+			c, err := (&net.Dialer{LocalAddr: &net.UDPAddr{IP: net.ParseIP(from), Port: 10000 + i%50000}}).Dial("udp", to)
 			if err != nil {
 				return err
 			}

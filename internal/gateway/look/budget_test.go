@@ -41,3 +41,18 @@ func TestBudgetBoundsTheLook(t *testing.T) {
 		t.Errorf("all: %v: %+v", err, s.Flows)
 	}
 }
+
+func TestSampleIsScaled(t *testing.T) {
+	w := newWorld(t)
+	w.apply(example, w.facts())
+	w.connect(w.inside, "203.0.113.100:7", 20)
+	o := w.options()
+	o.MaxEntries = 10
+	s, err := New(o).Look(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Flows.Complete || s.Flows.Sampled != 10 || s.Rules[1].Flows != 20 || s.Rules[1].Packets != 40 {
+		t.Errorf("%+v, %+v", s.Flows, s.Rules[1].Usage)
+	}
+}

@@ -27,7 +27,11 @@ func TestDoctorNamesTheGatewaysFile(t *testing.T) {
 	go func() {
 		defer close(done)
 		for ctx.Err() == nil {
-			if err := w.inside.Do(func() error { return datagram("203.0.113.100:7") }); err != nil {
+			err := w.inside.Do(func() error {
+				_, err := w.datagram("203.0.113.100:7")
+				return err
+			})
+			if err != nil {
 				t.Error(err)
 				return
 			}

@@ -103,21 +103,6 @@ func TestRatesComeFromTheSecondLookOn(t *testing.T) {
 	}
 }
 
-func TestSampleIsScaled(t *testing.T) {
-	w := newWorld(t)
-	w.apply(example, w.facts())
-	w.connect(w.inside, "203.0.113.100:7", 20)
-	o := w.options()
-	o.MaxEntries = 10
-	s, err := New(o).Look(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s.Flows.Complete || s.Flows.Sampled != 10 || s.Rules[1].Flows != 20 || s.Rules[1].Packets != 40 {
-		t.Errorf("%+v, %+v", s.Flows, s.Rules[1].Usage)
-	}
-}
-
 func TestChangesBySomebody(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change []string

@@ -136,15 +136,11 @@ func (w *world) connect(ns *netns.Handle, to string, n int) {
 	w.t.Helper()
 	for range n {
 		w.do(ns, func() error {
-			c, err := net.Dial("udp4", to)
+			c, err := w.datagram(to)
 			if err != nil {
 				return err
 			}
-			defer c.Close()
-			if err := c.SetDeadline(time.Now().Add(testutil.Patience(3 * time.Second))); err != nil {
-				return err
-			}
-			if _, err := c.Write([]byte("hello")); err != nil {
+			if err := c.SetReadDeadline(time.Now().Add(testutil.Patience(3 * time.Second))); err != nil {
 				return err
 			}
 			_, err = c.Read(make([]byte, 100))
@@ -203,17 +199,21 @@ func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 func (w *world) send(ns *netns.Handle, to string, n int) {
 	w.t.Helper()
 	for range n {
-		w.do(ns, func() error { return datagram(to) })
+		w.do(ns, func() error {
+			_, err := w.datagram(to)
+			return err
+		})
 	}
 }
 
-// datagram sends one from a socket of its own.
-func datagram(to string) error {
+// datagram sends one from a socket of its own, which is open as long as the test runs:
+// another one could get its port, and would be the same connection.
+func (w *world) datagram(to string) (net.Conn, error) {
 	c, err := net.Dial("udp4", to)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer c.Close()
-	_, err = c.Write([]byte("lost"))
-	return err
+	w.t.Cleanup(func() { c.Close() })
+	_, err = c.Write([]byte("hello"))
+	return c, err
 }
