@@ -68,7 +68,7 @@ func (l *Looker) Look(ctx context.Context) (*status.Gateway, error) {
 	if err != nil {
 		return nil, err
 	}
-	v.state, v.Present = state, state.Present
+	v.state, v.Present, v.at = state, state.Present, time.Now()
 	v.settings = collect.ReadLight(ctx, collect.Options{Netns: l.o.Netns, Proc: l.o.Proc})
 	v.confirmation()
 	v.losses()
@@ -83,7 +83,7 @@ func (l *Looker) Look(ctx context.Context) (*status.Gateway, error) {
 	if err := v.entries(ctx); err != nil {
 		v.note("the connection table could not be read: %v", err)
 	}
-	now := l.count(v)
+	now := v.counters()
 	v.rates(l.before, now)
 	l.before = now
 	return v.Gateway, ctx.Err()
@@ -94,6 +94,9 @@ type view struct {
 	*status.Gateway
 	o     *Options
 	state *gateway.State
+	// at is when the counters were read; the connection table takes longer, and not
+	// always the same.
+	at time.Time
 	// plan is the one of digest, the last that planOf was asked for.
 	plan     *gateway.Plan
 	digest   string
@@ -116,8 +119,8 @@ type counters struct {
 	noEntry, failed *uint64
 }
 
-func (l *Looker) count(v *view) counters {
-	c := counters{at: time.Now(), plan: v.Plan, rules: map[gateway.Ref]uint64{}, drops: map[gateway.Ref]uint64{}, others: map[string]uint64{},
+func (v *view) counters() counters {
+	c := counters{at: v.at, plan: v.Plan, rules: map[gateway.Ref]uint64{}, drops: map[gateway.Ref]uint64{}, others: map[string]uint64{},
 		noEntry: v.Drops.NoEntry, failed: v.Drops.InsertFailed}
 	for _, r := range v.Rules {
 		if r.New != nil {
