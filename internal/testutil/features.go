@@ -40,6 +40,10 @@ var (
 	// "netfilter: flowtable: fix TCP flow teardown".
 	FastEstablished = Feature{Name: "flowtables of established connections", Symbols: []string{"CONFIG_NF_FLOW_TABLE"}, Since: "5.18", Probe: since("5.18")}
 
+	// FastKept is that what a flowtable takes over does not run out for the tracker
+	// meanwhile: 4203b19c2796 "netfilter: flowtable: Set offload timeout when adding flow".
+	FastKept = Feature{Name: "flowtables that keep the tracker's entries", Symbols: []string{"CONFIG_NF_FLOW_TABLE"}, Since: "5.9", Probe: since("5.9")}
+
 	Netem = Feature{Name: "the netem qdisc", Symbols: []string{"CONFIG_NET_SCH_NETEM"}, Probe: probeNetem}
 
 	Kprobe = Feature{Name: "eBPF programs on kprobes", Symbols: []string{"CONFIG_KPROBE_EVENTS", "CONFIG_BPF_EVENTS"}, Probe: probeKprobe}
