@@ -57,7 +57,8 @@ Of a large connection table it reads some 130,000 entries and scales up what it 
 --json each look is one line. A look that fails is told, and the next one comes; the
 fifth in a row ends it.
 
-Needs CAP_NET_ADMIN. Exit code 3: somebody changed the table, or took it away.`
+Needs CAP_NET_ADMIN. Exit code 3 (not with --watch): somebody changed the table, or
+took it away.`
 
 func newGatewayStatus(env *Env) *cobra.Command {
 	s := &gatewayStatus{env: env}
