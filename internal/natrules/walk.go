@@ -52,7 +52,7 @@ func (t *ruleTable) rules() []found {
 	var all []found
 	for _, c := range t.order {
 		for _, b := range c.bases {
-			w := walker{table: t, base: b, at: map[*step]int{}, seen: map[*ruleChain]bool{}, within: map[*ruleChain]bool{}}
+			w := walker{table: t, base: b, at: map[*step]int{}, leads: map[*ruleChain]bool{}, seen: map[*ruleChain]bool{}, within: map[*ruleChain]bool{}}
 			w.walk(c, snapshot.NATRule{})
 			all = append(all, w.found()...)
 		}
@@ -79,6 +79,9 @@ type walker struct {
 	// met are the rules that translate, at has their places there.
 	met []met
 	at  map[*step]int
+	// leads tells of chains whether they lead to such rules: of the others, which may only
+	// set marks, nothing is to be told.
+	leads map[*ruleChain]bool
 	// seen are the chains that were walked; within those that are being walked.
 	seen, within map[*ruleChain]bool
 	// again counts how often a chain was walked once more; lost is set where one was not.
@@ -98,7 +101,7 @@ const maxAgain = 1 << 14
 
 // walk goes through a chain. outer has the conditions under which packets come here.
 func (w *walker) walk(c *ruleChain, outer snapshot.NATRule) {
-	if c == nil || w.within[c] { // no chain leads to itself (nft_chain_validate); what was read may
+	if c == nil || w.within[c] || !w.table.translates(c, w.leads) { // no chain leads to itself (nft_chain_validate); what was read may
 		return
 	}
 	if w.seen[c] {
@@ -119,6 +122,18 @@ func (w *walker) walk(c *ruleChain, outer snapshot.NATRule) {
 		}
 		outer = w.after(s, outer)
 	}
+}
+
+// translates tells whether a chain has rules that translate, or leads to some.
+func (t *ruleTable) translates(c *ruleChain, known map[*ruleChain]bool) bool {
+	if does, asked := known[c]; asked || c == nil {
+		return does
+	}
+	known[c] = false
+	known[c] = slices.ContainsFunc(c.steps, func(s step) bool {
+		return s.translates || slices.ContainsFunc(s.to, func(name string) bool { return t.translates(t.chains[name], known) })
+	})
+	return known[c]
 }
 
 func (w *walker) meet(c *ruleChain, s *step, outer snapshot.NATRule) {
