@@ -10,7 +10,7 @@ import (
 func (p *printer) gatewayDrops(v GatewayView, s *status.Gateway) {
 	p.blank()
 	for _, c := range s.Counters {
-		p.line(counterText(c, counterWords[c.What]))
+		p.mark(0, Cell{}, counterText(c, counterWords[c.What]), Plain)
 	}
 	for _, c := range s.Drops.Counters {
 		tone, words := Plain, dropWords[c.What]
@@ -20,7 +20,7 @@ func (p *printer) gatewayDrops(v GatewayView, s *status.Gateway) {
 				tone = Warn
 			}
 		}
-		p.line(p.style.Paint(tone, counterText(c, words)))
+		p.mark(0, Cell{}, counterText(c, words), tone)
 	}
 	p.gatewayLosses(v, &s.Drops)
 	p.paragraph(tableUse(s))
@@ -84,7 +84,7 @@ func valueOf[N uint64 | float64](n *N) (value N) {
 var counterWords = map[string]string{"mss": "(SYNs) bounded", "flowtable": "offered to the kernel's fast path"}
 
 func counterText(c status.Counter, became string) string {
-	text := fmt.Sprintf("%s: %s %s", clean(c.What), units.Plural(c.Packets, "packet", "packets"), became)
+	text := fmt.Sprintf("%s: %s %s", c.What, units.Plural(c.Packets, "packet", "packets"), became)
 	if c.PacketsPerSecond != nil {
 		text += ", " + units.Rate(*c.PacketsPerSecond) + "/s"
 	}
