@@ -56,6 +56,11 @@ const noWord = "natkit has no word for "
 // express says why a rule cannot be in a gateway file by itself; empty where it can.
 // wan is the interface that the file names as such, or empty.
 func (e *entry) express(wan string) string {
+	if wan != "" && e.everywhere() { // what is so without it says more
+		if reason := e.express(""); reason != "" {
+			return reason
+		}
+	}
 	t := &e.rule.Target
 	switch {
 	case t.Kind == Ends && len(t.Chains) > 0:
@@ -171,6 +176,9 @@ func (e *entry) expressDestination(wan string) string {
 	}
 	return ""
 }
+
+// everywhere tells that the rule names no interface.
+func (e *entry) everywhere() bool { return e.match.In == "" && e.match.Out == "" }
 
 // keepsPorts tells whether the ports that are given are those that were asked for: the
 // kernel takes that very one as long as it is free (get_unique_tuple in

@@ -94,7 +94,8 @@ type translator struct {
 }
 
 // findWAN is the one interface that all rules about destinations name, where every
-// rule about sources names one too; else empty.
+// rule about sources names one too; else empty. Rules that name none and that no file
+// can say either way do not count.
 func (t *translator) findWAN() string {
 	wan := ""
 	for _, e := range t.entries {
@@ -107,6 +108,7 @@ func (t *translator) findWAN() string {
 			continue
 		}
 		switch in := e.match.In; {
+		case e.everywhere() && e.express("") != "":
 		case e.hook == "prerouting" && (in == "" || wan != "" && in != wan):
 			return ""
 		case e.hook == "prerouting":
