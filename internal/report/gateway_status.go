@@ -50,7 +50,7 @@ func (p *printer) gatewayHead(v GatewayView, s *status.Gateway) {
 		for _, c := range s.Changes {
 			p.line("  " + clean(c))
 		}
-		p.line("  'natkit gateway apply' with its file puts it right")
+		p.line("  'natkit gateway apply --overwrite' with its file puts it right")
 	case s.Integrity == status.Intact:
 		p.line(p.style.Paint(Bold, "the gateway in "+where+" is as natkit wrote it"+ofPlan(s)))
 	default:
