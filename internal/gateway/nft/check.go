@@ -1,7 +1,9 @@
 package nft
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 
 	"golang.org/x/sys/unix"
 
@@ -10,19 +12,24 @@ import (
 )
 
 // check asks the kernel of a namespace whether it would take all of a plan, without
-// carrying it out; a flowtable over lo stands for the plan's. The error is Apply's.
+// carrying it out; a flowtable over lo stands for the plan's. The error is Apply's; nil
+// also where natkit may not ask.
 func check(ns *netns.Handle, p *gateway.Plan) error {
 	var flowtable []string
 	if len(p.Flowtable) > 0 {
 		flowtable = []string{"lo"}
 	}
-	return write(p, flowtable, func(t *table) error {
+	err := write(p, flowtable, func(t *table) error {
 		messages, err := t.messages(nil)
 		if err != nil {
 			return err
 		}
 		return asked(ns, messages)
 	})
+	if errors.Is(err, fs.ErrPermission) { // with CAP_SYS_ADMIN for the namespace, and without CAP_NET_ADMIN in it
+		return nil
+	}
+	return err
 }
 
 // checkFlowtable asks the kernel of a namespace (nil: this one) whether it would take a
