@@ -157,3 +157,15 @@ func TestAlongIsHandedOver(t *testing.T) {
 	a.undo(second)
 	a.want(exceptions + hosts)
 }
+
+// TestUndoOfWhatWasHeld: a value that stays as it is, is not written, as the kernel would
+// set others along with it.
+func TestUndoOfWhatWasHeld(t *testing.T) {
+	a := newApart(t)
+	a.apply(bothOn()...)
+	held := a.apply(sysctl(forward4, "1", "1"), sysctl(forward6, "1", "1"))
+	const chosen = "net.ipv4.conf.one.forwarding=0 net.ipv6.conf.one.forwarding=0"
+	a.set(chosen)
+	a.undo(held)
+	a.want(chosen + forwards)
+}

@@ -220,7 +220,7 @@ func undoOne(tx *journal.Transaction, c *journal.Change, opt Options) error {
 	switch {
 	case ours(applier, *c, now) && handOver(tx, c, opt, &now): // as another still wants it
 	case ours(applier, *c, now):
-		return writeBack(applier, c)
+		return writeBack(applier, c, now)
 	case handOver(tx, c, opt, nil):
 	case tune.SameValue(now, c.Before): // by somebody, or by an undo that was killed then
 		if err := putBackAlong(applier, c); err != nil {
@@ -234,13 +234,17 @@ func undoOne(tx *journal.Transaction, c *journal.Change, opt Options) error {
 	return nil
 }
 
-// writeBack sets a value, and what the kernel sets along with it, to what they were.
-func writeBack(applier Applier, c *journal.Change) error {
+// writeBack sets a value, and what the kernel sets along with it, to what they were. One
+// that is so already is not written: net.ipv6.conf.all.forwarding sets the interfaces'
+// own also where it stays the same (addrconf_fixup_forwarding).
+func writeBack(applier Applier, c *journal.Change, now string) error {
 	if err := leaveChosen(applier, c); err != nil {
 		return err
 	}
-	if err := applier.Write(c.Target, c.Before); err != nil {
-		return err
+	if !tune.SameValue(now, c.Before) {
+		if err := applier.Write(c.Target, c.Before); err != nil {
+			return err
+		}
 	}
 	if err := putBackAlong(applier, c); err != nil {
 		return err
