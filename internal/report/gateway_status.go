@@ -39,30 +39,31 @@ func GatewayStatus(w io.Writer, style Style, v GatewayView, s *status.Gateway) e
 }
 
 func (p *printer) gatewayHead(v GatewayView, s *status.Gateway) {
-	switch where := clean(v.Source); {
+	say := func(indent int, tone Tone, text string) { p.mark(indent, Cell{}, text, tone) }
+	switch where := v.Source; {
 	case s.Removed != "":
-		p.line(p.style.Paint(Bad, "somebody removed the gateway that natkit put in force in "+where+fmt.Sprintf(" (plan %.12s)", s.Removed)))
-		p.line("  as 'nft flush ruleset' does: 'natkit gateway apply' with its file puts it in force again")
+		say(0, Bad, "somebody removed the gateway that natkit put in force in "+where+fmt.Sprintf(" (plan %.12s)", s.Removed))
+		say(2, Plain, "as 'nft flush ruleset' does: 'natkit gateway apply' with its file puts it in force again")
 	case !s.Present:
-		p.line(where + " has no table of natkit's: no gateway is applied there")
+		say(0, Plain, where+" has no table of natkit's: no gateway is applied there")
 	case s.Integrity == status.Changed:
-		p.line(p.style.Paint(Bad, "the gateway in "+where+" was changed by somebody since natkit wrote it"))
+		say(0, Bad, "the gateway in "+where+" was changed by somebody since natkit wrote it")
 		for _, c := range s.Changes {
-			p.line("  " + clean(c))
+			say(2, Plain, c)
 		}
-		p.line("  'natkit gateway apply --overwrite' with its file puts it right")
+		say(2, Plain, "'natkit gateway apply --overwrite' with its file puts it right")
 	case s.Integrity == status.Intact:
-		p.line(p.style.Paint(Bold, "the gateway in "+where+" is as natkit wrote it"+ofPlan(s)))
+		say(0, Bold, "the gateway in "+where+" is as natkit wrote it"+ofPlan(s))
 	default:
-		p.line(p.style.Paint(Bold, "a gateway is in force in "+where+ofPlan(s)))
-		p.line("  whether somebody changed it cannot be told: what natkit leaves in the table to compare with is not there")
+		say(0, Bold, "a gateway is in force in "+where+ofPlan(s))
+		say(2, Plain, "whether somebody changed it cannot be told: what natkit leaves in the table to compare with is not there")
 	}
 	if c := s.Confirm; c != nil {
 		left := "it is overdue, and undone by the next natkit that looks ('natkit tune list')"
 		if c.SecondsLeft > 0 {
 			left = "undone by itself in " + units.Roughly(c.SecondsLeft) + ", unless 'natkit gateway confirm' comes"
 		}
-		p.line(p.style.Paint(Warn, "it waits for confirmation ("+clean(c.ID)+"): "+left))
+		say(0, Warn, "it waits for confirmation ("+c.ID+"): "+left)
 	}
 	if s.PlanUnknown != "" {
 		p.paragraph("its rules are known only by their counters: " + clean(s.PlanUnknown))
@@ -92,7 +93,7 @@ func (p *printer) gatewayPools(s *status.Gateway) {
 	p.blank()
 	p.table(t)
 	if more := len(s.Pools) - fewPools; more > 0 {
-		p.line(fmt.Sprintf("… and %s with more ports left ('natkit ports' shows them, with the chance that a connection fails)", units.Plural(more, "pool", "pools")))
+		p.paragraph(fmt.Sprintf("… and %s with more ports left ('natkit ports' shows them, with the chance that a connection fails)", units.Plural(more, "pool", "pools")))
 	}
 }
 
