@@ -3,7 +3,6 @@ package natrules
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -61,11 +60,14 @@ func BaseChains(ns *netns.Handle) ([]BaseChain, error) {
 
 // of are the rules that packets meet by this chain.
 func (b *BaseChain) of(rules []snapshot.NATRule) []snapshot.NATRule {
+	leads := map[string]bool{b.Name: true}
+	for _, name := range b.Chains {
+		leads[name] = true
+	}
 	var mine []snapshot.NATRule
 	for _, r := range rules {
 		same := r.Family == b.Family && r.Table == b.Table && r.Hook == b.Hook && r.Priority == b.Priority
-		if same && (r.Source == "iptables-legacy") == (b.Source == "iptables-legacy") &&
-			(r.Chain == b.Name || slices.Contains(b.Chains, r.Chain)) {
+		if same && leads[r.Chain] && (r.Source == "iptables-legacy") == (b.Source == "iptables-legacy") {
 			if len(r.Ways) == 0 {
 				r.Ways = []snapshot.NATRule{r}
 			}
