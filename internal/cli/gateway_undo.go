@@ -161,7 +161,16 @@ func lastGateway(h run.Host, args []string) (string, error) {
 			return tx.ID, err
 		}
 	}
-	return "", errors.Join(err, errors.New("undo: no gateway that natkit applied is in force here"))
+	return "", errors.Join(err, nothingToUndo(h))
+}
+
+// nothingToUndo names what removes a gateway that the journal does not know (any more),
+// as after an undo that left it because somebody had changed it.
+func nothingToUndo(h run.Host) error {
+	if state, err := h.State(); err == nil && state.Digest != "" {
+		return fmt.Errorf("undo: the journal has nothing to take back here; '%s' removes %s", state.ByHand, state.Name)
+	}
+	return errors.New("undo: no gateway that natkit applied is in force here")
 }
 
 func printGatewayResult(t *tuner, tx *journal.Transaction, said string, stale *gatewayStale, asJSON bool) error {
