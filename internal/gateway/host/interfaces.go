@@ -79,13 +79,12 @@ func Initial(ns *netns.Handle) (bool, error) { return initial(ns, "/proc") }
 
 // initial tells whether the namespace is the host's own.
 func initial(ns *netns.Handle, proc string) (bool, error) {
-	here, err := netns.Current()
+	here, err := netns.InodeOf(nil)
 	if err != nil {
 		return false, err
 	}
-	defer here.Close()
-	at := apply.IsInitialNetns(here.Inode(), proc)
-	if ns == nil || ns.Inode() == here.Inode() {
+	at := apply.IsInitialNetns(here, proc)
+	if ns == nil || ns.Inode() == here {
 		return at, nil
 	}
 	return !at && apply.IsInitialNetns(ns.Inode(), proc), nil
