@@ -10,6 +10,7 @@ import (
 // String says what s does, in the words of the file.
 func (s Source) String() string { return s.Conditions() + " becomes " + s.becomes() }
 
+// Conditions are the packets that s is for, in the words of the file.
 func (s *Source) Conditions() string {
 	var w words
 	if h := s.Hairpin; h.Prefix.IsValid() {
@@ -54,6 +55,7 @@ func (h HairpinOf) String() string { return onText(h.Prefix, h.Port) }
 // String says what d does, in the words of the file.
 func (d Destination) String() string { return d.Conditions() + " becomes " + d.becomes() }
 
+// Conditions are as Source's.
 func (d *Destination) Conditions() string {
 	var w words
 	w.add("on", onText(d.On, d.Port))
