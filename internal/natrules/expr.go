@@ -115,12 +115,7 @@ func (m *machine) run(e kernelExpr) {
 	case "target":
 		m.xtTarget(a)
 	case "ct":
-		m.step.rule.Partial, m.step.cause = true, ctText(a.u32(unix.NFTA_CT_KEY))
-		m.load(a.u32(unix.NFTA_CT_DREG), content{}, 16)
-		m.step.rule.Marked = m.step.rule.Marked || a.u32(unix.NFTA_CT_KEY) == unix.NFT_CT_MARK && a.u32(unix.NFTA_CT_DREG) != 0
-		if asksOriginalDestination(a) {
-			m.step.rule.OriginalDestination = true
-		}
+		m.connection(a)
 	case "counter", "log", "last":
 	case "notrack":
 		m.step.other, m.step.notrack = e.name, true
@@ -135,6 +130,15 @@ func (m *machine) run(e kernelExpr) {
 func (m *machine) unknown(name string) {
 	m.step.rule.Partial, m.step.cause = true, name
 	clear(m.regs)
+}
+
+// connection loads something of the packet's connection, or sets it.
+func (m *machine) connection(a attrs) {
+	r, key, loads := &m.step.rule, a.u32(unix.NFTA_CT_KEY), a.u32(unix.NFTA_CT_DREG) != 0
+	r.Partial, m.step.cause = true, ctText(key)
+	m.load(a.u32(unix.NFTA_CT_DREG), content{}, 16)
+	r.Marked = r.Marked || loads && key == unix.NFT_CT_MARK
+	r.OriginalDestination = r.OriginalDestination || asksOriginalDestination(a)
 }
 
 func ctText(key uint32) string {
