@@ -20,6 +20,9 @@ import (
 // says what came of it.
 func (k *keeper) apply(ctx context.Context, text []byte, reason string) error {
 	r, err := k.Host.Prepare(ctx, Wish{Name: k.File, Text: text, Overwrite: true, Origin: OriginService})
+	if errors.As(err, new(Refused)) { // other mistakes of a file name it
+		return fmt.Errorf("%s: %w", k.File, err)
+	}
 	if err != nil {
 		return err
 	}

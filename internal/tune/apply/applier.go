@@ -121,7 +121,7 @@ func (s sysctls) explain(name string, err error) error {
 	case errors.Is(err, fs.ErrNotExist) && strings.HasPrefix(name, "net.netfilter."):
 		return fmt.Errorf("%w; it appears with the module nf_conntrack (modprobe nf_conntrack), and only where the kernel has connection tracking", err)
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%w; this kernel does not have it, or its module is not loaded", err)
+		return fmt.Errorf("%w; this kernel does not have it, its module is not loaded, or its interface is gone", err)
 	case errors.Is(err, unix.EROFS):
 		return fmt.Errorf("%w; /proc/sys is mounted read-only, as in containers: run natkit on the host", err)
 	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
