@@ -28,8 +28,6 @@ func newNamespace(t testing.TB) *netns.Handle {
 			{"ip", "addr", "add", "198.18.0.1/32", "dev", "lo"},
 			{"ip", "addr", "add", "198.18.0.2/32", "dev", "lo"},
 			{"ip", "addr", "add", "198.18.0.3/32", "dev", "lo"},
-			{"ip", "addr", "add", "fd00::1/128", "dev", "lo"},
-			{"ip", "addr", "add", "fd00::2/128", "dev", "lo"},
 			{nft, `table inet t {
 				chain post { type nat hook postrouting priority 100
 					ip saddr 198.18.0.2 ip daddr 198.18.0.1 udp dport 9 snat ip to 198.18.0.9:2000-2003
@@ -122,6 +120,9 @@ func insertFailed(t testing.TB, ns *netns.Handle) (n uint64) {
 func TestConnectionsWithoutAPortOfIPv6(t *testing.T) {
 	testutil.NeedFeature(t, testutil.IPv6)
 	ns := newNamespace(t)
+	in(t, ns, func() error {
+		return errors.Join(exec.Command("ip", "addr", "add", "fd00::1/128", "dev", "lo").Run(), exec.Command("ip", "addr", "add", "fd00::2/128", "dev", "lo").Run())
+	})
 	tracer := run(t, ns, room)
 	send(t, ns, "fd00::2", "[fd00::1]:9", 5)
 	const want = "fd00::2 > fd00::1:9 becomes fd00::9, answers from fd00::1:9"

@@ -12,6 +12,7 @@ import (
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/testutil"
 	"github.com/natkit/natkit/internal/tune"
 )
 
@@ -57,6 +58,7 @@ func (w *world) router(prefix string) {
 // TestRoutesByAdvertisementStay: a host whose IPv6 comes by router advertisements keeps
 // it when it becomes a gateway, and is as it was after the undo.
 func TestRoutesByAdvertisementStay(t *testing.T) {
+	testutil.NeedFeature(t, testutil.IPv6)
 	w := newWorld(t)
 	within(t, 10*time.Second, "address of the link", func() bool {
 		return !strings.Contains(w.ip("ip -6 addr show dev wan1"), "tentative") && strings.Contains(w.ip("ip -6 addr show dev wan1"), "fe80")
@@ -83,6 +85,7 @@ func TestRoutesByAdvertisementStay(t *testing.T) {
 // TestWhoTakesAdvertisements: interfaces whose addresses somebody chose take no
 // advertisements as routers, and those of a host that is a router already are left.
 func TestWhoTakesAdvertisements(t *testing.T) {
+	testutil.NeedFeature(t, testutil.IPv6)
 	w := newWorld(t)
 	taken := func() []string {
 		t.Helper()

@@ -25,6 +25,7 @@ type apart struct {
 func newApart(t *testing.T) *apart {
 	testutil.NeedRoot(t)
 	testutil.NeedProgram(t, "ip")
+	testutil.NeedFeature(t, testutil.IPv6)
 	j, err := journal.At(filepath.Join(t.TempDir(), "journal"))
 	if err != nil {
 		t.Fatal(err)
