@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"errors"
 	"net/netip"
 	"testing"
 
@@ -63,5 +64,27 @@ func TestExplainForeignConditions(t *testing.T) {
 		if got := e.Destination.String(); got != c.to || len(e.Notes) > 0 {
 			t.Errorf("%s: to %s, want %s; %q", c.packet, got, c.to, e.Notes)
 		}
+	}
+}
+
+// TestExplainForeignError: the routes are also asked on the way, for other programs' rules.
+func TestExplainForeignError(t *testing.T) {
+	facts := withDMZ(router)
+	facts.Foreign = []gateway.Foreign{{Family: "ip", Type: "nat", Hook: "postrouting", Priority: 100, Policy: "accept", Rules: 1,
+		NAT: []snapshot.NATRule{{Kind: snapshot.NATMasquerade, LocalDestination: true}}}}
+	failed := errors.New("no netlink")
+	route := func(l Lookup) (Hop, error) {
+		if !l.Source.IsValid() { // whether the destination is this host's own
+			return Hop{}, failed
+		}
+		return routes(facts)(l)
+	}
+	packet, err := ParsePacket([]string{"tcp 192.168.0.9:4000 -> 198.18.0.1:443"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	packet.In = "eth1"
+	if _, err := Follow(&gateway.Plan{}, facts, route, packet); !errors.Is(err, failed) {
+		t.Errorf("%v", err)
 	}
 }

@@ -84,7 +84,7 @@ func (w *walk) hooks() error {
 	case Local:
 		w.hook(hookInput, nil)
 	}
-	return nil
+	return w.err
 }
 
 // The priorities of the kernel's own work (enum nf_ip_hook_priorities).
