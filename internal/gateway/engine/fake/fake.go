@@ -8,7 +8,6 @@ import (
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/explain"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/tune/journal"
 )
 
 // Engine is one that does nothing to packets. The zero value is ready, under the name of
@@ -86,10 +85,7 @@ func (e *Engine) Follow(p *gateway.Plan, _ gateway.Facts, _ explain.Router, pack
 }
 
 func (e *Engine) at(ns *netns.Handle, do func(inode uint64)) {
-	inode := journal.NamespaceInode("/proc", "net") // of the thread
-	if ns != nil {
-		inode = ns.Inode()
-	}
+	inode, _ := netns.InodeOf(ns) // where /proc does not tell, all are one
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	do(inode)
