@@ -42,9 +42,9 @@ and addresses that are not there, connections under an address that is gone.
 
 "new" are the kernel's own counters, of first packets: those of connections that then
 find no port count too, each time that they are sent. Where it cannot count within maps
-(before Linux 5.7) they are missing for rules that share one. "flows", packets and bytes are of the
-connections that there are now, by what they were translated to; packets and bytes
-where the kernel counts them ('accounting: on' in the file).
+(before Linux 5.7) they are missing for rules that share one. "flows", packets and bytes
+are of the connections that there are now, by what they were translated to; packets and
+bytes where the kernel counts them ('accounting: on' in the file).
 
 "dropped", with --watch, are first packets that a rule translated and that the kernel
 then dropped, as the connection clashed with another one or found no free port, since
