@@ -81,7 +81,7 @@ func (p *printer) gatewayFate(e *explain.Way) {
 		p.line("becomes " + p.style.Paint(Bold, clean(flow)) + ", leaves by " + clean(e.Out))
 	case explain.Local:
 		p.line("stays here as " + p.style.Paint(Bold, clean(flow)))
-	case explain.Unreachable:
+	case explain.Unreachable, explain.Dropped:
 		p.line(p.style.Paint(Bad, "goes nowhere"))
 	}
 }

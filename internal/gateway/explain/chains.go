@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -44,11 +45,26 @@ func (w *walk) reflected(s *Step) bool {
 	if out == nil || in == nil || w.packet.In == "" {
 		return false
 	}
-	w.src.addr, w.dst.addr = out.Outward(w.src.addr), in.Inward(w.dst.addr)
+	if !w.becomes(&w.src, out.Outward(w.src.addr), out, s) || !w.becomes(&w.dst, in.Inward(w.dst.addr), in, s) {
+		return true
+	}
 	w.e.Source, w.e.Destination = as(w.src), as(w.dst)
 	w.e.Source.Rule, w.e.Destination.Rule = &out.Rule, &in.Rule
-	w.e.Untracked, s.Rule = true, &in.Rule
+	w.e.Untracked = true
 	s.Does = fmt.Sprintf("not tracked; the source becomes %s, the destination %s, packet by packet", w.src, w.dst)
+	return true
+}
+
+// becomes gives one end the address that a pair has for it. Where it has none the packet
+// is dropped (RFC 6296, section 3.5).
+func (w *walk) becomes(end *endpoint, a netip.Addr, p *gateway.Pair, s *Step) bool {
+	s.Rule = &p.Rule
+	if !a.IsValid() {
+		w.e.Fate, w.e.Untracked = Dropped, true
+		s.Does = fmt.Sprintf("dropped: the last 64 bits of %s are all ones, and no word of them could keep its checksums right", end.addr)
+		return false
+	}
+	end.addr = a
 	return true
 }
 
@@ -73,7 +89,9 @@ func concerns(u *gateway.Untracked, p Packet) bool {
 func (w *walk) statelessIn(p *gateway.Pair, s *Step) bool {
 	switch {
 	case p.Outside.Contains(w.dst.addr) && w.packet.In != "" && has(p.Out, w.packet.In):
-		w.dst.addr = p.Inward(w.dst.addr)
+		if !w.becomes(&w.dst, p.Inward(w.dst.addr), p, s) {
+			return true
+		}
 		s.Does = fmt.Sprintf("not tracked; the destination becomes %s, packet by packet", w.dst)
 		w.e.Destination = as(w.dst)
 		w.e.Destination.Rule = &p.Rule
@@ -172,9 +190,11 @@ func (w *walk) statelessSource(s *Step) {
 	for i := range w.plan.Stateless {
 		p := &w.plan.Stateless[i]
 		if p.Inside.Contains(w.src.addr) && has(p.Out, w.e.Out) && w.e.Untracked {
-			w.src.addr = p.Outward(w.src.addr)
+			if !w.becomes(&w.src, p.Outward(w.src.addr), p, s) {
+				return
+			}
 			w.e.Source = as(w.src)
-			w.e.Source.Rule, s.Rule = &p.Rule, &p.Rule
+			w.e.Source.Rule = &p.Rule
 			s.Does = fmt.Sprintf("the source becomes %s, packet by packet", w.src)
 			return
 		}

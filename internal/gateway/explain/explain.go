@@ -48,6 +48,8 @@ const (
 	Local     Fate = "local"
 	// Unreachable: no route leads on.
 	Unreachable Fate = "unreachable"
+	// Dropped: a rule that is for it cannot translate it.
+	Dropped Fate = "dropped"
 )
 
 // Step is one place that the packet comes to.

@@ -46,7 +46,7 @@ func via(h Hop) string {
 // reply tells the way of an answer. Where both directions are tracked the entry undoes
 // what was done, and no nat chain is asked; otherwise the answer is a packet like all.
 func (w *walk) reply() error {
-	if w.e.Fate == Unreachable || len(w.e.Source.Addresses) == 0 {
+	if w.e.Fate == Unreachable || w.e.Fate == Dropped || len(w.e.Source.Addresses) == 0 {
 		return nil
 	}
 	back, err := w.answer()

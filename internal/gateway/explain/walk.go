@@ -72,6 +72,9 @@ func (w *walk) hooks() error {
 		first = hookOutput
 	}
 	w.hook(first, w.firstStops(first))
+	if w.e.Fate == Dropped {
+		return w.err
+	}
 	if err := cmp.Or(w.err, w.routing()); err != nil {
 		return err
 	}
@@ -156,6 +159,9 @@ func (w *walk) hook(hook string, stops []stop) {
 		}
 		if step.Does != "" {
 			w.e.Steps = append(w.e.Steps, step)
+		}
+		if w.e.Fate == Dropped {
+			return
 		}
 	}
 }
