@@ -90,7 +90,7 @@ func TestRefusedElement(t *testing.T) {
 		t.Errorf("about %s: %v", of[400].comment, err)
 	}
 	if s, err := Read(ns); err != nil || s.Present {
-		t.Errorf("something was left: %v, %v", s.Digest, err)
+		t.Errorf("something was left: %+v, %v", s, err)
 	}
 }
 
