@@ -107,7 +107,7 @@ func TestSameAgainIsNothing(t *testing.T) {
 func TestUndoneWithoutConfirmation(t *testing.T) {
 	w := newWorld(t)
 	a, _ := w.apply(masqueradeText, 0)
-	b, id := w.apply(snatText, time.Second)
+	b, id := w.apply(snatText, soon)
 	w.want(b)
 	within(t, 30*time.Second, "undone by itself", func() bool { return w.load(id).Finished() })
 	w.want(a)

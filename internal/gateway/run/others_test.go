@@ -90,7 +90,7 @@ func TestServiceOverAnApply(t *testing.T) {
 	w := newWorld(t)
 	s := w.serve(masqueradeText)
 	own := s.value()
-	other, id := w.apply(snatText, time.Second)
+	other, id := w.apply(snatText, soon)
 	s.want(other)
 	s.reload <- unix.SIGHUP
 	within(t, 30*time.Second, "reloaded", func() bool { return s.told(wordReady) == 2 })

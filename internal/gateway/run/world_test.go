@@ -127,6 +127,10 @@ func (w *world) prepare(wish Wish) *Ready {
 	return r
 }
 
+// soon is a deadline for a confirmation that is over within a test, and not before a busy
+// machine has looked at what waits for it.
+const soon = 4 * time.Second
+
 // apply puts a text in force, and gives its digest and the transaction.
 func (w *world) apply(text string, confirm time.Duration) (digest, id string) {
 	w.t.Helper()
