@@ -11,6 +11,7 @@ import (
 	"github.com/google/nftables/expr"
 
 	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 // describe writes a rule without what is by chance: handle and target.
@@ -133,6 +134,7 @@ var readableRules = []string{
 }
 
 func TestReadNftables(t *testing.T) {
+	testutil.NeedFeature(t, testutil.NATPrefix)
 	w := newWorld(t)
 	w.nft(readable)
 	rules := w.rules()

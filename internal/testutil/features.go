@@ -29,6 +29,10 @@ var (
 	// Hairpin is that nftables knows in postrouting where a packet came in.
 	Hairpin = Feature{Name: "hairpins", Symbols: []string{"CONFIG_NF_TABLES"}, Since: "5.5", Probe: since("5.5")}
 
+	// NATPrefix is NAT of a prefix to another by nftables: 3ff7ddb1353d "netfilter: nft_nat:
+	// add netmap support".
+	NATPrefix = Feature{Name: "nftables' NAT of prefixes", Symbols: []string{"CONFIG_NFT_NAT"}, Since: "5.8", Probe: since("5.8")}
+
 	// SetCounters are counters of the elements of nftables' sets.
 	SetCounters = Feature{Name: "counters of set elements", Symbols: []string{"CONFIG_NF_TABLES"}, Since: "5.7", Probe: since("5.7")}
 

@@ -16,7 +16,7 @@ const vmPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 // programs are taken from the host with their libraries. scripts/setup installs
 // those that a plain system has not.
 var programs = strings.Fields(`
-	nginx nft iptables ip6tables iptables-save iptables-restore iptables-nft ip6tables-nft iptables-legacy ip6tables-legacy iptables-nft-restore iptables-legacy-restore
+	nginx nft iptables ip6tables iptables-save iptables-restore iptables-nft ip6tables-nft iptables-legacy ip6tables-legacy iptables-nft-restore iptables-legacy-restore ip6tables-nft-restore ip6tables-legacy-restore
 	conntrack ip tc ss bridge ab strace pgrep ps nsenter ipvsadm ping tcpdump tmux stty
 	bash sh env cat ls cp mv rm mkdir mkfifo rmdir mktemp ln touch chmod chown head tail wc sort uniq cut tr tee seq dd date stat readlink
 	find grep sed awk tar gzip sleep timeout true false test echo printf id uname mount umount sysctl dmesg kill setpriv unshare

@@ -35,6 +35,9 @@ func nftCase(t *testing.T, name string) {
 	for _, f := range archive.Files {
 		parts[f.Name] = string(f.Data)
 	}
+	if strings.Contains(parts["rules"], " prefix to ") {
+		testutil.NeedFeature(t, testutil.NATPrefix)
+	}
 	ns := testutil.Namespace(t)
 	run(t, ns, parts["rules"], "nft", "-f", "-")
 	set, err := Ruleset(ns)

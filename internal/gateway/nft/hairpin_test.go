@@ -21,6 +21,7 @@ import (
 // takes them to the other host itself. A connection of the gateway is seen as it is.
 func TestBridgedHairpin(t *testing.T) {
 	testutil.NeedFeature(t, testutil.BridgeNetfilter)
+	testutil.NeedFeature(t, testutil.Hairpin)
 	for _, roles := range []string{"{wan: wan}", "{lan: br0}", "{wan: wan, lan: br0}"} {
 		for _, filtered := range []string{"0", "1"} {
 			t.Run(roles+" bridge-nf-call-iptables="+filtered, func(t *testing.T) {
