@@ -1,10 +1,7 @@
 package natrules
 
 import (
-	"errors"
 	"fmt"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
@@ -78,20 +75,10 @@ func (b *BaseChain) of(rules []snapshot.NATRule) []snapshot.NATRule {
 }
 
 func nftBaseChains(ns *netns.Handle) ([]BaseChain, error) {
-	c, err := dial(ns)
-	if errors.Is(err, unix.EPROTONOSUPPORT) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	var all []BaseChain
-	_, _, err = c.settled(func() (err error) { all, err = c.baseChains(); return err })
-	if err != nil {
-		return nil, err
-	}
-	return all, nil
+	return over(ns, func(c conn) (all []BaseChain, err error) {
+		_, _, err = c.settled(func() (err error) { all, err = c.baseChains(); return err })
+		return all, err
+	})
 }
 
 // policies are nft's words for NFTA_CHAIN_POLICY.

@@ -1,38 +1,28 @@
 package natrules
 
 import (
-	"errors"
 	"fmt"
 	"slices"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/netns"
 )
 
 // nftChains are the tables of nftables that have chains at the hooks of IP.
 func nftChains(ns *netns.Handle) ([]NATTable, error) {
-	c, err := dial(ns)
-	if errors.Is(err, unix.EPROTONOSUPPORT) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	names, err := links(ns)
-	if err != nil {
-		return nil, fmt.Errorf("list interfaces: %w", err)
-	}
-	var tables []*kernelTable
-	if _, _, err := c.settled(func() (err error) { tables, err = c.withSets(); return err }); err != nil {
-		return nil, err
-	}
-	var all []NATTable
-	for _, t := range tables {
-		all = append(all, t.stepByElement(names).exported(t.isNAT))
-	}
-	return all, nil
+	return over(ns, func(c conn) (all []NATTable, err error) {
+		names, err := links(ns)
+		if err != nil {
+			return nil, fmt.Errorf("list interfaces: %w", err)
+		}
+		var tables []*kernelTable
+		if _, _, err := c.settled(func() (err error) { tables, err = c.withSets(); return err }); err != nil {
+			return nil, err
+		}
+		for _, t := range tables {
+			all = append(all, t.stepByElement(names).exported(t.isNAT))
+		}
+		return all, nil
+	})
 }
 
 // withSets reads the tables, with the sets of those that are not natkit's own.

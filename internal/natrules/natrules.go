@@ -4,10 +4,7 @@
 package natrules
 
 import (
-	"errors"
 	"fmt"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
@@ -69,19 +66,17 @@ type kernelTable struct {
 }
 
 func readNft(ns *netns.Handle) (*ruleset, error) {
-	c, err := dial(ns)
-	if errors.Is(err, unix.EPROTONOSUPPORT) {
-		return &ruleset{}, nil
+	set, err := over(ns, func(c conn) (*ruleset, error) {
+		names, err := links(ns)
+		if err != nil {
+			return nil, fmt.Errorf("list interfaces: %w", err)
+		}
+		return c.ruleset(names)
+	})
+	if set == nil && err == nil {
+		set = &ruleset{}
 	}
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	names, err := links(ns)
-	if err != nil {
-		return nil, fmt.Errorf("list interfaces: %w", err)
-	}
-	return c.ruleset(names)
+	return set, err
 }
 
 func (c conn) ruleset(names map[uint32]string) (set *ruleset, err error) {

@@ -42,6 +42,16 @@ func dial(ns *netns.Handle) (c conn, err error) {
 	return c, c.SetDeadline(time.Now().Add(silence))
 }
 
+// over reads by a connection of its own, and nothing where the kernel has no nfnetlink.
+func over[T any](ns *netns.Handle, read func(conn) (T, error)) (nothing T, err error) {
+	c, err := dial(ns)
+	if err != nil {
+		return nothing, unless(err, unix.EPROTONOSUPPORT)
+	}
+	defer c.Close()
+	return read(c)
+}
+
 func nftType(msg int) netlink.HeaderType {
 	return netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | msg)
 }
@@ -107,16 +117,10 @@ func (c conn) generation() (uint32, error) {
 // where the kernel has no nf_tables. Each one that changes something adds 1
 // (nf_tables_commit). Needs CAP_NET_ADMIN in that namespace.
 func Generation(ns *netns.Handle) (uint32, error) {
-	c, err := dial(ns)
-	if errors.Is(err, unix.EPROTONOSUPPORT) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, err
-	}
-	defer c.Close()
-	generation, err := c.generation()
-	return generation, unless(explain(err), errAbsent)
+	return over(ns, func(c conn) (uint32, error) {
+		generation, err := c.generation()
+		return generation, unless(explain(err), errAbsent)
+	})
 }
 
 // settled reads until nobody changed the rules meanwhile, and tells their generation;

@@ -69,24 +69,17 @@ func ReadTable(ns *netns.Handle, family, name string) (*Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := dial(ns)
-	if errors.Is(err, unix.EPROTONOSUPPORT) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	var t *Table
-	generation, there, err := c.settled(func() (err error) { t, err = c.tableOnce(key); return err })
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("read table %s: %w", key, err)
-	case !there || t == nil:
-		return nil, nil
-	}
-	t.Generation = generation
-	return t, nil
+	return over(ns, func(c conn) (t *Table, err error) {
+		generation, there, err := c.settled(func() (err error) { t, err = c.tableOnce(key); return err })
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("read table %s: %w", key, err)
+		case !there || t == nil:
+			return nil, nil
+		}
+		t.Generation = generation
+		return t, nil
+	})
 }
 
 // HasTable tells whether there is such a table in a namespace (nil: this one). Needs
@@ -96,20 +89,14 @@ func HasTable(ns *netns.Handle, family, name string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	c, err := dial(ns)
-	if errors.Is(err, unix.EPROTONOSUPPORT) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	defer c.Close()
-	_, err = c.ask(unix.NFT_MSG_GETTABLE, key.family, 0, appendText(nil, nftTableName, key.name))
-	absent := errors.Is(err, unix.ENOENT) || errors.Is(explain(err), errAbsent)
-	if err != nil && !absent {
-		return false, fmt.Errorf("look for table %s: %w", key, explain(err))
-	}
-	return !absent, nil
+	return over(ns, func(c conn) (bool, error) {
+		_, err := c.ask(unix.NFT_MSG_GETTABLE, key.family, 0, appendText(nil, nftTableName, key.name))
+		absent := errors.Is(err, unix.ENOENT) || errors.Is(explain(err), errAbsent)
+		if err != nil && !absent {
+			return false, fmt.Errorf("look for table %s: %w", key, explain(err))
+		}
+		return !absent, nil
+	})
 }
 
 func keyOf(family, name string) (tableKey, error) {
