@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"time"
@@ -182,7 +181,7 @@ func (s *gatewayStatus) watchOn(ctx context.Context, look func(context.Context) 
 // one piece, so that nothing flickers.
 func (s *gatewayStatus) showNext(now *status.Gateway, at time.Time) error {
 	if s.asJSON {
-		return json.NewEncoder(s.env.Stdout).Encode(s.document(now, at))
+		return report.JSONLine(s.env.Stdout, s.document(now, at))
 	}
 	var frame bytes.Buffer
 	if s.env.StdoutTerminal {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/lab/build"
+	"github.com/natkit/natkit/internal/report"
 )
 
 func newLabUp(env *Env) *cobra.Command {
@@ -100,7 +101,7 @@ func printUp(w io.Writer, natkit string, s *lab.Scenario, state build.State) err
 	from, router := s.Client(), s.Topology.Server.Node
 	url := "http://" + s.ServerAddr().String() + "/"
 	if stage, ok := s.Stage(state.Stage); ok {
-		fmt.Fprintf(&b, "  stage %s: %s\n", stage.Name, stage.About)
+		fmt.Fprintf(&b, "  stage %s: %s\n", stage.Name, report.Clean(stage.About))
 		url = cmp.Or(stage.URL, url)
 		for _, rule := range stage.NAT {
 			fmt.Fprintf(&b, "  %s\n", rule)

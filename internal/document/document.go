@@ -7,6 +7,9 @@ import (
 	"bytes"
 	"fmt"
 	"reflect"
+	"slices"
+	"strings"
+	"unicode"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
@@ -85,11 +88,13 @@ func (s Source) DecodeTree(into any, check func() *Problem) (*Tree, error) {
 
 // body is the only document in the text.
 func (s Source) body() (ast.Node, error) {
-	file, err := parseYAML(s.Text)
+	file, control, err := parseYAML(s.Text)
 	switch {
 	case err != nil:
 		tk, message := explain(err)
 		return nil, s.fail(tk, "%s", message)
+	case control != nil:
+		return nil, s.fail(control, "control character in %q: a terminal would act on it", control.Value)
 	case len(file.Docs) > 1:
 		return nil, s.fail(nil, "expected one YAML document with a %s, found %d", s.What, len(file.Docs))
 	case len(file.Docs) == 0 || file.Docs[0].Body == nil:
@@ -108,10 +113,24 @@ func (s Source) fail(tk *token.Token, format string, args ...any) error {
 }
 
 // parseYAML and decodeYAML turn a panic of the library into an error: what a user
-// wrote must never end natkit.
-func parseYAML(source []byte) (file *ast.File, err error) {
+// wrote must never end natkit. control is the first token with a control character.
+func parseYAML(source []byte) (file *ast.File, control *token.Token, err error) {
 	defer caught(&err)
-	return parser.Parse(joinColons(lexer.Tokenize(string(source))), 0)
+	tokens := joinColons(lexer.Tokenize(string(source)))
+	if i := slices.IndexFunc(tokens, hasControl); i >= 0 {
+		control = tokens[i]
+	}
+	file, err = parser.Parse(tokens, 0)
+	return file, control, err
+}
+
+// hasControl reports whether a token, with its escapes resolved, has what acts on a
+// terminal that prints it: C0, DEL and C1. YAML wants these escaped (1.2.2, 5.1);
+// here nothing needs them at all.
+func hasControl(tk *token.Token) bool {
+	return strings.ContainsFunc(tk.Value, func(r rune) bool {
+		return r != '\n' && r != '\r' && r != '\t' && unicode.IsControl(r)
+	})
 }
 
 func decodeYAML(body ast.Node, to any) (err error) {

@@ -159,7 +159,7 @@ func (g Groups) JSON(w io.Writer, head any) error {
 		return fmt.Errorf("encode %T as JSON: %w", head, err)
 	}
 	p := &printer{w: w}
-	p.line(strings.TrimSuffix(string(text), "\n}") + `,`)
+	p.line(strings.TrimSuffix(string(escapeControls(text)), "\n}") + `,`)
 	p.print(`  "groups": [`)
 	comma := ""
 	for group := range g.Groups(g.Top, g.Min) {
@@ -196,7 +196,7 @@ func (g Groups) object(group aggregate.Group) (string, error) {
 		if i > 0 {
 			b.WriteString(", ")
 		}
-		fmt.Fprintf(&b, "%q: %s", name, value)
+		fmt.Fprintf(&b, "%q: %s", name, escapeControls(value))
 	}
 	fmt.Fprintf(&b, `}, "entries": %d, "share": %s`, group.Entries,
 		strconv.FormatFloat(float64(group.Entries)/float64(g.Entries()), 'g', 6, 64))

@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"io"
 	"math"
@@ -79,6 +80,25 @@ func TestJSON(t *testing.T) {
 	out.Reset()
 	if err := JSON(&out, math.NaN()); err == nil || out.Len() > 0 {
 		t.Errorf("NaN: got error %v and %q, want an error and nothing written", err, out.String())
+	}
+}
+
+// What package json does not escape must not reach a terminal either, and comes back
+// as it was.
+func TestJSONForTerminals(t *testing.T) {
+	const hostile = "ü\x1b[2J\x7f\u009b2J\u202e"
+	for name, write := range map[string]func(io.Writer, any) error{"JSON": JSON, "JSONLine": JSONLine} {
+		var out bytes.Buffer
+		if err := write(&out, []string{hostile}); err != nil {
+			t.Fatal(err)
+		}
+		if strings.ContainsFunc(out.String(), func(r rune) bool { return r != '\n' && (unicode.IsControl(r) || r == 0x202e) }) {
+			t.Errorf("%s: %q steers a terminal", name, out.String())
+		}
+		var back []string
+		if err := json.Unmarshal(out.Bytes(), &back); err != nil || len(back) != 1 || back[0] != hostile {
+			t.Errorf("%s: %q, %v; want %q", name, back, err, hostile)
+		}
 	}
 }
 

@@ -26,10 +26,26 @@ const (
 // startTimeout bounds the start of a lab's own processes.
 const startTimeout = 10 * time.Second
 
-// IsInit tells whether this process was started as a part of a lab; main must
-// then call InitMain, and nothing else, and exit with what it returns.
+// IsInit reports whether natkit started this process as a part of a lab; main must
+// then call InitMain, and nothing else, and exit with what it returns. The name alone
+// is not enough, since anybody can give it: init mounts things, which it may do only
+// where it is process 1 of a namespace of its own.
 func IsInit() bool {
-	return len(os.Args) > 1 && (os.Args[0] == initName || os.Args[0] == holderName)
+	if len(os.Args) < 2 {
+		return false
+	}
+	switch os.Args[0] {
+	case initName:
+		return os.Getpid() == 1 && isPipe(initAliveFd) && isPipe(initReadyFd)
+	case holderName:
+		return isPipe(holderReadyFd)
+	}
+	return false
+}
+
+func isPipe(fd int) bool {
+	var st unix.Stat_t
+	return unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFIFO
 }
 
 // InitMain is the main function of such a process.
@@ -40,10 +56,11 @@ func InitMain() int {
 	return initMain(os.Args[1])
 }
 
-// File descriptors that a lab's init is started with.
+// File descriptors that a lab's init and holder are started with.
 const (
-	initAliveFd = 3
-	initReadyFd = 4
+	initAliveFd   = 3
+	initReadyFd   = 4
+	holderReadyFd = 3
 )
 
 // initMain is PID 1 of the lab's PID namespace. When its owner ends, however
