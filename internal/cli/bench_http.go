@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/natkit/natkit/internal/load"
-	"github.com/natkit/natkit/internal/report"
 	loadrun "github.com/natkit/natkit/internal/load/run"
+	"github.com/natkit/natkit/internal/report"
 )
 
 // benchHTTPSchema names the JSON form of bench http's result.
