@@ -7,6 +7,8 @@ import (
 	"unicode"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/natkit/natkit/internal/suggest"
 )
 
 // located is a fault at a place of the document; without one where the line is 0.
@@ -26,7 +28,10 @@ func (a Advice) Error() string { return string(a) }
 // the words of an Advice after it.
 func Scalar(n *yaml.Node, expected string, read func(string) error) error {
 	n = resolve(n)
-	if n.Kind != yaml.ScalarNode {
+	switch n.Kind {
+	case yaml.SequenceNode:
+		return at(n, "expected %s, found a list: one value is meant; repeat what it belongs to for each of the others", expected)
+	case yaml.MappingNode:
 		return at(n, "expected %s, found %s", expected, nodeWords(n))
 	}
 	if err := read(n.Value); err != nil {
@@ -38,6 +43,15 @@ func Scalar(n *yaml.Node, expected string, read func(string) error) error {
 		return at(n, "%s", message)
 	}
 	return nil
+}
+
+// Unknown is an error about a word that is none of those that are known: an Advice
+// where one of them is near.
+func Unknown(word string, known ...string) error {
+	if near := suggest.Nearest(word, known); near != "" {
+		return Advice(fmt.Sprintf("did you mean %q?", near))
+	}
+	return errors.New("not known")
 }
 
 // List hands each item of a list, or a value that is none, to read: "one, or a list".

@@ -1,8 +1,6 @@
 package gateway
 
 import (
-	"errors"
-
 	"go.yaml.in/yaml/v4"
 
 	"github.com/natkit/natkit/internal/document"
@@ -26,7 +24,7 @@ func (e *Engine) UnmarshalYAML(n *yaml.Node) error {
 	return document.Scalar(n, "an engine: netfilter", func(text string) error {
 		*e = Engine(text)
 		if *e != EngineNetfilter && *e != EngineEBPF {
-			return errors.New("no engine")
+			return document.Unknown(text, string(EngineNetfilter))
 		}
 		return nil
 	})

@@ -82,10 +82,21 @@ func (s *Switch) UnmarshalYAML(n *yaml.Node) error {
 		case "off", "false":
 			*s = false
 		default:
-			return errors.New("neither")
+			return unknownSwitch(text)
 		}
 		return nil
 	})
+}
+
+// unknownSwitch is about a word that is neither on nor off, nor one of the others.
+func unknownSwitch(text string, others ...string) error {
+	switch strings.ToLower(text) {
+	case "yes", "y", "1", "enable", "enabled":
+		return document.Advice("write on")
+	case "no", "n", "0", "disable", "disabled":
+		return document.Advice("write off")
+	}
+	return document.Unknown(text, append(others, "on", "off", "true", "false")...)
 }
 
 func (s Switch) String() string {
@@ -106,7 +117,7 @@ func (r *Random) UnmarshalYAML(n *yaml.Node) error {
 		case "fully":
 			*r = RandomFully
 		default:
-			return errors.New("no way to choose")
+			return unknownSwitch(text, string(RandomFully))
 		}
 		return nil
 	})
@@ -139,7 +150,7 @@ func (m *MSS) UnmarshalYAML(n *yaml.Node) error {
 		}
 		n, err := strconv.ParseUint(text, 10, 16)
 		if err != nil {
-			return err
+			return document.Unknown(text, "clamp")
 		}
 		if n < leastMSS || n > mostMSS {
 			return document.Advice("a segment has 536 to 65495 bytes")
