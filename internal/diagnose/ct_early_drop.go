@@ -15,9 +15,9 @@ var ctEarlyDrop = Rule{
 }
 
 func checkEarlyDrop(rec *snapshot.Recording) (*Finding, Check) {
-	t, why := readTable(rec)
+	t, end := readTable(rec)
 	if t == nil {
-		return nil, Check{State: NotChecked, Why: why}
+		return nil, end
 	}
 	evicted, ok := t.delta("early_drop")
 	if !ok {

@@ -39,9 +39,9 @@ var ctFlood = Rule{
 }
 
 func checkFlood(rec *snapshot.Recording) (*Finding, Check) {
-	t, why := readTable(rec)
+	t, end := readTable(rec)
 	if t == nil {
-		return nil, Check{State: NotChecked, Why: why}
+		return nil, end
 	}
 	tab := rec.Last().Table
 	switch {

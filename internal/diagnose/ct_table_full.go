@@ -19,9 +19,9 @@ var ctTableFull = Rule{
 }
 
 func checkTableFull(rec *snapshot.Recording) (*Finding, Check) {
-	t, why := readTable(rec)
+	t, end := readTable(rec)
 	if t == nil {
-		return nil, Check{State: NotChecked, Why: why}
+		return nil, end
 	}
 	dropped, haveCounters := t.surplusDrops()
 	lines, suppressed := t.logLines()

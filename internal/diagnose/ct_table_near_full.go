@@ -30,9 +30,9 @@ var ctTableNearFull = Rule{
 }
 
 func checkTableNearFull(rec *snapshot.Recording) (*Finding, Check) {
-	t, why := readTable(rec)
+	t, end := readTable(rec)
 	if t == nil {
-		return nil, Check{State: NotChecked, Why: why}
+		return nil, end
 	}
 	if full, _ := checkTableFull(rec); full != nil {
 		return nil, Check{State: OK, Why: "it is full, see ct-table-full"}

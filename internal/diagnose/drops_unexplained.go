@@ -31,7 +31,7 @@ func checkDrops(rec *snapshot.Recording) (*Finding, Check) {
 		if tried, failed := rec.Last().Traced(snapshot.PartDrops); tried {
 			why = cmp.Or(failed, "the drops were traced for no time")
 		}
-		return nil, Check{State: NotChecked, Why: why}
+		return nil, Check{State: NotChecked, Why: why, NotAsked: why == needsTrace}
 	}
 	groups := t.groups()
 	var found []dropGroup

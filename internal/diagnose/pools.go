@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -30,20 +31,18 @@ type pools struct {
 	rules *snapshot.NATRules
 }
 
-// readPools fails, with the reason, where it is not known which ports NAT uses.
-func readPools(rec *snapshot.Recording) (*pools, string) {
-	t, why := readTable(rec)
+// readPools gives the check that ends a rule where it is not known which ports NAT uses.
+func readPools(rec *snapshot.Recording) (*pools, Check) {
+	t, end := readTable(rec)
 	if t == nil {
-		return nil, why
+		return nil, end
 	}
 	last := rec.Last()
 	if last.Ports == nil {
-		if why = last.PartError("ports"); why == "" {
-			why = "the ports that NAT uses were not looked at: no dump of the table, or a bundle of an older natkit"
-		}
-		return nil, why
+		return nil, Check{State: NotChecked, Why: cmp.Or(last.PartError("ports"),
+			"the ports that NAT uses were not looked at: no dump of the table, or a bundle of an older natkit")}
 	}
-	return &pools{t, last.Ports, last.NATRules}, ""
+	return &pools{t, last.Ports, last.NATRules}, Check{}
 }
 
 // tightest is the pool in which a new connection is most likely to fail; nil where

@@ -20,9 +20,9 @@ var snatPortsExhausted = Rule{
 }
 
 func checkPortsExhausted(rec *snapshot.Recording) (*Finding, Check) {
-	p, why := readPools(rec)
+	p, end := readPools(rec)
 	if p == nil {
-		return nil, Check{State: NotChecked, Why: why}
+		return nil, end
 	}
 	r, ok := p.refused()
 	if !ok {

@@ -26,10 +26,12 @@ func checkTWSeq(rec *snapshot.Recording) (*Finding, Check) {
 	switch {
 	case s == nil && known && held == 0:
 		return nil, Check{State: OK, Why: "nothing is in TIME_WAIT"}
-	case s == nil && known:
-		return nil, Check{State: NotChecked, Why: fmt.Sprintf("%s (no counter tells; %s in TIME_WAIT)", why, units.Count(held))}
 	case s == nil:
-		return nil, Check{State: NotChecked, Why: why}
+		check := Check{State: NotChecked, Why: why, NotAsked: why == needsTrace}
+		if known {
+			check.Why += fmt.Sprintf(" (no counter tells; %s in TIME_WAIT)", units.Count(held))
+		}
+		return nil, check
 	}
 	_, rejected := s.Rejected()
 	rejected -= min(rejected, e.challengedToo(s))

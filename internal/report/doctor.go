@@ -24,6 +24,7 @@ const (
 // was checked, then what could not be read and why.
 func Doctor(w io.Writer, style Style, r *diagnose.Report) error {
 	p := &printer{w: w, style: style}
+	p.incomplete(r)
 	p.printf("natkit doctor: %s, Linux %s, two samples %s apart", netnsName(r), r.Kernel, units.Fixed(r.Seconds, 1)+" s")
 	p.findings(r.Findings)
 	p.checks(r)
@@ -37,6 +38,20 @@ func Doctor(w io.Writer, style Style, r *diagnose.Report) error {
 		p.table(t)
 	}
 	return p.err
+}
+
+// incomplete comes first, as a look that is not whole must not be taken for health.
+func (p *printer) incomplete(r *diagnose.Report) {
+	for _, m := range r.Incomplete {
+		text := m.Why
+		if n := len(m.Checks); n > 0 {
+			text = fmt.Sprintf("%d of %s not made: %s", n, units.Plural(len(r.Checks), "check", "checks"), m.Why)
+		}
+		p.mark(0, Cell{"INCOMPLETE: ", Warn}, text, Bold)
+	}
+	if len(r.Incomplete) > 0 {
+		p.blank()
+	}
 }
 
 // profiled tells in one line where the CPUs spent their time.
@@ -177,16 +192,16 @@ func (p *printer) checks(r *diagnose.Report) {
 		t.Cells(stateMarks[c.State], Cell{Text: c.Title}, Cell{Text: c.Why})
 	}
 	p.blank()
-	p.line(p.style.Paint(Bold, checksSummary(len(r.Checks), count)))
+	p.line(p.style.Paint(Bold, checksSummary(len(r.Checks), count, len(r.Incomplete) > 0)))
 	p.table(t)
 }
 
-func checksSummary(all int, count map[diagnose.State]int) string {
+func checksSummary(all int, count map[diagnose.State]int, incomplete bool) string {
 	text := "Looked for " + units.Plural(all, "fault", "faults")
 	switch ok := count[diagnose.OK]; {
 	case all > 0 && ok == all:
 		return text + " and found none"
-	case ok > 0 && count[diagnose.Found] == 0:
+	case ok > 0 && count[diagnose.Found] == 0 && !incomplete:
 		return fmt.Sprintf("Looked for %d of %s and found none", ok, units.Plural(all, "fault", "faults"))
 	}
 	text += fmt.Sprintf(": %d found, %d not found", count[diagnose.Found], count[diagnose.OK])
