@@ -42,16 +42,24 @@ func Doctor(w io.Writer, style Style, r *diagnose.Report) error {
 
 // incomplete comes first, as a look that is not whole must not be taken for health.
 func (p *printer) incomplete(r *diagnose.Report) {
+	if len(r.Incomplete) == 0 {
+		return
+	}
+	checks, reasons := 0, []string{}
 	for _, m := range r.Incomplete {
-		text := m.Why
-		if n := len(m.Checks); n > 0 {
-			text = fmt.Sprintf("%d of %s not made: %s", n, units.Plural(len(r.Checks), "check", "checks"), m.Why)
-		}
-		p.mark(0, Cell{"INCOMPLETE: ", Warn}, text, Bold)
+		checks += len(m.Checks)
+		reasons = append(reasons, m.Why)
 	}
-	if len(r.Incomplete) > 0 {
-		p.blank()
+	text := fmt.Sprintf("%d of %s came to no result", checks, units.Plural(len(r.Checks), "check", "checks"))
+	if len(reasons) == 1 {
+		text += ": " + reasons[0]
+		reasons = nil
 	}
+	p.mark(0, Cell{"INCOMPLETE: ", Warn}, text, Bold)
+	for _, why := range reasons {
+		p.mark(2, Cell{Text: "- "}, why, Plain)
+	}
+	p.blank()
 }
 
 // profiled tells in one line where the CPUs spent their time.
@@ -185,28 +193,35 @@ var stateMarks = map[diagnose.State]Cell{
 }
 
 func (p *printer) checks(r *diagnose.Report) {
-	count := map[diagnose.State]int{}
+	count, notAsked := map[diagnose.State]int{}, 0
 	t := &Table{Indent: 2, Columns: []Column{{}, {}, {Wrap: true}}}
 	for _, c := range r.Checks {
 		count[c.State]++
+		if c.NotAsked {
+			notAsked++
+		}
 		t.Cells(stateMarks[c.State], Cell{Text: c.Title}, Cell{Text: c.Why})
 	}
 	p.blank()
-	p.line(p.style.Paint(Bold, checksSummary(len(r.Checks), count, len(r.Incomplete) > 0)))
+	p.line(p.style.Paint(Bold, checksSummary(len(r.Checks), notAsked, count)))
 	p.table(t)
 }
 
-func checksSummary(all int, count map[diagnose.State]int, incomplete bool) string {
+func checksSummary(all, notAsked int, count map[diagnose.State]int) string {
+	unfinished := count[diagnose.NotChecked] - notAsked
 	text := "Looked for " + units.Plural(all, "fault", "faults")
 	switch ok := count[diagnose.OK]; {
 	case all > 0 && ok == all:
 		return text + " and found none"
-	case ok > 0 && count[diagnose.Found] == 0 && !incomplete:
+	case ok > 0 && count[diagnose.Found] == 0 && unfinished == 0:
 		return fmt.Sprintf("Looked for %d of %s and found none", ok, units.Plural(all, "fault", "faults"))
 	}
 	text += fmt.Sprintf(": %d found, %d not found", count[diagnose.Found], count[diagnose.OK])
-	if n := count[diagnose.NotChecked]; n > 0 {
-		text += fmt.Sprintf(", %d could not be checked", n)
+	if unfinished > 0 {
+		text += fmt.Sprintf(", %d could not be checked", unfinished)
+	}
+	if notAsked > 0 {
+		text += fmt.Sprintf(", %d not asked for", notAsked)
 	}
 	return text
 }
