@@ -32,7 +32,7 @@ func checkEarlyDrop(rec *snapshot.Recording) (*Finding, Check) {
 		Confidence:  "certain",
 		Title:       "the connection table is at its limit: unanswered connections are evicted for new ones",
 		Evidence:    t.evidence(),
-		Cause:       "the table has reached net.netfilter.nf_conntrack_max " + t.used(),
+		Cause:       t.cause("the table has reached net.netfilter.nf_conntrack_max"),
 		Consequence: "connections that are still being set up, and UDP without an answer, lose their NAT mapping; once only assured connections are left, new ones are dropped",
 		Remedies:    t.remedies(true),
 	}, Check{Why: seen}

@@ -41,10 +41,13 @@ func checkTableFull(rec *snapshot.Recording) (*Finding, Check) {
 		Confidence: "likely",
 		Title:      "the connection table is full: new connections are dropped",
 		Evidence:   append(t.evidence(), t.drops()...),
-		Cause:      "net.netfilter.nf_conntrack_max is too small for the connections at hand " + t.used(),
+		Cause:      t.cause("net.netfilter.nf_conntrack_max is too small for the connections at hand"),
 		Consequence: "packets that would open a new connection are dropped without an answer: clients see connect timeouts, " +
 			"SYN retransmits after 1 s, 3 s, 7 s; established connections go on",
 		Remedies: t.remedies(true),
+	}
+	if t.flooded() {
+		f.Title = "the connection table is full of half-open connections, as a flood makes them: new connections are dropped"
 	}
 	if lines > 0 {
 		f.Evidence = append(f.Evidence, Evidence{What: "kernel log: \"table full\"", Value: lines, Unit: "lines", Source: "/dev/kmsg"})
