@@ -26,7 +26,7 @@ func checkTableFull(rec *snapshot.Recording) (*Finding, Check) {
 	dropped, haveCounters := t.surplusDrops()
 	lines, suppressed := t.logLines()
 	switch {
-	case t.firstMax != t.max && !t.full():
+	case t.firstMax != t.max && !t.full() && (lines > 0 || dropped > 0 || !haveCounters):
 		return nil, Check{State: NotChecked, Why: fmt.Sprintf("%s; the limit was %s a moment ago: look again", t.usage(), units.Count(t.firstMax))}
 	case !haveCounters && lines == 0 && t.full():
 		return nil, Check{State: NotChecked, Why: t.usage() + ", but whether it drops is unknown: " + t.noCounters()}

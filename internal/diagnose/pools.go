@@ -129,6 +129,9 @@ func noRange(rule *snapshot.NATRule) string {
 	return fmt.Sprintf("; how many ports a connection can have is not known: a map gives them (%s: %s)", rule.Place(), rule.Text)
 }
 
+// byLayout begins the source of chances that hold for the ports left in the end.
+const byLayout = "by the layout of used ports"
+
 // evidence of one pool.
 func (p *pools) evidence(pool *snapshot.PortPool) []Evidence {
 	source := fmt.Sprintf("dump of all %s entries", units.Count(p.ports.Sampled))
@@ -143,7 +146,7 @@ func (p *pools) evidence(pool *snapshot.PortPool) []Evidence {
 		e = append(e, Evidence{What: "range of ports", Value: fmt.Sprintf("%d-%d", pool.FirstPort, pool.LastPort), Source: pool.RangeSource})
 	}
 	if pool.Known {
-		how := "by the layout of used ports and the kernel's search: " + p.ports.Probing
+		how := byLayout + " and the kernel's search: " + p.ports.Probing
 		e = append(e,
 			Evidence{What: "a new connection fails", Value: round2(100 * pool.Fails), Unit: "%", Source: how},
 			Evidence{What: "its own port being taken", Value: round2(100 * pool.FailsIfTaken), Unit: "%", Source: how})
