@@ -37,6 +37,9 @@ func checkTableNearFull(rec *snapshot.Recording) (*Finding, Check) {
 	if full, _ := checkTableFull(rec); full != nil {
 		return nil, Check{State: OK, Why: "it is full, see ct-table-full"}
 	}
+	if evicted, _ := t.delta("early_drop"); evicted > 0 && t.full() {
+		return nil, Check{State: OK, Why: "it is at its limit, see ct-early-drop"}
+	}
 	steady, forecast := t.steady(), t.forecast()
 	seen := t.usage()
 	if forecast > t.count {
