@@ -21,6 +21,9 @@ const (
 	exitFailed   = 1 // the operation failed
 	exitUsage    = 2 // the command line was wrong
 	exitFindings = 3 // done, and there are findings, or an expectation was not met
+	// exitIncomplete: done in part, and nothing was found in that.
+	exitIncomplete  = 4
+	exitInterrupted = 130 // as shells say it of SIGINT
 )
 
 // Env is what a command may use of the process around it.
@@ -37,6 +40,12 @@ type Env struct {
 
 // errFindings makes natkit exit with 3 without a message: the report said it all.
 var errFindings = errors.New("there are findings")
+
+// errIncomplete and errCutShort are the same for 4 and 130.
+var (
+	errIncomplete = errors.New("not all could be looked at")
+	errCutShort   = errors.New("interrupted")
+)
 
 // usageError is a mistake in the command line.
 type usageError struct{ err error }
@@ -74,6 +83,10 @@ func exitCode(stderr io.Writer, cmd *cobra.Command, err error) int {
 		return exitOK
 	case errors.Is(err, errFindings):
 		return exitFindings
+	case errors.Is(err, errIncomplete):
+		return exitIncomplete
+	case errors.Is(err, errCutShort):
+		return exitInterrupted
 	case errors.As(err, &usage):
 		fmt.Fprintf(stderr, "natkit: %s\nsee '%s --help'\n", said(err), cmd.CommandPath())
 		return exitUsage

@@ -88,7 +88,7 @@ func readSysctls(src source) (snapshot.Sysctls, error) {
 	const dir = sysctlRoot + "net/netfilter"
 	names, err := src.list(dir, "nf_conntrack_")
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(names) == 0 {
-		err = errors.New("read net.netfilter.nf_conntrack_*: there are none: connection tracking (nf_conntrack) is not loaded")
+		err = errors.New("read net.netfilter.nf_conntrack_*: there are none: " + snapshot.NotLoaded)
 	}
 	sysctls := snapshot.Sysctls{}
 	for _, name := range names {
