@@ -155,6 +155,44 @@ func TestForeignTellsOthersChains(t *testing.T) {
 	}
 }
 
+// TestForeignByElement: a rule that looks into sets, maps or ranges is there once for each
+// element, with its conditions.
+func TestForeignByElement(t *testing.T) {
+	ns := testutil.Namespace(t)
+	run(t, ns, `table ip mine {
+	chain pre { type nat hook prerouting priority -100;
+		tcp dport {80, 8080} dnat to 10.0.0.1
+		udp dport 5000-5600 dnat to 10.0.0.2
+		dnat to tcp dport map {25: 10.0.0.3, 143: 10.0.0.4}
+		tcp dport vmap {22: jump on, 23: accept}
+		udp dport 53 dnat to 10.0.0.6
+	}
+	chain on { udp dport 53 dnat to 10.0.0.9; tcp dport 20-30 dnat to 10.0.0.5; }
+}`, "nft", "-f", "-")
+	run(t, ns, "", strings.Fields("iptables-legacy -t nat -A PREROUTING -p tcp -m multiport --dports 1,3:4 -j DNAT --to 10.0.0.7")...)
+	run(t, ns, "", strings.Fields("iptables-legacy -t nat -A PREROUTING -p udp --dport 6:7 -j DNAT --to 10.0.0.8")...)
+	all, err := foreign(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, c := range all {
+		for _, r := range c.NAT {
+			got = append(got, fmt.Sprintf("%s/%d-%d %s partial=%v unless=%v", r.Protocol, r.DestinationPort, r.LastDestinationPort, r.First, r.Partial, len(r.Unless)))
+		}
+	}
+	slices.Sort(got)
+	want := []string{
+		"tcp/1-0 10.0.0.7 partial=false unless=0", "tcp/143-0 10.0.0.4 partial=false unless=0",
+		"tcp/22-0 10.0.0.5 partial=false unless=0", "tcp/25-0 10.0.0.3 partial=false unless=0",
+		"tcp/3-4 10.0.0.7 partial=false unless=0", "tcp/80-0 10.0.0.1 partial=false unless=0", "tcp/8080-0 10.0.0.1 partial=false unless=0",
+		"udp/5000-5600 10.0.0.2 partial=false unless=0", "udp/53-0 10.0.0.6 partial=false unless=1", "udp/6-7 10.0.0.8 partial=false unless=0",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestRouted(t *testing.T) {
 	ns := testutil.Namespace(t)
 	wire(t, ns, "lan0", "192.168.0.1/24")
