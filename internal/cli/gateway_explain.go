@@ -119,7 +119,12 @@ func (f *gatewayExplain) run(ctx context.Context, env *Env, ns *netns.Handle, fi
 	if packet.In, err = f.entrance(ns, packet); err != nil {
 		return err
 	}
-	e, err := engine.Standard.Follow(plan, facts, f.routes(ns, facts), packet)
+	routes, err := host.OpenRoutes(ns)
+	if err != nil {
+		return err
+	}
+	defer routes.Close()
+	e, err := engine.Standard.Follow(plan, facts, f.routes(routes.Follow, facts), packet)
 	if err != nil {
 		return fmt.Errorf("explain %s: %w", packet, err)
 	}
@@ -195,22 +200,15 @@ func (f *gatewayExplain) entrance(ns *netns.Handle, packet explain.Packet) (stri
 
 // routes asks the kernel, for packets of an interface that is not here as if they were of
 // the host itself. --out is for what is not for the host itself.
-func (f *gatewayExplain) routes(ns *netns.Handle, facts gateway.Facts) explain.Router {
+func (f *gatewayExplain) routes(kernel explain.Router, facts gateway.Facts) explain.Router {
 	return func(w explain.Lookup) (explain.Hop, error) {
 		if !isHere(facts, w.In) {
 			w.In, w.Source = "", netip.Addr{}
 		}
-		r, err := host.Routed(ns, host.Way{Source: w.Source, Destination: w.Destination, In: w.In})
-		if err != nil {
-			return explain.Hop{}, err
-		}
-		h := explain.Hop{Local: r.Local, Out: r.Out, Gateway: r.Gateway, Source: r.Source}
-		if r.Unreachable {
-			h.Unreachable = r.Reason
-		}
-		if f.out != "" && !h.Local {
+		h, err := kernel(w)
+		if err == nil && f.out != "" && !h.Local {
 			h = explain.Hop{Out: f.out}
 		}
-		return h, nil
+		return h, err
 	}
 }

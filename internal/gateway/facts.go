@@ -3,6 +3,7 @@ package gateway
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/natkit/natkit/internal/snapshot"
 )
@@ -119,4 +120,11 @@ func (f *Facts) AddressesOf(name string) []netip.Prefix {
 		}
 	}
 	return nil
+}
+
+// Has tells whether an interface has the address.
+func (f *Facts) Has(a netip.Addr) bool {
+	return slices.ContainsFunc(f.Interfaces, func(i Interface) bool {
+		return slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool { return p.Addr() == a })
+	})
 }

@@ -9,7 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/natkit/natkit/internal/testutil")
+	"github.com/natkit/natkit/internal/testutil"
+)
 
 // TestServiceHearsOfAFlush: without a single look the service puts rules back that somebody
 // flushed, as the kernel tells it; to a program that does so again and again it gives way.
