@@ -50,6 +50,9 @@ func Read(ctx context.Context, ns *netns.Handle, o Options) (gateway.Facts, erro
 		unknown(&f, "other programs' rules", err)
 	}
 	settings(&f, collect.ReadSettings(ctx, collect.Options{Netns: ns}))
+	if err := Forwarding(ns, &f); err != nil {
+		unknown(&f, "forwarding", err)
+	}
 	if o.Flowtable != nil {
 		if f.Flowtable = o.Flowtable(ns); f.Flowtable.Unknown {
 			f.Unknown = append(f.Unknown, "flowtables: "+f.Flowtable.Reason)

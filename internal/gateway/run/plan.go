@@ -24,8 +24,8 @@ const (
 
 // Names of sysctls that a gateway needs.
 const (
-	Forward4   = "net.ipv4.ip_forward"
-	Forward6   = "net.ipv6.conf.all.forwarding"
+	Forward4   = gateway.Forward4
+	Forward6   = gateway.Forward6
 	Accounting = "net.netfilter.nf_conntrack_acct"
 	timeWait   = "net.netfilter.nf_conntrack_tcp_timeout_time_wait"
 )
