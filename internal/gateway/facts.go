@@ -20,6 +20,9 @@ type Facts struct {
 	Sessions []Session `json:"sessions,omitempty"`
 	// Foreign are other programs' base chains that packets pass before or after ours.
 	Foreign []Foreign `json:"foreign,omitempty"`
+	// Ways are the interfaces by which hosts inside are reached that rules lead to and that
+	// are on no network of the Interfaces; without those that no route leads to.
+	Ways map[netip.Addr]string `json:"ways,omitempty"`
 	// Kernel is the running one; without a release where it is not known.
 	Kernel snapshot.Kernel `json:"kernel"`
 	// Conntrack is the connection table's size, Sysctls the values that a plan may
@@ -147,6 +150,13 @@ func (f *Facts) AddressesOf(name string) []netip.Prefix {
 func (f *Facts) Has(a netip.Addr) bool {
 	return slices.ContainsFunc(f.Interfaces, func(i Interface) bool {
 		return slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool { return p.Addr() == a })
+	})
+}
+
+// Near tells whether an address is on the network of an interface.
+func (f *Facts) Near(a netip.Addr) bool {
+	return slices.ContainsFunc(f.Interfaces, func(i Interface) bool {
+		return slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool { return p.Contains(a) })
 	})
 }
 

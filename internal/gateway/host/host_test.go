@@ -193,6 +193,32 @@ func TestForeignByElement(t *testing.T) {
 	}
 }
 
+// TestReadTellsWays: of hosts that are on no network here, the interface that leads there.
+func TestReadTellsWays(t *testing.T) {
+	ns := testutil.Namespace(t)
+	wire(t, ns, "lan0", "192.168.0.1/24")
+	wire(t, ns, "wan0", "203.0.113.7/24")
+	for _, line := range []string{"ip route add default via 203.0.113.1", "ip route add 10.0.0.0/8 via 192.168.0.9", "ip route add blackhole 198.19.0.0/16"} {
+		run(t, ns, "", strings.Fields(line)...)
+	}
+	addr := netip.MustParseAddr
+	f, err := Read(t.Context(), ns, Options{Targets: []netip.Addr{addr("192.168.0.2"), addr("203.0.113.20"), addr("198.51.100.9"), addr("10.1.1.1"), addr("198.19.0.1")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]string{"198.51.100.9": "wan0", "10.1.1.1": "lan0"}, inWords(f.Ways)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func inWords(ways map[netip.Addr]string) map[string]string {
+	all := map[string]string{}
+	for a, name := range ways {
+		all[a.String()] = name
+	}
+	return all
+}
+
 func TestRouted(t *testing.T) {
 	ns := testutil.Namespace(t)
 	wire(t, ns, "lan0", "192.168.0.1/24")

@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/explain"
 	"github.com/natkit/natkit/internal/netns"
 )
@@ -119,6 +121,31 @@ func (r *Routes) name(index int) string {
 		r.names[index] = link.Attrs().Name
 	}
 	return r.names[index]
+}
+
+// ways are the interfaces by which hosts are reached that are on no network of the
+// interfaces.
+func ways(ns *netns.Handle, f *gateway.Facts, targets []netip.Addr) (map[netip.Addr]string, error) {
+	targets = slices.DeleteFunc(slices.Clone(targets), f.Near)
+	if len(targets) == 0 {
+		return nil, nil
+	}
+	routes, err := OpenRoutes(ns)
+	if err != nil {
+		return nil, err
+	}
+	defer routes.Close()
+	all := map[netip.Addr]string{}
+	for _, a := range targets {
+		to, err := routes.Of(Way{Destination: a})
+		if err != nil {
+			return nil, err
+		}
+		if !to.Unreachable && !to.Local {
+			all[a] = to.Out
+		}
+	}
+	return all, nil
 }
 
 // unreachable are the refusals that are answers: fib_lookup's errors, and EXDEV of

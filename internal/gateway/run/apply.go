@@ -215,7 +215,7 @@ func (r *Ready) Apply(ctx context.Context, confirm time.Duration) (applied *appl
 		return err
 	})
 	if err != nil {
-		return nil, r.located(err)
+		return nil, r.located(r.first(err))
 	}
 	if r.begins() {
 		if note := r.translate(ctx); note != "" {
@@ -249,6 +249,22 @@ func (r *Ready) translate(ctx context.Context) string {
 	return fmt.Sprintf("deleted %s that passed untranslated: %s; their next packets are translated",
 		units.Plural(int64(len(passed.Keys)), "connection", "connections"), passed.Words())
 }
+
+// first says that another natkit was first, where the host is not what the plan was made for
+// because of that.
+func (r *Ready) first(err error) error {
+	if !errors.Is(err, apply.ErrChangedSince) {
+		return err
+	}
+	state, readErr := r.host.State()
+	if readErr != nil || !tune.IsDigest(state.Digest) || apply.GatewayValue(state) == r.Before {
+		return err
+	}
+	return fmt.Errorf("%w: it put plan %.12s in force; nothing was changed; apply the file again if it is to take its place", ErrAnotherFirst, state.Digest)
+}
+
+// ErrAnotherFirst: while a file was prepared, another natkit applied one.
+var ErrAnotherFirst = errors.New("another natkit was first")
 
 // located adds the line of the rule that an error is about.
 func (r *Ready) located(err error) error {

@@ -149,13 +149,16 @@ func precheck(tx *journal.Transaction, opt Options) error {
 	return readAlong(tx, opt)
 }
 
+// ErrChangedSince: a value is not the one any more that the plan was made for.
+var ErrChangedSince = errors.New("the host has changed since; plan again")
+
 func expectBefore(applier Applier, c tune.Change) error {
 	now, err := applier.Read(c.Target)
 	if err != nil {
 		return err
 	}
 	if !tune.SameValue(now, c.Before) {
-		return fmt.Errorf("change %s: the value is %q, the plan was made for %q: the host has changed since; plan again", c.Target, now, c.Before)
+		return fmt.Errorf("change %s: the value is %q, the plan was made for %q: %w", c.Target, now, c.Before, ErrChangedSince)
 	}
 	return nil
 }
