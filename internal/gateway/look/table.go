@@ -168,6 +168,11 @@ func (v *view) interfaces() {
 	if v.plan == nil {
 		return
 	}
+	facts := gateway.Facts{Interfaces: v.host, Sysctls: v.settings.Sysctls}
+	if err := host.Forwarding(v.o.Netns, &facts); err != nil {
+		v.note("whether the host forwards is not known: %v", err)
+	}
+	v.NotForwarding, v.CutHairpins = facts.NotForwarding(v.plan), cutHairpins(v.plan, v.host)
 	there := map[string]bool{}
 	for _, i := range v.host {
 		there[i.Name] = true
@@ -188,4 +193,17 @@ func (v *view) losses() {
 	}
 	v.Flows.Table, _ = v.settings.Sysctls.Int(snapshot.ConntrackCount)
 	v.Flows.Max, _ = v.settings.Sysctls.Int(snapshot.ConntrackMax)
+}
+
+// cutHairpins are the bridges inside that keep a host from itself.
+func cutHairpins(p *gateway.Plan, interfaces []gateway.Interface) (all []status.CutHairpin) {
+	for _, i := range interfaces {
+		cuts := func(s gateway.Source) bool {
+			return s.Hairpin.Prefix.IsValid() && i.Bridge.Cuts(s.Rule.BitLen() == 128)
+		}
+		if p.Inside(i.Name) && slices.ContainsFunc(p.Sources, cuts) {
+			all = append(all, status.CutHairpin{Bridge: i.Name, Ports: i.Bridge.OneWay})
+		}
+	}
+	return all
 }

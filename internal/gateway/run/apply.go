@@ -13,6 +13,7 @@ import (
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/natkit/natkit/internal/tune/journal"
+	"github.com/natkit/natkit/internal/units"
 )
 
 // Wish is what somebody wants a host to become.
@@ -196,8 +197,9 @@ func (h Host) keepFile(digest string) error {
 	return err
 }
 
-// Apply carries out what was prepared, in the namespace, and then forgets plans that
-// nobody needs any more. confirm is as in apply.Options.
+// Apply carries out what was prepared, in the namespace, deletes the connections that its
+// first rules of NAT came too late for, and then forgets plans that nobody needs any more.
+// confirm is as in apply.Options. With an error and what was applied, it is in force.
 func (r *Ready) Apply(ctx context.Context, confirm time.Duration) (applied *apply.Applied, err error) {
 	if confirm > 0 {
 		if _, err := r.host.kept(r.Before); err != nil {
@@ -213,11 +215,56 @@ func (r *Ready) Apply(ctx context.Context, confirm time.Duration) (applied *appl
 		return err
 	})
 	if err != nil {
-		return nil, r.located(err)
+		return nil, r.located(r.first(err))
+	}
+	if r.begins() {
+		if note := r.translate(ctx); note != "" {
+			if err = applied.Note(tune.Gateway, note); err != nil {
+				err = fmt.Errorf("in force as %s, and %s; write that into the journal: %w", applied.ID(), note, err)
+			}
+		}
 	}
 	r.host.forget()
-	return applied, nil
+	return applied, err
 }
+
+// begins tells whether rules of NAT come where the gateway had none: connections that
+// begin while the kernel takes the first ones in, and those that there were before, pass
+// them without being asked.
+func (r *Ready) begins() bool {
+	return translates(r.Gateway) && (r.Before == tune.GatewayNone || r.InForce != nil && !translates(r.InForce))
+}
+
+func translates(p *gateway.Plan) bool { return len(p.Sources)+len(p.Destinations) > 0 }
+
+// translate makes the plan true for connections that pass it, and says how many there were.
+func (r *Ready) translate(ctx context.Context) string {
+	passed, err := r.host.Translate(ctx, r.Gateway, &r.Facts)
+	switch {
+	case err != nil:
+		return fmt.Sprintf("connections that pass untranslated could not be looked for: %v", err)
+	case len(passed.Keys) == 0:
+		return ""
+	}
+	return fmt.Sprintf("deleted %s that passed untranslated: %s; their next packets are translated",
+		units.Plural(int64(len(passed.Keys)), "connection", "connections"), passed.Words())
+}
+
+// first says that another natkit was first, where the host is not what the plan was made for
+// because of that.
+func (r *Ready) first(err error) error {
+	if !errors.Is(err, apply.ErrChangedSince) {
+		return err
+	}
+	state, readErr := r.host.State()
+	if readErr != nil || !tune.IsDigest(state.Digest) || apply.GatewayValue(state) == r.Before {
+		return err
+	}
+	return fmt.Errorf("%w: it put plan %.12s in force; nothing was changed; apply the file again if it is to take its place", ErrAnotherFirst, state.Digest)
+}
+
+// ErrAnotherFirst: while a file was prepared, another natkit applied one.
+var ErrAnotherFirst = errors.New("another natkit was first")
 
 // located adds the line of the rule that an error is about.
 func (r *Ready) located(err error) error {

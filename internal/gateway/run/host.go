@@ -52,7 +52,7 @@ func (h Host) Inode() (uint64, error) { return netns.InodeOf(h.Netns) }
 // facts are what Check and Compile need for a file; pid is the process whose session
 // must not be cut, 0 for none.
 func (h Host) facts(ctx context.Context, file *gateway.File, pid int) (gateway.Facts, error) {
-	return host.Read(ctx, h.Netns, host.Options{PID: pid, Flowtable: h.Apply.Engines.Flowtable(&file.Config)})
+	return host.Read(ctx, h.Netns, host.Options{PID: pid, Targets: file.Config.Targets(), Flowtable: h.Apply.Engines.Flowtable(&file.Config)})
 }
 
 // State is what is in force, with the rules of the file that somebody changed.

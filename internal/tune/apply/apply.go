@@ -30,6 +30,26 @@ func (a *Applied) ID() string { return a.tx.ID }
 // is what the kernel made of it.
 func (a *Applied) Transaction() journal.Transaction { return *a.tx }
 
+// Note writes into the journal what the change of a kind has brought with it.
+func (a *Applied) Note(kind tune.Kind, text string) error {
+	unlock, err := a.opt.lock(context.Background())
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	now, err := a.opt.Journal.Reload(a.tx)
+	if err != nil {
+		return err
+	}
+	for i := range now.Changes {
+		if c := &now.Changes[i]; c.Kind == kind && c.State == journal.Applied {
+			c.Note = text
+		}
+	}
+	a.tx = now
+	return a.opt.Journal.Save(now)
+}
+
 // Changes are what is in force, with the values that the kernel took.
 func (a *Applied) Changes() []tune.Change {
 	var out []tune.Change
@@ -129,13 +149,16 @@ func precheck(tx *journal.Transaction, opt Options) error {
 	return readAlong(tx, opt)
 }
 
+// ErrChangedSince: a value is not the one any more that the plan was made for.
+var ErrChangedSince = errors.New("the host has changed since; plan again")
+
 func expectBefore(applier Applier, c tune.Change) error {
 	now, err := applier.Read(c.Target)
 	if err != nil {
 		return err
 	}
 	if !tune.SameValue(now, c.Before) {
-		return fmt.Errorf("change %s: the value is %q, the plan was made for %q: the host has changed since; plan again", c.Target, now, c.Before)
+		return fmt.Errorf("change %s: the value is %q, the plan was made for %q: %w", c.Target, now, c.Before, ErrChangedSince)
 	}
 	return nil
 }
