@@ -97,7 +97,7 @@ func (p *printer) labStages(r *lab.Report) {
 
 // labMeasures has a column for each stage.
 func (p *printer) labMeasures(r *lab.Report) {
-	t := &Table{Indent: 2, Columns: []Column{{Min: 16}, {Min: 19}}}
+	t := &Table{Indent: 2, Keys: 2, Columns: []Column{{Min: 16}, {Min: 19}}}
 	for _, s := range r.Stages {
 		t.Columns = append(t.Columns, Column{Head: s.Name, Right: true, Min: stageWidth})
 	}
