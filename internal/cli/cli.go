@@ -2,6 +2,7 @@
 package cli
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -124,6 +125,7 @@ and proves the fix under load.`,
 	}
 	root.SetVersionTemplate("natkit {{.Version}}\n")
 	root.SetUsageTemplate(usageTemplate(root))
+	fitHelp(env, root)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	for _, group := range verbs(env) {
 		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})
@@ -146,6 +148,24 @@ var runsItself = map[string]string{"runs-itself": "true"}
 func usageTemplate(root *cobra.Command) string {
 	return strings.Replace(root.UsageTemplate(), "{{if .Runnable}}",
 		`{{if and .Runnable (or (not .HasAvailableSubCommands) (index .Annotations "runs-itself"))}}`, 1)
+}
+
+// fitHelp lays help out for the screen, where its width is known.
+func fitHelp(env *Env, root *cobra.Command) {
+	help := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		columns := env.columns()
+		if columns == 0 {
+			help(cmd, args)
+			return
+		}
+		var text bytes.Buffer
+		out := cmd.OutOrStdout()
+		cmd.SetOut(&text)
+		help(cmd, args)
+		cmd.SetOut(out)
+		fmt.Fprint(out, report.Reflow(text.String(), columns))
+	})
 }
 
 // addBuiltIn adds the commands that cobra brings along, so that what is true of

@@ -247,5 +247,5 @@ func (s *gatewayStatus) show(now *status.Gateway, at time.Time) error {
 }
 
 func (s *gatewayStatus) text(w io.Writer, now *status.Gateway, at time.Time, top int) error {
-	return report.GatewayStatus(w, s.env.fittedStyle(), report.GatewayView{Source: s.target.name(), Args: s.target.args(), Top: top, At: at, Watch: s.watch}, now)
+	return report.GatewayStatus(w, s.env.style(), report.GatewayView{Source: s.target.name(), Args: s.target.args(), Top: top, At: at, Watch: s.watch}, now)
 }

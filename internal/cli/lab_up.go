@@ -108,12 +108,11 @@ func printUp(w io.Writer, natkit string, s *lab.Scenario, state build.State) err
 			router = rule.Node
 		}
 	}
-	inside := strings.TrimPrefix(natkit, "sudo ")
 	fmt.Fprintf(&b, "\ntry:\n")
 	try := func(format string, args ...any) { fmt.Fprintf(&b, "  "+natkit+" lab "+format+"\n", args...) }
 	try("exec %s -- curl -s %s", from, url)
-	try("exec %s -- %s bench http -c 100 -n 10000 %s", from, inside, url)
-	try("exec %s -- %s doctor", router, inside)
+	try("exec %s -- natkit bench http -c 100 -n 10000 %s", from, url)
+	try("exec %s -- natkit doctor", router)
 	try("exec %s -- bash", router)
 	try("down %s", state.Name)
 	_, err := io.WriteString(w, b.String())

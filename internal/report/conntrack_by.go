@@ -45,7 +45,7 @@ func (g Groups) Text(w io.Writer, style Style) error {
 		if rows == blockRows {
 			p.table(t)
 			next := g.table(false)
-			for i, width := range t.widths(p.style.columns()) {
+			for i, width := range t.grid(p.style).widths {
 				next.Columns[i].Min = width
 			}
 			t, rows = next, 0

@@ -158,7 +158,7 @@ func (p *printer) evidence(evidence []diagnose.Evidence, above []diagnose.Findin
 	p.table(t)
 	for _, e := range long {
 		text := e.What + ": " + Value(e.Value, e.Unit)
-		for _, part := range wrap(clean(text+"  "+sourceText(e.Source)), Width-4) {
+		for _, part := range wrap(clean(text+"  "+sourceText(e.Source)), p.style.columns()-4) {
 			p.line("    " + part)
 		}
 	}

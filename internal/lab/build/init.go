@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -16,6 +17,13 @@ import (
 
 // self is the running program, also after its file was replaced on disk.
 const self = "/proc/self/exe"
+
+// ownName is what calls natkit in a lab: a link in binDir, which comes first in the
+// PATH of the lab's programs.
+const ownName = "natkit"
+
+// binDir is in the lab's own file system.
+func binDir(mount string) string { return filepath.Join(mount, "bin") }
 
 // Names that a re-executed natkit has as argv[0].
 const (
@@ -93,6 +101,18 @@ func ownMounts(mount string) error {
 	}
 	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return fmt.Errorf("mount the lab's /proc: %w", err)
+	}
+	return linkSelf(binDir(mount))
+}
+
+// linkSelf makes natkit a program of the lab, wherever its file is, also after that
+// was replaced or removed: it is what process 1 of the lab runs.
+func linkSelf(dir string) error {
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return fmt.Errorf("make natkit a program of the lab: %w", err)
+	}
+	if err := os.Symlink("/proc/1/exe", filepath.Join(dir, ownName)); err != nil {
+		return fmt.Errorf("make natkit a program of the lab: %w", err)
 	}
 	return nil
 }
