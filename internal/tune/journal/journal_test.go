@@ -57,7 +57,7 @@ func TestJournalKeepsWhatItWasGiven(t *testing.T) {
 	for i := range 3 {
 		tx := sample()
 		tx.Origin = fmt.Sprint("test ", i)
-		if err := j.Begin(tx); err != nil {
+		if _, err := j.Begin(tx); err != nil {
 			t.Fatal(err)
 		}
 		want = append(want, tx)
@@ -91,7 +91,7 @@ func TestDamagedFilesAreReportedAndKept(t *testing.T) {
 		}
 	}
 	tx := sample()
-	if err := j.Begin(tx); err != nil {
+	if _, err := j.Begin(tx); err != nil {
 		t.Fatal(err)
 	}
 	if tx.ID != "t0013" {
@@ -192,7 +192,7 @@ func TestOldFinishedTransactionsGo(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := j.Begin(sample()); err != nil {
+	if _, err := j.Begin(sample()); err != nil {
 		t.Fatal(err)
 	}
 	all, _, err := j.List()
@@ -246,13 +246,13 @@ func onFullDisk(dir string) error {
 	}
 	defer unlock()
 	first := sample()
-	if err := j.Begin(first); err != nil {
+	if _, err := j.Begin(first); err != nil {
 		return err
 	}
 	if err := fill(filepath.Join(dir, "rest")); err != nil {
 		return err
 	}
-	if err := j.Begin(sample()); !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), StateDirEnv) {
+	if _, err := j.Begin(sample()); !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), StateDirEnv) {
 		return fmt.Errorf("a new transaction on a full disk: %v; want ENOSPC and what to do", err)
 	}
 	first.Origin = "changed"
@@ -264,8 +264,8 @@ func onFullDisk(dir string) error {
 		return fmt.Errorf("the former journal is not as it was: %v %v %v", all, damaged, err)
 	}
 	entries, err := os.ReadDir(j.Dir())
-	if err != nil || len(entries) != 2 {
-		return fmt.Errorf("want the lock and one transaction, got %v, %v", entries, err)
+	if err != nil || len(entries) != 3 {
+		return fmt.Errorf("want the lock, one transaction and its owner's lock, got %v, %v", entries, err)
 	}
 	return nil
 }
@@ -291,7 +291,7 @@ func TestIDsThatBeginAgainAreOtherTransactions(t *testing.T) {
 	first, second := sample(), sample()
 	for _, tx := range []*Transaction{first, second} {
 		unlock := lock(t, j)
-		if err := j.Begin(tx); err != nil {
+		if _, err := j.Begin(tx); err != nil {
 			t.Fatal(err)
 		}
 		if now, err := j.Reload(tx); err != nil || !now.Is(tx) {

@@ -46,7 +46,10 @@ func TestDecode(t *testing.T) {
 		{`"changes": [`, `"changes": [7,`, "not a journal file"},
 		{`"origin": "tune"`, `"origin": ""`, "origin"},
 		{string(good[len(good)-20:]), "", "not a journal file"},
-		{"\n}\n", "\n}\n{}", "text after the end"},
+		{"\n}\n", "\n}\nx\n", "text after the end"},
+		{"\n}\n", "\n}\n" + `{"change":2,"state":"applied"}` + "\n", "change 2 is none"},
+		{"\n}\n", "\n}\n" + `{"change":0,"state":"eaten"}` + "\n", `state "eaten" is unknown`},
+		{"boot-a\",", "boot-a\", \"nonce\": \"../x\",", "nonce"},
 		{`"origin": "tune"`, `"origin": "` + strings.Repeat("x", maxFileBytes) + `"`, "larger than"},
 	}
 	for _, c := range bad {
