@@ -191,9 +191,10 @@ func decode(r io.Reader) (*Transaction, error) {
 	return t, nil
 }
 
-// update reads the lines behind the transaction. The last one counts only with its end: a
-// crash of the machine may have cut it off, and then the change is as if it were planned.
+// update reads the lines behind the transaction. After a crash of the machine the last
+// ones may be cut off, or be zeros: those changes are as if they were planned.
 func (t *Transaction) update(text []byte) error {
+	text, _, _ = bytes.Cut(text, []byte{0})
 	for line := range bytes.Lines(text) {
 		if len(bytes.TrimSpace(line)) == 0 || line[len(line)-1] != '\n' {
 			continue
