@@ -63,9 +63,9 @@ func (t *tuner) listCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "list what natkit changed, what waits for confirmation, and what is undone",
-		Long: `List the journal, oldest first: all that can be undone, and the last 10 that were;
-with --all the last 50 of those, which are kept. What nobody else will undo any more (its process
-was killed, its time to confirm ended without its guard, the machine was
+		Long: `List the journal, oldest first: all that can be undone, and the last 10 that were
+undone; with --all the last 50 of those. What nobody else will undo any more (its
+process was killed, its time to confirm ended without its guard, the machine was
 rebooted) is undone first, and said so.
 
   pending      waits for 'natkit tune confirm'
