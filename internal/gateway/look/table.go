@@ -148,9 +148,13 @@ func (v *view) pending(all []*journal.Transaction, here netns.ID) error {
 	return nil
 }
 
-// doubt: the journal knows a namespace by its number, which a later one may get.
+// doubt: before Linux 5.14 the journal knows a namespace by its number alone, which a
+// later one may get.
 func (v *view) doubt() {
 	if v.Removed == "" {
+		return
+	}
+	if here, err := netns.IDOf(v.o.Netns); err == nil && here.Cookie != 0 {
 		return
 	}
 	if initial, err := host.Initial(v.o.Netns); err != nil || !initial {
