@@ -8,10 +8,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
 
+	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/journal"
 )
@@ -21,6 +23,8 @@ type Applied struct {
 	opt   Options
 	tx    *journal.Transaction
 	guard *guard
+	// end gives up the ownership of the transaction.
+	end func()
 }
 
 // ID names the transaction in the journal.
@@ -78,6 +82,11 @@ func Apply(ctx context.Context, plan tune.Plan, opt Options) (*Applied, error) {
 		return nil, fmt.Errorf("%w; nothing was changed", err)
 	}
 	defer unlock()
+	release, err := pin(tx, opt)
+	if err != nil {
+		return nil, fmt.Errorf("%w; nothing was changed", err)
+	}
+	defer release()
 	if err := precheck(tx, opt); err != nil {
 		return nil, fmt.Errorf("%w; nothing was changed", err)
 	}
@@ -88,12 +97,17 @@ func Apply(ctx context.Context, plan tune.Plan, opt Options) (*Applied, error) {
 			DeadlineAt: tx.CreatedAt.Add(opt.Confirm),
 		}
 	}
-	if err := opt.Journal.Begin(tx); err != nil {
+	end, err := opt.Journal.Begin(tx)
+	if err != nil {
 		return nil, fmt.Errorf("%w; nothing was changed", err)
 	}
-	a := &Applied{opt: opt, tx: tx}
+	a := &Applied{opt: opt, tx: tx, end: end}
 	if err := a.carryOut(ctx); err != nil {
+		defer end()
 		return nil, a.takeBack(err)
+	}
+	if !tx.Lifeline {
+		end()
 	}
 	return a, nil
 }
@@ -114,7 +128,11 @@ func draft(plan tune.Plan, opt Options) (*journal.Transaction, error) {
 		Lifeline: opt.Lifeline, Persist: opt.Persist,
 	}
 	if opt.ProcRoot == "/proc" {
-		tx.NetnsCookie = journal.NetnsCookie()
+		here, err := netns.IDOf(nil)
+		if err != nil {
+			return nil, err
+		}
+		tx.NetnsCookie = here.Cookie
 	}
 	changes := plan.Changes
 	if opt.Persist {
@@ -132,6 +150,37 @@ func draft(plan tune.Plan, opt Options) (*journal.Transaction, error) {
 		tx.Changes = append(tx.Changes, journal.Change{Change: c, State: journal.Planned, Durable: applier.Durable()})
 	}
 	return tx, nil
+}
+
+// pin notes which network namespaces the changes name, and keeps these from ending until
+// release: their numbers cannot become others' meanwhile.
+func pin(tx *journal.Transaction, opt Options) (release func(), err error) {
+	var pinned []*netns.Handle
+	release = func() { netns.CloseAll(pinned) }
+	if opt.ProcRoot != "/proc" {
+		return release, nil
+	}
+	for i := range tx.Changes {
+		c := &tx.Changes[i]
+		if c.Netns() == 0 {
+			continue
+		}
+		ns, err := netns.OfInode(c.Netns())
+		if errors.Is(err, fs.ErrNotExist) { // who reads it says so
+			continue
+		}
+		var id netns.ID
+		if err == nil {
+			pinned = append(pinned, ns)
+			id, err = netns.IDOf(ns)
+		}
+		if err != nil {
+			release()
+			return nil, err
+		}
+		c.NetnsCookie = id.Cookie
+	}
+	return release, nil
 }
 
 // precheck finds out everything that would make a change fail, without changing, and
@@ -172,6 +221,9 @@ func (a *Applied) carryOut(ctx context.Context) error {
 			return err
 		}
 		a.guard, a.tx.Guard = g, g.process
+		if err := a.opt.Journal.Save(a.tx); err != nil {
+			return err
+		}
 	}
 	due := func(c journal.Change) bool { return !c.Durable || a.tx.Confirm == nil }
 	if err := writeChanges(ctx, a.tx, a.opt, due); err != nil {
@@ -209,10 +261,10 @@ func writeChanges(ctx context.Context, tx *journal.Transaction, opt Options, due
 		if err := writeOne(c, opt.Appliers[c.Kind]); err != nil {
 			// The guard must know too what is to be undone, should this process die
 			// now. The undo follows in any case, and tells whether saving works.
-			opt.Journal.Save(tx)
+			opt.Journal.Note(tx, i)
 			return err
 		}
-		if err := opt.Journal.Save(tx); err != nil {
+		if err := opt.Journal.Note(tx, i); err != nil {
 			return err
 		}
 	}
@@ -285,6 +337,7 @@ func (a *Applied) Undo() (*journal.Transaction, error) {
 	tx, err := undoOwn(&own, a.opt, nil)
 	if tx != nil && tx.Finished() {
 		a.guard.dismiss()
+		a.end()
 	}
 	return tx, err
 }
