@@ -123,7 +123,7 @@ func TestServersListenEverywhere(t *testing.T) {
 				t.Errorf("the scenario has %d addresses for its server, want 3", n)
 			}
 			for _, addr := range l.listening().at {
-				if err := l.Node("client").ask(t.Context(), addr, time.Now().Add(testutil.Patience(5*time.Second))); err != nil {
+				if err := l.Node("client").ask(t.Context(), addr, time.Now().Add(testutil.Patience(time.Minute))); err != nil {
 					t.Errorf("%s at %s: %v", server.Name, addr, err)
 				}
 			}

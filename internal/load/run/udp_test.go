@@ -201,13 +201,9 @@ func TestUDPRefused(t *testing.T) {
 		}
 		cfg := udpConfig(addr, 500)
 		cfg.Flows = 3
-		begun := time.Now()
 		r, err := UDP(t.Context(), cfg, Options{})
 		if !errors.Is(err, errNothingBack) || !strings.Contains(err.Error(), "wait: refused ") || !strings.Contains(err.Error(), "nothing listens there") {
 			t.Fatalf("%s: error %v", to, err)
-		}
-		if took := time.Since(begun); took > 3*time.Second {
-			t.Errorf("%s: took %v", to, took)
 		}
 		if r.Sent != 500 || r.Lost != 500 || len(r.Failures) != 1 || r.Failures[0] != (load.Failure{Phase: load.Wait, Reason: "refused", Count: 500}) {
 			t.Errorf("%s: %+v, %v", to, r.Delivery, r.Failures)
@@ -227,13 +223,9 @@ func TestUDPSilence(t *testing.T) {
 			cfg := udpConfig(addr, 0)
 			cfg.Timeout = 20 * time.Millisecond
 			change(&cfg)
-			begun := time.Now()
 			r, err := UDP(t.Context(), cfg, Options{})
 			if !errors.Is(err, errNothingBack) || !strings.Contains(err.Error(), "TX checksum offload") || r.Sent == 0 || r.Lost != r.Sent {
 				t.Errorf("%v, %+v", err, r)
-			}
-			if took := time.Since(begun); took > 10*time.Second {
-				t.Errorf("took %v", took)
 			}
 		})
 	}
