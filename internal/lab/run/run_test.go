@@ -60,8 +60,6 @@ func small(t *testing.T, o lab.Overrides) *lab.Scenario {
 			st.Doctor.For.Duration = testutil.Patience(time.Second)
 		}
 	}
-	// Rates of runs this short are chance; the benchmarks are about them.
-	sc.Expect.Rate = nil
 	return sc
 }
 
