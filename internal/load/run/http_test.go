@@ -97,7 +97,7 @@ func TestTimesAddUp(t *testing.T) {
 		{"one source", func(c *load.Config) { c.Sources = []netip.Addr{netip.MustParseAddr("127.0.0.3")} }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			cfg := testConfig(addr.String(), 20_000, 100)
+			cfg := testConfig(addr.String(), 5000, 100)
 			if tt.change(&cfg); cfg.KeepAlive { // fast: the workers' start and end would count
 				cfg.Requests *= 5
 			}
