@@ -49,7 +49,8 @@ bench: ## as root: take the benchmarks (SUITE=http,… ROUNDS=…), rewrite the 
 	@$(MAKE) build
 	@scripts/bench
 
-nightly: ## as root: the long tests: other kernels, fuzzing, race detector, the lab killed at random moments
+nightly: export PART := $(value PART)
+nightly: ## as root: the long tests: other kernels, fuzzing, race detector, kills at random moments (PART=fuzz-1,…: one part)
 	@scripts/need-root nightly
 	@scripts/setup nightly
 	@$(MAKE) build

@@ -6,8 +6,10 @@ import (
 	"go/token"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -126,4 +128,31 @@ func programArgument(n ast.Node, name string) (string, bool) {
 	}
 	program, err := strconv.Unquote(literal.Value)
 	return program, err == nil
+}
+
+// TestNightlyPartsAreListed: CONTRIBUTING says of each part of the nightly tests what it is.
+func TestNightlyPartsAreListed(t *testing.T) {
+	cmd := exec.Command("../scripts/nightly")
+	cmd.Env = append(os.Environ(), "PART=nothing")
+	out, err := cmd.CombinedOutput()
+	_, list, found := strings.Cut(string(out), "there are ")
+	if err == nil || cmd.ProcessState.ExitCode() != 2 || !found {
+		t.Fatalf("a part that is not there: %v, %s", err, out)
+	}
+	text, err := os.ReadFile("../CONTRIBUTING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(text), "| part | what |")
+	table, _, _ = strings.Cut(table, "\n\n")
+	var listed []string
+	for _, row := range strings.Split(table, "\n") {
+		cells := strings.Split(row, "|")
+		for _, part := range regexp.MustCompile("`([a-z0-9.-]+)`").FindAllStringSubmatch(cells[min(1, len(cells)-1)], -1) {
+			listed = append(listed, part[1])
+		}
+	}
+	if want := strings.Fields(list); !slices.Equal(listed, want) {
+		t.Errorf("CONTRIBUTING.md has the parts %v, scripts/nightly %v", listed, want)
+	}
 }

@@ -217,7 +217,7 @@ func TestBenchPacketsInterrupted(t *testing.T) {
 	ipIn(t, a, "link", "set", "eth0", "up")
 	ipIn(t, b, "link", "set", "eth0", "up")
 
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), testutil.Patience(5*time.Minute))
 	defer cancel()
 	stderr := firstWrite{fn: cancel}
 	var stdout bytes.Buffer

@@ -49,7 +49,7 @@ func loopNetns(t *testing.T) *netns.Handle {
 // all that was sent before is in the file.
 func startTcpdump(t *testing.T, ns *netns.Handle, tcpdump, file string) (end func()) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), testutil.Patience(30*time.Second))
+	ctx, cancel := context.WithTimeout(t.Context(), testutil.Patience(time.Minute))
 	t.Cleanup(cancel)
 	// Whole packets of lo would leave room for a few dozen of them between kernel and
 	// tcpdump.
@@ -95,7 +95,7 @@ func waitForMark(t *testing.T, ns *netns.Handle, file string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(testutil.Patience(10 * time.Second)); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(testutil.Patience(time.Minute)); ; time.Sleep(10 * time.Millisecond) {
 		if text, err := os.ReadFile(file); err == nil && bytes.Contains(text, mark) {
 			return
 		}

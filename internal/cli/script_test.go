@@ -49,7 +49,7 @@ func natkitMain() {
 // scripts take on slow machines: few enough that what is admitted to a full table in
 // half a second leads to one size of the table only. A second ADDR:PORT answers them.
 func floodMain() {
-	ctx, stop := context.WithTimeout(context.Background(), testutil.Patience(2*time.Minute))
+	ctx, stop := context.WithTimeout(context.Background(), testutil.Patience(10*time.Minute))
 	defer stop()
 	to, err := netip.ParseAddrPort(os.Args[1])
 	if err == nil && len(os.Args) > 2 {

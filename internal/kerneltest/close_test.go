@@ -21,7 +21,7 @@ func TestWhoClosedFirst(t *testing.T) {
 	for _, clientFirst := range []bool{true, false} {
 		closeInTurn(t, n, clientFirst)
 		var e conntrack.Entry
-		deadline := time.Now().Add(testutil.Patience(10 * time.Second))
+		deadline := time.Now().Add(testutil.Patience(time.Minute))
 		for e.TCPState != conntrack.TCPTimeWait {
 			if time.Now().After(deadline) {
 				t.Fatalf("no entry in TIME_WAIT: %+v", e)

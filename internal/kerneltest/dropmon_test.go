@@ -83,7 +83,7 @@ func startMonitor(t *testing.T) *monitor {
 			t.Fatal(err)
 		}
 	}
-	if err := m.alerts.SetReadDeadline(time.Now().Add(testutil.Patience(5 * time.Second))); err != nil {
+	if err := m.alerts.SetReadDeadline(time.Now().Add(testutil.Patience(time.Minute))); err != nil {
 		t.Fatal(err)
 	}
 	return m

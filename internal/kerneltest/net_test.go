@@ -158,7 +158,7 @@ func dial(t *testing.T, ns *netns.Handle, network string, to netip.Addr) net.Con
 		return err
 	})
 	t.Cleanup(func() { c.Close() })
-	if err := c.SetDeadline(time.Now().Add(testutil.Patience(5 * time.Second))); err != nil {
+	if err := c.SetDeadline(time.Now().Add(testutil.Patience(time.Minute))); err != nil {
 		t.Fatal(err)
 	}
 	return c

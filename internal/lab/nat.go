@@ -50,6 +50,9 @@ type Drop struct {
 	At      string `yaml:"at"`
 	Port    Port   `yaml:"port"`
 	Invalid bool   `yaml:"invalid"`
+	// Rules is how many of the same there are, one after the other; one where it is 0. A
+	// packet that is not dropped passes all of them.
+	Rules int `yaml:"rules"`
 }
 
 // The hooks of netfilter that Drop.At may name.
@@ -57,9 +60,14 @@ const (
 	HookForward = "forward"
 	HookInput   = "input"
 	HookOutput  = "output"
+	// HookPostrouting is behind the translation of sources.
+	HookPostrouting = "postrouting"
 )
 
-var dropHooks = []string{HookForward, HookInput, HookOutput}
+var dropHooks = []string{HookForward, HookInput, HookOutput, HookPostrouting}
+
+// mostDropRules bounds Drop.Rules: a packet takes about 0.1 ms for so many, and more.
+const mostDropRules = 10_000
 
 func (n NAT) String() string {
 	switch {
@@ -250,5 +258,7 @@ func (c *checker) drop(path []any, d *Drop) {
 		c.fail(append(path, "at"), "at %q: expected one of: %s", d.At, strings.Join(dropHooks, ", "))
 	case d.Invalid == (d.Port.Number != 0):
 		c.fail(path, "expected drop with port: such as tcp/80, or invalid: true")
+	case d.Rules < 0 || d.Rules > mostDropRules:
+		c.fail(append(path, "rules"), "expected drop.rules: 1 to 10,000")
 	}
 }

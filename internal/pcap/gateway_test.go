@@ -184,7 +184,7 @@ func connect() error {
 		return err
 	}
 	defer func() { _ = c.Close() }()
-	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(testutil.Patience(time.Minute)))
 	if _, err := c.Write([]byte("x")); err != nil {
 		return err
 	}
@@ -195,7 +195,7 @@ func connect() error {
 // forget waits until the NAT has forgotten all connections.
 func (g *gateway) forget(t *testing.T) {
 	t.Helper()
-	deadline := time.Now().Add(testutil.Patience(15 * time.Second))
+	deadline := time.Now().Add(testutil.Patience(time.Minute))
 	for {
 		var out []byte
 		err := g.nat.Do(func() (err error) {

@@ -3,6 +3,7 @@ package testutil
 import (
 	"os"
 	"strconv"
+	"testing"
 	"time"
 )
 
@@ -11,11 +12,22 @@ import (
 const timeFactor = "NATKIT_TIME_FACTOR"
 
 // Patience is how long a test waits at most for what takes up to d on a real
-// machine. It is for deadlines that keep a broken test from hanging; what a test
-// asserts about time is not stretched.
+// machine. It is for deadlines that keep a broken test from hanging: no test asserts how
+// long something takes, benchmarks do.
 func Patience(d time.Duration) time.Duration {
 	if n, err := strconv.Atoi(os.Getenv(timeFactor)); err == nil && n > 1 {
 		return d * time.Duration(n)
 	}
 	return d
+}
+
+// Eventually waits for a condition. The deadline only keeps a broken test from hanging: it
+// is far from what the slowest and busiest machine takes.
+func Eventually(t testing.TB, what string, met func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(Patience(time.Minute)); !met(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain for: %s", what)
+		}
+	}
 }

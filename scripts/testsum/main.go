@@ -1,11 +1,12 @@
 // Command testsum reads `go test -json` from standard input and prints one line
 // per package, the output of what failed, and at the end which tests were skipped
-// and why. `go test` itself tells skips only among thousands of other lines. With -v
+// and why, and how long each package took. `go test` itself tells skips only among thousands of other lines. With -v
 // it shows the output of all tests as it comes.
 package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -32,7 +33,7 @@ type event struct {
 	ImportPath string // of build output, instead of Package
 	Test       string
 	Output     string
-	Elapsed    float64
+	Time       time.Time
 }
 
 // test names one test; an empty name stands for its package as a whole.
@@ -46,13 +47,17 @@ type summary struct {
 	skipped        map[string][]string
 	passed, failed int
 	badPackages    int
-	seconds        float64
+	// began is when the first test of a package did: go test itself also counts how long
+	// the package waited for others.
+	began map[string]time.Time
+	took  map[string]time.Duration
 }
 
 // summarise returns an error where the input cannot be read or tells of no test; that
 // tests failed is told by the exit code of `go test`.
 func summarise(in io.Reader, out io.Writer, verbose bool) error {
-	s := &summary{out: out, verbose: verbose, output: map[test][]string{}, skipped: map[string][]string{}}
+	s := &summary{out: out, verbose: verbose, output: map[test][]string{}, skipped: map[string][]string{},
+		began: map[string]time.Time{}, took: map[string]time.Duration{}}
 	lines := bufio.NewReader(in)
 	for {
 		line, err := lines.ReadString('\n')
@@ -81,6 +86,10 @@ func (s *summary) line(line string) {
 	}
 	key := test{e.Package, e.Test}
 	switch e.Action {
+	case "run":
+		if s.began[e.Package].IsZero() {
+			s.began[e.Package] = e.Time
+		}
 	case "build-output":
 		fmt.Fprint(s.out, e.Output)
 	case "output":
@@ -126,10 +135,13 @@ func (s *summary) unseen(key test) []string {
 // endPackage tells the package's output only where it failed: a panic or a
 // timeout belongs to no test.
 func (s *summary) endPackage(e event) {
-	s.seconds += e.Elapsed
-	switch e.Action {
-	case "skip":
+	if e.Action == "skip" {
 		return // no test files
+	}
+	if began := s.began[e.Package]; !began.IsZero() {
+		s.took[e.Package] = e.Time.Sub(began)
+	}
+	switch e.Action {
 	case "fail":
 		s.badPackages++
 		// Tests that a panic or a timeout cut short have no end of their own.
@@ -139,9 +151,9 @@ func (s *summary) endPackage(e event) {
 				delete(s.output, key)
 			}
 		}
-		fmt.Fprintf(s.out, "FAIL  %-24s %6.1f s\n", short(e.Package), e.Elapsed)
+		fmt.Fprintf(s.out, "FAIL  %-24s %6.1f s\n", short(e.Package), s.took[e.Package].Seconds())
 	default:
-		fmt.Fprintf(s.out, "ok    %-24s %6.1f s\n", short(e.Package), e.Elapsed)
+		fmt.Fprintf(s.out, "ok    %-24s %6.1f s\n", short(e.Package), s.took[e.Package].Seconds())
 	}
 }
 
@@ -155,11 +167,22 @@ func (s *summary) end() {
 			fmt.Fprintf(s.out, "    %s\n", name)
 		}
 	}
-	fmt.Fprintf(s.out, "%d tests passed, %d failed, %d skipped; %s of package time\n",
-		s.passed, s.failed, skips, time.Duration(s.seconds*float64(time.Second)).Round(time.Second))
+	all := s.times()
+	fmt.Fprintf(s.out, "%d tests passed, %d failed, %d skipped; %s of package time\n", s.passed, s.failed, skips, all.Round(time.Second))
 	if s.badPackages > 0 {
 		fmt.Fprintf(s.out, "%d packages failed\n", s.badPackages)
 	}
+}
+
+// times prints how long each package took, the slowest first.
+func (s *summary) times() (all time.Duration) {
+	slowest := func(a, b string) int { return cmp.Or(cmp.Compare(s.took[b], s.took[a]), cmp.Compare(a, b)) }
+	fmt.Fprintln(s.out, "time of each package:")
+	for _, pkg := range slices.SortedFunc(maps.Keys(s.took), slowest) {
+		fmt.Fprintf(s.out, "%8.1f s  %s\n", s.took[pkg].Seconds(), short(pkg))
+		all += s.took[pkg]
+	}
+	return all
 }
 
 // reason is the last thing a test logged before it was skipped, without file and line.

@@ -62,6 +62,30 @@ func TestNoTestIsAnError(t *testing.T) {
 	}
 }
 
+// TestTimes: how long a package waited for another one before its first test is not its
+// time, and the slowest comes first.
+func TestTimes(t *testing.T) {
+	const events = `{"Time":"2026-01-01T10:00:00Z","Action":"start","Package":"quick"}
+{"Time":"2026-01-01T10:00:00Z","Action":"start","Package":"slow"}
+{"Time":"2026-01-01T10:00:01Z","Action":"run","Package":"slow","Test":"TestA"}
+{"Time":"2026-01-01T10:00:02Z","Action":"pass","Package":"slow","Test":"TestA"}
+{"Time":"2026-01-01T10:00:02Z","Action":"run","Package":"slow","Test":"TestB"}
+{"Time":"2026-01-01T10:00:08.5Z","Action":"pass","Package":"slow","Test":"TestB"}
+{"Time":"2026-01-01T10:00:08.5Z","Action":"pass","Package":"slow"}
+{"Time":"2026-01-01T10:00:09Z","Action":"run","Package":"quick","Test":"TestC"}
+{"Time":"2026-01-01T10:00:09.25Z","Action":"fail","Package":"quick","Test":"TestC"}
+{"Time":"2026-01-01T10:00:09.25Z","Action":"fail","Package":"quick"}
+`
+	var out bytes.Buffer
+	if err := summarise(strings.NewReader(events), &out, false); err != nil {
+		t.Fatal(err)
+	}
+	const want = "time of each package:\n     7.5 s  slow\n     0.2 s  quick\n2 tests passed, 1 failed, 0 skipped; 8s of package time\n1 packages failed\n"
+	if got := out.String(); !strings.HasSuffix(got, want) {
+		t.Errorf("got\n%s\nwant at its end\n%s", got, want)
+	}
+}
+
 func TestReason(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

@@ -95,8 +95,9 @@ func TestEvents(t *testing.T) {
 		if e != want || source.Port() == 0 || !slices.Contains([]string{hook, "nft_do_chain"}, base(e.Function)) {
 			t.Errorf("got %+v, want %+v", e, want)
 		}
-		if late := e.Time.Sub(before); late < -time.Second || late > testutil.Patience(10*time.Second) {
-			t.Errorf("the drop was at %v, %v after it was sent", e.Time, late)
+		// The kernel's clock of events and the time of day are compared once, at the start.
+		if slack := time.Second; e.Time.Before(before.Add(-slack)) || e.Time.After(time.Now().Add(slack)) {
+			t.Errorf("the drop was at %v, sent at %v, seen at %v", e.Time, before, time.Now())
 		}
 	}
 	syn := append(udp(clientIP, serverIP, 64, 0), make([]byte, 11)...)
@@ -114,7 +115,7 @@ func next(t *testing.T, events <-chan Event) (e Event) {
 	t.Helper()
 	select {
 	case e = <-events:
-	case <-time.After(testutil.Patience(5 * time.Second)):
+	case <-time.After(testutil.Patience(time.Minute)):
 		t.Fatal("no event came")
 	}
 	return e

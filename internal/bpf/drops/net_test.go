@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -118,12 +117,7 @@ func do(t testing.TB, ns *netns.Handle, fn func() error) {
 
 func waitFor(t testing.TB, what string, done func() bool) {
 	t.Helper()
-	for end := time.Now().Add(testutil.Patience(5 * time.Second)); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if done() {
-			return
-		}
-	}
-	t.Fatalf("waited in vain for %s", what)
+	testutil.Eventually(t, what, done)
 }
 
 func start(t testing.TB, opt Options) *Tracer {

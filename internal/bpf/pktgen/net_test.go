@@ -113,7 +113,7 @@ func veth(t testing.TB, a *netns.Handle, nameA string, b *netns.Handle, nameB st
 func carrier(t testing.TB, ns *netns.Handle, name string) {
 	t.Helper()
 	do(t, ns, func() error {
-		for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(testutil.Patience(time.Minute)); time.Now().Before(end); time.Sleep(time.Millisecond) {
 			l, err := netlink.LinkByName(name)
 			if err != nil || l.Attrs().OperState == netlink.OperUp {
 				return err
@@ -157,7 +157,7 @@ func address(t testing.TB, ns *netns.Handle, name string, prefixes ...string) {
 // settled waits until an interface answers for its addresses: with IPv6 the kernel
 // joins their multicast groups a little later.
 func settled(l netlink.Link) error {
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(testutil.Patience(time.Minute)); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		all, err := netlink.AddrList(l, netlink.FAMILY_V6)
 		if err == nil && !slices.ContainsFunc(all, func(a netlink.Addr) bool { return a.Flags&unix.IFA_F_TENTATIVE != 0 }) {
 			return nil

@@ -1,17 +1,71 @@
 package profile
 
 import (
+	"context"
 	"runtime"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/testutil"
 )
 
+// BenchmarkRecording tells what a recording at the usual rate takes of the machine, of the
+// time of all CPUs, by the kernel's own statistics of programs (Linux 5.8): on an idle
+// machine, and where stacks are deep because packets are forwarded. The packets are sent by
+// this process, so that its own time says nothing then. The suite watch of the benchmarks
+// has the bound.
+func BenchmarkRecording(b *testing.B) {
+	testutil.NeedRoot(b)
+	stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer stats.Close()
+	b.Run("idle", func(b *testing.B) { recordings(b, func() time.Duration { return testutil.CPUTime(b) }) })
+	b.Run("packets", func(b *testing.B) {
+		network := newDNATNetwork(b)
+		ctx, cancel := context.WithCancel(b.Context())
+		var sender sync.WaitGroup
+		defer sender.Wait()
+		defer cancel()
+		sender.Go(func() { network.flood(b, ctx) })
+		recordings(b, func() time.Duration { return 0 })
+	})
+}
+
+func recordings(b *testing.B, processTime func() time.Duration) {
+	var samples uint64
+	var start, program, process, all time.Duration
+	for b.Loop() {
+		before, began := processTime(), time.Now()
+		p, err := Start(Options{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		start += time.Since(began)
+		time.Sleep(time.Second)
+		info, err := p.objects.Sample.Stats()
+		if err != nil {
+			b.Fatal(err)
+		}
+		s, err := p.Stop()
+		if err != nil {
+			b.Fatal(err)
+		}
+		samples, program, process = samples+info.RunCount, program+info.Runtime, process+processTime()-before
+		all += time.Duration(s.Seconds * float64(time.Second) * float64(len(p.opt.CPUs)))
+	}
+	b.ReportMetric(float64(program.Nanoseconds())/float64(samples), "ns/sample")
+	b.ReportMetric(100*float64(program+process)/float64(all), "%cpu")
+	b.ReportMetric(float64(start.Milliseconds())/float64(b.N), "ms/start")
+}
+
 // BenchmarkSample tells what a sample takes from a busy CPU, the interrupt that
-// Measure cannot see included: how much less work a thread gets done in the same
+// BenchmarkRecording cannot see included: how much less work a thread gets done in the same
 // CPU time at the highest rate than without. Each operation is one such pair.
 func BenchmarkSample(b *testing.B) {
 	testutil.NeedRoot(b)

@@ -55,7 +55,7 @@ func setEvents(t *testing.T, ns *netns.Handle, value string) {
 // eventually waits for a condition.
 func eventually(t *testing.T, what string, met func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(testutil.Patience(10 * time.Second)); !met(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(testutil.Patience(time.Minute)); !met(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s did not happen", what)
 		}

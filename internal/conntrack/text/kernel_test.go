@@ -187,7 +187,7 @@ func talk(t *testing.T) error {
 		return err
 	}
 	t.Cleanup(func() { _ = l.Close() })
-	c, err := net.DialTimeout("tcp4", l.Addr().String(), testutil.Patience(10*time.Second))
+	c, err := net.DialTimeout("tcp4", l.Addr().String(), testutil.Patience(time.Minute))
 	if err != nil {
 		return err
 	}

@@ -65,7 +65,7 @@ func (s *sample) compareProgram(e *explain.Way, conn Program, to netip.AddrPort)
 // receive waits for what is to come: on a slow machine the socket's own wait can be
 // over before it has looked once.
 func receive(conn Program, comes bool) (text string, from netip.AddrPort, ok bool, err error) {
-	for end := time.Now().Add(testutil.Patience(time.Second)); ; {
+	for end := time.Now().Add(testutil.Patience(time.Minute)); ; {
 		text, from, ok, err = conn.Receive()
 		if ok || err != nil || !comes || time.Now().After(end) {
 			return text, from, ok, err

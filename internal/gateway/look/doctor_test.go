@@ -22,7 +22,7 @@ func TestDoctorNamesTheGatewaysFile(t *testing.T) {
     - snat: {from: 192.168.1.0/24, to: 203.0.113.7, ports: 3000-3019}
 `, w.facts())
 	w.connect(w.inside, "203.0.113.100:7", 20)
-	ctx, stop := context.WithTimeout(t.Context(), testutil.Patience(20*time.Second))
+	ctx, stop := context.WithTimeout(t.Context(), testutil.Patience(time.Minute))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

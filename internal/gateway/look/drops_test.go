@@ -2,11 +2,11 @@ package look
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/natkit/natkit/internal/gateway/status"
 	"github.com/natkit/natkit/internal/testutil"
@@ -47,11 +47,10 @@ func (w *world) drops(fn func()) (*status.Gateway, uint64) {
 	return looks[1], *looks[1].Drops.InsertFailed - *looks[0].Drops.InsertFailed
 }
 
-// settle waits until so many first packets were translated, and so many dropped; what
-// is not so by then the test sees.
+// settle waits until so many first packets were translated, and so many dropped.
 func (w *world) settle(translated, failed uint64) {
 	w.t.Helper()
-	for end := time.Now().Add(testutil.Patience(3 * time.Second)); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	testutil.Eventually(w.t, fmt.Sprintf("%d translated, %d dropped", translated, failed), func() bool {
 		s := w.look()
 		var all uint64
 		for _, r := range s.Rules {
@@ -59,10 +58,8 @@ func (w *world) settle(translated, failed uint64) {
 				all += *r.New
 			}
 		}
-		if all == translated && *s.Drops.InsertFailed == failed {
-			return
-		}
-	}
+		return all == translated && *s.Drops.InsertFailed == failed
+	})
 }
 
 // sendFrom sends a datagram from an address and port.

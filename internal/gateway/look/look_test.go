@@ -259,7 +259,7 @@ func TestLimitsAreDropsAndOthersAreNot(t *testing.T) {
 		return len(packets) == 2 && packets[nft.LimitComment] == 2 && packets[nft.UntranslatableComment] == 1
 	}
 	s := w.look()
-	for end := time.Now().Add(testutil.Patience(3 * time.Second)); !dropped(s) && time.Now().Before(end); s = w.look() {
+	for end := time.Now().Add(testutil.Patience(time.Minute)); !dropped(s) && time.Now().Before(end); s = w.look() {
 		time.Sleep(time.Millisecond)
 	}
 	if !dropped(s) || len(s.Counters) != 1 || s.Counters[0].What != nft.MSSComment {

@@ -140,7 +140,7 @@ func (w *world) connect(ns *netns.Handle, to string, n int) {
 			if err != nil {
 				return err
 			}
-			if err := c.SetReadDeadline(time.Now().Add(testutil.Patience(3 * time.Second))); err != nil {
+			if err := c.SetReadDeadline(time.Now().Add(testutil.Patience(time.Minute))); err != nil {
 				return err
 			}
 			_, err = c.Read(make([]byte, 100))

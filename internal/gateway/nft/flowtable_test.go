@@ -94,7 +94,7 @@ func (r route) connect(t *testing.T, address string) net.Conn {
 	t.Helper()
 	var c net.Conn
 	err := r.client.Do(func() (err error) {
-		c, err = net.DialTimeout("tcp", address, testutil.Patience(5*time.Second))
+		c, err = net.DialTimeout("tcp", address, testutil.Patience(time.Minute))
 		return err
 	})
 	if err != nil {
@@ -107,7 +107,7 @@ func (r route) connect(t *testing.T, address string) net.Conn {
 // echo sends bytes and wants them back.
 func echo(t *testing.T, c net.Conn, n int) {
 	t.Helper()
-	c.SetDeadline(time.Now().Add(testutil.Patience(10 * time.Second)))
+	c.SetDeadline(time.Now().Add(testutil.Patience(time.Minute)))
 	go io.Copy(c, io.LimitReader(zeros{}, int64(n)))
 	if _, err := io.CopyN(io.Discard, c, int64(n)); err != nil {
 		t.Fatal(err)

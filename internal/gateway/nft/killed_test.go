@@ -51,7 +51,7 @@ func TestKilled(t *testing.T) {
 	}
 	both := time.Since(start)
 	seen, unsealed := map[string]int{}, 0
-	for range 40 {
+	for i := 0; i < 40 || len(seen) < 2 && i < 400; i++ {
 		killOne(t, ns, rand.N(both)) // the moment is chance
 		s, err := Read(ns)
 		if err != nil {

@@ -83,14 +83,14 @@ func setNAT(t *testing.T, l *Lab, stage string) {
 func get(l *Lab, to netip.AddrPort) (string, error) {
 	var conn net.Conn
 	err := l.Node("client").Netns.Do(func() (err error) {
-		conn, err = net.DialTimeout("tcp4", to.String(), 2*time.Second)
+		conn, err = net.DialTimeout("tcp4", to.String(), testutil.Patience(time.Minute))
 		return err
 	})
 	if err != nil {
 		return "", err
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(2 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(testutil.Patience(time.Minute))); err != nil {
 		return "", err
 	}
 	if _, err := io.WriteString(conn, "GET / HTTP/1.0\r\nHost: lab\r\n\r\n"); err != nil {

@@ -72,7 +72,7 @@ func awaitNothingLeft(t *testing.T, dir string) {
 // eventually waits for a condition, but not for ever.
 func eventually(t *testing.T, condition func() error) {
 	t.Helper()
-	deadline := time.Now().Add(testutil.Patience(10 * time.Second))
+	deadline := time.Now().Add(testutil.Patience(time.Minute))
 	for {
 		err := condition()
 		if err == nil {

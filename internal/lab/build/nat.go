@@ -76,7 +76,9 @@ func (l *Lab) setNAT(n *Node, rules []lab.NAT) error {
 		}
 		of := slices.DeleteFunc(slices.Clone(rules), func(r lab.NAT) bool { return l.scenario.IPv6(r) != (family == family6) })
 		w := &ruleWriter{conn: conn, family: family, scenario: l.scenario, own: own}
-		w.replace(of)
+		if w.replace(of); w.err != nil {
+			return w.err
+		}
 	}
 	return conn.Flush()
 }
@@ -89,7 +91,11 @@ type ruleWriter struct {
 	own      []netip.Addr
 	table    *nftables.Table
 	chains   map[string]*nftables.Chain
+	err      error
 }
+
+// rulesAtOnce fit into the buffer of a socket.
+const rulesAtOnce = 50
 
 // replace puts the rules in place of those of before. Deleting needs the table to be
 // there; adding it first makes that certain.
@@ -139,16 +145,26 @@ func (w *ruleWriter) rule(r lab.NAT) {
 
 var dropHooks = map[string]*nftables.ChainHook{
 	lab.HookInput: nftables.ChainHookInput, lab.HookForward: nftables.ChainHookForward, lab.HookOutput: nftables.ChainHookOutput,
+	lab.HookPostrouting: nftables.ChainHookPostrouting,
 }
 
 func (w *ruleWriter) drop(d *lab.Drop) {
-	at := cmp.Or(d.At, lab.HookForward)
-	w.chain(at, nftables.ChainTypeFilter, dropHooks[at], nftables.ChainPriorityFilter)
+	at, priority := cmp.Or(d.At, lab.HookForward), nftables.ChainPriorityFilter
+	hook := dropHooks[at]
+	if at == lab.HookPostrouting {
+		at, priority = "translated", nftables.ChainPriorityRef(*nftables.ChainPriorityNATSource+1)
+	}
+	w.chain(at, nftables.ChainTypeFilter, hook, priority)
 	match := ctInvalid
 	if !d.Invalid {
 		match = port(d.Port)
 	}
-	w.add(at, match, []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}})
+	for i := range max(1, d.Rules) {
+		w.add(at, match, []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}})
+		if i%rulesAtOnce == rulesAtOnce-1 && w.err == nil {
+			w.err = w.conn.Flush()
+		}
+	}
 }
 
 func (w *ruleWriter) snat(r lab.NAT) {

@@ -97,6 +97,20 @@ func TestRules(t *testing.T) {
 	}
 }
 
+// TestManyRules behind the translation of sources, more than one message takes.
+func TestManyRules(t *testing.T) {
+	testutil.NeedProgram(t, "nft")
+	l := upWhole(t)
+	rule := lab.NAT{Node: "gateway", Drop: &lab.Drop{At: lab.HookPostrouting, Port: lab.Port{Protocol: "tcp", Number: 81}, Rules: 2001}}
+	if err := l.SetNAT(t.Context(), []lab.NAT{rule}); err != nil {
+		t.Fatal(err)
+	}
+	listed := run(t, l, "gateway", "", "nft", "list", "ruleset")
+	if n := strings.Count(listed, "tcp dport 81 drop"); n != 2001 || !strings.Contains(listed, "type filter hook postrouting priority srcnat + 1;") {
+		t.Errorf("%d rules in\n%.500s", n, listed)
+	}
+}
+
 // plain is the text without comments.
 func plain(rules string) string {
 	var b strings.Builder
@@ -123,7 +137,7 @@ func TestServersListenEverywhere(t *testing.T) {
 				t.Errorf("the scenario has %d addresses for its server, want 3", n)
 			}
 			for _, addr := range l.listening().at {
-				if err := l.Node("client").ask(t.Context(), addr, time.Now().Add(testutil.Patience(5*time.Second))); err != nil {
+				if err := l.Node("client").ask(t.Context(), addr, time.Now().Add(testutil.Patience(time.Minute))); err != nil {
 					t.Errorf("%s at %s: %v", server.Name, addr, err)
 				}
 			}

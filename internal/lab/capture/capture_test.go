@@ -30,22 +30,24 @@ func TestMain(m *testing.M) {
 
 var packetsOf = regexp.MustCompile(`counter packets (\d+)`)
 
-// TestBothSides captures both sides of a NAT that drops every tenth packet each way, and
-// compares what the captures tell with what the rules counted.
+// TestBothSides captures both sides of a NAT that drops some packets each way, and compares
+// what the captures tell with what the rules counted. They drop by what the packets hold,
+// the number that exchange gives them, so that each flow has some that come through, in
+// whatever order they are sent.
 func TestBothSides(t *testing.T) {
 	testutil.NeedProgram(t, "nft")
 	l := up(t)
 	echo(t, l)
 	nft(t, l, "gateway", `table ip lossy {
-		chain out { type filter hook forward priority 10; iifname eth0 numgen inc mod 10 == 3 counter drop; }
-		chain back { type filter hook forward priority 10; iifname eth1 numgen inc mod 7 == 3 counter drop; }
+		chain out { type filter hook forward priority 10; iifname eth0 @th,92,4 3 counter drop; }
+		chain back { type filter hook forward priority 10; iifname eth1 @th,93,3 5 counter drop; }
 	}`)
 	dir := t.TempDir()
 	in, out := filepath.Join(dir, "inside.pcapng"), filepath.Join(dir, "outside.pcapng")
 	a := start(t, l, "gateway", in, Options{Version: "test"}, "eth0")
 	b := start(t, l, "gateway", out, Options{Version: "test"}, "eth1")
 	const sent = 20 * 15
-	exchange(t, l, 20, 15, 100, 10*time.Millisecond)
+	exchange(t, l, 20, 15, 100, func(number int) bool { return number%16 == 3 || number%8 == 5 })
 	ra, rb := stop(t, a), stop(t, b)
 	if ra.Dropped+rb.Dropped+ra.Cut+rb.Cut != 0 {
 		t.Fatalf("captured inside %+v, outside %+v", ra, rb)
@@ -91,9 +93,7 @@ func TestFile(t *testing.T) {
 	echo(t, l)
 	path := filepath.Join(t.TempDir(), "gateway.pcapng")
 	c := start(t, l, "gateway", path, Options{SnapLen: 96, Version: "1.2.3"}, "eth0", "eth1")
-	if got := exchange(t, l, 2, 100, 1000, testutil.Patience(2*time.Second)); got != 200 {
-		t.Fatalf("%d answers", got)
-	}
+	exchange(t, l, 2, 100, 1000, none)
 	r := stop(t, c)
 	if r.Packets != 800 || r.Dropped != 0 || r.Cut != 0 {
 		t.Errorf("captured %+v, want 800 packets", r)
@@ -159,7 +159,7 @@ func TestBound(t *testing.T) {
 	echo(t, l)
 	path := filepath.Join(t.TempDir(), "bound.pcapng")
 	c := start(t, l, "gateway", path, Options{MaxBytes: 10_000}, "eth0")
-	exchange(t, l, 1, 100, 100, testutil.Patience(2*time.Second))
+	exchange(t, l, 1, 100, 100, none)
 	r := stop(t, c)
 	if r.Bytes > 10_000 || r.Packets == 0 || r.Cut == 0 || r.Packets+r.Cut != 200 {
 		t.Errorf("captured %+v", r)
@@ -212,7 +212,7 @@ func TestDrops(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := 0
-	deadline := time.Now().Add(testutil.Patience(5 * time.Second))
+	deadline := time.Now().Add(testutil.Patience(time.Minute))
 	for ok := false; !ok && time.Now().Before(deadline); ok = r.drained() && got > 0 {
 		if err := r.read(func(c captured) {
 			if c.length > 1200 {

@@ -82,10 +82,9 @@ func echo(t *testing.T, l *build.Lab) {
 	}()
 }
 
-// exchange sends numbered datagrams from so many sockets of the client and counts the
-// answers. Each datagram waits for the answer to the one before, but no longer than
-// patience, so that no queue overflows.
-func exchange(t *testing.T, l *build.Lab, sockets, each, size int, patience time.Duration) (answers int) {
+// exchange sends numbered datagrams from so many sockets of the client. Each waits for the
+// answer to the one before, so that no queue overflows, where it is not lost.
+func exchange(t *testing.T, l *build.Lab, sockets, each, size int, lost func(number int) bool) {
 	t.Helper()
 	payload := make([]byte, size)
 	for s := range sockets {
@@ -102,15 +101,19 @@ func exchange(t *testing.T, l *build.Lab, sockets, each, size int, patience time
 			if _, err := conn.Write(payload); err != nil {
 				t.Fatal(err)
 			}
-			conn.SetReadDeadline(time.Now().Add(patience))
-			if _, err := conn.Read(make([]byte, 2048)); err == nil {
-				answers++
+			if lost(s*each + i) {
+				continue
+			}
+			conn.SetReadDeadline(time.Now().Add(testutil.Patience(time.Minute)))
+			if _, err := conn.Read(make([]byte, 2048)); err != nil {
+				t.Fatalf("the answer to datagram %d: %v", s*each+i, err)
 			}
 		}
 		conn.Close()
 	}
-	return answers
 }
+
+func none(int) bool { return false }
 
 func start(t *testing.T, l *build.Lab, node string, path string, o Options, interfaces ...string) *Capture {
 	t.Helper()

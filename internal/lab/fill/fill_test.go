@@ -222,7 +222,7 @@ func TestExpiredEntriesAreNoError(t *testing.T) {
 	testutil.LockHost(t)
 	ns := testutil.Namespace(t)
 	f := start(t, Options{Netns: ns, Where: "test", Mix: m, Target: 1000, Dir: t.TempDir()})
-	for deadline := time.Now().Add(10 * time.Second); ; {
+	for deadline := time.Now().Add(testutil.Patience(time.Minute)); ; {
 		if n, err := dump.Marked(t.Context(), ns, f.filter()); err != nil || n == 500 || time.Now().After(deadline) {
 			break
 		}

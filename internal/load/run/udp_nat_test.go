@@ -27,7 +27,7 @@ func TestUDPThroughNAT(t *testing.T) {
 	}
 	_, stop := startServeUDP(t, ServeUDPConfig{Listen: pathServer, Netns: p.server, Expected: &expected})
 	cfg := udpConfig(netip.AddrPortFrom(pathGateway, 9000), 20_000)
-	cfg.Flows, cfg.Rate = 5000, 40_000
+	cfg.Flows, cfg.Concurrency, cfg.Timeout = 5000, 100, testutil.Patience(time.Minute)
 	cfg.Workers = 1 // on two CPUs, SNAT may choose one port for two flows, and drops one
 	wholeUDP(t, sendUDP(t, cfg, Options{Netns: p.client}), 20_000)
 	if s := stop(); s.Received != 20_000 || s.Answered != 20_000 || s.Misdelivered != 0 || s.Sources != 5000 {
@@ -60,23 +60,23 @@ func TestUDPLoss(t *testing.T) {
 	chain c { type filter hook forward priority 0; iifname "client" numgen inc mod 10 0 counter name dropped drop; }
 }`)
 	startServeUDP(t, ServeUDPConfig{Listen: pathServer, Netns: p.server})
-	cfg := udpConfig(pathServer, 5000)
-	cfg.Flows, cfg.Rate, cfg.Timeout = 50, 10_000, 300*time.Millisecond
+	cfg := udpConfig(pathServer, 2000)
+	cfg.Flows, cfg.Rate, cfg.Timeout = 50, 2000, time.Second // so slow that a busy server's queue is enough
 	r := sendUDP(t, cfg, Options{Netns: p.client})
-	if dropped := p.counter(t, "ip", "dropped"); dropped != 500 || r.Lost != dropped || r.Sent != 5000 || r.Received != 4500 || r.Reordered+r.Duplicated+r.Misdelivered != 0 {
+	if dropped := p.counter(t, "ip", "dropped"); dropped != 200 || r.Lost != dropped || r.Sent != 2000 || r.Received != 1800 || r.Reordered+r.Duplicated+r.Misdelivered != 0 {
 		t.Errorf("%d dropped, %+v", dropped, r.Delivery)
 	}
 	failed := int64(0)
 	for _, s := range r.Series {
 		failed += s.Failed
 	}
-	if failed > 500 || failed < 400 { // the last ones are over with the run
+	if failed > 200 || failed == 0 { // the last ones are over with the run
 		t.Errorf("the seconds hold %d lost datagrams", failed)
 	}
 	// A closed loop loses the same share; each lost one keeps its place.
-	cfg.Rate, cfg.Packets, cfg.Concurrency, cfg.Timeout = 0, 1000, 50, 50*time.Millisecond
+	cfg.Rate, cfg.Packets, cfg.Concurrency, cfg.Timeout = 0, 1000, 50, 200*time.Millisecond
 	r = sendUDP(t, cfg, Options{Netns: p.client})
-	if dropped := p.counter(t, "ip", "dropped"); dropped != 600 || r.Lost != 100 || r.Received != 900 {
+	if dropped := p.counter(t, "ip", "dropped"); dropped != 300 || r.Lost != 100 || r.Received != 900 {
 		t.Errorf("closed loop: %d dropped, %+v", dropped, r.Delivery)
 	}
 }

@@ -187,7 +187,7 @@ func segment(from, to uint16, isn, tsval uint32) []byte {
 // until waits for a condition on a file below /proc/net of the namespace.
 func (r *reusing) until(file string, met func(text string) bool) {
 	r.t.Helper()
-	deadline := time.Now().Add(testutil.Patience(10 * time.Second))
+	deadline := time.Now().Add(testutil.Patience(time.Minute))
 	for {
 		var text []byte
 		r.in(func() (err error) { text, err = os.ReadFile("/proc/thread-self/net/" + file); return err })

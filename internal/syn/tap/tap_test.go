@@ -97,7 +97,8 @@ func TestFlood(t *testing.T) {
 	if got.SYNs == 0 || got.SYNs > uint64(sent) {
 		t.Errorf("%+v", got)
 	}
-	if rate > 2*mostPerSecond && got.Sample == 1 { // an emulated processor sends fewer
+	// An emulated processor sends fewer; of a busy one they may be lost before they are looked at.
+	if rate > 2*mostPerSecond && got.Sample == 1 && got.Lost == 0 {
 		t.Errorf("%.0f SYNs/s were sent, and all were looked at", rate)
 	}
 }

@@ -153,7 +153,7 @@ func TestEnter(t *testing.T) {
 	if got.Netns.Inode != inode || got.Before != nil || got.Flows != nil {
 		t.Errorf("looked at %d with %v before and flows %v, want %d alone", got.Netns.Inode, got.Before, got.Flows, inode)
 	}
-	if got.Table == nil || !got.Table.Complete || got.Looked != 0 || got.Cost.Table > 5*time.Millisecond {
+	if got.Table == nil || !got.Table.Complete || got.Looked != 0 {
 		t.Errorf("an empty namespace: looked at %d in %s: %+v", got.Looked, got.Cost.Table, got.Table)
 	}
 }

@@ -57,11 +57,17 @@ func guardMain() int {
 
 // hideName gives all threads the guard's name: after the exec of /proc/self/exe
 // they are called "exe", or, on kernels that name a process after the file that
-// it really runs, "natkit". Threads to come inherit it.
+// it really runs, "natkit". Threads to come inherit it, but for those that a thread which
+// had not got it yet makes meanwhile: it looks until all have it.
 func hideName() {
-	tasks, _ := filepath.Glob("/proc/self/task/*/comm")
-	for _, comm := range tasks {
-		os.WriteFile(comm, []byte(guardName), 0)
+	for renamed := true; renamed; {
+		renamed = false
+		tasks, _ := filepath.Glob("/proc/self/task/*/comm")
+		for _, comm := range tasks {
+			if name, err := os.ReadFile(comm); err == nil && strings.TrimSpace(string(name)) != guardName {
+				renamed = os.WriteFile(comm, []byte(guardName), 0) == nil || renamed
+			}
+		}
 	}
 }
 

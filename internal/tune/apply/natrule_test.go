@@ -209,7 +209,7 @@ func TestNATRuleUndoneFromElsewhere(t *testing.T) {
 func TestNATRuleUnconfirmed(t *testing.T) {
 	g := newNATHost(t, iptablesMasquerade)
 	opt := g.options()
-	opt.Confirm = testutil.Patience(time.Second)
+	opt.Confirm = testutil.Patience(3 * time.Second)
 	before := g.run("iptables-nft -t nat -S")
 	a := mustApply(t, plan(g.fullyRandom()), opt)
 	guard := guardOf(t, opt, a.ID())

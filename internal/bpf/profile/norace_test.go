@@ -1,5 +1,0 @@
-//go:build !race
-
-package profile
-
-const raceDetector = false
