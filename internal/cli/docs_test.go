@@ -44,8 +44,9 @@ func TestCommandsDocIsCurrent(t *testing.T) {
 func writeCommands(w io.Writer, root *cobra.Command) {
 	fmt.Fprintf(w, "# Commands\n\n<!-- Made by `make generate` from the program's help texts. -->\n\n"+
 		"Every command exits with 0 when it is done and all is well, 1 when it failed, 2 when the\n"+
-		"command line was wrong, and 3 when it is done and there are findings, or when what a\n"+
-		"scenario expects was not met. `natkit completion --help` tells how to complete these\n"+
+		"command line was wrong, 3 when it is done and there are findings, or when what a\n"+
+		"scenario expects was not met, and 4 when it could be done in part only and nothing was\n"+
+		"found in that (doctor; 130 when that was interrupted). `natkit completion --help` tells how to complete these\n"+
 		"words in your shell.\n")
 	writeCommand(w, root)
 }

@@ -100,7 +100,22 @@ func (s Source) body() (*yaml.Node, error) {
 	case !errors.Is(err, io.EOF):
 		return nil, s.explain(err)
 	}
-	return first.Content[0], nil
+	return first.Content[0], refuseControls(&first)
+}
+
+// refuseControls returns an error where a text, with its escapes resolved, has what acts
+// on a terminal that prints it: C0, DEL and C1. The library refuses those that are not
+// escaped; here nothing needs them at all.
+func refuseControls(n *yaml.Node) error {
+	if strings.ContainsFunc(n.Value, func(r rune) bool { return r != '\n' && r != '\r' && r != '\t' && unicode.IsControl(r) }) {
+		return at(n, "control character in %q: a terminal would act on it", n.Value)
+	}
+	for _, child := range n.Content {
+		if err := refuseControls(child); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s Source) fail(err error) error {
