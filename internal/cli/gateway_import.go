@@ -47,19 +47,20 @@ namespace, and on standard error which rules it did not translate, and why. With
 FILE the rules are read from the kernel: of nftables, iptables-nft and
 iptables-legacy. That needs CAP_NET_ADMIN. Nothing is changed.
 
-FILE is what iptables-save or ip6tables-save prints, or commands of iptables as people
-write them.
+FILE is what iptables-save, ip6tables-save or 'nft list ruleset' prints, or commands of
+iptables as people write them. Maps of nftables are read from the kernel only.
 
 Only what a gateway file says exactly is translated. iptables takes the first rule that
 matches, a gateway file the most specific one: where these differ, natkit says so, and
 leaves the rule out with all those whose meaning hangs on it. Rules of Docker,
-Kubernetes, firewalld, libvirt and others are recognised and left to them: natkit's
+Kubernetes, firewalld, libvirt, LXD, Incus and others are recognised and left to them: natkit's
 rules come after theirs and leave them alone.
 
 Exit code: 0 all was translated, 3 something was not, or with a difference, 1 it failed,
 2 wrong usage.`,
 		Example: `  sudo natkit gateway import > gateway.yaml
   sudo iptables-save | natkit gateway import -
+  natkit gateway import ruleset.nft    # of 'nft list ruleset > ruleset.nft'
   sudo natkit gateway import --netns router --json
   natkit gateway check gateway.yaml`,
 		Args: cobra.MaximumNArgs(1),

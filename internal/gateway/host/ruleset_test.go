@@ -3,7 +3,9 @@ package host
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,6 +13,7 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"github.com/natkit/natkit/internal/gateway/iptables"
+	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -48,6 +51,7 @@ func nftCase(t *testing.T, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	fromText(t, ns, r)
 	var notes strings.Builder
 	for _, n := range r.Notes {
 		fmt.Fprintf(&notes, "%s %d: %s: %s\n", n.Kind, n.Rules, n.Text, n.Reason)
@@ -63,5 +67,36 @@ func nftCase(t *testing.T, name string) {
 		if diff := cmp.Diff(parts[f.Name], string(f.Data)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", f.Name, diff)
 		}
+	}
+}
+
+// fromText compares what the kernel's rules become with what the text of `nft list ruleset`
+// becomes: the same, or less where that has maps, and then it says so.
+func fromText(t *testing.T, ns *netns.Handle, kernel *iptables.Result) {
+	t.Helper()
+	testutil.NeedProgram(t, "nft")
+	var text []byte
+	err := ns.Do(func() (err error) {
+		text, err = exec.Command("nft", "list", "ruleset").Output()
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, err := iptables.Import(iptables.Parse(string(text), 4))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, got := ruleTexts(kernel), ruleTexts(read)
+	for _, rule := range got {
+		if !slices.Contains(want, rule) {
+			t.Errorf("of the text alone: %s\n%s", rule, text)
+		}
+	}
+	if len(got) < len(want) && !strings.Contains(string(text), "map") {
+		t.Errorf("rules (-kernel +text):\n%s\n%+v\n%s", cmp.Diff(want, got), read.Notes, text)
+	}
+	if len(got) < len(want) && read.Exact() {
+		t.Errorf("of the text come fewer rules, and no note says so:\n%s", text)
 	}
 }

@@ -43,6 +43,10 @@ func OwnerOfTable(name string) string {
 		return "Kubernetes"
 	case name == "libvirt_network":
 		return "libvirt"
+	case name == "lxd":
+		return "LXD"
+	case name == "incus":
+		return "Incus"
 	case name == "netavark":
 		return "Podman"
 	}
@@ -81,6 +85,10 @@ func ownerOfRule(r *Rule) string {
 		return "Docker"
 	case strings.HasPrefix(r.Comment, "kubernetes "), strings.HasPrefix(r.Comment, "cali:"):
 		return "Kubernetes"
+	case strings.HasPrefix(r.Comment, "generated for LXD "):
+		return "LXD"
+	case strings.HasPrefix(r.Comment, "generated for Incus "):
+		return "Incus"
 	case strings.HasPrefix(r.Comment, "flanneld "):
 		return "flannel"
 	case strings.HasPrefix(r.Comment, `name: "`) && strings.Contains(r.Comment, `" id: "`):

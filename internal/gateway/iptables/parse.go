@@ -19,10 +19,13 @@ type parser struct {
 	others, other int
 }
 
-// Parse reads what iptables-save and ip6tables-save print, and commands of
-// iptables as people type them. version, 4 or 6, is what a text is for that does
+// Parse reads what iptables-save, ip6tables-save and nft list ruleset print, and
+// commands of iptables as people type them. version, 4 or 6, is what a text is for that does
 // not tell. Lines that are neither become notes.
 func Parse(text string, version int) *Ruleset {
+	if nftTable.MatchString(text) {
+		return parseNft(text)
+	}
 	p := parser{version: version}
 	lines := strings.Split(text, "\n")
 	for i := 0; i < len(lines); i++ {
@@ -197,7 +200,7 @@ func (p *parser) add(t *Table, line string, words []string, c *Chain) {
 }
 
 // concerning are rules of other tables that a gateway file may have words for.
-var concerning = regexp.MustCompile(`TCPMSS|NOTRACK|notrack`)
+var concerning = regexp.MustCompile(`TCPMSS|NOTRACK|notrack|maxseg`)
 
 // unread is the target of a rule that has its note already.
 const unread = "?"

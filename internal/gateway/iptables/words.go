@@ -34,10 +34,18 @@ func (m Match) String() string {
 		add("! -o", n)
 	}
 	add("-p", m.Protocol)
-	add("--sports", portsWords(m.SourcePorts))
-	add("--dports", portsWords(m.Ports))
+	add(portOption("--sport", m.SourcePorts), portsWords(m.SourcePorts))
+	add(portOption("--dport", m.Ports), portsWords(m.Ports))
 	w = append(w, m.Unknown...)
 	return strings.Join(w, " ")
+}
+
+// portOption is iptables' own option for one port or range, that of its module for several.
+func portOption(one string, list []Ports) string {
+	if len(list) > 1 {
+		return "-m multiport " + one + "s"
+	}
+	return one
 }
 
 func portsWords(list []Ports) string {

@@ -1,0 +1,33 @@
+package iptables
+
+import (
+	"net/netip"
+	"testing"
+)
+
+// Conditions read from the kernel are printed with the options that people write.
+func TestMatchString(t *testing.T) {
+	for want, m := range map[string]Match{
+		"-p tcp --dport 80": {Protocol: "tcp", Ports: []Ports{{80, 80}}},
+		"-d 203.0.113.7/32 -p udp --sport 53 --dport 5000:5100": {To: netip.MustParsePrefix("203.0.113.7/32"), Protocol: "udp",
+			SourcePorts: []Ports{{53, 53}}, Ports: []Ports{{5000, 5100}}},
+		"-p tcp -m multiport --dports 80,443,8000:8100": {Protocol: "tcp", Ports: []Ports{{80, 80}, {443, 443}, {8000, 8100}}},
+		"-i ppp+ -p sctp -m multiport --sports 1,2":     {In: "ppp*", Protocol: "sctp", SourcePorts: []Ports{{1, 1}, {2, 2}}},
+	} {
+		if got := m.String(); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+		if rules, err := parseRule(mustTokens(t, want), 4); err != nil || len(rules) != 1 || rules[0].Match.String() != want {
+			t.Errorf("%s is not read back: %v, %v", want, rules, err)
+		}
+	}
+}
+
+func mustTokens(t *testing.T, line string) []string {
+	t.Helper()
+	words, err := tokens(line)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return words
+}
