@@ -52,6 +52,8 @@ you off, wait. A power failure undoes it, too. With --persist the file becomes
 
 Connections that are tracked keep the translation that they have. Where no rule
 would give it any more, they are counted; --flush-stale deletes them.
+Where there were no rules of NAT before, connections that pass untranslated and that
+a rule is for are deleted: their next packets are translated.
 
 What 'natkit gateway check' refuses is not applied. Rules that somebody changed by
 hand in natkit's table are overwritten with --overwrite only; a table of that name
