@@ -6,6 +6,7 @@ import (
 	"io"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/natkit/natkit/internal/diagnose"
 	"github.com/natkit/natkit/internal/snapshot"
@@ -51,9 +52,11 @@ func (p *printer) incomplete(r *diagnose.Report) {
 		reasons = append(reasons, m.Why)
 	}
 	text := fmt.Sprintf("%d of %s came to no result", checks, units.Plural(len(r.Checks), "check", "checks"))
-	if len(reasons) == 1 {
-		text += ": " + reasons[0]
-		reasons = nil
+	switch {
+	case checks == 0:
+		text, reasons = strings.Join(reasons, "; "), nil
+	case len(reasons) == 1:
+		text, reasons = text+": "+reasons[0], nil
 	}
 	p.mark(0, Cell{"INCOMPLETE: ", Warn}, text, Bold)
 	for _, why := range reasons {
