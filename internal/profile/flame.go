@@ -23,17 +23,15 @@ var (
 
 var flamePage = template.Must(template.New("flame.html.tmpl").Parse(flameTemplate))
 
-// palette has the colours of classes, in the order of the table; dark text is
-// readable on all of them.
+// palette has the colours of classes, in the order of the table, by hue; any two can be
+// told apart, and dark text is readable on all of them.
 var palette = []string{
-	"#f4a261", "#f6bd60", "#ef7f5a", "#d98c5f", "#e3c9a8", // conntrack
-	"#c9a0dc", "#a88be0", // NAT
-	"#f28482", "#f7b5b0", "#e5989b", // rules, hooks, bridge netfilter
-	"#d8b4a0", "#90be6d", "#7fb7e6", "#6fc9b8", "#f3e37c", "#c5d86d",
+	"#fb6a95", "#fca792", "#f9761f", "#e89f30", "#c6af53", "#f9ce1f", "#b1e830", "#d5eba2", "#74b464", "#1ff91f",
+	"#6afb78", "#8cd9ba", "#1ff9b8", "#1fe3f9", "#1fa2f9", "#b9b9fd", "#b292fc", "#fa42fa", "#f075d7", "#fdb9e9",
 }
 
 // restColours are those of what has no class.
-var restColours = map[string]string{ClassReceiveRest: "#a9b8c9", ClassKernelRest: "#cfcfca", ClassUser: "#e6e6e1"}
+var restColours = map[string]string{ClassReceiveRest: "#9fb1c6", ClassKernelRest: "#c4c4be", ClassUser: "#e9e9e4"}
 
 // flameView is what the template reads.
 type flameView struct {

@@ -32,6 +32,10 @@
       ctx.save();
       ctx.font = "600 " + 12 * ratio + "px system-ui, sans-serif";
       ctx.textBaseline = "top";
+      // Where a name does not fit into its stage they have numbers, of the line above.
+      const room = (band) => u.valToPos(band.to, "x", true) - u.valToPos(band.from, "x", true) - 8 * ratio;
+      const fit = bands.every((band) => ctx.measureText(band.name).width <= room(band));
+      let taken = 0;
       bands.forEach((band, i) => {
         const left = u.valToPos(band.from, "x", true);
         const right = u.valToPos(band.to, "x", true);
@@ -40,13 +44,12 @@
           ctx.fillRect(left, bbox.top, right - left, bbox.height);
         }
         ctx.fillStyle = colour("text");
-        // A name that does not fit into a short stage is cut at its border.
-        ctx.save();
-        ctx.beginPath();
-        ctx.rect(left, bbox.top - 20 * ratio, right - left, 20 * ratio);
-        ctx.clip();
-        ctx.fillText(band.name, left + 4 * ratio, bbox.top - 16 * ratio);
-        ctx.restore();
+        const label = fit ? band.name : String(i + 1);
+        const at = left + 4 * ratio;
+        if (i === 0 || at > taken) {
+          ctx.fillText(label, at, bbox.top - 16 * ratio);
+          taken = at + ctx.measureText(label).width;
+        }
       });
       ctx.restore();
     };

@@ -34,10 +34,8 @@
         ctx.moveTo(bbox.left, y);
         ctx.lineTo(bbox.left + bbox.width, y);
         ctx.stroke();
-        const text = number.format(Math.round(level.value)) + "/s: " + level.label;
-        const room = bbox.width - ctx.measureText(text).width - 6 * uPlot.pxRatio;
-        const left = bbox.left + Math.max(0, Math.min(i * bbox.width / all.length + 6 * uPlot.pxRatio, room));
-        ctx.fillText(text, left, y - 3 * uPlot.pxRatio);
+        // The labels have lines of their own above, where no curve is.
+        ctx.fillText(number.format(Math.round(level.value)) + "/s: " + level.label, bbox.left, bbox.top - (3 + 14 * i) * uPlot.pxRatio);
       });
       ctx.restore();
     };
@@ -49,7 +47,7 @@
     return {
       data: [x].concat(chart.curves.map((c) => c.values)),
       options: {
-        height: 220, padding: [12, 12, 0, 0],
+        height: 220 + 14 * tops.length, padding: [12 + 14 * tops.length, 12, 0, 0],
         cursor: { sync: { key: "course" }, y: false },
         scales: { x: { time: false }, y: { range: (u, lo, hi) => [0, Math.max(hi || 1, ...tops.filter((t) => t < 2 * hi)) * 1.08] } },
         hooks: { draw: [levels(chart)] },
