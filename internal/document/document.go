@@ -75,14 +75,20 @@ func (s Source) DecodeTree(into any, check func() *Problem) (*Tree, error) {
 			return nil, s.fail(at(locate(body, p.Path), "%s", p.Message))
 		}
 	}
-	return &Tree{body: body, lines: bytes.Split(s.Text, []byte("\n"))}, nil
+	return &Tree{body: body, lines: lines{text: bytes.Split(s.Text, []byte("\n"))}}, nil
 }
 
 // deepest is how many brackets, lists and mappings may be in each other.
 const deepest = 500
 
-// body is the only document in the text.
-func (s Source) body() (*yaml.Node, error) {
+// body is the only document in the text. A panic of the library becomes an error: what
+// a user wrote must never end natkit.
+func (s Source) body() (n *yaml.Node, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("this YAML cannot be read (%v)", r)
+		}
+	}()
 	loader, err := yaml.NewLoader(bytes.NewReader(s.Text), yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(deepest))))
 	if err != nil {
 		return nil, err
@@ -123,7 +129,8 @@ func (s Source) fail(err error) error {
 	var place *located
 	if errors.As(err, &place) && place.line > 0 {
 		e.Line, e.Column = place.line, max(place.column, 1)
-		e.Excerpt = excerpt(bytes.Split(s.Text, []byte("\n")), e.Line, e.Column)
+		all := lines{text: bytes.Split(s.Text, []byte("\n"))}
+		e.Excerpt = all.excerpt(e.Line, e.Column)
 	}
 	return e
 }

@@ -5,7 +5,7 @@ import "go.yaml.in/yaml/v4"
 // Tree knows where the things of a document stand.
 type Tree struct {
 	body  *yaml.Node
-	lines [][]byte
+	lines lines
 }
 
 // Place is a place in a document, counted from 1, and its line with a mark below.
@@ -17,7 +17,7 @@ type Place struct {
 // At follows a path of keys and list indexes as far as the document goes.
 func (t *Tree) At(path ...any) Place {
 	n := locate(t.body, path)
-	return Place{n.Line, n.Column, excerpt(t.lines, n.Line, n.Column)}
+	return Place{n.Line, n.Column, t.lines.excerpt(n.Line, n.Column)}
 }
 
 // locate follows a path of keys and list indexes as far as the text goes, so

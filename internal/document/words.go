@@ -1,6 +1,7 @@
 package document
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -91,18 +92,32 @@ func visible(text string) string {
 	}, text)
 }
 
-// excerpt is a line of the text, with a mark below the column that counts
-// characters.
-func excerpt(lines [][]byte, line, column int) string {
+// lines are those of a text. The last one that was shown is kept as characters: of a
+// file in one line all that there is to say is about that one.
+type lines struct {
+	text  [][]byte
+	last  int
+	runes []rune
+}
+
+func (l *lines) line(number int) []rune {
+	if number != l.last {
+		l.last, l.runes = number, bytes.Runes(bytes.TrimSuffix(l.text[number-1], []byte("\r")))
+	}
+	return l.runes
+}
+
+// excerpt is a line, with a mark below the column that counts characters.
+func (l *lines) excerpt(line, column int) string {
 	const most, before = 60, 40
-	if line > len(lines) {
+	if line > len(l.text) {
 		return ""
 	}
-	shown := []rune(visible(strings.TrimSuffix(string(lines[line-1]), "\r")))
+	shown := l.line(line)
 	column = min(column-1, len(shown))
 	cut := max(column-before, 0)
 	shown, column = shown[cut:], column-cut
 	shown = shown[:min(len(shown), most)]
 	number := fmt.Sprintf("%5d | ", line)
-	return number + string(shown) + "\n" + strings.Repeat(" ", len(number)-2) + "| " + strings.Repeat(" ", column) + "^"
+	return number + visible(string(shown)) + "\n" + strings.Repeat(" ", len(number)-2) + "| " + strings.Repeat(" ", column) + "^"
 }
