@@ -73,6 +73,7 @@ var layers = map[string]layer{
 	"internal/profile":             pure,
 	"internal/report":              pure,
 	"internal/simulate":            pure,
+	"internal/suggest":             pure,
 	"internal/syn":                 pure,
 	"internal/tui":                 pure,
 	"internal/tune":                pure,

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/natkit/natkit/internal/suggest"
 )
 
 // keysMax bounds a group's length.
@@ -84,11 +86,11 @@ func unknownKey(word string) error {
 	if word == "" {
 		return fmt.Errorf("a key is missing; there are: %s", strings.Join(kindNames[:], ", "))
 	}
-	hint := ""
-	if near := nearest(word); near != "" {
-		hint = fmt.Sprintf(": did you mean %q?", near)
+	known := kindNames[:]
+	if name := otherNames[word]; name != "" {
+		return fmt.Errorf("unknown key %q: did you mean %q?; there are: %s", word, name, strings.Join(known, ", "))
 	}
-	return fmt.Errorf("unknown key %q%s; there are: %s", word, hint, strings.Join(kindNames[:], ", "))
+	return fmt.Errorf("unknown key %q%s; there are: %s", word, suggest.Hint(word, known), strings.Join(known, ", "))
 }
 
 // other names that people know from other tools.
@@ -96,40 +98,4 @@ var otherNames = map[string]string{
 	"protocol": "proto", "source": "src", "destination": "dst", "dest": "dst", "port": "dport",
 	"saddr": "src", "daddr": "dst", "ip": "src", "address": "src", "version": "family", "fwmark": "mark",
 	"snat": "snat-address", "nat-address": "snat-address", "assured": "status", "tcp-state": "state",
-}
-
-// nearest is the key with the fewest letters to change; empty where most would.
-func nearest(word string) string {
-	if name := otherNames[word]; name != "" {
-		return name
-	}
-	best, least := "", len(word)/2+1
-	for _, name := range kindNames {
-		if d := changes(word, name); d < least {
-			best, least = name, d
-		}
-	}
-	return best
-}
-
-// changes is how many letters must be put in, taken out or replaced to make b of a
-// (Levenshtein's distance).
-func changes(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			here := diagonal
-			if a[i] != b[j] {
-				here++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(here, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
