@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/disk"
+	"github.com/natkit/natkit/internal/privilege"
 	"github.com/natkit/natkit/internal/tune"
 )
 
@@ -69,7 +70,7 @@ func mayReplace(path string) error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("persist in %s: %s: %w; needs root and a writable file system", path, dir, err)
+			return fmt.Errorf("persist in %s: %s: %w", path, dir, privilege.Denied(err, privilege.WriteAll))
 		}
 		return nil
 	}
