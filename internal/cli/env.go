@@ -13,24 +13,31 @@ import (
 	"golang.org/x/term"
 
 	"github.com/natkit/natkit/internal/report"
+	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune/journal"
 )
 
 // style is how text on stdout may look.
 func (e *Env) style() report.Style {
-	return report.Style{Colour: report.WantsColour(e.StdoutTerminal, e.Getenv)}
+	style := report.Style{Colour: report.WantsColour(e.StdoutTerminal, e.Getenv)}
+	if e.wide {
+		style.Columns = wideColumns
+	}
+	return style
 }
 
 // The columns that text is laid out for, whatever the terminal.
 const (
 	leastColumns = 80
 	mostColumns  = 120
+	// wideColumns is more than any line has: nothing is wrapped or cut.
+	wideColumns = 1 << 16
 )
 
 // fittedStyle is as wide as the terminal, within bounds that can be read.
 func (e *Env) fittedStyle() report.Style {
 	style := e.style()
-	if columns, _ := e.terminalSize(); columns > 0 {
+	if columns, _ := e.terminalSize(); columns > 0 && !e.wide {
 		style.Columns = min(max(columns, leastColumns), mostColumns)
 	}
 	return style
@@ -51,11 +58,53 @@ func (e *Env) terminalSize() (columns, rows int) {
 
 // progress is the line on stderr that shows what is going on.
 func (e *Env) progress() *report.Progress {
-	return report.NewProgress(e.Stderr, e.StderrTerminal, time.Now)
+	if e.verbose && !e.StderrTerminal {
+		return report.NewProgressLog(e.Stderr, time.Now)
+	}
+	return report.NewProgress(e.Stderr, e.StderrTerminal && !e.quiet, time.Now)
+}
+
+// notes is where goes what is no error and no result: stderr, unless --quiet.
+func (e *Env) notes() io.Writer {
+	if e.quiet {
+		return io.Discard
+	}
+	return e.Stderr
+}
+
+// note says on stderr what the user should know of a result or a run.
+func (e *Env) note(format string, args ...any) {
+	fmt.Fprintln(e.notes(), "natkit: "+report.Clean(fmt.Sprintf(format, args...)))
+}
+
+// detail says with --verbose what is done.
+func (e *Env) detail(format string, args ...any) {
+	if e.verbose {
+		e.note(format, args...)
+	}
+}
+
+// detailParts says with --verbose what was read, and how long that took.
+func (e *Env) detailParts(rec *snapshot.Recording) {
+	if rec == nil || len(rec.Snapshots) == 0 {
+		return
+	}
+	for _, p := range rec.Last().Parts {
+		took := time.Duration(p.DurationSeconds * float64(time.Second)).Round(10 * time.Microsecond)
+		if p.Error != "" {
+			e.detail("read %s: failed after %s", p.Name, took)
+		} else {
+			e.detail("read %s in %s", p.Name, took)
+		}
+	}
 }
 
 // journal is where changes to the host are remembered.
-func (e *Env) journal() (*journal.Journal, error) { return journal.At(journal.Dir(e.Getenv)) }
+func (e *Env) journal() (*journal.Journal, error) {
+	dir := journal.Dir(e.Getenv)
+	e.detail("journal: %s", dir)
+	return journal.At(dir)
+}
 
 // askToApply asks the person at the terminal whether a plan is to be applied;
 // anything but yes is no, and said so on out.
@@ -63,10 +112,16 @@ func (e *Env) askToApply(ctx context.Context, out io.Writer) (bool, error) {
 	return e.ask(ctx, out, "apply?", "nothing was changed")
 }
 
+// errNoTerminal is what a verb that asks ends with where it cannot.
+var errNoTerminal = usagef("stdin is not a terminal; use --yes to skip the confirmation")
+
+// errJSONAsks is the same of a verb with --json: the plan is all of its output.
+var errJSONAsks = usagef("nothing was changed; --json does not ask: use --yes to skip the confirmation")
+
 // ask asks a question; without yes it says on out that nothing was done.
 func (e *Env) ask(ctx context.Context, out io.Writer, question, otherwise string) (bool, error) {
 	if !e.StdinTerminal {
-		return false, errors.New("there is no terminal to ask on: add --yes to do it without asking")
+		return false, errNoTerminal
 	}
 	fmt.Fprint(e.Stderr, question, " [y/N] ")
 	answer, err := readLine(ctx, e.Stdin)

@@ -60,16 +60,7 @@ func (p *portsVerb) runLVS(cmd *cobra.Command) error {
 }
 
 func (p *portsVerb) checkLVS(cmd *cobra.Command) error {
-	changed := cmd.Flags().Changed
-	for _, name := range []string{"address", "proto", "watch", "top"} {
-		if changed(name) {
-			return usagef("--lvs shows all services of IPVS, once: leave out --%s", name)
-		}
-	}
 	if p.entries.fromText(cmd) {
-		if changed("netns") || changed("pid") || changed("for") {
-			return usagef("--from takes its namespace and time from the bundle: leave out --netns, --pid and --for")
-		}
 		return p.entries.check(cmd)
 	}
 	if p.window == 0 {
@@ -117,7 +108,7 @@ func readBundleFile(env *Env, name string) (*snapshot.Recording, error) {
 	defer r.Close()
 	rec, err := collect.ReadBundle(r)
 	if err != nil {
-		return nil, fmt.Errorf("read bundle %s: %w", name, err)
+		return nil, malformed(fmt.Errorf("read bundle %s: %w", name, err))
 	}
 	return rec, nil
 }
