@@ -64,7 +64,7 @@ lint: ## gofmt, go vet, staticcheck, shellcheck (where installed)
 	@if command -v shellcheck >/dev/null; then echo shellcheck $(SCRIPTS); shellcheck $(SCRIPTS); \
 	  else echo "shellcheck is not installed: the shell scripts were not checked"; fi
 
-generate: ## rewrite the generated files: the eBPF objects (by clang 19), docs/commands.md, docs/simulate.md
+generate: ## rewrite the generated files: the eBPF objects (by clang 19), docs/commands.md, docs/simulate.md, docs/sysctl.md
 	@scripts/setup generate
 	$(GO) generate ./...
 	@scripts/hand-back docs internal
@@ -73,10 +73,12 @@ fmt: ## format the Go code
 	@scripts/setup build
 	@git ls-files -co --exclude-standard '*.go' | xargs -r "$$($(GO) env GOROOT)/bin/gofmt" -l -w
 
-install: build ## install natkit into PREFIX (/usr/local), with completions for bash
+install: build ## install natkit into PREFIX (/usr/local), with completions for bash and the gateway's unit
 	install -D -m 755 bin/natkit $(DESTDIR)$(PREFIX)/bin/natkit
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 	bin/natkit completion bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/natkit
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	sed 's#/usr/bin/natkit#$(PREFIX)/bin/natkit#' deploy/natkit-gateway.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/natkit-gateway.service
 
 clean: ## remove what was built here; the fetched toolchain is kept in .cache
 	rm -rf bin

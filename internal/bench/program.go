@@ -39,6 +39,8 @@ type Usage struct {
 	// CPUSeconds is the time that all CPUs together were not idle meanwhile: the
 	// program's, the kernel's and everybody else's.
 	CPUSeconds float64
+	// OwnSeconds is the CPU time of the program and of those it waited for.
+	OwnSeconds float64
 	// PeakBytes is the greatest memory of the program and of those it waited for.
 	PeakBytes int64
 }
@@ -81,6 +83,7 @@ func (p Program) run(ctx context.Context) ([]byte, Usage, error) {
 	}
 	after, err := machineBusy()
 	u.CPUSeconds = after - before
+	u.OwnSeconds = (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds()
 	if r, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
 		u.PeakBytes = r.Maxrss * 1024 // getrusage(2): in KiB
 	}

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/natkit/natkit/internal/load"
 	loadrun "github.com/natkit/natkit/internal/load/run"
+	"github.com/natkit/natkit/internal/report"
 )
 
 // benchHTTPSchema names the JSON form of bench http's result.
@@ -178,9 +178,7 @@ func failureTexts(failures []load.Failure) string {
 }
 
 func writeBenchJSON(w io.Writer, version string, r *load.Result) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(struct {
+	return report.JSON(w, struct {
 		Schema  string `json:"schema"`
 		Version string `json:"natkit_version"`
 		*load.Result

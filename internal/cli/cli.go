@@ -2,6 +2,7 @@
 package cli
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -22,6 +23,9 @@ const (
 	exitFailed   = 1 // the operation failed
 	exitUsage    = 2 // the command line was wrong, or a file does not parse
 	exitFindings = 3 // done, and there are findings, or an expectation was not met
+	// exitIncomplete: done in part, and nothing was found in that.
+	exitIncomplete  = 4
+	exitInterrupted = 130 // as shells say it of SIGINT
 )
 
 // Env is what a command may use of the process around it.
@@ -42,6 +46,12 @@ type Env struct {
 
 // errFindings makes natkit exit with 3 without a message: the report said it all.
 var errFindings = errors.New("there are findings")
+
+// errIncomplete and errCutShort are the same for 4 and 130.
+var (
+	errIncomplete = errors.New("not all could be looked at")
+	errCutShort   = errors.New("interrupted")
+)
 
 // Run executes one command line (without the program's name) and returns the
 // exit code.
@@ -75,6 +85,10 @@ func exitCode(stderr io.Writer, cmd *cobra.Command, err error) int {
 		return exitOK
 	case errors.Is(err, errFindings):
 		return exitFindings
+	case errors.Is(err, errIncomplete):
+		return exitIncomplete
+	case errors.Is(err, errCutShort):
+		return exitInterrupted
 	case errors.As(err, &usage):
 		fmt.Fprintf(stderr, "natkit: %s\nsee '%s --help'\n", said(err), cmd.CommandPath())
 		return exitUsage
@@ -117,6 +131,7 @@ and proves the fix under load.`,
 	}
 	root.SetVersionTemplate("natkit {{.Version}}\n")
 	root.SetUsageTemplate(usageTemplate(root))
+	fitHelp(env, root)
 	for _, group := range verbs(env) {
 		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})
 		for _, verb := range group.verbs {
@@ -157,6 +172,24 @@ var runsItself = map[string]string{"runs-itself": "true"}
 func usageTemplate(root *cobra.Command) string {
 	return strings.Replace(root.UsageTemplate(), "{{if .Runnable}}",
 		`{{if and .Runnable (or (not .HasAvailableSubCommands) (index .Annotations "runs-itself"))}}`, 1)
+}
+
+// fitHelp lays help out for the screen, where its width is known.
+func fitHelp(env *Env, root *cobra.Command) {
+	help := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		columns := env.columns()
+		if columns == 0 {
+			help(cmd, args)
+			return
+		}
+		var text bytes.Buffer
+		out := cmd.OutOrStdout()
+		cmd.SetOut(&text)
+		help(cmd, args)
+		cmd.SetOut(out)
+		fmt.Fprint(out, report.Reflow(text.String(), columns))
+	})
 }
 
 // addBuiltIn adds the commands that cobra brings along, so that what is true of

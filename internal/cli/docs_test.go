@@ -65,8 +65,10 @@ func writeCommands(w io.Writer, root *cobra.Command) {
 	fmt.Fprintf(w, "# Commands\n\n<!-- Made by `make generate` from the program's help texts. -->\n\n"+
 		"Every command exits with 0 when it is done and all is well, 1 when it failed, 2 when the\n"+
 		"command line was wrong, a file does not parse or there is no terminal to confirm a change\n"+
-		"on, and 3 when it is done and there are findings, or when what a scenario expects was not\n"+
-		"met. `natkit completion --help` tells how to complete these words in your shell.\n\n%s", standardFlagsDoc)
+		"on, 3 when it is done and there are findings, or when what a scenario expects was not\n"+
+		"met, and 4 when it could be done in part only and nothing was found in that (doctor; 130\n"+
+		"when that was interrupted). `natkit completion --help` tells how to complete these words in\n"+
+		"your shell.\n\n%s", standardFlagsDoc)
 	writeCommand(w, root)
 }
 

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -48,9 +47,10 @@ CAP_SYSLOG (for the names of kernel functions), CAP_NET_RAW (for SYNs), Linux 5.
 costs some 30 ns a drop and 0.1 % of a CPU, besides the SYNs. What cannot be had is
 said, and the rest goes on.
 
-Exit code: 0 nothing found, 3 there are findings (with --fix: there still are).
-
-Without root it does what it can, and says what it could not read and why.`,
+Exit code: 0 nothing found, 3 there are findings (with --fix: there still are), 4 nothing
+found, but the look was INCOMPLETE: data was missing that a check needs, as without root,
+or what there is cannot be told apart. What was not asked for, such as --trace, is not
+missing. 130: interrupted; what was seen until then is reported.`,
 		Example: `  natkit doctor                          # this host
   natkit doctor --pid $(pgrep -o nginx)  # the namespace of a container's process
   natkit doctor --netns gw --for 10s     # one of 'ip netns list', over ten seconds
@@ -131,7 +131,7 @@ func (f *doctorFlags) run(cmd *cobra.Command, env *Env) error {
 			return err
 		}
 	}
-	if f.fix {
+	if f.fix && cmd.Context().Err() == nil {
 		done, err := f.treat(cmd.Context(), env, look, first)
 		if err != nil {
 			return err
@@ -144,21 +144,21 @@ func (f *doctorFlags) run(cmd *cobra.Command, env *Env) error {
 			return err
 		}
 	}
-	return verdict(final)
+	return verdict(cmd.Context(), final)
 }
 
-// verdict is the exit code's error: findings, or that nothing could be checked,
-// which must not look like health.
-func verdict(r *diagnose.Report) error {
-	if len(r.Findings) > 0 {
+// verdict is the exit code's error: that the look was cut short, findings, or that
+// something could not be checked, which must not look like health.
+func verdict(ctx context.Context, r *diagnose.Report) error {
+	switch {
+	case ctx.Err() != nil:
+		return errCutShort
+	case len(r.Findings) > 0:
 		return errFindings
+	case len(r.Incomplete) > 0:
+		return errIncomplete
 	}
-	for _, c := range r.Checks {
-		if c.State != diagnose.NotChecked && !c.Absent {
-			return nil
-		}
-	}
-	return errors.New("nothing could be checked: " + r.Checks[0].Why)
+	return nil
 }
 
 // first is the report that the verb begins with, live or of a bundle.
@@ -173,6 +173,9 @@ func lookOnce(ctx context.Context, env *Env, look collect.RecordOptions) (*diagn
 	rec, r, err := doctor.Look(ctx, look)
 	look.Progress("")
 	env.detailParts(rec)
+	if err == nil && ctx.Err() != nil {
+		r.CutShort(look.For)
+	}
 	return r, err
 }
 

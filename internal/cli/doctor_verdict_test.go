@@ -1,36 +1,69 @@
 package cli
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/natkit/natkit/internal/diagnose"
 )
 
-// What could not be checked must not look healthy.
+// What could not be checked must not look healthy, nor what was cut short.
 func TestVerdict(t *testing.T) {
-	checks := func(states ...diagnose.State) *diagnose.Report {
-		r := &diagnose.Report{}
-		for _, s := range states {
-			r.Checks = append(r.Checks, diagnose.Check{State: s, Why: "because"})
-			if s == diagnose.Found {
-				r.Findings = append(r.Findings, diagnose.Finding{ID: "x"})
-			}
+	whole := &diagnose.Report{}
+	part := &diagnose.Report{Incomplete: []diagnose.Missing{{Why: "no permission", Checks: []string{"x"}}}}
+	found := &diagnose.Report{Incomplete: part.Incomplete, Findings: []diagnose.Finding{{ID: "y"}}}
+	cut, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, tc := range []struct {
+		ctx    context.Context
+		report *diagnose.Report
+		want   error
+		code   int
+	}{
+		{t.Context(), whole, nil, 0},
+		{t.Context(), part, errIncomplete, 4},
+		{t.Context(), found, errFindings, 3},
+		{cut, whole, errCutShort, 130},
+		{cut, found, errCutShort, 130},
+	} {
+		err := verdict(tc.ctx, tc.report)
+		if !errors.Is(err, tc.want) {
+			t.Errorf("%+v: %v, want %v", tc.report, err, tc.want)
 		}
-		return r
+		var said bytes.Buffer
+		if code := exitCode(&said, nil, err); code != tc.code || said.Len() > 0 {
+			t.Errorf("%v: exit code %d, said %q, want %d and nothing", err, code, said.String(), tc.code)
+		}
 	}
-	if err := verdict(checks(diagnose.OK, diagnose.NotChecked)); err != nil {
-		t.Errorf("one check was made and found nothing: %v", err)
-	}
-	if err := verdict(checks(diagnose.NotChecked, diagnose.NotChecked)); err == nil || errors.Is(err, errFindings) {
-		t.Errorf("no check was made: %v, want an error of its own", err)
-	}
-	absent := checks(diagnose.NotChecked, diagnose.OK)
-	absent.Checks[1].Absent = true
-	if err := verdict(absent); err == nil {
-		t.Error("no check was made but of what is not there")
-	}
-	if err := verdict(checks(diagnose.NotChecked, diagnose.Found)); !errors.Is(err, errFindings) {
-		t.Errorf("a finding beside an unmade check: %v", err)
+}
+
+// An interrupted look is reported as far as it came, and says so first.
+func TestDoctorInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, asJSON := range []bool{false, true} {
+		args := []string{"doctor", "--for", "1h"}
+		if asJSON {
+			args = append(args, "--json")
+		}
+		var out, said bytes.Buffer
+		code := Run(ctx, Env{Stdout: &out, Stderr: &said, Getenv: func(string) string { return "" }}, args)
+		if code != exitInterrupted {
+			t.Errorf("exit code %d, want %d: %s", code, exitInterrupted, said.String())
+		}
+		if !asJSON {
+			if !strings.HasPrefix(out.String(), "INCOMPLETE: interrupted after ") {
+				t.Errorf("it begins with %.80q", out.String())
+			}
+			continue
+		}
+		var r diagnose.Report
+		if err := json.Unmarshal(out.Bytes(), &r); err != nil || len(r.Incomplete) == 0 || len(r.Incomplete[0].Checks) > 0 {
+			t.Errorf("%v: incomplete %+v", err, r.Incomplete)
+		}
 	}
 }

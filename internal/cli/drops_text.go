@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"strings"
 	"sync"
 	"time"
@@ -36,7 +35,7 @@ func (d *dropsVerb) summary(drops *snapshot.Drops, notes []string) error {
 	}
 	doc := dropsDocument{Schema: dropsSchema, Version: d.env.Version, Notes: notes, Drops: drops}
 	if d.events {
-		return json.NewEncoder(d.env.Stdout).Encode(doc)
+		return report.JSONLine(d.env.Stdout, doc)
 	}
 	return report.JSON(d.env.Stdout, doc)
 }
@@ -49,7 +48,7 @@ func (d *dropsVerb) event(e bpf.Event, limit int, stop context.CancelCauseFunc) 
 	d.shown++
 	var err error
 	if d.asJSON {
-		err = json.NewEncoder(d.env.Stdout).Encode(eventDocument{dropEventSchema, e})
+		err = report.JSONLine(d.env.Stdout, eventDocument{dropEventSchema, e})
 	} else {
 		err = report.DropEvent(d.env.Stdout, d.view(), e)
 	}

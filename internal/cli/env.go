@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -19,28 +20,25 @@ import (
 
 // style is how text on stdout may look.
 func (e *Env) style() report.Style {
-	style := report.Style{Colour: report.WantsColour(e.StdoutTerminal, e.Getenv)}
-	if e.wide {
-		style.Columns = wideColumns
-	}
-	return style
+	return report.Style{Colour: report.WantsColour(e.StdoutTerminal, e.Getenv), Columns: e.columns()}
 }
 
-// The columns that text is laid out for, whatever the terminal.
-const (
-	leastColumns = 80
-	mostColumns  = 120
-	// wideColumns is more than any line has: nothing is wrapped or cut.
-	wideColumns = 1 << 16
-)
+// leastColumns is what text is laid out for on narrower screens.
+const leastColumns = 40
 
-// fittedStyle is as wide as the terminal, within bounds that can be read.
-func (e *Env) fittedStyle() report.Style {
-	style := e.style()
-	if columns, _ := e.terminalSize(); columns > 0 && !e.wide {
-		style.Columns = min(max(columns, leastColumns), mostColumns)
+// columns is the width of the terminal, or what COLUMNS says; 0 where neither is known.
+func (e *Env) columns() int {
+	if e.wide {
+		return report.Unlimited
 	}
-	return style
+	columns, _ := e.terminalSize()
+	if columns <= 0 {
+		columns, _ = strconv.Atoi(e.Getenv("COLUMNS"))
+	}
+	if columns <= 0 {
+		return 0
+	}
+	return min(max(columns, leastColumns), report.Unlimited)
 }
 
 // terminalSize is 0 where stdout is none.

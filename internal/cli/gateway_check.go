@@ -86,7 +86,7 @@ func (f *gatewayCheck) run(ctx context.Context, env *Env, ns *netns.Handle, name
 	}
 	var facts gateway.Facts
 	if !f.offline {
-		facts, err = host.Read(ctx, ns, host.Options{PID: os.Getpid(), Flowtable: engine.Standard.Flowtable(&file.Config)})
+		facts, err = host.Read(ctx, ns, host.Options{PID: os.Getpid(), Targets: file.Config.Targets(), Flowtable: engine.Standard.Flowtable(&file.Config)})
 		if err != nil {
 			return fmt.Errorf("look at this host: %w; --offline checks the file alone", err)
 		}

@@ -46,8 +46,10 @@ its source, unless --in says another; what has an address of this host as its so
 a packet of a program here. --out takes the place of the route. Of a file that is meant
 for another host, --in and --out may be interfaces that it names and that are not here.
 
-Of other programs' rules natkit follows those that translate, where it understands all
-their conditions, and says where it does not.`,
+Of other programs' rules natkit follows those that translate, also through sets, ranges
+and maps, where it understands all their conditions, and says where it does not. Where
+the host does not forward, or a bridge sends nothing back to the host that it came from,
+the packet is told as dropped.`,
 		Example: `  sudo natkit gateway explain "tcp 192.168.0.2:4000 -> 198.51.100.9:443"
   sudo natkit gateway explain gateway.yaml "udp 198.51.100.9:5000 -> 203.0.113.7:53" --in eth0
   sudo natkit gateway explain icmp 192.168.0.2 198.51.100.9 --json`,
@@ -119,9 +121,23 @@ func (f *gatewayExplain) run(ctx context.Context, env *Env, ns *netns.Handle, fi
 	if packet.In, err = f.entrance(ns, packet); err != nil {
 		return err
 	}
-	e, err := engine.Standard.Follow(plan, facts, f.routes(ns, facts), packet)
+	routes, err := host.OpenRoutes(ns)
+	if err != nil {
+		return err
+	}
+	defer routes.Close()
+	will, off := facts, []string(nil)
+	if file != "" {
+		will, off = facts.Forwarding(plan), facts.NotForwarding(plan)
+	}
+	e, err := engine.Standard.Follow(plan, will, f.routes(routes.Follow, facts, len(off) > 0), packet)
 	if err != nil {
 		return fmt.Errorf("explain %s: %w", packet, err)
+	}
+	for _, name := range off {
+		if !slices.Contains(will.NotForwarding(plan), name) {
+			e.Notes = append(e.Notes, name+" is 0 now: apply turns it on")
+		}
 	}
 	if f.asJSON {
 		return report.JSON(env.Stdout, e)
@@ -193,24 +209,18 @@ func (f *gatewayExplain) entrance(ns *netns.Handle, packet explain.Packet) (stri
 	return r.Out, nil
 }
 
-// routes asks the kernel, for packets of an interface that is not here as if they were of
-// the host itself. --out is for what is not for the host itself.
-func (f *gatewayExplain) routes(ns *netns.Handle, facts gateway.Facts) explain.Router {
+// routes asks the kernel, for packets of an interface that is not here, or by which the host
+// does not forward yet, as if they were of the host itself. --out is for what is not for
+// the host itself.
+func (f *gatewayExplain) routes(kernel explain.Router, facts gateway.Facts, off bool) explain.Router {
 	return func(w explain.Lookup) (explain.Hop, error) {
-		if !isHere(facts, w.In) {
+		if !isHere(facts, w.In) || off {
 			w.In, w.Source = "", netip.Addr{}
 		}
-		r, err := host.Routed(ns, host.Way{Source: w.Source, Destination: w.Destination, In: w.In})
-		if err != nil {
-			return explain.Hop{}, err
-		}
-		h := explain.Hop{Local: r.Local, Out: r.Out, Gateway: r.Gateway, Source: r.Source}
-		if r.Unreachable {
-			h.Unreachable = r.Reason
-		}
-		if f.out != "" && !h.Local {
+		h, err := kernel(w)
+		if err == nil && f.out != "" && !h.Local {
 			h = explain.Hop{Out: f.out}
 		}
-		return h, nil
+		return h, err
 	}
 }

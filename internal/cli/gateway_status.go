@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"time"
@@ -57,8 +56,12 @@ Of a large connection table it reads some 130,000 entries and scales up what it 
 --json each look is one line. A look that fails is told, and the next one comes; the
 fifth in a row ends it.
 
+Connections that began before the rule that is for them pass untranslated as long as they
+last: they are counted. Where the host does not forward what the gateway is for, or a
+bridge keeps a host from reaching itself by a rule with hairpin, that is told.
+
 Needs CAP_NET_ADMIN. Exit code 3 (not with --watch): somebody changed the table, or
-took it away.`
+took it away, or the host does not forward.`
 
 func newGatewayStatus(env *Env) *cobra.Command {
 	s := &gatewayStatus{env: env}
@@ -128,7 +131,7 @@ func (s *gatewayStatus) run(cmd *cobra.Command) error {
 	if err := s.show(now, time.Now()); err != nil {
 		return err
 	}
-	if now.Integrity == status.Changed || now.Removed != "" {
+	if now.Integrity == status.Changed || now.Removed != "" || len(now.NotForwarding) > 0 {
 		return errFindings
 	}
 	return nil
@@ -182,7 +185,7 @@ func (s *gatewayStatus) watchOn(ctx context.Context, look func(context.Context) 
 // one piece, so that nothing flickers.
 func (s *gatewayStatus) showNext(now *status.Gateway, at time.Time) error {
 	if s.asJSON {
-		return json.NewEncoder(s.env.Stdout).Encode(s.document(now, at))
+		return report.JSONLine(s.env.Stdout, s.document(now, at))
 	}
 	var frame bytes.Buffer
 	if s.env.StdoutTerminal {
@@ -244,5 +247,5 @@ func (s *gatewayStatus) show(now *status.Gateway, at time.Time) error {
 }
 
 func (s *gatewayStatus) text(w io.Writer, now *status.Gateway, at time.Time, top int) error {
-	return report.GatewayStatus(w, s.env.fittedStyle(), report.GatewayView{Source: s.target.name(), Args: s.target.args(), Top: top, At: at, Watch: s.watch}, now)
+	return report.GatewayStatus(w, s.env.style(), report.GatewayView{Source: s.target.name(), Args: s.target.args(), Top: top, At: at, Watch: s.watch}, now)
 }

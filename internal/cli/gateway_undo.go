@@ -59,7 +59,7 @@ written now, not before.`,
 // pendingGateway is the argument, or the only gateway that waits: of the namespace with
 // that inode, where it is not 0.
 func pendingGateway(t *tuner, opt apply.Options, inode uint64, args []string) (string, error) {
-	ids, err := t.withStatus(opt, func(s journal.Status) bool { return s == journal.StatusPending })
+	ids, damaged, err := t.withStatus(opt, func(s journal.Status) bool { return s == journal.StatusPending })
 	if err != nil {
 		return "", err
 	}
@@ -70,6 +70,8 @@ func pendingGateway(t *tuner, opt apply.Options, inode uint64, args []string) (s
 	switch {
 	case len(args) == 1:
 		return args[0], nil
+	case len(ids) == 0 && damaged != nil:
+		return "", fmt.Errorf("confirm: no gateway that can be read waits for confirmation: %w", damaged)
 	case len(ids) == 0:
 		return "", errors.New("confirm: no gateway waits for confirmation; 'natkit tune list' shows what became of it")
 	case len(ids) > 1:
@@ -88,8 +90,9 @@ func newGatewayUndo(env *Env) *cobra.Command {
 		Use:   "undo [ID]",
 		Short: "take a gateway back, to the plan that was in force before",
 		Long: `Take back what 'natkit gateway apply' did last, or the transaction ID: rules,
-sysctls, files. What was in force before is in force again, in one transaction. Rules
-or values that somebody else has changed since are left as they are, and said so.
+sysctls, files. What was in force before is in force again, in one transaction. Where
+somebody else has changed the rules since, it is refused and nothing is changed. Other
+values that somebody has changed are left as they are, and said so.
 
 Connections that are tracked keep their translation, but where no rule of NAT is left
 on the host: with the last one the kernel stops translating, and they are cut.
@@ -147,7 +150,7 @@ func undoGateway(ctx context.Context, t *tuner, ns *netns.Handle, args []string,
 	if viewErr != nil {
 		return viewErr
 	}
-	return errors.Join(printGatewayResult(t, tx, string(view.Status(tx)), stale, asJSON), sayLeft(t, h, tx, asJSON), err)
+	return errors.Join(printGatewayResult(t, tx, string(view.Status(tx)), stale, asJSON), err)
 }
 
 // lastGateway is the argument, or the newest transaction of the namespace's gateway;
@@ -163,17 +166,16 @@ func lastGateway(h run.Host, args []string) (string, error) {
 	if len(open) > 0 {
 		return open[len(open)-1].ID, nil
 	}
-	all, _, err := h.Apply.Journal.List()
+	all, damaged, err := h.Apply.Journal.List()
 	for _, tx := range slices.Backward(all) {
 		if slices.ContainsFunc(tx.Changes, func(c journal.Change) bool { return c.Open() && c.Kind == tune.GatewayFile }) {
 			return tx.ID, err
 		}
 	}
-	return "", errors.Join(err, nothingToUndo(h))
+	return "", errors.Join(append(damaged, err, nothingToUndo(h))...)
 }
 
-// nothingToUndo names what removes a gateway that the journal does not know (any more),
-// as after an undo that left it because somebody had changed it.
+// nothingToUndo names what removes a gateway that the journal does not know (any more).
 func nothingToUndo(h run.Host) error {
 	if state, err := h.State(); err == nil && state.Digest != "" {
 		return fmt.Errorf("undo: the journal has nothing to take back here; '%s' removes %s", state.ByHand, state.Name)
@@ -217,20 +219,5 @@ func printGatewayResult(t *tuner, tx *journal.Transaction, said string, stale *g
 		return err
 	}
 	_, err = fmt.Fprint(t.env.Stdout, stale.text("'natkit conntrack delete' deletes connections"))
-	return err
-}
-
-// sayLeft says how rules go that the undo has left, as somebody changed them.
-func sayLeft(t *tuner, h run.Host, tx *journal.Transaction, asJSON bool) error {
-	left := slices.ContainsFunc(tx.Changes, func(c journal.Change) bool {
-		return c.Kind == tune.Gateway && c.State == journal.Left && !strings.HasPrefix(c.Note, "no longer exists")
-	})
-	if !left || asJSON {
-		return nil
-	}
-	state, err := h.State()
-	if err == nil && state.Present {
-		_, err = fmt.Fprintf(t.env.Stdout, "%s is not as natkit wrote it, and is left: '%s' removes it\n", state.Name, state.ByHand)
-	}
 	return err
 }

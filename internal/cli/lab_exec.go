@@ -23,9 +23,11 @@ func newLabExec(env *Env) *cobra.Command {
 		Use:   "exec NODE -- COMMAND [ARG…]",
 		Short: "run a command in a node of a lab that is up",
 		Long: `Runs a command in the network namespace of a node, among the lab's processes: it
-ends with the lab. Exits as the command does. Needs root.`,
+ends with the lab. Exits as the command does. natkit is there by that name, whether it
+is installed or not. Needs root.`,
 		Example: `  sudo natkit lab exec client -- ping -c 3 198.19.0.2
   sudo natkit lab exec gateway -- conntrack -L
+  sudo natkit lab exec gateway -- natkit doctor
   sudo natkit lab exec --lab table-full gateway -- bash`,
 		Args: cobra.MinimumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {

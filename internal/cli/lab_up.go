@@ -12,6 +12,7 @@ import (
 
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/lab/build"
+	"github.com/natkit/natkit/internal/report"
 )
 
 func newLabUp(env *Env) *cobra.Command {
@@ -103,19 +104,18 @@ func printUp(w io.Writer, natkit string, s *lab.Scenario, state build.State) err
 	from, router := s.Client(), s.Topology.Server.Node
 	url := "http://" + s.ServerAddr().String() + "/"
 	if stage, ok := s.Stage(state.Stage); ok {
-		fmt.Fprintf(&b, "  stage %s: %s\n", stage.Name, stage.About)
+		fmt.Fprintf(&b, "  stage %s: %s\n", stage.Name, report.Clean(stage.About))
 		url = cmp.Or(stage.URL, url)
 		for _, rule := range stage.NAT {
 			fmt.Fprintf(&b, "  %s\n", rule)
 			router = rule.Node
 		}
 	}
-	inside := strings.TrimPrefix(natkit, "sudo ")
 	fmt.Fprintf(&b, "\ntry:\n")
 	try := func(format string, args ...any) { fmt.Fprintf(&b, "  "+natkit+" lab "+format+"\n", args...) }
 	try("exec %s -- curl -s %s", from, url)
-	try("exec %s -- %s bench http -c 100 -n 10000 %s", from, inside, url)
-	try("exec %s -- %s doctor", router, inside)
+	try("exec %s -- natkit bench http -c 100 -n 10000 %s", from, url)
+	try("exec %s -- natkit doctor", router)
 	try("exec %s -- bash", router)
 	try("down %s", state.Name)
 	_, err := io.WriteString(w, b.String())

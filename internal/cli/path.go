@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -181,7 +180,7 @@ func (f *follower) print(p *snapshot.PacketPath) error {
 	p.Verdict.NetnsName = f.name(p.Verdict.Netns)
 	var err error
 	if f.asJSON {
-		err = json.NewEncoder(f.env.Stdout).Encode(struct {
+		err = report.JSONLine(f.env.Stdout, struct {
 			Schema string `json:"schema"`
 			*snapshot.PacketPath
 		}{pathSchema, p})

@@ -103,7 +103,7 @@ func (v *pcapVerb) show(in *captureInput, r *pcap.Report) error {
 	if v.list {
 		write = report.PcapList
 	}
-	return write(v.out(), v.env.fittedStyle(), view, r)
+	return write(v.out(), v.env.style(), view, r)
 }
 
 func (v *pcapVerb) zone() *time.Location {

@@ -86,5 +86,5 @@ func (v *pcapVerb) showPair(r *pair.Report, in, out *captureInput) error {
 		return report.JSON(v.env.Stdout, pairDocument{Schema: pair.Schema, Version: v.env.Version, InsideFile: in.name, OutsideFile: out.name, Interrupted: interrupted, Report: r})
 	}
 	view := report.PairView{Inside: in.name, Outside: out.name, Rows: v.rows, Zone: v.zone(), Interrupted: interrupted}
-	return report.PcapPair(v.out(), v.env.fittedStyle(), view, r)
+	return report.PcapPair(v.out(), v.env.style(), view, r)
 }

@@ -3,8 +3,6 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -93,24 +91,6 @@ func (p *portsVerb) recordLVS(cmd *cobra.Command, doc *lvsDocument) (*snapshot.R
 	return collect.RecordIPVS(cmd.Context(), collect.RecordOptions{
 		Options: collect.Options{Netns: ns}, For: p.window, Progress: progress.Show,
 	})
-}
-
-// readBundleFile reads what 'natkit snapshot' wrote; - is standard input.
-func readBundleFile(env *Env, name string) (*snapshot.Recording, error) {
-	r := io.NopCloser(env.Stdin)
-	if name != "-" {
-		file, err := os.Open(name)
-		if err != nil {
-			return nil, fmt.Errorf("read bundle: %w", err)
-		}
-		r = file
-	}
-	defer r.Close()
-	rec, err := collect.ReadBundle(r)
-	if err != nil {
-		return nil, malformed(fmt.Errorf("read bundle %s: %w", name, err))
-	}
-	return rec, nil
 }
 
 // countedByIPVS is nil where there are not two readings of the counter.

@@ -136,11 +136,11 @@ func (s *snapshotter) printJSON(ctx context.Context, o collect.RecordOptions) er
 }
 
 func (s *snapshotter) writeFile(ctx context.Context, o collect.RecordOptions) error {
-	name := s.output
+	name, put := s.output, writeWhole
 	if name == "" {
-		name = defaultBundleName(time.Now())
+		name, put = defaultBundleName(time.Now()), writeNew
 	}
-	if err := writeWhole(name, 0o600, func(w io.Writer) error { return s.write(ctx, w, name, o) }); err != nil {
+	if err := put(name, 0o600, func(w io.Writer) error { return s.write(ctx, w, name, o) }); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintln(s.env.Stdout, name)

@@ -153,7 +153,7 @@ func (t *topVerb) print(ctx context.Context, opt live.Options) error {
 // save writes what 'natkit snapshot' writes.
 func (t *topVerb) save(ctx context.Context, ns *netns.Handle) (name string, err error) {
 	name = defaultBundleName(time.Now())
-	return name, writeWhole(name, 0o600, func(w io.Writer) error {
+	return name, writeNew(name, 0o600, func(w io.Writer) error {
 		_, err := collect.WriteBundle(ctx, w, collect.RecordOptions{Options: collect.Options{Netns: ns}, For: 2 * time.Second})
 		return err
 	})

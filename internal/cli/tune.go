@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -58,12 +59,13 @@ func (t *tuner) options() (apply.Options, error) {
 }
 
 func (t *tuner) listCommand() *cobra.Command {
-	var asJSON bool
+	var all, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "list what natkit changed, what waits for confirmation, and what is undone",
-		Long: `List the journal, oldest first. What nobody else will undo any more (its process
-was killed, its time to confirm ended without its guard, the machine was
+		Long: `List the journal, oldest first: all that can be undone, and the last 10 that were
+undone; with --all the last 50 of those. What nobody else will undo any more (its
+process was killed, its time to confirm ended without its guard, the machine was
 rebooted) is undone first, and said so.
 
   pending      waits for 'natkit tune confirm'
@@ -79,14 +81,15 @@ rebooted) is undone first, and said so.
 			if err != nil {
 				return err
 			}
-			return t.list(opt, asJSON)
+			return t.list(opt, all, asJSON)
 		},
 	}
+	cmd.Flags().BoolVar(&all, "all", false, "also what was undone before the last 10")
 	addJSON(cmd, &asJSON, tuneSchema)
 	return cmd
 }
 
-func (t *tuner) list(opt apply.Options, asJSON bool) error {
+func (t *tuner) list(opt apply.Options, everything, asJSON bool) error {
 	// Said only after the list, which shows what could not be undone.
 	undone, cleanErr := apply.Clean(opt)
 	for _, tx := range undone {
@@ -97,6 +100,10 @@ func (t *tuner) list(opt apply.Options, asJSON bool) error {
 		return err
 	}
 	doc := tuneDocument{}
+	if !everything {
+		recent := recentOf(all)
+		doc.Omitted, all = len(all)-len(recent), recent
+	}
 	if len(all) > 0 {
 		view, err := t.view()
 		if err != nil {
@@ -116,6 +123,24 @@ func (t *tuner) list(opt apply.Options, asJSON bool) error {
 		return fmt.Errorf("undo what is overdue, or read the journal: %w", cleanErr)
 	}
 	return nil
+}
+
+// listed is how many transactions that are undone are listed.
+const listed = 10
+
+// recentOf are those of which something can be undone, and the last ones that are undone.
+func recentOf(all []*journal.Transaction) []*journal.Transaction {
+	finished := 0
+	for _, tx := range all {
+		finished += oneIf(tx.Finished())
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(tx *journal.Transaction) bool {
+		if !tx.Finished() {
+			return false
+		}
+		finished--
+		return finished >= listed
+	})
 }
 
 func (t *tuner) view() (journal.View, error) {
@@ -157,10 +182,12 @@ func (t *tuner) pendingID(opt apply.Options, args []string) (string, error) {
 	if len(args) == 1 {
 		return args[0], nil
 	}
-	ids, err := t.withStatus(opt, func(s journal.Status) bool { return s == journal.StatusPending })
+	ids, damaged, err := t.withStatus(opt, func(s journal.Status) bool { return s == journal.StatusPending })
 	switch {
 	case err != nil:
 		return "", err
+	case len(ids) == 0 && damaged != nil:
+		return "", fmt.Errorf("confirm: nothing that can be read waits for confirmation: %w", damaged)
 	case len(ids) == 0:
 		return "", errors.New("confirm: nothing waits for confirmation; 'natkit tune list' shows what became of it")
 	case len(ids) > 1:
@@ -169,23 +196,24 @@ func (t *tuner) pendingID(opt apply.Options, args []string) (string, error) {
 	return ids[0], nil
 }
 
-// withStatus lists the ids of transactions, oldest first.
-func (t *tuner) withStatus(opt apply.Options, want func(journal.Status) bool) ([]string, error) {
-	all, _, err := opt.Journal.List()
+// withStatus lists the ids of transactions, oldest first. damaged are the errors about
+// those that cannot be read.
+func (t *tuner) withStatus(opt apply.Options, want func(journal.Status) bool) (ids []string, damaged, err error) {
+	all, unread, err := opt.Journal.List()
+	damaged = errors.Join(unread...)
 	if err != nil || len(all) == 0 {
-		return nil, err
+		return nil, damaged, err
 	}
 	view, err := t.view()
 	if err != nil {
-		return nil, err
+		return nil, damaged, err
 	}
-	var ids []string
 	for _, tx := range all {
 		if want(view.Status(tx)) {
 			ids = append(ids, tx.ID)
 		}
 	}
-	return ids, nil
+	return ids, damaged, nil
 }
 
 func (t *tuner) printOne(tx *journal.Transaction, asJSON bool, said string) error {

@@ -10,6 +10,7 @@ import (
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/journal"
+	"github.com/natkit/natkit/internal/units"
 )
 
 const tuneSchema = "natkit.tune/1"
@@ -27,6 +28,8 @@ type tuneDocument struct {
 
 	Transactions []tuneTransaction `json:"transactions"`
 	Damaged      []string          `json:"damaged,omitempty"`
+	// Omitted are how many more there are with --all.
+	Omitted int `json:"omitted,omitempty"`
 }
 
 // tuneTransaction is a transaction with what it means now.
@@ -199,6 +202,9 @@ func printNotes(w io.Writer, d tuneDocument) error {
 		if tx.Status == journal.StatusPending && !tx.GuardAlive {
 			fmt.Fprintf(&b, "%s: its guard process is gone: run 'natkit tune list' again after the deadline to undo it\n", tx.ID)
 		}
+	}
+	if d.Omitted > 0 {
+		fmt.Fprintf(&b, "%s more that was undone: 'natkit tune list --all'\n", units.Count(d.Omitted))
 	}
 	for _, damaged := range d.Damaged {
 		fmt.Fprintf(&b, "damaged: %s\n", damaged)

@@ -243,6 +243,72 @@ func TestTuneListUndoesWhatARebootMadeVoid(t *testing.T) {
 	b.value(tuneMax, "2000") // of the new boot: not natkit's
 }
 
+// What cannot be read may be in force.
+func TestTuneUndoWithADamagedJournal(t *testing.T) {
+	b := newTuneBench(t)
+	b.must(words("tune apply --yes " + tuneMax + "=2000"))
+	damaged := filepath.Join(b.dir, "state/journal/t0009.json")
+	b.write("state/journal/t0009.json", "{")
+	defer os.Remove(damaged) // of the clean-up at the end
+	if code, _, errs := b.run(words("tune undo --last")...); code != exitFailed || !strings.Contains(errs, "t0009.json") {
+		t.Errorf("last: exit %d, %s", code, errs)
+	}
+	b.value(tuneMax, "2000")
+	for _, want := range []string{"t0001 undone", ""} {
+		code, out, errs := b.run(words("tune undo --all")...)
+		if code != exitFailed || !strings.Contains(out, want) || !strings.Contains(errs, "t0009.json") || strings.Contains(out, "nothing is in force") {
+			t.Errorf("all: exit %d, %s%s", code, out, errs)
+		}
+		b.value(tuneMax, "1000")
+	}
+	if code, _, errs := b.run(words("tune confirm")...); code != exitFailed || !strings.Contains(errs, "t0009.json") {
+		t.Errorf("confirm: exit %d, %s", code, errs)
+	}
+}
+
+func TestTuneListIsShort(t *testing.T) {
+	b := newTuneBench(t)
+	b.must(words("tune apply --yes net.core.somaxconn=256"))
+	const more = 3
+	for range listed + more {
+		b.must(words("tune apply --yes " + tuneMax + "=2000"))
+		b.must(words("tune undo --last"))
+	}
+	list := func(args string) (ids []string, omitted int) {
+		t.Helper()
+		var doc struct {
+			Transactions []struct{ ID string }
+			Omitted      int
+		}
+		if err := json.Unmarshal([]byte(b.must(words(args))), &doc); err != nil {
+			t.Fatal(err)
+		}
+		for _, tx := range doc.Transactions {
+			ids = append(ids, tx.ID)
+		}
+		return ids, doc.Omitted
+	}
+	if ids, omitted := list("tune list --json"); len(ids) != listed+1 || ids[0] != "t0001" || ids[1] != "t0005" || omitted != more {
+		t.Errorf("%v, %d", ids, omitted)
+	}
+	if ids, omitted := list("tune list --json --all"); len(ids) != listed+more+1 || omitted != 0 {
+		t.Errorf("%v, %d", ids, omitted)
+	}
+	b.must(words("tune list"), "t0001", "3 more", "--all")
+}
+
+func TestTuneUndoForce(t *testing.T) {
+	b := newTuneBench(t)
+	b.must(words("tune apply --yes " + tuneMax + "=2000"))
+	for _, args := range []string{"tune undo --force --all", "tune undo --force --last"} {
+		if code, _, errs := b.run(words(args)...); code != exitUsage || !strings.Contains(errs, "--force") {
+			t.Errorf("%s: exit %d, %s", args, code, errs)
+		}
+	}
+	b.must(words("tune undo --force t0001"), "t0001 undone")
+	b.value(tuneMax, "1000")
+}
+
 func TestTuneWrongUse(t *testing.T) {
 	b := newTuneBench(t)
 	cases := []struct {

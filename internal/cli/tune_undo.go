@@ -15,34 +15,43 @@ import (
 )
 
 func (t *tuner) undoCommand() *cobra.Command {
-	var last, all, asJSON bool
+	var last, all, force, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "undo ID | --last | --all",
 		Short: "take changes back, where the values are still natkit's",
 		Long: `Take changes back. A value that someone else has changed since is left as it is,
 and said so. What a running natkit holds (a lab) is not touched. After a reboot
-only the files of --persist are taken back.`,
-		Example:           "  sudo natkit tune undo --last\n  sudo natkit tune undo t0007",
+only the files of --persist are taken back.
+
+Refused, with nothing changed: a gateway whose rules somebody changed, and what is
+in a network namespace that cannot be found or told from another one. --force leaves
+those as they are, takes the rest back, and does not wait for a natkit that runs.`,
+		Example:           "  sudo natkit tune undo --last\n  sudo natkit tune undo t0007\n  sudo natkit tune undo --force t0007",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: t.completeIDs(isUndoable),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if n := len(args) + oneIf(last) + oneIf(all); n != 1 {
 				return usagef("undo: expected one of ID, --last, --all; 'natkit tune list' shows the ids")
 			}
+			if force && len(args) == 0 {
+				return usagef("undo: --force needs an ID; 'natkit tune list' shows the ids")
+			}
 			opt, err := t.options()
 			if err != nil {
 				return err
 			}
-			ids, err := t.undoIDs(opt, args, last)
+			opt.Force = force
+			ids, damaged, err := t.undoIDs(opt, args, last)
 			if err != nil {
 				return err
 			}
 			t.sayStall(cmd.Context(), opt, ids)
-			return t.undo(opt, ids, asJSON)
+			return errors.Join(t.undo(opt, ids, damaged == nil, asJSON), damaged)
 		},
 	}
 	cmd.Flags().BoolVar(&last, "last", false, "the newest one that is in force")
 	cmd.Flags().BoolVar(&all, "all", false, "all that are in force, newest first")
+	cmd.Flags().BoolVar(&force, "force", false, "also what a running natkit holds; leave what cannot be taken back")
 	addJSON(cmd, &asJSON, tuneSchema)
 	return cmd
 }
@@ -63,22 +72,24 @@ func isUndoable(s journal.Status) bool {
 	return true
 }
 
-func (t *tuner) undoIDs(opt apply.Options, args []string, last bool) ([]string, error) {
+// undoIDs are the transactions to undo, newest first. damaged says that there may be
+// others, whose files cannot be read.
+func (t *tuner) undoIDs(opt apply.Options, args []string, last bool) (ids []string, damaged, err error) {
 	if len(args) == 1 {
-		return args, nil
+		return args, nil, nil
 	}
-	ids, err := t.withStatus(opt, isUndoable)
-	if err != nil {
-		return nil, err
+	ids, damaged, err = t.withStatus(opt, isUndoable)
+	switch {
+	case err != nil || !last:
+	case damaged != nil:
+		return nil, nil, fmt.Errorf("undo: which one is the last is not known: %w; name one by its ID", damaged)
+	case len(ids) == 0:
+		return nil, nil, errors.New("undo: nothing is in force")
+	default:
+		ids = ids[len(ids)-1:]
 	}
 	slices.Reverse(ids)
-	if last && len(ids) == 0 {
-		return nil, errors.New("undo: nothing is in force")
-	}
-	if last {
-		ids = ids[:1]
-	}
-	return ids, nil
+	return ids, damaged, err
 }
 
 // sayStall says before an undo that it holds up the host's traffic.
@@ -100,8 +111,8 @@ func (t *tuner) sayStall(ctx context.Context, opt apply.Options, ids []string) {
 }
 
 // undo goes on after errors, so that one value that cannot be written does not
-// keep the others.
-func (t *tuner) undo(opt apply.Options, ids []string, asJSON bool) error {
+// keep the others. whole says that the journal has no others.
+func (t *tuner) undo(opt apply.Options, ids []string, whole, asJSON bool) error {
 	view, err := t.view()
 	if err != nil {
 		return err
@@ -118,7 +129,7 @@ func (t *tuner) undo(opt apply.Options, ids []string, asJSON bool) error {
 		one.Said = string(one.Status)
 		doc.Transactions = append(doc.Transactions, one)
 	}
-	if len(ids) == 0 && !asJSON {
+	if len(ids) == 0 && whole && !asJSON {
 		_, err := fmt.Fprintln(t.env.Stdout, "nothing is in force")
 		return err
 	}

@@ -6,15 +6,15 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 
 	"github.com/natkit/natkit/internal/disk"
 )
 
-// writeWhole writes a file that is there whole or not at all. A link is followed;
-// what is no plain file (/dev/null, a pipe) is written to as it is, never replaced.
+// writeWhole writes a file that is there whole or not at all. A link is followed
+// unless another user planted it (disk.Destination); what is no plain file (/dev/null,
+// a pipe) is written to as it is, never replaced.
 func writeWhole(name string, mode fs.FileMode, write func(io.Writer) error) error {
-	target, special, err := writeTarget(name)
+	target, special, err := disk.Destination(name)
 	switch {
 	case err != nil:
 	case special:
@@ -22,42 +22,32 @@ func writeWhole(name string, mode fs.FileMode, write func(io.Writer) error) erro
 	default:
 		err = disk.Replace(target, mode, write)
 	}
-	if err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
-	}
-	return nil
+	return writing(name, err)
 }
 
-// mayWrite tells beforehand what would keep writeWhole from its work.
+// writeNew is writeWhole for a name that natkit chose: what is there already stays.
+func writeNew(name string, mode fs.FileMode, write func(io.Writer) error) error {
+	err := disk.Create(name, mode, write)
+	if errors.Is(err, fs.ErrExist) {
+		err = errors.New("it exists already; use --output to choose a name")
+	}
+	return writing(name, err)
+}
+
+// mayWrite reports beforehand what would keep writeWhole from its work.
 func mayWrite(name string) error {
-	target, special, err := writeTarget(name)
+	target, special, err := disk.Destination(name)
 	if err == nil && !special {
 		err = disk.MayReplace(target)
 	}
+	return writing(name, err)
+}
+
+func writing(name string, err error) error {
 	if err != nil {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
 	return nil
-}
-
-// writeTarget follows symbolic links to what would be written.
-func writeTarget(name string) (target string, special bool, err error) {
-	target, err = filepath.EvalSymlinks(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return name, false, nil
-	}
-	if err != nil {
-		return "", false, err
-	}
-	info, err := os.Stat(target)
-	switch {
-	case err != nil:
-		return "", false, err
-	case info.IsDir():
-		return "", false, errors.New("is a directory")
-	default:
-		return target, !info.Mode().IsRegular(), nil
-	}
 }
 
 func writeSpecial(name string, write func(io.Writer) error) error {

@@ -88,7 +88,7 @@ func readSysctls(src source) (snapshot.Sysctls, error) {
 	const dir = sysctlRoot + "net/netfilter"
 	names, err := src.list(dir, "nf_conntrack_")
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(names) == 0 {
-		err = errors.New("read net.netfilter.nf_conntrack_*: there are none: connection tracking (nf_conntrack) is not loaded")
+		err = errors.New("read net.netfilter.nf_conntrack_*: there are none: " + snapshot.NotLoaded)
 	}
 	sysctls := snapshot.Sysctls{}
 	for _, name := range names {
@@ -113,8 +113,46 @@ func firstError(first, second error) error {
 	return second
 }
 
+// sysctlPath swaps the separators: in a name '/' stands for a dot within a part.
+var sysctlPath = strings.NewReplacer(".", "/", "/", ".")
+
+// ReadSysctls reads the sysctls of these names, in which one * stands for any part, and
+// what their defaults depend on. What there is and cannot be read is a Part with an error.
+func ReadSysctls(o Options, names []string) (*snapshot.Snapshot, error) {
+	src := newLive(o)
+	r := &observation{src: src, Snapshot: &snapshot.Snapshot{Schema: snapshot.Schema, Sysctls: snapshot.Sysctls{}}}
+	err := src.inside(func() error {
+		m, err := src.machine()
+		if err != nil {
+			return err
+		}
+		r.Netns = m.Netns
+		r.part("kernel", func() (err error) { r.Kernel, err = readKernel(src, m); return err })
+		r.part("memory", func() (err error) { r.Memory, err = readMemory(src); return err })
+		for _, pattern := range names {
+			for _, name := range expandSysctl(src, pattern) {
+				r.part(name, func() error { return readSysctl(src, r.Sysctls, name) })
+			}
+		}
+		return nil
+	})
+	return r.Snapshot, err
+}
+
+func expandSysctl(src source, pattern string) (names []string) {
+	before, after, many := strings.Cut(pattern, "*")
+	if !many {
+		return []string{pattern}
+	}
+	parts, _ := src.list(sysctlRoot+sysctlPath.Replace(before), "")
+	for _, part := range parts {
+		names = append(names, before+strings.ReplaceAll(part, ".", "/")+after)
+	}
+	return names
+}
+
 func readSysctl(src source, into snapshot.Sysctls, name string) error {
-	text, err := readText(src, sysctlRoot+strings.ReplaceAll(name, ".", "/"))
+	text, err := readText(src, sysctlRoot+sysctlPath.Replace(name))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil

@@ -57,7 +57,11 @@ func NewBirths(seed uint64) *Births {
 }
 
 // First takes an entry of the first dump.
-func (b *Births) First(e *Entry) { b.known[identity(b.seed, e)] = know(e) }
+func (b *Births) First(e *Entry) {
+	id := identity(b.seed, e)
+	b.known[id] = know(e)
+	b.oneWay.first(id, e)
+}
 
 // EndFirst ends the first dump; complete says whether it reached the table's end.
 func (b *Births) EndFirst(complete bool) { b.firstComplete = complete }
@@ -72,7 +76,8 @@ func (b *Births) BeginSecond(gap Gap) {
 func (b *Births) Second(e *Entry) {
 	b.seen++
 	b.recent.look(e)
-	k, ok := b.known[identity(b.seed, e)]
+	id := identity(b.seed, e)
+	k, ok := b.known[id]
 	isNew := !ok || k.reborn(e, b.gap)
 	if isNew {
 		n := birth{group: group(b.seed, e), class: classOf(e), lately: b.gap.lately(stateOf(e), e.Timeout)}
@@ -85,7 +90,7 @@ func (b *Births) Second(e *Entry) {
 		b.recent.again(k, isNew)
 	}
 	if !isNew {
-		b.oneWay.add(e, k, b.gap)
+		b.oneWay.add(id, e, k, b.gap)
 	}
 	if ok || b.firstComplete {
 		b.settle()

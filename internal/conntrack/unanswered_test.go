@@ -98,20 +98,24 @@ func TestOneWay(t *testing.T) {
 	const gap = 5
 	now := time.Unix(2000, 0)
 	tests := map[string]struct {
-		left          [2]uint32
-		change        func(first, second *Entry)
-		entries       int64
-		oldestSeconds float64
+		left             [2]uint32
+		change           func(first, second *Entry)
+		entries          int64
+		oldestSeconds    float64
+		answered, silent bool
 	}{
 		"a packet came": {left: [2]uint32{28, 29}, entries: 1, oldestSeconds: gap - tickSeconds},
 		"none came":     {left: [2]uint32{28, 23}},
 		"a packet came a moment after the first dump": {left: [2]uint32{29, 24}}, // cannot be told
 		"the kernel tells the age": {left: [2]uint32{28, 29}, entries: 1, oldestSeconds: 1000,
 			change: func(a, b *Entry) { a.Start, b.Start = 1000e9, 1000e9 }},
-		"answered since":         {left: [2]uint32{28, 29}, change: func(_, b *Entry) { b.Status |= SeenReply }},
-		"answered before":        {left: [2]uint32{28, 29}, change: func(a, b *Entry) { a.Status |= SeenReply; b.Status |= SeenReply }},
-		"another connection":     {left: [2]uint32{28, 29}, change: func(_, b *Entry) { b.ID++ }},
-		"translated by a helper": {left: [2]uint32{28, 29}, change: func(a, b *Entry) { a.Status |= Expected; b.Status |= Expected }},
+		"answered since":  {left: [2]uint32{28, 29}, change: func(_, b *Entry) { b.Status |= SeenReply }},
+		"answered before": {left: [2]uint32{28, 29}, change: func(a, b *Entry) { a.Status |= SeenReply; b.Status |= SeenReply }, entries: 1, oldestSeconds: gap - tickSeconds, answered: true},
+		"answered before, and by the counters no more": {left: [2]uint32{28, 29}, change: func(a, b *Entry) { countedEntry(a, 7, 7); countedEntry(b, 9, 7) }, entries: 1, oldestSeconds: gap - tickSeconds, answered: true, silent: true},
+		"answered, by the counters":                    {left: [2]uint32{28, 29}, change: func(a, b *Entry) { countedEntry(a, 7, 7); countedEntry(b, 9, 9) }},
+		"answered, and not translated":                 {left: [2]uint32{28, 29}, change: func(a, b *Entry) { untranslated(a); untranslated(b) }},
+		"another connection":                           {left: [2]uint32{28, 29}, change: func(_, b *Entry) { b.ID++ }},
+		"translated by a helper":                       {left: [2]uint32{28, 29}, change: func(a, b *Entry) { a.Status |= Expected; b.Status |= Expected }},
 		"TCP": {left: [2]uint32{28, 29}, change: func(a, b *Entry) {
 			a.Orig.Proto, b.Orig.Proto = unix.IPPROTO_TCP, unix.IPPROTO_TCP
 		}},
@@ -136,6 +140,7 @@ func TestOneWay(t *testing.T) {
 				want = []snapshot.OneWay{{
 					Service: netip.MustParseAddrPort("198.18.0.1:53"), Target: netip.MustParseAddrPort("198.19.0.2:53"),
 					Entries: tc.entries, OldestSeconds: tc.oldestSeconds, Source: first.Orig.Src,
+					HadAnswers: tc.answered, Silent: tc.silent,
 				}}
 			}
 			if d := cmp.Diff(want, slices.Clone(f.OneWay), addrPorts); d != "" && (len(want) > 0 || len(f.OneWay) > 0) {
@@ -143,6 +148,18 @@ func TestOneWay(t *testing.T) {
 			}
 		})
 	}
+}
+
+// countedEntry makes an entry one that had answers, and whose packets the kernel counts.
+func countedEntry(e *Entry, sent, received uint64) {
+	e.Status |= SeenReply
+	e.Fields |= HasCounters
+	e.Sent.Packets, e.Received.Packets = sent, received
+}
+
+func untranslated(e *Entry) {
+	e.Status |= SeenReply
+	e.Reply.Src = e.Orig.Dst
 }
 
 var addrPorts = cmp.Options{

@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"sort"
@@ -27,8 +28,9 @@ type table struct {
 	buckets  int64
 }
 
-// readTable fails, with the reason, where the table's size or limit is unknown.
-func readTable(rec *snapshot.Recording) (*table, string) {
+// readTable gives the check that ends a rule where there is no table, or its size or
+// limit is unknown.
+func readTable(rec *snapshot.Recording) (*table, Check) {
 	t := &table{rec: rec}
 	first, last := rec.First(), rec.Last()
 	var ok, okBefore, okMax bool
@@ -38,15 +40,16 @@ func readTable(rec *snapshot.Recording) (*table, string) {
 	t.firstMax, _ = first.Sysctls.Int(snapshot.ConntrackMax)
 	t.buckets, _ = last.Sysctls.Int(snapshot.ConntrackBuckets)
 	if ok && okBefore && okMax && t.max > 0 {
-		return t, ""
+		return t, Check{}
 	}
-	if okMax && t.max == 0 {
-		return nil, "nf_conntrack_max is 0: the table has no limit"
+	why := last.PartError("sysctls")
+	switch {
+	case okMax && t.max == 0:
+		return nil, Check{State: NotChecked, Why: "nf_conntrack_max is 0: the table has no limit"}
+	case !ok && !okMax && (why == "" || strings.HasSuffix(why, snapshot.NotLoaded)):
+		return nil, Check{State: OK, Why: snapshot.NotLoaded, Absent: true}
 	}
-	if why := last.PartError("sysctls"); why != "" {
-		return nil, why
-	}
-	return nil, "nf_conntrack_count and nf_conntrack_max are absent: connection tracking is not loaded"
+	return nil, Check{State: NotChecked, Why: cmp.Or(why, "nf_conntrack_count or nf_conntrack_max is missing")}
 }
 
 // share of the limit that is used.

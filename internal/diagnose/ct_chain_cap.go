@@ -29,9 +29,9 @@ var ctChainCap = Rule{
 }
 
 func checkChainCap(rec *snapshot.Recording) (*Finding, Check) {
-	t, why := readTable(rec)
+	t, end := readTable(rec)
 	if t == nil {
-		return nil, Check{State: NotChecked, Why: why}
+		return nil, end
 	}
 	r, ok := t.refused()
 	if !ok {

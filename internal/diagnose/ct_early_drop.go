@@ -15,9 +15,9 @@ var ctEarlyDrop = Rule{
 }
 
 func checkEarlyDrop(rec *snapshot.Recording) (*Finding, Check) {
-	t, why := readTable(rec)
+	t, end := readTable(rec)
 	if t == nil {
-		return nil, Check{State: NotChecked, Why: why}
+		return nil, end
 	}
 	evicted, ok := t.delta("early_drop")
 	if !ok {
@@ -32,7 +32,7 @@ func checkEarlyDrop(rec *snapshot.Recording) (*Finding, Check) {
 		Confidence:  "certain",
 		Title:       "the connection table is at its limit: unanswered connections are evicted for new ones",
 		Evidence:    t.evidence(),
-		Cause:       "the table has reached net.netfilter.nf_conntrack_max " + t.used(),
+		Cause:       t.cause("the table has reached net.netfilter.nf_conntrack_max"),
 		Consequence: "connections that are still being set up, and UDP without an answer, lose their NAT mapping; once only assured connections are left, new ones are dropped",
 		Remedies:    t.remedies(true),
 	}, Check{Why: seen}

@@ -33,9 +33,9 @@ var ctEstablishedLeak = Rule{
 }
 
 func checkEstablishedLeak(rec *snapshot.Recording) (*Finding, Check) {
-	t, why := readTable(rec)
+	t, end := readTable(rec)
 	if t == nil {
-		return nil, Check{State: NotChecked, Why: why}
+		return nil, end
 	}
 	tab := rec.Last().Table
 	switch {

@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -26,8 +27,8 @@ const (
 	crowded = 0.80
 )
 
-// ctFlood: few sources fill the table with connections that nobody answers: a scan, a
-// flood of SYN or UDP, or a program that hammers a dead destination.
+// ctFlood: few sources open connections that nobody answers: a scan, a flood of SYN or
+// UDP, or a program that hammers a dead destination.
 //
 // A flood whose sources are forged is not told from a dead server with many clients,
 // and not reported. Neither are connections whose answers take another way (asymmetric
@@ -39,9 +40,9 @@ var ctFlood = Rule{
 }
 
 func checkFlood(rec *snapshot.Recording) (*Finding, Check) {
-	t, why := readTable(rec)
+	t, end := readTable(rec)
 	if t == nil {
-		return nil, Check{State: NotChecked, Why: why}
+		return nil, end
 	}
 	tab := rec.Last().Table
 	switch {
@@ -53,7 +54,7 @@ func checkFlood(rec *snapshot.Recording) (*Finding, Check) {
 		return nil, Check{State: OK, Why: "the table is empty"}
 	}
 	fl := t.flood(tab.Unanswered)
-	seen := fmt.Sprintf("%s of %s entries without an answer", units.Count(t.scaled(tab.Unanswered.TCP+tab.Unanswered.UDP)), units.Count(t.count))
+	seen := fmt.Sprintf("%s of %s entries are TCP or UDP connections without an answer", units.Count(t.scaled(tab.Unanswered.TCP+tab.Unanswered.UDP)), units.Count(t.count))
 	if len(fl.sources) > 0 {
 		seen += fmt.Sprintf(", %s of them from %s that get hardly any", units.Count(fl.entries), units.Plural(len(fl.sources), "source", "sources"))
 	}
@@ -127,21 +128,68 @@ func (fl flood) large(t *table) bool {
 }
 
 func (fl flood) finding(t *table) *Finding {
+	ofLimit := float64(fl.entries) / float64(t.max)
+	evicted, _ := t.delta("early_drop")
 	f := &Finding{
 		Severity:   Warning,
 		Confidence: "likely",
-		Title: fmt.Sprintf("%s open%s connections that nobody answers, and fill%s the table", units.Plural(len(fl.sources), "source", "sources"),
-			singular(len(fl.sources)), singular(len(fl.sources))),
-		Evidence: fl.evidence(t),
-		Cause:    "a scan, a flood, or a program that goes on trying a destination that is dead or filtered",
+		Title:      fmt.Sprintf("%s open%s connections that nobody answers", units.Plural(len(fl.sources), "source", "sources"), singular(len(fl.sources))),
+		Evidence:   fl.evidence(t),
+		Cause:      fl.aim(t).cause(),
 		Consequence: fmt.Sprintf("%s of the limit are taken by connections that do not come about; when the table is full, connections of others are evicted while they are set up, or dropped",
-			units.Percent(float64(fl.entries)/float64(t.max))),
+			units.Percent(ofLimit)),
 		Remedies: fl.remedies(t),
 	}
-	if evicted, _ := t.delta("early_drop"); t.share() >= crowded || evicted > 0 {
+	switch {
+	case ofLimit < floodOfLimit:
+		f.Severity = Notice
+	case t.share() >= crowded || evicted > 0:
 		f.Severity = Critical
+		f.Title += fmt.Sprintf(", and fill%s the table", singular(len(fl.sources)))
 	}
 	return f
+}
+
+// aim is what the sources try to reach.
+type aim struct {
+	// one is the service that nearly all of them try; empty where there are several.
+	one string
+	// many is true where there are so many destinations that few entries are of the
+	// foremost ones.
+	many bool
+}
+
+const (
+	// oneService is the share of the flood that makes it one of a single destination.
+	oneService = 0.80
+	// fewForemost is the share of the foremost services below which it is a scan.
+	fewForemost = 0.20
+)
+
+func (fl flood) aim(t *table) aim {
+	foremost := int64(0)
+	for _, s := range fl.services {
+		foremost += t.scaled(s.Entries)
+	}
+	switch {
+	case len(fl.services) == 0:
+		return aim{}
+	case float64(t.scaled(fl.services[0].Entries)) >= oneService*float64(fl.entries):
+		return aim{one: fl.services[0].Who}
+	case float64(foremost) < fewForemost*float64(fl.entries):
+		return aim{many: true}
+	}
+	return aim{}
+}
+
+func (a aim) cause() string {
+	switch {
+	case a.one != "":
+		return "nearly all go to " + a.one + ", which does not answer them: it is dead or filtered, and a program goes on trying; or it is flooded"
+	case a.many:
+		return "they go to many destinations, each a few times: a scan"
+	}
+	return "a flood, a scan, or programs that go on trying destinations that are dead or filtered"
 }
 
 // singular is the ending of a verb.
@@ -172,25 +220,48 @@ func (fl flood) evidence(t *table) []Evidence {
 	return append(e, t.counters("drop", "early_drop")...)
 }
 
-// remedies are advice: who may send what is not natkit's to decide.
+// remedies are advice: who may send what is not natkit's to decide. A source that also
+// has connections that are answered is not cut off.
 func (fl flood) remedies(t *table) []Remedy {
-	var named []string
+	var all, silent, good, deletes []string
 	for _, s := range fl.sources[:min(len(fl.sources), mostShown)] {
-		named = append(named, s.Who)
-	}
-	r := []Remedy{{
-		Title: "drop these sources before they are tracked" + where(t.rec) + ": " + dropLine(named),
-		Risk:  "everything from these addresses is dropped, behind a NAT other hosts too, and what this machine sends to itself where one is its own (stop the program there); 'nft delete table inet flood' takes it back",
-	}}
-	if fl.sources[0].Protocol == "tcp" {
-		r = append(r, Remedy{
-			Title: "where it is SYN to servers behind this gateway, let SYNPROXY answer first: nft 'tcp dport PORT tcp flags syn notrack' in prerouting at priority raw, and 'ct state invalid,untracked synproxy mss 1460 wscale 7 timestamp sack-perm' in forward, with net.netfilter.nf_conntrack_tcp_loose=0",
-			Risk:  "connections through it lose TCP options that the proxy does not know; with DNAT the rules need the translated port",
-		})
-	}
-	var deletes []string
-	for _, s := range fl.sources[:min(len(fl.sources), mostShown)] {
+		all = append(all, s.Who)
+		if s.OfEntries > s.Entries {
+			good = append(good, s.Who)
+		} else {
+			silent = append(silent, s.Who)
+		}
 		deletes = append(deletes, deleteCommand(t.rec, unansweredOf(s)))
+	}
+	var r []Remedy
+	proto, to, _ := strings.Cut(fl.aim(t).one, " ")
+	if dst, err := netip.ParseAddrPort(to); err == nil {
+		r = append(r, Remedy{
+			Title: fmt.Sprintf("find out why %s does not answer ('ip route get %s', 'ip neigh', a firewall before it, what DNAT makes of it), and correct or stop what tries it on %s", to, dst.Addr(), strings.Join(all, ", ")),
+		}, Remedy{
+			Title: "until then drop what these sources send there before it is tracked" + where(t.rec) + ": " +
+				nftLine(all, -310, fmt.Sprintf(" %s daddr %s %s dport %d", nftFamily(to), dst.Addr(), proto, dst.Port())),
+			Risk: "nobody behind these addresses reaches that destination, should it come back; 'nft delete table inet flood' takes it back",
+		})
+	} else {
+		r = append(r, Remedy{Title: "find out what runs on " + strings.Join(all, ", ") + ": natkit conntrack " +
+			inNamespace(t.rec.Last().Netns.Name) + "--by dst,dport -s " + all[0]})
+		if len(silent) > 0 {
+			r = append(r, Remedy{
+				Title: "drop the sources that have no other connections before they are tracked" + where(t.rec) + ": " + nftLine(silent, -310, ""),
+				Risk:  "everything from these addresses is dropped, behind a NAT other hosts too, and what this machine sends to itself where one is its own (stop the program there); 'nft delete table inet flood' takes it back",
+			})
+		}
+		if len(good) > 0 {
+			r = append(r, Remedy{
+				Title: "limit how many new connections the sources may open that also have answered ones" + where(t.rec) + ": " +
+					nftLine(good, -150, fmt.Sprintf(" ct state new limit rate over %d/second", floodRate)),
+				Risk: "new connections that would be answered are dropped as well while the limit is met; 'nft delete table inet flood' takes it back",
+			})
+		}
+	}
+	if fl.sources[0].Protocol == "tcp" {
+		r = append(r, synproxy())
 	}
 	return append(r, Remedy{
 		Title: "afterwards remove what is left: " + strings.Join(deletes, "; "),
@@ -198,26 +269,27 @@ func (fl flood) remedies(t *table) []Remedy {
 	})
 }
 
-// dropLine is a command that works as it stands.
-func dropLine(sources []string) string {
-	v4, v6 := []string{}, []string{}
+func nftFamily(address string) string {
+	if strings.Count(address, ":") > 1 {
+		return "ip6"
+	}
+	return "ip"
+}
+
+// nftLine is a command that works as it stands: it drops what these sources send and
+// the match is about, at a priority of prerouting.
+func nftLine(sources []string, priority int, match string) string {
+	of := map[string][]string{}
 	for _, s := range sources {
-		if strings.Contains(s, ":") {
-			v6 = append(v6, s)
-		} else {
-			v4 = append(v4, s)
-		}
+		of[nftFamily(s)] = append(of[nftFamily(s)], s)
 	}
 	rules := ""
-	for _, family := range []struct {
-		match string
-		of    []string
-	}{{"ip saddr", v4}, {"ip6 saddr", v6}} {
-		if len(family.of) > 0 {
-			rules += fmt.Sprintf("; %s { %s } counter drop", family.match, strings.Join(family.of, ", "))
+	for _, family := range []string{"ip", "ip6"} {
+		if len(of[family]) > 0 {
+			rules += fmt.Sprintf("; %s saddr { %s }%s counter drop", family, strings.Join(of[family], ", "), match)
 		}
 	}
-	return fmt.Sprintf("nft 'table inet flood { chain prerouting { type filter hook prerouting priority -310%s; }; }'", rules)
+	return fmt.Sprintf("nft 'table inet flood { chain prerouting { type filter hook prerouting priority %d%s; }; }'", priority, rules)
 }
 
 func unansweredOf(s snapshot.UnansweredSource) string {

@@ -33,8 +33,12 @@ func (t *table) size(lowerBound bool) capacity.Sizing {
 
 func (t *table) facts() tune.Facts { return tune.FactsOf(t.rec.Last()) }
 
-// remedies are the ways out of a table that is too small, the automatic one first.
+// remedies are the ways out of a table that is too small, the automatic one first. No
+// limit is large enough for a flood.
 func (t *table) remedies(lowerBound bool) []Remedy {
+	if t.flooded() {
+		return t.floodRemedies()
+	}
 	s := t.size(lowerBound)
 	var r []Remedy
 	if s.Max > t.max {
@@ -50,6 +54,57 @@ func (t *table) remedies(lowerBound bool) []Remedy {
 		})
 	}
 	return append(r, t.advice()...)
+}
+
+// mostlyHalfOpen is the share of half-open connections from which a table is full of
+// them, and not too small for the others.
+const mostlyHalfOpen = 0.50
+
+// halfOpen is the share of the entries that are TCP connections whose handshake has not
+// come to its end.
+func (t *table) halfOpen() float64 {
+	tab := t.rec.Last().Table
+	if tab == nil || tab.Sampled == 0 {
+		return 0
+	}
+	return float64(tab.ByTCPState["SYN_SENT"]+tab.ByTCPState["SYN_RECV"]) / float64(tab.Sampled)
+}
+
+func (t *table) flooded() bool { return t.halfOpen() > mostlyHalfOpen }
+
+// cause is why the limit is met: the given one, unless it is a flood.
+func (t *table) cause(ofLimit string) string {
+	if !t.flooded() {
+		return ofLimit + " " + t.used()
+	}
+	return fmt.Sprintf("%s of the entries are TCP connections whose handshake never ended (SYN_SENT or SYN_RECV): a flood of SYN, a scan, or clients of a destination that is dead",
+		units.Percent(t.halfOpen()))
+}
+
+// floodRemedies are advice, the safest first.
+func (t *table) floodRemedies() []Remedy {
+	list := "natkit conntrack " + inNamespace(t.rec.Last().Netns.Name) + "--by src,dst,dport -p tcp --state "
+	return []Remedy{
+		{Title: "find out who opens these connections, and to where: " + list + "SYN_SENT, and " + list + "SYN_RECV"},
+		synproxy(),
+		{
+			Title:    "shorten nf_conntrack_tcp_timeout_syn_sent and nf_conntrack_tcp_timeout_syn_recv while it lasts, to 20 s for example",
+			Predicts: "half-open entries go as much sooner",
+			Risk:     "a connection whose SYN has to be sent again for longer than that loses its NAT mapping while it is set up",
+		},
+		{
+			Title: "not a cure: a larger net.netfilter.nf_conntrack_max",
+			Risk:  "a flood fills a larger table as well, and takes memory for it",
+		},
+	}
+}
+
+// synproxy lets no SYN of a forged source become an entry.
+func synproxy() Remedy {
+	return Remedy{
+		Title: "where it is SYN to servers behind this gateway, let SYNPROXY answer first: nft 'tcp dport PORT tcp flags syn notrack' in prerouting at priority raw, and 'ct state invalid,untracked synproxy mss 1460 wscale 7 timestamp sack-perm' in forward, with net.netfilter.nf_conntrack_tcp_loose=0",
+		Risk:  "connections through it lose TCP options that the proxy does not know; with DNAT the rules need the translated port",
+	}
 }
 
 func (t *table) needsBuckets(s capacity.Sizing) bool { return s.Buckets > t.buckets && t.buckets > 0 }
@@ -139,11 +194,11 @@ func (t *table) advice() []Remedy {
 				Risk:     "late packets of closed connections become INVALID; below the peers' own 60 s a NAT may reuse a port that the server still holds in TIME_WAIT",
 			})
 		}
-		if tab.Unreplied > tab.Sampled/2 {
+		if u := tab.Unanswered; u != nil && u.TCP+u.UDP > tab.Sampled/2 {
 			r = append(r, Remedy{
 				Title: "find out who opens connections that nobody answers",
-				Predicts: units.Percent(float64(tab.Unreplied)/float64(tab.Sampled)) +
-					" of the entries have seen no reply: a scan, a flood, or a dead destination",
+				Predicts: units.Percent(float64(u.TCP+u.UDP)/float64(tab.Sampled)) +
+					" of the entries are TCP or UDP connections without any answer: a scan, a flood, or a dead destination",
 				Risk: "a larger table only gives a flood more room",
 			})
 		}

@@ -19,14 +19,14 @@ var ctTableFull = Rule{
 }
 
 func checkTableFull(rec *snapshot.Recording) (*Finding, Check) {
-	t, why := readTable(rec)
+	t, end := readTable(rec)
 	if t == nil {
-		return nil, Check{State: NotChecked, Why: why}
+		return nil, end
 	}
 	dropped, haveCounters := t.surplusDrops()
 	lines, suppressed := t.logLines()
 	switch {
-	case t.firstMax != t.max && !t.full():
+	case t.firstMax != t.max && !t.full() && (lines > 0 || dropped > 0 || !haveCounters):
 		return nil, Check{State: NotChecked, Why: fmt.Sprintf("%s; the limit was %s a moment ago: look again", t.usage(), units.Count(t.firstMax))}
 	case !haveCounters && lines == 0 && t.full():
 		return nil, Check{State: NotChecked, Why: t.usage() + ", but whether it drops is unknown: " + t.noCounters()}
@@ -41,10 +41,13 @@ func checkTableFull(rec *snapshot.Recording) (*Finding, Check) {
 		Confidence: "likely",
 		Title:      "the connection table is full: new connections are dropped",
 		Evidence:   append(t.evidence(), t.drops()...),
-		Cause:      "net.netfilter.nf_conntrack_max is too small for the connections at hand " + t.used(),
+		Cause:      t.cause("net.netfilter.nf_conntrack_max is too small for the connections at hand"),
 		Consequence: "packets that would open a new connection are dropped without an answer: clients see connect timeouts, " +
 			"SYN retransmits after 1 s, 3 s, 7 s; established connections go on",
 		Remedies: t.remedies(true),
+	}
+	if t.flooded() {
+		f.Title = "the connection table is full of half-open connections, as a flood makes them: new connections are dropped"
 	}
 	if lines > 0 {
 		f.Evidence = append(f.Evidence, Evidence{What: "kernel log: \"table full\"", Value: lines, Unit: "lines", Source: "/dev/kmsg"})

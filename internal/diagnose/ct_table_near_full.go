@@ -30,12 +30,15 @@ var ctTableNearFull = Rule{
 }
 
 func checkTableNearFull(rec *snapshot.Recording) (*Finding, Check) {
-	t, why := readTable(rec)
+	t, end := readTable(rec)
 	if t == nil {
-		return nil, Check{State: NotChecked, Why: why}
+		return nil, end
 	}
 	if full, _ := checkTableFull(rec); full != nil {
 		return nil, Check{State: OK, Why: "it is full, see ct-table-full"}
+	}
+	if evicted, _ := t.delta("early_drop"); evicted > 0 && t.full() {
+		return nil, Check{State: OK, Why: "it is at its limit, see ct-early-drop"}
 	}
 	steady, forecast := t.steady(), t.forecast()
 	seen := t.usage()
@@ -54,11 +57,14 @@ func checkTableNearFull(rec *snapshot.Recording) (*Finding, Check) {
 		Confidence:  "likely",
 		Title:       "the connection table is nearly full",
 		Evidence:    t.evidence(),
-		Cause:       "net.netfilter.nf_conntrack_max leaves little room " + t.used(),
+		Cause:       t.cause("net.netfilter.nf_conntrack_max leaves little room"),
 		Consequence: "when the limit is reached, packets that would open a new connection are dropped without an answer",
 		Remedies:    t.remedies(false),
 	}
 	if forecast > t.max {
+		if !above && !t.flooded() {
+			f.Cause = fmt.Sprintf("net.netfilter.nf_conntrack_max is %s, and the present rates lead to %s entries", units.Count(t.max), units.Count(forecast))
+		}
 		f.Title = "the connection table will be full at the present rates"
 		f.Evidence = append(f.Evidence, Evidence{What: "present rates lead to", Value: forecast, Unit: "entries",
 			Source: fmt.Sprintf("rate of the last %d s × timeout", settled)})

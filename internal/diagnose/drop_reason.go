@@ -1,6 +1,10 @@
 package diagnose
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/natkit/natkit/internal/snapshot"
+)
 
 // dropKind says how many drops of a reason a healthy host has, and with that from
 // which rate on they are worth a word.
@@ -27,18 +31,24 @@ const (
 
 // Rates in packets per second from which drops are noteworthy, by their kind.
 const (
-	lossRate  = 10
+	lossRate  = 5
 	noiseRate = 100
 	// concentratedRate is for noise that is not spread as noise is: most of it
 	// comes from, or goes to, one address.
-	concentratedRate = 10
+	concentratedRate = 5
 	queueRate        = 1000
 	untoldRate       = 1000
-	// fewestDrops keeps a burst within a short trace from counting as a rate.
-	fewestDrops = 50
+	// fewestDrops keeps a burst within a short trace from counting as a rate. Packets
+	// that wait for a next hop which is dead are dropped by the bunch, every three
+	// seconds or so: a rate of 12/s must be far above in every trace of five seconds.
+	fewestDrops = 20
 	// fewestFlows is how many drops must have been looked at before a share of them
 	// says anything.
 	fewestFlows = 10
+	// A prefix of which fewestScanned addresses or more had scannedOften packets each, or
+	// fewer, was scanned.
+	fewestScanned = 20
+	scannedOften  = 2
 )
 
 // dropReason is what a name of enum skb_drop_reason means
@@ -62,7 +72,7 @@ var dropReasons = map[string]dropReason{
 	"IP_INADDRERRORS":    {dropNoise, "the destination is none of this host's addresses, and it does not forward there", "net.ipv4.ip_forward must be 1 on a NAT gateway, and net.ipv4.conf.IFACE.forwarding too; where it is, the packets were sent to the wrong host"},
 	"IP_INVALID_SOURCE":  {dropNoise, "the source address is none that a packet may have (multicast, broadcast, 0.0.0.0/8)", "find the sender by its MAC address and correct it"},
 	"IP_LOCAL_SOURCE":    {dropNoise, "the source address is this host's own", "an address that two hosts have, or packets that came back untranslated: hairpin NAT needs SNAT as well as DNAT"},
-	"IP_LOCALNET":        {dropNoise, "an address of 127.0.0.0/8 came in from a network", "DNAT to 127.0.0.1 needs net.ipv4.conf.IFACE.route_localnet=1; otherwise correct the sender"},
+	"IP_LOCALNET":        {dropNoise, "an address of 127.0.0.0/8 came in from a network", "where a DNAT leads to 127.0.0.1, let it lead to an address of this host on which the service listens; or set net.ipv4.conf.IFACE.route_localnet=1; otherwise correct the sender"},
 	"IP_INVALID_DEST":    {dropNoise, "the destination address is none that a packet may have", "find the sender and correct it"},
 	"IP_INHDR":           {dropNoise, "the IP header is wrong, or the TTL ran out", "'ip route get' on each router of the way: a routing loop uses up TTLs"},
 	"NEIGH_FAILED":       {dropNoise, "the next hop does not answer ARP or neighbour discovery", "'ip neigh show nud failed': is the next hop, or the backend of a DNAT, up and on this link? Does a route lead to an interface where nobody has the address?"},
@@ -131,6 +141,28 @@ var dropReasons = map[string]dropReason{
 	"MAC_IEEE_MAC_CONTROL":     {dropNormal, "frames of the link itself", ""},
 	"UNIX_DISCONNECT":          {dropNormal, "local sockets that were closed", ""},
 	"UNIX_SKIP_OOB":            {dropNormal, "local sockets", ""},
+}
+
+// lookV6 is where to look for packets of IPv6, where that is elsewhere.
+var lookV6 = map[string]string{
+	"IP_RPFILTER":           "IPv6 has no rp_filter: a rule does it ('ip6tables -m rpfilter', nft 'fib saddr . iif'), which has to let in what comes back another way on purpose",
+	"IP_INNOROUTES":         "compare 'ip -6 route get DESTINATION from SOURCE iif IFACE' with what should be; add the route",
+	"IP_OUTNOROUTES":        "'ip -6 route get DESTINATION': add the route, or tell the sender another destination",
+	"IP_INADDRERRORS":       "net.ipv6.conf.all.forwarding must be 1 on a gateway (and net.ipv6.conf.IFACE.accept_ra 2 where it takes its own route from advertisements); where it is, the packets were sent to the wrong host",
+	"IP_INHDR":              "'ip -6 route get' on each router of the way: a routing loop uses up hop limits",
+	"NEIGH_FAILED":          "'ip -6 neigh show nud failed': is the next hop, or the backend of a DNAT, up and on this link? Does a route lead to an interface where nobody has the address?",
+	"NEIGH_QUEUEFULL":       "'ip -6 neigh': why does the next hop answer late; net.ipv6.neigh.IFACE.unres_qlen_bytes",
+	"NEIGH_CREATEFAIL":      "net.ipv6.neigh.default.gc_thresh3 must exceed the number of neighbours; it is one for the whole host",
+	"FRAG_REASM_TIMEOUT":    "lower the MTU at the sender, or look for a device on the way that drops fragments; net.ipv6.ip6frag_high_thresh",
+	"PKT_TOO_BIG":           "clamp the MSS to the path MTU (nft 'tcp option maxseg size set rt mtu', ip6tables TCPMSS --clamp-mss-to-pmtu), and let ICMPv6 'packet too big' pass",
+	snapshot.CauseNATFailed: "'ip -6 address show' of the outgoing interface, the addresses in the NAT rule",
+}
+
+// lookRisk is what advice risks.
+var lookRisk = map[string]string{
+	"IP_RPFILTER":     "a loose or switched off filter lets in packets with forged sources",
+	"IP_INADDRERRORS": "a host that forwards routes for whoever sends to it: let the FORWARD rules say for whom",
+	"IP_LOCALNET":     "with route_localnet whoever is on that network reaches services that listen on 127.0.0.1 only: drop what comes with such a destination before NAT, nft 'table ip localnet { chain c { type filter hook prerouting priority raw; iifname IFACE ip daddr 127.0.0.0/8 drop; }; }'",
 }
 
 // untold is for drops that the kernel does not explain.

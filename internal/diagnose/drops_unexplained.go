@@ -3,6 +3,7 @@ package diagnose
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -31,12 +32,12 @@ func checkDrops(rec *snapshot.Recording) (*Finding, Check) {
 		if tried, failed := rec.Last().Traced(snapshot.PartDrops); tried {
 			why = cmp.Or(failed, "the drops were traced for no time")
 		}
-		return nil, Check{State: NotChecked, Why: why}
+		return nil, Check{State: NotChecked, Why: why, NotAsked: why == needsTrace}
 	}
 	groups := t.groups()
 	var found []dropGroup
 	for _, g := range groups {
-		if t.noteworthy(g) && !explained(rec, g) {
+		if g = withoutScans(g); t.noteworthy(g) && !explained(rec, g) {
 			found = append(found, g)
 		}
 	}
@@ -76,6 +77,8 @@ type dropGroup struct {
 	packets uint64
 	// want picks the group's sites and flows.
 	want func(function, reason string) bool
+	// flows are those of its packets that were looked at.
+	flows []snapshot.DropFlow
 }
 
 // groups sorts the drops by what is to be thought of them, most first. What a full
@@ -97,6 +100,10 @@ func (t trace) groups() []dropGroup {
 		}
 		groups[i].packets += s.Packets
 	}
+	for i := range groups {
+		groups[i].flows = t.wanted(groups[i].want)
+	}
+	groups = t.apartUntranslated(groups)
 	slices.SortStableFunc(groups, func(a, b dropGroup) int { return cmp.Compare(b.packets, a.packets) })
 	return groups
 }
@@ -130,7 +137,7 @@ func (t trace) netfilterGroups() []dropGroup {
 		n, _ := t.caused(cause)
 		rest -= min(rest, n)
 		if r, ok := natCauses[cause]; ok && n > 0 {
-			groups = append(groups, dropGroup{cause, r, n, byNetfilter})
+			groups = append(groups, dropGroup{name: cause, dropReason: r, packets: n, want: byNetfilter})
 		}
 	}
 	if rest > 0 {
@@ -138,9 +145,103 @@ func (t trace) netfilterGroups() []dropGroup {
 		if t.NAT == "" {
 			r.means = "a rule, conntrack or NAT: which could not be told"
 		}
-		groups = append(groups, dropGroup{netfilterDrop, r, rest, byNetfilter})
+		groups = append(groups, dropGroup{name: netfilterDrop, dropReason: r, packets: rest, want: byNetfilter})
 	}
 	return groups
+}
+
+// untranslated are answers to connections of NAT that no entry translates back: they come
+// to the address that NAT gave, where nobody listens on that port.
+var untranslated = dropReason{dropLoss, "answers to connections that NAT translated find no entry that translates them back",
+	"conntrack must see both directions in one zone: look for NOTRACK, 'ct zone' and timeouts shorter than the connections ('nft list ruleset', 'iptables-save -t raw', net.netfilter.nf_conntrack_*_timeout*)"}
+
+// lateAnswers is the share of the new connections up to which such answers are late ones,
+// of connections that have ended.
+const lateAnswers = 0.10
+
+// apartUntranslated takes the answers that should have been translated out of the
+// packets for which there is no socket.
+func (t trace) apartUntranslated(groups []dropGroup) []dropGroup {
+	i := slices.IndexFunc(groups, func(g dropGroup) bool { return g.name == "NO_SOCKET" })
+	if i < 0 || t.ports == nil {
+		return groups
+	}
+	type end struct{ protocol, from, to string }
+	translated := map[end]bool{}
+	for _, p := range t.ports.Pools {
+		translated[end{p.Protocol, p.Destination, p.Address}] = true
+	}
+	g, rest := groups[i].split(func(f snapshot.DropFlow) bool {
+		return translated[end{f.Protocol, f.Source, f.DestinationAddress()}]
+	})
+	if len(g.flows) == 0 {
+		return groups
+	}
+	groups[i] = rest
+	g.name, g.dropReason = "answers not translated back", untranslated
+	if t.perSecond(g.packets) <= lateAnswers*t.opened {
+		g.kind = dropNormal
+	}
+	if rest.packets == 0 {
+		groups = slices.Delete(groups, i, i+1)
+	}
+	return append(groups, g)
+}
+
+// split parts a group by its flows, and its packets by their share.
+func (g dropGroup) split(is func(snapshot.DropFlow) bool) (of, rest dropGroup) {
+	of, rest = g, g
+	of.flows, rest.flows = nil, nil
+	n, looked := uint64(0), uint64(0)
+	for _, f := range g.flows {
+		looked += f.Packets
+		if is(f) {
+			n += f.Packets
+			of.flows = append(of.flows, f)
+		} else {
+			rest.flows = append(rest.flows, f)
+		}
+	}
+	of.packets = uint64(float64(g.packets) * float64(n) / float64(max(1, looked)))
+	rest.packets -= of.packets
+	return of, rest
+}
+
+// withoutScans leaves out what scans of a prefix cause: many destinations, each once or
+// twice.
+func withoutScans(g dropGroup) dropGroup {
+	if g.kind != dropNoise || wrongSource[g.name] {
+		return g
+	}
+	often := map[string]uint64{}
+	for _, f := range g.flows {
+		often[f.DestinationAddress()] += f.Packets
+	}
+	addresses := map[netip.Prefix]int{}
+	for to, n := range often {
+		if n <= scannedOften {
+			addresses[prefixOf(to)]++
+		}
+	}
+	_, rest := g.split(func(f snapshot.DropFlow) bool {
+		to := f.DestinationAddress()
+		return often[to] <= scannedOften && addresses[prefixOf(to)] >= fewestScanned
+	})
+	return rest
+}
+
+// prefixOf is the network that an address is scanned with.
+func prefixOf(address string) netip.Prefix {
+	a, err := netip.ParseAddr(address)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	bits := 48
+	if a.Is4() {
+		bits = 16
+	}
+	p, _ := a.Prefix(bits) // fails for more bits than there are only
+	return p
 }
 
 // noteworthy tells whether drops are more than a healthy host has.
@@ -153,7 +254,7 @@ func (t trace) noteworthy(g dropGroup) bool {
 	case dropLoss:
 		return rate >= lossRate
 	case dropNoise:
-		return rate >= noiseRate || rate >= concentratedRate && t.concentrated(g)
+		return rate >= noiseRate || rate >= concentratedRate && g.concentrated()
 	case dropQueue:
 		return rate >= queueRate
 	case dropUntold:
@@ -163,12 +264,9 @@ func (t trace) noteworthy(g dropGroup) bool {
 }
 
 // concentrated tells whether most of the group comes from, or goes to, one address.
-func (t trace) concentrated(g dropGroup) bool {
+func (g dropGroup) concentrated() bool {
 	byAddress, largest, looked := map[string]uint64{}, uint64(0), uint64(0)
-	for _, f := range t.Flows {
-		if f.Netns != t.netns || !g.want(f.Function, f.Reason) {
-			continue
-		}
+	for _, f := range g.flows {
 		address := f.DestinationAddress()
 		if wrongSource[g.name] {
 			address = f.SourceAddress()
@@ -209,6 +307,25 @@ func (g dropGroup) described() string {
 	return fmt.Sprintf("%s (%s)", g.name, g.means)
 }
 
+// advice is where to look for a group, for the families that its packets are of.
+func (g dropGroup) advice() []Remedy {
+	v4, v6 := false, false
+	for _, f := range g.flows {
+		to, err := netip.ParseAddr(f.DestinationAddress())
+		isV6 := err == nil && !to.Is4()
+		v4, v6 = v4 || !isV6, v6 || isV6
+	}
+	look, differs := lookV6[g.name]
+	var r []Remedy
+	if v4 || !v6 || !differs {
+		r = append(r, Remedy{Title: fmt.Sprintf("%s: %s", g.name, g.look), Risk: lookRisk[g.name]})
+	}
+	if v6 && differs {
+		r = append(r, Remedy{Title: fmt.Sprintf("%s (IPv6): %s", g.name, look), Risk: lookRisk[g.name]})
+	}
+	return r
+}
+
 func (t trace) finding(found []dropGroup) *Finding {
 	f := &Finding{
 		Severity:   Notice,
@@ -225,12 +342,12 @@ func (t trace) finding(found []dropGroup) *Finding {
 			f.Severity, f.Confidence = Warning, "certain"
 		}
 		causes = append(causes, fmt.Sprintf("%s: %s", g.name, g.means))
-		for _, e := range t.evidence(g.want) { // causes within netfilter share their places
+		for _, e := range t.evidence(g.want, g.flows) { // causes within netfilter share their places
 			if !slices.Contains(f.Evidence, e) {
 				f.Evidence = append(f.Evidence, e)
 			}
 		}
-		f.Remedies = append(f.Remedies, Remedy{Title: fmt.Sprintf("%s: %s", g.name, g.look)})
+		f.Remedies = append(f.Remedies, g.advice()...)
 	}
 	f.Title = "packets are dropped on their way: " + strings.Join(names, ", ")
 	f.Cause = strings.Join(causes, "; ")

@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -30,20 +31,18 @@ type pools struct {
 	rules *snapshot.NATRules
 }
 
-// readPools fails, with the reason, where it is not known which ports NAT uses.
-func readPools(rec *snapshot.Recording) (*pools, string) {
-	t, why := readTable(rec)
+// readPools gives the check that ends a rule where it is not known which ports NAT uses.
+func readPools(rec *snapshot.Recording) (*pools, Check) {
+	t, end := readTable(rec)
 	if t == nil {
-		return nil, why
+		return nil, end
 	}
 	last := rec.Last()
 	if last.Ports == nil {
-		if why = last.PartError("ports"); why == "" {
-			why = "the ports that NAT uses were not looked at: no dump of the table, or a bundle of an older natkit"
-		}
-		return nil, why
+		return nil, Check{State: NotChecked, Why: cmp.Or(last.PartError("ports"),
+			"the ports that NAT uses were not looked at: no dump of the table, or a bundle of an older natkit")}
 	}
-	return &pools{t, last.Ports, last.NATRules}, ""
+	return &pools{t, last.Ports, last.NATRules}, Check{}
 }
 
 // tightest is the pool in which a new connection is most likely to fail; nil where
@@ -130,6 +129,9 @@ func noRange(rule *snapshot.NATRule) string {
 	return fmt.Sprintf("; how many ports a connection can have is not known: a map gives them (%s: %s)", rule.Place(), rule.Text)
 }
 
+// byLayout begins the source of chances that hold for the ports left in the end.
+const byLayout = "by the layout of used ports"
+
 // evidence of one pool.
 func (p *pools) evidence(pool *snapshot.PortPool) []Evidence {
 	source := fmt.Sprintf("dump of all %s entries", units.Count(p.ports.Sampled))
@@ -144,7 +146,7 @@ func (p *pools) evidence(pool *snapshot.PortPool) []Evidence {
 		e = append(e, Evidence{What: "range of ports", Value: fmt.Sprintf("%d-%d", pool.FirstPort, pool.LastPort), Source: pool.RangeSource})
 	}
 	if pool.Known {
-		how := "by the layout of used ports and the kernel's search: " + p.ports.Probing
+		how := byLayout + " and the kernel's search: " + p.ports.Probing
 		e = append(e,
 			Evidence{What: "a new connection fails", Value: round2(100 * pool.Fails), Unit: "%", Source: how},
 			Evidence{What: "its own port being taken", Value: round2(100 * pool.FailsIfTaken), Unit: "%", Source: how})

@@ -50,6 +50,7 @@ func Run(rec *snapshot.Recording, rules []Rule) Report {
 		}
 		r.Checks = append(r.Checks, check)
 	}
+	r.Incomplete = incomplete(r.Checks)
 	sort.SliceStable(r.Findings, func(i, j int) bool { return r.Findings[i].Severity > r.Findings[j].Severity })
 	for _, p := range last.Parts {
 		if p.Error != "" {

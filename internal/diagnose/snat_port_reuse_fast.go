@@ -36,9 +36,9 @@ var snatPortReuseFast = Rule{
 }
 
 func checkPortReuse(rec *snapshot.Recording) (*Finding, Check) {
-	p, why := readPools(rec)
+	p, end := readPools(rec)
 	if p == nil {
-		return nil, Check{State: NotChecked, Why: why}
+		return nil, end
 	}
 	hold, ok := rec.Last().Sysctls.Int(timeWaitTimeout)
 	if !ok {

@@ -2,6 +2,8 @@ package diagnose
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/units"
@@ -20,9 +22,9 @@ var snatPortsExhausted = Rule{
 }
 
 func checkPortsExhausted(rec *snapshot.Recording) (*Finding, Check) {
-	p, why := readPools(rec)
+	p, end := readPools(rec)
 	if p == nil {
-		return nil, Check{State: NotChecked, Why: why}
+		return nil, end
 	}
 	r, ok := p.refused()
 	if !ok {
@@ -60,9 +62,10 @@ func (p *pools) exhausted(r refused) *snapshot.PortPool {
 const muchLess = 10
 
 // explains tells whether the new connections that got a port of the pool, by the chance
-// that one does not, go with so many failures.
+// that one does not, go with so many failures. The chance is that of the last moment:
+// where it is noticeable then, it may have been any a moment before.
 func (p *pools) explains(pool *snapshot.PortPool, r refused) bool {
-	if !pool.Known || pool.FailsIfTaken >= 0.5 {
+	if !pool.Known || pool.FailsIfTaken >= 0.5 || pool.Fails >= someFail {
 		return true
 	}
 	failed := pool.NewPerSecond * p.rec.Seconds() * pool.FailsIfTaken / (1 - pool.FailsIfTaken)
@@ -80,6 +83,12 @@ func (p *pools) exhaustedFinding(pool *snapshot.PortPool, r refused) *Finding {
 		Consequence: fmt.Sprintf("%s packets were dropped without an answer in %.1f s: clients of this destination see connect timeouts, SYN retransmits after 1 s, 3 s, 7 s; other destinations work",
 			units.Count(r.clashes), p.rec.Seconds()),
 		Remedies: p.portRemedies(pool),
+	}
+	if share, ok := p.lostShare(r.clashes); ok {
+		if share > 2*pool.Fails {
+			f.Evidence = slices.DeleteFunc(f.Evidence, func(e Evidence) bool { return strings.HasPrefix(e.Source, byLayout) })
+		}
+		f.Evidence = append(f.Evidence, Evidence{What: "of new connections", Value: round2(100 * share), Unit: "% refused", Source: "drop and insert_failed against new entries of two dumps"})
 	}
 	if pool.Known && pool.Share < usedUp {
 		f.Cause += "; the kernel looks at 128, 64, 32, 16 and 8 ports in a row from random starts and gives up, and the used ones lie in a block"

@@ -28,9 +28,9 @@ var snatPortsNear = Rule{
 }
 
 func checkPortsNear(rec *snapshot.Recording) (*Finding, Check) {
-	p, why := readPools(rec)
+	p, end := readPools(rec)
 	if p == nil {
-		return nil, Check{State: NotChecked, Why: why}
+		return nil, end
 	}
 	r, _ := p.refused()
 	if p.exhausted(r) != nil {

@@ -23,9 +23,9 @@ var snatRace = Rule{
 }
 
 func checkRace(rec *snapshot.Recording) (*Finding, Check) {
-	p, why := readPools(rec)
+	p, end := readPools(rec)
 	if p == nil {
-		return nil, Check{State: NotChecked, Why: why}
+		return nil, end
 	}
 	r, ok := p.refused()
 	if !ok {

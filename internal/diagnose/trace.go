@@ -17,12 +17,20 @@ const mostShown = 3
 type trace struct {
 	*snapshot.Drops
 	netns uint64
+	// ports is nil where it is not known what NAT translates; opened is how many
+	// connections a second came about, 0 where that is not known.
+	ports  *snapshot.Ports
+	opened float64
 }
 
 // traceOf is false where nothing was traced, or for no time.
 func traceOf(rec *snapshot.Recording) (trace, bool) {
 	d := rec.Drops
-	return trace{d, rec.Last().Netns.Inode}, d != nil && d.Seconds > 0
+	t := trace{Drops: d, netns: rec.Last().Netns.Inode, ports: rec.Last().Ports}
+	if rec.Flows != nil {
+		t.opened = rec.Flows.TotalPerSecond
+	}
+	return t, d != nil && d.Seconds > 0
 }
 
 func (t trace) perSecond(packets uint64) float64 { return float64(packets) / t.Seconds }
@@ -71,13 +79,13 @@ func (t trace) places(want func(function, reason string) bool) map[place]uint64 
 }
 
 // evidence of the wanted drops: the places first, then the flows.
-func (t trace) evidence(want func(function, reason string) bool) []Evidence {
+func (t trace) evidence(want func(function, reason string) bool, of []snapshot.DropFlow) []Evidence {
 	var e []Evidence
 	sums := t.places(want)
 	for _, p := range most(sums, place.String) {
 		e = append(e, Evidence{What: "dropped in " + p.String(), Value: int64(sums[p]), Unit: t.inSeconds(sums[p]), Source: t.source()})
 	}
-	flows, looked := t.talks(want)
+	flows, looked := talks(of)
 	flows = together(flows, looked)
 	for _, f := range most(flows, talk.String) {
 		e = append(e, Evidence{What: "dropped flow " + f.String(), Value: int64(flows[f]),
@@ -88,7 +96,7 @@ func (t trace) evidence(want func(function, reason string) bool) []Evidence {
 
 func (t trace) sample() string {
 	if t.FlowSample > 1 {
-		return fmt.Sprintf("1 in %s drops, at random", units.Count(t.FlowSample))
+		return fmt.Sprintf("the first 64 of each place, then 1 in %s drops", units.Count(t.FlowSample))
 	}
 	return "every drop"
 }
@@ -98,17 +106,25 @@ type talk struct{ Protocol, From, To string }
 
 func (f talk) String() string { return fmt.Sprintf("%s %s → %s", f.Protocol, f.From, f.To) }
 
-// talks sums up the flows of the wanted drops, source ports left out, and tells
-// how many drops were looked at.
-func (t trace) talks(want func(function, reason string) bool) (sums map[talk]uint64, looked uint64) {
+// talks sums up flows, source ports left out, and tells how many drops were looked at.
+func talks(flows []snapshot.DropFlow) (sums map[talk]uint64, looked uint64) {
 	sums = map[talk]uint64{}
-	for _, f := range t.Flows {
-		if f.Netns == t.netns && want(f.Function, f.Reason) {
-			sums[talk{f.Protocol, f.SourceAddress(), f.Destination}] += f.Packets
-			looked += f.Packets
-		}
+	for _, f := range flows {
+		sums[talk{f.Protocol, f.SourceAddress(), f.Destination}] += f.Packets
+		looked += f.Packets
 	}
 	return sums, looked
+}
+
+// wanted are the namespace's flows of some drops.
+func (t trace) wanted(want func(function, reason string) bool) []snapshot.DropFlow {
+	var flows []snapshot.DropFlow
+	for _, f := range t.Flows {
+		if f.Netns == t.netns && want(f.Function, f.Reason) {
+			flows = append(flows, f)
+		}
+	}
+	return flows
 }
 
 // scattered is the share of the drops below which not even the greatest talk tells
@@ -164,7 +180,7 @@ func (t *table) drops() []Evidence {
 	if !ok {
 		return nil
 	}
-	e := d.evidence(byNetfilter)
+	e := d.evidence(byNetfilter, d.wanted(byNetfilter))
 	for _, cause := range []string{snapshot.CauseTableFull, snapshot.CauseNotInserted} {
 		if n, source := d.caused(cause); n > 0 {
 			e = append(e, Evidence{What: "dropped: " + cause, Value: int64(n), Unit: d.inSeconds(n), Source: source})

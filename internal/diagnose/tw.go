@@ -89,7 +89,32 @@ func (e *endpoint) share(n uint64) float64 {
 const lossShare = 0.01
 
 func (e *endpoint) severity(n uint64) Severity {
+	if s, _ := e.syns(); s != nil && showsLate(s) {
+		return lateSeverity(s)
+	}
 	if e.share(n) >= lossShare {
+		return Critical
+	}
+	return Warning
+}
+
+// showsLate tells whether a trace lasted long enough to see connections that come late.
+func showsLate(s *snapshot.SYNs) bool { return s.LateKnown && s.Seconds >= completeTrace }
+
+// lateOfRejected is how many connections of the addresses with rejected SYNs came about
+// late, or not at all.
+func lateOfRejected(s *snapshot.SYNs) (n uint64) {
+	for i := range s.Sources {
+		from := &s.Sources[i]
+		n += min(from.Late, from.ByTimestamp+from.BySequence)
+	}
+	return n
+}
+
+// lateSeverity is Warning where clients of today's Linux send a rejected SYN again at
+// once and are in.
+func lateSeverity(s *snapshot.SYNs) Severity {
+	if late := lateOfRejected(s); late >= fewestRejected && float64(late) >= lossShare*float64(s.SYNs-min(s.SYNs, s.Repeated)) {
 		return Critical
 	}
 	return Warning
@@ -151,6 +176,10 @@ func traced(s *snapshot.SYNs) []Evidence {
 	all := []Evidence{
 		{What: "SYNs to listeners", Value: int64(s.SYNs), Unit: span, Source: source},
 		{What: "SYNs that came again", Value: int64(s.Repeated), Unit: span, Source: source},
+	}
+	if s.Late > 0 {
+		all = append(all, Evidence{What: "connections that came late, or not at all", Value: int64(s.Late), Unit: span,
+			Source: fmt.Sprintf("%s: the SYN came again %g s or more after the first", source, snapshot.LateSYN)})
 	}
 	for i, from := range s.Sources {
 		if i == mostShown || from.ByTimestamp+from.BySequence == 0 {

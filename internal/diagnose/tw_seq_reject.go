@@ -26,10 +26,12 @@ func checkTWSeq(rec *snapshot.Recording) (*Finding, Check) {
 	switch {
 	case s == nil && known && held == 0:
 		return nil, Check{State: OK, Why: "nothing is in TIME_WAIT"}
-	case s == nil && known:
-		return nil, Check{State: NotChecked, Why: fmt.Sprintf("%s (no counter tells; %s in TIME_WAIT)", why, units.Count(held))}
 	case s == nil:
-		return nil, Check{State: NotChecked, Why: why}
+		check := Check{State: NotChecked, Why: why, NotAsked: why == needsTrace}
+		if known {
+			check.Why += fmt.Sprintf(" (no counter tells; %s in TIME_WAIT)", units.Count(held))
+		}
+		return nil, check
 	}
 	_, rejected := s.Rejected()
 	rejected -= min(rejected, e.challengedToo(s))
@@ -64,8 +66,16 @@ func (e *endpoint) seqFinding(s *snapshot.SYNs, rejected uint64) *Finding {
 		Consequence: clientsSee + ", and no counter tells",
 		Remedies:    e.reuseRemedies(),
 	}
-	if float64(rejected) >= lossShare*float64(s.SYNs) {
+	switch {
+	case !s.LateKnown && float64(rejected) >= lossShare*float64(s.SYNs):
 		f.Severity = Critical
+	case s.LateKnown && !showsLate(s):
+		f.Consequence = clientsSee + ", and no counter tells; the trace was too short to see whether connections come late"
+	case s.LateKnown:
+		f.Severity = lateSeverity(s)
+	}
+	if showsLate(s) && lateOfRejected(s) == 0 {
+		f.Consequence = "their clients sent these SYNs again at once, and no connection was late; clients that do not would wait 1 s, 3 s, 7 s, or give up. No counter tells"
 	}
 	// Another ACK that answers a SYN is one of RFC 5961, which are counted, or of a handshake
 	// that has not ended (tcp_check_req), of which the kernel has told.

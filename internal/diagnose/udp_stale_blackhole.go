@@ -31,12 +31,19 @@ func checkUDPStale(rec *snapshot.Recording) (*Finding, Check) {
 	case !flows.OneWayKnown:
 		return nil, Check{State: NotChecked, Why: "UDP without an answer was not followed: a bundle of an older natkit"}
 	}
-	asked := int64(0)
+	asked, answered := int64(0), int64(0)
 	for _, w := range flows.OneWay {
-		asked += w.Entries
+		if w.Unanswered() {
+			asked += w.Entries
+		} else {
+			answered += w.Entries
+		}
 	}
 	seen := fmt.Sprintf("%s of UDP went on without any answer in %.1f s", units.Plural(asked, "connection", "connections"), flows.Seconds)
-	if asked == 0 {
+	if answered > 0 {
+		seen += fmt.Sprintf(", %s translated that had answers before", units.Count(answered))
+	}
+	if asked+answered == 0 {
 		return nil, Check{State: OK, Why: fmt.Sprintf("no UDP was sent on without an answer in %.1f s", flows.Seconds)}
 	}
 	if rec.Last().NATRules == nil {
@@ -52,7 +59,7 @@ func checkUDPStale(rec *snapshot.Recording) (*Finding, Check) {
 	case len(stale) == 0 && ipvs == 1:
 		return nil, Check{State: OK, Why: seen + ", all where the present rules lead, or IPVS, which was not asked"}
 	case len(stale) == 0:
-		return nil, Check{State: OK, Why: seen + ", all where the present rules lead"}
+		return nil, Check{State: OK, Why: seen + ", none of which the present rules lead elsewhere"}
 	}
 	return staleFinding(rec, stale), Check{Why: seen}
 }
@@ -77,7 +84,7 @@ func staleOnes(all []snapshot.OneWay, rules *snapshot.NATRules, ipvs bool) []sta
 		}
 		now := ruledTarget(rules, w)
 		ruled := now != "" || slices.ContainsFunc(rules.Rules, func(r snapshot.NATRule) bool { return mayMatch(&r, w) && names(&r) })
-		if ruled && (now != "" || w.Translated()) || !ruled && w.Translated() && !ipvs {
+		if ruled && (now != "" || w.Translated()) || !ruled && w.Translated() && !ipvs && w.Unanswered() {
 			found = append(found, stale{w, now, ruled})
 		}
 	}
@@ -146,28 +153,40 @@ func staleFinding(rec *snapshot.Recording, all []stale) *Finding {
 			services = append(services, name)
 		}
 	}
+	named := strings.Join(services[:min(len(services), mostShown)], ", ")
 	f := &Finding{
 		Severity:   Critical,
 		Confidence: "likely",
-		Title: fmt.Sprintf("UDP to %s is sent where no rule leads any more, and nobody answers",
-			strings.Join(services[:min(len(services), mostShown)], ", ")),
-		Evidence: staleEvidence(rec, all),
-		Cause:    "the rules or the backend changed, but an entry keeps the translation of its first packet, and every packet that the client sends keeps the entry",
+		Title:      fmt.Sprintf("UDP to %s is sent where no rule leads any more, and nobody answers", named),
+		Evidence:   staleEvidence(rec, all),
+		Cause:      "the rules or the backend changed, but an entry keeps the translation of its first packet, and every packet that the client sends keeps the entry",
 		Consequence: fmt.Sprintf("%s of UDP get no answer for as long as their clients go on from the same port; new ones work",
 			units.Plural(entries, "connection", "connections")),
 		Remedies: staleRemedies(rec, all),
 	}
-	if ruled := slices.ContainsFunc(all, func(s stale) bool { return s.ruled }); !ruled { // IPVS, Open vSwitch or a program may translate there without a rule
+	if !slices.ContainsFunc(all, func(s stale) bool { return s.Unanswered() }) {
 		f.Severity, f.Confidence = Warning, "possible"
-		f.Title = fmt.Sprintf("UDP to %s is translated as no present rule does, and nobody answers", strings.Join(services[:min(len(services), mostShown)], ", "))
+		f.Title = fmt.Sprintf("UDP to %s goes on to where no rule leads any more", named)
+		f.Consequence = fmt.Sprintf("%s of UDP had answers before, and stay with their old target for as long as their clients go on from the same port: if it is gone, they get no answer any more; new ones work",
+			units.Plural(entries, "connection", "connections"))
+	} else if ruled := slices.ContainsFunc(all, func(s stale) bool { return s.ruled }); !ruled { // IPVS, Open vSwitch or a program may translate there without a rule
+		f.Severity, f.Confidence = Warning, "possible"
+		f.Title = fmt.Sprintf("UDP to %s is translated as no present rule does, and nobody answers", named)
 	}
 	return f
 }
 
 func staleEvidence(rec *snapshot.Recording, all []stale) []Evidence {
 	var e []Evidence
-	source := fmt.Sprintf("two dumps, %.1f s apart: a packet came, never an answer", rec.Flows.Seconds)
+	dumps := fmt.Sprintf("two dumps, %.1f s apart: ", rec.Flows.Seconds)
 	for _, s := range all[:min(len(all), mostShown)] {
+		source := dumps + "a packet came, never an answer"
+		switch {
+		case s.Silent:
+			source = dumps + "a packet came, and by the counters no answer, as there were before"
+		case s.HadAnswers:
+			source = dumps + "a packet came; there were answers before, and the kernel does not count whether any came now (net.netfilter.nf_conntrack_acct)"
+		}
 		e = append(e,
 			Evidence{What: "udp to " + s.Service.String(), Value: s.Entries, Unit: "entries", Source: source},
 			Evidence{What: "one of them from", Value: s.Source.String(), Source: "the later dump"},
@@ -190,6 +209,12 @@ func staleEvidence(rec *snapshot.Recording, all []stale) []Evidence {
 func staleRemedies(rec *snapshot.Recording, all []stale) []Remedy {
 	var r []Remedy
 	for _, s := range all[:min(len(all), mostShown)] {
+		if !s.Unanswered() {
+			r = append(r, Remedy{
+				Title: fmt.Sprintf("see whether %s still answers%s: tcpdump -c 5 -ni any udp and src host %s and src port %d",
+					s.Target, where(rec), s.Target.Addr(), s.Target.Port()),
+			})
+		}
 		r = append(r, Remedy{
 			Title: "forget the old translation: " + deleteCommand(rec, staleFilter(s.OneWay)),
 			Predicts: fmt.Sprintf("%s: the next packet of each is translated by the present rules",
@@ -203,6 +228,10 @@ func staleRemedies(rec *snapshot.Recording, all []stale) []Remedy {
 }
 
 func staleFilter(w snapshot.OneWay) string {
-	return fmt.Sprintf("-p udp --orig-dst %s --orig-port-dst %d --reply-src %s --reply-port-src %d -u UNREPLIED",
+	filter := fmt.Sprintf("-p udp --orig-dst %s --orig-port-dst %d --reply-src %s --reply-port-src %d",
 		w.Service.Addr(), w.Service.Port(), w.Target.Addr(), w.Target.Port())
+	if !w.HadAnswers {
+		filter += " -u UNREPLIED"
+	}
+	return filter
 }

@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"golang.org/x/sys/unix"
 )
 
 // temporary is what files are called until they are whole. The name ends so that
@@ -19,6 +21,33 @@ const temporary = ".natkit-*.tmp"
 // former one is there and nothing else is left. What write returns is returned as
 // it is.
 func Replace(path string, mode fs.FileMode, write func(io.Writer) error) error {
+	return put(path, mode, write, os.Rename)
+}
+
+// Create is Replace that returns fs.ErrExist where something has the name already,
+// a link that leads nowhere included.
+func Create(path string, mode fs.FileMode, write func(io.Writer) error) error {
+	if _, err := os.Lstat(path); err == nil {
+		return &fs.PathError{Op: "create", Path: path, Err: fs.ErrExist}
+	}
+	return put(path, mode, write, renameNew)
+}
+
+// renameNew renames where the new name is free. NFS and others have no
+// RENAME_NOREPLACE; there a second link does the same.
+func renameNew(from, to string) error {
+	err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
+	if errors.Is(err, unix.EINVAL) {
+		return os.Link(from, to)
+	}
+	if err != nil {
+		return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
+	}
+	return nil
+}
+
+// put writes a file under a temporary name and has it renamed.
+func put(path string, mode fs.FileMode, write func(io.Writer) error, rename func(from, to string) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), temporary)
 	if err != nil {
 		return err
@@ -32,10 +61,25 @@ func Replace(path string, mode fs.FileMode, write func(io.Writer) error) error {
 	if err = cmp.Or(err, f.Close()); err != nil {
 		return err
 	}
-	if err := os.Rename(f.Name(), path); err != nil {
+	if err := rename(f.Name(), path); err != nil {
 		return err
 	}
 	return SyncDir(filepath.Dir(path))
+}
+
+// Open returns an empty file under the name, to be written to at length. It takes the
+// place of what has the name, and never follows a link there.
+func Open(path string, mode fs.FileMode) (*os.File, error) {
+	f, err := os.CreateTemp(filepath.Dir(path), temporary)
+	if err != nil {
+		return nil, err
+	}
+	if err := cmp.Or(f.Chmod(mode), os.Rename(f.Name(), path)); err != nil {
+		f.Close()
+		os.Remove(f.Name())
+		return nil, err
+	}
+	return f, nil
 }
 
 // MayReplace tells whether Replace can begin: the folder is there and may be

@@ -79,3 +79,53 @@ func TestRemoveLeftovers(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestCreate(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a")
+	if err := Create(path, 0o600, Text("first")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("nowhere", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a", "link"} {
+		if err := Create(filepath.Join(dir, name), 0o600, Text("second")); !errors.Is(err, fs.ErrExist) {
+			t.Errorf("%s: %v, want fs.ErrExist", name, err)
+		}
+	}
+	// Something took the name while the file was written.
+	late := filepath.Join(dir, "late")
+	err := Create(late, 0o600, func(io.Writer) error { return os.WriteFile(late, []byte("theirs"), 0o600) })
+	if got, _ := os.ReadFile(late); !errors.Is(err, fs.ErrExist) || string(got) != "theirs" {
+		t.Errorf("%v, %q, want fs.ErrExist and what was there", err, got)
+	}
+	if got, err := os.ReadFile(path); err != nil || string(got) != "first" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, temporary)); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// Open never writes through a link.
+func TestOpen(t *testing.T) {
+	dir := t.TempDir()
+	victim, path := filepath.Join(dir, "victim"), filepath.Join(dir, "capture")
+	if err := errors.Join(os.WriteFile(victim, []byte("kept"), 0o600), os.Symlink(victim, path)); err != nil {
+		t.Fatal(err)
+	}
+	f, err := Open(path, 0o640)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.WriteString("packets")
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{victim: "kept", path: "packets"} {
+		if got, err := os.ReadFile(name); err != nil || string(got) != want {
+			t.Errorf("%s: %q, %v; want %q", name, got, err, want)
+		}
+	}
+}

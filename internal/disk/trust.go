@@ -1,9 +1,13 @@
 package disk
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -34,6 +38,64 @@ func Trust(dir string) error {
 			dir, parent, st.Uid, st.Mode&0o7777)
 	}
 	return nil
+}
+
+// Destination returns what writing to a name writes to: the name itself, or what links
+// lead to. A link, pipe or device that another user put into a sticky directory that
+// everybody may write to is not followed or opened but replaced, as it is there to mislead: the
+// kernel refuses the same where fs.protected_symlinks and fs.protected_fifos are set
+// (may_follow_link, fs/namei.c). special reports a pipe or device to be written to
+// in place.
+func Destination(name string) (target string, special bool, err error) {
+	const longestChain = 40 // MAXSYMLINKS, include/linux/namei.h
+	for range longestChain {
+		info, err := os.Lstat(name)
+		if err != nil {
+			if errors.Is(err, fs.ErrNotExist) {
+				err = nil
+			}
+			return name, false, err
+		}
+		mode := info.Mode()
+		switch {
+		case mode.IsDir():
+			return "", false, errors.New("is a directory")
+		case mode.IsRegular():
+			return name, false, nil
+		}
+		if planted, err := isPlanted(name, info); planted || err != nil {
+			return name, false, err
+		}
+		if mode&fs.ModeSymlink == 0 {
+			return name, true, nil
+		}
+		if strings.HasPrefix(filepath.Dir(name), "/proc/") { // an open file, whose name may be none: pipe:[123]
+			info, err := os.Stat(name)
+			return name, err == nil && !info.IsDir(), err
+		}
+		to, err := os.Readlink(name)
+		if err != nil {
+			return "", false, err
+		}
+		if !filepath.IsAbs(to) {
+			to = filepath.Join(filepath.Dir(name), to)
+		}
+		name = to
+	}
+	return "", false, unix.ELOOP
+}
+
+// isPlanted reports whether another user put this into a sticky directory that
+// everybody may write to. What the directory's owner put there is as good as the
+// directory.
+func isPlanted(name string, info fs.FileInfo) (bool, error) {
+	var dir unix.Stat_t
+	if err := unix.Stat(filepath.Dir(name), &dir); err != nil {
+		return false, &fs.PathError{Op: "stat", Path: filepath.Dir(name), Err: err}
+	}
+	const shared = unix.S_ISVTX | unix.S_IWOTH
+	owner := info.Sys().(*syscall.Stat_t).Uid
+	return dir.Mode&shared == shared && int(owner) != os.Geteuid() && owner != dir.Uid, nil
 }
 
 func ownOrRoot(st unix.Stat_t) bool { return st.Uid == 0 || int(st.Uid) == os.Geteuid() }

@@ -5,14 +5,16 @@ package document
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"reflect"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 
-	"github.com/goccy/go-yaml"
-	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/lexer"
-	"github.com/goccy/go-yaml/parser"
-	"github.com/goccy/go-yaml/token"
+	"go.yaml.in/yaml/v4"
+	"go.yaml.in/yaml/v4/plugin/loaderlimits"
 )
 
 // SyntaxError is a fault in a document: where, and what was expected.
@@ -58,69 +60,118 @@ func (s Source) Decode(into any, check func() *Problem) error {
 func (s Source) DecodeTree(into any, check func() *Problem) (*Tree, error) {
 	s.Text = bytes.TrimPrefix(s.Text, []byte("\ufeff")) // a byte order mark, as some editors leave (YAML 1.2.2, 5.2)
 	if len(s.Text) > s.Limit {
-		return nil, s.fail(nil, "%d bytes: a %s is at most %d", len(s.Text), s.What, s.Limit)
-	}
-	if deep(s.Text) {
-		return nil, s.fail(nil, "expected a %s, found brackets or lists in each other more than %d deep", s.What, deepest)
+		return nil, s.fail(&located{message: fmt.Sprintf("%d bytes: a %s is at most %d", len(s.Text), s.What, s.Limit)})
 	}
 	body, err := s.body()
 	if err != nil {
-		return nil, err
+		return nil, s.fail(err)
 	}
-	fit := fitting{s.Whole, map[reflect.Type]structFields{}}
-	if tk, message := fit.misfit(body, reflect.TypeOf(into)); tk != nil {
-		return nil, s.fail(tk, "%s", message)
-	}
-	if err := decodeYAML(body, into); err != nil {
-		tk, message := explain(err)
-		return nil, s.fail(tk, "%s", message)
+	d := decoder{whole: s.Whole, fields: map[reflect.Type]structFields{}, left: mostValues(len(s.Text))}
+	if err := d.value(body, reflect.ValueOf(into).Elem()); err != nil {
+		return nil, s.fail(err)
 	}
 	if check != nil {
 		if p := check(); p != nil {
-			return nil, s.fail(locate(body, p.Path), "%s", p.Message)
+			return nil, s.fail(at(locate(body, p.Path), "%s", p.Message))
 		}
 	}
 	return &Tree{body: body, lines: bytes.Split(s.Text, []byte("\n"))}, nil
 }
 
+// deepest is how many brackets, lists and mappings may be in each other.
+const deepest = 500
+
 // body is the only document in the text.
-func (s Source) body() (ast.Node, error) {
-	file, err := parseYAML(s.Text)
-	switch {
-	case err != nil:
-		tk, message := explain(err)
-		return nil, s.fail(tk, "%s", message)
-	case len(file.Docs) > 1:
-		return nil, s.fail(nil, "expected one YAML document with a %s, found %d", s.What, len(file.Docs))
-	case len(file.Docs) == 0 || file.Docs[0].Body == nil:
-		return nil, s.fail(nil, "expected a %s, found an empty document", s.What)
+func (s Source) body() (*yaml.Node, error) {
+	loader, err := yaml.NewLoader(bytes.NewReader(s.Text), yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(deepest))))
+	if err != nil {
+		return nil, err
 	}
-	return file.Docs[0].Body, nil
+	var first, more yaml.Node
+	switch err := loader.Load(&first); {
+	case errors.Is(err, io.EOF) || err == nil && first.Content[0].IsZero():
+		return nil, fmt.Errorf("expected a %s, found an empty document", s.What)
+	case err != nil:
+		return nil, s.explain(err)
+	}
+	switch err := loader.Load(&more); {
+	case err == nil:
+		return nil, fmt.Errorf("expected one YAML document with a %s, found another one after it", s.What)
+	case !errors.Is(err, io.EOF):
+		return nil, s.explain(err)
+	}
+	return first.Content[0], refuseControls(&first)
 }
 
-func (s Source) fail(tk *token.Token, format string, args ...any) error {
-	e := &SyntaxError{File: s.File, Line: 1, Column: 1, Message: OneLine(fmt.Sprintf(format, args...))}
-	if tk != nil && tk.Position != nil {
-		e.Line, e.Column = max(tk.Position.Line, 1), max(tk.Position.Column, 1)
+// refuseControls returns an error where a text, with its escapes resolved, has what acts
+// on a terminal that prints it: C0, DEL and C1. The library refuses those that are not
+// escaped; here nothing needs them at all.
+func refuseControls(n *yaml.Node) error {
+	if strings.ContainsFunc(n.Value, func(r rune) bool { return r != '\n' && r != '\r' && r != '\t' && unicode.IsControl(r) }) {
+		return at(n, "control character in %q: a terminal would act on it", n.Value)
+	}
+	for _, child := range n.Content {
+		if err := refuseControls(child); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s Source) fail(err error) error {
+	e := &SyntaxError{File: s.File, Line: 1, Column: 1, Message: OneLine(err.Error())}
+	var place *located
+	if errors.As(err, &place) && place.line > 0 {
+		e.Line, e.Column = place.line, max(place.column, 1)
 		e.Excerpt = excerpt(bytes.Split(s.Text, []byte("\n")), e.Line, e.Column)
 	}
 	return e
 }
 
-// parseYAML and decodeYAML turn a panic of the library into an error: what a user
-// wrote must never end natkit.
-func parseYAML(source []byte) (file *ast.File, err error) {
-	defer caught(&err)
-	return parser.Parse(joinColons(lexer.Tokenize(string(source))), 0)
-}
-
-func decodeYAML(body ast.Node, to any) (err error) {
-	defer caught(&err)
-	return yaml.NodeToValue(body, to, yaml.Strict())
-}
-
-func caught(err *error) {
-	if r := recover(); r != nil {
-		*err = fmt.Errorf("this YAML cannot be read (%v)", r)
+// explain turns the YAML library's errors into a place and what to do.
+func (s Source) explain(err error) error {
+	var e *yaml.LoadError
+	if !errors.As(err, &e) {
+		return err
 	}
+	message, line, column := e.Message, e.Mark.Line, e.Mark.Column
+	switch {
+	case e.Stage == yaml.ReaderStage:
+		line, column = s.unprintable()
+	case strings.Contains(message, "exceeded max depth"):
+		message = fmt.Sprintf("expected a %s, found brackets, lists or mappings in each other more than %d deep", s.What, deepest)
+	case strings.Contains(message, "tab character"), s.isTab(line, column):
+		message = "found a tab; expected spaces"
+	case strings.HasPrefix(message, "mapping values are not allowed"):
+		message += "; expected every key of a mapping at the same indentation"
+	case strings.HasPrefix(message, "did not find expected") && strings.HasPrefix(e.ContextMsg, "while parsing") && line == e.ContextMark.Line:
+		message += "; text that begins with a bracket stands in quotes: \"[fd00::2]:80\""
+	case strings.HasPrefix(message, "unknown anchor"), strings.Contains(e.ContextMsg, "alias"):
+		message += "; text that begins with * stands in quotes"
+	}
+	return &located{line, column, message}
+}
+
+// unprintable is where the first character stands that no YAML text may have.
+func (s Source) unprintable() (line, column int) {
+	line, column = 1, 1
+	for _, r := range string(s.Text) {
+		switch {
+		case r == '\n':
+			line, column = line+1, 0
+		case r == utf8.RuneError, unicode.IsControl(r) && r != '\t' && r != '\r' && r != '\u0085':
+			return line, column
+		}
+		column++
+	}
+	return line, column
+}
+
+func (s Source) isTab(line, column int) bool {
+	for text := range bytes.Lines(s.Text) {
+		if line--; line == 0 {
+			return column <= len(text) && text[column-1] == '\t'
+		}
+	}
+	return false
 }

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/goccy/go-yaml/ast"
 	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v4"
 )
 
 // shelf has a list that may be one value, and fields of a struct within it.
@@ -21,9 +21,9 @@ type Labels struct {
 
 type titles []string
 
-func (all *titles) UnmarshalYAML(n ast.Node) error {
+func (all *titles) UnmarshalYAML(n *yaml.Node) error {
 	*all = nil
-	return List(n, func(item ast.Node) error {
+	return List(n, func(item *yaml.Node) error {
 		return Scalar(item, "a title", func(text string) error {
 			if strings.HasSuffix(text, ".") {
 				return Advice("leave out the full stop")
@@ -63,17 +63,39 @@ func TestDecodeTreeErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		"books: []":           "s.yaml:1:8: expected one or more, found an empty list",
 		"books: [one, two.]":  `s.yaml:1:14: expected a title, found "two.": leave out the full stop`,
-		"books: [[one]]":      "s.yaml:1:9: expected a title",
+		"books: [[one]]":      "s.yaml:1:9: expected a title, found a list: one value is meant; repeat what it belongs to for each of the others",
 		"books:\nroom: 7h":    "s.yaml:1:7: expected a value, found nothing",
 		"room: null":          "s.yaml:1:7: expected a value, found nothing",
-		"{books: [a: b]}":     "s.yaml:1:10: expected a title",
+		"{books: [a: b]}":     "s.yaml:1:10: expected a title, found a mapping (key: value)",
 		"{books: [fd00::5.]}": `s.yaml:1:10: expected a title, found "fd00::5.": leave out the full stop`,
-		"rooms: 7h":           `s.yaml:1:1: unknown field "rooms"; expected one of: books, room`,
+		"rooms: 7h":           `s.yaml:1:1: unknown field "rooms" (did you mean "room"?); expected one of: books, room`,
 	} {
 		_, tree, err := decodeShelf(text)
 		var syntax *SyntaxError
 		if !errors.As(err, &syntax) || tree != nil || err.Error() != want {
 			t.Errorf("%q:\ngot  %v\nwant %s", text, err, want)
+		}
+	}
+}
+
+// A short text must not become a long list.
+func TestAliasesMultiply(t *testing.T) {
+	var read struct {
+		First titles     `yaml:"first"`
+		All   []titles   `yaml:"all"`
+		Texts []string   `yaml:"texts"`
+		Many  [][]string `yaml:"many"`
+	}
+	decode := func(text string) error {
+		return Source{File: "s.yaml", What: "shelf", Text: []byte(text), Limit: 1 << 20}.Decode(&read, nil)
+	}
+	if err := decode("first: &f [one, two]\nall: [*f, *f, [three]]"); err != nil || len(read.All) != 3 || len(read.All[1]) != 2 {
+		t.Errorf("%v, %v", read.All, err)
+	}
+	for _, keys := range [][2]string{{"texts", "many"}, {"first", "all"}} {
+		err := decode(keys[0] + ": &t [" + strings.Repeat("a, ", 20_000) + "a]\n" + keys[1] + ": [" + strings.Repeat("*t, ", 20_000) + "*t]")
+		if err == nil || !strings.Contains(err.Error(), "too many values") {
+			t.Errorf("%s: %v", keys[1], err)
 		}
 	}
 }

@@ -3,19 +3,18 @@ package document
 import (
 	"errors"
 	"fmt"
-	"reflect"
 	"strings"
 	"unicode"
 
-	"github.com/goccy/go-yaml"
-	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/token"
+	"go.yaml.in/yaml/v4"
+
+	"github.com/natkit/natkit/internal/suggest"
 )
 
-// located is a fault at a known place.
+// located is a fault at a place of the document; without one where the line is 0.
 type located struct {
-	token   *token.Token
-	message string
+	line, column int
+	message      string
 }
 
 func (l *located) Error() string { return l.message }
@@ -27,73 +26,49 @@ func (a Advice) Error() string { return string(a) }
 
 // Scalar hands a plain value's text to read. Any failure becomes "expected …", with
 // the words of an Advice after it.
-func Scalar(n ast.Node, expected string, read func(string) error) error {
-	value, ok := resolve(n).(ast.ScalarNode)
-	if !ok {
-		return &located{firstToken(n), "expected " + expected}
+func Scalar(n *yaml.Node, expected string, read func(string) error) error {
+	n = resolve(n)
+	switch n.Kind {
+	case yaml.SequenceNode:
+		return at(n, "expected %s, found a list: one value is meant; repeat what it belongs to for each of the others", expected)
+	case yaml.MappingNode:
+		return at(n, "expected %s, found %s", expected, nodeWords(n))
 	}
-	text := value.GetToken().Value
-	if err := read(text); err != nil {
-		message := fmt.Sprintf("expected %s, found %q", expected, text)
+	if err := read(n.Value); err != nil {
+		message := fmt.Sprintf("expected %s, found %q", expected, n.Value)
 		var advice Advice
 		if errors.As(err, &advice) {
 			message += ": " + advice.Error()
 		}
-		return &located{value.GetToken(), message}
+		return at(n, "%s", message)
 	}
 	return nil
 }
 
+// Unknown is an error about a word that is none of those that are known: an Advice
+// where one of them is near.
+func Unknown(word string, known ...string) error {
+	if near := suggest.Nearest(word, known); near != "" {
+		return Advice(fmt.Sprintf("did you mean %q?", near))
+	}
+	return errors.New("not known")
+}
+
 // List hands each item of a list, or a value that is none, to read: "one, or a list".
-func List(n ast.Node, read func(item ast.Node) error) error {
-	list, ok := resolve(n).(*ast.SequenceNode)
-	if !ok {
+func List(n *yaml.Node, read func(item *yaml.Node) error) error {
+	n = resolve(n)
+	if n.Kind != yaml.SequenceNode {
 		return read(n)
 	}
-	if len(list.Values) == 0 {
-		return &located{firstToken(list), "expected one or more, found an empty list"}
+	if len(n.Content) == 0 {
+		return at(n, "expected one or more, found an empty list")
 	}
-	for _, item := range list.Values {
+	for _, item := range n.Content {
 		if err := read(item); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// explain turns the YAML library's errors into a place and words without Go's types.
-func explain(err error) (*token.Token, string) {
-	var own *located
-	var mismatch *yaml.TypeError
-	var overflow *yaml.OverflowError
-	var kind *yaml.UnexpectedNodeTypeError
-	var other yaml.Error
-	switch {
-	case errors.As(err, &own):
-		return own.token, own.message
-	case errors.As(err, &mismatch):
-		return mismatch.Token, fmt.Sprintf("expected %s, found %q", kindWords(mismatch.DstType), value(mismatch.Token))
-	case errors.As(err, &overflow):
-		return overflow.Token, fmt.Sprintf("expected %s, found %s, which is out of range", kindWords(overflow.DstType), overflow.SrcNum)
-	case errors.As(err, &kind):
-		return kind.Token, fmt.Sprintf("expected %s, found %s", nodeWords(kind.Expected), nodeWords(kind.Actual))
-	case errors.As(err, &other):
-		return other.GetToken(), hint(other.GetMessage())
-	}
-	return nil, err.Error()
-}
-
-// hint says what to do where the library's words leave one alone.
-func hint(message string) string {
-	switch {
-	case strings.HasPrefix(message, "found character '\t'"):
-		return "found a tab; expected spaces"
-	case strings.HasPrefix(message, "mapping value is not allowed"):
-		return message + "; expected every key of a mapping at the same indentation"
-	case strings.HasPrefix(message, "found an invalid key for this map"), strings.HasPrefix(message, "value is not allowed in this context"):
-		return message + "; text that begins with a bracket stands in quotes: \"[fd00::2]:80\""
-	}
-	return message
 }
 
 // OneLine keeps what a file contains from flooding or steering the terminal.
@@ -114,49 +89,6 @@ func visible(text string) string {
 		}
 		return ' '
 	}, text)
-}
-
-func value(tk *token.Token) string {
-	if tk == nil {
-		return ""
-	}
-	return tk.Value
-}
-
-func kindWords(t reflect.Type) string {
-	switch t.Kind() {
-	case reflect.Bool:
-		return "true or false"
-	case reflect.Float32, reflect.Float64:
-		return "a number"
-	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
-		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
-		return "a whole number"
-	case reflect.Slice, reflect.Array:
-		return "a list"
-	case reflect.Struct, reflect.Map, reflect.Pointer:
-		return "a mapping (key: value)"
-	default:
-		return "text"
-	}
-}
-
-func nodeWords(t ast.NodeType) string {
-	switch t {
-	case ast.MappingType, ast.MappingValueType:
-		return "a mapping (key: value)"
-	case ast.SequenceType:
-		return "a list"
-	case ast.StringType, ast.LiteralType:
-		return "text"
-	case ast.IntegerType, ast.FloatType:
-		return "a number"
-	case ast.BoolType:
-		return "true or false"
-	case ast.NullType:
-		return "nothing"
-	}
-	return strings.ToLower(t.YAMLName())
 }
 
 // excerpt is a line of the text, with a mark below the column that counts

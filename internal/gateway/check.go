@@ -121,6 +121,7 @@ func (c *checker) onHost() {
 	c.support()
 	c.waits()
 	c.ownAddresses()
+	c.targets()
 	c.sessions()
 	c.foreign()
 }

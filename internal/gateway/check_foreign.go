@@ -76,7 +76,7 @@ func (c *checker) destinationFirst(f *Foreign, n *snapshot.NATRule) (Ref, string
 	if n.Kind != snapshot.NATDest && n.Kind != snapshot.NATRedirect {
 		return Ref{}, "", ""
 	}
-	theirs := Port{n.Protocol, n.DestinationPort, n.DestinationPort}
+	theirs := portOf(n.Condition())
 	for _, i := range c.destinationsFor(theirs) {
 		d := c.plan.Destinations[i]
 		packets := traffic{from: d.From, to: []netip.Prefix{d.On}, in: d.In, port: d.Port}

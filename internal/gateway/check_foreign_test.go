@@ -37,6 +37,25 @@ func TestCheckForeignConditions(t *testing.T) {
 	without("not for the network", ours)
 }
 
+// TestCheckForeignRange: a rule of others for a range of ports is in the way of those in it.
+func TestCheckForeignRange(t *testing.T) {
+	facts := here()
+	facts.Foreign = docker()[1:2]
+	rule := &facts.Foreign[0].NAT[0]
+	rule.DestinationPort, rule.LastDestinationPort = 8000, 8100
+	for port, want := range map[string]int{"tcp/7999": 0, "tcp/8000": 1, "tcp/8050": 1, "tcp/8090-8200": 1, "tcp/8101": 0, "udp/8050": 0, "tcp": 1} {
+		n := 0
+		for _, f := range check(t, inFile("dnat: {on: 203.0.113.7, port: "+port+", to: 10.0.0.2}"), facts) {
+			if f.ID == "foreign-rule-first" {
+				n++
+			}
+		}
+		if n != want {
+			t.Errorf("%s: %d findings, want %d", port, n, want)
+		}
+	}
+}
+
 // TestCheckAdmitted: a chain that refuses is warned of until rules let through what begins
 // inside, and something that comes in.
 func TestCheckAdmitted(t *testing.T) {

@@ -3,6 +3,7 @@ package gateway
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/natkit/natkit/internal/units"
 )
@@ -70,6 +71,37 @@ func (c *checker) ownAddresses() {
 			}
 		}
 	})
+}
+
+// targets looks whether the hosts inside are other hosts, and inside.
+func (c *checker) targets() {
+	said := map[netip.Addr]bool{}
+	c.everyRule(func(o one) {
+		for _, w := range o.written() {
+			if a, ok := w.inside(); ok && !said[a] {
+				said[a] = o.notInside(a, w)
+			}
+		}
+	})
+}
+
+// notInside warns of a host inside that is the gateway itself, or is outside.
+func (o one) notInside(a netip.Addr, w written) bool {
+	by, near := o.toward(a)
+	if !near {
+		by = o.facts.Ways[a]
+	}
+	switch {
+	case o.facts.Has(a):
+		o.warn("target-is-gateway", w.text+" is an address of this host itself: what is sent there goes no further than to its own programs",
+			"name a host inside; or leave the rule out and have the program listen on the address outside", w.path...)
+	case slices.Contains(o.config.Interfaces.WAN, by):
+		o.warn("target-outside", fmt.Sprintf("the way to %s leads out by %s, which is wan: what is sent there leaves again and comes to no host inside", w.text, by),
+			"name a host inside; or give this one a route by an interface inside: sudo ip route add "+host(a).String()+" dev INTERFACE", w.path...)
+	default:
+		return false
+	}
+	return true
 }
 
 // hostAddresses are those that a host has, and those of its networks that no host has.

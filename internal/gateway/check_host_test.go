@@ -47,6 +47,32 @@ func TestCheckEngine(t *testing.T) {
 	})
 }
 
+// TestCheckTargets: a host inside that is this one, or to which the way leads out, is told.
+func TestCheckTargets(t *testing.T) {
+	facts := here()
+	facts.Ways = map[netip.Addr]string{netip.MustParseAddr("198.18.0.9"): "eth0", netip.MustParseAddr("10.9.0.9"): "eth1"}
+	for rule, want := range map[string]string{
+		"dnat: {on: 203.0.113.7, port: tcp/80, to: 10.0.0.2}":             "",
+		"dnat: {on: 203.0.113.7, port: tcp/80, to: 10.0.0.1}":             "target-is-gateway",
+		"dnat: {on: 203.0.113.7, port: tcp/80, to: \"203.0.113.7:8080\"}": "target-is-gateway",
+		"static: {outside: 203.0.113.7, inside: 172.17.0.1}":              "target-is-gateway",
+		"dnat: {on: 203.0.113.7, port: tcp/80, to: 203.0.113.20}":         "target-outside",
+		"dnat: {on: 203.0.113.7, port: tcp/80, to: \"198.18.0.9:8080\"}":  "target-outside",
+		"dnat: {on: 203.0.113.7, port: tcp/80, to: 10.9.0.9}":             "",
+		"dnat: {on: 203.0.113.7, port: tcp/80, to: 10.9.0.10}":            "",
+	} {
+		got := ""
+		for _, f := range check(t, inFile(rule), facts) {
+			if strings.HasPrefix(f.ID, "target-") {
+				got += f.ID
+			}
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", rule, got, want)
+		}
+	}
+}
+
 func TestCheckHost(t *testing.T) {
 	const cut = "it takes your own session from 198.18.0.1:50000 to 203.0.113.7 port 22"
 	runChecks(t, here(), []checkCase{
@@ -72,7 +98,8 @@ func TestCheckHost(t *testing.T) {
 		{"session by all of dnat", inFile("dnat: {on: 203.0.113.7, to: 10.0.0.2}"), []string{"4 203.0.113.7 refuse cuts-own-session: dnat: " + cut}},
 		{"session of another client", inFile("dnat: {on: wan, port: tcp/22, from: 198.18.1.0/24, to: 10.0.0.2}"), nil},
 		{"another port", inFile("dnat: {on: wan, port: udp/22, to: 10.0.0.2}"), nil},
-		{"a more specific rule that spares it", inFile("dnat: {on: 203.0.113.7, to: 10.0.0.2}", "dnat: {on: wan, port: tcp/22, to: 203.0.113.7}"), nil},
+		{"a more specific rule that spares it", inFile("dnat: {on: 203.0.113.7, to: 10.0.0.2}", "dnat: {on: wan, port: tcp/22, to: 203.0.113.7}"),
+			[]string{"5 203.0.113.7 warn target-is-gateway: dnat: 203.0.113.7 is an address of this host itself: what is sent there goes no further than to its own programs"}},
 		{"session by static", inFile("static: {inside: 10.0.0.2, outside: 203.0.113.7}"), []string{"4 203.0.113.7 refuse cuts-own-session: static: " + cut}},
 		{"session by netmap", inFile("netmap: {inside: 10.0.0.0/30, outside: 203.0.113.4/30}"),
 			[]string{"4 203.0.113.4/30 warn address-missing: netmap: 203.0.113.4/30 lies on the network of eth0, and of its 4 addresses interfaces here have 1: nobody answers for the others there",

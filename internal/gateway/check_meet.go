@@ -43,14 +43,14 @@ func (c *checker) contains(n snapshot.NATCondition, t traffic) bool {
 	p := portOf(n)
 	return lies(n.FromSource, t.from) && lies(n.ToDestination, t.to) &&
 		named(n.InInterface, t.in) && named(n.OutInterface, t.out) &&
-		(p == Port{} || p == t.port || p.First == 0 && p.Protocol == t.port.Protocol) &&
+		(p == Port{} || p.Protocol == t.port.Protocol && (p.First == 0 || t.port.First != 0 && p.has(t.port.First) && p.has(t.port.last()))) &&
 		(!n.LocalDestination || len(t.to) > 0 && !slices.ContainsFunc(t.to, func(p netip.Prefix) bool {
 			return !p.IsSingleIP() || !c.hasAddressIn(p)
 		}))
 }
 
 func portOf(n snapshot.NATCondition) Port {
-	return Port{n.Protocol, n.DestinationPort, n.DestinationPort}
+	return Port{n.Protocol, n.DestinationPort, max(n.DestinationPort, n.LastDestinationPort)}
 }
 
 // hasAddressIn tells whether an interface has an address in the prefix.

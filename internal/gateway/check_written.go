@@ -68,6 +68,24 @@ func (r Rule) written() (all []written) {
 	return all
 }
 
+// inside is the address of the host inside that it is, if it is one.
+func (w written) inside() (netip.Addr, bool) {
+	return w.addrs.First, (w.use == useTo || w.use == useInside) && w.addrs.First == w.addrs.Last
+}
+
+// Targets are the hosts inside that rules are about, each once.
+func (c *Config) Targets() (all []netip.Addr) {
+	known := map[netip.Addr]bool{}
+	c.each(func(r Rule, _ Ref) {
+		for _, w := range r.written() {
+			if a, ok := w.inside(); ok && !known[a] {
+				known[a], all = true, append(all, a)
+			}
+		}
+	})
+	return all
+}
+
 // overlaps tells whether two ranges have an address in common.
 func (r Range) overlaps(s Range) bool {
 	return r.First.BitLen() == s.First.BitLen() && r.First.Compare(s.Last) <= 0 && s.First.Compare(r.Last) <= 0

@@ -2,7 +2,10 @@ package gateway
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
+	"strings"
 
 	"github.com/natkit/natkit/internal/snapshot"
 )
@@ -17,6 +20,9 @@ type Facts struct {
 	Sessions []Session `json:"sessions,omitempty"`
 	// Foreign are other programs' base chains that packets pass before or after ours.
 	Foreign []Foreign `json:"foreign,omitempty"`
+	// Ways are the interfaces by which hosts inside are reached that rules lead to and that
+	// are on no network of the Interfaces; without those that no route leads to.
+	Ways map[netip.Addr]string `json:"ways,omitempty"`
 	// Kernel is the running one; without a release where it is not known.
 	Kernel snapshot.Kernel `json:"kernel"`
 	// Conntrack is the connection table's size, Sysctls the values that a plan may
@@ -46,6 +52,25 @@ type Interface struct {
 	Up        bool           `json:"up"`
 	MTU       int            `json:"mtu_bytes"`
 	Addresses []netip.Prefix `json:"addresses,omitempty"`
+	// Bridge is set for one that takes what it carries through netfilter.
+	Bridge *Bridge `json:"bridge,omitempty"`
+}
+
+// Bridge is an interface's as br_netfilter makes it: where the destination of a packet is
+// translated to a host behind it, the bridge itself takes the packet there.
+type Bridge struct {
+	// IPv4 and IPv6 tell of which packets it does so.
+	IPv4 bool `json:"ipv4"`
+	IPv6 bool `json:"ipv6"`
+	// OneWay are ports that send nothing back that came in by them; Hairpin those that do.
+	OneWay  []string `json:"one_way_ports,omitempty"`
+	Hairpin []string `json:"hairpin_ports,omitempty"`
+}
+
+// Cuts tells whether a host behind the bridge may not reach itself by an address that is
+// translated to its own.
+func (b *Bridge) Cuts(v6 bool) bool {
+	return b != nil && len(b.OneWay) > 0 && (v6 && b.IPv6 || !v6 && b.IPv4)
 }
 
 // Session is a TCP connection from Client to Server, which is an address of this host.
@@ -119,4 +144,100 @@ func (f *Facts) AddressesOf(name string) []netip.Prefix {
 		}
 	}
 	return nil
+}
+
+// Has tells whether an interface has the address.
+func (f *Facts) Has(a netip.Addr) bool {
+	return slices.ContainsFunc(f.Interfaces, func(i Interface) bool {
+		return slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool { return p.Addr() == a })
+	})
+}
+
+// Near tells whether an address is on the network of an interface.
+func (f *Facts) Near(a netip.Addr) bool {
+	return slices.ContainsFunc(f.Interfaces, func(i Interface) bool {
+		return slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool { return p.Contains(a) })
+	})
+}
+
+// BridgeOf is that of an interface; nil where it is none, or leaves packets alone.
+func (f *Facts) BridgeOf(name string) *Bridge {
+	for _, i := range f.Interfaces {
+		if i.Name == name {
+			return i.Bridge
+		}
+	}
+	return nil
+}
+
+// Names of the sysctls by which a host forwards.
+const (
+	Forward4 = "net.ipv4.ip_forward"
+	Forward6 = "net.ipv6.conf.all.forwarding"
+)
+
+// ForwardSysctl is the one of an interface that decides, of IPv4, what comes in by it
+// (IN_DEV_FORWARD); of IPv6 it may forward where Forward6 is off (Linux 6.17).
+func ForwardSysctl(v6 bool, in string) string {
+	in = strings.ReplaceAll(in, ".", "/")
+	if v6 {
+		return "net.ipv6.conf." + in + ".force_forwarding"
+	}
+	return "net.ipv4.conf." + in + ".forwarding"
+}
+
+// NotForwarded is the sysctl by which the host does not forward what comes in by an
+// interface; empty where it does, or where that is not known.
+func (f *Facts) NotForwarded(v6 bool, in string) string {
+	all := Forward4
+	if v6 {
+		all = Forward6
+	}
+	general, known := f.Sysctls.Int(all)
+	own, has := f.Sysctls.Int(ForwardSysctl(v6, in))
+	switch {
+	case has && own != 0:
+		return ""
+	case known && general == 0:
+		return all
+	case has && !v6:
+		return ForwardSysctl(v6, in)
+	}
+	return ""
+}
+
+// NotForwarding are the sysctls by which the host does not forward what a plan is for: what
+// comes in by the interfaces that it names, or by any where it names none.
+func (f *Facts) NotForwarding(p *Plan) (names []string) {
+	for _, v6 := range []bool{false, true} {
+		if v6 && !p.IPv6 || !v6 && !p.IPv4 {
+			continue
+		}
+		in := slices.DeleteFunc(slices.Concat(p.WAN, p.LAN), func(name string) bool { return !f.has(name) })
+		if len(in) == 0 {
+			in = []string{""}
+		}
+		for _, name := range in {
+			if off := f.NotForwarded(v6, name); off != "" && !slices.Contains(names, off) {
+				names = append(names, off)
+			}
+		}
+	}
+	return names
+}
+
+// Forwarding are the facts when the host forwards what a plan is for, as applying it makes
+// it do: to turn it on for IPv4 does so for every interface (inet_forward_change).
+func (f Facts) Forwarding(p *Plan) Facts {
+	f.Sysctls = maps.Clone(f.Sysctls)
+	if value, known := f.Sysctls.Int(Forward4); p.IPv4 && known && value == 0 {
+		f.Sysctls[Forward4] = "1"
+		for _, i := range f.Interfaces {
+			delete(f.Sysctls, ForwardSysctl(false, i.Name))
+		}
+	}
+	if _, known := f.Sysctls.Int(Forward6); p.IPv6 && known {
+		f.Sysctls[Forward6] = "1"
+	}
+	return f
 }

@@ -138,7 +138,11 @@ func (f *Foreign) remove(n *snapshot.NATRule, p *Plan) string {
 func unzone(n *snapshot.NATRule, wan string) string {
 	what := "--remove-masquerade"
 	if !n.TranslatesSource() {
-		what = fmt.Sprintf("--remove-forward-port=port=%d:proto=%s", n.DestinationPort, n.Protocol)
+		port := strconv.Itoa(int(n.DestinationPort))
+		if n.LastDestinationPort != 0 {
+			port += fmt.Sprintf("-%d", n.LastDestinationPort)
+		}
+		what = fmt.Sprintf("--remove-forward-port=port=%s:proto=%s", port, n.Protocol)
 		if n.FirstPort != 0 {
 			what += fmt.Sprintf(":toport=%d", n.FirstPort)
 		}

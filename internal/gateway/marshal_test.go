@@ -46,6 +46,7 @@ func TestMarshalParse(t *testing.T) {
 		"gateway: {mss: 1360, accounting: on, expect: {flows: 1}, nat: [masquerade: {ports: 4000, random: on}]}",
 		"gateway: {ipv6: [static: {inside: 'fd00::', outside: '::2', stateless: on}, netmap: {inside: '::/0', outside: '::/0'}, snat: {to: ['::5-::7', '::8-::9'], persistent: off}]}",
 		"gateway: {nat: [static: {inside: 1.1.1.1, outside: 2.2.2.2, hairpin: on, local: on}, notrack: {on: 1.1.1.1, port: udp/7-9}, dnat: {on: wan, from: [10.0.0.0/8], port: icmp, to: 1.1.1.1}]}",
+		"gateway: {ipv6: [dnat: {on: wan, port: ip/89, to: '[fd02::10:80]'}, dnat: {on: wan, port: ip/6, to: 'fd00:1:2:3:4:5:6:80'}]}",
 	} {
 		marshalsBack(t, text)
 	}

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/goccy/go-yaml/ast"
+	"go.yaml.in/yaml/v4"
 
 	"github.com/natkit/natkit/internal/document"
 	"github.com/natkit/natkit/internal/prefix"
@@ -62,7 +62,7 @@ func parsePrefix(text string) (Prefix, error) {
 }
 
 // UnmarshalYAML reads it and keeps the place for an error.
-func (p *Prefix) UnmarshalYAML(n ast.Node) error {
+func (p *Prefix) UnmarshalYAML(n *yaml.Node) error {
 	return document.Scalar(n, prefixWords, func(text string) (err error) {
 		*p, err = parsePrefix(text)
 		return err
@@ -73,9 +73,9 @@ func (p *Prefix) UnmarshalYAML(n ast.Node) error {
 func (p Prefix) String() string { return prefix.Text(p.Prefix) }
 
 // UnmarshalYAML reads one or a list.
-func (p *Prefixes) UnmarshalYAML(n ast.Node) error {
+func (p *Prefixes) UnmarshalYAML(n *yaml.Node) error {
 	*p = nil
-	return document.List(n, func(item ast.Node) error {
+	return document.List(n, func(item *yaml.Node) error {
 		var one Prefix
 		if err := one.UnmarshalYAML(item); err != nil {
 			return err
@@ -86,7 +86,7 @@ func (p *Prefixes) UnmarshalYAML(n ast.Node) error {
 }
 
 // UnmarshalYAML reads it and keeps the place for an error.
-func (a *Address) UnmarshalYAML(n ast.Node) error {
+func (a *Address) UnmarshalYAML(n *yaml.Node) error {
 	return document.Scalar(n, addressWords, func(text string) (err error) {
 		a.Addr, err = parseAddr(text)
 		if _, e := netip.ParsePrefix(text); e == nil {
@@ -126,9 +126,9 @@ func parseRange(text string) (Range, error) {
 func RangeOf(p netip.Prefix) Range { return Range{p.Masked().Addr(), prefix.Last(p)} }
 
 // UnmarshalYAML reads one or a list.
-func (r *Ranges) UnmarshalYAML(n ast.Node) error {
+func (r *Ranges) UnmarshalYAML(n *yaml.Node) error {
 	*r = nil
-	return document.List(n, func(item ast.Node) error {
+	return document.List(n, func(item *yaml.Node) error {
 		return document.Scalar(item, rangeWords, func(text string) error {
 			one, err := parseRange(text)
 			*r = append(*r, one)
@@ -142,6 +142,9 @@ func (r *Ranges) UnmarshalYAML(n ast.Node) error {
 func checkName(name string) error {
 	const longest = 15 // IFNAMSIZ-1
 	switch {
+	case strings.HasSuffix(name, "*") || strings.HasSuffix(name, "+"):
+		begin := strings.TrimRight(name, "*+")
+		return document.Advice(fmt.Sprintf("there are no patterns: name each interface, such as %s0 and %[1]s1", begin))
 	case strings.Trim(name, "0123456789.") == "" || strings.ContainsAny(name, ":%"):
 		return document.Advice("neither an address nor a name")
 	case name == "" || len(name) > longest || strings.ContainsAny(name, "/, \t\n\v\f\r\"\\") || !isPrintable(name):
@@ -155,9 +158,9 @@ func isPrintable(text string) bool {
 }
 
 // UnmarshalYAML reads one or a list.
-func (names *Names) UnmarshalYAML(n ast.Node) error {
+func (names *Names) UnmarshalYAML(n *yaml.Node) error {
 	*names = nil
-	return document.List(n, func(item ast.Node) error {
+	return document.List(n, func(item *yaml.Node) error {
 		return document.Scalar(item, nameWords, func(text string) error {
 			if slices.Contains(*names, text) {
 				return document.Advice("it is there twice")
@@ -171,6 +174,9 @@ func (names *Names) UnmarshalYAML(n ast.Node) error {
 // parseOn reads an address or a name.
 func parseOn(text string) (On, error) {
 	a, err := parseAddr(text)
+	if both, e := netip.ParseAddrPort(text); e == nil {
+		return On{}, document.Advice(fmt.Sprintf("a port has a field of its own: write on: %s, port: tcp/%d", both.Addr(), both.Port()))
+	}
 	switch {
 	case err == nil:
 		return On{Address: a}, nil
@@ -181,7 +187,7 @@ func parseOn(text string) (On, error) {
 }
 
 // UnmarshalYAML reads it and keeps the place for an error.
-func (o *On) UnmarshalYAML(n ast.Node) error {
+func (o *On) UnmarshalYAML(n *yaml.Node) error {
 	return document.Scalar(n, onWords, func(text string) (err error) {
 		*o, err = parseOn(text)
 		return err
@@ -197,6 +203,9 @@ func (o On) String() string {
 
 // parseEndpoint reads 172.17.0.2, 172.17.0.2:80, fd00::2 or [fd00::2]:80.
 func parseEndpoint(text string) (Endpoint, error) {
+	if host, port, ambiguous := portlike(text); ambiguous {
+		return Endpoint{}, document.Advice(fmt.Sprintf("write \"[%s]:%s\" for that port, or \"[%s]\" for the address", host, port, text))
+	}
 	a, err := parseAddr(strings.TrimSuffix(strings.TrimPrefix(text, "["), "]"))
 	if err == nil {
 		return Endpoint{Address: a}, nil
@@ -211,10 +220,20 @@ func parseEndpoint(text string) (Endpoint, error) {
 		return Endpoint{}, err
 	}
 	if a.Is6() != bracketed {
-		return Endpoint{}, document.Advice("an address of IPv6 before a port stands in brackets, one of IPv4 does not")
+		return Endpoint{}, document.Advice(fmt.Sprintf("write %q", withPort(a, port)))
 	}
 	number, err := portNumber(port)
 	return Endpoint{a, number}, err
+}
+
+// portlike tells whether the last number of an address of IPv6 may be meant for a port,
+// as in fd00::2:80, and what would be the address then.
+func portlike(text string) (host, port string, ambiguous bool) {
+	a, err := netip.ParseAddr(text)
+	host, port, _ = cutLast(text, ":")
+	before, e := netip.ParseAddr(host)
+	_, number := portNumber(port)
+	return host, port, err == nil && e == nil && number == nil && a.Is6() && before.Is6()
 }
 
 func cutLast(text, sep string) (before, after string, found bool) {
@@ -225,7 +244,17 @@ func cutLast(text, sep string) (before, after string, found bool) {
 	return text[:at], text[at+len(sep):], true
 }
 
+func withPort(a netip.Addr, port string) string {
+	if a.Is6() {
+		return "[" + a.String() + "]:" + port
+	}
+	return a.String() + ":" + port
+}
+
 func portNumber(text string) (uint16, error) {
+	if service := services[strings.ToLower(text)]; service != 0 {
+		return 0, document.Advice(fmt.Sprintf("names of services are not known: write the port, %d", service))
+	}
 	n, err := strconv.ParseUint(text, 10, 16)
 	if err != nil || n == 0 {
 		return 0, document.Advice("ports are 1 to 65535")
@@ -234,7 +263,7 @@ func portNumber(text string) (uint16, error) {
 }
 
 // UnmarshalYAML reads it and keeps the place for an error.
-func (e *Endpoint) UnmarshalYAML(n ast.Node) error {
+func (e *Endpoint) UnmarshalYAML(n *yaml.Node) error {
 	return document.Scalar(n, endpointWords, func(text string) (err error) {
 		*e, err = parseEndpoint(text)
 		return err
@@ -242,6 +271,9 @@ func (e *Endpoint) UnmarshalYAML(n ast.Node) error {
 }
 
 func (e Endpoint) String() string {
+	if _, _, ambiguous := portlike(e.Address.String()); ambiguous && e.Port == 0 {
+		return "[" + e.Address.String() + "]"
+	}
 	if e.Port == 0 {
 		return e.Address.String()
 	}

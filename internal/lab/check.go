@@ -83,9 +83,7 @@ func (c *checker) nodes() {
 		}
 		seen[n.Name] = true
 		for _, name := range sortedKeys(n.Sysctls) {
-			if !validSysctl(name) {
-				c.fail(append(path, "sysctls", name), "sysctl %q: expected a name that begins with net., which a namespace has for itself", name)
-			}
+			c.sysctl(append(path, "sysctls", name), name)
 		}
 	}
 	if len(c.s.Topology.Nodes) < 2 {
@@ -93,8 +91,26 @@ func (c *checker) nodes() {
 	}
 }
 
-// validSysctl keeps a scenario inside its namespaces: names outside net.* belong
-// to the host. Slashes and empty parts could lead elsewhere.
+// hooksLwtunnel is one switch for all namespaces of the host though each has a file
+// for it, and it cannot be switched off again (nf_hooks_lwtunnel_sysctl_handler,
+// net/netfilter/nf_hooks_lwtunnel.c).
+const hooksLwtunnel = "net.netfilter.nf_hooks_lwtunnel"
+
+// sysctl keeps a scenario inside its namespaces. Which values hold for the whole host
+// differs by kernel: that is found where they are set.
+func (c *checker) sysctl(path []any, name string) {
+	switch {
+	case !validSysctl(name):
+		c.fail(path, "sysctl %q: expected a name that begins with net., which a namespace has for itself", name)
+	case name == hooksLwtunnel:
+		c.fail(path, "sysctl %q: it holds for the whole host and cannot be set back", name)
+	case slices.Contains(HostSysctls, name):
+		c.fail(path, "sysctl %q: it holds for the whole host; set it by host: of a stage, which requires --allow-host", name)
+	}
+}
+
+// validSysctl: names outside net.* belong to the host. Slashes and empty parts could
+// lead elsewhere.
 func validSysctl(name string) bool {
 	parts := strings.Split(name, ".")
 	return len(parts) >= 3 && parts[0] == "net" && !slices.Contains(parts, "") && !strings.Contains(name, "/")

@@ -60,6 +60,9 @@ type StageReport struct {
 	// Completed are then datagrams that were answered, packets that were sent, or
 	// connections that stand.
 	load.Result
+	// OtherCPU is the share of the machine's CPUs that processes outside of the lab used
+	// while the load ran, of those that natkit can see.
+	OtherCPU float64 `json:"other_cpu_share"`
 	// Loads are all loads of the stage.
 	Loads []LoadReport `json:"loads,omitempty"`
 	// Found are the IDs of what doctor found in this stage; nil where it did not look.

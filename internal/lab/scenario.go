@@ -50,19 +50,6 @@ type NodeSpec struct {
 // Link is a veth pair between two nodes.
 type Link [2]End
 
-// UnmarshalYAML reads a list: the library panics where one is longer than an array.
-func (l *Link) UnmarshalYAML(decode func(any) error) error {
-	var ends []End
-	if err := decode(&ends); err != nil {
-		return err
-	}
-	if len(ends) != len(l) {
-		return fmt.Errorf("expected a link: a list of %d ends, found %d", len(l), len(ends))
-	}
-	*l = Link(ends)
-	return nil
-}
-
 // End is one end of a link; its interface gets the address.
 type End struct {
 	Node    string `yaml:"node"`

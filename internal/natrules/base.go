@@ -32,8 +32,8 @@ type BaseChain struct {
 	NAT []snapshot.NATRule
 }
 
-// BaseChains are all of a namespace (nil: this one) but those of dormant tables, in
-// no order. Needs CAP_NET_ADMIN in that namespace. No module of iptables is loaded
+// BaseChains are all of a namespace (nil: this one) but those of dormant tables and of
+// natkit's own, in no order. Needs CAP_NET_ADMIN in that namespace. No module of iptables is loaded
 // by it.
 func BaseChains(ns *netns.Handle) ([]BaseChain, error) {
 	all, err := nftBaseChains(ns)
@@ -44,15 +44,74 @@ func BaseChains(ns *netns.Handle) ([]BaseChain, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read chains of iptables-legacy: %w", err)
 	}
-	translating, err := Read(ns)
+	translating, err := byElement(ns)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("read NAT rules: %w", err)
 	}
 	all = append(all, legacy...)
 	for i := range all {
-		all[i].NAT = all[i].of(translating.Rules)
+		all[i].NAT = all[i].of(translating)
 	}
 	return all, nil
+}
+
+// byElement tells what Read does, but a rule that looks into sets and maps once for each
+// element, and one for ranges of ports once for each of them. natkit's own table is left
+// out.
+func byElement(ns *netns.Handle) ([]snapshot.NATRule, error) {
+	all, err := over(ns, func(c conn) (all []found, err error) {
+		names, err := links(ns)
+		if err != nil {
+			return nil, fmt.Errorf("list interfaces: %w", err)
+		}
+		var tables []*kernelTable
+		nat := func(c kernelChain) bool { return c.translates() && !c.key().isGateway() }
+		if _, _, err := c.settled(func() (err error) { tables, err = c.withSets(nat); return err }); err != nil {
+			return nil, err
+		}
+		for _, t := range tables {
+			all = append(all, t.stepByElement(names).byPorts().rules()...)
+		}
+		return all, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	legacy, err := legacyTables(ns, "nat")
+	for _, t := range legacy {
+		all = append(all, t.byPorts().rules()...)
+	}
+	return inHookOrder(all), err
+}
+
+// byPorts is the table with a step for each range of destination ports.
+func (t *ruleTable) byPorts() *ruleTable {
+	for _, c := range t.order {
+		var steps []step
+		for _, s := range c.steps {
+			steps = append(steps, s.byPorts()...)
+		}
+		c.steps = steps
+	}
+	return t
+}
+
+// byPorts is the step once for each range of destination ports, where nothing else is
+// missing in the rule's own fields.
+func (s step) byPorts() (all []step) {
+	f := &s.further
+	if s.unknown || len(f.Ports) == 0 || len(f.SourcePorts) > 0 || f.SYN || s.rule.DestinationPort != 0 {
+		return []step{s}
+	}
+	for _, p := range f.Ports {
+		one := s
+		one.rule.DestinationPort, one.rule.Partial = max(p[0], 1), false
+		if p[1] > p[0] {
+			one.rule.LastDestinationPort = p[1]
+		}
+		all = append(all, one)
+	}
+	return all
 }
 
 // of are the rules that packets meet by this chain.
@@ -96,8 +155,8 @@ func (c conn) baseChains() ([]BaseChain, error) {
 	graphs := map[tableKey]*graph{}
 	var all []BaseChain
 	for _, chain := range chains {
-		key := tableKey{chain.family, chain.table}
-		if chain.hook < 0 || familyNames[chain.family] == "" || flags[key]&nftTableDormant != 0 {
+		key := chain.key()
+		if chain.hook < 0 || key.isGateway() || familyNames[chain.family] == "" || flags[key]&nftTableDormant != 0 {
 			continue
 		}
 		if graphs[key] == nil {

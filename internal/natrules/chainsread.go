@@ -15,7 +15,7 @@ func nftChains(ns *netns.Handle) ([]NATTable, error) {
 			return nil, fmt.Errorf("list interfaces: %w", err)
 		}
 		var tables []*kernelTable
-		if _, _, err := c.settled(func() (err error) { tables, err = c.withSets(); return err }); err != nil {
+		if _, _, err := c.settled(func() (err error) { tables, err = c.withSets(kernelChain.atIP); return err }); err != nil {
 			return nil, err
 		}
 		for _, t := range tables {
@@ -25,8 +25,9 @@ func nftChains(ns *netns.Handle) ([]NATTable, error) {
 	})
 }
 
-// withSets reads the tables, with the sets of those that are not natkit's own.
-func (c conn) withSets() (all []*kernelTable, err error) {
+// withSets reads the tables that have such a chain, with the sets of those that are not
+// natkit's own.
+func (c conn) withSets(such func(kernelChain) bool) (all []*kernelTable, err error) {
 	chains, err := c.chains()
 	if err != nil {
 		return nil, err
@@ -37,8 +38,8 @@ func (c conn) withSets() (all []*kernelTable, err error) {
 	}
 	var keys []tableKey
 	for _, chain := range chains {
-		key := tableKey{chain.family, chain.table}
-		if chain.atIP() && flags[key]&nftTableDormant == 0 && !slices.Contains(keys, key) {
+		key := chain.key()
+		if such(chain) && flags[key]&nftTableDormant == 0 && !slices.Contains(keys, key) {
 			keys = append(keys, key)
 		}
 	}

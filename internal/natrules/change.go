@@ -61,7 +61,7 @@ func onRule(target string, fn func(conn, *ruleset, edit) error) error {
 	if err != nil {
 		return err
 	}
-	ns, err := namespace(t.Netns)
+	ns, err := netns.OfInode(t.Netns)
 	if err != nil {
 		return err
 	}
@@ -92,16 +92,6 @@ type gone string
 
 func (g gone) Error() string        { return string(g) }
 func (g gone) Is(target error) bool { return target == fs.ErrNotExist }
-
-// namespace opens the one of that inode. Who may not look into other processes
-// cannot tell that it is gone.
-func namespace(inode uint64) (*netns.Handle, error) {
-	ns, err := netns.OfInode(inode)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, gone(fmt.Sprintf("network namespace %d is gone, with all its rules", inode))
-	}
-	return ns, err
-}
 
 // writable: a table with an owner obeys only that one (NFT_TABLE_F_OWNER).
 func (s *ruleset) writable(r *kernelRule) error {

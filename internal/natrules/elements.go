@@ -27,7 +27,8 @@ const (
 )
 
 // constantSets reads the sets and maps that rules of a table look into, but for those
-// whose elements come and go by themselves, and those that have one for all else.
+// whose elements come and go by themselves, those that have one for all else, and those
+// that are too large to make steps of.
 func (c conn) constantSets(t *kernelTable) (map[string][]element, error) {
 	asked, concerning := map[string]bool{}, t.concerning()
 	for _, r := range t.rules {
@@ -47,7 +48,7 @@ func (c conn) constantSets(t *kernelTable) (map[string][]element, error) {
 	}
 	for _, a := range sets {
 		name, flags := a.text(setName), a.u32(setFlagBits)
-		if !asked[name] || flags&(nftSetDynamic|nftSetTimeout) != 0 {
+		if !asked[name] || flags&(nftSetDynamic|nftSetTimeout) != 0 || a.u32(setCount) > mostPicked { // not told before Linux 6.16
 			continue
 		}
 		lists, err := c.copyElements(t.key, name)

@@ -100,7 +100,10 @@ func (g *graph) accepts(chain string) []snapshot.NATRule {
 				return
 			}
 			s := &g.steps[chain][i]
-			r := within(conditions(s.rule), outer)
+			r, never := within(conditions(s.rule), outer)
+			if never {
+				continue
+			}
 			if s.ends && s.refuses == "" {
 				all = append(all, r)
 			}

@@ -52,6 +52,8 @@ func parseChain(msg []byte) (kernelChain, error) {
 	return c, nil
 }
 
+func (c kernelChain) key() tableKey { return tableKey{c.family, c.table} }
+
 func (c kernelChain) translates() bool {
 	return c.kind == "nat" && c.hook >= 0 && c.hook < len(hookNames) && familyNames[c.family] != ""
 }

@@ -3,6 +3,7 @@ package natrules
 import (
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/natkit/natkit/internal/snapshot"
 )
@@ -81,20 +82,53 @@ func (s *step) forAll() bool {
 	return !s.rule.Partial && s.version == 0 && len(s.rule.Unless) == 0 && s.rule.Condition() == snapshot.NATCondition{}
 }
 
-// within adds the conditions of the rule that led to this one's chain.
-func within(r, outer snapshot.NATRule) snapshot.NATRule {
-	clash := false
-	r.Protocol, clash = both(r.Protocol, outer.Protocol, clash)
-	r.DestinationPort, clash = both(r.DestinationPort, outer.DestinationPort, clash)
-	r.FromSource, clash = bothPrefixes(r.FromSource, outer.FromSource, clash)
-	r.ToDestination, clash = bothPrefixes(r.ToDestination, outer.ToDestination, clash)
-	r.OutInterface, clash = both(r.OutInterface, outer.OutInterface, clash)
-	r.InInterface, clash = both(r.InInterface, outer.InInterface, clash)
+// within adds the conditions of the rule that led to this one's chain; never is true where
+// no packet meets both.
+func within(r, outer snapshot.NATRule) (_ snapshot.NATRule, never bool) {
+	r.Protocol, never = both(r.Protocol, outer.Protocol, never)
+	never = bothPorts(&r, outer) || never
+	r.FromSource, never = bothPrefixes(r.FromSource, outer.FromSource, never)
+	r.ToDestination, never = bothPrefixes(r.ToDestination, outer.ToDestination, never)
+	r.OutInterface, never = bothNames(r.OutInterface, outer.OutInterface, never)
+	r.InInterface, never = bothNames(r.InInterface, outer.InInterface, never)
 	r.LocalDestination = r.LocalDestination || outer.LocalDestination
 	r.Unless = slices.Concat(outer.Unless, r.Unless)
 	r.Marked = r.Marked || outer.Marked
-	r.Partial = r.Partial || outer.Partial || clash
-	return r
+	r.Partial = r.Partial || outer.Partial
+	return r, never
+}
+
+// bothPorts leaves the ports that both are for; true where there are none.
+func bothPorts(r *snapshot.NATRule, outer snapshot.NATRule) bool {
+	switch {
+	case outer.DestinationPort == 0:
+		return false
+	case r.DestinationPort == 0:
+		r.DestinationPort, r.LastDestinationPort = outer.DestinationPort, outer.LastDestinationPort
+		return false
+	}
+	last := min(max(r.DestinationPort, r.LastDestinationPort), max(outer.DestinationPort, outer.LastDestinationPort))
+	r.DestinationPort = max(r.DestinationPort, outer.DestinationPort)
+	r.LastDestinationPort = 0
+	if last > r.DestinationPort {
+		r.LastDestinationPort = last
+	}
+	return last < r.DestinationPort
+}
+
+// bothNames is both of interfaces, of which one may be the beginning of the other.
+func bothNames(inner, outer string, clash bool) (string, bool) {
+	begins := func(name, stem string) bool {
+		short := strings.TrimRight(stem, "+*")
+		return short != stem && strings.HasPrefix(name, short)
+	}
+	switch {
+	case begins(inner, outer):
+		return inner, clash
+	case begins(outer, inner):
+		return outer, clash
+	}
+	return both(inner, outer, clash)
 }
 
 // both is the one condition that there is; where there are two, the inner one,

@@ -117,8 +117,10 @@ func (w *walker) walk(c *ruleChain, outer snapshot.NATRule) {
 		if s.translates {
 			w.meet(c, s, outer)
 		}
-		for _, to := range s.to {
-			w.walk(w.table.chains[to], within(conditions(s.rule), outer))
+		if inner, never := within(conditions(s.rule), outer); !never {
+			for _, to := range s.to {
+				w.walk(w.table.chains[to], inner)
+			}
 		}
 		outer = w.after(s, outer)
 	}
@@ -137,12 +139,16 @@ func (t *ruleTable) translates(c *ruleChain, known map[*ruleChain]bool) bool {
 }
 
 func (w *walker) meet(c *ruleChain, s *step, outer snapshot.NATRule) {
+	way, never := w.place(c, s, outer)
+	if never {
+		return
+	}
 	i, known := w.at[s]
 	if !known {
 		i = len(w.met)
 		w.met, w.at[s] = append(w.met, met{chain: c, step: s}), i
 	}
-	w.met[i].ways = append(w.met[i].ways, w.place(c, s, outer))
+	w.met[i].ways = append(w.met[i].ways, way)
 }
 
 // found are the rules, those to which several ways lead with the conditions of all ways
@@ -151,7 +157,7 @@ func (w *walker) found() (all []found) {
 	for _, m := range w.met {
 		r := m.ways[0]
 		if len(m.ways) > 1 || w.lost {
-			r = w.place(m.chain, m.step, snapshot.NATRule{Partial: true})
+			r, _ = w.place(m.chain, m.step, snapshot.NATRule{Partial: true})
 		}
 		if len(m.ways) > 1 && !w.lost {
 			r.Ways = m.ways
@@ -196,21 +202,21 @@ func (t *ruleTable) endIn(chains []string, seen map[string]bool) bool {
 // conditions are a rule's without its translation.
 func conditions(r snapshot.NATRule) snapshot.NATRule {
 	return snapshot.NATRule{
-		Protocol: r.Protocol, DestinationPort: r.DestinationPort,
+		Protocol: r.Protocol, DestinationPort: r.DestinationPort, LastDestinationPort: r.LastDestinationPort,
 		FromSource: r.FromSource, ToDestination: r.ToDestination,
 		OutInterface: r.OutInterface, InInterface: r.InInterface,
 		LocalDestination: r.LocalDestination, Unless: r.Unless, Marked: r.Marked, Partial: r.Partial,
 	}
 }
 
-// place completes what a rule says by where it is.
-func (w *walker) place(c *ruleChain, s *step, outer snapshot.NATRule) snapshot.NATRule {
-	r := within(s.rule, outer)
+// place completes what a rule says by where it is; never is true where no packet meets it.
+func (w *walker) place(c *ruleChain, s *step, outer snapshot.NATRule) (_ snapshot.NATRule, never bool) {
+	r, never := within(s.rule, outer)
 	if hook := hookNames[w.base.hook]; s.netmap && (hook == "postrouting" || hook == "input") { // netmap_tg4
 		r.Kind = snapshot.NATSource
 		r.Text = words(&r, w.table.family, true, "")
 	}
 	r.Family, r.Table, r.Chain = w.table.family, w.table.name, c.name
 	r.Hook, r.Priority = hookNames[w.base.hook], w.base.priority
-	return r
+	return r, never
 }

@@ -1,17 +1,53 @@
 package netns
 
 import (
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
+	"os"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/privilege"
 )
 
-// InodeOf is the inode of ns; of nil, which stands for the calling thread's as
-// wherever a socket is opened, that.
+// ID identifies a network namespace.
+type ID struct {
+	// Inode is given to another one as soon as the namespace is gone.
+	Inode uint64
+	// Cookie is no other's before the next boot; 0 where it is not known (before
+	// Linux 5.14).
+	Cookie uint64
+	// SeenFrom is the PID namespace (inode) of who noted this, and through whose
+	// processes the namespace can be found; 0 where it is not known.
+	SeenFrom uint64
+}
+
+// Is reports whether both are the same, as far as their cookies are known.
+func (id ID) Is(other ID) bool {
+	return id.Inode == other.Inode && (id.Cookie == 0 || other.Cookie == 0 || id.Cookie == other.Cookie)
+}
+
+// IDOf identifies ns; of nil, which stands for the calling thread's as wherever a
+// socket is opened, that.
+func IDOf(ns *Handle) (id ID, err error) {
+	here, err := ofThread("")
+	if err != nil {
+		return ID{}, err
+	}
+	defer here.Close()
+	if ns == nil || ns.inode == here.inode { // which takes no right to enter
+		id.Inode = here.inode
+		id.Cookie, err = cookie()
+		return id, err
+	}
+	id.Inode = ns.inode
+	err = ns.Do(func() error { id.Cookie, err = cookie(); return err })
+	return id, err
+}
+
+// InodeOf is the inode of ns; of nil, which stands for the calling thread's, that.
 func InodeOf(ns *Handle) (uint64, error) {
 	if ns != nil {
 		return ns.Inode(), nil
@@ -24,37 +60,129 @@ func InodeOf(ns *Handle) (uint64, error) {
 	return here.Inode(), nil
 }
 
-// OfInode is the namespace with that inode: the calling thread's, or one that a
-// process is in, holds or has mounted. Where there is none the error is
-// fs.ErrNotExist. To look for another than the thread's own needs CAP_SYS_ADMIN and
-// CAP_SYS_PTRACE.
-func OfInode(inode uint64) (*Handle, error) {
+// cookie tells the calling thread's namespace from all others of this boot; 0 where the
+// kernel does not say (SO_NETNS_COOKIE, Linux 5.14).
+func cookie() (uint64, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, fmt.Errorf("identify the network namespace: %w", err)
+	}
+	defer unix.Close(fd)
+	cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+	if errors.Is(err, unix.ENOPROTOOPT) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("identify the network namespace: %w", err)
+	}
+	return cookie, nil
+}
+
+// OfInode is Open where only the inode is known.
+func OfInode(inode uint64) (*Handle, error) { return Open(ID{Inode: inode}) }
+
+// Open is the namespace of that identity: the calling thread's, or one that a process is
+// in, holds or has mounted. It stays that one until Close. The error is fs.ErrNotExist
+// only where there is none any more, and not where it could not be found out. To look
+// for another than the thread's own needs CAP_SYS_ADMIN and CAP_SYS_PTRACE.
+func Open(id ID) (*Handle, error) {
 	here, err := ofThread("")
 	if err != nil {
 		return nil, err
 	}
-	if here.Inode() == inode {
-		return here, nil
+	if here.inode == id.Inode {
+		return here.checked(id)
 	}
 	here.Close()
 	err = privilege.Check(
-		privilege.Need{Any: []int{unix.CAP_SYS_ADMIN}, Why: fmt.Sprintf("to enter network namespace %d", inode)},
+		privilege.Need{Any: []int{unix.CAP_SYS_ADMIN}, Why: fmt.Sprintf("to enter network namespace %d", id.Inode)},
 		privilege.Need{Any: []int{unix.CAP_SYS_PTRACE}, Why: "to find it"})
 	if err != nil {
 		return nil, err
 	}
-	all, err := All()
+	if id.Cookie != 0 {
+		if h, err := byHandle(id); err == nil || errors.Is(err, fs.ErrNotExist) {
+			return h, err
+		}
+	}
+	s := &search{}
+	for p := range s.places() {
+		if p.inode != id.Inode {
+			continue
+		}
+		h, err := open(p.path, p.name)
+		s.note(err)
+		if err == nil && h.inode == id.Inode {
+			return h.checked(id)
+		}
+		h.Close()
+	}
+	return nil, id.missing(s.missed)
+}
+
+const (
+	nsfsRoot       = -10003 // FD_NSFS_ROOT (include/uapi/linux/fcntl.h)
+	nsfsHandleType = 0xf1   // FILEID_NSFS (include/linux/exportfs.h)
+)
+
+// byHandle asks the kernel for the namespace, which Linux answers from 6.18 on: its
+// number among all namespaces is the cookie (struct nsfs_file_handle,
+// include/uapi/linux/nsfs.h). fs.ErrNotExist is certain; after other errors it has to be
+// looked for.
+func byHandle(id ID) (*Handle, error) {
+	b := binary.NativeEndian.AppendUint64(nil, id.Cookie)
+	b = binary.NativeEndian.AppendUint32(b, unix.CLONE_NEWNET)
+	b = binary.NativeEndian.AppendUint32(b, uint32(id.Inode))
+	fd, err := unix.OpenByHandleAt(nsfsRoot, unix.NewFileHandle(nsfsHandleType, b), unix.O_RDONLY|unix.O_CLOEXEC)
+	if errors.Is(err, unix.ESTALE) {
+		return nil, gone(fmt.Sprintf("network namespace %d is gone", id.Inode))
+	}
 	if err != nil {
 		return nil, err
 	}
-	i := slices.IndexFunc(all, func(h *Handle) bool { return h.Inode() == inode })
-	for j, h := range all {
-		if j != i {
-			h.Close()
-		}
-	}
-	if i < 0 {
-		return nil, fmt.Errorf("open network namespace %d: %w: it is gone", inode, fs.ErrNotExist)
-	}
-	return all[i], nil
+	defer unix.Close(fd)
+	return open(fmt.Sprintf("/proc/thread-self/fd/%d", fd), fmt.Sprintf("netns %d", id.Inode))
 }
+
+// checked is h, if it is the one of that identity.
+func (h *Handle) checked(id ID) (*Handle, error) {
+	if id.Cookie == 0 {
+		return h, nil
+	}
+	have, err := IDOf(h)
+	switch {
+	case err == nil && have.Cookie == id.Cookie:
+		return h, nil
+	case err == nil && have.Cookie == 0:
+		err = errors.New("this kernel does not say whether it is still the same one")
+	case err == nil:
+		err = gone(fmt.Sprintf("network namespace %d is gone, and another one has its number", id.Inode))
+	}
+	h.Close()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return nil, fmt.Errorf("network namespace %d: %w", id.Inode, err)
+}
+
+// initialPIDNamespace is the inode that the first PID namespace always has
+// (PROC_PID_INIT_INO, include/linux/proc_ns.h).
+const initialPIDNamespace = "pid:[4026531836]"
+
+// missing is why a namespace was not found.
+func (id ID) missing(missed error) error {
+	here, err := os.Readlink("/proc/self/ns/pid")
+	if missed = errors.Join(missed, err); missed != nil {
+		return fmt.Errorf("open network namespace %d: whether it is still there is not known, as not all could be looked at: %w", id.Inode, missed)
+	}
+	if id.SeenFrom != 0 && here != initialPIDNamespace && here != fmt.Sprintf("pid:[%d]", id.SeenFrom) {
+		return fmt.Errorf("open network namespace %d: it cannot be seen from this PID namespace; run natkit on the host", id.Inode)
+	}
+	return gone(fmt.Sprintf("network namespace %d is gone", id.Inode))
+}
+
+// gone is fs.ErrNotExist in other words.
+type gone string
+
+func (g gone) Error() string        { return string(g) }
+func (g gone) Is(target error) bool { return target == fs.ErrNotExist }

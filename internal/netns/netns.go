@@ -88,17 +88,51 @@ func OfPID(pid int) (*Handle, error) {
 // process below /proc/PID/fd.
 func At(path, name string) (*Handle, error) { return open(path, name) }
 
+// open looks at what stands at the path before it opens it: a process may put something
+// else in the place of a descriptor meanwhile, such as a FIFO, on which an open waits.
 func open(path, name string) (*Handle, error) {
-	f, err := os.Open(path)
+	at, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("open network namespace: %w", privilege.Denied(err, privilege.Ptrace))
+		return nil, fmt.Errorf("open network namespace %s: %w", path, privilege.Denied(err, privilege.Ptrace))
 	}
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		f.Close()
+	defer unix.Close(at)
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(at, &fs); err != nil {
 		return nil, fmt.Errorf("stat network namespace %s: %w", path, err)
 	}
-	return &Handle{file: f, name: name, inode: st.Ino}, nil
+	if fs.Type != unix.NSFS_MAGIC {
+		return nil, fmt.Errorf("open network namespace %s: %w", path, errOther)
+	}
+	fd, err := unix.Open(fmt.Sprintf("/proc/thread-self/fd/%d", at), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open network namespace %s: %w", path, err)
+	}
+	h := &Handle{file: os.NewFile(uintptr(fd), path), name: name}
+	if err := h.identify(); err != nil {
+		h.Close()
+		return nil, fmt.Errorf("open network namespace %s: %w", path, err)
+	}
+	return h, nil
+}
+
+// errOther: what was opened is something else.
+var errOther = errors.New("it is not a network namespace")
+
+// identify makes sure of the type of the namespace and reads its inode.
+func (h *Handle) identify() error {
+	kind, err := unix.IoctlRetInt(h.Fd(), unix.NS_GET_NSTYPE)
+	if err != nil {
+		return err
+	}
+	if kind != unix.CLONE_NEWNET {
+		return errOther
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(h.Fd(), &st); err != nil {
+		return err
+	}
+	h.inode = st.Ino
+	return nil
 }
 
 // Name is what the namespace is called in messages; empty for the current one.

@@ -1,10 +1,18 @@
 package netns_test
 
 import (
+	"errors"
+	"fmt"
 	"net"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
@@ -159,5 +167,154 @@ func TestFirstThreadStaysAtHome(t *testing.T) {
 		if now, err := os.Readlink("/proc/self/ns/net"); err != nil || now != home {
 			t.Fatalf("the process is in %s (%v), and was in %s", now, err, home)
 		}
+	}
+}
+
+// A process may put something else in the place of what it held: nobody waits for it.
+func TestWhatIsNoNamespaceIsRefusedAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	fifo, file := filepath.Join(dir, "fifo"), filepath.Join(dir, "file")
+	if err := errors.Join(unix.Mkfifo(fifo, 0o600), os.WriteFile(file, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{fifo, file, "/proc/self/ns/pid", "/dev/null"} {
+		done := make(chan error, 1)
+		go func() {
+			h, err := netns.At(path, "")
+			h.Close()
+			done <- err
+		}()
+		select {
+		case err := <-done:
+			if err == nil || !strings.Contains(err.Error(), "not a network namespace") {
+				t.Errorf("%s: %v", path, err)
+			}
+		case <-time.After(testutil.Patience(5 * time.Second)):
+			t.Errorf("%s: still waits", path)
+		}
+	}
+}
+
+// TestFewDescriptorsAreNotGone lets the process open only a few files more than it has:
+// the one namespace is found among many, or the error does not say that it is gone.
+func TestFewDescriptorsAreNotGone(t *testing.T) {
+	testutil.NeedRoot(t)
+	var all []*netns.Handle
+	defer func() { netns.CloseAll(all) }()
+	for range 30 {
+		ns, err := netns.New("many")
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, ns)
+	}
+	last := all[len(all)-1]
+	for free := 0; free < last.Fd(); { // numbers that are free below would count as well
+		f, err := os.Open("/dev/null")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		free = int(f.Fd())
+	}
+	id, err := netns.IDOf(last)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
+	for more := range uint64(9) {
+		for _, wanted := range []netns.ID{id, {Inode: id.Inode}} {
+			if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(last.Fd()) + 2 + more, Max: limit.Max}); err != nil {
+				t.Fatal(err)
+			}
+			ns, err := netns.Open(wanted)
+			if more == 8 && err != nil || errors.Is(err, os.ErrNotExist) || err == nil && ns.Inode() != id.Inode {
+				t.Errorf("%d descriptors, %+v: %v", more, wanted, err)
+			}
+			ns.Close()
+			if err := netns.Each(func(*netns.Handle) error { return nil }); err == nil && more < 2 {
+				t.Errorf("%d descriptors: all namespaces were opened", more)
+			}
+		}
+	}
+}
+
+// TestNumberOfAnother: a namespace that is gone is not taken for a later one of its
+// number.
+func TestNumberOfAnother(t *testing.T) {
+	testutil.NeedRoot(t)
+	ns, err := netns.New("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	id, err := netns.IDOf(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id.Cookie == 0 {
+		t.Skip("this kernel does not tell namespaces apart (Linux 5.14)")
+	}
+	former := id
+	former.Cookie--
+	inside := func(netns.ID) (err error) {
+		return ns.Do(func() error { h, err := netns.Open(former); h.Close(); return err })
+	}
+	outside := func(id netns.ID) error { h, err := netns.Open(id); h.Close(); return err }
+	for _, open := range []func(netns.ID) error{inside, outside} {
+		if err := open(former); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "is gone") {
+			t.Errorf("%v", err)
+		}
+	}
+	if err := outside(id); err != nil {
+		t.Error(err)
+	}
+	if id.Is(former) || !id.Is(netns.ID{Inode: id.Inode}) {
+		t.Error("which are the same")
+	}
+}
+
+// pidChildEnv makes the test binary a process of another PID namespace that looks for the
+// network namespace with that inode, noted in that PID namespace.
+const pidChildEnv = "NATKIT_TEST_NETNS_FROM_ELSEWHERE"
+
+func TestMain(m *testing.M) {
+	if text := os.Getenv(pidChildEnv); text != "" {
+		var id netns.ID
+		_, err := fmt.Sscan(text, &id.Inode, &id.SeenFrom)
+		if err == nil {
+			err = errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("proc", "/proc", "proc", 0, ""))
+		}
+		if err == nil {
+			_, err = netns.Open(id)
+		}
+		fmt.Println(errors.Is(err, os.ErrNotExist), err)
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// TestFromAnotherPIDNamespace: what cannot be seen from there is not gone.
+func TestFromAnotherPIDNamespace(t *testing.T) {
+	testutil.NeedRoot(t)
+	ns, err := netns.New("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	link, err := os.Readlink("/proc/self/ns/pid")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %s", pidChildEnv, ns.Inode(), strings.Trim(link, "pid:[]")))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS}
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.HasPrefix(string(out), "false ") || !strings.Contains(string(out), "PID namespace") {
+		t.Errorf("%s, %v", out, err)
 	}
 }

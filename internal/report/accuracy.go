@@ -52,7 +52,7 @@ func columnName(i int) string {
 }
 
 func accuracyTable(a *lab.Accuracy) *Table {
-	t := &Table{Indent: 2, Columns: []Column{{Head: "scenario"}}}
+	t := &Table{Indent: 2, Keys: 1, Columns: []Column{{Head: "scenario"}}}
 	for i := range a.Rules {
 		t.Columns = append(t.Columns, Column{Head: columnName(i)})
 	}

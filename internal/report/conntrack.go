@@ -22,10 +22,10 @@ type Overview struct {
 const (
 	fewProtocols = 5
 	fewZones     = 2
-	// screen is the width that the overview is laid out for. Two blocks beside each
-	// other leave namesMost of it for their names, the right one at least nameRight.
+	// screen is the width that two blocks beside each other take. They leave all but
+	// namesRoom of it for their names, the right one at least nameRight.
 	screen    = 80
-	namesMost = screen - 42
+	namesRoom = 42
 	nameRight = 22
 )
 
@@ -164,8 +164,13 @@ func span(seconds uint32) string {
 	return fmt.Sprintf("%d s", seconds)
 }
 
-// besides writes two blocks beside each other, below an empty line.
+// besides writes two blocks beside each other if there is room, below an empty line.
 func (p *printer) besides(left, right []line3) {
+	if p.style.Columns > 0 && p.style.Columns < screen && len(right) > 0 {
+		p.besides(left, nil)
+		p.besides(right, nil)
+		return
+	}
 	t := &Table{Columns: []Column{{Min: 13}, {Right: true, Min: 9}, {Right: true, Min: 6}, {}, {Min: nameRight}, {Right: true, Min: 9}, {Right: true, Min: 6}}}
 	for i := range max(len(left), len(right)) {
 		var row []Cell
@@ -188,7 +193,7 @@ func (p *printer) besides(left, right []line3) {
 // where they are short.
 func (p *printer) frequent(o *aggregate.Overview) {
 	sources, destinations := frequentBlock("source", o.Sources), frequentBlock("destination", o.Destinations)
-	if nameWidth(sources)+max(nameWidth(destinations), nameRight) <= namesMost {
+	if nameWidth(sources)+max(nameWidth(destinations), nameRight) <= max(screen, p.style.Columns)-namesRoom {
 		p.besides(sources, destinations)
 	} else {
 		p.besides(sources, nil)

@@ -45,7 +45,7 @@ func (g Groups) Text(w io.Writer, style Style) error {
 		if rows == blockRows {
 			p.table(t)
 			next := g.table(false)
-			for i, width := range t.widths(p.style.columns()) {
+			for i, width := range t.grid(p.style).widths {
 				next.Columns[i].Min = width
 			}
 			t, rows = next, 0
@@ -159,7 +159,7 @@ func (g Groups) JSON(w io.Writer, head any) error {
 		return fmt.Errorf("encode %T as JSON: %w", head, err)
 	}
 	p := &printer{w: w}
-	p.line(strings.TrimSuffix(string(text), "\n}") + `,`)
+	p.line(strings.TrimSuffix(string(escapeControls(text)), "\n}") + `,`)
 	p.print(`  "groups": [`)
 	comma := ""
 	for group := range g.Groups(g.Top, g.Min) {
@@ -196,7 +196,7 @@ func (g Groups) object(group aggregate.Group) (string, error) {
 		if i > 0 {
 			b.WriteString(", ")
 		}
-		fmt.Fprintf(&b, "%q: %s", name, value)
+		fmt.Fprintf(&b, "%q: %s", name, escapeControls(value))
 	}
 	fmt.Fprintf(&b, `}, "entries": %d, "share": %s`, group.Entries,
 		strconv.FormatFloat(float64(group.Entries)/float64(g.Entries()), 'g', 6, 64))

@@ -24,6 +24,7 @@ const (
 // was checked, then what could not be read and why.
 func Doctor(w io.Writer, style Style, r *diagnose.Report) error {
 	p := &printer{w: w, style: style}
+	p.incomplete(r)
 	p.printf("natkit doctor: %s, Linux %s, two samples %s apart", netnsName(r), r.Kernel, units.Fixed(r.Seconds, 1)+" s")
 	p.findings(r.Findings)
 	p.checks(r)
@@ -37,6 +38,28 @@ func Doctor(w io.Writer, style Style, r *diagnose.Report) error {
 		p.table(t)
 	}
 	return p.err
+}
+
+// incomplete comes first, as a look that is not whole must not be taken for health.
+func (p *printer) incomplete(r *diagnose.Report) {
+	if len(r.Incomplete) == 0 {
+		return
+	}
+	checks, reasons := 0, []string{}
+	for _, m := range r.Incomplete {
+		checks += len(m.Checks)
+		reasons = append(reasons, m.Why)
+	}
+	text := fmt.Sprintf("%d of %s came to no result", checks, units.Plural(len(r.Checks), "check", "checks"))
+	if len(reasons) == 1 {
+		text += ": " + reasons[0]
+		reasons = nil
+	}
+	p.mark(0, Cell{"INCOMPLETE: ", Warn}, text, Bold)
+	for _, why := range reasons {
+		p.mark(2, Cell{Text: "- "}, why, Plain)
+	}
+	p.blank()
 }
 
 // profiled tells in one line where the CPUs spent their time.
@@ -135,7 +158,7 @@ func (p *printer) evidence(evidence []diagnose.Evidence, above []diagnose.Findin
 	p.table(t)
 	for _, e := range long {
 		text := e.What + ": " + Value(e.Value, e.Unit)
-		for _, part := range wrap(clean(text+"  "+sourceText(e.Source)), Width-4) {
+		for _, part := range wrap(clean(text+"  "+sourceText(e.Source)), p.style.columns()-4) {
 			p.line("    " + part)
 		}
 	}
@@ -170,28 +193,35 @@ var stateMarks = map[diagnose.State]Cell{
 }
 
 func (p *printer) checks(r *diagnose.Report) {
-	count := map[diagnose.State]int{}
+	count, notAsked := map[diagnose.State]int{}, 0
 	t := &Table{Indent: 2, Columns: []Column{{}, {}, {Wrap: true}}}
 	for _, c := range r.Checks {
 		count[c.State]++
+		if c.NotAsked {
+			notAsked++
+		}
 		t.Cells(stateMarks[c.State], Cell{Text: c.Title}, Cell{Text: c.Why})
 	}
 	p.blank()
-	p.line(p.style.Paint(Bold, checksSummary(len(r.Checks), count)))
+	p.line(p.style.Paint(Bold, checksSummary(len(r.Checks), notAsked, count)))
 	p.table(t)
 }
 
-func checksSummary(all int, count map[diagnose.State]int) string {
+func checksSummary(all, notAsked int, count map[diagnose.State]int) string {
+	unfinished := count[diagnose.NotChecked] - notAsked
 	text := "Looked for " + units.Plural(all, "fault", "faults")
 	switch ok := count[diagnose.OK]; {
 	case all > 0 && ok == all:
 		return text + " and found none"
-	case ok > 0 && count[diagnose.Found] == 0:
+	case ok > 0 && count[diagnose.Found] == 0 && unfinished == 0:
 		return fmt.Sprintf("Looked for %d of %s and found none", ok, units.Plural(all, "fault", "faults"))
 	}
 	text += fmt.Sprintf(": %d found, %d not found", count[diagnose.Found], count[diagnose.OK])
-	if n := count[diagnose.NotChecked]; n > 0 {
-		text += fmt.Sprintf(", %d could not be checked", n)
+	if unfinished > 0 {
+		text += fmt.Sprintf(", %d could not be checked", unfinished)
+	}
+	if notAsked > 0 {
+		text += fmt.Sprintf(", %d not asked for", notAsked)
 	}
 	return text
 }

@@ -111,7 +111,7 @@ func (v DropsView) flows(d *snapshot.Drops) *Table {
 		Columns: []Column{{Head: "packets", Right: true, Min: 8}, {Head: "protocol"}, {Head: "source"}, {Head: "destination"},
 			{Head: "interface"}, {Head: "function"}, {Head: "netns"}}}
 	if d.FlowSample > 1 {
-		t.Title = fmt.Sprintf("flows: one in %s drops was looked at, and the first of each place (--flows looks at all)", units.Count(d.FlowSample))
+		t.Title = fmt.Sprintf("flows: one in %s drops was looked at, and the first 64 of each place (--flows looks at all)", units.Count(d.FlowSample))
 	}
 	for i, f := range d.Flows {
 		if v.Rows > 0 && i == v.Rows {

@@ -52,7 +52,7 @@ netfilter's drops, told apart by the return values of conntrack's and NAT's func
  packets  cause                  told by          netns
      900  connection table full  nf_conntrack_in  gate␛[0mway
 
-flows: one in 64 drops was looked at, and the first of each place (--flows looks at all)
+flows: one in 64 drops was looked at, and the first 64 of each place (--flows looks at all)
  packets  protocol  source           destination    interface  function      netns
        3  tcp       198.18.0.2:1024  198.19.0.2:80  eth0       nf_hook_slow  gate␛[0mway
        1  tcp       198.18.0.3:1024  198.19.0.2:80  eth0       nf_hook_slow  gate␛[0mway

@@ -58,6 +58,10 @@ func (p *printer) gatewayHead(v GatewayView, s *status.Gateway) {
 		say(0, Bold, "a gateway is in force in "+where+ofPlan(s))
 		say(2, Plain, "whether somebody changed it cannot be told: what natkit leaves in the table to compare with is not there")
 	}
+	if len(s.NotForwarding) > 0 {
+		say(0, Bad, "the host does not forward all that this gateway is for: "+strings.Join(s.NotForwarding, " and ")+map[bool]string{true: " is 0", false: " are 0"}[len(s.NotForwarding) == 1])
+		say(2, Plain, "turn it on: 'sysctl -w "+strings.Join(s.NotForwarding, "=1 ")+"=1'")
+	}
 	if c := s.Confirm; c != nil {
 		left := "it is overdue, and undone by the next natkit that looks ('natkit tune list')"
 		if c.SecondsLeft > 0 {
@@ -106,6 +110,15 @@ func (p *printer) gatewayConcerns(s *status.Gateway) {
 	if s.Flows.Stale > 0 {
 		warn(fmt.Sprintf("%s%s under an address that is gone (%s): nothing comes back for them ('natkit conntrack delete' ends them)",
 			about(s), units.Plural(s.Flows.Stale, "connection leaves", "connections leave"), firstFew(s.Flows.StaleAddresses)))
+	}
+	if s.Flows.Untranslated > 0 {
+		least := map[bool]string{true: "at least "}[s.Flows.UntranslatedAtLeast]
+		warn(fmt.Sprintf("%s%s%s untranslated: begun before the rule for them was in force, and with the inside address until they end ('natkit conntrack delete' ends them)",
+			about(s), least, units.Plural(s.Flows.Untranslated, "connection passes", "connections pass")))
+	}
+	for _, c := range s.CutHairpins {
+		warn(fmt.Sprintf("a host behind %s does not reach itself by the address outside: the bridge takes what it carries through netfilter (bridge-nf-call-iptables), and %s send nothing back that came in by them; 'bridge link set dev PORT hairpin on' for the port of such a host",
+			c.Bridge, firstFew(c.Ports)))
 	}
 	if len(s.Missing) > 0 {
 		warn("not there: " + strings.Join(s.Missing, ", ") + "; rules for an interface hold when it comes")

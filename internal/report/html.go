@@ -46,6 +46,8 @@ var toneClasses = map[Tone]string{Bold: "strong", Dim: "dim", Good: "good", Warn
 // labView is what the page's template reads.
 type labView struct {
 	Report *lab.Report
+	// Caution is there where the machine was not quiet.
+	Caution string
 	// Counted is what the rates count: requests, where there was nothing else.
 	Counted  string
 	Facts    []fact
@@ -69,9 +71,9 @@ type labView struct {
 // bar is one stage in the comparison of rates; Share is of the fastest stage,
 // in percent.
 type bar struct {
-	Name, About, Rate, Note, Limit string
-	Failing                        bool
-	Share                          float64
+	Name, About, Rate, Note, Limit, Caution string
+	Failing                                 bool
+	Share                                   float64
 }
 
 // LabHTML writes the run of a scenario as one page that needs no network: style,
@@ -96,6 +98,9 @@ func LabHTML(w io.Writer, r *lab.Report) error {
 	if hasRemedies(r) {
 		view.HandshakeHeads, view.Handshakes = handshakeColumns, handshakeRows(r)
 		view.HandshakeLegend, view.Remedies = handshakeLegend(r), remedyViews(r)
+	}
+	if cautious(r) {
+		view.Caution = withCaution
 	}
 	if r.Fix != nil {
 		view.Memory = fixMemory(r.Fix)
@@ -122,7 +127,7 @@ func rateBars(r *lab.Report) []bar {
 	}
 	var bars []bar
 	for _, s := range r.Stages {
-		b := bar{Name: s.Name, About: s.About, Rate: units.Rate(s.RequestsPerSecond), Note: "none failed", Limit: s.GeneratorLimit}
+		b := bar{Name: s.Name, About: s.About, Rate: units.Rate(s.RequestsPerSecond), Note: "none failed", Limit: s.GeneratorLimit, Caution: r.Caution(&s)}
 		if fastest > 0 {
 			b.Share = 100 * s.RequestsPerSecond / fastest
 		}

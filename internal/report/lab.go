@@ -84,6 +84,9 @@ func (p *printer) labStages(r *lab.Report) {
 		if s.GeneratorLimit != "" {
 			about.Cells(Cell{}, Cell{"the generator was the limit: " + s.GeneratorLimit, Warn})
 		}
+		if why := r.Caution(&s); why != "" {
+			about.Cells(Cell{}, Cell{"caution: " + why, Warn})
+		}
 	}
 	p.table(about)
 	p.blank()
@@ -97,7 +100,7 @@ func (p *printer) labStages(r *lab.Report) {
 
 // labMeasures has a column for each stage.
 func (p *printer) labMeasures(r *lab.Report) {
-	t := &Table{Indent: 2, Columns: []Column{{Min: 16}, {Min: 19}}}
+	t := &Table{Indent: 2, Keys: 2, Columns: []Column{{Min: 16}, {Min: 19}}}
 	for _, s := range r.Stages {
 		t.Columns = append(t.Columns, Column{Head: s.Name, Right: true, Min: stageWidth})
 	}
@@ -172,8 +175,11 @@ func (p *printer) labVerdict(r *lab.Report) {
 	p.blank()
 	p.labelled(0, "", 0, strings.Join(labSummary(r), " "))
 	title := Cell{"Verdict: as expected", Good}
-	if !r.ExpectationMet {
+	switch {
+	case !r.ExpectationMet:
 		title = Cell{"Verdict: not as expected", Alarm}
+	case cautious(r):
+		title = Cell{"Verdict: as expected, but " + withCaution, Warn}
 	}
 	p.blank()
 	p.line(p.style.Paint(title.Tone, title.Text))
@@ -186,6 +192,13 @@ func (p *printer) labVerdict(r *lab.Report) {
 		t.Cells(mark, Cell{Text: v.Expected}, Cell{Text: v.Seen})
 	}
 	p.table(t)
+}
+
+// withCaution is what a disturbed run is worth.
+const withCaution = "the machine was not quiet: do not rely on its rates"
+
+func cautious(r *lab.Report) bool {
+	return slices.ContainsFunc(r.Stages, func(s lab.StageReport) bool { return r.Caution(&s) != "" })
 }
 
 // labSummary tells the story of the stages nat, fault and fixed in sentences;

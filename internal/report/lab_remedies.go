@@ -116,7 +116,7 @@ func remedyViews(r *lab.Report) []remedyView {
 
 // labRemedies writes the stages as rows, and what each remedy did.
 func (p *printer) labRemedies(r *lab.Report) {
-	t := &Table{Indent: 2, Columns: handshakeColumns}
+	t := &Table{Indent: 2, Keys: 1, Columns: handshakeColumns}
 	for _, row := range handshakeRows(r) {
 		t.Cells(row...)
 	}

@@ -132,3 +132,31 @@ func TestPerRequest(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
+
+// TestLabWithCaution: figures of a machine that was not quiet are not shown as success.
+func TestLabWithCaution(t *testing.T) {
+	r := madeUpReport(t)
+	r.ExpectationMet = true
+	quiet, disturbed := labText(t, r), ""
+	r.Stage("fixed").OtherCPU = 0.43
+	disturbed = labText(t, r)
+	if strings.Contains(quiet, "caution") || !strings.Contains(quiet, Style{Colour: true}.Paint(Good, "Verdict: as expected")) {
+		t.Errorf("caution on a quiet machine:\n%s", quiet)
+	}
+	if !strings.Contains(disturbed, "took 43 % of its CPUs") || !strings.Contains(disturbed, Style{Colour: true}.Paint(Warn, "Verdict: as expected, but "+withCaution)) {
+		t.Errorf("no caution:\n%s", disturbed)
+	}
+	var page bytes.Buffer
+	if err := LabHTML(&page, r); err != nil || !strings.Contains(page.String(), `class="verdict warn"`) {
+		t.Errorf("no caution on the page, error %v", err)
+	}
+}
+
+func labText(t *testing.T, r *lab.Report) string {
+	t.Helper()
+	var out bytes.Buffer
+	if err := Lab(&out, Style{Colour: true}, r); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}

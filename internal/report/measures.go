@@ -76,7 +76,11 @@ func loadRows(r *lab.Report) []measure {
 	})}
 	if reference := r.Stage(comparedWith); reference != nil && reference.RequestsPerSecond > 0 {
 		rows = append(rows, row(r, "  against "+comparedWith, func(s *lab.StageReport) Cell {
-			return Cell{Text: units.Percent(s.RequestsPerSecond / reference.RequestsPerSecond)}
+			c := Cell{Text: units.Percent(s.RequestsPerSecond / reference.RequestsPerSecond)}
+			if r.Cautious(s) {
+				c.Tone = Warn
+			}
+			return c
 		}))
 	}
 	rows = append(rows,

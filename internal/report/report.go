@@ -9,9 +9,6 @@ import (
 	"unicode/utf8"
 )
 
-// Width is the number of columns that text is laid out for, unless a Style says another.
-const Width = 100
-
 // printer writes lines, and remembers the first error so that callers need to
 // look only once.
 type printer struct {
@@ -20,10 +17,14 @@ type printer struct {
 	err   error
 }
 
-// line writes already laid out text.
+// line writes already laid out text. What is wider than the reader's screen is broken.
 func (p *printer) line(text string) {
 	if p.err == nil {
-		_, p.err = io.WriteString(p.w, strings.TrimRight(text, " ")+"\n")
+		text = strings.TrimRight(text, " ")
+		if p.style.Columns > 0 {
+			text = strings.Join(hang(text, p.style.Columns), "\n")
+		}
+		_, p.err = io.WriteString(p.w, text+"\n")
 	}
 }
 

@@ -1,5 +1,7 @@
 package report
 
+import "strings"
+
 // Clean makes control characters in text from elsewhere visible, and takes line
 // ends for spaces: see clean.
 func Clean(text string) string { return clean(text) }
@@ -20,3 +22,30 @@ func Truncate(text string, width int) string {
 
 // Wrap breaks text at spaces into lines of at most width columns.
 func Wrap(text string, width int) []string { return wrap(text, width) }
+
+// Reflow lays prose out anew for a screen: paragraphs are filled, and other lines that
+// are too wide go on below their text.
+func Reflow(text string, width int) string {
+	var out, paragraph []string
+	end := func() {
+		if len(paragraph) > 0 {
+			out = append(out, hang(strings.Join(paragraph, " "), width)...)
+			paragraph = nil
+		}
+	}
+	for line := range strings.SplitSeq(text, "\n") {
+		if prose := line != "" && line[0] != ' ' && !strings.Contains(line, "  ") && !strings.HasSuffix(line, ":"); prose {
+			paragraph = append(paragraph, line)
+			continue
+		}
+		if strings.HasSuffix(line, ":") && line[0] != ' ' {
+			paragraph = append(paragraph, line)
+			end()
+			continue
+		}
+		end()
+		out = append(out, hang(line, width)...)
+	}
+	end()
+	return strings.Join(out, "\n")
+}

@@ -4,7 +4,8 @@ package report
 type Style struct {
 	// Colour allows ANSI escape sequences.
 	Colour bool
-	// Columns that text is laid out for; 0 stands for Width.
+	// Columns that everything has to fit into, if it can; 0, for a pipe, stands for text
+	// in Width columns and tables as wide as they are. Unlimited breaks nothing.
 	Columns int
 }
 

@@ -36,7 +36,11 @@ type Table struct {
 	Columns []Column
 	// Indent is the left margin.
 	Indent int
-	rows   [][]Cell
+	// Keys is how many of the first columns say what a row is: where not all of the
+	// others find room beside them, they come again beside the rest. Without any a row
+	// goes on in the next line.
+	Keys int
+	rows [][]Cell
 }
 
 // Row adds a row of plain text; without any it adds an empty line.
@@ -63,76 +67,82 @@ func (t *Table) Write(w io.Writer, style Style) error {
 	if t.Title != "" {
 		p.line(style.Paint(Bold, clean(t.Title)))
 	}
-	widths := t.widths(style.columns())
-	head := make([]Cell, len(t.Columns))
-	hasHead := false
-	for i, c := range t.Columns {
-		head[i] = Cell{Text: clean(c.Head), Tone: Bold}
-		hasHead = hasHead || c.Head != ""
-	}
-	if hasHead {
-		t.writeRow(p, widths, head)
-	}
-	for _, row := range t.rows {
-		t.writeRow(p, widths, row)
+	l := t.grid(style)
+	for i, columns := range l.parts(t.Keys) {
+		if i > 0 {
+			p.blank()
+		}
+		l.lines = columns
+		if head, said := t.head(); said {
+			t.writeRow(p, l, head)
+		}
+		for _, row := range t.rows {
+			t.writeRow(p, l, row)
+		}
 	}
 	return p.err
 }
 
+func (t *Table) head() (cells []Cell, said bool) {
+	for _, c := range t.Columns {
+		cells = append(cells, Cell{Text: clean(c.Head), Tone: Bold})
+		said = said || c.Head != ""
+	}
+	return cells, said
+}
+
 // each writes the rows only, and lets after write below each.
 func (t *Table) each(p *printer, after func(row int)) {
-	widths := t.widths(p.style.columns())
+	l := t.grid(p.style)
 	for i, row := range t.rows {
-		t.writeRow(p, widths, row)
+		t.writeRow(p, l, row)
 		after(i)
 	}
 }
 
-// widths are the columns' widths; the wrapping one takes what the others leave of width.
-func (t *Table) widths(width int) []int {
-	widths := make([]int, len(t.Columns))
-	for i, c := range t.Columns {
-		widths[i] = max(c.Min, textWidth(clean(c.Head)))
+func (t *Table) writeRow(p *printer, l grid, row []Cell) {
+	last := len(t.Columns) - 1
+	whole := row
+	below := len(row) == len(t.Columns) && t.Columns[last].Below && (len(l.lines) > 1 || !t.fits(l.widths, row[last], p.style.columns()))
+	if below {
+		row = row[:last]
 	}
-	for _, row := range t.rows {
-		for i, cell := range row {
-			widths[i] = max(widths[i], textWidth(cell.Text))
+	for i, columns := range l.lines {
+		indent := t.Indent
+		if i > 0 {
+			indent += foldIndent
+		}
+		t.writeLine(p, indent, l.widths, columns, row)
+	}
+	if below {
+		for _, part := range wrap(whole[last].Text, p.style.columns()-t.Indent-columnGap) {
+			p.line(strings.Repeat(" ", t.Indent+columnGap) + p.style.Paint(whole[last].Tone, part))
 		}
 	}
-	used := t.Indent
-	for i, c := range t.Columns {
-		if c.Wrap {
-			widths[i] = min(widths[i], max(width-used, minWrap))
-		}
-		used += widths[i] + columnGap
-	}
-	return widths
 }
 
-// minWrap is what a wrapping column gets even where the others leave nothing.
-const minWrap = 24
-
-func (t *Table) writeRow(p *printer, widths []int, row []Cell) {
-	if last := len(t.Columns) - 1; len(row) == len(t.Columns) && t.Columns[last].Below && !t.fits(widths, row[last], p.style.columns()) {
-		t.writeRow(p, widths, row[:last])
-		for _, part := range wrap(row[last].Text, p.style.columns()-t.Indent-columnGap) {
-			p.line(strings.Repeat(" ", t.Indent+columnGap) + p.style.Paint(row[last].Tone, part))
-		}
-		return
-	}
+// writeLine writes some columns of a row, in more than one line where a cell is wider
+// than its column.
+func (t *Table) writeLine(p *printer, indent int, widths, columns []int, row []Cell) {
 	lines := 1
 	parts := make([][]string, len(row))
-	for i, cell := range row {
-		parts[i] = []string{cell.Text}
-		if t.Columns[i].Wrap {
-			parts[i] = wrap(cell.Text, widths[i])
+	for _, i := range columns {
+		if i >= len(row) {
+			break
+		}
+		parts[i] = []string{row[i].Text}
+		if t.Columns[i].Wrap || textWidth(row[i].Text) > widths[i] {
+			parts[i] = wrap(row[i].Text, widths[i])
 		}
 		lines = max(lines, len(parts[i]))
 	}
 	for n := range lines {
-		line := strings.Repeat(" ", t.Indent)
+		line := strings.Repeat(" ", indent)
 		pending := 0 // spaces owed before the next text, so that no line ends in blanks
-		for i := range row {
+		for _, i := range columns {
+			if i >= len(row) {
+				break
+			}
 			text := ""
 			if n < len(parts[i]) {
 				text = parts[i][n]
@@ -147,21 +157,14 @@ func (t *Table) writeRow(p *printer, widths []int, row []Cell) {
 			}
 			pending += room + columnGap
 		}
-		p.line(line)
+		if n > 0 || len(row) == 0 || strings.TrimSpace(line) != "" {
+			p.line(line)
+		}
 	}
 }
 
-// fits tells whether a cell of the last column ends within the line.
-func (t *Table) fits(widths []int, last Cell, width int) bool {
-	used := t.Indent + textWidth(last.Text)
-	for _, width := range widths[:len(widths)-1] {
-		used += width + columnGap
-	}
-	return used <= width
-}
-
-// wrap breaks text at spaces into lines of at most width columns; a longer word
-// is broken anywhere. There is always at least one line.
+// wrap breaks text at spaces into lines of at most width columns, and a longer word
+// behind a sign, or anywhere. There is always at least one line.
 func wrap(text string, width int) []string {
 	width = max(width, 1)
 	var lines []string
@@ -182,7 +185,7 @@ func wrap(text string, width int) []string {
 			used++
 		}
 		for wordWidth > width {
-			head := truncateExact(word, width)
+			head := beginning(word, width)
 			line.WriteString(head)
 			end()
 			word = word[len(head):]
@@ -195,6 +198,16 @@ func wrap(text string, width int) []string {
 		end()
 	}
 	return lines
+}
+
+// beginning is as much of a word as fits into width columns, up to a sign in its
+// second half if there is one.
+func beginning(word string, width int) string {
+	head := truncateExact(word, width)
+	if sign := strings.LastIndexAny(head, "/.,:;=_-+>"); sign >= len(head)/2 {
+		return head[:sign+1]
+	}
+	return head
 }
 
 func padRight(text string, width int) string {

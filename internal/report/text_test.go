@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"io"
 	"math"
@@ -82,6 +83,25 @@ func TestJSON(t *testing.T) {
 	}
 }
 
+// What package json does not escape must not reach a terminal either, and comes back
+// as it was.
+func TestJSONForTerminals(t *testing.T) {
+	const hostile = "ü\x1b[2J\x7f\u009b2J\u202e"
+	for name, write := range map[string]func(io.Writer, any) error{"JSON": JSON, "JSONLine": JSONLine} {
+		var out bytes.Buffer
+		if err := write(&out, []string{hostile}); err != nil {
+			t.Fatal(err)
+		}
+		if strings.ContainsFunc(out.String(), func(r rune) bool { return r != '\n' && (unicode.IsControl(r) || r == 0x202e) }) {
+			t.Errorf("%s: %q steers a terminal", name, out.String())
+		}
+		var back []string
+		if err := json.Unmarshal(out.Bytes(), &back); err != nil || len(back) != 1 || back[0] != hostile {
+			t.Errorf("%s: %q, %v; want %q", name, back, err, hostile)
+		}
+	}
+}
+
 func TestProgress(t *testing.T) {
 	now := time.Unix(0, 0)
 	var out bytes.Buffer
@@ -131,6 +151,10 @@ func madeUpDoctor(t testing.TB) *diagnose.Report {
 			{ID: "ct-table-near-full", Title: "connection table nearly full", State: diagnose.OK, Why: "it is full already, and that is the finding above; nothing is left for this check to say"},
 			{ID: "ct-early-drop", Title: "connections evicted to make room", State: diagnose.NotChecked, Why: "the conntrack counters of the two samples cannot be compared"},
 		},
+		Incomplete: []diagnose.Missing{
+			{Why: "interrupted after 5.0 s of 10.0 s"},
+			{Why: "the conntrack counters of the two samples cannot be compared", Checks: []string{"ct-early-drop"}},
+		},
 		Unread: []diagnose.Unread{{What: "kernel_log", Why: "open /dev/kmsg: operation not permitted (needs CAP_SYSLOG, or kernel.dmesg_restrict = 0)"}},
 	}
 }
@@ -141,7 +165,7 @@ func TestDoctor(t *testing.T) {
 	traced := *healthy
 	traced.Profile = madeUpReport(t).Stage("nat").Profile
 	traced.Checks = append(slices.Clone(healthy.Checks),
-		diagnose.Check{ID: "drops-unexplained", Title: "packets dropped on their way", State: diagnose.NotChecked, Why: "needs --trace"})
+		diagnose.Check{ID: "drops-unexplained", Title: "packets dropped on their way", State: diagnose.NotChecked, NotAsked: true, Why: "needs --trace"})
 	for _, tc := range []struct {
 		golden string
 		report *diagnose.Report

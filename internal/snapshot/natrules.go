@@ -64,8 +64,10 @@ type NATRule struct {
 	// Protocol is what the rule is restricted to, by name; empty means any,
 	// OtherProtocols those that the rule before it is not for.
 	Protocol string `json:"protocol,omitempty"`
-	// DestinationPort, where not 0, is the only one that the rule matches.
-	DestinationPort uint16 `json:"destination_port,omitempty"`
+	// DestinationPort, where not 0, is the only one that the rule matches; or, with
+	// LastDestinationPort, the first of a range.
+	DestinationPort     uint16 `json:"destination_port,omitempty"`
+	LastDestinationPort uint16 `json:"last_destination_port,omitempty"`
 	// FromSource and ToDestination restrict the addresses; not valid means any.
 	FromSource    netip.Prefix `json:"from_source,omitzero"`
 	ToDestination netip.Prefix `json:"to_destination,omitzero"`
@@ -96,19 +98,20 @@ type NATRule struct {
 
 // NATCondition is what a rule may ask of a packet; fields are as in NATRule.
 type NATCondition struct {
-	Protocol         string       `json:"protocol,omitempty"`
-	DestinationPort  uint16       `json:"destination_port,omitempty"`
-	FromSource       netip.Prefix `json:"from_source,omitzero"`
-	ToDestination    netip.Prefix `json:"to_destination,omitzero"`
-	OutInterface     string       `json:"out_interface,omitempty"`
-	InInterface      string       `json:"in_interface,omitempty"`
-	LocalDestination bool         `json:"local_destination,omitempty"`
+	Protocol            string       `json:"protocol,omitempty"`
+	DestinationPort     uint16       `json:"destination_port,omitempty"`
+	LastDestinationPort uint16       `json:"last_destination_port,omitempty"`
+	FromSource          netip.Prefix `json:"from_source,omitzero"`
+	ToDestination       netip.Prefix `json:"to_destination,omitzero"`
+	OutInterface        string       `json:"out_interface,omitempty"`
+	InInterface         string       `json:"in_interface,omitempty"`
+	LocalDestination    bool         `json:"local_destination,omitempty"`
 }
 
 // Condition is what the rule's own fields ask, without Unless.
 func (r *NATRule) Condition() NATCondition {
 	return NATCondition{
-		Protocol: r.Protocol, DestinationPort: r.DestinationPort,
+		Protocol: r.Protocol, DestinationPort: r.DestinationPort, LastDestinationPort: r.LastDestinationPort,
 		FromSource: r.FromSource, ToDestination: r.ToDestination,
 		OutInterface: r.OutInterface, InInterface: r.InInterface, LocalDestination: r.LocalDestination,
 	}

@@ -91,6 +91,8 @@ const (
 	ConntrackMax     = "net.netfilter.nf_conntrack_max"
 	ConntrackCount   = "net.netfilter.nf_conntrack_count"
 	ConntrackBuckets = "net.netfilter.nf_conntrack_buckets"
+	// NotLoaded ends the reason why none of these could be read, where there are none.
+	NotLoaded = "connection tracking (nf_conntrack) is not loaded"
 	// IPVSConntrack is 1 where IPVS translates tracked connections, without a rule.
 	IPVSConntrack = "net.ipv4.vs.conntrack"
 )

@@ -15,6 +15,11 @@ type SYNs struct {
 	// another one, where a NAT has forgotten the former.
 	SYNs     uint64 `json:"syns"`
 	Repeated uint64 `json:"repeated"`
+	// Late are the connections whose SYN came again LateSYN seconds or more after it came
+	// first: they came about late, or not at all. LateKnown is false in recordings of a
+	// natkit that did not look for them.
+	Late      uint64 `json:"late"`
+	LateKnown bool   `json:"late_known,omitempty"`
 	// Elsewhere counts SYNs to where nobody in this namespace listens.
 	Elsewhere uint64 `json:"elsewhere"`
 	// Lost segments, SYNs or answers, were not seen: there was no room for them.
@@ -28,6 +33,10 @@ type SYNs struct {
 	MoreSources int64       `json:"more_sources,omitempty"`
 }
 
+// LateSYN is longer than any client waits that sends its SYN again at once, as Linux does
+// after a RST, and shorter than the time after which all others do.
+const LateSYN = 0.5
+
 // SYNSource is what one address asked one address of the namespace for.
 type SYNSource struct {
 	Source string `json:"source"`
@@ -35,6 +44,8 @@ type SYNSource struct {
 	Destination string `json:"destination"`
 	SYNs        uint64 `json:"syns"`
 	Repeated    uint64 `json:"repeated"`
+	// Late is as in SYNs.
+	Late uint64 `json:"late,omitempty"`
 	// Plain SYNs had no TCP timestamp.
 	Plain uint64 `json:"without_timestamps"`
 	// ByTimestamp and BySequence were answered by an ACK that does not acknowledge

@@ -62,8 +62,8 @@ func (i *IdleEstablished) IdleFrom(seconds int64) int64 {
 }
 
 // OneWay is UDP of one service, translated in one way, whose clients sent packets
-// between two dumps and never had an answer: each packet keeps the entry, and with
-// it the translation, for another timeout.
+// between two dumps and had no answer, as far as is known: each packet keeps the entry,
+// and with it the translation, for another timeout.
 type OneWay struct {
 	// Service is the destination that clients name, Target the one that their packets
 	// are sent to: the same where it is not translated.
@@ -75,7 +75,15 @@ type OneWay struct {
 	OldestSeconds float64 `json:"oldest_seconds"`
 	// Source is one of the clients.
 	Source netip.Addr `json:"source"`
+	// HadAnswers: there were answers at some time. Whether any came between the dumps is
+	// known only where the kernel counts (nf_conntrack_acct): then Silent, none did. Kept
+	// of what is translated only.
+	HadAnswers bool `json:"had_answers,omitempty"`
+	Silent     bool `json:"silent,omitempty"`
 }
+
+// Unanswered tells whether it is known that no answer comes.
+func (o *OneWay) Unanswered() bool { return !o.HadAnswers || o.Silent }
 
 // Translated tells whether packets go elsewhere than the client named.
 func (o *OneWay) Translated() bool { return o.Service != o.Target }

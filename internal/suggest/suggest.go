@@ -11,7 +11,7 @@ import (
 // and lower case are the same.
 func Nearest(word string, known []string) string {
 	word = strings.ToLower(word)
-	best, least := "", len(word)/3+1
+	best, least := "", (len(word)+1)/3+1
 	for _, name := range known {
 		if d := distance(word, strings.ToLower(name), least); d < least {
 			best, least = name, d

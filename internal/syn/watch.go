@@ -52,7 +52,7 @@ type Watch struct {
 	recent, older map[packet.Tuple]*attempt
 	// numbers are the same of initial sequence numbers, which a SYN keeps when it comes
 	// again, through a NAT perhaps from another port.
-	numbers, olderNumbers map[number]bool
+	numbers, olderNumbers map[number]sighting
 	sources               map[pair]*source
 	// rest is everybody else's, once there are mostSources.
 	rest source
@@ -70,6 +70,12 @@ type Question struct {
 	why   verdict
 }
 
+// sighting is when a number came first, and whether it counts as late.
+type sighting struct {
+	at   float64
+	late bool
+}
+
 type verdict uint8
 
 const (
@@ -82,7 +88,7 @@ func NewWatch(listens func(netip.AddrPort) bool) *Watch {
 	return &Watch{
 		listens: listens,
 		recent:  map[packet.Tuple]*attempt{}, older: map[packet.Tuple]*attempt{},
-		numbers: map[number]bool{}, olderNumbers: map[number]bool{},
+		numbers: map[number]sighting{}, olderNumbers: map[number]sighting{},
 		sources: map[pair]*source{},
 	}
 }
@@ -114,9 +120,12 @@ func (w *Watch) syn(f *packet.Frame, at float64) {
 		s.Plain++
 	}
 	a := w.find(t)
-	if w.again(number{t.Src.Addr(), t.Dst, f.TCP.SequenceNumber}) {
+	if again, late := w.again(number{t.Src.Addr(), t.Dst, f.TCP.SequenceNumber}, at); again {
 		s.Repeated++
 		w.suspicion = true
+		if late {
+			s.Late++
+		}
 	}
 	if a == nil || a.isn != f.TCP.SequenceNumber {
 		a = &attempt{from: s, isn: f.TCP.SequenceNumber}
@@ -128,16 +137,28 @@ func (w *Watch) syn(f *packet.Frame, at float64) {
 	a.tsval, a.timestamps, a.at, a.watched, a.decided = tsval, timestamps, at, w.watching, false
 }
 
-// again tells whether that number came before, and notes it.
-func (w *Watch) again(n number) bool {
-	if w.numbers[n] || w.olderNumbers[n] {
-		return true
+// again tells whether that number came before, and notes it; late is true once, when it
+// comes again long after the first time.
+func (w *Watch) again(n number, at float64) (again, late bool) {
+	seen, recent := w.numbers[n]
+	old := false
+	if !recent {
+		seen, old = w.olderNumbers[n]
+	}
+	if recent || old {
+		late = !seen.late && at-seen.at >= snapshot.LateSYN
+		if late && recent {
+			w.numbers[n] = sighting{seen.at, true}
+		} else if late {
+			w.olderNumbers[n] = sighting{seen.at, true}
+		}
+		return true, late
 	}
 	if len(w.numbers) >= mostAttempts {
-		w.olderNumbers, w.numbers = w.numbers, map[number]bool{}
+		w.olderNumbers, w.numbers = w.numbers, map[number]sighting{}
 	}
-	w.numbers[n] = true
-	return false
+	w.numbers[n] = sighting{at: at}
+	return false, false
 }
 
 // Watching tells that from now on Answered has what the namespace sends.
@@ -238,13 +259,15 @@ func (w *Watch) keep(t packet.Tuple, a *attempt) {
 
 // Result is what was seen; what it does not know is 0.
 func (w *Watch) Result() *snapshot.SYNs {
-	r := &snapshot.SYNs{Sample: 1, Elsewhere: w.elsewhere, Sources: w.listed()}
+	r := &snapshot.SYNs{Sample: 1, LateKnown: true, Elsewhere: w.elsewhere, Sources: w.listed()}
 	r.MoreSources = int64(len(w.sources) - len(r.Sources))
 	for _, s := range w.sources {
 		r.SYNs += s.SYNs
 		r.Repeated += s.Repeated
+		r.Late += s.Late
 	}
 	r.SYNs += w.rest.SYNs
 	r.Repeated += w.rest.Repeated
+	r.Late += w.rest.Late
 	return r
 }

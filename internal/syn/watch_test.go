@@ -142,6 +142,15 @@ func TestWatch(t *testing.T) {
 			s.in(segment{port: 1, flags: syn, seq: 100})
 			s.in(segment{port: 2, flags: syn, seq: 100})
 		}, snapshot.SYNSource{SYNs: 2, Repeated: 1, Plain: 2}, true},
+		{"sent again at once, and after a second, twice", func(s *script) {
+			s.in(segment{port: 1, flags: syn, seq: 100})
+			s.in(segment{port: 1, flags: syn, seq: 100})
+			s.at++
+			s.in(segment{port: 1, flags: syn, seq: 100})
+			s.in(segment{port: 1, flags: syn, seq: 100})
+			s.at++
+			s.in(segment{port: 1, flags: syn, seq: 900})
+		}, snapshot.SYNSource{SYNs: 5, Repeated: 3, Late: 1, Plain: 5}, true},
 		{"another connection of the same tuple", func(s *script) {
 			s.in(segment{port: 1, flags: syn, seq: 100})
 			s.in(segment{port: 1, flags: syn, seq: 200})
@@ -169,7 +178,7 @@ func TestWatch(t *testing.T) {
 			if s.Suspicion() != tc.suspicion {
 				t.Errorf("suspicion %v", s.Suspicion())
 			}
-			if r.SYNs != tc.want.SYNs || r.Repeated != tc.want.Repeated {
+			if r.SYNs != tc.want.SYNs || r.Repeated != tc.want.Repeated || r.Late != tc.want.Late || !r.LateKnown {
 				t.Errorf("sums %+v", r)
 			}
 		})

@@ -35,8 +35,18 @@ type Plan struct {
 	Changes []Change `json:"changes"`
 }
 
-// NamesNetns is true where Target itself names the network namespace.
-func (c Change) NamesNetns() bool { return c.Kind == NATRule || c.Kind == Gateway }
+// Netns is the network namespace (inode) that Target itself names; 0 where it names none.
+func (c Change) Netns() uint64 {
+	switch c.Kind {
+	case NATRule:
+		t, _ := ParseNATTarget(c.Target)
+		return t.Netns
+	case Gateway:
+		inode, _ := ParseGatewayTarget(c.Target)
+		return inode
+	}
+	return 0
+}
 
 // Shown is a value as people read it: the digests of gateways are cut short.
 func (c Change) Shown(value string) string {

@@ -32,6 +32,8 @@ struct range {
 enum {
 	RANGES = 32,
 	CLOSED = 4,
+	/* Where little is dropped a sample would tell nothing of whose packets they are. */
+	FIRST_FLOWS = 64,
 };
 
 const volatile __u32 closed[CLOSED]; /* nor are these reasons: a socket was closed */
@@ -90,16 +92,16 @@ static __always_inline __u64 count(const struct site *site)
 	return spill(site);
 }
 
-/* chosen is true for the first of its kind on this CPU and then for one in so many,
+/* chosen is true for the first ones of their kind on this CPU and then for one in so many,
  * not at equal distances: what is dropped may come in turns. */
-static __always_inline bool chosen(__u64 nth, __u32 one_in)
+static __always_inline bool chosen(__u64 nth, __u64 first, __u32 one_in)
 {
 	__u64 x = nth * 0x9e3779b97f4a7c15ull;
 
 	if (!one_in)
 		return false;
 	x = (x ^ x >> 29) * 0xbf58476d1ce4e5b9ull;
-	return !nth || !((x >> 32) * one_in >> 32);
+	return nth < first || !((x >> 32) * one_in >> 32);
 }
 
 /* is_harmless compares without branches, each of which would double what the verifier
@@ -226,8 +228,8 @@ static __always_inline int drop(void *ctx, const struct packet *p, __u64 locatio
 	}
 	site.protocol = protocol_of(p);
 	nth = count(&site);
-	with_flow = chosen(nth, flow_sample);
-	with_stack = has_stacks && chosen(nth, stack_sample);
+	with_flow = chosen(nth, FIRST_FLOWS, flow_sample);
+	with_stack = has_stacks && chosen(nth, 1, stack_sample);
 	if (!with_flow && !with_stack && !(ring && has_events))
 		return 0;
 	if (hide_harmless && is_harmless(&site))

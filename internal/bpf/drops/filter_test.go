@@ -2,6 +2,7 @@ package drops
 
 import (
 	"net/netip"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -142,6 +143,19 @@ func TestLostEventsAreCounted(t *testing.T) {
 	}
 }
 
+// TestFewDropsAreAllLookedAt, however few of many are.
+func TestFewDropsAreAllLookedAt(t *testing.T) {
+	n := newNetwork(t)
+	nft(t, n.gateway, "table ip f { chain c { type filter hook prerouting priority raw; udp dport 9 drop; }; }")
+	const count = 60
+	tr := start(t, Options{Netns: n.gateway, FlowSample: 1_000_000})
+	toServer(t, n, count)
+	d := until(t, tr, count)
+	if len(d.Flows) != 1 || d.Flows[0].Packets != count {
+		t.Errorf("flows %+v of %d drops, want all in one flow", d.Flows, count)
+	}
+}
+
 // TestSampledFlows: one drop in so many has its flow noted, all of one flow here.
 func TestSampledFlows(t *testing.T) {
 	n := newNetwork(t)
@@ -154,8 +168,8 @@ func TestSampledFlows(t *testing.T) {
 	for _, f := range d.Flows {
 		flows += f.Packets
 	}
-	// Three standard deviations, and the first on each CPU.
-	if flows < count/sample-130 || flows > count/sample+130 {
+	// Three standard deviations, and the first 64 on each CPU.
+	if flows < count/sample-130 || flows > count/sample+130+64*uint64(runtime.NumCPU()) {
 		t.Errorf("%d of %d drops were sampled, want one in %d", flows, count, sample)
 	}
 	if len(d.Flows) != 1 || d.FlowSample != sample {

@@ -82,6 +82,9 @@ func add(u *status.Usage, e *conntrack.Entry) {
 	}
 }
 
+// Rules tell which rules made entries, or are for them.
+func (t *Tally) Rules() *Rules { return t.attribution }
+
 // Seen is how many entries were counted.
 func (t *Tally) Seen() int64 { return t.seen }
 

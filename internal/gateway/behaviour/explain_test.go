@@ -60,12 +60,12 @@ func explainedWorld(t *testing.T) *netnsWorld {
 // kernelRoutes asks the kernel of a namespace.
 func kernelRoutes(ns *netns.Handle) explain.Router {
 	return func(w explain.Lookup) (explain.Hop, error) {
-		r, err := host.Routed(ns, host.Way{Source: w.Source, Destination: w.Destination, In: w.In})
-		h := explain.Hop{Local: r.Local, Out: r.Out, Gateway: r.Gateway, Source: r.Source}
-		if r.Unreachable {
-			h.Unreachable = r.Reason
+		r, err := host.OpenRoutes(ns)
+		if err != nil {
+			return explain.Hop{}, err
 		}
-		return h, err
+		defer r.Close()
+		return r.Follow(w)
 	}
 }
 

@@ -48,7 +48,8 @@ const (
 	Local     Fate = "local"
 	// Unreachable: no route leads on.
 	Unreachable Fate = "unreachable"
-	// Dropped: a rule that is for it cannot translate it.
+	// Dropped: a rule that is for it cannot translate it, the host does not forward it, or a
+	// bridge does not send it back.
 	Dropped Fate = "dropped"
 )
 

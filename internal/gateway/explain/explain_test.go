@@ -261,10 +261,8 @@ func explainText(t *testing.T, body string, facts gateway.Facts, in, text string
 
 func TestExplainNotes(t *testing.T) {
 	facts := router
-	facts.Sysctls = snapshot.Sysctls{"net.ipv4.ip_forward": "0"}
 	e := explainText(t, "\n  nat:\n    - snat: {to: 203.0.113.1-203.0.113.2}\n    - dnat: {on: ppp0, port: tcp/1, to: 192.168.0.2}", facts, "eth1", "tcp 192.168.0.9 -> 198.18.0.1:80")
 	want := []string{
-		"the host does not forward as it is now (ip_forward is 0): apply turns it on",
 		"if 192.168.0.9:40000 has a connection by this rule already, its address and port are used again where they are free",
 		"nat[1] dnat has no effect: ppp0 has no address",
 	}
@@ -274,6 +272,43 @@ func TestExplainNotes(t *testing.T) {
 	fails := func(Lookup) (Hop, error) { return Hop{}, errors.New("no netlink") }
 	if _, err := Follow(&gateway.Plan{}, facts, fails, e.Packet); err == nil {
 		t.Error("an error of the routes is lost")
+	}
+}
+
+// TestExplainNotForwarded: the interface by which a packet of IPv4 comes decides, for IPv6
+// the host; also for the answer.
+func TestExplainNotForwarded(t *testing.T) {
+	const four, six = "tcp 192.168.0.9 -> 198.18.0.1:80", "tcp [fd00:1::9] -> [2001:db8:1::1]:80"
+	body := roles + "\n  nat:\n    - masquerade: {}\n  ipv6:\n    - masquerade: {}"
+	for _, c := range []struct {
+		name, in, packet string
+		sysctls          snapshot.Sysctls
+		by, lost         string
+	}{
+		{"on", "eth1", four, snapshot.Sysctls{"net.ipv4.ip_forward": "1", "net.ipv4.conf.eth1.forwarding": "1"}, "", ""},
+		{"nobody knows", "eth1", four, nil, "", ""},
+		{"off", "eth1", four, snapshot.Sysctls{"net.ipv4.ip_forward": "0", "net.ipv4.conf.eth1.forwarding": "0"}, "net.ipv4.ip_forward", ""},
+		{"off for the interface", "eth1", four, snapshot.Sysctls{"net.ipv4.ip_forward": "1", "net.ipv4.conf.eth1.forwarding": "0"}, "net.ipv4.conf.eth1.forwarding", ""},
+		{"on for the interface", "eth1", four, snapshot.Sysctls{"net.ipv4.ip_forward": "0", "net.ipv4.conf.eth1.forwarding": "1", "net.ipv4.conf.eth0.forwarding": "1"}, "", ""},
+		{"off for the answer", "eth1", four, snapshot.Sysctls{"net.ipv4.ip_forward": "1", "net.ipv4.conf.eth0.forwarding": "0"}, "", "net.ipv4.conf.eth0.forwarding"},
+		{"of the gateway itself", "", "tcp 203.0.113.1 -> 198.18.0.1:80", snapshot.Sysctls{"net.ipv4.ip_forward": "0"}, "", ""},
+		{"another family", "eth1", four, snapshot.Sysctls{"net.ipv6.conf.all.forwarding": "0"}, "", ""},
+		{"IPv6 off", "eth1", six, snapshot.Sysctls{"net.ipv6.conf.all.forwarding": "0", "net.ipv6.conf.eth1.force_forwarding": "0"}, "net.ipv6.conf.all.forwarding", ""},
+		{"IPv6 forced", "eth1", six, snapshot.Sysctls{"net.ipv6.conf.all.forwarding": "0", "net.ipv6.conf.eth1.force_forwarding": "1", "net.ipv6.conf.eth0.force_forwarding": "1"}, "", ""},
+	} {
+		facts := router
+		facts.Sysctls = c.sysctls
+		e := explainText(t, body, facts, c.in, c.packet)
+		want := Forwarded
+		if c.by != "" {
+			want = Dropped
+		}
+		if last := e.Steps[len(e.Steps)-1]; e.Fate != want || c.by != "" && !strings.Contains(last.Does, c.by+" is 0") {
+			t.Errorf("%s: %s, %q", c.name, e.Fate, last.Does)
+		}
+		if e.ReplyLost != "" && c.lost == "" || !strings.Contains(e.ReplyLost, c.lost) {
+			t.Errorf("%s: lost %q, want %q", c.name, e.ReplyLost, c.lost)
+		}
 	}
 }
 

@@ -41,23 +41,36 @@ func (w *walk) foreign(f *gateway.Foreign, s *Step) {
 		s.Does = "not asked: it is translated already"
 		return
 	}
+	w.foreignRules(f, s)
+}
+
+// foreignRules asks the rules of a nat chain one after the other. Those that have conditions
+// which natkit does not know are passed over, and told.
+func (w *walk) foreignRules(f *gateway.Foreign, s *Step) {
+	var may *snapshot.NATRule
 	for i := range f.NAT {
-		switch r := &f.NAT[i]; w.foreignMatch(r) {
-		case matches:
+		r := &f.NAT[i]
+		match := w.foreignMatch(r)
+		if match == matches {
 			w.foreignTranslates(r, s)
-			return
-		case mayMatch:
-			s.Unsure = true
-			if r.Marked {
-				s.Does = fmt.Sprintf("no rule that translates is for it, unless it carries the mark that %q asks for", r.Text)
-				return
-			}
-			s.Does = fmt.Sprintf("%q may translate it first: it has conditions that natkit does not know", r.Text)
-			w.note("if %q in %s translates it, natkit's rules are not asked, and it becomes something else", r.Text, s.Chain)
-			return
+			break
+		}
+		if match == mayMatch && (may == nil || may.Marked && !r.Marked) {
+			may = r
 		}
 	}
-	s.Does = "no rule that translates is for it"
+	s.Unsure = may != nil
+	switch {
+	case may != nil && !may.Marked:
+		w.note("if %q in %s translates it, natkit's rules are not asked, and it becomes something else", may.Text, s.Chain)
+		first := fmt.Sprintf("%q may translate it first: it has conditions that natkit does not know", may.Text)
+		s.Does = strings.Join(slices.DeleteFunc([]string{first, s.Does}, func(text string) bool { return text == "" }), "; otherwise ")
+	case s.Does != "":
+	case may != nil:
+		s.Does = fmt.Sprintf("no rule that translates is for it, unless it carries the mark that %q asks for", may.Text)
+	default:
+		s.Does = "no rule that translates is for it"
+	}
 }
 
 // decided tells whether this direction is translated already.
@@ -89,7 +102,7 @@ func (w *walk) foreignMatch(r *snapshot.NATRule) matching {
 // meets tells whether the packet, as it is by now, is what a condition asks for.
 func (w *walk) meets(c snapshot.NATCondition) bool {
 	return (c.Protocol == "" || c.Protocol == w.packet.name()) &&
-		(c.DestinationPort == 0 || c.DestinationPort == w.dst.port) &&
+		(c.DestinationPort == 0 || c.DestinationPort <= w.dst.port && w.dst.port <= max(c.DestinationPort, c.LastDestinationPort)) &&
 		(!c.FromSource.IsValid() || c.FromSource.Contains(w.src.addr)) &&
 		(!c.ToDestination.IsValid() || c.ToDestination.Contains(w.dst.addr)) &&
 		isInterface(c.OutInterface, w.e.Out) && isInterface(c.InInterface, w.packet.In) &&

@@ -16,8 +16,12 @@ func (w *walk) routing() error {
 	if err != nil {
 		return err
 	}
-	if hop.Unreachable != "" && way.In != "" && w.forwardingOff() {
-		// The kernel answers as a host that forwards nothing; apply will change that.
+	off := ""
+	if way.In != "" {
+		off = w.facts.NotForwarded(w.src.addr.Is6(), way.In)
+	}
+	if hop.Unreachable != "" && off != "" {
+		// The kernel answers as a host that forwards nothing: where it would go is told.
 		if hop, err = w.route(Lookup{Destination: w.dst.addr}); err != nil {
 			return err
 		}
@@ -31,9 +35,32 @@ func (w *walk) routing() error {
 		w.e.Fate, step.Does = Local, fmt.Sprintf("%s is the gateway's own: it goes no further", w.dst.addr)
 	default:
 		w.e.Out, step.Does = hop.Out, "to "+w.dst.addr.String()+" by "+hop.Out+via(hop)
+		w.stops(off, &step)
 	}
 	w.e.Steps = append(w.e.Steps, step)
 	return nil
+}
+
+// stops tells what keeps the host from forwarding the packet: the sysctl that is off, or the
+// bridge that it came by.
+func (w *walk) stops(off string, s *Step) {
+	b := w.facts.BridgeOf(w.packet.In)
+	back := w.dstTranslated && w.e.Out == w.packet.In && b.Cuts(w.src.addr.Is6())
+	itself := w.dst.addr == w.packet.Src
+	switch {
+	case off != "":
+		w.e.Fate = Dropped
+		s.Does += fmt.Sprintf("; dropped: %s is 0, so that the host does not forward what comes in by %s", off, w.packet.In)
+	case back && itself && len(b.Hairpin) == 0:
+		w.e.Fate = Dropped
+		s.Does += fmt.Sprintf("; dropped: %s takes what it carries through netfilter (bridge-nf-call-iptables), and its ports send nothing back that came in by them (hairpin mode)", w.e.Out)
+	case back && itself:
+		s.Unsure = true
+		w.note("dropped, unless %s is behind %s: the other ports of %s send nothing back that came in by them", w.packet.Src, strings.Join(b.Hairpin, ", "), w.e.Out)
+	case back:
+		s.Unsure = true
+		w.note("dropped, if %s and %s are behind the same port of %s: %s send nothing back that came in by them", w.packet.Src, w.dst.addr, w.e.Out, strings.Join(b.OneWay, ", "))
+	}
 }
 
 func via(h Hop) string {
@@ -77,6 +104,8 @@ func (w *walk) untrackedReply(back *walk) {
 		got[0] = back.e.Source.Addresses[0].First
 	}
 	switch {
+	case back.e.Fate == Dropped:
+		w.e.ReplyLost = "it is dropped"
 	case back.e.Fate == Unreachable:
 		w.e.ReplyLost = "there is no route for it"
 	case got != want:
@@ -85,6 +114,9 @@ func (w *walk) untrackedReply(back *walk) {
 }
 
 func (w *walk) trackedReply() {
+	if off := w.facts.NotForwarded(w.src.addr.Is6(), w.e.Out); off != "" && w.e.Fate == Forwarded && w.packet.In != "" {
+		w.e.ReplyLost = fmt.Sprintf("%s is 0: the host does not forward what comes in by %s", off, w.e.Out)
+	}
 	first := Step{Hook: hookPrerouting, Priority: priorityConntrack, Rule: w.e.Source.Rule}
 	first.Does = fmt.Sprintf("an answer from %s comes for %s", w.answerer(), w.e.Source)
 	if w.e.Source.Rule != nil || w.srcDone {
@@ -121,9 +153,6 @@ func (w *walk) back() string {
 
 // notes say what else somebody should know.
 func (w *walk) notes() {
-	if w.forwardingOff() && w.e.Fate == Forwarded && w.packet.In != "" {
-		w.note("the host does not forward as it is now (ip_forward is 0): apply turns it on")
-	}
 	if strangers := w.notOurs(); len(strangers) > 0 && w.e.Source.Rule != nil {
 		w.note("%s: no address of this host: what is outside must route answers to it", strings.Join(strangers, ", "))
 	}

@@ -165,13 +165,3 @@ func (w *walk) hook(hook string, stops []stop) {
 		}
 	}
 }
-
-// forwardingOff tells whether the host does not forward the packet's family as it is now.
-func (w *walk) forwardingOff() bool {
-	name := "net.ipv4.ip_forward"
-	if w.packet.Src.Is6() {
-		name = "net.ipv6.conf.all.forwarding"
-	}
-	value, ok := w.facts.Sysctls.Int(name)
-	return ok && value == 0
-}

@@ -17,9 +17,6 @@ func foreign(ns *netns.Handle) ([]gateway.Foreign, error) {
 	}
 	var all []gateway.Foreign
 	for _, c := range chains {
-		if c.Family == natrules.GatewayFamily && c.Table == natrules.GatewayTable {
-			continue
-		}
 		all = append(all, gateway.Foreign{
 			Source: c.Source, Owner: owner(append([]string{c.Table, c.Name}, c.Chains...)),
 			Family: c.Family, Table: c.Table, Chain: c.Name, Type: c.Type, Hook: c.Hook,

@@ -6,6 +6,7 @@ package host
 import (
 	"context"
 	"fmt"
+	"net/netip"
 
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/gateway"
@@ -20,6 +21,8 @@ type Options struct {
 	// PID is the process whose session is looked for, by it and its parents; 0 means
 	// none. A program gives its own.
 	PID int
+	// Targets are hosts of which is asked by which interface they are reached.
+	Targets []netip.Addr
 	// Flowtable, where not nil, asks whether the engine can have a flowtable. A module
 	// that it needs may be loaded by it, and stays.
 	Flowtable func(*netns.Handle) gateway.Support
@@ -50,6 +53,12 @@ func Read(ctx context.Context, ns *netns.Handle, o Options) (gateway.Facts, erro
 		unknown(&f, "other programs' rules", err)
 	}
 	settings(&f, collect.ReadSettings(ctx, collect.Options{Netns: ns}))
+	if err := Forwarding(ns, &f); err != nil {
+		unknown(&f, "forwarding", err)
+	}
+	if f.Ways, err = ways(ns, &f, o.Targets); err != nil {
+		unknown(&f, "routes", err)
+	}
 	if o.Flowtable != nil {
 		if f.Flowtable = o.Flowtable(ns); f.Flowtable.Unknown {
 			f.Unknown = append(f.Unknown, "flowtables: "+f.Flowtable.Reason)

@@ -155,6 +155,70 @@ func TestForeignTellsOthersChains(t *testing.T) {
 	}
 }
 
+// TestForeignByElement: a rule that looks into sets, maps or ranges is there once for each
+// element, with its conditions.
+func TestForeignByElement(t *testing.T) {
+	ns := testutil.Namespace(t)
+	run(t, ns, `table ip mine {
+	chain pre { type nat hook prerouting priority -100;
+		tcp dport {80, 8080} dnat to 10.0.0.1
+		udp dport 5000-5600 dnat to 10.0.0.2
+		dnat to tcp dport map {25: 10.0.0.3, 143: 10.0.0.4}
+		tcp dport vmap {22: jump on, 23: accept}
+		udp dport 53 dnat to 10.0.0.6
+	}
+	chain on { udp dport 53 dnat to 10.0.0.9; tcp dport 20-30 dnat to 10.0.0.5; }
+}`, "nft", "-f", "-")
+	run(t, ns, "", strings.Fields("iptables-legacy -t nat -A PREROUTING -p tcp -m multiport --dports 1,3:4 -j DNAT --to 10.0.0.7")...)
+	run(t, ns, "", strings.Fields("iptables-legacy -t nat -A PREROUTING -p udp --dport 6:7 -j DNAT --to 10.0.0.8")...)
+	all, err := foreign(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, c := range all {
+		for _, r := range c.NAT {
+			got = append(got, fmt.Sprintf("%s/%d-%d %s partial=%v unless=%v", r.Protocol, r.DestinationPort, r.LastDestinationPort, r.First, r.Partial, len(r.Unless)))
+		}
+	}
+	slices.Sort(got)
+	want := []string{
+		"tcp/1-0 10.0.0.7 partial=false unless=0", "tcp/143-0 10.0.0.4 partial=false unless=0",
+		"tcp/22-0 10.0.0.5 partial=false unless=0", "tcp/25-0 10.0.0.3 partial=false unless=0",
+		"tcp/3-4 10.0.0.7 partial=false unless=0", "tcp/80-0 10.0.0.1 partial=false unless=0", "tcp/8080-0 10.0.0.1 partial=false unless=0",
+		"udp/5000-5600 10.0.0.2 partial=false unless=0", "udp/53-0 10.0.0.6 partial=false unless=1", "udp/6-7 10.0.0.8 partial=false unless=0",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestReadTellsWays: of hosts that are on no network here, the interface that leads there.
+func TestReadTellsWays(t *testing.T) {
+	ns := testutil.Namespace(t)
+	wire(t, ns, "lan0", "192.168.0.1/24")
+	wire(t, ns, "wan0", "203.0.113.7/24")
+	for _, line := range []string{"ip route add default via 203.0.113.1", "ip route add 10.0.0.0/8 via 192.168.0.9", "ip route add blackhole 198.19.0.0/16"} {
+		run(t, ns, "", strings.Fields(line)...)
+	}
+	addr := netip.MustParseAddr
+	f, err := Read(t.Context(), ns, Options{Targets: []netip.Addr{addr("192.168.0.2"), addr("203.0.113.20"), addr("198.51.100.9"), addr("10.1.1.1"), addr("198.19.0.1")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]string{"198.51.100.9": "wan0", "10.1.1.1": "lan0"}, inWords(f.Ways)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func inWords(ways map[netip.Addr]string) map[string]string {
+	all := map[string]string{}
+	for a, name := range ways {
+		all[a.String()] = name
+	}
+	return all
+}
+
 func TestRouted(t *testing.T) {
 	ns := testutil.Namespace(t)
 	wire(t, ns, "lan0", "192.168.0.1/24")

@@ -36,8 +36,14 @@ func Interfaces(ns *netns.Handle) ([]gateway.Interface, error) {
 		if err != nil {
 			return fmt.Errorf("list addresses: %w", err)
 		}
+		bridges, err := bridges()
+		if err != nil {
+			return err
+		}
 		for _, l := range links {
-			all = append(all, link(l.Attrs(), addresses))
+			i := link(l.Attrs(), addresses)
+			i.Bridge = bridges[i.Index]
+			all = append(all, i)
 		}
 		return nil
 	})

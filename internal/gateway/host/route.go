@@ -4,10 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/explain"
 	"github.com/natkit/natkit/internal/netns"
 )
 
@@ -32,26 +35,65 @@ type Route struct {
 	Table           int
 }
 
-// Routed asks the kernel (RTM_GETROUTE) for the way of a packet in a namespace (nil:
-// this one), policy routing and the check of the source (rp_filter) included.
-func Routed(ns *netns.Handle, w Way) (Route, error) {
-	var r Route
+// Routes asks the kernel (RTM_GETROUTE) for the ways of packets in a namespace, policy
+// routing and the check of the source (rp_filter) included.
+type Routes struct {
+	netlink *netlink.Handle
+	// names are those of interfaces by index.
+	names map[int]string
+}
+
+// OpenRoutes asks in a namespace (nil: this one), until Close.
+func OpenRoutes(ns *netns.Handle) (*Routes, error) {
+	r := &Routes{names: map[int]string{}}
 	err := inside(ns, func() (err error) {
-		r, err = routed(w)
+		r.netlink, err = netlink.NewHandle(unix.NETLINK_ROUTE)
 		return err
 	})
 	if err != nil {
-		return Route{}, fmt.Errorf("ask for the route to %s: %w", w.Destination, err)
+		return nil, fmt.Errorf("ask for routes: %w", err)
 	}
 	return r, nil
 }
 
-func routed(w Way) (Route, error) {
+// Close ends it.
+func (r *Routes) Close() { r.netlink.Close() }
+
+// Routed asks for one way in a namespace (nil: this one).
+func Routed(ns *netns.Handle, w Way) (Route, error) {
+	r, err := OpenRoutes(ns)
+	if err != nil {
+		return Route{}, err
+	}
+	defer r.Close()
+	return r.Of(w)
+}
+
+// Of tells where a packet goes.
+func (r *Routes) Of(w Way) (Route, error) {
+	route, err := r.of(w)
+	if err != nil {
+		return Route{}, fmt.Errorf("ask for the route to %s: %w", w.Destination, err)
+	}
+	return route, nil
+}
+
+// Follow is Of, for what follows a packet.
+func (r *Routes) Follow(w explain.Lookup) (explain.Hop, error) {
+	to, err := r.Of(Way{Source: w.Source, Destination: w.Destination, In: w.In})
+	h := explain.Hop{Local: to.Local, Out: to.Out, Gateway: to.Gateway, Source: to.Source}
+	if to.Unreachable {
+		h.Unreachable = to.Reason
+	}
+	return h, err
+}
+
+func (r *Routes) of(w Way) (Route, error) {
 	o := &netlink.RouteGetOptions{Iif: w.In, Mark: w.Mark}
 	if w.Source.IsValid() {
 		o.SrcAddr = w.Source.AsSlice()
 	}
-	routes, err := netlink.RouteGetWithOptions(w.Destination.AsSlice(), o)
+	routes, err := r.netlink.RouteGetWithOptions(w.Destination.AsSlice(), o)
 	if why := unreachable(err, w); why != "" {
 		return Route{Unreachable: true, Reason: why}, nil
 	}
@@ -62,14 +104,48 @@ func routed(w Way) (Route, error) {
 		return Route{}, errors.New("the kernel tells none")
 	}
 	k := routes[0]
-	r := Route{Local: k.Type == unix.RTN_LOCAL, Table: k.Table}
-	r.Gateway, _ = netip.AddrFromSlice(k.Gw)
-	r.Source, _ = netip.AddrFromSlice(k.Src)
-	r.Gateway, r.Source = r.Gateway.Unmap(), r.Source.Unmap()
-	if out, err := netlink.LinkByIndex(k.LinkIndex); err == nil {
-		r.Out = out.Attrs().Name
+	// What comes in for a broadcast address stays here as well.
+	out := Route{Local: k.Type == unix.RTN_LOCAL || w.In != "" && k.Type == unix.RTN_BROADCAST, Table: k.Table, Out: r.name(k.LinkIndex)}
+	out.Gateway, _ = netip.AddrFromSlice(k.Gw)
+	out.Source, _ = netip.AddrFromSlice(k.Src)
+	out.Gateway, out.Source = out.Gateway.Unmap(), out.Source.Unmap()
+	return out, nil
+}
+
+// name is that of an interface; empty where it is gone.
+func (r *Routes) name(index int) string {
+	if name, known := r.names[index]; known {
+		return name
 	}
-	return r, nil
+	if link, err := r.netlink.LinkByIndex(index); err == nil {
+		r.names[index] = link.Attrs().Name
+	}
+	return r.names[index]
+}
+
+// ways are the interfaces by which hosts are reached that are on no network of the
+// interfaces.
+func ways(ns *netns.Handle, f *gateway.Facts, targets []netip.Addr) (map[netip.Addr]string, error) {
+	targets = slices.DeleteFunc(slices.Clone(targets), f.Near)
+	if len(targets) == 0 {
+		return nil, nil
+	}
+	routes, err := OpenRoutes(ns)
+	if err != nil {
+		return nil, err
+	}
+	defer routes.Close()
+	all := map[netip.Addr]string{}
+	for _, a := range targets {
+		to, err := routes.Of(Way{Destination: a})
+		if err != nil {
+			return nil, err
+		}
+		if !to.Unreachable && !to.Local {
+			all[a] = to.Out
+		}
+	}
+	return all, nil
 }
 
 // unreachable are the refusals that are answers: fib_lookup's errors, and EXDEV of

@@ -9,6 +9,8 @@ import (
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/attribute"
+	"github.com/natkit/natkit/internal/gateway/explain"
+	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/gateway/status"
 	"github.com/natkit/natkit/internal/ports"
 	"github.com/natkit/natkit/internal/snapshot"
@@ -17,16 +19,28 @@ import (
 // poolMemory bounds what the ports of one look take.
 const poolMemory = 32 << 20
 
+// mostRoutes bounds for how many connections that nothing translated a look asks where they
+// go; of a gateway that does its work there are few.
+const mostRoutes = 512
+
 // reader counts entries by rules and by ports.
 type reader struct {
 	plan  *gateway.Plan
+	facts *gateway.Facts
+	route explain.Router
 	here  []netip.Addr
 	tally *attribute.Tally
 	ports *ports.Collector
+	// passing finds those that pass untranslated, passed counts them.
+	passing *attribute.Untranslated
+	passed  int64
+	// unrouted is why routes could not be asked for.
+	unrouted error
 }
 
 func (r *reader) begin() {
 	r.tally = attribute.NewTally(r.plan, r.here)
+	r.passing, r.passed = r.tally.Rules().Untranslated(r.facts, r.route, mostRoutes), 0
 	rules, _ := r.plan.PoolRules()
 	r.ports = ports.NewCollector(ports.Options{Now: time.Now(), MemoryBytes: poolMemory, Addresses: ports.Given(rules)})
 }
@@ -34,6 +48,13 @@ func (r *reader) begin() {
 func (r *reader) add(e *conntrack.Entry) {
 	r.tally.Add(e)
 	r.ports.Add(e)
+	if r.unrouted != nil {
+		return
+	}
+	var rule *gateway.Ref
+	if rule, r.unrouted = r.passing.Of(e); rule != nil {
+		r.passed++
+	}
 }
 
 // entries reads the connection table, or a part of it, and tells what each rule has of
@@ -42,7 +63,12 @@ func (v *view) entries(ctx context.Context) error {
 	if v.plan == nil {
 		return nil
 	}
-	r := &reader{plan: v.plan}
+	routes, err := host.OpenRoutes(v.o.Netns)
+	if err != nil {
+		return err
+	}
+	defer routes.Close()
+	r := &reader{plan: v.plan, facts: &gateway.Facts{Interfaces: v.host}, route: routes.Follow}
 	for _, i := range v.host {
 		for _, p := range i.Addresses {
 			r.here = append(r.here, p.Addr())
@@ -59,6 +85,9 @@ func (v *view) entries(ctx context.Context) error {
 	})
 	if err != nil {
 		return err
+	}
+	if r.unrouted != nil {
+		v.note("which connections pass untranslated is not known: %v", r.unrouted)
 	}
 	if result.Interrupted {
 		v.note("%s", result.Interruption())
@@ -81,6 +110,7 @@ func (v *view) flows(r *reader, complete bool) {
 		v.Rules[i].Usage = usage[v.Rules[i].Rule]
 	}
 	f.Stranger = r.tally.Strangers(factor)
+	f.Untranslated, f.UntranslatedAtLeast = int64(float64(r.passed)*factor), r.passing.Exhausted()
 	var stale []netip.Addr
 	f.Stale, stale = r.tally.Stale(factor)
 	for _, a := range stale {

@@ -105,21 +105,21 @@ func (v *view) confirmation() {
 	if v.o.Journal == nil {
 		return
 	}
-	inode, err := netns.InodeOf(v.o.Netns)
+	here, err := netns.IDOf(v.o.Netns)
 	if err != nil {
 		v.note("what waits for confirmation is not known: %v", err)
 		return
 	}
 	all, _, err := v.o.Journal.List()
 	if err == nil && len(all) > 0 {
-		err = v.pending(all, tune.GatewayTarget(inode))
+		err = v.pending(all, here)
 	}
 	if err != nil {
 		v.note("what waits for confirmation is not known: %v", err)
 	}
 }
 
-func (v *view) pending(all []*journal.Transaction, target string) error {
+func (v *view) pending(all []*journal.Transaction, here netns.ID) error {
 	at, err := journal.NewView(v.o.proc(), journal.SystemClock{})
 	if err != nil {
 		return err
@@ -131,7 +131,7 @@ func (v *view) pending(all []*journal.Transaction, target string) error {
 			continue
 		}
 		for _, c := range t.Changes {
-			if c.Kind != tune.Gateway || c.Target != target || !c.Open() {
+			if c.Kind != tune.Gateway || !t.In(c).Is(here) || !c.Open() {
 				continue
 			}
 			if v.Removed = ""; !v.Present && tune.IsDigest(c.After) {
@@ -148,9 +148,13 @@ func (v *view) pending(all []*journal.Transaction, target string) error {
 	return nil
 }
 
-// doubt: the journal knows a namespace by its number, which a later one may get.
+// doubt: before Linux 5.14 the journal knows a namespace by its number alone, which a
+// later one may get.
 func (v *view) doubt() {
 	if v.Removed == "" {
+		return
+	}
+	if here, err := netns.IDOf(v.o.Netns); err == nil && here.Cookie != 0 {
 		return
 	}
 	if initial, err := host.Initial(v.o.Netns); err != nil || !initial {
@@ -168,6 +172,11 @@ func (v *view) interfaces() {
 	if v.plan == nil {
 		return
 	}
+	facts := gateway.Facts{Interfaces: v.host, Sysctls: v.settings.Sysctls}
+	if err := host.Forwarding(v.o.Netns, &facts); err != nil {
+		v.note("whether the host forwards is not known: %v", err)
+	}
+	v.NotForwarding, v.CutHairpins = facts.NotForwarding(v.plan), cutHairpins(v.plan, v.host)
 	there := map[string]bool{}
 	for _, i := range v.host {
 		there[i.Name] = true
@@ -188,4 +197,17 @@ func (v *view) losses() {
 	}
 	v.Flows.Table, _ = v.settings.Sysctls.Int(snapshot.ConntrackCount)
 	v.Flows.Max, _ = v.settings.Sysctls.Int(snapshot.ConntrackMax)
+}
+
+// cutHairpins are the bridges inside that keep a host from itself.
+func cutHairpins(p *gateway.Plan, interfaces []gateway.Interface) (all []status.CutHairpin) {
+	for _, i := range interfaces {
+		cuts := func(s gateway.Source) bool {
+			return s.Hairpin.Prefix.IsValid() && i.Bridge.Cuts(s.Rule.BitLen() == 128)
+		}
+		if p.Inside(i.Name) && slices.ContainsFunc(p.Sources, cuts) {
+			all = append(all, status.CutHairpin{Bridge: i.Name, Ports: i.Bridge.OneWay})
+		}
+	}
+	return all
 }

@@ -11,6 +11,8 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/explain"
+	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/gateway/nft"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
@@ -26,25 +28,121 @@ func TestBridgedHairpin(t *testing.T) {
 		for _, filtered := range []string{"0", "1"} {
 			t.Run(roles+" bridge-nf-call-iptables="+filtered, func(t *testing.T) {
 				b := newBridged(t, filtered)
-				f, err := gateway.Parse("bridged", fmt.Appendf(nil, `gateway:
+				b.apply(fmt.Sprintf(`gateway:
   interfaces: %s
   nat: [dnat: {on: 203.0.113.7, port: udp/8080, to: "192.168.0.3:80", hairpin: on, local: on}]
 `, roles))
-				if err != nil {
-					t.Fatal(err)
-				}
-				p, err := gateway.Compile(&f.Config, gateway.Facts{})
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := nft.Apply(b.gateway, p); err != nil {
-					t.Fatal(err)
-				}
 				b.seen(b.client, "192.168.0.2", "203.0.113.7")
 				b.seen(b.gateway, "192.168.0.1", "192.168.0.1")
 			})
 		}
 	}
+}
+
+// TestHairpinToItself: where the bridge hands packets to netfilter, a host does not reach
+// itself by the address outside unless its port sends back what came in by it; explain
+// tells which it is.
+func TestHairpinToItself(t *testing.T) {
+	testutil.NeedFeature(t, testutil.BridgeNetfilter)
+	testutil.NeedFeature(t, testutil.Hairpin)
+	for _, c := range []struct {
+		filtered string
+		hairpin  bool
+		fate     explain.Fate
+	}{{"0", false, explain.Forwarded}, {"1", false, explain.Dropped}, {"1", true, explain.Forwarded}} {
+		t.Run(fmt.Sprintf("bridge-nf-call-iptables=%s hairpin mode %v", c.filtered, c.hairpin), func(t *testing.T) {
+			b := newBridged(t, c.filtered)
+			if c.hairpin {
+				b.do(b.gateway, func() error { return errors.Join(sendsBack("port1"), sendsBack("port2")) })
+			}
+			p := b.apply(`gateway:
+  interfaces: {wan: wan, lan: br0}
+  nat:
+    - dnat: {on: 203.0.113.7, port: udp/8080, to: "192.168.0.3:80", hairpin: on}
+    - dnat: {on: 203.0.113.7, port: udp/8081, to: "192.168.0.2:80", hairpin: on}
+`)
+			facts, err := host.Read(t.Context(), b.gateway, host.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			routes, err := host.OpenRoutes(b.gateway)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer routes.Close()
+			packet, err := explain.ParsePacket([]string{"udp 192.168.0.2:4000 -> 203.0.113.7:8081"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			packet.In = "br0"
+			way, err := explain.Follow(p, facts, routes.Follow, packet)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if way.Fate != c.fate {
+				t.Errorf("foretold: %s, want %s: %+v", way.Fate, c.fate, way.Steps)
+			}
+			if reached := b.reachesItself(); reached != (c.fate == explain.Forwarded) {
+				t.Errorf("reached: %v, foretold: %s", reached, way.Fate)
+			}
+		})
+	}
+}
+
+func sendsBack(port string) error {
+	link, err := netlink.LinkByName(port)
+	if err != nil {
+		return err
+	}
+	return netlink.LinkSetHairpin(link, true)
+}
+
+func (b *bridged) apply(text string) *gateway.Plan {
+	b.Helper()
+	f, err := gateway.Parse("bridged", []byte(text))
+	if err != nil {
+		b.Fatal(err)
+	}
+	p, err := gateway.Compile(&f.Config, gateway.Facts{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := nft.Apply(b.gateway, p); err != nil {
+		b.Fatal(err)
+	}
+	return p
+}
+
+// reachesItself tells whether what the client sends to its own rule comes back to it before
+// the answer to what it then asks the server.
+func (b *bridged) reachesItself() (reached bool) {
+	b.Helper()
+	b.seen(b.client, "192.168.0.2", "203.0.113.7") // the ports forward by now
+	b.do(b.client, func() error {
+		listener, err := net.ListenPacket("udp4", "192.168.0.2:80")
+		if err != nil {
+			return err
+		}
+		defer listener.Close()
+		c, err := net.Dial("udp4", "203.0.113.7:8081")
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		for range 5 {
+			if _, err := c.Write([]byte("?")); err != nil {
+				return err
+			}
+			b.seen(b.client, "192.168.0.2", "203.0.113.7")
+		}
+		if err := listener.SetReadDeadline(time.Now().Add(10 * time.Millisecond)); err != nil { // it is there, or does not come
+			return err
+		}
+		_, _, err = listener.ReadFrom(make([]byte, 1))
+		reached = err == nil
+		return nil
+	})
+	return reached
 }
 
 // bridged are a client (192.168.0.2) and a server (192.168.0.3) at two ports of the

@@ -10,9 +10,11 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/store"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/natkit/natkit/internal/tune/journal"
+	"github.com/natkit/natkit/internal/units"
 )
 
 // Wish is what somebody wants a host to become.
@@ -45,7 +47,9 @@ type Ready struct {
 	// Changed says what somebody did to the rules since natkit wrote them.
 	Changed []string
 	file    *gateway.File
-	host    Host
+	// text is what the service is to find at boot; nil where nothing is persisted.
+	text []byte
+	host Host
 }
 
 // Refused: Check found what must not be applied.
@@ -63,8 +67,7 @@ func (r Refused) Error() string {
 	return text
 }
 
-// Prepare checks and compiles a wish against the host as it is, and writes its plan
-// into the store. It changes nothing else.
+// Prepare checks and compiles a wish against the host as it is. It changes nothing.
 func (h Host) Prepare(ctx context.Context, w Wish) (*Ready, error) {
 	file, err := gateway.Parse(w.Name, w.Text)
 	if err != nil {
@@ -95,10 +98,11 @@ func (h Host) Prepare(ctx context.Context, w Wish) (*Ready, error) {
 	if r.Prepared, err = Plan(r.Gateway, now, w.Origin); err != nil {
 		return r, err
 	}
-	if r.Digest, err = h.store().Put(r.Gateway); err != nil {
+	r.Digest = gateway.Digest(r.Gateway)
+	if err := h.persist(r, w); err != nil || len(r.Plan.Changes) > 0 {
 		return r, err
 	}
-	return r, h.persist(r, w)
+	return r, r.put() // it is in force
 }
 
 func refusals(all []gateway.Finding) []gateway.Finding {
@@ -116,7 +120,7 @@ func (h Host) replaceable(value string, state *gateway.State, overwrite bool) (*
 	case overwrite:
 		return p, nil
 	case changed:
-		return p, fmt.Errorf("%w: %s; --overwrite takes that back", ErrChanged, strings.Join(state.Changes, "; "))
+		return p, fmt.Errorf("%w: %s; --overwrite takes that back", apply.ErrChanged, strings.Join(state.Changes, "; "))
 	case lost != nil:
 		return nil, fmt.Errorf("%w; --overwrite does without", lost)
 	}
@@ -139,9 +143,6 @@ func (h Host) kept(value string) (*gateway.Plan, error) {
 	return p, nil
 }
 
-// ErrChanged: the rules in force are not as natkit wrote them.
-var ErrChanged = errors.New("somebody changed the rules since natkit wrote them")
-
 // persist adds the files that make a plan hold after a boot.
 func (h Host) persist(r *Ready, w Wish) error {
 	if !w.Persist {
@@ -150,16 +151,10 @@ func (h Host) persist(r *Ready, w Wish) error {
 	if !h.initial() {
 		return errors.New("persist: this network namespace is not the host's own, which is the one that the files under /etc are for; apply it without --persist")
 	}
-	digest, err := h.store().PutText(w.Text)
-	if err != nil {
-		return err
-	}
-	files := append(tune.Persistent(r.lasting), tune.Change{Kind: tune.GatewayFile, Target: tune.GatewayFileTarget, After: digest,
+	r.text = w.Text
+	files := append(tune.Persistent(r.lasting), tune.Change{Kind: tune.GatewayFile, Target: tune.GatewayFileTarget, After: store.TextDigest(w.Text),
 		Why: "'natkit gateway run' reads it at boot"})
 	if err := apply.ReadBefore(files, h.Apply); err != nil {
-		return err
-	}
-	if err := h.keepFile(files[len(files)-1].Before); err != nil {
 		return err
 	}
 	if len(r.Plan.Changes) == 0 && !slices.ContainsFunc(files, func(c tune.Change) bool { return !tune.SameValue(c.Before, c.After) }) {
@@ -180,6 +175,21 @@ func (h Host) initial() (yes bool) {
 	return yes && err == nil
 }
 
+// put stores what the changes need, and what their undo does.
+func (r *Ready) put() error {
+	if _, err := r.host.store().Put(r.Gateway); err != nil || r.text == nil {
+		return err
+	}
+	if _, err := r.host.store().PutText(r.text); err != nil {
+		return err
+	}
+	i := slices.IndexFunc(r.Plan.Changes, func(c tune.Change) bool { return c.Kind == tune.GatewayFile })
+	if i < 0 {
+		return nil
+	}
+	return r.host.keepFile(r.Plan.Changes[i].Before)
+}
+
 // keepFile stores the configuration that is there, for the undo.
 func (h Host) keepFile(digest string) error {
 	if digest == "" {
@@ -196,13 +206,17 @@ func (h Host) keepFile(digest string) error {
 	return err
 }
 
-// Apply carries out what was prepared, in the namespace, and then forgets plans that
-// nobody needs any more. confirm is as in apply.Options.
+// Apply carries out what was prepared, in the namespace, deletes the connections that its
+// first rules of NAT came too late for, and then forgets plans that nobody needs any more.
+// confirm is as in apply.Options. With an error and what was applied, it is in force.
 func (r *Ready) Apply(ctx context.Context, confirm time.Duration) (applied *apply.Applied, err error) {
 	if confirm > 0 {
 		if _, err := r.host.kept(r.Before); err != nil {
 			return nil, fmt.Errorf("%w: nothing would be undone without a confirmation; apply it without --confirm, or 'natkit gateway undo' first", err)
 		}
+	}
+	if err := r.put(); err != nil {
+		return nil, err
 	}
 	opt := r.host.Apply
 	opt.Confirm, opt.Persist, opt.Lifeline = confirm, false, false
@@ -213,11 +227,56 @@ func (r *Ready) Apply(ctx context.Context, confirm time.Duration) (applied *appl
 		return err
 	})
 	if err != nil {
-		return nil, r.located(err)
+		return nil, r.located(r.first(err))
+	}
+	if r.begins() {
+		if note := r.translate(ctx); note != "" {
+			if err = applied.Note(tune.Gateway, note); err != nil {
+				err = fmt.Errorf("in force as %s, and %s; write that into the journal: %w", applied.ID(), note, err)
+			}
+		}
 	}
 	r.host.forget()
-	return applied, nil
+	return applied, err
 }
+
+// begins tells whether rules of NAT come where the gateway had none: connections that
+// begin while the kernel takes the first ones in, and those that there were before, pass
+// them without being asked.
+func (r *Ready) begins() bool {
+	return translates(r.Gateway) && (r.Before == tune.GatewayNone || r.InForce != nil && !translates(r.InForce))
+}
+
+func translates(p *gateway.Plan) bool { return len(p.Sources)+len(p.Destinations) > 0 }
+
+// translate makes the plan true for connections that pass it, and says how many there were.
+func (r *Ready) translate(ctx context.Context) string {
+	passed, err := r.host.Translate(ctx, r.Gateway, &r.Facts)
+	switch {
+	case err != nil:
+		return fmt.Sprintf("connections that pass untranslated could not be looked for: %v", err)
+	case len(passed.Keys) == 0:
+		return ""
+	}
+	return fmt.Sprintf("deleted %s that passed untranslated: %s; their next packets are translated",
+		units.Plural(int64(len(passed.Keys)), "connection", "connections"), passed.Words())
+}
+
+// first says that another natkit was first, where the host is not what the plan was made for
+// because of that.
+func (r *Ready) first(err error) error {
+	if !errors.Is(err, apply.ErrChangedSince) {
+		return err
+	}
+	state, readErr := r.host.State()
+	if readErr != nil || !tune.IsDigest(state.Digest) || apply.GatewayValue(state) == r.Before {
+		return err
+	}
+	return fmt.Errorf("%w: it put plan %.12s in force; nothing was changed; apply the file again if it is to take its place", ErrAnotherFirst, state.Digest)
+}
+
+// ErrAnotherFirst: while a file was prepared, another natkit applied one.
+var ErrAnotherFirst = errors.New("another natkit was first")
 
 // located adds the line of the rule that an error is about.
 func (r *Ready) located(err error) error {
@@ -240,43 +299,9 @@ type aboutRule interface {
 
 // Undo takes a transaction back, in the namespace.
 func (h Host) Undo(id string) (tx *journal.Transaction, err error) {
-	if err := h.mayGoBack(id); err != nil {
-		return nil, err
-	}
 	err = h.do(func() error {
 		tx, err = apply.Undo(id, h.Apply)
 		return err
 	})
 	return tx, err
-}
-
-// mayGoBack refuses what would end half-way, with forwarding off: the rules of a
-// transaction are in force, and the plan before it cannot be had.
-func (h Host) mayGoBack(id string) error {
-	tx, err := h.Apply.Journal.Load(id)
-	if err != nil {
-		return err
-	}
-	inode, err := h.Inode()
-	if err != nil {
-		return err
-	}
-	i := slices.IndexFunc(tx.Changes, func(c journal.Change) bool {
-		return c.Kind == tune.Gateway && c.Target == tune.GatewayTarget(inode) && c.Open() && !c.Follows(c.After)
-	})
-	if i < 0 {
-		return nil
-	}
-	state, err := h.State()
-	if err != nil || apply.GatewayValue(state) != tx.Changes[i].After {
-		return err
-	}
-	digest, _ := tune.GatewayDigest(tx.Changes[i].Before)
-	if digest == "" {
-		return nil
-	}
-	if _, err := h.store().Get(digest); err != nil {
-		return fmt.Errorf("undo %s: the rules before it cannot be put back: %w; nothing was changed; 'natkit gateway apply FILE' puts others in force", id, err)
-	}
-	return nil
 }

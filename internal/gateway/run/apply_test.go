@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/nft"
 	"github.com/natkit/natkit/internal/testutil"
@@ -133,18 +135,18 @@ func TestChangedByHand(t *testing.T) {
 	b, id := w.apply(snatText, 0)
 	w.ip("nft add rule inet natkit postrouting ip saddr 10.9.9.9 accept")
 	w.want(tune.GatewayChanged(b))
-	if _, err := w.Prepare(t.Context(), wish(masqueradeText)); !errors.Is(err, ErrChanged) || !strings.Contains(err.Error(), "instead of") {
+	if _, err := w.Prepare(t.Context(), wish(masqueradeText)); !errors.Is(err, apply.ErrChanged) || !strings.Contains(err.Error(), "instead of") {
 		t.Errorf("apply: %v", err)
 	}
-	tx, err := w.Undo(id)
-	if err != nil {
-		t.Fatal(err)
+	// All of it or nothing: forwarding stays with the rules.
+	before := w.load(id)
+	if _, err := w.Undo(id); !errors.Is(err, apply.ErrChanged) || !strings.Contains(err.Error(), "nothing was changed") {
+		t.Errorf("undo: %v", err)
 	}
 	w.want(tune.GatewayChanged(b))
-	for _, c := range tx.Changes {
-		if left := c.State == journal.Left; left != (c.Kind == tune.Gateway) {
-			t.Errorf("%s %s: %s, %s", c.Kind, c.Target, c.State, c.Note)
-		}
+	w.wantSysctl(Forward4, "1")
+	if diff := cmp.Diff(before, w.load(id)); diff != "" {
+		t.Error(diff)
 	}
 	// Knowingly; an undo then gives the plan without what somebody added.
 	over := wish(masqueradeText)
@@ -155,13 +157,55 @@ func TestChangedByHand(t *testing.T) {
 	}
 	w.want(r.Digest)
 	open, err := w.Transactions()
-	if err != nil || len(open) != 1 {
+	if err != nil || len(open) != 2 {
 		t.Fatalf("%v, %v", open, err)
 	}
-	if _, err := w.Undo(open[0].ID); err != nil {
+	if _, err := w.Undo(open[1].ID); err != nil {
 		t.Fatal(err)
 	}
 	w.want(b)
+	if _, err := w.Undo(id); err != nil {
+		t.Fatal(err)
+	}
+	w.want(tune.GatewayNone)
+	w.wantSysctl(Forward4, "0")
+}
+
+// The rules that somebody changed are removed by hand: then the rest goes back too.
+func TestChangedAndRemovedByHand(t *testing.T) {
+	testutil.NeedProgram(t, "nft")
+	w := newWorld(t)
+	_, id := w.apply(masqueradeText, 0)
+	w.ip("nft add rule inet natkit postrouting ip saddr 10.9.9.9 accept")
+	if _, err := w.Undo(id); !errors.Is(err, apply.ErrChanged) {
+		t.Errorf("undo: %v", err)
+	}
+	w.ip("nft delete table inet natkit")
+	if tx, err := w.Undo(id); err != nil || !tx.Finished() {
+		t.Errorf("%+v, %v", tx, err)
+	}
+	w.wantSysctl(Forward4, "0")
+}
+
+// With force the rest goes back, and the rules that somebody changed are left.
+func TestChangedByHandAndForced(t *testing.T) {
+	testutil.NeedProgram(t, "nft")
+	w := newWorld(t)
+	digest, id := w.apply(masqueradeText, 0)
+	w.ip("nft add rule inet natkit postrouting ip saddr 10.9.9.9 accept")
+	opt := w.Apply
+	opt.Force = true
+	tx, err := apply.Undo(id, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range tx.Changes {
+		if left := c.State == journal.Left; left != (c.Kind == tune.Gateway) {
+			t.Errorf("%s %s: %s, %s", c.Kind, c.Target, c.State, c.Note)
+		}
+	}
+	w.want(tune.GatewayChanged(digest))
+	w.wantSysctl(Forward4, "0")
 }
 
 func TestForeignTableIsLeftAlone(t *testing.T) {
@@ -191,21 +235,28 @@ func TestForeignTableThatComes(t *testing.T) {
 }
 
 // Of two natkits at once one applies, the other one says that the host has changed.
-func TestTwoAtOnce(t *testing.T) {
+// TestSixAtOnce: one is first, and the others say so, whether they wanted the same or not,
+// and also where a sysctl of theirs is what is found changed.
+func TestSixAtOnce(t *testing.T) {
 	w := newWorld(t)
-	ready := []*Ready{w.prepare(wish(masqueradeText)), w.prepare(wish(snatText))}
+	var ready []*Ready
+	for range 2 {
+		ready = append(ready, w.prepare(wish(masqueradeText)), w.prepare(wish(snatText)), w.prepare(wish(snatText+"    - masquerade: {}\n")))
+	}
 	errs := make([]error, len(ready))
 	var wg sync.WaitGroup
 	for i, r := range ready {
 		wg.Go(func() { _, errs[i] = r.Apply(t.Context(), 0) })
 	}
 	wg.Wait()
-	winner := 0
-	if errs[0] != nil {
-		winner = 1
+	winner := slices.Index(errs, nil)
+	if winner < 0 {
+		t.Fatalf("%v", errs)
 	}
-	if loser := errs[1-winner]; errs[winner] != nil || loser == nil || !strings.Contains(loser.Error(), "plan again") {
-		t.Errorf("%v", errs)
+	for i, err := range errs {
+		if i != winner && !errors.Is(err, ErrAnotherFirst) {
+			t.Errorf("%d: %v", i, err)
+		}
 	}
 	w.want(ready[winner].Digest)
 }
@@ -245,11 +296,23 @@ func TestPlanThatIsLost(t *testing.T) {
 	w.want(a)
 }
 
+// What is only looked at leaves nothing in the store.
+func TestPreparingStoresNothing(t *testing.T) {
+	w := newWorld(t)
+	w.prepare(wish(snatText))
+	if kept, err := w.store().Digests(); err != nil || len(kept) != 0 {
+		t.Errorf("%v, %v", kept, err)
+	}
+}
+
 // Plans that nobody names go after a while; those that the journal or a table names stay.
 func TestForgottenPlans(t *testing.T) {
 	w := newWorld(t)
 	a, _ := w.apply(masqueradeText, 0)
-	b := w.prepare(wish(snatText)).Digest
+	b, err := w.store().Put(w.prepare(wish(snatText)).Gateway)
+	if err != nil {
+		t.Fatal(err)
+	}
 	old := time.Now().Add(-2 * keepPlans)
 	for _, digest := range []string{a, b} {
 		if err := os.Chtimes(filepath.Join(w.store().Dir(), digest+".json"), old, old); err != nil {

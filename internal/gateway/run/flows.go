@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"math"
 	"net/netip"
 	"slices"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/attribute"
+	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/natrules"
 )
 
@@ -31,10 +33,10 @@ func (h Host) Orphans(ctx context.Context, old, new *gateway.Plan) (Stale, error
 	if new != nil {
 		is = attribute.New(new)
 	}
-	s, err := h.stale(ctx, func(e *conntrack.Entry) *gateway.Ref {
+	s, err := h.stale(ctx, func(e *conntrack.Entry) (*gateway.Ref, error) {
 		source, destination := was.Of(e)
 		if source == nil && destination == nil {
-			return nil
+			return nil, nil
 		}
 		var nowSource, nowDestination *gateway.Ref
 		if is != nil {
@@ -42,11 +44,11 @@ func (h Host) Orphans(ctx context.Context, old, new *gateway.Plan) (Stale, error
 		}
 		switch {
 		case destination != nil && nowDestination == nil:
-			return destination
+			return destination, nil
 		case source != nil && nowSource == nil:
-			return source
+			return source, nil
 		}
-		return nil
+		return nil, nil
 	})
 	if err != nil || len(s.Keys) == 0 || new != nil && len(new.Sources)+len(new.Destinations) > 0 {
 		return s, err
@@ -89,31 +91,68 @@ func (h Host) OthersNAT() (tables []string, err error) {
 // the host no longer has: nothing that is sent to them arrives.
 func (h Host) Lost(ctx context.Context, p *gateway.Plan, addresses []netip.Addr) (Stale, error) {
 	was := attribute.New(p)
-	return h.stale(ctx, func(e *conntrack.Entry) *gateway.Ref {
+	return h.stale(ctx, func(e *conntrack.Entry) (*gateway.Ref, error) {
 		bySource := e.IsSNAT() && slices.Contains(addresses, e.Reply.Dst)
 		byDestination := e.IsDNAT() && slices.Contains(addresses, e.Orig.Dst)
 		if !bySource && !byDestination {
-			return nil
+			return nil, nil
 		}
 		source, destination := was.Of(e)
 		switch {
 		case byDestination && destination != nil:
-			return destination
+			return destination, nil
 		case bySource && source != nil:
-			return source
+			return source, nil
 		}
-		return nil
+		return nil, nil
 	})
 }
 
-func (h Host) stale(ctx context.Context, ruleOf func(*conntrack.Entry) *gateway.Ref) (Stale, error) {
+// Untranslated finds the connections that pass as they are although a rule of the plan is
+// for them, with the addresses that facts tell of.
+func (h Host) Untranslated(ctx context.Context, p *gateway.Plan, facts *gateway.Facts) (Stale, error) {
+	routes, err := host.OpenRoutes(h.Netns)
+	if err != nil {
+		return Stale{}, err
+	}
+	defer routes.Close()
+	is := attribute.New(p).Untranslated(facts, routes.Follow, math.MaxInt)
+	return h.stale(ctx, is.Of)
+}
+
+// maxSweeps bounds how often Translate looks again: a packet that was on its way when the
+// rules came enters its connection after the first look.
+const maxSweeps = 3
+
+// Translate deletes the connections that Untranslated finds: their next packets begin
+// anew, and are translated.
+func (h Host) Translate(ctx context.Context, p *gateway.Plan, facts *gateway.Facts) (all Stale, err error) {
+	all.Rules = map[gateway.Ref]int64{}
+	for range maxSweeps {
+		found, err := h.Untranslated(ctx, p, facts)
+		if err != nil || len(found.Keys) == 0 {
+			return all, err
+		}
+		if _, err := h.Flush(ctx, found); err != nil {
+			return all, err
+		}
+		all.Keys = append(all.Keys, found.Keys...)
+		for ref, n := range found.Rules {
+			all.Rules[ref] += n
+		}
+	}
+	return all, nil
+}
+
+func (h Host) stale(ctx context.Context, ruleOf func(*conntrack.Entry) (*gateway.Ref, error)) (Stale, error) {
 	s := Stale{Rules: map[gateway.Ref]int64{}}
 	_, err := dump.Each(ctx, h.Netns, &match.Filter{}, func(e *conntrack.Entry) error {
-		if ref := ruleOf(e); ref != nil {
+		ref, err := ruleOf(e)
+		if ref != nil {
 			s.Keys = append(s.Keys, e.Key())
 			s.Rules[*ref]++
 		}
-		return nil
+		return err
 	})
 	return s, err
 }

@@ -83,19 +83,16 @@ func (h Host) inForce() map[string]bool {
 	if err != nil {
 		return map[string]bool{everything: true}
 	}
-	all, err := netns.All()
-	if err != nil {
-		return map[string]bool{everything: true}
-	}
-	defer netns.CloseAll(all)
 	found := map[string]bool{}
-	for _, ns := range all {
+	err = netns.Each(func(ns *netns.Handle) error {
 		state, err := h.Apply.Engines.Read(ns, nil)
-		if err != nil {
-			found[everything] = true
-			break
+		if err == nil {
+			found[state.Digest] = true
 		}
-		found[state.Digest] = true
+		return err
+	})
+	if err != nil {
+		found[everything] = true
 	}
 	return found
 }

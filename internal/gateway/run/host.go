@@ -49,10 +49,12 @@ func (h Host) do(fn func() error) error {
 // Inode is the namespace's.
 func (h Host) Inode() (uint64, error) { return netns.InodeOf(h.Netns) }
 
+func (h Host) id() (netns.ID, error) { return netns.IDOf(h.Netns) }
+
 // facts are what Check and Compile need for a file; pid is the process whose session
 // must not be cut, 0 for none.
 func (h Host) facts(ctx context.Context, file *gateway.File, pid int) (gateway.Facts, error) {
-	return host.Read(ctx, h.Netns, host.Options{PID: pid, Flowtable: h.Apply.Engines.Flowtable(&file.Config)})
+	return host.Read(ctx, h.Netns, host.Options{PID: pid, Targets: file.Config.Targets(), Flowtable: h.Apply.Engines.Flowtable(&file.Config)})
 }
 
 // State is what is in force, with the rules of the file that somebody changed.
@@ -110,10 +112,14 @@ func (h Host) readSysctls(names []string, into snapshot.Sysctls) error {
 // held finds the sysctls of a namespace that open transactions of this boot wrote, and
 // what they were before gateways did.
 func (h Host) held(now *Present) error {
-	open, err := h.open(now.Netns)
+	here, err := h.id()
+	if err != nil {
+		return err
+	}
+	open, err := h.open(here)
 	now.Held, now.Original = map[string]bool{}, map[string]string{}
 	for _, tx := range open {
-		ours := changesGateway(tx, now.Netns)
+		ours := changesGateway(tx, here)
 		for _, c := range tx.Changes {
 			if !c.Open() || c.Kind != tune.Sysctl {
 				continue
@@ -129,7 +135,7 @@ func (h Host) held(now *Present) error {
 
 // open are the transactions of this boot that changed a namespace and are not undone,
 // oldest first.
-func (h Host) open(inode uint64) ([]*journal.Transaction, error) {
+func (h Host) open(here netns.ID) ([]*journal.Transaction, error) {
 	all, _, err := h.Apply.Journal.List()
 	if err != nil || len(all) == 0 {
 		return nil, err
@@ -138,14 +144,9 @@ func (h Host) open(inode uint64) ([]*journal.Transaction, error) {
 	if err != nil {
 		return nil, err
 	}
-	var cookie uint64
-	if err := h.do(func() error { cookie = journal.NetnsCookie(); return nil }); err != nil {
-		return nil, err
-	}
 	var open []*journal.Transaction
 	for _, tx := range all {
-		here := tx.Netns == inode && !tx.OfAnother(cookie) || tx.Netns != inode && changesGateway(tx, inode)
-		if here && tx.BootID == boot && !tx.Finished() {
+		if (tx.Made().Is(here) || changesGateway(tx, here)) && tx.BootID == boot && !tx.Finished() {
 			open = append(open, tx)
 		}
 	}
@@ -155,14 +156,14 @@ func (h Host) open(inode uint64) ([]*journal.Transaction, error) {
 // Transactions are those of this boot that changed the gateway of the namespace and
 // are not undone, oldest first.
 func (h Host) Transactions() ([]*journal.Transaction, error) {
-	inode, err := h.Inode()
+	here, err := h.id()
 	if err != nil {
 		return nil, err
 	}
-	open, err := h.open(inode)
+	open, err := h.open(here)
 	var ours []*journal.Transaction
 	for _, tx := range open {
-		if changesGateway(tx, inode) {
+		if changesGateway(tx, here) {
 			ours = append(ours, tx)
 		}
 	}
@@ -171,10 +172,10 @@ func (h Host) Transactions() ([]*journal.Transaction, error) {
 
 // changesGateway tells whether a transaction has an open change of the namespace's
 // rules, or of the configuration that they have after a boot.
-func changesGateway(tx *journal.Transaction, inode uint64) bool {
+func changesGateway(tx *journal.Transaction, here netns.ID) bool {
 	return slices.ContainsFunc(tx.Changes, func(c journal.Change) bool {
-		rules := c.Kind == tune.Gateway && c.Target == tune.GatewayTarget(inode)
-		return c.Open() && (rules || c.Kind == tune.GatewayFile && tx.Netns == inode)
+		rules := c.Kind == tune.Gateway && tx.In(c).Is(here)
+		return c.Open() && (rules || c.Kind == tune.GatewayFile && tx.Made().Is(here))
 	})
 }
 

@@ -89,6 +89,11 @@ func (k *keeper) carryOut(ctx context.Context, r *Ready, reason string) error {
 	k.owner = &tx
 	k.supersede(tx.ID)
 	k.log("%s: %s in force as %s: %s, in %s", reason, r.Digest[:12], tx.ID, summary(r.Gateway), units.Roughly(time.Since(began).Seconds()))
+	for _, c := range tx.Changes {
+		if c.Kind == tune.Gateway && c.Note != "" {
+			k.log("%s", c.Note)
+		}
+	}
 	return nil
 }
 

@@ -24,8 +24,8 @@ const (
 
 // Names of sysctls that a gateway needs.
 const (
-	Forward4   = "net.ipv4.ip_forward"
-	Forward6   = "net.ipv6.conf.all.forwarding"
+	Forward4   = gateway.Forward4
+	Forward6   = gateway.Forward6
 	Accounting = "net.netfilter.nf_conntrack_acct"
 	timeWait   = "net.netfilter.nf_conntrack_tcp_timeout_time_wait"
 )
@@ -153,7 +153,10 @@ func (c *collector) rules(p *gateway.Plan) error {
 	change := tune.Change{Kind: tune.Gateway, Target: target, Before: c.now.Value, After: after,
 		Why:  summary(p) + ", in one transaction: all of it or nothing",
 		Risk: "connections that are tracked keep the translation that they have"}
-	if c.now.Value != tune.GatewayNone && len(p.Sources)+len(p.Destinations) == 0 {
+	if c.now.Value == tune.GatewayNone && translates(p) {
+		change.Risk += "; those that have none and that a rule is for are deleted: they begin anew, translated"
+	}
+	if c.now.Value != tune.GatewayNone && !translates(p) {
 		change.Risk = "connections that the gateway translates now are cut, unless there are other rules of NAT on this host"
 	}
 	switch {

@@ -66,15 +66,19 @@ func (s *Service) Run(ctx context.Context) error {
 	defer release()
 	k := &keeper{Service: s, manager: m, file: newFileWatch(s.File)}
 	k.clean()
-	events, err := s.Host.watchLinks(ctx)
+	links, err := s.Host.watchLinks(ctx)
 	if err != nil {
 		return err
+	}
+	tables, err := s.Host.watchTables(ctx)
+	if err != nil {
+		k.log("%v; whether the rules are there is looked at every %s", err, k.look())
 	}
 	if err := k.begin(ctx); err != nil {
 		return err
 	}
 	k.tell(wordReady)
-	k.loop(ctx, events)
+	k.loop(ctx, links, tables)
 	m.tell(wordStopping)
 	return k.end()
 }
@@ -142,20 +146,24 @@ func (k *keeper) begin(ctx context.Context) (err error) {
 	return k.apply(ctx, k.text, "start")
 }
 
+func (k *keeper) look() time.Duration { return cmp.Or(k.Look, fileLook) }
+
 // loop waits for events until ctx ends.
-func (k *keeper) loop(ctx context.Context, events <-chan struct{}) {
-	look, usual := time.NewTicker(cmp.Or(k.Look, fileLook)), time.NewTicker(usualLook)
+func (k *keeper) loop(ctx context.Context, links, tables <-chan struct{}) {
+	look, usual := time.NewTicker(k.look()), time.NewTicker(usualLook)
 	defer look.Stop()
 	defer usual.Stop()
 	quiet := newQuiet()
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-		case <-events:
+		case <-links:
 			quiet.event(time.Now())
 		case <-quiet.timer.C:
 			quiet.begun = time.Time{}
 			k.addresses(ctx)
+		case <-tables:
+			k.missing(ctx)
 		case <-k.Reload:
 			k.manager.tell(reloading())
 			k.reload(ctx, "reload")
@@ -223,8 +231,9 @@ func (k *keeper) again(ctx context.Context, reason string) {
 	}
 }
 
-// missing looks whether there are rules at all: without them connections that begin
-// leave with addresses from inside. What failed has its time with the usual look.
+// missing looks, when a table was deleted and at every look, whether there are rules at all:
+// without them connections that begin leave with addresses from inside. What failed has
+// its time with the usual look.
 func (k *keeper) missing(ctx context.Context) {
 	if k.suspended || k.failed || k.removed >= mostQuick {
 		return

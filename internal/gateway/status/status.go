@@ -38,6 +38,11 @@ type Gateway struct {
 	// "mss" the SYNs that were bounded, "flowtable" packets offered to the fast path.
 	Counters []Counter `json:"counters,omitempty"`
 	Flows    Flows     `json:"flows"`
+	// NotForwarding are the sysctls that are 0 and by which the host does not forward what the
+	// plan is for. CutHairpins are bridges behind which a host does not reach itself by a
+	// rule with hairpin.
+	NotForwarding []string     `json:"not_forwarding,omitempty"`
+	CutHairpins   []CutHairpin `json:"cut_hairpins,omitempty"`
 	// Missing are interfaces that the plan names and that do not exist; its rules for
 	// them hold when they come. Waiting are rules about addresses that are not there.
 	Missing []string          `json:"missing_interfaces,omitempty"`
@@ -87,6 +92,13 @@ type Rule struct {
 	// of them in use; absent where the rule gives none, or none is in use.
 	Ports *PortsLeft `json:"ports,omitempty"`
 	Usage
+}
+
+// CutHairpin is a bridge that takes what it carries through netfilter, with its ports that
+// send nothing back that came in by them.
+type CutHairpin struct {
+	Bridge string   `json:"bridge"`
+	Ports  []string `json:"ports"`
 }
 
 // Usage is of connections that there are now.
@@ -178,4 +190,8 @@ type Flows struct {
 	// and that this host no longer has: nothing comes back for them.
 	Stale          int64    `json:"stale_flows"`
 	StaleAddresses []string `json:"stale_addresses,omitempty"`
+	// Untranslated flows pass as they are although a rule is for them: they began before
+	// the rule was in force. AtLeast: there may be more, as routes were asked for a part.
+	Untranslated        int64 `json:"untranslated_flows"`
+	UntranslatedAtLeast bool  `json:"untranslated_at_least,omitempty"`
 }

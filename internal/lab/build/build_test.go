@@ -318,13 +318,17 @@ func TestFullTableStopsNewConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("%d entries in %s", target, time.Since(start))
-	// An entry that was there before the fill may expire meanwhile, and leave room for
-	// one more.
-	for gets := 0; gets < free || gets < 3*free && entries(t, l, "gateway") < target+free; gets++ {
-		mustGet(t, l, gatewayPort)
+	// Entries that were there before the fill may expire at any time, and leave room for
+	// as many more.
+	const most = 100
+	gets := 0
+	for ; gets < most; gets++ {
+		if _, err := get(l, gatewayPort); err != nil {
+			break
+		}
 	}
-	if answer, err := get(l, gatewayPort); err == nil {
-		t.Errorf("a full table let a connection through: %q", answer)
+	if gets < free || gets == most {
+		t.Errorf("%d connections got through, want %d and those for which others expired", gets, free)
 	}
 	if err := l.SetFill(t.Context(), nil, 0); err != nil {
 		t.Fatal(err)

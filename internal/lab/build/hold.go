@@ -112,8 +112,8 @@ func holderMain() int {
 	defer stop()
 	// The terminal that `lab up` was called from goes away; the lab stays.
 	signal.Ignore(unix.SIGHUP, unix.SIGPIPE)
-	ready := os.NewFile(3, "ready")
-	unix.CloseOnExec(3)
+	ready := os.NewFile(holderReadyFd, "ready")
+	unix.CloseOnExec(holderReadyFd)
 	fail := func(err error) int {
 		fmt.Fprintln(ready, strings.ReplaceAll(err.Error(), "\n", "; "))
 		return 1

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -19,6 +20,13 @@ import (
 // self is the running program, also after its file was replaced on disk.
 const self = "/proc/self/exe"
 
+// ownName is what calls natkit in a lab: a link in binDir, which comes first in the
+// PATH of the lab's programs.
+const ownName = "natkit"
+
+// binDir is in the lab's own file system.
+func binDir(mount string) string { return filepath.Join(mount, "bin") }
+
 // Names that a re-executed natkit has as argv[0].
 const (
 	initName   = "natkit-lab-init"
@@ -28,10 +36,26 @@ const (
 // startTimeout bounds the start of a lab's own processes.
 const startTimeout = 10 * time.Second
 
-// IsInit tells whether this process was started as a part of a lab; main must
-// then call InitMain, and nothing else, and exit with what it returns.
+// IsInit reports whether natkit started this process as a part of a lab; main must
+// then call InitMain, and nothing else, and exit with what it returns. The name alone
+// is not enough, since anybody can give it: init mounts things, which it may do only
+// where it is process 1 of a namespace of its own.
 func IsInit() bool {
-	return len(os.Args) > 1 && (os.Args[0] == initName || os.Args[0] == holderName)
+	if len(os.Args) < 2 {
+		return false
+	}
+	switch os.Args[0] {
+	case initName:
+		return os.Getpid() == 1 && isPipe(initAliveFd) && isPipe(initReadyFd)
+	case holderName:
+		return isPipe(holderReadyFd)
+	}
+	return false
+}
+
+func isPipe(fd int) bool {
+	var st unix.Stat_t
+	return unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFIFO
 }
 
 // InitMain is the main function of such a process.
@@ -42,10 +66,11 @@ func InitMain() int {
 	return initMain(os.Args[1])
 }
 
-// File descriptors that a lab's init is started with.
+// File descriptors that a lab's init and holder are started with.
 const (
-	initAliveFd = 3
-	initReadyFd = 4
+	initAliveFd   = 3
+	initReadyFd   = 4
+	holderReadyFd = 3
 )
 
 // initMain is PID 1 of the lab's PID namespace. When its owner ends, however
@@ -78,6 +103,18 @@ func ownMounts(mount string) error {
 	}
 	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return fmt.Errorf("mount the lab's /proc: %w", err)
+	}
+	return linkSelf(binDir(mount))
+}
+
+// linkSelf makes natkit a program of the lab, wherever its file is, also after that
+// was replaced or removed: it is what process 1 of the lab runs.
+func linkSelf(dir string) error {
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return fmt.Errorf("make natkit a program of the lab: %w", err)
+	}
+	if err := os.Symlink("/proc/1/exe", filepath.Join(dir, ownName)); err != nil {
+		return fmt.Errorf("make natkit a program of the lab: %w", err)
 	}
 	return nil
 }

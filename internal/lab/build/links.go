@@ -1,6 +1,7 @@
 package build
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -108,10 +109,18 @@ func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Masked().Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
+// setSysctl sets a value in a node. Each kernel has its own values that every namespace
+// shows and that hold for all: one that changes outside too is put back and refused.
 func (n *Node) setSysctl(s lab.SetSysctl) error {
-	err := n.Netns.Do(func() error {
-		return os.WriteFile(sysctlPath(s.Name), []byte(s.Value), 0)
-	})
+	path := sysctlPath(s.Name)
+	before, outsideErr := os.ReadFile(path)
+	err := n.Netns.Do(func() error { return os.WriteFile(path, []byte(s.Value), 0) })
+	if outsideErr == nil && err == nil {
+		if after, err := os.ReadFile(path); err == nil && !bytes.Equal(before, after) {
+			back := os.WriteFile(path, before, 0)
+			return errors.Join(errors.New("it changed the value of the whole host, which a lab must not"), back)
+		}
+	}
 	switch {
 	case s.Optional && errors.Is(err, os.ErrNotExist):
 		return nil

@@ -166,3 +166,29 @@ func TestSysctlsOfAStage(t *testing.T) {
 		t.Errorf("after that: %s, want %s", got, before)
 	}
 }
+
+// A value that holds outside the node too, as those of the whole host do on some
+// kernels, is put back and refused.
+func TestValueOfTheWholeHostIsRefused(t *testing.T) {
+	ns := testutil.Namespace(t)
+	const name = "net.ipv4.ip_default_ttl"
+	read := func() string {
+		text, err := os.ReadFile(sysctlPath(name))
+		if err != nil {
+			t.Error(err)
+		}
+		return strings.TrimSpace(string(text))
+	}
+	err := ns.Do(func() error {
+		before := read()
+		node := &Node{Netns: ns} // the node's value and the one outside are the same
+		err := node.setSysctl(lab.SetSysctl{Name: name, Value: "33"})
+		if after := read(); after != before {
+			t.Errorf("%s is %s, want %s again", name, after, before)
+		}
+		return err
+	})
+	if err == nil {
+		t.Error("it was set")
+	}
+}

@@ -73,13 +73,11 @@ func (b *sandbox) file(name string) string {
 
 // Command is a program to start in a node.
 type Command struct {
-	// Path is looked up in PATH where it has no slash; Name is argv[0], Path
-	// where empty.
+	// Path is looked up in PATH where it has no slash, and natkit is this binary;
+	// Name is argv[0], Path where empty.
 	Path, Name string
 	// Args do not contain the program's name.
 	Args []string
-	// Env is nil for the environment of this process.
-	Env []string
 	// Dir is the working directory, "/" where empty.
 	Dir            string
 	Stdin          io.Reader
@@ -111,13 +109,13 @@ func (l *Lab) Start(ctx context.Context, node string, c Command) (*Process, erro
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	path, err := exec.LookPath(c.Path)
+	path, err := l.box.program(c.Path)
 	if err != nil {
 		return nil, fmt.Errorf("start in %s: %w", node, err)
 	}
 	p := &Process{done: make(chan struct{})}
 	p.cmd = &exec.Cmd{
-		Path: path, Args: append([]string{cmp.Or(c.Name, c.Path)}, c.Args...), Env: c.Env, Dir: cmp.Or(c.Dir, "/"),
+		Path: path, Args: append([]string{cmp.Or(c.Name, c.Path)}, c.Args...), Env: l.box.environment(), Dir: cmp.Or(c.Dir, "/"),
 		Stdin: c.Stdin, Stdout: c.Stdout, Stderr: p.stderr(c.Stderr),
 		SysProcAttr: &unix.SysProcAttr{Setsid: !c.Foreground},
 		WaitDelay:   waitDelay,
@@ -133,6 +131,23 @@ func (l *Lab) Start(ctx context.Context, node string, c Command) (*Process, erro
 	l.processes = append(l.processes, p)
 	l.mu.Unlock()
 	return p, nil
+}
+
+// program is the path, inside, of a program.
+func (b *sandbox) program(name string) (string, error) {
+	if name == ownName {
+		return filepath.Join(binDir(b.mount), ownName), nil
+	}
+	return exec.LookPath(name)
+}
+
+// environment is that of this process, but the lab's natkit comes first in PATH.
+func (b *sandbox) environment() []string {
+	path := binDir(b.mount)
+	if rest := os.Getenv("PATH"); rest != "" {
+		path += ":" + rest
+	}
+	return append(os.Environ(), "PATH="+path) // of two of a name exec.Cmd takes the last
 }
 
 // start forks from a thread that is in the lab's namespaces and then ends. A

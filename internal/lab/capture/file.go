@@ -11,6 +11,8 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 	"github.com/gopacket/gopacket/pcapgo"
+
+	"github.com/natkit/natkit/internal/disk"
 )
 
 // file is a pcapng file with one description per interface.
@@ -33,7 +35,7 @@ type file struct {
 // createFile writes the file's beginning: the section with natkit's version, and the
 // interfaces.
 func createFile(path string, interfaces []string, names map[int]string, o Options) (*file, error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	f, err := disk.Open(path, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("create capture: %w", err)
 	}

@@ -20,8 +20,6 @@ func Clean(ctx context.Context, dir string, inode uint64) (removed []Removed, he
 	if err != nil || len(paths) == 0 {
 		return nil, nil, err
 	}
-	c := cleaner{}
-	defer func() { netns.CloseAll(c.all) }()
 	var errs []error
 	for _, path := range paths {
 		r, err := find(path)
@@ -34,7 +32,7 @@ func Clean(ctx context.Context, dir string, inode uint64) (removed []Removed, he
 		case r.file == nil:
 			held = append(held, r.Record)
 		default:
-			one, err := c.clean(ctx, r)
+			one, err := clean(ctx, r)
 			if err != nil {
 				errs = append(errs, fmt.Errorf("remove the fill of %s: %w", r.Where, err))
 				continue
@@ -51,46 +49,30 @@ func (r *found) release() {
 	}
 }
 
-// cleaner has the namespaces of the host, once it needed them.
-type cleaner struct{ all []*netns.Handle }
-
-func (c *cleaner) clean(ctx context.Context, r *found) (Removed, error) {
+func clean(ctx context.Context, r *found) (Removed, error) {
 	removed := Removed{Record: r.Record}
-	ns, err := c.find(r.Record)
+	ns, err := r.namespace()
 	if err == nil && ns != nil {
 		removed.Entries, err = remove(ctx, ns, r.filter())
 	}
+	removed.Gone = ns == nil
+	ns.Close()
 	if err != nil {
 		r.release()
 		return removed, err
 	}
-	removed.Gone = ns == nil
 	return removed, r.forget()
 }
 
-// initialPIDNamespace is the inode that the first PID namespace always has
-// (PROC_PID_INIT_INO, include/linux/proc_ns.h).
-const initialPIDNamespace = 0xEFFFFFFC
-
-// find is the namespace of a record; nil where it is gone.
-func (c *cleaner) find(r Record) (*netns.Handle, error) {
+// namespace is the one of a record; nil where it is gone.
+func (r Record) namespace() (*netns.Handle, error) {
 	boot, err := journal.ReadBootID("/proc")
 	if err != nil || boot != r.BootID {
 		return nil, err
 	}
-	if c.all == nil {
-		if c.all, err = netns.All(); err != nil {
-			return nil, err
-		}
+	ns, err := netns.Open(netns.ID{Inode: r.Netns, Cookie: r.NetnsCookie, SeenFrom: r.PIDNamespace})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
 	}
-	for _, ns := range c.all {
-		if ns.Inode() == r.Netns {
-			return ns, nil
-		}
-	}
-	// From inside a container the host's namespaces are not to be seen.
-	if here := journal.NamespaceInode("/proc", "pid"); here != r.PIDNamespace && here != initialPIDNamespace {
-		return nil, fmt.Errorf("its network namespace (%d) cannot be seen from this PID namespace: run natkit on the host", r.Netns)
-	}
-	return nil, nil
+	return ns, err
 }

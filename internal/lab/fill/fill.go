@@ -71,8 +71,12 @@ func Start(ctx context.Context, o Options) (*Fill, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fill the connection table of %s: %w", o.Where, err)
 	}
+	id, err := netns.IDOf(o.Netns)
+	if err != nil {
+		return nil, fmt.Errorf("fill the connection table of %s: %w", o.Where, err)
+	}
 	f := &Fill{ns: o.Netns, Before: usage.Entries, Record: Record{
-		Netns: o.Netns.Inode(), Where: o.Where, Mix: o.Mix.Name, Seed: o.Seed, Keep: o.Keep,
+		Netns: id.Inode, NetnsCookie: id.Cookie, Where: o.Where, Mix: o.Mix.Name, Seed: o.Seed, Keep: o.Keep,
 		Entries: o.Target - usage.Entries, Started: time.Now().UTC(),
 	}}
 	if f.Entries <= 0 {

@@ -144,9 +144,50 @@ func TestCleanOfWhatIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	ns.Close()
+	id := netns.ID{Inode: f.Netns, Cookie: f.NetnsCookie}
+	for deadline := time.Now().Add(testutil.Patience(5 * time.Second)); ; time.Sleep(5 * time.Millisecond) {
+		still, err := netns.Open(id)
+		if errors.Is(err, os.ErrNotExist) {
+			break
+		}
+		if still.Close(); time.Now().After(deadline) {
+			t.Fatalf("the namespace does not end: %v", err)
+		}
+	}
 	removed, _, err := Clean(t.Context(), o.Dir, 0)
 	if err != nil || len(removed) != 2 || !removed[0].Gone || !removed[1].Gone {
 		t.Errorf("removed %+v, error %v; want two that were gone", removed, err)
+	}
+	wantNoRecords(t, o.Dir)
+}
+
+// TestCleanOfAnothersNumber: a namespace that came later has the number of one that is
+// gone. Entries there are not the fill's, whatever their mark.
+func TestCleanOfAnothersNumber(t *testing.T) {
+	testutil.LockHost(t)
+	ns := testutil.Namespace(t)
+	o := options(t, ns, "established", 100)
+	o.Keep = true
+	f := start(t, o)
+	if err := errors.Join(f.Release(), os.Remove(recordPath(o.Dir, f.Mark))); err != nil {
+		t.Fatal(err)
+	}
+	if f.NetnsCookie == 0 {
+		t.Skip("this kernel does not tell namespaces apart (Linux 5.14)")
+	}
+	former := f.Record
+	former.NetnsCookie--
+	file, err := former.write(o.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file.Close()
+	removed, _, err := Clean(t.Context(), o.Dir, 0)
+	if err != nil || len(removed) != 1 || !removed[0].Gone || removed[0].Entries != 0 {
+		t.Errorf("removed %+v, error %v", removed, err)
+	}
+	if got := count(t, ns); got != 100 {
+		t.Errorf("%d entries are left, want 100", got)
 	}
 	wantNoRecords(t, o.Dir)
 }

@@ -8,10 +8,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
 
+	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/journal"
 )
@@ -21,6 +23,8 @@ type Applied struct {
 	opt   Options
 	tx    *journal.Transaction
 	guard *guard
+	// end gives up the ownership of the transaction.
+	end func()
 }
 
 // ID names the transaction in the journal.
@@ -29,6 +33,26 @@ func (a *Applied) ID() string { return a.tx.ID }
 // Transaction is as it stood when the plan had been applied; After of each change
 // is what the kernel made of it.
 func (a *Applied) Transaction() journal.Transaction { return *a.tx }
+
+// Note writes into the journal what the change of a kind has brought with it.
+func (a *Applied) Note(kind tune.Kind, text string) error {
+	unlock, err := a.opt.lock(context.Background())
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	now, err := a.opt.Journal.Reload(a.tx)
+	if err != nil {
+		return err
+	}
+	for i := range now.Changes {
+		if c := &now.Changes[i]; c.Kind == kind && c.State == journal.Applied {
+			c.Note = text
+		}
+	}
+	a.tx = now
+	return a.opt.Journal.Save(now)
+}
 
 // Changes are what is in force, with the values that the kernel took.
 func (a *Applied) Changes() []tune.Change {
@@ -58,6 +82,11 @@ func Apply(ctx context.Context, plan tune.Plan, opt Options) (*Applied, error) {
 		return nil, fmt.Errorf("%w; nothing was changed", err)
 	}
 	defer unlock()
+	release, err := pin(tx, opt)
+	if err != nil {
+		return nil, fmt.Errorf("%w; nothing was changed", err)
+	}
+	defer release()
 	if err := precheck(tx, opt); err != nil {
 		return nil, fmt.Errorf("%w; nothing was changed", err)
 	}
@@ -68,12 +97,17 @@ func Apply(ctx context.Context, plan tune.Plan, opt Options) (*Applied, error) {
 			DeadlineAt: tx.CreatedAt.Add(opt.Confirm),
 		}
 	}
-	if err := opt.Journal.Begin(tx); err != nil {
+	end, err := opt.Journal.Begin(tx)
+	if err != nil {
 		return nil, fmt.Errorf("%w; nothing was changed", err)
 	}
-	a := &Applied{opt: opt, tx: tx}
+	a := &Applied{opt: opt, tx: tx, end: end}
 	if err := a.carryOut(ctx); err != nil {
+		defer end()
 		return nil, a.takeBack(err)
+	}
+	if !tx.Lifeline {
+		end()
 	}
 	return a, nil
 }
@@ -94,7 +128,11 @@ func draft(plan tune.Plan, opt Options) (*journal.Transaction, error) {
 		Lifeline: opt.Lifeline, Persist: opt.Persist,
 	}
 	if opt.ProcRoot == "/proc" {
-		tx.NetnsCookie = journal.NetnsCookie()
+		here, err := netns.IDOf(nil)
+		if err != nil {
+			return nil, err
+		}
+		tx.NetnsCookie = here.Cookie
 	}
 	changes := plan.Changes
 	if opt.Persist {
@@ -114,6 +152,37 @@ func draft(plan tune.Plan, opt Options) (*journal.Transaction, error) {
 	return tx, nil
 }
 
+// pin notes which network namespaces the changes name, and keeps these from ending until
+// release: their numbers cannot become others' meanwhile.
+func pin(tx *journal.Transaction, opt Options) (release func(), err error) {
+	var pinned []*netns.Handle
+	release = func() { netns.CloseAll(pinned) }
+	if opt.ProcRoot != "/proc" {
+		return release, nil
+	}
+	for i := range tx.Changes {
+		c := &tx.Changes[i]
+		if c.Netns() == 0 {
+			continue
+		}
+		ns, err := netns.OfInode(c.Netns())
+		if errors.Is(err, fs.ErrNotExist) { // who reads it says so
+			continue
+		}
+		var id netns.ID
+		if err == nil {
+			pinned = append(pinned, ns)
+			id, err = netns.IDOf(ns)
+		}
+		if err != nil {
+			release()
+			return nil, err
+		}
+		c.NetnsCookie = id.Cookie
+	}
+	return release, nil
+}
+
 // precheck finds out everything that would make a change fail, without changing, and
 // what has to be put back beside its values.
 func precheck(tx *journal.Transaction, opt Options) error {
@@ -129,13 +198,16 @@ func precheck(tx *journal.Transaction, opt Options) error {
 	return readAlong(tx, opt)
 }
 
+// ErrChangedSince: a value is not the one any more that the plan was made for.
+var ErrChangedSince = errors.New("the host has changed since; plan again")
+
 func expectBefore(applier Applier, c tune.Change) error {
 	now, err := applier.Read(c.Target)
 	if err != nil {
 		return err
 	}
 	if !tune.SameValue(now, c.Before) {
-		return fmt.Errorf("change %s: the value is %q, the plan was made for %q: the host has changed since; plan again", c.Target, now, c.Before)
+		return fmt.Errorf("change %s: the value is %q, the plan was made for %q: %w", c.Target, now, c.Before, ErrChangedSince)
 	}
 	return nil
 }
@@ -149,6 +221,9 @@ func (a *Applied) carryOut(ctx context.Context) error {
 			return err
 		}
 		a.guard, a.tx.Guard = g, g.process
+		if err := a.opt.Journal.Save(a.tx); err != nil {
+			return err
+		}
 	}
 	due := func(c journal.Change) bool { return !c.Durable || a.tx.Confirm == nil }
 	if err := writeChanges(ctx, a.tx, a.opt, due); err != nil {
@@ -186,10 +261,10 @@ func writeChanges(ctx context.Context, tx *journal.Transaction, opt Options, due
 		if err := writeOne(c, opt.Appliers[c.Kind]); err != nil {
 			// The guard must know too what is to be undone, should this process die
 			// now. The undo follows in any case, and tells whether saving works.
-			opt.Journal.Save(tx)
+			opt.Journal.Note(tx, i)
 			return err
 		}
-		if err := opt.Journal.Save(tx); err != nil {
+		if err := opt.Journal.Note(tx, i); err != nil {
 			return err
 		}
 	}
@@ -262,6 +337,7 @@ func (a *Applied) Undo() (*journal.Transaction, error) {
 	tx, err := undoOwn(&own, a.opt, nil)
 	if tx != nil && tx.Finished() {
 		a.guard.dismiss()
+		a.end()
 	}
 	return tx, err
 }

@@ -33,7 +33,7 @@ func Clean(opt Options) ([]*journal.Transaction, error) {
 		if !view.Status(tx).Abandoned() {
 			continue
 		}
-		err := whereMade(tx.ID, opt, func() (err error) { tx, err = undoByID(tx.ID, opt, abandoned); return err })
+		tx, err := undoByID(tx.ID, opt, abandoned)
 		if errors.Is(err, errMeanwhile) {
 			continue
 		}

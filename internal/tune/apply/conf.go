@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/privilege"
+	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune"
 )
 
@@ -107,23 +109,49 @@ func (c confFile) Honours(_, asked, got string) bool { return tune.SameValue(ask
 
 func (c confFile) Durable() bool { return true }
 
-// Overriding lists the files that set a sysctl and are read after natkit's own
-// (sysctl.d(5): by file name, whatever the folder; /etc/sysctl.conf last of all,
-// as procps does), so that a persisted value would not hold.
-func Overriding(root, name string) []string {
-	own := filepath.Base(tune.ConfPath(tune.SysctlConf))
-	var later []string
+// sysctlFiles are those that sysctl.d(5) reads, in its order: by file name, the first
+// folder's of a name alone; /etc/sysctl.conf last of all, as procps does.
+func sysctlFiles(root string) []string {
+	byName := map[string]string{}
 	for _, dir := range []string{"etc/sysctl.d", "run/sysctl.d", "usr/local/lib/sysctl.d", "usr/lib/sysctl.d", "lib/sysctl.d"} {
 		paths, _ := filepath.Glob(filepath.Join(root, dir, "*.conf"))
 		for _, p := range paths {
-			if filepath.Base(p) > own {
-				later = append(later, p)
+			if _, masked := byName[filepath.Base(p)]; !masked {
+				byName[filepath.Base(p)] = p
 			}
 		}
 	}
-	later = append(later, filepath.Join(root, "etc/sysctl.conf"))
-	return slices.DeleteFunc(later, func(path string) bool {
-		b, err := os.ReadFile(path)
-		return err != nil || strings.TrimSpace(tune.ConfGet(tune.SysctlConf, string(b), name)) == ""
-	})
+	var files []string
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		files = append(files, byName[name])
+	}
+	return append(files, filepath.Join(root, "etc/sysctl.conf"))
+}
+
+// Setting lists the files that set a sysctl, the last of which counts; of the hash
+// table's size also those with the module's option.
+func Setting(root, name string) []string {
+	files := slices.DeleteFunc(sysctlFiles(root), func(path string) bool { return !names(path, tune.SysctlConf, name) })
+	if name == snapshot.ConntrackBuckets {
+		options, _ := filepath.Glob(filepath.Join(root, "etc/modprobe.d/*.conf"))
+		for _, path := range options {
+			if names(path, tune.ModuleOption, "nf_conntrack.hashsize") {
+				files = append(files, path)
+			}
+		}
+	}
+	return files
+}
+
+func names(path string, kind tune.Kind, target string) bool {
+	b, err := os.ReadFile(path)
+	return err == nil && strings.TrimSpace(tune.ConfGet(kind, string(b), target)) != ""
+}
+
+// Overriding lists the files that set a sysctl and are read after natkit's own, so that
+// a persisted value would not hold.
+func Overriding(root, name string) []string {
+	own := filepath.Base(tune.ConfPath(tune.SysctlConf))
+	return slices.DeleteFunc(slices.DeleteFunc(sysctlFiles(root), func(path string) bool { return !names(path, tune.SysctlConf, name) }),
+		func(path string) bool { return filepath.Base(path) <= own && filepath.Base(path) != "sysctl.conf" })
 }

@@ -94,17 +94,18 @@ func writeFiles(tx *journal.Transaction, opt Options) error {
 
 // takeFilesBack makes files that were written be planned again.
 func takeFilesBack(tx *journal.Transaction, opt Options) error {
+	u := &undoing{tx: tx, opt: opt, heirs: map[string]*journal.Transaction{}}
 	for i := range tx.Changes {
 		c := &tx.Changes[i]
 		if !c.Durable || !c.Open() {
 			continue
 		}
-		if err := undoOne(tx, c, opt); err != nil {
+		if err := u.undoOne(c); err != nil {
 			return fmt.Errorf("taking it back: %w", err)
 		}
 		if c.State == journal.Undone {
 			c.State, c.Note = journal.Planned, ""
 		}
 	}
-	return nil
+	return u.bequeath()
 }

@@ -1,9 +1,11 @@
 package apply
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/engine"
@@ -68,6 +70,41 @@ var ErrForeign = errors.New("is not one that natkit made, and is left alone")
 // Foreign is ErrForeign, and what to do about it.
 func Foreign(s *gateway.State) error {
 	return fmt.Errorf("gateway: %s %w: if nobody needs it, '%s', then again", s.Name, ErrForeign, s.ByHand)
+}
+
+// ErrChanged: the rules in force are not as natkit wrote them.
+var ErrChanged = errors.New("somebody changed the rules since natkit wrote them")
+
+// Kept is ErrChanged, and what to do about it. Forwarding without the rules, or rules
+// without forwarding, would be neither what was before nor what natkit made.
+func (g gateways) Kept(target string) error {
+	return inNamespace(target, func(ns *netns.Handle) error {
+		state, err := g.engines.Read(ns, func(digest string) *gateway.Plan {
+			p, _ := g.store.Get(digest)
+			return p
+		})
+		switch {
+		case err != nil:
+			return err
+		case !state.Present:
+			return fmt.Errorf("%w: they are gone; 'natkit gateway apply FILE' puts rules in force, 'natkit tune undo --force' undoes the rest", ErrChanged)
+		}
+		what := cmp.Or(strings.Join(state.Changes, "; "), state.Name+" is another one")
+		return fmt.Errorf("%w: %s; take that back, or remove the rules ('%s'), and undo again", ErrChanged, what, state.ByHand)
+	})
+}
+
+// Restorable: the plan before is in the store.
+func (g gateways) Restorable(_, before string) error {
+	digest, _ := tune.GatewayDigest(before)
+	if digest == "" {
+		return nil
+	}
+	if _, err := g.store.Get(digest); err != nil {
+		// Not that error itself: it says that the rules are gone.
+		return fmt.Errorf("the rules before it cannot be put back: %v; 'natkit gateway apply FILE' puts others in force", err)
+	}
+	return nil
 }
 
 func (g gateways) Write(target, value string) error {

@@ -3,6 +3,7 @@ package apply
 import (
 	"slices"
 
+	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/journal"
 )
@@ -22,13 +23,19 @@ func Temporary(name, value string, opt Options) (*journal.Transaction, error) {
 		return nil, err
 	}
 	key := tune.Change{Kind: tune.Sysctl, Target: name}.Key()
-	here := journal.NamespaceInode(opt.ProcRoot, "net")
+	here := netns.ID{Inode: journal.NamespaceInode(opt.ProcRoot, "net")}
+	if opt.ProcRoot == "/proc" {
+		if here, err = netns.IDOf(nil); err != nil {
+			return nil, err
+		}
+	}
 	for _, tx := range slices.Backward(all) {
-		if tx.BootID != view.BootID || tx.Netns != here {
+		if tx.BootID != view.BootID {
 			continue
 		}
 		wrote := slices.ContainsFunc(tx.Changes, func(c journal.Change) bool {
-			return c.Open() && c.Key() == key && tune.SameValue(c.After, value)
+			in := tx.In(c)
+			return c.Open() && c.Key() == key && tune.SameValue(c.After, value) && (in.Inode == 0 || in.Is(here))
 		})
 		if wrote && (tx.Lifeline || tx.Unconfirmed() || !tx.Complete) {
 			return tx, nil

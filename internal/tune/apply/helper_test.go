@@ -35,6 +35,9 @@ func startHelper(t testing.TB, exe string, b helperBrief) *helper {
 	cmd := exec.Command(exe)
 	cmd.Env = append(os.Environ(), helperEnv+"="+string(text))
 	cmd.Stderr = os.Stderr
+	if b.Contained {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS}
+	}
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/journal"
 )
@@ -159,6 +161,8 @@ type helperBrief struct {
 	Plan                       tune.Plan
 	Confirm                    time.Duration
 	Persist, Lifeline          bool
+	// Contained is a process 1 of a PID namespace, which mounts its own /proc.
+	Contained bool
 }
 
 const helperEnv = "APPLY_TEST_HELPER"
@@ -178,6 +182,12 @@ func helperMain(text string) int {
 	if err := json.Unmarshal([]byte(text), &b); err != nil {
 		fmt.Println(err)
 		return 2
+	}
+	if b.Contained {
+		if err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("proc", "/proc", "proc", 0, "")); err != nil {
+			fmt.Println(err)
+			return 2
+		}
 	}
 	j, err := journal.At(b.JournalDir)
 	if err != nil {

@@ -1,11 +1,11 @@
 package apply
 
 import (
-	"fmt"
+	"errors"
+	"io/fs"
 	"net"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -228,14 +228,91 @@ func TestNATRuleOfANamespaceThatIsGone(t *testing.T) {
 	if err := g.ns.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// Its inode may be another's by now, which has no such rule.
-	gone := regexp.MustCompile(fmt.Sprintf("network namespace %d is gone|no rule of .* any more", g.ns.Inode()))
+	within(t, testutil.Patience(5*time.Second), "end of the namespace", func() bool {
+		ns, err := netns.Open(a.tx.In(a.tx.Changes[0]))
+		ns.Close()
+		return errors.Is(err, fs.ErrNotExist)
+	})
 	tx, err := Undo(a.ID(), opt)
-	if err != nil || states(tx) != "left" || !gone.MatchString(tx.Changes[0].Note) {
+	if err != nil || states(tx) != "left" || !strings.Contains(tx.Changes[0].Note, "is gone") {
 		t.Errorf("undo: %+v, %v", tx, err)
 	}
-	if _, err := Apply(t.Context(), plan(change), opt); err == nil || !gone.MatchString(err.Error()) {
-		t.Errorf("apply: %v", err)
+	if _, err := Apply(t.Context(), plan(change), opt); err == nil {
+		t.Error("applied to what is gone")
+	}
+}
+
+// TestNATRuleOfANamespaceWhoseNumberIsAnothers deletes the namespace and makes others until
+// one has its number, with the very same rule: it is not natkit's to change.
+func TestNATRuleOfANamespaceWhoseNumberIsAnothers(t *testing.T) {
+	g := newNATHost(t, nftMasquerade)
+	opt := g.options()
+	a := mustApply(t, plan(g.fullyRandom()), opt)
+	inode := g.ns.Inode()
+	if err := g.ns.Close(); err != nil {
+		t.Fatal(err)
+	}
+	other := natHost{t, sameNumber(t, inode)}
+	other.run("ip link add v0 type veth peer name v1")
+	other.run(strings.Replace(nftMasquerade, "masquerade comment", "masquerade fully-random comment", 1))
+	theirs := other.run("nft list ruleset")
+	tx, err := Undo(a.ID(), opt)
+	if err != nil || states(tx) != "left" || !strings.Contains(tx.Changes[0].Note, "is gone") {
+		t.Errorf("undo: %+v, %v", tx, err)
+	}
+	if now := other.run("nft list ruleset"); now != theirs {
+		t.Errorf("undo changed\n%s\nto\n%s", theirs, now)
+	}
+}
+
+// sameNumber makes a network namespace that has the inode of one that was closed.
+func sameNumber(t *testing.T, inode uint64) *netns.Handle {
+	t.Helper()
+	var found *netns.Handle
+	var others []*netns.Handle
+	defer func() { netns.CloseAll(others) }()
+	within(t, testutil.Patience(20*time.Second), "another namespace with the same number", func() bool {
+		ns, err := netns.New("another")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ns.Inode() == inode {
+			found = ns
+			return true
+		}
+		if others = append(others, ns); len(others) == 16 { // the number may be taken by another test's meanwhile
+			netns.CloseAll(others)
+			others = nil
+		}
+		return false
+	})
+	t.Cleanup(func() { found.Close() })
+	return found
+}
+
+// TestNATRuleOfAnOldJournal: where only the number is known, a rule that looks the same
+// may be another's.
+func TestNATRuleOfAnOldJournal(t *testing.T) {
+	g := newNATHost(t, nftMasquerade)
+	opt := g.options()
+	a := mustApply(t, plan(g.fullyRandom()), opt)
+	if a.tx.Changes[0].NetnsCookie == 0 {
+		t.Skip("this kernel does not tell namespaces apart (Linux 5.14)")
+	}
+	a.tx.Changes[0].NetnsCookie = 0
+	if err := opt.Journal.Save(a.tx); err != nil {
+		t.Fatal(err)
+	}
+	before := g.run("nft list ruleset")
+	if tx, err := Undo(a.ID(), opt); err == nil || tx.Finished() || !strings.Contains(err.Error(), "--force") {
+		t.Errorf("undo: %+v, %v", tx, err)
+	}
+	opt.Force = true
+	if tx, err := Undo(a.ID(), opt); err != nil || states(tx) != "left" {
+		t.Errorf("given up: %+v, %v", tx, err)
+	}
+	if now := g.run("nft list ruleset"); now != before {
+		t.Errorf("undo changed\n%s\nto\n%s", before, now)
 	}
 }
 

@@ -32,6 +32,10 @@ type Options struct {
 	// Guarded undoes the plan where this process dies before all of it is in force.
 	// Without it the next Clean does.
 	Guarded bool
+	// Force undoes also what a running natkit holds, and gives up what an undo would
+	// refuse to touch: rules that somebody changed, and what is in a network namespace
+	// that cannot be found.
+	Force bool
 	// Clock is the system's where nil.
 	Clock journal.Clock
 	// Engines put gateways in force; nil stands for those of this version.

@@ -15,15 +15,18 @@ import (
 // Undo takes a transaction back: each value that is still the one natkit wrote
 // becomes what it was; the others are left, and the returned transaction says so.
 // After a reboot only files are taken back. What a running natkit holds
-// (Lifeline) is refused: it would go on as if nothing had happened. A guard that
-// waited for the deadline has ended when it returns.
+// (Lifeline) is refused: it would go on as if nothing had happened; Options.Force does
+// it all the same. A guard that waited for the deadline has ended when it returns.
 func Undo(id string, opt Options) (*journal.Transaction, error) {
 	opt = opt.withDefaults()
 	if err := opt.check(); err != nil {
 		return nil, err
 	}
-	var tx *journal.Transaction
-	err := whereMade(id, opt, func() (err error) { tx, err = undoByID(id, opt, undoable); return err })
+	allowed := undoable
+	if opt.Force {
+		allowed = unfinished
+	}
+	tx, err := undoByID(id, opt, allowed)
 	if tx != nil && tx.Finished() { // also where the journal does not know
 		retireGuard(tx)
 	}
@@ -31,31 +34,21 @@ func Undo(id string, opt Options) (*journal.Transaction, error) {
 }
 
 func undoable(tx *journal.Transaction, view journal.View) error {
+	switch status := view.Status(tx); status {
+	case journal.StatusHeld, journal.StatusApplying:
+		return fmt.Errorf("%s runs (pid %d) and undoes it when it ends; 'natkit tune undo --force %s' does not wait for that", tx.Origin, tx.Owner.PID, tx.ID)
+	}
+	return unfinished(tx, view)
+}
+
+func unfinished(tx *journal.Transaction, view journal.View) error {
 	switch status := view.Status(tx); {
 	case status == journal.StatusUndone:
 		return errors.New("it was undone before")
 	case tx.Finished():
 		return fmt.Errorf("it was undone before (%s)", status)
-	case status == journal.StatusHeld, status == journal.StatusApplying:
-		return fmt.Errorf("%s runs (pid %d) and undoes it when it ends", tx.Origin, tx.Owner.PID)
 	}
 	return nil
-}
-
-// whereMade runs fn in the network namespace in which a transaction was made: rules
-// that name theirs and sysctls that do not go back together. Where it cannot be
-// entered, fn is run here, and finds out what that means.
-func whereMade(id string, opt Options, fn func() error) error {
-	tx, err := opt.Journal.Load(id)
-	if err != nil || opt.ProcRoot != "/proc" || tx.Netns == 0 || tx.Netns == journal.NamespaceInode(opt.ProcRoot, "net") {
-		return fn()
-	}
-	ns, err := netns.OfInode(tx.Netns)
-	if err != nil {
-		return fn()
-	}
-	defer ns.Close()
-	return ns.Do(fn)
 }
 
 // undoByID undoes what the journal holds now; allowed may refuse.
@@ -150,66 +143,119 @@ func undoTransaction(tx *journal.Transaction, opt Options) error {
 	return errors.Join(err, saveErr)
 }
 
-// undoChanges goes backwards, and on after errors; what failed stays open.
+// undoing is an undo at work.
+type undoing struct {
+	tx  *journal.Transaction
+	opt Options
+	// spaces are the network namespaces of the changes, held open: each stays the one
+	// that was checked. nil is the thread's own.
+	spaces map[netns.ID]*netns.Handle
+	// later are the open changes of transactions after tx, by what they change, heirs
+	// the transactions that took something over, handed what that was.
+	later  map[string][]laterChange
+	heirs  map[string]*journal.Transaction
+	handed []*journal.Change
+}
+
+// undoChanges goes backwards, and on after errors; what failed stays open. Nothing is
+// changed where what would be left is half of something.
 func undoChanges(tx *journal.Transaction, opt Options) error {
 	view, err := opt.view()
 	if err != nil {
 		return err
 	}
+	u := &undoing{tx: tx, opt: opt, spaces: map[netns.ID]*netns.Handle{}, heirs: map[string]*journal.Transaction{}}
+	defer u.close()
+	for i := range tx.Changes {
+		if c := &tx.Changes[i]; c.Open() && !c.Durable && tx.BootID != view.BootID {
+			c.State, c.Note = journal.Undone, "void since the reboot"
+		}
+	}
+	if err := u.whole(); err != nil && !opt.Force {
+		return fmt.Errorf("undo %s: %w; nothing was changed", tx.ID, err)
+	}
 	var errs []error
 	for i := range slices.Backward(tx.Changes) {
-		c := &tx.Changes[i]
-		if !c.Open() {
-			continue
-		}
-		if !c.Durable && tx.BootID != view.BootID {
-			c.State, c.Note = journal.Undone, "void since the reboot"
-			continue
-		}
-		if err := sameNetns(tx, *c, opt); errors.Is(err, fs.ErrNotExist) {
-			c.State, c.Note = journal.Left, err.Error()
-			continue
-		} else if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		if err := undoOne(tx, c, opt); err != nil {
-			errs = append(errs, err)
+		if c := &tx.Changes[i]; c.Open() {
+			errs = append(errs, u.undo(c))
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, u.bequeath())...)
 }
 
-// sameNetns keeps an undo from writing to another namespace's values. The error is
-// fs.ErrNotExist where the namespace is gone, and its values with it.
-func sameNetns(tx *journal.Transaction, c journal.Change, opt Options) error {
-	here := journal.NamespaceInode(opt.ProcRoot, "net")
-	if !c.Durable && opt.ProcRoot == "/proc" && tx.Netns == here && tx.OfAnother(journal.NetnsCookie()) {
-		return fmt.Errorf("network namespace %d: %w: it is gone, and another one has its number", here, fs.ErrNotExist)
-	}
-	if c.Durable || c.NamesNetns() || tx.Netns == 0 || here == 0 || tx.Netns == here {
+func (u *undoing) undo(c *journal.Change) error {
+	ns, err := u.enter(*c)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		c.State, c.Note = journal.Left, err.Error()
 		return nil
+	case err != nil && u.opt.Force:
+		c.State, c.Note = journal.Left, "given up: "+err.Error()
+		return nil
+	case err != nil:
+		return fmt.Errorf("undo %s of %s: %w", c.Target, u.tx.ID, err)
 	}
-	if opt.ProcRoot == "/proc" { // where namespaces are looked for
-		ns, err := netns.OfInode(tx.Netns)
-		if errors.Is(err, fs.ErrNotExist) {
+	return inside(ns, func() error { return u.undoOne(c) })
+}
+
+// whole refuses where a change without which the others must not be undone cannot be
+// undone itself.
+func (u *undoing) whole() error {
+	for i := range u.tx.Changes {
+		c := &u.tx.Changes[i]
+		applier, ok := u.opt.Appliers[c.Kind].(keystone)
+		if !ok || !c.Open() {
+			continue
+		}
+		ns, err := u.enter(*c)
+		if err == nil {
+			err = inside(ns, func() error { return u.mayUndo(applier, c) })
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		ns.Close()
 	}
-	return fmt.Errorf("undo %s of %s: it was changed in network namespace %d, this is %d; run natkit there (nsenter --net)",
-		c.Target, tx.ID, tx.Netns, here)
+	return nil
 }
 
-func undoOne(tx *journal.Transaction, c *journal.Change, opt Options) error {
-	applier, ok := opt.Appliers[c.Kind]
+// keystone is what an Applier is as well whose changes hold the others of a transaction
+// together.
+type keystone interface {
+	Applier
+	// Restorable says why a target cannot become what it was before.
+	Restorable(target, before string) error
+	// Kept is the error about a target that somebody has changed.
+	Kept(target string) error
+}
+
+func (u *undoing) mayUndo(applier keystone, c *journal.Change) error {
+	now, err := applier.Read(c.Target)
+	if err != nil {
+		return err
+	}
+	mine := ours(applier, *c, now)
+	_, handed := u.heir(*c, nil)
+	if mine {
+		_, handed = u.heir(*c, &now)
+	}
+	switch {
+	case handed || c.Follows(now):
+		return nil
+	case mine:
+		return applier.Restorable(c.Target, c.Before)
+	}
+	return applier.Kept(c.Target)
+}
+
+func (u *undoing) undoOne(c *journal.Change) error {
+	applier, ok := u.opt.Appliers[c.Kind]
 	if !ok {
-		return fmt.Errorf("undo %s %s of %s: this natkit cannot change things of that kind; use the one that applied it", c.Kind, c.Target, tx.ID)
+		return fmt.Errorf("undo %s %s of %s: this natkit cannot change things of that kind; use the one that applied it", c.Kind, c.Target, u.tx.ID)
 	}
 	now, err := applier.Read(c.Target)
 	if errors.Is(err, fs.ErrNotExist) {
 		c.State, c.Note = journal.Left, "no longer exists"
-		if c.NamesNetns() { // which of the two: the namespace, the rule
+		if c.Netns() != 0 { // which of the two: the namespace, the rule
 			c.Note += ": " + err.Error()
 		}
 		return nil
@@ -218,11 +264,11 @@ func undoOne(tx *journal.Transaction, c *journal.Change, opt Options) error {
 		return err
 	}
 	switch {
-	case ours(applier, *c, now) && handOver(tx, c, opt, &now): // as another still wants it
+	case ours(applier, *c, now) && u.handOver(c, &now): // as another still wants it
 	case ours(applier, *c, now):
 		return writeBack(applier, c, now)
-	case handOver(tx, c, opt, nil):
-	case tune.SameValue(now, c.Before): // by somebody, or by an undo that was killed then
+	case u.handOver(c, nil):
+	case c.Follows(now): // by somebody, or by an undo that was killed then
 		if err := putBackAlong(applier, c); err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -19,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/disk"
+	"github.com/natkit/natkit/internal/units"
 )
 
 const (
@@ -28,8 +30,10 @@ const (
 	StateDirEnv = "NATKIT_STATE_DIR"
 
 	suffix = ".json"
+	// ownerSuffix is that of the file whose lock the owner of a transaction holds.
+	ownerSuffix = ".owner"
 	// keepFinished transactions are kept for reading; older ones are deleted.
-	keepFinished = 100
+	keepFinished = 50
 	lockRetry    = 20 * time.Millisecond
 )
 
@@ -158,11 +162,12 @@ func hint(err error) error {
 	return err
 }
 
-// Begin gives the transaction its id and its nonce and writes it to disk. The lock must be held.
-func (j *Journal) Begin(t *Transaction) error {
+// Begin gives the transaction its id and its nonce, makes this process its owner until
+// end or its own end, and writes it to disk. The lock must be held.
+func (j *Journal) Begin(t *Transaction) (end func(), err error) {
 	names, err := j.names()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	last := 0
 	for _, id := range names {
@@ -172,21 +177,87 @@ func (j *Journal) Begin(t *Transaction) error {
 	t.Nonce = rand.Text()
 	t.Schema, t.ID = Schema, fmt.Sprintf("t%04d", last+1)
 	if _, ok := idNumber(t.ID); !ok {
-		return fmt.Errorf("write journal: no id is left after t%04d in %s; move that file away", last, j.dir)
+		return nil, fmt.Errorf("write journal: no id is left after t%04d in %s; move that file away", last, j.dir)
 	}
-	j.prune()
-	return j.Save(t)
+	j.prune(t.BootID)
+	if end, err = j.own(t); err != nil {
+		return nil, err
+	}
+	if err = j.save(t, maxBeginBytes); err != nil {
+		end()
+		return nil, err
+	}
+	return end, nil
+}
+
+// own takes the owner's lock, before anybody can know of the transaction.
+func (j *Journal) own(t *Transaction) (end func(), err error) {
+	path := j.ownerPath(t)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("write journal: %w", hint(err))
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	t.OwnerLock, t.OwnerRuns = true, true
+	return func() { os.Remove(path); f.Close() }, nil
+}
+
+func (j *Journal) ownerPath(t *Transaction) string {
+	return filepath.Join(j.dir, t.ID+"-"+t.Nonce+ownerSuffix)
+}
+
+// isHeld reports whether a process holds the lock of the file at a path. In doubt one
+// does: nobody else's change is undone on a guess.
+func isHeld(path string) bool {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	if err != nil {
+		return true
+	}
+	defer f.Close()
+	return unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) != nil
 }
 
 // Save writes the transaction so that after a crash of the machine either the
 // former or the new text is there. The lock must be held.
-func (j *Journal) Save(t *Transaction) error {
+func (j *Journal) Save(t *Transaction) error { return j.save(t, maxFileBytes) }
+
+// save does not write what could not be read back.
+func (j *Journal) save(t *Transaction, limit int) error {
 	text, err := t.encode()
 	if err != nil {
 		return err
 	}
+	if len(text) > limit {
+		return fmt.Errorf("write journal: the transaction has %s, at most %s are allowed; change less at a time", units.Bytes(int64(len(text))), units.Bytes(int64(limit)))
+	}
 	if err := disk.Replace(j.path(t.ID), 0o600, disk.Text(text)); err != nil {
 		return fmt.Errorf("write journal: %w", hint(err))
+	}
+	return nil
+}
+
+// Note writes what became of one change, for who undoes the transaction should this
+// process die. A crash of the machine may take it away: then live values are void, and
+// of a file its content says whether it was written. The lock must be held.
+func (j *Journal) Note(t *Transaction, change int) error {
+	c := t.Changes[change]
+	line, err := json.Marshal(update{change, c.After, c.State, c.Note})
+	if err != nil {
+		return fmt.Errorf("encode transaction %s: %w", t.ID, err)
+	}
+	f, err := os.OpenFile(j.path(t.ID), os.O_WRONLY|os.O_APPEND|unix.O_NOFOLLOW, 0)
+	if err == nil {
+		_, err = f.Write(append(line, '\n'))
+		err = cmp.Or(err, f.Close())
+	}
+	if err != nil { // half a line may be there, which goes with the whole text
+		return j.Save(t)
 	}
 	return nil
 }
@@ -216,6 +287,7 @@ func (j *Journal) Load(id string) (*Transaction, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read journal %s: %w", j.path(id), err)
 	}
+	t.OwnerRuns = t.OwnerLock && isHeld(j.ownerPath(t))
 	return t, nil
 }
 
@@ -276,16 +348,22 @@ func (j *Journal) names() ([]string, error) {
 	return ids, nil
 }
 
-// prune deletes finished transactions beyond keepFinished, and temporary files
-// of natkits that were killed. Failing is no reason not to go on.
-func (j *Journal) prune() {
+// prune deletes transactions beyond keepFinished of which nothing can be undone, and what
+// natkits that were killed have left. Failing is no reason not to go on.
+func (j *Journal) prune(bootID string) {
 	all, _, err := j.List()
 	if err != nil {
 		return
 	}
-	all = slices.DeleteFunc(all, func(t *Transaction) bool { return !t.Finished() })
+	all = slices.DeleteFunc(all, func(t *Transaction) bool { return !t.Finished() && !t.isVoid(bootID) })
 	for i := 0; i < len(all)-keepFinished; i++ {
 		os.Remove(j.path(all[i].ID))
 	}
 	disk.RemoveLeftovers(j.dir)
+	locks, _ := filepath.Glob(filepath.Join(j.dir, "*"+ownerSuffix))
+	for _, path := range locks {
+		if !isHeld(path) {
+			os.Remove(path)
+		}
+	}
 }

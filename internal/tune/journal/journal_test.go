@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/testutil"
+	"github.com/natkit/natkit/internal/tune"
 )
 
 func newJournal(t *testing.T) *Journal {
@@ -57,7 +58,7 @@ func TestJournalKeepsWhatItWasGiven(t *testing.T) {
 	for i := range 3 {
 		tx := sample()
 		tx.Origin = fmt.Sprint("test ", i)
-		if err := j.Begin(tx); err != nil {
+		if _, err := j.Begin(tx); err != nil {
 			t.Fatal(err)
 		}
 		want = append(want, tx)
@@ -91,7 +92,7 @@ func TestDamagedFilesAreReportedAndKept(t *testing.T) {
 		}
 	}
 	tx := sample()
-	if err := j.Begin(tx); err != nil {
+	if _, err := j.Begin(tx); err != nil {
 		t.Fatal(err)
 	}
 	if tx.ID != "t0013" {
@@ -181,27 +182,133 @@ func TestOldFinishedTransactionsGo(t *testing.T) {
 	for i := range keepFinished + extra {
 		tx := sample()
 		tx.ID = fmt.Sprintf("t%04d", i+1)
-		if i > 0 { // the oldest is in force and stays
+		switch i {
+		case 0: // in force
+		case 1: // its files are, after a boot
+			tx.BootID, tx.Confirm.Confirmed = "boot-0", true
+		case 2: // nothing of it is, after a boot
+			tx.BootID, tx.Changes = "boot-0", tx.Changes[:1]
+		default:
 			tx.Changes[0].State, tx.Changes[1].State = Undone, Left
 		}
-		text, err := tx.encode()
-		if err == nil {
-			err = os.WriteFile(j.path(tx.ID), text, 0o600)
-		}
-		if err != nil {
+		if err := j.Save(tx); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := j.Begin(sample()); err != nil {
+	if _, err := j.Begin(sample()); err != nil {
 		t.Fatal(err)
 	}
 	all, _, err := j.List()
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The one in force, keepFinished finished ones, the new one.
-	if len(all) != keepFinished+2 || all[0].ID != "t0001" || all[1].ID != fmt.Sprintf("t%04d", extra+1) {
-		t.Errorf("%d kept, beginning with %s, %s", len(all), all[0].ID, all[1].ID)
+	// The two in force, keepFinished others, the new one.
+	if len(all) != keepFinished+3 || all[1].ID != "t0002" || all[2].ID != fmt.Sprintf("t%04d", extra+1) {
+		t.Errorf("%d kept, beginning with %s, %s, %s", len(all), all[0].ID, all[1].ID, all[2].ID)
+	}
+}
+
+func ownerFiles(t *testing.T, j *Journal) int {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(j.Dir(), "*"+ownerSuffix))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(paths)
+}
+
+func TestOwnersLock(t *testing.T) {
+	j := newJournal(t)
+	defer lock(t, j)()
+	runs := func(tx *Transaction) bool {
+		t.Helper()
+		now, err := j.Reload(tx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return now.OwnerRuns
+	}
+	first := sample()
+	end, err := j.Begin(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.Changes[0].State = Planned
+	if err := errors.Join(j.Note(first, 0), j.Save(first)); err != nil {
+		t.Fatal(err)
+	}
+	if !runs(first) {
+		t.Error("the owner is not seen")
+	}
+	end()
+	if runs(first) || ownerFiles(t, j) != 0 {
+		t.Error("the owner is seen after its end")
+	}
+	// What a killed one has left goes with the next Begin, and nothing else does.
+	left := j.ownerPath(first)
+	if err := os.WriteFile(left, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if runs(first) {
+		t.Error("a file without a lock is an owner")
+	}
+	for range 2 {
+		end, err := j.Begin(sample())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer end()
+	}
+	if _, err := os.Stat(left); !errors.Is(err, os.ErrNotExist) || ownerFiles(t, j) != 2 {
+		t.Errorf("%v, %d files of owners", err, ownerFiles(t, j))
+	}
+}
+
+// TestManyChanges: what is written can be read back, and what could not be is not begun.
+func TestManyChanges(t *testing.T) {
+	j := newJournal(t)
+	defer lock(t, j)()
+	many := sample()
+	many.Changes = nil
+	for i := range 6000 {
+		many.Changes = append(many.Changes, Change{Change: tune.Change{
+			Kind: tune.Sysctl, Target: fmt.Sprintf("net.ipv4.conf.eth%d.rp_filter", i), Before: "1", After: "2"}, State: Planned})
+	}
+	end, err := j.Begin(many)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer end()
+	begun, err := os.Stat(j.path(many.ID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range many.Changes {
+		many.Changes[i].State = Applied
+		if err := j.Note(many, i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if noted, err := os.Stat(j.path(many.ID)); err != nil || !os.SameFile(begun, noted) {
+		t.Errorf("all of it was written again: %v", err)
+	}
+	for _, read := range []string{"noted", "saved"} {
+		if got, err := j.Load(many.ID); err != nil {
+			t.Errorf("%s: %v", read, err)
+		} else if diff := cmp.Diff(many, got); diff != "" {
+			t.Errorf("%s: %s", read, diff)
+		}
+		if err := j.Save(many); err != nil {
+			t.Fatal(err)
+		}
+	}
+	huge := sample()
+	huge.Changes[0].Before = strings.Repeat("1", maxBeginBytes)
+	if _, err := j.Begin(huge); err == nil || !strings.Contains(err.Error(), "change less at a time") {
+		t.Errorf("%v", err)
+	}
+	if all, damaged, err := j.List(); len(all) != 1 || len(damaged) != 0 || err != nil || ownerFiles(t, j) != 1 {
+		t.Errorf("%d transactions, %v, %v, %d files of owners", len(all), damaged, err, ownerFiles(t, j))
 	}
 }
 
@@ -246,13 +353,13 @@ func onFullDisk(dir string) error {
 	}
 	defer unlock()
 	first := sample()
-	if err := j.Begin(first); err != nil {
+	if _, err := j.Begin(first); err != nil {
 		return err
 	}
 	if err := fill(filepath.Join(dir, "rest")); err != nil {
 		return err
 	}
-	if err := j.Begin(sample()); !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), StateDirEnv) {
+	if _, err := j.Begin(sample()); !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), StateDirEnv) {
 		return fmt.Errorf("a new transaction on a full disk: %v; want ENOSPC and what to do", err)
 	}
 	first.Origin = "changed"
@@ -264,8 +371,8 @@ func onFullDisk(dir string) error {
 		return fmt.Errorf("the former journal is not as it was: %v %v %v", all, damaged, err)
 	}
 	entries, err := os.ReadDir(j.Dir())
-	if err != nil || len(entries) != 2 {
-		return fmt.Errorf("want the lock and one transaction, got %v, %v", entries, err)
+	if err != nil || len(entries) != 3 {
+		return fmt.Errorf("want the lock, one transaction and its owner's lock, got %v, %v", entries, err)
 	}
 	return nil
 }
@@ -291,7 +398,7 @@ func TestIDsThatBeginAgainAreOtherTransactions(t *testing.T) {
 	first, second := sample(), sample()
 	for _, tx := range []*Transaction{first, second} {
 		unlock := lock(t, j)
-		if err := j.Begin(tx); err != nil {
+		if _, err := j.Begin(tx); err != nil {
 			t.Fatal(err)
 		}
 		if now, err := j.Reload(tx); err != nil || !now.Is(tx) {

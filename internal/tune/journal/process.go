@@ -54,7 +54,7 @@ func parseStartTicks(stat []byte) (uint64, error) {
 
 // Alive is true while the very process runs. One of another PID namespace cannot
 // be looked up by its number and counts as alive: nobody else's change is undone
-// on a guess.
+// on a guess. Of the owner of a transaction its lock says more (Transaction.OwnerLock).
 func (p Process) Alive(procRoot string) bool {
 	if p.PID <= 0 {
 		return false
@@ -121,25 +121,4 @@ func (SystemClock) Boottime() time.Duration {
 		return 0
 	}
 	return time.Duration(ts.Nano())
-}
-
-// NetnsCookie tells the calling thread's network namespace from all others of this
-// boot; 0 where the kernel does not say (SO_NETNS_COOKIE, Linux 5.14).
-func NetnsCookie() uint64 {
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return 0
-	}
-	defer unix.Close(fd)
-	cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
-	if err != nil {
-		return 0
-	}
-	return cookie
-}
-
-// OfAnother tells whether the transaction was made in another network namespace than
-// that of a cookie, as far as both are known.
-func (t *Transaction) OfAnother(cookie uint64) bool {
-	return t.NetnsCookie != 0 && cookie != 0 && t.NetnsCookie != cookie
 }

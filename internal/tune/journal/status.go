@@ -1,6 +1,9 @@
 package journal
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Status is what a transaction means at a moment, derived from its file, the
 // boot, the clock and the processes that belong to it.
@@ -51,11 +54,11 @@ func (v View) Status(t *Transaction) Status {
 		return finishedStatus(t)
 	case t.BootID != v.BootID:
 		return rebootedStatus(t)
-	case !t.Complete && t.Owner.Alive(v.ProcRoot):
+	case !t.Complete && t.ownerRuns(v.ProcRoot):
 		return StatusApplying
 	case !t.Complete:
 		return StatusInterrupted
-	case t.Lifeline && t.Owner.Alive(v.ProcRoot):
+	case t.Lifeline && t.ownerRuns(v.ProcRoot):
 		return StatusHeld
 	case t.Lifeline:
 		return StatusOrphaned
@@ -67,6 +70,15 @@ func (v View) Status(t *Transaction) Status {
 	return StatusApplied
 }
 
+// ownerRuns is told by the owner's lock; of an older natkit, which held none, by its
+// number.
+func (t *Transaction) ownerRuns(procRoot string) bool {
+	if t.OwnerLock {
+		return t.OwnerRuns
+	}
+	return t.Owner.Alive(procRoot)
+}
+
 func finishedStatus(t *Transaction) Status {
 	for _, c := range t.Changes {
 		if c.State == Left {
@@ -74,6 +86,12 @@ func finishedStatus(t *Transaction) Status {
 		}
 	}
 	return StatusUndone
+}
+
+// isVoid reports whether a reboot undid all of the transaction.
+func (t *Transaction) isVoid(bootID string) bool {
+	inFile := slices.ContainsFunc(t.Changes, func(c Change) bool { return c.Durable && c.Open() })
+	return t.BootID != bootID && !inFile
 }
 
 func rebootedStatus(t *Transaction) Status {

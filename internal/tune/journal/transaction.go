@@ -8,16 +8,23 @@ import (
 	"io"
 	"regexp"
 	"strconv"
+	"strings"
 	"time"
 
+	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/tune"
 )
 
 // Schema names the JSON form of a Transaction.
 const Schema = "natkit.journal/1"
 
-// maxFileBytes bounds what is read of one journal file.
-const maxFileBytes = 1 << 20
+const (
+	// maxFileBytes bounds what is read of one journal file.
+	maxFileBytes = 64 << 20
+	// maxBeginBytes bounds a new transaction: what becomes of its changes is written
+	// down too.
+	maxBeginBytes = 8 << 20
+)
 
 // State is how far a change has come.
 type State string
@@ -39,6 +46,8 @@ type Change struct {
 	State State `json:"state"`
 	// Durable changes live in files and outlast a reboot.
 	Durable bool `json:"durable,omitempty"`
+	// NetnsCookie is that of the network namespace that Target names.
+	NetnsCookie uint64 `json:"netns_cookie,omitempty"`
 	// Along are values that the kernel sets along with it and that are to be put back:
 	// what they were, by name.
 	Along map[string]string `json:"along,omitempty"`
@@ -69,6 +78,11 @@ type Transaction struct {
 	CreatedAt time.Time `json:"created_at"`
 	Origin    string    `json:"origin"`
 	Owner     Process   `json:"owner"`
+	// OwnerLock: the owner holds a lock for as long as it works on the transaction, and
+	// not a moment longer, whatever PID namespace it is in. OwnerRuns tells whether it
+	// did when this was read.
+	OwnerLock bool `json:"owner_lock,omitempty"`
+	OwnerRuns bool `json:"-"`
 	// Guard is the process that undoes the transaction when the owner dies or the
 	// deadline passes; zero where there is none.
 	Guard Process `json:"guard,omitzero"`
@@ -85,6 +99,24 @@ type Transaction struct {
 	Persist  bool     `json:"persist,omitempty"`
 	Confirm  *Confirm `json:"confirm,omitempty"`
 	Changes  []Change `json:"changes"`
+}
+
+// Made is the network namespace in which the transaction was made.
+func (t *Transaction) Made() netns.ID {
+	return netns.ID{Inode: t.Netns, Cookie: t.NetnsCookie, SeenFrom: t.Owner.Namespace}
+}
+
+// In is the network namespace that a change is in; zero where it is in none.
+func (t *Transaction) In(c Change) netns.ID {
+	id := t.Made()
+	named := c.Netns()
+	switch {
+	case named != 0 && (named != t.Netns || c.NetnsCookie != 0):
+		id.Inode, id.Cookie = named, c.NetnsCookie
+	case c.Durable, c.Kind == tune.Sysctl && !strings.HasPrefix(c.Target, "net."):
+		return netns.ID{}
+	}
+	return id
 }
 
 // Is tells whether both are the same transaction, at two moments.
@@ -106,6 +138,9 @@ func (t *Transaction) Unconfirmed() bool { return t.Confirm != nil && !t.Confirm
 // idPattern: short, typeable, and in order of time.
 var idPattern = regexp.MustCompile(`^t([0-9]{4,9})$`)
 
+// nonces are rand.Text's; none in the files of an early natkit.
+var nonces = regexp.MustCompile(`^[A-Z2-7]*$`)
+
 func idNumber(id string) (int, bool) {
 	m := idPattern.FindStringSubmatch(id)
 	if m == nil {
@@ -123,8 +158,17 @@ func (t *Transaction) encode() ([]byte, error) {
 	return append(b, '\n'), nil
 }
 
-// decode reads one journal file. Names that it does not know are skipped, so
-// that an older natkit can undo what a newer one did.
+// update is what became of one change while a transaction was being applied: a line
+// behind the transaction, where a new text of all of it would take its time.
+type update struct {
+	Change int    `json:"change"`
+	After  string `json:"after"`
+	State  State  `json:"state"`
+	Note   string `json:"note,omitempty"`
+}
+
+// decode reads one journal file: the transaction and its updates. Names that it does not
+// know are skipped, so that an older natkit can undo what a newer one did.
 func decode(r io.Reader) (*Transaction, error) {
 	b, err := io.ReadAll(io.LimitReader(r, maxFileBytes+1))
 	if err != nil {
@@ -138,13 +182,34 @@ func decode(r io.Reader) (*Transaction, error) {
 	if err := dec.Decode(t); err != nil {
 		return nil, fmt.Errorf("not a journal file: %w", err)
 	}
-	if _, err := dec.Token(); err != io.EOF {
-		return nil, errors.New("text after the end of the transaction")
+	if err := t.update(b[dec.InputOffset():]); err != nil {
+		return nil, err
 	}
 	if err := t.check(); err != nil {
 		return nil, err
 	}
 	return t, nil
+}
+
+// update reads the lines behind the transaction. After a crash of the machine the last
+// ones may be cut off, or be zeros: those changes are as if they were planned.
+func (t *Transaction) update(text []byte) error {
+	text, _, _ = bytes.Cut(text, []byte{0})
+	for line := range bytes.Lines(text) {
+		if len(bytes.TrimSpace(line)) == 0 || line[len(line)-1] != '\n' {
+			continue
+		}
+		var u update
+		if err := json.Unmarshal(line, &u); err != nil {
+			return fmt.Errorf("text after the end of the transaction: %w", err)
+		}
+		if u.Change < 0 || u.Change >= len(t.Changes) {
+			return fmt.Errorf("change %d is none of the transaction's %d", u.Change, len(t.Changes))
+		}
+		c := &t.Changes[u.Change]
+		c.After, c.State, c.Note = u.After, u.State, u.Note
+	}
+	return nil
 }
 
 // check refuses what natkit would not have written: an undo acts as root on it.
@@ -154,6 +219,9 @@ func (t *Transaction) check() error {
 	}
 	if _, ok := idNumber(t.ID); !ok {
 		return fmt.Errorf("id %q is malformed", t.ID)
+	}
+	if !nonces.MatchString(t.Nonce) {
+		return fmt.Errorf("nonce %q is malformed", t.Nonce)
 	}
 	if t.BootID == "" {
 		return errors.New("boot_id is missing")

@@ -2,12 +2,14 @@ package journal
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/tune"
 )
 
@@ -46,7 +48,10 @@ func TestDecode(t *testing.T) {
 		{`"changes": [`, `"changes": [7,`, "not a journal file"},
 		{`"origin": "tune"`, `"origin": ""`, "origin"},
 		{string(good[len(good)-20:]), "", "not a journal file"},
-		{"\n}\n", "\n}\n{}", "text after the end"},
+		{"\n}\n", "\n}\nx\n", "text after the end"},
+		{"\n}\n", "\n}\n" + `{"change":2,"state":"applied"}` + "\n", "change 2 is none"},
+		{"\n}\n", "\n}\n" + `{"change":0,"state":"eaten"}` + "\n", `state "eaten" is unknown`},
+		{"boot-a\",", "boot-a\", \"nonce\": \"../x\",", "nonce"},
 		{`"origin": "tune"`, `"origin": "` + strings.Repeat("x", maxFileBytes) + `"`, "larger than"},
 	}
 	for _, c := range bad {
@@ -66,9 +71,65 @@ func TestDecode(t *testing.T) {
 	}
 }
 
+// What became of each change stands behind the transaction. What a crash of the machine
+// has cut off, or left as zeros, is not there.
+func TestUpdates(t *testing.T) {
+	text, err := sample().encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := `{"change":0,"after":"3","state":"applied","note":"rounded"}` + "\n"
+	second := `{"change":1,"after":"2","state":"applied"}` + "\n"
+	for _, c := range []struct{ tail, states, after string }{
+		{"", "applied planned", "2"},
+		{first, "applied planned", "3"},
+		{first + second, "applied applied", "3"},
+		{first + second[:len(second)-1], "applied planned", "3"},
+		{first + second[:9], "applied planned", "3"},
+		{first + "\x00\x00\x00", "applied planned", "3"},
+		{first + "{\"cha\x00\x00\n" + second, "applied planned", "3"},
+		{first + strings.Replace(first, "3", "4", 1), "applied planned", "4"},
+	} {
+		tx, err := decode(strings.NewReader(string(text) + c.tail))
+		if err != nil {
+			t.Errorf("%q: %v", c.tail, err)
+			continue
+		}
+		if got := fmt.Sprint(tx.Changes[0].State, " ", tx.Changes[1].State); got != c.states || tx.Changes[0].After != c.after {
+			t.Errorf("%q: %s, %s", c.tail, got, tx.Changes[0].After)
+		}
+	}
+}
+
+// TestIn: where a change is, in files of this natkit and of earlier ones.
+func TestIn(t *testing.T) {
+	tx := &Transaction{Netns: 7, NetnsCookie: 70, Owner: Process{Namespace: 5}}
+	rule := func(inode int) tune.Change {
+		return tune.Change{Kind: tune.NATRule, Target: fmt.Sprintf("netns %d ip nat post 5f3a9c01", inode)}
+	}
+	for _, c := range []struct {
+		change Change
+		want   netns.ID
+	}{
+		{Change{Change: tune.Change{Kind: tune.Sysctl, Target: "net.core.somaxconn"}}, netns.ID{Inode: 7, Cookie: 70, SeenFrom: 5}},
+		{Change{Change: tune.Change{Kind: tune.Sysctl, Target: "vm.swappiness"}}, netns.ID{}},
+		{Change{Change: tune.Change{Kind: tune.SysctlConf, Target: "net.core.somaxconn"}, Durable: true}, netns.ID{}},
+		{Change{Change: rule(8), NetnsCookie: 80}, netns.ID{Inode: 8, Cookie: 80, SeenFrom: 5}},
+		{Change{Change: rule(8)}, netns.ID{Inode: 8, SeenFrom: 5}},
+		{Change{Change: rule(7)}, netns.ID{Inode: 7, Cookie: 70, SeenFrom: 5}},
+		{Change{Change: tune.Change{Kind: tune.Gateway, Target: tune.GatewayTarget(7)}, NetnsCookie: 71}, netns.ID{Inode: 7, Cookie: 71, SeenFrom: 5}},
+	} {
+		if got := tx.In(c.change); got != c.want {
+			t.Errorf("%s %s: %+v, want %+v", c.change.Kind, c.change.Target, got, c.want)
+		}
+	}
+}
+
 func FuzzDecode(f *testing.F) {
 	good, _ := sample().encode()
 	f.Add(good)
+	f.Add(append(good, `{"change":0,"after":"3","state":"applied","note":"x"}`+"\n"+`{"change":1,"state":"left"}`...))
+	f.Add(append(good, "{\"change\":0,\"after\":\"3\"\x00\n{}\n"...))
 	f.Add([]byte("{}"))
 	f.Add([]byte(`{"schema":"natkit.journal/1","id":"t9999999999"}`))
 	f.Fuzz(func(t *testing.T, b []byte) {

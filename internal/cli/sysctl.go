@@ -1,0 +1,214 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/natkit/natkit/internal/collect"
+	"github.com/natkit/natkit/internal/report"
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/tune"
+	"github.com/natkit/natkit/internal/tune/apply"
+	"github.com/natkit/natkit/internal/tune/journal"
+)
+
+// sysctlSchema names the JSON form.
+const sysctlSchema = "natkit.sysctl/1"
+
+// exitInPart: done in part, as something could not be read.
+const exitInPart = exitStatus(4)
+
+type sysctlVerb struct {
+	env     *Env
+	target  target
+	asJSON  bool
+	changed bool
+}
+
+// sysctlDocument is the JSON form.
+type sysctlDocument struct {
+	Schema  string            `json:"schema"`
+	Kernel  string            `json:"kernel"`
+	Sysctls []sysctlRow       `json:"sysctls"`
+	Unread  map[string]string `json:"unread"`
+}
+
+type sysctlRow struct {
+	tune.Known
+	Now string `json:"now"`
+	// Usual is the kernel's own value here; nil where it is not known.
+	Usual   *string  `json:"default"`
+	Changed bool     `json:"changed"`
+	SetBy   []string `json:"set_by"`
+}
+
+func newSysctl(env *Env) *cobra.Command {
+	v := &sysctlVerb{env: env}
+	cmd := &cobra.Command{
+		Use:   "sysctl [NAME…]",
+		Short: "explain the kernel's settings of connection tracking and NAT: now, default, who set them",
+		Long: `Prints every sysctl of connection tracking and those that NAT depends on: the value now,
+the kernel's default (of this release, and computed where it depends on memory), what it
+means, and what set it: files of sysctl.d, sysctl.conf and modprobe.d that name it, or
+a change by natkit. Files are those of the namespace that natkit runs in.
+
+NAME is a name, the end of one, or a pattern: nf_conntrack_max, '*timeout*'. What was not
+set by a file and differs from its default was set by a program, or after the start.
+
+Needs no root, except for values that the kernel shows to root only; exits with 4 when one
+could not be read. docs/sysctl.md has the table of all.`,
+		Example: `  natkit sysctl
+  natkit sysctl --changed
+  natkit sysctl nf_conntrack_max '*udp*'
+  sudo natkit sysctl --netns gateway --json`,
+		RunE: func(cmd *cobra.Command, args []string) error { return v.run(cmd, args) },
+		ValidArgsFunction: func(*cobra.Command, []string, string) (names []string, _ cobra.ShellCompDirective) {
+			for _, k := range tune.KnownSysctls {
+				names = append(names, k.Name)
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+	}
+	v.target.addFlags(cmd)
+	cmd.Flags().BoolVar(&v.changed, "changed", false, "only what differs from its default")
+	addJSON(cmd, &v.asJSON, sysctlSchema)
+	return cmd
+}
+
+func (v *sysctlVerb) run(cmd *cobra.Command, patterns []string) error {
+	for _, p := range patterns {
+		if _, err := path.Match(p, ""); err != nil {
+			return usagef("%q: %w", p, err)
+		}
+	}
+	ns, err := v.target.open(cmd)
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	names := []string{"net.netfilter.*"}
+	for _, k := range tune.KnownSysctls {
+		if !strings.HasPrefix(k.Name, "net.netfilter.") {
+			names = append(names, k.Name)
+		}
+	}
+	s, err := collect.ReadSysctls(collect.Options{Netns: ns}, names)
+	if err != nil {
+		return err
+	}
+	doc := v.document(s, patterns)
+	if len(patterns) > 0 && len(doc.Sysctls)+len(doc.Unread) == 0 && !v.changed {
+		return fmt.Errorf("read sysctls: none here is named %s; 'natkit sysctl' lists them", strings.Join(patterns, ", "))
+	}
+	if v.asJSON {
+		err = report.JSON(v.env.Stdout, doc)
+	} else {
+		err = v.print(doc)
+	}
+	if err == nil && len(doc.Unread) > 0 {
+		return exitInPart
+	}
+	return err
+}
+
+// document has a row for each sysctl there is, in the order of the table.
+func (v *sysctlVerb) document(s *snapshot.Snapshot, patterns []string) sysctlDocument {
+	doc := sysctlDocument{Schema: sysctlSchema, Kernel: s.Kernel.Release, Sysctls: []sysctlRow{}, Unread: map[string]string{}}
+	changes := v.changes(s)
+	for _, part := range s.Parts {
+		known, found := tune.FindKnown(part.Name)
+		if !found && !strings.HasPrefix(part.Name, "net.netfilter.nf_conntrack_") || !matches(part.Name, patterns) {
+			continue
+		}
+		if part.Error != "" {
+			doc.Unread[part.Name] = part.Error
+			continue
+		}
+		now, there := s.Sysctls[part.Name]
+		if !there {
+			continue
+		}
+		row := v.row(known, part.Name, now, s)
+		row.SetBy = append(row.SetBy, changes[part.Name]...)
+		if row.Changed || !v.changed {
+			doc.Sysctls = append(doc.Sysctls, row)
+		}
+	}
+	return doc
+}
+
+func (v *sysctlVerb) row(known tune.Known, name, now string, s *snapshot.Snapshot) sysctlRow {
+	row := sysctlRow{Known: known, Now: now, SetBy: []string{}}
+	if usual, ok := known.DefaultFor(s); ok {
+		row.Usual, row.Changed = &usual, !tune.SameValue(now, usual)
+	}
+	row.Name = name
+	if v.target.args() == "" {
+		row.SetBy = append(row.SetBy, apply.Setting("/", name)...)
+	}
+	return row
+}
+
+// matches tells whether a name is asked for: whole, by its end, or by a pattern.
+func matches(name string, patterns []string) bool {
+	for _, p := range patterns {
+		if ok, _ := path.Match(p, name); ok || name == p || strings.HasSuffix(name, "."+p) {
+			return true
+		}
+	}
+	return len(patterns) == 0
+}
+
+// changes are natkit's own that hold here, by name.
+func (v *sysctlVerb) changes(s *snapshot.Snapshot) map[string][]string {
+	by := map[string][]string{}
+	j, err := v.env.journal()
+	var all []*journal.Transaction
+	if err == nil {
+		all, _, err = j.List() // without root it cannot be read: then nothing is known of it
+	}
+	if err != nil {
+		return by
+	}
+	for _, t := range all {
+		for _, c := range t.Changes {
+			if c.Kind == tune.Sysctl && c.Open() && tune.SameValue(c.After, s.Sysctls[c.Target]) && (t.Netns == 0 || t.Netns == s.Netns.Inode) {
+				by[c.Target] = append(by[c.Target], "natkit "+t.ID)
+			}
+		}
+	}
+	return by
+}
+
+func (v *sysctlVerb) print(doc sysctlDocument) error {
+	t := &report.Table{Columns: []report.Column{{Head: "name"}, {Head: "now", Right: true}, {Head: "default", Right: true}, {Head: "unit"}, {Head: "set by"}, {Head: "what it means", Below: true}}}
+	for _, r := range doc.Sysctls {
+		usual, setBy, tone := "–", strings.Join(r.SetBy, ", "), report.Plain
+		if r.Usual != nil {
+			usual = *r.Usual
+		}
+		if r.Changed {
+			tone = report.Warn
+			if setBy == "" {
+				setBy = "not by a file"
+			}
+		}
+		t.Cells(report.Cell{Text: r.Name, Tone: tone}, report.Cell{Text: r.Now, Tone: tone}, report.Cell{Text: usual}, report.Cell{Text: r.Unit}, report.Cell{Text: setBy},
+			report.Cell{Text: r.Means, Tone: report.Dim})
+	}
+	var err error
+	if len(doc.Sysctls) > 0 {
+		err = t.Write(v.env.Stdout, v.env.style())
+	} else if v.changed {
+		_, err = fmt.Fprintln(v.env.Stdout, "none differs from its default")
+	}
+	for name, why := range doc.Unread {
+		_, wrote := fmt.Fprintf(v.env.Stderr, "not read: %s: %s\n", name, report.Clean(why))
+		err = errors.Join(err, wrote)
+	}
+	return err
+}

@@ -1,0 +1,116 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/natkit/natkit/internal/testutil"
+	"github.com/natkit/natkit/internal/tune"
+)
+
+//go:generate go test -count=1 -run ^TestSysctlDocIsCurrent$ . -args -update-docs
+
+const sysctlDoc = "../../docs/sysctl.md"
+
+// TestSysctlDocIsCurrent compares docs/sysctl.md with the table; `make generate`
+// rewrites it.
+func TestSysctlDocIsCurrent(t *testing.T) {
+	var doc bytes.Buffer
+	doc.WriteString("# The kernel's settings of connection tracking and NAT\n\n<!-- Made by `make generate` from internal/tune/known.go. -->\n\n" +
+		"`natkit sysctl` prints these with the value now, the default on this machine, and the files or\n" +
+		"changes of natkit that set it. A default that changed says with which release of Linux; one that\n" +
+		"depends on the machine says how it is computed. Times are in seconds.\n\n| name | default | what it means |\n|---|---|---|\n")
+	for _, k := range tune.KnownSysctls {
+		fmt.Fprintf(&doc, "| `%s` | %s | %s |\n", k.Name, strings.TrimSpace(k.Default+" "+k.Unit), k.Means)
+	}
+	if *updateDocs {
+		if err := os.WriteFile(sysctlDoc, doc.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	have, err := os.ReadFile(sysctlDoc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(have), doc.String()); diff != "" {
+		t.Errorf("docs/sysctl.md is not what the table says; `make generate` rewrites it (-file +table):\n%s", diff)
+	}
+}
+
+// TestSysctlsOfThisKernelAreKnown: none of connection tracking's is missing in the table.
+func TestSysctlsOfThisKernelAreKnown(t *testing.T) {
+	paths, _ := filepath.Glob("/proc/sys/net/netfilter/nf_conntrack_*")
+	if len(paths) == 0 {
+		t.Skip("connection tracking is not loaded")
+	}
+	for _, path := range paths {
+		if name := "net.netfilter." + filepath.Base(path); !known(name) {
+			t.Errorf("%s is not in tune.KnownSysctls", name)
+		}
+	}
+}
+
+func known(name string) bool {
+	_, found := tune.FindKnown(name)
+	return found
+}
+
+func shell(t *testing.T, command ...string) {
+	t.Helper()
+	if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
+		t.Errorf("%s: %v: %s", strings.Join(command, " "), err, out)
+	}
+}
+
+func runSysctl(t *testing.T, args ...string) (doc sysctlDocument, status int, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	status = Run(t.Context(), Env{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Getenv: func(string) string { return "" }},
+		append([]string{"sysctl", "--json"}, args...))
+	if out.Len() > 0 {
+		if err := json.Unmarshal(out.Bytes(), &doc); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return doc, status, errs.String()
+}
+
+// TestSysctlOfNewNamespace: what nobody has set in a new namespace is the kernel's
+// default, so the table's must be the same.
+func TestSysctlOfNewNamespace(t *testing.T) {
+	testutil.NeedRoot(t)
+	testutil.NeedProgram(t, "ip")
+	name := fmt.Sprintf("natkit-sysctl-%d", os.Getpid())
+	shell(t, "ip", "netns", "add", name)
+	t.Cleanup(func() { shell(t, "ip", "netns", "del", name) })
+
+	doc, status, stderr := runSysctl(t, "--netns", name, "*_timeout*", "*tcp_loose", "*udp*", "*tw_reuse", "*somaxconn")
+	if status != 0 || len(doc.Sysctls) < 25 {
+		t.Fatalf("exit code %d, %d sysctls: %s", status, len(doc.Sysctls), stderr)
+	}
+	for _, r := range doc.Sysctls {
+		if r.Usual == nil || r.Changed {
+			t.Errorf("%s of a new namespace is %s, and not the default of %q", r.Name, r.Now, r.Default)
+		}
+	}
+	shell(t, "ip", "netns", "exec", name, "sh", "-c", "echo 33 > /proc/sys/net/netfilter/nf_conntrack_udp_timeout; echo 1 > /proc/sys/net/ipv4/conf/lo/rp_filter")
+	doc, _, _ = runSysctl(t, "--netns", name, "--changed", "*udp*", "*.lo.rp_filter")
+	if len(doc.Sysctls) != 2 || doc.Sysctls[0].Now != "33" || *doc.Sysctls[0].Usual != "30" || doc.Sysctls[1].Name != "net.ipv4.conf.lo.rp_filter" {
+		t.Errorf("changed: %+v", doc.Sysctls)
+	}
+	if _, status, stderr := runSysctl(t, "--netns", name, "no_such_name"); status != 1 || !strings.Contains(stderr, "none here is named no_such_name") {
+		t.Errorf("unknown name: exit code %d, %s", status, stderr)
+	}
+	if _, status, _ := runSysctl(t, "["); status != 2 {
+		t.Errorf("a pattern that is none: exit code %d", status)
+	}
+}

@@ -1,0 +1,85 @@
+package disk
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/natkit/natkit/internal/testutil"
+)
+
+// What another user put into a sticky directory for all is replaced, whatever it leads
+// to; one's own links, and those in other directories, are followed.
+func TestDestination(t *testing.T) {
+	testutil.NeedRoot(t) // things of another user
+	const other = 12345
+	sticky, plain := t.TempDir(), t.TempDir()
+	if err := os.Chmod(sticky, 0o777|os.ModeSticky); err != nil {
+		t.Fatal(err)
+	}
+	victim := filepath.Join(plain, "victim")
+	link := func(to string) func(string) error {
+		return func(name string) error { return os.Symlink(to, name) }
+	}
+	pipe := func(name string) error { return syscall.Mkfifo(name, 0o666) }
+	for _, c := range []struct {
+		name    string
+		dir     string
+		make    func(name string) error
+		owner   int
+		want    string // the name itself where empty
+		special bool
+	}{
+		{name: "a link of ours", dir: sticky, make: link(victim), want: victim},
+		{name: "a link of another", dir: sticky, make: link(victim), owner: other},
+		{name: "a link of another to a device", dir: sticky, make: link(os.DevNull), owner: other},
+		{name: "a link of another elsewhere", dir: plain, make: link(victim), owner: other, want: victim},
+		{name: "a link to what is not there", dir: plain, make: link("none"), want: filepath.Join(plain, "none")},
+		{name: "a pipe of ours", dir: sticky, make: pipe, special: true},
+		{name: "a pipe of another", dir: sticky, make: pipe, owner: other},
+		{name: "a file", dir: sticky, make: func(name string) error { return os.WriteFile(name, nil, 0o600) }, owner: other},
+		{name: "nothing", dir: sticky, make: func(string) error { return nil }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			name := filepath.Join(c.dir, "x")
+			if err := c.make(name); err != nil {
+				t.Fatal(err)
+			}
+			defer os.Remove(name)
+			if c.owner != 0 {
+				if err := os.Lchown(name, c.owner, c.owner); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if c.want == "" {
+				c.want = name
+			}
+			got, special, err := Destination(name)
+			if got != c.want || special != c.special || err != nil {
+				t.Errorf("%q, %v, %v; want %q, %v", got, special, err, c.want, c.special)
+			}
+		})
+	}
+}
+
+func TestDestinationFollowsChains(t *testing.T) {
+	dir := t.TempDir()
+	path := func(name string) string { return filepath.Join(dir, name) }
+	if err := errors.Join(os.Symlink("b", path("a")), os.Symlink(path("c"), path("b")), os.Symlink("loop", path("loop"))); err != nil {
+		t.Fatal(err)
+	}
+	if got, special, err := Destination(path("a")); got != path("c") || special || err != nil {
+		t.Errorf("%q, %v, %v", got, special, err)
+	}
+	if _, _, err := Destination(path("loop")); !errors.Is(err, syscall.ELOOP) {
+		t.Errorf("a loop: %v", err)
+	}
+	if _, _, err := Destination(dir); err == nil {
+		t.Error("a directory is a destination")
+	}
+	if got, special, err := Destination("/dev/stdout"); !special || err != nil {
+		t.Errorf("/dev/stdout: %q, %v, %v", got, special, err)
+	}
+}

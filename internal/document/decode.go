@@ -1,0 +1,241 @@
+package document
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/natkit/natkit/internal/suggest"
+)
+
+// decoder puts a document into Go values. The library's own says of a fault neither
+// what was expected nor, of a key, where it stands, and looks at the type of each item
+// of a list anew.
+type decoder struct {
+	// whole is Source.Whole.
+	whole bool
+	// fields are those of structs that were met: a list has thousands of one type.
+	fields map[reflect.Type]structFields
+	// left is how many values may still be read: aliases multiply them.
+	left int
+}
+
+// mostValues is more than a text of so many bytes has without aliases, and enough for
+// some that have.
+func mostValues(bytes int) int { return 2*bytes + 10_000 }
+
+type structFields struct {
+	at    map[string][]int
+	names []string
+}
+
+func (d *decoder) value(n *yaml.Node, v reflect.Value) error {
+	here := n
+	n = resolve(n)
+	if d.left -= 1 + len(n.Content); d.left < 0 {
+		return at(here, "too many values: aliases (*name) repeat what they stand for too often")
+	}
+	null := n.Kind == yaml.ScalarNode && n.Tag == "!!null"
+	if own, ok := v.Addr().Interface().(yaml.Unmarshaler); ok {
+		switch {
+		case null && d.whole:
+			return at(n, "expected a value, found nothing")
+		case null:
+			return nil
+		}
+		return own.UnmarshalYAML(n)
+	}
+	if null {
+		return nil
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		if v.IsNil() {
+			v.Set(reflect.New(v.Type().Elem()))
+		}
+		return d.value(n, v.Elem())
+	case reflect.Struct:
+		return d.mapping(n, v)
+	case reflect.Map:
+		return d.anyKeys(n, v)
+	case reflect.Slice, reflect.Array:
+		return d.list(n, v)
+	}
+	return scalar(n, v)
+}
+
+func (d *decoder) list(n *yaml.Node, v reflect.Value) error {
+	items := n.Content
+	switch {
+	case n.Kind != yaml.SequenceNode:
+		return at(n, "expected %s, found %s", kindWords(v.Type()), nodeWords(n))
+	case v.Kind() == reflect.Array && len(items) != v.Len():
+		return at(n, "expected a list of %d, found %d", v.Len(), len(items))
+	case v.Kind() == reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), len(items), len(items)))
+	}
+	for i, item := range items {
+		if err := d.value(item, v.Index(i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *decoder) mapping(n *yaml.Node, v reflect.Value) error {
+	known, met := d.fields[v.Type()]
+	if !met {
+		known.at, known.names = yamlFields(v.Type(), nil)
+		d.fields[v.Type()] = known
+	}
+	return eachKey(n, v, func(key, value *yaml.Node) error {
+		field, there := known.at[key.Value]
+		if !there {
+			return at(key, "unknown field %q%s; expected one of: %s", key.Value, meant(key.Value, known.names), strings.Join(known.names, ", "))
+		}
+		return d.value(value, v.FieldByIndex(field))
+	})
+}
+
+// meant asks about the known word that is next to an unknown one, if one is.
+func meant(word string, known []string) string {
+	if near := suggest.Nearest(word, known); near != "" {
+		return fmt.Sprintf(" (did you mean %q?)", near)
+	}
+	return ""
+}
+
+// anyKeys reads a mapping whose keys the document chooses.
+func (d *decoder) anyKeys(n *yaml.Node, v reflect.Value) error {
+	v.Set(reflect.MakeMap(v.Type()))
+	return eachKey(n, v, func(key, value *yaml.Node) error {
+		element := reflect.New(v.Type().Elem()).Elem()
+		if err := d.value(value, element); err != nil {
+			return err
+		}
+		v.SetMapIndex(reflect.ValueOf(key.Value), element)
+		return nil
+	})
+}
+
+// eachKey goes through a mapping, in which no key may come twice.
+func eachKey(n *yaml.Node, v reflect.Value, read func(key, value *yaml.Node) error) error {
+	if n.Kind != yaml.MappingNode {
+		return at(n, "expected %s, found %s", kindWords(v.Type()), nodeWords(n))
+	}
+	seen := make(map[string]int, len(n.Content)/2)
+	for key, value := range pairs(n) {
+		if key.Kind != yaml.ScalarNode {
+			return at(key, "expected a key, found %s", nodeWords(key))
+		}
+		if line := seen[key.Value]; line > 0 {
+			return at(key, "the key %q is in line %d already", key.Value, line)
+		}
+		seen[key.Value] = key.Line
+		if err := read(key, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func yamlFields(t reflect.Type, path []int) (fields map[string][]int, names []string) {
+	fields = make(map[string][]int, t.NumField())
+	for i := range t.NumField() {
+		name, options, _ := strings.Cut(t.Field(i).Tag.Get("yaml"), ",")
+		here := append(path[:len(path):len(path)], i)
+		switch {
+		case options == "inline":
+			inner, more := yamlFields(t.Field(i).Type, here)
+			maps.Copy(fields, inner)
+			names = append(names, more...)
+		case name != "" && name != "-":
+			fields[name] = here
+			names = append(names, name)
+		}
+	}
+	return fields, names
+}
+
+// scalar reads text, numbers and switches.
+func scalar(n *yaml.Node, v reflect.Value) error {
+	if n.Kind != yaml.ScalarNode {
+		return at(n, "expected %s, found %s", kindWords(v.Type()), nodeWords(n))
+	}
+	var err error
+	switch {
+	case v.Kind() == reflect.String:
+		v.SetString(n.Value)
+	case v.Kind() == reflect.Bool:
+		if n.Value != "true" && n.Value != "false" {
+			err = strconv.ErrSyntax
+		}
+		v.SetBool(n.Value == "true")
+	case v.CanInt():
+		var i int64
+		i, err = strconv.ParseInt(n.Value, 0, v.Type().Bits())
+		v.SetInt(i)
+	case v.CanUint():
+		var u uint64
+		u, err = strconv.ParseUint(n.Value, 0, v.Type().Bits())
+		v.SetUint(u)
+	case v.CanFloat():
+		var f float64
+		f, err = strconv.ParseFloat(n.Value, v.Type().Bits())
+		v.SetFloat(f)
+	default:
+		return at(n, "nothing can be read into %s", v.Type())
+	}
+	switch {
+	case err == nil:
+		return nil
+	case v.Kind() != reflect.Bool && n.Tag == "!!int":
+		return at(n, "expected %s, found %s, which is out of range", kindWords(v.Type()), n.Value)
+	}
+	return at(n, "expected %s, found %q", kindWords(v.Type()), n.Value)
+}
+
+func kindWords(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Float32, reflect.Float64:
+		return "a number"
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
+		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return "a whole number"
+	case reflect.Slice, reflect.Array:
+		return "a list"
+	case reflect.Struct, reflect.Map, reflect.Pointer:
+		return "a mapping (key: value)"
+	default:
+		return "text"
+	}
+}
+
+func nodeWords(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "a mapping (key: value)"
+	case yaml.SequenceNode:
+		return "a list"
+	}
+	switch n.Tag {
+	case "!!int", "!!float":
+		return "a number"
+	case "!!bool":
+		return "true or false"
+	case "!!null":
+		return "nothing"
+	}
+	return "text"
+}
+
+// at is a fault of a node.
+func at(n *yaml.Node, format string, args ...any) *located {
+	return &located{n.Line, n.Column, fmt.Sprintf(format, args...)}
+}

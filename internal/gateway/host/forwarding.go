@@ -1,0 +1,40 @@
+package host
+
+import (
+	"errors"
+	"io/fs"
+	"maps"
+
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/tune/apply"
+)
+
+// Forwarding adds to the facts of a namespace (nil: this one) the sysctls by which it
+// forwards, those of its interfaces too.
+func Forwarding(ns *netns.Handle, f *gateway.Facts) error {
+	names := []string{gateway.Forward4, gateway.Forward6}
+	for _, i := range f.Interfaces {
+		names = append(names, gateway.ForwardSysctl(false, i.Name), gateway.ForwardSysctl(true, i.Name))
+	}
+	read := snapshot.Sysctls{}
+	maps.Copy(read, f.Sysctls)
+	f.Sysctls = read
+	return inside(ns, func() error { return readSysctls(names, f.Sysctls) })
+}
+
+// readSysctls reads those of the thread's namespace that exist.
+func readSysctls(names []string, into snapshot.Sysctls) error {
+	for _, name := range names {
+		value, err := apply.ReadSysctl("/proc", name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		into[name] = value
+	}
+	return nil
+}
