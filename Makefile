@@ -18,7 +18,7 @@ help: ## show this list
 
 build: ## build bin/natkit, one static binary (fetches the Go toolchain where it is missing)
 	@scripts/setup build
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$$(scripts/version)" -o bin/natkit ./cmd/natkit
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X 'main.version=$$(scripts/version)'" -o bin/natkit ./cmd/natkit
 	@scripts/hand-back bin
 
 demo: ## as root: install what is missing, build, reproduce and fix a full connection table

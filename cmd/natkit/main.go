@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	_ "embed"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -15,8 +16,13 @@ import (
 	"github.com/natkit/natkit/internal/lab/build"
 )
 
-// version is set by the linker (Makefile), from git.
+// version is set by the linker (Makefile), to what scripts/version prints.
 var version string
+
+// archived is filled in where git makes an archive (export-subst in .gitattributes).
+//
+//go:embed VERSION
+var archived string
 
 func main() {
 	if build.IsInit() {
@@ -31,6 +37,8 @@ func run() int {
 	// A second signal ends natkit at once, as if it had no handler; the guard
 	// process then puts the host's values back.
 	context.AfterFunc(ctx, stop)
+	info, _ := debug.ReadBuildInfo()
+	built := cli.BuildOf(version, archived, info)
 	return cli.Run(ctx, cli.Env{
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		StdinTerminal:  term.IsTerminal(int(os.Stdin.Fd())),
@@ -38,17 +46,7 @@ func run() int {
 		StderrTerminal: term.IsTerminal(int(os.Stderr.Fd())),
 
 		Getenv:  os.Getenv,
-		Version: programVersion(),
+		Version: built.Version,
+		Build:   built,
 	}, os.Args[1:])
-}
-
-// programVersion falls back on what `go install` recorded.
-func programVersion() string {
-	if version != "" {
-		return version
-	}
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "unknown"
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -64,13 +65,16 @@ func (b *benchPackets) command(cmd *cobra.Command, cfg packet.Config, to string)
 	return commandLine(cmd, chosen, to)
 }
 
+// notRepeated are flags that a command line to repeat a run does without.
+var notRepeated = []string{"json", "output", "quiet", "verbose", "numeric"}
+
 // commandLine is a command line as a shell takes it: with the flags that were given
-// but for --json, and the values of those that were chosen, given or not.
+// but for those of output, and the values of those that were chosen, given or not.
 func commandLine(cmd *cobra.Command, chosen map[string][]string, to string) string {
 	words := []string{cmd.CommandPath()}
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		values, known := chosen[f.Name]
-		if !known && f.Changed && f.Name != "json" {
+		if !known && f.Changed && !slices.Contains(notRepeated, f.Name) {
 			values = []string{f.Value.String()}
 		}
 		for _, value := range values {

@@ -186,7 +186,7 @@ func TestBenchPacketsPrivilege(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "natkit: bench packets needs CAP_NET_ADMIN (to attach XDP programs to interfaces): run it as root\n"
+	want := "natkit: bench packets needs CAP_NET_ADMIN (to attach XDP programs to interfaces); run it as root, or with CAP_NET_ADMIN\n"
 	if code != exitFailed || stderr.String() != want || stdout.Len() > 0 {
 		t.Errorf("exit code %d, %q", code, &stderr)
 	}

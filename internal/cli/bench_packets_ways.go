@@ -38,32 +38,16 @@ func (w *ways) addFlags(cmd *cobra.Command, env *Env) {
 	f.IntVar(&w.sinkAt.pid, "sink-pid", 0, "the sink lies in the network namespace of process `PID`, for instance a container's")
 	f.StringVar(&w.sinkNode, "sink-node", "", "the sink lies in this `NODE` of a lab that is up")
 	f.StringVar(&w.lab, "lab", "", "`NAME` of the lab, where several are up")
-	for flag, complete := range map[string]cobra.CompletionFunc{
+	cmd.MarkFlagsMutuallyExclusive("netns", "pid", "node")
+	cmd.MarkFlagsMutuallyExclusive("sink-netns", "sink-pid", "sink-node")
+	completeFlags(cmd, map[string]cobra.CompletionFunc{
 		"dev": w.completeInterfaces(w.from), "sink": w.completeInterfaces(w.to),
 		"node": w.completeNodes, "sink-node": w.completeNodes,
 		"sink-netns": completeNetns,
-	} {
-		if err := cmd.RegisterFlagCompletionFunc(flag, complete); err != nil {
-			panic(err) // there is no such flag: a mistake above
-		}
-	}
+	})
 }
 
-// exclusive are flags of which each names a namespace.
-var exclusive = [][]string{{"netns", "pid", "node"}, {"sink-netns", "sink-pid", "sink-node"}}
-
 func (w *ways) check(cmd *cobra.Command) error {
-	for _, flags := range exclusive {
-		var given []string
-		for _, name := range flags {
-			if cmd.Flags().Changed(name) {
-				given = append(given, "--"+name)
-			}
-		}
-		if len(given) > 1 {
-			return usagef("%s both name a network namespace: give one of them", strings.Join(given[:2], " and "))
-		}
-	}
 	if cmd.Flags().Changed("lab") && w.node == "" && w.sinkNode == "" {
 		return usagef("--lab goes with --node or --sink-node")
 	}

@@ -52,6 +52,7 @@ ports below 1024 CAP_NET_BIND_SERVICE.`,
 	f := cmd.Flags()
 	f.StringVar(&b.listen, "listen", "127.0.0.1:8080", "where to listen, `ADDR:PORT`; port 0 takes a free one")
 	f.StringVar(&b.udp, "udp", "", "answer UDP datagrams at `ADDR:PORT`, not HTTP requests; port 0 takes a free one")
+	cmd.MarkFlagsMutuallyExclusive("listen", "udp")
 	f.StringVar(&b.expected, "expect-source", "", "with --udp: count datagrams that do not come from `PREFIX[:PORTS]` as misdelivered")
 	f.IntVar(&b.workers, "workers", 0, "threads (0: one per CPU)")
 	addOwnNetwork(cmd, &b.ownNetwork)
@@ -66,8 +67,6 @@ func (b *benchServe) run(cmd *cobra.Command, env *Env) error {
 	}
 	overUDP := cmd.Flags().Changed("udp")
 	switch {
-	case overUDP && cmd.Flags().Changed("listen"):
-		return usagef("--listen and --udp both name a server: give one of them")
 	case !overUDP && (b.expected != "" || b.json || b.ownNetwork):
 		return usagef("--expect-source, --i-own-this-network and --json are about datagrams: give --udp")
 	case overUDP:

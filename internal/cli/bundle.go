@@ -30,9 +30,9 @@ func readBundleFile(env *Env, name string) (*snapshot.Recording, error) {
 	rec, err := collect.ReadBundle(buffered)
 	if err != nil {
 		if what, verb := otherInput(head); what != "" {
-			return nil, fmt.Errorf("read bundle %s: this is %s, not a bundle of 'natkit snapshot': natkit %s %s reads it", name, what, verb, name)
+			return nil, malformed(fmt.Errorf("read bundle %s: this is %s, not a bundle of 'natkit snapshot': natkit %s %s reads it", name, what, verb, name))
 		}
-		return nil, fmt.Errorf("read bundle %s: %w", name, err)
+		return nil, malformed(fmt.Errorf("read bundle %s: %w", name, err))
 	}
 	return rec, nil
 }

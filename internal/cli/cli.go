@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -20,7 +21,7 @@ import (
 const (
 	exitOK       = 0
 	exitFailed   = 1 // the operation failed
-	exitUsage    = 2 // the command line was wrong
+	exitUsage    = 2 // the command line was wrong, or a file does not parse
 	exitFindings = 3 // done, and there are findings, or an expectation was not met
 	// exitIncomplete: done in part, and nothing was found in that.
 	exitIncomplete  = 4
@@ -37,6 +38,10 @@ type Env struct {
 	Getenv func(string) string
 	// Version is printed by --version.
 	Version string
+	// Build is what `natkit version` says besides.
+	Build Build
+
+	standardFlags
 }
 
 // errFindings makes natkit exit with 3 without a message: the report said it all.
@@ -48,23 +53,17 @@ var (
 	errCutShort   = errors.New("interrupted")
 )
 
-// usageError is a mistake in the command line.
-type usageError struct{ err error }
-
-func (u usageError) Error() string { return u.err.Error() }
-func (u usageError) Unwrap() error { return u.err }
-
-func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
-
 // Run executes one command line (without the program's name) and returns the
 // exit code.
 func Run(ctx context.Context, env Env, args []string) int {
 	root := newRoot(&env)
-	root.SetArgs(arrows(args))
+	root.SetArgs(conntrackHabits(arrows(args)))
 	root.SetIn(env.Stdin)
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
+	began := time.Now()
 	cmd, err := root.ExecuteContextC(ctx)
+	env.detail("%s took %s", cmd.CommandPath(), time.Since(began).Round(time.Millisecond))
 	return exitCode(env.Stderr, cmd, err)
 }
 
@@ -77,6 +76,8 @@ func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)
 func exitCode(stderr io.Writer, cmd *cobra.Command, err error) int {
 	var usage usageError
 	var status exitStatus
+	var file malformedError
+	var syntax *document.SyntaxError
 	switch {
 	case errors.As(err, &status):
 		return int(status)
@@ -91,12 +92,17 @@ func exitCode(stderr io.Writer, cmd *cobra.Command, err error) int {
 	case errors.As(err, &usage):
 		fmt.Fprintf(stderr, "natkit: %s\nsee '%s --help'\n", said(err), cmd.CommandPath())
 		return exitUsage
-	default:
+	case errors.As(err, &syntax):
 		fmt.Fprintf(stderr, "natkit: %s\n", said(err))
-		var syntax *document.SyntaxError
-		if errors.As(err, &syntax) && syntax.Excerpt != "" {
+		if syntax.Excerpt != "" {
 			fmt.Fprintln(stderr, syntax.Excerpt)
 		}
+		return exitUsage
+	case errors.As(err, &file):
+		fmt.Fprintf(stderr, "natkit: %s\n", said(err))
+		return exitUsage
+	default:
+		fmt.Fprintf(stderr, "natkit: %s\n", said(err))
 		return exitFailed
 	}
 }
@@ -126,7 +132,6 @@ and proves the fix under load.`,
 	root.SetVersionTemplate("natkit {{.Version}}\n")
 	root.SetUsageTemplate(usageTemplate(root))
 	fitHelp(env, root)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	for _, group := range verbs(env) {
 		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})
 		for _, verb := range group.verbs {
@@ -134,9 +139,28 @@ and proves the fix under load.`,
 			root.AddCommand(verb)
 		}
 	}
+	setUp(root, env)
+	return root
+}
+
+// setUp gives all commands below root what is the same for all of them.
+func setUp(root *cobra.Command, env *Env) {
+	root.SetFlagErrorFunc(flagError)
+	env.addStandardFlags(root)
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		if err := env.setOutput(cmd); err != nil {
+			return err
+		}
+		if err := checkFlagGroups(cmd); err != nil {
+			return err
+		}
+		if cmd.Flags().Lookup("netns") != nil {
+			env.detail("network namespace: %s", chosenNetns(cmd))
+		}
+		return nil
+	}
 	addBuiltIn(root)
 	requireKnownWords(root)
-	return root
 }
 
 // runsItself marks a command that does something of its own besides having others
@@ -178,8 +202,12 @@ func addBuiltIn(root *cobra.Command) {
 		case "help":
 			cmd.Short = "tell more about a command"
 			cmd.Args = func(_ *cobra.Command, args []string) error {
-				if found, rest, err := root.Find(args); err != nil || len(rest) > 0 {
-					return fmt.Errorf("unknown command %q for %q", strings.Join(rest, " "), cmp.Or(found, root).CommandPath())
+				found, rest, err := root.Find(args)
+				if err != nil && len(rest) == 0 {
+					rest = args
+				}
+				if len(rest) > 0 {
+					return unknownCommand(cmp.Or(found, root), rest[0])
 				}
 				return nil
 			}
@@ -197,17 +225,12 @@ func requireKnownWords(cmd *cobra.Command) {
 			if len(args) == 0 {
 				return c.Help()
 			}
-			return usagef("unknown command %q for %q", args[0], c.CommandPath())
+			return unknownCommand(c, args[0])
 		}
 		cmd.Args = cobra.ArbitraryArgs
 	}
 	if check := cmd.Args; check != nil {
-		cmd.Args = func(c *cobra.Command, args []string) error {
-			if err := check(c, args); err != nil {
-				return usageError{err}
-			}
-			return nil
-		}
+		cmd.Args = checkArgs(check)
 	}
 	for _, sub := range cmd.Commands() {
 		requireKnownWords(sub)

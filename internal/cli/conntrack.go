@@ -112,8 +112,6 @@ func (c *conntrackVerb) check(cmd *cobra.Command) (err error) {
 		return usagef("--top %d: must not be negative", c.top)
 	case c.min < 0:
 		return usagef("--min %d: must not be negative", c.min)
-	case c.asJSON && c.asCSV:
-		return usagef("--json and --csv each choose a form: give one of them")
 	case !grouped && c.asCSV:
 		return usagef("--csv writes groups: say --by which keys, or 'natkit conntrack list --csv' for the entries")
 	case !grouped && cmd.Flags().Changed("min"):

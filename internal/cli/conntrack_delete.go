@@ -49,8 +49,9 @@ On a terminal it asks; elsewhere it needs --yes. Needs CAP_NET_ADMIN.`,
 	d.target.addFlags(cmd)
 	addFilterFlags(cmd, &d.filter)
 	cmd.Flags().BoolVar(&d.all, "all", false, "delete every connection; needed where there is no filter")
-	cmd.Flags().BoolVarP(&d.yes, "yes", "y", false, "do it without asking")
+	addYes(cmd, &d.yes, "")
 	cmd.Flags().BoolVar(&d.dryRun, "dry-run", false, "only show what would be deleted")
+	cmd.MarkFlagsMutuallyExclusive("yes", "dry-run")
 	addJSON(cmd, &d.asJSON, conntrackDeleteSchema)
 	return cmd
 }
@@ -62,12 +63,10 @@ func (d *conntrackDeleter) check() error {
 		return usagef("there is no filter: every connection would be deleted: give filters, or --all if that is meant")
 	case !empty && d.all:
 		return usagef("--all and %s: give either filters or --all", d.filter.String())
-	case d.dryRun && d.yes:
-		return usagef("--dry-run deletes nothing, --yes does so without asking: give one of them")
 	case !d.dryRun && !d.yes && d.asJSON:
-		return usagef("--json does not ask: add --yes to delete, or --dry-run to see what would be")
+		return errJSONAsks
 	case !d.dryRun && !d.yes && !d.env.StdinTerminal:
-		return usagef("there is no terminal to ask on: add --yes to delete without asking, or --dry-run to see what would be")
+		return errNoTerminal
 	}
 	return nil
 }

@@ -23,7 +23,7 @@ func (d *conntrackDeleter) printJSON(doc *conntrackDeletion) error {
 // printDeletion shows what is to be deleted.
 func printDeletion(env *Env, doc *conntrackDeletion) error {
 	if doc.Interruption != "" {
-		env.warn("%s", doc.Interruption)
+		env.note("%s", doc.Interruption)
 	}
 	if doc.Found == 0 {
 		_, err := fmt.Fprintln(env.Stdout, "no connection matches: there is nothing to delete")

@@ -129,10 +129,10 @@ func (w *conntrackWatcher) run(cmd *cobra.Command) error {
 		ctx, cancel = context.WithTimeout(ctx, w.duration)
 		defer cancel()
 	}
-	w.env.warn("a listener slows the gateway down: %s", strings.ReplaceAll(eventsCost, "\n", " "))
+	w.env.note("a listener slows the gateway down: %s", strings.ReplaceAll(eventsCost, "\n", " "))
 	out := &eventWriter{lines: newLineWriter(w.env.Stdout), form: &w.form, max: w.max}
 	out.begin()
-	o.Ready = func() { w.env.warn("listening") }
+	o.Ready = func() { w.env.note("listening") }
 	o.Gap, o.Idle = w.gap, out.idle
 	done, err := dump.Watch(ctx, ns, o, out.take)
 	err = ended(errors.Join(err, out.lines.flush()))
@@ -146,10 +146,10 @@ func (w *conntrackWatcher) run(cmd *cobra.Command) error {
 // they follow each other: the sum comes at the end.
 func (w *conntrackWatcher) gap(g dump.Gap) {
 	if g.Why != "" {
-		w.env.warn("the receive buffer was full, events were lost; which, cannot be found out: %s", g.Why)
+		w.env.note("the receive buffer was full, events were lost; which, cannot be found out: %s", g.Why)
 		return
 	}
-	w.env.warn("the receive buffer was full, events were lost; a dump found %s that no event had told of",
+	w.env.note("the receive buffer was full, events were lost; a dump found %s that no event had told of",
 		units.Plural(g.Missed, "beginning or end", "beginnings and ends"))
 }
 
@@ -161,5 +161,5 @@ func (w *conntrackWatcher) sum(d dump.Watched) {
 	} else {
 		text += ", none was lost"
 	}
-	w.env.warn("%s", text)
+	w.env.note("%s", text)
 }

@@ -68,24 +68,20 @@ missing. 130: interrupted; what was seen until then is reported.`,
 	addJSON(cmd, &f.json, diagnose.ReportSchema)
 	cmd.Flags().BoolVar(&f.fix, "fix", false, "apply the automatic remedies, and look again")
 	f.change.addFlags(cmd, "with --fix: ")
+	for _, live := range []string{"netns", "pid", "for", "trace", "fix"} {
+		cmd.MarkFlagsMutuallyExclusive("from", live)
+	}
 	return cmd
 }
 
 func (f *doctorFlags) check(cmd *cobra.Command, env *Env) error {
-	changed := cmd.Flags().Changed
 	switch {
-	case f.from != "" && f.fix:
-		return usagef("--fix works on a running kernel, not on a bundle (--from)")
-	case f.from != "" && (changed("netns") || changed("pid") || changed("for")):
-		return usagef("--from takes its namespace and time from the bundle: leave out --netns, --pid and --for")
-	case f.from != "" && f.trace:
-		return usagef("--from takes what was traced from the bundle: leave out --trace ('natkit snapshot --trace' writes it)")
 	case !f.fix && f.change.given(cmd):
 		return usagef("--yes, --confirm and --persist go with --fix")
 	case f.fix && f.json && !f.change.yes:
-		return usagef("--json with --fix needs --yes: there is no one to ask")
+		return errJSONAsks
 	case f.fix && !f.change.yes && !env.StdinTerminal:
-		return usagef("--fix asks before it changes anything, and there is no terminal to ask on: add --yes, or leave out --fix to see the remedies")
+		return errNoTerminal
 	}
 	if err := checkWindow(f.window, minWindow); err != nil {
 		return err
@@ -170,12 +166,13 @@ func (f *doctorFlags) first(ctx context.Context, env *Env, look collect.RecordOp
 	if f.from != "" {
 		return f.readBundle(env)
 	}
-	return lookOnce(ctx, look)
+	return lookOnce(ctx, env, look)
 }
 
-func lookOnce(ctx context.Context, look collect.RecordOptions) (*diagnose.Report, error) {
-	_, r, err := doctor.Look(ctx, look)
+func lookOnce(ctx context.Context, env *Env, look collect.RecordOptions) (*diagnose.Report, error) {
+	rec, r, err := doctor.Look(ctx, look)
 	look.Progress("")
+	env.detailParts(rec)
 	if err == nil && ctx.Err() != nil {
 		r.CutShort(look.For)
 	}
@@ -220,7 +217,7 @@ func (f *doctorFlags) treat(ctx context.Context, env *Env, look collect.RecordOp
 	opt := apply.Options{Journal: journal}
 	f.change.fill(&opt)
 	return doctor.Treat(ctx, first, doctor.Options{
-		Look:  func(ctx context.Context) (*diagnose.Report, error) { return lookOnce(ctx, look) },
+		Look:  func(ctx context.Context) (*diagnose.Report, error) { return lookOnce(ctx, env, look) },
 		Apply: opt,
 		Agree: func(plan tune.Plan) (bool, error) { return f.agree(ctx, env, text, plan, opt) },
 		Applied: func(a *apply.Applied) {

@@ -89,6 +89,8 @@ func (d *dropsVerb) addFlags(cmd *cobra.Command) {
 	f.BoolVar(&d.all, "all", false, "frees that are no drops too")
 	d.target.addFlags(cmd)
 	addJSON(cmd, &d.asJSON, dropsSchema)
+	cmd.MarkFlagsMutuallyExclusive("every", "events")
+	cmd.MarkFlagsMutuallyExclusive("every", "json")
 	completeFlags(cmd, map[string]cobra.CompletionFunc{"iface": completeInterface, "for": cobra.NoFileCompletions,
 		"every": cobra.NoFileCompletions, "limit": cobra.NoFileCompletions})
 }
@@ -108,10 +110,6 @@ func (d *dropsVerb) check(cmd *cobra.Command) error {
 	switch {
 	case d.limit < 0:
 		return usagef("--limit %d: must not be negative", d.limit)
-	case d.events && cmd.Flags().Changed("every"):
-		return usagef("--every counts in intervals, --events shows each drop: give one of them")
-	case d.asJSON && cmd.Flags().Changed("every"):
-		return usagef("--every is for tables; --json prints one document at the end")
 	}
 	if d.every == 0 && d.env.StdoutTerminal && !d.events && !d.asJSON {
 		d.every = 2 * time.Second
@@ -146,7 +144,7 @@ func (d *dropsVerb) run(cmd *cobra.Command, words []string) error {
 	}
 	defer ns.Close()
 	opt.Netns = ns
-	d.names = &namespaceNames{}
+	d.names = &namespaceNames{numeric: d.env.numeric}
 	return d.trace(cmd, opt)
 }
 
@@ -169,10 +167,10 @@ func (d *dropsVerb) trace(cmd *cobra.Command, opt bpf.Options) (err error) {
 	}
 	defer func() { err = errors.Join(err, tracer.Close()) }()
 	for _, note := range tracer.Notes() {
-		fmt.Fprintln(d.env.Stderr, "natkit: "+note)
+		d.env.note("%s", note)
 	}
 	if d.env.StderrTerminal {
-		fmt.Fprintln(d.env.Stderr, "natkit: counting drops; Ctrl-C ends it")
+		d.env.note("counting drops; Ctrl-C ends it")
 	}
 	if err := d.watch(ctx, tracer); err != nil {
 		return err

@@ -62,10 +62,14 @@ func (d *dropsVerb) event(e bpf.Event, limit int, stop context.CancelCauseFunc) 
 
 // namespaceNames names network namespaces; it may be used by several goroutines.
 type namespaceNames struct {
-	mu    sync.Mutex
-	names map[uint64]string
-	read  time.Time
+	numeric bool // there are no names
+	mu      sync.Mutex
+	names   map[uint64]string
+	read    time.Time
 }
+
+// ownNamespace is the name of the namespace that natkit runs in, where nobody gave it one.
+const ownNamespace = "this one"
 
 // namesAge is how long a list of namespaces is good: listing costs milliseconds.
 const namesAge = time.Second
@@ -100,15 +104,30 @@ func (n *namespaceNames) list() {
 	}
 	if own, err := netns.Current(); err == nil {
 		if name := n.names[own.Inode()]; name == "" || strings.HasPrefix(name, "pid ") {
-			n.names[own.Inode()] = "this one"
+			n.names[own.Inode()] = ownNamespace
 		}
 		own.Close()
 	}
 }
 
+// flags choose the namespace on a command line; empty where it is gone.
+func (n *namespaceNames) flags(inode uint64) string {
+	name := n.name(inode)
+	if pid, ok := strings.CutPrefix(name, "pid "); ok {
+		return " --pid " + pid
+	}
+	if name == "" || name == ownNamespace {
+		return ""
+	}
+	return " --netns " + name
+}
+
 // name is empty for a namespace that has none. The kernel gives the lowest free number
 // to a new namespace: what a number meant a while ago says nothing.
 func (n *namespaceNames) name(inode uint64) string {
+	if n.numeric {
+		return ""
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.list()

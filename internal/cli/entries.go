@@ -43,6 +43,7 @@ type entriesAbout struct {
 func (s *entries) addFlags(cmd *cobra.Command) {
 	s.target.addFlags(cmd)
 	cmd.Flags().StringVar(&s.from, "from", "", "read 'conntrack -L' text, /proc/net/nf_conntrack, lines of JSON or CSV in `FILE` (- is stdin), also gzipped, instead of a table")
+	cmd.MarkFlagsMutuallyExclusive("from", "netns", "pid")
 }
 
 // fromText tells whether the entries come from a text.
@@ -50,11 +51,6 @@ func (s *entries) fromText(cmd *cobra.Command) bool { return cmd.Flags().Changed
 
 // check finds flags that contradict each other, before anything is done.
 func (s *entries) check(cmd *cobra.Command) error {
-	for _, name := range []string{"netns", "pid"} {
-		if s.fromText(cmd) && cmd.Flags().Changed(name) {
-			return usagef("--from reads a text, --%s names a table: give one of them", name)
-		}
-	}
 	if s.fromText(cmd) && s.from == "" {
 		return usagef("--from \"\": the name of a file is missing (- is stdin)")
 	}
@@ -94,9 +90,9 @@ func (s *entries) eachLive(env *Env, ns *netns.Handle, f *match.Filter, count *e
 	switch {
 	case err != nil:
 	case r.Interrupted:
-		env.warn("%s", r.Interruption())
+		env.note("%s", r.Interruption())
 	case r.Attempts > 1:
-		env.warn("the table was resized while it was read: it was read again")
+		env.note("the table was resized while it was read: it was read again")
 	}
 	return about, err
 }

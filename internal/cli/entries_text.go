@@ -15,11 +15,6 @@ import (
 	"github.com/natkit/natkit/internal/units"
 )
 
-// warn says on stderr what the user should know of a result.
-func (e *Env) warn(format string, args ...any) {
-	fmt.Fprintln(e.Stderr, "natkit: "+report.Clean(fmt.Sprintf(format, args...)))
-}
-
 // entryCounter counts the entries on their way, shows how many there are so far, and
 // ends it when the context does.
 type entryCounter struct {
@@ -77,14 +72,14 @@ func (s *entries) eachOfText(env *Env, f *match.Filter, count *entryCounter) (en
 	case count.err != nil:
 		return about, count.err
 	case errors.Is(err, text.ErrEmpty):
-		env.warn("%s is empty: the table was, or there was nothing that could be written", about.Source)
+		env.note("%s is empty: the table was, or there was nothing that could be written", about.Source)
 		about.Complete = true
 		return about, nil
 	case errors.Is(err, io.ErrUnexpectedEOF) && stats.Entries > 0:
-		env.warn("%s ends too early, after line %s: it was not written to its end; what there is is used", about.Source, units.Count(stats.Lines))
+		env.note("%s ends too early, after line %s: it was not written to its end; what there is is used", about.Source, units.Count(stats.Lines))
 		return about, nil
 	case err != nil:
-		return about, fmt.Errorf("%s: %w", about.Source, err)
+		return about, malformed(fmt.Errorf("%s: %w", about.Source, err))
 	}
 	return about, nil
 }
@@ -106,9 +101,9 @@ func (e *Env) warnOfLines(n int64, first []text.Garbled, what string) {
 	} else {
 		what += ":"
 	}
-	e.warn("%s", what)
+	e.note("%s", what)
 	for _, g := range first {
-		e.warn("  line %s: %s: %s", units.Count(g.Line), g.Why, g.Text)
+		e.note("  line %s: %s: %s", units.Count(g.Line), g.Why, g.Text)
 	}
 }
 

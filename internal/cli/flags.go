@@ -1,11 +1,14 @@
 package cli
 
 import (
+	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/natkit/natkit/internal/tune/apply"
 )
@@ -14,6 +17,118 @@ import (
 func addJSON(cmd *cobra.Command, asJSON *bool, schema string) {
 	cmd.Flags().BoolVar(asJSON, "json", false, "print one JSON document (schema "+schema+")")
 }
+
+// standardFlags are the flags that mean the same on every verb. Their short form is
+// left out where the verb has that letter for something else, as ab and conntrack(8) do.
+type standardFlags struct{ quiet, verbose, numeric, wide bool }
+
+// addStandardFlags adds them to cmd and all commands below it.
+func (e *Env) addStandardFlags(cmd *cobra.Command) {
+	for _, sub := range cmd.Commands() {
+		e.addStandardFlags(sub)
+	}
+	if cmd.RunE == nil && cmd.Run == nil {
+		return
+	}
+	flag := func(on *bool, name, letter, usage string) {
+		if cmd.Flags().ShorthandLookup(letter) != nil {
+			letter = ""
+		}
+		cmd.Flags().BoolVarP(on, name, letter, false, usage)
+	}
+	flag(&e.quiet, "quiet", "q", "print no progress and no notes on stderr, only errors")
+	flag(&e.verbose, "verbose", "v", "say on stderr what is read, written and done")
+	flag(&e.numeric, "numeric", "n", "do not resolve numbers to names (labels, network namespaces)")
+	cmd.MarkFlagsMutuallyExclusive("quiet", "verbose")
+	if slices.Contains(neverAsk, strings.TrimPrefix(cmd.CommandPath(), "natkit ")) {
+		addYes(cmd, new(bool), "")
+	}
+	addOutput(cmd)
+}
+
+// neverAsk are the verbs that change something and do not ask; scripts that give --yes
+// everywhere need not know which these are.
+var neverAsk = []string{"tune confirm", "tune undo", "gateway confirm", "gateway undo", "gateway run",
+	"lab run", "lab up", "lab down", "lab clean"}
+
+// addYes adds --yes.
+func addYes(cmd *cobra.Command, yes *bool, when string) {
+	cmd.Flags().BoolVarP(yes, "yes", "y", false, when+"do it without asking")
+}
+
+// outputFormat is the value of --output: another name for --json and --csv.
+type outputFormat struct {
+	name  string
+	known []string
+}
+
+func (o *outputFormat) String() string { return o.name }
+func (o *outputFormat) Type() string   { return "string" }
+func (o *outputFormat) Set(name string) error {
+	if !slices.Contains(o.known, name) {
+		return fmt.Errorf("must be one of %s", strings.Join(o.known, ", "))
+	}
+	o.name = name
+	return nil
+}
+
+// addOutput adds --output to a verb that reports, which is one with --json. A verb whose
+// own --output means something else keeps it.
+func addOutput(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	if flags.Lookup("json") == nil {
+		return
+	}
+	o := &outputFormat{name: "text", known: []string{"text", "json", "wide"}}
+	if csv := flags.Lookup("csv"); csv != nil {
+		o.known = []string{"text", "json", "csv", "wide"}
+		if isSwitch(csv) {
+			cmd.MarkFlagsMutuallyExclusive("json", "csv")
+		}
+	}
+	if flags.Lookup("output") != nil {
+		return
+	}
+	flags.VarP(o, "output", "o", "print as `FORMAT`: "+strings.Join(o.known, ", ")+" (text that is not fitted to the terminal)")
+	completeFlags(cmd, map[string]cobra.CompletionFunc{"output": cobra.FixedCompletions(o.known, cobra.ShellCompDirectiveNoFileComp)})
+}
+
+// setOutput sets the flags that --output stands for.
+func (e *Env) setOutput(cmd *cobra.Command) error {
+	flag := cmd.Flags().Lookup("output")
+	if flag == nil || !flag.Changed {
+		return nil
+	}
+	o, ok := flag.Value.(*outputFormat)
+	if !ok { // of this verb alone
+		return nil
+	}
+	for _, other := range []string{"json", "csv"} {
+		f := cmd.Flags().Lookup(other)
+		if f != nil && f.Changed && isSwitch(f) != (o.name == other) {
+			return usagef("--output %s and --%s are mutually exclusive", o.name, other)
+		}
+	}
+	switch o.name {
+	case "wide":
+		e.wide = true
+	case "json", "csv":
+		return chooseForm(cmd, o.name)
+	}
+	return nil
+}
+
+// chooseForm sets --json or --csv; a --csv that names a file writes to stdout.
+func chooseForm(cmd *cobra.Command, name string) error {
+	value := "true"
+	if !isSwitch(cmd.Flags().Lookup(name)) {
+		value = "-"
+	}
+	return cmd.Flags().Set(name, value)
+}
+
+// isSwitch tells a flag that is on or off from one with a value, as --csv FILE is.
+func isSwitch(f *pflag.Flag) bool { return f.Value.Type() == "bool" }
 
 // maxWindow bounds the time between two looks: a forgotten one ends.
 const maxWindow = time.Hour
@@ -51,7 +166,7 @@ type changeFlags struct {
 // addFlags adds --yes, --confirm and --persist; when says in which case they
 // count, and may be empty.
 func (f *changeFlags) addFlags(cmd *cobra.Command, when string) {
-	cmd.Flags().BoolVarP(&f.yes, "yes", "y", false, when+"do it without asking")
+	addYes(cmd, &f.yes, when)
 	cmd.Flags().Var((*seconds)(&f.confirm), "confirm", when+"undo after this time unless it is confirmed: seconds or 2m, …")
 	cmd.Flags().BoolVar(&f.persist, "persist", false, when+"write files under /etc so that it holds after a boot")
 }

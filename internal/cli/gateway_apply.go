@@ -36,8 +36,10 @@ func newGatewayApply(env *Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "apply FILE",
 		Short: "put a gateway file in force, with undo",
-		Long: `Check the file against this host, show what would change, and stop there; on a
-terminal, ask. With --yes, do it. FILE may be - for the standard input.
+		Long: `Check the file against this host, show what would change, and ask. With --yes, do it
+without asking; 'natkit gateway plan' stops there. Where stdin is not a terminal, --yes
+is needed: without, nothing is changed, and the exit code is 2. FILE may be - for the
+standard input.
 
 The rules come into the table "inet natkit" by one transaction: packets meet the old
 rules or the new ones. The connection table is sized before ('expect' in the file),
@@ -159,23 +161,35 @@ func (f *gatewayApply) nothing(ctx context.Context, env *Env, h run.Host, doc ga
 	if err != nil {
 		return err
 	}
+	var former *gateway.Plan
 	if f.flush {
-		former, err := h.Former()
-		if err != nil {
+		if former, err = h.Former(); err != nil {
 			return err
 		}
 		if doc.Stale, err = staleAfter(ctx, h, former, now, f.yes); err != nil {
 			return err
 		}
 	}
-	if f.asJSON {
+	unasked := !f.yes && doc.Stale != nil && doc.Stale.Connections > 0
+	switch {
+	case f.asJSON && unasked:
+		return errors.Join(doc.json(env), errJSONAsks)
+	case f.asJSON:
 		return doc.json(env)
 	}
 	fmt.Fprintf(env.Stdout, "nothing to do: this plan (%s) is in force\n", doc.Digest[:12])
 	if waits != nil {
 		fmt.Fprintf(env.Stdout, "%s waits for 'natkit gateway confirm' until %s\n", waits.ID, waits.Confirm.DeadlineAt.Local().Format(time.TimeOnly))
 	}
-	_, err = io.WriteString(env.Stdout, doc.Stale.text("--yes deletes them"))
+	if _, err = io.WriteString(env.Stdout, doc.Stale.text("--yes deletes them")); err != nil || !unasked {
+		return err
+	}
+	if agreed, err := env.ask(ctx, env.Stdout, "delete?", "nothing was deleted"); err != nil || !agreed {
+		return err
+	}
+	if doc.Stale, err = staleAfter(ctx, h, former, now, true); err == nil {
+		_, err = io.WriteString(env.Stdout, doc.Stale.text(""))
+	}
 	return err
 }
 
@@ -193,11 +207,10 @@ func waitingTransaction(h run.Host) (*journal.Transaction, error) {
 
 // agree shows the plan and asks, as the flags want.
 func (f *gatewayApply) agree(ctx context.Context, env *Env, doc gatewayDocument, ready *run.Ready) (bool, error) {
-	mayAsk := !f.asJSON && env.StdinTerminal && env.StdoutTerminal
-	if f.asJSON {
-		if !f.yes {
-			return false, doc.json(env)
-		}
+	switch {
+	case f.asJSON && !f.yes:
+		return false, errors.Join(doc.json(env), errJSONAsks)
+	case f.asJSON:
 		return true, nil
 	}
 	if err := writeFindings(env.Stdout, env.style(), doc.File, doc.Findings); err != nil {
@@ -210,12 +223,8 @@ func (f *gatewayApply) agree(ctx context.Context, env *Env, doc gatewayDocument,
 	if err != nil {
 		return false, err
 	}
-	switch {
-	case f.yes:
+	if f.yes {
 		return true, nil
-	case !mayAsk:
-		_, err := fmt.Fprintln(env.Stdout, "nothing was changed; add --yes to do it")
-		return false, err
 	}
 	return env.askToApply(ctx, env.Stdout)
 }

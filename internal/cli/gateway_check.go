@@ -49,9 +49,6 @@ cannot be read, or that is not in the language, is an error (1).`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeYAML,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if f.offline && (cmd.Flags().Changed("netns") || cmd.Flags().Changed("pid")) {
-				return usagef("--offline looks at no host: leave out --netns and --pid")
-			}
 			ns, err := f.open(cmd)
 			if err != nil {
 				return err
@@ -62,6 +59,7 @@ cannot be read, or that is not in the language, is an error (1).`,
 	}
 	f.target.addFlags(cmd)
 	cmd.Flags().BoolVar(&f.offline, "offline", false, "check the file by itself, without looking at this host")
+	cmd.MarkFlagsMutuallyExclusive("offline", "netns", "pid")
 	addJSON(cmd, &f.asJSON, gatewayCheckSchema)
 	return cmd
 }

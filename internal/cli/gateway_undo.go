@@ -19,22 +19,28 @@ import (
 func gatewayTuner(env *Env) *tuner { return &tuner{env: env, host: tuneHost{"/proc", "/"}} }
 
 func newGatewayConfirm(env *Env) *cobra.Command {
+	var where target
 	var asJSON bool
 	t := gatewayTuner(env)
 	cmd := &cobra.Command{
 		Use:   "confirm [ID]",
 		Short: "keep a gateway that would be undone by itself",
 		Long: `Keep what 'natkit gateway apply --confirm' made. Without ID, the gateway that
-waits. The files of --persist are written now, not before.`,
-		Example:           "  sudo natkit gateway confirm",
+waits, with --netns or --pid that of one network namespace. The files of --persist are
+written now, not before.`,
+		Example:           "  sudo natkit gateway confirm\n  sudo natkit gateway confirm --netns gw",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: t.completeIDs(func(s journal.Status) bool { return s == journal.StatusPending }),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			opt, err := t.options()
 			if err != nil {
 				return err
 			}
-			id, err := pendingGateway(t, opt, args)
+			inode, err := where.inode(cmd)
+			if err != nil {
+				return err
+			}
+			id, err := pendingGateway(t, opt, inode, args)
 			if err != nil {
 				return err
 			}
@@ -45,19 +51,21 @@ waits. The files of --persist are written now, not before.`,
 			return printGatewayResult(t, tx, "confirmed", nil, asJSON)
 		},
 	}
+	where.addFlags(cmd)
 	addJSON(cmd, &asJSON, gatewayApplySchema)
 	return cmd
 }
 
-// pendingGateway is the argument, or the only gateway that waits.
-func pendingGateway(t *tuner, opt apply.Options, args []string) (string, error) {
+// pendingGateway is the argument, or the only gateway that waits: of the namespace with
+// that inode, where it is not 0.
+func pendingGateway(t *tuner, opt apply.Options, inode uint64, args []string) (string, error) {
 	ids, damaged, err := t.withStatus(opt, func(s journal.Status) bool { return s == journal.StatusPending })
 	if err != nil {
 		return "", err
 	}
 	ids = slices.DeleteFunc(ids, func(id string) bool {
 		tx, err := opt.Journal.Load(id)
-		return err != nil || !slices.ContainsFunc(tx.Changes, isGateway)
+		return err != nil || !slices.ContainsFunc(tx.Changes, isGateway) || inode != 0 && tx.Netns != inode
 	})
 	switch {
 	case len(args) == 1:
@@ -132,10 +140,10 @@ func undoGateway(ctx context.Context, t *tuner, ns *netns.Handle, args []string,
 		return err
 	}
 	if off := forwardingOff(h, tx); off != "" {
-		fmt.Fprintf(t.env.Stderr, "natkit: %s\n", off)
+		t.env.note("%s", off)
 	}
 	if service := h.Service(); service != "" && !asJSON {
-		fmt.Fprintf(t.env.Stderr, "natkit: %s leaves it so until its file changes or it is reloaded; to end it, 'systemctl stop natkit-gateway'\n", service)
+		t.env.note("%s leaves it so until its file changes or it is reloaded; to end it, 'systemctl stop natkit-gateway'", service)
 	}
 	stale, err := staleAfter(ctx, h, former, now, flush)
 	view, viewErr := t.view()
@@ -172,7 +180,29 @@ func nothingToUndo(h run.Host) error {
 	if state, err := h.State(); err == nil && state.Digest != "" {
 		return fmt.Errorf("undo: the journal has nothing to take back here; '%s' removes %s", state.ByHand, state.Name)
 	}
-	return errors.New("undo: no gateway that natkit applied is in force here")
+	return fmt.Errorf("undo: no gateway that natkit applied is in force here%s", elsewhere(h))
+}
+
+// elsewhere names the other network namespaces that have a gateway of natkit's.
+func elsewhere(h run.Host) string {
+	all, _, err := h.Apply.Journal.List()
+	if err != nil {
+		return ""
+	}
+	var names namespaceNames
+	var flags []string
+	for _, tx := range all {
+		if i := slices.IndexFunc(tx.Changes, func(c journal.Change) bool { return c.Open() && c.Kind == tune.Gateway }); i >= 0 {
+			inode, _ := tune.ParseGatewayTarget(tx.Changes[i].Target)
+			flags = append(flags, names.flags(inode))
+		}
+	}
+	slices.Sort(flags)
+	flags = slices.DeleteFunc(slices.Compact(flags), func(f string) bool { return f == "" })
+	if len(flags) == 0 {
+		return ""
+	}
+	return "; other network namespaces have one: 'natkit gateway undo" + strings.Join(flags, "', 'natkit gateway undo") + "'"
 }
 
 func printGatewayResult(t *tuner, tx *journal.Transaction, said string, stale *gatewayStale, asJSON bool) error {

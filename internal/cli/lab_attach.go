@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/natkit/natkit/internal/lab/build"
+	"github.com/natkit/natkit/internal/suggest"
 )
 
 // attachedLab is a lab that another natkit keeps up. Close lets go of it.
@@ -53,7 +54,7 @@ func chooseLab(dir, name string) (build.State, error) {
 	case len(up) == 0:
 		return build.State{}, errors.New("no lab is up; 'natkit lab up NAME' builds one")
 	case name != "":
-		return build.State{}, fmt.Errorf("lab %q is not up; up are: %s", name, strings.Join(names, ", "))
+		return build.State{}, fmt.Errorf("lab %q is not up%s; up are: %s", name, suggest.Hint(name, names), strings.Join(names, ", "))
 	case len(up) > 1:
 		return build.State{}, usagef("several labs are up (%s): choose one by name", strings.Join(names, ", "))
 	}

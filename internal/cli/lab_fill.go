@@ -84,11 +84,12 @@ func (f *labFill) flags(cmd *cobra.Command) {
 	flags.Uint64Var(&f.seed, "seed", 1, "makes another choice of the mix's connections")
 	flags.Var(&f.time, "for", "end after this time: seconds or 500ms, 2m, … (default: when interrupted)")
 	flags.BoolVar(&f.keep, "keep", false, "leave the entries and end")
-	flags.BoolVarP(&f.yes, "yes", "y", false, "do it without asking")
+	addYes(cmd, &f.yes, "")
 	flags.BoolVar(&f.remove, "remove", false, "remove the fills that were left, of the network namespace given or of all")
 	flags.BoolVar(&f.list, "list", false, "list the mixes that natkit brings along")
 	flags.StringVar(&f.show, "show", "", "print the mix `NAME` as it is written")
 	addJSON(cmd, &f.json, fillSchema)
+	f.exclude(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("mix", completeMixes(cobra.ShellCompDirectiveDefault))
 	_ = cmd.RegisterFlagCompletionFunc("show", completeMixes(cobra.ShellCompDirectiveNoFileComp))
 }
@@ -103,8 +104,25 @@ func completeMixes(otherwise cobra.ShellCompDirective) cobra.CompletionFunc {
 	}
 }
 
-// fillAmounts are the flags of which a fill needs exactly one.
-var fillAmounts = []string{"entries", "share", "free"}
+// fillAmounts are the flags of which a fill needs exactly one; with those of fillModes
+// lab fill does something else.
+var (
+	fillAmounts = []string{"entries", "share", "free"}
+	fillModes   = []string{"list", "show", "remove"}
+)
+
+// exclude tells which flags do not go together.
+func (f *labFill) exclude(cmd *cobra.Command) {
+	cmd.MarkFlagsMutuallyExclusive(fillAmounts...)
+	cmd.MarkFlagsMutuallyExclusive(fillModes...)
+	cmd.MarkFlagsMutuallyExclusive("keep", "for")
+	cmd.MarkFlagsMutuallyExclusive("show", "json")
+	for _, mode := range fillModes {
+		for _, making := range append([]string{"mix", "seed", "for", "keep", "yes"}, fillAmounts...) {
+			cmd.MarkFlagsMutuallyExclusive(mode, making)
+		}
+	}
+}
 
 // check finds what does not go together.
 func (f *labFill) check(cmd *cobra.Command, args []string) error {
@@ -116,24 +134,15 @@ func (f *labFill) check(cmd *cobra.Command, args []string) error {
 		}
 		return list
 	}
-	modes, amounts := given("list", "show", "remove"), given(fillAmounts...)
-	making := given(append([]string{"mix", "seed", "for", "keep", "yes"}, fillAmounts...)...)
+	modes, amounts := given(fillModes...), given(fillAmounts...)
 	places := given("lab", "netns", "pid", "this-netns")
 	switch {
-	case len(modes) > 1:
-		return usagef("%s and %s do different things: give one of them", modes[0], modes[1])
-	case len(modes) == 1 && len(making) > 0:
-		return usagef("%s does not go with %s", making[0], modes[0])
 	case len(modes) == 1 && !f.remove && len(args)+len(places) > 0:
 		return usagef("%s needs no network namespace", modes[0])
-	case f.show != "" && f.json:
-		return usagef("--show prints the text of the mix; --list --json has it as JSON")
 	case len(modes) == 1:
 		return nil
-	case len(amounts) != 1:
-		return usagef("expected exactly one of --entries, --share and --free, found %d", len(amounts))
-	case f.keep && cmd.Flags().Changed("for"):
-		return usagef("--keep leaves the entries and --for removes them: give one of them")
+	case len(amounts) == 0:
+		return usagef("one of --entries, --share and --free is required")
 	case cmd.Flags().Changed("for") && f.time <= 0:
 		return usagef("--for %s: must be more than 0", time.Duration(f.time))
 	}
@@ -202,7 +211,8 @@ func findMix(name string) (*lab.Mix, error) {
 	if err != nil {
 		return nil, err
 	}
-	return lab.ParseMix(name, text)
+	mix, err := lab.ParseMix(name, text)
+	return mix, malformed(err)
 }
 
 func (f *labFill) fill(ctx context.Context, mix *lab.Mix, amount lab.Amount) error {
@@ -248,7 +258,7 @@ func (f *labFill) stay(ctx context.Context, filled *fill.Fill) error {
 	if f.time > 0 {
 		end = time.After(time.Duration(f.time))
 	} else if !f.json {
-		fmt.Fprintln(f.env.Stderr, "Ctrl-C removes them")
+		fmt.Fprintln(f.env.notes(), "Ctrl-C removes them")
 	}
 	select {
 	case <-ctx.Done():
@@ -258,7 +268,7 @@ func (f *labFill) stay(ctx context.Context, filled *fill.Fill) error {
 	if err != nil {
 		return fmt.Errorf("remove the fill of %s: %w; 'natkit lab fill --remove' tries again", f.where, err)
 	}
-	fmt.Fprintf(f.env.Stderr, "removed %s; %s before\n", units.Plural(removed.Entries, "entry", "entries"), hadGone(filled.Made-removed.Entries))
+	fmt.Fprintf(f.env.notes(), "removed %s; %s before\n", units.Plural(removed.Entries, "entry", "entries"), hadGone(filled.Made-removed.Entries))
 	return nil
 }
 

@@ -102,6 +102,11 @@ lab could not be run.`,
 	addJSON(cmd, &f.json, lab.ReportSchema+", with --all "+lab.AccuracySchema)
 	flags.StringVar(&f.html, "html", "", "write one self-contained page to `FILE`")
 	f.pcap.addFlags(flags)
+	cmd.MarkFlagsMutuallyExclusive("full", "concurrency")
+	cmd.MarkFlagsMutuallyExclusive("full", "requests")
+	for _, alone := range aloneFlags {
+		cmd.MarkFlagsMutuallyExclusive("all", alone)
+	}
 	_ = cmd.RegisterFlagCompletionFunc("only", completeNames)
 	return cmd
 }
@@ -116,8 +121,6 @@ func completeScenarios(*cobra.Command, []string, string) ([]string, cobra.ShellC
 
 func (f *labRunFlags) check() error {
 	switch {
-	case f.full && (f.concurrency != 0 || f.requests != 0):
-		return usagef("--full stands for -c 5000 -n 100000: leave out one or the other")
 	case f.lowerMax < 0:
 		return usagef("--lower-max %d: must be 1 or more", f.lowerMax)
 	case f.force && f.lowerMax == 0 && !f.allowHost:
@@ -215,13 +218,18 @@ func (f *labRunFlags) write(env *Env, r *lab.Report) error {
 // findScenario takes the name of a built-in scenario, or a YAML file.
 func findScenario(name string) (*lab.Scenario, error) {
 	if !isScenarioFile(name) {
-		return lab.Find(name)
+		s, err := lab.Find(name)
+		if err != nil {
+			return nil, usageError{err}
+		}
+		return s, nil
 	}
 	text, err := readFile("scenario", name, lab.MaxSource)
 	if err != nil {
 		return nil, err
 	}
-	return lab.Parse(name, text)
+	s, err := lab.Parse(name, text)
+	return s, malformed(err)
 }
 
 func isScenarioFile(name string) bool {

@@ -63,8 +63,11 @@ func nameHold(hold *build.Hold, arg string, stageNamed bool) (*lab.Scenario, err
 		hold.Name = arg
 	}
 	scenario, err := hold.Scenario()
+	if err != nil && hold.File == "" {
+		return nil, usageError{err}
+	}
 	if err != nil || stageNamed {
-		return scenario, err
+		return scenario, malformed(err)
 	}
 	for _, stage := range scenario.Stages {
 		if len(stage.NAT) > 0 && len(stage.Host) == 0 {

@@ -151,12 +151,12 @@ func TestLabUpErrors(t *testing.T) {
 	if err := os.WriteFile(bad, []byte("name: x\ncolour: red\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.want(1, `unknown scenario "nothing"; there are: `, "up", "nothing")
+	s.want(2, `unknown scenario "nothing"; there are: `, "up", "nothing")
 	s.want(1, "missing.yaml: no such file", "up", "missing.yaml")
-	s.want(1, bad+`:2:1: unknown field "colour"; expected one of: name, title`, "up", bad)
-	s.want(1, `no stage "late"`, "up", "table-full", "--stage", "late")
+	s.want(2, bad+`:2:1: unknown field "colour"; expected one of: name, title`, "up", bad)
+	s.want(2, `no stage "late"`, "up", "table-full", "--stage", "late")
 	s.want(1, `unknown server "apache"`, "up", "table-full", "--server", "apache")
-	s.want(2, "accepts 1 arg", "up")
+	s.want(2, "an argument is missing", "up")
 	files, err := os.ReadDir(filepath.Join(s.dir, "labs"))
 	if err == nil && len(files) > 0 {
 		t.Errorf("%d files left", len(files))

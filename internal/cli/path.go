@@ -115,6 +115,7 @@ func (f *follower) run(cmd *cobra.Command, words []string) error {
 	if err := checkInterface(cmd, f.iface); err != nil {
 		return err
 	}
+	f.names.numeric = f.env.numeric
 	ns, err := f.target.open(cmd)
 	if err != nil {
 		return err
@@ -131,7 +132,7 @@ func (f *follower) run(cmd *cobra.Command, words []string) error {
 // start says on stderr what is watched, so that whoever sends a packet knows when.
 func (f *follower) start(ctx context.Context, opt path.Options) (*path.Tracer, error) {
 	if f.functions == "all" {
-		fmt.Fprintln(f.env.Stderr, "natkit: --functions all slows down every packet of this host until natkit ends")
+		f.env.note("--functions all slows down every packet of this host until natkit ends")
 	}
 	progress := f.env.progress()
 	opt.Progress = progress.Show
@@ -142,16 +143,16 @@ func (f *follower) start(ctx context.Context, opt path.Options) (*path.Tracer, e
 	}
 	a := tracer.Attached()
 	if a.OneByOne {
-		fmt.Fprintln(f.env.Stderr, "natkit: this kernel has no kprobe.multi (CONFIG_FPROBE, Linux 5.18): only the most important functions are watched, and what they return is not shown")
+		f.env.note("this kernel has no kprobe.multi (CONFIG_FPROBE, Linux 5.18): only the most important functions are watched, and what they return is not shown")
 	}
 	if a.NoReturns != nil {
-		fmt.Fprintf(f.env.Stderr, "natkit: what some or all functions return is not shown: %s\n", strings.ReplaceAll(a.NoReturns.Error(), "\n", "; "))
+		f.env.note("what some or all functions return is not shown: %s", strings.ReplaceAll(a.NoReturns.Error(), "\n", "; "))
 	}
 	refused := ""
 	if a.Refused > 0 {
 		refused = fmt.Sprintf(" (the kernel refuses %d others)", a.Refused)
 	}
-	fmt.Fprintf(f.env.Stderr, "natkit: watching %d functions%s since %.1f s after the start, for %s at most (Ctrl-C ends it)\n",
+	f.env.note("watching %d functions%s since %.1f s after the start, for %s at most (Ctrl-C ends it)",
 		a.Functions, refused, a.Took.Seconds(), f.duration)
 	return tracer, nil
 }
@@ -161,10 +162,10 @@ func (f *follower) follow(ctx context.Context, tracer *path.Tracer) error {
 	defer stop()
 	sum, err := tracer.Follow(ctx, f.print)
 	if sum.Lost > 0 {
-		fmt.Fprintf(f.env.Stderr, "natkit: %d events were lost: steps are missing; a narrower filter or fewer functions lose less\n", sum.Lost)
+		f.env.note("%d events were lost: steps are missing; a narrower filter or fewer functions lose less", sum.Lost)
 	}
 	if sum.Missed > 0 {
-		fmt.Fprintf(f.env.Stderr, "natkit: %d calls, of any packets, were not looked at, as they interrupted another look: steps may be missing\n", sum.Missed)
+		f.env.note("%d calls, of any packets, were not looked at, as they interrupted another look: steps may be missing", sum.Missed)
 	}
 	if err == nil && sum.Packets == 0 {
 		return errors.New("no packet was seen that matches: it has the addresses that it comes in with, before NAT; is it this namespace and this interface?")

@@ -10,6 +10,7 @@ import (
 	"github.com/natkit/natkit/internal/filter"
 	"github.com/natkit/natkit/internal/pcap"
 	"github.com/natkit/natkit/internal/pcap/pair"
+	"github.com/natkit/natkit/internal/suggest"
 )
 
 // pcapVerb is the verb pcap.
@@ -89,6 +90,9 @@ func (v *pcapVerb) addFlags(cmd *cobra.Command) {
 	f.Var((*seconds)(&v.timeWait), "time-wait", "how long servers stay in TIME_WAIT, where a SYN without answer is to be judged by it: seconds or 2m, …")
 	f.Var((*seconds)(&v.window), "window", "of two files: how long a packet may take from one to the other: seconds or 500ms, …")
 	addJSON(cmd, &v.asJSON, pcap.Schema+", of two files "+pair.Schema)
+	for _, text := range []string{"list", "all", "clock", "max"} {
+		cmd.MarkFlagsMutuallyExclusive("json", text)
+	}
 	none := cobra.NoFileCompletions
 	completeFlags(cmd, map[string]cobra.CompletionFunc{"kind": completeKinds, "max": none, "keep": none, "memory": none, "time-wait": none, "window": none})
 }
@@ -130,28 +134,25 @@ func (v *pcapVerb) check(cmd *cobra.Command) error {
 		return usagef("--time-wait %s: must be from 1s to %s", v.timeWait, maxTimeWait)
 	case v.window < time.Millisecond || v.window > time.Minute:
 		return usagef("--window %s: must be from 1ms to 1m", v.window)
-	case v.asJSON && (v.list || v.steps || v.clock || changed("max")):
-		return usagef("--list, --all, --clock and --max are for text; --json has all that is kept")
 	}
 	for _, name := range v.kinds {
 		kind := pcap.Kind(strings.TrimSpace(name))
 		if !slices.Contains(pcap.Kinds, kind) {
-			return usagef("--kind %q: there are %s", name, kindList())
+			return usagef("--kind %q%s; there are: %s", name, suggest.Hint(name, kindNames()), strings.Join(kindNames(), ", "))
 		}
 		v.chosen = append(v.chosen, kind)
 	}
 	if changed("kind") && len(v.chosen) == 0 {
-		return usagef("--kind \"\": a kind is missing; there are %s", kindList())
+		return usagef("--kind \"\": a kind is missing; there are: %s", strings.Join(kindNames(), ", "))
 	}
 	return nil
 }
 
-func kindList() string {
-	var names []string
+func kindNames() (names []string) {
 	for _, kind := range pcap.Kinds {
 		names = append(names, string(kind))
 	}
-	return strings.Join(names, ", ")
+	return names
 }
 
 func (v *pcapVerb) run(cmd *cobra.Command, args []string) error {

@@ -39,7 +39,7 @@ func (v *pcapVerb) one(cmd *cobra.Command, name string) error {
 	case r == nil && in.interrupted:
 		return errors.New("interrupted before the capture had begun")
 	case r == nil:
-		return in.failed(err)
+		return malformed(in.failed(err))
 	}
 	if in.interrupted {
 		r.Damage = withoutEnd(r.Damage)
@@ -52,7 +52,7 @@ func (v *pcapVerb) one(cmd *cobra.Command, name string) error {
 		return in.failed(fmt.Errorf("%w; what was read until there is told", err))
 	}
 	if notUnderstood(r) {
-		return in.failed(errors.New("nothing in it was understood (see above), so nothing can be said of it"))
+		return malformed(in.failed(errors.New("nothing in it was understood (see above), so nothing can be said of it")))
 	}
 	if v.faulty(r) {
 		return errFindings

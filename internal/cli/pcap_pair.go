@@ -50,7 +50,7 @@ func (v *pcapVerb) compare(cmd *cobra.Command, inside, outside string) error {
 	r, err := pair.Match(in, out, pair.Options{Window: v.window, Memory: int64(v.memory), Listed: v.keep})
 	in.progress.Clear()
 	if err != nil {
-		return fmt.Errorf("compare %s with %s: %w", in.name, out.name, err)
+		return malformed(fmt.Errorf("compare %s with %s: %w", in.name, out.name, err))
 	}
 	if r.Swapped {
 		in, out = out, in

@@ -112,7 +112,7 @@ func TestPcapOfBrokenFiles(t *testing.T) {
 			file = file[:random.IntN(len(file)+1)]
 			for _, args := range [][]string{{"--max", "0", "--all", "-"}, {"--list", "-"}} {
 				code, stdout, stderr := runPcap(t.Context(), bytes.NewReader(file), false, args...)
-				if code != exitOK && code != exitFailed && code != exitFindings {
+				if code != exitOK && code != exitFailed && code != exitUsage && code != exitFindings {
 					t.Errorf("%q: exit code %d: %s", file, code, stderr)
 				}
 				if strings.ContainsAny(stdout+stderr, "\x1b\x07\r\x00\u009b") {

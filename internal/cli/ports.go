@@ -104,6 +104,12 @@ func (p *portsVerb) addFlags(cmd *cobra.Command) {
 	f.Lookup("watch").NoOptDefVal = usualWatch
 	f.BoolVar(&p.lvs, "lvs", false, "tell of IPVS, the kernel's load balancer: services, real servers, reuse of clients' ports")
 	addJSON(cmd, &p.asJSON, portsSchema)
+	cmd.MarkFlagsMutuallyExclusive("watch", "json")
+	cmd.MarkFlagsMutuallyExclusive("watch", "for", "from")
+	cmd.MarkFlagsMutuallyExclusive("lvs", "address")
+	cmd.MarkFlagsMutuallyExclusive("lvs", "proto")
+	cmd.MarkFlagsMutuallyExclusive("lvs", "watch")
+	cmd.MarkFlagsMutuallyExclusive("lvs", "top")
 	completeFlags(cmd, map[string]cobra.CompletionFunc{"top": cobra.NoFileCompletions, "address": cobra.NoFileCompletions,
 		"proto": cobra.FixedCompletions(portProtocols, cobra.ShellCompDirectiveNoFileComp),
 		"for":   cobra.NoFileCompletions, "watch": cobra.NoFileCompletions})
@@ -118,10 +124,6 @@ var portProtocolNumbers = []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPRO
 func (p *portsVerb) check(cmd *cobra.Command) error {
 	changed := cmd.Flags().Changed
 	if p.entries.fromText(cmd) {
-		switch {
-		case changed("for"), changed("watch"):
-			return usagef("--from reads one list of entries; --for and --watch compare looks at a table")
-		}
 		p.window = 0
 	}
 	switch {
@@ -129,10 +131,6 @@ func (p *portsVerb) check(cmd *cobra.Command) error {
 		return usagef("--top %d: must not be negative", p.top)
 	case changed("watch") && (p.watch < minWatch || p.watch > maxWindow):
 		return usagef("--watch %s: must be from %s to %s", p.watch, minWatch, maxWindow)
-	case changed("watch") && p.asJSON:
-		return usagef("--watch is for tables; --json prints one document")
-	case changed("watch") && changed("for"):
-		return usagef("--watch compares each look with the one before; --for is for a single comparison: give one of them")
 	}
 	if p.window != 0 {
 		if err := checkWindow(p.window, 100*time.Millisecond); err != nil {

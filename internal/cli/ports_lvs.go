@@ -58,16 +58,7 @@ func (p *portsVerb) runLVS(cmd *cobra.Command) error {
 }
 
 func (p *portsVerb) checkLVS(cmd *cobra.Command) error {
-	changed := cmd.Flags().Changed
-	for _, name := range []string{"address", "proto", "watch", "top"} {
-		if changed(name) {
-			return usagef("--lvs shows all services of IPVS, once: leave out --%s", name)
-		}
-	}
 	if p.entries.fromText(cmd) {
-		if changed("netns") || changed("pid") || changed("for") {
-			return usagef("--from takes its namespace and time from the bundle: leave out --netns, --pid and --for")
-		}
 		return p.entries.check(cmd)
 	}
 	if p.window == 0 {

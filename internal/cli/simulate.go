@@ -65,6 +65,10 @@ The same configuration and seed give the same result, byte by byte. An interrupt
 	s.knobs.addFlags(cmd)
 	s.outputs.addFlags(cmd)
 	addJSON(cmd, &s.asJSON, simulate.Schema)
+	cmd.MarkFlagsMutuallyExclusive("rate", "arrivals")
+	cmd.MarkFlagsMutuallyExclusive("list", "preset")
+	cmd.MarkFlagsMutuallyExclusive("list", "print-config")
+	cmd.MarkFlagsMutuallyExclusive("print-config", "json")
 	completeFlags(cmd, map[string]cobra.CompletionFunc{"preset": completePresets})
 	return cmd
 }
@@ -106,10 +110,8 @@ func (s *simulator) check(args []string) error {
 	switch {
 	case s.preset != "" && len(args) > 0:
 		return usagef("--preset %s and %s: give one of them", s.preset, args[0])
-	case s.list && (s.preset != "" || len(args) > 0 || s.printConfig):
+	case s.list && len(args) > 0:
 		return usagef("--list goes alone, or with --json")
-	case s.printConfig && s.asJSON:
-		return usagef("--print-config prints YAML: leave out --json")
 	}
 	return s.outputs.check(s.asJSON)
 }

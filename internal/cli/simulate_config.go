@@ -52,10 +52,10 @@ func readSimulation(path string) (*simulate.Config, string, error) {
 	}
 	c, err := simulate.Parse(path, text)
 	if err != nil || c.Arrivals == nil || c.Arrivals.CSV == "" {
-		return c, string(text), err
+		return c, string(text), malformed(err)
 	}
 	if len(c.Arrivals.Points) > 0 {
-		return nil, "", fmt.Errorf("%s: expected arrivals by points or by csv, found both", path)
+		return nil, "", usagef("%s: expected arrivals by points or by csv, found both", path)
 	}
 	name := c.Arrivals.CSV
 	if !filepath.IsAbs(name) {
@@ -65,7 +65,7 @@ func readSimulation(path string) (*simulate.Config, string, error) {
 		return nil, "", err
 	}
 	if err := c.Check(); err != nil {
-		return nil, "", fmt.Errorf("%s with the rates of %s: %w", path, name, err)
+		return nil, "", malformed(fmt.Errorf("%s with the rates of %s: %w", path, name, err))
 	}
 	return c, string(text), nil
 }
@@ -79,11 +79,11 @@ func readArrivals(path string) ([]simulate.RatePoint, error) {
 		return nil, err
 	}
 	if len(text) > maxArrivals {
-		return nil, fmt.Errorf("read arrivals: %s has more than %d bytes", path, maxArrivals)
+		return nil, malformed(fmt.Errorf("read arrivals: %s has more than %d bytes", path, maxArrivals))
 	}
 	points, err := simulate.ParseCSV(path, text)
 	if err != nil {
-		return nil, fmt.Errorf("read arrivals: %w", err)
+		return nil, malformed(fmt.Errorf("read arrivals: %w", err))
 	}
 	return points, nil
 }

@@ -77,9 +77,6 @@ func (k *simulateKnobs) all() map[string]knob {
 
 // apply changes c as the command line says, and tells whether it says anything.
 func (k *simulateKnobs) apply(cmd *cobra.Command, c *simulate.Config) (changed bool, err error) {
-	if cmd.Flags().Changed("rate") && cmd.Flags().Changed("arrivals") {
-		return false, usagef("--rate and --arrivals: give one of them")
-	}
 	knobs := k.all()
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if set := knobs[f.Name]; set != nil && err == nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -75,6 +76,8 @@ func (s *snapshotter) check() error {
 	switch {
 	case s.maxEntries < 1 || s.maxEntries > maxSnapshotEntries:
 		return usagef("--max-entries %d: must be from 1 to %d", s.maxEntries, maxSnapshotEntries)
+	case slices.Contains([]string{"text", "json", "csv", "wide"}, s.output):
+		return usagef("--output names a file here: use --json for a document on stdout, ./%s for a file of that name", s.output)
 	case s.asJSON && s.output != "":
 		return usagef("--json prints instead of writing a file: give --json or --output")
 	case s.output == "-" && s.env.StdoutTerminal:
@@ -150,7 +153,7 @@ func (s *snapshotter) write(ctx context.Context, w io.Writer, name string, o col
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(s.env.Stderr, "%s holds %s; read it with 'natkit doctor --from'\n", name, contents(rec))
+	fmt.Fprintf(s.env.notes(), "%s holds %s; read it with 'natkit doctor --from'\n", name, contents(rec))
 	s.reportUnread(rec)
 	return nil
 }
@@ -179,9 +182,10 @@ func contents(rec *snapshot.Recording) string {
 
 // reportUnread says what is missing, and why.
 func (s *snapshotter) reportUnread(rec *snapshot.Recording) {
+	s.env.detailParts(rec)
 	for _, p := range rec.Last().Parts {
 		if p.Error != "" {
-			fmt.Fprintf(s.env.Stderr, "not read: %s: %s\n", p.Name, strings.ReplaceAll(p.Error, "\n", "; "))
+			fmt.Fprintf(s.env.notes(), "not read: %s: %s\n", p.Name, strings.ReplaceAll(p.Error, "\n", "; "))
 		}
 	}
 }

@@ -22,14 +22,23 @@ type target struct {
 func (t *target) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&t.netns, "netns", "", "in the network namespace `NAME` (of 'ip netns list')")
 	cmd.Flags().IntVar(&t.pid, "pid", 0, "in the network namespace of process `PID`, for instance a container's")
-	if err := cmd.RegisterFlagCompletionFunc("netns", completeNetns); err != nil {
-		panic(err) // there is no such flag: a mistake above
-	}
+	cmd.MarkFlagsMutuallyExclusive("netns", "pid")
+	completeFlags(cmd, map[string]cobra.CompletionFunc{"netns": completeNetns})
 }
 
 // completeNetns offers the names of network namespaces, for the shell.
 func completeNetns(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	return netns.Names(), cobra.ShellCompDirectiveNoFileComp
+}
+
+// chosenNetns is the namespace that the flags of cmd choose, in words.
+func chosenNetns(cmd *cobra.Command) string {
+	for _, name := range []string{"netns", "pid"} {
+		if f := cmd.Flags().Lookup(name); f.Changed {
+			return name + " " + f.Value.String()
+		}
+	}
+	return "the one natkit runs in"
 }
 
 // args are the flags that choose the same namespace again.
@@ -59,8 +68,6 @@ func (t *target) name() string {
 func (t *target) open(cmd *cobra.Command) (*netns.Handle, error) {
 	name, pid := t.prefix+"netns", t.prefix+"pid"
 	switch {
-	case cmd.Flags().Changed(name) && cmd.Flags().Changed(pid):
-		return nil, usagef("--%s and --%s both name a network namespace: give one of them", name, pid)
 	case cmd.Flags().Changed(name):
 		return netns.Named(t.netns)
 	case cmd.Flags().Changed(pid):
@@ -71,6 +78,16 @@ func (t *target) open(cmd *cobra.Command) (*netns.Handle, error) {
 	default:
 		return nil, nil
 	}
+}
+
+// inode is that of the chosen namespace; 0 where none is chosen.
+func (t *target) inode(cmd *cobra.Command) (uint64, error) {
+	ns, err := t.open(cmd)
+	if ns == nil || err != nil {
+		return 0, err
+	}
+	defer ns.Close()
+	return ns.Inode(), nil
 }
 
 // checkInterface refuses an empty --iface, which a script gives whose variable is not

@@ -93,7 +93,7 @@ func (t *tuner) list(opt apply.Options, everything, asJSON bool) error {
 	// Said only after the list, which shows what could not be undone.
 	undone, cleanErr := apply.Clean(opt)
 	for _, tx := range undone {
-		fmt.Fprintf(t.env.Stderr, "natkit: undid %s (%s), which nobody else would have undone\n", tx.ID, tx.Origin)
+		t.env.note("undid %s (%s), which nobody else would have undone", tx.ID, tx.Origin)
 	}
 	all, damaged, err := opt.Journal.List()
 	if err != nil {

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/natrules"
+	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune"
@@ -18,7 +20,8 @@ import (
 
 type applyFlags struct {
 	changeFlags
-	asJSON bool
+	target
+	dryRun, asJSON bool
 }
 
 func (t *tuner) applyCommand() *cobra.Command {
@@ -26,8 +29,9 @@ func (t *tuner) applyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "apply NAME=VALUE...",
 		Short: "change kernel values (sysctls) and options of NAT rules, with undo",
-		Long: `Show what would change, what it costs and what it risks, and stop there; on a
-terminal, ask. With --yes, do it.
+		Long: `Show what would change, what it costs and what it risks, and ask. With --yes, do it
+without asking; with --dry-run, stop there. Where stdin is not a terminal, one of them
+is needed: without, nothing is changed, and the exit code is 2.
 
 NAME is a sysctl's dotted name as sysctl(8) takes it. Values under net.netfilter
 that hold for the whole host (nf_conntrack_max, nf_conntrack_buckets) need root,
@@ -42,9 +46,10 @@ CAP_NET_ADMIN in the rule's network namespace, and cannot be persisted.
 
 With --confirm the files of --persist are written at the confirmation only, so
 that a reboot before it undoes everything.`,
-		Example: `  natkit tune apply net.netfilter.nf_conntrack_max=524288
+		Example: `  natkit tune apply --dry-run net.netfilter.nf_conntrack_max=524288
   sudo natkit tune apply --yes net.netfilter.nf_conntrack_max=524288
   sudo natkit tune apply --yes --confirm 60s --persist net.ipv4.ip_local_port_range="1024 65535"
+  sudo natkit tune apply --yes --netns gw net.netfilter.nf_conntrack_udp_timeout=60
   sudo natkit tune apply "netns 4026532290 ip nat POSTROUTING 5f3a9c01=fully-random"`,
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: t.completeSysctls,
@@ -52,10 +57,18 @@ that a reboot before it undoes everything.`,
 			if err := f.check(cmd); err != nil {
 				return err
 			}
-			return t.apply(cmd.Context(), f, args)
+			ns, err := f.open(cmd)
+			if err != nil {
+				return err
+			}
+			defer ns.Close()
+			return within(ns, func() error { return t.apply(cmd.Context(), f, args) })
 		},
 	}
-	f.addFlags(cmd, "")
+	f.changeFlags.addFlags(cmd, "")
+	f.target.addFlags(cmd)
+	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "only show what would be changed")
+	cmd.MarkFlagsMutuallyExclusive("yes", "dry-run")
 	addJSON(cmd, &f.asJSON, tuneSchema)
 	return cmd
 }
@@ -70,9 +83,8 @@ func (t *tuner) apply(ctx context.Context, f applyFlags, args []string) error {
 	if err != nil {
 		return err
 	}
-	mayAsk := !f.asJSON && t.env.StdinTerminal && t.env.StdoutTerminal
-	if len(doc.Plan.Changes) == 0 || !f.yes && !mayAsk {
-		return doc.print(t.env, f.asJSON, printPlanOnly)
+	if len(doc.Plan.Changes) == 0 || f.dryRun || !f.yes && f.asJSON {
+		return errors.Join(doc.print(t.env, f.asJSON, printPlan), f.unasked(len(doc.Plan.Changes)))
 	}
 	if !f.asJSON {
 		if err := printPlan(t.env, doc); err != nil {
@@ -99,6 +111,22 @@ func (t *tuner) apply(ctx context.Context, f applyFlags, args []string) error {
 	doc.Applied = true
 	doc.Transactions = []tuneTransaction{describeTransaction(&tx, view)}
 	return doc.print(t.env, true, nil)
+}
+
+// unasked is the error of a plan as a document: who reads it cannot be asked.
+func (f applyFlags) unasked(changes int) error {
+	if changes == 0 || f.dryRun {
+		return nil
+	}
+	return errJSONAsks
+}
+
+// within calls fn in a network namespace; nil is the one natkit runs in.
+func within(ns *netns.Handle, fn func() error) error {
+	if ns == nil {
+		return fn()
+	}
+	return ns.Do(fn)
 }
 
 // plan reads the present values. A value that is there already is no change,

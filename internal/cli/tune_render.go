@@ -70,15 +70,6 @@ func printPlan(env *Env, d tuneDocument) error {
 	})
 }
 
-// printPlanOnly shows what would be done, and that it was not.
-func printPlanOnly(env *Env, d tuneDocument) error {
-	if err := printPlan(env, d); err != nil || len(d.Plan.Changes) == 0 {
-		return err
-	}
-	_, err := fmt.Fprintln(env.Stdout, "nothing was changed; add --yes to do it")
-	return err
-}
-
 // printApplied says what became of a plan, and how to take it back or keep it.
 func printApplied(w io.Writer, tx *journal.Transaction) error {
 	var b strings.Builder

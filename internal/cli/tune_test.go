@@ -83,9 +83,8 @@ func (b tuneBench) run(args ...string) (code int, stdout, stderr string) {
 		return ""
 	}}
 	root := &cobra.Command{Use: "natkit", SilenceErrors: true, SilenceUsage: true}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(tuneCommand(env, tuneHost{filepath.Join(b.dir, "proc"), filepath.Join(b.dir, "root")}))
-	requireKnownWords(root)
+	setUp(root, env)
 	root.SetArgs(args)
 	root.SetOut(&out)
 	root.SetErr(&errs)
@@ -122,10 +121,10 @@ func words(s string) []string { return strings.Fields(s) }
 
 func TestTunePrintsThePlanAndStops(t *testing.T) {
 	b := newTuneBench(t)
-	b.must(words("tune apply --persist "+tuneMax+"=500 net.netfilter.nf_conntrack_buckets=1024"),
+	b.must(words("tune apply --dry-run --persist "+tuneMax+"=500 net.netfilter.nf_conntrack_buckets=1024"),
 		"1000 → 500", "600 connections are tracked now", "450 ms (estimate) while 1,000,000 entries",
 		"/etc/sysctl.d/90-natkit.conf "+tuneMax+" = 500", "/etc/modprobe.d/natkit.conf nf_conntrack.hashsize = 1024",
-		"99-mine.conf sets "+tuneMax+" too", "nothing was changed; add --yes")
+		"99-mine.conf sets "+tuneMax+" too")
 	b.must(words("tune apply "+tuneMax+"=1000"), tuneMax+" is 1000 already", "nothing to change")
 	b.value(tuneMax, "1000")
 	if _, err := os.Stat(filepath.Join(b.dir, "state")); !errors.Is(err, fs.ErrNotExist) {
@@ -138,10 +137,27 @@ func TestTunePrintsThePlanAndStops(t *testing.T) {
 			Changes []struct{ Target, Before, After, Risk string }
 		}
 	}
-	out := b.must(words("tune apply --json " + tuneMax + "=2000"))
+	out := b.must(words("tune apply --dry-run --json " + tuneMax + "=2000"))
 	if err := json.Unmarshal([]byte(out), &doc); err != nil || doc.Schema != "natkit.tune/1" || doc.Applied || doc.Plan.Changes[0].After != "2000" {
 		t.Errorf("%v\n%s", err, out)
 	}
+}
+
+// TestTuneApplyUnasked: a plan that nobody could be asked about is not carried out, and
+// that is not success.
+func TestTuneApplyUnasked(t *testing.T) {
+	b := newTuneBench(t)
+	for args, want := range map[string]string{
+		"tune apply " + tuneMax + "=2000":        "natkit: stdin is not a terminal; use --yes to skip the confirmation\n",
+		"tune apply --json " + tuneMax + "=2000": "natkit: nothing was changed; --json does not ask: use --yes to skip the confirmation\n",
+	} {
+		code, out, errs := b.run(words(args)...)
+		if code != exitUsage || !strings.HasPrefix(errs, want) || !strings.Contains(out, "2000") {
+			t.Errorf("%s: exit %d\n%s%s", args, code, out, errs)
+		}
+	}
+	b.value(tuneMax, "1000")
+	b.must(words("tune apply " + tuneMax + "=1000"))
 }
 
 func TestTuneApplyListUndo(t *testing.T) {
@@ -300,7 +316,7 @@ func TestTuneWrongUse(t *testing.T) {
 		code int
 		want string
 	}{
-		{"tune apply", exitUsage, "requires at least 1 arg"},
+		{"tune apply", exitUsage, "an argument is missing"},
 		{"tune apply x", exitUsage, "expected NAME=VALUE"},
 		{"tune apply kernel.modules_disabled=1", exitUsage, "set back"},
 		{"tune apply net..x=1", exitUsage, "relative part"},
@@ -308,6 +324,7 @@ func TestTuneWrongUse(t *testing.T) {
 		{"tune apply --confirm 1ms net.core.somaxconn=1", exitUsage, "must be from"},
 		{"tune apply --confirm 48h net.core.somaxconn=1", exitUsage, "must be from"},
 		{"tune apply net.no.such=1", exitFailed, "this kernel does not have it"},
+		{"tune apply --yes --dry-run net.core.somaxconn=1", exitUsage, "--dry-run and --yes are mutually exclusive"},
 		{"tune undo", exitUsage, "expected one of"},
 		{"tune undo t0001 --all", exitUsage, "expected one of"},
 		{"tune undo t0001", exitFailed, "natkit tune list"},

@@ -104,7 +104,7 @@ func (t *tuner) sayStall(ctx context.Context, opt apply.Options, ids []string) {
 				continue
 			}
 			if stall := t.facts(ctx).Stall(c.Change); stall != "" {
-				fmt.Fprintf(t.env.Stderr, "natkit: undo of %s in %s: %s\n", c.Target, id, stall)
+				t.env.note("undo of %s in %s: %s", c.Target, id, stall)
 			}
 		}
 	}

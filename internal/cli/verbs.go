@@ -15,5 +15,6 @@ func verbs(env *Env) []verbGroup {
 		{"Translate addresses:", []*cobra.Command{newGateway(env)}},
 		{"See what the kernel does:", []*cobra.Command{newTop(env), newConntrack(env), newPorts(env), newDrops(env), newProfile(env), newPath(env), newPcap(env)}},
 		{"Reproduce, measure, predict:", []*cobra.Command{newLab(env), newBench(env), newSimulate(env)}},
+		{"About natkit:", []*cobra.Command{newVersion(env)}},
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/ipvs"
+	"github.com/natkit/natkit/internal/privilege"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
@@ -120,7 +121,7 @@ func (l *live) ipvsTimeouts() (*snapshot.IPVSTimeouts, error) {
 	req.AddData(&nl.Genlmsg{Command: ipvsGetConfig, Version: ipvsVersion})
 	answers, err := req.Execute(unix.NETLINK_GENERIC, 0)
 	if errors.Is(err, fs.ErrPermission) {
-		return nil, fmt.Errorf("read the timeouts of IPVS: %w (needs CAP_NET_ADMIN)", err)
+		return nil, fmt.Errorf("read the timeouts of IPVS: %w", privilege.Denied(err, privilege.NetAdmin))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the timeouts of IPVS: %w", err)

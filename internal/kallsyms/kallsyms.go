@@ -12,6 +12,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"github.com/natkit/natkit/internal/privilege"
 )
 
 // Symbol is the place of an address.
@@ -50,8 +52,7 @@ type entry struct {
 const maxFunction = 1 << 20
 
 // ErrHidden says that the kernel shows no addresses to this process.
-var ErrHidden = errors.New("the kernel hides the addresses of its functions: run natkit as root with CAP_SYSLOG, " +
-	"and with the sysctl kernel.kptr_restrict at 0 or 1")
+var ErrHidden = privilege.Advise(errors.New("the kernel hides the addresses of its functions (kernel.kptr_restrict must be 0 or 1)"), privilege.Syslog)
 
 // Read reads the symbols of the running kernel below root, which is "/proc". It
 // takes some 0.1 s; the error is ErrHidden where there are no addresses in it.

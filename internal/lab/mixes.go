@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/natkit/natkit/internal/suggest"
 )
 
 // DefaultMix is established connections that the kernel does not evict.
@@ -56,7 +58,7 @@ func FindMix(name string) (*Mix, error) {
 	for i, m := range all {
 		names[i] = m.Name
 	}
-	return nil, fmt.Errorf("unknown mix %q; there are: %s", name, strings.Join(names, ", "))
+	return nil, fmt.Errorf("unknown mix %q%s; there are: %s", name, suggest.Hint(name, names), strings.Join(names, ", "))
 }
 
 // Source is the text that the mix natkit brings along is written in, comments

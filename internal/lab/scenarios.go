@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/natkit/natkit/internal/suggest"
 )
 
 //go:embed scenarios/*.yaml
@@ -42,8 +44,8 @@ func Find(name string) (*Scenario, error) {
 		}
 		names = append(names, s.Name)
 	}
-	return nil, fmt.Errorf("unknown scenario %q; there are: %s; a file of your own needs a path such as ./%s.yaml",
-		name, strings.Join(names, ", "), name)
+	return nil, fmt.Errorf("unknown scenario %q%s; there are: %s; a file of your own needs a path such as ./%s.yaml",
+		name, suggest.Hint(name, names), strings.Join(names, ", "), name)
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

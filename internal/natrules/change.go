@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/privilege"
 	"github.com/natkit/natkit/internal/tune"
 )
 
@@ -145,7 +146,7 @@ func explainChange(err error) error {
 	var errno unix.Errno
 	switch {
 	case errors.Is(err, unix.EPERM):
-		return fmt.Errorf("%w (needs CAP_NET_ADMIN in that network namespace)", unix.EPERM)
+		return privilege.Denied(unix.EPERM, privilege.NetAdmin)
 	case errors.As(err, &errno):
 		return fmt.Errorf("the kernel refuses the rule: %w; change it with the program that made it", errno)
 	}

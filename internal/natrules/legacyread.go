@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/privilege"
 )
 
 // Options of getsockopt(2), the same for both versions of IP (ip_tables.h).
@@ -94,7 +95,7 @@ func (s legacySource) tables() ([]string, error) {
 	case errors.Is(err, fs.ErrNotExist): // the kernel has no iptables, or not loaded
 		return nil, nil
 	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("read %s: %w (needs root)", s.names, err)
+		return nil, fmt.Errorf("read %s: %w", s.names, privilege.Denied(err, privilege.ReadAll))
 	case err != nil:
 		return nil, fmt.Errorf("list tables: %w", err)
 	}
@@ -105,7 +106,7 @@ func (s legacySource) tables() ([]string, error) {
 func (s legacySource) ask(table string) (tableInfo, []byte, error) {
 	fd, err := unix.Socket(s.domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
 	if err != nil {
-		return tableInfo{}, nil, fmt.Errorf("read table %s (%s): open a raw socket: %w (needs CAP_NET_RAW)", table, s.layout.family, err)
+		return tableInfo{}, nil, fmt.Errorf("read table %s (%s): open a raw socket: %w", table, s.layout.family, privilege.Denied(err, privilege.NetRaw))
 	}
 	defer unix.Close(fd)
 	info, blob, err := s.table(fd, table)
@@ -138,7 +139,7 @@ func (s legacySource) table(fd int, name string) (info tableInfo, blob []byte, e
 		}
 	}
 	if errors.Is(err, unix.EPERM) {
-		err = fmt.Errorf("%w (needs CAP_NET_ADMIN in that network namespace)", err)
+		err = privilege.Denied(err, privilege.NetAdmin)
 	}
 	return info, blob, err
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/privilege"
 )
 
 // silence is how long the kernel may tell nothing. A dump of any length goes on for as
@@ -91,7 +92,7 @@ var errAbsent = errors.New("this kernel has no nf_tables")
 func explain(err error) error {
 	switch {
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
-		return fmt.Errorf("%w (needs CAP_NET_ADMIN in that network namespace)", err)
+		return privilege.Denied(err, privilege.NetAdmin)
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EPROTONOSUPPORT):
 		// nfnetlink_rcv_msg does not know the subsystem.
 		return errAbsent

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/natkit/natkit/internal/privilege"
+	"github.com/natkit/natkit/internal/suggest"
 	"github.com/natkit/natkit/internal/thread"
 	"golang.org/x/sys/unix"
 )
@@ -28,7 +30,7 @@ func New(name string) (*Handle, error) {
 	var h *Handle
 	err := thread.Do(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			return fmt.Errorf("create network namespace %s: %w (needs CAP_SYS_ADMIN)", name, err)
+			return fmt.Errorf("create network namespace %s: %w", name, privilege.Denied(err, privilege.SysAdmin))
 		}
 		var err error
 		h, err = ofThread(name)
@@ -70,7 +72,7 @@ func Named(name string) (*Handle, error) {
 			return h, err
 		}
 	}
-	return nil, fmt.Errorf("open network namespace %q: %w; 'ip netns list' shows them", name, os.ErrNotExist)
+	return nil, fmt.Errorf("open network namespace %q: %w%s; 'ip netns list' shows them", name, os.ErrNotExist, suggest.Hint(name, Names()))
 }
 
 // OfPID is the namespace of a process, for instance of a container's first one.
@@ -91,7 +93,7 @@ func At(path, name string) (*Handle, error) { return open(path, name) }
 func open(path, name string) (*Handle, error) {
 	at, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("open network namespace %s: %w", path, err)
+		return nil, fmt.Errorf("open network namespace %s: %w", path, privilege.Denied(err, privilege.Ptrace))
 	}
 	defer unix.Close(at)
 	var fs unix.Statfs_t
@@ -156,7 +158,7 @@ func (h *Handle) Close() error {
 // [thread.Do], so that the thread ends with it.
 func (h *Handle) Enter() error {
 	if err := unix.Setns(h.Fd(), unix.CLONE_NEWNET); err != nil {
-		return fmt.Errorf("enter network namespace %s: %w (needs CAP_SYS_ADMIN)", h.name, err)
+		return fmt.Errorf("enter network namespace %s: %w", h.name, privilege.Denied(err, privilege.SysAdmin))
 	}
 	runtime.KeepAlive(h.file)
 	return nil

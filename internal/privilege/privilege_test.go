@@ -1,6 +1,8 @@
 package privilege
 
 import (
+	"errors"
+	"io/fs"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -18,10 +20,10 @@ func TestCheck(t *testing.T) {
 		{"nothing needed", 0, nil, ""},
 		{"the narrow one", 1 << unix.CAP_BPF, []Need{bpf}, ""},
 		{"the wide one", 1 << unix.CAP_SYS_ADMIN, []Need{bpf}, ""},
-		{"one of two", 1 << unix.CAP_BPF, []Need{bpf, net}, "needs CAP_NET_ADMIN (to make links): run it as root"},
+		{"one of two", 1 << unix.CAP_BPF, []Need{bpf, net}, "needs CAP_NET_ADMIN (to make links); run it as root, or with CAP_NET_ADMIN"},
 		{"none", 0, []Need{bpf, net},
-			"needs CAP_BPF or CAP_SYS_ADMIN (to load programs) and CAP_NET_ADMIN (to make links): run it as root"},
-		{"one without a name here", 0, []Need{{[]int{unix.CAP_CHOWN}, "to give away"}}, "needs capability 0 (to give away): run it as root"},
+			"needs CAP_BPF or CAP_SYS_ADMIN (to load programs) and CAP_NET_ADMIN (to make links); run it as root, or with CAP_BPF and CAP_NET_ADMIN"},
+		{"one without a name here", 0, []Need{{[]int{unix.CAP_CHOWN}, "to give away"}}, "needs capability 0 (to give away); run it as root, or with capability 0"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := ""
@@ -47,5 +49,20 @@ func TestEffective(t *testing.T) {
 	}
 	if unix.Geteuid() == 0 && have == 0 {
 		t.Error("root has no capability at all")
+	}
+}
+
+func TestDenied(t *testing.T) {
+	for _, tt := range []struct {
+		err  error
+		want string
+	}{
+		{unix.EPERM, "operation not permitted; run it as root, or with CAP_BPF and CAP_NET_ADMIN"},
+		{&fs.PathError{Op: "open", Path: "/x", Err: unix.EACCES}, "open /x: permission denied; run it as root, or with CAP_BPF and CAP_NET_ADMIN"},
+		{unix.EINVAL, "invalid argument"},
+	} {
+		if got := Denied(tt.err, BPF, NetAdmin, NetAdmin); got.Error() != tt.want || !errors.Is(got, tt.err) {
+			t.Errorf("%v: %q, want %q", tt.err, got, tt.want)
+		}
 	}
 }

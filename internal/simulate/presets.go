@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+
+	"github.com/natkit/natkit/internal/suggest"
 )
 
 //go:embed presets/*.yaml
@@ -48,5 +50,5 @@ func FindPreset(name string) (*Preset, error) {
 			return p, nil
 		}
 	}
-	return nil, fmt.Errorf("unknown preset %q; there are: %s", name, strings.Join(presetOrder, ", "))
+	return nil, fmt.Errorf("unknown preset %q%s; there are: %s", name, suggest.Hint(name, presetOrder), strings.Join(presetOrder, ", "))
 }

@@ -12,12 +12,13 @@ import (
 
 	"github.com/natkit/natkit/internal/bpf/match"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/privilege"
 )
 
 // prepare sets the switches of the programs and the sizes of their maps.
 func (t *Tracer) prepare() (*ebpf.CollectionSpec, error) {
 	if err := rlimit.RemoveMemlock(); err != nil {
-		return nil, fmt.Errorf("allow memory for eBPF maps: %w (needs CAP_SYS_RESOURCE before Linux 5.11)", err)
+		return nil, fmt.Errorf("allow memory for eBPF maps (before Linux 5.11): %w", privilege.Denied(err, privilege.Resource))
 	}
 	s, err := loadDrops()
 	if err != nil {

@@ -39,7 +39,7 @@ func TestWithoutPrivilege(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	const want = "trace drops: needs CAP_BPF or CAP_SYS_ADMIN (to load eBPF programs) and CAP_PERFMON or CAP_SYS_ADMIN " +
-		"(to attach eBPF programs to the kernel's tracepoints): run it as root"
+		"(to attach eBPF programs to the kernel's tracepoints); run it as root, or with CAP_BPF and CAP_PERFMON"
 	if got := strings.TrimSpace(string(out)); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/privilege"
 )
 
 const (
@@ -25,7 +26,7 @@ func (r *run) statistics() (off func(), err error) {
 	}
 	s, err := ebpf.EnableStats(uint32(unix.BPF_STATS_RUN_TIME))
 	if err != nil {
-		return nil, fmt.Errorf("measure the programs' time: %w (needs Linux 5.8 and CAP_SYS_ADMIN)", err)
+		return nil, fmt.Errorf("measure the programs' time (Linux 5.8): %w", privilege.Denied(err, privilege.SysAdmin))
 	}
 	return func() { s.Close() }, nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/privilege"
 )
 
 // Sizes of struct flow4 and struct flow6.
@@ -47,7 +48,7 @@ func newTables(flows packet.Flows) (*tables, error) {
 // programs reads the objects that natkit carries.
 func programs() (*ebpf.CollectionSpec, error) {
 	if err := rlimit.RemoveMemlock(); err != nil {
-		return nil, fmt.Errorf("allow locked memory for eBPF maps: %w (needs CAP_SYS_RESOURCE before Linux 5.11)", err)
+		return nil, fmt.Errorf("allow locked memory for eBPF maps (before Linux 5.11): %w", privilege.Denied(err, privilege.Resource))
 	}
 	spec, err := loadPktgen()
 	if err != nil {
@@ -162,7 +163,7 @@ func loadPrograms(spec *ebpf.CollectionSpec, objects any, maps map[string]*ebpf.
 func errnoText(err error) error {
 	switch {
 	case errors.Is(err, unix.EPERM):
-		return fmt.Errorf("%w (needs CAP_BPF and CAP_NET_ADMIN, or CAP_SYS_ADMIN)", err)
+		return privilege.Denied(err, privilege.BPF, privilege.NetAdmin)
 	case errors.Is(err, unix.ENOMEM):
 		return fmt.Errorf("%w (no memory for so many flows; use fewer)", err)
 	}

@@ -9,6 +9,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/privilege"
 )
 
 // openEvent makes an event that runs the program at hz on a CPU; it does not run
@@ -36,8 +38,7 @@ func openEvent(cpu, hz, program int) (int, error) {
 func explainOpen(err error) error {
 	switch {
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
-		return fmt.Errorf("%w: the sysctl kernel.perf_event_paranoid is %s: run natkit as root with CAP_PERFMON",
-			err, readSysctl("kernel/perf_event_paranoid"))
+		return privilege.Denied(fmt.Errorf("%w: the sysctl kernel.perf_event_paranoid is %s", err, readSysctl("kernel/perf_event_paranoid")), privilege.PerfMon)
 	case errors.Is(err, unix.EINVAL):
 		return fmt.Errorf("%w: the sysctl kernel.perf_event_max_sample_rate allows %s", err, readSysctl("kernel/perf_event_max_sample_rate"))
 	case errors.Is(err, unix.ENODEV):

@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf/rlimit"
 
 	"github.com/natkit/natkit/internal/kallsyms"
+	"github.com/natkit/natkit/internal/privilege"
 	"github.com/natkit/natkit/internal/profile"
 )
 
@@ -93,7 +94,7 @@ func (p *Profiler) start() (err error) {
 
 func (p *Profiler) load() error {
 	if err := rlimit.RemoveMemlock(); err != nil {
-		return fmt.Errorf("raise the limit of locked memory for eBPF maps: %w (needs CAP_SYS_RESOURCE before Linux 5.11)", err)
+		return fmt.Errorf("raise the limit of locked memory for eBPF maps (before Linux 5.11): %w", privilege.Denied(err, privilege.Resource))
 	}
 	err := loadProfileObjects(&p.objects, nil)
 	var verifier *ebpf.VerifierError

@@ -63,7 +63,7 @@ func (t *Tracer) start(ns *netns.Handle, room uint32) error {
 		return err
 	}
 	if err := rlimit.RemoveMemlock(); err != nil {
-		return fmt.Errorf("allow memory for eBPF maps: %w (needs CAP_SYS_RESOURCE before Linux 5.11)", err)
+		return fmt.Errorf("allow memory for eBPF maps (before Linux 5.11): %w", privilege.Denied(err, privilege.Resource))
 	}
 	spec, err := loadUnconfirmed()
 	if err != nil {

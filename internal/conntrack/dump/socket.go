@@ -8,6 +8,7 @@ import (
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/privilege"
 	"golang.org/x/sys/unix"
 )
 
@@ -127,7 +128,7 @@ func (s *socket) filtered(t conntrack.MessageType, f conntrack.KernelFilter) []b
 func explain(errno unix.Errno) error {
 	switch errno {
 	case unix.EPERM:
-		return fmt.Errorf("%w (needs CAP_NET_ADMIN in the network namespace)", errno)
+		return privilege.Denied(errno, privilege.NetAdmin)
 	case unix.EINVAL, unix.EOPNOTSUPP:
 		return fmt.Errorf("%w (a kernel without CONFIG_NF_CT_NETLINK, or the module nf_conntrack_netlink is not there)", errno)
 	default:

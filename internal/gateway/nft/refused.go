@@ -10,6 +10,7 @@ import (
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/privilege"
 )
 
 // brings says which options of the kernel's configuration bring something.
@@ -71,7 +72,7 @@ func inWords(ns *netns.Handle, messages []message, refused []refusal) error {
 	first := refused[0] // the others follow from it
 	switch {
 	case errors.Is(first, unix.EPERM):
-		return fmt.Errorf("%w: it needs CAP_NET_ADMIN in that network namespace", first)
+		return privilege.Denied(first, privilege.NetAdmin)
 	case first.index < 0 && lacks(first):
 		return &Missing{"the gateway", "tables", brings["table"], first}
 	case first.index < 0 || first.index >= len(messages):

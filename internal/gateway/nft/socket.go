@@ -83,7 +83,7 @@ func (s socket) room(size int) error {
 	}
 	got, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_SNDBUF)
 	if err == nil && got < size+64 {
-		return fmt.Errorf("the rules are %d kB and the socket's buffer %d kB: raise net.core.wmem_max, or run with CAP_NET_ADMIN in the initial user namespace", size>>10, got>>10)
+		return fmt.Errorf("the rules are %d kB and the socket's buffer %d kB: raise net.core.wmem_max; or, in the initial user namespace, run it as root, or with CAP_NET_ADMIN", size>>10, got>>10)
 	}
 	return nil
 }

@@ -158,7 +158,7 @@ func hint(err error) error {
 	case errors.Is(err, unix.EROFS):
 		return fmt.Errorf("%w; mount it for writing, or set NATKIT_STATE_DIR to a directory on another disk", err)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%w; run as root, or set NATKIT_STATE_DIR to a directory that you can write to", err)
+		return fmt.Errorf("%w; run it as root, or set NATKIT_STATE_DIR to a directory that you can write to", err)
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
 		return fmt.Errorf("%w; free some space, or set NATKIT_STATE_DIR to a directory on another disk", err)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/privilege"
+	"github.com/natkit/natkit/internal/suggest"
 )
 
 // DefaultDir is where labs keep their lock, their state files and the empty
@@ -161,7 +162,7 @@ func (l *Lab) FindNode(name string) (*Node, error) {
 	for i, n := range l.nodes {
 		names[i] = n.Name
 	}
-	return nil, fmt.Errorf("unknown node %q; expected one of: %s", name, strings.Join(names, ", "))
+	return nil, fmt.Errorf("unknown node %q%s; expected one of: %s", name, suggest.Hint(name, names), strings.Join(names, ", "))
 }
 
 // Nodes are in the order of the scenario.

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/privilege"
 )
 
 // self is the running program, also after its file was replaced on disk.
@@ -192,7 +194,7 @@ func startInit(ctx context.Context, mount string) (*initProcess, error) {
 	readyW.Close()
 	if err != nil {
 		aliveW.Close()
-		return nil, fmt.Errorf("start the lab's init: %w (needs CAP_SYS_ADMIN, PID and mount namespaces)", err)
+		return nil, fmt.Errorf("start the lab's init in PID and mount namespaces of its own: %w", privilege.Denied(err, privilege.SysAdmin))
 	}
 	p := &initProcess{pid: cmd.Process.Pid, alive: aliveW, done: make(chan struct{})}
 	go func() {

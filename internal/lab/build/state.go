@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/privilege"
 )
 
 // StateSchema names the JSON form of a State.
@@ -189,7 +190,7 @@ func Attach(dir string, s State) (*Lab, error) {
 		err = os.ErrProcessDone
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("enter lab %s: %w (needs root)", s.Name, err), l.Close())
+		return nil, errors.Join(fmt.Errorf("enter lab %s: %w", s.Name, privilege.Denied(err, privilege.SysAdmin)), l.Close())
 	}
 	return l, nil
 }

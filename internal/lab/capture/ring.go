@@ -11,6 +11,8 @@ import (
 
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/privilege"
 )
 
 const (
@@ -67,7 +69,7 @@ func indexes(interfaces []string) (map[int]string, error) {
 func openRing(names map[int]string, o Options) (*ring, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if errors.Is(err, unix.EPERM) {
-		return nil, fmt.Errorf("open packet socket: %w (needs CAP_NET_RAW)", err)
+		return nil, fmt.Errorf("open packet socket: %w", privilege.Denied(err, privilege.NetRaw))
 	}
 	if errors.Is(err, unix.EAFNOSUPPORT) {
 		return nil, fmt.Errorf("open packet socket: %w (the kernel has none: CONFIG_PACKET)", err)

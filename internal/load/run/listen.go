@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/privilege"
 )
 
 // listeners are sockets on one address, among which the kernel shares out the
@@ -86,7 +87,7 @@ func bindError(err error) error {
 	case errors.Is(err, unix.EADDRNOTAVAIL):
 		return fmt.Errorf("not an address of this machine or namespace: %w", err)
 	case errors.Is(err, unix.EACCES):
-		return fmt.Errorf("%w (ports below net.ipv4.ip_unprivileged_port_start need CAP_NET_BIND_SERVICE)", err)
+		return fmt.Errorf("the port is below net.ipv4.ip_unprivileged_port_start: %w", privilege.Denied(err, privilege.Bind))
 	}
 	return err
 }

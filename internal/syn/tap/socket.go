@@ -6,6 +6,8 @@ import (
 
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/privilege"
 )
 
 const (
@@ -37,7 +39,7 @@ type message struct {
 func newSocket(protocol uint16, filter []bpf.RawInstruction) (*socket, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
-		return nil, fmt.Errorf("open a packet socket: %w (needs CAP_NET_RAW and CONFIG_PACKET)", err)
+		return nil, fmt.Errorf("open a packet socket (CONFIG_PACKET): %w", privilege.Denied(err, privilege.NetRaw))
 	}
 	s := &socket{fd: fd}
 	for i := range s.messages {

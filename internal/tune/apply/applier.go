@@ -14,6 +14,7 @@ import (
 
 	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/gateway/store"
+	"github.com/natkit/natkit/internal/privilege"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune"
 )
@@ -124,8 +125,10 @@ func (s sysctls) explain(name string, err error) error {
 		return fmt.Errorf("%w; this kernel does not have it, its module is not loaded, or its interface is gone", err)
 	case errors.Is(err, unix.EROFS):
 		return fmt.Errorf("%w; /proc/sys is mounted read-only, as in containers: run natkit on the host", err)
+	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0 && strings.HasPrefix(name, "net."):
+		return privilege.Denied(err, privilege.NetAdmin)
 	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
-		return fmt.Errorf("%w; needs root, or CAP_NET_ADMIN for values under net", err)
+		return fmt.Errorf("%w; run it as root", err)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%w; read-only here: values that hold for the whole host (nf_conntrack_max, nf_conntrack_buckets) can only be written in the initial network namespace, with CAP_NET_ADMIN there", err)
 	case errors.Is(err, unix.EINVAL):

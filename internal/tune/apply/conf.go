@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/disk"
+	"github.com/natkit/natkit/internal/privilege"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune"
 )
@@ -71,7 +72,7 @@ func mayReplace(path string) error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("persist in %s: %s: %w; needs root and a writable file system", path, dir, err)
+			return fmt.Errorf("persist in %s: %s: %w", path, dir, privilege.Denied(err, privilege.WriteAll))
 		}
 		return nil
 	}

@@ -142,10 +142,10 @@ func TestUnprivilegedSaysWhatIsMissing(t *testing.T) {
 	}
 	asNobody(func() {
 		_, err := Apply(t.Context(), plan(sysctl(realMax, before, plus(t, before, 1))), opt)
-		if !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "run as root") {
+		if !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "run it as root") {
 			t.Errorf("journal: %v", err)
 		}
-		if err := (sysctls{"/proc"}).Writable(realMax); !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "needs root, or CAP_NET_ADMIN") {
+		if err := (sysctls{"/proc"}).Writable(realMax); !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "; run it as root, or with CAP_NET_ADMIN") {
 			t.Errorf("value: %v", err)
 		}
 	})

@@ -155,7 +155,7 @@ func (j *Journal) trust() error {
 func hint(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EROFS):
-		return fmt.Errorf("%w; run as root, or set %s to a directory that you can write to", err, StateDirEnv)
+		return fmt.Errorf("%w; run it as root, or set %s to a directory that you can write to", err, StateDirEnv)
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
 		return fmt.Errorf("%w; free some space, or set %s to a directory on another disk", err, StateDirEnv)
 	}

@@ -1,0 +1,232 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// everyVerb calls fn with each command that does something, but for cobra's own.
+func everyVerb(t *testing.T, fn func(path string, cmd *cobra.Command)) {
+	t.Helper()
+	seen := 0
+	var visit func(*cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		for _, sub := range cmd.Commands() {
+			if sub.Name() == "help" || sub.Name() == "completion" {
+				continue
+			}
+			if !sub.HasSubCommands() || sub.Annotations != nil {
+				seen++
+				fn(strings.TrimPrefix(sub.CommandPath(), "natkit "), sub)
+			}
+			visit(sub)
+		}
+	}
+	visit(newRoot(testEnv(io.Discard, io.Discard)))
+	if seen < 30 {
+		t.Errorf("only %d verbs were seen", seen)
+	}
+}
+
+func testEnv(stdout, stderr io.Writer) *Env {
+	return &Env{Stdin: strings.NewReader(""), Stdout: stdout, Stderr: stderr, Getenv: func(string) string { return "" }}
+}
+
+// readers change nothing; each other verb takes --yes.
+var readers = []string{"version", "doctor", "snapshot", "sysctl", "tune list", "top", "conntrack", "conntrack list", "conntrack count", "conntrack events",
+	"ports", "drops", "profile", "path", "pcap", "simulate", "gateway check", "gateway plan", "gateway status", "gateway explain", "gateway import",
+	"lab list", "lab exec", "bench http", "bench udp", "bench packets", "bench serve"}
+
+// ofNoNamespace are the verbs that work on no network namespace, on that of a lab or a
+// transaction, or on the whole host; each other verb takes --netns and --pid.
+var ofNoNamespace = []string{"version", "tune list", "tune confirm", "tune undo", "profile", "pcap", "simulate",
+	"lab run", "lab list", "lab up", "lab down", "lab clean", "lab exec"}
+
+func TestEveryVerbHasTheSameFlags(t *testing.T) {
+	everyVerb(t, func(path string, cmd *cobra.Command) {
+		needs := []string{"quiet", "verbose", "numeric"}
+		if cmd.Flags().Lookup("json") != nil {
+			needs = append(needs, "output")
+		}
+		if !slices.Contains(readers, path) {
+			needs = append(needs, "yes")
+		}
+		if !slices.Contains(ofNoNamespace, path) {
+			needs = append(needs, "netns", "pid")
+		}
+		for _, name := range needs {
+			if cmd.Flags().Lookup(name) == nil {
+				t.Errorf("natkit %s has no --%s", path, name)
+			}
+		}
+		for letter, name := range map[string]string{"v": "verbose", "y": "yes"} {
+			if f := cmd.Flags().ShorthandLookup(letter); f != nil && f.Name != name {
+				t.Errorf("natkit %s -%s is --%s", path, letter, f.Name)
+			}
+		}
+	})
+}
+
+// raw is what cobra, pflag and Go's library say and natkit does not.
+var raw = []string{"unknown flag:", "unknown shorthand", "flag needs an argument", "invalid argument", "bad flag syntax", "arg(s)", "requires at least",
+	"flags in the group", "strconv", "required flag"}
+
+func checkUsage(t *testing.T, code int, stdout, stderr string, args []string) {
+	t.Helper()
+	if code != exitUsage || stdout != "" || !strings.HasPrefix(stderr, "natkit: ") || !strings.Contains(stderr, "\nsee 'natkit") {
+		t.Errorf("natkit %s: exit code %d\n%s%s", strings.Join(args, " "), code, stdout, stderr)
+	}
+	for _, phrase := range raw {
+		if strings.Contains(stderr, phrase) {
+			t.Errorf("natkit %s: %s", strings.Join(args, " "), stderr)
+		}
+	}
+}
+
+func TestWrongUsageOfEveryVerb(t *testing.T) {
+	try := func(args ...string) {
+		var stdout, stderr bytes.Buffer
+		code := Run(t.Context(), *testEnv(&stdout, &stderr), args)
+		checkUsage(t, code, stdout.String(), stderr.String(), args)
+	}
+	everyVerb(t, func(path string, cmd *cobra.Command) {
+		words := strings.Fields(path)
+		try(append(words, "--no-such-flag")...)
+		try(append(words, "-Z")...)
+		try(append(words, "--=x")...)
+		try(append(words, "--quiet", "--verbose")...)
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if f.NoOptDefVal == "" {
+				try(append(words, "--"+f.Name)...)
+			}
+			if strings.HasPrefix(f.Value.Type(), "int") || strings.HasPrefix(f.Value.Type(), "uint") || f.Value.Type() == "bool" {
+				try(append(words, "--"+f.Name+"=x")...)
+				try(append(words, "--"+f.Name+"=99999999999999999999")...)
+			}
+			if f.Name == "output" && f.Value.Type() == "string" && path != "snapshot" {
+				try(append(words, "--output", "xml")...)
+			}
+		})
+		for _, n := range []int{0, 1, 20} {
+			err := error(nil)
+			if cmd.Args != nil {
+				err = cmd.Args(cmd, slices.Repeat([]string{"x"}, n))
+			}
+			if err != nil {
+				code := exitCode(io.Discard, cmd, err)
+				checkUsage(t, code, "", "natkit: "+err.Error()+"\nsee 'natkit", words)
+			}
+		}
+	})
+}
+
+func TestFlagGroupsInWords(t *testing.T) {
+	for _, tt := range []struct {
+		group func(*cobra.Command)
+		args  []string
+		want  string
+	}{
+		{func(c *cobra.Command) { c.MarkFlagsMutuallyExclusive("a", "b", "c") }, []string{"--b", "--a"}, "--a and --b are mutually exclusive"},
+		{func(c *cobra.Command) { c.MarkFlagsMutuallyExclusive("a", "b", "c") }, []string{"--c", "--b", "--a"}, "--a, --b and --c are mutually exclusive"},
+		{func(c *cobra.Command) { c.MarkFlagsRequiredTogether("a", "b") }, []string{"--b"}, "--a and --b go together"},
+		{func(c *cobra.Command) { c.MarkFlagsOneRequired("a", "b") }, nil, "--a and --b are missing: one of them is required"},
+		{func(c *cobra.Command) { c.MarkFlagsOneRequired("a", "b") }, []string{"--a"}, ""},
+	} {
+		cmd := &cobra.Command{Use: "x", Run: func(*cobra.Command, []string) {}}
+		for _, name := range []string{"a", "b", "c"} {
+			cmd.Flags().Bool(name, false, "")
+		}
+		tt.group(cmd)
+		if err := cmd.ParseFlags(tt.args); err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		if err := checkFlagGroups(cmd); err != nil {
+			got = err.Error()
+		}
+		if got != tt.want {
+			t.Errorf("%v: %q, want %q", tt.args, got, tt.want)
+		}
+	}
+}
+
+// TestOutput: --output is another name for --json and --csv, and no other form of it
+// goes with them.
+func TestOutput(t *testing.T) {
+	run := func(args ...string) (int, string) {
+		var stdout, stderr bytes.Buffer
+		code := Run(t.Context(), *testEnv(&stdout, &stderr), args)
+		return code, stdout.String() + stderr.String()
+	}
+	_, long := run("lab", "fill", "--list", "--json")
+	for _, args := range [][]string{{"-o", "json"}, {"--output=json"}, {"-ojson", "--json"}} {
+		if code, text := run(append([]string{"lab", "fill", "--list"}, args...)...); code != exitOK || text != long || !json.Valid([]byte(text)) {
+			t.Errorf("%v: exit code %d, %s", args, code, text)
+		}
+	}
+	curves := filepath.Join(t.TempDir(), "curves.csv")
+	_, plain := run("simulate", "--csv", "-")
+	if code, text := run("simulate", "-o", "csv"); code != exitOK || text != plain || !strings.HasPrefix(text, "start_s,") {
+		t.Errorf("exit code %d, %.200s", code, text)
+	}
+	if code, text := run("simulate", "-o", "json", "--csv", curves); code != exitOK || !json.Valid([]byte(text)) {
+		t.Errorf("exit code %d, %.200s", code, text)
+	}
+	if _, err := os.Stat(curves); err != nil {
+		t.Error(err)
+	}
+	for _, args := range [][]string{{"lab", "list", "--json", "-o", "text"}, {"lab", "list", "-o", "csv"}, {"simulate", "-o", "csv", "--csv", curves},
+		{"simulate", "-o", "csv", "--json"}, {"conntrack", "list", "--csv", "-o", "json"}, {"snapshot", "-o", "json"}} {
+		if code, text := run(args...); code != exitUsage {
+			t.Errorf("%v: exit code %d, %s", args, code, text)
+		}
+	}
+}
+
+// TestWide: nothing is wrapped, cut or filled up.
+func TestWide(t *testing.T) {
+	longest := func(args ...string) (columns int) {
+		var stdout bytes.Buffer
+		if code := Run(t.Context(), *testEnv(&stdout, io.Discard), args); code != exitOK {
+			t.Fatalf("%v: exit code %d", args, code)
+		}
+		for line := range strings.Lines(stdout.String()) {
+			columns = max(columns, len([]rune(line)))
+		}
+		return columns
+	}
+	text, wide := longest("simulate", "--list"), longest("simulate", "--list", "-o", "wide")
+	if text > 101 || wide <= text || wide > 1000 {
+		t.Errorf("text has %d columns, wide %d", text, wide)
+	}
+}
+
+func TestConntrackHabits(t *testing.T) {
+	for args, want := range map[string]string{
+		"conntrack -L":                        "conntrack list",
+		"conntrack -L conntrack -p tcp":       "conntrack list -p tcp",
+		"conntrack -p tcp -L -o extended":     "conntrack list -p tcp -o extended",
+		"conntrack --dump -n":                 "conntrack list -n",
+		"conntrack -C":                        "conntrack count",
+		"conntrack -E -e NEW":                 "conntrack events -e NEW",
+		"conntrack -D -s 198.18.0.7":          "conntrack delete -s 198.18.0.7",
+		"conntrack -F":                        "conntrack delete --all",
+		"conntrack --flush conntrack -y":      "conntrack delete --all -y",
+		"conntrack --by state":                "conntrack --by state",
+		"conntrack list -p tcp":               "conntrack list -p tcp",
+		"lab exec gateway -- conntrack -L -n": "lab exec gateway -- conntrack -L -n",
+	} {
+		if got := strings.Join(conntrackHabits(strings.Fields(args)), " "); got != want {
+			t.Errorf("%s: %s, want %s", args, got, want)
+		}
+	}
+}
