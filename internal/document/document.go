@@ -5,14 +5,12 @@ package document
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"reflect"
 
-	"github.com/goccy/go-yaml"
-	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/lexer"
-	"github.com/goccy/go-yaml/parser"
-	"github.com/goccy/go-yaml/token"
+	"go.yaml.in/yaml/v4"
 )
 
 // SyntaxError is a fault in a document: where, and what was expected.
@@ -54,69 +52,80 @@ func (s Source) Decode(into any, check func() *Problem) error {
 	return err
 }
 
-// DecodeTree is Decode that tells afterwards where things stand.
+// DecodeTree is Decode that returns where things stand, too.
 func (s Source) DecodeTree(into any, check func() *Problem) (*Tree, error) {
 	s.Text = bytes.TrimPrefix(s.Text, []byte("\ufeff")) // a byte order mark, as some editors leave (YAML 1.2.2, 5.2)
 	if len(s.Text) > s.Limit {
-		return nil, s.fail(nil, "%d bytes: a %s is at most %d", len(s.Text), s.What, s.Limit)
-	}
-	if deep(s.Text) {
-		return nil, s.fail(nil, "expected a %s, found brackets or lists in each other more than %d deep", s.What, deepest)
+		return nil, s.fail(yaml.Mark{}, "%d bytes: a %s is at most %d", len(s.Text), s.What, s.Limit)
 	}
 	body, err := s.body()
 	if err != nil {
 		return nil, err
 	}
 	fit := fitting{s.Whole, map[reflect.Type]structFields{}}
-	if tk, message := fit.misfit(body, reflect.TypeOf(into)); tk != nil {
-		return nil, s.fail(tk, "%s", message)
+	if err := fit.misfit(body, reflect.TypeOf(into)); err != nil {
+		return nil, s.fail(err.mark, "%s", err.message)
 	}
 	if err := decodeYAML(body, into); err != nil {
-		tk, message := explain(err)
-		return nil, s.fail(tk, "%s", message)
+		return nil, s.explain(err)
 	}
 	if check != nil {
 		if p := check(); p != nil {
 			return nil, s.fail(locate(body, p.Path), "%s", p.Message)
 		}
 	}
-	return &Tree{body: body, lines: bytes.Split(s.Text, []byte("\n"))}, nil
+	return &Tree{body: body, lines: lines{text: bytes.Split(s.Text, []byte("\n"))}}, nil
 }
 
 // body is the only document in the text.
-func (s Source) body() (ast.Node, error) {
-	file, err := parseYAML(s.Text)
+func (s Source) body() (*yaml.Node, error) {
+	documents, err := parseYAML(s.Text)
 	switch {
 	case err != nil:
-		tk, message := explain(err)
-		return nil, s.fail(tk, "%s", message)
-	case len(file.Docs) > 1:
-		return nil, s.fail(nil, "expected one YAML document with a %s, found %d", s.What, len(file.Docs))
-	case len(file.Docs) == 0 || file.Docs[0].Body == nil:
-		return nil, s.fail(nil, "expected a %s, found an empty document", s.What)
+		return nil, s.explain(err)
+	case len(documents) > 1:
+		return nil, s.fail(yaml.Mark{}, "expected one YAML document with a %s, found more", s.What)
+	case len(documents) == 0 || len(documents[0].Content) == 0 || isNull(documents[0].Content[0]):
+		return nil, s.fail(yaml.Mark{}, "expected a %s, found an empty document", s.What)
 	}
-	return file.Docs[0].Body, nil
+	body := documents[0].Content[0]
+	size := survey{left: len(s.Text) + 1000}
+	if err := size.node(body, 0); err != nil {
+		return nil, s.fail(err.mark, "%s", err.message)
+	}
+	return body, nil
 }
 
-func (s Source) fail(tk *token.Token, format string, args ...any) error {
+func (s Source) fail(at yaml.Mark, format string, args ...any) error {
 	e := &SyntaxError{File: s.File, Line: 1, Column: 1, Message: OneLine(fmt.Sprintf(format, args...))}
-	if tk != nil && tk.Position != nil {
-		e.Line, e.Column = max(tk.Position.Line, 1), max(tk.Position.Column, 1)
-		e.Excerpt = excerpt(bytes.Split(s.Text, []byte("\n")), e.Line, e.Column)
+	if at.Line > 0 {
+		e.Line, e.Column = at.Line, max(at.Column, 1)
+		all := lines{text: bytes.Split(s.Text, []byte("\n"))}
+		e.Excerpt = all.excerpt(e.Line, e.Column)
 	}
 	return e
 }
 
 // parseYAML and decodeYAML turn a panic of the library into an error: what a user
-// wrote must never end natkit.
-func parseYAML(source []byte) (file *ast.File, err error) {
+// wrote must never end natkit. A second document ends the reading.
+func parseYAML(source []byte) (documents []*yaml.Node, err error) {
 	defer caught(&err)
-	return parser.Parse(joinColons(lexer.Tokenize(string(source))), 0)
+	loader, err := yaml.NewLoader(bytes.NewReader(source))
+	for err == nil && len(documents) < 2 {
+		document := new(yaml.Node)
+		if err = loader.Load(document); err == nil {
+			documents = append(documents, document)
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return documents, err
 }
 
-func decodeYAML(body ast.Node, to any) (err error) {
+func decodeYAML(body *yaml.Node, to any) (err error) {
 	defer caught(&err)
-	return yaml.NodeToValue(body, to, yaml.Strict())
+	return body.Load(to, yaml.WithKnownFields())
 }
 
 func caught(err *error) {

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/goccy/go-yaml/ast"
 	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v4"
 )
 
 // shelf has a list that may be one value, and fields of a struct within it.
@@ -21,9 +21,9 @@ type Labels struct {
 
 type titles []string
 
-func (all *titles) UnmarshalYAML(n ast.Node) error {
+func (all *titles) UnmarshalYAML(n *yaml.Node) error {
 	*all = nil
-	return List(n, func(item ast.Node) error {
+	return List(n, func(item *yaml.Node) error {
 		return Scalar(item, "a title", func(text string) error {
 			if strings.HasSuffix(text, ".") {
 				return Advice("leave out the full stop")

@@ -1,14 +1,12 @@
 package document
 
 import (
-	"fmt"
+	"iter"
 	"maps"
 	"reflect"
 	"strings"
 
-	"github.com/goccy/go-yaml"
-	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/token"
+	"go.yaml.in/yaml/v4"
 )
 
 // fitting compares a document with the type that it is read into.
@@ -24,62 +22,99 @@ type structFields struct {
 	names []string
 }
 
-var nodeUnmarshaler = reflect.TypeFor[yaml.NodeUnmarshaler]()
+var nodeUnmarshaler = reflect.TypeFor[yaml.Unmarshaler]()
 
-// misfit finds the first key that t has no field for, and lists of the wrong
-// length. The library would find them too, but not say what was expected.
-func (f fitting) misfit(n ast.Node, t reflect.Type) (*token.Token, string) {
+// misfit finds the first key that t has no field for, lists of the wrong length and
+// values of another kind. The library would find them too, but not say what was
+// expected.
+func (f fitting) misfit(n *yaml.Node, t reflect.Type) *located {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if reflect.PointerTo(t).Implements(nodeUnmarshaler) {
-		if n.Type() == ast.NullType && f.whole {
-			return n.GetToken(), "expected a value, found nothing"
+	if isNull(n) {
+		if f.whole && reflect.PointerTo(t).Implements(nodeUnmarshaler) {
+			return at(n, "expected a value, found nothing")
 		}
-		return nil, ""
+		return nil
+	}
+	if reflect.PointerTo(t).Implements(nodeUnmarshaler) {
+		return nil
 	}
 	switch t.Kind() {
 	case reflect.Slice, reflect.Array:
 		return f.list(n, t)
-	case reflect.Struct:
+	case reflect.Struct, reflect.Map:
 		return f.mapping(n, t)
 	}
-	return nil, ""
+	return leaf(n, t)
 }
 
-func (f fitting) list(n ast.Node, t reflect.Type) (*token.Token, string) {
-	list, ok := resolve(n).(*ast.SequenceNode)
-	if !ok {
-		return nil, ""
+func (f fitting) list(n *yaml.Node, t reflect.Type) *located {
+	list := resolve(n)
+	if list.Kind != yaml.SequenceNode {
+		return otherKind(n, t)
 	}
-	if t.Kind() == reflect.Array && len(list.Values) != t.Len() {
-		return firstToken(list), fmt.Sprintf("expected a list of %d, found %d", t.Len(), len(list.Values))
+	if t.Kind() == reflect.Array && len(list.Content) != t.Len() {
+		return at(n, "expected a list of %d, found %d", t.Len(), len(list.Content))
 	}
-	for _, item := range list.Values {
-		if tk, message := f.misfit(item, t.Elem()); tk != nil {
-			return tk, message
+	for _, item := range list.Content {
+		if err := f.misfit(item, t.Elem()); err != nil {
+			return err
 		}
 	}
-	return nil, ""
+	return nil
 }
 
-func (f fitting) mapping(n ast.Node, t reflect.Type) (*token.Token, string) {
+func (f fitting) mapping(n *yaml.Node, t reflect.Type) *located {
+	if resolve(n).Kind != yaml.MappingNode {
+		return otherKind(n, t)
+	}
+	for key, value := range pairs(n) {
+		inner, err := f.inner(key, t)
+		if err == nil {
+			err = f.misfit(value, inner)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inner is the type of what a key of t leads to.
+func (f fitting) inner(key *yaml.Node, t reflect.Type) (reflect.Type, *located) {
+	if t.Kind() == reflect.Map {
+		return t.Elem(), leaf(key, t.Key())
+	}
 	known, met := f.fields[t]
 	if !met {
 		known.types, known.names = yamlFields(t)
 		f.fields[t] = known
 	}
-	for _, pair := range pairs(n) {
-		key := pair.Key.GetToken()
-		field, there := known.types[key.Value]
-		if !there {
-			return key, fmt.Sprintf("unknown field %q; expected one of: %s", key.Value, strings.Join(known.names, ", "))
-		}
-		if tk, message := f.misfit(pair.Value, field); tk != nil {
-			return tk, message
-		}
+	field, there := known.types[key.Value]
+	if !there {
+		return nil, at(key, "unknown field %q; expected one of: %s", key.Value, strings.Join(known.names, ", "))
 	}
-	return nil, ""
+	return field, nil
+}
+
+// leaf finds what a plain value is not.
+func leaf(n *yaml.Node, t reflect.Type) *located {
+	value := resolve(n)
+	if value.Kind != yaml.ScalarNode {
+		return otherKind(n, t)
+	}
+	if decodeYAML(value, reflect.New(t).Interface()) == nil {
+		return nil
+	}
+	if value.ShortTag() == "!!int" && t.Kind() != reflect.Bool {
+		return at(n, "expected %s, found %s, which is out of range", kindWords(t), value.Value)
+	}
+	return at(n, "expected %s, found %q", kindWords(t), value.Value)
+}
+
+func otherKind(n *yaml.Node, t reflect.Type) *located {
+	return at(n, "expected %s, found %s", kindWords(t), nodeWords(resolve(n)))
 }
 
 func yamlFields(t reflect.Type) (fields map[string]reflect.Type, names []string) {
@@ -99,10 +134,57 @@ func yamlFields(t reflect.Type) (fields map[string]reflect.Type, names []string)
 	return fields, names
 }
 
+// survey bounds what a document's nodes become.
+type survey struct {
+	// left is how many nodes there may still be, each as often as aliases stand for it:
+	// few lines can stand for any number.
+	left int
+}
+
+// deepest is how many lists and mappings may be in each other.
+const (
+	deepest = 500
+	tooDeep = "expected lists and mappings at most 500 deep in each other"
+)
+
+// node also finds keys that a mapping has twice.
+func (s *survey) node(n *yaml.Node, depth int) *located {
+	s.left--
+	if s.left < 0 {
+		return at(n, "aliases (*name) stand for more than a file of this length could hold")
+	}
+	if depth > deepest {
+		return at(n, tooDeep)
+	}
+	n = resolve(n)
+	if n.Kind == yaml.MappingNode {
+		if err := unique(n); err != nil {
+			return err
+		}
+	}
+	for _, inner := range n.Content {
+		if err := s.node(inner, depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func unique(n *yaml.Node) *located {
+	met := make(map[string]bool, len(n.Content)/2)
+	for key := range pairs(n) {
+		if key.Kind == yaml.ScalarNode && met[key.Value] {
+			return at(key, "the key %q is there twice", key.Value)
+		}
+		met[key.Value] = true
+	}
+	return nil
+}
+
 // Tree knows where the things of a document stand.
 type Tree struct {
-	body  ast.Node
-	lines [][]byte
+	body  *yaml.Node
+	lines lines
 }
 
 // Place is a place in a document, counted from 1, and its line with a mark below.
@@ -113,36 +195,39 @@ type Place struct {
 
 // At follows a path of keys and list indexes as far as the document goes.
 func (t *Tree) At(path ...any) Place {
-	tk := locate(t.body, path)
-	if tk == nil || tk.Position == nil {
-		return Place{}
-	}
-	line, column := max(tk.Position.Line, 1), max(tk.Position.Column, 1)
-	return Place{line, column, excerpt(t.lines, line, column)}
+	at := locate(t.body, path)
+	return Place{at.Line, at.Column, t.lines.excerpt(at.Line, at.Column)}
 }
 
-// resolve looks through anchors. An alias (*name) stays what it is: what it
-// stands for was looked at where it was written.
-func resolve(n ast.Node) ast.Node {
-	if anchor, ok := n.(*ast.AnchorNode); ok {
-		return anchor.Value
+// resolve is what an alias (*name) stands for.
+func resolve(n *yaml.Node) *yaml.Node {
+	if n.Kind == yaml.AliasNode {
+		return n.Alias
 	}
 	return n
 }
 
-func pairs(n ast.Node) []*ast.MappingValueNode {
-	switch n := resolve(n).(type) {
-	case *ast.MappingNode:
-		return n.Values
-	case *ast.MappingValueNode:
-		return []*ast.MappingValueNode{n}
+func isNull(n *yaml.Node) bool {
+	n = resolve(n)
+	return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null"
+}
+
+func mark(n *yaml.Node) yaml.Mark {
+	return yaml.Mark{Line: max(n.Line, 1), Column: max(n.Column, 1)}
+}
+
+// pairs are the keys and values of a mapping.
+func pairs(n *yaml.Node) iter.Seq2[*yaml.Node, *yaml.Node] {
+	return func(yield func(key, value *yaml.Node) bool) {
+		content := resolve(n).Content
+		for i := 1; i < len(content) && yield(content[i-1], content[i]); i += 2 {
+		}
 	}
-	return nil
 }
 
 // locate follows a path of keys and list indexes as far as the text goes, so
 // that what is missing is reported where it should have been.
-func locate(n ast.Node, path []any) *token.Token {
+func locate(n *yaml.Node, path []any) yaml.Mark {
 	for _, step := range path {
 		next := child(n, step)
 		if next == nil {
@@ -150,33 +235,25 @@ func locate(n ast.Node, path []any) *token.Token {
 		}
 		n = next
 	}
-	return firstToken(n)
+	return mark(n)
 }
 
-func child(n ast.Node, step any) ast.Node {
+func child(n *yaml.Node, step any) *yaml.Node {
+	n = resolve(n)
 	switch step := step.(type) {
 	case int:
-		if list, ok := resolve(n).(*ast.SequenceNode); ok && step < len(list.Values) {
-			return list.Values[step]
+		if n.Kind == yaml.SequenceNode && step < len(n.Content) {
+			return n.Content[step]
 		}
 	case string:
-		for _, pair := range pairs(n) {
-			if pair.Key.GetToken().Value == step {
-				return pair.Value
+		if n.Kind != yaml.MappingNode {
+			return nil
+		}
+		for key, value := range pairs(n) {
+			if key.Value == step {
+				return value
 			}
 		}
 	}
 	return nil
-}
-
-// firstToken is where a node begins; a mapping's own token is its first colon.
-func firstToken(n ast.Node) *token.Token {
-	n = resolve(n)
-	if m, ok := n.(*ast.MappingNode); ok && m.IsFlowStyle {
-		return m.GetToken()
-	}
-	if p := pairs(n); len(p) > 0 {
-		return p[0].Key.GetToken()
-	}
-	return n.GetToken()
 }

@@ -1,24 +1,28 @@
 package document
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"reflect"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
-	"github.com/goccy/go-yaml"
-	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/token"
+	"go.yaml.in/yaml/v4"
 )
 
 // located is a fault at a known place.
 type located struct {
-	token   *token.Token
+	mark    yaml.Mark
 	message string
 }
 
 func (l *located) Error() string { return l.message }
+
+func at(n *yaml.Node, format string, args ...any) *located {
+	return &located{mark(n), fmt.Sprintf(format, args...)}
+}
 
 // Advice is an error of Scalar's read that says more than that the text does not fit.
 type Advice string
@@ -27,33 +31,33 @@ func (a Advice) Error() string { return string(a) }
 
 // Scalar hands a plain value's text to read. Any failure becomes "expected …", with
 // the words of an Advice after it.
-func Scalar(n ast.Node, expected string, read func(string) error) error {
-	value, ok := resolve(n).(ast.ScalarNode)
-	if !ok {
-		return &located{firstToken(n), "expected " + expected}
+func Scalar(n *yaml.Node, expected string, read func(string) error) error {
+	value := resolve(n)
+	if value.Kind != yaml.ScalarNode {
+		return at(n, "expected %s", expected)
 	}
-	text := value.GetToken().Value
-	if err := read(text); err != nil {
-		message := fmt.Sprintf("expected %s, found %q", expected, text)
-		var advice Advice
-		if errors.As(err, &advice) {
-			message += ": " + advice.Error()
-		}
-		return &located{value.GetToken(), message}
+	err := read(value.Value)
+	if err == nil {
+		return nil
 	}
-	return nil
+	message := fmt.Sprintf("expected %s, found %q", expected, value.Value)
+	var advice Advice
+	if errors.As(err, &advice) {
+		message += ": " + advice.Error()
+	}
+	return at(n, "%s", message)
 }
 
 // List hands each item of a list, or a value that is none, to read: "one, or a list".
-func List(n ast.Node, read func(item ast.Node) error) error {
-	list, ok := resolve(n).(*ast.SequenceNode)
-	if !ok {
+func List(n *yaml.Node, read func(item *yaml.Node) error) error {
+	list := resolve(n)
+	if list.Kind != yaml.SequenceNode {
 		return read(n)
 	}
-	if len(list.Values) == 0 {
-		return &located{firstToken(list), "expected one or more, found an empty list"}
+	if len(list.Content) == 0 {
+		return at(n, "expected one or more, found an empty list")
 	}
-	for _, item := range list.Values {
+	for _, item := range list.Content {
 		if err := read(item); err != nil {
 			return err
 		}
@@ -61,36 +65,44 @@ func List(n ast.Node, read func(item ast.Node) error) error {
 	return nil
 }
 
-// explain turns the YAML library's errors into a place and words without Go's types.
-func explain(err error) (*token.Token, string) {
+// explain turns the YAML library's errors into a place and words.
+func (s Source) explain(err error) error {
 	var own *located
-	var mismatch *yaml.TypeError
-	var overflow *yaml.OverflowError
-	var kind *yaml.UnexpectedNodeTypeError
-	var other yaml.Error
+	var load *yaml.LoadError
 	switch {
-	case errors.As(err, &own):
-		return own.token, own.message
-	case errors.As(err, &mismatch):
-		return mismatch.Token, fmt.Sprintf("expected %s, found %q", kindWords(mismatch.DstType), value(mismatch.Token))
-	case errors.As(err, &overflow):
-		return overflow.Token, fmt.Sprintf("expected %s, found %s, which is out of range", kindWords(overflow.DstType), overflow.SrcNum)
-	case errors.As(err, &kind):
-		return kind.Token, fmt.Sprintf("expected %s, found %s", nodeWords(kind.Expected), nodeWords(kind.Actual))
-	case errors.As(err, &other):
-		return other.GetToken(), hint(other.GetMessage())
+	case !errors.As(err, &load):
+		return s.fail(yaml.Mark{}, "%s", err.Error())
+	case errors.As(load, &own):
+		return s.fail(own.mark, "%s", own.message)
 	}
-	return nil, err.Error()
+	at := load.Mark
+	if at.Line == 0 { // bytes that are no text
+		before := s.Text[:min(max(at.Index, 0), len(s.Text))]
+		line := before[bytes.LastIndexByte(before, '\n')+1:]
+		at.Line, at.Column = bytes.Count(before, []byte("\n"))+1, utf8.RuneCount(line)+1
+	}
+	return s.fail(at, "%s", hint(load.Message, s.at(at)))
+}
+
+// at is the character at a place; 0 where the line ends.
+func (s Source) at(place yaml.Mark) rune {
+	all := lines{text: bytes.Split(s.Text, []byte("\n"))}
+	if place.Line <= len(all.text) && place.Column <= len(all.line(place.Line)) {
+		return all.line(place.Line)[max(place.Column, 1)-1]
+	}
+	return 0
 }
 
 // hint says what to do where the library's words leave one alone.
-func hint(message string) string {
+func hint(message string, found rune) string {
 	switch {
-	case strings.HasPrefix(message, "found character '\t'"):
+	case found == '\t':
 		return "found a tab; expected spaces"
-	case strings.HasPrefix(message, "mapping value is not allowed"):
+	case strings.HasPrefix(message, "exceeded max depth"):
+		return tooDeep
+	case strings.HasPrefix(message, "mapping values are not allowed"):
 		return message + "; expected every key of a mapping at the same indentation"
-	case strings.HasPrefix(message, "found an invalid key for this map"), strings.HasPrefix(message, "value is not allowed in this context"):
+	case strings.HasPrefix(message, "did not find expected") && found == ':':
 		return message + "; text that begins with a bracket stands in quotes: \"[fd00::2]:80\""
 	}
 	return message
@@ -116,13 +128,6 @@ func visible(text string) string {
 	}, text)
 }
 
-func value(tk *token.Token) string {
-	if tk == nil {
-		return ""
-	}
-	return tk.Value
-}
-
 func kindWords(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Bool:
@@ -141,36 +146,50 @@ func kindWords(t reflect.Type) string {
 	}
 }
 
-func nodeWords(t ast.NodeType) string {
-	switch t {
-	case ast.MappingType, ast.MappingValueType:
+func nodeWords(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
 		return "a mapping (key: value)"
-	case ast.SequenceType:
+	case yaml.SequenceNode:
 		return "a list"
-	case ast.StringType, ast.LiteralType:
-		return "text"
-	case ast.IntegerType, ast.FloatType:
+	}
+	switch n.ShortTag() {
+	case "!!int", "!!float":
 		return "a number"
-	case ast.BoolType:
+	case "!!bool":
 		return "true or false"
-	case ast.NullType:
+	case "!!null":
 		return "nothing"
 	}
-	return strings.ToLower(t.YAMLName())
+	return "text"
 }
 
-// excerpt is a line of the text, with a mark below the column that counts
-// characters.
-func excerpt(lines [][]byte, line, column int) string {
+// lines are those of a text. The last one that was shown is kept as characters: of a
+// file in one line all that there is to say is about that one.
+type lines struct {
+	text  [][]byte
+	last  int
+	runes []rune
+}
+
+func (l *lines) line(number int) []rune {
+	if number != l.last {
+		l.last, l.runes = number, bytes.Runes(bytes.TrimSuffix(l.text[number-1], []byte("\r")))
+	}
+	return l.runes
+}
+
+// excerpt is a line, with a mark below the column that counts characters.
+func (l *lines) excerpt(line, column int) string {
 	const most, before = 60, 40
-	if line > len(lines) {
+	if line > len(l.text) {
 		return ""
 	}
-	shown := []rune(visible(strings.TrimSuffix(string(lines[line-1]), "\r")))
+	shown := l.line(line)
 	column = min(column-1, len(shown))
 	cut := max(column-before, 0)
 	shown, column = shown[cut:], column-cut
 	shown = shown[:min(len(shown), most)]
 	number := fmt.Sprintf("%5d | ", line)
-	return number + string(shown) + "\n" + strings.Repeat(" ", len(number)-2) + "| " + strings.Repeat(" ", column) + "^"
+	return number + visible(string(shown)) + "\n" + strings.Repeat(" ", len(number)-2) + "| " + strings.Repeat(" ", column) + "^"
 }

@@ -3,7 +3,7 @@ package gateway
 import (
 	"errors"
 
-	"github.com/goccy/go-yaml/ast"
+	"go.yaml.in/yaml/v4"
 
 	"github.com/natkit/natkit/internal/document"
 )
@@ -22,7 +22,7 @@ const (
 var Engines = []Engine{EngineNetfilter}
 
 // UnmarshalYAML reads it and keeps the place for an error.
-func (e *Engine) UnmarshalYAML(n ast.Node) error {
+func (e *Engine) UnmarshalYAML(n *yaml.Node) error {
 	return document.Scalar(n, "an engine: netfilter", func(text string) error {
 		*e = Engine(text)
 		if *e != EngineNetfilter && *e != EngineEBPF {

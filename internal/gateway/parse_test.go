@@ -111,7 +111,7 @@ func TestParseErrors(t *testing.T) {
 		{"nothing", "masquerade:", "3:5: expected one of masquerade, snat, dnat, static, netmap, notrack and a mapping after it"},
 		{"two kinds", "{notrack: {on: 203.0.113.1}, snat: {to: 203.0.113.1}}", "3:5: expected one kind in a rule, found snat and notrack; begin another rule with -"},
 		{"kind", "snatt: {to: 203.0.113.1}", `3:5: unknown field "snatt"; expected one of: masquerade, snat, dnat, static, netmap, notrack`},
-		{"no value", "masquerade: {from: }", "3:23: expected a value, found nothing"},
+		{"no value", "masquerade: {from: }", "3:24: expected a value, found nothing"},
 		{"null", "notrack: {on: null}", "3:19: expected a value, found nothing"},
 		{"field", "snat: {fro: 10.0.0.0/8}", `3:12: unknown field "fro"; expected one of: from, except-to, out, to, ports, random, persistent`},
 		{"missing", "dnat: {on: wan}", "3:11: expected to, which a rule dnat must have"},
@@ -159,7 +159,7 @@ func TestParseErrorsOutsideRules(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                       "f:1:1: expected a gateway file, found an empty document",
 		"nat: []":                                `f:1:1: unknown field "nat"; expected one of: gateway`,
-		"gateway:":                               "f:1:10: expected a mapping below the key gateway",
+		"gateway:":                               "f:1:9: expected a mapping below the key gateway",
 		"gateway: {engine: dpdk}":                `f:1:19: expected an engine: netfilter, found "dpdk"`,
 		"gateway: {expect: {flows: 200G}}":       `f:1:27: expected a number such as 200000, 200k or 2M, found "200G"`,
 		"gateway: {expect: {flows: 9999999999}}": `f:1:27: expected a number such as 200000, 200k or 2M, found "9999999999"`,

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/goccy/go-yaml/ast"
+	"go.yaml.in/yaml/v4"
 
 	"github.com/natkit/natkit/internal/document"
 	"github.com/natkit/natkit/internal/prefix"
@@ -62,7 +62,7 @@ func parsePrefix(text string) (Prefix, error) {
 }
 
 // UnmarshalYAML reads it and keeps the place for an error.
-func (p *Prefix) UnmarshalYAML(n ast.Node) error {
+func (p *Prefix) UnmarshalYAML(n *yaml.Node) error {
 	return document.Scalar(n, prefixWords, func(text string) (err error) {
 		*p, err = parsePrefix(text)
 		return err
@@ -73,9 +73,9 @@ func (p *Prefix) UnmarshalYAML(n ast.Node) error {
 func (p Prefix) String() string { return prefix.Text(p.Prefix) }
 
 // UnmarshalYAML reads one or a list.
-func (p *Prefixes) UnmarshalYAML(n ast.Node) error {
+func (p *Prefixes) UnmarshalYAML(n *yaml.Node) error {
 	*p = nil
-	return document.List(n, func(item ast.Node) error {
+	return document.List(n, func(item *yaml.Node) error {
 		var one Prefix
 		if err := one.UnmarshalYAML(item); err != nil {
 			return err
@@ -86,7 +86,7 @@ func (p *Prefixes) UnmarshalYAML(n ast.Node) error {
 }
 
 // UnmarshalYAML reads it and keeps the place for an error.
-func (a *Address) UnmarshalYAML(n ast.Node) error {
+func (a *Address) UnmarshalYAML(n *yaml.Node) error {
 	return document.Scalar(n, addressWords, func(text string) (err error) {
 		a.Addr, err = parseAddr(text)
 		if _, e := netip.ParsePrefix(text); e == nil {
@@ -126,9 +126,9 @@ func parseRange(text string) (Range, error) {
 func RangeOf(p netip.Prefix) Range { return Range{p.Masked().Addr(), prefix.Last(p)} }
 
 // UnmarshalYAML reads one or a list.
-func (r *Ranges) UnmarshalYAML(n ast.Node) error {
+func (r *Ranges) UnmarshalYAML(n *yaml.Node) error {
 	*r = nil
-	return document.List(n, func(item ast.Node) error {
+	return document.List(n, func(item *yaml.Node) error {
 		return document.Scalar(item, rangeWords, func(text string) error {
 			one, err := parseRange(text)
 			*r = append(*r, one)
@@ -155,9 +155,9 @@ func isPrintable(text string) bool {
 }
 
 // UnmarshalYAML reads one or a list.
-func (names *Names) UnmarshalYAML(n ast.Node) error {
+func (names *Names) UnmarshalYAML(n *yaml.Node) error {
 	*names = nil
-	return document.List(n, func(item ast.Node) error {
+	return document.List(n, func(item *yaml.Node) error {
 		return document.Scalar(item, nameWords, func(text string) error {
 			if slices.Contains(*names, text) {
 				return document.Advice("it is there twice")
@@ -181,7 +181,7 @@ func parseOn(text string) (On, error) {
 }
 
 // UnmarshalYAML reads it and keeps the place for an error.
-func (o *On) UnmarshalYAML(n ast.Node) error {
+func (o *On) UnmarshalYAML(n *yaml.Node) error {
 	return document.Scalar(n, onWords, func(text string) (err error) {
 		*o, err = parseOn(text)
 		return err
@@ -234,7 +234,7 @@ func portNumber(text string) (uint16, error) {
 }
 
 // UnmarshalYAML reads it and keeps the place for an error.
-func (e *Endpoint) UnmarshalYAML(n ast.Node) error {
+func (e *Endpoint) UnmarshalYAML(n *yaml.Node) error {
 	return document.Scalar(n, endpointWords, func(text string) (err error) {
 		*e, err = parseEndpoint(text)
 		return err

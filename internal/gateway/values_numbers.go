@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/goccy/go-yaml/ast"
+	"go.yaml.in/yaml/v4"
 
 	"github.com/natkit/natkit/internal/document"
 )
@@ -37,7 +37,7 @@ func parseCount(text string) (Count, error) {
 }
 
 // UnmarshalYAML reads it and keeps the place for an error.
-func (c *Count) UnmarshalYAML(n ast.Node) error {
+func (c *Count) UnmarshalYAML(n *yaml.Node) error {
 	return document.Scalar(n, "a number such as 200000, 200k or 2M", func(text string) (err error) {
 		*c, err = parseCount(text)
 		return err
@@ -64,7 +64,7 @@ func parsePerTime(text string) (PerTime, error) {
 }
 
 // UnmarshalYAML reads it and keeps the place for an error.
-func (p *PerTime) UnmarshalYAML(n ast.Node) error {
+func (p *PerTime) UnmarshalYAML(n *yaml.Node) error {
 	return document.Scalar(n, "a number per second such as 5000/s", func(text string) (err error) {
 		*p, err = parsePerTime(text)
 		return err
@@ -74,7 +74,7 @@ func (p *PerTime) UnmarshalYAML(n ast.Node) error {
 func (p PerTime) String() string { return Count(p).String() + "/s" }
 
 // UnmarshalYAML reads it and keeps the place for an error.
-func (s *Switch) UnmarshalYAML(n ast.Node) error {
+func (s *Switch) UnmarshalYAML(n *yaml.Node) error {
 	return document.Scalar(n, "on or off", func(text string) error {
 		switch text {
 		case "on", "true":
@@ -96,7 +96,7 @@ func (s Switch) String() string {
 }
 
 // UnmarshalYAML reads it and keeps the place for an error.
-func (r *Random) UnmarshalYAML(n ast.Node) error {
+func (r *Random) UnmarshalYAML(n *yaml.Node) error {
 	return document.Scalar(n, "on, off or fully", func(text string) error {
 		switch text {
 		case "on", "true":
@@ -131,7 +131,7 @@ const (
 )
 
 // UnmarshalYAML reads it and keeps the place for an error.
-func (m *MSS) UnmarshalYAML(n ast.Node) error {
+func (m *MSS) UnmarshalYAML(n *yaml.Node) error {
 	return document.Scalar(n, "clamp, or a number of bytes such as 1360", func(text string) error {
 		if text == "clamp" {
 			*m = MSS{Clamp: true}

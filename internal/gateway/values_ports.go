@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/goccy/go-yaml/ast"
+	"go.yaml.in/yaml/v4"
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/match"
@@ -38,7 +38,7 @@ func parseSpan(text string) (first, last uint16, err error) {
 }
 
 // UnmarshalYAML reads it and keeps the place for an error.
-func (p *Ports) UnmarshalYAML(n ast.Node) error {
+func (p *Ports) UnmarshalYAML(n *yaml.Node) error {
 	return document.Scalar(n, portsWords, func(text string) (err error) {
 		*p, err = parsePorts(text)
 		return err
@@ -93,7 +93,7 @@ func (p Port) Number() (uint8, bool) {
 }
 
 // UnmarshalYAML reads it and keeps the place for an error.
-func (p *Port) UnmarshalYAML(n ast.Node) error {
+func (p *Port) UnmarshalYAML(n *yaml.Node) error {
 	return document.Scalar(n, portWords, func(text string) (err error) {
 		*p, err = parsePort(text)
 		return err

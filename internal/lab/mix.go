@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/goccy/go-yaml/ast"
+	"go.yaml.in/yaml/v4"
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/conntrack"
@@ -105,7 +105,7 @@ func (p Protocol) String() string { return conntrack.ProtocolName(p.Number) }
 func (p Protocol) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
 // UnmarshalYAML reads it and keeps the place for an error.
-func (p *Protocol) UnmarshalYAML(n ast.Node) error {
+func (p *Protocol) UnmarshalYAML(n *yaml.Node) error {
 	var names []string
 	for _, number := range mixProtocols {
 		names = append(names, conntrack.ProtocolName(number))
@@ -128,7 +128,7 @@ type State struct{ conntrack.TCPState }
 func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // UnmarshalYAML reads it and keeps the place for an error.
-func (s *State) UnmarshalYAML(n ast.Node) error {
+func (s *State) UnmarshalYAML(n *yaml.Node) error {
 	var names []string
 	for state := conntrack.TCPSynSent; state <= conntrack.TCPSynSent2; state++ {
 		names = append(names, state.String())
@@ -163,7 +163,7 @@ func (s Span) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 const maxTimeout = 480 * time.Hour
 
 // UnmarshalYAML reads it and keeps the place for an error.
-func (s *Span) UnmarshalYAML(n ast.Node) error {
+func (s *Span) UnmarshalYAML(n *yaml.Node) error {
 	return scalar(n, "a time in whole seconds from 1s to 480h, such as 120s, or a range such as 30s-2m", func(text string) error {
 		first, last, isRange := strings.Cut(text, "-")
 		if !isRange {
@@ -204,7 +204,7 @@ func (p Ports) String() string {
 func (p Ports) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
 // UnmarshalYAML reads it and keeps the place for an error.
-func (p *Ports) UnmarshalYAML(n ast.Node) error {
+func (p *Ports) UnmarshalYAML(n *yaml.Node) error {
 	return scalar(n, "a port or a range such as 1024-65535", func(text string) error {
 		first, last, isRange := strings.Cut(text, "-")
 		if !isRange {
@@ -245,7 +245,7 @@ func (e Endpoint) String() string {
 func (e Endpoint) MarshalText() ([]byte, error) { return []byte(e.String()), nil }
 
 // UnmarshalYAML reads it and keeps the place for an error.
-func (e *Endpoint) UnmarshalYAML(n ast.Node) error {
+func (e *Endpoint) UnmarshalYAML(n *yaml.Node) error {
 	return scalar(n, "an address or prefix, and a port where the protocol has ports, such as 203.0.113.1:443, 203.0.113.0/24:443, [2001:db8::/112]:443", func(text string) (err error) {
 		*e, err = parseEndpoint(text)
 		return err

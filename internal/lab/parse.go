@@ -1,7 +1,7 @@
 package lab
 
 import (
-	"github.com/goccy/go-yaml/ast"
+	"go.yaml.in/yaml/v4"
 
 	"github.com/natkit/natkit/internal/document"
 )
@@ -40,7 +40,7 @@ func parse[T any](filename, what string, source []byte, check func(*T) *problem)
 }
 
 // scalar hands a plain value's text to read. Any failure becomes "expected …".
-func scalar(n ast.Node, expected string, read func(string) error) error {
+func scalar(n *yaml.Node, expected string, read func(string) error) error {
 	return document.Scalar(n, expected, read)
 }
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/goccy/go-yaml/ast"
+	"go.yaml.in/yaml/v4"
 
 	"github.com/natkit/natkit/internal/load"
 )
@@ -16,7 +16,7 @@ import (
 type Duration struct{ time.Duration }
 
 // UnmarshalYAML reads it and keeps the place for an error.
-func (d *Duration) UnmarshalYAML(n ast.Node) error {
+func (d *Duration) UnmarshalYAML(n *yaml.Node) error {
 	return scalar(n, "a duration such as 500ms, 2s or 1m", func(text string) (err error) {
 		d.Duration, err = time.ParseDuration(text)
 		return err
@@ -30,7 +30,7 @@ func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil
 type Prefix struct{ netip.Prefix }
 
 // UnmarshalYAML reads it and keeps the place for an error.
-func (p *Prefix) UnmarshalYAML(n ast.Node) error {
+func (p *Prefix) UnmarshalYAML(n *yaml.Node) error {
 	return scalar(n, "an address with prefix length such as 198.18.0.1/24", func(text string) (err error) {
 		p.Prefix, err = netip.ParsePrefix(text)
 		if err == nil && !usable(p.Addr()) {
@@ -44,7 +44,7 @@ func (p *Prefix) UnmarshalYAML(n ast.Node) error {
 type Address struct{ netip.Addr }
 
 // UnmarshalYAML reads it and keeps the place for an error.
-func (a *Address) UnmarshalYAML(n ast.Node) error {
+func (a *Address) UnmarshalYAML(n *yaml.Node) error {
 	return scalar(n, "an address such as 198.18.0.1", func(text string) (err error) {
 		a.Addr, err = netip.ParseAddr(text)
 		if err == nil && !usable(a.Addr) {
@@ -58,7 +58,7 @@ func (a *Address) UnmarshalYAML(n ast.Node) error {
 type Addresses []netip.Addr
 
 // UnmarshalYAML reads them and keeps the place for an error.
-func (a *Addresses) UnmarshalYAML(n ast.Node) error {
+func (a *Addresses) UnmarshalYAML(n *yaml.Node) error {
 	return scalar(n, "an address, a range or a prefix such as 198.18.0.10, 198.18.0.10-198.18.0.11 or 198.18.1.0/30", func(text string) (err error) {
 		*a, err = load.ParseSources(text)
 		for _, addr := range *a {
@@ -74,7 +74,7 @@ func (a *Addresses) UnmarshalYAML(n ast.Node) error {
 type AddrPort struct{ netip.AddrPort }
 
 // UnmarshalYAML reads it and keeps the place for an error.
-func (a *AddrPort) UnmarshalYAML(n ast.Node) error {
+func (a *AddrPort) UnmarshalYAML(n *yaml.Node) error {
 	return scalar(n, "an address and port such as 198.19.0.2:80", func(text string) (err error) {
 		a.AddrPort, err = netip.ParseAddrPort(text)
 		if err == nil && (!usable(a.Addr()) || a.Port() == 0) {
@@ -94,7 +94,7 @@ type Port struct {
 func (p Port) String() string { return fmt.Sprintf("%s/%d", p.Protocol, p.Number) }
 
 // UnmarshalYAML reads it and keeps the place for an error.
-func (p *Port) UnmarshalYAML(n ast.Node) error {
+func (p *Port) UnmarshalYAML(n *yaml.Node) error {
 	return scalar(n, "a protocol and port such as tcp/8080", func(text string) error {
 		proto, number, ok := strings.Cut(text, "/")
 		v, err := strconv.ParseUint(number, 10, 16)

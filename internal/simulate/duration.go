@@ -3,7 +3,7 @@ package simulate
 import (
 	"time"
 
-	"github.com/goccy/go-yaml/ast"
+	"go.yaml.in/yaml/v4"
 
 	"github.com/natkit/natkit/internal/document"
 )
@@ -12,7 +12,7 @@ import (
 type Duration struct{ time.Duration }
 
 // UnmarshalYAML reads it and keeps the place for an error.
-func (d *Duration) UnmarshalYAML(n ast.Node) error {
+func (d *Duration) UnmarshalYAML(n *yaml.Node) error {
 	return document.Scalar(n, "a duration such as 500ms, 2s or 1h30m", func(text string) (err error) {
 		d.Duration, err = time.ParseDuration(text)
 		return err

@@ -1,6 +1,6 @@
 package simulate
 
-import "github.com/goccy/go-yaml"
+import "go.yaml.in/yaml/v4"
 
 // YAML is the configuration as text that Parse reads; what has its default's zero
 // value is left out, and so are points that come from a CSV file.
@@ -12,6 +12,6 @@ func YAML(c *Config) (string, error) {
 		written.Arrivals = &fromFile
 		c = &written
 	}
-	text, err := yaml.MarshalWithOptions(c, yaml.OmitZero(), yaml.IndentSequence(true))
+	text, err := yaml.Dump(c, yaml.WithIndent(2))
 	return string(text), err
 }
