@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 // smallBundle needs no privilege: nothing can be read from its roots.
@@ -178,6 +179,7 @@ func FuzzReadBundle(f *testing.F) {
 		tar.Header{Name: "1/trace.json", Uname: `{"drops":{"seconds":1,"sites":[{"function":"f","packets":1}]},"parts":[{"name":"drops"}]}`},
 		tar.Header{Name: "1/head.json", Uname: "{}"}, tar.Header{Name: "1/tail.json", Uname: "{}"}))
 	f.Fuzz(func(t *testing.T, file []byte) {
+		defer testutil.Bounded(t, len(file))()
 		if rec, err := ReadBundle(bytes.NewReader(file)); err == nil && len(rec.Snapshots) != 2 {
 			t.Errorf("a recording of %d snapshots", len(rec.Snapshots))
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 func TestParseStat(t *testing.T) {
@@ -204,6 +205,7 @@ func FuzzParseLine(f *testing.F) {
 	f.Add([]byte("4,370,1729914585,-;nf_conntrack: table full in netns 4026532733, dropping packet\n K=v\n"))
 	f.Add([]byte(`4,2,6000000,-;net_ratelimit: 4213 callbacks suppressed \xff`))
 	f.Fuzz(func(t *testing.T, b []byte) {
+		defer testutil.Bounded(t, len(b))()
 		if l, ok := parseLine(b); ok && strings.ContainsAny(l.Text, "\x00\x1b\n") {
 			t.Errorf("control characters in %q", l.Text)
 		}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/natkit/natkit/internal/testutil"
 	"go.yaml.in/yaml/v4"
 )
 
@@ -110,6 +111,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add("name: x\nbeds: [*a]\n")
 	f.Add("far: &a {plants: *a}\n")
 	f.Fuzz(func(t *testing.T, text string) {
+		defer testutil.Bounded(t, len(text))()
 		_, err := decode(text)
 		var syntax *SyntaxError
 		if err != nil && (!errors.As(err, &syntax) || strings.Contains(err.Error(), "\n") || strings.Count(syntax.Excerpt, "\n") > 1) {

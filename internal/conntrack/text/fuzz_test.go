@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/testutil"
 	"golang.org/x/sys/unix"
 )
 
@@ -27,6 +28,7 @@ func FuzzEach(f *testing.F) {
 	}
 	f.Add(gzipped(good))
 	f.Fuzz(func(t *testing.T, text []byte) {
+		defer testutil.Bounded(t, len(text))()
 		stats, err := Each(bytes.NewReader(text), func(e *conntrack.Entry) error {
 			c := e.Clone()
 			checkForms(t, &c)
