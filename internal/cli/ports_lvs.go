@@ -90,7 +90,7 @@ func noIPVS(source string, s *snapshot.Snapshot) error {
 func (p *portsVerb) recordLVS(cmd *cobra.Command, doc *lvsDocument) (*snapshot.Recording, error) {
 	if p.entries.fromText(cmd) {
 		doc.Source = "bundle " + p.entries.from
-		return readBundleFile(p.env, p.entries.from)
+		return readBundleFile(p.env, p.entries.from, snapshot.DefaultBudget)
 	}
 	ns, err := p.entries.open(cmd)
 	if err != nil {
@@ -105,7 +105,7 @@ func (p *portsVerb) recordLVS(cmd *cobra.Command, doc *lvsDocument) (*snapshot.R
 }
 
 // readBundleFile reads what 'natkit snapshot' wrote; - is standard input.
-func readBundleFile(env *Env, name string) (*snapshot.Recording, error) {
+func readBundleFile(env *Env, name string, memory int64) (*snapshot.Recording, error) {
 	r := io.NopCloser(env.Stdin)
 	if name != "-" {
 		file, err := os.Open(name)
@@ -115,7 +115,7 @@ func readBundleFile(env *Env, name string) (*snapshot.Recording, error) {
 		r = file
 	}
 	defer r.Close()
-	rec, err := collect.ReadBundle(r)
+	rec, err := collect.ReadBundle(r, snapshot.NewBudget(memory))
 	if err != nil {
 		return nil, fmt.Errorf("read bundle %s: %w", name, err)
 	}

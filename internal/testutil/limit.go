@@ -49,7 +49,7 @@ func CPUTime(t testing.TB) time.Duration {
 // any input should take, and far below what one takes that grows with its square.
 func Bounded(t testing.TB, input int) func() {
 	const (
-		fixedBytes, bytesPerByte = 4 << 20, 2 << 10
+		fixedBytes, bytesPerByte = 8 << 20, 2 << 10
 		fixedTime, timePerByte   = 10 * time.Second, time.Millisecond
 	)
 	bytes, used := allocated(), CPUTime(t)
