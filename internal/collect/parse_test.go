@@ -282,3 +282,25 @@ func TestWithoutConntrack(t *testing.T) {
 		t.Errorf("memory = %+v", s.Memory)
 	}
 }
+
+// FuzzParseFiles is for /proc/meminfo, slabinfo and stat.
+func FuzzParseFiles(f *testing.F) {
+	f.Add("MemTotal: 16 kB\nMemAvailable: 8 kB\n")
+	f.Add("slabinfo - version: 2.1\nnf_conntrack 1 2 320 25 2 : tunables 0 0 0 : slabdata 1 1 0\n")
+	f.Add("cpu  1 2 3 4 5 6 7 8 9 10\nbtime 1\n")
+	f.Add("entries  searched found\n00000001 00000002 00000003\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		defer testutil.Bounded(t, len(text))()
+		slabs, err := parseSlabinfo(strings.NewReader(text))
+		if err == nil && len(slabs) > strings.Count(text, "\n")+1 {
+			t.Errorf("%d slabs", len(slabs))
+		}
+		if m, err := parseMemory(strings.NewReader(text)); err == nil && m == nil {
+			t.Error("neither memory nor an error")
+		}
+		if rows, err := parseStat(strings.NewReader(text)); err == nil && len(rows) > strings.Count(text, "\n")+1 {
+			t.Errorf("%d rows", len(rows))
+		}
+		_, _ = parseCPUTimes(strings.NewReader(text))
+	})
+}

@@ -2,6 +2,7 @@ package netns
 
 import (
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"strings"
@@ -67,10 +68,19 @@ func (f *finder) mounted(process string) {
 	if err != nil {
 		return
 	}
-	for line := range strings.Lines(string(text)) {
-		fields := strings.Fields(line)
-		if len(fields) > 4 && strings.HasPrefix(fields[3], "net:[") {
-			f.add(process+"/root"+fields[4], filepath.Base(fields[4]))
+	for place := range mountPlaces(string(text)) {
+		f.add(process+"/root"+place, filepath.Base(place))
+	}
+}
+
+// mountPlaces are where a mountinfo says that network namespaces are mounted.
+func mountPlaces(text string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for line := range strings.Lines(text) {
+			fields := strings.Fields(line)
+			if len(fields) > 4 && strings.HasPrefix(fields[3], "net:[") && !yield(fields[4]) {
+				return
+			}
 		}
 	}
 }

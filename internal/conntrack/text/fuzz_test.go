@@ -211,3 +211,15 @@ func generateTuple(rng *rand.Rand, v6 bool, proto uint8) conntrack.Tuple {
 		ICMPID: uint16(rng.Uint32()), ICMPType: uint8(rng.Uint32()), ICMPCode: uint8(rng.Uint32()),
 	}
 }
+
+// FuzzReadLabels reads connlabel.conf.
+func FuzzReadLabels(f *testing.F) {
+	f.Add("0 zero # first\n127 last\n")
+	f.Fuzz(func(t *testing.T, conf string) {
+		defer testutil.Bounded(t, len(conf))()
+		l, err := ReadLabels(strings.NewReader(conf))
+		if (l == nil) == (err == nil) {
+			t.Fatalf("%v, %v", l, err)
+		}
+	})
+}
