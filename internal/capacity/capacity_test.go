@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 func TestSteady(t *testing.T) {
@@ -125,6 +126,7 @@ func TestSize(t *testing.T) {
 func FuzzSize(f *testing.F) {
 	f.Add(int64(262144), int64(65536), int64(262144), int64(100), true, int64(0), uint64(1<<32))
 	f.Fuzz(func(t *testing.T, limit, buckets, held, arriving int64, lower bool, other int64, memory uint64) {
+		defer testutil.Bounded(t, 56)()
 		const big = 1 << 32
 		for _, v := range []int64{limit, buckets, held, arriving, other} {
 			if v < 0 || v > big {

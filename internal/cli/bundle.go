@@ -13,8 +13,9 @@ import (
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
-// readBundleFile reads what 'natkit snapshot' wrote; - is standard input.
-func readBundleFile(env *Env, name string) (*snapshot.Recording, error) {
+// readBundleFile reads what 'natkit snapshot' wrote, which may take so many bytes of
+// memory; - is standard input.
+func readBundleFile(env *Env, name string, memory int64) (*snapshot.Recording, error) {
 	r := io.NopCloser(env.Stdin)
 	if name != "-" {
 		file, err := os.Open(name)
@@ -27,7 +28,7 @@ func readBundleFile(env *Env, name string) (*snapshot.Recording, error) {
 	buffered := bufio.NewReaderSize(r, bundleHead)
 	head, _ := buffered.Peek(bundleHead)       // the reader meets the error again
 	head = append([]byte(nil), plain(head)...) // reading on overwrites what was peeked
-	rec, err := collect.ReadBundle(buffered)
+	rec, err := collect.ReadBundle(buffered, snapshot.NewBudget(memory))
 	if err != nil {
 		if what, verb := otherInput(head); what != "" {
 			return nil, malformed(fmt.Errorf("read bundle %s: this is %s, not a bundle of 'natkit snapshot': natkit %s %s reads it", name, what, verb, name))

@@ -12,6 +12,7 @@ import (
 	"github.com/natkit/natkit/internal/diagnose"
 	"github.com/natkit/natkit/internal/doctor"
 	"github.com/natkit/natkit/internal/report"
+	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/apply"
 )
@@ -20,6 +21,8 @@ type doctorFlags struct {
 	target target
 	window time.Duration
 	from   string
+	// memory is what a bundle may take, in MiB.
+	memory uint32
 	json   bool
 	trace  bool
 	fix    bool
@@ -64,6 +67,7 @@ missing. 130: interrupted; what was seen until then is reported.`,
 	f.target.addFlags(cmd)
 	addWindow(cmd, &f.window, 5*time.Second)
 	cmd.Flags().StringVar(&f.from, "from", "", "diagnose a bundle `FILE` that 'natkit snapshot' wrote; - for standard input")
+	cmd.Flags().Uint32Var(&f.memory, "max-memory", snapshot.DefaultBudget>>20, "with --from: `MiB` of memory that the bundle may take")
 	addTrace(cmd, &f.trace)
 	addJSON(cmd, &f.json, diagnose.ReportSchema)
 	cmd.Flags().BoolVar(&f.fix, "fix", false, "apply the automatic remedies, and look again")
@@ -76,6 +80,8 @@ missing. 130: interrupted; what was seen until then is reported.`,
 
 func (f *doctorFlags) check(cmd *cobra.Command, env *Env) error {
 	switch {
+	case f.from == "" && cmd.Flags().Changed("max-memory"):
+		return usagef("--max-memory requires --from")
 	case !f.fix && f.change.given(cmd):
 		return usagef("--yes, --confirm and --persist go with --fix")
 	case f.fix && f.json && !f.change.yes:
@@ -197,7 +203,7 @@ func (f *doctorFlags) print(env *Env, r *diagnose.Report) error {
 }
 
 func (f *doctorFlags) readBundle(env *Env) (*diagnose.Report, error) {
-	rec, err := readBundleFile(env, f.from)
+	rec, err := readBundleFile(env, f.from, int64(f.memory)<<20)
 	if err != nil {
 		return nil, err
 	}

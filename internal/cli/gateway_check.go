@@ -91,8 +91,12 @@ func (f *gatewayCheck) run(ctx context.Context, env *Env, ns *netns.Handle, name
 			return fmt.Errorf("look at this host: %w; --offline checks the file alone", err)
 		}
 	}
+	findings, err := unlessEnded(ctx, func() ([]gateway.Finding, error) { return engine.Standard.Check(file, facts), nil })
+	if err != nil {
+		return err
+	}
 	doc := gatewayCheckDocument{Schema: gatewayCheckSchema, File: file.Name, Rules: len(file.Config.NAT) + len(file.Config.IPv6),
-		Offline: f.offline, Unknown: append([]string{}, facts.Unknown...), Findings: append([]gateway.Finding{}, engine.Standard.Check(file, facts)...)}
+		Offline: f.offline, Unknown: append([]string{}, facts.Unknown...), Findings: append([]gateway.Finding{}, findings...)}
 	for _, found := range doc.Findings {
 		if found.Severity == gateway.Refuse {
 			doc.Refused++
@@ -115,7 +119,28 @@ func readGateway(ctx context.Context, env *Env, name string) (*gateway.File, err
 	if err != nil {
 		return nil, err
 	}
-	return gateway.Parse(gatewayName(name), text)
+	return unlessEnded(ctx, func() (*gateway.File, error) { return gateway.Parse(gatewayName(name), text) })
+}
+
+// unlessEnded is what fn returns, or an error as soon as natkit is told to end: a large
+// file takes seconds. fn changes nothing, so that it can be left alone.
+func unlessEnded[T any](ctx context.Context, fn func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		value, err := fn()
+		done <- result{value, err}
+	}()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-ctx.Done():
+		var none T
+		return none, ctx.Err()
+	}
 }
 
 func (f *gatewayCheck) print(env *Env, doc gatewayCheckDocument) error {

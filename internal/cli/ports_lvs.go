@@ -79,7 +79,7 @@ func noIPVS(source string, s *snapshot.Snapshot) error {
 func (p *portsVerb) recordLVS(cmd *cobra.Command, doc *lvsDocument) (*snapshot.Recording, error) {
 	if p.entries.fromText(cmd) {
 		doc.Source = "bundle " + p.entries.from
-		return readBundleFile(p.env, p.entries.from)
+		return readBundleFile(p.env, p.entries.from, snapshot.DefaultBudget)
 	}
 	ns, err := p.entries.open(cmd)
 	if err != nil {

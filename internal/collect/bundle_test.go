@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 // smallBundle needs no privilege: nothing can be read from its roots.
@@ -27,11 +29,11 @@ func smallBundle(t testing.TB) []byte {
 
 func TestTruncatedBundleIsAnError(t *testing.T) {
 	whole := smallBundle(t)
-	if _, err := ReadBundle(bytes.NewReader(whole)); err != nil {
+	if _, err := ReadBundle(bytes.NewReader(whole), nil); err != nil {
 		t.Fatal(err)
 	}
 	for n := range whole {
-		if rec, err := ReadBundle(bytes.NewReader(whole[:n])); err == nil || rec != nil {
+		if rec, err := ReadBundle(bytes.NewReader(whole[:n]), nil); err == nil || rec != nil {
 			t.Fatalf("%d of %d bytes were accepted", n, len(whole))
 		} else if !strings.Contains(err.Error(), "truncated") {
 			t.Fatalf("%d of %d bytes: %v does not say truncated", n, len(whole), err)
@@ -41,7 +43,7 @@ func TestTruncatedBundleIsAnError(t *testing.T) {
 
 func TestDamagedBundleIsAnError(t *testing.T) {
 	whole := smallBundle(t)
-	want, err := ReadBundle(bytes.NewReader(whole))
+	want, err := ReadBundle(bytes.NewReader(whole), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +51,7 @@ func TestDamagedBundleIsAnError(t *testing.T) {
 	for at := 10; at < len(whole); at += 7 {
 		damaged := bytes.Clone(whole)
 		damaged[at] ^= 0x55
-		got, err := ReadBundle(bytes.NewReader(damaged))
+		got, err := ReadBundle(bytes.NewReader(damaged), nil)
 		if err != nil {
 			refused++
 		} else if d := cmp.Diff(want, got); d != "" {
@@ -110,7 +112,7 @@ func TestHostileBundles(t *testing.T) {
 	}
 	for _, c := range tests {
 		t.Run(c.name, func(t *testing.T) {
-			rec, err := ReadBundle(bytes.NewReader(c.file))
+			rec, err := ReadBundle(bytes.NewReader(c.file), nil)
 			if err == nil || rec != nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("ReadBundle = %v, %v; want an error that says %q", rec, err, c.want)
 			}
@@ -128,15 +130,15 @@ func TestBundleOfManyFilesIsBounded(t *testing.T) {
 		}
 		pw.CloseWithError(err)
 	}()
-	_, err := ReadBundle(pr)
+	_, err := ReadBundle(pr, nil)
 	pr.Close()
-	if err == nil || !strings.Contains(err.Error(), "before 0/head.json") {
+	if !errors.Is(err, snapshot.ErrBudget) && (err == nil || !strings.Contains(err.Error(), "before 0/head.json")) {
 		t.Errorf("ReadBundle = %v", err)
 	}
 }
 
 func TestBundleKeepsWhyNothingCouldBeRead(t *testing.T) {
-	rec, err := ReadBundle(bytes.NewReader(smallBundle(t)))
+	rec, err := ReadBundle(bytes.NewReader(smallBundle(t)), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,15 +172,68 @@ func TestWriteBundleToAFullDisk(t *testing.T) {
 	}
 }
 
+// TestBundleIsBounded: a few kilobytes that would become gigabytes are an error that
+// names the member, whatever part of the bundle they are in.
+func TestBundleIsBounded(t *testing.T) {
+	many := func(before, item, after string) string {
+		return before + strings.Repeat(item+",", snapshot.MemberMax/4/len(item)) + item + after
+	}
+	first := tar.Header{Name: "natkit-bundle.json", Uname: `{"schema":"natkit.bundle/1"}`}
+	whole := func(members ...tar.Header) []byte {
+		all := []tar.Header{first}
+		for _, folder := range []string{"0", "1"} {
+			for _, m := range append(members, tar.Header{Name: "head.json", Uname: "{}"}, tar.Header{Name: "tail.json", Uname: "{}"}) {
+				m.Name = folder + "/" + m.Name
+				all = append(all, m)
+			}
+		}
+		return archive(t, append(all, tar.Header{Name: "end.json", Uname: fmt.Sprintf(`{"members":%d}`, len(all))})...)
+	}
+	if _, err := ReadBundle(bytes.NewReader(whole(tar.Header{Name: "nat_rules.json", Uname: `{"rules":[{"unless":[{}]}]}`})), nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range []tar.Header{
+		{Name: "nat_rules.json", Uname: many(`{"rules":[`, `{}`, `]}`)},
+		{Name: "nat_rules.json", Uname: many(`{"RULES":[{"unless":[`, `{}`, `]}]}`)},
+		{Name: "trace.json", Uname: many(`{"drops":{"flows":[`, `{}`, `]}}`)},
+		{Name: "trace.json", Uname: many(`{"profile":{"functions":[`, `{}`, `]}}`)},
+		{Name: "head.json", Uname: many(`{"cut":[`, `""`, `]}`)},
+		{Name: "files/proc/meminfo", Uname: strings.Repeat("x", snapshot.MemberMax)},
+	} {
+		t.Run(m.Name, func(t *testing.T) {
+			file := whole(m)
+			defer testutil.Bounded(t, 150_000)() // some 300 MB
+			rec, err := ReadBundle(bytes.NewReader(file), snapshot.NewBudget(24<<20))
+			if rec != nil || !errors.Is(err, snapshot.ErrBudget) || !strings.Contains(err.Error(), m.Name) {
+				t.Errorf("%d bytes: %v", len(file), err)
+			}
+		})
+	}
+}
+
+// FuzzReadBundle changes members, as the checksum of the whole keeps most other changes
+// from being read.
 func FuzzReadBundle(f *testing.F) {
-	f.Add(smallBundle(f))
-	f.Add(archive(f, tar.Header{Name: "natkit-bundle.json", Uname: `{"schema":"natkit.bundle/1"}`}, tar.Header{Name: "0/head.json", Uname: "{}"}))
-	f.Add(archive(f, tar.Header{Name: "natkit-bundle.json", Uname: `{"schema":"natkit.bundle/1"}`},
-		tar.Header{Name: "0/head.json", Uname: "{}"}, tar.Header{Name: "0/tail.json", Uname: "{}"},
-		tar.Header{Name: "1/trace.json", Uname: `{"drops":{"seconds":1,"sites":[{"function":"f","packets":1}]},"parts":[{"name":"drops"}]}`},
-		tar.Header{Name: "1/head.json", Uname: "{}"}, tar.Header{Name: "1/tail.json", Uname: "{}"}))
-	f.Fuzz(func(t *testing.T, file []byte) {
-		if rec, err := ReadBundle(bytes.NewReader(file)); err == nil && len(rec.Snapshots) != 2 {
+	f.Add("nat_rules.json", []byte(`{"rules":[{"kind":"snat","unless":[{}]}]}`), []byte("{}"))
+	f.Add("trace.json", []byte(`{"drops":{"seconds":1,"sites":[{"function":"f","packets":1}]},"parts":[{"name":"drops"}]}`), []byte("{}"))
+	f.Add("files/proc/meminfo", []byte("MemTotal: 16 kB\n"), []byte(`{"machine":{"arch":"x86_64","page_bytes":4096},"failures":{"machine":{"error":"no"}},"struct_sizes":{"nf_conn":320}}`))
+	f.Add("files/proc/slabinfo", []byte("slabinfo - version: 2.1\nnf_conntrack 1 2 320 25 2 : tunables 0 0 0 : slabdata 1 1 0\n"), []byte("{}"))
+	f.Add("files/proc/self/mountinfo", []byte("22 1 0:20 / /proc rw - proc proc rw\n"), []byte("{}"))
+	f.Add("files/proc/stat", []byte("cpu 1 2 3 4 5 6 7 8 9 10\nbtime 1\n"), []byte("{}"))
+	f.Add("kmsg.txt", []byte("4,1,1,-;nf_conntrack: table full\n"), []byte(`{"kernel_log_next":2}`))
+	f.Add("counters.bin", []byte{20, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0}, []byte("{}"))
+	f.Add("ipvs_timeouts.json", []byte(`{}`), []byte(`{"lists":{"list /proc/net/":["a"]}}`))
+	f.Fuzz(func(t *testing.T, name string, data, head []byte) {
+		defer testutil.Bounded(t, 2000+len(name)+4*(len(data)+len(head)))()
+		var file bytes.Buffer
+		b, err := snapshot.NewBundleWriter(&file, time.Unix(0, 0))
+		for _, folder := range []string{"0/", "1/"} {
+			err = errors.Join(err, b.Add(folder+name, data), b.Add(folder+headName, head), b.Add(folder+tableFolder+"/0", data), b.Add(folder+tailName, []byte("{}")))
+		}
+		if errors.Join(err, b.Close()) != nil {
+			t.Skip()
+		}
+		if rec, err := ReadBundle(&file, nil); err == nil && len(rec.Snapshots) != 2 {
 			t.Errorf("a recording of %d snapshots", len(rec.Snapshots))
 		}
 	})

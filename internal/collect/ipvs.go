@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -170,7 +169,7 @@ func (t *tape) ipvsTimeouts() (*snapshot.IPVSTimeouts, error) {
 		return nil, errNotRecorded{askedIPVSTimeouts}
 	}
 	timeouts := &snapshot.IPVSTimeouts{}
-	return timeouts, json.Unmarshal(data, timeouts)
+	return timeouts, t.parse(ipvsTimeoutsName, data, timeouts)
 }
 
 // RecordIPVS reads IPVS alone, and again after o.For where that is not 0. Where there is

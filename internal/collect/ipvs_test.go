@@ -65,7 +65,7 @@ func TestIPVSInBundles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	read, err := ReadBundle(&file)
+	read, err := ReadBundle(&file, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func TestIPVSCutInBundles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	read, err := ReadBundle(&file)
+	read, err := ReadBundle(&file, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

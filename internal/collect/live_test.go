@@ -265,7 +265,7 @@ func TestBundleGivesTheSame(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			again, err := ReadBundle(bytes.NewReader(file.Bytes()))
+			again, err := ReadBundle(bytes.NewReader(file.Bytes()), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -310,7 +310,7 @@ func TestWithoutPrivilege(t *testing.T) {
 		if n, ok := s.Sysctls.Int("net.netfilter.nf_conntrack_max"); !ok || n == 0 || s.PartError("sysctls") != "" {
 			t.Errorf("sysctls: %v, %q", s.Sysctls, s.PartError("sysctls"))
 		}
-		again, err := ReadBundle(&file)
+		again, err := ReadBundle(&file, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

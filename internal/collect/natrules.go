@@ -50,7 +50,7 @@ func (t *tape) natRules() (*snapshot.NATRules, error) {
 		return nil, errNotRecorded{askedNATRules}
 	}
 	rules := &snapshot.NATRules{}
-	if err := parseMember(member(t.index, natRulesName), data, rules); err != nil {
+	if err := t.parse(natRulesName, data, rules); err != nil {
 		return nil, err
 	}
 	return rules, nil

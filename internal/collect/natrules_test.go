@@ -33,7 +33,7 @@ func TestBundleCarriesNATRules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := ReadBundle(&file)
+	again, err := ReadBundle(&file, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func TestOldBundleHasNoNATRules(t *testing.T) {
 	if err := cmp.Or(err, b.Close()); err != nil {
 		t.Fatal(err)
 	}
-	rec, err := ReadBundle(&file)
+	rec, err := ReadBundle(&file, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

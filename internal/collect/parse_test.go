@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 func TestParseStat(t *testing.T) {
@@ -204,6 +205,7 @@ func FuzzParseLine(f *testing.F) {
 	f.Add([]byte("4,370,1729914585,-;nf_conntrack: table full in netns 4026532733, dropping packet\n K=v\n"))
 	f.Add([]byte(`4,2,6000000,-;net_ratelimit: 4213 callbacks suppressed \xff`))
 	f.Fuzz(func(t *testing.T, b []byte) {
+		defer testutil.Bounded(t, len(b))()
 		if l, ok := parseLine(b); ok && strings.ContainsAny(l.Text, "\x00\x1b\n") {
 			t.Errorf("control characters in %q", l.Text)
 		}
@@ -279,4 +281,26 @@ func TestWithoutConntrack(t *testing.T) {
 	if s.Memory != nil {
 		t.Errorf("memory = %+v", s.Memory)
 	}
+}
+
+// FuzzParseFiles is for /proc/meminfo, slabinfo and stat.
+func FuzzParseFiles(f *testing.F) {
+	f.Add("MemTotal: 16 kB\nMemAvailable: 8 kB\n")
+	f.Add("slabinfo - version: 2.1\nnf_conntrack 1 2 320 25 2 : tunables 0 0 0 : slabdata 1 1 0\n")
+	f.Add("cpu  1 2 3 4 5 6 7 8 9 10\nbtime 1\n")
+	f.Add("entries  searched found\n00000001 00000002 00000003\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		defer testutil.Bounded(t, len(text))()
+		slabs, err := parseSlabinfo(strings.NewReader(text))
+		if err == nil && len(slabs) > strings.Count(text, "\n")+1 {
+			t.Errorf("%d slabs", len(slabs))
+		}
+		if m, err := parseMemory(strings.NewReader(text)); err == nil && m == nil {
+			t.Error("neither memory nor an error")
+		}
+		if rows, err := parseStat(strings.NewReader(text)); err == nil && len(rows) > strings.Count(text, "\n")+1 {
+			t.Errorf("%d rows", len(rows))
+		}
+		_, _ = parseCPUTimes(strings.NewReader(text))
+	})
 }

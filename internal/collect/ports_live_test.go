@@ -63,7 +63,7 @@ func TestPortsInRecordingAndBundle(t *testing.T) {
 		len(p.Users) != 1 || p.Users[0] != (snapshot.Talker{Who: "198.18.0.2", Entries: 20500}) {
 		t.Errorf("last: %+v", p)
 	}
-	again, err := ReadBundle(&bundle)
+	again, err := ReadBundle(&bundle, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -72,7 +72,12 @@ func (o *observation) files(ctx context.Context) {
 		o.KernelLog, o.KernelLogNext = log.newest(), next
 		return err
 	})
-	o.part("nat_rules", func() (err error) { o.NATRules, err = o.src.natRules(); return err })
+	o.part("nat_rules", func() (err error) {
+		if o.NATRules, err = o.src.natRules(); err == nil && o.NATRules.TooMany {
+			err = errors.New("read NAT rules: jumps lead to them in too many ways to follow: some may be missing, others lack their conditions")
+		}
+		return err
+	})
 	o.part(snapshot.PartTCP, func() (err error) { o.TCP, err = readTCP(o.src); return err })
 	o.readIPVS()
 	o.part("conntrack_stat", func() (err error) { o.ConntrackStat, err = readStat(ctx, o.src); return err })

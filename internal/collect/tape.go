@@ -2,8 +2,8 @@ package collect
 
 import (
 	"bytes"
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -46,7 +46,7 @@ func newTape(b *snapshot.BundleReader, index int) (*tape, error) {
 			return nil, err
 		}
 		if name == headName {
-			return t, parseMember(headName, data, &t.head)
+			return t, t.parse(headName, data, &t.head)
 		}
 		held += len(data) + len(name) + memberCost
 		t.files[name] = data
@@ -70,11 +70,15 @@ func (t *tape) next() (string, []byte, error) {
 	return strings.TrimPrefix(name, folder), data, nil
 }
 
-func parseMember(name string, data []byte, v any) error {
-	if err := json.Unmarshal(data, v); err != nil {
-		return fmt.Errorf("read bundle: %s: %w", name, err)
+func (t *tape) parse(name string, data []byte, v any) error {
+	err := t.bundle.Unmarshal(data, v)
+	if err != nil {
+		err = fmt.Errorf("read bundle: %s: %w", member(t.index, name), err)
 	}
-	return nil
+	if errors.Is(err, snapshot.ErrBudget) { // no part that is missing
+		t.err = err
+	}
+	return err
 }
 
 func (t *tape) failure(what string) error {
@@ -136,7 +140,7 @@ func (t *tape) traced(*snapshot.Trace) (*snapshot.Trace, error) {
 		return nil, nil
 	}
 	trace := &snapshot.Trace{}
-	return trace, parseMember(member(t.index, traceName), data, trace)
+	return trace, t.parse(traceName, data, trace)
 }
 
 func (t *tape) clock(label string) instant {
@@ -190,7 +194,7 @@ func (t *tape) table(_ context.Context, fn func([]byte) error) (dump.Result, err
 	for {
 		name, data, err := t.next()
 		if err == nil && name == tailName {
-			if err = parseMember(tailName, data, &t.tail); err == nil {
+			if err = t.parse(tailName, data, &t.tail); err == nil {
 				return t.ended(wrong)
 			}
 		}
@@ -198,7 +202,7 @@ func (t *tape) table(_ context.Context, fn func([]byte) error) (dump.Result, err
 			err = fmt.Errorf("read bundle: %q in a table", name)
 		}
 		if err != nil {
-			t.err = err
+			t.err = cmp.Or(t.err, err)
 			return dump.Result{}, err
 		}
 		// The recorder stopped where it was told to; what is here was all counted.
@@ -220,9 +224,13 @@ func (t *tape) ended(wrong error) (dump.Result, error) {
 }
 
 // ReadBundle reads what WriteBundle wrote with the collectors that read the
-// running kernel. A damaged bundle is an error, never half a recording.
-func ReadBundle(r io.Reader) (*snapshot.Recording, error) {
-	b, err := snapshot.NewBundleReader(r)
+// running kernel. A damaged bundle is an error, never half a recording, and so is one
+// that takes more memory than the budget has (nil: the default one).
+func ReadBundle(r io.Reader, budget *snapshot.Budget) (*snapshot.Recording, error) {
+	if budget == nil {
+		budget = snapshot.NewBudget(snapshot.DefaultBudget)
+	}
+	b, err := snapshot.NewBundleReader(r, budget)
 	if err != nil {
 		return nil, err
 	}

@@ -120,6 +120,7 @@ func FuzzParseCounters(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
+		defer testutil.Bounded(t, len(text))()
 		counters, err := parseCounters(strings.NewReader(text), procSNMP, "Tcp", "TcpExt")
 		if err == nil && len(counters) == 0 {
 			t.Error("nothing was read, and that is no error")

@@ -67,7 +67,7 @@ func TestBundleCarriesTheTrace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rec, err := ReadBundle(&file)
+	rec, err := ReadBundle(&file, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestBundleCarriesTheTrace(t *testing.T) {
 }
 
 func TestBundleWithoutATrace(t *testing.T) {
-	rec, err := ReadBundle(bytes.NewReader(smallBundle(t)))
+	rec, err := ReadBundle(bytes.NewReader(smallBundle(t)), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +99,7 @@ func TestUnknownMembersArePassedOver(t *testing.T) {
 		tar.Header{Name: "0/head.json", Uname: "{}"}, tar.Header{Name: "0/tail.json", Uname: "{}"},
 		tar.Header{Name: "1/of-the-future.bin", Uname: "?"}, tar.Header{Name: "1/head.json", Uname: "{}"}, tar.Header{Name: "1/tail.json", Uname: "{}"},
 		tar.Header{Name: "end.json", Uname: `{"members":6}`})
-	if _, err := ReadBundle(bytes.NewReader(file)); err != nil {
+	if _, err := ReadBundle(bytes.NewReader(file), nil); err != nil {
 		t.Error(err)
 	}
 }
@@ -108,7 +108,7 @@ func TestTraceThatIsNoJSON(t *testing.T) {
 	file := archive(t, tar.Header{Name: "natkit-bundle.json", Uname: `{"schema":"natkit.bundle/1"}`},
 		tar.Header{Name: "0/head.json", Uname: "{}"}, tar.Header{Name: "0/tail.json", Uname: "{}"},
 		tar.Header{Name: "1/trace.json", Uname: "["}, tar.Header{Name: "1/head.json", Uname: "{}"})
-	if rec, err := ReadBundle(bytes.NewReader(file)); rec != nil || err == nil || !strings.Contains(err.Error(), "1/trace.json") {
+	if rec, err := ReadBundle(bytes.NewReader(file), nil); rec != nil || err == nil || !strings.Contains(err.Error(), "1/trace.json") {
 		t.Errorf("ReadBundle = %v, %v", rec, err)
 	}
 }

@@ -266,6 +266,7 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Add(manyEntries(3))
 	f.Fuzz(func(t *testing.T, datagram []byte) {
+		defer testutil.Bounded(t, len(datagram))()
 		var e, again Entry
 		_ = Each(datagram, &e, func(e *Entry) error {
 			back := Append(nil, New, 0, 1, e)
@@ -338,6 +339,7 @@ func FuzzTuple(f *testing.F) {
 		f.Add(appendTuple(nil, ctaTupleReply, &c.Reply, 7)[attrHdrLen:])
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
+		defer testutil.Bounded(t, len(b))()
 		var short, general Tuple
 		var zone uint16
 		if short.decodePlain(b) {

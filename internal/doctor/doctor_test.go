@@ -1,9 +1,13 @@
 package doctor
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"github.com/natkit/natkit/internal/report"
+	"github.com/natkit/natkit/internal/snapshot"
+	"io"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -218,4 +222,34 @@ func TestChangesSpanRounds(t *testing.T) {
 	if len(got) != 1 || got[0].Before != "1" || got[0].After != "4" {
 		t.Errorf("Changes = %+v, want one from 1 to 4", got)
 	}
+}
+
+// FuzzBundleReport: what a bundle says of NAT rules, a trace and the kernel's files is
+// read, goes through all rules and is printed.
+func FuzzBundleReport(f *testing.F) {
+	f.Add([]byte(`{"rules":[{"kind":"snat","family":"ip","first_address":"203.0.113.1","first_port":1,"last_port":9,"unless":[{}]}]}`), []byte(`{"drops":{"seconds":1,"packets":9,"sites":[{"function":"nf_hook_slow","packets":9}]},"parts":[{"name":"drops"}]}`), []byte("MemTotal: 16 kB\n"))
+	f.Fuzz(func(t *testing.T, rules, trace, meminfo []byte) {
+		defer testutil.Bounded(t, 4000+8*(len(rules)+len(trace)+len(meminfo)))()
+		var file bytes.Buffer
+		b, err := snapshot.NewBundleWriter(&file, time.Unix(0, 0))
+		for _, folder := range []string{"0/", "1/"} {
+			for _, m := range []struct {
+				name string
+				data []byte
+			}{{"nat_rules.json", rules}, {"trace.json", trace}, {"files/proc/meminfo", meminfo}, {"head.json", []byte("{}")}, {"tail.json", []byte("{}")}} {
+				err = errors.Join(err, b.Add(folder+m.name, m.data))
+			}
+		}
+		if err = errors.Join(err, b.Close()); err != nil {
+			t.Fatal(err)
+		}
+		rec, err := collect.ReadBundle(&file, nil)
+		if err != nil {
+			return
+		}
+		found := diagnose.Run(rec, diagnose.Rules())
+		if err := report.Doctor(io.Discard, report.Style{}, &found); err != nil {
+			t.Error(err)
+		}
+	})
 }

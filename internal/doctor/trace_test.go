@@ -59,7 +59,7 @@ func TestTracedFullTable(t *testing.T) {
 	if rec.Profile == nil || rec.Profile.Samples == 0 {
 		t.Errorf("profile: %+v", rec.Profile)
 	}
-	again, err := collect.ReadBundle(&bundle)
+	again, err := collect.ReadBundle(&bundle, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

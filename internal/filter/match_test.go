@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 // frame is a SYN or a datagram as a load generator sends it.
@@ -71,6 +72,7 @@ func FuzzParseFrame(f *testing.F) {
 	f.Add(frame(ProtoTCP, "198.18.0.1:1024", "198.19.0.1:80"))
 	f.Add(frame(ProtoUDP, "[2001:db8::1]:5353", "[2001:db8:1::1]:53"))
 	f.Fuzz(func(t *testing.T, frame []byte) {
+		defer testutil.Bounded(t, len(frame))()
 		p := ParseFrame(frame)
 		if p.Flags&HasPorts != 0 && (len(frame) < ethernetLen+ipv4Len+4 || p.Flags&HasAddresses == 0) {
 			t.Errorf("%x has ports: %+v", frame, p)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 func TestParseErrors(t *testing.T) {
@@ -140,6 +141,7 @@ func FuzzParse(f *testing.F) {
 		f.Add(words)
 	}
 	f.Fuzz(func(t *testing.T, words string) {
+		defer testutil.Bounded(t, len(words))()
 		e, err := Parse([]string{words})
 		if err != nil {
 			if e != nil || strings.ContainsAny(err.Error(), "\n\x1b") {

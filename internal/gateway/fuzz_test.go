@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/natkit/natkit/internal/document"
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 // Whatever a file says, it is read and checked without a panic; what Check does not
@@ -17,6 +18,7 @@ func FuzzCheck(f *testing.F) {
 	f.Add(inFile("snat: {from: [0.0.0.0/0, 255.255.255.255], to: 0.0.0.0-255.255.255.255}", "dnat: {on: lan, port: ip/255, to: 1.1.1.1, from: 0.0.0.0/0}"))
 	f.Add(inFile("snat: {to: 203.0.113.1}", "snat: {to: 203.0.113.1, except-to: 10.0.0.0/8}", "dnat: {on: eth0, to: 10.0.0.1, hairpin: on}"))
 	f.Fuzz(func(t *testing.T, text string) {
+		defer testutil.Bounded(t, len(text))()
 		file, err := Parse("f", []byte(text))
 		if err != nil {
 			var syntax *document.SyntaxError

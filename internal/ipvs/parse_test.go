@@ -13,6 +13,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 var update = flag.Bool("update", false, "write what is understood into the test files")
@@ -142,6 +143,7 @@ func FuzzParse(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, text string) {
+		defer testutil.Bounded(t, len(text))()
 		if v, err := ParseServices(strings.NewReader(text)); (err == nil) == (v == nil) {
 			t.Errorf("services %v with error %v", v, err)
 		}

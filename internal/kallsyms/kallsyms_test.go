@@ -190,6 +190,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("0000000000000000 T f\n")
 	f.Add("ffffffffffffffff t f\t[m]\nffffffffffffffff d f")
 	f.Fuzz(func(t *testing.T, text string) {
+		defer testutil.Bounded(t, len(text))()
 		table, err := parse(strings.NewReader(text))
 		if err != nil {
 			return

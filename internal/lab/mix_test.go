@@ -11,6 +11,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 // TestParseMixErrors runs the cases of testdata/mix-errors.txtar, which says how
@@ -202,6 +203,7 @@ func FuzzParseMix(f *testing.F) {
 	f.Add("name: x\nparts: [*a]\n")
 	f.Add(`{name: a, title: b, parts: [{name: a, share: 1, protocol: icmp, sources: {prefix: "::/0", hosts: 1048576}, destinations: ["::/108"]}]}`)
 	f.Fuzz(func(t *testing.T, text string) {
+		defer testutil.Bounded(t, len(text))()
 		m, err := ParseMix("f.yaml", []byte(text))
 		if (m == nil) == (err == nil) {
 			t.Fatalf("mix %v, error %v", m, err)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/natkit/natkit/internal/testutil"
 	"github.com/rogpeppe/go-internal/txtar"
 )
 
@@ -124,6 +125,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("name: x\nstages: [*a]\n")
 	f.Add("a: &a [*a]\nname: *a\n")
 	f.Fuzz(func(t *testing.T, text string) {
+		defer testutil.Bounded(t, len(text))()
 		s, err := Parse("f.yaml", []byte(text))
 		if (s == nil) == (err == nil) {
 			t.Fatalf("scenario %v, error %v", s, err)

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"github.com/natkit/natkit/internal/testutil"
 	"testing"
 	"time"
 )
@@ -30,6 +31,7 @@ func FuzzPace(f *testing.F) {
 	f.Add(3.0, int64(1))
 	f.Add(99999.7, int64(1<<40))
 	f.Fuzz(func(t *testing.T, rate float64, elapsed int64) {
+		defer testutil.Bounded(t, 16)()
 		if !(rate >= 0.01 && rate <= 1e8) || elapsed < 0 || elapsed > int64(100*time.Hour) {
 			return
 		}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 // outcome is what a parse of a whole stream came to.
@@ -143,6 +144,7 @@ func FuzzResponse(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, stream []byte, piece int) {
+		defer testutil.Bounded(t, len(stream)+8)()
 		piece = 1 + (piece&0x7fffffff)%64
 		got := parse(stream, piece)
 		if whole := parse(stream, len(stream)+1); whole != got {
@@ -193,6 +195,7 @@ func FuzzWellFormed(f *testing.F) {
 	f.Add(uint16(404), false, uint8(2), []byte(""), uint8(0), uint8(0))
 	f.Add(uint16(503), true, uint8(0), []byte("x"), uint8(1), uint8(1))
 	f.Fuzz(func(t *testing.T, status uint16, http11 bool, framing uint8, body []byte, connection, piece uint8) {
+		defer testutil.Bounded(t, len(body)+40)()
 		var b strings.Builder
 		fmt.Fprintf(&b, "HTTP/1.%d %d Some Reason\r\nserver: x\r\n", map[bool]int{true: 1}[http11], 200+status%400)
 		b.WriteString([]string{"", "Connection: close\r\n", "CONNECTION: Keep-Alive\r\n", "Connection: upgrade, close\r\n"}[connection%4])

@@ -59,6 +59,7 @@ func BaseChains(ns *netns.Handle) ([]BaseChain, error) {
 // element, and one for ranges of ports once for each of them. natkit's own table is left
 // out.
 func byElement(ns *netns.Handle) ([]snapshot.NATRule, error) {
+	ways := newBudget()
 	all, err := over(ns, func(c conn) (all []found, err error) {
 		names, err := links(ns)
 		if err != nil {
@@ -70,7 +71,7 @@ func byElement(ns *netns.Handle) ([]snapshot.NATRule, error) {
 			return nil, err
 		}
 		for _, t := range tables {
-			all = append(all, t.stepByElement(names).byPorts().rules()...)
+			all = append(all, t.stepByElement(names).byPorts().rules(ways)...)
 		}
 		return all, nil
 	})
@@ -79,7 +80,7 @@ func byElement(ns *netns.Handle) ([]snapshot.NATRule, error) {
 	}
 	legacy, err := legacyTables(ns, "nat")
 	for _, t := range legacy {
-		all = append(all, t.byPorts().rules()...)
+		all = append(all, t.byPorts().rules(ways)...)
 	}
 	return inHookOrder(all), err
 }

@@ -3,6 +3,7 @@ package natrules
 import (
 	"encoding/binary"
 	"fmt"
+	"github.com/natkit/natkit/internal/testutil"
 	"slices"
 	"testing"
 )
@@ -55,6 +56,7 @@ func FuzzElementsOf(f *testing.F) {
 	f.Add(listed([]byte{10, 0, 0, 0}, 0, nil), true)
 	f.Add(listed([]byte{10, 0, 0, 0, 0, 80, 0, 0}, 0, []byte{10, 0, 0, 255, 0, 90, 0, 0}), true)
 	f.Fuzz(func(t *testing.T, list []byte, interval bool) {
+		defer testutil.Bounded(t, len(list)+8)()
 		for _, e := range elementsOf([][]byte{list}, interval) {
 			if len(e.first) != len(e.last) {
 				t.Fatalf("from %x to %x", e.first, e.last)

@@ -3,6 +3,7 @@ package natrules
 import (
 	"testing"
 
+	"github.com/natkit/natkit/internal/testutil"
 	"github.com/natkit/natkit/internal/tune"
 )
 
@@ -57,6 +58,7 @@ func TestRewrittenRules(t *testing.T) {
 func FuzzRule(f *testing.F) {
 	readAnswers(f, nftAnswers, func(_ string, b []byte) { f.Add(b) })
 	f.Fuzz(func(t *testing.T, b []byte) {
+		defer testutil.Bounded(t, len(b))()
 		parseChain(b)
 		parseVerdicts(b)
 		protocolsOf([][]byte{b})
@@ -103,6 +105,7 @@ func FuzzLegacy(f *testing.F) {
 		f.Add(info, b, false)
 	})
 	f.Fuzz(func(t *testing.T, head, blob []byte, ip6 bool) {
+		defer testutil.Bounded(t, len(head)+len(blob)+8)()
 		info, err := parseInfo(head)
 		if err != nil {
 			return
@@ -115,7 +118,7 @@ func FuzzLegacy(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for _, r := range table.rules() {
+		for _, r := range table.rules(newBudget()) {
 			if r.rule.Kind == "" || r.rule.Text == "" || r.rule.Target != "" {
 				t.Errorf("a translation without kind or text: %+v", r.rule)
 			}
@@ -132,6 +135,7 @@ func FuzzXt(f *testing.F) {
 	f.Add("tcp", uint32(0), make([]byte, 12), false)
 	f.Add("udp", uint32(0), make([]byte, 10), false)
 	f.Fuzz(func(t *testing.T, name string, revision uint32, data []byte, ip6 bool) {
+		defer testutil.Bounded(t, len(name)+len(data)+16)()
 		var s step
 		s.match(name, revision, data)
 		family := map[bool]string{true: "ip6", false: "ip"}[ip6]

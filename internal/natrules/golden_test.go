@@ -166,7 +166,7 @@ func TestRecordedNftables(t *testing.T) {
 	var all []found
 	for i := range set.tables {
 		if set.tables[i].key.name != "asleep" {
-			all = append(all, set.tables[i].found(set.links)...)
+			all = append(all, set.tables[i].found(set.links, newBudget())...)
 		}
 	}
 	if d := cmp.Diff(readableRules, describeAll(inHookOrder(all))); d != "" {
@@ -205,7 +205,7 @@ func TestRecordedLegacy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, table.rules()...)
+		all = append(all, table.rules(newBudget())...)
 	})
 	if d := cmp.Diff(iptablesRead, describeAll(inHookOrder(all))); d != "" {
 		t.Errorf("(-want +got)\n%s", d)

@@ -41,11 +41,11 @@ var legacySources = []legacySource{
 
 // readLegacy tells the rules of iptables-legacy. To ask for a table that is not
 // there would load its module and make it.
-func readLegacy(ns *netns.Handle) ([]found, error) {
+func readLegacy(ns *netns.Handle, ways *budget) ([]found, error) {
 	tables, err := legacyTables(ns, "nat")
 	var all []found
 	for _, t := range tables {
-		all = append(all, t.rules()...)
+		all = append(all, t.rules(ways)...)
 	}
 	return all, err
 }

@@ -35,12 +35,13 @@ func Read(ns *netns.Handle) (*snapshot.NATRules, error) {
 		return nil, fmt.Errorf("read NAT rules of nftables: %w", err)
 	}
 	set.identify(inode)
-	all := set.found()
-	legacy, err := readLegacy(ns)
+	ways := newBudget()
+	all := set.found(ways)
+	legacy, err := readLegacy(ns, ways)
 	if err != nil {
 		return nil, fmt.Errorf("read NAT rules of iptables-legacy: %w", err)
 	}
-	return &snapshot.NATRules{Rules: inHookOrder(append(all, legacy...))}, nil
+	return &snapshot.NATRules{Rules: inHookOrder(append(all, legacy...)), TooMany: ways.spent()}, nil
 }
 
 // ruleset is the part of nf_tables' rule set that concerns NAT, at one generation.
@@ -167,18 +168,18 @@ func (c conn) verdictMaps(t *kernelTable) error {
 }
 
 // found are the rules that translate, table by table.
-func (s *ruleset) found() []found {
+func (s *ruleset) found(ways *budget) []found {
 	var all []found
 	for i := range s.tables {
-		all = append(all, s.tables[i].found(s.links)...)
+		all = append(all, s.tables[i].found(s.links, ways)...)
 	}
 	return all
 }
 
-func (t *kernelTable) found(links map[uint32]string) []found {
+func (t *kernelTable) found(links map[uint32]string, ways *budget) []found {
 	table := t.structure(links)
 	t.expand(table)
-	return table.rules()
+	return table.rules(ways)
 }
 
 // structure is the table made for following packets through it.

@@ -46,13 +46,39 @@ type found struct {
 	base base
 }
 
+// maxFollowed bounds how many rules are looked at beyond the first time.
+const maxFollowed = 1 << 17
+
+// budget is for all tables of a namespace: ways multiply with every chain that several
+// rules jump to, and whoever makes rules there is not always a friend.
+type budget struct {
+	left int
+	// seen are the chains that were walked, from any base chain.
+	seen map[*ruleChain]bool
+}
+
+func newBudget() *budget { return &budget{left: maxFollowed, seen: map[*ruleChain]bool{}} }
+
+// spent tells whether there were more ways than are followed.
+func (b *budget) spent() bool { return b.left < 0 }
+
+// pays tells whether a chain can be walked.
+func (b *budget) pays(c *ruleChain) bool {
+	if b.seen[c] {
+		b.left -= 1 + len(c.steps)
+	}
+	b.seen[c] = true
+	return !b.spent()
+}
+
 // rules are those that translate, from every base chain in the order in which a
-// packet meets them.
-func (t *ruleTable) rules() []found {
+// packet meets them; where the budget is spent, those that were met until then.
+func (t *ruleTable) rules(ways *budget) []found {
 	var all []found
+	leads, ends := map[*ruleChain]bool{}, map[string]bool{}
 	for _, c := range t.order {
 		for _, b := range c.bases {
-			w := walker{table: t, base: b, at: map[*step]int{}, leads: map[*ruleChain]bool{}, seen: map[*ruleChain]bool{}, within: map[*ruleChain]bool{}}
+			w := walker{table: t, base: b, ways: ways, at: map[*step]int{}, leads: leads, ends: ends, within: map[*ruleChain]bool{}}
 			w.walk(c, snapshot.NATRule{})
 			all = append(all, w.found()...)
 		}
@@ -82,11 +108,13 @@ type walker struct {
 	// leads tells of chains whether they lead to such rules: of the others, which may only
 	// set marks, nothing is to be told.
 	leads map[*ruleChain]bool
-	// seen are the chains that were walked; within those that are being walked.
-	seen, within map[*ruleChain]bool
-	// again counts how often a chain was walked once more; lost is set where one was not.
-	again int
-	lost  bool
+	// ends tells of chains whether packets may end there.
+	ends map[string]bool
+	// within are the chains that are being walked.
+	within map[*ruleChain]bool
+	ways   *budget
+	// lost is set where a chain was not walked once more.
+	lost bool
 }
 
 // met is a rule with the conditions of each way that leads to it.
@@ -96,21 +124,16 @@ type met struct {
 	ways  []snapshot.NATRule
 }
 
-// maxAgain bounds how often chains are walked that several rules lead to.
-const maxAgain = 1 << 14
-
 // walk goes through a chain. outer has the conditions under which packets come here.
 func (w *walker) walk(c *ruleChain, outer snapshot.NATRule) {
 	if c == nil || w.within[c] || !w.table.translates(c, w.leads) { // no chain leads to itself (nft_chain_validate); what was read may
 		return
 	}
-	if w.seen[c] {
-		if w.again++; w.again > maxAgain {
-			w.lost = true
-			return
-		}
+	if !w.ways.pays(c) {
+		w.lost = true
+		return
 	}
-	w.seen[c], w.within[c] = true, true
+	w.within[c] = true
 	defer delete(w.within, c)
 	for i := range c.steps {
 		s := &c.steps[i]
@@ -177,11 +200,22 @@ func (w *walker) after(s *step, outer snapshot.NATRule) snapshot.NATRule {
 	switch exact := !s.rule.Partial && len(s.rule.Unless) == 0; {
 	case s.leaves && exact && len(outer.Unless) < maxUnless:
 		outer.Unless = append(slices.Clip(outer.Unless), s.rule.Condition())
-	case s.leaves, w.table.endIn(s.to, map[string]bool{}):
+	case s.leaves, w.endsIn(s.to):
 		outer.Partial = true
 		outer.Marked = outer.Marked || s.rule.Marked
 	}
 	return outer
+}
+
+func (w *walker) endsIn(chains []string) bool {
+	return slices.ContainsFunc(chains, func(name string) bool {
+		ends, asked := w.ends[name]
+		if !asked {
+			ends = w.table.endIn([]string{name}, map[string]bool{})
+			w.ends[name] = ends
+		}
+		return ends
+	})
 }
 
 // endIn tells whether packets that a rule sends to these chains may end there.

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 // TestWalkPastMarks: however many rules lead to a chain that only marks packets, as
@@ -14,7 +15,7 @@ func TestWalkPastMarks(t *testing.T) {
 	first := table.chain("PREROUTING")
 	first.bases = []base{{hook: 0, priority: -100}}
 	table.chain("MARK").steps = []step{{other: "MARK"}}
-	for i := range 2 * maxAgain {
+	for i := range maxFollowed / 4 {
 		to := []string{"MARK"}
 		if i%1000 == 0 {
 			to = append(to, fmt.Sprint(i))
@@ -22,13 +23,41 @@ func TestWalkPastMarks(t *testing.T) {
 		}
 		first.steps = append(first.steps, step{rule: snapshot.NATRule{Protocol: "tcp", DestinationPort: uint16(1 + i)}, to: to})
 	}
-	all := table.rules()
-	if want := 1 + (2*maxAgain-1)/1000; len(all) != want {
+	all := table.rules(newBudget())
+	if want := 1 + (maxFollowed/4-1)/1000; len(all) != want {
 		t.Errorf("%d rules, want %d", len(all), want)
 	}
 	for _, f := range all {
 		if f.rule.Partial || f.rule.DestinationPort%1000 != 1 {
 			t.Errorf("%+v", f.rule.Condition())
 		}
+	}
+}
+
+// TestWalkTooManyWays: 22 chains that each jump twice to the next lead to the last one in
+// four million ways. What is kept of them is bounded over all tables, and the answer says so.
+func TestWalkTooManyWays(t *testing.T) {
+	const chains, rules = 22, 900
+	ways := newBudget()
+	defer testutil.Bounded(t, 128*chains*rules)()
+	for _, family := range []string{"ip", "ip6", "inet"} {
+		table := newTable(family, "nat")
+		table.chain("0").bases = []base{{hook: 0, priority: -100}}
+		for i := range chains {
+			to := []string{fmt.Sprint(i + 1)}
+			table.chain(fmt.Sprint(i)).steps = []step{{rule: snapshot.NATRule{Protocol: "tcp"}, to: to}, {rule: snapshot.NATRule{Protocol: "udp"}, to: to}}
+		}
+		for range rules {
+			last := table.chain(fmt.Sprint(chains))
+			last.steps = append(last.steps, step{translates: true, rule: snapshot.NATRule{Kind: snapshot.NATDest}})
+		}
+		for _, f := range table.rules(ways) {
+			if !f.rule.Partial || f.rule.Ways != nil {
+				t.Fatalf("%+v", f.rule)
+			}
+		}
+	}
+	if !ways.spent() {
+		t.Error("all ways were followed")
 	}
 }

@@ -150,15 +150,23 @@ func (s *search) mounts() func(process string) iter.Seq[place] {
 			text, err := os.ReadFile(process + "/mountinfo")
 			s.note(err)
 			seen[namespace] = err == nil
-			for line := range strings.Lines(string(text)) {
-				fields := strings.Fields(line)
-				if len(fields) < 5 || inodeIn(fields[3]) == 0 {
-					continue
-				}
-				at := unescape(fields[4])
-				if !yield(place{process + "/root" + at, filepath.Base(at), inodeIn(fields[3])}) {
+			for at, inode := range mountPlaces(string(text)) {
+				if !yield(place{process + "/root" + at, filepath.Base(at), inode}) {
 					return
 				}
+			}
+		}
+	}
+}
+
+// mountPlaces are where a mountinfo says that network namespaces are mounted, and their
+// inodes.
+func mountPlaces(text string) iter.Seq2[string, uint64] {
+	return func(yield func(string, uint64) bool) {
+		for line := range strings.Lines(text) {
+			fields := strings.Fields(line)
+			if len(fields) > 4 && inodeIn(fields[3]) != 0 && !yield(unescape(fields[4]), inodeIn(fields[3])) {
+				return
 			}
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
@@ -167,6 +168,7 @@ func FuzzParseEnd(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
+		defer testutil.Bounded(t, len(text))()
 		end, err := ParseEnd(text)
 		switch {
 		case err != nil && end != (End{}):

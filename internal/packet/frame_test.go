@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
+	"github.com/natkit/natkit/internal/testutil"
 	"golang.org/x/sys/unix"
 )
 
@@ -160,6 +161,7 @@ func FuzzBuild(f *testing.F) {
 	f.Add(false, false, uint16(0), uint8(0), uint8(64), uint8(SYN), uint32(1), uint32(2), uint32(3), uint16(60), tuple4.Src.Addr().AsSlice(), uint16(1024))
 	f.Add(true, true, uint16(4094), uint8(63), uint8(1), uint8(ACK|FIN), uint32(1), uint32(2), uint32(3), uint16(1514), tuple6.Src.Addr().AsSlice(), uint16(0))
 	f.Fuzz(func(t *testing.T, v6, tcp bool, vlan uint16, dscp, hops, flags uint8, run, flow, sequence uint32, length uint16, address []byte, port uint16) {
+		defer testutil.Bounded(t, len(address)+88)()
 		s := Spec{IPv6: v6, Protocol: unix.IPPROTO_UDP, VLAN: vlan & 0xfff, DSCP: dscp & 63, HopLimit: hops}
 		if tcp {
 			s.Protocol = unix.IPPROTO_TCP

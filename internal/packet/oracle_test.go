@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 // The tests here compare Frame with gopacket's layers, as far as both go.
@@ -37,6 +38,7 @@ func FuzzParse(f *testing.F) {
 		f.Add(frame)
 	}
 	f.Fuzz(func(t *testing.T, frame []byte) {
+		defer testutil.Bounded(t, len(frame))()
 		before := bytes.Clone(frame)
 		parsed, err := Parse(frame)
 		checkConsistent(t, &parsed, frame, err)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 func TestParseSizes(t *testing.T) {
@@ -70,6 +71,7 @@ func FuzzParseSizes(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
+		defer testutil.Bounded(t, len(s))()
 		sizes, err := ParseSizes(s)
 		if (err == nil) != (len(sizes) > 0) || len(sizes) > maxSizes {
 			t.Fatalf("%q: %v, %v", s, sizes, err)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/natkit/natkit/internal/testutil"
 	"golang.org/x/sys/unix"
 )
 
@@ -61,6 +62,7 @@ func FuzzParseTCPFlags(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
+		defer testutil.Bounded(t, len(text))()
 		cycle, err := ParseTCPFlags(text)
 		if (err == nil) != (len(cycle) > 0) || len(cycle) > MaxCycle {
 			t.Fatalf("%q: %v, %v", text, cycle, err)

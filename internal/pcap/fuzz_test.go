@@ -9,6 +9,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 // seeds are files of several kinds, whole and broken.
@@ -41,6 +42,7 @@ func FuzzEach(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, file []byte) {
+		defer testutil.Bounded(t, len(file))()
 		var packets, last int64
 		stats, err := Each(bytes.NewReader(file), func(p *Packet) error {
 			packets++
@@ -65,6 +67,7 @@ func FuzzRead(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, file []byte) {
+		defer testutil.Bounded(t, len(file))()
 		r, err := Read(bytes.NewReader(file), Options{Memory: MinMemory})
 		if err != nil {
 			return
@@ -104,6 +107,7 @@ func FuzzTrack(f *testing.F) {
 	f.Add(bytes.Repeat([]byte{2, 0, 16, 0, 0, 0, 80, 200}, 20))
 	f.Add(bytes.Repeat([]byte{2, 0, 16, 0, 0, 0, 80, 200, 0x12, 1, 9, 17, 0, 80, 1, 9, 0x11, 0, 17, 10, 3, 1, 80, 1, 0x11, 1, 10, 20, 2, 80, 1, 1, 0x10, 0, 9, 9, 0, 4, 4, 4}, 9))
 	f.Fuzz(func(t *testing.T, script []byte) {
+		defer testutil.Bounded(t, len(script))()
 		o, _ := Options{Memory: MinMemory, Incidents: 50}.withDefaults()
 		tr := newTracker(o)
 		var p Packet

@@ -14,6 +14,10 @@ import (
 // so that frames are decoded where they were read.
 const bufferSize = 2 * MaxFrame
 
+// readAhead is how much is read at once: a peek at bufferSize bytes moves what is left to
+// the buffer's beginning, which would cost more than the reading where it were no larger.
+const readAhead = 4 * bufferSize
+
 // stream is a capture that is read.
 type stream struct {
 	r      *bufio.Reader
@@ -26,6 +30,8 @@ type stream struct {
 	seen   counts
 	// pending bytes were given to the caller and are consumed with the next packet.
 	pending int64
+	// ended is set where nothing follows what is buffered.
+	ended bool
 	// broken is set where the reader itself failed.
 	broken error
 }
@@ -38,14 +44,17 @@ type format interface {
 
 // open finds out what r is.
 func open(r io.Reader) (*stream, error) {
-	s := &stream{r: bufio.NewReaderSize(r, bufferSize)}
+	first := bufio.NewReader(r)
+	s := &stream{}
 	s.s.Interfaces, s.s.Damage = []Interface{}, []Damage{}
-	if magic, _ := s.r.Peek(2); len(magic) == 2 && magic[0] == 0x1f && magic[1] == 0x8b {
-		z, err := gzip.NewReader(s.r)
+	if magic, _ := first.Peek(2); len(magic) == 2 && magic[0] == 0x1f && magic[1] == 0x8b {
+		z, err := gzip.NewReader(first)
 		if err != nil {
 			return nil, fmt.Errorf("read capture: gzip header: %w", err)
 		}
-		s.r, s.s.Compression = bufio.NewReaderSize(z, bufferSize), "gzip"
+		s.r, s.s.Compression = bufio.NewReaderSize(z, readAhead), "gzip"
+	} else {
+		s.r = bufio.NewReaderSize(first, readAhead)
 	}
 	magic, err := s.r.Peek(4)
 	if len(magic) < 4 {
@@ -83,8 +92,12 @@ func (s *stream) choose(magic []byte) (err error) {
 // peek gives up to n bytes that are not consumed; fewer at the file's end. n is no
 // more than bufferSize.
 func (s *stream) peek(n int) []byte {
+	if s.ended {
+		n = min(n, s.r.Buffered())
+	}
 	b, err := s.r.Peek(n)
 	if err != nil {
+		s.ended = true
 		s.note(err)
 	}
 	return b

@@ -1,6 +1,7 @@
 package profile
 
 import (
+	"github.com/natkit/natkit/internal/testutil"
 	"strings"
 	"testing"
 )
@@ -63,6 +64,7 @@ func FuzzParseClasses(f *testing.F) {
 	f.Add(classesText)
 	f.Add("[a]\nf g*\n[@idle]\nh")
 	f.Fuzz(func(t *testing.T, text string) {
+		defer testutil.Bounded(t, len(text))()
 		table, err := parseClasses(text)
 		if err != nil {
 			return

@@ -12,6 +12,7 @@ import (
 
 	"github.com/natkit/natkit/internal/packet"
 	"github.com/natkit/natkit/internal/pcap"
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 var captureBegan = time.Date(2021, 3, 1, 10, 0, 0, 0, time.UTC)
@@ -170,6 +171,7 @@ func FuzzPcap(f *testing.F) {
 	}
 	f.Add(file)
 	f.Fuzz(func(t *testing.T, file []byte) {
+		defer testutil.Bounded(t, len(file))()
 		r, err := pcap.Read(bytes.NewReader(file), pcap.Options{Memory: pcap.MinMemory})
 		if err != nil {
 			return

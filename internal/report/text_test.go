@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/natkit/natkit/internal/diagnose"
+	"github.com/natkit/natkit/internal/testutil"
 	"github.com/natkit/natkit/internal/tune"
 )
 
@@ -261,6 +262,7 @@ func FuzzWrap(f *testing.F) {
 	f.Add("nf_conntrack: table full, dropping packet", 20)
 	f.Add("东京 é "+hostile, 3)
 	f.Fuzz(func(t *testing.T, text string, width int) {
+		defer testutil.Bounded(t, len(text)+8)()
 		text = clean(text)
 		if strings.IndexFunc(text, unicode.IsControl) >= 0 {
 			t.Fatalf("clean left a control character in %q", text)

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/natkit/natkit/internal/document"
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 const small = `name: small
@@ -117,6 +118,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Add(strings.Replace(small, "arrivals: {rate: 10}", "batches: [{connections: 3, rate: 0.1, pause: 1s}, {connections: 5, concurrency: 2}]", 1))
 	f.Fuzz(func(t *testing.T, text string) {
+		defer testutil.Bounded(t, len(text))()
 		c, err := Parse("x.yaml", []byte(text))
 		var syntax *document.SyntaxError
 		if err != nil && !errors.As(err, &syntax) {
@@ -147,6 +149,7 @@ func affordable(c *Config) bool {
 func FuzzParseCSV(f *testing.F) {
 	f.Add("seconds,rate\n0,1\n2,3\n")
 	f.Fuzz(func(t *testing.T, text string) {
+		defer testutil.Bounded(t, len(text))()
 		points, err := ParseCSV("x.csv", []byte(text))
 		if (err == nil) != (len(points) > 0) || err != nil && strings.Contains(err.Error(), "\n") {
 			t.Fatalf("%d points, error %v", len(points), err)

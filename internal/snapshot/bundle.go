@@ -94,19 +94,22 @@ func (b *BundleWriter) Close() error {
 
 // BundleReader reads a bundle that may come from anybody.
 type BundleReader struct {
+	// Budget is for all that is kept of the bundle.
+	*Budget
 	unpacked *limited
 	tar      *tar.Reader
 	members  int
 }
 
 // NewBundleReader reads the beginning of a bundle. It fails where r is none, or
-// one of another version.
-func NewBundleReader(r io.Reader) (*BundleReader, error) {
+// one of another version. Each member that Next gives is charged to the budget, which is
+// for what is made of it, too.
+func NewBundleReader(r io.Reader, budget *Budget) (*BundleReader, error) {
 	gz, err := gzip.NewReader(r)
 	if err != nil {
 		return nil, fmt.Errorf("read bundle: not written by natkit snapshot: %w", whole(err))
 	}
-	b := &BundleReader{unpacked: &limited{r: gz, left: bundleMax}}
+	b := &BundleReader{Budget: budget, unpacked: &limited{r: gz, left: bundleMax}}
 	b.tar = tar.NewReader(b.unpacked)
 	name, data, err := b.member()
 	if err != nil {
@@ -157,8 +160,11 @@ func (b *BundleReader) member() (string, []byte, error) {
 		return "", nil, fmt.Errorf("%q has %d bytes, more than %d", h.Name, h.Size, MemberMax)
 	}
 	b.members++
-	data, err := io.ReadAll(b.tar)
-	if err != nil {
+	if err := b.Charge(h.Size); err != nil {
+		return "", nil, fmt.Errorf("%s: %w", h.Name, err)
+	}
+	data := make([]byte, h.Size)
+	if _, err := io.ReadFull(b.tar, data); err != nil {
 		return "", nil, fmt.Errorf("%s: %w", h.Name, whole(err))
 	}
 	return h.Name, data, nil

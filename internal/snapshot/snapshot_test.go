@@ -78,7 +78,7 @@ func TestBundleRoundTrip(t *testing.T) {
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
-	r, err := NewBundleReader(&file)
+	r, err := NewBundleReader(&file, NewBudget(DefaultBudget))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package syn
 
 import (
 	"encoding/binary"
+	"github.com/natkit/natkit/internal/testutil"
 	"net/netip"
 	"testing"
 
@@ -223,4 +224,24 @@ func TestBounded(t *testing.T) {
 	if r.SYNs != flood || len(r.Sources) != mostListed || r.MoreSources != mostSources-mostListed {
 		t.Errorf("%d SYNs, %d sources and %d more", r.SYNs, len(r.Sources), r.MoreSources)
 	}
+}
+
+// FuzzWatch takes in frames as they come, at times that they name themselves.
+func FuzzWatch(f *testing.F) {
+	f.Add([]byte{0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0, 198, 18, 0, 1, 198, 19, 0, 2, 0, 9, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 1, 0, 0, 0, 0, 0})
+	f.Fuzz(func(t *testing.T, stream []byte) {
+		defer testutil.Bounded(t, 4*len(stream))()
+		w := NewWatch(func(netip.AddrPort) bool { return true })
+		for at := 0; len(stream) > 0; at++ {
+			n := min(len(stream), 40)
+			var frame packet.Frame
+			if frame.DecodeNetwork(0x0800, stream[:n]) == nil && frame.Transport == 6 {
+				w.Arrived(&frame, float64(at))
+			}
+			stream = stream[n:]
+		}
+		if len(w.recent)+len(w.older) > 2*mostAttempts {
+			t.Errorf("%d attempts are kept", len(w.recent)+len(w.older))
+		}
+	})
 }

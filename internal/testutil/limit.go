@@ -3,6 +3,7 @@ package testutil
 import (
 	"fmt"
 	"os"
+	"runtime/metrics"
 	"testing"
 	"time"
 
@@ -41,4 +42,31 @@ func CPUTime(t testing.TB) time.Duration {
 		t.Fatal(err)
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// Bounded is for fuzz targets, which defer what it returns: what a foreign input of so
+// many bytes becomes is bounded in memory and in time. Both bounds are far above what
+// any input should take, and far below what one takes that grows with its square.
+func Bounded(t testing.TB, input int) func() {
+	const (
+		fixedBytes, bytesPerByte = 8 << 20, 2 << 10
+		fixedTime, timePerByte   = 10 * time.Second, time.Millisecond
+	)
+	bytes, used := allocated(), CPUTime(t)
+	return func() {
+		t.Helper()
+		if grown, most := allocated()-bytes, uint64(fixedBytes+input*bytesPerByte); grown > most {
+			t.Errorf("%d bytes of input allocate %d, more than %d", input, grown, most)
+		}
+		if took, most := CPUTime(t)-used, Patience(fixedTime+time.Duration(input)*timePerByte); took > most {
+			t.Errorf("%d bytes of input take %v of processor time, more than %v", input, took, most)
+		}
+	}
+}
+
+// allocated is what this process has ever allocated, in bytes.
+func allocated() uint64 {
+	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 // TestKeys has for each key what it asks for, and what it leaves.
@@ -164,6 +165,7 @@ func FuzzKeys(f *testing.F) {
 	f.Add([]byte{3, 23, 24, 18, 16, 4, 16, 6, 14, 12})
 	f.Add([]byte{19, 12, 12, 7, 8, 1, 5, 5})
 	f.Fuzz(func(t *testing.T, keys []byte) {
+		defer testutil.Bounded(t, len(keys))()
 		m := screenOf(strange())
 		for i, k := range keys {
 			m, _ = m.Key(names[int(k)%len(names)])

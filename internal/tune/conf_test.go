@@ -1,6 +1,7 @@
 package tune
 
 import (
+	"github.com/natkit/natkit/internal/testutil"
 	"strings"
 	"testing"
 )
@@ -55,6 +56,7 @@ func FuzzConf(f *testing.F) {
 	f.Add("net.a = 1\n# c\noptions m a=1 b=2\nm\n", "7")
 	f.Add("-net/a=1\r\n\n\n;", "1 2 3")
 	f.Fuzz(func(t *testing.T, text, value string) {
+		defer testutil.Bounded(t, len(text)+len(value))()
 		value = NormalValue(value)
 		word := "w" + strings.Map(func(r rune) rune {
 			if r <= ' ' || r == 0x7f || r == '#' || r == '\\' || r > 'z' {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 func TestParseNATOptions(t *testing.T) {
@@ -37,6 +38,7 @@ func FuzzParseNATOptions(f *testing.F) {
 	f.Add("1024-65535 fully-random")
 	f.Add("persistent 7")
 	f.Fuzz(func(t *testing.T, s string) {
+		defer testutil.Bounded(t, len(s))()
 		o, err := ParseNATOptions(s)
 		if err != nil {
 			return

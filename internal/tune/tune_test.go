@@ -9,6 +9,7 @@ import (
 
 	"github.com/natkit/natkit/internal/capacity"
 	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 func TestParseAssignment(t *testing.T) {
@@ -61,6 +62,7 @@ func FuzzParseAssignment(f *testing.F) {
 	f.Add("net/ipv4/conf/eth0.100/rp_filter=2")
 	f.Add("net.ipv4.conf.//.x=1")
 	f.Fuzz(func(t *testing.T, in string) {
+		defer testutil.Bounded(t, len(in))()
 		name, value, err := ParseAssignment(in)
 		if err != nil {
 			return

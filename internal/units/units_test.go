@@ -1,6 +1,7 @@
 package units
 
 import (
+	"github.com/natkit/natkit/internal/testutil"
 	"math"
 	"strconv"
 	"strings"
@@ -35,6 +36,7 @@ func FuzzCount(f *testing.F) {
 	f.Add(int64(0))
 	f.Add(int64(math.MinInt64))
 	f.Fuzz(func(t *testing.T, n int64) {
+		defer testutil.Bounded(t, 8)()
 		text := Count(n)
 		if got := strings.ReplaceAll(text, ",", ""); got != strconv.FormatInt(n, 10) {
 			t.Fatalf("Count(%d) = %s", n, text)

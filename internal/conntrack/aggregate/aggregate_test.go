@@ -12,6 +12,7 @@ import (
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/tally"
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 func roomy() Memory { return Memory{Budget: tally.NewBudget(64 << 20), Seed: 1} }
@@ -227,6 +228,7 @@ func FuzzParseKeys(f *testing.F) {
 	}
 	entries := variety()
 	f.Fuzz(func(t *testing.T, text string) {
+		defer testutil.Bounded(t, len(text))()
 		keys, err := ParseKeys(text)
 		if err != nil {
 			return

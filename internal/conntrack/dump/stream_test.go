@@ -111,6 +111,7 @@ func FuzzStream(f *testing.F) {
 	f.Add(append(entryMessage(1, 0), control(unix.NLMSG_DONE, 0)...))
 	f.Add(control(unix.NLMSG_ERROR, unix.EPERM))
 	f.Fuzz(func(t *testing.T, datagram []byte) {
+		defer testutil.Bounded(t, len(datagram))()
 		var r Result
 		end, err := r.look(datagram)
 		if last(datagram) != (end || err != nil) {

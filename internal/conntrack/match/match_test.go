@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/testutil"
 	"golang.org/x/sys/unix"
 )
 
@@ -167,6 +168,7 @@ func FuzzParse(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
+		defer testutil.Bounded(t, len(text))()
 		filter := Filter{}
 		if p, err := ParsePrefix(text); err == nil {
 			filter.Orig.Src = p

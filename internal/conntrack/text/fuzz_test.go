@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/testutil"
 	"golang.org/x/sys/unix"
 )
 
@@ -27,6 +28,7 @@ func FuzzEach(f *testing.F) {
 	}
 	f.Add(gzipped(good))
 	f.Fuzz(func(t *testing.T, text []byte) {
+		defer testutil.Bounded(t, len(text))()
 		stats, err := Each(bytes.NewReader(text), func(e *conntrack.Entry) error {
 			c := e.Clone()
 			checkForms(t, &c)
@@ -208,4 +210,16 @@ func generateTuple(rng *rand.Rand, v6 bool, proto uint8) conntrack.Tuple {
 		Src: addr(), Dst: addr(), Proto: proto, SrcPort: uint16(rng.Uint32()), DstPort: uint16(rng.Uint32()),
 		ICMPID: uint16(rng.Uint32()), ICMPType: uint8(rng.Uint32()), ICMPCode: uint8(rng.Uint32()),
 	}
+}
+
+// FuzzReadLabels reads connlabel.conf.
+func FuzzReadLabels(f *testing.F) {
+	f.Add("0 zero # first\n127 last\n")
+	f.Fuzz(func(t *testing.T, conf string) {
+		defer testutil.Bounded(t, len(conf))()
+		l, err := ReadLabels(strings.NewReader(conf))
+		if (l == nil) == (err == nil) {
+			t.Fatalf("%v, %v", l, err)
+		}
+	})
 }

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"github.com/natkit/natkit/internal/testutil"
 	"strings"
 	"testing"
 )
@@ -41,6 +42,7 @@ func FuzzParsePacket(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
+		defer testutil.Bounded(t, len(text))()
 		p, err := ParsePacket([]string{text})
 		if err != nil {
 			return

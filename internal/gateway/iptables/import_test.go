@@ -12,6 +12,7 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 // TestImport compares each testdata/*.txtar: "rules" is the text (one of ip6tables
@@ -107,6 +108,7 @@ func FuzzImport(f *testing.F) {
 	}
 	f.Add("*nat\n:A - [0:0]\n-A A -g A\n-A POSTROUTING -j A\n-A POSTROUTING -j A\nCOMMIT\n", true)
 	f.Fuzz(func(t *testing.T, text string, four bool) {
+		defer testutil.Bounded(t, len(text)+8)()
 		if len(text) > 4096 {
 			return
 		}

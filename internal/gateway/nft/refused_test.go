@@ -190,5 +190,8 @@ func TestWeights(t *testing.T) {
 func FuzzAnswers(f *testing.F) {
 	f.Add(batchOf([]message{tableMessage(unix.NFT_MSG_NEWTABLE)}, 0, true))
 	f.Add([]byte{36, 0, 0, 0, 2, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 36, 0, 0, 0, 2, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 0, 8, 0, 1, 0, 'o', 'd', 'd', 0})
-	f.Fuzz(func(t *testing.T, b []byte) { parseAnswers(b) })
+	f.Fuzz(func(t *testing.T, b []byte) {
+		defer testutil.Bounded(t, len(b))()
+		parseAnswers(b)
+	})
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 func TestValid(t *testing.T) {
@@ -45,6 +46,7 @@ func FuzzPlan(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
+		defer testutil.Bounded(t, len(text))()
 		var p gateway.Plan
 		if json.Unmarshal(text, &p) != nil || valid(&p) != nil {
 			return

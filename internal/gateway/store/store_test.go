@@ -2,7 +2,9 @@ package store
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
+	"github.com/natkit/natkit/internal/testutil"
 	"io/fs"
 	"net/netip"
 	"os"
@@ -236,4 +238,26 @@ func TestOneClaimAtATime(t *testing.T) {
 	if n := most.Load(); n != 1 {
 		t.Errorf("%d had the claim at once", n)
 	}
+}
+
+// FuzzGet reads a plan that somebody changed, under the digest that it has now.
+func FuzzGet(f *testing.F) {
+	s := Beside(filepath.Join(f.TempDir(), "journal"))
+	plan, err := json.Marshal(examplePlan("10.0.0.1"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(plan)
+	f.Add([]byte("{}"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		defer testutil.Bounded(t, len(text))()
+		digest := TextDigest(text)
+		if err := s.put(digest+planSuffix, text); err != nil {
+			t.Fatal(err)
+		}
+		defer os.Remove(s.path(digest + planSuffix))
+		if p, err := s.Get(digest); err == nil && p.Schema != gateway.PlanSchema {
+			t.Errorf("schema %q", p.Schema)
+		}
+	})
 }

@@ -2,6 +2,7 @@ package udp
 
 import (
 	"bytes"
+	"github.com/natkit/natkit/internal/testutil"
 	"testing"
 
 	"github.com/natkit/natkit/internal/packet"
@@ -44,4 +45,16 @@ func TestRuns(t *testing.T) {
 			t.Errorf("the reply to run %#x has %#x, want %#x", run, reply.Run, ReplyRun(run))
 		}
 	}
+}
+
+// FuzzMakeReply is what a datagram becomes that comes to 'bench serve --udp': a reply
+// is never answered, so that two servers do not send to each other without end.
+func FuzzMakeReply(f *testing.F) {
+	f.Add(make([]byte, 64))
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		defer testutil.Bounded(t, len(payload))()
+		if MakeReply(payload) && MakeReply(payload) {
+			t.Error("a reply was answered")
+		}
+	})
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 // FuzzMatch: no captures panic, nothing is counted twice, and the numbers are the same
@@ -17,6 +18,7 @@ func FuzzMatch(f *testing.F) {
 	f.Add(file(f, 200, syn, pkt{src: client, dst: server, payload: "x"}), file(f, 200, syn.from(public).routed(us)))
 	f.Add(file(f, 60, syn, syn, syn), file(f, 54, syn.from(public), syn.from(public2)))
 	f.Fuzz(func(t *testing.T, a, b []byte) {
+		defer testutil.Bounded(t, len(a)+len(b))()
 		r, err := Match(bytes.NewReader(a), bytes.NewReader(b), Options{Memory: MinMemory, Listed: 3})
 		if err != nil {
 			if r != nil {

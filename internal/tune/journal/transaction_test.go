@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/testutil"
 	"github.com/natkit/natkit/internal/tune"
 )
 
@@ -133,6 +134,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte("{}"))
 	f.Add([]byte(`{"schema":"natkit.journal/1","id":"t9999999999"}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
+		defer testutil.Bounded(t, len(b))()
 		tx, err := decode(bytes.NewReader(b))
 		if err != nil {
 			if tx != nil {
