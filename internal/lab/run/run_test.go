@@ -13,6 +13,7 @@ import (
 
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/lab/build"
+	"github.com/natkit/natkit/internal/load"
 	loadrun "github.com/natkit/natkit/internal/load/run"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/testutil"
@@ -54,11 +55,16 @@ func small(t *testing.T, o lab.Overrides) *lab.Scenario {
 	if sc, err = sc.With(o); err != nil {
 		t.Fatal(err)
 	}
+	patient := sc.Load // where all is to be answered, however busy the machine is
+	patient.Timeout.Duration = testutil.Patience(time.Minute)
 	for i := range sc.Stages {
-		if st := &sc.Stages[i]; st.Doctor != nil {
-			st.Limit.Duration = testutil.Patience(4 * time.Second)
-			st.Doctor.For.Duration = testutil.Patience(time.Second)
+		st := &sc.Stages[i]
+		if st.Doctor == nil {
+			st.Loads = []lab.Load{patient}
+			continue
 		}
+		st.Limit.Duration = testutil.Patience(4 * time.Second)
+		st.Doctor.For.Duration = testutil.Patience(time.Second)
 	}
 	return sc
 }
@@ -169,8 +175,12 @@ func checkStages(t *testing.T, r *lab.Report) {
 	if fault.Failed == 0 || fault.Counters["drop"] == 0 || fault.FirstFailureSeconds < 0 {
 		t.Errorf("fault: %d failed, drop %d, first failure at %v s", fault.Failed, fault.Counters["drop"], fault.FirstFailureSeconds)
 	}
+	// Once it is connected, a request can be late on a busy machine.
+	late := func(f load.Failure) bool {
+		return f.Reason == "timed out" && (f.Phase == load.Connect || f.Phase == load.Wait)
+	}
 	for _, f := range fault.Failures {
-		if f.Phase != "connect" || f.Reason != "timed out" {
+		if !late(f) {
 			t.Errorf("fault: unexpected failure %+v", f)
 		}
 	}
