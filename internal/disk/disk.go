@@ -67,9 +67,17 @@ func put(path string, mode fs.FileMode, write func(io.Writer) error, rename func
 	return SyncDir(filepath.Dir(path))
 }
 
-// Open returns an empty file under the name, to be written to at length. It takes the
-// place of what has the name, and never follows a link there.
-func Open(path string, mode fs.FileMode) (*os.File, error) {
+// Open returns an empty file under the name, to be written to at length, or the pipe or
+// device that Destination says to write to in place. What another user planted there
+// is replaced, never written to.
+func Open(name string, mode fs.FileMode) (*os.File, error) {
+	path, special, err := Destination(name)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	if special {
+		return os.OpenFile(path, os.O_WRONLY, 0)
+	}
 	f, err := os.CreateTemp(filepath.Dir(path), temporary)
 	if err != nil {
 		return nil, err

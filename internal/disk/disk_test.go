@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 )
 
 func TestReplace(t *testing.T) {
@@ -108,11 +109,11 @@ func TestCreate(t *testing.T) {
 	}
 }
 
-// Open never writes through a link.
+// Open replaces a file, writes to a device in place, and refuses a directory.
 func TestOpen(t *testing.T) {
 	dir := t.TempDir()
-	victim, path := filepath.Join(dir, "victim"), filepath.Join(dir, "capture")
-	if err := errors.Join(os.WriteFile(victim, []byte("kept"), 0o600), os.Symlink(victim, path)); err != nil {
+	path := filepath.Join(dir, "capture")
+	if err := os.WriteFile(path, []byte("a former, longer one"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	f, err := Open(path, 0o640)
@@ -123,9 +124,22 @@ func TestOpen(t *testing.T) {
 	if err := errors.Join(err, f.Close()); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]string{victim: "kept", path: "packets"} {
-		if got, err := os.ReadFile(name); err != nil || string(got) != want {
-			t.Errorf("%s: %q, %v; want %q", name, got, err, want)
-		}
+	if got, err := os.ReadFile(path); err != nil || string(got) != "packets" {
+		t.Errorf("%q, %v", got, err)
+	}
+	device := filepath.Join(dir, "device")
+	if err := os.Symlink(os.DevNull, device); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := Open(device, 0o640); err != nil {
+		t.Error(err)
+	} else {
+		f.Close()
+	}
+	if info, err := os.Stat(device); err != nil || info.Mode().IsRegular() {
+		t.Errorf("the device became %v, %v", info, err)
+	}
+	if _, err := Open(dir, 0o640); !errors.Is(err, unix.EISDIR) {
+		t.Errorf("a directory: %v", err)
 	}
 }

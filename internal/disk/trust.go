@@ -59,7 +59,7 @@ func Destination(name string) (target string, special bool, err error) {
 		mode := info.Mode()
 		switch {
 		case mode.IsDir():
-			return "", false, errors.New("is a directory")
+			return "", false, unix.EISDIR
 		case mode.IsRegular():
 			return name, false, nil
 		}
