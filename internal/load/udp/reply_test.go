@@ -53,7 +53,7 @@ func FuzzMakeReply(f *testing.F) {
 	f.Add(make([]byte, 64))
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		defer testutil.Bounded(t, len(payload))()
-		if MakeReply(payload) && MakeReply(payload) {
+		if answered := MakeReply(payload); answered && MakeReply(payload) {
 			t.Error("a reply was answered")
 		}
 	})
