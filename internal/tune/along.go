@@ -1,6 +1,10 @@
 package tune
 
-import "strings"
+import (
+	"path"
+	"slices"
+	"strings"
+)
 
 // Along are the sysctls that the kernel sets along with one and that an undo puts back,
 // as patterns of paths below /proc/sys.
@@ -12,6 +16,15 @@ func Along(name string) []string {
 		return []string{"net/ipv6/conf/*/forwarding"}
 	}
 	return nil
+}
+
+// IsAlong tells whether the kernel sets one sysctl along with another.
+func IsAlong(name, other string) bool {
+	file, err := SysctlPath(other)
+	return err == nil && slices.ContainsFunc(Along(name), func(pattern string) bool {
+		ok, _ := path.Match(pattern, file)
+		return ok
+	})
 }
 
 // SetAlong is the value that the kernel gives to one of these where it sets the other one

@@ -74,6 +74,9 @@ func (c Change) validateSysctl() error {
 	if name != c.Target {
 		return fmt.Errorf("sysctl name %q: expected the dotted form %s", c.Target, name)
 	}
+	if startsPrograms(name) {
+		return fmt.Errorf("sysctl %s: the kernel starts programs as root by it, which natkit has no part in; set it with sysctl(8)", name)
+	}
 	if strings.ContainsAny(c.After, "\n\r\v\f") {
 		return fmt.Errorf("%s %s: value %q has more than one line", c.Kind, c.Target, c.After)
 	}
@@ -95,8 +98,11 @@ func (c Change) validateModule() error {
 		}
 	}
 	module, option, ok := strings.Cut(c.Target, ".")
-	if c.Kind == ModuleOption && (!ok || module == "" || option == "" || strings.Contains(option, "=")) {
+	if c.Kind == ModuleOption && (!ok || option == "" || strings.Contains(option, "=")) {
 		return fmt.Errorf("%s %q: expected MODULE.OPTION", c.Kind, c.Target)
+	}
+	if module != conntrackModule {
+		return fmt.Errorf("%s %q: not of %s, the only module that natkit has loaded or gives options", c.Kind, c.Target, conntrackModule)
 	}
 	return nil
 }

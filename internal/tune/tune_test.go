@@ -127,6 +127,9 @@ func TestPlanValidate(t *testing.T) {
 		"relative":            {Origin: "x", Changes: []Change{change(SysctlConf, "net.//.y", "1", "2")}},
 		"control character":   {Origin: "x", Changes: []Change{change(Sysctl, "net.x", "1", "2\x00")}},
 		"not one word":        {Origin: "x", Changes: []Change{change(ModuleOption, "a.b", "", "1 install=x")}},
+		"the only module":     {Origin: "x", Changes: []Change{change(ModuleOption, "firmware_class.path", "", "/tmp")}},
+		"not of nf_conntrack": {Origin: "x", Changes: []Change{change(ModulesLoad, "vivid", "", "vivid")}},
+		"starts programs":     {Origin: "x", Changes: []Change{change(SysctlConf, "kernel.modprobe", "", "/tmp/x")}},
 		"expected MODULE":     {Origin: "x", Changes: []Change{change(ModuleOption, "hashsize", "", "1")}},
 	}
 	for want, plan := range bad {

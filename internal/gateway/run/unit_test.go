@@ -54,6 +54,11 @@ func TestUnit(t *testing.T) {
 		"Service.NoNewPrivileges":       "yes",
 		"Service.ProtectSystem":         "strict",
 		"Service.StateDirectory":        "natkit",
+		// Root's files elsewhere are not the service's to write, though its user owns them:
+		// what an undo has to take back under /etc is taken back before it starts.
+		"Service.ProtectKernelTunables": "yes",
+		"Service.ReadWritePaths":        "/proc/sys/net",
+		"Service.ExecStartPre":          "-+/usr/bin/natkit lab clean",
 		"Unit.ConditionPathExists":      "/" + tune.ConfPath(tune.GatewayFile),
 		"Unit.Wants":                    "network-pre.target",
 	} {
@@ -66,14 +71,9 @@ func TestUnit(t *testing.T) {
 	}
 	// A stop that undid the rules would cut connections at each restart; the other two
 	// would keep the service from its work.
-	for _, name := range []string{"Service.ExecStop", "Service.ExecStopPost", "Service.ProtectKernelTunables", "Service.ProtectProc", "Service.PrivateNetwork"} {
+	for _, name := range []string{"Service.ExecStop", "Service.ExecStopPost", "Service.ProtectProc", "Service.PrivateNetwork"} {
 		if got := u[name]; got != nil {
 			t.Errorf("%s is %q", name, got)
-		}
-	}
-	for _, kind := range []tune.Kind{tune.SysctlConf, tune.ModulesLoad, tune.ModuleOption, tune.GatewayFile} {
-		if dir := "-/" + filepath.Dir(tune.ConfPath(kind)); !slices.Contains(strings.Fields(u["Service.ReadWritePaths"][0]), dir) {
-			t.Errorf("ReadWritePaths lacks %s, where an undo may have to write", dir)
 		}
 	}
 }

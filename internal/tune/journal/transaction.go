@@ -233,6 +233,11 @@ func (t *Transaction) check() error {
 		default:
 			return fmt.Errorf("%s: state %q is unknown", c.Target, c.State)
 		}
+		for name := range c.Along {
+			if !tune.IsAlong(c.Target, name) {
+				return fmt.Errorf("%s: the kernel does not set %q along with it", c.Target, name)
+			}
+		}
 		plan.Changes = append(plan.Changes, c.Change)
 	}
 	return plan.Validate()

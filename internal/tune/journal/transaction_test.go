@@ -52,6 +52,10 @@ func TestDecode(t *testing.T) {
 		{"\n}\n", "\n}\nx\n", "text after the end"},
 		{"\n}\n", "\n}\n" + `{"change":2,"state":"applied"}` + "\n", "change 2 is none"},
 		{"\n}\n", "\n}\n" + `{"change":0,"state":"eaten"}` + "\n", `state "eaten" is unknown`},
+		// An undo would have the kernel start what somebody wrote there.
+		{"net.core.somaxconn", "kernel.core_pattern", "starts programs"},
+		{"net.core.somaxconn", "fs.binfmt_misc.register", "starts programs"},
+		{`"state": "applied"`, `"along": {"kernel.core_pattern": "|/x"}, "state": "applied"`, "does not set"},
 		{"boot-a\",", "boot-a\", \"nonce\": \"../x\",", "nonce"},
 		{`"origin": "tune"`, `"origin": "` + strings.Repeat("x", maxFileBytes) + `"`, "larger than"},
 	}
