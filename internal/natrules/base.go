@@ -30,6 +30,9 @@ type BaseChain struct {
 	// NAT are those of them that translate, in the order in which packets meet them: once
 	// for each way that rules lead to them.
 	NAT []snapshot.NATRule
+	// TooMany is true where more ways and elements of sets lead to rules than natkit
+	// follows: some of NAT may be missing, and those that are Partial lack conditions.
+	TooMany bool
 }
 
 // BaseChains are all of a namespace (nil: this one) but those of dormant tables and of
@@ -44,13 +47,14 @@ func BaseChains(ns *netns.Handle) ([]BaseChain, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read chains of iptables-legacy: %w", err)
 	}
-	translating, err := byElement(ns)
+	translating, ways, err := byElement(ns)
 	if err != nil {
 		return nil, fmt.Errorf("read NAT rules: %w", err)
 	}
 	all = append(all, legacy...)
 	for i := range all {
 		all[i].NAT = all[i].of(translating)
+		all[i].TooMany = all[i].Type == "nat" && ways.lost[lostBase{all[i].Family, all[i].Table, all[i].Name}]
 	}
 	return all, nil
 }
@@ -58,7 +62,7 @@ func BaseChains(ns *netns.Handle) ([]BaseChain, error) {
 // byElement tells what Read does, but a rule that looks into sets and maps once for each
 // element, and one for ranges of ports once for each of them. natkit's own table is left
 // out.
-func byElement(ns *netns.Handle) ([]snapshot.NATRule, error) {
+func byElement(ns *netns.Handle) ([]snapshot.NATRule, *budget, error) {
 	ways := newBudget()
 	all, err := over(ns, func(c conn) (all []found, err error) {
 		names, err := links(ns)
@@ -67,22 +71,22 @@ func byElement(ns *netns.Handle) ([]snapshot.NATRule, error) {
 		}
 		var tables []*kernelTable
 		nat := func(c kernelChain) bool { return c.translates() && !c.key().isGateway() }
-		if _, _, err := c.settled(func() (err error) { tables, err = c.withSets(nat); return err }); err != nil {
+		if _, _, err := c.settled(func() (err error) { ways = newBudget(); tables, err = c.withSets(nat, ways); return err }); err != nil {
 			return nil, err
 		}
 		for _, t := range tables {
-			all = append(all, t.stepByElement(names).byPorts().rules(ways)...)
+			all = append(all, t.stepByElement(names, ways).byPorts().rules(ways)...)
 		}
 		return all, nil
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	legacy, err := legacyTables(ns, "nat")
 	for _, t := range legacy {
 		all = append(all, t.byPorts().rules(ways)...)
 	}
-	return inHookOrder(all), err
+	return inHookOrder(all), ways, err
 }
 
 // byPorts is the table with a step for each range of destination ports.
