@@ -2,6 +2,7 @@ package natrules
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
@@ -92,24 +93,32 @@ func byElement(ns *netns.Handle) ([]snapshot.NATRule, *budget, error) {
 // byPorts is the table with a step for each range of destination ports.
 func (t *ruleTable) byPorts() *ruleTable {
 	for _, c := range t.order {
+		if !slices.ContainsFunc(c.steps, func(s step) bool { return s.hasPorts() }) {
+			continue
+		}
 		var steps []step
-		for _, s := range c.steps {
-			steps = append(steps, s.byPorts()...)
+		for i := range c.steps {
+			steps = append(steps, c.steps[i].byPorts()...)
 		}
 		c.steps = steps
 	}
 	return t
 }
 
-// byPorts is the step once for each range of destination ports, where nothing else is
-// missing in the rule's own fields.
-func (s step) byPorts() (all []step) {
+// hasPorts tells whether ranges of destination ports are all that the rule's own fields
+// do not have.
+func (s *step) hasPorts() bool {
 	f := &s.further
-	if s.unknown || len(f.Ports) == 0 || len(f.SourcePorts) > 0 || f.SYN || s.rule.DestinationPort != 0 {
-		return []step{s}
+	return !s.unknown && len(f.Ports) > 0 && len(f.SourcePorts) == 0 && !f.SYN && s.rule.DestinationPort == 0
+}
+
+// byPorts is the step once for each range of destination ports.
+func (s *step) byPorts() (all []step) {
+	if !s.hasPorts() {
+		return []step{*s}
 	}
-	for _, p := range f.Ports {
-		one := s
+	for _, p := range s.further.Ports {
+		one := *s
 		one.rule.DestinationPort, one.rule.Partial = max(p[0], 1), false
 		if p[1] > p[0] {
 			one.rule.LastDestinationPort = p[1]
@@ -130,7 +139,7 @@ func (b *BaseChain) of(rules []snapshot.NATRule) []snapshot.NATRule {
 		same := r.Family == b.Family && r.Table == b.Table && r.Hook == b.Hook && r.Priority == b.Priority
 		if same && leads[r.Chain] && (r.Source == "iptables-legacy") == (b.Source == "iptables-legacy") {
 			if len(r.Ways) == 0 {
-				r.Ways = []snapshot.NATRule{r}
+				mine = append(mine, r)
 			}
 			mine = append(mine, r.Ways...)
 		}

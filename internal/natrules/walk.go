@@ -53,7 +53,7 @@ const (
 	maxFollowed = 1 << 17
 	// maxElements bounds how many elements of sets and maps are read, and how many steps
 	// they make of rules.
-	maxElements = 1 << 17
+	maxElements = 1 << 16
 )
 
 // budget is for all tables of a namespace: ways multiply with every chain that several

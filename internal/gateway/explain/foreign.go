@@ -59,8 +59,11 @@ func (w *walk) foreignRules(f *gateway.Foreign, s *Step) {
 			may = r
 		}
 	}
-	s.Unsure = may != nil
+	s.Unsure = may != nil || f.TooMany
 	switch {
+	case f.TooMany:
+		w.note("too many to follow: more jumps and elements of sets lead to rules of %s than natkit follows; if one of them translates it, natkit's rules are not asked", s.Chain)
+		s.Does = "too many to follow: a rule that translates may be for it"
 	case may != nil && !may.Marked:
 		note := "if %q in %s translates it, natkit's rules are not asked, and it becomes something else"
 		if s.Does != "" {
