@@ -60,8 +60,8 @@ const (
 // rules jump to, rules with every element, and whoever makes them is not always a friend.
 type budget struct {
 	left, elements int
-	// seen are the chains that were walked from a hook.
-	seen map[visit]bool
+	// seen are the chains that were walked from a hook, with what it costs to do so again.
+	seen map[visit]int
 	// short is set where elements were left out, lost has the base chains of which not
 	// all ways were followed, or elements were left out.
 	short bool
@@ -76,7 +76,7 @@ type visit struct {
 type lostBase struct{ family, table, chain string }
 
 func newBudget() *budget {
-	return &budget{left: maxFollowed, elements: maxElements, seen: map[visit]bool{}, lost: map[lostBase]bool{}}
+	return &budget{left: maxFollowed, elements: maxElements, seen: map[visit]int{}, lost: map[lostBase]bool{}}
 }
 
 // spent tells whether there was more than is followed.
@@ -85,19 +85,24 @@ func (b *budget) spent() bool { return b.short || len(b.lost) > 0 }
 // pays tells whether a chain can be walked under these conditions. To walk it once for each
 // hook costs nothing, but for the conditions that are then told with each of its rules.
 func (b *budget) pays(v visit, outer snapshot.NATRule) bool {
-	cost := len(v.chain.steps) * (len(outer.Unless) / maxUnless)
-	if b.seen[v] {
-		for i := range v.chain.steps {
-			cost += 1 + len(v.chain.steps[i].rule.Unless)/maxUnless
-		}
-		cost++
-	}
+	again := b.seen[v]
+	cost := again + len(v.chain.steps)*(len(outer.Unless)/maxUnless)
 	if cost > b.left {
 		return false
 	}
 	b.left -= cost
-	b.seen[v] = true
+	if again == 0 {
+		b.seen[v] = 1 + v.chain.size()
+	}
 	return true
+}
+
+// size is how much is told of the chain's rules.
+func (c *ruleChain) size() (n int) {
+	for i := range c.steps {
+		n += 1 + len(c.steps[i].rule.Unless)/maxUnless
+	}
+	return n
 }
 
 // takes tells whether so many elements can be read, or steps be made of them.
