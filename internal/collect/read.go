@@ -74,7 +74,7 @@ func (o *observation) files(ctx context.Context) {
 	})
 	o.part("nat_rules", func() (err error) {
 		if o.NATRules, err = o.src.natRules(); err == nil && o.NATRules.TooMany {
-			err = errors.New("read NAT rules: jumps lead to them in too many ways to follow: some may be missing, others lack their conditions")
+			err = errors.New("read NAT rules: too many to follow: jumps and elements of maps lead to them in more ways than natkit follows; some may be missing, others lack their conditions")
 		}
 		return err
 	})

@@ -23,10 +23,22 @@ func (c *checker) foreign() {
 		case f.Type == "filter" && f.Hook == "forward":
 			c.refuses(f)
 		case f.Hook == "prerouting" && f.Priority < destinationPriority:
+			c.followed(f, len(c.plan.Destinations))
 			c.foreignRules(f, c.destinationFirst, outside)
 		case f.Hook == "postrouting" && f.Priority < sourcePriority:
+			c.followed(f, len(c.plan.Sources))
 			c.foreignRules(f, c.sourceFirst, inside)
 		}
+	}
+}
+
+// followed warns of a chain before ours, where there are some, that leads to more than
+// natkit follows.
+func (c *checker) followed(f *Foreign, ours int) {
+	if f.TooMany && ours > 0 && c.forwards(f.Family) {
+		c.add(Finding{ID: "foreign-too-many", Severity: Warn,
+			Message: f.words() + " comes first and leads to its rules by more jumps and elements of sets than natkit follows: any of them may translate what this file is for",
+			Advice:  "have fewer rules jump to the same chains, or fewer rules look into sets"}, nil)
 	}
 }
 

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -52,6 +53,29 @@ func TestCheckForeignRange(t *testing.T) {
 		}
 		if n != want {
 			t.Errorf("%s: %d findings, want %d", port, n, want)
+		}
+	}
+}
+
+// TestCheckForeignTooMany: of a chain that comes first and was not followed to its end,
+// nothing that it may take is left unsaid.
+func TestCheckForeignTooMany(t *testing.T) {
+	for _, c := range []struct {
+		hook     string
+		priority int32
+		rule     string
+		warned   bool
+	}{
+		{"prerouting", -100, "dnat: {on: 203.0.113.7, port: tcp/80, to: 10.0.0.2}", true},
+		{"prerouting", 0, "dnat: {on: 203.0.113.7, port: tcp/80, to: 10.0.0.2}", false},
+		{"prerouting", -100, "masquerade: {from: 10.0.0.0/8}", false},
+		{"postrouting", 100, "masquerade: {from: 10.0.0.0/8}", true},
+	} {
+		facts := here()
+		facts.Foreign = []Foreign{{Source: "nftables", Family: "ip", Table: "t", Chain: "c", Type: "nat", Hook: c.hook, Priority: c.priority, TooMany: true}}
+		warned := slices.ContainsFunc(check(t, inFile(c.rule), facts), func(f Finding) bool { return f.ID == "foreign-too-many" })
+		if warned != c.warned {
+			t.Errorf("%+v: warned: %v", c, warned)
 		}
 	}
 }

@@ -101,6 +101,8 @@ type Foreign struct {
 	Rules int `json:"rules"`
 	// NAT are its rules that translate, as far as they are understood.
 	NAT []snapshot.NATRule `json:"nat,omitempty"`
+	// TooMany is true where more leads to them than natkit follows: some may be missing.
+	TooMany bool `json:"too_many_to_follow,omitempty"`
 }
 
 // Finding is what Check says about a place in the file.

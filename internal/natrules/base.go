@@ -2,6 +2,7 @@ package natrules
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
@@ -30,6 +31,9 @@ type BaseChain struct {
 	// NAT are those of them that translate, in the order in which packets meet them: once
 	// for each way that rules lead to them.
 	NAT []snapshot.NATRule
+	// TooMany is true where more ways and elements of sets lead to rules than natkit
+	// follows: some of NAT may be missing, and those that are Partial lack conditions.
+	TooMany bool
 }
 
 // BaseChains are all of a namespace (nil: this one) but those of dormant tables and of
@@ -44,13 +48,14 @@ func BaseChains(ns *netns.Handle) ([]BaseChain, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read chains of iptables-legacy: %w", err)
 	}
-	translating, err := byElement(ns)
+	translating, ways, err := byElement(ns)
 	if err != nil {
 		return nil, fmt.Errorf("read NAT rules: %w", err)
 	}
 	all = append(all, legacy...)
 	for i := range all {
 		all[i].NAT = all[i].of(translating)
+		all[i].TooMany = all[i].Type == "nat" && ways.lost[lostBase{all[i].Family, all[i].Table, all[i].Name}]
 	}
 	return all, nil
 }
@@ -58,7 +63,7 @@ func BaseChains(ns *netns.Handle) ([]BaseChain, error) {
 // byElement tells what Read does, but a rule that looks into sets and maps once for each
 // element, and one for ranges of ports once for each of them. natkit's own table is left
 // out.
-func byElement(ns *netns.Handle) ([]snapshot.NATRule, error) {
+func byElement(ns *netns.Handle) ([]snapshot.NATRule, *budget, error) {
 	ways := newBudget()
 	all, err := over(ns, func(c conn) (all []found, err error) {
 		names, err := links(ns)
@@ -67,45 +72,53 @@ func byElement(ns *netns.Handle) ([]snapshot.NATRule, error) {
 		}
 		var tables []*kernelTable
 		nat := func(c kernelChain) bool { return c.translates() && !c.key().isGateway() }
-		if _, _, err := c.settled(func() (err error) { tables, err = c.withSets(nat); return err }); err != nil {
+		if _, _, err := c.settled(func() (err error) { ways = newBudget(); tables, err = c.withSets(nat, ways); return err }); err != nil {
 			return nil, err
 		}
 		for _, t := range tables {
-			all = append(all, t.stepByElement(names).byPorts().rules(ways)...)
+			all = append(all, t.stepByElement(names, ways).byPorts().rules(ways)...)
 		}
 		return all, nil
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	legacy, err := legacyTables(ns, "nat")
 	for _, t := range legacy {
 		all = append(all, t.byPorts().rules(ways)...)
 	}
-	return inHookOrder(all), err
+	return inHookOrder(all), ways, err
 }
 
 // byPorts is the table with a step for each range of destination ports.
 func (t *ruleTable) byPorts() *ruleTable {
 	for _, c := range t.order {
+		if !slices.ContainsFunc(c.steps, func(s step) bool { return s.hasPorts() }) {
+			continue
+		}
 		var steps []step
-		for _, s := range c.steps {
-			steps = append(steps, s.byPorts()...)
+		for i := range c.steps {
+			steps = append(steps, c.steps[i].byPorts()...)
 		}
 		c.steps = steps
 	}
 	return t
 }
 
-// byPorts is the step once for each range of destination ports, where nothing else is
-// missing in the rule's own fields.
-func (s step) byPorts() (all []step) {
+// hasPorts tells whether ranges of destination ports are all that the rule's own fields
+// do not have.
+func (s *step) hasPorts() bool {
 	f := &s.further
-	if s.unknown || len(f.Ports) == 0 || len(f.SourcePorts) > 0 || f.SYN || s.rule.DestinationPort != 0 {
-		return []step{s}
+	return !s.unknown && len(f.Ports) > 0 && len(f.SourcePorts) == 0 && !f.SYN && s.rule.DestinationPort == 0
+}
+
+// byPorts is the step once for each range of destination ports.
+func (s *step) byPorts() (all []step) {
+	if !s.hasPorts() {
+		return []step{*s}
 	}
-	for _, p := range f.Ports {
-		one := s
+	for _, p := range s.further.Ports {
+		one := *s
 		one.rule.DestinationPort, one.rule.Partial = max(p[0], 1), false
 		if p[1] > p[0] {
 			one.rule.LastDestinationPort = p[1]
@@ -126,7 +139,7 @@ func (b *BaseChain) of(rules []snapshot.NATRule) []snapshot.NATRule {
 		same := r.Family == b.Family && r.Table == b.Table && r.Hook == b.Hook && r.Priority == b.Priority
 		if same && leads[r.Chain] && (r.Source == "iptables-legacy") == (b.Source == "iptables-legacy") {
 			if len(r.Ways) == 0 {
-				r.Ways = []snapshot.NATRule{r}
+				mine = append(mine, r)
 			}
 			mine = append(mine, r.Ways...)
 		}

@@ -1,10 +1,13 @@
 package natrules
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 // policiesOf are what the forward chains do to packets that no condition is for.
@@ -64,5 +67,41 @@ func TestPolicyOfIptables(t *testing.T) {
 				t.Errorf("%s: %s: %q, want %q", kind, c.commands, got, c.policy)
 			}
 		}
+	}
+}
+
+// TestBaseChainsTooMany: sets of thousands of elements, hundreds of rules that look into
+// them, and jumps that lead there in thousands of ways. What that becomes is bounded, and
+// the answer says that it is not all.
+func TestBaseChainsTooMany(t *testing.T) {
+	const depth, rules, elements = 11, 900, 16000
+	for _, operator := range []string{"==", "!="} {
+		w := newWorld(t)
+		var b strings.Builder
+		b.WriteString("table ip hostile {\n\tset big { type ipv4_addr; elements = { ")
+		for i := range elements {
+			fmt.Fprintf(&b, "10.0.%d.%d, ", i>>8, i&255)
+		}
+		fmt.Fprintf(&b, "} ; }\n\tchain c%d {\n", depth)
+		for i := range rules {
+			fmt.Fprintf(&b, "\t\tip daddr %s @big tcp dport %d dnat to 192.168.9.9\n", operator, 1+i)
+		}
+		b.WriteString("\t}\n")
+		for d := depth - 1; d >= 0; d-- {
+			fmt.Fprintf(&b, "\tchain c%d { ip saddr 198.18.0.0/15 jump c%d; ip daddr 203.0.113.0/24 jump c%d; }\n", d, d+1, d+1)
+		}
+		b.WriteString("\tchain pre { type nat hook prerouting priority -100; jump c0; }\n}\n")
+		w.nft(b.String())
+		func() {
+			defer testutil.Bounded(t, 2*b.Len())()
+			chains, err := BaseChains(w.ns)
+			if err != nil || len(chains) != 1 || !chains[0].TooMany {
+				t.Fatalf("%s: %d chains, %v: not all was followed, and it is not said", operator, len(chains), err)
+			}
+			all, err := Read(w.ns)
+			if err != nil || !all.TooMany {
+				t.Fatalf("%s: %v: not all was followed, and it is not said", operator, err)
+			}
+		}()
 	}
 }

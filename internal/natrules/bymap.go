@@ -122,11 +122,11 @@ func mapElements(lists [][]byte) []mapElement {
 
 // expand puts, in the place of each rule that translates by a map, one for each of
 // the map's elements; or one for all of them, where they are too many.
-func (t *kernelTable) expand(table *ruleTable) {
+func (t *kernelTable) expand(table *ruleTable, ways *budget) {
 	for _, chain := range table.order {
 		var steps []step
 		for _, s := range chain.steps {
-			steps = append(steps, t.elements(s)...)
+			steps = append(steps, t.elements(s, ways)...)
 		}
 		if chain.steps = steps; t.key.isGateway() {
 			ofGateway(steps)
@@ -134,12 +134,12 @@ func (t *kernelTable) expand(table *ruleTable) {
 	}
 }
 
-func (t *kernelTable) elements(s step) []step {
+func (t *kernelTable) elements(s step, ways *budget) []step {
 	if s.byMap == nil {
 		return []step{s}
 	}
 	elements := t.maps[s.byMap.set]
-	if len(elements) == 0 || len(elements) > maxExpanded {
+	if len(elements) == 0 || len(elements) > maxExpanded || !ways.takes(len(elements)) {
 		return []step{s.byMap.span(s, elements, familyNames[t.key.family])}
 	}
 	var all []step

@@ -15,11 +15,13 @@ func nftChains(ns *netns.Handle) ([]NATTable, error) {
 			return nil, fmt.Errorf("list interfaces: %w", err)
 		}
 		var tables []*kernelTable
-		if _, _, err := c.settled(func() (err error) { tables, err = c.withSets(kernelChain.atIP); return err }); err != nil {
+		var ways *budget
+		_, _, err = c.settled(func() (err error) { ways = newBudget(); tables, err = c.withSets(kernelChain.atIP, ways); return err })
+		if err != nil {
 			return nil, err
 		}
 		for _, t := range tables {
-			all = append(all, t.stepByElement(names).exported(t.isNAT))
+			all = append(all, t.stepByElement(names, ways).exported(t.isNAT))
 		}
 		return all, nil
 	})
@@ -27,7 +29,7 @@ func nftChains(ns *netns.Handle) ([]NATTable, error) {
 
 // withSets reads the tables that have such a chain, with the sets of those that are not
 // natkit's own.
-func (c conn) withSets(such func(kernelChain) bool) (all []*kernelTable, err error) {
+func (c conn) withSets(such func(kernelChain) bool, ways *budget) (all []*kernelTable, err error) {
 	chains, err := c.chains()
 	if err != nil {
 		return nil, err
@@ -49,7 +51,7 @@ func (c conn) withSets(such func(kernelChain) bool) (all []*kernelTable, err err
 			return nil, err
 		}
 		if !key.isGateway() {
-			if t.sets, err = c.constantSets(t); err != nil {
+			if t.sets, err = c.constantSets(t, ways); err != nil {
 				return nil, err
 			}
 		}
@@ -90,7 +92,7 @@ func (t *kernelTable) concerning() map[*kernelRule]bool {
 
 // stepByElement is the table with all its base chains, and a step for each element of
 // the sets that rules look into.
-func (t *kernelTable) stepByElement(links map[uint32]string) *ruleTable {
+func (t *kernelTable) stepByElement(links map[uint32]string, ways *budget) *ruleTable {
 	table := newTable(familyNames[t.key.family], t.key.name)
 	for _, c := range t.chains {
 		chain := table.chain(c.name)
@@ -98,7 +100,7 @@ func (t *kernelTable) stepByElement(links map[uint32]string) *ruleTable {
 			chain.bases = append(chain.bases, base{c.hook, c.priority})
 		}
 	}
-	m := machine{family: table.family, links: links, sets: t.sets, verdicts: func(set string) []string { return t.verdicts[set] }}
+	m := machine{family: table.family, links: links, sets: t.sets, ways: ways, verdicts: func(set string) []string { return t.verdicts[set] }}
 	concerning := t.concerning()
 	for _, r := range t.rules {
 		chain := table.chain(r.chain)
@@ -108,5 +110,6 @@ func (t *kernelTable) stepByElement(links map[uint32]string) *ruleTable {
 			chain.steps = append(chain.steps, m.readStep(r))
 		}
 	}
+	table.short = ways.short
 	return table
 }

@@ -28,8 +28,8 @@ const (
 
 // constantSets reads the sets and maps that rules of a table look into, but for those
 // whose elements come and go by themselves, those that have one for all else, and those
-// that are too large to make steps of.
-func (c conn) constantSets(t *kernelTable) (map[string][]element, error) {
+// that are too large to make steps of, or too many altogether.
+func (c conn) constantSets(t *kernelTable, ways *budget) (map[string][]element, error) {
 	asked, concerning := map[string]bool{}, t.concerning()
 	for _, r := range t.rules {
 		for _, e := range r.exprs {
@@ -48,14 +48,18 @@ func (c conn) constantSets(t *kernelTable) (map[string][]element, error) {
 	}
 	for _, a := range sets {
 		name, flags := a.text(setName), a.u32(setFlagBits)
-		if !asked[name] || flags&(nftSetDynamic|nftSetTimeout) != 0 || a.u32(setCount) > mostPicked { // not told before Linux 6.16
+		count := int(a.u32(setCount)) // not told before Linux 6.16
+		if !asked[name] || flags&(nftSetDynamic|nftSetTimeout) != 0 || count > mostPicked || !ways.takes(max(count, 1)) {
 			continue
 		}
 		lists, err := c.copyElements(t.key, name)
 		if err != nil {
 			return nil, fmt.Errorf("read set %s of table %s: %w", name, t.key, err)
 		}
-		all[name] = elementsOf(lists, flags&nftSetInterval != 0)
+		elements := elementsOf(lists, flags&nftSetInterval != 0)
+		if len(elements) <= mostPicked && ways.takes(max(len(elements)-count, 0)) {
+			all[name] = elements
+		}
 	}
 	return all, nil
 }

@@ -45,6 +45,8 @@ type machine struct {
 	sets   map[string][]element
 	picked map[int]element
 	at     int
+	// ways bounds how many steps they make, where they are known.
+	ways *budget
 	// asked is the map that the rule took values from last.
 	asked *mapUse
 }
@@ -211,7 +213,7 @@ func (m *machine) lookup(a attrs) {
 		m.pick(a, e)
 		return
 	}
-	if elements := m.sets[a.text(nftLookupSet)]; len(elements) > 0 && a.u32(nftLookupFlags) != 0 {
+	if elements := m.sets[a.text(nftLookupSet)]; len(elements) > 0 && a.u32(nftLookupFlags) != 0 && m.ways.takes(len(elements)) {
 		m.noneOf(a, elements)
 		return
 	}

@@ -76,7 +76,7 @@ func FuzzRule(f *testing.F) {
 			t.Errorf("a translation without kind or text: %+v", s.rule)
 		} else if s.byMap != nil {
 			table := kernelTable{key: tableKey{r.family, r.table}, maps: map[string][]mapElement{s.byMap.set: append(mapElements([][]byte{b}), mapElement{b, b, "x"})}}
-			if len(table.elements(s)) == 0 {
+			if len(table.elements(s, newBudget())) == 0 {
 				t.Error("a rule without elements is gone")
 			}
 		}

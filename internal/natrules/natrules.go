@@ -178,7 +178,7 @@ func (s *ruleset) found(ways *budget) []found {
 
 func (t *kernelTable) found(links map[uint32]string, ways *budget) []found {
 	table := t.structure(links)
-	t.expand(table)
+	t.expand(table, ways)
 	return table.rules(ways)
 }
 

@@ -19,7 +19,7 @@ func (m *machine) readSteps(r *kernelRule) []step {
 	ways := []map[int]element{nil}
 	for i := range r.exprs {
 		elements := m.elements(r.exprs[i:])
-		if len(elements) == 0 || len(elements)*len(ways) > mostPicked {
+		if len(elements) == 0 || len(elements)*len(ways) > mostPicked || !m.ways.takes(len(elements)*len(ways)) {
 			continue
 		}
 		var next []map[int]element

@@ -12,6 +12,8 @@ type ruleTable struct {
 	family, name string
 	chains       map[string]*ruleChain
 	order        []*ruleChain
+	// short is set where elements of sets are missing, as they are too many.
+	short bool
 }
 
 type ruleChain struct {
@@ -46,29 +48,71 @@ type found struct {
 	base base
 }
 
-// maxFollowed bounds how many rules are looked at beyond the first time.
-const maxFollowed = 1 << 17
+const (
+	// maxFollowed bounds how many rules are looked at beyond the first time at a hook.
+	maxFollowed = 1 << 17
+	// maxElements bounds how many elements of sets and maps are read, and how many steps
+	// they make of rules.
+	maxElements = 1 << 16
+)
 
 // budget is for all tables of a namespace: ways multiply with every chain that several
-// rules jump to, and whoever makes rules there is not always a friend.
+// rules jump to, rules with every element, and whoever makes them is not always a friend.
 type budget struct {
-	left int
-	// seen are the chains that were walked, from any base chain.
-	seen map[*ruleChain]bool
+	left, elements int
+	// seen are the chains that were walked from a hook, with what it costs to do so again.
+	seen map[visit]int
+	// short is set where elements were left out, lost has the base chains of which not
+	// all ways were followed, or elements were left out.
+	short bool
+	lost  map[lostBase]bool
 }
 
-func newBudget() *budget { return &budget{left: maxFollowed, seen: map[*ruleChain]bool{}} }
+type visit struct {
+	chain *ruleChain
+	hook  int
+}
 
-// spent tells whether there were more ways than are followed.
-func (b *budget) spent() bool { return b.left < 0 }
+type lostBase struct{ family, table, chain string }
 
-// pays tells whether a chain can be walked.
-func (b *budget) pays(c *ruleChain) bool {
-	if b.seen[c] {
-		b.left -= 1 + len(c.steps)
+func newBudget() *budget {
+	return &budget{left: maxFollowed, elements: maxElements, seen: map[visit]int{}, lost: map[lostBase]bool{}}
+}
+
+// spent tells whether there was more than is followed.
+func (b *budget) spent() bool { return b.short || len(b.lost) > 0 }
+
+// pays tells whether a chain can be walked under these conditions. To walk it once for each
+// hook costs nothing, but for the conditions that are then told with each of its rules.
+func (b *budget) pays(v visit, outer snapshot.NATRule) bool {
+	again := b.seen[v]
+	cost := again + len(v.chain.steps)*(len(outer.Unless)/maxUnless)
+	if cost > b.left {
+		return false
 	}
-	b.seen[c] = true
-	return !b.spent()
+	b.left -= cost
+	if again == 0 {
+		b.seen[v] = 1 + v.chain.size()
+	}
+	return true
+}
+
+// size is how much is told of the chain's rules.
+func (c *ruleChain) size() (n int) {
+	for i := range c.steps {
+		n += 1 + len(c.steps[i].rule.Unless)/maxUnless
+	}
+	return n
+}
+
+// takes tells whether so many elements can be read, or steps be made of them.
+func (b *budget) takes(elements int) bool {
+	if elements > b.elements {
+		b.short = true
+		return false
+	}
+	b.elements -= elements
+	return true
 }
 
 // rules are those that translate, from every base chain in the order in which a
@@ -81,6 +125,9 @@ func (t *ruleTable) rules(ways *budget) []found {
 			w := walker{table: t, base: b, ways: ways, at: map[*step]int{}, leads: leads, ends: ends, within: map[*ruleChain]bool{}}
 			w.walk(c, snapshot.NATRule{})
 			all = append(all, w.found()...)
+			if w.lost || t.short {
+				ways.lost[lostBase{t.family, t.name, c.name}] = true
+			}
 		}
 	}
 	return all
@@ -129,7 +176,7 @@ func (w *walker) walk(c *ruleChain, outer snapshot.NATRule) {
 	if c == nil || w.within[c] || !w.table.translates(c, w.leads) { // no chain leads to itself (nft_chain_validate); what was read may
 		return
 	}
-	if !w.ways.pays(c) {
+	if !w.ways.pays(visit{c, w.base.hook}, outer) {
 		w.lost = true
 		return
 	}

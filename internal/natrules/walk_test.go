@@ -2,6 +2,7 @@ package natrules
 
 import (
 	"fmt"
+	"net/netip"
 	"testing"
 
 	"github.com/natkit/natkit/internal/snapshot"
@@ -39,13 +40,14 @@ func TestWalkPastMarks(t *testing.T) {
 func TestWalkTooManyWays(t *testing.T) {
 	const chains, rules = 22, 900
 	ways := newBudget()
+	from, to := snapshot.NATRule{FromSource: netip.MustParsePrefix("198.18.0.0/15")}, snapshot.NATRule{ToDestination: netip.MustParsePrefix("203.0.113.0/24")}
 	defer testutil.Bounded(t, 128*chains*rules)()
 	for _, family := range []string{"ip", "ip6", "inet"} {
 		table := newTable(family, "nat")
 		table.chain("0").bases = []base{{hook: 0, priority: -100}}
 		for i := range chains {
-			to := []string{fmt.Sprint(i + 1)}
-			table.chain(fmt.Sprint(i)).steps = []step{{rule: snapshot.NATRule{Protocol: "tcp"}, to: to}, {rule: snapshot.NATRule{Protocol: "udp"}, to: to}}
+			next := []string{fmt.Sprint(i + 1)}
+			table.chain(fmt.Sprint(i)).steps = []step{{rule: from, to: next}, {rule: to, to: next}} // a packet may meet both
 		}
 		for range rules {
 			last := table.chain(fmt.Sprint(chains))

@@ -9,7 +9,7 @@ import (
 // in which a packet meets them: by hook, by priority of the chain, by place.
 type NATRules struct {
 	Rules []NATRule `json:"rules"`
-	// TooMany is true where more ways lead through chains than natkit follows: rules may
+	// TooMany is true where more ways lead through chains and maps than natkit follows: rules may
 	// be missing, and those that are Partial lack their conditions.
 	TooMany bool `json:"too_many_to_follow,omitempty"`
 }

@@ -5,16 +5,21 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 	"golang.org/x/tools/txtar"
 
+	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/explain"
 	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/packet"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -33,10 +38,19 @@ link set lan0 up
 link set wan0 up
 link set docker0 up
 link set cni0 up
+link add name lan0.port type veth peer name lan0.host
+link add name wan0.port type veth peer name wan0.host
+link set lan0 address 02:00:00:00:01:01
+link set wan0 address 02:00:00:00:01:01
+link set lan0.port master lan0 up
+link set wan0.port master wan0 up
+link set lan0.host up
+link set wan0.host up
 `
 
 // TestNeighbours loads rules that the real Docker, firewalld and others made, and compares
-// what check and explain say beside them. scripts/neighbour-test tries the programs
+// what check and explain say beside them with what is recorded, and with what the kernel
+// makes of packets. scripts/neighbour-test tries the programs
 // themselves, with packets.
 func TestNeighbours(t *testing.T) {
 	for _, program := range []string{"ip", "nft", "iptables-nft-restore", "iptables-legacy-restore"} {
@@ -104,6 +118,7 @@ var neighbourly = []struct{ packet, in string }{
 	{"tcp 192.168.122.10:4000 -> 203.0.113.1:80", "lan0"},
 	{"tcp 203.0.113.1:4000 -> 203.0.113.2:8081", "wan0"},
 	{"tcp 203.0.113.1:4000 -> 203.0.113.7:8081", "wan0"},
+	{"tcp 203.0.113.1:4000 -> 203.0.113.2:30080", "wan0"},
 	{"tcp 203.0.113.1:4000 -> 203.0.113.7:30080", "wan0"},
 	{"tcp 203.0.113.1:4000 -> 203.0.113.9:80", "wan0"},
 }
@@ -127,17 +142,63 @@ func beside(t *testing.T, ns *netns.Handle, text string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var forwarded []*explain.Way
 	for _, p := range neighbourly {
-		packet, err := explain.ParsePacket([]string{p.packet})
+		sent, err := explain.ParsePacket([]string{p.packet})
 		if err != nil {
 			t.Fatal(err)
 		}
-		packet.In = p.in
-		way, err := explain.Follow(plan, facts, kernelRoutes(ns), packet)
+		sent.In = p.in
+		way, err := explain.Follow(plan, facts, kernelRoutes(ns), sent)
 		if err != nil {
 			t.Fatal(err)
 		}
 		fmt.Fprintf(&b, "%s: becomes %s -> %s%s\n", p.packet, way.Source, way.Destination, strings.Join(append([]string{""}, way.Notes...), "\n  "))
+		if way.Fate == explain.Forwarded {
+			forwarded = append(forwarded, way)
+		}
+	}
+	refuses := func(f gateway.Foreign) bool { return f.Hook == "forward" && f.Policy != "accept" }
+	if !slices.ContainsFunc(facts.Foreign, refuses) {
+		if err := (netfilter{}).Apply(ns, plan); err != nil {
+			t.Fatal(err)
+		}
+		for _, way := range forwarded {
+			taken(t, ns, way)
+		}
 	}
 	return b.String()
+}
+
+// taken sends a way's packet, and compares the connection that the kernel makes of it: it
+// is the one foretold, unless notes leave that open.
+func taken(t *testing.T, ns *netns.Handle, way *explain.Way) {
+	t.Helper()
+	p := way.Packet
+	frame := ethernet(packet.Link{Source: [6]byte{2, 0, 0, 0, 2, 2}, Destination: [6]byte{2, 0, 0, 0, 1, 1}}, compose(p, false))
+	err := ns.Do(func() error {
+		fd, err := openPacket(p.In+".host", unix.ETH_P_ALL)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		_, err = unix.Write(fd, frame)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var reply conntrack.Tuple
+	testutil.Eventually(t, "the connection of "+p.String(), func() bool {
+		_, err := dump.Each(t.Context(), ns, nil, func(e *conntrack.Entry) error {
+			if e.Orig.Src == p.Src && e.Orig.Dst == p.Dst && e.Orig.DstPort == p.DstPort {
+				reply = e.Reply
+			}
+			return nil
+		})
+		return err == nil && reply.Src.IsValid()
+	})
+	if as := way.Source.Allows(reply.Dst, reply.DstPort) && way.Destination.Allows(reply.Src, reply.SrcPort); !as && len(way.Notes) == 0 {
+		t.Errorf("%s: foretold to become %s -> %s, became %s:%d -> %s:%d", p, way.Source, way.Destination, reply.Dst, reply.DstPort, reply.Src, reply.SrcPort)
+	}
 }

@@ -59,14 +59,24 @@ func (w *walk) foreignRules(f *gateway.Foreign, s *Step) {
 			may = r
 		}
 	}
-	s.Unsure = may != nil
+	s.Unsure = may != nil || f.TooMany
 	switch {
+	case f.TooMany:
+		w.note("too many to follow: more jumps and elements of sets lead to rules of %s than natkit follows; if one of them translates it, natkit's rules are not asked", s.Chain)
+		s.Does = "too many to follow: a rule that translates may be for it"
 	case may != nil && !may.Marked:
-		w.note("if %q in %s translates it, natkit's rules are not asked, and it becomes something else", may.Text, s.Chain)
+		note := "if %q in %s translates it, natkit's rules are not asked, and it becomes something else"
+		if s.Does != "" {
+			note = "or what %q in %s makes of it: natkit's rules are not asked in either case"
+		}
+		w.note(note, may.Text, s.Chain)
 		first := fmt.Sprintf("%q may translate it first: it has conditions that natkit does not know", may.Text)
 		s.Does = strings.Join(slices.DeleteFunc([]string{first, s.Does}, func(text string) bool { return text == "" }), "; otherwise ")
 	case s.Does != "":
 	case may != nil:
+		if w.dstTranslated && w.e.Destination.Rule == nil { // whoever translated it may have marked it
+			w.note("if it carries the mark that %q in %s asks for, its source becomes something else", may.Text, s.Chain)
+		}
 		s.Does = fmt.Sprintf("no rule that translates is for it, unless it carries the mark that %q asks for", may.Text)
 	default:
 		s.Does = "no rule that translates is for it"

@@ -3,6 +3,8 @@ package explain
 import (
 	"errors"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -41,6 +43,24 @@ note: if "masquerade" in ip nat POSTROUTING translates it, natkit's rules are no
 	e.Near = nil
 	if diff := cmp.Diff(want, explained(e)); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestExplainForeignTooMany: what a chain that was not followed to its end does is not told
+// for sure, and neither is what could not be read.
+func TestExplainForeignTooMany(t *testing.T) {
+	facts := withDMZ(router)
+	facts.Foreign = []gateway.Foreign{{Family: "ip", Table: "t", Chain: "c", Type: "nat", Hook: "prerouting", Priority: -100, Policy: "accept", Rules: 1, TooMany: true}}
+	facts.Unknown = []string{"other programs' rules: refused"}
+	e := explainText(t, manyKinds, facts, "eth0", "tcp 198.18.0.1:4000 -> 203.0.113.7:8080")
+	theirs := slices.IndexFunc(e.Steps, func(s Step) bool { return s.Chain == "ip t c" })
+	if theirs < 0 || !e.Steps[theirs].Unsure {
+		t.Errorf("taken for sure: %+v", e.Steps)
+	}
+	for _, want := range []string{"too many to follow", "refused"} {
+		if !slices.ContainsFunc(e.Notes, func(n string) bool { return strings.Contains(n, want) }) {
+			t.Errorf("%q is not in the notes: %q", want, e.Notes)
+		}
 	}
 }
 

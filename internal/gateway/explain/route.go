@@ -165,6 +165,9 @@ func (w *walk) notes() {
 	if !w.facts.Known {
 		w.note("the host was not looked at: what other programs' rules do is not told")
 	}
+	for _, what := range w.facts.Unknown {
+		w.note("not looked at: %s", what)
+	}
 }
 
 func (w *walk) note(format string, args ...any) {

@@ -20,7 +20,7 @@ func foreign(ns *netns.Handle) ([]gateway.Foreign, error) {
 		all = append(all, gateway.Foreign{
 			Source: c.Source, Owner: owner(append([]string{c.Table, c.Name}, c.Chains...)),
 			Family: c.Family, Table: c.Table, Chain: c.Name, Type: c.Type, Hook: c.Hook,
-			Priority: c.Priority, Policy: c.Policy, Accepts: c.Accepts, Rules: c.Rules, NAT: c.NAT,
+			Priority: c.Priority, Policy: c.Policy, Accepts: c.Accepts, Rules: c.Rules, NAT: c.NAT, TooMany: c.TooMany,
 		})
 	}
 	return all, nil
