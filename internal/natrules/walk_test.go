@@ -63,3 +63,20 @@ func TestWalkTooManyWays(t *testing.T) {
 		t.Error("all ways were followed")
 	}
 }
+
+// TestWalkManyRules: however many rules there are, to meet each once from every hook is not
+// too many, as those of a large cluster.
+func TestWalkManyRules(t *testing.T) {
+	table, ways := newTable("ip", "nat"), newBudget()
+	for hook, name := range []string{"PREROUTING", "INPUT", "OUTPUT", "POSTROUTING"} {
+		table.chain(name).bases = []base{{hook: hook, priority: -100}}
+		table.chain(name).steps = []step{{rule: snapshot.NATRule{Protocol: "tcp"}, to: []string{"services"}}}
+	}
+	services := table.chain("services")
+	for range maxFollowed {
+		services.steps = append(services.steps, step{translates: true, rule: snapshot.NATRule{Kind: snapshot.NATDest}})
+	}
+	if n := len(table.rules(ways)); n != 4*maxFollowed || ways.spent() {
+		t.Errorf("%d rules, too many: %v", n, ways.spent())
+	}
+}
