@@ -57,7 +57,7 @@ Kubernetes, firewalld, libvirt, LXD, Incus and others are recognised and left to
 rules come after theirs and leave them alone.
 
 Exit code: 0 all was translated, 3 something was not, or with a difference, 1 it failed,
-2 wrong usage.`,
+2 wrong usage, or a text that is none of rules.`,
 		Example: `  sudo natkit gateway import > gateway.yaml
   sudo iptables-save | natkit gateway import -
   natkit gateway import ruleset.nft    # of 'nft list ruleset > ruleset.nft'
@@ -114,7 +114,19 @@ func (g *gatewayImport) read(cmd *cobra.Command, args []string) (*iptables.Rules
 	if g.ipv6 {
 		version = 6
 	}
-	return iptables.Parse(string(text), version), nil
+	set := iptables.Parse(string(text), version)
+	if set.Foreign {
+		return nil, malformed(notRules(args[0], text))
+	}
+	return set, nil
+}
+
+// notRules says what a text is that has no rules, where natkit knows it.
+func notRules(name string, text []byte) error {
+	if what, verb := otherInput(plain(text[:min(len(text), bundleHead)])); verb != "" && verb != "gateway import" {
+		return fmt.Errorf("import rules: %s is %s: natkit %s %[1]s reads it", name, what, verb)
+	}
+	return fmt.Errorf("import rules: none of the lines of %s is a rule: give what iptables-save, ip6tables-save or 'nft list ruleset' prints", name)
 }
 
 // text is all of a file, or of standard input for "-".

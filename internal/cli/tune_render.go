@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/journal"
@@ -137,7 +138,7 @@ func printTransactions(env *Env, d tuneDocument) error {
 	for _, tx := range d.Transactions {
 		first := []report.Cell{
 			{Text: tx.ID}, {Text: statusText(tx), Tone: statusTones[tx.Status]},
-			{Text: tx.CreatedAt.Local().Format("2006-01-02 15:04")}, {Text: tx.Origin},
+			{Text: tx.CreatedAt.Local().Format("2006-01-02 15:04")}, {Text: tx.Origin + ofNetns(tx.Netns)},
 		}
 		for _, change := range txChanges(tx.Transaction) {
 			t.Cells(append(first, report.Cell{Text: change})...)
@@ -150,6 +151,20 @@ func printTransactions(env *Env, d tuneDocument) error {
 		}
 	}
 	return printNotes(env.Stdout, d)
+}
+
+// ofNetns tells the network namespace of a transaction, where it is not natkit's own. Its
+// number may be another one's by now, so that a name would be a guess.
+func ofNetns(inode uint64) string {
+	own, err := netns.Current()
+	if err != nil {
+		return ""
+	}
+	defer own.Close()
+	if inode == 0 || inode == own.Inode() {
+		return ""
+	}
+	return fmt.Sprintf(", netns %d", inode)
 }
 
 var statusTones = map[journal.Status]report.Tone{

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -73,17 +74,25 @@ func (b tuneBench) write(path, text string) {
 	}
 }
 
-func (b tuneBench) run(args ...string) (code int, stdout, stderr string) {
-	b.t.Helper()
-	var out, errs bytes.Buffer
-	env := &Env{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Getenv: func(k string) string {
+func (b tuneBench) host() tuneHost {
+	return tuneHost{filepath.Join(b.dir, "proc"), filepath.Join(b.dir, "root")}
+}
+
+func (b tuneBench) env(out, errs io.Writer) *Env {
+	return &Env{Stdin: strings.NewReader(""), Stdout: out, Stderr: errs, Getenv: func(k string) string {
 		if k == journal.StateDirEnv {
 			return filepath.Join(b.dir, "state")
 		}
 		return ""
 	}}
+}
+
+func (b tuneBench) run(args ...string) (code int, stdout, stderr string) {
+	b.t.Helper()
+	var out, errs bytes.Buffer
+	env := b.env(&out, &errs)
 	root := &cobra.Command{Use: "natkit", SilenceErrors: true, SilenceUsage: true}
-	root.AddCommand(tuneCommand(env, tuneHost{filepath.Join(b.dir, "proc"), filepath.Join(b.dir, "root")}))
+	root.AddCommand(tuneCommand(env, b.host()))
 	setUp(root, env)
 	root.SetArgs(args)
 	root.SetOut(&out)
@@ -243,6 +252,25 @@ func TestTuneListUndoesWhatARebootMadeVoid(t *testing.T) {
 	b.value(tuneMax, "2000") // of the new boot: not natkit's
 }
 
+// What a guard or another natkit has undone since --all listed it is no error.
+func TestTuneUndoAllBesideAnother(t *testing.T) {
+	b := newTuneBench(t)
+	b.must(words("tune apply --yes " + tuneMax + "=2000"))
+	tuner := &tuner{b.env(io.Discard, io.Discard), b.host()}
+	opt, err := tuner.options()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids, _, err := tuner.undoIDs(opt, nil, false)
+	b.must(words("tune undo t0001"))
+	if again := tuner.undo(opt, ids, true, true, false); err != nil || len(ids) != 1 || again != nil {
+		t.Errorf("%v, %v: %v", ids, err, again)
+	}
+	if err := tuner.undo(opt, ids, false, true, false); !errors.Is(err, apply.ErrUndone) {
+		t.Errorf("by its id: %v", err)
+	}
+}
+
 // What cannot be read may be in force.
 func TestTuneUndoWithADamagedJournal(t *testing.T) {
 	b := newTuneBench(t)
@@ -250,7 +278,7 @@ func TestTuneUndoWithADamagedJournal(t *testing.T) {
 	damaged := filepath.Join(b.dir, "state/journal/t0009.json")
 	b.write("state/journal/t0009.json", "{")
 	defer os.Remove(damaged) // of the clean-up at the end
-	if code, _, errs := b.run(words("tune undo --last")...); code != exitFailed || !strings.Contains(errs, "t0009.json") {
+	if code, _, errs := b.run(words("tune undo --last")...); code != exitFailed || !strings.Contains(errs, "t0009.json") || !strings.Contains(errs, "move the file away") {
 		t.Errorf("last: exit %d, %s", code, errs)
 	}
 	b.value(tuneMax, "2000")

@@ -46,7 +46,7 @@ those as they are, takes the rest back, and does not wait for a natkit that runs
 				return err
 			}
 			t.sayStall(cmd.Context(), opt, ids)
-			return errors.Join(t.undo(opt, ids, damaged == nil, asJSON), damaged)
+			return errors.Join(t.undo(opt, ids, all, damaged == nil, asJSON), damaged)
 		},
 	}
 	cmd.Flags().BoolVar(&last, "last", false, "the newest one that is in force")
@@ -112,7 +112,7 @@ func (t *tuner) sayStall(ctx context.Context, opt apply.Options, ids []string) {
 
 // undo goes on after errors, so that one value that cannot be written does not
 // keep the others. whole says that the journal has no others.
-func (t *tuner) undo(opt apply.Options, ids []string, whole, asJSON bool) error {
+func (t *tuner) undo(opt apply.Options, ids []string, all, whole, asJSON bool) error {
 	view, err := t.view()
 	if err != nil {
 		return err
@@ -121,6 +121,9 @@ func (t *tuner) undo(opt apply.Options, ids []string, whole, asJSON bool) error 
 	var errs []error
 	for _, id := range ids {
 		tx, err := apply.Undo(id, opt)
+		if errors.Is(err, apply.ErrUndone) && all {
+			continue // by its guard, or by another natkit, since the ids were listed
+		}
 		if err != nil {
 			errs = append(errs, err)
 			continue

@@ -152,7 +152,7 @@ func (s Source) explain(err error) error {
 	case strings.HasPrefix(message, "mapping values are not allowed"):
 		message += "; expected every key of a mapping at the same indentation"
 	case strings.HasPrefix(message, "did not find expected") && strings.HasPrefix(e.ContextMsg, "while parsing") && line == e.ContextMark.Line:
-		message += "; text that begins with a bracket stands in quotes: \"[fd00::2]:80\""
+		message += "; text that begins with a bracket or ends with a colon stands in quotes: \"[fd00::2]:80\", \"fd00::\""
 	case strings.HasPrefix(message, "unknown anchor"), strings.Contains(e.ContextMsg, "alias"):
 		message += "; text that begins with * stands in quotes"
 	}

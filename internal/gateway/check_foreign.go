@@ -18,18 +18,45 @@ const (
 // foreign finds rules of others that come before ours, or drop what we forward.
 func (c *checker) foreign() {
 	for i := range c.facts.Foreign {
-		f := &c.facts.Foreign[i]
-		switch {
+		switch f := &c.facts.Foreign[i]; {
 		case f.Type == "filter" && f.Hook == "forward":
 			c.refuses(f)
 		case f.Hook == "prerouting" && f.Priority < destinationPriority:
 			c.followed(f, len(c.plan.Destinations))
-			c.foreignRules(f, c.destinationFirst, outside)
 		case f.Hook == "postrouting" && f.Priority < sourcePriority:
 			c.followed(f, len(c.plan.Sources))
-			c.foreignRules(f, c.sourceFirst, inside)
 		}
 	}
+	for _, p := range c.precedences() {
+		o := c.ruleOf(p.Rule)
+		o.warn("foreign-rule-first", p.Message, p.Advice, o.subject(p.side)...)
+	}
+}
+
+// Precedence is another program's rule that translates packets of one of ours before it.
+type Precedence struct {
+	Rule    Ref    `json:"rule"`
+	Message string `json:"message"`
+	Advice  string `json:"advice"`
+	// side is the field of our rule that it is about.
+	side string
+}
+
+// Precedences are those that the facts tell of, before the rules of a plan.
+func (f *Facts) Precedences(p *Plan) []Precedence {
+	return (&checker{facts: f, plan: p}).precedences()
+}
+
+func (c *checker) precedences() (all []Precedence) {
+	for i := range c.facts.Foreign {
+		switch f := &c.facts.Foreign[i]; {
+		case f.Hook == "prerouting" && f.Priority < destinationPriority:
+			all = append(all, c.before(f, c.destinationFirst, outside)...)
+		case f.Hook == "postrouting" && f.Priority < sourcePriority:
+			all = append(all, c.before(f, c.sourceFirst, inside)...)
+		}
+	}
+	return all
 }
 
 // followed warns of a chain before ours, where there are some, that leads to more than
@@ -68,19 +95,18 @@ func may(n *snapshot.NATRule, does, may string) string {
 	return does
 }
 
-// foreignRules compares a chain's translations with ours; one finding for each of
-// ours that it is in the way of.
-func (c *checker) foreignRules(f *Foreign, first func(*Foreign, *snapshot.NATRule) (Ref, string, string), side string) {
+// before compares a chain's translations with ours; one for each of ours that it is in
+// the way of.
+func (c *checker) before(f *Foreign, first func(*Foreign, *snapshot.NATRule) (Ref, string, string), side string) (all []Precedence) {
 	seen := map[Ref]bool{}
 	for i := range f.NAT {
 		ref, message, advice := first(f, &f.NAT[i])
-		if message == "" || seen[ref] {
-			continue
+		if message != "" && !seen[ref] {
+			seen[ref] = true
+			all = append(all, Precedence{ref, message, advice, side})
 		}
-		seen[ref] = true
-		o := c.ruleOf(ref)
-		o.warn("foreign-rule-first", message, advice, o.subject(side)...)
 	}
+	return all
 }
 
 // destinationFirst is the rule of ours whose packets a foreign dnat or redirect takes.

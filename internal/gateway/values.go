@@ -89,11 +89,19 @@ func (p *Prefixes) UnmarshalYAML(n *yaml.Node) error {
 func (a *Address) UnmarshalYAML(n *yaml.Node) error {
 	return document.Scalar(n, addressWords, func(text string) (err error) {
 		a.Addr, err = parseAddr(text)
-		if _, e := netip.ParsePrefix(text); e == nil {
-			return document.Advice("one address is meant here; netmap is for prefixes")
+		if p, e := netip.ParsePrefix(text); e == nil {
+			return oneAddress(p)
 		}
 		return err
 	})
+}
+
+// oneAddress tells what to write instead of a prefix where one address is meant.
+func oneAddress(p netip.Prefix) error {
+	if p.IsSingleIP() {
+		return document.Advice("write " + p.Addr().String())
+	}
+	return document.Advice("one address is meant here; netmap is for prefixes")
 }
 
 // parseRange reads 203.0.113.7, 203.0.113.8-203.0.113.15 or 203.0.113.32/27.
@@ -141,6 +149,9 @@ func (r *Ranges) UnmarshalYAML(n *yaml.Node) error {
 // net/core/dev.c), and what was meant for an address.
 func checkName(name string) error {
 	const longest = 15 // IFNAMSIZ-1
+	if p, err := netip.ParsePrefix(name); err == nil {
+		return oneAddress(p)
+	}
 	switch {
 	case strings.HasSuffix(name, "*") || strings.HasSuffix(name, "+"):
 		begin := strings.TrimRight(name, "*+")
@@ -256,7 +267,12 @@ func portNumber(text string) (uint16, error) {
 		return 0, document.Advice(fmt.Sprintf("names of services are not known: write the port, %d", service))
 	}
 	n, err := strconv.ParseUint(text, 10, 16)
-	if err != nil || n == 0 {
+	switch first, last, colon := strings.Cut(text, ":"); {
+	case strings.Contains(text, ","):
+		return 0, document.Advice("one port or one range is meant; repeat what it belongs to for each of the others")
+	case colon && first != "" && last != "":
+		return 0, document.Advice("a range has a hyphen: write " + first + "-" + last)
+	case err != nil || n == 0:
 		return 0, document.Advice("ports are 1 to 65535")
 	}
 	return uint16(n), nil

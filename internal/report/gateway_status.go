@@ -101,6 +101,9 @@ func (p *printer) gatewayPools(s *status.Gateway) {
 	}
 }
 
+// fewPrecedences are told: a cluster has thousands.
+const fewPrecedences = 5
+
 // gatewayConcerns is what somebody may have to see to.
 func (p *printer) gatewayConcerns(s *status.Gateway) {
 	if s.Flows.Stranger > 0 {
@@ -119,6 +122,12 @@ func (p *printer) gatewayConcerns(s *status.Gateway) {
 	for _, c := range s.CutHairpins {
 		warn(fmt.Sprintf("a host behind %s does not reach itself by the address outside: the bridge takes what it carries through netfilter (bridge-nf-call-iptables), and %s send nothing back that came in by them; 'bridge link set dev PORT hairpin on' for the port of such a host",
 			c.Bridge, firstFew(c.Ports)))
+	}
+	for _, c := range s.Precedences[:min(fewPrecedences, len(s.Precedences))] {
+		warn(fmt.Sprintf("%s: %s; %s", c.Rule, c.Message, c.Advice))
+	}
+	if more := len(s.Precedences) - fewPrecedences; more > 0 {
+		warn(fmt.Sprintf("… and %s of other programs that come first ('natkit gateway check' with the file names them)", units.Plural(more, "rule", "rules")))
 	}
 	if len(s.Missing) > 0 {
 		warn("not there: " + strings.Join(s.Missing, ", ") + "; rules for an interface hold when it comes")

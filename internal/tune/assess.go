@@ -153,7 +153,10 @@ func (f Facts) longChains() []string {
 }
 
 func changeTimeout(before, after int64) string {
-	if after < before {
+	switch {
+	case after <= 0:
+		return "entries end as soon as they are made: answers find none, and NAT cannot map them back"
+	case after < before:
 		return "idle connections are forgotten sooner: packets that come later find no entry, and NAT cannot map them back"
 	}
 	return "entries stay longer: the table fills faster at the same rate of connections"

@@ -174,6 +174,7 @@ func TestAssess(t *testing.T) {
 		{"buckets", []Change{change(Sysctl, bucketName, "65536", "1048576")}, "7.5 MiB more memory", "450 ms (estimate) while 1,000,000 entries"},
 		{"few buckets", []Change{change(Sysctl, bucketName, "65536", "1024")}, "", "hash chains of 2,074 entries"},
 		{"timeout", []Change{change(Sysctl, "net.netfilter.nf_conntrack_tcp_timeout_time_wait", "120", "30")}, "", "forgotten sooner"},
+		{"no timeout", []Change{change(Sysctl, "net.netfilter.nf_conntrack_udp_timeout", "30", "-5")}, "", "as soon as they are made"},
 		{"longer timeout", []Change{change(Sysctl, "net.netfilter.nf_conntrack_udp_timeout", "30", "60")}, "", "fills faster"},
 		{"other", []Change{change(Sysctl, "net.core.somaxconn", "4096", "128")}, "", "lowers the value from 4,096 to 128"},
 		{"text", []Change{change(Sysctl, "net.ipv4.tcp_congestion_control", "cubic", "bbr")}, "", ""},

@@ -9,8 +9,8 @@ import (
 	"github.com/natkit/natkit/internal/netns"
 )
 
-// foreign are the base chains that are not natkit's.
-func foreign(ns *netns.Handle) ([]gateway.Foreign, error) {
+// Foreign are the base chains of a namespace that are not natkit's.
+func Foreign(ns *netns.Handle) ([]gateway.Foreign, error) {
 	chains, err := natrules.BaseChains(ns)
 	if err != nil {
 		return nil, err

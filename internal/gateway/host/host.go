@@ -49,7 +49,7 @@ func Read(ctx context.Context, ns *netns.Handle, o Options) (gateway.Facts, erro
 	if o.PID != 0 {
 		f.Sessions = ofHost(sessions(o.proc(), o.PID), f.Interfaces)
 	}
-	if f.Foreign, err = foreign(ns); err != nil {
+	if f.Foreign, err = Foreign(ns); err != nil {
 		unknown(&f, "other programs' rules", err)
 	}
 	settings(&f, collect.ReadSettings(ctx, collect.Options{Netns: ns}))

@@ -125,7 +125,7 @@ func TestForeignTellsOthersChains(t *testing.T) {
 	} {
 		run(t, ns, "", strings.Fields(line)...)
 	}
-	all, err := foreign(ns)
+	all, err := Foreign(ns)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +171,7 @@ func TestForeignByElement(t *testing.T) {
 }`, "nft", "-f", "-")
 	run(t, ns, "", strings.Fields("iptables-legacy -t nat -A PREROUTING -p tcp -m multiport --dports 1,3:4 -j DNAT --to 10.0.0.7")...)
 	run(t, ns, "", strings.Fields("iptables-legacy -t nat -A PREROUTING -p udp --dport 6:7 -j DNAT --to 10.0.0.8")...)
-	all, err := foreign(ns)
+	all, err := Foreign(ns)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,8 @@ type Ruleset struct {
 	Tables []*Table
 	// Notes are about what could not even be read as a rule.
 	Notes []Note
+	// Foreign is true where the text has lines and none of them is of rules.
+	Foreign bool
 }
 
 // Table is one table of one family; a table that is for both comes twice.

@@ -316,6 +316,8 @@ func (r *nftRule) values() (list []string, not bool, err error) {
 		return nil, not, errors.New("ends after a condition's name")
 	}
 	switch w := r.words[0]; {
+	case isMap(w):
+		return nil, not, errMap
 	case w == "{":
 		end := slices.Index(r.words, "}")
 		if end < 0 {
@@ -331,11 +333,14 @@ func (r *nftRule) values() (list []string, not bool, err error) {
 	default:
 		list, r.words = []string{w}, r.words[1:]
 	}
-	if len(r.words) > 0 && slices.Contains([]string{"map", "vmap", "."}, r.words[0]) {
+	if len(r.words) > 0 && isMap(r.words[0]) {
 		return nil, not, errMap
 	}
 	return list, not, nil
 }
+
+// isMap tells whether a word behind a condition's name looks it up instead of comparing it.
+func isMap(word string) bool { return slices.Contains([]string{"map", "vmap", "."}, word) }
 
 // elements are those of { 80, 443 }, without what the kernel counts of them.
 func elements(words []string) (list []string) {

@@ -37,6 +37,7 @@ func Parse(text string, version int) *Ruleset {
 		}
 		p.one(strings.TrimSpace(line))
 	}
+	p.set.Foreign = p.others > 0 && len(p.set.Notes) == 1 && len(p.set.Tables) == 0
 	return &p.set
 }
 

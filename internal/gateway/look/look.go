@@ -34,6 +34,8 @@ type Options struct {
 	MaxEntries int64
 	// Top bounds the pools that are told; 0 is all.
 	Top int
+	// Foreign: other programs' rules are read too, which are thousands on some hosts.
+	Foreign bool
 }
 
 func (o Options) proc() string {

@@ -176,7 +176,12 @@ func (v *view) interfaces() {
 	if err := host.Forwarding(v.o.Netns, &facts); err != nil {
 		v.note("whether the host forwards is not known: %v", err)
 	}
-	v.NotForwarding, v.CutHairpins = facts.NotForwarding(v.plan), cutHairpins(v.plan, v.host)
+	if v.o.Foreign {
+		if facts.Foreign, err = host.Foreign(v.o.Netns); err != nil {
+			v.note("whether other programs' rules come first is not known: %v", err)
+		}
+	}
+	v.NotForwarding, v.CutHairpins, v.Precedences = facts.NotForwarding(v.plan), cutHairpins(v.plan, v.host), facts.Precedences(v.plan)
 	there := map[string]bool{}
 	for _, i := range v.host {
 		there[i.Name] = true

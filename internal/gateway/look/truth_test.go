@@ -80,3 +80,34 @@ func TestCutHairpinIsTold(t *testing.T) {
 	w.run("ip", "link", "set", "port1", "type", "bridge_slave", "hairpin", "on")
 	told(false, "its port sends back")
 }
+
+// TestForeignRuleThatComesFirstIsTold: by a set and by a map, of the rule that it is for.
+func TestForeignRuleThatComesFirstIsTold(t *testing.T) {
+	w := newWorld(t)
+	w.apply(hairpinned, w.facts())
+	told := func() (all []string) {
+		o := w.options()
+		o.Foreign = true
+		now, err := New(o).Look(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range now.Precedences {
+			all = append(all, p.Rule.String())
+		}
+		return all
+	}
+	if all := told(); len(all) > 0 {
+		t.Errorf("nothing comes first, and it tells of %q", all)
+	}
+	w.run("nft", "add table ip first")
+	w.run("nft", "add set ip first ports { type inet_service ; elements = { 8080, 8443 } ; }")
+	w.run("nft", "add chain ip first c { type nat hook prerouting priority -100 ; }")
+	w.run("nft", "add rule ip first c udp dport @ports dnat to 192.168.0.66:8")
+	if all := told(); !slices.Equal(all, []string{"nat[1] dnat"}) {
+		t.Errorf("a rule with a set: %q", all)
+	}
+	if all := w.look().Precedences; len(all) > 0 {
+		t.Errorf("nobody asked for it: %+v", all)
+	}
+}

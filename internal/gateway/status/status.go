@@ -43,6 +43,8 @@ type Gateway struct {
 	// rule with hairpin.
 	NotForwarding []string     `json:"not_forwarding,omitempty"`
 	CutHairpins   []CutHairpin `json:"cut_hairpins,omitempty"`
+	// Precedences are other programs' rules that translate packets of the plan's before it.
+	Precedences []gateway.Precedence `json:"foreign_first,omitempty"`
 	// Missing are interfaces that the plan names and that do not exist; its rules for
 	// them hold when they come. Waiting are rules about addresses that are not there.
 	Missing []string          `json:"missing_interfaces,omitempty"`

@@ -16,6 +16,7 @@ import (
 	"github.com/natkit/natkit/internal/gateway/store"
 	"github.com/natkit/natkit/internal/privilege"
 	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/suggest"
 	"github.com/natkit/natkit/internal/tune"
 )
 
@@ -116,9 +117,33 @@ func (s sysctls) Write(name, value string) error {
 	return nil
 }
 
+// nearest is the name beside one that does not exist that may have been meant; "" where
+// there is none.
+func (s sysctls) nearest(name string, err error) string {
+	path, e := s.path(name)
+	if e != nil || !errors.Is(err, fs.ErrNotExist) {
+		return ""
+	}
+	entries, _ := os.ReadDir(filepath.Dir(path)) // none where its module is not loaded
+	var beside []string
+	for _, f := range entries {
+		if !f.IsDir() {
+			beside = append(beside, f.Name())
+		}
+	}
+	word := filepath.Base(path)
+	near := suggest.Nearest(word, beside)
+	if near == "" {
+		return ""
+	}
+	return strings.TrimSuffix(name, word) + near
+}
+
 // explain adds what to do about the kernel's refusal.
 func (s sysctls) explain(name string, err error) error {
-	switch {
+	switch near := s.nearest(name, err); {
+	case near != "":
+		return fmt.Errorf("%w: did you mean %s?", err, near)
 	case errors.Is(err, fs.ErrNotExist) && strings.HasPrefix(name, "net.netfilter."):
 		return fmt.Errorf("%w; it appears with the module nf_conntrack (modprobe nf_conntrack), and only where the kernel has connection tracking", err)
 	case errors.Is(err, fs.ErrNotExist):

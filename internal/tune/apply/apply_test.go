@@ -47,6 +47,7 @@ func TestApplyRefusesBeforeAnythingIsChanged(t *testing.T) {
 	}{
 		{"host changed", plan(good, sysctl(otherValue, "199", "2000")), nil, "the host has changed since"},
 		{"no such value", plan(good, sysctl("net.netfilter.nf_conntrack_max", "1", "2")), nil, "modprobe nf_conntrack"},
+		{"near a value", plan(good, sysctl(someValue+"s", "1", "2")), nil, "did you mean " + someValue + "?"},
 		{"unknown kind", plan(good, tune.Change{Kind: "ethtool", Target: "eth0"}), nil, "cannot change things of that kind"},
 		{"twice", plan(good, sysctl(someValue, "100", "5")), nil, "changed twice"},
 		{"lifeline and confirm", plan(good), func(o *Options) { o.Lifeline, o.Confirm = true, time.Second }, "lifeline"},

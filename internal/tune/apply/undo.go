@@ -44,9 +44,9 @@ func undoable(tx *journal.Transaction, view journal.View) error {
 func unfinished(tx *journal.Transaction, view journal.View) error {
 	switch status := view.Status(tx); {
 	case status == journal.StatusUndone:
-		return errors.New("it was undone before")
+		return ErrUndone
 	case tx.Finished():
-		return fmt.Errorf("it was undone before (%s)", status)
+		return fmt.Errorf("%w (%s)", ErrUndone, status)
 	}
 	return nil
 }
@@ -55,6 +55,9 @@ func unfinished(tx *journal.Transaction, view journal.View) error {
 func undoByID(id string, opt Options, allowed check) (*journal.Transaction, error) {
 	return onTransaction("undo", id, opt, allowed, func(tx *journal.Transaction) error { return undoTransaction(tx, opt) })
 }
+
+// ErrUndone: there is nothing left to take back.
+var ErrUndone = errors.New("it was undone before")
 
 // ErrUnsaved: values are back, but the journal does not say so.
 var ErrUnsaved = errors.New("the values are back, but the journal could not be written")

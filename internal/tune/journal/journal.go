@@ -285,7 +285,7 @@ func (j *Journal) Load(id string) (*Transaction, error) {
 		t, err = nil, fmt.Errorf("holds transaction %s", t.ID)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read journal %s: %w", j.path(id), err)
+		return nil, fmt.Errorf("read journal %s: %w; natkit cannot undo what it held: put that back by hand, and move the file away", j.path(id), err)
 	}
 	t.OwnerRuns = t.OwnerLock && isHeld(j.ownerPath(t))
 	return t, nil
