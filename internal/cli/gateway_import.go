@@ -10,6 +10,7 @@ import (
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/gateway/iptables"
+	"github.com/natkit/natkit/internal/gateway/run"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/units"
 )
@@ -84,7 +85,7 @@ func (g *gatewayImport) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	result, err := iptables.Import(set)
+	result, err := run.UnlessEnded(cmd.Context(), func() (*iptables.Result, error) { return iptables.Import(set) })
 	if err != nil {
 		return err
 	}
@@ -114,7 +115,7 @@ func (g *gatewayImport) read(cmd *cobra.Command, args []string) (*iptables.Rules
 	if g.ipv6 {
 		version = 6
 	}
-	return iptables.Parse(string(text), version), nil
+	return run.UnlessEnded(cmd.Context(), func() (*iptables.Ruleset, error) { return iptables.Parse(string(text), version), nil })
 }
 
 // text is all of a file, or of standard input for "-".

@@ -99,6 +99,16 @@ func checked(t *testing.T, r *Result) []gateway.Finding {
 	return gateway.Check(f, gateway.Facts{})
 }
 
+// TestContinuations: a line goes on in as many as there are, at no more than their cost.
+func TestContinuations(t *testing.T) {
+	text := "iptables -t nat -A POSTROUTING " + strings.Repeat("\\\n", 100_000) + "-j MASQUERADE\n"
+	defer testutil.Bounded(t, len(text))()
+	r, err := Import(Parse(text, 4))
+	if err != nil || len(r.Config.NAT) != 1 {
+		t.Errorf("%d rules, %v", len(r.Config.NAT), err)
+	}
+}
+
 func FuzzImport(f *testing.F) {
 	files, _ := filepath.Glob("testdata/*.txtar")
 	for _, name := range files {
