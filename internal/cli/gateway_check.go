@@ -12,6 +12,7 @@ import (
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/gateway/host"
+	"github.com/natkit/natkit/internal/gateway/run"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/units"
@@ -91,7 +92,7 @@ func (f *gatewayCheck) run(ctx context.Context, env *Env, ns *netns.Handle, name
 			return fmt.Errorf("look at this host: %w; --offline checks the file alone", err)
 		}
 	}
-	findings, err := unlessEnded(ctx, func() ([]gateway.Finding, error) { return engine.Standard.Check(file, facts), nil })
+	findings, err := run.UnlessEnded(ctx, func() ([]gateway.Finding, error) { return engine.Standard.Check(file, facts), nil })
 	if err != nil {
 		return err
 	}
@@ -119,28 +120,7 @@ func readGateway(ctx context.Context, env *Env, name string) (*gateway.File, err
 	if err != nil {
 		return nil, err
 	}
-	return unlessEnded(ctx, func() (*gateway.File, error) { return gateway.Parse(gatewayName(name), text) })
-}
-
-// unlessEnded is what fn returns, or an error as soon as natkit is told to end: a large
-// file takes seconds. fn changes nothing, so that it can be left alone.
-func unlessEnded[T any](ctx context.Context, fn func() (T, error)) (T, error) {
-	type result struct {
-		value T
-		err   error
-	}
-	done := make(chan result, 1)
-	go func() {
-		value, err := fn()
-		done <- result{value, err}
-	}()
-	select {
-	case r := <-done:
-		return r.value, r.err
-	case <-ctx.Done():
-		var none T
-		return none, ctx.Err()
-	}
+	return run.UnlessEnded(ctx, func() (*gateway.File, error) { return gateway.Parse(gatewayName(name), text) })
 }
 
 func (f *gatewayCheck) print(env *Env, doc gatewayCheckDocument) error {

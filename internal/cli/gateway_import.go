@@ -10,6 +10,7 @@ import (
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/gateway/iptables"
+	"github.com/natkit/natkit/internal/gateway/run"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/units"
 )
@@ -84,7 +85,7 @@ func (g *gatewayImport) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	result, err := iptables.Import(set)
+	result, err := run.UnlessEnded(cmd.Context(), func() (*iptables.Result, error) { return iptables.Import(set) })
 	if err != nil {
 		return err
 	}
@@ -114,11 +115,11 @@ func (g *gatewayImport) read(cmd *cobra.Command, args []string) (*iptables.Rules
 	if g.ipv6 {
 		version = 6
 	}
-	set := iptables.Parse(string(text), version)
-	if set.Foreign {
+	set, err := run.UnlessEnded(cmd.Context(), func() (*iptables.Ruleset, error) { return iptables.Parse(string(text), version), nil })
+	if err == nil && set.Foreign {
 		return nil, malformed(notRules(args[0], text))
 	}
-	return set, nil
+	return set, err
 }
 
 // notRules says what a text is that has no rules, where natkit knows it.

@@ -107,6 +107,7 @@ func TestHostileBundles(t *testing.T) {
 		{"a huge member", archive(t, first, tar.Header{Name: "0/files/x", Size: 1 << 40}), "more than"},
 		{"another folder", archive(t, first, tar.Header{Name: "../../etc/x", Uname: "x"}), "was due"},
 		{"head that is no JSON", archive(t, first, tar.Header{Name: "0/head.json", Uname: "{"}), "head.json"},
+		{"head that is too deep", archive(t, first, tar.Header{Name: "0/head.json", Uname: strings.Repeat("[", snapshot.MemberMax)}), "head.json"},
 		{"table without end", archive(t, first, head, tar.Header{Name: "0/table/000000", Uname: "\x00\x00\x00\x00"}), "truncated"},
 		{"something in the table", archive(t, first, head, tar.Header{Name: "0/other", Uname: "x"}), "in a table"},
 	}

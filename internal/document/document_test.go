@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v4"
+
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 type garden struct {
@@ -111,7 +113,10 @@ func TestDecodeErrors(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	f.Add("name: x\nbeds: [*a]\n")
 	f.Add("far: &a {plants: *a}\n")
+	f.Add("a: |\n" + strings.Repeat("\n", 300) + "  b\n")
+	f.Add("words: [&a b" + strings.Repeat(", *a", 90) + "]\n")
 	f.Fuzz(func(t *testing.T, text string) {
+		defer testutil.Bounded(t, len(text))()
 		_, err := decode(text)
 		var syntax *SyntaxError
 		if err != nil && (!errors.As(err, &syntax) || strings.Contains(err.Error(), "\n") || strings.Count(syntax.Excerpt, "\n") > 1) {

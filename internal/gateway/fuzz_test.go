@@ -17,6 +17,9 @@ func FuzzCheck(f *testing.F) {
 	f.Add(inFile6("netmap: {inside: 'fd00::/8', outside: '::/0'}", "snat: {to: ['::1-ff00::'], ports: keep}", "dnat: {on: eth0, port: udp/1-65535, to: '[::2]:1'}"))
 	f.Add(inFile("snat: {from: [0.0.0.0/0, 255.255.255.255], to: 0.0.0.0-255.255.255.255}", "dnat: {on: lan, port: ip/255, to: 1.1.1.1, from: 0.0.0.0/0}"))
 	f.Add(inFile("snat: {to: 203.0.113.1}", "snat: {to: 203.0.113.1, except-to: 10.0.0.0/8}", "dnat: {on: eth0, to: 10.0.0.1, hairpin: on}"))
+	for _, text := range hostile(1000) {
+		f.Add(text)
+	}
 	f.Fuzz(func(t *testing.T, text string) {
 		defer testutil.Bounded(t, len(text))()
 		file, err := Parse("f", []byte(text))

@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"bytes"
+	"cmp"
 	"encoding"
 	"encoding/json"
 	"errors"
@@ -36,17 +37,25 @@ func (b *Budget) Unmarshal(data []byte, v any) error {
 	if err := b.Charge(int64(len(data))); err != nil {
 		return err
 	}
-	m := meter{json.NewDecoder(bytes.NewReader(data)), b}
-	if err := m.value(reflect.TypeOf(v)); err != nil {
-		return err
+	if json.Valid(data) { // not so deep that it overflows the stack, then
+		m := meter{data, b, map[reflect.Type][]structField{}}
+		if err := m.value(reflect.TypeOf(v)); err != nil {
+			return err
+		}
 	}
 	return json.Unmarshal(data, v)
 }
 
-// meter walks through JSON and its type together and charges what each value takes.
+// meter walks through valid JSON and its type together and charges what each value takes.
 type meter struct {
-	*json.Decoder
+	left   []byte
 	budget *Budget
+	fields map[reflect.Type][]structField
+}
+
+type structField struct {
+	name string
+	t    reflect.Type
 }
 
 var (
@@ -55,57 +64,80 @@ var (
 )
 
 // value passes over the next value, which is read into t; nil where nothing is.
-func (m meter) value(t reflect.Type) error {
-	token, err := m.Token()
-	if err != nil {
-		return err
-	}
+func (m *meter) value(t reflect.Type) error {
 	if t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()
 		if err := m.budget.Charge(int64(t.Size())); err != nil {
 			return err
 		}
 	}
-	if t != nil && (reflect.PointerTo(t).Implements(jsonUnmarshaler) || reflect.PointerTo(t).Implements(textUnmarshaler)) {
-		t = nil
-	}
-	switch token {
-	case json.Delim('['):
+	switch m.peek() {
+	case '[':
 		return m.list(t)
-	case json.Delim('{'):
+	case '{':
 		return m.object(t)
+	}
+	text := m.scalar()
+	if t != nil && t.Kind() == reflect.String {
+		return m.budget.Charge(int64(len(text)))
 	}
 	return nil
 }
 
-// list charges items twice: what holds them grows by being copied.
-func (m meter) list(t reflect.Type) error {
-	if t != nil && t.Kind() != reflect.Slice && t.Kind() != reflect.Array {
-		t = nil
+// peek is the first byte of what comes next. Commas and colons say no more than spaces
+// in JSON that is valid.
+func (m *meter) peek() byte {
+	for bytes.IndexByte([]byte(" \t\r\n,:"), m.left[0]) >= 0 {
+		m.left = m.left[1:]
 	}
-	for m.More() {
-		var item reflect.Type
-		if t != nil {
-			item = t.Elem()
-			if err := m.budget.Charge(2 * int64(item.Size())); err != nil {
-				return err
+	return m.left[0]
+}
+
+// scalar passes over text, a number, true, false or null.
+func (m *meter) scalar() []byte {
+	n := 1
+	if m.left[0] == '"' {
+		for ; m.left[n] != '"'; n++ {
+			if m.left[n] == '\\' {
+				n++
 			}
+		}
+		n++
+	}
+	for n < len(m.left) && bytes.IndexByte([]byte(" \t\r\n,:]}"), m.left[n]) < 0 {
+		n++
+	}
+	text := m.left[:n]
+	m.left = m.left[n:]
+	return text
+}
+
+// list charges items twice: what holds them grows by being copied.
+func (m *meter) list(t reflect.Type) error {
+	var item reflect.Type
+	var size int64
+	if t != nil && (t.Kind() == reflect.Slice || t.Kind() == reflect.Array) {
+		item = t.Elem()
+		size = 2 * int64(item.Size())
+	}
+	for m.left = m.left[1:]; m.peek() != ']'; {
+		if err := m.budget.Charge(size); err != nil {
+			return err
 		}
 		if err := m.value(item); err != nil {
 			return err
 		}
 	}
-	_, err := m.Token()
-	return err
+	m.left = m.left[1:]
+	return nil
 }
 
-func (m meter) object(t reflect.Type) error {
-	for m.More() {
-		key, err := m.Token()
-		if err != nil {
-			return err
-		}
-		inner, size := field(t, key.(string))
+func (m *meter) object(t reflect.Type) error {
+	if t != nil && (reflect.PointerTo(t).Implements(jsonUnmarshaler) || reflect.PointerTo(t).Implements(textUnmarshaler)) {
+		t = nil
+	}
+	for m.left = m.left[1:]; m.peek() != '}'; {
+		inner, size := m.key(t, m.scalar())
 		if err := m.budget.Charge(size); err != nil {
 			return err
 		}
@@ -113,23 +145,38 @@ func (m meter) object(t reflect.Type) error {
 			return err
 		}
 	}
-	_, err := m.Token()
-	return err
+	m.left = m.left[1:]
+	return nil
 }
 
-// field is the type of what a key leads to, and what the key itself takes.
-func field(t reflect.Type, key string) (reflect.Type, int64) {
+// key is the type of what a key leads to, and what the key itself takes.
+func (m *meter) key(t reflect.Type, quoted []byte) (reflect.Type, int64) {
 	switch {
 	case t == nil:
 	case t.Kind() == reflect.Map:
-		return t.Elem(), 2 * int64(t.Key().Size()+t.Elem().Size())
+		return t.Elem(), 2*int64(t.Key().Size()+t.Elem().Size()) + int64(len(quoted))
 	case t.Kind() == reflect.Struct:
-		for _, f := range reflect.VisibleFields(t) {
-			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-			if strings.EqualFold(name, key) || name == "" && strings.EqualFold(f.Name, key) {
-				return f.Type, 0
+		var key string
+		if json.Unmarshal(quoted, &key) != nil {
+			return nil, 0
+		}
+		for _, f := range m.structFields(t) {
+			if strings.EqualFold(f.name, key) {
+				return f.t, 0
 			}
 		}
 	}
 	return nil, 0
+}
+
+func (m *meter) structFields(t reflect.Type) []structField {
+	known, met := m.fields[t]
+	if !met {
+		for _, f := range reflect.VisibleFields(t) {
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			known = append(known, structField{cmp.Or(name, f.Name), f.Type})
+		}
+		m.fields[t] = known
+	}
+	return known
 }

@@ -99,6 +99,32 @@ func checked(t *testing.T, r *Result) []gateway.Finding {
 	return gateway.Check(f, gateway.Facts{})
 }
 
+// TestContinuations: a line goes on in as many as there are, at no more than their cost.
+func TestContinuations(t *testing.T) {
+	text := "iptables -t nat -A POSTROUTING " + strings.Repeat("\\\n", 100_000) + "-j MASQUERADE\n"
+	defer testutil.Bounded(t, len(text))()
+	r, err := Import(Parse(text, 4))
+	if err != nil || len(r.Config.NAT) != 1 {
+		t.Errorf("%d rules, %v", len(r.Config.NAT), err)
+	}
+}
+
+// TestSetsAreBounded: a set that many rules ask makes as many rules of each as it has
+// elements; those that are too many are told.
+func TestSetsAreBounded(t *testing.T) {
+	var list []string
+	for i := range 10_000 {
+		list = append(list, fmt.Sprintf("10.0.%d.%d", i>>8, i&255))
+	}
+	text := "table ip nat {\n\tset s {\n\t\ttype ipv4_addr\n\t\telements = { " + strings.Join(list, ", ") + " }\n\t}\n\tchain post {\n" +
+		"\t\ttype nat hook postrouting priority srcnat; policy accept;\n" + strings.Repeat("\t\tip saddr @s snat to 203.0.113.1\n", 1000) + "\t}\n}\n"
+	defer testutil.Bounded(t, len(text))()
+	set := Parse(text, 4)
+	if len(set.Notes) != 1000-2*mostSteps/20_000 {
+		t.Errorf("%d notes", len(set.Notes))
+	}
+}
+
 func FuzzImport(f *testing.F) {
 	files, _ := filepath.Glob("testdata/*.txtar")
 	for _, name := range files {

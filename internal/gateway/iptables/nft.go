@@ -26,13 +26,15 @@ type nftParser struct {
 	// sets are the elements of the sets of a table; translates says that it has a chain of NAT.
 	sets       map[string][]string
 	translates bool
+	// left is how many elements of sets, and rules made of them, may still be read.
+	left int
 }
 
 // versionsOf are those of IP that a family's rules are about.
 var versionsOf = map[string][]int{"ip": {4}, "ip6": {6}, "inet": {4, 6}}
 
 func parseNft(text string) *Ruleset {
-	p := nftParser{lines: strings.Split(text, "\n")}
+	p := nftParser{lines: strings.Split(text, "\n"), left: 2 * mostSteps}
 	for p.more() {
 		line := p.next()
 		m := nftTable.FindStringSubmatch(line)
@@ -173,9 +175,14 @@ func priorityOf(text string) int32 {
 func (p *nftParser) rule(line string, c *Chain, version int) (rules []*Rule) {
 	text := fmt.Sprintf("%s %s %s: %s", p.family, p.name, c.Name, line)
 	words, err := tokens(line)
-	r := nftRule{words: words, version: version, sets: p.sets, in: []string{""}, out: []string{""}, protocols: []string{""}}
+	r := nftRule{words: words, version: version, sets: p.sets, left: &p.left, in: []string{""}, out: []string{""}, protocols: []string{""}}
 	for err == nil && len(r.words) > 0 {
 		err = r.statement()
+	}
+	if several := r.several(); err == nil && several > float64(p.left) {
+		err = errTooMany
+	} else if err == nil {
+		p.left -= int(several)
 	}
 	switch {
 	case errors.Is(err, errOtherVersion):
@@ -196,6 +203,8 @@ func (p *nftParser) rule(line string, c *Chain, version int) (rules []*Rule) {
 
 var errMap = errors.New(noWord + "maps in a text of nft: import the kernel's rules ('natkit gateway import' without a file)")
 
+var errTooMany = errors.New("has sets that make too many rules of it to follow")
+
 var errOtherVersion = errors.New("of the other version of IP")
 
 // nftRule reads one rule.
@@ -203,10 +212,16 @@ type nftRule struct {
 	words   []string
 	version int
 	sets    map[string][]string
+	left    *int // nftParser.left
 	rule    Rule
 	// What comes several times makes several rules.
 	from, to           []netip.Prefix
 	in, out, protocols []string
+}
+
+// several is how many rules all makes.
+func (r *nftRule) several() float64 {
+	return float64(len(orAny(r.from))) * float64(len(orAny(r.to))) * float64(len(r.in)) * float64(len(r.out)) * float64(len(r.protocols))
 }
 
 // all are the rules for each of its addresses, interfaces and protocols.
@@ -329,6 +344,10 @@ func (r *nftRule) values() (list []string, not bool, err error) {
 		if list, known = r.sets[w]; !known {
 			return nil, not, fmt.Errorf("%sthe set %s: its elements are not in the text", noWord, w[1:])
 		}
+		if len(list) > *r.left {
+			return nil, not, errTooMany
+		}
+		*r.left -= len(list)
 		r.words = r.words[1:]
 	default:
 		list, r.words = []string{w}, r.words[1:]

@@ -31,11 +31,13 @@ func Parse(text string, version int) *Ruleset {
 	for i := 0; i < len(lines); i++ {
 		p.line = i + 1
 		line := strings.TrimSpace(lines[i])
+		var before strings.Builder // a line that ends in \ goes on in the next one
 		for strings.HasSuffix(line, `\`) && i+1 < len(lines) {
 			i++
-			line = strings.TrimSuffix(line, `\`) + " " + strings.TrimSpace(lines[i])
+			before.WriteString(strings.TrimSuffix(line, `\`) + " ")
+			line = strings.TrimSpace(lines[i])
 		}
-		p.one(strings.TrimSpace(line))
+		p.one(strings.TrimSpace(before.String() + line))
 	}
 	p.set.Foreign = p.others > 0 && len(p.set.Notes) == 1 && len(p.set.Tables) == 0
 	return &p.set

@@ -69,7 +69,7 @@ func (r Refused) Error() string {
 
 // Prepare checks and compiles a wish against the host as it is. It changes nothing.
 func (h Host) Prepare(ctx context.Context, w Wish) (*Ready, error) {
-	file, err := gateway.Parse(w.Name, w.Text)
+	file, err := UnlessEnded(ctx, func() (*gateway.File, error) { return gateway.Parse(w.Name, w.Text) })
 	if err != nil {
 		return nil, err
 	}
@@ -77,11 +77,14 @@ func (h Host) Prepare(ctx context.Context, w Wish) (*Ready, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Ready{Facts: facts, file: file, host: h, Findings: gateway.Check(file, facts)}
+	r := &Ready{Facts: facts, file: file, host: h}
+	if r.Findings, err = UnlessEnded(ctx, func() ([]gateway.Finding, error) { return gateway.Check(file, facts), nil }); err != nil {
+		return nil, err
+	}
 	if refused := refusals(r.Findings); len(refused) > 0 && !w.Force {
 		return r, Refused{refused}
 	}
-	if r.Gateway, err = gateway.Compile(&file.Config, facts); err != nil {
+	if r.Gateway, err = UnlessEnded(ctx, func() (*gateway.Plan, error) { return gateway.Compile(&file.Config, facts) }); err != nil {
 		return r, err
 	}
 	if _, err := h.Apply.Engines.Of(r.Gateway.Engine); err != nil {
@@ -103,6 +106,30 @@ func (h Host) Prepare(ctx context.Context, w Wish) (*Ready, error) {
 		return r, err
 	}
 	return r, r.put() // it is in force
+}
+
+// UnlessEnded is what fn returns, or an error as soon as natkit is told to end: a large
+// file takes seconds. fn changes nothing, so that it can be left alone.
+func UnlessEnded[T any](ctx context.Context, fn func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	var none T
+	if ctx.Err() != nil {
+		return none, ctx.Err()
+	}
+	done := make(chan result, 1)
+	go func() {
+		value, err := fn()
+		done <- result{value, err}
+	}()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-ctx.Done():
+		return none, ctx.Err()
+	}
 }
 
 func refusals(all []gateway.Finding) []gateway.Finding {

@@ -33,7 +33,7 @@ type Preview struct {
 // Preview looks at the host for a wish, and writes nothing anywhere. It goes on where
 // Prepare refuses, so that somebody sees all at once.
 func (h Host) Preview(ctx context.Context, w Wish) (*Preview, error) {
-	file, err := gateway.Parse(w.Name, w.Text)
+	file, err := UnlessEnded(ctx, func() (*gateway.File, error) { return gateway.Parse(w.Name, w.Text) })
 	if err != nil {
 		return nil, err
 	}
@@ -41,8 +41,11 @@ func (h Host) Preview(ctx context.Context, w Wish) (*Preview, error) {
 	if v.Facts, err = h.facts(ctx, file, w.PID); err != nil {
 		return nil, err
 	}
-	v.Findings = h.Apply.Engines.Check(file, v.Facts)
-	if v.Gateway, err = gateway.Compile(&file.Config, v.Facts); err != nil {
+	v.Findings, err = UnlessEnded(ctx, func() ([]gateway.Finding, error) { return h.Apply.Engines.Check(file, v.Facts), nil })
+	if err != nil {
+		return nil, err
+	}
+	if v.Gateway, err = UnlessEnded(ctx, func() (*gateway.Plan, error) { return gateway.Compile(&file.Config, v.Facts) }); err != nil {
 		if len(refusals(v.Findings)) > 0 {
 			return v, Refused{refusals(v.Findings)}
 		}

@@ -1,0 +1,67 @@
+package gateway
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/natkit/natkit/internal/testutil"
+)
+
+// hostile are texts of about so many bytes that readers of YAML take the square of the
+// time for, or more memory than the text has.
+func hostile(size int) map[string]string {
+	many := func(before, each, between, after string) string {
+		return before + each + strings.Repeat(between+each, size/len(between+each)) + after
+	}
+	var keys, rules strings.Builder
+	for i := 0; keys.Len() < size; i++ {
+		fmt.Fprintf(&keys, "  k%d: 1\n", i)
+	}
+	for i := 0; rules.Len() < size; i++ {
+		fmt.Fprintf(&rules, "    - snat: {from: 10.%d.%d.%d, to: 203.0.113.1}\n", i>>16, i>>8&255, i&255)
+	}
+	return map[string]string{
+		"blank lines in a literal": "gateway: |\n" + strings.Repeat("\n", size) + "  a\n",
+		"blank lines in quotes":    "gateway: \"" + strings.Repeat("\n", size) + "\"\n",
+		"rules on one line":        many("gateway: {nat: [", "{snat: {to: 203.0.113.1}}", ", ", "]}\n"),
+		"faults on one line":       many("gateway: {nat: [", "{snat: 1}", ", ", "]}\n"),
+		"keys":                     "gateway:\n" + keys.String(),
+		"the same key":             many("gateway:\n", "  nat: []", "\n", "\n"),
+		"rules":                    "gateway:\n  nat:\n" + rules.String(),
+		"aliases":                  many("gateway:\n  nat: [&a {snat: {to: 203.0.113.1}}, ", "*a", ", ", "]\n"),
+		"aliases of lists":         many("gateway: {nat: ["+many("&a [", "{}", ", ", "], "), "*a", ", ", "]}\n"),
+		"aliases in aliases":       many("a0: &a0 [x, x]\n"+doubled(60)+"gateway: {nat: [", "*a60", ", ", "]}\n"),
+		"documents":                many("gateway: {}\n", "---\n", "", ""),
+		"comments":                 many("gateway: {}\n", "#\n", "", ""),
+		"one long word":            many("gateway: {nat: [{snat: {to: ", "x", "", "}}]}\n"),
+		"escapes":                  many("gateway: \"", `\u00e4`, "", "\"\n"),
+		"anchors":                  many("gateway: {nat: [", "&a {}", ", ", "]}\n"),
+		"tags":                     many("gateway: {nat: [", "!!str 1", ", ", "]}\n"),
+	}
+}
+
+// doubled are lists of which each has the one before it twice.
+func doubled(times int) string {
+	var b strings.Builder
+	for i := range times {
+		fmt.Fprintf(&b, "a%d: &a%d [*a%d, *a%d]\n", i+1, i+1, i, i)
+	}
+	return b.String()
+}
+
+// TestHostileText: what a text becomes is bounded by its size.
+func TestHostileText(t *testing.T) {
+	for name, text := range hostile(500_000) {
+		t.Run(name, func(t *testing.T) {
+			defer testutil.Bounded(t, len(text)/4)()
+			file, err := Parse("g.yaml", []byte(text))
+			if (err == nil) != (name == "rules" || name == "rules on one line" || name == "comments") {
+				t.Fatalf("%.200v", err)
+			}
+			if err == nil {
+				checksOut(t, file, here())
+			}
+		})
+	}
+}
