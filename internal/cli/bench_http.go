@@ -139,7 +139,7 @@ func (b *benchHTTP) run(cmd *cobra.Command, env *Env, url string) error {
 	}
 	progress := env.progress()
 	result, err := loadrun.HTTP(cmd.Context(), cfg, loadrun.Options{
-		Netns:    ns,
+		Netns: ns, WatchOthers: true,
 		Progress: func(p load.Progress) { progress.Update("%v", p) },
 	})
 	progress.Clear()

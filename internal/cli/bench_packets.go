@@ -9,6 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/natkit/natkit/internal/bpf/pktgen"
+	"github.com/natkit/natkit/internal/collect"
+	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/packet"
 	"github.com/natkit/natkit/internal/units"
 )
@@ -146,10 +148,18 @@ func complete(cfg packet.Config, from pktgen.Egress) (packet.Config, error) {
 func (b *benchPackets) send(ctx context.Context, cfg packet.Config, from pktgen.Egress, sink *pktgen.Port) (*packet.Result, error) {
 	progress := b.env.progress()
 	defer progress.Clear()
+	others := collect.WatchOthers()
 	result, err := pktgen.Run(ctx, cfg, from, sink, pktgen.Options{Progress: func(p packet.Progress) {
 		progress.Show(packetsProgress(p, sink != nil))
 	}})
-	if result != nil && ctx.Err() != nil {
+	if result == nil {
+		return nil, err
+	}
+	result.OtherCPU = others()
+	if note := load.OthersNote(result.OtherCPU, ""); note != "" {
+		result.Notes = append(result.Notes, note)
+	}
+	if ctx.Err() != nil {
 		result.Notes = append(result.Notes, "interrupted: the counts are those until then")
 	}
 	return result, err

@@ -128,7 +128,7 @@ func (b *benchUDP) run(cmd *cobra.Command, env *Env, to string) error {
 	defer ns.Close()
 	progress := env.progress()
 	result, err := loadrun.UDP(cmd.Context(), cfg, loadrun.Options{
-		Netns: ns,
+		Netns: ns, WatchOthers: true,
 		Progress: func(p load.Progress) {
 			progress.Update("%.0f s: %d answered, %d lost, %.0f replies/s, %d in flight",
 				p.Elapsed.Seconds(), p.Completed, p.Failed, p.PerSecond, p.InFlight)

@@ -191,15 +191,14 @@ func (f *doctorFlags) print(env *Env, r *diagnose.Report) error {
 		return err
 	}
 	automatic := len(r.Plan(doctor.Origin).Changes) > 0
-	var err error
 	switch {
 	case automatic && !f.fix && f.from == "":
-		_, err = fmt.Fprintf(env.Stdout, "\nTo apply the remedy (asks first; 'natkit tune undo' takes it back):\n  %s doctor%s --fix\n",
+		return env.say("\nTo apply the remedy (asks first; 'natkit tune undo' takes it back):\n  %s doctor%s --fix\n",
 			howCalled(env.Getenv), f.target.args())
 	case !automatic && f.fix && len(r.Findings) > 0:
-		_, err = fmt.Fprintln(env.Stdout, "\nnatkit does nothing about this by itself: the ways out above are advice")
+		return env.say("\nnone of these can be fixed automatically; see the advice above\n")
 	}
-	return err
+	return nil
 }
 
 func (f *doctorFlags) readBundle(env *Env) (*diagnose.Report, error) {

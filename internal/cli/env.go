@@ -23,6 +23,12 @@ func (e *Env) style() report.Style {
 	return report.Style{Colour: report.WantsColour(e.StdoutTerminal, e.Getenv), Columns: e.columns()}
 }
 
+// say writes to stdout, in lines that fit the screen.
+func (e *Env) say(format string, args ...any) error {
+	_, err := io.WriteString(e.Stdout, e.style().Fit(fmt.Sprintf(format, args...)))
+	return err
+}
+
 // leastColumns is what text is laid out for on narrower screens.
 const leastColumns = 40
 

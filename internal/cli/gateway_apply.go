@@ -177,7 +177,7 @@ func (f *gatewayApply) nothing(ctx context.Context, env *Env, h run.Host, doc ga
 	case f.asJSON:
 		return doc.json(env)
 	}
-	fmt.Fprintf(env.Stdout, "nothing to do: this plan (%s) is in force\n", doc.Digest[:12])
+	_ = env.say("nothing to do: this plan (%s) is in force\n", doc.Digest[:12])
 	if waits != nil {
 		fmt.Fprintf(env.Stdout, "%s waits for 'natkit gateway confirm' until %s\n", waits.ID, waits.Confirm.DeadlineAt.Local().Format(time.TimeOnly))
 	}
@@ -271,6 +271,5 @@ func (f *gatewayApply) applied(env *Env, doc gatewayDocument, tx *journal.Transa
 		b.WriteString("at boot: 'systemctl enable natkit-gateway.service' runs 'natkit gateway run /etc/natkit/gateway.yaml'\n")
 	}
 	b.WriteString(doc.Stale.text("the same again with --flush-stale deletes them"))
-	_, err := io.WriteString(env.Stdout, b.String())
-	return err
+	return env.say("%s", b.String())
 }

@@ -186,12 +186,12 @@ func writeFinding(w io.Writer, style report.Style, place string, f gateway.Findi
 	if f.Severity == gateway.Refuse {
 		tone = report.Bad
 	}
-	text := fmt.Sprintf("%s: %s: %s [%s]\n", place, style.Paint(tone, string(f.Severity)), report.Clean(f.Message), f.ID)
+	text := style.Fit(fmt.Sprintf("%s: %s: %s [%s]\n", place, style.Paint(tone, string(f.Severity)), report.Clean(f.Message), f.ID))
 	if f.Excerpt != "" {
 		text += f.Excerpt + "\n"
 	}
 	for line := range strings.Lines(f.Advice) {
-		text += "        " + report.Clean(strings.TrimSuffix(line, "\n")) + "\n"
+		text += style.Fit("        " + report.Clean(strings.TrimSuffix(line, "\n")) + "\n")
 	}
 	_, err := io.WriteString(w, text)
 	return err

@@ -19,9 +19,6 @@ import (
 // sysctlSchema names the JSON form.
 const sysctlSchema = "natkit.sysctl/1"
 
-// exitInPart: done in part, as something could not be read.
-const exitInPart = exitStatus(4)
-
 type sysctlVerb struct {
 	env     *Env
 	target  target
@@ -110,7 +107,7 @@ func (v *sysctlVerb) run(cmd *cobra.Command, patterns []string) error {
 		err = v.print(doc)
 	}
 	if err == nil && len(doc.Unread) > 0 {
-		return exitInPart
+		return errIncomplete
 	}
 	return err
 }

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // process is a line of /proc/PID/stat (proc_pid_stat(5)), as far as it counts here.
@@ -14,6 +16,25 @@ type process struct {
 	parent int
 	// ticks of the process and of its children that have ended.
 	ticks uint64
+}
+
+// userHZ is the rate of ticks in /proc, on every architecture that natkit runs on.
+const userHZ = 100
+
+// WatchOthers returns a function that returns the share of the machine's CPUs that
+// processes other than this one and those it has started used since; 0 where /proc does
+// not say.
+func WatchOthers() func() float64 {
+	before, err := OtherTicks(os.Getpid())
+	began := time.Now()
+	return func() float64 {
+		after, errAfter := OtherTicks(os.Getpid())
+		seconds := time.Since(began).Seconds() * float64(runtime.NumCPU())
+		if err != nil || errAfter != nil || after < before || seconds <= 0 {
+			return 0
+		}
+		return float64(after-before) / userHZ / seconds
+	}
 }
 
 // OtherTicks is the CPU time in ticks of all processes but a process, what it has

@@ -15,10 +15,11 @@ type Observed struct {
 	// Busy is the share of all the machine's CPU time that was not idle; 0 where
 	// that is not known, and then so are the others.
 	Busy float64
-	// OthersLeast and OthersMost bound the share that other processes used. The
-	// kernel's work on packets lies between: some kernels count it with the process
-	// that it interrupted, others (CONFIG_IRQ_TIME_ACCOUNTING) with none.
-	OthersLeast, OthersMost float64
+	// OthersMost bounds the share that other processes used: it contains the kernel's
+	// work on packets where that is counted with no process (CONFIG_IRQ_TIME_ACCOUNTING).
+	OthersMost float64
+	// Others is the share that the times of the other processes add up to.
+	Others float64
 	// Starts of requests in an open loop; Late ones began more than LateAfter
 	// behind their time though a connection was free; Queued ones waited for one
 	// of the allowed connections.
@@ -62,16 +63,24 @@ func (o Observed) Limit() string {
 	return ""
 }
 
-// Contention says that the CPUs were full, and not with this process alone; empty
-// where that was not so.
+// Contention says who else used the CPUs, where that was much: other processes, or packets
+// where the CPUs were full.
 func (o Observed) Contention() string {
+	if text := OthersNote(o.Others, " (the server among them if it runs here)"); text != "" {
+		return text
+	}
 	own := o.Busy - o.OthersMost
 	if o.Busy < fullShare || own < otherShare || o.OthersMost < otherShare {
 		return ""
 	}
-	text := fmt.Sprintf("the CPUs were %.0f %% busy, %.0f %% with natkit", 100*o.Busy, 100*own)
-	if o.OthersLeast < otherShare {
-		return text + ", the rest with packets or other processes"
+	return fmt.Sprintf("the CPUs were %.0f %% busy, %.0f %% with natkit, the rest with packets or other processes", 100*o.Busy, 100*own)
+}
+
+// OthersNote is the caution that figures need which were measured while other processes used
+// that share of the machine's CPUs; empty where it was small. Who names some of them.
+func OthersNote(share float64, who string) string {
+	if share < otherShare {
+		return ""
 	}
-	return text + ": other processes, such as a server here, compete with it"
+	return fmt.Sprintf("other processes used %.0f %% of this machine's CPUs during the run%s: do not compare with runs on a quiet machine", 100*share, who)
 }

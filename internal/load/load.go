@@ -161,8 +161,8 @@ type Result struct {
 	// GeneratorLimit says why the generator, not the server, was the limit; empty
 	// where it was not.
 	GeneratorLimit string `json:"generator_limit,omitempty"`
-	// CPUContention says that this process and others, such as a server on the
-	// same machine, used all its CPUs together; empty where that was not so.
+	// CPUContention says that other processes, such as a server on the same machine,
+	// used much of its CPUs, or that packets did; empty where that was not so.
 	CPUContention string `json:"cpu_contention,omitempty"`
 	// SystemCalls made by the workers for the run's requests.
 	SystemCalls int64 `json:"system_calls"`
@@ -190,6 +190,9 @@ type CPU struct {
 	UserSeconds    float64 `json:"user_seconds"`
 	SystemSeconds  float64 `json:"system_seconds"`
 	MachineSeconds float64 `json:"machine_busy_seconds"`
+	// OtherShare is the share of the machine's CPUs, 0 to 1, that other processes used, a
+	// server on the same machine among them; 0 where that was not watched.
+	OtherShare float64 `json:"other_cpu_share,omitempty"`
 	// MaxRSSBytes is the greatest memory of the whole process during the run; over
 	// its life so far where /proc/self/clear_refs cannot be written.
 	MaxRSSBytes int64 `json:"max_rss_bytes"`

@@ -123,7 +123,7 @@ func TestLimit(t *testing.T) {
 		{"the server elsewhere", Observed{BusiestWorker: 0.97, Workers: 2, Own: 0.97, CPUs: 2, Busy: 0.99, OthersMost: 0.02}, "natkit used 97 % of the 2 CPUs"},
 		{"the server elsewhere, some packets", Observed{BusiestWorker: 0.9, Workers: 2, Own: 0.88, CPUs: 2, Busy: 0.95, OthersMost: 0.07}, "natkit used 88 %"},
 		{"pinned to one CPU of four", Observed{BusiestWorker: 0.96, Workers: 1, Own: 0.97, CPUs: 1, Busy: 0.3}, "of the 1 CPUs"},
-		{"the server here", Observed{BusiestWorker: 0.65, Workers: 2, Own: 0.6, CPUs: 2, Busy: 1, OthersLeast: 0.3, OthersMost: 0.4}, ""},
+		{"the server here", Observed{BusiestWorker: 0.65, Workers: 2, Own: 0.6, CPUs: 2, Busy: 1, Others: 0.3, OthersMost: 0.4}, ""},
 		{"a busy router", Observed{Own: 0.2, CPUs: 2, Busy: 1, OthersMost: 0.8}, ""},
 		{"in time", Observed{Starts: 1000, Late: 5, Queued: 5}, ""},
 		{"late", Observed{Starts: 1000, Late: 50}, "behind the schedule"},
@@ -143,11 +143,12 @@ func TestContention(t *testing.T) {
 		want string
 	}{
 		{"nothing seen", Observed{}, ""},
-		{"the server here", Observed{Own: 0.6, CPUs: 2, Busy: 0.99, OthersLeast: 0.3, OthersMost: 0.39}, "99 % busy, 60 % with natkit: other processes"},
-		{"packets or others", Observed{Own: 0.6, CPUs: 2, Busy: 0.99, OthersLeast: 0.02, OthersMost: 0.39}, "the rest with packets or other processes"},
+		{"the server here", Observed{Own: 0.6, CPUs: 2, Busy: 0.99, Others: 0.3, OthersMost: 0.39}, "other processes used 30 %"},
+		{"packets or others", Observed{Own: 0.6, CPUs: 2, Busy: 0.99, Others: 0.02, OthersMost: 0.39}, "the rest with packets or other processes"},
 		{"the server elsewhere", Observed{Own: 0.97, CPUs: 2, Busy: 0.99, OthersMost: 0.02}, ""},
-		{"idle CPUs", Observed{Own: 0.4, CPUs: 2, Busy: 0.7, OthersLeast: 0.2, OthersMost: 0.3}, ""},
-		{"a small load on a busy machine", Observed{Own: 0.02, CPUs: 2, Busy: 0.99, OthersLeast: 0.9, OthersMost: 0.97}, ""},
+		{"idle CPUs, and others at work", Observed{Own: 0.4, CPUs: 2, Busy: 0.7, Others: 0.2, OthersMost: 0.3}, "other processes used 20 %"},
+		{"idle CPUs and packets", Observed{Own: 0.4, CPUs: 2, Busy: 0.7, OthersMost: 0.3}, ""},
+		{"a small load on a busy machine", Observed{Own: 0.02, CPUs: 2, Busy: 0.99, Others: 0.9, OthersMost: 0.97}, "other processes used 90 %"},
 	} {
 		if got := tt.seen.Contention(); (got != "") != (tt.want != "") || !strings.Contains(got, tt.want) {
 			t.Errorf("%s: %q, want %q in it", tt.name, got, tt.want)

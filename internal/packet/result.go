@@ -58,6 +58,8 @@ type Result struct {
 	// packet, where Config.Statistics asked for it.
 	GeneratorNanoseconds float64 `json:"generator_ns_per_packet,omitempty"`
 	SinkNanoseconds      float64 `json:"sink_ns_per_packet,omitempty"`
+	// OtherCPU is the share of the machine's CPUs, 0 to 1, that other processes used.
+	OtherCPU float64 `json:"other_cpu_share"`
 	// GeneratorLimit says why the generator was the limit; empty where it was not.
 	GeneratorLimit string `json:"generator_limit,omitempty"`
 	// Notes say what else the reader has to know.

@@ -23,6 +23,19 @@ func Truncate(text string, width int) string {
 // Wrap breaks text at spaces into lines of at most width columns.
 func Wrap(text string, width int) []string { return wrap(text, width) }
 
+// Fit breaks lines that are wider than the screen, where its width is known; they go on
+// below their text.
+func (s Style) Fit(text string) string {
+	if s.Columns <= 0 {
+		return text
+	}
+	var out []string
+	for line := range strings.SplitSeq(text, "\n") {
+		out = append(out, hang(line, s.Columns)...)
+	}
+	return strings.Join(out, "\n")
+}
+
 // Reflow lays prose out anew for a screen: paragraphs are filled, and other lines that
 // are too wide go on below their text.
 func Reflow(text string, width int) string {

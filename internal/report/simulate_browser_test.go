@@ -1,6 +1,8 @@
 package report
 
 import (
+	"encoding/json"
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -57,5 +59,41 @@ func TestLabInBrowser(t *testing.T) {
 	testutil.Browse(t, chromium, []byte(page+chartProbe), "1000,900", &got)
 	if diff := cmp.Diff([]bool{true, true, true}, got.Charts); diff != "" || len(got.Series) < 6 || got.Download[1] != false {
 		t.Errorf("%+v", got)
+	}
+}
+
+// narrowProbe opens a page in a frame as narrow as a telephone, which no window of the browser
+// is, and leaves which of its captions and heads stand higher than three lines, as they do where
+// each letter has its own.
+const narrowProbe = `<!DOCTYPE html><iframe id="page" style="width: 360px; height: 2000px"></iframe><script>
+const frame = document.getElementById("page");
+frame.onload = () => {
+  const page = frame.contentDocument;
+  const out = document.createElement("pre");
+  out.id = "result";
+  out.textContent = JSON.stringify({
+    wide: page.documentElement.scrollWidth > page.documentElement.clientWidth,
+    tall: [...page.querySelectorAll("caption, th, h2, h3")].filter((e) => e.getBoundingClientRect().height > 80).map((e) => e.textContent),
+  });
+  document.body.append(out);
+};
+frame.srcdoc = %s;
+</script>`
+
+// TestLabOnTelephone: what is wider than a narrow screen is laid out anew or scrolls by itself.
+func TestLabOnTelephone(t *testing.T) {
+	chromium := testutil.NeedNightlyProgram(t, "chromium")
+	page, _ := labPageOf(t, madeUpReport(t))
+	source, err := json.Marshal(page) // which escapes <, so that no tag in it ends the script
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Wide bool
+		Tall []string
+	}
+	testutil.Browse(t, chromium, fmt.Appendf(nil, narrowProbe, source), "1000,900", &got)
+	if got.Wide || len(got.Tall) > 0 {
+		t.Errorf("at 360 px: %+v", got)
 	}
 }

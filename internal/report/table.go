@@ -175,7 +175,7 @@ func wrap(text string, width int) []string {
 		line.Reset()
 		used = 0
 	}
-	for _, word := range strings.Fields(text) {
+	for _, word := range unbroken(text) {
 		wordWidth := textWidth(word)
 		if used > 0 && used+1+wordWidth > width {
 			end()
@@ -198,6 +198,18 @@ func wrap(text string, width int) []string {
 		end()
 	}
 	return lines
+}
+
+// unbroken are the words of text; a % stays with its number.
+func unbroken(text string) (words []string) {
+	for _, word := range strings.Fields(text) {
+		if last := len(words) - 1; last >= 0 && word[0] == '%' {
+			words[last] += " " + word
+			continue
+		}
+		words = append(words, word)
+	}
+	return words
 }
 
 // beginning is as much of a word as fits into width columns, up to a sign in its

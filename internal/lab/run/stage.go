@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"runtime"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/conntrack/dump"
@@ -118,7 +115,7 @@ func (c *conductor) measure(ctx context.Context, st *lab.Stage, sample int) (*la
 	loads := c.newLoads(st)
 	looked := c.startDoctor(ctx, st, loads, sample)
 	r := &lab.StageReport{Name: st.Name, About: st.About}
-	others := c.watchOthers()
+	others := collect.WatchOthers()
 	err = c.captured(st, func() error { return loads.run(ctx, r) })
 	r.OtherCPU = others()
 	look, lookErr := looked()
@@ -148,24 +145,6 @@ func (c *conductor) measure(ctx context.Context, st *lab.Stage, sample int) (*la
 	addLook(r, look)
 	addTrace(r, trace)
 	return r, c.readTable(watched, r)
-}
-
-// userHZ is the rate of ticks in /proc, on every architecture that natkit runs on.
-const userHZ = 100
-
-// watchOthers returns a function that tells which share of the CPUs others used since;
-// 0 where /proc does not say.
-func (c *conductor) watchOthers() func() float64 {
-	before, err := collect.OtherTicks(os.Getpid())
-	began := time.Now()
-	return func() float64 {
-		after, errAfter := collect.OtherTicks(os.Getpid())
-		seconds := time.Since(began).Seconds() * float64(runtime.NumCPU())
-		if err != nil || errAfter != nil || after < before || seconds <= 0 {
-			return 0
-		}
-		return float64(after-before) / userHZ / seconds
-	}
 }
 
 // index is the stage's place in the scenario; a stage is a copy where doctor was

@@ -22,11 +22,13 @@ const userHz = 100
 type usage struct {
 	user, system float64
 	machine      machine // all 0 where /proc/stat is not there
+	// others is the share of the machine's CPUs that other processes used since the
+	// instant before.
+	others float64
 }
 
-// machine is all CPUs' time since boot, in seconds. Packets are the part of busy
-// that went into interrupts, most of them for the network here.
-type machine struct{ busy, packets, idle float64 }
+// machine is all CPUs' time since boot, in seconds.
+type machine struct{ busy, idle float64 }
 
 func readUsage() usage {
 	var u usage
@@ -51,7 +53,7 @@ func parseStat(r io.Reader) (machine, error) {
 	if len(fields) < 5 || fields[0] != "cpu" {
 		return machine{}, fmt.Errorf("read /proc/stat: unexpected first line %q (%v)", line, err)
 	}
-	const nIdle, nIOWait, nIRQ, nSoftIRQ, nSteal = 3, 4, 5, 6, 7
+	const nIdle, nIOWait, nSteal = 3, 4, 7
 	var m machine
 	for i, text := range fields[1:] {
 		ticks, err := strconv.ParseUint(text, 10, 64)
@@ -62,9 +64,6 @@ func parseStat(r io.Reader) (machine, error) {
 		switch {
 		case i == nIdle || i == nIOWait:
 			m.idle += seconds
-		case i == nIRQ || i == nSoftIRQ:
-			m.packets += seconds
-			m.busy += seconds
 		case i < nSteal:
 			m.busy += seconds
 		}
@@ -120,6 +119,7 @@ func between(a, b usage) load.CPU {
 		UserSeconds:    b.user - a.user,
 		SystemSeconds:  b.system - a.system,
 		MachineSeconds: b.machine.busy - a.machine.busy,
+		OtherShare:     b.others,
 		MaxRSSBytes:    peakRSS(),
 	}
 }
@@ -133,11 +133,11 @@ func observeCPU(o *load.Observed, a, b usage, seconds float64) {
 	}
 	own := b.user - a.user + b.system - a.system
 	o.CPUs = runtime.NumCPU()
+	o.Others = b.others
 	o.Own = own / (seconds * float64(o.CPUs))
 	busy := b.machine.busy - a.machine.busy
 	if all := busy + b.machine.idle - a.machine.idle; all > 0 {
 		o.Busy = busy / all
 		o.OthersMost = max(busy-own, 0) / all
-		o.OthersLeast = max(busy-own-(b.machine.packets-a.machine.packets), 0) / all
 	}
 }

@@ -12,14 +12,14 @@ import (
 	"github.com/natkit/natkit/internal/load"
 )
 
-// TestObserveCPU: of 2 seconds, natkit used 1.2 CPUs, the kernel 0.4 for packets.
+// TestObserveCPU: of 2 seconds, natkit used 1.2 CPUs, others 0.6.
 func TestObserveCPU(t *testing.T) {
-	a := usage{user: 5, system: 5, machine: machine{busy: 100, packets: 10, idle: 1000}}
-	b := usage{user: 5.4, system: 7, machine: machine{busy: 103.8, packets: 10.8, idle: 1000.2}}
+	a := usage{user: 5, system: 5, machine: machine{busy: 100, idle: 1000}}
+	b := usage{user: 5.4, system: 7, machine: machine{busy: 103.8, idle: 1000.2}, others: 0.15}
 	got := load.Observed{BusiestWorker: 0.6}
 	observeCPU(&got, a, b, 2)
 	want := load.Observed{
-		BusiestWorker: 0.6, CPUs: runtime.NumCPU(), Own: 1.2 / float64(runtime.NumCPU()), Busy: 0.95, OthersLeast: 0.15, OthersMost: 0.35,
+		BusiestWorker: 0.6, CPUs: runtime.NumCPU(), Own: 1.2 / float64(runtime.NumCPU()), Busy: 0.95, Others: 0.15, OthersMost: 0.35,
 	}
 	if diff := cmp.Diff(want, got, cmpopts.EquateApprox(0, 1e-9)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -55,7 +55,7 @@ func TestParseStat(t *testing.T) {
 		want       machine
 		bad        bool
 	}{
-		{"now", "cpu  100 20 300 4000 50 6 70 800 90 10\ncpu0 1 2\n", machine{busy: 4.96, packets: 0.76, idle: 40.5}, false},
+		{"now", "cpu  100 20 300 4000 50 6 70 800 90 10\ncpu0 1 2\n", machine{busy: 4.96, idle: 40.5}, false},
 		{"Linux 2.4", "cpu  100 20 300 4000\n", machine{busy: 4.2, idle: 40}, false},
 		{"without an end of line", "cpu 100 0 0 100", machine{busy: 1, idle: 1}, false},
 		{"empty", "", machine{}, true},

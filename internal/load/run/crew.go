@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/thread"
@@ -133,11 +134,16 @@ func conduct[W member](ctx context.Context, c *crew, workers []W, opt Options) (
 	if opt.ready != nil {
 		opt.ready()
 	}
+	others := func() float64 { return 0 }
+	if opt.WatchOthers {
+		others = collect.WatchOthers()
+	}
 	before = readUsage()
 	c.started = time.Now()
 	close(gun)
 	done.Wait()
 	after = readUsage()
+	after.others = others()
 	close(finished)
 	<-watched
 	return before, after, nil

@@ -28,6 +28,8 @@ type Options struct {
 	// all requests of those before being over; nil waits for Config.Pause. Its error ends
 	// the run.
 	NextBatch func(ctx context.Context, batch int) error
+	// WatchOthers measures what other processes use of the CPUs.
+	WatchOthers bool
 	// ready is called when all workers are set up; may be nil.
 	ready func()
 }

@@ -48,7 +48,7 @@
         const at = left + 4 * ratio;
         if (i === 0 || at > taken) {
           ctx.fillText(label, at, bbox.top - 16 * ratio);
-          taken = at + ctx.measureText(label).width;
+          taken = at + ctx.measureText(label).width + 4 * ratio;
         }
       });
       ctx.restore();
