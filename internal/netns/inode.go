@@ -120,6 +120,22 @@ func Open(id ID) (*Handle, error) {
 	return nil, id.missing(s.missed)
 }
 
+// Certain refuses the namespace that Open found where only a number was noted, as
+// earlier versions did, though the kernel could have told more: the number may be
+// another's by now.
+func (id ID) Certain(h *Handle) error {
+	if id.Cookie != 0 {
+		return nil
+	}
+	have, err := IDOf(h)
+	if err == nil && have.Cookie != 0 {
+		err = errUncertain
+	}
+	return err
+}
+
+var errUncertain = errors.New("an older natkit noted only the number of its network namespace, which may be another's by now")
+
 const (
 	nsfsRoot       = -10003 // FD_NSFS_ROOT (include/uapi/linux/fcntl.h)
 	nsfsHandleType = 0xf1   // FILEID_NSFS (include/linux/exportfs.h)
