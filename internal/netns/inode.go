@@ -185,9 +185,18 @@ func (h *Handle) checked(id ID) (*Handle, error) {
 // (PROC_PID_INIT_INO, include/linux/proc_ns.h).
 const initialPIDNamespace = "pid:[4026531836]"
 
+func pidNamespace() (string, error) { return os.Readlink("/proc/self/ns/pid") }
+
+// SeesAll reports whether the processes of all PID namespaces can be seen from this one.
+// Where they cannot, a namespace that All does not find may be there all the same.
+func SeesAll() bool {
+	here, err := pidNamespace()
+	return err == nil && here == initialPIDNamespace
+}
+
 // missing is why a namespace was not found.
 func (id ID) missing(missed error) error {
-	here, err := os.Readlink("/proc/self/ns/pid")
+	here, err := pidNamespace()
 	if missed = errors.Join(missed, err); missed != nil {
 		return fmt.Errorf("open network namespace %d: whether it is still there is not known, as not all could be looked at: %w", id.Inode, missed)
 	}
