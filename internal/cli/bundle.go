@@ -47,7 +47,7 @@ var otherInputs = []struct {
 	what, verb string
 }{
 	{regexp.MustCompile(`^(\xd4\xc3\xb2\xa1|\xa1\xb2\xc3\xd4|\x4d\x3c\xb2\xa1|\xa1\xb2\x3c\x4d|\x0a\x0d\x0d\x0a)`), "a capture of packets", "pcap"},
-	{regexp.MustCompile(`(?m)^(ipv[46] +[0-9]+ +)?[a-z0-9]+ +[0-9]+ .*\bsrc=\S+ dst=|^<(conntrack|flow)\b`), "a list of conntrack entries", "conntrack --from"},
+	{regexp.MustCompile(`(?m)^(ipv[46] +[0-9]+ +)?[a-z0-9]+ +[0-9]+ .*\bsrc=\S+ dst=`), "a list of conntrack entries", "conntrack --from"},
 	{regexp.MustCompile(`(?m)^\*(nat|filter|mangle|raw|security)\s*$`), "the text of iptables-save", "gateway import"},
 	{regexp.MustCompile(`(?m)^table (ip|ip6|inet|arp|bridge|netdev) \S+ \{`), "the text of 'nft list ruleset'", "gateway import"},
 	{regexp.MustCompile(`(?m)^gateway:`), "a gateway's file", "gateway check"},

@@ -51,21 +51,21 @@ func newTape(b *snapshot.BundleReader, index int) (*tape, error) {
 		held += len(data) + len(name) + memberCost
 		t.files[name] = data
 	}
-	return nil, fmt.Errorf("read bundle: more than %d bytes before %s", smallMax, member(index, headName))
+	return nil, fmt.Errorf("more than %d bytes before %s", smallMax, member(index, headName))
 }
 
 // next is the next member of this snapshot's folder.
 func (t *tape) next() (string, []byte, error) {
 	name, data, err := t.bundle.Next()
 	if errors.Is(err, io.EOF) {
-		return "", nil, fmt.Errorf("read bundle: it ends before %s", member(t.index, tailName))
+		return "", nil, fmt.Errorf("it ends before %s", member(t.index, tailName))
 	}
 	if err != nil {
 		return "", nil, err
 	}
 	folder := member(t.index, "")
 	if !strings.HasPrefix(name, folder) {
-		return "", nil, fmt.Errorf("read bundle: %q where %s… was due", name, folder)
+		return "", nil, fmt.Errorf("%q where %s… was due", name, folder)
 	}
 	return strings.TrimPrefix(name, folder), data, nil
 }
@@ -73,7 +73,7 @@ func (t *tape) next() (string, []byte, error) {
 func (t *tape) parse(name string, data []byte, v any) error {
 	err := t.bundle.Unmarshal(data, v)
 	if err != nil {
-		err = fmt.Errorf("read bundle: %s: %w", member(t.index, name), err)
+		err = fmt.Errorf("%s: %w", member(t.index, name), err)
 	}
 	if errors.Is(err, snapshot.ErrBudget) { // no part that is missing
 		t.err = err
@@ -199,7 +199,7 @@ func (t *tape) table(_ context.Context, fn func([]byte) error) (dump.Result, err
 			}
 		}
 		if err == nil && !strings.HasPrefix(name, tableFolder+"/") {
-			err = fmt.Errorf("read bundle: %q in a table", name)
+			err = fmt.Errorf("%q in a table", name)
 		}
 		if err != nil {
 			t.err = cmp.Or(t.err, err)
@@ -208,7 +208,7 @@ func (t *tape) table(_ context.Context, fn func([]byte) error) (dump.Result, err
 		// The recorder stopped where it was told to; what is here was all counted.
 		if wrong == nil {
 			if err := fn(data); err != nil && !errors.Is(err, dump.ErrStop) {
-				wrong = fmt.Errorf("read bundle: %s: %w", member(t.index, name), err)
+				wrong = fmt.Errorf("%s: %w", member(t.index, name), err)
 			}
 		}
 	}
@@ -255,7 +255,7 @@ func ReadBundle(r io.Reader, budget *snapshot.Budget) (*snapshot.Recording, erro
 		return nil, err
 	}
 	if s := rec.Seconds(); !(s >= 0 && s <= maxSpan) {
-		return nil, fmt.Errorf("read bundle: its two snapshots are %g seconds apart", s)
+		return nil, fmt.Errorf("its two snapshots are %g seconds apart", s)
 	}
 	return rec, nil
 }

@@ -138,7 +138,6 @@ func (fl flood) finding(t *table) *Finding {
 		Cause:      fl.aim(t).cause(),
 		Consequence: fmt.Sprintf("%s of the limit are taken by connections that do not come about; when the table is full, connections of others are evicted while they are set up, or dropped",
 			units.Percent(ofLimit)),
-		Remedies: fl.remedies(t),
 	}
 	switch {
 	case ofLimit < floodOfLimit:
@@ -147,6 +146,7 @@ func (fl flood) finding(t *table) *Finding {
 		f.Severity = Critical
 		f.Title += fmt.Sprintf(", and fill%s the table", singular(len(fl.sources)))
 	}
+	f.Remedies = fl.remedies(t, f.Severity)
 	return f
 }
 
@@ -220,53 +220,58 @@ func (fl flood) evidence(t *table) []Evidence {
 	return append(e, t.counters("drop", "early_drop")...)
 }
 
-// remedies are advice: who may send what is not natkit's to decide. A source that also
-// has connections that are answered is not cut off.
-func (fl flood) remedies(t *table) []Remedy {
-	var all, silent, good, deletes []string
+// remedies are advice, the safest first: who may send what is not natkit's to decide.
+// Where the table is not at stake the sources are looked at and no more, and one that
+// also has connections that are answered is never cut off.
+func (fl flood) remedies(t *table, severity Severity) []Remedy {
+	var all, silent, deletes []string
 	for _, s := range fl.sources[:min(len(fl.sources), mostShown)] {
 		all = append(all, s.Who)
-		if s.OfEntries > s.Entries {
-			good = append(good, s.Who)
-		} else {
+		if s.OfEntries == s.Entries {
 			silent = append(silent, s.Who)
 		}
 		deletes = append(deletes, deleteCommand(t.rec, unansweredOf(s)))
 	}
-	var r []Remedy
 	proto, to, _ := strings.Cut(fl.aim(t).one, " ")
-	if dst, err := netip.ParseAddrPort(to); err == nil {
-		r = append(r, Remedy{
-			Title: fmt.Sprintf("find out why %s does not answer ('ip route get %s', 'ip neigh', a firewall before it, what DNAT makes of it), and correct or stop what tries it on %s", to, dst.Addr(), strings.Join(all, ", ")),
-		}, Remedy{
-			Title: "until then drop what these sources send there before it is tracked" + where(t.rec) + ": " +
-				nftLine(all, -310, fmt.Sprintf(" %s daddr %s %s dport %d", nftFamily(to), dst.Addr(), proto, dst.Port())),
-			Risk: "nobody behind these addresses reaches that destination, should it come back; 'nft delete table inet flood' takes it back",
-		})
-	} else {
-		r = append(r, Remedy{Title: "find out what runs on " + strings.Join(all, ", ") + ": natkit conntrack " +
-			inNamespace(t.rec.Last().Netns.Name) + "--by dst,dport -s " + all[0]})
-		if len(silent) > 0 {
-			r = append(r, Remedy{
-				Title: "drop the sources that have no other connections before they are tracked" + where(t.rec) + ": " + nftLine(silent, -310, ""),
-				Risk:  "everything from these addresses is dropped, behind a NAT other hosts too, and what this machine sends to itself where one is its own (stop the program there); 'nft delete table inet flood' takes it back",
-			})
-		}
-		if len(good) > 0 {
-			r = append(r, Remedy{
-				Title: "limit how many new connections the sources may open that also have answered ones" + where(t.rec) + ": " +
-					nftLine(good, -150, fmt.Sprintf(" ct state new limit rate over %d/second", floodRate)),
-				Risk: "new connections that would be answered are dropped as well while the limit is met; 'nft delete table inet flood' takes it back",
-			})
-		}
+	dst, err := netip.ParseAddrPort(to)
+	dead := err == nil
+	look := Remedy{Title: "find out what runs on " + strings.Join(all, ", ") + ": natkit conntrack " +
+		inNamespace(t.rec.Last().Netns.Name) + "--by dst,dport -s " + all[0]}
+	if dead {
+		look.Title = fmt.Sprintf("find out why %s does not answer ('ip route get %s', 'ip neigh', a firewall before it, what DNAT makes of it), and correct or stop what tries it on %s", to, dst.Addr(), strings.Join(all, ", "))
 	}
+	if severity == Notice {
+		return []Remedy{look}
+	}
+	there := ""
+	if dead {
+		there = fmt.Sprintf(" %s daddr %s %s dport %d", nftFamily(to), dst.Addr(), proto, dst.Port())
+	}
+	r := []Remedy{look, {
+		Title: "limit how many new connections these sources may open" + where(t.rec) + ": " +
+			nftLine(all, -150, there+fmt.Sprintf(" ct state new limit rate over %d/second", floodRate)),
+		Risk: "new connections that would be answered are dropped as well while the limit is met; 'nft delete table inet flood' takes it back",
+	}}
 	if fl.sources[0].Protocol == "tcp" {
 		r = append(r, synproxy())
 	}
-	return append(r, Remedy{
-		Title: "afterwards remove what is left: " + strings.Join(deletes, "; "),
+	r = append(r, Remedy{
+		Title: "when it has stopped, remove what is left: " + strings.Join(deletes, "; "),
 		Risk:  "connections that are being set up just then are forgotten",
 	})
+	switch {
+	case dead:
+		r = append(r, Remedy{
+			Title: "where that does not suffice, drop what these sources send there before it is tracked" + where(t.rec) + ": " + nftLine(all, -310, there),
+			Risk:  "nobody behind these addresses reaches that destination, should it come back; 'nft delete table inet flood' takes it back",
+		})
+	case len(silent) > 0:
+		r = append(r, Remedy{
+			Title: "where that does not suffice, drop the sources that have no other connections before they are tracked" + where(t.rec) + ": " + nftLine(silent, -310, ""),
+			Risk:  "everything from these addresses is dropped, behind a NAT other hosts too, and what this machine sends to itself where one is its own (stop the program there); 'nft delete table inet flood' takes it back",
+		})
+	}
+	return r
 }
 
 func nftFamily(address string) string {

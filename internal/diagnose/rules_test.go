@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -124,6 +125,36 @@ func TestFindingsAreComplete(t *testing.T) {
 				complete(t, path+" "+file.Name, f)
 			}
 		}
+	}
+}
+
+// TestFloodAdvice: the safest comes first, nothing is dropped for a notice, and who has
+// answered connections is never cut off.
+func TestFloodAdvice(t *testing.T) {
+	cutsOff := func(r Remedy) bool { return strings.Contains(r.Title, "priority -310") }
+	limits := func(r Remedy) bool { return strings.Contains(r.Title, "limit rate over") }
+	for name, want := range map[string]Severity{
+		"syn-flood-from-two-sources": Warning, "udp-scan": Warning, "the-table-is-full-of-it": Critical, "ipv6": Warning, "one-dump-only": Warning,
+		"a-scan-by-a-host-with-good-connections-fills-nothing": Notice, "a-scan-by-a-silent-host-fills-nothing": Notice,
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, _ := ctFlood.Check(recorded(t, "ct-flood", name))
+			if f == nil || f.Severity != want {
+				t.Fatalf("%+v, want %s", f, want)
+			}
+			if f.Severity == Notice {
+				if slices.ContainsFunc(f.Remedies, func(r Remedy) bool { return cutsOff(r) || limits(r) }) {
+					t.Errorf("advice to drop for a notice: %+v", f.Remedies)
+				}
+				return
+			}
+			if !limits(f.Remedies[1]) || slices.ContainsFunc(f.Remedies[:len(f.Remedies)-1], cutsOff) {
+				t.Errorf("not the safest first: %+v", f.Remedies)
+			}
+			if name == "one-dump-only" && slices.ContainsFunc(f.Remedies, cutsOff) {
+				t.Errorf("who has answered connections is cut off: %+v", f.Remedies)
+			}
+		})
 	}
 }
 

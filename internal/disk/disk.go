@@ -90,6 +90,42 @@ func Open(name string, mode fs.FileMode) (*os.File, error) {
 	return f, nil
 }
 
+// CreateLocked makes a file appear whole and locked until it is closed or the process
+// ends, however that ends. The error is fs.ErrExist where something has the name already.
+func CreateLocked(path string, mode fs.FileMode, text []byte) (*os.File, error) {
+	f, err := os.CreateTemp(filepath.Dir(path), temporary)
+	if err != nil {
+		return nil, err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(text)
+	if err = cmp.Or(err, f.Chmod(mode), Lock(f)); err == nil {
+		err = os.Link(f.Name(), path) // which does not replace
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// Lock fails with EWOULDBLOCK where another process has it.
+func Lock(f *os.File) error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) }
+
+// IsHeld reports whether a process holds the lock of the file at a path. In doubt one
+// does: nobody else's work is undone on a guess.
+func IsHeld(path string) bool {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	if err != nil {
+		return true
+	}
+	defer f.Close()
+	return unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) != nil
+}
+
 // MayReplace tells whether Replace can begin: the folder is there and may be
 // written to.
 func MayReplace(path string) error {

@@ -120,6 +120,22 @@ func Open(id ID) (*Handle, error) {
 	return nil, id.missing(s.missed)
 }
 
+// Certain refuses the namespace that Open found where only a number was noted, as
+// earlier versions did, though the kernel could have told more: the number may be
+// another's by now.
+func (id ID) Certain(h *Handle) error {
+	if id.Cookie != 0 {
+		return nil
+	}
+	have, err := IDOf(h)
+	if err == nil && have.Cookie != 0 {
+		err = errUncertain
+	}
+	return err
+}
+
+var errUncertain = errors.New("an older natkit noted only the number of its network namespace, which may be another's by now")
+
 const (
 	nsfsRoot       = -10003 // FD_NSFS_ROOT (include/uapi/linux/fcntl.h)
 	nsfsHandleType = 0xf1   // FILEID_NSFS (include/linux/exportfs.h)
@@ -169,9 +185,18 @@ func (h *Handle) checked(id ID) (*Handle, error) {
 // (PROC_PID_INIT_INO, include/linux/proc_ns.h).
 const initialPIDNamespace = "pid:[4026531836]"
 
+func pidNamespace() (string, error) { return os.Readlink("/proc/self/ns/pid") }
+
+// SeesAll reports whether the processes of all PID namespaces can be seen from this one.
+// Where they cannot, a namespace that All does not find may be there all the same.
+func SeesAll() bool {
+	here, err := pidNamespace()
+	return err == nil && here == initialPIDNamespace
+}
+
 // missing is why a namespace was not found.
 func (id ID) missing(missed error) error {
-	here, err := os.Readlink("/proc/self/ns/pid")
+	here, err := pidNamespace()
 	if missed = errors.Join(missed, err); missed != nil {
 		return fmt.Errorf("open network namespace %d: whether it is still there is not known, as not all could be looked at: %w", id.Inode, missed)
 	}

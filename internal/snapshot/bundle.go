@@ -107,20 +107,20 @@ type BundleReader struct {
 func NewBundleReader(r io.Reader, budget *Budget) (*BundleReader, error) {
 	gz, err := gzip.NewReader(r)
 	if err != nil {
-		return nil, fmt.Errorf("read bundle: not written by natkit snapshot: %w", whole(err))
+		return nil, fmt.Errorf("not written by natkit snapshot: %w", whole(err))
 	}
 	b := &BundleReader{Budget: budget, unpacked: &limited{r: gz, left: bundleMax}}
 	b.tar = tar.NewReader(b.unpacked)
 	name, data, err := b.member()
 	if err != nil {
-		return nil, fmt.Errorf("read bundle: not written by natkit snapshot: %w", err)
+		return nil, fmt.Errorf("not written by natkit snapshot: %w", err)
 	}
 	var h bundleHeader
 	if name != bundleFirst || json.Unmarshal(data, &h) != nil {
-		return nil, fmt.Errorf("read bundle: not written by natkit snapshot: it begins with %q, not with %s", name, bundleFirst)
+		return nil, fmt.Errorf("not written by natkit snapshot: it begins with %q, not with %s", name, bundleFirst)
 	}
 	if h.Schema != BundleSchema {
-		return nil, fmt.Errorf("read bundle: its form is %q and this natkit reads %s: use the natkit that wrote it", h.Schema, BundleSchema)
+		return nil, fmt.Errorf("its form is %q and this natkit reads %s: use the natkit that wrote it", h.Schema, BundleSchema)
 	}
 	return b, nil
 }
@@ -129,21 +129,21 @@ func NewBundleReader(r io.Reader, budget *Budget) (*BundleReader, error) {
 func (b *BundleReader) Next() (name string, data []byte, err error) {
 	name, data, err = b.member()
 	if err != nil {
-		return "", nil, fmt.Errorf("read bundle: %w", err)
+		return "", nil, err
 	}
 	if name != bundleLast {
 		return name, data, nil
 	}
 	var end bundleEnd
 	if err := json.Unmarshal(data, &end); err != nil {
-		return "", nil, fmt.Errorf("read bundle: %s: %w", bundleLast, err)
+		return "", nil, fmt.Errorf("%s: %w", bundleLast, err)
 	}
 	if end.Members != b.members-1 {
-		return "", nil, fmt.Errorf("read bundle: %d members, %d were written", b.members-1, end.Members)
+		return "", nil, fmt.Errorf("%d members, %d were written", b.members-1, end.Members)
 	}
 	// The checksum of the gzip stream stands behind the tar archive's padding.
 	if _, err := io.Copy(io.Discard, b.unpacked); err != nil {
-		return "", nil, fmt.Errorf("read bundle: %w", whole(err))
+		return "", nil, whole(err)
 	}
 	return "", nil, io.EOF
 }

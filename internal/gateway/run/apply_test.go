@@ -15,6 +15,7 @@ import (
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/nft"
+	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/apply"
@@ -318,6 +319,13 @@ func TestForgottenPlans(t *testing.T) {
 		if err := os.Chtimes(filepath.Join(w.store().Dir(), digest+".json"), old, old); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if !netns.SeesAll() { // a namespace that is not seen from here may have such a table
+		w.forget()
+		if kept, err := w.store().Digests(); err != nil || len(kept) != 2 {
+			t.Errorf("%v, %v; want both kept", kept, err)
+		}
+		return
 	}
 	// All are kept while the rules of any namespace cannot be read, those of other tests too.
 	within(t, 10*time.Second, "a plan that nobody names is forgotten", func() bool {

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/lab"
+	"github.com/natkit/natkit/internal/tune/journal"
 )
 
 // holdTimeout bounds the building of a held lab; the greatest fill takes half of it.
@@ -122,10 +123,11 @@ func holderMain() int {
 	if err := json.NewDecoder(io.LimitReader(os.Stdin, 2<<20)).Decode(&h); err != nil {
 		return fail(fmt.Errorf("read what to build: %w", err))
 	}
-	l, state, err := h.build(ctx)
+	l, state, file, err := h.build(ctx)
 	if err != nil {
 		return fail(err)
 	}
+	defer file.Close()
 	fmt.Fprintln(ready)
 	ready.Close()
 	select {
@@ -139,23 +141,22 @@ func holderMain() int {
 	return 0
 }
 
-func (h Hold) build(ctx context.Context) (*Lab, State, error) {
+// build returns the lab, and the file that says that it is up.
+func (h Hold) build(ctx context.Context) (l *Lab, state State, file *os.File, err error) {
 	s, err := h.Scenario()
 	if err != nil {
-		return nil, State{}, err
+		return nil, State{}, nil, err
 	}
-	l, err := Up(ctx, s, Options{Dir: h.Dir})
-	if err != nil {
-		return nil, State{}, err
+	if l, err = Up(ctx, s, Options{Dir: h.Dir}); err != nil {
+		return nil, State{}, nil, err
 	}
-	state, err := h.furnish(ctx, l)
-	if err == nil {
-		err = state.write(h.Dir)
+	if state, err = h.furnish(ctx, l); err == nil {
+		file, err = state.write(h.Dir)
 	}
 	if err != nil {
-		return nil, State{}, errors.Join(fmt.Errorf("start lab %s: %w", s.Name, err), l.Close())
+		return nil, State{}, nil, errors.Join(fmt.Errorf("start lab %s: %w", s.Name, err), l.Close())
 	}
-	return l, state, nil
+	return l, state, file, nil
 }
 
 // furnish starts the server, sets the stage's rules and fill, and describes it all.
@@ -178,18 +179,18 @@ func (h Hold) furnish(ctx context.Context, l *Lab) (State, error) {
 			return State{}, err
 		}
 	}
-	boot, err := bootID()
+	boot, err := journal.ReadBootID("/proc")
 	if err != nil {
 		return State{}, err
 	}
-	ticks, err := startTicks(os.Getpid())
+	own, err := journal.ReadProcess("/proc", os.Getpid())
 	if err != nil {
 		return State{}, err
 	}
 	state := State{
 		Schema: StateSchema, Name: l.scenario.Name, Title: l.scenario.Title,
 		Stage: h.Stage, Server: server.Name, Topology: l.scenario.Lines(), Started: time.Now().UTC(),
-		PID: os.Getpid(), StartTicks: ticks, BootID: boot, InitPID: l.init.pid,
+		Process: own, OwnerLock: true, BootID: boot, InitPID: l.init.pid,
 	}
 	for _, n := range l.nodes {
 		state.Nodes = append(state.Nodes, NodeState{Name: n.Name, Fd: n.Netns.Fd()})

@@ -1,12 +1,14 @@
 package build
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/testutil"
+	"github.com/natkit/natkit/internal/tune/journal"
 )
 
 // hold keeps a lab up until the end of the test, and sees that nothing is left.
@@ -147,6 +150,62 @@ func TestKilledHolderLeavesOnlyItsFile(t *testing.T) {
 	awaitNothingLeft(t, dir)
 }
 
+// inOtherPIDNamespace starts the test binary as process 1 of a PID namespace, as a
+// container's first process is.
+func inOtherPIDNamespace(t *testing.T, mode, dir string) (*exec.Cmd, *bufio.Reader) {
+	t.Helper()
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), elsewhereEnv+"="+mode, "DIR="+dir)
+	cmd.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS}
+	_, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	return cmd, bufio.NewReader(out)
+}
+
+func TestLabOfAnotherPIDNamespaceIsUp(t *testing.T) {
+	state := hold(t, Hold{Name: "table-full", Server: Builtin})
+	dir := dirOf(state, t)
+	_, out := inOtherPIDNamespace(t, "list", dir)
+	count, _ := out.ReadString('\n')
+	line, _ := out.ReadString('\n')
+	if count != "1 <nil>\n" || strings.Count(line, "run natkit there") != 2 {
+		t.Errorf("seen from there: %s%s", count, line)
+	}
+	if up, err := States(dir); err != nil || len(up) != 1 {
+		t.Errorf("labs up: %+v, error %v", up, err)
+	}
+}
+
+func TestLabEndsWithItsContainer(t *testing.T) {
+	testutil.NeedRoot(t)
+	dir := t.TempDir()
+	cmd, out := inOtherPIDNamespace(t, "hold", dir)
+	if line, err := out.ReadString('\n'); line != "up <nil>\n" {
+		t.Fatalf("%s%v", line, err)
+	}
+	if up, err := States(dir); err != nil || len(up) != 1 {
+		t.Errorf("labs up: %+v, error %v", up, err)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if up, err := States(dir); err != nil || len(up) != 0 {
+		t.Errorf("labs up after kill -9 of process 1: %+v, error %v", up, err)
+	}
+	awaitNothingLeft(t, dir)
+}
+
 func TestKilledInitEndsTheHolder(t *testing.T) {
 	state := hold(t, Hold{Name: "table-full", Server: Builtin})
 	dir := dirOf(state, t)
@@ -184,33 +243,42 @@ func TestStatesThatAreNotUp(t *testing.T) {
 	if up, err := States(dir); err != nil || len(up) != 0 {
 		t.Errorf("without a directory: %v, error %v", up, err)
 	}
-	boot, err := bootID()
+	boot, err := journal.ReadBootID("/proc")
 	if err != nil {
 		t.Fatal(err)
 	}
-	ticks, err := startTicks(os.Getpid())
+	own, err := journal.ReadProcess("/proc", os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}
-	alive := State{Schema: StateSchema, Name: "alive", PID: os.Getpid(), StartTicks: ticks, BootID: boot}
-	reused, rebooted := alive, alive
-	reused.Name, reused.StartTicks = "reused", ticks+1
+	alive := State{Schema: StateSchema, Name: "alive", Process: own, OwnerLock: true, BootID: boot}
+	earlier, reused, rebooted, elsewhere := alive, alive, alive, alive
+	earlier.Name, earlier.OwnerLock, earlier.Namespace = "earlier", false, 0
+	reused.Name, reused.StartTicks = "reused", own.StartTicks+1
 	rebooted.Name, rebooted.BootID = "rebooted", "other"
-	for _, s := range []State{alive, reused, rebooted} {
-		if err := s.write(dir); err != nil {
+	elsewhere.Name, elsewhere.Namespace = "elsewhere", own.Namespace+1
+	ended := elsewhere
+	ended.Name = "ended"
+	for _, s := range []State{alive, earlier, reused, rebooted, elsewhere, ended} {
+		file, err := s.write(dir)
+		if err != nil {
 			t.Fatal(err)
 		}
+		defer file.Close()
+		if s.Name == ended.Name || s.Name == earlier.Name {
+			file.Close()
+		}
 	}
-	if err := alive.write(dir); !errors.Is(err, errAlreadyUp) {
+	if _, err := alive.write(dir); !errors.Is(err, errAlreadyUp) {
 		t.Errorf("a second file of the name: error %v", err)
 	}
 	up, err := States(dir)
-	if err != nil || len(up) != 1 || up[0].Name != "alive" {
+	if err != nil || len(up) != 3 || up[0].Name != "alive" || up[1].Name != "earlier" || up[2].Name != "elsewhere" {
 		t.Errorf("up: %+v, error %v", up, err)
 	}
 	files, err := os.ReadDir(stateDir(dir))
-	if err != nil || len(files) != 1 {
-		t.Errorf("files %v, error %v; want the living lab's only", files, err)
+	if err != nil || len(files) != 3 {
+		t.Errorf("files %v, error %v; want those of living labs only", files, err)
 	}
 	if err := Down(dir, reused); err != nil {
 		t.Errorf("Down of a lab whose process id is another's: %v", err)

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/disk"
 )
 
 // Lock makes sure that only one lab at a time runs a scenario, since they share
@@ -23,7 +25,7 @@ func Lock(dir string) (io.Closer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock the lab: %w", err)
 	}
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	err = disk.Lock(f)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		defer f.Close()
 		holder := make([]byte, 20)

@@ -1,10 +1,15 @@
 package build
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestMain lets the test binary stand in for natkit where a lab starts it again:
@@ -15,8 +20,35 @@ func TestMain(m *testing.M) {
 		os.Exit(InitMain())
 	case len(os.Args) == 5 && os.Args[1] == "bench":
 		os.Exit(serve(os.Args[4]))
+	case os.Getenv(elsewhereEnv) != "":
+		os.Exit(elsewhere(os.Getenv(elsewhereEnv), os.Getenv("DIR")))
 	}
 	os.Exit(m.Run())
+}
+
+// elsewhereEnv makes the test binary process 1 of a PID namespace of its own.
+const elsewhereEnv = "NATKIT_TEST_ELSEWHERE"
+
+// elsewhere prints what it sees of the labs of other PID namespaces, or keeps one up.
+func elsewhere(mode, dir string) int {
+	err := errors.Join(unix.Mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("proc", "/proc", "proc", 0, ""))
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	if mode == "hold" {
+		_, err := Hold{Name: "table-full", Server: Builtin, Dir: dir}.Start(context.Background())
+		fmt.Println("up", err)
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		return 0
+	}
+	up, err := States(dir)
+	fmt.Println(len(up), err)
+	for _, s := range up {
+		_, entered := Attach(dir, s)
+		fmt.Printf("%s: %v; %v\n", s.Name, entered, Down(dir, s))
+	}
+	return 0
 }
 
 func serve(address string) int {

@@ -7,14 +7,15 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/privilege"
+	"github.com/natkit/natkit/internal/tune/journal"
 )
 
 // StateSchema names the JSON form of a State.
@@ -30,10 +31,11 @@ type State struct {
 	Server   string    `json:"server"`
 	Topology []string  `json:"topology"`
 	Started  time.Time `json:"started_at"`
-	// PID and StartTicks together name the holder: a process id alone is given
-	// to another process later.
-	PID        int    `json:"pid"`
-	StartTicks uint64 `json:"start_ticks"`
+	// Process is the holder.
+	journal.Process
+	// OwnerLock: the holder keeps the file locked until it ends, which other PID
+	// namespaces see too. Earlier versions did not.
+	OwnerLock bool `json:"owner_lock,omitempty"`
 	// BootID tells a file that was left by an earlier boot.
 	BootID  string      `json:"boot_id"`
 	InitPID int         `json:"init_pid"`
@@ -97,7 +99,7 @@ func ReadState(dir, name string) (State, error) {
 	if err := json.Unmarshal(text, &s); err != nil || s.Schema != StateSchema {
 		return State{}, fmt.Errorf("read the state of lab %s: %s is not a %s; remove it by hand", name, path, StateSchema)
 	}
-	if s.alive() {
+	if s.alive(dir) {
 		return s, nil
 	}
 	// Who may only look leaves the file to the next one who may remove it.
@@ -108,35 +110,38 @@ func ReadState(dir, name string) (State, error) {
 	return State{}, fmt.Errorf("lab %s has ended: %w", name, os.ErrNotExist)
 }
 
-func (s State) alive() bool {
-	boot, err := bootID()
-	if err != nil || boot != s.BootID {
-		return false
-	}
-	ticks, err := startTicks(s.PID)
-	return err == nil && ticks == s.StartTicks
+// alive is told by the lock, which anybody may take who may read the file, and by the
+// number of the process, which only its PID namespace can look up.
+func (s State) alive(dir string) bool {
+	boot, err := journal.ReadBootID("/proc")
+	return err == nil && boot == s.BootID && s.Process.Alive("/proc") &&
+		(!s.OwnerLock || disk.IsHeld(statePath(dir, s.Name)))
 }
 
-// write makes the file appear at once and in full, and fails where one is there
-// already: link(2) does not replace.
-func (s State) write(dir string) error {
+// here fails where the holder is in another PID namespace: its number is not its own
+// here.
+func (s State) here() error {
+	if here := journal.NamespaceInode("/proc", "pid"); s.Namespace != 0 && s.Namespace != here {
+		return fmt.Errorf("it is kept up in another PID namespace (%d, this is %d); run natkit there", s.Namespace, here)
+	}
+	return nil
+}
+
+// write makes the file appear, and fails where one is there already. The lab is up until
+// the file is closed.
+func (s State) write(dir string) (*os.File, error) {
 	if err := os.MkdirAll(stateDir(dir), 0o755); err != nil {
-		return err
+		return nil, err
 	}
 	text, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	draft := fmt.Sprintf("%s.%d", statePath(dir, s.Name), os.Getpid())
-	if err := os.WriteFile(draft, append(text, '\n'), 0o644); err != nil {
-		return err
-	}
-	defer os.Remove(draft)
-	err = os.Link(draft, statePath(dir, s.Name))
+	f, err := disk.CreateLocked(statePath(dir, s.Name), 0o644, append(text, '\n'))
 	if errors.Is(err, os.ErrExist) {
-		return errAlreadyUp
+		err = errAlreadyUp
 	}
-	return err
+	return f, err
 }
 
 var errAlreadyUp = errors.New("it is up already; `natkit lab down` takes it down")
@@ -145,35 +150,19 @@ var errAlreadyUp = errors.New("it is up already; `natkit lab down` takes it down
 func (s State) remove(dir string) {
 	text, err := os.ReadFile(statePath(dir, s.Name))
 	var there State
-	if err == nil && json.Unmarshal(text, &there) == nil && there.PID == s.PID && there.StartTicks == s.StartTicks {
+	if err == nil && json.Unmarshal(text, &there) == nil && there.Process == s.Process {
 		_ = os.Remove(statePath(dir, s.Name))
 	}
-}
-
-func bootID() (string, error) {
-	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	return strings.TrimSpace(string(text)), err
-}
-
-// startTicks is field 22 of /proc/PID/stat (proc_pid_stat(5)): clock ticks from
-// boot to the process's start. A zombie is no process any more. The second
-// field, in parentheses, may contain anything.
-func startTicks(pid int) (uint64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, err
-	}
-	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
-	if len(fields) < 20 || fields[0] == "Z" || fields[0] == "X" {
-		return 0, os.ErrProcessDone
-	}
-	return strconv.ParseUint(fields[19], 10, 64)
 }
 
 // Attach opens a lab that a holder keeps up. Close lets go of it.
 func Attach(dir string, s State) (*Lab, error) {
 	l := &Lab{}
-	err := func() error {
+	err := s.here()
+	if err != nil {
+		return nil, fmt.Errorf("enter lab %s: %w", s.Name, err)
+	}
+	err = func() error {
 		for _, n := range s.Nodes {
 			ns, err := netns.At(fmt.Sprintf("/proc/%d/fd/%d", s.PID, n.Fd), n.Name)
 			if err != nil {
@@ -186,7 +175,7 @@ func Attach(dir string, s State) (*Lab, error) {
 		return err
 	}()
 	// Had the holder ended meanwhile, the files opened could be another's.
-	if err == nil && !s.alive() {
+	if err == nil && !s.alive(dir) {
 		err = os.ErrProcessDone
 	}
 	if err != nil {
@@ -197,6 +186,9 @@ func Attach(dir string, s State) (*Lab, error) {
 
 // Down ends a lab that a holder keeps up and waits until it is gone.
 func Down(dir string, s State) error {
+	if err := s.here(); err != nil {
+		return fmt.Errorf("take down lab %s: %w", s.Name, err)
+	}
 	fd, err := unix.PidfdOpen(s.PID, 0)
 	if errors.Is(err, unix.ESRCH) {
 		s.remove(dir)
@@ -207,7 +199,7 @@ func Down(dir string, s State) error {
 	}
 	defer unix.Close(fd)
 	// The descriptor is of one process for good; look only now whether it is ours.
-	if !s.alive() {
+	if !s.alive(dir) {
 		s.remove(dir)
 		return nil
 	}

@@ -51,7 +51,7 @@ func (r *found) release() {
 
 func clean(ctx context.Context, r *found) (Removed, error) {
 	removed := Removed{Record: r.Record}
-	ns, err := r.namespace()
+	ns, err := r.namespace(r.path)
 	if err == nil && ns != nil {
 		removed.Entries, err = remove(ctx, ns, r.filter())
 	}
@@ -65,14 +65,25 @@ func clean(ctx context.Context, r *found) (Removed, error) {
 }
 
 // namespace is the one of a record; nil where it is gone.
-func (r Record) namespace() (*netns.Handle, error) {
+func (r Record) namespace(path string) (*netns.Handle, error) {
 	boot, err := journal.ReadBootID("/proc")
 	if err != nil || boot != r.BootID {
 		return nil, err
 	}
-	ns, err := netns.Open(netns.ID{Inode: r.Netns, Cookie: r.NetnsCookie, SeenFrom: r.PIDNamespace})
+	id := netns.ID{Inode: r.Netns, Cookie: r.NetnsCookie, SeenFrom: r.PIDNamespace}
+	ns, err := netns.Open(id)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	return ns, err
+	if err != nil {
+		return nil, err
+	}
+	if initial, err := journal.InitialNamespace("/proc", "net"); err == nil && initial == r.Netns { // which never goes
+		return ns, nil
+	}
+	if err := id.Certain(ns); err != nil {
+		ns.Close()
+		return nil, fmt.Errorf("%w: remove %s, and where entries of it are there, 'natkit conntrack delete --mark %#x'", err, path, r.Mark)
+	}
+	return ns, nil
 }

@@ -192,6 +192,40 @@ func TestCleanOfAnothersNumber(t *testing.T) {
 	wantNoRecords(t, o.Dir)
 }
 
+// TestCleanInDoubt: a record of an earlier version has no cookie, so the namespace of that
+// number may be another by now. Its entries stay, and the error says what to do.
+func TestCleanInDoubt(t *testing.T) {
+	testutil.LockHost(t)
+	ns := testutil.Namespace(t)
+	o := options(t, ns, "established", 100)
+	o.Keep = true
+	f := start(t, o)
+	if err := errors.Join(f.Release(), os.Remove(recordPath(o.Dir, f.Mark))); err != nil {
+		t.Fatal(err)
+	}
+	if f.NetnsCookie == 0 {
+		t.Skip("this kernel does not tell namespaces apart (Linux 5.14)")
+	}
+	former := f.Record
+	former.NetnsCookie = 0
+	file, err := former.write(o.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file.Close()
+	path := recordPath(o.Dir, f.Mark)
+	removed, _, err := Clean(t.Context(), o.Dir, 0)
+	if err == nil || len(removed) != 0 || !strings.Contains(err.Error(), fmt.Sprintf("remove %s, ", path)) || strings.Contains(err.Error(), "\n") {
+		t.Errorf("removed %+v, error %v", removed, err)
+	}
+	if got := count(t, ns); got != 100 {
+		t.Errorf("%d entries are left, want 100", got)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestDamagedRecord(t *testing.T) {
 	dir := t.TempDir()
 	if removed, held, err := Clean(t.Context(), dir, 0); err != nil || len(removed)+len(held) > 0 {

@@ -1,7 +1,6 @@
 package fill
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/tune/journal"
 )
 
@@ -60,8 +60,7 @@ func recordPath(dir string, mark uint32) string {
 	return filepath.Join(recordDir(dir), fmt.Sprintf("%08x.json", mark))
 }
 
-// write makes the record's file appear in full and locked, and fails where one of
-// its mark is there already: link(2) does not replace.
+// write makes the record's file appear, and fails where one of its mark is there already.
 func (r *Record) write(dir string) (*os.File, error) {
 	boot, err := journal.ReadBootID("/proc")
 	if err != nil {
@@ -76,24 +75,8 @@ func (r *Record) write(dir string) (*os.File, error) {
 	if err := os.MkdirAll(recordDir(dir), 0o755); err != nil {
 		return nil, err
 	}
-	draft, err := os.CreateTemp(recordDir(dir), ".draft-*")
-	if err != nil {
-		return nil, err
-	}
-	defer os.Remove(draft.Name())
-	_, err = draft.Write(append(text, '\n'))
-	if err = cmp.Or(err, lock(draft)); err == nil {
-		err = os.Link(draft.Name(), recordPath(dir, r.Mark))
-	}
-	if err != nil {
-		draft.Close()
-		return nil, err
-	}
-	return draft, nil
+	return disk.CreateLocked(recordPath(dir, r.Mark), 0o600, append(text, '\n'))
 }
-
-// lock fails with EWOULDBLOCK where another process has it.
-func lock(f *os.File) error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) }
 
 // found is a record and its locked file; nil where somebody else has the lock.
 type found struct {
@@ -113,7 +96,7 @@ func find(path string) (*found, error) {
 		f.Close()
 		return nil, fmt.Errorf("%s is not a %s; remove it by hand", path, RecordSchema)
 	}
-	err = lock(f)
+	err = disk.Lock(f)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		f.Close()
 		r.file = nil

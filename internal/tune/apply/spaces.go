@@ -1,7 +1,6 @@
 package apply
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/natkit/natkit/internal/netns"
@@ -49,14 +48,13 @@ func (u *undoing) enter(c journal.Change) (*netns.Handle, error) {
 func (u *undoing) certain(id netns.ID, ns *netns.Handle, here uint64) error {
 	initial, err := journal.InitialNamespace(u.opt.ProcRoot, "net")
 	isInitial := err == nil && id.Inode == initial || id.Inode == here && IsInitialNetns(here, u.opt.ProcRoot)
-	if id.Cookie != 0 || isInitial {
+	if isInitial {
 		return nil
 	}
-	have, err := netns.IDOf(ns)
-	if err == nil && have.Cookie != 0 {
-		err = errors.New("an older natkit noted only the number of its network namespace, which may be another's by now; 'natkit tune undo --force' gives it up")
+	if err := id.Certain(ns); err != nil {
+		return fmt.Errorf("%w; 'natkit tune undo --force' gives it up", err)
 	}
-	return err
+	return nil
 }
 
 // inside runs fn in a namespace; nil stands for the thread's own.

@@ -116,7 +116,7 @@ func tryLock(path string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock journal: %w", hint(err))
 	}
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	err = disk.Lock(f)
 	if err == nil && isFileAt(f, path) {
 		return f, nil
 	}
@@ -197,7 +197,7 @@ func (j *Journal) own(t *Transaction) (end func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("write journal: %w", hint(err))
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := disk.Lock(f); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
@@ -207,20 +207,6 @@ func (j *Journal) own(t *Transaction) (end func(), err error) {
 
 func (j *Journal) ownerPath(t *Transaction) string {
 	return filepath.Join(j.dir, t.ID+"-"+t.Nonce+ownerSuffix)
-}
-
-// isHeld reports whether a process holds the lock of the file at a path. In doubt one
-// does: nobody else's change is undone on a guess.
-func isHeld(path string) bool {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false
-	}
-	if err != nil {
-		return true
-	}
-	defer f.Close()
-	return unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) != nil
 }
 
 // Save writes the transaction so that after a crash of the machine either the
@@ -287,7 +273,7 @@ func (j *Journal) Load(id string) (*Transaction, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read journal %s: %w; natkit cannot undo what it held: put that back by hand, and move the file away", j.path(id), err)
 	}
-	t.OwnerRuns = t.OwnerLock && isHeld(j.ownerPath(t))
+	t.OwnerRuns = t.OwnerLock && disk.IsHeld(j.ownerPath(t))
 	return t, nil
 }
 
@@ -362,7 +348,7 @@ func (j *Journal) prune(bootID string) {
 	disk.RemoveLeftovers(j.dir)
 	locks, _ := filepath.Glob(filepath.Join(j.dir, "*"+ownerSuffix))
 	for _, path := range locks {
-		if !isHeld(path) {
+		if !disk.IsHeld(path) {
 			os.Remove(path)
 		}
 	}
