@@ -1,7 +1,6 @@
 package apply
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/natkit/natkit/internal/netns"
@@ -54,7 +53,7 @@ func (u *undoing) certain(id netns.ID, ns *netns.Handle, here uint64) error {
 	}
 	have, err := netns.IDOf(ns)
 	if err == nil && have.Cookie != 0 {
-		err = errors.New("an older natkit noted only the number of its network namespace, which may be another's by now; 'natkit tune undo --force' gives it up")
+		err = fmt.Errorf("an older natkit noted only the number of its network namespace, which may be another's by now; 'natkit tune undo --force %s' gives it up", u.tx.ID)
 	}
 	return err
 }
