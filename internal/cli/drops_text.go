@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -110,16 +111,16 @@ func (n *namespaceNames) list() {
 	}
 }
 
-// flags choose the namespace on a command line; empty where it is gone.
-func (n *namespaceNames) flags(inode uint64) string {
+// flags choose the namespace on a command line; known is false where no flag can.
+func (n *namespaceNames) flags(inode uint64) (flags string, known bool) {
 	name := n.name(inode)
 	if pid, ok := strings.CutPrefix(name, "pid "); ok {
-		return " --pid " + pid
+		return " --pid " + pid, true
 	}
-	if name == "" || name == ownNamespace {
-		return ""
+	if name == ownNamespace {
+		return "", true
 	}
-	return " --netns " + name
+	return " --netns " + name, slices.Contains(netns.Names(), name)
 }
 
 // name is empty for a namespace that has none. The kernel gives the lowest free number

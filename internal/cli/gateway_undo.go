@@ -183,26 +183,36 @@ func nothingToUndo(h run.Host) error {
 	return fmt.Errorf("undo: no gateway that natkit applied is in force here%s", elsewhere(h))
 }
 
-// elsewhere names the other network namespaces that have a gateway of natkit's.
+// elsewhere says how to undo the gateways that natkit applied in other network namespaces.
 func elsewhere(h run.Host) string {
 	all, _, err := h.Apply.Journal.List()
-	if err != nil {
+	boot, errBoot := journal.ReadBootID("/proc")
+	if err != nil || errBoot != nil {
 		return ""
 	}
 	var names namespaceNames
-	var flags []string
+	var commands []string
 	for _, tx := range all {
-		if i := slices.IndexFunc(tx.Changes, func(c journal.Change) bool { return c.Open() && c.Kind == tune.Gateway }); i >= 0 {
-			inode, _ := tune.ParseGatewayTarget(tx.Changes[i].Target)
-			flags = append(flags, names.flags(inode))
+		i := slices.IndexFunc(tx.Changes, func(c journal.Change) bool { return c.Open() && c.Kind == tune.Gateway })
+		if i < 0 || tx.BootID != boot {
+			continue
 		}
+		ns, err := netns.Open(tx.In(tx.Changes[i]))
+		if err != nil { // gone, with its rules, or it cannot be found out
+			continue
+		}
+		command := "'natkit tune undo " + tx.ID + "'"
+		if flags, known := names.flags(ns.Inode()); known {
+			command = "'natkit gateway undo" + flags + "'"
+		}
+		ns.Close()
+		commands = append(commands, command)
 	}
-	slices.Sort(flags)
-	flags = slices.DeleteFunc(slices.Compact(flags), func(f string) bool { return f == "" })
-	if len(flags) == 0 {
+	if len(commands) == 0 {
 		return ""
 	}
-	return "; other network namespaces have one: 'natkit gateway undo" + strings.Join(flags, "', 'natkit gateway undo") + "'"
+	slices.Sort(commands)
+	return "; other network namespaces have one: " + strings.Join(slices.Compact(commands), ", ")
 }
 
 func printGatewayResult(t *tuner, tx *journal.Transaction, said string, stale *gatewayStale, asJSON bool) error {

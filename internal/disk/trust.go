@@ -49,6 +49,16 @@ func Trust(dir string) error {
 func Destination(name string) (target string, special bool, err error) {
 	const longestChain = 40 // MAXSYMLINKS, include/linux/namei.h
 	for range longestChain {
+		// What .. leads to depends on what the directories on the way really are.
+		dir, file := filepath.Split(name)
+		real, err := filepath.EvalSymlinks(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			return name, false, nil
+		}
+		if err != nil {
+			return name, false, err
+		}
+		name = filepath.Join(real, file)
 		info, err := os.Lstat(name)
 		if err != nil {
 			if errors.Is(err, fs.ErrNotExist) {
@@ -78,7 +88,7 @@ func Destination(name string) (target string, special bool, err error) {
 			return "", false, err
 		}
 		if !filepath.IsAbs(to) {
-			to = filepath.Join(filepath.Dir(name), to)
+			to = real + "/" + to
 		}
 		name = to
 	}

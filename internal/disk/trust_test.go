@@ -2,6 +2,7 @@ package disk
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -81,5 +82,34 @@ func TestDestinationFollowsChains(t *testing.T) {
 	}
 	if got, special, err := Destination("/dev/stdout"); !special || err != nil {
 		t.Errorf("/dev/stdout: %q, %v, %v", got, special, err)
+	}
+}
+
+// Of a link's path it counts what the directories on the way really are.
+func TestDestinationBehindLinkedDirectories(t *testing.T) {
+	dir := t.TempDir()
+	path := func(name string) string { return filepath.Join(dir, name) }
+	err := errors.Join(os.MkdirAll(path("real/sub"), 0o755), os.Symlink("real/sub", path("link")), os.Symlink("../file", path("real/sub/out")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, special, err := Destination(path("link/out")); got != path("real/file") || special || err != nil {
+		t.Errorf("%q, %v, %v", got, special, err)
+	}
+	if got, special, err := Destination(path("none/out")); got != path("none/out") || special || err != nil {
+		t.Errorf("in no directory: %q, %v, %v", got, special, err)
+	}
+}
+
+// A shell calls a pipe to a process so: '--csv >(gzip >file)'.
+func TestDestinationOfShellPipe(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	if got, special, err := Destination(fmt.Sprintf("/dev/fd/%d", w.Fd())); !special || err != nil {
+		t.Errorf("%q, %v, %v", got, special, err)
 	}
 }

@@ -123,7 +123,32 @@ func (s *search) held(process string) iter.Seq[place] {
 func (s *search) link(path string) uint64 {
 	target, err := os.Readlink(path)
 	s.note(err)
+	if target == "/" {
+		return s.detached(path)
+	}
 	return inodeIn(target)
+}
+
+// detached is the inode behind a descriptor that was opened by way of a mount which is no
+// more: that of a network namespace, or 0.
+func (s *search) detached(path string) uint64 {
+	var here, there unix.Statx_t
+	err := errors.Join(unix.Statx(unix.AT_FDCWD, "/proc/self/ns/net", 0, unix.STATX_INO, &here),
+		unix.Statx(unix.AT_FDCWD, path, unix.AT_STATX_DONT_SYNC, unix.STATX_INO, &there))
+	if err != nil || there.Dev_major != here.Dev_major || there.Dev_minor != here.Dev_minor {
+		s.note(err)
+		return 0
+	}
+	h, err := open(path, "")
+	if errors.Is(err, errOther) { // another kind of namespace
+		return 0
+	}
+	s.note(err)
+	defer h.Close()
+	if err != nil {
+		return there.Ino
+	}
+	return h.inode
 }
 
 func inodeIn(text string) uint64 {

@@ -125,6 +125,39 @@ func TestAllSeesWhatADescriptorHolds(t *testing.T) {
 	t.Errorf("namespace %d, held by this process, is not among %d found", ns.Inode(), len(all))
 }
 
+// A descriptor that was opened by the path of a mount leads to "/" when that is unmounted,
+// as 'ip netns del' does: the namespace is not gone.
+func TestHeldAfterItsMountIsGone(t *testing.T) {
+	testutil.NeedRoot(t)
+	ns, err := netns.New("held")
+	if err != nil {
+		t.Fatal(err)
+	}
+	inode, place := ns.Inode(), filepath.Join(t.TempDir(), "ns")
+	if err := os.WriteFile(place, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", ns.Fd()), place, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	held, err := os.Open(place)
+	if err := errors.Join(err, unix.Unmount(place, unix.MNT_DETACH), ns.Close()); err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	found, err := netns.OfInode(inode)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found.Close()
+	if err := held.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := netns.OfInode(inode); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("nobody holds it: %v", err)
+	}
+}
+
 func TestAllHasEachOnce(t *testing.T) {
 	all, err := netns.All()
 	if err != nil {

@@ -77,8 +77,12 @@ func (c Change) validateSysctl() error {
 	if startsPrograms(name) {
 		return fmt.Errorf("sysctl %s: the kernel starts programs as root by it, which natkit has no part in; set it with sysctl(8)", name)
 	}
-	if strings.ContainsAny(c.After, "\n\r\v\f") {
-		return fmt.Errorf("%s %s: value %q has more than one line", c.Kind, c.Target, c.After)
+	lines := c.After
+	if c.Kind == SysctlConf { // of which an undo writes a line with what was before
+		lines += c.Before
+	}
+	if strings.ContainsAny(lines, "\n\r\v\f") {
+		return fmt.Errorf("%s %s: a value of %q and %q has more than one line", c.Kind, c.Target, c.Before, c.After)
 	}
 	for _, v := range []string{c.Before, c.After} {
 		if v = NormalValue(v); v == "" {

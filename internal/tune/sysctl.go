@@ -35,6 +35,9 @@ func SysctlPath(name string) (string, error) {
 	if len(parts) < 2 {
 		return "", fmt.Errorf("sysctl name %q: too short; expected a dotted name such as net.netfilter.nf_conntrack_max", name)
 	}
+	if name[0] == '-' { // in sysctl.d(5) it is no part of the name
+		return "", fmt.Errorf("sysctl name %q: begins with a hyphen", name)
+	}
 	for _, part := range parts {
 		if part == "" || part == "." || part == ".." {
 			return "", fmt.Errorf("sysctl name %q: has an empty or relative part", name)

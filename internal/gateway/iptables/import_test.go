@@ -179,3 +179,22 @@ func accounted(t *testing.T, set *Ruleset, r *Result) {
 func (r *Result) cutShort() bool {
 	return slices.ContainsFunc(r.Notes, func(n Note) bool { return n.Line == 0 && n.Kind == Untranslated })
 }
+
+// Of a text that was cut off not all is translated, even if all that is left is.
+func TestImportOfTextCutOff(t *testing.T) {
+	for _, text := range []string{
+		"*nat\n:POSTROUTING ACCEPT [0:0]\n-A POSTROUTING -s 10.0.0.0/24 -o eth0 -j MASQUERADE\nCOMMIT\n",
+		"table ip nat {\n\tset s {\n\t\ttype ipv4_addr\n\t}\n\tchain a {\n\t\ttype nat hook postrouting priority 100; policy accept;\n" +
+			"\t\toifname \"eth0\" ip saddr 10.0.0.0/24 masquerade\n\t}\n}\n",
+	} {
+		lines := strings.SplitAfter(text, "\n")
+		for n := 1; n < len(lines); n++ {
+			whole := n == len(lines)-1
+			notes := Parse(strings.Join(lines[:n], ""), 4).Notes
+			untranslated := slices.ContainsFunc(notes, func(n Note) bool { return n.Kind == Untranslated })
+			if untranslated == whole {
+				t.Errorf("%d of %d lines: %+v", n, len(lines)-1, notes)
+			}
+		}
+	}
+}

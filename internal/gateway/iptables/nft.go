@@ -126,6 +126,7 @@ func (p *nftParser) table() {
 			p.block(nil)
 		}
 	}
+	p.note(Untranslated, "table "+p.family+" "+p.name, "does not end: the rest of the text is missing")
 }
 
 // tables are those of this one's versions.

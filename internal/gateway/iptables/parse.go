@@ -39,6 +39,9 @@ func Parse(text string, version int) *Ruleset {
 		}
 		p.one(strings.TrimSpace(before.String() + line))
 	}
+	if p.table != "" {
+		p.note(Untranslated, "*"+p.table, "is not ended by COMMIT: the rest of the text is missing")
+	}
 	p.set.Foreign = p.others > 0 && len(p.set.Notes) == 1 && len(p.set.Tables) == 0
 	return &p.set
 }

@@ -144,6 +144,16 @@ func TestChangedByHand(t *testing.T) {
 	if _, err := w.Undo(id); !errors.Is(err, apply.ErrChanged) || !strings.Contains(err.Error(), "nothing was changed") {
 		t.Errorf("undo: %v", err)
 	}
+	// What is advised can be done as it stands there, and not to another's rules.
+	inode, err := w.Inode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, advice := range []string{"'natkit tune undo --force " + id + "'", fmt.Sprintf("'nft delete table inet natkit' in network namespace %d", inode)} {
+		if _, err := w.Undo(id); err == nil || !strings.Contains(err.Error(), advice) {
+			t.Errorf("undo: %v; want %s", err, advice)
+		}
+	}
 	w.want(tune.GatewayChanged(b))
 	w.wantSysctl(Forward4, "1")
 	if diff := cmp.Diff(before, w.load(id)); diff != "" {

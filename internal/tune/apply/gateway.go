@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"strings"
 
 	"github.com/natkit/natkit/internal/gateway"
@@ -87,11 +88,21 @@ func (g gateways) Kept(target string) error {
 		case err != nil:
 			return err
 		case !state.Present:
-			return fmt.Errorf("%w: they are gone; 'natkit gateway apply FILE' puts rules in force, 'natkit tune undo --force' undoes the rest", ErrChanged)
+			return fmt.Errorf("%w: they are gone; 'natkit gateway apply FILE' puts rules in force", ErrChanged)
 		}
 		what := cmp.Or(strings.Join(state.Changes, "; "), state.Name+" is another one")
-		return fmt.Errorf("%w: %s; take that back, or remove the rules ('%s'), and undo again", ErrChanged, what, state.ByHand)
+		return fmt.Errorf("%w: %s; take that back, or remove the rules (%s), and undo again", ErrChanged, what, byHand(target, state))
 	})
+}
+
+// byHand is the command that removes the rules of a target, and where, if that is not
+// where natkit was started.
+func byHand(target string, s *gateway.State) string {
+	inode, _ := tune.ParseGatewayTarget(target)
+	if here, err := os.Readlink("/proc/self/ns/net"); err == nil && here == fmt.Sprintf("net:[%d]", inode) {
+		return "'" + s.ByHand + "'"
+	}
+	return fmt.Sprintf("'%s' in network namespace %d", s.ByHand, inode)
 }
 
 // Restorable: the plan before is in the store.

@@ -52,7 +52,7 @@ func (u *undoing) certain(id netns.ID, ns *netns.Handle, here uint64) error {
 		return nil
 	}
 	if err := id.Certain(ns); err != nil {
-		return fmt.Errorf("%w; 'natkit tune undo --force' gives it up", err)
+		return fmt.Errorf("%w; 'natkit tune undo --force %s' gives it up", err, u.tx.ID)
 	}
 	return nil
 }

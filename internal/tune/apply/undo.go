@@ -247,7 +247,7 @@ func (u *undoing) mayUndo(applier keystone, c *journal.Change) error {
 	case mine:
 		return applier.Restorable(c.Target, c.Before)
 	}
-	return applier.Kept(c.Target)
+	return fmt.Errorf("%w; 'natkit tune undo --force %s' leaves them as they are and undoes the rest", applier.Kept(c.Target), u.tx.ID)
 }
 
 func (u *undoing) undoOne(c *journal.Change) error {

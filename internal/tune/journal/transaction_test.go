@@ -55,6 +55,8 @@ func TestDecode(t *testing.T) {
 		// An undo would have the kernel start what somebody wrote there.
 		{"net.core.somaxconn", "kernel.core_pattern", "starts programs"},
 		{"net.core.somaxconn", "fs.binfmt_misc.register", "starts programs"},
+		{"net.core.somaxconn", "-kernel.core_pattern", "begins with a hyphen"},
+		{`"before": ""`, `"before": "1\nkernel.core_pattern = |/x"`, "more than one line"},
 		{`"state": "applied"`, `"along": {"kernel.core_pattern": "|/x"}, "state": "applied"`, "does not set"},
 		{"boot-a\",", "boot-a\", \"nonce\": \"../x\",", "nonce"},
 		{`"origin": "tune"`, `"origin": "` + strings.Repeat("x", maxFileBytes) + `"`, "larger than"},
