@@ -15,8 +15,8 @@ func newLabDown(env *Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "down [NAME]",
 		Short: "take down a lab that is up",
-		Long: `Takes down one lab, the only one where no name is given, or all of them. A lab
-that is not up is no error. Needs root.`,
+		Long: `Takes down one lab, the only one where no name is given, or all of them: that
+none is up is then no error. Needs root.`,
 		Example: "  sudo natkit lab down table-full\n  sudo natkit lab down --all",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -46,7 +46,7 @@ func labsToEnd(dir string, args []string, all bool) ([]build.State, error) {
 	}
 	s, err := build.ReadState(dir, args[0])
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
+		s, err = chooseLab(dir, args[0])
 	}
 	if err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func labsToEnd(dir string, args []string, all bool) ([]build.State, error) {
 
 func endLabs(env *Env, dir string, which []build.State) error {
 	if len(which) == 0 {
-		fmt.Fprintln(env.Stdout, "no such lab is up")
+		fmt.Fprintln(env.Stdout, "no lab is up")
 		return nil
 	}
 	var errs []error

@@ -53,6 +53,9 @@ func execInLab(ctx context.Context, env *Env, l *attachedLab, args []string) err
 	if len(command) == 0 {
 		return usagef("no command given")
 	}
+	if _, err := l.node(args[0]); err != nil {
+		return err
+	}
 	here, err := os.Getwd()
 	if err != nil {
 		here = "/"

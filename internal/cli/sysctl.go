@@ -23,6 +23,7 @@ type sysctlVerb struct {
 	env     *Env
 	target  target
 	asJSON  bool
+	asCSV   bool
 	changed bool
 }
 
@@ -73,6 +74,7 @@ could not be read. docs/sysctl.md has the table of all.`,
 	v.target.addFlags(cmd)
 	cmd.Flags().BoolVar(&v.changed, "changed", false, "only what differs from its default")
 	addJSON(cmd, &v.asJSON, sysctlSchema)
+	addCSV(cmd, &v.asCSV, "sysctl")
 	return cmd
 }
 
@@ -101,9 +103,12 @@ func (v *sysctlVerb) run(cmd *cobra.Command, patterns []string) error {
 	if len(patterns) > 0 && len(doc.Sysctls)+len(doc.Unread) == 0 && !v.changed {
 		return fmt.Errorf("read sysctls: none here is named %s; 'natkit sysctl' lists them", strings.Join(patterns, ", "))
 	}
-	if v.asJSON {
+	switch {
+	case v.asJSON:
 		err = report.JSON(v.env.Stdout, doc)
-	} else {
+	case v.asCSV:
+		err = errors.Join(report.CSV(v.env.Stdout, doc.Sysctls), v.printUnread(doc))
+	default:
 		err = v.print(doc)
 	}
 	if err == nil && len(doc.Unread) > 0 {
@@ -203,6 +208,10 @@ func (v *sysctlVerb) print(doc sysctlDocument) error {
 	} else if v.changed {
 		_, err = fmt.Fprintln(v.env.Stdout, "none differs from its default")
 	}
+	return errors.Join(err, v.printUnread(doc))
+}
+
+func (v *sysctlVerb) printUnread(doc sysctlDocument) (err error) {
 	for name, why := range doc.Unread {
 		_, wrote := fmt.Fprintf(v.env.Stderr, "not read: %s: %s\n", name, report.Clean(why))
 		err = errors.Join(err, wrote)
