@@ -2,7 +2,6 @@ package cli
 
 import (
 	"errors"
-	"fmt"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -56,8 +55,7 @@ func labsToEnd(dir string, args []string, all bool) ([]build.State, error) {
 
 func endLabs(env *Env, dir string, which []build.State) error {
 	if len(which) == 0 {
-		fmt.Fprintln(env.Stdout, "no lab is up")
-		return nil
+		return env.say("no lab is up\n")
 	}
 	var errs []error
 	for _, s := range which {
@@ -65,7 +63,7 @@ func endLabs(env *Env, dir string, which []build.State) error {
 			errs = append(errs, err)
 			continue
 		}
-		fmt.Fprintf(env.Stdout, "lab %s is down\n", s.Name)
+		errs = append(errs, env.say("lab %s is down\n", s.Name))
 	}
 	return errors.Join(errs...)
 }

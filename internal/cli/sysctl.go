@@ -187,20 +187,25 @@ func (v *sysctlVerb) changes(s *snapshot.Snapshot) map[string][]string {
 }
 
 func (v *sysctlVerb) print(doc sysctlDocument) error {
-	t := &report.Table{Columns: []report.Column{{Head: "name"}, {Head: "now", Right: true}, {Head: "default", Right: true}, {Head: "unit"}, {Head: "set by"}, {Head: "what it means", Below: true}}}
+	t := &report.Table{Columns: []report.Column{{Head: "name"}, {Head: "now", Right: true}, {Head: "default", Right: true}, {Head: "what it means", Below: true}}}
 	for _, r := range doc.Sysctls {
-		usual, setBy, tone := "–", strings.Join(r.SetBy, ", "), report.Plain
+		usual, means, tone := "–", r.Means, report.Plain
 		if r.Usual != nil {
 			usual = *r.Usual
 		}
+		if r.Unit != "" {
+			means += " (" + r.Unit + ")"
+		}
 		if r.Changed {
 			tone = report.Warn
-			if setBy == "" {
-				setBy = "not by a file"
-			}
 		}
-		t.Cells(report.Cell{Text: r.Name, Tone: tone}, report.Cell{Text: r.Now, Tone: tone}, report.Cell{Text: usual}, report.Cell{Text: r.Unit}, report.Cell{Text: setBy},
-			report.Cell{Text: r.Means, Tone: report.Dim})
+		switch {
+		case len(r.SetBy) > 0:
+			means = "set by " + strings.Join(r.SetBy, ", ") + "; " + means
+		case r.Changed:
+			means = "not set by a file; " + means
+		}
+		t.Cells(report.Cell{Text: r.Name, Tone: tone}, report.Cell{Text: r.Now, Tone: tone}, report.Cell{Text: usual}, report.Cell{Text: means, Tone: report.Dim})
 	}
 	var err error
 	if len(doc.Sysctls) > 0 {

@@ -75,7 +75,7 @@ func printPlan(env *Env, d tuneDocument) error {
 }
 
 // printApplied says what became of a plan, and how to take it back or keep it.
-func printApplied(w io.Writer, tx *journal.Transaction) error {
+func printApplied(w io.Writer, style report.Style, tx *journal.Transaction) error {
 	var b strings.Builder
 	for _, c := range tx.Changes {
 		if c.Note != "" {
@@ -87,17 +87,17 @@ func printApplied(w io.Writer, tx *journal.Transaction) error {
 		fmt.Fprintf(&b, "undone by itself at %s unless 'natkit tune confirm %s' comes\n",
 			tx.Confirm.DeadlineAt.Local().Format(time.TimeOnly), tx.ID)
 	}
-	_, err := io.WriteString(w, b.String())
+	_, err := io.WriteString(w, style.Fit(b.String()))
 	return err
 }
 
 // printResults says what became of each change of the transactions.
 func printResults(env *Env, d tuneDocument) error {
 	for _, tx := range d.Transactions {
-		if _, err := fmt.Fprintf(env.Stdout, "%s %s\n", tx.ID, tx.Said); err != nil {
+		if err := env.say("%s %s\n", tx.ID, tx.Said); err != nil {
 			return err
 		}
-		t := &report.Table{Indent: 2, Columns: []report.Column{{}, {}}}
+		t := &report.Table{Indent: 2, Columns: []report.Column{{}, {Wrap: true}}}
 		for _, c := range tx.Changes {
 			t.Row(changeName(c), resultText(c))
 		}
@@ -160,7 +160,7 @@ func printTransactions(env *Env, d tuneDocument) error {
 			return err
 		}
 	}
-	return printNotes(env.Stdout, d)
+	return printNotes(fitted{env}, d)
 }
 
 // tuneRow is a change, for tables of other programs.
