@@ -11,6 +11,7 @@ import (
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/suggest"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/natkit/natkit/internal/tune/journal"
@@ -101,7 +102,11 @@ func (v *sysctlVerb) run(cmd *cobra.Command, patterns []string) error {
 	}
 	doc := v.document(s, patterns)
 	if len(patterns) > 0 && len(doc.Sysctls)+len(doc.Unread) == 0 && !v.changed {
-		return fmt.Errorf("read sysctls: none here is named %s; 'natkit sysctl' lists them", strings.Join(patterns, ", "))
+		var known []string
+		for _, k := range tune.KnownSysctls {
+			known = append(known, k.Name, k.Name[strings.LastIndex(k.Name, ".")+1:])
+		}
+		return fmt.Errorf("read sysctls: none here is named %s%s; 'natkit sysctl' lists them", strings.Join(patterns, ", "), suggest.Hint(patterns[0], known))
 	}
 	switch {
 	case v.asJSON:

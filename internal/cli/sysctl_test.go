@@ -125,6 +125,9 @@ func TestSysctlOfNewNamespace(t *testing.T) {
 	if _, status, stderr := runSysctl(t, "--netns", name, "no_such_name"); status != 1 || !strings.Contains(stderr, "none here is named no_such_name") {
 		t.Errorf("unknown name: exit code %d, %s", status, stderr)
 	}
+	if _, _, stderr := runSysctl(t, "nf_conntrack_maxx"); !strings.Contains(stderr, `"nf_conntrack_max"`) {
+		t.Errorf("a name that is nearly right: %s", stderr)
+	}
 	if _, status, _ := runSysctl(t, "["); status != 2 {
 		t.Errorf("a pattern that is none: exit code %d", status)
 	}
