@@ -154,7 +154,7 @@ func (b *benchHTTP) run(cmd *cobra.Command, env *Env, url string) error {
 	case err != nil:
 		return err
 	}
-	return writeBenchText(env.Stdout, result)
+	return writeBenchText(fitted{env}, result)
 }
 
 // nothingDone is why a run without any completed request has failed: its table

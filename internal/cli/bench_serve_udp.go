@@ -49,7 +49,7 @@ func (b *benchServe) runUDP(cmd *cobra.Command, env *Env) error {
 				*udp.Served
 			}{benchServeSchema, env.Version, served})
 		}
-		return writeServedText(env.Stdout, served)
+		return writeServedText(fitted{env}, served)
 	})
 }
 

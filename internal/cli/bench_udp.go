@@ -146,7 +146,7 @@ func (b *benchUDP) run(cmd *cobra.Command, env *Env, to string) error {
 	case err != nil:
 		return err
 	}
-	return writeBenchUDPText(env.Stdout, result)
+	return writeBenchUDPText(fitted{env}, result)
 }
 
 // udpDocument is a result with what is needed to repeat it.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -26,14 +27,18 @@ func readBundleFile(env *Env, name string, memory int64) (*snapshot.Recording, e
 	}
 	defer r.Close()
 	buffered := bufio.NewReaderSize(r, bundleHead)
-	head, _ := buffered.Peek(bundleHead)       // the reader meets the error again
+	head, err := buffered.Peek(bundleHead)
+	if len(head) == 0 && errors.Is(err, io.EOF) {
+		return nil, malformed(fmt.Errorf("read bundle %s: the file is empty; 'natkit snapshot' writes one", name))
+	}
+	// The reader meets another error again.
 	head = append([]byte(nil), plain(head)...) // reading on overwrites what was peeked
 	rec, err := collect.ReadBundle(buffered, snapshot.NewBudget(memory))
 	if err != nil {
 		if what, verb := otherInput(head); what != "" {
 			return nil, malformed(fmt.Errorf("read bundle %s: this is %s, not a bundle of 'natkit snapshot': natkit %s %s reads it", name, what, verb, name))
 		}
-		return nil, malformed(fmt.Errorf("read bundle %s: %w", name, err))
+		return nil, malformed(fmt.Errorf("%s: %w", name, err))
 	}
 	return rec, nil
 }

@@ -149,5 +149,5 @@ func (d *conntrackDeleter) delete(cmd *cobra.Command, ns *netns.Handle, keys []c
 	if d.asJSON {
 		return errors.Join(d.printJSON(doc), err)
 	}
-	return errors.Join(printDeleted(d.env.Stdout, doc), err)
+	return errors.Join(printDeleted(fitted{d.env}, doc), err)
 }

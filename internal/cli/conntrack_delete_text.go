@@ -45,7 +45,7 @@ func printDeletion(env *Env, doc *conntrackDeletion) error {
 	line("translated", translated(t))
 	line("of these", fmt.Sprintf("%s assured, %s unreplied", units.Count(t.Assured), units.Count(t.Unreplied)))
 	fmt.Fprintln(&b, "this cannot be undone: the next packet of a deleted connection is taken for a new one")
-	_, err := io.WriteString(env.Stdout, b.String())
+	err := env.say("%s", b.String())
 	return err
 }
 

@@ -119,6 +119,15 @@ func (f *filterFlags) args(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
+// noteNAT says what a bare -n chooses: elsewhere it is --numeric.
+func (f *filterFlags) noteNAT(env *Env) {
+	for _, any := range f.any {
+		if any.name == "src-nat" {
+			env.note("only connections with a translated source: -n is --src-nat here, as in conntrack(8); addresses are numbers anyway")
+		}
+	}
+}
+
 func (f *filterFlags) proto(text string) error {
 	p, err := match.ParseProtocol(text)
 	f.filter.Proto = match.Is(p)

@@ -62,6 +62,7 @@ func (l *conntrackLister) run(cmd *cobra.Command) error {
 	if err := l.form.check(cmd); err != nil {
 		return err
 	}
+	l.filter.noteNAT(l.env)
 	w := newLineWriter(l.env.Stdout)
 	// Progress would stand between the lines where both go to the terminal.
 	env := *l.env

@@ -227,7 +227,7 @@ func (f *doctorFlags) treat(ctx context.Context, env *Env, look collect.RecordOp
 		Agree: func(plan tune.Plan) (bool, error) { return f.agree(ctx, env, text, plan, opt) },
 		Applied: func(a *apply.Applied) {
 			tx := a.Transaction()
-			printApplied(text, &tx)
+			printApplied(text, env.style(), &tx)
 		},
 		Round: func(r doctor.Round) {
 			fmt.Fprint(text, "\nAfter the change\n\n")

@@ -34,7 +34,7 @@ type dropsVerb struct {
 	limit                 int
 	flows, stacks, events bool
 	iface                 string
-	all, asJSON           bool
+	all, asJSON, asCSV    bool
 	names                 *namespaceNames
 	shown                 int // events
 }
@@ -89,8 +89,11 @@ func (d *dropsVerb) addFlags(cmd *cobra.Command) {
 	f.BoolVar(&d.all, "all", false, "frees that are no drops too")
 	d.target.addFlags(cmd)
 	addJSON(cmd, &d.asJSON, dropsSchema)
+	addCSV(cmd, &d.asCSV, "place")
 	cmd.MarkFlagsMutuallyExclusive("every", "events")
 	cmd.MarkFlagsMutuallyExclusive("every", "json")
+	cmd.MarkFlagsMutuallyExclusive("every", "csv")
+	cmd.MarkFlagsMutuallyExclusive("events", "csv")
 	completeFlags(cmd, map[string]cobra.CompletionFunc{"iface": completeInterface, "for": cobra.NoFileCompletions,
 		"every": cobra.NoFileCompletions, "limit": cobra.NoFileCompletions})
 }
@@ -111,7 +114,7 @@ func (d *dropsVerb) check(cmd *cobra.Command) error {
 	case d.limit < 0:
 		return usagef("--limit %d: must not be negative", d.limit)
 	}
-	if d.every == 0 && d.env.StdoutTerminal && !d.events && !d.asJSON {
+	if d.every == 0 && d.env.StdoutTerminal && !d.events && !d.asJSON && !d.asCSV {
 		d.every = 2 * time.Second
 	}
 	return checkInterface(cmd, d.iface)

@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"encoding/csv"
 	"encoding/json"
 	"testing"
 	"time"
@@ -24,6 +25,17 @@ func TestDropsInterruptedAtOnce(t *testing.T) {
 	var document struct{ Schema string }
 	if err := json.Unmarshal(stdout.Bytes(), &document); err != nil || document.Schema != dropsSchema {
 		t.Errorf("%v, %+v in %q", err, document, &stdout)
+	}
+}
+
+func TestDropsAsCSV(t *testing.T) {
+	testutil.NeedRoot(t)
+	var stdout, stderr bytes.Buffer
+	if status := Run(t.Context(), *testEnv(&stdout, &stderr), []string{"drops", "-o", "csv", "--for", "100ms"}); status != 0 {
+		t.Errorf("status %d: %s", status, &stderr)
+	}
+	if lines, err := csv.NewReader(&stdout).ReadAll(); err != nil || len(lines) == 0 || lines[0][0] != "function" {
+		t.Errorf("%v, %q", err, lines)
 	}
 }
 

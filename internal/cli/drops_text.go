@@ -30,6 +30,12 @@ type eventDocument struct {
 
 // summary is what comes last. With events as lines of JSON it is one of them.
 func (d *dropsVerb) summary(drops *snapshot.Drops, notes []string) error {
+	if d.asCSV {
+		if drops.Lost > 0 {
+			d.env.note("%d drops found no place in natkit's tables: they are in no line", drops.Lost)
+		}
+		return report.CSV(d.env.Stdout, drops.Sites)
+	}
 	if !d.asJSON {
 		d.names.refresh()
 		return report.Drops(d.env.Stdout, d.env.style(), d.view(), drops)

@@ -29,6 +29,11 @@ func (e *Env) say(format string, args ...any) error {
 	return err
 }
 
+// fitted is stdout for texts that are written whole; their lines fit the screen.
+type fitted struct{ env *Env }
+
+func (f fitted) Write(text []byte) (int, error) { return len(text), f.env.say("%s", text) }
+
 // leastColumns is what text is laid out for on narrower screens.
 const leastColumns = 40
 

@@ -18,6 +18,11 @@ func addJSON(cmd *cobra.Command, asJSON *bool, schema string) {
 	cmd.Flags().BoolVar(asJSON, "json", false, "print one JSON document (schema "+schema+")")
 }
 
+// addCSV adds --csv; row says what has a line. Its columns are those of the document.
+func addCSV(cmd *cobra.Command, asCSV *bool, row string) {
+	cmd.Flags().BoolVar(asCSV, "csv", false, "print comma-separated values, a line for each "+row+", the names of --json in the first")
+}
+
 // standardFlags are the flags that mean the same on every verb. Their short form is
 // left out where the verb has that letter for something else, as ab and conntrack(8) do.
 type standardFlags struct{ quiet, verbose, numeric, wide bool }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"encoding/csv"
 	"encoding/json"
 	"io"
 	"os"
@@ -188,6 +189,34 @@ func TestOutput(t *testing.T) {
 		{"simulate", "-o", "csv", "--json"}, {"conntrack", "list", "--csv", "-o", "json"}, {"snapshot", "-o", "json"}} {
 		if code, text := run(args...); code != exitUsage {
 			t.Errorf("%v: exit code %d, %s", args, code, text)
+		}
+	}
+}
+
+// TestTablesAsCSV: tables that scripts ask for have the columns of the JSON document.
+func TestTablesAsCSV(t *testing.T) {
+	table := filepath.Join(t.TempDir(), "table")
+	line := "tcp 6 29 ESTABLISHED src=198.18.0.1 dst=203.0.113.1 sport=1024 dport=53 src=203.0.113.1 dst=192.0.2.1 sport=53 dport=4096 mark=0 use=1\n"
+	if err := os.WriteFile(table, []byte(line), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cases := map[string]map[string]string{
+		"ports -o csv --from " + table:            {"address": "192.0.2.1", "protocol": "tcp", "used": "1"},
+		"sysctl -o csv net.core.somaxconn":        {"name": "net.core.somaxconn", "default": "4096"},
+		"sysctl --csv net.ipv4.tcp_ehash_entries": {"name": "net.ipv4.tcp_ehash_entries", "default": ""},
+	}
+	for args, want := range cases {
+		var stdout, stderr bytes.Buffer
+		code := Run(t.Context(), *testEnv(&stdout, &stderr), strings.Fields(args))
+		lines, err := csv.NewReader(&stdout).ReadAll()
+		if code != exitOK || err != nil || len(lines) != 2 {
+			t.Errorf("%s: exit code %d, %v, %q %s", args, code, err, lines, &stderr)
+			continue
+		}
+		for name, value := range want {
+			if i := slices.Index(lines[0], name); i < 0 || lines[1][i] != value {
+				t.Errorf("%s: %s is not %q in %q", args, name, value, lines)
+			}
 		}
 	}
 }

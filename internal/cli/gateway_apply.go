@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -179,16 +178,16 @@ func (f *gatewayApply) nothing(ctx context.Context, env *Env, h run.Host, doc ga
 	}
 	_ = env.say("nothing to do: this plan (%s) is in force\n", doc.Digest[:12])
 	if waits != nil {
-		fmt.Fprintf(env.Stdout, "%s waits for 'natkit gateway confirm' until %s\n", waits.ID, waits.Confirm.DeadlineAt.Local().Format(time.TimeOnly))
+		_ = env.say("%s waits for 'natkit gateway confirm' until %s\n", waits.ID, waits.Confirm.DeadlineAt.Local().Format(time.TimeOnly))
 	}
-	if _, err = io.WriteString(env.Stdout, doc.Stale.text("--yes deletes them")); err != nil || !unasked {
+	if err = env.say("%s", doc.Stale.text("--yes deletes them")); err != nil || !unasked {
 		return err
 	}
 	if agreed, err := env.ask(ctx, env.Stdout, "delete?", "nothing was deleted"); err != nil || !agreed {
 		return err
 	}
 	if doc.Stale, err = staleAfter(ctx, h, former, now, true); err == nil {
-		_, err = io.WriteString(env.Stdout, doc.Stale.text(""))
+		err = env.say("%s", doc.Stale.text(""))
 	}
 	return err
 }

@@ -228,6 +228,6 @@ func printGatewayResult(t *tuner, tx *journal.Transaction, said string, stale *g
 	if err := printResults(t.env, tuneDocument{Transactions: []tuneTransaction{one}}); err != nil {
 		return err
 	}
-	_, err = fmt.Fprint(t.env.Stdout, stale.text("'natkit conntrack delete' deletes connections"))
+	err = t.env.say("%s", stale.text("'natkit conntrack delete' deletes connections"))
 	return err
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"errors"
-	"fmt"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -15,8 +14,8 @@ func newLabDown(env *Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "down [NAME]",
 		Short: "take down a lab that is up",
-		Long: `Takes down one lab, the only one where no name is given, or all of them. A lab
-that is not up is no error. Needs root.`,
+		Long: `Takes down one lab, the only one where no name is given, or all of them: that
+none is up is then no error. Needs root.`,
 		Example: "  sudo natkit lab down table-full\n  sudo natkit lab down --all",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -46,7 +45,7 @@ func labsToEnd(dir string, args []string, all bool) ([]build.State, error) {
 	}
 	s, err := build.ReadState(dir, args[0])
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
+		s, err = chooseLab(dir, args[0])
 	}
 	if err != nil {
 		return nil, err
@@ -56,8 +55,7 @@ func labsToEnd(dir string, args []string, all bool) ([]build.State, error) {
 
 func endLabs(env *Env, dir string, which []build.State) error {
 	if len(which) == 0 {
-		fmt.Fprintln(env.Stdout, "no such lab is up")
-		return nil
+		return env.say("no lab is up\n")
 	}
 	var errs []error
 	for _, s := range which {
@@ -65,7 +63,7 @@ func endLabs(env *Env, dir string, which []build.State) error {
 			errs = append(errs, err)
 			continue
 		}
-		fmt.Fprintf(env.Stdout, "lab %s is down\n", s.Name)
+		errs = append(errs, env.say("lab %s is down\n", s.Name))
 	}
 	return errors.Join(errs...)
 }

@@ -24,7 +24,8 @@ func newLabExec(env *Env) *cobra.Command {
 		Short: "run a command in a node of a lab that is up",
 		Long: `Runs a command in the network namespace of a node, among the lab's processes: it
 ends with the lab. Exits as the command does. natkit is there by that name, whether it
-is installed or not. Needs root.`,
+is installed or not; in a shell there sudo looks for it where the host has it, and is
+not needed. Needs root.`,
 		Example: `  sudo natkit lab exec client -- ping -c 3 198.19.0.2
   sudo natkit lab exec gateway -- conntrack -L
   sudo natkit lab exec gateway -- natkit doctor
@@ -52,6 +53,9 @@ func execInLab(ctx context.Context, env *Env, l *attachedLab, args []string) err
 	}
 	if len(command) == 0 {
 		return usagef("no command given")
+	}
+	if _, err := l.node(args[0]); err != nil {
+		return err
 	}
 	here, err := os.Getwd()
 	if err != nil {

@@ -78,8 +78,7 @@ func (d fillDocument) print(env *Env, asJSON bool) error {
 	if err := t.Write(&text, env.style()); err != nil {
 		return err
 	}
-	_, err := env.Stdout.Write(text.Bytes())
-	return err
+	return env.say("%s", text.Bytes())
 }
 
 func limitText(limit int64) string {

@@ -86,7 +86,7 @@ func TestLabUpExecDown(t *testing.T) {
 	s.want(0, "198.18.0.1/24", "exec", "gateway", "ip", "-4", "addr")
 	s.want(7, "", "exec", "client", "--", "sh", "-c", "exit 7")
 	s.want(128+int(unix.SIGTERM), "", "exec", "client", "--", "sh", "-c", "kill -TERM $$")
-	s.want(1, `unknown node "moon"; expected one of: client, gateway, server`, "exec", "moon", "true")
+	s.want(2, `unknown node "moon"; expected one of: client, gateway, server`, "exec", "moon", "true")
 	s.want(1, "no-such-program", "exec", "client", "no-such-program")
 	s.want(2, "no command given", "exec", "client", "--")
 
@@ -103,9 +103,10 @@ func TestLabUpExecDown(t *testing.T) {
 	}
 	s.want(0, "table-full", "list")
 	s.want(0, "lab other is down", "down", "other")
-	s.want(0, "no such lab is up", "down", "other")
+	s.want(1, "", "down", "other")
 	s.want(0, "lab table-full is down", "down")
-	s.want(0, "no such lab is up", "down")
+	s.want(0, "no lab is up", "down")
+	s.want(1, "no lab is up", "down", "nope")
 	if up := s.list().Up; len(up) != 0 {
 		t.Errorf("up after down: %+v", up)
 	}

@@ -28,6 +28,7 @@ type portsVerb struct {
 	window  time.Duration
 	watch   time.Duration
 	asJSON  bool
+	asCSV   bool
 	lvs     bool
 	query   ports.Query
 	notes   []string
@@ -104,7 +105,10 @@ func (p *portsVerb) addFlags(cmd *cobra.Command) {
 	f.Lookup("watch").NoOptDefVal = usualWatch
 	f.BoolVar(&p.lvs, "lvs", false, "tell of IPVS, the kernel's load balancer: services, real servers, reuse of clients' ports")
 	addJSON(cmd, &p.asJSON, portsSchema)
+	addCSV(cmd, &p.asCSV, "address, protocol and destination")
 	cmd.MarkFlagsMutuallyExclusive("watch", "json")
+	cmd.MarkFlagsMutuallyExclusive("watch", "csv")
+	cmd.MarkFlagsMutuallyExclusive("lvs", "csv")
 	cmd.MarkFlagsMutuallyExclusive("watch", "for", "from")
 	cmd.MarkFlagsMutuallyExclusive("lvs", "address")
 	cmd.MarkFlagsMutuallyExclusive("lvs", "proto")
@@ -263,6 +267,15 @@ func (p *portsVerb) show(after, before *look) error {
 		if doc.Shared, err = after.shared(doc.Ports.Pools); err != nil {
 			unread = err.Error()
 		}
+	}
+	if p.asCSV {
+		if more := doc.Ports.Total - int64(len(doc.Ports.Pools)); more > 0 {
+			p.env.note("%d more with less of their range in use are left out (--top 0 lists all)", more)
+		}
+		for _, note := range doc.Notes {
+			p.env.note("%s", note)
+		}
+		return report.CSV(p.env.Stdout, doc.Ports.Pools)
 	}
 	if p.asJSON {
 		if unread != "" {

@@ -11,6 +11,7 @@ import (
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/suggest"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/natkit/natkit/internal/tune/journal"
@@ -23,6 +24,7 @@ type sysctlVerb struct {
 	env     *Env
 	target  target
 	asJSON  bool
+	asCSV   bool
 	changed bool
 }
 
@@ -73,6 +75,7 @@ could not be read. docs/sysctl.md has the table of all.`,
 	v.target.addFlags(cmd)
 	cmd.Flags().BoolVar(&v.changed, "changed", false, "only what differs from its default")
 	addJSON(cmd, &v.asJSON, sysctlSchema)
+	addCSV(cmd, &v.asCSV, "sysctl")
 	return cmd
 }
 
@@ -99,11 +102,18 @@ func (v *sysctlVerb) run(cmd *cobra.Command, patterns []string) error {
 	}
 	doc := v.document(s, patterns)
 	if len(patterns) > 0 && len(doc.Sysctls)+len(doc.Unread) == 0 && !v.changed {
-		return fmt.Errorf("read sysctls: none here is named %s; 'natkit sysctl' lists them", strings.Join(patterns, ", "))
+		var known []string
+		for _, k := range tune.KnownSysctls {
+			known = append(known, k.Name, k.Name[strings.LastIndex(k.Name, ".")+1:])
+		}
+		return fmt.Errorf("read sysctls: none here is named %s%s; 'natkit sysctl' lists them", strings.Join(patterns, ", "), suggest.Hint(patterns[0], known))
 	}
-	if v.asJSON {
+	switch {
+	case v.asJSON:
 		err = report.JSON(v.env.Stdout, doc)
-	} else {
+	case v.asCSV:
+		err = errors.Join(report.CSV(v.env.Stdout, doc.Sysctls), v.printUnread(doc))
+	default:
 		err = v.print(doc)
 	}
 	if err == nil && len(doc.Unread) > 0 {
@@ -182,20 +192,25 @@ func (v *sysctlVerb) changes(s *snapshot.Snapshot) map[string][]string {
 }
 
 func (v *sysctlVerb) print(doc sysctlDocument) error {
-	t := &report.Table{Columns: []report.Column{{Head: "name"}, {Head: "now", Right: true}, {Head: "default", Right: true}, {Head: "unit"}, {Head: "set by"}, {Head: "what it means", Below: true}}}
+	t := &report.Table{Columns: []report.Column{{Head: "name"}, {Head: "now", Right: true}, {Head: "default", Right: true}, {Head: "what it means", Below: true}}}
 	for _, r := range doc.Sysctls {
-		usual, setBy, tone := "–", strings.Join(r.SetBy, ", "), report.Plain
+		usual, means, tone := "–", r.Means, report.Plain
 		if r.Usual != nil {
 			usual = *r.Usual
 		}
+		if r.Unit != "" {
+			means += " (" + r.Unit + ")"
+		}
 		if r.Changed {
 			tone = report.Warn
-			if setBy == "" {
-				setBy = "not by a file"
-			}
 		}
-		t.Cells(report.Cell{Text: r.Name, Tone: tone}, report.Cell{Text: r.Now, Tone: tone}, report.Cell{Text: usual}, report.Cell{Text: r.Unit}, report.Cell{Text: setBy},
-			report.Cell{Text: r.Means, Tone: report.Dim})
+		switch {
+		case len(r.SetBy) > 0:
+			means = "set by " + strings.Join(r.SetBy, ", ") + "; " + means
+		case r.Changed:
+			means = "not set by a file; " + means
+		}
+		t.Cells(report.Cell{Text: r.Name, Tone: tone}, report.Cell{Text: r.Now, Tone: tone}, report.Cell{Text: usual}, report.Cell{Text: means, Tone: report.Dim})
 	}
 	var err error
 	if len(doc.Sysctls) > 0 {
@@ -203,6 +218,10 @@ func (v *sysctlVerb) print(doc sysctlDocument) error {
 	} else if v.changed {
 		_, err = fmt.Fprintln(v.env.Stdout, "none differs from its default")
 	}
+	return errors.Join(err, v.printUnread(doc))
+}
+
+func (v *sysctlVerb) printUnread(doc sysctlDocument) (err error) {
 	for name, why := range doc.Unread {
 		_, wrote := fmt.Fprintf(v.env.Stderr, "not read: %s: %s\n", name, report.Clean(why))
 		err = errors.Join(err, wrote)

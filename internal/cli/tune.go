@@ -8,7 +8,9 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/natkit/natkit/internal/suggest"
 	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/natkit/natkit/internal/tune/journal"
 )
@@ -59,12 +61,12 @@ func (t *tuner) options() (apply.Options, error) {
 }
 
 func (t *tuner) listCommand() *cobra.Command {
-	var all, asJSON bool
+	var all, asJSON, asCSV bool
 	cmd := &cobra.Command{
-		Use:   "list",
+		Use:   "list [ID]",
 		Short: "list what natkit changed, what waits for confirmation, and what is undone",
 		Long: `List the journal, oldest first: all that can be undone, and the last 10 that were
-undone; with --all the last 50 of those. What nobody else will undo any more (its
+undone; with --all the last 50 of those; with ID that one, with all of its changes. What nobody else will undo any more (its
 process was killed, its time to confirm ended without its guard, the machine was
 rebooted) is undone first, and said so.
 
@@ -74,22 +76,38 @@ rebooted) is undone first, and said so.
   held         a running natkit (a lab) undoes it when it ends
   undone, left taken back; left: a value was changed by someone else since
   void         undone by a reboot`,
-		Example: "  sudo natkit tune list\n  sudo natkit tune list --json",
-		Args:    cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
+		Example:           "  sudo natkit tune list\n  sudo natkit tune list t0007\n  sudo natkit tune list --json",
+		Args:              oneID,
+		ValidArgsFunction: t.completeIDs(func(journal.Status) bool { return true }),
+		RunE: func(_ *cobra.Command, args []string) error {
 			opt, err := t.options()
 			if err != nil {
 				return err
 			}
-			return t.list(opt, all, asJSON)
+			text := printTransactions
+			if asCSV {
+				text = printCSV
+			}
+			return t.list(opt, all, args, asJSON, text)
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "also what was undone before the last 10")
 	addJSON(cmd, &asJSON, tuneSchema)
+	addCSV(cmd, &asCSV, "change")
 	return cmd
 }
 
-func (t *tuner) list(opt apply.Options, everything, asJSON bool) error {
+// oneID takes the id of a transaction, or nothing.
+func oneID(cmd *cobra.Command, args []string) error {
+	if len(args) == 1 && !journal.IsID(args[0]) {
+		var flags []string
+		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) { flags = append(flags, "--"+f.Name) })
+		return usagef("%q is not an id such as t0001%s; 'natkit tune list' shows them", args[0], suggest.Hint("--"+args[0], flags))
+	}
+	return cobra.MaximumNArgs(1)(cmd, args)
+}
+
+func (t *tuner) list(opt apply.Options, everything bool, id []string, asJSON bool, text func(*Env, tuneDocument) error) error {
 	// Said only after the list, which shows what could not be undone.
 	undone, cleanErr := apply.Clean(opt)
 	for _, tx := range undone {
@@ -99,8 +117,15 @@ func (t *tuner) list(opt apply.Options, everything, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	doc := tuneDocument{}
-	if !everything {
+	doc := tuneDocument{one: len(id) > 0}
+	switch {
+	case doc.one:
+		tx, err := opt.Journal.Load(id[0])
+		if err != nil {
+			return err
+		}
+		all = []*journal.Transaction{tx}
+	case !everything:
 		recent := recentOf(all)
 		doc.Omitted, all = len(all)-len(recent), recent
 	}
@@ -116,7 +141,7 @@ func (t *tuner) list(opt apply.Options, everything, asJSON bool) error {
 	for _, d := range damaged {
 		doc.Damaged = append(doc.Damaged, d.Error())
 	}
-	if err := doc.print(t.env, asJSON, printTransactions); err != nil {
+	if err := doc.print(t.env, asJSON, text); err != nil {
 		return err
 	}
 	if cleanErr != nil {
@@ -155,7 +180,7 @@ func (t *tuner) confirmCommand() *cobra.Command {
 		Long: `Keep a change that was made with --confirm. Without ID, the one that waits. The
 files of --persist are written now, not before: until then a reboot undoes all.`,
 		Example:           "  sudo natkit tune confirm\n  sudo natkit tune confirm t0007",
-		Args:              cobra.MaximumNArgs(1),
+		Args:              oneID,
 		ValidArgsFunction: t.completeIDs(func(s journal.Status) bool { return s == journal.StatusPending }),
 		RunE: func(_ *cobra.Command, args []string) error {
 			opt, err := t.options()

@@ -102,7 +102,7 @@ func (t *tuner) apply(ctx context.Context, f applyFlags, args []string) error {
 	}
 	tx := applied.Transaction()
 	if !f.asJSON {
-		return printApplied(t.env.Stdout, &tx)
+		return printApplied(t.env.Stdout, t.env.style(), &tx)
 	}
 	view, err := t.view()
 	if err != nil {

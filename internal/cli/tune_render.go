@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -31,6 +32,8 @@ type tuneDocument struct {
 	Damaged      []string          `json:"damaged,omitempty"`
 	// Omitted are how many more there are with --all.
 	Omitted int `json:"omitted,omitempty"`
+	// one is asked for, so that it is shown whole.
+	one bool
 }
 
 // tuneTransaction is a transaction with what it means now.
@@ -72,7 +75,7 @@ func printPlan(env *Env, d tuneDocument) error {
 }
 
 // printApplied says what became of a plan, and how to take it back or keep it.
-func printApplied(w io.Writer, tx *journal.Transaction) error {
+func printApplied(w io.Writer, style report.Style, tx *journal.Transaction) error {
 	var b strings.Builder
 	for _, c := range tx.Changes {
 		if c.Note != "" {
@@ -84,17 +87,17 @@ func printApplied(w io.Writer, tx *journal.Transaction) error {
 		fmt.Fprintf(&b, "undone by itself at %s unless 'natkit tune confirm %s' comes\n",
 			tx.Confirm.DeadlineAt.Local().Format(time.TimeOnly), tx.ID)
 	}
-	_, err := io.WriteString(w, b.String())
+	_, err := io.WriteString(w, style.Fit(b.String()))
 	return err
 }
 
 // printResults says what became of each change of the transactions.
 func printResults(env *Env, d tuneDocument) error {
 	for _, tx := range d.Transactions {
-		if _, err := fmt.Fprintf(env.Stdout, "%s %s\n", tx.ID, tx.Said); err != nil {
+		if err := env.say("%s %s\n", tx.ID, tx.Said); err != nil {
 			return err
 		}
-		t := &report.Table{Indent: 2, Columns: []report.Column{{}, {}}}
+		t := &report.Table{Indent: 2, Columns: []report.Column{{}, {Wrap: true}}}
 		for _, c := range tx.Changes {
 			t.Row(changeName(c), resultText(c))
 		}
@@ -129,6 +132,9 @@ func changeName(c journal.Change) string {
 	return c.Target
 }
 
+// fewChanges of each transaction are listed.
+const fewChanges = 5
+
 func printTransactions(env *Env, d tuneDocument) error {
 	if len(d.Transactions) == 0 && len(d.Damaged) == 0 {
 		_, err := fmt.Fprintln(env.Stdout, "natkit has changed nothing on this host")
@@ -140,7 +146,11 @@ func printTransactions(env *Env, d tuneDocument) error {
 			{Text: tx.ID}, {Text: statusText(tx), Tone: statusTones[tx.Status]},
 			{Text: tx.CreatedAt.Local().Format("2006-01-02 15:04")}, {Text: tx.Origin + ofNetns(tx.Netns)},
 		}
-		for _, change := range txChanges(tx.Transaction) {
+		changes := txChanges(tx.Transaction)
+		if more := len(changes) - fewChanges; more > 1 && !d.one {
+			changes = append(changes[:fewChanges], fmt.Sprintf("… and %s more (natkit tune list %s)", units.Count(more), tx.ID))
+		}
+		for _, change := range changes {
 			t.Cells(append(first, report.Cell{Text: change})...)
 			first = make([]report.Cell, len(first))
 		}
@@ -150,7 +160,27 @@ func printTransactions(env *Env, d tuneDocument) error {
 			return err
 		}
 	}
-	return printNotes(env.Stdout, d)
+	return printNotes(fitted{env}, d)
+}
+
+// tuneRow is a change, for tables of other programs.
+type tuneRow struct {
+	ID        string         `json:"id"`
+	Status    journal.Status `json:"status"`
+	CreatedAt time.Time      `json:"created_at"`
+	Origin    string         `json:"origin"`
+	Netns     uint64         `json:"netns"`
+	journal.Change
+}
+
+func printCSV(env *Env, d tuneDocument) error {
+	var rows []tuneRow
+	for _, tx := range d.Transactions {
+		for _, c := range tx.Changes {
+			rows = append(rows, tuneRow{tx.ID, tx.Status, tx.CreatedAt, tx.Origin, tx.Netns, c})
+		}
+	}
+	return errors.Join(report.CSV(env.Stdout, rows), printNotes(env.Stderr, d))
 }
 
 // ofNetns tells the network namespace of a transaction, where it is not natkit's own. Its

@@ -3,12 +3,15 @@ package cli
 import (
 	"bytes"
 	"context"
+	"encoding/csv"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -325,6 +328,29 @@ func TestTuneListIsShort(t *testing.T) {
 	b.must(words("tune list"), "t0001", "3 more", "--all")
 }
 
+// TestTuneListOfManyChanges: a transaction does not push the others off the screen, and
+// is listed whole where it is asked for, and where another program reads it.
+func TestTuneListOfManyChanges(t *testing.T) {
+	const changes = fewChanges + 3
+	b := newTuneBench(t)
+	args := words("tune apply --yes")
+	for i := range changes {
+		b.write(fmt.Sprintf("proc/sys/net/ipv4/v%d", i), "0")
+		args = append(args, fmt.Sprintf("net.ipv4.v%d=1", i))
+	}
+	b.must(args)
+	b.must(words("tune apply --yes net.core.somaxconn=256"))
+	count := func(args string) int { return strings.Count(b.must(words(args)), "net.ipv4.v") }
+	if short, whole := count("tune list"), count("tune list t0001"); short != fewChanges || whole != changes {
+		t.Errorf("%d and %d changes", short, whole)
+	}
+	b.must(words("tune list"), "3 more", "tune list t0001", "net.core.somaxconn")
+	lines, err := csv.NewReader(strings.NewReader(b.must(words("tune list -o csv")))).ReadAll()
+	if err != nil || len(lines) != 1+changes+1 || lines[0][0] != "id" || lines[1][slices.Index(lines[0], "target")] != "net.ipv4.v0" {
+		t.Errorf("%v, %v", err, lines)
+	}
+}
+
 func TestTuneUndoForce(t *testing.T) {
 	b := newTuneBench(t)
 	b.must(words("tune apply --yes " + tuneMax + "=2000"))
@@ -356,7 +382,11 @@ func TestTuneWrongUse(t *testing.T) {
 		{"tune undo", exitUsage, "expected one of"},
 		{"tune undo t0001 --all", exitUsage, "expected one of"},
 		{"tune undo t0001", exitFailed, "natkit tune list"},
-		{"tune undo nonsense", exitFailed, "not an id"},
+		{"tune undo nonsense", exitUsage, "not an id"},
+		{"tune undo lst", exitUsage, "did you mean"},
+		{"tune confirm nonsense", exitUsage, "not an id"},
+		{"tune list nonsense", exitUsage, "not an id"},
+		{"tune list t0009", exitFailed, "natkit tune list"},
 		{"tune undo --last", exitFailed, "nothing is in force"},
 		{"tune confirm t0001", exitFailed, "natkit tune list"},
 		{"tune frobnicate", exitUsage, "unknown command"},

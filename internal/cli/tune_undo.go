@@ -27,7 +27,7 @@ Refused, with nothing changed: a gateway whose rules somebody changed, and what 
 in a network namespace that cannot be found or told from another one. --force leaves
 those as they are, takes the rest back, and does not wait for a natkit that runs.`,
 		Example:           "  sudo natkit tune undo --last\n  sudo natkit tune undo t0007\n  sudo natkit tune undo --force t0007",
-		Args:              cobra.MaximumNArgs(1),
+		Args:              oneID,
 		ValidArgsFunction: t.completeIDs(isUndoable),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if n := len(args) + oneIf(last) + oneIf(all); n != 1 {

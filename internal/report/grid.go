@@ -46,14 +46,17 @@ func (t *Table) grid(style Style) grid {
 		all[i] = i
 	}
 	l := grid{t.natural(), [][]int{all}}
-	width := style.columns()
-	t.fill(l.widths, width)
+	width, room := style.columns(), minWrap
+	if style.Columns > 0 {
+		room = max(room, width*2/5) // beside long texts in the others
+	}
+	t.fill(l.widths, width, room)
 	if style.Columns == 0 || t.used(l.widths) <= width {
 		return l
 	}
 	full, least := t.squeezed()
 	copy(l.widths, full)
-	t.fill(l.widths, width)
+	t.fill(l.widths, width, room)
 	if t.shrink(l.widths, least, t.used(l.widths)-width) {
 		return l
 	}
@@ -78,12 +81,12 @@ func (t *Table) natural() []int {
 	return widths
 }
 
-// fill gives the wrapping column what the others leave of width.
-func (t *Table) fill(widths []int, width int) {
+// fill gives the wrapping column what the others leave of width, and some room at least.
+func (t *Table) fill(widths []int, width, room int) {
 	used := t.Indent
 	for i, c := range t.Columns {
 		if c.Wrap {
-			widths[i] = min(widths[i], max(width-used, minWrap))
+			widths[i] = min(widths[i], max(width-used, room))
 		}
 		used += widths[i] + columnGap
 	}

@@ -15,8 +15,8 @@ type Known struct {
 	Name string `json:"name"`
 	// Unit of the value; empty for switches.
 	Unit string `json:"unit,omitempty"`
-	// Default is the kernel's own, with what it became later: "180; 120 since 5.0". Where
-	// the kernel computes it, how.
+	// Default is the kernel's own from Linux 5.4 on, or "1 to 5.10; 2 since 6.1": what lies
+	// between was not looked at. Where the kernel computes it, how.
 	Default string `json:"default_rule"`
 	Means   string `json:"means"`
 
@@ -30,21 +30,21 @@ const (
 )
 
 // KnownSysctls has every sysctl of connection tracking and those that NAT depends on.
-// Sources of the defaults: net/netfilter/nf_conntrack_*.c, net/ipv4/{tcp,af_inet,arp}.c,
-// Documentation/networking/{nf_conntrack-sysctl,ip-sysctl}.rst.
+// The defaults are those of new namespaces of Linux 5.4, 5.10, 6.1, 6.12 and 6.18, which
+// TestSysctlOfNewNamespace compares again on every kernel that it runs on.
 var KnownSysctls = []Known{
-	{Name: ct + "max", Unit: entries, Default: "as many as buckets, 4 for each before 5.15; 8 where hashsize= is given", compute: defaultMax,
+	{Name: ct + "max", Unit: entries, Default: "4 for each bucket to 5.10; as many as buckets since 6.1; 8 for each where hashsize= is given", compute: defaultMax,
 		Means: "limit of tracked connections of each network namespace; beyond it packets of new ones are dropped. One value for all namespaces"},
 	{Name: ct + "count", Unit: entries, Means: "connections tracked now, in this namespace; read only"},
-	{Name: ct + "buckets", Unit: "buckets", Default: "1/16384 of memory in pointers, from 1,024 to 262,144 (65,536 before 5.15)", compute: defaultBuckets,
+	{Name: ct + "buckets", Unit: "buckets", Default: "1/16384 of memory in pointers, from 32 to 65,536 to 5.10, from 1,024 to 262,144 since 6.1", compute: defaultBuckets,
 		Means: "size of the hash table; also the option hashsize of the module. Much fewer than entries make each packet's lookup slow"},
 	{Name: ct + "expect_max", Unit: entries, Default: "4 for each 256 buckets", compute: defaultExpect, Means: "limit of expected connections (FTP, SIP and other helpers)"},
 	{Name: ct + "acct", Default: "0", Means: "1 counts packets and bytes of each connection"},
 	{Name: ct + "timestamp", Default: "0", Means: "1 keeps when each connection began: rates of new ones are then exact"},
-	{Name: ct + "events", Default: "1; 2 since 5.18", Means: "1 reports changes of connections to listeners, 2 only while somebody listens, 0 never"},
+	{Name: ct + "events", Default: "1 to 5.10; 2 since 6.1", Means: "1 reports changes of connections to listeners, 2 only while somebody listens, 0 never"},
 	{Name: ct + "checksum", Default: "1", Means: "1 checks checksums of what comes in; packets with wrong ones are invalid and get no NAT"},
 	{Name: ct + "log_invalid", Default: "0", Means: "protocol number whose invalid packets are logged, 255 for all, 0 for none"},
-	{Name: ct + "helper", Default: "1; 0 since 4.7", Means: "1 gives helpers to connections by their port; gone since 6.0"},
+	{Name: ct + "helper", Default: "0", Means: "1 gives helpers to connections by their port; gone in 6.1"},
 	{Name: ct + "frag6_high_thresh", Unit: "bytes", Default: "4194304", Means: "most memory for fragments of IPv6 that are put together before NAT"},
 	{Name: ct + "frag6_low_thresh", Unit: "bytes", Default: "3145728", Means: "down to which old fragments of IPv6 are dropped then"},
 	{Name: ct + "frag6_timeout", Unit: seconds, Default: "60", Means: "how long fragments of IPv6 wait for the rest"},
@@ -63,7 +63,7 @@ var KnownSysctls = []Known{
 	{Name: ct + "tcp_timeout_max_retrans", Unit: seconds, Default: "300", Means: "after tcp_max_retrans retransmissions without an answer"},
 	{Name: ct + "tcp_timeout_unacknowledged", Unit: seconds, Default: "300", Means: "while data waits for its acknowledgement"},
 	{Name: ct + "udp_timeout", Unit: seconds, Default: "30", Means: "UDP that was not answered, or whose answers began less than 2 s ago"},
-	{Name: ct + "udp_timeout_stream", Unit: seconds, Default: "180; 120 since 5.0", Means: "UDP in both directions for longer than 2 s"},
+	{Name: ct + "udp_timeout_stream", Unit: seconds, Default: "120", Means: "UDP in both directions for longer than 2 s"},
 	{Name: ct + "icmp_timeout", Unit: seconds, Default: "30", Means: "ICMP queries (ping)"},
 	{Name: ct + "icmpv6_timeout", Unit: seconds, Default: "30", Means: "ICMPv6 queries"},
 	{Name: ct + "generic_timeout", Unit: seconds, Default: "600", Means: "protocols that the kernel does not know"},
@@ -72,9 +72,9 @@ var KnownSysctls = []Known{
 	{Name: ct + "sctp_timeout_closed", Unit: seconds, Default: "10", Means: "SCTP, closed"},
 	{Name: ct + "sctp_timeout_cookie_wait", Unit: seconds, Default: "3", Means: "SCTP, INIT sent"},
 	{Name: ct + "sctp_timeout_cookie_echoed", Unit: seconds, Default: "3", Means: "SCTP, cookie sent back"},
-	{Name: ct + "sctp_timeout_established", Unit: seconds, Default: "432000; 210 since 6.2", Means: "SCTP, open"},
-	{Name: ct + "sctp_timeout_shutdown_sent", Unit: seconds, Default: "0; 3 since 6.2", Means: "SCTP, SHUTDOWN of the client seen"},
-	{Name: ct + "sctp_timeout_shutdown_recd", Unit: seconds, Default: "0; 3 since 6.2", Means: "SCTP, SHUTDOWN of the server seen"},
+	{Name: ct + "sctp_timeout_established", Unit: seconds, Default: "210 since 6.12", Means: "SCTP, open"},
+	{Name: ct + "sctp_timeout_shutdown_sent", Unit: seconds, Default: "3 since 6.12", Means: "SCTP, SHUTDOWN of the client seen"},
+	{Name: ct + "sctp_timeout_shutdown_recd", Unit: seconds, Default: "3 since 6.12", Means: "SCTP, SHUTDOWN of the server seen"},
 	{Name: ct + "sctp_timeout_shutdown_ack_sent", Unit: seconds, Default: "3", Means: "SCTP, SHUTDOWN acknowledged"},
 	{Name: ct + "sctp_timeout_heartbeat_sent", Unit: seconds, Default: "30", Means: "SCTP, first HEARTBEAT of another path"},
 	{Name: ct + "dccp_loose", Default: "1", Means: "as tcp_loose, for DCCP"},
@@ -97,10 +97,10 @@ var KnownSysctls = []Known{
 	{Name: "net.bridge.bridge-nf-call-iptables", Default: "1", Means: "1 sends bridged IPv4 through iptables and nftables rules, NAT included"},
 	{Name: "net.bridge.bridge-nf-call-ip6tables", Default: "1", Means: "the same of IPv6"},
 	{Name: "net.bridge.bridge-nf-call-arptables", Default: "1", Means: "the same of ARP"},
-	{Name: "net.ipv4.ip_local_port_range", Unit: "ports", Default: "32768 61000; 32768 60999 since 4.2", Means: "ports for connections of this host; masquerade of others does not use it"},
+	{Name: "net.ipv4.ip_local_port_range", Unit: "ports", Default: "32768 60999", Means: "ports for connections of this host; masquerade of others does not use it"},
 	{Name: "net.ipv4.ip_local_reserved_ports", Unit: "ports", Default: "", Means: "ports that connections of this host leave free"},
 	{Name: snapshot.TCPTimestamps, Default: "1", Means: "1 sends timestamps, by which TIME_WAIT knows old segments (PAWS); behind NAT they can go back"},
-	{Name: snapshot.TCPTWReuse, Default: "0; 2 since 4.19", Means: "1 lets a new connection of this host take a port in TIME_WAIT, 2 on loopback only"},
+	{Name: snapshot.TCPTWReuse, Default: "2", Means: "1 lets a new connection of this host take a port in TIME_WAIT, 2 on loopback only"},
 	{Name: snapshot.TCPTWRecycle, Default: "0", Means: "1 drops clients behind one NAT address; gone since 4.12"},
 	{Name: snapshot.TCPMaxTWBuckets, Unit: "sockets", Default: "half of TCP's hash table of connections", compute: ofTCPHash(2, 0), Means: "limit of sockets in TIME_WAIT; beyond it they end at once"},
 	{Name: snapshot.TCPRFC1337, Default: "0", Means: "1 ignores resets in TIME_WAIT"},
@@ -108,7 +108,7 @@ var KnownSysctls = []Known{
 	{Name: "net.ipv4.tcp_syncookies", Default: "1", Means: "1 answers with cookies when a listener's queue is full, 2 always"},
 	{Name: "net.ipv4.tcp_max_syn_backlog", Unit: "connections", Default: "1/128 of TCP's hash table of connections, 128 at least", compute: ofTCPHash(128, 128), Means: "handshakes that a listener keeps"},
 	{Name: "net.ipv4.tcp_ehash_entries", Unit: "buckets", Means: "TCP's hash table of connections; negative: shared with the host; read only"},
-	{Name: "net.core.somaxconn", Unit: "connections", Default: "128; 4096 since 5.4", Means: "most connections that wait for a listener's accept"},
+	{Name: "net.core.somaxconn", Unit: "connections", Default: "4096", Means: "most connections that wait for a listener's accept"},
 	{Name: "net.core.netdev_max_backlog", Unit: "packets", Default: "1000", Means: "packets that wait for a CPU between interrupt and protocol; beyond it they are dropped (softnet_stat)"},
 	{Name: "net.ipv4.neigh.default.gc_thresh1", Unit: "neighbours", Default: "128", Means: "below it no neighbour is forgotten"},
 	{Name: "net.ipv4.neigh.default.gc_thresh2", Unit: "neighbours", Default: "512", Means: "above it neighbours are forgotten after 5 s"},
@@ -130,66 +130,70 @@ func FindKnown(name string) (Known, bool) {
 }
 
 // DefaultFor is the kernel's own value on the machine of a snapshot; not known where
-// there is none, or where what it depends on could not be read.
+// there is none, where what it depends on could not be read, and of kernels whose value
+// nobody looked at.
 func (k Known) DefaultFor(s *snapshot.Snapshot) (value string, known bool) {
 	switch {
 	case k.compute != nil:
 		return k.compute(s)
 	case k.Means == "" || strings.HasSuffix(k.Means, "read only"):
 		return "", false
+	case s.Kernel.Before(5, 4):
+		return "", false
 	}
-	for i, step := range strings.Split(k.Default, "; ") {
-		step, since, changed := strings.Cut(step, " since ")
-		if i == 0 && !changed {
-			value = step
-			continue
-		}
-		var major, minor int
-		if _, err := fmt.Sscanf(since, "%d.%d", &major, &minor); err != nil {
-			return "", false
-		}
-		if !s.Kernel.Before(major, minor) {
-			value = step
+	for step := range strings.SplitSeq(k.Default, "; ") {
+		value, last, ends := strings.Cut(step, " to ")
+		value, first, begins := strings.Cut(value, " since ")
+		if (!ends || before(s.Kernel, last, 1)) && (!begins || !before(s.Kernel, first, 0)) {
+			return value, true
 		}
 	}
-	return value, true
+	return "", false
 }
 
-// buckets are as nf_conntrack_init_start() computes them.
-func buckets(s *snapshot.Snapshot) (int64, bool) {
-	if s.Memory == nil || s.Kernel.Release == "" {
-		return 0, false
+// before tells whether a kernel is older than so many releases after a release.
+func before(k snapshot.Kernel, release string, after int) bool {
+	var major, minor int
+	_, err := fmt.Sscanf(release, "%d.%d", &major, &minor)
+	return err == nil && k.Before(major, minor+after)
+}
+
+// buckets are as nf_conntrack_init_start() computes them: small is what it did up to 5.10.
+func buckets(s *snapshot.Snapshot) (n int64, small, known bool) {
+	small = s.Kernel.Before(5, 11)
+	if s.Memory == nil || s.Kernel.Release == "" || s.Kernel.Before(5, 4) || !small && s.Kernel.Before(6, 1) {
+		return 0, small, false
 	}
 	const gib = 1 << 30
 	least, some, many := int64(1024), int64(65536), int64(262144)
-	if s.Kernel.Before(5, 15) {
+	if small {
 		least, some, many = 32, 16384, 65536
 	}
 	total := int64(s.Memory.TotalBytes)
 	switch {
 	case total > 4*gib:
-		return many, true
+		return many, small, true
 	case total > gib:
-		return some, true
+		return some, small, true
 	}
-	return max(total/16384/8, least), true
+	return max(total/16384/8, least), small, true
 }
 
 func defaultBuckets(s *snapshot.Snapshot) (string, bool) {
-	n, ok := buckets(s)
+	n, _, ok := buckets(s)
 	return strconv.FormatInt(n, 10), ok
 }
 
 func defaultMax(s *snapshot.Snapshot) (string, bool) {
-	n, ok := buckets(s)
-	if s.Kernel.Before(5, 15) {
+	n, small, ok := buckets(s)
+	if small {
 		n *= 4
 	}
 	return strconv.FormatInt(n, 10), ok
 }
 
 func defaultExpect(s *snapshot.Snapshot) (string, bool) {
-	n, ok := buckets(s)
+	n, _, ok := buckets(s)
 	return strconv.FormatInt(max(n/256, 1)*4, 10), ok
 }
 

@@ -13,9 +13,14 @@ func TestDefaultFor(t *testing.T) {
 		memory        uint64
 		want          string
 	}{
-		{"net.netfilter.nf_conntrack_udp_timeout_stream", "4.19.300", gib, "180"},
-		{"net.netfilter.nf_conntrack_udp_timeout_stream", "5.0.0", gib, "120"},
-		{"net.ipv4.tcp_tw_reuse", "4.18.0", gib, "0"},
+		{"net.netfilter.nf_conntrack_udp_timeout_stream", "5.3.18", gib, "unknown"},
+		{"net.netfilter.nf_conntrack_udp_timeout_stream", "5.4.0", gib, "120"},
+		{"net.netfilter.nf_conntrack_events", "5.10.262", gib, "1"},
+		{"net.netfilter.nf_conntrack_events", "5.15.0", gib, "unknown"},
+		{"net.netfilter.nf_conntrack_events", "6.1.0", gib, "2"},
+		{"net.netfilter.nf_conntrack_sctp_timeout_established", "6.1.0", gib, "unknown"},
+		{"net.netfilter.nf_conntrack_sctp_timeout_established", "6.12.1", gib, "210"},
+		{"net.netfilter.nf_conntrack_buckets", "5.15.0", 8 * gib, "unknown"},
 		{"net.ipv4.tcp_tw_reuse", "6.1.0-13-amd64", gib, "2"},
 		{"net.ipv4.ip_local_reserved_ports", "6.1.0", gib, ""},
 		{"net.ipv4.conf.eth0/100.rp_filter", "6.1.0", gib, "0"},

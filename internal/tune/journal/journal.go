@@ -252,7 +252,7 @@ func (j *Journal) path(id string) string { return filepath.Join(j.dir, id+suffix
 
 // Load reads one transaction.
 func (j *Journal) Load(id string) (*Transaction, error) {
-	if _, ok := idNumber(id); !ok {
+	if !IsID(id) {
 		return nil, fmt.Errorf("transaction %q: not an id such as t0001; 'natkit tune list' shows them", id)
 	}
 	if err := j.trust(); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -141,6 +141,12 @@ var idPattern = regexp.MustCompile(`^t([0-9]{4,9})$`)
 // nonces are rand.Text's; none in the files of an early natkit.
 var nonces = regexp.MustCompile(`^[A-Z2-7]*$`)
 
+// IsID tells whether a text is the id of a transaction, such as t0001.
+func IsID(text string) bool {
+	_, ok := idNumber(text)
+	return ok
+}
+
 func idNumber(id string) (int, bool) {
 	m := idPattern.FindStringSubmatch(id)
 	if m == nil {

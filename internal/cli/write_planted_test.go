@@ -1,0 +1,96 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/natkit/natkit/internal/testutil"
+)
+
+// writing verbs, with FILE where the name of what they write stands.
+var writingVerbs = []string{
+	"simulate --csv FILE", "simulate --html FILE", "snapshot --for 0 --output FILE",
+	"profile --for 100ms --flame FILE", "profile --for 100ms --pprof FILE", "profile --for 100ms --folded FILE",
+	"lab run SCENARIO --html FILE", "lab run SCENARIO --pcap DIR",
+}
+
+// TestPlantedLinksAreReplaced: what another user put where a verb is to write, in a
+// directory for all, is replaced and never followed.
+func TestPlantedLinksAreReplaced(t *testing.T) {
+	testutil.NeedRoot(t) // things of another user
+	testutil.NeedProgram(t, "nginx")
+	const other = 12345
+	scenario := filepath.Join(t.TempDir(), "planted.yaml")
+	if err := os.WriteFile(scenario, []byte(shortScenario), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range writingVerbs {
+		t.Run(args, func(t *testing.T) {
+			dir, victim := t.TempDir(), filepath.Join(t.TempDir(), "victim")
+			name := filepath.Join(dir, "x")
+			if strings.Contains(args, "DIR") {
+				name = filepath.Join(dir, "healthy-client.pcapng")
+			}
+			for _, step := range []error{os.Chmod(dir, 0o777|os.ModeSticky), os.WriteFile(victim, []byte("kept"), 0o600),
+				os.Symlink(victim, name), os.Lchown(name, other, other)} {
+				if step != nil {
+					t.Fatal(step)
+				}
+			}
+			line := strings.NewReplacer("FILE", name, "DIR", dir, "SCENARIO", scenario).Replace(args)
+			var stdout, stderr bytes.Buffer
+			if code := Run(t.Context(), *testEnv(&stdout, &stderr), strings.Fields(line)); code != exitOK && code != exitFindings {
+				t.Errorf("exit code %d: %s", code, &stderr)
+			}
+			kept, err := os.ReadFile(victim)
+			if err != nil || string(kept) != "kept" {
+				t.Errorf("the link was followed: %d bytes, %v", len(kept), err)
+			}
+			if info, err := os.Lstat(name); err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
+				t.Errorf("%v, %v", info, err)
+			}
+		})
+	}
+}
+
+// shortScenario has one stage of a few connections.
+const shortScenario = `name: planted
+title: a few connections
+about: for tests
+topology:
+  nodes: [{name: client}, {name: server}]
+  links:
+    - - {node: client, address: 198.18.0.2/24}
+      - {node: server, address: 198.18.0.1/24}
+  server: {node: server, port: 80}
+load: {from: client, requests: 5, concurrency: 1, timeout: 5s}
+stages:
+  - name: healthy
+    about: nothing is wrong
+    url: http://198.18.0.1/
+`
+
+// TestWritingVerbsAreAll: none is missing in the table above.
+func TestWritingVerbsAreAll(t *testing.T) {
+	everyVerb(t, func(path string, cmd *cobra.Command) {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			value, usage := pflag.UnquoteUsage(f)
+			if value != "FILE" && value != "DIR" || !strings.Contains(usage, "write") {
+				return
+			}
+			for _, args := range writingVerbs {
+				if strings.HasPrefix(args, path) && strings.Contains(args, fmt.Sprintf(" --%s ", f.Name)) {
+					return
+				}
+			}
+			t.Errorf("%s --%s writes a file and is in no case", path, f.Name)
+		})
+	})
+}
