@@ -74,12 +74,14 @@ fmt: ## format the Go code
 	@scripts/setup build
 	@git ls-files -co --exclude-standard '*.go' | xargs -r "$$($(GO) env GOROOT)/bin/gofmt" -l -w
 
-install: build ## install natkit into PREFIX (/usr/local), with completions for bash and the gateway's unit
+install: build ## install natkit into PREFIX (/usr/local), with completions for bash, the gateway's unit and its user
 	install -D -m 755 bin/natkit $(DESTDIR)$(PREFIX)/bin/natkit
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 	bin/natkit completion bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/natkit
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	sed 's#/usr/bin/natkit#$(PREFIX)/bin/natkit#' deploy/natkit-gateway.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/natkit-gateway.service
+	install -D -m 644 deploy/natkit.sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/natkit.conf
+	@if [ -z "$(DESTDIR)" ] && command -v systemd-sysusers >/dev/null; then systemd-sysusers $(PREFIX)/lib/sysusers.d/natkit.conf; fi
 
 clean: ## remove what was built here; the fetched toolchain is kept in .cache
 	rm -rf bin

@@ -126,6 +126,30 @@ func IsHeld(path string) bool {
 	return unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) != nil
 }
 
+// OpenLock opens a file that is there to be locked, and makes it where it is missing; its
+// group may lock it as well. Only where it is new it is opened with O_CREAT, which the
+// kernel refuses for another user's in a sticky folder (fs.protected_regular=2,
+// may_create_in_sticky). What cannot be written to can be locked all the same. The error
+// is fs.ErrExist where somebody made it meanwhile.
+func OpenLock(path string) (*os.File, error) {
+	const flags = unix.O_NOFOLLOW | unix.O_NONBLOCK
+	f, err := os.OpenFile(path, os.O_RDWR|flags, 0)
+	if errors.Is(err, unix.EROFS) || errors.Is(err, fs.ErrPermission) {
+		f, err = os.OpenFile(path, os.O_RDONLY|flags, 0)
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return f, err
+	}
+	if f, err = os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR|flags, 0o600); err != nil {
+		return nil, err
+	}
+	if err := f.Chmod(0o660); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
 // MayReplace tells whether Replace can begin: the folder is there and may be
 // written to.
 func MayReplace(path string) error {

@@ -12,9 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Trust refuses a folder that others than root and this user could have written
-// to, or could replace by another one: what stands there is carried out as root.
-// The error is fs.ErrNotExist where it is missing.
+// Trust refuses a folder in which others than root and this user could have put
+// something in the place of what these wrote, or could replace it by another one: what
+// stands there is carried out as root. A sticky one may be a group's, too: whose each
+// file is has to be asked then. The error is fs.ErrNotExist where it is missing.
 func Trust(dir string) error {
 	var st unix.Stat_t
 	if err := unix.Lstat(dir, &st); err != nil {
@@ -23,7 +24,7 @@ func Trust(dir string) error {
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		return fmt.Errorf("%s: it is not a directory but a link or file, so others could lead natkit elsewhere; expected a directory that only you can write to", dir)
 	}
-	if !ownOrRoot(st) || st.Mode&0o022 != 0 {
+	if !ownOrRoot(st) || st.Mode&0o002 != 0 || st.Mode&0o020 != 0 && st.Mode&unix.S_ISVTX == 0 {
 		return fmt.Errorf("%s: owned by uid %d with mode %04o, so others could forge what is undone; expected a directory that only you can write to",
 			dir, st.Uid, st.Mode&0o7777)
 	}

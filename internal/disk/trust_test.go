@@ -113,3 +113,58 @@ func TestDestinationOfShellPipe(t *testing.T) {
 		t.Errorf("%q, %v, %v", got, special, err)
 	}
 }
+
+// A folder of a group is trusted where nobody but root can take away what root put there.
+func TestTrustOfAGroupsFolder(t *testing.T) {
+	for mode, trusted := range map[os.FileMode]bool{
+		0o700:                                 true,
+		0o770 | os.ModeSticky:                 true,
+		0o770 | os.ModeSticky | os.ModeSetgid: true,
+		0o770:                                 false,
+		0o777 | os.ModeSticky:                 false,
+		0o702 | os.ModeSticky:                 false,
+	} {
+		dir := filepath.Join(t.TempDir(), "x")
+		if err := errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, mode)); err != nil {
+			t.Fatal(err)
+		}
+		if err := Trust(dir); (err == nil) != trusted {
+			t.Errorf("%v: %v", mode, err)
+		}
+	}
+}
+
+// The lock that another user made in a sticky folder can be locked where the kernel
+// refuses to open it with O_CREAT (fs.protected_regular=2).
+func TestLockOfAnother(t *testing.T) {
+	testutil.NeedRoot(t)
+	dir := t.TempDir()
+	if err := errors.Join(os.Chown(dir, 0, 12345), os.Chmod(dir, 0o770|os.ModeSticky)); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "lock")
+	for i := range 2 {
+		f, err := OpenLock(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		st, err := f.Stat()
+		if err != nil || st.Mode().Perm() != 0o660 {
+			t.Errorf("mode %v, %v", st.Mode(), err)
+		}
+		if _, err := f.WriteString("x"); err != nil {
+			t.Errorf("look %d: %v", i, err)
+		}
+		f.Close()
+		if err := os.Chown(path, 12345, 12345); err != nil {
+			t.Fatal(err)
+		}
+	}
+	os.Remove(path)
+	if err := os.Symlink("none", path); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenLock(path); err == nil {
+		t.Error("a link was followed")
+	}
+}

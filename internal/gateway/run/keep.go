@@ -112,7 +112,8 @@ func (k *keeper) adopt() {
 }
 
 // supersede has the newest transaction take over what the service's former ones would
-// put back, so that an undo goes to what was before the service began.
+// put back, so that an undo goes to what was before the service began. What root applied in
+// between is root's to take back, and what was before it as well.
 func (k *keeper) supersede(newest string) {
 	open, err := k.Host.Transactions()
 	if err != nil {
@@ -120,6 +121,9 @@ func (k *keeper) supersede(newest string) {
 		return
 	}
 	for _, tx := range slices.Backward(open) {
+		if tx.ReadOnly() {
+			return
+		}
 		if tx.Origin != OriginService || tx.ID == newest || !tx.Complete || tx.Unconfirmed() {
 			continue
 		}

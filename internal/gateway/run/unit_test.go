@@ -15,6 +15,7 @@ import (
 
 	"github.com/natkit/natkit/internal/testutil"
 	"github.com/natkit/natkit/internal/tune"
+	"github.com/natkit/natkit/internal/tune/journal"
 )
 
 const unitFile = "../../../deploy/natkit-gateway.service"
@@ -22,14 +23,13 @@ const unitFile = "../../../deploy/natkit-gateway.service"
 // unitSettings are the settings of a unit: section and name, in order of their lines.
 func unitSettings(t *testing.T) map[string][]string {
 	t.Helper()
-	f, err := os.Open(unitFile)
+	text, err := os.ReadFile(unitFile)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
 	settings, section := map[string][]string{}, ""
-	for s := bufio.NewScanner(f); s.Scan(); {
-		line := strings.TrimSpace(s.Text())
+	for line := range strings.Lines(strings.ReplaceAll(string(text), "\\\n", "")) {
+		line = strings.TrimSpace(line)
 		name, value, ok := strings.Cut(line, "=")
 		switch {
 		case line == "" || line[0] == '#':
@@ -53,18 +53,22 @@ func TestUnit(t *testing.T) {
 		"Service.CapabilityBoundingSet": "CAP_NET_ADMIN",
 		"Service.NoNewPrivileges":       "yes",
 		"Service.ProtectSystem":         "strict",
-		"Service.StateDirectory":        "natkit",
-		// Root's files elsewhere are not the service's to write, though its user owns them:
-		// what an undo has to take back under /etc is taken back before it starts.
+		"Service.User":                  "natkit",
+		"Service.AmbientCapabilities":   "CAP_NET_ADMIN",
+		// What is named here becomes the service's: root's transactions must not.
+		"Service.StateDirectory":        "natkit/service",
 		"Service.ProtectKernelTunables": "yes",
 		"Service.ReadWritePaths":        "/proc/sys/net",
-		"Service.ExecStartPre":          "-+/usr/bin/natkit lab clean",
 		"Unit.ConditionPathExists":      "/" + tune.ConfPath(tune.GatewayFile),
 		"Unit.Wants":                    "network-pre.target",
 	} {
-		if got := u[name]; len(got) != 1 || got[0] != want {
+		if got := strings.Join(u[name], "\n"); got != want {
 			t.Errorf("%s is %q, want %q", name, got, want)
 		}
+	}
+	// What an undo has to take back under /etc is taken back before it starts.
+	if pre := u["Service.ExecStartPre"]; len(pre) != 3 || pre[0] != "-+/usr/bin/natkit lab clean" {
+		t.Errorf("ExecStartPre is %q", pre)
 	}
 	if after := strings.Fields(u["Unit.After"][0]); !slices.Contains(after, "nftables.service") {
 		t.Errorf("After is %q: nftables.service would flush the rules that the gateway has put", after)
@@ -75,6 +79,35 @@ func TestUnit(t *testing.T) {
 		if got := u[name]; got != nil {
 			t.Errorf("%s is %q", name, got)
 		}
+	}
+}
+
+// TestServicesTransactionIsUndoneAsRoot: whatever value a service may have set, root reads
+// what another user wrote about it.
+func TestServicesTransactionIsUndoneAsRoot(t *testing.T) {
+	testutil.NeedRoot(t) // a file of another user's
+	w := newWorld(t)
+	j := w.Apply.Journal
+	unlock, err := j.Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	tx := &journal.Transaction{BootID: "x", Origin: OriginService}
+	for _, name := range append([]string{"net.ipv6.conf.wan0.accept_ra", "net.ipv6.conf.eth0/7.accept_ra"}, Sysctls...) {
+		c := tune.Change{Kind: tune.Sysctl, Target: name, Before: "0", After: "1"}
+		tx.Changes = append(tx.Changes, journal.Change{Change: c, State: journal.Applied})
+	}
+	end, err := j.Begin(tx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer end()
+	if err := os.Chown(filepath.Join(j.Dir(), tx.ID+".json"), 12345, 12345); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := j.Load(tx.ID); err != nil || !got.Foreign() {
+		t.Errorf("%v, %v", got, err)
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/disk"
 )
 
 // Claim makes this process the one that keeps a gateway in force in the network
@@ -38,7 +40,10 @@ func (s *Store) Claim(inode uint64, who string) (release func(), err error) {
 // ended, is another's no more than this one's.
 func lockFile(path string) (*os.File, error) {
 	for {
-		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+		f, err := disk.OpenLock(path)
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
 		if err != nil {
 			return nil, fmt.Errorf("claim the gateway: %w", hint(err))
 		}
@@ -67,7 +72,7 @@ func (c Claimed) Error() string {
 // Claimant is who keeps a gateway in force in the namespace; empty where nobody does,
 // or where that cannot be seen.
 func (s *Store) Claimant(inode uint64) string {
-	f, err := os.OpenFile(s.claimPath(inode), os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	f, err := os.OpenFile(s.claimPath(inode), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) || err != nil {
 		return ""
 	}

@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -32,7 +33,8 @@ const (
 )
 
 // Store is a directory that only its owner may write to: what it holds is put in
-// force as root.
+// force as root. It may be a sticky one of a group, as a journal may: the digest by which a
+// transaction names a plan or text is all that has to be trusted.
 type Store struct{ dir string }
 
 // At uses a directory, which Put creates where it is missing. The path must be
@@ -97,16 +99,28 @@ func (s *Store) put(name string, text []byte) error {
 		return err
 	}
 	path := s.path(name)
-	// What is there already becomes as new: Collect leaves it for who put it.
-	if old, err := s.read("", strings.TrimSuffix(name, filepath.Ext(name)), filepath.Ext(name)); err == nil && bytes.Equal(old, text) {
-		if now := time.Now(); os.Chtimes(path, now, now) == nil {
-			return nil
-		}
+	if old, err := s.read("", strings.TrimSuffix(name, filepath.Ext(name)), filepath.Ext(name)); err == nil && bytes.Equal(old, text) && renew(path) {
+		return nil
 	}
-	if err := disk.Replace(path, 0o600, disk.Text(text)); err != nil {
+	if err := disk.Replace(path, 0o640, disk.Text(text)); err != nil {
 		return fmt.Errorf("write %s: %w", path, hint(err))
 	}
 	return nil
+}
+
+// renew makes a file as new: Collect leaves it for who put it. Another user's is
+// replaced, who could take it away; root's cannot be, and stays.
+func renew(path string) bool {
+	st, err := os.Lstat(path)
+	if err != nil {
+		return false
+	}
+	owner := int(st.Sys().(*syscall.Stat_t).Uid)
+	if owner != os.Geteuid() {
+		return owner == 0
+	}
+	now := time.Now()
+	return os.Chtimes(path, now, now) == nil
 }
 
 // read reads a file and refuses what others could have put there.

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -59,7 +60,7 @@ func TestPlanComesBack(t *testing.T) {
 	if again := mustPut(t, s, p); again != digest {
 		t.Errorf("the same plan again: %s", again)
 	}
-	if st, err := os.Stat(filepath.Join(s.Dir(), digest+planSuffix)); err != nil || st.Mode().Perm() != 0o600 {
+	if st, err := os.Stat(filepath.Join(s.Dir(), digest+planSuffix)); err != nil || st.Mode().Perm() != 0o640 {
 		t.Errorf("%v %v", st, err)
 	}
 }
@@ -260,4 +261,27 @@ func FuzzGet(f *testing.F) {
 			t.Errorf("schema %q", p.Schema)
 		}
 	})
+}
+
+// What another user put there he could take away: root puts its own in its place. Root's
+// stays where somebody else puts the same.
+func TestPutInThePlaceOfAnothers(t *testing.T) {
+	testutil.NeedRoot(t)
+	s := newStore(t)
+	text := []byte("gateway: {}\n")
+	digest, err := s.PutText(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := s.path(digest + textSuffix)
+	if err := os.Chown(path, 12345, 12345); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.PutText(text); err != nil {
+		t.Fatal(err)
+	}
+	st, err := os.Stat(path)
+	if err != nil || st.Sys().(*syscall.Stat_t).Uid != 0 {
+		t.Errorf("%+v, %v", st, err)
+	}
 }

@@ -8,8 +8,8 @@ import (
 )
 
 // Clean undoes every transaction that nobody else will: the owner died, the
-// deadline passed without the guard, or a reboot made it void. It goes on after
-// errors and returns what it undid.
+// deadline passed without the guard, or a reboot made it void; of a service that is not
+// root only its own. It goes on after errors and returns what it undid.
 func Clean(opt Options) ([]*journal.Transaction, error) {
 	opt = opt.withDefaults()
 	if err := opt.check(); err != nil {
@@ -30,7 +30,7 @@ func Clean(opt Options) ([]*journal.Transaction, error) {
 	errs := damaged
 	// Newest first, so that values changed twice go back all the way.
 	for _, tx := range slices.Backward(all) {
-		if !view.Status(tx).Abandoned() {
+		if !view.Status(tx).Abandoned() || tx.ReadOnly() {
 			continue
 		}
 		tx, err := undoByID(tx.ID, opt, abandoned)

@@ -95,7 +95,7 @@ func (u *undoing) readLater() {
 	self := slices.IndexFunc(all, u.tx.Is)
 	for _, in := range all[self+1:] {
 		for i := range in.Changes {
-			if l := &in.Changes[i]; l.Open() {
+			if l := &in.Changes[i]; l.Open() && u.reaches(in, in.In(*l)) == nil {
 				u.later[l.Key()] = append(u.later[l.Key()], laterChange{l, in})
 			}
 		}

@@ -2,6 +2,7 @@ package apply
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -140,5 +141,56 @@ func TestManyChanges(t *testing.T) {
 		if value != "1" {
 			t.Fatalf("%s is %s", target, value)
 		}
+	}
+}
+
+// What a user who is not root has written changes the host's own network namespace only,
+// and takes over nothing elsewhere.
+func TestForeignStaysInTheHostsNamespace(t *testing.T) {
+	testutil.NeedRoot(t)
+	const forward = "net.ipv4.ip_forward"
+	ns, err := netns.New("foreign")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	j, err := journal.At(filepath.Join(t.TempDir(), "journal"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	opt := Options{Journal: j, Root: t.TempDir()}
+	var ids []string
+	err = ns.Do(func() error {
+		if err := (sysctls{"/proc"}).Write(forward, "0"); err != nil {
+			return err
+		}
+		for _, before := range []string{"0", "1"} {
+			ids = append(ids, mustApply(t, plan(sysctl(forward, before, "1")), opt).ID())
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(filepath.Join(j.Dir(), ids[1]+".json"), 12345, 12345); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Undo(ids[1], opt); err == nil || !strings.Contains(err.Error(), "uid 12345") {
+		t.Errorf("undo of another's: %v", err)
+	}
+	if tx := mustLoad(t, opt, ids[1]); tx.Finished() {
+		t.Errorf("undone: %+v", tx)
+	}
+	if _, err := Undo(ids[0], opt); err != nil {
+		t.Fatal(err)
+	}
+	err = ns.Do(func() error {
+		if now, err := ReadSysctl("/proc", forward); now != "0" || err != nil {
+			t.Errorf("%s is %s, %v", forward, now, err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }

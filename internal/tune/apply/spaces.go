@@ -12,6 +12,9 @@ import (
 // fs.ErrNotExist where that one is gone, and its values with it.
 func (u *undoing) enter(c journal.Change) (*netns.Handle, error) {
 	id := u.tx.In(c)
+	if err := u.reaches(u.tx, id); err != nil {
+		return nil, err
+	}
 	if id.Inode == 0 {
 		return nil, nil
 	}
@@ -41,6 +44,19 @@ func (u *undoing) enter(c journal.Change) (*netns.Handle, error) {
 		u.spaces[id] = ns
 	}
 	return ns, err
+}
+
+// reaches refuses a namespace that who wrote the transaction could not enter: a service
+// that is not root stays in the host's own.
+func (u *undoing) reaches(tx *journal.Transaction, id netns.ID) error {
+	if !tx.Foreign() {
+		return nil
+	}
+	initial, err := journal.InitialNamespace(u.opt.ProcRoot, "net")
+	if err == nil && id.Inode != initial {
+		err = fmt.Errorf("uid %d, who wrote it, cannot change network namespace %d", tx.UID, id.Inode)
+	}
+	return err
 }
 
 // certain refuses a namespace of which only the number is known, as in journals of

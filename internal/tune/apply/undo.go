@@ -121,6 +121,9 @@ func onTransaction(operation, id string, opt Options, allowed check, do func(*jo
 	if err != nil {
 		return nil, err
 	}
+	if tx.ReadOnly() {
+		return nil, fmt.Errorf("%s %s: it is uid %d's; run it as root", operation, id, tx.UID)
+	}
 	if allowed != nil {
 		view, err := opt.view()
 		if err != nil {

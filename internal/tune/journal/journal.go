@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -32,6 +33,8 @@ const (
 	suffix = ".json"
 	// ownerSuffix is that of the file whose lock the owner of a transaction holds.
 	ownerSuffix = ".owner"
+	// fileMode lets the directory's group read what root writes.
+	fileMode = 0o640
 	// keepFinished transactions are kept for reading; older ones are deleted.
 	keepFinished = 50
 	lockRetry    = 20 * time.Millisecond
@@ -47,7 +50,9 @@ func Dir(getenv func(string) string) string {
 
 // Journal is a directory with one file per transaction. Only its owner may
 // enter it: whoever can write there makes root undo what he wants, and whoever
-// can open the lock can stop every undo.
+// can open the lock can stop every undo. It may be a sticky one of a group, for a
+// service with a user of its own: what such a user writes is his (Transaction.Foreign),
+// and he can neither change nor remove what root wrote.
 type Journal struct{ dir string }
 
 // At uses a directory, which Lock creates where it is missing. The path is made
@@ -105,13 +110,13 @@ func (j *Journal) lock(ctx context.Context) (unlock func(), err error) {
 	}
 }
 
-// tryLock gives the locked file, or nil where another holds it or it was deleted
+// tryLock gives the locked file, or nil where another holds it or it was made or deleted
 // meanwhile. On a file system that became read-only it is locked all the same:
 // values can be put back, even if that cannot be written down.
 func tryLock(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
-	if errors.Is(err, unix.EROFS) {
-		f, err = os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	f, err := disk.OpenLock(path)
+	if errors.Is(err, fs.ErrExist) {
+		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("lock journal: %w", hint(err))
@@ -174,7 +179,7 @@ func (j *Journal) Begin(t *Transaction) (end func(), err error) {
 		n, _ := idNumber(id)
 		last = max(last, n)
 	}
-	t.Nonce = rand.Text()
+	t.Nonce, t.UID = rand.Text(), os.Geteuid()
 	t.Schema, t.ID = Schema, fmt.Sprintf("t%04d", last+1)
 	if _, ok := idNumber(t.ID); !ok {
 		return nil, fmt.Errorf("write journal: no id is left after t%04d in %s; move that file away", last, j.dir)
@@ -197,7 +202,7 @@ func (j *Journal) own(t *Transaction) (end func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("write journal: %w", hint(err))
 	}
-	if err := disk.Lock(f); err != nil {
+	if err := cmp.Or(disk.Lock(f), f.Chmod(fileMode)); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
@@ -222,7 +227,15 @@ func (j *Journal) save(t *Transaction, limit int) error {
 	if len(text) > limit {
 		return fmt.Errorf("write journal: the transaction has %s, at most %s are allowed; change less at a time", units.Bytes(int64(len(text))), units.Bytes(int64(limit)))
 	}
-	if err := disk.Replace(j.path(t.ID), 0o600, disk.Text(text)); err != nil {
+	err = disk.Replace(j.path(t.ID), fileMode, func(w io.Writer) error {
+		if f, ok := w.(*os.File); ok && t.UID != os.Geteuid() { // it stays his
+			if err := f.Chown(t.UID, -1); err != nil {
+				return err
+			}
+		}
+		return disk.Text(text)(w)
+	})
+	if err != nil {
 		return fmt.Errorf("write journal: %w", hint(err))
 	}
 	return nil
@@ -258,7 +271,7 @@ func (j *Journal) Load(id string) (*Transaction, error) {
 	if err := j.trust(); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	f, err := os.Open(j.path(id))
+	f, err := os.OpenFile(j.path(id), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("transaction %s: %w in %s; 'natkit tune list' shows what is there", id, fs.ErrNotExist, j.dir)
 	}
@@ -266,7 +279,7 @@ func (j *Journal) Load(id string) (*Transaction, error) {
 		return nil, fmt.Errorf("read journal: %w", hint(err))
 	}
 	defer f.Close()
-	t, err := decode(f)
+	t, err := read(f)
 	if err == nil && t.ID != id {
 		t, err = nil, fmt.Errorf("holds transaction %s", t.ID)
 	}

@@ -181,7 +181,7 @@ func TestOldFinishedTransactionsGo(t *testing.T) {
 	const extra = 5
 	for i := range keepFinished + extra {
 		tx := sample()
-		tx.ID = fmt.Sprintf("t%04d", i+1)
+		tx.ID, tx.UID = fmt.Sprintf("t%04d", i+1), os.Geteuid()
 		switch i {
 		case 0: // in force
 		case 1: // its files are, after a boot

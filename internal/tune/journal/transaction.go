@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"regexp"
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/tune"
@@ -83,6 +86,8 @@ type Transaction struct {
 	// did when this was read.
 	OwnerLock bool `json:"owner_lock,omitempty"`
 	OwnerRuns bool `json:"-"`
+	// UID is the user whose file it is: he wrote it.
+	UID int `json:"-"`
 	// Guard is the process that undoes the transaction when the owner dies or the
 	// deadline passes; zero where there is none.
 	Guard Process `json:"guard,omitzero"`
@@ -121,6 +126,14 @@ func (t *Transaction) In(c Change) netns.ID {
 
 // Is tells whether both are the same transaction, at two moments.
 func (t *Transaction) Is(other *Transaction) bool { return t.ID == other.ID && t.Nonce == other.Nonce }
+
+// Foreign is true where neither root nor this process's user wrote it. Such a one does
+// nothing that its writer could not do himself with CAP_NET_ADMIN, which is all that a
+// gateway's service has.
+func (t *Transaction) Foreign() bool { return t.UID != 0 && t.UID != os.Geteuid() }
+
+// ReadOnly is true where it is not this process's to change.
+func (t *Transaction) ReadOnly() bool { return os.Geteuid() != 0 && t.UID != os.Geteuid() }
 
 // Finished is true once nothing is left to undo.
 func (t *Transaction) Finished() bool {
@@ -214,6 +227,45 @@ func (t *Transaction) update(text []byte) error {
 		}
 		c := &t.Changes[u.Change]
 		c.After, c.State, c.Note = u.After, u.State, u.Note
+	}
+	return nil
+}
+
+// read reads an open journal file.
+func read(f *os.File) (*Transaction, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return nil, err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, errors.New("not a file")
+	}
+	t, err := decode(f)
+	if err != nil {
+		return nil, err
+	}
+	if t.UID = int(st.Uid); t.Foreign() {
+		err = t.checkForeign()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// gatewaySysctls are the values that a gateway sets: CAP_NET_ADMIN is enough for them
+// (net_ctl_permissions).
+var gatewaySysctls = regexp.MustCompile(`^net\.(ipv4\.ip_forward|ipv6\.conf\.[^.]+\.(forwarding|accept_ra)|nf_conntrack_max|netfilter\.nf_conntrack_(acct|max|buckets|tcp_timeout_time_wait))$`)
+
+// checkForeign refuses what root must not do because another user wrote it.
+func (t *Transaction) checkForeign() error {
+	for _, c := range t.Changes {
+		if c.Kind != tune.Gateway && !(c.Kind == tune.Sysctl && gatewaySysctls.MatchString(c.Target)) || c.Durable {
+			return fmt.Errorf("uid %d wrote it, who may journal a gateway's rules and values only, not %s %s", t.UID, c.Kind, c.Target)
+		}
+	}
+	if t.Confirm != nil || t.Lifeline || t.Persist {
+		return fmt.Errorf("uid %d wrote it, who may have nothing confirmed, persisted or guarded", t.UID)
 	}
 	return nil
 }

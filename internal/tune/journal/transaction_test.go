@@ -2,8 +2,11 @@ package journal
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -173,5 +176,83 @@ func TestParseStartTicks(t *testing.T) {
 		if got, err := parseStartTicks([]byte(bad)); err == nil {
 			t.Errorf("%q: %d without an error", bad, got)
 		}
+	}
+}
+
+// What another user wrote is his, also after root has saved it, and does nothing that he
+// could not do with CAP_NET_ADMIN; what is no file is not read.
+func TestForeign(t *testing.T) {
+	testutil.NeedRoot(t) // files of another user
+	const other = 12345
+	j := newJournal(t)
+	defer lock(t, j)()
+	if err := errors.Join(os.Chown(j.Dir(), 0, other), os.Chmod(j.Dir(), 0o770|os.ModeSticky|os.ModeSetgid)); err != nil {
+		t.Fatal(err)
+	}
+	digest := strings.Repeat("a", 64)
+	forwards := tune.Change{Kind: tune.Sysctl, Target: "net.ipv4.ip_forward", Before: "0", After: "1"}
+	rules := tune.Change{Kind: tune.Gateway, Target: tune.GatewayTarget(4026531840), Before: tune.GatewayNone, After: digest}
+	for _, c := range []struct {
+		name string
+		edit func(*Transaction)
+		want string // of the error; a good one where empty
+	}{
+		{name: "a gateway", edit: func(*Transaction) {}},
+		{"another value of the network", func(x *Transaction) { x.Changes[0].Target = "net.core.somaxconn" }, "net.core.somaxconn"},
+		{"a value of the host", func(x *Transaction) { x.Changes[0].Target = "vm.swappiness" }, "vm.swappiness"},
+		{"a value without a namespace", func(x *Transaction) { x.Changes[0].Durable = true }, "ip_forward"},
+		{"a file of values", func(x *Transaction) { x.Changes[0].Kind = tune.SysctlConf }, "sysctl.d"},
+		{"a module", func(x *Transaction) {
+			x.Changes[0].Change = tune.Change{Kind: tune.ModulesLoad, Target: "nf_conntrack", After: "on"}
+		}, "modules-load.d"},
+		{"the file for the next boot", func(x *Transaction) {
+			x.Changes[0].Change = tune.Change{Kind: tune.GatewayFile, Target: tune.GatewayFileTarget, After: digest}
+		}, "gateway-file"},
+		{"a guard", func(x *Transaction) { x.Confirm = &Confirm{} }, "guarded"},
+		{"a lifeline", func(x *Transaction) { x.Lifeline = true }, "guarded"},
+		{"files to come", func(x *Transaction) { x.Persist = true }, "guarded"},
+	} {
+		tx := sample()
+		tx.Confirm, tx.Persist = nil, false
+		tx.Changes = []Change{{Change: forwards, State: Applied}, {Change: rules, State: Applied}}
+		c.edit(tx)
+		end, err := j.Begin(tx)
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		end()
+		if _, err := j.Load(tx.ID); err != nil {
+			t.Errorf("%s: root's: %v", c.name, err)
+		}
+		if err := os.Chown(j.path(tx.ID), other, other); err != nil {
+			t.Fatal(err)
+		}
+		got, err := j.Load(tx.ID)
+		switch {
+		case c.want != "" && (err == nil || !strings.Contains(err.Error(), "uid 12345") || !strings.Contains(err.Error(), c.want)):
+			t.Errorf("%s: %v, want an error with %q", c.name, err, c.want)
+		case c.want == "" && (err != nil || !got.Foreign()):
+			t.Errorf("%s: %+v, %v", c.name, got, err)
+		case c.want == "":
+			if err := j.Save(got); err != nil {
+				t.Error(err)
+			}
+			if again, err := j.Load(tx.ID); err != nil || again.UID != other {
+				t.Errorf("%s, saved as root: %+v, %v", c.name, again, err)
+			}
+		}
+	}
+	for name, plant := range map[string]func(path string) error{
+		"pipe": func(path string) error { return syscall.Mkfifo(path, 0o666) },
+		"link": func(path string) error { return os.Symlink(j.path("t0001"), path) },
+	} {
+		path := j.path("t0100")
+		if err := errors.Join(plant(path), os.Lchown(path, other, other)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := j.Load("t0100"); err == nil {
+			t.Errorf("a %s was read: %+v", name, got)
+		}
+		os.Remove(path)
 	}
 }
