@@ -51,6 +51,8 @@ type checker struct {
 	facts  *Facts
 	// plan is what the file becomes on the host; nil where it cannot be compiled.
 	plan *Plan
+	// asFile is the plan as the file is written.
+	asFile *Plan
 	// held are addresses that pools do not give.
 	held *rangeIndex
 	// byPort are indexes of the plan's destinations for one port, those for more under
@@ -108,6 +110,7 @@ func (c *checker) together() {
 	if c.refused == 0 { // two that overlap also shadow each other
 		c.shadowed()
 	}
+	c.asFile = nil // no more is asked of it
 	c.pools()
 	c.notrack()
 }

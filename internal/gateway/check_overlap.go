@@ -9,7 +9,7 @@ import (
 // overlaps finds rules that are equally specific and match the same packets: which of
 // them would win nobody wrote.
 func (c *checker) overlaps() {
-	plan := c.abstract()
+	plan := c.asWritten()
 	seen := map[Ref]bool{}
 	found := func(a, b Ref, side, what string) {
 		if b.before(a) {
@@ -50,16 +50,28 @@ func (o one) subject(side string) []any {
 	return nil
 }
 
+// asWritten is abstract, made once.
+func (c *checker) asWritten() *Plan {
+	if c.asFile == nil {
+		c.asFile = c.abstract()
+	}
+	return c.asFile
+}
+
 // abstract is the plan as the file is written: a name stands for one address that it
 // does not share with another, where the host does not tell which it has, and the
 // interfaces by which packets come in, which nobody wrote, are left out.
 func (c *checker) abstract() *Plan {
 	facts := *c.facts
 	facts.Interfaces = slices.Clone(facts.Interfaces)
+	places := map[string]int{}
+	for at, f := range facts.Interfaces {
+		places[f.Name] = at
+	}
 	for i, name := range c.interfaceNames() {
 		stand := []netip.Prefix{host(standIn(0, i)), host(standIn(1, i))}
-		at := slices.IndexFunc(facts.Interfaces, func(f Interface) bool { return f.Name == name })
-		if at < 0 {
+		at, known := places[name]
+		if !known {
 			facts.Interfaces = append(facts.Interfaces, Interface{Name: name, Addresses: stand})
 			continue
 		}
@@ -95,9 +107,10 @@ func isStandIn(a netip.Addr) bool {
 
 // interfaceNames are the interfaces that the file names, roles apart.
 func (c *checker) interfaceNames() (names []string) {
+	seen := map[string]bool{}
 	for _, m := range c.names() {
-		if !m.isRole() && !slices.Contains(names, m.name) {
-			names = append(names, m.name)
+		if !m.isRole() && !seen[m.name] {
+			names, seen[m.name] = append(names, m.name), true
 		}
 	}
 	return names

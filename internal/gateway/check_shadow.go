@@ -13,7 +13,7 @@ import (
 // shadowed finds rules that can never match, since others match all their packets
 // first.
 func (c *checker) shadowed() {
-	plan := c.abstract()
+	plan := c.asWritten()
 	winners := map[Ref]map[Ref]bool{}
 	alive := map[Ref]bool{}
 	entry := func(r Ref, by []Ref) {

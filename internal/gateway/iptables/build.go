@@ -29,23 +29,23 @@ type part struct {
 
 // build makes rules of the entries, pairs first.
 func (t *translator) build(open []*entry) {
-	used := map[*entry]bool{}
-	for i, e := range open {
-		if used[e] {
-			continue
+	for _, version := range []int{4, 6} {
+		later := slices.DeleteFunc(slices.Clone(open), func(x *entry) bool { return x.version != version })
+		for len(later) > 0 {
+			e := later[0]
+			m, reason := t.make(e, later[1:])
+			later = later[1:]
+			if reason != "" {
+				t.refused[e], t.again = reason, true // what comes after it has to be judged anew
+			}
+			if m == nil {
+				continue
+			}
+			if len(m.from) > 1 {
+				later = slices.DeleteFunc(later, func(x *entry) bool { return slices.Contains(m.from, x) })
+			}
+			t.rules = append(t.rules, spread(*m)...)
 		}
-		m, reason := t.make(e, open[i+1:], used)
-		if reason != "" {
-			t.refused[e], t.again = reason, true // what comes after it has to be judged anew
-			continue
-		}
-		if m == nil {
-			continue
-		}
-		for _, x := range m.from {
-			used[x] = true
-		}
-		t.rules = append(t.rules, spread(*m)...)
 	}
 	slices.SortStableFunc(t.rules, func(a, b made) int { return cmp.Compare(firstLine(a), firstLine(b)) })
 }
@@ -60,8 +60,7 @@ func firstLine(m made) int {
 
 // make makes one rule of an entry and, where that is one of several that belong
 // together, of those, which come later.
-func (t *translator) make(e *entry, rest []*entry, used map[*entry]bool) (*made, string) {
-	later := slices.DeleteFunc(slices.Clone(rest), func(x *entry) bool { return used[x] || x.version != e.version })
+func (t *translator) make(e *entry, later []*entry) (*made, string) {
 	switch e.rule.Target.Kind {
 	case MSS:
 		return nil, t.takeMSS(e)

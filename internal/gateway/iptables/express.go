@@ -119,7 +119,6 @@ func orWord(word, other string) string {
 // exceptTo are the destinations that a rule about sources leaves alone, by its own
 // condition or by rules before it.
 func (e *entry) exceptTo() (list []netip.Prefix, reason string) {
-	list = append(list, e.match.NotTo...)
 	for _, x := range e.except {
 		anywhere := x.match
 		anywhere.To = netip.Prefix{}
@@ -129,9 +128,9 @@ func (e *entry) exceptTo() (list []netip.Prefix, reason string) {
 		case !x.match.To.IsValid() || !covers(&anywhere, &e.match):
 			return nil, fmt.Sprintf("%s keeps some of its packets from it, by more than the destination; natkit has except-to alone", where(x.rule))
 		}
-		list = union(list, []netip.Prefix{x.match.To})
+		list = append(list, x.match.To)
 	}
-	return list, ""
+	return union(e.match.NotTo, list), ""
 }
 
 // where names another rule.

@@ -7,20 +7,27 @@ import (
 
 // entry is a rule with all the conditions under which packets come to it.
 type entry struct {
-	rule    *Rule
-	version int
-	table   string
-	hook    string
+	rule *Rule
+	side
+	table string
 	// priority is the base chain's, base which one it is of all.
 	priority int32
 	base     int
-	// filter is true where the base chain is not one of NAT.
-	filter bool
-	match  Match
+	match    Match
 	// except are those that leave the chain, or the hook, before it.
 	except []*exception
 	// owner is the program that keeps it, where that is another's.
 	owner string
+}
+
+// side is what the order of entries matters in.
+type side struct {
+	version int
+	hook    string
+	// filter is true where the base chain is not one of NAT.
+	filter bool
+	// translates is true of rules after which no other is asked.
+	translates bool
 }
 
 type exception struct {
@@ -36,35 +43,37 @@ var hookOrder = []string{"prerouting", "input", "forward", "output", "postroutin
 // deepest bounds jumps within jumps; the kernel refuses loops, texts do not.
 const deepest = 64
 
-// mostSteps bounds what chains become that many rules jump to. 64 exceptions to be
-// copied take as long as one rule.
-const mostSteps = 300_000
-
 type flattener struct {
 	table *Table
 	base  *Chain
 	index int
 	out   []*entry
-	// steps are the rules that packets were followed through.
-	steps int
+	work  *budget
 	// full is true where it had to stop.
 	full bool
 }
 
 // flatten follows packets through all tables: entries by hook and priority, in the
-// order in which packets meet them. full tells that there are more.
-func flatten(set *Ruleset) (all []*entry, full bool) {
-	index := 0
+// order in which packets meet them. full tells that there are more: filters come last.
+func flatten(set *Ruleset, work *budget) (all []*entry, full bool) {
+	var bases []*flattener
 	for _, t := range set.Tables {
 		for _, c := range t.Chains {
-			if c.Hook == "" {
-				continue
+			if c.Hook != "" {
+				bases = append(bases, &flattener{table: t, base: c, index: len(bases), work: work})
 			}
-			f := flattener{table: t, base: c, index: index}
-			f.walk(c, Match{}, nil, t.Owner, 0)
-			all, full = append(all, f.out...), full || f.full
-			index++
 		}
+	}
+	for _, filter := range []bool{false, true} {
+		for _, f := range bases {
+			if f.base.Filter == filter {
+				f.walk(f.base, Match{}, nil, f.table.Owner, 0)
+				full = full || f.full
+			}
+		}
+	}
+	for _, f := range bases {
+		all = append(all, f.out...)
 	}
 	slices.SortStableFunc(all, func(a, b *entry) int {
 		return cmp.Or(cmp.Compare(slices.Index(hookOrder, a.hook), slices.Index(hookOrder, b.hook)), cmp.Compare(a.priority, b.priority))
@@ -81,7 +90,8 @@ func (f *flattener) walk(c *Chain, outer Match, except []*exception, owner strin
 	}
 	owner = cmp.Or(owner, ownerOfChain(c.Name))
 	for _, r := range c.Rules {
-		if f.steps += 1 + len(except)/64; f.steps > mostSteps {
+		// To copy 64 exceptions takes as long as one rule.
+		if !f.work.makes(1+len(except)/64+outer.size()/8) || !f.work.takes(r.Match.size()*(outer.size()+sizeOf(except))) {
 			f.full = true
 			return left
 		}
@@ -131,8 +141,8 @@ func (f *flattener) add(r *Rule, m Match, except []*exception, owner string) {
 	case Accept, Return, Jump, Goto:
 		return
 	}
-	e := &entry{rule: r, version: f.table.Version, table: f.table.Name, hook: f.base.Hook,
-		priority: f.base.Priority, base: f.index, filter: f.base.Filter, match: m, owner: owner}
+	e := &entry{rule: r, side: side{f.table.Version, f.base.Hook, f.base.Filter, r.Target.translates()}, table: f.table.Name,
+		priority: f.base.Priority, base: f.index, match: m, owner: owner}
 	for _, x := range except {
 		if !disjoint(&x.match, &m) {
 			e.except = append(e.except, x)

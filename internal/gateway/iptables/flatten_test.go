@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -18,10 +19,11 @@ func TestChainsThatLeadToEachOther(t *testing.T) {
 	fan.WriteString("-A c40 -j MASQUERADE\nCOMMIT\n")
 	for _, text := range []string{loop, fan.String()} {
 		r, err := Import(Parse(text, 4))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(r.Untranslated()) == 0 {
+		switch {
+		case errors.Is(err, errTooMany):
+		case err != nil:
+			t.Error(err)
+		case len(r.Untranslated()) == 0:
 			t.Errorf("all of it was translated:\n%s", r.YAML())
 		}
 	}

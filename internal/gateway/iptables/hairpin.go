@@ -8,10 +8,20 @@ import (
 	"github.com/natkit/natkit/internal/gateway"
 )
 
-// hairpinOf is the DNAT that a rule about sources belongs to: that one gives hosts of a
+// hairpinOf is what isHairpinOf finds, once for each entry.
+func (t *translator) hairpinOf(h *entry) *entry {
+	d, known := t.hairpins[h]
+	if !known {
+		d = t.isHairpinOf(h)
+		t.hairpins[h] = d
+	}
+	return d
+}
+
+// isHairpinOf is the DNAT that a rule about sources belongs to: that one gives hosts of a
 // network, whom the DNAT sends back to a host of the same network, another address, as
 // answers would not pass the gateway otherwise. nil where it is no such rule.
-func (t *translator) hairpinOf(h *entry) *entry {
+func (t *translator) isHairpinOf(h *entry) *entry {
 	m, kind := &h.match, h.rule.Target.Kind
 	if h.hook != "postrouting" || kind != SNAT && kind != Masquerade ||
 		!m.From.IsValid() || !m.To.IsValid() || !m.To.IsSingleIP() || !m.From.Contains(m.To.Addr()) {

@@ -38,10 +38,15 @@ func (r *Result) Exact() bool {
 // That the file means the same is not believed but compared with what Compile makes
 // of it: conditions, what is given, and which of two rules wins.
 func Import(set *Ruleset) (*Result, error) {
-	all, full := flatten(set)
-	t := translator{entries: all, refused: map[*entry]string{}, apart: map[*entry]bool{}}
+	var work budget
+	all, full := flatten(set, &work)
+	t := translator{entries: all, refused: map[*entry]string{}, apart: map[*entry]bool{}, hairpins: map[*entry]*entry{}, work: &work}
+	steps := stepsOf(all)
 	t.wan, t.rivals = t.findWAN(), t.findRivals()
 	for range len(all) + 1 {
+		if set.tooMany || !work.takes(steps) {
+			return nil, fmt.Errorf("import rules: %w", errTooMany)
+		}
 		if t.pass(); t.again {
 			continue
 		}
@@ -84,6 +89,9 @@ type translator struct {
 	// one of a pair.
 	refused map[*entry]string
 	apart   map[*entry]bool
+	// hairpins are those that hairpinOf found.
+	hairpins map[*entry]*entry
+	work     *budget
 
 	// What a pass decided: notes, and the rules of the file.
 	notes        map[*entry]Note

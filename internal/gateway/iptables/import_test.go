@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -120,8 +121,60 @@ func TestSetsAreBounded(t *testing.T) {
 		"\t\ttype nat hook postrouting priority srcnat; policy accept;\n" + strings.Repeat("\t\tip saddr @s snat to 203.0.113.1\n", 1000) + "\t}\n}\n"
 	defer testutil.Bounded(t, len(text))()
 	set := Parse(text, 4)
-	if len(set.Notes) != 1000-2*mostSteps/20_000 {
+	if len(set.Notes) != 1000-mostRules/20_000 {
 		t.Errorf("%d notes", len(set.Notes))
+	}
+}
+
+// TestTooManyToFollow are texts of some KB that become more than anybody can follow.
+func TestTooManyToFollow(t *testing.T) {
+	each := func(n int, text string) string { // with % for an address
+		var b strings.Builder
+		for i := range n {
+			b.WriteString(strings.ReplaceAll(text, "%", fmt.Sprintf("10.0.%d.%d", i>>8, i&255)))
+		}
+		return b.String()
+	}
+	ports := ""
+	for i := range 1000 {
+		ports += fmt.Sprintf("%d, ", 2*i+1)
+	}
+	for name, text := range map[string]string{
+		"addresses by ports": "table ip nat {\n\tchain pre {\n\t\ttype nat hook prerouting priority dstnat; policy accept;\n\t\tip saddr { " + each(1000, "%, ") +
+			"} tcp dport { " + ports + "} dnat to 192.0.2.1\n\t}\n}\n",
+		"chains by jumps": "*nat\n" + strings.Repeat("-A POSTROUTING -j A\n", 600) + strings.Repeat("-A A -j B\n", 600) + strings.Repeat("-A B -j C\n", 600) + "-A C -j MASQUERADE\nCOMMIT\n",
+		"exceptions":      "*nat\n" + each(2000, "-A POSTROUTING -d % -j RETURN\n-A POSTROUTING -s % -o eth0 -j MASQUERADE\n") + "COMMIT\n",
+		"deletions":       each(20_000, "iptables -t nat -A POSTROUTING -s % -j MASQUERADE\n") + strings.Repeat("iptables -t nat -D POSTROUTING -s 192.0.2.1 -j MASQUERADE\n", 20_000),
+		"insertions": "iptables -t nat -A POSTROUTING -s " + each(1000, "%,") + "10.1.0.1 -d " + each(1000, "%,") +
+			"10.1.0.1 -j MASQUERADE\n" + strings.Repeat("iptables -t nat -I POSTROUTING -j MASQUERADE\n", 100_000),
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer testutil.Bounded(t, max(len(text), 128<<10))()
+			if _, err := Import(Parse(text, 4)); !errors.Is(err, errTooMany) {
+				t.Errorf("%v, want %v", err, errTooMany)
+			}
+		})
+	}
+}
+
+// TestLinearTexts: what is only long is read in the time of its size.
+func TestLinearTexts(t *testing.T) {
+	const n = 100_000
+	for name, text := range map[string]string{
+		"open brackets":     "table ip nat {\n" + strings.Repeat("a { b\n", n),
+		"blocks in blocks":  "table ip nat {\n" + strings.Repeat("{\n", n),
+		"tables":            strings.Repeat("table ip nat {\n }\n", n),
+		"words":             "table ip nat {\n\tchain post {\n\t\t" + strings.Repeat("foo ", n) + "\n\t}\n}\n",
+		"chains":            "*nat\n" + strings.Repeat(":A - [0:0]\n", n) + "COMMIT\n",
+		"options":           "iptables -t nat -A POSTROUTING " + strings.Repeat("--dport=1 ", n) + "-j MASQUERADE\n",
+		"unknown arguments": "iptables -t nat -A POSTROUTING -m x --x " + strings.Repeat("a ", n) + "-j MASQUERADE\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer testutil.Bounded(t, len(text))()
+			if _, err := Import(Parse(text, 4)); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 
@@ -144,6 +197,9 @@ func FuzzImport(f *testing.F) {
 		}
 		set := Parse(text, version)
 		r, err := Import(set)
+		if errors.Is(err, errTooMany) {
+			return
+		}
 		if err != nil {
 			t.Fatalf("%v\n%s", err, text)
 		}

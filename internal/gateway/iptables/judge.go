@@ -11,14 +11,11 @@ import (
 // empty where it can be one.
 func (t *translator) judge(i int) (kind, reason string) {
 	e := t.entries[i]
-	switch k := e.rule.Target.Kind; {
-	case e.owner != "":
-		return LeftAlone, "is " + possessive(e.owner)
-	case k == Pass:
-		return LeftAlone, "does not translate"
-	case e.filter && k != Notrack && k != MSS:
-		return LeftAlone, notNAT(e.table)
-	case k == Drop:
+	if left, reason := e.leftAlone(); left {
+		return LeftAlone, reason
+	}
+	switch {
+	case e.rule.Target.Kind == Drop:
 		return Untranslated, "drops packets; natkit translates them, and leaves it to a firewall to drop some"
 	case t.refused[e] != "":
 		return Untranslated, t.refused[e]
@@ -43,16 +40,24 @@ func (t *translator) judge(i int) (kind, reason string) {
 	return "", ""
 }
 
+// leftAlone says why an entry is none of a gateway's.
+func (e *entry) leftAlone() (left bool, reason string) {
+	switch k := e.rule.Target.Kind; {
+	case e.owner != "":
+		return true, "is " + possessive(e.owner)
+	case k == Pass:
+		return true, "does not translate"
+	case e.filter && k != Notrack && k != MSS:
+		return true, notNAT(e.table)
+	}
+	return false, ""
+}
+
 func possessive(name string) string {
 	if strings.HasSuffix(name, "s") {
 		return name + "'"
 	}
 	return name + "'s"
-}
-
-// sameHook are entries whose order matters to each other.
-func sameHook(a, b *entry) bool {
-	return a.hook == b.hook && a.version == b.version && a.filter == b.filter && a.rule.Target.translates() == b.rule.Target.translates()
 }
 
 // coveredBy is a rule after which nothing is left for the entry.
@@ -63,11 +68,11 @@ func (t *translator) coveredBy(i int) *Rule {
 			return x.rule
 		}
 	}
-	if !e.rule.Target.translates() {
+	if !e.translates {
 		return nil
 	}
 	for _, b := range t.entries[:i] {
-		if sameHook(b, e) && !rivals(b, e) && b.rule.Target.Kind != Ends && len(b.except) == 0 && covers(&b.match, &e.match) {
+		if b.side == e.side && !rivals(b, e) && b.rule.Target.Kind != Ends && len(b.except) == 0 && covers(&b.match, &e.match) {
 			return b.rule
 		}
 	}
@@ -79,7 +84,7 @@ func (t *translator) doneBy(i int) *Rule {
 	e := t.entries[i]
 	for _, b := range t.entries[i+1:] {
 		switch {
-		case !sameHook(b, e) || disjoint(&b.match, &e.match):
+		case b.side != e.side || disjoint(&b.match, &e.match):
 		case rivals(b, e) || b.owner != "" || !givesSame(&b.rule.Target, &e.rule.Target):
 			return nil
 		case covers(&b.match, &e.match) && !slices.ContainsFunc(b.except, func(x *exception) bool { return !disjoint(&x.match, &e.match) }):
@@ -106,7 +111,7 @@ func rivals(a, b *entry) bool {
 func (t *translator) findRivals() map[rivalry][]*entry {
 	all := map[rivalry][]*entry{}
 	for _, e := range t.entries {
-		if e.rule.Target.translates() && !e.filter {
+		if e.translates && !e.filter {
 			place := rivalry{e.hook, e.version, e.priority}
 			all[place] = append(all[place], e)
 		}
@@ -120,10 +125,10 @@ func (t *translator) findRivals() map[rivalry][]*entry {
 // inTheWay says which rule that is not in the file changes what this one gets.
 func (t *translator) inTheWay(i int) string {
 	e := t.entries[i]
-	if !e.rule.Target.translates() {
+	if !e.translates {
 		return ""
 	}
-	meets := func(b *entry) bool { return b != e && sameHook(b, e) && !disjoint(&b.match, &e.match) }
+	meets := func(b *entry) bool { return b != e && b.side == e.side && !disjoint(&b.match, &e.match) }
 	for _, b := range t.untranslated {
 		if meets(b) && !givesSame(&b.rule.Target, &e.rule.Target) {
 			return fmt.Sprintf("%s, which is not translated, gets some of its packets first", where(b.rule))

@@ -28,11 +28,17 @@ func and(a, b Match) (Match, bool) {
 	return m, true
 }
 
+// union shares a where b adds nothing.
 func union[T comparable](a, b []T) []T {
-	all := slices.Clone(a)
-	for _, x := range b {
-		if !slices.Contains(all, x) {
-			all = append(all, x)
+	if len(b) == 0 {
+		return a
+	}
+	all, seen := make([]T, 0, len(a)+len(b)), map[T]bool{}
+	for _, list := range [][]T{a, b} {
+		for _, x := range list {
+			if !seen[x] {
+				all, seen[x] = append(all, x), true
+			}
 		}
 	}
 	return all
@@ -94,8 +100,11 @@ func apartPorts(a, b []Ports) bool {
 }
 
 func commonPorts(a, b []Ports) []Ports {
-	if len(a) == 0 || len(b) == 0 {
-		return slices.Concat(a, b)
+	if len(a) == 0 {
+		return b
+	}
+	if len(b) == 0 {
+		return a
 	}
 	var all []Ports
 	for _, x := range a {

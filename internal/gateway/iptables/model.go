@@ -12,6 +12,8 @@ type Ruleset struct {
 	Notes []Note
 	// Foreign is true where the text has lines and none of them is of rules.
 	Foreign bool
+	// tooMany is true where commands change a chain more often than is followed.
+	tooMany bool
 }
 
 // Table is one table of one family; a table that is for both comes twice.
@@ -22,6 +24,9 @@ type Table struct {
 	// Owner is the program that keeps the whole table, where one does.
 	Owner  string
 	Chains []*Chain
+	// named are the first of the Chains, as many as are found there, by name.
+	named map[string]*Chain
+	found int
 }
 
 // Chain is a list of rules; Hook is empty where others jump to it.
@@ -163,12 +168,15 @@ func (t *Table) chain(name string) *Chain {
 }
 
 func (t *Table) find(name string) *Chain {
-	for _, c := range t.Chains {
-		if c.Name == name {
-			return c
+	if t.named == nil {
+		t.named = map[string]*Chain{}
+	}
+	for ; t.found < len(t.Chains); t.found++ {
+		if c := t.Chains[t.found]; t.named[c.Name] == nil {
+			t.named[c.Name] = c
 		}
 	}
-	return nil
+	return t.named[name]
 }
 
 // hooks are iptables' own chains.

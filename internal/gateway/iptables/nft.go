@@ -26,15 +26,16 @@ type nftParser struct {
 	// sets are the elements of the sets of a table; translates says that it has a chain of NAT.
 	sets       map[string][]string
 	translates bool
-	// left is how many elements of sets, and rules made of them, may still be read.
-	left int
+	// nextEnd and nextNAT are lines at or behind this one: one that ends a table, and one that
+	// begins a chain of NAT.
+	nextEnd, nextNAT int
 }
 
 // versionsOf are those of IP that a family's rules are about.
 var versionsOf = map[string][]int{"ip": {4}, "ip6": {6}, "inet": {4, 6}}
 
 func parseNft(text string) *Ruleset {
-	p := nftParser{lines: strings.Split(text, "\n"), left: 2 * mostSteps}
+	p := nftParser{lines: strings.Split(text, "\n")}
 	for p.more() {
 		line := p.next()
 		m := nftTable.FindStringSubmatch(line)
@@ -57,13 +58,17 @@ func (p *nftParser) more() bool { return p.line < len(p.lines) }
 
 // next is a line without its comment about handles, with those that its brackets go on in.
 func (p *nftParser) next() string {
-	line := p.raw()
-	for open := brackets(line); open > 0 && !strings.HasSuffix(line, "{") && p.more(); {
-		more := p.raw()
-		line += " " + more
-		open += brackets(more)
+	last := p.raw()
+	open := brackets(last)
+	if open <= 0 {
+		return last
 	}
-	return line
+	line := strings.Builder{}
+	for line.WriteString(last); open > 0 && !strings.HasSuffix(last, "{") && p.more(); open += brackets(last) {
+		last = p.raw()
+		line.WriteString(" " + last)
+	}
+	return line.String()
 }
 
 // quoted is what brackets mean nothing in.
@@ -83,14 +88,14 @@ func (p *nftParser) raw() string {
 
 // block hands each line up to the closing bracket to read, and skips blocks within.
 func (p *nftParser) block(read func(line string)) {
-	for p.more() {
+	for depth := 0; p.more() && depth >= 0; {
 		line := p.next()
 		switch {
 		case line == "}":
-			return
+			depth--
 		case strings.HasSuffix(line, "{"):
-			p.block(nil)
-		case read != nil && line != "" && line[0] != '#':
+			depth++
+		case read != nil && depth == 0 && line != "" && line[0] != '#':
 			read(line)
 		}
 	}
@@ -105,9 +110,9 @@ func (p *nftParser) table() {
 		}
 		p.set.Tables = append(p.set.Tables, t)
 	}
-	end := slices.Index(p.lines[p.line:], "}")
-	rest := p.lines[p.line:]
-	p.translates = slices.ContainsFunc(rest[:max(end, 0)], func(l string) bool { return strings.Contains(l, "type nat hook") })
+	p.nextEnd = p.find(p.nextEnd, func(l string) bool { return l == "}" })
+	p.nextNAT = p.find(p.nextNAT, func(l string) bool { return strings.Contains(l, "type nat hook") })
+	p.translates = p.nextNAT < p.nextEnd
 	for p.more() {
 		line := p.next()
 		words := strings.Fields(line)
@@ -127,6 +132,16 @@ func (p *nftParser) table() {
 		}
 	}
 	p.note(Untranslated, "table "+p.family+" "+p.name, "does not end: the rest of the text is missing")
+}
+
+// find is the next line that is such a one, known where it is still to come.
+func (p *nftParser) find(known int, is func(line string) bool) int {
+	if known < p.line {
+		for known = p.line; known < len(p.lines) && !is(p.lines[known]); {
+			known++
+		}
+	}
+	return known
 }
 
 // tables are those of this one's versions.
@@ -176,14 +191,12 @@ func priorityOf(text string) int32 {
 func (p *nftParser) rule(line string, c *Chain, version int) (rules []*Rule) {
 	text := fmt.Sprintf("%s %s %s: %s", p.family, p.name, c.Name, line)
 	words, err := tokens(line)
-	r := nftRule{words: words, version: version, sets: p.sets, left: &p.left, in: []string{""}, out: []string{""}, protocols: []string{""}}
+	r := nftRule{words: words, version: version, sets: p.sets, work: &p.work, in: []string{""}, out: []string{""}, protocols: []string{""}}
 	for err == nil && len(r.words) > 0 {
 		err = r.statement()
 	}
-	if several := r.several(); err == nil && several > float64(p.left) {
-		err = errTooMany
-	} else if err == nil {
-		p.left -= int(several)
+	if several := r.several(); err == nil && (several > mostRules || !p.work.makes(int(several)-1)) {
+		err = errSets
 	}
 	switch {
 	case errors.Is(err, errOtherVersion):
@@ -204,7 +217,7 @@ func (p *nftParser) rule(line string, c *Chain, version int) (rules []*Rule) {
 
 var errMap = errors.New(noWord + "maps in a text of nft: import the kernel's rules ('natkit gateway import' without a file)")
 
-var errTooMany = errors.New("has sets that make too many rules of it to follow")
+var errSets = errors.New("has sets that make too many rules of it to follow")
 
 var errOtherVersion = errors.New("of the other version of IP")
 
@@ -213,7 +226,7 @@ type nftRule struct {
 	words   []string
 	version int
 	sets    map[string][]string
-	left    *int // nftParser.left
+	work    *budget // nftParser's
 	rule    Rule
 	// What comes several times makes several rules.
 	from, to           []netip.Prefix
@@ -278,13 +291,22 @@ func init() {
 		statements[protocol+" dport"] = portsOf(protocol, func(m *Match) *[]Ports { return &m.Ports })
 		statements[protocol+" sport"] = portsOf(protocol, func(m *Match) *[]Ports { return &m.SourcePorts })
 	}
+	for b := range statements {
+		begin[strings.Fields(b)[0]] = true
+	}
 	beginnings = slices.SortedFunc(maps.Keys(statements), func(a, b string) int { return len(b) - len(a) })
 }
 
-// beginnings are the keys of statements, the longest first.
-var beginnings []string
+// beginnings are the keys of statements, the longest first, begin their first words.
+var (
+	beginnings []string
+	begin      = map[string]bool{}
+)
 
 func (r *nftRule) begins() string {
+	if !begin[r.words[0]] {
+		return ""
+	}
 	text := strings.Join(r.words[:min(len(r.words), 8)], " ") + " "
 	i := slices.IndexFunc(beginnings, func(b string) bool { return strings.HasPrefix(text, b+" ") })
 	if i < 0 {
@@ -345,10 +367,9 @@ func (r *nftRule) values() (list []string, not bool, err error) {
 		if list, known = r.sets[w]; !known {
 			return nil, not, fmt.Errorf("%sthe set %s: its elements are not in the text", noWord, w[1:])
 		}
-		if len(list) > *r.left {
-			return nil, not, errTooMany
+		if !r.work.makes(len(list)) {
+			return nil, not, errSets
 		}
-		*r.left -= len(list)
 		r.words = r.words[1:]
 	default:
 		list, r.words = []string{w}, r.words[1:]
@@ -396,8 +417,11 @@ func addressOf(version int, take func(r *nftRule, list []netip.Prefix, not bool)
 		var all []netip.Prefix
 		for _, one := range list {
 			some, err := prefixesIn(one, version)
-			if err != nil {
+			switch {
+			case err != nil:
 				return err
+			case !r.work.makes(len(some) - 1):
+				return errSets
 			}
 			all = append(all, some...)
 		}

@@ -26,7 +26,7 @@ type ruleParser struct {
 
 // parseRule reads what comes after the chain. A list of addresses is several
 // rules, as iptables makes of it.
-func parseRule(words []string, version int) ([]*Rule, error) {
+func parseRule(words []string, version int, work *budget) ([]*Rule, error) {
 	p := ruleParser{version: version, words: words, flags: map[string]bool{}, values: map[string]string{}}
 	for len(p.words) > 0 {
 		if err := p.option(); err != nil {
@@ -35,6 +35,9 @@ func parseRule(words []string, version int) ([]*Rule, error) {
 	}
 	if err := p.finish(); err != nil {
 		return nil, err
+	}
+	if !work.makes(len(orAny(p.from))*len(orAny(p.to)) - 1) {
+		return nil, errTooMany
 	}
 	var all []*Rule
 	for _, from := range orAny(p.from) {
@@ -71,19 +74,22 @@ var long = map[string]string{
 
 // option reads one option with its argument.
 func (p *ruleParser) option() error {
+	at := p.words
 	w, not := p.next(), false
 	if w == "!" {
 		not = true
 		if len(p.words) == 0 {
 			return errors.New("no option comes after the exclamation mark")
 		}
+		at = p.words
 		w = p.next()
 	}
 	if !strings.HasPrefix(w, "-") {
 		return fmt.Errorf("%q is no option", w)
 	}
 	if name, value, ok := strings.Cut(w, "="); ok && strings.HasPrefix(w, "--") {
-		w, p.words = name, append([]string{value}, p.words...)
+		at[0] = value // in the place of both
+		w, p.words = name, at
 	}
 	if name, ok := long[w]; ok {
 		w = name
@@ -108,13 +114,14 @@ func (p *ruleParser) option() error {
 
 // other keeps an option that natkit has no word for, with all its arguments.
 func (p *ruleParser) other(w string, not bool) {
-	text := w
+	words := []string{w}
 	if not {
-		text = "! " + w
+		words = []string{"!", w}
 	}
 	for len(p.words) > 0 && p.words[0] != "!" && !strings.HasPrefix(p.words[0], "-") {
-		text += " " + p.next()
+		words = append(words, p.next())
 	}
+	text := strings.Join(words, " ")
 	if p.module != "" && !p.target {
 		text = p.module + " " + text
 	}

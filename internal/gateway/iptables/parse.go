@@ -17,6 +17,7 @@ type parser struct {
 	line    int
 	// others are lines of something else, other the note about them.
 	others, other int
+	work          budget
 }
 
 // Parse reads what iptables-save, ip6tables-save and nft list ruleset print, and
@@ -151,15 +152,18 @@ func (p *parser) delete(t *Table, line string, options []string, c *Chain) {
 		}
 		return
 	}
-	rules, err := parseRule(options, t.Version)
+	rules, err := parseRule(options, t.Version, &p.work)
 	if err != nil {
 		p.note(Untranslated, line, err.Error())
 		p.doubt(c, line, true)
 		return
 	}
 	for _, r := range rules {
+		if !p.follows(16 * len(c.Rules)) {
+			return
+		}
 		i := slices.IndexFunc(c.Rules, func(x *Rule) bool {
-			return reflect.DeepEqual(x.Match, r.Match) && reflect.DeepEqual(x.Target, r.Target)
+			return x.Match.From == r.Match.From && x.Match.To == r.Match.To && reflect.DeepEqual(x.Match, r.Match) && reflect.DeepEqual(x.Target, r.Target)
 		})
 		if i >= 0 {
 			c.Rules = slices.Delete(c.Rules, i, i+1)
@@ -190,7 +194,7 @@ func (p *parser) add(t *Table, line string, words []string, c *Chain) {
 		p.doubt(c, line, true)
 		return
 	}
-	rules, err := parseRule(options, t.Version)
+	rules, err := parseRule(options, t.Version, &p.work)
 	switch {
 	case err != nil && c.Filter && !concerning.MatchString(line):
 		rules = []*Rule{{}}
@@ -202,7 +206,20 @@ func (p *parser) add(t *Table, line string, words []string, c *Chain) {
 	for _, r := range rules {
 		r.Line, r.Text = p.line, line
 	}
-	c.Rules = slices.Insert(c.Rules, at, rules...)
+	p.insert(c, at, rules...)
+}
+
+// insert makes room for rules, which costs a comparison for each 8 that come after them.
+func (p *parser) insert(c *Chain, at int, rules ...*Rule) {
+	if p.follows((len(c.Rules) - at) / 8) {
+		c.Rules = slices.Insert(c.Rules, at, rules...)
+	}
+}
+
+// follows tells whether a change of a chain is followed that takes so many comparisons.
+func (p *parser) follows(steps int) bool {
+	p.set.tooMany = p.set.tooMany || !p.work.takes(steps)
+	return !p.set.tooMany
 }
 
 // concerning are rules of other tables that a gateway file may have words for.

@@ -177,11 +177,11 @@ func (p *parser) unreadable(line, reason string, version int) {
 
 func (p *parser) doubt(c *Chain, line string, first bool) {
 	r := &Rule{Line: p.line, Text: line, Target: Target{Kind: Ends, Name: unread}}
+	at := len(c.Rules)
 	if first {
-		c.Rules = append([]*Rule{r}, c.Rules...)
-	} else {
-		c.Rules = append(c.Rules, r)
+		at = 0
 	}
+	p.insert(c, at, r)
 }
 
 func isNumber(s string) bool { _, err := strconv.Atoi(s); return err == nil }
