@@ -147,7 +147,7 @@ func (w *walk) foreignTranslates(r *snapshot.NATRule, s *Step) {
 			pool.Random = gateway.RandomFully
 		}
 		w.e.Source, w.srcDone = w.give(&pool), true
-		s.Does = fmt.Sprintf("%s: the source becomes %s; natkit's chain is not asked", r.Text, w.e.Source.words(false))
+		s.Does = fmt.Sprintf("%s: the source becomes %s; natkit's chain is not asked", r.Text, w.words(w.e.Source, &pool))
 		return
 	}
 	before := w.dst

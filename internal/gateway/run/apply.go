@@ -249,6 +249,11 @@ func (r *Ready) Apply(ctx context.Context, confirm time.Duration) (applied *appl
 	opt.Confirm, opt.Persist, opt.Lifeline = confirm, false, false
 	// A service that is killed is started again, and cleans; it may start no others.
 	opt.Guarded = r.Plan.Origin != OriginService
+	if ctx.Err() == nil && !opt.Guarded {
+		// A stop of the service leaves rules in force, the old ones or the new ones: what
+		// has begun ends, in less than a manager waits.
+		ctx = context.WithoutCancel(ctx)
+	}
 	opt.Plans = map[string]*gateway.Plan{r.Digest: r.Gateway}
 	err = r.host.do(func() error {
 		applied, err = apply.Apply(ctx, r.Plan, opt)
