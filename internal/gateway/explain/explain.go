@@ -25,6 +25,9 @@ type Way struct {
 	// Untracked: the packet has no connection; each one is looked at by itself.
 	Untracked bool   `json:"untracked,omitempty"`
 	Out       string `json:"out,omitempty"`
+	// Unless are what natkit does not know of that would make something else of it: rules
+	// that may be for it, chains that drop what they do not accept.
+	Unless []string `json:"unless,omitempty"`
 	// Source and Destination are what the other side sees.
 	Source      Given `json:"source_becomes"`
 	Destination Given `json:"destination_becomes"`
