@@ -60,7 +60,7 @@ missing. 130: interrupted; what was seen until then is reported.`,
   natkit doctor --trace                  # also what the kernel drops, and what NAT costs
   natkit doctor --from bundle.tar.gz     # a bundle of 'natkit snapshot', any machine
   natkit doctor --fix                    # ask, apply, look again
-  natkit doctor --fix --yes --confirm 60s   # undone by itself without 'natkit tune confirm'`,
+  natkit doctor --fix --yes --confirm 60s   # rolled back without 'natkit tune confirm'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd, env) },
 	}

@@ -3,7 +3,7 @@ package cli
 import "github.com/spf13/cobra"
 
 const gatewayHelp = `Every kind of NAT as one file, the same for every engine: checked, planned,
-applied in one transaction, confirmed or undone by itself, explained packet by
+applied in one transaction, confirmed or rolled back, explained packet by
 packet.
 
 natkit keeps its rules in a table of its own, "inet natkit". The rules of others

@@ -45,7 +45,7 @@ rules or the new ones. The connection table is sized before ('expect' in the fil
 forwarding is turned on after it. All of it is one entry of the journal, and one
 undo takes it back: to the plan that was in force before, where there was one.
 
-With --confirm everything is undone by itself unless 'natkit gateway confirm' comes
+With --confirm everything is rolled back unless you run 'natkit gateway confirm'
 in time, also when natkit or the shell dies or the machine is cut off: if it cuts
 you off, wait. A power failure undoes it, too. With --persist the file becomes
 /etc/natkit/gateway.yaml, at the confirmation, for 'natkit gateway run' at boot
@@ -178,7 +178,7 @@ func (f *gatewayApply) nothing(ctx context.Context, env *Env, h run.Host, doc ga
 	}
 	_ = env.say("nothing to do: this plan (%s) is in force\n", doc.Digest[:12])
 	if waits != nil {
-		_ = env.say("%s waits for 'natkit gateway confirm' until %s\n", waits.ID, waits.Confirm.DeadlineAt.Local().Format(time.TimeOnly))
+		_ = env.say("%s will be rolled back at %s unless you run 'natkit gateway confirm%s'\n", waits.ID, waits.Confirm.DeadlineAt.Local().Format(time.TimeOnly), f.target.args())
 	}
 	if err = env.say("%s", doc.Stale.text("--yes deletes them")); err != nil || !unasked {
 		return err
@@ -264,7 +264,7 @@ func (f *gatewayApply) applied(env *Env, doc gatewayDocument, tx *journal.Transa
 	where := f.target.args()
 	fmt.Fprintf(&b, "in force as %s; 'natkit gateway undo%s' takes it back\n", tx.ID, where)
 	if tx.Unconfirmed() {
-		fmt.Fprintf(&b, "undone by itself at %s unless 'natkit gateway confirm' comes\n", tx.Confirm.DeadlineAt.Local().Format(time.TimeOnly))
+		fmt.Fprintf(&b, "will be rolled back at %s unless you run 'natkit gateway confirm%s'\n", tx.Confirm.DeadlineAt.Local().Format(time.TimeOnly), where)
 	}
 	if f.persist {
 		b.WriteString("at boot: 'systemctl enable natkit-gateway.service' runs 'natkit gateway run /etc/natkit/gateway.yaml'\n")

@@ -58,8 +58,8 @@ fifth in a row ends it.
 
 Connections that began before the rule that is for them pass untranslated as long as they
 last: they are counted. Where the host does not forward what the gateway is for, or a
-bridge keeps a host from reaching itself by a rule with hairpin, that is told; without
---watch, other programs' rules that translate the same packets first, too.
+bridge keeps a host from reaching itself by a rule with hairpin, that is told, as are
+other programs' rules that translate the same packets first.
 
 Needs CAP_NET_ADMIN. Exit code 3 (not with --watch): somebody changed the table, or
 took it away, or the host does not forward.`
@@ -143,7 +143,7 @@ func (s *gatewayStatus) options(ns *netns.Handle) (gatewaylook.Options, error) {
 	if err != nil {
 		return gatewaylook.Options{}, err
 	}
-	o := gatewaylook.Options{Netns: ns, Journal: j, Store: store.Beside(j.Dir()), Top: 20, Foreign: !s.watch}
+	o := gatewaylook.Options{Netns: ns, Journal: j, Store: store.Beside(j.Dir()), Top: 20}
 	if !s.all {
 		o.MaxEntries = collect.DefaultMaxEntries
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -24,7 +25,7 @@ func newGatewayConfirm(env *Env) *cobra.Command {
 	t := gatewayTuner(env)
 	cmd := &cobra.Command{
 		Use:   "confirm [ID]",
-		Short: "keep a gateway that would be undone by itself",
+		Short: "keep a gateway that would be rolled back",
 		Long: `Keep what 'natkit gateway apply --confirm' made. Without ID, the gateway that
 waits, with --netns or --pid that of one network namespace. The files of --persist are
 written now, not before.`,
@@ -108,7 +109,7 @@ so until its file changes or it is reloaded.`,
 				return err
 			}
 			defer ns.Close()
-			return undoGateway(cmd.Context(), t, ns, args, flush, asJSON)
+			return undoGateway(cmd.Context(), t, ns, args, where.args(), flush, asJSON)
 		},
 	}
 	where.addFlags(cmd)
@@ -117,12 +118,12 @@ so until its file changes or it is reloaded.`,
 	return cmd
 }
 
-func undoGateway(ctx context.Context, t *tuner, ns *netns.Handle, args []string, flush, asJSON bool) error {
+func undoGateway(ctx context.Context, t *tuner, ns *netns.Handle, args []string, where string, flush, asJSON bool) error {
 	h, err := gatewayHost(t.env, ns)
 	if err != nil {
 		return err
 	}
-	id, err := lastGateway(h, args)
+	id, err := lastGateway(h, args, where)
 	if err != nil {
 		return err
 	}
@@ -154,8 +155,9 @@ func undoGateway(ctx context.Context, t *tuner, ns *netns.Handle, args []string,
 }
 
 // lastGateway is the argument, or the newest transaction of the namespace's gateway;
-// after a boot the one that left the configuration there.
-func lastGateway(h run.Host, args []string) (string, error) {
+// after a boot the one that left the configuration there. Where that was not confirmed and
+// is rolled back already, the one before is only taken back by its name.
+func lastGateway(h run.Host, args []string, where string) (string, error) {
 	if len(args) == 1 {
 		return args[0], nil
 	}
@@ -163,7 +165,14 @@ func lastGateway(h run.Host, args []string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if len(open) > 0 {
+	switch expired, err := h.Expired(); {
+	case err != nil:
+		return "", err
+	case expired != nil && len(open) > 0:
+		return "", fmt.Errorf("undo: %s; the gateway before it is in force: 'natkit gateway undo%s %s' takes that back, too", rolledBack(expired), where, open[len(open)-1].ID)
+	case expired != nil:
+		return "", fmt.Errorf("undo: %s; no gateway that natkit applied is in force here", rolledBack(expired))
+	case len(open) > 0:
 		return open[len(open)-1].ID, nil
 	}
 	all, damaged, err := h.Apply.Journal.List()
@@ -173,6 +182,11 @@ func lastGateway(h run.Host, args []string) (string, error) {
 		}
 	}
 	return "", errors.Join(append(damaged, err, nothingToUndo(h))...)
+}
+
+// rolledBack says what became of a gateway that nobody confirmed.
+func rolledBack(tx *journal.Transaction) string {
+	return fmt.Sprintf("%s was not confirmed by %s and is rolled back already", tx.ID, tx.Confirm.DeadlineAt.Local().Format(time.TimeOnly))
 }
 
 // nothingToUndo names what removes a gateway that the journal does not know (any more).

@@ -176,7 +176,7 @@ func (t *tuner) confirmCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "confirm [ID]",
-		Short: "keep a change that would be undone by itself",
+		Short: "keep a change that would be rolled back",
 		Long: `Keep a change that was made with --confirm. Without ID, the one that waits. The
 files of --persist are written now, not before: until then a reboot undoes all.`,
 		Example:           "  sudo natkit tune confirm\n  sudo natkit tune confirm t0007",

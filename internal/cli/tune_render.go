@@ -84,7 +84,7 @@ func printApplied(w io.Writer, style report.Style, tx *journal.Transaction) erro
 	}
 	fmt.Fprintf(&b, "applied as %s; 'natkit tune undo %s' takes it back\n", tx.ID, tx.ID)
 	if tx.Unconfirmed() {
-		fmt.Fprintf(&b, "undone by itself at %s unless 'natkit tune confirm %s' comes\n",
+		fmt.Fprintf(&b, "will be rolled back at %s unless you run 'natkit tune confirm %s'\n",
 			tx.Confirm.DeadlineAt.Local().Format(time.TimeOnly), tx.ID)
 	}
 	_, err := io.WriteString(w, style.Fit(b.String()))

@@ -1,7 +1,9 @@
 package gateway
 
 import (
+	"cmp"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -19,19 +21,59 @@ type RuleText struct {
 	Stateless bool `json:"-"`
 }
 
-// RulesOf are the rules that a plan was made of, in the order of the file.
-func RulesOf(p *Plan) []RuleText {
+// RulesThatDiffer are the rules that two plans were made of, in the order of the files, and
+// how many others both have alike in the same place; nil is a plan without any.
+func RulesThatDiffer(old, new *Plan) (before, after []RuleText, alike int) {
+	differ := map[Ref]bool{}
+	for _, c := range []func(a, b *Plan, differ map[Ref]bool){
+		unlike(func(p *Plan) []Source { return p.Sources }, func(s *Source) Ref { return s.Rule }),
+		unlike(func(p *Plan) []Destination { return p.Destinations }, func(d *Destination) Ref { return d.Rule }),
+		unlike(func(p *Plan) []Pair { return p.Stateless }, func(p *Pair) Ref { return p.Rule }),
+		unlike(func(p *Plan) []Untracked { return p.Untracked }, func(u *Untracked) Ref { return u.Rule }),
+		unlike(func(p *Plan) []Waiting { return p.Waiting }, func(w *Waiting) Ref { return w.Rule }),
+	} {
+		c(cmp.Or(old, &Plan{}), cmp.Or(new, &Plan{}), differ)
+	}
+	before, _ = rulesOf(old, differ)
+	after, alike = rulesOf(new, differ)
+	return before, after, alike
+}
+
+// unlike notes the rules whose entries in one list are not the same in two plans, but for
+// what the lists begin and end with.
+func unlike[E any](list func(*Plan) []E, rule func(*E) Ref) func(a, b *Plan, differ map[Ref]bool) {
+	return func(p, q *Plan, differ map[Ref]bool) {
+		a, b := list(p), list(q)
+		for len(a) > 0 && len(b) > 0 && reflect.DeepEqual(a[0], b[0]) {
+			a, b = a[1:], b[1:]
+		}
+		for len(a) > 0 && len(b) > 0 && reflect.DeepEqual(a[len(a)-1], b[len(b)-1]) {
+			a, b = a[:len(a)-1], b[:len(b)-1]
+		}
+		for _, rest := range [][]E{a, b} {
+			for i := range rest {
+				differ[rule(&rest[i])] = true
+			}
+		}
+	}
+}
+
+// rulesOf are those of a plan's rules that differ, and how many do not.
+func rulesOf(p *Plan, differ map[Ref]bool) (out []RuleText, alike int) {
 	if p == nil {
-		return nil
+		return nil, 0
 	}
 	c := ruleTexts{rules: map[Ref]*ruleParts{}}
 	c.collect(p)
-	var out []RuleText
 	for ref, parts := range c.rules {
+		if !differ[ref] {
+			alike++
+			continue
+		}
 		out = append(out, RuleText{Rule: ref, Text: parts.text(ref.Kind), About: parts.about(ref.Kind), Stateless: len(parts.stateless) > 0})
 	}
 	slices.SortFunc(out, func(a, b RuleText) int { return a.Rule.Compare(b.Rule) })
-	return out
+	return out, alike
 }
 
 // ruleParts are the entries of one rule.

@@ -78,12 +78,24 @@ func (p *printer) gatewayFate(e *explain.Way) {
 	flow := fmt.Sprintf("%s %s -> %s", conntrack.ProtocolName(e.Packet.Protocol), e.Source, e.Destination)
 	switch e.Fate {
 	case explain.Forwarded:
-		p.line("becomes " + p.style.Paint(Bold, clean(flow)) + ", leaves by " + clean(e.Out))
+		p.line(howCertain(e, "becomes ") + p.style.Paint(Bold, clean(flow)) + ", leaves by " + clean(e.Out))
 	case explain.Local:
-		p.line("stays here as " + p.style.Paint(Bold, clean(flow)))
+		p.line(howCertain(e, "stays here as ") + p.style.Paint(Bold, clean(flow)))
 	case explain.Unreachable, explain.Dropped:
 		p.line(p.style.Paint(Bad, "goes nowhere"))
 	}
+	for _, u := range e.Unless {
+		p.mark(2, Cell{"unless ", Warn}, u, Plain)
+	}
+}
+
+// howCertain is what is said of the fate: where other programs' rules may make something else of
+// the packet, it is not certain.
+func howCertain(e *explain.Way, does string) string {
+	if len(e.Unless) > 0 {
+		return "not certain: " + does
+	}
+	return does
 }
 
 func (p *printer) gatewayNear(e *explain.Way) {

@@ -65,7 +65,7 @@ func (p *printer) gatewayHead(v GatewayView, s *status.Gateway) {
 	if c := s.Confirm; c != nil {
 		left := "it is overdue, and undone by the next natkit that looks ('natkit tune list')"
 		if c.SecondsLeft > 0 {
-			left = "undone by itself in " + units.Roughly(c.SecondsLeft) + ", unless 'natkit gateway confirm' comes"
+			left = "will be rolled back in " + units.Roughly(c.SecondsLeft) + " unless you run 'natkit gateway confirm'"
 		}
 		say(0, Warn, "it waits for confirmation ("+c.ID+"): "+left)
 	}

@@ -59,7 +59,8 @@ func (d *Plans) Same() bool { return d.Before == d.After }
 // Between tells what changes when one plan takes the place of another; nil is no plan.
 func Between(old, new *gateway.Plan) Plans {
 	d := Plans{Before: digestOf(old), After: digestOf(new)}
-	before, after := gateway.RulesOf(old), gateway.RulesOf(new)
+	before, after, alike := gateway.RulesThatDiffer(old, new)
+	d.Unchanged = alike
 	pairs := pairRules(before, after)
 	for i, r := range after {
 		d.rule(r, pairs.before[i], before)

@@ -33,7 +33,8 @@ type Engine interface {
 	// Present tells whether it has something in force there, and is asked often.
 	Present(ns *netns.Handle) (bool, error)
 	// Read tells what it has in force there. plans, where not nil, gives the plan of a
-	// digest, or nil: with it Changes name the rules of the file.
+	// digest, or nil: with it Changes name the rules of the file. Without it Counts may be
+	// missing, and what nobody has changed since it was read or written is not read again.
 	Read(ns *netns.Handle, plans func(digest string) *gateway.Plan) (*gateway.State, error)
 	// Follow tells the way of a packet through a host where it carries out the plan. An
 	// error is of route.

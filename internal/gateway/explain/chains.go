@@ -213,7 +213,7 @@ func (w *walk) source(s *Step) {
 		if r := &w.plan.Sources[i]; len(w.sourceMisses(r)) == 0 {
 			w.e.Source, w.srcDone = w.give(r), true
 			w.e.Source.Rule, s.Rule = &r.Rule, &r.Rule
-			s.Does = "the source becomes " + w.e.Source.words(r.Ports.Keep)
+			s.Does = "the source becomes " + w.words(w.e.Source, r)
 			return
 		}
 	}

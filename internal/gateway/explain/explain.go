@@ -25,6 +25,9 @@ type Way struct {
 	// Untracked: the packet has no connection; each one is looked at by itself.
 	Untracked bool   `json:"untracked,omitempty"`
 	Out       string `json:"out,omitempty"`
+	// Unless are what natkit does not know of that would make something else of it: rules
+	// that may be for it, chains that drop what they do not accept.
+	Unless []string `json:"unless,omitempty"`
 	// Source and Destination are what the other side sees.
 	Source      Given `json:"source_becomes"`
 	Destination Given `json:"destination_becomes"`
@@ -83,6 +86,16 @@ type Given struct {
 	// are 0 where Port is given or the packet is dropped.
 	First uint16 `json:"first_port,omitempty"`
 	Last  uint16 `json:"last_port,omitempty"`
+	// echo: what is called a port is the identifier of an echo request.
+	echo bool
+}
+
+// port is what Port is called.
+func (g Given) port() string {
+	if g.echo {
+		return "identifier"
+	}
+	return "port"
 }
 
 // Allows tells whether an address and port are as foretold.
@@ -103,11 +116,11 @@ func (g Given) String() string {
 	case len(g.Addresses) == 1 && g.Addresses[0].First == g.Addresses[0].Last:
 		return endpoint{g.Addresses[0].First, g.Port}.String()
 	case len(g.Addresses) == 0 && g.Port != 0:
-		return fmt.Sprintf("(no address yet) port %d", g.Port)
+		return fmt.Sprintf("(no address yet) %s %d", g.port(), g.Port)
 	case len(g.Addresses) == 0:
 		return "(no address yet)"
 	case g.Port != 0:
-		return fmt.Sprintf("%s port %d", gateway.Ranges(g.Addresses), g.Port)
+		return fmt.Sprintf("%s %s %d", gateway.Ranges(g.Addresses), g.port(), g.Port)
 	}
 	return gateway.Ranges(g.Addresses).String()
 }

@@ -116,7 +116,7 @@ not nat[4] dnat: it is for udp/5000-5600; it is for clients in 198.51.100.0/24; 
 prerouting: ` + tracked + `
 prerouting -80 inet natkit prerouting nat[0] static: the destination becomes 192.168.0.3:77
 routing: to 192.168.0.3 by eth1
-postrouting 120 inet natkit postrouting nat[1] static: the source becomes 203.0.113.10:77; if that port is taken towards this destination, another of 0-65535
+postrouting 120 inet natkit postrouting nat[1] static: the source becomes 203.0.113.10:77; if that identifier is taken towards this destination, another of 0-65535
 ` + confirmed + `
 forwarded 203.0.113.10:77 -> 192.168.0.3:77
 back: an answer from 192.168.0.3 comes for 203.0.113.10:77: the destination becomes 192.168.0.4:77 again

@@ -26,6 +26,9 @@ func (w *walk) foreign(f *gateway.Foreign, s *Step) {
 	if f.Type != "nat" {
 		s.Unsure = true
 		s.Does = fmt.Sprintf("%s that natkit does not follow", units.Plural(f.Rules, "rule", "rules"))
+		if f.Policy == "drop" || f.Policy == "reject" {
+			w.unless("the rules of %s do not accept it", s.Chain)
+		}
 		switch f.Policy {
 		case "drop":
 			s.Does += "; what none of them accepts is dropped"
@@ -64,23 +67,32 @@ func (w *walk) foreignRules(f *gateway.Foreign, s *Step) {
 	case f.TooMany:
 		w.note("too many to follow: more jumps and elements of sets lead to rules of %s than natkit follows; if one of them translates it, natkit's rules are not asked", s.Chain)
 		s.Does = "too many to follow: a rule that translates may be for it"
+		w.unless("one of too many rules of %s translates it", s.Chain)
 	case may != nil && !may.Marked:
 		note := "if %q in %s translates it, natkit's rules are not asked, and it becomes something else"
 		if s.Does != "" {
 			note = "or what %q in %s makes of it: natkit's rules are not asked in either case"
 		}
 		w.note(note, may.Text, s.Chain)
+		w.unless("%q in %s translates it", may.Text, s.Chain)
 		first := fmt.Sprintf("%q may translate it first: it has conditions that natkit does not know", may.Text)
 		s.Does = strings.Join(slices.DeleteFunc([]string{first, s.Does}, func(text string) bool { return text == "" }), "; otherwise ")
 	case s.Does != "":
 	case may != nil:
-		if w.dstTranslated && w.e.Destination.Rule == nil { // whoever translated it may have marked it
-			w.note("if it carries the mark that %q in %s asks for, its source becomes something else", may.Text, s.Chain)
+		// kube-proxy marks what it translates, and nothing else; others may mark anything.
+		if f.Owner != "kubernetes" || w.dstTranslated && w.e.Destination.Rule == nil {
+			w.note("if it carries the mark that %q in %s asks for, it becomes something else", may.Text, s.Chain)
+			w.unless("it carries the mark that %q in %s asks for", may.Text, s.Chain)
 		}
 		s.Does = fmt.Sprintf("no rule that translates is for it, unless it carries the mark that %q asks for", may.Text)
 	default:
 		s.Does = "no rule that translates is for it"
 	}
+}
+
+// unless notes what may make something else of the packet.
+func (w *walk) unless(format string, args ...any) {
+	w.e.Unless = append(w.e.Unless, fmt.Sprintf(format, args...))
 }
 
 // decided tells whether this direction is translated already.
@@ -147,7 +159,7 @@ func (w *walk) foreignTranslates(r *snapshot.NATRule, s *Step) {
 			pool.Random = gateway.RandomFully
 		}
 		w.e.Source, w.srcDone = w.give(&pool), true
-		s.Does = fmt.Sprintf("%s: the source becomes %s; natkit's chain is not asked", r.Text, w.e.Source.words(false))
+		s.Does = fmt.Sprintf("%s: the source becomes %s; natkit's chain is not asked", r.Text, w.words(w.e.Source, &pool))
 		return
 	}
 	before := w.dst

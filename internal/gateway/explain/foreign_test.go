@@ -44,6 +44,26 @@ note: if "masquerade" in ip nat POSTROUTING translates it, natkit's rules are no
 	if diff := cmp.Diff(want, explained(e)); diff != "" {
 		t.Error(diff)
 	}
+	if len(e.Unless) != 2 || !strings.Contains(e.Unless[0], "ip filter FORWARD") || !strings.Contains(e.Unless[1], "ip nat POSTROUTING") {
+		t.Errorf("taken for certain: %q", e.Unless)
+	}
+	facts.Foreign = []gateway.Foreign{docker, empty, v6}
+	if e = explainText(t, manyKinds, facts, "eth1", "tcp 192.168.0.9:4000 -> 203.0.113.7:8080"); len(e.Unless) > 0 {
+		t.Errorf("all of it is known: %q", e.Unless)
+	}
+}
+
+// TestExplainForeignMarks: whoever sets marks may set them on anything, but for kube-proxy,
+// which marks what it translates.
+func TestExplainForeignMarks(t *testing.T) {
+	for owner, want := range map[string]int{"": 1, "kubernetes": 0} {
+		facts := withDMZ(router)
+		facts.Foreign = []gateway.Foreign{{Owner: owner, Family: "ip", Table: "t", Chain: "c", Type: "nat", Hook: "prerouting", Priority: -100, Rules: 1, NAT: []snapshot.NATRule{
+			{Kind: snapshot.NATDest, First: netip.MustParseAddr("172.17.0.9"), Last: netip.MustParseAddr("172.17.0.9"), Text: "dnat to 172.17.0.9", Marked: true, Partial: true}}}}
+		if e := explainText(t, manyKinds, facts, "eth0", "tcp 198.18.0.1:4000 -> 203.0.113.7:8080"); len(e.Unless) != want {
+			t.Errorf("marks of %q: %q", owner, e.Unless)
+		}
+	}
 }
 
 // TestExplainForeignTooMany: what a chain that was not followed to its end does is not told

@@ -11,7 +11,7 @@ import (
 // give is what a Source makes of the packet's source. The kernel chooses as
 // nf_nat_core.c does (get_unique_tuple).
 func (w *walk) give(s *gateway.Source) Given {
-	g := Given{Addresses: w.addresses(s)}
+	g := Given{Addresses: w.addresses(s), echo: w.packet.isEcho()}
 	g.Port, g.First, g.Last = givenPort(s, w.packet, w.src.port)
 	return g
 }
@@ -85,21 +85,26 @@ func bounds(s *gateway.Source, p Packet, port uint16) (first, last uint16) {
 }
 
 // words says what is given, and from what where the kernel chooses.
-func (g Given) words(keep bool) string {
+func (w *walk) words(g Given, s *gateway.Source) string {
 	if len(g.Addresses) == 0 {
 		return "the interface's address, which it does not have yet"
 	}
-	text := g.String()
+	text, taken, unknown := g.String(), "that "+g.port(), g.echo && g.Port == 0
+	if unknown {
+		taken = "its " + g.port()
+	}
 	if len(g.Addresses) > 1 || g.Addresses[0].First != g.Addresses[0].Last {
 		text = "one of " + text
 	}
-	switch {
-	case g.Port != 0 && g.Last == 0 && keep:
-		return text + "; if that port is taken towards this destination the packet is dropped"
-	case g.Port != 0 && g.Last > 0:
-		return text + fmt.Sprintf("; if that port is taken towards this destination, another of %d-%d", g.First, g.Last)
+	switch stays := g.Port != 0 || unknown && s.Random == "" && s.Ports.First == 0; {
+	case s.Ports.Keep && (stays || unknown):
+		return text + fmt.Sprintf("; if %s is taken towards this destination the packet is dropped", taken)
+	case stays && g.Last > 0:
+		return text + fmt.Sprintf("; if %s is taken towards this destination, another of %d-%d", taken, g.First, g.Last)
+	case unknown && s.Random == "":
+		return text + fmt.Sprintf(" with %s where that is one of %d-%d and free, otherwise another of them", taken, g.First, g.Last)
 	case g.Last > 0:
-		return text + fmt.Sprintf(" with a free port of %d-%d, at random", g.First, g.Last)
+		return text + fmt.Sprintf(" with a free %s of %d-%d, at random", g.port(), g.First, g.Last)
 	}
 	return text
 }

@@ -34,6 +34,30 @@ func TestGivenAllows(t *testing.T) {
 	}
 }
 
+// TestIdentifiers: what an echo request has is no port, and where it was not given it stays
+// all the same where it can.
+func TestIdentifiers(t *testing.T) {
+	a := netip.MustParseAddr("203.0.113.1")
+	for _, c := range []struct {
+		ports  gateway.Ports
+		random gateway.Random
+		id     uint16
+		want   string
+	}{
+		{gateway.Ports{}, "", 77, "203.0.113.1:77; if that identifier is taken towards this destination, another of 0-65535"},
+		{gateway.Ports{}, "", 0, "203.0.113.1; if its identifier is taken towards this destination, another of 0-65535"},
+		{gateway.Ports{}, gateway.RandomFully, 0, "203.0.113.1 with a free identifier of 0-65535, at random"},
+		{gateway.Ports{First: 5, Last: 9}, "", 0, "203.0.113.1 with its identifier where that is one of 5-9 and free, otherwise another of them"},
+		{gateway.Ports{Keep: true}, "", 0, "203.0.113.1; if its identifier is taken towards this destination the packet is dropped"},
+	} {
+		s := gateway.Source{To: []gateway.Range{{First: a, Last: a}}, Ports: c.ports, Random: c.random}
+		w := newWalk(&gateway.Plan{}, &gateway.Facts{}, nil, Packet{Protocol: 1, Src: a, Dst: a, SrcPort: c.id, DstPort: c.id})
+		if got := w.words(w.give(&s), &s); got != c.want {
+			t.Errorf("%+v: %q, want %q", c, got, c.want)
+		}
+	}
+}
+
 func TestPorts(t *testing.T) {
 	tcp, echo, gre := Packet{Protocol: 6}, Packet{Protocol: 1}, Packet{Protocol: 47}
 	for _, c := range []struct {

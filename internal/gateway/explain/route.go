@@ -157,7 +157,7 @@ func (w *walk) notes() {
 		w.note("%s: no address of this host: what is outside must route answers to it", strings.Join(strangers, ", "))
 	}
 	if g := w.e.Source; g.Rule != nil && !w.e.Untracked && (len(g.Addresses) > 1 || len(g.Addresses) == 1 && g.Addresses[0].First != g.Addresses[0].Last) {
-		w.note("if %s has a connection by this rule already, its address and port are used again where they are free", endpoint{w.packet.Src, w.packet.SrcPort})
+		w.note("if %s has a connection by this rule already, its address and %s are used again where they are free", endpoint{w.packet.Src, w.packet.SrcPort}, g.port())
 	}
 	for _, wait := range w.plan.Waiting {
 		w.note("%s has no effect: %s has no address", wait.Rule, wait.Interface)

@@ -34,8 +34,6 @@ type Options struct {
 	MaxEntries int64
 	// Top bounds the pools that are told; 0 is all.
 	Top int
-	// Foreign: other programs' rules are read too, which are thousands on some hosts.
-	Foreign bool
 }
 
 func (o Options) proc() string {
@@ -54,6 +52,8 @@ type Looker struct {
 	digest string
 	// drops are counted by rule; nil where nobody asked for it.
 	drops *dropCount
+	// others are other programs' chains.
+	others others
 }
 
 // New makes a Looker.
@@ -65,7 +65,7 @@ func (l *Looker) Entries(most int64) { l.o.MaxEntries = most }
 // Look tells the gateway's status. What cannot be read is missing, and Notes say why;
 // an error means that nothing could be told. Needs CAP_NET_ADMIN in the namespace.
 func (l *Looker) Look(ctx context.Context) (*status.Gateway, error) {
-	v := &view{o: &l.o, Gateway: &status.Gateway{Rules: []status.Rule{}}, plan: l.plan, digest: l.digest}
+	v := &view{o: &l.o, others: &l.others, Gateway: &status.Gateway{Rules: []status.Rule{}}, plan: l.plan, digest: l.digest}
 	state, err := l.o.Engines.Read(l.o.Netns, v.planOf)
 	if err != nil {
 		return nil, err
@@ -94,8 +94,9 @@ func (l *Looker) Look(ctx context.Context) (*status.Gateway, error) {
 // view is a look that is under way.
 type view struct {
 	*status.Gateway
-	o     *Options
-	state *gateway.State
+	o      *Options
+	others *others
+	state  *gateway.State
 	// at is when the counters were read; the connection table takes longer, and not
 	// always the same.
 	at time.Time

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"time"
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/gateway/status"
+	"github.com/natkit/natkit/internal/natrules"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune"
@@ -176,10 +178,8 @@ func (v *view) interfaces() {
 	if err := host.Forwarding(v.o.Netns, &facts); err != nil {
 		v.note("whether the host forwards is not known: %v", err)
 	}
-	if v.o.Foreign {
-		if facts.Foreign, err = host.Foreign(v.o.Netns); err != nil {
-			v.note("whether other programs' rules come first is not known: %v", err)
-		}
+	if facts.Foreign, err = v.others.read(v.o.Netns, v.at); err != nil {
+		v.note("whether other programs' rules come first is not known: %v", err)
 	}
 	v.NotForwarding, v.CutHairpins, v.Precedences = facts.NotForwarding(v.plan), cutHairpins(v.plan, v.host), facts.Precedences(v.plan)
 	there := map[string]bool{}
@@ -191,6 +191,30 @@ func (v *view) interfaces() {
 			v.Missing = append(v.Missing, name)
 		}
 	}
+}
+
+// others are other programs' chains, which are thousands of rules on some hosts: they are
+// read again when nf_tables has another generation of rules, and otherwise every
+// othersEvery, as those of iptables-legacy have none.
+type others struct {
+	chains     []gateway.Foreign
+	generation uint32
+	at         time.Time
+}
+
+const othersEvery = 30 * time.Second
+
+func (o *others) read(ns *netns.Handle, at time.Time) ([]gateway.Foreign, error) {
+	generation, err := natrules.Generation(ns)
+	if err == nil && generation == o.generation && !o.at.IsZero() && at.Sub(o.at) < othersEvery {
+		return o.chains, nil
+	}
+	chains, err := host.Foreign(ns)
+	*o = others{}
+	if err == nil {
+		*o = others{chains: chains, generation: generation, at: at}
+	}
+	return chains, err
 }
 
 // losses are the tracker's own counters.

@@ -85,10 +85,9 @@ func TestCutHairpinIsTold(t *testing.T) {
 func TestForeignRuleThatComesFirstIsTold(t *testing.T) {
 	w := newWorld(t)
 	w.apply(hairpinned, w.facts())
+	l := New(w.options()) // as with --watch
 	told := func() (all []string) {
-		o := w.options()
-		o.Foreign = true
-		now, err := New(o).Look(t.Context())
+		now, err := l.Look(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +106,11 @@ func TestForeignRuleThatComesFirstIsTold(t *testing.T) {
 	if all := told(); !slices.Equal(all, []string{"nat[1] dnat"}) {
 		t.Errorf("a rule with a set: %q", all)
 	}
-	if all := w.look().Precedences; len(all) > 0 {
-		t.Errorf("nobody asked for it: %+v", all)
+	if all := told(); len(all) != 1 {
+		t.Errorf("at the next look: %q", all)
+	}
+	w.run("nft", "delete table ip first")
+	if all := told(); len(all) > 0 {
+		t.Errorf("it is gone, and it tells of %q", all)
 	}
 }

@@ -2,6 +2,7 @@ package nft
 
 import (
 	"fmt"
+	"sync"
 
 	"github.com/natkit/natkit/internal/natrules"
 	"github.com/natkit/natkit/internal/netns"
@@ -48,6 +49,42 @@ type Counted struct {
 // Family is the family of natkit's table.
 const Family = natrules.GatewayFamily
 
+// intact is the table that was read or sealed last and is as natkit wrote it: it need not
+// be read again before somebody changes rules. Its Counts grow older.
+var intact struct {
+	sync.Mutex
+	ns    netns.ID
+	state State
+}
+
+// remember notes a state as intact, where it is.
+func remember(ns *netns.Handle, s State) {
+	id, err := netns.IDOf(ns)
+	if err != nil || id.Cookie == 0 || !s.Sealed || !s.Intact {
+		return
+	}
+	intact.Lock()
+	defer intact.Unlock()
+	intact.ns, intact.state = id, s
+}
+
+// remembered is the state that is intact; nil where it is another namespace's, or somebody
+// has changed rules since.
+func remembered(ns *netns.Handle) *State {
+	id, err := netns.IDOf(ns)
+	if err != nil || id.Cookie == 0 {
+		return nil
+	}
+	generation, err := natrules.Generation(ns)
+	intact.Lock()
+	defer intact.Unlock()
+	if err != nil || !intact.ns.Is(id) || intact.state.Generation != generation {
+		return nil
+	}
+	s := intact.state
+	return &s
+}
+
 // Read tells the state of natkit's table in a namespace (nil: this one). Needs
 // CAP_NET_ADMIN in that namespace.
 func Read(ns *netns.Handle) (*State, error) {
@@ -63,6 +100,7 @@ func Read(ns *netns.Handle) (*State, error) {
 	if len(s.changed) > 0 {
 		s.comments = commentsOf(t)
 	}
+	remember(ns, *s)
 	return s, nil
 }
 

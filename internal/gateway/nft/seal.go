@@ -62,8 +62,11 @@ func seal(ns *netns.Handle, written uint32) error {
 // of it by now: the seal tells. One that took its place has no use for it.
 func attach(ns *netns.Handle, messages []message, t *natrules.Table) error {
 	digest := marksOf(t).digest
-	for range attempts {
+	for try := range attempts {
 		err := transaction(ns, messages, t.Generation)
+		if try == 0 && err == nil {
+			remember(ns, State{Present: true, Generation: max(t.Generation+1, 1), Digest: digest, Sealed: true, Intact: true})
+		}
 		if !errors.Is(err, unix.ERESTART) {
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/nftables/expr"
 
+	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/natrules"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
@@ -152,4 +153,36 @@ func TestSealWhileOthersWrite(t *testing.T) {
 		}
 	}
 	t.Logf("of %d, %d were changed when they were read, %d have no seal", rounds, changed, unsealed)
+}
+
+// TestReadAgainWhereRulesChanged: what was just written is not read again, as 10,000 rules
+// take their time, unless somebody changed rules since, in that namespace.
+func TestReadAgainWhereRulesChanged(t *testing.T) {
+	testutil.NeedRoot(t)
+	ns, other := testutil.Namespace(t), testutil.Namespace(t)
+	if err := Apply(ns, killedPlan(0)); err != nil {
+		t.Fatal(err)
+	}
+	if id, err := netns.IDOf(ns); err != nil || id.Cookie == 0 {
+		t.Skipf("this kernel does not tell namespaces apart (Linux 5.14): %v", err)
+	}
+	digest := gateway.Digest(killedPlan(0))
+	if s := remembered(ns); s == nil || !s.Present || !s.Intact || s.Digest != digest || s.Generation != read(t, ns).Generation {
+		t.Errorf("after an apply: %+v", s)
+	}
+	if s, err := (Engine{}).Read(other, nil); err != nil || s.Present {
+		t.Errorf("another namespace: %+v, %v", s, err)
+	}
+	if err := intrude(ns); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := (Engine{}).Read(ns, nil); err != nil || s.Intact || len(s.Changes) != 1 || s.Digest != digest {
+		t.Errorf("after a change by hand: %+v, %v", s, err)
+	}
+	if err := Remove(ns); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := (Engine{}).Read(ns, nil); err != nil || s.Present {
+		t.Errorf("removed: %+v, %v", s, err)
+	}
 }

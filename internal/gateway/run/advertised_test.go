@@ -116,7 +116,7 @@ func TestPlanOfAdvertisements(t *testing.T) {
 	const accept = "net.ipv6.conf.eth0/7.accept_ra"
 	p := examplePlan(func(p *gateway.Plan) { p.IPv6 = true })
 	first := freshHost(func(now *Present) { now.Sysctls[accept], now.Advertised = "1", []string{accept} })
-	got, err := Plan(p, first, Origin)
+	got, err := Plan(p, gateway.Digest(p), first, Origin)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +141,7 @@ func TestPlanOfAdvertisements(t *testing.T) {
 		now.Held = map[string]bool{Forward4: true, Forward6: true, accept: true}
 		now.Original = map[string]string{Forward4: "0", Forward6: "0", accept: "1"}
 	})
-	if got, err = Plan(without, router, Origin); err != nil {
+	if got, err = Plan(without, gateway.Digest(without), router, Origin); err != nil {
 		t.Fatal(err)
 	}
 	want = []string{"sysctl net.ipv6.conf.all.forwarding 1 → 0", "sysctl " + accept + " 2 → 1"}

@@ -98,10 +98,10 @@ func (h Host) Prepare(ctx context.Context, w Wish) (*Ready, error) {
 	if r.InForce, err = h.replaceable(now.Value, state, w.Overwrite); err != nil {
 		return r, err
 	}
-	if r.Prepared, err = Plan(r.Gateway, now, w.Origin); err != nil {
+	r.Digest = gateway.Digest(r.Gateway)
+	if r.Prepared, err = Plan(r.Gateway, r.Digest, now, w.Origin); err != nil {
 		return r, err
 	}
-	r.Digest = gateway.Digest(r.Gateway)
 	if err := h.persist(r, w); err != nil || len(r.Plan.Changes) > 0 {
 		return r, err
 	}
@@ -237,7 +237,7 @@ func (h Host) keepFile(digest string) error {
 // first rules of NAT came too late for, and then forgets plans that nobody needs any more.
 // confirm is as in apply.Options. With an error and what was applied, it is in force.
 func (r *Ready) Apply(ctx context.Context, confirm time.Duration) (applied *apply.Applied, err error) {
-	if confirm > 0 {
+	if confirm > 0 && r.InForce == nil {
 		if _, err := r.host.kept(r.Before); err != nil {
 			return nil, fmt.Errorf("%w: nothing would be undone without a confirmation; apply it without --confirm, or 'natkit gateway undo' first", err)
 		}
@@ -249,6 +249,12 @@ func (r *Ready) Apply(ctx context.Context, confirm time.Duration) (applied *appl
 	opt.Confirm, opt.Persist, opt.Lifeline = confirm, false, false
 	// A service that is killed is started again, and cleans; it may start no others.
 	opt.Guarded = r.Plan.Origin != OriginService
+	if ctx.Err() == nil && !opt.Guarded {
+		// A stop of the service leaves rules in force, the old ones or the new ones: what
+		// has begun ends, in less than a manager waits.
+		ctx = context.WithoutCancel(ctx)
+	}
+	opt.Plans = map[string]*gateway.Plan{r.Digest: r.Gateway}
 	err = r.host.do(func() error {
 		applied, err = apply.Apply(ctx, r.Plan, opt)
 		return err

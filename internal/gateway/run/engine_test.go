@@ -1,11 +1,16 @@
 package run
 
 import (
+	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 
+	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/gateway/engine/fake"
+	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/tune"
 )
 
@@ -64,4 +69,48 @@ func TestEngineOfALaterVersion(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	w.want(tune.GatewayNone)
+}
+
+// stopping is an engine that is told to end as it has put rules in force: a service manager
+// stops what it has just started.
+type stopping struct {
+	*fake.Engine
+	stop func()
+}
+
+func (e stopping) Apply(ns *netns.Handle, p *gateway.Plan) error {
+	defer e.stop()
+	return e.Engine.Apply(ns, p)
+}
+
+// TestServiceStoppedAsItBegins: a stop leaves the rules in force, also one that comes while
+// the service applies: what has begun is done whole, and is not taken back. One that comes
+// before leaves all as it was.
+func TestServiceStoppedAsItBegins(t *testing.T) {
+	w := newWorld(t)
+	ctx, stop := context.WithCancel(t.Context())
+	w.Host.Apply.Engines = engine.Set{stopping{&fake.Engine{}, stop}}
+	file := filepath.Join(t.TempDir(), "gateway.yaml")
+	if err := os.WriteFile(file, []byte(masqueradeText), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s := Service{Host: w.Host, File: file, Log: func(string) {}, Getenv: func(string) string { return "" }}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if err := s.Run(ended); err != nil {
+		t.Errorf("stopped before: %v", err)
+	}
+	w.want(tune.GatewayNone)
+	w.wantSysctl(Forward4, "0")
+	if err := s.Run(ctx); err != nil || ctx.Err() == nil {
+		t.Errorf("stopped meanwhile: %v, %v", err, ctx.Err())
+	}
+	if p, err := w.InForce(); err != nil || p == nil {
+		t.Errorf("in force: %+v, %v", p, err)
+	}
+	w.wantSysctl(Forward4, "1")
+	open, err := w.Transactions()
+	if err != nil || len(open) != 1 || !open[0].Complete {
+		t.Errorf("%+v, %v", open, err)
+	}
 }

@@ -170,6 +170,31 @@ func (h Host) Transactions() ([]*journal.Transaction, error) {
 	return ours, err
 }
 
+// Expired is the newest transaction of this boot that changed the gateway of the namespace,
+// where it was undone because nobody confirmed it; nil otherwise.
+func (h Host) Expired() (*journal.Transaction, error) {
+	here, err := h.id()
+	if err != nil {
+		return nil, err
+	}
+	all, _, err := h.Apply.Journal.List()
+	if err != nil || len(all) == 0 {
+		return nil, err
+	}
+	boot, err := journal.ReadBootID(h.proc())
+	for _, tx := range slices.Backward(all) {
+		ours := slices.ContainsFunc(tx.Changes, func(c journal.Change) bool { return c.Kind == tune.Gateway && tx.In(c).Is(here) })
+		if !ours || tx.BootID != boot {
+			continue
+		}
+		if tx.Confirm == nil || !tx.Confirm.Expired || !tx.Finished() {
+			tx = nil
+		}
+		return tx, err
+	}
+	return nil, err
+}
+
 // changesGateway tells whether a transaction has an open change of the namespace's
 // rules, or of the configuration that they have after a boot.
 func changesGateway(tx *journal.Transaction, here netns.ID) bool {

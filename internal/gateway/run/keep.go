@@ -26,6 +26,9 @@ func (k *keeper) apply(ctx context.Context, text []byte, reason string) error {
 	if err != nil {
 		return err
 	}
+	if reason == addressesChanged && k.plan != nil && r.Before == tune.GatewayNone && k.undoAtWork(ctx) {
+		return nil
+	}
 	if len(r.Changed) > 0 {
 		k.log("rules that somebody changed by hand are replaced: %s", strings.Join(r.Changed, "; "))
 	}

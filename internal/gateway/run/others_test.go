@@ -70,7 +70,8 @@ func TestServiceMissesItsRules(t *testing.T) {
 	if err := w.Apply.Engines.Remove(w.ns); err != nil { // as an undo does
 		t.Fatal(err)
 	}
-	time.Sleep(200 * time.Millisecond) // four looks of the service, which has to wait
+	w.ip("ip addr add 192.168.0.10/24 dev lan0") // nor does an address that comes meanwhile bring them back
+	time.Sleep(2 * settle)                       // several looks of the service, which has to wait
 	open[0].Changes[0].State, open[0].Changes[1].State = journal.Undone, journal.Undone
 	if err := w.Apply.Journal.Save(open[0]); err != nil {
 		t.Fatal(err)

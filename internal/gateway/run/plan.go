@@ -64,16 +64,16 @@ type Prepared struct {
 	lasting []tune.Change
 }
 
-// Plan makes the changes that put a gateway plan in force: the connection table
+// Plan makes the changes that put a gateway plan, of a digest, in force: the connection table
 // first, so that its size and counters are there when connections come; then the
 // rules in one transaction; forwarding last: a packet that is forwarded before its
 // rules are there is tracked without a translation, and so its connection stays.
 // An undo goes backwards. There is no change where all is as it should be.
-func Plan(p *gateway.Plan, now Present, origin string) (Prepared, error) {
+func Plan(p *gateway.Plan, digest string, now Present, origin string) (Prepared, error) {
 	c := collector{now: now}
 	c.turn(Accounting, on, p.Accounting, "packets and bytes are counted for each connection, from its start")
 	c.sizing(p.Expect)
-	if err := c.rules(p); err != nil {
+	if err := c.rules(p, digest); err != nil {
 		return Prepared{}, err
 	}
 	c.turn(Forward4, on, p.IPv4, "the host forwards IPv4 packets")
@@ -147,8 +147,7 @@ func (c *collector) number(name string, value int64, why string) {
 }
 
 // rules puts the plan in the place of what is in force.
-func (c *collector) rules(p *gateway.Plan) error {
-	after := gateway.Digest(p)
+func (c *collector) rules(p *gateway.Plan, after string) error {
 	target := tune.GatewayTarget(c.now.Netns)
 	change := tune.Change{Kind: tune.Gateway, Target: target, Before: c.now.Value, After: after,
 		Why:  summary(p) + ", in one transaction: all of it or nothing",

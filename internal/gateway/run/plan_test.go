@@ -104,7 +104,7 @@ func TestPlanInOrder(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			got, err := Plan(p, c.now, Origin)
+			got, err := Plan(p, gateway.Digest(p), c.now, Origin)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -150,7 +150,7 @@ func TestPlanOverAnother(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			got, err := Plan(p, c.now, Origin)
+			got, err := Plan(p, gateway.Digest(p), c.now, Origin)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -159,14 +159,14 @@ func TestPlanOverAnother(t *testing.T) {
 			}
 		})
 	}
-	if _, err := Plan(p, freshHost(func(n *Present) { n.Value = tune.GatewayForeign }), Origin); err == nil {
+	if _, err := Plan(p, gateway.Digest(p), freshHost(func(n *Present) { n.Value = tune.GatewayForeign }), Origin); err == nil {
 		t.Error("a table of another program is overwritten")
 	}
 }
 
 func TestDurableKeepsForwardingOut(t *testing.T) {
 	p := examplePlan(func(p *gateway.Plan) { p.Accounting, p.Expect = true, gateway.Expect{Flows: 800000} })
-	got, err := Plan(p, freshHost(nil), Origin)
+	got, err := Plan(p, gateway.Digest(p), freshHost(nil), Origin)
 	if err != nil {
 		t.Fatal(err)
 	}

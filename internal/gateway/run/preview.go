@@ -71,7 +71,7 @@ func (h Host) preview(ctx context.Context, v *Preview, w Wish) error {
 	if now.Value == tune.GatewayForeign {
 		return nil // Plan has no changes for that
 	}
-	v.Prepared, err = Plan(v.Gateway, now, w.Origin)
+	v.Prepared, err = Plan(v.Gateway, gateway.Digest(v.Gateway), now, w.Origin)
 	return err
 }
 

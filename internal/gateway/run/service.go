@@ -3,6 +3,7 @@ package run
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -74,7 +75,10 @@ func (s *Service) Run(ctx context.Context) error {
 	if err != nil {
 		k.log("%v; whether the rules are there is looked at every %s", err, k.look())
 	}
-	if err := k.begin(ctx); err != nil {
+	if err := k.begin(ctx); errors.Is(err, context.Canceled) {
+		k.log("stopped before anything was changed: what was in force stays")
+		return nil
+	} else if err != nil {
 		return err
 	}
 	k.tell(wordReady)

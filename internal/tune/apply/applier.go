@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/gateway/store"
 	"github.com/natkit/natkit/internal/privilege"
@@ -38,14 +39,14 @@ type Applier interface {
 }
 
 // standard are the kinds that natkit knows, on the given roots.
-func standard(procRoot, root string, plans *store.Store, engines engine.Set) map[tune.Kind]Applier {
+func standard(procRoot, root string, plans *store.Store, engines engine.Set, atHand map[string]*gateway.Plan) map[tune.Kind]Applier {
 	return map[tune.Kind]Applier{
 		tune.Sysctl:       sysctls{procRoot},
 		tune.SysctlConf:   confFile{tune.SysctlConf, root},
 		tune.ModulesLoad:  confFile{tune.ModulesLoad, root},
 		tune.ModuleOption: confFile{tune.ModuleOption, root},
 		tune.NATRule:      natRules{},
-		tune.Gateway:      gateways{plans, engines},
+		tune.Gateway:      gateways{plans, engines, atHand},
 		tune.GatewayFile:  gatewayFile{root, plans},
 	}
 }

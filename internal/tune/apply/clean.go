@@ -49,5 +49,6 @@ func abandoned(tx *journal.Transaction, view journal.View) error {
 	if !view.Status(tx).Abandoned() {
 		return errMeanwhile
 	}
+	expire(tx)
 	return nil
 }

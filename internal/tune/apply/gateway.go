@@ -21,6 +21,14 @@ import (
 type gateways struct {
 	store   *store.Store
 	engines engine.Set
+	atHand  map[string]*gateway.Plan
+}
+
+func (g gateways) plan(digest string) (*gateway.Plan, error) {
+	if p := g.atHand[digest]; p != nil {
+		return p, nil
+	}
+	return g.store.Get(digest)
 }
 
 // Read tells what is in force: none, the plan it was made for, that plan and
@@ -81,7 +89,7 @@ var ErrChanged = errors.New("somebody changed the rules since natkit wrote them"
 func (g gateways) Kept(target string) error {
 	return inNamespace(target, func(ns *netns.Handle) error {
 		state, err := g.engines.Read(ns, func(digest string) *gateway.Plan {
-			p, _ := g.store.Get(digest)
+			p, _ := g.plan(digest)
 			return p
 		})
 		switch {
@@ -111,7 +119,7 @@ func (g gateways) Restorable(_, before string) error {
 	if digest == "" {
 		return nil
 	}
-	if _, err := g.store.Get(digest); err != nil {
+	if _, err := g.plan(digest); err != nil {
 		// Not that error itself: it says that the rules are gone.
 		return fmt.Errorf("the rules before it cannot be put back: %v; 'natkit gateway apply FILE' puts others in force", err)
 	}
@@ -124,7 +132,7 @@ func (g gateways) Write(target, value string) error {
 			return g.engines.Remove(ns)
 		}
 		digest, _ := tune.GatewayDigest(value)
-		plan, err := g.store.Get(digest)
+		plan, err := g.plan(digest)
 		if errors.Is(err, fs.ErrNotExist) {
 			// Not that error itself: it says that the table is gone.
 			return fmt.Errorf("gateway: the plan that is to be put in force again is missing: %v; 'natkit gateway apply FILE' puts another one in force", err)

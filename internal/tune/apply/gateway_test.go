@@ -58,7 +58,7 @@ func gatewayChange(ns *netns.Handle, before, after string) tune.Change {
 // The namespace is another than the one that natkit runs in, and is found by the target.
 func TestGatewayElsewhere(t *testing.T) {
 	ns, opt, digests := gatewayHost(t)
-	applier := standard("/proc", opt.Root, opt.store(), nil)[tune.Gateway]
+	applier := standard("/proc", opt.Root, opt.store(), nil, nil)[tune.Gateway]
 	target := tune.GatewayTarget(ns.Inode())
 	want := func(value string) {
 		t.Helper()
@@ -85,6 +85,15 @@ func TestGatewayWithoutItsPlan(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "is missing") || !strings.Contains(err.Error(), "as it was") {
 		t.Errorf("%v", err)
 	}
+}
+
+// A plan that is at hand is not read back from the store.
+func TestGatewayWithItsPlanAtHand(t *testing.T) {
+	ns, opt, _ := gatewayHost(t)
+	p := gatewayPlan(t, "172.16.0.0/12")
+	digest := gateway.Digest(p)
+	opt.Plans = map[string]*gateway.Plan{digest: p}
+	mustApply(t, plan(gatewayChange(ns, tune.GatewayNone, digest)), opt)
 }
 
 // From another namespace, rules and sysctls go back together: without the rules, a host

@@ -153,12 +153,20 @@ func (w *watch) undo() int {
 	return 1
 }
 
+// expire notes that a transaction is undone because nobody confirmed it.
+func expire(tx *journal.Transaction) {
+	if tx.Complete && tx.Unconfirmed() {
+		tx.Confirm.Expired = true
+	}
+}
+
 func (w *watch) tryUndo() error {
 	tx, err := undoOwn(w.last, w.opt, func(tx *journal.Transaction) error {
 		stays := tx.Complete && !tx.Lifeline && tx.Confirm == nil // all was written before the owner died
 		if tx.Finished() || stays || tx.Confirm != nil && tx.Confirm.Confirmed {
 			return errMeanwhile
 		}
+		expire(tx)
 		return nil
 	})
 	if errors.Is(err, errMeanwhile) || tx != nil && tx.Finished() {

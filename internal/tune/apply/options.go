@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/gateway/store"
 	"github.com/natkit/natkit/internal/tune"
@@ -40,6 +41,9 @@ type Options struct {
 	Clock journal.Clock
 	// Engines put gateways in force; nil stands for those of this version.
 	Engines engine.Set
+	// Plans are gateway plans by digest that need not be read from the store, though they
+	// are there.
+	Plans map[string]*gateway.Plan
 	// Appliers replaces the standard ones where not nil.
 	Appliers map[tune.Kind]Applier
 }
@@ -51,7 +55,7 @@ func (o Options) withDefaults() Options {
 		o.Clock = journal.SystemClock{}
 	}
 	if o.Appliers == nil {
-		o.Appliers = standard(o.ProcRoot, o.Root, o.store(), o.Engines)
+		o.Appliers = standard(o.ProcRoot, o.Root, o.store(), o.Engines, o.Plans)
 	}
 	return o
 }

@@ -68,6 +68,8 @@ type Confirm struct {
 	BoottimeNS int64     `json:"deadline_boottime_ns"`
 	DeadlineAt time.Time `json:"deadline_at"`
 	Confirmed  bool      `json:"confirmed"`
+	// Expired: it was undone because nobody confirmed it in time.
+	Expired bool `json:"expired,omitempty"`
 }
 
 // Transaction is one plan on its way through a host.
