@@ -137,12 +137,10 @@ func lockHost(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) > 0 && !roomOnly {
 		ts.Fatalf("usage: lockhost [room]")
 	}
-	tb := ts.Value(testKey{}).(testing.TB)
+	testutil.LockHost(ts.Value(testKey{}).(testing.TB))
 	if roomOnly {
-		testutil.ShareHost(tb)
 		return
 	}
-	testutil.LockHost(tb)
 	// Scripts that lock the host lower its limit; not where that would hurt.
 	if name, entries, err := dump.Busiest(); err != nil || entries > 1000 {
 		ts.Fatalf("not touching this host's limit: network namespace %s tracks %d connections (%v)", name, entries, err)

@@ -29,7 +29,7 @@ const (
 func TestSimulationPredictsLab(t *testing.T) {
 	testutil.NeedRoot(t)
 	testutil.NeedProgram(t, "nginx")
-	testutil.ShareHost(t) // others that change the maximum would end the lab
+	testutil.LockHost(t) // others that change the maximum would end the lab
 	timeout := testutil.Patience(2 * time.Second)
 	predicted := predictedRejects(t, timeout)
 	sum, off := 0.0, 1.0
