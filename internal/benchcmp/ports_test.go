@@ -13,7 +13,7 @@ func TestPortChance(t *testing.T) {
 	testutil.NeedRoot(t)
 	testutil.NeedProgram(t, "nft")
 	// Too few buckets refuse connections, too.
-	testutil.LockHost(t)
+	testutil.ShareHost(t)
 	for _, p := range portPoints {
 		flows := max(4*p.batch(), 200)
 		t.Run(p.name, func(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 // TestDeleteAsks answers the question of conntrack delete at a terminal.
 func TestDeleteAsks(t *testing.T) {
 	testutil.NeedRoot(t)
-	testutil.LockHost(t) // other tests shorten the hash table, which takes no entries then
+	testutil.ShareHost(t) // other tests shorten the hash table, which takes no entries then
 	ns, err := netns.New(t.Name())
 	if err != nil {
 		t.Fatal(err)

@@ -40,6 +40,7 @@ func fillPorts(t *testing.T, ns *netns.Handle, first, n int) {
 // same, by the messages of its tables.
 func TestPortsInRecordingAndBundle(t *testing.T) {
 	ns := testutil.Namespace(t)
+	testutil.ShareHost(t)
 	fillPorts(t, ns, 1024, 20000)
 	var bundle bytes.Buffer
 	added := false
@@ -75,6 +76,7 @@ func TestPortsInRecordingAndBundle(t *testing.T) {
 // What was cut short is scaled, and tells no chance.
 func TestPortsOfSampledTable(t *testing.T) {
 	ns := testutil.Namespace(t)
+	testutil.ShareHost(t)
 	fillPorts(t, ns, 1024, 20000)
 	s, err := Read(t.Context(), Options{Netns: ns, MaxEntries: 5000})
 	if err != nil {

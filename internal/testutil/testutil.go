@@ -55,16 +55,29 @@ func NeedProgram(t testing.TB, name string) string {
 	return path
 }
 
-// LockHost keeps tests that change or depend on host-wide values (nf_conntrack_max)
-// apart from each other, across packages and processes, until the test ends.
+// LockHost keeps a test that changes a host-wide value (nf_conntrack_max), or that measures
+// the host, apart from all that take LockHost or ShareHost, across packages and processes,
+// until the test ends.
 func LockHost(t testing.TB) {
+	t.Helper()
+	lockHost(t, unix.LOCK_EX)
+}
+
+// ShareHost keeps those away that take LockHost, until the test ends: the host's limits have
+// room for what the test makes.
+func ShareHost(t testing.TB) {
+	t.Helper()
+	lockHost(t, unix.LOCK_SH)
+}
+
+func lockHost(t testing.TB, how int) {
 	t.Helper()
 	f, err := os.OpenFile("/run/lock/natkit-test.lock", os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		t.Fatalf("lock the host for a test: %v", err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+	t.Cleanup(func() { f.Close() })
+	if err := unix.Flock(int(f.Fd()), how); err != nil {
 		t.Fatalf("lock the host for a test: %v", err)
 	}
-	t.Cleanup(func() { f.Close() })
 }

@@ -2,10 +2,12 @@ package pktgen
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
 	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 // TestPacketsAreExact sends numbers of packets that divide by nothing: fewer than
@@ -42,11 +44,20 @@ func TestPacketsAreExact(t *testing.T) {
 
 func mustSend(t testing.TB, n *network, cfg packet.Config) *packet.Result {
 	t.Helper()
+	needCPUs(t, cfg.Workers)
 	r, err := send(t, n, cfg, &Port{n.gateway, "eth0"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// needCPUs skips a test of several workers where each has no CPU of its own.
+func needCPUs(t testing.TB, workers int) {
+	t.Helper()
+	if have := runtime.NumCPU(); have < workers {
+		testutil.Impossible(t, fmt.Sprintf("needs %d CPUs, this process may run on %d", workers, have))
+	}
 }
 
 // TestPacedRunsKeepTheSchedule never allows more packets than the schedule has, nor ends

@@ -32,6 +32,7 @@ func vethQueues(t testing.TB, a, b *netns.Handle, name string, queues int) {
 // TestSeveralQueues has two CPUs send, and as many receive where there is a queue for
 // each.
 func TestSeveralQueues(t *testing.T) {
+	needCPUs(t, 2)
 	n := newNetwork(t)
 	vethQueues(t, n.client, n.gateway, "wide0", 2)
 	address(t, n.client, "wide0", "203.0.113.1/30")

@@ -23,7 +23,7 @@ import (
 // mixed is a table with entries of every kind that a filter tells apart.
 func mixed(t testing.TB, ns *netns.Handle) {
 	t.Helper()
-	testutil.LockHost(t) // the limit must have room
+	testutil.ShareHost(t)
 	fill(t, ns, 0, 300, nil)
 	fill(t, ns, 1000, 200, func(e *conntrack.Entry) {
 		e.Reply = e.Orig.Mirror()
@@ -270,7 +270,7 @@ func TestEachStops(t *testing.T) {
 // the time must be in every dump.
 func TestChangingTable(t *testing.T) {
 	ns := testutil.Namespace(t)
-	testutil.LockHost(t)
+	testutil.ShareHost(t)
 	const stay, come, dumps = 3000, 1000, 4
 	fill(t, ns, 0, stay, func(e *conntrack.Entry) { e.Mark = 1 })
 	ctx, cancel := context.WithCancel(t.Context())

@@ -90,7 +90,7 @@ func (h *heard) count() int {
 
 func TestWatch(t *testing.T) {
 	ns := testutil.Namespace(t)
-	testutil.LockHost(t)
+	testutil.ShareHost(t)
 	var all, ends heard
 	stop := watching(t, ns, WatchOptions{Kinds: AllEvents, Filter: &match.Filter{Mark: testMark, MarkMask: ^uint32(0)}, Remember: 1000}, all.take)
 	stopEnds := watching(t, ns, WatchOptions{Kinds: DestroyEvents}, ends.take)
@@ -118,7 +118,7 @@ func TestWatch(t *testing.T) {
 // holds; afterwards every entry's beginning and end must have been told once.
 func TestWatchRepairs(t *testing.T) {
 	ns := testutil.Namespace(t)
-	testutil.LockHost(t)
+	testutil.ShareHost(t)
 	setEvents(t, ns, "1")    // those before have no events by the value 2
 	fill(t, ns, 0, 300, nil) // these are there before
 	var h heard
@@ -172,7 +172,7 @@ func TestWatchRepairs(t *testing.T) {
 
 func TestWatchWithoutMemory(t *testing.T) {
 	ns := testutil.Namespace(t)
-	testutil.LockHost(t)
+	testutil.ShareHost(t)
 	var mu sync.Mutex
 	var gaps []Gap
 	blocked, resume := make(chan struct{}), make(chan struct{})

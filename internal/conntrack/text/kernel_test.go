@@ -268,7 +268,7 @@ func tool(t *testing.T, ns *netns.Handle, args ...string) []byte {
 // TestSameAsTheTool compares, entry for entry, on one table.
 func TestSameAsTheTool(t *testing.T) {
 	ns := testutil.Namespace(t)
-	testutil.LockHost(t) // the limit must have room
+	testutil.ShareHost(t)
 	within(t, ns, func() error {
 		return errors.Join(setting("nf_conntrack_acct", "1"), setting("nf_conntrack_timestamp", "1"),
 			setting("nf_conntrack_udp_timeout", "3000")) // longer than the test takes on a slow machine
@@ -301,7 +301,7 @@ func TestLabelsAreSameAsTheTool(t *testing.T) {
 	testutil.NeedRoot(t)
 	testutil.NeedFeature(t, testutil.OwnMounts)
 	ns := testutil.Namespace(t)
-	testutil.LockHost(t)
+	testutil.ShareHost(t)
 	traffic(t, ns) // the kernel keeps labels where a rule needs them
 	for _, e := range variants() {
 		add(t, ns, e)
@@ -388,7 +388,7 @@ func sameAsRead(want, got *conntrack.Entry) error {
 func TestReadsProc(t *testing.T) {
 	testutil.NeedFeature(t, testutil.ConntrackProcfs)
 	ns := testutil.Namespace(t)
-	testutil.LockHost(t)
+	testutil.ShareHost(t)
 	within(t, ns, func() error { return setting("nf_conntrack_acct", "1") })
 	fillByHand(t, ns)
 	var list []byte

@@ -21,19 +21,26 @@ func TestServiceHearsOfAFlush(t *testing.T) {
 	s.end()
 	s.begin(func(s *Service) { s.Look = time.Hour })
 	digest := s.value()
-	for i := range mostQuick {
-		began := time.Now()
+	count := func(word string) int { return strings.Count(s.said(), word) }
+	const again = "again and again"
+	// An address that is news to the service may put the rules back before what the kernel
+	// told does, and is not counted.
+	for flushes := 0; count(again) == 0 && flushes < 10*mostQuick; flushes++ {
+		before := count(" in force as ")
 		w.ip("nft flush ruleset")
 		within(t, 20*time.Second, "the rules again", func() bool { return s.value() == digest }) // before the usual look
-		t.Logf("without rules for %v", time.Since(began))
-		within(t, 20*time.Second, "the log of it", func() bool { return strings.Count(s.said(), "rules removed: ") == i+1 })
+		within(t, 20*time.Second, "the log of it", func() bool { return count(" in force as ") > before })
 	}
-	s.waitSaid("again and again")
+	s.waitSaid(again)
+	removed := count("rules removed: ")
+	if removed < mostQuick {
+		t.Errorf("gives way after %d times", removed)
+	}
 	w.ip("nft flush ruleset")
 	s.reload <- unix.SIGHUP // comes behind what the kernel told before
 	within(t, 30*time.Second, "reloaded", func() bool { return s.told(wordReady) == 2 })
-	if n := strings.Count(s.said(), "rules removed: "); n != mostQuick {
-		t.Errorf("put in force again %d times", n)
+	if n := count("rules removed: "); n != removed {
+		t.Errorf("put in force again %d times, the last one after it gave way", n)
 	}
 	w.ip("nft add table ip others")
 	w.ip("nft delete table ip others") // what is not natkit's is nothing to it

@@ -267,7 +267,7 @@ table bridge t {
 }
 
 func TestFillIsExactAndGoesAway(t *testing.T) {
-	testutil.LockHost(t)
+	testutil.ShareHost(t)
 	l := up(t, lab.Overrides{})
 	withServer(t, l, Builtin)
 	setNAT(t, l, "fault")
@@ -298,7 +298,7 @@ func TestFillIsExactAndGoesAway(t *testing.T) {
 
 // TestFillOfAnotherMix replaces a fill by one of another mix, and of another seed.
 func TestFillOfAnotherMix(t *testing.T) {
-	testutil.LockHost(t)
+	testutil.ShareHost(t)
 	l := up(t, lab.Overrides{})
 	for _, f := range []lab.Fill{{Mix: "gateway"}, {Mix: "gateway", Seed: 1}, {Mix: "syn-flood"}, {}} {
 		f.Node, f.Free = "gateway", 1

@@ -89,7 +89,7 @@ func table(t *testing.T, ns *netns.Handle) map[conntrack.Tuple]conntrack.Entry {
 // TestKernelHoldsWhatTheMixSays compares the table with the entries that were to
 // be made: tuples, states, timeouts, and the bits of NAT.
 func TestKernelHoldsWhatTheMixSays(t *testing.T) {
-	testutil.LockHost(t) // the limit must have room
+	testutil.ShareHost(t)
 	for _, m := range lab.Mixes() {
 		t.Run(m.Name, func(t *testing.T) {
 			ns := testutil.Namespace(t)
@@ -150,7 +150,7 @@ func TestOtherProtocols(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	testutil.LockHost(t)
+	testutil.ShareHost(t)
 	ns := testutil.Namespace(t)
 	f := start(t, Options{Netns: ns, Where: "test", Mix: m, Seed: 5, Target: some, Dir: t.TempDir()})
 	compareTable(t, m.Filler(5, f.Mark), table(t, ns), 5)
@@ -160,7 +160,7 @@ func TestOtherProtocols(t *testing.T) {
 }
 
 func TestRemoveLeavesOthers(t *testing.T) {
-	testutil.LockHost(t)
+	testutil.ShareHost(t)
 	ns := testutil.Namespace(t)
 	foreign(t, ns, 10, 0)
 	dir := t.TempDir()
@@ -199,7 +199,7 @@ func wantNoRecords(t *testing.T, dir string) {
 
 // TestMarksOfOthersAreAvoided: an entry that is not a fill's has a fill's mark.
 func TestMarksOfOthersAreAvoided(t *testing.T) {
-	testutil.LockHost(t)
+	testutil.ShareHost(t)
 	ns := testutil.Namespace(t)
 	foreign(t, ns, 3, lab.FillMark+1)
 	f := start(t, options(t, ns, "established", 100))
@@ -219,7 +219,7 @@ func TestExpiredEntriesAreNoError(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	testutil.LockHost(t)
+	testutil.ShareHost(t)
 	ns := testutil.Namespace(t)
 	f := start(t, Options{Netns: ns, Where: "test", Mix: m, Target: 1000, Dir: t.TempDir()})
 	for deadline := time.Now().Add(testutil.Patience(time.Minute)); ; {
@@ -281,7 +281,7 @@ func TestFailuresLeaveNothing(t *testing.T) {
 }
 
 func TestInterruptedRemovesWhatItMade(t *testing.T) {
-	testutil.LockHost(t)
+	testutil.ShareHost(t)
 	ns := testutil.Namespace(t)
 	foreign(t, ns, 3, 0)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -60,7 +60,7 @@ func TestKilledIsCleaned(t *testing.T) {
 	for _, mode := range []string{"standing", "midway"} {
 		t.Run(mode, func(t *testing.T) {
 			testutil.NeedRoot(t)
-			testutil.LockHost(t)
+			testutil.ShareHost(t)
 			ns := testutil.Namespace(t)
 			foreign(t, ns, 3, 0)
 			killed(t, ns, mode)
@@ -120,7 +120,7 @@ func killed(t *testing.T, ns *netns.Handle, mode string) {
 }
 
 func TestCleanOfWhatIsGone(t *testing.T) {
-	testutil.LockHost(t)
+	testutil.ShareHost(t)
 	ns := testutil.Namespace(t)
 	o := options(t, ns, "established", 100)
 	o.Keep = true
@@ -164,7 +164,7 @@ func TestCleanOfWhatIsGone(t *testing.T) {
 // TestCleanOfAnothersNumber: a namespace that came later has the number of one that is
 // gone. Entries there are not the fill's, whatever their mark.
 func TestCleanOfAnothersNumber(t *testing.T) {
-	testutil.LockHost(t)
+	testutil.ShareHost(t)
 	ns := testutil.Namespace(t)
 	o := options(t, ns, "established", 100)
 	o.Keep = true

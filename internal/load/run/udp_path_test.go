@@ -35,6 +35,7 @@ func newUDPPath(t *testing.T) udpPath {
 	t.Helper()
 	testutil.NeedRoot(t)
 	testutil.NeedFeature(t, testutil.IPv6)
+	testutil.ShareHost(t) // where the gateway tracks, each flow is an entry
 	ip := testutil.NeedProgram(t, "ip")
 	p := udpPath{newTestNetns(t, "client"), newTestNetns(t, "gateway"), newTestNetns(t, "server")}
 	connect(t, p.client, p.gateway, "client")
