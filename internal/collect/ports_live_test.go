@@ -3,6 +3,7 @@ package collect
 import (
 	"bytes"
 	"context"
+	"math"
 	"net/netip"
 	"testing"
 	"time"
@@ -60,7 +61,7 @@ func TestPortsInRecordingAndBundle(t *testing.T) {
 		t.Fatalf("first: %+v (%s)", first, rec.First().PartError("ports"))
 	}
 	p := last.Pools[0]
-	if p.Used != 20500 || !p.RateKnown || p.NewPerSecond < 100 || p.SecondsLeft < 0 || !p.Known || p.FailsIfTaken <= 0 ||
+	if p.Used != 20500 || !p.RateKnown || math.Round(p.NewPerSecond*last.Seconds) != 500 || p.SecondsLeft < 0 || !p.Known || p.FailsIfTaken <= 0 ||
 		len(p.Users) != 1 || p.Users[0] != (snapshot.Talker{Who: "198.18.0.2", Entries: 20500}) {
 		t.Errorf("last: %+v", p)
 	}
