@@ -51,13 +51,30 @@ func TestConnectionsMeanwhileAreNotEvicted(t *testing.T) {
 		}
 	}
 	f := start(t, o)
-	if !came || f.Table.Entries != limit || f.Made != limit-2*each {
+	if !came || f.Made < limit-2*each || f.Table.Entries > limit {
 		t.Errorf("made %d, the table holds %d; want %d beside %d of others", f.Made, f.Table.Entries, limit-2*each, 2*each)
 	}
 	if removed, err := f.Remove(t.Context()); err != nil || removed.Entries != f.Made {
 		t.Errorf("removed %+v of %d, error %v", removed, f.Made, err)
 	}
-	if got := count(t, ns); got != 2*each {
-		t.Errorf("%d entries of others are left of %d", got, 2*each)
+	// From 95 % of the limit on the kernel's own sweep, which may come any time, removes
+	// such queries and does not count them (gc_worker, net/netfilter/nf_conntrack_core.c).
+	if left := count(t, ns); left+f.Made > limit {
+		t.Errorf("made %d beside %d of others where %d have room", f.Made, left, limit)
 	}
+	if evicted := earlyDrops(t, ns); evicted != 0 {
+		t.Errorf("%d entries of others were evicted", evicted)
+	}
+}
+
+func earlyDrops(t *testing.T, ns *netns.Handle) (n uint64) {
+	t.Helper()
+	cpus, err := dump.Stats(ns)
+	if err != nil || len(cpus) == 0 {
+		t.Fatalf("counters of %d CPUs, error %v", len(cpus), err)
+	}
+	for _, cpu := range cpus {
+		n += cpu["early_drop"]
+	}
+	return n
 }
