@@ -95,6 +95,7 @@ var ofThisHost = []string{"conf", "nf_conntrack_acct", "nf_conntrack_max", "nf_c
 func TestSysctlOfNewNamespace(t *testing.T) {
 	testutil.NeedRoot(t)
 	testutil.NeedProgram(t, "ip")
+	testutil.NeedProgram(t, "nsenter") // ip netns exec mounts, which a chroot has no root for
 	name := fmt.Sprintf("natkit-sysctl-%d", os.Getpid())
 	shell(t, "ip", "netns", "add", name)
 	t.Cleanup(func() { shell(t, "ip", "netns", "del", name) })
@@ -117,7 +118,7 @@ func TestSysctlOfNewNamespace(t *testing.T) {
 	if compared < 45 {
 		t.Errorf("the table has the defaults of %d sysctls of this kernel", compared)
 	}
-	shell(t, "ip", "netns", "exec", name, "sh", "-c", "echo 33 > /proc/sys/net/netfilter/nf_conntrack_udp_timeout; echo 1 > /proc/sys/net/ipv4/conf/lo/rp_filter")
+	shell(t, "nsenter", "--net=/run/netns/"+name, "sh", "-c", "echo 33 > /proc/sys/net/netfilter/nf_conntrack_udp_timeout; echo 1 > /proc/sys/net/ipv4/conf/lo/rp_filter")
 	doc, _, _ = runSysctl(t, "--netns", name, "--changed", "*udp*", "*.lo.rp_filter")
 	if len(doc.Sysctls) != 2 || doc.Sysctls[0].Now != "33" || *doc.Sysctls[0].Usual != "30" || doc.Sysctls[1].Name != "net.ipv4.conf.lo.rp_filter" {
 		t.Errorf("changed: %+v", doc.Sysctls)
