@@ -5,6 +5,7 @@ package document
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -75,11 +76,8 @@ func (s Source) DecodeTree(into any, check func() *Problem) (*Tree, error) {
 			return nil, s.fail(at(locate(body, p.Path), "%s", p.Message))
 		}
 	}
-	return &Tree{body: body, lines: lines{text: bytes.Split(s.Text, []byte("\n"))}}, nil
+	return &Tree{body: body, lines: lines{text: s.Text}}, nil
 }
-
-// deepest is how many brackets, lists and mappings may be in each other.
-const deepest = 500
 
 // body is the only document in the text. A panic of the library becomes an error: what
 // a user wrote must never end natkit.
@@ -89,7 +87,8 @@ func (s Source) body() (n *yaml.Node, err error) {
 			err = fmt.Errorf("this YAML cannot be read (%v)", r)
 		}
 	}()
-	loader, err := yaml.NewLoader(bytes.NewReader(s.Text), yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(deepest))))
+	read := &meter{text: s.Text}
+	loader, err := yaml.NewLoader(read, yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthFunc(read.nested))))
 	if err != nil {
 		return nil, err
 	}
@@ -98,13 +97,13 @@ func (s Source) body() (n *yaml.Node, err error) {
 	case errors.Is(err, io.EOF) || err == nil && first.Content[0].IsZero():
 		return nil, fmt.Errorf("expected a %s, found an empty document", s.What)
 	case err != nil:
-		return nil, s.explain(err)
+		return nil, cmp.Or(read.over, s.explain(err))
 	}
 	switch err := loader.Load(&more); {
 	case err == nil:
 		return nil, fmt.Errorf("expected one YAML document with a %s, found another one after it", s.What)
 	case !errors.Is(err, io.EOF):
-		return nil, s.explain(err)
+		return nil, cmp.Or(read.over, s.explain(err))
 	}
 	return first.Content[0], refuseControls(&first)
 }
@@ -129,7 +128,7 @@ func (s Source) fail(err error) error {
 	var place *located
 	if errors.As(err, &place) && place.line > 0 {
 		e.Line, e.Column = place.line, max(place.column, 1)
-		all := lines{text: bytes.Split(s.Text, []byte("\n"))}
+		all := lines{text: s.Text}
 		e.Excerpt = all.excerpt(e.Line, e.Column)
 	}
 	return e

@@ -117,6 +117,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add("words: [&a b" + strings.Repeat(", *a", 90) + "]\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		defer testutil.Bounded(t, len(text))()
+		metered(t, text)
 		_, err := decode(text)
 		var syntax *SyntaxError
 		if err != nil && (!errors.As(err, &syntax) || strings.Contains(err.Error(), "\n") || strings.Count(syntax.Excerpt, "\n") > 1) {
@@ -131,7 +132,7 @@ func TestDecodeDeep(t *testing.T) {
 	for _, text := range []string{
 		"words: " + strings.Repeat("[", many), "far: " + strings.Repeat("{a: ", many), "beds: " + strings.Repeat("[{a: ", many),
 		"beds:\n" + strings.Repeat("- ", many), "beds:\n  " + strings.Repeat("-   ", many), "words:\n" + strings.Repeat("[\n", many),
-		"beds: [\n" + strings.Repeat("[{} ]", many) + strings.Repeat("{", many),
+		"beds: [\n" + strings.Repeat("[{} ]", many/5) + strings.Repeat("{", many),
 	} {
 		err := Source{File: "g.yaml", What: "garden", Text: []byte(text), Limit: 10 * many}.Decode(new(garden), nil)
 		if err == nil || !strings.HasSuffix(err.Error(), ": expected a garden, found brackets, lists or mappings in each other more than 500 deep") {

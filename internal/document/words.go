@@ -95,22 +95,41 @@ func visible(text string) string {
 // lines are those of a text. The last one that was shown is kept as characters: of a
 // file in one line all that there is to say is about that one.
 type lines struct {
-	text  [][]byte
+	text []byte
+	// ends are where they end, found when the first one is asked for.
+	ends  []uint32
 	last  int
 	runes []rune
 }
 
 func (l *lines) line(number int) []rune {
 	if number != l.last {
-		l.last, l.runes = number, bytes.Runes(bytes.TrimSuffix(l.text[number-1], []byte("\r")))
+		begin := 0
+		if number > 1 {
+			begin = int(l.ends[number-2]) + 1
+		}
+		l.last, l.runes = number, bytes.Runes(bytes.TrimSuffix(l.text[begin:l.ends[number-1]], []byte("\r")))
 	}
 	return l.runes
+}
+
+func (l *lines) index() {
+	l.ends = make([]uint32, 0, bytes.Count(l.text, []byte("\n"))+1)
+	for at, c := range l.text {
+		if c == '\n' {
+			l.ends = append(l.ends, uint32(at))
+		}
+	}
+	l.ends = append(l.ends, uint32(len(l.text)))
 }
 
 // excerpt is a line, with a mark below the column that counts characters.
 func (l *lines) excerpt(line, column int) string {
 	const most, before = 60, 40
-	if line > len(l.text) {
+	if l.ends == nil {
+		l.index()
+	}
+	if line > len(l.ends) {
 		return ""
 	}
 	shown := l.line(line)

@@ -14,14 +14,22 @@ func hostile(size int) map[string]string {
 	many := func(before, each, between, after string) string {
 		return before + each + strings.Repeat(between+each, size/len(between+each)) + after
 	}
-	var keys, rules strings.Builder
+	var keys, rules, names, outs strings.Builder
 	for i := 0; keys.Len() < size; i++ {
 		fmt.Fprintf(&keys, "  k%d: 1\n", i)
 	}
 	for i := 0; rules.Len() < size; i++ {
 		fmt.Fprintf(&rules, "    - snat: {from: 10.%d.%d.%d, to: 203.0.113.1}\n", i>>16, i>>8&255, i&255)
 	}
+	for i := 0; names.Len() < size; i++ {
+		fmt.Fprintf(&names, "    - eth%d\n", i)
+	}
+	for i := 0; outs.Len() < size; i++ {
+		fmt.Fprintf(&outs, "    - masquerade: {out: eth%d}\n", i)
+	}
 	return map[string]string{
+		"names":                    "gateway:\n  interfaces:\n    wan:\n" + names.String(),
+		"names of rules":           "gateway:\n  nat:\n" + outs.String(),
 		"blank lines in a literal": "gateway: |\n" + strings.Repeat("\n", size) + "  a\n",
 		"blank lines in quotes":    "gateway: \"" + strings.Repeat("\n", size) + "\"\n",
 		"rules on one line":        many("gateway: {nat: [", "{snat: {to: 203.0.113.1}}", ", ", "]}\n"),
@@ -52,16 +60,47 @@ func doubled(times int) string {
 
 // TestHostileText: what a text becomes is bounded by its size.
 func TestHostileText(t *testing.T) {
-	for name, text := range hostile(500_000) {
+	const size = 125_000
+	small, large := hostile(size), hostile(4*size)
+	for name := range small {
 		t.Run(name, func(t *testing.T) {
-			defer testutil.Bounded(t, len(text)/4)()
-			file, err := Parse("g.yaml", []byte(text))
-			if (err == nil) != (name == "rules" || name == "rules on one line" || name == "comments") {
-				t.Fatalf("%.200v", err)
-			}
-			if err == nil {
-				checksOut(t, file, here())
-			}
+			testutil.Linear(t, func(times int) {
+				text := small[name]
+				if times > 1 {
+					text = large[name]
+				}
+				file, err := Parse("g.yaml", []byte(text))
+				if (err == nil) != (name == "rules" || name == "rules on one line" || name == "comments") {
+					t.Fatalf("%.200v", err)
+				}
+				if err == nil {
+					checksOut(t, file, here())
+				}
+			})
 		})
+	}
+}
+
+// TestLimits: a file may name so many interfaces, in all, and roles with so many.
+func TestLimits(t *testing.T) {
+	names := func(n int, before, after string) (text string) {
+		for i := range n {
+			text += fmt.Sprintf("%seth%d%s\n", before, i, after)
+		}
+		return text
+	}
+	for name, file := range map[string]func(n int) string{
+		"of a role": func(n int) string { return "gateway:\n  interfaces:\n    wan:\n" + names(n, "    - ", "") },
+		"of rules":  func(n int) string { return "gateway:\n  nat:\n" + names(n, "  - masquerade: {out: ", "}") },
+		"of a role that many rules are on": func(n int) string {
+			return "gateway:\n  interfaces:\n    wan:\n" + names(n/10, "    - ", "") + "  nat:\n" + strings.Repeat("  - dnat: {on: wan, to: 10.0.0.1}\n", mostOn*10/mostInterfaces)
+		},
+	} {
+		if _, err := Parse("g.yaml", []byte(file(mostInterfaces))); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := Parse("g.yaml", []byte(file(mostInterfaces+10))); err == nil {
+			t.Errorf("%s: too many are read", name)
+		}
 	}
 }

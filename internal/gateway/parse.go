@@ -66,6 +66,53 @@ func (c *Config) whole() *document.Problem {
 			}
 		}
 	}
+	return c.bounded()
+}
+
+const (
+	// mostInterfaces bounds the interfaces that a file names, in all.
+	mostInterfaces = 1000
+	// mostOn bounds the pairs of a dnat and an interface of the role that it is on: each
+	// becomes an entry for each address.
+	mostOn            = 100_000
+	tooManyInterfaces = "a file names at most 1000 interfaces"
+)
+
+// bounded finds the rule with which a file names more than anybody can carry out.
+func (c *Config) bounded() (p *document.Problem) {
+	named, pairs := map[string]bool{}, 0
+	role := func(name string) int {
+		return map[string]int{RoleWAN: len(c.Interfaces.WAN), RoleLAN: len(c.Interfaces.LAN)}[name]
+	}
+	c.each(func(r Rule, ref Ref) {
+		for _, name := range r.interfaces() {
+			named[name] = true
+		}
+		if r.DNAT != nil {
+			pairs += role(r.DNAT.On.Name)
+		}
+		path := []any{"gateway", ref.List, ref.Index}
+		switch {
+		case p != nil:
+		case len(named) > mostInterfaces:
+			p = &document.Problem{Path: path, Message: tooManyInterfaces + ": leave out, so that rules hold for the role wan, or write several files for several namespaces"}
+		case pairs > mostOn:
+			p = &document.Problem{Path: path, Message: fmt.Sprintf("dnat on a role times the interfaces of the role is more than %d: name an address, or fewer interfaces", mostOn)}
+		}
+	})
+	return p
+}
+
+// interfaces are the names that a rule has for interfaces and roles.
+func (r Rule) interfaces() []string {
+	switch {
+	case r.Masquerade != nil:
+		return r.Masquerade.Out
+	case r.SNAT != nil:
+		return r.SNAT.Out
+	case r.DNAT != nil && r.DNAT.On.Name != "":
+		return []string{r.DNAT.On.Name}
+	}
 	return nil
 }
 

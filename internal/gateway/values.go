@@ -173,8 +173,11 @@ func (names *Names) UnmarshalYAML(n *yaml.Node) error {
 	*names = nil
 	return document.List(n, func(item *yaml.Node) error {
 		return document.Scalar(item, nameWords, func(text string) error {
-			if slices.Contains(*names, text) {
+			switch {
+			case slices.Contains(*names, text):
 				return document.Advice("it is there twice")
+			case len(*names) == mostInterfaces:
+				return document.Advice(tooManyInterfaces)
 			}
 			*names = append(*names, text)
 			return checkName(text)

@@ -202,12 +202,12 @@ func wrap(text string, width int) []string {
 
 // unbroken are the words of text; a % stays with its number.
 func unbroken(text string) (words []string) {
-	for _, word := range strings.Fields(text) {
-		if last := len(words) - 1; last >= 0 && word[0] == '%' {
-			words[last] += " " + word
-			continue
+	for fields := strings.Fields(text); len(fields) > 0; {
+		n := 1
+		for n < len(fields) && fields[n][0] == '%' {
+			n++
 		}
-		words = append(words, word)
+		words, fields = append(words, strings.Join(fields[:n], " ")), fields[n:]
 	}
 	return words
 }

@@ -257,6 +257,13 @@ func TestWriteError(t *testing.T) {
 	}
 }
 
+// TestWrapLong: words, and what stays together, may be many.
+func TestWrapLong(t *testing.T) {
+	for _, each := range []string{"a ", "% ", "a", "\u0301", "\u4e1c"} {
+		testutil.Linear(t, func(times int) { wrap(strings.Repeat(each, times*50_000), 80) })
+	}
+}
+
 func FuzzWrap(f *testing.F) {
 	f.Add("", 0)
 	f.Add("nf_conntrack: table full, dropping packet", 20)

@@ -3,6 +3,7 @@ package testutil
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"runtime/metrics"
 	"testing"
 	"time"
@@ -49,13 +50,13 @@ func CPUTime(t testing.TB) time.Duration {
 // any input should take, and far below what one takes that grows with its square.
 func Bounded(t testing.TB, input int) func() {
 	const (
-		fixedBytes, bytesPerByte = 8 << 20, 2 << 10
-		fixedTime, timePerByte   = 10 * time.Second, time.Millisecond
+		bytesPerByte           = 2 << 10
+		fixedTime, timePerByte = 10 * time.Second, time.Millisecond
 	)
-	bytes, used := allocated(), CPUTime(t)
+	bytes, used := Allocated(), CPUTime(t)
 	return func() {
 		t.Helper()
-		if grown, most := allocated()-bytes, uint64(fixedBytes+input*bytesPerByte); grown > most {
+		if grown, most := Allocated()-bytes, uint64(fixedBytes+input*bytesPerByte); grown > most {
 			t.Errorf("%d bytes of input allocate %d, more than %d", input, grown, most)
 		}
 		if took, most := CPUTime(t)-used, Patience(fixedTime+time.Duration(input)*timePerByte); took > most {
@@ -64,8 +65,48 @@ func Bounded(t testing.TB, input int) func() {
 	}
 }
 
-// allocated is what this process has ever allocated, in bytes.
-func allocated() uint64 {
+// Linear wants what run does with an input four times the size of another to take four
+// times the work: at most 8 times in memory and in processor time, of which the square
+// takes 16. What else the machine does can only add to a try, so that the least of
+// several counts.
+func Linear(t testing.TB, run func(times int)) {
+	t.Helper()
+	const most, tries = 8, 6
+	var small, large work
+	for range tries {
+		small, large = small.least(workOf(t, func() { run(1) })), large.least(workOf(t, func() { run(4) }))
+		if large.bytes <= most*small.bytes+fixedBytes && large.time <= most*small.time {
+			return
+		}
+	}
+	t.Errorf("four times the input takes %v and %d bytes for %v and %d bytes", large.time, large.bytes, small.time, small.bytes)
+}
+
+// work is what something takes.
+type work struct {
+	time  time.Duration
+	bytes uint64
+}
+
+func workOf(t testing.TB, run func()) work {
+	runtime.GC()
+	bytes, used := Allocated(), CPUTime(t)
+	run()
+	return work{CPUTime(t) - used, Allocated() - bytes}
+}
+
+func (w work) least(other work) work {
+	if w == (work{}) {
+		return other
+	}
+	return work{min(w.time, other.time), min(w.bytes, other.bytes)}
+}
+
+// fixedBytes is what any input may take.
+const fixedBytes = 8 << 20
+
+// Allocated is what this process has ever allocated, in bytes.
+func Allocated() uint64 {
 	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(sample)
 	return sample[0].Value.Uint64()
