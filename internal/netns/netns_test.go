@@ -357,6 +357,57 @@ func TestFromAnotherPIDNamespace(t *testing.T) {
 	}
 }
 
+// TestCommandIn runs a command as it is printed.
+func TestCommandIn(t *testing.T) {
+	testutil.NeedRoot(t)
+	testutil.NeedProgram(t, "nsenter")
+	ns, err := netns.New("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	const command = "readlink /proc/self/ns/net"
+	if got, want := netns.CommandIn(ns, command), fmt.Sprintf("'%s' in network namespace %d", command, ns.Inode()); got != want {
+		t.Errorf("%s, wanted %s", got, want)
+	}
+	want := func(h *netns.Handle, way string, inode uint64) {
+		t.Helper()
+		printed := netns.CommandIn(h, command)
+		if printed != "'"+way+command+"'" {
+			t.Errorf("%s, wanted by %q", printed, way)
+		}
+		out, err := exec.Command("sh", "-c", strings.Trim(printed, "'")).CombinedOutput()
+		if err != nil || strings.TrimSpace(string(out)) != fmt.Sprintf("net:[%d]", inode) {
+			t.Errorf("%s: %s, %v; wanted %d", printed, out, err, inode)
+		}
+	}
+	here, err := netns.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer here.Close()
+	want(nil, "", here.Inode())
+	want(here, "", here.Inode())
+	inside := ""
+	if err := ns.Do(func() error { inside = netns.CommandIn(nil, command); return nil }); err != nil || inside != netns.CommandIn(ns, command) {
+		t.Errorf("%s, %v", inside, err)
+	}
+	process := exec.Command("sleep", "infinity")
+	if err := ns.Do(process.Start); err != nil {
+		t.Fatal(err)
+	}
+	defer process.Wait()
+	defer process.Process.Kill()
+	want(ns, fmt.Sprintf("nsenter -t %d -n ", process.Process.Pid), ns.Inode())
+	testutil.NeedProgram(t, "ip")
+	name := fmt.Sprintf("natkit-test-%d", os.Getpid())
+	if out, err := exec.Command("ip", "netns", "attach", name, fmt.Sprint(process.Process.Pid)).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	defer exec.Command("ip", "netns", "delete", name).Run()
+	want(ns, "ip netns exec "+name+" ", ns.Inode())
+}
+
 // threadChildEnv makes the test binary a process that holds a network namespace in a
 // thread only.
 const threadChildEnv = "NATKIT_TEST_NETNS_IN_THREAD"
