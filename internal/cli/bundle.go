@@ -38,7 +38,7 @@ func readBundleFile(env *Env, name string, memory int64) (*snapshot.Recording, e
 		if what, verb := otherInput(head); what != "" {
 			return nil, malformed(fmt.Errorf("read bundle %s: this is %s, not a bundle of 'natkit snapshot': natkit %s %s reads it", name, what, verb, name))
 		}
-		return nil, malformed(fmt.Errorf("%s: %w", name, err))
+		return nil, malformed(fmt.Errorf("read bundle %s: %w", name, err))
 	}
 	return rec, nil
 }

@@ -190,7 +190,7 @@ func TestTuneApplyListUndo(t *testing.T) {
 
 func TestTuneConfirm(t *testing.T) {
 	b := newTuneBench(t)
-	b.must(words("tune apply --yes --confirm 1m "+tuneMax+"=2000"), "applied as t0001", "unless 'natkit tune confirm t0001' comes")
+	b.must(words("tune apply --yes --confirm 1m "+tuneMax+"=2000"), "applied as t0001", "unless you run 'natkit tune confirm t0001'")
 	b.must(words("tune apply --yes --confirm 1m net.core.somaxconn=256"), "applied as t0002")
 	var doc struct {
 		Transactions []struct {

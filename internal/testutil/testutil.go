@@ -3,8 +3,11 @@
 package testutil
 
 import (
+	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -72,12 +75,75 @@ func ShareHost(t testing.TB) {
 
 func lockHost(t testing.TB, how int) {
 	t.Helper()
-	f, err := os.OpenFile("/run/lock/natkit-test.lock", os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := os.OpenFile(hostLock, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		t.Fatalf("lock the host for a test: %v", err)
 	}
 	t.Cleanup(func() { f.Close() })
-	if err := unix.Flock(int(f.Fd()), how); err != nil {
+	err = unix.Flock(int(f.Fd()), how)
+	if err == nil && noted() != nil {
+		// One that had the lock was killed.
+		if err = unix.Flock(int(f.Fd()), unix.LOCK_EX); err == nil {
+			putBack(t, noted())
+			err = unix.Flock(int(f.Fd()), how)
+		}
+	}
+	if err != nil {
 		t.Fatalf("lock the host for a test: %v", err)
 	}
+	if how == unix.LOCK_EX {
+		noteHost(t)
+	}
+}
+
+// Files of all test processes of the machine; scripts/test reads the second one, too.
+const (
+	hostLock  = "/run/lock/natkit-test.lock"
+	hostNotes = "/run/lock/natkit-test.values" // a file and its value on each line, while a test has the lock
+)
+
+// noteHost notes the values that tests may change, for whoever takes the lock after a test
+// that was killed, and checks in the end that this test put them back.
+func noteHost(t testing.TB) {
+	var notes strings.Builder
+	for _, name := range []string{"nf_conntrack_max", "nf_conntrack_buckets"} {
+		path := "/proc/sys/net/netfilter/" + name
+		if value, err := os.ReadFile(path); err == nil {
+			fmt.Fprintf(&notes, "%s %s\n", path, bytes.TrimSpace(value))
+		}
+	}
+	if err := os.WriteFile(hostNotes, []byte(notes.String()), 0o600); err != nil {
+		t.Fatalf("note the host's values for a test: %v", err)
+	}
+	t.Cleanup(func() {
+		if changed := putBack(t, noted()); changed != "" {
+			t.Errorf("the test left %s changed", changed)
+		}
+	})
+}
+
+// noted returns the values of the host that a test noted, nil where none has the lock.
+func noted() []string {
+	notes, err := os.ReadFile(hostNotes)
+	if err != nil {
+		return nil
+	}
+	return strings.Split(string(notes), "\n")
+}
+
+// putBack writes values where they are others, removes the note, and returns what it wrote.
+func putBack(t testing.TB, notes []string) (changed string) {
+	for _, note := range notes {
+		path, value, _ := strings.Cut(note, " ")
+		is, err := os.ReadFile(path)
+		if err != nil || string(bytes.TrimSpace(is)) == value {
+			continue
+		}
+		changed += path + " "
+		if err := os.WriteFile(path, []byte(value), 0o600); err != nil {
+			t.Errorf("put a value of the host back: %v", err)
+		}
+	}
+	os.Remove(hostNotes)
+	return changed
 }

@@ -134,6 +134,8 @@ func TestWatchRepairs(t *testing.T) {
 		once.Do(func() { close(blocked); <-resume })
 		return h.take(e)
 	})
+	goOn := sync.OnceFunc(func() { close(resume) })
+	t.Cleanup(goOn) // before the watch ends, also where the test fails
 	fill(t, ns, 1000, 1, nil)
 	<-blocked
 	old := keys(t, entries(t, ns), nil)
@@ -141,7 +143,7 @@ func TestWatchRepairs(t *testing.T) {
 	if d, err := DeleteKeys(t.Context(), ns, old); err != nil || d.Deleted != 301 {
 		t.Fatalf("DeleteKeys = %+v, %v", d, err)
 	}
-	close(resume)
+	goOn()
 	eventually(t, "a repaired gap", func() bool { h.Lock(); defer h.Unlock(); return len(gaps) > 0 })
 	fill(t, ns, 6000, 1, nil) // is heard of as usual again
 	eventually(t, "the last beginning", func() bool { h.Lock(); defer h.Unlock(); return len(h.events[established(6000).Orig.SrcPort]) > 0 })

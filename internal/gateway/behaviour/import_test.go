@@ -254,7 +254,8 @@ func fate(t *testing.T, p *Play, from Host, src, dst netip.AddrPort, data []byte
 		if err != nil {
 			t.Fatal(err)
 		}
-		i := slices.IndexFunc(back, func(b Arrival) bool { return b.At == from })
+		// An error about an earlier packet may come at any time.
+		i := slices.IndexFunc(back, func(b Arrival) bool { return b.At == from && b.Frame.Protocol == a.Frame.Protocol })
 		if i >= 0 {
 			line += fmt.Sprintf(" and back %v", back[i].Frame.Tuple())
 		}
