@@ -275,7 +275,7 @@ func (t *Transaction) checkForeign() error {
 			return fmt.Errorf("uid %d wrote it, who may journal a gateway's rules and values only, not %s %s", t.UID, c.Kind, c.Target)
 		}
 	}
-	if t.Confirm != nil || t.Lifeline || t.Persist {
+	if t.Confirm != nil || t.Lifeline || t.Persist || t.Guard != (Process{}) { // root signals a guard
 		return fmt.Errorf("uid %d wrote it, who may have nothing confirmed, persisted or guarded", t.UID)
 	}
 	return nil

@@ -210,11 +210,12 @@ func TestForeign(t *testing.T) {
 			x.Changes[0].Change = tune.Change{Kind: tune.GatewayFile, Target: tune.GatewayFileTarget, After: digest}
 		}, "gateway-file"},
 		{"a guard", func(x *Transaction) { x.Confirm = &Confirm{} }, "guarded"},
+		{"a process to be signalled", func(x *Transaction) { x.Guard = Process{PID: 1} }, "guarded"},
 		{"a lifeline", func(x *Transaction) { x.Lifeline = true }, "guarded"},
 		{"files to come", func(x *Transaction) { x.Persist = true }, "guarded"},
 	} {
 		tx := sample()
-		tx.Confirm, tx.Persist = nil, false
+		tx.Confirm, tx.Persist, tx.Guard = nil, false, Process{}
 		tx.Changes = []Change{{Change: forwards, State: Applied}, {Change: rules, State: Applied}}
 		c.edit(tx)
 		end, err := j.Begin(tx)
@@ -266,7 +267,7 @@ func TestForeignSwapped(t *testing.T) {
 	j := newJournal(t)
 	defer lock(t, j)()
 	tx := sample()
-	tx.Confirm, tx.Persist = nil, false
+	tx.Confirm, tx.Persist, tx.Guard = nil, false, Process{}
 	tx.Changes = []Change{{Change: tune.Change{Kind: tune.Sysctl, Target: "net.ipv4.ip_forward", Before: "0", After: "1"}, State: Applied}}
 	end, err := j.Begin(tx)
 	if err != nil {
