@@ -37,13 +37,15 @@ lacks for them, or has that is in their way: addresses, interfaces, flowtables, 
 of Docker and others. Nothing is changed.
 
 FILE is a file in the language of docs/gateway.md, or - for the standard input. With
---offline the host is not looked at: for a file that is meant for another one. What
-other programs' rules are can be read by root only (CAP_NET_ADMIN); without, it says
-so and checks the rest.
+--offline the host is not looked at: for a file that is meant for another one, or to
+check it where nobody is root. Other programs' rules can be read by root only
+(CAP_NET_ADMIN); without, the rest is checked, and the look is INCOMPLETE.
 
 Findings are of two kinds: what is refused, 'natkit gateway apply' does not do; of
-what is warned of it does what can be done. With either, it exits with 3. A file that
-cannot be read, or that is not in the language, is an error (1).`,
+what is warned of it does what can be done.
+
+Exit code: 0 nothing found, 3 there are findings, 4 nothing found, but the look was
+INCOMPLETE, 2 the file does not parse, 1 it cannot be read.`,
 		Example: `  natkit gateway check gateway.yaml
   natkit gateway check --offline - < gateway.yaml
   sudo natkit gateway check gateway.yaml --netns gw --json`,
@@ -108,8 +110,11 @@ func (f *gatewayCheck) run(ctx context.Context, env *Env, ns *netns.Handle, name
 	if err := f.print(env, doc); err != nil {
 		return err
 	}
-	if len(doc.Findings) > 0 {
+	switch {
+	case len(doc.Findings) > 0:
 		return errFindings
+	case len(doc.Unknown) > 0:
+		return errIncomplete
 	}
 	return nil
 }
@@ -127,6 +132,12 @@ func (f *gatewayCheck) print(env *Env, doc gatewayCheckDocument) error {
 	if f.asJSON {
 		return report.JSON(env.Stdout, doc)
 	}
+	if len(doc.Unknown) > 0 {
+		const text = "not all of this host could be looked at (--offline checks the file alone)"
+		if err := report.Incomplete(env.Stdout, env.style(), text, doc.Unknown); err != nil {
+			return err
+		}
+	}
 	if err := writeFindings(env.Stdout, env.style(), doc.File, doc.Findings); err != nil {
 		return err
 	}
@@ -135,9 +146,6 @@ func (f *gatewayCheck) print(env *Env, doc gatewayCheckDocument) error {
 
 // summary is the last words.
 func (d *gatewayCheckDocument) summary(w io.Writer) error {
-	for _, what := range d.Unknown {
-		fmt.Fprintf(w, "not looked at: %s\n", report.Clean(what))
-	}
 	where := "here"
 	if d.Offline {
 		where = "by itself; this host was not looked at"

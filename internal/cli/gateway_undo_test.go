@@ -71,4 +71,17 @@ func TestGatewayUndoNamesOtherNamespaces(t *testing.T) {
 	if code, errs := natkit("tune", "undo", "t0001"); code != exitOK {
 		t.Errorf("%d, %s", code, errs)
 	}
+
+	// What removes rules that the journal does not know is said for where they are.
+	pid := fmt.Sprint(inside.Process.Pid)
+	if code, errs := natkit("gateway", "apply", file, "--yes", "--pid", pid); code != exitOK {
+		t.Fatalf("apply: %d, %s", code, errs)
+	}
+	if err := os.RemoveAll(filepath.Join(state, "journal")); err != nil {
+		t.Fatal(err)
+	}
+	want := "'nsenter -t " + pid + " -n nft delete table inet natkit'"
+	if code, errs := natkit("gateway", "undo", "--pid", pid); code != exitFailed || !strings.Contains(errs, want) {
+		t.Errorf("%d, %s; want %s", code, errs, want)
+	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/units"
 )
 
 // maxSnapshotEntries keeps the largest bundle readable (snapshot.BundleReader).
@@ -31,6 +32,7 @@ type snapshotter struct {
 	trace      bool
 	asJSON     bool
 	progress   *report.Progress
+	rec        *snapshot.Recording
 }
 
 func newSnapshot(env *Env) *cobra.Command {
@@ -52,8 +54,8 @@ connections to this namespace's listeners.
 The connection table, its counters and NAT rules need CAP_NET_ADMIN, --trace needs CAP_BPF,
 CAP_PERFMON, CAP_SYSLOG and CAP_NET_RAW, slab sizes need root,
 the kernel log may need CAP_SYSLOG, --netns and --pid need CAP_SYS_ADMIN. Without
-them it reads what it may, and says what is missing and why. An interrupt
-(Ctrl-C) ends the wait, and the file is still written.`,
+them it reads what it may, says INCOMPLETE, what is missing and why, and exits with 4.
+An interrupt (Ctrl-C) ends the wait, and the file is still written.`,
 		Example: `  sudo natkit snapshot
   sudo natkit snapshot -o gateway.tar.gz --for 10s
   sudo natkit snapshot --pid $(docker inspect -f '{{.State.Pid}}' web) -o web.tar.gz
@@ -98,15 +100,18 @@ func (s *snapshotter) run(cmd *cobra.Command) error {
 	o := s.options(ns)
 	switch {
 	case s.asJSON:
-		return s.printJSON(cmd.Context(), o)
+		err = s.printJSON(cmd.Context(), o)
 	case s.output == "-":
-		if err := s.write(cmd.Context(), s.env.Stdout, "-", o); err != nil {
-			return fmt.Errorf("write to stdout: %w", err)
+		if err = s.write(cmd.Context(), s.env.Stdout, "-", o); err != nil {
+			err = fmt.Errorf("write to stdout: %w", err)
 		}
-		return nil
 	default:
-		return s.writeFile(cmd.Context(), o)
+		err = s.writeFile(cmd.Context(), o)
 	}
+	if err != nil {
+		return err
+	}
+	return s.whole()
 }
 
 func (s *snapshotter) options(ns *netns.Handle) collect.RecordOptions {
@@ -122,16 +127,15 @@ func (s *snapshotter) options(ns *netns.Handle) collect.RecordOptions {
 	return o
 }
 
-func (s *snapshotter) printJSON(ctx context.Context, o collect.RecordOptions) error {
-	rec, err := collect.Record(ctx, o)
+func (s *snapshotter) printJSON(ctx context.Context, o collect.RecordOptions) (err error) {
+	s.rec, err = collect.Record(ctx, o)
 	s.progress.Clear()
 	if err != nil {
 		return err
 	}
-	if err := report.JSON(s.env.Stdout, rec); err != nil {
+	if err := report.JSON(s.env.Stdout, s.rec); err != nil {
 		return fmt.Errorf("print the recording: %w", err)
 	}
-	s.reportUnread(rec)
 	return nil
 }
 
@@ -147,14 +151,13 @@ func (s *snapshotter) writeFile(ctx context.Context, o collect.RecordOptions) er
 	return err
 }
 
-func (s *snapshotter) write(ctx context.Context, w io.Writer, name string, o collect.RecordOptions) error {
-	rec, err := collect.WriteBundle(ctx, w, o)
+func (s *snapshotter) write(ctx context.Context, w io.Writer, name string, o collect.RecordOptions) (err error) {
+	s.rec, err = collect.WriteBundle(ctx, w, o)
 	s.progress.Clear()
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(s.env.notes(), "%s holds %s; read it with 'natkit doctor --from'\n", name, contents(rec))
-	s.reportUnread(rec)
+	fmt.Fprintf(s.env.notes(), "%s holds %s; read it with 'natkit doctor --from'\n", name, contents(s.rec))
 	return nil
 }
 
@@ -180,14 +183,23 @@ func contents(rec *snapshot.Recording) string {
 	return strings.Join(append(parts, "the sizes of memory and slabs"), ", ")
 }
 
-// reportUnread says what is missing, and why.
-func (s *snapshotter) reportUnread(rec *snapshot.Recording) {
-	s.env.detailParts(rec)
-	for _, p := range rec.Last().Parts {
+// whole says what is missing, and why: it must not look like nothing to see.
+func (s *snapshotter) whole() error {
+	s.env.detailParts(s.rec)
+	var unread []string
+	for _, p := range s.rec.Last().Parts {
 		if p.Error != "" {
-			fmt.Fprintf(s.env.notes(), "not read: %s: %s\n", p.Name, strings.ReplaceAll(p.Error, "\n", "; "))
+			unread = append(unread, p.Name+": "+strings.ReplaceAll(p.Error, "\n", "; "))
 		}
 	}
+	if len(unread) == 0 {
+		return nil
+	}
+	text := units.Plural(len(unread), "part", "parts") + " could not be read"
+	if err := report.Incomplete(s.env.Stderr, report.Style{Columns: s.env.columns()}, text, unread); err != nil {
+		return err
+	}
+	return errIncomplete
 }
 
 func defaultBundleName(now time.Time) string {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/natkit/natkit/internal/collect"
+	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/suggest"
@@ -100,7 +101,7 @@ func (v *sysctlVerb) run(cmd *cobra.Command, patterns []string) error {
 	if err != nil {
 		return err
 	}
-	doc := v.document(s, patterns)
+	doc := v.document(s, ns, patterns)
 	if len(patterns) > 0 && len(doc.Sysctls)+len(doc.Unread) == 0 && !v.changed {
 		var known []string
 		for _, k := range tune.KnownSysctls {
@@ -123,9 +124,9 @@ func (v *sysctlVerb) run(cmd *cobra.Command, patterns []string) error {
 }
 
 // document has a row for each sysctl there is, in the order of the table.
-func (v *sysctlVerb) document(s *snapshot.Snapshot, patterns []string) sysctlDocument {
+func (v *sysctlVerb) document(s *snapshot.Snapshot, ns *netns.Handle, patterns []string) sysctlDocument {
 	doc := sysctlDocument{Schema: sysctlSchema, Kernel: s.Kernel.Release, Sysctls: []sysctlRow{}, Unread: map[string]string{}}
-	changes := v.changes(s)
+	changes := v.changes(ns)
 	for _, part := range s.Parts {
 		known, found := tune.FindKnown(part.Name)
 		if !found && !strings.HasPrefix(part.Name, "net.netfilter.nf_conntrack_") || !matches(part.Name, patterns) {
@@ -140,7 +141,7 @@ func (v *sysctlVerb) document(s *snapshot.Snapshot, patterns []string) sysctlDoc
 			continue
 		}
 		row := v.row(known, part.Name, now, s)
-		row.SetBy = append(row.SetBy, changes[part.Name]...)
+		row.SetBy = append(row.SetBy, changes(part.Name, now)...)
 		if row.Changed || !v.changed {
 			doc.Sysctls = append(doc.Sysctls, row)
 		}
@@ -170,25 +171,24 @@ func matches(name string, patterns []string) bool {
 	return len(patterns) == 0
 }
 
-// changes are natkit's own that hold here, by name.
-func (v *sysctlVerb) changes(s *snapshot.Snapshot) map[string][]string {
-	by := map[string][]string{}
-	j, err := v.env.journal()
+// changes tells which transactions of natkit set a value that holds here. Without root
+// the journal cannot be read: then nothing is known of it.
+func (v *sysctlVerb) changes(ns *netns.Handle) func(name, now string) []string {
+	j, errJournal := v.env.journal()
+	here, errHere := netns.IDOf(ns)
+	boot, errBoot := journal.ReadBootID("/proc")
 	var all []*journal.Transaction
-	if err == nil {
-		all, _, err = j.List() // without root it cannot be read: then nothing is known of it
+	if errors.Join(errJournal, errHere, errBoot) == nil {
+		all, _, _ = j.List()
 	}
-	if err != nil {
-		return by
-	}
-	for _, t := range all {
-		for _, c := range t.Changes {
-			if c.Kind == tune.Sysctl && c.Open() && tune.SameValue(c.After, s.Sysctls[c.Target]) && (t.Netns == 0 || t.Netns == s.Netns.Inode) {
-				by[c.Target] = append(by[c.Target], "natkit "+t.ID)
+	return func(name, now string) (by []string) {
+		for _, t := range all {
+			if apply.Wrote(t, name, now, here, boot) {
+				by = append(by, "natkit "+t.ID)
 			}
 		}
+		return by
 	}
-	return by
 }
 
 func (v *sysctlVerb) print(doc sysctlDocument) error {

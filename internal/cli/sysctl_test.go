@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,8 +14,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
 	"github.com/natkit/natkit/internal/tune"
+	"github.com/natkit/natkit/internal/tune/journal"
 )
 
 //go:generate go test -count=1 -run ^TestSysctlDocIsCurrent$ . -args -update-docs
@@ -85,6 +88,76 @@ func runSysctl(t *testing.T, args ...string) (doc sysctlDocument, status int, st
 		}
 	}
 	return doc, status, errs.String()
+}
+
+// TestSysctlSetByNatkit: only a change of this boot and of this namespace is named, not one
+// of a former namespace that had the same number.
+func TestSysctlSetByNatkit(t *testing.T) {
+	testutil.NeedRoot(t)
+	const name = "net.ipv4.ip_local_port_range"
+	ns, err := netns.New("sysctl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	id, errID := netns.IDOf(ns)
+	boot, errBoot := journal.ReadBootID("/proc")
+	j, errJournal := journal.At(filepath.Join(t.TempDir(), "journal"))
+	if err := errors.Join(errID, errBoot, errJournal); err != nil {
+		t.Fatal(err)
+	}
+	if id.Cookie == 0 {
+		t.Skip("this kernel does not tell namespaces apart (Linux 5.14)")
+	}
+	var now string
+	err = ns.Do(func() error {
+		b, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
+		now = strings.TrimSpace(string(b))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	unlock, err := j.Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, of := range []struct {
+		cookie uint64
+		boot   string
+	}{{id.Cookie, "another"}, {id.Cookie - 1, boot}, {id.Cookie, boot}} {
+		change := tune.Change{Kind: tune.Sysctl, Target: name, Before: "1024 65535", After: now}
+		end, err := j.Begin(&journal.Transaction{BootID: of.boot, Origin: "test", Netns: id.Inode, NetnsCookie: of.cookie, Complete: true,
+			Changes: []journal.Change{{Change: change, State: journal.Applied}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		end()
+	}
+	unlock()
+
+	process := exec.Command("sleep", "infinity")
+	if err := ns.Do(process.Start); err != nil {
+		t.Fatal(err)
+	}
+	defer process.Wait()
+	defer process.Process.Kill()
+	var out, errs bytes.Buffer
+	env := testEnv(&out, &errs)
+	env.Getenv = func(name string) string {
+		if name == journal.StateDirEnv {
+			return filepath.Dir(j.Dir())
+		}
+		return ""
+	}
+	var doc sysctlDocument
+	status := Run(t.Context(), *env, []string{"sysctl", "--json", "--pid", fmt.Sprint(process.Process.Pid), name})
+	if err := json.Unmarshal(out.Bytes(), &doc); err != nil || status != 0 || len(doc.Sysctls) != 1 {
+		t.Fatalf("%d, %v, %+v; %s", status, err, doc, &errs)
+	}
+	if diff := cmp.Diff([]string{"natkit t0003"}, doc.Sysctls[0].SetBy); diff != "" {
+		t.Error(diff)
+	}
 }
 
 // ofThisHost are what a new namespace has from the host.

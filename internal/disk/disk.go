@@ -137,8 +137,11 @@ func OpenLock(path string) (*os.File, error) {
 	if errors.Is(err, unix.EROFS) || errors.Is(err, fs.ErrPermission) {
 		f, err = os.OpenFile(path, os.O_RDONLY|flags, 0)
 	}
+	if err == nil {
+		return plain(f)
+	}
 	if !errors.Is(err, fs.ErrNotExist) {
-		return f, err
+		return nil, err
 	}
 	if f, err = os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR|flags, 0o600); err != nil {
 		return nil, err
@@ -146,6 +149,21 @@ func OpenLock(path string) (*os.File, error) {
 	if err := f.Chmod(0o660); err != nil {
 		f.Close()
 		return nil, err
+	}
+	return f, nil
+}
+
+// plain returns a file that has one name only: another may be that of a file which who
+// linked it here could not have written to (fs.protected_hardlinks=0).
+func plain(f *os.File) (*os.File, error) {
+	var st unix.Stat_t
+	err := unix.Fstat(int(f.Fd()), &st)
+	if err == nil && (st.Mode&unix.S_IFMT != unix.S_IFREG || st.Nlink > 1) {
+		err = errors.New("not a plain file with one name; remove it")
+	}
+	if err != nil {
+		f.Close()
+		return nil, &fs.PathError{Op: "open", Path: f.Name(), Err: err}
 	}
 	return f, nil
 }

@@ -143,3 +143,33 @@ func TestOpen(t *testing.T) {
 		t.Errorf("a directory: %v", err)
 	}
 }
+
+// A lock is what natkit made, not what stands in its place: its holder writes to it.
+func TestOpenLockRefusesWhatIsPlanted(t *testing.T) {
+	dir := t.TempDir()
+	victim, path := filepath.Join(dir, "victim"), filepath.Join(dir, "lock")
+	if err := os.WriteFile(victim, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, plant := range map[string]func() error{
+		"link":      func() error { return os.Symlink(victim, path) },
+		"hard link": func() error { return os.Link(victim, path) },
+		"pipe":      func() error { return unix.Mkfifo(path, 0o600) },
+	} {
+		if err := plant(); err != nil {
+			t.Fatal(err)
+		}
+		if f, err := OpenLock(path); err == nil {
+			f.Close()
+			t.Errorf("a %s was opened", name)
+		}
+		os.Remove(path)
+	}
+	for range 2 { // new, and there
+		f, err := OpenLock(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+	}
+}

@@ -96,14 +96,20 @@ func (c *checker) nodes() {
 // net/netfilter/nf_hooks_lwtunnel.c).
 const hooksLwtunnel = "net.netfilter.nf_hooks_lwtunnel"
 
-// sysctl keeps a scenario inside its namespaces. Which values hold for the whole host
-// differs by kernel: that is found where they are set.
+// shared are values of the whole host that a namespace could write before Linux 5.13,
+// which made them, and all such, read-only there (ensure_safe_net_sysctl,
+// net/sysctl_net.c), besides HostSysctls.
+var shared = []string{"net.netfilter.nf_conntrack_expect_max", "net.ipv4.tcp_allowed_congestion_control"}
+
+// sysctl keeps a scenario inside its namespaces.
 func (c *checker) sysctl(path []any, name string) {
 	switch {
 	case !validSysctl(name):
 		c.fail(path, "sysctl %q: expected a name that begins with net., which a namespace has for itself", name)
 	case name == hooksLwtunnel:
 		c.fail(path, "sysctl %q: it holds for the whole host and cannot be set back", name)
+	case slices.Contains(shared, name):
+		c.fail(path, "sysctl %q: it holds for the whole host", name)
 	case slices.Contains(HostSysctls, name):
 		c.fail(path, "sysctl %q: it holds for the whole host; set it by host: of a stage, which requires --allow-host", name)
 	}

@@ -78,46 +78,92 @@ func (s *search) note(err error) {
 }
 
 // places are where namespaces are, without opening them: first those that a process is
-// in, then those that one holds, then those that are mounted.
+// in, then those that another thread of one is in, then those that one holds, then those
+// that are mounted.
 func (s *search) places() iter.Seq[place] {
 	return func(yield func(place) bool) {
-		processes, err := filepath.Glob("/proc/[0-9]*")
-		s.note(err)
-		for _, steps := range []func(process string) iter.Seq[place]{s.own, s.held, s.mounts()} {
-			for _, p := range processes {
-				for found := range steps(p) {
+		walk := func(tasks []string, step func(task string) iter.Seq[place]) bool {
+			for _, t := range tasks {
+				for found := range step(t) {
 					if !yield(found) {
-						return
+						return false
 					}
 				}
 			}
+			return true
 		}
+		processes, mounts := s.numbers("/proc"), s.mounts()
+		if !walk(processes, s.own) {
+			return
+		}
+		threads := s.threads(processes)
+		_ = walk(threads, s.own) && walk(processes, s.held) && walk(threads, s.heldApart) &&
+			walk(processes, mounts) && walk(threads, mounts)
 	}
 }
 
-func (s *search) own(process string) iter.Seq[place] {
+// numbers are the entries of a directory whose names are numbers, as those of tasks.
+func (s *search) numbers(dir string) (paths []string) {
+	entries, err := os.ReadDir(dir)
+	s.note(err)
+	for _, e := range entries {
+		if _, err := strconv.Atoi(e.Name()); err == nil {
+			paths = append(paths, filepath.Join(dir, e.Name()))
+		}
+	}
+	return paths
+}
+
+// threads are those of the processes besides their leaders: they may be in other
+// namespaces, and live on where the leader has ended.
+func (s *search) threads(processes []string) (threads []string) {
+	for _, p := range processes {
+		for _, t := range s.numbers(p + "/task") {
+			if filepath.Base(t) != filepath.Base(p) {
+				threads = append(threads, t)
+			}
+		}
+	}
+	return threads
+}
+
+func (s *search) own(task string) iter.Seq[place] {
 	return func(yield func(place) bool) {
-		path := process + "/ns/net"
+		path := task + "/ns/net"
 		if inode := s.link(path); inode != 0 {
-			yield(place{path, "pid " + filepath.Base(process), inode})
+			yield(place{path, "pid " + filepath.Base(task), inode})
 		}
 	}
 }
 
-// held are the namespaces that a process holds by file descriptors.
-func (s *search) held(process string) iter.Seq[place] {
+// held are the namespaces that a task holds by file descriptors.
+func (s *search) held(task string) iter.Seq[place] {
 	return func(yield func(place) bool) {
-		dir := process + "/fd"
+		dir := task + "/fd"
 		fds, err := os.ReadDir(dir)
 		s.note(err)
 		for _, fd := range fds {
 			path := filepath.Join(dir, fd.Name())
-			if inode := s.link(path); inode != 0 && !yield(place{path, "held by pid " + filepath.Base(process), inode}) {
+			if inode := s.link(path); inode != 0 && !yield(place{path, "held by pid " + filepath.Base(task), inode}) {
 				return
 			}
 		}
 	}
 }
+
+// heldApart are those that a thread holds whose descriptors are not its leader's, which
+// may have ended.
+func (s *search) heldApart(thread string) iter.Seq[place] {
+	tid, _ := strconv.Atoi(filepath.Base(thread))
+	leader, _ := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(thread))))
+	differs, _, errno := unix.Syscall6(unix.SYS_KCMP, uintptr(leader), uintptr(tid), kcmpFiles, 0, 0, 0)
+	if errno == 0 && differs == 0 {
+		return func(func(place) bool) {}
+	}
+	return s.held(thread) // also where the kernel does not say (CONFIG_KCMP)
+}
+
+const kcmpFiles = 2 // KCMP_FILES (include/uapi/linux/kcmp.h)
 
 // link is the inode in a link that reads "net:[inode]"; 0 for others.
 func (s *search) link(path string) uint64 {
@@ -161,27 +207,36 @@ func inodeIn(text string) uint64 {
 }
 
 // mounts are the namespaces that are kept by a mount, as `ip netns add` does, in the
-// mount namespace of a process; of several processes in one, for the first
+// mount namespace of a task; of several tasks in one, for the first
 // (proc_pid_mountinfo(5): the fourth field is the root, the fifth the place).
-func (s *search) mounts() func(process string) iter.Seq[place] {
+func (s *search) mounts() func(task string) iter.Seq[place] {
 	seen := map[string]bool{}
-	return func(process string) iter.Seq[place] {
+	return func(task string) iter.Seq[place] {
 		return func(yield func(place) bool) {
-			namespace, err := os.Readlink(process + "/ns/mnt")
+			namespace, err := os.Readlink(task + "/ns/mnt")
 			s.note(err)
 			if err != nil || seen[namespace] {
 				return
 			}
-			text, err := os.ReadFile(process + "/mountinfo")
-			s.note(err)
-			seen[namespace] = err == nil
-			for at, inode := range mountPlaces(string(text)) {
-				if !yield(place{process + "/root" + at, filepath.Base(at), inode}) {
+			text, ok := s.mountinfo(task)
+			seen[namespace] = ok
+			for at, inode := range mountPlaces(text) {
+				if !yield(place{task + "/root" + at, filepath.Base(at), inode}) {
 					return
 				}
 			}
 		}
 	}
+}
+
+// mountinfo is what a task has mounted; ok is false where it cannot be read or the task
+// ends, for which the kernel says EINVAL.
+func (s *search) mountinfo(task string) (text string, ok bool) {
+	b, err := os.ReadFile(task + "/mountinfo")
+	if !errors.Is(err, unix.EINVAL) {
+		s.note(err)
+	}
+	return string(b), err == nil
 }
 
 // mountPlaces are where a mountinfo says that network namespaces are mounted, and their

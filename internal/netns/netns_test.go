@@ -3,10 +3,12 @@ package netns_test
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -316,6 +318,9 @@ func TestNumberOfAnother(t *testing.T) {
 const pidChildEnv = "NATKIT_TEST_NETNS_FROM_ELSEWHERE"
 
 func TestMain(m *testing.M) {
+	if how := os.Getenv(threadChildEnv); how != "" {
+		holdInThread(how)
+	}
 	if text := os.Getenv(pidChildEnv); text != "" {
 		var id netns.ID
 		_, err := fmt.Sscan(text, &id.Inode, &id.SeenFrom)
@@ -349,5 +354,150 @@ func TestFromAnotherPIDNamespace(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.HasPrefix(string(out), "false ") || !strings.Contains(string(out), "PID namespace") {
 		t.Errorf("%s, %v", out, err)
+	}
+}
+
+// TestCommandIn runs a command as it is printed.
+func TestCommandIn(t *testing.T) {
+	testutil.NeedRoot(t)
+	testutil.NeedProgram(t, "nsenter")
+	ns, err := netns.New("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	const command = "readlink /proc/self/ns/net"
+	if got, want := netns.CommandIn(ns, command), fmt.Sprintf("'%s' in network namespace %d", command, ns.Inode()); got != want {
+		t.Errorf("%s, wanted %s", got, want)
+	}
+	want := func(h *netns.Handle, way string, inode uint64) {
+		t.Helper()
+		printed := netns.CommandIn(h, command)
+		if printed != "'"+way+command+"'" {
+			t.Errorf("%s, wanted by %q", printed, way)
+		}
+		out, err := exec.Command("sh", "-c", strings.Trim(printed, "'")).CombinedOutput()
+		if err != nil || strings.TrimSpace(string(out)) != fmt.Sprintf("net:[%d]", inode) {
+			t.Errorf("%s: %s, %v; wanted %d", printed, out, err, inode)
+		}
+	}
+	here, err := netns.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer here.Close()
+	want(nil, "", here.Inode())
+	want(here, "", here.Inode())
+	inside := ""
+	if err := ns.Do(func() error { inside = netns.CommandIn(nil, command); return nil }); err != nil || inside != netns.CommandIn(ns, command) {
+		t.Errorf("%s, %v", inside, err)
+	}
+	process := exec.Command("sleep", "infinity")
+	if err := ns.Do(process.Start); err != nil {
+		t.Fatal(err)
+	}
+	defer process.Wait()
+	defer process.Process.Kill()
+	want(ns, fmt.Sprintf("nsenter -t %d -n ", process.Process.Pid), ns.Inode())
+	testutil.NeedProgram(t, "ip")
+	name := fmt.Sprintf("natkit-test-%d", os.Getpid())
+	if out, err := exec.Command("ip", "netns", "attach", name, fmt.Sprint(process.Process.Pid)).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	defer exec.Command("ip", "netns", "delete", name).Run()
+	want(ns, "ip netns exec "+name+" ", ns.Inode())
+}
+
+// threadChildEnv makes the test binary a process that holds a network namespace in a
+// thread only.
+const threadChildEnv = "NATKIT_TEST_NETNS_IN_THREAD"
+
+func init() {
+	if os.Getenv(threadChildEnv) != "" {
+		runtime.LockOSThread() // TestMain runs in the leader
+	}
+}
+
+// holdInThread prints the number of a namespace that a thread is in, or holds by
+// descriptors of its own, and stays until its input ends.
+func holdInThread(how string) {
+	made := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		home, _ := netns.Current()
+		err := unix.Unshare(unix.CLONE_NEWNET | unix.CLONE_FILES)
+		there, errThere := netns.At("/proc/thread-self/ns/net", "")
+		if how == "files" {
+			errThere = errors.Join(errThere, home.Enter())
+		}
+		fmt.Println(there.Inode())
+		if how != "files" {
+			there.Close()
+		}
+		made <- errors.Join(err, errThere)
+		io.Copy(io.Discard, os.Stdin)
+		os.Exit(0)
+	}()
+	if err := <-made; err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	if how == "ended" {
+		unix.RawSyscall(unix.SYS_EXIT, 0, 0, 0)
+	}
+	select {}
+}
+
+// TestHeldByAThread: a namespace is there where a thread besides the leader is in it or
+// holds it, also when the leader has ended.
+func TestHeldByAThread(t *testing.T) {
+	testutil.NeedRoot(t)
+	for _, how := range []string{"in", "ended", "files"} {
+		t.Run(how, func(t *testing.T) {
+			cmd := exec.Command("/proc/self/exe")
+			cmd.Env = append(os.Environ(), threadChildEnv+"="+how)
+			in, errIn := cmd.StdinPipe()
+			out, errOut := cmd.StdoutPipe()
+			if err := errors.Join(errIn, errOut, cmd.Start()); err != nil {
+				t.Fatal(err)
+			}
+			defer cmd.Wait()
+			defer in.Close()
+			var inode uint64
+			if _, err := fmt.Fscan(out, &inode); err != nil {
+				t.Fatal(err)
+			}
+			if how == "ended" {
+				testutil.Eventually(t, "the leader ends", func() bool {
+					_, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", cmd.Process.Pid))
+					return err != nil
+				})
+			}
+			// The inode alone: by the cookie the kernel finds it, since 6.18.
+			ns, err := netns.OfInode(inode)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer ns.Close()
+			if ns.Inode() != inode {
+				t.Errorf("%d, wanted %d", ns.Inode(), inode)
+			}
+		})
+	}
+}
+
+// TestEndingProcessIsNotMissed: what ended during the search leaves no doubt.
+func TestEndingProcessIsNotMissed(t *testing.T) {
+	cmd := exec.Command("true")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait()
+	task := fmt.Sprintf("/proc/%d", cmd.Process.Pid)
+	if err := unix.Waitid(unix.P_PID, cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
+		t.Fatal(err)
+	}
+	if ok, missed := netns.ReadMountinfo(task); ok || missed != nil {
+		t.Errorf("%v, missed %v", ok, missed)
 	}
 }

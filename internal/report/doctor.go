@@ -41,7 +41,8 @@ func Doctor(w io.Writer, style Style, r *diagnose.Report) error {
 	return p.err
 }
 
-// incomplete comes first, as a look that is not whole must not be taken for health.
+// incomplete is what a report says first, as a look that is not whole must not be taken
+// for health.
 func (p *printer) incomplete(r *diagnose.Report) {
 	if len(r.Incomplete) == 0 {
 		return
@@ -51,18 +52,29 @@ func (p *printer) incomplete(r *diagnose.Report) {
 		checks += len(m.Checks)
 		reasons = append(reasons, m.Why)
 	}
-	text := fmt.Sprintf("%d of %s came to no result", checks, units.Plural(len(r.Checks), "check", "checks"))
-	switch {
-	case checks == 0:
-		text, reasons = strings.Join(reasons, "; "), nil
-	case len(reasons) == 1:
+	if checks == 0 {
+		p.unfinished(strings.Join(reasons, "; "), nil)
+	} else {
+		p.unfinished(fmt.Sprintf("%d of %s came to no result", checks, units.Plural(len(r.Checks), "check", "checks")), reasons)
+	}
+	p.blank()
+}
+
+// Incomplete says what of a look is missing, and why.
+func Incomplete(w io.Writer, style Style, text string, reasons []string) error {
+	p := &printer{w: w, style: style}
+	p.unfinished(text, reasons)
+	return p.err
+}
+
+func (p *printer) unfinished(text string, reasons []string) {
+	if len(reasons) == 1 {
 		text, reasons = text+": "+reasons[0], nil
 	}
 	p.mark(0, Cell{"INCOMPLETE: ", Warn}, text, Bold)
 	for _, why := range reasons {
 		p.mark(2, Cell{Text: "- "}, why, Plain)
 	}
-	p.blank()
 }
 
 // profiled tells in one line where the CPUs spent their time.

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"iter"
 	"math"
 	"slices"
 	"strings"
@@ -233,25 +234,18 @@ func hangIndent(line string, width int) int {
 // breakAt is the last space behind the margin up to which line fits into width, or else
 // the first one after that; -1 where it fits or has none.
 func breakAt(line string, indent, width int) int {
-	at, used, escape := -1, 0, false
-	for i, r := range line {
-		switch {
-		case r == '\x1b':
-			escape = true
-		case escape:
-			escape = r != 'm'
-		default:
-			if r == ' ' && used > indent && strings.TrimLeft(line[i:], " ") != "" {
-				if used > width {
-					if at < 0 {
-						at = i
-					}
-					return at
+	at, used := -1, 0
+	for i, r := range visible(line) {
+		if r == ' ' && used > indent && strings.TrimLeft(line[i:], " ") != "" {
+			if used > width {
+				if at < 0 {
+					at = i
 				}
-				at = i
+				return at
 			}
-			used += runeWidth(r)
+			at = i
 		}
+		used += runeWidth(r)
 	}
 	if used <= width {
 		return -1
@@ -261,16 +255,25 @@ func breakAt(line string, indent, width int) int {
 
 // screenWidth is textWidth without escape sequences.
 func screenWidth(text string) (width int) {
-	escape := false
-	for _, r := range text {
-		switch {
-		case r == '\x1b':
-			escape = true
-		case escape:
-			escape = r != 'm'
-		default:
-			width += runeWidth(r)
-		}
+	for _, r := range visible(text) {
+		width += runeWidth(r)
 	}
 	return width
+}
+
+// visible are the runes of a text, and where they are, without escape sequences.
+func visible(text string) iter.Seq2[int, rune] {
+	return func(yield func(int, rune) bool) {
+		escape := false
+		for i, r := range text {
+			switch {
+			case r == '\x1b':
+				escape = true
+			case escape:
+				escape = r != 'm'
+			case !yield(i, r):
+				return
+			}
+		}
+	}
 }

@@ -23,7 +23,7 @@ const (
 // by index.
 func bridges() (map[int]*gateway.Bridge, error) {
 	sysctls := snapshot.Sysctls{}
-	if err := readSysctls([]string{bridgeSysctl4, bridgeSysctl6}, sysctls); err != nil || len(sysctls) == 0 {
+	if err := ReadSysctls("/proc", []string{bridgeSysctl4, bridgeSysctl6}, sysctls); err != nil || len(sysctls) == 0 {
 		return nil, err
 	}
 	messages, err := whole(func() ([][]byte, error) {

@@ -21,13 +21,13 @@ func Forwarding(ns *netns.Handle, f *gateway.Facts) error {
 	read := snapshot.Sysctls{}
 	maps.Copy(read, f.Sysctls)
 	f.Sysctls = read
-	return inside(ns, func() error { return readSysctls(names, f.Sysctls) })
+	return inside(ns, func() error { return ReadSysctls("/proc", names, f.Sysctls) })
 }
 
-// readSysctls reads those of the thread's namespace that exist.
-func readSysctls(names []string, into snapshot.Sysctls) error {
+// ReadSysctls reads those of the thread's namespace that exist.
+func ReadSysctls(proc string, names []string, into snapshot.Sysctls) error {
 	for _, name := range names {
-		value, err := apply.ReadSysctl("/proc", name)
+		value, err := apply.ReadSysctl(proc, name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

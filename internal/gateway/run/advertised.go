@@ -35,7 +35,7 @@ func (h Host) advertised(now *Present, p *gateway.Plan) error {
 			names = append(names, name)
 		}
 	}
-	if err := h.do(func() error { return h.readSysctls(names, now.Sysctls) }); err != nil {
+	if err := h.do(func() error { return host.ReadSysctls(h.proc(), names, now.Sysctls) }); err != nil {
 		return err
 	}
 	slices.Sort(names)

@@ -143,7 +143,7 @@ func (h Host) replaceable(value string, state *gateway.State, overwrite bool) (*
 	_, changed := tune.GatewayDigest(value)
 	switch {
 	case value == tune.GatewayForeign:
-		return nil, apply.Foreign(state)
+		return nil, apply.Foreign(h.Netns, state)
 	case overwrite:
 		return p, nil
 	case changed:

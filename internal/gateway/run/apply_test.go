@@ -225,7 +225,8 @@ func TestForeignTableIsLeftAlone(t *testing.T) {
 	w.ip("nft add table inet natkit")
 	over := wish(masqueradeText)
 	over.Overwrite, over.Force = true, true
-	if _, err := w.Prepare(t.Context(), over); !errors.Is(err, apply.ErrForeign) {
+	there := fmt.Sprintf("'nft delete table inet natkit' in network namespace %d", w.ns.Inode())
+	if _, err := w.Prepare(t.Context(), over); !errors.Is(err, apply.ErrForeign) || !strings.Contains(err.Error(), there) {
 		t.Errorf("%v", err)
 	}
 	w.want(tune.GatewayForeign)

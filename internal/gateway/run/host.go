@@ -2,10 +2,8 @@ package run
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"slices"
 
@@ -75,7 +73,7 @@ func (h Host) present(ctx context.Context, p *gateway.Plan) (Present, *gateway.S
 	_, _ = dump.Count(h.Netns)
 	err = h.do(func() error {
 		now.Initial = apply.IsInitialNetns(now.Netns, h.proc())
-		return h.readSysctls(Sysctls, now.Sysctls)
+		return host.ReadSysctls(h.proc(), Sysctls, now.Sysctls)
 	})
 	if err != nil {
 		return now, nil, err
@@ -92,21 +90,6 @@ func (h Host) present(ctx context.Context, p *gateway.Plan) (Present, *gateway.S
 		return now, nil, err
 	}
 	return now, state, h.advertised(&now, p)
-}
-
-// readSysctls reads those that exist.
-func (h Host) readSysctls(names []string, into snapshot.Sysctls) error {
-	for _, name := range names {
-		value, err := apply.ReadSysctl(h.proc(), name)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		into[name] = value
-	}
-	return nil
 }
 
 // held finds the sysctls of a namespace that open transactions of this boot wrote, and

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/units"
 )
@@ -96,7 +97,7 @@ func (k *keeper) tellNotes(r *Ready, reason string) {
 // sysctl.d that is loaded again does.
 func (k *keeper) tellForwarding() {
 	now := snapshot.Sysctls{}
-	if err := k.Host.do(func() error { return k.Host.readSysctls([]string{Forward4, Forward6}, now) }); err != nil {
+	if err := k.Host.do(func() error { return host.ReadSysctls(k.Host.proc(), []string{Forward4, Forward6}, now) }); err != nil {
 		k.log("look at forwarding: %v", err)
 		return
 	}

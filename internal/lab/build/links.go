@@ -2,6 +2,7 @@ package build
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -109,17 +110,26 @@ func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Masked().Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// setSysctl sets a value in a node. Each kernel has its own values that every namespace
-// shows and that hold for all: one that changes outside too is put back and refused.
+// setSysctl sets a value in a node, but none that is the same file outside, which holds
+// for the whole host.
 func (n *Node) setSysctl(s lab.SetSysctl) error {
 	path := sysctlPath(s.Name)
-	before, outsideErr := os.ReadFile(path)
-	err := n.Netns.Do(func() error { return os.WriteFile(path, []byte(s.Value), 0) })
-	if outsideErr == nil && err == nil {
-		if after, err := os.ReadFile(path); err == nil && !bytes.Equal(before, after) {
-			back := os.WriteFile(path, before, 0)
-			return errors.Join(errors.New("it changed the value of the whole host, which a lab must not"), back)
+	outside, err := os.OpenFile(path, unix.O_PATH, 0) // which keeps its inode from being given again
+	if err == nil {
+		defer outside.Close()
+	}
+	before, _ := os.ReadFile(path)
+	two := false
+	err = n.Netns.Do(func() error {
+		if err := refuseSame(outside, path); err != nil {
+			return err
 		}
+		inside, err := os.ReadFile(path)
+		two = err != nil || !bytes.Equal(inside, before)
+		return os.WriteFile(path, []byte(s.Value), 0)
+	})
+	if err == nil && !two {
+		return refuseShared(path, before, s.Value)
 	}
 	switch {
 	case s.Optional && errors.Is(err, os.ErrNotExist):
@@ -130,6 +140,34 @@ func (n *Node) setSysctl(s lab.SetSysctl) error {
 		return fmt.Errorf("%w (a value of the whole host is not changed from a lab)", err)
 	}
 	return err
+}
+
+// refuseSame refuses a path at which, in this namespace, the file from outside is.
+func refuseSame(outside *os.File, path string) error {
+	if outside == nil {
+		return nil
+	}
+	there, err := outside.Stat()
+	if err != nil {
+		return err
+	}
+	if here, err := os.Stat(path); err != nil || os.SameFile(there, here) {
+		return cmp.Or(err, errOfHost)
+	}
+	return nil
+}
+
+var errOfHost = errors.New("it is a value of the whole host, which a lab must not change")
+
+// refuseShared puts a value back that two files are of, so that it came to be outside,
+// too: modules had such before Linux 5.13, which made them read-only in a namespace
+// (ensure_safe_net_sysctl, net/sysctl_net.c).
+func refuseShared(path string, before []byte, wrote string) error {
+	after, err := os.ReadFile(path)
+	if err != nil || bytes.Equal(after, before) || strings.TrimSpace(string(after)) != wrote {
+		return nil
+	}
+	return errors.Join(errOfHost, os.WriteFile(path, before, 0))
 }
 
 func sysctlPath(name string) string {

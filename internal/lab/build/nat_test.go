@@ -1,6 +1,7 @@
 package build
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -181,25 +182,25 @@ func TestSysctlsOfAStage(t *testing.T) {
 	}
 }
 
-// A value that holds outside the node too, as those of the whole host do on some
-// kernels, is put back and refused.
+// TestValueOfTheWholeHostIsRefused: what is the same value outside, which differs by
+// kernels, is not even written: that would set others along, which putting it back cannot.
 func TestValueOfTheWholeHostIsRefused(t *testing.T) {
 	ns := testutil.Namespace(t)
-	const name = "net.ipv4.ip_default_ttl"
-	read := func() string {
-		text, err := os.ReadFile(sysctlPath(name))
-		if err != nil {
-			t.Error(err)
+	const name, along = "net.ipv4.ip_forward", "net.ipv4.conf.lo.forwarding"
+	want := func(name, value string) {
+		t.Helper()
+		if text, err := os.ReadFile(sysctlPath(name)); err != nil || strings.TrimSpace(string(text)) != value {
+			t.Errorf("%s is %q, want %s (%v)", name, text, value, err)
 		}
-		return strings.TrimSpace(string(text))
 	}
 	err := ns.Do(func() error {
-		before := read()
-		node := &Node{Netns: ns} // the node's value and the one outside are the same
-		err := node.setSysctl(lab.SetSysctl{Name: name, Value: "33"})
-		if after := read(); after != before {
-			t.Errorf("%s is %s, want %s again", name, after, before)
+		if err := errors.Join(os.WriteFile(sysctlPath(name), []byte("0"), 0), os.WriteFile(sysctlPath(along), []byte("1"), 0)); err != nil {
+			t.Fatal(err)
 		}
+		node := &Node{Netns: ns} // the node's value and the one outside are the same
+		err := node.setSysctl(lab.SetSysctl{Name: name, Value: "1"})
+		want(name, "0")
+		want(along, "1")
 		return err
 	})
 	if err == nil {

@@ -94,7 +94,7 @@ func writeFiles(tx *journal.Transaction, opt Options) error {
 
 // takeFilesBack makes files that were written be planned again.
 func takeFilesBack(tx *journal.Transaction, opt Options) error {
-	u := &undoing{tx: tx, opt: opt, heirs: map[string]*journal.Transaction{}}
+	u := &undoing{tx: tx, opt: opt, heirs: map[string]*journal.Transaction{}, handed: map[*journal.Change]journal.State{}}
 	for i := range tx.Changes {
 		c := &tx.Changes[i]
 		if !c.Durable || !c.Open() {

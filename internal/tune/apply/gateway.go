@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"strings"
 
 	"github.com/natkit/natkit/internal/gateway"
@@ -65,7 +64,7 @@ func (g gateways) Writable(target string) error {
 		case err != nil:
 			return err
 		case GatewayValue(state) == tune.GatewayForeign:
-			return Foreign(state)
+			return Foreign(ns, state)
 		case state.Owned:
 			return fmt.Errorf("gateway: %s has an owner that alone may change it; end that program", state.Name)
 		}
@@ -77,8 +76,8 @@ func (g gateways) Writable(target string) error {
 var ErrForeign = errors.New("is not one that natkit made, and is left alone")
 
 // Foreign is ErrForeign, and what to do about it.
-func Foreign(s *gateway.State) error {
-	return fmt.Errorf("gateway: %s %w: if nobody needs it, '%s', then again", s.Name, ErrForeign, s.ByHand)
+func Foreign(ns *netns.Handle, s *gateway.State) error {
+	return fmt.Errorf("gateway: %s %w: if nobody needs it, %s, then again", s.Name, ErrForeign, netns.CommandIn(ns, s.ByHand))
 }
 
 // ErrChanged: the rules in force are not as natkit wrote them.
@@ -99,18 +98,8 @@ func (g gateways) Kept(target string) error {
 			return fmt.Errorf("%w: they are gone; 'natkit gateway apply FILE' puts rules in force", ErrChanged)
 		}
 		what := cmp.Or(strings.Join(state.Changes, "; "), state.Name+" is another one")
-		return fmt.Errorf("%w: %s; take that back, or remove the rules (%s), and undo again", ErrChanged, what, byHand(target, state))
+		return fmt.Errorf("%w: %s; take that back, or remove the rules (%s), and undo again", ErrChanged, what, netns.CommandIn(ns, state.ByHand))
 	})
-}
-
-// byHand is the command that removes the rules of a target, and where, if that is not
-// where natkit was started.
-func byHand(target string, s *gateway.State) string {
-	inode, _ := tune.ParseGatewayTarget(target)
-	if here, err := os.Readlink("/proc/self/ns/net"); err == nil && here == fmt.Sprintf("net:[%d]", inode) {
-		return "'" + s.ByHand + "'"
-	}
-	return fmt.Sprintf("'%s' in network namespace %d", s.ByHand, inode)
 }
 
 // Restorable: the plan before is in the store.

@@ -24,7 +24,7 @@ func (u *undoing) handOver(c *journal.Change, wanted *string) bool {
 	}
 	l.Before, l.Along = c.Before, c.Along
 	u.heirs[l.in.ID] = l.in
-	u.handed = append(u.handed, c)
+	u.handed[c] = c.State
 	c.State, c.Note = journal.Undone, "handed over to "+l.in.ID+", which changed it again"
 	if wanted != nil && tune.SameValue(l.After, *wanted) {
 		c.Note = "handed over to " + l.in.ID + ", which wants the same value"
@@ -60,8 +60,8 @@ func (u *undoing) heir(c journal.Change, wanted *string) (laterChange, bool) {
 func (u *undoing) bequeath() error {
 	for _, in := range u.heirs {
 		if err := u.opt.Journal.Save(in); err != nil {
-			for _, c := range u.handed {
-				c.State, c.Note = journal.Applied, ""
+			for c, former := range u.handed {
+				c.State, c.Note = former, ""
 			}
 			return fmt.Errorf("hand values of %s over to %s: %w", u.tx.ID, in.ID, err)
 		}

@@ -22,7 +22,6 @@ func Temporary(name, value string, opt Options) (*journal.Transaction, error) {
 	if err != nil {
 		return nil, err
 	}
-	key := tune.Change{Kind: tune.Sysctl, Target: name}.Key()
 	here := netns.ID{Inode: journal.NamespaceInode(opt.ProcRoot, "net")}
 	if opt.ProcRoot == "/proc" {
 		if here, err = netns.IDOf(nil); err != nil {
@@ -30,13 +29,7 @@ func Temporary(name, value string, opt Options) (*journal.Transaction, error) {
 		}
 	}
 	for _, tx := range slices.Backward(all) {
-		if tx.BootID != view.BootID {
-			continue
-		}
-		wrote := slices.ContainsFunc(tx.Changes, func(c journal.Change) bool {
-			in := tx.In(c)
-			return c.Open() && c.Key() == key && tune.SameValue(c.After, value) && (in.Inode == 0 || in.Is(here))
-		})
+		wrote := Wrote(tx, name, value, here, view.BootID)
 		if wrote && (tx.Lifeline || tx.Unconfirmed() || !tx.Complete) {
 			return tx, nil
 		}
@@ -45,4 +38,14 @@ func Temporary(name, value string, opt Options) (*journal.Transaction, error) {
 		}
 	}
 	return nil, nil
+}
+
+// Wrote reports whether a transaction that is in force set a sysctl to its present value,
+// as it is in the network namespace here since that boot.
+func Wrote(tx *journal.Transaction, name, value string, here netns.ID, boot string) bool {
+	key := tune.Change{Kind: tune.Sysctl, Target: name}.Key()
+	return tx.BootID == boot && slices.ContainsFunc(tx.Changes, func(c journal.Change) bool {
+		in := tx.In(c)
+		return c.Open() && c.Key() == key && tune.SameValue(c.After, value) && (in.Inode == 0 || in.Is(here))
+	})
 }

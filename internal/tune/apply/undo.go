@@ -157,10 +157,10 @@ type undoing struct {
 	// that was checked. nil is the thread's own.
 	spaces map[netns.ID]*netns.Handle
 	// later are the open changes of transactions after tx, by what they change, heirs
-	// the transactions that took something over, handed what that was.
+	// the transactions that took something over, handed what that was, with its former state.
 	later  map[string][]laterChange
 	heirs  map[string]*journal.Transaction
-	handed []*journal.Change
+	handed map[*journal.Change]journal.State
 }
 
 // undoChanges goes backwards, and on after errors; what failed stays open. Nothing is
@@ -170,7 +170,7 @@ func undoChanges(tx *journal.Transaction, opt Options) error {
 	if err != nil {
 		return err
 	}
-	u := &undoing{tx: tx, opt: opt, spaces: map[netns.ID]*netns.Handle{}, heirs: map[string]*journal.Transaction{}}
+	u := &undoing{tx: tx, opt: opt, spaces: map[netns.ID]*netns.Handle{}, heirs: map[string]*journal.Transaction{}, handed: map[*journal.Change]journal.State{}}
 	defer u.close()
 	for i := range tx.Changes {
 		if c := &tx.Changes[i]; c.Open() && !c.Durable && tx.BootID != view.BootID {

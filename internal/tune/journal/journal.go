@@ -250,15 +250,29 @@ func (j *Journal) Note(t *Transaction, change int) error {
 	if err != nil {
 		return fmt.Errorf("encode transaction %s: %w", t.ID, err)
 	}
-	f, err := os.OpenFile(j.path(t.ID), os.O_WRONLY|os.O_APPEND|unix.O_NOFOLLOW, 0)
-	if err == nil {
-		_, err = f.Write(append(line, '\n'))
-		err = cmp.Or(err, f.Close())
-	}
-	if err != nil { // half a line may be there, which goes with the whole text
+	if j.extend(t, append(line, '\n')) != nil { // half a line may be there, which goes with the whole text
 		return j.Save(t)
 	}
 	return nil
+}
+
+// extend appends to the file of a transaction. In the directory of a group its writer may
+// have put something else in its place: a pipe, on which an open waits, or a link to a
+// file that is not his.
+func (j *Journal) extend(t *Transaction, text []byte) error {
+	f, err := os.OpenFile(j.path(t.ID), os.O_WRONLY|os.O_APPEND|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	var st unix.Stat_t
+	err = unix.Fstat(int(f.Fd()), &st)
+	if err == nil && (st.Mode&unix.S_IFMT != unix.S_IFREG || int(st.Uid) != t.UID || st.Nlink != 1) {
+		err = errors.New("another file is there")
+	}
+	if err == nil {
+		_, err = f.Write(text)
+	}
+	return cmp.Or(err, f.Close())
 }
 
 func (j *Journal) path(id string) string { return filepath.Join(j.dir, id+suffix) }

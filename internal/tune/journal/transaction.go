@@ -24,6 +24,9 @@ const Schema = "natkit.journal/1"
 const (
 	// maxFileBytes bounds what is read of one journal file.
 	maxFileBytes = 64 << 20
+	// maxForeignBytes bounds one of another user, who may write many: a gateway's has
+	// some kilobytes.
+	maxForeignBytes = 1 << 20
 	// maxBeginBytes bounds a new transaction: what becomes of its changes is written
 	// down too.
 	maxBeginBytes = 8 << 20
@@ -132,7 +135,9 @@ func (t *Transaction) Is(other *Transaction) bool { return t.ID == other.ID && t
 // Foreign is true where neither root nor this process's user wrote it. Such a one does
 // nothing that its writer could not do himself with CAP_NET_ADMIN, which is all that a
 // gateway's service has.
-func (t *Transaction) Foreign() bool { return t.UID != 0 && t.UID != os.Geteuid() }
+func (t *Transaction) Foreign() bool { return isForeign(t.UID) }
+
+func isForeign(uid int) bool { return uid != 0 && uid != os.Geteuid() }
 
 // ReadOnly is true where it is not this process's to change.
 func (t *Transaction) ReadOnly() bool { return os.Geteuid() != 0 && t.UID != os.Geteuid() }
@@ -190,13 +195,13 @@ type update struct {
 
 // decode reads one journal file: the transaction and its updates. Names that it does not
 // know are skipped, so that an older natkit can undo what a newer one did.
-func decode(r io.Reader) (*Transaction, error) {
-	b, err := io.ReadAll(io.LimitReader(r, maxFileBytes+1))
+func decode(r io.Reader, limit int) (*Transaction, error) {
+	b, err := io.ReadAll(io.LimitReader(r, int64(limit)+1))
 	if err != nil {
 		return nil, err
 	}
-	if len(b) > maxFileBytes {
-		return nil, fmt.Errorf("larger than %d bytes", maxFileBytes)
+	if len(b) > limit {
+		return nil, fmt.Errorf("larger than %d bytes", limit)
 	}
 	dec := json.NewDecoder(bytes.NewReader(b))
 	t := &Transaction{}
@@ -242,7 +247,11 @@ func read(f *os.File) (*Transaction, error) {
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return nil, errors.New("not a file")
 	}
-	t, err := decode(f)
+	limit := maxFileBytes
+	if isForeign(int(st.Uid)) {
+		limit = maxForeignBytes
+	}
+	t, err := decode(f, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -266,7 +275,7 @@ func (t *Transaction) checkForeign() error {
 			return fmt.Errorf("uid %d wrote it, who may journal a gateway's rules and values only, not %s %s", t.UID, c.Kind, c.Target)
 		}
 	}
-	if t.Confirm != nil || t.Lifeline || t.Persist {
+	if t.Confirm != nil || t.Lifeline || t.Persist || t.Guard != (Process{}) { // root signals a guard
 		return fmt.Errorf("uid %d wrote it, who may have nothing confirmed, persisted or guarded", t.UID)
 	}
 	return nil

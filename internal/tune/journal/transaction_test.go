@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -36,7 +37,7 @@ func TestDecode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := decode(bytes.NewReader(good))
+	got, err := decode(bytes.NewReader(good), maxFileBytes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,14 +70,14 @@ func TestDecode(t *testing.T) {
 		if text == string(good) {
 			t.Fatalf("%q does not occur", c.old)
 		}
-		got, err := decode(strings.NewReader(text))
+		got, err := decode(strings.NewReader(text), maxFileBytes)
 		if err == nil || !strings.Contains(err.Error(), c.want) || got != nil {
 			t.Errorf("%q for %q: %v, %v; want nil and an error with %q", c.new[:min(30, len(c.new))], c.old, got, err, c.want)
 		}
 	}
 	// What a newer natkit adds does not hinder an undo.
 	newer := strings.Replace(string(good), `"origin"`, `"colour": {"red": 1}, "origin"`, 1)
-	if _, err := decode(strings.NewReader(newer)); err != nil {
+	if _, err := decode(strings.NewReader(newer), maxFileBytes); err != nil {
 		t.Errorf("unknown field: %v", err)
 	}
 }
@@ -100,7 +101,7 @@ func TestUpdates(t *testing.T) {
 		{first + "{\"cha\x00\x00\n" + second, "applied planned", "3"},
 		{first + strings.Replace(first, "3", "4", 1), "applied planned", "4"},
 	} {
-		tx, err := decode(strings.NewReader(string(text) + c.tail))
+		tx, err := decode(strings.NewReader(string(text)+c.tail), maxFileBytes)
 		if err != nil {
 			t.Errorf("%q: %v", c.tail, err)
 			continue
@@ -144,7 +145,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"schema":"natkit.journal/1","id":"t9999999999"}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		defer testutil.Bounded(t, len(b))()
-		tx, err := decode(bytes.NewReader(b))
+		tx, err := decode(bytes.NewReader(b), maxFileBytes)
 		if err != nil {
 			if tx != nil {
 				t.Fatal("a transaction with an error")
@@ -155,7 +156,7 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			return // times outside of what RFC 3339 can write
 		}
-		again, err := decode(bytes.NewReader(text))
+		again, err := decode(bytes.NewReader(text), maxFileBytes)
 		if err != nil {
 			t.Fatalf("%s\nis not read back: %v", text, err)
 		}
@@ -209,11 +210,12 @@ func TestForeign(t *testing.T) {
 			x.Changes[0].Change = tune.Change{Kind: tune.GatewayFile, Target: tune.GatewayFileTarget, After: digest}
 		}, "gateway-file"},
 		{"a guard", func(x *Transaction) { x.Confirm = &Confirm{} }, "guarded"},
+		{"a process to be signalled", func(x *Transaction) { x.Guard = Process{PID: 1} }, "guarded"},
 		{"a lifeline", func(x *Transaction) { x.Lifeline = true }, "guarded"},
 		{"files to come", func(x *Transaction) { x.Persist = true }, "guarded"},
 	} {
 		tx := sample()
-		tx.Confirm, tx.Persist = nil, false
+		tx.Confirm, tx.Persist, tx.Guard = nil, false, Process{}
 		tx.Changes = []Change{{Change: forwards, State: Applied}, {Change: rules, State: Applied}}
 		c.edit(tx)
 		end, err := j.Begin(tx)
@@ -254,5 +256,72 @@ func TestForeign(t *testing.T) {
 			t.Errorf("a %s was read: %+v", name, got)
 		}
 		os.Remove(path)
+	}
+}
+
+// TestForeignSwapped: who may write to the directory puts something else in the place of
+// his transaction while root undoes it. Nobody waits for it or writes into it.
+func TestForeignSwapped(t *testing.T) {
+	testutil.NeedRoot(t)
+	const other = 12345
+	j := newJournal(t)
+	defer lock(t, j)()
+	tx := sample()
+	tx.Confirm, tx.Persist, tx.Guard = nil, false, Process{}
+	tx.Changes = []Change{{Change: tune.Change{Kind: tune.Sysctl, Target: "net.ipv4.ip_forward", Before: "0", After: "1"}, State: Applied}}
+	end, err := j.Begin(tx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end()
+	path, victim := j.path(tx.ID), filepath.Join(t.TempDir(), "victim")
+	if err := os.WriteFile(victim, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	pipe := func() error { return syscall.Mkfifo(path, 0o666) }
+	for name, swap := range map[string]func() error{
+		"pipe": pipe,
+		"pipe that is read": func() error {
+			err := pipe()
+			f, errOpen := os.OpenFile(path, os.O_RDWR|syscall.O_NONBLOCK, 0)
+			t.Cleanup(func() { f.Close() })
+			return errors.Join(err, errOpen)
+		},
+		"link to another's file": func() error { return os.Link(victim, path) },
+	} {
+		if err := os.Chown(path, other, other); err != nil {
+			t.Fatal(err)
+		}
+		got, err := j.Load(tx.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(os.Remove(path), swap()); err != nil {
+			t.Fatal(err)
+		}
+		got.Changes[0].State = Undone
+		noted := make(chan error, 1)
+		go func() { noted <- j.Note(got, 0) }()
+		select {
+		case err := <-noted:
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		case <-time.After(testutil.Patience(5 * time.Second)):
+			t.Fatalf("%s: still waits", name)
+		}
+		if again, err := j.Load(tx.ID); err != nil || again.UID != other || again.Changes[0].State != Undone {
+			t.Errorf("%s: %+v, %v", name, again, err)
+		}
+		if text, err := os.ReadFile(victim); err != nil || len(text) > 0 {
+			t.Errorf("%s: written into another file: %s, %v", name, text, err)
+		}
+	}
+	// A large one costs root no more than it may.
+	if err := errors.Join(os.Truncate(path, maxForeignBytes+1), os.Chown(path, other, other)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := j.Load(tx.ID); err == nil || !strings.Contains(err.Error(), "larger than") {
+		t.Errorf("%v", err)
 	}
 }
