@@ -17,7 +17,7 @@ const (
 	// rules of a gateway.
 	mostParts = 800_000
 	// mostInBrackets is how many words and signs may be in one pair of brackets.
-	mostInBrackets = 200_000
+	mostInBrackets = 300_000
 )
 
 // meter hands a text to the YAML library and counts, while it reads, what it will keep: no
