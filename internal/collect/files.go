@@ -18,6 +18,16 @@ func readText(src source, path string) (string, error) {
 	return string(data), err
 }
 
+// readWord refuses what is longer than the kernel's own could be: a bundle is another's.
+func readWord(src source, path string, most int) (string, error) {
+	text, err := readText(src, path)
+	text = strings.TrimSpace(text)
+	if len(text) > most {
+		return "", fmt.Errorf("read %s: it has %d bytes, at most %d are possible", path, len(text), most)
+	}
+	return text, err
+}
+
 func readMemory(src source) (*snapshot.Memory, error) {
 	text, err := readText(src, "/proc/meminfo")
 	if err != nil {
@@ -166,10 +176,9 @@ func readSysctl(src source, into snapshot.Sysctls, name string) error {
 // readKernel never fails as a whole: the release decides what the rest means.
 func readKernel(src source, m machine) (snapshot.Kernel, error) {
 	k := snapshot.Kernel{Arch: m.Arch}
-	release, err := readText(src, sysctlRoot+"kernel/osrelease")
-	k.Release = strings.TrimSpace(release)
-	bootID, bootErr := readText(src, sysctlRoot+"kernel/random/boot_id")
-	k.BootID = strings.TrimSpace(bootID)
+	var err, bootErr error
+	k.Release, err = readWord(src, sysctlRoot+"kernel/osrelease", 64) // __NEW_UTS_LEN
+	k.BootID, bootErr = readWord(src, sysctlRoot+"kernel/random/boot_id", 36)
 	online, cpuErr := readText(src, "/sys/devices/system/cpu/online")
 	if cpuErr == nil {
 		k.CPUs, cpuErr = parseCPUList(online)

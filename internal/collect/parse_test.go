@@ -1,8 +1,11 @@
 package collect
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -280,6 +283,22 @@ func TestWithoutConntrack(t *testing.T) {
 	}
 	if s.Memory != nil {
 		t.Errorf("memory = %+v", s.Memory)
+	}
+}
+
+// A report prints the release: a hostile bundle's is no longer than a kernel's can be.
+func TestReleaseIsBounded(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "sys/kernel/osrelease")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, bytes.Repeat([]byte("6"), 1<<20), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Read(t.Context(), Options{Proc: dir, Sys: dir, Kmsg: dir + "/kmsg"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := s.PartError("kernel"); s.Kernel.Release != "" || !strings.Contains(got, "1048576 bytes") {
+		t.Errorf("release of %d bytes, %s", len(s.Kernel.Release), got)
 	}
 }
 
