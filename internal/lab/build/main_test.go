@@ -2,14 +2,13 @@ package build
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 // TestMain lets the test binary stand in for natkit where a lab starts it again:
@@ -31,7 +30,7 @@ const elsewhereEnv = "NATKIT_TEST_ELSEWHERE"
 
 // elsewhere prints what it sees of the labs of other PID namespaces, or keeps one up.
 func elsewhere(mode, dir string) int {
-	err := errors.Join(unix.Mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("proc", "/proc", "proc", 0, ""))
+	err := testutil.OwnProc()
 	if err != nil {
 		fmt.Println(err)
 		return 1

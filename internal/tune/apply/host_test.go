@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/natkit/natkit/internal/testutil"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/journal"
@@ -186,7 +184,7 @@ func helperMain(text string) int {
 		return 2
 	}
 	if b.Contained {
-		if err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("proc", "/proc", "proc", 0, "")); err != nil {
+		if err := testutil.OwnProc(); err != nil {
 			fmt.Println(err)
 			return 2
 		}
