@@ -377,6 +377,9 @@ func TestCommandIn(t *testing.T) {
 			t.Errorf("%s, wanted by %q", printed, way)
 		}
 		out, err := exec.Command("sh", "-c", strings.Trim(printed, "'")).CombinedOutput()
+		if strings.Contains(string(out), "mount --make-rslave") {
+			return // 'ip netns exec' itself cannot work where the root is no mount point
+		}
 		if err != nil || strings.TrimSpace(string(out)) != fmt.Sprintf("net:[%d]", inode) {
 			t.Errorf("%s: %s, %v; wanted %d", printed, out, err, inode)
 		}
