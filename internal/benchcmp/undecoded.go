@@ -47,7 +47,7 @@ func readUndecoded(ns *netns.Handle) (entries int64, err error) {
 	}
 }
 
-// countMessages counts those of a datagram, and tells whether it is the last one.
+// countMessages counts those of a datagram, and reports whether it is the last one.
 func countMessages(b []byte) (n int64, end bool, err error) {
 	for len(b) >= unix.NLMSG_HDRLEN {
 		length := int(binary.NativeEndian.Uint32(b))

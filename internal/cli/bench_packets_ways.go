@@ -72,7 +72,7 @@ func (w *ways) checkNextMAC() error {
 	return nil
 }
 
-// counts tells whether there is to be a sink.
+// counts reports whether there is to be a sink.
 func (w *ways) counts(cmd *cobra.Command) bool {
 	f := cmd.Flags()
 	return f.Changed("sink") || f.Changed("sink-netns") || f.Changed("sink-pid") || f.Changed("sink-node")

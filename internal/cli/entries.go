@@ -46,7 +46,7 @@ func (s *entries) addFlags(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("from", "netns", "pid")
 }
 
-// fromText tells whether the entries come from a text.
+// fromText reports whether the entries come from a text.
 func (s *entries) fromText(cmd *cobra.Command) bool { return cmd.Flags().Changed("from") }
 
 // check finds flags that contradict each other, before anything is done.

@@ -176,7 +176,7 @@ func (f *changeFlags) addFlags(cmd *cobra.Command, when string) {
 	cmd.Flags().BoolVar(&f.persist, "persist", false, when+"write files under /etc so that it holds after a boot")
 }
 
-// given tells whether one of the flags is on the command line.
+// given reports whether one of the flags is on the command line.
 func (f *changeFlags) given(cmd *cobra.Command) bool {
 	return cmd.Flags().Changed("yes") || cmd.Flags().Changed("confirm") || cmd.Flags().Changed("persist")
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/natkit/natkit/internal/pcap"
 )
 
-// chosenBy tells whether a filter lets a packet pass; what is in a tunnel is not looked
+// chosenBy reports whether a filter lets a packet pass; what is in a tunnel is not looked
 // at. It counts those that pass.
 func (v *pcapVerb) chosenBy(n *int64) func(*pcap.Packet) bool {
 	if v.filter == nil {

@@ -60,7 +60,7 @@ func (v *pcapVerb) one(cmd *cobra.Command, name string) error {
 	return nil
 }
 
-// notUnderstood tells whether there are packets, but none that natkit could read. Those
+// notUnderstood reports whether there are packets, but none that natkit could read. Those
 // that are not IP, such as ARP, were read.
 func notUnderstood(r *pcap.Report) bool {
 	var unread, other int64

@@ -57,7 +57,7 @@ func (o *profileOutputs) check(env *Env, asJSON bool) error {
 	return nil
 }
 
-// usesStdout tells whether a file goes where the report would.
+// usesStdout reports whether a file goes where the report would.
 func (o *profileOutputs) usesStdout() bool {
 	for _, out := range o.all() {
 		if out.name == "-" {

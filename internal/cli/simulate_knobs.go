@@ -75,7 +75,7 @@ func (k *simulateKnobs) all() map[string]knob {
 	}
 }
 
-// apply changes c as the command line says, and tells whether it says anything.
+// apply changes c as the command line says, and reports whether it says anything.
 func (k *simulateKnobs) apply(cmd *cobra.Command, c *simulate.Config) (changed bool, err error) {
 	knobs := k.all()
 	cmd.Flags().Visit(func(f *pflag.Flag) {

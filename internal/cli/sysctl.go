@@ -161,7 +161,7 @@ func (v *sysctlVerb) row(known tune.Known, name, now string, s *snapshot.Snapsho
 	return row
 }
 
-// matches tells whether a name is asked for: whole, by its end, or by a pattern.
+// matches reports whether a name is asked for: whole, by its end, or by a pattern.
 func matches(name string, patterns []string) bool {
 	for _, p := range patterns {
 		if ok, _ := path.Match(p, name); ok || name == p || strings.HasSuffix(name, "."+p) {

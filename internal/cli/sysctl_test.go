@@ -106,9 +106,7 @@ func TestSysctlSetByNatkit(t *testing.T) {
 	if err := errors.Join(errID, errBoot, errJournal); err != nil {
 		t.Fatal(err)
 	}
-	if id.Cookie == 0 {
-		t.Skip("this kernel does not tell namespaces apart (Linux 5.14)")
-	}
+	testutil.NeedFeature(t, testutil.NetnsCookie)
 	var now string
 	err = ns.Do(func() error {
 		b, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")

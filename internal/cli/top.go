@@ -122,7 +122,7 @@ func (t *topVerb) theme() tui.Theme {
 	return tui.Theme{Style: t.env.style(), ASCII: !isUTF8(t.env.Getenv)}
 }
 
-// isUTF8 tells whether the locale is (setlocale(3): the first of these that is set).
+// isUTF8 reports whether the locale is (setlocale(3): the first of these that is set).
 func isUTF8(getenv func(string) string) bool {
 	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
 		if locale := strings.ToLower(getenv(name)); locale != "" {

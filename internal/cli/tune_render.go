@@ -41,7 +41,7 @@ type tuneTransaction struct {
 	Status journal.Status `json:"status"`
 	// Remaining is the time to confirm, 0 where nothing waits.
 	Remaining float64 `json:"remaining_seconds"`
-	// GuardAlive tells whether the process that would undo it runs.
+	// GuardAlive reports whether the process that would undo it runs.
 	GuardAlive bool `json:"guard_alive"`
 	// Said is what a command just did to it.
 	Said string `json:"-"`

@@ -108,7 +108,7 @@ func parseLine(b []byte) (snapshot.LogLine, bool) {
 // logReader gathers lines from records.
 type logReader struct{ lines []snapshot.LogLine }
 
-// add tells whether the record is to be kept in a bundle.
+// add reports whether the record is to be kept in a bundle.
 func (l *logReader) add(b []byte) bool {
 	line, ok := parseLine(b)
 	if !ok {

@@ -30,7 +30,7 @@ type source interface {
 	counters(ctx context.Context, fn func(msgs []byte) error) error
 	table(ctx context.Context, fn func(msgs []byte) error) (dump.Result, error)
 	// kernelLog passes on the records of the kernel's log, oldest first, and
-	// returns the number that the next record will have. fn tells whether the
+	// returns the number that the next record will have. fn reports whether the
 	// record is of interest; others are not written into bundles.
 	kernelLog(fn func(record []byte) bool) (next uint64, err error)
 	// natRules are the rules that translate addresses.

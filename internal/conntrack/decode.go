@@ -179,10 +179,10 @@ func Each(datagram []byte, e *Entry, fn func(*Entry) error) error {
 	return nil
 }
 
-// isICMP tells whether a tuple of this protocol has an ICMP id, type and code.
+// isICMP reports whether a tuple of this protocol has an ICMP id, type and code.
 func isICMP(proto uint8) bool { return proto == unix.IPPROTO_ICMP || proto == unix.IPPROTO_ICMPV6 }
 
-// hasStates tells whether the tracker keeps a state of this protocol and tells
+// hasStates reports whether the tracker keeps a state of this protocol and tells
 // it.
 func hasStates(proto uint8) bool {
 	return proto == unix.IPPROTO_TCP || proto == unix.IPPROTO_SCTP || proto == unix.IPPROTO_DCCP

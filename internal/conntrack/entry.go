@@ -92,7 +92,7 @@ const (
 	HasDeltaTime
 )
 
-// Has tells whether all of bits are set.
+// Has reports whether all of bits are set.
 func (f Fields) Has(bits Fields) bool { return f&bits == bits }
 
 // Clone copies e with what it points to.
@@ -102,7 +102,7 @@ func (e *Entry) Clone() Entry {
 	return c
 }
 
-// Equal tells whether both say the same.
+// Equal reports whether both say the same.
 func (e *Entry) Equal(o *Entry) bool {
 	return e.Orig == o.Orig && e.Reply == o.Reply && e.Family == o.Family &&
 		e.Status == o.Status && e.Fields == o.Fields && e.Timeout == o.Timeout &&
@@ -138,16 +138,16 @@ const (
 	HWOffload    Status = 1 << 15
 )
 
-// Has tells whether all of bits are set.
+// Has reports whether all of bits are set.
 func (s Status) Has(bits Status) bool { return s&bits == bits }
 
-// IsSNAT tells whether the source that the other side sees is not the one that
+// IsSNAT reports whether the source that the other side sees is not the one that
 // sent: an answer goes to another address or port than Orig's source.
 func (e *Entry) IsSNAT() bool {
 	return e.Reply.Dst != e.Orig.Src || e.Reply.DstPort != e.Orig.SrcPort
 }
 
-// IsDNAT tells whether an answer comes from another address or port than the
+// IsDNAT reports whether an answer comes from another address or port than the
 // one that was asked.
 func (e *Entry) IsDNAT() bool {
 	return e.Reply.Src != e.Orig.Dst || e.Reply.SrcPort != e.Orig.DstPort

@@ -111,7 +111,7 @@ func (f KernelFilter) Passes() []KernelFilter {
 	return []KernelFilter{four, six}
 }
 
-// Doubtful tells whether some kernels let too little through, and what is left of
+// Doubtful reports whether some kernels let too little through, and what is left of
 // f that all get right.
 func (f KernelFilter) Doubtful() (without KernelFilter, doubtful bool) {
 	without = f

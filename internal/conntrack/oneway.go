@@ -43,7 +43,7 @@ func newOneWay() oneWay {
 	return oneWay{found: map[oneWayKey]*snapshot.OneWay{}, received: map[uint64]uint64{}}
 }
 
-// wasAnswered tells whether an entry is translated UDP that had answers.
+// wasAnswered reports whether an entry is translated UDP that had answers.
 func wasAnswered(e *Entry) bool {
 	return e.Orig.Proto == unix.IPPROTO_UDP && e.Status&SeenReply != 0 && (e.Orig.Dst != e.Reply.Src || e.Orig.DstPort != e.Reply.SrcPort)
 }

@@ -38,7 +38,7 @@ func (g Gap) timeout(s TCPState) uint32 {
 	}
 }
 
-// lately tells whether an entry was closed at most a second ago. A closed entry
+// lately reports whether an entry was closed at most a second ago. A closed entry
 // has its whole timeout at the moment of closing; what is left is rounded down
 // (ctnetlink_dump_timeout).
 func (g Gap) lately(s TCPState, left uint32) bool {
@@ -102,7 +102,7 @@ var progress = [tcpStates]int8{
 
 func closed(s TCPState) bool { return s == TCPTimeWait || s == TCPClose }
 
-// reborn tells whether e, which has the tuple of an entry of the first dump, is
+// reborn reports whether e, which has the tuple of an entry of the first dump, is
 // another connection than that one was.
 //
 // The kernel deletes a closed entry when its tuple is opened again, and makes the

@@ -16,7 +16,7 @@ type asker struct {
 
 func (a asker) String() string { return ProtocolName(a.proto) + " " + a.addr.String() }
 
-// isUnanswered tells whether nobody has answered the first packet of a TCP or UDP
+// isUnanswered reports whether nobody has answered the first packet of a TCP or UDP
 // connection. A TCP entry that was taken up in the middle of a connection is
 // ESTABLISHED from its first packet on (nf_conntrack_tcp_loose) and does not count, nor
 // does UDP of services that never answer.
@@ -33,7 +33,7 @@ func isUnanswered(e *Entry) bool {
 	return false
 }
 
-// isOneWay tells whether UDP to a port is not meant to be answered on the same ports:
+// isOneWay reports whether UDP to a port is not meant to be answered on the same ports:
 // tunnels, whose source port is a hash of the flow inside and whose packets back go to
 // the same destination port, and what only reports, often from a new port each time.
 func isOneWay(port uint16) bool {

@@ -108,7 +108,7 @@ type Message struct {
 	Body        []byte
 }
 
-// Is tells whether m is the ctnetlink message t.
+// Is reports whether m is the ctnetlink message t.
 func (m Message) Is(t MessageType) bool { return m.Type == nlType(t) }
 
 func nlType(t MessageType) uint16 { return unix.NFNL_SUBSYS_CTNETLINK<<8 | uint16(t) }

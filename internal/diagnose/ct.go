@@ -166,7 +166,7 @@ func (t *table) concerns(l snapshot.LogLine) bool {
 // (__nf_conntrack_alloc); a sample may fall into a moment after some expired.
 const nearlyAll = 0.95
 
-// full tells whether the table was at its limit in one of the two samples.
+// full reports whether the table was at its limit in one of the two samples.
 func (t *table) full() bool {
 	return float64(max(t.count, t.before)) >= nearlyAll*float64(t.max)
 }

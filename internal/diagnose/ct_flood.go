@@ -101,7 +101,7 @@ func (t *table) flood(u *snapshot.Unanswered) flood {
 	return fl
 }
 
-// mayBeAnswered tells whether the TCP connections may be alive: an acknowledgement, data
+// mayBeAnswered reports whether the TCP connections may be alive: an acknowledgement, data
 // and a FIN that follow a SYN whose answer went elsewhere are INVALID, each.
 func (fl flood) mayBeAnswered(t *table, invalid int64) bool {
 	tcp := slices.ContainsFunc(fl.sources, func(s snapshot.UnansweredSource) bool { return s.Protocol == "tcp" })

@@ -109,7 +109,7 @@ func synproxy() Remedy {
 
 func (t *table) needsBuckets(s capacity.Sizing) bool { return s.Buckets > t.buckets && t.buckets > 0 }
 
-// mayResize tells whether the buckets may be changed without being told to: the
+// mayResize reports whether the buckets may be changed without being told to: the
 // stall is short, and known, which takes the entries of all namespaces.
 func (t *table) mayResize(s capacity.Sizing) bool {
 	size := t.rec.Last().ConntrackSize

@@ -48,7 +48,7 @@ func checkDrops(rec *snapshot.Recording) (*Finding, Check) {
 	return t.finding(found), Check{Why: seen}
 }
 
-// explained tells whether another rule says why these packets are dropped.
+// explained reports whether another rule says why these packets are dropped.
 func explained(rec *snapshot.Recording, g dropGroup) bool {
 	switch g.name {
 	case snapshot.CauseNotInserted:
@@ -244,7 +244,7 @@ func prefixOf(address string) netip.Prefix {
 	return p
 }
 
-// noteworthy tells whether drops are more than a healthy host has.
+// noteworthy reports whether drops are more than a healthy host has.
 func (t trace) noteworthy(g dropGroup) bool {
 	rate := t.perSecond(g.packets)
 	if g.packets < fewestDrops {
@@ -263,7 +263,7 @@ func (t trace) noteworthy(g dropGroup) bool {
 	return false
 }
 
-// concentrated tells whether most of the group comes from, or goes to, one address.
+// concentrated reports whether most of the group comes from, or goes to, one address.
 func (g dropGroup) concentrated() bool {
 	byAddress, largest, looked := map[string]uint64{}, uint64(0), uint64(0)
 	for _, f := range g.flows {

@@ -35,7 +35,7 @@ func checkConnReuse(rec *snapshot.Recording) (*Finding, Check) {
 	return nil, Check{State: OK, Why: b.seen()}
 }
 
-// delaysReuse tells whether this kernel drops the first SYN of a connection that it
+// delaysReuse reports whether this kernel drops the first SYN of a connection that it
 // schedules anew, going by its release; stable kernels got the fix, too, some of them.
 func (b *balancer) delaysReuse() bool {
 	tracks, _ := b.rec.Last().Sysctls.Int(snapshot.IPVSConntrack)

@@ -65,7 +65,7 @@ func pressure(p *snapshot.PortPool) float64 {
 	return p.FailsIfTaken + p.Share
 }
 
-// isMapping tells whether a pool is no more than the ports of one program.
+// isMapping reports whether a pool is no more than the ports of one program.
 func isMapping(p *snapshot.PortPool) bool { return p.Len() < fewestPorts }
 
 // surely is the share of a pool that is in use at least: where the table was sampled,
@@ -78,7 +78,7 @@ func (p *pools) surely(pool *snapshot.PortPool) float64 {
 	return max(0, pool.Share-2*math.Sqrt(pool.Share*(scale-1)/float64(pool.Len())))
 }
 
-// refusesNew tells whether new connections fail in a pool, going by its ports alone.
+// refusesNew reports whether new connections fail in a pool, going by its ports alone.
 func refusesNew(p *snapshot.PortPool) bool {
 	switch {
 	case isMapping(p):

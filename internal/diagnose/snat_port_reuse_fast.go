@@ -144,7 +144,7 @@ func (p *pools) shareOfClosed(closed int64) float64 {
 	return min(1, float64(closed)/(float64(tab.ByTCPState["TIME_WAIT"])*p.scale()))
 }
 
-// ownPorts tells whether one source uses the pool with ports of its own choice: its clock
+// ownPorts reports whether one source uses the pool with ports of its own choice: its clock
 // and its sequence numbers go forward, and a server takes its SYN at once.
 func (r *reuse) ownPorts() bool {
 	return len(r.pool.Users) < 2 && r.pool.Len() >= fullRange && !r.pool.Draws

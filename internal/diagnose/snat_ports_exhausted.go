@@ -61,7 +61,7 @@ func (p *pools) exhausted(r refused) *snapshot.PortPool {
 // was counted: a client sends a SYN again and fails again.
 const muchLess = 10
 
-// explains tells whether the new connections that got a port of the pool, by the chance
+// explains reports whether the new connections that got a port of the pool, by the chance
 // that one does not, go with so many failures. The chance is that of the last moment:
 // where it is noticeable then, it may have been any a moment before.
 func (p *pools) explains(pool *snapshot.PortPool, r refused) bool {

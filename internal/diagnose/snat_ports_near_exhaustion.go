@@ -75,7 +75,7 @@ func (p *pools) flooders() map[string]bool {
 	return named
 }
 
-// onlyBy tells whether these sources alone use a pool: nobody else is short of ports
+// onlyBy reports whether these sources alone use a pool: nobody else is short of ports
 // then.
 func onlyBy(pool *snapshot.PortPool, sources map[string]bool) bool {
 	for _, u := range pool.Users {

@@ -49,7 +49,7 @@ func checkRace(rec *snapshot.Recording) (*Finding, Check) {
 	return p.race(r), Check{Why: seen + "; " + p.seen()}
 }
 
-// tight tells whether a pool is so full that it may have to do with failures.
+// tight reports whether a pool is so full that it may have to do with failures.
 func (p *pools) tight() bool {
 	for i := range p.ports.Pools {
 		if refusesNew(&p.ports.Pools[i]) {
@@ -83,7 +83,7 @@ func (p *pools) race(r refused) *Finding {
 	return f
 }
 
-// allRandom tells whether two connections hardly draw the same port at once.
+// allRandom reports whether two connections hardly draw the same port at once.
 func (p *pools) allRandom() bool {
 	rules := p.sourceRules()
 	notRandom := func(r *snapshot.NATRule) bool { return !r.FullyRandom }

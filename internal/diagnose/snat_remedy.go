@@ -65,7 +65,7 @@ func (p *pools) aboutRandom(pool *snapshot.PortPool) []Remedy {
 	}}
 }
 
-// restricts tells whether a rule takes fewer ports than there are.
+// restricts reports whether a rule takes fewer ports than there are.
 func restricts(r *snapshot.NATRule) bool {
 	return r.FirstPort != 0 && int(r.LastPort)-int(r.FirstPort)+1 < fullRange
 }
@@ -119,7 +119,7 @@ func (p *pools) deliberate(pool *snapshot.PortPool, rule *snapshot.NATRule) stri
 	return ""
 }
 
-// mayGive tells whether a rule may translate to an address: masquerade may give any.
+// mayGive reports whether a rule may translate to an address: masquerade may give any.
 func mayGive(r *snapshot.NATRule, address string) bool {
 	if r.Kind == snapshot.NATMasquerade || !r.First.IsValid() {
 		return true

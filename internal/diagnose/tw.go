@@ -98,7 +98,7 @@ func (e *endpoint) severity(n uint64) Severity {
 	return Warning
 }
 
-// showsLate tells whether a trace lasted long enough to see connections that come late.
+// showsLate reports whether a trace lasted long enough to see connections that come late.
 func showsLate(s *snapshot.SYNs) bool { return s.LateKnown && s.Seconds >= completeTrace }
 
 // lateOfRejected is how many connections of the addresses with rejected SYNs came about
@@ -221,7 +221,7 @@ func clocks(s *snapshot.SYNSource) string {
 	return ""
 }
 
-// sharesClocks tells whether a clock has two connections on average: where connections are
+// sharesClocks reports whether a clock has two connections on average: where connections are
 // few, offsets of their own are not told from machines.
 func sharesClocks(s *snapshot.SYNSource) bool {
 	return uint64(2*s.Clocks) <= s.SYNs-min(s.SYNs, s.Repeated)

@@ -94,7 +94,7 @@ func (e *endpoint) rejectedByTimestamp(s *snapshot.SYNs, n uint64) uint64 {
 	return min(n, rejected-min(rejected, e.challengedToo(s)))
 }
 
-// manyInTimeWait tells whether there are so many tuples in TIME_WAIT, and so many new
+// manyInTimeWait reports whether there are so many tuples in TIME_WAIT, and so many new
 // connections, that n SYNs may have met one.
 func (e *endpoint) manyInTimeWait(n uint64) bool {
 	held, ok := e.timeWait()

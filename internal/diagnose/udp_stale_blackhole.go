@@ -91,7 +91,7 @@ func staleOnes(all []snapshot.OneWay, rules *snapshot.NATRules, ipvs bool) []sta
 	return found
 }
 
-// leadsTo tells whether a rule may send the service's packets to where they go. A rule
+// leadsTo reports whether a rule may send the service's packets to where they go. A rule
 // with conditions that are not known may match anything; one without a constant
 // address may give any.
 func leadsTo(rules *snapshot.NATRules, w snapshot.OneWay) bool {
@@ -110,7 +110,7 @@ func mayMatch(r *snapshot.NATRule, w snapshot.OneWay) bool {
 		(r.Family == "inet" || (r.Family == "ip") == dst.Is4())
 }
 
-// names tells whether a rule is about a service, not about all there are.
+// names reports whether a rule is about a service, not about all there are.
 func names(r *snapshot.NATRule) bool {
 	return r.DestinationPort != 0 || r.ToDestination.IsValid() && r.ToDestination.Bits() > 0
 }

@@ -168,7 +168,7 @@ func plain(f *os.File) (*os.File, error) {
 	return f, nil
 }
 
-// MayReplace tells whether Replace can begin: the folder is there and may be
+// MayReplace reports whether Replace can begin: the folder is there and may be
 // written to.
 func MayReplace(path string) error {
 	f, err := os.CreateTemp(filepath.Dir(path), temporary)

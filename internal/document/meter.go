@@ -78,8 +78,8 @@ func (m *meter) stop(format string, most int) error {
 	return &located{1 + bytes.Count(m.text[:m.at], []byte("\n")), 1, fmt.Sprintf(format, most)}
 }
 
-// separates is how many values may begin with a sign: two behind the comma of {a, b}. A comment takes as much room, and the library compares each directive with
-// all others.
+// separates is how many values may begin with a sign: two behind the comma of {a, b}. A
+// comment takes as much room, and the library compares each directive with all others.
 var separates = [256]uint8{'-': 1, ':': 2, '?': 2, '[': 1, '{': 1, ',': 2, '#': 2, '%': 100}
 
 // delimits are the other signs with which a word may begin or end in brackets, among

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 )
 
-// Match tells whether the filter lets a packet pass.
+// Match reports whether the filter lets a packet pass.
 //
 // It says what pcap-filter(7) says of the packet's frame, but for two things. A
 // packet that is too short to have what a word asks is not what the word says, so

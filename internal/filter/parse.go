@@ -109,7 +109,7 @@ func join(left *Expr, op token, right *Expr) *Expr {
 	return &Expr{Op: Or, Left: left, Right: right}
 }
 
-// valueFollows tells whether an address or number is next, behind parentheses and
+// valueFollows reports whether an address or number is next, behind parentheses and
 // nots.
 func (p *parser) valueFollows() bool {
 	for n := 0; ; n++ {

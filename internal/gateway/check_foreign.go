@@ -146,7 +146,7 @@ func (c *checker) destinationsFor(p Port) []int {
 	return slices.Concat(c.byPort[p], c.byPort[Port{}])
 }
 
-// sameDestination tells whether both rules do the same.
+// sameDestination reports whether both rules do the same.
 func sameDestination(n *snapshot.NATRule, d *Destination) bool {
 	return n.First == d.To.Address && n.Last == d.To.Address && n.FirstPort == d.To.Port
 }
@@ -175,7 +175,7 @@ func (c *checker) sourceFirst(f *Foreign, n *snapshot.NATRule) (Ref, string, str
 	return Ref{}, "", ""
 }
 
-// sameSource tells whether it makes no difference which of the two is first.
+// sameSource reports whether it makes no difference which of the two is first.
 func sameSource(n *snapshot.NATRule, s *Source) bool {
 	if n.Kind == snapshot.NATMasquerade {
 		return s.Masquerade && s.Ports == (Ports{First: n.FirstPort, Last: n.LastPort}) && s.Random == randomOf(n)
@@ -207,7 +207,7 @@ func foreignGives(n *snapshot.NATRule) string {
 	return Range{n.First, n.Last}.String()
 }
 
-// sameFamily tells whether a foreign rule sees packets of an address's family.
+// sameFamily reports whether a foreign rule sees packets of an address's family.
 func sameFamily(n *snapshot.NATRule, a netip.Addr) bool {
 	return n.Family == "inet" || (n.Family == "ip") == a.Is4()
 }

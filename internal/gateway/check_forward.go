@@ -19,12 +19,12 @@ func (c *checker) refuses(f *Foreign) {
 		Advice:  f.admit(c.plan)}, nil)
 }
 
-// forwards tells whether the plan has rules for what a chain of that family sees.
+// forwards reports whether the plan has rules for what a chain of that family sees.
 func (c *checker) forwards(family string) bool {
 	return family != "ip6" && c.plan.IPv4 || family != "ip" && c.plan.IPv6
 }
 
-// admitted tells whether rules let through what begins inside, altogether, and something
+// admitted reports whether rules let through what begins inside, altogether, and something
 // that comes in: answers are that, and what is sent on to hosts inside. By which states
 // and addresses natkit does not follow.
 func (c *checker) admitted(f *Foreign) bool {

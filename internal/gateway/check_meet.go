@@ -15,14 +15,14 @@ type traffic struct {
 	port     Port
 }
 
-// meets tells whether a rule of others can be for some of these packets, and no
+// meets reports whether a rule of others can be for some of these packets, and no
 // exception of it takes them all.
 func (c *checker) meets(n *snapshot.NATRule, t traffic) bool {
 	return c.overlap(n.Condition(), t) &&
 		!slices.ContainsFunc(n.Unless, func(u snapshot.NATCondition) bool { return c.contains(u, t) })
 }
 
-// overlap tells whether a condition can hold for some of these packets.
+// overlap reports whether a condition can hold for some of these packets.
 func (c *checker) overlap(n snapshot.NATCondition, t traffic) bool {
 	return meetOne(n.FromSource, t.from) && meetOne(n.ToDestination, t.to) &&
 		meetName(n.InInterface, t.in) && meetName(n.OutInterface, t.out) &&
@@ -30,7 +30,7 @@ func (c *checker) overlap(n snapshot.NATCondition, t traffic) bool {
 		(!n.LocalDestination || len(t.to) == 0 || slices.ContainsFunc(t.to, c.hasAddressIn))
 }
 
-// contains tells whether a condition holds for all of these packets.
+// contains reports whether a condition holds for all of these packets.
 func (c *checker) contains(n snapshot.NATCondition, t traffic) bool {
 	lies := func(p netip.Prefix, list []netip.Prefix) bool {
 		return !p.IsValid() || len(list) > 0 && !slices.ContainsFunc(list, func(one netip.Prefix) bool {
@@ -53,14 +53,14 @@ func portOf(n snapshot.NATCondition) Port {
 	return Port{n.Protocol, n.DestinationPort, max(n.DestinationPort, n.LastDestinationPort)}
 }
 
-// hasAddressIn tells whether an interface has an address in the prefix.
+// hasAddressIn reports whether an interface has an address in the prefix.
 func (c *checker) hasAddressIn(p netip.Prefix) bool {
 	return slices.ContainsFunc(c.facts.Interfaces, func(i Interface) bool {
 		return slices.ContainsFunc(i.Addresses, func(a netip.Prefix) bool { return p.Contains(a.Addr()) })
 	})
 }
 
-// meetOne tells whether a prefix, where it is valid, has a part in one of a list, where
+// meetOne reports whether a prefix, where it is valid, has a part in one of a list, where
 // that has any.
 func meetOne(p netip.Prefix, list []netip.Prefix) bool {
 	return !p.IsValid() || len(list) == 0 || slices.ContainsFunc(list, p.Overlaps)

@@ -141,7 +141,7 @@ func world() (out, in []tiny) {
 	return out, in
 }
 
-// verdict asks all packets: overlapping tells whether two rules are equally specific
+// verdict asks all packets: overlapping reports whether two rules are equally specific
 // for one, whatever else is for it, dead are the rules (with their direction) that win none.
 func verdict(rules []Rule) (overlapping bool, dead map[string]bool) {
 	out, in := world()

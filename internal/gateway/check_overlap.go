@@ -154,7 +154,7 @@ func anyOf(prefixes []netip.Prefix) []netip.Prefix {
 	return prefixes
 }
 
-// meet tells whether two lists of interfaces have one in common; none means any.
+// meet reports whether two lists of interfaces have one in common; none means any.
 func meet(a, b []string) bool {
 	return len(a) == 0 || len(b) == 0 || slices.ContainsFunc(a, func(n string) bool { return slices.Contains(b, n) })
 }
@@ -223,10 +223,10 @@ func sweepPorts[T any](all []T, port func(T) Port, overlap func(a, b T) bool) {
 	}
 }
 
-// later tells whether ports that follow p in the order may yet meet a.
+// later reports whether ports that follow p in the order may yet meet a.
 func later(a, p Port) bool { return a.Protocol == "" || a.Protocol == p.Protocol && a.First == 0 }
 
-// portsMeet tells whether two have a packet in common.
+// portsMeet reports whether two have a packet in common.
 func portsMeet(a, b Port) bool {
 	switch {
 	case a.Protocol == "" || b.Protocol == "":

@@ -43,7 +43,7 @@ func (f *Facts) from(a netip.Addr) string {
 	return ""
 }
 
-// by tells whether the session may pass one of the interfaces.
+// by reports whether the session may pass one of the interfaces.
 func (a admin) by(names []string) bool {
 	return len(names) == 0 || a.in == "" || slices.Contains(names, a.in)
 }
@@ -107,7 +107,7 @@ func (o one) outsidePath() string {
 	return "on"
 }
 
-// contains tells whether a condition holds for an address: none is any.
+// contains reports whether a condition holds for an address: none is any.
 func contains(condition []netip.Prefix, a netip.Addr) bool {
 	return len(condition) == 0 || inAny(condition, a)
 }

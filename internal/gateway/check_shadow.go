@@ -189,13 +189,13 @@ func (s *shadows) overSource(i int) (by []Ref) {
 	return by
 }
 
-// before tells whether a matches whatever e does, prefixes of From apart.
+// before reports whether a matches whatever e does, prefixes of From apart.
 func (a *Source) before(e *Source) bool {
 	return !a.Hairpin.Prefix.IsValid() && without(a.Out, e.Out) &&
 		!slices.ContainsFunc(a.NotTo, func(p netip.Prefix) bool { return !slices.Contains(e.NotTo, p) })
 }
 
-// without tells whether packets by any of b also match the condition a: nothing, or
+// without reports whether packets by any of b also match the condition a: nothing, or
 // all of b.
 func without(a, b []string) bool {
 	return len(a) == 0 || len(b) > 0 && !slices.ContainsFunc(b, func(n string) bool { return !slices.Contains(a, n) })

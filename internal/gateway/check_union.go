@@ -58,19 +58,19 @@ func (u *union) clients() bool {
 	return !slices.ContainsFunc(of, func(p netip.Prefix) bool { return !coverAll(u.from, RangeOf(p)) })
 }
 
-// coversEach tells whether each of b lies in one of a.
+// coversEach reports whether each of b lies in one of a.
 func coversEach(a, b []netip.Prefix) bool {
 	return !slices.ContainsFunc(b, func(p netip.Prefix) bool {
 		return !slices.ContainsFunc(a, func(q netip.Prefix) bool { return RangeOf(q).covers(RangeOf(p)) })
 	})
 }
 
-// coverAll tells whether ranges together cover r.
+// coverAll reports whether ranges together cover r.
 func coverAll(ranges []Range, r Range) bool {
 	return slices.ContainsFunc(JoinRanges(ranges), func(joined Range) bool { return joined.covers(r) })
 }
 
-// coversPorts tells whether ports together cover p.
+// coversPorts reports whether ports together cover p.
 func coversPorts(ports []Port, p Port) bool {
 	if p.First == 0 {
 		return slices.ContainsFunc(ports, func(o Port) bool { return o.Protocol == "" || o.Protocol == p.Protocol && o.First == 0 })

@@ -86,12 +86,12 @@ func (c *Config) Targets() (all []netip.Addr) {
 	return all
 }
 
-// overlaps tells whether two ranges have an address in common.
+// overlaps reports whether two ranges have an address in common.
 func (r Range) overlaps(s Range) bool {
 	return r.First.BitLen() == s.First.BitLen() && r.First.Compare(s.Last) <= 0 && s.First.Compare(r.Last) <= 0
 }
 
-// covers tells whether s lies within r.
+// covers reports whether s lies within r.
 func (r Range) covers(s Range) bool {
 	return r.First.BitLen() == s.First.BitLen() && r.First.Compare(s.First) <= 0 && s.Last.Compare(r.Last) <= 0
 }

@@ -156,7 +156,7 @@ func (b *compiler) flowtable() {
 	b.plan.Flowtable = b.names(names)
 }
 
-// has tells whether the host has an interface.
+// has reports whether the host has an interface.
 func (f *Facts) has(name string) bool {
 	return slices.ContainsFunc(f.Interfaces, func(i Interface) bool { return i.Name == name })
 }

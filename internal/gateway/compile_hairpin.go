@@ -54,7 +54,7 @@ func (b *compiler) hairpins() {
 	}
 }
 
-// leavesBy tells whether a source rule is one for the way to the WAN.
+// leavesBy reports whether a source rule is one for the way to the WAN.
 func leavesBy(out, wan []string) bool {
 	return len(out) == 0 || slices.ContainsFunc(out, func(n string) bool { return slices.Contains(wan, n) })
 }

@@ -136,7 +136,7 @@ func (b *ruleCompiler) on(on On) (addresses []netip.Addr, in []string, err error
 	return slices.Compact(addresses), in, err
 }
 
-// isInside tells whether the address is known to be one of the host's that no WAN
+// isInside reports whether the address is known to be one of the host's that no WAN
 // interface has.
 func (b *compiler) isInside(a netip.Addr) bool {
 	inside := false

@@ -17,7 +17,7 @@ func anywhere(bits int) netip.Prefix {
 	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 }
 
-// HasPorts tells whether NAT can give a protocol another port
+// HasPorts reports whether NAT can give a protocol another port
 // (nf_nat_l4proto_unique_tuple).
 func HasPorts(protocol string) bool {
 	switch protocol {

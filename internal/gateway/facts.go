@@ -31,7 +31,7 @@ type Facts struct {
 	Sysctls   snapshot.Sysctls        `json:"sysctls,omitempty"`
 	// Initial is true in the initial network namespace.
 	Initial bool `json:"initial"`
-	// Flowtable tells whether the kernel has flowtables, and if not why.
+	// Flowtable reports whether the kernel has flowtables, and if not why.
 	Flowtable Support `json:"flowtable"`
 	// Unknown says what could not be read of a host that was looked at, and why.
 	Unknown []string `json:"unknown,omitempty"`
@@ -67,7 +67,7 @@ type Bridge struct {
 	Hairpin []string `json:"hairpin_ports,omitempty"`
 }
 
-// Cuts tells whether a host behind the bridge may not reach itself by an address that is
+// Cuts reports whether a host behind the bridge may not reach itself by an address that is
 // translated to its own.
 func (b *Bridge) Cuts(v6 bool) bool {
 	return b != nil && len(b.OneWay) > 0 && (v6 && b.IPv6 || !v6 && b.IPv4)
@@ -148,14 +148,14 @@ func (f *Facts) AddressesOf(name string) []netip.Prefix {
 	return nil
 }
 
-// Has tells whether an interface has the address.
+// Has reports whether an interface has the address.
 func (f *Facts) Has(a netip.Addr) bool {
 	return slices.ContainsFunc(f.Interfaces, func(i Interface) bool {
 		return slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool { return p.Addr() == a })
 	})
 }
 
-// Near tells whether an address is on the network of an interface.
+// Near reports whether an address is on the network of an interface.
 func (f *Facts) Near(a netip.Addr) bool {
 	return slices.ContainsFunc(f.Interfaces, func(i Interface) bool {
 		return slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool { return p.Contains(a) })

@@ -17,7 +17,7 @@ func (p *Pair) Inward(a netip.Addr) netip.Addr {
 	return p.translate(a, p.Outside, p.Inside)
 }
 
-// Reflects tells whether hosts inside reach each other by addresses outside (RFC 6296,
+// Reflects reports whether hosts inside reach each other by addresses outside (RFC 6296,
 // section 4.3) by what is done beside the pair's two directions: what comes in by none of
 // Out, from the Inside of such a pair to the Outside of one, gets both translated. A pair
 // for any interface does that by itself.

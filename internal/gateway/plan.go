@@ -126,7 +126,7 @@ type Waiting struct {
 	Interface string `json:"interface"`
 }
 
-// Inside tells whether an interface leads inside: it is one of LAN, or, where none
+// Inside reports whether an interface leads inside: it is one of LAN, or, where none
 // is named, none of WAN.
 func (p *Plan) Inside(name string) bool {
 	if len(p.LAN) > 0 {
@@ -172,7 +172,7 @@ func (r Ranges) String() string {
 	return strings.Join(texts, ", ")
 }
 
-// Contains tells whether a is in r.
+// Contains reports whether a is in r.
 func (r Range) Contains(a netip.Addr) bool {
 	return a.BitLen() == r.First.BitLen() && r.First.Compare(a) <= 0 && a.Compare(r.Last) <= 0
 }

@@ -72,7 +72,7 @@ func (s *Source) given() []Range {
 	return s.To
 }
 
-// choosesAddress tells whether there are several to choose from.
+// choosesAddress reports whether there are several to choose from.
 func (s *Source) choosesAddress() bool {
 	return len(s.To) > 1 || len(s.To) == 1 && s.To[0].First != s.To[0].Last
 }

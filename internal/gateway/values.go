@@ -240,7 +240,7 @@ func parseEndpoint(text string) (Endpoint, error) {
 	return Endpoint{a, number}, err
 }
 
-// portlike tells whether the last number of an address of IPv6 may be meant for a port,
+// portlike reports whether the last number of an address of IPv6 may be meant for a port,
 // as in fd00::2:80, and what would be the address then.
 func portlike(text string) (host, port string, ambiguous bool) {
 	a, err := netip.ParseAddr(text)

@@ -96,7 +96,7 @@ func parsePort(text string) (Port, error) {
 	return p, err
 }
 
-// isSpan tells whether it is a port, or a range of ports.
+// isSpan reports whether it is a port, or a range of ports.
 func isSpan(text string) bool {
 	_, _, err := parseSpan(text)
 	return err == nil
@@ -161,7 +161,7 @@ func (p Port) String() string {
 	return p.Protocol + "/" + spanString(p.First, p.Last)
 }
 
-// Matches tells whether a protocol and a destination port are meant.
+// Matches reports whether a protocol and a destination port are meant.
 func (p Port) Matches(proto uint8, port uint16) bool {
 	if p.Protocol == "" {
 		return true
@@ -170,5 +170,5 @@ func (p Port) Matches(proto uint8, port uint16) bool {
 	return ok && number == proto && p.has(port)
 }
 
-// has tells whether a port of the protocol is meant.
+// has reports whether a port of the protocol is meant.
 func (p Port) has(port uint16) bool { return p.First == 0 || p.First <= port && port <= p.last() }

@@ -39,7 +39,7 @@ func (c *Config) each(look func(Rule, Ref)) {
 	}
 }
 
-// gives tells whether ports that are given may be one of p.
+// gives reports whether ports that are given may be one of p.
 func gives(ports Ports, p Port) bool {
 	if p.First == 0 {
 		return true

@@ -13,7 +13,7 @@ const TimeWait = 120
 // allPorts are those from 1024 on, of which clients and NATs take theirs.
 const allPorts = 64512
 
-// PassesBy tells whether answers of a service do not pass the balancer, so that closed
+// PassesBy reports whether answers of a service do not pass the balancer, so that closed
 // connections stay in FIN_WAIT: direct routing and tunnels.
 func PassesBy(s *snapshot.IPVSService) bool {
 	return s != nil && slices.ContainsFunc(s.Servers, func(r snapshot.IPVSServer) bool {

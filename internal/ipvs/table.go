@@ -72,7 +72,7 @@ func (t *Table) timeout(state string) int64 {
 	return max(timeouts[state], t.longest["tcp/"+state])
 }
 
-// usedAgain tells whether an entry that was in the first table has another connection
+// usedAgain reports whether an entry that was in the first table has another connection
 // in the second one.
 func (t *Table) usedAgain(tuple Tuple, before, now entry, seconds float64) bool {
 	if tuple.Protocol != "tcp" || !ended[before.state] {

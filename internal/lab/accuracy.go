@@ -74,7 +74,7 @@ type AccuracyRow struct {
 	// Unchecked are rules that lacked their data whenever doctor looked: that it did
 	// not name them says nothing.
 	Unchecked []string `json:"unchecked,omitempty"`
-	// Cured tells whether doctor's remedy made the fault go; empty where there is
+	// Cured reports whether doctor's remedy made the fault go; empty where there is
 	// none, or where it was not found.
 	Cured   string  `json:"cured,omitempty"`
 	State   string  `json:"state"`
@@ -83,7 +83,7 @@ type AccuracyRow struct {
 	Why string `json:"why,omitempty"`
 }
 
-// Recalled tells whether doctor named the fault.
+// Recalled reports whether doctor named the fault.
 func (r *AccuracyRow) Recalled() bool { return slices.Contains(r.Found, r.Injected) }
 
 // RowOf is what the run of a scenario says of doctor's accuracy.

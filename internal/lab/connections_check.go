@@ -35,7 +35,7 @@ func (c *checker) connections(path []any, l Load) {
 // maxKept is as much as one connection can be told to carry.
 const maxKept = 1_000_000
 
-// keeps tells whether the load needs a server that leaves connections open.
+// keeps reports whether the load needs a server that leaves connections open.
 func (l Load) keeps() bool {
 	return l.KeepAlive > 1 || l.Close != "" && l.Close != string(load.CloseServer)
 }

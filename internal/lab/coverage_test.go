@@ -53,7 +53,7 @@ func TestRulesHaveScenarios(t *testing.T) {
 	}
 }
 
-// shows tells whether the file is there and names the rule.
+// shows reports whether the file is there and names the rule.
 func shows(file, id string) bool {
 	text, err := os.ReadFile(filepath.Join("..", "..", filepath.FromSlash(file)))
 	return err == nil && bytes.Contains(text, []byte(id))

@@ -53,12 +53,12 @@ type Rate struct {
 	Of      string  `yaml:"of"`
 }
 
-// Healthy tells whether the scenario has no fault.
+// Healthy reports whether the scenario has no fault.
 func (s *Scenario) Healthy() bool {
 	return s.Expect.Finding == "" && s.Expect.Findings != nil && len(*s.Expect.Findings) == 0
 }
 
-// Allows tells whether doctor may name a rule.
+// Allows reports whether doctor may name a rule.
 func (e *Expect) Allows(id string) bool {
 	return id == e.Finding || e.Findings != nil && slices.Contains(*e.Findings, id)
 }

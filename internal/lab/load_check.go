@@ -112,7 +112,7 @@ func (c *checker) loadSources(path []any, l Load) {
 	}
 }
 
-// taken tells whether another node than this one has an address.
+// taken reports whether another node than this one has an address.
 func (c *checker) taken(node string, a netip.Addr) bool {
 	for _, l := range c.s.Topology.Links {
 		for _, e := range l {

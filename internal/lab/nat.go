@@ -107,7 +107,7 @@ func (d *Drop) String() string {
 	return "drop " + d.Port.String()
 }
 
-// Translates tells whether the rule is NAT.
+// Translates reports whether the rule is NAT.
 func (n NAT) Translates() bool { return n.Drop == nil }
 
 // toward is the neighbour that a rule about sources is for, empty for other rules.

@@ -19,7 +19,7 @@ func networks() string { return fmt.Sprintf("%s or %s", Network, Network6) }
 
 func inLabs(a netip.Addr) bool { return Network.Contains(a) || Network6.Contains(a) }
 
-// hostIn tells whether a host of the subnet can have the address.
+// hostIn reports whether a host of the subnet can have the address.
 func hostIn(subnet netip.Prefix, a netip.Addr) bool {
 	return subnet.Contains(a) && a != subnet.Masked().Addr() && a != prefix.Last(subnet)
 }

@@ -84,7 +84,7 @@ func (e endpoints) at(i uint64) (netip.Addr, uint16) {
 	return netip.Addr{}, 0
 }
 
-// overlaps tells whether an address is in both; with ports, under the same one.
+// overlaps reports whether an address is in both; with ports, under the same one.
 func (e endpoints) overlaps(o endpoints, ports bool) bool {
 	for i := range e {
 		for k := range o {

@@ -20,7 +20,7 @@ const (
 	mostHostValue  = MaxFill
 )
 
-// NeedsHost tells whether a stage changes values of the whole host.
+// NeedsHost reports whether a stage changes values of the whole host.
 func (s *Scenario) NeedsHost() bool {
 	return slices.ContainsFunc(s.Stages, func(st Stage) bool { return len(st.Host) > 0 })
 }

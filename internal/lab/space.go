@@ -205,7 +205,7 @@ func (s *space) setPort(reply *conntrack.Tuple, port uint64) {
 	}
 }
 
-// meets tells whether a connection of one space can have a tuple that one of the
+// meets reports whether a connection of one space can have a tuple that one of the
 // other has.
 func (s *space) meets(o *space) bool {
 	if s.protocol != o.protocol {
@@ -223,7 +223,7 @@ func (s *space) servers() endpoints {
 	return s.dst
 }
 
-// answered tells whether replies of both can go to the same address and port.
+// answered reports whether replies of both can go to the same address and port.
 func (s *space) answered(o *space) bool {
 	return s.replyPorts().overlap(o.replyPorts()) && s.replyTo().overlaps(o.replyTo(), false)
 }

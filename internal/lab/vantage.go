@@ -135,5 +135,5 @@ type Capture struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Whole tells whether all packets are in the file.
+// Whole reports whether all packets are in the file.
 func (c *Capture) Whole() bool { return c.Dropped == 0 && c.Cut == 0 && c.Error == "" }

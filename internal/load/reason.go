@@ -45,7 +45,7 @@ const (
 // StatusReason stands for a response with another status than 2xx.
 func StatusReason(status int) Reason { return Reason(firstStatus + status) }
 
-// Timeout tells whether the request failed by its time being over.
+// Timeout reports whether the request failed by its time being over.
 func (r Reason) Timeout() bool {
 	return r == TimedOut || r == TimedOutQueued || r == NotClosed || r == etimedout
 }
@@ -88,7 +88,7 @@ var reasonText = map[Reason]string{
 
 const noLocalPort = "no local port"
 
-// NoLocalPort tells whether the machine ran out of ports or addresses to send from.
+// NoLocalPort reports whether the machine ran out of ports or addresses to send from.
 func (r Reason) NoLocalPort() bool { return r.String() == noLocalPort }
 
 func (r Reason) String() string {

@@ -16,7 +16,7 @@ func (q *Request) Feed(b []byte) (int, Reason) {
 	return q.head.Feed(b)
 }
 
-// Done tells whether the head is complete.
+// Done reports whether the head is complete.
 func (q *Request) Done() bool { return q.head.state == inDone }
 
 // KeepAlive tells, once Done, whether the request asks by name to keep the

@@ -67,10 +67,10 @@ func (p *Response) Status() int { return int(p.status) }
 // Body is how many bytes of the body were read, chunk framing not counted.
 func (p *Response) Body() int64 { return p.body }
 
-// Done tells whether the response is complete.
+// Done reports whether the response is complete.
 func (p *Response) Done() bool { return p.state == inDone }
 
-// Started tells whether any byte was read.
+// Started reports whether any byte was read.
 func (p *Response) Started() bool { return p.state != inStatusLine || p.pos > 0 || p.line > 0 }
 
 // Persistent tells, once Done, whether another response may follow on the same

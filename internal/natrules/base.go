@@ -105,7 +105,7 @@ func (t *ruleTable) byPorts() *ruleTable {
 	return t
 }
 
-// hasPorts tells whether ranges of destination ports are all that the rule's own fields
+// hasPorts reports whether ranges of destination ports are all that the rule's own fields
 // do not have.
 func (s *step) hasPorts() bool {
 	f := &s.further

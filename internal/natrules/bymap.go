@@ -220,7 +220,7 @@ func (u *mapUse) span(s step, elements []mapElement, family string) step {
 	return s
 }
 
-// isRef tells whether a comment names a rule of the file.
+// isRef reports whether a comment names a rule of the file.
 func isRef(comment string) bool {
 	_, ok := gateway.ParseRef(comment)
 	return ok

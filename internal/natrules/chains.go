@@ -16,7 +16,7 @@ type NATTable struct {
 	Chains               []NATChain
 }
 
-// IsIptables tells whether it is a table of iptables-legacy or iptables-nft.
+// IsIptables reports whether it is a table of iptables-legacy or iptables-nft.
 func (t *NATTable) IsIptables() bool {
 	return t.Source == "iptables-legacy" || t.Family != "inet" && slices.Contains(iptablesTables, t.Name)
 }
@@ -106,7 +106,7 @@ func (t *ruleTable) exported(nat func(chain string) bool) NATTable {
 
 func (s *step) besidesNAT() bool { return s.notrack || s.clampMSS || s.mss != 0 }
 
-// besidesNAT tells whether a chain has, or leads to, a rule that a gateway has words
+// besidesNAT reports whether a chain has, or leads to, a rule that a gateway has words
 // for although it does not translate.
 func (t *ruleTable) besidesNAT(c *ruleChain, seen map[*ruleChain]bool) bool {
 	if c == nil || seen[c] {

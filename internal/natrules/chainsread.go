@@ -60,7 +60,7 @@ func (c conn) withSets(such func(kernelChain) bool, ways *budget) (all []*kernel
 	return all, nil
 }
 
-// atIP tells whether packets of IP come to it from a hook.
+// atIP reports whether packets of IP come to it from a hook.
 func (c kernelChain) atIP() bool {
 	return c.hook >= 0 && c.hook < len(hookNames) && familyNames[c.family] != ""
 }

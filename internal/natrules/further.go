@@ -18,7 +18,7 @@ type Further struct {
 	SYN bool
 }
 
-// partial tells whether the fields of a rule say less than that.
+// partial reports whether the fields of a rule say less than that.
 func (f *Further) partial() bool { return len(f.Ports)+len(f.SourcePorts) > 0 || f.SYN }
 
 // unless are the inverted ones.

@@ -77,7 +77,7 @@ func (s *step) close() {
 
 func (s *step) refuse(how string) { s.leaves, s.ends, s.refuses = true, true, how }
 
-// forAll tells whether every packet that comes to the rule matches.
+// forAll reports whether every packet that comes to the rule matches.
 func (s *step) forAll() bool {
 	return !s.rule.Partial && s.version == 0 && len(s.rule.Unless) == 0 && s.rule.Condition() == snapshot.NATCondition{}
 }

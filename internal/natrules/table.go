@@ -82,7 +82,7 @@ func ReadTable(ns *netns.Handle, family, name string) (*Table, error) {
 	})
 }
 
-// HasTable tells whether there is such a table in a namespace (nil: this one). Needs
+// HasTable reports whether there is such a table in a namespace (nil: this one). Needs
 // CAP_NET_ADMIN in that namespace.
 func HasTable(ns *netns.Handle, family, name string) (bool, error) {
 	key, err := keyOf(family, name)

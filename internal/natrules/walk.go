@@ -79,10 +79,10 @@ func newBudget() *budget {
 	return &budget{left: maxFollowed, elements: maxElements, seen: map[visit]int{}, lost: map[lostBase]bool{}}
 }
 
-// spent tells whether there was more than is followed.
+// spent reports whether there was more than is followed.
 func (b *budget) spent() bool { return b.short || len(b.lost) > 0 }
 
-// pays tells whether a chain can be walked under these conditions. To walk it once for each
+// pays reports whether a chain can be walked under these conditions. To walk it once for each
 // hook costs nothing, but for the conditions that are then told with each of its rules.
 func (b *budget) pays(v visit, outer snapshot.NATRule) bool {
 	again := b.seen[v]
@@ -105,7 +105,7 @@ func (c *ruleChain) size() (n int) {
 	return n
 }
 
-// takes tells whether so many elements can be read, or steps be made of them.
+// takes reports whether so many elements can be read, or steps be made of them.
 func (b *budget) takes(elements int) bool {
 	if elements > b.elements {
 		b.short = true
@@ -196,7 +196,7 @@ func (w *walker) walk(c *ruleChain, outer snapshot.NATRule) {
 	}
 }
 
-// translates tells whether a chain has rules that translate, or leads to some.
+// translates reports whether a chain has rules that translate, or leads to some.
 func (t *ruleTable) translates(c *ruleChain, known map[*ruleChain]bool) bool {
 	if does, asked := known[c]; asked || c == nil {
 		return does
@@ -265,7 +265,7 @@ func (w *walker) endsIn(chains []string) bool {
 	})
 }
 
-// endIn tells whether packets that a rule sends to these chains may end there.
+// endIn reports whether packets that a rule sends to these chains may end there.
 func (t *ruleTable) endIn(chains []string, seen map[string]bool) bool {
 	for _, name := range chains {
 		c := t.chains[name]

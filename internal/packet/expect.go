@@ -37,7 +37,7 @@ type Expectation struct {
 	Destination End `json:"destination,omitzero"`
 }
 
-// Given tells whether anything is expected.
+// Given reports whether anything is expected.
 func (e Expectation) Given() bool { return e != Expectation{} }
 
 // ParseEnd reads "same", "ADDRESS", "PREFIX" or "netmap:PREFIX", each with
@@ -140,7 +140,7 @@ func (e Expectation) Check(ipv6 bool) error {
 	return nil
 }
 
-// Fits tells whether an address and port that arrived are as expected of what was
+// Fits reports whether an address and port that arrived are as expected of what was
 // sent.
 func (e End) Fits(sent, got netip.AddrPort) bool {
 	return e.addressFits(sent.Addr(), got.Addr()) && e.portFits(sent.Port(), got.Port())

@@ -75,7 +75,7 @@ type Fragment struct {
 	More           bool // fragments follow
 }
 
-// Is tells whether the packet is a fragment. A Fragment header with neither an
+// Is reports whether the packet is a fragment. A Fragment header with neither an
 // offset nor a successor makes none (RFC 6946).
 func (f Fragment) Is() bool { return f.Offset != 0 || f.More }
 

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ICMPError tells whether the frame is an ICMP error message, which quotes the
+// ICMPError reports whether the frame is an ICMP error message, which quotes the
 // packet that it is about.
 func (f *Frame) ICMPError() bool {
 	switch f.Transport {

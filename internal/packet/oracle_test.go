@@ -82,7 +82,7 @@ func checkConsistent(t *testing.T, f *Frame, frame []byte, err error) {
 }
 
 // compareWithGopacket goes through gopacket's layers until one that we do not have,
-// and tells whether it came to a transport header. gopacket has known differences:
+// and reports whether it came to a transport header. gopacket has known differences:
 // it reads IPv6 extension headers behind IPv4, too, IP in IP, and Ethernet in Ethernet.
 func compareWithGopacket(t *testing.T, f *Frame, frame []byte) (transport bool) {
 	t.Helper()

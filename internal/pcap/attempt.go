@@ -120,7 +120,7 @@ func (t *tracker) answer(c *conn, r *record) {
 	}
 }
 
-// acknowledgesSYN tells whether a packet of the server is about the SYN, or about the
+// acknowledgesSYN reports whether a packet of the server is about the SYN, or about the
 // data that it brought, too (RFC 7413).
 func (c *conn) acknowledgesSYN(r *record) bool {
 	return after(r.ack, c.syn.seq) && !after(r.ack, c.side[c.client].next)

@@ -109,7 +109,7 @@ func nanoseconds(seconds, fraction, perSec uint32) int64 {
 	return int64(seconds)*1e9 + int64(fraction)*int64(1e9/perSec)
 }
 
-// believable tells whether a header can be one: programs write neither more than the
+// believable reports whether a header can be one: programs write neither more than the
 // snapshot length (but for those that do not keep to it), nor fractions above a second.
 func (c *classic) believable(e entry) bool {
 	return e.captured <= c.longest && e.length <= math.MaxInt32 && e.fraction < c.perSec

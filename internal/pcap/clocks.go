@@ -90,7 +90,7 @@ func (t *tracker) point(c *conn, r *record) {
 	s.fed, s.fedVal = max(r.at, 1), r.tsval
 }
 
-// endsNow tells whether the packet is the end's FIN.
+// endsNow reports whether the packet is the end's FIN.
 func (s *side) endsNow(r *record) bool { return r.flags&1 != 0 }
 
 func (k *clocks) feed(c *conn, s *side, r *record) {
@@ -166,7 +166,7 @@ func (p *pair) goOn(l *line, s *side, r *record) {
 	}
 }
 
-// fits tells whether a point is on the line, and how many seconds it is off.
+// fits reports whether a point is on the line, and how many seconds it is off.
 func (l *line) fits(at int64, val uint32) (off float64, ok bool) {
 	off = math.Inf(1)
 	for i, rate := range rates {
@@ -248,7 +248,7 @@ func (k *clocks) fill(r *Report, start int64) {
 	}
 }
 
-// perConnection tells whether there is about a clock for each tuple. Machines with one
+// perConnection reports whether there is about a clock for each tuple. Machines with one
 // connection each look the same.
 func (p *pair) perConnection() bool { return p.made >= 8 && p.made*2 >= p.connections-p.again }
 

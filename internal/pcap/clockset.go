@@ -33,7 +33,7 @@ func (c *ClockSet) Count() int {
 	return n
 }
 
-// first tells whether no line before it is the same clock.
+// first reports whether no line before it is the same clock.
 func (c *ClockSet) first(i int) bool {
 	for j := range i {
 		hz := c.lines[i].usual()
@@ -49,6 +49,6 @@ func (l *line) atTime(at int64, hz float64) uint32 {
 	return l.val + uint32(int64(math.Round(hz*float64(at-l.at)/1e9)))
 }
 
-// PerConnection tells whether nearly each connection has an offset of its own, which
+// PerConnection reports whether nearly each connection has an offset of its own, which
 // says nothing of the number of machines.
 func (c *ClockSet) PerConnection() bool { return c.perConnection() }

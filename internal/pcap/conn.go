@@ -196,7 +196,7 @@ func (c *conn) lastOf() *record {
 	return &c.ring[(c.seen-1)%ringSize]
 }
 
-// after tells whether a is behind b in sequence space (RFC 9293, section 3.4), as the
+// after reports whether a is behind b in sequence space (RFC 9293, section 3.4), as the
 // kernel's macro of that name; it does for timestamps, too.
 func after(a, b uint32) bool { return int32(a-b) > 0 }
 

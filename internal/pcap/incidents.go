@@ -27,7 +27,7 @@ func newIncidents(memory int64, each int) incidents {
 	return all
 }
 
-// wants counts an incident, and tells whether there may be room for it.
+// wants counts an incident, and reports whether there may be room for it.
 func (i *incidents) wants(kind Kind) bool {
 	of := i.kinds[kind]
 	of.count++

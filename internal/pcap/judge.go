@@ -46,7 +46,7 @@ func (t *tracker) verdict(c *conn) (v Verdict, inferred bool) {
 	return v, v != Unanswered
 }
 
-// open tells whether the server must have the connection open still. Where it began before
+// open reports whether the server must have the connection open still. Where it began before
 // the capture, the other FIN may have come before, too.
 func (f *former) open() bool {
 	switch f.closed {
@@ -58,7 +58,7 @@ func (f *former) open() bool {
 	return true
 }
 
-// inTimeWait tells whether the server must have the former connection in TIME_WAIT.
+// inTimeWait reports whether the server must have the former connection in TIME_WAIT.
 func (t *tracker) inTimeWait(c *conn) bool {
 	f := &c.former
 	return f.valid && f.hasAck && !f.killed && f.closed == closedByServer && c.syn.at-f.since < int64(t.o.TimeWait)

@@ -177,7 +177,7 @@ func (n *pcapng) findIn(b []byte, _ bool) int {
 	return -1
 }
 
-// wholeAt tells whether b begins with a block that is whole and of a kind that matters.
+// wholeAt reports whether b begins with a block that is whole and of a kind that matters.
 func (n *pcapng) wholeAt(b []byte) bool {
 	order := n.order
 	if binary.LittleEndian.Uint32(b) == blockSection {

@@ -142,7 +142,7 @@ type Incident struct {
 type Continued struct {
 	Client netip.AddrPort `json:"client"`
 	Frame  int64          `json:"frame"` // of the SYN from there
-	// Connected tells whether it was accepted then.
+	// Connected reports whether it was accepted then.
 	Connected bool `json:"connected"`
 }
 

@@ -41,7 +41,7 @@ func (s *stream) search(step int64, what string, find func(b []byte, ended bool)
 	}
 }
 
-// plausibleAt tells whether a record begins at b[i]: its header is like that of the
+// plausibleAt reports whether a record begins at b[i]: its header is like that of the
 // last good one, and so is the one behind it, or the file ends there.
 func (c *classic) plausibleAt(b []byte, i int, ended bool) bool {
 	next, ok := c.similar(b, i)
@@ -55,7 +55,7 @@ func (c *classic) plausibleAt(b []byte, i int, ended bool) bool {
 	return ok
 }
 
-// similar tells whether the header at b[i] is one that could follow the last good
+// similar reports whether the header at b[i] is one that could follow the last good
 // one, and where the next would be.
 func (c *classic) similar(b []byte, i int) (next int, ok bool) {
 	if i+c.record > len(b) {

@@ -35,7 +35,7 @@ func (t *tracker) sequence(c *conn, r *record) {
 	}
 }
 
-// closedAt tells whether the end's window ends there: it has no room for more.
+// closedAt reports whether the end's window ends there: it has no room for more.
 func (s *side) closedAt(seq uint32) bool { return s.hasAck && s.right == seq }
 
 // sentAgain notes a retransmission.
@@ -67,7 +67,7 @@ func (c *conn) sentAt(r *record) int64 {
 // (TCP_RTO_MIN); what is faster is another mechanism.
 const leastBackoff = 0.15
 
-// backedOff tells whether a segment was sent three times or more, with times between that
+// backedOff reports whether a segment was sent three times or more, with times between that
 // grow. The first two may be alike: Linux sends a tail loss probe before its
 // retransmission timer expires (RFC 8985, section 7).
 func (a *again) backedOff() bool {

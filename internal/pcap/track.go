@@ -88,7 +88,7 @@ func (t *tracker) forget(c *conn) {
 	t.forgetting = false
 }
 
-// duplicate tells whether the packet was captured twice. Acknowledgements without data
+// duplicate reports whether the packet was captured twice. Acknowledgements without data
 // can be alike, and two of them do no harm.
 func (c *conn) duplicate(r *record) bool {
 	if r.length == 0 && r.flags&(packet.SYN|packet.FIN|packet.RST) == 0 {
@@ -111,7 +111,7 @@ const (
 	delayedWithin   = 100_000_000
 )
 
-// copies tells whether the packet is another one's copy.
+// copies reports whether the packet is another one's copy.
 func (r *record) copies(o *record) bool {
 	if o.seq != r.seq || o.dir != r.dir || o.ack != r.ack || o.flags != r.flags || o.length != r.length ||
 		o.tsval != r.tsval || o.tsecr != r.tsecr || o.window != r.window || o.id != r.id {

@@ -167,7 +167,7 @@ func (p *pool) countFew(r Range, mark marks) (n int) {
 	return n
 }
 
-// comesFrom tells whether one of the pool's sources is in the prefix.
+// comesFrom reports whether one of the pool's sources is in the prefix.
 func (p *pool) comesFrom(prefix netip.Prefix, addrs *addresses) bool {
 	from := func(id uint32) bool { return id == 0 || prefix.Contains(addrs.all[id]) }
 	if p.many == nil {

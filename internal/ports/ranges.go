@@ -32,7 +32,7 @@ func DefaultRange(proto uint8, class string) Range {
 
 func isICMP(proto uint8) bool { return proto == unix.IPPROTO_ICMP || proto == unix.IPPROTO_ICMPV6 }
 
-// hasPorts tells whether the kernel gives connections of the protocol another
+// hasPorts reports whether the kernel gives connections of the protocol another
 // port, or id, where theirs is taken.
 func hasPorts(proto uint8) bool {
 	switch proto {

@@ -93,7 +93,7 @@ func (x *ruleIndex) about(a netip.Addr) iter.Seq[int] {
 	}
 }
 
-// gaveAll tells whether the ports inside a range are, but for a few, all that were given.
+// gaveAll reports whether the ports inside a range are, but for a few, all that were given.
 func (p *pool) gaveAll(r Range, inside int) bool {
 	localOutside := p.count(everything, isLocal) - p.count(r, isLocal)
 	return float64(inside) >= holds*float64(p.count(everything, 0)-localOutside)
@@ -154,7 +154,7 @@ func draws(r *snapshot.NATRule) bool { return r.Random || r.FullyRandom }
 
 func named(r *snapshot.NATRule) string { return fmt.Sprintf("%s: %s", r.Place(), r.Text) }
 
-// mayGive tells whether the rule's conditions, as far as they are known, fit the
+// mayGive reports whether the rule's conditions, as far as they are known, fit the
 // pool. Postrouting sees the destination as it leaves the machine.
 func (q *Query) mayGive(r *snapshot.NATRule, k key, p *pool, addrs *addresses) bool {
 	addr := k.addr.Unmap()

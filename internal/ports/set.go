@@ -11,7 +11,7 @@ type Set [numbers / 64]uint64
 // Add puts a port in.
 func (s *Set) Add(p uint16) { s[p/64] |= 1 << (p % 64) }
 
-// Has tells whether the port is in the set.
+// Has reports whether the port is in the set.
 func (s *Set) Has(p uint16) bool { return s[p/64]&(1<<(p%64)) != 0 }
 
 // Count is how many ports of a range are in the set.
@@ -38,7 +38,7 @@ type Range struct{ First, Last uint16 }
 // Size is how many ports the range has.
 func (r Range) Size() int { return int(r.Last) - int(r.First) + 1 }
 
-// Has tells whether the port lies in the range.
+// Has reports whether the port lies in the range.
 func (r Range) Has(p uint16) bool { return p >= r.First && p <= r.Last }
 
 // word has a bit for each port of the range in word w of a Set.

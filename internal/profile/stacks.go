@@ -89,7 +89,7 @@ func (c *Collector) Into(s *Stacks) {
 	})
 }
 
-// isIdle tells whether a CPU had nothing to do. Softirqs run on top of the idle
+// isIdle reports whether a CPU had nothing to do. Softirqs run on top of the idle
 // task's stack, behind the interrupt that woke the CPU: they are work. Other tasks
 // are idle within the idle loop too (idle injection, for cooling).
 func isIdle(frames []Frame, idleTask bool) bool {

@@ -79,7 +79,7 @@ func (p *printer) gatewayDifference(g *GatewayPlan) {
 	}
 }
 
-// sameEffect tells whether all changes do the same to connections: once is enough then.
+// sameEffect reports whether all changes do the same to connections: once is enough then.
 func sameEffect(all []diff.Rule) bool {
 	for _, r := range all {
 		if r.Connections != all[0].Connections {

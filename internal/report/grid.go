@@ -186,7 +186,7 @@ func (t *Table) fold(widths []int, width int) [][]int {
 	return lines
 }
 
-// fits tells whether a cell of the last column ends within the line.
+// fits reports whether a cell of the last column ends within the line.
 func (t *Table) fits(widths []int, last Cell, width int) bool {
 	used := t.Indent + textWidth(last.Text)
 	for _, width := range widths[:len(widths)-1] {

@@ -60,7 +60,7 @@ func usualLoad(r *lab.Report) (usual []string) {
 	return usual
 }
 
-// onlyHTTP tells whether a stage had one load, of requests.
+// onlyHTTP reports whether a stage had one load, of requests.
 func onlyHTTP(s lab.StageReport) bool {
 	return len(s.Loads) == 0 || len(s.Loads) == 1 && s.Loads[0].Kind == lab.LoadHTTP
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/natkit/natkit/internal/units"
 )
 
-// hasRemedies tells whether a run compares remedies: its stages are then rows of one
+// hasRemedies reports whether a run compares remedies: its stages are then rows of one
 // table, as there are too many of them for columns.
 func hasRemedies(r *lab.Report) bool {
 	return slices.ContainsFunc(r.Stages, func(s lab.StageReport) bool { return s.Remedy != nil })

@@ -36,7 +36,7 @@ func Profile(w io.Writer, style Style, kernel string, p *snapshot.Profile) error
 	return pr.err
 }
 
-// sends tells whether netfilter has samples elsewhere than in packet receive.
+// sends reports whether netfilter has samples elsewhere than in packet receive.
 func sends(p *snapshot.Profile) bool {
 	for _, c := range p.Classes {
 		kind, _, _ := strings.Cut(c.Name, " ")

@@ -74,7 +74,7 @@ func simulationSpan(r *simulate.Result) string {
 	return from + ", a column each " + units.Roughly(column)
 }
 
-// hasTimeOfDay tells whether the configuration says at which time of day it begins.
+// hasTimeOfDay reports whether the configuration says at which time of day it begins.
 func hasTimeOfDay(r *simulate.Result) bool {
 	a := r.Config.Arrivals
 	return r.Config.Start.Duration > 0 || a != nil && (len(a.Hours) > 0 || a.Daily != nil)

@@ -134,7 +134,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// affordable tells whether a simulation is short enough for a test.
+// affordable reports whether a simulation is short enough for a test.
 func affordable(c *Config) bool {
 	f := c.filled()
 	for _, b := range c.Batches {

@@ -21,7 +21,7 @@ const (
 	natHarder   = 32
 )
 
-// assign gives a connection a port; it tells whether there was one.
+// assign gives a connection a port; it reports whether there was one.
 func (e *engine) assign(c *conn) bool {
 	set := &e.ports[c.set]
 	port := none

@@ -58,7 +58,7 @@ func ParseCSV(filename string, source []byte) (points []RatePoint, err error) {
 	return points, nil
 }
 
-// isHeading tells whether neither field is a number.
+// isHeading reports whether neither field is a number.
 func isHeading(line string) bool {
 	for field := range strings.SplitSeq(line, ",") {
 		if _, err := strconv.ParseFloat(strings.TrimSpace(field), 64); err == nil {

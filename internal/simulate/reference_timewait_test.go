@@ -56,7 +56,7 @@ func (r *reference) hangman(s *refServer) {
 	s.slot = (s.slot + 1) % 8
 }
 
-// purge kills up to 101 of the cell at hand; it tells whether it came so far.
+// purge kills up to 101 of the cell at hand; it reports whether it came so far.
 func (r *reference) purge(s *refServer) bool {
 	for killed := 1; len(s.cells[s.slot]) > 0; killed++ {
 		r.expire(s, s.cells[s.slot][0])

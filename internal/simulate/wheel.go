@@ -120,7 +120,7 @@ func (e *engine) hangman(s *server) {
 	w.slot = (w.slot + 1) % wheelSlots
 }
 
-// purge is inet_twdr_do_twkill_work: it tells whether the quota was exceeded.
+// purge is inet_twdr_do_twkill_work: it reports whether the quota was exceeded.
 func (e *engine) purge(s *server) bool {
 	cell := &s.wheel.cells[s.wheel.slot]
 	for killed := 0; *cell != none; {

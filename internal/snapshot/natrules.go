@@ -120,7 +120,7 @@ func (r *NATRule) Condition() NATCondition {
 	}
 }
 
-// TranslatesSource tells whether the rule is about sources.
+// TranslatesSource reports whether the rule is about sources.
 func (r *NATRule) TranslatesSource() bool { return r.Kind == NATMasquerade || r.Kind == NATSource }
 
 // Place says where the rule is: "ip nat POSTROUTING", or "nat[3] snat of the gateway".

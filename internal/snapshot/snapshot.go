@@ -65,7 +65,7 @@ type Kernel struct {
 	CPUs   int    `json:"cpus"`
 }
 
-// Before tells whether the release, such as 6.1.0-13-amd64, is older than a version;
+// Before reports whether the release, such as 6.1.0-13-amd64, is older than a version;
 // false where it is not known.
 func (k Kernel) Before(major, minor int) bool {
 	var a, b int

@@ -17,7 +17,7 @@ const (
 	PartProfile = "profile"
 )
 
-// Traced tells whether a part of that name was tried, and why it was not had;
+// Traced reports whether a part of that name was tried, and why it was not had;
 // empty where it was.
 func (s *Snapshot) Traced(name string) (tried bool, why string) {
 	for _, p := range s.Parts {

@@ -82,10 +82,10 @@ type OneWay struct {
 	Silent     bool `json:"silent,omitempty"`
 }
 
-// Unanswered tells whether it is known that no answer comes.
+// Unanswered reports whether it is known that no answer comes.
 func (o *OneWay) Unanswered() bool { return !o.HadAnswers || o.Silent }
 
-// Translated tells whether packets go elsewhere than the client named.
+// Translated reports whether packets go elsewhere than the client named.
 func (o *OneWay) Translated() bool { return o.Service != o.Target }
 
 // Rate is how many entries of one source are new per second.

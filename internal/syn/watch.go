@@ -137,7 +137,7 @@ func (w *Watch) syn(f *packet.Frame, at float64) {
 	a.tsval, a.timestamps, a.at, a.watched, a.decided = tsval, timestamps, at, w.watching, false
 }
 
-// again tells whether that number came before, and notes it; late is true once, when it
+// again reports whether that number came before, and notes it; late is true once, when it
 // comes again long after the first time.
 func (w *Watch) again(n number, at float64) (again, late bool) {
 	seen, recent := w.numbers[n]

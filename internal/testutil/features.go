@@ -68,6 +68,10 @@ var (
 	IPv6 = Feature{Name: "IPv6", Symbols: []string{"CONFIG_IPV6"}, Probe: probeIPv6,
 		Off: []error{unix.EADDRNOTAVAIL, unix.EAFNOSUPPORT}}
 
+	// NetnsCookie tells network namespaces of one number apart: e8b9eab99232 "net: retrieve
+	// netns cookie via getsocketopt".
+	NetnsCookie = Feature{Name: "cookies of network namespaces", Symbols: []string{"CONFIG_NET_NS"}, Since: "5.14", Probe: probeNetnsCookie}
+
 	// OwnMounts is what unshare(1) --mount does. It makes the root directory's mount private,
 	// which in a chroot is none.
 	OwnMounts = Feature{Name: "mounts of one's own", Symbols: []string{"CONFIG_NAMESPACES"}, Probe: probeOwnMounts,
@@ -77,6 +81,16 @@ var (
 	KernelLogWrite = Feature{Name: "/dev/kmsg to write to", Symbols: []string{"CONFIG_PRINTK"}, Probe: probeKernelLog,
 		Off: []error{fs.ErrNotExist}}
 )
+
+func probeNetnsCookie() error {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	_, err = unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+	return err
+}
 
 func probeOwnMounts() error {
 	cmd := exec.Command("true")

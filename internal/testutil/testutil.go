@@ -96,10 +96,11 @@ func lockHost(t testing.TB, how int) {
 	}
 }
 
-// Files of all test processes of the machine; scripts/test reads the second one, too.
+// Files of all test processes of the machine; scripts/test reads the second one, too. What
+// that says root writes, so that only root may write it.
 const (
 	hostLock  = "/run/lock/natkit-test.lock"
-	hostNotes = "/run/lock/natkit-test.values" // a file and its value on each line, while a test has the lock
+	hostNotes = "/run/natkit-test.values" // a file and its value on each line, while a test has the lock
 )
 
 // noteHost notes the values that tests may change, for whoever takes the lock after a test

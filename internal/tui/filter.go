@@ -30,17 +30,17 @@ func ParseFilter(text string) Filter {
 // String is what was typed.
 func (f Filter) String() string { return f.text }
 
-// Entry tells whether one of the entry's addresses is chosen.
+// Entry reports whether one of the entry's addresses is chosen.
 func (f Filter) Entry(e *conntrack.Entry) bool {
 	return !f.prefix.IsValid() || f.has(e.Orig.Src) || f.has(e.Orig.Dst) || f.has(e.Reply.Src) || f.has(e.Reply.Dst)
 }
 
 func (f Filter) has(addr netip.Addr) bool { return f.prefix.Contains(addr.Unmap()) }
 
-// chooses tells whether it is by their addresses that entries are chosen.
+// chooses reports whether it is by their addresses that entries are chosen.
 func (f Filter) chooses() bool { return f.prefix.IsValid() }
 
-// row tells whether a row is shown that has these words in it: by text one that has
+// row reports whether a row is shown that has these words in it: by text one that has
 // it, by an address all but those that have others.
 func (f Filter) row(words ...string) bool {
 	if !f.chooses() {

@@ -160,7 +160,7 @@ func (m Model) sampledLine() line {
 	return append(l, span{"; " + m.status(), report.Dim})
 }
 
-// filterWaits tells whether the sample's entries are not those that the filter
+// filterWaits reports whether the sample's entries are not those that the filter
 // chooses: it came after them.
 func (m Model) filterWaits() bool {
 	return m.sample.Filter != m.filter && (m.filter.chooses() || m.sample.Filter.chooses())

@@ -83,13 +83,13 @@ func (m Model) Resize(width, height int) Model {
 // Interval is the time between two samples.
 func (m Model) Interval() time.Duration { return m.interval }
 
-// Paused tells whether samples are to stop.
+// Paused reports whether samples are to stop.
 func (m Model) Paused() bool { return m.paused }
 
 // Filter is what was asked for.
 func (m Model) Filter() Filter { return m.filter }
 
-// Choosing tells whether the list of namespaces is shown.
+// Choosing reports whether the list of namespaces is shown.
 func (m Model) Choosing() bool { return m.mode == spaces }
 
 // Take shows a new sample. One of another namespace starts the history anew.

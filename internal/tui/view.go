@@ -70,7 +70,7 @@ func (m Model) lines() []line {
 	return append(lines[:m.height-1], m.foot())
 }
 
-// whole tells whether all panels have room.
+// whole reports whether all panels have room.
 func (m Model) whole() bool { return m.width >= wholeWidth && m.height >= wholeHeight }
 
 // bands are the panels that stand beside each other.

@@ -18,7 +18,7 @@ func Along(name string) []string {
 	return nil
 }
 
-// IsAlong tells whether the kernel sets one sysctl along with another.
+// IsAlong reports whether the kernel sets one sysctl along with another.
 func IsAlong(name, other string) bool {
 	file, err := SysctlPath(other)
 	return err == nil && slices.ContainsFunc(Along(name), func(pattern string) bool {

@@ -95,7 +95,7 @@ func (c Change) validateGatewayFile() error {
 	return nil
 }
 
-// Follows tells whether the change begins with the value that another one wrote. A
+// Follows reports whether the change begins with the value that another one wrote. A
 // gateway that somebody changed by hand in between is put back as it was written.
 func (c Change) Follows(value string) bool {
 	if c.Kind == Gateway {

@@ -151,7 +151,7 @@ func (k Known) DefaultFor(s *snapshot.Snapshot) (value string, known bool) {
 	return "", false
 }
 
-// before tells whether a kernel is older than so many releases after a release.
+// before reports whether a kernel is older than so many releases after a release.
 func before(k snapshot.Kernel, release string, after int) bool {
 	var major, minor int
 	_, err := fmt.Sscanf(release, "%d.%d", &major, &minor)

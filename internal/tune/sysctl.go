@@ -49,7 +49,7 @@ func SysctlPath(name string) (string, error) {
 	return path, nil
 }
 
-// startsPrograms tells whether the kernel starts a program as root by what stands in a
+// startsPrograms reports whether the kernel starts a program as root by what stands in a
 // sysctl: whoever could forge a journal would be root of the host by an undo.
 func startsPrograms(name string) bool {
 	switch name {

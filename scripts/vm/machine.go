@@ -164,7 +164,7 @@ func (q qemuErrors) Write(p []byte) (int, error) {
 	return q.c.own.Write(p)
 }
 
-// kernelSpoke tells whether the kernel has written anything yet.
+// kernelSpoke reports whether the kernel has written anything yet.
 func (c *console) kernelSpoke() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

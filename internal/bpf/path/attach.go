@@ -28,7 +28,7 @@ type attachment struct {
 	progress func(string)
 }
 
-// canMulti tells whether the kernel watches many functions by one request.
+// canMulti reports whether the kernel watches many functions by one request.
 func canMulti() bool { return features.HaveBPFLinkKprobeMulti() == nil }
 
 // kprobePMU is there where the kernel has kprobes for perf_event_open(2). Without it

@@ -255,7 +255,7 @@ func checkOrder(t *testing.T, p *snapshot.PacketPath) {
 // bridgedServer is an address of the server in the client's network.
 var bridgedServer = netip.MustParseAddr("198.18.1.3")
 
-// bridge joins near and far by a bridge, and tells whether IP's rules see what it
+// bridge joins near and far by a bridge, and reports whether IP's rules see what it
 // forwards (br_netfilter).
 func bridge(t *testing.T, n nodes) (filtered bool) {
 	t.Helper()

@@ -75,7 +75,7 @@ func argOf(proto *btf.FuncProto, structure string) int {
 	return 0
 }
 
-// pointsTo tells whether typ is a pointer to a structure. A module's BTF may only
+// pointsTo reports whether typ is a pointer to a structure. A module's BTF may only
 // announce it.
 func pointsTo(typ btf.Type, structure string) bool {
 	p, ok := btf.UnderlyingType(typ).(*btf.Pointer)

@@ -21,7 +21,7 @@ import (
 	"github.com/natkit/natkit/internal/testutil"
 )
 
-// attached tells whether an interface has an XDP program.
+// attached reports whether an interface has an XDP program.
 func attached(t testing.TB, ns *netns.Handle, name string) (yes bool) {
 	t.Helper()
 	do(t, ns, func() error {

@@ -78,7 +78,7 @@ func (r *run) attachPass(p *peer) error {
 	return nil
 }
 
-// samePort tells whether two interfaces are the same; a nil one is no other.
+// samePort reports whether two interfaces are the same; a nil one is no other.
 func samePort(a *Port, b Port) (bool, error) {
 	if a == nil || a.Interface != b.Interface {
 		return false, nil

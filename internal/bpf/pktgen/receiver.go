@@ -170,7 +170,7 @@ func attachMode(ns *netns.Handle, index int, program *ebpf.Program, mode link.XD
 	return l, nil
 }
 
-// concurrent tells whether several CPUs may receive from the interface at once: not
+// concurrent reports whether several CPUs may receive from the interface at once: not
 // with a single queue, whose NAPI runs on one CPU at a time.
 func concurrent(port Port) bool {
 	queues := 0

@@ -132,7 +132,7 @@ func (s *sinkTest) transportLen() int {
 	return packet.UDPLen
 }
 
-// inToken tells whether a byte of the segment is one of the run's mark or the flow's
+// inToken reports whether a byte of the segment is one of the run's mark or the flow's
 // number, without which a packet is none of the run.
 func (s *sinkTest) inToken(at int) bool { return at >= s.transportLen() && at < s.transportLen()+8 }
 

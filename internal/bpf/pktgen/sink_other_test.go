@@ -191,7 +191,7 @@ func (s *sinkTest) completeIP(frame []byte) {
 	binary.BigEndian.PutUint16(header[10:], ^fold(wordSum(header)))
 }
 
-// valid tells whether a packet has come to where it should, unhurt.
+// valid reports whether a packet has come to where it should, unhurt.
 func (s *sinkTest) valid(frame []byte) bool {
 	f, err := packet.Parse(frame)
 	token, whole := packet.ParseToken(f.Payload)

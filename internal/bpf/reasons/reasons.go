@@ -13,7 +13,7 @@ import (
 // Table has the names of a kernel's reasons. The zero value is that of a kernel
 // without any.
 type Table struct {
-	// Carried tells whether the tracepoint skb:kfree_skb hands on a reason after skb and
+	// Carried reports whether the tracepoint skb:kfree_skb hands on a reason after skb and
 	// location, as it does since Linux 5.17.
 	Carried bool
 	names   map[uint32]string

@@ -90,7 +90,7 @@ func (a *Aggregator) Len() (n int) {
 	return n
 }
 
-// Exact tells whether all groups found room.
+// Exact reports whether all groups found room.
 func (a *Aggregator) Exact() bool {
 	exact := true
 	a.each(func(_ version, t *tally.Table) { exact = exact && t.Exact() })

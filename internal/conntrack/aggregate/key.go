@@ -38,7 +38,7 @@ var kindNames = [kinds]string{
 	"nat", "snat-address", "zone", "mark", "status",
 }
 
-// isAddress tells whether a kind's values are addresses, of which a prefix can be taken.
+// isAddress reports whether a kind's values are addresses, of which a prefix can be taken.
 func (k kind) isAddress() bool {
 	switch k {
 	case src, dst, replySrc, replyDst, snatAddress:

@@ -166,7 +166,7 @@ func (s *socket) receiveAll(ctx context.Context, free <-chan []byte, filled chan
 	}
 }
 
-// last tells whether a datagram ends a dump: the kernel sends NLMSG_DONE or
+// last reports whether a datagram ends a dump: the kernel sends NLMSG_DONE or
 // NLMSG_ERROR alone or behind the last entries.
 func last(b []byte) bool {
 	for len(b) > 0 {

@@ -137,7 +137,7 @@ func orWithout(f conntrack.KernelFilter, fn func([]byte) error, dump dumper) (r 
 	return r, false, err
 }
 
-// refusesFilter tells whether the kernel may have failed because of a filter: no
+// refusesFilter reports whether the kernel may have failed because of a filter: no
 // marks (EOPNOTSUPP) or no zones in this kernel, or attributes in a form that
 // another version wants (EINVAL, ERANGE).
 func refusesFilter(err error) bool {

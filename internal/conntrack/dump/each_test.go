@@ -99,7 +99,7 @@ func shown(t *testing.T, ns *netns.Handle, program, flags string) []uint32 {
 	return all
 }
 
-// filtersAll tells whether the kernel is new enough for every part of a
+// filtersAll reports whether the kernel is new enough for every part of a
 // conntrack.KernelFilter (Linux 6.8).
 func filtersAll(t *testing.T) bool {
 	t.Helper()

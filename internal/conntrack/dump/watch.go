@@ -175,7 +175,7 @@ func (w *watcher) next(ctx context.Context, buf []byte) error {
 	}
 }
 
-// drained tells whether what was queued at the last step of a repair has been read:
+// drained reports whether what was queued at the last step of a repair has been read:
 // nothing is queued, or more has been read than the buffer holds.
 func (w *watcher) drained() bool {
 	if w.received >= w.o.Buffer {
@@ -216,10 +216,10 @@ func (w *watcher) subscribe() (err error) {
 	return nil
 }
 
-// needs tells whether a kind was asked for.
+// needs reports whether a kind was asked for.
 func (w *watcher) needs(kind EventKinds) bool { return w.o.Kinds&kind != 0 }
 
-// eventsOff tells whether nf_conntrack_events is 0 in a namespace. Where there is
+// eventsOff reports whether nf_conntrack_events is 0 in a namespace. Where there is
 // no such file the kernel always makes events, or subscribing fails.
 func eventsOff(ns *netns.Handle) (off bool, err error) {
 	read := func() error {

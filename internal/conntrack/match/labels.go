@@ -14,7 +14,7 @@ const labelsMax = 128
 // little-endian machine.
 type Labels [labelsMax / 8]byte
 
-// in tells whether all of l are among an entry's.
+// in reports whether all of l are among an entry's.
 func (l *Labels) in(of []byte) bool {
 	if *l == (Labels{}) {
 		return true

@@ -67,10 +67,10 @@ type Filter struct {
 	SrcNAT, DstNAT, AnyNAT NAT
 }
 
-// Empty tells whether f chooses every entry. A nil filter does.
+// Empty reports whether f chooses every entry. A nil filter does.
 func (f *Filter) Empty() bool { return f == nil || *f == Filter{} }
 
-// Match tells whether f chooses e. A nil filter chooses every entry.
+// Match reports whether f chooses e. A nil filter chooses every entry.
 func (f *Filter) Match(e *conntrack.Entry) bool {
 	if f == nil {
 		return true
@@ -98,7 +98,7 @@ func (f *Filter) matchesICMP(t *conntrack.Tuple) bool {
 		f.ICMPType.matches(t.ICMPType) && f.ICMPCode.matches(t.ICMPCode) && f.ICMPID.matches(t.ICMPID)
 }
 
-// holds tells whether the zero prefix or this one has the address.
+// holds reports whether the zero prefix or this one has the address.
 func holds(p netip.Prefix, a netip.Addr) bool { return p == netip.Prefix{} || p.Contains(a) }
 
 func (f *Filter) matchesNAT(e *conntrack.Entry) bool {

@@ -19,7 +19,7 @@ func (t *Table) Total() uint64 { return t.total }
 // Len is the number of keys that are there.
 func (t *Table) Len() int { return int(t.n) }
 
-// Exact tells whether all keys found room: every count is exact, and Len is the number
+// Exact reports whether all keys found room: every count is exact, and Len is the number
 // of different keys.
 func (t *Table) Exact() bool { return t.sketch == nil }
 

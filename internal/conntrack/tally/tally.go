@@ -133,7 +133,7 @@ func (t *Table) put(tag uint32, number uint32) {
 	t.index[slot] = uint64(tag)<<32 | uint64(number)
 }
 
-// room tells whether one more record fits, and takes memory for it where it can.
+// room reports whether one more record fits, and takes memory for it where it can.
 func (t *Table) room() bool {
 	if t.n == recordsMax {
 		return false

@@ -58,7 +58,7 @@ func (p *parser) csv(line []byte, e *conntrack.Entry) string {
 	return ""
 }
 
-// cell takes a value and the comma behind it; more tells whether there was one.
+// cell takes a value and the comma behind it; more reports whether there was one.
 func (p *parser) cell(line []byte) (value, rest []byte, more, ok bool) {
 	if len(line) == 0 || line[0] != '"' {
 		value, rest, more = bytes.Cut(line, []byte{','})

@@ -38,7 +38,7 @@ func setting(name, value string) error {
 	return err
 }
 
-// add makes one entry and tells whether the kernel knows how to.
+// add makes one entry and reports whether the kernel knows how to.
 func add(t *testing.T, ns *netns.Handle, e conntrack.Entry) bool {
 	t.Helper()
 	done := false
@@ -239,7 +239,7 @@ func compareLines(t *testing.T, ns *netns.Handle, o text.Options, look func() []
 	return list
 }
 
-// take removes the line of e from shown, and tells whether there was one.
+// take removes the line of e from shown, and reports whether there was one.
 func take(shown map[string]bool, e *conntrack.Entry, last uint32, o text.Options, from, to int64) (string, bool) {
 	line := ""
 	for ; e.Timeout >= last && e.Timeout > 0; e.Timeout-- {

@@ -12,7 +12,7 @@ type scanner struct {
 
 func isBlank(c byte) bool { return c == ' ' || c == '\t' }
 
-// end passes over blanks and tells whether nothing comes after them.
+// end passes over blanks and reports whether nothing comes after them.
 func (s *scanner) end() bool {
 	for s.i < len(s.b) && isBlank(s.b[s.i]) {
 		s.i++
@@ -38,7 +38,7 @@ func (s *scanner) take(prefix string) bool {
 	return false
 }
 
-// ends tells whether a word ends here.
+// ends reports whether a word ends here.
 func (s *scanner) ends() bool { return s.i == len(s.b) || isBlank(s.b[s.i]) }
 
 // decimal takes a word that is a number up to limit, which must be far below

@@ -260,7 +260,7 @@ func appendAddr(b []byte, a netip.Addr) []byte {
 	return a.AppendTo(b)
 }
 
-// isCompatible tells whether v is ::a.b.c.d: 96 zero bits, and not so many more
+// isCompatible reports whether v is ::a.b.c.d: 96 zero bits, and not so many more
 // that inet_ntop shortens them too.
 func isCompatible(v *[16]byte) bool {
 	return [12]byte(v[:12]) == [12]byte{} && (v[12] != 0 || v[13] != 0)

@@ -89,7 +89,7 @@ func sourceGave(s *gateway.Source, e *conntrack.Entry) bool {
 	}
 }
 
-// contains tells whether a condition holds for an address: none is any.
+// contains reports whether a condition holds for an address: none is any.
 func contains(condition []netip.Prefix, a netip.Addr) bool {
 	return len(condition) == 0 || inAny(condition, a)
 }
@@ -98,7 +98,7 @@ func inAny(list []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// has tells whether a port is meant, of the protocol that is.
+// has reports whether a port is meant, of the protocol that is.
 func has(p gateway.Port, port uint16) bool {
 	return p.First == 0 || p.First <= port && port <= max(p.First, p.Last)
 }

@@ -27,7 +27,7 @@ func (a *Rules) Untranslated(facts *gateway.Facts, route explain.Router, routes 
 	return &Untranslated{rules: a, facts: facts, route: route, ways: map[explain.Lookup]explain.Hop{}, budget: routes}
 }
 
-// Exhausted tells whether there were connections for which no route could be asked any more.
+// Exhausted reports whether there were connections for which no route could be asked any more.
 func (u *Untranslated) Exhausted() bool { return u.budget < 0 }
 
 // Of is the rule that is for an untranslated entry, and would make it another one; nil
@@ -58,12 +58,12 @@ func (u *Untranslated) Of(e *conntrack.Entry) (*gateway.Ref, error) {
 	return nil, nil
 }
 
-// routed tells whether an address is one host's, and of more than one link.
+// routed reports whether an address is one host's, and of more than one link.
 func routed(a netip.Addr) bool {
 	return a.IsGlobalUnicast() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }
 
-// concerns tells whether a rule may be for an entry, before routes are asked: most are for
+// concerns reports whether a rule may be for an entry, before routes are asked: most are for
 // the host itself or stay inside.
 func (u *Untranslated) concerns(e *conntrack.Entry) bool {
 	any := func(int) bool { return true }
@@ -97,7 +97,7 @@ func (u *Untranslated) source(e *conntrack.Entry, out explain.Hop) *gateway.Sour
 	return &u.rules.plan.Sources[first]
 }
 
-// gives tells whether a rule may leave the source as it is, as a masquerade does that of
+// gives reports whether a rule may leave the source as it is, as a masquerade does that of
 // the interface itself.
 func (u *Untranslated) gives(s *gateway.Source, e *conntrack.Entry, out string) bool {
 	has := func(r gateway.Range) bool { return r.Contains(e.Orig.Src) }
@@ -110,7 +110,7 @@ func (u *Untranslated) gives(s *gateway.Source, e *conntrack.Entry, out string) 
 	return slices.ContainsFunc(s.To, has)
 }
 
-// named tells whether a condition on interfaces holds: none is any.
+// named reports whether a condition on interfaces holds: none is any.
 func named(names []string, name string) bool {
 	return len(names) == 0 || slices.Contains(names, name)
 }

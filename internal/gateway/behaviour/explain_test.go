@@ -96,7 +96,7 @@ func (s *sample) send(from end, p explain.Packet, b []byte) {
 	}
 }
 
-// agrees tells whether what came is what was foretold.
+// agrees reports whether what came is what was foretold.
 func (s *sample) agrees(e *explain.Way, got, came Arrivals) bool {
 	if err := s.judge(e, came); err != nil {
 		p := e.Packet
@@ -125,7 +125,7 @@ func (s *sample) judge(e *explain.Way, came Arrivals) error {
 	return nil
 }
 
-// answer sends one back, and tells whether it comes as an answer to what was sent.
+// answer sends one back, and reports whether it comes as an answer to what was sent.
 func (s *sample) answer(from end, p explain.Packet, a Arrival) (back bool, got Arrivals) {
 	src, dst := tupleOf(&a)
 	answer := explain.Packet{Protocol: p.Protocol, Src: dst.Addr(), SrcPort: dst.Port(), Dst: src.Addr(), DstPort: src.Port()}
@@ -172,7 +172,7 @@ func (s *sample) count(e *explain.Way) {
 	}
 }
 
-// attached tells whether somebody has an address behind an interface.
+// attached reports whether somebody has an address behind an interface.
 func attached(dev string, a netip.Addr) bool {
 	for _, at := range attachments() {
 		if at.dev != dev {

@@ -79,7 +79,7 @@ func firstLayer(ip []byte) gopacket.LayerType {
 	return layers.LayerTypeIPv6
 }
 
-// complete tells whether an IP packet is all there. One with ICMP extensions behind it
+// complete reports whether an IP packet is all there. One with ICMP extensions behind it
 // (RFC 4884) is, too.
 func complete(ip []byte) bool {
 	if ip[0]>>4 == 4 {

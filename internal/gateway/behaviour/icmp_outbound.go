@@ -50,7 +50,7 @@ func outboundUnmatched(p *Play, e endsOf) (Outcome, error) {
 	return all.outcome(), nil
 }
 
-// leaving tells whether what left is translated.
+// leaving reports whether what left is translated.
 func leaving(arrivals Arrivals, inside netip.Addr) Outcome {
 	switch {
 	case len(arrivals) == 0:

@@ -139,7 +139,7 @@ func (r report) judge(e exchanged, source netip.Addr, arrivals Arrivals) Outcome
 	return Translated
 }
 
-// quotes tells whether the quoted packet is the one that was sent, with what routers
+// quotes reports whether the quoted packet is the one that was sent, with what routers
 // change: the TTL, and the header checksum with it.
 func (r report) quotes(got []byte, e exchanged) bool {
 	length := len(e.sent)
@@ -181,7 +181,7 @@ type each struct {
 	good, bad Outcome
 }
 
-// note adds one; it tells whether to go on.
+// note adds one; it reports whether to go on.
 func (e *each) note(name string, got, want Outcome) bool {
 	if got == want {
 		e.good = got

@@ -115,7 +115,7 @@ func (w *netnsWorld) addAddresses() error {
 	return nil
 }
 
-// local tells whether packets to an address stay on the gateway.
+// local reports whether packets to an address stay on the gateway.
 func (w *netnsWorld) local(a netip.Addr) (bool, error) {
 	routes, err := w.links.RouteGet(a.AsSlice())
 	return err == nil && len(routes) == 1 && routes[0].Type == unix.RTN_LOCAL, err

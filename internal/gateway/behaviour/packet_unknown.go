@@ -138,7 +138,7 @@ func lostOr(o Outcome, err error) (Outcome, error) {
 	return "", err
 }
 
-// tracksDCCP tells whether the kernel's tracker knows DCCP.
+// tracksDCCP reports whether the kernel's tracker knows DCCP.
 func tracksDCCP() bool {
 	_, err := os.Stat("/proc/sys/net/netfilter/nf_conntrack_dccp_loose")
 	return err == nil

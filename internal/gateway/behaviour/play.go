@@ -108,7 +108,7 @@ func (p *Play) Exchange(from, to Host, b []byte) (*Arrival, error) {
 // errLost is that a packet arrived nowhere.
 var errLost = errors.New("nothing arrived")
 
-// Lost tells whether an Exchange failed as nothing arrived anywhere.
+// Lost reports whether an Exchange failed as nothing arrived anywhere.
 func Lost(err error) bool { return errors.Is(err, errLost) }
 
 func (a Arrivals) String() string {

@@ -154,7 +154,7 @@ func filterOfProtocol(p *Play) (Outcome, error) {
 	return yes(!came, "protocol-dependent", "UDP gets in by TCP's mapping"), err
 }
 
-// aged makes a mapping, lets two seconds pass, does something and tells whether that
+// aged makes a mapping, lets two seconds pass, does something and reports whether that
 // made it live longer than the time that has gone since.
 func aged(p *Play, timers map[Timer]time.Duration, inside netip.AddrPort, start, act func() error) (Outcome, error) {
 	const age = 2 * time.Second

@@ -101,7 +101,7 @@ func (c *connection) inject(from *side, flags packet.TCPFlags, off int64) (Outco
 	return "passes", nil
 }
 
-// goesOn tells whether the session is more than one that is closing, which it waits
+// goesOn reports whether the session is more than one that is closing, which it waits
 // for.
 func (c *connection) goesOn() (bool, error) {
 	if err := c.play.Pass(2 * time.Second); err != nil {

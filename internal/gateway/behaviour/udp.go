@@ -61,7 +61,7 @@ func (p *Play) out(from, to end) (netip.AddrPort, error) {
 	return got.Frame.Tuple().Src, nil
 }
 
-// in sends a datagram to an address of the gateway, and tells whether it came to the
+// in sends a datagram to an address of the gateway, and reports whether it came to the
 // end want. What the gateway answers does not matter; that it comes to anybody else, or
 // to another port, is an error.
 func (p *Play) in(from end, to netip.AddrPort, want end) (bool, error) {

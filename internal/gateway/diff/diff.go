@@ -53,7 +53,7 @@ type Setting struct {
 	Connections string `json:"connections,omitempty"`
 }
 
-// Same tells whether both plans do the same.
+// Same reports whether both plans do the same.
 func (d *Plans) Same() bool { return d.Before == d.After }
 
 // Between tells what changes when one plan takes the place of another; nil is no plan.
@@ -82,7 +82,7 @@ func (d *Plans) removed(r gateway.RuleText, new *gateway.Plan) {
 	d.Rules = append(d.Rules, Rule{Change: Removed, Rule: r.Rule, Before: r.Text, Connections: does})
 }
 
-// translates tells whether a plan has anything for the tracker's NAT.
+// translates reports whether a plan has anything for the tracker's NAT.
 func translates(p *gateway.Plan) bool {
 	return p != nil && len(p.Sources)+len(p.Destinations) > 0
 }

@@ -19,7 +19,7 @@ import (
 type Engine interface {
 	// Name is its word in the file.
 	Name() gateway.Engine
-	// Flowtable tells whether it has the kernel's fast path there.
+	// Flowtable reports whether it has the kernel's fast path there.
 	Flowtable(ns *netns.Handle) gateway.Support
 	// Check tells, without carrying it out, why the kernel would not take a plan; nil also
 	// where that cannot be found out.
@@ -30,7 +30,7 @@ type Engine interface {
 	Apply(ns *netns.Handle, p *gateway.Plan) error
 	// Remove takes away what Apply put there; nothing where there is nothing.
 	Remove(ns *netns.Handle) error
-	// Present tells whether it has something in force there, and is asked often.
+	// Present reports whether it has something in force there, and is asked often.
 	Present(ns *netns.Handle) (bool, error)
 	// Read tells what it has in force there. plans, where not nil, gives the plan of a
 	// digest, or nil: with it Changes name the rules of the file. Without it Counts may be
@@ -122,7 +122,7 @@ func (s Set) remove(ns *netns.Handle, but gateway.Engine) error {
 	return errors.Join(errs...)
 }
 
-// Present tells whether something is in force in a namespace.
+// Present reports whether something is in force in a namespace.
 func (s Set) Present(ns *netns.Handle) (bool, error) {
 	for _, e := range s.all() {
 		if there, err := e.Present(ns); err != nil || there {

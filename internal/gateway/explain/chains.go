@@ -38,7 +38,7 @@ func (w *walk) raw(s *Step) {
 	}
 }
 
-// reflected tells whether the packet goes back inside without state.
+// reflected reports whether the packet goes back inside without state.
 func (w *walk) reflected(s *Step) bool {
 	out, in := w.reflector(func(p *gateway.Pair) bool { return p.Inside.Contains(w.src.addr) }),
 		w.reflector(func(p *gateway.Pair) bool { return p.Outside.Contains(w.dst.addr) })
@@ -85,7 +85,7 @@ func concerns(u *gateway.Untracked, p Packet) bool {
 		u.On == p.Src && u.Port.Matches(p.Protocol, p.SrcPort)
 }
 
-// statelessIn tells whether a pair is for a packet that comes in, from either side.
+// statelessIn reports whether a pair is for a packet that comes in, from either side.
 func (w *walk) statelessIn(p *gateway.Pair, s *Step) bool {
 	switch {
 	case p.Outside.Contains(w.dst.addr) && w.packet.In != "" && has(p.Out, w.packet.In):
@@ -104,7 +104,7 @@ func (w *walk) statelessIn(p *gateway.Pair, s *Step) bool {
 	return true
 }
 
-// leavesBy tells whether a route leads by one of the interfaces, before it is asked for
+// leavesBy reports whether a route leads by one of the interfaces, before it is asked for
 // the packet: the rules in raw look at the destination alone.
 func (w *walk) leavesBy(out []string) bool {
 	hop, err := w.route(Lookup{Destination: w.dst.addr})
@@ -114,7 +114,7 @@ func (w *walk) leavesBy(out []string) bool {
 	return !hop.Local && hop.Unreachable == "" && has(out, hop.Out)
 }
 
-// has tells whether a condition on interfaces holds: none is any.
+// has reports whether a condition on interfaces holds: none is any.
 func has(names []string, name string) bool { return len(names) == 0 || slices.Contains(names, name) }
 
 func (w *walk) destination(s *Step) {

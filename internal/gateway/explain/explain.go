@@ -98,7 +98,7 @@ func (g Given) port() string {
 	return "port"
 }
 
-// Allows tells whether an address and port are as foretold.
+// Allows reports whether an address and port are as foretold.
 func (g Given) Allows(addr netip.Addr, port uint16) bool {
 	in := false
 	for _, r := range g.Addresses {

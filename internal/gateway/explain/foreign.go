@@ -12,7 +12,7 @@ import (
 	"github.com/natkit/natkit/internal/units"
 )
 
-// sees tells whether packets of the family come to the chain, and whether it can do
+// sees reports whether packets of the family come to the chain, and whether it can do
 // anything to them.
 func sees(f *gateway.Foreign, p Packet) bool {
 	fits := f.Family == "inet" || (f.Family == "ip") == p.Src.Is4() && (f.Family == "ip" || f.Family == "ip6")
@@ -95,7 +95,7 @@ func (w *walk) unless(format string, args ...any) {
 	w.e.Unless = append(w.e.Unless, fmt.Sprintf(format, args...))
 }
 
-// decided tells whether this direction is translated already.
+// decided reports whether this direction is translated already.
 func (w *walk) decided(f *gateway.Foreign) bool {
 	if f.Hook == hookPostrouting || f.Hook == hookInput {
 		return w.srcDone
@@ -121,7 +121,7 @@ func (w *walk) foreignMatch(r *snapshot.NATRule) matching {
 	return matches
 }
 
-// meets tells whether the packet, as it is by now, is what a condition asks for.
+// meets reports whether the packet, as it is by now, is what a condition asks for.
 func (w *walk) meets(c snapshot.NATCondition) bool {
 	return (c.Protocol == "" || c.Protocol == w.packet.name()) &&
 		(c.DestinationPort == 0 || c.DestinationPort <= w.dst.port && w.dst.port <= max(c.DestinationPort, c.LastDestinationPort)) &&
@@ -131,7 +131,7 @@ func (w *walk) meets(c snapshot.NATCondition) bool {
 		(!c.LocalDestination || w.isLocal())
 }
 
-// isLocal tells whether the routing table takes the destination for this host's own.
+// isLocal reports whether the routing table takes the destination for this host's own.
 func (w *walk) isLocal() bool {
 	hop, err := w.route(Lookup{Destination: w.dst.addr})
 	w.err = cmp.Or(w.err, err)

@@ -123,7 +123,7 @@ func (w *walk) nearest(all map[gateway.Ref]*NearMiss) (near []NearMiss) {
 	return near
 }
 
-// acts tells whether a rule does something to the packet, on either side.
+// acts reports whether a rule does something to the packet, on either side.
 func (w *walk) acts(r gateway.Ref) bool {
 	for _, g := range []*gateway.Ref{w.e.Source.Rule, w.e.Destination.Rule} {
 		if g != nil && *g == r {
@@ -133,7 +133,7 @@ func (w *walk) acts(r gateway.Ref) bool {
 	return false
 }
 
-// contains tells whether a condition holds for an address: none is any.
+// contains reports whether a condition holds for an address: none is any.
 func contains(condition []netip.Prefix, a netip.Addr) bool {
 	return len(condition) == 0 || slices.ContainsFunc(condition, func(p netip.Prefix) bool { return p.Contains(a) })
 }

@@ -80,10 +80,10 @@ func link(l *netlink.LinkAttrs, addresses []netlink.Addr) gateway.Interface {
 	return i
 }
 
-// Initial tells whether a namespace (nil: this one) is the host's own.
+// Initial reports whether a namespace (nil: this one) is the host's own.
 func Initial(ns *netns.Handle) (bool, error) { return initial(ns, "/proc") }
 
-// initial tells whether the namespace is the host's own.
+// initial reports whether the namespace is the host's own.
 func initial(ns *netns.Handle, proc string) (bool, error) {
 	here, err := netns.InodeOf(nil)
 	if err != nil {

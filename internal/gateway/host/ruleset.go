@@ -78,7 +78,7 @@ func textOf(t *natrules.NATTable, c *natrules.NATChain, s *natrules.NATStep, r *
 	return strings.Join(strings.Fields(strings.Join(words, " ")), " ")
 }
 
-// concerns tells whether a rule can be met by packets of that version of IP.
+// concerns reports whether a rule can be met by packets of that version of IP.
 func concerns(s *natrules.NATStep, version int) bool {
 	if s.Version != 0 && int(s.Version) != version {
 		return false

@@ -39,7 +39,7 @@ func (t *Table) stray(c *Chain, r *Rule) (Note, bool) {
 	return n, true
 }
 
-// isNAT tells whether packets to be translated come to the table.
+// isNAT reports whether packets to be translated come to the table.
 func (t *Table) isNAT() bool {
 	for _, c := range t.Chains {
 		if c.Hook != "" && !c.Filter {

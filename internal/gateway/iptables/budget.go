@@ -17,10 +17,10 @@ var errTooMany = errors.New("too many rules, exceptions, ports and elements of s
 // budget is what was used: one of reading a text, and one of translating it.
 type budget struct{ rules, steps int }
 
-// makes tells whether so many more rules may be made.
+// makes reports whether so many more rules may be made.
 func (b *budget) makes(rules int) bool { return take(&b.rules, rules, mostRules) }
 
-// takes tells whether so many more comparisons may be made.
+// takes reports whether so many more comparisons may be made.
 func (b *budget) takes(steps int) bool { return take(&b.steps, steps, mostSteps) }
 
 func take(used *int, more, most int) bool {

@@ -117,7 +117,7 @@ func (t *translator) makeNetmap(e *entry, later []*entry) (*made, string) {
 		}}, ""
 }
 
-// mirrored tells whether one NETMAP takes back what the other does.
+// mirrored reports whether one NETMAP takes back what the other does.
 func mirrored(a, b *entry) bool {
 	if a.hook == "prerouting" {
 		a, b = b, a
@@ -154,7 +154,7 @@ func (t *translator) makeStatic(e *entry, later []*entry) *made {
 	return m
 }
 
-// wholeHost tells whether an entry is about all that one host sends, or gets.
+// wholeHost reports whether an entry is about all that one host sends, or gets.
 func wholeHost(e *entry) bool {
 	m, g := &e.match, &e.rule.Target
 	if g.Ports != (Ports{}) || !g.First.IsValid() || g.First != g.Last || g.Random || g.RandomFully || m.Protocol != "" {

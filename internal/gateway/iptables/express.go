@@ -179,7 +179,7 @@ func (e *entry) expressDestination(wan string) string {
 // everywhere tells that the rule names no interface.
 func (e *entry) everywhere() bool { return e.match.In == "" && e.match.Out == "" }
 
-// keepsPorts tells whether the ports that are given are those that were asked for: the
+// keepsPorts reports whether the ports that are given are those that were asked for: the
 // kernel takes that very one as long as it is free (get_unique_tuple in
 // net/netfilter/nf_nat_core.c).
 func (t *Target) keepsPorts(m *Match) bool {

@@ -72,7 +72,7 @@ func (t *translator) expressHairpin(h, d *entry) string {
 	return ""
 }
 
-// givesAnother tells whether an entry gives some of the hosts of h an address of its own.
+// givesAnother reports whether an entry gives some of the hosts of h an address of its own.
 func (e *entry) givesAnother(h *entry) bool {
 	k := e.rule.Target.Kind
 	return e.hook == "postrouting" && e.version == h.version && e.owner == "" && (k == SNAT || k == Netmap)

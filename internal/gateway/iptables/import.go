@@ -29,7 +29,7 @@ func (r *Result) Untranslated() []Note {
 	return all
 }
 
-// Exact tells whether the file does all that the rules do, and nothing else.
+// Exact reports whether the file does all that the rules do, and nothing else.
 func (r *Result) Exact() bool {
 	return !slices.ContainsFunc(r.Notes, func(n Note) bool { return n.Kind == Untranslated || n.Kind == Differs })
 }

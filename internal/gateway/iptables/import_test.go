@@ -73,7 +73,7 @@ func notesText(r *Result) string {
 	return b.String()
 }
 
-// readsBack tells whether the file that is printed is the one that is meant.
+// readsBack reports whether the file that is printed is the one that is meant.
 func readsBack(t *testing.T, r *Result) {
 	t.Helper()
 	f, err := gateway.Parse("imported.yaml", []byte(r.YAML()))
@@ -231,7 +231,7 @@ func accounted(t *testing.T, set *Ruleset, r *Result) {
 	}
 }
 
-// cutShort tells whether the chains were not followed to their end.
+// cutShort reports whether the chains were not followed to their end.
 func (r *Result) cutShort() bool {
 	return slices.ContainsFunc(r.Notes, func(n Note) bool { return n.Line == 0 && n.Kind == Untranslated })
 }

@@ -101,7 +101,7 @@ type rivalry struct {
 	priority int32
 }
 
-// rivals tells whether nobody knows which of two chains comes first, as of
+// rivals reports whether nobody knows which of two chains comes first, as of
 // iptables-nft and iptables-legacy.
 func rivals(a, b *entry) bool {
 	return a.base != b.base && a.priority == b.priority && a.owner == "" && b.owner == ""
@@ -147,7 +147,7 @@ func (t *translator) inTheWay(i int) string {
 	return ""
 }
 
-// givesSame tells whether it makes no difference which of two rules a packet meets.
+// givesSame reports whether it makes no difference which of two rules a packet meets.
 func givesSame(a, b *Target) bool {
 	return sameTarget(a, b) && a.translates() && a.Kind != Ends && a.Prefix == b.Prefix && len(a.Unknown)+len(b.Unknown) == 0 &&
 		a.Random == b.Random && a.RandomFully == b.RandomFully && a.Persistent == b.Persistent

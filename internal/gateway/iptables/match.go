@@ -58,7 +58,7 @@ func narrowerName(a, b string) string {
 	return a
 }
 
-// disjoint tells whether it is sure that no packet meets both. What is unknown is
+// disjoint reports whether it is sure that no packet meets both. What is unknown is
 // never a reason.
 func disjoint(a, b *Match) bool {
 	return apart(a.From, b.From) || apart(a.To, b.To) ||
@@ -72,7 +72,7 @@ func disjoint(a, b *Match) bool {
 
 func apart(a, b netip.Prefix) bool { return a.IsValid() && b.IsValid() && !a.Overlaps(b) }
 
-// excluded tells whether all of p is excepted.
+// excluded reports whether all of p is excepted.
 func excluded(p netip.Prefix, except []netip.Prefix) bool {
 	return p.IsValid() && slices.ContainsFunc(except, func(e netip.Prefix) bool { return within(p, e) })
 }
@@ -89,7 +89,7 @@ func excludedName(name string, except []string) bool {
 	return name != "" && slices.ContainsFunc(except, func(e string) bool { return nameWithin(name, e) })
 }
 
-// nameWithin tells whether every interface that is inner is outer as well.
+// nameWithin reports whether every interface that is inner is outer as well.
 func nameWithin(inner, outer string) bool {
 	begin, wild := strings.CutSuffix(outer, "*")
 	return inner == outer || wild && strings.HasPrefix(inner, begin)
@@ -117,7 +117,7 @@ func commonPorts(a, b []Ports) []Ports {
 	return all
 }
 
-// covers tells whether it is sure that whatever meets b meets a.
+// covers reports whether it is sure that whatever meets b meets a.
 func covers(a, b *Match) bool {
 	return len(a.Unknown) == 0 && (!a.ToLocal || b.ToLocal) && (!a.SYN || b.SYN) &&
 		coversPrefix(a.From, b.From) && coversPrefix(a.To, b.To) &&
@@ -131,7 +131,7 @@ func coversPrefix(a, b netip.Prefix) bool { return !a.IsValid() || b.IsValid() &
 
 func coversName(a, b string) bool { return a == "" || b != "" && nameWithin(b, a) }
 
-// exceptsLess tells whether all that a excepts is not among b anyway.
+// exceptsLess reports whether all that a excepts is not among b anyway.
 func exceptsLess(a []netip.Prefix, b netip.Prefix, notB []netip.Prefix) bool {
 	for _, e := range a {
 		if !apart(e, b) && !excluded(e, notB) {

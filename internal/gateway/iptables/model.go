@@ -122,7 +122,7 @@ type Target struct {
 	Unknown []string
 }
 
-// translates tells whether a packet that matches gets its address from this rule,
+// translates reports whether a packet that matches gets its address from this rule,
 // and from no later one.
 func (t Target) translates() bool {
 	switch t.Kind {

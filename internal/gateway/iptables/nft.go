@@ -380,7 +380,7 @@ func (r *nftRule) values() (list []string, not bool, err error) {
 	return list, not, nil
 }
 
-// isMap tells whether a word behind a condition's name looks it up instead of comparing it.
+// isMap reports whether a word behind a condition's name looks it up instead of comparing it.
 func isMap(word string) bool { return slices.Contains([]string{"map", "vmap", "."}, word) }
 
 // elements are those of { 80, 443 }, without what the kernel counts of them.

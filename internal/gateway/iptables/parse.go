@@ -216,7 +216,7 @@ func (p *parser) insert(c *Chain, at int, rules ...*Rule) {
 	}
 }
 
-// follows tells whether a change of a chain is followed that takes so many comparisons.
+// follows reports whether a change of a chain is followed that takes so many comparisons.
 func (p *parser) follows(steps int) bool {
 	p.set.tooMany = p.set.tooMany || !p.work.takes(steps)
 	return !p.set.tooMany

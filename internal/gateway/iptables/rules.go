@@ -145,12 +145,12 @@ func (t *translator) config() gateway.Config {
 	return c
 }
 
-// usesWAN tells whether a rule means another thing without a wan interface.
+// usesWAN reports whether a rule means another thing without a wan interface.
 func usesWAN(m made) bool {
 	return m.rule.DNAT != nil || m.rule.Static != nil || m.rule.Netmap != nil || leavesBy(m, gateway.RoleWAN)
 }
 
-// leavesBy tells whether a rule is for connections that leave by that interface.
+// leavesBy reports whether a rule is for connections that leave by that interface.
 func leavesBy(m made, name string) bool {
 	return slices.ContainsFunc(m.from, func(e *entry) bool { return e.match.Out == name })
 }

@@ -60,7 +60,7 @@ func commands(line string) (all []string) {
 	return all
 }
 
-// readable tells whether it is a command that is read by itself or loses nothing.
+// readable reports whether it is a command that is read by itself or loses nothing.
 func readable(command string) bool {
 	words := strings.Fields(strings.TrimPrefix(strings.TrimPrefix(command, "$ "), "sudo "))
 	return len(words) > 0 && (versionOf[program(words[0])] != 0 || slices.Contains(harmless, words[0]))

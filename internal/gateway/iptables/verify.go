@@ -11,7 +11,7 @@ import (
 )
 
 // verify compares the rules with the plan that Compile makes of them, and refuses
-// those that would become something else. It tells whether it refused any.
+// those that would become something else. It reports whether it refused any.
 func (t *translator) verify() (changed bool, err error) {
 	c := t.config()
 	plan, err := gateway.Compile(&c, gateway.Facts{})
@@ -95,7 +95,7 @@ func index(plan *gateway.Plan) map[gateway.Ref]places {
 	return all
 }
 
-// matches tells whether the plan has the rule's parts and no others, and notes where.
+// matches reports whether the plan has the rule's parts and no others, and notes where.
 func (m *made) matches(plan *gateway.Plan, at places) bool {
 	if len(m.parts) != len(at.sources)+len(at.destinations) {
 		return false

@@ -157,7 +157,7 @@ func words(bytes uint32) uint32 { return (bytes + 3) / 4 }
 
 func (g *group) parts() []part { return g.key[:g.keys] }
 
-// givesAddresses tells whether the addresses are different by entry, and so stand in
+// givesAddresses reports whether the addresses are different by entry, and so stand in
 // a map.
 func (g *group) givesAddresses() bool {
 	return g.kind != actMasquerade && g.kind != actNotrack && len(g.pool) == 0

@@ -113,7 +113,7 @@ func (b *bridged) apply(text string) *gateway.Plan {
 	return p
 }
 
-// reachesItself tells whether what the client sends to its own rule comes back to it before
+// reachesItself reports whether what the client sends to its own rule comes back to it before
 // the answer to what it then asks the server.
 func (b *bridged) reachesItself() (reached bool) {
 	b.Helper()

@@ -44,7 +44,7 @@ func TestPools(t *testing.T) {
 	}
 }
 
-// inFirst tells whether a is in a pool's first range, and that it is in one.
+// inFirst reports whether a is in a pool's first range, and that it is in one.
 func inFirst(t *testing.T, a netip.Addr) bool {
 	t.Helper()
 	for i, r := range [][2]string{{"203.0.113.16", "203.0.113.17"}, {"2001:db8:1::10", "2001:db8:1::17"}, {"203.0.113.32", "203.0.113.37"}, {"2001:db8:1::20", "2001:db8:1::20"}} {

@@ -163,9 +163,7 @@ func TestReadAgainWhereRulesChanged(t *testing.T) {
 	if err := Apply(ns, killedPlan(0)); err != nil {
 		t.Fatal(err)
 	}
-	if id, err := netns.IDOf(ns); err != nil || id.Cookie == 0 {
-		t.Skipf("this kernel does not tell namespaces apart (Linux 5.14): %v", err)
-	}
+	testutil.NeedFeature(t, testutil.NetnsCookie)
 	digest := gateway.Digest(killedPlan(0))
 	if s := remembered(ns); s == nil || !s.Present || !s.Intact || s.Digest != digest || s.Generation != read(t, ns).Generation {
 		t.Errorf("after an apply: %+v", s)

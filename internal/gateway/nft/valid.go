@@ -73,7 +73,7 @@ func validDestination(d *gateway.Destination) error {
 	return nil
 }
 
-// one tells whether a is an address of the family.
+// one reports whether a is an address of the family.
 func one(f *family, a netip.Addr) bool { return a.IsValid() && !a.Is4In6() && familyOf(a) == f }
 
 func all(f *family, prefixes []netip.Prefix) error {

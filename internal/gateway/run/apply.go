@@ -191,7 +191,7 @@ func (h Host) persist(r *Ready, w Wish) error {
 	return nil
 }
 
-// initial tells whether the namespace is the host's own; asked from inside, where
+// initial reports whether the namespace is the host's own; asked from inside, where
 // process 1 may not be looked at.
 func (h Host) initial() (yes bool) {
 	err := h.do(func() error {
@@ -273,7 +273,7 @@ func (r *Ready) Apply(ctx context.Context, confirm time.Duration) (applied *appl
 	return applied, err
 }
 
-// begins tells whether rules of NAT come where the gateway had none: connections that
+// begins reports whether rules of NAT come where the gateway had none: connections that
 // begin while the kernel takes the first ones in, and those that there were before, pass
 // them without being asked.
 func (r *Ready) begins() bool {

@@ -57,7 +57,7 @@ func (h Host) Orphans(ctx context.Context, old, new *gateway.Plan) (Stale, error
 	return s, err
 }
 
-// cut tells whether no rule translates connections of a family of these.
+// cut reports whether no rule translates connections of a family of these.
 func (h Host) cut(keys []conntrack.Key) (bool, error) {
 	left, err := natrules.Read(h.Netns)
 	if err != nil {

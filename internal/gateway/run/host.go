@@ -178,7 +178,7 @@ func (h Host) Expired() (*journal.Transaction, error) {
 	return nil, err
 }
 
-// changesGateway tells whether a transaction has an open change of the namespace's
+// changesGateway reports whether a transaction has an open change of the namespace's
 // rules, or of the configuration that they have after a boot.
 func changesGateway(tx *journal.Transaction, here netns.ID) bool {
 	return slices.ContainsFunc(tx.Changes, func(c journal.Change) bool {

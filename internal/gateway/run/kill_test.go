@@ -177,7 +177,7 @@ func (k *kills) backAgain(round int, delay time.Duration, stage string) {
 	}
 }
 
-// guarded tells whether a guard of a transaction lives. One that was started and is
+// guarded reports whether a guard of a transaction lives. One that was started and is
 // not yet written down is found as the lock's holder.
 func (k *kills) guarded() bool {
 	all, _, err := k.Apply.Journal.List()

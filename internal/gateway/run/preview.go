@@ -75,7 +75,7 @@ func (h Host) preview(ctx context.Context, v *Preview, w Wish) error {
 	return err
 }
 
-// Refused tells whether apply would do nothing of it.
+// Refused reports whether apply would do nothing of it.
 func (v *Preview) Refused() bool { return len(v.Obstacles) > 0 || len(refusals(v.Findings)) > 0 }
 
 func timeWaitSeconds(now Present) float64 {

@@ -247,7 +247,7 @@ func (w *world) start(b helperBrief) *exec.Cmd {
 	return cmd
 }
 
-// orphanGuards tells whether a guard process runs in a namespace.
+// orphanGuards reports whether a guard process runs in a namespace.
 func orphanGuards(inode uint64) bool {
 	comms, _ := filepath.Glob("/proc/[0-9]*/comm")
 	for _, path := range comms {

@@ -23,7 +23,7 @@ type Gateway struct {
 	// nil where the journal does not say.
 	Applied *time.Time     `json:"applied_at,omitempty"`
 	Engine  gateway.Engine `json:"engine,omitempty"`
-	// Integrity tells whether the table is as natkit wrote it, Changes what is not.
+	// Integrity reports whether the table is as natkit wrote it, Changes what is not.
 	Integrity Integrity `json:"integrity,omitempty"`
 	Changes   []string  `json:"changes,omitempty"`
 	// Confirm is the transaction that waits for confirmation.

@@ -120,7 +120,7 @@ func (l *Lab) startUDP(ctx context.Context) error {
 	}
 }
 
-// udpTaken tells whether a socket of the node has the port, by the kernel's own list:
+// udpTaken reports whether a socket of the node has the port, by the kernel's own list:
 // taking the port for a moment could be what keeps the server from it.
 func (n *Node) udpTaken(addr netip.AddrPort) (taken bool, err error) {
 	file := "/proc/thread-self/net/udp"

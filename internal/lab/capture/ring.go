@@ -245,7 +245,7 @@ func (r *ring) count() error {
 	return nil
 }
 
-// drained tells whether all packets that the kernel counted were handed on or dropped.
+// drained reports whether all packets that the kernel counted were handed on or dropped.
 func (r *ring) drained() bool { return r.handed+r.dropped >= r.passed }
 
 // lost are the packets that passed the filter and were never handed on.

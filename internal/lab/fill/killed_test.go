@@ -165,56 +165,23 @@ func TestCleanOfWhatIsGone(t *testing.T) {
 // gone. Entries there are not the fill's, whatever their mark.
 func TestCleanOfAnothersNumber(t *testing.T) {
 	testutil.ShareHost(t)
-	ns := testutil.Namespace(t)
-	o := options(t, ns, "established", 100)
-	o.Keep = true
-	f := start(t, o)
-	if err := errors.Join(f.Release(), os.Remove(recordPath(o.Dir, f.Mark))); err != nil {
-		t.Fatal(err)
-	}
-	if f.NetnsCookie == 0 {
-		t.Skip("this kernel does not tell namespaces apart (Linux 5.14)")
-	}
-	former := f.Record
-	former.NetnsCookie--
-	file, err := former.write(o.Dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	file.Close()
-	removed, _, err := Clean(t.Context(), o.Dir, 0)
+	ns, dir, _ := leftBehind(t, func(r *Record) { r.NetnsCookie-- })
+	removed, _, err := Clean(t.Context(), dir, 0)
 	if err != nil || len(removed) != 1 || !removed[0].Gone || removed[0].Entries != 0 {
 		t.Errorf("removed %+v, error %v", removed, err)
 	}
 	if got := count(t, ns); got != 100 {
 		t.Errorf("%d entries are left, want 100", got)
 	}
-	wantNoRecords(t, o.Dir)
+	wantNoRecords(t, dir)
 }
 
 // TestCleanInDoubt: a record of an earlier version has no cookie, so the namespace of that
 // number may be another by now. Its entries stay, and the error says what to do.
 func TestCleanInDoubt(t *testing.T) {
-	testutil.LockHost(t)
-	ns := testutil.Namespace(t)
-	o := options(t, ns, "established", 100)
-	o.Keep = true
-	f := start(t, o)
-	if err := errors.Join(f.Release(), os.Remove(recordPath(o.Dir, f.Mark))); err != nil {
-		t.Fatal(err)
-	}
-	if f.NetnsCookie == 0 {
-		t.Skip("this kernel does not tell namespaces apart (Linux 5.14)")
-	}
-	former := f.Record
-	former.NetnsCookie = 0
-	file, err := former.write(o.Dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	file.Close()
-	path := recordPath(o.Dir, f.Mark)
-	removed, _, err := Clean(t.Context(), o.Dir, 0)
+	testutil.ShareHost(t)
+	ns, dir, path := leftBehind(t, func(r *Record) { r.NetnsCookie = 0 })
+	removed, _, err := Clean(t.Context(), dir, 0)
 	if err == nil || len(removed) != 0 || !strings.Contains(err.Error(), fmt.Sprintf("remove %s, ", path)) || strings.Contains(err.Error(), "\n") {
 		t.Errorf("removed %+v, error %v", removed, err)
 	}
@@ -224,6 +191,29 @@ func TestCleanInDoubt(t *testing.T) {
 	if _, err := os.Stat(path); err != nil {
 		t.Error(err)
 	}
+}
+
+// leftBehind fills a namespace with 100 entries and leaves them with a record that change
+// has altered. It returns the namespace, the directory of records and the record's path.
+func leftBehind(t *testing.T, change func(*Record)) (ns *netns.Handle, dir, path string) {
+	t.Helper()
+	testutil.NeedFeature(t, testutil.NetnsCookie)
+	ns = testutil.Namespace(t)
+	o := options(t, ns, "established", 100)
+	o.Keep = true
+	f := start(t, o)
+	path = recordPath(o.Dir, f.Mark)
+	if err := errors.Join(f.Release(), os.Remove(path)); err != nil {
+		t.Fatal(err)
+	}
+	former := f.Record
+	change(&former)
+	file, err := former.write(o.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file.Close()
+	return ns, o.Dir, path
 }
 
 func TestDamagedRecord(t *testing.T) {

@@ -112,7 +112,7 @@ func find(path string) (*found, error) {
 	return r, nil
 }
 
-// read tells whether the file is a record of its mark. With a mark that no fill can
+// read reports whether the file is a record of its mark. With a mark that no fill can
 // have, 0 above all, entries of others would be removed.
 func (r *found) read() bool {
 	info, err := r.file.Stat()

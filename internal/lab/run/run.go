@@ -196,7 +196,7 @@ func (e *restoreError) Error() string { return "put everything back: " + e.cause
 
 func (e *restoreError) Unwrap() error { return e.cause }
 
-// undone tells whether every value was put back: one that somebody else has
+// undone reports whether every value was put back: one that somebody else has
 // changed since is left as it is.
 func undone(tx *journal.Transaction) bool {
 	return !slices.ContainsFunc(tx.Changes, func(c journal.Change) bool { return c.State != journal.Undone })

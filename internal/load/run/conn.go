@@ -123,7 +123,7 @@ func (w *worker) request(c *conn) []byte {
 	return w.run.request
 }
 
-// serverCloses tells whether the server is to close after this request.
+// serverCloses reports whether the server is to close after this request.
 func (w *worker) serverCloses(c *conn) bool {
 	return w.run.cfg.Close == load.CloseServer && (!w.run.cfg.KeepAlive || c.left == 0)
 }

@@ -73,7 +73,7 @@ func (w *worker) resetFinished(i int32, c *conn) {
 	w.discard(i)
 }
 
-// reusable tells whether sockets may be connected again. A socket that is used
+// reusable reports whether sockets may be connected again. A socket that is used
 // again takes its next initial sequence number from its last one, not from the
 // clock; a server in TIME_WAIT then knows a new connection from an old one by
 // the timestamps only (tcp_timewait_state_process). Without them each connection

@@ -78,7 +78,7 @@ func (r *run) connectFailed(reason load.Reason) {
 	}
 }
 
-// ownPorts tells whether natkit chooses the source ports, not the kernel.
+// ownPorts reports whether natkit chooses the source ports, not the kernel.
 func (r *run) ownPorts() bool { return r.cfg.SourcePorts.Len() > 0 }
 
 // HTTP runs the load until its requests or its time are done, or ctx ends: then

@@ -161,7 +161,7 @@ func (w *udpServeWorker) turnRound(i int) {
 	}
 }
 
-// public tells whether a sender is not to be answered: whoever forges the address of
+// public reports whether a sender is not to be answered: whoever forges the address of
 // somebody else would make this machine send there.
 func (w *udpServeWorker) public(sender netip.Addr) bool {
 	if w.server.cfg.OwnNetwork {

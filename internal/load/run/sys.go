@@ -79,7 +79,7 @@ func (c *caller) socketError(fd int32) syscall.Errno {
 	return syscall.Errno(c.opt)
 }
 
-// timestamps tells whether the connection uses TCP timestamps (RFC 7323).
+// timestamps reports whether the connection uses TCP timestamps (RFC 7323).
 func (c *caller) timestamps(fd int32) bool {
 	c.size = uint32(unsafe.Sizeof(c.info))
 	c.count++

@@ -149,7 +149,7 @@ func (w *udpWorker) sendFirst() {
 
 func (w *udpWorker) stamp() { w.now = w.run.clock() }
 
-// sending tells whether datagrams are still to be sent. Those that a schedule has for
+// sending reports whether datagrams are still to be sent. Those that a schedule has for
 // the last moments may come a little later.
 func (w *udpWorker) sending() bool {
 	end := w.run.begun + int64(w.run.cfg.Duration)
@@ -159,7 +159,7 @@ func (w *udpWorker) sending() bool {
 	return w.tried < w.total && (w.run.cfg.Duration == 0 || w.now < end)
 }
 
-// over tells whether to stop: when all replies are there, a moment after that, or
+// over reports whether to stop: when all replies are there, a moment after that, or
 // when the time for them is over.
 func (w *udpWorker) over() bool {
 	if w.run.stop.Load() {

@@ -148,7 +148,7 @@ func (w *worker) loop() {
 	w.leave()
 }
 
-// over tells whether to stop though there is work left.
+// over reports whether to stop though there is work left.
 func (w *worker) over() bool {
 	if w.run.stop.Load() {
 		return true

@@ -138,7 +138,7 @@ func (t *flows) remove(f *flow) {
 	delete(t.byKey, f.flowKey)
 }
 
-// marry makes two flows each other's peer; it tells whether they were not before.
+// marry makes two flows each other's peer; it reports whether they were not before.
 func marry(a, b *flow, flipped bool) bool {
 	if a.peer == b && b.peer == a {
 		return false

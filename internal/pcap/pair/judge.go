@@ -175,7 +175,7 @@ func (m *matcher) judge(f *flow, l *loser) {
 	}
 }
 
-// ranBefore tells whether a capture says of itself that it ran at a time of the other
+// ranBefore reports whether a capture says of itself that it ran at a time of the other
 // one's clock. It says so at its end.
 func (m *matcher) ranBefore(side uint8, at int64) bool {
 	s := m.sources[side]

@@ -77,7 +77,7 @@ func (o *observed) look(p *pcap.Packet) looked {
 	return comparable
 }
 
-// forwardable tells whether routers pass packets of an address on.
+// forwardable reports whether routers pass packets of an address on.
 func forwardable(a netip.Addr) bool {
 	return !(a.IsMulticast() || a.IsLinkLocalUnicast() || a.IsLoopback() || a.IsUnspecified() || a == broadcast)
 }

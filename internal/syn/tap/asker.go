@@ -96,7 +96,7 @@ type listening struct {
 // anyOf says for which versions of IP a port listens at all addresses.
 type anyOf struct{ v4, v6 bool }
 
-// to tells whether a segment to that end meets a listener.
+// to reports whether a segment to that end meets a listener.
 func (l *listening) to(end netip.AddrPort) bool {
 	if l.ends[end] {
 		return true

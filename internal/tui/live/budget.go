@@ -43,7 +43,7 @@ func (b *budget) next(now time.Time) int {
 // longest is the CPU time after which a reading ends in any case.
 const longest = 50 * time.Millisecond
 
-// enough tells whether a reading that was to be of so many entries ends: it has them,
+// enough reports whether a reading that was to be of so many entries ends: it has them,
 // or costs more than was planned, and then the next one comes later.
 func (b *budget) enough(read int64, entries int, cost, interval time.Duration) bool {
 	switch {

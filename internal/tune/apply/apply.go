@@ -260,7 +260,7 @@ func writeChanges(ctx context.Context, tx *journal.Transaction, opt Options, due
 		}
 		if err := writeOne(c, opt.Appliers[c.Kind]); err != nil {
 			// The guard must know too what is to be undone, should this process die
-			// now. The undo follows in any case, and tells whether saving works.
+			// now. The undo follows in any case, and reports whether saving works.
 			opt.Journal.Note(tx, i)
 			return err
 		}

@@ -19,16 +19,7 @@ import (
 // and with it the guard. From outside, neither can be looked up by its number.
 func TestKilledWithItsContainer(t *testing.T) {
 	testutil.NeedRoot(t)
-	ns, err := netns.New("contained")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ns.Close()
-	j, err := journal.At(filepath.Join(t.TempDir(), "journal"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	opt := Options{Journal: j, Root: t.TempDir()}
+	ns, opt := elsewhere(t)
 	value := func() (v string) {
 		t.Helper()
 		if err := ns.Do(func() (err error) { v, err = ReadSysctl("/proc", someValue); return err }); err != nil {
@@ -38,8 +29,8 @@ func TestKilledWithItsContainer(t *testing.T) {
 	}
 	before := value()
 	var helper *helper
-	err = ns.Do(func() error {
-		helper = startHelper(t, self, helperBrief{JournalDir: j.Dir(), ProcRoot: "/proc", Root: opt.Root, Lifeline: true, Contained: true,
+	err := ns.Do(func() error {
+		helper = startHelper(t, self, helperBrief{JournalDir: opt.Journal.Dir(), ProcRoot: "/proc", Root: opt.Root, Lifeline: true, Contained: true,
 			Plan: plan(sysctl(someValue, before, plus(t, before, 7)))})
 		return nil
 	})
@@ -151,18 +142,9 @@ func TestForeignStaysInTheHostsNamespace(t *testing.T) {
 		t.Skip("process 1 may do more than this one, which cannot tell the host's namespace")
 	}
 	const forward = "net.ipv4.ip_forward"
-	ns, err := netns.New("foreign")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ns.Close()
-	j, err := journal.At(filepath.Join(t.TempDir(), "journal"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	opt := Options{Journal: j, Root: t.TempDir()}
+	ns, opt := elsewhere(t)
 	var ids []string
-	err = ns.Do(func() error {
+	err := ns.Do(func() error {
 		if err := (sysctls{"/proc"}).Write(forward, "0"); err != nil {
 			return err
 		}
@@ -174,7 +156,7 @@ func TestForeignStaysInTheHostsNamespace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chown(filepath.Join(j.Dir(), ids[1]+".json"), 12345, 12345); err != nil {
+	if err := os.Chown(filepath.Join(opt.Journal.Dir(), ids[1]+".json"), 12345, 12345); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Undo(ids[1], opt); err == nil || !strings.Contains(err.Error(), "uid 12345") {
@@ -195,4 +177,20 @@ func TestForeignStaysInTheHostsNamespace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// elsewhere returns a network namespace that is not the host's, and options with a journal
+// of their own on the real /proc.
+func elsewhere(t *testing.T) (*netns.Handle, Options) {
+	t.Helper()
+	ns, err := netns.New("elsewhere")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ns.Close() })
+	j, err := journal.At(filepath.Join(t.TempDir(), "journal"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ns, Options{Journal: j, Root: t.TempDir()}
 }

@@ -57,7 +57,7 @@ func mayPersist(changes []tune.Change, opt Options) error {
 	return nil
 }
 
-// IsInitialNetns tells whether the network namespace of that inode is the host's
+// IsInitialNetns reports whether the network namespace of that inode is the host's
 // own. It compares with the first process's. Where nobody may look at that one, the
 // kernel tells by what it shows in no other namespace, for the one that natkit runs
 // in (sysctl_core_init: net_core_table).

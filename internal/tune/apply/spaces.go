@@ -53,10 +53,13 @@ func (u *undoing) reaches(tx *journal.Transaction, id netns.ID) error {
 		return nil
 	}
 	initial, err := journal.InitialNamespace(u.opt.ProcRoot, "net")
-	if err == nil && id.Inode != initial {
-		err = fmt.Errorf("uid %d, who wrote it, cannot change network namespace %d", tx.UID, id.Inode)
+	if err != nil {
+		return fmt.Errorf("which network namespace is the host's, the only one that uid %d, who wrote it, can change: %w; run natkit outside the container", tx.UID, err)
 	}
-	return err
+	if id.Inode != initial {
+		return fmt.Errorf("uid %d, who wrote it, cannot change network namespace %d", tx.UID, id.Inode)
+	}
+	return nil
 }
 
 // certain refuses a namespace of which only the number is known, as in journals of

@@ -87,7 +87,7 @@ type Transaction struct {
 	Origin    string    `json:"origin"`
 	Owner     Process   `json:"owner"`
 	// OwnerLock: the owner holds a lock for as long as it works on the transaction, and
-	// not a moment longer, whatever PID namespace it is in. OwnerRuns tells whether it
+	// not a moment longer, whatever PID namespace it is in. OwnerRuns reports whether it
 	// did when this was read.
 	OwnerLock bool `json:"owner_lock,omitempty"`
 	OwnerRuns bool `json:"-"`
@@ -129,7 +129,7 @@ func (t *Transaction) In(c Change) netns.ID {
 	return id
 }
 
-// Is tells whether both are the same transaction, at two moments.
+// Is reports whether both are the same transaction, at two moments.
 func (t *Transaction) Is(other *Transaction) bool { return t.ID == other.ID && t.Nonce == other.Nonce }
 
 // Foreign is true where neither root nor this process's user wrote it. Such a one does
@@ -161,7 +161,7 @@ var idPattern = regexp.MustCompile(`^t([0-9]{4,9})$`)
 // nonces are rand.Text's; none in the files of an early natkit.
 var nonces = regexp.MustCompile(`^[A-Z2-7]*$`)
 
-// IsID tells whether a text is the id of a transaction, such as t0001.
+// IsID reports whether a text is the id of a transaction, such as t0001.
 func IsID(text string) bool {
 	_, ok := idNumber(text)
 	return ok

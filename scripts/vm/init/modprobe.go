@@ -147,7 +147,7 @@ func insert(file string) error {
 	return nil
 }
 
-// live tells whether the module of a file is loaded, and ready.
+// live reports whether the module of a file is loaded, and ready.
 func live(file string) bool {
 	name := canonical(strings.TrimSuffix(filepath.Base(file), ".ko"))
 	state, err := os.ReadFile("/sys/module/" + name + "/initstate")

@@ -62,7 +62,7 @@ func (e *Engine) Remove(ns *netns.Handle) error {
 	return nil
 }
 
-// Present tells whether a plan is remembered.
+// Present reports whether a plan is remembered.
 func (e *Engine) Present(ns *netns.Handle) (there bool, err error) {
 	e.at(ns, func(inode uint64) { there = e.plans[inode] != nil })
 	return there, nil
