@@ -163,14 +163,20 @@ var noteWords = map[string]string{
 	iptables.Unreachable: "left out, no packet comes to it",
 }
 
+// maxNoted is how many columns of a rule a note shows: enough for each that a person wrote.
+const maxNoted = 500
+
 // noteLine is one line: what, which rule, why.
 func noteLine(n iptables.Note) string {
 	line := noteWords[n.Kind] + ": "
 	switch {
 	case n.Rules > 1:
-		return report.Clean(fmt.Sprintf("%s%d rules: each %s", line, n.Rules, n.Reason))
+		line += fmt.Sprintf("%d rules: each ", n.Rules)
 	case n.Line > 0:
 		line += fmt.Sprintf("line %d, ", n.Line)
 	}
-	return report.Clean(line + n.Text + ": " + n.Reason)
+	if n.Rules == 1 && n.Text != "" {
+		line += report.Truncate(n.Text, maxNoted) + ": "
+	}
+	return report.Clean(line + report.Truncate(n.Reason, maxNoted))
 }

@@ -1,8 +1,11 @@
 package iptables
 
+const tooDeep = "the chains lead to each other too often to be followed to their end"
+
 // strays are notes about the rules that packets were not followed to: those of tables and
-// chains that are not NAT's, and those that no packet comes to.
-func strays(set *Ruleset, entries []*entry) (all []Note) {
+// chains that are not NAT's, and those that no packet comes to. Where full is true, packets
+// were not followed to their end, and those may be met after all.
+func strays(set *Ruleset, entries []*entry, full bool) (all []Note) {
 	met := map[*Rule]bool{}
 	for _, e := range entries {
 		met[e.rule] = true
@@ -14,6 +17,9 @@ func strays(set *Ruleset, entries []*entry) (all []Note) {
 					continue
 				}
 				if n, ok := t.stray(c, r); ok {
+					if full && n.Kind == Unreachable {
+						n.Kind, n.Reason = Untranslated, tooDeep
+					}
 					all = append(all, n)
 				}
 			}

@@ -43,3 +43,26 @@ func TestChainsAtTheSamePlace(t *testing.T) {
 		t.Errorf("%s%+v", r.YAML(), r.Notes)
 	}
 }
+
+// A rule behind more chains than are followed is not said to be met by no packet.
+func TestRuleBehindManyChains(t *testing.T) {
+	const chains = 20000
+	var text strings.Builder
+	text.WriteString("*nat\n-A POSTROUTING -j C0\n")
+	for i := range chains {
+		fmt.Fprintf(&text, "-A C%d -j C%d\n", i, i+1)
+	}
+	fmt.Fprintf(&text, "-A C%d -j MASQUERADE\nCOMMIT\n", chains)
+	r, err := Import(Parse(text.String(), 4))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range r.Notes {
+		if n.Kind != Untranslated {
+			t.Errorf("%+v", n)
+		}
+	}
+	if !r.cutShort() {
+		t.Errorf("not said to be cut short: %+v", r.Notes)
+	}
+}

@@ -60,9 +60,9 @@ func Import(set *Ruleset) (*Result, error) {
 	}
 	t.rules = gather(t.rules)
 	r := t.result()
-	r.Notes = together(append(withoutRepetition(append(slices.Clone(set.Notes), r.Notes...)), strays(set, all)...))
+	r.Notes = together(append(withoutRepetition(append(slices.Clone(set.Notes), r.Notes...)), strays(set, all, full)...))
 	if full {
-		r.Notes = append(r.Notes, Note{Kind: Untranslated, Rules: 1, Reason: "the chains lead to each other too often to be followed to their end"})
+		r.Notes = append(r.Notes, Note{Kind: Untranslated, Rules: 1, Reason: tooDeep})
 	}
 	slices.SortStableFunc(r.Notes, func(a, b Note) int { return cmp.Compare(a.Line, b.Line) })
 	return r, nil
