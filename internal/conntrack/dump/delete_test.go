@@ -27,6 +27,7 @@ func keys(t testing.TB, all []conntrack.Entry, f *match.Filter) (keys []conntrac
 // of which some are gone and some have another entry in their place.
 func TestDeleteKeysDeletesExactlyThese(t *testing.T) {
 	ns := testutil.Namespace(t)
+	testutil.ShareHost(t)
 	mixed(t, ns)
 	all := entries(t, ns)
 	doomed := keys(t, all[:len(all)/2], nil)
@@ -82,6 +83,7 @@ func TestDeletedCountsAnswers(t *testing.T) {
 
 func TestDeleteKeysStops(t *testing.T) {
 	ns := testutil.Namespace(t)
+	testutil.ShareHost(t)
 	mixed(t, ns)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

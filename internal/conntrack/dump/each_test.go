@@ -23,7 +23,6 @@ import (
 // mixed is a table with entries of every kind that a filter tells apart.
 func mixed(t testing.TB, ns *netns.Handle) {
 	t.Helper()
-	testutil.ShareHost(t)
 	fill(t, ns, 0, 300, nil)
 	fill(t, ns, 1000, 200, func(e *conntrack.Entry) {
 		e.Reply = e.Orig.Mirror()
@@ -119,6 +118,7 @@ func filtersAll(t *testing.T) bool {
 func TestFilteredByAllAlike(t *testing.T) {
 	ns := testutil.Namespace(t)
 	program := testutil.NeedProgram(t, "conntrack")
+	testutil.ShareHost(t)
 	mixed(t, ns)
 	prefix := netip.MustParsePrefix
 	everything, all := ids(t, ns, nil, nil)
@@ -182,7 +182,8 @@ func TestFilteredByAllAlike(t *testing.T) {
 // TestResizeIsSeen resizes the hash table of the host while a dump is read.
 func TestResizeIsSeen(t *testing.T) {
 	ns := testutil.Namespace(t)
-	mixed(t, ns) // locks the host
+	testutil.LockHost(t)
+	mixed(t, ns)
 	const path = "/proc/sys/net/netfilter/nf_conntrack_buckets"
 	before := buckets()
 	size, err := strconv.Atoi(before)
@@ -238,6 +239,7 @@ func TestResizeIsSeen(t *testing.T) {
 // TestUnreplied is what conntrack(8) has no flag for.
 func TestUnreplied(t *testing.T) {
 	ns := testutil.Namespace(t)
+	testutil.ShareHost(t)
 	mixed(t, ns)
 	f := match.Filter{Unset: conntrack.SeenReply}
 	both, _ := ids(t, ns, &f, nil)
@@ -249,6 +251,7 @@ func TestUnreplied(t *testing.T) {
 
 func TestEachStops(t *testing.T) {
 	ns := testutil.Namespace(t)
+	testutil.ShareHost(t)
 	mixed(t, ns)
 	n := 0
 	r, err := Each(t.Context(), ns, &match.Filter{Status: conntrack.Assured}, func(*conntrack.Entry) error {
