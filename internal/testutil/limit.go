@@ -74,7 +74,10 @@ func Linear(t testing.TB, run func(times int)) {
 	const most, tries = 8, 6
 	var small, large work
 	for range tries {
-		small, large = small.least(workOf(t, func() { run(1) })), large.least(workOf(t, func() { run(4) }))
+		for range tries / 2 { // as often as it takes to be as long as the large one
+			small = small.least(workOf(t, func() { run(1) }))
+		}
+		large = large.least(workOf(t, func() { run(4) }))
 		if large.bytes <= most*small.bytes+fixedBytes && large.time <= most*small.time {
 			return
 		}

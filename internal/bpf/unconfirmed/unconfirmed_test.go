@@ -121,7 +121,10 @@ func TestConnectionsWithoutAPortOfIPv6(t *testing.T) {
 	testutil.NeedFeature(t, testutil.IPv6)
 	ns := newNamespace(t)
 	in(t, ns, func() error {
-		return errors.Join(exec.Command("ip", "addr", "add", "fd00::1/128", "dev", "lo").Run(), exec.Command("ip", "addr", "add", "fd00::2/128", "dev", "lo").Run())
+		add := func(address string) error {
+			return exec.Command("ip", "addr", "add", address, "dev", "lo", "nodad").Run() // tentative, it could not be bound
+		}
+		return errors.Join(add("fd00::1/128"), add("fd00::2/128"))
 	})
 	tracer := run(t, ns, room)
 	send(t, ns, "fd00::2", "[fd00::1]:9", 5)

@@ -17,6 +17,7 @@ func TestUntranslatedConnectionsAreCounted(t *testing.T) {
 	w.send(w.inside, "203.0.113.100:7", 3)
 	w.send(w.inside, "192.168.0.1:9", 2) // for the gateway itself
 	w.send(w.outside, "203.0.113.1:8080", 1)
+	testutil.Eventually(t, "6 connections tracked", func() bool { return w.tracked() == 6 })
 	const text = `gateway:
   interfaces: {wan: wan0, lan: lan0}
   nat:
@@ -32,6 +33,7 @@ func TestUntranslatedConnectionsAreCounted(t *testing.T) {
 
 // TestForwardingThatIsOffIsTold: by the interface that it is off for, and not where it is on.
 func TestForwardingThatIsOffIsTold(t *testing.T) {
+	testutil.NeedFeature(t, testutil.Hairpin)
 	w := newWorld(t)
 	w.apply(hairpinned, w.facts())
 	for _, c := range []struct{ name, value, told string }{
@@ -83,6 +85,7 @@ func TestCutHairpinIsTold(t *testing.T) {
 
 // TestForeignRuleThatComesFirstIsTold: by a set and by a map, of the rule that it is for.
 func TestForeignRuleThatComesFirstIsTold(t *testing.T) {
+	testutil.NeedFeature(t, testutil.Hairpin)
 	w := newWorld(t)
 	w.apply(hairpinned, w.facts())
 	l := New(w.options()) // as with --watch

@@ -14,6 +14,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/nft"
 	"github.com/natkit/natkit/internal/gateway/status"
@@ -195,7 +196,18 @@ func (w *world) look() *status.Gateway {
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 
-// send sends a datagram from each of n sockets and waits for nothing.
+// tracked is how many connections the gateway's table has.
+func (w *world) tracked() int64 {
+	w.t.Helper()
+	u, err := dump.Count(w.gateway)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return u.Entries
+}
+
+// send sends a datagram from each of n sockets. The gateway may get them later: a busy
+// machine leaves what a veth pair has taken to ksoftirqd.
 func (w *world) send(ns *netns.Handle, to string, n int) {
 	w.t.Helper()
 	for range n {

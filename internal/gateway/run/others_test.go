@@ -79,7 +79,8 @@ func TestServiceMissesItsRules(t *testing.T) {
 	unlock()
 	s.waitSaid("was undone by somebody")
 	s.want(tune.GatewayNone)
-	if strings.Count(s.said(), "somebody removed the rules") != 1 {
+	// Once at most: an address that the kernel adds late brings them back as well.
+	if strings.Count(s.said(), "somebody removed the rules") > 1 {
 		t.Errorf("said: %s", s.said())
 	}
 	s.end()

@@ -93,6 +93,15 @@ func TestKilledAtAnyMoment(t *testing.T) {
 			if i%2 == 1 {
 				brief.Lifeline, brief.Confirm, brief.Persist = false, time.Minute, true
 			}
+			// One whose owner died before it wrote the guard down still ends its work, before
+			// the directories go in which it writes.
+			t.Cleanup(func() {
+				all, _, _ := opt.Journal.List()
+				for _, tx := range all {
+					endGuard(t, tx.Guard)
+				}
+				within(t, 5*time.Second, "all guards to leave", func() bool { return !guardsLeft(t) })
+			})
 			helper := startHelper(t, self, brief)
 			time.Sleep(time.Duration(i) * 3 * time.Millisecond) // the moment is the point
 			helper.kill(t)
@@ -119,8 +128,6 @@ func TestKilledAtAnyMoment(t *testing.T) {
 			}
 			h.want(t, someValue, "100")
 			h.want(t, otherValue, "200")
-			// One whose owner died before it wrote the guard down still ends its work.
-			within(t, 5*time.Second, "all guards to leave", func() bool { return !guardsLeft(t) })
 		})
 	}
 }
