@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -22,7 +23,7 @@ func TestOpenConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.send(40000, next-1<<20, milliseconds(t)+1000)
-	r.until("netstat", func(text string) bool { return tcpExt(t, text, "TCPSYNChallenge") == "1" })
+	r.until("netstat", func(text string) bool { return counter(t, text, "TcpExt:", "TCPSYNChallenge") == 1 })
 	got, err := tp.Stop()
 	if err != nil {
 		t.Fatal(err)
@@ -81,17 +82,22 @@ func (r *reusing) forget(port uint16) (next uint32) {
 	return next
 }
 
-// tcpExt is the value of a counter in the text of /proc/net/netstat.
-func tcpExt(t *testing.T, text, name string) string {
+// counter is the value of a protocol's counter in the text of /proc/net/snmp or netstat.
+func counter(t *testing.T, text, protocol, name string) int {
 	t.Helper()
-	lines := strings.Split(text, "\n")
-	if len(lines) < 2 {
-		t.Fatalf("netstat is %q", text)
+	var names, values []string
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, protocol) {
+			names, values = values, strings.Fields(line)
+		}
 	}
-	values := strings.Fields(lines[1])
-	if i := slices.Index(strings.Fields(lines[0]), name); i >= 0 && i < len(values) {
-		return values[i]
+	if i := slices.Index(names, name); i >= 0 && i < len(values) {
+		n, err := strconv.Atoi(values[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
 	}
-	t.Fatalf("no counter %s", name)
-	return ""
+	t.Fatalf("no counter %s of %s in %q", name, protocol, text)
+	return 0
 }
