@@ -9,9 +9,9 @@ MAKEFLAGS   += --no-builtin-rules --no-print-directory
 GO          := scripts/go
 PREFIX      ?= /usr/local
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
-SCRIPTS     := scripts/go scripts/version scripts/setup scripts/hand-back scripts/test scripts/apart scripts/test-vm scripts/bench scripts/nightly scripts/kill-test scripts/unit-test scripts/neighbour-test scripts/enclosed $(wildcard scripts/neighbours/*) scripts/need-root scripts/readme-commands .ci/run
+SCRIPTS     := scripts/go scripts/version scripts/setup scripts/hand-back scripts/test scripts/apart scripts/test-vm scripts/bench scripts/size scripts/nightly scripts/kill-test scripts/unit-test scripts/neighbour-test scripts/enclosed $(wildcard scripts/neighbours/*) scripts/need-root scripts/readme-commands .ci/run
 
-.PHONY: help build demo accuracy test test-vm bench nightly lint generate fmt clean install
+.PHONY: help build demo accuracy test test-vm bench nightly lint generate fmt size clean install
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -73,6 +73,9 @@ generate: ## rewrite the generated files: the eBPF objects (by clang 19), docs/c
 fmt: ## format the Go code
 	@scripts/setup build
 	@git ls-files -co --exclude-standard '*.go' | xargs -r "$$($(GO) env GOROOT)/bin/gofmt" -l -w
+
+size: ## lines, files and packages of the product's Go, by package
+	@scripts/size
 
 install: build ## install natkit into PREFIX (/usr/local), with completions for bash, the gateway's unit and its user
 	install -D -m 755 bin/natkit $(DESTDIR)$(PREFIX)/bin/natkit

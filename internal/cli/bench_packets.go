@@ -1,18 +1,24 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
+	"runtime"
 	"strings"
-
-	"github.com/spf13/cobra"
+	"time"
 
 	"github.com/natkit/natkit/internal/bpf/pktgen"
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/packet"
 	"github.com/natkit/natkit/internal/units"
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 )
 
 // benchPacketsSchema names the JSON form of bench packets' result.
@@ -208,4 +214,354 @@ func nothingArrived(r *packet.Result) error {
 		kinds = []string{"none came at all"}
 	}
 	return fmt.Errorf("bench packets %v: none of %s packets arrived at %s as it should: %s", to, units.Count(r.Sent), r.To, strings.Join(kinds, ", "))
+}
+
+const (
+	defaultSourcePorts = "1024-65535"
+	defaultFlows       = 1000
+	defaultTTL         = 64
+	defaultPacketsTime = 10 * time.Second
+)
+
+// config is the run that the command line describes, but for the source address
+// where the kernel is to choose it. All is checked before anything is opened.
+func (b *benchPackets) config(to string) (packet.Config, error) {
+	cfg := b.cfg
+	cfg.Duration = b.limit()
+	dst, err := netip.ParseAddrPort(to)
+	if err != nil {
+		return cfg, usagef("destination %q: must be ADDR:PORT, such as 198.18.0.1:8080 or [2001:db8::1]:80", to)
+	}
+	cfg.Flows.Destinations = []netip.AddrPort{dst}
+	cfg.Spec.IPv6 = cfg.Flows.IPv6()
+	for _, fill := range []func(*packet.Config) error{b.fillFlows, b.fillSpec, b.fillExpectation} {
+		if err := fill(&cfg); err != nil {
+			return cfg, err
+		}
+	}
+	if err := checkWithSource(cfg); err != nil {
+		return cfg, usageError{err}
+	}
+	return cfg, nil
+}
+
+// limit bounds every run in time.
+func (b *benchPackets) limit() time.Duration {
+	switch {
+	case b.time != 0:
+		return time.Duration(b.time)
+	case b.cfg.Packets != 0:
+		return packet.MaxDuration
+	}
+	return defaultPacketsTime
+}
+
+// checkWithSource checks as if there were a source address, where none is given.
+func checkWithSource(cfg packet.Config) error {
+	if len(cfg.Flows.Sources) == 0 {
+		stand := netip.AddrFrom4([4]byte{192, 0, 2, 1})
+		if cfg.Spec.IPv6 {
+			stand = netip.MustParseAddr("2001:db8::1")
+		}
+		cfg.Flows.Sources = []netip.Addr{stand}
+	}
+	return cfg.Check()
+}
+
+func (b *benchPackets) fillFlows(cfg *packet.Config) (err error) {
+	if cfg.Flows.Sources, cfg.Flows.SourcePorts, err = b.source.parse(); err != nil {
+		return err
+	}
+	if cfg.Flows.Count == 0 {
+		cfg.Flows.Count = min(defaultFlows, max(len(cfg.Flows.Sources), 1)*cfg.Flows.SourcePorts.Len())
+	}
+	if cfg.Workers == 0 {
+		cfg.Workers = allWorkers(cfg)
+	}
+	return nil
+}
+
+// allWorkers is one for each CPU, as far as each has a flow and a packet to send.
+func allWorkers(cfg *packet.Config) int {
+	n := min(runtime.NumCPU(), max(cfg.Flows.Count, 1))
+	if cfg.Packets > 0 {
+		n = int(min(int64(n), cfg.Packets))
+	}
+	return n
+}
+
+func (b *benchPackets) fillSpec(cfg *packet.Config) (err error) {
+	cfg.Spec.Protocol = unix.IPPROTO_UDP
+	if b.tcp != "" {
+		cfg.Spec.Protocol = unix.IPPROTO_TCP
+		if cfg.Spec.TCPFlags, err = packet.ParseTCPFlags(b.tcp); err != nil {
+			return usageError{err}
+		}
+	}
+	cfg.Spec.Sizes, err = frameSizes(b.size, cfg.Spec.MinSize())
+	return err
+}
+
+// frameSizes reads sizes. One that was named must be possible; those of the default
+// and of IMIX, which have UDP over IPv4 in mind, are made as great as they have to be.
+func frameSizes(text string, least int) ([]int, error) {
+	if text == "" {
+		return []int{least}, nil
+	}
+	sizes, err := packet.ParseSizes(text)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	if strings.EqualFold(text, "imix") {
+		for i := range sizes {
+			sizes[i] = max(sizes[i], least)
+		}
+	}
+	return sizes, nil
+}
+
+func (b *benchPackets) fillExpectation(cfg *packet.Config) error {
+	for _, end := range []struct {
+		flag, text string
+		to         *packet.End
+	}{
+		{"--expect-source", b.expect.source, &cfg.Expect.Source},
+		{"--expect-destination", b.expect.destination, &cfg.Expect.Destination},
+	} {
+		if end.text == "" {
+			continue
+		}
+		parsed, err := packet.ParseEnd(end.text)
+		if err != nil {
+			return usagef("%s: %w", end.flag, err)
+		}
+		*end.to = parsed
+	}
+	cfg.Verify = cfg.Verify || cfg.Expect.Given()
+	return nil
+}
+
+// checkReceiver finds what only makes sense where something is counted. It returns
+// the loss that is allowed; a negative one where any is.
+func (b *benchPackets) checkReceiver(cmd *cobra.Command) (maxLoss float64, err error) {
+	if maxLoss, err = b.parseMaxLoss(); err != nil {
+		return 0, err
+	}
+	if err := b.ways.check(cmd); err != nil || b.ways.counts(cmd) {
+		return maxLoss, err
+	}
+	for _, flag := range []string{"expect-source", "expect-destination", "verify", "max-loss"} {
+		if cmd.Flags().Changed(flag) {
+			return 0, usagef("--%s: nobody looks at what arrives: give --sink", flag)
+		}
+	}
+	if !cmd.Flags().Changed("rate") && !cmd.Flags().Changed("packets") {
+		return 0, usagef("without --sink nobody sees what the packets do to their receiver: say how many to send (--packets) or how fast (--rate; 0 is as fast as one can)")
+	}
+	return maxLoss, nil
+}
+
+// parseMaxLoss reads the share that may be lost; -1 where none is given.
+func (b *benchPackets) parseMaxLoss() (float64, error) {
+	if b.maxLoss == "" {
+		return -1, nil
+	}
+	return parseShare("max-loss", b.maxLoss)
+}
+
+// ways are the flags that say where packets leave and where they are counted.
+type ways struct {
+	env  *Env
+	lab  string
+	node string
+	target
+	dev, nextMAC string
+
+	sinkNode string
+	sinkAt   target
+	sink     string
+}
+
+func (w *ways) addFlags(cmd *cobra.Command, env *Env) {
+	w.env, w.sinkAt.prefix = env, "sink-"
+	f := cmd.Flags()
+	w.target.addFlags(cmd)
+	f.StringVar(&w.node, "node", "", "send from this `NODE` of a lab that is up")
+	f.StringVar(&w.dev, "dev", "", "send by this interface (`IF`; default: the one of the route)")
+	f.StringVar(&w.nextMAC, "next-mac", "", "frames go to this Ethernet address (`MAC`; default: the neighbour's)")
+	f.StringVar(&w.sink, "sink", "", "count what arrives at this interface (`IF`), and take it away there")
+	f.StringVar(&w.sinkAt.netns, "sink-netns", "", "the sink lies in the network namespace `NAME`")
+	f.IntVar(&w.sinkAt.pid, "sink-pid", 0, "the sink lies in the network namespace of process `PID`, for instance a container's")
+	f.StringVar(&w.sinkNode, "sink-node", "", "the sink lies in this `NODE` of a lab that is up")
+	f.StringVar(&w.lab, "lab", "", "`NAME` of the lab, where several are up")
+	cmd.MarkFlagsMutuallyExclusive("netns", "pid", "node")
+	cmd.MarkFlagsMutuallyExclusive("sink-netns", "sink-pid", "sink-node")
+	completeFlags(cmd, map[string]cobra.CompletionFunc{
+		"dev": w.completeInterfaces(w.from), "sink": w.completeInterfaces(w.to),
+		"node": w.completeNodes, "sink-node": w.completeNodes,
+		"sink-netns": completeNetns,
+	})
+}
+
+func (w *ways) check(cmd *cobra.Command) error {
+	if cmd.Flags().Changed("lab") && w.node == "" && w.sinkNode == "" {
+		return usagef("--lab goes with --node or --sink-node")
+	}
+	return w.checkNextMAC()
+}
+
+// checkNextMAC refuses group addresses: a bridge copies frames for one to all its
+// ports, and every host there takes them.
+func (w *ways) checkNextMAC() error {
+	if w.nextMAC == "" {
+		return nil
+	}
+	mac, err := net.ParseMAC(w.nextMAC)
+	switch {
+	case err != nil || len(mac) != 6:
+		return usagef("--next-mac %q: must be an Ethernet address such as 02:00:00:00:00:01", w.nextMAC)
+	case mac[0]&1 != 0:
+		return usagef("--next-mac %q: a broadcast or multicast address, whose frames reach everybody on the link: give that of one host", w.nextMAC)
+	case bytes.Equal(mac, make([]byte, len(mac))):
+		return usagef("--next-mac %q: no host has that address", w.nextMAC)
+	}
+	return nil
+}
+
+// counts reports whether there is to be a sink.
+func (w *ways) counts(cmd *cobra.Command) bool {
+	f := cmd.Flags()
+	return f.Changed("sink") || f.Changed("sink-netns") || f.Changed("sink-pid") || f.Changed("sink-node")
+}
+
+// places are the opened ends of a run.
+type places struct {
+	way  pktgen.Way
+	sink *pktgen.Port // nil for none
+	lab  *attachedLab // keeps nodes open; may be nil
+	own  []*netns.Handle
+}
+
+func (p *places) close() {
+	netns.CloseAll(p.own)
+	if p.lab != nil {
+		p.lab.Close()
+	}
+}
+
+func (w *ways) open(cmd *cobra.Command) (p *places, err error) {
+	p = &places{}
+	defer func() {
+		if err != nil {
+			p.close()
+		}
+	}()
+	if w.nextMAC != "" {
+		if p.way.NextMAC, err = net.ParseMAC(w.nextMAC); err != nil {
+			return p, err
+		}
+	}
+	p.way.Interface = w.dev
+	if p.way.Netns, err = w.from(cmd, p); err != nil || !w.counts(cmd) {
+		return p, err
+	}
+	p.sink = &pktgen.Port{Interface: w.sink}
+	if p.sink.Netns, err = w.to(cmd, p); err != nil || w.sink != "" {
+		return p, err
+	}
+	p.sink.Interface, err = onlyInterface(p.sink.Netns)
+	return p, err
+}
+
+// from opens the sender's namespace.
+func (w *ways) from(cmd *cobra.Command, p *places) (*netns.Handle, error) {
+	return w.place(cmd, p, &w.target, w.node)
+}
+
+// to opens the receiver's namespace.
+func (w *ways) to(cmd *cobra.Command, p *places) (*netns.Handle, error) {
+	return w.place(cmd, p, &w.sinkAt, w.sinkNode)
+}
+
+func (w *ways) place(cmd *cobra.Command, p *places, at *target, node string) (*netns.Handle, error) {
+	if node != "" {
+		return w.labNode(p, node)
+	}
+	ns, err := at.open(cmd)
+	if ns != nil {
+		p.own = append(p.own, ns)
+	}
+	return ns, err
+}
+
+func (w *ways) labNode(p *places, name string) (_ *netns.Handle, err error) {
+	if p.lab == nil {
+		if p.lab, err = attachLab(w.env, w.lab); err != nil {
+			return nil, err
+		}
+	}
+	node, err := p.lab.node(name)
+	if err != nil {
+		return nil, err
+	}
+	return node.Netns, nil
+}
+
+// interfaces are the names of those in a namespace that are not loopback; nil is the
+// one that natkit runs in.
+func interfaces(ns *netns.Handle) (names []string, err error) {
+	list := func() error {
+		all, err := net.Interfaces()
+		for _, i := range all {
+			if i.Flags&net.FlagLoopback == 0 {
+				names = append(names, i.Name)
+			}
+		}
+		return err
+	}
+	if ns == nil {
+		return names, list()
+	}
+	err = ns.Do(list)
+	return names, err
+}
+
+func onlyInterface(ns *netns.Handle) (string, error) {
+	names, err := interfaces(ns)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("list the interfaces where packets are to arrive: %w", err)
+	case len(names) == 0:
+		return "", errors.New("there is no interface where packets are to arrive")
+	case len(names) > 1:
+		return "", usagef("packets may arrive at one of %s: choose it by --sink", strings.Join(names, ", "))
+	}
+	return names[0], nil
+}
+
+// completeInterfaces offers the interfaces of a namespace, for the shell.
+func (w *ways) completeInterfaces(open func(*cobra.Command, *places) (*netns.Handle, error)) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		p := &places{}
+		defer p.close()
+		ns, err := open(cmd, p)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		names, _ := interfaces(ns)
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completeNodes offers the nodes of a lab that is up.
+func (w *ways) completeNodes(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	state, err := chooseLab(w.env.Getenv(runDirEnv), w.lab)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	for _, n := range state.Nodes {
+		names = append(names, n.Name)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
 }

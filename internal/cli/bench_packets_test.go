@@ -14,13 +14,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sys/unix"
-
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/packet"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/testutil"
 	"github.com/natkit/natkit/internal/thread"
+	"golang.org/x/sys/unix"
 )
 
 // packetsConfig is a run through a NAT, as a result has it.

@@ -5,12 +5,17 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/packet"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/units"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
 )
 
 // packetsText lays out a result as bench http does: what was done, what came of it.
@@ -172,4 +177,233 @@ func (t *packetsText) notes() {
 	for _, note := range t.Notes {
 		t.line("Note", "%s", note)
 	}
+}
+
+// packetsDocument is a result with what is needed to repeat it.
+type packetsDocument struct {
+	Schema  string `json:"schema"`
+	Version string `json:"natkit_version"`
+	// Command does the same again, as a shell takes it.
+	Command string `json:"command"`
+	*packet.Result
+	SentRates     packet.BitRates  `json:"sent_rates"`
+	ReceivedRates *packet.BitRates `json:"received_rates,omitempty"`
+	// BadShare is of what was sent: lost, which misdelivered and corrupted packets
+	// are, and duplicated.
+	BadShare *float64 `json:"bad_share,omitempty"`
+	// MaxLoss is the share that was allowed.
+	MaxLoss         *float64 `json:"max_loss_share,omitempty"`
+	MaxLossExceeded bool     `json:"max_loss_exceeded,omitempty"`
+}
+
+// judge fills in what follows from the result; a negative maxLoss allows all.
+func (d *packetsDocument) judge(maxLoss float64) {
+	r := d.Result
+	d.SentRates = r.SentBits()
+	if r.To == "" || r.Sent == 0 {
+		return
+	}
+	rates, bad := r.ReceivedBits(), float64(r.Lost+r.Duplicated)/float64(r.Sent)
+	d.ReceivedRates, d.BadShare = &rates, &bad
+	if maxLoss >= 0 {
+		d.MaxLoss, d.MaxLossExceeded = &maxLoss, bad > maxLoss
+	}
+}
+
+func (d *packetsDocument) exceeded() bool { return d.MaxLossExceeded }
+
+func (d *packetsDocument) writeJSON(w io.Writer) error { return report.JSON(w, d) }
+
+// command is the command line that makes the same packets again, with what natkit
+// chose by itself spelled out.
+func (b *benchPackets) command(cmd *cobra.Command, cfg packet.Config, to string) string {
+	chosen := map[string][]string{
+		"flows": {fmt.Sprint(cfg.Flows.Count)}, "seed": {fmt.Sprint(cfg.Flows.Seed)}, "workers": {fmt.Sprint(cfg.Workers)},
+		"source": b.source.addresses, "source-port": {b.source.ports}, "size": {sizeText(b.size, cfg)},
+	}
+	if len(b.source.addresses) == 0 {
+		chosen["source"] = []string{cfg.Flows.Sources[0].String()}
+	}
+	if cfg.Duration < packet.MaxDuration {
+		chosen["time"] = []string{cfg.Duration.String()}
+	}
+	return commandLine(cmd, chosen, to)
+}
+
+// notRepeated are flags that a command line to repeat a run does without.
+var notRepeated = []string{"json", "output", "quiet", "verbose", "numeric"}
+
+// commandLine is a command line as a shell takes it: with the flags that were given
+// but for those of output, and the values of those that were chosen, given or not.
+func commandLine(cmd *cobra.Command, chosen map[string][]string, to string) string {
+	words := []string{cmd.CommandPath()}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		values, known := chosen[f.Name]
+		if !known && f.Changed && !slices.Contains(notRepeated, f.Name) {
+			values = []string{f.Value.String()}
+		}
+		for _, value := range values {
+			words = append(words, flagText(f, value))
+		}
+	})
+	return strings.Join(append(words, shellQuote(to)), " ")
+}
+
+func sizeText(given string, cfg packet.Config) string {
+	if given != "" {
+		return given
+	}
+	return fmt.Sprint(cfg.Spec.Sizes[0])
+}
+
+func flagText(f *pflag.Flag, value string) string {
+	if f.Value.Type() == "bool" {
+		return "--" + f.Name + "=" + value
+	}
+	return "--" + f.Name + " " + shellQuote(value)
+}
+
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
+
+// shellQuote makes one word of text for a POSIX shell.
+func shellQuote(text string) string {
+	if plainWord.MatchString(text) {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}
+
+// packetsAre says in one line what the packets look like.
+func packetsAre(c packet.Config) string {
+	s := c.Spec
+	if c.Bare {
+		return "one frame, again and again (--bare)"
+	}
+	words := "UDP"
+	if s.Protocol == unix.IPPROTO_TCP {
+		words = "TCP " + flagsText(s.TCPFlags)
+	}
+	if s.IPv6 {
+		words += " over IPv6"
+	} else {
+		words += " over IPv4"
+	}
+	if s.VLAN != 0 {
+		words += fmt.Sprintf(" in VLAN %d", s.VLAN)
+	}
+	if s.DSCP != 0 {
+		words += fmt.Sprintf(", DSCP %d", s.DSCP)
+	}
+	if s.HopLimit != defaultTTL {
+		words += fmt.Sprintf(", TTL %d", s.HopLimit)
+	}
+	return words
+}
+
+// flagsText writes a cycle of flags as --tcp reads it.
+func flagsText(cycle []packet.TCPFlags) string {
+	return runsText(cycle, func(f packet.TCPFlags, n int) string {
+		if n > 1 {
+			return fmt.Sprintf("%v:%d", f, n)
+		}
+		return f.String()
+	})
+}
+
+func runsText[T comparable](list []T, write func(T, int) string) string {
+	var words []string
+	for i := 0; i < len(list); {
+		n := 1
+		for i+n < len(list) && list[i+n] == list[i] {
+			n++
+		}
+		words = append(words, write(list[i], n))
+		i += n
+	}
+	return strings.Join(words, ",")
+}
+
+// sizesText says which sizes come how often.
+func sizesText(sizes []int) string {
+	count := map[int]int{}
+	for _, size := range sizes {
+		count[size]++
+	}
+	if len(count) == 1 {
+		return fmt.Sprint(sizes[0])
+	}
+	distinct := slices.Compact(slices.Sorted(slices.Values(sizes)))
+	if len(distinct) > 4 {
+		return fmt.Sprintf("%d to %d (%d sizes)", distinct[0], distinct[len(distinct)-1], len(distinct))
+	}
+	var words []string
+	for _, size := range distinct {
+		words = append(words, fmt.Sprintf("%d (%d of %d)", size, count[size], len(sizes)))
+	}
+	return strings.Join(words, ", ")
+}
+
+func sourcesText(f packet.Flows) string {
+	text := f.Sources[0].String()
+	if n := len(f.Sources); n > 1 {
+		text = fmt.Sprintf("%s addresses from %s", units.Count(n), text)
+	}
+	return fmt.Sprintf("%s, %s", text, portsText(f.SourcePorts))
+}
+
+func flowCount(n int) string {
+	if n == 1 {
+		return "1"
+	}
+	return units.Count(n) + " in turn"
+}
+
+func portsText(r load.PortRange) string {
+	if r.Len() == 1 {
+		return fmt.Sprintf("port %d", r.First)
+	}
+	return fmt.Sprintf("ports %d-%d", r.First, r.Last)
+}
+
+func packetsLoad(c packet.Config) string {
+	words := "as fast as it goes (flat out)"
+	if c.Rate > 0 {
+		words = fmt.Sprintf("%s packets/s on schedule", units.Rate(c.Rate))
+	}
+	return fmt.Sprintf("%s, from %s", words, units.Plural(c.Workers, "CPU", "CPUs"))
+}
+
+func expectText(e packet.Expectation) string {
+	var words []string
+	for _, end := range []struct {
+		name string
+		packet.End
+	}{{"source", e.Source}, {"destination", e.Destination}} {
+		if end.End != (packet.End{}) {
+			words = append(words, end.name+" "+endText(end.End))
+		}
+	}
+	return strings.Join(append(words, "right checksums"), "; ")
+}
+
+func endText(e packet.End) string {
+	text := "as sent"
+	switch {
+	case e.Address == packet.Netmap:
+		text = fmt.Sprintf("in %v by NETMAP", e.Prefix)
+	case e.Address == packet.Inside && e.Prefix.IsSingleIP():
+		text = e.Prefix.Addr().String()
+	case e.Address == packet.Inside:
+		text = fmt.Sprintf("in %v", e.Prefix)
+	}
+	switch {
+	case e.Port == packet.Same && e.Address == packet.Same:
+	case e.Port == packet.Same:
+		text += ", port as sent"
+	case e.Port == packet.Inside:
+		text += ", " + portsText(e.Ports)
+	default:
+		text += ", any port"
+	}
+	return text
 }

@@ -1,15 +1,26 @@
 package cli
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"math/rand/v2"
+	"runtime/debug"
+	"strconv"
+	"strings"
 	"time"
 
+	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/conntrack/aggregate"
+	"github.com/natkit/natkit/internal/conntrack/dump"
+	"github.com/natkit/natkit/internal/conntrack/tally"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/report"
+	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
-
-	"github.com/natkit/natkit/internal/conntrack"
 )
 
 // conntrackCommands are the commands below the verb conntrack.
@@ -118,4 +129,232 @@ func (w *lineWriter) flush() error {
 		return fmt.Errorf("write the list: %w", err)
 	}
 	return nil
+}
+
+const conntrackCountSchema = "natkit.conntrack-count/1"
+
+// conntrackCounter is conntrack count.
+type conntrackCounter struct {
+	env     *Env
+	entries entries
+	filter  filterFlags
+	asJSON  bool
+}
+
+func newConntrackCount(env *Env) *cobra.Command {
+	c := &conntrackCounter{env: env}
+	cmd := &cobra.Command{
+		Use:   "count",
+		Short: "count the connections, or those that filters choose",
+		Long: `Print the number of connections. Without a filter it is the kernel's own count,
+which it tells without reading the table (nf_conntrack_count); it has entries in it
+that expired and were not removed yet. With filters, those of conntrack(8), the
+table is read; the kernel filters where it can.
+
+It needs CAP_NET_ADMIN, except with --from.`,
+		Example: `  sudo natkit conntrack count
+  sudo natkit conntrack count --netns gateway -p tcp --state TIME_WAIT
+  conntrack -L | natkit conntrack count --from - --status UNREPLIED`,
+		Args:              c.filter.args,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE:              func(cmd *cobra.Command, _ []string) error { return c.run(cmd) },
+	}
+	c.entries.addFlags(cmd)
+	addFilterFlags(cmd, &c.filter)
+	addJSON(cmd, &c.asJSON, conntrackCountSchema)
+	return cmd
+}
+
+// conntrackCount is the document of conntrack count.
+type conntrackCount struct {
+	Schema  string `json:"schema"`
+	Entries int64  `json:"entries"`
+	// Filter are the flags that chose them.
+	Filter string `json:"filter,omitempty"`
+	// Max is nf_conntrack_max, where everything was counted and the kernel tells it.
+	Max   int64         `json:"nf_conntrack_max,omitempty"`
+	About *entriesAbout `json:"read,omitempty"`
+}
+
+func (c *conntrackCounter) run(cmd *cobra.Command) error {
+	doc := conntrackCount{Schema: conntrackCountSchema, Filter: c.filter.String()}
+	if err := c.entries.check(cmd); err != nil {
+		return err
+	}
+	count := c.countAll
+	if !c.filter.filter.Empty() || c.entries.fromText(cmd) {
+		count = c.countChosen
+	}
+	if err := count(cmd, &doc); err != nil {
+		return err
+	}
+	if c.asJSON {
+		return report.JSON(c.env.Stdout, doc)
+	}
+	_, err := fmt.Fprintln(c.env.Stdout, doc.Entries)
+	return err
+}
+
+func (c *conntrackCounter) countAll(cmd *cobra.Command, doc *conntrackCount) error {
+	ns, err := c.entries.open(cmd)
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	usage, err := dump.Count(ns)
+	doc.Entries, doc.Max = usage.Entries, usage.Max
+	return err
+}
+
+func (c *conntrackCounter) countChosen(cmd *cobra.Command, doc *conntrackCount) error {
+	c.entries.restart = func() {} // a resized table is counted again
+	about, err := c.entries.each(cmd, c.env, &c.filter.filter, func(*conntrack.Entry) error { return nil })
+	doc.Entries, doc.About = about.Entries, &about
+	return err
+}
+
+// memorySize is a flag's amount of memory in bytes: 64M, 1G, 500000000.
+type memorySize int64
+
+const (
+	usualMemory memorySize = 64 << 20
+	// ownMemory is what natkit takes besides groups: its program, Go's runtime, the
+	// buffers of a dump.
+	ownMemory memorySize = 15 << 20
+	// programMemory is the part of it that Go's runtime does not count.
+	programMemory memorySize = 10 << 20
+	minMemory     memorySize = 24 << 20
+)
+
+func (m *memorySize) Type() string { return "SIZE" }
+
+func (m *memorySize) String() string {
+	for _, unit := range []struct {
+		name  string
+		bytes memorySize
+	}{{"G", 1 << 30}, {"M", 1 << 20}, {"K", 1 << 10}} {
+		if *m > 0 && *m%unit.bytes == 0 {
+			return strconv.FormatInt(int64(*m/unit.bytes), 10) + unit.name
+		}
+	}
+	return strconv.FormatInt(int64(*m), 10)
+}
+
+func (m *memorySize) Set(text string) error {
+	n, ok := parseBytes(text)
+	switch {
+	case !ok:
+		return fmt.Errorf("must be an amount of memory: 64M, 1G, …")
+	case memorySize(n) < minMemory:
+		least := minMemory
+		return fmt.Errorf("must be %s at least: natkit needs most of that for itself", least.String())
+	}
+	*m = memorySize(n)
+	return nil
+}
+
+// parseBytes reads a number of bytes as people write it: 64M, 64 MiB, 1g; units are
+// powers of 1,024.
+func parseBytes(text string) (n int64, ok bool) {
+	number := strings.TrimSuffix(strings.TrimSuffix(strings.ToUpper(strings.TrimSpace(text)), "B"), "I")
+	shift := 0
+	if n := len(number); n > 0 {
+		if i := strings.IndexByte("KMGT", number[n-1]); i >= 0 {
+			number, shift = strings.TrimSpace(number[:n-1]), 10*(i+1)
+		}
+	}
+	n, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || n < 0 || n > math.MaxInt64>>shift {
+		return 0, false
+	}
+	return n << shift, true
+}
+
+// forGroups is what is left for groups, a part of it for each version of IP.
+func (m *memorySize) forGroups(seed uint64) aggregate.Memory {
+	left := int64(*m - ownMemory)
+	return aggregate.Memory{Budget: tally.NewBudget(left), Reserve: left / 16, Seed: seed}
+}
+
+// limit lets the garbage collector keep to the limit, until it is put back.
+func (m *memorySize) limit() (putBack func()) {
+	before := debug.SetMemoryLimit(int64(*m - programMemory))
+	return func() { debug.SetMemoryLimit(before) }
+}
+
+// newBuffered writes many small pieces at a time.
+func newBuffered(w io.Writer) *bufio.Writer { return bufio.NewWriterSize(w, 64<<10) }
+
+// overviewDocument is the JSON form of the overview.
+type overviewDocument struct {
+	Schema  string       `json:"schema"`
+	Version string       `json:"version"`
+	Read    entriesAbout `json:"read"`
+	Filter  string       `json:"filter,omitempty"`
+	// Count and Max are nf_conntrack_count and _max, of a table that was read now.
+	Count int64 `json:"nf_conntrack_count,omitempty"`
+	Max   int64 `json:"nf_conntrack_max,omitempty"`
+	*aggregate.Overview
+}
+
+func (c *conntrackVerb) overview(cmd *cobra.Command) error {
+	counted, about, err := c.count(cmd, func() counter {
+		return aggregate.NewSummary(c.memory.forGroups(rand.Uint64()))
+	})
+	if err != nil {
+		return err
+	}
+	doc := overviewDocument{Schema: conntrackSchema, Version: c.env.Version, Read: about, Filter: c.filter.String()}
+	timeouts := aggregate.Timeouts{}
+	if about.Live {
+		if timeouts, err = c.look(cmd, &doc); err != nil {
+			return err
+		}
+	}
+	doc.Overview = counted.(*aggregate.Summary).Overview(c.top, timeouts)
+	if c.asJSON {
+		return report.JSON(c.env.Stdout, doc)
+	}
+	o := report.Overview{Overview: doc.Overview, Source: about.Source, Filter: doc.Filter, Count: doc.Count, Max: doc.Max}
+	return o.Text(c.env.Stdout, c.env.style())
+}
+
+// look reads what is known of a table besides its entries.
+func (c *conntrackVerb) look(cmd *cobra.Command, doc *overviewDocument) (aggregate.Timeouts, error) {
+	ns, err := c.entries.open(cmd)
+	if err != nil {
+		return aggregate.Timeouts{}, err
+	}
+	defer ns.Close()
+	usage, err := dump.Count(ns)
+	if err != nil {
+		return aggregate.Timeouts{}, err
+	}
+	doc.Count, doc.Max = usage.Entries, usage.Max
+	return readTimeouts(ns), nil
+}
+
+// readTimeouts has zeros for what cannot be read, as in a container without these files.
+func readTimeouts(ns *netns.Handle) (t aggregate.Timeouts) {
+	read := func() error {
+		t.Established = timeout("established")
+		t.Short = max(timeout("unacknowledged"), timeout("max_retrans"))
+		return nil
+	}
+	if ns == nil {
+		read()
+		return t
+	}
+	if ns.Do(read) != nil {
+		return aggregate.Timeouts{}
+	}
+	return t
+}
+
+func timeout(of string) uint32 {
+	n, err := apply.ReadSysctlInt("/proc", "net.netfilter.nf_conntrack_tcp_timeout_"+of)
+	if err != nil || n < 0 {
+		return 0
+	}
+	return uint32(min(n, math.MaxUint32))
 }

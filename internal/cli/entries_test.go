@@ -11,9 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/natkit/natkit/internal/testutil"
+	"golang.org/x/sys/unix"
 )
 
 // A pipe that nobody writes to must not keep natkit from ending.

@@ -6,16 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
 	"time"
 
-	"golang.org/x/term"
-
+	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune/journal"
+	"golang.org/x/term"
 )
 
 // style is how text on stdout may look.
@@ -166,4 +167,134 @@ func readLine(ctx context.Context, r io.Reader) (string, error) {
 	case <-ctx.Done():
 		return "", errors.New("interrupted")
 	}
+}
+
+// input is all of a file, or of standard input for "-", cut one byte beyond most. It
+// ends with ctx, also where a pipe has no writer. usage says what to pipe into it, where
+// standard input is a terminal.
+func (e *Env) input(ctx context.Context, name string, most int64, usage string) ([]byte, error) {
+	from := e.Stdin
+	switch {
+	case name != "-":
+		file, err := openUntil(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		defer file.Close()
+		from = file
+	case e.StdinTerminal:
+		return nil, usagef("standard input is a terminal: pipe %s", usage)
+	}
+	return io.ReadAll(io.LimitReader(newInterruptible(ctx, from), most+1))
+}
+
+// writeWhole writes a file that is there whole or not at all. A link is followed
+// unless another user planted it (disk.Destination); what is no plain file (/dev/null,
+// a pipe) is written to as it is, never replaced.
+func writeWhole(name string, mode fs.FileMode, write func(io.Writer) error) error {
+	target, special, err := disk.Destination(name)
+	switch {
+	case err != nil:
+	case special:
+		err = writeSpecial(target, write)
+	default:
+		err = disk.Replace(target, mode, write)
+	}
+	return writing(name, err)
+}
+
+// writeNew is writeWhole for a name that natkit chose: what is there already stays.
+func writeNew(name string, mode fs.FileMode, write func(io.Writer) error) error {
+	err := disk.Create(name, mode, write)
+	if errors.Is(err, fs.ErrExist) {
+		err = errors.New("it exists already; use --output to choose a name")
+	}
+	return writing(name, err)
+}
+
+// mayWrite reports beforehand what would keep writeWhole from its work.
+func mayWrite(name string) error {
+	target, special, err := disk.Destination(name)
+	if err == nil && !special {
+		err = disk.MayReplace(target)
+	}
+	return writing(name, err)
+}
+
+func writing(name string, err error) error {
+	if err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	return nil
+}
+
+func writeSpecial(name string, write func(io.Writer) error) error {
+	f, err := os.OpenFile(name, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	if err := write(f); err != nil {
+		f.Close()
+		return err
+	}
+	return f.Close()
+}
+
+// interruptible reads another reader on a goroutine of its own, so that an interrupt
+// need not wait for input. That goroutine then ends with the process.
+type interruptible struct {
+	ctx   context.Context
+	full  <-chan chunk
+	empty chan<- []byte
+	chunk chunk
+	at    int
+}
+
+// chunk is the outcome of one Read.
+type chunk struct {
+	buf []byte
+	n   int
+	err error
+}
+
+const (
+	chunkSize = 256 << 10
+	chunks    = 2
+)
+
+func newInterruptible(ctx context.Context, from io.Reader) *interruptible {
+	full, empty := make(chan chunk, chunks), make(chan []byte, chunks)
+	for range chunks {
+		empty <- make([]byte, chunkSize)
+	}
+	go func() {
+		for buf := range empty {
+			n, err := from.Read(buf)
+			full <- chunk{buf, n, err}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return &interruptible{ctx: ctx, full: full, empty: empty}
+}
+
+func (r *interruptible) Read(p []byte) (int, error) {
+	for r.at == r.chunk.n {
+		if err := r.chunk.err; err != nil {
+			return 0, err
+		}
+		if r.chunk.buf != nil {
+			r.empty <- r.chunk.buf
+		}
+		select {
+		case r.chunk = <-r.full:
+			r.at = 0
+		case <-r.ctx.Done():
+			r.chunk, r.at = chunk{err: r.ctx.Err()}, 0
+		}
+	}
+	n := copy(p, r.chunk.buf[r.at:r.chunk.n])
+	r.at += n
+	return n, nil
 }

@@ -1,16 +1,24 @@
 package cli
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"net"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/natkit/natkit/internal/filter"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/suggest"
+	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
-	"github.com/natkit/natkit/internal/tune/apply"
+	"golang.org/x/sys/unix"
 )
 
 // addJSON adds --json; schema names the form of the document.
@@ -202,4 +210,268 @@ func parseShare(flag, text string) (float64, error) {
 		return 0, usagef("--%s %q: must be a share from 0 to 1, or from 0%% to 100%%", flag, text)
 	}
 	return share, nil
+}
+
+// target is the network namespace that a verb looks at, chosen by flags.
+type target struct {
+	// prefix is put before the flags' names, where a verb looks at more than one.
+	prefix string
+	netns  string
+	pid    int
+}
+
+// addFlags adds --netns and --pid.
+func (t *target) addFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&t.netns, "netns", "", "in the network namespace `NAME` (of 'ip netns list')")
+	cmd.Flags().IntVar(&t.pid, "pid", 0, "in the network namespace of process `PID`, for instance a container's")
+	cmd.MarkFlagsMutuallyExclusive("netns", "pid")
+	completeFlags(cmd, map[string]cobra.CompletionFunc{"netns": completeNetns})
+}
+
+// completeNetns offers the names of network namespaces, for the shell.
+func completeNetns(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return netns.Names(), cobra.ShellCompDirectiveNoFileComp
+}
+
+// chosenNetns is the namespace that the flags of cmd choose, in words.
+func chosenNetns(cmd *cobra.Command) string {
+	for _, name := range []string{"netns", "pid"} {
+		if f := cmd.Flags().Lookup(name); f.Changed {
+			return name + " " + f.Value.String()
+		}
+	}
+	return "the one natkit runs in"
+}
+
+// args are the flags that choose the same namespace again.
+func (t *target) args() string {
+	switch {
+	case t.netns != "":
+		return " --netns " + t.netns
+	case t.pid != 0:
+		return fmt.Sprintf(" --pid %d", t.pid)
+	}
+	return ""
+}
+
+// name says in words which namespace it is.
+func (t *target) name() string {
+	switch {
+	case t.netns != "":
+		return "network namespace " + t.netns
+	case t.pid != 0:
+		return fmt.Sprintf("the network namespace of process %d", t.pid)
+	}
+	return "this network namespace"
+}
+
+// open returns the chosen namespace; nil, without an error, for the one natkit
+// runs in. The caller closes it, nil too.
+func (t *target) open(cmd *cobra.Command) (*netns.Handle, error) {
+	name, pid := t.prefix+"netns", t.prefix+"pid"
+	switch {
+	case cmd.Flags().Changed(name):
+		return netns.Named(t.netns)
+	case cmd.Flags().Changed(pid):
+		if t.pid <= 0 {
+			return nil, usagef("--%s %d: must be the number of a process", pid, t.pid)
+		}
+		return netns.OfPID(t.pid)
+	default:
+		return nil, nil
+	}
+}
+
+// inode is that of the chosen namespace; 0 where none is chosen.
+func (t *target) inode(cmd *cobra.Command) (uint64, error) {
+	ns, err := t.open(cmd)
+	if ns == nil || err != nil {
+		return 0, err
+	}
+	defer ns.Close()
+	return ns.Inode(), nil
+}
+
+// checkInterface refuses an empty --iface, which a script gives whose variable is not
+// set: all interfaces are not what it asks for.
+func checkInterface(cmd *cobra.Command, name string) error {
+	if name == "" && cmd.Flags().Changed("iface") {
+		return usagef("--iface \"\": the name of an interface is missing")
+	}
+	return nil
+}
+
+// completeInterface offers the interfaces here, for the shell.
+func completeInterface(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	links, err := net.Interfaces()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var names []string
+	for _, l := range links {
+		names = append(names, l.Name)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeFilter offers the words of a filter, for the shell.
+func completeFilter(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return filter.Words(), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeFlags has the shell complete flags; which there are is known where it is called.
+func completeFlags(cmd *cobra.Command, flags map[string]cobra.CompletionFunc) {
+	for name, complete := range flags {
+		if err := cmd.RegisterFlagCompletionFunc(name, complete); err != nil {
+			panic(err) // there is no such flag
+		}
+	}
+}
+
+// usageError is a mistake in the command line.
+type usageError struct{ err error }
+
+func (u usageError) Error() string { return u.err.Error() }
+func (u usageError) Unwrap() error { return u.err }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// malformedError is a file that was read and is not what the verb reads.
+type malformedError struct{ err error }
+
+func (m malformedError) Error() string { return m.err.Error() }
+func (m malformedError) Unwrap() error { return m.err }
+
+// malformed marks the error of reading a file, unless it is one of the operating system
+// or an interrupt: then nothing is known about the file.
+func malformed(err error) error {
+	var path *fs.PathError
+	var errno unix.Errno
+	if err == nil || errors.As(err, &path) || errors.As(err, &errno) || errors.Is(err, context.Canceled) {
+		return err
+	}
+	return malformedError{err}
+}
+
+// flagError says what is wrong with a flag in natkit's words.
+func flagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	var bare *pflag.ValueRequiredError
+	var invalid *pflag.InvalidValueError
+	var syntax *pflag.InvalidSyntaxError
+	switch {
+	case errors.As(err, &unknown):
+		return unknownFlag(cmd, unknown)
+	case errors.As(err, &bare):
+		return usagef("--%s needs a value", bare.GetFlag().Name)
+	case errors.As(err, &invalid):
+		return usagef("--%s %q: %w", invalid.GetFlag().Name, invalid.GetValue(), plainCause(invalid.Unwrap()))
+	case errors.As(err, &syntax):
+		return usagef("%q is no flag", syntax.GetSpecifiedFlag())
+	}
+	return usageError{err}
+}
+
+func unknownFlag(cmd *cobra.Command, err *pflag.NotExistError) error {
+	name := err.GetSpecifiedName()
+	if err.GetSpecifiedShortnames() != "" {
+		return usagef("unknown flag -%s for %q%s", name, cmd.CommandPath(), conntrackHint("-"+name))
+	}
+	if hint := conntrackHint("--" + name); hint != "" {
+		return usagef("unknown flag --%s for %q%s", name, cmd.CommandPath(), hint)
+	}
+	var known []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			known = append(known, "--"+f.Name)
+		}
+	})
+	return usagef("unknown flag --%s for %q%s", name, cmd.CommandPath(), suggest.Hint("--"+name, known))
+}
+
+// plainCause leaves out which function of Go's library could not parse a number.
+func plainCause(err error) error {
+	text := err.Error()
+	if _, after, ok := strings.Cut(text, "parsing "); ok && strings.HasPrefix(text, "strconv.") {
+		if i := strings.LastIndex(after, ": "); i >= 0 && strings.HasSuffix(after, "out of range") {
+			return errors.New("out of range")
+		}
+		return errors.New("not a number")
+	}
+	return err
+}
+
+// flagGroups are what cobra says of flags that exclude or need each other, and how
+// natkit ends such a sentence.
+var flagGroups = []struct {
+	pattern *regexp.Regexp
+	ending  string
+}{
+	{regexp.MustCompile(`^if any flags in the group \[.*\] are set none of the others can be; \[(.*)\] were all set$`), "are mutually exclusive"},
+	{regexp.MustCompile(`^if any flags in the group \[(.*)\] are set they must all be set; missing \[.*\]$`), "go together"},
+	{regexp.MustCompile(`^at least one of the flags in the group \[(.*)\] is required$`), "are missing: one of them is required"},
+}
+
+// checkFlagGroups checks the flags that exclude or need each other.
+func checkFlagGroups(cmd *cobra.Command) error {
+	err := cmd.ValidateFlagGroups()
+	if err == nil {
+		return nil
+	}
+	for _, g := range flagGroups {
+		if m := g.pattern.FindStringSubmatch(err.Error()); m != nil {
+			return usagef("%s %s", flagList(strings.Fields(m[1])), g.ending)
+		}
+	}
+	return usageError{err}
+}
+
+// flagList is "--a, --b and --c".
+func flagList(names []string) string {
+	last := len(names) - 1
+	if last == 0 {
+		return "--" + names[0]
+	}
+	return "--" + strings.Join(names[:last], ", --") + " and --" + names[last]
+}
+
+// checkArgs is check, with what cobra says of the number of arguments in natkit's words.
+func checkArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		err := check(cmd, args)
+		if err == nil {
+			return nil
+		}
+		var said usageError
+		switch {
+		case errors.As(err, &said):
+			return err
+		case !cobraArgs.MatchString(err.Error()):
+			return usageError{err}
+		}
+		_, wants, _ := strings.Cut(cmd.Use, " ")
+		switch {
+		case cmd.HasSubCommands():
+			return unknownCommand(cmd, args[0])
+		case wants == "":
+			return usagef("unexpected argument %q: %q takes none", args[0], cmd.CommandPath())
+		case len(args) == 0:
+			return usagef("an argument is missing: %s %s", cmd.CommandPath(), wants)
+		}
+		return usagef("wrong number of arguments (%d): %s %s", len(args), cmd.CommandPath(), wants)
+	}
+}
+
+// cobraArgs matches the errors of cobra.NoArgs, ExactArgs, MinimumNArgs and so on.
+var cobraArgs = regexp.MustCompile(`^(accepts .*arg\(s\)|requires at least \d+ arg|unknown command ".*" for ".*"$)`)
+
+// unknownCommand is the error of a word that is no command of cmd.
+func unknownCommand(cmd *cobra.Command, word string) error {
+	var known []string
+	for _, sub := range cmd.Commands() {
+		if sub.IsAvailableCommand() {
+			known = append(append(known, sub.Name()), sub.Aliases...)
+		}
+	}
+	return usagef("unknown command %q for %q%s", word, cmd.CommandPath(), suggest.Hint(word, known))
 }

@@ -1,6 +1,26 @@
 package cli
 
-import "github.com/spf13/cobra"
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/natkit/natkit/internal/lab"
+	"github.com/natkit/natkit/internal/lab/build"
+	"github.com/natkit/natkit/internal/lab/fill"
+	"github.com/natkit/natkit/internal/report"
+	"github.com/natkit/natkit/internal/suggest"
+	"github.com/natkit/natkit/internal/tune/apply"
+	"github.com/natkit/natkit/internal/tune/journal"
+	"github.com/spf13/cobra"
+)
 
 func newLab(env *Env) *cobra.Command {
 	cmd := &cobra.Command{
@@ -15,4 +35,431 @@ the demonstration, the test bed and the benchmark.`,
 	}
 	cmd.AddCommand(newLabRun(env), newLabList(env), newLabUp(env), newLabExec(env), newLabDown(env), newLabFill(env), newLabClean(env))
 	return cmd
+}
+
+// labListSchema names the JSON form of labList.
+const labListSchema = "natkit.lab-list/1"
+
+// runDirEnv replaces build.DefaultDir, for tests and for more than one user of a
+// machine.
+const runDirEnv = "NATKIT_RUN_DIR"
+
+type labList struct {
+	Schema    string        `json:"schema"`
+	Scenarios []labScenario `json:"scenarios"`
+	Up        []build.State `json:"up"`
+}
+
+type labScenario struct {
+	Name   string   `json:"name"`
+	Title  string   `json:"title"`
+	About  string   `json:"about"`
+	Stages []string `json:"stages"`
+	// Topology is one line per link, for people.
+	Topology []string `json:"topology"`
+	Bridge   bool     `json:"bridge"`
+	// Finding is the fault; Healthy scenarios have none. NeedsHost ones change values of
+	// the whole host.
+	Finding   string `json:"expected_finding,omitempty"`
+	Healthy   bool   `json:"healthy"`
+	NeedsHost bool   `json:"needs_allow_host"`
+}
+
+func newLabList(env *Env) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "list the scenarios that natkit brings along, faults and healthy ones, and the labs that are up",
+		Example: "  natkit lab list\n  natkit lab list --json",
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			up, err := build.States(env.Getenv(runDirEnv))
+			return errors.Join(describeLabs(up).print(env, asJSON), err)
+		},
+	}
+	addJSON(cmd, &asJSON, labListSchema)
+	return cmd
+}
+
+func describeLabs(up []build.State) labList {
+	list := labList{Schema: labListSchema, Up: append([]build.State{}, up...)}
+	for _, s := range lab.Matrix(lab.Scenarios()) {
+		d := labScenario{
+			Name: s.Name, Title: s.Title, About: s.About,
+			Topology: s.Lines(), Bridge: s.Topology.Bridge != nil, Finding: s.Expect.Finding,
+			Healthy: s.Healthy(), NeedsHost: s.NeedsHost(),
+		}
+		for _, st := range s.Stages {
+			d.Stages = append(d.Stages, st.Name)
+		}
+		list.Scenarios = append(list.Scenarios, d)
+	}
+	return list
+}
+
+func (l labList) print(env *Env, asJSON bool) error {
+	if asJSON {
+		return report.JSON(env.Stdout, l)
+	}
+	scenarios := &report.Table{Columns: []report.Column{{Head: "scenario"}, {Head: "fault"}, {Head: "what it shows", Wrap: true}}}
+	for _, s := range l.Scenarios {
+		fault := cmp.Or(s.Finding, "-")
+		if s.Healthy {
+			fault = "none"
+		}
+		scenarios.Row(s.Name, fault, s.Title)
+	}
+	if err := scenarios.Write(env.Stdout, env.style()); err != nil || len(l.Up) == 0 {
+		return err
+	}
+	fmt.Fprintln(env.Stdout)
+	up := &report.Table{Columns: []report.Column{{Head: "up"}, {Head: "stage"}, {Head: "server"}, {Head: "pid", Right: true}, {Head: "since"}}}
+	for _, s := range l.Up {
+		up.Row(s.Name, cmp.Or(s.Stage, "-"), s.Server, fmt.Sprint(s.PID), s.Started.Local().Format(time.DateTime))
+	}
+	return up.Write(env.Stdout, env.style())
+}
+
+func newLabUp(env *Env) *cobra.Command {
+	hold := build.Hold{}
+	var server string
+	cmd := &cobra.Command{
+		Use:   "up SCENARIO|FILE.yaml",
+		Short: "build a scenario's network and keep it, to play in",
+		Long: `Builds the scenario's network, starts its web server, sets the NAT rules and the
+fill of one of its stages, and keeps all that in the background until 'natkit lab
+down'. The first stage with NAT rules is taken unless --stage names another.
+
+A small process named natkit-lab-hold keeps the lab; when it ends, also by
+kill -9, every namespace, link and process of the lab is gone. Needs root.`,
+		Example: `  sudo natkit lab up table-full
+  sudo natkit lab exec client -- curl -s http://198.18.0.1:8080/
+  sudo natkit lab up table-full --stage fault --bridge`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			hold.Dir, hold.Server = env.Getenv(runDirEnv), build.ServerKind(server)
+			scenario, err := nameHold(&hold, args[0], cmd.Flags().Changed("stage"))
+			if err != nil {
+				return err
+			}
+			state, err := hold.Start(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return printUp(env.Stdout, howCalled(env.Getenv), scenario, state)
+		},
+	}
+	flags := cmd.Flags()
+	flags.BoolVar(&hold.Bridge, "bridge", false, "put the server behind a bridge with br_netfilter, as Docker does")
+	flags.StringVar(&server, "server", string(build.Auto), "web server: nginx, builtin, or auto (nginx if installed)")
+	flags.StringVar(&hold.Stage, "stage", "", "`STAGE` whose NAT rules and fill the lab gets; empty for none")
+	return cmd
+}
+
+// nameHold fills in which scenario is meant, and which stage where none was named.
+func nameHold(hold *build.Hold, arg string, stageNamed bool) (*lab.Scenario, error) {
+	if isScenarioFile(arg) {
+		text, err := readFile("scenario", arg, lab.MaxSource)
+		if err != nil {
+			return nil, err
+		}
+		hold.File, hold.Text = arg, string(text)
+	} else {
+		hold.Name = arg
+	}
+	scenario, err := hold.Scenario()
+	if err != nil && hold.File == "" {
+		return nil, usageError{err}
+	}
+	if err != nil || stageNamed {
+		return scenario, malformed(err)
+	}
+	for _, stage := range scenario.Stages {
+		if len(stage.NAT) > 0 && len(stage.Host) == 0 {
+			hold.Stage = stage.Name
+			break
+		}
+	}
+	return scenario, nil
+}
+
+// howCalled is what calls natkit again: by its path where it is not in PATH, and
+// with sudo where that was used now.
+func howCalled(getenv func(string) string) string {
+	natkit := "natkit"
+	if _, err := exec.LookPath(natkit); err != nil {
+		if path, err := os.Executable(); err == nil {
+			natkit = path
+		}
+	}
+	if getenv("SUDO_USER") != "" {
+		natkit = "sudo " + natkit
+	}
+	return natkit
+}
+
+// printUp says what stands and what to try.
+func printUp(w io.Writer, natkit string, s *lab.Scenario, state build.State) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "lab %s is up, kept by pid %d\n", state.Name, state.PID)
+	for _, line := range state.Topology {
+		fmt.Fprintf(&b, "  %s\n", line)
+	}
+	fmt.Fprintf(&b, "  %s on %s in %s\n", state.Server, s.ServerAddr(), s.Topology.Server.Node)
+	from, router := s.Client(), s.Topology.Server.Node
+	url := "http://" + s.ServerAddr().String() + "/"
+	if stage, ok := s.Stage(state.Stage); ok {
+		fmt.Fprintf(&b, "  stage %s: %s\n", stage.Name, report.Clean(stage.About))
+		url = cmp.Or(stage.URL, url)
+		for _, rule := range stage.NAT {
+			fmt.Fprintf(&b, "  %s\n", rule)
+			router = rule.Node
+		}
+	}
+	fmt.Fprintf(&b, "\ntry:\n")
+	try := func(format string, args ...any) { fmt.Fprintf(&b, "  "+natkit+" lab "+format+"\n", args...) }
+	try("exec %s -- curl -s %s", from, url)
+	try("exec %s -- natkit bench http -c 100 -n 10000 %s", from, url)
+	try("exec %s -- natkit doctor", router)
+	try("exec %s -- bash", router)
+	try("down %s", state.Name)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// execGrace is how long a program may take to end by itself after natkit was
+// told to end: the terminal told it too.
+const execGrace = 2 * time.Second
+
+func newLabExec(env *Env) *cobra.Command {
+	var name string
+	cmd := &cobra.Command{
+		Use:   "exec NODE -- COMMAND [ARG…]",
+		Short: "run a command in a node of a lab that is up",
+		Long: `Runs a command in the network namespace of a node, among the lab's processes: it
+ends with the lab. Exits as the command does. natkit is there by that name, whether it
+is installed or not; in a shell there sudo looks for it where the host has it, and is
+not needed. Needs root.`,
+		Example: `  sudo natkit lab exec client -- ping -c 3 198.19.0.2
+  sudo natkit lab exec gateway -- conntrack -L
+  sudo natkit lab exec gateway -- natkit doctor
+  sudo natkit lab exec --lab table-full gateway -- bash`,
+		Args: cobra.MinimumNArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			l, err := attachLab(env, name)
+			if err != nil {
+				return err
+			}
+			defer l.Close()
+			return execInLab(cmd.Context(), env, l, args)
+		},
+	}
+	cmd.Flags().StringVar(&name, "lab", "", "`NAME` of the lab, where several are up")
+	// What follows NODE is the command's.
+	cmd.Flags().SetInterspersed(false)
+	return cmd
+}
+
+func execInLab(ctx context.Context, env *Env, l *attachedLab, args []string) error {
+	command := args[1:]
+	if command[0] == "--" { // the flags end at NODE, so this one is left over
+		command = command[1:]
+	}
+	if len(command) == 0 {
+		return usagef("no command given")
+	}
+	if _, err := l.node(args[0]); err != nil {
+		return err
+	}
+	here, err := os.Getwd()
+	if err != nil {
+		here = "/"
+	}
+	p, err := l.Start(ctx, args[0], build.Command{
+		Path: command[0], Args: command[1:], Dir: here,
+		Stdin: env.Stdin, Stdout: env.Stdout, Stderr: env.Stderr,
+		Foreground: true,
+	})
+	if err != nil {
+		return err
+	}
+	return await(ctx, p)
+}
+
+func await(ctx context.Context, p *build.Process) error {
+	select {
+	case <-p.Done():
+	case <-ctx.Done():
+		select {
+		case <-p.Done():
+		case <-time.After(execGrace):
+			p.Kill()
+		}
+	}
+	err := p.Wait()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return err
+	}
+	if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return exitStatus(128 + int(status.Signal())) // as shells do
+	}
+	return exitStatus(exit.ExitCode())
+}
+
+// attachedLab is a lab that another natkit keeps up. Close lets go of it.
+type attachedLab struct {
+	*build.Lab
+	name string
+}
+
+// attachLab enters the lab of that name, or the only one.
+func attachLab(env *Env, name string) (*attachedLab, error) {
+	dir := env.Getenv(runDirEnv)
+	state, err := chooseLab(dir, name)
+	if err != nil {
+		return nil, err
+	}
+	l, err := build.Attach(dir, state)
+	if err != nil {
+		return nil, err
+	}
+	return &attachedLab{l, state.Name}, nil
+}
+
+// node is the node of that name.
+func (l *attachedLab) node(name string) (*build.Node, error) {
+	n, err := l.FindNode(name)
+	if err != nil {
+		return nil, usagef("lab %s: %w", l.name, err)
+	}
+	return n, nil
+}
+
+// chooseLab is the lab of that name, or the only one.
+func chooseLab(dir, name string) (build.State, error) {
+	up, damaged := build.States(dir)
+	names := make([]string, len(up))
+	for i, s := range up {
+		names[i] = s.Name
+		if s.Name == name {
+			return s, nil
+		}
+	}
+	switch {
+	case len(up) == 0 && damaged != nil:
+		return build.State{}, damaged
+	case len(up) == 0:
+		return build.State{}, errors.New("no lab is up; 'natkit lab up NAME' builds one")
+	case name != "":
+		return build.State{}, fmt.Errorf("lab %q is not up%s; up are: %s", name, suggest.Hint(name, names), strings.Join(names, ", "))
+	case len(up) > 1:
+		return build.State{}, usagef("several labs are up (%s): choose one by name", strings.Join(names, ", "))
+	}
+	return up[0], nil
+}
+
+func newLabDown(env *Env) *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "down [NAME]",
+		Short: "take down a lab that is up",
+		Long: `Takes down one lab, the only one where no name is given, or all of them: that
+none is up is then no error. Needs root.`,
+		Example: "  sudo natkit lab down table-full\n  sudo natkit lab down --all",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if all && len(args) > 0 {
+				return usagef("give a name or --all, not both")
+			}
+			dir := env.Getenv(runDirEnv)
+			which, err := labsToEnd(dir, args, all)
+			if err != nil && len(which) == 0 {
+				return err
+			}
+			return errors.Join(endLabs(env, dir, which), err)
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "take down every lab that is up")
+	return cmd
+}
+
+func labsToEnd(dir string, args []string, all bool) ([]build.State, error) {
+	if len(args) == 0 {
+		up, err := build.States(dir)
+		if len(up) > 1 && !all {
+			_, err := chooseLab(dir, "")
+			return nil, err
+		}
+		return up, err
+	}
+	s, err := build.ReadState(dir, args[0])
+	if errors.Is(err, os.ErrNotExist) {
+		s, err = chooseLab(dir, args[0])
+	}
+	if err != nil {
+		return nil, err
+	}
+	return []build.State{s}, nil
+}
+
+func endLabs(env *Env, dir string, which []build.State) error {
+	if len(which) == 0 {
+		return env.say("no lab is up\n")
+	}
+	var errs []error
+	for _, s := range which {
+		if err := build.Down(dir, s); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		errs = append(errs, env.say("lab %s is down\n", s.Name))
+	}
+	return errors.Join(errs...)
+}
+
+func newLabClean(env *Env) *cobra.Command {
+	return &cobra.Command{
+		Use:   "clean",
+		Short: "put back what a lab changed on the host and could not put back itself",
+		Long: `Reads the journal and undoes every change whose natkit is gone: after a crash of
+the machine, or after the guard process was killed too. A value is put back only
+where it is still the one that natkit wrote. Changes that were applied to stay
+('natkit tune apply', 'natkit doctor --fix') are left alone, unless the time to
+confirm them is over.
+
+Removes the entries of every 'natkit lab fill' that no running natkit keeps up,
+those left by --keep too.
+
+Namespaces and processes of a lab need no cleaning: they end with natkit.`,
+		Example: "  sudo natkit lab clean",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return clean(cmd.Context(), env) },
+	}
+}
+
+func clean(ctx context.Context, env *Env) error {
+	removed, held, fillErr := fill.Clean(ctx, env.Getenv(runDirEnv), 0)
+	j, err := env.journal()
+	if err != nil {
+		return errors.Join(fillErr, err)
+	}
+	view, err := journal.NewView("/proc", journal.SystemClock{})
+	if err != nil {
+		return errors.Join(fillErr, err)
+	}
+	undone, err := apply.Clean(apply.Options{Journal: j})
+	doc := tuneDocument{}
+	for _, tx := range undone {
+		one := describeTransaction(tx, view)
+		one.Said = string(one.Status)
+		doc.Transactions = append(doc.Transactions, one)
+	}
+	if len(undone)+len(removed) == 0 && err == nil && fillErr == nil {
+		fmt.Fprintln(env.Stdout, "nothing to clean")
+	}
+	if len(removed)+len(held) > 0 {
+		fillErr = errors.Join(fillErr, describeRemoved(removed, held).print(env, false))
+	}
+	return errors.Join(err, printResults(env, doc), fillErr)
 }

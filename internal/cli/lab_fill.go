@@ -1,19 +1,25 @@
 package cli
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
-
+	"github.com/natkit/natkit/internal/collect"
+	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/lab/fill"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/report"
+	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/natkit/natkit/internal/units"
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 )
 
 // labFill is what the command line of lab fill says.
@@ -277,4 +283,307 @@ func hadGone(n int64) string {
 		return "none had gone"
 	}
 	return units.Count(n) + " had expired or been evicted"
+}
+
+// place is the network namespace that is filled: a lab's node, or any other.
+type place struct {
+	target
+	lab       string
+	thisNetns bool
+
+	ns    *netns.Handle
+	where string
+	// ofLab: no real connection is in it. initial: it is the host's own.
+	ofLab, initial bool
+	attached       *attachedLab
+}
+
+func (p *place) addFlags(cmd *cobra.Command) {
+	p.target.addFlags(cmd)
+	cmd.Flags().StringVar(&p.lab, "lab", "", "`NAME` of the lab, where several are up")
+	cmd.Flags().BoolVar(&p.thisNetns, "this-netns", false, "in the network namespace that natkit runs in, also where it is the host's own")
+}
+
+// open finds the namespace. close lets go of it.
+func (p *place) open(env *Env, cmd *cobra.Command, args []string) (err error) {
+	other := cmd.Flags().Changed("netns") || cmd.Flags().Changed("pid")
+	switch {
+	case p.lab != "" && len(args) == 0:
+		return usagef("--lab %s: which node of it? give its name", p.lab)
+	case len(args) > 0 && (other || p.thisNetns), other && p.thisNetns:
+		return usagef("expected one network namespace: NODE, --netns, --pid or --this-netns")
+	case len(args) > 0:
+		return p.openNode(env, args[0])
+	}
+	if p.ns, err = p.target.open(cmd); err != nil {
+		return err
+	}
+	switch {
+	case p.ns == nil:
+		p.where = "this network namespace"
+		p.ns, err = netns.Current()
+	case p.netns != "":
+		p.where = "network namespace " + p.netns
+	default:
+		p.where = fmt.Sprintf("the network namespace of pid %d", p.pid)
+	}
+	if err != nil {
+		return err
+	}
+	// From inside: the kernel may have to be asked about the namespace of the thread.
+	err = p.ns.Do(func() error {
+		p.initial = apply.IsInitialNetns(p.ns.Inode(), "/proc")
+		return nil
+	})
+	if err != nil {
+		p.close()
+	}
+	return err
+}
+
+// mayFill refuses the host's own namespace where nobody asked for it.
+func (p *place) mayFill() error {
+	if p.initial && !p.thisNetns {
+		return usagef("%s is the host's own, where a fill takes the places of real connections: name another (NODE, --netns, --pid), or say --this-netns", p.where)
+	}
+	return nil
+}
+
+func (p *place) openNode(env *Env, node string) (err error) {
+	if p.attached, err = attachLab(env, p.lab); err != nil {
+		return err
+	}
+	n, err := p.attached.node(node)
+	if err != nil {
+		p.close()
+		return err
+	}
+	p.ns, p.ofLab, p.where = n.Netns, true, fmt.Sprintf("%s of lab %s", node, p.attached.name)
+	return nil
+}
+
+func (p *place) close() {
+	if p.attached != nil {
+		_ = p.attached.Close() // only lets go of it
+		return
+	}
+	_ = p.ns.Close()
+}
+
+// plan is how many entries the table is to hold; 0 where the person at the
+// terminal does not want it.
+func (f *labFill) plan(ctx context.Context, mix *lab.Mix, amount lab.Amount) (limit, target int64, err error) {
+	usage, err := dump.Count(f.ns)
+	if err != nil {
+		return 0, 0, fmt.Errorf("fill the connection table of %s: %w", f.where, err)
+	}
+	if limit, err = fill.Max(); err != nil {
+		return 0, 0, err
+	}
+	if target, err = amount.Target(limit); err != nil {
+		return 0, 0, err
+	}
+	available, err := collect.AvailableMemory()
+	if err != nil {
+		return 0, 0, err
+	}
+	if err := lab.CheckFill(target-usage.Entries, available); err != nil {
+		return 0, 0, err
+	}
+	risks := f.risks(mix, usage.Entries, limit, target)
+	if len(risks) == 0 || f.yes {
+		return limit, target, nil
+	}
+	for _, risk := range risks {
+		fmt.Fprintln(f.env.Stderr, risk)
+	}
+	if agreed, err := f.env.askToApply(ctx, f.env.Stderr); err != nil || !agreed {
+		return 0, 0, err
+	}
+	return limit, target, nil
+}
+
+// fewPlaces is the share of nf_conntrack_max below which what is left for real
+// connections may be gone at once.
+const fewPlaces = 0.1
+
+// risks are why the person must agree. In a lab there are none.
+func (f *labFill) risks(mix *lab.Mix, used, limit, target int64) (risks []string) {
+	if f.ofLab {
+		return nil
+	}
+	left := limit - target
+	if limit > 0 && float64(left) < fewPlaces*float64(limit) && (used > 0 || f.initial) {
+		risks = append(risks, fmt.Sprintf("%s tracks %s now; the fill leaves %s of %s places, and once these are taken the kernel drops every packet that needs a new entry",
+			f.where, units.Plural(used, "connection", "connections"), units.Count(left), units.Count(limit)))
+	}
+	if foreign := mix.Foreign(); len(foreign) > 0 {
+		risks = append(risks, fmt.Sprintf("mix %s has addresses that somebody may really have (%s): packets of such connections would meet its entries, and be translated by them", mix.Name, foreign[0]))
+	}
+	return risks
+}
+
+// removeLeft removes the fills that no running natkit keeps up.
+func (f *labFill) removeLeft(cmd *cobra.Command, args []string) error {
+	var inode uint64
+	if len(args) > 0 || cmd.Flags().Changed("netns") || cmd.Flags().Changed("pid") || f.thisNetns || f.lab != "" {
+		if err := f.place.open(f.env, cmd, args); err != nil {
+			return err
+		}
+		defer f.place.close()
+		inode = f.ns.Inode()
+	}
+	removed, held, err := fill.Clean(cmd.Context(), f.env.Getenv(runDirEnv), inode)
+	if err != nil && len(removed)+len(held) == 0 && !f.json { // "no fill was left" would not be true
+		return err
+	}
+	return errors.Join(err, describeRemoved(removed, held).print(f.env, f.json))
+}
+
+// Names of the JSON forms of lab fill: a fill, with --list, and with --remove.
+const (
+	fillSchema       = "natkit.fill/1"
+	fillListSchema   = "natkit.fill-list/1"
+	fillRemoveSchema = "natkit.fill-remove/1"
+)
+
+// fillDocument is a fill, and all that is needed to make it again: mix, seed, how
+// full, and what the table held before.
+type fillDocument struct {
+	Schema  string `json:"schema"`
+	Version string `json:"natkit_version"`
+	Where   string `json:"where"`
+	// Netns is the namespace's inode.
+	Netns   uint64     `json:"netns"`
+	Started time.Time  `json:"started_at"`
+	Asked   lab.Amount `json:"asked"`
+	Seed    uint64     `json:"seed"`
+	// Mark is on the entries (CTA_MARK).
+	Mark   uint32     `json:"mark"`
+	Kept   bool       `json:"kept"`
+	Max    int64      `json:"nf_conntrack_max"`
+	Before int64      `json:"entries_before"`
+	Made   int64      `json:"entries_made"`
+	Table  int64      `json:"table_entries"`
+	Took   float64    `json:"seconds"`
+	Rate   float64    `json:"entries_per_second"`
+	Parts  []fillPart `json:"parts"`
+	Mix    *lab.Mix   `json:"mix"`
+}
+
+type fillPart struct {
+	Name    string `json:"name"`
+	Kind    string `json:"kind"`
+	Entries int64  `json:"entries"`
+}
+
+func describeFill(env *Env, f *fill.Fill, mix *lab.Mix, asked lab.Amount, limit int64) fillDocument {
+	d := fillDocument{
+		Schema: fillSchema, Version: env.Version, Where: f.Where, Netns: f.Netns, Started: f.Started,
+		Asked: asked, Seed: f.Seed, Mark: f.Mark, Kept: f.Keep, Max: limit, Before: f.Before,
+		Made: f.Made, Table: f.Table.Entries, Took: f.Took.Seconds(), Mix: mix,
+	}
+	if d.Took > 0 {
+		d.Rate = float64(d.Made) / d.Took
+	}
+	for i, n := range f.Counts() {
+		d.Parts = append(d.Parts, fillPart{mix.Parts[i].Name, mix.Parts[i].Kind(), n})
+	}
+	return d
+}
+
+func (d fillDocument) print(env *Env, asJSON bool) error {
+	if asJSON {
+		return report.JSON(env.Stdout, d)
+	}
+	// In one piece: a reader of the first line only, as head, is no failure.
+	var text bytes.Buffer
+	fmt.Fprintf(&text, "%s: %s made in %s (%s/s)\n", d.Where, units.Plural(d.Made, "entry", "entries"), units.Seconds(d.Took), units.Rate(d.Rate))
+	fmt.Fprintf(&text, "mix %s, seed %d, mark %#x; the table holds %s of %s\n\n", d.Mix.Name, d.Seed, d.Mark, units.Count(d.Table), limitText(d.Max))
+	t := &report.Table{Columns: []report.Column{{Head: "part"}, {Head: "entries", Right: true}, {Head: "kind"}}}
+	for _, p := range d.Parts {
+		t.Row(p.Name, units.Count(p.Entries), p.Kind)
+	}
+	if err := t.Write(&text, env.style()); err != nil {
+		return err
+	}
+	return env.say("%s", text.Bytes())
+}
+
+func limitText(limit int64) string {
+	if limit == 0 {
+		return "no limit"
+	}
+	return units.Count(limit)
+}
+
+// fillList is what --list prints.
+type fillList struct {
+	Schema string     `json:"schema"`
+	Mixes  []*lab.Mix `json:"mixes"`
+}
+
+func listMixes(env *Env, asJSON bool) error {
+	if asJSON {
+		return report.JSON(env.Stdout, fillList{fillListSchema, lab.Mixes()})
+	}
+	t := &report.Table{Columns: []report.Column{{Head: "mix"}, {Head: "what it is", Wrap: true}}}
+	for _, m := range lab.Mixes() {
+		t.Row(m.Name, m.Title)
+	}
+	return t.Write(env.Stdout, env.style())
+}
+
+func showMix(env *Env, name string) error {
+	mix, err := lab.FindMix(name)
+	if err != nil {
+		return usageError{err}
+	}
+	_, err = env.Stdout.Write(mix.Source())
+	return err
+}
+
+// fillRemoval is what --remove prints.
+type fillRemoval struct {
+	Schema  string        `json:"schema"`
+	Removed []removedFill `json:"removed"`
+	// Held are those that a running natkit keeps up.
+	Held []fill.Record `json:"held"`
+}
+
+type removedFill struct {
+	fill.Record
+	Deleted int64 `json:"entries_deleted"`
+	// Gone: the namespace had ended, and its table with it.
+	Gone bool `json:"netns_gone"`
+}
+
+func describeRemoved(removed []fill.Removed, held []fill.Record) fillRemoval {
+	d := fillRemoval{Schema: fillRemoveSchema, Removed: []removedFill{}, Held: append([]fill.Record{}, held...)}
+	for _, r := range removed {
+		d.Removed = append(d.Removed, removedFill{r.Record, r.Entries, r.Gone})
+	}
+	return d
+}
+
+func (d fillRemoval) print(env *Env, asJSON bool) error {
+	if asJSON {
+		return report.JSON(env.Stdout, d)
+	}
+	for _, r := range d.Removed {
+		switch {
+		case r.Gone:
+			fmt.Fprintf(env.Stdout, "%s: it is gone, and mix %s with it\n", r.Where, r.Mix)
+		default:
+			fmt.Fprintf(env.Stdout, "%s: removed %s of mix %s (of %s to be made)\n", r.Where, units.Plural(r.Deleted, "entry", "entries"), r.Mix, units.Count(r.Entries))
+		}
+	}
+	for _, r := range d.Held {
+		fmt.Fprintf(env.Stdout, "%s: left alone mix %s, which a running natkit (pid %d) keeps up\n", r.Where, r.Mix, r.PID)
+	}
+	if len(d.Removed)+len(d.Held) == 0 {
+		_, err := fmt.Fprintln(env.Stdout, "no fill was left")
+		return err
+	}
+	return nil
 }

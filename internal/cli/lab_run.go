@@ -1,21 +1,26 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
-	"github.com/spf13/cobra"
-
+	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/lab/build"
+	"github.com/natkit/natkit/internal/lab/capture"
 	"github.com/natkit/natkit/internal/lab/run"
 	"github.com/natkit/natkit/internal/report"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 type labRunFlags struct {
@@ -253,4 +258,161 @@ func readFile(what, path string, limit int64) ([]byte, error) {
 		return nil, fmt.Errorf("read %s: %w", what, err)
 	}
 	return text, nil
+}
+
+// aloneFlags are those of lab run that are about one scenario.
+var aloneFlags = []string{"concurrency", "requests", "timeout", "full", "bridge", "lower-max", "force", "html", "pcap", "pcap-snaplen", "pcap-size"}
+
+// runArgs wants one scenario, or none with --all.
+func runArgs(f *labRunFlags) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if !f.all {
+			if cmd.Flags().Changed("only") {
+				return errors.New("--only goes with --all")
+			}
+			return cobra.ExactArgs(1)(cmd, args)
+		}
+		if len(args) > 0 {
+			return errors.New("give a scenario or --all, not both; --all --only takes names")
+		}
+		return nil
+	}
+}
+
+// chosen are the scenarios that natkit brings along, or those of --only.
+func (f *labRunFlags) chosen() ([]*lab.Scenario, error) {
+	if len(f.only) == 0 {
+		return lab.Scenarios(), nil
+	}
+	var all []*lab.Scenario
+	for _, name := range f.only {
+		s, err := lab.Find(strings.TrimSpace(name))
+		if err != nil {
+			return nil, usageError{err}
+		}
+		if !slices.Contains(all, s) {
+			all = append(all, s)
+		}
+	}
+	return all, nil
+}
+
+// runAll runs the scenarios one after the other, and prints the matrix.
+func (f *labRunFlags) runAll(ctx context.Context, env *Env) error {
+	scenarios, err := f.chosen()
+	if err != nil {
+		return err
+	}
+	journal, err := env.journal()
+	if err != nil {
+		return err
+	}
+	progress := env.progress()
+	a, err := run.All(ctx, scenarios, run.AllOptions{Options: run.Options{
+		Server: build.ServerKind(f.server), Journal: journal, AllowHost: f.allowHost,
+		Version: env.Version, Progress: progress.Show,
+	}})
+	progress.Clear()
+	if errors.Is(err, context.Canceled) {
+		return errors.New("lab run --all: interrupted; the lab is removed and the host is as it was")
+	}
+	if err != nil {
+		return err
+	}
+	if f.json {
+		err = report.JSON(env.Stdout, a)
+	} else {
+		err = report.Accuracy(env.Stdout, env.style(), a)
+	}
+	if err == nil && !a.Passed {
+		return errFindings
+	}
+	return err
+}
+
+func completeNames(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+	before := ""
+	if i := strings.LastIndexByte(typed, ','); i >= 0 {
+		before = typed[:i+1]
+	}
+	var names []string
+	for _, s := range lab.Scenarios() {
+		names = append(names, cobra.CompletionWithDesc(before+s.Name, s.Title))
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+}
+
+// labPcapFlags say whether a run's packets are captured.
+type labPcapFlags struct {
+	dir   string
+	snap  int
+	limit fileSize
+}
+
+// fileSize is how large a file may become.
+type fileSize int64
+
+const minFileSize = 1 << 20
+
+func (s *fileSize) Type() string   { return "SIZE" }
+func (s *fileSize) String() string { return (*memorySize)(s).String() }
+
+func (s *fileSize) Set(text string) error {
+	n, ok := parseBytes(text)
+	if !ok || n < minFileSize {
+		return errors.New("must be the size of a file, 1M or more: 64M, 1G, …")
+	}
+	*s = fileSize(n)
+	return nil
+}
+
+func (f *labPcapFlags) addFlags(flags *pflag.FlagSet) {
+	f.snap, f.limit = capture.DefaultSnapLen, capture.DefaultMaxBytes
+	flags.StringVar(&f.dir, "pcap", "", "write what each node's interfaces send and receive into pcapng files in `DIR`, one for each stage and side")
+	flags.IntVar(&f.snap, "pcap-snaplen", f.snap, "with --pcap: keep `BYTES` of each packet, 0 for all; the usual has room for all headers")
+	flags.Var(&f.limit, "pcap-size", "with --pcap: let no file grow beyond `SIZE`: 64M, 1G, …")
+}
+
+func (f *labPcapFlags) check(flags *pflag.FlagSet) error {
+	switch {
+	case f.dir == "" && (flags.Changed("pcap-snaplen") || flags.Changed("pcap-size")):
+		return usagef("--pcap-snaplen and --pcap-size go with --pcap DIR")
+	case f.dir == "" && flags.Changed("pcap"):
+		return usagef("--pcap: expected the name of a folder")
+	case f.snap != 0 && (f.snap < capture.MinSnapLen || f.snap > capture.MaxSnapLen):
+		return usagef("--pcap-snaplen %d: must be from %d to %d, or 0", f.snap, capture.MinSnapLen, capture.MaxSnapLen)
+	}
+	return nil
+}
+
+// makeDir makes the folder, or tells before the run what keeps files out of it.
+func (f *labPcapFlags) makeDir() error {
+	if f.dir == "" {
+		return nil
+	}
+	err := os.Mkdir(f.dir, 0o755)
+	if errors.Is(err, os.ErrExist) {
+		err = disk.MayReplace(filepath.Join(f.dir, "stage-node.pcapng"))
+	}
+	if err != nil {
+		return fmt.Errorf("--pcap: %w", err)
+	}
+	return nil
+}
+
+func (f *labPcapFlags) options(version string) run.CaptureOptions {
+	return run.CaptureOptions{Dir: f.dir, Options: capture.Options{
+		SnapLen: cmp.Or(f.snap, capture.MaxSnapLen), MaxBytes: int64(f.limit), Version: version,
+	}}
+}
+
+// failedCaptures is what went wrong with captures of a run that went well otherwise.
+func failedCaptures(r *lab.Report) error {
+	var errs []error
+	for _, c := range r.Captures {
+		if c.Error != "" {
+			errs = append(errs, errors.New(c.Error))
+		}
+	}
+	return errors.Join(errs...)
 }

@@ -1,16 +1,26 @@
 package cli
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/natkit/natkit/internal/filter"
+	"github.com/natkit/natkit/internal/packet"
 	"github.com/natkit/natkit/internal/pcap"
 	"github.com/natkit/natkit/internal/pcap/pair"
+	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/suggest"
+	"github.com/natkit/natkit/internal/units"
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 )
 
 // pcapVerb is the verb pcap.
@@ -181,4 +191,336 @@ func (v *pcapVerb) run(cmd *cobra.Command, args []string) error {
 func beginsFilter(word string) bool {
 	first, _, _ := strings.Cut(strings.TrimSpace(word), " ")
 	return strings.HasPrefix(first, "(") || slices.Contains(filter.Words(), first)
+}
+
+// captureInput is a capture that is being read: a file, or what comes down a pipe.
+// It shows how far it is, and ends, as if it had no more, when the context does.
+type captureInput struct {
+	name string
+	// size is that of a plain file, 0 where nobody knows how much comes.
+	size, read  int64
+	interrupted bool
+	// quiet shows nothing.
+	quiet bool
+
+	ctx      context.Context
+	from     io.Reader
+	file     *os.File // nil for standard input
+	progress *report.Progress
+}
+
+// openCapture opens a file, or standard input where name is "-".
+func openCapture(ctx context.Context, env *Env, name string) (*captureInput, error) {
+	in := &captureInput{name: name, ctx: ctx, progress: env.progress()}
+	if name == "-" {
+		if env.StdinTerminal {
+			return nil, usagef("standard input is a terminal: pipe a capture into it, such as 'tcpdump -w - | natkit pcap -'")
+		}
+		in.name, in.from = "standard input", newInterruptible(ctx, env.Stdin)
+		return in, nil
+	}
+	file, err := openUntil(ctx, name)
+	if err != nil {
+		return nil, fmt.Errorf("read the capture: %w%s", err, hintOf(err))
+	}
+	info, err := file.Stat()
+	switch {
+	case err != nil:
+	case info.IsDir():
+		err = fmt.Errorf("%s is a directory: name a file in it", name)
+	case info.Mode().IsRegular():
+		in.size = info.Size()
+	}
+	if err != nil {
+		file.Close()
+		return nil, fmt.Errorf("read the capture: %w", err)
+	}
+	in.file, in.from = file, newInterruptible(ctx, file)
+	return in, nil
+}
+
+// hintOf says what to do about a file that cannot be opened.
+func hintOf(err error) string {
+	if errors.Is(err, fs.ErrPermission) {
+		return ": natkit needs no more than to read it ('chmod a+r' by its owner)"
+	}
+	return ""
+}
+
+func (in *captureInput) Read(p []byte) (int, error) {
+	n, err := in.from.Read(p)
+	in.read += int64(n)
+	in.show()
+	if err != nil && in.ctx.Err() != nil && errors.Is(err, in.ctx.Err()) {
+		in.interrupted = true
+		return n, io.EOF
+	}
+	return n, err
+}
+
+func (in *captureInput) show() {
+	if in.quiet {
+		return
+	}
+	if in.size > 0 {
+		in.progress.Update("%s: %s of %s read (%s)", in.name, units.Bytes(in.read), units.Bytes(in.size), units.Percent(float64(in.read)/float64(in.size)))
+		return
+	}
+	in.progress.Update("%s: %s read", in.name, units.Bytes(in.read))
+}
+
+// Close ends the reading and removes the line that showed it.
+func (in *captureInput) Close() error {
+	in.progress.Clear()
+	if in.file == nil {
+		return nil
+	}
+	return in.file.Close()
+}
+
+// chosenBy reports whether a filter lets a packet pass; what is in a tunnel is not looked
+// at. It counts those that pass.
+func (v *pcapVerb) chosenBy(n *int64) func(*pcap.Packet) bool {
+	if v.filter == nil {
+		return nil
+	}
+	return func(p *pcap.Packet) bool {
+		if !v.filter.Match(forFilter(&p.Frame)) {
+			return false
+		}
+		*n++
+		return true
+	}
+}
+
+// forFilter is what a filter asks of an IP packet.
+func forFilter(f *packet.Frame) filter.Packet {
+	p := filter.Packet{L3: filter.EtherTypeIPv4, Proto: f.Protocol, Flags: filter.HasAddresses}
+	if f.Version == 6 {
+		p.L3 = filter.EtherTypeIPv6
+	}
+	fillAddress(&p.Source, f.Source)
+	fillAddress(&p.Destination, f.Destination)
+	if f.Fragment.Is() && (f.Version == 6 || f.Fragment.Offset != 0) {
+		p.Flags |= filter.Fragment
+		return p
+	}
+	switch f.Transport {
+	case unix.IPPROTO_TCP:
+		p.SourcePort, p.DestinationPort = f.TCP.SourcePort, f.TCP.DestinationPort
+	case unix.IPPROTO_UDP:
+		p.SourcePort, p.DestinationPort = f.UDP.SourcePort, f.UDP.DestinationPort
+	default:
+		return p
+	}
+	p.Flags |= filter.HasPorts
+	return p
+}
+
+func fillAddress(to *[16]byte, a netip.Addr) {
+	if a.Is4() {
+		four := a.As4()
+		copy(to[:], four[:])
+		return
+	}
+	*to = a.As16()
+}
+
+// pcapDocument is the JSON form.
+type pcapDocument struct {
+	Schema  string `json:"schema"`
+	Version string `json:"version"`
+	Source  string `json:"source"`
+	// Filter chose so many packets, where there was one.
+	Filter string `json:"filter,omitempty"`
+	Chosen int64  `json:"packets_chosen,omitempty"`
+	// Interrupted says that the capture was not read to its end.
+	Interrupted bool `json:"interrupted,omitempty"`
+	*pcap.Report
+}
+
+// one reads one capture and tells what it holds.
+func (v *pcapVerb) one(cmd *cobra.Command, name string) error {
+	in, err := openCapture(cmd.Context(), v.env, name)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	r, err := pcap.Read(in, pcap.Options{Memory: int64(v.memory), Incidents: v.keep, TimeWait: v.timeWait, Only: v.chosenBy(&v.passed)})
+	in.progress.Clear()
+	switch {
+	case r == nil && in.interrupted:
+		return errors.New("interrupted before the capture had begun")
+	case r == nil:
+		return malformed(in.failed(err))
+	}
+	if in.interrupted {
+		r.Damage = withoutEnd(r.Damage)
+	}
+	v.choose(r)
+	if showErr := v.show(in, r); showErr != nil {
+		return showErr
+	}
+	if err != nil {
+		return in.failed(fmt.Errorf("%w; what was read until there is told", err))
+	}
+	if notUnderstood(r) {
+		return malformed(in.failed(errors.New("nothing in it was understood (see above), so nothing can be said of it")))
+	}
+	if v.faulty(r) {
+		return errFindings
+	}
+	return nil
+}
+
+// notUnderstood reports whether there are packets, but none that natkit could read. Those
+// that are not IP, such as ARP, were read.
+func notUnderstood(r *pcap.Report) bool {
+	var unread, other int64
+	for _, u := range r.Undecoded {
+		unread += u.Packets
+		if u.Reason == pcap.NotIP {
+			other += u.Packets
+		}
+	}
+	return r.Packets > 0 && unread == r.Packets && other == 0
+}
+
+// withoutEnd leaves out the place where an interruption ended the file.
+func withoutEnd(list []pcap.Damage) []pcap.Damage {
+	if n := len(list); n > 0 && list[n-1].Ended {
+		return list[:n-1]
+	}
+	return list
+}
+
+// choose leaves out the incidents of kinds that were not asked for.
+func (v *pcapVerb) choose(r *pcap.Report) {
+	if len(v.chosen) == 0 {
+		return
+	}
+	r.Incidents = slices.DeleteFunc(r.Incidents, func(in pcap.Incident) bool { return !slices.Contains(v.chosen, in.Kind) })
+	r.Kinds = slices.DeleteFunc(r.Kinds, func(k pcap.KindCount) bool { return !slices.Contains(v.chosen, k.Kind) })
+}
+
+func (v *pcapVerb) show(in *captureInput, r *pcap.Report) error {
+	if v.asJSON {
+		return report.JSON(v.env.Stdout, pcapDocument{Schema: pcap.Schema, Version: v.env.Version, Source: in.name,
+			Filter: v.filter.String(), Chosen: v.passed, Interrupted: in.interrupted, Report: r})
+	}
+	view := report.PcapView{Source: in.name, Ladders: v.ladders, Kinds: v.chosen, Steps: v.steps, Clock: v.clock, Zone: v.zone(), Interrupted: in.interrupted}
+	if v.filter != nil {
+		view.Filter, view.Chosen = v.filter.String(), v.passed
+	}
+	write := report.Pcap
+	if v.list {
+		write = report.PcapList
+	}
+	return write(v.out(), v.env.style(), view, r)
+}
+
+func (v *pcapVerb) zone() *time.Location {
+	if v.utc {
+		return time.UTC
+	}
+	return time.Local
+}
+
+// out is stdout, kept to ASCII where the locale is.
+func (v *pcapVerb) out() io.Writer {
+	if isUTF8(v.env.Getenv) {
+		return v.env.Stdout
+	}
+	return report.ASCII(v.env.Stdout)
+}
+
+// faultKinds cost connections. The others can be part of what is meant to happen: a port
+// where nobody listens, a path with a smaller MTU.
+var faultKinds = []pcap.Kind{pcap.SYNRejectedPAWS, pcap.SYNRejectedSeq, pcap.SYNOnOpen, pcap.SYNUnanswered, pcap.RSTOutOfWindow, pcap.RetransmissionBackoff}
+
+func (v *pcapVerb) faulty(r *pcap.Report) bool {
+	return slices.ContainsFunc(r.Kinds, func(k pcap.KindCount) bool {
+		return k.Count > 0 && (len(v.chosen) > 0 || slices.Contains(faultKinds, k.Kind))
+	})
+}
+
+// failed is why a capture could not be read.
+func (in *captureInput) failed(err error) error { return fmt.Errorf("%s: %w", in.name, err) }
+
+// pairDocument is the JSON form.
+type pairDocument struct {
+	Schema  string `json:"schema"`
+	Version string `json:"version"`
+	// InsideFile and OutsideFile are the names given, as it turned out which is which.
+	InsideFile  string `json:"inside_file"`
+	OutsideFile string `json:"outside_file"`
+	Interrupted bool   `json:"interrupted,omitempty"`
+	*pair.Report
+}
+
+// usualRows of each table of flows are shown.
+const usualRows = 10
+
+// compare reads captures of both sides of a NAT.
+func (v *pcapVerb) compare(cmd *cobra.Command, inside, outside string) error {
+	if err := v.checkPair(cmd, inside, outside); err != nil {
+		return err
+	}
+	if v.rows = usualRows; cmd.Flags().Changed("max") {
+		v.rows = v.ladders
+	}
+	in, err := openCapture(cmd.Context(), v.env, inside)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := openCapture(cmd.Context(), v.env, outside)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w; and a filter does not begin like that", err)
+	}
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	out.quiet = true // one line of progress
+	r, err := pair.Match(in, out, pair.Options{Window: v.window, Memory: int64(v.memory), Listed: v.keep})
+	in.progress.Clear()
+	if err != nil {
+		return malformed(fmt.Errorf("compare %s with %s: %w", in.name, out.name, err))
+	}
+	if r.Swapped {
+		in, out = out, in
+	}
+	if err := v.showPair(r, in, out); err != nil {
+		return err
+	}
+	if r.Out.Lost+r.In.Lost > 0 {
+		return errFindings
+	}
+	return nil
+}
+
+// checkPair refuses what only one capture has.
+func (v *pcapVerb) checkPair(cmd *cobra.Command, inside, outside string) error {
+	if inside == "-" && outside == "-" {
+		return usagef("both captures are standard input: name two files")
+	}
+	for _, name := range []string{"kind", "list", "all", "clock", "time-wait"} {
+		if cmd.Flags().Changed(name) {
+			return usagef("--%s is for one capture: of two only packets are compared", name)
+		}
+	}
+	return nil
+}
+
+func (v *pcapVerb) showPair(r *pair.Report, in, out *captureInput) error {
+	interrupted := in.interrupted || out.interrupted
+	if interrupted {
+		r.Inside.File.Damage, r.Outside.File.Damage = withoutEnd(r.Inside.File.Damage), withoutEnd(r.Outside.File.Damage)
+	}
+	if v.asJSON {
+		return report.JSON(v.env.Stdout, pairDocument{Schema: pair.Schema, Version: v.env.Version, InsideFile: in.name, OutsideFile: out.name, Interrupted: interrupted, Report: r})
+	}
+	view := report.PairView{Inside: in.name, Outside: out.name, Rows: v.rows, Zone: v.zone(), Interrupted: interrupted}
+	return report.PcapPair(v.out(), v.env.style(), view, r)
 }

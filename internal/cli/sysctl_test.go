@@ -28,7 +28,7 @@ const sysctlDoc = "../../docs/sysctl.md"
 // rewrites it.
 func TestSysctlDocIsCurrent(t *testing.T) {
 	var doc bytes.Buffer
-	doc.WriteString("# The kernel's settings of connection tracking and NAT\n\n<!-- Made by `make generate` from internal/tune/known.go. -->\n\n" +
+	doc.WriteString("# The kernel's settings of connection tracking and NAT\n\n<!-- Made by `make generate` from internal/tune/sysctl.go. -->\n\n" +
 		"`natkit sysctl` prints these with the value now, the default on this machine, and the files or\n" +
 		"changes of natkit that set it. The defaults are those of Linux 5.4 and later, as new network\n" +
 		"namespaces of 5.4, 5.10, 6.1, 6.12 and 6.18 have them: of a release for which there is none here\n" +

@@ -18,11 +18,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/natkit/natkit/internal/testutil"
 	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/natkit/natkit/internal/tune/journal"
+	"github.com/spf13/cobra"
 )
 
 // tuneBench runs `natkit tune` on a folder in the place of the host.

@@ -2,13 +2,25 @@ package collect
 
 import (
 	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/natrules"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/ports"
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // process is a line of /proc/PID/stat (proc_pid_stat(5)), as far as it counts here.
@@ -107,4 +119,155 @@ func parseProcess(text []byte) (pid int, p process, ok bool) {
 		p.ticks += n
 	}
 	return pid, p, true
+}
+
+// What a snapshot has of the ports: the most pressed pools, with a few users each.
+const (
+	snapshotPools  = 20
+	snapshotUsers  = 3
+	snapshotMemory = 16 << 20
+)
+
+// portReader collects the ports of one observation's table, in the pass that reads
+// it.
+type portReader struct {
+	collector *ports.Collector
+	at        *observation
+}
+
+// with has every entry also collected, before next gets it.
+func (p *portReader) with(next entryFunc) entryFunc {
+	return func(o *observation) func(*conntrack.Entry) {
+		fn := next(o)
+		p.at = o
+		p.collector = ports.NewCollector(ports.Options{
+			MemoryBytes: snapshotMemory, Now: o.tableAt.Wall, Addresses: ports.Given(o.NATRules),
+		})
+		if fn == nil {
+			return p.collector.Add
+		}
+		return func(e *conntrack.Entry) {
+			p.collector.Add(e)
+			fn(e)
+		}
+	}
+}
+
+// finish adds the part to the observation that was read; before is that of an
+// earlier one, nil where there was none.
+func (p *portReader) finish(before *portReader) {
+	p.at.part("ports", func() error {
+		if !p.at.tableRead {
+			return errors.New("count used ports: the connection table could not be read")
+		}
+		p.at.Ports = p.collector.Ports(p.query(before))
+		return nil
+	})
+}
+
+func (p *portReader) query(before *portReader) ports.Query {
+	o := p.at
+	entries, _ := o.Sysctls.Int(snapshot.ConntrackCount)
+	q := ports.Query{
+		Complete: o.Table.Complete, Entries: entries, Rules: o.NATRules, Release: o.Kernel.Release,
+		Top: snapshotPools, Users: snapshotUsers,
+	}
+	if before != nil && before.at.tableRead && before.at.Table.Complete {
+		q.Before, q.Seconds = before.collector, o.tableMiddle()-before.at.tableMiddle()
+	}
+	return q
+}
+
+// Sockets lists the TCP and UDP sockets of a namespace (nil: this one), by
+// sock_diag. Those in TIME_WAIT are among them: they have their port still.
+func Sockets(ns *netns.Handle) (all []ports.Socket, err error) {
+	read := func() error {
+		for _, kind := range []struct {
+			name   string
+			proto  uint8
+			list   func(family uint8) ([]*netlink.Socket, error)
+			family uint8
+		}{
+			{"TCP", unix.IPPROTO_TCP, netlink.SocketDiagTCP, unix.AF_INET}, {"TCP over IPv6", unix.IPPROTO_TCP, netlink.SocketDiagTCP, unix.AF_INET6},
+			{"UDP", unix.IPPROTO_UDP, netlink.SocketDiagUDP, unix.AF_INET}, {"UDP over IPv6", unix.IPPROTO_UDP, netlink.SocketDiagUDP, unix.AF_INET6},
+		} {
+			sockets, err := kind.list(kind.family)
+			if err != nil {
+				return fmt.Errorf("list sockets of %s: %w (needs CONFIG_INET_DIAG)", kind.name, err)
+			}
+			for _, s := range sockets {
+				all = append(all, ports.Socket{Proto: kind.proto,
+					Local: endpoint(s.ID.Source, s.ID.SourcePort), Remote: endpoint(s.ID.Destination, s.ID.DestinationPort)})
+			}
+		}
+		return nil
+	}
+	if ns == nil {
+		err = read()
+	} else {
+		err = ns.Do(read)
+	}
+	return all, err
+}
+
+func endpoint(ip net.IP, port uint16) netip.AddrPort {
+	addr, _ := netip.AddrFromSlice(ip)
+	return netip.AddrPortFrom(addr.Unmap(), port)
+}
+
+// Release is the running kernel's.
+func Release() (string, error) {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return "", fmt.Errorf("read the kernel's release: %w", err)
+	}
+	return unix.ByteSliceToString(u.Release[:]), nil
+}
+
+// natRulesName is the rules as they were understood: what the kernel answers with
+// is of three kinds, and has a machine's byte order in it.
+const natRulesName = "nat_rules.json"
+
+const askedNATRules = "NAT rules"
+
+func (l *live) natRules() (*snapshot.NATRules, error) { return natrules.Read(l.o.Netns) }
+
+func (r *recorder) natRules() (*snapshot.NATRules, error) {
+	rules, err := r.source.natRules()
+	if err == nil {
+		err = r.addNATRules(rules)
+	}
+	if err != nil {
+		return nil, r.failed(askedNATRules, err)
+	}
+	return rules, nil
+}
+
+// addNATRules refuses what no bundle has room for, which does not spoil the rest.
+func (r *recorder) addNATRules(rules *snapshot.NATRules) error {
+	data, err := json.Marshal(rules)
+	if err != nil {
+		return fmt.Errorf("write NAT rules: %w", err)
+	}
+	if len(data) > snapshot.MemberMax {
+		return fmt.Errorf("write NAT rules: %d rules take %d bytes, more than fit into a bundle", len(rules.Rules), len(data))
+	}
+	r.add(natRulesName, data)
+	return nil
+}
+
+// natRules are not in bundles of a natkit that did not read them.
+func (t *tape) natRules() (*snapshot.NATRules, error) {
+	if err := t.failure(askedNATRules); err != nil {
+		return nil, err
+	}
+	data, ok := t.files[natRulesName]
+	if !ok {
+		return nil, errNotRecorded{askedNATRules}
+	}
+	rules := &snapshot.NATRules{}
+	if err := t.parse(natRulesName, data, rules); err != nil {
+		return nil, err
+	}
+	return rules, nil
 }

@@ -1,13 +1,23 @@
 package collect
 
 import (
+	"bytes"
+	"cmp"
 	"fmt"
+	"net"
+	"net/netip"
 	"os"
 	"os/exec"
+	"reflect"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/natkit/natkit/internal/ports"
+	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/testutil"
+	"golang.org/x/sys/unix"
 )
 
 func TestOtherTicksOfProcesses(t *testing.T) {
@@ -74,5 +84,87 @@ func TestOtherTicksOfThisMachine(t *testing.T) {
 	mine := other(loop.Process.Pid)
 	if whole := other(1 << 30); whole < mine+10 {
 		t.Errorf("%d ticks without the loop, %d with it", mine, whole)
+	}
+}
+
+// Sockets of a namespace are found there, and not elsewhere.
+func TestSockets(t *testing.T) {
+	ns := testutil.Namespace(t)
+	var listener net.Listener
+	var packets net.PacketConn
+	if err := ns.Do(func() (err error) {
+		if listener, err = net.Listen("tcp", "[::]:0"); err != nil {
+			return err
+		}
+		packets, err = net.ListenPacket("udp4", "0.0.0.0:0")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	defer packets.Close()
+	tcp := ports.Socket{Proto: unix.IPPROTO_TCP, Local: netip.MustParseAddrPort(listener.Addr().String()), Remote: netip.MustParseAddrPort("[::]:0")}
+	udp := ports.Socket{Proto: unix.IPPROTO_UDP, Local: netip.MustParseAddrPort(packets.LocalAddr().String()), Remote: netip.MustParseAddrPort("0.0.0.0:0")}
+	there, err := Sockets(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(there) != 2 || !slices.Contains(there, tcp) || !slices.Contains(there, udp) {
+		t.Errorf("found %v, want %v and %v", there, tcp, udp)
+	}
+	if _, err := Sockets(nil); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestBundleCarriesNATRules(t *testing.T) {
+	ns := testutil.Namespace(t)
+	testutil.NeedProgram(t, "nft")
+	err := ns.Do(func() error {
+		cmd := exec.Command("nft", "-f", "-")
+		cmd.Stdin = strings.NewReader(`table ip nat { chain post {
+			type nat hook postrouting priority srcnat
+			ip saddr 198.18.0.0/16 meta l4proto tcp masquerade to :1024-2047 random
+		}
+		}`)
+		return cmd.Run()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file bytes.Buffer
+	live, err := WriteBundle(t.Context(), &file, RecordOptions{Options: Options{Netns: ns}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := ReadBundle(&file, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range live.Snapshots {
+		if s.NATRules == nil || len(s.NATRules.Rules) != 1 || s.NATRules.Rules[0].Text != "masquerade to :1024-2047 random" {
+			t.Errorf("snapshot %d has the rules %+v, %q", i, s.NATRules, s.PartError("nat_rules"))
+		}
+		if !reflect.DeepEqual(s.NATRules, again.Snapshots[i].NATRules) {
+			t.Errorf("the bundle has other rules: %+v", again.Snapshots[i].NATRules)
+		}
+	}
+}
+
+func TestOldBundleHasNoNATRules(t *testing.T) {
+	var file bytes.Buffer
+	b, err := snapshot.NewBundleWriter(&file, time.Time{})
+	for _, name := range []string{"0/head.json", "0/tail.json", "1/head.json", "1/tail.json"} {
+		err = cmp.Or(err, b.Add(name, []byte("{}")))
+	}
+	if err := cmp.Or(err, b.Close()); err != nil {
+		t.Fatal(err)
+	}
+	rec, err := ReadBundle(&file, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if why := rec.Last().PartError("nat_rules"); rec.Last().NATRules != nil || !strings.Contains(why, "not in the bundle") {
+		t.Errorf("rules %+v, %q", rec.Last().NATRules, why)
 	}
 }

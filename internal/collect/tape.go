@@ -16,6 +16,266 @@ import (
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
+// chunkBytes is how much of a dump goes into one member of a bundle.
+const chunkBytes = 1 << 20
+
+// The members of a bundle: one folder per snapshot, 0 and 1. head.json stands
+// behind the files and before the table, which tail.json ends, so that a table
+// of any size passes through reader and writer without being held.
+const (
+	fileFolder    = "files"
+	countersName  = "counters.bin"
+	kernelLogName = "kmsg.txt"
+	// traceName is in the second folder only, and only where something was traced. A
+	// natkit that does not know it passes over it, as over any file.
+	traceName   = "trace.json"
+	headName    = "head.json"
+	tableFolder = "table"
+	tailName    = "tail.json"
+	// resultName is the recording, for people and other programs.
+	resultName = "recording.json"
+)
+
+func member(i int, name string) string { return fmt.Sprintf("%d/%s", i, name) }
+
+// head is what is not in a file of its own.
+type head struct {
+	Machine     machine             `json:"machine"`
+	Clocks      map[string]instant  `json:"clocks"`
+	Lists       map[string][]string `json:"lists"`
+	StructSizes map[string]int      `json:"struct_sizes"`
+	// KernelLogNext is the sequence number behind the last record of the log.
+	KernelLogNext uint64 `json:"kernel_log_next"`
+	// Cut are the files of which only the beginning was read.
+	Cut []string `json:"cut,omitempty"`
+	// Failures is why something could not be read, by what it was.
+	Failures map[string]*failure `json:"failures"`
+}
+
+// tail ends a table.
+type tail struct {
+	Clocks      map[string]instant `json:"clocks"`
+	Complete    bool               `json:"complete"`
+	Interrupted bool               `json:"interrupted"`
+	Failure     *failure           `json:"failure,omitempty"`
+}
+
+// Keys of head.Failures for what is not a path.
+const (
+	askedCounters  = "ctnetlink counters"
+	askedKernelLog = "kernel log"
+	askedMachine   = "machine"
+)
+
+func askedList(dir, prefix string) string { return "list " + dir + "/" + prefix }
+func askedStruct(name string) string      { return "struct " + name }
+
+// recorder passes on a source's answers and writes them into a bundle.
+type recorder struct {
+	source
+	bundle *snapshot.BundleWriter
+	index  int
+	head   head
+	tail   tail
+	// inTable is set once head is written.
+	inTable bool
+	chunk   []byte
+	chunks  int
+	// err is the first error of writing. It ends a recording, but not what the
+	// collectors do meanwhile.
+	err error
+}
+
+func newRecorder(src source, b *snapshot.BundleWriter, index int) *recorder {
+	return &recorder{source: src, bundle: b, index: index,
+		head: head{
+			Clocks: map[string]instant{}, Lists: map[string][]string{},
+			StructSizes: map[string]int{}, Failures: map[string]*failure{},
+		},
+		tail: tail{Clocks: map[string]instant{}},
+	}
+}
+
+func (r *recorder) add(name string, data []byte) {
+	if r.err == nil {
+		r.err = r.bundle.Add(member(r.index, name), data)
+	}
+}
+
+func (r *recorder) addJSON(name string, v any) {
+	if r.err == nil {
+		r.err = r.bundle.AddJSON(member(r.index, name), v)
+	}
+}
+
+// failed keeps an error and returns it in the form in which it is read back.
+func (r *recorder) failed(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	f := newFailure(err)
+	r.head.Failures[what] = f
+	return f
+}
+
+func (r *recorder) readFile(path string) ([]byte, error) {
+	data, err := r.source.readFile(path)
+	if err != nil {
+		return nil, r.failed(path, err)
+	}
+	r.add(fileFolder+path, data)
+	return data, nil
+}
+
+func (r *recorder) readStart(path string, max int, patience time.Duration) ([]byte, bool, error) {
+	data, whole, err := r.source.readStart(path, max, patience)
+	if err != nil {
+		return nil, false, r.failed(path, err)
+	}
+	r.add(fileFolder+path, data)
+	if !whole {
+		r.head.Cut = append(r.head.Cut, path)
+	}
+	return data, whole, nil
+}
+
+func (r *recorder) list(dir, prefix string) ([]string, error) {
+	names, err := r.source.list(dir, prefix)
+	if err != nil {
+		return nil, r.failed(askedList(dir, prefix), err)
+	}
+	r.head.Lists[askedList(dir, prefix)] = names
+	return names, nil
+}
+
+func (r *recorder) machine() (machine, error) {
+	m, err := r.source.machine()
+	r.head.Machine = m
+	return m, r.failed(askedMachine, err)
+}
+
+func (r *recorder) structSize(name string) (int, error) {
+	n, err := r.source.structSize(name)
+	r.head.StructSizes[name] = n
+	return n, r.failed(askedStruct(name), err)
+}
+
+func (r *recorder) traced(now *snapshot.Trace) (*snapshot.Trace, error) {
+	if now != nil {
+		r.addJSON(traceName, now)
+	}
+	return now, r.err
+}
+
+func (r *recorder) clock(label string) instant {
+	now := r.source.clock(label)
+	if r.inTable {
+		r.tail.Clocks[label] = now
+	} else {
+		r.head.Clocks[label] = now
+	}
+	return now
+}
+
+func (r *recorder) counters(ctx context.Context, fn func([]byte) error) error {
+	var all []byte
+	err := r.source.counters(ctx, func(msgs []byte) error {
+		all = appendMessages(all, msgs)
+		return fn(msgs)
+	})
+	r.add(countersName, all)
+	return r.failed(askedCounters, err)
+}
+
+func (r *recorder) kernelLog(fn func([]byte) bool) (uint64, error) {
+	var kept bytes.Buffer
+	next, err := r.source.kernelLog(func(record []byte) bool {
+		keep := fn(record)
+		if keep && kept.Len()+len(record) < snapshot.MemberMax {
+			kept.Write(record)
+		}
+		return keep
+	})
+	r.add(kernelLogName, kept.Bytes())
+	r.head.KernelLogNext = next
+	return next, r.failed(askedKernelLog, err)
+}
+
+func (r *recorder) table(ctx context.Context, fn func([]byte) error) (dump.Result, error) {
+	r.addJSON(headName, r.head)
+	r.inTable = true
+	res, err := r.source.table(ctx, func(msgs []byte) error {
+		r.chunk = appendMessages(r.chunk, msgs)
+		if len(r.chunk) >= chunkBytes {
+			r.flush()
+		}
+		if r.err != nil {
+			return r.err
+		}
+		return fn(msgs)
+	})
+	r.flush()
+	r.tail.Complete, r.tail.Interrupted = res.Complete, res.Interrupted
+	if err != nil {
+		r.tail.Failure = newFailure(err)
+		err = r.tail.Failure
+	}
+	return res, err
+}
+
+func (r *recorder) flush() {
+	if len(r.chunk) > 0 {
+		r.add(fmt.Sprintf("%s/%06d", tableFolder, r.chunks), r.chunk)
+		r.chunks++
+		r.chunk = r.chunk[:0]
+	}
+}
+
+// end writes what ends the snapshot's folder.
+func (r *recorder) end() error {
+	r.addJSON(tailName, r.tail)
+	return r.err
+}
+
+// appendMessages keeps netlink messages aligned where datagrams are put together.
+func appendMessages(to, msgs []byte) []byte {
+	to = append(to, msgs...)
+	for len(to)%4 != 0 {
+		to = append(to, 0)
+	}
+	return to
+}
+
+// WriteBundle does what Record does and writes all that was read to w, a tar.gz.
+// It holds addresses and ports of connections, and log lines about NAT.
+func WriteBundle(ctx context.Context, w io.Writer, o RecordOptions) (*snapshot.Recording, error) {
+	src := newLive(o.Options)
+	b, err := snapshot.NewBundleWriter(w, src.clock("bundle").Wall)
+	if err != nil {
+		return nil, err
+	}
+	var current *recorder
+	rec, err := record(ctx, o, func(i int) (source, error) {
+		if current != nil {
+			if err := current.end(); err != nil {
+				return nil, err
+			}
+		}
+		current = newRecorder(src, b, i)
+		return current, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := current.end(); err != nil {
+		return nil, err
+	}
+	if err := b.AddJSON(resultName, rec); err != nil {
+		return nil, err
+	}
+	return rec, b.Close()
+}
+
 // smallMax bounds what a tape holds in memory: all of a snapshot but its table.
 const smallMax = 64 << 20
 

@@ -2,8 +2,10 @@ package conntrack
 
 import (
 	"math"
+	"time"
 
 	"github.com/natkit/natkit/internal/snapshot"
+	"golang.org/x/sys/unix"
 )
 
 // Births estimates from two dumps of a table how many connections are new in
@@ -163,4 +165,222 @@ func standardError(born, seen int64, scale float64) float64 {
 	drawing := scale * scale * float64(born) * (1 - share) * (1 - 1/scale)
 	arrivals := scale * float64(born)
 	return math.Sqrt(drawing + arrivals)
+}
+
+// Gap is what lies between two dumps of a table.
+type Gap struct {
+	// Seconds passed at least between the two visits of any entry: from the end of
+	// the first dump to the beginning of the second one.
+	Seconds float64
+	// TimeWait and Close are nf_conntrack_tcp_timeout_time_wait and _close in
+	// seconds; 0 where they are not known.
+	TimeWait, Close uint32
+	// Now is the wall clock at the second dump; zero where it is not known.
+	Now time.Time
+}
+
+// tickSeconds is how far off a remaining time can be that the kernel counts in
+// its slowest ticks (CONFIG_HZ=100), at both ends.
+const tickSeconds = 0.02
+
+// seconds is Gap.Seconds without what the kernel's clock does not show.
+func (g Gap) seconds() float64 { return max(0, g.Seconds-tickSeconds) }
+
+// timeout is how long an entry that was closed stays; 0 where it is not closed,
+// or not known.
+func (g Gap) timeout(s TCPState) uint32 {
+	switch s {
+	case TCPTimeWait:
+		return g.TimeWait
+	case TCPClose:
+		return g.Close
+	default:
+		return 0
+	}
+}
+
+// lately reports whether an entry was closed at most a second ago. A closed entry
+// has its whole timeout at the moment of closing; what is left is rounded down
+// (ctnetlink_dump_timeout).
+func (g Gap) lately(s TCPState, left uint32) bool {
+	t := g.timeout(s)
+	return t > 0 && left <= t && left >= t-1
+}
+
+// known is what is kept of an entry of the first dump, besides its tuple.
+type known struct {
+	// life tells two entries of the same tuple apart, where the kernel does.
+	life uint32
+	// rest is the seconds left and, in the lower bits, the TCP state and status.
+	rest uint32
+}
+
+const (
+	knownSeen    = 1 << 0
+	knownAssured = 1 << 1
+	knownState   = 2
+	knownLeft    = 6
+	leftMax      = 1<<(32-knownLeft) - 1 // two years
+)
+
+func know(e *Entry) known {
+	rest := min(e.Timeout, leftMax)<<knownLeft | uint32(stateOf(e))<<knownState
+	if e.Status.Has(SeenReply) {
+		rest |= knownSeen
+	}
+	if e.Status.Has(Assured) {
+		rest |= knownAssured
+	}
+	return known{life(e), rest}
+}
+
+func (k known) left() uint32 { return k.rest >> knownLeft }
+
+func (k known) state() TCPState { return TCPState(k.rest >> knownState & 0xf) }
+
+// stateOf is TCPNone for what is not TCP, and for states that are not known here.
+func stateOf(e *Entry) TCPState {
+	if e.Orig.Proto != unix.IPPROTO_TCP || e.TCPState >= tcpStates {
+		return TCPNone
+	}
+	return e.TCPState
+}
+
+// life is the entry's ID, and where it has one its time of birth.
+func life(e *Entry) uint32 {
+	if e.Start == 0 {
+		return e.ID
+	}
+	return uint32(mix(uint64(e.ID), e.Start))
+}
+
+// progress orders the states of one connection: none is followed by an earlier
+// one except by reopening (tcp_conntracks, net/netfilter/nf_conntrack_proto_tcp.c).
+var progress = [tcpStates]int8{
+	TCPSynSent: 1, TCPSynSent2: 2, TCPSynRecv: 3, TCPEstablished: 4, TCPFinWait: 5,
+	TCPCloseWait: 6, TCPLastAck: 7, TCPTimeWait: 8, TCPClose: 9,
+}
+
+func closed(s TCPState) bool { return s == TCPTimeWait || s == TCPClose }
+
+// reborn reports whether e, which has the tuple of an entry of the first dump, is
+// another connection than that one was.
+//
+// The kernel deletes a closed entry when its tuple is opened again, and makes the
+// new one in the memory that this freed, often at the same address. As the ID is
+// a hash of address and tuple, it then is the same too. Other signs:
+//
+//   - IPS_SEEN_REPLY and IPS_ASSURED are never taken back from an entry.
+//   - A TCP state does not go back. (The tracker also puts an entry back to
+//     SYN_RECV where it finds that both ends have begun a new connection in it.)
+//   - Nothing follows a connection in TIME_WAIT or CLOSE. Another of these states,
+//     or more time left than the earlier rest less the time that passed, is a new
+//     one's. Rests are whole seconds rounded down: one second of doubt counts as
+//     not reborn.
+//
+// A late packet of the old connection, such as a FIN sent again because its
+// acknowledgement was lost, makes a closed entry look like this as well. It can
+// do so only within about a second of the closing, so the error is the share of
+// such connections times that second through the time between the dumps.
+//
+// It cannot be told where packets of a living connection give an entry time too:
+// a TCP connection that was open in the first dump, closed, and opened again; UDP
+// and other protocols unless the new connection has not been answered, or is not
+// assured, while the old one was. Their entries are not deleted by reuse, so
+// there the same ID means that the old one expired, or was deleted, between the
+// dumps, and that the same memory was taken again.
+func (k known) reborn(e *Entry, gap Gap) bool {
+	if k.life != life(e) {
+		return true
+	}
+	if k.rest&knownSeen != 0 && !e.Status.Has(SeenReply) || k.rest&knownAssured != 0 && !e.Status.Has(Assured) {
+		return true
+	}
+	before, now := k.state(), stateOf(e)
+	if before == TCPNone || now == TCPNone {
+		return false
+	}
+	if !closed(before) {
+		return progress[now] < progress[before]
+	}
+	return now != before || float64(e.Timeout) >= float64(k.left())+1-gap.seconds()
+}
+
+// recent estimates the births that two dumps do not show because their tuple was
+// used once more before the second one. Linux clients do this: connect(2) walks
+// the port range of a destination in steps of about nine ports (table_perturb,
+// net/ipv4/inet_hashtables.c), so at 3,000 connections/s with the default range it
+// comes around every second.
+//
+// The entries that were closed in the last second before the second dump have had
+// less time to be replaced than those of the whole time between the dumps: they
+// show a higher rate. So does a busy last second. Therefore the higher rate counts
+// only where it is more than a standard deviation away, and no further than the
+// reuse that was seen explains: of tuples that were closed in the second before
+// the first dump a share q was opened again by the second one; of the births
+// between, no greater share can be missing. Where no tuple is reused within the
+// time between the dumps nothing is corrected; where most are, the rate is that
+// of the last second.
+type recent struct {
+	gap Gap
+	// enough is whether the last second lies between the dumps.
+	enough bool
+	born   [classes]int64
+	// young tuples were closed in the second before the first dump; reused of them
+	// are new in the second one.
+	young, reused int64
+	// foreign is set by an entry with more time left than its timeout: another
+	// timeout holds for some, so ages are not known.
+	foreign bool
+}
+
+func (r *recent) begin(gap Gap) {
+	r.gap = gap
+	r.enough = gap.seconds() >= 1
+}
+
+// look takes every entry of the second dump.
+func (r *recent) look(e *Entry) {
+	if t := r.gap.timeout(stateOf(e)); t > 0 && e.Timeout > t {
+		r.foreign = true
+	}
+}
+
+// again takes an entry of the first dump whose tuple is in the second one.
+func (r *recent) again(k known, reborn bool) {
+	if !r.gap.lately(k.state(), k.left()) {
+		return
+	}
+	r.young++
+	if reborn {
+		r.reused++
+	}
+}
+
+// unseen is the rate of TCP births that were not seen, by the class in which they
+// ended; empty where none can be told. born are those that were, in so many
+// seconds.
+func (r *recent) unseen(born *[classes]int64, seconds float64) map[class]float64 {
+	tcp, late := int64(0), int64(0)
+	for c := class(0); c <= class(tcpStates); c++ {
+		tcp += born[c]
+		late += r.born[c]
+	}
+	if !r.enough || r.foreign || late == 0 || r.reused == 0 {
+		return nil
+	}
+	seen, rate := float64(tcp)/seconds, float64(late)
+	if rate < seen+math.Sqrt(rate) {
+		return nil
+	}
+	if missing := float64(r.reused) / float64(r.young); missing < 1 {
+		rate = min(rate, seen/(1-missing))
+	}
+	unseen := map[class]float64{}
+	for c := class(0); c <= class(tcpStates); c++ {
+		if r.born[c] > 0 {
+			unseen[c] = (rate - seen) * float64(r.born[c]) / float64(late)
+		}
+	}
+	return unseen
 }

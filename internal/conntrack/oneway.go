@@ -2,13 +2,15 @@ package conntrack
 
 import (
 	"cmp"
+	"encoding/binary"
+	"hash/maphash"
 	"net/netip"
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/natkit/natkit/internal/conntrack/tally"
 	"github.com/natkit/natkit/internal/snapshot"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -128,4 +130,235 @@ func (o *oneWay) list() []snapshot.OneWay {
 	})
 	unanswered := o.kept[0] + o.kept[1]
 	return slices.Concat(all[:min(unanswered, shownOneWay)], all[unanswered:min(len(all), unanswered+shownOneWay)])
+}
+
+// asker is an address that opens connections of one protocol.
+type asker struct {
+	addr  netip.Addr
+	proto uint8
+}
+
+func (a asker) String() string { return ProtocolName(a.proto) + " " + a.addr.String() }
+
+// isUnanswered reports whether nobody has answered the first packet of a TCP or UDP
+// connection. A TCP entry that was taken up in the middle of a connection is
+// ESTABLISHED from its first packet on (nf_conntrack_tcp_loose) and does not count, nor
+// does UDP of services that never answer.
+func isUnanswered(e *Entry) bool {
+	if e.Status.Has(SeenReply) {
+		return false
+	}
+	switch e.Orig.Proto {
+	case unix.IPPROTO_TCP:
+		return e.TCPState == TCPSynSent
+	case unix.IPPROTO_UDP:
+		return !isOneWay(e.Orig.DstPort)
+	}
+	return false
+}
+
+// isOneWay reports whether UDP to a port is not meant to be answered on the same ports:
+// tunnels, whose source port is a hash of the flow inside and whose packets back go to
+// the same destination port, and what only reports, often from a new port each time.
+func isOneWay(port uint16) bool {
+	switch port {
+	case 4789, 8472, 6081, 4754, 6635: // VXLAN (RFC 7348, and Linux' own), Geneve, GRE and MPLS in UDP
+		return true
+	case 162, 514, 8125, 12201, 25826: // SNMP traps, syslog, StatsD, GELF, collectd
+		return true
+	case 2055, 4739, 6343, 9995, 9996: // NetFlow, IPFIX, sFlow
+		return true
+	}
+	return false
+}
+
+// unanswered counts connections without an answer by source and by service.
+type unanswered struct {
+	tcp, udp int64
+	askers   *top[asker]
+	services *top[service]
+}
+
+func newUnanswered() unanswered {
+	return unanswered{askers: newTop(askerForm), services: newTop(serviceForm)}
+}
+
+func (u *unanswered) add(e *Entry) {
+	if !isUnanswered(e) {
+		return
+	}
+	if e.Orig.Proto == unix.IPPROTO_TCP {
+		u.tcp++
+	} else {
+		u.udp++
+	}
+	u.askers.add(asker{e.Orig.Src, e.Orig.Proto})
+	u.services.add(serviceOf(e))
+}
+
+// summary compares with all entries of each source.
+func (u *unanswered) summary(sources *top[netip.Addr]) *snapshot.Unanswered {
+	s := &snapshot.Unanswered{
+		TCP: u.tcp, UDP: u.udp,
+		Sources: []snapshot.UnansweredSource{}, Services: u.services.talkers(shown, service.String),
+	}
+	for _, c := range u.askers.largest(shown, asker.String) {
+		s.Sources = append(s.Sources, snapshot.UnansweredSource{
+			Who: c.key.addr.String(), Protocol: ProtocolName(c.key.proto),
+			Entries: c.n, OfEntries: max(c.n, sources.count(c.key.addr)),
+		})
+	}
+	return s
+}
+
+// idleBands are where the bands of idle times begin, in seconds.
+var idleBands = [...]uint32{0, 60, 600, snapshot.IdleLong, 86400}
+
+// idle counts TCP connections in ESTABLISHED by how long no packet came.
+type idle struct {
+	timeout  uint32
+	entries  int64
+	bands    [len(idleBands)]int64
+	sources  *top[netip.Addr]
+	services *top[service]
+}
+
+func newIdle() idle {
+	return idle{sources: newTop(addrForm), services: newTop(serviceForm)}
+}
+
+// unackedTimeout is what a TCP entry has in place of its state's timeout while data is
+// not acknowledged, or after many retransmissions, by default, in seconds
+// (nf_conntrack_tcp_timeout_unacknowledged, _max_retrans).
+const unackedTimeout = 300
+
+// add leaves out offloaded entries, whose timeout is a day, and those whose time was
+// fixed (IPS_FIXED_TIMEOUT). One with little left is in use and waits for an
+// acknowledgement, which is much more likely than that its days end now. A timeout that
+// a rule sets (nft ct timeout) is not told by the kernel.
+func (i *idle) add(e *Entry) {
+	if i.timeout > unackedTimeout && e.Timeout <= unackedTimeout {
+		return
+	}
+	if i.timeout == 0 || stateOf(e) != TCPEstablished || e.Status&(Offload|HWOffload|FixedTimeout) != 0 {
+		return
+	}
+	i.entries++
+	since := i.timeout - min(e.Timeout, i.timeout)
+	band := len(idleBands) - 1
+	for since < idleBands[band] {
+		band--
+	}
+	i.bands[band]++
+	if since >= snapshot.IdleLong {
+		i.sources.add(e.Orig.Src)
+		i.services.add(serviceOf(e))
+	}
+}
+
+func (i *idle) summary() *snapshot.IdleEstablished {
+	if i.timeout == 0 {
+		return nil
+	}
+	s := &snapshot.IdleEstablished{
+		TimeoutSeconds: int64(i.timeout), Entries: i.entries,
+		Sources: i.sources.talkers(shown, netip.Addr.String), Services: i.services.talkers(shown, service.String),
+	}
+	for b, n := range i.bands {
+		s.Bands = append(s.Bands, snapshot.IdleBand{FromSeconds: int64(idleBands[b]), Entries: n})
+	}
+	return s
+}
+
+// top counts how often each key comes, in bounded memory: exactly up to some 65,000
+// keys of any kind. With n additions of more keys a count is too low by at most n/65,000
+// or so, and never too high, as nothing must be found that is not there: what the tally
+// says a key came at least.
+type top[K comparable] struct {
+	form  form[K]
+	table *tally.Table
+	key   []byte
+}
+
+// topMemory has room for 65,000 keys of the longest kind.
+const topMemory = 3 << 20
+
+// form is how a key is written in so many bytes.
+type form[K comparable] struct {
+	width int
+	put   func([]byte, K) []byte
+	get   func([]byte) K
+}
+
+var (
+	addrForm    = form[netip.Addr]{16, putAddr, getAddr}
+	askerForm   = form[asker]{16 + 1, putAsker, getAsker}
+	serviceForm = form[service]{16 + 2 + 1, putService, getService}
+)
+
+func newTop[K comparable](f form[K]) *top[K] {
+	// The seed changes no result; nobody can choose addresses that collide.
+	seed := maphash.Bytes(maphash.MakeSeed(), nil)
+	return &top[K]{form: f, table: tally.New(f.width, seed, tally.NewBudget(topMemory), 0)}
+}
+
+func (t *top[K]) add(k K) {
+	t.key = t.form.put(t.key[:0], k)
+	t.table.Add(t.key)
+}
+
+// count is how often a key came at least.
+func (t *top[K]) count(k K) int64 {
+	r, ok := t.table.Get(t.form.put(nil, k))
+	if !ok {
+		return 0
+	}
+	return int64(r.Count - r.Excess)
+}
+
+// counted is a key and how often it came.
+type counted[K comparable] struct {
+	key K
+	n   int64
+}
+
+// largest are the n keys with the most additions; equals by name.
+func (t *top[K]) largest(n int, name func(K) string) []counted[K] {
+	var all []counted[K]
+	for _, number := range t.table.Top(n, 1) {
+		r := t.table.Row(number)
+		all = append(all, counted[K]{t.form.get(r.Key), int64(r.Count - r.Excess)})
+	}
+	slices.SortFunc(all, func(a, b counted[K]) int {
+		return cmp.Or(cmp.Compare(b.n, a.n), cmp.Compare(name(a.key), name(b.key)))
+	})
+	return all
+}
+
+// talkers are the n keys with the most additions; equals by name.
+func (t *top[K]) talkers(n int, name func(K) string) []snapshot.Talker {
+	out := make([]snapshot.Talker, 0, n)
+	for _, c := range t.largest(n, name) {
+		out = append(out, snapshot.Talker{Who: name(c.key), Entries: c.n})
+	}
+	return out
+}
+
+func putAddr(b []byte, a netip.Addr) []byte {
+	raw := a.As16()
+	return append(b, raw[:]...)
+}
+
+func getAddr(b []byte) netip.Addr { return netip.AddrFrom16([16]byte(b)).Unmap() }
+
+func putAsker(b []byte, a asker) []byte { return append(putAddr(b, a.addr), a.proto) }
+
+func getAsker(b []byte) asker { return asker{getAddr(b[:16]), b[16]} }
+
+func putService(b []byte, s service) []byte {
+	return append(binary.BigEndian.AppendUint16(putAddr(b, s.addr), s.port), s.proto)
+}
+
+func getService(b []byte) service {
+	return service{getAddr(b[:16]), binary.BigEndian.Uint16(b[16:]), b[18]}
 }

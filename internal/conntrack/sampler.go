@@ -1,9 +1,13 @@
 package conntrack
 
 import (
+	"encoding/binary"
+	"fmt"
+	"math/bits"
 	"net/netip"
 
 	"github.com/natkit/natkit/internal/snapshot"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -128,4 +132,119 @@ func trimZeros(steps []int64) []int64 {
 		n--
 	}
 	return steps[:n:n]
+}
+
+// class groups entries by what decides how long they live: the TCP state, for
+// UDP whether the stream timeout holds, otherwise the protocol.
+type class uint16
+
+const (
+	classUDPUnreplied = class(tcpStates) + 1 + iota
+	classUDPStream
+	classProtocol
+	classes = classProtocol + 256
+)
+
+// classOf follows the kernel's choice of timeout. A UDP entry takes the stream
+// timeout at the moment it becomes assured; before that, answered or not, it has
+// the short one (nf_conntrack_udp_packet, net/netfilter/nf_conntrack_proto_udp.c).
+func classOf(e *Entry) class {
+	switch e.Orig.Proto {
+	case unix.IPPROTO_TCP:
+		return class(min(e.TCPState, tcpStates))
+	case unix.IPPROTO_UDP:
+		if e.Status.Has(Assured) {
+			return classUDPStream
+		}
+		return classUDPUnreplied
+	default:
+		return classProtocol + class(e.Orig.Proto)
+	}
+}
+
+func (c class) String() string {
+	switch {
+	case c <= class(tcpStates):
+		return "tcp/" + TCPState(c).String()
+	case c == classUDPUnreplied:
+		return "udp/unreplied"
+	case c == classUDPStream:
+		return "udp/stream"
+	default:
+		return ProtocolName(uint8(c - classProtocol))
+	}
+}
+
+// identity is a 64-bit key of what the tracker allows one entry at a time:
+// original tuple and zone. Two of a million have the same one with a probability
+// of 3 in 10^8.
+func identity(seed uint64, e *Entry) uint64 {
+	return mix(mixTuple(seed, &e.Orig), uint64(e.Zone))
+}
+
+// group is a key of what bounds the number of entries together with the source
+// ports: protocol, source, destination, destination port.
+func group(seed uint64, e *Entry) uint64 {
+	t := e.Orig
+	t.SrcPort, t.ICMPID = 0, 0
+	return mixTuple(seed, &t)
+}
+
+func mixTuple(seed uint64, t *Tuple) uint64 {
+	src, dst := t.Src.As16(), t.Dst.As16()
+	h := mix(seed, binary.NativeEndian.Uint64(src[:8]))
+	h = mix(h, binary.NativeEndian.Uint64(src[8:]))
+	h = mix(h, binary.NativeEndian.Uint64(dst[:8]))
+	h = mix(h, binary.NativeEndian.Uint64(dst[8:]))
+	h = mix(h, uint64(t.SrcPort)<<48|uint64(t.DstPort)<<32|uint64(t.ICMPID)<<16|uint64(t.ICMPType)<<8|uint64(t.ICMPCode))
+	return mix(h, uint64(t.Proto))
+}
+
+// mix folds a 128-bit product with constants that keep a zero operand from
+// swallowing the other one.
+func mix(h, v uint64) uint64 {
+	hi, lo := bits.Mul64(h^0x9e3779b97f4a7c15, v^0xd6e8feb86659fd93)
+	return hi ^ lo ^ h
+}
+
+// StatsCPU decodes the body of an IPCTNL_MSG_CT_GET_STATS_CPU answer: the
+// counters of one CPU (ctnetlink_ct_stat_cpu_fill_info).
+func StatsCPU(body []byte) (map[string]uint64, error) {
+	return counters(body, statsCPUNames[:])
+}
+
+// statsCPUNames are the kernel's names by attribute number (enum
+// ctattr_stats_cpu); CTA_STATS_ERROR is the column icmp_error of
+// /proc/net/stat/nf_conntrack.
+var statsCPUNames = [...]string{
+	1: "searched", 2: "found", 3: "new", 4: "invalid", 5: "ignore", 6: "delete",
+	7: "delete_list", 8: "insert", 9: "insert_failed", 10: "drop", 11: "early_drop",
+	12: "icmp_error", 13: "search_restart", 14: "clash_resolve", 15: "chaintoolong",
+}
+
+// StatsGlobal decodes the body of an IPCTNL_MSG_CT_GET_STATS answer: "entries"
+// and, since Linux 4.18, "max_entries" (enum ctattr_stats_global).
+func StatsGlobal(body []byte) (map[string]uint64, error) {
+	return counters(body, []string{1: "entries", 2: "max_entries"})
+}
+
+func counters(body []byte, names []string) (map[string]uint64, error) {
+	if len(body) < nfgenLen {
+		return nil, fmt.Errorf("conntrack counters: %w", errTruncated)
+	}
+	out := make(map[string]uint64, len(names))
+	for b := body[nfgenLen:]; len(b) > 0; {
+		typ, v, rest, err := nextAttr(b)
+		var n uint32
+		if err == nil && int(typ) < len(names) && names[typ] != "" {
+			if err = getU32(v, &n); err == nil {
+				out[names[typ]] = uint64(n)
+			}
+		}
+		if err != nil {
+			return nil, fmt.Errorf("conntrack counters, attribute %d: %w", typ, err)
+		}
+		b = rest
+	}
+	return out, nil
 }

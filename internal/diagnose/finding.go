@@ -4,8 +4,14 @@ package diagnose
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
 
+	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune"
+	"github.com/natkit/natkit/internal/units"
 )
 
 // Severity orders findings; the greater, the worse.
@@ -70,4 +76,225 @@ type Remedy struct {
 	Predicts  string        `json:"predicts,omitempty"`
 	Cost      string        `json:"cost,omitempty"`
 	Risk      string        `json:"risk,omitempty"`
+}
+
+// ReportSchema names the JSON form of a Report.
+const ReportSchema = "natkit.doctor/1"
+
+// Report is what doctor has to say about one recording.
+type Report struct {
+	Schema  string    `json:"schema"`
+	TakenAt time.Time `json:"taken_at"`
+	Kernel  string    `json:"kernel"`
+	// Netns is the namespace's name; empty for the one natkit runs in.
+	Netns      string `json:"netns,omitempty"`
+	NetnsInode uint64 `json:"netns_inode"`
+	// Seconds between the two samples that were compared.
+	Seconds float64 `json:"window_seconds"`
+	// Checks has one line for each rule, in a fixed order.
+	Checks []Check `json:"checks"`
+	// Findings are sorted, most severe first.
+	Findings []Finding `json:"findings"`
+	// Unread lists what could not be read, and why.
+	Unread []Unread `json:"unread"`
+	// Incomplete is what kept the look from being whole; empty where every check that
+	// was asked for came to a result.
+	Incomplete []Missing `json:"incomplete"`
+	// Drops, Profile and SYNs are what was traced between the two samples, the lists
+	// cut to what matters most; nil where nothing was.
+	Drops   *snapshot.Drops   `json:"drops,omitempty"`
+	Profile *snapshot.Profile `json:"profile,omitempty"`
+	SYNs    *snapshot.SYNs    `json:"syns,omitempty"`
+}
+
+// State is how a check ended.
+type State string
+
+const (
+	// OK: the rule had its data and found nothing.
+	OK State = "ok"
+	// Found: there is a finding of this id.
+	Found State = "finding"
+	// NotChecked: the rule lacked data; it does not guess.
+	NotChecked State = "not-checked"
+)
+
+// Check tells what one rule looked at.
+type Check struct {
+	ID    string `json:"id"`
+	Title string `json:"title"`
+	State State  `json:"state"`
+	// Why gives the values behind the state in one line.
+	Why string `json:"why"`
+	// Absent is whether what the rule is about is not there at all, such as IPVS: the
+	// state is OK, and says nothing about the rest of the host.
+	Absent bool `json:"absent,omitempty"`
+	// NotAsked is whether the rule's data is only read when asked for (--trace), and was
+	// not: nothing is missing then.
+	NotAsked bool `json:"not_asked,omitempty"`
+}
+
+// Missing is one cause of a look that is not whole.
+type Missing struct {
+	Why string `json:"why"`
+	// Checks are the IDs of those that came to no result for it; none where the look as
+	// a whole was cut short.
+	Checks []string `json:"checks"`
+}
+
+// CutShort notes that the look ended after Seconds of those that were wanted.
+func (r *Report) CutShort(wanted time.Duration) {
+	why := fmt.Sprintf("interrupted after %.1f s of %.1f s", r.Seconds, wanted.Seconds())
+	r.Incomplete = append([]Missing{{Why: why, Checks: []string{}}}, r.Incomplete...)
+}
+
+// incomplete groups the checks that came to no result by why.
+func incomplete(checks []Check) []Missing {
+	missing := []Missing{}
+	for _, c := range checks {
+		if c.State != NotChecked || c.NotAsked {
+			continue
+		}
+		i := slices.IndexFunc(missing, func(m Missing) bool { return m.Why == c.Why })
+		if i < 0 {
+			i = len(missing)
+			missing = append(missing, Missing{Why: c.Why})
+		}
+		missing[i].Checks = append(missing[i].Checks, c.ID)
+	}
+	return missing
+}
+
+// Unread is one source that could not be read.
+type Unread struct {
+	What string `json:"what"`
+	Why  string `json:"why"`
+}
+
+// Plan collects the changes of the automatic remedies of all findings. Where two
+// want the same thing, the larger value serves both.
+func (r *Report) Plan(origin string) tune.Plan {
+	plan := tune.Plan{Origin: origin}
+	at := map[string]int{}
+	for _, f := range r.Findings {
+		for _, m := range f.Remedies {
+			if !m.Automatic {
+				continue
+			}
+			for _, c := range m.Changes {
+				i, seen := at[c.Key()]
+				switch {
+				case !seen:
+					at[c.Key()] = len(plan.Changes)
+					plan.Changes = append(plan.Changes, c)
+				case larger(c.After, plan.Changes[i].After):
+					plan.Changes[i] = c
+				}
+			}
+		}
+	}
+	return plan
+}
+
+func larger(a, b string) bool {
+	x, errX := strconv.ParseInt(a, 10, 64)
+	y, errY := strconv.ParseInt(b, 10, 64)
+	return errX == nil && errY == nil && x > y
+}
+
+// refused is what became of packets that the connection tracker refused, or nearly,
+// during a recording. It is read from the growth of four counters, none of which
+// means one thing alone (__nf_conntrack_confirm and nf_ct_resolve_clash,
+// net/netfilter/nf_conntrack_core.c):
+//
+//	drop and insert_failed, equally   the entry's tuple was taken: two packets drew the
+//	                                  same port at once, or no port was free (the search
+//	                                  for one gives up silently, and this fails)
+//	chaintoolong and insert_failed,   a hash chain at its cap (5.15 and later); the packet
+//	drop flat                         is lost all the same
+//	drop alone                        no room in the table, or no memory
+//	clash_resolve                     two packets of one UDP connection: merged, none lost
+//	insert_failed alone               the same before 5.10, where it counted as a failure
+type refused struct {
+	// full packets were lost though no insertion failed.
+	full int64
+	// clashes were lost because their tuple was taken.
+	clashes int64
+	// chains were lost to the cap of hash chains; chainsKnown is false where the kernel
+	// has no counter of them.
+	chains      int64
+	chainsKnown bool
+	// merged are clashes without a loss.
+	merged int64
+	// blurred is true where merged clashes could have been taken for lost ones: the
+	// kernel counts both in insert_failed, and something else counts in drop.
+	blurred bool
+}
+
+// refused is false where the counters are not there or cannot be compared.
+func (t *table) refused() (refused, bool) {
+	drop, ok := t.delta("drop")
+	if !ok {
+		return refused{}, false
+	}
+	failed, _ := t.delta("insert_failed")
+	r := refused{}
+	r.chains, r.chainsKnown = t.delta("chaintoolong")
+	merged, countsMerged := t.delta("clash_resolve")
+	notChains := max(0, failed-r.chains)
+	r.clashes = min(notChains, drop)
+	r.full = drop - r.clashes
+	r.merged = merged
+	if !countsMerged {
+		r.merged = notChains - r.clashes
+		r.blurred = r.clashes > 0 && (r.full > 0 || r.merged > 0)
+	}
+	return r, true
+}
+
+// String is for the line of a check.
+func (r refused) String() string {
+	var parts []string
+	for _, p := range []struct {
+		n    int64
+		what string
+	}{
+		{r.full, "dropped for want of room"}, {r.clashes, "lost as their tuple was taken"},
+		{r.chains, "lost to long hash chains"}, {r.merged, "clashes merged without a loss"},
+	} {
+		if p.n > 0 {
+			parts = append(parts, fmt.Sprintf("%s %s", units.Count(p.n), p.what))
+		}
+	}
+	if len(parts) == 0 {
+		return "no insertion failed"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// deleteCommand is the command line that deletes entries of the namespace that was
+// looked at; it works as it is printed.
+func deleteCommand(rec *snapshot.Recording, filter string) string {
+	return "natkit conntrack delete " + inNamespace(rec.Last().Netns.Name) + filter
+}
+
+// inNamespace is the flag that leads to a namespace by the name that natkit gave it:
+// that of ip-netns(8), or "pid 77"; others (a lab's) have no flag.
+func inNamespace(name string) string {
+	if pid, ok := strings.CutPrefix(name, "pid "); ok {
+		return "--pid " + pid + " "
+	}
+	if name == "" || name[0] == '-' || strings.ContainsAny(name, " /'\"\\$`;&|<>()*?[]#~\n") {
+		return ""
+	}
+	return "--netns " + name + " "
+}
+
+// where names the namespace that a command line belongs into; empty for the one that
+// natkit runs in.
+func where(rec *snapshot.Recording) string {
+	if name := rec.Last().Netns.Name; name != "" {
+		return " (in the network namespace " + name + ")"
+	}
+	return ""
 }

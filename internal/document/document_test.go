@@ -6,9 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"go.yaml.in/yaml/v4"
-
 	"github.com/natkit/natkit/internal/testutil"
+	"go.yaml.in/yaml/v4"
 )
 
 type garden struct {

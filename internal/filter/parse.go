@@ -5,6 +5,9 @@ package filter
 
 import (
 	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
 )
 
 // Usage lists the words of a filter, for the help of a verb.
@@ -224,4 +227,210 @@ func (p *parser) value(q qualifiers) (*Expr, error) {
 		return nil, err
 	}
 	return &Expr{Term: term}, nil
+}
+
+// Expr is a filter: a Term, or two or one Expr combined. Nil matches every packet.
+type Expr struct {
+	Op Op
+	// Left is an operand of And, Or and Not, Right one of And and Or.
+	Left, Right *Expr
+	// Term is what to ask where Op is Is.
+	Term Term
+}
+
+// Op says how an Expr is combined.
+type Op uint8
+
+const (
+	Is Op = iota
+	And
+	Or
+	Not
+)
+
+// Term is one question about a packet.
+type Term struct {
+	Kind Kind
+	// Proto qualifies Hosts and Nets by IPv4 or IPv6, and Ports by TCP or UDP; it is
+	// all that a Protocol asks.
+	Proto Protocol
+	// Direction tells which address or port is asked.
+	Direction Direction
+	// Net has the address of a Host as well, with all of its bits.
+	Net netip.Prefix
+	// FirstPort and LastPort are inclusive.
+	FirstPort, LastPort uint16
+}
+
+// Kind is what a Term asks.
+type Kind uint8
+
+const (
+	// OfProtocol asks for Proto alone.
+	OfProtocol Kind = iota
+	// Host asks for an address. That of IPv4 may also be in ARP and RARP.
+	Host
+	// Network asks for the prefix of an address.
+	Network
+	// Port asks for a port of TCP, UDP or SCTP.
+	Port
+	// PortRange asks for several.
+	PortRange
+)
+
+// Protocol restricts a Term.
+type Protocol uint8
+
+const (
+	AnyProtocol Protocol = iota
+	IPv4
+	IPv6
+	TCP
+	UDP
+	// ICMP is that of IPv4.
+	ICMP
+)
+
+// Direction says where the address or port may be.
+type Direction uint8
+
+const (
+	Either Direction = iota
+	Source
+	Destination
+	Both
+)
+
+var (
+	kindWords      = map[Kind]string{Host: "host", Network: "net", Port: "port", PortRange: "portrange"}
+	protocolWords  = map[Protocol]string{IPv4: "ip", IPv6: "ip6", TCP: "tcp", UDP: "udp", ICMP: "icmp"}
+	directionWords = map[Direction]string{Source: "src", Destination: "dst", Both: "src and dst"}
+)
+
+// String is the filter in words that Parse reads, and pcap-filter(7) too, each with
+// its qualifiers.
+func (e *Expr) String() string {
+	switch {
+	case e == nil:
+		return ""
+	case e.Op == Not:
+		return "not " + e.Left.operand()
+	case e.Op == And:
+		return e.Left.String() + " and " + e.Right.operand()
+	case e.Op == Or:
+		return e.Left.String() + " or " + e.Right.operand()
+	}
+	return e.Term.String()
+}
+
+// operand puts into parentheses what would else be combined in another order: and
+// and or bind equally, from the left.
+func (e *Expr) operand() string {
+	if e.Op == And || e.Op == Or {
+		return "(" + e.String() + ")"
+	}
+	return e.String()
+}
+
+func (t Term) String() string {
+	if t.Kind == OfProtocol {
+		return protocolWords[t.Proto]
+	}
+	text := ""
+	if t.Proto != AnyProtocol {
+		text = protocolWords[t.Proto] + " "
+	}
+	if t.Direction != Either {
+		text += directionWords[t.Direction] + " "
+	}
+	return text + kindWords[t.Kind] + " " + t.value()
+}
+
+func (t Term) value() string {
+	switch t.Kind {
+	case Host:
+		return t.Net.Addr().String()
+	case Network:
+		return t.Net.String()
+	case Port:
+		return fmt.Sprint(t.FirstPort)
+	}
+	return fmt.Sprintf("%d-%d", t.FirstPort, t.LastPort)
+}
+
+// MaxWords is the most words and parentheses of a filter, which bounds the program
+// that is made of it.
+const MaxWords = 256
+
+// MaxDepth is how deep parentheses and nots may lie in each other.
+const MaxDepth = 32
+
+// token is a word or a parenthesis. The n-th is called word n in errors.
+type token struct {
+	n    int
+	text string
+}
+
+// fail says what is wrong with a word.
+func (t token) fail(format string, args ...any) error {
+	return fmt.Errorf("filter: word %d %.64q: %s", t.n, t.text, fmt.Sprintf(format, args...))
+}
+
+// tokens takes words apart: an argument of the command line may hold several, or
+// parentheses that touch them.
+func tokens(words []string) ([]token, error) {
+	spaced := strings.NewReplacer("(", " ( ", ")", " ) ")
+	var ts []token
+	for _, word := range words {
+		for _, text := range strings.Fields(spaced.Replace(word)) {
+			t := token{len(ts) + 1, text}
+			if len(ts) == MaxWords {
+				return nil, t.fail("a filter has at most %d words and parentheses: use nets and port ranges", MaxWords)
+			}
+			if err := t.check(); err != nil {
+				return nil, err
+			}
+			ts = append(ts, t)
+		}
+	}
+	return ts, nil
+}
+
+var (
+	// keywords are all that a filter is made of, but for addresses and numbers.
+	keywords = []string{"host", "net", "port", "portrange", "src", "dst", "tcp", "udp", "icmp", "ip", "ip6", "and", "or", "not", "(", ")"}
+	// foreign are the words of pcap-filter(7) that natkit does not know.
+	foreign = strings.Fields("ether fddi tr wlan arp rarp decnet sctp icmp6 igmp igrp pim vrrp carp ah esp atalk aarp lat " +
+		"moprc mopdl iso esis isis clnp stp ipx netbeui proto protochain gateway broadcast multicast mask less greater len " +
+		"inbound outbound ifname on ifindex rnr rulenum reason rset ruleset srnr subrulenum action vlan mpls pppoed pppoes " +
+		"geneve vxlan link type subtype dir direction addr1 addr2 addr3 addr4 ra ta lane vpi vci byte")
+)
+
+// operators maps what C and pcap-filter(7) write to the words for it.
+var operators = []struct{ sign, word string }{{"&&", "and"}, {"||", "or"}, {"!", "not"}}
+
+// Words are those that a filter is made of, but for addresses, numbers and parentheses.
+func Words() []string { return slices.Clone(keywords[:len(keywords)-2]) }
+
+func (t token) keyword() bool { return slices.Contains(keywords, t.text) }
+
+// check refuses words that can be nothing in a filter, whatever is around them.
+func (t token) check() error {
+	if t.keyword() {
+		return nil
+	}
+	for _, operator := range operators {
+		if strings.Contains(t.text, operator.sign) {
+			return t.fail("write %q instead of %q", operator.word, operator.sign)
+		}
+	}
+	switch lower := strings.ToLower(t.text); {
+	case lower != t.text && slices.Contains(keywords, lower):
+		return t.fail("write %q", lower)
+	case slices.Contains(foreign, lower):
+		return t.fail("not supported; there are %s", strings.Join(keywords, " "))
+	case strings.ContainsAny(t.text, "[]<>=&|+*\\"):
+		return t.fail("bytes of a packet and arithmetic are not supported; there are %s", strings.Join(keywords, " "))
+	}
+	return nil
 }

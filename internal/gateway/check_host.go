@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
+	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/units"
 )
 
@@ -215,4 +217,278 @@ func (c *checker) toward(a netip.Addr) (name string, near bool) {
 		return wan[0], false
 	}
 	return "INTERFACE", false
+}
+
+// interfaces looks at names and roles.
+func (c *checker) interfaces() {
+	c.roles()
+	missing := map[string]bool{}
+	for _, n := range c.names() {
+		switch {
+		case n.isRole():
+			c.role(n)
+		case c.facts.Known && !c.facts.has(n.name) && !missing[n.name]:
+			missing[n.name] = true
+			n.found(c, Warn, "interface-missing", fmt.Sprintf("there is no interface %s here: what is said of it waits until it comes", n.name),
+				"look at 'ip link' whether it has another name"+c.similar(n.name))
+		}
+	}
+	c.anyInterface()
+}
+
+// mention is the name of an interface or a role that stands somewhere.
+type mention struct {
+	name string
+	// of is the rule that it stands in; nil among the roles.
+	of   *one
+	path []any
+}
+
+func (m mention) isRole() bool { return m.of != nil && (m.name == RoleWAN || m.name == RoleLAN) }
+
+func (m mention) found(c *checker, s Severity, id, message, advice string) {
+	if m.of != nil {
+		m.of.found(s, id, message, advice, m.path)
+		return
+	}
+	c.add(Finding{ID: id, Severity: s, Message: message, Advice: advice}, m.path)
+}
+
+// names are all names of interfaces and roles.
+func (c *checker) names() (all []mention) {
+	list := func(of *one, names Names, path ...any) {
+		for i, name := range names {
+			all = append(all, mention{name, of, append(slices.Clone(path), i)})
+		}
+	}
+	list(nil, c.config.Interfaces.WAN, "interfaces", RoleWAN)
+	list(nil, c.config.Interfaces.LAN, "interfaces", RoleLAN)
+	c.everyRule(func(o one) {
+		switch {
+		case o.Masquerade != nil:
+			list(&o, o.Masquerade.Out, "out")
+		case o.SNAT != nil:
+			list(&o, o.SNAT.Out, "out")
+		case o.DNAT != nil && o.DNAT.On.Name != "":
+			all = append(all, mention{o.DNAT.On.Name, &o, []any{"on"}})
+		}
+	})
+	return all
+}
+
+// roles looks at the interfaces of both.
+func (c *checker) roles() {
+	for i, name := range c.config.Interfaces.LAN {
+		if slices.Contains(c.config.Interfaces.WAN, name) {
+			c.add(Finding{ID: "both-roles", Severity: Refuse, Message: name + " is a wan and a lan interface",
+				Advice: "leave it out of one of them"}, []any{"interfaces", RoleLAN, i})
+		}
+	}
+}
+
+// role looks at a role where a rule names it.
+func (c *checker) role(m mention) {
+	names := c.config.Interfaces.WAN
+	if m.name == RoleLAN {
+		names = c.config.Interfaces.LAN
+	}
+	if len(names) == 0 {
+		m.found(c, Refuse, "role-empty", fmt.Sprintf("no interface has the role %s", m.name),
+			fmt.Sprintf("name it: interfaces: {%s: eth0}", m.name))
+	}
+}
+
+// similar offers the interface that was probably meant.
+func (c *checker) similar(name string) string {
+	for _, i := range c.facts.Interfaces {
+		if strings.EqualFold(i.Name, name) || strings.TrimRight(i.Name, "0123456789") == strings.TrimRight(name, "0123456789") {
+			return "; there is " + i.Name
+		}
+	}
+	return ""
+}
+
+// anyInterface says what it means that a rule names no interface, and no role does.
+func (c *checker) anyInterface() {
+	if len(c.config.Interfaces.WAN) > 0 {
+		c.outLAN()
+		return
+	}
+	said := false
+	c.everyRule(func(o one) {
+		var s *Sources
+		switch {
+		case o.Masquerade != nil:
+			s = &o.Masquerade.Sources
+		case o.SNAT != nil:
+			s = &o.SNAT.Sources
+		}
+		all := s != nil && len(s.Out) == 0 && len(s.ExceptTo) == 0
+		if (all || o.Static != nil || o.Netmap != nil) && !said {
+			said = true
+			o.warn("any-interface", "no interface has the role wan, so that this holds for packets by whatever interface they leave, between hosts inside too",
+				"name it: interfaces: {wan: eth0}")
+		}
+	})
+}
+
+// outLAN finds rules that translate what goes inside.
+func (c *checker) outLAN() {
+	for _, m := range c.names() {
+		inside := m.name == RoleLAN && m.isRole() || slices.Contains(c.config.Interfaces.LAN, m.name)
+		if m.of != nil && m.of.DNAT == nil && inside {
+			m.found(c, Warn, "out-is-lan", fmt.Sprintf("%s leads inside: hosts there see the address of the gateway in place of that of who connects", m.name),
+				"write out: wan, unless they must see it, as where they have no way back through the gateway")
+		}
+	}
+}
+
+// refuses warns of a chain that refuses what none of its rules accepts, as long as none
+// accepts what the gateway forwards.
+func (c *checker) refuses(f *Foreign) {
+	if f.Policy == "accept" || f.Policy == "" || !c.forwards(f.Family) || c.admitted(f) {
+		return
+	}
+	does := map[string]string{"drop": "drops", "reject": "rejects"}[f.Policy]
+	c.add(Finding{ID: "foreign-forward-drop", Severity: Warn,
+		Message: fmt.Sprintf("%s %s what its rules do not accept, what this gateway forwards too", f.words(), does),
+		Advice:  f.admit(c.plan)}, nil)
+}
+
+// forwards reports whether the plan has rules for what a chain of that family sees.
+func (c *checker) forwards(family string) bool {
+	return family != "ip6" && c.plan.IPv4 || family != "ip" && c.plan.IPv6
+}
+
+// admitted reports whether rules let through what begins inside, altogether, and something
+// that comes in: answers are that, and what is sent on to hosts inside. By which states
+// and addresses natkit does not follow.
+func (c *checker) admitted(f *Foreign) bool {
+	p := c.plan
+	if len(p.LAN) == 0 || len(p.WAN) == 0 {
+		return false
+	}
+	for _, lan := range p.LAN {
+		for _, wan := range p.WAN {
+			out, in := traffic{in: []string{lan}, out: []string{wan}}, traffic{in: []string{wan}, out: []string{lan}}
+			all := func(n snapshot.NATRule) bool {
+				return !n.Partial && len(n.Unless) == 0 && c.contains(n.Condition(), out)
+			}
+			some := func(n snapshot.NATRule) bool { return c.meets(&n, in) }
+			if len(p.Sources) > 0 && !slices.ContainsFunc(f.Accepts, all) || !slices.ContainsFunc(f.Accepts, some) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// sessions refuses rules that would take the administrator's own session away: what
+// comes for its address and port would go elsewhere, or no longer be tracked.
+func (c *checker) sessions() {
+	for _, s := range c.facts.Sessions {
+		a := admin{c.facts.from(s.Client.Addr().Unmap()), s.Client.Addr().Unmap(), s.Server.Addr().Unmap(), s.Server.Port()}
+		whose := fmt.Sprintf("your own session from %s to %s port %d", netip.AddrPortFrom(a.client, s.Client.Port()), a.server, a.port)
+		cutting := c.cutting(a)
+		for _, ref := range cutting {
+			o := c.ruleOf(ref)
+			o.refuse("cuts-own-session", "it takes "+whose, o.sparing(a.port), o.outsidePath())
+		}
+		if ref, is := c.answering(a); is && !slices.Contains(cutting, ref) {
+			o := c.ruleOf(ref)
+			o.warn("own-session-source", fmt.Sprintf("connections of %s itself are translated, too: %s ends if the tracker does not know it yet and an answer comes first", a.server, whose),
+				"name the hosts that are meant after from, without this host", o.subject(inside)...)
+		}
+	}
+}
+
+// admin is a session of the administrator's: by which interface it comes (empty where
+// that is not known), from where, and to what of this host.
+type admin struct {
+	in             string
+	client, server netip.Addr
+	port           uint16
+}
+
+// from is the interface on whose network an address is.
+func (f *Facts) from(a netip.Addr) string {
+	for _, i := range f.Interfaces {
+		if slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool { return p.Contains(a) }) {
+			return i.Name
+		}
+	}
+	return ""
+}
+
+// by reports whether the session may pass one of the interfaces.
+func (a admin) by(names []string) bool {
+	return len(names) == 0 || a.in == "" || slices.Contains(names, a.in)
+}
+
+// cutting are the rules that match a session's packets.
+func (c *checker) cutting(a admin) (rules []Ref) {
+	p := Port{"tcp", a.port, a.port}
+	for _, u := range c.plan.Untracked {
+		if u.On == a.server && portsMeet(u.Port, p) {
+			rules = append(rules, u.Rule)
+		}
+	}
+	for _, s := range c.plan.Stateless {
+		if a.by(s.Out) && (s.Outside.Contains(a.server) || s.Inside.Contains(a.server)) {
+			rules = append(rules, s.Rule)
+		}
+	}
+	for _, d := range c.plan.Destinations { // the first that matches, as in the kernel
+		if d.On.Contains(a.server) && a.by(d.In) && portsMeet(d.Port, p) && contains(d.From, a.client) {
+			if to := d.To; to.Address != a.server || to.Port != 0 && to.Port != a.port { // it stays what it is
+				rules = append(rules, d.Rule)
+			}
+			break
+		}
+	}
+	slices.SortFunc(rules, Ref.Compare)
+	return slices.Compact(rules)
+}
+
+// answering is the rule that translates what this host sends to the client, where that
+// changes its address. The tracker may not have been at work until the rules come: it
+// then takes what it sees first for the beginning of a connection.
+func (c *checker) answering(a admin) (Ref, bool) {
+	for i := range c.plan.Sources {
+		s := &c.plan.Sources[i]
+		if s.Hairpin.Prefix.IsValid() || !contains(s.From, a.server) || !a.by(s.Out) || inAny(s.NotTo, a.client) {
+			continue
+		}
+		given := s.gives(c.facts)
+		return s.Rule, len(given) != 1 || given[0] != (Range{a.server, a.server})
+	}
+	return Ref{}, false
+}
+
+// sparing says how the rule would leave a session alone.
+func (o one) sparing(port uint16) string {
+	switch {
+	case o.DNAT != nil && o.DNAT.Port.First != 0:
+		return fmt.Sprintf("leave port %d out, or restrict the clients by from", port)
+	case o.DNAT != nil, o.Notrack != nil:
+		return "name the ports that are meant, or another address"
+	}
+	return "take another address outside, or come in by one that the rule does not have"
+}
+
+// outsidePath is where a rule names the addresses that others reach.
+func (o one) outsidePath() string {
+	if o.Static != nil || o.Netmap != nil {
+		return "outside"
+	}
+	return "on"
+}
+
+// contains reports whether a condition holds for an address: none is any.
+func contains(condition []netip.Prefix, a netip.Addr) bool {
+	return len(condition) == 0 || inAny(condition, a)
+}
+
+func inAny(list []netip.Prefix, a netip.Addr) bool {
+	return slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Contains(a) })
 }

@@ -4,7 +4,13 @@
 package gateway
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"net/netip"
+
+	"github.com/natkit/natkit/internal/document"
+	"go.yaml.in/yaml/v4"
 )
 
 // Config is one gateway file, below its key "gateway". The order of rules means
@@ -204,3 +210,38 @@ type (
 		Port    uint16     `json:"port,omitempty"`
 	}
 )
+
+// Engine is what carries a plan out.
+type Engine string
+
+const (
+	// EngineNetfilter is the kernel's own NAT, by nftables.
+	EngineNetfilter Engine = "netfilter"
+	// EngineEBPF are eBPF programs of natkit's own, at the interfaces.
+	EngineEBPF Engine = "ebpf"
+)
+
+// Engines are those that this version has.
+var Engines = []Engine{EngineNetfilter}
+
+// UnmarshalYAML reads it and keeps the place for an error.
+func (e *Engine) UnmarshalYAML(n *yaml.Node) error {
+	return document.Scalar(n, "an engine: netfilter", func(text string) error {
+		*e = Engine(text)
+		if *e != EngineNetfilter && *e != EngineEBPF {
+			return document.Unknown(text, string(EngineNetfilter))
+		}
+		return nil
+	})
+}
+
+// Digest names a plan by what it says: the SHA-256 of its JSON form, in hex. Two
+// plans of one digest do the same.
+func Digest(p *Plan) string {
+	text, err := json.Marshal(p)
+	if err != nil {
+		panic("gateway plan as JSON: " + err.Error()) // its fields all have a form
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}

@@ -1,9 +1,13 @@
 package gateway
 
 import (
+	"cmp"
+	"math"
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/natkit/natkit/internal/prefix"
 )
 
 // PlanSchema names the JSON form of a Plan.
@@ -176,3 +180,218 @@ func (r Ranges) String() string {
 func (r Range) Contains(a netip.Addr) bool {
 	return a.BitLen() == r.First.BitLen() && r.First.Compare(a) <= 0 && a.Compare(r.Last) <= 0
 }
+
+// The ranks of Sources. The first one wins.
+const (
+	rankOwnHairpin = 0 // connections that come back inside, of hosts with external addresses
+	rankHairpin    = 3 // … of other hosts
+	rankKinds      = 4 // all other connections
+)
+
+func (s *Source) rank() int {
+	switch {
+	case !s.Hairpin.Prefix.IsValid():
+		return rankKinds + s.kindRank()
+	case s.Hairpin.Prefix.Bits() == 0:
+		return rankOwnHairpin + s.kindRank()
+	}
+	return rankHairpin
+}
+
+// kindRank puts one address for one before prefix for prefix before those who share.
+func (s *Source) kindRank() int {
+	switch {
+	case s.Rule.Kind == "static":
+		return 0
+	case s.Prefix.IsValid():
+		return 1
+	}
+	return 2
+}
+
+// compareSources tells which of two is more specific, that is, wins where both match:
+// a where it is negative, b where it is positive, neither at 0. It looks at the kind
+// (hairpin, static, netmap, then snat and masquerade), the length of From, the number
+// of interfaces in Out, and whether some destinations are excepted.
+func compareSources(a, b *Source) int {
+	return cmp.Or(
+		cmp.Compare(a.rank(), b.rank()),
+		cmp.Compare(b.Hairpin.Prefix.Bits(), a.Hairpin.Prefix.Bits()),
+		comparePorts(a.Hairpin.Port, b.Hairpin.Port),
+		cmp.Compare(length(b.From), length(a.From)),
+		compareNames(a.Out, b.Out),
+		cmp.Compare(min(len(b.NotTo), 1), min(len(a.NotTo), 1)))
+}
+
+// compareDestinations is compareSources of destinations. It looks at the length of On,
+// the number of ports, the length of From, and the number of interfaces in In.
+func compareDestinations(a, b *Destination) int {
+	return cmp.Or(
+		cmp.Compare(b.On.Bits(), a.On.Bits()),
+		comparePorts(a.Port, b.Port),
+		cmp.Compare(length(b.From), length(a.From)),
+		compareNames(a.In, b.In))
+}
+
+// length is that of all prefixes; -1 where there are none.
+func length(prefixes []netip.Prefix) int {
+	if len(prefixes) == 0 {
+		return -1
+	}
+	return prefixes[0].Bits()
+}
+
+// comparePorts puts few ports before many before a whole protocol before all.
+func comparePorts(a, b Port) int { return cmp.Compare(a.span(), b.span()) }
+
+// span is how much a Port covers.
+func (p Port) span() int {
+	switch {
+	case p.Protocol == "":
+		return math.MaxInt
+	case p.First == 0:
+		return math.MaxUint16 + 1
+	}
+	return int(p.last()) - int(p.First) + 1
+}
+
+// last is the last port; First alone is one.
+func (p Port) last() uint16 { return max(p.First, p.Last) }
+
+// compareNames puts few interfaces before many before any.
+func compareNames(a, b []string) int {
+	return cmp.Compare(uint(len(a))-1, uint(len(b))-1) // none wraps around
+}
+
+// orderSources is compareSources with an order of those that it does not tell apart.
+func orderSources(a, b *Source) int {
+	return cmp.Or(compareSources(a, b),
+		slices.CompareFunc(a.From, b.From, comparePrefixes),
+		comparePrefixes(a.Hairpin.Prefix, b.Hairpin.Prefix),
+		orderPorts(a.Hairpin.Port, b.Hairpin.Port),
+		slices.Compare(a.Out, b.Out), a.Rule.Compare(b.Rule))
+}
+
+func orderDestinations(a, b *Destination) int {
+	return cmp.Or(compareDestinations(a, b),
+		comparePrefixes(a.On, b.On), orderPorts(a.Port, b.Port),
+		slices.CompareFunc(a.From, b.From, comparePrefixes),
+		slices.Compare(a.In, b.In), a.Rule.Compare(b.Rule))
+}
+
+func orderPairs(a, b Pair) int {
+	return cmp.Or(comparePrefixes(a.Inside, b.Inside), comparePrefixes(a.Outside, b.Outside), a.Rule.Compare(b.Rule))
+}
+
+func orderUntracked(a, b Untracked) int {
+	return cmp.Or(a.On.Compare(b.On), comparePorts(a.Port, b.Port), orderPorts(a.Port, b.Port), a.Rule.Compare(b.Rule))
+}
+
+func orderPorts(a, b Port) int {
+	return cmp.Or(strings.Compare(a.Protocol, b.Protocol), cmp.Compare(a.First, b.First), cmp.Compare(a.Last, b.Last))
+}
+
+// String says what s does, in the words of the file.
+func (s Source) String() string { return s.Conditions() + " becomes " + s.becomes() }
+
+// Conditions are the packets that s is for, in the words of the file.
+func (s *Source) Conditions() string {
+	var w words
+	if h := s.Hairpin; h.Prefix.IsValid() {
+		w.say("back inside")
+		if h.Prefix.Bits() > 0 {
+			w.add("of", h.String())
+		}
+	}
+	w.add("from", prefix.List(s.From))
+	w.add("except to", prefix.List(s.NotTo))
+	w.add("out", strings.Join(s.Out, ", "))
+	return w.String()
+}
+
+// becomes says what s gives.
+func (s *Source) becomes() string {
+	var w words
+	switch {
+	case s.Masquerade:
+		w.say("the interface's address")
+	case s.Prefix.IsValid():
+		w.say(prefix.Text(s.Prefix))
+	default:
+		w.say(Ranges(s.To).String())
+	}
+	w.add("ports", s.Ports.String())
+	switch s.Random {
+	case RandomPorts:
+		w.say("random")
+	case RandomFully:
+		w.say("random fully")
+	}
+	if s.Persistent {
+		w.say("persistent")
+	}
+	return w.String()
+}
+
+// String is the original destination that is meant.
+func (h HairpinOf) String() string { return onText(h.Prefix, h.Port) }
+
+// String says what d does, in the words of the file.
+func (d Destination) String() string { return d.Conditions() + " becomes " + d.becomes() }
+
+// Conditions are as Source's.
+func (d *Destination) Conditions() string {
+	var w words
+	w.add("on", onText(d.On, d.Port))
+	w.add("from", prefix.List(d.From))
+	w.add("in", strings.Join(d.In, ", "))
+	if d.Local {
+		w.say("and of programs here")
+	}
+	return w.String()
+}
+
+func (d *Destination) becomes() string {
+	if d.Prefix.IsValid() {
+		return prefix.Text(d.Prefix)
+	}
+	return d.To.String()
+}
+
+// String says what p does, in the words of the file.
+func (p Pair) String() string {
+	var w words
+	w.say(prefix.Text(p.Inside))
+	w.add("is outside", prefix.Text(p.Outside))
+	w.add("out", strings.Join(p.Out, ", "))
+	w.say("stateless")
+	if p.Neutral {
+		w.say("checksum-neutral (RFC 6296)")
+	}
+	return w.String()
+}
+
+// String says what u leaves alone.
+func (u Untracked) String() string {
+	return "to and from " + onText(host(u.On), u.Port) + " not tracked"
+}
+
+// onText is an address with its protocol and port: 203.0.113.7 tcp/80.
+func onText(p netip.Prefix, port Port) string {
+	return strings.TrimSpace(prefix.Text(p) + " " + port.String())
+}
+
+// words builds a line of words and values.
+type words struct{ parts []string }
+
+// say adds a word that stands alone.
+func (w *words) say(word string) { w.parts = append(w.parts, word) }
+
+// add adds a word and its value; neither where the value is empty.
+func (w *words) add(word, value string) {
+	if value != "" {
+		w.parts = append(w.parts, word, value)
+	}
+}
+
+func (w *words) String() string { return strings.Join(w.parts, " ") }

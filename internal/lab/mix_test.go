@@ -8,10 +8,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/rogpeppe/go-internal/txtar"
-
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/testutil"
+	"github.com/rogpeppe/go-internal/txtar"
 )
 
 // TestParseMixErrors runs the cases of testdata/mix-errors.txtar, which says how

@@ -1,12 +1,20 @@
 package lab
 
 import (
+	"embed"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"time"
 
+	"github.com/natkit/natkit/internal/document"
 	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/suggest"
+	"go.yaml.in/yaml/v4"
 )
 
 // Scenario is a topology, the load that runs through it stage by stage, and
@@ -248,4 +256,121 @@ func (s *Scenario) Lines() []string {
 func (s *Scenario) bridged(l Link) bool {
 	b := s.Topology.Bridge
 	return b != nil && (b.Node == l[0].Node && b.Toward == l[1].Node || b.Node == l[1].Node && b.Toward == l[0].Node)
+}
+
+//go:embed scenarios/*.yaml
+var files embed.FS
+
+// Scenarios are those that natkit brings along, in order of their names.
+var Scenarios = sync.OnceValue(func() []*Scenario {
+	entries, err := files.ReadDir("scenarios")
+	if err != nil {
+		panic(err) // the files are part of the program
+	}
+	var all []*Scenario
+	for _, e := range entries {
+		text, err := files.ReadFile("scenarios/" + e.Name())
+		if err != nil {
+			panic(err)
+		}
+		s, err := Parse(e.Name(), text)
+		if err != nil {
+			panic(err) // a test parses them all
+		}
+		all = append(all, s)
+	}
+	return all
+})
+
+// Find is the scenario of that name among those that natkit brings along.
+func Find(name string) (*Scenario, error) {
+	var names []string
+	for _, s := range Scenarios() {
+		if s.Name == name {
+			return s, nil
+		}
+		names = append(names, s.Name)
+	}
+	return nil, fmt.Errorf("unknown scenario %q%s; there are: %s; a file of your own needs a path such as ./%s.yaml",
+		name, suggest.Hint(name, names), strings.Join(names, ", "), name)
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// MaxSource bounds the text of a scenario or a mix, in bytes; real ones take two or
+// three thousand.
+const MaxSource = 32 << 10
+
+// SyntaxError is a fault in a scenario's or a mix's text: where, and what was expected.
+type SyntaxError = document.SyntaxError
+
+// Parse reads one scenario, refuses what it does not know, and checks that it
+// makes sense. Its errors are *SyntaxError and begin with file, line and column.
+func Parse(filename string, source []byte) (*Scenario, error) {
+	s, err := parse(filename, "scenario", source, (*Scenario).check)
+	if err == nil && s.Topology.Bridge != nil {
+		s.UseBridge = s.Topology.Bridge.Always
+	}
+	return s, err
+}
+
+// parse reads one document of type T, which people call what.
+func parse[T any](filename, what string, source []byte, check func(*T) *problem) (*T, error) {
+	read := new(T)
+	text := document.Source{File: filename, What: what, Text: source, Limit: MaxSource}
+	err := text.Decode(read, func() *document.Problem {
+		if p := check(read); p != nil {
+			return &document.Problem{Path: p.path, Message: p.message}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return read, nil
+}
+
+// scalar hands a plain value's text to read. Any failure becomes "expected …".
+func scalar(n *yaml.Node, expected string, read func(string) error) error {
+	return document.Scalar(n, expected, read)
+}
+
+// oneLine keeps what a file contains from flooding or steering the terminal.
+func oneLine(message string) string { return document.OneLine(message) }
+
+// HostSysctls are the values of the whole host that a stage may change (Stage.Host):
+// they hold for every network namespace, so that a fault that they make cannot be
+// had otherwise.
+var HostSysctls = []string{snapshot.ConntrackMax, snapshot.ConntrackBuckets}
+
+// Bounds of a value of the whole host: a table of connections costs 8 bytes for
+// each bucket, and every bucket is visited when their number changes.
+const (
+	leastHostValue = 512
+	mostHostValue  = MaxFill
+)
+
+// NeedsHost reports whether a stage changes values of the whole host.
+func (s *Scenario) NeedsHost() bool {
+	return slices.ContainsFunc(s.Stages, func(st Stage) bool { return len(st.Host) > 0 })
+}
+
+// settings checks what a stage sets in nodes and on the host.
+func (c *checker) settings(path []any, st Stage) {
+	for _, node := range sortedKeys(st.Sysctls) {
+		where := append(path[:len(path):len(path)], "sysctls", node)
+		c.node(where, node)
+		for _, name := range sortedKeys(st.Sysctls[node]) {
+			c.sysctl(append(where, name), name)
+		}
+	}
+	for _, name := range sortedKeys(st.Host) {
+		where := append(path[:len(path):len(path)], "host", name)
+		if !slices.Contains(HostSysctls, name) {
+			c.fail(where, "value %q: expected one of: %s", name, strings.Join(HostSysctls, ", "))
+		}
+		if n, err := strconv.ParseInt(st.Host[name], 10, 64); err != nil || n < leastHostValue || n > mostHostValue {
+			c.fail(where, "%s %q: expected a number from %d to %d", name, st.Host[name], leastHostValue, mostHostValue)
+		}
+	}
 }

@@ -1,5 +1,12 @@
 package load
 
+import (
+	"math"
+	"time"
+
+	hdr "github.com/HdrHistogram/hdrhistogram-go"
+)
+
 // Sample is one completed request. The instants are nanoseconds since the run's
 // start.
 type Sample struct {
@@ -122,4 +129,231 @@ func (t *Tally) Fill(r *Result) {
 		times := t.service.Times()
 		r.ServiceTotal = &times
 	}
+}
+
+// Range and precision of the histograms, in nanoseconds: half a microsecond
+// apart at the low end, three digits above.
+const (
+	lowestNs  = 1_000
+	highestNs = 600_000_000_000
+)
+
+// Histogram collects durations. Minimum, maximum, mean and standard deviation
+// are exact, quantiles are good to the histogram's digits. A duration above ten
+// minutes is counted in the highest bucket.
+type Histogram struct {
+	h        *hdr.Histogram
+	n        int64
+	min, max int64
+	sum      float64
+	sumSq    float64 // of microseconds, to keep digits
+	beyond   int64
+}
+
+// NewHistogram has three significant digits; Record does not allocate.
+func NewHistogram() *Histogram { return newHistogram(3) }
+
+func newHistogram(digits int) *Histogram {
+	return &Histogram{h: hdr.New(lowestNs, highestNs, digits), min: math.MaxInt64}
+}
+
+// Record adds one duration in nanoseconds; a negative one counts as 0.
+func (h *Histogram) Record(ns int64) {
+	ns = max(ns, 0)
+	h.n++
+	h.min = min(h.min, ns)
+	h.max = max(h.max, ns)
+	us := float64(ns) / 1e3
+	h.sum += us
+	h.sumSq += us * us
+	if ns > highestNs {
+		h.beyond++
+		ns = highestNs
+	}
+	// The value was brought into the range, so this cannot fail.
+	_ = h.h.RecordValue(ns)
+}
+
+// Merge adds what o holds.
+func (h *Histogram) Merge(o *Histogram) {
+	if o.n == 0 {
+		return
+	}
+	h.h.Merge(o.h)
+	h.n += o.n
+	h.min = min(h.min, o.min)
+	h.max = max(h.max, o.max)
+	h.sum += o.sum
+	h.sumSq += o.sumSq
+	h.beyond += o.beyond
+}
+
+// Reset empties the histogram and keeps its memory.
+func (h *Histogram) Reset() {
+	h.h.Reset()
+	*h = Histogram{h: h.h, min: math.MaxInt64}
+}
+
+// Count is the number of recorded durations.
+func (h *Histogram) Count() int64 { return h.n }
+
+// Beyond counts durations above the histogram's range.
+func (h *Histogram) Beyond() int64 { return h.beyond }
+
+// Quantile, of 0 to 1, in milliseconds; never outside what was recorded. 0
+// where nothing was.
+func (h *Histogram) Quantile(q float64) float64 {
+	if h.n == 0 {
+		return 0
+	}
+	v := h.h.ValueAtQuantile(q * 100)
+	return float64(min(max(v, h.min), h.max)) / 1e6
+}
+
+// Times summarises; all 0 where nothing was recorded.
+func (h *Histogram) Times() Times {
+	if h.n == 0 {
+		return Times{}
+	}
+	mean := h.sum / float64(h.n)
+	variance := max(h.sumSq/float64(h.n)-mean*mean, 0)
+	return Times{
+		Min:    float64(h.min) / 1e6,
+		Mean:   mean / 1e3,
+		SD:     math.Sqrt(variance) / 1e3,
+		Median: h.Quantile(0.5),
+		P90:    h.Quantile(0.9),
+		P95:    h.Quantile(0.95),
+		P99:    h.Quantile(0.99),
+		P999:   h.Quantile(0.999),
+		Max:    float64(h.max) / 1e6,
+	}
+}
+
+// Course collects a run's seconds from its workers. It is not safe for
+// concurrent use.
+type Course struct {
+	workers int
+	done    []Second
+	open    []openSecond // the seconds after done
+	spare   []*Histogram
+}
+
+type openSecond struct {
+	Second
+	workers int // that have handed in this second
+	total   *Histogram
+}
+
+// Interval is what one worker did in one second. It is reused: Reset empties it.
+type Interval struct {
+	Completed, Failed int64
+	total             *Histogram
+}
+
+// NewInterval is empty; its histogram has two significant digits.
+func NewInterval() *Interval { return &Interval{total: newHistogram(2)} }
+
+// Complete counts a completed request of so many nanoseconds.
+func (i *Interval) Complete(total int64) {
+	i.Completed++
+	i.total.Record(total)
+}
+
+// Reset empties the interval.
+func (i *Interval) Reset() {
+	if i.Completed > 0 {
+		i.total.Reset()
+	}
+	i.Completed, i.Failed = 0, 0
+}
+
+// NewCourse expects each second from so many workers.
+func NewCourse(workers int) *Course {
+	return &Course{
+		workers: workers, done: make([]Second, 0, 64), open: make([]openSecond, 0, 4),
+		spare: []*Histogram{newHistogram(2), newHistogram(2)},
+	}
+}
+
+// Add takes a worker's second number index (from 0). Every worker hands in each
+// of its seconds once, in order.
+func (c *Course) Add(index int, in *Interval) {
+	for len(c.done)+len(c.open) <= index {
+		c.open = append(c.open, openSecond{total: c.histogram()})
+	}
+	s := &c.open[index-len(c.done)]
+	s.workers++
+	s.Completed += in.Completed
+	s.Failed += in.Failed
+	if in.Completed > 0 {
+		s.total.Merge(in.total)
+	}
+	for len(c.open) > 0 && c.open[0].workers == c.workers {
+		c.close()
+	}
+}
+
+func (c *Course) histogram() *Histogram {
+	if n := len(c.spare); n > 0 {
+		h := c.spare[n-1]
+		c.spare = c.spare[:n-1]
+		return h
+	}
+	return newHistogram(2)
+}
+
+func (c *Course) close() {
+	s := c.open[0]
+	s.At = float64(len(c.done) + 1)
+	s.P99 = s.total.Quantile(0.99)
+	s.total.Reset()
+	c.spare = append(c.spare, s.total)
+	c.done = append(c.done, s.Second)
+	c.open = append(c.open[:0], c.open[1:]...)
+}
+
+// Series is the course of a run that ended after so many seconds. Later Adds are
+// not allowed.
+func (c *Course) Series(seconds float64) []Second {
+	for len(c.open) > 0 {
+		c.close()
+	}
+	if n := len(c.done); n > 0 && seconds < c.done[n-1].At {
+		c.done[n-1].At = seconds
+	}
+	return c.done
+}
+
+// Pace is the schedule of an open loop: request k is due k/PerSecond after the
+// start, whatever became of the requests before it.
+type Pace struct{ PerSecond float64 }
+
+// never is a time after every run's end.
+const never = time.Duration(math.MaxInt64)
+
+// At is when request k (from 0) is due.
+func (p Pace) At(k int64) time.Duration {
+	at := math.Ceil(float64(k) / p.PerSecond * 1e9)
+	if at >= float64(never) || math.IsNaN(at) {
+		return never
+	}
+	return time.Duration(at)
+}
+
+// Due is how many requests are due once elapsed has passed: those with
+// At(k) <= elapsed.
+func (p Pace) Due(elapsed time.Duration) int64 {
+	if elapsed < 0 {
+		return 0
+	}
+	k := int64(elapsed.Seconds()*p.PerSecond) + 1
+	// Rounding may be off by one either way; At decides.
+	for k > 0 && p.At(k-1) > elapsed {
+		k--
+	}
+	for p.At(k) <= elapsed {
+		k++
+	}
+	return k
 }

@@ -1,12 +1,18 @@
 package natrules
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/binary"
+	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/prefix"
 	"github.com/natkit/natkit/internal/snapshot"
+	"golang.org/x/sys/unix"
 )
 
 // GatewayFamily and GatewayTable name the table that natkit keeps for a gateway. Its
@@ -248,6 +254,225 @@ func ofGateway(steps []step) {
 			withPorts[where] = true
 		case r.Protocol == "" && withPorts[where]:
 			r.Protocol = snapshot.OtherProtocols
+		}
+	}
+}
+
+// mostPicked is how many steps the elements of its sets make of one rule.
+const mostPicked = 16 << 10
+
+// readSteps tells what a rule means, with a step for each element of the sets and maps
+// that it looks into: as if it compared with that one, and had its value.
+func (m *machine) readSteps(r *kernelRule) []step {
+	ways := []map[int]element{nil}
+	for i := range r.exprs {
+		elements := m.elements(r.exprs[i:])
+		if len(elements) == 0 || len(elements)*len(ways) > mostPicked || !m.ways.takes(len(elements)*len(ways)) {
+			continue
+		}
+		var next []map[int]element
+		for _, way := range ways {
+			for _, x := range elements {
+				picked := maps.Clone(way)
+				if picked == nil {
+					picked = map[int]element{}
+				}
+				picked[i] = x
+				if r.exprs[i].name == "cmp" {
+					picked[i+1] = element{} // the range's other end, which says nothing more
+				}
+				next = append(next, picked)
+			}
+		}
+		ways = next
+	}
+	steps := make([]step, len(ways))
+	for i, way := range ways {
+		m.picked = way
+		steps[i] = m.readStep(r)
+	}
+	m.picked = nil
+	return steps
+}
+
+// elements are those of the set that the first of these expressions looks into; of a
+// range, which is two comparisons, the prefixes that it consists of.
+func (m *machine) elements(rest []kernelExpr) []element {
+	a := rest[0].data
+	if rest[0].name == "lookup" && a.u32(nftLookupFlags) == 0 {
+		return m.sets[a.text(nftLookupSet)]
+	}
+	if len(rest) < 2 || rest[0].name != "cmp" || rest[1].name != "cmp" {
+		return nil
+	}
+	b := rest[1].data
+	if a.u32(nftCmpOp) != unix.NFT_CMP_GTE || b.u32(nftCmpOp) != unix.NFT_CMP_LTE || a.u32(nftCmpSreg) != b.u32(nftCmpSreg) {
+		return nil
+	}
+	return addresses(a.nested(nftCmpData).get(nftDataValue), b.nested(nftCmpData).get(nftDataValue), nil)
+}
+
+// pick is a lookup that finds this element.
+func (m *machine) pick(a attrs, e element) {
+	m.isBetween(slot(a.u32(nftLookupSreg)), e)
+	switch register := a.u32(nftLookupDreg); {
+	case !a.has(nftLookupDreg):
+	case register == 0:
+		m.decide(e.value)
+	default:
+		m.fill(register, e.value.get(nftDataValue))
+	}
+}
+
+// fill loads a map's value, of which a rule takes parts out of the registers.
+func (m *machine) fill(register uint32, value []byte) {
+	start := slot(register)
+	m.load(register, content{}, len(value))
+	for i := 0; i < len(value); i += 4 {
+		m.regs[start+uint32(i/4)] = content{from: constant, data: value[i:]}
+	}
+}
+
+// isBetween compares registers with a key, field by field.
+func (m *machine) isBetween(start uint32, e element) {
+	for at := 0; at < len(e.first); {
+		c := m.regs[start+uint32(at/4)]
+		size := c.size()
+		if size == 0 || at+size > len(e.first) {
+			m.step.rule.Partial = true
+			return
+		}
+		m.within(c, e.first[at:at+size], e.last[at:at+size])
+		at += (size + 3) &^ 3
+	}
+}
+
+// within is the condition that a content is one of first to last.
+func (m *machine) within(c content, first, last []byte) {
+	switch {
+	case bytes.Equal(first, last):
+		m.equal(c, first)
+	case c.isDestinationPort():
+		bound(&m.step.further.Ports, beUint16(first), false)
+		bound(&m.step.further.Ports, beUint16(last), true)
+	case c.isSourcePort():
+		bound(&m.step.further.SourcePorts, beUint16(first), false)
+		bound(&m.step.further.SourcePorts, beUint16(last), true)
+	default:
+		a, ok := netip.AddrFromSlice(first)
+		z, ok2 := netip.AddrFromSlice(last)
+		p := prefix.Between(a, z)
+		if !ok || !ok2 || !p.IsValid() || c.mask != nil {
+			m.step.rule.Partial, m.step.cause = true, "a range"
+			return
+		}
+		c.mask = netmask(p)
+		m.equal(c, first)
+	}
+}
+
+func netmask(p netip.Prefix) []byte {
+	all, _ := netip.AddrFromSlice(bytes.Repeat([]byte{0xff}, p.Addr().BitLen()/8)) // as long as an address
+	return netip.PrefixFrom(all, p.Bits()).Masked().Addr().AsSlice()
+}
+
+// size is how many bytes a content has, 0 where nobody knows what it is.
+func (c content) size() int {
+	switch c.from {
+	case payload:
+		return int(c.length)
+	case destinationType:
+		return 4
+	case metaData:
+		switch c.key {
+		case metaL4proto, metaNfproto:
+			return 1
+		case metaIifname, metaOifname:
+			return nameBytes
+		}
+		return 4
+	}
+	return 0
+}
+
+// segments runs the expressions of rules that bound TCP's segments: what the route
+// takes, in the byte order of the header, is written into an option of the header.
+func (m *machine) segments(e kernelExpr) {
+	switch a := e.data; {
+	case e.name == "rt" && a.u32(unix.NFTA_RT_KEY) == unix.NFT_RT_TCPMSS:
+		m.load(a.u32(unix.NFTA_RT_DREG), content{from: routeMSS}, 2)
+	case e.name == "byteorder" && m.held(a.u32(unix.NFTA_BYTEORDER_SREG)).from == routeMSS:
+		m.load(a.u32(unix.NFTA_BYTEORDER_DREG), content{from: routeMSS}, 2)
+	case e.name == "exthdr" && writesMSS(a):
+		m.step.bounds(m.held(a.u32(unix.NFTA_EXTHDR_SREG)))
+	default:
+		m.unknown(e.name)
+	}
+}
+
+// writesMSS: the maximum segment size, which follows kind and length of the option
+// (RFC 9293, section 3.2). The kernel lowers it only (nft_exthdr_tcp_set_eval).
+func writesMSS(a attrs) bool {
+	const maxSegment = 2 // TCPOPT_MAXSEG
+	return a.has(unix.NFTA_EXTHDR_SREG) && a.u32(unix.NFTA_EXTHDR_OP) == unix.NFT_EXTHDR_OP_TCPOPT &&
+		bytes.Equal(a.get(unix.NFTA_EXTHDR_TYPE), []byte{maxSegment}) &&
+		a.u32(unix.NFTA_EXTHDR_OFFSET) == 2 && a.u32(unix.NFTA_EXTHDR_LEN) == 2
+}
+
+// bounds notes what segments are bounded to.
+func (s *step) bounds(c content) {
+	switch {
+	case c.from == routeMSS:
+		s.other, s.clampMSS = "tcp option maxseg size set rt mtu", true
+	case c.from == constant && len(c.data) >= 2:
+		s.mss = beUint16(c.data)
+		s.other = fmt.Sprintf("tcp option maxseg size set %d", s.mss)
+	default:
+		s.rule.Partial, s.cause = true, "exthdr"
+	}
+}
+
+// isFlags: TCP's flags, of which a mask keeps some.
+func (c content) isFlags() bool {
+	return c.from == payload && c.base == payloadTransport && c.offset == 13 && c.length == 1 && len(c.mask) == 1
+}
+
+// TCP's flags as the header has them.
+const tcpSYN, tcpRST = 0x02, 0x04
+
+// syn notes that a rule is for the SYNs of both hosts: tcp flags & (syn|rst) == syn, or,
+// as people write it, tcp flags syn. A SYN with a RST nobody sends.
+func (s *step) syn(c content, op uint32, data []byte) bool {
+	if len(data) != 1 {
+		return false
+	}
+	is, not := op == 0, op == 1 // NFT_CMP_EQ, NFT_CMP_NEQ
+	switch mask := c.mask[0]; {
+	case is && mask == tcpSYN|tcpRST && data[0] == tcpSYN, is && mask == tcpSYN && data[0] == tcpSYN, not && mask == tcpSYN && data[0] == 0:
+		s.further.SYN = true
+		return true
+	}
+	return false
+}
+
+// besides are the targets of x_tables that do something else than NAT and that a
+// gateway has words for. struct xt_ct_target_info and its later forms begin with flags
+// of 16 bits (xt_CT.h), struct xt_tcpmss_info with the number, of which the largest is
+// that of the route (XT_TCPMSS_CLAMP_PMTU).
+func (s *step) besides(name string, data []byte) {
+	const notrack, clamp = 1, 0xffff // XT_CT_NOTRACK
+	number := uint16(0)
+	if len(data) >= 2 {
+		number = binary.NativeEndian.Uint16(data)
+	}
+	switch name {
+	case "NOTRACK":
+		s.notrack = true
+	case "CT":
+		s.notrack = number&notrack != 0
+	case "TCPMSS":
+		if s.clampMSS = number == clamp; !s.clampMSS {
+			s.mss = number
 		}
 	}
 }

@@ -8,12 +8,11 @@ import (
 	"testing"
 
 	"github.com/mdlayher/netlink"
-	"golang.org/x/sys/unix"
-
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/testutil"
 	"github.com/natkit/natkit/internal/tune"
+	"golang.org/x/sys/unix"
 )
 
 // world is a namespace with programs that make rules in it.

@@ -5,9 +5,17 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"unsafe"
 
 	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/privilege"
+	"golang.org/x/sys/unix"
 )
 
 // layout says where struct ipt_entry and struct ip6t_entry have their fields
@@ -281,4 +289,313 @@ func legacyInterface(name, mask []byte) string {
 		return string(n)
 	}
 	return string(n) + "*"
+}
+
+// Options of getsockopt(2), the same for both versions of IP (ip_tables.h).
+const (
+	optInfo    = 64 // IPT_SO_GET_INFO
+	optEntries = 65 // IPT_SO_GET_ENTRIES
+	// entriesHeader is where the rules begin in struct ipt_get_entries.
+	entriesHeader = 40
+	// legacyMax is more than any table has: a rule takes a hundred bytes and more.
+	legacyMax = 256 << 20
+)
+
+// legacySource is one version's table.
+type legacySource struct {
+	names  string // below /proc, tells which tables are there
+	domain int
+	level  int
+	layout layout
+}
+
+var legacySources = []legacySource{
+	{"/proc/thread-self/net/ip_tables_names", unix.AF_INET, unix.SOL_IP, layoutIP4},
+	{"/proc/thread-self/net/ip6_tables_names", unix.AF_INET6, unix.SOL_IPV6, layoutIP6},
+}
+
+// readLegacy tells the rules of iptables-legacy. To ask for a table that is not
+// there would load its module and make it.
+func readLegacy(ns *netns.Handle, ways *budget) ([]found, error) {
+	tables, err := legacyTables(ns, "nat")
+	var all []found
+	for _, t := range tables {
+		all = append(all, t.rules(ways)...)
+	}
+	return all, err
+}
+
+// legacyTables are the tables of these names, of both versions of IP.
+func legacyTables(ns *netns.Handle, names ...string) ([]*ruleTable, error) {
+	var all []*ruleTable
+	read := func() error {
+		for _, s := range legacySources {
+			for _, name := range names {
+				t, err := s.read(name)
+				if err != nil {
+					return err
+				}
+				if t != nil {
+					all = append(all, t)
+				}
+			}
+		}
+		return nil
+	}
+	if ns == nil {
+		return all, read()
+	}
+	err := ns.Do(read)
+	return all, err
+}
+
+// read is one version's table of that name in the calling thread's namespace; nil where
+// there is none.
+func (s legacySource) read(name string) (*ruleTable, error) {
+	names, err := s.tables()
+	if err != nil || !slices.Contains(names, name) {
+		return nil, err
+	}
+	info, blob, err := s.ask(name)
+	if err != nil {
+		return nil, err
+	}
+	return parseLegacy(s.layout, name, info, blob)
+}
+
+// tables are those that there are, in the calling thread's namespace.
+func (s legacySource) tables() ([]string, error) {
+	names, err := os.ReadFile(s.names)
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // the kernel has no iptables, or not loaded
+		return nil, nil
+	case errors.Is(err, fs.ErrPermission):
+		return nil, fmt.Errorf("read %s: %w", s.names, privilege.Denied(err, privilege.ReadAll))
+	case err != nil:
+		return nil, fmt.Errorf("list tables: %w", err)
+	}
+	return strings.Fields(string(names)), nil
+}
+
+// ask reads a table that is there.
+func (s legacySource) ask(table string) (tableInfo, []byte, error) {
+	fd, err := unix.Socket(s.domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
+	if err != nil {
+		return tableInfo{}, nil, fmt.Errorf("read table %s (%s): open a raw socket: %w", table, s.layout.family, privilege.Denied(err, privilege.NetRaw))
+	}
+	defer unix.Close(fd)
+	info, blob, err := s.table(fd, table)
+	if err != nil {
+		return info, nil, fmt.Errorf("read table %s (%s): %w", table, s.layout.family, err)
+	}
+	return info, blob, nil
+}
+
+// table asks until the size that the kernel told is the one that it has.
+func (s legacySource) table(fd int, name string) (info tableInfo, blob []byte, err error) {
+	for range attempts {
+		b := make([]byte, infoBytes)
+		copy(b[:xtHeader-1], name)
+		if err = getsockopt(fd, s.level, optInfo, b); err != nil {
+			break
+		}
+		if info, err = parseInfo(b); err != nil {
+			return info, nil, err
+		}
+		if info.size > legacyMax {
+			return info, nil, fmt.Errorf("its rules take %d bytes, more than natkit reads", info.size)
+		}
+		b = make([]byte, entriesHeader+int(info.size))
+		copy(b[:xtHeader-1], name)
+		binary.NativeEndian.PutUint32(b[32:], info.size)
+		if err = getsockopt(fd, s.level, optEntries, b); !errors.Is(err, unix.EAGAIN) {
+			blob = b[entriesHeader:]
+			break
+		}
+	}
+	if errors.Is(err, unix.EPERM) {
+		err = privilege.Denied(err, privilege.NetAdmin)
+	}
+	return info, blob, err
+}
+
+// getsockopt fills b, which also says what is asked for.
+func getsockopt(fd, level, option int, b []byte) error {
+	n := uint32(len(b))
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), uintptr(option),
+		uintptr(unsafe.Pointer(&b[0])), uintptr(unsafe.Pointer(&n)), 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// legacyBaseChains are those of iptables-legacy's tables that are there.
+func legacyBaseChains(ns *netns.Handle) ([]BaseChain, error) {
+	var all []BaseChain
+	read := func() error {
+		for _, s := range legacySources {
+			names, err := s.tables()
+			if err != nil {
+				return err
+			}
+			for _, name := range names {
+				info, blob, err := s.ask(name)
+				if err != nil {
+					return err
+				}
+				chains, err := parseLegacyBase(s.layout, name, info, blob)
+				if err != nil {
+					return err
+				}
+				all = append(all, chains...)
+			}
+		}
+		return nil
+	}
+	if ns == nil {
+		return all, read()
+	}
+	err := ns.Do(read)
+	return all, err
+}
+
+func parseLegacyBase(l layout, name string, info tableInfo, blob []byte) ([]BaseChain, error) {
+	t, err := parseLegacy(l, name, info, blob)
+	if err != nil {
+		return nil, err
+	}
+	g := &graph{steps: map[string][]step{}}
+	for _, c := range t.order {
+		g.steps[c.name] = c.steps[:max(len(c.steps)-1, 0)] // the last one is the policy, or the return
+	}
+	kind := "filter"
+	if name == "nat" {
+		kind = "nat"
+	}
+	var all []BaseChain
+	for _, c := range t.order {
+		for _, at := range c.bases {
+			b := BaseChain{Source: "iptables-legacy", Family: l.family, Table: name, Name: c.name, Type: kind,
+				Hook: hookNames[at.hook], Priority: at.priority, Policy: info.policy(l, at.hook, blob)}
+			b.reach(g)
+			all = append(all, b)
+		}
+	}
+	return all, nil
+}
+
+// policy is the verdict of a hook's last rule; empty where the blob is too short.
+func (i tableInfo) policy(l layout, hook int, blob []byte) string {
+	const accept = -2 // -NF_ACCEPT-1
+	at := int(i.underflow[hook]) + l.size + xtHeader
+	if at < 0 || at+4 > len(blob) {
+		return ""
+	}
+	if int32(binary.NativeEndian.Uint32(blob[at:])) == accept {
+		return "accept"
+	}
+	return "drop"
+}
+
+// legacyPriority is NF_IP_PRI_* of a table's chain (uapi/linux/netfilter_ipv4.h).
+func legacyPriority(table string, hook int) int32 {
+	switch table {
+	case "raw":
+		return -300
+	case "mangle":
+		return -150
+	case "nat":
+		return natPriority(hook)
+	case "security":
+		return 50
+	}
+	return 0
+}
+
+// match is a condition of x_tables.
+func (s *step) match(name string, revision uint32, data []byte) {
+	switch {
+	case name == "comment":
+		text, _, _ := bytes.Cut(data, []byte{0})
+		s.comment = string(text)
+	case name == "addrtype" && isLocalDestination(revision, data):
+		s.rule.LocalDestination, s.cause = true, name
+	case name == "multiport" && revision == 1 && len(data) >= 48:
+		s.multiport(data)
+	case name == "tcp" && revision == 0 && len(data) >= 12:
+		if data[9] == tcpSYN|tcpRST && data[10] == tcpSYN && data[11] == 0 { // flags looked at, and set
+			s.further.SYN = true
+		} else if data[9] != 0 {
+			s.rule.Partial, s.cause = true, "tcp flags"
+		}
+		s.ports(data, data[8] == 0 && data[11] == 0) // option, inverted
+	case name == "udp" && revision == 0 && len(data) >= 9:
+		s.ports(data, data[8] == 0)
+	default:
+		s.rule.Partial, s.cause = true, name
+		s.rule.Marked = s.rule.Marked || name == "mark" || name == "connmark"
+	}
+}
+
+// isLocalDestination reads struct xt_addrtype_info and xt_addrtype_info_v1: masks of
+// types for the source and the destination, then flags of 32 bits that invert and limit
+// them (two, or one).
+func isLocalDestination(revision uint32, data []byte) bool {
+	const local = 1 << unix.RTN_LOCAL
+	size := map[uint32]int{0: 12, 1: 8}[revision]
+	return size != 0 && len(data) >= size &&
+		binary.NativeEndian.Uint16(data) == 0 && binary.NativeEndian.Uint16(data[2:]) == local &&
+		len(bytes.Trim(data[4:size], "\x00")) == 0
+}
+
+// multiport reads struct xt_multiport_v1: what is compared (0: sources, 1: destinations), how
+// many ports, 15 of them, which begin a range, inverted.
+func (s *step) multiport(data []byte) {
+	const rangesAt, invertedAt = 32, 47
+	count := int(data[1])
+	ports := map[byte]*[][2]uint16{0: &s.further.SourcePorts, 1: &s.further.Ports}[data[0]]
+	if ports == nil || data[invertedAt] != 0 || count > 15 || len(*ports) > 0 {
+		s.rule.Partial, s.cause = true, "multiport"
+		return
+	}
+	port := func(i int) uint16 { return binary.NativeEndian.Uint16(data[2+2*i:]) }
+	for i := 0; i < count; i++ {
+		p := [2]uint16{port(i), port(i)}
+		if data[rangesAt+i] != 0 && i+1 < count {
+			i++
+			p[1] = port(i)
+		}
+		*ports = append(*ports, p)
+	}
+}
+
+// ports is what struct xt_tcp and struct xt_udp begin with: source and destination
+// ports, from and to, in the machine's byte order. plain says that the match has
+// no other condition.
+func (s *step) ports(data []byte, plain bool) {
+	port := func(i int) uint16 { return binary.NativeEndian.Uint16(data[2*i:]) }
+	anySource := port(0) == 0 && port(1) == 0xffff
+	anyDest := port(2) == 0 && port(3) == 0xffff
+	if !anySource {
+		s.further.SourcePorts = append(s.further.SourcePorts, [2]uint16{port(0), port(1)})
+	}
+	switch {
+	case !plain:
+		s.rule.Partial = true
+	case anyDest:
+	case port(2) == port(3):
+		s.setPort(port(2))
+	default:
+		s.further.Ports = append(s.further.Ports, [2]uint16{port(2), port(3)})
+	}
+}
+
+// setPort notes a destination port; 0, which no connection has, is no value for it.
+func (s *step) setPort(port uint16) {
+	if port == 0 || s.rule.DestinationPort != 0 && s.rule.DestinationPort != port {
+		s.rule.Partial = true
+		return
+	}
+	s.rule.DestinationPort = port
 }

@@ -2,8 +2,14 @@ package packet
 
 import (
 	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
 	"math/bits"
 	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // checksum is the Internet checksum (RFC 1071) of b.
@@ -54,4 +60,170 @@ func pseudoSum(source, destination netip.Addr, protocol uint8, length uint32) ui
 // field is 0. Of UDP, 0 is written as 0xffff.
 func SegmentChecksum(source, destination netip.Addr, protocol uint8, segment []byte) uint16 {
 	return ^fold(sum(pseudoSum(source, destination, protocol, uint32(len(segment))), segment))
+}
+
+// Checksum is what can be said of a checksum on the wire.
+type Checksum int
+
+const (
+	// ChecksumNone is a packet without a checksum: UDP over IPv4 may leave it out
+	// (RFC 768), and what has no transport header that is known has none either.
+	ChecksumNone Checksum = iota
+	// ChecksumOK is one that is right.
+	ChecksumOK
+	// ChecksumBad is one that is wrong. A receiver drops the packet.
+	ChecksumBad
+	// ChecksumPartial covers the pseudo header only, as a stack leaves it to a
+	// network card that completes it (CHECKSUM_PARTIAL in include/linux/skbuff.h).
+	ChecksumPartial
+	// ChecksumUnknown cannot be verified: not all that it covers is in the frame.
+	ChecksumUnknown
+)
+
+func (c Checksum) String() string {
+	return [...]string{"none", "ok", "bad", "partial", "unknown"}[c]
+}
+
+// IPChecksumOK verifies the header checksum of IPv4. Where there is none, as in IPv6,
+// nothing is wrong with it.
+func (f *Frame) IPChecksumOK() bool {
+	return f.Version != 4 || checksum(f.header) == 0
+}
+
+// TransportChecksum verifies that of TCP, UDP, ICMP or ICMPv6.
+func (f *Frame) TransportChecksum() Checksum {
+	check := f.transportCheck()
+	switch {
+	case f.Transport == 0, f.Transport == unix.IPPROTO_UDP && check == 0 && f.Version == 4:
+		return ChecksumNone
+	case f.Fragment.Is() || f.unverifiable:
+		return ChecksumUnknown
+	case f.Transport == unix.IPPROTO_UDP && check == 0: // only tunnels may (RFC 6935)
+		return ChecksumBad
+	}
+	length, complete := f.segmentLength()
+	pseudo := f.pseudoSum(length)
+	switch {
+	case complete && fold(sum(pseudo, f.segment)) == 0xffff:
+		return ChecksumOK
+	case pseudo != 0 && check == fold(pseudo):
+		return ChecksumPartial
+	case complete:
+		return ChecksumBad
+	}
+	return ChecksumUnknown
+}
+
+func (f *Frame) transportCheck() uint16 {
+	switch f.Transport {
+	case unix.IPPROTO_TCP:
+		return f.TCP.Checksum
+	case unix.IPPROTO_UDP:
+		return f.UDP.Checksum
+	}
+	return f.ICMP.Checksum
+}
+
+// segmentLength is what the length fields say of the segment, and whether all of it
+// is there.
+func (f *Frame) segmentLength() (length uint32, complete bool) {
+	if f.Transport == unix.IPPROTO_UDP && f.UDP.Length != 0 {
+		return uint32(f.UDP.Length), len(f.segment) == int(f.UDP.Length)
+	}
+	return uint32(len(f.segment) + f.Missing), f.Missing == 0
+}
+
+// pseudoSum is the sum of the pseudo header; 0 for ICMP, which has none with IPv4.
+func (f *Frame) pseudoSum(length uint32) uint64 {
+	if f.Transport == unix.IPPROTO_ICMP {
+		return 0
+	}
+	return pseudoSum(f.Source, f.Destination, f.Transport, length)
+}
+
+// Bounds of a run.
+const (
+	MaxPackets  = 100_000_000_000
+	MaxDuration = 24 * time.Hour
+	MaxRate     = 1e8
+	maxWorkers  = 1024
+)
+
+// Check finds what cannot be run, or must not.
+func (c Config) Check() error {
+	for _, check := range []func() error{
+		c.Flows.Check, c.checkPublic, c.Spec.Check, c.checkBounds,
+		func() error { return c.Expect.Check(c.Flows.IPv6()) },
+	} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	if c.Spec.IPv6 != c.Flows.IPv6() {
+		return errors.New("the packets and their addresses are not of one family")
+	}
+	return nil
+}
+
+func (c Config) checkBounds() error {
+	switch {
+	case c.Packets == 0 && c.Duration == 0:
+		return errors.New("packets and time are both 0: the run would never end; give one of them")
+	case c.Packets < 0 || c.Packets > MaxPackets:
+		return fmt.Errorf("packets %d: must be 0 (until the time is over) to %d", c.Packets, int64(MaxPackets))
+	case c.Duration < 0 || c.Duration > MaxDuration:
+		return fmt.Errorf("time %v: must be 0 (until all are sent) to %v", c.Duration, MaxDuration)
+	case c.Rate < 0 || math.IsNaN(c.Rate) || c.Rate > MaxRate:
+		return fmt.Errorf("rate %g: must be 0 (as fast as it goes) to %g packets per second", c.Rate, float64(MaxRate))
+	case c.Workers < 1 || c.Workers > maxWorkers:
+		return fmt.Errorf("workers %d: must be 1 to %d", c.Workers, maxWorkers)
+	case c.Workers > c.Flows.Count:
+		return fmt.Errorf("workers %d: each needs a flow of its own, and there are %d; give more --flows", c.Workers, c.Flows.Count)
+	case c.Packets > 0 && int64(c.Workers) > c.Packets:
+		return fmt.Errorf("workers %d: more than the packets to send (%d)", c.Workers, c.Packets)
+	case c.Bare && (c.Expect.Given() || c.Verify):
+		return errors.New("bare frames carry no addresses and no checksum: nothing can be expected of them")
+	}
+	return nil
+}
+
+// checkPublic refuses what is neither the sender's nor nobody's.
+func (c Config) checkPublic() error {
+	if c.OwnNetwork {
+		return nil
+	}
+	for _, d := range c.Flows.Destinations {
+		if Public(d.Addr()) {
+			return publicError("destination", d.Addr())
+		}
+	}
+	for _, s := range c.Flows.Sources {
+		if Public(s) {
+			return publicError("source", s)
+		}
+	}
+	for _, end := range []End{c.Expect.Source, c.Expect.Destination} {
+		if end.Prefix.IsValid() && PublicPrefix(end.Prefix) {
+			return publicError("expected mapping to", end.Prefix)
+		}
+	}
+	return nil
+}
+
+func publicError(what string, where fmt.Stringer) error {
+	return fmt.Errorf("%s %v: a public address, which load may harm: give --i-own-this-network if it and all on the way there are yours", what, where)
+}
+
+// PublicPrefix reports whether a prefix has any address that is Public.
+func PublicPrefix(p netip.Prefix) bool {
+	if nat64.Bits() <= p.Bits() && nat64.Contains(p.Addr()) {
+		b := p.Addr().As16()
+		p = netip.PrefixFrom(netip.AddrFrom4([4]byte(b[12:])), p.Bits()-nat64.Bits())
+	}
+	for _, prefix := range own {
+		if prefix.Bits() <= p.Bits() && prefix.Contains(p.Addr()) {
+			return false
+		}
+	}
+	return true
 }

@@ -2,9 +2,15 @@ package packet
 
 import (
 	"encoding/binary"
+	"math"
 	"math/rand/v2"
 	"net/netip"
+	"strings"
 	"testing"
+	"time"
+
+	"github.com/natkit/natkit/internal/load"
+	"golang.org/x/sys/unix"
 )
 
 // naiveSum is RFC 1071's definition, word by word.
@@ -78,5 +84,210 @@ func BenchmarkChecksum1500(b *testing.B) {
 	b.SetBytes(int64(len(frame)))
 	for b.Loop() {
 		checksum(frame)
+	}
+}
+
+func TestTransportChecksum(t *testing.T) {
+	all := samples(t)
+	for name, want := range map[string]Checksum{
+		"ARP": ChecksumNone, "GRE": ChecksumNone, "later fragment": ChecksumNone, "no next header": ChecksumNone,
+		"TCP": ChecksumOK, "TCP6": ChecksumOK, "UDP": ChecksumOK, "UDP6": ChecksumOK, "QinQ": ChecksumOK,
+		"ICMP echo": ChecksumOK, "ICMPv6 echo": ChecksumOK, "many extensions": ChecksumOK, "atomic fragment": ChecksumOK,
+		"first fragment": ChecksumUnknown, "first fragment 6": ChecksumUnknown, "routed": ChecksumUnknown,
+	} {
+		if got := mustParse(t, all[name]).TransportChecksum(); got != want {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+}
+
+// checksumAt is where the transport checksum of a sample lies.
+var checksumAt = map[string]int{
+	"TCP":         EthernetLen + IPv4Len + 16,
+	"TCP6":        EthernetLen + IPv6Len + 16,
+	"UDP":         EthernetLen + IPv4Len + 6,
+	"UDP6":        EthernetLen + IPv6Len + 6,
+	"ICMP echo":   EthernetLen + IPv4Len + 2,
+	"ICMPv6 echo": EthernetLen + IPv6Len + 2,
+}
+
+// TestTransportChecksumFindsEveryBit turns each bit of the payload over, and bits of
+// the pseudo header and of the checksum itself.
+func TestTransportChecksumFindsEveryBit(t *testing.T) {
+	all := samples(t)
+	for name, at := range checksumAt {
+		whole := mustParse(t, all[name])
+		end := len(all[name]) - len(whole.Trailer)
+		for i := (end - len(whole.Payload)) * 8; i < end*8; i++ {
+			frame := change(all[name], i/8, all[name][i/8]^1<<(i%8))
+			if got := mustParse(t, frame).TransportChecksum(); got != ChecksumBad {
+				t.Fatalf("%s, bit %d of byte %d: %v", name, i%8, i/8, got)
+			}
+		}
+		addresses := map[bool]int{true: EthernetLen + 8, false: EthernetLen + 12}[whole.Version == 6]
+		want := ChecksumBad
+		if whole.Transport == unix.IPPROTO_ICMP { // covers no address
+			want = ChecksumOK
+		}
+		if got := mustParse(t, change(all[name], addresses, all[name][addresses]^1)).TransportChecksum(); got != want {
+			t.Errorf("%s, another source: %v, want %v", name, got, want)
+		}
+		if got := mustParse(t, change(all[name], at, all[name][at]^0x80)).TransportChecksum(); got != ChecksumBad {
+			t.Errorf("%s, another checksum: %v", name, got)
+		}
+	}
+}
+
+func TestTransportChecksumPartial(t *testing.T) {
+	all := samples(t)
+	for name, at := range checksumAt {
+		f := mustParse(t, all[name])
+		length := uint32(len(f.segment))
+		check := naiveSum(pseudoHeader(f.Source, f.Destination, f.Transport, length))
+		frame := change(all[name], at, binary.BigEndian.AppendUint16(nil, check)...)
+		want := ChecksumPartial
+		if f.Transport == unix.IPPROTO_ICMP {
+			want = ChecksumBad
+		}
+		if got := mustParse(t, frame).TransportChecksum(); got != want {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+		cut := mustParse(t, frame[:len(frame)-len(f.Trailer)-1])
+		if got := cut.TransportChecksum(); (got == ChecksumPartial) != (want == ChecksumPartial) || got == ChecksumBad {
+			t.Errorf("%s, cut: %v", name, got)
+		}
+	}
+}
+
+// UDP may leave its checksum out over IPv4 only.
+func TestTransportChecksumZero(t *testing.T) {
+	all := samples(t)
+	for name, want := range map[string]Checksum{"UDP": ChecksumNone, "UDP6": ChecksumBad, "TCP": ChecksumBad, "ICMP echo": ChecksumBad} {
+		if got := mustParse(t, change(all[name], checksumAt[name], 0, 0)).TransportChecksum(); got != want {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+}
+
+// TestTransportChecksumComesOutAsZero searches packets whose checksum is 0 (RFC 1071).
+// That is right for TCP, and for UDP it must be written in its other form.
+func TestTransportChecksumComesOutAsZero(t *testing.T) {
+	for _, protocol := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP} {
+		s := Spec{IPv6: true, Protocol: protocol, HopLimit: 64}
+		at, wanted, want := checksumAt["TCP6"], uint16(0), ChecksumOK
+		if protocol == unix.IPPROTO_UDP {
+			at, wanted, want = checksumAt["UDP6"], 0xffff, ChecksumBad
+		}
+		frame := Build(nil, link, &s, tuple6, Token{}, 90, SYN)
+		for sequence := uint32(1); binary.BigEndian.Uint16(frame[at:]) != wanted && sequence < 1<<16; sequence++ {
+			frame = Build(frame[:0], link, &s, tuple6, Token{Sequence: sequence}, 90, SYN)
+		}
+		if binary.BigEndian.Uint16(frame[at:]) != wanted {
+			t.Fatalf("%s: no packet has the checksum %#04x", s.stack(), wanted)
+		}
+		if got := mustParse(t, change(frame, at, 0, 0)).TransportChecksum(); got != want {
+			t.Errorf("%s with the checksum 0: %v, want %v", s.stack(), got, want)
+		}
+	}
+}
+
+func TestTransportChecksumCut(t *testing.T) {
+	all := samples(t)
+	for name := range checksumAt {
+		f := mustParse(t, all[name])
+		cut := mustParse(t, all[name][:len(all[name])-len(f.Trailer)-1])
+		if got := cut.TransportChecksum(); got != ChecksumUnknown {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+func TestIPChecksumOK(t *testing.T) {
+	all := samples(t)
+	for name, frame := range all {
+		if !mustParse(t, frame).IPChecksumOK() {
+			t.Errorf("%s: not ok", name)
+		}
+	}
+	for name, at := range map[string]int{"TCP": EthernetLen + 8, "UDP": EthernetLen + 11, "IPv4 options": EthernetLen + IPv4Len + 3} {
+		if mustParse(t, change(all[name], at, all[name][at]^1)).IPChecksumOK() {
+			t.Errorf("%s with byte %d changed: ok", name, at)
+		}
+	}
+}
+
+func TestChecksumNames(t *testing.T) {
+	for c, want := range map[Checksum]string{
+		ChecksumNone: "none", ChecksumOK: "ok", ChecksumBad: "bad", ChecksumPartial: "partial", ChecksumUnknown: "unknown",
+	} {
+		if c.String() != want {
+			t.Errorf("%v, want %s", c, want)
+		}
+	}
+}
+
+// good is a run that nothing is wrong with.
+func good() Config {
+	return Config{
+		Spec: Spec{Protocol: unix.IPPROTO_UDP, Sizes: []int{64}, HopLimit: 64}, Packets: 10, Workers: 1,
+		Flows: Flows{
+			Count: 5, Sources: []netip.Addr{netip.MustParseAddr("198.18.0.2")}, SourcePorts: load.PortRange{First: 1, Last: 9},
+			Destinations: []netip.AddrPort{netip.MustParseAddrPort("198.18.0.1:9")},
+		},
+	}
+}
+
+func TestConfigCheck(t *testing.T) {
+	inside := func(prefix string) End { return End{Address: Inside, Prefix: netip.MustParsePrefix(prefix)} }
+	for want, change := range map[string]func(*Config){
+		"":                       func(*Config) {},
+		"both 0":                 func(c *Config) { c.Packets = 0 },
+		"packets -1":             func(c *Config) { c.Packets = -1 },
+		"packets 100000000001":   func(c *Config) { c.Packets = MaxPackets + 1 },
+		"time 24h0m1s":           func(c *Config) { c.Duration = MaxDuration + time.Second },
+		"rate NaN":               func(c *Config) { c.Rate = math.NaN() },
+		"rate -1":                func(c *Config) { c.Rate = -1 },
+		"rate +Inf":              func(c *Config) { c.Rate = math.Inf(1) },
+		"workers 0":              func(c *Config) { c.Workers = 0 },
+		"workers 6":              func(c *Config) { c.Workers = 6 },
+		"workers 2: more than":   func(c *Config) { c.Workers, c.Packets = 2, 1 },
+		"nothing can be expec":   func(c *Config) { c.Bare, c.Verify = true, true },
+		"not of one family":      func(c *Config) { c.Spec.IPv6, c.Spec.Sizes = true, []int{80} },
+		"frame size 63":          func(c *Config) { c.Spec.Sizes = []int{63} },
+		"10 flows":               func(c *Config) { c.Flows.Count = 10 },
+		"same family":            func(c *Config) { c.Expect.Source = inside("2001:db8::/32") },
+		"destination 8.8.8.8: a": func(c *Config) { c.Flows.Destinations[0] = netip.MustParseAddrPort("8.8.8.8:9") },
+		"source 8.8.8.8: a":      func(c *Config) { c.Flows.Sources[0] = netip.MustParseAddr("8.8.8.8") },
+		"mapping to 0.0.0.0/1":   func(c *Config) { c.Expect.Destination = inside("0.0.0.0/1") },
+	} {
+		c := good()
+		change(&c)
+		err := c.Check()
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+func TestOwnNetworkMayBePublic(t *testing.T) {
+	c := good()
+	c.OwnNetwork = true
+	c.Flows.Destinations[0] = netip.MustParseAddrPort("192.88.99.1:9")
+	c.Expect.Source = End{Address: Inside, Prefix: netip.MustParsePrefix("0.0.0.0/0")}
+	if err := c.Check(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestPublicPrefix(t *testing.T) {
+	for text, want := range map[string]bool{
+		"10.1.0.0/16": false, "10.0.0.0/8": false, "10.0.0.0/7": true, "0.0.0.0/0": true, "0.0.0.0/1": true,
+		"192.0.2.0/24": false, "192.0.2.0/23": true, "198.18.0.0/15": false, "8.8.8.8/32": true,
+		"2001:db8::/32": false, "2001:db8::/31": true, "::/0": true, "::/1": true, "fd00::/16": false,
+		"64:ff9b::/96": true, "64:ff9b::808:0/112": true, "64:ff9b::a00:0/104": false, "64:ff9b::/95": true,
+	} {
+		if got := PublicPrefix(netip.MustParsePrefix(text)); got != want {
+			t.Errorf("%s: %v", text, got)
+		}
 	}
 }

@@ -117,3 +117,83 @@ func (f Flows) tuple(k uint64) Tuple {
 		Dst: f.Destinations[k/sources/ports],
 	}
 }
+
+// Window is how many sequence numbers a Track remembers behind the greatest one.
+const Window = 64
+
+// Track is what a receiver knows of one flow's sequence numbers. The zero value
+// expects sequence 0.
+type Track struct {
+	// Next is one more than the greatest sequence seen (NextExp in RFC 4737).
+	Next uint32
+	// Seen has bit i set where Next-1-i has come.
+	Seen uint64
+}
+
+// Arrival is what one packet's sequence number says.
+type Arrival int
+
+const (
+	// InOrder is a packet that is newer than all before, after a gap or not.
+	InOrder Arrival = iota
+	// Reordered is a packet that comes for the first time, after a newer one
+	// (RFC 4737, section 3.3).
+	Reordered
+	// Duplicated is a packet that came before (RFC 5560).
+	Duplicated
+	// Late is more than Window behind the newest: too long ago to tell whether it
+	// is reordered or duplicated.
+	Late
+)
+
+// Observe takes the next packet's sequence number. Numbers are compared as in RFC
+// 1982, so that they may wrap.
+func (t *Track) Observe(sequence uint32) Arrival {
+	if ahead := sequence - t.Next; int32(ahead) >= 0 {
+		if ahead+1 >= Window {
+			t.Seen = 1
+		} else {
+			t.Seen = t.Seen<<(ahead+1) | 1
+		}
+		t.Next = sequence + 1
+		return InOrder
+	}
+	age := t.Next - 1 - sequence
+	if age >= Window {
+		return Late
+	}
+	bit := uint64(1) << age
+	if t.Seen&bit != 0 {
+		return Duplicated
+	}
+	t.Seen |= bit
+	return Reordered
+}
+
+// lineOverhead is what a frame takes on the wire besides itself: preamble, start
+// delimiter and the least gap before the next one (IEEE 802.3), in bytes.
+const lineOverhead = 7 + 1 + 12
+
+// BitRates are the rates of one direction.
+type BitRates struct {
+	// Frames counts the bits of frames, FCS included.
+	Frames float64 `json:"frames_bits_per_second"`
+	// Line counts preambles and gaps, too: what Ethernet of that speed is full of.
+	Line float64 `json:"line_bits_per_second"`
+}
+
+// SentBits are the rates at which it was sent.
+func (r *Result) SentBits() BitRates { return bitRates(r.SentPerSecond, r.SentBytes, r.Sent) }
+
+// ReceivedBits are the rates at which it arrived.
+func (r *Result) ReceivedBits() BitRates {
+	return bitRates(r.ReceivedPerSecond, r.ReceivedBytes, r.Received)
+}
+
+func bitRates(perSecond float64, bytes, packets int64) BitRates {
+	if packets == 0 {
+		return BitRates{}
+	}
+	mean := float64(bytes) / float64(packets)
+	return BitRates{Frames: perSecond * mean * 8, Line: perSecond * (mean + lineOverhead) * 8}
+}

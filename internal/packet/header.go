@@ -2,7 +2,11 @@ package packet
 
 import (
 	"encoding/binary"
+	"errors"
+	"net"
 	"net/netip"
+
+	"golang.org/x/sys/unix"
 )
 
 // Ethernet is the header of a frame with its tags (IEEE 802.3, 802.1Q).
@@ -157,4 +161,143 @@ type Frame struct {
 func (f *Frame) Tuple() Tuple {
 	source, destination := f.ports()
 	return Tuple{netip.AddrPortFrom(f.Source, source), netip.AddrPortFrom(f.Destination, destination)}
+}
+
+// ICMPError reports whether the frame is an ICMP error message, which quotes the
+// packet that it is about.
+func (f *Frame) ICMPError() bool {
+	switch f.Transport {
+	case unix.IPPROTO_ICMP: // RFC 792
+		switch f.ICMP.Type {
+		case 3, 4, 5, 11, 12: // unreachable, quench, redirect, time exceeded, parameter problem
+			return true
+		}
+	case unix.IPPROTO_ICMPV6:
+		return f.ICMP.Type < 128 // RFC 4443, section 2.1
+	}
+	return false
+}
+
+// Quoted parses the packet that an ICMP error message quotes. It is cut nearly
+// always: Missing tells, and eight bytes of the transport header, which have the
+// ports, are enough (RFC 792). The error is that of Decode, or says that nothing is
+// quoted.
+func (f *Frame) Quoted(inner *Frame) error {
+	if !f.ICMPError() {
+		*inner = Frame{}
+		return errors.New("parse quoted packet: the frame is no ICMP error message")
+	}
+	etherType := uint16(EtherTypeIPv4)
+	if f.Version == 6 {
+		etherType = EtherTypeIPv6
+	}
+	err := inner.DecodeNetwork(etherType, f.Payload)
+	if err == nil {
+		return nil
+	}
+	var cut *CutError
+	if errors.As(err, &cut) && inner.Protocol == unix.IPPROTO_TCP && cut.Header == "TCP" && cut.Have >= 8 {
+		inner.Transport, inner.Payload, inner.unverifiable = unix.IPPROTO_TCP, nil, true
+		return nil
+	}
+	return err
+}
+
+// Kinds of TCP options (RFC 9293, section 3.1; RFC 7323; RFC 2018).
+const (
+	OptionMaximumSegmentSize = 2
+	OptionWindowScale        = 3
+	OptionSACKPermitted      = 4
+	OptionSACK               = 5
+	OptionTimestamps         = 8
+)
+
+const (
+	optionEndOfList   = 0
+	optionNoOperation = 1
+)
+
+// Option finds the first option of a kind, and gives what follows its length byte.
+// Options behind a malformed one are not found.
+func (t *TCP) Option(kind uint8) (value []byte, ok bool) {
+	for b := t.Options; len(b) > 0 && b[0] != optionEndOfList; {
+		if b[0] == optionNoOperation {
+			b = b[1:]
+			continue
+		}
+		if len(b) < 2 || b[1] < 2 || int(b[1]) > len(b) {
+			return nil, false
+		}
+		if b[0] == kind {
+			return b[2:b[1]], true
+		}
+		b = b[b[1]:]
+	}
+	return nil, false
+}
+
+// Timestamps are TSval and TSecr (RFC 7323, section 3.2).
+func (t *TCP) Timestamps() (value, echoReply uint32, ok bool) {
+	b, ok := t.Option(OptionTimestamps)
+	if !ok || len(b) != 8 {
+		return 0, 0, false
+	}
+	return binary.BigEndian.Uint32(b), binary.BigEndian.Uint32(b[4:]), true
+}
+
+// MAC is an Ethernet address.
+type MAC [6]byte
+
+func (m MAC) String() string { return net.HardwareAddr(m[:]).String() }
+
+// Link is what an Ethernet header says besides the type.
+type Link struct{ Source, Destination MAC }
+
+// own are the prefixes whose addresses belong to whoever uses them, or to nobody:
+// not globally reachable in the registries of RFC 6890, as of 2025.
+var own = []netip.Prefix{
+	netip.MustParsePrefix("0.0.0.0/8"),       // this host (RFC 1122)
+	netip.MustParsePrefix("10.0.0.0/8"),      // private (RFC 1918)
+	netip.MustParsePrefix("100.64.0.0/10"),   // shared, behind a carrier's NAT (RFC 6598)
+	netip.MustParsePrefix("127.0.0.0/8"),     // loopback
+	netip.MustParsePrefix("169.254.0.0/16"),  // link-local (RFC 3927)
+	netip.MustParsePrefix("172.16.0.0/12"),   // private
+	netip.MustParsePrefix("192.0.0.0/29"),    // the B4 side of DS-Lite, CLAT (RFC 7335)
+	netip.MustParsePrefix("192.0.2.0/24"),    // documentation (RFC 5737)
+	netip.MustParsePrefix("192.168.0.0/16"),  // private
+	netip.MustParsePrefix("198.18.0.0/15"),   // benchmarks (RFC 2544)
+	netip.MustParsePrefix("198.51.100.0/24"), // documentation
+	netip.MustParsePrefix("203.0.113.0/24"),  // documentation
+	netip.MustParsePrefix("::/128"),          // this host
+	netip.MustParsePrefix("::1/128"),         // loopback
+	netip.MustParsePrefix("100::/64"),        // discard (RFC 6666)
+	netip.MustParsePrefix("2001:2::/48"),     // benchmarks (RFC 5180)
+	netip.MustParsePrefix("2001:db8::/32"),   // documentation (RFC 3849)
+	netip.MustParsePrefix("3fff::/20"),       // documentation (RFC 9637)
+	netip.MustParsePrefix("fc00::/7"),        // unique local (RFC 4193)
+	netip.MustParsePrefix("fe80::/10"),       // link-local
+}
+
+// nat64 is the well-known prefix of NAT64 (RFC 6052): an IPv4 address in the last
+// four bytes is where the packet goes.
+var nat64 = netip.MustParsePrefix("64:ff9b::/96")
+
+// Public reports whether packets to addr may reach somebody else's machine: every
+// address is public that is not reserved for private networks, the link, the host,
+// benchmarks or documentation. 64:ff9b:1::/48 is public, too: a NAT64 of one's own
+// (RFC 8215) makes IPv4 addresses of it, and which ones depends on its prefix.
+// Multicast and addresses that nobody may use (240/4) count as public, and so does
+// the zero Addr: a load generator has no business there.
+func Public(addr netip.Addr) bool {
+	addr = addr.Unmap().WithZone("") // no prefix contains an address with a zone
+	if nat64.Contains(addr) {
+		b := addr.As16()
+		addr = netip.AddrFrom4([4]byte(b[12:]))
+	}
+	for _, prefix := range own {
+		if prefix.Contains(addr) {
+			return false
+		}
+	}
+	return true
 }

@@ -1,6 +1,8 @@
 package pcap
 
 import (
+	"cmp"
+	"slices"
 	"unsafe"
 
 	"github.com/natkit/natkit/internal/packet"
@@ -170,3 +172,193 @@ func ladder(records []record, client uint8, role func(*record) Role) []Step {
 	}
 	return steps
 }
+
+// incidents are kept within a bounded memory; all are counted.
+type incidents struct {
+	kinds  map[Kind]*ofKind
+	each   int   // of a kind
+	memory int64 // for all
+	used   int64
+	peak   int64
+}
+
+type ofKind struct {
+	count int64
+	list  []Incident
+}
+
+func newIncidents(memory int64, each int) incidents {
+	all := incidents{kinds: map[Kind]*ofKind{}, each: each, memory: memory}
+	for _, kind := range Kinds {
+		all.kinds[kind] = &ofKind{}
+	}
+	return all
+}
+
+// wants counts an incident, and reports whether there may be room for it.
+func (i *incidents) wants(kind Kind) bool {
+	of := i.kinds[kind]
+	of.count++
+	return len(of.list) < i.each && (i.used < i.memory || i.lesser(kind) != nil)
+}
+
+// add keeps an incident. Where memory is short, the last one of the least serious
+// kind goes.
+func (i *incidents) add(one Incident) {
+	cost := costOf(&one)
+	for i.used+cost > i.memory {
+		lesser := i.lesser(one.Kind)
+		if lesser == nil {
+			return
+		}
+		last := len(lesser.list) - 1
+		i.used -= costOf(&lesser.list[last])
+		lesser.list[last] = Incident{}
+		lesser.list = lesser.list[:last]
+	}
+	i.used += cost
+	i.peak = max(i.peak, i.used)
+	of := i.kinds[one.Kind]
+	of.list = append(of.list, one)
+}
+
+// lesser is the least serious kind below kind of which one is kept.
+func (i *incidents) lesser(kind Kind) *ofKind {
+	for _, k := range slices.Backward(Kinds) {
+		if k == kind {
+			return nil
+		}
+		if of := i.kinds[k]; len(of.list) > 0 {
+			return of
+		}
+	}
+	return nil
+}
+
+// costOf is about what an incident takes in memory.
+func costOf(i *Incident) int64 {
+	const fixed, perStep, former = 512, 128, 128
+	return fixed + former + perSYN*int64(len(i.SYNs)) + perStep*int64(cap(i.Ladder)) + 8*int64(cap(i.Intervals))
+}
+
+// drop forgets a kind, as if there had been none.
+func (i *incidents) drop(kind Kind) {
+	for n := range i.kinds[kind].list {
+		i.used -= costOf(&i.kinds[kind].list[n])
+	}
+	i.kinds[kind] = &ofKind{}
+}
+
+// fill puts them into the report.
+func (i *incidents) fill(r *Report) {
+	r.Kinds, r.Incidents = []KindCount{}, []Incident{}
+	for _, kind := range Kinds {
+		of := i.kinds[kind]
+		if of.count == 0 {
+			continue
+		}
+		r.Kinds = append(r.Kinds, KindCount{kind, of.count, int64(len(of.list))})
+		slices.SortStableFunc(of.list, func(a, b Incident) int {
+			return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.Frame, b.Frame))
+		})
+		r.Incidents = append(r.Incidents, of.list...)
+	}
+}
+
+// ignoredRST is an RST that its receiver ignores, and what came before it.
+type ignoredRST struct {
+	rst    record
+	window [2]uint32 // that the receiver had open
+	before []record
+}
+
+// perRST is what one takes in memory, in bytes.
+const perRST = int64(unsafe.Sizeof(ignoredRST{})) + ringSize*int64(unsafe.Sizeof(record{}))
+
+// rst takes an RST of a connection that is open or was. The first one that the receiver
+// ignores is kept until the connection is over: a client that goes away answers what is
+// on its way with several RSTs, and the last one may be taken.
+func (t *tracker) rst(c *conn, r *record) {
+	receiver := &c.side[1-r.from()]
+	known := c.side[0].hasSYN && c.side[1].hasSYN && receiver.hasAck && !c.reset
+	if !known || !after(receiver.ack, r.seq) && !after(r.seq, receiver.right) {
+		c.reset = true
+		if c.ignored != nil && c.ignored.rst.from() == r.from() {
+			t.dropRST(c)
+		}
+		return
+	}
+	if c.side[0].fin && c.side[1].fin || c.ignored != nil { // nothing is left to be reset
+		return
+	}
+	c.ignored = &ignoredRST{rst: *r, window: [2]uint32{receiver.ack, receiver.right}}
+	c.recent(func(o *record) { c.ignored.before = append(c.ignored.before, *o) })
+	t.troubled += perRST
+	t.peakTroubled = max(t.peakTroubled, t.troubled)
+}
+
+func (t *tracker) dropRST(c *conn) {
+	c.ignored = nil
+	t.troubled -= perRST
+}
+
+// endRST reports the RST that was ignored for good.
+func (t *tracker) endRST(c *conn) {
+	i := c.ignored
+	if i == nil {
+		return
+	}
+	t.dropRST(c)
+	if !t.kept.wants(RSTOutOfWindow) {
+		return
+	}
+	role := func(r *record) Role {
+		if r.number == i.rst.number {
+			return RoleReset
+		}
+		return ""
+	}
+	t.kept.add(Incident{Kind: RSTOutOfWindow, Client: c.addr(c.client), Server: c.addr(1 - c.client),
+		Frame: i.rst.number, Time: timeOf(i.rst.at), Window: &i.window, Ladder: ladder(append(i.before, i.rst), c.client, role)})
+}
+
+// Reason is why a packet was not understood. Its text is stable.
+type Reason uint8
+
+// The reasons.
+const (
+	Decoded Reason = iota
+	// UnknownLinkType is a link layer that natkit does not read.
+	UnknownLinkType
+	// UnknownInterface is a packet of an interface that the file does not describe.
+	UnknownInterface
+	// NotIP is a frame that carries something else, such as ARP.
+	NotIP
+	// CutHeader is a header that is not all there.
+	CutHeader
+	// MalformedHeader is a header whose fields contradict each other.
+	MalformedHeader
+	// Encrypted is a frame of a wireless network whose payload is protected.
+	Encrypted
+	reasons
+)
+
+var reasonNames = [reasons]string{
+	Decoded:          "decoded",
+	UnknownLinkType:  "link type not supported",
+	UnknownInterface: "interface not described",
+	NotIP:            "not IP",
+	CutHeader:        "header cut",
+	MalformedHeader:  "header malformed",
+	Encrypted:        "encrypted",
+}
+
+func (r Reason) String() string {
+	if r >= reasons {
+		return "unknown"
+	}
+	return reasonNames[r]
+}
+
+// MarshalText lets JSON have the words.
+func (r Reason) MarshalText() ([]byte, error) { return []byte(r.String()), nil }

@@ -13,10 +13,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"golang.org/x/net/html"
-
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/load"
+	"golang.org/x/net/html"
 )
 
 func labPageOf(t *testing.T, r *lab.Report) (string, *html.Node) {

@@ -2,9 +2,12 @@ package report
 
 import (
 	"bytes"
+	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"io"
+	"reflect"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -43,4 +46,75 @@ func escapeControls(text []byte) []byte {
 		}
 	}
 	return safe
+}
+
+// CSV writes a line for each of rows, structs, the names of their JSON fields in the
+// first one. Lists of texts are written with spaces between; what else has parts is in
+// JSON only.
+func CSV[T any](w io.Writer, rows []T) error {
+	out := csv.NewWriter(w)
+	fields := csvFields(reflect.TypeFor[T]())
+	line := make([]string, len(fields))
+	for i, f := range fields {
+		line[i] = jsonName(f)
+	}
+	out.Write(line) // an error stays, and Error tells it
+	for _, row := range rows {
+		for i, f := range fields {
+			text, err := csvText(reflect.ValueOf(row).FieldByIndex(f.Index).Interface())
+			if err != nil {
+				return err
+			}
+			line[i] = text
+		}
+		out.Write(line)
+	}
+	out.Flush()
+	return out.Error()
+}
+
+func csvFields(row reflect.Type) (fields []reflect.StructField) {
+	for _, f := range reflect.VisibleFields(row) {
+		if name := jsonName(f); name != "" && name != "-" && !hasParts(f.Type) {
+			fields = append(fields, f)
+		}
+	}
+	return fields
+}
+
+func jsonName(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+	return name
+}
+
+func hasParts(t reflect.Type) bool {
+	if t.Implements(reflect.TypeFor[json.Marshaler]()) { // a time
+		return false
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return hasParts(t.Elem())
+	case reflect.Slice:
+		return t.Elem().Kind() != reflect.String
+	}
+	return t.Kind() == reflect.Struct || t.Kind() == reflect.Map
+}
+
+// csvText is a value as JSON has it, without quotes; empty where there is none.
+func csvText(value any) (string, error) {
+	if list, ok := value.([]string); ok {
+		return clean(strings.Join(list, " ")), nil
+	}
+	text, err := json.Marshal(value)
+	if err != nil {
+		return "", fmt.Errorf("encode %T as CSV: %w", value, err)
+	}
+	var unquoted string
+	switch {
+	case string(text) == "null":
+		return "", nil
+	case json.Unmarshal(text, &unquoted) == nil:
+		return clean(unquoted), nil
+	}
+	return string(text), nil
 }

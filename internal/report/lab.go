@@ -3,11 +3,13 @@ package report
 import (
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/natkit/natkit/internal/lab"
+	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/units"
 )
 
@@ -240,4 +242,239 @@ func findingIDs(r *lab.Report) []string {
 		}
 	}
 	return ids
+}
+
+// loadLines describe the load of most stages once, and then what is different in
+// others.
+func loadLines(r *lab.Report) []string {
+	common := usualLoad(r)
+	var lines []string
+	if common != nil {
+		lines = append(lines, strings.Join(common, ", "))
+	}
+	for _, s := range r.Stages {
+		if !onlyHTTP(s) {
+			exchanges := 0
+			for _, l := range s.Loads {
+				if l.Exchange != nil {
+					exchanges++
+					continue
+				}
+				lines = append(lines, fmt.Sprintf("in %s %s: %s", s.Name, loadName(l), l.Asked))
+			}
+			if exchanges > 0 {
+				lines = append(lines, fmt.Sprintf("in %s %s of exchanges, below", s.Name, units.Plural(exchanges, "load", "loads")))
+			}
+			continue
+		}
+		parts := loadParts(s.Config)
+		parts = slices.DeleteFunc(parts, func(part string) bool { return slices.Contains(common, part) })
+		if len(parts) > 0 {
+			lines = append(lines, "in "+s.Name+" "+strings.Join(parts, ", "))
+		}
+	}
+	return lines
+}
+
+// usualLoad is what most stages have, the first of them where several are as many; nil
+// where no stage has a load of requests alone.
+func usualLoad(r *lab.Report) (usual []string) {
+	count, most := map[string]int{}, 0
+	for _, s := range r.Stages {
+		if onlyHTTP(s) {
+			count[strings.Join(loadParts(s.Config), ", ")]++
+		}
+	}
+	for _, s := range r.Stages {
+		parts := loadParts(s.Config)
+		if n := count[strings.Join(parts, ", ")]; onlyHTTP(s) && n > most {
+			usual, most = parts, n
+		}
+	}
+	return usual
+}
+
+// onlyHTTP reports whether a stage had one load, of requests.
+func onlyHTTP(s lab.StageReport) bool {
+	return len(s.Loads) == 0 || len(s.Loads) == 1 && s.Loads[0].Kind == lab.LoadHTTP
+}
+
+func loadName(l lab.LoadReport) string {
+	if l.From == "" {
+		return l.Kind
+	}
+	return l.Kind + " from " + l.From
+}
+
+func loadParts(c load.Config) []string {
+	parts := []string{units.Count(max(c.Concurrency, 1)) + " concurrent"}
+	if c.Requests > 0 {
+		parts = append(parts, units.Plural(c.Requests, "request", "requests"))
+	}
+	if c.Duration > 0 {
+		parts = append(parts, "at most "+c.Duration.String())
+	}
+	if c.Timeout > 0 {
+		parts = append(parts, "timeout "+c.Timeout.String()+" per request")
+	}
+	if c.Rate > 0 {
+		parts = append(parts, units.Rate(c.Rate)+" requests/s started")
+	}
+	if c.Batch > 0 {
+		parts = append(parts, "in batches of "+units.Count(c.Batch))
+	}
+	if n := len(c.Sources); n > 0 && c.Batch > 0 {
+		parts = append(parts, "from "+units.Plural(n, "address", "addresses"))
+	}
+	if n := len(c.ConnectTo); n > 0 {
+		parts = append(parts, "to "+units.Plural(n, "address", "addresses"))
+	}
+	parts = append(parts, closing(c))
+	if c.MergeAck {
+		parts = append(parts, "request on the handshake's ACK")
+	}
+	return parts
+}
+
+func closing(c load.Config) string {
+	switch {
+	case c.PerConnection > 0:
+		return units.Plural(c.PerConnection, "request", "requests") + " for each connection"
+	case c.KeepAlive:
+		return "connections kept alive"
+	case c.Close == load.CloseClient:
+		return "one connection each, closed by the client"
+	case c.Close == load.CloseReset:
+		return "one connection each, closed by reset"
+	}
+	return "one connection each, closed by the server"
+}
+
+// exchangeColumns are those of loads whose far end told whom it saw.
+var exchangeColumns = []Column{{Head: "traffic"}, {Head: "from"}, {Head: "to"}, {Head: "answered", Right: true},
+	{Head: "failed", Right: true}, {Head: "seen as"}, {Head: "ports"}, {Head: "tracked", Right: true}, {}}
+
+// exchangeView is a table of one stage.
+type exchangeView struct {
+	Stage string
+	Rows  [][]Cell
+}
+
+// exchangeViews are those of stages that have such loads, a row for each.
+func exchangeViews(r *lab.Report) (all []exchangeView) {
+	for _, s := range r.Stages {
+		v := exchangeView{Stage: s.Name}
+		for _, l := range s.Loads {
+			if l.Exchange != nil {
+				v.Rows = append(v.Rows, exchangeCells(&l))
+			}
+		}
+		if len(v.Rows) > 0 {
+			all = append(all, v)
+		}
+	}
+	return all
+}
+
+func (p *printer) labExchanges(r *lab.Report) {
+	for _, v := range exchangeViews(r) {
+		t := &Table{Indent: 2, Columns: exchangeColumns}
+		for _, row := range v.Rows {
+			t.Cells(row...)
+		}
+		p.heading("Who saw whom in " + v.Stage)
+		p.table(t)
+	}
+}
+
+func exchangeCells(l *lab.LoadReport) []Cell {
+	x := l.Exchange
+	verdict := Cell{"as it should be", Good}
+	if len(x.Faults) > 0 {
+		verdict = Cell{strings.Join(x.Faults, ", "), Bad}
+	}
+	return []Cell{{Text: x.Name}, {Text: l.From}, {Text: x.Server}, {Text: units.Count(l.Answered)}, {Text: units.Count(l.Failed)},
+		{Text: seenWords(x.Seen)}, {Text: portsSeen(x, l.Answered)}, {Text: units.Count(x.Entries)}, verdict}
+}
+
+// seenWords are up to two addresses, or the first and the last one and how many.
+func seenWords(seen []lab.SeenAddress) string {
+	switch n := len(seen); n {
+	case 0:
+		return "–"
+	case 1:
+		return seen[0].Address.String()
+	case 2:
+		return seen[0].Address.String() + ", " + seen[1].Address.String()
+	default:
+		return fmt.Sprintf("%s … %s, %d of them", seen[0].Address, seen[n-1].Address, n)
+	}
+}
+
+// portsSeen says whether clients kept their ports, and which ones were seen where not.
+func portsSeen(x *lab.ExchangeReport, answered int64) string {
+	switch {
+	case answered == 0:
+		return "–"
+	case x.KeptPorts == answered:
+		return "kept"
+	}
+	return fmt.Sprintf("%d-%d", x.FirstPort, x.LastPort)
+}
+
+// labCaptures lists the files of packets, with what is not in them.
+func (p *printer) labCaptures(r *lab.Report) {
+	if len(r.Captures) == 0 {
+		return
+	}
+	p.heading("Captures in " + filepath.Dir(r.Captures[0].File))
+	t := &Table{Indent: 2, Columns: []Column{{Head: "file"}, {Head: "packets", Right: true}, {Head: "size", Right: true}, {Head: "dropped", Right: true}, {Head: "interfaces", Wrap: true}}}
+	for _, c := range r.Captures {
+		dropped := Cell{units.Count(c.Dropped), Dim}
+		if c.Dropped > 0 {
+			dropped.Tone = Bad
+		}
+		t.Cells(Cell{Text: filepath.Base(c.File)}, Cell{Text: units.Count(c.Packets)}, Cell{Text: units.Bytes(c.Bytes)}, dropped,
+			Cell{strings.Join(c.Interfaces, ", "), Dim})
+		if missing := captureMissing(&c); missing.Text != "" {
+			t.Cells(Cell{}, Cell{}, Cell{}, Cell{}, missing)
+		}
+	}
+	p.table(t)
+	p.blank()
+	p.line("  " + p.style.Paint(Dim, "Capturing took time of the CPUs: rates and times are not those without it."))
+	if inside, outside, ok := capturePair(r); ok {
+		p.line(clean("  try: natkit pcap " + inside + " " + outside))
+	}
+}
+
+// captureMissing says why a file lacks packets besides those dropped.
+func captureMissing(c *lab.Capture) Cell {
+	switch {
+	case c.Error != "":
+		return Cell{c.Error, Bad}
+	case c.Cut > 0:
+		return Cell{"full: " + units.Plural(c.Cut, "later packet is", "later packets are") + " not in it; --pcap-size lets it grow", Warn}
+	}
+	return Cell{}
+}
+
+// capturePair are the first files from both sides of one NAT, those of the stage named
+// fault where there is one.
+func capturePair(r *lab.Report) (inside, outside string, ok bool) {
+	for _, in := range r.Captures {
+		for _, out := range r.Captures {
+			same := in.Stage == out.Stage && in.Round == out.Round && in.Node == out.Node
+			if !same || in.Side != lab.Inside || out.Side != lab.Outside {
+				continue
+			}
+			if fault := in.Stage == "fault"; fault || !ok {
+				inside, outside, ok = in.File, out.File, true
+				if fault {
+					return inside, outside, true
+				}
+			}
+		}
+	}
+	return inside, outside, ok
 }

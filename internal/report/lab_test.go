@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/load"
 )
@@ -159,4 +159,93 @@ func labText(t *testing.T, r *lab.Report) string {
 		t.Fatal(err)
 	}
 	return out.String()
+}
+
+// TestLabExchanges has a row for each load that tells whom the far end saw.
+func TestLabExchanges(t *testing.T) {
+	seen := func(addrs ...string) (all []lab.SeenAddress) {
+		for _, a := range addrs {
+			all = append(all, lab.SeenAddress{Address: netip.MustParseAddr(a), Count: 1})
+		}
+		return all
+	}
+	load := func(answered, failed int64, x lab.ExchangeReport) lab.LoadReport {
+		return lab.LoadReport{Kind: lab.LoadExchange, From: "inside", Answered: answered, Failed: failed, Exchange: &x}
+	}
+	r := &lab.Report{Stages: []lab.StageReport{
+		{Name: "idle", Loads: []lab.LoadReport{{Kind: lab.LoadNone}}},
+		{Name: "kinds", Loads: []lab.LoadReport{
+			load(2, 0, lab.ExchangeReport{Name: "snat", Server: "web", Seen: seen("198.19.0.7"), FirstPort: 1, LastPort: 2, KeptPorts: 2, Entries: 2}),
+			load(3, 0, lab.ExchangeReport{Name: "pool", Server: "web", Seen: seen("198.19.0.7", "198.19.0.8", "198.19.0.9"), FirstPort: 1000, LastPort: 2000, Entries: 3}),
+			load(0, 5, lab.ExchangeReport{Name: "static", Server: "web", Faults: []string{"5 of 5 failed"}}),
+		}},
+	}}
+	var b strings.Builder
+	p := &printer{w: &b}
+	p.labExchanges(r)
+	const want = `
+Who saw whom in kinds
+  traffic  from    to   answered  failed  seen as                             ports      tracked
+  snat     inside  web         2       0  198.19.0.7                          kept             2  as it should be
+  pool     inside  web         3       0  198.19.0.7 … 198.19.0.9, 3 of them  1000-2000        3  as it should be
+  static   inside  web         0       5  –                                   –                0  5 of 5 failed
+`
+	if diff := cmp.Diff(want, b.String()); diff != "" {
+		t.Error(diff)
+	}
+	b.Reset()
+	if err := LabHTML(&b, r); err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{`<h2 id="exchanges">Who saw whom</h2>`, `<th scope="row">pool</th>`, `<td class="bad">5 of 5 failed</td>`} {
+		if !strings.Contains(b.String(), part) {
+			t.Errorf("the page has no %s", part)
+		}
+	}
+	b.Reset()
+	if err := LabHTML(&b, &lab.Report{}); err != nil || strings.Contains(b.String(), "Who saw whom") {
+		t.Errorf("a page without exchanges, error %v", err)
+	}
+}
+
+// TestLabCaptures lists files, what is not in them and why, and how to go on.
+func TestLabCaptures(t *testing.T) {
+	one := func(stage, node, side string, c lab.Capture) lab.Capture {
+		c.Stage, c.Round, c.Node, c.Side, c.Interfaces = stage, 1, node, side, []string{"eth0"}
+		c.File = "caps/" + stage + "-" + node + side + ".pcapng"
+		return c
+	}
+	r := &lab.Report{Captures: []lab.Capture{
+		one("nat", "gw", lab.Inside, lab.Capture{Packets: 12000, Bytes: 3 << 20}),
+		one("nat", "gw", lab.Outside, lab.Capture{Packets: 12000, Bytes: 3 << 20, Dropped: 7}),
+		one("fault", "gw", lab.Inside, lab.Capture{Packets: 9, Bytes: 1000, Cut: 1}),
+		one("fault", "gw", lab.Outside, lab.Capture{Error: "write capture: no space left on device"}),
+		one("fault", "server", "", lab.Capture{}),
+	}}
+	var b strings.Builder
+	p := &printer{w: &b}
+	p.labCaptures(r)
+	const want = `
+Captures in caps
+  file                    packets     size  dropped  interfaces
+  nat-gwinside.pcapng      12,000    3 MiB        0  eth0
+  nat-gwoutside.pcapng     12,000    3 MiB        7  eth0
+  fault-gwinside.pcapng         9  1,000 B        0  eth0
+                                                     full: 1 later packet is not in it; --pcap-size
+                                                     lets it grow
+  fault-gwoutside.pcapng        0      0 B        0  eth0
+                                                     write capture: no space left on device
+  fault-server.pcapng           0      0 B        0  eth0
+
+  Capturing took time of the CPUs: rates and times are not those without it.
+  try: natkit pcap caps/fault-gwinside.pcapng caps/fault-gwoutside.pcapng
+`
+	if diff := cmp.Diff(want, b.String()); diff != "" {
+		t.Error(diff)
+	}
+	b.Reset()
+	p.labCaptures(&lab.Report{})
+	if b.Len() != 0 {
+		t.Errorf("without captures: %q", b.String())
+	}
 }

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/natkit/natkit/internal/packet"
 	"github.com/natkit/natkit/internal/pcap"
 	"github.com/natkit/natkit/internal/units"
 )
@@ -262,4 +264,314 @@ func (p *pcapPrinter) advice(kind pcap.Kind, list []string) {
 		}
 		p.fact(label, "- "+text)
 	}
+}
+
+// formerSteps of the former connection are drawn: how it ended. Others say nothing of the
+// incident.
+const formerSteps = 3
+
+// incident draws one of them.
+func (p *pcapPrinter) incident(in *pcap.Incident) {
+	p.blank()
+	p.mark(2, Cell{}, p.incidentHead(in), Plain)
+	if len(in.Ladder) == 0 {
+		return
+	}
+	steps, left := in.Ladder, 0
+	if !p.v.Steps {
+		steps, left = withoutBeginning(in.Ladder)
+	}
+	l := ladder{left: in.Client.String(), right: in.Server.String()}
+	if left > 0 {
+		l.rungs = append(l.rungs, rung{text: fmt.Sprintf("… %s before (--all draws them)", units.Plural(left, "packet", "packets")), tone: Dim})
+	}
+	began := steps[0].Time
+	for i := range steps {
+		l.rungs = append(l.rungs, p.rung(in, &steps[i], began))
+	}
+	if in.ICMP != nil {
+		l.rungs = append(l.rungs, rung{frame: units.Count(in.Frame), at: p.at(in.Time, began), text: "ICMP from " + in.ICMP.From.String() + ": " + icmpMessage(in.ICMP), tone: Bad})
+	}
+	if in.LadderMore > 0 {
+		l.rungs = append(l.rungs, rung{text: "… " + units.Plural(in.LadderMore, "more packet", "more packets"), tone: Dim})
+	}
+	p.ladder(2, l, p.style.columns())
+}
+
+// continued is where an attempt went on from another port.
+func continued(in *pcap.Incident) string {
+	text := fmt.Sprintf("; its SYN came again from port %d (frame %s)", in.Continued.Client.Port(), units.Count(in.Continued.Frame))
+	if in.Continued.Connected {
+		return text + ", and connected after " + brief(in.ConnectSeconds)
+	}
+	return text + ", and was not accepted there either"
+}
+
+func (p *pcapPrinter) incidentHead(in *pcap.Incident) string {
+	text := fmt.Sprintf("Frame %s, %s: %s to %s", units.Count(in.Frame), p.v.moment(in.Time, false), in.Client, in.Server)
+	if f := in.Former; f != nil {
+		text += fmt.Sprintf(", %s after frame %s, the former connection's last (%s)", units.Seconds(f.After), units.Count(f.LastFrame), closed[f.Closed])
+	}
+	switch {
+	case in.Outcome == pcap.Failed:
+		failed, _, _ := strings.Cut(failure(in.Kind), " (")
+		text += "; it " + failed
+	case in.Continued != nil:
+		text += continued(in)
+	case in.Outcome == pcap.Connected && in.ConnectSeconds > 0:
+		text += "; it connected after " + brief(in.ConnectSeconds)
+	}
+	if w := in.Window; w != nil {
+		text += fmt.Sprintf("; its receiver takes sequence numbers from %d to %d", w[0], w[1]-1)
+	}
+	if e := in.ICMP; e != nil {
+		text += "; " + icmpText(e)
+	}
+	if len(in.Intervals) > 0 {
+		text += "; sent again after " + intervals(in.Intervals)
+	}
+	return text
+}
+
+var closed = map[pcap.Closed]string{pcap.ClosedByServer: "the server closed it first", pcap.ClosedByClient: "the client closed it first",
+	pcap.ClosedByReset: "it was reset", pcap.HalfClosed: "one side had closed it", pcap.NotClosed: "it was open"}
+
+func intervals(list []float64) string {
+	var parts []string
+	for i, seconds := range list {
+		if i == few {
+			parts = append(parts, "…")
+			break
+		}
+		parts = append(parts, units.Roughly(seconds))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// withoutBeginning leaves out how the former connection went, but for its end.
+func withoutBeginning(steps []pcap.Step) (rest []pcap.Step, left int) {
+	former := 0
+	for former < len(steps) && steps[former].Role == pcap.RoleFormer {
+		former++
+	}
+	left = max(former-formerSteps, 0)
+	return steps[left:], left
+}
+
+func (p *pcapPrinter) rung(in *pcap.Incident, s *pcap.Step, began time.Time) rung {
+	r := rung{frame: units.Count(s.Frame), towards: toLeft, text: segmentText(s, p.v.Steps), note: note(in, s), tone: roleTones[s.Role]}
+	if s.FromClient {
+		r.towards = toRight
+	}
+	r.at = p.at(s.Time, began)
+	return r
+}
+
+// at is the time column of a ladder.
+func (p *pcapPrinter) at(t, began time.Time) string {
+	if p.v.Clock {
+		return p.v.moment(t, false)
+	}
+	return fmt.Sprintf("%+.6f", t.Sub(began).Seconds())
+}
+
+var roleTones = map[pcap.Role]Tone{pcap.RoleFormer: Dim, pcap.RoleSYN: Bold, pcap.RoleOldACK: Bad, pcap.RoleReset: Bad, pcap.RoleSYNACK: Good}
+
+// flagNames are those of a ladder, in the order that people write them.
+var flagNames = []struct {
+	flag packet.TCPFlags
+	name string
+}{{packet.SYN, "SYN"}, {packet.FIN, "FIN"}, {packet.RST, "RST"}, {packet.PSH, "PSH"}, {packet.ACK, "ACK"}, {packet.URG, "URG"}}
+
+func flagsText(flags packet.TCPFlags) string {
+	var names []string
+	for _, f := range flagNames {
+		if flags&f.flag != 0 {
+			names = append(names, f.name)
+		}
+	}
+	if len(names) == 0 {
+		return "no flags"
+	}
+	return strings.Join(names, ",")
+}
+
+// segmentText is a segment in the words of Wireshark, with absolute numbers: those are
+// what two connections are compared by. Of the timestamps it has the one that matters,
+// unless all is asked for.
+func segmentText(s *pcap.Step, all bool) string {
+	text := fmt.Sprintf("%s seq %d", flagsText(s.Flags), s.Seq)
+	if s.Flags&packet.ACK != 0 {
+		text += fmt.Sprintf(" ack %d", s.Ack)
+	}
+	if s.Length > 0 {
+		text += fmt.Sprintf(" len %d", s.Length)
+	}
+	if all {
+		text += fmt.Sprintf(" win %d", s.Window)
+	}
+	echoes := s.Role == pcap.RoleOldACK && s.TSEcr != nil
+	if s.TSVal != nil && (all || !echoes) {
+		text += fmt.Sprintf(" TSval %d", *s.TSVal)
+	}
+	if s.TSEcr != nil && (all || echoes) {
+		text += fmt.Sprintf(" TSecr %d", *s.TSEcr)
+	}
+	return text
+}
+
+// note says what a packet is to the incident.
+func note(in *pcap.Incident, s *pcap.Step) string {
+	switch s.Role {
+	case pcap.RoleSYN, pcap.RoleRetransmit:
+		if s.Flags&(packet.SYN|packet.ACK) == packet.SYN {
+			return synNote(in, s)
+		}
+	case pcap.RoleOldACK:
+		if in.Kind == pcap.SYNOnOpen {
+			return "of the connection that is still open"
+		}
+		return "the last ACK of the former connection"
+	case pcap.RoleReset:
+		if in.Kind == pcap.RSTOutOfWindow && in.Frame == s.Frame {
+			return "outside of its receiver's window"
+		}
+		if s.FromClient {
+			return "the client knows no such connection"
+		}
+	case pcap.RoleSYNACK:
+		return "accepted"
+	}
+	return ""
+}
+
+// synNote says what became of a SYN, and why.
+func synNote(in *pcap.Incident, s *pcap.Step) string {
+	for i := range in.SYNs {
+		if in.SYNs[i].Frame == s.Frame {
+			return verdictNote(&in.SYNs[i])
+		}
+	}
+	return ""
+}
+
+func verdictNote(s *pcap.SYN) string {
+	text := ""
+	switch s.Verdict {
+	case pcap.RejectedPAWS:
+		text = "rejected by PAWS"
+		if n, ok := wentBack(s); ok {
+			text += fmt.Sprintf(": its TSval is %s behind the former connection's %d", units.Count(int64(n)), *s.TSRecent)
+		}
+	case pcap.RejectedSequence:
+		text = "rejected by TIME_WAIT"
+		if s.RcvNxt != nil {
+			text += fmt.Sprintf(": seq is not past %d, where the former connection ended", *s.RcvNxt)
+		}
+	case pcap.Unanswered:
+		return "no answer"
+	case pcap.Challenged:
+		return "the server has this connection open"
+	case pcap.Refused:
+		return "refused"
+	default:
+		return ""
+	}
+	if s.Inferred {
+		text += " (no answer was captured; a kernel sends one in 0.5 s at most)"
+	}
+	return text
+}
+
+// ladder shows packets between two ends as arrows, one below the other.
+type ladder struct {
+	// left and right name the ends: the left one is where the first packet came from.
+	left, right string
+	rungs       []rung
+}
+
+// rung is one packet of a ladder, or, without a direction, text in its place.
+type rung struct {
+	// frame and at are the first two columns: the packet's number and its time.
+	frame, at string
+	towards   direction
+	text      string
+	// note is what there is to say of it, below.
+	note string
+	tone Tone
+}
+
+type direction uint8
+
+const (
+	nowhere direction = iota
+	toRight
+	toLeft
+)
+
+// leastArrow is how long an arrow is drawn at least, with its head.
+const leastArrow = 6
+
+// ladder writes l within width columns.
+func (p *printer) ladder(indent int, l ladder, width int) {
+	frames, times := len("frame"), len("time")
+	for _, r := range l.rungs {
+		frames, times = max(frames, textWidth(r.frame)), max(times, textWidth(r.at))
+	}
+	start := indent + frames + columnGap + times + columnGap
+	lane := l.lane(width - start)
+	margin := strings.Repeat(" ", indent)
+	columns := func(frame, at string) string {
+		return margin + padLeft(frame, frames) + padRight("", columnGap) + padRight(at, times+columnGap)
+	}
+	ends := l.ends(lane)
+	p.line(p.style.Paint(Bold, columns("frame", "time")+ends[0]))
+	for _, end := range ends[1:] {
+		p.line(p.style.Paint(Bold, columns("", "")+end))
+	}
+	for _, r := range l.rungs {
+		p.line(columns(clean(r.frame), clean(r.at)) + p.style.Paint(r.tone, r.draw(lane)))
+		if r.note == "" {
+			continue
+		}
+		for _, part := range wrap(clean(r.note), max(width-start, lane)-2) {
+			p.line(padRight("", start+2) + p.style.Paint(Dim, part))
+		}
+	}
+}
+
+// lane is the width between the ends: what the longest packet needs, if there is room.
+func (l ladder) lane(room int) int {
+	need := textWidth(l.left) + 2*columnGap + textWidth(l.right)
+	for _, r := range l.rungs {
+		need = max(need, textWidth(r.text)+1+leastArrow)
+	}
+	return max(min(need, room), 3*leastArrow)
+}
+
+// ends names them in one line, or in two where one is too short.
+func (l ladder) ends(lane int) []string {
+	left, right := truncate(clean(l.left), lane), truncate(clean(l.right), lane)
+	if textWidth(left)+columnGap+textWidth(right) > lane {
+		return []string{left, padLeft(right, lane)}
+	}
+	return []string{left + padLeft(right, lane-textWidth(left))}
+}
+
+// draw puts the text where the packet comes from, and the head of the arrow where it
+// goes to.
+func (r rung) draw(lane int) string {
+	if r.towards == nowhere {
+		return truncate(clean(r.text), lane)
+	}
+	text := truncate(clean(r.text), lane-1-leastArrow)
+	line := strings.Repeat("─", max(lane-textWidth(text)-2, 1))
+	if r.towards == toRight {
+		return text + " " + line + "►"
+	}
+	return "◄" + line + " " + text
+}
+
+func padLeft(text string, width int) string {
+	return strings.Repeat(" ", max(width-textWidth(text), 0)) + text
 }

@@ -9,9 +9,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/net/html"
-
 	"github.com/natkit/natkit/internal/simulate"
+	"golang.org/x/net/html"
 )
 
 // simulated runs a preset for some minutes, at other rates where they are given.

@@ -3,6 +3,16 @@
 // balancer's sessions make of it, and how servers in TIME_WAIT answer.
 package simulate
 
+import (
+	"embed"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/natkit/natkit/internal/suggest"
+)
+
 // Config is what is simulated. Zero values of fields with a default mean the default.
 // Check (or Parse) says whether it makes sense.
 type Config struct {
@@ -293,3 +303,261 @@ const (
 	// KernelTimer, the default: Linux 4.1 and later: one timer of 60 s for each socket.
 	KernelTimer = "timer"
 )
+
+// What a Config takes where it says nothing.
+const (
+	defaultPoints       = 240
+	defaultHz           = 1000
+	defaultTick         = 64 * time.Nanosecond
+	defaultUptime       = 30 * 24 * time.Hour
+	defaultFirst        = time.Second
+	defaultAfterACK     = 8 * time.Millisecond
+	defaultRetries      = 6
+	defaultLinear       = 4
+	defaultDuration     = time.Millisecond
+	defaultRTT          = 100 * time.Microsecond
+	defaultRequestBytes = 200
+	defaultHold         = 120 * time.Second
+	roundRobinFirst     = 2048
+	natFirst            = 1024
+	lastPort            = 65535
+	sourceFirst         = 32768
+	sourceLast          = 60999
+)
+
+func orDefault[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}
+
+func orDuration(v *Duration, d time.Duration) { orDefault(&v.Duration, d) }
+
+func orPointer[T any](v **T, d T) {
+	if *v == nil {
+		*v = &d
+	}
+}
+
+// filled is c with its defaults written out, sharing nothing with c that changes.
+func (c Config) filled() Config {
+	c.Clients = append([]Clients(nil), c.Clients...)
+	c.Servers = append([]Servers(nil), c.Servers...)
+	c.Batches = append([]Batch(nil), c.Batches...)
+	for i := range c.Clients {
+		c.Clients[i].fill()
+	}
+	for i := range c.Servers {
+		c.Servers[i].fill()
+	}
+	for i := range c.Batches {
+		if c.Batches[i].Rate == 0 {
+			orDefault(&c.Batches[i].Concurrency, 1)
+		}
+	}
+	if c.Arrivals != nil {
+		a := *c.Arrivals
+		orDefault(&a.Spacing, SpacingPoisson)
+		c.Arrivals = &a
+	}
+	if c.Balancer != nil {
+		b := *c.Balancer
+		b.fill()
+		c.Balancer = &b
+	}
+	c.Connection.fill()
+	c.NAT.fill()
+	c.fillInterval()
+	return c
+}
+
+// fillInterval rounds to whole seconds where that makes no difference to speak of.
+func (c *Config) fillInterval() {
+	if c.Interval.Duration != 0 {
+		return
+	}
+	interval := c.Duration.Duration / defaultPoints
+	switch {
+	case interval >= 10*time.Second:
+		interval = interval.Round(time.Second)
+	case interval <= 0:
+		interval = time.Second
+	}
+	c.Interval.Duration = interval
+}
+
+func (g *Clients) fill() {
+	orDefault(&g.Hosts, 1)
+	orDefault(&g.Weight, 1)
+	orPointer(&g.Timestamps, true)
+	orDefault(&g.Clock.Hz, defaultHz)
+	orDefault(&g.Clock.Offset, OffsetPair)
+	orDuration(&g.Clock.Uptime, defaultUptime)
+	orDefault(&g.ISN.Kind, ISNClock)
+	orDuration(&g.ISN.Tick, defaultTick)
+	orDefault(&g.SourcePorts, [2]uint16{sourceFirst, sourceLast})
+	orPointer(&g.SYN.Retries, defaultRetries)
+	orPointer(&g.SYN.Linear, defaultLinear)
+	orDuration(&g.SYN.First, defaultFirst)
+	orPointer(&g.SYN.AfterACK, Duration{defaultAfterACK})
+}
+
+func (s *Servers) fill() {
+	orDefault(&s.Count, 1)
+	orDefault(&s.Weight, 1)
+	orDefault(&s.Kernel, KernelTimer)
+	orDefault(&s.Addresses, 1)
+	orPointer(&s.Timestamps, true)
+}
+
+func (b *Balancer) fill() {
+	orDefault(&b.Addresses, 1)
+	orDuration(&b.Timeout, 120*time.Second)
+	orDuration(&b.SYNTimeout, time.Minute)
+	orDuration(&b.ResetTimeout, 10*time.Second)
+}
+
+func (c *Connection) fill() {
+	orDuration(&c.Duration, defaultDuration)
+	orDuration(&c.RTT, defaultRTT)
+	orDefault(&c.RequestBytes, defaultRequestBytes)
+	orDefault(&c.ClosesFirst, CloseServer)
+	orDefault(&c.Requests, 1)
+}
+
+func (n *NAT) fill() {
+	orDefault(&n.Addresses, 1)
+	orDefault(&n.Strategy, StrategyRoundRobin)
+	kernel := n.Strategy == StrategyKernel
+	first, hold, reset := uint16(natFirst), time.Duration(0), ResetPasses
+	if n.Strategy == StrategyRoundRobin {
+		first = roundRobinFirst
+	}
+	if kernel {
+		hold, reset = defaultHold, ResetReopens
+	}
+	orDefault(&n.Ports, [2]uint16{first, lastPort})
+	orPointer(&n.HoldDown, Duration{hold})
+	orDuration(&n.SYNHold, defaultHold)
+	orPointer(&n.Evicts, true)
+	orDefault(&n.Reset, reset)
+}
+
+//go:embed presets/*.yaml
+var presetFiles embed.FS
+
+// DefaultPreset is what is simulated where nothing else is named.
+const DefaultPreset = "default"
+
+// Preset is a configuration that natkit brings along.
+type Preset struct {
+	Config
+	// Text is its YAML, with comments.
+	Text string
+}
+
+// presetOrder is that of the case: what happened, what was tried, what helps.
+var presetOrder = []string{DefaultPreset, "old-kernel", "day", "doubled", "mixed", "new-kernel", "modern-kernel",
+	"addresses", "max-tw-buckets", "no-timestamps", "lab"}
+
+// Presets are all, in the order in which a person would look at them.
+var Presets = sync.OnceValue(func() []*Preset {
+	all := make([]*Preset, len(presetOrder))
+	for i, name := range presetOrder {
+		text, err := presetFiles.ReadFile("presets/" + name + ".yaml")
+		if err != nil {
+			panic(err) // the files are part of the program
+		}
+		c, err := Parse(name+".yaml", text)
+		if err != nil {
+			panic(err) // a test reads them all
+		}
+		all[i] = &Preset{*c, string(text)}
+	}
+	return all
+})
+
+// FindPreset is the one of that name.
+func FindPreset(name string) (*Preset, error) {
+	for _, p := range Presets() {
+		if p.Name == name {
+			return p, nil
+		}
+	}
+	return nil, fmt.Errorf("unknown preset %q%s; there are: %s", name, suggest.Hint(name, presetOrder), strings.Join(presetOrder, ", "))
+}
+
+// checkSizes bounds memory and time, once each value by itself makes sense.
+func (c *Config) checkSizes(k *checker) {
+	f := c.filled()
+	destinations := 0
+	if f.Balancer != nil {
+		destinations = f.Balancer.Addresses
+	} else {
+		for _, s := range f.Servers {
+			destinations += s.Count * s.Addresses
+		}
+	}
+	slots := f.NAT.Addresses * destinations * (int(f.NAT.Ports[1]) - int(f.NAT.Ports[0]) + 1)
+	k.need(slots > 0 && slots <= mostSlots, fmt.Sprintf("at most %d ports of all addresses toward all destinations, not %d", mostSlots, slots), "nat")
+	points := f.Duration.Duration / f.Interval.Duration
+	k.need(points <= mostPoints, fmt.Sprintf("an interval that makes at most %d points, not %d", mostPoints, points), "interval")
+	k.need(c.total() <= mostConns, fmt.Sprintf("at most %.0g connections in all", float64(mostConns)), "duration")
+	if waiting := f.waiting(); waiting > mostWaiting {
+		k.need(false, fmt.Sprintf("clients of which at most %d can wait for an answer at once (the highest rate by how long they repeat a SYN), not %.0f; with syn: {timeout: 5s} they give up sooner",
+			mostWaiting, waiting), "clients")
+	}
+}
+
+// waiting is how many connections may be under way without an answer: where the NAT has
+// no port for them they are as many as begin while a client repeats its SYN.
+func (c *Config) waiting() float64 {
+	longest := int64(0)
+	for i := range c.Clients {
+		sum := int64(0)
+		for _, wait := range c.Clients[i].SYN.waits(c.Clients[i].SYN.First.Duration) {
+			sum += wait
+		}
+		longest = max(longest, sum)
+	}
+	if c.Arrivals != nil {
+		return c.Arrivals.peak() / float64(c.Connection.Requests) * seconds(longest)
+	}
+	most := 0.0
+	for _, b := range c.Batches {
+		most = max(most, min(b.Rate*seconds(longest), float64(b.Connections)))
+	}
+	return most
+}
+
+// peak is not less than the highest rate of the curve.
+func (a *Arrivals) peak() float64 {
+	most := a.Rate
+	for _, r := range a.Hours {
+		most = max(most, r)
+	}
+	if a.Daily != nil {
+		most = max(most, a.Daily.Low, a.Daily.High)
+	}
+	for _, p := range a.Points {
+		most = max(most, p.Rate)
+	}
+	return most
+}
+
+// total is about how many connections there will be.
+func (c *Config) total() float64 {
+	total := 0.0
+	for _, b := range c.Batches {
+		total += float64(b.Connections)
+	}
+	if a := c.Arrivals; a != nil {
+		const parts = 100
+		for n := range parts {
+			part := c.Duration.Duration / parts
+			total += a.At(c.Start.Duration, time.Duration(n)*part+part/2) * part.Seconds()
+		}
+	}
+	return total
+}

@@ -3,6 +3,8 @@ package simulate
 import (
 	"context"
 	"fmt"
+	"math"
+	"math/bits"
 	"math/rand/v2"
 	"slices"
 )
@@ -254,4 +256,89 @@ func (e *engine) happen(what int, v event) {
 	default:
 		e.wake(v)
 	}
+}
+
+// never is the time of what does not happen.
+const never = math.MaxInt64
+
+// event is something that is due: what it means depends on its queue.
+type event struct {
+	at int64
+	id uint32
+}
+
+// queue holds events that are all due the same time after they were put in, so that
+// they come out in the order in which they went in: a ring, and no heap.
+type queue struct {
+	delay      int64
+	ring       []event // a power of two
+	head, size int
+}
+
+func (q *queue) first() int64 {
+	if q.size == 0 {
+		return never
+	}
+	return q.ring[q.head].at
+}
+
+func (q *queue) push(at int64, id uint32) {
+	if q.size == len(q.ring) {
+		q.grow()
+	}
+	q.ring[(q.head+q.size)&(len(q.ring)-1)] = event{at, id}
+	q.size++
+}
+
+func (q *queue) pop() event {
+	v := q.ring[q.head]
+	q.head = (q.head + 1) & (len(q.ring) - 1)
+	q.size--
+	return v
+}
+
+func (q *queue) grow() {
+	ring := make([]event, max(2*len(q.ring), 64))
+	n := copy(ring, q.ring[q.head:])
+	copy(ring[n:], q.ring[:q.head])
+	q.ring, q.head = ring, 0
+}
+
+// keep drops the events that are not wanted any more; the others stay in their order.
+func (q *queue) keep(wanted func(event) bool) {
+	kept := 0
+	for i := range q.size {
+		v := q.ring[(q.head+i)&(len(q.ring)-1)]
+		if wanted(v) {
+			q.ring[(q.head+kept)&(len(q.ring)-1)] = v
+			kept++
+		}
+	}
+	q.size = kept
+}
+
+// mix is a hash of two numbers (a multiplication folded, as in wyhash).
+func mix(a, b uint64) uint64 {
+	hi, lo := bits.Mul64(a^0x9e3779b97f4a7c15, b^0xbf58476d1ce4e5b9)
+	hi2, lo2 := bits.Mul64(hi^lo^0x94d049bb133111eb, 0xd6e8feb86659fd93)
+	return hi2 ^ lo2
+}
+
+// Run simulates c until the last connection is over. progress, which may be nil, is
+// called about a hundred times; while batches run their end is not known, and Total
+// is 0. The error is ctx's, or a fault of c (Check).
+func Run(ctx context.Context, c Config, progress func(Progress)) (*Result, error) {
+	if err := c.Check(); err != nil {
+		return nil, fmt.Errorf("simulate: %w", err)
+	}
+	if a := c.Arrivals; a != nil && a.CSV != "" && len(a.Points) == 0 {
+		return nil, fmt.Errorf("simulate: the arrivals of %s were not read", a.CSV)
+	}
+	filled := c.filled()
+	e := newEngine(&filled)
+	e.progress = progress
+	if err := e.run(ctx); err != nil {
+		return nil, err
+	}
+	return e.result(), nil
 }

@@ -1,5 +1,10 @@
 package snapshot
 
+import (
+	"net/netip"
+	"strings"
+)
+
 // ConntrackStat holds the connection tracker's counters, one map per CPU, under
 // the kernel's own names (drop, early_drop, insert_failed, chaintoolong,
 // clash_resolve, …). A counter that this kernel does not have is absent.
@@ -115,4 +120,393 @@ type ConntrackTable struct {
 type Talker struct {
 	Who     string `json:"who"`
 	Entries int64  `json:"entries"`
+}
+
+// NATRules are the rules of one namespace that translate addresses, in the order
+// in which a packet meets them: by hook, by priority of the chain, by place.
+type NATRules struct {
+	Rules []NATRule `json:"rules"`
+	// TooMany is true where more ways lead through chains and maps than natkit follows: rules may
+	// be missing, and those that are Partial lack their conditions.
+	TooMany bool `json:"too_many_to_follow,omitempty"`
+}
+
+// What NATRule.Kind may be.
+const (
+	NATMasquerade = "masquerade"
+	NATSource     = "snat"
+	NATDest       = "dnat"
+	NATRedirect   = "redirect"
+)
+
+// OtherProtocols is what NATRule.Protocol says of a rule that comes after one alike
+// which is for the protocols that have ports.
+const OtherProtocols = "other"
+
+// NATRule is one rule that translates the source (masquerade, snat) or the
+// destination (dnat, redirect), as far as it concerns addresses and ports.
+type NATRule struct {
+	// Gateway names the rule of the gateway's file that it is of, "nat[3] snat"; empty
+	// where it is not of natkit's own table.
+	Gateway string `json:"gateway_rule,omitempty"`
+	// Target identifies the rule for a change of its options: tune's kind NATRule
+	// takes it. Empty where natkit cannot change the rule: it is of iptables-legacy or
+	// of the gateway, translates the destination, or by a map or a whole prefix.
+	Target string `json:"target,omitempty"`
+	// Source is "nftables", "iptables-nft" or "iptables-legacy".
+	Source string `json:"source"`
+	// Family is "ip", "ip6" or "inet".
+	Family string `json:"family"`
+	Table  string `json:"table"`
+	Chain  string `json:"chain"`
+	Handle uint64 `json:"handle,omitempty"`
+	// Hook is "prerouting", "input", "output" or "postrouting"; of a chain that
+	// others jump to, theirs. Priority is the base chain's.
+	Hook     string `json:"hook"`
+	Priority int32  `json:"priority"`
+	// Kind is one of NATMasquerade, NATSource, NATDest, NATRedirect.
+	Kind string `json:"kind"`
+	// First and Last bound the addresses that are given; not valid for masquerade
+	// and redirect, where the interface decides, and where only ports are given.
+	First netip.Addr `json:"first_address,omitzero"`
+	Last  netip.Addr `json:"last_address,omitzero"`
+	// FirstPort and LastPort bound the ports; 0 leaves them to the kernel.
+	FirstPort uint16 `json:"first_port,omitempty"`
+	LastPort  uint16 `json:"last_port,omitempty"`
+	// PortsFromMap is true where ports are given that are not constant, as those of
+	// the port blocks of a carrier's NAT: which ones, natkit does not know.
+	PortsFromMap bool `json:"ports_from_map,omitempty"`
+	// Random, FullyRandom and Persistent are NF_NAT_RANGE_PROTO_RANDOM,
+	// NF_NAT_RANGE_PROTO_RANDOM_FULLY and NF_NAT_RANGE_PERSISTENT.
+	Random      bool `json:"random,omitempty"`
+	FullyRandom bool `json:"fully_random,omitempty"`
+	Persistent  bool `json:"persistent,omitempty"`
+	// Protocol is what the rule is restricted to, by name; empty means any,
+	// OtherProtocols those that the rule before it is not for.
+	Protocol string `json:"protocol,omitempty"`
+	// DestinationPort, where not 0, is the only one that the rule matches; or, with
+	// LastDestinationPort, the first of a range.
+	DestinationPort     uint16 `json:"destination_port,omitempty"`
+	LastDestinationPort uint16 `json:"last_destination_port,omitempty"`
+	// FromSource and ToDestination restrict the addresses; not valid means any.
+	FromSource    netip.Prefix `json:"from_source,omitzero"`
+	ToDestination netip.Prefix `json:"to_destination,omitzero"`
+	// OutInterface and InInterface restrict the interface; empty means any.
+	OutInterface string `json:"out_interface,omitempty"`
+	InInterface  string `json:"in_interface,omitempty"`
+	// LocalDestination restricts the rule to destinations that are this host's own
+	// (addrtype --dst-type LOCAL, fib daddr type local).
+	LocalDestination bool `json:"local_destination,omitempty"`
+	// Unless are conditions of which none may hold: inverted ones (! -i docker0), and
+	// those under which a rule before this one lets packets leave the chain.
+	Unless []NATCondition `json:"unless,omitempty"`
+	// Marked is true where the rule asks for a mark, which others give to packets or
+	// connections.
+	Marked bool `json:"marked,omitempty"`
+	// OriginalDestination is true where the rule asks what the destination was before it
+	// was translated, as those do that send connections back inside: what leaves for
+	// elsewhere is not meant.
+	OriginalDestination bool `json:"original_destination,omitempty"`
+	// Partial is true where the rule has conditions that are not in these fields.
+	Partial bool `json:"partial,omitempty"`
+	// Ways are the rule once for each way that several rules lead to it: it is for
+	// packets of any of them, and itself Partial.
+	Ways []NATRule `json:"-"`
+	// Text is the translation in nft's words: "masquerade to :1024-2047 fully-random".
+	Text string `json:"text"`
+}
+
+// NATCondition is what a rule may ask of a packet; fields are as in NATRule.
+type NATCondition struct {
+	Protocol            string       `json:"protocol,omitempty"`
+	DestinationPort     uint16       `json:"destination_port,omitempty"`
+	LastDestinationPort uint16       `json:"last_destination_port,omitempty"`
+	FromSource          netip.Prefix `json:"from_source,omitzero"`
+	ToDestination       netip.Prefix `json:"to_destination,omitzero"`
+	OutInterface        string       `json:"out_interface,omitempty"`
+	InInterface         string       `json:"in_interface,omitempty"`
+	LocalDestination    bool         `json:"local_destination,omitempty"`
+}
+
+// Condition is what the rule's own fields ask, without Unless.
+func (r *NATRule) Condition() NATCondition {
+	return NATCondition{
+		Protocol: r.Protocol, DestinationPort: r.DestinationPort, LastDestinationPort: r.LastDestinationPort,
+		FromSource: r.FromSource, ToDestination: r.ToDestination,
+		OutInterface: r.OutInterface, InInterface: r.InInterface, LocalDestination: r.LocalDestination,
+	}
+}
+
+// TranslatesSource reports whether the rule is about sources.
+func (r *NATRule) TranslatesSource() bool { return r.Kind == NATMasquerade || r.Kind == NATSource }
+
+// Place says where the rule is: "ip nat POSTROUTING", or "nat[3] snat of the gateway".
+func (r *NATRule) Place() string {
+	if r.Gateway != "" {
+		return r.Gateway + " of the gateway"
+	}
+	return strings.Join([]string{r.Family, r.Table, r.Chain}, " ")
+}
+
+// Ports is how far the ports of the addresses that NAT gives are used up.
+type Ports struct {
+	// Sampled entries were looked at; Complete is true where that was all.
+	Sampled  int64 `json:"sampled"`
+	Complete bool  `json:"complete"`
+	// Probing says how this kernel looks for a free port: PortProbeRandom or
+	// PortProbeAll.
+	Probing string `json:"probing"`
+	// Evicts is whether this kernel, by its release, takes the port of a TCP
+	// connection that has ended and whose sequence numbers the new one is past.
+	Evicts bool `json:"evicts_closed_tcp"`
+	// Translated entries have another source than the one that sent.
+	Translated int64 `json:"translated"`
+	// Seconds lie between the dumps that the rates are from; 0 where there was one.
+	Seconds float64 `json:"seconds"`
+	// Pools are the most pressed ones, worst first; Total is how many there are.
+	// LeftOut more, small ones, found no room in memory.
+	Pools   []PortPool `json:"pools"`
+	Total   int64      `json:"pools_total"`
+	LeftOut int64      `json:"pools_left_out,omitempty"`
+}
+
+// How the kernel looks for a free port.
+const (
+	// PortProbeRandom: 128, 64, 32, 16 and 8 consecutive ports from random starts
+	// (nf_nat_l4proto_unique_tuple since Linux 5.0).
+	PortProbeRandom = "random-windows"
+	// PortProbeAll: the whole range, one after the other.
+	PortProbeAll = "whole-range"
+)
+
+// PortPool is the ports of one address towards one destination: two connections
+// to it may not have the same one.
+type PortPool struct {
+	// Address is the one that the destination sees; Destination is an address with
+	// port, as the connection leaves this machine (after a DNAT).
+	Address     string `json:"address"`
+	Protocol    string `json:"protocol"`
+	Destination string `json:"destination"`
+	Zone        uint16 `json:"zone,omitempty"`
+	// FirstPort and LastPort bound what the kernel may take, RangeSource says which
+	// rule or rule of the kernel decides that. Class is "" or, where privileged source
+	// ports keep to themselves, "privileged" (1-511) or "reserved" (600-1023).
+	FirstPort   uint16 `json:"first_port"`
+	LastPort    uint16 `json:"last_port"`
+	RangeSource string `json:"range_source"`
+	Class       string `json:"class,omitempty"`
+	// Rule is the index in NATRules.Rules of the rule that gave the address; -1
+	// where none was found. Draws is whether that rule draws a port for every new
+	// connection (random, fully-random).
+	Rule  int  `json:"rule"`
+	Draws bool `json:"draws"`
+
+	// Used ports of the range, of them in TIME_WAIT; scaled to the whole table where
+	// that was sampled. Local of the used ones belong to sockets of this machine.
+	Used     int64 `json:"used"`
+	TimeWait int64 `json:"time_wait"`
+	Local    int64 `json:"local"`
+	// ClientClosed of those in TIME_WAIT were closed by their client first, so that the
+	// server does not hold them.
+	ClientClosed int64   `json:"client_closed,omitempty"`
+	Share        float64 `json:"share"`
+	// NewPerSecond is the rate of new connections that live, or keep their port,
+	// from one dump to the other; EndedPerSecond of those that are gone. Both are 0
+	// where RateKnown is false. SecondsLeft until the range is used up at these
+	// rates; -1 for never, or not known.
+	RateKnown      bool    `json:"rate_known"`
+	NewPerSecond   float64 `json:"new_per_second"`
+	EndedPerSecond float64 `json:"ended_per_second"`
+	SecondsLeft    float64 `json:"seconds_left"`
+	// Users are the sources with most ports.
+	Users []Talker `json:"users"`
+
+	// FailsIfTaken is the chance, 0 to 1, that a new connection fails now whose
+	// preferred port is taken; TakenShare how often that is so; Fails the chance of
+	// any new connection. Known is false where the table was sampled, so that the
+	// layout of the used ports is not known; then they are 0. Where Ports.Evicts,
+	// FailsIfTaken is that of a connection past the sequence numbers of all ended
+	// ones, the least, and FailsIfKept that of one which is past none, the most;
+	// elsewhere they are equal.
+	Known        bool    `json:"chance_known"`
+	FailsIfTaken float64 `json:"fails_if_taken"`
+	FailsIfKept  float64 `json:"fails_if_taken_without_eviction"`
+	TakenShare   float64 `json:"taken_share"`
+	TakenFrom    string  `json:"taken_share_from,omitempty"`
+	Fails        float64 `json:"fails"`
+	// FailsScattered is what FailsIfTaken would be if as many used ports lay in the
+	// range by chance.
+	FailsScattered float64 `json:"fails_if_taken_scattered"`
+	// Alternatives are there where they were asked for and the pool is pressed.
+	Alternatives []PortAlternative `json:"alternatives,omitempty"`
+}
+
+// Len is the number of ports of the range.
+func (p *PortPool) Len() int64 { return int64(p.LastPort) - int64(p.FirstPort) + 1 }
+
+// What PortAlternative.What may be.
+const (
+	PortsFullyRandom    = "fully-random"
+	PortsLongerRange    = "longer-range"
+	PortsAnotherAddress = "another-address"
+)
+
+// PortAlternative is what the chance of any new connection to fail would be with
+// another rule: at once, with the used ports as they are, and once as many lie in
+// the range by chance.
+type PortAlternative struct {
+	What       string  `json:"what"`
+	FailsNow   float64 `json:"fails_now"`
+	FailsLater float64 `json:"fails_later"`
+}
+
+// SharedAddress is an address that NAT gives and sockets of this machine use too:
+// their ports are out of the same range.
+type SharedAddress struct {
+	Address  string `json:"address"`
+	Protocol string `json:"protocol"`
+	// Listening sockets and UDP ones without a peer are bound to the address, or to
+	// all addresses (Wildcard); Connected ones have it as theirs.
+	Listening int64 `json:"listening"`
+	Wildcard  int64 `json:"wildcard"`
+	Connected int64 `json:"connected"`
+}
+
+// Sysctls of IPVS, the kernel's load balancer (Documentation/networking/ipvs-sysctl.rst).
+const (
+	// IPVSPrefix is what the names of all of them begin with.
+	IPVSPrefix = "net.ipv4.vs."
+	// IPVSReuse decides what becomes of a new connection on a tuple that has an entry
+	// still: 0 keeps the entry and its server, bit 0 gives one in TIME_WAIT a new one, bit
+	// 1 one in FIN_WAIT whose answers pass by. The default is 1; a kernel without it
+	// behaves as with 0.
+	IPVSReuse = "net.ipv4.vs.conn_reuse_mode"
+	// IPVSExpireNoDest is 1 where an entry whose server was removed goes with the next
+	// packet, 0 where packets are dropped until it expires.
+	IPVSExpireNoDest = "net.ipv4.vs.expire_nodest_conn"
+)
+
+// IPVS is the kernel's load balancer in this namespace; nil where there is none.
+type IPVS struct {
+	// Version is the kernel module's own, such as 1.2.1; Buckets is the size of the
+	// hash table of connections.
+	Version  string        `json:"version"`
+	Buckets  int64         `json:"buckets"`
+	Services []IPVSService `json:"services"`
+	// Stats are the totals since IPVS began; nil where they could not be read.
+	Stats *IPVSStats `json:"stats,omitempty"`
+	// Timeouts are nil where they could not be read (needs CAP_NET_ADMIN).
+	Timeouts *IPVSTimeouts `json:"timeouts,omitempty"`
+	// Connections is nil where the table of connections could not be read.
+	Connections *IPVSConnections `json:"connections,omitempty"`
+}
+
+// IPVSService is a virtual service.
+type IPVSService struct {
+	// Protocol is tcp, udp or sctp, empty for a service that a firewall mark chooses.
+	Protocol string `json:"protocol,omitempty"`
+	// Address is an address with port, or "fwmark N".
+	Address   string `json:"address"`
+	Scheduler string `json:"scheduler"`
+	// OnePacket services keep no connections (UDP only).
+	OnePacket bool `json:"one_packet,omitempty"`
+	// Persistent services keep a client on its server because that was configured. For
+	// how long is told in ticks of a kernel whose HZ is not known here.
+	Persistent bool         `json:"persistent,omitempty"`
+	Servers    []IPVSServer `json:"servers"`
+}
+
+// IPVSServer is a real server of a service.
+type IPVSServer struct {
+	Address string `json:"address"`
+	// Forward is Masq, Route, Tunnel or Local.
+	Forward string `json:"forward"`
+	Weight  int64  `json:"weight"`
+	// Active connections are established or being set up, Inactive ones all others.
+	Active   int64 `json:"active"`
+	Inactive int64 `json:"inactive"`
+}
+
+// IPVSStats are counters.
+type IPVSStats struct {
+	// Connections counts new entries: a connection on a tuple that has one is not in it.
+	Connections uint64 `json:"connections"`
+	InPackets   uint64 `json:"in_packets"`
+	OutPackets  uint64 `json:"out_packets"`
+	InBytes     uint64 `json:"in_bytes"`
+	OutBytes    uint64 `json:"out_bytes"`
+}
+
+// IPVSTimeouts are those that can be configured (ipvsadm --set), in seconds. TIME_WAIT
+// is none of them: it takes 120 s.
+type IPVSTimeouts struct {
+	TCP    int64 `json:"tcp_seconds"`
+	TCPFin int64 `json:"tcp_fin_seconds"`
+	UDP    int64 `json:"udp_seconds"`
+}
+
+// IPVSConnections summarises the table of connections. Numbers count the Sampled
+// entries.
+type IPVSConnections struct {
+	Sampled int64 `json:"sampled"`
+	// Complete is true where the whole table was read. The file lists it in the order of
+	// a keyed hash, so that its beginning is a fair sample.
+	Complete bool `json:"complete"`
+	// Templates are entries of persistence, which are not among the others.
+	Templates int64 `json:"templates"`
+	// ByState counts by protocol and state: tcp/TIME_WAIT.
+	ByState map[string]int64 `json:"by_state"`
+	// TimeoutSeconds is the longest time left of an entry by protocol and state: with
+	// some traffic it is the state's timeout.
+	TimeoutSeconds map[string]int64 `json:"timeout_seconds"`
+	// Services are those with the most entries first; ServicesTotal is how many there are.
+	Services      []IPVSUse `json:"services"`
+	ServicesTotal int64     `json:"services_total"`
+	// Seconds lie between this reading and the former one that it was compared with; 0
+	// where there was none. Then the numbers of used tuples below are 0, too.
+	Seconds float64 `json:"seconds"`
+	// NewKnown is whether IPVSUse.New is known: both tables were complete.
+	NewKnown bool `json:"new_known"`
+	// Compared entries were in both tables.
+	Compared int64 `json:"compared"`
+}
+
+// IPVSUse is what the table of connections has of one service.
+type IPVSUse struct {
+	Protocol string `json:"protocol"`
+	// Address is the one that clients ask for.
+	Address string `json:"address"`
+	Entries int64  `json:"entries"`
+	// Ended entries belong to TCP connections that were closed.
+	Ended int64 `json:"ended"`
+	// Clients is the number of different addresses; TopClients those with most entries.
+	Clients    int64        `json:"clients"`
+	TopClients []IPVSClient `json:"top_clients"`
+	// Servers are those that entries lead to, the most entries first.
+	Servers []IPVSServerUse `json:"servers"`
+	// New entries since the former reading, and TCP entries of closed connections that
+	// were used again since. SameServer of these kept their real server.
+	New        int64 `json:"new"`
+	UsedAgain  int64 `json:"used_again"`
+	SameServer int64 `json:"same_server"`
+}
+
+// IPVSClient is one client address of a service, each entry of which has a port of its
+// own.
+type IPVSClient struct {
+	Address string `json:"address"`
+	Ports   int64  `json:"ports"`
+	// FirstPort and LastPort bound the ports that were seen.
+	FirstPort uint16 `json:"first_port"`
+	LastPort  uint16 `json:"last_port"`
+	UsedAgain int64  `json:"used_again"`
+	New       int64  `json:"new"`
+}
+
+// IPVSServerUse is one real server of a service, as the table of connections has it.
+type IPVSServerUse struct {
+	Address   string `json:"address"`
+	Entries   int64  `json:"entries"`
+	New       int64  `json:"new"`
+	UsedAgain int64  `json:"used_again"`
 }

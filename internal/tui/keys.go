@@ -1,9 +1,13 @@
 package tui
 
 import (
+	"net/netip"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/natkit/natkit/internal/conntrack"
 )
 
 // page is how far a page key moves.
@@ -213,4 +217,114 @@ func (m Model) Paste(text string) Model {
 // isText refuses control characters, line ends among them.
 func isText(text string) bool {
 	return text != "" && !strings.ContainsFunc(text, func(r rune) bool { return r < 0x20 || r == 0x7f || r == utf8.RuneError })
+}
+
+// Filter chooses what is shown: by an address or prefix the entries, by any other
+// text the rows that have it in them. The zero value chooses all.
+type Filter struct {
+	text   string
+	prefix netip.Prefix
+}
+
+// ParseFilter never fails: what is no address is text.
+func ParseFilter(text string) Filter {
+	f := Filter{text: strings.ToLower(strings.TrimSpace(text))}
+	if addr, err := netip.ParseAddr(f.text); err == nil {
+		addr = addr.Unmap().WithZone("")
+		f.prefix = netip.PrefixFrom(addr, addr.BitLen())
+	} else if prefix, err := netip.ParsePrefix(f.text); err == nil {
+		f.prefix = prefix.Masked()
+	}
+	return f
+}
+
+// String is what was typed.
+func (f Filter) String() string { return f.text }
+
+// Entry reports whether one of the entry's addresses is chosen.
+func (f Filter) Entry(e *conntrack.Entry) bool {
+	return !f.prefix.IsValid() || f.has(e.Orig.Src) || f.has(e.Orig.Dst) || f.has(e.Reply.Src) || f.has(e.Reply.Dst)
+}
+
+func (f Filter) has(addr netip.Addr) bool { return f.prefix.Contains(addr.Unmap()) }
+
+// chooses reports whether it is by their addresses that entries are chosen.
+func (f Filter) chooses() bool { return f.prefix.IsValid() }
+
+// row reports whether a row is shown that has these words in it: by text one that has
+// it, by an address all but those that have others.
+func (f Filter) row(words ...string) bool {
+	if !f.chooses() {
+		return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(strings.ToLower(w), f.text) })
+	}
+	others := false
+	for _, word := range words {
+		addr := addressIn(word)
+		if f.has(addr) {
+			return true
+		}
+		others = others || addr.IsValid()
+	}
+	return !others
+}
+
+// addressIn reads an address with or without a port; the zero address is in no prefix.
+func addressIn(word string) netip.Addr {
+	if ap, err := netip.ParseAddrPort(word); err == nil {
+		return ap.Addr()
+	}
+	addr, _ := netip.ParseAddr(word)
+	return addr
+}
+
+// Action is what a key asks of the world outside of the model.
+type Action int
+
+// The actions.
+const (
+	Nothing Action = iota
+	Quit
+	Suspend      // to the shell that started it
+	Resample     // look at once: a pause ended, or the filter is another
+	SetInterval  // Request.Interval
+	ListSpaces   // answer with Model.Spaces
+	CloseSpaces  // the list is no longer shown
+	SwitchSpace  // Request.Space
+	SaveSnapshot // answer with Model.Saved
+)
+
+// Request is an action with what it needs.
+type Request struct {
+	Action   Action
+	Interval time.Duration
+	Space    Space
+}
+
+// Bounds of the interval between samples.
+const (
+	MinInterval = 500 * time.Millisecond
+	MaxInterval = time.Minute
+)
+
+// intervals are those that keys choose from.
+var intervals = []time.Duration{MinInterval, time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second,
+	30 * time.Second, MaxInterval}
+
+// longer is the next interval, shorter the one before; at the ends the same.
+func longer(d time.Duration) time.Duration {
+	for _, next := range intervals {
+		if next > d {
+			return next
+		}
+	}
+	return d
+}
+
+func shorter(d time.Duration) time.Duration {
+	for i := len(intervals) - 1; i >= 0; i-- {
+		if intervals[i] < d {
+			return intervals[i]
+		}
+	}
+	return d
 }

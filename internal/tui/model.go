@@ -1,9 +1,14 @@
+// Package tui is the live screen of natkit top, without the terminal: a model that
+// keys and samples change, and what it looks like in so many columns and lines.
+// internal/tui/live takes the samples and draws.
 package tui
 
 import (
+	"math"
 	"time"
 
 	"github.com/natkit/natkit/internal/report"
+	"github.com/natkit/natkit/internal/snapshot"
 )
 
 // Theme is how the terminal may be written to.
@@ -157,4 +162,101 @@ func (h history) add(v float64) history {
 	}
 	// Not in place: older models keep theirs.
 	return append(h[:len(h):len(h)], v)
+}
+
+// Sample is one look at a network namespace. What could not be read is missing, and
+// the Snapshot's Parts say why.
+type Sample struct {
+	*snapshot.Snapshot
+	Host string
+	// Before is the look before this one in the same namespace; nil for the first.
+	Before *snapshot.Snapshot
+	// Flows, Drops and CPU are of the time since Before.
+	Flows *snapshot.Flows
+	Drops *snapshot.Drops
+	CPU   *CPU
+	// Looked are the entries that were read for Table, in the order of the hash; the
+	// table's own Sampled are those of them that Filter left. TableAt is when.
+	Looked  int64
+	Filter  Filter
+	TableAt time.Time
+	Cost    Cost
+}
+
+// CPU is what all CPUs of the machine did, as parts of all their time.
+type CPU struct {
+	// Packets is the time in softirqs, mostly that of received packets.
+	Packets float64
+	Busy    float64
+	CPUs    int
+}
+
+// Cost is what natkit itself took.
+type Cost struct {
+	// Own is the CPU time since the sample before, drawing included, as a part of one CPU.
+	Own float64
+	// Table is the CPU time of the last reading of the table, for Entries of it.
+	Table time.Duration
+}
+
+// Space is a network namespace to look at.
+type Space struct {
+	Inode uint64
+	Name  string
+	// Entries of its table; negative where that could not be read.
+	Entries int64
+}
+
+// seconds is the time since the look before; 0 where there was none.
+func (s *Sample) seconds() float64 {
+	if s.Before == nil {
+		return 0
+	}
+	return s.UptimeSeconds - s.Before.UptimeSeconds
+}
+
+// entries is how many the table has, and how many it may have (0: no limit known).
+func (s *Sample) entries() (count, limit int64, ok bool) {
+	count, ok = s.Sysctls.Int(snapshot.ConntrackCount)
+	limit, _ = s.Sysctls.Int(snapshot.ConntrackMax)
+	return count, limit, ok
+}
+
+// whole is how many entries of the table n looked-at ones stand for, to the digit that
+// they tell: their number varies by its square root from one sample to the next.
+func (s *Sample) whole(n int64) int64 {
+	scale := s.scale()
+	if scale == 1 {
+		return n
+	}
+	return int64(toDigit(float64(n)*scale, math.Sqrt(float64(n))*scale) + 0.5)
+}
+
+// part is the share of n of the looked-at entries that the filter left, to the digit
+// that they tell.
+func (s *Sample) part(n int64) float64 {
+	of := max(float64(s.Table.Sampled), 1)
+	share := float64(n) / of
+	if s.scale() == 1 {
+		return share
+	}
+	return toDigit(share, math.Sqrt(share*(1-min(share, 1))/of))
+}
+
+// toDigit rounds v to the decimal place of the first digit of its error.
+func toDigit(v, err float64) float64 {
+	if err <= 0 {
+		return v
+	}
+	place := math.Pow(10, math.Floor(math.Log10(err)))
+	return math.Round(v/place) * place
+}
+
+// scale turns a number of looked-at entries into one of the whole table.
+func (s *Sample) scale() float64 {
+	count, _, ok := s.entries()
+	if !ok || s.Table == nil || s.Table.Complete || s.Looked == 0 || count < s.Looked {
+		return 1
+	}
+	return float64(count) / float64(s.Looked)
 }

@@ -12,7 +12,6 @@ import (
 	"unicode"
 
 	"github.com/google/go-cmp/cmp"
-
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/snapshot"
 )

@@ -3,8 +3,11 @@ package tune
 import (
 	"errors"
 	"fmt"
+	"path"
 	"strconv"
 	"strings"
+
+	"github.com/natkit/natkit/internal/snapshot"
 )
 
 // maxSysctlValue is the most that the kernel takes in one write for the string
@@ -144,4 +147,200 @@ func sameNumber(a, b string) bool {
 	}
 	y, err := strconv.ParseUint(b, 0, 64)
 	return err == nil && x == y
+}
+
+// Known is what is known of a sysctl that matters to NAT.
+type Known struct {
+	// Name may have a * for the name of an interface.
+	Name string `json:"name"`
+	// Unit of the value; empty for switches.
+	Unit string `json:"unit,omitempty"`
+	// Default is the kernel's own from Linux 5.4 on, or "1 to 5.10; 2 since 6.1": what lies
+	// between was not looked at. Where the kernel computes it, how.
+	Default string `json:"default_rule"`
+	Means   string `json:"means"`
+
+	compute func(*snapshot.Snapshot) (string, bool)
+}
+
+const (
+	seconds = "s"
+	entries = "entries"
+	ct      = "net.netfilter.nf_conntrack_"
+)
+
+// KnownSysctls has every sysctl of connection tracking and those that NAT depends on.
+// The defaults are those of new namespaces of Linux 5.4, 5.10, 6.1, 6.12 and 6.18, which
+// TestSysctlOfNewNamespace compares again on every kernel that it runs on.
+var KnownSysctls = []Known{
+	{Name: ct + "max", Unit: entries, Default: "4 for each bucket to 5.10; as many as buckets since 6.1; 8 for each where hashsize= is given", compute: defaultMax,
+		Means: "limit of tracked connections of each network namespace; beyond it packets of new ones are dropped. One value for all namespaces"},
+	{Name: ct + "count", Unit: entries, Means: "connections tracked now, in this namespace; read only"},
+	{Name: ct + "buckets", Unit: "buckets", Default: "1/16384 of memory in pointers, from 32 to 65,536 to 5.10, from 1,024 to 262,144 since 6.1", compute: defaultBuckets,
+		Means: "size of the hash table; also the option hashsize of the module. Much fewer than entries make each packet's lookup slow"},
+	{Name: ct + "expect_max", Unit: entries, Default: "4 for each 256 buckets", compute: defaultExpect, Means: "limit of expected connections (FTP, SIP and other helpers)"},
+	{Name: ct + "acct", Default: "0", Means: "1 counts packets and bytes of each connection"},
+	{Name: ct + "timestamp", Default: "0", Means: "1 keeps when each connection began: rates of new ones are then exact"},
+	{Name: ct + "events", Default: "1 to 5.10; 2 since 6.1", Means: "1 reports changes of connections to listeners, 2 only while somebody listens, 0 never"},
+	{Name: ct + "checksum", Default: "1", Means: "1 checks checksums of what comes in; packets with wrong ones are invalid and get no NAT"},
+	{Name: ct + "log_invalid", Default: "0", Means: "protocol number whose invalid packets are logged, 255 for all, 0 for none"},
+	{Name: ct + "helper", Default: "0", Means: "1 gives helpers to connections by their port; gone in 6.1"},
+	{Name: ct + "frag6_high_thresh", Unit: "bytes", Default: "4194304", Means: "most memory for fragments of IPv6 that are put together before NAT"},
+	{Name: ct + "frag6_low_thresh", Unit: "bytes", Default: "3145728", Means: "down to which old fragments of IPv6 are dropped then"},
+	{Name: ct + "frag6_timeout", Unit: seconds, Default: "60", Means: "how long fragments of IPv6 wait for the rest"},
+	{Name: ct + "tcp_be_liberal", Default: "0", Means: "1 takes segments outside of the window for valid; 0 leaves them untranslated, which ends in resets"},
+	{Name: ct + "tcp_loose", Default: "1", Means: "1 takes up connections whose beginning was not seen, such as after a reboot; without NAT for them"},
+	{Name: ct + "tcp_ignore_invalid_rst", Default: "0", Means: "1 does not mark resets outside of the window as invalid"},
+	{Name: ct + "tcp_max_retrans", Unit: "packets", Default: "3", Means: "retransmissions without an answer after which the timeout max_retrans holds"},
+	{Name: ct + "tcp_timeout_syn_sent", Unit: seconds, Default: "120", Means: "how long an unanswered SYN holds an entry and its port"},
+	{Name: ct + "tcp_timeout_syn_recv", Unit: seconds, Default: "60", Means: "how long a handshake whose last packet is missing holds an entry"},
+	{Name: ct + "tcp_timeout_established", Unit: seconds, Default: "432000", Means: "how long a silent open connection is remembered; less than the application's keepalive breaks it"},
+	{Name: ct + "tcp_timeout_fin_wait", Unit: seconds, Default: "120", Means: "after the first FIN"},
+	{Name: ct + "tcp_timeout_close_wait", Unit: seconds, Default: "60", Means: "after a FIN that was acknowledged, until the other side's"},
+	{Name: ct + "tcp_timeout_last_ack", Unit: seconds, Default: "30", Means: "after both FINs, until the last acknowledgement"},
+	{Name: ct + "tcp_timeout_time_wait", Unit: seconds, Default: "120", Means: "how long a closed connection holds its entry and its translated port"},
+	{Name: ct + "tcp_timeout_close", Unit: seconds, Default: "10", Means: "after a reset"},
+	{Name: ct + "tcp_timeout_max_retrans", Unit: seconds, Default: "300", Means: "after tcp_max_retrans retransmissions without an answer"},
+	{Name: ct + "tcp_timeout_unacknowledged", Unit: seconds, Default: "300", Means: "while data waits for its acknowledgement"},
+	{Name: ct + "udp_timeout", Unit: seconds, Default: "30", Means: "UDP that was not answered, or whose answers began less than 2 s ago"},
+	{Name: ct + "udp_timeout_stream", Unit: seconds, Default: "120", Means: "UDP in both directions for longer than 2 s"},
+	{Name: ct + "icmp_timeout", Unit: seconds, Default: "30", Means: "ICMP queries (ping)"},
+	{Name: ct + "icmpv6_timeout", Unit: seconds, Default: "30", Means: "ICMPv6 queries"},
+	{Name: ct + "generic_timeout", Unit: seconds, Default: "600", Means: "protocols that the kernel does not know"},
+	{Name: ct + "gre_timeout", Unit: seconds, Default: "30", Means: "GRE (PPTP) without an answer"},
+	{Name: ct + "gre_timeout_stream", Unit: seconds, Default: "180", Means: "GRE in both directions"},
+	{Name: ct + "sctp_timeout_closed", Unit: seconds, Default: "10", Means: "SCTP, closed"},
+	{Name: ct + "sctp_timeout_cookie_wait", Unit: seconds, Default: "3", Means: "SCTP, INIT sent"},
+	{Name: ct + "sctp_timeout_cookie_echoed", Unit: seconds, Default: "3", Means: "SCTP, cookie sent back"},
+	{Name: ct + "sctp_timeout_established", Unit: seconds, Default: "210 since 6.12", Means: "SCTP, open"},
+	{Name: ct + "sctp_timeout_shutdown_sent", Unit: seconds, Default: "3 since 6.12", Means: "SCTP, SHUTDOWN of the client seen"},
+	{Name: ct + "sctp_timeout_shutdown_recd", Unit: seconds, Default: "3 since 6.12", Means: "SCTP, SHUTDOWN of the server seen"},
+	{Name: ct + "sctp_timeout_shutdown_ack_sent", Unit: seconds, Default: "3", Means: "SCTP, SHUTDOWN acknowledged"},
+	{Name: ct + "sctp_timeout_heartbeat_sent", Unit: seconds, Default: "30", Means: "SCTP, first HEARTBEAT of another path"},
+	{Name: ct + "dccp_loose", Default: "1", Means: "as tcp_loose, for DCCP"},
+	{Name: ct + "dccp_timeout_request", Unit: seconds, Default: "240", Means: "DCCP, as syn_sent"},
+	{Name: ct + "dccp_timeout_respond", Unit: seconds, Default: "480", Means: "DCCP, as syn_recv"},
+	{Name: ct + "dccp_timeout_partopen", Unit: seconds, Default: "480", Means: "DCCP, partly open"},
+	{Name: ct + "dccp_timeout_open", Unit: seconds, Default: "43200", Means: "DCCP, open"},
+	{Name: ct + "dccp_timeout_closereq", Unit: seconds, Default: "64", Means: "DCCP, end asked for"},
+	{Name: ct + "dccp_timeout_closing", Unit: seconds, Default: "64", Means: "DCCP, closing"},
+	{Name: ct + "dccp_timeout_timewait", Unit: seconds, Default: "240", Means: "DCCP, closed"},
+	{Name: "net.netfilter.nf_flowtable_tcp_timeout", Unit: seconds, Default: "30", Means: "how long silent TCP stays offloaded in a flowtable"},
+	{Name: "net.netfilter.nf_flowtable_udp_timeout", Unit: seconds, Default: "30", Means: "the same of UDP"},
+
+	{Name: "net.ipv4.ip_forward", Default: "0", Means: "1 forwards between interfaces; without it a NAT gateway passes nothing on. Sets conf.*.forwarding"},
+	{Name: "net.ipv4.conf.*.forwarding", Default: "0", Means: "forwards what comes in by this interface"},
+	{Name: "net.ipv6.conf.*.forwarding", Default: "0", Means: "the same of IPv6; only all counts, and with 1 router advertisements are ignored"},
+	{Name: "net.ipv4.conf.*.rp_filter", Default: "0", Means: "drops what would not be answered by the interface it came in by: 1 by it, 2 by any; the larger of all and the interface counts. systemd sets 2"},
+	{Name: "net.ipv4.conf.*.route_localnet", Default: "0", Means: "1 routes 127.0.0.0/8, which a dnat to loopback needs; others can then reach services on loopback"},
+	{Name: "net.ipv4.conf.*.accept_local", Default: "0", Means: "1 takes packets from outside that come from an own address"},
+	{Name: "net.bridge.bridge-nf-call-iptables", Default: "1", Means: "1 sends bridged IPv4 through iptables and nftables rules, NAT included"},
+	{Name: "net.bridge.bridge-nf-call-ip6tables", Default: "1", Means: "the same of IPv6"},
+	{Name: "net.bridge.bridge-nf-call-arptables", Default: "1", Means: "the same of ARP"},
+	{Name: "net.ipv4.ip_local_port_range", Unit: "ports", Default: "32768 60999", Means: "ports for connections of this host; masquerade of others does not use it"},
+	{Name: "net.ipv4.ip_local_reserved_ports", Unit: "ports", Default: "", Means: "ports that connections of this host leave free"},
+	{Name: snapshot.TCPTimestamps, Default: "1", Means: "1 sends timestamps, by which TIME_WAIT knows old segments (PAWS); behind NAT they can go back"},
+	{Name: snapshot.TCPTWReuse, Default: "2", Means: "1 lets a new connection of this host take a port in TIME_WAIT, 2 on loopback only"},
+	{Name: snapshot.TCPTWRecycle, Default: "0", Means: "1 drops clients behind one NAT address; gone since 4.12"},
+	{Name: snapshot.TCPMaxTWBuckets, Unit: "sockets", Default: "half of TCP's hash table of connections", compute: ofTCPHash(2, 0), Means: "limit of sockets in TIME_WAIT; beyond it they end at once"},
+	{Name: snapshot.TCPRFC1337, Default: "0", Means: "1 ignores resets in TIME_WAIT"},
+	{Name: "net.ipv4.tcp_fin_timeout", Unit: seconds, Default: "60", Means: "how long this host's sockets wait for the other side's FIN"},
+	{Name: "net.ipv4.tcp_syncookies", Default: "1", Means: "1 answers with cookies when a listener's queue is full, 2 always"},
+	{Name: "net.ipv4.tcp_max_syn_backlog", Unit: "connections", Default: "1/128 of TCP's hash table of connections, 128 at least", compute: ofTCPHash(128, 128), Means: "handshakes that a listener keeps"},
+	{Name: "net.ipv4.tcp_ehash_entries", Unit: "buckets", Means: "TCP's hash table of connections; negative: shared with the host; read only"},
+	{Name: "net.core.somaxconn", Unit: "connections", Default: "4096", Means: "most connections that wait for a listener's accept"},
+	{Name: "net.core.netdev_max_backlog", Unit: "packets", Default: "1000", Means: "packets that wait for a CPU between interrupt and protocol; beyond it they are dropped (softnet_stat)"},
+	{Name: "net.ipv4.neigh.default.gc_thresh1", Unit: "neighbours", Default: "128", Means: "below it no neighbour is forgotten"},
+	{Name: "net.ipv4.neigh.default.gc_thresh2", Unit: "neighbours", Default: "512", Means: "above it neighbours are forgotten after 5 s"},
+	{Name: "net.ipv4.neigh.default.gc_thresh3", Unit: "neighbours", Default: "1024", Means: "most neighbours (ARP); beyond it new ones are not reached: \"neighbour table overflow\""},
+	{Name: "net.ipv6.neigh.default.gc_thresh1", Unit: "neighbours", Default: "128", Means: "the same of IPv6"},
+	{Name: "net.ipv6.neigh.default.gc_thresh2", Unit: "neighbours", Default: "512", Means: "the same of IPv6"},
+	{Name: "net.ipv6.neigh.default.gc_thresh3", Unit: "neighbours", Default: "1024", Means: "the same of IPv6"},
+}
+
+// FindKnown is what is known of a sysctl of this name.
+func FindKnown(name string) (Known, bool) {
+	for _, k := range KnownSysctls {
+		// A name in which '/' stands for a dot: eth0/100.
+		if ok, _ := path.Match(swapSeparators(k.Name), swapSeparators(name)); ok {
+			return k, true
+		}
+	}
+	return Known{Name: name}, false
+}
+
+// DefaultFor is the kernel's own value on the machine of a snapshot; not known where
+// there is none, where what it depends on could not be read, and of kernels whose value
+// nobody looked at.
+func (k Known) DefaultFor(s *snapshot.Snapshot) (value string, known bool) {
+	switch {
+	case k.compute != nil:
+		return k.compute(s)
+	case k.Means == "" || strings.HasSuffix(k.Means, "read only"):
+		return "", false
+	case s.Kernel.Before(5, 4):
+		return "", false
+	}
+	for step := range strings.SplitSeq(k.Default, "; ") {
+		value, last, ends := strings.Cut(step, " to ")
+		value, first, begins := strings.Cut(value, " since ")
+		if (!ends || before(s.Kernel, last, 1)) && (!begins || !before(s.Kernel, first, 0)) {
+			return value, true
+		}
+	}
+	return "", false
+}
+
+// before reports whether a kernel is older than so many releases after a release.
+func before(k snapshot.Kernel, release string, after int) bool {
+	var major, minor int
+	_, err := fmt.Sscanf(release, "%d.%d", &major, &minor)
+	return err == nil && k.Before(major, minor+after)
+}
+
+// buckets are as nf_conntrack_init_start() computes them: small is what it did up to 5.10.
+func buckets(s *snapshot.Snapshot) (n int64, small, known bool) {
+	small = s.Kernel.Before(5, 11)
+	if s.Memory == nil || s.Kernel.Release == "" || s.Kernel.Before(5, 4) || !small && s.Kernel.Before(6, 1) {
+		return 0, small, false
+	}
+	const gib = 1 << 30
+	least, some, many := int64(1024), int64(65536), int64(262144)
+	if small {
+		least, some, many = 32, 16384, 65536
+	}
+	total := int64(s.Memory.TotalBytes)
+	switch {
+	case total > 4*gib:
+		return many, small, true
+	case total > gib:
+		return some, small, true
+	}
+	return max(total/16384/8, least), small, true
+}
+
+func defaultBuckets(s *snapshot.Snapshot) (string, bool) {
+	n, _, ok := buckets(s)
+	return strconv.FormatInt(n, 10), ok
+}
+
+func defaultMax(s *snapshot.Snapshot) (string, bool) {
+	n, small, ok := buckets(s)
+	if small {
+		n *= 4
+	}
+	return strconv.FormatInt(n, 10), ok
+}
+
+func defaultExpect(s *snapshot.Snapshot) (string, bool) {
+	n, _, ok := buckets(s)
+	return strconv.FormatInt(max(n/256, 1)*4, 10), ok
+}
+
+// ofTCPHash is a part of TCP's hash table, which tells its size since Linux 6.1.
+func ofTCPHash(part, least int64) func(*snapshot.Snapshot) (string, bool) {
+	return func(s *snapshot.Snapshot) (string, bool) {
+		n, ok := s.Sysctls.Int("net.ipv4.tcp_ehash_entries")
+		return strconv.FormatInt(max(max(n, -n)/part, least), 10), ok
+	}
 }

@@ -2,9 +2,15 @@ package drops
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/cilium/ebpf/btf"
+	"github.com/natkit/natkit/internal/bpf/reasons"
+	"github.com/natkit/natkit/internal/conntrack/dump"
+	"github.com/natkit/natkit/internal/kallsyms"
+	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
@@ -63,4 +69,162 @@ func (t *Tracer) addCauses(d *snapshot.Drops, counts map[dropsSite]uint64) {
 func base(function string) string {
 	name, _, _ := strings.Cut(function, ".")
 	return name
+}
+
+// counters are conntrack's of the namespaces that there were at the start; those
+// of a namespace that came later began at 0.
+type counters struct {
+	only   *netns.Handle // nil: all namespaces
+	before map[uint64]tally
+}
+
+// tally is what a namespace's tracker counted on all CPUs.
+type tally struct{ drop, insertFailed, chainTooLong uint64 }
+
+// readCounters returns nil where they cannot be read.
+func readCounters(only *netns.Handle) *counters {
+	c := &counters{only: only}
+	all := func(uint64) bool { return true }
+	if c.before = c.read(all); len(c.before) == 0 {
+		return nil
+	}
+	return c
+}
+
+// read asks the namespaces that are wanted; nobody answers for those that are gone.
+func (c *counters) read(wanted func(inode uint64) bool) map[uint64]tally {
+	handles := []*netns.Handle{c.only}
+	if c.only == nil {
+		all, err := netns.All()
+		if err != nil {
+			return nil
+		}
+		defer netns.CloseAll(all)
+		handles = all
+	}
+	tallies := map[uint64]tally{}
+	for _, h := range handles {
+		if !wanted(h.Inode()) {
+			continue
+		}
+		cpus, err := dump.Stats(h)
+		if err != nil {
+			continue
+		}
+		var sum tally
+		for _, cpu := range cpus {
+			sum.drop += cpu["drop"]
+			sum.insertFailed += cpu["insert_failed"]
+			sum.chainTooLong += cpu["chaintoolong"]
+		}
+		tallies[h.Inode()] = sum
+	}
+	return tallies
+}
+
+// divide attributes what hooks dropped in each namespace.
+func (c *counters) divide(hooked map[uint64]uint64, found map[snapshot.DropCause]uint64) {
+	if len(hooked) == 0 {
+		return
+	}
+	now := c.read(func(inode uint64) bool { return hooked[inode] > 0 })
+	for ns, packets := range hooked {
+		n, ok := now[ns]
+		if !ok {
+			continue // gone: nothing tells
+		}
+		for _, s := range n.since(c.before[ns]).shares(packets) {
+			if s.packets > 0 {
+				found[snapshot.DropCause{Cause: s.cause, Netns: ns, Source: s.source}] += s.packets
+			}
+		}
+	}
+}
+
+// causeShare is a part of what a namespace's hooks dropped.
+type causeShare struct {
+	cause, source string
+	packets       uint64
+}
+
+// shares are at most what was seen. A clash that could not be resolved counts in
+// insert_failed and in drop, a hash chain that is too long in insert_failed and
+// chaintoolong (nf_conntrack_core.c): the rest of drop is a full table, and what
+// neither explains is a rule's.
+func (t tally) shares(seen uint64) []causeShare {
+	clashed := t.insertFailed - min(t.insertFailed, t.chainTooLong)
+	full := min(t.drop-min(t.drop, clashed), seen)
+	missed := min(t.insertFailed, seen-full)
+	return []causeShare{
+		{snapshot.CauseTableFull, "drop less insert_failed", full},
+		{snapshot.CauseNotInserted, "insert_failed", missed},
+		{snapshot.CauseRule, hook + " less drop and chaintoolong", seen - full - missed},
+	}
+}
+
+func (t tally) since(before tally) tally {
+	return tally{
+		drop:         t.drop - min(t.drop, before.drop),
+		insertFailed: t.insertFailed - min(t.insertFailed, before.insertFailed),
+		chainTooLong: t.chainTooLong - min(t.chainTooLong, before.chainTooLong),
+	}
+}
+
+// names tell what the running kernel's numbers and addresses stand for.
+type names struct {
+	symbols *kallsyms.Table // nil where there are none; note then says why
+	note    string
+	reasons *reasons.Table
+	// Reasons up to consumed are none.
+	consumed uint32
+	// closed are the numbers of closedReasons.
+	closed [len(closedReasons)]uint32
+	// unspecified is the reason that says nothing.
+	unspecified uint32
+	harmless    [maxHarmless]dropsRange
+}
+
+func readNames() (*names, error) {
+	n := &names{}
+	read := make(chan error, 1)
+	go func() (err error) {
+		defer func() { read <- err }()
+		n.symbols, err = kallsyms.Read("/proc")
+		return err
+	}()
+	err := n.readReasons()
+	if hidden := <-read; hidden != nil {
+		n.note = fmt.Sprintf("places are shown by their address: %v", hidden)
+	}
+	if err != nil {
+		return nil, err
+	}
+	n.findHarmless()
+	return n, nil
+}
+
+// readReasons reads the numbers of the reasons that matter here, too.
+func (n *names) readReasons() error {
+	kernel, err := btf.LoadKernelSpec()
+	if err != nil {
+		return fmt.Errorf("read the kernel's types from /sys/kernel/btf/vmlinux: %w (needs CONFIG_DEBUG_INFO_BTF)", err)
+	}
+	if n.reasons, err = reasons.Read(kernel); err != nil {
+		return err
+	}
+	n.consumed, n.unspecified = n.reasons.Number("SKB_CONSUMED"), n.reasons.Number("NOT_SPECIFIED")
+	for i, name := range closedReasons {
+		n.closed[i] = n.reasons.Number(name)
+	}
+	return nil
+}
+
+// place is the function at an address.
+func (n *names) place(location uint64) kallsyms.Symbol {
+	if n.symbols != nil {
+		if s, ok := n.symbols.Lookup(location); ok {
+			return s
+		}
+	}
+	return kallsyms.Symbol{Name: fmt.Sprintf("%#x", location)}
 }

@@ -3,6 +3,7 @@ package drops
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -56,4 +57,135 @@ func (t *Tracer) attachVerdict(s *ebpf.CollectionSpec, program string) error {
 	}
 	t.later(l)
 	return nil
+}
+
+// ipProtocols and etherTypes are the names of numbers (IANA).
+var ipProtocols = map[uint8]string{
+	0: "hopopt", 43: "ip6-route", 44: "ip6-frag", 60: "ip6-opts", // IPv6 extension headers
+	1: "icmp", 2: "igmp", 4: "ipip", 6: "tcp", 17: "udp", 41: "ip6-in-ip", 47: "gre", 50: "esp", 51: "ah",
+	58: "icmp6", 89: "ospf", 103: "pim", 112: "vrrp", 132: "sctp",
+}
+
+var etherTypes = map[uint16]string{
+	0x0800: "ip", 0x0806: "arp", 0x8035: "rarp", 0x86dd: "ip6", 0x8100: "vlan", 0x88a8: "vlan", 0x88cc: "lldp", 0x8847: "mpls",
+	0x8863: "pppoe", 0x8864: "pppoe", 0x0004: "802.2",
+}
+
+// protocolKnown is PROTOCOL_KNOWN in tables.h.
+const protocolKnown = 1 << 8
+
+// protocolName names what the program put together.
+func protocolName(p uint32) string {
+	ether, ip := uint16(p>>16), uint8(p)
+	if p&protocolKnown != 0 {
+		if name, ok := ipProtocols[ip]; ok {
+			return name
+		}
+		return fmt.Sprintf("ip proto %d", ip)
+	}
+	if name, ok := etherTypes[ether]; ok {
+		return name
+	}
+	if ether == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("ethertype 0x%04x", ether)
+}
+
+// maxHarmless is RANGES in drops.bpf.c.
+const maxHarmless = 32
+
+// closedReasons are no drops on a network's way; CLOSED in drops.bpf.c is their number.
+var closedReasons = [...]string{
+	"QUEUE_PURGE",     // what a closed socket had not read, since Linux 6.3
+	"SOCKET_CLOSE",    // the same of a Unix socket, since 6.14, as the next two
+	"UNIX_DISCONNECT", // what was left of an earlier connection of a Unix socket
+	"UNIX_SKIP_OOB",   // out-of-band data that nobody asked for, of a Unix socket
+}
+
+// harmlessCaller ends packets that have done their work by kfree_skb instead of
+// consume_skb. It counts only where the reason does not tell: before Linux 5.17, and
+// where it is NOT_SPECIFIED.
+type harmlessCaller struct {
+	function string
+	// named: the function's real drops have reasons, so that it is harmless only in
+	// kernels that have reasons at all.
+	named bool
+}
+
+var harmlessCallers = []harmlessCaller{
+	// Ends every neighbour discovery and multicast listener message this way after
+	// it was handled; only echo is told to be consumed (until 6.3).
+	{"icmpv6_rcv", false},
+	// Frees the fragments of a packet, whatever becomes of the packet itself.
+	{"skb_release_data", false}, {"kfree_skb_list", false}, {"kfree_skb_list_reason", false},
+	// A multicast packet of a group that nobody here joined: Ethernet filters by hash.
+	{"ip6_mc_input", false},
+	// What a socket that is closed had not read or sent: with TCP that is at least the
+	// peer's FIN. The same as the reason QUEUE_PURGE.
+	{"sk_stream_kill_queues", false}, {"inet_sock_destruct", false}, {"tcp_disconnect", false},
+	{"skb_queue_purge", false}, {"skb_queue_purge_reason", false},
+	{"udp_destruct_common", false}, {"udp_destruct_sock", false}, {"udpv6_destruct_sock", false},
+	// Local sockets that are closed with messages unread: no packets of a network.
+	{"unix_release_sock", false}, {"unix_stream_connect", false},
+	// The question of a netlink dump that was not read to its end.
+	{"netlink_release", false}, {"netlink_sock_destruct", false},
+	// A netlink message of which all that it brought was done, or that nobody listens to.
+	{"nf_tables_commit", false}, {"nfnetlink_rcv_batch", false},
+	// Made to try memory out while a driver comes up, and to run an eBPF program once.
+	{"netif_napi_add_weight", false}, {"netif_napi_add_weight_locked", false}, {"bpf_prog_test_run_skb", false},
+	// A packet that TIME_WAIT took: the last FIN or ACK of a connection.
+	{"tcp_v4_rcv", true}, {"tcp_v6_rcv", true},
+}
+
+// isHarmless tells it of a site as is_harmless in drops.bpf.c does.
+func (n *names) isHarmless(s dropsSite) bool {
+	// In Linux 5.17 the reason that says nothing is the number 0.
+	if n.reasons.Carried && s.Reason != n.unspecified {
+		return s.Reason <= n.consumed || slices.Contains(n.closed[:], s.Reason)
+	}
+	for _, r := range n.harmless {
+		if s.Location >= r.From && s.Location < r.To {
+			return true
+		}
+	}
+	return false
+}
+
+// findHarmless looks the callers' code up.
+func (n *names) findHarmless() {
+	if n.symbols == nil {
+		return
+	}
+	var wanted []string
+	for _, c := range harmlessCallers {
+		if n.reasons.Carried || !c.named {
+			wanted = append(wanted, c.function)
+		}
+	}
+	i := 0
+	for _, functions := range n.symbols.Named(wanted...) {
+		for _, f := range functions {
+			if i < len(n.harmless) {
+				n.harmless[i] = dropsRange{From: f.Addr, To: n.end(f.Addr)}
+				i++
+			}
+		}
+	}
+}
+
+// end is behind the last byte of the function at start; functions are aligned, and
+// none of these is longer than 64 KiB.
+func (n *names) end(start uint64) uint64 {
+	const most = 1 << 16
+	low, high := start, start+most
+	for low+1 < high {
+		middle := low + (high-low)/2 // the sum overflows: kernel addresses are the upper half
+		if s, ok := n.symbols.Lookup(middle); ok && middle-s.Offset == start {
+			low = middle
+		} else {
+			high = middle
+		}
+	}
+	return high
 }

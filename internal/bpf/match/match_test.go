@@ -9,7 +9,6 @@ import (
 	"github.com/cilium/ebpf/btf"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-
 	"github.com/natkit/natkit/internal/filter"
 	"github.com/natkit/natkit/internal/testutil"
 )

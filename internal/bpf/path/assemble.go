@@ -2,13 +2,19 @@ package path
 
 import (
 	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"time"
 
+	"github.com/cilium/ebpf/ringbuf"
 	"github.com/natkit/natkit/internal/bpf/reasons"
 	"github.com/natkit/natkit/internal/kallsyms"
 	"github.com/natkit/natkit/internal/snapshot"
+	"golang.org/x/sys/unix"
 )
 
 // Times of the kernel's monotonic clock, in nanoseconds.
@@ -211,4 +217,140 @@ func (w *way) buffer(skb uint64) int {
 	w.used++
 	w.buffers[skb] = w.used
 	return w.used
+}
+
+// Summary is what a run saw.
+type Summary struct {
+	Packets int
+	// Lost are the events for which the ring had no room: steps are missing.
+	Lost uint64
+	// Missed are calls, of all packets, that no program ran for, as another ran on
+	// their processor: kernels tell it since 6.7, for kprobe.multi.
+	Missed uint64
+}
+
+// look is how often packets are asked whether they are through.
+const look = 20 * time.Millisecond
+
+// Follow hands each packet to one function when it is through, until all have been
+// seen or ctx ends; those on their way then are handed over as they are.
+func (t *Tracer) Follow(ctx context.Context, to func(*snapshot.PacketPath) error) (Summary, error) {
+	var sum Summary
+	ring, err := ringbuf.NewReader(t.coll.Maps[pathMapEvents])
+	if err != nil {
+		return sum, fmt.Errorf("open the ring of events: %w", err)
+	}
+	defer ring.Close()
+	now, err := monotonic()
+	if err != nil {
+		return sum, err
+	}
+	a := newAssembler(t.symbols.Lookup, t.types.reasons(), time.Now().Add(-time.Duration(now)), t.packets)
+	hand := func(now uint64) error {
+		sum.Lost, err = t.lost()
+		for _, p := range a.ready(now) {
+			p.Incomplete = p.Incomplete || sum.Lost > 0
+			sum.Packets++
+			err = errors.Join(err, to(p))
+		}
+		return err
+	}
+	for ctx.Err() == nil && !a.finished() {
+		if err := take(ring, a); err != nil {
+			return sum, err
+		}
+		if now, err = monotonic(); err != nil {
+			return sum, err
+		}
+		if err := hand(now); err != nil {
+			return sum, err
+		}
+	}
+	sum.Missed = t.missed()
+	return sum, hand(0)
+}
+
+// missed is 0 where the kernel does not tell.
+func (t *Tracer) missed() (n uint64) {
+	for _, l := range t.att.links {
+		if info, err := l.Info(); err == nil {
+			if multi := info.KprobeMulti(); multi != nil {
+				n += multi.Missed
+			}
+		}
+	}
+	return n
+}
+
+// take takes the events that come within one look, at most so many that packets
+// are handed over under load too.
+func take(ring *ringbuf.Reader, a *assembler) error {
+	ring.SetDeadline(time.Now().Add(look))
+	var record ringbuf.Record
+	for range 4096 {
+		err := ring.ReadInto(&record)
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return nil
+		case err != nil:
+			return fmt.Errorf("read an event: %w", err)
+		}
+		var e pathEvent
+		if _, err := binary.Decode(record.RawSample, binary.NativeEndian, &e); err != nil {
+			return fmt.Errorf("decode an event of %d bytes: %w", len(record.RawSample), err)
+		}
+		a.add(&e)
+	}
+	return nil
+}
+
+func (t *Tracer) lost() (uint64, error) {
+	var n uint64
+	if err := t.coll.Variables[pathVarLost].Get(&n); err != nil {
+		return 0, fmt.Errorf("read the number of lost events: %w", err)
+	}
+	return n, nil
+}
+
+// monotonic is the clock that bpf_ktime_get_ns reads, in nanoseconds.
+func monotonic() (uint64, error) {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		return 0, fmt.Errorf("read the monotonic clock: %w", err)
+	}
+	return uint64(ts.Nano()), nil
+}
+
+// stackSize is that of a kernel stack, and of those for interrupts, at most: 16 KiB
+// (THREAD_SIZE, IRQ_STACK_SIZE), 32 with KASAN.
+const stackSize = 32 << 10
+
+// nesting tells by the stack pointer at its start which functions called a function:
+// those that began higher on the same stack and have not been seen to be gone.
+type nesting struct {
+	cpu   uint32
+	began []uint64 // stack pointers of functions that have not returned, falling
+}
+
+// depth takes a function's start, and tells how many are around it.
+func (n *nesting) depth(cpu uint32, stack uint64) int {
+	if cpu != n.cpu || len(n.began) > 0 && distance(n.began[0], stack) > stackSize {
+		n.cpu, n.began = cpu, n.began[:0]
+	}
+	// A function that began at or below this one's place has returned.
+	for len(n.began) > 0 && n.began[len(n.began)-1] <= stack {
+		n.began = n.began[:len(n.began)-1]
+	}
+	n.began = append(n.began, stack)
+	return len(n.began) - 1
+}
+
+// here is the depth of what happens in the last function.
+func (n *nesting) here() int { return len(n.began) }
+
+func distance(a, b uint64) uint64 {
+	if a > b {
+		return a - b
+	}
+	return b - a
 }

@@ -7,11 +7,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sys/unix"
-
 	"github.com/natkit/natkit/internal/bpf/reasons"
 	"github.com/natkit/natkit/internal/kallsyms"
 	"github.com/natkit/natkit/internal/snapshot"
+	"golang.org/x/sys/unix"
 )
 
 // functions of a kernel that is not there, by address.

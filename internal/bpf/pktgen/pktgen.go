@@ -15,7 +15,10 @@ import (
 
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/privilege"
 )
+
+//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -Wall -Wextra -Wno-unused-parameter -Werror -mcpu=v3" -target bpfel  pktgen pktgen.bpf.c
 
 // Port is an interface in a network namespace; a nil Netns is the one natkit runs
 // in.
@@ -183,4 +186,11 @@ func poll(ctx context.Context, limit time.Duration, done func() (bool, error)) (
 			return false, nil
 		}
 	}
+}
+
+// CheckPrivilege says which capabilities a run lacks.
+func CheckPrivilege() error {
+	return privilege.Check(
+		privilege.Need{Any: privilege.SysAdmin, Why: "to load and run eBPF programs and to make and enter network namespaces"},
+		privilege.Need{Any: privilege.NetAdmin, Why: "to attach XDP programs to interfaces"})
 }

@@ -1,14 +1,18 @@
 package pktgen
 
 import (
+	"encoding/binary"
+	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"time"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
-
 	"github.com/natkit/natkit/internal/packet"
 	"github.com/natkit/natkit/internal/privilege"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -136,4 +140,94 @@ func meanTime(programs ...*ebpf.Program) (float64, error) {
 		return 0, nil
 	}
 	return float64(total.Nanoseconds()) / float64(runs), nil
+}
+
+// strays are the first misdelivered packet that each CPU has seen.
+func (r *receiver) strays(ipv6 bool) ([]packet.Stray, error) {
+	var cpus []pktgenStray
+	if err := r.objects.Strays.Lookup(uint32(0), &cpus); err != nil {
+		return nil, fmt.Errorf("read the misdelivered packets: %w", err)
+	}
+	var all []packet.Stray
+	for _, s := range cpus {
+		if s.Seen != 0 {
+			all = append(all, packet.Stray{
+				Flow:   s.Flow,
+				Source: addrPort(s.Saddr, s.Sport, ipv6), Destination: addrPort(s.Daddr, s.Dport, ipv6),
+			})
+		}
+	}
+	return all, nil
+}
+
+// addrPort reads an address and a port as they lay in a packet.
+func addrPort(words [4]uint32, port uint16, ipv6 bool) netip.AddrPort {
+	var b [16]byte
+	for i, w := range words {
+		binary.NativeEndian.PutUint32(b[4*i:], w)
+	}
+	var p [2]byte
+	binary.NativeEndian.PutUint16(p[:], port)
+	addr := netip.AddrFrom16(b)
+	if !ipv6 {
+		addr = netip.AddrFrom4([4]byte(b[:4]))
+	}
+	return netip.AddrPortFrom(addr, binary.BigEndian.Uint16(p[:]))
+}
+
+// broken tells what is no longer there of that on which a run depends. The programs
+// do not notice: what is sent counts as sent, and as lost from then on.
+func (r *run) broken() error {
+	if err := stillUp(r.from.Port, r.from.Index); err != nil {
+		return fmt.Errorf("send by %v: %w while the run was under way: the counts from then on tell nothing", r.from.Port, err)
+	}
+	if r.sink != nil {
+		if err := r.sink.broken(); err != nil {
+			return fmt.Errorf("receive on %v: %w while the run was under way: what was lost from then on says nothing of the way", r.sink.port, err)
+		}
+	}
+	if r.relies == nil {
+		return nil
+	}
+	p, err := readPeer(r.relies.port.Netns, r.relies.index, func() {})
+	if err != nil {
+		return nil // where the other end has gone, so has the sender's
+	}
+	if !p.hasXDP {
+		return fmt.Errorf("send by %v: the XDP program of its other end %v was removed while the run was under way, and the frames were dropped from then on; start the run again", r.from.Port, p.port)
+	}
+	return nil
+}
+
+func (r *receiver) broken() error {
+	info, err := r.link.Info()
+	if err != nil || info.XDP() == nil {
+		return nil // that cannot be asked
+	}
+	index := int(info.XDP().Ifindex)
+	if index == 0 {
+		return errors.New("the interface, or the program on it, was removed")
+	}
+	return stillUp(r.port, index)
+}
+
+// stillUp finds an interface that is down, or gone.
+func stillUp(port Port, index int) error {
+	return in(port.Netns, func() error {
+		handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+		if err != nil {
+			return nil // that cannot be asked
+		}
+		defer handle.Close()
+		l, err := handle.LinkByIndex(index)
+		switch {
+		case errors.As(err, &netlink.LinkNotFoundError{}):
+			return errors.New("the interface was removed")
+		case err == nil && l.Attrs().Flags&net.FlagUp == 0:
+			return errors.New("the interface went down")
+		case err == nil && (l.Attrs().OperState == netlink.OperDown || l.Attrs().OperState == netlink.OperLowerLayerDown):
+			return errors.New("the interface lost its carrier")
+		}
+		return nil
+	})
 }

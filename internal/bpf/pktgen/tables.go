@@ -4,16 +4,19 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/rlimit"
-	"golang.org/x/sys/unix"
-
 	"github.com/natkit/natkit/internal/collect"
+	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/packet"
 	"github.com/natkit/natkit/internal/privilege"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // Sizes of struct flow4 and struct flow6.
@@ -177,3 +180,105 @@ func words(dst, src []byte) (w [3]uint32) {
 	copy(b[6:], src[:6])
 	return w
 }
+
+// newTemplate is what all packets of a run begin with: a packet of no flow, with
+// zeros where packets differ. run is in network byte order, as it lies in memory.
+func newTemplate(spec *packet.Spec, link packet.Link, run uint32) pktgenTemplate {
+	var mark [4]byte
+	binary.NativeEndian.PutUint32(mark[:], run)
+	none := netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
+	if spec.IPv6 {
+		none = netip.AddrPortFrom(netip.IPv6Unspecified(), 0)
+	}
+	length := spec.HeaderLen()
+	b := packet.Build(nil, link, spec, packet.Tuple{Src: none, Dst: none},
+		packet.Token{Run: binary.BigEndian.Uint32(mark[:])}, length, 0)
+	t := pktgenTemplate{Length: uint32(length), Token: uint32(length - packet.TokenLen)}
+	t.L4 = t.Token - packet.UDPLen
+	if spec.Protocol == unix.IPPROTO_TCP {
+		t.L4 = t.Token - packet.TCPLen
+	}
+	t.L3 = t.L4 - packet.IPv4Len
+	if spec.IPv6 {
+		t.L3 = t.L4 - packet.IPv6Len
+	}
+	t.sums(b, spec)
+	t.fill(b)
+	return t
+}
+
+// sums clears the fields that differ and adds up the rest.
+func (t *pktgenTemplate) sums(b []byte, spec *packet.Spec) {
+	ip, transport := b[t.L3:t.L4], b[t.L4:]
+	if spec.IPv6 {
+		clear(ip[4:6]) // payload length
+	} else {
+		clear(ip[2:4])   // total length
+		clear(ip[10:12]) // checksum
+		t.IpSum = sumWords(ip)
+	}
+	if spec.Protocol == unix.IPPROTO_TCP {
+		clear(transport[4:12])  // sequence and acknowledgement numbers
+		clear(transport[16:18]) // checksum
+	} else {
+		clear(transport[4:8]) // length, checksum
+	}
+	t.TransportSum = sumWords(transport) + sumWords([]byte{0, spec.Protocol})
+}
+
+// fill copies the template; the last word may be cut.
+func (t *pktgenTemplate) fill(b []byte) {
+	padded := make([]byte, 8*len(t.Words))
+	copy(padded, b)
+	for i := range t.Words {
+		t.Words[i] = binary.NativeEndian.Uint64(padded[8*i:])
+	}
+}
+
+// sumWords adds 16-bit words as they lie in memory; b has an even length.
+func sumWords(b []byte) (sum uint32) {
+	for i := 0; i < len(b); i += 2 {
+		sum += uint32(binary.NativeEndian.Uint16(b[i:]))
+	}
+	return sum
+}
+
+// anchor keeps a program attached to an interface that carries nothing, in a
+// namespace that nobody else sees. The kernel patches its XDP dispatcher whenever a
+// program comes into use that is attached nowhere, and waits for all CPUs
+// (bpf_prog_change_xdp, called by bpf_prog_test_run_xdp): about 24 ms for each call
+// that sends packets. An attached program is there already.
+type anchor struct {
+	ns   *netns.Handle
+	link link.Link
+}
+
+func newAnchor(program *ebpf.Program) (*anchor, error) {
+	ns, err := netns.New("generator")
+	if err != nil {
+		return nil, err
+	}
+	a := &anchor{ns: ns}
+	if err := a.attach(program); err != nil {
+		return nil, errors.Join(fmt.Errorf("attach the generator to an interface of its own: %w", err), ns.Close())
+	}
+	return a, nil
+}
+
+func (a *anchor) attach(program *ebpf.Program) error {
+	return a.ns.Do(func() error {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name = "anchor"
+		if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "peer"}); err != nil {
+			return err
+		}
+		l, err := netlink.LinkByName("anchor")
+		if err != nil {
+			return err
+		}
+		a.link, err = link.AttachXDP(link.XDPOptions{Program: program, Interface: l.Attrs().Index, Flags: link.XDPDriverMode})
+		return err
+	})
+}
+
+func (a *anchor) close() error { return errors.Join(a.link.Close(), a.ns.Close()) }

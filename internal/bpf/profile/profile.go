@@ -9,11 +9,12 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/rlimit"
-
 	"github.com/natkit/natkit/internal/kallsyms"
 	"github.com/natkit/natkit/internal/privilege"
 	"github.com/natkit/natkit/internal/profile"
 )
+
+//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -Wall -Wextra -Wno-unused-parameter -Werror -mcpu=v2" -target bpfel profile profile.bpf.c
 
 // Bounds of Options.Hz. DefaultHz is not a divisor of a timer's rate, so that
 // samples do not fall in step with what happens in a timer.
@@ -133,4 +134,16 @@ func (p *Profiler) close() {
 	closeEvents(p.events)
 	p.events = nil
 	p.objects.Close()
+}
+
+// checkPrivilege tells beforehand what the kernel would refuse with a bare EPERM.
+func checkPrivilege() error {
+	err := privilege.Check(
+		privilege.Need{Any: privilege.BPF, Why: "to load an eBPF program"},
+		privilege.Need{Any: privilege.PerfMon, Why: "to sample the kernel's stacks"},
+	)
+	if err != nil {
+		return fmt.Errorf("profile the CPUs: %w", err)
+	}
+	return nil
 }

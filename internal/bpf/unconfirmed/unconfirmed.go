@@ -19,12 +19,13 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/rlimit"
-	"golang.org/x/sys/unix"
-
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/privilege"
+	"golang.org/x/sys/unix"
 )
+
+//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -Wall -Wextra -Wno-unused-parameter -Werror -mcpu=v2" -type connection -target bpfel unconfirmed unconfirmed.bpf.c
 
 // room is for so many different connections from one Take to the next.
 const room = 16384

@@ -8,11 +8,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sys/unix"
-
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/tally"
 	"github.com/natkit/natkit/internal/testutil"
+	"golang.org/x/sys/unix"
 )
 
 func roomy() Memory { return Memory{Budget: tally.NewBudget(64 << 20), Seed: 1} }

@@ -4,9 +4,13 @@ package aggregate
 
 import (
 	"encoding/binary"
+	"fmt"
 	"net/netip"
+	"strconv"
+	"strings"
 
 	"github.com/natkit/natkit/internal/conntrack"
+	"golang.org/x/sys/unix"
 )
 
 // kind is what a key looks at.
@@ -158,4 +162,194 @@ func appendAddress(b []byte, v version, bits int, a netip.Addr) []byte {
 func mask(bits, of int) uint64 {
 	bits = min(max(bits, 0), of)
 	return ^uint64(0) << (of - bits) // in Go a shift by 64 gives 0
+}
+
+// The bytes that stand for a state: which protocol's, and its number.
+const (
+	sctpStates = 0x40
+	dccpStates = 0x80
+	stateMax   = 0x3f
+	stateNone  = 0xff
+)
+
+// stateOf is the state of an entry as one byte.
+func stateOf(e *conntrack.Entry) byte {
+	switch {
+	case e.Fields.Has(conntrack.NoState):
+	case e.Orig.Proto == unix.IPPROTO_TCP:
+		return min(byte(e.TCPState), stateMax)
+	case e.Orig.Proto == unix.IPPROTO_SCTP:
+		return sctpStates | min(byte(e.SCTPState), stateMax)
+	case e.Orig.Proto == unix.IPPROTO_DCCP:
+		return dccpStates | min(byte(e.DCCPState), stateMax)
+	}
+	return stateNone
+}
+
+// stateName is TCP's name of the state, those of other protocols with the protocol's.
+func stateName(b byte) string {
+	switch {
+	case b == stateNone:
+		return none
+	case b >= dccpStates:
+		return "dccp " + conntrack.DCCPState(b&stateMax).String()
+	case b >= sctpStates:
+		return "sctp " + conntrack.SCTPState(b&stateMax).String()
+	}
+	return conntrack.TCPState(b).String()
+}
+
+// The bits of a status byte: of the many of an entry those that every form of a table
+// tells, also text.
+const (
+	statusAnswered = 1 << iota
+	statusAssured
+	statusOffloaded
+	statusHardware
+	statuses
+)
+
+func statusOf(e *conntrack.Entry) (b byte) {
+	if e.Status.Has(conntrack.SeenReply) {
+		b |= statusAnswered
+	}
+	if e.Status.Has(conntrack.Assured) {
+		b |= statusAssured
+	}
+	switch {
+	// An entry in hardware is offloaded in software too; conntrack(8) tells the one.
+	case e.Status.Has(conntrack.HWOffload):
+		b |= statusHardware
+	case e.Status.Has(conntrack.Offload):
+		b |= statusOffloaded
+	}
+	return b
+}
+
+func statusName(b byte) string {
+	var words []string
+	switch {
+	case b&statusAnswered == 0:
+		words = append(words, "unreplied")
+	case b&statusAssured == 0:
+		words = append(words, "answered")
+	}
+	if b&statusAssured != 0 {
+		words = append(words, "assured")
+	}
+	if b&statusOffloaded != 0 {
+		words = append(words, "offloaded")
+	}
+	if b&statusHardware != 0 {
+		words = append(words, "offloaded to hardware")
+	}
+	return strings.Join(words, " ")
+}
+
+// The bits of a byte that tells the translation.
+const (
+	natSource = 1 << iota
+	natDestination
+	translations
+)
+
+func natOf(e *conntrack.Entry) (b byte) {
+	if e.IsSNAT() {
+		b |= natSource
+	}
+	if e.IsDNAT() {
+		b |= natDestination
+	}
+	return b
+}
+
+var natNames = [translations]string{"none", "snat", "dnat", "both"}
+
+// none stands where an entry has no value of a key.
+const none = "-"
+
+// Text is the value of the i-th key, for people.
+func (g Group) Text(i int) string {
+	k, b := g.value(i)
+	switch k.kind {
+	case zone:
+		return zoneText(b)
+	case mark:
+		return fmt.Sprintf("%#x", binary.BigEndian.Uint32(b))
+	case sport, dport, replySport, replyDport:
+		if b[0]|b[1] == 0 {
+			return none
+		}
+		return strconv.Itoa(int(binary.BigEndian.Uint16(b)))
+	}
+	return g.word(k, b)
+}
+
+// word is a value that is the same text for people and for programs.
+func (g Group) word(k *Key, b []byte) string {
+	switch k.kind {
+	case family:
+		return [versions]string{"ipv4", "ipv6"}[b[0]]
+	case proto:
+		return conntrack.ProtocolName(b[0])
+	case state:
+		return stateName(b[0])
+	case status:
+		return statusName(b[0])
+	case nat:
+		return natNames[b[0]]
+	}
+	a, _ := netip.AddrFromSlice(b)
+	switch bits := k.bits[g.version]; {
+	case k.kind == snatAddress && a.IsUnspecified():
+		return none
+	case bits < a.BitLen():
+		return netip.PrefixFrom(a, bits).String()
+	}
+	return a.String()
+}
+
+// zoneText names the zone, or the zones of both directions where they differ.
+func zoneText(b []byte) string {
+	orig, reply := binary.BigEndian.Uint16(b), binary.BigEndian.Uint16(b[2:])
+	if orig == reply {
+		return strconv.Itoa(int(orig))
+	}
+	return fmt.Sprintf("orig %d, reply %d", orig, reply)
+}
+
+// Value is the value of the i-th key for JSON: a number, a string, or nil where the
+// entry has none.
+func (g Group) Value(i int) any {
+	k, b := g.value(i)
+	var text string
+	switch k.kind {
+	case mark:
+		return binary.BigEndian.Uint32(b)
+	case zone:
+		if orig, reply := binary.BigEndian.Uint16(b), binary.BigEndian.Uint16(b[2:]); orig == reply {
+			return orig
+		}
+		return zoneText(b)
+	case sport, dport, replySport, replyDport:
+		if port := binary.BigEndian.Uint16(b); port != 0 {
+			return port
+		}
+		return nil
+	default:
+		text = g.word(k, b)
+	}
+	if text == none {
+		return nil
+	}
+	return text
+}
+
+// CSV is the value of the i-th key as other programs read it: that of JSON without
+// quotes, and nothing where the entry has none.
+func (g Group) CSV(i int) string {
+	if v := g.Value(i); v != nil {
+		return fmt.Sprint(v)
+	}
+	return ""
 }

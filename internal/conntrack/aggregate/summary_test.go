@@ -5,10 +5,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sys/unix"
-
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/tally"
+	"golang.org/x/sys/unix"
 )
 
 func overviewOf(t Timeouts, entries []conntrack.Entry) *Overview {

@@ -7,10 +7,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/privilege"
 	"golang.org/x/sys/unix"
 )
 
@@ -208,4 +213,282 @@ func (r *Result) look(b []byte) (end bool, err error) {
 		}
 	}
 	return end, nil
+}
+
+// attempts bounds how often EachWhole reads a table that is resized meanwhile.
+const attempts = 3
+
+// Each calls fn with every entry of a namespace (nil: this one) that the filter
+// (nil: all) chooses, in the order of the table's hash buckets, on the calling
+// goroutine while the next ones are received on another. fn must not keep the
+// entry, which is filled anew each time. An error of fn ends it and is returned,
+// except ErrStop. Needs CAP_NET_ADMIN.
+//
+// The kernel is asked to filter; what it lets through is looked at again, as
+// older ones pass over some or all of the request. Entries come and go while it
+// reads: one that is made or ends meanwhile may be there or not, and one may come
+// twice where the entry ended at which the kernel had stopped (it begins that
+// bucket again).
+//
+// What was given out cannot be taken back where the result says that the dump was
+// interrupted: EachWhole begins again then.
+func Each(ctx context.Context, ns *netns.Handle, f *match.Filter, fn func(*conntrack.Entry) error) (Result, error) {
+	return undoubted(f.Kernel(), func(k conntrack.KernelFilter) (r Result, chosen int64, err error) {
+		var e conntrack.Entry
+		r, err = dumpFiltered(ctx, ns, k, func(msgs []byte) error {
+			return conntrack.Each(msgs, &e, func(e *conntrack.Entry) error {
+				if !f.Match(e) {
+					return nil
+				}
+				chosen++
+				return fn(e)
+			})
+		})
+		return r, chosen, err
+	})
+}
+
+// undoubted dumps by k; where that chose none, and a kernel that gets k wrong would
+// let none through, also by what is left of k that all kernels get right.
+func undoubted(k conntrack.KernelFilter, dump func(conntrack.KernelFilter) (Result, int64, error)) (Result, error) {
+	r, chosen, err := dump(k)
+	without, doubtful := k.Doubtful()
+	if err != nil || chosen > 0 || !doubtful {
+		return r, err
+	}
+	again, _, err := dump(without)
+	again.Bytes += r.Bytes
+	return again, err
+}
+
+// EachWhole is Each for consumers that can begin again: restart is called before
+// the second and third attempt, after which it gives up and leaves Interrupted
+// set. A receive buffer that overflowed counts as an interruption.
+func EachWhole(ctx context.Context, ns *netns.Handle, f *match.Filter, restart func(), fn func(*conntrack.Entry) error) (Result, error) {
+	return whole(ctx, restart, func() (Result, error) { return Each(ctx, ns, f, fn) })
+}
+
+// whole dumps until a dump is not interrupted, at most attempts times.
+func whole(ctx context.Context, restart func(), dump func() (Result, error)) (Result, error) {
+	for n := 1; ; n++ {
+		r, err := dump()
+		r.Attempts = n
+		again := r.Interrupted && err == nil || errors.Is(err, unix.ENOBUFS)
+		if !again || n == attempts || ctx.Err() != nil {
+			return r, err
+		}
+		restart()
+	}
+}
+
+// bucketsEvery is how many datagrams pass between two looks at the number of buckets:
+// some thousand entries, beside which a look takes no time, and few enough to see a
+// table that is resized and put back during one dump.
+const bucketsEvery = 16
+
+// dumpFiltered asks the kernel to filter.
+func dumpFiltered(ctx context.Context, ns *netns.Handle, f conntrack.KernelFilter, fn func([]byte) error) (Result, error) {
+	before, resized, datagrams := buckets(), false, 0
+	watching := func(msgs []byte) error {
+		if datagrams++; datagrams%bucketsEvery == 0 {
+			resized = resized || before != buckets()
+		}
+		return fn(msgs)
+	}
+	r, err := passes(f, watching, func(f conntrack.KernelFilter, fn func([]byte) error) (Result, error) {
+		return stream(ctx, ns, "dump the connection table", conntrack.Get, f, fn)
+	})
+	r.Interrupted = r.Interrupted || resized || before != buckets()
+	return r, err
+}
+
+// dumper is one dump by the kernel's filter.
+type dumper func(conntrack.KernelFilter, func([]byte) error) (Result, error)
+
+// passes dumps what f lets through, in as many dumps as that takes.
+func passes(f conntrack.KernelFilter, fn func([]byte) error, dump dumper) (sum Result, err error) {
+	stopped := false
+	stopping := func(msgs []byte) error {
+		err := fn(msgs)
+		stopped = stopped || errors.Is(err, ErrStop)
+		return err
+	}
+	sum = Result{Attempts: 1, Filtered: f != conntrack.KernelFilter{}}
+	all := f.Passes()
+	for i, pass := range all {
+		r, filtered, err := orWithout(pass, stopping, dump)
+		sum.Bytes += r.Bytes
+		sum.Complete = r.Complete && i == len(all)-1
+		sum.Interrupted = sum.Interrupted || r.Interrupted
+		sum.Filtered = sum.Filtered && filtered
+		if err != nil || stopped {
+			return sum, err
+		}
+	}
+	return sum, nil
+}
+
+// orWithout dumps by f, or by no more than its family where the kernel refuses it.
+func orWithout(f conntrack.KernelFilter, fn func([]byte) error, dump dumper) (r Result, filtered bool, err error) {
+	r, err = dump(f, fn)
+	family := conntrack.KernelFilter{Family: f.Family}
+	if f == family || r.Bytes > 0 || !refusesFilter(err) {
+		return r, true, err
+	}
+	r, err = dump(family, fn)
+	return r, false, err
+}
+
+// refusesFilter reports whether the kernel may have failed because of a filter: no
+// marks (EOPNOTSUPP) or no zones in this kernel, or attributes in a form that
+// another version wants (EINVAL, ERANGE).
+func refusesFilter(err error) bool {
+	return errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ERANGE)
+}
+
+// buckets is the size of the hash table, one for all namespaces, or empty where
+// it cannot be read. The kernel walks the table by bucket number and does not say
+// when those change (nf_conntrack_hash_resize).
+func buckets() string {
+	text, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_buckets")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// Interruption says what an interrupted dump is worth; empty where it was none.
+func (r Result) Interruption() string {
+	switch {
+	case !r.Interrupted:
+		return ""
+	case r.Attempts > 1:
+		return fmt.Sprintf("the table was resized during each of %d dumps: entries may be missing or doubled", r.Attempts)
+	default:
+		return "the table was resized during the dump: entries may be missing or doubled"
+	}
+}
+
+const (
+	// datagramMax holds every answer: the kernel fills at most 32 KiB per receive
+	// (netlink_dump, net/netlink/af_netlink.c).
+	datagramMax = 64 << 10
+	// receiveBuffer is asked for; the kernel gives what it may without privilege
+	// over the host. It holds the refusals of a batch.
+	receiveBuffer = 4 << 20
+	// patience is how long a receive blocks before the context is looked at, and
+	// silence how long the kernel may not answer at all.
+	patience = 100 * time.Millisecond
+	silence  = 10 * time.Second
+)
+
+// socket is a netfilter netlink socket. Only that of a watcher joins multicast
+// groups.
+type socket struct {
+	fd  int
+	seq uint32
+}
+
+// dial makes a socket in a namespace; nil is the calling process's.
+func dial(ns *netns.Handle) (*socket, error) {
+	var s *socket
+	open := func() (err error) {
+		s, err = newSocket()
+		return err
+	}
+	if ns == nil {
+		return s, open()
+	}
+	err := ns.Do(open)
+	return s, err
+}
+
+func newSocket() (*socket, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+	if err != nil {
+		why := ""
+		if errors.Is(err, unix.EPROTONOSUPPORT) {
+			why = " (a kernel without CONFIG_NETFILTER_NETLINK)"
+		}
+		return nil, fmt.Errorf("open ctnetlink socket: %w%s", err, why)
+	}
+	s := &socket{fd: fd}
+	if err := s.prepare(); err != nil {
+		s.close()
+		return nil, fmt.Errorf("prepare ctnetlink socket: %w", err)
+	}
+	return s, nil
+}
+
+func (s *socket) prepare() error {
+	tv := unix.NsecToTimeval(int64(patience))
+	if err := unix.SetsockoptTimeval(s.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv); err != nil {
+		return err
+	}
+	if unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer) != nil {
+		// Without privilege over the host's namespace net.core.rmem_max bounds it.
+		if err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer); err != nil {
+			return err
+		}
+	}
+	// An acknowledgement then does not carry the refused message (Linux 4.3).
+	_ = unix.SetsockoptInt(s.fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1)
+	return unix.Bind(s.fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
+}
+
+func (s *socket) close() { unix.Close(s.fd) }
+
+// send gives the kernel whole messages; it handles them before send returns.
+func (s *socket) send(b []byte) error {
+	for {
+		err := unix.Sendto(s.fd, b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
+		if err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+// receive waits for one datagram. It stops when ctx ends or the kernel is silent.
+func (s *socket) receive(ctx context.Context, buf []byte) ([]byte, error) {
+	for quiet := time.Duration(0); quiet < silence; {
+		n, err := unix.Read(s.fd, buf)
+		switch err {
+		case nil:
+			return buf[:n], nil
+		case unix.EINTR:
+		case unix.EAGAIN:
+			quiet += patience
+		default:
+			return nil, err
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("the kernel did not answer for %s", silence)
+}
+
+// request is one message without attributes, for all address families.
+func (s *socket) request(t conntrack.MessageType, flags uint16) []byte {
+	s.seq++
+	return conntrack.FinishMessage(conntrack.AppendHeader(nil, t, flags|unix.NLM_F_REQUEST, s.seq, unix.AF_UNSPEC), 0)
+}
+
+// filtered is the request for a dump of what f lets through.
+func (s *socket) filtered(t conntrack.MessageType, f conntrack.KernelFilter) []byte {
+	s.seq++
+	b := conntrack.AppendHeader(nil, t, unix.NLM_F_REQUEST|unix.NLM_F_DUMP, s.seq, f.Family)
+	return conntrack.FinishMessage(f.Append(b), 0)
+}
+
+// explain says what an errno of ctnetlink means where it is not about one entry.
+func explain(errno unix.Errno) error {
+	switch errno {
+	case unix.EPERM:
+		return privilege.Denied(errno, privilege.NetAdmin)
+	case unix.EINVAL, unix.EOPNOTSUPP:
+		return fmt.Errorf("%w (a kernel without CONFIG_NF_CT_NETLINK, or the module nf_conntrack_netlink is not there)", errno)
+	default:
+		return errno
+	}
 }

@@ -7,6 +7,9 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -351,4 +354,297 @@ func BenchmarkDump(b *testing.B) {
 		}
 		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/entry")
 	})
+}
+
+// mixed is a table with entries of every kind that a filter tells apart.
+func mixed(t testing.TB, ns *netns.Handle) {
+	t.Helper()
+	fill(t, ns, 0, 300, nil)
+	fill(t, ns, 1000, 200, func(e *conntrack.Entry) {
+		e.Reply = e.Orig.Mirror()
+		e.TCPState, e.Status, e.Mark = conntrack.TCPSynSent, 0, 0
+	})
+	fill(t, ns, 2000, 200, func(e *conntrack.Entry) {
+		e.Orig.Proto, e.TCPState, e.Mark = unix.IPPROTO_UDP, conntrack.TCPNone, 0x10
+		e.Orig.Dst, e.Orig.DstPort = netip.MustParseAddr("203.0.113.5"), 53
+		e.Reply = e.Orig.Mirror()
+		e.Reply.Dst = netip.MustParseAddr("203.0.113.77")
+	})
+	fill(t, ns, 3000, 100, func(e *conntrack.Entry) { e.Zone, e.ReplyZone = 5, 5 })
+	fill(t, ns, 3500, 20, func(e *conntrack.Entry) { e.Zone = 9 })
+	fill(t, ns, 3600, 10, func(e *conntrack.Entry) { e.ReplyZone = 9 })
+	six := func(e *conntrack.Entry) {
+		e.Family = unix.AF_INET6
+		src := netip.MustParseAddr("2001:db8::1").As16()
+		src[15] = byte(e.Orig.SrcPort & 3)
+		e.Orig.Src, e.Orig.Dst = netip.AddrFrom16(src), netip.MustParseAddr("2001:db8:1::1")
+		e.Reply = e.Orig.Mirror()
+	}
+	fill(t, ns, 4000, 200, six)
+	fill(t, ns, 5000, 50, func(e *conntrack.Entry) {
+		six(e)
+		e.Orig.Proto, e.TCPState, e.Mark = unix.IPPROTO_ICMPV6, conntrack.TCPNone, 0
+		e.Orig.ICMPID, e.Orig.ICMPType = e.Orig.SrcPort, 128
+		e.Orig.SrcPort, e.Orig.DstPort = 0, 0
+		e.Reply = e.Orig.Mirror()
+	})
+}
+
+func ids(t testing.TB, ns *netns.Handle, ask, check *match.Filter) ([]uint32, Result) {
+	t.Helper()
+	var all []uint32
+	r, err := Each(t.Context(), ns, ask, func(e *conntrack.Entry) error {
+		if check.Match(e) {
+			all = append(all, e.ID)
+		}
+		return nil
+	})
+	if err != nil || !r.Complete {
+		t.Fatalf("Each = %+v, %v", r, err)
+	}
+	slices.Sort(all)
+	return all, r
+}
+
+var idOf = regexp.MustCompile(`id=(\d+)\n?$`)
+
+// shown are the ids that conntrack(8) lists.
+func shown(t *testing.T, ns *netns.Handle, program, flags string) []uint32 {
+	t.Helper()
+	var out []byte
+	if err := ns.Do(func() (err error) {
+		out, err = exec.Command(program, append([]string{"-L", "-o", "id"}, strings.Fields(flags)...)...).Output()
+		return err
+	}); err != nil {
+		t.Fatalf("conntrack -L %s: %v", flags, err)
+	}
+	all := []uint32{}
+	for line := range strings.Lines(string(out)) {
+		m := idOf.FindStringSubmatch(line)
+		if m == nil {
+			t.Fatalf("conntrack -L %s: no id in %q", flags, line)
+		}
+		id, err := strconv.ParseUint(m[1], 10, 32)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, uint32(id))
+	}
+	slices.Sort(all)
+	return all
+}
+
+// filtersAll reports whether the kernel is new enough for every part of a
+// conntrack.KernelFilter (Linux 6.8).
+func filtersAll(t *testing.T) bool {
+	t.Helper()
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		t.Fatal(err)
+	}
+	var major, minor int
+	if _, err := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &major, &minor); err != nil {
+		t.Fatal(err)
+	}
+	return major > 6 || major == 6 && minor >= 8
+}
+
+// TestFilteredByAllAlike compares what the kernel with natkit, natkit alone, and
+// conntrack(8) choose. In kernel says that the kernel of today must send less.
+func TestFilteredByAllAlike(t *testing.T) {
+	ns := testutil.Namespace(t)
+	program := testutil.NeedProgram(t, "conntrack")
+	testutil.ShareHost(t)
+	mixed(t, ns)
+	prefix := netip.MustParsePrefix
+	everything, all := ids(t, ns, nil, nil)
+	if len(everything) != 1080 {
+		t.Fatalf("%d entries, want 1080", len(everything))
+	}
+	v4 := match.Filter{Family: unix.AF_INET}
+	for flags, c := range map[string]struct {
+		f        match.Filter
+		n        int
+		inKernel bool
+	}{
+		"":                  {match.Filter{}, 1080, false},
+		"-f ipv4":           {v4, 830, true},
+		"-f ipv6":           {match.Filter{Family: unix.AF_INET6}, 250, true},
+		"-p udp":            {match.Filter{Proto: match.Is[uint8](17)}, 200, false},
+		"-f ipv4 -p udp":    {match.Filter{Family: unix.AF_INET, Proto: match.Is[uint8](17)}, 200, true},
+		"-f ipv6 -p icmpv6": {match.Filter{Family: unix.AF_INET6, Proto: match.Is[uint8](58)}, 50, true},
+		"-d 203.0.113.5":    {match.Filter{Orig: match.Side{Dst: prefix("203.0.113.5/32")}}, 200, true},
+		"-d 203.0.113.0/24": {match.Filter{Orig: match.Side{Dst: prefix("203.0.113.0/24")}}, 200, true},
+		"-s 198.18.0.0 -p tcp --sport 1030 --dport 8080": {match.Filter{Proto: match.Is[uint8](6),
+			Orig: match.Side{Src: prefix("198.18.0.0/32"), SrcPort: match.Is[uint16](1030), DstPort: match.Is[uint16](8080)}}, 1, true},
+		"-s 2001:db8::2 -f ipv6":     {match.Filter{Orig: match.Side{Src: prefix("2001:db8::2/128")}}, 62, true},
+		"-r 203.0.113.5":             {match.Filter{Reply: match.Side{Src: prefix("203.0.113.5/32")}}, 200, true},
+		"-q 203.0.113.77":            {match.Filter{Reply: match.Side{Dst: prefix("203.0.113.77/32")}}, 200, true},
+		"-p tcp --dport 8080":        {match.Filter{Proto: match.Is[uint8](6), Orig: match.Side{DstPort: match.Is[uint16](8080)}}, 830, true},
+		"-p udp --sport 3040":        {match.Filter{Proto: match.Is[uint8](17), Orig: match.Side{SrcPort: match.Is[uint16](3040)}}, 1, true},
+		"-p tcp --reply-port-src 80": {match.Filter{Proto: match.Is[uint8](6), Reply: match.Side{SrcPort: match.Is[uint16](80)}}, 430, true},
+		"-m 0x10":                    {match.Filter{Mark: 0x10, MarkMask: ^uint32(0)}, 200, true},
+		"-m 0x10/0x10":               {match.Filter{Mark: 0x10, MarkMask: 0x10}, 200, true},
+		"-m 0":                       {match.Filter{MarkMask: ^uint32(0)}, 250, true},
+		"-u ASSURED":                 {match.Filter{Status: conntrack.Assured}, 880, true},
+		"-w 5":                       {match.Filter{Zone: match.Is[uint16](5)}, 100, true},
+		"--orig-zone 9":              {match.Filter{Orig: match.Side{Zone: match.Is[uint16](9)}}, 20, false},
+		"--reply-zone 9":             {match.Filter{Reply: match.Side{Zone: match.Is[uint16](9)}}, 10, false},
+		"-p tcp --state SYN_SENT":    {match.Filter{Proto: match.Is[uint8](6), States: match.States{TCP: 1 << conntrack.TCPSynSent}}, 200, false},
+		"-n":                         {match.Filter{SrcNAT: match.NAT{On: true}}, 200, false},
+		"-n 203.0.113.77":            {match.Filter{SrcNAT: match.NAT{On: true, Addr: prefix("203.0.113.77/32")}}, 200, true},
+		"-g":                         {match.Filter{DstNAT: match.NAT{On: true}}, 430, false},
+		"-g 198.19.1.2:80":           {match.Filter{DstNAT: match.NAT{On: true, Addr: prefix("198.19.1.2/32"), Port: match.Is[uint16](80)}}, 430, true},
+		"-j":                         {match.Filter{AnyNAT: match.NAT{On: true}}, 630, false},
+	} {
+		alone, _ := ids(t, ns, nil, &c.f)
+		both, r := ids(t, ns, &c.f, nil)
+		if len(alone) != c.n {
+			t.Errorf("%q: natkit alone chooses %d, want %d", flags, len(alone), c.n)
+		}
+		if !slices.Equal(alone, both) {
+			t.Errorf("%q: with the kernel %d, natkit alone %d", flags, len(both), len(alone))
+		}
+		if theirs := shown(t, ns, program, flags); !slices.Equal(theirs, alone) {
+			t.Errorf("%q: conntrack(8) lists %d, natkit %d", flags, len(theirs), len(alone))
+		}
+		if c.inKernel && filtersAll(t) && r.Bytes >= all.Bytes {
+			t.Errorf("%q: the kernel sent %d bytes, of everything %d", flags, r.Bytes, all.Bytes)
+		}
+		t.Logf("%q: %d entries, %d of %d bytes", flags, len(both), r.Bytes, all.Bytes)
+	}
+}
+
+// TestResizeIsSeen resizes the hash table of the host while a dump is read.
+func TestResizeIsSeen(t *testing.T) {
+	ns := testutil.Namespace(t)
+	testutil.LockHost(t)
+	mixed(t, ns)
+	const path = "/proc/sys/net/netfilter/nf_conntrack_buckets"
+	before := buckets()
+	size, err := strconv.Atoi(before)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := func(n int) {
+		if err := os.WriteFile(path, []byte(strconv.Itoa(n)), 0); err != nil {
+			testutil.Missing(t, fmt.Sprintf("a hash table that can be resized: %v", err))
+		}
+	}
+	t.Cleanup(func() { set(size) })
+	n := 0
+	resize := func(*conntrack.Entry) error {
+		if n++; n == 1 {
+			set(size * 2)
+		}
+		return nil
+	}
+	r, err := Each(t.Context(), ns, nil, resize)
+	if err != nil || !r.Interrupted || r.Interruption() == "" {
+		t.Errorf("Each = %+v, %v", r, err)
+	}
+	set(size)
+	n = 0
+	seen := 0
+	r, err = EachWhole(t.Context(), ns, nil, func() { seen = 0 }, func(e *conntrack.Entry) error {
+		seen++
+		return resize(e)
+	})
+	if err != nil || r.Interrupted || r.Attempts != 2 || seen != 1080 {
+		t.Errorf("EachWhole = %+v, %v, %d entries", r, err, seen)
+	}
+	// Twice during one dump: what the size was before, it is afterwards.
+	set(size)
+	const many = 20_000
+	fill(t, ns, 10_000, many, nil)
+	n = 0
+	r, err = Each(t.Context(), ns, nil, func(*conntrack.Entry) error {
+		switch n++; n {
+		case 1:
+			set(size / 2)
+		case many / 2:
+			set(size)
+		}
+		return nil
+	})
+	if err != nil || n < many/2 || !r.Interrupted {
+		t.Errorf("Each = %+v, %v, %d entries", r, err, n)
+	}
+}
+
+// TestUnreplied is what conntrack(8) has no flag for.
+func TestUnreplied(t *testing.T) {
+	ns := testutil.Namespace(t)
+	testutil.ShareHost(t)
+	mixed(t, ns)
+	f := match.Filter{Unset: conntrack.SeenReply}
+	both, _ := ids(t, ns, &f, nil)
+	alone, _ := ids(t, ns, nil, &f)
+	if len(both) != 200 || !slices.Equal(both, alone) {
+		t.Errorf("%d without an answer by the kernel's filter, %d by natkit's, want 200", len(both), len(alone))
+	}
+}
+
+func TestEachStops(t *testing.T) {
+	ns := testutil.Namespace(t)
+	testutil.ShareHost(t)
+	mixed(t, ns)
+	n := 0
+	r, err := Each(t.Context(), ns, &match.Filter{Status: conntrack.Assured}, func(*conntrack.Entry) error {
+		if n++; n == 3 {
+			return ErrStop
+		}
+		return nil
+	})
+	if err != nil || n != 3 || r.Interrupted {
+		t.Errorf("Each = %+v, %v after %d entries", r, err, n)
+	}
+	cause := errors.New("cause")
+	if _, err := Each(t.Context(), ns, nil, func(*conntrack.Entry) error { return cause }); !errors.Is(err, cause) {
+		t.Errorf("error of fn: %v", err)
+	}
+}
+
+// TestChangingTable reads a table whose entries come and go: those that stay all
+// the time must be in every dump.
+func TestChangingTable(t *testing.T) {
+	ns := testutil.Namespace(t)
+	testutil.ShareHost(t)
+	const stay, come, dumps = 3000, 1000, 4
+	fill(t, ns, 0, stay, func(e *conntrack.Entry) { e.Mark = 1 })
+	ctx, cancel := context.WithCancel(t.Context())
+	changed := make(chan error, 1)
+	go func() {
+		for ctx.Err() == nil {
+			if _, err := Insert(ctx, ns, upTo(10000, come, nil)); err != nil {
+				break
+			}
+			if err := Delete(ctx, ns, match.Filter{Mark: testMark, MarkMask: ^uint32(0)}); err != nil {
+				break
+			}
+		}
+		changed <- ctx.Err()
+	}()
+	twice := 0
+	for range dumps {
+		seen := map[conntrack.Key]bool{}
+		r, err := Each(t.Context(), ns, nil, func(e *conntrack.Entry) error {
+			if e.Mark != 1 {
+				return nil
+			}
+			if seen[e.Key()] {
+				twice++
+			}
+			seen[e.Key()] = true
+			return nil
+		})
+		if err != nil || !r.Complete || r.Interrupted || len(seen) != stay {
+			t.Fatalf("Each = %+v, %v; %d of %d entries that stay", r, err, len(seen), stay)
+		}
+	}
+	cancel()
+	if err := <-changed; !errors.Is(err, context.Canceled) {
+		t.Errorf("the table stopped to change: %v", err)
+	}
+	t.Logf("%d entries came twice, of %d", twice, dumps*stay)
 }

@@ -112,3 +112,74 @@ func obeysMarks(ctx context.Context, ns *netns.Handle, f match.Filter) error {
 	})
 	return err
 }
+
+// Usage is how full the table of a namespace is.
+type Usage struct {
+	// Entries is nf_conntrack_count.
+	Entries int64
+	// Max is nf_conntrack_max; 0 where the kernel does not tell it here (before
+	// Linux 4.18) or where there is no limit.
+	Max int64
+}
+
+// Count reads how full the table of a namespace (nil: this one) is
+// (IPCTNL_MSG_CT_GET_STATS). Needs CAP_NET_ADMIN.
+func Count(ns *netns.Handle) (Usage, error) {
+	u, err := count(ns)
+	if err != nil {
+		return u, fmt.Errorf("count the connection table's entries: %w", err)
+	}
+	return u, nil
+}
+
+func count(ns *netns.Handle) (Usage, error) {
+	s, err := dial(ns)
+	if err != nil {
+		return Usage{}, err
+	}
+	defer s.close()
+	if err := s.send(s.request(conntrack.GetStats, 0)); err != nil {
+		return Usage{}, err
+	}
+	answer, err := s.receive(context.Background(), make([]byte, datagramMax))
+	if err != nil {
+		return Usage{}, err
+	}
+	m, _, err := conntrack.Next(answer)
+	if err != nil {
+		return Usage{}, err
+	}
+	if m.Type == unix.NLMSG_ERROR {
+		errno, err := m.Errno()
+		if err != nil {
+			return Usage{}, err
+		}
+		return Usage{}, explain(errno)
+	}
+	c, err := conntrack.StatsGlobal(m.Body)
+	if err != nil {
+		return Usage{}, err
+	}
+	return Usage{Entries: int64(c["entries"]), Max: int64(c["max_entries"])}, nil
+}
+
+// Busiest is the network namespace that tracks the most connections, of all that
+// netns.All finds: a lower nf_conntrack_max, which holds for each of them, meets
+// this one first. Needs CAP_NET_ADMIN and CAP_SYS_ADMIN.
+func Busiest() (name string, entries int64, err error) {
+	all, err := netns.All()
+	if err != nil {
+		return "", 0, err
+	}
+	defer netns.CloseAll(all)
+	for _, ns := range all {
+		usage, err := Count(ns)
+		if err != nil {
+			return "", 0, fmt.Errorf("network namespace %s (%d): %w", ns.Name(), ns.Inode(), err)
+		}
+		if name == "" || usage.Entries > entries {
+			name, entries = fmt.Sprintf("%s (%d)", ns.Name(), ns.Inode()), usage.Entries
+		}
+	}
+	return name, entries, nil
+}

@@ -2,11 +2,13 @@ package dump
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
 	"strings"
 	"time"
+	"unsafe"
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/match"
@@ -232,4 +234,338 @@ func eventsOff(ns *netns.Handle) (off bool, err error) {
 	}
 	err = ns.Do(read)
 	return off, err
+}
+
+// handle takes a datagram of events.
+func (w *watcher) handle(b []byte) error {
+	for len(b) > 0 {
+		m, rest, err := conntrack.Next(b)
+		if err != nil {
+			return err
+		}
+		b = rest
+		kind := kindOf(m)
+		if kind == 0 {
+			continue
+		}
+		if err := w.entry.Decode(m.Body); err != nil {
+			return err
+		}
+		if err := w.event(kind, &w.entry); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// kindOf tells what a message is about; 0 where it is no event. The kernel marks
+// the first event of an entry by flags (ctnetlink_conntrack_event).
+func kindOf(m conntrack.Message) EventKinds {
+	switch {
+	case m.Is(conntrack.Delete):
+		return DestroyEvents
+	case m.Is(conntrack.New) && m.Flags&unix.NLM_F_CREATE != 0:
+		return NewEvents
+	case m.Is(conntrack.New):
+		return UpdateEvents
+	}
+	return 0
+}
+
+func (w *watcher) event(kind EventKinds, e *conntrack.Entry) error {
+	id := identityOf(e)
+	if err := w.earlier(kind, id); err != nil {
+		return err
+	}
+	if kind == DestroyEvents {
+		// It tells less than those before: what was chosen then is chosen now.
+		if !w.forget(id) && !w.o.Filter.Match(e) {
+			return nil
+		}
+		return w.emit(Event{Kind: kind, Entry: e})
+	}
+	if !w.o.Filter.Match(e) {
+		w.forget(id) // its end is that of another one, as far as the filter goes
+		return nil
+	}
+	w.keep(e)
+	return w.emit(Event{Kind: kind, Entry: e})
+}
+
+// earlier tells what must have been lost before an event of an entry that a dump
+// has shown. An event of its own for what the dump found makes that no loss.
+func (w *watcher) earlier(kind EventKinds, id identity) error {
+	before := w.done.Missed
+	var err error
+	if kind == DestroyEvents {
+		if _, ok := w.ended[id]; ok {
+			delete(w.ended, id)
+			w.known[id] = remembered{} // chosen, and forgotten again by this event
+		}
+	} else {
+		err = w.missedEnd(id) // another entry had this ID
+	}
+	if err == nil {
+		if kind == NewEvents {
+			delete(w.begun, id)
+		} else {
+			err = w.missedBegin(id)
+		}
+	}
+	w.missed += w.done.Missed - before
+	return err
+}
+
+func (w *watcher) emit(e Event) error {
+	if !w.needs(e.Kind) {
+		return nil
+	}
+	w.done.Events++
+	if e.Missed {
+		w.done.Missed++
+	}
+	return w.fn(e)
+}
+
+// lost is how many events the kernel could not queue since it was last asked
+// (sk_drops of the socket, which netlink_overrun counts; SO_MEMINFO, Linux 4.12).
+func (w *watcher) lost() int64 {
+	var info [9]uint32 // SK_MEMINFO_VARS, include/uapi/linux/sock_diag.h
+	const drops = 8    // SK_MEMINFO_DROPS
+	size := uint32(unsafe.Sizeof(info))
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(w.s.fd), unix.SOL_SOCKET, unix.SO_MEMINFO,
+		uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
+	if errno != 0 || int(size) < binary.Size(info) {
+		return 0
+	}
+	n := int64(info[drops]) - w.drops
+	w.drops = int64(info[drops])
+	return n
+}
+
+// memory is the entries that a watcher knows to exist, so that it can tell
+// after a gap which began and which ended in it.
+type memory struct {
+	known map[identity]remembered
+	// full: there were more than are remembered, so what is not known need not be
+	// new.
+	full bool
+	// round counts dumps; an entry's is that of the last one that showed it.
+	round uint32
+	// begun and ended were found by a dump. Their events were lost, or are still in
+	// the receive buffer.
+	begun map[identity]*conntrack.Entry
+	ended map[identity]remembered
+}
+
+// identity tells entries apart: the ID, of which two in a hundred thousand entries
+// may be the same, and ports or an ICMP identifier.
+type identity struct {
+	id, ports uint32
+}
+
+func identityOf(e *conntrack.Entry) identity {
+	t := &e.Orig
+	return identity{e.ID, uint32(t.SrcPort)<<16 | uint32(t.DstPort) | uint32(t.ICMPID)}
+}
+
+func newMemory() memory {
+	return memory{known: map[identity]remembered{}, begun: map[identity]*conntrack.Entry{}, ended: map[identity]remembered{}}
+}
+
+// remembered is what is told of an entry when its end is found out.
+type remembered struct {
+	orig, reply     conntrack.Tuple
+	zone, replyZone uint16
+	status          conntrack.Status
+	mark            uint32
+	round           uint32
+}
+
+// entry is what an event of its end would have told.
+func (r *remembered) entry(id identity) *conntrack.Entry {
+	return &conntrack.Entry{
+		Family: r.orig.Family(), Orig: r.orig, Reply: r.reply, Zone: r.zone, ReplyZone: r.replyZone,
+		Status: r.status, Mark: r.mark, ID: id.id, Fields: conntrack.NoTimeout | conntrack.NoState,
+	}
+}
+
+// keep remembers a chosen entry, if there is room; fresh is whether it was not
+// known before.
+func (w *watcher) keep(e *conntrack.Entry) (fresh bool) {
+	if w.o.Remember == 0 {
+		return false
+	}
+	id := identityOf(e)
+	_, known := w.known[id]
+	if !known && len(w.known) >= w.o.Remember {
+		w.full = true
+		return false
+	}
+	w.known[id] = remembered{e.Orig, e.Reply, e.Zone, e.ReplyZone, e.Status, e.Mark, w.round}
+	return !known
+}
+
+// forget removes an entry; known is whether it was known.
+func (w *watcher) forget(id identity) (known bool) {
+	_, known = w.known[id]
+	delete(w.known, id)
+	return known
+}
+
+// remember reads the table once before the events.
+func (w *watcher) remember(ctx context.Context) error {
+	_, err := w.dump(ctx, func(*conntrack.Entry) {})
+	return err
+}
+
+// dump reads the table and calls fresh with what was not known.
+func (w *watcher) dump(ctx context.Context, fresh func(*conntrack.Entry)) (Result, error) {
+	w.round++
+	return EachWhole(ctx, w.ns, w.o.Filter, func() { w.round++ }, func(e *conntrack.Entry) error {
+		if w.keep(e) && !w.full {
+			fresh(e)
+		}
+		return nil
+	})
+}
+
+// A gap is repaired in three steps, each when what was queued at the one before it
+// has been read: it begins when the buffer is full; a dump tells which entries
+// began and ended that no event told of; and what is still not told of by events
+// that were queued during the dump was lost.
+
+// overrun notes that events were lost. The kernel queues none until all that is in
+// the buffer has been read (NETLINK_S_CONGESTED, net/netlink/af_netlink.c).
+func (w *watcher) overrun() {
+	if w.gap == nil {
+		w.gap = &Gap{}
+		w.received = 0
+		w.done.Gaps++
+	}
+}
+
+// step goes on with a repair, if it is time.
+func (w *watcher) step(ctx context.Context) error {
+	switch {
+	case w.gap == nil && w.settling == nil || !w.drained():
+		return nil
+	case w.settling != nil:
+		return w.settle()
+	case time.Now().After(w.notBefore):
+		return w.repair(ctx)
+	}
+	return nil
+}
+
+// repair finds out by a dump what a gap hid.
+func (w *watcher) repair(ctx context.Context) error {
+	began := time.Now()
+	w.gap, w.settling = nil, w.gap
+	w.settling.Lost = w.lost()
+	w.done.Lost += w.settling.Lost
+	if w.o.Remember > 0 && !w.full {
+		if err := w.restore(ctx); err != nil {
+			return err
+		}
+	}
+	w.notBefore = time.Now().Add(max(restoreEvery, restoreFactor*time.Since(began)))
+	w.received = 0
+	return nil
+}
+
+// restore notes what is in the table and was not known, and what was known and is
+// not in it.
+func (w *watcher) restore(ctx context.Context) error {
+	r, err := w.dump(ctx, func(e *conntrack.Entry) {
+		entry := e.Clone()
+		w.begun[identityOf(e)] = &entry
+	})
+	if err != nil {
+		return err
+	}
+	if w.settling.Repaired = r.Complete && !r.Interrupted && !w.full; !w.settling.Repaired {
+		return nil
+	}
+	for id, known := range w.known {
+		if known.round != w.round {
+			delete(w.known, id)
+			w.ended[id] = known
+		}
+	}
+	return nil
+}
+
+// settle tells what no event has told of.
+func (w *watcher) settle() error {
+	gap, before := w.settling, w.done.Missed
+	w.settling = nil
+	for id := range w.begun {
+		if err := w.missedBegin(id); err != nil {
+			return err
+		}
+	}
+	for id := range w.ended {
+		if err := w.missedEnd(id); err != nil {
+			return err
+		}
+	}
+	gap.Missed = w.done.Missed - before + w.missed
+	w.missed = 0
+	if !gap.Repaired {
+		gap.Why = w.whyNot()
+	}
+	if w.o.Gap != nil {
+		w.o.Gap(*gap)
+	}
+	return nil
+}
+
+// missedBegin tells of the beginning of an entry, if it was lost.
+func (w *watcher) missedBegin(id identity) error {
+	e := w.begun[id]
+	if e == nil {
+		return nil
+	}
+	delete(w.begun, id)
+	return w.emit(Event{Kind: NewEvents, Entry: e, Missed: true})
+}
+
+// missedEnd tells of the end of an entry, if it was lost.
+func (w *watcher) missedEnd(id identity) error {
+	known, ok := w.ended[id]
+	if !ok {
+		return nil
+	}
+	delete(w.ended, id)
+	return w.emit(Event{Kind: DestroyEvents, Entry: known.entry(id), Missed: true})
+}
+
+// whyNot says why a gap was not repaired.
+func (w *watcher) whyNot() string {
+	switch {
+	case w.o.Remember == 0:
+		return "that needs the events NEW and DESTROY, and memory"
+	case w.full:
+		return fmt.Sprintf("there are more than the %d connections that are remembered", w.o.Remember)
+	}
+	return "the table was resized while it was read, or could not be read to its end"
+}
+
+// finish tells what is known of gaps when the listening ends.
+func (w *watcher) finish() error {
+	if w.settling != nil {
+		if err := w.settle(); err != nil {
+			return err
+		}
+	}
+	if w.gap == nil {
+		return nil
+	}
+	w.gap.Lost, w.gap.Why = w.lost(), "the listening ended before"
+	w.done.Lost += w.gap.Lost
+	if w.o.Gap != nil {
+		w.o.Gap(*w.gap)
+	}
+	return nil
 }

@@ -2,6 +2,7 @@ package tally
 
 import (
 	"encoding/binary"
+	"math/bits"
 	"slices"
 )
 
@@ -139,3 +140,70 @@ func (t *Table) eachCount(fn func(number uint32, count uint64)) {
 		}
 	}
 }
+
+// hash is 32 bits of a keyed hash. Whoever opens connections chooses the keys: without
+// the seed nobody can choose those that collide.
+func hash(seed uint64, key []byte) uint32 {
+	h := seed ^ uint64(len(key))*0x9e3779b97f4a7c15
+	for len(key) >= 8 {
+		h = mix(h, binary.LittleEndian.Uint64(key))
+		key = key[8:]
+	}
+	h = mix(h, tail(key))
+	return uint32(h ^ h>>32)
+}
+
+// tail is the last bytes, fewer than eight, as a number.
+func tail(key []byte) uint64 {
+	switch n := len(key); {
+	case n >= 4:
+		return uint64(binary.LittleEndian.Uint32(key))<<32 | uint64(binary.LittleEndian.Uint32(key[n-4:]))
+	case n > 0:
+		return uint64(key[0])<<16 | uint64(key[n/2])<<8 | uint64(key[n-1])
+	}
+	return 0
+}
+
+// mix folds a 128-bit product.
+func mix(h, v uint64) uint64 {
+	hi, lo := bits.Mul64(h^0x9e3779b97f4a7c15, v^0xd6e8feb86659fd93)
+	return hi ^ lo ^ h
+}
+
+// Budget is memory that several tables share.
+type Budget struct {
+	limit, used int64
+	// owed is what tables have not taken yet of what is kept for each.
+	owed int64
+}
+
+// NewBudget is so many bytes. A table of a few keys is always possible, also where
+// they are more than the budget.
+func NewBudget(bytes int64) *Budget { return &Budget{limit: bytes} }
+
+// Used is how many bytes the tables have taken.
+func (b *Budget) Used() int64 { return b.used }
+
+// promise keeps some of the budget for one table.
+func (b *Budget) promise(bytes int64) { b.owed += bytes }
+
+// take gives t more memory, unless that is kept for another table.
+func (b *Budget) take(t *Table, bytes int64) bool {
+	own := min(bytes, t.owed())
+	if b.used+bytes+b.owed-own > b.limit {
+		return false
+	}
+	b.force(t, bytes)
+	return true
+}
+
+// force gives t what it cannot do without; less than nothing is given back.
+func (b *Budget) force(t *Table, bytes int64) {
+	b.owed -= t.owed()
+	b.used += bytes
+	t.bytes += bytes
+	b.owed += t.owed()
+}
+
+// owed is what is kept for a table and not taken yet.
+func (t *Table) owed() int64 { return max(0, t.reserve-t.bytes) }

@@ -1,6 +1,10 @@
 package text
 
-import "github.com/natkit/natkit/internal/conntrack"
+import (
+	"bytes"
+
+	"github.com/natkit/natkit/internal/conntrack"
+)
 
 // AppendCSVHeader adds the names of the columns, without a line feed.
 func AppendCSVHeader(b []byte) []byte {
@@ -43,4 +47,79 @@ func quoteCSV(b []byte, start int) []byte {
 		}
 	}
 	return b
+}
+
+// isHeader knows the names of the columns of CSV, in any order.
+func isHeader(line []byte) bool {
+	return bytes.IndexByte(line, ',') > 0 && bytes.Contains(line, []byte("orig_src")) && bytes.IndexByte(line, '=') < 0
+}
+
+// header learns which column is what.
+func (p *parser) header(line []byte) string {
+	p.columns = p.columns[:0]
+	for rest, more := line, true; more; {
+		var name []byte
+		name, rest, more = bytes.Cut(rest, []byte{','})
+		name = bytes.Trim(name, "\" ")
+		i, ok := fieldIndex[string(name)]
+		if !ok {
+			i = -1
+			p.unknown(name, "an unknown column")
+		}
+		p.columns = append(p.columns, i)
+	}
+	return ""
+}
+
+const (
+	whyQuotes  = "a quote of its CSV is not closed"
+	whyColumns = "it has not as many columns as the header"
+)
+
+// csv reads a line by the header that came.
+func (p *parser) csv(line []byte, e *conntrack.Entry) string {
+	p.text = p.text[:0]
+	column := 0
+	for rest, more := line, true; more; column++ {
+		var value []byte
+		var ok bool
+		if value, rest, more, ok = p.cell(rest); !ok {
+			return whyQuotes
+		}
+		if column == len(p.columns) {
+			return whyColumns
+		}
+		if i := p.columns[column]; i >= 0 {
+			if why := p.setField(i, value, e); why != "" {
+				return why
+			}
+		}
+	}
+	if column != len(p.columns) {
+		return whyColumns
+	}
+	return ""
+}
+
+// cell takes a value and the comma behind it; more reports whether there was one.
+func (p *parser) cell(line []byte) (value, rest []byte, more, ok bool) {
+	if len(line) == 0 || line[0] != '"' {
+		value, rest, more = bytes.Cut(line, []byte{','})
+		return value, rest, more, true
+	}
+	from := len(p.text)
+	for i := 1; i < len(line); i++ {
+		switch {
+		case line[i] != '"':
+			p.text = append(p.text, line[i])
+		case i+1 < len(line) && line[i+1] == '"': // a quote in a value is doubled
+			p.text = append(p.text, '"')
+			i++
+		case i+1 == len(line):
+			return p.text[from:], nil, false, true
+		default:
+			return p.text[from:], line[i+2:], true, line[i+1] == ','
+		}
+	}
+	return nil, nil, false, false
 }

@@ -4,10 +4,16 @@
 package explain
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 
+	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/prefix"
 )
 
 // Schema names the JSON form of a Way.
@@ -167,4 +173,229 @@ func Follow(p *gateway.Plan, facts gateway.Facts, route Router, packet Packet) (
 // as is an endpoint that stays as it is.
 func as(e endpoint) Given {
 	return Given{Addresses: []gateway.Range{{First: e.addr, Last: e.addr}}, Port: e.port}
+}
+
+// Packet is the first packet of a connection, as it comes to the gateway.
+type Packet struct {
+	// Protocol is its IP number.
+	Protocol uint8      `json:"protocol_number"`
+	Src      netip.Addr `json:"source"`
+	Dst      netip.Addr `json:"destination"`
+	// SrcPort and DstPort are 0 where the protocol has none; of an echo request both
+	// are its identifier.
+	SrcPort uint16 `json:"source_port,omitempty"`
+	DstPort uint16 `json:"destination_port,omitempty"`
+	// In is the interface by which it comes; empty for one of the gateway's own.
+	In string `json:"in,omitempty"`
+}
+
+// String is the form that ParsePacket reads.
+func (p Packet) String() string {
+	src, dst := endpoint{p.Src, p.SrcPort}, endpoint{p.Dst, p.DstPort}
+	if p.isEcho() {
+		dst.port = 0
+	}
+	return fmt.Sprintf("%s %s -> %s", p.name(), src, dst)
+}
+
+func (p Packet) name() string { return conntrack.ProtocolName(p.Protocol) }
+
+func (p Packet) hasPorts() bool { return gateway.HasPorts(p.name()) }
+
+// isEcho: natkit speaks of ICMP only as of echo requests, which have an identifier.
+func (p Packet) isEcho() bool { return p.name() == "icmp" || p.name() == "icmpv6" }
+
+// endpoint is an address and a port, 0 where there is none.
+type endpoint struct {
+	addr netip.Addr
+	port uint16
+}
+
+func (e endpoint) String() string {
+	if e.port == 0 {
+		return e.addr.String()
+	}
+	return netip.AddrPortFrom(e.addr, e.port).String()
+}
+
+// errArrow: a shell takes the arrow apart, into an argument "-" and a file that it
+// writes to.
+var errArrow = errors.New(`packet: the shell took "> ADDRESS" for a file to write to: put the packet into quotes, "tcp 192.168.0.2:4000 -> 198.51.100.9:443", or leave the arrow out`)
+
+const packetWords = `expected PROTOCOL SOURCE -> DESTINATION such as "tcp 192.168.0.2:4000 -> 198.51.100.9:443" or "icmp 192.168.0.2 -> 198.51.100.9"`
+
+// ParsePacket reads "tcp 192.168.0.2:4000 -> 198.51.100.9:443", given as one word or
+// as several; the arrow may be missing.
+func ParsePacket(words []string) (Packet, error) {
+	fields := strings.Fields(strings.NewReplacer("→", " -> ", "->", " -> ").Replace(strings.Join(words, " ")))
+	if len(fields) > 0 && fields[len(fields)-1] == "-" {
+		return Packet{}, errArrow
+	}
+	fields = slices.DeleteFunc(fields, func(f string) bool { return f == "->" || f == "to" })
+	if len(fields) != 3 {
+		return Packet{}, fmt.Errorf("packet %q: %s", strings.Join(words, " "), packetWords)
+	}
+	number, err := match.ParseProtocol(fields[0])
+	if err != nil {
+		return Packet{}, fmt.Errorf("packet: %w", err)
+	}
+	src, err := parseEndpoint(fields[1])
+	if err != nil {
+		return Packet{}, err
+	}
+	dst, err := parseEndpoint(fields[2])
+	if err != nil {
+		return Packet{}, err
+	}
+	p := Packet{Protocol: number, Src: src.addr, Dst: dst.addr, SrcPort: src.port, DstPort: dst.port}
+	return p.whole()
+}
+
+func parseEndpoint(text string) (endpoint, error) {
+	ap, err := netip.ParseAddrPort(text)
+	if err != nil {
+		var a netip.Addr
+		a, err = netip.ParseAddr(strings.Trim(text, "[]"))
+		ap = netip.AddrPortFrom(a, 0)
+	}
+	switch a := ap.Addr(); {
+	case err != nil:
+		return endpoint{}, fmt.Errorf("packet: %q is no address and port; %s", text, packetWords)
+	case a.Zone() != "":
+		return endpoint{}, fmt.Errorf("packet: %q: what belongs to one link is not forwarded; leave out %%%s", text, a.Zone())
+	default:
+		return endpoint{a.Unmap(), ap.Port()}, nil
+	}
+}
+
+// usualPort is the source port where none is given: a client's.
+const usualPort = 40000
+
+// whole puts in what may be left out, and refuses what cannot be.
+func (p Packet) whole() (Packet, error) {
+	switch {
+	case p.Src.BitLen() != p.Dst.BitLen():
+		return p, fmt.Errorf("packet: %s and %s are not of one family", p.Src, p.Dst)
+	case p.Src.IsUnspecified() || isGroup(p.Src):
+		return p, fmt.Errorf("packet: %s is the source of nothing that is forwarded", p.Src)
+	case p.Dst.IsUnspecified() || isGroup(p.Dst):
+		return p, fmt.Errorf("packet: %s is no host's: what is sent there is not forwarded", p.Dst)
+	case p.isEcho() && (p.name() == "icmp") != p.Src.Is4():
+		return p, fmt.Errorf("packet: %s is not for %s", p.name(), p.Src)
+	case p.isEcho():
+		p.DstPort = p.SrcPort
+	case !p.hasPorts() && p.SrcPort+p.DstPort != 0:
+		return p, fmt.Errorf("packet: %s has no ports", p.name())
+	case p.hasPorts() && p.DstPort == 0:
+		return p, fmt.Errorf("packet: %s needs a destination port: %s", p.name(), endpoint{p.Dst, 443})
+	case p.hasPorts() && p.SrcPort == 0:
+		p.SrcPort = usualPort
+	}
+	return p, nil
+}
+
+// isGroup tells addresses of many hosts.
+func isGroup(a netip.Addr) bool {
+	return a.IsMulticast() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255})
+}
+
+// give is what a Source makes of the packet's source. The kernel chooses as
+// nf_nat_core.c does (get_unique_tuple).
+func (w *walk) give(s *gateway.Source) Given {
+	g := Given{Addresses: w.addresses(s), echo: w.packet.isEcho()}
+	g.Port, g.First, g.Last = givenPort(s, w.packet, w.src.port)
+	return g
+}
+
+func (w *walk) addresses(s *gateway.Source) []gateway.Range {
+	switch {
+	case s.Masquerade:
+		return w.masqueraded()
+	case s.Prefix.IsValid():
+		a := prefix.Replace(w.src.addr, s.Prefix)
+		return []gateway.Range{{First: a, Last: a}}
+	}
+	return slices.Clone(s.To)
+}
+
+// masqueraded is the address that masquerade gives: in IPv4 that of the interface in the
+// network of the next hop, otherwise the first one (inet_select_addr); in IPv6 one of
+// the global ones, by RFC 6724 (ipv6_dev_get_saddr).
+func (w *walk) masqueraded() (all []gateway.Range) {
+	next := w.dst.addr
+	if w.hop.Gateway.IsValid() {
+		next = w.hop.Gateway
+	}
+	for _, p := range w.facts.AddressesOf(w.e.Out) {
+		if p.Addr().BitLen() != next.BitLen() || p.Addr().IsLinkLocalUnicast() {
+			continue
+		}
+		r := gateway.Range{First: p.Addr(), Last: p.Addr()}
+		if next.Is4() && p.Contains(next) {
+			return []gateway.Range{r}
+		}
+		all = append(all, r)
+	}
+	if next.Is4() && len(all) > 1 {
+		return all[:1]
+	}
+	return all
+}
+
+// givenPort is the port that is given if it is free, and the bounds of what is given
+// otherwise.
+func givenPort(s *gateway.Source, p Packet, port uint16) (given, first, last uint16) {
+	switch {
+	case !p.hasPorts() && !p.isEcho():
+		return 0, 0, 0
+	case s.Ports.Keep:
+		return port, 0, 0
+	}
+	first, last = bounds(s, p, port)
+	if s.Random != "" || port < first || port > last {
+		return 0, first, last
+	}
+	return port, first, last
+}
+
+// bounds are the rule's, or those of the kernel for the class of the port
+// (nf_nat_l4proto_unique_tuple).
+func bounds(s *gateway.Source, p Packet, port uint16) (first, last uint16) {
+	switch {
+	case s.Ports.First > 0:
+		return s.Ports.First, max(s.Ports.First, s.Ports.Last)
+	case p.isEcho():
+		return 0, 65535
+	case port < 512:
+		return 1, 511
+	case port < 1024:
+		// From 600 on where another one has to be found; the port itself may be less.
+		return min(port, 600), 1023
+	}
+	return 1024, 65535
+}
+
+// words says what is given, and from what where the kernel chooses.
+func (w *walk) words(g Given, s *gateway.Source) string {
+	if len(g.Addresses) == 0 {
+		return "the interface's address, which it does not have yet"
+	}
+	text, taken, unknown := g.String(), "that "+g.port(), g.echo && g.Port == 0
+	if unknown {
+		taken = "its " + g.port()
+	}
+	if len(g.Addresses) > 1 || g.Addresses[0].First != g.Addresses[0].Last {
+		text = "one of " + text
+	}
+	switch stays := g.Port != 0 || unknown && s.Random == "" && s.Ports.First == 0; {
+	case s.Ports.Keep && (stays || unknown):
+		return text + fmt.Sprintf("; if %s is taken towards this destination the packet is dropped", taken)
+	case stays && g.Last > 0:
+		return text + fmt.Sprintf("; if %s is taken towards this destination, another of %d-%d", taken, g.First, g.Last)
+	case unknown && s.Random == "":
+		return text + fmt.Sprintf(" with %s where that is one of %d-%d and free, otherwise another of them", taken, g.First, g.Last)
+	case g.Last > 0:
+		return text + fmt.Sprintf(" with a free %s of %d-%d, at random", g.port(), g.First, g.Last)
+	}
+	return text
 }

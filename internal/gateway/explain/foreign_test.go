@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/snapshot"
 )

@@ -4,14 +4,24 @@
 package host
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"net/netip"
+	"slices"
+	"strings"
+	"syscall"
 
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/tune/apply"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
 )
 
 // Options say what to look at.
@@ -78,4 +88,212 @@ func settings(f *gateway.Facts, s *snapshot.Snapshot) {
 			f.Unknown = append(f.Unknown, why)
 		}
 	}
+}
+
+// inside runs fn in a namespace; nil is the calling process's.
+func inside(ns *netns.Handle, fn func() error) error {
+	if ns == nil {
+		return fn()
+	}
+	return ns.Do(fn)
+}
+
+// Interfaces are those of a namespace (nil: this one), in order of their indexes.
+func Interfaces(ns *netns.Handle) ([]gateway.Interface, error) {
+	var all []gateway.Interface
+	err := inside(ns, func() error {
+		links, err := whole(netlink.LinkList)
+		if err != nil {
+			return fmt.Errorf("list interfaces: %w", err)
+		}
+		addresses, err := whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
+		if err != nil {
+			return fmt.Errorf("list addresses: %w", err)
+		}
+		bridges, err := bridges()
+		if err != nil {
+			return err
+		}
+		for _, l := range links {
+			i := link(l.Attrs(), addresses)
+			i.Bridge = bridges[i.Index]
+			all = append(all, i)
+		}
+		return nil
+	})
+	slices.SortFunc(all, func(a, b gateway.Interface) int { return cmp.Compare(a.Index, b.Index) })
+	return all, err
+}
+
+// attempts bound how often a list is read that changes meanwhile.
+const attempts = 10
+
+// whole reads until nothing changed meanwhile (NLM_F_DUMP_INTR); of the last attempt
+// what it got.
+func whole[T any](list func() ([]T, error)) (all []T, err error) {
+	for range attempts {
+		if all, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return all, err
+		}
+	}
+	return all, nil
+}
+
+func link(l *netlink.LinkAttrs, addresses []netlink.Addr) gateway.Interface {
+	i := gateway.Interface{Name: l.Name, Index: l.Index, Up: l.Flags&net.FlagUp != 0, MTU: l.MTU}
+	for _, a := range addresses {
+		if a.LinkIndex != l.Index || a.IPNet == nil || a.Flags&unix.IFA_F_TENTATIVE != 0 {
+			continue
+		}
+		ip, ok := netip.AddrFromSlice(a.IP)
+		bits, _ := a.Mask.Size()
+		if ok {
+			i.Addresses = append(i.Addresses, netip.PrefixFrom(ip.Unmap(), bits))
+		}
+	}
+	return i
+}
+
+// Initial reports whether a namespace (nil: this one) is the host's own.
+func Initial(ns *netns.Handle) (bool, error) { return initial(ns, "/proc") }
+
+// initial reports whether the namespace is the host's own.
+func initial(ns *netns.Handle, proc string) (bool, error) {
+	here, err := netns.InodeOf(nil)
+	if err != nil {
+		return false, err
+	}
+	at := apply.IsInitialNetns(here, proc)
+	if ns == nil || ns.Inode() == here {
+		return at, nil
+	}
+	return !at && apply.IsInitialNetns(ns.Inode(), proc), nil
+}
+
+// The sysctls by which all bridges of a namespace take what they carry through netfilter;
+// they are there where br_netfilter is.
+const (
+	bridgeSysctl4 = "net.bridge.bridge-nf-call-iptables"
+	bridgeSysctl6 = "net.bridge.bridge-nf-call-ip6tables"
+)
+
+// bridges are those of the thread's namespace that take what they carry through netfilter,
+// by index.
+func bridges() (map[int]*gateway.Bridge, error) {
+	sysctls := snapshot.Sysctls{}
+	if err := ReadSysctls("/proc", []string{bridgeSysctl4, bridgeSysctl6}, sysctls); err != nil || len(sysctls) == 0 {
+		return nil, err
+	}
+	messages, err := whole(func() ([][]byte, error) {
+		request := nl.NewNetlinkRequest(unix.RTM_GETLINK, unix.NLM_F_DUMP)
+		request.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
+		return request.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list bridges: %w", err)
+	}
+	all, ports := map[int]*gateway.Bridge{}, map[int]*gateway.Bridge{}
+	for _, m := range messages {
+		if err := bridgeOf(m, sysctls, all, ports); err != nil {
+			return nil, fmt.Errorf("list bridges: %w", err)
+		}
+	}
+	for index, p := range ports {
+		if b := all[index]; b != nil {
+			b.OneWay, b.Hairpin = p.OneWay, p.Hairpin
+		}
+	}
+	return all, nil
+}
+
+// bridgeOf notes a link that is a bridge, or a port of one.
+func bridgeOf(m []byte, sysctls snapshot.Sysctls, all, ports map[int]*gateway.Bridge) error {
+	attrs, err := nl.ParseRouteAttrAsMap(m[unix.SizeofIfInfomsg:])
+	if err != nil {
+		return err
+	}
+	info, err := nl.ParseRouteAttrAsMap(attrs[unix.IFLA_LINKINFO].Value)
+	if err != nil {
+		return err
+	}
+	isBridge := func(kind uint16) bool { return text(info[kind].Value) == "bridge" }
+	on := func(data uint16, option uint16) bool { return firstByte(info[data], option) != 0 }
+	if isBridge(nl.IFLA_INFO_KIND) {
+		b := &gateway.Bridge{
+			IPv4: sysctls[bridgeSysctl4] == "1" || on(nl.IFLA_INFO_DATA, nl.IFLA_BR_NF_CALL_IPTABLES),
+			IPv6: sysctls[bridgeSysctl6] == "1" || on(nl.IFLA_INFO_DATA, nl.IFLA_BR_NF_CALL_IP6TABLES),
+		}
+		if b.IPv4 || b.IPv6 {
+			all[int(nl.DeserializeIfInfomsg(m).Index)] = b
+		}
+	}
+	if isBridge(nl.IFLA_INFO_SLAVE_KIND) && len(attrs[unix.IFLA_MASTER].Value) == 4 {
+		master := int(nl.NativeEndian().Uint32(attrs[unix.IFLA_MASTER].Value))
+		if ports[master] == nil {
+			ports[master] = &gateway.Bridge{}
+		}
+		list := &ports[master].OneWay
+		if on(nl.IFLA_INFO_SLAVE_DATA, nl.IFLA_BRPORT_MODE) {
+			list = &ports[master].Hairpin
+		}
+		*list = append(*list, text(attrs[unix.IFLA_IFNAME].Value))
+	}
+	return nil
+}
+
+func text(value []byte) string { return strings.TrimRight(string(value), "\x00") }
+
+// firstByte is that of an attribute within another; 0 where it is not there.
+func firstByte(nested syscall.NetlinkRouteAttr, kind uint16) byte {
+	all, err := nl.ParseRouteAttrAsMap(nested.Value)
+	if err != nil || len(all[kind].Value) == 0 {
+		return 0
+	}
+	return all[kind].Value[0]
+}
+
+// Advertised are the interfaces of a namespace (nil: this one) that have IPv6 routes or
+// addresses which the kernel took from router advertisements, and those of outside that
+// may come to: as at boot, they have no address of their own.
+func Advertised(ns *netns.Handle, outside []string) (names []string, err error) {
+	err = inside(ns, func() error {
+		links, err := whole(netlink.LinkList)
+		if err != nil {
+			return fmt.Errorf("list interfaces: %w", err)
+		}
+		addresses, err := whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_V6) })
+		if err != nil {
+			return fmt.Errorf("list addresses: %w", err)
+		}
+		routes, err := whole(func() ([]netlink.Route, error) {
+			return netlink.RouteListFiltered(netlink.FAMILY_V6, &netlink.Route{Protocol: unix.RTPROT_RA}, netlink.RT_FILTER_PROTOCOL)
+		})
+		if err != nil {
+			return fmt.Errorf("list routes: %w", err)
+		}
+		for _, l := range links {
+			at := l.Attrs()
+			if at.Flags&net.FlagLoopback == 0 && advertised(at, addresses, routes, slices.Contains(outside, at.Name)) {
+				names = append(names, at.Name)
+			}
+		}
+		return nil
+	})
+	return names, err
+}
+
+func advertised(l *netlink.LinkAttrs, addresses []netlink.Addr, routes []netlink.Route, outside bool) bool {
+	if slices.ContainsFunc(routes, func(r netlink.Route) bool { return r.LinkIndex == l.Index }) {
+		return true
+	}
+	for _, a := range addresses {
+		if a.LinkIndex != l.Index || a.Scope != unix.RT_SCOPE_UNIVERSE {
+			continue
+		}
+		outside = false
+		if a.Flags&unix.IFA_F_MANAGETEMPADDR != 0 { // of all that come so (addrconf_prefix_rcv_add_addr)
+			return true
+		}
+	}
+	return outside
 }

@@ -2,15 +2,21 @@ package host
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 
+	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/iptables"
 	"github.com/natkit/natkit/internal/natrules"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/prefix"
 	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/tune/apply"
 )
 
 // Ruleset reads the NAT rules of a namespace (nil: this one), of nftables, iptables-nft
@@ -173,4 +179,79 @@ func targetOf(s *natrules.NATStep) iptables.Target {
 		t.Unknown = append(t.Unknown, "ports that are not fixed")
 	}
 	return t
+}
+
+// Foreign are the base chains of a namespace that are not natkit's.
+func Foreign(ns *netns.Handle) ([]gateway.Foreign, error) {
+	chains, err := natrules.BaseChains(ns)
+	if err != nil {
+		return nil, err
+	}
+	var all []gateway.Foreign
+	for _, c := range chains {
+		all = append(all, gateway.Foreign{
+			Source: c.Source, Owner: owner(append([]string{c.Table, c.Name}, c.Chains...)),
+			Family: c.Family, Table: c.Table, Chain: c.Name, Type: c.Type, Hook: c.Hook,
+			Priority: c.Priority, Policy: c.Policy, Accepts: c.Accepts, Rules: c.Rules, NAT: c.NAT, TooMany: c.TooMany,
+		})
+	}
+	return all, nil
+}
+
+// owners are known by how the names of their tables and chains begin.
+var owners = []struct{ prefix, name string }{
+	{"DOCKER", "docker"}, {"docker-", "docker"},
+	{"KUBE-", "kubernetes"}, {"kube-", "kubernetes"},
+	{"cali-", "calico"}, {"CILIUM_", "cilium"}, {"FLANNEL-", "flannel"}, {"CNI-", "cni"},
+	{"firewalld", "firewalld"},
+	{"LIBVIRT_", "libvirt"}, {"libvirt_", "libvirt"},
+	{"ufw-", "ufw"}, {"ufw6-", "ufw"},
+	{"NETAVARK", "podman"}, {"netavark", "podman"},
+	{"lxd", "lxd"}, {"incus", "incus"},
+}
+
+// owner is a guess by names: who has the most of them, of equals the one that comes
+// first.
+func owner(names []string) string {
+	count := map[string]int{}
+	best := ""
+	for _, name := range names {
+		i := slices.IndexFunc(owners, func(o struct{ prefix, name string }) bool { return strings.HasPrefix(name, o.prefix) })
+		if i < 0 {
+			continue
+		}
+		o := owners[i].name
+		if count[o]++; count[o] > count[best] {
+			best = o
+		}
+	}
+	return best
+}
+
+// Forwarding adds to the facts of a namespace (nil: this one) the sysctls by which it
+// forwards, those of its interfaces too.
+func Forwarding(ns *netns.Handle, f *gateway.Facts) error {
+	names := []string{gateway.Forward4, gateway.Forward6}
+	for _, i := range f.Interfaces {
+		names = append(names, gateway.ForwardSysctl(false, i.Name), gateway.ForwardSysctl(true, i.Name))
+	}
+	read := snapshot.Sysctls{}
+	maps.Copy(read, f.Sysctls)
+	f.Sysctls = read
+	return inside(ns, func() error { return ReadSysctls("/proc", names, f.Sysctls) })
+}
+
+// ReadSysctls reads those of the thread's namespace that exist.
+func ReadSysctls(proc string, names []string, into snapshot.Sysctls) error {
+	for _, name := range names {
+		value, err := apply.ReadSysctl(proc, name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		into[name] = value
+	}
+	return nil
 }

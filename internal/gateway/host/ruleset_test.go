@@ -10,11 +10,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/tools/txtar"
-
 	"github.com/natkit/natkit/internal/gateway/iptables"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
+	"golang.org/x/tools/txtar"
 )
 
 // TestRulesetsOfNft loads each testdata/*.txtar with nft and compares what the kernel's

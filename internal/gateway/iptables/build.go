@@ -2,10 +2,14 @@ package iptables
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/prefix"
+	"github.com/natkit/natkit/internal/report"
 )
 
 // made is a rule of the file, and what it stands for.
@@ -209,4 +213,234 @@ func prefixes(p netip.Prefix) []netip.Prefix {
 		return nil
 	}
 	return []netip.Prefix{p}
+}
+
+// YAML is the gateway file, with the rules that each rule of it stands for above it.
+func (r *Result) YAML() string {
+	var b strings.Builder
+	head := r.Config
+	head.NAT, head.IPv6 = nil, nil
+	if text := string(gateway.Marshal(&head)); len(r.Config.NAT)+len(r.Config.IPv6) == 0 {
+		b.WriteString(withMSS(text, r.MSS))
+	} else {
+		b.WriteString(strings.Replace(withMSS(text, r.MSS), "gateway: {}", "gateway:", 1))
+	}
+	ruleList(&b, "nat", r.Config.NAT, r.NAT)
+	ruleList(&b, "ipv6", r.Config.IPv6, r.IPv6)
+	return b.String()
+}
+
+// withMSS puts comments above the line of mss.
+func withMSS(text string, origins []string) string {
+	var b strings.Builder
+	comments(&b, "  ", origins)
+	return strings.Replace(text, "  mss:", b.String()+"  mss:", 1)
+}
+
+func ruleList(b *strings.Builder, name string, rules []gateway.Rule, origins [][]string) {
+	if len(rules) == 0 {
+		return
+	}
+	fmt.Fprintf(b, "  %s:\n", name)
+	for i, r := range rules {
+		if i == 0 || !slices.Equal(origins[i], origins[i-1]) { // of several ports, once
+			comments(b, "    ", origins[i])
+		}
+		fmt.Fprintf(b, "    - %s\n", gateway.MarshalRule(r))
+	}
+}
+
+func comments(b *strings.Builder, indent string, texts []string) {
+	for _, text := range texts {
+		fmt.Fprintf(b, "%s# %s\n", indent, report.Clean(text))
+	}
+}
+
+// String is the conditions in iptables' words.
+func (m Match) String() string {
+	var w []string
+	add := func(option, value string) {
+		if value != "" {
+			w = append(w, option+" "+strings.Replace(value, "*", "+", 1))
+		}
+	}
+	if m.From.IsValid() {
+		add("-s", m.From.String())
+	}
+	if m.To.IsValid() {
+		add("-d", m.To.String())
+	}
+	for _, p := range m.NotFrom {
+		add("! -s", p.String())
+	}
+	for _, p := range m.NotTo {
+		add("! -d", p.String())
+	}
+	add("-i", m.In)
+	add("-o", m.Out)
+	for _, n := range m.NotIn {
+		add("! -i", n)
+	}
+	for _, n := range m.NotOut {
+		add("! -o", n)
+	}
+	add("-p", m.Protocol)
+	add(portOption("--sport", m.SourcePorts), portsWords(m.SourcePorts))
+	add(portOption("--dport", m.Ports), portsWords(m.Ports))
+	w = append(w, m.Unknown...)
+	return strings.Join(w, " ")
+}
+
+// portOption is iptables' own option for one port or range, that of its module for several.
+func portOption(one string, list []Ports) string {
+	if len(list) > 1 {
+		return "-m multiport " + one + "s"
+	}
+	return one
+}
+
+func portsWords(list []Ports) string {
+	var w []string
+	for _, p := range list {
+		if p.First == p.Last {
+			w = append(w, fmt.Sprint(p.First))
+		} else {
+			w = append(w, fmt.Sprintf("%d:%d", p.First, p.Last))
+		}
+	}
+	return strings.Join(w, ",")
+}
+
+// String is the target in iptables' words.
+func (t Target) String() string {
+	text := "-j " + t.Name
+	switch t.Kind {
+	case Pass, Ends:
+		if t.Name == "" {
+			return ""
+		}
+	case Accept, Drop, Return:
+		return "-j " + strings.ToUpper(string(t.Kind))
+	case Jump, Goto:
+		return map[Kind]string{Jump: "-j ", Goto: "-g "}[t.Kind] + strings.Join(t.Chains, ",")
+	case Masquerade, Redirect:
+		text += option("--to-ports", t.Ports.words())
+	case SNAT:
+		text += option("--to-source", t.given())
+	case DNAT:
+		text += option("--to-destination", t.given())
+	case Netmap:
+		text = "-j NETMAP --to " + t.Prefix.String()
+	case Notrack:
+		return "-j CT --notrack"
+	case MSS:
+		if t.Clamp {
+			return "-j TCPMSS --clamp-mss-to-pmtu"
+		}
+		return fmt.Sprintf("-j TCPMSS --set-mss %d", t.Bytes)
+	}
+	for _, flag := range []struct {
+		on   bool
+		word string
+	}{{t.Random, " --random"}, {t.RandomFully, " --random-fully"}, {t.Persistent, " --persistent"}} {
+		if flag.on {
+			text += flag.word
+		}
+	}
+	return text
+}
+
+func option(name, value string) string {
+	if value == "" {
+		return ""
+	}
+	return " " + name + " " + value
+}
+
+// given is what the target gives: an address, ports, or both.
+func (t *Target) given() string {
+	text, ports := "", t.Ports.words()
+	if t.First.IsValid() {
+		text = t.First.String()
+		if t.First.Is6() && ports != "" {
+			text = "[" + text + "]"
+		}
+		if t.Last != t.First {
+			text += "-" + t.Last.String()
+		}
+	}
+	if ports != "" {
+		text += ":" + ports
+	}
+	return text
+}
+
+func (p Ports) words() string {
+	switch {
+	case p == Ports{}:
+		return ""
+	case p.First == p.Last:
+		return fmt.Sprint(p.First)
+	}
+	return fmt.Sprintf("%d-%d", p.First, p.Last)
+}
+
+// Nft is the conditions in nft's words.
+func (m Match) Nft(version int) string {
+	ip, transport := map[int]string{4: "ip", 6: "ip6"}[version], m.Protocol
+	if transport == "" {
+		transport = "th"
+	}
+	var w []string
+	add := func(words, value string) {
+		if value != "" {
+			w = append(w, words+" "+value)
+		}
+	}
+	add("iifname", m.In)
+	add("oifname", m.Out)
+	add("iifname !=", oneOf(m.NotIn))
+	add("oifname !=", oneOf(m.NotOut))
+	if m.From.IsValid() {
+		add(ip+" saddr", prefix.Text(m.From))
+	}
+	add(ip+" saddr !=", oneOf(texts(m.NotFrom)))
+	if m.To.IsValid() {
+		add(ip+" daddr", prefix.Text(m.To))
+	}
+	add(ip+" daddr !=", oneOf(texts(m.NotTo)))
+	if len(m.Ports)+len(m.SourcePorts) == 0 {
+		add("meta l4proto", m.Protocol)
+	}
+	add(transport+" sport", oneOf(rangesOf(m.SourcePorts)))
+	add(transport+" dport", oneOf(rangesOf(m.Ports)))
+	if m.ToLocal {
+		w = append(w, "fib daddr type local")
+	}
+	if m.SYN {
+		w = append(w, "tcp flags syn")
+	}
+	return strings.Join(append(w, m.Unknown...), " ")
+}
+
+// oneOf is one value, or several as a set.
+func oneOf(list []string) string {
+	if len(list) < 2 {
+		return strings.Join(list, "")
+	}
+	return "{ " + strings.Join(list, ", ") + " }"
+}
+
+func texts(list []netip.Prefix) (all []string) {
+	for _, p := range list {
+		all = append(all, prefix.Text(p))
+	}
+	return all
+}
+
+func rangesOf(list []Ports) (all []string) {
+	for _, p := range list {
+		all = append(all, p.words())
+	}
+	return all
 }

@@ -2,7 +2,9 @@ package iptables
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 
 	"github.com/natkit/natkit/internal/gateway"
@@ -225,4 +227,190 @@ func (t *translator) ofParts(notes []Note, at map[*Rule]int) (all []Note) {
 		all[first[o]].Text += fmt.Sprintf(", and %d more of this rule's elements", n)
 	}
 	return all
+}
+
+const tooDeep = "the chains lead to each other too often to be followed to their end"
+
+// strays are notes about the rules that packets were not followed to: those of tables and
+// chains that are not NAT's, and those that no packet comes to. Where full is true, packets
+// were not followed to their end, and those may be met after all.
+func strays(set *Ruleset, entries []*entry, full bool) (all []Note) {
+	met := map[*Rule]bool{}
+	for _, e := range entries {
+		met[e.rule] = true
+	}
+	for _, t := range set.Tables {
+		for _, c := range t.Chains {
+			for _, r := range c.Rules {
+				if met[r] || r.Target.Name == unread {
+					continue
+				}
+				if n, ok := t.stray(c, r); ok {
+					if full && n.Kind == Unreachable {
+						n.Kind, n.Reason = Untranslated, tooDeep
+					}
+					all = append(all, n)
+				}
+			}
+		}
+	}
+	return together(all)
+}
+
+// stray is the note about a rule that is no entry; none where it only leads packets on.
+func (t *Table) stray(c *Chain, r *Rule) (Note, bool) {
+	n := Note{Line: r.Line, Text: r.Text, Kind: LeftAlone, Rules: 1}
+	owner := t.ownerOf(c, r)
+	switch k := r.Target.Kind; {
+	case owner != "":
+		n.Reason = "is " + possessive(owner)
+	case !t.isNAT():
+		n.Reason = notNAT(t.Name)
+	case k == Accept || k == Return || k == Jump || k == Goto:
+		return n, false
+	default:
+		n.Kind, n.Reason = Unreachable, "none comes to the chain "+c.Name+" that meets its conditions"
+	}
+	return n, true
+}
+
+// isNAT reports whether packets to be translated come to the table.
+func (t *Table) isNAT() bool {
+	for _, c := range t.Chains {
+		if c.Hook != "" && !c.Filter {
+			return true
+		}
+	}
+	return t.Name == "nat"
+}
+
+func notNAT(table string) string {
+	if chainsOf[table] == nil {
+		return "is in a chain of filters, not of NAT"
+	}
+	return "is the table " + table + "'s, not NAT's"
+}
+
+// together makes one note of those that leave rules alone for the same reason.
+func together(notes []Note) (all []Note) {
+	first := map[string]int{}
+	for _, n := range notes {
+		at, seen := first[n.Reason]
+		switch {
+		case n.Kind != LeftAlone:
+			all = append(all, n)
+		case seen:
+			all[at].Rules, all[at].Text = all[at].Rules+n.Rules, ""
+		default:
+			first[n.Reason] = len(all)
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
+// gather makes one rule of those about sources that are parts of one and differ in the
+// sources alone. Compile takes a list of prefixes apart again: nothing changes.
+func gather(rules []made) (all []made) {
+next:
+	for _, m := range rules {
+		for i := len(all) - 1; i >= 0 && sameOrigin(all[i].from[0].rule, m.from[0].rule); i-- {
+			if all[i].takes(&m) {
+				continue next
+			}
+		}
+		all = append(all, m)
+	}
+	return all
+}
+
+// takes adds another rule's sources to m's where both are of one.
+func (m *made) takes(other *made) bool {
+	a, b := m.sources(), other.sources()
+	if a == nil || b == nil || m.version != other.version || len(a.From) == 0 || len(b.From) == 0 {
+		return false
+	}
+	from := a.From
+	a.From = b.From
+	same := reflect.DeepEqual(m.rule, other.rule)
+	if a.From = from; !same {
+		return false
+	}
+	a.From = append(a.From, b.From...)
+	m.from = append(m.from, other.from...)
+	return true
+}
+
+func (m *made) sources() *gateway.Sources {
+	switch {
+	case m.rule.Masquerade != nil:
+		return &m.rule.Masquerade.Sources
+	case m.rule.SNAT != nil:
+		return &m.rule.SNAT.Sources
+	}
+	return nil
+}
+
+func sameOrigin(a, b *Rule) bool {
+	return a.Line == b.Line && a.Handle == b.Handle && (a.Line != 0 || a.Handle != 0)
+}
+
+// A text of some KB may have more ways through its chains, elements of sets and pairs of
+// rules than anybody can follow: what is too many is not translated, and that is told.
+const (
+	// mostRules bounds what sets and chains become that many rules ask or jump to.
+	mostRules = 300_000
+	// mostSteps bounds comparisons of rules with each other: 10,000 rules of one hook take
+	// more than a third of it.
+	mostSteps = 1 << 28
+)
+
+var errTooMany = errors.New("too many rules, exceptions, ports and elements of sets to follow: import a part of them, such as one chain")
+
+// budget is what was used: one of reading a text, and one of translating it.
+type budget struct{ rules, steps int }
+
+// makes reports whether so many more rules may be made.
+func (b *budget) makes(rules int) bool { return take(&b.rules, rules, mostRules) }
+
+// takes reports whether so many more comparisons may be made.
+func (b *budget) takes(steps int) bool { return take(&b.steps, steps, mostSteps) }
+
+func take(used *int, more, most int) bool {
+	if more > most-*used {
+		return false
+	}
+	*used += more
+	return true
+}
+
+// size is how much a comparison has to look at.
+func (m *Match) size() int {
+	return max(1, len(m.NotFrom)+len(m.NotTo)+len(m.NotIn)+len(m.NotOut)+len(m.Ports)+len(m.SourcePorts)+len(m.Unknown))
+}
+
+// size counts what keeps packets from the entry, too.
+func (e *entry) size() int { return e.match.size() + sizeOf(e.except) }
+
+func sizeOf(list []*exception) (n int) {
+	for _, x := range list {
+		n += x.match.size()
+	}
+	return n
+}
+
+// stepsOf is how often a pass compares entries with others of their side.
+func stepsOf(all []*entry) (steps int) {
+	sizes := map[side]int{}
+	for _, e := range all {
+		sizes[e.side] += e.size()
+	}
+	for _, e := range all {
+		if left, _ := e.leftAlone(); left {
+			continue
+		}
+		m := e.match.size()
+		steps += m * (sizes[e.side] - m)
+	}
+	return steps
 }

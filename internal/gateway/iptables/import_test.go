@@ -10,10 +10,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/tools/txtar"
-
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/testutil"
+	"golang.org/x/tools/txtar"
 )
 
 // TestImport compares each testdata/*.txtar: "rules" is the text (one of ip6tables

@@ -4,9 +4,13 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"strings"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
+	"github.com/google/nftables/userdata"
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/natrules"
 	"golang.org/x/sys/unix"
 )
 
@@ -233,3 +237,40 @@ func nameOf(e expression) string {
 	}
 	return ""
 }
+
+// intervals are the elements of an interval set: each interval's first address, and as
+// its end the address after its last. Prefixes that overlap or touch become one
+// interval, as the kernel refuses overlaps.
+func intervals(prefixes []netip.Prefix) (all []element) {
+	var ranges []gateway.Range
+	for _, p := range prefixes {
+		ranges = append(ranges, gateway.RangeOf(p))
+	}
+	for i, r := range gateway.JoinRanges(ranges) {
+		if i == 0 && !r.First.IsUnspecified() { // nft(8) marks what lies before the first
+			all = append(all, element{key: make([]byte, r.First.BitLen()/8), end: true})
+		}
+		all = append(all, element{key: r.First.AsSlice()})
+		if next := r.Last.Next(); next.IsValid() {
+			all = append(all, element{key: next.AsSlice(), end: true})
+		}
+	}
+	return all
+}
+
+// Table is the name of natkit's own table, of family inet.
+const Table = natrules.GatewayTable
+
+// MarkChain is a chain of natkit's table that no hook and no rule leads to. Its rules
+// say by their comments what the table is, in a form that every kernel keeps
+// (tables have no comments of their own before 5.10).
+const MarkChain = "natkit-mark"
+
+// digestWords begin the comment (user data of a rule) that the writer leaves in
+// MarkChain for a plan.
+const digestWords = "digest "
+
+func comment(text string) []byte { return userdata.AppendString(nil, userdata.TypeComment, text) }
+
+// digestOf is the digest that a comment of MarkChain tells.
+func digestOf(comment string) (string, bool) { return strings.CutPrefix(comment, digestWords) }

@@ -4,11 +4,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/privilege"
+	"golang.org/x/sys/unix"
 )
 
 // socket speaks nf_tables. It is a plain one because a refusal has to be told by the
@@ -160,4 +162,129 @@ func extAck(b []byte) (text string, offset int) {
 		b = b[min((n+3)&^3, len(b)):]
 	}
 	return text, offset
+}
+
+// brings says which options of the kernel's configuration bring something.
+var brings = map[string]string{
+	"table":        "CONFIG_NF_TABLES, CONFIG_NF_TABLES_INET",
+	"chain nat":    "CONFIG_NFT_NAT, and Linux 5.2 for tables of family inet",
+	"chain filter": "CONFIG_NF_TABLES_INET",
+	"nat":          "CONFIG_NFT_NAT",
+	"nat prefix":   "Linux 5.8",
+	"masq":         "CONFIG_NFT_MASQ",
+	"hash":         "CONFIG_NFT_HASH",
+	"connlimit":    "CONFIG_NFT_CONNLIMIT",
+	"ct":           "CONFIG_NFT_CT",
+	"notrack":      "CONFIG_NFT_CT",
+	"fib":          "CONFIG_NFT_FIB_INET",
+	"counter":      "CONFIG_NF_TABLES",
+	"flowtable":    "CONFIG_NF_FLOW_TABLE, CONFIG_NF_FLOW_TABLE_INET",
+	"flow_offload": "CONFIG_NFT_FLOW_OFFLOAD",
+}
+
+// Missing is something that a plan needs and this kernel lacks.
+type Missing struct {
+	// About is the rule of the file, or its key: "nat[3] snat", "flowtable".
+	About string
+	// What is the kernel's word for it, Needs the options or version that bring it.
+	What, Needs string
+	err         error
+}
+
+func (m *Missing) Error() string {
+	return fmt.Sprintf("%s: this kernel has no nftables %s: it needs %s (%v)", m.About, m.What, m.Needs, m.err)
+}
+
+func (m *Missing) Unwrap() error { return m.err }
+
+// Refused is something of a plan that the kernel does not take.
+type Refused struct {
+	// About is as in Missing, Why in words.
+	About, Why string
+	err        error
+}
+
+func (r *Refused) Error() string { return fmt.Sprintf("%s: %s: %v", r.About, r.Why, r.err) }
+
+func (r *Refused) Unwrap() error { return r.err }
+
+// Rule is the rule of the file that it is about; false where that is none, or several.
+func (m *Missing) Rule() (gateway.Ref, bool) { return gateway.ParseRef(m.About) }
+
+// Rule is as Missing's.
+func (r *Refused) Rule() (gateway.Ref, bool) { return gateway.ParseRef(r.About) }
+
+// inWords says in one line why the kernel refused a transaction: which rule it was and,
+// where something is missing, what brings it.
+func inWords(ns *netns.Handle, messages []message, refused []refusal) error {
+	if len(refused) == 0 {
+		return nil
+	}
+	first := refused[0] // the others follow from it
+	switch {
+	case errors.Is(first, unix.EPERM):
+		return privilege.Denied(first, privilege.NetAdmin)
+	case first.index < 0 && lacks(first):
+		return &Missing{"the gateway", "tables", brings["table"], first}
+	case first.index < 0 || first.index >= len(messages):
+		return fmt.Errorf("the kernel refuses: %w", first)
+	}
+	m := messages[first.index]
+	if lacks(first) {
+		if what := culprit(ns, messages, first.index); brings[what] != "" {
+			return &Missing{m.at(first.offset), what, brings[what], first}
+		}
+	}
+	return &Refused{m.at(first.offset), why(m, first), first}
+}
+
+func why(m message, r refusal) string {
+	switch {
+	case errors.Is(r, unix.ENOMEM), errors.Is(r, unix.ENOBUFS):
+		return "no memory for the rules"
+	case len(m.elements) > 0 && (errors.Is(r, unix.EEXIST) || errors.Is(r, unix.EBUSY)): // nft_add_set_elem: the key is there, with other data; EBUSY is of Linux 5.4
+		return "another rule of the file says something else of the same packets"
+	case errors.Is(r, unix.EBUSY):
+		return "something else uses it, apply again"
+	}
+	return "the kernel refuses it"
+}
+
+// lacks tells the errors of what is not there.
+func lacks(err error) bool {
+	return slices.ContainsFunc([]error{unix.ENOENT, unix.EOPNOTSUPP, unix.EAFNOSUPPORT, unix.EPROTONOSUPPORT, unix.EINVAL, unix.ENOSYS},
+		func(e error) bool { return errors.Is(err, e) })
+}
+
+// culprit is what of a message the kernel does not know. Of a rule it is found by
+// trying: its first expression, its first two, and so on, in transactions without an
+// end, which change nothing.
+func culprit(ns *netns.Handle, messages []message, index int) string {
+	m := messages[index]
+	if m.rule == nil {
+		return strings.Join(m.exprs, "")
+	}
+	before := slices.DeleteFunc(slices.Clone(messages[:index]), func(m message) bool { return m.rule != nil })
+	for n := range m.rule.exprs {
+		part := *m.rule
+		part.exprs = part.exprs[:n+1]
+		try, err := part.message()
+		if err != nil {
+			return ""
+		}
+		if refused, err := probe(ns, append(slices.Clone(before), try)); err != nil || len(refused) > 0 {
+			return nameOf(m.rule.exprs[n])
+		}
+	}
+	return ""
+}
+
+// probe asks what the kernel would refuse of a transaction, without carrying it out.
+func probe(ns *netns.Handle, messages []message) ([]refusal, error) {
+	s, err := dial(ns)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	return s.send(batchOf(messages, 0, false), len(messages))
 }

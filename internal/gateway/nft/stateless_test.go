@@ -2,14 +2,16 @@ package nft_test
 
 import (
 	"net/netip"
+	"os/exec"
 	"slices"
+	"strings"
 	"testing"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/gateway/behaviour"
 	"github.com/natkit/natkit/internal/gateway/nft"
 	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/testutil"
+	"golang.org/x/sys/unix"
 )
 
 // TestNetmapByHand: what kernels before 5.8 get does the same.
@@ -89,4 +91,181 @@ func TestStatelessNeighbours(t *testing.T) {
 	if len(got) != 1 || got[0].ICMP.Type != advertisement {
 		t.Errorf("a neighbour that asks for %v gets %+v", own, got)
 	}
+}
+
+// invalid are packets that the tracker takes for invalid, as they belong to nothing that
+// it knows, or are wrong to it.
+var invalid = map[string]func(packet.Tuple) []byte{
+	"a RST of no session": func(t packet.Tuple) []byte {
+		return segment(t, unix.IPPROTO_TCP, nil, packet.AppendTCP(nil, t, packet.TCP{Flags: packet.RST | packet.ACK}, nil))
+	},
+	"a SYN-ACK of no session": func(t packet.Tuple) []byte {
+		return segment(t, unix.IPPROTO_TCP, nil, packet.AppendTCP(nil, t, packet.TCP{Flags: packet.SYN | packet.ACK}, nil))
+	},
+	"an ICMP error about no session": func(t packet.Tuple) []byte {
+		kind, protocol := uint8(3), uint8(unix.IPPROTO_ICMP)
+		if t.Src.Addr().Is6() {
+			kind, protocol = 1, unix.IPPROTO_ICMPV6
+		}
+		never := behaviour.UDPPacket(t.Dst, t.Src, "never sent")
+		return segment(t, protocol, nil, packet.AppendICMP(nil, t.Src.Addr(), t.Dst.Addr(), packet.ICMP{Type: kind}, never))
+	},
+}
+
+const leaky = `
+  nat:
+    - masquerade: {from: 192.168.0.0/29, except-to: [198.18.1.0/24]}
+    - snat: {from: [192.168.0.16, 10.1.0.2], to: 203.0.113.7}
+    - static: {inside: 192.168.0.32, outside: 203.0.113.9, hairpin: on}
+    - static: {inside: 192.168.0.34, outside: 203.0.113.10, stateless: on}
+    - notrack: {on: 192.168.0.4}
+    - dnat: {on: 203.0.113.11, to: 192.168.0.40}
+  ipv6:
+    - masquerade: {from: "fd00:1::/124"}
+`
+
+// leakyHere is leaky as far as this kernel can do it.
+func leakyHere() string {
+	if testutil.Hairpin.Probe() != nil {
+		return strings.ReplaceAll(leaky, ", hairpin: on", "")
+	}
+	return leaky
+}
+
+// TestUntranslatable: what the tracker takes for invalid, and what a rule would have had
+// to translate, leaves by no interface that the rule is for. What no rule is for passes
+// as ever.
+func TestUntranslatable(t *testing.T) {
+	b := newBed(t, nft.Apply, leakyHere())
+	want := uint64(0)
+	for _, c := range []struct {
+		name, source, destination string
+		from, to                  behaviour.Host
+		drops                     bool
+		seen                      string
+	}{
+		{"masqueraded", "192.168.0.2:4000", "198.18.0.10:80", behaviour.A, behaviour.X, true, ""},
+		{"snat", "192.168.0.16:4000", "198.18.0.10:80", behaviour.A, behaviour.X, true, ""},
+		{"the second host of a rule", "10.1.0.2:4000", "198.18.0.10:80", behaviour.A, behaviour.X, true, ""},
+		{"static", "192.168.0.32:4000", "198.18.0.10:80", behaviour.A, behaviour.X, true, ""},
+		{"IPv6", "[fd00:1::2]:4000", "[2001:db8:f:1::10]:80", behaviour.A, behaviour.X, true, ""},
+		{"an excepted destination", "192.168.0.2:4000", "198.18.1.20:80", behaviour.A, behaviour.Y, false, "192.168.0.2"},
+		{"another interface", "192.168.0.2:4000", "172.17.0.2:80", behaviour.A, behaviour.C, false, "192.168.0.2"},
+		{"a host without a rule", "192.168.0.20:4000", "198.18.0.10:80", behaviour.A, behaviour.X, false, "192.168.0.20"},
+		{"a server that only a dnat leads to", "192.168.0.40:4000", "198.18.0.10:80", behaviour.A, behaviour.X, false, "192.168.0.40"},
+		{"IPv6 without a rule", "[fd00:1::20]:4000", "[2001:db8:f:1::10]:80", behaviour.A, behaviour.X, false, "fd00:1::20"},
+		{"from outside", "198.18.0.10:80", "192.168.0.2:4000", behaviour.X, behaviour.A, false, "198.18.0.10"},
+		{"not tracked", "192.168.0.4:4000", "198.18.0.10:80", behaviour.A, behaviour.X, false, "192.168.0.4"},
+		{"stateless", "192.168.0.34:4000", "198.18.0.10:80", behaviour.A, behaviour.X, false, "203.0.113.10"},
+	} {
+		tuple := packet.Tuple{Src: netip.MustParseAddrPort(c.source), Dst: netip.MustParseAddrPort(c.destination)}
+		for what, compose := range invalid {
+			got := b.send(c.from, c.to, compose(tuple))
+			switch {
+			case c.drops && len(got) > 0:
+				t.Errorf("%s, %s: left: %+v", c.name, what, got)
+			case !c.drops && (len(got) != 1 || got[0].Source.String() != c.seen):
+				t.Errorf("%s, %s: did not pass from %s: %+v", c.name, what, c.seen, got)
+			}
+			if c.drops {
+				want++
+			}
+		}
+	}
+	if n := b.counted(nft.UntranslatableComment); n != want {
+		t.Errorf("counted %d, not %d", n, want)
+	}
+	b.out("192.168.0.2:500", "198.18.0.10:53", "203.0.113.1:500")
+	b.reports("192.168.0.2", "198.18.0.10", "192.168.0.34", "203.0.113.10") // stateless
+	b.reports("192.168.0.2", "198.18.0.10", "192.168.0.4", "192.168.0.4")   // not tracked
+	b.reports("192.168.0.2", "198.18.0.10", "192.168.0.6", "")
+}
+
+// TestUntranslatableListable: nft(8) shows the set of hosts that errors may be about,
+// though it has no words to write such a rule.
+func TestUntranslatableListable(t *testing.T) {
+	testutil.NeedProgram(t, "nft")
+	b := newBed(t, nft.Apply, leakyHere())
+	if text := b.program("nft", "list", "chain", "inet", nft.Table, "untranslatable"); !strings.Contains(text, "@th,192,32 @untracked4 accept") {
+		t.Error(text)
+	}
+}
+
+// reports wants an error of a router inside about a packet to a host to go out, about
+// one to seen; empty is that it does not.
+func (b *bed) reports(router, x, host, seen string) {
+	b.Helper()
+	from, to := netip.MustParseAddr(router), netip.MustParseAddr(x)
+	about := behaviour.UDPPacket(netip.AddrPortFrom(to, 53), netip.AddrPortFrom(netip.MustParseAddr(host), 4000), "too large")
+	tuple := packet.Tuple{Src: netip.AddrPortFrom(from, 0), Dst: netip.AddrPortFrom(to, 0)}
+	got := b.send(behaviour.A, behaviour.X, segment(tuple, unix.IPPROTO_ICMP, nil, packet.AppendICMP(nil, from, to, packet.ICMP{Type: 3, Code: 4, Rest: 1280}, about)))
+	var quoted packet.Frame
+	switch {
+	case seen == "" && len(got) > 0:
+		b.Errorf("an error about %s left: %+v", host, got)
+	case seen != "" && (len(got) != 1 || got[0].Quoted(&quoted) != nil || quoted.Destination.String() != seen):
+		b.Errorf("the error about %s: %+v", host, got)
+	}
+}
+
+// TestUntranslatableOfTheGateway: its own packets are none of this chain's. A server
+// whose session the tracker has forgotten ends it by a FIN, and the RST that answers it
+// spares the server to ask for long.
+func TestUntranslatableOfTheGateway(t *testing.T) {
+	b := newBed(t, nft.Apply, "  nat: [{masquerade: {}}]\n")
+	tuple := packet.Tuple{Src: netip.MustParseAddrPort("198.18.0.10:80"), Dst: netip.MustParseAddrPort("203.0.113.1:4000")}
+	fin := packet.AppendTCP(nil, tuple, packet.TCP{Flags: packet.FIN | packet.ACK}, nil)
+	got := b.send(behaviour.X, behaviour.X, segment(tuple, unix.IPPROTO_TCP, nil, fin))
+	if len(got) != 1 || got[0].TCP.Flags&packet.RST == 0 || got[0].Tuple().Src != tuple.Dst {
+		t.Errorf("the gateway's RST did not arrive: %+v", got)
+	}
+	if n := b.counted(nft.UntranslatableComment); n != 0 {
+		t.Errorf("counted %d", n)
+	}
+	if m, err := b.World.Mappings(); err != nil || len(m) > 0 {
+		t.Errorf("neither is invalid: the tracker has %v, %v", m, err)
+	}
+}
+
+// TestUntranslatableIsNotOfIPVS: answers of real servers are invalid to the tracker, which
+// has seen no question to them, until IPVS gives them the service's address.
+func TestUntranslatableIsNotOfIPVS(t *testing.T) {
+	testutil.NeedFeature(t, testutil.IPVS)
+	testutil.NeedProgram(t, "ipvsadm")
+	b := newBed(t, nft.Apply, "  nat: [{masquerade: {from: 192.168.0.0/24}}]\n")
+	b.balance("203.0.113.1:80", "192.168.0.2:80")
+	client, service, real := netip.MustParseAddrPort("198.18.0.10:4000"), netip.MustParseAddrPort("203.0.113.1:80"), netip.MustParseAddrPort("192.168.0.2:80")
+	pass := func(from, to behaviour.Host, sent, want packet.Tuple, flags packet.TCPFlags) {
+		t.Helper()
+		got := b.send(from, to, segment(sent, unix.IPPROTO_TCP, nil, packet.AppendTCP(nil, sent, packet.TCP{Flags: flags, Window: 1000}, nil)))
+		if len(got) != 1 || got[0].Tuple().Src != want.Src || got[0].Tuple().Dst != want.Dst {
+			t.Errorf("%v became %+v, not %v", sent, got, want)
+		}
+	}
+	pass(behaviour.X, behaviour.A, packet.Tuple{Src: client, Dst: service}, packet.Tuple{Src: client, Dst: real}, packet.SYN)
+	pass(behaviour.A, behaviour.X, packet.Tuple{Src: real, Dst: client}, packet.Tuple{Src: service, Dst: client}, packet.SYN|packet.ACK)
+	if n := b.counted(nft.UntranslatableComment); n != 0 {
+		t.Errorf("counted %d", n)
+	}
+}
+
+// balance makes a service of IPVS with one real server, by masquerading.
+func (b *bed) balance(service, real string) {
+	b.Helper()
+	b.program("ipvsadm", "-A", "-t", service, "-s", "rr")
+	b.program("ipvsadm", "-a", "-t", service, "-r", real, "-m")
+}
+
+// program runs one on the gateway, and gives what it says.
+func (b *bed) program(name string, args ...string) string {
+	b.Helper()
+	var out []byte
+	err := b.engine.ns.Do(func() (err error) {
+		out, err = exec.Command(name, args...).CombinedOutput()
+		return err
+	})
+	if err != nil {
+		b.Fatalf("%s: %v: %s", name, err, out)
+	}
+	return string(out)
 }

@@ -6,11 +6,16 @@ import (
 	"fmt"
 	"io/fs"
 	"net/netip"
+	"os"
 	"slices"
+	"sort"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/host"
+	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/natkit/natkit/internal/units"
@@ -235,4 +240,159 @@ func (k *keeper) undoAll() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// tellOrphans says how many connections keep a translation that no rule gives any more.
+func (k *keeper) tellOrphans(ctx context.Context, former *gateway.Plan) {
+	stale, err := k.Host.Orphans(ctx, former, k.plan)
+	if err != nil {
+		k.log("look at the connections of former rules: %v", err)
+		return
+	}
+	if len(stale.Keys) > 0 {
+		what := map[bool]string{true: "are cut, as there is no NAT any more", false: "keep their translation"}[stale.Cut]
+		k.log("%s of rules that went %s: %s", units.Plural(len(stale.Keys), "connection", "connections"), what, stale.Words())
+	}
+}
+
+// Words names the rules with the number of their connections, most first.
+func (s Stale) Words() string {
+	refs := make([]gateway.Ref, 0, len(s.Rules))
+	for ref := range s.Rules {
+		refs = append(refs, ref)
+	}
+	sort.Slice(refs, func(i, j int) bool {
+		if s.Rules[refs[i]] != s.Rules[refs[j]] {
+			return s.Rules[refs[i]] > s.Rules[refs[j]]
+		}
+		return refs[i].String() < refs[j].String()
+	})
+	const most = 5
+	var words []string
+	for i, ref := range refs {
+		if i == most {
+			words = append(words, fmt.Sprintf("and of %s more", units.Plural(len(refs)-most, "rule", "rules")))
+			break
+		}
+		words = append(words, fmt.Sprintf("%s (%s)", ref, units.Count(s.Rules[ref])))
+	}
+	return strings.Join(words, ", ")
+}
+
+// tellWaiting says which interfaces a configuration names that do not exist, and which of
+// them do now.
+func (k *keeper) tellWaiting(r *Ready) {
+	missing := gateway.MissingInterfaces(r.Gateway, r.Facts)
+	there := func(name string) bool {
+		return slices.ContainsFunc(r.Facts.Interfaces, func(i gateway.Interface) bool { return i.Name == name })
+	}
+	for _, name := range k.waiting {
+		if there(name) {
+			k.log("%s is there", name)
+		}
+	}
+	more := slices.DeleteFunc(slices.Clone(missing), func(name string) bool { return slices.Contains(k.waiting, name) })
+	if len(more) > 0 {
+		k.log("waiting for %s: what the file says of it counts as soon as it is there", strings.Join(more, ", "))
+	}
+	k.waiting = missing
+}
+
+// tellRemoved counts how often somebody removed the rules, and says once that it goes on.
+func (k *keeper) tellRemoved() {
+	switch k.removed++; {
+	case k.removed < mostQuick:
+		k.log("somebody removed the rules; 'natkit gateway undo' does so for good")
+	case k.removed == mostQuick:
+		k.log("somebody removes the rules again and again: until they stay they are put in force again every %s only", usualLook)
+	}
+}
+
+func (k *keeper) tellNotes(r *Ready, reason string) {
+	if reason == addressesChanged {
+		return
+	}
+	for _, note := range r.Notes {
+		k.log("%s", note)
+	}
+	for _, f := range r.Findings {
+		if f.ID != "interface-missing" { // tellWaiting has said so
+			k.log("%s: %s", f.Severity, f.Placed())
+		}
+	}
+}
+
+// tellForwarding says once that somebody turned off what the gateway needs, as a file of
+// sysctl.d that is loaded again does.
+func (k *keeper) tellForwarding() {
+	now := snapshot.Sysctls{}
+	if err := k.Host.do(func() error { return host.ReadSysctls(k.Host.proc(), []string{Forward4, Forward6}, now) }); err != nil {
+		k.log("look at forwarding: %v", err)
+		return
+	}
+	var off []string
+	if k.plan.IPv4 && now[Forward4] == "0" {
+		off = append(off, Forward4)
+	}
+	if k.plan.IPv6 && now[Forward6] == "0" {
+		off = append(off, Forward6)
+	}
+	if text := strings.Join(off, " and "); text != k.off {
+		if k.off = text; text != "" {
+			k.log("somebody set %s to 0: nothing is forwarded; it is left so until the next change or 'systemctl reload'", text)
+		}
+	}
+}
+
+// fileLook is how often the configuration is looked at. A look is one system call; it
+// sees a file that was replaced, one that a link leads to by now, and file systems that
+// tell no events.
+const fileLook = time.Second
+
+// signature changes when a file is written or replaced.
+type signature struct {
+	inode   uint64
+	device  uint64
+	size    int64
+	changed time.Time
+	missing bool
+}
+
+// fileWatch tells when a file has other content. One that is being written is left
+// until it stays the same between two looks.
+type fileWatch struct {
+	path string
+	// read is of the file as it was last taken, seen as it was last looked at.
+	read, seen signature
+}
+
+func newFileWatch(path string) *fileWatch {
+	s := signatureOf(path)
+	return &fileWatch{path: path, read: s, seen: s}
+}
+
+// look is true where the file has come to rest in another form than it was taken in.
+func (w *fileWatch) look() bool {
+	before := w.seen
+	w.seen = signatureOf(w.path)
+	if w.seen == w.read || w.seen != before {
+		return false
+	}
+	w.read = w.seen
+	return true
+}
+
+// taken says that the file is read now, whatever was seen before.
+func (w *fileWatch) taken() { w.read = signatureOf(w.path); w.seen = w.read }
+
+func signatureOf(path string) signature {
+	st, err := os.Stat(path)
+	if err != nil {
+		return signature{missing: true}
+	}
+	s := signature{size: st.Size(), changed: st.ModTime()}
+	if raw, ok := st.Sys().(*syscall.Stat_t); ok {
+		s.device, s.inode = uint64(raw.Dev), raw.Ino
+	}
+	return s
 }

@@ -5,14 +5,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/natkit/natkit/internal/tune/journal"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -281,4 +287,161 @@ func (k *keeper) end() error {
 		return nil
 	}
 	return k.undoAll()
+}
+
+// manager is the service manager that started natkit (sd_notify(3)): one datagram for
+// each message, to the socket that $NOTIFY_SOCKET names. Without one it is silent.
+type manager struct {
+	conn net.Conn
+	// watchdog is how often the manager has to hear that natkit lives; 0 is never.
+	watchdog time.Duration
+	ticker   *time.Ticker
+	last     time.Time
+}
+
+// newManager takes what the environment says. pid is natkit's own: $WATCHDOG_PID may
+// name another process.
+func newManager(getenv func(string) string, pid int) (*manager, error) {
+	path := getenv("NOTIFY_SOCKET")
+	if path == "" {
+		return &manager{}, nil
+	}
+	if strings.HasPrefix(path, "@") {
+		path = "\x00" + path[1:]
+	}
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		return nil, fmt.Errorf("reach the service manager at NOTIFY_SOCKET %q: %w", getenv("NOTIFY_SOCKET"), err)
+	}
+	m := &manager{conn: conn, watchdog: watchdogOf(getenv, pid)}
+	if m.watchdog > 0 {
+		m.ticker = time.NewTicker(m.watchdog)
+	}
+	return m, nil
+}
+
+// due has a value when the manager has to hear of natkit; without a watchdog never.
+func (m *manager) due() <-chan time.Time {
+	if m.ticker == nil {
+		return nil
+	}
+	return m.ticker.C
+}
+
+// alive says so, often enough.
+func (m *manager) alive(now time.Time) {
+	if m.watchdog > 0 && now.Sub(m.last) >= m.watchdog/2 {
+		m.last = now
+		m.tell(wordAlive)
+	}
+}
+
+// watchdogOf is half of the time after which the manager would end natkit
+// (sd_watchdog_enabled(3)).
+func watchdogOf(getenv func(string) string, pid int) time.Duration {
+	if p := getenv("WATCHDOG_PID"); p != "" && p != strconv.Itoa(pid) {
+		return 0
+	}
+	µs, err := strconv.ParseUint(getenv("WATCHDOG_USEC"), 10, 62)
+	if err != nil || µs > uint64(24*time.Hour/time.Microsecond) {
+		return 0
+	}
+	return time.Duration(µs) * time.Microsecond / 2
+}
+
+// tell sends assignments, one in a line. A manager that does not listen is no reason
+// not to translate.
+func (m *manager) tell(assignments ...string) {
+	if m.conn != nil {
+		m.conn.Write([]byte(strings.Join(assignments, "\n") + "\n"))
+	}
+}
+
+// Words of sd_notify(3).
+const (
+	wordReady    = "READY=1"
+	wordStopping = "STOPPING=1"
+	wordAlive    = "WATCHDOG=1"
+)
+
+// reloading comes with the time (CLOCK_MONOTONIC), which Type=notify-reload needs.
+func reloading() string {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		return "RELOADING=1"
+	}
+	return fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d", time.Duration(now.Nano()).Microseconds())
+}
+
+// status is one line for `systemctl status`.
+func status(text string) string { return "STATUS=" + strings.ReplaceAll(text, "\n", " ") }
+
+func (m *manager) close() {
+	if m.ticker != nil {
+		m.ticker.Stop()
+	}
+	if m.conn != nil {
+		m.conn.Close()
+	}
+}
+
+// watchLinks has a value whenever an interface or an address of the namespace has
+// changed, or may have.
+func (h Host) watchLinks(ctx context.Context) (<-chan struct{}, error) {
+	events, err := h.watch(ctx, unix.NETLINK_ROUTE, func([]syscall.NetlinkMessage) bool { return true },
+		unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR)
+	if err != nil {
+		return nil, fmt.Errorf("watch interfaces and addresses: %w", err)
+	}
+	return events, nil
+}
+
+// watchTables has a value whenever a table of nf_tables was deleted in the namespace, or
+// may have been. A transaction that writes rules costs one look at its messages.
+func (h Host) watchTables(ctx context.Context) (<-chan struct{}, error) {
+	events, err := h.watch(ctx, unix.NETLINK_NETFILTER, func(all []syscall.NetlinkMessage) bool {
+		return slices.ContainsFunc(all, func(m syscall.NetlinkMessage) bool {
+			return m.Header.Type == unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_DELTABLE
+		})
+	}, unix.NFNLGRP_NFTABLES)
+	if err != nil {
+		return nil, fmt.Errorf("watch tables of nf_tables: %w", err)
+	}
+	return events, nil
+}
+
+// watch has a value when the kernel has told a group something that matters, or more than
+// the socket's buffer held: several times before it is taken are one. It ends with ctx.
+func (h Host) watch(ctx context.Context, protocol int, matters func([]syscall.NetlinkMessage) bool, groups ...uint) (<-chan struct{}, error) {
+	var socket *nl.NetlinkSocket
+	err := h.do(func() (err error) {
+		socket, err = nl.Subscribe(protocol, groups...)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	// The timeout lets the goroutine see the end: closing the socket does not wake it.
+	if err := socket.SetReceiveTimeout(&unix.Timeval{Sec: 1}); err != nil {
+		socket.Close()
+		return nil, err
+	}
+	changed := make(chan struct{}, 1)
+	go func() {
+		defer socket.Close()
+		for ctx.Err() == nil {
+			messages, from, err := socket.Receive()
+			switch {
+			case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR), err == nil && (from.Pid != 0 || !matters(messages)):
+				continue
+			case err != nil && !errors.Is(err, unix.ENOBUFS):
+				return
+			}
+			select {
+			case changed <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	return changed, nil
 }

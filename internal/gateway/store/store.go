@@ -18,11 +18,10 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/tune"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -177,4 +176,152 @@ func hint(err error) error {
 		return fmt.Errorf("%w; free some space, or set NATKIT_STATE_DIR to a directory on another disk", err)
 	}
 	return err
+}
+
+// Claim makes this process the one that keeps a gateway in force in the network
+// namespace of an inode, until release or its end. who says what it is, in one line; of
+// another one that has the claim the error is Claimed.
+func (s *Store) Claim(inode uint64, who string) (release func(), err error) {
+	if err := s.create(); err != nil {
+		return nil, err
+	}
+	path := s.claimPath(inode)
+	f, err := lockFile(path)
+	if err != nil {
+		return nil, err
+	}
+	err = f.Truncate(0)
+	if err == nil {
+		_, err = f.WriteAt([]byte(who+"\n"), 0)
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("claim the gateway: write %s: %w", path, hint(err))
+	}
+	return func() { os.Remove(path); f.Close() }, nil
+}
+
+// lockFile locks the file at a path: one that was removed meanwhile, as its holder
+// ended, is another's no more than this one's.
+func lockFile(path string) (*os.File, error) {
+	for {
+		f, err := disk.OpenLock(path)
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("claim the gateway: %w", hint(err))
+		}
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+			defer f.Close()
+			if errors.Is(err, unix.EWOULDBLOCK) {
+				return nil, Claimed(lineOf(f))
+			}
+			return nil, fmt.Errorf("claim the gateway: lock %s: %w", path, err)
+		}
+		locked, err := f.Stat()
+		if there, errThere := os.Lstat(path); err == nil && errThere == nil && os.SameFile(locked, there) {
+			return f, nil
+		}
+		f.Close()
+	}
+}
+
+// Claimed says who keeps a gateway in force.
+type Claimed string
+
+func (c Claimed) Error() string {
+	return fmt.Sprintf("%s keeps a gateway in force in this network namespace", string(c))
+}
+
+// Claimant is who keeps a gateway in force in the namespace; empty where nobody does,
+// or where that cannot be seen.
+func (s *Store) Claimant(inode uint64) string {
+	f, err := os.OpenFile(s.claimPath(inode), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) || err != nil {
+		return ""
+	}
+	defer f.Close()
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB); !errors.Is(err, unix.EWOULDBLOCK) {
+		return ""
+	}
+	return lineOf(f)
+}
+
+func (s *Store) claimPath(inode uint64) string { return s.path(fmt.Sprintf("run-%d.lock", inode)) }
+
+// lineOf is the first line of a file, no longer than a terminal's.
+func lineOf(f *os.File) string {
+	text, _ := io.ReadAll(io.LimitReader(f, 200))
+	line, _, _ := strings.Cut(string(text), "\n")
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return -1
+		}
+		return r
+	}, line)
+}
+
+// Digests are those of all plans and texts that are kept.
+func (s *Store) Digests() ([]string, error) {
+	names, err := s.names()
+	var out []string
+	for _, name := range names {
+		digest, _ := digestOf(name)
+		out = append(out, digest)
+	}
+	return out, err
+}
+
+// Collect deletes what was put there before a moment and nobody names any more. The
+// journal's lock must be held, so that nobody begins to name it.
+func (s *Store) Collect(before time.Time, used func(digest string) bool) (deleted int, err error) {
+	names, err := s.names()
+	if err != nil || len(names) == 0 {
+		return 0, err
+	}
+	for _, name := range names {
+		st, err := os.Lstat(s.path(name))
+		if digest, _ := digestOf(name); err != nil || !st.ModTime().Before(before) || used(digest) {
+			continue
+		}
+		if err := os.Remove(s.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return deleted, fmt.Errorf("clean gateway store: %w", hint(err))
+		}
+		deleted++
+	}
+	return deleted, nil
+}
+
+// names are those of the store's own files; a missing store is empty.
+func (s *Store) names() ([]string, error) {
+	err := disk.Trust(s.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open gateway store %w", hint(err))
+	}
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return nil, fmt.Errorf("read gateway store: %w", hint(err))
+	}
+	var names []string
+	for _, e := range entries {
+		if _, ok := digestOf(e.Name()); ok {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+func digestOf(name string) (digest string, ok bool) {
+	digest, isPlan := strings.CutSuffix(name, planSuffix)
+	if !isPlan {
+		digest, ok = strings.CutSuffix(name, textSuffix)
+		if !ok {
+			return "", false
+		}
+	}
+	return digest, tune.IsDigest(digest)
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"github.com/natkit/natkit/internal/testutil"
 	"io/fs"
 	"net/netip"
 	"os"
@@ -18,8 +17,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 func examplePlan(to string) *gateway.Plan {

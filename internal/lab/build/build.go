@@ -8,19 +8,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
-
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/privilege"
 	"github.com/natkit/natkit/internal/suggest"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // DefaultDir is where labs keep their lock, their state files and the empty
@@ -187,4 +192,108 @@ func (l *Lab) openNode(name string) error {
 		}
 		return n.setUp("lo")
 	})
+}
+
+// Lock makes sure that only one lab at a time runs a scenario, since they share
+// the host's nf_conntrack_max. dir is Options.Dir ("" for DefaultDir). The lock
+// ends with Close or with the process.
+func Lock(dir string) (io.Closer, error) {
+	dir = dirOr(dir)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("lock the lab: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "lab.lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock the lab: %w", err)
+	}
+	err = disk.Lock(f)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		defer f.Close()
+		holder := make([]byte, 20)
+		n, _ := f.ReadAt(holder, 0)
+		return nil, fmt.Errorf("another lab is running (pid %s); wait for its end", strings.TrimSpace(string(holder[:n])))
+	}
+	if err == nil {
+		err = f.Truncate(0)
+	}
+	if err == nil {
+		_, err = fmt.Fprintf(f, "%d\n", os.Getpid())
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
+	}
+	return f, nil
+}
+
+// l4DstPort is the offset of the destination port in the headers of TCP and UDP.
+const l4DstPort = 2
+
+func equals(data []byte) expr.Any { return &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: data} }
+
+// l4proto is: meta l4proto PROTO
+func l4proto(protocol string) []expr.Any {
+	number := byte(unix.IPPROTO_TCP)
+	if protocol == "udp" {
+		number = unix.IPPROTO_UDP
+	}
+	return []expr.Any{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, equals([]byte{number})}
+}
+
+// port is: meta l4proto PROTO th dport PORT
+func port(p lab.Port) []expr.Any {
+	return append(l4proto(p.Protocol),
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: l4DstPort, Len: 2},
+		equals(binaryutil.BigEndian.PutUint16(p.Number)))
+}
+
+// outInterface is: oifname NAME
+func outInterface(name string) []expr.Any {
+	padded := make([]byte, unix.IFNAMSIZ)
+	copy(padded, name)
+	return []expr.Any{&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: 1}, equals(padded)}
+}
+
+// ctInvalid is: ct state invalid
+var ctInvalid = []expr.Any{
+	&expr.Ct{Key: expr.CtKeySTATE, Register: 1},
+	&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4,
+		Mask: binaryutil.NativeEndian.PutUint32(expr.CtStateBitINVALID), Xor: make([]byte, 4)},
+	&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: make([]byte, 4)},
+}
+
+// SetSysctls sets values in nodes, by node and name. Those that an earlier call has
+// set get the values again that they had before it.
+func (l *Lab) SetSysctls(values map[string]map[string]string) error {
+	var errs []error
+	for _, old := range slices.Backward(l.before) {
+		errs = append(errs, l.Node(old.Node).setSysctl(old))
+	}
+	l.before = nil
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("put values of nodes back: %w", err)
+	}
+	for _, node := range slices.Sorted(maps.Keys(values)) {
+		for _, name := range slices.Sorted(maps.Keys(values[node])) {
+			if err := l.change(lab.SetSysctl{Node: node, Name: name, Value: values[node][name]}); err != nil {
+				return fmt.Errorf("set %s in %s: %w", name, node, err)
+			}
+		}
+	}
+	return nil
+}
+
+// change sets a value and remembers what it was.
+func (l *Lab) change(s lab.SetSysctl) error {
+	n := l.Node(s.Node)
+	var text []byte
+	err := n.Netns.Do(func() (err error) {
+		text, err = os.ReadFile(sysctlPath(s.Name))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	l.before = append(l.before, lab.SetSysctl{Node: s.Node, Name: s.Name, Value: strings.TrimSpace(string(text))})
+	return n.setSysctl(s)
 }

@@ -7,14 +7,20 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"reflect"
 	"slices"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
-	"golang.org/x/sys/unix"
-
+	"github.com/natkit/natkit/internal/collect"
+	"github.com/natkit/natkit/internal/conntrack/dump"
+	"github.com/natkit/natkit/internal/conntrack/match"
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/lab"
+	"github.com/natkit/natkit/internal/lab/fill"
+	"golang.org/x/sys/unix"
 )
 
 // natTable is the name of a lab's nftables table.
@@ -216,4 +222,107 @@ func (w *ruleWriter) to(addr netip.Addr) []expr.Any {
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: w.family.daddr, Len: w.family.length},
 		equals(addr.AsSlice()),
 	}
+}
+
+// SetGateway puts a gateway file in force in its node, and takes away what a call before
+// has put in force in any. Nil is none.
+func (l *Lab) SetGateway(ctx context.Context, g *lab.Gateway) error {
+	if l.gateway != "" {
+		if err := l.engines.Remove(l.Node(l.gateway).Netns); err != nil {
+			return fmt.Errorf("remove the gateway of %s: %w", l.gateway, err)
+		}
+		l.gateway = ""
+	}
+	if g == nil {
+		return nil
+	}
+	node := l.Node(g.Node)
+	facts, err := host.Read(ctx, node.Netns, host.Options{})
+	if err != nil {
+		return fmt.Errorf("put a gateway file in force in %s: %w", g.Node, err)
+	}
+	plan, err := gateway.Compile(&g.Config, facts)
+	if err == nil {
+		l.gateway = g.Node
+		err = l.engines.Apply(node.Netns, plan)
+	}
+	if err != nil {
+		return fmt.Errorf("put a gateway file in force in %s: %w", g.Node, err)
+	}
+	return nil
+}
+
+// byFill chooses the entries of a fill, byLoad those that the load left.
+var (
+	byFill = match.Filter{Mark: lab.FillMark, MarkMask: ^uint32(0)}
+	byLoad = match.Filter{Mark: 0, MarkMask: ^uint32(0)}
+)
+
+// ClearLoad removes the entries that the load left in the nodes' connection
+// tables, and leaves those of a fill.
+func (l *Lab) ClearLoad(ctx context.Context) error {
+	for _, n := range l.nodes {
+		if err := dump.Delete(ctx, n.Netns, byLoad); err != nil {
+			return fmt.Errorf("clear the connection table of %s: %w", n.Name, err)
+		}
+	}
+	return nil
+}
+
+// filled is the fill that a lab has.
+type filled struct {
+	node   string
+	filler *lab.Filler
+	// made is how many of its entries were made.
+	made int64
+}
+
+// SetFill brings the connection table of f.Node to so many entries in all (see
+// lab.Fill.Target), by entries of f's mix. It keeps those that are there already.
+// A nil f removes all that were made.
+func (l *Lab) SetFill(ctx context.Context, f *lab.Fill, entries int64) error {
+	var next filled
+	if f != nil {
+		filler, err := f.Filler()
+		if err != nil {
+			return err
+		}
+		next = filled{node: f.Node, filler: filler}
+	}
+	if now := l.filled; now.node != "" && !now.same(next) {
+		if err := dump.Delete(ctx, l.Node(now.node).Netns, byFill); err != nil {
+			return fmt.Errorf("empty the connection table of %s: %w", now.node, err)
+		}
+		l.filled = filled{}
+	}
+	if f == nil {
+		return nil
+	}
+	if l.filled.node == "" {
+		l.filled = next
+	}
+	made, err := fill.Insert(ctx, l.Node(f.Node).Netns, l.filled.filler, l.filled.made, entries, nil)
+	l.filled.made += made
+	if err != nil {
+		return fmt.Errorf("fill the connection table of %s: %w", f.Node, err)
+	}
+	return nil
+}
+
+func (f filled) same(o filled) bool {
+	return f.node == o.node && o.filler != nil && f.filler.Seed() == o.filler.Seed() && reflect.DeepEqual(f.filler.Mix(), o.filler.Mix())
+}
+
+// FillTarget is how many entries a table must hold for a fill, with the maximum that
+// the host has now.
+func FillTarget(f *lab.Fill) (int64, error) {
+	limit, err := fill.Max()
+	if err != nil {
+		return 0, err
+	}
+	available, err := collect.AvailableMemory()
+	if err != nil {
+		return 0, err
+	}
+	return f.Target(limit, available)
 }

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/gopacket/gopacket/pcapgo"
-
 	"github.com/natkit/natkit/internal/lab/build"
 	"github.com/natkit/natkit/internal/pcap"
 	"github.com/natkit/natkit/internal/pcap/pair"

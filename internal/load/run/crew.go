@@ -9,12 +9,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/thread"
+	"golang.org/x/sys/unix"
 )
 
 // progressEvery is how often Options.Progress is called.
@@ -192,4 +191,171 @@ func sum[W member](workers []W, elapsed time.Duration, last load.Progress) load.
 		p.PerSecond = float64(p.Completed-last.Completed) / d
 	}
 	return p
+}
+
+// begin starts what is due: instead of what has ended, and a burst at most.
+func (w *worker) begin() {
+	most := w.ended + startBatch
+	w.ended = 0
+	w.crowded = !w.start(most)
+}
+
+// replace starts requests instead of those that have ended, so that nearly the
+// allowed number stays in flight while more events wait to be handled. In an open
+// loop one may also have become due meanwhile.
+func (w *worker) replace() {
+	most := w.ended
+	if w.run.cfg.Rate > 0 {
+		most++
+	} else if most < w.batch {
+		return
+	}
+	w.ended = 0
+	w.start(most)
+}
+
+// start begins up to so many requests; false where more could have begun.
+func (w *worker) start(most int) bool {
+	if w.run.cfg.Rate > 0 {
+		return w.startDue(most)
+	}
+	for w.inFlight < w.limit && !w.exhausted && w.hold <= w.now {
+		if most == 0 {
+			return false
+		}
+		most--
+		switch w.run.claim() {
+		case granted:
+			w.launch(w.stamp())
+		case notYet:
+			w.hold = w.now + batchTick
+		case noMore:
+			w.exhausted = true
+		}
+	}
+	return true
+}
+
+// startDue follows the schedule, whatever became of earlier requests. What is due
+// keeps its time while it waits for a connection.
+func (w *worker) startDue(most int) bool {
+	for w.hold <= w.now {
+		due, ok := w.due()
+		if !ok || due > w.now {
+			return true
+		}
+		if due+w.timeout <= w.now {
+			w.nextDue += int64(w.run.workers)
+			w.starts++
+			w.queued++
+			w.countFailure(load.InConnect, load.TimedOutQueued)
+			continue
+		}
+		if w.inFlight >= w.limit {
+			return true
+		}
+		if most == 0 {
+			return false
+		}
+		most--
+		w.nextDue += int64(w.run.workers)
+		w.stamp()
+		w.countStart(due)
+		w.launch(due)
+	}
+	return true
+}
+
+// due is when the next request of this worker is; false after the last.
+func (w *worker) due() (int64, bool) {
+	if n := w.run.cfg.Requests; n > 0 && w.nextDue >= n {
+		w.exhausted = true
+		return 0, false
+	}
+	return int64(w.run.pace.At(w.nextDue)), true
+}
+
+func (w *worker) countStart(due int64) {
+	w.starts++
+	switch {
+	case due <= w.lastFull:
+		w.queued++
+	case w.now-due > load.LateAfter:
+		w.late++
+	}
+}
+
+// setUp makes the calling thread, which must be locked, the worker's: its
+// namespace, its file table, its epoll.
+func (w *worker) setUp(ns *netns.Handle) error {
+	epoll, err := w.run.enter(&w.sys, ns, w.run.cfg.Rate > 0)
+	if err != nil {
+		return err
+	}
+	w.epoll = epoll
+	if w.id == 0 {
+		if err := checkSources(&w.sys, w.run.family, w.run.sources); err != nil {
+			return err
+		}
+	}
+	w.sys.restart()
+	return nil
+}
+
+// enter moves the calling thread, which must be locked, into the namespace and
+// gives it a file table of its own, with the files to keep and an epoll that the
+// run's end wakes.
+func (c *crew) enter(sys *caller, ns *netns.Handle, paced bool, keep ...int) (int32, error) {
+	if ns != nil {
+		if err := ns.Enter(); err != nil {
+			return 0, err
+		}
+	}
+	if err := privateFiles(append(keep, c.stopFile)...); err != nil {
+		return 0, err
+	}
+	// Sleeps are rounded up by the timer slack, 50 µs by default: the schedule of
+	// an open loop would be kept no better. An error leaves it so.
+	if paced {
+		_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
+	}
+	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return 0, fmt.Errorf("make an epoll: %w", err)
+	}
+	if errno := sys.watch(int32(epoll), int32(c.stopFile), stopEvent, unix.EPOLLIN); errno != 0 {
+		return 0, fmt.Errorf("watch the stop event: %w", errno)
+	}
+	return int32(epoll), nil
+}
+
+// none ends a list of connections.
+const none = -1
+
+// list is a queue of connections; the links are in the connections.
+type list struct{ head, tail int32 }
+
+func (w *worker) push(l *list, i int32) {
+	c := &w.conns[i]
+	c.prev, c.next = l.tail, none
+	if l.tail == none {
+		l.head = i
+	} else {
+		w.conns[l.tail].next = i
+	}
+	l.tail = i
+}
+
+func (w *worker) remove(l *list, i int32) {
+	c := &w.conns[i]
+	if c.prev == none {
+		l.head = c.next
+	} else {
+		w.conns[c.prev].next = c.next
+	}
+	if c.next == none {
+		l.tail = c.prev
+	} else {
+		w.conns[c.next].prev = c.prev
+	}
 }

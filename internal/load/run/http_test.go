@@ -18,9 +18,8 @@ import (
 	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sys/unix"
-
 	"github.com/natkit/natkit/internal/load"
+	"golang.org/x/sys/unix"
 )
 
 func TestConnIsSmall(t *testing.T) {

@@ -9,10 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/natkit/natkit/internal/packet"
 	"github.com/natkit/natkit/internal/testutil"
+	"golang.org/x/sys/unix"
 )
 
 // TestServeUDPAnswersFromWhereItWasAsked: net's connected sockets see nothing else.

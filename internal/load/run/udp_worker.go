@@ -1,12 +1,15 @@
 package run
 
 import (
+	"encoding/binary"
 	"math"
-
-	"golang.org/x/sys/unix"
+	"syscall"
+	"time"
 
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/load/udp"
+	"github.com/natkit/natkit/internal/packet"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -246,4 +249,299 @@ func (w *udpWorker) leave() {
 	}
 	w.sys.close(w.epoll)
 	w.publish()
+}
+
+// sendTries is how often a datagram is tried where an ICMP error about an earlier one
+// comes instead.
+const sendTries = 4
+
+// send sends what may be sent now, a burst at most.
+func (w *udpWorker) send() {
+	budget := min(w.budget(), udpBurst)
+	if budget == 0 || !w.sending() || w.now < w.hold {
+		return
+	}
+	w.stamp()
+	w.countLate(int64(budget))
+	for budget > 0 && w.tried < w.total {
+		if w.left == 0 {
+			w.nextFlow(budget)
+		}
+		n := w.sendFlow(&w.flows[w.turn], min(w.left, budget, udpBatch))
+		if n == 0 {
+			return
+		}
+		budget -= n
+		w.left -= n
+	}
+}
+
+// budget is how many datagrams may be sent now: as many as are due, or until the
+// allowed number is on the way.
+func (w *udpWorker) budget() int {
+	if w.limit > 0 {
+		return int(min(int64(w.limit-w.flight.Flying), w.total-w.tried))
+	}
+	return int(min(max(w.due(w.now)-w.tried, 0), w.total-w.tried, udpBurst))
+}
+
+// due is how many of this worker's datagrams are due at an instant.
+func (w *udpWorker) due(at int64) int64 {
+	due := w.run.pace.Due(time.Duration(at - w.run.begun))
+	if n := w.run.datagrams(); n > 0 {
+		due = min(due, n)
+	}
+	return w.share.UpTo(due)
+}
+
+// dueAt is when the run's datagram k is due.
+func (w *udpWorker) dueAt(k int64) int64 {
+	at := int64(w.run.pace.At(k))
+	return at + min(w.run.begun, math.MaxInt64-at) // never stays never
+}
+
+// countLate counts those of the next datagrams that are too late for the schedule.
+func (w *udpWorker) countLate(next int64) {
+	if w.limit == 0 {
+		w.late += min(max(w.due(w.now-load.LateAfter)-w.tried, 0), next)
+	}
+}
+
+// nextFlow passes the turn on. Where more datagrams may be sent than there are flows,
+// each flow sends several with one system call; otherwise one each.
+func (w *udpWorker) nextFlow(budget int) {
+	for w.left == 0 {
+		if w.turn++; w.turn >= len(w.flows) || w.burst == 0 {
+			w.turn = 0
+			w.burst = max(min(budget/len(w.flows), udpBatch), 1)
+		}
+		f := &w.flows[w.turn]
+		w.left = int(min(uint32(w.burst), f.last-f.next))
+	}
+}
+
+// sendFlow sends a flow's next n datagrams and returns how many of them are done
+// with; 0 where the machine cannot take any now.
+func (w *udpWorker) sendFlow(f *udpFlow, n int) int {
+	flow := w.share.Flow(w.turn)
+	for i := range n {
+		sequence := f.next + uint32(i)
+		token := packet.Token{Run: w.run.token, Flow: uint32(flow), Sequence: sequence}
+		token.Put(w.out.room(i))
+		w.out.vectors[i].SetLen(w.payload(flow, sequence))
+	}
+	var errno syscall.Errno
+	for range sendTries {
+		w.stamp()
+		var sent int
+		sent, errno = w.sys.sendMessages(f.fd, w.out, 0, n)
+		switch {
+		case errno == 0:
+			w.sent(f, flow, sent)
+			return sent
+		case errno == unix.EAGAIN:
+			w.hold = w.now + holdAfterError
+			return 0
+		case w.readErrors(w.turn) == 0:
+			w.refuse(f, errno)
+			return 1
+		}
+		// An error about an earlier datagram came instead (sk_err), or one of this
+		// machine that is in the queue of errors, too, such as EMSGSIZE.
+	}
+	w.refuse(f, errno)
+	return 1
+}
+
+// frame is the size of a flow's datagram: all flows go through all sizes, each from
+// a place of its own.
+func (w *udpWorker) frame(flow int, sequence uint32) int {
+	sizes := w.run.cfg.FrameBytes
+	return sizes[(uint64(flow)+uint64(sequence))%uint64(len(sizes))]
+}
+
+func (w *udpWorker) payload(flow int, sequence uint32) int {
+	return udp.PayloadBytes(w.frame(flow, sequence), w.run.server.Addr())
+}
+
+// sent takes down that the kernel took n datagrams of the flow.
+func (w *udpWorker) sent(f *udpFlow, flow, n int) {
+	lost := 0
+	for range n {
+		w.tally.SentFrameBytes += int64(w.frame(flow, f.next))
+		lost += w.flight.Sent(w.number(w.turn, f.next), w.now)
+		f.next++
+	}
+	w.lose(lost)
+	w.tally.Sent += int64(n)
+	w.tried += int64(n)
+	w.lastSent, w.last = w.now, w.now
+}
+
+// refuse passes over a datagram that this machine does not send.
+func (w *udpWorker) refuse(f *udpFlow, errno syscall.Errno) {
+	w.tally.Failures.Add(load.InSend, load.Reason(errno))
+	w.lose(w.flight.Skip(w.number(w.turn, f.next)))
+	f.next++
+	w.tried++
+	w.lastSent, w.last = w.now, w.now
+	w.hold = w.now + holdAfterError
+}
+
+// number is a datagram's among those of the worker: the order in which they are sent
+// where each flow sends one in turn.
+func (w *udpWorker) number(i int, sequence uint32) int64 {
+	return int64(sequence)*int64(len(w.flows)) + int64(i)
+}
+
+// receive waits so many nanoseconds for replies and takes those that are there.
+func (w *udpWorker) receive(pause int64) {
+	n, errno := w.sys.poll(w.epoll, w.events, pause)
+	if errno != 0 { // EINTR
+		n = 0
+	}
+	w.stamp()
+	w.turnSecond()
+	for _, e := range w.events[:n] {
+		if e.Fd == stopEvent {
+			continue
+		}
+		if e.Events&unix.EPOLLERR != 0 {
+			w.readErrors(int(e.Fd))
+		}
+		w.receiveFlow(int(e.Fd))
+	}
+}
+
+// receiveFlow empties a flow's socket: its event comes once (EPOLLET).
+func (w *udpWorker) receiveFlow(i int) {
+	fd := w.flows[i].fd
+	for tries := 0; tries < udpBatch; {
+		n, errno := w.sys.receiveMessages(fd, w.in)
+		switch {
+		case errno == unix.EAGAIN:
+			return
+		case errno != 0: // sk_err: the error queue has it, too
+			w.readErrors(i)
+			tries++
+			continue
+		}
+		w.stamp()
+		for k := range n {
+			w.arrive(i, k)
+		}
+		w.in.clear(n)
+		if n < udpBatch {
+			return
+		}
+	}
+}
+
+// arrive judges the k-th of the received messages.
+func (w *udpWorker) arrive(i, k int) {
+	payload := w.in.bytes(k)
+	token, ok := packet.ParseToken(payload)
+	if !ok || token.Run != udp.ReplyRun(w.run.token) {
+		w.tally.Foreign++
+		return
+	}
+	w.last = w.now
+	f, flow := &w.flows[i], w.share.Flow(i)
+	own := token.Flow == uint32(flow) && token.Sequence < f.next
+	switch from := w.in.from(k); {
+	case !own:
+		w.tally.Stray(from)
+	case from != w.run.server:
+		w.tally.Stray(from)
+		w.settle(w.number(i, token.Sequence))
+	case len(payload) != w.payload(flow, token.Sequence):
+		w.tally.Altered++
+		w.settle(w.number(i, token.Sequence))
+	default:
+		w.reply(f, w.number(i, token.Sequence), token.Sequence)
+	}
+}
+
+// settle waits no longer for the reply to a datagram.
+func (w *udpWorker) settle(number int64) {
+	if before, _ := w.flight.Settle(number); before == udp.Flying {
+		w.lose(1)
+	}
+}
+
+// reply takes a reply that is as it should be.
+func (w *udpWorker) reply(f *udpFlow, number int64, sequence uint32) {
+	w.tally.Received++
+	arrival := f.track.Observe(sequence)
+	before, sent := w.flight.Answer(number)
+	switch {
+	case before == udp.Answered || arrival == packet.Duplicated:
+		w.tally.Duplicated++
+		return
+	case before == udp.Unknown && arrival == packet.Late:
+		// Possibly a duplicate; counted as the first one, as Delivery has it.
+		w.tally.Late++
+	case arrival != packet.InOrder:
+		w.tally.Reordered++
+	}
+	w.tally.Answered++
+	if w.tally.Answered == 1 {
+		w.run.answered.Store(true)
+	}
+	if before != udp.Unknown {
+		w.tally.RoundTrip.Record(w.now - sent)
+		w.interval.Complete(w.now - sent)
+	}
+}
+
+// readErrors takes the ICMP errors that came for a flow, and returns how many there
+// were, those that the machine made itself included.
+func (w *udpWorker) readErrors(i int) (n int) {
+	for ; n < udpBatch; n++ {
+		if errno := w.sys.receiveError(w.flows[i].fd, w.errors); errno != 0 {
+			return n
+		}
+		if reason, ok := icmpError(w.errors.controls(0)); ok {
+			w.last = w.now
+			w.tally.Failures.Add(load.InWait, reason)
+			w.settleQuoted(i, w.errors.bytes(0))
+		}
+		w.errors.clear(1)
+	}
+	return n
+}
+
+// settleQuoted waits no longer for the reply to a datagram of which an ICMP error
+// quotes the payload, as far as the error has room for it.
+func (w *udpWorker) settleQuoted(i int, payload []byte) {
+	token, ok := packet.ParseToken(payload)
+	if ok && token.Run == w.run.token && token.Flow == uint32(w.share.Flow(i)) {
+		w.settle(w.number(i, token.Sequence))
+	}
+}
+
+// icmpError finds the error that came by ICMP among control messages: a struct
+// sock_extended_err (include/uapi/linux/errqueue.h).
+func icmpError(control []byte) (reason load.Reason, ok bool) {
+	const (
+		originAt, errLen = 4, 16
+		byICMP, byICMP6  = 2, 3
+	)
+	for len(control) >= unix.SizeofCmsghdr {
+		header, data, rest, err := unix.ParseOneSocketControlMessage(control)
+		if err != nil {
+			return 0, false
+		}
+		isError := header.Level == unix.IPPROTO_IP && header.Type == unix.IP_RECVERR ||
+			header.Level == unix.IPPROTO_IPV6 && header.Type == unix.IPV6_RECVERR
+		if isError && len(data) >= errLen {
+			if reason = load.Reason(binary.NativeEndian.Uint32(data)); reason == load.Reason(unix.EACCES) {
+				reason = load.Prohibited
+			}
+			origin := data[originAt]
+			return reason, origin == byICMP || origin == byICMP6
+		}
+		control = rest
+	}
+	return 0, false
 }

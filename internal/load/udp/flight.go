@@ -1,6 +1,13 @@
 package udp
 
-import "math/bits"
+import (
+	"fmt"
+	"math/bits"
+	"net/netip"
+	"strings"
+
+	"github.com/natkit/natkit/internal/packet"
+)
 
 // State is what is known of one datagram.
 type State uint8
@@ -127,4 +134,112 @@ func (f *Flight) Oldest() (sent int64, ok bool) {
 		}
 	}
 	return 0, false
+}
+
+// Bytes of a datagram's frame that are not payload.
+const (
+	etherOverhead = 14 + 4 // header and FCS (IEEE 802.3)
+	ipv4Header    = 20
+	ipv6Header    = 40
+	udpHeader     = 8
+	maxIPv4       = 65535 // total length
+)
+
+// LeastFrame is the smallest frame of a datagram with a token to an address.
+func LeastFrame(to netip.Addr) int { return etherOverhead + headers(to) + packet.TokenLen }
+
+// PayloadBytes is what a frame to an address holds besides headers and FCS.
+func PayloadBytes(frame int, to netip.Addr) int { return frame - etherOverhead - headers(to) }
+
+// PacketBytes is the length of the IP packet in a frame.
+func PacketBytes(frame int) int { return frame - etherOverhead }
+
+func headers(to netip.Addr) int {
+	if to.Unmap().Is4() {
+		return ipv4Header + udpHeader
+	}
+	return ipv6Header + udpHeader
+}
+
+// frames reads the sizes. One that was named must be possible; those of the default
+// and of IMIX, which have IPv4 in mind, are made as small as they can be: IPv6 needs
+// 78 bytes.
+func (c Config) frames() ([]int, error) {
+	size := c.Size
+	if size == "" {
+		size = "64"
+	}
+	sizes, err := packet.ParseSizes(size)
+	if err != nil {
+		return nil, err
+	}
+	least := LeastFrame(c.To.Addr())
+	named := c.Size != "" && !strings.EqualFold(c.Size, "imix")
+	for i, s := range sizes {
+		switch {
+		case s-etherOverhead > maxIPv4:
+			return nil, fmt.Errorf("size %d: an IP packet has at most %d bytes, its frame %d", s, maxIPv4, maxIPv4+etherOverhead)
+		case s >= least:
+		case named:
+			return nil, fmt.Errorf("size %d: a frame to %v needs %d bytes for headers, FCS and the token that tells datagrams apart", s, c.To.Addr(), least)
+		default:
+			sizes[i] = least
+		}
+	}
+	return sizes, nil
+}
+
+// replyBit of a token's run is clear in requests and set in replies. Servers answer
+// requests alone: two of them that answered everything would send to each other
+// without end once one datagram with a forged source came.
+const replyBit = 1
+
+// RequestRun makes any number the run of requests.
+func RequestRun(n uint32) uint32 { return n &^ replyBit }
+
+// ReplyRun is the run in replies to a run's requests.
+func ReplyRun(run uint32) uint32 { return run | replyBit }
+
+// MakeReply makes a request's payload that of its reply, in place; false where it is
+// no request.
+func MakeReply(payload []byte) bool {
+	token, ok := packet.ParseToken(payload)
+	if !ok || token.Run&replyBit != 0 {
+		return false
+	}
+	token.Run = ReplyRun(token.Run)
+	token.Put(payload)
+	return true
+}
+
+// Share is one worker's part of a run: flow f is its where f modulo Workers is
+// Worker. Datagram k of the run is of flow k modulo Flows.
+type Share struct{ Flows, Workers, Worker int }
+
+// Len is the number of the worker's flows.
+func (s Share) Len() int { return (s.Flows - s.Worker + s.Workers - 1) / s.Workers }
+
+// Flow is the number, among all, of the worker's i-th flow.
+func (s Share) Flow(i int) int { return i*s.Workers + s.Worker }
+
+// UpTo is how many of the run's first k datagrams are this worker's.
+func (s Share) UpTo(k int64) int64 {
+	rounds, rest := k/int64(s.Flows), int(k%int64(s.Flows))
+	return rounds*int64(s.Len()) + int64(max(rest-s.Worker+s.Workers-1, 0)/s.Workers)
+}
+
+// When is the number among all of the worker's j-th datagram, which decides when
+// it is due.
+func (s Share) When(j int64) int64 {
+	n := int64(s.Len())
+	return j/n*int64(s.Flows) + int64(s.Flow(int(j%n)))
+}
+
+// Of is how many of n datagrams in all flow f sends.
+func (s Share) Of(n int64, f int) int64 {
+	of := n / int64(s.Flows)
+	if int64(f) < n%int64(s.Flows) {
+		of++
+	}
+	return of
 }

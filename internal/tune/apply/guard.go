@@ -2,10 +2,13 @@ package apply
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strings"
@@ -173,4 +176,168 @@ func (w *watch) tryUndo() error {
 		return nil // also where the values are back and the journal cannot be written
 	}
 	return err
+}
+
+const (
+	// guardName is all that others see of the guard (argv and comm, at most 15
+	// bytes): `pkill -f natkit` must not find it. Who looks for the file that it
+	// runs (`pidof /usr/bin/natkit`, `fuser -k`) still does; then the journal is
+	// left.
+	guardName = "nk-guard"
+	// guardPatience is how long the guard may take to start or to end.
+	guardPatience = 10 * time.Second
+	// guardFarewell is how long an undo or a confirmation waits for a guard that
+	// is no longer needed.
+	guardFarewell = 3 * time.Second
+
+	wordReady = "ready"
+	wordDone  = "done"  // undone by the owner: nothing is left to do
+	wordLeave = "leave" // the owner may go, the deadline holds from now on
+)
+
+// guardBrief is what the guard needs to know. It goes through the pipe, as
+// argv is for everyone to see and to match.
+type guardBrief struct {
+	Journal  string `json:"journal"`
+	ID       string `json:"id"`
+	ProcRoot string `json:"proc_root"`
+	Root     string `json:"root"`
+}
+
+// guard is the owner's end of a guard process. A nil guard is none.
+type guard struct {
+	process journal.Process
+	cmd     *exec.Cmd
+	// line's other end reads EOF when the owner dies, however it dies.
+	line *os.File
+}
+
+// startGuard returns once the guard stands ready to undo the transaction.
+func startGuard(ctx context.Context, opt Options, id string) (*guard, error) {
+	g, ready, err := spawnGuard()
+	if err != nil {
+		return nil, fmt.Errorf("start the guard process: %w", err)
+	}
+	defer ready.Close()
+	if err := g.introduce(ctx, ready, opt, id); err != nil {
+		// Not by its pipe: it would wait for the lock, which this process holds.
+		g.cmd.Process.Kill()
+		g.line.Close()
+		g.reap()
+		return nil, fmt.Errorf("start the guard process: %w", err)
+	}
+	return g, nil
+}
+
+func spawnGuard() (*guard, *os.File, error) {
+	lineR, lineW, err := os.Pipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer lineR.Close()
+	readyR, readyW, err := os.Pipe()
+	if err != nil {
+		lineW.Close()
+		return nil, nil, err
+	}
+	defer readyW.Close()
+	cmd := &exec.Cmd{
+		Path:  "/proc/self/exe", // also right when the file was replaced meanwhile
+		Args:  []string{guardName},
+		Env:   []string{"GOMAXPROCS=1"},
+		Dir:   "/",
+		Stdin: lineR, // stdout and stderr are /dev/null, or `natkit … | tee` would not end
+		// A session of its own: no Ctrl-C, no hang-up reaches it.
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+		ExtraFiles:  []*os.File{readyW},
+	}
+	if err := cmd.Start(); err != nil {
+		lineW.Close()
+		readyR.Close()
+		return nil, nil, err
+	}
+	return &guard{cmd: cmd, line: lineW}, readyR, nil
+}
+
+func (g *guard) introduce(ctx context.Context, ready *os.File, opt Options, id string) error {
+	process, err := journal.ReadProcess("/proc", g.cmd.Process.Pid)
+	if err != nil {
+		return err
+	}
+	g.process = process
+	brief, err := json.Marshal(guardBrief{opt.Journal.Dir(), id, opt.ProcRoot, opt.Root})
+	if err != nil {
+		return err
+	}
+	if _, err := g.line.Write(append(brief, '\n')); err != nil {
+		return err
+	}
+	if err := ready.SetReadDeadline(time.Now().Add(guardPatience)); err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { ready.SetReadDeadline(time.Now()) })
+	defer stop()
+	answer, err := bufio.NewReader(ready).ReadString('\n')
+	answer = strings.TrimSpace(answer)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case answer == wordReady:
+		return nil
+	case errors.Is(err, io.EOF) && answer == "":
+		return errors.New("it ended at once")
+	case err != nil:
+		return err
+	}
+	return errors.New(answer)
+}
+
+// leave sends the guard into deadline mode, in which it survives the owner.
+func (g *guard) leave() error {
+	_, err := io.WriteString(g.line, wordLeave+"\n")
+	return errors.Join(err, g.line.Close())
+}
+
+// dismiss ends the guard of a transaction that is undone or confirmed.
+func (g *guard) dismiss() {
+	if g == nil {
+		return
+	}
+	if _, err := io.WriteString(g.line, wordDone+"\n"); err != nil {
+		// It is gone, or waits for the deadline: then it looks at the journal now,
+		// or, where there is none, finds the values as they were.
+		g.cmd.Process.Signal(syscall.SIGTERM)
+	}
+	g.line.Close()
+	g.reap()
+}
+
+// reap waits for the guard's end; one that does not come to an end is ended.
+func (g *guard) reap() {
+	timer := time.AfterFunc(guardPatience, func() { g.cmd.Process.Kill() })
+	defer timer.Stop()
+	g.cmd.Wait()
+}
+
+// retireGuard sends a guard that waits for a deadline home, now that the journal
+// says that it has nothing to do, and waits until it has left. By itself it would
+// look guardLook later; where it does not come to an end, it still does.
+func retireGuard(tx *journal.Transaction) {
+	g := tx.Guard
+	elsewhere := g.Namespace != 0 && g.Namespace != journal.NamespaceInode("/proc", "pid")
+	if tx.Confirm == nil || g.PID <= 0 || g.PID == os.Getpid() || elsewhere {
+		return
+	}
+	// Held before it is looked at, so that its number cannot come to be another's.
+	p, err := os.FindProcess(g.PID)
+	if err != nil {
+		return
+	}
+	defer p.Release()
+	if !g.Alive("/proc") || p.Signal(syscall.SIGTERM) != nil {
+		return
+	}
+	for deadline := time.Now().Add(guardFarewell); g.Alive("/proc") && time.Now().Before(deadline); {
+		time.Sleep(2 * time.Millisecond)
+	}
 }

@@ -1,0 +1,369 @@
+package diagnose
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/natkit/natkit/internal/capacity"
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/tune"
+	"github.com/natkit/natkit/internal/units"
+)
+
+// ctTableFull: the kernel is dropping new connections now, because the table is full.
+//
+// `drop` counts packets that the tracker drops: a full table, no memory, or a
+// clash that could not be resolved. A clash counts in insert_failed as well, so only
+// the surplus of drop speaks for a full table (see refused).
+var ctTableFull = Rule{
+	ID:    "ct-table-full",
+	Title: "connection table full",
+	Check: checkTableFull,
+}
+
+func checkTableFull(rec *snapshot.Recording) (*Finding, Check) {
+	t, end := readTable(rec)
+	if t == nil {
+		return nil, end
+	}
+	dropped, haveCounters := t.surplusDrops()
+	lines, suppressed := t.logLines()
+	switch {
+	case t.firstMax != t.max && !t.full() && (lines > 0 || dropped > 0 || !haveCounters):
+		return nil, Check{State: NotChecked, Why: fmt.Sprintf("%s; the limit was %s a moment ago: look again", t.usage(), units.Count(t.firstMax))}
+	case !haveCounters && lines == 0 && t.full():
+		return nil, Check{State: NotChecked, Why: t.usage() + ", but whether it drops is unknown: " + t.noCounters()}
+	case lines == 0 && dropped == 0:
+		return nil, Check{State: OK, Why: t.notDropping()}
+	case lines == 0 && !t.full() && t.seenFull() == 0:
+		return nil, Check{State: NotChecked, Why: t.usage() + t.droppedText(dropped, true) +
+			" for another reason, or the table was full only in between: look longer (--for)"}
+	}
+	f := &Finding{
+		Severity:   Critical,
+		Confidence: "likely",
+		Title:      "the connection table is full: new connections are dropped",
+		Evidence:   append(t.evidence(), t.drops()...),
+		Cause:      t.cause("net.netfilter.nf_conntrack_max is too small for the connections at hand"),
+		Consequence: "packets that would open a new connection are dropped without an answer: clients see connect timeouts, " +
+			"SYN retransmits after 1 s, 3 s, 7 s; established connections go on",
+		Remedies: t.remedies(true),
+	}
+	if t.flooded() {
+		f.Title = "the connection table is full of half-open connections, as a flood makes them: new connections are dropped"
+	}
+	if lines > 0 {
+		f.Evidence = append(f.Evidence, Evidence{What: "kernel log: \"table full\"", Value: lines, Unit: "lines", Source: "/dev/kmsg"})
+		if suppressed > 0 {
+			f.Evidence = append(f.Evidence, Evidence{What: "kernel log: suppressed", Value: suppressed, Unit: "lines", Source: "/dev/kmsg"})
+		}
+	}
+	if lines > 0 || t.seenFull() > 0 || (haveCounters && t.count >= t.max) {
+		f.Confidence = "certain"
+	}
+	return f, Check{Why: t.usage() + t.droppedText(dropped, haveCounters)}
+}
+
+// surplusDrops are the drops that no failed insertion explains.
+func (t *table) surplusDrops() (int64, bool) {
+	r, ok := t.refused()
+	return r.full, ok
+}
+
+func (t *table) droppedText(dropped int64, known bool) string {
+	if !known {
+		return ""
+	}
+	return fmt.Sprintf(", %s drops", units.Count(dropped))
+}
+
+// notDropping is the good news, with the last time that it was otherwise.
+func (t *table) notDropping() string {
+	why := t.usage()
+	if d, ok := t.delta("drop"); ok {
+		why += t.droppedText(d, true)
+	}
+	if ago, ok := t.lastLogged(); ok {
+		why += fmt.Sprintf("; the kernel last logged a full table %s ago", units.Roughly(ago))
+	}
+	return why
+}
+
+const (
+	// nearFull is the share of the limit from which a table that stays so is
+	// worth a warning.
+	nearFull = 0.80
+	// settled is how long, in seconds, a rate must have lasted before it is
+	// believed to last: a shorter ramp predicts nothing.
+	settled = 30
+)
+
+// ctTableNearFull: the table is above 80 % and not only for a moment, or the
+// present rates lead beyond the limit.
+//
+// How long the rates have lasted is read from the ages of the entries in the
+// states in which short flows end: age = timeout - seconds left.
+var ctTableNearFull = Rule{
+	ID:    "ct-table-near-full",
+	Title: "connection table nearly full",
+	Check: checkTableNearFull,
+}
+
+func checkTableNearFull(rec *snapshot.Recording) (*Finding, Check) {
+	t, end := readTable(rec)
+	if t == nil {
+		return nil, end
+	}
+	if full, _ := checkTableFull(rec); full != nil {
+		return nil, Check{State: OK, Why: "it is full, see ct-table-full"}
+	}
+	if evicted, _ := t.delta("early_drop"); evicted > 0 && t.full() {
+		return nil, Check{State: OK, Why: "it is at its limit, see ct-early-drop"}
+	}
+	steady, forecast := t.steady(), t.forecast()
+	seen := t.usage()
+	if forecast > t.count {
+		seen += fmt.Sprintf(", present rates lead to %s", units.Count(forecast))
+	}
+	above := float64(steady) > nearFull*float64(t.max)
+	switch {
+	case !above && t.rec.Last().Table == nil:
+		return nil, Check{State: NotChecked, Why: seen + "; where the present rates lead is unknown: " + t.noDump()}
+	case !above && forecast <= t.max:
+		return nil, Check{State: OK, Why: seen}
+	}
+	f := &Finding{
+		Severity:    Warning,
+		Confidence:  "likely",
+		Title:       "the connection table is nearly full",
+		Evidence:    t.evidence(),
+		Cause:       t.cause("net.netfilter.nf_conntrack_max leaves little room"),
+		Consequence: "when the limit is reached, packets that would open a new connection are dropped without an answer",
+		Remedies:    t.remedies(false),
+	}
+	if forecast > t.max {
+		if !above && !t.flooded() {
+			f.Cause = fmt.Sprintf("net.netfilter.nf_conntrack_max is %s, and the present rates lead to %s entries", units.Count(t.max), units.Count(forecast))
+		}
+		f.Title = "the connection table will be full at the present rates"
+		f.Evidence = append(f.Evidence, Evidence{What: "present rates lead to", Value: forecast, Unit: "entries",
+			Source: fmt.Sprintf("rate of the last %d s × timeout", settled)})
+	}
+	return f, Check{Why: seen}
+}
+
+// noDump says why nothing is known of the entries.
+func (t *table) noDump() string {
+	if why := t.rec.Last().PartError("conntrack_table"); why != "" {
+		return why
+	}
+	return "the connection table was not read"
+}
+
+// ending are the classes in which short flows end and wait for their timeout, so
+// that the time left tells when they came there.
+var ending = []string{"tcp/TIME_WAIT", "tcp/SYN_SENT", "udp/stream"}
+
+// ages returns how many entries (of the whole table) came into a class between
+// from and to seconds ago.
+func (t *table) ages(class string, from, to float64) float64 {
+	tab := t.rec.Last().Table
+	if tab == nil || tab.Sampled == 0 {
+		return 0
+	}
+	timeout := lifetime(class, t.rec.Last().Sysctls)
+	n := 0.0
+	for i, entries := range tab.Remaining[class] {
+		age := timeout - (float64(i)+0.5)*snapshot.RemainingStep
+		if age >= from && age < to {
+			n += float64(entries)
+		}
+	}
+	return n * t.scale()
+}
+
+// steady is the count without what a ramp of the last half minute added.
+func (t *table) steady() int64 {
+	ramp := 0.0
+	for _, class := range ending {
+		timeout := lifetime(class, t.rec.Last().Sysctls)
+		if older := timeout - settled; older > 0 {
+			ramp += t.ages(class, 0, settled) - settled*t.ages(class, settled, timeout)/older
+		}
+	}
+	if s := t.rec.Seconds(); s > 0 {
+		growth := float64(t.count-t.before) / s
+		ramp = math.Max(ramp, settled*growth)
+	}
+	return min(t.count, t.before, t.count-int64(math.Max(0, ramp)))
+}
+
+// forecast is the number of entries that the short flows lead to if they go on as
+// they did throughout the last half minute, with what is held anyway.
+func (t *table) forecast() int64 {
+	held := float64(t.held())
+	var classes []capacity.Class
+	for _, class := range ending {
+		timeout := lifetime(class, t.rec.Last().Sysctls)
+		rate := min(t.ages(class, 0, 10), t.ages(class, 10, 20), t.ages(class, 20, settled)) / 10
+		classes = append(classes, capacity.Class{Name: class, PerSecond: rate, LifetimeSeconds: timeout})
+		if class == "udp/stream" && rate > 0 { // the other classes are not held
+			held -= t.ages(class, 0, timeout)
+		}
+	}
+	return int64(math.Max(0, held)) + capacity.Steady(classes, t.groups())
+}
+
+// ctEarlyDrop: at the limit the kernel evicts entries that have seen no answer or
+// are not assured yet, to make room (early_drop in nf_conntrack_core.c). Nothing
+// is refused so far, but connections that are being set up are forgotten.
+var ctEarlyDrop = Rule{
+	ID:    "ct-early-drop",
+	Title: "connections evicted to make room",
+	Check: checkEarlyDrop,
+}
+
+func checkEarlyDrop(rec *snapshot.Recording) (*Finding, Check) {
+	t, end := readTable(rec)
+	if t == nil {
+		return nil, end
+	}
+	evicted, ok := t.delta("early_drop")
+	if !ok {
+		return nil, Check{State: NotChecked, Why: t.noCounters()}
+	}
+	seen := units.Count(evicted) + " evicted"
+	if evicted == 0 {
+		return nil, Check{State: OK, Why: seen}
+	}
+	return &Finding{
+		Severity:    Warning,
+		Confidence:  "certain",
+		Title:       "the connection table is at its limit: unanswered connections are evicted for new ones",
+		Evidence:    t.evidence(),
+		Cause:       t.cause("the table has reached net.netfilter.nf_conntrack_max"),
+		Consequence: "connections that are still being set up, and UDP without an answer, lose their NAT mapping; once only assured connections are left, new ones are dropped",
+		Remedies:    t.remedies(true),
+	}, Check{Why: seen}
+}
+
+const (
+	// slowChain is the mean chain length from which every lookup of a packet walks so
+	// far that a kernel without a cap (before 5.15) spends its time there.
+	slowChain = 16
+	// lossIsCritical is the share of new connections whose loss users notice at once.
+	lossIsCritical = 0.001
+)
+
+// ctChainCap: there is room in the table, but too few hash buckets for it. Since 5.15
+// the kernel refuses a connection whose hash chain is too long already.
+//
+// How long a chain may be is drawn at random for each insertion, and differs between
+// versions and their stable updates (8 to 79), so only the counter tells.
+var ctChainCap = Rule{
+	ID:    "ct-chain-cap",
+	Title: "too few hash buckets",
+	Check: checkChainCap,
+}
+
+func checkChainCap(rec *snapshot.Recording) (*Finding, Check) {
+	t, end := readTable(rec)
+	if t == nil {
+		return nil, end
+	}
+	r, ok := t.refused()
+	if !ok {
+		return nil, Check{State: NotChecked, Why: t.noCounters()}
+	}
+	if t.buckets == 0 {
+		return nil, Check{State: NotChecked, Why: "the number of hash buckets is not known"}
+	}
+	seen := fmt.Sprintf("hash chains of %s entries on average in %s buckets", units.Fixed(t.chainLength(), 1), units.Count(t.buckets))
+	switch {
+	case r.chains > 0:
+		return t.chainsRefused(r), Check{Why: fmt.Sprintf("%s, %s refused", seen, units.Plural(r.chains, "connection", "connections"))}
+	case r.chainsKnown:
+		return nil, Check{State: OK, Why: seen + ", none refused"}
+	case t.chainLength() >= slowChain:
+		return t.chainsSlow(), Check{Why: seen + "; this kernel has no counter of refusals (chaintoolong, Linux 5.15)"}
+	}
+	return nil, Check{State: OK, Why: seen}
+}
+
+// chainLength is the mean one now, with what other namespaces have in the same hash.
+func (t *table) chainLength() float64 {
+	return capacity.ChainLength(t.count+t.facts().OtherEntries, t.buckets)
+}
+
+func (t *table) chainsRefused(r refused) *Finding {
+	f := &Finding{
+		Severity:   Critical,
+		Confidence: "certain",
+		Title:      "new connections are dropped: the hash chains of the connection table are too long",
+		Evidence:   append(t.counters("chaintoolong", "insert_failed", "drop"), t.chainEvidence()...),
+		Cause: fmt.Sprintf("%s entries in %s hash buckets: the limit (net.netfilter.nf_conntrack_max) was raised and the buckets were not",
+			units.Count(t.count+t.facts().OtherEntries), units.Count(t.buckets)),
+		Consequence: "part of the new connections is dropped without an answer, the more the fuller the table becomes, long before it is full; nothing is logged, and the counter drop stays as it is; every packet takes longer to look up",
+		Remedies:    t.bucketRemedies(),
+	}
+	if share, ok := t.lostShare(r.chains); ok {
+		f.Evidence = append(f.Evidence, Evidence{What: "of new connections", Value: round2(100 * share), Unit: "% refused", Source: "chaintoolong against new entries of two dumps"})
+		if share < lossIsCritical {
+			f.Severity = Warning
+		}
+	}
+	return f
+}
+
+// lostShare is which part of new connections n lost ones are; false where the rate of
+// new ones is not known.
+func (t *table) lostShare(n int64) (float64, bool) {
+	s := t.rec.Seconds()
+	if t.rec.Flows == nil || s <= 0 {
+		return 0, false
+	}
+	lost := float64(n) / s
+	return lost / max(lost, lost+t.rec.Flows.TotalPerSecond), lost > 0
+}
+
+func (t *table) chainsSlow() *Finding {
+	return &Finding{
+		Severity:    Warning,
+		Confidence:  "likely",
+		Title:       "lookups in the connection table are slow: its hash chains are long",
+		Evidence:    append(t.chainEvidence(), cpuEvidence(t.rec.Profile)...),
+		Cause:       "the limit (net.netfilter.nf_conntrack_max) was raised and the hash buckets were not",
+		Consequence: "every packet walks half a chain, every new connection two whole ones: CPU time in softirq; Linux 5.15 and later would refuse part of the new connections",
+		Remedies:    t.bucketRemedies(),
+	}
+}
+
+func (t *table) chainEvidence() []Evidence {
+	e := []Evidence{
+		{What: "tracked connections", Value: t.count, Source: snapshot.ConntrackCount},
+		{What: "hash buckets", Value: t.buckets, Source: snapshot.ConntrackBuckets},
+		{What: "limit", Value: t.max, Source: snapshot.ConntrackMax},
+	}
+	if other := t.facts().OtherEntries; other > 0 {
+		e = append(e, Evidence{What: "tracked in other namespaces", Value: other, Unit: "entries, about", Source: "size of the slab nf_conntrack"})
+	}
+	return append(e, Evidence{What: "mean length of a hash chain", Value: round1(t.chainLength()), Unit: "entries", Source: "2 × entries / buckets"})
+}
+
+// bucketRemedies give each entry of a full table a bucket of its own.
+func (t *table) bucketRemedies() []Remedy {
+	s := t.size(false)
+	if !t.needsBuckets(s) {
+		return []Remedy{{
+			Title: "look for addresses that were chosen to collide, and for another namespace with many entries",
+			Risk:  "the buckets are as many as the limit already: more of them only take memory",
+		}}
+	}
+	if !t.mayResize(s) {
+		return []Remedy{t.resize(s)}
+	}
+	r := remedy("raise the number of hash buckets", []tune.Change{t.bucketChange(s)}, t.facts())
+	r.Automatic = true
+	r.Predicts = r.Changes[0].Why
+	return []Remedy{r}
+}

@@ -1,0 +1,78 @@
+package diagnose
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/tune"
+)
+
+// What was not asked for is not missing; what could not be read or told is, by reason.
+func TestIncomplete(t *testing.T) {
+	rec := func() *snapshot.Recording { return recorded(t, "ct-flood", "no-dump") }
+	traceFailed := rec()
+	traceFailed.Last().Parts = append(traceFailed.Last().Parts, snapshot.Part{Name: snapshot.PartDrops, Error: "needs CAP_BPF"})
+	for name, tc := range map[string]struct {
+		rec   *snapshot.Recording
+		rules []Rule
+		want  []Missing
+	}{
+		"no dump": {rec(), []Rule{ctTableFull, ctEstablishedLeak, ctFlood},
+			[]Missing{{Why: "the connection table was not read", Checks: []string{"ct-established-leak", "ct-flood"}}}},
+		"no trace asked for": {rec(), []Rule{dropsUnexplained}, []Missing{}},
+		"the trace failed": {traceFailed, []Rule{dropsUnexplained},
+			[]Missing{{Why: "needs CAP_BPF", Checks: []string{"drops-unexplained"}}}},
+		"TIME_WAIT, and no trace asked for": {recorded(t, "tw-seq-reject", "without-a-trace"), []Rule{twSeqReject}, []Missing{}},
+		"no connection tracking":            {recorded(t, "ct-flood", "not-loaded"), []Rule{ctTableFull, ctFlood, snatRace}, []Missing{}},
+	} {
+		r := Run(tc.rec, tc.rules)
+		if d := cmp.Diff(tc.want, r.Incomplete); d != "" {
+			t.Errorf("%s (-want +got):\n%s", name, d)
+		}
+	}
+	cut := Run(rec(), []Rule{ctFlood})
+	cut.CutShort(time.Minute)
+	if len(cut.Incomplete) != 2 || len(cut.Incomplete[0].Checks) != 0 {
+		t.Errorf("cut short: %+v", cut.Incomplete)
+	}
+}
+
+func TestPlan(t *testing.T) {
+	change := func(target, before, after string) tune.Change {
+		return tune.Change{Kind: tune.Sysctl, Target: target, Before: before, After: after}
+	}
+	finding := func(automatic bool, c ...tune.Change) Finding {
+		return Finding{Remedies: []Remedy{{Title: "advice"}, {Automatic: automatic, Changes: c}}}
+	}
+	r := Report{Findings: []Finding{
+		finding(true, change(snapshot.ConntrackMax, "1000", "65536")),
+		finding(true, change(snapshot.ConntrackMax, "1000", "131072"), change(snapshot.ConntrackBuckets, "512", "1024")),
+		finding(true, change(snapshot.ConntrackMax, "1000", "2000")),
+		finding(false, change("net.netfilter.nf_conntrack_tcp_loose", "1", "0")),
+	}}
+	want := tune.Plan{Origin: "doctor", Changes: []tune.Change{
+		change(snapshot.ConntrackMax, "1000", "131072"), change(snapshot.ConntrackBuckets, "512", "1024"),
+	}}
+	if diff := cmp.Diff(want, r.Plan("doctor")); diff != "" {
+		t.Errorf("Plan (-want +got):\n%s", diff)
+	}
+}
+
+// A printed command goes into a shell: a namespace's name must not be more than one.
+func TestInNamespace(t *testing.T) {
+	for name, want := range map[string]string{
+		"":              "",
+		"gw":            "--netns gw ",
+		"pid 77":        "--pid 77 ",
+		"gw; reboot":    "",
+		"gw$(reboot)":   "",
+		"/run/netns/x":  "",
+		"held by pid 9": "",
+	} {
+		if got := inNamespace(name); got != want {
+			t.Errorf("%q: %q, want %q", name, got, want)
+		}
+	}
+}

@@ -1,0 +1,302 @@
+package diagnose
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/units"
+)
+
+// snatPortsExhausted: new connections fail now because NAT finds no free port towards
+// their destination.
+//
+// The kernel's search gives up without a word and lets the insertion fail, which counts
+// in insert_failed and drop like a race of two packets for one port; how the used ports
+// lie tells them apart.
+var snatPortsExhausted = Rule{
+	ID:    "snat-ports-exhausted",
+	Title: "source ports used up",
+	Check: checkPortsExhausted,
+}
+
+func checkPortsExhausted(rec *snapshot.Recording) (*Finding, Check) {
+	p, end := readPools(rec)
+	if p == nil {
+		return nil, end
+	}
+	r, ok := p.refused()
+	if !ok {
+		return nil, Check{State: NotChecked, Why: p.noCounters()}
+	}
+	seen := p.seen() + "; " + r.String()
+	pool := p.exhausted(r)
+	if rule := p.mapped(); pool == nil && rule != nil && r.clashes >= fewestClashes {
+		return nil, Check{State: NotChecked, Why: seen + noRange(rule)}
+	}
+	if pool == nil {
+		return nil, Check{State: OK, Why: seen}
+	}
+	return p.exhaustedFinding(pool, r), Check{Why: seen}
+}
+
+// exhausted is the pool that explains the failed insertions; nil where there are none,
+// or none does.
+func (p *pools) exhausted(r refused) *snapshot.PortPool {
+	if r.clashes < fewestClashes {
+		return nil
+	}
+	var worst *snapshot.PortPool
+	for i := range p.ports.Pools {
+		pool := &p.ports.Pools[i]
+		if refusesNew(pool) && p.explains(pool, r) && (worst == nil || pressure(pool) > pressure(worst)) {
+			worst = pool
+		}
+	}
+	return worst
+}
+
+// muchLess is how far the failures that a pool leads one to expect may stay behind what
+// was counted: a client sends a SYN again and fails again.
+const muchLess = 10
+
+// explains reports whether the new connections that got a port of the pool, by the chance
+// that one does not, go with so many failures. The chance is that of the last moment:
+// where it is noticeable then, it may have been any a moment before.
+func (p *pools) explains(pool *snapshot.PortPool, r refused) bool {
+	if !pool.Known || pool.FailsIfTaken >= 0.5 || pool.Fails >= someFail {
+		return true
+	}
+	failed := pool.NewPerSecond * p.rec.Seconds() * pool.FailsIfTaken / (1 - pool.FailsIfTaken)
+	return muchLess*failed >= float64(r.clashes)
+}
+
+func (p *pools) exhaustedFinding(pool *snapshot.PortPool, r refused) *Finding {
+	f := &Finding{
+		Severity:   Critical,
+		Confidence: "likely",
+		Title:      "NAT finds no free port: new connections are dropped (" + poolName(pool) + ")",
+		Evidence:   p.evidence(pool),
+		Cause: fmt.Sprintf("%s towards %s are in use, and each connection through %s to that destination needs one of its own",
+			usedOf(pool), pool.Destination, pool.Address),
+		Consequence: fmt.Sprintf("%s packets were dropped without an answer in %.1f s: clients of this destination see connect timeouts, SYN retransmits after 1 s, 3 s, 7 s; other destinations work",
+			units.Count(r.clashes), p.rec.Seconds()),
+		Remedies: p.portRemedies(pool),
+	}
+	if share, ok := p.lostShare(r.clashes); ok {
+		if share > 2*pool.Fails {
+			f.Evidence = slices.DeleteFunc(f.Evidence, func(e Evidence) bool { return strings.HasPrefix(e.Source, byLayout) })
+		}
+		f.Evidence = append(f.Evidence, Evidence{What: "of new connections", Value: round2(100 * share), Unit: "% refused", Source: "drop and insert_failed against new entries of two dumps"})
+	}
+	if pool.Known && pool.Share < usedUp {
+		f.Cause += "; the kernel looks at 128, 64, 32, 16 and 8 ports in a row from random starts and gives up, and the used ones lie in a block"
+	}
+	if pool.Known && pool.FailsIfTaken >= 0.05 && !r.blurred {
+		f.Confidence = "certain"
+	}
+	return f
+}
+
+const (
+	// nearUsedUp is the share of a pool from which the next peak may use it up.
+	nearUsedUp = 0.85
+	// halfUsed and soon: so full already, and used up within so many seconds at the
+	// present rate.
+	halfUsed = 0.50
+	soon     = 120
+	// someFail is the chance of any new connection to fail that is worth a warning
+	// though few were seen to.
+	someFail = 0.01
+)
+
+// snatPortsNear: the ports of an address towards one destination are nearly used up, or
+// lie so that new connections begin to fail.
+var snatPortsNear = Rule{
+	ID:    "snat-ports-near-exhaustion",
+	Title: "source ports nearly used up",
+	Check: checkPortsNear,
+}
+
+func checkPortsNear(rec *snapshot.Recording) (*Finding, Check) {
+	p, end := readPools(rec)
+	if p == nil {
+		return nil, end
+	}
+	r, _ := p.refused()
+	if p.exhausted(r) != nil {
+		return nil, Check{State: OK, Why: "new connections fail already, see snat-ports-exhausted"}
+	}
+	seen := p.seen()
+	flooders := p.flooders()
+	var worst *snapshot.PortPool
+	for i := range p.ports.Pools {
+		if pool := &p.ports.Pools[i]; p.near(pool) && !onlyBy(pool, flooders) && (worst == nil || pressure(pool) > pressure(worst)) {
+			worst = pool
+		}
+	}
+	switch tightest := p.tightest(); {
+	case worst == nil && tightest != nil && onlyBy(tightest, flooders):
+		return nil, Check{State: OK, Why: seen + ", by a flood: see ct-flood"}
+	case worst == nil:
+		return nil, Check{State: OK, Why: seen}
+	}
+	return p.nearFinding(worst), Check{Why: seen}
+}
+
+// near leaves out a pool that cannot run out: one client, whose ports are all in the
+// range, keeps them, and runs out of them itself before NAT does.
+func (p *pools) near(pool *snapshot.PortPool) bool {
+	if isMapping(pool) || len(pool.Users) < 2 && pool.Len() >= fullRange && pool.Class == "" {
+		return false
+	}
+	return p.inTheWay(pool) >= nearUsedUp || pool.Known && pool.Fails >= someFail ||
+		p.surely(pool) >= halfUsed && pool.SecondsLeft >= 0 && pool.SecondsLeft <= soon
+}
+
+// flooders are the sources that ct-flood names.
+func (p *pools) flooders() map[string]bool {
+	named := map[string]bool{}
+	if f, _ := checkFlood(p.rec); f == nil {
+		return named
+	}
+	for _, s := range p.flood(p.rec.Last().Table.Unanswered).sources {
+		named[s.Who] = true
+	}
+	return named
+}
+
+// onlyBy reports whether these sources alone use a pool: nobody else is short of ports
+// then.
+func onlyBy(pool *snapshot.PortPool, sources map[string]bool) bool {
+	for _, u := range pool.Users {
+		if !sources[u.Who] {
+			return false
+		}
+	}
+	return len(pool.Users) > 0
+}
+
+// inTheWay is the share of the ports that a new connection cannot have. Where the search
+// never fails though nearly all are used, it takes those in TIME_WAIT (Linux 6.6).
+func (p *pools) inTheWay(pool *snapshot.PortPool) float64 {
+	if pool.Known && pool.FailsIfTaken == 0 {
+		return pool.Share - float64(pool.TimeWait)/float64(max(1, pool.Len()))
+	}
+	return p.surely(pool)
+}
+
+func (p *pools) nearFinding(pool *snapshot.PortPool) *Finding {
+	f := &Finding{
+		Severity:    Warning,
+		Confidence:  "likely",
+		Title:       "the ports of a NAT address are nearly used up (" + poolName(pool) + ")",
+		Evidence:    p.evidence(pool),
+		Cause:       fmt.Sprintf("%s are in use, and each connection through %s to that destination needs one of its own", usedOf(pool), pool.Address),
+		Consequence: "when no port is found, new connections to this destination are dropped without an answer; others go on",
+		Remedies:    p.portRemedies(pool),
+	}
+	switch {
+	case pool.Known && pool.Fails >= someFail:
+		f.Title = fmt.Sprintf("%s of new connections find no free port (%s)", units.Percent(pool.Fails), poolName(pool))
+	case pool.Share < nearUsedUp:
+		f.Title = fmt.Sprintf("the ports of a NAT address will be used up in %s (%s)", units.Roughly(pool.SecondsLeft), poolName(pool))
+		f.Confidence = "possible"
+		f.Evidence = append(f.Evidence, Evidence{What: "used up in", Value: round1(pool.SecondsLeft), Unit: "s", Source: "free ports / new ones per second"})
+	}
+	return f
+}
+
+// raceIsCritical is the share of new connections lost to races that users notice.
+const raceIsCritical = 0.01
+
+// snatRace: new connections are lost though ports are free, because two packets on two
+// CPUs chose the same port before either was in the table.
+//
+// Without fully-random the search begins at the port that the client itself used, so
+// that clients with equal ports begin at the same place.
+var snatRace = Rule{
+	ID:    "snat-race",
+	Title: "source ports drawn twice at once",
+	Check: checkRace,
+}
+
+func checkRace(rec *snapshot.Recording) (*Finding, Check) {
+	p, end := readPools(rec)
+	if p == nil {
+		return nil, end
+	}
+	r, ok := p.refused()
+	if !ok {
+		return nil, Check{State: NotChecked, Why: p.noCounters()}
+	}
+	seen := r.String()
+	switch {
+	case r.clashes < fewestClashes:
+		return nil, Check{State: OK, Why: seen}
+	case p.exhausted(r) != nil:
+		return nil, Check{State: OK, Why: seen + ": no ports were left, see snat-ports-exhausted"}
+	case r.blurred:
+		return nil, Check{State: NotChecked, Why: seen + ": this kernel counts clashes that were resolved as failures, too (before Linux 5.10)"}
+	case len(p.ports.Pools) == 0:
+		return nil, Check{State: NotChecked, Why: seen + ", but no source is translated here: which connections clash is not known"}
+	case p.mapped() != nil:
+		return nil, Check{State: NotChecked, Why: seen + noRange(p.mapped())}
+	case p.tight():
+		return nil, Check{State: NotChecked, Why: seen + "; " + p.seen() + ": a race or missing ports, which cannot be told"}
+	}
+	return p.race(r), Check{Why: seen + "; " + p.seen()}
+}
+
+// tight reports whether a pool is so full that it may have to do with failures.
+func (p *pools) tight() bool {
+	for i := range p.ports.Pools {
+		if refusesNew(&p.ports.Pools[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *pools) race(r refused) *Finding {
+	f := &Finding{
+		Severity:   Warning,
+		Confidence: "likely",
+		Title:      "new connections are lost in a race for source ports",
+		Evidence:   append(p.counters("insert_failed", "drop", "chaintoolong", "clash_resolve"), p.lowPools()...),
+		Cause:      "packets of new connections that are translated at the same moment on different CPUs are given the same port; the second one cannot be entered into the table and is dropped, though ports are free",
+		Consequence: "the client sends its SYN again after 1 s, 3 s, 7 s; UDP is lost, a DNS query waits for 5 s: " +
+			units.Count(r.clashes) + fmt.Sprintf(" packets in %.1f s", p.rec.Seconds()),
+		Remedies: p.raceRemedies(),
+	}
+	if p.allRandom() {
+		f.Confidence = "possible"
+		f.Cause = "every rule that translates sources draws ports at random already, so that they hardly clash; packets of one socket that are sent at once and translated to different backends (DNAT: the two queries of a resolver) are given the same ports, and the second one is dropped"
+	}
+	if share, ok := p.lostShare(r.clashes); ok {
+		f.Evidence = append(f.Evidence, Evidence{What: "of new connections", Value: round2(100 * share), Unit: "% lost", Source: "drop and insert_failed against new entries of two dumps"})
+		if share >= raceIsCritical {
+			f.Severity = Critical
+		}
+	}
+	return f
+}
+
+// allRandom reports whether two connections hardly draw the same port at once.
+func (p *pools) allRandom() bool {
+	rules := p.sourceRules()
+	notRandom := func(r *snapshot.NATRule) bool { return !r.FullyRandom }
+	return len(rules) > 0 && !slices.ContainsFunc(rules, notRandom)
+}
+
+// lowPools is the evidence that ports are free.
+func (p *pools) lowPools() []Evidence {
+	var e []Evidence
+	for i := range p.ports.Pools[:min(len(p.ports.Pools), mostShown)] {
+		pool := &p.ports.Pools[i]
+		e = append(e, Evidence{What: "ports used", Value: pool.Used,
+			Unit: fmt.Sprintf("of %s", units.Count(pool.Len())), Source: poolName(pool)})
+	}
+	return e
+}

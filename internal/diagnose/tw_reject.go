@@ -1,0 +1,295 @@
+package diagnose
+
+import (
+	"fmt"
+
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/units"
+)
+
+// twPAWSReject: a NAT gives a port away again while this server holds the former
+// connection in TIME_WAIT. The SYN's timestamp is from another clock; where it is
+// behind, tcp_timewait_state_process takes the SYN for an old duplicate and answers with
+// the former connection's ACK. It begins TIME_WAIT's minute anew, which the client's RST
+// ends at once, unless it is lost or tcp_rfc1337 is 1.
+var twPAWSReject = Rule{
+	ID:    "tw-paws-reject",
+	Title: "SYNs rejected in TIME_WAIT by their timestamp",
+	Check: checkTWPAWS,
+}
+
+// What PAWSEstab must have before it is taken for SYNs without a trace: it counts
+// segments that open connections reject, too, as reordering makes them.
+const (
+	fewestEstab   = 10
+	leastOfEstab  = lossShare
+	fewestInTW    = 100
+	completeTrace = 3.0 // seconds: a SYN that is not answered comes again after 1 s
+	answersTell   = 1.0 // seconds of answers in which rejections that are many show
+)
+
+func checkTWPAWS(rec *snapshot.Recording) (*Finding, Check) {
+	e, why := readEndpoint(rec)
+	if e == nil {
+		return nil, Check{State: NotChecked, Why: why}
+	}
+	name := pawsTimewait
+	n, exact := e.delta(name)
+	if !exact {
+		name = pawsEstab
+		var ok bool
+		if n, ok = e.delta(name); !ok {
+			return nil, Check{State: NotChecked, Why: "this kernel counts no segments that PAWS rejects"}
+		}
+	}
+	seen := fmt.Sprintf("%s grew by %s", name, units.Count(n))
+	if held, ok := e.timeWait(); ok {
+		seen += fmt.Sprintf(", %s in TIME_WAIT", units.Count(held))
+	}
+	confidence, but := e.pawsConfidence(n, exact)
+	if confidence == "" {
+		if but != "" {
+			seen += ": " + but
+		}
+		return nil, Check{State: OK, Why: seen}
+	}
+	return e.pawsFinding(name, n, confidence), Check{Why: seen}
+}
+
+// pawsConfidence is how sure it is that SYNs are rejected; empty, with a remark, where
+// nothing says so.
+func (e *endpoint) pawsConfidence(n uint64, exact bool) (confidence, but string) {
+	s, _ := e.syns()
+	if s != nil {
+		if e.rejectedByTimestamp(s, n) >= fewestRejected {
+			if exact || inTimeWait(s) > 0 {
+				return "certain", ""
+			}
+			return "likely", ""
+		}
+		if n > 0 && s.AnswersSeconds == 0 && s.Sample == 1 && s.Lost == 0 && s.Seconds >= completeTrace {
+			return "", "not SYNs, none of which came again or was refused by its client: late segments of closed connections, or of open ones"
+		}
+		if !exact && s.AnswersSeconds >= answersTell {
+			return "", "the trace saw no such SYNs: segments of open connections count there, too, before Linux 6.16"
+		}
+	}
+	switch {
+	case n == 0:
+		return "", ""
+	case exact && n < fewestRejected:
+		return "", "so few may be late duplicates (--for looks longer)"
+	case exact:
+		return "likely", ""
+	case n < fewestEstab || e.share(n) < leastOfEstab || !e.manyInTimeWait(n):
+		return "", "segments of open connections count there, too, before Linux 6.16 (--trace tells)"
+	}
+	return "possible", ""
+}
+
+// rejectedByTimestamp is how many SYNs of a trace TIME_WAIT surely rejected: no more than
+// the counter has, n, and none that may have met open connections.
+func (e *endpoint) rejectedByTimestamp(s *snapshot.SYNs, n uint64) uint64 {
+	rejected, _ := s.Rejected()
+	return min(n, rejected-min(rejected, e.challengedToo(s)))
+}
+
+// manyInTimeWait reports whether there are so many tuples in TIME_WAIT, and so many new
+// connections, that n SYNs may have met one.
+func (e *endpoint) manyInTimeWait(n uint64) bool {
+	held, ok := e.timeWait()
+	opened, _ := e.delta(passiveOpens)
+	return ok && held >= fewestInTW && opened >= n
+}
+
+func (e *endpoint) pawsFinding(name string, n uint64, confidence string) *Finding {
+	f := &Finding{
+		Severity:   e.severity(n),
+		Confidence: confidence,
+		Title:      "new connections are rejected here: a NAT uses their port again too soon, with an older timestamp",
+		Cause: "a NAT in front of the clients has used a port again while this host still holds the former connection in TIME_WAIT, " +
+			"and the SYN's TCP timestamp is behind the former connection's, so the kernel takes it for an old duplicate (PAWS, RFC 7323): it comes from another machine's clock, " +
+			"or, where systems give each connection an offset of its own (" + offsetPerConnection + "), from another port of the same machine",
+		Consequence: clientsSee + "; the SYN begins TIME_WAIT's minute anew, unless the client's RST comes here and ends it (with " + snapshot.TCPRFC1337 + " = 1 it does not)",
+		Remedies:    e.reuseRemedies(),
+	}
+	if confidence == "possible" {
+		f.Severity = Warning
+		f.Title = "new connections may be rejected here: a NAT uses their port again too soon, with an older timestamp"
+		f.Remedies = append([]Remedy{{Title: "look at the SYNs themselves: natkit doctor --trace", Predicts: "it tells whether these are SYNs, and from where"}}, f.Remedies...)
+	}
+	f.Evidence = append(e.counted(netstatSource, name, skippedInTW), e.counted(snmpSource, passiveOpens)...)
+	f.Evidence = append(append(f.Evidence, e.held()...), e.setting(snapshot.TCPTimestamps, snapshot.TCPMaxTWBuckets)...)
+	if s, _ := e.syns(); s != nil {
+		f.Evidence = append(f.Evidence, traced(s)...)
+		if address, clocks := machines(s); clocks > 1 {
+			f.Title += fmt.Sprintf(" (%s has %d timestamp clocks)", address, clocks)
+		}
+	}
+	return f
+}
+
+// twRecycle: kernels before 4.12 can be told to remember the last timestamp of each
+// address, and to drop SYNs that are behind it for a minute (tcp_peer_is_proven). Of
+// clients behind one NAT address all but the one with the highest clock are dropped.
+var twRecycle = Rule{
+	ID:    "tw-recycle",
+	Title: "tcp_tw_recycle drops SYNs of clients behind NAT",
+	Check: checkTWRecycle,
+}
+
+func checkTWRecycle(rec *snapshot.Recording) (*Finding, Check) {
+	if len(rec.Last().Sysctls) == 0 {
+		return nil, Check{State: NotChecked, Why: unreadSysctls(rec)}
+	}
+	on, there := rec.Last().Sysctls.Int(snapshot.TCPTWRecycle)
+	if !there {
+		return nil, Check{State: OK, Why: "this kernel has no " + snapshot.TCPTWRecycle}
+	}
+	if on == 0 {
+		return nil, Check{State: OK, Why: snapshot.TCPTWRecycle + " is 0"}
+	}
+	if v, ok := rec.Last().Sysctls.Int(snapshot.TCPTimestamps); ok && v == 0 {
+		return nil, Check{State: OK, Why: fmt.Sprintf("%s is %d, and does nothing without timestamps", snapshot.TCPTWRecycle, on)}
+	}
+	e, why := readEndpoint(rec)
+	if e == nil {
+		return nil, Check{State: NotChecked, Why: fmt.Sprintf("%s is %d, and the counters are missing: %s", snapshot.TCPTWRecycle, on, why)}
+	}
+	n, ok := e.delta(pawsPassive)
+	if !ok {
+		return nil, Check{State: NotChecked, Why: fmt.Sprintf("%s is %d, and there is no counter PAWSPassive", snapshot.TCPTWRecycle, on)}
+	}
+	total := e.last.Counters[pawsPassive]
+	seen := fmt.Sprintf("%s is %d, PAWSPassive grew by %s to %s", snapshot.TCPTWRecycle, on, units.Count(n), units.Count(total))
+	return e.recycleFinding(n, total), Check{Why: seen}
+}
+
+func unreadSysctls(rec *snapshot.Recording) string {
+	if why := rec.Last().PartError("sysctls"); why != "" {
+		return why
+	}
+	return "the sysctls are missing"
+}
+
+// recycleFinding grows with what has come of the setting so far.
+func (e *endpoint) recycleFinding(n, total uint64) *Finding {
+	f := &Finding{
+		Severity:   Notice,
+		Confidence: "certain",
+		Title:      "tcp_tw_recycle is on: it will drop connections of clients behind NAT",
+		Evidence:   append(e.setting(snapshot.TCPTWRecycle, snapshot.TCPTimestamps), e.counted(netstatSource, pawsPassive)...),
+		Cause: "with " + snapshot.TCPTWRecycle + " the kernel remembers one timestamp for each client address for a minute, and drops SYNs with an older one without an answer; " +
+			"clients that share an address behind a NAT have clocks of their own",
+		Consequence: "only some of the clients behind a NAT can connect, by turns; the others' SYNs are dropped and sent again after 1 s, 3 s, 7 s. Clients with addresses of their own see nothing",
+		Remedies: []Remedy{{
+			Title:    "sysctl -w " + snapshot.TCPTWRecycle + "=0" + where(e.rec),
+			Predicts: "SYNs are judged by their own connection's TIME_WAIT only",
+			Cost:     "TIME_WAIT of connections that this host opened itself stays for 60 s",
+			Risk:     "a host that opens many connections to one address needs more ports: " + snapshot.TCPTWReuse + "=1 is the safe setting for these",
+		}},
+	}
+	f.Evidence = append(f.Evidence, Evidence{What: "PAWSPassive since boot", Value: int64(total), Source: netstatSource})
+	switch {
+	case n > 0:
+		f.Severity, f.Title = Critical, "tcp_tw_recycle drops connections of clients behind NAT"
+		f.Evidence = append(append(f.Evidence, e.counted(snmpSource, passiveOpens)...), e.held()...)
+	case total > 0:
+		f.Severity, f.Title = Warning, "tcp_tw_recycle is on, and has dropped connections of clients behind NAT"
+	}
+	return f
+}
+
+// twSeqReject: as twPAWSReject, but one of the two sides uses no timestamps. Then
+// TIME_WAIT takes a SYN only if its sequence number is after the former connection's,
+// which that of another machine is by chance. No counter tells of it.
+var twSeqReject = Rule{
+	ID:    "tw-seq-reject",
+	Title: "SYNs rejected in TIME_WAIT by their sequence number",
+	Check: checkTWSeq,
+}
+
+func checkTWSeq(rec *snapshot.Recording) (*Finding, Check) {
+	e, why := readEndpoint(rec)
+	if e == nil {
+		return nil, Check{State: NotChecked, Why: why}
+	}
+	held, known := e.timeWait()
+	s, why := e.syns()
+	switch {
+	case s == nil && known && held == 0:
+		return nil, Check{State: OK, Why: "nothing is in TIME_WAIT"}
+	case s == nil:
+		check := Check{State: NotChecked, Why: why, NotAsked: why == needsTrace}
+		if known {
+			check.Why += fmt.Sprintf(" (no counter tells; %s in TIME_WAIT)", units.Count(held))
+		}
+		return nil, check
+	}
+	_, rejected := s.Rejected()
+	rejected -= min(rejected, e.challengedToo(s))
+	seen := fmt.Sprintf("%s in %.1f s, %s came again, %s rejected", units.Plural(s.SYNs, "SYN", "SYNs"), s.Seconds, units.Count(s.Repeated), units.Count(rejected))
+	if s.Sample > 1 {
+		seen += fmt.Sprintf(" (1 in %s looked at)", units.Count(s.Sample))
+	}
+	if rejected < fewestRejected {
+		return nil, Check{State: OK, Why: seen}
+	}
+	return e.seqFinding(s, rejected), Check{Why: seen}
+}
+
+// challengedToo is how many of the SYNs that seem rejected may have met open connections,
+// by the counter, beyond those that the kernel told when it was asked.
+func (e *endpoint) challengedToo(s *snapshot.SYNs) uint64 {
+	challenged, _ := e.delta(synChallenge)
+	challenged /= uint64(max(1, s.Sample))
+	for i := range s.Sources {
+		challenged -= min(challenged, s.Sources[i].Challenged)
+	}
+	return challenged
+}
+
+func (e *endpoint) seqFinding(s *snapshot.SYNs, rejected uint64) *Finding {
+	f := &Finding{
+		Severity:   Warning,
+		Confidence: "likely",
+		Title:      "new connections are rejected here: a NAT uses their port again too soon, and their sequence number is not after the old one",
+		Cause: "a NAT in front of the clients has used a port again while this host still holds the former connection in TIME_WAIT; without timestamps on both sides " +
+			"a SYN is taken only if its sequence number is after the former connection's, which half of those from other machines and ports are not",
+		Consequence: clientsSee + ", and no counter tells",
+		Remedies:    e.reuseRemedies(),
+	}
+	switch {
+	case !s.LateKnown && float64(rejected) >= lossShare*float64(s.SYNs):
+		f.Severity = Critical
+	case s.LateKnown && !showsLate(s):
+		f.Consequence = clientsSee + ", and no counter tells; the trace was too short to see whether connections come late"
+	case s.LateKnown:
+		f.Severity = lateSeverity(s)
+	}
+	if showsLate(s) && lateOfRejected(s) == 0 {
+		f.Consequence = "their clients sent these SYNs again at once, and no connection was late; clients that do not would wait 1 s, 3 s, 7 s, or give up. No counter tells"
+	}
+	// Another ACK that answers a SYN is one of RFC 5961, which are counted, or of a handshake
+	// that has not ended (tcp_check_req), of which the kernel has told.
+	if challenged, ok := e.delta(synChallenge); inTimeWait(s) > 0 || ok && challenged == 0 {
+		f.Confidence = "certain"
+	}
+	f.Evidence = append(traced(s), Evidence{What: "rejected SYNs whose tuple was in TIME_WAIT when asked at once", Value: int64(inTimeWait(s)), Source: "sock_diag"})
+	f.Evidence = append(f.Evidence, e.counted(netstatSource, skippedInTW, pawsTimewait, synChallenge)...)
+	f.Evidence = append(append(f.Evidence, e.held()...), e.setting(snapshot.TCPTimestamps, snapshot.TCPMaxTWBuckets)...)
+	if v, ok := e.rec.Last().Sysctls.Int(snapshot.TCPTimestamps); ok && v == 0 {
+		f.Remedies = append([]Remedy{{
+			Title:    fmt.Sprintf("%s=1 helps clients with a clock of their own each", snapshot.TCPTimestamps),
+			Predicts: "a client that comes back alone is always accepted, as its timestamp is newer; behind a shared NAT address timestamps reject as well (tw-paws-reject)",
+		}}, f.Remedies[:len(f.Remedies)-1]...)
+	}
+	return f
+}
+
+func inTimeWait(s *snapshot.SYNs) (n uint64) {
+	for i := range s.Sources {
+		n += s.Sources[i].TimeWait
+	}
+	return n
+}
