@@ -48,9 +48,6 @@ type Usage struct {
 // Run runs the program to its end. Interrupted, it gets SIGTERM and time to clean
 // up.
 func (p Program) Run(ctx context.Context) (stdout []byte, u Usage, err error) {
-	if p.Netns == nil {
-		return p.run(ctx)
-	}
 	err = p.Netns.Do(func() error { // the program starts in the thread's namespace
 		stdout, u, err = p.run(ctx)
 		return err

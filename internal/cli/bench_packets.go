@@ -519,9 +519,6 @@ func interfaces(ns *netns.Handle) (names []string, err error) {
 		}
 		return err
 	}
-	if ns == nil {
-		return names, list()
-	}
 	err = ns.Do(list)
 	return names, err
 }

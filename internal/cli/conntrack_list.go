@@ -341,10 +341,6 @@ func readTimeouts(ns *netns.Handle) (t aggregate.Timeouts) {
 		t.Short = max(timeout("unacknowledged"), timeout("max_retrans"))
 		return nil
 	}
-	if ns == nil {
-		read()
-		return t
-	}
 	if ns.Do(read) != nil {
 		return aggregate.Timeouts{}
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/natrules"
-	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/suggest"
@@ -337,7 +336,7 @@ that a reboot before it undoes everything.`,
 				return err
 			}
 			defer ns.Close()
-			return within(ns, func() error { return t.apply(cmd.Context(), f, args) })
+			return ns.Do(func() error { return t.apply(cmd.Context(), f, args) })
 		},
 	}
 	f.changeFlags.addFlags(cmd, "")
@@ -394,14 +393,6 @@ func (f applyFlags) unasked(changes int) error {
 		return nil
 	}
 	return errJSONAsks
-}
-
-// within calls fn in a network namespace; nil is the one natkit runs in.
-func within(ns *netns.Handle, fn func() error) error {
-	if ns == nil {
-		return fn()
-	}
-	return ns.Do(fn)
 }
 
 // plan reads the present values. A value that is there already is no change,

@@ -37,12 +37,7 @@ func newLive(o Options) *live {
 	return &live{o}
 }
 
-func (l *live) inside(fn func() error) error {
-	if l.o.Netns == nil {
-		return fn()
-	}
-	return l.o.Netns.Do(fn)
-}
+func (l *live) inside(fn func() error) error { return l.o.Netns.Do(fn) }
 
 // path puts a path below the given roots. /proc/net is the namespace of the
 // process's first thread; the one of this thread is elsewhere.

@@ -202,11 +202,7 @@ func Sockets(ns *netns.Handle) (all []ports.Socket, err error) {
 		}
 		return nil
 	}
-	if ns == nil {
-		err = read()
-	} else {
-		err = ns.Do(read)
-	}
+	err = ns.Do(read)
 	return all, err
 }
 

@@ -342,9 +342,6 @@ func legacyTables(ns *netns.Handle, names ...string) ([]*ruleTable, error) {
 		}
 		return nil
 	}
-	if ns == nil {
-		return all, read()
-	}
 	err := ns.Do(read)
 	return all, err
 }
@@ -452,9 +449,6 @@ func legacyBaseChains(ns *netns.Handle) ([]BaseChain, error) {
 			}
 		}
 		return nil
-	}
-	if ns == nil {
-		return all, read()
 	}
 	err := ns.Do(read)
 	return all, err

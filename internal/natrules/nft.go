@@ -32,15 +32,10 @@ type conn struct{ *netlink.Conn }
 
 // dial makes a socket in a namespace; nil is the calling process's.
 func dial(ns *netns.Handle) (c conn, err error) {
-	open := func() (err error) {
+	err = ns.Do(func() (err error) {
 		c.Conn, err = netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{MessageBufferSize: dumpBuffer})
 		return err
-	}
-	if ns == nil {
-		err = open()
-	} else {
-		err = ns.Do(open)
-	}
+	})
 	if err != nil {
 		return c, fmt.Errorf("open a socket to nf_tables: %w", err)
 	}
@@ -238,9 +233,6 @@ func links(ns *netns.Handle) (map[uint32]string, error) {
 			names[uint32(l.Index)] = l.Name
 		}
 		return err
-	}
-	if ns == nil {
-		return names, read()
 	}
 	return names, ns.Do(read)
 }

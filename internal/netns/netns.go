@@ -167,8 +167,12 @@ func (h *Handle) Enter() error {
 
 // Do runs fn in the namespace on a thread of its own and waits for it. What fn
 // starts with `go` runs elsewhere: sockets made in fn stay in the namespace,
-// goroutines do not.
+// goroutines do not. A nil Handle stands for the calling thread's namespace, in which fn
+// runs at once.
 func (h *Handle) Do(fn func() error) error {
+	if h == nil {
+		return fn()
+	}
 	return thread.Do(func() error {
 		if err := h.Enter(); err != nil {
 			return err

@@ -92,9 +92,6 @@ func (t *Tracer) ifindex() (index uint32, err error) {
 		index = uint32(i.Index)
 		return nil
 	}
-	if t.opt.Netns == nil {
-		return index, find()
-	}
 	err = t.opt.Netns.Do(find)
 	return index, err
 }

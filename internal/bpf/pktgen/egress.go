@@ -59,7 +59,7 @@ const neighbourLimit = 2 * time.Second
 // neighbour yet it is asked to find it, by one datagram to its discard port.
 func ReadEgress(way Way, to netip.Addr) (e Egress, err error) {
 	e = Egress{Port: Port{Netns: way.Netns, Interface: way.Interface}, NextMAC: way.NextMAC, neighbours: way.Neighbours}
-	err = in(way.Netns, func() error {
+	err = way.Netns.Do(func() error {
 		handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 		if err != nil {
 			return fmt.Errorf("open a netlink socket: %w", err)

@@ -34,14 +34,6 @@ func (p Port) String() string {
 	return p.Netns.Name() + "/" + p.Interface
 }
 
-// in runs fn in a namespace; nil is the one natkit runs in.
-func in(ns *netns.Handle, fn func() error) error {
-	if ns == nil {
-		return fn()
-	}
-	return ns.Do(fn)
-}
-
 // Options are what a run does besides sending.
 type Options struct {
 	// Progress is called several times a second; nil for no one.

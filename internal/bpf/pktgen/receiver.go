@@ -131,7 +131,7 @@ func (r *receiver) counters() (sum pktgenSinkCounters, err error) {
 
 // interfaceIndex finds an interface that is up.
 func interfaceIndex(port Port) (index int, err error) {
-	err = in(port.Netns, func() error {
+	err = port.Netns.Do(func() error {
 		i, err := net.InterfaceByName(port.Interface)
 		if err != nil {
 			return fmt.Errorf("no such interface there ('ip link' lists them)")
@@ -156,7 +156,7 @@ func attach(ns *netns.Handle, index int, program *ebpf.Program) (link.Link, erro
 }
 
 func attachMode(ns *netns.Handle, index int, program *ebpf.Program, mode link.XDPAttachFlags) (l link.Link, err error) {
-	err = in(ns, func() error {
+	err = ns.Do(func() error {
 		l, err = link.AttachXDP(link.XDPOptions{Program: program, Interface: index, Flags: mode})
 		return err
 	})
@@ -175,7 +175,7 @@ func attachMode(ns *netns.Handle, index int, program *ebpf.Program, mode link.XD
 // with a single queue, whose NAPI runs on one CPU at a time.
 func concurrent(port Port) bool {
 	queues := 0
-	err := in(port.Netns, func() (err error) {
+	err := port.Netns.Do(func() (err error) {
 		queues, err = receiveQueues(port.Interface)
 		return err
 	})
@@ -370,7 +370,7 @@ func findPeer(e Egress) (*peer, error) {
 
 // idOf is the number by which one namespace calls another (RTM_GETNSID).
 func idOf(from, of *netns.Handle) (id int, err error) {
-	err = in(from, func() error {
+	err = from.Do(func() error {
 		id, err = netlink.GetNetNsIdByFd(of.Fd())
 		return err
 	})
@@ -379,7 +379,7 @@ func idOf(from, of *netns.Handle) (id int, err error) {
 
 func readPeer(ns *netns.Handle, index int, close func()) (*peer, error) {
 	p := &peer{index: index, close: close}
-	err := in(ns, func() error {
+	err := ns.Do(func() error {
 		handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 		if err != nil {
 			return err

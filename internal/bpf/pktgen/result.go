@@ -213,7 +213,7 @@ func (r *receiver) broken() error {
 
 // stillUp finds an interface that is down, or gone.
 func stillUp(port Port, index int) error {
-	return in(port.Netns, func() error {
+	return port.Netns.Do(func() error {
 		handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 		if err != nil {
 			return nil // that cannot be asked

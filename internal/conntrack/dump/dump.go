@@ -396,9 +396,6 @@ func dial(ns *netns.Handle) (*socket, error) {
 		s, err = newSocket()
 		return err
 	}
-	if ns == nil {
-		return s, open()
-	}
 	err := ns.Do(open)
 	return s, err
 }

@@ -229,9 +229,6 @@ func eventsOff(ns *netns.Handle) (off bool, err error) {
 		off = err == nil && strings.TrimSpace(string(text)) == "0"
 		return nil
 	}
-	if ns == nil {
-		return off, read()
-	}
 	err = ns.Do(read)
 	return off, err
 }

@@ -90,18 +90,10 @@ func settings(f *gateway.Facts, s *snapshot.Snapshot) {
 	}
 }
 
-// inside runs fn in a namespace; nil is the calling process's.
-func inside(ns *netns.Handle, fn func() error) error {
-	if ns == nil {
-		return fn()
-	}
-	return ns.Do(fn)
-}
-
 // Interfaces are those of a namespace (nil: this one), in order of their indexes.
 func Interfaces(ns *netns.Handle) ([]gateway.Interface, error) {
 	var all []gateway.Interface
-	err := inside(ns, func() error {
+	err := ns.Do(func() error {
 		links, err := whole(netlink.LinkList)
 		if err != nil {
 			return fmt.Errorf("list interfaces: %w", err)
@@ -256,7 +248,7 @@ func firstByte(nested syscall.NetlinkRouteAttr, kind uint16) byte {
 // addresses which the kernel took from router advertisements, and those of outside that
 // may come to: as at boot, they have no address of their own.
 func Advertised(ns *netns.Handle, outside []string) (names []string, err error) {
-	err = inside(ns, func() error {
+	err = ns.Do(func() error {
 		links, err := whole(netlink.LinkList)
 		if err != nil {
 			return fmt.Errorf("list interfaces: %w", err)

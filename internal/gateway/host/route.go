@@ -46,7 +46,7 @@ type Routes struct {
 // OpenRoutes asks in a namespace (nil: this one), until Close.
 func OpenRoutes(ns *netns.Handle) (*Routes, error) {
 	r := &Routes{names: map[int]string{}}
-	err := inside(ns, func() (err error) {
+	err := ns.Do(func() (err error) {
 		r.netlink, err = netlink.NewHandle(unix.NETLINK_ROUTE)
 		return err
 	})

@@ -238,7 +238,7 @@ func Forwarding(ns *netns.Handle, f *gateway.Facts) error {
 	read := snapshot.Sysctls{}
 	maps.Copy(read, f.Sysctls)
 	f.Sysctls = read
-	return inside(ns, func() error { return ReadSysctls("/proc", names, f.Sysctls) })
+	return ns.Do(func() error { return ReadSysctls("/proc", names, f.Sysctls) })
 }
 
 // ReadSysctls reads those of the thread's namespace that exist.

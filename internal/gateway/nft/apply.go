@@ -81,12 +81,7 @@ func present(ns *netns.Handle, names []string) (there []string, err error) {
 		}
 		return err
 	}
-	if ns == nil {
-		err = look()
-	} else {
-		err = ns.Do(look)
-	}
-	if err != nil {
+	if err = ns.Do(look); err != nil {
 		return nil, fmt.Errorf("list interfaces for the flowtable: %w", err)
 	}
 	slices.Sort(there)

@@ -37,15 +37,10 @@ func (r refusal) Error() string {
 func (r refusal) Unwrap() error { return r.errno }
 
 func dial(ns *netns.Handle) (s socket, err error) {
-	open := func() (err error) {
+	err = ns.Do(func() (err error) {
 		s.fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
 		return err
-	}
-	if ns == nil {
-		err = open()
-	} else {
-		err = ns.Do(open)
-	}
+	})
 	if errors.Is(err, unix.EPROTONOSUPPORT) {
 		return s, errors.New("this kernel has no nftables (CONFIG_NETFILTER_NETLINK, CONFIG_NF_TABLES): load nf_tables, or use a kernel that has it")
 	}

@@ -199,7 +199,7 @@ func (h Host) persist(r *Ready, w Wish) error {
 // initial reports whether the namespace is the host's own; asked from inside, where
 // process 1 may not be looked at.
 func (h Host) initial() (yes bool) {
-	err := h.do(func() error {
+	err := h.Netns.Do(func() error {
 		inode, err := h.Inode()
 		yes = err == nil && apply.IsInitialNetns(inode, h.proc())
 		return err
@@ -260,7 +260,7 @@ func (r *Ready) Apply(ctx context.Context, confirm time.Duration) (applied *appl
 		ctx = context.WithoutCancel(ctx)
 	}
 	opt.Plans = map[string]*gateway.Plan{r.Digest: r.Gateway}
-	err = r.host.do(func() error {
+	err = r.host.Netns.Do(func() error {
 		applied, err = apply.Apply(ctx, r.Plan, opt)
 		return err
 	})
@@ -337,7 +337,7 @@ type aboutRule interface {
 
 // Undo takes a transaction back, in the namespace.
 func (h Host) Undo(id string) (tx *journal.Transaction, err error) {
-	err = h.do(func() error {
+	err = h.Netns.Do(func() error {
 		tx, err = apply.Undo(id, h.Apply)
 		return err
 	})

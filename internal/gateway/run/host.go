@@ -41,14 +41,6 @@ func (h Host) proc() string {
 	return h.Apply.ProcRoot
 }
 
-// do runs fn in the namespace.
-func (h Host) do(fn func() error) error {
-	if h.Netns == nil {
-		return fn()
-	}
-	return h.Netns.Do(fn)
-}
-
 // Inode is the namespace's.
 func (h Host) Inode() (uint64, error) { return netns.InodeOf(h.Netns) }
 
@@ -76,7 +68,7 @@ func (h Host) present(ctx context.Context, p *gateway.Plan) (Present, *gateway.S
 	// The tracker's module is loaded by the first question, and with it the values
 	// under net.netfilter come.
 	_, _ = dump.Count(h.Netns)
-	err = h.do(func() error {
+	err = h.Netns.Do(func() error {
 		now.Initial = apply.IsInitialNetns(now.Netns, h.proc())
 		return host.ReadSysctls(h.proc(), Sysctls, now.Sysctls)
 	})
@@ -262,7 +254,7 @@ func (h Host) Service() string {
 // anew, and they have not gone.
 func (h Host) addresses() (set map[netip.Addr]bool, err error) {
 	set = map[netip.Addr]bool{}
-	err = h.do(func() error {
+	err = h.Netns.Do(func() error {
 		all, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
 		for _, a := range all {
 			if ip, ok := netip.AddrFromSlice(a.IP); ok {
@@ -342,7 +334,7 @@ func (h Host) advertised(now *Present, p *gateway.Plan) error {
 			names = append(names, name)
 		}
 	}
-	if err := h.do(func() error { return host.ReadSysctls(h.proc(), names, now.Sysctls) }); err != nil {
+	if err := h.Netns.Do(func() error { return host.ReadSysctls(h.proc(), names, now.Sysctls) }); err != nil {
 		return err
 	}
 	slices.Sort(names)

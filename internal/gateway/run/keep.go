@@ -326,7 +326,7 @@ func (k *keeper) tellNotes(r *Ready, reason string) {
 // sysctl.d that is loaded again does.
 func (k *keeper) tellForwarding() {
 	now := snapshot.Sysctls{}
-	if err := k.Host.do(func() error { return host.ReadSysctls(k.Host.proc(), []string{Forward4, Forward6}, now) }); err != nil {
+	if err := k.Host.Netns.Do(func() error { return host.ReadSysctls(k.Host.proc(), []string{Forward4, Forward6}, now) }); err != nil {
 		k.log("look at forwarding: %v", err)
 		return
 	}

@@ -137,7 +137,7 @@ func (k *keeper) log(format string, args ...any) {
 // clean undoes what a natkit that was killed, or a power loss, has left behind.
 func (k *keeper) clean() {
 	var undone []*journal.Transaction
-	err := k.Host.do(func() (err error) { undone, err = apply.Clean(k.Host.Apply); return err })
+	err := k.Host.Netns.Do(func() (err error) { undone, err = apply.Clean(k.Host.Apply); return err })
 	for _, tx := range undone {
 		k.log("undid %s (%s), which nobody else would have undone", tx.ID, tx.Origin)
 	}
@@ -414,7 +414,7 @@ func (h Host) watchTables(ctx context.Context) (<-chan struct{}, error) {
 // the socket's buffer held: several times before it is taken are one. It ends with ctx.
 func (h Host) watch(ctx context.Context, protocol int, matters func([]syscall.NetlinkMessage) bool, groups ...uint) (<-chan struct{}, error) {
 	var socket *nl.NetlinkSocket
-	err := h.do(func() (err error) {
+	err := h.Netns.Do(func() (err error) {
 		socket, err = nl.Subscribe(protocol, groups...)
 		return err
 	})

@@ -443,10 +443,7 @@ func listenAll(ns *netns.Handle, kind int, at netip.AddrPort, n int) (listeners,
 		l, err = listenHere(kind, at, n)
 		return err
 	}
-	if ns != nil {
-		return l, ns.Do(listen)
-	}
-	err := listen()
+	err := ns.Do(listen)
 	return l, err
 }
 

@@ -452,9 +452,6 @@ func zoneNumbers(ns *netns.Handle, addrs []netip.Addr) (map[string]uint32, error
 		}
 		return nil
 	}
-	if ns == nil {
-		return numbers, look()
-	}
 	return numbers, ns.Do(look)
 }
 

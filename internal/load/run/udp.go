@@ -108,12 +108,7 @@ func (r *udpRun) checkPorts(ns *netns.Handle) error {
 		text, err = os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range") // holds for IPv6 too
 		return err
 	}
-	var err error
-	if ns != nil {
-		err = ns.Do(read)
-	} else {
-		err = read()
-	}
+	err := ns.Do(read)
 	var first, last int
 	if _, scanErr := fmt.Sscan(string(text), &first, &last); err != nil || scanErr != nil {
 		return nil // the kernel will say where it has too few

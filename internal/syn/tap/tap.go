@@ -70,19 +70,12 @@ func Start(ctx context.Context, o Options) (t *Tap, err error) {
 			t.close()
 		}
 	}()
-	if err := t.inside(func() error { return t.open(o.Answers) }); err != nil {
+	if err := t.ns.Do(func() error { return t.open(o.Answers) }); err != nil {
 		return nil, fmt.Errorf("watch SYNs: %w", err)
 	}
 	ctx, t.stop = context.WithTimeout(context.WithoutCancel(ctx), longest)
 	go t.run(ctx)
 	return t, nil
-}
-
-func (t *Tap) inside(fn func() error) error {
-	if t.ns == nil {
-		return fn()
-	}
-	return t.ns.Do(fn)
 }
 
 // open needs to be in the namespace: sockets belong to the one where they are made.
@@ -145,7 +138,7 @@ func (t *Tap) look() error {
 		t.watch.Told(q, t.asker.state(q.Tuple))
 	}
 	if t.leaving == nil && t.watch.Suspicion() {
-		if err := t.inside(t.openLeaving); err != nil {
+		if err := t.ns.Do(t.openLeaving); err != nil {
 			return err
 		}
 	}

@@ -201,7 +201,7 @@ func (u *undoing) undo(c *journal.Change) error {
 	case err != nil:
 		return fmt.Errorf("undo %s of %s: %w", c.Target, u.tx.ID, err)
 	}
-	return inside(ns, func() error { return u.undoOne(c) })
+	return ns.Do(func() error { return u.undoOne(c) })
 }
 
 // whole refuses where a change without which the others must not be undone cannot be
@@ -215,7 +215,7 @@ func (u *undoing) whole() error {
 		}
 		ns, err := u.enter(*c)
 		if err == nil {
-			err = inside(ns, func() error { return u.mayUndo(applier, c) })
+			err = ns.Do(func() error { return u.mayUndo(applier, c) })
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -397,14 +397,6 @@ func (u *undoing) certain(id netns.ID, ns *netns.Handle, here uint64) error {
 		return fmt.Errorf("%w; 'natkit tune undo --force %s' gives it up", err, u.tx.ID)
 	}
 	return nil
-}
-
-// inside runs fn in a namespace; nil stands for the thread's own.
-func inside(ns *netns.Handle, fn func() error) error {
-	if ns == nil {
-		return fn()
-	}
-	return ns.Do(fn)
 }
 
 func (u *undoing) close() {
