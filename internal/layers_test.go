@@ -65,6 +65,7 @@ var layers = map[string]layer{
 	"internal/lab":                 pure,
 	"internal/load":                pure,
 	"internal/load/udp":            pure,
+	"internal/nat":                 pure,
 	"internal/packet":              pure,
 	"internal/pcap":                pure,
 	"internal/pcap/pair":           pure,

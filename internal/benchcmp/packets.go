@@ -12,7 +12,7 @@ import (
 	"github.com/natkit/natkit/internal/bench"
 	"github.com/natkit/natkit/internal/bpf/pktgen"
 	"github.com/natkit/natkit/internal/lab/build"
-	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/packet"
 	"github.com/natkit/natkit/internal/units"
@@ -143,7 +143,7 @@ func (g *packetRuns) config(to netip.AddrPort) packet.Config {
 		Spec: packet.Spec{Protocol: unix.IPPROTO_UDP, Sizes: []int{packetBytes}, HopLimit: 64},
 		Flows: packet.Flows{
 			Count: packetFlows, Seed: packetSeed, Sources: []netip.Addr{clientAddress},
-			SourcePorts: load.PortRange{First: 1024, Last: 65535}, Destinations: []netip.AddrPort{to},
+			SourcePorts: nat.Ports{First: 1024, Last: 65535}, Destinations: []netip.AddrPort{to},
 		},
 		Packets: packetsPerRun, Workers: 1,
 	}

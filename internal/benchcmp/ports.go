@@ -13,6 +13,7 @@ import (
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/natrules"
 	"github.com/natkit/natkit/internal/ports"
 	"github.com/natkit/natkit/internal/snapshot"
@@ -70,7 +71,7 @@ type portPoint struct {
 	name string
 	// options of the rule, and the range that they mean.
 	options string
-	ports   ports.Range
+	ports   nat.Ports
 	// share of the range is held, in one block or scattered.
 	share     float64
 	scattered bool
@@ -114,8 +115,8 @@ var portPoints = []portPoint{
 	{name: "one block, 93 % full", ports: wholeRange, share: 0.93},
 	{name: "scattered, 93 % full", ports: wholeRange, share: 0.93, scattered: true},
 	{name: "scattered, 99 % full", ports: wholeRange, share: 0.99, scattered: true},
-	{name: "1,000 ports, one block, 95 % full", options: ":20000-20999", ports: ports.Range{First: 20000, Last: 20999}, share: 0.95},
-	{name: "1,000 ports, scattered, 95 % full", options: ":20000-20999", ports: ports.Range{First: 20000, Last: 20999}, share: 0.95, scattered: true},
+	{name: "1,000 ports, one block, 95 % full", options: ":20000-20999", ports: nat.Ports{First: 20000, Last: 20999}, share: 0.95},
+	{name: "1,000 ports, scattered, 95 % full", options: ":20000-20999", ports: nat.Ports{First: 20000, Last: 20999}, share: 0.95, scattered: true},
 	{name: "one block, 93 % full, fully-random", options: " fully-random", ports: wholeRange, share: 0.93, mixed: true},
 	{name: "one block, 93 % full, mixed ports", ports: wholeRange, share: 0.93, mixed: true},
 	{name: "TCP, one block, 93 % full, of it 2 % ended and passed", ports: wholeRange, share: 0.93, ended: 50, sequence: 1 << 20},
@@ -155,8 +156,8 @@ func (p portPoint) run(ctx context.Context, flows int) (s bench.Sample, err erro
 
 // held are the ports that are in use before.
 func (p portPoint) held(random *rand.Rand) []uint16 {
-	n := int(math.Round(p.share * float64(p.ports.Size())))
-	all := make([]uint16, p.ports.Size())
+	n := int(math.Round(p.share * float64(p.ports.Len())))
+	all := make([]uint16, p.ports.Len())
 	for i := range all {
 		all[i] = p.ports.First + uint16(i)
 	}
@@ -169,7 +170,7 @@ func (p portPoint) held(random *rand.Rand) []uint16 {
 // batch is how many connections are opened at once: few where they would fill what
 // is free.
 func (p portPoint) batch() int {
-	if p.ports.Size() < 1<<12 {
+	if p.ports.Len() < 1<<12 {
 		return portsBatch / 20
 	}
 	return portsBatch
@@ -233,7 +234,7 @@ func (t *portTrial) from(held []uint16, random *rand.Rand) []uint16 {
 	chosen := make([]uint16, 0, t.point.batch())
 	seen := map[uint16]bool{}
 	for len(chosen) < t.point.batch() {
-		p := wholeRange.First + uint16(random.IntN(wholeRange.Size()))
+		p := wholeRange.First + uint16(random.IntN(wholeRange.Len()))
 		if !t.point.mixed {
 			p = held[random.IntN(len(held))]
 		}

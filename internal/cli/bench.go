@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"fmt"
 	"net/netip"
 
 	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/spf13/cobra"
 )
 
@@ -29,12 +31,12 @@ func (s *sourceFlags) addFlags(cmd *cobra.Command, ports string) {
 }
 
 // parse returns no addresses and the zero range where none are given.
-func (s *sourceFlags) parse() (addresses []netip.Addr, ports load.PortRange, err error) {
+func (s *sourceFlags) parse() (addresses []netip.Addr, ports nat.Ports, err error) {
 	if addresses, err = parseAddresses(s.addresses); err != nil || s.ports == "" {
 		return addresses, ports, err
 	}
-	if ports, err = load.ParsePorts(s.ports); err != nil {
-		return nil, ports, usageError{err}
+	if ports, err = nat.ParsePorts(s.ports); err != nil {
+		return nil, ports, usageError{fmt.Errorf("source %w", err)}
 	}
 	return addresses, ports, nil
 }

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/packet"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/testutil"
@@ -28,7 +28,7 @@ func packetsConfig() packet.Config {
 		Spec:    packet.Spec{Protocol: unix.IPPROTO_UDP, Sizes: []int{64}, HopLimit: 64},
 		Packets: 1_000_000, Workers: 1,
 		Flows: packet.Flows{
-			Count: 1000, Sources: []netip.Addr{netip.MustParseAddr("198.18.0.2")}, SourcePorts: load.PortRange{First: 1024, Last: 65535},
+			Count: 1000, Sources: []netip.Addr{netip.MustParseAddr("198.18.0.2")}, SourcePorts: nat.Ports{First: 1024, Last: 65535},
 			Destinations: []netip.AddrPort{netip.MustParseAddrPort("198.18.0.1:9")}, Seed: 7,
 		},
 	}
@@ -50,7 +50,7 @@ func packetsResult() *packet.Result {
 	c.Flows.Sources = append(c.Flows.Sources, netip.MustParseAddr("198.18.0.3"))
 	c.Rate, c.Workers, c.Verify, c.Statistics = 1e6, 2, true, true
 	c.Expect.Source = packet.End{
-		Address: packet.Netmap, Prefix: netip.MustParsePrefix("198.19.0.0/24"), Port: packet.Inside, Ports: load.PortRange{First: 1, Last: 9},
+		Address: packet.Netmap, Prefix: netip.MustParsePrefix("198.19.0.0/24"), Port: packet.Inside, Ports: nat.Ports{First: 1, Last: 9},
 	}
 	c.Expect.Destination = packet.End{Address: packet.Same, Port: packet.Same}
 	return r

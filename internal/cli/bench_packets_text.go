@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/packet"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/units"
@@ -358,11 +358,11 @@ func flowCount(n int) string {
 	return units.Count(n) + " in turn"
 }
 
-func portsText(r load.PortRange) string {
+func portsText(r nat.Ports) string {
 	if r.Len() == 1 {
-		return fmt.Sprintf("port %d", r.First)
+		return "port " + r.String()
 	}
-	return fmt.Sprintf("ports %d-%d", r.First, r.Last)
+	return "ports " + r.String()
 }
 
 func packetsLoad(c packet.Config) string {

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/load/udp"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/packet"
 )
@@ -167,7 +168,7 @@ func TestBenchUDPTextGolden(t *testing.T) {
 		Config: udp.Config{
 			To: netip.MustParseAddrPort("[2001:db8::2]:9000"), Flows: 5000, Workers: 2, Rate: 20000, Size: "imix",
 			FrameBytes: []int{78, 594, 78, 78, 594, 78, 1518, 78, 594, 78, 594, 78}, Timeout: time.Second, Seed: 7,
-			Sources: []netip.Addr{netip.MustParseAddr("2001:db8::1")}, SourcePorts: load.PortRange{First: 1024, Last: 65535},
+			Sources: []netip.Addr{netip.MustParseAddr("2001:db8::1")}, SourcePorts: nat.Ports{First: 1024, Last: 65535},
 		},
 		Seconds: 10, Delivery: packet.Delivery{Sent: 200000, Received: 199000, Lost: 1100, Reordered: 12, Duplicated: 100, Late: 1, Misdelivered: 40},
 		Altered: 3, Foreign: 2, Unsent: 10, SocketDrops: 5,

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"strconv"
-	"strings"
 	"time"
+
+	"github.com/natkit/natkit/internal/nat"
 )
 
 // CloseMode says who closes a connection first, which decides who keeps it in
@@ -66,7 +66,7 @@ type Config struct {
 	// the Sources before one comes again; zero leaves the port to the kernel, which
 	// is faster: a port of natkit's choice takes a new socket for each connection
 	// and two more system calls.
-	SourcePorts PortRange `json:"source_ports,omitzero"`
+	SourcePorts nat.Ports `json:"source_ports,omitzero"`
 	// Seed makes the order of the sources, and of SourcePorts, repeatable.
 	Seed uint64 `json:"seed"`
 	// AbortAfter ends the run with an error after so many connections that failed
@@ -199,35 +199,6 @@ type CPU struct {
 	// MaxRSSBytes is the greatest memory of the whole process during the run; over
 	// its life so far where /proc/self/clear_refs cannot be written.
 	MaxRSSBytes int64 `json:"max_rss_bytes"`
-}
-
-// PortRange is a range of ports, both ends included. The zero value stands for no
-// range.
-type PortRange struct {
-	First uint16 `json:"first"`
-	Last  uint16 `json:"last"`
-}
-
-// ParsePorts reads "PORT" or "FIRST-LAST".
-func ParsePorts(text string) (PortRange, error) {
-	first, last, isRange := strings.Cut(text, "-")
-	if !isRange {
-		last = first
-	}
-	a, errA := strconv.ParseUint(strings.TrimSpace(first), 10, 16)
-	b, errB := strconv.ParseUint(strings.TrimSpace(last), 10, 16)
-	if errA != nil || errB != nil || a == 0 || a > b {
-		return PortRange{}, fmt.Errorf("read source ports %q: expected FIRST-LAST, from 1 to 65535", text)
-	}
-	return PortRange{uint16(a), uint16(b)}, nil
-}
-
-// Len is the number of ports.
-func (r PortRange) Len() int {
-	if r.First == 0 {
-		return 0
-	}
-	return int(r.Last) - int(r.First) + 1
 }
 
 // Permutation is an order of the numbers from 0 to n-1 that looks random and needs

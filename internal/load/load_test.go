@@ -2,20 +2,6 @@ package load
 
 import "testing"
 
-func TestParsePorts(t *testing.T) {
-	good := map[string]PortRange{"80": {80, 80}, "1024-65535": {1024, 65535}, "1-1": {1, 1}}
-	for text, want := range good {
-		if got, err := ParsePorts(text); err != nil || got != want {
-			t.Errorf("ParsePorts(%q) = %v, %v; want %v", text, got, err, want)
-		}
-	}
-	for _, text := range []string{"", "-", "0", "0-5", "5-4", "a-b", "1-65536", "-1", "1-2-3", "1-"} {
-		if got, err := ParsePorts(text); err == nil {
-			t.Errorf("ParsePorts(%q) = %v", text, got)
-		}
-	}
-}
-
 // Every number comes once before any comes again, whatever the seed.
 func TestPermutation(t *testing.T) {
 	for _, n := range []uint64{0, 1, 2, 3, 10, 28232, 64512} {

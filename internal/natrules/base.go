@@ -126,9 +126,9 @@ func (s *step) byPorts() (all []step) {
 	}
 	for _, p := range s.further.Ports {
 		one := *s
-		one.rule.DestinationPort, one.rule.Partial = max(p[0], 1), false
-		if p[1] > p[0] {
-			one.rule.LastDestinationPort = p[1]
+		one.rule.DestinationPort, one.rule.Partial = max(p.First, 1), false
+		if p.Last > p.First {
+			one.rule.LastDestinationPort = p.Last
 		}
 		all = append(all, one)
 	}

@@ -13,6 +13,7 @@ import (
 	"unsafe"
 
 	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/privilege"
 	"golang.org/x/sys/unix"
@@ -548,17 +549,17 @@ func isLocalDestination(revision uint32, data []byte) bool {
 func (s *step) multiport(data []byte) {
 	const rangesAt, invertedAt = 32, 47
 	count := int(data[1])
-	ports := map[byte]*[][2]uint16{0: &s.further.SourcePorts, 1: &s.further.Ports}[data[0]]
+	ports := map[byte]*[]nat.Ports{0: &s.further.SourcePorts, 1: &s.further.Ports}[data[0]]
 	if ports == nil || data[invertedAt] != 0 || count > 15 || len(*ports) > 0 {
 		s.rule.Partial, s.cause = true, "multiport"
 		return
 	}
 	port := func(i int) uint16 { return binary.NativeEndian.Uint16(data[2+2*i:]) }
 	for i := 0; i < count; i++ {
-		p := [2]uint16{port(i), port(i)}
+		p := nat.Ports{First: port(i), Last: port(i)}
 		if data[rangesAt+i] != 0 && i+1 < count {
 			i++
-			p[1] = port(i)
+			p.Last = port(i)
 		}
 		*ports = append(*ports, p)
 	}
@@ -572,7 +573,7 @@ func (s *step) ports(data []byte, plain bool) {
 	anySource := port(0) == 0 && port(1) == 0xffff
 	anyDest := port(2) == 0 && port(3) == 0xffff
 	if !anySource {
-		s.further.SourcePorts = append(s.further.SourcePorts, [2]uint16{port(0), port(1)})
+		s.further.SourcePorts = append(s.further.SourcePorts, nat.Ports{First: port(0), Last: port(1)})
 	}
 	switch {
 	case !plain:
@@ -581,7 +582,7 @@ func (s *step) ports(data []byte, plain bool) {
 	case port(2) == port(3):
 		s.setPort(port(2))
 	default:
-		s.further.Ports = append(s.further.Ports, [2]uint16{port(2), port(3)})
+		s.further.Ports = append(s.further.Ports, nat.Ports{First: port(2), Last: port(3)})
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
@@ -179,8 +180,8 @@ func (s *step) setText(field *string, v string) {
 type Further struct {
 	NotFrom, NotTo []netip.Prefix
 	NotIn, NotOut  []string
-	// Ports are the destination's, SourcePorts the source's, first and last of each range.
-	Ports, SourcePorts [][2]uint16
+	// Ports are the destination's, SourcePorts the source's.
+	Ports, SourcePorts []nat.Ports
 	// SYN: TCP segments that open a connection.
 	SYN bool
 }
@@ -207,15 +208,15 @@ func (f *Further) unless() (all []snapshot.NATCondition) {
 
 // bound notes one end of a range of ports; the other one comes as a comparison of
 // its own.
-func bound(ports *[][2]uint16, port uint16, upper bool) {
+func bound(ports *[]nat.Ports, port uint16, upper bool) {
 	if len(*ports) == 0 {
-		*ports = [][2]uint16{{0, 65535}}
+		*ports = []nat.Ports{nat.AllPorts}
 	}
 	p := &(*ports)[0]
 	if upper {
-		p[1] = min(p[1], port)
+		p.Last = min(p.Last, port)
 	} else {
-		p[0] = max(p[0], port)
+		p.First = max(p.First, port)
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/nat"
 	"golang.org/x/sys/unix"
 )
 
@@ -231,7 +231,7 @@ func good() Config {
 	return Config{
 		Spec: Spec{Protocol: unix.IPPROTO_UDP, Sizes: []int{64}, HopLimit: 64}, Packets: 10, Workers: 1,
 		Flows: Flows{
-			Count: 5, Sources: []netip.Addr{netip.MustParseAddr("198.18.0.2")}, SourcePorts: load.PortRange{First: 1, Last: 9},
+			Count: 5, Sources: []netip.Addr{netip.MustParseAddr("198.18.0.2")}, SourcePorts: nat.Ports{First: 1, Last: 9},
 			Destinations: []netip.AddrPort{netip.MustParseAddrPort("198.18.0.1:9")},
 		},
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/nat"
 )
 
 // Rule says how an address or a port must look when it arrives.
@@ -29,7 +29,7 @@ type End struct {
 	Prefix  netip.Prefix `json:"prefix,omitzero"`
 	Port    Rule         `json:"port,omitempty"` // Any, Same or Inside
 	// Ports is the range of Inside.
-	Ports load.PortRange `json:"ports,omitzero"`
+	Ports nat.Ports `json:"ports,omitzero"`
 }
 
 // Expectation is the mapping that a NAT on the way should do.
@@ -82,7 +82,7 @@ func parsePortRule(end End, ports string) (_ End, err error) {
 		return end, nil
 	}
 	end.Port = Inside
-	if end.Ports, err = load.ParsePorts(ports); err != nil {
+	if end.Ports, err = nat.ParsePorts(ports); err != nil {
 		return End{}, fmt.Errorf("ports %q: want PORT, FIRST-LAST or same, from 1 to 65535", ports)
 	}
 	return end, nil

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -15,20 +15,20 @@ func TestParseEnd(t *testing.T) {
 	for text, want := range map[string]End{
 		"same":                          {Address: Same, Port: Same},
 		"same:same":                     {Address: Same, Port: Same},
-		"same:80":                       {Address: Same, Port: Inside, Ports: load.PortRange{First: 80, Last: 80}},
+		"same:80":                       {Address: Same, Port: Inside, Ports: nat.Ports{First: 80, Last: 80}},
 		"203.0.113.7":                   {Address: Inside, Prefix: prefix("203.0.113.7/32")},
 		"203.0.113.7:same":              {Address: Inside, Prefix: prefix("203.0.113.7/32"), Port: Same},
-		"203.0.113.7:80":                {Address: Inside, Prefix: prefix("203.0.113.7/32"), Port: Inside, Ports: load.PortRange{First: 80, Last: 80}},
-		"203.0.113.7:1024-65535":        {Address: Inside, Prefix: prefix("203.0.113.7/32"), Port: Inside, Ports: load.PortRange{First: 1024, Last: 65535}},
+		"203.0.113.7:80":                {Address: Inside, Prefix: prefix("203.0.113.7/32"), Port: Inside, Ports: nat.Ports{First: 80, Last: 80}},
+		"203.0.113.7:1024-65535":        {Address: Inside, Prefix: prefix("203.0.113.7/32"), Port: Inside, Ports: nat.Ports{First: 1024, Last: 65535}},
 		"203.0.113.7/24":                {Address: Inside, Prefix: prefix("203.0.113.0/24")},
 		"netmap:203.0.113.0/24":         {Address: Netmap, Prefix: prefix("203.0.113.0/24")},
 		"netmap:203.0.113.0/24:same":    {Address: Netmap, Prefix: prefix("203.0.113.0/24"), Port: Same},
 		"2001:db8::7":                   {Address: Inside, Prefix: prefix("2001:db8::7/128")},
 		"2001:db8::/64":                 {Address: Inside, Prefix: prefix("2001:db8::/64")},
 		"[2001:db8::7]":                 {Address: Inside, Prefix: prefix("2001:db8::7/128")},
-		"[2001:db8::7]:80":              {Address: Inside, Prefix: prefix("2001:db8::7/128"), Port: Inside, Ports: load.PortRange{First: 80, Last: 80}},
+		"[2001:db8::7]:80":              {Address: Inside, Prefix: prefix("2001:db8::7/128"), Port: Inside, Ports: nat.Ports{First: 80, Last: 80}},
 		"[2001:db8::7]:same":            {Address: Inside, Prefix: prefix("2001:db8::7/128"), Port: Same},
-		"[2001:db8::/64]:1-9":           {Address: Inside, Prefix: prefix("2001:db8::/64"), Port: Inside, Ports: load.PortRange{First: 1, Last: 9}},
+		"[2001:db8::/64]:1-9":           {Address: Inside, Prefix: prefix("2001:db8::/64"), Port: Inside, Ports: nat.Ports{First: 1, Last: 9}},
 		"netmap:2001:db8:1::/48":        {Address: Netmap, Prefix: prefix("2001:db8:1::/48")},
 		"netmap:[2001:db8:1::/48]:same": {Address: Netmap, Prefix: prefix("2001:db8:1::/48"), Port: Same},
 		"2001:db8::7:80":                {Address: Inside, Prefix: prefix("2001:db8::7:80/128")}, // an address, as it stands

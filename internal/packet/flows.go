@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/nat"
 )
 
 // MaxFlows bounds the table of flows: 16 million take 0.4 GiB with IPv4.
@@ -18,7 +19,7 @@ type Tuple struct{ Src, Dst netip.AddrPort }
 type Flows struct {
 	Count        int              `json:"count"`
 	Sources      []netip.Addr     `json:"sources"`
-	SourcePorts  load.PortRange   `json:"source_ports"`
+	SourcePorts  nat.Ports        `json:"source_ports"`
 	Destinations []netip.AddrPort `json:"destinations"`
 	Seed         uint64           `json:"seed"`
 }

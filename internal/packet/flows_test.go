@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/nat"
 )
 
 func addresses(first string, n int) []netip.Addr {
@@ -24,7 +24,7 @@ func someFlows() Flows {
 	return Flows{
 		Count:        70,
 		Sources:      addresses("198.18.0.1", 5),
-		SourcePorts:  load.PortRange{First: 65529, Last: 65535},
+		SourcePorts:  nat.Ports{First: 65529, Last: 65535},
 		Destinations: []netip.AddrPort{netip.MustParseAddrPort("203.0.113.1:80"), netip.MustParseAddrPort("203.0.113.2:443")},
 		Seed:         1,
 	}
@@ -85,7 +85,7 @@ func TestFlowsAreDistinct(t *testing.T) {
 	flows := Flows{
 		Count:        200_000,
 		Sources:      addresses("2001:db8::1", 60_000),
-		SourcePorts:  load.PortRange{First: 1024, Last: 65535},
+		SourcePorts:  nat.Ports{First: 1024, Last: 65535},
 		Destinations: []netip.AddrPort{netip.MustParseAddrPort("[2001:db8:1::1]:80")},
 		Seed:         3,
 	}
@@ -121,20 +121,20 @@ func TestFlowsCheck(t *testing.T) {
 	}{
 		{"good", func(*Flows) {}, ""},
 		{"one", func(f *Flows) { f.Count = 1 }, ""},
-		{"one port", func(f *Flows) { f.Count, f.SourcePorts = 10, load.PortRange{First: 80, Last: 80} }, ""},
+		{"one port", func(f *Flows) { f.Count, f.SourcePorts = 10, nat.Ports{First: 80, Last: 80} }, ""},
 		{"as many as the table holds", func(f *Flows) {
-			f.Count, f.Sources, f.SourcePorts = MaxFlows, addresses("198.18.0.1", 256), load.PortRange{First: 1, Last: 65535}
+			f.Count, f.Sources, f.SourcePorts = MaxFlows, addresses("198.18.0.1", 256), nat.Ports{First: 1, Last: 65535}
 		}, ""},
 		{"none", func(f *Flows) { f.Count = 0 }, "0 flows: must be 1 to"},
 		{"negative", func(f *Flows) { f.Count = -1 }, "-1 flows: must be 1 to"},
 		{"more than the table holds", func(f *Flows) { f.Count = MaxFlows + 1 }, "flows: must be 1 to 16777216"},
 		{"no source", func(f *Flows) { f.Sources = nil }, "flows need source addresses"},
 		{"no destination", func(f *Flows) { f.Destinations = nil }, "flows need source addresses"},
-		{"no ports", func(f *Flows) { f.SourcePorts = load.PortRange{} }, "flows need source addresses"},
-		{"ports backwards", func(f *Flows) { f.SourcePorts = load.PortRange{First: 9, Last: 5} }, "flows need source addresses"},
+		{"no ports", func(f *Flows) { f.SourcePorts = nat.Ports{} }, "flows need source addresses"},
+		{"ports backwards", func(f *Flows) { f.SourcePorts = nat.Ports{First: 9, Last: 5} }, "flows need source addresses"},
 		{"too few combinations", func(f *Flows) { f.Count = 71 }, "71 flows: 5 source addresses × 7 source ports × 2 destinations make only 70"},
 		{"too many combinations", func(f *Flows) {
-			f.Sources, f.SourcePorts = addresses("198.18.0.1", 65536), load.PortRange{First: 1, Last: 65535}
+			f.Sources, f.SourcePorts = addresses("198.18.0.1", 65536), nat.Ports{First: 1, Last: 65535}
 		}, "fewer than 2^32 combinations"},
 		{"invalid source", func(f *Flows) { f.Sources[1] = netip.Addr{} }, "source address invalid IP: not an address of a host"},
 		{"unspecified", func(f *Flows) { f.Sources[1] = netip.IPv4Unspecified() }, "source address 0.0.0.0: not an address of a host"},

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
 	"golang.org/x/sys/unix"
 )
@@ -334,11 +335,11 @@ func (c *Collector) count(q *Query, k key, p *pool) []row {
 		r.PortPool = snapshot.PortPool{
 			Address: k.addr.String(), Protocol: conntrack.ProtocolName(k.proto), Destination: k.destination(), Zone: k.zone,
 			FirstPort: s.First, LastPort: s.Last, RangeSource: s.from, Class: s.class, Rule: s.rule, Draws: s.draws,
-			Used: q.scaled(c, p.count(s.Range, 0)), TimeWait: q.scaled(c, p.count(s.Range, inTimeWait)),
-			ClientClosed: q.scaled(c, p.count(s.Range, isClientClosed)),
-			Local:        q.scaled(c, p.count(s.Range, isLocal)), SecondsLeft: Never, Users: []snapshot.Talker{},
+			Used: q.scaled(c, p.count(s.Ports, 0)), TimeWait: q.scaled(c, p.count(s.Ports, inTimeWait)),
+			ClientClosed: q.scaled(c, p.count(s.Ports, isClientClosed)),
+			Local:        q.scaled(c, p.count(s.Ports, isLocal)), SecondsLeft: Never, Users: []snapshot.Talker{},
 		}
-		size := int64(s.Size())
+		size := int64(s.Len())
 		r.Used, r.TimeWait, r.Local = min(r.Used, size), min(r.TimeWait, size), min(r.Local, size)
 		r.ClientClosed = min(r.ClientClosed, r.TimeWait)
 		r.Share = float64(r.Used) / float64(size)
@@ -421,34 +422,25 @@ func (s *Set) Add(p uint16) { s[p/64] |= 1 << (p % 64) }
 func (s *Set) Has(p uint16) bool { return s[p/64]&(1<<(p%64)) != 0 }
 
 // Count is how many ports of a range are in the set.
-func (s *Set) Count(r Range) int {
+func (s *Set) Count(r nat.Ports) int {
 	n := 0
 	for w := int(r.First) / 64; w <= int(r.Last)/64; w++ {
-		n += bits.OnesCount64(s[w] & r.word(w))
+		n += bits.OnesCount64(s[w] & wordOf(r, w))
 	}
 	return n
 }
 
 // without counts the ports of a range that are in s and not in o.
-func (s *Set) without(o *Set, r Range) int {
+func (s *Set) without(o *Set, r nat.Ports) int {
 	n := 0
 	for w := int(r.First) / 64; w <= int(r.Last)/64; w++ {
-		n += bits.OnesCount64(s[w] &^ o[w] & r.word(w))
+		n += bits.OnesCount64(s[w] &^ o[w] & wordOf(r, w))
 	}
 	return n
 }
 
-// Range is ports from First to Last, both included.
-type Range struct{ First, Last uint16 }
-
-// Size is how many ports the range has.
-func (r Range) Size() int { return int(r.Last) - int(r.First) + 1 }
-
-// Has reports whether the port lies in the range.
-func (r Range) Has(p uint16) bool { return p >= r.First && p <= r.Last }
-
-// word has a bit for each port of the range in word w of a Set.
-func (r Range) word(w int) uint64 {
+// wordOf has a bit for each port of the range in word w of a Set.
+func wordOf(r nat.Ports, w int) uint64 {
 	mask := ^uint64(0)
 	if low := int(r.First) - w*64; low > 0 {
 		mask &= ^uint64(0) << low

@@ -4,6 +4,7 @@ import (
 	"math"
 	"net/netip"
 
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
@@ -100,19 +101,19 @@ func windows(size int) []int {
 // preferred one is taken, or which is to have a random one: exactly, for these
 // used ports. Of the used ports evictable ones are not in the way in the last
 // tries of a window; nil is none. The time is proportional to the number of ports.
-func FailChance(used, evictable *Set, r Range, probing string) float64 {
+func FailChance(used, evictable *Set, r nat.Ports, probing string) float64 {
 	if probing == snapshot.PortProbeAll {
-		if used.Count(r) == r.Size() {
+		if used.Count(r) == r.Len() {
 			return 1
 		}
 		return 0
 	}
-	if used.Count(r) < leastUsed(r.Size()) {
+	if used.Count(r) < leastUsed(r.Len()) {
 		return 0
 	}
 	runs := findRuns(used, evictable, r)
 	chance := 1.0
-	for _, n := range windows(r.Size()) {
+	for _, n := range windows(r.Len()) {
 		chance *= float64(runs.blocked(n)) / offsets
 	}
 	return chance
@@ -127,12 +128,12 @@ func leastUsed(size int) int { return (min(size, firstWindow) + 1) / 2 }
 // hard leaves out evictable ports.
 type runs struct{ used, hard []uint8 }
 
-func findRuns(used, evictable *Set, r Range) runs {
+func findRuns(used, evictable *Set, r nat.Ports) runs {
 	const all = offsets + firstWindow
 	found := runs{used: make([]uint8, all), hard: make([]uint8, all)}
 	var inUsed, inHard uint8
 	for i := all - 1; i >= 0; i-- {
-		p := r.First + uint16(i%offsets%r.Size())
+		p := r.First + uint16(i%offsets%r.Len())
 		switch {
 		case !used.Has(p):
 			inUsed, inHard = 0, 0
@@ -197,23 +198,23 @@ func (r *row) alternatives(out *snapshot.Ports, sets *many) []snapshot.PortAlter
 		all = append(all, snapshot.PortAlternative{What: snapshot.PortsFullyRandom,
 			FailsNow: r.FailsIfTaken, FailsLater: r.FailsScattered})
 	}
-	if whole := DefaultRange(r.key.proto, classOther); r.share.class == classOther && r.share.Size() < whole.Size() {
+	if whole := DefaultRange(r.key.proto, classOther); r.share.class == classOther && r.share.Len() < whole.Len() {
 		all = append(all, r.longer(out, sets, whole))
 	}
 	// Connections are spread over the addresses by a hash of source and destination
 	// (find_best_ips_proto), and a new address is empty.
-	half := ScatteredChance(int(r.Used)/2, r.share.Size(), out.Probing)
+	half := ScatteredChance(int(r.Used)/2, r.share.Len(), out.Probing)
 	return append(all, snapshot.PortAlternative{What: snapshot.PortsAnotherAddress,
 		FailsNow: r.Fails / 2, FailsLater: r.TakenShare * half})
 }
 
 // longer is the whole range, in which most clients' own ports lie: those that are
 // taken are as many as by chance.
-func (r *row) longer(out *snapshot.Ports, sets *many, whole Range) snapshot.PortAlternative {
+func (r *row) longer(out *snapshot.Ports, sets *many, whole nat.Ports) snapshot.PortAlternative {
 	used := sets.used.Count(whole)
 	takenThen := 1.0
 	if !r.share.draws {
-		takenThen = float64(used) / float64(whole.Size())
+		takenThen = float64(used) / float64(whole.Len())
 	}
 	evictable := sets.evictable
 	if !out.Evicts {
@@ -221,7 +222,7 @@ func (r *row) longer(out *snapshot.Ports, sets *many, whole Range) snapshot.Port
 	}
 	return snapshot.PortAlternative{What: snapshot.PortsLongerRange,
 		FailsNow:   takenThen * FailChance(&sets.used, evictable, whole, out.Probing),
-		FailsLater: takenThen * ScatteredChance(used, whole.Size(), out.Probing)}
+		FailsLater: takenThen * ScatteredChance(used, whole.Len(), out.Probing)}
 }
 
 // What TakenFrom may say.
@@ -253,7 +254,7 @@ func (f *filler) fill(r *row, pressed bool) {
 		r.Users = f.users(r)
 	}
 	fresh := f.rate(r, sets)
-	if f.q.Complete && !r.pool.late && (pressed || r.Used < int64(leastUsed(r.share.Size()))) {
+	if f.q.Complete && !r.pool.late && (pressed || r.Used < int64(leastUsed(r.share.Len()))) {
 		r.Known = true
 		r.chance(f.out, sets, fresh)
 		if f.q.Alternatives && (r.Fails >= pressedFails || r.Share >= pressedShare) {
@@ -274,7 +275,7 @@ func (f *filler) users(r *row) []snapshot.Talker {
 		}
 	}
 	for _, t := range r.pool.few {
-		if r.share.Has(t.port) && t.marks&isInbound == 0 {
+		if r.share.Contains(t.port) && t.marks&isInbound == 0 {
 			of.add(t.source)
 		}
 	}
@@ -293,7 +294,7 @@ func (f *filler) rate(r *row, sets *many) *Set {
 		return f.compared(r, sets)
 	case f.q.Complete && f.ported > 0 && f.aged == f.ported:
 		r.RateKnown = true
-		r.NewPerSecond = float64(sets.young.Count(r.share.Range)) / youngSeconds
+		r.NewPerSecond = float64(sets.young.Count(r.share.Ports)) / youngSeconds
 		return &sets.young
 	}
 	return nil
@@ -309,11 +310,11 @@ func (f *filler) compared(r *row, sets *many) *Set {
 		return nil
 	}
 	before := earlier.sets(&f.then)
-	came := sets.used.without(&before.used, r.share.Range)
-	went := before.used.without(&sets.used, r.share.Range)
+	came := sets.used.without(&before.used, r.share.Ports)
+	went := before.used.without(&sets.used, r.share.Ports)
 	r.RateKnown = true
 	r.NewPerSecond, r.EndedPerSecond = float64(came)/f.q.Seconds, float64(went)/f.q.Seconds
-	r.SecondsLeft = SecondsLeft(r.share.Size(), int(r.Used), int64(came), int64(went), f.q.Seconds)
+	r.SecondsLeft = SecondsLeft(r.share.Len(), int(r.Used), int64(came), int64(went), f.q.Seconds)
 	fresh := sets.used
 	for w, bits := range before.used {
 		fresh[w] &^= bits
@@ -324,12 +325,12 @@ func (f *filler) compared(r *row, sets *many) *Set {
 // chance fills in how likely a new connection is to fail.
 func (r *row) chance(out *snapshot.Ports, sets *many, fresh *Set) {
 	used := &sets.used
-	r.FailsIfKept = FailChance(used, nil, r.share.Range, out.Probing)
+	r.FailsIfKept = FailChance(used, nil, r.share.Ports, out.Probing)
 	r.FailsIfTaken = r.FailsIfKept
 	if out.Evicts && sets.evictable != nil {
-		r.FailsIfTaken = FailChance(used, sets.evictable, r.share.Range, out.Probing)
+		r.FailsIfTaken = FailChance(used, sets.evictable, r.share.Ports, out.Probing)
 	}
-	r.FailsScattered = ScatteredChance(int(r.Used), r.share.Size(), out.Probing)
+	r.FailsScattered = ScatteredChance(int(r.Used), r.share.Len(), out.Probing)
 	r.TakenShare, r.TakenFrom = r.taken(sets, fresh)
 	r.Fails = r.TakenShare * r.FailsIfTaken
 }
@@ -357,7 +358,7 @@ func (r *row) taken(sets *many, fresh *Set) (share float64, from string) {
 // that were drawn.
 func (r *row) origins(m *many, of *Set) (kept, moved int64) {
 	for w := int(r.share.First) / 64; w <= int(r.share.Last)/64; w++ {
-		bits := of[w] & r.share.word(w) &^ m.local[w] &^ m.inbound[w]
+		bits := of[w] & wordOf(r.share.Ports, w) &^ m.local[w] &^ m.inbound[w]
 		moved += int64(ones(bits & m.moved[w]))
 		kept += int64(ones(bits &^ m.moved[w]))
 	}

@@ -8,24 +8,25 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
 	"golang.org/x/sys/unix"
 )
 
 // search is what the kernel does, step by step (nf_nat_l4proto_unique_tuple), with
 // a connection that is past the sequence numbers of all evictable ones.
-func search(used, evictable *Set, r Range, random *rand.Rand) bool {
+func search(used, evictable *Set, r nat.Ports, random *rand.Rand) bool {
 	off := uint16(random.Uint32())
-	attempts := min(r.Size(), 128)
+	attempts := min(r.Len(), 128)
 	for {
 		for i := range attempts {
-			p := r.First + uint16(int(off)%r.Size())
+			p := r.First + uint16(int(off)%r.Len())
 			off++
 			if !used.Has(p) || attempts-i <= 32 && evictable != nil && evictable.Has(p) {
 				return true
 			}
 		}
-		if attempts >= r.Size() || attempts < 16 {
+		if attempts >= r.Len() || attempts < 16 {
 			return false
 		}
 		attempts /= 2
@@ -34,12 +35,12 @@ func search(used, evictable *Set, r Range, random *rand.Rand) bool {
 }
 
 // layouts of used ports: blocks, scattered ones, and both.
-func layout(r Range, share float64, block int, random *rand.Rand) *Set {
+func layout(r nat.Ports, share float64, block int, random *rand.Rand) *Set {
 	s := &Set{}
-	for placed := 0; placed < int(share*float64(r.Size())); {
-		at := random.IntN(r.Size())
-		for i := range min(block, r.Size()) {
-			if p := r.First + uint16((at+i)%r.Size()); !s.Has(p) {
+	for placed := 0; placed < int(share*float64(r.Len())); {
+		at := random.IntN(r.Len())
+		for i := range min(block, r.Len()) {
+			if p := r.First + uint16((at+i)%r.Len()); !s.Has(p) {
 				s.Add(p)
 				placed++
 			}
@@ -50,7 +51,7 @@ func layout(r Range, share float64, block int, random *rand.Rand) *Set {
 
 func TestFailChanceAgainstSearch(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	for _, r := range []Range{{1024, 65535}, {0, 65535}, {1, 511}, {600, 1023}, {20000, 20999}, {5000, 5127}, {5000, 5128}, {7000, 7063}, {9, 9}} {
+	for _, r := range []nat.Ports{{First: 1024, Last: 65535}, {First: 0, Last: 65535}, {First: 1, Last: 511}, {First: 600, Last: 1023}, {First: 20000, Last: 20999}, {First: 5000, Last: 5127}, {First: 5000, Last: 5128}, {First: 7000, Last: 7063}, {First: 9, Last: 9}} {
 		for _, share := range []float64{0.5, 0.9, 0.97, 1} {
 			for _, block := range []int{1, 40, 300, 1 << 15} {
 				for _, ended := range []float64{0, 0.02, 0.5} {
@@ -64,7 +65,7 @@ func TestFailChanceAgainstSearch(t *testing.T) {
 	}
 }
 
-func compareSearch(t *testing.T, name string, used, evictable *Set, r Range, random *rand.Rand) {
+func compareSearch(t *testing.T, name string, used, evictable *Set, r nat.Ports, random *rand.Rand) {
 	t.Helper()
 	const tries = 4000
 	failed := 0
@@ -86,7 +87,7 @@ func compareSearch(t *testing.T, name string, used, evictable *Set, r Range, ran
 
 // One block of used ports, as measured on a kernel: 70 % at 93 %, 3 % at half.
 func TestFailChanceOfOneBlock(t *testing.T) {
-	r := Range{1024, 65535}
+	r := nat.Ports{First: 1024, Last: 65535}
 	for _, tt := range []struct {
 		ports      int
 		low, high  float64
@@ -112,7 +113,7 @@ func TestFailChanceOfOneBlock(t *testing.T) {
 // The mean over scattered layouts is the closed form.
 func TestScatteredChance(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
-	r := Range{20000, 20999}
+	r := nat.Ports{First: 20000, Last: 20999}
 	for _, share := range []float64{0.95, 0.98, 0.99} {
 		mean, many := 0.0, 300
 		for range many {
@@ -133,10 +134,10 @@ func TestScatteredChance(t *testing.T) {
 
 func TestSetCount(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
-	s, o := layout(Range{0, 65535}, 0.3, 7, random), layout(Range{0, 65535}, 0.3, 7, random)
+	s, o := layout(nat.AllPorts, 0.3, 7, random), layout(nat.AllPorts, 0.3, 7, random)
 	for range 300 {
 		a, b := uint16(random.Uint32()), uint16(random.Uint32())
-		r := Range{min(a, b), max(a, b)}
+		r := nat.Ports{First: min(a, b), Last: max(a, b)}
 		count, without := 0, 0
 		for p := int(r.First); p <= int(r.Last); p++ {
 			if s.Has(uint16(p)) {
@@ -156,9 +157,9 @@ func TestSetCount(t *testing.T) {
 }
 
 func BenchmarkFailChance(b *testing.B) {
-	used := layout(Range{1024, 65535}, 0.9, 1000, rand.New(rand.NewPCG(7, 8)))
+	used := layout(nat.Ports{First: 1024, Last: 65535}, 0.9, 1000, rand.New(rand.NewPCG(7, 8)))
 	for b.Loop() {
-		FailChance(used, used, Range{1024, 65535}, snapshot.PortProbeRandom)
+		FailChance(used, used, nat.Ports{First: 1024, Last: 65535}, snapshot.PortProbeRandom)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
 	"golang.org/x/sys/unix"
 )
@@ -145,11 +146,11 @@ func (p *pool) sets(scratch *many) *many {
 }
 
 // everything is the range of all ports.
-var everything = Range{0, 65535}
+var everything = nat.AllPorts
 
 // count is how many ports of a range the pool has, of those with a mark if one is
 // given: inTimeWait, isLocal or isClientClosed.
-func (p *pool) count(r Range, mark marks) int {
+func (p *pool) count(r nat.Ports, mark marks) int {
 	switch {
 	case p.many == nil:
 		return p.countFew(r, mark)
@@ -167,9 +168,9 @@ func (p *pool) count(r Range, mark marks) int {
 	}
 }
 
-func (p *pool) countFew(r Range, mark marks) (n int) {
+func (p *pool) countFew(r nat.Ports, mark marks) (n int) {
 	for _, t := range p.few {
-		if r.Has(t.port) && t.marks&mark == mark {
+		if r.Contains(t.port) && t.marks&mark == mark {
 			n++
 		}
 	}
@@ -221,16 +222,16 @@ const (
 )
 
 // DefaultRange is what the kernel draws from where no rule gives a range.
-func DefaultRange(proto uint8, class string) Range {
+func DefaultRange(proto uint8, class string) nat.Ports {
 	switch {
 	case isICMP(proto):
-		return Range{0, 65535}
+		return nat.AllPorts
 	case class == classPrivileged:
-		return Range{1, 511}
+		return nat.Ports{First: 1, Last: 511}
 	case class == classReserved:
-		return Range{600, 1023}
+		return nat.Ports{First: 600, Last: 1023}
 	default:
-		return Range{1024, 65535}
+		return nat.Ports{First: 1024, Last: 65535}
 	}
 }
 

@@ -8,13 +8,14 @@ import (
 	"slices"
 
 	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
 // share is a part of a pool's ports: those that one rule, or one class of source
 // ports, gives.
 type share struct {
-	Range
+	nat.Ports
 	class string
 	// rule is an index in NATRules.Rules; -1 is none.
 	rule  int
@@ -40,9 +41,9 @@ func (q *Query) shares(k key, p *pool, addrs *addresses) []share {
 			if rule.FirstPort == 0 && rule.LastPort == 0 {
 				return byClass(k.proto, p, i, draws(rule), sourceOf(rule))
 			}
-			s := share{Range: portsOf(rule), rule: i, draws: draws(rule), from: named(rule)}
-			switch inside := p.count(s.Range, 0); {
-			case p.gaveAll(s.Range, inside):
+			s := share{Ports: portsOf(rule), rule: i, draws: draws(rule), from: named(rule)}
+			switch inside := p.count(s.Ports, 0); {
+			case p.gaveAll(s.Ports, inside):
 				return []share{s}
 			case inside > 0:
 				narrow = append(narrow, s)
@@ -96,7 +97,7 @@ func (x *ruleIndex) about(a netip.Addr) iter.Seq[int] {
 }
 
 // gaveAll reports whether the ports inside a range are, but for a few, all that were given.
-func (p *pool) gaveAll(r Range, inside int) bool {
+func (p *pool) gaveAll(r nat.Ports, inside int) bool {
 	localOutside := p.count(everything, isLocal) - p.count(r, isLocal)
 	return float64(inside) >= holds*float64(p.count(everything, 0)-localOutside)
 }
@@ -122,7 +123,7 @@ func byClass(proto uint8, p *pool, rule int, draws bool, from string) []share {
 	for _, class := range []string{classOther, classReserved, classPrivileged} {
 		r := DefaultRange(proto, class)
 		if p.count(classPorts(proto, class), 0) > 0 {
-			out = append(out, share{Range: r, class: class, rule: rule, draws: draws, from: from})
+			out = append(out, share{Ports: r, class: class, rule: rule, draws: draws, from: from})
 		}
 		if isICMP(proto) {
 			break
@@ -134,22 +135,22 @@ func byClass(proto uint8, p *pool, rule int, draws bool, from string) []share {
 // classPorts are all ports of a class, those between that are never drawn too: the
 // kernel goes by the source port before the translation, and one that it keeps or
 // draws stays in the class (nf_nat_l4proto_unique_tuple, net/netfilter/nf_nat_core.c).
-func classPorts(proto uint8, class string) Range {
+func classPorts(proto uint8, class string) nat.Ports {
 	switch {
 	case isICMP(proto):
-		return Range{0, 65535}
+		return nat.AllPorts
 	case class == classPrivileged:
-		return Range{0, 511}
+		return nat.Ports{First: 0, Last: 511}
 	case class == classReserved:
-		return Range{512, 1023}
+		return nat.Ports{First: 512, Last: 1023}
 	default:
-		return Range{1024, 65535}
+		return nat.Ports{First: 1024, Last: 65535}
 	}
 }
 
 // portsOf is the rule's range, which the kernel also takes the wrong way round.
-func portsOf(r *snapshot.NATRule) Range {
-	return Range{min(r.FirstPort, r.LastPort), max(r.FirstPort, r.LastPort)}
+func portsOf(r *snapshot.NATRule) nat.Ports {
+	return nat.Ports{First: min(r.FirstPort, r.LastPort), Last: max(r.FirstPort, r.LastPort)}
 }
 
 func draws(r *snapshot.NATRule) bool { return r.Random || r.FullyRandom }

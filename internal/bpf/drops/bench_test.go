@@ -13,7 +13,7 @@ import (
 
 	"github.com/natkit/natkit/internal/bpf/pktgen"
 	"github.com/natkit/natkit/internal/filter"
-	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/packet"
 )
 
@@ -111,7 +111,7 @@ func flood(b *testing.B, n *network, packets int64) {
 		Spec:    packet.Spec{Protocol: unix.IPPROTO_UDP, Sizes: []int{64}, HopLimit: 64},
 		Packets: packets, Duration: time.Minute, Workers: 1,
 		Flows: packet.Flows{Count: 1000, Sources: []netip.Addr{netip.MustParseAddr(clientIP)},
-			SourcePorts: load.PortRange{First: 1024, Last: 65535}, Destinations: []netip.AddrPort{to}, Seed: 1},
+			SourcePorts: nat.Ports{First: 1024, Last: 65535}, Destinations: []netip.AddrPort{to}, Seed: 1},
 	}
 	cfg.Spec.Sizes[0] = cfg.Spec.MinSize()
 	egress, err := pktgen.ReadEgress(pktgen.Way{Netns: n.client}, to.Addr())

@@ -14,7 +14,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/packet"
 	"github.com/natkit/natkit/internal/testutil"
@@ -197,7 +197,7 @@ func config(to string) packet.Config {
 		Spec:    packet.Spec{IPv6: dst.Addr().Is6(), Protocol: unix.IPPROTO_UDP, Sizes: []int{82}, HopLimit: 64},
 		Packets: few, Rate: gentle, Workers: 1, Verify: true,
 		Flows: packet.Flows{
-			Count: 100, Sources: sources(dst.Addr()), SourcePorts: load.PortRange{First: 1024, Last: 65535},
+			Count: 100, Sources: sources(dst.Addr()), SourcePorts: nat.Ports{First: 1024, Last: 65535},
 			Destinations: []netip.AddrPort{dst}, Seed: 1,
 		},
 	}

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/packet"
 )
 
@@ -46,8 +46,8 @@ func everyEnd(ipv6 bool) (ends []packet.End) {
 	}
 	for _, a := range addresses {
 		for _, ports := range []packet.End{
-			{}, {Port: packet.Same}, {Port: packet.Inside, Ports: load.PortRange{First: 80, Last: 80}},
-			{Port: packet.Inside, Ports: load.PortRange{First: 255, Last: 33000}}, // as bytes, the last one is less
+			{}, {Port: packet.Same}, {Port: packet.Inside, Ports: nat.Ports{First: 80, Last: 80}},
+			{Port: packet.Inside, Ports: nat.Ports{First: 255, Last: 33000}}, // as bytes, the last one is less
 		} {
 			end := a
 			end.Port, end.Ports = ports.Port, ports.Ports

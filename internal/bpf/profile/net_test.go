@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/bpf/pktgen"
-	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/packet"
 	"github.com/natkit/natkit/internal/testutil"
@@ -125,7 +125,7 @@ func (n *dnatNetwork) flood(t testing.TB, ctx context.Context) int64 {
 		Packets: 50_000_000, Rate: 200_000, Workers: 1,
 		Flows: packet.Flows{
 			Count: 20_000, Sources: []netip.Addr{netip.MustParseAddr("198.18.0.2")},
-			SourcePorts:  load.PortRange{First: 1024, Last: 65535},
+			SourcePorts:  nat.Ports{First: 1024, Last: 65535},
 			Destinations: []netip.AddrPort{to}, Seed: 1,
 		},
 	}, way, &pktgen.Port{Netns: n.server, Interface: "eth0"}, pktgen.Options{})

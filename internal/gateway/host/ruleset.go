@@ -12,6 +12,7 @@ import (
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/iptables"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/natrules"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/prefix"
@@ -106,12 +107,12 @@ func matchOf(s *natrules.NATStep) iptables.Match {
 		From: real(s.Rule.FromSource), To: real(s.Rule.ToDestination),
 		NotFrom: s.Further.NotFrom, NotTo: s.Further.NotTo,
 		In: s.Rule.InInterface, Out: s.Rule.OutInterface, NotIn: s.Further.NotIn, NotOut: s.Further.NotOut,
-		Protocol: s.Rule.Protocol, ToLocal: s.Rule.LocalDestination, SYN: s.Further.SYN, SourcePorts: portsOf(s.Further.SourcePorts),
+		Protocol: s.Rule.Protocol, ToLocal: s.Rule.LocalDestination, SYN: s.Further.SYN, SourcePorts: s.Further.SourcePorts,
 	}
 	if p := s.Rule.DestinationPort; p != 0 {
-		m.Ports = []iptables.Ports{{First: p, Last: p}}
+		m.Ports = []nat.Ports{{First: p, Last: p}}
 	}
-	m.Ports = append(m.Ports, portsOf(s.Further.Ports)...)
+	m.Ports = append(m.Ports, s.Further.Ports...)
 	switch {
 	case s.Rule.DestinationPort != 0 && len(s.Further.Ports) > 0, len(m.Ports)+len(m.SourcePorts) > 0 && m.Protocol == "":
 		m.Unknown = append(m.Unknown, "ports of several protocols")
@@ -121,13 +122,6 @@ func matchOf(s *natrules.NATStep) iptables.Match {
 		m.Unknown = append(m.Unknown, "(one that natkit does not know)")
 	}
 	return m
-}
-
-func portsOf(list [][2]uint16) (all []iptables.Ports) {
-	for _, p := range list {
-		all = append(all, iptables.Ports{First: p[0], Last: p[1]})
-	}
-	return all
 }
 
 // real is the prefix, or none where it is of any address.
@@ -146,7 +140,7 @@ var kinds = map[string]iptables.Kind{
 func targetOf(s *natrules.NATStep) iptables.Target {
 	r := &s.Rule
 	t := iptables.Target{Kind: iptables.Pass, Name: s.Other, Chains: s.To, First: r.First, Last: r.Last,
-		Ports: iptables.Ports{First: r.FirstPort, Last: r.LastPort}, Random: r.Random, RandomFully: r.FullyRandom, Persistent: r.Persistent}
+		Ports: nat.Ports{First: r.FirstPort, Last: r.LastPort}, Random: r.Random, RandomFully: r.FullyRandom, Persistent: r.Persistent}
 	switch {
 	case s.Translates:
 		t.Kind, t.Name = kinds[r.Kind], strings.ToUpper(r.Kind)

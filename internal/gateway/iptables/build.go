@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/prefix"
 	"github.com/natkit/natkit/internal/report"
 )
@@ -161,7 +162,7 @@ func (t *translator) makeStatic(e *entry, later []*entry) *made {
 // wholeHost reports whether an entry is about all that one host sends, or gets.
 func wholeHost(e *entry) bool {
 	m, g := &e.match, &e.rule.Target
-	if g.Ports != (Ports{}) || !g.First.IsValid() || g.First != g.Last || g.Random || g.RandomFully || m.Protocol != "" {
+	if g.Ports != (nat.Ports{}) || !g.First.IsValid() || g.First != g.Last || g.Random || g.RandomFully || m.Protocol != "" {
 		return false
 	}
 	switch e.hook {
@@ -292,14 +293,14 @@ func (m Match) String() string {
 }
 
 // portOption is iptables' own option for one port or range, that of its module for several.
-func portOption(one string, list []Ports) string {
+func portOption(one string, list []nat.Ports) string {
 	if len(list) > 1 {
 		return "-m multiport " + one + "s"
 	}
 	return one
 }
 
-func portsWords(list []Ports) string {
+func portsWords(list []nat.Ports) string {
 	var w []string
 	for _, p := range list {
 		if p.First == p.Last {
@@ -324,7 +325,7 @@ func (t Target) String() string {
 	case Jump, Goto:
 		return map[Kind]string{Jump: "-j ", Goto: "-g "}[t.Kind] + strings.Join(t.Chains, ",")
 	case Masquerade, Redirect:
-		text += option("--to-ports", t.Ports.words())
+		text += option("--to-ports", t.Ports.String())
 	case SNAT:
 		text += option("--to-source", t.given())
 	case DNAT:
@@ -359,7 +360,7 @@ func option(name, value string) string {
 
 // given is what the target gives: an address, ports, or both.
 func (t *Target) given() string {
-	text, ports := "", t.Ports.words()
+	text, ports := "", t.Ports.String()
 	if t.First.IsValid() {
 		text = t.First.String()
 		if t.First.Is6() && ports != "" {
@@ -373,16 +374,6 @@ func (t *Target) given() string {
 		text += ":" + ports
 	}
 	return text
-}
-
-func (p Ports) words() string {
-	switch {
-	case p == Ports{}:
-		return ""
-	case p.First == p.Last:
-		return fmt.Sprint(p.First)
-	}
-	return fmt.Sprintf("%d-%d", p.First, p.Last)
 }
 
 // Nft is the conditions in nft's words.
@@ -438,9 +429,9 @@ func texts(list []netip.Prefix) (all []string) {
 	return all
 }
 
-func rangesOf(list []Ports) (all []string) {
+func rangesOf(list []nat.Ports) (all []string) {
 	for _, p := range list {
-		all = append(all, p.words())
+		all = append(all, p.String())
 	}
 	return all
 }

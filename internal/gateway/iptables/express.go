@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/nat"
 )
 
 // wordless says which condition natkit's rules have no word for; empty where they
@@ -91,7 +92,7 @@ func (e *entry) expressSource(wan string) string {
 	switch {
 	case e.hook != "postrouting":
 		return "translates sources of what comes to this host itself; natkit translates what passes through"
-	case t.Ports != Ports{}:
+	case t.Ports != nat.Ports{}:
 		return fmt.Sprintf("gives ports %d-%d to %s alone; natkit's \"ports: %[1]d-%[2]d\" would hold for all protocols and for the identifiers of pings",
 			t.Ports.First, t.Ports.Last, orWord(e.match.Protocol, "some"))
 	case t.Kind == SNAT && !t.First.IsValid():
@@ -184,7 +185,7 @@ func (e *entry) everywhere() bool { return e.match.In == "" && e.match.Out == ""
 // kernel takes that very one as long as it is free (get_unique_tuple in
 // net/netfilter/nf_nat_core.c).
 func (t *Target) keepsPorts(m *Match) bool {
-	return t.Ports == Ports{} || len(m.Ports) == 1 && m.Ports[0] == t.Ports
+	return t.Ports == nat.Ports{} || len(m.Ports) == 1 && m.Ports[0] == t.Ports
 }
 
 // inbound is what rules about destinations have in common.
@@ -219,7 +220,7 @@ func (e *entry) expressNetmap(wan string) string {
 		return "natkit's netmap is for what passes through"
 	case !prefix.IsValid() || prefix.Bits() != t.Prefix.Bits():
 		return fmt.Sprintf("puts addresses of another number into %s; natkit's netmap gives each address one of its own", t.Prefix)
-	case t.Random || t.RandomFully || t.Persistent || t.Ports != Ports{}:
+	case t.Random || t.RandomFully || t.Persistent || t.Ports != nat.Ports{}:
 		return noWord + "options of NETMAP"
 	case !outward:
 		return e.inbound(wan, "to in ")
@@ -330,7 +331,7 @@ func destinationPart(e *entry, r *gateway.DNAT) part {
 	match := e.match
 	match.Ports = nil
 	if r.Port.First != 0 {
-		match.Ports = []Ports{{r.Port.First, r.Port.Last}}
+		match.Ports = []nat.Ports{{First: r.Port.First, Last: r.Port.Last}}
 	}
 	return part{of: e, match: match, destination: &d}
 }
@@ -352,7 +353,7 @@ func spread(m made) (all []made) {
 	e := m.from[0]
 	for _, p := range e.match.Ports {
 		r := *m.rule.DNAT
-		if p != (Ports{0, 65535}) {
+		if p != nat.AllPorts {
 			r.Port.First, r.Port.Last = p.First, p.Last
 		}
 		one := made{version: m.version, rule: gateway.Rule{DNAT: &r}, from: m.from}

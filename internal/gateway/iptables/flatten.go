@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/natkit/natkit/internal/nat"
 )
 
 // entry is a rule with all the conditions under which packets come to it.
@@ -243,21 +245,21 @@ func nameWithin(inner, outer string) bool {
 	return inner == outer || wild && strings.HasPrefix(inner, begin)
 }
 
-func apartPorts(a, b []Ports) bool {
+func apartPorts(a, b []nat.Ports) bool {
 	return len(a) > 0 && len(b) > 0 && len(commonPorts(a, b)) == 0
 }
 
-func commonPorts(a, b []Ports) []Ports {
+func commonPorts(a, b []nat.Ports) []nat.Ports {
 	if len(a) == 0 {
 		return b
 	}
 	if len(b) == 0 {
 		return a
 	}
-	var all []Ports
+	var all []nat.Ports
 	for _, x := range a {
 		for _, y := range b {
-			if c := (Ports{max(x.First, y.First), min(x.Last, y.Last)}); c.First <= c.Last {
+			if c, meet := x.Common(y); meet {
 				all = append(all, c)
 			}
 		}
@@ -298,12 +300,12 @@ func exceptsLessNames(a []string, b string, notB []string) bool {
 	return true
 }
 
-func coversPorts(a, b []Ports) bool {
+func coversPorts(a, b []nat.Ports) bool {
 	if len(a) == 0 {
 		return true
 	}
 	for _, y := range b {
-		if !slices.ContainsFunc(a, func(x Ports) bool { return x.First <= y.First && y.Last <= x.Last }) {
+		if !slices.ContainsFunc(a, func(x nat.Ports) bool { return x.Covers(y) }) {
 			return false
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/nat"
 )
 
 // judge says what is to become of an entry instead of a rule of the file; kind is
@@ -397,9 +398,9 @@ func (t *translator) isHairpinOf(h *entry) *entry {
 }
 
 // portsAfter are the destination's ports as a DNAT leaves them.
-func (e *entry) portsAfter() []Ports {
+func (e *entry) portsAfter() []nat.Ports {
 	if g := &e.rule.Target; !g.keepsPorts(&e.match) {
-		return []Ports{g.Ports}
+		return []nat.Ports{g.Ports}
 	}
 	return e.match.Ports
 }
@@ -418,7 +419,7 @@ func (t *translator) expressHairpin(h, d *entry) string {
 		return begin + "for which the file has to say which interface leads inside (interfaces: {lan: eth1}), as this rule does not (-o)"
 	case t.lan != "" && t.lan != m.Out:
 		return begin + "between whatever interfaces lead inside, here " + t.lan + " and " + m.Out
-	case g.Ports != Ports{} || g.Random || g.RandomFully || len(h.except) > 0:
+	case g.Ports != nat.Ports{} || g.Random || g.RandomFully || len(h.except) > 0:
 		return begin + "without ports, options and exceptions"
 	case slices.ContainsFunc(t.entries, func(x *entry) bool { return x.givesAnother(h) && t.hairpinOf(x) == nil }):
 		return begin + "but hosts with a snat, static or netmap are seen under the address that those give"

@@ -3,7 +3,11 @@
 // out, with the reason.
 package iptables
 
-import "net/netip"
+import (
+	"net/netip"
+
+	"github.com/natkit/natkit/internal/nat"
+)
 
 // Ruleset is what a text or a kernel has, table by table.
 type Ruleset struct {
@@ -66,7 +70,7 @@ type Match struct {
 	NotIn, NotOut []string
 	Protocol      string
 	// Ports are the destination's, SourcePorts the source's; any where empty.
-	Ports, SourcePorts []Ports
+	Ports, SourcePorts []nat.Ports
 	// ToLocal asks for a destination that is an address of the host.
 	ToLocal bool
 	// SYN asks for TCP segments with SYN and without RST.
@@ -74,9 +78,6 @@ type Match struct {
 	// Unknown are conditions that natkit has no word for, each in its own words.
 	Unknown []string
 }
-
-// Ports are those from First to Last.
-type Ports struct{ First, Last uint16 }
 
 // Kind is what a rule does with a packet.
 type Kind string
@@ -112,7 +113,7 @@ type Target struct {
 	// Prefix is Netmap's.
 	Prefix netip.Prefix
 	// Ports are those that are given; zero where the kernel chooses.
-	Ports               Ports
+	Ports               nat.Ports
 	Random, RandomFully bool
 	Persistent          bool
 	// Clamp is MSS's; Bytes where it is a number.

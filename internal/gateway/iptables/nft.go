@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/prefix"
 )
 
@@ -288,8 +289,8 @@ func init() {
 		statements[strings.TrimSuffix(word, "name")] = interfaces(list)
 	}
 	for _, protocol := range append([]string{"th"}, withPorts...) {
-		statements[protocol+" dport"] = portsOf(protocol, func(m *Match) *[]Ports { return &m.Ports })
-		statements[protocol+" sport"] = portsOf(protocol, func(m *Match) *[]Ports { return &m.SourcePorts })
+		statements[protocol+" dport"] = portsOf(protocol, func(m *Match) *[]nat.Ports { return &m.Ports })
+		statements[protocol+" sport"] = portsOf(protocol, func(m *Match) *[]nat.Ports { return &m.SourcePorts })
 	}
 	for b := range statements {
 		begin[strings.Fields(b)[0]] = true
@@ -516,7 +517,7 @@ func (r *nftRule) protocolsAre(names []string) error {
 	return nil
 }
 
-func portsOf(protocol string, in func(m *Match) *[]Ports) func(r *nftRule) error {
+func portsOf(protocol string, in func(m *Match) *[]nat.Ports) func(r *nftRule) error {
 	return func(r *nftRule) error {
 		if protocol != "th" {
 			if err := r.protocolsAre([]string{protocol}); err != nil {

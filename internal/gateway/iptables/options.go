@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/natkit/natkit/internal/nat"
 )
 
 // ruleParser reads the options of one rule. What a list of addresses makes of one
@@ -220,7 +222,7 @@ func (p *ruleParser) sourcePorts(v string, not bool) error {
 	return p.portList(&p.rule.Match.SourcePorts, "--sports", v, not)
 }
 
-func (p *ruleParser) portList(list *[]Ports, option, v string, not bool) error {
+func (p *ruleParser) portList(list *[]nat.Ports, option, v string, not bool) error {
 	if not || len(*list) > 0 {
 		p.rule.Match.Unknown = append(p.rule.Match.Unknown, "! "+option+" "+v)
 		return nil
@@ -412,18 +414,18 @@ func parseAddress(s string, version int) (netip.Addr, error) {
 }
 
 // givenPorts reads 80 and 1024-65535.
-func givenPorts(s string) (Ports, error) {
+func givenPorts(s string) (nat.Ports, error) {
 	low, high, both := strings.Cut(s, "-")
 	if !both {
 		high = low
 	}
 	first, err := parsePort(low)
 	if err != nil {
-		return Ports{}, err
+		return nat.Ports{}, err
 	}
 	last, err := parsePort(high)
 	if err == nil && (last < first || first == 0) {
 		err = fmt.Errorf("the ports %s are no range", s)
 	}
-	return Ports{first, last}, err
+	return nat.Ports{First: first, Last: last}, err
 }

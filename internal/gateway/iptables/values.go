@@ -10,6 +10,7 @@ import (
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/nat"
 )
 
 // addresses are one or several, separated by commas.
@@ -116,13 +117,13 @@ func parsePort(s string) (uint16, error) {
 }
 
 // parsePorts reads 80 and 8000:8100, of which an end may be missing.
-func parsePorts(s string) (Ports, error) {
+func parsePorts(s string) (nat.Ports, error) {
 	low, high, both := strings.Cut(s, ":")
 	if !both {
 		n, err := parsePort(s)
-		return Ports{n, n}, err
+		return nat.Ports{First: n, Last: n}, err
 	}
-	all := Ports{0, 65535}
+	all := nat.AllPorts
 	var err error
 	if low != "" {
 		if all.First, err = parsePort(low); err != nil {
@@ -165,7 +166,7 @@ func (e *entry) expressNotrack() string {
 // perPort is an entry for each of the ports of a rule that keeps the tracker off, as a
 // rule of the file has one range.
 func (e *entry) perPort() []*entry {
-	ports := append(append([]Ports{}, e.match.Ports...), e.match.SourcePorts...)
+	ports := append(append([]nat.Ports{}, e.match.Ports...), e.match.SourcePorts...)
 	if e.rule.Target.Kind != Notrack || len(ports) < 2 || len(e.match.Ports)*len(e.match.SourcePorts) > 0 {
 		return []*entry{e}
 	}
@@ -173,9 +174,9 @@ func (e *entry) perPort() []*entry {
 	for _, p := range ports {
 		one := *e
 		if len(e.match.Ports) > 0 {
-			one.match.Ports = []Ports{p}
+			one.match.Ports = []nat.Ports{p}
 		} else {
-			one.match.SourcePorts = []Ports{p}
+			one.match.SourcePorts = []nat.Ports{p}
 		}
 		all = append(all, &one)
 	}
@@ -193,7 +194,7 @@ func (e *entry) untracked() (on netip.Addr, port gateway.Port, to bool) {
 		on, list = m.From.Addr(), m.SourcePorts
 	}
 	port.Protocol = m.Protocol
-	if len(list) == 1 && list[0] != (Ports{0, 65535}) {
+	if len(list) == 1 && list[0] != nat.AllPorts {
 		port.First, port.Last = list[0].First, list[0].Last
 	}
 	return on, port, to

@@ -18,6 +18,7 @@ import (
 	"github.com/natkit/natkit/internal/load"
 	loadrun "github.com/natkit/natkit/internal/load/run"
 	"github.com/natkit/natkit/internal/load/udp"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/packet"
 )
 
@@ -148,7 +149,7 @@ func (l *loads) options(i int, one lab.Load) loadrun.Options {
 
 func (l *loads) http(ctx context.Context, i int, one lab.Load) (o outcome) {
 	cfg := load.Config{
-		URL: l.st.URL, Sources: one.Sources, SourcePorts: load.PortRange(one.SourcePorts), Seed: one.Seed,
+		URL: l.st.URL, Sources: one.Sources, SourcePorts: nat.Ports(one.SourcePorts), Seed: one.Seed,
 		Concurrency: one.Concurrency, Requests: one.Requests, Rate: one.Rate,
 		Duration: l.bounded(one.For.Duration), Timeout: one.Timeout.Duration,
 		Workers: one.Workers, Close: load.CloseMode(cmp.Or(one.Close, string(load.CloseServer))),
@@ -178,7 +179,7 @@ func (l *loads) udp(ctx context.Context, i int, one lab.Load) (o outcome) {
 	r, err := loadrun.UDP(ctx, udp.Config{
 		To: one.To.AddrPort, Flows: one.FlowCount(), Rate: one.Rate, Concurrency: one.Concurrency,
 		Packets: one.Requests, Duration: l.bounded(one.For.Duration), Timeout: one.Timeout.Duration,
-		Sources: one.Sources, SourcePorts: load.PortRange(one.SourcePorts), Seed: one.Seed, Workers: one.Workers,
+		Sources: one.Sources, SourcePorts: nat.Ports(one.SourcePorts), Seed: one.Seed, Workers: one.Workers,
 	}, l.options(i, one))
 	if r == nil {
 		o.err = err
@@ -241,12 +242,12 @@ func packetsConfig(one lab.Load, own []netip.Addr) (packet.Config, error) {
 	}
 	spec.Sizes = []int{spec.MinSize()}
 	flows := packet.Flows{Count: one.Flows, Sources: one.Sources, Seed: one.Seed,
-		SourcePorts: load.PortRange(one.SourcePorts), Destinations: []netip.AddrPort{one.To.AddrPort}}
+		SourcePorts: nat.Ports(one.SourcePorts), Destinations: []netip.AddrPort{one.To.AddrPort}}
 	if len(flows.Sources) == 0 {
 		flows.Sources = own[:1]
 	}
 	if flows.SourcePorts.Len() == 0 {
-		flows.SourcePorts = load.PortRange{First: 1024, Last: 65535}
+		flows.SourcePorts = nat.Ports{First: 1024, Last: 65535}
 	}
 	if flows.Count == 0 {
 		flows.Count = packetsFlows

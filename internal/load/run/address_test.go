@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -233,7 +234,7 @@ func TestSourcePorts(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	ports := load.PortRange{First: 20000, Last: 20099}
+	ports := nat.Ports{First: 20000, Last: 20099}
 	orderOf := func(seed uint64) []uint16 {
 		order = nil
 		cfg := testConfig(addr, 99, 1)
@@ -264,7 +265,7 @@ func TestSourcePorts(t *testing.T) {
 		t.Error("two seeds give one order")
 	}
 	cfg := testConfig(addr, 5, 1)
-	cfg.SourcePorts = load.PortRange{First: 20007, Last: 20007}
+	cfg.SourcePorts = nat.Ports{First: 20007, Last: 20007}
 	cfg.Sources = []netip.Addr{netip.MustParseAddr("127.0.1.1")}
 	r, err := HTTP(t.Context(), cfg, Options{})
 	if err != nil || r.Failed != 5 || len(r.Failures) != 1 || r.Failures[0].Reason != "no local port" {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/load/udp"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -37,7 +38,7 @@ func TestUDPErrorsBeforeStart(t *testing.T) {
 		{"route", func(c *udp.Config) { c.To = netip.MustParseAddrPort("198.18.5.5:9") }, "no route"},
 		{"size", func(c *udp.Config) { c.Size = "60000"; c.To = netip.MustParseAddrPort("127.0.0.1:9") }, "the route's MTU is 1500: give smaller sizes"},
 		{"files", func(c *udp.Config) {
-			c.Flows, c.Concurrency, c.SourcePorts = 1<<20, 1, load.PortRange{First: 1, Last: 65535}
+			c.Flows, c.Concurrency, c.SourcePorts = 1<<20, 1, nat.Ports{First: 1, Last: 65535}
 			c.Sources, _ = load.ParseSources("127.0.1.1-127.0.1.17")
 		}, "raise one of them"},
 	} {
@@ -64,7 +65,7 @@ func TestUDPPortTaken(t *testing.T) {
 	addr, _ := startServeUDP(t, ServeUDPConfig{})
 	cfg := udpConfig(addr, 100)
 	cfg.Sources = []netip.Addr{netip.MustParseAddr("127.0.0.1")}
-	cfg.Flows, cfg.SourcePorts, cfg.Workers = 20, load.PortRange{First: 22000, Last: 22020}, 1
+	cfg.Flows, cfg.SourcePorts, cfg.Workers = 20, nat.Ports{First: 22000, Last: 22020}, 1
 	wholeUDP(t, sendUDP(t, cfg, Options{}), 100)
 	cfg.Flows = 21
 	if _, err := UDP(t.Context(), cfg, Options{}); err == nil || !strings.Contains(err.Error(), "no source port is free") {
@@ -89,7 +90,7 @@ func TestUDPSameSeedSamePorts(t *testing.T) {
 		})
 		cfg := udpConfig(addr, 40)
 		cfg.Sources = []netip.Addr{netip.MustParseAddr("127.0.0.5"), netip.MustParseAddr("127.0.0.6")}
-		cfg.Flows, cfg.SourcePorts, cfg.Workers, cfg.Seed, cfg.Concurrency = 20, load.PortRange{First: 23000, Last: 23099}, 1, seed, 1
+		cfg.Flows, cfg.SourcePorts, cfg.Workers, cfg.Seed, cfg.Concurrency = 20, nat.Ports{First: 23000, Last: 23099}, 1, seed, 1
 		wholeUDP(t, sendUDP(t, cfg, Options{}), 40)
 		mu.Lock()
 		defer mu.Unlock()

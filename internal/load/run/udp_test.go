@@ -11,6 +11,7 @@ import (
 
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/load/udp"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/testutil"
 	"golang.org/x/sys/unix"
 )
@@ -29,7 +30,7 @@ func TestUDPComplete(t *testing.T) {
 		{"imix", func(c *udp.Config) { c.Flows, c.Size = 12, "imix" }},
 		{"fewer than flows", func(c *udp.Config) { c.Flows, c.Packets = 20, 7 }},
 		{"ports of our own", func(c *udp.Config) {
-			c.Flows, c.SourcePorts = 50, load.PortRange{First: 21000, Last: 21099}
+			c.Flows, c.SourcePorts = 50, nat.Ports{First: 21000, Last: 21099}
 			c.Sources = []netip.Addr{netip.MustParseAddr("127.0.0.7"), netip.MustParseAddr("127.0.0.8")}
 		}},
 	} {

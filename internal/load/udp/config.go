@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/packet"
 )
 
@@ -62,8 +63,8 @@ type Config struct {
 	Sources []netip.Addr `json:"sources,omitempty"`
 	// SourcePorts are given to the flows, with each of Sources, in an order that
 	// Seed determines; zero leaves the port to the kernel.
-	SourcePorts load.PortRange `json:"source_ports,omitzero"`
-	Seed        uint64         `json:"seed"`
+	SourcePorts nat.Ports `json:"source_ports,omitzero"`
+	Seed        uint64    `json:"seed"`
 	// Workers is the number of threads; the number of CPUs, not more than Flows.
 	Workers int `json:"workers"`
 	// OwnNetwork allows a public address to be the server.

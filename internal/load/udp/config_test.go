@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/nat"
 )
 
 func target(s string) Config { return Config{To: netip.MustParseAddrPort(s)} }
@@ -61,7 +61,7 @@ func TestCheckedRefuses(t *testing.T) {
 		{"both", func(c *Config) { c.Rate, c.Concurrency = 10, 10 }, "both given"},
 		{"concurrency", func(c *Config) { c.Concurrency = -1 }, "concurrency -1"},
 		{"workers", func(c *Config) { c.Workers = 2000 }, "workers 2000"},
-		{"ports", func(c *Config) { c.Flows, c.SourcePorts = 11, load.PortRange{First: 1, Last: 10} }, "11 flows: 1 source addresses with 10 ports"},
+		{"ports", func(c *Config) { c.Flows, c.SourcePorts = 11, nat.Ports{First: 1, Last: 10} }, "11 flows: 1 source addresses with 10 ports"},
 		{"sizes", func(c *Config) { c.Size = "x" }, "want a number of bytes"},
 		{"small", func(c *Config) { c.Size = "57" }, "needs 58 bytes"},
 		{"small for IPv6", func(c *Config) { c.Size, c.To = " 64", netip.MustParseAddrPort("[2001:db8::1]:9") }, "needs 78 bytes"},

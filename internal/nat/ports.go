@@ -1,0 +1,63 @@
+// Package nat has what every part of natkit means by ranges of ports and addresses.
+package nat
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Ports are those from First to Last, both included. The zero value stands for none, or
+// for those that the kernel chooses, as its owner says.
+type Ports struct {
+	First uint16 `json:"first"`
+	Last  uint16 `json:"last"`
+}
+
+// AllPorts are those that a packet may have, 0 among them.
+var AllPorts = Ports{0, 65535}
+
+// ParsePorts reads "PORT" or "FIRST-LAST", from 1 to 65535.
+func ParsePorts(text string) (Ports, error) {
+	first, last, isRange := strings.Cut(text, "-")
+	if !isRange {
+		last = first
+	}
+	a, errA := strconv.ParseUint(strings.TrimSpace(first), 10, 16)
+	b, errB := strconv.ParseUint(strings.TrimSpace(last), 10, 16)
+	if errA != nil || errB != nil || a == 0 || a > b {
+		return Ports{}, fmt.Errorf("ports %q: expected FIRST-LAST, from 1 to 65535", text)
+	}
+	return Ports{uint16(a), uint16(b)}, nil
+}
+
+// Len is the number of ports, 0 of the zero value.
+func (p Ports) Len() int {
+	if p == (Ports{}) {
+		return 0
+	}
+	return int(p.Last) - int(p.First) + 1
+}
+
+// Contains reports whether a port is one of them.
+func (p Ports) Contains(port uint16) bool { return p.First <= port && port <= p.Last }
+
+// Covers reports whether all ports of o are among them.
+func (p Ports) Covers(o Ports) bool { return p.First <= o.First && o.Last <= p.Last }
+
+// Common returns the ports that both have; false where there are none.
+func (p Ports) Common(o Ports) (Ports, bool) {
+	c := Ports{max(p.First, o.First), min(p.Last, o.Last)}
+	return c, c.First <= c.Last
+}
+
+// String is "80", "1024-65535", or empty for the zero value.
+func (p Ports) String() string {
+	switch {
+	case p == Ports{}:
+		return ""
+	case p.First == p.Last:
+		return strconv.Itoa(int(p.First))
+	}
+	return fmt.Sprintf("%d-%d", p.First, p.Last)
+}
