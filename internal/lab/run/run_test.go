@@ -59,6 +59,9 @@ func small(t *testing.T, o lab.Overrides) *lab.Scenario {
 	patient.Timeout.Duration = testutil.Patience(time.Minute)
 	for i := range sc.Stages {
 		st := &sc.Stages[i]
+		if st.Fill != nil {
+			st.Fill.Free = 100 // few, so that a slow load takes them, too, before it ends
+		}
 		if st.Doctor == nil {
 			st.Loads = []lab.Load{patient}
 			continue
