@@ -120,3 +120,30 @@ func TestMapHasEveryPage(t *testing.T) {
 		}
 	}
 }
+
+// TestNamedPagesExist: each page of docs that help texts, scripts and the service's unit name.
+func TestNamedPagesExist(t *testing.T) {
+	named, where := regexp.MustCompile(`docs/[a-z/-]+\.md`), map[string]string{}
+	for _, root := range []string{"../internal", "../scripts", "../deploy", "../Makefile"} {
+		if err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || !d.Type().IsRegular() || strings.HasSuffix(path, "_test.go") || strings.Contains(path, "testdata") {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			for _, name := range named.FindAllString(string(text), -1) {
+				where[name] = path
+			}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(where) < 5 {
+		t.Fatalf("found only the pages %v: the search is broken", where)
+	}
+	for name, path := range where {
+		if _, err := os.Stat("../" + name); err != nil {
+			t.Errorf("%s names %s: %v", path, name, err)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -37,6 +38,24 @@ func TestCommandsDocIsCurrent(t *testing.T) {
 	}
 	if diff := cmp.Diff(string(have), doc.String()); diff != "" {
 		t.Errorf("docs/commands.md is not what --help says; `make generate` rewrites it (-file +help):\n%s", diff)
+	}
+}
+
+// TestReadmeHasEveryVerb: the README's table has a line for each verb that does something
+// for an operator.
+func TestReadmeHasEveryVerb(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := newRoot(&Env{Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: io.Discard, Getenv: func(string) string { return "" }})
+	for _, cmd := range root.Commands() {
+		if cmd.Hidden || slices.Contains([]string{"help", "completion", "version"}, cmd.Name()) {
+			continue
+		}
+		if !strings.Contains(string(readme), "\n| `"+cmd.Name()+"` |") {
+			t.Errorf("README.md has no line for natkit %s", cmd.Name())
+		}
 	}
 }
 
