@@ -63,7 +63,7 @@ them. TCP segments belong to no connection: connection tracking takes a SYN, or 
 its default setting (nf_conntrack_tcp_loose) an ACK, as the first one of a new entry.
 A NAT's connection table gets an entry for each flow.
 
-Needs Linux 5.18, CAP_SYS_ADMIN and CAP_NET_ADMIN. docs/bench-packets.md tells how it
+Needs Linux 5.18, CAP_SYS_ADMIN and CAP_NET_ADMIN. docs/bench.md tells how it
 works and what the counts mean.`,
 		Example: `  sudo natkit lab up table-full
   sudo natkit bench packets --node client --sink-node gateway --sink eth0 198.18.0.1:9

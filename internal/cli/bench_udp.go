@@ -56,7 +56,7 @@ IPv6 needs at least 78.
 
 The first datagram goes alone, so that neighbours are found before the others. A run to
 which nothing at all comes back ends early. Public addresses are refused without
---i-own-this-network. docs/bench-udp.md tells how it works and what the counts mean.
+--i-own-this-network. docs/bench.md tells how it works and what the counts mean.
 
 Needs no privilege; --netns and --pid need CAP_SYS_ADMIN to enter the namespace.`,
 		Example: `  natkit bench udp 198.18.0.2:9000

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -40,7 +41,25 @@ func TestCommandsDocIsCurrent(t *testing.T) {
 	}
 }
 
-// standardFlagsDoc says which flags are the same everywhere, and where not.
+// TestReadmeHasEveryVerb: the README's table has a line for each verb that does something
+// for an operator.
+func TestReadmeHasEveryVerb(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := newRoot(&Env{Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: io.Discard, Getenv: func(string) string { return "" }})
+	for _, cmd := range root.Commands() {
+		if cmd.Hidden || slices.Contains([]string{"help", "completion", "version"}, cmd.Name()) {
+			continue
+		}
+		if !strings.Contains(string(readme), "\n| `"+cmd.Name()+"` |") {
+			t.Errorf("README.md has no line for natkit %s", cmd.Name())
+		}
+	}
+}
+
+// standardFlagsDoc lists the flags that are the same everywhere, and the exceptions.
 var standardFlagsDoc = strings.ReplaceAll(`Flags that are the same everywhere:
 
 | flag | verbs | meaning |
@@ -49,13 +68,13 @@ var standardFlagsDoc = strings.ReplaceAll(`Flags that are the same everywhere:
 | '-v', '--verbose' | all | what is read, written and done, on stderr |
 | '-n', '--numeric' | all | labels of connections and network namespaces as numbers; addresses, ports and users are never resolved |
 | '-o', '--output' | all that report | text, json, wide (text that is not fitted to the terminal), csv where there is '--csv' |
-| '-y', '--yes' | all that change something | do it without asking; needed where stdin is not a terminal |
+| '-y', '--yes' | all that change something | skip the confirmation; required where stdin is not a terminal |
 | '--netns', '--pid' | all that work on a network namespace | which one |
 
-Where another tool has taught a letter another meaning, it keeps that, and the long form is as
-above: '-n' is the number of requests, packets or entries in 'bench', 'lab run' and 'lab fill'
+Letters with an established meaning in another tool keep it, and the long form is as above:
+'-n' is the number of requests, packets or entries in 'bench', 'lab run' and 'lab fill'
 (as in ab), and '--src-nat' in 'conntrack', where '-q' is '--reply-dst' (as in conntrack(8));
-'-o' names a file in 'snapshot', and takes the words of conntrack(8) besides in 'conntrack list'
+'-o' names a file in 'snapshot', and also takes the words of conntrack(8) in 'conntrack list'
 and 'conntrack events'. 'conntrack -L', '-C', '-E', '-D' and '-F' are 'conntrack list', 'count',
 'events', 'delete' and 'delete --all'.
 `, "'", "`")
@@ -63,12 +82,10 @@ and 'conntrack events'. 'conntrack -L', '-C', '-E', '-D' and '-F' are 'conntrack
 // writeCommands writes the help texts of all commands as Markdown.
 func writeCommands(w io.Writer, root *cobra.Command) {
 	fmt.Fprintf(w, "# Commands\n\n<!-- Made by `make generate` from the program's help texts. -->\n\n"+
-		"Every command exits with 0 when it is done and all is well, 1 when it failed, 2 when the\n"+
-		"command line was wrong, a file does not parse or there is no terminal to confirm a change\n"+
-		"on, 3 when it is done and there are findings, or when what a scenario expects was not\n"+
-		"met, and 4 when it could be done in part only and nothing was found in that (doctor; 130\n"+
-		"when that was interrupted). `natkit completion --help` tells how to complete these words in\n"+
-		"your shell.\n\n%s", standardFlagsDoc)
+		"Exit codes: 0 ok; 1 error; 2 usage, a file that does not parse, or no terminal to confirm a\n"+
+		"change on; 3 findings, or a scenario's expectation that was not met; 4 no findings, but not\n"+
+		"everything could be read (doctor; 130 when interrupted). `natkit completion --help` describes\n"+
+		"completion in your shell.\n\n%s", standardFlagsDoc)
 	writeCommand(w, root)
 }
 

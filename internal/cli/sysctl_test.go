@@ -29,10 +29,10 @@ const sysctlDoc = "../../docs/sysctl.md"
 func TestSysctlDocIsCurrent(t *testing.T) {
 	var doc bytes.Buffer
 	doc.WriteString("# The kernel's settings of connection tracking and NAT\n\n<!-- Made by `make generate` from internal/tune/sysctl.go. -->\n\n" +
-		"`natkit sysctl` prints these with the value now, the default on this machine, and the files or\n" +
-		"changes of natkit that set it. The defaults are those of Linux 5.4 and later, as new network\n" +
-		"namespaces of 5.4, 5.10, 6.1, 6.12 and 6.18 have them: of a release for which there is none here\n" +
-		"natkit names none. One that depends on the machine says how it is computed.\n\n" +
+		"`natkit sysctl` prints these with the current value, the default on this machine, and the files or\n" +
+		"changes of natkit that set it. The defaults are those of new network namespaces of Linux 5.4, 5.10,\n" +
+		"6.1, 6.12 and 6.18; for a release without a default here natkit prints none. Defaults that depend on\n" +
+		"the machine have their formula.\n\n" +
 		"| name | default | unit | what it means |\n|---|---|---|---|\n")
 	for _, k := range tune.KnownSysctls {
 		fmt.Fprintf(&doc, "| `%s` | %s | %s | %s |\n", k.Name, k.Default, k.Unit, k.Means)

@@ -7,14 +7,14 @@ import (
 )
 
 func TestFieldsAreDocumented(t *testing.T) {
-	const path = "../../../docs/conntrack-list.md"
+	const path = "../../../docs/conntrack.md"
 	doc, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range fields {
 		if !strings.Contains(string(doc), "`"+f.name+"`") {
-			t.Errorf("%s does not tell what %s is", path, f.name)
+			t.Errorf("%s does not explain %s", path, f.name)
 		}
 	}
 }

@@ -37,18 +37,18 @@ const introduction = `# How the gateway behaves: the RFCs' requirements
 <!-- Written by: sudo scripts/go test ./internal/gateway/behaviour -run 'TestNetfilter|TestPage' -update -->
 
 Each line is a requirement and a test that sends real packets through a gateway (network
-namespaces, packet sockets as hosts, all checksums verified of what arrives, the ones in
-quoted packets too; nothing may be seen outside with an address from inside). It is written
-from the suite's data and what the runs found: nothing here is by hand.
+namespaces, packet sockets as hosts; all checksums of arriving packets are verified, including
+those in quoted packets; no packet may appear outside with an inside address). The page is
+generated from the suite's data and the results of its runs.
 
 | word | meaning |
 |---|---|
-| meets | the engine does what is asked; where several things are allowed, which of them |
-| **deviates** | it is known to do something else, by design, which stands there with the reason. The test fails if it does anything else, also if it meets the demand one day |
-| not offered | the engine does not have this; the reason says so |
-| – | nothing that packets can show; the reason says why |
+| meets | the engine does what is required; where several results are allowed, which of them |
+| **deviates** | it is known to do something else, by design, which is listed with the reason. The test fails if it does anything else, also if it meets the requirement one day |
+| not offered | the engine does not have this, for the reason given |
+| – | not testable with packets, for the reason given |
 
-SHOULD stands for RECOMMENDED too. "natkit" marks what this gateway promises without an RFC.
+SHOULD includes RECOMMENDED. "natkit" marks what this gateway promises without an RFC.
 A test alone: ` + "`sudo scripts/go test ./internal/gateway/behaviour -run 'TestNetfilter/^rfc4787-req-1$' -v`" + `.
 
 `
