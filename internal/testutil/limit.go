@@ -65,24 +65,24 @@ func Bounded(t testing.TB, input int) func() {
 	}
 }
 
-// Linear wants what run does with an input four times the size of another to take four
-// times the work: at most 8 times in memory and in processor time, of which the square
-// takes 16. What else the machine does can only add to a try, so that the least of
-// several counts.
+// Linear wants what run does with an input eight times the size of another to take eight
+// times the work: at most 22 times in memory and in processor time, which is as far from
+// eight as it is from the 64 of the square. What else the machine does can only add to a
+// try, so that the least of several counts.
 func Linear(t testing.TB, run func(times int)) {
 	t.Helper()
-	const most, tries = 8, 6
+	const more, most, tries = 8, 22, 6
 	var small, large work
 	for range tries {
-		for range tries / 2 { // as often as it takes to be as long as the large one
+		for range tries / 2 { // a short one is disturbed more
 			small = small.least(workOf(t, func() { run(1) }))
 		}
-		large = large.least(workOf(t, func() { run(4) }))
+		large = large.least(workOf(t, func() { run(more) }))
 		if large.bytes <= most*small.bytes+fixedBytes && large.time <= most*small.time {
 			return
 		}
 	}
-	t.Errorf("four times the input takes %v and %d bytes for %v and %d bytes", large.time, large.bytes, small.time, small.bytes)
+	t.Errorf("%d times the input takes %v and %d bytes for %v and %d bytes", more, large.time, large.bytes, small.time, small.bytes)
 }
 
 // work is what something takes.

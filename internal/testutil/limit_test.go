@@ -19,7 +19,7 @@ func TestLinear(t *testing.T) {
 		f := &failures{TB: t}
 		Linear(f, func(times int) {
 			var seen []int
-			for i := range times * 3000 {
+			for i := range times * 2000 {
 				if !slices.Contains(seen, i%distinct) {
 					seen = append(seen, i%distinct)
 				}
@@ -30,7 +30,7 @@ func TestLinear(t *testing.T) {
 		}
 	}
 	if f := (&failures{TB: t}); true {
-		Linear(f, func(times int) { held = make([]byte, times*times<<22) })
+		Linear(f, func(times int) { held = make([]byte, times*times<<20) })
 		if f.n == 0 {
 			t.Error("the square in memory is taken")
 		}
