@@ -84,6 +84,31 @@ func (g *gateway) link(t *testing.T, near *netns.Handle, nearAddr string, far *n
 	}
 	up(t, near, veth.Name, nearAddr, "")
 	up(t, far, "eth0", farAddr, gate)
+	// A question for a neighbour that is lost would hold up the first packets for a second.
+	know(t, near, veth.Name, far, "eth0", farAddr)
+	know(t, far, "eth0", near, veth.Name, nearAddr)
+}
+
+// know tells an interface the Ethernet address of its neighbour.
+func know(t *testing.T, ns *netns.Handle, name string, neighbour *netns.Handle, its, address string) {
+	t.Helper()
+	h := links(t, ns)
+	link, err := h.LinkByName(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := links(t, neighbour).LinkByName(its)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ip, _, err := net.ParseCIDR(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	entry := &netlink.Neigh{LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT, IP: ip, HardwareAddr: other.Attrs().HardwareAddr}
+	if err := h.NeighSet(entry); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // links changes those of a namespace.
