@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/suggest"
 	"go.yaml.in/yaml/v4"
 	"golang.org/x/sys/unix"
@@ -190,23 +191,19 @@ func wholeSeconds(text string) (uint32, error) {
 	return uint32(d / time.Second), err
 }
 
-// Ports is a range of ports, both ends included.
-type Ports struct{ First, Last uint16 }
+// Ports is nat.Ports in its written form, in YAML and in JSON.
+type Ports nat.Ports
 
-// Len is the number of ports; the zero value has port 0.
-func (p Ports) Len() int64 { return int64(p.Last) - int64(p.First) + 1 }
+// Len is the number of ports, 0 of the zero value.
+func (p Ports) Len() int64 { return int64(nat.Ports(p).Len()) }
 
-func (p Ports) String() string {
-	if p.First == p.Last {
-		return strconv.Itoa(int(p.First))
-	}
-	return fmt.Sprintf("%d-%d", p.First, p.Last)
-}
+func (p Ports) String() string { return nat.Ports(p).String() }
 
 // MarshalText is the written form.
 func (p Ports) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
-// UnmarshalYAML reads it and keeps the place for an error.
+// UnmarshalYAML reads it and keeps the place for an error. As identifiers of ICMP they may
+// begin with 0.
 func (p *Ports) UnmarshalYAML(n *yaml.Node) error {
 	return scalar(n, "a port or a range such as 1024-65535", func(text string) error {
 		first, last, isRange := strings.Cut(text, "-")
@@ -218,7 +215,7 @@ func (p *Ports) UnmarshalYAML(n *yaml.Node) error {
 		if errA != nil || errB != nil || b == 0 || a > b {
 			return fmt.Errorf("not a range")
 		}
-		*p = Ports{uint16(a), uint16(b)}
+		*p = Ports{First: uint16(a), Last: uint16(b)}
 		return nil
 	})
 }

@@ -72,6 +72,11 @@ var (
 	// netns cookie via getsocketopt".
 	NetnsCookie = Feature{Name: "cookies of network namespaces", Symbols: []string{"CONFIG_NET_NS"}, Since: "5.14", Probe: probeNetnsCookie}
 
+	// HostNetns is refused where process 1 may do more than this one (ptrace(2), "Ptrace
+	// access mode checking").
+	HostNetns = Feature{Name: "the network namespace of process 1", Symbols: []string{"CONFIG_NET_NS"},
+		Probe: func() error { _, err := os.Readlink("/proc/1/ns/net"); return err }, Off: []error{unix.EACCES, unix.EPERM}}
+
 	// OwnMounts is what unshare(1) --mount does. It makes the root directory's mount private,
 	// which in a chroot is none.
 	OwnMounts = Feature{Name: "mounts of one's own", Symbols: []string{"CONFIG_NAMESPACES"}, Probe: probeOwnMounts,

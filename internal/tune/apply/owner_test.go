@@ -138,9 +138,7 @@ func TestManyChanges(t *testing.T) {
 // and takes over nothing elsewhere.
 func TestForeignStaysInTheHostsNamespace(t *testing.T) {
 	testutil.NeedRoot(t)
-	if _, err := os.Readlink("/proc/1/ns/net"); err != nil {
-		t.Skip("process 1 may do more than this one, which cannot tell the host's namespace")
-	}
+	testutil.NeedFeature(t, testutil.HostNetns)
 	const forward = "net.ipv4.ip_forward"
 	ns, opt := elsewhere(t)
 	var ids []string
