@@ -43,7 +43,6 @@ var leftOut = map[string]string{
 	"internal/gateway/engine":      pureReason,
 	"internal/gateway/iptables":    pureReason,
 	"internal/gateway/status":      pureReason,
-	"internal/prefix":              pureReason,
 	"internal/suggest":             pureReason,
 	"internal/syn":                 pureReason,
 	"scripts/testsum":              "runs the Go tool",

@@ -15,7 +15,6 @@ import (
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/natrules"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/prefix"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune/apply"
 )
@@ -164,7 +163,7 @@ func targetOf(s *natrules.NATStep) iptables.Target {
 	}
 	if s.Translates && s.Prefix {
 		t.Kind = iptables.Netmap
-		t.Prefix = prefix.Between(r.First, r.Last)
+		t.Prefix = nat.AddrRange{First: r.First, Last: r.Last}.Prefix()
 	}
 	if s.Shifts {
 		t.Unknown = append(t.Unknown, "ports that are shifted")
