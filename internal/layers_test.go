@@ -80,34 +80,34 @@ var layers = map[string]layer{
 	"internal/tune":                pure,
 	"internal/units":               pure,
 
-	"internal/collect":             kernel,
-	"internal/conntrack/dump":      kernel,
-	"internal/disk":                kernel,
-	"internal/gateway/engine":      kernel,
-	"internal/gateway/engine/fake": kernel,
-	"internal/gateway/host":        kernel,
-	"internal/gateway/nft":         kernel,
-	"internal/gateway/store":       kernel,
-	"internal/kallsyms":            kernel,
-	"internal/lab/build":           kernel,
-	"internal/lab/capture":         kernel,
-	"internal/lab/fill":            kernel,
-	"internal/load/run":            kernel,
-	"internal/natrules":            kernel,
-	"internal/netns":               kernel,
-	"internal/privilege":           kernel,
-	"internal/syn/tap":             kernel,
-	"internal/testutil":            kernel,
-	"internal/thread":              kernel,
-	"internal/trace":               kernel,
-	"internal/tune/apply":          kernel,
-	"internal/tune/journal":        kernel,
+	"internal/collect":                  kernel,
+	"internal/conntrack/dump":           kernel,
+	"internal/disk":                     kernel,
+	"internal/gateway/engine":           kernel,
+	"internal/gateway/engine/fake":      kernel,
+	"internal/gateway/host":             kernel,
+	"internal/gateway/engine/netfilter": kernel,
+	"internal/gateway/store":            kernel,
+	"internal/kallsyms":                 kernel,
+	"internal/lab/build":                kernel,
+	"internal/lab/capture":              kernel,
+	"internal/lab/fill":                 kernel,
+	"internal/load/run":                 kernel,
+	"internal/natrules":                 kernel,
+	"internal/netns":                    kernel,
+	"internal/privilege":                kernel,
+	"internal/syn/tap":                  kernel,
+	"internal/testutil":                 kernel,
+	"internal/thread":                   kernel,
+	"internal/trace":                    kernel,
+	"internal/tune/apply":               kernel,
+	"internal/tune/journal":             kernel,
 
 	"internal/bench":             conduct,
 	"internal/doctor":            conduct,
 	"internal/gateway/behaviour": conduct,
 	"internal/gateway/look":      conduct,
-	"internal/gateway/run":       conduct,
+	"internal/gateway/apply":     conduct,
 	"internal/lab/run":           conduct,
 	"internal/tui/live":          conduct,
 
@@ -126,7 +126,7 @@ var testsOnly = map[string]string{
 }
 
 // engines are the packages that carry out plans of gateways.
-var engines = map[string]bool{"internal/gateway/nft": true}
+var engines = map[string]bool{"internal/gateway/engine/netfilter": true}
 
 // dataImports are the only packages of ours that a data package may import.
 var dataImports = []string{}
@@ -367,8 +367,8 @@ func TestLayersRejects(t *testing.T) {
 		{"pure imports kernel", pkg{ImportPath: module + "/internal/lab", Imports: []string{module + "/internal/netns"}}, "(pure) imports internal/netns (kernel)"},
 		{"kernel imports front", pkg{ImportPath: module + "/internal/collect", Imports: []string{module + "/internal/cli"}}, "(kernel) imports internal/cli (front)"},
 		{"data imports pure", pkg{ImportPath: module + "/internal/snapshot", Imports: []string{module + "/internal/tune"}}, "are leaves"},
-		{"an engine by itself", pkg{ImportPath: module + "/internal/gateway/look", Imports: []string{module + "/internal/gateway/nft"}}, "through internal/gateway/engine"},
-		{"an engine among others", pkg{ImportPath: module + "/internal/gateway/engine", Imports: []string{module + "/internal/gateway/nft"}}, ""},
+		{"an engine by itself", pkg{ImportPath: module + "/internal/gateway/look", Imports: []string{module + "/internal/gateway/engine/netfilter"}}, "through internal/gateway/engine"},
+		{"an engine among others", pkg{ImportPath: module + "/internal/gateway/engine", Imports: []string{module + "/internal/gateway/engine/netfilter"}}, ""},
 		{"product imports testutil", pkg{ImportPath: module + "/internal/cli", Imports: []string{module + "/internal/testutil"}}, "outside of its tests"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
