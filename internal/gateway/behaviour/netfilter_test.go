@@ -11,6 +11,8 @@ import (
 	"github.com/natkit/natkit/internal/testutil"
 )
 
+type netfilterEngine = netfilter.Engine
+
 // atATime is how many cases are played at one time. Most of a case's time is waiting:
 // for namespaces to be made and for timers.
 const atATime = 16
@@ -40,7 +42,7 @@ func playable(t *testing.T, cases []Case) []Case {
 	})
 }
 
-func TestNetfilter(t *testing.T) { playSuite(t, netfilter.Engine{}) }
+func TestNetfilter(t *testing.T) { playSuite(t, netfilterEngine{}) }
 
 // playSuite plays all cases with an engine, on this kernel. On the one of the engine's
 // record it must find the same.

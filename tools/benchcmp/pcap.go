@@ -7,8 +7,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/natkit/natkit/internal/bench"
 	"github.com/natkit/natkit/internal/units"
+	"github.com/natkit/natkit/tools/bench"
 )
 
 // captureBytes is the size of the capture, and captureMemory the bound that natkit is to

@@ -9,9 +9,9 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/natkit/natkit/internal/bench"
 	"github.com/natkit/natkit/internal/simulate"
 	"github.com/natkit/natkit/internal/units"
+	"github.com/natkit/natkit/tools/bench"
 )
 
 // A day at this rate.

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/natkit/natkit/internal/bench"
 	"github.com/natkit/natkit/internal/syn/tap"
 	"github.com/natkit/natkit/internal/units"
+	"github.com/natkit/natkit/tools/bench"
 )
 
 // synsRequests take some two seconds.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/natkit/natkit/scripts/vm/plan"
+	"github.com/natkit/natkit/tools/vm/plan"
 )
 
 // modules that nothing asks the kernel for by itself: their sysctls have to be
@@ -72,7 +72,7 @@ func (a accelerator) crashedOnce(boot func() (int, error)) (int, error) {
 func (o order) prepare(ctx context.Context, kernel kernelFiles, sel selection) (a archive, jobs []plan.Job, packages []string, err error) {
 	a = archive{}
 	initProgram, natkit := filepath.Join(o.work, "init"), filepath.Join(o.work, "natkit")
-	if err = o.tree.build(ctx, "./scripts/vm/init", initProgram); err != nil {
+	if err = o.tree.build(ctx, "./tools/vm/init", initProgram); err != nil {
 		return
 	}
 	if err = o.tree.build(ctx, "./cmd/natkit", natkit); err != nil {
@@ -158,7 +158,7 @@ func (o order) boot(ctx context.Context, kernel kernelFiles, accel accelerator, 
 // summed follows tests, through testsum.
 func (o order) summed(ctx context.Context, s *session, packages []string) (int, error) {
 	program := filepath.Join(o.work, "testsum")
-	if err := o.tree.build(ctx, "./scripts/testsum", program); err != nil {
+	if err := o.tree.build(ctx, "./tools/testsum", program); err != nil {
 		s.running.stop(0)
 		return exitVM, err
 	}

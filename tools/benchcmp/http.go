@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"github.com/natkit/natkit/internal/bench"
 	"github.com/natkit/natkit/internal/units"
+	"github.com/natkit/natkit/tools/bench"
 )
 
 const (

@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/natkit/natkit/internal/bench"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/units"
+	"github.com/natkit/natkit/tools/bench"
 )
 
 const (

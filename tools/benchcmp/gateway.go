@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/natkit/natkit/internal/bench"
 	"github.com/natkit/natkit/internal/packet"
 	"github.com/natkit/natkit/internal/units"
+	"github.com/natkit/natkit/tools/bench"
 )
 
 const (

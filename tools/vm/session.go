@@ -10,7 +10,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/natkit/natkit/scripts/vm/plan"
+	"github.com/natkit/natkit/tools/vm/plan"
 )
 
 // Exit codes besides those of the tests (0 and 1) and of a command.

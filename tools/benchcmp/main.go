@@ -15,7 +15,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/natkit/natkit/internal/bench"
+	"github.com/natkit/natkit/tools/bench"
 )
 
 // suites are all benchmarks, in the order in which they are taken. Each is made

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/natkit/natkit/scripts/vm/plan"
+	"github.com/natkit/natkit/tools/vm/plan"
 )
 
 // follow feeds a session with what a VM writes, and ends the VM unless it goes on.

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/natkit/natkit/scripts/vm/plan"
+	"github.com/natkit/natkit/tools/vm/plan"
 )
 
 // kernelFiles are those of an unpacked Debian kernel package.

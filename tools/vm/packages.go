@@ -14,8 +14,8 @@ const modulePath = "github.com/natkit/natkit"
 // RUN= names them.
 var leftOut = map[string]string{
 	"internal":                     "looks at the source tree, with the Go tool",
-	"internal/bench":               ratesReason,
-	"internal/benchcmp":            ratesReason,
+	"tools/bench":                  ratesReason,
+	"tools/benchcmp":               ratesReason,
 	"internal/capacity":            pureReason,
 	"internal/simulate":            pureReason,
 	"internal/document":            pureReason,
@@ -46,9 +46,9 @@ var leftOut = map[string]string{
 	"internal/prefix":              pureReason,
 	"internal/suggest":             pureReason,
 	"internal/syn":                 pureReason,
-	"scripts/testsum":              "runs the Go tool",
-	"scripts/vm":                   "runs on the host",
-	"scripts/vm/init":              pureReason,
+	"tools/testsum":                "runs the Go tool",
+	"tools/vm":                     "runs on the host",
+	"tools/vm/init":                pureReason,
 }
 
 const ratesReason = "compares rates, which an emulated processor distorts"

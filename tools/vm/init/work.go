@@ -15,7 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/natkit/natkit/scripts/vm/plan"
+	"github.com/natkit/natkit/tools/vm/plan"
 )
 
 // outputAfterEnd is how long a job's output is read after its end.

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/natkit/natkit/internal/bench"
 	"github.com/natkit/natkit/internal/bpf/pktgen"
 	"github.com/natkit/natkit/internal/packet"
 	"github.com/natkit/natkit/internal/units"
+	"github.com/natkit/natkit/tools/bench"
 )
 
 // noSmaller is the share of the generator's own rate above which nothing can be said

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/natkit/natkit/internal/bench"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/units"
+	"github.com/natkit/natkit/tools/bench"
 )
 
 // The sizes of tables: a time per entry must be about the same in each.

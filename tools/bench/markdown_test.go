@@ -27,10 +27,10 @@ func golden(t *testing.T, name, got string) {
 	}
 	want, err := os.ReadFile(path)
 	if err != nil {
-		t.Fatalf("%v (go test ./internal/bench -update writes it)", err)
+		t.Fatalf("%v (go test ./tools/bench -update writes it)", err)
 	}
 	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s differs (-want +got); go test ./internal/bench -update accepts it:\n%s", path, diff)
+		t.Errorf("%s differs (-want +got); go test ./tools/bench -update accepts it:\n%s", path, diff)
 	}
 }
 
