@@ -8,9 +8,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/natkit/natkit/internal/gateway"
+	gwapply "github.com/natkit/natkit/internal/gateway/apply"
 	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/gateway/iptables"
-	"github.com/natkit/natkit/internal/gateway/run"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/units"
 )
@@ -85,7 +85,7 @@ func (g *gatewayImport) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	result, err := run.UnlessEnded(cmd.Context(), func() (*iptables.Result, error) { return iptables.Import(set) })
+	result, err := gwapply.UnlessEnded(cmd.Context(), func() (*iptables.Result, error) { return iptables.Import(set) })
 	if err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (g *gatewayImport) read(cmd *cobra.Command, args []string) (*iptables.Rules
 	if g.ipv6 {
 		version = 6
 	}
-	set, err := run.UnlessEnded(cmd.Context(), func() (*iptables.Ruleset, error) { return iptables.Parse(string(text), version), nil })
+	set, err := gwapply.UnlessEnded(cmd.Context(), func() (*iptables.Ruleset, error) { return iptables.Parse(string(text), version), nil })
 	if err == nil && set.Foreign {
 		return nil, malformed(notRules(args[0], text))
 	}

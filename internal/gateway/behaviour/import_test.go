@@ -158,7 +158,7 @@ func fareTheSame(t *testing.T, before *Play, imported *iptables.Result, random b
 	if err != nil {
 		t.Fatal(err)
 	}
-	after := newWorld(t, netfilter{})
+	after := newWorld(t, netfilterEngine{})
 	if err := after.Apply(plan); err != nil {
 		t.Fatal(err)
 	}
