@@ -13,13 +13,9 @@ import (
 	"testing"
 	"time"
 
-<<<<<<< HEAD:internal/gateway/run/world_test.go
 	"golang.org/x/sys/unix"
 
-	"github.com/natkit/natkit/internal/gateway/nft"
-=======
 	"github.com/natkit/natkit/internal/gateway/engine/netfilter"
->>>>>>> next:internal/gateway/apply/world_test.go
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
 	"github.com/natkit/natkit/internal/tune/apply"
