@@ -41,7 +41,7 @@ var leftOut = map[string]string{
 	"internal/gateway/attribute":   pureReason,
 	"internal/gateway/diff":        pureReason,
 	"internal/gateway/engine":      pureReason,
-	"internal/gateway/iptables":    pureReason,
+	"internal/gateway/convert":     pureReason,
 	"internal/gateway/status":      pureReason,
 	"internal/prefix":              pureReason,
 	"internal/suggest":             pureReason,

@@ -13,9 +13,9 @@ import (
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/attribute"
 	"github.com/natkit/natkit/internal/gateway/host"
-	"github.com/natkit/natkit/internal/natrules"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/privilege"
+	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/tune"
 	"golang.org/x/sys/unix"
 )
@@ -64,7 +64,7 @@ func (h Host) Orphans(ctx context.Context, old, new *gateway.Plan) (Stale, error
 
 // cut reports whether no rule translates connections of a family of these.
 func (h Host) cut(keys []conntrack.Key) (bool, error) {
-	left, err := natrules.Read(h.Netns)
+	left, err := read.NAT(h.Netns)
 	if err != nil {
 		return false, err
 	}
@@ -79,13 +79,13 @@ func (h Host) cut(keys []conntrack.Key) (bool, error) {
 
 // OthersNAT are the tables of others that have rules of NAT: "ip nat".
 func (h Host) OthersNAT() (tables []string, err error) {
-	all, err := natrules.Read(h.Netns)
+	all, err := read.NAT(h.Netns)
 	if err != nil {
 		return nil, err
 	}
 	for _, r := range all.Rules {
 		name := r.Family + " " + r.Table
-		if name != natrules.GatewayFamily+" "+natrules.GatewayTable && !slices.Contains(tables, name) {
+		if name != read.GatewayFamily+" "+read.GatewayTable && !slices.Contains(tables, name) {
 			tables = append(tables, name)
 		}
 	}

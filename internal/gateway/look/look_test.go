@@ -14,8 +14,8 @@ import (
 	"github.com/natkit/natkit/internal/gateway/engine/netfilter"
 	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/gateway/status"
-	"github.com/natkit/natkit/internal/natrules"
 	"github.com/natkit/natkit/internal/ports"
+	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -213,7 +213,7 @@ func TestPortsOfMaps(t *testing.T) {
     - snat: {from: 192.168.1.0/24, to: 203.0.113.7, ports: 3000-3099}
 `, w.facts())
 	w.connect(w.inside, "203.0.113.100:7", 5)
-	rules, err := natrules.Read(w.gateway)
+	rules, err := read.NAT(w.gateway)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -281,7 +281,7 @@ func TestAppliedAgain(t *testing.T) {
 	if s.Integrity != status.Intact || s.Plan != gateway.Digest(p) || s.Rules[1].Flows != 2 || *s.Rules[1].New != 0 {
 		t.Errorf("%s %v, plan %s, %+v", s.Integrity, s.Changes, s.Plan, s.Rules[1])
 	}
-	table, err := natrules.ReadTable(w.gateway, netfilter.Family, netfilter.Table)
+	table, err := read.TableNamed(w.gateway, netfilter.Family, netfilter.Table)
 	if err != nil {
 		t.Fatal(err)
 	}
