@@ -10,7 +10,7 @@ import (
 	"time"
 
 	bpf "github.com/natkit/natkit/internal/bpf/drops"
-	"github.com/natkit/natkit/internal/filter"
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/snapshot"
@@ -66,7 +66,7 @@ It needs CAP_BPF and CAP_PERFMON (CAP_SYS_ADMIN before Linux 5.8), CAP_SYSLOG fo
 the names of functions, and Linux 5.4 with BTF; reasons are those of the running
 kernel (since 5.17).
 
-` + filter.Usage,
+` + frame.FilterUsage,
 		Example: `  sudo natkit drops                           # all, until Ctrl-C
   sudo natkit drops --for 10 --flows
   sudo natkit drops --netns gateway tcp port 443
@@ -129,7 +129,7 @@ func (d *dropsVerb) run(cmd *cobra.Command, words []string) error {
 	}
 	opt := bpf.Options{Interface: d.iface, FlowSample: usualFlowSample, StackSample: usualStackSample, Harmless: d.all}
 	if len(words) > 0 {
-		expr, err := filter.Parse(words)
+		expr, err := frame.ParseFilter(words)
 		if err != nil {
 			return usageError{err}
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/natkit/natkit/internal/bpf/path"
-	"github.com/natkit/natkit/internal/filter"
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/snapshot"
 )
@@ -52,7 +52,7 @@ headers that it has there, in the namespace and on the interface that are asked
 for; then wherever it goes, copies of it too. Before NAT it has other addresses
 than behind it: choose what it has where it comes in.
 
-` + filter.Usage + `
+` + frame.FilterUsage + `
 
 --functions is a profile or names and patterns of functions, with commas:
   nat  receive, hooks, connection tracking, NAT, rules, bridge netfilter, send
@@ -93,7 +93,7 @@ pointer; a function that the compiler inlined has no line.`,
 // options checks the command line.
 func (f *follower) options(words []string) (path.Options, error) {
 	opt := path.Options{Interface: f.iface, Functions: f.functions, Packets: f.count}
-	expr, err := filter.Parse(words)
+	expr, err := frame.ParseFilter(words)
 	if err != nil {
 		return opt, usageError{err}
 	}
