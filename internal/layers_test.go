@@ -44,7 +44,6 @@ func (l layer) String() string { return layerNames[l] }
 // touches the kernel has a row of its own.
 var layers = map[string]layer{
 	"internal/snapshot": data,
-	"scripts/vm/plan":   data,
 
 	"internal/capacity":            pure,
 	"internal/conntrack":           pure,
@@ -58,13 +57,14 @@ var layers = map[string]layer{
 	"internal/gateway/attribute":   pure,
 	"internal/gateway/diff":        pure,
 	"internal/gateway/explain":     pure,
-	"internal/gateway/iptables":    pure,
+	"internal/gateway/convert":     pure,
 	"internal/gateway/status":      pure,
 	"internal/ipvs":                pure,
 	"internal/lab":                 pure,
 	"internal/load":                pure,
 	"internal/load/udp":            pure,
 	"internal/nat":                 pure,
+	"internal/netlink":             pure,
 	"internal/frame":               pure,
 	"internal/load/packets":        pure,
 	"internal/pcap":                pure,
@@ -80,43 +80,39 @@ var layers = map[string]layer{
 	"internal/tune":                pure,
 	"internal/units":               pure,
 
-	"internal/collect":             kernel,
-	"internal/conntrack/dump":      kernel,
-	"internal/disk":                kernel,
-	"internal/gateway/engine":      kernel,
-	"internal/gateway/engine/fake": kernel,
-	"internal/gateway/host":        kernel,
-	"internal/gateway/nft":         kernel,
-	"internal/gateway/store":       kernel,
-	"internal/kallsyms":            kernel,
-	"internal/lab/build":           kernel,
-	"internal/lab/capture":         kernel,
-	"internal/lab/fill":            kernel,
-	"internal/load/run":            kernel,
-	"internal/natrules":            kernel,
-	"internal/netns":               kernel,
-	"internal/privilege":           kernel,
-	"internal/syn/tap":             kernel,
-	"internal/testutil":            kernel,
-	"internal/thread":              kernel,
-	"internal/trace":               kernel,
-	"internal/tune/apply":          kernel,
-	"internal/tune/journal":        kernel,
+	"internal/collect":                  kernel,
+	"internal/conntrack/dump":           kernel,
+	"internal/disk":                     kernel,
+	"internal/gateway/engine":           kernel,
+	"internal/gateway/engine/fake":      kernel,
+	"internal/gateway/engine/netfilter": kernel,
+	"internal/gateway/host":             kernel,
+	"internal/gateway/store":            kernel,
+	"internal/kallsyms":                 kernel,
+	"internal/lab/build":                kernel,
+	"internal/lab/capture":              kernel,
+	"internal/lab/fill":                 kernel,
+	"internal/load/run":                 kernel,
+	"internal/ruleset/read":             kernel,
+	"internal/netlink/socket":           kernel,
+	"internal/netns":                    kernel,
+	"internal/privilege":                kernel,
+	"internal/syn/tap":                  kernel,
+	"internal/testutil":                 kernel,
+	"internal/thread":                   kernel,
+	"internal/trace":                    kernel,
+	"internal/tune/apply":               kernel,
+	"internal/tune/journal":             kernel,
 
-	"internal/bench":             conduct,
 	"internal/doctor":            conduct,
 	"internal/gateway/behaviour": conduct,
 	"internal/gateway/look":      conduct,
-	"internal/gateway/run":       conduct,
+	"internal/gateway/apply":     conduct,
 	"internal/lab/run":           conduct,
 	"internal/tui/live":          conduct,
 
-	"cmd/natkit":        front,
-	"internal/benchcmp": front,
-	"internal/cli":      front,
-	"scripts/testsum":   front,
-	"scripts/vm":        front,
-	"scripts/vm/init":   front,
+	"cmd/natkit":   front,
+	"internal/cli": front,
 }
 
 // testsOnly are packages for tests, and why the product must not import them.
@@ -126,7 +122,7 @@ var testsOnly = map[string]string{
 }
 
 // engines are the packages that carry out plans of gateways.
-var engines = map[string]bool{"internal/gateway/nft": true}
+var engines = map[string]bool{"internal/gateway/engine/netfilter": true}
 
 // dataImports are the only packages of ours that a data package may import.
 var dataImports = []string{}
@@ -253,6 +249,8 @@ func checkDirection(path string, from layer, imported string) []string {
 	to, known := layerOf(imported)
 	switch {
 	case !known: // reported where the imported package itself is checked
+	case isTool(imported) && !isTool(path):
+		return []string{fmt.Sprintf("%s imports %s: tools are programs for developers, not part of the product", path, imported)}
 	case from == data && !slices.Contains(dataImports, imported):
 		return []string{fmt.Sprintf("%s (data) imports %s: data packages are leaves, so that anything may import them", path, imported)}
 	case to > from:
@@ -261,15 +259,20 @@ func checkDirection(path string, from layer, imported string) []string {
 	return nil
 }
 
-// layerOf knows the packages below bpf/ by their parent: each is one program with
-// its loader.
+// layerOf returns the layer of a package. Those below internal/bpf are one program
+// with its loader each, those below tools programs for developers.
 func layerOf(path string) (layer, bool) {
-	if strings.HasPrefix(path, "internal/bpf/") {
+	switch {
+	case strings.HasPrefix(path, "internal/bpf/"):
 		return kernel, true
+	case isTool(path):
+		return front, true
 	}
 	l, ok := layers[path]
 	return l, ok
 }
+
+func isTool(path string) bool { return strings.HasPrefix(path, "tools/") }
 
 func whyForbidden(imp string) string {
 	if reason := forbidden[imp]; reason != "" {
@@ -367,8 +370,10 @@ func TestLayersRejects(t *testing.T) {
 		{"pure imports kernel", pkg{ImportPath: module + "/internal/lab", Imports: []string{module + "/internal/netns"}}, "(pure) imports internal/netns (kernel)"},
 		{"kernel imports front", pkg{ImportPath: module + "/internal/collect", Imports: []string{module + "/internal/cli"}}, "(kernel) imports internal/cli (front)"},
 		{"data imports pure", pkg{ImportPath: module + "/internal/snapshot", Imports: []string{module + "/internal/tune"}}, "are leaves"},
-		{"an engine by itself", pkg{ImportPath: module + "/internal/gateway/look", Imports: []string{module + "/internal/gateway/nft"}}, "through internal/gateway/engine"},
-		{"an engine among others", pkg{ImportPath: module + "/internal/gateway/engine", Imports: []string{module + "/internal/gateway/nft"}}, ""},
+		{"an engine by itself", pkg{ImportPath: module + "/internal/gateway/look", Imports: []string{module + "/internal/gateway/engine/netfilter"}}, "through internal/gateway/engine"},
+		{"an engine among others", pkg{ImportPath: module + "/internal/gateway/engine", Imports: []string{module + "/internal/gateway/engine/netfilter"}}, ""},
+		{"product imports a tool", pkg{ImportPath: module + "/internal/cli", Imports: []string{module + "/tools/bench"}}, "programs for developers"},
+		{"a tool imports a tool", pkg{ImportPath: module + "/tools/benchcmp", Imports: []string{module + "/tools/bench"}}, ""},
 		{"product imports testutil", pkg{ImportPath: module + "/internal/cli", Imports: []string{module + "/internal/testutil"}}, "outside of its tests"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

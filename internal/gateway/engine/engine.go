@@ -9,8 +9,8 @@ import (
 	"slices"
 
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/engine/netfilter"
 	"github.com/natkit/natkit/internal/gateway/explain"
-	"github.com/natkit/natkit/internal/gateway/nft"
 	"github.com/natkit/natkit/internal/netns"
 )
 
@@ -46,7 +46,7 @@ type Set []Engine
 
 // Standard are the engines of this version. A new one is a package, its line here, and
 // its word in gateway.Engines.
-var Standard = Set{nft.Engine{}}
+var Standard = Set{netfilter.Engine{}}
 
 func (s Set) all() Set {
 	if s == nil {

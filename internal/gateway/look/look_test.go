@@ -11,11 +11,11 @@ import (
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/engine/netfilter"
 	"github.com/natkit/natkit/internal/gateway/host"
-	"github.com/natkit/natkit/internal/gateway/nft"
 	"github.com/natkit/natkit/internal/gateway/status"
-	"github.com/natkit/natkit/internal/natrules"
 	"github.com/natkit/natkit/internal/ports"
+	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -194,7 +194,7 @@ func TestStrangersAreTold(t *testing.T) {
 func TestRemovedTable(t *testing.T) {
 	w := newWorld(t)
 	w.apply(example, w.facts())
-	if err := nft.Remove(w.gateway); err != nil {
+	if err := netfilter.Remove(w.gateway); err != nil {
 		t.Fatal(err)
 	}
 	if s := w.look(); s.Present {
@@ -213,7 +213,7 @@ func TestPortsOfMaps(t *testing.T) {
     - snat: {from: 192.168.1.0/24, to: 203.0.113.7, ports: 3000-3099}
 `, w.facts())
 	w.connect(w.inside, "203.0.113.100:7", 5)
-	rules, err := natrules.Read(w.gateway)
+	rules, err := read.NAT(w.gateway)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,13 +256,13 @@ func TestLimitsAreDropsAndOthersAreNot(t *testing.T) {
 		for _, c := range s.Drops.Counters {
 			packets[c.What] = c.Packets
 		}
-		return len(packets) == 2 && packets[nft.LimitComment] == 2 && packets[nft.UntranslatableComment] == 1
+		return len(packets) == 2 && packets[netfilter.LimitComment] == 2 && packets[netfilter.UntranslatableComment] == 1
 	}
 	s := w.look()
 	for end := time.Now().Add(testutil.Patience(time.Minute)); !dropped(s) && time.Now().Before(end); s = w.look() {
 		time.Sleep(time.Millisecond)
 	}
-	if !dropped(s) || len(s.Counters) != 1 || s.Counters[0].What != nft.MSSComment {
+	if !dropped(s) || len(s.Counters) != 1 || s.Counters[0].What != netfilter.MSSComment {
 		t.Errorf("drops %+v, counters %+v", s.Drops.Counters, s.Counters)
 	}
 	if s.Rules[0].Flows != 3 || *s.Rules[0].New != 3 || s.Integrity != status.Intact {
@@ -281,13 +281,13 @@ func TestAppliedAgain(t *testing.T) {
 	if s.Integrity != status.Intact || s.Plan != gateway.Digest(p) || s.Rules[1].Flows != 2 || *s.Rules[1].New != 0 {
 		t.Errorf("%s %v, plan %s, %+v", s.Integrity, s.Changes, s.Plan, s.Rules[1])
 	}
-	table, err := natrules.ReadTable(w.gateway, nft.Family, nft.Table)
+	table, err := read.TableNamed(w.gateway, netfilter.Family, netfilter.Table)
 	if err != nil {
 		t.Fatal(err)
 	}
 	seen := map[string]bool{}
 	for _, r := range table.Rules {
-		if r.Chain == nft.MarkChain && seen[r.Comment] {
+		if r.Chain == netfilter.MarkChain && seen[r.Comment] {
 			t.Errorf("twice: %s", r.Comment)
 		}
 		seen[r.Comment] = true

@@ -17,7 +17,7 @@ import (
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/gateway/nft"
+	"github.com/natkit/natkit/internal/gateway/engine/netfilter"
 	"github.com/natkit/natkit/internal/gateway/status"
 	"github.com/natkit/natkit/internal/gateway/store"
 	"github.com/natkit/natkit/internal/netns"
@@ -50,7 +50,7 @@ func BenchmarkLookMillion(b *testing.B) {
 	if _, err := store.At(dir).Put(plan); err != nil {
 		b.Fatal(err)
 	}
-	if err := nft.Apply(ns, plan); err != nil {
+	if err := netfilter.Apply(ns, plan); err != nil {
 		b.Fatal(err)
 	}
 	fill(b, ns)

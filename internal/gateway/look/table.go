@@ -10,8 +10,8 @@ import (
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/gateway/status"
-	"github.com/natkit/natkit/internal/natrules"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/journal"
@@ -205,7 +205,7 @@ type others struct {
 const othersEvery = 30 * time.Second
 
 func (o *others) read(ns *netns.Handle, at time.Time) ([]gateway.Foreign, error) {
-	generation, err := natrules.Generation(ns)
+	generation, err := read.Generation(ns)
 	if err == nil && generation == o.generation && !o.at.IsZero() && at.Sub(o.at) < othersEvery {
 		return o.chains, nil
 	}
