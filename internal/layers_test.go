@@ -70,7 +70,6 @@ var layers = map[string]layer{
 	"internal/pcap":                pure,
 	"internal/pcap/pair":           pure,
 	"internal/ports":               pure,
-	"internal/prefix":              pure,
 	"internal/profile":             pure,
 	"internal/report":              pure,
 	"internal/simulate":            pure,

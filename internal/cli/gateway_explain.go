@@ -10,11 +10,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/gateway/explain"
 	"github.com/natkit/natkit/internal/gateway/host"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
 )
@@ -94,7 +94,7 @@ func arrows(args []string) []string {
 // explainArgs tells a file from the packet: a packet begins with a protocol.
 func explainArgs(args []string) (file string, packet explain.Packet, err error) {
 	first, _, _ := strings.Cut(strings.TrimSpace(args[0]), " ")
-	if _, err := match.ParseProtocol(first); err != nil && (len(args) > 1 || first == args[0]) {
+	if _, err := nat.ParseProtocol(first); err != nil && (len(args) > 1 || first == args[0]) {
 		file, args = args[0], args[1:]
 	}
 	if len(args) == 0 {

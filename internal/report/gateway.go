@@ -7,10 +7,10 @@ import (
 	"strings"
 
 	"github.com/natkit/natkit/internal/capacity"
-	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/diff"
 	"github.com/natkit/natkit/internal/gateway/explain"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/units"
 )
@@ -80,7 +80,7 @@ func doesCell(s explain.Step) Cell {
 }
 
 func (p *printer) gatewayFate(e *explain.Way) {
-	flow := fmt.Sprintf("%s %s -> %s", conntrack.ProtocolName(e.Packet.Protocol), e.Source, e.Destination)
+	flow := fmt.Sprintf("%s %s -> %s", nat.ProtocolName(e.Packet.Protocol), e.Source, e.Destination)
 	switch e.Fate {
 	case explain.Forwarded:
 		p.line(howCertain(e, "becomes ") + p.style.Paint(Bold, clean(flow)) + ", leaves by " + clean(e.Out))

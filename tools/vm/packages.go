@@ -43,7 +43,6 @@ var leftOut = map[string]string{
 	"internal/gateway/engine":      pureReason,
 	"internal/gateway/convert":     pureReason,
 	"internal/gateway/status":      pureReason,
-	"internal/prefix":              pureReason,
 	"internal/suggest":             pureReason,
 	"internal/syn":                 pureReason,
 	"tools/testsum":                "runs the Go tool",

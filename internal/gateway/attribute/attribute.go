@@ -9,7 +9,7 @@ import (
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/status"
-	"github.com/natkit/natkit/internal/prefix"
+	"github.com/natkit/natkit/internal/nat"
 )
 
 // Rules tells which rules made the entries of a connection table. It is made
@@ -58,7 +58,7 @@ func (a *Rules) destination(e *conntrack.Entry) *gateway.Destination {
 
 func destinationGave(d *gateway.Destination, e *conntrack.Entry) bool {
 	if d.Prefix.IsValid() {
-		return e.Reply.Src == prefix.Replace(e.Orig.Dst, d.Prefix)
+		return e.Reply.Src == nat.Replace(e.Orig.Dst, d.Prefix)
 	}
 	return e.Reply.Src == d.To.Address && (d.To.Port == 0 || e.Reply.SrcPort == d.To.Port)
 }
@@ -84,7 +84,7 @@ func sourceGave(s *gateway.Source, e *conntrack.Entry) bool {
 	case s.Masquerade:
 		return true // whichever address the interface had
 	case s.Prefix.IsValid():
-		return to == prefix.Replace(e.Orig.Src, s.Prefix)
+		return to == nat.Replace(e.Orig.Src, s.Prefix)
 	default:
 		return slices.ContainsFunc(s.To, func(r gateway.Range) bool { return r.Contains(to) })
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/explain"
-	"github.com/natkit/natkit/internal/prefix"
+	"github.com/natkit/natkit/internal/nat"
 )
 
 // sourceIndex finds Sources by a connection's tuple, in the plan's order.
@@ -261,7 +261,7 @@ func (u *Untranslated) gives(s *gateway.Source, e *conntrack.Entry, out string) 
 	case s.Masquerade:
 		return slices.ContainsFunc(u.facts.AddressesOf(out), func(p netip.Prefix) bool { return p.Addr() == e.Orig.Src })
 	case s.Prefix.IsValid():
-		return prefix.Replace(e.Orig.Src, s.Prefix) == e.Orig.Src
+		return nat.Replace(e.Orig.Src, s.Prefix) == e.Orig.Src
 	}
 	return slices.ContainsFunc(s.To, has)
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/nat"
-	"github.com/natkit/natkit/internal/prefix"
 	"github.com/natkit/natkit/internal/report"
 )
 
@@ -393,11 +392,11 @@ func (m Match) Nft(version int) string {
 	add("iifname !=", oneOf(m.NotIn))
 	add("oifname !=", oneOf(m.NotOut))
 	if m.From.IsValid() {
-		add(ip+" saddr", prefix.Text(m.From))
+		add(ip+" saddr", nat.PrefixString(m.From))
 	}
 	add(ip+" saddr !=", oneOf(texts(m.NotFrom)))
 	if m.To.IsValid() {
-		add(ip+" daddr", prefix.Text(m.To))
+		add(ip+" daddr", nat.PrefixString(m.To))
 	}
 	add(ip+" daddr !=", oneOf(texts(m.NotTo)))
 	if len(m.Ports)+len(m.SourcePorts) == 0 {
@@ -424,7 +423,7 @@ func oneOf(list []string) string {
 
 func texts(list []netip.Prefix) (all []string) {
 	for _, p := range list {
-		all = append(all, prefix.Text(p))
+		all = append(all, nat.PrefixString(p))
 	}
 	return all
 }

@@ -10,10 +10,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/natkit/natkit/internal/conntrack"
-	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/prefix"
+	"github.com/natkit/natkit/internal/nat"
 )
 
 // Schema names the JSON form of a Way.
@@ -198,7 +196,7 @@ func (p Packet) String() string {
 	return fmt.Sprintf("%s %s -> %s", p.name(), src, dst)
 }
 
-func (p Packet) name() string { return conntrack.ProtocolName(p.Protocol) }
+func (p Packet) name() string { return nat.ProtocolName(p.Protocol) }
 
 func (p Packet) hasPorts() bool { return gateway.HasPorts(p.name()) }
 
@@ -235,7 +233,7 @@ func ParsePacket(words []string) (Packet, error) {
 	if len(fields) != 3 {
 		return Packet{}, fmt.Errorf("packet %q: %s", strings.Join(words, " "), packetWords)
 	}
-	number, err := match.ParseProtocol(fields[0])
+	number, err := nat.ParseProtocol(fields[0])
 	if err != nil {
 		return Packet{}, fmt.Errorf("packet: %w", err)
 	}
@@ -312,7 +310,7 @@ func (w *walk) addresses(s *gateway.Source) []gateway.Range {
 	case s.Masquerade:
 		return w.masqueraded()
 	case s.Prefix.IsValid():
-		a := prefix.Replace(w.src.addr, s.Prefix)
+		a := nat.Replace(w.src.addr, s.Prefix)
 		return []gateway.Range{{First: a, Last: a}}
 	}
 	return slices.Clone(s.To)

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/prefix"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/units"
 )
@@ -324,7 +324,7 @@ func (w *walk) translateDestination(d *gateway.Destination, s *Step) {
 	before := w.dst
 	switch {
 	case d.Prefix.IsValid():
-		w.dst.addr = prefix.Replace(w.dst.addr, d.Prefix)
+		w.dst.addr = nat.Replace(w.dst.addr, d.Prefix)
 	default:
 		w.dst.addr = d.To.Address
 		if d.To.Port != 0 {

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/prefix"
+	"github.com/natkit/natkit/internal/nat"
 )
 
 // walk takes a packet through the hooks.
@@ -369,13 +369,13 @@ func owns(f *gateway.Facts, r gateway.Range) bool {
 // misses says which conditions of d the packet does not meet; none where it matches.
 func (w *walk) misses(d *gateway.Destination) (why []string) {
 	if !d.On.Contains(w.asked.addr) {
-		why = append(why, fmt.Sprintf("it is for %s", prefix.Text(d.On)))
+		why = append(why, fmt.Sprintf("it is for %s", nat.PrefixString(d.On)))
 	}
 	if !d.Port.Matches(w.packet.Protocol, w.asked.port) {
 		why = append(why, "it is for "+d.Port.String())
 	}
 	if !contains(d.From, w.src.addr) {
-		why = append(why, fmt.Sprintf("it is for clients in %s", prefix.List(d.From)))
+		why = append(why, fmt.Sprintf("it is for clients in %s", nat.PrefixesString(d.From)))
 	}
 	switch local := w.packet.In == ""; {
 	case local && !d.Local:
@@ -402,13 +402,13 @@ func (w *walk) sourceMisses(s *gateway.Source) (why []string) {
 		return append(why, "it is for the other family")
 	}
 	if !contains(s.From, w.src.addr) {
-		why = append(why, "it is for sources in "+prefix.List(s.From))
+		why = append(why, "it is for sources in "+nat.PrefixesString(s.From))
 	}
 	if !has(s.Out, w.e.Out) {
 		why = append(why, fmt.Sprintf("it is for what leaves by %s, not by %s", strings.Join(s.Out, ", "), w.e.Out))
 	}
 	if i := slices.IndexFunc(s.NotTo, func(p netip.Prefix) bool { return p.Contains(w.dst.addr) }); i >= 0 {
-		why = append(why, fmt.Sprintf("it leaves what goes to %s alone", prefix.Text(s.NotTo[i])))
+		why = append(why, fmt.Sprintf("it leaves what goes to %s alone", nat.PrefixString(s.NotTo[i])))
 	}
 	return why
 }

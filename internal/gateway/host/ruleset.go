@@ -14,7 +14,6 @@ import (
 	"github.com/natkit/natkit/internal/gateway/convert"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/prefix"
 	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune/apply"
@@ -164,7 +163,7 @@ func targetOf(s *read.NATStep) convert.Target {
 	}
 	if s.Translates && s.Prefix {
 		t.Kind = convert.Netmap
-		t.Prefix = prefix.Between(r.First, r.Last)
+		t.Prefix = nat.AddrRange{First: r.First, Last: r.Last}.Prefix()
 	}
 	if s.Shifts {
 		t.Unknown = append(t.Unknown, "ports that are shifted")

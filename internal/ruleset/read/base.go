@@ -8,9 +8,8 @@ import (
 	"strings"
 
 	"github.com/mdlayher/netlink"
-	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/prefix"
 	"github.com/natkit/natkit/internal/snapshot"
 	"golang.org/x/sys/unix"
 )
@@ -335,8 +334,8 @@ func addresses(first, last []byte, value attrs) (all []element) {
 	if !ok || !ok2 {
 		return nil
 	}
-	for _, p := range prefix.Cover(a, z) {
-		all = append(all, element{p.Addr().AsSlice(), prefix.Last(p).AsSlice(), value})
+	for _, p := range (nat.AddrRange{First: a, Last: z}).Prefixes() {
+		all = append(all, element{p.Addr().AsSlice(), nat.LastAddr(p).AsSlice(), value})
 	}
 	return all
 }
@@ -480,7 +479,7 @@ func protocolsOf(lists [][]byte) []string {
 			if len(key) == 0 || e.u32(nftSetElemFlags) != 0 {
 				return nil
 			}
-			names = append(names, conntrack.ProtocolName(key[0]))
+			names = append(names, nat.ProtocolName(key[0]))
 		}
 	}
 	return names

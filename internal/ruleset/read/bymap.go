@@ -10,7 +10,7 @@ import (
 	"slices"
 
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/prefix"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
 	"golang.org/x/sys/unix"
 )
@@ -361,7 +361,7 @@ func (m *machine) within(c content, first, last []byte) {
 	default:
 		a, ok := netip.AddrFromSlice(first)
 		z, ok2 := netip.AddrFromSlice(last)
-		p := prefix.Between(a, z)
+		p := nat.AddrRange{First: a, Last: z}.Prefix()
 		if !ok || !ok2 || !p.IsValid() || c.mask != nil {
 			m.step.rule.Partial, m.step.cause = true, "a range"
 			return

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"unsafe"
 
-	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/privilege"
@@ -245,7 +244,7 @@ func (e entry) conditions(s *step) {
 	s.rule.InInterface = legacyInterface(names, names[2*nameBytes:])
 	s.rule.OutInterface = legacyInterface(names[nameBytes:], names[3*nameBytes:])
 	if proto := binary.NativeEndian.Uint16(e.b[e.l.proto:]); proto != 0 {
-		s.rule.Protocol = conntrack.ProtocolName(uint8(proto))
+		s.rule.Protocol = nat.ProtocolName(uint8(proto))
 	}
 	flags := e.b[e.l.flags]
 	if e.l.family == "ip" && flags&legacyFragment != 0 || e.l.family == "ip6" && flags&legacyTOS != 0 {

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/mdlayher/netlink"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/prefix"
 	"github.com/natkit/natkit/internal/privilege"
 	"github.com/natkit/natkit/internal/snapshot"
 	"golang.org/x/sys/unix"
@@ -288,7 +288,7 @@ func target(r *snapshot.NATRule, netmap bool) string {
 	case !r.First.IsValid():
 		return ports
 	case netmap:
-		if p := prefix.Between(r.First, r.Last); p.IsValid() {
+		if p := (nat.AddrRange{First: r.First, Last: r.Last}).Prefix(); p.IsValid() {
 			return p.String()
 		}
 	}

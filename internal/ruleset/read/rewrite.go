@@ -8,7 +8,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/tune"
 	"golang.org/x/sys/unix"
 )
@@ -252,7 +252,7 @@ func (m *machine) compareMeta(key uint32, data []byte) {
 	case metaOif:
 		s.setText(&s.rule.OutInterface, m.link(data))
 	case metaL4proto:
-		s.setText(&s.rule.Protocol, conntrack.ProtocolName(data[0]))
+		s.setText(&s.rule.Protocol, nat.ProtocolName(data[0]))
 	case metaNfproto:
 		s.version = map[byte]uint8{familyIP4: 4, familyIP6: 6}[data[0]]
 		s.rule.Partial = s.rule.Partial || s.version == 0
@@ -316,7 +316,7 @@ func (m *machine) compareNetwork(c content, data []byte) {
 		s.setPrefix(&s.rule.ToDestination, padded(data, c.mask, 16))
 	case field{4, 9}, field{6, 6}:
 		if len(data) == 1 && c.mask[0] == 0xff {
-			s.setText(&s.rule.Protocol, conntrack.ProtocolName(data[0]))
+			s.setText(&s.rule.Protocol, nat.ProtocolName(data[0]))
 			return
 		}
 		s.rule.Partial = true

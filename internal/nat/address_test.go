@@ -1,26 +1,26 @@
-package prefix
+package nat
 
 import (
 	"net/netip"
 	"testing"
 )
 
-func TestLast(t *testing.T) {
+func TestLastAddr(t *testing.T) {
 	for prefix, want := range map[string]string{
 		"198.18.0.2/24": "198.18.0.255", "198.18.1.1/30": "198.18.1.3", "198.18.128.0/17": "198.18.255.255", "198.18.0.1/15": "198.19.255.255",
 		"0.0.0.0/0": "255.255.255.255", "192.0.2.1/32": "192.0.2.1", "2001:db8::1/64": "2001:db8::ffff:ffff:ffff:ffff",
 		"::/0": "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
 	} {
-		if got := Last(netip.MustParsePrefix(prefix)); got.String() != want {
+		if got := LastAddr(netip.MustParsePrefix(prefix)); got.String() != want {
 			t.Errorf("%s: %s, want %s", prefix, got, want)
 		}
 	}
-	if got := Last(netip.Prefix{}); got.IsValid() {
+	if got := LastAddr(netip.Prefix{}); got.IsValid() {
 		t.Errorf("of no prefix: %s", got)
 	}
 }
 
-func TestBetween(t *testing.T) {
+func TestPrefix(t *testing.T) {
 	for ends, want := range map[[2]string]string{
 		{"192.0.2.0", "192.0.2.255"}: "192.0.2.0/24", {"192.0.2.7", "192.0.2.7"}: "192.0.2.7/32",
 		{"0.0.0.0", "255.255.255.255"}: "0.0.0.0/0", {"2001:db8::", "2001:db8::ff"}: "2001:db8::/120",
@@ -29,7 +29,7 @@ func TestBetween(t *testing.T) {
 	} {
 		first, _ := netip.ParseAddr(ends[0])
 		last, _ := netip.ParseAddr(ends[1])
-		p := Between(first, last)
+		p := (AddrRange{first, last}).Prefix()
 		if got := p.String(); p.IsValid() != (want != "") || p.IsValid() && got != want {
 			t.Errorf("%v: %s, want %q", ends, got, want)
 		}
@@ -51,14 +51,14 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-func TestList(t *testing.T) {
+func TestPrefixesString(t *testing.T) {
 	all := []netip.Prefix{netip.MustParsePrefix("192.0.2.1/32"), netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::1/128")}
-	if got, want := List(all), "192.0.2.1, 192.0.2.0/24, 2001:db8::1"; got != want {
+	if got, want := PrefixesString(all), "192.0.2.1, 192.0.2.0/24, 2001:db8::1"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
 
-func TestCover(t *testing.T) {
+func TestPrefixes(t *testing.T) {
 	for _, c := range []struct{ first, last, want string }{
 		{"10.0.0.0", "10.0.0.255", "10.0.0.0/24"},
 		{"10.0.0.1", "10.0.0.1", "10.0.0.1"},
@@ -70,7 +70,7 @@ func TestCover(t *testing.T) {
 		{"10.0.0.2", "10.0.0.1", ""},
 		{"10.0.0.2", "fd00::", ""},
 	} {
-		if got := List(Cover(netip.MustParseAddr(c.first), netip.MustParseAddr(c.last))); got != c.want {
+		if got := PrefixesString(AddrRange{netip.MustParseAddr(c.first), netip.MustParseAddr(c.last)}.Prefixes()); got != c.want {
 			t.Errorf("Cover(%s, %s) = %s, want %s", c.first, c.last, got, c.want)
 		}
 	}
