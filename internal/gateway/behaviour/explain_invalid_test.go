@@ -6,8 +6,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/gateway/observe"
-	"github.com/natkit/natkit/internal/packet"
 )
 
 // invalid sends a RST of no session along the way of a TCP packet. It is dropped where
@@ -20,7 +20,7 @@ func (s *sample) invalid(from end, e *observe.Trace) {
 	}
 	const apart = 20000 // ports of no session
 	src, dst := netip.AddrPortFrom(p.Src, p.SrcPort+apart), netip.AddrPortFrom(p.Dst, p.DstPort)
-	got, err := s.world.Send(from.host, tcp(src, dst, packet.TCP{Flags: packet.RST, SequenceNumber: 1000}, nil).bytes())
+	got, err := s.world.Send(from.host, tcp(src, dst, frame.TCP{Flags: frame.RST, SequenceNumber: 1000}, nil).bytes())
 	if err != nil {
 		s.t.Fatal(err)
 	}

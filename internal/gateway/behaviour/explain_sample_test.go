@@ -9,9 +9,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/observe"
-	"github.com/natkit/natkit/internal/packet"
 )
 
 // sample draws gateways and packets.
@@ -163,9 +163,9 @@ func compose(p observe.Packet, answer bool) []byte {
 	case unix.IPPROTO_UDP:
 		return UDPPacket(src, dst, "")
 	case unix.IPPROTO_TCP:
-		h := packet.TCP{Flags: packet.SYN, SequenceNumber: 1000}
+		h := frame.TCP{Flags: frame.SYN, SequenceNumber: 1000}
 		if answer {
-			h.Flags, h.AcknowledgmentNumber = packet.SYN|packet.ACK, 1001
+			h.Flags, h.AcknowledgmentNumber = frame.SYN|frame.ACK, 1001
 		}
 		return tcp(src, dst, h, nil).bytes()
 	}

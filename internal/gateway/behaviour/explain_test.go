@@ -10,11 +10,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/gateway/observe"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/packet"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -201,7 +201,7 @@ func likes(all Arrivals, p observe.Packet, answer bool) (out Arrivals) {
 		}
 		switch p.Protocol {
 		case unix.IPPROTO_TCP:
-			if f.TCP.Flags&packet.RST != 0 {
+			if f.TCP.Flags&frame.RST != 0 {
 				continue
 			}
 		case unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6:
@@ -214,7 +214,7 @@ func likes(all Arrivals, p observe.Packet, answer bool) (out Arrivals) {
 	return out
 }
 
-func isEchoOf(f *packet.Frame, answer bool) bool {
+func isEchoOf(f *frame.Frame, answer bool) bool {
 	if answer {
 		return f.ICMP.Type == echoReply && f.Version == 4 || f.ICMP.Type == echoReply6 && f.Version == 6
 	}

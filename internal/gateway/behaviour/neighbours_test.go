@@ -15,11 +15,11 @@ import (
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/gateway/observe"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/packet"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -175,7 +175,7 @@ func beside(t *testing.T, ns *netns.Handle, text string) string {
 func taken(t *testing.T, ns *netns.Handle, way *observe.Trace) {
 	t.Helper()
 	p := way.Packet
-	frame := ethernet(packet.Link{Source: [6]byte{2, 0, 0, 0, 2, 2}, Destination: [6]byte{2, 0, 0, 0, 1, 1}}, compose(p, false))
+	frame := ethernet(frame.Link{Source: [6]byte{2, 0, 0, 0, 2, 2}, Destination: [6]byte{2, 0, 0, 0, 1, 1}}, compose(p, false))
 	err := ns.Do(func() error {
 		fd, err := openPacket(p.In+".host", unix.ETH_P_ALL)
 		if err != nil {

@@ -1,4 +1,4 @@
-package packet
+package packets
 
 import (
 	"bytes"
@@ -8,24 +8,25 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/testutil"
 	"golang.org/x/sys/unix"
 )
 
-func TestParseTCPFlags(t *testing.T) {
-	for text, want := range map[string][]TCPFlags{
-		"syn":               {SYN},
-		"SYN":               {SYN},
-		"syn+ack":           {SYN | ACK},
-		"ack+syn":           {SYN | ACK},
-		"syn+syn":           {SYN},
-		"syn,ack:3,fin+ack": {SYN, ACK, ACK, ACK, FIN | ACK},
-		" syn , ack ":       {SYN, ACK},
-		"syn+ece+cwr":       {SYN | ECE | CWR},
-		"rst:64":            slices.Repeat([]TCPFlags{RST}, 64),
-		"psh+urg:1":         {PSH | URG},
+func TestParseFlagCycle(t *testing.T) {
+	for text, want := range map[string][]frame.TCPFlags{
+		"syn":               {frame.SYN},
+		"SYN":               {frame.SYN},
+		"syn+ack":           {frame.SYN | frame.ACK},
+		"ack+syn":           {frame.SYN | frame.ACK},
+		"syn+syn":           {frame.SYN},
+		"syn,ack:3,fin+ack": {frame.SYN, frame.ACK, frame.ACK, frame.ACK, frame.FIN | frame.ACK},
+		" syn , ack ":       {frame.SYN, frame.ACK},
+		"syn+ece+cwr":       {frame.SYN | frame.ECE | frame.CWR},
+		"rst:64":            slices.Repeat([]frame.TCPFlags{frame.RST}, 64),
+		"psh+urg:1":         {frame.PSH | frame.URG},
 	} {
-		got, err := ParseTCPFlags(text)
+		got, err := ParseFlagCycle(text)
 		if err != nil {
 			t.Errorf("%q: %v", text, err)
 		} else if d := cmp.Diff(want, got); d != "" {
@@ -51,20 +52,20 @@ func TestParseTCPFlagsRefuses(t *testing.T) {
 		"syn:99999999999999999999": "must be a number",
 		"syn:64,ack":               "more than 64 segments",
 	} {
-		if got, err := ParseTCPFlags(text); err == nil || !strings.Contains(err.Error(), want) || got != nil {
+		if got, err := ParseFlagCycle(text); err == nil || !strings.Contains(err.Error(), want) || got != nil {
 			t.Errorf("%q: %v, %v; want an error with %q", text, got, err, want)
 		}
 	}
 }
 
 // FuzzParseTCPFlags: what is read can be written and read again.
-func FuzzParseTCPFlags(f *testing.F) {
+func FuzzParseFlagCycle(f *testing.F) {
 	for _, seed := range []string{"syn", "syn,ack:10,fin+ack", "syn+ece+cwr", ":", "syn:64"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		defer testutil.Bounded(t, len(text))()
-		cycle, err := ParseTCPFlags(text)
+		cycle, err := ParseFlagCycle(text)
 		if (err == nil) != (len(cycle) > 0) || len(cycle) > MaxCycle {
 			t.Fatalf("%q: %v, %v", text, cycle, err)
 		}
@@ -73,7 +74,7 @@ func FuzzParseTCPFlags(f *testing.F) {
 			again = append(again, flags.String())
 		}
 		if err == nil {
-			if got, err := ParseTCPFlags(strings.Join(again, ",")); err != nil || !slices.Equal(got, cycle) {
+			if got, err := ParseFlagCycle(strings.Join(again, ",")); err != nil || !slices.Equal(got, cycle) {
 				t.Fatalf("%q is %v, and read again %v, %v", text, cycle, got, err)
 			}
 		}
@@ -82,7 +83,7 @@ func FuzzParseTCPFlags(f *testing.F) {
 
 // TestSpecAsJSON: a report is for people and programs, and can be read back.
 func TestSpecAsJSON(t *testing.T) {
-	want := Spec{Protocol: unix.IPPROTO_TCP, TCPFlags: []TCPFlags{SYN, FIN | ACK, 0}, Sizes: []int{64}, HopLimit: 64}
+	want := Spec{Protocol: unix.IPPROTO_TCP, TCPFlags: []frame.TCPFlags{frame.SYN, frame.FIN | frame.ACK, 0}, Sizes: []int{64}, HopLimit: 64}
 	text, err := json.Marshal(want)
 	if err != nil || !strings.Contains(string(text), `"tcp_flags":["syn","fin+ack",""]`) {
 		t.Errorf("%s, %v", text, err)
@@ -117,7 +118,7 @@ func TestHeaderLen(t *testing.T) {
 }
 
 func TestSpecCheck(t *testing.T) {
-	good := Spec{Protocol: unix.IPPROTO_TCP, TCPFlags: []TCPFlags{SYN}, Sizes: []int{74, 1518, maxFrame}, VLAN: 4094, DSCP: 63, HopLimit: 1}
+	good := Spec{Protocol: unix.IPPROTO_TCP, TCPFlags: []frame.TCPFlags{frame.SYN}, Sizes: []int{74, 1518, maxFrame}, VLAN: 4094, DSCP: 63, HopLimit: 1}
 	for _, tt := range []struct {
 		name   string
 		change func(*Spec)
@@ -126,11 +127,11 @@ func TestSpecCheck(t *testing.T) {
 		{"good", func(*Spec) {}, ""},
 		{"UDP needs no flags", func(s *Spec) { s.Protocol, s.TCPFlags = unix.IPPROTO_UDP, nil }, ""},
 		{"64 is enough for UDP", func(s *Spec) { s.Protocol, s.VLAN, s.Sizes = unix.IPPROTO_UDP, 0, []int{64} }, ""},
-		{"as many flags as are taken", func(s *Spec) { s.TCPFlags = make([]TCPFlags, 64) }, ""},
+		{"as many flags as are taken", func(s *Spec) { s.TCPFlags = make([]frame.TCPFlags, 64) }, ""},
 		{"as many sizes as are taken", func(s *Spec) { s.Sizes = slices.Repeat([]int{128}, 64) }, ""},
 		{"protocol", func(s *Spec) { s.Protocol = unix.IPPROTO_ICMP }, "protocol 1: only UDP and TCP"},
 		{"no flags", func(s *Spec) { s.TCPFlags = nil }, "TCP without flags"},
-		{"many flags", func(s *Spec) { s.TCPFlags = make([]TCPFlags, 65) }, "65 flag sets and 3 sizes: at most 64"},
+		{"many flags", func(s *Spec) { s.TCPFlags = make([]frame.TCPFlags, 65) }, "65 flag sets and 3 sizes: at most 64"},
 		{"many sizes", func(s *Spec) { s.Sizes = slices.Repeat([]int{128}, 65) }, "1 flag sets and 65 sizes"},
 		{"no size", func(s *Spec) { s.Sizes = nil }, "no frame size"},
 		{"VLAN", func(s *Spec) { s.VLAN = 4095 }, "VLAN 4095: must be 1 to 4094"},

@@ -1,18 +1,16 @@
-package packet
+package packets
 
 import (
 	"fmt"
 	"net/netip"
 
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/nat"
 )
 
 // MaxFlows bounds the table of flows: 16 million take 0.4 GiB with IPv4.
 const MaxFlows = 1 << 24
-
-// Tuple is what a packet carries as its addresses and ports.
-type Tuple struct{ Src, Dst netip.AddrPort }
 
 // Flows are the tuples of a run: Count of all combinations of a source address, a
 // source port and a destination, chosen and ordered by Seed.
@@ -101,7 +99,7 @@ func checkHost(a netip.Addr, v4 bool) error {
 func (f Flows) IPv6() bool { return !f.Destinations[0].Addr().Is4() }
 
 // All yields the tuples from the first to the last.
-func (f Flows) All(yield func(int, Tuple) bool) {
+func (f Flows) All(yield func(int, frame.Tuple) bool) {
 	order := load.NewPermutation(f.combinations(), f.Seed)
 	for i := range f.Count {
 		if !yield(i, f.tuple(order.At(uint64(i)))) {
@@ -110,10 +108,10 @@ func (f Flows) All(yield func(int, Tuple) bool) {
 	}
 }
 
-func (f Flows) tuple(k uint64) Tuple {
+func (f Flows) tuple(k uint64) frame.Tuple {
 	sources, ports := uint64(len(f.Sources)), uint64(f.SourcePorts.Len())
 	port := f.SourcePorts.First + uint16(k/sources%ports)
-	return Tuple{
+	return frame.Tuple{
 		Src: netip.AddrPortFrom(f.Sources[k%sources], port),
 		Dst: f.Destinations[k/sources/ports],
 	}
@@ -169,32 +167,4 @@ func (t *Track) Observe(sequence uint32) Arrival {
 	}
 	t.Seen |= bit
 	return Reordered
-}
-
-// lineOverhead is what a frame takes on the wire besides itself: preamble, start
-// delimiter and the least gap before the next one (IEEE 802.3), in bytes.
-const lineOverhead = 7 + 1 + 12
-
-// BitRates are the rates of one direction.
-type BitRates struct {
-	// Frames counts the bits of frames, FCS included.
-	Frames float64 `json:"frames_bits_per_second"`
-	// Line counts preambles and gaps, too: what Ethernet of that speed is full of.
-	Line float64 `json:"line_bits_per_second"`
-}
-
-// SentBits are the rates at which it was sent.
-func (r *Result) SentBits() BitRates { return bitRates(r.SentPerSecond, r.SentBytes, r.Sent) }
-
-// ReceivedBits are the rates at which it arrived.
-func (r *Result) ReceivedBits() BitRates {
-	return bitRates(r.ReceivedPerSecond, r.ReceivedBytes, r.Received)
-}
-
-func bitRates(perSecond float64, bytes, packets int64) BitRates {
-	if packets == 0 {
-		return BitRates{}
-	}
-	mean := float64(bytes) / float64(packets)
-	return BitRates{Frames: perSecond * mean * 8, Line: perSecond * (mean + lineOverhead) * 8}
 }

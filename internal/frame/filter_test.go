@@ -1,15 +1,17 @@
-package filter
+package frame
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/natkit/natkit/internal/testutil"
+	"golang.org/x/sys/unix"
 )
 
-func TestParseErrors(t *testing.T) {
+func TestFilterParseErrors(t *testing.T) {
 	for _, tt := range []struct{ words, want string }{
 		{"host example.org", `word 2 "example.org": is no address; names and zones are not looked up: give an address`},
 		{"host fe80::1%eth0", `word 2 "fe80::1%eth0": is no address; names and zones`},
@@ -59,7 +61,7 @@ func TestParseErrors(t *testing.T) {
 		{"port " + strings.Repeat("not ", 100) + "1", `word 34 "not": parentheses and nots lie in`},
 		{"tcp" + strings.Repeat(" and tcp", 200), `word 257 "tcp": a filter has at most 256 words`},
 	} {
-		e, err := Parse([]string{tt.words})
+		e, err := ParseFilter([]string{tt.words})
 		if e != nil || err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%.60q: got %v, %v; want an error with\n%s", tt.words, e, err, tt.want)
 		} else if strings.ContainsAny(err.Error(), "\n\x1b") || !strings.HasPrefix(err.Error(), "filter: ") {
@@ -68,8 +70,8 @@ func TestParseErrors(t *testing.T) {
 	}
 }
 
-// TestParseIsStricter has what libpcap takes in ways that surprise.
-func TestParseIsStricter(t *testing.T) {
+// TestFilterParseIsStricter has what libpcap takes in ways that surprise.
+func TestFilterParseIsStricter(t *testing.T) {
 	for words, why := range map[string]string{
 		"host 10":                    "an address as one number, 0.0.0.10 or 10.0.0.0/8",
 		"host 10.1":                  "a net",
@@ -89,14 +91,14 @@ func TestParseIsStricter(t *testing.T) {
 		"sctp port 1":                "ports of SCTP; sctp is not one of the words",
 		"host 10.0.0.1 mask 0.0.0.0": "",
 	} {
-		if e, err := Parse([]string{words}); err == nil {
+		if e, err := ParseFilter([]string{words}); err == nil {
 			t.Errorf("%q is accepted as %q; to libpcap it is %s", words, e, why)
 		}
 	}
 }
 
-// TestParseArguments: however a shell takes words apart, they are the same filter.
-func TestParseArguments(t *testing.T) {
+// TestFilterParseArguments: however a shell takes words apart, they are the same filter.
+func TestFilterParseArguments(t *testing.T) {
 	want := "tcp and (src port 80 or src port 443)"
 	for _, words := range [][]string{
 		{"tcp and (src port 80 or 443)"},
@@ -104,67 +106,114 @@ func TestParseArguments(t *testing.T) {
 		{"tcp", "and", "(src", "port", "80", "or", "443)"},
 		{"tcp and(src port", " 80\tor\n443 )", ""},
 	} {
-		if e, err := Parse(words); err != nil || e.String() != want {
+		if e, err := ParseFilter(words); err != nil || e.String() != want {
 			t.Errorf("%q: %v, %v", words, e, err)
 		}
 	}
 	for _, none := range [][]string{nil, {}, {""}, {" ", "\t"}} {
-		if e, err := Parse(none); e != nil || err != nil || e.String() != "" || !e.Match(Packet{}) {
+		if e, err := ParseFilter(none); e != nil || err != nil || e.String() != "" || !e.Match(&Frame{}) {
 			t.Errorf("%q: %v, %v", none, e, err)
 		}
 	}
 }
 
-// TestUsage: what the help shows is so.
-func TestUsage(t *testing.T) {
+// TestFilterUsage: what the help shows is so.
+func TestFilterUsage(t *testing.T) {
 	for _, word := range keywords {
-		if !strings.Contains(Usage, word) {
+		if !strings.Contains(FilterUsage, word) {
 			t.Errorf("the word %s is not in the usage", word)
 		}
 	}
-	_, examples, _ := strings.Cut(Usage, "for the shell.\n")
+	_, examples, _ := strings.Cut(FilterUsage, "for the shell.\n")
 	lines := strings.Split(examples, "\n")
 	if len(lines) != 4 {
 		t.Fatalf("%d examples", len(lines))
 	}
 	for _, line := range lines {
-		if _, err := Parse([]string{strings.Trim(line, " '")}); err != nil {
+		if _, err := ParseFilter([]string{strings.Trim(line, " '")}); err != nil {
 			t.Errorf("%s: %v", line, err)
 		}
 	}
 }
 
-// FuzzParse: nothing panics, and what is accepted is accepted again as its text, and
+// FuzzParseFilter: nothing panics, and what is accepted is accepted again as its text, and
 // the same.
-func FuzzParse(f *testing.F) {
+func FuzzParseFilter(f *testing.F) {
 	for _, words := range strings.Split(grammar, "\n") {
 		f.Add(words)
 	}
 	f.Fuzz(func(t *testing.T, words string) {
 		defer testutil.Bounded(t, len(words))()
-		e, err := Parse([]string{words})
+		e, err := ParseFilter([]string{words})
 		if err != nil {
 			if e != nil || strings.ContainsAny(err.Error(), "\n\x1b") {
 				t.Errorf("%q: %v, %q", words, e, err)
 			}
 			return
 		}
-		again, err := Parse([]string{e.String()})
+		again, err := ParseFilter([]string{e.String()})
 		if err != nil && strings.Contains(err.Error(), "at most") {
 			return // spelt out it has more words
 		}
 		if diff := cmp.Diff(e, again, cmpopts.EquateComparable(Term{})); err != nil || diff != "" {
 			t.Errorf("%q becomes %q: %v\n%s", words, e, err, diff)
 		}
-		e.Match(Packet{})
+		e.Match(&Frame{})
 	})
 }
 
 // TestWords: each of them is known, alone or not.
-func TestWords(t *testing.T) {
-	for _, word := range Words() {
+func TestFilterWords(t *testing.T) {
+	for _, word := range FilterWords {
 		if !(token{1, word}).keyword() || word == "(" || word == ")" {
 			t.Errorf("%q is no word of a filter", word)
+		}
+	}
+}
+
+// TestFilterMatch has a few packets; bpf/match compares many, with tcpdump.
+func TestFilterMatch(t *testing.T) {
+	parse := func(source, destination string, protocol uint8) *Frame {
+		t := Tuple{netip.MustParseAddrPort(source), netip.MustParseAddrPort(destination)}
+		segment, etherType := AppendUDP(nil, t, nil, false), uint16(EtherTypeIPv6)
+		if protocol == unix.IPPROTO_TCP {
+			segment, etherType = AppendTCP(nil, t, TCP{Flags: SYN}, nil), EtherTypeIPv4
+		}
+		ip := IP{Source: t.Src.Addr(), Destination: t.Dst.Addr(), Protocol: protocol}
+		f, _ := Parse(ip.Append(Link{}.Append(nil, 0, etherType), segment))
+		return &f
+	}
+	syn := parse("198.18.0.1:1024", "198.19.0.1:80", unix.IPPROTO_TCP)
+	datagram := parse("[2001:db8::1]:5353", "[2001:db8:1::1]:53", unix.IPPROTO_UDP)
+	for words, want := range map[string][2]bool{
+		"":                                  {true, true},
+		"tcp":                               {true, false},
+		"udp":                               {false, true},
+		"ip6":                               {false, true},
+		"not ip6":                           {true, false},
+		"icmp or net 0.0.0.0/0":             {true, false},
+		"port 80 or 53":                     {true, true},
+		"src port 80 or 53":                 {false, false},
+		"dst portrange 50-79":               {false, true},
+		"tcp port 1024 and not host ::":     {true, false},
+		"src and dst net 198.18.0.0/15":     {true, false},
+		"src and dst net 198.18":            {false, false},
+		"net 2001:db8::/32":                 {false, true},
+		"dst 2001:db8::1 or 198.19.0.1":     {true, false},
+		"ip host 198.18.0.1 and (tcp)":      {true, false},
+		"not (port 80 or port 53)":          {false, false},
+		"tcp or udp and port 53":            {false, true},
+		"tcp or (udp and port 53)":          {true, true},
+		"udp src portrange 6000-5000":       {false, true},
+		"not tcp and not dst port 5353":     {false, true},
+		"host 198.18.0.1 and dst port 1024": {false, false},
+	} {
+		e, err := ParseFilter([]string{words})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := [2]bool{e.Match(syn), e.Match(datagram)}; got != want {
+			t.Errorf("%q matches SYN, datagram: %v, want %v", words, got, want)
 		}
 	}
 }

@@ -1,8 +1,7 @@
-package packet
+package frame
 
 import (
 	"bytes"
-	"net/netip"
 	"strings"
 	"testing"
 
@@ -144,36 +143,6 @@ func TestTimestamps(t *testing.T) {
 		header := TCP{Options: tt.options}
 		if value, ack, ok := header.Timestamps(); value != tt.value || ack != tt.ack || ok != tt.ok {
 			t.Errorf("%x: %#x, %#x, %v", tt.options, value, ack, ok)
-		}
-	}
-}
-
-func TestPublic(t *testing.T) {
-	for _, s := range []string{
-		"8.8.8.8", "9.255.255.255", "11.0.0.0", "100.63.255.255", "100.128.0.0", "172.15.255.255",
-		"172.32.0.0", "192.0.0.9", "192.169.0.0", "198.17.255.255", "198.20.0.0", "203.0.112.255",
-		"224.0.0.1", "240.0.0.1", "255.255.255.255",
-		"2001:4860:4860::8888", "2001:db7::1", "2002:a00:1::", "ff02::1", "::ffff:8.8.8.8", "64:ff9b::8.8.8.8", "::2",
-		"64:ff9b:1::8.8.8.8", "64:ff9b:1:808:8:800::",
-	} {
-		if !Public(netip.MustParseAddr(s)) {
-			t.Errorf("%s is not public", s)
-		}
-	}
-	if !Public(netip.Addr{}) {
-		t.Error("the zero address is not public")
-	}
-}
-
-func TestNotPublic(t *testing.T) {
-	for _, s := range []string{
-		"0.0.0.0", "10.1.2.3", "100.64.0.1", "127.0.0.1", "169.254.1.1", "172.16.0.1", "172.31.255.255",
-		"192.0.0.2", "192.0.2.1", "192.168.1.1", "198.18.0.1", "198.19.255.255", "198.51.100.1", "203.0.113.7",
-		"::", "::1", "fe80::1%eth0", "fd00::1", "2001:db8::1", "3fff::1", "2001:2::1", "100::1",
-		"::ffff:10.0.0.1", "64:ff9b::198.18.0.1",
-	} {
-		if Public(netip.MustParseAddr(s)) {
-			t.Errorf("%s is public", s)
 		}
 	}
 }

@@ -1,9 +1,10 @@
-package packet
+package packets
 
 import (
 	"bytes"
 	"encoding/hex"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -12,70 +13,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/testutil"
 	"golang.org/x/sys/unix"
 )
-
-// TestComposed parses what was composed, by the parser that has oracles of its own.
-func TestComposed(t *testing.T) {
-	four := Tuple{netip.MustParseAddrPort("192.168.0.2:4000"), netip.MustParseAddrPort("198.18.0.10:80")}
-	six := Tuple{netip.MustParseAddrPort("[fd00:1::2]:4000"), netip.MustParseAddrPort("[2001:db8::1]:80")}
-	payload := []byte("odd number of bytes")
-	for _, tuple := range []Tuple{four, six} {
-		icmp := uint8(unix.IPPROTO_ICMP)
-		if tuple.Src.Addr().Is6() {
-			icmp = unix.IPPROTO_ICMPV6
-		}
-		segments := map[uint8][]byte{
-			unix.IPPROTO_UDP: AppendUDP(nil, tuple, payload, false),
-			unix.IPPROTO_TCP: AppendTCP(nil, tuple, TCP{SequenceNumber: 1, Flags: SYN, Window: 9, Options: []byte{2, 4, 5, 180, 1}}, payload),
-			icmp:             AppendICMP(nil, tuple.Src.Addr(), tuple.Dst.Addr(), ICMP{Type: 8, Rest: 7<<16 | 1}, payload),
-		}
-		for protocol, segment := range segments {
-			ip := IP{Source: tuple.Src.Addr(), Destination: tuple.Dst.Addr(), Protocol: protocol, DSCP: 46}
-			f := decodeComposed(t, ip, segment)
-			if !f.IPChecksumOK() || f.TransportChecksum() != ChecksumOK {
-				t.Errorf("protocol %d: header checksum ok: %v, transport checksum %v", protocol, f.IPChecksumOK(), f.TransportChecksum())
-			}
-			if f.Transport != protocol || string(f.Payload) != string(payload) || f.Source != ip.Source || f.Destination != ip.Destination {
-				t.Errorf("protocol %d: got %d from %v to %v with %q", protocol, f.Transport, f.Source, f.Destination, f.Payload)
-			}
-		}
-	}
-}
-
-func decodeComposed(t *testing.T, ip IP, segment []byte) *Frame {
-	t.Helper()
-	etherType := uint16(EtherTypeIPv4)
-	if ip.Source.Is6() {
-		etherType = EtherTypeIPv6
-	}
-	var f Frame
-	if err := f.DecodeNetwork(etherType, ip.Append(nil, segment)); err != nil {
-		t.Fatal(err)
-	}
-	return &f
-}
-
-func TestComposedFragment(t *testing.T) {
-	for _, addr := range []string{"192.168.0.2", "fd00::2"} {
-		a := netip.MustParseAddr(addr)
-		want := Fragment{Identification: 77, Offset: 24, More: true}
-		f := decodeComposed(t, IP{Source: a, Destination: a, Protocol: unix.IPPROTO_UDP, Fragment: want}, make([]byte, 16))
-		if f.Fragment != want || len(f.Payload) != 16 || f.Protocol != unix.IPPROTO_UDP {
-			t.Errorf("%s: %+v with %d bytes of protocol %d", addr, f.Fragment, len(f.Payload), f.Protocol)
-		}
-	}
-}
-
-func TestComposedOptions(t *testing.T) {
-	a := netip.MustParseAddr("192.168.0.2")
-	segment := AppendUDP(nil, Tuple{netip.AddrPortFrom(a, 1), netip.AddrPortFrom(a, 2)}, nil, true)
-	f := decodeComposed(t, IP{Source: a, Destination: a, Protocol: unix.IPPROTO_UDP, Options: []byte{7, 7, 4, 0, 0, 0, 0}}, segment)
-	if len(f.IPv4.Options) != 8 || !f.IPChecksumOK() || f.TransportChecksum() != ChecksumNone {
-		t.Errorf("options %x, header checksum ok: %v, transport checksum %v", f.IPv4.Options, f.IPChecksumOK(), f.TransportChecksum())
-	}
-}
 
 func TestParseSizes(t *testing.T) {
 	for _, tt := range []struct {
@@ -160,7 +101,7 @@ func specs() []Spec {
 			for _, vlan := range []uint16{0, 1, 4094} {
 				all = append(all, Spec{
 					IPv6: v6, Protocol: protocol, VLAN: vlan, DSCP: 46, HopLimit: 64,
-					TCPFlags: []TCPFlags{SYN}, Sizes: []int{128},
+					TCPFlags: []frame.TCPFlags{frame.SYN}, Sizes: []int{128},
 				})
 			}
 		}
@@ -168,7 +109,7 @@ func specs() []Spec {
 	return all
 }
 
-func tupleOf(s Spec) Tuple {
+func tupleOf(s Spec) frame.Tuple {
 	if s.IPv6 {
 		return tuple6
 	}
@@ -179,7 +120,7 @@ func tupleOf(s Spec) Tuple {
 func TestBuildAgainstGopacket(t *testing.T) {
 	token := Token{Run: 0x01020304, Flow: 5, Sequence: 0xfffffffe}
 	for _, s := range specs() {
-		for _, flags := range []TCPFlags{SYN, SYN | ACK, ACK, FIN | ACK, RST, PSH | ACK | URG | ECE | CWR} {
+		for _, flags := range []frame.TCPFlags{frame.SYN, frame.SYN | frame.ACK, frame.ACK, frame.FIN | frame.ACK, frame.RST, frame.PSH | frame.ACK | frame.URG | frame.ECE | frame.CWR} {
 			for _, length := range []int{s.HeaderLen(), s.HeaderLen() + 1, 128, 129, 1514} {
 				got := Build(nil, link, &s, tupleOf(s), token, length, flags)
 				want := buildWithGopacket(t, s, token, length, flags)
@@ -191,7 +132,7 @@ func TestBuildAgainstGopacket(t *testing.T) {
 	}
 }
 
-func buildWithGopacket(t *testing.T, s Spec, token Token, length int, flags TCPFlags) []byte {
+func buildWithGopacket(t *testing.T, s Spec, token Token, length int, flags frame.TCPFlags) []byte {
 	etherType := layers.EthernetTypeIPv4
 	var ip gopacket.SerializableLayer
 	network := gopacket.NetworkLayer(nil)
@@ -219,10 +160,10 @@ func buildWithGopacket(t *testing.T, s Spec, token Token, length int, flags TCPF
 	return serialize(t, append(parts, gopacket.Payload(data))...)[:length]
 }
 
-func tcpOfFlow(ip gopacket.NetworkLayer, flow uint32, flags TCPFlags) *layers.TCP {
+func tcpOfFlow(ip gopacket.NetworkLayer, flow uint32, flags frame.TCPFlags) *layers.TCP {
 	segment := tcp(ip)
-	segment.FIN, segment.SYN, segment.RST, segment.PSH = flags&FIN != 0, flags&SYN != 0, flags&RST != 0, flags&PSH != 0
-	segment.ACK, segment.URG, segment.ECE, segment.CWR = flags&ACK != 0, flags&URG != 0, flags&ECE != 0, flags&CWR != 0
+	segment.FIN, segment.SYN, segment.RST, segment.PSH = flags&frame.FIN != 0, flags&frame.SYN != 0, flags&frame.RST != 0, flags&frame.PSH != 0
+	segment.ACK, segment.URG, segment.ECE, segment.CWR = flags&frame.ACK != 0, flags&frame.URG != 0, flags&frame.ECE != 0, flags&frame.CWR != 0
 	segment.Options, segment.Urgent, segment.Window = nil, 0, 0xffff
 	segment.Seq, segment.Ack = flow*0x9e3779b1, 0
 	if !segment.SYN {
@@ -238,14 +179,14 @@ func tcpOfFlow(ip gopacket.NetworkLayer, flow uint32, flags TCPFlags) *layers.TC
 // that has not is made longer.
 func TestBuildLeast(t *testing.T) {
 	for _, s := range specs() {
-		frame := Build(nil, link, &s, tupleOf(s), Token{Run: 1, Flow: 2, Sequence: 3}, s.MinSize()-FCSLen, SYN)
-		if len(frame) != s.MinSize()-FCSLen || len(frame) < 60 {
-			t.Errorf("%s: %d bytes, want %d and at least 60", s.stack(), len(frame), s.MinSize()-FCSLen)
+		built := Build(nil, link, &s, tupleOf(s), Token{Run: 1, Flow: 2, Sequence: 3}, s.MinSize()-frame.FCSLen, frame.SYN)
+		if len(built) != s.MinSize()-frame.FCSLen || len(built) < 60 {
+			t.Errorf("%s: %d bytes, want %d and at least 60", s.stack(), len(built), s.MinSize()-frame.FCSLen)
 		}
-		if short := Build(nil, link, &s, tupleOf(s), Token{}, 1, SYN); len(short) != s.HeaderLen() {
+		if short := Build(nil, link, &s, tupleOf(s), Token{}, 1, frame.SYN); len(short) != s.HeaderLen() {
 			t.Errorf("%s, too short: %d bytes, want %d", s.stack(), len(short), s.HeaderLen())
 		}
-		f, err := Parse(frame)
+		f, err := frame.Parse(built)
 		if err != nil {
 			t.Fatalf("%s: %v", s.stack(), err)
 		}
@@ -267,15 +208,15 @@ func TestBuildAppends(t *testing.T) {
 // TestBuildNeverWritesZeroUDPChecksum searches a packet whose checksum comes out as
 // 0, which is written as 0xffff (RFC 768).
 func TestBuildNeverWritesZeroUDPChecksum(t *testing.T) {
-	for _, tuple := range []Tuple{tuple4, tuple6} {
+	for _, tuple := range []frame.Tuple{tuple4, tuple6} {
 		s := Spec{IPv6: tuple == tuple6, Protocol: unix.IPPROTO_UDP, HopLimit: 64}
 		found := false
 		for sequence := uint32(0); sequence < 1<<16 && !found; sequence++ {
-			f, err := Parse(Build(nil, link, &s, tuple, Token{Sequence: sequence}, 86, 0))
+			f, err := frame.Parse(Build(nil, link, &s, tuple, Token{Sequence: sequence}, 86, 0))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if found = f.UDP.Checksum == 0xffff; f.UDP.Checksum == 0 || f.TransportChecksum() != ChecksumOK {
+			if found = f.UDP.Checksum == 0xffff; f.UDP.Checksum == 0 || f.TransportChecksum() != frame.ChecksumOK {
 				t.Fatalf("%s: checksum %#04x is %v", s.stack(), f.UDP.Checksum, f.TransportChecksum())
 			}
 		}
@@ -288,44 +229,44 @@ func TestBuildNeverWritesZeroUDPChecksum(t *testing.T) {
 // A tuple of the wrong family is a mistake of the caller, and no reason to panic.
 func TestBuildWithWrongFamily(t *testing.T) {
 	for _, s := range specs() {
-		for _, tuple := range []Tuple{tuple4, tuple6, {}, {tuple4.Src, tuple6.Dst}, {tuple6.Src, tuple4.Dst}} {
-			Build(nil, link, &s, tuple, Token{}, 60, SYN)
+		for _, tuple := range []frame.Tuple{tuple4, tuple6, {}, {Src: tuple4.Src, Dst: tuple6.Dst}, {Src: tuple6.Src, Dst: tuple4.Dst}} {
+			Build(nil, link, &s, tuple, Token{}, 60, frame.SYN)
 		}
 	}
 }
 
 // FuzzBuild parses what is built, and finds all of it again.
 func FuzzBuild(f *testing.F) {
-	f.Add(false, false, uint16(0), uint8(0), uint8(64), uint8(SYN), uint32(1), uint32(2), uint32(3), uint16(60), tuple4.Src.Addr().AsSlice(), uint16(1024))
-	f.Add(true, true, uint16(4094), uint8(63), uint8(1), uint8(ACK|FIN), uint32(1), uint32(2), uint32(3), uint16(1514), tuple6.Src.Addr().AsSlice(), uint16(0))
+	f.Add(false, false, uint16(0), uint8(0), uint8(64), uint8(frame.SYN), uint32(1), uint32(2), uint32(3), uint16(60), tuple4.Src.Addr().AsSlice(), uint16(1024))
+	f.Add(true, true, uint16(4094), uint8(63), uint8(1), uint8(frame.ACK|frame.FIN), uint32(1), uint32(2), uint32(3), uint16(1514), tuple6.Src.Addr().AsSlice(), uint16(0))
 	f.Fuzz(func(t *testing.T, v6, tcp bool, vlan uint16, dscp, hops, flags uint8, run, flow, sequence uint32, length uint16, address []byte, port uint16) {
 		defer testutil.Bounded(t, len(address)+88)()
-		s := Spec{IPv6: v6, Protocol: unix.IPPROTO_UDP, VLAN: vlan & 0xfff, DSCP: dscp & 63, HopLimit: hops}
+		s := Spec{IPv6: v6, Protocol: unix.IPPROTO_UDP, VLAN: vlan & 0xfff, DSCP: dscp & 63, HopLimit: max(hops, 1)}
 		if tcp {
 			s.Protocol = unix.IPPROTO_TCP
 		}
 		tuple := fuzzedTuple(tupleOf(s), address, port)
 		token := Token{run, flow, sequence}
 		size := max(s.HeaderLen(), int(length)%maxFrame)
-		frame := Build(nil, link, &s, tuple, token, size, TCPFlags(flags))
-		if problem := checkBuilt(frame, s, tuple, token, size, TCPFlags(flags)); problem != "" {
+		built := Build(nil, link, &s, tuple, token, size, frame.TCPFlags(flags))
+		if problem := checkBuilt(built, s, tuple, token, size, frame.TCPFlags(flags)); problem != "" {
 			t.Errorf("%s, %d bytes: %s", s.stack(), size, problem)
 		}
 	})
 }
 
 // fuzzedTuple has another source where the address is of the same family.
-func fuzzedTuple(tuple Tuple, address []byte, port uint16) Tuple {
+func fuzzedTuple(tuple frame.Tuple, address []byte, port uint16) frame.Tuple {
 	if a, ok := netip.AddrFromSlice(address); ok && a.BitLen() == tuple.Src.Addr().BitLen() {
 		tuple.Src = netip.AddrPortFrom(a, port)
 	}
 	return tuple
 }
 
-func checkBuilt(frame []byte, s Spec, tuple Tuple, token Token, size int, flags TCPFlags) string {
-	f, err := Parse(frame)
+func checkBuilt(built []byte, s Spec, tuple frame.Tuple, token Token, size int, flags frame.TCPFlags) string {
+	f, err := frame.Parse(built)
 	gotToken, _ := ParseToken(f.Payload)
-	vlan := VLAN{}
+	vlan := frame.VLAN{}
 	if f.Ethernet.VLANs() == 1 {
 		vlan = f.Ethernet.VLAN(0)
 	}
@@ -336,9 +277,9 @@ func checkBuilt(frame []byte, s Spec, tuple Tuple, token Token, size int, flags 
 	switch {
 	case err != nil:
 		return err.Error()
-	case len(frame) != size || f.Missing != 0 || len(f.Trailer) != 0:
-		return fmt.Sprintf("%d bytes, %d missing, trailer %x", len(frame), f.Missing, f.Trailer)
-	case f.Ethernet.Link != link || vlan.VID != s.VLAN || (vlan.TPID == EtherTypeVLAN) != (s.VLAN != 0):
+	case len(built) != size || f.Missing != 0 || len(f.Trailer) != 0:
+		return fmt.Sprintf("%d bytes, %d missing, trailer %x", len(built), f.Missing, f.Trailer)
+	case f.Ethernet.Link != link || vlan.VID != s.VLAN || (vlan.TPID == frame.EtherTypeVLAN) != (s.VLAN != 0):
 		return fmt.Sprintf("Ethernet %+v, VLAN %+v", f.Ethernet, vlan)
 	case f.Tuple() != tuple || f.Protocol != s.Protocol || f.Transport != s.Protocol:
 		return fmt.Sprintf("tuple %v, protocol %d", f.Tuple(), f.Protocol)
@@ -348,8 +289,72 @@ func checkBuilt(frame []byte, s Spec, tuple Tuple, token Token, size int, flags 
 		return fmt.Sprintf("flags %v", f.TCP.Flags)
 	case gotToken != token || len(bytes.TrimRight(f.Payload[TokenLen:], "\x00")) != 0:
 		return fmt.Sprintf("token %+v, payload %x", gotToken, f.Payload)
-	case !f.IPChecksumOK() || f.TransportChecksum() != ChecksumOK:
+	case !f.IPChecksumOK() || f.TransportChecksum() != frame.ChecksumOK:
 		return fmt.Sprintf("IP checksum %v, transport checksum %v", f.IPChecksumOK(), f.TransportChecksum())
 	}
 	return ""
+}
+
+var (
+	link = frame.Link{
+		Source:      frame.MAC{0x02, 0, 0x5e, 0, 0x53, 1},
+		Destination: frame.MAC{0x02, 0, 0x5e, 0, 0x53, 2},
+	}
+	tuple4 = frame.Tuple{Src: netip.MustParseAddrPort("198.18.0.1:1024"), Dst: netip.MustParseAddrPort("203.0.113.7:80")}
+	tuple6 = frame.Tuple{Src: netip.MustParseAddrPort("[2001:db8::1]:1024"), Dst: netip.MustParseAddrPort("[2001:db8:1::7]:80")}
+)
+
+// Headers as gopacket has them, to be put together to frames.
+func ethernet(etherType layers.EthernetType) *layers.Ethernet {
+	return &layers.Ethernet{
+		SrcMAC:       net.HardwareAddr(link.Source[:]),
+		DstMAC:       net.HardwareAddr(link.Destination[:]),
+		EthernetType: etherType,
+	}
+}
+
+func ipv4(protocol layers.IPProtocol) *layers.IPv4 {
+	return &layers.IPv4{
+		Version: 4, TOS: 46<<2 | 1, Id: 7, TTL: 63, Protocol: protocol,
+		SrcIP: tuple4.Src.Addr().AsSlice(), DstIP: tuple4.Dst.Addr().AsSlice(),
+	}
+}
+
+func ipv6(next layers.IPProtocol) *layers.IPv6 {
+	return &layers.IPv6{
+		Version: 6, TrafficClass: 46<<2 | 1, FlowLabel: 0xabcdf, HopLimit: 63, NextHeader: next,
+		SrcIP: tuple6.Src.Addr().AsSlice(), DstIP: tuple6.Dst.Addr().AsSlice(),
+	}
+}
+
+func tcp(ip gopacket.NetworkLayer) *layers.TCP {
+	t := &layers.TCP{
+		SrcPort: 1024, DstPort: 80, Seq: 0x01020304, Ack: 0x05060708,
+		SYN: true, ACK: true, ECE: true, Window: 29200, Urgent: 3,
+		Options: []layers.TCPOption{
+			{OptionType: layers.TCPOptionKindMSS, OptionLength: 4, OptionData: []byte{5, 0xb4}},
+			{OptionType: layers.TCPOptionKindNop},
+			{OptionType: layers.TCPOptionKindWindowScale, OptionLength: 3, OptionData: []byte{7}},
+			{OptionType: layers.TCPOptionKindTimestamps, OptionLength: 10, OptionData: []byte{0, 0, 1, 0, 0, 0, 2, 0}},
+		},
+	}
+	_ = t.SetNetworkLayerForChecksum(ip) // fails for other layers than IP only
+	return t
+}
+
+func udp(ip gopacket.NetworkLayer) *layers.UDP {
+	u := &layers.UDP{SrcPort: 1024, DstPort: 80}
+	_ = u.SetNetworkLayerForChecksum(ip)
+	return u
+}
+
+// serialize puts a frame together, padded to 60 bytes.
+func serialize(t testing.TB, parts ...gopacket.SerializableLayer) []byte {
+	t.Helper()
+	buffer := gopacket.NewSerializeBuffer()
+	options := gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}
+	if err := gopacket.SerializeLayers(buffer, options, parts...); err != nil {
+		t.Fatal(err)
+	}
+	return buffer.Bytes()
 }

@@ -1,4 +1,4 @@
-package packet
+package packets
 
 import (
 	"math/rand/v2"
@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/nat"
 )
 
@@ -30,8 +31,8 @@ func someFlows() Flows {
 	}
 }
 
-func tuples(f Flows) []Tuple {
-	var list []Tuple
+func tuples(f Flows) []frame.Tuple {
+	var list []frame.Tuple
 	for i, tuple := range f.All {
 		if i != len(list) {
 			return nil
@@ -47,7 +48,7 @@ func TestFlowsReachAll(t *testing.T) {
 	for seed := range uint64(50) {
 		flows := someFlows()
 		flows.Seed = seed
-		seen := map[Tuple]bool{}
+		seen := map[frame.Tuple]bool{}
 		for _, tuple := range tuples(flows) {
 			if seen[tuple] {
 				t.Fatalf("seed %d: %v comes twice", seed, tuple)
@@ -92,7 +93,7 @@ func TestFlowsAreDistinct(t *testing.T) {
 	if err := flows.Check(); err != nil || !flows.IPv6() {
 		t.Fatal(err)
 	}
-	seen := make(map[Tuple]bool, flows.Count)
+	seen := make(map[frame.Tuple]bool, flows.Count)
 	for _, tuple := range flows.All {
 		seen[tuple] = true
 	}

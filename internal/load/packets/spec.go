@@ -1,7 +1,6 @@
-// Package packet builds and parses the frames of load generators: flows, sizes,
-// headers with their checksums, and the token by which a receiver tells what
-// became of each packet.
-package packet
+// Package packets describes runs of generated packets: their flows, sizes and headers, the
+// token that identifies each of them at the receiver, the expected translation, and the result.
+package packets
 
 import (
 	"encoding/binary"
@@ -10,18 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/natkit/natkit/internal/frame"
 	"golang.org/x/sys/unix"
-)
-
-// Lengths of headers on the wire, in bytes.
-const (
-	EthernetLen = 14
-	FCSLen      = 4
-	VLANLen     = 4
-	IPv4Len     = 20
-	IPv6Len     = 40
-	UDPLen      = 8
-	TCPLen      = 20
 )
 
 // MaxCycle is how many sizes or flag sets follow each other before they come again.
@@ -32,49 +21,10 @@ const MaxCycle = 64
 // net/bpf/test_run.c, with room to spare for other configurations).
 const maxFrame = 3072
 
-// TCPFlags are the flag bits of a TCP header (RFC 9293, section 3.1).
-type TCPFlags uint8
-
-// The flags by their bits.
-const (
-	FIN TCPFlags = 1 << iota
-	SYN
-	RST
-	PSH
-	ACK
-	URG
-	ECE
-	CWR
-)
-
-var tcpFlagNames = []string{"fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr"}
-
-func (f TCPFlags) String() string {
-	var names []string
-	for i, name := range tcpFlagNames {
-		if f&(1<<i) != 0 {
-			names = append(names, name)
-		}
-	}
-	return strings.Join(names, "+")
-}
-
-// MarshalText lets JSON have the names; a list of bare flag sets would become base64.
-func (f TCPFlags) MarshalText() ([]byte, error) { return []byte(f.String()), nil }
-
-// UnmarshalText reads what MarshalText writes.
-func (f *TCPFlags) UnmarshalText(text []byte) (err error) {
-	*f = 0
-	if len(text) > 0 {
-		*f, err = parseFlagSet(string(text))
-	}
-	return err
-}
-
-// ParseTCPFlags reads what the segments of a flow carry one after the other:
+// ParseFlagCycle reads what the segments of a flow carry one after the other:
 // "syn", or "syn,ack:10,fin+ack", where :10 stands for ten such segments.
-func ParseTCPFlags(text string) ([]TCPFlags, error) {
-	var cycle []TCPFlags
+func ParseFlagCycle(text string) ([]frame.TCPFlags, error) {
+	var cycle []frame.TCPFlags
 	for part := range strings.SplitSeq(text, ",") {
 		names, times, counted := strings.Cut(strings.TrimSpace(part), ":")
 		n := 1
@@ -84,27 +34,16 @@ func ParseTCPFlags(text string) ([]TCPFlags, error) {
 				return nil, fmt.Errorf("TCP flags %q: %q must be a number from 1 to %d", text, times, MaxCycle)
 			}
 		}
-		flags, err := parseFlagSet(names)
+		flags, err := frame.ParseTCPFlags(names)
 		if err != nil {
 			return nil, fmt.Errorf("TCP flags %q: %w", text, err)
 		}
 		if len(cycle)+n > MaxCycle {
 			return nil, fmt.Errorf("TCP flags %q: more than %d segments", text, MaxCycle)
 		}
-		cycle = append(cycle, slices.Repeat([]TCPFlags{flags}, n)...)
+		cycle = append(cycle, slices.Repeat([]frame.TCPFlags{flags}, n)...)
 	}
 	return cycle, nil
-}
-
-func parseFlagSet(names string) (set TCPFlags, err error) {
-	for name := range strings.SplitSeq(strings.ToLower(names), "+") {
-		i := slices.Index(tcpFlagNames, name)
-		if i < 0 {
-			return 0, fmt.Errorf("%q is none of %s (joined by +)", name, strings.Join(tcpFlagNames, ", "))
-		}
-		set |= 1 << i
-	}
-	return set, nil
 }
 
 // Spec is what all packets of a run have in common.
@@ -113,7 +52,7 @@ type Spec struct {
 	// Protocol is IPPROTO_UDP or IPPROTO_TCP.
 	Protocol uint8 `json:"protocol"`
 	// TCPFlags are those of a flow's segments, one after the other, then again.
-	TCPFlags []TCPFlags `json:"tcp_flags,omitempty"`
+	TCPFlags []frame.TCPFlags `json:"tcp_flags,omitempty"`
 	// Sizes are those of frames, FCS included, one after the other, then again.
 	Sizes []int `json:"frame_bytes"`
 	// VLAN is the tag's VLAN identifier; 0 for no tag.
@@ -125,22 +64,22 @@ type Spec struct {
 
 // HeaderLen is the length of all from the Ethernet header to the token.
 func (s Spec) HeaderLen() int {
-	n := EthernetLen + IPv4Len + UDPLen + TokenLen
+	n := frame.EthernetLen + frame.IPv4Len + frame.UDPLen + TokenLen
 	if s.VLAN != 0 {
-		n += VLANLen
+		n += frame.VLANLen
 	}
 	if s.IPv6 {
-		n += IPv6Len - IPv4Len
+		n += frame.IPv6Len - frame.IPv4Len
 	}
 	if s.Protocol == unix.IPPROTO_TCP {
-		n += TCPLen - UDPLen
+		n += frame.TCPLen - frame.UDPLen
 	}
 	return n
 }
 
 // MinSize is the least frame that carries a token, FCS included; never less than
 // Ethernet's 64.
-func (s Spec) MinSize() int { return max(64, s.HeaderLen()+FCSLen) }
+func (s Spec) MinSize() int { return max(64, s.HeaderLen()+frame.FCSLen) }
 
 // MaxSize is the greatest of Sizes.
 func (s Spec) MaxSize() int { return slices.Max(s.Sizes) }
@@ -219,4 +158,67 @@ func ParseToken(b []byte) (t Token, ok bool) {
 		Flow:     binary.BigEndian.Uint32(b[4:]),
 		Sequence: binary.BigEndian.Uint32(b[8:]),
 	}, true
+}
+
+// maxSizes bounds the length of a cycle: more sizes than that tell nothing more,
+// and each of them may cost a template.
+const maxSizes = 64
+
+// maxSize is the greatest frame that a list may name: the greatest IP packet with
+// an Ethernet header, an 802.1Q tag and FCS. What a link carries is less; that is
+// the caller's to check.
+const maxSize = 65535 + 14 + 4 + 4
+
+// imix are the parts of the simple Internet mix (RFC 6985, section 2, where it is
+// the 7:4:1 mix): frame sizes, and how often each comes in a cycle of twelve.
+var imix = []struct{ size, weight int }{{64, 7}, {594, 4}, {1518, 1}}
+
+// ParseSizes reads frame sizes as people write them: one number, several with
+// commas between, or "imix". They are the sizes of RFC 2544, that is of an Ethernet
+// frame with its FCS, in bytes; a packet's number modulo the length of the result
+// is the index of its size. The least that a packet needs for its headers is the
+// caller's to check.
+func ParseSizes(s string) ([]int, error) {
+	if strings.EqualFold(s, "imix") {
+		return mixed(), nil
+	}
+	fields := strings.Split(s, ",")
+	if len(fields) > maxSizes {
+		return nil, fmt.Errorf("sizes: %d of them, at most %d are taken", len(fields), maxSizes)
+	}
+	sizes := make([]int, 0, len(fields))
+	for _, field := range fields {
+		size, err := strconv.Atoi(strings.TrimSpace(field))
+		if err != nil {
+			return nil, fmt.Errorf("size %q: want a number of bytes, several with commas between, or imix", field)
+		}
+		if size < 1 || size > maxSize {
+			return nil, fmt.Errorf("size %d: want 1 to %d bytes", size, maxSize)
+		}
+		sizes = append(sizes, size)
+	}
+	return sizes, nil
+}
+
+// mixed spreads the parts of the mix evenly over a cycle: each step gives every
+// part its weight, and takes the whole from the one that has most.
+func mixed() []int {
+	total := 0
+	for _, part := range imix {
+		total += part.weight
+	}
+	credit := make([]int, len(imix))
+	sizes := make([]int, 0, total)
+	for range total {
+		most := 0
+		for i, part := range imix {
+			credit[i] += part.weight
+			if credit[i] > credit[most] {
+				most = i
+			}
+		}
+		credit[most] -= total
+		sizes = append(sizes, imix[most].size)
+	}
+	return sizes
 }

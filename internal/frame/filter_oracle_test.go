@@ -1,4 +1,4 @@
-package filter
+package frame
 
 import (
 	"bytes"
@@ -30,10 +30,10 @@ func compile(t *testing.T, tcpdump, words string) (program string, accepted bool
 // libpcap.
 func agree(t *testing.T, tcpdump, words string) (accepted bool) {
 	t.Helper()
-	e, err := Parse([]string{words})
+	e, err := ParseFilter([]string{words})
 	program, accepted := compile(t, tcpdump, words)
 	if accepted && err != nil && (strings.Contains(err.Error(), "is no whole address") || strings.Contains(err.Error(), "are in parentheses already")) {
-		return false // libpcap takes host 6 for an address, and port ((7)): see TestParseIsStricter
+		return false // libpcap takes host 6 for an address, and port ((7)): see TestFilterParseIsStricter
 	}
 	if accepted != (err == nil) {
 		t.Errorf("%q: tcpdump accepts it: %v; Parse: %v", words, accepted, err)
@@ -48,9 +48,9 @@ func agree(t *testing.T, tcpdump, words string) (accepted bool) {
 	return true
 }
 
-// TestParseMeansWhatLibpcapMeans asks about inheritance of qualifiers, parentheses and
+// TestFilterParseMeansWhatLibpcapMeans asks about inheritance of qualifiers, parentheses and
 // precedence.
-func TestParseMeansWhatLibpcapMeans(t *testing.T) {
+func TestFilterParseMeansWhatLibpcapMeans(t *testing.T) {
 	tcpdump := testutil.NeedProgram(t, "tcpdump")
 	for _, words := range strings.Split(strings.TrimSpace(grammar), "\n") {
 		agree(t, tcpdump, words)
@@ -191,9 +191,9 @@ udp dst portrange 1-2
 TCP
 `
 
-// TestParseAgreesWithLibpcap makes words in random order, so that what is accepted
+// TestFilterParseAgreesWithLibpcap makes words in random order, so that what is accepted
 // and what not is compared as well.
-func TestParseAgreesWithLibpcap(t *testing.T) {
+func TestFilterParseAgreesWithLibpcap(t *testing.T) {
 	tcpdump := testutil.NeedProgram(t, "tcpdump")
 	random := rand.New(rand.NewPCG(1, 2))
 	accepted := 0

@@ -1,10 +1,15 @@
-package packet
+// Package frame is the model of one packet: its headers parsed and built, checksums,
+// and filters in the words of pcap-filter(7).
+package frame
 
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -203,6 +208,57 @@ func (f *Frame) Quoted(inner *Frame) error {
 	return err
 }
 
+// TCPFlags are the flag bits of a TCP header (RFC 9293, section 3.1).
+type TCPFlags uint8
+
+// The flags by their bits.
+const (
+	FIN TCPFlags = 1 << iota
+	SYN
+	RST
+	PSH
+	ACK
+	URG
+	ECE
+	CWR
+)
+
+var tcpFlagNames = []string{"fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr"}
+
+func (f TCPFlags) String() string {
+	var names []string
+	for i, name := range tcpFlagNames {
+		if f&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, "+")
+}
+
+// ParseTCPFlags parses names of flags joined by +, such as "syn+ack".
+func ParseTCPFlags(names string) (set TCPFlags, err error) {
+	for name := range strings.SplitSeq(strings.ToLower(names), "+") {
+		i := slices.Index(tcpFlagNames, name)
+		if i < 0 {
+			return 0, fmt.Errorf("%q is none of %s (joined by +)", name, strings.Join(tcpFlagNames, ", "))
+		}
+		set |= 1 << i
+	}
+	return set, nil
+}
+
+// MarshalText returns the names: a list of bare flag sets would become base64 in JSON.
+func (f TCPFlags) MarshalText() ([]byte, error) { return []byte(f.String()), nil }
+
+// UnmarshalText parses what MarshalText returns.
+func (f *TCPFlags) UnmarshalText(text []byte) (err error) {
+	*f = 0
+	if len(text) > 0 {
+		*f, err = ParseTCPFlags(string(text))
+	}
+	return err
+}
+
 // Kinds of TCP options (RFC 9293, section 3.1; RFC 7323; RFC 2018).
 const (
 	OptionMaximumSegmentSize = 2
@@ -252,52 +308,3 @@ func (m MAC) String() string { return net.HardwareAddr(m[:]).String() }
 
 // Link is what an Ethernet header says besides the type.
 type Link struct{ Source, Destination MAC }
-
-// own are the prefixes whose addresses belong to whoever uses them, or to nobody:
-// not globally reachable in the registries of RFC 6890, as of 2025.
-var own = []netip.Prefix{
-	netip.MustParsePrefix("0.0.0.0/8"),       // this host (RFC 1122)
-	netip.MustParsePrefix("10.0.0.0/8"),      // private (RFC 1918)
-	netip.MustParsePrefix("100.64.0.0/10"),   // shared, behind a carrier's NAT (RFC 6598)
-	netip.MustParsePrefix("127.0.0.0/8"),     // loopback
-	netip.MustParsePrefix("169.254.0.0/16"),  // link-local (RFC 3927)
-	netip.MustParsePrefix("172.16.0.0/12"),   // private
-	netip.MustParsePrefix("192.0.0.0/29"),    // the B4 side of DS-Lite, CLAT (RFC 7335)
-	netip.MustParsePrefix("192.0.2.0/24"),    // documentation (RFC 5737)
-	netip.MustParsePrefix("192.168.0.0/16"),  // private
-	netip.MustParsePrefix("198.18.0.0/15"),   // benchmarks (RFC 2544)
-	netip.MustParsePrefix("198.51.100.0/24"), // documentation
-	netip.MustParsePrefix("203.0.113.0/24"),  // documentation
-	netip.MustParsePrefix("::/128"),          // this host
-	netip.MustParsePrefix("::1/128"),         // loopback
-	netip.MustParsePrefix("100::/64"),        // discard (RFC 6666)
-	netip.MustParsePrefix("2001:2::/48"),     // benchmarks (RFC 5180)
-	netip.MustParsePrefix("2001:db8::/32"),   // documentation (RFC 3849)
-	netip.MustParsePrefix("3fff::/20"),       // documentation (RFC 9637)
-	netip.MustParsePrefix("fc00::/7"),        // unique local (RFC 4193)
-	netip.MustParsePrefix("fe80::/10"),       // link-local
-}
-
-// nat64 is the well-known prefix of NAT64 (RFC 6052): an IPv4 address in the last
-// four bytes is where the packet goes.
-var nat64 = netip.MustParsePrefix("64:ff9b::/96")
-
-// Public reports whether packets to addr may reach somebody else's machine: every
-// address is public that is not reserved for private networks, the link, the host,
-// benchmarks or documentation. 64:ff9b:1::/48 is public, too: a NAT64 of one's own
-// (RFC 8215) makes IPv4 addresses of it, and which ones depends on its prefix.
-// Multicast and addresses that nobody may use (240/4) count as public, and so does
-// the zero Addr: a load generator has no business there.
-func Public(addr netip.Addr) bool {
-	addr = addr.Unmap().WithZone("") // no prefix contains an address with a zone
-	if nat64.Contains(addr) {
-		b := addr.As16()
-		addr = netip.AddrFrom4([4]byte(b[12:]))
-	}
-	for _, prefix := range own {
-		if prefix.Contains(addr) {
-			return false
-		}
-	}
-	return true
-}
