@@ -92,7 +92,7 @@ func arrows(args []string) []string {
 }
 
 // explainArgs tells a file from the packet: a packet begins with a protocol.
-func explainArgs(args []string) (file string, packet observe.Packet, err error) {
+func explainArgs(args []string) (file string, packet nat.Packet, err error) {
 	first, _, _ := strings.Cut(strings.TrimSpace(args[0]), " ")
 	if _, err := nat.ParseProtocol(first); err != nil && (len(args) > 1 || first == args[0]) {
 		file, args = args[0], args[1:]
@@ -106,7 +106,7 @@ func explainArgs(args []string) (file string, packet observe.Packet, err error) 
 	return file, packet, nil
 }
 
-func (f *gatewayExplain) run(ctx context.Context, env *Env, ns *netns.Handle, file string, packet observe.Packet) error {
+func (f *gatewayExplain) run(ctx context.Context, env *Env, ns *netns.Handle, file string, packet nat.Packet) error {
 	facts, err := host.Read(ctx, ns, host.Options{})
 	if err != nil {
 		return err
@@ -193,7 +193,7 @@ func isHere(facts gateway.Facts, name string) bool {
 
 // entrance is the interface by which the packet comes: the one that leads to its
 // source; none for a source of the host's own.
-func (f *gatewayExplain) entrance(ns *netns.Handle, packet observe.Packet) (string, error) {
+func (f *gatewayExplain) entrance(ns *netns.Handle, packet nat.Packet) (string, error) {
 	if f.in != "" {
 		return f.in, nil
 	}

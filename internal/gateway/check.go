@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+
+	"github.com/natkit/natkit/internal/nat"
 )
 
 // Check finds what a file cannot mean, would do to somebody, or cannot do on the host
@@ -57,8 +59,8 @@ type checker struct {
 	// held are addresses that pools do not give.
 	held *rangeIndex
 	// byPort are indexes of the plan's destinations for one port, those for more under
-	// the zero Port; everyPort are all.
-	byPort    map[Port][]int
+	// the zero key; everyPort are all.
+	byPort    map[portKey][]int
 	everyPort []int
 	findings  []Finding
 	refused   int
@@ -229,8 +231,8 @@ func (o one) address(w written) {
 	}
 	for _, s := range special {
 		// Whom a rule is about may be everybody: only the whole of it counts.
-		r, condition := RangeOf(s.prefix), w.use == useFrom || w.use == useExcept
-		if condition && r.covers(w.addrs) || !condition && r.overlaps(w.addrs) {
+		r, condition := nat.RangeOf(s.prefix), w.use == useFrom || w.use == useExcept
+		if condition && r.Covers(w.addrs) || !condition && r.Overlaps(w.addrs) {
 			o.refuse("unusable-address", fmt.Sprintf("%s is %s", withPart(w, r), s.what), "write the address of a host", w.path...)
 			return
 		}
@@ -238,8 +240,8 @@ func (o one) address(w written) {
 }
 
 // withPart is how w is written, and which part of it lies in r where not all does.
-func withPart(w written, r Range) string {
-	if r.covers(w.addrs) {
+func withPart(w written, r nat.AddrRange) string {
+	if r.Covers(w.addrs) {
 		return w.text
 	}
 	first := w.addrs.First
@@ -258,14 +260,14 @@ func (o one) choice(c *Choice) {
 func (o one) dnat(d *DNAT) {
 	o.protocol(d.Port, "port")
 	switch {
-	case d.To.Port != 0 && !HasPorts(d.Port.Protocol):
+	case d.To.Port != 0 && !d.Port.hasPorts():
 		o.refuse("port-without-protocol", fmt.Sprintf("to %s has a port, but the rule is not for a protocol that has ports", d.To),
 			fmt.Sprintf("write port: tcp/%d, or leave the port out of to", d.To.Port), "to")
 	case d.To.Port != 0 && d.Port.First == 0:
 		o.warn("ports-to-one", fmt.Sprintf("every port of %s goes to the one port of %s", d.Port.Protocol, d.To),
 			"write the ports that are meant after port, or leave the port out of to: then each stays what it is", "to")
 	case d.To.Port != 0 && d.Port.last() > d.Port.First:
-		o.warn("ports-to-one", fmt.Sprintf("the %d ports of %s all go to the one port of %s", d.Port.span(), d.Port, d.To),
+		o.warn("ports-to-one", fmt.Sprintf("the %d ports of %s all go to the one port of %s", d.Port.all().Len(), d.Port, d.To),
 			"leave the port out of to: then each stays what it is", "to")
 	case d.On.Address == d.To.Address && (d.To.Port == 0 || d.To.Port == d.Port.First && d.Port.last() == d.Port.First):
 		o.refuse("translates-to-itself", fmt.Sprintf("%s becomes itself", d.On), "leave the rule out, or name the host inside", "to")
@@ -339,7 +341,7 @@ const (
 // written is an address, range or prefix as it stands in a rule.
 type written struct {
 	use   use
-	addrs Range
+	addrs nat.AddrRange
 	// text is how it is written, path where, below the rule's word.
 	text string
 	path []any
@@ -349,11 +351,11 @@ type written struct {
 func (r Rule) written() (all []written) {
 	one := func(u use, key string, a netip.Addr) {
 		if a.IsValid() {
-			all = append(all, written{u, Range{a, a}, a.String(), []any{key}})
+			all = append(all, written{u, nat.OneAddr(a), a.String(), []any{key}})
 		}
 	}
 	prefix := func(u use, p Prefix, path ...any) {
-		all = append(all, written{u, RangeOf(p.Prefix), p.String(), path})
+		all = append(all, written{u, nat.RangeOf(p.Prefix), p.String(), path})
 	}
 	prefixes := func(u use, key string, list Prefixes) {
 		for i, p := range list {
@@ -404,14 +406,4 @@ func (c *Config) Targets() (all []netip.Addr) {
 		}
 	})
 	return all
-}
-
-// overlaps reports whether two ranges have an address in common.
-func (r Range) overlaps(s Range) bool {
-	return r.First.BitLen() == s.First.BitLen() && r.First.Compare(s.Last) <= 0 && s.First.Compare(r.Last) <= 0
-}
-
-// covers reports whether s lies within r.
-func (r Range) covers(s Range) bool {
-	return r.First.BitLen() == s.First.BitLen() && r.First.Compare(s.First) <= 0 && s.Last.Compare(r.Last) <= 0
 }

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"cmp"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
@@ -116,48 +118,58 @@ func (c *checker) destinationFirst(f *Foreign, n *snapshot.NATRule) (Ref, string
 	if n.Kind != snapshot.NATDest && n.Kind != snapshot.NATRedirect {
 		return Ref{}, "", ""
 	}
-	theirs := portOf(n.Condition())
-	for _, i := range c.destinationsFor(theirs) {
-		d := c.plan.Destinations[i]
-		packets := traffic{from: d.From, to: []netip.Prefix{d.On}, in: d.In, port: d.Port}
-		if sameFamily(n, d.On.Addr()) && c.meets(n, packets) && !sameDestination(n, &d) {
-			return d.Rule, fmt.Sprintf("%s and %s %s of %s to %s", f.rule(n), may(n, "takes", "may take"), orEverything(both(theirs, d.Port)), Prefix{d.On}, takenTo(n)),
+	theirs := MatchOf(n.Condition())
+	for _, i := range c.destinationsFor(&theirs) {
+		d := &c.plan.Destinations[i]
+		if sameFamily(n, d.On().Addr()) && c.meets(n, &d.Match) && !sameDestination(n, d) {
+			return d.Rule, fmt.Sprintf("%s and %s %s of %s to %s", f.rule(n), may(n, "takes", "may take"), cmp.Or(common(&theirs, &d.Match), "everything"), nat.PrefixString(d.On()), takenTo(n)),
 				f.remove(n, c.plan)
 		}
 	}
 	return Ref{}, "", ""
 }
 
-// destinationsFor are the entries that may be for p: both they and the rules of others
-// are thousands where a cluster or a carrier is.
-func (c *checker) destinationsFor(p Port) []int {
+// portKey is a protocol and one port; the zero value stands for more than that.
+type portKey struct {
+	protocol uint8
+	port     uint16
+}
+
+func keyOf(m *nat.Match) portKey {
+	if len(m.Ports) == 1 && m.Ports[0].Len() == 1 {
+		return portKey{m.Protocol, m.Ports[0].First}
+	}
+	return portKey{}
+}
+
+// destinationsFor are the entries that may be for some of a match: both they and the rules
+// of others are thousands where a cluster or a carrier is.
+func (c *checker) destinationsFor(m *nat.Match) []int {
 	if c.byPort == nil {
-		c.byPort = map[Port][]int{}
-		for i, d := range c.plan.Destinations {
-			key := d.Port
-			if key.span() != 1 {
-				key = Port{}
-			}
+		c.byPort = map[portKey][]int{}
+		for i := range c.plan.Destinations {
+			key := keyOf(&c.plan.Destinations[i].Match)
 			c.byPort[key] = append(c.byPort[key], i)
 			c.everyPort = append(c.everyPort, i)
 		}
 	}
-	if p.span() != 1 {
+	if keyOf(m) == (portKey{}) {
 		return c.everyPort
 	}
-	return slices.Concat(c.byPort[p], c.byPort[Port{}])
+	return slices.Concat(c.byPort[keyOf(m)], c.byPort[portKey{}])
 }
 
 // sameDestination reports whether both rules do the same.
-func sameDestination(n *snapshot.NATRule, d *Destination) bool {
-	return n.First == d.To.Address && n.Last == d.To.Address && n.FirstPort == d.To.Port
+func sameDestination(n *snapshot.NATRule, d *Entry) bool {
+	to := d.Action.Backends
+	return len(to) == 1 && n.First == to[0].Address && n.Last == to[0].Address && n.FirstPort == to[0].Port
 }
 
 func takenTo(n *snapshot.NATRule) string {
 	if !n.First.IsValid() {
 		return "another port of this host"
 	}
-	return Endpoint{n.First, n.FirstPort}.String()
+	return nat.Backend{Address: n.First, Port: n.FirstPort}.String()
 }
 
 // sourceFirst is the rule of ours whose connections a foreign snat or masquerade takes.
@@ -165,11 +177,12 @@ func (c *checker) sourceFirst(f *Foreign, n *snapshot.NATRule) (Ref, string, str
 	if n.Kind != snapshot.NATMasquerade && n.Kind != snapshot.NATSource || n.Marked {
 		return Ref{}, "", "" // what is marked is meant by whoever marked it
 	}
-	for _, s := range c.plan.Sources {
-		if s.Hairpin.Prefix.IsValid() || !sameFamily(n, anywhere(s.Rule.BitLen()).Addr()) {
+	for i := range c.plan.Sources {
+		s := &c.plan.Sources[i]
+		if s.IsHairpin() || !sameFamily(n, nat.Anywhere(s.Rule.BitLen()).Addr()) {
 			continue
 		}
-		if c.meets(n, traffic{from: s.From, out: s.Out}) && !sameSource(n, &s) {
+		if c.meets(n, &nat.Match{From: s.From, Out: s.Out}) && !sameSource(n, &s.Action) {
 			return s.Rule, fmt.Sprintf("%s and %s connections from %s %s", f.rule(n), may(n, "gives", "may give"), foreignFrom(n), foreignGives(n)),
 				f.remove(n, c.plan)
 		}
@@ -178,19 +191,20 @@ func (c *checker) sourceFirst(f *Foreign, n *snapshot.NATRule) (Ref, string, str
 }
 
 // sameSource reports whether it makes no difference which of the two is first.
-func sameSource(n *snapshot.NATRule, s *Source) bool {
+func sameSource(n *snapshot.NATRule, a *nat.Action) bool {
+	same := !a.Keep && a.Ports == nat.Ports{First: n.FirstPort, Last: n.LastPort} && a.Random == randomOf(n)
 	if n.Kind == snapshot.NATMasquerade {
-		return s.Masquerade && s.Ports == (Ports{First: n.FirstPort, Last: n.LastPort}) && s.Random == randomOf(n)
+		return same && a.Kind == nat.Masquerade
 	}
-	return s.Random == randomOf(n) && len(s.To) == 1 && s.To[0] == (Range{n.First, n.Last}) && s.Ports == (Ports{First: n.FirstPort, Last: n.LastPort})
+	return same && slices.Equal(a.To, nat.AddrRanges{{First: n.First, Last: n.Last}})
 }
 
-func randomOf(n *snapshot.NATRule) Random {
+func randomOf(n *snapshot.NATRule) nat.Random {
 	switch {
 	case n.FullyRandom:
-		return RandomFully
+		return nat.RandomFully
 	case n.Random:
-		return RandomPorts
+		return nat.RandomPorts
 	}
 	return ""
 }
@@ -199,14 +213,14 @@ func foreignFrom(n *snapshot.NATRule) string {
 	if !n.FromSource.IsValid() || n.FromSource.Bits() == 0 {
 		return "everybody"
 	}
-	return Prefix{n.FromSource}.String()
+	return nat.PrefixString(n.FromSource)
 }
 
 func foreignGives(n *snapshot.NATRule) string {
 	if n.Kind == snapshot.NATMasquerade || !n.First.IsValid() {
 		return "the interface's address"
 	}
-	return Range{n.First, n.Last}.String()
+	return nat.AddrRange{First: n.First, Last: n.Last}.String()
 }
 
 // sameFamily reports whether a foreign rule sees packets of an address's family.
@@ -306,23 +320,20 @@ func admitByRoute(p *Plan, lan, wan string) []string {
 }
 
 // target is where an entry leads, in ufw's words.
-func (d *Destination) target() string {
-	if d.Prefix.IsValid() {
-		return Prefix{d.Prefix}.String()
+func (e *Entry) target() string {
+	if e.Action.Prefix.IsValid() {
+		return nat.PrefixString(e.Action.Prefix)
 	}
-	text := d.To.Address.String()
-	first, last := d.Port.First, d.Port.last()
-	if first == 0 {
+	to := e.Action.Backends[0]
+	text := to.Address.String()
+	if len(e.Ports) == 0 {
 		return text
 	}
-	if d.To.Port != 0 {
-		first, last = d.To.Port, d.To.Port
+	ports := strings.ReplaceAll(e.Ports[0].String(), "-", ":")
+	if to.Port != 0 {
+		ports = strconv.Itoa(int(to.Port))
 	}
-	ports := strconv.Itoa(int(first))
-	if last != first {
-		ports += fmt.Sprintf(":%d", last)
-	}
-	return fmt.Sprintf("%s port %s proto %s", text, ports, d.Port.Protocol)
+	return fmt.Sprintf("%s port %s proto %s", text, ports, nat.ProtocolName(e.Protocol))
 }
 
 // remove says what to do about a rule that comes first.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/units"
 )
@@ -65,7 +66,7 @@ func familyName(bits int) string {
 // thousands of rules have in common is said once.
 func (c *checker) ownAddresses() {
 	h := c.facts.addresses()
-	said := map[Range]bool{}
+	said := map[nat.AddrRange]bool{}
 	c.everyRule(func(o one) {
 		for _, w := range o.written() {
 			if (w.use == useOn || w.use == useOutside || w.use == useGive) && !said[w.addrs] {
@@ -99,7 +100,7 @@ func (o one) notInside(a netip.Addr, w written) bool {
 			"name a host inside; or leave the rule out and have the program listen on the address outside", w.path...)
 	case slices.Contains(o.config.Interfaces.WAN, by):
 		o.warn("target-outside", fmt.Sprintf("the way to %s leads out by %s, which is wan: what is sent there leaves again and comes to no host inside", w.text, by),
-			"name a host inside; or give this one a route by an interface inside: sudo ip route add "+host(a).String()+" dev INTERFACE", w.path...)
+			"name a host inside; or give this one a route by an interface inside: sudo ip route add "+nat.Host(a).String()+" dev INTERFACE", w.path...)
 	default:
 		return false
 	}
@@ -118,7 +119,7 @@ func (f *Facts) addresses() hostAddresses {
 		for _, p := range i.Addresses {
 			h.own[p.Addr()] = true
 			if p.Addr().Is4() && p.Bits() < 31 {
-				all := RangeOf(p.Masked())
+				all := nat.RangeOf(p.Masked())
 				words := fmt.Sprintf("%s on %s", p.Masked(), i.Name)
 				h.ends[all.First], h.ends[all.Last] = words, words
 			}
@@ -148,10 +149,10 @@ func (o one) notHere(w written, h hostAddresses) bool {
 func (o one) notOurs(a netip.Addr, path []any) {
 	if dev, near := o.toward(a); near {
 		o.warn("address-missing", fmt.Sprintf("%s is on the network of %s, and no interface here has it: nobody answers for it there", a, dev),
-			"sudo ip addr add "+host(a).String()+" dev "+dev, path...)
+			"sudo ip addr add "+nat.Host(a).String()+" dev "+dev, path...)
 	} else {
 		o.warn("address-missing", fmt.Sprintf("no interface here has %s: its packets come only if a router sends them here", a),
-			"unless it does: sudo ip addr add "+host(a).String()+" dev "+dev, path...)
+			"unless it does: sudo ip addr add "+nat.Host(a).String()+" dev "+dev, path...)
 	}
 }
 
@@ -184,10 +185,10 @@ func (o one) notAllOurs(w written) bool {
 }
 
 // networkIn is a network of an interface that lies in r, with its other hosts.
-func (c *checker) networkIn(r Range) (network netip.Prefix, name string) {
+func (c *checker) networkIn(r nat.AddrRange) (network netip.Prefix, name string) {
 	for _, i := range c.facts.Interfaces {
 		for _, p := range i.Addresses {
-			if p.Bits() < p.Addr().BitLen()-1 && r.covers(RangeOf(p.Masked())) {
+			if p.Bits() < p.Addr().BitLen()-1 && r.Covers(nat.RangeOf(p.Masked())) {
 				return p.Masked(), i.Name
 			}
 		}
@@ -197,7 +198,7 @@ func (c *checker) networkIn(r Range) (network netip.Prefix, name string) {
 
 // prefixOr is the prefix that a range is, or a word for one.
 func prefixOr(w written) string {
-	if p, is := w.addrs.prefix(); is {
+	if p := w.addrs.Prefix(); p.IsValid() {
 		return p.String()
 	}
 	return "PREFIX"
@@ -370,11 +371,11 @@ func (c *checker) admitted(f *Foreign) bool {
 	}
 	for _, lan := range p.LAN {
 		for _, wan := range p.WAN {
-			out, in := traffic{in: []string{lan}, out: []string{wan}}, traffic{in: []string{wan}, out: []string{lan}}
+			out, in := nat.Match{In: []string{lan}, Out: []string{wan}}, nat.Match{In: []string{wan}, Out: []string{lan}}
 			all := func(n snapshot.NATRule) bool {
-				return !n.Partial && len(n.Unless) == 0 && c.contains(n.Condition(), out)
+				return !n.Partial && len(n.Unless) == 0 && c.contains(n.Condition(), &out)
 			}
-			some := func(n snapshot.NATRule) bool { return c.meets(&n, in) }
+			some := func(n snapshot.NATRule) bool { return c.meets(&n, &in) }
 			if len(p.Sources) > 0 && !slices.ContainsFunc(f.Accepts, all) || !slices.ContainsFunc(f.Accepts, some) {
 				return false
 			}
@@ -427,20 +428,23 @@ func (a admin) by(names []string) bool {
 
 // cutting are the rules that match a session's packets.
 func (c *checker) cutting(a admin) (rules []Ref) {
-	p := Port{"tcp", a.port, a.port}
+	p := nat.Packet{Protocol: protocolTCP, Src: a.client, Dst: a.server, DstPort: a.port, In: a.in}
 	for _, u := range c.plan.Untracked {
-		if u.On == a.server && portsMeet(u.Port, p) {
+		if u.Matches(&p) {
 			rules = append(rules, u.Rule)
 		}
 	}
 	for _, s := range c.plan.Stateless {
-		if a.by(s.Out) && (s.Outside.Contains(a.server) || s.Inside.Contains(a.server)) {
+		if a.by(s.Out) && (s.Outside().Contains(a.server) || s.Inside().Contains(a.server)) {
 			rules = append(rules, s.Rule)
 		}
 	}
 	for _, d := range c.plan.Destinations { // the first that matches, as in the kernel
-		if d.On.Contains(a.server) && a.by(d.In) && portsMeet(d.Port, p) && contains(d.From, a.client) {
-			if to := d.To; to.Address != a.server || to.Port != 0 && to.Port != a.port { // it stays what it is
+		in := d.In
+		if d.In = nil; d.Matches(&p) && a.by(in) {
+			stays := len(d.Action.Backends) == 1 && d.Action.Backends[0].Address == a.server &&
+				(d.Action.Backends[0].Port == 0 || d.Action.Backends[0].Port == a.port)
+			if !stays {
 				rules = append(rules, d.Rule)
 			}
 			break
@@ -450,17 +454,22 @@ func (c *checker) cutting(a admin) (rules []Ref) {
 	return slices.Compact(rules)
 }
 
+const protocolTCP = 6
+
 // answering is the rule that translates what this host sends to the client, where that
 // changes its address. The tracker may not have been at work until the rules come: it
 // then takes what it sees first for the beginning of a connection.
 func (c *checker) answering(a admin) (Ref, bool) {
+	p := nat.Packet{Protocol: protocolTCP, Src: a.server, Dst: a.client, SrcPort: a.port}
 	for i := range c.plan.Sources {
-		s := &c.plan.Sources[i]
-		if s.Hairpin.Prefix.IsValid() || !contains(s.From, a.server) || !a.by(s.Out) || inAny(s.NotTo, a.client) {
+		e := c.plan.Sources[i]
+		out := e.Out
+		if e.Out = nil; !a.by(out) || !e.Matches(&p) {
 			continue
 		}
-		given := s.gives(c.facts)
-		return s.Rule, len(given) != 1 || given[0] != (Range{a.server, a.server})
+		e.Out = out
+		given := e.gives(c.facts)
+		return e.Rule, len(given) != 1 || given[0] != nat.OneAddr(a.server)
 	}
 	return Ref{}, false
 }
@@ -482,13 +491,4 @@ func (o one) outsidePath() string {
 		return "outside"
 	}
 	return "on"
-}
-
-// contains reports whether a condition holds for an address: none is any.
-func contains(condition []netip.Prefix, a netip.Addr) bool {
-	return len(condition) == 0 || inAny(condition, a)
-}
-
-func inAny(list []netip.Prefix, a netip.Addr) bool {
-	return slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Contains(a) })
 }

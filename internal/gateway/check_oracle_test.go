@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/natkit/natkit/internal/nat"
 )
 
 // A slow, obvious reading of what check means by overlap and shadow: every packet of
@@ -81,9 +83,9 @@ func ways(r Rule) (source, destination []way) {
 	case r.SNAT != nil:
 		source = sourceWays(&r.SNAT.Sources)
 	case r.Static != nil:
-		one := Prefix{host(r.Static.Inside.Addr)}
+		one := Prefix{nat.Host(r.Static.Inside.Addr)}
 		source = []way{pairWay(one, 9)}
-		destination = []way{onWay(host(r.Static.Outside.Addr), Port{}, netip.Prefix{})}
+		destination = []way{onWay(nat.Host(r.Static.Outside.Addr), Port{}, netip.Prefix{})}
 	case r.Netmap != nil:
 		source = []way{pairWay(r.Netmap.Inside, 8)}
 		destination = []way{onWay(r.Netmap.Outside.Prefix, Port{}, netip.Prefix{})}
@@ -92,7 +94,7 @@ func ways(r Rule) (source, destination []way) {
 		if len(r.DNAT.From) > 0 {
 			from = []netip.Prefix{r.DNAT.From[0].Prefix}
 		}
-		destination = []way{onWay(host(r.DNAT.On.Address), r.DNAT.Port, from[0])}
+		destination = []way{onWay(nat.Host(r.DNAT.On.Address), r.DNAT.Port, from[0])}
 	}
 	return source, destination
 }
@@ -115,10 +117,16 @@ func pairWay(inside Prefix, kind int) way {
 }
 
 func onWay(on netip.Prefix, port Port, from netip.Prefix) way {
-	return way{[]int{on.Bits(), -port.span(), from.Bits()}, func(p tiny) bool {
+	return way{[]int{on.Bits(), -spanOf(port), from.Bits()}, func(p tiny) bool {
 		return on.Contains(p.dst) && (!from.IsValid() || from.Contains(p.src)) &&
 			(port.Protocol == "" || port.Protocol == p.proto && (port.First == 0 || port.First <= p.port && p.port <= port.Last))
 	}}
+}
+
+func spanOf(port Port) int {
+	e := Entry{}
+	e.Protocol, e.Ports = port.Service()
+	return e.span()
 }
 
 // world is every packet: those that go out, and those that come in.

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"cmp"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
@@ -26,10 +28,10 @@ func (c *checker) overlaps() {
 		o.refuse("rules-overlap", fmt.Sprintf("%s %s too, and nothing tells which of the two is meant", c.named(a), what),
 			"make one of them more specific, or leave one out", o.subject(side)...)
 	}
-	overlappingSources(plan.Sources, found)
-	overlappingDestinations(plan.Destinations, found)
+	for _, list := range [][]Entry{plan.Sources, plan.Destinations, plan.Untracked} {
+		overlapping(list, found)
+	}
 	overlappingPairs(plan.Stateless, found)
-	overlappingUntracked(plan.Untracked, found)
 }
 
 func (r Ref) before(s Ref) bool { return r.Compare(s) < 0 }
@@ -72,7 +74,7 @@ func (c *checker) abstract() *Plan {
 		places[f.Name] = at
 	}
 	for i, name := range c.interfaceNames() {
-		stand := []netip.Prefix{host(standIn(0, i)), host(standIn(1, i))}
+		stand := []netip.Prefix{nat.Host(standIn(0, i)), nat.Host(standIn(1, i))}
 		at, known := places[name]
 		if !known {
 			facts.Interfaces = append(facts.Interfaces, Interface{Name: name, Addresses: stand})
@@ -122,23 +124,39 @@ func (c *checker) interfaceNames() (names []string) {
 // report takes two rules that both do what the words say, to what is on one side.
 type report func(a, b Ref, side, what string)
 
-func overlappingSources(all []Source, found report) {
-	byFrom := map[netip.Prefix][]*Source{}
-	for i := range all {
-		s := &all[i]
-		if s.Hairpin.Prefix.IsValid() { // their rules' destinations overlap as well
+// overlapping finds entries of one list that are equally specific and match some packet
+// both. Those of hairpins are left out, as their rules' destinations overlap as well.
+func overlapping(list []Entry, found report) {
+	type ends struct{ on, from netip.Prefix } // those equally specific meet where these are equal
+	groups, order := map[ends][]*Entry{}, []ends(nil)
+	for i := range list {
+		e := &list[i]
+		if e.IsHairpin() {
 			continue
 		}
-		for _, p := range anyOf(s.From) {
-			overlapping := func(other *Source) bool {
-				return other.Rule != s.Rule && compareSources(s, other) == 0 && s.Rule.BitLen() == other.Rule.BitLen() && meet(s.Out, other.Out)
+		for _, from := range anyOf(e.From) {
+			key := ends{anyOf(e.To)[0], from}
+			if groups[key] == nil {
+				order = append(order, key)
 			}
-			if at := slices.IndexFunc(byFrom[p], overlapping); at >= 0 {
-				found(byFrom[p][at].Rule, s.Rule, inside, "translates the source of "+fromWords(p))
-				continue // one is enough
-			}
-			byFrom[p] = append(byFrom[p], s)
+			groups[key] = append(groups[key], e)
 		}
+	}
+	for _, key := range order {
+		sweepPorts(groups[key], func(a, b *Entry) bool {
+			overlap := a.Rule != b.Rule && compareEntries(a, b) == 0 && a.Overlaps(&b.Match)
+			if overlap {
+				side, what := inside, "translates the source of "+fromWords(key.from)
+				switch a.Action.Kind {
+				case nat.DNAT:
+					side, what = outside, "translates "+commonWords(key.on, a, b)
+				case nat.Notrack:
+					side, what = outside, "leaves "+commonWords(key.on, a, b)+" untracked"
+				}
+				found(a.Rule, b.Rule, side, what)
+			}
+			return overlap
+		})
 	}
 }
 
@@ -146,7 +164,7 @@ func fromWords(p netip.Prefix) string {
 	if !p.IsValid() || p.Bits() == 0 {
 		return "everybody"
 	}
-	return Prefix{p}.String()
+	return nat.PrefixString(p)
 }
 
 // anyOf are the prefixes, or the zero one where there are none.
@@ -159,162 +177,118 @@ func anyOf(prefixes []netip.Prefix) []netip.Prefix {
 
 // meet reports whether two lists of interfaces have one in common; none means any.
 func meet(a, b []string) bool {
-	return len(a) == 0 || len(b) == 0 || slices.ContainsFunc(a, func(n string) bool { return slices.Contains(b, n) })
+	m, o := nat.Match{Out: a}, nat.Match{Out: b}
+	return m.Overlaps(&o)
 }
 
-func overlappingDestinations(all []Destination, found report) {
-	type ends struct{ on, from netip.Prefix } // those equally specific meet where these are equal
-	var groups groups[ends, *Destination]
-	for i := range all {
-		for _, from := range anyOf(all[i].From) {
-			groups.add(ends{all[i].On, from}, &all[i])
-		}
-	}
-	for _, group := range groups.all {
-		sweepPorts(group, func(d *Destination) Port { return d.Port }, func(a, b *Destination) bool {
-			overlap := a.Rule != b.Rule && compareDestinations(a, b) == 0
-			if overlap {
-				found(a.Rule, b.Rule, outside, "translates "+onWordsOf(a.On, a.Port, b.Port))
-			}
-			return overlap
-		})
-	}
-}
-
-func onWordsOf(on netip.Prefix, a, b Port) string {
-	where := Prefix{on}.String()
+// commonWords are what two entries on an address have in common.
+func commonWords(on netip.Prefix, a, b *Entry) string {
+	where := nat.PrefixString(on)
 	if isStandIn(on.Addr()) {
 		where = "the interface's address"
 	}
-	if a.Protocol == "" || b.Protocol == "" {
-		return where
+	if both := common(&a.Match, &b.Match); both != "" {
+		return both + " of " + where
 	}
-	a.First, a.Last = max(a.First, b.First), min(a.last(), b.last())
-	return a.String() + " of " + where
+	return where
 }
 
-// groups are those of one key, in the order in which keys came.
-type groups[K comparable, T any] struct {
-	all [][]T
-	of  map[K]int
+// service is the protocol and one range of ports of an entry.
+type service struct {
+	e     *Entry
+	ports nat.Ports
 }
 
-func (g *groups[K, T]) add(key K, t T) {
-	at, known := g.of[key]
-	if !known {
-		if g.of == nil {
-			g.of = map[K]int{}
-		}
-		at = len(g.all)
-		g.of[key] = at
-		g.all = append(g.all, nil)
-	}
-	g.all[at] = append(g.all[at], t)
+// meets reports whether two have a packet in common.
+func (s service) meets(o service) bool {
+	p, q := s.e.Protocol, o.e.Protocol
+	_, common := s.ports.Common(o.ports)
+	return p == 0 || q == 0 || p == q && common
 }
 
 // sweepPorts calls overlap for pairs whose ports meet. One that overlaps another is
 // not compared with more.
-func sweepPorts[T any](all []T, port func(T) Port, overlap func(a, b T) bool) {
-	all = slices.Clone(all)
-	slices.SortStableFunc(all, func(a, b T) int { return orderPorts(port(a), port(b)) })
-	var open []T
+func sweepPorts(entries []*Entry, overlap func(a, b *Entry) bool) {
+	var all, open []service
+	for _, e := range entries {
+		for _, p := range e.Ports {
+			all = append(all, service{e, p})
+		}
+		if len(e.Ports) == 0 {
+			all = append(all, service{e, nat.AllPorts})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b service) int {
+		return cmp.Or(cmp.Compare(a.e.Protocol, b.e.Protocol), orderPorts(a.ports, b.ports))
+	})
 	for _, next := range all {
-		open = slices.DeleteFunc(open, func(t T) bool { return !portsMeet(port(t), port(next)) && !later(port(t), port(next)) })
-		if !slices.ContainsFunc(open, func(t T) bool { return portsMeet(port(t), port(next)) && overlap(t, next) }) {
+		open = slices.DeleteFunc(open, func(s service) bool { return !s.meets(next) })
+		if !slices.ContainsFunc(open, func(s service) bool { return overlap(s.e, next.e) }) {
 			open = append(open, next)
 		}
 	}
 }
 
-// later reports whether ports that follow p in the order may yet meet a.
-func later(a, p Port) bool { return a.Protocol == "" || a.Protocol == p.Protocol && a.First == 0 }
-
-// portsMeet reports whether two have a packet in common.
-func portsMeet(a, b Port) bool {
-	switch {
-	case a.Protocol == "" || b.Protocol == "":
-		return true
-	case a.Protocol != b.Protocol:
-		return false
-	case a.First == 0 || b.First == 0:
-		return true
-	}
-	return a.First <= b.last() && b.First <= a.last()
-}
-
 // overlappingPairs finds two stateless rules for one address inside or outside.
-func overlappingPairs(all []Pair, found report) {
+func overlappingPairs(all []Entry, found report) {
 	in, out := map[netip.Prefix]Ref{}, map[netip.Prefix]Ref{}
 	for _, p := range all {
-		if before, taken := in[p.Inside]; taken {
-			found(before, p.Rule, inside, "translates the source of "+Prefix{p.Inside}.String())
+		if before, taken := in[p.Inside()]; taken {
+			found(before, p.Rule, inside, "translates the source of "+nat.PrefixString(p.Inside()))
 		}
-		if before, taken := out[p.Outside]; taken {
-			found(before, p.Rule, outside, "translates "+Prefix{p.Outside}.String())
+		if before, taken := out[p.Outside()]; taken {
+			found(before, p.Rule, outside, "translates "+nat.PrefixString(p.Outside()))
 		}
-		in[p.Inside], out[p.Outside] = p.Rule, p.Rule
+		in[p.Inside()], out[p.Outside()] = p.Rule, p.Rule
 	}
 }
 
-func overlappingUntracked(all []Untracked, found report) {
-	var groups groups[netip.Addr, Untracked]
-	for _, u := range all {
-		groups.add(u.On, u)
+// MatchOf is what a condition of another program's rule asks for.
+func MatchOf(c snapshot.NATCondition) (m nat.Match) {
+	if c.FromSource.IsValid() {
+		m.From = []netip.Prefix{c.FromSource}
 	}
-	for _, group := range groups.all {
-		sweepPorts(group, func(u Untracked) Port { return u.Port }, func(a, b Untracked) bool {
-			overlap := comparePorts(a.Port, b.Port) == 0
-			if overlap {
-				found(a.Rule, b.Rule, outside, "leaves "+onWordsOf(host(a.On), a.Port, b.Port)+" untracked")
-			}
-			return overlap
-		})
+	if c.ToDestination.IsValid() {
+		m.To = []netip.Prefix{c.ToDestination}
 	}
+	if c.DestinationPort != 0 {
+		m.Ports = []nat.Ports{{First: c.DestinationPort, Last: max(c.DestinationPort, c.LastDestinationPort)}}
+	}
+	m.Protocol, _ = Port{Protocol: c.Protocol}.Number()
+	m.In, m.Out = pattern(c.InInterface), pattern(c.OutInterface)
+	m.ToLocal = c.LocalDestination
+	return m
 }
 
-// traffic is packets that an entry of the plan is for; what is empty is any.
-type traffic struct {
-	from, to []netip.Prefix
-	in, out  []string
-	port     Port
+// pattern is a name as rules have it: iptables writes eth+ for all that begin so, nft eth*.
+func pattern(name string) []string {
+	if name == "" {
+		return nil
+	}
+	if stem, is := strings.CutSuffix(name, "+"); is {
+		name = stem + "*"
+	}
+	return []string{name}
 }
 
 // meets reports whether a rule of others can be for some of these packets, and no
 // exception of it takes them all.
-func (c *checker) meets(n *snapshot.NATRule, t traffic) bool {
-	return c.overlap(n.Condition(), t) &&
+func (c *checker) meets(n *snapshot.NATRule, t *nat.Match) bool {
+	m := MatchOf(n.Condition())
+	local := !m.ToLocal || len(t.To) == 0 || slices.ContainsFunc(t.To, c.hasAddressIn)
+	m.ToLocal = false
+	return local && m.Overlaps(t) &&
 		!slices.ContainsFunc(n.Unless, func(u snapshot.NATCondition) bool { return c.contains(u, t) })
 }
 
-// overlap reports whether a condition can hold for some of these packets.
-func (c *checker) overlap(n snapshot.NATCondition, t traffic) bool {
-	return meetOne(n.FromSource, t.from) && meetOne(n.ToDestination, t.to) &&
-		meetName(n.InInterface, t.in) && meetName(n.OutInterface, t.out) &&
-		portsMeet(portOf(n), t.port) &&
-		(!n.LocalDestination || len(t.to) == 0 || slices.ContainsFunc(t.to, c.hasAddressIn))
-}
-
 // contains reports whether a condition holds for all of these packets.
-func (c *checker) contains(n snapshot.NATCondition, t traffic) bool {
-	lies := func(p netip.Prefix, list []netip.Prefix) bool {
-		return !p.IsValid() || len(list) > 0 && !slices.ContainsFunc(list, func(one netip.Prefix) bool {
-			return one.Bits() < p.Bits() || !p.Contains(one.Addr())
-		})
-	}
-	named := func(name string, list []string) bool {
-		return name == "" || len(list) > 0 && !slices.ContainsFunc(list, func(one string) bool { return !meetName(name, []string{one}) })
-	}
-	p := portOf(n)
-	return lies(n.FromSource, t.from) && lies(n.ToDestination, t.to) &&
-		named(n.InInterface, t.in) && named(n.OutInterface, t.out) &&
-		(p == Port{} || p.Protocol == t.port.Protocol && (p.First == 0 || t.port.First != 0 && p.has(t.port.First) && p.has(t.port.last()))) &&
-		(!n.LocalDestination || len(t.to) > 0 && !slices.ContainsFunc(t.to, func(p netip.Prefix) bool {
-			return !p.IsSingleIP() || !c.hasAddressIn(p)
-		}))
-}
-
-func portOf(n snapshot.NATCondition) Port {
-	return Port{n.Protocol, n.DestinationPort, max(n.DestinationPort, n.LastDestinationPort)}
+func (c *checker) contains(n snapshot.NATCondition, t *nat.Match) bool {
+	m := MatchOf(n)
+	local := !m.ToLocal || len(t.To) > 0 && !slices.ContainsFunc(t.To, func(p netip.Prefix) bool {
+		return !p.IsSingleIP() || !c.hasAddressIn(p)
+	})
+	m.ToLocal = false
+	return local && m.Covers(t)
 }
 
 // hasAddressIn reports whether an interface has an address in the prefix.
@@ -322,19 +296,4 @@ func (c *checker) hasAddressIn(p netip.Prefix) bool {
 	return slices.ContainsFunc(c.facts.Interfaces, func(i Interface) bool {
 		return slices.ContainsFunc(i.Addresses, func(a netip.Prefix) bool { return p.Contains(a.Addr()) })
 	})
-}
-
-// meetOne reports whether a prefix, where it is valid, has a part in one of a list, where
-// that has any.
-func meetOne(p netip.Prefix, list []netip.Prefix) bool {
-	return !p.IsValid() || len(list) == 0 || slices.ContainsFunc(list, p.Overlaps)
-}
-
-// meetName is meetOne of interfaces; a foreign name may end in + or *.
-func meetName(name string, list []string) bool {
-	if name == "" || len(list) == 0 {
-		return true
-	}
-	stem := strings.TrimRight(name, "+*")
-	return slices.ContainsFunc(list, func(n string) bool { return n == name || stem != name && strings.HasPrefix(n, stem) })
 }

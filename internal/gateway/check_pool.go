@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"cmp"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/units"
 )
 
@@ -26,7 +28,7 @@ func (c *checker) pools() {
 
 // keep compares the hosts of a pool without port translation with its addresses.
 func (o one) keep() {
-	hosts, addresses := hostsOf(o.SNAT.From), sizeOf(o.SNAT.To)
+	hosts, addresses := hostsOf(o.SNAT.From), nat.AddrRanges(o.SNAT.To).Size()
 	if hosts <= addresses {
 		return
 	}
@@ -51,7 +53,7 @@ func many(n int64, one, many string) string {
 // its broadcast are none. Without prefixes it is any number.
 func hostsOf(prefixes Prefixes) (hosts int64) {
 	for _, p := range prefixes {
-		n := RangeOf(p.Prefix).Size()
+		n := nat.RangeOf(p.Prefix).Size()
 		if p.Addr().Is4() && p.Bits() < 31 {
 			n -= 2
 		}
@@ -63,25 +65,18 @@ func hostsOf(prefixes Prefixes) (hosts int64) {
 	return hosts
 }
 
-func sizeOf(ranges []Range) (addresses int64) {
-	for _, r := range JoinRanges(ranges) {
-		addresses = addBounded(addresses, r.Size())
-	}
-	return addresses
-}
-
 // taken finds addresses of the pool that belong to one host, or to one each, and
 // those that it does not give at all.
 func (o one) taken(ofOneHost *rangeIndex) {
 	for i, to := range o.SNAT.To {
 		for _, h := range o.held.overlapping(to) {
-			if gives(o.SNAT.Ports, h.port) {
-				o.warn("pool-held", fmt.Sprintf("%s is not given: it is that of %s, and answers would not find back", common(to, h.addrs), o.named(h.by)),
+			if gives(o.SNAT.Ports.given(), h.port) {
+				o.warn("pool-held", fmt.Sprintf("%s is not given: it is that of %s, and answers would not find back", to.Common(h.addrs), o.named(h.by)),
 					"take the address out of the pool", "to", i)
 			}
 		}
 		for _, h := range ofOneHost.overlapping(to) {
-			o.warn("pool-shared", fmt.Sprintf("%s is also that of %s: its host may find its own ports given away", common(to, h.addrs), o.named(h.by)),
+			o.warn("pool-shared", fmt.Sprintf("%s is also that of %s: its host may find its own ports given away", to.Common(h.addrs), o.named(h.by)),
 				"take the address out of the pool", "to", i)
 		}
 	}
@@ -89,20 +84,10 @@ func (o one) taken(ofOneHost *rangeIndex) {
 
 // nothingLeft refuses pools all of whose addresses others hold.
 func (o one) nothingLeft() {
-	if left, taken := o.held.left(o.SNAT.To, o.SNAT.Ports); len(left) == 0 {
+	if left, taken := o.held.left(nat.AddrRanges(o.SNAT.To), o.SNAT.Ports.given()); len(left) == 0 {
 		o.refuse("pool-held", fmt.Sprintf("nothing is left to give: %s has the addresses, and answers to them would not find back", o.named(taken[0].by)),
 			"give it other addresses", "to")
 	}
-}
-
-func common(a, b Range) string {
-	if b.First.Less(a.First) {
-		b.First = a.First
-	}
-	if a.Last.Less(b.Last) {
-		b.Last = a.Last
-	}
-	return b.String()
 }
 
 // The ports that the kernel gives to connections from a port above 1023 where a rule
@@ -127,16 +112,17 @@ func (c *checker) capacity() {
 // portsInAll is how many pairs of address and port the rules have whose hosts share
 // them; false where there is no such rule.
 func (c *checker) portsInAll() (ports int64, shared bool) {
-	pools := map[Ports][]Range{}
+	pools := map[nat.Ports]nat.AddrRanges{}
 	for i := range c.plan.Sources {
 		s := &c.plan.Sources[i]
-		if !s.Hairpin.Prefix.IsValid() && !s.oneForOne() {
-			pools[given(s.Ports)] = append(pools[given(s.Ports)], c.pool(s)...)
+		if !s.IsHairpin() && !s.oneForOne() {
+			ports := given(s.Action.Ports)
+			pools[ports] = append(pools[ports], c.pool(s)...)
 		}
 	}
 	for given, pool := range pools {
-		each := int64(given.Last) - int64(given.First) + 1
-		n := sizeOf(pool)
+		each := int64(given.Len())
+		n := pool.Size()
 		if n > math.MaxInt64/each {
 			return math.MaxInt64, true
 		}
@@ -145,20 +131,15 @@ func (c *checker) portsInAll() (ports int64, shared bool) {
 	return ports, len(pools) > 0
 }
 
-func given(p Ports) Ports {
-	if p.First == 0 {
-		return Ports{First: firstGiven, Last: lastGiven}
-	}
-	return Ports{First: p.First, Last: p.Last}
-}
+func given(p nat.Ports) nat.Ports { return cmp.Or(p, nat.Ports{First: firstGiven, Last: lastGiven}) }
 
 // pool are the addresses of a source entry; one where the host does not tell.
-func (c *checker) pool(s *Source) []Range {
+func (c *checker) pool(s *Entry) nat.AddrRanges {
 	if pool := s.gives(c.facts); len(pool) > 0 {
 		return pool
 	}
 	a := standIn(byte(s.Rule.BitLen()/128), 0)
-	return []Range{{a, a}}
+	return nat.AddrRanges{nat.OneAddr(a)}
 }
 
 // notrack finds translations of what is not tracked, and so not translated.
@@ -177,10 +158,10 @@ func (c *checker) notrack() {
 }
 
 // masquerades are those of the plan, one of each that give the same addresses.
-func (c *checker) masquerades() (all []*Source) {
+func (c *checker) masquerades() (all []*Entry) {
 	for i := range c.plan.Sources {
 		s := &c.plan.Sources[i]
-		if s.Masquerade && !slices.ContainsFunc(all, func(m *Source) bool { return m.Rule.BitLen() == s.Rule.BitLen() && slices.Equal(m.Out, s.Out) }) {
+		if s.Action.Kind == nat.Masquerade && !slices.ContainsFunc(all, func(m *Entry) bool { return m.Rule.BitLen() == s.Rule.BitLen() && slices.Equal(m.Out, s.Out) }) {
 			all = append(all, s)
 		}
 	}
@@ -189,9 +170,9 @@ func (c *checker) masquerades() (all []*Source) {
 
 // takesGiven refuses a stateless rule that sends answers to an interface's own address
 // inside, which one of the rules gives to connections.
-func (o one) takesGiven(p Pair, masquerades []*Source) bool {
+func (o one) takesGiven(p Entry, masquerades []*Entry) bool {
 	for _, s := range masquerades {
-		at := slices.IndexFunc(o.pool(s), RangeOf(p.Outside).overlaps)
+		at := slices.IndexFunc(o.pool(s), nat.RangeOf(p.Outside()).Overlaps)
 		if at >= 0 && meet(s.Out, p.Out) {
 			o.refuse("notrack-answers", fmt.Sprintf("%s gives %s to connections, and answers to it would go inside without being tracked", o.named(s.Rule), o.pool(s)[at]),
 				"take another address, or leave stateless out", outside)
@@ -203,41 +184,41 @@ func (o one) takesGiven(p Pair, masquerades []*Source) bool {
 
 // takesOwn warns of a stateless rule that leaves this host no address of its own by an
 // interface.
-func (o one) takesOwn(p Pair) {
+func (o one) takesOwn(p Entry) {
 	for _, i := range o.facts.Interfaces {
 		own := slices.DeleteFunc(slices.Clone(i.Addresses), func(a netip.Prefix) bool {
 			return a.Addr().BitLen() != o.bits || a.Addr().IsLinkLocalUnicast()
 		})
-		kept := slices.ContainsFunc(own, func(a netip.Prefix) bool { return !p.Outside.Contains(a.Addr()) })
+		kept := slices.ContainsFunc(own, func(a netip.Prefix) bool { return !p.Outside().Contains(a.Addr()) })
 		if len(own) > 0 && !kept && meet(p.Out, []string{i.Name}) {
 			o.warn("takes-own-address", fmt.Sprintf("what comes for %s goes inside: %s has no other address, so that this host gets no answers by it", own[0].Addr(), i.Name),
-				"give the interface an address that is not of "+Prefix{p.Outside}.String()+", or take other addresses outside", outside)
+				"give the interface an address that is not of "+nat.PrefixString(p.Outside())+", or take other addresses outside", outside)
 			return
 		}
 	}
 }
 
-func (o one) takesAnswers(u Untracked) bool {
-	return slices.ContainsFunc(o.plan.Sources, func(s Source) bool { return o.notrackTakes(u, &s) }) ||
-		slices.ContainsFunc(o.plan.Sources, func(s Source) bool { return o.notrackMayTake(u, &s) })
+func (o one) takesAnswers(u Entry) bool {
+	return slices.ContainsFunc(o.plan.Sources, func(s Entry) bool { return o.notrackTakes(u, &s) }) ||
+		slices.ContainsFunc(o.plan.Sources, func(s Entry) bool { return o.notrackMayTake(u, &s) })
 }
 
 // notrackMayTake warns of ports below those that are given otherwise: where a rule names
 // none, a host inside that sends from one keeps it (nf_nat_l4proto_unique_tuple).
-func (o one) notrackMayTake(u Untracked, s *Source) bool {
-	if !s.Masquerade || s.Ports.First != 0 || !slices.ContainsFunc(o.pool(s), func(r Range) bool { return r.Contains(u.On) }) {
+func (o one) notrackMayTake(u Entry, s *Entry) bool {
+	if s.Action.Kind != nat.Masquerade || s.Action.Ports != (nat.Ports{}) || !o.pool(s).Contains(u.On().Addr()) {
 		return false
 	}
-	o.warn("notrack-low-port", fmt.Sprintf("%s leaves hosts inside their source port: who sends from %s there gets no answers, as those to %s are not tracked", o.named(s.Rule), u.Port, u.On),
+	o.warn("notrack-low-port", fmt.Sprintf("%s leaves hosts inside their source port: who sends from %s there gets no answers, as those to %s are not tracked", o.named(s.Rule), nat.ServiceString(u.Protocol, u.Ports), u.On().Addr()),
 		"write ports: 1024-65535 there, unless no host inside sends from such a port", "on")
 	return true
 }
 
 // takesBefore warns of a destination that is translated only as far as it is tracked.
-func (o one) takesBefore(u Untracked) {
+func (o one) takesBefore(u Entry) {
 	for _, d := range o.plan.Destinations {
-		if d.On.Contains(u.On) && portsMeet(d.Port, u.Port) {
-			o.warn("notrack-before", fmt.Sprintf("%s of %s is not tracked, so that %s does not translate it", orEverything(both(d.Port, u.Port)), u.On, o.named(d.Rule)),
+		if d.Overlaps(&u.Match) {
+			o.warn("notrack-before", fmt.Sprintf("%s of %s is not tracked, so that %s does not translate it", cmp.Or(common(&d.Match, &u.Match), "everything"), u.On().Addr(), o.named(d.Rule)),
 				"restrict one of them to other ports, unless it is meant so", "on")
 			return
 		}
@@ -246,29 +227,38 @@ func (o one) takesBefore(u Untracked) {
 
 // notrackTakes refuses a rule that keeps the tracker from answers to what an
 // interface's own address is given to.
-func (o one) notrackTakes(u Untracked, s *Source) bool {
-	if !s.Masquerade || !gives(s.Ports, u.Port) || !slices.ContainsFunc(o.pool(s), func(r Range) bool { return r.Contains(u.On) }) {
+func (o one) notrackTakes(u Entry, s *Entry) bool {
+	if s.Action.Kind != nat.Masquerade || !mayGive(s.Action.Ports, u.Ports) || !o.pool(s).Contains(u.On().Addr()) {
 		return false
 	}
-	o.refuse("notrack-answers", fmt.Sprintf("%s gives %s to connections, and answers to it that are not tracked do not find back", o.named(s.Rule), u.On),
+	o.refuse("notrack-answers", fmt.Sprintf("%s gives %s to connections, and answers to it that are not tracked do not find back", o.named(s.Rule), u.On().Addr()),
 		"name a port that the rule does not give, or another address", "on")
 	return true
 }
 
-// both is what two that meet have in common.
-func both(a, b Port) Port {
-	switch {
-	case a.Protocol == "" || a.First == 0 && b.Protocol != "":
-		return b
-	case b.Protocol == "" || b.First == 0:
-		return a
-	}
-	return Port{a.Protocol, max(a.First, b.First), min(a.last(), b.last())}
+// mayGive reports whether ports that are given may be one of others; none are all.
+func mayGive(ports nat.Ports, others []nat.Ports) bool {
+	return len(others) == 0 || slices.ContainsFunc(others, func(p nat.Ports) bool {
+		_, meet := given(ports).Common(p)
+		return meet
+	})
 }
 
-func orEverything(p Port) string {
-	if p.Protocol == "" {
-		return "everything"
+// common is the protocol and the ports that two matches have in common; empty for all.
+func common(a, b *nat.Match) string {
+	if a.Protocol == 0 || len(a.Ports) == 0 && b.Protocol != 0 {
+		a, b = b, a
 	}
-	return p.String()
+	if b.Protocol == 0 || len(b.Ports) == 0 {
+		return nat.ServiceString(a.Protocol, a.Ports)
+	}
+	var ports []nat.Ports
+	for _, p := range a.Ports {
+		for _, q := range b.Ports {
+			if both, meet := p.Common(q); meet {
+				ports = append(ports, both)
+			}
+		}
+	}
+	return nat.ServiceString(a.Protocol, ports)
 }

@@ -125,17 +125,8 @@ func shuffled(t *testing.T, r *rand.Rand, c Config, facts Facts) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range p.Sources {
-		p.Sources[i].Rule = Ref{}
-	}
-	for i := range p.Destinations {
-		p.Destinations[i].Rule = Ref{}
-	}
-	for i := range p.Stateless {
-		p.Stateless[i].Rule = Ref{}
-	}
-	for i := range p.Untracked {
-		p.Untracked[i].Rule = Ref{}
+	for e := range p.Entries() {
+		e.Rule = Ref{}
 	}
 	p.Waiting = nil
 	text, err := json.Marshal(p)

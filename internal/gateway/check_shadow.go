@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sort"
 	"strings"
+
+	"github.com/natkit/natkit/internal/nat"
 )
 
 // shadowed finds rules that can never match, since others match all their packets
@@ -31,10 +33,9 @@ func (c *checker) shadowed() {
 	s := shadows{plan: plan}
 	s.index()
 	for i := range plan.Sources {
-		if s := &plan.Sources[i]; s.Hairpin.Prefix.IsValid() {
-			continue
+		if !plan.Sources[i].IsHairpin() {
+			entry(plan.Sources[i].Rule, s.overSource(i))
 		}
-		entry(plan.Sources[i].Rule, s.overSource(i))
 	}
 	lost := map[Ref][]Ref{}
 	for i := range plan.Destinations {
@@ -102,133 +103,103 @@ type shadows struct {
 	// an address by From: thousands may be on one.
 	ports     map[netip.Prefix][]int
 	clients   map[netip.Prefix]*entryIndex
-	untracked map[netip.Addr][]Untracked
+	untracked entryIndex
 	outside   entryIndex
 	inside    entryIndex
 }
 
 func (s *shadows) index() {
-	for i, e := range s.plan.Sources {
-		for _, p := range fromOf(&e) {
+	for i := range s.plan.Sources {
+		for _, p := range s.plan.Sources[i].From {
 			s.sources.add(p, i)
 		}
 	}
 	s.ports, s.clients = map[netip.Prefix][]int{}, map[netip.Prefix]*entryIndex{}
-	for i, e := range s.plan.Destinations {
-		if e.Port.First != 0 {
-			s.ports[e.On] = append(s.ports[e.On], i)
+	for i := range s.plan.Destinations {
+		e := &s.plan.Destinations[i]
+		if len(e.Ports) > 0 {
+			s.ports[e.On()] = append(s.ports[e.On()], i)
 		}
-		s.destinations.add(e.On, i)
-		s.addClients(&e, i)
+		s.destinations.add(e.On(), i)
+		if s.clients[e.On()] == nil {
+			s.clients[e.On()] = &entryIndex{}
+		}
+		for _, p := range e.clients() {
+			s.clients[e.On()].add(p, i)
+		}
 	}
 	for _, entries := range s.ports {
-		slices.SortFunc(entries, func(i, j int) int { return orderPorts(s.plan.Destinations[i].Port, s.plan.Destinations[j].Port) })
+		slices.SortFunc(entries, func(i, j int) int {
+			a, b := &s.plan.Destinations[i], &s.plan.Destinations[j]
+			return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), orderPorts(a.Ports[0], b.Ports[0]))
+		})
+	}
+	for i := range s.plan.Stateless {
+		s.outside.add(s.plan.Stateless[i].Outside(), i)
+		s.inside.add(s.plan.Stateless[i].Inside(), i)
+	}
+	for i := range s.plan.Untracked {
+		s.untracked.add(s.plan.Untracked[i].On(), i)
 	}
 	for _, of := range s.clients {
 		of.sort()
 	}
-	for i, e := range s.plan.Stateless {
-		s.outside.add(e.Outside, i)
-		s.inside.add(e.Inside, i)
-	}
-	s.untracked = map[netip.Addr][]Untracked{}
-	for _, u := range s.plan.Untracked {
-		s.untracked[u.On] = append(s.untracked[u.On], u)
-	}
-	s.sources.sort()
-	s.destinations.sort()
-	s.outside.sort()
-	s.inside.sort()
-}
-
-func (s *shadows) addClients(e *Destination, i int) {
-	if s.clients[e.On] == nil {
-		s.clients[e.On] = &entryIndex{}
-	}
-	from := e.From
-	if len(from) == 0 {
-		from = []netip.Prefix{anywhere(e.On.Addr().BitLen())}
-	}
-	for _, p := range from {
-		s.clients[e.On].add(p, i)
+	for _, x := range []*entryIndex{&s.sources, &s.destinations, &s.untracked, &s.outside, &s.inside} {
+		x.sort()
 	}
 }
 
-// fromOf are the prefixes of a source entry; those of its family where it has none.
-func fromOf(s *Source) []netip.Prefix {
-	if len(s.From) > 0 {
-		return s.From
+// clients are the prefixes of From; all of the family where there are none.
+func (e *Entry) clients() []netip.Prefix {
+	if len(e.From) > 0 {
+		return e.From
 	}
-	return []netip.Prefix{anywhere(s.Rule.BitLen())}
+	return []netip.Prefix{nat.Anywhere(e.Rule.BitLen())}
 }
 
 // overSource are the rules that together match all of Sources[i] before it.
-func (s *shadows) overSource(i int) (by []Ref) {
-	e := &s.plan.Sources[i]
-	for _, from := range fromOf(e) {
-		var covered []Range
-		var rules []Ref
+func (s *shadows) overSource(i int) []Ref {
+	u := union{of: &s.plan.Sources[i]}
+	for _, from := range u.of.clients() {
 		s.inside.meeting(from, func(j int) {
-			if p := &s.plan.Stateless[j]; without(p.Out, e.Out) {
-				covered, rules = append(covered, RangeOf(p.Inside)), append(rules, p.Rule)
-			}
+			p := &s.plan.Stateless[j]
+			u.add(p.Match, p.Rule)
 		})
 		s.sources.meeting(from, func(j int) {
-			if o := &s.plan.Sources[j]; j < i && o.Rule != e.Rule && o.before(e) {
-				for _, p := range fromOf(o) {
-					covered = append(covered, RangeOf(p))
-				}
-				rules = append(rules, o.Rule)
+			if o := &s.plan.Sources[j]; j < i && o.Rule != u.of.Rule {
+				u.add(o.Match, o.Rule)
 			}
 		})
-		if !coverAll(covered, RangeOf(from)) {
-			return nil
-		}
-		by = append(by, rules...)
 	}
-	return by
-}
-
-// before reports whether a matches whatever e does, prefixes of From apart.
-func (a *Source) before(e *Source) bool {
-	return !a.Hairpin.Prefix.IsValid() && without(a.Out, e.Out) &&
-		!slices.ContainsFunc(a.NotTo, func(p netip.Prefix) bool { return !slices.Contains(e.NotTo, p) })
-}
-
-// without reports whether packets by any of b also match the condition a: nothing, or
-// all of b.
-func without(a, b []string) bool {
-	return len(a) == 0 || len(b) > 0 && !slices.ContainsFunc(b, func(n string) bool { return !slices.Contains(a, n) })
+	return u.covering()
 }
 
 // overDestination are the rules that together match all of Destinations[i] before it.
-func (s *shadows) overDestination(i int) (by []Ref) {
+func (s *shadows) overDestination(i int) []Ref {
 	e := &s.plan.Destinations[i]
 	u := union{of: e}
-	if e.On.IsSingleIP() {
-		for _, t := range s.untracked[e.On.Addr()] {
-			u.add(e.On, t.Port, nil, t.Rule)
-		}
+	if e.On().IsSingleIP() {
+		s.untracked.meeting(e.On(), func(j int) { u.add(s.plan.Untracked[j].Match, s.plan.Untracked[j].Rule) })
 	}
-	s.outside.meeting(e.On, func(j int) {
+	s.outside.meeting(e.On(), func(j int) {
 		p := &s.plan.Stateless[j]
-		u.add(p.Outside, Port{}, nil, p.Rule)
+		u.add(nat.Match{To: []netip.Prefix{p.Outside()}}, p.Rule)
 	})
 	before := func(j int) {
 		if d := &s.plan.Destinations[j]; j < i && d.Rule != e.Rule {
-			u.add(d.On, d.Port, d.From, d.Rule)
+			u.add(d.Match, d.Rule)
 		}
 	}
 	switch near := s.nearPorts(e); { // what comes before an entry on one address is on that address
-	case !e.On.IsSingleIP() || e.Port.First == 0 && len(e.From) == 0:
-		s.destinations.meeting(e.On, before)
-	case e.Port.First != 0 && (len(near) <= fewNear || len(e.From) == 0):
+	case !e.On().IsSingleIP() || len(e.Ports) == 0 && len(e.From) == 0:
+		s.destinations.meeting(e.On(), before)
+	case len(e.Ports) > 0 && (len(near) <= fewNear || len(e.From) == 0):
 		for _, j := range near {
 			before(j)
 		}
 	default:
 		for _, p := range e.From {
-			s.clients[e.On].meeting(p, before)
+			s.clients[e.On()].meeting(p, before)
 		}
 	}
 	return u.covering()
@@ -240,98 +211,97 @@ const fewNear = 64
 // nearPorts are the entries on e's address that may come before it and have one of its
 // ports: what comes before has no more ports than e, and so begins less than that
 // before it.
-func (s *shadows) nearPorts(e *Destination) []int {
-	all := s.ports[e.On]
+func (s *shadows) nearPorts(e *Entry) []int {
+	if len(e.Ports) == 0 {
+		return nil
+	}
+	all := s.ports[e.On()]
 	from := func(first int) int { // the first entry that begins there or later
 		return sort.Search(len(all), func(i int) bool {
-			p := s.plan.Destinations[all[i]].Port
-			return cmp.Or(strings.Compare(p.Protocol, e.Port.Protocol), cmp.Compare(int(p.First), first)) >= 0
+			d := &s.plan.Destinations[all[i]]
+			return cmp.Or(cmp.Compare(d.Protocol, e.Protocol), cmp.Compare(int(d.Ports[0].First), first)) >= 0
 		})
 	}
-	return all[from(int(e.Port.First)-e.Port.span()):from(int(e.Port.last())+1)]
+	return all[from(int(e.Ports[0].First)-e.span()):from(int(e.Ports[len(e.Ports)-1].Last)+1)]
 }
 
-// union is what comes before a destination entry. It covers the entry where it does so
-// in one dimension, all that it counts there matching whatever the entry does in the
-// others: addresses, ports, or clients.
+// union is what comes before an entry. It covers the entry where it does so in one
+// dimension, all that counts there matching whatever the entry does in the others.
 type union struct {
-	of                       *Destination
-	on, from                 []Range
-	ports                    []Port
-	byOn, byPorts, byClients []Ref
+	of *Entry
+	// along are the matches that cover the entry but for one of dimensions, by its index,
+	// and their rules.
+	along [3][]nat.Match
+	by    [3][]Ref
 }
 
-func (u *union) add(on netip.Prefix, port Port, from []netip.Prefix, rule Ref) {
-	if !portsMeet(port, u.of.Port) {
-		return
-	}
-	coversOn := RangeOf(on).covers(RangeOf(u.of.On))
-	coversPort := coversPorts([]Port{port}, u.of.Port)
-	coversFrom := len(from) == 0 || len(u.of.From) > 0 && coversEach(from, u.of.From)
-	if coversPort && coversFrom {
-		u.on, u.byOn = append(u.on, RangeOf(on)), append(u.byOn, rule)
-	}
-	if coversOn && coversFrom {
-		u.ports, u.byPorts = append(u.ports, port), append(u.byPorts, rule)
-	}
-	if coversOn && coversPort {
-		for _, p := range from {
-			u.from = append(u.from, RangeOf(p))
+// dimensions are what a union can be made along: what a match has to cover without them,
+// and whether several cover it in them.
+var dimensions = [3]struct {
+	without func(m *nat.Match)
+	cover   func(all []nat.Match, e *Entry) bool
+}{
+	{func(m *nat.Match) { m.To = nil }, func(all []nat.Match, e *Entry) bool {
+		return coverPrefixes(all, e.To, func(m *nat.Match) []netip.Prefix { return m.To })
+	}},
+	{func(m *nat.Match) { m.Protocol, m.Ports = 0, nil }, coverPorts},
+	{func(m *nat.Match) { m.From = nil }, func(all []nat.Match, e *Entry) bool {
+		return coverPrefixes(all, e.clients(), func(m *nat.Match) []netip.Prefix { return m.From })
+	}},
+}
+
+func (u *union) add(before nat.Match, rule Ref) {
+	for i, d := range dimensions {
+		m, e := before, u.of.Match
+		d.without(&m)
+		d.without(&e)
+		if m.Covers(&e) {
+			u.along[i], u.by[i] = append(u.along[i], before), append(u.by[i], rule)
 		}
-		u.byClients = append(u.byClients, rule)
 	}
 }
 
 // covering are the rules that cover the entry; none where something is left to it.
 func (u *union) covering() []Ref {
-	switch {
-	case coverAll(u.on, RangeOf(u.of.On)):
-		return u.byOn
-	case coversPorts(u.ports, u.of.Port):
-		return u.byPorts
-	case len(u.byClients) > 0 && u.clients():
-		return u.byClients
+	for i, d := range dimensions {
+		if len(u.by[i]) > 0 && d.cover(u.along[i], u.of) {
+			return u.by[i]
+		}
 	}
 	return nil
 }
 
-func (u *union) clients() bool {
-	of := u.of.From
-	if len(of) == 0 {
-		of = []netip.Prefix{anywhere(u.of.On.Addr().BitLen())}
+// coverPrefixes reports whether the prefixes that matches ask for, which are all where
+// they ask for none, together cover those of a list.
+func coverPrefixes(all []nat.Match, list []netip.Prefix, of func(*nat.Match) []netip.Prefix) bool {
+	var ranges nat.AddrRanges
+	for i := range all {
+		asked := of(&all[i])
+		if len(asked) == 0 {
+			return true
+		}
+		for _, p := range asked {
+			ranges = append(ranges, nat.RangeOf(p))
+		}
 	}
-	return !slices.ContainsFunc(of, func(p netip.Prefix) bool { return !coverAll(u.from, RangeOf(p)) })
-}
-
-// coversEach reports whether each of b lies in one of a.
-func coversEach(a, b []netip.Prefix) bool {
-	return !slices.ContainsFunc(b, func(p netip.Prefix) bool {
-		return !slices.ContainsFunc(a, func(q netip.Prefix) bool { return RangeOf(q).covers(RangeOf(p)) })
+	ranges = ranges.Join()
+	return len(list) > 0 && !slices.ContainsFunc(list, func(p netip.Prefix) bool {
+		return !slices.ContainsFunc(ranges, func(r nat.AddrRange) bool { return r.Covers(nat.RangeOf(p)) })
 	})
 }
 
-// coverAll reports whether ranges together cover r.
-func coverAll(ranges []Range, r Range) bool {
-	return slices.ContainsFunc(JoinRanges(ranges), func(joined Range) bool { return joined.covers(r) })
-}
-
-// coversPorts reports whether ports together cover p.
-func coversPorts(ports []Port, p Port) bool {
-	if p.First == 0 {
-		return slices.ContainsFunc(ports, func(o Port) bool { return o.Protocol == "" || o.Protocol == p.Protocol && o.First == 0 })
-	}
-	ports = slices.Clone(ports)
-	slices.SortFunc(ports, orderPorts)
-	next := int(p.First)
-	for _, o := range ports {
+// coverPorts reports whether matches together have the protocol and the ports of an entry.
+func coverPorts(all []nat.Match, e *Entry) bool {
+	together := nat.Match{Protocol: e.Protocol}
+	for _, m := range all {
 		switch {
-		case o.Protocol == "" || o.Protocol == p.Protocol && o.First == 0:
+		case m.Protocol == 0, m.Protocol == e.Protocol && len(m.Ports) == 0:
 			return true
-		case o.Protocol == p.Protocol && int(o.First) <= next:
-			next = max(next, int(o.last())+1)
+		case m.Protocol == e.Protocol:
+			together.Ports = append(together.Ports, m.Ports...)
 		}
 	}
-	return next > int(p.last())
+	return len(together.Ports) > 0 && e.Protocol != 0 && together.Covers(&nat.Match{Protocol: e.Protocol, Ports: e.Ports})
 }
 
 // entryIndex finds entries by a prefix that they have.
@@ -367,7 +337,7 @@ func (x *entryIndex) meeting(p netip.Prefix, look func(entry int)) {
 			look(e)
 		}
 	}
-	last := RangeOf(p).Last
+	last := nat.RangeOf(p).Last
 	at := sort.Search(len(x.sorted), func(i int) bool { return !x.sorted[i].Addr().Less(p.Addr()) })
 	for ; at < len(x.sorted) && x.sorted[at].Addr().Compare(last) <= 0; at++ {
 		if x.sorted[at].Bits() < p.Bits() {

@@ -7,12 +7,13 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
 // Compile resolves a file against what is known of the host: roles become
 // interfaces, `on: wan` addresses, each rule the entries that engines carry out, the
-// most specific ones first (see compareSources and compareDestinations). It refuses
+// most specific ones first (see compareEntries). It refuses
 // what has no meaning; what is unwise Check says. The order of rules in the file
 // does not change what a packet becomes.
 func Compile(c *Config, facts Facts) (*Plan, error) {
@@ -165,10 +166,12 @@ func (f *Facts) has(name string) bool {
 }
 
 func (b *compiler) sort() {
-	slices.SortStableFunc(b.plan.Sources, func(x, y Source) int { return orderSources(&x, &y) })
-	slices.SortStableFunc(b.plan.Destinations, func(x, y Destination) int { return orderDestinations(&x, &y) })
-	slices.SortStableFunc(b.plan.Stateless, orderPairs)
-	slices.SortStableFunc(b.plan.Untracked, orderUntracked)
+	for _, list := range [][]Entry{b.plan.Destinations, b.plan.Sources, b.plan.Stateless} {
+		slices.SortStableFunc(list, orderEntries)
+	}
+	slices.SortStableFunc(b.plan.Untracked, func(x, y Entry) int { // all do the same: those on one address together
+		return cmp.Or(comparePrefixes(x.On(), y.On()), orderEntries(x, y))
+	})
 }
 
 // ruleCompiler turns one rule into entries.
@@ -198,8 +201,11 @@ func (b *ruleCompiler) rule(r Rule) error {
 }
 
 func (b *ruleCompiler) masquerade(m *Masquerade) error {
-	s := Source{Rule: b.ref, Masquerade: true, Ports: m.Ports, Random: m.Random}
-	return b.sources(&m.Sources, s)
+	return b.sources(&m.Sources, Entry{Rule: b.ref, Action: m.Choice.action(nat.Masquerade)})
+}
+
+func (c *Choice) action(kind nat.Kind) nat.Action {
+	return nat.Action{Kind: kind, Ports: c.Ports.given(), Keep: c.Ports.Keep, Random: nat.Random(c.Random)}
 }
 
 func (b *ruleCompiler) snat(r *SNAT) error {
@@ -211,18 +217,19 @@ func (b *ruleCompiler) snat(r *SNAT) error {
 			return err
 		}
 	}
-	s := Source{Rule: b.ref, To: JoinRanges(r.To), Ports: r.Ports, Random: r.Random}
-	s.Persistent = s.choosesAddress() && (r.Persistent == nil || bool(*r.Persistent))
-	return b.sources(&r.Sources, s)
+	e := Entry{Rule: b.ref, Action: r.Choice.action(nat.SNAT)}
+	e.Action.To = nat.AddrRanges(r.To).Join()
+	e.Action.Persistent = e.choosesAddress() && (r.Persistent == nil || bool(*r.Persistent))
+	return b.sources(&r.Sources, e)
 }
 
-// sources adds s once for each length of the prefixes that it is for: the longest
+// sources adds e once for each length of the prefixes that it is for: the longest
 // one wins, of all rules.
-func (b *ruleCompiler) sources(conditions *Sources, s Source) (err error) {
-	if s.Out, err = b.out(conditions.Out); err != nil {
+func (b *ruleCompiler) sources(conditions *Sources, e Entry) (err error) {
+	if e.Out, err = b.out(conditions.Out); err != nil {
 		return err
 	}
-	if s.NotTo, err = b.prefixes("except-to", conditions.ExceptTo); err != nil {
+	if e.NotTo, err = b.prefixes("except-to", conditions.ExceptTo); err != nil {
 		return err
 	}
 	from, err := b.prefixes("from", conditions.From)
@@ -230,11 +237,11 @@ func (b *ruleCompiler) sources(conditions *Sources, s Source) (err error) {
 		return err
 	}
 	if len(from) == 0 {
-		from = []netip.Prefix{anywhere(b.bits)}
+		from = []netip.Prefix{nat.Anywhere(b.bits)}
 	}
 	for _, group := range byLength(from) {
-		s.From = group
-		b.plan.Sources = append(b.plan.Sources, s)
+		e.From = group
+		b.plan.Sources = append(b.plan.Sources, e)
 	}
 	return nil
 }
@@ -251,7 +258,7 @@ func (b *ruleCompiler) dnat(r *DNAT) error {
 	if err := b.family("to", r.To.Address); err != nil {
 		return err
 	}
-	if r.To.Port != 0 && !HasPorts(r.Port.Protocol) {
+	if r.To.Port != 0 && !r.Port.hasPorts() {
 		return fmt.Errorf("to %s has a port: port must name a protocol that has ports, such as tcp/%d", r.To, r.To.Port)
 	}
 	from, err := b.prefixes("from", r.From)
@@ -266,7 +273,9 @@ func (b *ruleCompiler) dnat(r *DNAT) error {
 		in = nil
 	}
 	for _, a := range on {
-		d := Destination{Rule: b.ref, On: host(a), Port: r.Port, In: in, To: r.To, Local: bool(r.Local)}
+		d := b.destination(nat.Host(a), in, nat.Action{Backends: []nat.Backend{{Address: r.To.Address, Port: r.To.Port}}})
+		d.Local = bool(r.Local)
+		d.Protocol, d.Ports = r.Port.Service()
 		for _, group := range byLength(from) {
 			d.From = group
 			b.plan.Destinations = append(b.plan.Destinations, d)
@@ -276,6 +285,11 @@ func (b *ruleCompiler) dnat(r *DNAT) error {
 		}
 	}
 	return err
+}
+
+func (b *ruleCompiler) destination(on netip.Prefix, in []string, does nat.Action) Entry {
+	does.Kind = nat.DNAT
+	return Entry{Rule: b.ref, Match: nat.Match{To: []netip.Prefix{on}, In: in}, Action: does}
 }
 
 // on resolves what a dnat is on: addresses, and the interfaces by which connections
@@ -326,24 +340,34 @@ func (b *ruleCompiler) static(r *Static) error {
 	if r.Stateless {
 		return b.statelessStatic(r)
 	}
-	d := Destination{Rule: b.ref, On: host(r.Outside.Addr), In: b.plan.WAN,
-		To: Endpoint{Address: r.Inside.Addr}, Local: bool(r.Local)}
+	d := b.destination(nat.Host(r.Outside.Addr), b.plan.WAN, nat.Action{Backends: []nat.Backend{{Address: r.Inside.Addr}}})
+	d.Local = bool(r.Local)
 	if r.Hairpin {
 		d.In = nil
 		err = b.hairpin(r.Outside.Addr, Port{}, nil)
 	}
 	b.plan.Destinations = append(b.plan.Destinations, d)
-	b.plan.Sources = append(b.plan.Sources, Source{Rule: b.ref, From: []netip.Prefix{host(r.Inside.Addr)},
-		Out: b.plan.WAN, To: []Range{{r.Outside.Addr, r.Outside.Addr}}})
+	b.outbound(nat.Host(r.Inside.Addr), nat.Action{To: nat.AddrRanges{nat.OneAddr(r.Outside.Addr)}})
 	return err
+}
+
+// outbound adds the way out of a rule for both directions.
+func (b *ruleCompiler) outbound(inside netip.Prefix, does nat.Action) {
+	does.Kind = nat.SNAT
+	b.plan.Sources = append(b.plan.Sources, Entry{Rule: b.ref, Match: nat.Match{From: []netip.Prefix{inside}, Out: b.plan.WAN}, Action: does})
+}
+
+// pair adds a translation of both directions packet by packet.
+func (b *ruleCompiler) pair(inside, outside netip.Prefix, neutral bool) {
+	b.plan.Stateless = append(b.plan.Stateless, Entry{Rule: b.ref, Match: nat.Match{From: []netip.Prefix{inside}, Out: b.plan.WAN},
+		Action: nat.Action{Kind: nat.Pair, Prefix: outside, Stateless: true, Neutral: neutral}})
 }
 
 func (b *ruleCompiler) statelessStatic(r *Static) error {
 	if r.Hairpin || r.Local {
 		return errors.New("stateless has no connections: hairpin and local need one, leave them or stateless out")
 	}
-	b.plan.Stateless = append(b.plan.Stateless, Pair{Rule: b.ref, Inside: host(r.Inside.Addr),
-		Outside: host(r.Outside.Addr), Out: b.plan.WAN})
+	b.pair(nat.Host(r.Inside.Addr), nat.Host(r.Outside.Addr), false)
 	return nil
 }
 
@@ -358,8 +382,8 @@ func (b *ruleCompiler) netmap(r *Netmap) error {
 	case bool(r.Stateless):
 		return b.statelessNetmap(inside, outside)
 	}
-	b.plan.Destinations = append(b.plan.Destinations, Destination{Rule: b.ref, On: outside, In: b.plan.WAN, Prefix: inside})
-	b.plan.Sources = append(b.plan.Sources, Source{Rule: b.ref, From: []netip.Prefix{inside}, Out: b.plan.WAN, Prefix: outside})
+	b.plan.Destinations = append(b.plan.Destinations, b.destination(outside, b.plan.WAN, nat.Action{Prefix: inside}))
+	b.outbound(inside, nat.Action{Prefix: outside})
 	return nil
 }
 
@@ -372,12 +396,14 @@ func (b *ruleCompiler) statelessNetmap(inside, outside netip.Prefix) error {
 	if neutral && inside.Bits() > longestNeutral {
 		return fmt.Errorf("%s is too long for NPTv6 (RFC 6296), which keeps checksums in the last 64 bits of the address: at most /%d", inside, longestNeutral)
 	}
-	b.plan.Stateless = append(b.plan.Stateless, Pair{Rule: b.ref, Inside: inside, Outside: outside, Out: b.plan.WAN, Neutral: neutral})
+	b.pair(inside, outside, neutral)
 	return nil
 }
 
 func (b *ruleCompiler) notrack(r *Notrack) error {
-	b.plan.Untracked = append(b.plan.Untracked, Untracked{Rule: b.ref, On: r.On.Addr, Port: r.Port})
+	e := Entry{Rule: b.ref, Match: nat.Match{To: []netip.Prefix{nat.Host(r.On.Addr)}}, Action: nat.Action{Kind: nat.Notrack}}
+	e.Protocol, e.Ports = r.Port.Service()
+	b.plan.Untracked = append(b.plan.Untracked, e)
 	return b.family("on", r.On.Addr)
 }
 
@@ -422,10 +448,11 @@ func (b *ruleCompiler) hairpin(a netip.Addr, port Port, from []netip.Prefix) err
 	if len(b.plan.WAN) == 0 && len(b.plan.LAN) == 0 {
 		return errors.New("hairpin needs to know what is inside: name the wan interfaces, or the lan ones, below interfaces")
 	}
-	s := Source{Rule: b.ref, Hairpin: HairpinOf{Prefix: host(a), Port: port}, To: []Range{{a, a}}}
+	e := Entry{Rule: b.ref, Match: nat.Match{Original: []netip.Prefix{nat.Host(a)}}, Action: nat.Action{Kind: nat.SNAT, To: nat.AddrRanges{nat.OneAddr(a)}}}
+	e.Protocol, e.OriginalPorts = port.Service()
 	for _, group := range byLength(from) {
-		s.From = group
-		b.plan.Sources = append(b.plan.Sources, s)
+		e.From = group
+		b.plan.Sources = append(b.plan.Sources, e)
 	}
 	return nil
 }
@@ -436,56 +463,23 @@ func (b *ruleCompiler) hairpin(a netip.Addr, port Port, from []netip.Prefix) err
 // the WAN interface's; it is seen under the one it asked for.
 func (b *compiler) hairpins() {
 	families := map[int]bool{}
-	for _, s := range b.plan.Sources {
-		if s.Hairpin.Prefix.IsValid() {
-			families[s.Hairpin.Prefix.Addr().BitLen()] = true
+	for _, e := range b.plan.Sources {
+		if e.IsHairpin() {
+			families[e.Family()] = true
 		}
 	}
-	for _, s := range slices.Clone(b.plan.Sources) {
-		bits := s.givenBits()
-		if s.Hairpin.Prefix.IsValid() || s.Masquerade || !families[bits] || !leavesBy(s.Out, b.plan.WAN) {
+	for _, e := range slices.Clone(b.plan.Sources) {
+		if e.IsHairpin() || e.Action.Kind == nat.Masquerade || !families[e.Family()] || !leavesBy(e.Out, b.plan.WAN) {
 			continue
 		}
-		s.Hairpin.Prefix, s.Out, s.NotTo = anywhere(bits), nil, nil
-		b.plan.Sources = append(b.plan.Sources, s)
+		e.Original, e.Out, e.NotTo = []netip.Prefix{nat.Anywhere(e.Family())}, nil, nil
+		b.plan.Sources = append(b.plan.Sources, e)
 	}
 }
 
 // leavesBy reports whether a source rule is one for the way to the WAN.
 func leavesBy(out, wan []string) bool {
 	return len(out) == 0 || slices.ContainsFunc(out, func(n string) bool { return slices.Contains(wan, n) })
-}
-
-// givenBits is the length of the addresses that s gives, 0 for masquerade.
-func (s *Source) givenBits() int {
-	switch {
-	case s.Prefix.IsValid():
-		return s.Prefix.Addr().BitLen()
-	case len(s.To) > 0:
-		return s.To[0].First.BitLen()
-	}
-	return 0
-}
-
-// host is the prefix of one address.
-func host(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
-
-// anywhere is every address of a family.
-func anywhere(bits int) netip.Prefix {
-	if bits == 32 {
-		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-	}
-	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
-}
-
-// HasPorts reports whether NAT can give a protocol another port
-// (nf_nat_l4proto_unique_tuple).
-func HasPorts(protocol string) bool {
-	switch protocol {
-	case "tcp", "udp", "udplite", "sctp", "dccp":
-		return true
-	}
-	return false
 }
 
 func comparePrefixes(a, b netip.Prefix) int {
@@ -506,23 +500,4 @@ func byLength(sorted []netip.Prefix) (groups [][]netip.Prefix) {
 		groups, sorted = append(groups, sorted[:n:n]), sorted[n:]
 	}
 	return groups
-}
-
-// JoinRanges sorts ranges and joins those that meet: a pool is a set of addresses,
-// however it is written.
-func JoinRanges(ranges []Range) (out []Range) {
-	ranges = slices.Clone(ranges)
-	slices.SortFunc(ranges, func(a, b Range) int { return a.First.Compare(b.First) })
-	for _, r := range ranges {
-		last := len(out) - 1
-		switch {
-		case last >= 0 && (r.First.Compare(out[last].Last) <= 0 || out[last].Last.Next() == r.First):
-			if r.Last.Compare(out[last].Last) > 0 {
-				out[last].Last = r.Last
-			}
-		default:
-			out = append(out, r)
-		}
-	}
-	return out
 }

@@ -48,20 +48,10 @@ func compile(t testing.TB, body string, facts Facts) *Plan {
 // lines are the entries of a plan, one on each line, in order.
 func lines(p *Plan) string {
 	var b strings.Builder
-	line := func(list string, rule Ref, entry fmt.Stringer) {
-		fmt.Fprintf(&b, "%s %s[%d]: %s\n", list, rule.List, rule.Index, entry)
-	}
-	for _, d := range p.Destinations {
-		line("dst", d.Rule, d)
-	}
-	for _, s := range p.Sources {
-		line("src", s.Rule, s)
-	}
-	for _, s := range p.Stateless {
-		line("pair", s.Rule, s)
-	}
-	for _, u := range p.Untracked {
-		line("raw", u.Rule, u)
+	for i, list := range [][]Entry{p.Destinations, p.Sources, p.Stateless, p.Untracked} {
+		for _, e := range list {
+			fmt.Fprintf(&b, "%s %s[%d]: %s\n", []string{"dst", "src", "pair", "raw"}[i], e.Rule.List, e.Rule.Index, &e)
+		}
 	}
 	for _, w := range p.Waiting {
 		fmt.Fprintf(&b, "wait %s: %s\n", w.Rule, w.Interface)
@@ -136,7 +126,7 @@ dst nat[5]: on 203.0.113.7 tcp/80 from 198.51.100.0/24 in eth0 becomes 192.168.0
 dst nat[4]: on 203.0.113.7 tcp/80 in eth0 becomes 192.168.0.6:8080
 dst nat[3]: on 203.0.113.7 tcp/80-90 in eth0 becomes 192.168.0.5
 dst nat[2]: on 203.0.113.7 udp in eth0 becomes 192.168.0.4
-dst nat[1]: on 203.0.113.7 in eth0 and of programs here becomes 192.168.0.3
+dst nat[1]: on 203.0.113.7 in eth0 becomes 192.168.0.3 local
 dst nat[0]: on 203.0.113.0/24 in eth0 becomes 10.1.0.0/24
 src nat[1]: from 192.168.0.3 out eth0 becomes 203.0.113.7
 src nat[0]: from 10.1.0.0/24 out eth0 becomes 203.0.113.0/24
@@ -171,10 +161,10 @@ dst nat[0]: on 192.168.0.1 udp/53 becomes 192.168.0.53
     - masquerade: {from: 192.168.0.0/24}`, `
 dst nat[0]: on 203.0.113.1 tcp/80 becomes 192.168.0.2:8080
 dst nat[1]: on 203.0.113.9 becomes 192.168.0.3
-src nat[1]: back inside from 192.168.0.3 becomes 203.0.113.9
-src nat[2]: back inside from 192.168.0.4 becomes 203.0.113.10
-src nat[0]: back inside of 203.0.113.1 tcp/80 becomes 203.0.113.1
-src nat[1]: back inside of 203.0.113.9 becomes 203.0.113.9
+src nat[1]: originally to 0.0.0.0/0 from 192.168.0.3 becomes 203.0.113.9
+src nat[2]: originally to 0.0.0.0/0 from 192.168.0.4 becomes 203.0.113.10
+src nat[0]: originally to 203.0.113.1 tcp/80 becomes 203.0.113.1
+src nat[1]: originally to 203.0.113.9 becomes 203.0.113.9
 src nat[1]: from 192.168.0.3 out eth0 becomes 203.0.113.9
 src nat[2]: from 192.168.0.4 out eth0 becomes 203.0.113.10
 src nat[3]: from 192.168.0.5 out eth1 becomes 192.168.7.7

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 
 	"github.com/natkit/natkit/internal/document"
+	"github.com/natkit/natkit/internal/nat"
 	"go.yaml.in/yaml/v4"
 )
 
@@ -185,7 +186,7 @@ type (
 	// Address is that of one host.
 	Address struct{ netip.Addr }
 	// Ranges is one, or a list: 203.0.113.7, 203.0.113.8-203.0.113.15, 203.0.113.32/27.
-	Ranges []Range
+	Ranges []nat.AddrRange
 	// On is an address, or the name of a role or an interface.
 	On struct {
 		Address netip.Addr `json:"address,omitzero"`

@@ -31,7 +31,7 @@ func TestBetween(t *testing.T) {
 `},
 		{"from nothing", "", base + "\n  mss: clamp", `
 added nat[0] masquerade:  -> from 192.168.0.0/16, 10.0.0.0/8 except to 10.0.0.0/8 out eth0 becomes the interface's address
-added nat[1] dnat:  -> on 203.0.113.1, 203.0.113.2 port tcp/80 to 192.168.0.2:8080 hairpin
+added nat[1] dnat:  -> on 203.0.113.1, 203.0.113.2 tcp/80 becomes 192.168.0.2:8080 hairpin
 engine:  -> netfilter
 wan:  -> eth0
 lan:  -> eth1
@@ -44,11 +44,11 @@ added nat[0] notrack:  -> to and from 203.0.113.9 not tracked
 2 unchanged, 2 renumbered
 `},
 		{"another target is a change", base, strings.Replace(base, "192.168.0.2:", "192.168.0.3:", 1), `
-changed nat[1] dnat: on 203.0.113.1, 203.0.113.2 port tcp/80 to 192.168.0.2:8080 hairpin -> on 203.0.113.1, 203.0.113.2 port tcp/80 to 192.168.0.3:8080 hairpin
+changed nat[1] dnat: on 203.0.113.1, 203.0.113.2 tcp/80 becomes 192.168.0.2:8080 hairpin -> on 203.0.113.1, 203.0.113.2 tcp/80 becomes 192.168.0.3:8080 hairpin
 1 unchanged, 0 renumbered
 `},
 		{"hairpin is a change", base, strings.Replace(base, ", hairpin: true", "", 1), `
-changed nat[1] dnat: on 203.0.113.1, 203.0.113.2 port tcp/80 to 192.168.0.2:8080 hairpin -> on 203.0.113.1, 203.0.113.2 port tcp/80 in eth0 to 192.168.0.2:8080
+changed nat[1] dnat: on 203.0.113.1, 203.0.113.2 tcp/80 becomes 192.168.0.2:8080 hairpin -> on 203.0.113.1, 203.0.113.2 tcp/80 in eth0 becomes 192.168.0.2:8080
 1 unchanged, 0 renumbered
 `},
 		{"snat in the place of masquerade", base, strings.Replace(base, "masquerade: {", "snat: {to: 203.0.113.1, ", 1), `
@@ -62,7 +62,7 @@ removed nat[0] masquerade: from 192.168.0.0/16, 10.0.0.0/8 except to 10.0.0.0/8 
 `},
 		{"all gone", base, "", `
 removed nat[0] masquerade: from 192.168.0.0/16, 10.0.0.0/8 except to 10.0.0.0/8 out eth0 becomes the interface's address -> 
-removed nat[1] dnat: on 203.0.113.1, 203.0.113.2 port tcp/80 to 192.168.0.2:8080 hairpin -> 
+removed nat[1] dnat: on 203.0.113.1, 203.0.113.2 tcp/80 becomes 192.168.0.2:8080 hairpin -> 
 engine: netfilter -> 
 wan: eth0 -> 
 lan: eth1 -> 

@@ -7,24 +7,24 @@ import (
 	"github.com/natkit/natkit/internal/nat"
 )
 
-// Outward is the address that a packet from inside gets.
-func (p *Pair) Outward(a netip.Addr) netip.Addr {
-	return p.translate(a, p.Inside, p.Outside)
+// Outward is the address that a packet from inside gets by a stateless pair.
+func (e *Entry) Outward(a netip.Addr) netip.Addr {
+	return e.translate(a, e.Inside(), e.Outside())
 }
 
-// Inward is the address inside that a packet from outside gets.
-func (p *Pair) Inward(a netip.Addr) netip.Addr {
-	return p.translate(a, p.Outside, p.Inside)
+// Inward is the address inside that a packet from outside gets by a stateless pair.
+func (e *Entry) Inward(a netip.Addr) netip.Addr {
+	return e.translate(a, e.Outside(), e.Inside())
 }
 
 // Reflects reports whether hosts inside reach each other by addresses outside (RFC 6296,
 // section 4.3) by what is done beside the pair's two directions: what comes in by none of
-// Out, from the Inside of such a pair to the Outside of one, gets both translated. A pair
+// Out, from the inside of such a pair to the outside of one, gets both translated. A pair
 // for any interface does that by itself.
-func (p *Pair) Reflects() bool { return p.Neutral && len(p.Out) > 0 }
+func (e *Entry) Reflects() bool { return e.Action.Neutral && len(e.Out) > 0 }
 
-func (p *Pair) translate(a netip.Addr, from, to netip.Prefix) netip.Addr {
-	if !p.Neutral {
+func (e *Entry) translate(a netip.Addr, from, to netip.Prefix) netip.Addr {
+	if !e.Action.Neutral {
 		return nat.Replace(a, to)
 	}
 	return neutral(a, from, to)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
-	"net/netip"
 	"strconv"
 	"strings"
 
@@ -369,22 +368,12 @@ func prefixTexts(prefixes Prefixes) (texts []string) {
 func rangeTexts(ranges Ranges) (texts []string) {
 	for _, r := range ranges {
 		text := r.String()
-		if p, is := r.prefix(); is {
+		if p := r.Prefix(); p.IsValid() {
 			text = Prefix{p}.String()
 		}
 		texts = append(texts, text)
 	}
 	return texts
-}
-
-// prefix is the one whose addresses the range has, if there is one.
-func (r Range) prefix() (netip.Prefix, bool) {
-	for bits := range r.First.BitLen() + 1 {
-		if p := netip.PrefixFrom(r.First, bits); p == p.Masked() && RangeOf(p) == r {
-			return p, true
-		}
-	}
-	return netip.Prefix{}, false
 }
 
 // quoted is a value in quotes where YAML would take it for something else.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/natkit/natkit/internal/document"
+	"github.com/natkit/natkit/internal/nat"
 )
 
 // every has a rule of each kind.
@@ -97,7 +98,7 @@ func TestParse(t *testing.T) {
 		},
 	}
 	if diff := cmp.Diff(want, f.Config, cmp.Comparer(func(a, b Prefix) bool { return a == b }),
-		cmp.Comparer(func(a, b Address) bool { return a == b }), cmp.Comparer(func(a, b Range) bool { return a == b }),
+		cmp.Comparer(func(a, b Address) bool { return a == b }), cmp.Comparer(func(a, b nat.AddrRange) bool { return a == b }),
 		cmp.Comparer(func(a, b On) bool { return a == b }), cmp.Comparer(func(a, b Endpoint) bool { return a == b })); diff != "" {
 		t.Error(diff)
 	}

@@ -2,16 +2,16 @@ package gateway
 
 import (
 	"cmp"
+	"iter"
 	"math"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/natkit/natkit/internal/nat"
 )
 
 // PlanSchema names the JSON form of a Plan.
-const PlanSchema = "natkit.gateway-plan/1"
+const PlanSchema = "natkit.gateway-plan/2"
 
 // Plan is what an engine carries out: resolved and in order, the same for every
 // engine. Roles are interfaces by now, interfaces are names (one that comes later
@@ -25,14 +25,18 @@ type Plan struct {
 
 	// Destinations translate the destination of a connection's first packet, Sources
 	// its source; in each the first that matches does, and only it. Sources see the
-	// destination as Destinations left it, except where they say Original.
-	Destinations []Destination `json:"destinations,omitempty"`
-	Sources      []Source      `json:"sources,omitempty"`
+	// destination as Destinations left it, except for Match.Original.
+	//
+	// A Source with Match.Original is for connections that a Destination sent back
+	// inside: besides, they came in by and leave by an interface inside (Inside), which
+	// connections of the gateway itself did not. All other Sources have Match.From.
+	Destinations []Entry `json:"destinations,omitempty"`
+	Sources      []Entry `json:"sources,omitempty"`
 	// Stateless pairs are translated packet by packet and not tracked.
-	Stateless []Pair `json:"stateless,omitempty"`
+	Stateless []Entry `json:"stateless,omitempty"`
 	// Untracked is left alone by the tracker, and so by Destinations and Sources;
 	// Stateless pairs need no tracker and translate it all the same.
-	Untracked []Untracked `json:"untracked,omitempty"`
+	Untracked []Entry `json:"untracked,omitempty"`
 	// Waiting are rules about the addresses of an interface that has none: the plan
 	// has no entries for these until it is compiled again.
 	Waiting []Waiting `json:"waiting,omitempty"`
@@ -52,77 +56,27 @@ type Plan struct {
 	Expect     Expect `json:"expect,omitzero"`
 }
 
-// Source is a translation of sources.
-type Source struct {
+// Entry is what a rule of the file does to packets of one kind. The prefixes of one
+// condition have one length: a rule with several lengths is several entries.
+type Entry struct {
 	Rule Ref `json:"rule"`
-	// From, NotTo and Out are conditions; empty means any. The prefixes of From have
-	// one length: a rule with several lengths is several Sources. From is empty only with
-	// Hairpin; a rule for any source has 0.0.0.0/0 or ::/0, which tells the family.
-	From  []netip.Prefix `json:"from,omitempty"`
-	NotTo []netip.Prefix `json:"not_to,omitempty"`
-	Out   []string       `json:"out,omitempty"`
-	// Hairpin, where valid, restricts it to connections that a Destination sent back
-	// inside: their destination was translated (IPS_DST_NAT), the original one is in
-	// Hairpin.Prefix (0.0.0.0/0 or ::/0: whichever) and Hairpin.Port, and they came in
-	// by and leave by an interface inside (Plan.Inside). Connections of the gateway
-	// itself are not meant. Out is empty then.
-	Hairpin HairpinOf `json:"hairpin,omitzero"`
-
-	// Masquerade gives the address of the interface by which it leaves. Otherwise To
-	// are the addresses to choose from, or Prefix (with one From of the same length)
-	// what the prefix becomes, the bits of the host kept.
-	Masquerade bool         `json:"masquerade,omitempty"`
-	To         []Range      `json:"to,omitempty"`
-	Prefix     netip.Prefix `json:"prefix,omitzero"`
-	// Ports apply to protocols with ports and to echo identifiers.
-	Ports  Ports  `json:"ports,omitzero"`
-	Random Random `json:"random,omitempty"`
-	// Persistent: of several addresses a source gets the same one for every destination.
-	Persistent bool `json:"persistent,omitempty"`
-}
-
-// HairpinOf is the original destination of connections that come back inside.
-type HairpinOf struct {
-	Prefix netip.Prefix `json:"prefix"`
-	Port   Port         `json:"port,omitzero"`
-}
-
-// Destination is a translation of destinations. Either On is one address (a prefix of
-// full length) or a prefix that Prefix, of the same length, replaces.
-type Destination struct {
-	Rule Ref          `json:"rule"`
-	On   netip.Prefix `json:"on"`
-	// From restricts the clients; empty means any. Its prefixes have one length.
-	From []netip.Prefix `json:"from,omitempty"`
-	// Port restricts protocol and ports; the zero value means all.
-	Port Port `json:"port,omitzero"`
-	// In are the interfaces that packets come in by; any where empty.
-	In []string `json:"in,omitempty"`
-
-	To     Endpoint     `json:"to,omitzero"`
-	Prefix netip.Prefix `json:"prefix,omitzero"`
+	nat.Match
+	Action nat.Action `json:"action"`
 	// Local does it for connections of the gateway's own programs too.
 	Local bool `json:"local,omitempty"`
 }
 
-// Pair is a stateless translation between prefixes of the same length: what leaves by
-// Out from Inside gets Outside, what comes in by Out for Outside gets Inside. Neutral
-// is RFC 6296: the address is chosen so that checksums stay right, and what hosts inside
-// send to each other's addresses outside is translated at both ends (see Reflects).
-type Pair struct {
-	Rule    Ref          `json:"rule"`
-	Inside  netip.Prefix `json:"inside"`
-	Outside netip.Prefix `json:"outside"`
-	Out     []string     `json:"out,omitempty"`
-	Neutral bool         `json:"neutral,omitempty"`
-}
+// IsHairpin reports whether an entry is for connections that come back inside.
+func (e *Entry) IsHairpin() bool { return len(e.Original) > 0 }
 
-// Untracked is traffic to and from an address that is not tracked.
-type Untracked struct {
-	Rule Ref        `json:"rule"`
-	On   netip.Addr `json:"on"`
-	Port Port       `json:"port,omitzero"`
-}
+// Outside is the prefix that a Stateless pair translates sources in Inside to.
+func (e *Entry) Outside() netip.Prefix { return e.Action.Prefix }
+
+// Inside is the prefix of a Stateless pair that stands behind Outside.
+func (e *Entry) Inside() netip.Prefix { return e.From[0] }
+
+// On is the address or the prefix that Destinations and Untracked are about.
+func (e *Entry) On() netip.Prefix { return e.To[0] }
 
 // Waiting is a rule that needs an address of an interface.
 type Waiting struct {
@@ -142,43 +96,24 @@ func (p *Plan) Inside(name string) bool {
 // Interfaces are all that the plan names, each once, in order.
 func (p *Plan) Interfaces() []string {
 	names := slices.Concat(p.WAN, p.LAN, p.Flowtable)
-	for _, s := range p.Sources {
-		names = append(names, s.Out...)
-	}
-	for _, d := range p.Destinations {
-		names = append(names, d.In...)
-	}
-	for _, s := range p.Stateless {
-		names = append(names, s.Out...)
+	for e := range p.Entries() {
+		names = append(append(names, e.In...), e.Out...)
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
 }
 
-// Range is addresses from First to Last, both included.
-type Range struct {
-	First netip.Addr `json:"first"`
-	Last  netip.Addr `json:"last"`
-}
-
-func (r Range) String() string {
-	if r.First == r.Last {
-		return r.First.String()
+// Entries are all of a plan: Destinations, Sources, Stateless and Untracked.
+func (p *Plan) Entries() iter.Seq[*Entry] {
+	return func(yield func(*Entry) bool) {
+		for _, list := range [][]Entry{p.Destinations, p.Sources, p.Stateless, p.Untracked} {
+			for i := range list {
+				if !yield(&list[i]) {
+					return
+				}
+			}
+		}
 	}
-	return r.First.String() + "-" + r.Last.String()
-}
-
-func (r Ranges) String() string {
-	texts := make([]string, len(r))
-	for i, one := range r {
-		texts[i] = one.String()
-	}
-	return strings.Join(texts, ", ")
-}
-
-// Contains reports whether a is in r.
-func (r Range) Contains(a netip.Addr) bool {
-	return a.BitLen() == r.First.BitLen() && r.First.Compare(a) <= 0 && a.Compare(r.Last) <= 0
 }
 
 // The ranks of Sources. The first one wins.
@@ -188,49 +123,45 @@ const (
 	rankKinds      = 4 // all other connections
 )
 
-func (s *Source) rank() int {
+// rank is that of a Source; of other entries it is 0.
+func (e *Entry) rank() int {
 	switch {
-	case !s.Hairpin.Prefix.IsValid():
-		return rankKinds + s.kindRank()
-	case s.Hairpin.Prefix.Bits() == 0:
-		return rankOwnHairpin + s.kindRank()
+	case !e.Action.Kind.TranslatesSource():
+		return 0
+	case !e.IsHairpin():
+		return rankKinds + e.kindRank()
+	case e.Original[0].Bits() == 0:
+		return rankOwnHairpin + e.kindRank()
 	}
 	return rankHairpin
 }
 
 // kindRank puts one address for one before prefix for prefix before those who share.
-func (s *Source) kindRank() int {
+func (e *Entry) kindRank() int {
 	switch {
-	case s.Rule.Kind == "static":
+	case e.Rule.Kind == "static":
 		return 0
-	case s.Prefix.IsValid():
+	case e.Action.Prefix.IsValid():
 		return 1
 	}
 	return 2
 }
 
-// compareSources tells which of two is more specific, that is, wins where both match:
-// a where it is negative, b where it is positive, neither at 0. It looks at the kind
-// (hairpin, static, netmap, then snat and masquerade), the length of From, the number
-// of interfaces in Out, and whether some destinations are excepted.
-func compareSources(a, b *Source) int {
+// compareEntries returns which of two entries of one list is more specific, that is, wins
+// where both match: a where it is negative, b where it is positive, neither at 0. It
+// compares the rank (hairpin, static, netmap, then snat and masquerade), the length of the
+// destination's prefix and the number of ports, the length of From, the number of interfaces,
+// and whether some destinations are excepted.
+func compareEntries(a, b *Entry) int {
 	return cmp.Or(
 		cmp.Compare(a.rank(), b.rank()),
-		cmp.Compare(b.Hairpin.Prefix.Bits(), a.Hairpin.Prefix.Bits()),
-		comparePorts(a.Hairpin.Port, b.Hairpin.Port),
+		cmp.Compare(length(b.Original), length(a.Original)),
+		cmp.Compare(length(b.To), length(a.To)),
+		cmp.Compare(a.span(), b.span()),
 		cmp.Compare(length(b.From), length(a.From)),
+		compareNames(a.In, b.In),
 		compareNames(a.Out, b.Out),
 		cmp.Compare(min(len(b.NotTo), 1), min(len(a.NotTo), 1)))
-}
-
-// compareDestinations is compareSources of destinations. It looks at the length of On,
-// the number of ports, the length of From, and the number of interfaces in In.
-func compareDestinations(a, b *Destination) int {
-	return cmp.Or(
-		cmp.Compare(b.On.Bits(), a.On.Bits()),
-		comparePorts(a.Port, b.Port),
-		cmp.Compare(length(b.From), length(a.From)),
-		compareNames(a.In, b.In))
 }
 
 // length is that of all prefixes; -1 where there are none.
@@ -241,157 +172,42 @@ func length(prefixes []netip.Prefix) int {
 	return prefixes[0].Bits()
 }
 
-// comparePorts puts few ports before many before a whole protocol before all.
-func comparePorts(a, b Port) int { return cmp.Compare(a.span(), b.span()) }
-
-// span is how much a Port covers.
-func (p Port) span() int {
-	switch {
-	case p.Protocol == "":
+// span is how much the protocol and the ports of an entry cover: few ports come before
+// many before a whole protocol before all.
+func (e *Entry) span() (n int) {
+	if e.Protocol == 0 {
 		return math.MaxInt
-	case p.First == 0:
-		return math.MaxUint16 + 1
 	}
-	return int(p.last()) - int(p.First) + 1
+	for _, p := range slices.Concat(e.Ports, e.OriginalPorts) {
+		n += p.Len()
+	}
+	return cmp.Or(n, math.MaxUint16+1)
 }
-
-// last is the last port; First alone is one.
-func (p Port) last() uint16 { return max(p.First, p.Last) }
 
 // compareNames puts few interfaces before many before any.
 func compareNames(a, b []string) int {
 	return cmp.Compare(uint(len(a))-1, uint(len(b))-1) // none wraps around
 }
 
-// orderSources is compareSources with an order of those that it does not tell apart.
-func orderSources(a, b *Source) int {
-	return cmp.Or(compareSources(a, b),
+// orderEntries is compareEntries with an order of those that it does not tell apart.
+func orderEntries(a, b Entry) int {
+	return cmp.Or(compareEntries(&a, &b),
+		slices.CompareFunc(a.To, b.To, comparePrefixes), cmp.Compare(a.Protocol, b.Protocol), slices.CompareFunc(a.Ports, b.Ports, orderPorts),
 		slices.CompareFunc(a.From, b.From, comparePrefixes),
-		comparePrefixes(a.Hairpin.Prefix, b.Hairpin.Prefix),
-		orderPorts(a.Hairpin.Port, b.Hairpin.Port),
-		slices.Compare(a.Out, b.Out), a.Rule.Compare(b.Rule))
+		slices.CompareFunc(a.Original, b.Original, comparePrefixes), slices.CompareFunc(a.OriginalPorts, b.OriginalPorts, orderPorts),
+		slices.Compare(a.In, b.In), slices.Compare(a.Out, b.Out),
+		comparePrefixes(a.Action.Prefix, b.Action.Prefix), a.Rule.Compare(b.Rule))
 }
 
-func orderDestinations(a, b *Destination) int {
-	return cmp.Or(compareDestinations(a, b),
-		comparePrefixes(a.On, b.On), orderPorts(a.Port, b.Port),
-		slices.CompareFunc(a.From, b.From, comparePrefixes),
-		slices.Compare(a.In, b.In), a.Rule.Compare(b.Rule))
+func orderPorts(a, b nat.Ports) int {
+	return cmp.Or(cmp.Compare(a.First, b.First), cmp.Compare(a.Last, b.Last))
 }
 
-func orderPairs(a, b Pair) int {
-	return cmp.Or(comparePrefixes(a.Inside, b.Inside), comparePrefixes(a.Outside, b.Outside), a.Rule.Compare(b.Rule))
-}
-
-func orderUntracked(a, b Untracked) int {
-	return cmp.Or(a.On.Compare(b.On), comparePorts(a.Port, b.Port), orderPorts(a.Port, b.Port), a.Rule.Compare(b.Rule))
-}
-
-func orderPorts(a, b Port) int {
-	return cmp.Or(strings.Compare(a.Protocol, b.Protocol), cmp.Compare(a.First, b.First), cmp.Compare(a.Last, b.Last))
-}
-
-// String says what s does, in the words of the file.
-func (s Source) String() string { return s.Conditions() + " becomes " + s.becomes() }
-
-// Conditions are the packets that s is for, in the words of the file.
-func (s *Source) Conditions() string {
-	var w words
-	if h := s.Hairpin; h.Prefix.IsValid() {
-		w.say("back inside")
-		if h.Prefix.Bits() > 0 {
-			w.add("of", h.String())
-		}
+// String says what the entry does, in the words of the file.
+func (e *Entry) String() string {
+	r := nat.Rule{Match: e.Match, Action: e.Action}
+	if e.Local {
+		return r.String() + " local"
 	}
-	w.add("from", nat.PrefixesString(s.From))
-	w.add("except to", nat.PrefixesString(s.NotTo))
-	w.add("out", strings.Join(s.Out, ", "))
-	return w.String()
+	return r.String()
 }
-
-// becomes says what s gives.
-func (s *Source) becomes() string {
-	var w words
-	switch {
-	case s.Masquerade:
-		w.say("the interface's address")
-	case s.Prefix.IsValid():
-		w.say(nat.PrefixString(s.Prefix))
-	default:
-		w.say(Ranges(s.To).String())
-	}
-	w.add("ports", s.Ports.String())
-	switch s.Random {
-	case RandomPorts:
-		w.say("random")
-	case RandomFully:
-		w.say("random fully")
-	}
-	if s.Persistent {
-		w.say("persistent")
-	}
-	return w.String()
-}
-
-// String is the original destination that is meant.
-func (h HairpinOf) String() string { return onText(h.Prefix, h.Port) }
-
-// String says what d does, in the words of the file.
-func (d Destination) String() string { return d.Conditions() + " becomes " + d.becomes() }
-
-// Conditions are as Source's.
-func (d *Destination) Conditions() string {
-	var w words
-	w.add("on", onText(d.On, d.Port))
-	w.add("from", nat.PrefixesString(d.From))
-	w.add("in", strings.Join(d.In, ", "))
-	if d.Local {
-		w.say("and of programs here")
-	}
-	return w.String()
-}
-
-func (d *Destination) becomes() string {
-	if d.Prefix.IsValid() {
-		return nat.PrefixString(d.Prefix)
-	}
-	return d.To.String()
-}
-
-// String says what p does, in the words of the file.
-func (p Pair) String() string {
-	var w words
-	w.say(nat.PrefixString(p.Inside))
-	w.add("is outside", nat.PrefixString(p.Outside))
-	w.add("out", strings.Join(p.Out, ", "))
-	w.say("stateless")
-	if p.Neutral {
-		w.say("checksum-neutral (RFC 6296)")
-	}
-	return w.String()
-}
-
-// String says what u leaves alone.
-func (u Untracked) String() string {
-	return "to and from " + onText(host(u.On), u.Port) + " not tracked"
-}
-
-// onText is an address with its protocol and port: 203.0.113.7 tcp/80.
-func onText(p netip.Prefix, port Port) string {
-	return strings.TrimSpace(nat.PrefixString(p) + " " + port.String())
-}
-
-// words builds a line of words and values.
-type words struct{ parts []string }
-
-// say adds a word that stands alone.
-func (w *words) say(word string) { w.parts = append(w.parts, word) }
-
-// add adds a word and its value; neither where the value is empty.
-func (w *words) add(word, value string) {
-	if value != "" {
-		w.parts = append(w.parts, word, value)
-	}
-}
-
-func (w *words) String() string { return strings.Join(w.parts, " ") }

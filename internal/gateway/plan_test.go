@@ -94,13 +94,7 @@ func TestOrderInTheFileMeansNothing(t *testing.T) {
 }
 
 func (p *Plan) forgetRules() {
-	for i := range p.Sources {
-		p.Sources[i].Rule.Index = 0
-	}
-	for i := range p.Destinations {
-		p.Destinations[i].Rule.Index = 0
-	}
-	for i := range p.Untracked {
-		p.Untracked[i].Rule.Index = 0
+	for e := range p.Entries() {
+		e.Rule.Index = 0
 	}
 }

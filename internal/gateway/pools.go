@@ -26,7 +26,7 @@ func (p *Plan) PoolRules() (rules *snapshot.NATRules, refs []Ref) {
 		for _, prefix := range from {
 			for _, to := range s.given() {
 				rule := s.poolRule(prefix, to)
-				if d := sentBack[hairpinKey{s.Rule, s.Hairpin}]; d != nil {
+				if d := sentBack[s.asked()]; d != nil {
 					d.bound(&rule)
 				}
 				rules.Rules = append(rules.Rules, rule)
@@ -37,60 +37,74 @@ func (p *Plan) PoolRules() (rules *snapshot.NATRules, refs []Ref) {
 	return rules, refs
 }
 
-// hairpinKey is a rule and what one of its destinations was before.
-type hairpinKey struct {
-	rule Ref
-	of   HairpinOf
+// asked is a rule and what one of its destinations was before the translation.
+type asked struct {
+	rule     Ref
+	on       netip.Prefix
+	protocol uint8
+	ports    nat.Ports
+}
+
+func (e *Entry) asked() asked {
+	a := asked{rule: e.Rule, protocol: e.Protocol}
+	for _, on := range slices.Concat(e.To, e.Original) {
+		a.on = on
+	}
+	for _, ports := range slices.Concat(e.Ports, e.OriginalPorts) {
+		a.ports = ports
+	}
+	return a
 }
 
 // sentBack are the destinations by what a hairpin's source asks for: its connections
 // go to what these became, and to nothing else.
-func (p *Plan) sentBack() map[hairpinKey]*Destination {
-	all := map[hairpinKey]*Destination{}
+func (p *Plan) sentBack() map[asked]*Entry {
+	all := map[asked]*Entry{}
 	for i := range p.Destinations {
-		d := &p.Destinations[i]
-		all[hairpinKey{d.Rule, HairpinOf{Prefix: d.On, Port: d.Port}}] = d
+		all[p.Destinations[i].asked()] = &p.Destinations[i]
 	}
 	return all
 }
 
-// bound restricts a rule to connections whose destination d translated.
-func (d *Destination) bound(r *snapshot.NATRule) {
-	if r.ToDestination = d.Prefix; !d.Prefix.IsValid() {
-		r.ToDestination = netip.PrefixFrom(d.To.Address, d.To.Address.BitLen())
+// bound restricts a rule to connections whose destination e translated.
+func (e *Entry) bound(r *snapshot.NATRule) {
+	switch {
+	case e.Action.Prefix.IsValid():
+		r.ToDestination = e.Action.Prefix
+	case len(e.Action.Backends) == 1:
+		r.ToDestination, r.DestinationPort = nat.Host(e.Action.Backends[0].Address), e.Action.Backends[0].Port
 	}
-	r.DestinationPort = d.To.Port
-	if number, ok := d.Port.Number(); ok && d.Port.Protocol != "" {
-		r.Protocol = nat.ProtocolName(number)
+	if e.Protocol != 0 {
+		r.Protocol = nat.ProtocolName(e.Protocol)
 	}
 }
 
-// given are the addresses that s gives; the zero Range where the interface decides.
-func (s *Source) given() []Range {
+// given are the addresses that a source gets; the zero range where the interface decides.
+func (e *Entry) given() nat.AddrRanges {
 	switch {
-	case s.Masquerade:
-		return []Range{{}}
-	case s.Prefix.IsValid():
-		return []Range{RangeOf(s.Prefix)}
+	case e.Action.Kind == nat.Masquerade:
+		return nat.AddrRanges{{}}
+	case e.Action.Prefix.IsValid():
+		return nat.AddrRanges{nat.RangeOf(e.Action.Prefix)}
 	}
-	return s.To
+	return e.Action.To
 }
 
 // choosesAddress reports whether there are several to choose from.
-func (s *Source) choosesAddress() bool {
-	return len(s.To) > 1 || len(s.To) == 1 && s.To[0].First != s.To[0].Last
+func (e *Entry) choosesAddress() bool {
+	return len(e.Action.To) > 1 || len(e.Action.To) == 1 && !e.Action.To[0].IsSingle()
 }
 
-func (s *Source) poolRule(from netip.Prefix, to Range) snapshot.NATRule {
-	kind := snapshot.NATSource
-	if s.Masquerade {
+func (e *Entry) poolRule(from netip.Prefix, to nat.AddrRange) snapshot.NATRule {
+	kind, a := snapshot.NATSource, &e.Action
+	if a.Kind == nat.Masquerade {
 		kind = snapshot.NATMasquerade
 	}
 	return snapshot.NATRule{
-		Source: "nftables", Family: "inet", Table: "natkit", Chain: s.Rule.String(), Hook: "postrouting", Kind: kind,
-		First: to.First, Last: to.Last, FirstPort: s.Ports.First, LastPort: s.Ports.Last,
-		Random: s.Random == RandomPorts, FullyRandom: s.Random == RandomFully, Persistent: s.Persistent,
-		FromSource: from, Partial: len(s.NotTo) > 0 || len(s.Out) > 1 || s.Hairpin.Prefix.IsValid(), Text: s.becomes(),
+		Source: "nftables", Family: "inet", Table: "natkit", Chain: e.Rule.String(), Hook: "postrouting", Kind: kind,
+		First: to.First, Last: to.Last, FirstPort: a.Ports.First, LastPort: a.Ports.Last,
+		Random: a.Random == nat.RandomPorts, FullyRandom: a.Random == nat.RandomFully, Persistent: a.Persistent,
+		FromSource: from, Partial: len(e.NotTo) > 0 || len(e.Out) > 1 || e.IsHairpin(), Text: a.String(),
 	}
 }
 
@@ -120,16 +134,16 @@ type PoolCapacity struct {
 // timeWait is in seconds.
 func Capacity(p *Plan, facts Facts, timeWait float64) []PoolCapacity {
 	var all []PoolCapacity
-	var ranges [][]Range
+	var ranges []nat.AddrRanges
 	seen := map[Ref]bool{}
 	for i := range p.Sources {
-		s := &p.Sources[i]
-		if s.Hairpin.Prefix.IsValid() || seen[s.Rule] {
+		e := &p.Sources[i]
+		if e.IsHairpin() || seen[e.Rule] {
 			continue
 		}
-		seen[s.Rule] = true
-		given := s.gives(&facts)
-		all, ranges = append(all, s.capacity(given, timeWait)), append(ranges, given)
+		seen[e.Rule] = true
+		given := e.gives(&facts)
+		all, ranges = append(all, e.capacity(given, timeWait)), append(ranges, given)
 	}
 	share(all, ranges)
 	for i := range all {
@@ -139,16 +153,16 @@ func Capacity(p *Plan, facts Facts, timeWait float64) []PoolCapacity {
 	return all
 }
 
-// gives are the addresses of a source rule, those of interfaces as they are now.
-func (s *Source) gives(facts *Facts) []Range {
-	if !s.Masquerade {
-		return s.given()
+// gives are the addresses that a source gets, those of interfaces as they are now.
+func (e *Entry) gives(facts *Facts) nat.AddrRanges {
+	if e.Action.Kind != nat.Masquerade {
+		return e.given()
 	}
-	var all []Range
-	for _, name := range s.Out {
+	var all nat.AddrRanges
+	for _, name := range e.Out {
 		for _, p := range facts.AddressesOf(name) {
-			if a := p.Addr(); a.BitLen() == s.Rule.BitLen() && !a.IsLinkLocalUnicast() {
-				all = append(all, Range{a, a})
+			if a := p.Addr(); a.BitLen() == e.Rule.BitLen() && !a.IsLinkLocalUnicast() {
+				all = append(all, nat.OneAddr(a))
 				break // of several it is mostly one
 			}
 		}
@@ -156,10 +170,10 @@ func (s *Source) gives(facts *Facts) []Range {
 	return all
 }
 
-func (s *Source) capacity(given []Range, timeWait float64) PoolCapacity {
-	c := PoolCapacity{Rule: s.Rule, Ports: capacity.PortsPerTuple, OneForOne: s.oneForOne()}
-	if s.Ports.First > 0 {
-		c.Ports = int64(max(s.Ports.First, s.Ports.Last)) - int64(s.Ports.First) + 1
+func (e *Entry) capacity(given nat.AddrRanges, timeWait float64) PoolCapacity {
+	c := PoolCapacity{Rule: e.Rule, Ports: capacity.PortsPerTuple, OneForOne: e.oneForOne()}
+	if n := e.Action.Ports.Len(); n > 0 {
+		c.Ports = int64(n)
 	}
 	for _, r := range given {
 		c.Addresses = addBounded(c.Addresses, r.Size())
@@ -173,20 +187,7 @@ func (s *Source) capacity(given []Range, timeWait float64) PoolCapacity {
 	return c
 }
 
-func (s *Source) oneForOne() bool { return s.Prefix.IsValid() || s.Rule.Kind == "static" }
-
-// Size is the number of addresses, at most the greatest int64.
-func (r Range) Size() int64 {
-	first, last := r.First.As16(), r.Last.As16()
-	var n uint64
-	for i := range first {
-		if n > math.MaxInt64>>8 {
-			return math.MaxInt64
-		}
-		n = n<<8 + uint64(last[i]) - uint64(first[i])
-	}
-	return addBounded(int64(n), 1)
-}
+func (e *Entry) oneForOne() bool { return e.Action.Prefix.IsValid() || e.Rule.Kind == "static" }
 
 func addBounded(a, b int64) int64 {
 	if a > math.MaxInt64-b {
@@ -197,13 +198,13 @@ func addBounded(a, b int64) int64 {
 
 // owner is a range of a pool, by the pool's index.
 type owner struct {
-	Range
+	nat.AddrRange
 	pool int
 }
 
 // share finds pools that have addresses in common: in the order of first addresses, a
 // range meets those before it that have not ended.
-func share(all []PoolCapacity, ranges [][]Range) {
+func share(all []PoolCapacity, ranges []nat.AddrRanges) {
 	var owners []owner
 	for i, list := range ranges {
 		for _, r := range list {
@@ -258,7 +259,7 @@ type rangeIndex struct {
 
 // indexed is a range and what it belongs to.
 type indexed struct {
-	addrs Range
+	addrs nat.AddrRange
 	by    Ref
 	// port restricts what is meant of the addresses.
 	port Port
@@ -277,30 +278,13 @@ func newRangeIndex(all []indexed) *rangeIndex {
 }
 
 // overlapping are those that have an address of r.
-func (x *rangeIndex) overlapping(r Range) (found []indexed) {
+func (x *rangeIndex) overlapping(r nat.AddrRange) (found []indexed) {
 	end := sort.Search(len(x.all), func(i int) bool { return r.Last.Less(x.all[i].addrs.First) })
 	for i := end - 1; i >= 0 && !x.reach[i].Less(r.First); i-- {
-		if x.all[i].addrs.overlaps(r) {
+		if x.all[i].addrs.Overlaps(r) {
 			found = append(found, x.all[i])
 		}
 	}
 	slices.Reverse(found)
 	return found
-}
-
-// subtract takes the addresses of r from ranges.
-func subtract(ranges []Range, r Range) (left []Range) {
-	for _, one := range ranges {
-		if !one.overlaps(r) {
-			left = append(left, one)
-			continue
-		}
-		if one.First.Less(r.First) {
-			left = append(left, Range{one.First, r.First.Prev()})
-		}
-		if r.Last.Less(one.Last) {
-			left = append(left, Range{r.Last.Next(), one.Last})
-		}
-	}
-	return left
 }

@@ -104,33 +104,30 @@ func oneAddress(p netip.Prefix) error {
 }
 
 // parseRange reads 203.0.113.7, 203.0.113.8-203.0.113.15 or 203.0.113.32/27.
-func parseRange(text string) (Range, error) {
+func parseRange(text string) (nat.AddrRange, error) {
 	first, last, isRange := strings.Cut(text, "-")
 	if !isRange {
 		p, err := parsePrefix(text)
 		if err != nil {
-			return Range{}, err
+			return nat.AddrRange{}, err
 		}
-		return RangeOf(p.Prefix), nil
+		return nat.RangeOf(p.Prefix), nil
 	}
 	a, err := parseAddr(strings.TrimSpace(first))
 	if err != nil {
-		return Range{}, err
+		return nat.AddrRange{}, err
 	}
 	b, err := parseAddr(strings.TrimSpace(last))
 	switch {
 	case err != nil:
-		return Range{}, err
+		return nat.AddrRange{}, err
 	case a.Is4() != b.Is4():
-		return Range{}, document.Advice("one end is of IPv4, the other of IPv6")
+		return nat.AddrRange{}, document.Advice("one end is of IPv4, the other of IPv6")
 	case b.Less(a):
-		return Range{}, document.Advice("the end comes before the beginning")
+		return nat.AddrRange{}, document.Advice("the end comes before the beginning")
 	}
-	return Range{a, b}, nil
+	return nat.AddrRange{First: a, Last: b}, nil
 }
-
-// RangeOf is all addresses of a prefix.
-func RangeOf(p netip.Prefix) Range { return Range{p.Masked().Addr(), nat.LastAddr(p)} }
 
 // UnmarshalYAML reads one or a list.
 func (r *Ranges) UnmarshalYAML(n *yaml.Node) error {
@@ -501,18 +498,11 @@ func (p Ports) String() string {
 	if p.Keep {
 		return "keep"
 	}
-	return spanString(p.First, p.Last)
+	return p.given().String()
 }
 
-func spanString(first, last uint16) string {
-	switch {
-	case first == 0:
-		return ""
-	case first == last:
-		return fmt.Sprint(first)
-	}
-	return fmt.Sprintf("%d-%d", first, last)
-}
+// given are the ports to choose from; the zero value leaves them to the kernel.
+func (p Ports) given() nat.Ports { return nat.Ports{First: p.First, Last: p.Last} }
 
 // parsePort reads tcp/8080, udp/5000-5100, a protocol alone, or ip/89, which is the
 // protocol of that number. A number alone would be read as a port of TCP, and is refused.
@@ -534,7 +524,7 @@ func parsePort(text string) (Port, error) {
 	if !spanned {
 		return p, nil
 	}
-	if !HasPorts(p.Protocol) {
+	if !p.hasPorts() {
 		return Port{}, document.Advice(p.Protocol + " has no ports")
 	}
 	p.First, p.Last, err = parseSpan(span)
@@ -558,7 +548,7 @@ func misplacedPort(ports, protocol string) error {
 // unknownProtocol is about text whose protocol, the name, is none.
 func unknownProtocol(text, name string) error {
 	for _, separator := range []string{":", " ", "-", "."} {
-		if protocol, ports, ok := strings.Cut(name, separator); ok && HasPorts(protocol) && isSpan(ports) {
+		if protocol, ports, ok := strings.Cut(name, separator); ok && (Port{Protocol: protocol}).hasPorts() && isSpan(ports) {
 			return document.Advice("write " + protocol + "/" + ports)
 		}
 	}
@@ -596,24 +586,30 @@ func (p *Port) UnmarshalYAML(n *yaml.Node) error {
 }
 
 // String is the written form: tcp/8080; empty where everything is meant.
-func (p Port) String() string {
+func (p Port) String() string { return nat.ServiceString(p.Service()) }
+
+// hasPorts reports whether NAT can give the protocol another port.
+func (p Port) hasPorts() bool {
+	number, _ := p.Number()
+	return nat.HasPorts(number)
+}
+
+// all are the ports that are meant.
+func (p Port) all() nat.Ports {
 	if p.First == 0 {
-		if _, err := strconv.Atoi(p.Protocol); err == nil {
-			return "ip/" + p.Protocol
-		}
-		return p.Protocol
+		return nat.AllPorts
 	}
-	return p.Protocol + "/" + spanString(p.First, p.Last)
+	return nat.Ports{First: p.First, Last: p.last()}
 }
 
-// Matches reports whether a protocol and a destination port are meant.
-func (p Port) Matches(proto uint8, port uint16) bool {
-	if p.Protocol == "" {
-		return true
-	}
-	number, ok := p.Number()
-	return ok && number == proto && p.has(port)
-}
+// last is the last port; First alone is one.
+func (p Port) last() uint16 { return max(p.First, p.Last) }
 
-// has reports whether a port of the protocol is meant.
-func (p Port) has(port uint16) bool { return p.First == 0 || p.First <= port && port <= p.last() }
+// Service is the protocol and its ports as a nat.Match has them.
+func (p Port) Service() (protocol uint8, ports []nat.Ports) {
+	protocol, _ = p.Number()
+	if p.First != 0 {
+		ports = []nat.Ports{p.all()}
+	}
+	return protocol, ports
+}

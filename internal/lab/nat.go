@@ -8,6 +8,7 @@ import (
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/nat"
 	"golang.org/x/sys/unix"
 )
 
@@ -340,8 +341,8 @@ func (s *Scenario) gatewayAddresses(g *Gateway) (all []natAddress) {
 }
 
 // outsideOf are the addresses by which the outside knows what a rule translates.
-func outsideOf(r *gateway.Rule) []gateway.Range {
-	host := func(a netip.Addr) []gateway.Range { return []gateway.Range{{First: a, Last: a}} }
+func outsideOf(r *gateway.Rule) []nat.AddrRange {
+	host := func(a netip.Addr) []nat.AddrRange { return []nat.AddrRange{{First: a, Last: a}} }
 	switch {
 	case r.SNAT != nil:
 		return r.SNAT.To
@@ -350,14 +351,14 @@ func outsideOf(r *gateway.Rule) []gateway.Range {
 	case r.Static != nil:
 		return host(r.Static.Outside.Addr)
 	case r.Netmap != nil:
-		return []gateway.Range{gateway.RangeOf(r.Netmap.Outside.Prefix)}
+		return []nat.AddrRange{nat.RangeOf(r.Netmap.Outside.Prefix)}
 	}
 	return nil
 }
 
 // inLinks are the addresses of a range that hosts of a link's subnet can have, up to
 // one more than a node may get.
-func (s *Scenario) inLinks(node string, r gateway.Range) (all []natAddress) {
+func (s *Scenario) inLinks(node string, r nat.AddrRange) (all []natAddress) {
 	for _, l := range s.Topology.Links {
 		for j, e := range l {
 			if e.Node != node || !e.Address.Contains(r.First) || !e.Address.Contains(r.Last) {

@@ -32,6 +32,15 @@ type Packet struct {
 	Mark uint32 `json:"-"`
 }
 
+// String is "tcp 192.168.0.2:4000 -> 198.51.100.9:443".
+func (p Packet) String() string {
+	to := p.DstPort
+	if IsICMP(p.Protocol) {
+		to = 0 // the identifier is said once
+	}
+	return fmt.Sprintf("%s %s -> %s", ProtocolName(p.Protocol), Backend{Address: p.Src, Port: p.SrcPort}, Backend{Address: p.Dst, Port: to})
+}
+
 // Match is a set of packets: those that meet all of its conditions. A condition without
 // a value is met by every packet, so that the zero Match is all packets.
 //
@@ -98,18 +107,24 @@ type condition struct {
 }
 
 var conditions = []condition{
-	addresses(Original, "back from", func(m *Match) (any, not []netip.Prefix) { return m.Original, nil }, func(p *Packet) netip.Addr { return p.OriginalDst }),
+	addresses(Original, "originally to", func(m *Match) (any, not []netip.Prefix) { return m.Original, nil }, func(p *Packet) netip.Addr { return p.OriginalDst }),
 	ports(OriginalPorts, func(m *Match) []Ports { return m.OriginalPorts }, func(p *Packet) uint16 { return p.OriginalPort }),
-	addresses(From, "from", func(m *Match) (any, not []netip.Prefix) { return m.From, m.NotFrom }, func(p *Packet) netip.Addr { return p.Src }),
 	addresses(To, "on", func(m *Match) (any, not []netip.Prefix) { return m.To, m.NotTo }, func(p *Packet) netip.Addr { return p.Dst }),
 	set(Protocol, func(m *Match, protocol uint8) bool { return m.Protocol == 0 || m.Protocol == protocol },
-		func(m *Match) []uint8 { return []uint8{0, m.Protocol} },
+		func(m *Match) []uint8 {
+			if m.Protocol == 0 {
+				return nil
+			}
+			return []uint8{0, m.Protocol}
+		},
 		func(p *Packet) uint8 { return p.Protocol },
 		func(m *Match) string {
 			return onlyIf(len(m.Ports)+len(m.OriginalPorts) == 0, ServiceString(m.Protocol, nil))
 		}),
 	ports(DestPorts, func(m *Match) []Ports { return m.Ports }, func(p *Packet) uint16 { return p.DstPort }),
 	ports(SourcePorts, func(m *Match) []Ports { return m.SourcePorts }, func(p *Packet) uint16 { return p.SrcPort }),
+	addresses(From, "from", func(m *Match) (any, not []netip.Prefix) { return m.From, m.NotFrom }, func(p *Packet) netip.Addr { return p.Src }),
+	textOnly(func(m *Match) string { return onlyIf(len(m.NotTo) > 0, "except to "+PrefixesString(m.NotTo)) }),
 	interfaces(In, "in", func(m *Match) (any, not []string) { return m.In, m.NotIn }, func(p *Packet) string { return p.In }),
 	interfaces(Out, "out", func(m *Match) (any, not []string) { return m.Out, m.NotOut }, func(p *Packet) string { return p.Out }),
 	set(ToLocal, func(m *Match, local bool) bool { return local || !m.ToLocal },
@@ -128,8 +143,8 @@ var conditions = []condition{
 }
 
 // set is the condition that a value of a packet is in a set. borders are the values next
-// to which the set begins or ends: of two sets one of both's borders tells whether they
-// have a value in common, and whether one has all of the other.
+// to which the set begins or ends, and nil of the set of all: of two sets one of both's
+// borders tells whether they have a value in common, and whether one has all of the other.
 func set[T any](name Condition, in func(*Match, T) bool, borders func(*Match) []T, of func(*Packet) T, text func(*Match) string) condition {
 	return familySet(name, in, func(m *Match, _ int) []T { return borders(m) }, of, text)
 }
@@ -142,11 +157,17 @@ func familySet[T any](name Condition, in func(*Match, T) bool, borders func(*Mat
 	return condition{name,
 		func(m *Match, p *Packet) bool { return in(m, of(p)) },
 		func(m, o *Match, family int) bool {
-			return one(m, o, family, func(t T) bool { return in(m, t) && in(o, t) })
+			return borders(m, family) == nil || borders(o, family) == nil || one(m, o, family, func(t T) bool { return in(m, t) && in(o, t) })
 		},
 		func(m, o *Match, family int) bool {
-			return !one(m, o, family, func(t T) bool { return in(o, t) && !in(m, t) })
+			return borders(m, family) == nil || !one(m, o, family, func(t T) bool { return in(o, t) && !in(m, t) })
 		}, text}
+}
+
+// textOnly is no condition of its own, but a text.
+func textOnly(text func(*Match) string) condition {
+	always := func(_, _ *Match, _ int) bool { return true }
+	return condition{"", func(*Match, *Packet) bool { return true }, always, always, text}
 }
 
 func addresses(name Condition, word string, asked func(*Match) (any, not []netip.Prefix), of func(*Packet) netip.Addr) condition {
@@ -156,6 +177,9 @@ func addresses(name Condition, word string, asked func(*Match) (any, not []netip
 	}
 	borders := func(m *Match, family int) []netip.Addr {
 		any, not := asked(m)
+		if len(any)+len(not) == 0 {
+			return nil
+		}
 		all := []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()}
 		for _, p := range slices.Concat(any, not) {
 			first, last := p.Masked().Addr(), LastAddr(p)
@@ -169,7 +193,10 @@ func addresses(name Condition, word string, asked func(*Match) (any, not []netip
 	}
 	return familySet(name, in, borders, of, func(m *Match) string {
 		any, not := asked(m)
-		return anyNot(word, "except "+onlyIf(name == To, "to ")+onlyIf(name == From, "from "), PrefixesString(any), PrefixesString(not))
+		if name == To {
+			not = nil // said behind From
+		}
+		return anyNot(word, "except from ", PrefixesString(any), PrefixesString(not))
 	})
 }
 
@@ -179,6 +206,9 @@ func ports(name Condition, asked func(*Match) []Ports, of func(*Packet) uint16) 
 		return len(any) == 0 || slices.ContainsFunc(any, func(p Ports) bool { return p.Contains(port) })
 	}
 	borders := func(m *Match) []uint16 {
+		if len(asked(m)) == 0 {
+			return nil
+		}
 		all := []uint16{0}
 		for _, p := range asked(m) {
 			all = append(all, p.First, p.Last, p.First-1, p.Last+1) // 65535+1 is 0, which is no port's border less
@@ -202,6 +232,9 @@ func interfaces(name Condition, word string, asked func(*Match) (any, not []stri
 	}
 	borders := func(m *Match) []string {
 		any, not := asked(m)
+		if len(any)+len(not) == 0 {
+			return nil
+		}
 		all := []string{"", otherName}
 		for _, n := range slices.Concat(any, not) {
 			if stem, pattern := strings.CutSuffix(n, "*"); pattern {
@@ -281,8 +314,8 @@ func (m *Match) Family() int {
 	return 0
 }
 
-// String is the conditions in the words of gateway files: "from 198.51.100.0/24 on
-// 203.0.113.7 tcp/80 in eth0"; empty where every packet is meant.
+// String is the conditions in the words of gateway files: "on 203.0.113.7 tcp/80
+// from 198.51.100.0/24 in eth0"; empty where every packet is meant.
 func (m *Match) String() string {
 	var parts []string
 	for _, c := range conditions {

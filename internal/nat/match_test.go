@@ -207,11 +207,11 @@ func TestRuleString(t *testing.T) {
 	for want, r := range map[string]Rule{
 		"from 10.0.0.0/8 except to 10.9.0.0/16 out eth0 becomes the interface's address ports keep": {Match{From: one("10.0.0.0/8"), NotTo: one("10.9.0.0/16"), Out: []string{"eth0"}}, Action{Kind: Masquerade, Keep: true}},
 		"becomes 203.0.113.8-203.0.113.9 ports 1024-2047 random fully persistent":                   {Match{}, Action{Kind: SNAT, To: AddrRanges{{addr("203.0.113.8"), addr("203.0.113.9")}}, Ports: Ports{1024, 2047}, Random: RandomFully, Persistent: true}},
-		"from 198.51.100.0/24 on 203.0.113.7 tcp/80,443 in eth0, eth1 becomes [fd00::1]:8080":       {Match{To: one("203.0.113.7/32"), Protocol: 6, Ports: []Ports{{80, 80}, {443, 443}}, From: one("198.51.100.0/24"), In: []string{"eth0", "eth1"}}, Action{Kind: DNAT, Backends: []Backend{{Address: addr("fd00::1"), Port: 8080}}}},
+		"on 203.0.113.7 tcp/80,443 from 198.51.100.0/24 in eth0, eth1 becomes [fd00::1]:8080":       {Match{To: one("203.0.113.7/32"), Protocol: 6, Ports: []Ports{{80, 80}, {443, 443}}, From: one("198.51.100.0/24"), In: []string{"eth0", "eth1"}}, Action{Kind: DNAT, Backends: []Backend{{Address: addr("fd00::1"), Port: 8080}}}},
 		"on 203.0.113.7 ip/89 becomes 10.0.0.1 weight 3, 10.0.0.2 by hash":                          {Match{To: one("203.0.113.7/32"), Protocol: 89}, Action{Kind: DNAT, Backends: []Backend{{Address: addr("10.0.0.1"), Weight: 3}, {Address: addr("10.0.0.2")}}, Balance: BalanceHash}},
-		"fd00::/48 is outside 2001:db8::/48 out eth0 stateless checksum-neutral (RFC 6296)":         {Match{From: one("fd00::/48"), Out: []string{"eth0"}}, Action{Kind: Pair, Prefix: netip.MustParsePrefix("2001:db8::/48"), Neutral: true}},
+		"fd00::/48 is outside 2001:db8::/48 out eth0 stateless checksum-neutral (RFC 6296)":         {Match{From: one("fd00::/48"), Out: []string{"eth0"}}, Action{Kind: Pair, Prefix: netip.MustParsePrefix("2001:db8::/48"), Stateless: true, Neutral: true}},
 		"to and from 203.0.113.7 udp/53 not tracked":                                                {Match{To: one("203.0.113.7/32"), Protocol: 17, Ports: []Ports{{53, 53}}}, Action{Kind: Notrack}},
-		"back from 203.0.113.7 tcp/80 not in eth0 mark 0x1/0xff becomes 203.0.113.7":                {Match{Original: one("203.0.113.7/32"), Protocol: 6, OriginalPorts: []Ports{{80, 80}}, NotIn: []string{"eth0"}, Mark: Mark{1, 255}}, Action{Kind: SNAT, To: AddrRanges{OneAddr(addr("203.0.113.7"))}}},
+		"originally to 203.0.113.7 tcp/80 not in eth0 mark 0x1/0xff becomes 203.0.113.7":            {Match{Original: one("203.0.113.7/32"), Protocol: 6, OriginalPorts: []Ports{{80, 80}}, NotIn: []string{"eth0"}, Mark: Mark{1, 255}}, Action{Kind: SNAT, To: AddrRanges{OneAddr(addr("203.0.113.7"))}}},
 	} {
 		if got := r.String(); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)

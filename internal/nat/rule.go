@@ -25,7 +25,7 @@ const (
 	DNAT       Kind = "dnat"
 	Redirect   Kind = "redirect"
 	// Pair gives sources in From an address in Prefix, and destinations in Prefix one in
-	// From, packet by packet and untracked.
+	// From.
 	Pair Kind = "pair"
 	// Notrack keeps the tracker from packets to To and Ports, and from those that come
 	// from there.
@@ -81,6 +81,8 @@ type Action struct {
 	// the address, whose host bits stay.
 	To     AddrRanges   `json:"to,omitempty"`
 	Prefix netip.Prefix `json:"prefix,omitzero"`
+	// Stateless translates packet by packet, without the tracker.
+	Stateless bool `json:"stateless,omitempty"`
 	// Neutral chooses the address so that checksums stay right (RFC 6296).
 	Neutral bool `json:"neutral,omitempty"`
 	// Backends are what a destination becomes: one, or one of several by Balance.
@@ -102,7 +104,7 @@ func (r *Rule) String() string {
 	case Notrack:
 		return "to and from " + strings.TrimPrefix(r.Match.String(), "on ") + " not tracked"
 	case Pair:
-		return joinWords(PrefixesString(r.From), "is outside", PrefixString(r.Action.Prefix), r.Text(Out), "stateless",
+		return joinWords(PrefixesString(r.From), "is outside", PrefixString(r.Action.Prefix), r.Text(Out), onlyIf(r.Action.Stateless, "stateless"),
 			onlyIf(r.Action.Neutral, "checksum-neutral (RFC 6296)"))
 	}
 	return joinWords(r.Match.String(), "becomes", r.Action.String())

@@ -12,6 +12,7 @@ import (
 	"github.com/natkit/natkit/internal/capacity"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/observe"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/tune"
 )
 
@@ -101,10 +102,10 @@ func TestGatewayPlanInShort(t *testing.T) {
 func TestGatewayExplain(t *testing.T) {
 	one := func(text string, port uint16) observe.Given {
 		a := netip.MustParseAddr(text)
-		return observe.Given{Addresses: []gateway.Range{{First: a, Last: a}}, Port: port}
+		return observe.Given{Addresses: []nat.AddrRange{{First: a, Last: a}}, Port: port}
 	}
 	e := &observe.Trace{
-		Packet: observe.Packet{Protocol: 6, Src: netip.MustParseAddr("192.168.0.2"), SrcPort: 4000, Dst: netip.MustParseAddr("198.51.100.9"), DstPort: 443, In: "eth1"},
+		Packet: nat.Packet{Protocol: 6, Src: netip.MustParseAddr("192.168.0.2"), SrcPort: 4000, Dst: netip.MustParseAddr("198.51.100.9"), DstPort: 443, In: "eth1"},
 		Steps: []observe.Step{
 			{Hook: "prerouting", Priority: -100, Chain: "ip nat PREROUTING", Owner: "docker", Does: "2 rules", Unsure: true},
 			{Hook: "routing", Does: "to 198.51.100.9 by eth0"},

@@ -16,6 +16,7 @@ import (
 	"github.com/natkit/natkit/internal/capacity"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/engine/netfilter"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/testutil"
@@ -365,7 +366,7 @@ func TestForgottenPlans(t *testing.T) {
 func examplePlan(edit func(*gateway.Plan)) *gateway.Plan {
 	p := &gateway.Plan{
 		Schema: gateway.PlanSchema, Engine: gateway.EngineNetfilter, IPv4: true,
-		Sources: []gateway.Source{{Rule: gateway.Ref{List: "nat", Kind: "masquerade"}, From: []netip.Prefix{netip.MustParsePrefix("192.168.0.0/16")}, Masquerade: true}},
+		Sources: []gateway.Entry{{Rule: gateway.Ref{List: "nat", Kind: "masquerade"}, Match: nat.Match{From: []netip.Prefix{netip.MustParsePrefix("192.168.0.0/16")}}, Action: nat.Action{Kind: nat.Masquerade}}},
 	}
 	if edit != nil {
 		edit(p)

@@ -10,6 +10,7 @@ import (
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/gateway/engine/fake"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/tune"
 )
@@ -31,7 +32,7 @@ func TestEngineOfTheHost(t *testing.T) {
 		t.Error(err)
 	}
 	w.want(a)
-	if p, err := w.InForce(); err != nil || p == nil || !p.Sources[0].Masquerade {
+	if p, err := w.InForce(); err != nil || p == nil || p.Sources[0].Action.Kind != nat.Masquerade {
 		t.Errorf("in force is %+v, %v", p, err)
 	}
 	s := w.serve(snatText)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/tune"
 )
 
@@ -90,7 +91,7 @@ func TestServiceTellsWhatItWaitsFor(t *testing.T) {
 	} {
 		said = nil
 		r := &Ready{Gateway: &gateway.Plan{WAN: strings.Fields(step.named)}, Facts: gateway.Facts{Known: true}}
-		r.Gateway.Sources = []gateway.Source{{Masquerade: true, Out: r.Gateway.WAN}}
+		r.Gateway.Sources = []gateway.Entry{{Match: nat.Match{Out: r.Gateway.WAN}, Action: nat.Action{Kind: nat.Masquerade}}}
 		for _, name := range step.have {
 			r.Facts.Interfaces = append(r.Facts.Interfaces, gateway.Interface{Name: name})
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/gateway/observe"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
 )
@@ -70,7 +71,7 @@ func kernelRoutes(ns *netns.Handle) observe.Router {
 }
 
 // send compares what Explain foretells with what comes.
-func (s *sample) send(from end, p observe.Packet, b []byte) {
+func (s *sample) send(from end, p nat.Packet, b []byte) {
 	e, err := observe.Follow(s.plan, s.facts, kernelRoutes(s.world.gateway), p)
 	if err != nil {
 		s.t.Fatal(err)
@@ -126,9 +127,9 @@ func (s *sample) judge(e *observe.Trace, came Arrivals) error {
 }
 
 // answer sends one back, and reports whether it comes as an answer to what was sent.
-func (s *sample) answer(from end, p observe.Packet, a Arrival) (back bool, got Arrivals) {
+func (s *sample) answer(from end, p nat.Packet, a Arrival) (back bool, got Arrivals) {
 	src, dst := tupleOf(&a)
-	answer := observe.Packet{Protocol: p.Protocol, Src: dst.Addr(), SrcPort: dst.Port(), Dst: src.Addr(), DstPort: src.Port()}
+	answer := nat.Packet{Protocol: p.Protocol, Src: dst.Addr(), SrcPort: dst.Port(), Dst: src.Addr(), DstPort: src.Port()}
 	got, err := s.world.Send(a.At, compose(answer, true))
 	if err != nil {
 		s.t.Fatal(err)
@@ -193,7 +194,7 @@ func attached(dev string, a netip.Addr) bool {
 }
 
 // likes are the arrivals of a packet's kind, without what the gateway says itself.
-func likes(all Arrivals, p observe.Packet, answer bool) (out Arrivals) {
+func likes(all Arrivals, p nat.Packet, answer bool) (out Arrivals) {
 	for _, a := range all {
 		f := &a.Frame
 		if f.Protocol != p.Protocol {

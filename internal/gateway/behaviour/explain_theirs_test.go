@@ -14,6 +14,7 @@ import (
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/gateway/observe"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -33,7 +34,7 @@ func (s *sample) program() {
 	if hop.Unreachable != "" {
 		return
 	}
-	p := observe.Packet{Protocol: unix.IPPROTO_UDP, Src: hop.Source, SrcPort: uint16(conn.(*program).conn.LocalAddr().(*net.UDPAddr).Port), Dst: to.Addr(), DstPort: to.Port()}
+	p := nat.Packet{Protocol: unix.IPPROTO_UDP, Src: hop.Source, SrcPort: uint16(conn.(*program).conn.LocalAddr().(*net.UDPAddr).Port), Dst: to.Addr(), DstPort: to.Port()}
 	e, err := observe.Follow(s.plan, s.facts, routes, p)
 	if err != nil {
 		s.t.Fatal(err)

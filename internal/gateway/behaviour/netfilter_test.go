@@ -34,7 +34,7 @@ func playable(t *testing.T, cases []Case) []Case {
 	}
 	return slices.DeleteFunc(slices.Clone(cases), func(c Case) bool {
 		plan, err := c.Plan()
-		hairpins := err == nil && slices.ContainsFunc(plan.Sources, func(s gateway.Source) bool { return s.Hairpin.Prefix.IsValid() })
+		hairpins := err == nil && slices.ContainsFunc(plan.Sources, func(e gateway.Entry) bool { return e.IsHairpin() })
 		if hairpins {
 			t.Run(c.ID, func(t *testing.T) { testutil.NeedFeature(t, testutil.Hairpin) })
 		}

@@ -25,8 +25,8 @@ type made struct {
 type part struct {
 	of          *entry
 	match       Match
-	source      *gateway.Source
-	destination *gateway.Destination
+	source      *gateway.Entry
+	destination *gateway.Entry
 	// at is where the plan has it.
 	at int
 }
@@ -111,8 +111,8 @@ func (t *translator) makeNetmap(e *entry, later []*entry) (*made, string) {
 		out, in = in, e
 	}
 	inside, outside := out.match.From, in.match.To
-	d := gateway.Destination{On: outside, Prefix: inside, In: names(in.match.In)}
-	s := gateway.Source{From: prefixes(inside), Prefix: outside, Out: names(out.match.Out)}
+	d := gateway.Entry{Match: nat.Match{To: prefixes(outside), In: names(in.match.In)}, Action: nat.Action{Kind: nat.DNAT, Prefix: inside}}
+	s := gateway.Entry{Match: nat.Match{From: prefixes(inside), Out: names(out.match.Out)}, Action: nat.Action{Kind: nat.SNAT, Prefix: outside}}
 	return &made{version: e.version, from: []*entry{e, later[i]},
 		rule: gateway.Rule{Netmap: &gateway.Netmap{Inside: gateway.Prefix{Prefix: inside}, Outside: gateway.Prefix{Prefix: outside}}},
 		parts: []part{
@@ -148,7 +148,7 @@ func (t *translator) makeStatic(e *entry, later []*entry) *made {
 	inside, outside := out.match.From.Addr(), in.match.To.Addr()
 	r := &gateway.Static{Inside: gateway.Address{Addr: inside}, Outside: gateway.Address{Addr: outside}}
 	m := &made{version: e.version, rule: gateway.Rule{Static: r}, from: []*entry{e, later[i]}}
-	d := gateway.Destination{On: in.match.To, To: gateway.Endpoint{Address: inside}, In: names(in.match.In)}
+	d := gateway.Entry{Match: nat.Match{To: prefixes(in.match.To), In: names(in.match.In)}, Action: nat.Action{Kind: nat.DNAT, Backends: []nat.Backend{{Address: inside}}}}
 	if twin := localTwin(in, later); twin != nil {
 		r.Local, d.Local = true, true
 		m.from = append(m.from, twin)

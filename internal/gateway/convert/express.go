@@ -255,25 +255,21 @@ func (e *entry) expressMSS() string {
 }
 
 // sourceOf is what a plan has for a MASQUERADE or SNAT.
-func sourceOf(e *entry) gateway.Source {
+func sourceOf(e *entry) gateway.Entry {
 	g := &e.rule.Target
-	s := gateway.Source{From: prefixes(e.match.From), Out: names(e.match.Out), Masquerade: g.Kind == Masquerade,
-		Random: randomOf(g), Persistent: g.Persistent && g.First != g.Last}
+	s := gateway.Entry{Match: nat.Match{From: prefixes(e.match.From), Out: names(e.match.Out)},
+		Action: nat.Action{Kind: nat.SNAT, Random: nat.Random(randomOf(g)), Persistent: g.Persistent && g.First != g.Last}}
+	if g.Kind == Masquerade {
+		s.Action.Kind = nat.Masquerade
+	}
 	s.NotTo, _ = e.exceptTo()
 	if len(s.From) == 0 {
-		s.From = []netip.Prefix{anywhere(e.version)}
+		s.From = []netip.Prefix{nat.Anywhere(map[int]int{4: 32, 6: 128}[e.version])}
 	}
 	if g.First.IsValid() {
-		s.To = []gateway.Range{{First: g.First, Last: g.Last}}
+		s.Action.To = nat.AddrRanges{{First: g.First, Last: g.Last}}
 	}
 	return s
-}
-
-func anywhere(version int) netip.Prefix {
-	if version == 6 {
-		return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
-	}
-	return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 }
 
 func randomOf(g *Target) gateway.Random {
@@ -289,13 +285,13 @@ func randomOf(g *Target) gateway.Random {
 func makeSource(e *entry) *made {
 	s, g := sourceOf(e), &e.rule.Target
 	conditions := gateway.Sources{From: prefixesOf(prefixes(e.match.From)), ExceptTo: prefixesOf(s.NotTo), Out: s.Out}
-	choice := gateway.Choice{Random: s.Random}
+	choice := gateway.Choice{Random: randomOf(g)}
 	m := &made{version: e.version, from: []*entry{e}, parts: []part{{of: e, match: e.match, source: &s}}}
-	if s.Masquerade {
+	if g.Kind == Masquerade {
 		m.rule.Masquerade = &gateway.Masquerade{Sources: conditions, Choice: choice}
 	} else {
-		m.rule.SNAT = &gateway.SNAT{Sources: conditions, To: s.To, Choice: choice}
-		if !s.Persistent && g.First != g.Last { // which is what --persistent changes
+		m.rule.SNAT = &gateway.SNAT{Sources: conditions, To: gateway.Ranges(s.Action.To), Choice: choice}
+		if !s.Action.Persistent && g.First != g.Last { // which is what --persistent changes
 			m.rule.SNAT.Persistent = new(gateway.Switch(false))
 		}
 	}
@@ -327,7 +323,9 @@ func makeDestination(e *entry, later []*entry) (*made, string) {
 }
 
 func destinationPart(e *entry, r *gateway.DNAT) part {
-	d := gateway.Destination{On: e.match.To, From: prefixes(e.match.From), In: names(e.match.In), Port: r.Port, To: r.To, Local: bool(r.Local)}
+	d := gateway.Entry{Match: nat.Match{To: prefixes(e.match.To), From: prefixes(e.match.From), In: names(e.match.In)},
+		Action: nat.Action{Kind: nat.DNAT, Backends: []nat.Backend{{Address: r.To.Address, Port: r.To.Port}}}, Local: bool(r.Local)}
+	d.Protocol, d.Ports = r.Port.Service()
 	match := e.match
 	match.Ports = nil
 	if r.Port.First != 0 {
@@ -359,7 +357,7 @@ func spread(m made) (all []made) {
 		one := made{version: m.version, rule: gateway.Rule{DNAT: &r}, from: m.from}
 		one.parts = append([]part{destinationPart(e, &r)}, m.parts[1:]...)
 		for i := range one.parts[1:] { // a hairpin's
-			one.parts[1+i].source.Hairpin.Port = r.Port
+			one.parts[1+i].source.Protocol, one.parts[1+i].source.OriginalPorts = r.Port.Service()
 		}
 		all = append(all, one)
 	}

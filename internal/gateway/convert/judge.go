@@ -263,13 +263,13 @@ func (m *made) matches(plan *gateway.Plan, at places) bool {
 	return true
 }
 
-func sameSource(want, got gateway.Source) bool {
+func sameSource(want, got gateway.Entry) bool {
 	got.Rule = gateway.Ref{}
 	want.NotTo, got.NotTo = sorted(want.NotTo), sorted(got.NotTo)
 	return same(want, got)
 }
 
-func sameEntry(want, got gateway.Destination) bool {
+func sameEntry(want, got gateway.Entry) bool {
 	got.Rule = gateway.Ref{}
 	return same(want, got)
 }
@@ -448,8 +448,10 @@ func (t *translator) addHairpin(m *made, later []*entry) {
 	h, r, on := later[i], m.rule.DNAT, d.match.To
 	r.Hairpin = true
 	m.from = append(m.from, h)
-	m.parts = append(m.parts, part{of: h, match: h.match, source: &gateway.Source{
-		Hairpin: gateway.HairpinOf{Prefix: on, Port: r.Port}, To: []gateway.Range{{First: on.Addr(), Last: on.Addr()}}}})
+	m.parts = append(m.parts, part{of: h, match: h.match, source: &gateway.Entry{
+		Match: nat.Match{Original: prefixes(on)}, Action: nat.Action{Kind: nat.SNAT, To: nat.AddrRanges{nat.OneAddr(on.Addr())}}}})
+	s := m.parts[len(m.parts)-1].source
+	s.Protocol, s.OriginalPorts = r.Port.Service()
 	t.notes[h] = Note{Line: h.rule.Line, Text: h.rule.Text, Kind: Differs, Rules: 1, Reason: fmt.Sprintf(
 		"becomes hairpin: on: that is for what comes back by %s, whether from %s or not, and not for what asks for %s itself",
 		h.match.Out, h.match.From, h.match.To.Addr())}

@@ -20,6 +20,7 @@ import (
 	"github.com/natkit/natkit/internal/gateway/engine/netfilter"
 	"github.com/natkit/natkit/internal/gateway/observe"
 	"github.com/natkit/natkit/internal/gateway/store"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
 )
@@ -116,14 +117,16 @@ func largePlan() *gateway.Plan {
 	p := &gateway.Plan{Schema: gateway.PlanSchema, Engine: gateway.EngineNetfilter, IPv4: true}
 	on := netip.PrefixFrom(addr("203.0.113.1"), 32)
 	for i := range forwards {
-		p.Destinations = append(p.Destinations, gateway.Destination{
-			Rule: gateway.Ref{List: "nat", Index: i, Kind: "dnat"}, On: on, Port: gateway.Port{Protocol: "tcp", First: uint16(10000 + i), Last: uint16(10000 + i)},
-			To: gateway.Endpoint{Address: hostAt(i), Port: 80},
+		p.Destinations = append(p.Destinations, gateway.Entry{
+			Rule:   gateway.Ref{List: "nat", Index: i, Kind: "dnat"},
+			Match:  nat.Match{To: []netip.Prefix{on}, Protocol: 6, Ports: []nat.Ports{{First: uint16(10000 + i), Last: uint16(10000 + i)}}},
+			Action: nat.Action{Kind: nat.DNAT, Backends: []nat.Backend{{Address: hostAt(i), Port: 80}}},
 		})
 	}
-	p.Sources = []gateway.Source{{
-		Rule: gateway.Ref{List: "nat", Index: forwards, Kind: "snat"}, From: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
-		To: []gateway.Range{{First: addr("203.0.113.32"), Last: addr("203.0.113.63")}},
+	p.Sources = []gateway.Entry{{
+		Rule:   gateway.Ref{List: "nat", Index: forwards, Kind: "snat"},
+		Match:  nat.Match{From: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}},
+		Action: nat.Action{Kind: nat.SNAT, To: nat.AddrRanges{{First: addr("203.0.113.32"), Last: addr("203.0.113.63")}}},
 	}}
 	return p
 }

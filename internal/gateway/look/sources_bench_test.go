@@ -9,6 +9,7 @@ import (
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/observe"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
@@ -20,9 +21,10 @@ func BenchmarkManySources(b *testing.B) {
 	inside := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}) }
 	outside := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)}) }
 	for i := range rules {
-		p.Sources = append(p.Sources, gateway.Source{
-			Rule: gateway.Ref{List: "nat", Index: i, Kind: "snat"}, From: []netip.Prefix{netip.PrefixFrom(inside(i), 32)},
-			To: []gateway.Range{{First: outside(i), Last: outside(i)}},
+		p.Sources = append(p.Sources, gateway.Entry{
+			Rule:   gateway.Ref{List: "nat", Index: i, Kind: "snat"},
+			Match:  nat.Match{From: []netip.Prefix{nat.Host(inside(i))}},
+			Action: nat.Action{Kind: nat.SNAT, To: nat.AddrRanges{nat.OneAddr(outside(i))}},
 		})
 	}
 	for b.Loop() {

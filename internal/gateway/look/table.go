@@ -231,8 +231,8 @@ func (v *view) losses() {
 // cutHairpins are the bridges inside that keep a host from itself.
 func cutHairpins(p *gateway.Plan, interfaces []gateway.Interface) (all []observe.CutHairpin) {
 	for _, i := range interfaces {
-		cuts := func(s gateway.Source) bool {
-			return s.Hairpin.Prefix.IsValid() && i.Bridge.Cuts(s.Rule.BitLen() == 128)
+		cuts := func(s gateway.Entry) bool {
+			return s.IsHairpin() && i.Bridge.Cuts(s.Rule.BitLen() == 128)
 		}
 		if p.Inside(i.Name) && slices.ContainsFunc(p.Sources, cuts) {
 			all = append(all, observe.CutHairpin{Bridge: i.Name, Ports: i.Bridge.OneWay})

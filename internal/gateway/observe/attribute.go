@@ -42,10 +42,10 @@ func (a *Attribution) Of(e *conntrack.Entry) (source, destination *gateway.Ref) 
 }
 
 // destination is the first entry that matches e and gives what e became.
-func (a *Attribution) destination(e *conntrack.Entry) *gateway.Destination {
+func (a *Attribution) destination(e *conntrack.Entry) *gateway.Entry {
 	first := a.destinations.first(e.Orig.Dst, e.Orig.Proto, e.Orig.DstPort, none, func(i int) bool {
 		d := &a.plan.Destinations[i]
-		return hasPort(d.Port, e.Orig.DstPort) && contains(d.From, e.Orig.Src) && destinationGave(d, e)
+		return hasPort(d.Ports, e.Orig.DstPort) && contains(d.From, e.Orig.Src) && destinationGave(d, e)
 	})
 	if first == none {
 		return nil
@@ -53,19 +53,21 @@ func (a *Attribution) destination(e *conntrack.Entry) *gateway.Destination {
 	return &a.plan.Destinations[first]
 }
 
-func destinationGave(d *gateway.Destination, e *conntrack.Entry) bool {
-	if d.Prefix.IsValid() {
-		return e.Reply.Src == nat.Replace(e.Orig.Dst, d.Prefix)
+func destinationGave(d *gateway.Entry, e *conntrack.Entry) bool {
+	if d.Action.Prefix.IsValid() {
+		return e.Reply.Src == nat.Replace(e.Orig.Dst, d.Action.Prefix)
 	}
-	return e.Reply.Src == d.To.Address && (d.To.Port == 0 || e.Reply.SrcPort == d.To.Port)
+	return slices.ContainsFunc(d.Action.Backends, func(b nat.Backend) bool {
+		return e.Reply.Src == b.Address && (b.Port == 0 || e.Reply.SrcPort == b.Port)
+	})
 }
 
 // source is the first entry that matches e and gives what e became; those of hairpins
 // count where a destination of ours was translated.
-func (a *Attribution) source(e *conntrack.Entry, sentBack bool) *gateway.Source {
+func (a *Attribution) source(e *conntrack.Entry, sentBack bool) *gateway.Entry {
 	first := a.sources.first(&e.Orig, func(i int) bool {
 		s := &a.plan.Sources[i]
-		if s.Hairpin.Prefix.IsValid() && !(sentBack && hasPort(s.Hairpin.Port, e.Orig.DstPort)) {
+		if s.IsHairpin() && !(sentBack && hasPort(s.OriginalPorts, e.Orig.DstPort)) {
 			return false
 		}
 		return contains(s.From, e.Orig.Src) && !nat.InAny(s.NotTo, e.Reply.Src) && sourceGave(s, e)
@@ -76,20 +78,25 @@ func (a *Attribution) source(e *conntrack.Entry, sentBack bool) *gateway.Source 
 	return &a.plan.Sources[first]
 }
 
-func sourceGave(s *gateway.Source, e *conntrack.Entry) bool {
+func sourceGave(s *gateway.Entry, e *conntrack.Entry) bool {
 	switch to := e.Reply.Dst; {
-	case s.Masquerade:
+	case s.Action.Kind == nat.Masquerade:
 		return true // whichever address the interface had
-	case s.Prefix.IsValid():
-		return to == nat.Replace(e.Orig.Src, s.Prefix)
+	case s.Action.Prefix.IsValid():
+		return to == nat.Replace(e.Orig.Src, s.Action.Prefix)
 	default:
-		return slices.ContainsFunc(s.To, func(r gateway.Range) bool { return r.Contains(to) })
+		return s.Action.To.Contains(to)
 	}
 }
 
-// hasPort reports whether a port is meant, of the protocol that is.
-func hasPort(p gateway.Port, port uint16) bool {
-	return p.First == 0 || p.First <= port && port <= max(p.First, p.Last)
+// contains reports whether a condition holds for an address: none is any.
+func contains(condition []netip.Prefix, a netip.Addr) bool {
+	return len(condition) == 0 || nat.InAny(condition, a)
+}
+
+// hasPort reports whether a condition holds for a port: none is any.
+func hasPort(condition []nat.Ports, port uint16) bool {
+	return len(condition) == 0 || slices.ContainsFunc(condition, func(p nat.Ports) bool { return p.Contains(port) })
 }
 
 // Tally counts connections by the rules that translated them. It is fed entry by
@@ -114,7 +121,7 @@ func NewTally(p *gateway.Plan, here []netip.Addr) *Tally {
 		here: map[netip.Addr]bool{}, stale: map[netip.Addr]int64{},
 	}
 	for i := range p.Sources {
-		if p.Sources[i].Masquerade {
+		if p.Sources[i].Action.Kind == nat.Masquerade {
 			t.masquerade[&p.Sources[i].Rule] = true
 		}
 	}

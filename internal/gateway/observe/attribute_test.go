@@ -67,19 +67,25 @@ func text(r *gateway.Ref) string {
 
 // slowly is Attribute by looking at every entry of the plan.
 func slowly(p *gateway.Plan, e *conntrack.Entry) (source, destination *gateway.Ref) {
+	packet := nat.Packet{Protocol: e.Orig.Proto, Src: e.Orig.Src, Dst: e.Orig.Dst, SrcPort: e.Orig.SrcPort, DstPort: e.Orig.DstPort}
+	anywhere := func(m nat.Match) nat.Match { // an entry does not tell the interfaces
+		m.In, m.Out = nil, nil
+		return m
+	}
 	for i := range p.Destinations {
 		d := &p.Destinations[i]
-		if e.IsDNAT() && d.On.Contains(e.Orig.Dst) && d.Port.Matches(e.Orig.Proto, e.Orig.DstPort) && contains(d.From, e.Orig.Src) && destinationGave(d, e) {
+		if m := anywhere(d.Match); e.IsDNAT() && m.Matches(&packet) && destinationGave(d, e) {
 			destination = &d.Rule
 			break
 		}
 	}
+	packet.Dst = e.Reply.Src
+	if destination != nil {
+		packet.OriginalDst, packet.OriginalPort = e.Orig.Dst, e.Orig.DstPort
+	}
 	for i := range p.Sources {
-		s, h := &p.Sources[i], p.Sources[i].Hairpin
-		if h.Prefix.IsValid() && (destination == nil || !h.Prefix.Contains(e.Orig.Dst) || !h.Port.Matches(e.Orig.Proto, e.Orig.DstPort)) {
-			continue
-		}
-		if e.IsSNAT() && contains(s.From, e.Orig.Src) && !nat.InAny(s.NotTo, e.Reply.Src) && sourceGave(s, e) {
+		s := &p.Sources[i]
+		if m := anywhere(s.Match); e.IsSNAT() && m.Matches(&packet) && sourceGave(s, e) {
 			return &s.Rule, destination
 		}
 	}
@@ -207,10 +213,10 @@ func outbound(from, to, remote string, packets uint64) *conntrack.Entry {
 func TestTally(t *testing.T) {
 	prefix := netip.MustParsePrefix
 	snat, masquerade := gateway.Ref{List: "nat", Index: 2, Kind: "snat"}, gateway.Ref{List: "nat", Kind: "masquerade"}
-	p := &gateway.Plan{Sources: []gateway.Source{
-		{Rule: snat, From: []netip.Prefix{prefix("10.0.0.0/8")}, To: []gateway.Range{{First: netip.MustParseAddr("203.0.113.7"), Last: netip.MustParseAddr("203.0.113.9")}}},
-		{Rule: masquerade, Masquerade: true, From: []netip.Prefix{prefix("192.168.0.0/24")}},
-		{Rule: masquerade, Masquerade: true, From: []netip.Prefix{prefix("192.168.8.0/24")}},
+	p := &gateway.Plan{Sources: []gateway.Entry{
+		{Rule: snat, Match: nat.Match{From: []netip.Prefix{prefix("10.0.0.0/8")}}, Action: nat.Action{Kind: nat.SNAT, To: nat.AddrRanges{{First: netip.MustParseAddr("203.0.113.7"), Last: netip.MustParseAddr("203.0.113.9")}}}},
+		{Rule: masquerade, Match: nat.Match{From: []netip.Prefix{prefix("192.168.0.0/24")}}, Action: nat.Action{Kind: nat.Masquerade}},
+		{Rule: masquerade, Match: nat.Match{From: []netip.Prefix{prefix("192.168.8.0/24")}}, Action: nat.Action{Kind: nat.Masquerade}},
 	}}
 	tally := NewTally(p, []netip.Addr{netip.MustParseAddr("203.0.113.1")})
 	unanswered := outbound("192.168.8.2", "203.0.113.1", "198.51.100.9", 1)

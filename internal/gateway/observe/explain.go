@@ -22,8 +22,8 @@ const Schema = "natkit.gateway-explain/1"
 type Trace struct {
 	Schema string `json:"schema"`
 	// Plan is the digest of the plan that was asked.
-	Plan   string `json:"plan"`
-	Packet Packet `json:"packet"`
+	Plan   string     `json:"plan"`
+	Packet nat.Packet `json:"packet"`
 	// Steps are in the order in which the packet comes to them.
 	Steps []Step `json:"steps"`
 	Fate  Fate   `json:"fate"`
@@ -84,7 +84,7 @@ type Given struct {
 	// Rule is nil where they stay, or are another program's doing.
 	Rule *gateway.Ref `json:"rule,omitempty"`
 	// Addresses are what the kernel chooses from: mostly one.
-	Addresses []gateway.Range `json:"addresses"`
+	Addresses nat.AddrRanges `json:"addresses"`
 	// Port is the one that is given if it is free; 0 where there is none such.
 	Port uint16 `json:"port,omitempty"`
 	// First and Last bound what is given where Port is not free, or there is none. Both
@@ -105,10 +105,7 @@ func (g Given) port() string {
 
 // Allows reports whether an address and port are as foretold.
 func (g Given) Allows(addr netip.Addr, port uint16) bool {
-	in := false
-	for _, r := range g.Addresses {
-		in = in || r.Contains(addr)
-	}
+	in := g.Addresses.Contains(addr)
 	if port == g.Port {
 		return in
 	}
@@ -118,16 +115,16 @@ func (g Given) Allows(addr netip.Addr, port uint16) bool {
 // String is what is certain of it: an address, or several.
 func (g Given) String() string {
 	switch {
-	case len(g.Addresses) == 1 && g.Addresses[0].First == g.Addresses[0].Last:
+	case len(g.Addresses) == 1 && g.Addresses[0].IsSingle():
 		return endpoint{g.Addresses[0].First, g.Port}.String()
 	case len(g.Addresses) == 0 && g.Port != 0:
 		return fmt.Sprintf("(no address yet) %s %d", g.port(), g.Port)
 	case len(g.Addresses) == 0:
 		return "(no address yet)"
 	case g.Port != 0:
-		return fmt.Sprintf("%s %s %d", gateway.Ranges(g.Addresses), g.port(), g.Port)
+		return fmt.Sprintf("%s %s %d", g.Addresses, g.port(), g.Port)
 	}
-	return gateway.Ranges(g.Addresses).String()
+	return g.Addresses.String()
 }
 
 // NearMiss is a rule that does not translate a packet, and why.
@@ -160,7 +157,7 @@ type Router func(Lookup) (Hop, error)
 // Follow tells the way of a packet through a host that carries out a plan. Facts bring
 // other programs' chains and the interfaces' addresses, route the host's routes. An
 // error is of route.
-func Follow(p *gateway.Plan, facts gateway.Facts, route Router, packet Packet) (*Trace, error) {
+func Follow(p *gateway.Plan, facts gateway.Facts, route Router, packet nat.Packet) (*Trace, error) {
 	w := newWalk(p, &facts, route, packet)
 	w.e.Plan = gateway.Digest(p)
 	if err := w.walk(); err != nil {
@@ -171,38 +168,8 @@ func Follow(p *gateway.Plan, facts gateway.Facts, route Router, packet Packet) (
 
 // as is an endpoint that stays as it is.
 func as(e endpoint) Given {
-	return Given{Addresses: []gateway.Range{{First: e.addr, Last: e.addr}}, Port: e.port}
+	return Given{Addresses: []nat.AddrRange{{First: e.addr, Last: e.addr}}, Port: e.port}
 }
-
-// Packet is the first packet of a connection, as it comes to the gateway.
-type Packet struct {
-	// Protocol is its IP number.
-	Protocol uint8      `json:"protocol_number"`
-	Src      netip.Addr `json:"source"`
-	Dst      netip.Addr `json:"destination"`
-	// SrcPort and DstPort are 0 where the protocol has none; of an echo request both
-	// are its identifier.
-	SrcPort uint16 `json:"source_port,omitempty"`
-	DstPort uint16 `json:"destination_port,omitempty"`
-	// In is the interface by which it comes; empty for one of the gateway's own.
-	In string `json:"in,omitempty"`
-}
-
-// String is the form that ParsePacket reads.
-func (p Packet) String() string {
-	src, dst := endpoint{p.Src, p.SrcPort}, endpoint{p.Dst, p.DstPort}
-	if p.isEcho() {
-		dst.port = 0
-	}
-	return fmt.Sprintf("%s %s -> %s", p.name(), src, dst)
-}
-
-func (p Packet) name() string { return nat.ProtocolName(p.Protocol) }
-
-func (p Packet) hasPorts() bool { return gateway.HasPorts(p.name()) }
-
-// isEcho: natkit speaks of ICMP only as of echo requests, which have an identifier.
-func (p Packet) isEcho() bool { return p.name() == "icmp" || p.name() == "icmpv6" }
 
 // endpoint is an address and a port, 0 where there is none.
 type endpoint struct {
@@ -225,29 +192,29 @@ const packetWords = `expected PROTOCOL SOURCE -> DESTINATION such as "tcp 192.16
 
 // ParsePacket reads "tcp 192.168.0.2:4000 -> 198.51.100.9:443", given as one word or
 // as several; the arrow may be missing.
-func ParsePacket(words []string) (Packet, error) {
+func ParsePacket(words []string) (nat.Packet, error) {
 	fields := strings.Fields(strings.NewReplacer("→", " -> ", "->", " -> ").Replace(strings.Join(words, " ")))
 	if len(fields) > 0 && fields[len(fields)-1] == "-" {
-		return Packet{}, errArrow
+		return nat.Packet{}, errArrow
 	}
 	fields = slices.DeleteFunc(fields, func(f string) bool { return f == "->" || f == "to" })
 	if len(fields) != 3 {
-		return Packet{}, fmt.Errorf("packet %q: %s", strings.Join(words, " "), packetWords)
+		return nat.Packet{}, fmt.Errorf("packet %q: %s", strings.Join(words, " "), packetWords)
 	}
 	number, err := nat.ParseProtocol(fields[0])
 	if err != nil {
-		return Packet{}, fmt.Errorf("packet: %w", err)
+		return nat.Packet{}, fmt.Errorf("packet: %w", err)
 	}
 	src, err := parseEndpoint(fields[1])
 	if err != nil {
-		return Packet{}, err
+		return nat.Packet{}, err
 	}
 	dst, err := parseEndpoint(fields[2])
 	if err != nil {
-		return Packet{}, err
+		return nat.Packet{}, err
 	}
-	p := Packet{Protocol: number, Src: src.addr, Dst: dst.addr, SrcPort: src.port, DstPort: dst.port}
-	return p.whole()
+	p := nat.Packet{Protocol: number, Src: src.addr, Dst: dst.addr, SrcPort: src.port, DstPort: dst.port}
+	return whole(p)
 }
 
 func parseEndpoint(text string) (endpoint, error) {
@@ -271,7 +238,8 @@ func parseEndpoint(text string) (endpoint, error) {
 const usualPort = 40000
 
 // whole puts in what may be left out, and refuses what cannot be.
-func (p Packet) whole() (Packet, error) {
+func whole(p nat.Packet) (nat.Packet, error) {
+	name := nat.ProtocolName(p.Protocol)
 	switch {
 	case p.Src.BitLen() != p.Dst.BitLen():
 		return p, fmt.Errorf("packet: %s and %s are not of one family", p.Src, p.Dst)
@@ -279,15 +247,15 @@ func (p Packet) whole() (Packet, error) {
 		return p, fmt.Errorf("packet: %s is the source of nothing that is forwarded", p.Src)
 	case p.Dst.IsUnspecified() || isGroup(p.Dst):
 		return p, fmt.Errorf("packet: %s is no host's: what is sent there is not forwarded", p.Dst)
-	case p.isEcho() && (p.name() == "icmp") != p.Src.Is4():
-		return p, fmt.Errorf("packet: %s is not for %s", p.name(), p.Src)
-	case p.isEcho():
+	case nat.IsICMP(p.Protocol) && (name == "icmp") != p.Src.Is4():
+		return p, fmt.Errorf("packet: %s is not for %s", name, p.Src)
+	case nat.IsICMP(p.Protocol):
 		p.DstPort = p.SrcPort
-	case !p.hasPorts() && p.SrcPort+p.DstPort != 0:
-		return p, fmt.Errorf("packet: %s has no ports", p.name())
-	case p.hasPorts() && p.DstPort == 0:
-		return p, fmt.Errorf("packet: %s needs a destination port: %s", p.name(), endpoint{p.Dst, 443})
-	case p.hasPorts() && p.SrcPort == 0:
+	case !nat.HasPorts(p.Protocol) && p.SrcPort+p.DstPort != 0:
+		return p, fmt.Errorf("packet: %s has no ports", name)
+	case nat.HasPorts(p.Protocol) && p.DstPort == 0:
+		return p, fmt.Errorf("packet: %s needs a destination port: %s", name, endpoint{p.Dst, 443})
+	case nat.HasPorts(p.Protocol) && p.SrcPort == 0:
 		p.SrcPort = usualPort
 	}
 	return p, nil
@@ -298,29 +266,28 @@ func isGroup(a netip.Addr) bool {
 	return a.IsMulticast() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }
 
-// give is what a Source makes of the packet's source. The kernel chooses as
+// give is what an action makes of the packet's source. The kernel chooses as
 // nf_nat_core.c does (get_unique_tuple).
-func (w *walk) give(s *gateway.Source) Given {
-	g := Given{Addresses: w.addresses(s), echo: w.packet.isEcho()}
-	g.Port, g.First, g.Last = givenPort(s, w.packet, w.src.port)
+func (w *walk) give(a *nat.Action) Given {
+	g := Given{Addresses: w.addresses(a), echo: nat.IsICMP(w.packet.Protocol)}
+	g.Port, g.First, g.Last = givenPort(a, w.packet, w.src.port)
 	return g
 }
 
-func (w *walk) addresses(s *gateway.Source) []gateway.Range {
+func (w *walk) addresses(a *nat.Action) nat.AddrRanges {
 	switch {
-	case s.Masquerade:
+	case a.Kind == nat.Masquerade:
 		return w.masqueraded()
-	case s.Prefix.IsValid():
-		a := nat.Replace(w.src.addr, s.Prefix)
-		return []gateway.Range{{First: a, Last: a}}
+	case a.Prefix.IsValid():
+		return nat.AddrRanges{nat.OneAddr(nat.Replace(w.src.addr, a.Prefix))}
 	}
-	return slices.Clone(s.To)
+	return slices.Clone(a.To)
 }
 
 // masqueraded is the address that masquerade gives: in IPv4 that of the interface in the
 // network of the next hop, otherwise the first one (inet_select_addr); in IPv6 one of
 // the global ones, by RFC 6724 (ipv6_dev_get_saddr).
-func (w *walk) masqueraded() (all []gateway.Range) {
+func (w *walk) masqueraded() (all nat.AddrRanges) {
 	next := w.dst.addr
 	if w.hop.Gateway.IsValid() {
 		next = w.hop.Gateway
@@ -329,9 +296,9 @@ func (w *walk) masqueraded() (all []gateway.Range) {
 		if p.Addr().BitLen() != next.BitLen() || p.Addr().IsLinkLocalUnicast() {
 			continue
 		}
-		r := gateway.Range{First: p.Addr(), Last: p.Addr()}
+		r := nat.OneAddr(p.Addr())
 		if next.Is4() && p.Contains(next) {
-			return []gateway.Range{r}
+			return []nat.AddrRange{r}
 		}
 		all = append(all, r)
 	}
@@ -343,15 +310,15 @@ func (w *walk) masqueraded() (all []gateway.Range) {
 
 // givenPort is the port that is given if it is free, and the bounds of what is given
 // otherwise.
-func givenPort(s *gateway.Source, p Packet, port uint16) (given, first, last uint16) {
+func givenPort(a *nat.Action, p nat.Packet, port uint16) (given, first, last uint16) {
 	switch {
-	case !p.hasPorts() && !p.isEcho():
+	case !nat.HasPorts(p.Protocol) && !nat.IsICMP(p.Protocol):
 		return 0, 0, 0
-	case s.Ports.Keep:
+	case a.Keep:
 		return port, 0, 0
 	}
-	first, last = bounds(s, p, port)
-	if s.Random != "" || port < first || port > last {
+	first, last = bounds(a, p, port)
+	if a.Random != "" || port < first || port > last {
 		return 0, first, last
 	}
 	return port, first, last
@@ -359,11 +326,11 @@ func givenPort(s *gateway.Source, p Packet, port uint16) (given, first, last uin
 
 // bounds are the rule's, or those of the kernel for the class of the port
 // (nf_nat_l4proto_unique_tuple).
-func bounds(s *gateway.Source, p Packet, port uint16) (first, last uint16) {
+func bounds(a *nat.Action, p nat.Packet, port uint16) (first, last uint16) {
 	switch {
-	case s.Ports.First > 0:
-		return s.Ports.First, max(s.Ports.First, s.Ports.Last)
-	case p.isEcho():
+	case a.Ports != (nat.Ports{}):
+		return a.Ports.First, a.Ports.Last
+	case nat.IsICMP(p.Protocol):
 		return 0, 65535
 	case port < 512:
 		return 1, 511
@@ -375,7 +342,7 @@ func bounds(s *gateway.Source, p Packet, port uint16) (first, last uint16) {
 }
 
 // words says what is given, and from what where the kernel chooses.
-func (w *walk) words(g Given, s *gateway.Source) string {
+func (w *walk) words(g Given, a *nat.Action) string {
 	if len(g.Addresses) == 0 {
 		return "the interface's address, which it does not have yet"
 	}
@@ -383,15 +350,15 @@ func (w *walk) words(g Given, s *gateway.Source) string {
 	if unknown {
 		taken = "its " + g.port()
 	}
-	if len(g.Addresses) > 1 || g.Addresses[0].First != g.Addresses[0].Last {
+	if len(g.Addresses) > 1 || !g.Addresses[0].IsSingle() {
 		text = "one of " + text
 	}
-	switch stays := g.Port != 0 || unknown && s.Random == "" && s.Ports.First == 0; {
-	case s.Ports.Keep && (stays || unknown):
+	switch stays := g.Port != 0 || unknown && a.Random == "" && a.Ports.Len() == 0; {
+	case a.Keep && (stays || unknown):
 		return text + fmt.Sprintf("; if %s is taken towards this destination the packet is dropped", taken)
 	case stays && g.Last > 0:
 		return text + fmt.Sprintf("; if %s is taken towards this destination, another of %d-%d", taken, g.First, g.Last)
-	case unknown && s.Random == "":
+	case unknown && a.Random == "":
 		return text + fmt.Sprintf(" with %s where that is one of %d-%d and free, otherwise another of them", taken, g.First, g.Last)
 	case g.Last > 0:
 		return text + fmt.Sprintf(" with a free %s of %d-%d, at random", g.port(), g.First, g.Last)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/testutil"
 )
@@ -68,7 +69,7 @@ postrouting 120 inet natkit postrouting: no rule is for what 192.168.0.9 sends b
 forwarded 192.168.0.9:4000 -> 10.9.0.1:53
 back: an answer from 10.9.0.1:53 comes for 192.168.0.9:4000
 back: to 192.168.0.9 by eth1
-not nat[0] masquerade: it leaves what goes to 10.0.0.0/8 alone
+not nat[0] masquerade: not to 10.0.0.0/8
 `},
 		{"the more specific rule", manyKinds, "eth1", "tcp 192.168.0.2:100 -> 198.18.0.1:443", `
 prerouting: ` + tracked + `
@@ -94,7 +95,7 @@ back: an answer from 172.17.0.2:80 comes for 198.18.0.1:4000
 back: to 198.18.0.1 by eth0
 back: the source becomes 203.0.113.7:8080 again
 not nat[7] dnat: nat[3] dnat is more specific
-not nat[4] dnat: it is for udp/5000-5600; it is for clients in 198.51.100.0/24
+not nat[4] dnat: only udp/5000-5600; only from 198.51.100.0/24
 `},
 		{"hairpin", manyKinds, "eth1", "tcp 192.168.0.9:4000 -> 203.0.113.7:8080", `
 prerouting: ` + tracked + `
@@ -106,9 +107,9 @@ forwarded 203.0.113.7:4000 -> 172.17.0.2:80
 back: an answer from 172.17.0.2:80 comes for 203.0.113.7:4000: the destination becomes 192.168.0.9:4000 again
 back: to 192.168.0.9 by eth1
 back: the source becomes 203.0.113.7:8080 again
-not nat[0] masquerade: it is for what leaves by eth0, not by eth2
-not nat[7] dnat: it is for what comes in by eth0; from inside that would be hairpin: true
-not nat[4] dnat: it is for udp/5000-5600; it is for clients in 198.51.100.0/24; it is for what comes in by eth0; from inside that would be hairpin: true
+not nat[0] masquerade: only out eth0, not eth2
+not nat[7] dnat: only in eth0; from inside that would be hairpin: true
+not nat[4] dnat: only udp/5000-5600; only from 198.51.100.0/24; only in eth0; from inside that would be hairpin: true
 `},
 		{"static to static, by their external addresses", roles + `
   nat:
@@ -137,7 +138,7 @@ forwarded 203.0.113.1:4000 -> 192.168.0.3:80
 back: an answer from 192.168.0.3:80 comes for 203.0.113.1:4000
 back: to the program on the gateway
 back: the source becomes 203.0.113.9:80 again
-not nat[1] dnat: it is not for programs on the gateway itself: that would be local: true
+not nat[1] dnat: not for programs on the gateway itself: that would be local: true
 `},
 		{"untracked", roles + `
   nat:
@@ -373,9 +374,9 @@ func FuzzParsePacket(f *testing.F) {
 }
 
 func TestGivenAllows(t *testing.T) {
-	one := func(text string) []gateway.Range {
+	one := func(text string) nat.AddrRanges {
 		a := netip.MustParseAddr(text)
-		return []gateway.Range{{First: a, Last: a}}
+		return nat.AddrRanges{nat.OneAddr(a)}
 	}
 	a, b := netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("203.0.113.2")
 	for _, c := range []struct {
@@ -391,7 +392,7 @@ func TestGivenAllows(t *testing.T) {
 		{Given{Addresses: one("203.0.113.1")}, a, 0, true},
 		{Given{Addresses: one("203.0.113.1"), First: 1024, Last: 2048}, a, 2048, true},
 		{Given{Addresses: one("203.0.113.1"), Port: 4000}, b, 4000, false},
-		{Given{Addresses: []gateway.Range{{First: a, Last: b}}, Port: 4000}, b, 4000, true},
+		{Given{Addresses: nat.AddrRanges{{First: a, Last: b}}, Port: 4000}, b, 4000, true},
 	} {
 		if got := c.given.Allows(c.addr, c.port); got != c.want {
 			t.Errorf("%+v allows %s %d: %t", c.given, c.addr, c.port, got)
@@ -404,49 +405,46 @@ func TestGivenAllows(t *testing.T) {
 func TestIdentifiers(t *testing.T) {
 	a := netip.MustParseAddr("203.0.113.1")
 	for _, c := range []struct {
-		ports  gateway.Ports
-		random gateway.Random
-		id     uint16
-		want   string
+		does nat.Action
+		id   uint16
+		want string
 	}{
-		{gateway.Ports{}, "", 77, "203.0.113.1:77; if that identifier is taken towards this destination, another of 0-65535"},
-		{gateway.Ports{}, "", 0, "203.0.113.1; if its identifier is taken towards this destination, another of 0-65535"},
-		{gateway.Ports{}, gateway.RandomFully, 0, "203.0.113.1 with a free identifier of 0-65535, at random"},
-		{gateway.Ports{First: 5, Last: 9}, "", 0, "203.0.113.1 with its identifier where that is one of 5-9 and free, otherwise another of them"},
-		{gateway.Ports{Keep: true}, "", 0, "203.0.113.1; if its identifier is taken towards this destination the packet is dropped"},
+		{nat.Action{}, 77, "203.0.113.1:77; if that identifier is taken towards this destination, another of 0-65535"},
+		{nat.Action{}, 0, "203.0.113.1; if its identifier is taken towards this destination, another of 0-65535"},
+		{nat.Action{Random: nat.RandomFully}, 0, "203.0.113.1 with a free identifier of 0-65535, at random"},
+		{nat.Action{Ports: nat.Ports{First: 5, Last: 9}}, 0, "203.0.113.1 with its identifier where that is one of 5-9 and free, otherwise another of them"},
+		{nat.Action{Keep: true}, 0, "203.0.113.1; if its identifier is taken towards this destination the packet is dropped"},
 	} {
-		s := gateway.Source{To: []gateway.Range{{First: a, Last: a}}, Ports: c.ports, Random: c.random}
-		w := newWalk(&gateway.Plan{}, &gateway.Facts{}, nil, Packet{Protocol: 1, Src: a, Dst: a, SrcPort: c.id, DstPort: c.id})
-		if got := w.words(w.give(&s), &s); got != c.want {
+		c.does.To = nat.AddrRanges{nat.OneAddr(a)}
+		w := newWalk(&gateway.Plan{}, &gateway.Facts{}, nil, nat.Packet{Protocol: 1, Src: a, Dst: a, SrcPort: c.id, DstPort: c.id})
+		if got := w.words(w.give(&c.does), &c.does); got != c.want {
 			t.Errorf("%+v: %q, want %q", c, got, c.want)
 		}
 	}
 }
 
 func TestPorts(t *testing.T) {
-	tcp, echo, gre := Packet{Protocol: 6}, Packet{Protocol: 1}, Packet{Protocol: 47}
+	tcp, echo, gre := nat.Packet{Protocol: 6}, nat.Packet{Protocol: 1}, nat.Packet{Protocol: 47}
 	for _, c := range []struct {
 		name               string
-		ports              gateway.Ports
-		random             gateway.Random
-		packet             Packet
+		does               nat.Action
+		packet             nat.Packet
 		port               uint16
 		given, first, last uint16
 	}{
-		{"as it was", gateway.Ports{}, "", tcp, 4000, 4000, 1024, 65535},
-		{"low", gateway.Ports{}, "", tcp, 511, 511, 1, 511},
-		{"privileged", gateway.Ports{}, "", tcp, 700, 700, 600, 1023},
-		{"between", gateway.Ports{}, "", tcp, 550, 550, 550, 1023},
-		{"bounded", gateway.Ports{First: 2000, Last: 2999}, "", tcp, 2500, 2500, 2000, 2999},
-		{"out of bounds", gateway.Ports{First: 2000, Last: 2999}, "", tcp, 4000, 0, 2000, 2999},
-		{"random", gateway.Ports{}, gateway.RandomFully, tcp, 4000, 0, 1024, 65535},
-		{"kept", gateway.Ports{Keep: true}, "", tcp, 4000, 4000, 0, 0},
-		{"echo", gateway.Ports{}, "", echo, 7, 7, 0, 65535},
-		{"echo, bounded", gateway.Ports{First: 1024, Last: 65535}, "", echo, 7, 0, 1024, 65535},
-		{"no ports", gateway.Ports{First: 1024, Last: 65535}, "", gre, 0, 0, 0, 0},
+		{"as it was", nat.Action{}, tcp, 4000, 4000, 1024, 65535},
+		{"low", nat.Action{}, tcp, 511, 511, 1, 511},
+		{"privileged", nat.Action{}, tcp, 700, 700, 600, 1023},
+		{"between", nat.Action{}, tcp, 550, 550, 550, 1023},
+		{"bounded", nat.Action{Ports: nat.Ports{First: 2000, Last: 2999}}, tcp, 2500, 2500, 2000, 2999},
+		{"out of bounds", nat.Action{Ports: nat.Ports{First: 2000, Last: 2999}}, tcp, 4000, 0, 2000, 2999},
+		{"random", nat.Action{Random: nat.RandomFully}, tcp, 4000, 0, 1024, 65535},
+		{"kept", nat.Action{Keep: true}, tcp, 4000, 4000, 0, 0},
+		{"echo", nat.Action{}, echo, 7, 7, 0, 65535},
+		{"echo, bounded", nat.Action{Ports: nat.Ports{First: 1024, Last: 65535}}, echo, 7, 0, 1024, 65535},
+		{"no ports", nat.Action{Ports: nat.Ports{First: 1024, Last: 65535}}, gre, 0, 0, 0, 0},
 	} {
-		s := gateway.Source{Ports: c.ports, Random: c.random}
-		given, first, last := givenPort(&s, c.packet, c.port)
+		given, first, last := givenPort(&c.does, c.packet, c.port)
 		if given != c.given || first != c.first || last != c.last {
 			t.Errorf("%s: %d of %d-%d, want %d of %d-%d", c.name, given, first, last, c.given, c.first, c.last)
 		}

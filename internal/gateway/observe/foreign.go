@@ -15,7 +15,7 @@ import (
 
 // sees reports whether packets of the family come to the chain, and whether it can do
 // anything to them.
-func sees(f *gateway.Foreign, p Packet) bool {
+func sees(f *gateway.Foreign, p nat.Packet) bool {
 	fits := f.Family == "inet" || (f.Family == "ip") == p.Src.Is4() && (f.Family == "ip" || f.Family == "ip6")
 	return fits && (f.Rules > 0 || f.Policy == "drop")
 }
@@ -124,12 +124,10 @@ func (w *walk) foreignMatch(r *snapshot.NATRule) matching {
 
 // meets reports whether the packet, as it is by now, is what a condition asks for.
 func (w *walk) meets(c snapshot.NATCondition) bool {
-	return (c.Protocol == "" || c.Protocol == w.packet.name()) &&
-		(c.DestinationPort == 0 || c.DestinationPort <= w.dst.port && w.dst.port <= max(c.DestinationPort, c.LastDestinationPort)) &&
-		(!c.FromSource.IsValid() || c.FromSource.Contains(w.src.addr)) &&
-		(!c.ToDestination.IsValid() || c.ToDestination.Contains(w.dst.addr)) &&
-		isInterface(c.OutInterface, w.e.Out) && isInterface(c.InInterface, w.packet.In) &&
-		(!c.LocalDestination || w.isLocal())
+	m, p := gateway.MatchOf(c), w.now()
+	local := m.ToLocal
+	m.ToLocal = false
+	return m.Matches(&p) && (!local || w.isLocal())
 }
 
 // isLocal reports whether the routing table takes the destination for this host's own.
@@ -139,25 +137,16 @@ func (w *walk) isLocal() bool {
 	return hop.Local
 }
 
-// isInterface: iptables writes eth+ for all that begin so, nft eth*.
-func isInterface(condition, name string) bool {
-	if prefix, ok := strings.CutSuffix(condition, "+"); ok {
-		return strings.HasPrefix(name, prefix)
-	}
-	if prefix, ok := strings.CutSuffix(condition, "*"); ok {
-		return strings.HasPrefix(name, prefix)
-	}
-	return condition == "" || condition == name
-}
-
 // foreignTranslates does what another program's rule does; natkit's chain is not asked
 // then (nf_nat_inet_fn stops at the first chain that decides).
 func (w *walk) foreignTranslates(r *snapshot.NATRule, s *Step) {
 	if r.TranslatesSource() {
-		pool := gateway.Source{Masquerade: r.Kind == snapshot.NATMasquerade || !r.First.IsValid(), To: []gateway.Range{{First: r.First, Last: r.Last}},
-			Ports: gateway.Ports{First: r.FirstPort, Last: r.LastPort}}
+		pool := nat.Action{Kind: nat.SNAT, To: nat.AddrRanges{{First: r.First, Last: r.Last}}, Ports: nat.Ports{First: r.FirstPort, Last: r.LastPort}}
+		if r.Kind == snapshot.NATMasquerade || !r.First.IsValid() {
+			pool.Kind = nat.Masquerade
+		}
 		if r.Random || r.FullyRandom {
-			pool.Random = gateway.RandomFully
+			pool.Random = nat.RandomFully
 		}
 		w.e.Source, w.srcDone = w.give(&pool), true
 		s.Does = fmt.Sprintf("%s: the source becomes %s; natkit's chain is not asked", r.Text, w.words(w.e.Source, &pool))
@@ -225,8 +214,8 @@ func (w *walk) raw(s *Step) {
 
 // reflected reports whether the packet goes back inside without state.
 func (w *walk) reflected(s *Step) bool {
-	out, in := w.reflector(func(p *gateway.Pair) bool { return p.Inside.Contains(w.src.addr) }),
-		w.reflector(func(p *gateway.Pair) bool { return p.Outside.Contains(w.dst.addr) })
+	out, in := w.reflector(func(p *gateway.Entry) bool { return p.Inside().Contains(w.src.addr) }),
+		w.reflector(func(p *gateway.Entry) bool { return p.Outside().Contains(w.dst.addr) })
 	if out == nil || in == nil || w.packet.In == "" {
 		return false
 	}
@@ -242,7 +231,7 @@ func (w *walk) reflected(s *Step) bool {
 
 // becomes gives one end the address that a pair has for it. Where it has none the packet
 // is dropped (RFC 6296, section 3.5).
-func (w *walk) becomes(end *endpoint, a netip.Addr, p *gateway.Pair, s *Step) bool {
+func (w *walk) becomes(end *endpoint, a netip.Addr, p *gateway.Entry, s *Step) bool {
 	s.Rule = &p.Rule
 	if !a.IsValid() {
 		w.e.Fate, w.e.Untracked = Dropped, true
@@ -255,8 +244,8 @@ func (w *walk) becomes(end *endpoint, a netip.Addr, p *gateway.Pair, s *Step) bo
 
 // reflector is the first pair that reflects, not for the interface by which the packet
 // comes in, and is for it.
-func (w *walk) reflector(is func(*gateway.Pair) bool) *gateway.Pair {
-	i := slices.IndexFunc(w.plan.Stateless, func(p gateway.Pair) bool {
+func (w *walk) reflector(is func(*gateway.Entry) bool) *gateway.Entry {
+	i := slices.IndexFunc(w.plan.Stateless, func(p gateway.Entry) bool {
 		return p.Reflects() && !slices.Contains(p.Out, w.packet.In) && is(&p)
 	})
 	if i < 0 {
@@ -265,22 +254,24 @@ func (w *walk) reflector(is func(*gateway.Pair) bool) *gateway.Pair {
 	return &w.plan.Stateless[i]
 }
 
-func concerns(u *gateway.Untracked, p Packet) bool {
-	return u.On == p.Dst && u.Port.Matches(p.Protocol, p.DstPort) ||
-		u.On == p.Src && u.Port.Matches(p.Protocol, p.SrcPort)
+// concerns reports whether a packet is to or from what is not tracked.
+func concerns(u *gateway.Entry, p nat.Packet) bool {
+	back := p
+	back.Src, back.SrcPort, back.Dst, back.DstPort = p.Dst, p.DstPort, p.Src, p.SrcPort
+	return u.Matches(&p) || u.Matches(&back)
 }
 
 // statelessIn reports whether a pair is for a packet that comes in, from either side.
-func (w *walk) statelessIn(p *gateway.Pair, s *Step) bool {
+func (w *walk) statelessIn(p *gateway.Entry, s *Step) bool {
 	switch {
-	case p.Outside.Contains(w.dst.addr) && w.packet.In != "" && has(p.Out, w.packet.In):
+	case p.Outside().Contains(w.dst.addr) && w.packet.In != "" && has(p.Out, w.packet.In):
 		if !w.becomes(&w.dst, p.Inward(w.dst.addr), p, s) {
 			return true
 		}
 		s.Does = fmt.Sprintf("not tracked; the destination becomes %s, packet by packet", w.dst)
 		w.e.Destination = as(w.dst)
 		w.e.Destination.Rule = &p.Rule
-	case p.Inside.Contains(w.src.addr) && w.leavesBy(p.Out):
+	case p.Inside().Contains(w.src.addr) && w.leavesBy(p.Out):
 		s.Does = "not tracked"
 	default:
 		return false
@@ -320,15 +311,15 @@ func (w *walk) destination(s *Step) {
 	s.Does = fmt.Sprintf("no rule is for %s: it stays", w.dst)
 }
 
-func (w *walk) translateDestination(d *gateway.Destination, s *Step) {
+func (w *walk) translateDestination(d *gateway.Entry, s *Step) {
 	before := w.dst
 	switch {
-	case d.Prefix.IsValid():
-		w.dst.addr = nat.Replace(w.dst.addr, d.Prefix)
+	case d.Action.Prefix.IsValid():
+		w.dst.addr = nat.Replace(w.dst.addr, d.Action.Prefix)
 	default:
-		w.dst.addr = d.To.Address
-		if d.To.Port != 0 {
-			w.dst.port = d.To.Port
+		w.dst.addr = d.Action.Backends[0].Address
+		if port := d.Action.Backends[0].Port; port != 0 {
+			w.dst.port = port
 		}
 	}
 	w.dstDone, w.dstTranslated = true, w.dst != before
@@ -364,7 +355,7 @@ func (w *walk) untranslatable(s *Step) {
 		return
 	}
 	for i := range w.plan.Sources {
-		if r := &w.plan.Sources[i]; !r.Hairpin.Prefix.IsValid() && len(w.sourceMisses(r)) == 0 {
+		if r := &w.plan.Sources[i]; !r.IsHairpin() && len(w.sourceMisses(r)) == 0 {
 			s.Does = fmt.Sprintf("passes; dropped if it were invalid to conntrack, as %s could not translate it", r.Rule)
 			return
 		}
@@ -374,7 +365,7 @@ func (w *walk) untranslatable(s *Step) {
 func (w *walk) statelessSource(s *Step) {
 	for i := range w.plan.Stateless {
 		p := &w.plan.Stateless[i]
-		if p.Inside.Contains(w.src.addr) && has(p.Out, w.e.Out) && w.e.Untracked {
+		if p.Inside().Contains(w.src.addr) && has(p.Out, w.e.Out) && w.e.Untracked {
 			if !w.becomes(&w.src, p.Outward(w.src.addr), p, s) {
 				return
 			}
@@ -396,9 +387,9 @@ func (w *walk) source(s *Step) {
 	}
 	for i := range w.plan.Sources {
 		if r := &w.plan.Sources[i]; len(w.sourceMisses(r)) == 0 {
-			w.e.Source, w.srcDone = w.give(r), true
+			w.e.Source, w.srcDone = w.give(&r.Action), true
 			w.e.Source.Rule, s.Rule = &r.Rule, &r.Rule
-			s.Does = "the source becomes " + w.words(w.e.Source, r)
+			s.Does = "the source becomes " + w.words(w.e.Source, &r.Action)
 			return
 		}
 	}

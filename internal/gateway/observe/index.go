@@ -67,10 +67,11 @@ func least(entries []int, limit int, ok func(int) bool) int {
 	return limit
 }
 
-func indexSources(list []gateway.Source) (x sourceIndex) {
-	for i, s := range list {
-		if s.Hairpin.Prefix.Bits() > 0 {
-			x.hairpin.add(s.Hairpin.Prefix, s.Hairpin.Port, i)
+func indexSources(list []gateway.Entry) (x sourceIndex) {
+	for i := range list {
+		s := &list[i]
+		if s.IsHairpin() && s.Original[0].Bits() > 0 {
+			x.hairpin.add(s.Original[0], s.Protocol, s.OriginalPorts, i)
 			continue
 		}
 		for _, p := range s.From {
@@ -112,18 +113,18 @@ const (
 	blockOfPorts
 )
 
-func indexDestinations(list []gateway.Destination) (x portIndex) {
-	for i, d := range list {
-		x.add(d.On.Masked(), d.Port, i)
+func indexDestinations(list []gateway.Entry) (x portIndex) {
+	for i := range list {
+		x.add(list[i].On().Masked(), list[i].Protocol, list[i].Ports, i)
 	}
 	return x
 }
 
-func (x *portIndex) add(on netip.Prefix, port gateway.Port, entry int) {
+func (x *portIndex) add(on netip.Prefix, protocol uint8, ports []nat.Ports, entry int) {
 	if x.entries == nil {
 		x.entries = map[portKey][]int{}
 	}
-	for _, key := range portKeys(on, port) {
+	for _, key := range portKeys(on, protocol, ports) {
 		x.entries[key] = append(x.entries[key], entry)
 	}
 	lengths := &x.bits[family(on.Addr())]
@@ -132,20 +133,18 @@ func (x *portIndex) add(on netip.Prefix, port gateway.Port, entry int) {
 	}
 }
 
-func portKeys(on netip.Prefix, port gateway.Port) (keys []portKey) {
-	proto, _ := port.Number()
-	key, last := portKey{on: on, proto: proto}, max(port.First, port.Last)
-	switch {
-	case port.First == 0:
-		return []portKey{key}
-	case port.First == last:
-		key.part, key.port = onePort, port.First
-		return []portKey{key}
+func portKeys(on netip.Prefix, protocol uint8, ports []nat.Ports) (keys []portKey) {
+	if len(ports) == 0 {
+		return []portKey{{on: on, proto: protocol}}
 	}
-	key.part = blockOfPorts
-	for block := port.First >> 8; block <= last>>8; block++ {
-		key.port = block
-		keys = append(keys, key)
+	for _, p := range ports {
+		if p.Len() == 1 {
+			keys = append(keys, portKey{on, protocol, onePort, p.First})
+			continue
+		}
+		for block := p.First >> 8; block <= p.Last>>8; block++ {
+			keys = append(keys, portKey{on, protocol, blockOfPorts, block})
+		}
 	}
 	return keys
 }
@@ -228,11 +227,11 @@ func (u *Untranslated) concerns(e *conntrack.Entry) bool {
 	return !u.facts.Has(e.Orig.Dst) && u.rules.sources.from.first(e.Orig.Src, none, any) != none
 }
 
-func (u *Untranslated) destination(e *conntrack.Entry, in Hop) *gateway.Destination {
+func (u *Untranslated) destination(e *conntrack.Entry, in Hop) *gateway.Entry {
 	first := u.rules.destinations.first(e.Orig.Dst, e.Orig.Proto, e.Orig.DstPort, none, func(i int) bool {
 		d := &u.rules.plan.Destinations[i]
 		comes := in.Local && d.Local || !in.Local && has(d.In, in.Out)
-		return comes && hasPort(d.Port, e.Orig.DstPort) && contains(d.From, e.Orig.Src)
+		return comes && hasPort(d.Ports, e.Orig.DstPort) && contains(d.From, e.Orig.Src)
 	})
 	if first == none {
 		return nil
@@ -241,10 +240,10 @@ func (u *Untranslated) destination(e *conntrack.Entry, in Hop) *gateway.Destinat
 }
 
 // source leaves those of hairpins out: they are for what a destination rule translated.
-func (u *Untranslated) source(e *conntrack.Entry, out Hop) *gateway.Source {
+func (u *Untranslated) source(e *conntrack.Entry, out Hop) *gateway.Entry {
 	first := u.rules.sources.from.first(e.Orig.Src, none, func(i int) bool {
 		s := &u.rules.plan.Sources[i]
-		return !s.Hairpin.Prefix.IsValid() && has(s.Out, out.Out) && !nat.InAny(s.NotTo, e.Orig.Dst)
+		return !s.IsHairpin() && has(s.Out, out.Out) && !nat.InAny(s.NotTo, e.Orig.Dst)
 	})
 	if first == none {
 		return nil
@@ -254,15 +253,14 @@ func (u *Untranslated) source(e *conntrack.Entry, out Hop) *gateway.Source {
 
 // gives reports whether a rule may leave the source as it is, as a masquerade does that of
 // the interface itself.
-func (u *Untranslated) gives(s *gateway.Source, e *conntrack.Entry, out string) bool {
-	has := func(r gateway.Range) bool { return r.Contains(e.Orig.Src) }
+func (u *Untranslated) gives(s *gateway.Entry, e *conntrack.Entry, out string) bool {
 	switch {
-	case s.Masquerade:
+	case s.Action.Kind == nat.Masquerade:
 		return slices.ContainsFunc(u.facts.AddressesOf(out), func(p netip.Prefix) bool { return p.Addr() == e.Orig.Src })
-	case s.Prefix.IsValid():
-		return nat.Replace(e.Orig.Src, s.Prefix) == e.Orig.Src
+	case s.Action.Prefix.IsValid():
+		return nat.Replace(e.Orig.Src, s.Action.Prefix) == e.Orig.Src
 	}
-	return slices.ContainsFunc(s.To, has)
+	return s.Action.To.Contains(e.Orig.Src)
 }
 
 func (u *Untranslated) way(l Lookup) (Hop, error) {

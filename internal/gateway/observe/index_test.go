@@ -8,6 +8,7 @@ import (
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/nat"
 	"golang.org/x/sys/unix"
 )
 
@@ -51,7 +52,7 @@ func TestUntranslatedIsWhatExplainTranslates(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := translates(t, plan, Packet{Protocol: proto, Src: src, Dst: dst, SrcPort: 4000, DstPort: port})
+		want := translates(t, plan, nat.Packet{Protocol: proto, Src: src, Dst: dst, SrcPort: 4000, DstPort: port})
 		if (got == nil) != (want == nil) || got != nil && *got != *want {
 			t.Fatalf("%v: %v, explain says %v", orig, got, want)
 		}
@@ -67,7 +68,7 @@ func TestUntranslatedIsWhatExplainTranslates(t *testing.T) {
 }
 
 // translates is the rule that explain names for a packet that it makes another.
-func translates(t *testing.T, plan *gateway.Plan, p Packet) *gateway.Ref {
+func translates(t *testing.T, plan *gateway.Plan, p nat.Packet) *gateway.Ref {
 	t.Helper()
 	asked := 0
 	route := ways(&asked)

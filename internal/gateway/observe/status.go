@@ -212,21 +212,12 @@ func RulesOf(p *gateway.Plan) []Rule {
 		at[r] = len(all)
 		all = append(all, Rule{Rule: r, Text: text})
 	}
-	for _, d := range p.Destinations {
-		add(d.Rule, d.String())
-	}
 	for _, hairpin := range []bool{false, true} { // what comes back inside is not what a rule is for
-		for _, s := range p.Sources {
-			if s.Hairpin.Prefix.IsValid() == hairpin {
-				add(s.Rule, s.String())
+		for e := range p.Entries() {
+			if e.IsHairpin() == hairpin {
+				add(e.Rule, e.String())
 			}
 		}
-	}
-	for _, s := range p.Stateless {
-		add(s.Rule, s.String())
-	}
-	for _, u := range p.Untracked {
-		add(u.Rule, u.String())
 	}
 	for _, w := range p.Waiting {
 		if _, known := at[w.Rule]; !known {

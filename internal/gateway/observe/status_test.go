@@ -6,12 +6,13 @@ import (
 	"testing"
 
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/nat"
 )
 
 func TestRulesAreInTheFilesOrder(t *testing.T) {
 	p := &gateway.Plan{
-		Sources:      []gateway.Source{{Rule: gateway.Ref{List: "ipv6", Index: 0, Kind: "masquerade"}}, {Rule: gateway.Ref{List: "nat", Index: 1, Kind: "static"}}, {Rule: gateway.Ref{List: "nat", Index: 1, Kind: "static"}}},
-		Destinations: []gateway.Destination{{Rule: gateway.Ref{List: "nat", Index: 10, Kind: "dnat"}}, {Rule: gateway.Ref{List: "nat", Index: 1, Kind: "static"}}},
+		Sources:      []gateway.Entry{{Rule: gateway.Ref{List: "ipv6", Index: 0, Kind: "masquerade"}}, {Rule: gateway.Ref{List: "nat", Index: 1, Kind: "static"}}, {Rule: gateway.Ref{List: "nat", Index: 1, Kind: "static"}}},
+		Destinations: []gateway.Entry{{Rule: gateway.Ref{List: "nat", Index: 10, Kind: "dnat"}}, {Rule: gateway.Ref{List: "nat", Index: 1, Kind: "static"}}},
 		Waiting:      []gateway.Waiting{{Rule: gateway.Ref{List: "nat", Index: 3, Kind: "dnat"}, Interface: "ppp0"}},
 	}
 	var got []string
@@ -21,9 +22,9 @@ func TestRulesAreInTheFilesOrder(t *testing.T) {
 	if want := []string{"nat[1] static", "nat[3] dnat", "nat[10] dnat", "ipv6[0] masquerade"}; !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}
-	hairpin := gateway.Source{Rule: gateway.Ref{List: "nat", Index: 0, Kind: "snat"}, Masquerade: true, Hairpin: gateway.HairpinOf{Prefix: netip.MustParsePrefix("0.0.0.0/0")}}
-	plain := gateway.Source{Rule: gateway.Ref{List: "nat", Index: 0, Kind: "snat"}, Masquerade: true}
-	if r := RulesOf(&gateway.Plan{Sources: []gateway.Source{hairpin, plain}}); len(r) != 1 || r[0].Text != plain.String() || r[0].More != 1 {
+	hairpin := gateway.Entry{Rule: gateway.Ref{List: "nat", Index: 0, Kind: "snat"}, Match: nat.Match{Original: []netip.Prefix{nat.Anywhere(32)}}}
+	plain := gateway.Entry{Rule: gateway.Ref{List: "nat", Index: 0, Kind: "snat"}}
+	if r := RulesOf(&gateway.Plan{Sources: []gateway.Entry{hairpin, plain}}); len(r) != 1 || r[0].Text != plain.String() || r[0].More != 1 {
 		t.Errorf("a rule with an entry for what comes back: %+v", r)
 	}
 	if more := RulesOf(p)[0].More; more != 2 {

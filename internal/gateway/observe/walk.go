@@ -16,7 +16,7 @@ type walk struct {
 	plan   *gateway.Plan
 	facts  *gateway.Facts
 	route  Router
-	packet Packet
+	packet nat.Packet
 	e      *Trace
 	// src and dst are what they are by now; dstDone and srcDone: a chain, ours or another,
 	// has decided, and no later one is asked (nf_nat_initialized).
@@ -48,7 +48,7 @@ type stop struct {
 	do       func(*Step)
 }
 
-func newWalk(p *gateway.Plan, facts *gateway.Facts, route Router, packet Packet) *walk {
+func newWalk(p *gateway.Plan, facts *gateway.Facts, route Router, packet nat.Packet) *walk {
 	w := &walk{plan: p, facts: facts, route: route, packet: packet,
 		src: endpoint{packet.Src, packet.SrcPort}, dst: endpoint{packet.Dst, packet.DstPort}}
 	w.asked = w.dst
@@ -114,11 +114,11 @@ func (w *walk) firstStops(hook string) []stop {
 }
 
 func (w *walk) hasDestinations(hook string) bool {
-	return slices.ContainsFunc(w.plan.Destinations, func(d gateway.Destination) bool { return hook == hookPrerouting || d.Local })
+	return slices.ContainsFunc(w.plan.Destinations, func(d gateway.Entry) bool { return hook == hookPrerouting || d.Local })
 }
 
 func (w *walk) forwardStops() (stops []stop) {
-	if w.plan.MSS != (gateway.MSS{}) && w.packet.name() == "tcp" {
+	if w.plan.MSS != (gateway.MSS{}) && w.packet.Protocol == protocolTCP {
 		stops = append(stops, stop{priority: -150, chain: "mss", do: w.mss})
 	}
 	if w.plan.ConnectionsPerSource > 0 || len(w.plan.Flowtable) > 0 {
@@ -251,7 +251,7 @@ func (w *walk) reply() error {
 
 // answer takes an answer through the hooks as if it were a first packet.
 func (w *walk) answer() (*walk, error) {
-	p := Packet{Protocol: w.packet.Protocol, Src: w.dst.addr, SrcPort: w.dst.port,
+	p := nat.Packet{Protocol: w.packet.Protocol, Src: w.dst.addr, SrcPort: w.dst.port,
 		Dst: w.e.Source.Addresses[0].First, DstPort: max(w.e.Source.Port, w.e.Source.First), In: w.e.Out}
 	back := newWalk(w.plan, w.facts, w.route, p)
 	return back, back.hooks()
@@ -292,14 +292,14 @@ func (w *walk) trackedReply() {
 
 // answerer is who answers.
 func (w *walk) answerer() endpoint {
-	if w.packet.isEcho() {
+	if nat.IsICMP(w.packet.Protocol) {
 		return endpoint{addr: w.dst.addr}
 	}
 	return w.dst
 }
 
 func (w *walk) replyPort() uint16 {
-	if w.packet.isEcho() {
+	if nat.IsICMP(w.packet.Protocol) {
 		return 0
 	}
 	return w.packet.DstPort
@@ -317,7 +317,7 @@ func (w *walk) notes() {
 	if strangers := w.notOurs(); len(strangers) > 0 && w.e.Source.Rule != nil {
 		w.note("%s: no address of this host: what is outside must route answers to it", strings.Join(strangers, ", "))
 	}
-	if g := w.e.Source; g.Rule != nil && !w.e.Untracked && (len(g.Addresses) > 1 || len(g.Addresses) == 1 && g.Addresses[0].First != g.Addresses[0].Last) {
+	if g := w.e.Source; g.Rule != nil && !w.e.Untracked && (len(g.Addresses) > 1 || len(g.Addresses) == 1 && !g.Addresses[0].IsSingle()) {
 		w.note("if %s has a connection by this rule already, its address and %s are used again where they are free", endpoint{w.packet.Src, w.packet.SrcPort}, g.port())
 	}
 	for _, wait := range w.plan.Waiting {
@@ -355,7 +355,7 @@ func (w *walk) routesBack() bool {
 	return w.e.Fate == Forwarded && !hairpin
 }
 
-func owns(f *gateway.Facts, r gateway.Range) bool {
+func owns(f *gateway.Facts, r nat.AddrRange) bool {
 	return slices.ContainsFunc(f.Interfaces, func(i gateway.Interface) bool {
 		for _, p := range i.Addresses {
 			if r.Contains(p.Addr()) {
@@ -366,62 +366,65 @@ func owns(f *gateway.Facts, r gateway.Range) bool {
 	})
 }
 
-// misses says which conditions of d the packet does not meet; none where it matches.
-func (w *walk) misses(d *gateway.Destination) (why []string) {
-	if !d.On.Contains(w.asked.addr) {
-		why = append(why, fmt.Sprintf("it is for %s", nat.PrefixString(d.On)))
+// now is the packet as it is by now.
+func (w *walk) now() nat.Packet {
+	p := w.packet
+	p.Src, p.SrcPort, p.Dst, p.DstPort, p.Out = w.src.addr, w.src.port, w.dst.addr, w.dst.port, w.e.Out
+	if w.dstTranslated {
+		p.OriginalDst, p.OriginalPort = w.packet.Dst, w.packet.DstPort
 	}
-	if !d.Port.Matches(w.packet.Protocol, w.asked.port) {
-		why = append(why, "it is for "+d.Port.String())
+	return p
+}
+
+// misses says which conditions of a destination the packet does not meet; none where it
+// matches.
+func (w *walk) misses(d *gateway.Entry) (why []string) {
+	p, m := w.now(), d.Match
+	p.Dst, p.DstPort, p.Out = w.asked.addr, w.asked.port, ""
+	if w.packet.In == "" {
+		m.In = nil // the output hook has no such condition
 	}
-	if !contains(d.From, w.src.addr) {
-		why = append(why, fmt.Sprintf("it is for clients in %s", nat.PrefixesString(d.From)))
+	why = reasons(&m, &p)
+	if w.packet.In == "" && !d.Local {
+		why = append(why, "not for programs on the gateway itself: that would be local: true")
 	}
-	switch local := w.packet.In == ""; {
-	case local && !d.Local:
-		why = append(why, "it is not for programs on the gateway itself: that would be local: true")
-	case !local && !has(d.In, w.packet.In):
-		why = append(why, fmt.Sprintf("it is for what comes in by %s%s", strings.Join(d.In, ", "), w.hairpinAdvice(d)))
+	if !has(m.In, p.In) && w.plan.Inside(p.In) && (d.Rule.Kind == "dnat" || d.Rule.Kind == "static") {
+		why[len(why)-1] += "; from inside that would be hairpin: true"
 	}
 	return why
 }
 
-func (w *walk) hairpinAdvice(d *gateway.Destination) string {
-	if w.plan.Inside(w.packet.In) && (d.Rule.Kind == "dnat" || d.Rule.Kind == "static") {
-		return "; from inside that would be hairpin: true"
-	}
-	return ""
-}
-
-// sourceMisses is misses of a Source, at the end of the packet's way.
-func (w *walk) sourceMisses(s *gateway.Source) (why []string) {
-	if s.Hairpin.Prefix.IsValid() {
-		why = w.hairpinMisses(&s.Hairpin)
-	}
-	if s.Rule.BitLen() != w.src.addr.BitLen() {
-		return append(why, "it is for the other family")
-	}
-	if !contains(s.From, w.src.addr) {
-		why = append(why, "it is for sources in "+nat.PrefixesString(s.From))
-	}
-	if !has(s.Out, w.e.Out) {
-		why = append(why, fmt.Sprintf("it is for what leaves by %s, not by %s", strings.Join(s.Out, ", "), w.e.Out))
-	}
-	if i := slices.IndexFunc(s.NotTo, func(p netip.Prefix) bool { return p.Contains(w.dst.addr) }); i >= 0 {
-		why = append(why, fmt.Sprintf("it leaves what goes to %s alone", nat.PrefixString(s.NotTo[i])))
+// reasons are the conditions that a packet does not meet, each as what it asks for.
+func reasons(m *nat.Match, p *nat.Packet) (why []string) {
+	for _, c := range m.Misses(p) {
+		text := "only " + m.Text(c)
+		switch {
+		case c == nat.To && nat.InAny(m.NotTo, p.Dst):
+			text = "not to " + nat.PrefixesString(m.NotTo)
+		case c == nat.Protocol || c == nat.DestPorts:
+			text = "only " + nat.ServiceString(m.Protocol, m.Ports)
+		case c == nat.Out:
+			text += ", not " + p.Out
+		}
+		if !slices.Contains(why, text) {
+			why = append(why, text)
+		}
 	}
 	return why
 }
 
-func (w *walk) hairpinMisses(h *gateway.HairpinOf) (why []string) {
-	if !w.dstTranslated || w.packet.In == "" || !w.plan.Inside(w.packet.In) || !w.plan.Inside(w.e.Out) {
-		why = append(why, "it is for what comes from inside and is sent back there")
-	}
-	if !h.Prefix.Contains(w.packet.Dst) || !h.Port.Matches(w.packet.Protocol, w.packet.DstPort) {
-		why = append(why, "it is for connections to "+h.String())
+// sourceMisses is misses of a source, at the end of the packet's way.
+func (w *walk) sourceMisses(s *gateway.Entry) []string {
+	p := w.now()
+	why := reasons(&s.Match, &p)
+	if s.IsHairpin() && (w.packet.In == "" || !w.plan.Inside(w.packet.In) || !w.plan.Inside(w.e.Out)) {
+		why = append(why, "only what comes from inside and is sent back there")
 	}
 	return why
 }
+
+// protocolTCP is its IP number.
+const protocolTCP = 6
 
 // manyNear bounds the list of near misses.
 const manyNear = 5
@@ -434,14 +437,14 @@ func (w *walk) nearMisses() {
 	}
 	all := map[gateway.Ref]*NearMiss{}
 	for i := range w.plan.Destinations {
-		if d := &w.plan.Destinations[i]; d.On.Contains(w.asked.addr) {
-			keep(all, d.Rule, d.Conditions(), w.misses(d), w.e.Destination.Rule)
+		if d := &w.plan.Destinations[i]; d.On().Contains(w.asked.addr) {
+			keep(all, d.Rule, d.Match.String(), w.misses(d), w.e.Destination.Rule)
 		}
 	}
 	for i := range w.plan.Sources {
 		s := &w.plan.Sources[i]
-		if w.e.Fate == Forwarded && !s.Hairpin.Prefix.IsValid() && s.Rule.BitLen() == w.src.addr.BitLen() && contains(s.From, w.src.addr) {
-			keep(all, s.Rule, s.Conditions(), w.sourceMisses(s), w.e.Source.Rule)
+		if w.e.Fate == Forwarded && !s.IsHairpin() && nat.InAny(s.From, w.src.addr) {
+			keep(all, s.Rule, s.Match.String(), w.sourceMisses(s), w.e.Source.Rule)
 		}
 	}
 	w.e.Near = w.nearest(all)
@@ -487,9 +490,4 @@ func (w *walk) acts(r gateway.Ref) bool {
 		}
 	}
 	return false
-}
-
-// contains reports whether a condition holds for an address: none is any.
-func contains(condition []netip.Prefix, a netip.Addr) bool {
-	return len(condition) == 0 || slices.ContainsFunc(condition, func(p netip.Prefix) bool { return p.Contains(a) })
 }

@@ -18,15 +18,17 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
 func examplePlan(to string) *gateway.Plan {
 	return &gateway.Plan{
 		Schema: gateway.PlanSchema, Engine: gateway.EngineNetfilter, IPv4: true,
-		Sources: []gateway.Source{{
-			Rule: gateway.Ref{List: "nat", Kind: "snat"}, From: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
-			To: []gateway.Range{{First: netip.MustParseAddr(to), Last: netip.MustParseAddr(to)}},
+		Sources: []gateway.Entry{{
+			Rule:   gateway.Ref{List: "nat", Kind: "snat"},
+			Match:  nat.Match{From: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}},
+			Action: nat.Action{Kind: nat.SNAT, To: nat.AddrRanges{nat.OneAddr(netip.MustParseAddr(to))}},
 		}},
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/observe"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
 )
 
@@ -80,7 +81,7 @@ func (e *Engine) Read(ns *netns.Handle, _ func(string) *gateway.Plan) (*gateway.
 }
 
 // Follow says whose way it is.
-func (e *Engine) Follow(p *gateway.Plan, _ gateway.Facts, _ observe.Router, packet observe.Packet) (*observe.Trace, error) {
+func (e *Engine) Follow(p *gateway.Plan, _ gateway.Facts, _ observe.Router, packet nat.Packet) (*observe.Trace, error) {
 	return &observe.Trace{Schema: observe.Schema, Plan: gateway.Digest(p), Packet: packet, Steps: []observe.Step{{Hook: "fake"}}}, nil
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/nftables/expr"
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/snapshot"
@@ -211,7 +212,7 @@ func (g *group) actMapped(v variant, s *set) []expression {
 func (g *group) nat() *expr.NAT {
 	n := &expr.NAT{
 		Type: expr.NATTypeSourceNAT, Family: uint32(g.f.proto),
-		Random: g.random == gateway.RandomPorts, FullyRandom: g.random == gateway.RandomFully, Persistent: g.persistent,
+		Random: g.random == nat.RandomPorts, FullyRandom: g.random == nat.RandomFully, Persistent: g.persistent,
 		Prefix: g.kind == actSourcePrefix || g.kind == actDestinationPrefix,
 	}
 	if g.kind == actDestination || g.kind == actDestinationPrefix {
@@ -245,9 +246,9 @@ func (g *group) masquerade(v variant) []expression {
 func (g *group) flags() uint32 {
 	var flags uint32
 	switch g.random {
-	case gateway.RandomPorts:
+	case nat.RandomPorts:
 		flags |= unix.NF_NAT_RANGE_PROTO_RANDOM
-	case gateway.RandomFully:
+	case nat.RandomFully:
 		flags |= unix.NF_NAT_RANGE_PROTO_RANDOM_FULLY
 	}
 	if g.persistent {
@@ -301,7 +302,7 @@ func asked(ns *netns.Handle, messages []message) error {
 
 // old refuses what this kernel takes and never does.
 func old(p *gateway.Plan) error {
-	i := slices.IndexFunc(p.Sources, func(s gateway.Source) bool { return s.Hairpin.Prefix.IsValid() })
+	i := slices.IndexFunc(p.Sources, func(e gateway.Entry) bool { return e.IsHairpin() })
 	if i < 0 {
 		return nil
 	}

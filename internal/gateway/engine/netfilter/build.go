@@ -8,6 +8,7 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/nat"
 	"golang.org/x/sys/unix"
 )
 
@@ -111,7 +112,7 @@ var withPorts = []byte{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_DCCP, un
 // variants of a group: where ports are chosen, those with ports, then the others.
 func (g *group) variants() []variant {
 	switch {
-	case g.action.ports.Keep:
+	case g.action.keep:
 		return []variant{
 			{protocols: withPorts, keep: payload(expr.PayloadBaseTransportHeader, 0, 2, reg3)},
 			{protocols: []byte{g.f.icmp}, keep: payload(expr.PayloadBaseTransportHeader, 4, 2, reg3), suffix: "-echo"},
@@ -187,7 +188,7 @@ func (t *table) conditions(g *group) []expression {
 // after them, so that it counts what the rule does.
 func (t *table) exceptions(g *group, v variant) []expression {
 	all := t.addresses(g.f, g.f.daddr, g.notTo, true)
-	if g.shape.ports[1] > 0 {
+	if g.shape.ports != (nat.Ports{}) {
 		all = append(all, g.wide()...)
 	}
 	if len(v.protocols) > 0 {
@@ -200,8 +201,8 @@ func (t *table) exceptions(g *group, v variant) []expression {
 func (g *group) wide() []expression {
 	return []expression{
 		part{field: g.widePorts}.loadAll(g.f, reg1),
-		&expr.Cmp{Op: expr.CmpOpGte, Register: reg1, Data: portBytes(g.shape.ports[0])},
-		&expr.Cmp{Op: expr.CmpOpLte, Register: reg1, Data: portBytes(g.shape.ports[1])},
+		&expr.Cmp{Op: expr.CmpOpGte, Register: reg1, Data: portBytes(g.shape.ports.First)},
+		&expr.Cmp{Op: expr.CmpOpLte, Register: reg1, Data: portBytes(g.shape.ports.Last)},
 	}
 }
 

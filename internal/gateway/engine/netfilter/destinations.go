@@ -19,7 +19,7 @@ func (t *table) destinations(p *gateway.Plan, f *family) {
 	var in, local groups
 	for i := range p.Destinations {
 		d := &p.Destinations[i]
-		if familyOf(d.On.Addr()) != f {
+		if familyOf(d.On().Addr()) != f {
 			continue
 		}
 		collectDestination(&in, d, f, false)
@@ -31,44 +31,43 @@ func (t *table) destinations(p *gateway.Plan, f *family) {
 	t.emitAll("output", "local"+f.suffix, local)
 }
 
-func collectDestination(all *groups, d *gateway.Destination, f *family, local bool) {
+func collectDestination(all *groups, d *gateway.Entry, f *family, local bool) {
 	from := d.From
 	if len(from) == 0 {
 		from = []netip.Prefix{netip.PrefixFrom(zero(f), 0)}
 	}
-	single, wide := expand(d.Port)
 	for _, prefix := range from {
-		for _, port := range single {
+		for port, wide := range expand(d.Ports) {
 			g := destinationGroup(d, f, local)
 			g.shape.ports = wide
 			e := entry{rule: d.Rule, to: destinationTarget(d, port)}
 			g.toPort = e.to.firstPort > 0
 			g.addDestinationKey(d, prefix, port, &e)
-			all.add(g, d.On, e)
+			all.add(g, d.On(), e)
 		}
 	}
 }
 
-func (g *group) addDestinationKey(d *gateway.Destination, from netip.Prefix, port uint16, e *entry) {
+func (g *group) addDestinationKey(d *gateway.Entry, from netip.Prefix, port uint16, e *entry) {
 	g.principalField = destinationAddress
 	if from.Bits() > 0 {
 		g.addPart(e, part{sourceAddress, from.Bits()}, from.Masked().Addr().AsSlice())
 	}
-	if d.On.Bits() > 0 {
-		g.addPart(e, part{destinationAddress, d.On.Bits()}, d.On.Masked().Addr().AsSlice())
+	if on := d.On(); on.Bits() > 0 {
+		g.addPart(e, part{destinationAddress, on.Bits()}, on.Masked().Addr().AsSlice())
 	}
-	if number, ok := d.Port.Number(); ok {
-		g.addPart(e, part{field: protocol}, []byte{number})
+	if d.Protocol != 0 {
+		g.addPart(e, part{field: protocol}, []byte{d.Protocol})
 	}
 	if port > 0 {
 		g.addPart(e, part{field: destinationPort}, portBytes(port))
 	}
 }
 
-func destinationGroup(d *gateway.Destination, f *family, local bool) *group {
+func destinationGroup(d *gateway.Entry, f *family, local bool) *group {
 	g := &group{}
 	g.f, g.kind = f, actDestination
-	if d.Prefix.IsValid() {
+	if d.Action.Prefix.IsValid() {
 		g.kind = actDestinationPrefix
 	}
 	if !local {
@@ -79,11 +78,12 @@ func destinationGroup(d *gateway.Destination, f *family, local bool) *group {
 
 // destinationTarget: a port that stays is named as well, so that rules with and
 // without one share a map.
-func destinationTarget(d *gateway.Destination, port uint16) target {
-	if d.Prefix.IsValid() {
-		return target{first: d.Prefix.Masked().Addr(), last: nat.LastAddr(d.Prefix), prefix: d.Prefix}
+func destinationTarget(d *gateway.Entry, port uint16) target {
+	if p := d.Action.Prefix; p.IsValid() {
+		return target{first: p.Masked().Addr(), last: nat.LastAddr(p), prefix: p}
 	}
-	t := target{first: d.To.Address, last: d.To.Address, firstPort: d.To.Port}
+	to := d.Action.Backends[0]
+	t := target{first: to.Address, last: to.Address, firstPort: to.Port}
 	if t.firstPort == 0 {
 		t.firstPort = port
 	}
@@ -97,7 +97,7 @@ func (t *table) untracked(p *gateway.Plan, f *family) {
 	var to, from groups
 	for i := range p.Untracked {
 		u := &p.Untracked[i]
-		if familyOf(u.On) == f {
+		if familyOf(u.On().Addr()) == f {
 			collectUntracked(&to, u, f, destinationAddress, destinationPort)
 			collectUntracked(&from, u, f, sourceAddress, sourcePort)
 		}
@@ -108,20 +108,19 @@ func (t *table) untracked(p *gateway.Plan, f *family) {
 	}
 }
 
-func collectUntracked(all *groups, u *gateway.Untracked, f *family, address, ports field) {
-	single, wide := expand(u.Port)
-	for _, port := range single {
+func collectUntracked(all *groups, u *gateway.Entry, f *family, address, ports field) {
+	for port, wide := range expand(u.Ports) {
 		g := &group{principalField: address}
 		g.f, g.kind, g.shape.ports, g.widePorts = f, actNotrack, wide, ports
 		e := entry{rule: u.Rule}
-		g.addPart(&e, part{address, f.bits()}, u.On.AsSlice())
-		if number, ok := u.Port.Number(); ok {
-			g.addPart(&e, part{field: protocol}, []byte{number})
+		g.addPart(&e, part{address, f.bits()}, u.On().Addr().AsSlice())
+		if u.Protocol != 0 {
+			g.addPart(&e, part{field: protocol}, []byte{u.Protocol})
 		}
 		if port > 0 {
 			g.addPart(&e, part{field: ports}, portBytes(port))
 		}
-		all.add(g, netip.PrefixFrom(u.On, f.bits()), e)
+		all.add(g, u.On(), e)
 	}
 }
 
@@ -232,7 +231,7 @@ const hairpinChain = "hairpin"
 // takes from one port to another where it hands packets to netfilter (br_nf_post_routing
 // in net/bridge/br_netfilter_hooks.c), which its source tells from them.
 func (t *table) hairpins(p *gateway.Plan) {
-	if !slices.ContainsFunc(p.Sources, func(s gateway.Source) bool { return s.Hairpin.Prefix.IsValid() }) {
+	if !slices.ContainsFunc(p.Sources, func(e gateway.Entry) bool { return e.IsHairpin() }) {
 		return
 	}
 	names, others := p.LAN, false
@@ -273,8 +272,8 @@ func (t *table) neutralHairpins(p *gateway.Plan) {
 	var insides, outsides []netip.Prefix
 	for _, pair := range p.Stateless {
 		if pair.Reflects() {
-			all = append(all, &rewriter{t: t, f: ip6, pairs: []gateway.Pair{pair}})
-			insides, outsides = append(insides, pair.Inside), append(outsides, pair.Outside)
+			all = append(all, &rewriter{t: t, f: ip6, pairs: []gateway.Entry{pair}})
+			insides, outsides = append(insides, pair.Inside()), append(outsides, pair.Outside())
 		}
 	}
 	if len(all) == 0 {
@@ -297,6 +296,6 @@ func (t *table) neutralHairpins(p *gateway.Plan) {
 // way round at another.
 func (r *rewriter) reflect(start conditions, in, out place) {
 	pair := r.pairs[0]
-	r.neutral(neutralChain, start, out, pair.Inside, pair.Outside, nil)
-	r.neutral(neutralChain, start, in, pair.Outside, pair.Inside, nil)
+	r.neutral(neutralChain, start, out, pair.Inside(), pair.Outside(), nil)
+	r.neutral(neutralChain, start, in, pair.Outside(), pair.Inside(), nil)
 }

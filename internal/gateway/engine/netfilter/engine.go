@@ -8,6 +8,7 @@ import (
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/observe"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/ruleset/read"
 )
@@ -115,6 +116,6 @@ func (c Counted) counted() (out gateway.Counted, known bool) {
 }
 
 // Follow goes through netfilter's hooks and chains.
-func (Engine) Follow(p *gateway.Plan, facts gateway.Facts, route observe.Router, packet observe.Packet) (*observe.Trace, error) {
+func (Engine) Follow(p *gateway.Plan, facts gateway.Facts, route observe.Router, packet nat.Packet) (*observe.Trace, error) {
 	return observe.Follow(p, facts, route, packet)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"github.com/google/nftables/userdata"
-	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/ruleset/read"
 	"golang.org/x/sys/unix"
 )
@@ -242,11 +242,11 @@ func nameOf(e expression) string {
 // its end the address after its last. Prefixes that overlap or touch become one
 // interval, as the kernel refuses overlaps.
 func intervals(prefixes []netip.Prefix) (all []element) {
-	var ranges []gateway.Range
+	var ranges nat.AddrRanges
 	for _, p := range prefixes {
-		ranges = append(ranges, gateway.RangeOf(p))
+		ranges = append(ranges, nat.RangeOf(p))
 	}
-	for i, r := range gateway.JoinRanges(ranges) {
+	for i, r := range ranges.Join() {
 		if i == 0 && !r.First.IsUnspecified() { // nft(8) marks what lies before the first
 			all = append(all, element{key: make([]byte, r.First.BitLen()/8), end: true})
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
 )
@@ -130,8 +131,8 @@ func entries(t *testing.T, ns *netns.Handle) []conntrack.Entry {
 
 func fastPlan() *gateway.Plan {
 	return &gateway.Plan{IPv4: true, Accounting: true, WAN: []string{"wan"}, LAN: []string{"lan"}, Flowtable: []string{"lan", "later", "wan"},
-		Sources: []gateway.Source{{Rule: gateway.Ref{List: "nat", Kind: "masquerade"}, Out: []string{"wan"}, Masquerade: true,
-			From: []netip.Prefix{netip.MustParsePrefix("192.168.0.0/24")}}}}
+		Sources: []gateway.Entry{{Rule: gateway.Ref{List: "nat", Kind: "masquerade"}, Action: nat.Action{Kind: nat.Masquerade},
+			Match: nat.Match{From: []netip.Prefix{netip.MustParsePrefix("192.168.0.0/24")}, Out: []string{"wan"}}}}}
 }
 
 // TestFlowtable: on a kernel with flowtables (make test-vm) a connection is handed

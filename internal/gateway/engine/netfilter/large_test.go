@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -19,38 +20,42 @@ func address(first string, i int) netip.Addr {
 
 func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
+var http = []nat.Ports{{First: 80, Last: 80}}
+
+func dnat(to netip.Addr, port uint16) nat.Action {
+	return nat.Action{Kind: nat.DNAT, Backends: []nat.Backend{{Address: to, Port: port}}}
+}
+
 func largePlan(kind string, n int) *gateway.Plan {
 	p := &gateway.Plan{IPv4: true, WAN: []string{"wan"}}
 	for i := range n {
 		ref := gateway.Ref{List: "nat", Index: i, Kind: kind}
 		in, out := address("10.0.0.0", i), address("198.18.0.0", i)
+		snat := func(m nat.Match, ports nat.Ports) gateway.Entry {
+			return gateway.Entry{Rule: ref, Match: m, Action: nat.Action{Kind: nat.SNAT, To: nat.AddrRanges{nat.OneAddr(out)}, Ports: ports}}
+		}
 		switch kind {
 		case "scattered": // no two hosts are neighbours
 			in = address("10.0.0.0", 2*i)
-			p.Sources = append(p.Sources, gateway.Source{Rule: ref, From: []netip.Prefix{single(in)}, Out: p.WAN, To: []gateway.Range{{First: out, Last: out}}})
+			p.Sources = append(p.Sources, snat(nat.Match{From: []netip.Prefix{single(in)}, Out: p.WAN}, nat.Ports{}))
 		case "hairpin":
-			p.Sources = append(p.Sources, gateway.Source{Rule: ref, To: []gateway.Range{{First: out, Last: out}},
-				Hairpin: gateway.HairpinOf{Prefix: single(out), Port: gateway.Port{Protocol: "tcp", First: 80, Last: 80}}})
-			p.Destinations = append(p.Destinations, gateway.Destination{Rule: ref, On: single(out), Local: true,
-				Port: gateway.Port{Protocol: "tcp", First: 80, Last: 80}, To: gateway.Endpoint{Address: in, Port: 8080}})
+			p.Sources = append(p.Sources, snat(nat.Match{Original: []netip.Prefix{single(out)}, Protocol: 6, OriginalPorts: http}, nat.Ports{}))
+			p.Destinations = append(p.Destinations, gateway.Entry{Rule: ref, Match: nat.Match{To: []netip.Prefix{single(out)}, Protocol: 6, Ports: http}, Local: true, Action: dnat(in, 8080)})
 		case "ports":
 			first := uint16(1024 + i%60*1000)
-			p.Sources = append(p.Sources, gateway.Source{Rule: ref, From: []netip.Prefix{single(in)}, Out: p.WAN,
-				To: []gateway.Range{{First: out, Last: out}}, Ports: gateway.Ports{First: first, Last: first + 999}})
+			p.Sources = append(p.Sources, snat(nat.Match{From: []netip.Prefix{single(in)}, Out: p.WAN}, nat.Ports{First: first, Last: first + 999}))
 		case "notrack":
-			p.Untracked = append(p.Untracked, gateway.Untracked{Rule: ref, On: out})
+			p.Untracked = append(p.Untracked, gateway.Entry{Rule: ref, Match: nat.Match{To: []netip.Prefix{single(out)}}, Action: nat.Action{Kind: nat.Notrack}})
 		case "stateless":
-			p.Stateless = append(p.Stateless, gateway.Pair{Rule: ref, Inside: single(in), Outside: single(out), Out: p.WAN})
+			p.Stateless = append(p.Stateless, gateway.Entry{Rule: ref, Match: nat.Match{From: []netip.Prefix{single(in)}, Out: p.WAN}, Action: nat.Action{Kind: nat.Pair, Prefix: single(out)}})
 		case "dnat":
-			p.Destinations = append(p.Destinations, gateway.Destination{
-				Rule: ref, On: single(netip.MustParseAddr("203.0.113.7")), In: p.WAN,
-				Port: gateway.Port{Protocol: "tcp", First: uint16(1000 + i), Last: uint16(1000 + i)},
-				To:   gateway.Endpoint{Address: in, Port: 80}})
+			p.Destinations = append(p.Destinations, gateway.Entry{Rule: ref, Action: dnat(in, 80), Match: nat.Match{To: []netip.Prefix{single(netip.MustParseAddr("203.0.113.7"))}, In: p.WAN,
+				Protocol: 6, Ports: []nat.Ports{{First: uint16(1000 + i), Last: uint16(1000 + i)}}}})
 		case "static":
-			p.Destinations = append(p.Destinations, gateway.Destination{Rule: ref, On: single(out), To: gateway.Endpoint{Address: in}})
+			p.Destinations = append(p.Destinations, gateway.Entry{Rule: ref, Match: nat.Match{To: []netip.Prefix{single(out)}}, Action: dnat(in, 0)})
 			fallthrough
 		case "snat":
-			p.Sources = append(p.Sources, gateway.Source{Rule: ref, From: []netip.Prefix{single(in)}, Out: p.WAN, To: []gateway.Range{{First: out, Last: out}}})
+			p.Sources = append(p.Sources, snat(nat.Match{From: []netip.Prefix{single(in)}, Out: p.WAN}, nat.Ports{}))
 		}
 	}
 	return p
@@ -110,9 +115,9 @@ func benchmarkApply(b *testing.B, p *gateway.Plan) {
 func sharedSets(n int) *gateway.Plan {
 	p := &gateway.Plan{IPv4: true, WAN: []string{"wan0", "wan1"}}
 	for i := range n {
-		p.Sources = append(p.Sources, gateway.Source{Rule: gateway.Ref{List: "nat", Index: i, Kind: "masquerade"}, Masquerade: true,
-			From: []netip.Prefix{single(address("10.0.0.0", i))}, Out: p.WAN, NotTo: []netip.Prefix{single(address("198.18.0.0", i))},
-			Ports: gateway.Ports{First: uint16(1024 + i), Last: uint16(2024 + i)}})
+		p.Sources = append(p.Sources, gateway.Entry{Rule: gateway.Ref{List: "nat", Index: i, Kind: "masquerade"},
+			Match:  nat.Match{From: []netip.Prefix{single(address("10.0.0.0", i))}, Out: p.WAN, NotTo: []netip.Prefix{single(address("198.18.0.0", i))}},
+			Action: nat.Action{Kind: nat.Masquerade, Ports: nat.Ports{First: uint16(1024 + i), Last: uint16(2024 + i)}}})
 	}
 	return p
 }

@@ -29,7 +29,7 @@ func TestOracle(t *testing.T) {
 		name := strings.TrimSuffix(filepath.Base(file), ".yaml")
 		t.Run(name, func(t *testing.T) {
 			plan := planOf(t, file)
-			if slices.ContainsFunc(plan.Sources, func(s gateway.Source) bool { return s.Hairpin.Prefix.IsValid() }) {
+			if slices.ContainsFunc(plan.Sources, func(e gateway.Entry) bool { return e.IsHairpin() }) {
 				testutil.NeedFeature(t, testutil.Hairpin)
 			}
 			ours, theirs := testutil.Namespace(t), testutil.Namespace(t)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/testutil"
 	"golang.org/x/sys/unix"
 )
@@ -141,19 +142,20 @@ func TestIntervals(t *testing.T) {
 // TestGroups: rules of one shape share a map unless one between them could match the
 // same packets, and so has to come between them.
 func TestGroups(t *testing.T) {
-	source := func(from string, random gateway.Random) gateway.Source {
-		return gateway.Source{From: []netip.Prefix{netip.MustParsePrefix(from)}, Random: random, To: []gateway.Range{{First: netip.MustParseAddr("203.0.113.1"), Last: netip.MustParseAddr("203.0.113.1")}}}
+	source := func(from string, random nat.Random) gateway.Entry {
+		return gateway.Entry{Match: nat.Match{From: []netip.Prefix{netip.MustParsePrefix(from)}},
+			Action: nat.Action{Kind: nat.SNAT, Random: random, To: nat.AddrRanges{nat.OneAddr(netip.MustParseAddr("203.0.113.1"))}}}
 	}
 	for _, tt := range []struct {
 		name    string
-		sources []gateway.Source
+		sources []gateway.Entry
 		want    []int // entries of each group
 	}{
-		{"alike", []gateway.Source{source("10.0.0.1/32", ""), source("10.0.0.2/32", "")}, []int{2}},
-		{"another between, of other addresses", []gateway.Source{source("10.0.0.1/32", ""), source("10.0.0.2/32", "fully"), source("10.0.0.3/32", "")}, []int{2, 1}},
-		{"another between, of the same address", []gateway.Source{source("10.0.0.1/32", ""), source("10.0.0.3/32", "fully"), source("10.0.0.3/32", "")}, []int{1, 1, 1}},
-		{"a wider one between", []gateway.Source{source("10.0.0.1/32", ""), source("10.0.0.0/24", "fully"), source("10.0.0.3/32", "")}, []int{1, 1, 1}},
-		{"twice the same", []gateway.Source{source("10.0.0.1/32", ""), source("10.0.0.1/32", "")}, []int{1}},
+		{"alike", []gateway.Entry{source("10.0.0.1/32", ""), source("10.0.0.2/32", "")}, []int{2}},
+		{"another between, of other addresses", []gateway.Entry{source("10.0.0.1/32", ""), source("10.0.0.2/32", "fully"), source("10.0.0.3/32", "")}, []int{2, 1}},
+		{"another between, of the same address", []gateway.Entry{source("10.0.0.1/32", ""), source("10.0.0.3/32", "fully"), source("10.0.0.3/32", "")}, []int{1, 1, 1}},
+		{"a wider one between", []gateway.Entry{source("10.0.0.1/32", ""), source("10.0.0.0/24", "fully"), source("10.0.0.3/32", "")}, []int{1, 1, 1}},
+		{"twice the same", []gateway.Entry{source("10.0.0.1/32", ""), source("10.0.0.1/32", "")}, []int{1}},
 	} {
 		var all groups
 		for i := range tt.sources {
@@ -176,11 +178,11 @@ func TestGroups(t *testing.T) {
 }
 
 func TestWeights(t *testing.T) {
-	r := func(first, last string) gateway.Range {
-		return gateway.Range{First: netip.MustParseAddr(first), Last: netip.MustParseAddr(last)}
+	r := func(first, last string) nat.AddrRange {
+		return nat.AddrRange{First: netip.MustParseAddr(first), Last: netip.MustParseAddr(last)}
 	}
-	small := weights([]gateway.Range{r("203.0.113.0", "203.0.113.7"), r("203.0.113.9", "203.0.113.9")})
-	large := weights([]gateway.Range{r("2001:db8::", "2001:db8::ffff:ffff:ffff"), r("2001:db8:1::", "2001:db8:1::7fff:ffff"), r("2001:db8:2::1", "2001:db8:2::1")})
+	small := weights(nat.AddrRanges{r("203.0.113.0", "203.0.113.7"), r("203.0.113.9", "203.0.113.9")})
+	large := weights(nat.AddrRanges{r("2001:db8::", "2001:db8::ffff:ffff:ffff"), r("2001:db8:1::", "2001:db8:1::7fff:ffff"), r("2001:db8:2::1", "2001:db8:2::1")})
 	if small[0] != 8 || small[1] != 1 || large[0] != maxWeight || large[1] != maxWeight/2 || large[2] != 1 {
 		t.Errorf("%v, %v", small, large)
 	}

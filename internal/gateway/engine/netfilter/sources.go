@@ -12,6 +12,7 @@ import (
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/nat"
 	"golang.org/x/sys/unix"
+	"iter"
 )
 
 // sources writes the translations of sources of one family.
@@ -35,16 +36,16 @@ func (t *table) emitAll(chain, name string, all groups) {
 }
 
 // sourceFamily is told by any address of the rule, or by the list that it stands in.
-func sourceFamily(s *gateway.Source) *family {
+func sourceFamily(s *gateway.Entry) *family {
 	switch {
 	case len(s.From) > 0:
 		return familyOf(s.From[0].Addr())
-	case len(s.To) > 0:
-		return familyOf(s.To[0].First)
-	case s.Prefix.IsValid():
-		return familyOf(s.Prefix.Addr())
-	case s.Hairpin.Prefix.IsValid():
-		return familyOf(s.Hairpin.Prefix.Addr())
+	case len(s.Action.To) > 0:
+		return familyOf(s.Action.To[0].First)
+	case s.Action.Prefix.IsValid():
+		return familyOf(s.Action.Prefix.Addr())
+	case s.IsHairpin():
+		return familyOf(s.Original[0].Addr())
 	case len(s.NotTo) > 0:
 		return familyOf(s.NotTo[0].Addr())
 	case s.Rule.List == "ipv6":
@@ -54,14 +55,13 @@ func sourceFamily(s *gateway.Source) *family {
 }
 
 // collectSource adds an entry for each prefix of From and each port of a hairpin.
-func collectSource(all *groups, s *gateway.Source, f *family) {
+func collectSource(all *groups, s *gateway.Entry, f *family) {
 	from := s.From
 	if len(from) == 0 {
 		from = []netip.Prefix{netip.PrefixFrom(zero(f), 0)}
 	}
-	single, wide := expand(s.Hairpin.Port)
 	for _, prefix := range from {
-		for _, port := range single {
+		for port, wide := range expand(s.OriginalPorts) {
 			g := sourceGroup(s, f)
 			e := entry{rule: s.Rule, to: g.target(s)}
 			principal := g.addSourceKey(s, prefix, port, &e)
@@ -80,10 +80,11 @@ func zero(f *family) netip.Addr {
 }
 
 // addSourceKey puts together the key, and says by what address entries are told apart.
-func (g *group) addSourceKey(s *gateway.Source, from netip.Prefix, port uint16, e *entry) netip.Prefix {
+func (g *group) addSourceKey(s *gateway.Entry, from netip.Prefix, port uint16, e *entry) netip.Prefix {
 	principal := from
 	g.principalField = sourceAddress
-	if h := s.Hairpin.Prefix; h.IsValid() {
+	if s.IsHairpin() {
+		h := s.Original[0]
 		g.principalField, principal = originalAddress, h
 		if h.Bits() > 0 {
 			g.addPart(e, part{originalAddress, h.Bits()}, h.Masked().Addr().AsSlice())
@@ -105,51 +106,43 @@ func (g *group) addPart(e *entry, p part, value []byte) {
 }
 
 // sourceGroup is a group of the rule's shape, without a key.
-func sourceGroup(s *gateway.Source, f *family) *group {
+func sourceGroup(s *gateway.Entry, f *family) *group {
 	g := &group{out: s.Out, notTo: s.NotTo}
 	g.f, g.kind = f, actSource
 	g.shape.out, g.shape.notTo = strings.Join(s.Out, " "), fmt.Sprint(s.NotTo)
-	g.action.ports, g.random, g.persistent = s.Ports, s.Random, s.Persistent
+	g.action.ports, g.keep, g.random, g.persistent = s.Action.Ports, s.Action.Keep, s.Action.Random, s.Action.Persistent
 	switch {
-	case s.Masquerade:
+	case s.Action.Kind == nat.Masquerade:
 		g.kind = actMasquerade
-	case s.Prefix.IsValid():
+	case s.Action.Prefix.IsValid():
 		g.kind = actSourcePrefix
 	default:
-		g.setPool(s.To)
+		g.setPool(s.Action.To)
 	}
-	if g.givesAddresses() && !s.Ports.Keep { // the map has the ports; any will do for the shape
-		g.action.ports = boundless(s.Ports)
+	if g.givesAddresses() && g.action.ports != (nat.Ports{}) { // the map has the ports; any will do for the shape
+		g.action.ports = nat.Ports{First: 1, Last: 65535}
 	}
-	if s.Hairpin.Prefix.IsValid() {
-		g.hairpin = true
-		g.proto, _ = s.Hairpin.Port.Number()
+	if s.IsHairpin() {
+		g.hairpin, g.proto = true, s.Protocol
 	}
 	return g
 }
 
-// boundless is the mark of a group whose map bounds ports.
-func boundless(p gateway.Ports) gateway.Ports {
-	if p.First == 0 && p.Last == 0 {
-		return gateway.Ports{}
-	}
-	return gateway.Ports{First: 1, Last: 65535}
-}
-
-func (g *group) setPool(to []gateway.Range) {
+func (g *group) setPool(to nat.AddrRanges) {
 	if len(to) > 1 {
 		g.pool, g.action.pool = to, poolText(to)
 	}
 }
 
 // target is what the rule's addresses and ports become.
-func (g *group) target(s *gateway.Source) target {
-	t := target{firstPort: s.Ports.First, lastPort: s.Ports.Last}
+func (g *group) target(s *gateway.Entry) target {
+	a := &s.Action
+	t := target{firstPort: a.Ports.First, lastPort: a.Ports.Last}
 	switch {
-	case s.Prefix.IsValid():
-		t.first, t.last, t.prefix = s.Prefix.Masked().Addr(), nat.LastAddr(s.Prefix), s.Prefix
-	case len(s.To) == 1:
-		t.first, t.last = s.To[0].First, s.To[0].Last
+	case a.Prefix.IsValid():
+		t.first, t.last, t.prefix = a.Prefix.Masked().Addr(), nat.LastAddr(a.Prefix), a.Prefix
+	case len(a.To) == 1:
+		t.first, t.last = a.To[0].First, a.To[0].Last
 	}
 	return t
 }
@@ -157,20 +150,28 @@ func (g *group) target(s *gateway.Source) target {
 // taken is how many ports a range may have to become that many entries.
 const taken = 256
 
-// expand takes a range of ports apart, as one entry for each port costs a packet
-// nothing. A wide one stays a range; no port at all is one entry with port 0.
-func expand(p gateway.Port) (single []uint16, wide [2]uint16) {
-	last := max(p.First, p.Last)
-	switch {
-	case p.First == 0:
-		return []uint16{0}, wide
-	case int(last)-int(p.First) >= taken:
-		return []uint16{0}, [2]uint16{p.First, last}
+// expand takes ranges of ports apart, as one entry for each port costs a packet nothing.
+// A wide one stays a range, with port 0; no port at all is one entry with port 0.
+func expand(all []nat.Ports) iter.Seq2[uint16, nat.Ports] {
+	return func(yield func(uint16, nat.Ports) bool) {
+		if len(all) == 0 {
+			yield(0, nat.Ports{})
+			return
+		}
+		for _, p := range all {
+			if p.Len() > taken {
+				if !yield(0, p) {
+					return
+				}
+				continue
+			}
+			for n := int(p.First); n <= int(p.Last); n++ {
+				if !yield(uint16(n), nat.Ports{}) {
+					return
+				}
+			}
+		}
 	}
-	for n := int(p.First); n <= int(last); n++ {
-		single = append(single, uint16(n))
-	}
-	return single, wide
 }
 
 // field is something of a packet that keys are made of.
@@ -205,7 +206,7 @@ type shape struct {
 	proto   byte
 	// ports are a range of ports too wide to be taken apart, widePorts the field that
 	// has them.
-	ports     [2]uint16
+	ports     nat.Ports
 	widePorts field
 	action
 }
@@ -214,10 +215,11 @@ type shape struct {
 type action struct {
 	kind   actionKind
 	pool   string // the ranges, where there are several
-	ports  gateway.Ports
-	random gateway.Random
-	// persistent is NF_NAT_RANGE_PERSISTENT, toPort that map data have a port.
-	persistent, toPort bool
+	ports  nat.Ports
+	random nat.Random
+	// keep gives the source port itself, persistent is NF_NAT_RANGE_PERSISTENT, toPort that
+	// map data have a port.
+	keep, persistent, toPort bool
 }
 
 type actionKind uint8
@@ -251,7 +253,7 @@ type group struct {
 	name    string // of its map
 	in, out []string
 	notTo   []netip.Prefix
-	pool    []gateway.Range
+	pool    nat.AddrRanges
 	entries []entry
 	// seen are the keys; principal are the addresses, of so many bits, that some
 	// entry has in principalField.
@@ -425,7 +427,7 @@ func (t *table) choose(g *group) []expression {
 }
 
 // weights are the numbers of addresses, made smaller where they are large.
-func weights(pool []gateway.Range) []uint32 {
+func weights(pool nat.AddrRanges) []uint32 {
 	sizes, largest := make([]uint64, len(pool)), uint64(0)
 	for i, r := range pool {
 		sizes[i] = sizeOf(r)
@@ -442,7 +444,7 @@ func weights(pool []gateway.Range) []uint32 {
 }
 
 // sizeOf is the number of addresses, at most 2^32.
-func sizeOf(r gateway.Range) uint64 {
+func sizeOf(r nat.AddrRange) uint64 {
 	first, last := r.First.AsSlice(), r.Last.AsSlice()
 	n := len(first)
 	if n == 16 && string(first[:12]) != string(last[:12]) {
@@ -451,7 +453,7 @@ func sizeOf(r gateway.Range) uint64 {
 	return uint64(binary.BigEndian.Uint32(last[n-4:])) - uint64(binary.BigEndian.Uint32(first[n-4:])) + 1
 }
 
-func poolText(pool []gateway.Range) string {
+func poolText(pool nat.AddrRanges) string {
 	var b strings.Builder
 	for _, r := range pool {
 		b.WriteString(r.String() + " ")

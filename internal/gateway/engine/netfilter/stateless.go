@@ -29,23 +29,23 @@ func (t *table) stateless(p *gateway.Plan, f *family) {
 
 // pairGroups puts single addresses with the same interfaces together; each prefix is
 // one by itself.
-func pairGroups(p *gateway.Plan, f *family) [][]gateway.Pair {
-	var all [][]gateway.Pair
+func pairGroups(p *gateway.Plan, f *family) [][]gateway.Entry {
+	var all [][]gateway.Entry
 	at := map[string]int{}
 	for _, pair := range p.Stateless {
-		if familyOf(pair.Inside.Addr()) != f {
+		if familyOf(pair.Inside().Addr()) != f {
 			continue
 		}
 		out := strings.Join(pair.Out, " ")
 		i, known := at[out]
-		if pair.Inside.Bits() == f.bits() && known {
+		if pair.Inside().Bits() == f.bits() && known {
 			all[i] = append(all[i], pair)
 			continue
 		}
-		if pair.Inside.Bits() == f.bits() {
+		if pair.Inside().Bits() == f.bits() {
 			at[out] = len(all)
 		}
-		all = append(all, []gateway.Pair{pair})
+		all = append(all, []gateway.Entry{pair})
 	}
 	return all
 }
@@ -66,7 +66,7 @@ func (r *rewriter) passNeighbours() {
 type rewriter struct {
 	t     *table
 	f     *family
-	pairs []gateway.Pair
+	pairs []gateway.Entry
 	name  string
 	maps  map[string]*set
 }
@@ -92,7 +92,7 @@ type conditions func() []expression
 func (r *rewriter) bothPlaces(chain string, start conditions, in bool) {
 	at := r.f.quoted(!in)
 	errors := func() []expression { return append(start(), r.icmpErrors()...) }
-	if !r.pairs[0].Neutral { // which changes no checksum
+	if !r.pairs[0].Action.Neutral { // which changes no checksum
 		for _, q := range r.f.quotedTransports() {
 			at.quoted = q.checksum
 			r.translate(chain, func() []expression { return append(errors(), q.is()...) }, at, in, "-quoted", nil)
@@ -158,12 +158,12 @@ func (r *rewriter) icmpErrors() []expression {
 // translate makes rules that replace the address at a place.
 func (r *rewriter) translate(chain string, start conditions, at place, in bool, suffix string, untrack []expression) {
 	pair, size := r.pairs[0], uint32(r.f.bytes)
-	from, to := pair.Inside, pair.Outside
+	from, to := pair.Inside(), pair.Outside()
 	if in {
 		from, to = to, from
 	}
 	switch {
-	case pair.Neutral:
+	case pair.Action.Neutral:
 		r.neutral(chain, start, at, from, to, untrack)
 	case len(r.pairs) > 1:
 		s := r.pairMap(in, suffix)
@@ -208,7 +208,7 @@ func (r *rewriter) pairMap(in bool, suffix string) *set {
 	s := &set{name: r.name + direction + suffix, key: r.f.address, data: r.f.address, flags: unix.NFT_SET_MAP, counted: suffix == "", about: r.name}
 	seen := map[netip.Addr]bool{}
 	for _, p := range r.pairs {
-		from, to := p.Inside.Addr(), p.Outside.Addr()
+		from, to := p.Inside().Addr(), p.Outside().Addr()
 		if in {
 			from, to = to, from
 		}
@@ -227,12 +227,12 @@ func (r *rewriter) notrackLeaving(out []string) {
 	exprs := r.f.is()
 	exprs = append(exprs, r.t.leavesBy(out)...)
 	if len(r.pairs) == 1 {
-		exprs = append(exprs, r.f.within(r.f.saddr, r.pairs[0].Inside, expr.CmpOpEq)...)
+		exprs = append(exprs, r.f.within(r.f.saddr, r.pairs[0].Inside(), expr.CmpOpEq)...)
 	} else {
 		s := &set{name: r.name + "-inside", key: r.f.address, about: r.name}
 		seen := map[netip.Addr]bool{}
 		for _, p := range r.pairs {
-			if a := p.Inside.Addr(); !seen[a] {
+			if a := p.Inside().Addr(); !seen[a] {
 				seen[a] = true
 				s.elements = append(s.elements, element{key: a.AsSlice()})
 			}
@@ -360,10 +360,10 @@ func (t *table) errorsPass(p *gateway.Plan, f *family) []rule {
 // untracked are the hosts that the tracker does not see, by their addresses inside.
 func untracked(p *gateway.Plan, f *family) (hosts []netip.Prefix) {
 	for _, s := range p.Stateless {
-		hosts = append(hosts, s.Inside)
+		hosts = append(hosts, s.Inside())
 	}
 	for _, u := range p.Untracked {
-		hosts = append(hosts, netip.PrefixFrom(u.On, u.On.BitLen()))
+		hosts = append(hosts, u.On())
 	}
 	return slices.DeleteFunc(hosts, func(p netip.Prefix) bool { return familyOf(p.Addr()) != f })
 }
@@ -388,7 +388,7 @@ func leaks(p *gateway.Plan, f *family) (all []*leak) {
 	known := map[string]*leak{}
 	for i := range p.Sources {
 		s := &p.Sources[i]
-		if s.Hairpin.Prefix.IsValid() || sourceFamily(s) != f {
+		if s.IsHairpin() || sourceFamily(s) != f {
 			continue
 		}
 		key := strings.Join(s.Out, " ") + fmt.Sprint(s.NotTo)

@@ -12,6 +12,7 @@ import (
 	"github.com/google/nftables/expr"
 	"github.com/google/nftables/userdata"
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/ruleset/read"
 	"golang.org/x/sys/unix"
@@ -444,53 +445,59 @@ func valid(p *gateway.Plan) error {
 		}
 	}
 	for _, s := range p.Stateless {
-		if err := errors.Join(like(s.Inside, s.Outside), neutralLength(s)); err != nil {
+		if len(s.From) != 1 {
+			return fmt.Errorf("%s: %q is no prefix", s.Rule, s.From)
+		}
+		if err := errors.Join(like(s.Inside(), s.Outside()), neutralLength(s)); err != nil {
 			return fmt.Errorf("%s: %w", s.Rule, err)
 		}
 	}
 	for _, u := range p.Untracked {
-		if !u.On.IsValid() || u.On.Is4In6() {
-			return fmt.Errorf("%s: %q is no address", u.Rule, u.On)
+		if len(u.To) != 1 || !u.On().IsSingleIP() || u.On().Addr().Is4In6() {
+			return fmt.Errorf("%s: %q is no address", u.Rule, u.To)
 		}
 	}
 	return nil
 }
 
-func validSource(s *gateway.Source) error {
+func validSource(s *gateway.Entry) error {
 	f := sourceFamily(s)
-	prefixes := append(append([]netip.Prefix{}, s.From...), s.NotTo...)
-	if s.Hairpin != (gateway.HairpinOf{}) {
-		prefixes = append(prefixes, s.Hairpin.Prefix)
-	}
-	if err := all(f, prefixes); err != nil {
+	if err := all(f, slices.Concat(s.From, s.NotTo, s.Original)); err != nil {
 		return err
 	}
-	for _, r := range s.To {
+	a := &s.Action
+	if len(s.Original) > 1 {
+		return fmt.Errorf("%v are several destinations", s.Original)
+	}
+	for _, r := range a.To {
 		if !one(f, r.First) || !one(f, r.Last) || r.Last.Compare(r.First) < 0 {
 			return fmt.Errorf("%v is no range of the same family", r)
 		}
 	}
 	switch {
-	case s.Masquerade || s.Prefix.IsValid() && len(s.From) == 1:
-	case s.Prefix.IsValid() || len(s.To) == 0:
+	case a.Kind == nat.Masquerade || a.Prefix.IsValid() && len(s.From) == 1:
+	case a.Prefix.IsValid() || len(a.To) == 0:
 		return errors.New("it says nothing to translate to")
 	}
-	if s.Prefix.IsValid() {
-		return like(s.From[0], s.Prefix)
+	if a.Prefix.IsValid() {
+		return like(s.From[0], a.Prefix)
 	}
 	return nil
 }
 
-func validDestination(d *gateway.Destination) error {
-	f := familyOf(d.On.Addr())
-	if err := all(f, append([]netip.Prefix{d.On}, d.From...)); err != nil {
+func validDestination(d *gateway.Entry) error {
+	if len(d.To) != 1 {
+		return fmt.Errorf("%q is not one prefix", d.To)
+	}
+	f := familyOf(d.On().Addr())
+	if err := all(f, slices.Concat(d.To, d.From)); err != nil {
 		return err
 	}
-	if d.Prefix.IsValid() {
-		return like(d.On, d.Prefix)
+	if d.Action.Prefix.IsValid() {
+		return like(d.On(), d.Action.Prefix)
 	}
-	if !one(f, d.To.Address) {
-		return fmt.Errorf("%q is no address of the same family", d.To.Address)
+	if to := d.Action.Backends; len(to) == 0 || slices.ContainsFunc(to, func(b nat.Backend) bool { return !one(f, b.Address) }) {
+		return fmt.Errorf("%v is no address of the same family", to)
 	}
 	return nil
 }
@@ -518,9 +525,9 @@ func like(a, b netip.Prefix) error {
 	return nil
 }
 
-func neutralLength(p gateway.Pair) error {
-	if p.Neutral && (p.Inside.Addr().Is4() || p.Inside.Bits() > 64) {
-		return fmt.Errorf("%v cannot be replaced without changing checksums: RFC 6296 is for IPv6 prefixes of up to 64 bits", p.Inside)
+func neutralLength(p gateway.Entry) error {
+	if p.Action.Neutral && (p.Inside().Addr().Is4() || p.Inside().Bits() > 64) {
+		return fmt.Errorf("%v cannot be replaced without changing checksums: RFC 6296 is for IPv6 prefixes of up to 64 bits", p.Inside())
 	}
 	return nil
 }

@@ -8,25 +8,32 @@ import (
 	"testing"
 
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
 func TestValid(t *testing.T) {
 	v4, v6 := netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("fd00::/64")
-	to := []gateway.Range{{First: netip.MustParseAddr("203.0.113.1"), Last: netip.MustParseAddr("203.0.113.2")}}
+	to := nat.AddrRanges{{First: netip.MustParseAddr("203.0.113.1"), Last: netip.MustParseAddr("203.0.113.2")}}
+	source := func(does nat.Action, from ...netip.Prefix) []gateway.Entry {
+		return []gateway.Entry{{Match: nat.Match{From: from}, Action: does}}
+	}
 	for _, tt := range []struct {
 		want string // part of the error; empty for none
 		plan gateway.Plan
 	}{
-		{"", gateway.Plan{Sources: []gateway.Source{{From: []netip.Prefix{v4}, To: to}}}},
-		{"family", gateway.Plan{Sources: []gateway.Source{{From: []netip.Prefix{v6}, To: to}}}},
-		{"family", gateway.Plan{Sources: []gateway.Source{{From: []netip.Prefix{v4, {}}, To: to}}}},
-		{"nothing to translate", gateway.Plan{Sources: []gateway.Source{{From: []netip.Prefix{v4}}}}},
-		{"different lengths", gateway.Plan{Sources: []gateway.Source{{From: []netip.Prefix{v4}, Prefix: netip.MustParsePrefix("10.1.0.0/16")}}}},
-		{"no range", gateway.Plan{Sources: []gateway.Source{{From: []netip.Prefix{v4}, To: []gateway.Range{{First: to[0].Last, Last: to[0].First}}}}}},
-		{"no address", gateway.Plan{Destinations: []gateway.Destination{{On: v4}}}},
-		{"RFC 6296", gateway.Plan{Stateless: []gateway.Pair{{Inside: v4, Outside: v4, Neutral: true}}}},
-		{"no address", gateway.Plan{Untracked: []gateway.Untracked{{}}}},
+		{"", gateway.Plan{Sources: source(nat.Action{To: to}, v4)}},
+		{"family", gateway.Plan{Sources: source(nat.Action{To: to}, v6)}},
+		{"family", gateway.Plan{Sources: source(nat.Action{To: to}, v4, netip.Prefix{})}},
+		{"nothing to translate", gateway.Plan{Sources: source(nat.Action{}, v4)}},
+		{"different lengths", gateway.Plan{Sources: source(nat.Action{Prefix: netip.MustParsePrefix("10.1.0.0/16")}, v4)}},
+		{"no range", gateway.Plan{Sources: source(nat.Action{To: nat.AddrRanges{{First: to[0].Last, Last: to[0].First}}}, v4)}},
+		{"several destinations", gateway.Plan{Sources: []gateway.Entry{{Match: nat.Match{Original: []netip.Prefix{v4, v4}}, Action: nat.Action{To: to}}}}},
+		{"no address", gateway.Plan{Destinations: []gateway.Entry{{Match: nat.Match{To: []netip.Prefix{v4}}}}}},
+		{"not one prefix", gateway.Plan{Destinations: []gateway.Entry{{}}}},
+		{"RFC 6296", gateway.Plan{Stateless: source(nat.Action{Prefix: v4, Neutral: true}, v4)}},
+		{"no prefix", gateway.Plan{Stateless: []gateway.Entry{{}}}},
+		{"no address", gateway.Plan{Untracked: []gateway.Entry{{}}}},
 	} {
 		err := valid(&tt.plan)
 		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
