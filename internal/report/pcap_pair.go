@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/pcap"
 	"github.com/natkit/natkit/internal/pcap/pair"
@@ -211,18 +212,18 @@ func pairFlow(f *pair.FlowReport) string {
 	return protocolName(f.Protocol)
 }
 
-func endsText(e pair.Ends) string { return endText(e.Source) + " > " + endText(e.Destination) }
+func endsText(e frame.Tuple) string { return endText(e.Src) + " > " + endText(e.Dst) }
 
 // rewritten is a flow inside, and what is different outside.
-func rewritten(in, out pair.Ends) string {
+func rewritten(in, out frame.Tuple) string {
 	text := endsText(in)
 	switch {
 	case in == out:
 		return text
-	case in.Destination == out.Destination:
-		return text + ", outside from " + endText(out.Source)
-	case in.Source == out.Source:
-		return text + ", outside to " + endText(out.Destination)
+	case in.Dst == out.Dst:
+		return text + ", outside from " + endText(out.Src)
+	case in.Src == out.Src:
+		return text + ", outside to " + endText(out.Dst)
 	}
 	return text + ", outside " + endsText(out)
 }
