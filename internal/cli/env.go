@@ -35,6 +35,17 @@ type fitted struct{ env *Env }
 
 func (f fitted) Write(text []byte) (int, error) { return len(text), f.env.say("%s", text) }
 
+// print writes a document in the form that --output, --json or --csv names.
+func (e *Env) print(doc report.Document) error {
+	if e.asJSON {
+		return report.JSON(e.Stdout, doc)
+	}
+	if rows, ok := doc.(report.CSVDocument); ok && e.asCSV {
+		return rows.CSV(e.Stdout)
+	}
+	return doc.Text(e.Stdout, e.style())
+}
+
 // leastColumns is what text is laid out for on narrower screens.
 const leastColumns = 40
 

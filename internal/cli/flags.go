@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/natkit/natkit/internal/filter"
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/suggest"
 	"github.com/natkit/natkit/internal/tune/apply"
@@ -20,6 +21,12 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 )
+
+// addJSON adds --json to a verb that reports by print; schema names the form of the document.
+func (e *Env) addJSON(cmd *cobra.Command, schema string) { addJSON(cmd, &e.asJSON, schema) }
+
+// addCSV adds --csv to a verb whose document is a report.CSVDocument; row is what has a line.
+func (e *Env) addCSV(cmd *cobra.Command, row string) { addCSV(cmd, &e.asCSV, row) }
 
 // addJSON adds --json; schema names the form of the document.
 func addJSON(cmd *cobra.Command, asJSON *bool, schema string) {
@@ -33,7 +40,7 @@ func addCSV(cmd *cobra.Command, asCSV *bool, row string) {
 
 // standardFlags are the flags that mean the same on every verb. Their short form is
 // left out where the verb has that letter for something else, as ab and conntrack(8) do.
-type standardFlags struct{ quiet, verbose, numeric, wide bool }
+type standardFlags struct{ quiet, verbose, numeric, wide, asJSON, asCSV bool }
 
 // addStandardFlags adds them to cmd and all commands below it.
 func (e *Env) addStandardFlags(cmd *cobra.Command) {
@@ -57,6 +64,7 @@ func (e *Env) addStandardFlags(cmd *cobra.Command) {
 		addYes(cmd, new(bool), "")
 	}
 	addOutput(cmd)
+	completeNoFiles(cmd)
 }
 
 // neverAsk are the verbs that change something and do not ask; scripts that give --yes
@@ -282,6 +290,16 @@ func (t *target) open(cmd *cobra.Command) (*netns.Handle, error) {
 	}
 }
 
+// with calls do with the chosen namespace, nil for the one natkit runs in, and closes it.
+func (t *target) with(cmd *cobra.Command, do func(*netns.Handle) error) error {
+	ns, err := t.open(cmd)
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	return do(ns)
+}
+
 // inode is that of the chosen namespace; 0 where none is chosen.
 func (t *target) inode(cmd *cobra.Command) (uint64, error) {
 	ns, err := t.open(cmd)
@@ -292,13 +310,16 @@ func (t *target) inode(cmd *cobra.Command) (uint64, error) {
 	return ns.Inode(), nil
 }
 
-// checkInterface refuses an empty --iface, which a script gives whose variable is not
-// set: all interfaces are not what it asks for.
-func checkInterface(cmd *cobra.Command, name string) error {
-	if name == "" && cmd.Flags().Changed("iface") {
-		return usagef("--iface \"\": the name of an interface is missing")
-	}
-	return nil
+// addInterface adds --iface. An empty name, which a script gives whose variable is not
+// set, does not stand for all interfaces.
+func addInterface(cmd *cobra.Command, name *string, usage string) {
+	cmd.Flags().Var(into(name, func(text string) (string, error) {
+		if text == "" {
+			return "", errors.New("the name of an interface is missing")
+		}
+		return text, nil
+	}), "iface", usage)
+	completeFlags(cmd, map[string]cobra.CompletionFunc{"iface": completeInterface})
 }
 
 // completeInterface offers the interfaces here, for the shell.
@@ -316,7 +337,7 @@ func completeInterface(*cobra.Command, []string, string) ([]string, cobra.ShellC
 
 // completeFilter offers the words of a filter, for the shell.
 func completeFilter(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	return filter.Words(), cobra.ShellCompDirectiveNoFileComp
+	return frame.FilterWords, cobra.ShellCompDirectiveNoFileComp
 }
 
 // completeFlags has the shell complete flags; which there are is known where it is called.
@@ -351,6 +372,74 @@ func malformed(err error) error {
 		return err
 	}
 	return malformedError{err}
+}
+
+// requiresKey is the annotation of a flag that lists the flags of which it requires one.
+const requiresKey = "natkit-requires"
+
+// requires makes a flag a usage error without one of others.
+func requires(cmd *cobra.Command, flag string, oneOf ...string) {
+	if err := cmd.Flags().SetAnnotation(flag, requiresKey, oneOf); err != nil {
+		panic(err) // there is no such flag
+	}
+}
+
+// checkRequires checks what requires set.
+func checkRequires(cmd *cobra.Command) (err error) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		oneOf := f.Annotations[requiresKey]
+		if len(oneOf) > 0 && !slices.ContainsFunc(oneOf, cmd.Flags().Changed) {
+			err = usagef("--%s requires --%s", f.Name, strings.Join(oneOf, " or --"))
+		}
+	})
+	return err
+}
+
+// argsUnless is check, and refuses arguments beside flags that take their place.
+func argsUnless(check cobra.PositionalArgs, flags ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		for _, name := range flags {
+			if len(args) > 0 && cmd.Flags().Changed(name) {
+				return usagef("%s and --%s are mutually exclusive", args[0], name)
+			}
+		}
+		return check(cmd, args)
+	}
+}
+
+// bounded is the value of a flag that is checked when it is set.
+type bounded struct {
+	pflag.Value
+	check func() error
+}
+
+func (b bounded) Set(text string) error {
+	if err := b.Value.Set(text); err != nil {
+		return err
+	}
+	return b.check()
+}
+
+// bound refuses values of a flag that are not from least to most.
+func bound[T cmp.Ordered](cmd *cobra.Command, flag string, value *T, least, most T) {
+	f := cmd.Flags().Lookup(flag)
+	f.Value = bounded{f.Value, func() error {
+		if *value < least || *value > most {
+			return fmt.Errorf("must be from %v to %v", least, most)
+		}
+		return nil
+	}}
+}
+
+// boundBelow refuses values of a flag below least.
+func boundBelow[T cmp.Ordered](cmd *cobra.Command, flag string, value *T, least T) {
+	f := cmd.Flags().Lookup(flag)
+	f.Value = bounded{f.Value, func() error {
+		if *value < least {
+			return fmt.Errorf("must be %v or more", least)
+		}
+		return nil
+	}}
 }
 
 // flagError says what is wrong with a flag in natkit's words.
@@ -416,7 +505,7 @@ var flagGroups = []struct {
 func checkFlagGroups(cmd *cobra.Command) error {
 	err := cmd.ValidateFlagGroups()
 	if err == nil {
-		return nil
+		return checkRequires(cmd)
 	}
 	for _, g := range flagGroups {
 		if m := g.pattern.FindStringSubmatch(err.Error()); m != nil {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -141,6 +142,9 @@ func TestFlagGroupsInWords(t *testing.T) {
 		{func(c *cobra.Command) { c.MarkFlagsRequiredTogether("a", "b") }, []string{"--b"}, "--a and --b go together"},
 		{func(c *cobra.Command) { c.MarkFlagsOneRequired("a", "b") }, nil, "--a and --b are missing: one of them is required"},
 		{func(c *cobra.Command) { c.MarkFlagsOneRequired("a", "b") }, []string{"--a"}, ""},
+		{func(c *cobra.Command) { requires(c, "a", "b", "c") }, []string{"--a"}, "--a requires --b or --c"},
+		{func(c *cobra.Command) { requires(c, "a", "b", "c") }, []string{"--a", "--c"}, ""},
+		{func(c *cobra.Command) { requires(c, "a", "b") }, nil, ""},
 	} {
 		cmd := &cobra.Command{Use: "x", Run: func(*cobra.Command, []string) {}}
 		for _, name := range []string{"a", "b", "c"} {
@@ -156,6 +160,21 @@ func TestFlagGroupsInWords(t *testing.T) {
 		}
 		if got != tt.want {
 			t.Errorf("%v: %q, want %q", tt.args, got, tt.want)
+		}
+	}
+}
+
+func TestBoundedFlags(t *testing.T) {
+	cmd := &cobra.Command{Use: "x"}
+	var n int
+	var d time.Duration
+	cmd.Flags().IntVar(&n, "n", 0, "")
+	cmd.Flags().Var((*seconds)(&d), "for", "")
+	boundBelow(cmd, "n", &n, 1)
+	bound(cmd, "for", &d, time.Second, time.Minute)
+	for arg, ok := range map[string]bool{"--n=0": false, "--n=1": true, "--n=x": false, "--for=500ms": false, "--for=60": true, "--for=61": false} {
+		if err := cmd.ParseFlags([]string{arg}); (err == nil) != ok {
+			t.Errorf("%s: %v", arg, err)
 		}
 	}
 }

@@ -8,8 +8,7 @@ import (
 	"strings"
 
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/gateway/diff"
-	"github.com/natkit/natkit/internal/gateway/run"
+	gwapply "github.com/natkit/natkit/internal/gateway/apply"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/journal"
@@ -50,12 +49,12 @@ type gatewayDocument struct {
 	Before   string            `json:"before,omitempty"`
 	Findings []gateway.Finding `json:"findings,omitempty"`
 	// Difference is between the rules that are in force and the file's.
-	Difference diff.Plans `json:"difference,omitzero"`
-	Plan       *tune.Plan `json:"plan,omitempty"`
-	Already    []string   `json:"already,omitempty"`
-	Notes      []string   `json:"notes,omitempty"`
-	Confirm    float64    `json:"confirm_seconds,omitempty"`
-	Applied    bool       `json:"applied"`
+	Difference gateway.Diff `json:"difference,omitzero"`
+	Plan       *tune.Plan   `json:"plan,omitempty"`
+	Already    []string     `json:"already,omitempty"`
+	Notes      []string     `json:"notes,omitempty"`
+	Confirm    float64      `json:"confirm_seconds,omitempty"`
+	Applied    bool         `json:"applied"`
 	// Transactions are those that were made, confirmed or undone.
 	Transactions []tuneTransaction `json:"transactions"`
 	// Stale are connections whose rule went away.
@@ -83,10 +82,10 @@ func (d gatewayDocument) json(env *Env) error {
 
 // forwardingOff says what an undo takes from others that translate here: programs that
 // came after natkit found forwarding on, as Docker does, and did not turn it on.
-func forwardingOff(h run.Host, tx *journal.Transaction) string {
+func forwardingOff(h gwapply.Host, tx *journal.Transaction) string {
 	var off []string
 	for _, c := range tx.Changes {
-		forwards := c.Kind == tune.Sysctl && slices.Contains([]string{run.Forward4, run.Forward6}, c.Target)
+		forwards := c.Kind == tune.Sysctl && slices.Contains([]string{gwapply.Forward4, gwapply.Forward6}, c.Target)
 		if forwards && c.State == journal.Undone && c.Note == "" && c.Before == "0" && c.After != "0" {
 			off = append(off, c.Target)
 		}
@@ -134,7 +133,7 @@ It tells systemd when it is ready, what is in force, and that it lives
 			if err != nil {
 				return err
 			}
-			s := run.Service{
+			s := gwapply.Service{
 				Host: h, File: args[0], Reload: hangups(), UndoOnExit: undo, Getenv: env.Getenv,
 				Log: func(line string) { fmt.Fprintf(env.Stderr, "natkit: %s\n", line) },
 			}

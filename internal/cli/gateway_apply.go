@@ -10,8 +10,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/gateway/diff"
-	"github.com/natkit/natkit/internal/gateway/run"
+	gwapply "github.com/natkit/natkit/internal/gateway/apply"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/tune"
@@ -99,9 +98,9 @@ func completeYAML(_ *cobra.Command, args []string, _ string) ([]string, cobra.Sh
 }
 
 // gatewayHost is where a gateway is made.
-func gatewayHost(env *Env, ns *netns.Handle) (run.Host, error) {
+func gatewayHost(env *Env, ns *netns.Handle) (gwapply.Host, error) {
 	j, err := env.journal()
-	return run.Host{Netns: ns, Apply: apply.Options{Journal: j}}, err
+	return gwapply.Host{Netns: ns, Apply: apply.Options{Journal: j}}, err
 }
 
 func (f *gatewayApply) run(ctx context.Context, env *Env, ns *netns.Handle, file string) error {
@@ -114,8 +113,8 @@ func (f *gatewayApply) run(ctx context.Context, env *Env, ns *netns.Handle, file
 	if err != nil {
 		return err
 	}
-	ready, err := h.Prepare(ctx, run.Wish{
-		Name: file, Text: text, Persist: f.persist, Overwrite: f.overwrite, Force: f.force, PID: os.Getpid(), Origin: run.Origin,
+	ready, err := h.Prepare(ctx, gwapply.Wish{
+		Name: file, Text: text, Persist: f.persist, Overwrite: f.overwrite, Force: f.force, PID: os.Getpid(), Origin: gwapply.Origin,
 	})
 	if err != nil {
 		return f.refused(env, file, ready, err)
@@ -130,7 +129,7 @@ func (f *gatewayApply) run(ctx context.Context, env *Env, ns *netns.Handle, file
 	if service := h.Service(); service != "" {
 		doc.Notes = append(doc.Notes, service+" runs here: it puts its own file in force again when that file or an address changes; change that file instead")
 	}
-	doc.Difference = diff.Between(ready.InForce, ready.Gateway)
+	doc.Difference = gateway.DiffOf(ready.InForce, ready.Gateway)
 	if agreed, err := f.agree(ctx, env, doc, ready); err != nil || !agreed {
 		return err
 	}
@@ -145,8 +144,8 @@ func (f *gatewayApply) run(ctx context.Context, env *Env, ns *netns.Handle, file
 }
 
 // refused shows all that check found, where that is why.
-func (f *gatewayApply) refused(env *Env, file string, ready *run.Ready, err error) error {
-	var refused run.Refused
+func (f *gatewayApply) refused(env *Env, file string, ready *gwapply.Ready, err error) error {
+	var refused gwapply.Refused
 	if errors.As(err, &refused) {
 		_ = writeFindings(env.Stderr, report.Style{}, file, ready.Findings)
 		return fmt.Errorf("apply %s: refused: %w", file, err)
@@ -155,7 +154,7 @@ func (f *gatewayApply) refused(env *Env, file string, ready *run.Ready, err erro
 }
 
 // nothing: the host is as the file wants it.
-func (f *gatewayApply) nothing(ctx context.Context, env *Env, h run.Host, doc gatewayDocument, now *gateway.Plan) error {
+func (f *gatewayApply) nothing(ctx context.Context, env *Env, h gwapply.Host, doc gatewayDocument, now *gateway.Plan) error {
 	waits, err := waitingTransaction(h)
 	if err != nil {
 		return err
@@ -194,7 +193,7 @@ func (f *gatewayApply) nothing(ctx context.Context, env *Env, h run.Host, doc ga
 
 // waitingTransaction is the one of the namespace's gateway that waits for
 // confirmation; nil where none does.
-func waitingTransaction(h run.Host) (*journal.Transaction, error) {
+func waitingTransaction(h gwapply.Host) (*journal.Transaction, error) {
 	open, err := h.Transactions()
 	for _, tx := range slices.Backward(open) {
 		if tx.Complete && tx.Unconfirmed() {
@@ -205,7 +204,7 @@ func waitingTransaction(h run.Host) (*journal.Transaction, error) {
 }
 
 // agree shows the plan and asks, as the flags want.
-func (f *gatewayApply) agree(ctx context.Context, env *Env, doc gatewayDocument, ready *run.Ready) (bool, error) {
+func (f *gatewayApply) agree(ctx context.Context, env *Env, doc gatewayDocument, ready *gwapply.Ready) (bool, error) {
 	switch {
 	case f.asJSON && !f.yes:
 		return false, errors.Join(doc.json(env), errJSONAsks)
@@ -275,7 +274,7 @@ func (f *gatewayApply) applied(env *Env, doc gatewayDocument, tx *journal.Transa
 
 // staleAfter looks for connections whose rule went away, and deletes them where told
 // to. Without a former plan of natkit's there are none.
-func staleAfter(ctx context.Context, h run.Host, former, now *gateway.Plan, flush bool) (*gatewayStale, error) {
+func staleAfter(ctx context.Context, h gwapply.Host, former, now *gateway.Plan, flush bool) (*gatewayStale, error) {
 	if former == nil {
 		return nil, nil
 	}
@@ -457,7 +456,7 @@ func undoGateway(ctx context.Context, t *tuner, ns *netns.Handle, args []string,
 // lastGateway is the argument, or the newest transaction of the namespace's gateway;
 // after a boot the one that left the configuration there. Where that was not confirmed and
 // is rolled back already, the one before is only taken back by its name.
-func lastGateway(h run.Host, args []string, where string) (string, error) {
+func lastGateway(h gwapply.Host, args []string, where string) (string, error) {
 	if len(args) == 1 {
 		return args[0], nil
 	}
@@ -490,7 +489,7 @@ func rolledBack(tx *journal.Transaction) string {
 }
 
 // nothingToUndo names what removes a gateway that the journal does not know (any more).
-func nothingToUndo(h run.Host) error {
+func nothingToUndo(h gwapply.Host) error {
 	if state, err := h.State(); err == nil && state.Digest != "" {
 		return fmt.Errorf("undo: the journal has nothing to take back here; %s removes %s", netns.CommandIn(h.Netns, state.ByHand), state.Name)
 	}
@@ -498,7 +497,7 @@ func nothingToUndo(h run.Host) error {
 }
 
 // elsewhere says how to undo the gateways that natkit applied in other network namespaces.
-func elsewhere(h run.Host) string {
+func elsewhere(h gwapply.Host) string {
 	all, _, err := h.Apply.Journal.List()
 	boot, errBoot := journal.ReadBootID("/proc")
 	if err != nil || errBoot != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/natkit/natkit/internal/gateway"
+	gwapply "github.com/natkit/natkit/internal/gateway/apply"
 	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/gateway/host"
-	"github.com/natkit/natkit/internal/gateway/run"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/units"
@@ -94,7 +94,7 @@ func (f *gatewayCheck) run(ctx context.Context, env *Env, ns *netns.Handle, name
 			return fmt.Errorf("look at this host: %w; --offline checks the file alone", err)
 		}
 	}
-	findings, err := run.UnlessEnded(ctx, func() ([]gateway.Finding, error) { return engine.Standard.Check(file, facts), nil })
+	findings, err := gwapply.UnlessEnded(ctx, func() ([]gateway.Finding, error) { return engine.Standard.Check(file, facts), nil })
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func readGateway(ctx context.Context, env *Env, name string) (*gateway.File, err
 	if err != nil {
 		return nil, err
 	}
-	return run.UnlessEnded(ctx, func() (*gateway.File, error) { return gateway.Parse(gatewayName(name), text) })
+	return gwapply.UnlessEnded(ctx, func() (*gateway.File, error) { return gateway.Parse(gatewayName(name), text) })
 }
 
 func (f *gatewayCheck) print(env *Env, doc gatewayCheckDocument) error {

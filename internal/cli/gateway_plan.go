@@ -10,8 +10,7 @@ import (
 
 	"github.com/natkit/natkit/internal/capacity"
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/gateway/diff"
-	"github.com/natkit/natkit/internal/gateway/run"
+	gwapply "github.com/natkit/natkit/internal/gateway/apply"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/tune"
@@ -70,7 +69,7 @@ type gatewayPlanDocument struct {
 	Refused    bool              `json:"refused"`
 	Obstacles  []string          `json:"obstacles"`
 	Findings   []gateway.Finding `json:"findings"`
-	Difference diff.Plans        `json:"difference"`
+	Difference gateway.Diff      `json:"difference"`
 	Changes    []tune.Change     `json:"changes"`
 	Already    []string          `json:"already"`
 	Notes      []string          `json:"notes"`
@@ -103,8 +102,8 @@ func (f *gatewayPlan) run(ctx context.Context, env *Env, ns *netns.Handle, name 
 		return err
 	}
 	name = gatewayName(name)
-	v, err := h.Preview(ctx, run.Wish{Name: name, Text: text, PID: os.Getpid(), Origin: run.Origin})
-	if refused := (run.Refused{}); errors.As(err, &refused) {
+	v, err := h.Preview(ctx, gwapply.Wish{Name: name, Text: text, PID: os.Getpid(), Origin: gwapply.Origin})
+	if refused := (gwapply.Refused{}); errors.As(err, &refused) {
 		return f.refused(env, name, v)
 	}
 	if err != nil {
@@ -120,7 +119,7 @@ func (f *gatewayPlan) run(ctx context.Context, env *Env, ns *netns.Handle, name 
 }
 
 // refused: there is no plan, but for the reasons.
-func (f *gatewayPlan) refused(env *Env, name string, v *run.Preview) error {
+func (f *gatewayPlan) refused(env *Env, name string, v *gwapply.Preview) error {
 	var err error
 	if f.asJSON {
 		err = report.JSON(env.Stdout, gatewayPlanDocument{Schema: gatewayPlanSchema, File: name, Refused: true, Findings: v.Findings,
@@ -150,11 +149,11 @@ func gatewayName(name string) string {
 
 // difference is that of what is in force; known is false where natkit does not have its
 // plan.
-func difference(v *run.Preview) (d diff.Plans, known bool) {
-	return diff.Between(v.InForce, v.Gateway), v.InForce != nil || v.Before == tune.GatewayNone
+func difference(v *gwapply.Preview) (d gateway.Diff, known bool) {
+	return gateway.DiffOf(v.InForce, v.Gateway), v.InForce != nil || v.Before == tune.GatewayNone
 }
 
-func (f *gatewayPlan) print(env *Env, name string, v *run.Preview) error {
+func (f *gatewayPlan) print(env *Env, name string, v *gwapply.Preview) error {
 	d, known := difference(v)
 	pools := gateway.Capacity(v.Gateway, v.Facts, v.TimeWaitSeconds)
 	missing := gateway.MissingInterfaces(v.Gateway, v.Facts)

@@ -13,7 +13,7 @@ import (
 	"github.com/natkit/natkit/internal/document"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/load"
-	"github.com/natkit/natkit/internal/prefix"
+	"github.com/natkit/natkit/internal/nat"
 )
 
 // faults keeps the first problem only: one clear line is worth more than ten.
@@ -436,7 +436,7 @@ func (s *Scenario) checkSources() error {
 			}
 		}
 	}
-	if needed > 1<<16 || !end.Address.Contains(last) || last == prefix.Last(end.Address) {
+	if needed > 1<<16 || !end.Address.Contains(last) || last == nat.LastAddr(end.Address) {
 		return fmt.Errorf("%d requests in %d stages need %d source addresses (%d connections each), more than %s has room for; fewer requests, or a larger subnet at %s",
 			requests, len(s.Stages), needed, requestsPerSource, end.Address.Masked(), s.loadNode())
 	}

@@ -104,7 +104,7 @@ type Protocol struct{ Number uint8 }
 // mixProtocols are those whose tuples have something like ports.
 var mixProtocols = []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_ICMP, unix.IPPROTO_SCTP, unix.IPPROTO_GRE}
 
-func (p Protocol) String() string { return conntrack.ProtocolName(p.Number) }
+func (p Protocol) String() string { return nat.ProtocolName(p.Number) }
 
 // MarshalText is the written form.
 func (p Protocol) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
@@ -113,7 +113,7 @@ func (p Protocol) MarshalText() ([]byte, error) { return []byte(p.String()), nil
 func (p Protocol) Expected() string {
 	var names []string
 	for _, number := range mixProtocols {
-		names = append(names, conntrack.ProtocolName(number))
+		names = append(names, nat.ProtocolName(number))
 	}
 	return "one of: " + strings.Join(names, ", ")
 }
@@ -121,7 +121,7 @@ func (p Protocol) Expected() string {
 // UnmarshalText reads the written form.
 func (p *Protocol) UnmarshalText(text []byte) error {
 	for _, number := range mixProtocols {
-		if conntrack.ProtocolName(number) == string(text) {
+		if nat.ProtocolName(number) == string(text) {
 			p.Number = number
 			return nil
 		}

@@ -11,6 +11,17 @@ import (
 	"unicode/utf8"
 )
 
+// Document is what a verb reports: a struct with the fields of its JSON form, and its text.
+type Document interface {
+	Text(w io.Writer, style Style) error
+}
+
+// CSVDocument is a document that has rows.
+type CSVDocument interface {
+	Document
+	CSV(w io.Writer) error
+}
+
 // printer writes lines, and remembers the first error so that callers need to
 // look only once.
 type printer struct {

@@ -7,11 +7,11 @@ import (
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/engine"
-	"github.com/natkit/natkit/internal/gateway/nft"
+	"github.com/natkit/natkit/internal/gateway/engine/netfilter"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
-type netfilter = nft.Engine
+type netfilterEngine = netfilter.Engine
 
 // atATime is how many cases are played at one time. Most of a case's time is waiting:
 // for namespaces to be made and for timers.
@@ -42,7 +42,7 @@ func playable(t *testing.T, cases []Case) []Case {
 	})
 }
 
-func TestNetfilter(t *testing.T) { playSuite(t, netfilter{}) }
+func TestNetfilter(t *testing.T) { playSuite(t, netfilterEngine{}) }
 
 // playSuite plays all cases with an engine, on this kernel. On the one of the engine's
 // record it must find the same.

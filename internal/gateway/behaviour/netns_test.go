@@ -71,7 +71,7 @@ func device(h Host) string {
 // TestWorldHears sees to it that a world tells of mappings and timers, and that what
 // must never be does not pass unseen.
 func TestWorldHears(t *testing.T) {
-	p := newWorld(t, netfilter{})
+	p := newWorld(t, netfilterEngine{})
 	plan, err := (&Case{ID: "world"}).Plan()
 	if err != nil {
 		t.Fatal(err)

@@ -5,18 +5,18 @@ import (
 	"testing"
 
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/gateway/nft"
+	"github.com/natkit/natkit/internal/gateway/engine/netfilter"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
 // fastPath is netfilter with a flowtable, whatever the file says.
-type fastPath struct{ netfilter }
+type fastPath struct{ netfilter.Engine }
 
 func (fastPath) Apply(ns *netns.Handle, p *gateway.Plan) error {
 	fast := *p
 	fast.Flowtable = devices
-	return nft.Apply(ns, &fast)
+	return netfilter.Apply(ns, &fast)
 }
 
 // fastTimes are cases about how long a flow is kept. One on the fast path is kept by

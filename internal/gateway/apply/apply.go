@@ -1,0 +1,520 @@
+// Package apply makes a gateway plan hold on a host: as changes that are journaled,
+// confirmed and undone like all others, and, for the service, again whenever the
+// configuration or an address changes.
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/store"
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/tune"
+	"github.com/natkit/natkit/internal/tune/apply"
+	"github.com/natkit/natkit/internal/tune/journal"
+	"github.com/natkit/natkit/internal/units"
+)
+
+// Wish is what somebody wants a host to become.
+type Wish struct {
+	// Name and Text are the configuration's.
+	Name string
+	Text []byte
+	// Persist keeps the configuration where the service finds it at boot.
+	Persist bool
+	// Overwrite puts the plan in the place of rules that somebody changed by hand.
+	Overwrite bool
+	// Force goes on where Check refuses.
+	Force bool
+	// PID is the process whose session must not be cut; 0 for none.
+	PID int
+	// Origin is written into the journal.
+	Origin string
+}
+
+// Ready is a wish that was checked and compiled, and what has to be changed for it.
+type Ready struct {
+	Prepared
+	Findings []gateway.Finding
+	Gateway  *gateway.Plan
+	Facts    gateway.Facts
+	Digest   string
+	// Before is what is in force now, InForce its plan; nil as for Host.InForce.
+	Before  string
+	InForce *gateway.Plan
+	// Changed says what somebody did to the rules since natkit wrote them.
+	Changed []string
+	file    *gateway.File
+	// text is what the service is to find at boot; nil where nothing is persisted.
+	text []byte
+	host Host
+}
+
+// Refused: Check found what must not be applied.
+type Refused struct{ Findings []gateway.Finding }
+
+func (r Refused) Error() string {
+	f := r.Findings[0]
+	text := f.Placed()
+	if f.Advice != "" {
+		text += "; " + f.Advice
+	}
+	if more := len(r.Findings) - 1; more > 0 {
+		text += fmt.Sprintf(" (and %d more)", more)
+	}
+	return text
+}
+
+// Prepare checks and compiles a wish against the host as it is. It changes nothing.
+func (h Host) Prepare(ctx context.Context, w Wish) (*Ready, error) {
+	file, err := UnlessEnded(ctx, func() (*gateway.File, error) { return gateway.Parse(w.Name, w.Text) })
+	if err != nil {
+		return nil, err
+	}
+	facts, err := h.facts(ctx, file, w.PID)
+	if err != nil {
+		return nil, err
+	}
+	r := &Ready{Facts: facts, file: file, host: h}
+	if r.Findings, err = UnlessEnded(ctx, func() ([]gateway.Finding, error) { return gateway.Check(file, facts), nil }); err != nil {
+		return nil, err
+	}
+	if refused := refusals(r.Findings); len(refused) > 0 && !w.Force {
+		return r, Refused{refused}
+	}
+	if r.Gateway, err = UnlessEnded(ctx, func() (*gateway.Plan, error) { return gateway.Compile(&file.Config, facts) }); err != nil {
+		return r, err
+	}
+	if _, err := h.Apply.Engines.Of(r.Gateway.Engine); err != nil {
+		return r, err
+	}
+	now, state, err := h.present(ctx, r.Gateway)
+	if err != nil {
+		return r, err
+	}
+	r.Before, r.Changed = now.Value, state.Changes
+	if r.InForce, err = h.replaceable(now.Value, state, w.Overwrite); err != nil {
+		return r, err
+	}
+	r.Digest = gateway.Digest(r.Gateway)
+	if r.Prepared, err = Plan(r.Gateway, r.Digest, now, w.Origin); err != nil {
+		return r, err
+	}
+	if err := h.persist(r, w); err != nil || len(r.Plan.Changes) > 0 {
+		return r, err
+	}
+	return r, r.put() // it is in force
+}
+
+// UnlessEnded is what fn returns, or an error as soon as natkit is told to end: a large
+// file takes seconds. fn changes nothing, so that it can be left alone.
+func UnlessEnded[T any](ctx context.Context, fn func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	var none T
+	if ctx.Err() != nil {
+		return none, ctx.Err()
+	}
+	done := make(chan result, 1)
+	go func() {
+		value, err := fn()
+		done <- result{value, err}
+	}()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-ctx.Done():
+		return none, ctx.Err()
+	}
+}
+
+func refusals(all []gateway.Finding) []gateway.Finding {
+	return slices.DeleteFunc(slices.Clone(all), func(f gateway.Finding) bool { return f.Severity != gateway.Refuse })
+}
+
+// replaceable is the plan in force; nil as for Host.InForce. It refuses to overwrite what
+// could not be put back, unless told to.
+func (h Host) replaceable(value string, state *gateway.State, overwrite bool) (*gateway.Plan, error) {
+	p, lost := h.kept(value)
+	_, changed := tune.GatewayDigest(value)
+	switch {
+	case value == tune.GatewayForeign:
+		return nil, apply.Foreign(h.Netns, state)
+	case overwrite:
+		return p, nil
+	case changed:
+		return p, fmt.Errorf("%w: %s; --overwrite takes that back", apply.ErrChanged, strings.Join(state.Changes, "; "))
+	case lost != nil:
+		return nil, fmt.Errorf("%w; --overwrite does without", lost)
+	}
+	return p, nil
+}
+
+// kept is the plan of a value, nil where it has none; or why it could not be put back.
+func (h Host) kept(value string) (*gateway.Plan, error) {
+	digest, _ := tune.GatewayDigest(value)
+	if digest == "" {
+		return nil, nil
+	}
+	p, err := h.store().Get(digest)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("the plan that is in force (%s) is not in %s, so that it could not be put back", digest[:12], h.store().Dir())
+	case err != nil:
+		return nil, fmt.Errorf("the plan that is in force could not be put back: %w", err)
+	}
+	return p, nil
+}
+
+// persist adds the files that make a plan hold after a boot.
+func (h Host) persist(r *Ready, w Wish) error {
+	if !w.Persist {
+		return nil
+	}
+	if !h.initial() {
+		return errors.New("persist: this network namespace is not the host's own, which is the one that the files under /etc are for; apply it without --persist")
+	}
+	r.text = w.Text
+	files := append(tune.Persistent(r.lasting), tune.Change{Kind: tune.GatewayFile, Target: tune.GatewayFileTarget, After: store.TextDigest(w.Text),
+		Why: "'natkit gateway run' reads it at boot"})
+	if err := apply.ReadBefore(files, h.Apply); err != nil {
+		return err
+	}
+	if len(r.Plan.Changes) == 0 && !slices.ContainsFunc(files, func(c tune.Change) bool { return !tune.SameValue(c.Before, c.After) }) {
+		return nil
+	}
+	r.Plan.Changes = append(r.Plan.Changes, files...)
+	return nil
+}
+
+// initial reports whether the namespace is the host's own; asked from inside, where
+// process 1 may not be looked at.
+func (h Host) initial() (yes bool) {
+	err := h.Netns.Do(func() error {
+		inode, err := h.Inode()
+		yes = err == nil && apply.IsInitialNetns(inode, h.proc())
+		return err
+	})
+	return yes && err == nil
+}
+
+// put stores what the changes need, and what their undo does.
+func (r *Ready) put() error {
+	if _, err := r.host.store().Put(r.Gateway); err != nil || r.text == nil {
+		return err
+	}
+	if _, err := r.host.store().PutText(r.text); err != nil {
+		return err
+	}
+	i := slices.IndexFunc(r.Plan.Changes, func(c tune.Change) bool { return c.Kind == tune.GatewayFile })
+	if i < 0 {
+		return nil
+	}
+	return r.host.keepFile(r.Plan.Changes[i].Before)
+}
+
+// keepFile stores the configuration that is there, for the undo.
+func (h Host) keepFile(digest string) error {
+	if digest == "" {
+		return nil
+	}
+	text, err := apply.GatewayFileText(h.Apply)
+	if err != nil {
+		return err
+	}
+	got, err := h.store().PutText(text)
+	if err == nil && got != digest {
+		err = errors.New("keep the former gateway configuration: it changes meanwhile; try again")
+	}
+	return err
+}
+
+// Apply carries out what was prepared, in the namespace, deletes the connections that its
+// first rules of NAT came too late for, and then forgets plans that nobody needs any more.
+// confirm is as in apply.Options. With an error and what was applied, it is in force.
+func (r *Ready) Apply(ctx context.Context, confirm time.Duration) (applied *apply.Applied, err error) {
+	if confirm > 0 && r.InForce == nil {
+		if _, err := r.host.kept(r.Before); err != nil {
+			return nil, fmt.Errorf("%w: nothing would be undone without a confirmation; apply it without --confirm, or 'natkit gateway undo' first", err)
+		}
+	}
+	if err := r.put(); err != nil {
+		return nil, err
+	}
+	opt := r.host.Apply
+	opt.Confirm, opt.Persist, opt.Lifeline = confirm, false, false
+	// A service that is killed is started again, and cleans; it may start no others.
+	opt.Guarded = r.Plan.Origin != OriginService
+	if ctx.Err() == nil && !opt.Guarded {
+		// A stop of the service leaves rules in force, the old ones or the new ones: what
+		// has begun ends, in less than a manager waits.
+		ctx = context.WithoutCancel(ctx)
+	}
+	opt.Plans = map[string]*gateway.Plan{r.Digest: r.Gateway}
+	err = r.host.Netns.Do(func() error {
+		applied, err = apply.Apply(ctx, r.Plan, opt)
+		return err
+	})
+	if err != nil {
+		return nil, r.located(r.first(err))
+	}
+	if r.begins() {
+		if note := r.translate(ctx); note != "" {
+			if err = applied.Note(tune.Gateway, note); err != nil {
+				err = fmt.Errorf("in force as %s, and %s; write that into the journal: %w", applied.ID(), note, err)
+			}
+		}
+	}
+	r.host.forget()
+	return applied, err
+}
+
+// begins reports whether rules of NAT come where the gateway had none: connections that
+// begin while the kernel takes the first ones in, and those that there were before, pass
+// them without being asked.
+func (r *Ready) begins() bool {
+	return translates(r.Gateway) && (r.Before == tune.GatewayNone || r.InForce != nil && !translates(r.InForce))
+}
+
+func translates(p *gateway.Plan) bool { return len(p.Sources)+len(p.Destinations) > 0 }
+
+// translate makes the plan true for connections that pass it, and says how many there were.
+func (r *Ready) translate(ctx context.Context) string {
+	passed, err := r.host.Translate(ctx, r.Gateway, &r.Facts)
+	switch {
+	case err != nil:
+		return fmt.Sprintf("connections that pass untranslated could not be looked for: %v", err)
+	case len(passed.Keys) == 0:
+		return ""
+	}
+	return fmt.Sprintf("deleted %s that passed untranslated: %s; their next packets are translated",
+		units.Plural(int64(len(passed.Keys)), "connection", "connections"), passed.Words())
+}
+
+// first says that another natkit was first, where the host is not what the plan was made for
+// because of that.
+func (r *Ready) first(err error) error {
+	if !errors.Is(err, apply.ErrChangedSince) {
+		return err
+	}
+	state, readErr := r.host.State()
+	if readErr != nil || !tune.IsDigest(state.Digest) || apply.GatewayValue(state) == r.Before {
+		return err
+	}
+	return fmt.Errorf("%w: it put plan %.12s in force; nothing was changed; apply the file again if it is to take its place", ErrAnotherFirst, state.Digest)
+}
+
+// ErrAnotherFirst: while a file was prepared, another natkit applied one.
+var ErrAnotherFirst = errors.New("another natkit was first")
+
+// located adds the line of the rule that an error is about.
+func (r *Ready) located(err error) error {
+	var about aboutRule
+	if !errors.As(err, &about) {
+		return err
+	}
+	if rule, ok := about.Rule(); ok && r.file.Line(rule) > 0 {
+		return fmt.Errorf("line %d: %w", r.file.Line(rule), err)
+	}
+	return err
+}
+
+// aboutRule are errors of engines that concern a rule of the file; false where they
+// concern several, or all of it.
+type aboutRule interface {
+	error
+	Rule() (gateway.Ref, bool)
+}
+
+// Undo takes a transaction back, in the namespace.
+func (h Host) Undo(id string) (tx *journal.Transaction, err error) {
+	err = h.Netns.Do(func() error {
+		tx, err = apply.Undo(id, h.Apply)
+		return err
+	})
+	return tx, err
+}
+
+// Origins of transactions, in the journal.
+const (
+	// Origin is `natkit gateway apply`'s, OriginService `natkit gateway run`'s.
+	Origin        = "gateway"
+	OriginService = "gateway run"
+)
+
+// Names of sysctls that a gateway needs.
+const (
+	Forward4   = gateway.Forward4
+	Forward6   = gateway.Forward6
+	Accounting = "net.netfilter.nf_conntrack_acct"
+	timeWait   = "net.netfilter.nf_conntrack_tcp_timeout_time_wait"
+)
+
+// Sysctls are those that Plan looks at.
+var Sysctls = []string{Forward4, Forward6, Accounting, snapshot.ConntrackMax, snapshot.ConntrackBuckets, timeWait}
+
+// Present is the state of a namespace that a plan is to change.
+type Present struct {
+	// Netns is its inode; Initial is true for the host's own.
+	Netns   uint64
+	Initial bool
+	// Value is what is in force (tune.Gateway's values).
+	Value string
+	// Sysctls has those of Sysctls that exist. Held are those of them that natkit
+	// wrote and may take back: the plan has to name them to keep them.
+	Sysctls snapshot.Sysctls
+	Held    map[string]bool
+	// Advertised are the sysctls accept_ra of interfaces that the plan has to look at.
+	Advertised []string
+	// Original has what switches among them were before gateways set them.
+	Original map[string]string
+	// Facts are what the costs and risks of changes depend on.
+	Facts tune.Facts
+	// SlabKnown: the entries of all namespaces are known, and so the time that a
+	// resize of the hash takes.
+	SlabKnown bool
+}
+
+// Prepared is what has to be changed for a plan, and what somebody should know of it.
+type Prepared struct {
+	Plan tune.Plan
+	// Already are values that need no change, Notes what is not done and why.
+	Already, Notes []string
+	// lasting are the changes that files keep over a boot.
+	lasting []tune.Change
+}
+
+// Plan makes the changes that put a gateway plan, of a digest, in force: the connection table
+// first, so that its size and counters are there when connections come; then the
+// rules in one transaction; forwarding last: a packet that is forwarded before its
+// rules are there is tracked without a translation, and so its connection stays.
+// An undo goes backwards. There is no change where all is as it should be.
+func Plan(p *gateway.Plan, digest string, now Present, origin string) (Prepared, error) {
+	c := collector{now: now}
+	c.turn(Accounting, on, p.Accounting, "packets and bytes are counted for each connection, from its start")
+	c.sizing(p.Expect)
+	if err := c.rules(p, digest); err != nil {
+		return Prepared{}, err
+	}
+	c.turn(Forward4, on, p.IPv4, "the host forwards IPv4 packets")
+	if p.IPv6 {
+		c.advertisements(true)
+	}
+	c.turn(Forward6, on, p.IPv6, "the host forwards IPv6 packets")
+	if !p.IPv6 {
+		c.advertisements(false)
+	}
+	c.out.lasting = lasting(c.all)
+	c.out.Plan = tune.Plan{Origin: origin, Changes: tune.Assess(c.changes(), now.Facts)}
+	return c.out, nil
+}
+
+// collector gathers the changes of a plan. held are those whose value is there
+// already and has to be held: with nothing else to do, there is no reason to.
+type collector struct {
+	now     Present
+	out     Prepared
+	all     []tune.Change
+	differs bool
+}
+
+func (c *collector) changes() []tune.Change {
+	if !c.differs {
+		return nil
+	}
+	return c.all
+}
+
+func (c *collector) add(change tune.Change) {
+	c.all = append(c.all, change)
+	c.differs = c.differs || change.Before != change.After
+}
+
+// on is the value of most switches.
+const on = "1"
+
+// turn sets a switch that the plan needs. One that only the gateway before needed
+// becomes what it was; the limits of the table do not: natkit lowers none by itself.
+func (c *collector) turn(name, value string, needed bool, why string) {
+	original, set := c.now.Original[name]
+	switch {
+	case needed:
+		c.sysctl(name, value, why)
+	case set:
+		c.sysctl(name, original, "the gateway before needed it, this one does not")
+	}
+}
+
+// sysctl gives a sysctl a value.
+func (c *collector) sysctl(name, value, why string) {
+	before, ok := c.now.Sysctls[name]
+	switch {
+	case !ok:
+		c.out.Notes = append(c.out.Notes, fmt.Sprintf("%s does not exist here: this kernel does not have it, or its module is not loaded", name))
+	case !tune.SameValue(before, value):
+		c.add(tune.Change{Kind: tune.Sysctl, Target: name, Before: before, After: value, Why: why})
+	case c.now.Held[name]:
+		c.add(tune.Change{Kind: tune.Sysctl, Target: name, Before: before, After: before,
+			Why: "an earlier change of natkit's set it; so it stays when that one is undone"})
+	default:
+		c.out.Already = append(c.out.Already, name+" is "+before+" already")
+	}
+}
+
+// number raises a sysctl that is a number.
+func (c *collector) number(name string, value int64, why string) {
+	c.sysctl(name, strconv.FormatInt(value, 10), why)
+}
+
+// rules puts the plan in the place of what is in force.
+func (c *collector) rules(p *gateway.Plan, after string) error {
+	target := tune.GatewayTarget(c.now.Netns)
+	change := tune.Change{Kind: tune.Gateway, Target: target, Before: c.now.Value, After: after,
+		Why:  summary(p) + ", in one transaction: all of it or nothing",
+		Risk: "connections that are tracked keep the translation that they have"}
+	if c.now.Value == tune.GatewayNone && translates(p) {
+		change.Risk += "; those that have none and that a rule is for are deleted: they begin anew, translated"
+	}
+	if c.now.Value != tune.GatewayNone && !translates(p) {
+		change.Risk = "connections that the gateway translates now are cut, unless there are other rules of NAT on this host"
+	}
+	switch {
+	case c.now.Value == tune.GatewayForeign:
+		return fmt.Errorf("gateway plan: what is in force %w", apply.ErrForeign)
+	case c.now.Value == after:
+		c.out.Already = append(c.out.Already, "the rules of this plan are in force already")
+		change.Why = "in force already"
+	}
+	if err := change.Validate(); err != nil {
+		return err
+	}
+	c.add(change)
+	return nil
+}
+
+// summary says how much a plan does.
+func summary(p *gateway.Plan) string {
+	var parts []string
+	add := func(n int, one, many string) {
+		if n > 0 {
+			parts = append(parts, units.Plural(n, one, many))
+		}
+	}
+	add(len(p.Destinations), "translation of destinations", "translations of destinations")
+	add(len(p.Sources), "translation of sources", "translations of sources")
+	add(len(p.Stateless), "stateless pair", "stateless pairs")
+	add(len(p.Untracked), "untracked address", "untracked addresses")
+	if len(parts) == 0 {
+		return "no translation"
+	}
+	return strings.Join(parts, ", ")
+}

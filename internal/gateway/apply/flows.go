@@ -1,0 +1,260 @@
+package apply
+
+import (
+	"context"
+	"math"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/conntrack/dump"
+	"github.com/natkit/natkit/internal/conntrack/match"
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/host"
+	"github.com/natkit/natkit/internal/gateway/observe"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/privilege"
+	"github.com/natkit/natkit/internal/ruleset/read"
+	"github.com/natkit/natkit/internal/tune"
+	"golang.org/x/sys/unix"
+)
+
+// Stale are connections that keep a translation that nothing gives any more.
+type Stale struct {
+	Keys []conntrack.Key
+	// Rules counts them by the rule that made them, in the former plan's words.
+	Rules map[gateway.Ref]int64
+	// Cut: they are translated no more. The kernel does so for connections that it
+	// tracks only as long as there is a rule of NAT, of whomever: with the last one
+	// it takes its hooks away (nf_nat_unregister_fn, nf_ct_netns_put).
+	Cut bool
+}
+
+// Orphans finds the connections that a rule of old translated and no rule of new (nil:
+// none at all) would translate so. They go on as they are until they end.
+func (h Host) Orphans(ctx context.Context, old, new *gateway.Plan) (Stale, error) {
+	was, is := observe.Attribute(old), (*observe.Attribution)(nil)
+	if new != nil {
+		is = observe.Attribute(new)
+	}
+	s, err := h.stale(ctx, func(e *conntrack.Entry) (*gateway.Ref, error) {
+		source, destination := was.Of(e)
+		if source == nil && destination == nil {
+			return nil, nil
+		}
+		var nowSource, nowDestination *gateway.Ref
+		if is != nil {
+			nowSource, nowDestination = is.Of(e)
+		}
+		switch {
+		case destination != nil && nowDestination == nil:
+			return destination, nil
+		case source != nil && nowSource == nil:
+			return source, nil
+		}
+		return nil, nil
+	})
+	if err != nil || len(s.Keys) == 0 || new != nil && len(new.Sources)+len(new.Destinations) > 0 {
+		return s, err
+	}
+	s.Cut, err = h.cut(s.Keys)
+	return s, err
+}
+
+// cut reports whether no rule translates connections of a family of these.
+func (h Host) cut(keys []conntrack.Key) (bool, error) {
+	left, err := read.NAT(h.Netns)
+	if err != nil {
+		return false, err
+	}
+	translates := map[string]bool{}
+	for _, r := range left.Rules {
+		translates[r.Family] = true
+	}
+	return !translates["inet"] && slices.ContainsFunc(keys, func(k conntrack.Key) bool {
+		return !translates[map[bool]string{true: "ip", false: "ip6"}[k.Orig.Src.Is4()]]
+	}), nil
+}
+
+// OthersNAT are the tables of others that have rules of NAT: "ip nat".
+func (h Host) OthersNAT() (tables []string, err error) {
+	all, err := read.NAT(h.Netns)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range all.Rules {
+		name := r.Family + " " + r.Table
+		if name != read.GatewayFamily+" "+read.GatewayTable && !slices.Contains(tables, name) {
+			tables = append(tables, name)
+		}
+	}
+	return tables, nil
+}
+
+// Lost finds the connections that a rule of the plan gave one of the addresses, which
+// the host no longer has: nothing that is sent to them arrives.
+func (h Host) Lost(ctx context.Context, p *gateway.Plan, addresses []netip.Addr) (Stale, error) {
+	was := observe.Attribute(p)
+	return h.stale(ctx, func(e *conntrack.Entry) (*gateway.Ref, error) {
+		bySource := e.IsSNAT() && slices.Contains(addresses, e.Reply.Dst)
+		byDestination := e.IsDNAT() && slices.Contains(addresses, e.Orig.Dst)
+		if !bySource && !byDestination {
+			return nil, nil
+		}
+		source, destination := was.Of(e)
+		switch {
+		case byDestination && destination != nil:
+			return destination, nil
+		case bySource && source != nil:
+			return source, nil
+		}
+		return nil, nil
+	})
+}
+
+// Untranslated finds the connections that pass as they are although a rule of the plan is
+// for them, with the addresses that facts tell of.
+func (h Host) Untranslated(ctx context.Context, p *gateway.Plan, facts *gateway.Facts) (Stale, error) {
+	routes, err := host.OpenRoutes(h.Netns)
+	if err != nil {
+		return Stale{}, err
+	}
+	defer routes.Close()
+	is := observe.Attribute(p).Untranslated(facts, routes.Follow, math.MaxInt)
+	return h.stale(ctx, is.Of)
+}
+
+// maxSweeps bounds how often Translate looks again: a packet that was on its way when the
+// rules came enters its connection after the first look.
+const maxSweeps = 3
+
+// Translate deletes the connections that Untranslated finds: their next packets begin
+// anew, and are translated.
+func (h Host) Translate(ctx context.Context, p *gateway.Plan, facts *gateway.Facts) (all Stale, err error) {
+	all.Rules = map[gateway.Ref]int64{}
+	for range maxSweeps {
+		found, err := h.Untranslated(ctx, p, facts)
+		if err != nil || len(found.Keys) == 0 {
+			return all, err
+		}
+		if _, err := h.Flush(ctx, found); err != nil {
+			return all, err
+		}
+		all.Keys = append(all.Keys, found.Keys...)
+		for ref, n := range found.Rules {
+			all.Rules[ref] += n
+		}
+	}
+	return all, nil
+}
+
+func (h Host) stale(ctx context.Context, ruleOf func(*conntrack.Entry) (*gateway.Ref, error)) (Stale, error) {
+	s := Stale{Rules: map[gateway.Ref]int64{}}
+	_, err := dump.Each(ctx, h.Netns, &match.Filter{}, func(e *conntrack.Entry) error {
+		ref, err := ruleOf(e)
+		if ref != nil {
+			s.Keys = append(s.Keys, e.Key())
+			s.Rules[*ref]++
+		}
+		return err
+	})
+	return s, err
+}
+
+// Flush deletes stale connections.
+func (h Host) Flush(ctx context.Context, s Stale) (dump.Deleted, error) {
+	if len(s.Keys) == 0 {
+		return dump.Deleted{}, nil
+	}
+	return dump.DeleteKeys(ctx, h.Netns, s.Keys)
+}
+
+// keepPlans is how long a plan is kept that nobody names: a natkit that has just
+// stored it may be about to apply it.
+const keepPlans = time.Hour
+
+// forget deletes the plans that no transaction of the journal names, nor the table of
+// any namespace. Failing is no harm: the next one does it.
+func (h Host) forget() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	unlock, err := h.Apply.Journal.Lock(ctx)
+	if err != nil {
+		return
+	}
+	defer unlock()
+	used, err := h.journaled()
+	if err != nil {
+		return
+	}
+	var tables map[string]bool
+	_, _ = h.store().Collect(h.now().Add(-keepPlans), func(digest string) bool {
+		if used[digest] {
+			return true
+		}
+		if tables == nil { // looked at only where there is something to delete
+			tables = h.inForce()
+		}
+		return tables[everything] || tables[digest]
+	})
+}
+
+func (h Host) now() time.Time {
+	if h.Apply.Clock != nil {
+		return h.Apply.Clock.Now()
+	}
+	return time.Now()
+}
+
+// journaled are the digests that transactions name. A file that cannot be read may
+// name any.
+func (h Host) journaled() (map[string]bool, error) {
+	all, damaged, err := h.Apply.Journal.List()
+	if err != nil {
+		return nil, err
+	}
+	if len(damaged) > 0 {
+		return nil, damaged[0]
+	}
+	used := map[string]bool{}
+	for _, tx := range all {
+		for _, c := range tx.Changes {
+			for _, value := range []string{c.Before, c.After} {
+				if digest, _ := tune.GatewayDigest(value); digest != "" {
+					used[digest] = true
+				}
+			}
+		}
+	}
+	return used, nil
+}
+
+// everything, among the digests, keeps them all.
+const everything = "*"
+
+// inForce are the digests that the tables of all network namespaces name. Where one
+// cannot be looked at, nothing is forgotten.
+func (h Host) inForce() map[string]bool {
+	if !netns.SeesAll() {
+		return map[string]bool{everything: true}
+	}
+	err := privilege.Check(
+		privilege.Need{Any: []int{unix.CAP_SYS_ADMIN}, Why: "to enter network namespaces"},
+		privilege.Need{Any: []int{unix.CAP_SYS_PTRACE}, Why: "to find them"})
+	if err != nil {
+		return map[string]bool{everything: true}
+	}
+	found := map[string]bool{}
+	err = netns.Each(func(ns *netns.Handle) error {
+		state, err := h.Apply.Engines.Read(ns, nil)
+		if err == nil {
+			found[state.Digest] = true
+		}
+		return err
+	})
+	if err != nil {
+		found[everything] = true
+	}
+	return found
+}

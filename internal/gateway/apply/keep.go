@@ -1,0 +1,398 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"slices"
+	"sort"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/host"
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/tune"
+	"github.com/natkit/natkit/internal/tune/apply"
+	"github.com/natkit/natkit/internal/units"
+)
+
+// apply puts a configuration in force, if anything has to be changed for that, and
+// says what came of it.
+func (k *keeper) apply(ctx context.Context, text []byte, reason string) error {
+	r, err := k.Host.Prepare(ctx, Wish{Name: k.File, Text: text, Overwrite: true, Origin: OriginService})
+	if errors.As(err, new(Refused)) { // other mistakes of a file name it
+		return fmt.Errorf("%s: %w", k.File, err)
+	}
+	if err != nil {
+		return err
+	}
+	if reason == addressesChanged && k.plan != nil && r.Before == tune.GatewayNone && k.undoAtWork(ctx) {
+		return nil
+	}
+	if len(r.Changed) > 0 {
+		k.log("rules that somebody changed by hand are replaced: %s", strings.Join(r.Changed, "; "))
+	}
+	former := k.plan
+	switch devices := fastPath(r.Gateway, r.Facts.Interfaces); {
+	case len(r.Plan.Changes) > 0:
+		err = k.carryOut(ctx, r, reason)
+	case k.plan != nil && devices != k.devices:
+		err = k.rewrite(ctx, r, reason, devices)
+	case reason != addressesChanged:
+		k.log("%s: nothing to change, %s in force", reason, r.Digest[:12])
+	}
+	if err != nil {
+		return err
+	}
+	k.devices = fastPath(r.Gateway, r.Facts.Interfaces)
+	k.text, k.plan, k.digest, k.told, k.off, k.suspended = text, r.Gateway, r.Digest, "", "", false
+	k.adopt()
+	k.tellWaiting(r)
+	k.tellNotes(r, reason)
+	if former != nil && len(r.Plan.Changes) > 0 {
+		k.tellOrphans(ctx, former)
+	}
+	return nil
+}
+
+// rewrite writes the same rules again: the kernel's fast path has the interfaces that
+// there were when the rules were written.
+func (k *keeper) rewrite(ctx context.Context, r *Ready, reason, devices string) error {
+	unlock, err := k.Host.Apply.Journal.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := k.Host.Apply.Engines.Apply(k.Host.Netns, r.Gateway); err != nil {
+		return err
+	}
+	k.log("%s: the kernel's fast path is between %s now", reason, devices)
+	return nil
+}
+
+// fastPath are the interfaces of the flowtable that there are.
+func fastPath(p *gateway.Plan, have []gateway.Interface) string {
+	var there []string
+	for _, i := range have {
+		if slices.Contains(p.Flowtable, i.Name) {
+			// One that was replaced by another of its name is not in it any more.
+			there = append(there, fmt.Sprintf("%s (%d)", i.Name, i.Index))
+		}
+	}
+	return strings.Join(there, ", ")
+}
+
+func (k *keeper) carryOut(ctx context.Context, r *Ready, reason string) error {
+	began := time.Now()
+	applied, err := r.Apply(ctx, 0)
+	if err != nil {
+		return err
+	}
+	tx := applied.Transaction()
+	k.owner = &tx
+	k.supersede(tx.ID)
+	k.log("%s: %s in force as %s: %s, in %s", reason, r.Digest[:12], tx.ID, summary(r.Gateway), units.Roughly(time.Since(began).Seconds()))
+	for _, c := range tx.Changes {
+		if c.Kind == tune.Gateway && c.Note != "" {
+			k.log("%s", c.Note)
+		}
+	}
+	return nil
+}
+
+// adopt finds the transaction that put in force what a service before this one, or
+// somebody else, applied.
+func (k *keeper) adopt() {
+	if k.owner != nil {
+		if now, err := k.Host.Apply.Journal.Reload(k.owner); err != nil || !now.Finished() {
+			return
+		}
+	}
+	open, err := k.Host.Transactions()
+	if k.owner = nil; err == nil && len(open) > 0 {
+		k.owner = open[len(open)-1]
+	}
+}
+
+// supersede has the newest transaction take over what the service's former ones would
+// put back, so that an undo goes to what was before the service began. What root applied in
+// between is root's to take back, and what was before it as well.
+func (k *keeper) supersede(newest string) {
+	open, err := k.Host.Transactions()
+	if err != nil {
+		k.log("read the journal: %v", err)
+		return
+	}
+	for _, tx := range slices.Backward(open) {
+		if tx.ReadOnly() {
+			return
+		}
+		if tx.Origin != OriginService || tx.ID == newest || !tx.Complete || tx.Unconfirmed() {
+			continue
+		}
+		if _, err := k.Host.Undo(tx.ID); err != nil {
+			k.log("hand %s over to %s: %v", tx.ID, newest, err)
+		}
+	}
+}
+
+// leftAlone is true where somebody undid what the service applied: until the file
+// changes or a reload, it stays so.
+func (k *keeper) leftAlone() bool {
+	if k.owner == nil || k.suspended {
+		return k.suspended
+	}
+	now, err := k.Host.Apply.Journal.Reload(k.owner)
+	if errors.Is(err, fs.ErrNotExist) || err != nil || !now.Finished() {
+		return false
+	}
+	k.suspended = true
+	k.log("%s was undone by somebody: the gateway is left so until the file changes or 'systemctl reload'", k.owner.ID)
+	return true
+}
+
+// undoAtWork waits for who works with the host: an undo takes rules away before the
+// journal says so. True where it was one, or is not through yet.
+func (k *keeper) undoAtWork(ctx context.Context) bool {
+	wait, cancel := context.WithTimeout(ctx, undoPatience)
+	defer cancel()
+	unlock, err := k.Host.Apply.Journal.Lock(wait)
+	if err != nil {
+		return true
+	}
+	unlock()
+	return k.leftAlone()
+}
+
+// compare looks whether the rules are as the service applied them. Those that somebody
+// removed, as a flush of the whole rule set does, are put in force again: a gateway that
+// is to go is undone, or its service told to. Others are left, and it says so once.
+func (k *keeper) compare(ctx context.Context) {
+	if k.leftAlone() {
+		return
+	}
+	state, err := k.Host.State()
+	if err != nil {
+		k.log("look at the rules: %v", err)
+		return
+	}
+	switch value := apply.GatewayValue(state); value {
+	case k.told:
+	case k.digest:
+		k.told, k.removed = "", 0
+	case tune.GatewayNone:
+		if k.failed || k.undoAtWork(ctx) { // failed: it was tried just now
+			return
+		}
+		k.tellRemoved()
+		k.again(ctx, "rules removed")
+	default:
+		k.told = value
+		what := "they are " + tune.Change{Kind: tune.Gateway}.Shown(value)
+		if len(state.Changes) > 0 {
+			what = strings.Join(state.Changes, "; ")
+		}
+		k.log("the rules are not as they were applied: %s; they are left so until the next change or 'systemctl reload'", what)
+	}
+}
+
+// drop deletes the connections that had an address that went.
+func (k *keeper) drop(ctx context.Context, addresses []netip.Addr) {
+	if len(addresses) == 0 || k.plan == nil || k.suspended {
+		return
+	}
+	stale, err := k.Host.Lost(ctx, k.plan, addresses)
+	if err == nil && len(stale.Keys) == 0 {
+		return
+	}
+	deleted, flushErr := k.Host.Flush(ctx, stale)
+	if err = errors.Join(err, flushErr); err != nil {
+		k.log("remove connections of %s, which went: %v", addressWords(addresses), err)
+		return
+	}
+	k.log("%s went: removed %s that it translated%s", addressWords(addresses), units.Plural(deleted.Deleted, "connection", "connections"), busy(deleted.Busy))
+}
+
+func busy(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %s are in the kernel's fast path and end by themselves", units.Count(n))
+}
+
+// undoAll takes back what the service applied, newest first.
+func (k *keeper) undoAll() error {
+	open, err := k.Host.Transactions()
+	errs := []error{err}
+	for _, tx := range slices.Backward(open) {
+		if tx.Origin != OriginService {
+			continue
+		}
+		_, err := k.Host.Undo(tx.ID)
+		errs = append(errs, err)
+		if err == nil {
+			k.log("undid %s", tx.ID)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// tellOrphans says how many connections keep a translation that no rule gives any more.
+func (k *keeper) tellOrphans(ctx context.Context, former *gateway.Plan) {
+	stale, err := k.Host.Orphans(ctx, former, k.plan)
+	if err != nil {
+		k.log("look at the connections of former rules: %v", err)
+		return
+	}
+	if len(stale.Keys) > 0 {
+		what := map[bool]string{true: "are cut, as there is no NAT any more", false: "keep their translation"}[stale.Cut]
+		k.log("%s of rules that went %s: %s", units.Plural(len(stale.Keys), "connection", "connections"), what, stale.Words())
+	}
+}
+
+// Words names the rules with the number of their connections, most first.
+func (s Stale) Words() string {
+	refs := make([]gateway.Ref, 0, len(s.Rules))
+	for ref := range s.Rules {
+		refs = append(refs, ref)
+	}
+	sort.Slice(refs, func(i, j int) bool {
+		if s.Rules[refs[i]] != s.Rules[refs[j]] {
+			return s.Rules[refs[i]] > s.Rules[refs[j]]
+		}
+		return refs[i].String() < refs[j].String()
+	})
+	const most = 5
+	var words []string
+	for i, ref := range refs {
+		if i == most {
+			words = append(words, fmt.Sprintf("and of %s more", units.Plural(len(refs)-most, "rule", "rules")))
+			break
+		}
+		words = append(words, fmt.Sprintf("%s (%s)", ref, units.Count(s.Rules[ref])))
+	}
+	return strings.Join(words, ", ")
+}
+
+// tellWaiting says which interfaces a configuration names that do not exist, and which of
+// them do now.
+func (k *keeper) tellWaiting(r *Ready) {
+	missing := gateway.MissingInterfaces(r.Gateway, r.Facts)
+	there := func(name string) bool {
+		return slices.ContainsFunc(r.Facts.Interfaces, func(i gateway.Interface) bool { return i.Name == name })
+	}
+	for _, name := range k.waiting {
+		if there(name) {
+			k.log("%s is there", name)
+		}
+	}
+	more := slices.DeleteFunc(slices.Clone(missing), func(name string) bool { return slices.Contains(k.waiting, name) })
+	if len(more) > 0 {
+		k.log("waiting for %s: what the file says of it counts as soon as it is there", strings.Join(more, ", "))
+	}
+	k.waiting = missing
+}
+
+// tellRemoved counts how often somebody removed the rules, and says once that it goes on.
+func (k *keeper) tellRemoved() {
+	switch k.removed++; {
+	case k.removed < mostQuick:
+		k.log("somebody removed the rules; 'natkit gateway undo' does so for good")
+	case k.removed == mostQuick:
+		k.log("somebody removes the rules again and again: until they stay they are put in force again every %s only", usualLook)
+	}
+}
+
+func (k *keeper) tellNotes(r *Ready, reason string) {
+	if reason == addressesChanged {
+		return
+	}
+	for _, note := range r.Notes {
+		k.log("%s", note)
+	}
+	for _, f := range r.Findings {
+		if f.ID != "interface-missing" { // tellWaiting has said so
+			k.log("%s: %s", f.Severity, f.Placed())
+		}
+	}
+}
+
+// tellForwarding says once that somebody turned off what the gateway needs, as a file of
+// sysctl.d that is loaded again does.
+func (k *keeper) tellForwarding() {
+	now := snapshot.Sysctls{}
+	if err := k.Host.Netns.Do(func() error { return host.ReadSysctls(k.Host.proc(), []string{Forward4, Forward6}, now) }); err != nil {
+		k.log("look at forwarding: %v", err)
+		return
+	}
+	var off []string
+	if k.plan.IPv4 && now[Forward4] == "0" {
+		off = append(off, Forward4)
+	}
+	if k.plan.IPv6 && now[Forward6] == "0" {
+		off = append(off, Forward6)
+	}
+	if text := strings.Join(off, " and "); text != k.off {
+		if k.off = text; text != "" {
+			k.log("somebody set %s to 0: nothing is forwarded; it is left so until the next change or 'systemctl reload'", text)
+		}
+	}
+}
+
+// fileLook is how often the configuration is looked at. A look is one system call; it
+// sees a file that was replaced, one that a link leads to by now, and file systems that
+// tell no events.
+const fileLook = time.Second
+
+// signature changes when a file is written or replaced.
+type signature struct {
+	inode   uint64
+	device  uint64
+	size    int64
+	changed time.Time
+	missing bool
+}
+
+// fileWatch tells when a file has other content. One that is being written is left
+// until it stays the same between two looks.
+type fileWatch struct {
+	path string
+	// read is of the file as it was last taken, seen as it was last looked at.
+	read, seen signature
+}
+
+func newFileWatch(path string) *fileWatch {
+	s := signatureOf(path)
+	return &fileWatch{path: path, read: s, seen: s}
+}
+
+// look is true where the file has come to rest in another form than it was taken in.
+func (w *fileWatch) look() bool {
+	before := w.seen
+	w.seen = signatureOf(w.path)
+	if w.seen == w.read || w.seen != before {
+		return false
+	}
+	w.read = w.seen
+	return true
+}
+
+// taken says that the file is read now, whatever was seen before.
+func (w *fileWatch) taken() { w.read = signatureOf(w.path); w.seen = w.read }
+
+func signatureOf(path string) signature {
+	st, err := os.Stat(path)
+	if err != nil {
+		return signature{missing: true}
+	}
+	s := signature{size: st.Size(), changed: st.ModTime()}
+	if raw, ok := st.Sys().(*syscall.Stat_t); ok {
+		s.device, s.inode = uint64(raw.Dev), raw.Ino
+	}
+	return s
+}

@@ -1,0 +1,101 @@
+package apply
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/tune"
+)
+
+// TestServiceSaysThatForwardingIsOff: once, until it is on again.
+func TestServiceSaysThatForwardingIsOff(t *testing.T) {
+	w := newWorld(t)
+	k := &keeper{Service: &Service{Host: w.Host, File: "gateway.yaml"}, manager: &manager{}}
+	var lines []string
+	k.Log = func(line string) { lines = append(lines, line) }
+	if err := k.apply(t.Context(), []byte(masqueradeText), "start"); err != nil {
+		t.Fatal(err)
+	}
+	w.ip("sysctl -qw net.ipv4.ip_forward=0")
+	k.usual(t.Context())
+	k.usual(t.Context())
+	if len(lines) != 2 || !strings.Contains(lines[1], "net.ipv4.ip_forward to 0") || !strings.Contains(k.status(), "forwards nothing") {
+		t.Errorf("said %q, status %s", lines, k.status())
+	}
+	if err := k.apply(t.Context(), []byte(masqueradeText), "reload"); err != nil {
+		t.Fatal(err)
+	}
+	w.wantSysctl(Forward4, "1")
+	if k.usual(t.Context()); !strings.HasPrefix(k.status(), "in force") {
+		t.Errorf("said %q, status %s", lines, k.status())
+	}
+}
+
+// TestServiceDoesNotFight: rules that somebody removes whenever they come it leaves to its
+// usual look, and says so once.
+func TestServiceDoesNotFight(t *testing.T) {
+	w := newWorld(t)
+	k := &keeper{Service: &Service{Host: w.Host, File: "gateway.yaml"}, manager: &manager{}}
+	var lines []string
+	k.Log = func(line string) { lines = append(lines, line) }
+	if err := k.apply(t.Context(), []byte(masqueradeText), "start"); err != nil {
+		t.Fatal(err)
+	}
+	remove := func() {
+		t.Helper()
+		if err := w.Apply.Engines.Remove(w.ns); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range mostQuick {
+		remove()
+		k.missing(t.Context())
+		w.want(k.digest)
+	}
+	if said := strings.Join(lines, "\n"); strings.Count(said, "again and again") != 1 {
+		t.Errorf("said %s", said)
+	}
+	remove()
+	k.missing(t.Context())
+	w.want(tune.GatewayNone)
+	lines = nil
+	k.usual(t.Context())
+	w.want(k.digest)
+	if len(lines) != 1 {
+		t.Errorf("said again: %q", lines)
+	}
+	k.usual(t.Context()) // they stay
+	remove()
+	k.missing(t.Context())
+	w.want(k.digest)
+}
+
+// TestServiceTellsWhatItWaitsFor: an interface that the file does not name any more is
+// not said to have come.
+func TestServiceTellsWhatItWaitsFor(t *testing.T) {
+	k := &keeper{Service: &Service{}}
+	var said []string
+	k.Log = func(line string) { said = append(said, line) }
+	for _, step := range []struct {
+		named string
+		have  []string
+		want  string
+	}{
+		{"a b", nil, "waiting for a, b: what the file says of it counts as soon as it is there"},
+		{"a b", []string{"b"}, "b is there"},
+		{"a b", []string{"b"}, ""},
+		{"c", []string{"b"}, "waiting for c: what the file says of it counts as soon as it is there"},
+		{"c", []string{"c"}, "c is there"},
+	} {
+		said = nil
+		r := &Ready{Gateway: &gateway.Plan{WAN: strings.Fields(step.named)}, Facts: gateway.Facts{Known: true}}
+		r.Gateway.Sources = []gateway.Source{{Masquerade: true, Out: r.Gateway.WAN}}
+		for _, name := range step.have {
+			r.Facts.Interfaces = append(r.Facts.Interfaces, gateway.Interface{Name: name})
+		}
+		if k.tellWaiting(r); strings.Join(said, "|") != step.want {
+			t.Errorf("%+v: said %q", step, said)
+		}
+	}
+}

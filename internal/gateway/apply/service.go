@@ -1,0 +1,447 @@
+package apply
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/tune/apply"
+	"github.com/natkit/natkit/internal/tune/journal"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// settle is how long interfaces and addresses must have been quiet before they are
+	// looked at; who changes them all the time is looked at after settleMax.
+	settle, settleMax = 300 * time.Millisecond, 3 * time.Second
+	// usualLook is how often the rules themselves are looked at, and how soon what
+	// failed is tried again.
+	usualLook = 30 * time.Second
+	// mostQuick is how many times rules that somebody removed are put in force again at
+	// once; until they stay, that is then left to the usual look.
+	mostQuick = 3
+	// undoPatience is how long an undo may take before it is looked at again.
+	undoPatience = 5 * time.Second
+)
+
+// addressesChanged is the reason to apply that is not worth a line where nothing follows
+// from it.
+const addressesChanged = "addresses changed"
+
+// Service keeps a configuration in force until its context ends, for a service
+// manager. What it applied stays then: a restart must cut no connection.
+type Service struct {
+	Host Host
+	// File is the configuration's path.
+	File string
+	// Reload has a value when the file is to be read again (SIGHUP).
+	Reload <-chan os.Signal
+	// UndoOnExit takes everything back at the end.
+	UndoOnExit bool
+	// Log is told each event, in one line.
+	Log func(string)
+	// Look is how often the file is looked at, and whether there are rules; 0 is every
+	// second.
+	Look time.Duration
+	// Getenv is the environment, where the service manager has its messages.
+	Getenv func(string) string
+}
+
+// Run applies and watches. An error at the beginning ends it: nothing is in force that
+// was not before. Later ones are logged, and the former rules stay.
+func (s *Service) Run(ctx context.Context) error {
+	m, err := newManager(s.Getenv, os.Getpid())
+	if err != nil {
+		return err
+	}
+	defer m.close()
+	release, err := s.claim()
+	if err != nil {
+		return err
+	}
+	defer release()
+	k := &keeper{Service: s, manager: m, file: newFileWatch(s.File)}
+	k.clean()
+	links, err := s.Host.watchLinks(ctx)
+	if err != nil {
+		return err
+	}
+	tables, err := s.Host.watchTables(ctx)
+	if err != nil {
+		k.log("%v; whether the rules are there is looked at every %s", err, k.look())
+	}
+	if err := k.begin(ctx); errors.Is(err, context.Canceled) {
+		k.log("stopped before anything was changed: what was in force stays")
+		return nil
+	} else if err != nil {
+		return err
+	}
+	k.tell(wordReady)
+	k.loop(ctx, links, tables)
+	m.tell(wordStopping)
+	return k.end()
+}
+
+// claim keeps a second service out of the namespace: they would replace each other's
+// rules.
+func (s *Service) claim() (release func(), err error) {
+	inode, err := s.Host.Inode()
+	if err != nil {
+		return nil, err
+	}
+	return s.Host.store().Claim(inode, fmt.Sprintf("'natkit gateway run %s' (pid %d)", s.File, os.Getpid()))
+}
+
+// keeper is a service that runs.
+type keeper struct {
+	*Service
+	manager *manager
+	file    *fileWatch
+	// text is the configuration that is in force, plan and digest what it became.
+	text   []byte
+	plan   *gateway.Plan
+	digest string
+	// owner is the transaction that put it in force; nil where it was found so.
+	owner *journal.Transaction
+	// devices are the interfaces of the kernel's fast path.
+	devices string
+	// had are the host's addresses as last seen.
+	had map[netip.Addr]bool
+	// waiting are the interfaces that do not exist, as last told; off is the forwarding that
+	// somebody turned off.
+	waiting []string
+	off     string
+	// failed has to be tried again. told is what was last said of rules that are not
+	// natkit's any more; suspended that natkit was told to leave it so.
+	failed, suspended bool
+	told, lastStatus  string
+	// removed is how many times the rules were not there since a usual look found them.
+	removed int
+}
+
+func (k *keeper) log(format string, args ...any) {
+	k.Log(strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", " "))
+}
+
+// clean undoes what a natkit that was killed, or a power loss, has left behind.
+func (k *keeper) clean() {
+	var undone []*journal.Transaction
+	err := k.Host.Netns.Do(func() (err error) { undone, err = apply.Clean(k.Host.Apply); return err })
+	for _, tx := range undone {
+		k.log("undid %s (%s), which nobody else would have undone", tx.ID, tx.Origin)
+	}
+	if err != nil {
+		k.log("undo what is overdue: %v", err)
+	}
+}
+
+func (k *keeper) begin(ctx context.Context) (err error) {
+	if k.text, err = ReadFile(k.File); err != nil {
+		return err
+	}
+	if k.had, err = k.Host.addresses(); err != nil {
+		return err
+	}
+	return k.apply(ctx, k.text, "start")
+}
+
+func (k *keeper) look() time.Duration { return cmp.Or(k.Look, fileLook) }
+
+// loop waits for events until ctx ends.
+func (k *keeper) loop(ctx context.Context, links, tables <-chan struct{}) {
+	look, usual := time.NewTicker(k.look()), time.NewTicker(usualLook)
+	defer look.Stop()
+	defer usual.Stop()
+	quiet := newQuiet()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-links:
+			quiet.event(time.Now())
+		case <-quiet.timer.C:
+			quiet.begun = time.Time{}
+			k.addresses(ctx)
+		case <-tables:
+			k.missing(ctx)
+		case <-k.Reload:
+			k.manager.tell(reloading())
+			k.reload(ctx, "reload")
+			k.tell(wordReady)
+		case <-look.C:
+			if k.file.look() {
+				k.reload(ctx, "file changed")
+			}
+			k.missing(ctx)
+		case <-usual.C:
+			k.usual(ctx)
+		case <-k.manager.due():
+		}
+		k.manager.alive(time.Now())
+		k.tell()
+	}
+}
+
+// tell gives the manager words, and the status where it is another one than before.
+func (k *keeper) tell(words ...string) {
+	if now := status(k.status()); now != k.lastStatus {
+		k.lastStatus = now
+		words = append(words, now)
+	}
+	if len(words) > 0 {
+		k.manager.tell(words...)
+	}
+}
+
+// reload takes the file as it is now; a broken one changes nothing.
+func (k *keeper) reload(ctx context.Context, reason string) {
+	k.file.taken()
+	text, err := ReadFile(k.File)
+	if err == nil {
+		err = k.apply(ctx, text, reason)
+	}
+	if err != nil && ctx.Err() == nil {
+		k.log("%s: %v; the former rules stay in force", reason, err)
+	}
+}
+
+// addresses looks what became of interfaces and addresses, lets go of connections
+// whose address went, and applies again.
+func (k *keeper) addresses(ctx context.Context) {
+	now, err := k.Host.addresses()
+	if err != nil {
+		k.log("%v", err)
+		k.failed = true
+		return
+	}
+	k.drop(ctx, gone(k.had, now))
+	k.had = now
+	k.again(ctx, addressesChanged)
+}
+
+// again applies the same configuration to what the host is now.
+func (k *keeper) again(ctx context.Context, reason string) {
+	if k.leftAlone() {
+		return
+	}
+	err := k.apply(ctx, k.text, reason)
+	k.failed = err != nil
+	if err != nil && ctx.Err() == nil {
+		k.log("%s: %v; the former rules stay in force", reason, err)
+	}
+}
+
+// missing looks, when a table was deleted and at every look, whether there are rules at all:
+// without them connections that begin leave with addresses from inside. What failed has
+// its time with the usual look.
+func (k *keeper) missing(ctx context.Context) {
+	if k.suspended || k.failed || k.removed >= mostQuick {
+		return
+	}
+	if there, err := k.Host.Apply.Engines.Present(k.Host.Netns); err == nil && !there {
+		k.compare(ctx)
+	}
+}
+
+// usual looks whether the rules are still natkit's, and tries again what failed.
+func (k *keeper) usual(ctx context.Context) {
+	if k.failed {
+		k.addresses(ctx)
+	}
+	k.compare(ctx)
+	if !k.suspended {
+		k.tellForwarding()
+	}
+}
+
+// status is a line about what is in force.
+func (k *keeper) status() string {
+	text := fmt.Sprintf("in force: %s (%s)", summary(k.plan), k.digest[:12])
+	switch {
+	case k.suspended:
+		text = "suspended: the gateway was undone; reload to apply it again"
+	case k.off != "":
+		text = "forwards nothing: somebody set " + k.off + " to 0; reload to set it again"
+	case k.told != "":
+		text = "changed by somebody: the rules are not as they were applied; reload to apply them again"
+	}
+	if len(k.waiting) > 0 {
+		text += "; waiting for " + strings.Join(k.waiting, ", ")
+	}
+	return text
+}
+
+// end takes everything back, where that is wished.
+func (k *keeper) end() error {
+	if !k.UndoOnExit {
+		return nil
+	}
+	return k.undoAll()
+}
+
+// manager is the service manager that started natkit (sd_notify(3)): one datagram for
+// each message, to the socket that $NOTIFY_SOCKET names. Without one it is silent.
+type manager struct {
+	conn net.Conn
+	// watchdog is how often the manager has to hear that natkit lives; 0 is never.
+	watchdog time.Duration
+	ticker   *time.Ticker
+	last     time.Time
+}
+
+// newManager takes what the environment says. pid is natkit's own: $WATCHDOG_PID may
+// name another process.
+func newManager(getenv func(string) string, pid int) (*manager, error) {
+	path := getenv("NOTIFY_SOCKET")
+	if path == "" {
+		return &manager{}, nil
+	}
+	if strings.HasPrefix(path, "@") {
+		path = "\x00" + path[1:]
+	}
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		return nil, fmt.Errorf("reach the service manager at NOTIFY_SOCKET %q: %w", getenv("NOTIFY_SOCKET"), err)
+	}
+	m := &manager{conn: conn, watchdog: watchdogOf(getenv, pid)}
+	if m.watchdog > 0 {
+		m.ticker = time.NewTicker(m.watchdog)
+	}
+	return m, nil
+}
+
+// due has a value when the manager has to hear of natkit; without a watchdog never.
+func (m *manager) due() <-chan time.Time {
+	if m.ticker == nil {
+		return nil
+	}
+	return m.ticker.C
+}
+
+// alive says so, often enough.
+func (m *manager) alive(now time.Time) {
+	if m.watchdog > 0 && now.Sub(m.last) >= m.watchdog/2 {
+		m.last = now
+		m.tell(wordAlive)
+	}
+}
+
+// watchdogOf is half of the time after which the manager would end natkit
+// (sd_watchdog_enabled(3)).
+func watchdogOf(getenv func(string) string, pid int) time.Duration {
+	if p := getenv("WATCHDOG_PID"); p != "" && p != strconv.Itoa(pid) {
+		return 0
+	}
+	µs, err := strconv.ParseUint(getenv("WATCHDOG_USEC"), 10, 62)
+	if err != nil || µs > uint64(24*time.Hour/time.Microsecond) {
+		return 0
+	}
+	return time.Duration(µs) * time.Microsecond / 2
+}
+
+// tell sends assignments, one in a line. A manager that does not listen is no reason
+// not to translate.
+func (m *manager) tell(assignments ...string) {
+	if m.conn != nil {
+		m.conn.Write([]byte(strings.Join(assignments, "\n") + "\n"))
+	}
+}
+
+// Words of sd_notify(3).
+const (
+	wordReady    = "READY=1"
+	wordStopping = "STOPPING=1"
+	wordAlive    = "WATCHDOG=1"
+)
+
+// reloading comes with the time (CLOCK_MONOTONIC), which Type=notify-reload needs.
+func reloading() string {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		return "RELOADING=1"
+	}
+	return fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d", time.Duration(now.Nano()).Microseconds())
+}
+
+// status is one line for `systemctl status`.
+func status(text string) string { return "STATUS=" + strings.ReplaceAll(text, "\n", " ") }
+
+func (m *manager) close() {
+	if m.ticker != nil {
+		m.ticker.Stop()
+	}
+	if m.conn != nil {
+		m.conn.Close()
+	}
+}
+
+// watchLinks has a value whenever an interface or an address of the namespace has
+// changed, or may have.
+func (h Host) watchLinks(ctx context.Context) (<-chan struct{}, error) {
+	events, err := h.watch(ctx, unix.NETLINK_ROUTE, func([]syscall.NetlinkMessage) bool { return true },
+		unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR)
+	if err != nil {
+		return nil, fmt.Errorf("watch interfaces and addresses: %w", err)
+	}
+	return events, nil
+}
+
+// watchTables has a value whenever a table of nf_tables was deleted in the namespace, or
+// may have been. A transaction that writes rules costs one look at its messages.
+func (h Host) watchTables(ctx context.Context) (<-chan struct{}, error) {
+	events, err := h.watch(ctx, unix.NETLINK_NETFILTER, func(all []syscall.NetlinkMessage) bool {
+		return slices.ContainsFunc(all, func(m syscall.NetlinkMessage) bool {
+			return m.Header.Type == unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_DELTABLE
+		})
+	}, unix.NFNLGRP_NFTABLES)
+	if err != nil {
+		return nil, fmt.Errorf("watch tables of nf_tables: %w", err)
+	}
+	return events, nil
+}
+
+// watch has a value when the kernel has told a group something that matters, or more than
+// the socket's buffer held: several times before it is taken are one. It ends with ctx.
+func (h Host) watch(ctx context.Context, protocol int, matters func([]syscall.NetlinkMessage) bool, groups ...uint) (<-chan struct{}, error) {
+	var socket *nl.NetlinkSocket
+	err := h.Netns.Do(func() (err error) {
+		socket, err = nl.Subscribe(protocol, groups...)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	// The timeout lets the goroutine see the end: closing the socket does not wake it.
+	if err := socket.SetReceiveTimeout(&unix.Timeval{Sec: 1}); err != nil {
+		socket.Close()
+		return nil, err
+	}
+	changed := make(chan struct{}, 1)
+	go func() {
+		defer socket.Close()
+		for ctx.Err() == nil {
+			messages, from, err := socket.Receive()
+			switch {
+			case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR), err == nil && (from.Pid != 0 || !matters(messages)):
+				continue
+			case err != nil && !errors.Is(err, unix.ENOBUFS):
+				return
+			}
+			select {
+			case changed <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	return changed, nil
+}

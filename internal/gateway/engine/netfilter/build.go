@@ -1,0 +1,425 @@
+package netfilter
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"github.com/natkit/natkit/internal/gateway"
+	"golang.org/x/sys/unix"
+)
+
+// Priorities come after those of Docker, firewalld and hand-made rules (dstnat -100,
+// srcnat 100, firewalld's +10): what they translate stays theirs.
+var baseChains = []chain{
+	{"raw-prerouting", "filter", unix.NF_INET_PRE_ROUTING, -300},
+	{name: neutralChain}, // where raw-prerouting leads
+	{"raw-output", "filter", unix.NF_INET_LOCAL_OUT, -300},
+	{"prerouting", "nat", unix.NF_INET_PRE_ROUTING, -80},
+	{"output", "nat", unix.NF_INET_LOCAL_OUT, -80},
+	{"mss", "filter", unix.NF_INET_FORWARD, -150},
+	{"forward", "filter", unix.NF_INET_FORWARD, 0},
+	{"untranslatable", "filter", unix.NF_INET_FORWARD, 120},
+	{"stateless", "filter", unix.NF_INET_POST_ROUTING, 110},
+	{name: hairpinChain}, // where postrouting leads
+	{"postrouting", "nat", unix.NF_INET_POST_ROUTING, 120},
+}
+
+// host is what the table depends on beside the plan.
+type host struct {
+	// flowtable are those of the plan's interfaces for it that there are.
+	flowtable []string
+	// netmap tells that the kernel has NF_NAT_RANGE_NETMAP for nftables (5.8).
+	netmap bool
+	// flowCounts tells that the flowtable is to count for the tracker (5.7).
+	flowCounts bool
+}
+
+// manySets are so many that they are shared: the kernel looks for each through all
+// those of the transaction (nft_set_lookup_byid). Below, each rule is easier to read.
+const manySets = 256
+
+// build makes the table of a plan.
+func build(p *gateway.Plan, h host) *table {
+	t := &table{handNetmap: !h.netmap}
+	t.fill(p, h)
+	if len(t.sets) > manySets {
+		t = &table{handNetmap: !h.netmap, shared: map[string]*set{}}
+		t.fill(p, h)
+	}
+	return t
+}
+
+func (t *table) fill(p *gateway.Plan, h host) {
+	t.mss(p.MSS)
+	t.hairpins(p)
+	for _, f := range []*family{ip4, ip6} {
+		t.untracked(p, f)
+		t.stateless(p, f)
+		t.destinations(p, f)
+		t.sources(p, f)
+		if p.IPv4 && !f.v6 || p.IPv6 && f.v6 {
+			t.limit(p, f)
+		}
+	}
+	t.untranslatable(p)
+	t.offload(h)
+	t.chains = t.used()
+	t.mark(gateway.Digest(p))
+}
+
+// used are the chains that have rules: another would cost each packet a call, and
+// a nat chain starts the tracker.
+func (t *table) used() []chain {
+	rules := map[string]int{}
+	for _, r := range t.rules {
+		rules[r.chain]++
+	}
+	var used []chain
+	for _, c := range baseChains {
+		if rules[c.name] > 0 {
+			used = append(used, c)
+		}
+	}
+	return used
+}
+
+// mark leaves the digest of the plan.
+func (t *table) mark(digest string) {
+	t.chains = append(t.chains, chain{name: MarkChain})
+	t.rules = append(t.rules, rule{chain: MarkChain, comment: fmt.Sprint(digestWords, digest),
+		exprs: []expression{&expr.Verdict{Kind: expr.VerdictReturn}}})
+}
+
+// variant is one of the rules that a group needs: protocols differ in what a port is.
+type variant struct {
+	// protocols that it is for; all where empty.
+	protocols []byte
+	// suffix of its map's name.
+	suffix string
+	// ports says whether it bounds them, loads how a port is kept.
+	ports bool
+	keep  expression
+}
+
+// withPorts are the protocols whose ports the kernel translates
+// (nf_nat_l4proto_unique_tuple); of ICMP it is the identifier of an echo.
+var withPorts = []byte{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_DCCP, unix.IPPROTO_SCTP, unix.IPPROTO_UDPLITE}
+
+// variants of a group: where ports are chosen, those with ports, then the others.
+func (g *group) variants() []variant {
+	switch {
+	case g.action.ports.Keep:
+		return []variant{
+			{protocols: withPorts, keep: payload(expr.PayloadBaseTransportHeader, 0, 2, reg3)},
+			{protocols: []byte{g.f.icmp}, keep: payload(expr.PayloadBaseTransportHeader, 4, 2, reg3), suffix: "-echo"},
+			{suffix: "-other"},
+		}
+	case g.action.ports.First > 0 || g.action.ports.Last > 0:
+		return []variant{{protocols: slices.Concat([]byte{g.f.icmp}, withPorts), ports: true}, {suffix: "-other"}}
+	}
+	return []variant{{}}
+}
+
+// emit writes a group into a chain.
+func (t *table) emit(chain string, g *group) {
+	if g.hairpin {
+		chain = hairpinChain
+	}
+	if t.handNetmap && (g.kind == actSourcePrefix || g.kind == actDestinationPrefix) {
+		t.emitByHand(chain, g)
+		return
+	}
+	for _, v := range g.variants() {
+		exprs := t.conditions(g)
+		if len(g.entries) == 1 {
+			exprs = append(exprs, t.single(g, v)...)
+		} else {
+			exprs = append(exprs, t.mapped(g, v)...)
+		}
+		t.rules = append(t.rules, rule{chain: chain, exprs: exprs, comment: g.comment()})
+	}
+}
+
+// emitByHand is for kernels that cannot replace a prefix: a rule for each, which puts
+// the new address together. Ports are not chosen with prefixes.
+func (t *table) emitByHand(chain string, g *group) {
+	for _, e := range g.entries {
+		exprs := t.conditions(g)
+		for i, p := range g.parts() {
+			exprs = append(exprs, p.match(g.f, e.values[i])...)
+		}
+		exprs = append(exprs, t.exceptions(g, variant{})...)
+		n := g.nat()
+		n.Prefix, n.RegAddrMin = false, reg1
+		offset := g.f.saddr
+		if g.kind == actDestinationPrefix {
+			offset = g.f.daddr
+		}
+		exprs = append(exprs, &expr.Counter{}, payload(expr.PayloadBaseNetworkHeader, offset, uint32(g.f.bytes), reg1),
+			g.f.replaced(e.to.prefix, g.f.bytes), n)
+		t.rules = append(t.rules, rule{chain: chain, exprs: exprs, comment: e.rule.String()})
+	}
+}
+
+// comment names the rule of the file, or how many there are.
+func (g *group) comment() string {
+	first := g.entries[0].rule
+	if slices.ContainsFunc(g.entries, func(e entry) bool { return e.rule != first }) {
+		return fmt.Sprintf("%d entries of @%s", len(g.entries), g.name)
+	}
+	return first.String()
+}
+
+// conditions are those on interfaces.
+func (t *table) conditions(g *group) []expression {
+	all := append(g.f.is(), t.interfaces(expr.MetaKeyIIFNAME, g.in, false)...)
+	all = append(all, t.interfaces(expr.MetaKeyOIFNAME, g.out, false)...)
+	if g.proto != 0 {
+		all = append(all, t.protocols(g.proto)...)
+	}
+	return all
+}
+
+// exceptions are the conditions that narrow down what the key says. A map is asked
+// after them, so that it counts what the rule does.
+func (t *table) exceptions(g *group, v variant) []expression {
+	all := t.addresses(g.f, g.f.daddr, g.notTo, true)
+	if g.shape.ports[1] > 0 {
+		all = append(all, g.wide()...)
+	}
+	if len(v.protocols) > 0 {
+		all = append(all, t.protocols(v.protocols...)...)
+	}
+	return all
+}
+
+// wide compares ports with a range.
+func (g *group) wide() []expression {
+	return []expression{
+		part{field: g.widePorts}.loadAll(g.f, reg1),
+		&expr.Cmp{Op: expr.CmpOpGte, Register: reg1, Data: portBytes(g.shape.ports[0])},
+		&expr.Cmp{Op: expr.CmpOpLte, Register: reg1, Data: portBytes(g.shape.ports[1])},
+	}
+}
+
+// single compares the key with the only entry's.
+func (t *table) single(g *group, v variant) []expression {
+	var all []expression
+	e := g.entries[0]
+	for i, p := range g.parts() {
+		all = append(all, p.match(g.f, e.values[i])...)
+	}
+	all = append(all, t.exceptions(g, v)...)
+	if !g.again() {
+		all = append(all, &expr.Counter{})
+	}
+	all = append(all, t.choose(g)...)
+	return append(all, g.act(v, e.to)...)
+}
+
+// mapped looks the key up in a map, which counts by entries.
+func (t *table) mapped(g *group, v variant) []expression {
+	all := t.exceptions(g, v)
+	word := uint32(0)
+	for _, p := range g.parts() {
+		all = append(all, p.load(g.f, word00+word)...)
+		word += words(p.datatype(g.f).Bytes)
+	}
+	s := t.mapOf(g, v)
+	if s.flags&unix.NFT_SET_MAP == 0 {
+		all = append(append(all, s.lookup(reg1, false)), t.choose(g)...)
+		return append(all, g.act(v, target{firstPort: g.action.ports.First, lastPort: g.action.ports.Last})...)
+	}
+	return append(append(all, s.translate(reg1)), g.actMapped(v, s)...)
+}
+
+// words is how many registers of four bytes a value takes.
+func words(bytes uint32) uint32 { return (bytes + 3) / 4 }
+
+func (g *group) parts() []part { return g.key[:g.keys] }
+
+// givesAddresses reports whether the addresses are different by entry, and so stand in
+// a map.
+func (g *group) givesAddresses() bool {
+	return g.kind != actMasquerade && g.kind != actNotrack && len(g.pool) == 0
+}
+
+// mapOf is the map, or set, of a group's entries.
+func (t *table) mapOf(g *group, v variant) *set {
+	var types []nftables.SetDatatype
+	for _, p := range g.parts() {
+		types = append(types, p.datatype(g.f))
+	}
+	s := &set{name: g.name + v.suffix, key: concat(types...), counted: !g.again(), about: g.comment()}
+	if g.givesAddresses() {
+		s.flags, s.data = unix.NFT_SET_MAP, g.f.address
+		s.ranges = v.ports || g.kind == actSourcePrefix || g.kind == actDestinationPrefix ||
+			slices.ContainsFunc(g.entries, func(e entry) bool { return e.to.first != e.to.last })
+		if v.ports || g.toPort {
+			s.data = concat(g.f.address, nftables.TypeInetService)
+		}
+	}
+	for _, e := range g.entries {
+		s.elements = append(s.elements, g.element(e, v, s))
+	}
+	return t.add(s)
+}
+
+func concat(types ...nftables.SetDatatype) nftables.SetDatatype {
+	if len(types) == 1 {
+		return types[0]
+	}
+	return nftables.MustConcatSetType(types...) // never more than five
+}
+
+// element is an entry as the map has it.
+func (g *group) element(e entry, v variant, s *set) element {
+	out := element{comment: e.rule.String()}
+	for i := range g.parts() {
+		out.key = appendPadded(out.key, e.values[i])
+	}
+	if s.flags&unix.NFT_SET_MAP == 0 {
+		return out
+	}
+	withPort := v.ports || g.toPort
+	out.data = appendPadded(nil, e.to.first.AsSlice())
+	if withPort {
+		out.data = appendPadded(out.data, portBytes(e.to.firstPort))
+	}
+	if s.ranges {
+		out.data = appendPadded(out.data, e.to.last.AsSlice())
+		if withPort {
+			out.data = appendPadded(out.data, portBytes(e.to.lastPort))
+		}
+	}
+	return out
+}
+
+// appendPadded fills a value up to a whole register.
+func appendPadded(b, value []byte) []byte {
+	b = append(b, value...)
+	for len(b)%4 != 0 {
+		b = append(b, 0)
+	}
+	return b
+}
+
+// message is one of a transaction.
+type message struct {
+	kind  uint16 // NFT_MSG_*
+	flags uint16
+	body  attrs
+	// about says what it is of the plan, exprs what it needs of the kernel, for errors;
+	// of a rule that is in rule.
+	about string
+	exprs []string
+	rule  *rule
+	// elements are those of a set that are in it.
+	elements []placed
+}
+
+// placed is where an element begins in a message's body, and what it is of the plan.
+type placed struct {
+	offset int
+	about  string
+}
+
+// at is what of the plan stands at a place of the message, which the kernel counts from
+// its header on; all that the message is about where it does not tell the place.
+func (m *message) at(offset int) string {
+	i := slices.IndexFunc(m.elements, func(e placed) bool { return headers+e.offset == offset && e.about != "" })
+	if i < 0 {
+		return m.about
+	}
+	return m.elements[i].about
+}
+
+// firstSequence is the number of a batch's first message; the one before it is the
+// batch's own.
+const firstSequence = 1
+
+const familyInet = 1 // NFPROTO_INET
+
+// headers are those before a message's body: nlmsghdr and nfgenmsg.
+const headers = 16 + 4
+
+// NFNL_MSG_BATCH_* of linux/netfilter/nfnetlink.h.
+const batchBegin, batchEnd, batchGenID = 0x10, 0x11, 1
+
+// batchOf is a whole transaction. Without its end the kernel checks all of it, says
+// what it refuses, and does nothing: that is how natkit probes.
+//
+// A generation other than 0 is that of the rules that the transaction was made for; the
+// kernel refuses it for others (NFNL_BATCH_GENID, Linux 4.10).
+func batchOf(messages []message, generation uint32, end bool) []byte {
+	var begin attrs
+	if generation != 0 {
+		begin.u32(batchGenID, generation)
+	}
+	b := appendMessage(nil, batchBegin, 0, firstSequence-1, subsystem, begin)
+	for i, m := range messages {
+		flags := m.flags
+		if i == len(messages)-1 {
+			flags |= unix.NLM_F_ACK
+		}
+		b = appendMessage(b, unix.NFNL_SUBSYS_NFTABLES<<8|m.kind, flags, i+firstSequence, [4]byte{familyInet}, m.body)
+	}
+	if end {
+		b = appendMessage(b, batchEnd, 0, firstSequence+len(messages), subsystem, nil)
+	}
+	return b
+}
+
+// subsystem is the nfgenmsg of a batch's begin and end.
+var subsystem = [4]byte{unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, unix.NFNL_SUBSYS_NFTABLES}
+
+func appendMessage(b []byte, kind, flags uint16, sequence int, header [4]byte, body []byte) []byte {
+	b = binary.NativeEndian.AppendUint32(b, uint32(headers+len(body)))
+	b = binary.NativeEndian.AppendUint16(b, kind)
+	b = binary.NativeEndian.AppendUint16(b, unix.NLM_F_REQUEST|flags)
+	b = binary.NativeEndian.AppendUint32(b, uint32(sequence))
+	b = binary.NativeEndian.AppendUint32(b, 0)
+	b = append(b, header[:]...)
+	return append(b, body...)
+}
+
+// nlaNested is NLA_F_NESTED.
+const nlaNested = 0x8000
+
+// attrs are netlink attributes in the making. A nested one is begun and ended, so
+// that a set of ten thousand elements is written once and copied never.
+type attrs []byte
+
+func (a *attrs) bytes(kind uint16, data []byte) {
+	b := binary.NativeEndian.AppendUint16(*a, uint16(4+len(data)))
+	b = binary.NativeEndian.AppendUint16(b, kind)
+	*a = append(b, data...)
+	a.pad()
+}
+
+func (a *attrs) pad() {
+	for len(*a)%4 != 0 {
+		*a = append(*a, 0)
+	}
+}
+
+// text is a string with the NUL that ends it.
+func (a *attrs) text(kind uint16, s string) { a.bytes(kind, append([]byte(s), 0)) }
+
+// u32 is a number as nf_tables keeps all of its own, in network byte order.
+func (a *attrs) u32(kind uint16, v uint32) { a.bytes(kind, binary.BigEndian.AppendUint32(nil, v)) }
+
+// begin opens a nested attribute; end, with what begin returned, closes it.
+func (a *attrs) begin(kind uint16) int {
+	at := len(*a)
+	b := binary.NativeEndian.AppendUint16(*a, 0)
+	*a = binary.NativeEndian.AppendUint16(b, kind|nlaNested)
+	return at
+}
+
+func (a *attrs) end(at int) {
+	binary.NativeEndian.PutUint16((*a)[at:], uint16(len(*a)-at))
+}

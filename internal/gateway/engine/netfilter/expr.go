@@ -1,0 +1,276 @@
+package netfilter
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"github.com/google/nftables/userdata"
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/ruleset/read"
+	"golang.org/x/sys/unix"
+)
+
+// expression is an expr.Any or a raw.
+type expression any
+
+// raw is an expression that google/nftables does not have, or not all of.
+type raw struct {
+	name string
+	data attrs
+}
+
+func marshal(e expression) ([]byte, error) {
+	switch e := e.(type) {
+	case expr.Any:
+		return expr.Marshal(familyInet, e)
+	case raw:
+		var b attrs
+		b.text(unix.NFTA_EXPR_NAME, e.name)
+		b.bytes(unix.NFTA_EXPR_DATA|nlaNested, e.data)
+		return b, nil
+	}
+	return nil, fmt.Errorf("%T is no expression", e)
+}
+
+// Registers: the four of 16 bytes have the numbers 1 to 4; the same bytes in words are
+// 8 to 23 (NFT_REG_1, NFT_REG32_00).
+const (
+	reg1   = unix.NFT_REG_1
+	reg2   = unix.NFT_REG_2
+	reg3   = unix.NFT_REG_3
+	reg4   = unix.NFT_REG_4
+	word00 = unix.NFT_REG32_00
+)
+
+// family is a version of IP with what differs.
+type family struct {
+	v6      bool
+	proto   byte   // NFPROTO_*
+	bytes   int    // of an address
+	saddr   uint32 // offsets in the header
+	daddr   uint32
+	address nftables.SetDatatype
+	icmp    byte
+	suffix  string // of names of sets
+}
+
+var (
+	ip4 = &family{false, unix.NFPROTO_IPV4, 4, 12, 16, nftables.TypeIPAddr, unix.IPPROTO_ICMP, "4"}
+	ip6 = &family{true, unix.NFPROTO_IPV6, 16, 8, 24, nftables.TypeIP6Addr, unix.IPPROTO_ICMPV6, "6"}
+)
+
+func familyOf(a netip.Addr) *family {
+	if a.Is4() {
+		return ip4
+	}
+	return ip6
+}
+
+func (f *family) bits() int { return 8 * f.bytes }
+
+// is asks for the version of IP.
+func (f *family) is() []expression {
+	return []expression{&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: reg1}, equal(reg1, []byte{f.proto})}
+}
+
+func equal(register uint32, value []byte) expression {
+	return &expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: value}
+}
+
+func unequal(register uint32, value []byte) expression {
+	return &expr.Cmp{Op: expr.CmpOpNeq, Register: register, Data: value}
+}
+
+func payload(base expr.PayloadBase, offset, length, register uint32) expression {
+	return &expr.Payload{Base: base, Offset: offset, Len: length, DestRegister: register}
+}
+
+func immediate(register uint32, value []byte) expression {
+	return &expr.Immediate{Register: register, Data: value}
+}
+
+func portBytes(v uint16) []byte { return binary.BigEndian.AppendUint16(nil, v) }
+
+// mask are the bytes of a netmask.
+func (f *family) mask(bits int) []byte {
+	m := make([]byte, f.bytes)
+	for i := range bits {
+		m[i/8] |= 0x80 >> (i % 8)
+	}
+	return m
+}
+
+// masked keeps the first bits of a register.
+func (f *family) masked(register uint32, bits int) expression {
+	return &expr.Bitwise{SourceRegister: register, DestRegister: register, Len: uint32(f.bytes), Mask: f.mask(bits), Xor: make([]byte, f.bytes)}
+}
+
+// within compares an address of the header with a prefix, as nft(8) does: whole bytes
+// alone are loaded and compared.
+func (f *family) within(offset uint32, p netip.Prefix, op expr.CmpOp) []expression {
+	value := p.Masked().Addr().AsSlice()
+	if p.Bits()%8 == 0 && p.Bits() > 0 {
+		n := p.Bits() / 8
+		return []expression{
+			payload(expr.PayloadBaseNetworkHeader, offset, uint32(n), reg1),
+			&expr.Cmp{Op: op, Register: reg1, Data: value[:n]},
+		}
+	}
+	return []expression{
+		payload(expr.PayloadBaseNetworkHeader, offset, uint32(f.bytes), reg1),
+		f.masked(reg1, p.Bits()),
+		&expr.Cmp{Op: op, Register: reg1, Data: value},
+	}
+}
+
+// interfaceName is a name as the kernel compares it.
+func interfaceName(name string) []byte {
+	b := make([]byte, unix.IFNAMSIZ)
+	copy(b, name)
+	return b
+}
+
+// lookup asks whether what a register has is in a set.
+func (s *set) lookup(register uint32, invert bool) expression {
+	return &expr.Lookup{SourceRegister: register, SetName: s.reference(), SetID: s.id, Invert: invert}
+}
+
+// translate puts what a map has for a register into reg1 and those after it.
+func (s *set) translate(register uint32) expression {
+	return &expr.Lookup{SourceRegister: register, DestRegister: reg1, IsDestRegSet: true, SetName: s.reference(), SetID: s.id}
+}
+
+// interfaces is a condition on names of interfaces: one of them, or none of them.
+func (t *table) interfaces(key expr.MetaKey, names []string, invert bool) []expression {
+	load := &expr.Meta{Key: key, Register: reg1}
+	switch {
+	case len(names) == 0:
+		return nil
+	case len(names) == 1 && invert:
+		return []expression{load, unequal(reg1, interfaceName(names[0]))}
+	case len(names) == 1:
+		return []expression{load, equal(reg1, interfaceName(names[0]))}
+	}
+	s := &set{key: nftables.TypeIFName, hostOrder: true}
+	for _, n := range names {
+		s.elements = append(s.elements, element{key: interfaceName(n)})
+	}
+	return []expression{load, t.anonymous(s).lookup(reg1, invert)}
+}
+
+// anonymous adds a set that belongs to one rule; where rules share such sets, one of
+// the same content that there is, or one with a name. Maps of intervals that touch
+// only pass the kernel's check without a name (nft_rbtree).
+func (t *table) anonymous(s *set) *set {
+	s.flags |= unix.NFT_SET_CONSTANT
+	s.size = uint32(len(s.elements))
+	if t.shared == nil || s.flags&unix.NFT_SET_MAP != 0 {
+		s.flags |= unix.NFT_SET_ANONYMOUS
+		return t.add(s)
+	}
+	content := fmt.Sprint(s.key, s.data, s.flags, s.elements)
+	if t.shared[content] == nil {
+		s.name = fmt.Sprintf("shared-%d", len(t.shared)+1)
+		t.shared[content] = t.add(s)
+	}
+	return t.shared[content]
+}
+
+// protocols asks for one of several.
+func (t *table) protocols(all ...byte) []expression {
+	load := &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg1}
+	if len(all) == 1 {
+		return []expression{load, equal(reg1, all)}
+	}
+	s := &set{key: nftables.TypeInetProto}
+	for _, p := range all {
+		s.elements = append(s.elements, element{key: []byte{p}})
+	}
+	return []expression{load, t.anonymous(s).lookup(reg1, false)}
+}
+
+// addresses is a condition on an address of the header: in one of the prefixes, or in
+// none of them.
+func (t *table) addresses(f *family, offset uint32, prefixes []netip.Prefix, invert bool) []expression {
+	op := expr.CmpOpEq
+	if invert {
+		op = expr.CmpOpNeq
+	}
+	switch len(prefixes) {
+	case 0:
+		return nil
+	case 1:
+		return f.within(offset, prefixes[0], op)
+	}
+	s := &set{key: f.address, flags: unix.NFT_SET_INTERVAL, elements: intervals(prefixes)}
+	return []expression{payload(expr.PayloadBaseNetworkHeader, offset, uint32(f.bytes), reg1), t.anonymous(s).lookup(reg1, invert)}
+}
+
+// nameOf is what the kernel calls an expression; natkit's errors do as well.
+func nameOf(e expression) string {
+	switch e := e.(type) {
+	case raw:
+		return e.name
+	case *expr.NAT:
+		if e.Prefix {
+			return "nat prefix"
+		}
+		return "nat"
+	case *expr.Hash:
+		return "hash"
+	case *expr.Dynset:
+		return "connlimit"
+	case *expr.FlowOffload:
+		return "flow_offload"
+	case *expr.Ct:
+		return "ct"
+	case *expr.Notrack:
+		return "notrack"
+	case *expr.Fib:
+		return "fib"
+	case *expr.Counter:
+		return "counter"
+	}
+	return ""
+}
+
+// intervals are the elements of an interval set: each interval's first address, and as
+// its end the address after its last. Prefixes that overlap or touch become one
+// interval, as the kernel refuses overlaps.
+func intervals(prefixes []netip.Prefix) (all []element) {
+	var ranges []gateway.Range
+	for _, p := range prefixes {
+		ranges = append(ranges, gateway.RangeOf(p))
+	}
+	for i, r := range gateway.JoinRanges(ranges) {
+		if i == 0 && !r.First.IsUnspecified() { // nft(8) marks what lies before the first
+			all = append(all, element{key: make([]byte, r.First.BitLen()/8), end: true})
+		}
+		all = append(all, element{key: r.First.AsSlice()})
+		if next := r.Last.Next(); next.IsValid() {
+			all = append(all, element{key: next.AsSlice(), end: true})
+		}
+	}
+	return all
+}
+
+// Table is the name of natkit's own table, of family inet.
+const Table = read.GatewayTable
+
+// MarkChain is a chain of natkit's table that no hook and no rule leads to. Its rules
+// say by their comments what the table is, in a form that every kernel keeps
+// (tables have no comments of their own before 5.10).
+const MarkChain = "natkit-mark"
+
+// digestWords begin the comment (user data of a rule) that the writer leaves in
+// MarkChain for a plan.
+const digestWords = "digest "
+
+func comment(text string) []byte { return userdata.AppendString(nil, userdata.TypeComment, text) }
+
+// digestOf is the digest that a comment of MarkChain tells.
+func digestOf(comment string) (string, bool) { return strings.CutPrefix(comment, digestWords) }

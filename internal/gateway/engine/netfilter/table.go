@@ -1,0 +1,526 @@
+package netfilter
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"github.com/google/nftables/userdata"
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/ruleset/read"
+	"golang.org/x/sys/unix"
+)
+
+// table is all that natkit writes, in the order in which it is written.
+type table struct {
+	chains    []chain
+	sets      []*set
+	rules     []rule
+	flowtable *flowtable
+	// handNetmap: prefixes are put together by expressions of every kernel.
+	handNetmap bool
+	// shared are the sets that rules would otherwise have one each of, by content; nil
+	// where they have.
+	shared map[string]*set
+}
+
+// chain is a base chain where kind is not empty.
+type chain struct {
+	name, kind string
+	hook       uint32
+	priority   int32
+}
+
+// set is a set or a map.
+type set struct {
+	name  string // empty for one that belongs to one rule alone
+	id    uint32
+	flags uint32 // NFT_SET_*
+	// key and data are types that nft(8) shows elements by; data is its zero value
+	// for a set.
+	key, data nftables.SetDatatype
+	// hostOrder: the key is in the host's byte order (names of interfaces).
+	hostOrder bool
+	// ranges: the data are intervals.
+	ranges   bool
+	size     uint32
+	counted  bool
+	elements []element
+	about    string
+	there    bool // and stays
+}
+
+type element struct {
+	key, data []byte
+	end       bool // of an interval (NFT_SET_ELEM_INTERVAL_END)
+	comment   string
+}
+
+type rule struct {
+	chain   string
+	exprs   []expression
+	comment string
+}
+
+type flowtable struct {
+	name    string
+	devices []string
+	counted bool
+}
+
+// add gives a set its number within the transaction.
+func (t *table) add(s *set) *set {
+	s.id = uint32(len(t.sets) + 1)
+	t.sets = append(t.sets, s)
+	return s
+}
+
+// reference is what rules call the set by; the kernel numbers those without a name.
+func (s *set) reference() string {
+	switch {
+	case s.name != "":
+		return s.name
+	case s.flags&unix.NFT_SET_MAP != 0:
+		return "__map%d"
+	}
+	return "__set%d"
+}
+
+// messages replaces the table, was being the one that there is and of which something
+// is kept. Without it the table is made where there was none, so that it can be
+// deleted; all of that is one transaction.
+func (t *table) messages(was *read.Table) ([]message, error) {
+	all := []message{tableMessage(unix.NFT_MSG_NEWTABLE), tableMessage(unix.NFT_MSG_DELTABLE), tableMessage(unix.NFT_MSG_NEWTABLE)}
+	if was != nil {
+		all = t.emptied(was)
+	}
+	for _, c := range t.chains {
+		all = append(all, c.message())
+	}
+	if t.flowtable != nil {
+		all = append(all, t.flowtable.message())
+	}
+	for _, s := range t.sets {
+		if !s.there {
+			all = append(all, s.messages()...)
+		}
+	}
+	for _, r := range t.rules {
+		m, err := r.message()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, m)
+	}
+	return all, nil
+}
+
+func tableMessage(kind uint16) message {
+	m := message{kind: kind, about: "the gateway", exprs: []string{"table"}}
+	if kind == unix.NFT_MSG_NEWTABLE {
+		m.flags = unix.NLM_F_CREATE
+	}
+	m.body.text(unix.NFTA_TABLE_NAME, Table)
+	return m
+}
+
+func (c chain) message() message {
+	m := message{kind: unix.NFT_MSG_NEWCHAIN, flags: unix.NLM_F_CREATE, about: "chain " + c.name}
+	m.body.text(unix.NFTA_CHAIN_TABLE, Table)
+	m.body.text(unix.NFTA_CHAIN_NAME, c.name)
+	if c.kind == "" {
+		return m
+	}
+	m.exprs = []string{"chain " + c.kind}
+	hook := m.body.begin(unix.NFTA_CHAIN_HOOK)
+	m.body.u32(unix.NFTA_HOOK_HOOKNUM, c.hook)
+	m.body.u32(unix.NFTA_HOOK_PRIORITY, uint32(c.priority))
+	m.body.end(hook)
+	m.body.u32(unix.NFTA_CHAIN_POLICY, 1) // NF_ACCEPT
+	m.body.text(unix.NFTA_CHAIN_TYPE, c.kind)
+	return m
+}
+
+func (r rule) message() (message, error) {
+	m := message{kind: unix.NFT_MSG_NEWRULE, flags: unix.NLM_F_CREATE | unix.NLM_F_APPEND, about: r.comment, rule: &r}
+	m.body.text(unix.NFTA_RULE_TABLE, Table)
+	m.body.text(unix.NFTA_RULE_CHAIN, r.chain)
+	list := m.body.begin(unix.NFTA_RULE_EXPRESSIONS)
+	for _, e := range r.exprs {
+		b, err := marshal(e)
+		if err != nil {
+			return m, fmt.Errorf("write the rule for %s: %w", r.comment, err)
+		}
+		m.body.bytes(unix.NFTA_LIST_ELEM|nlaNested, b)
+	}
+	m.body.end(list)
+	if r.comment != "" {
+		m.body.bytes(unix.NFTA_RULE_USERDATA, comment(r.comment))
+	}
+	return m, nil
+}
+
+// NFTA_SET_*, NFTA_SET_ELEM_*, NFTNL_UDATA_SET_* that golang.org/x/sys/unix does not
+// name (linux/netfilter/nf_tables.h, libnftnl/udata.h).
+const (
+	nftaSetExpr            = 17
+	udataSetKeyByteorder   = 0
+	udataSetDataByteorder  = 1
+	udataSetDataInterval   = 6
+	byteorderHost          = 1
+	byteorderBig           = 2
+	elementsPerMessageSize = 32 << 10 // of 64 KiB that an attribute can have
+)
+
+func (s *set) messages() []message {
+	all := []message{s.header()}
+	for rest := s.elements; len(rest) > 0; {
+		m := message{kind: unix.NFT_MSG_NEWSETELEM, flags: unix.NLM_F_CREATE, about: s.about}
+		m.body.text(unix.NFTA_SET_ELEM_LIST_TABLE, Table)
+		m.body.text(unix.NFTA_SET_ELEM_LIST_SET, s.reference())
+		m.body.u32(unix.NFTA_SET_ELEM_LIST_SET_ID, s.id)
+		list := m.body.begin(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+		for len(rest) > 0 && len(m.body) < elementsPerMessageSize {
+			m.elements = append(m.elements, placed{len(m.body), rest[0].comment})
+			rest[0].append(&m.body)
+			rest = rest[1:]
+		}
+		m.body.end(list)
+		all = append(all, m)
+	}
+	return all
+}
+
+func (s *set) header() message {
+	m := message{kind: unix.NFT_MSG_NEWSET, flags: unix.NLM_F_CREATE, about: s.about, exprs: []string{"set"}}
+	m.body.text(unix.NFTA_SET_TABLE, Table)
+	m.body.text(unix.NFTA_SET_NAME, s.reference())
+	m.body.u32(unix.NFTA_SET_FLAGS, s.flags)
+	m.body.u32(unix.NFTA_SET_KEY_TYPE, s.key.GetNFTMagic())
+	m.body.u32(unix.NFTA_SET_KEY_LEN, s.key.Bytes)
+	if s.flags&unix.NFT_SET_MAP != 0 {
+		length := s.data.Bytes
+		if s.ranges {
+			length *= 2
+		}
+		m.body.u32(unix.NFTA_SET_DATA_TYPE, s.data.GetNFTMagic())
+		m.body.u32(unix.NFTA_SET_DATA_LEN, length)
+	}
+	if s.size > 0 {
+		desc := m.body.begin(unix.NFTA_SET_DESC)
+		m.body.u32(unix.NFTA_SET_DESC_SIZE, s.size)
+		m.body.end(desc)
+	}
+	m.body.u32(unix.NFTA_SET_ID, s.id)
+	m.body.bytes(unix.NFTA_SET_USERDATA, s.userdata())
+	if s.counted { // kernels before 5.7 take no notice
+		b, err := expr.Marshal(familyInet, &expr.Counter{})
+		if err == nil {
+			m.body.bytes(nftaSetExpr|nlaNested, b)
+		}
+	}
+	return m
+}
+
+// userdata tells nft(8) how to show the elements.
+func (s *set) userdata() []byte {
+	order := uint32(byteorderBig)
+	if s.hostOrder {
+		order = byteorderHost
+	}
+	u := putUint32(nil, udataSetKeyByteorder, order)
+	if s.flags&unix.NFT_SET_MAP != 0 {
+		u = putUint32(u, udataSetDataByteorder, byteorderBig)
+	}
+	if s.ranges {
+		u = putUint32(u, udataSetDataInterval, 1)
+	}
+	return u
+}
+
+func putUint32(u []byte, kind userdata.Type, v uint32) []byte {
+	return append(u, append([]byte{byte(kind), 4}, binary.NativeEndian.AppendUint32(nil, v)...)...)
+}
+
+func (e element) append(a *attrs) {
+	item := a.begin(unix.NFTA_LIST_ELEM)
+	if e.end {
+		a.u32(unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
+	}
+	key := a.begin(unix.NFTA_SET_ELEM_KEY)
+	a.bytes(unix.NFTA_DATA_VALUE, e.key)
+	a.end(key)
+	if e.data != nil {
+		data := a.begin(unix.NFTA_SET_ELEM_DATA)
+		a.bytes(unix.NFTA_DATA_VALUE, e.data)
+		a.end(data)
+	}
+	if e.comment != "" {
+		a.bytes(unix.NFTA_SET_ELEM_USERDATA, comment(e.comment)) // NFTNL_UDATA_SET_ELEM_COMMENT is 0 as well
+	}
+	a.end(item)
+}
+
+func (f *flowtable) message() message {
+	m := message{kind: nftables.NFT_MSG_NEWFLOWTABLE, flags: unix.NLM_F_CREATE, about: "flowtable", exprs: []string{"flowtable"}}
+	m.body.text(nftables.NFTA_FLOWTABLE_TABLE, Table)
+	m.body.text(nftables.NFTA_FLOWTABLE_NAME, f.name)
+	hook := m.body.begin(nftables.NFTA_FLOWTABLE_HOOK)
+	m.body.u32(nftables.NFTA_FLOWTABLE_HOOK_NUM, unix.NF_NETDEV_INGRESS)
+	m.body.u32(nftables.NFTA_FLOWTABLE_PRIORITY, 0)
+	devices := m.body.begin(nftables.NFTA_FLOWTABLE_DEVS)
+	for _, name := range f.devices {
+		m.body.text(nftables.NFTA_DEVICE_NAME, name)
+	}
+	m.body.end(devices)
+	m.body.end(hook)
+	if f.counted {
+		m.body.u32(nftables.NFTA_FLOWTABLE_FLAGS, uint32(nftables.FlowtableFlagsCounter))
+	}
+	return m
+}
+
+// keeps finds out whether the table that there is has a limit's set that this one
+// needs as well: with it the counts of connections are kept, which the kernel cannot be
+// told anew. It is nil where there is nothing to keep.
+func (t *table) keeps(ns *netns.Handle) (*read.Table, error) {
+	if !slices.ContainsFunc(t.sets, (*set).keepable) {
+		return nil, nil
+	}
+	was, err := read.TableNamed(ns, Family, Table)
+	if err != nil || was == nil || was.Owned || was.Dormant {
+		return nil, err
+	}
+	found := false
+	for _, s := range t.sets {
+		s.there = s.keepable() && slices.ContainsFunc(was.Sets, func(old read.TableSet) bool { return old.Name == s.name && old.Dynamic })
+		found = found || s.there
+	}
+	if !found {
+		return nil, nil
+	}
+	return was, nil
+}
+
+// keepable: a set that packets fill.
+func (s *set) keepable() bool { return s.flags&unix.NFT_SET_EVAL != 0 }
+
+// emptied takes everything out of the table that there is, but for the sets that stay.
+// Sets without a name go with their rules.
+func (t *table) emptied(was *read.Table) []message {
+	all := []message{tableMessage(unix.NFT_MSG_NEWTABLE)}
+	for _, c := range was.Chains {
+		all = append(all, removal(unix.NFT_MSG_DELRULE, unix.NFTA_RULE_TABLE, unix.NFTA_RULE_CHAIN, c.Name))
+	}
+	for _, c := range was.Chains {
+		all = append(all, removal(unix.NFT_MSG_DELCHAIN, unix.NFTA_CHAIN_TABLE, unix.NFTA_CHAIN_NAME, c.Name))
+	}
+	for _, s := range was.Sets {
+		stays := slices.ContainsFunc(t.sets, func(n *set) bool { return n.there && n.name == s.Name })
+		if !stays && !strings.HasPrefix(s.Name, "__") {
+			all = append(all, removal(unix.NFT_MSG_DELSET, unix.NFTA_SET_TABLE, unix.NFTA_SET_NAME, s.Name))
+		}
+	}
+	for _, name := range was.Flowtables {
+		all = append(all, removal(nftables.NFT_MSG_DELFLOWTABLE, nftables.NFTA_FLOWTABLE_TABLE, nftables.NFTA_FLOWTABLE_NAME, name))
+	}
+	return all
+}
+
+func removal(kind, table, name uint16, what string) message {
+	m := message{kind: kind, about: "the rules before: " + what}
+	m.body.text(table, Table)
+	m.body.text(name, what)
+	return m
+}
+
+// place is where in a packet an address stands, and the checksums that it is part of.
+type place struct {
+	base     expr.PayloadBase
+	offset   uint32
+	checksum uint32 // offset of a checksum to mend, where mends
+	mends    bool
+	pseudo   bool // the transport's checksum covers it by the pseudo header
+	// quoted is the offset of the quoted packet's transport checksum, which covers it by
+	// its pseudo header; 0 where it is not known.
+	quoted uint32
+}
+
+// header is the source or destination of the packet itself.
+func (f *family) header(destination bool) place {
+	p := place{base: expr.PayloadBaseNetworkHeader, offset: f.saddr, pseudo: true}
+	if destination {
+		p.offset = f.daddr
+	}
+	if !f.v6 {
+		p.mends, p.checksum = true, 10
+	}
+	return p
+}
+
+// quoted is an address in the packet that an ICMP error quotes, after 8 bytes of its
+// own. In IPv4 the quoted header's checksum is mended, and the sum that ICMP's is made
+// of stays what it was; IPv6 has none, and ICMPv6's own is mended.
+func (f *family) quoted(destination bool) place {
+	p := place{base: expr.PayloadBaseTransportHeader, offset: 8 + f.saddr, mends: true, checksum: icmpChecksum}
+	if destination {
+		p.offset = 8 + f.daddr
+	}
+	if !f.v6 {
+		p.checksum = 8 + 10
+	}
+	return p
+}
+
+func (p place) load(length uint32) expression { return payload(p.base, p.offset, length, reg1) }
+
+// write puts what reg1 has in the place, and mends all checksums that cover it. Each
+// write mends one. A quoted IPv4 address stands in two checksums that themselves are in
+// ICMP's: it is written for the first one, taken back for ICMP's, and written for the
+// second one. In IPv6 ICMP's stays, as the quoted checksum makes up for the address.
+func (p place) write(f *family, length uint32) []expression {
+	first := p
+	if p.quoted > 0 {
+		first.checksum = p.quoted
+	}
+	if p.quoted == 0 || f.v6 {
+		return []expression{first.store(length, reg1)}
+	}
+	back := p
+	back.checksum = icmpChecksum
+	return []expression{
+		payload(p.base, p.offset, length, reg2),
+		first.store(length, reg1), back.store(length, reg2), p.store(length, reg1),
+	}
+}
+
+// icmpChecksum is its offset in ICMP and ICMPv6.
+const icmpChecksum = 2
+
+// store writes what a register has. google/nftables leaves the flag out where there is
+// no checksum of the header itself, as in IPv6.
+func (p place) store(length, register uint32) expression {
+	w := raw{name: "payload"}
+	w.data.u32(unix.NFTA_PAYLOAD_SREG, register)
+	w.data.u32(unix.NFTA_PAYLOAD_BASE, uint32(p.base))
+	w.data.u32(unix.NFTA_PAYLOAD_OFFSET, p.offset)
+	w.data.u32(unix.NFTA_PAYLOAD_LEN, length)
+	if p.mends {
+		w.data.u32(unix.NFTA_PAYLOAD_CSUM_TYPE, unix.NFT_PAYLOAD_CSUM_INET)
+		w.data.u32(unix.NFTA_PAYLOAD_CSUM_OFFSET, p.checksum)
+	}
+	if p.pseudo {
+		w.data.u32(unix.NFTA_PAYLOAD_CSUM_FLAGS, unix.NFT_PAYLOAD_L4CSUM_PSEUDOHDR)
+	}
+	return w
+}
+
+// within asks whether the address at the place is in a prefix.
+func (p place) within(f *family, prefix netip.Prefix) []expression {
+	all := []expression{p.load(uint32(f.bytes))}
+	if prefix.Bits() < f.bits() {
+		all = append(all, f.masked(reg1, prefix.Bits()))
+	}
+	return append(all, equal(reg1, prefix.Masked().Addr().AsSlice()))
+}
+
+// valid refuses a plan that no file compiles to, such as one that was written by
+// another program: addresses that are none, families that do not go together.
+func valid(p *gateway.Plan) error {
+	for i := range p.Sources {
+		if err := validSource(&p.Sources[i]); err != nil {
+			return fmt.Errorf("%s: %w", p.Sources[i].Rule, err)
+		}
+	}
+	for i := range p.Destinations {
+		if err := validDestination(&p.Destinations[i]); err != nil {
+			return fmt.Errorf("%s: %w", p.Destinations[i].Rule, err)
+		}
+	}
+	for _, s := range p.Stateless {
+		if err := errors.Join(like(s.Inside, s.Outside), neutralLength(s)); err != nil {
+			return fmt.Errorf("%s: %w", s.Rule, err)
+		}
+	}
+	for _, u := range p.Untracked {
+		if !u.On.IsValid() || u.On.Is4In6() {
+			return fmt.Errorf("%s: %q is no address", u.Rule, u.On)
+		}
+	}
+	return nil
+}
+
+func validSource(s *gateway.Source) error {
+	f := sourceFamily(s)
+	prefixes := append(append([]netip.Prefix{}, s.From...), s.NotTo...)
+	if s.Hairpin != (gateway.HairpinOf{}) {
+		prefixes = append(prefixes, s.Hairpin.Prefix)
+	}
+	if err := all(f, prefixes); err != nil {
+		return err
+	}
+	for _, r := range s.To {
+		if !one(f, r.First) || !one(f, r.Last) || r.Last.Compare(r.First) < 0 {
+			return fmt.Errorf("%v is no range of the same family", r)
+		}
+	}
+	switch {
+	case s.Masquerade || s.Prefix.IsValid() && len(s.From) == 1:
+	case s.Prefix.IsValid() || len(s.To) == 0:
+		return errors.New("it says nothing to translate to")
+	}
+	if s.Prefix.IsValid() {
+		return like(s.From[0], s.Prefix)
+	}
+	return nil
+}
+
+func validDestination(d *gateway.Destination) error {
+	f := familyOf(d.On.Addr())
+	if err := all(f, append([]netip.Prefix{d.On}, d.From...)); err != nil {
+		return err
+	}
+	if d.Prefix.IsValid() {
+		return like(d.On, d.Prefix)
+	}
+	if !one(f, d.To.Address) {
+		return fmt.Errorf("%q is no address of the same family", d.To.Address)
+	}
+	return nil
+}
+
+// one reports whether a is an address of the family.
+func one(f *family, a netip.Addr) bool { return a.IsValid() && !a.Is4In6() && familyOf(a) == f }
+
+func all(f *family, prefixes []netip.Prefix) error {
+	for _, p := range prefixes {
+		if !p.IsValid() || !one(f, p.Addr()) {
+			return fmt.Errorf("%q is no prefix of the same family", p)
+		}
+	}
+	return nil
+}
+
+// like: two prefixes of one family and length.
+func like(a, b netip.Prefix) error {
+	if err := all(familyOf(a.Addr()), []netip.Prefix{a, b}); err != nil {
+		return err
+	}
+	if a.Bits() != b.Bits() {
+		return fmt.Errorf("%v and %v have different lengths", a, b)
+	}
+	return nil
+}
+
+func neutralLength(p gateway.Pair) error {
+	if p.Neutral && (p.Inside.Addr().Is4() || p.Inside.Bits() > 64) {
+		return fmt.Errorf("%v cannot be replaced without changing checksums: RFC 6296 is for IPv6 prefixes of up to 64 bits", p.Inside)
+	}
+	return nil
+}
