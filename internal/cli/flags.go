@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/natkit/natkit/internal/filter"
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/suggest"
 	"github.com/natkit/natkit/internal/tune/apply"
@@ -337,7 +337,7 @@ func completeInterface(*cobra.Command, []string, string) ([]string, cobra.ShellC
 
 // completeFilter offers the words of a filter, for the shell.
 func completeFilter(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	return filter.Words(), cobra.ShellCompDirectiveNoFileComp
+	return frame.FilterWords, cobra.ShellCompDirectiveNoFileComp
 }
 
 // completeFlags has the shell complete flags; which there are is known where it is called.

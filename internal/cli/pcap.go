@@ -6,21 +6,18 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net/netip"
 	"os"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/natkit/natkit/internal/filter"
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/pcap"
 	"github.com/natkit/natkit/internal/pcap/pair"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/suggest"
 	"github.com/natkit/natkit/internal/units"
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 )
 
 // pcapVerb is the verb pcap.
@@ -65,7 +62,7 @@ files are read as far as possible. Ctrl-C ends it with what was read until then.
 The exit code is 3 if there are incidents that cost connections (` + strings.Join(kindNames(true), ",\n") + `), or any that
 --kind selects; of two files, if packets were lost in the NAT.
 
-` + filter.Usage,
+` + frame.FilterUsage,
 		Example: `  natkit pcap server.pcap
   sudo tcpdump -i eth0 -U -w - tcp | natkit pcap -
   natkit pcap --kind syn-rejected-paws --list server.pcapng.gz
@@ -114,9 +111,9 @@ func completePcap(_ *cobra.Command, args []string, _ string) ([]string, cobra.Sh
 	case len(args) == 0:
 		return nil, cobra.ShellCompDirectiveDefault
 	case len(args) == 1:
-		return filter.Words(), cobra.ShellCompDirectiveDefault
+		return frame.FilterWords, cobra.ShellCompDirectiveDefault
 	}
-	return filter.Words(), cobra.ShellCompDirectiveNoFileComp
+	return frame.FilterWords, cobra.ShellCompDirectiveNoFileComp
 }
 
 // addKinds reads the value of --kind.
@@ -170,7 +167,7 @@ func (v *pcapVerb) run(cmd *cobra.Command, args []string) (err error) {
 // beginsFilter tells a filter's first word from the name of a second file.
 func beginsFilter(word string) bool {
 	first, _, _ := strings.Cut(strings.TrimSpace(word), " ")
-	return strings.HasPrefix(first, "(") || slices.Contains(filter.Words(), first)
+	return strings.HasPrefix(first, "(") || slices.Contains(frame.FilterWords, first)
 }
 
 // captureInput is a capture that is being read: a file, or a pipe. It shows progress, and
@@ -259,41 +256,8 @@ func (in *captureInput) withoutEnd(list []pcap.Damage) []pcap.Damage {
 	return list
 }
 
-// forFilter is an IP packet as filters see it; the inside of tunnels is not decoded.
-func forFilter(f *packet.Frame) filter.Packet {
-	p := filter.Packet{L3: filter.EtherTypeIPv4, Proto: f.Protocol, Flags: filter.HasAddresses}
-	if f.Version == 6 {
-		p.L3 = filter.EtherTypeIPv6
-	}
-	fillAddress(&p.Source, f.Source)
-	fillAddress(&p.Destination, f.Destination)
-	if f.Fragment.Is() && (f.Version == 6 || f.Fragment.Offset != 0) {
-		p.Flags |= filter.Fragment
-		return p
-	}
-	switch f.Transport {
-	case unix.IPPROTO_TCP:
-		p.SourcePort, p.DestinationPort = f.TCP.SourcePort, f.TCP.DestinationPort
-	case unix.IPPROTO_UDP:
-		p.SourcePort, p.DestinationPort = f.UDP.SourcePort, f.UDP.DestinationPort
-	default:
-		return p
-	}
-	p.Flags |= filter.HasPorts
-	return p
-}
-
-func fillAddress(to *[16]byte, a netip.Addr) {
-	if a.Is4() {
-		four := a.As4()
-		copy(to[:], four[:])
-		return
-	}
-	*to = a.As16()
-}
-
 // one reads one capture and shows what is in it.
-func (v *pcapVerb) one(ctx context.Context, name string, expr *filter.Expr) error {
+func (v *pcapVerb) one(ctx context.Context, name string, expr *frame.Filter) error {
 	in, err := openCapture(ctx, v.env, name)
 	if err != nil {
 		return err
@@ -303,7 +267,7 @@ func (v *pcapVerb) one(ctx context.Context, name string, expr *filter.Expr) erro
 	if expr != nil {
 		v.view.Filter = expr.String()
 		opt.Only = func(p *pcap.Packet) bool {
-			chosen := expr.Match(forFilter(&p.Frame))
+			chosen := expr.Match(&p.Frame)
 			if chosen {
 				v.view.Chosen++
 			}

@@ -6,8 +6,8 @@ import (
 	"math"
 	"net/netip"
 
-	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/pcap/pair"
 	"github.com/natkit/natkit/internal/units"
 )
@@ -208,7 +208,7 @@ func flowRows[T any](p *pairPrinter, heading string, t *Table, list []T, all int
 
 // flowName is a flow as seen inside, and what is different outside. Either may be missing.
 func flowName(protocol uint8, in, out *pair.Ends) string {
-	name := conntrack.ProtocolName(protocol) + " "
+	name := nat.ProtocolName(protocol) + " "
 	switch {
 	case in == nil && out == nil:
 		return name

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/pcap"
 	"github.com/natkit/natkit/internal/units"
 )
@@ -278,9 +278,9 @@ func (p *pcapPrinter) at(t, began time.Time) string {
 
 // flagNames are those of a ladder, in the order that people write them.
 var flagNames = []struct {
-	flag packet.TCPFlags
+	flag frame.TCPFlags
 	name string
-}{{packet.SYN, "SYN"}, {packet.FIN, "FIN"}, {packet.RST, "RST"}, {packet.PSH, "PSH"}, {packet.ACK, "ACK"}, {packet.URG, "URG"}}
+}{{frame.SYN, "SYN"}, {frame.FIN, "FIN"}, {frame.RST, "RST"}, {frame.PSH, "PSH"}, {frame.ACK, "ACK"}, {frame.URG, "URG"}}
 
 // segmentText is a segment in the words of Wireshark, with absolute numbers: those are
 // what two connections are compared by. Of the timestamps it has the one that matters,
@@ -294,7 +294,7 @@ func segmentText(s *pcap.Step, all bool) string {
 	}
 	text := fmt.Sprintf("%s seq %d", cmp.Or(strings.Join(flags, ","), "no flags"), s.Seq)
 	echoes := s.Role == pcap.RoleOldACK && s.TSEcr != nil
-	if s.Flags&packet.ACK != 0 {
+	if s.Flags&frame.ACK != 0 {
 		text += fmt.Sprintf(" ack %d", s.Ack)
 	}
 	if s.Length > 0 {
