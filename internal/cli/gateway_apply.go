@@ -11,7 +11,6 @@ import (
 
 	"github.com/natkit/natkit/internal/gateway"
 	gwapply "github.com/natkit/natkit/internal/gateway/apply"
-	"github.com/natkit/natkit/internal/gateway/diff"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/tune"
@@ -31,12 +30,12 @@ type gatewayDocument struct {
 	Before   string            `json:"before,omitempty"`
 	Findings []gateway.Finding `json:"findings,omitempty"`
 	// Difference is between the rules that are in force and the file's.
-	Difference diff.Plans `json:"difference,omitzero"`
-	Plan       *tune.Plan `json:"plan,omitempty"`
-	Already    []string   `json:"already,omitempty"`
-	Notes      []string   `json:"notes,omitempty"`
-	Confirm    float64    `json:"confirm_seconds,omitempty"`
-	Applied    bool       `json:"applied"`
+	Difference gateway.Diff `json:"difference,omitzero"`
+	Plan       *tune.Plan   `json:"plan,omitempty"`
+	Already    []string     `json:"already,omitempty"`
+	Notes      []string     `json:"notes,omitempty"`
+	Confirm    float64      `json:"confirm_seconds,omitempty"`
+	Applied    bool         `json:"applied"`
 	// Transactions are those that were made, confirmed or undone.
 	Transactions []transaction `json:"transactions"`
 	// Stale are connections whose rule went away.
@@ -200,7 +199,7 @@ func (f *gatewayApply) run(ctx context.Context, ns *netns.Handle, file string) e
 	if service := h.Service(); service != "" {
 		doc.Notes = append(doc.Notes, service+" runs here and applies its own file again when that file or an address changes; change that file instead")
 	}
-	doc.Difference = diff.Between(ready.InForce, ready.Gateway)
+	doc.Difference = gateway.DiffOf(ready.InForce, ready.Gateway)
 	if agreed, err := f.env.agree(ctx, gatewayProposal{doc, report.GatewayPlan{
 		File: w.Name, Findings: ready.Findings, Digest: ready.Digest, Known: ready.InForce != nil || ready.Before == tune.GatewayNone,
 		Difference: doc.Difference, Changes: ready.Plan.Changes, Already: ready.Already, Notes: doc.Notes,

@@ -9,8 +9,8 @@ import (
 
 	"github.com/natkit/natkit/internal/gateway"
 	gwapply "github.com/natkit/natkit/internal/gateway/apply"
+	"github.com/natkit/natkit/internal/gateway/convert"
 	"github.com/natkit/natkit/internal/gateway/host"
-	"github.com/natkit/natkit/internal/gateway/iptables"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/units"
@@ -71,7 +71,7 @@ func (g *gatewayImport) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	result, err := gwapply.UnlessEnded(cmd.Context(), func() (*iptables.Result, error) { return iptables.Import(set) })
+	result, err := gwapply.UnlessEnded(cmd.Context(), func() (*convert.Result, error) { return convert.Import(set) })
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (g *gatewayImport) run(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-func (g *gatewayImport) read(cmd *cobra.Command, args []string) (set *iptables.Ruleset, err error) {
+func (g *gatewayImport) read(cmd *cobra.Command, args []string) (set *convert.Ruleset, err error) {
 	if len(args) == 0 {
 		err = g.target.with(cmd, func(ns *netns.Handle) error {
 			set, err = host.Ruleset(ns)
@@ -106,7 +106,7 @@ func (g *gatewayImport) read(cmd *cobra.Command, args []string) (set *iptables.R
 	if g.ipv6 {
 		version = 6
 	}
-	set, err = gwapply.UnlessEnded(cmd.Context(), func() (*iptables.Ruleset, error) { return iptables.Parse(string(text), version), nil })
+	set, err = gwapply.UnlessEnded(cmd.Context(), func() (*convert.Ruleset, error) { return convert.Parse(string(text), version), nil })
 	if err == nil && set.Foreign {
 		return nil, malformed(notRules(args[0], text))
 	}
@@ -140,7 +140,7 @@ type importDocument struct {
 	// YAML is the file, with the original rules beside those of the file.
 	YAML string `json:"yaml"`
 	// Notes are about rules that are not in the file.
-	Notes []iptables.Note `json:"notes"`
+	Notes []convert.Note `json:"notes"`
 }
 
 // Text writes the file.
@@ -150,15 +150,15 @@ func (d importDocument) Text(w io.Writer, _ report.Style) error {
 }
 
 var noteNames = map[string]string{
-	iptables.Untranslated: "not translated", iptables.Differs: "translated, with a difference", iptables.LeftAlone: "left alone",
-	iptables.Redundant: "left out, another rule does the same", iptables.Unreachable: "left out, no packet reaches it",
+	convert.Untranslated: "not translated", convert.Differs: "translated, with a difference", convert.LeftAlone: "left alone",
+	convert.Redundant: "left out, another rule does the same", convert.Unreachable: "left out, no packet reaches it",
 }
 
 // maxNoted is how many columns of a rule a note shows: enough for each that a person wrote.
 const maxNoted = 500
 
 // noteLine is one line: what, which rule, why.
-func noteLine(n iptables.Note) string {
+func noteLine(n convert.Note) string {
 	line := noteNames[n.Kind] + ": "
 	switch {
 	case n.Rules > 1:

@@ -10,7 +10,6 @@ import (
 
 	"github.com/natkit/natkit/internal/gateway"
 	gwapply "github.com/natkit/natkit/internal/gateway/apply"
-	"github.com/natkit/natkit/internal/gateway/diff"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/tune"
@@ -71,7 +70,7 @@ func planGateway(ctx context.Context, env *Env, ns *netns.Handle, name string) e
 		Pools: []gateway.PoolCapacity{}, Missing: []string{}, Waiting: []gateway.Waiting{},
 	}
 	if !refused {
-		doc.Difference, doc.Known = diff.Between(v.InForce, v.Gateway), v.InForce != nil || v.Before == tune.GatewayNone
+		doc.Difference, doc.Known = gateway.DiffOf(v.InForce, v.Gateway), v.InForce != nil || v.Before == tune.GatewayNone
 		doc.Digest, doc.TimeWaitSeconds = doc.Difference.After, v.TimeWaitSeconds
 		doc.Pools = list(gateway.Capacity(v.Gateway, v.Facts, v.TimeWaitSeconds))
 		doc.Missing, doc.Waiting = list(gateway.MissingInterfaces(v.Gateway, v.Facts)), list(v.Gateway.Waiting)

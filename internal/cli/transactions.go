@@ -57,7 +57,9 @@ func (d tunePlan) Text(w io.Writer, style report.Style) error {
 // tuneResults are what became of transactions.
 type tuneResults struct{ tuneDocument }
 
-func (d tuneResults) Text(w io.Writer, style report.Style) error { return resultsText(w, style, d.Transactions) }
+func (d tuneResults) Text(w io.Writer, style report.Style) error {
+	return resultsText(w, style, d.Transactions)
+}
 
 func newResults(all ...transaction) tuneResults {
 	return tuneResults{tuneDocument{Schema: tuneSchema, Transactions: list(all)}}

@@ -9,9 +9,9 @@ import (
 	"strings"
 
 	"github.com/natkit/natkit/internal/collect"
-	"github.com/natkit/natkit/internal/natrules"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
+	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/suggest"
 	"github.com/natkit/natkit/internal/tune"
@@ -284,7 +284,7 @@ func (t *tuner) wanted(arg string) (tune.Change, error) {
 		if err != nil {
 			return tune.Change{}, usageError{err}
 		}
-		now, err := natrules.Options(target)
+		now, err := read.Options(target)
 		return tune.Change{Kind: tune.NATRule, Target: target, Before: now.String(), After: o.String()}, err
 	}
 	name, value, err := tune.ParseAssignment(arg)

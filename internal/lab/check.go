@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/load"
-	"github.com/natkit/natkit/internal/prefix"
+	"github.com/natkit/natkit/internal/nat"
 )
 
 // maxStage bounds every duration in a scenario.
@@ -504,7 +504,7 @@ func (s *Scenario) checkSources() error {
 			}
 		}
 	}
-	if needed > 1<<16 || !end.Address.Contains(last) || last == prefix.Last(end.Address.Prefix) {
+	if needed > 1<<16 || !end.Address.Contains(last) || last == nat.LastAddr(end.Address.Prefix) {
 		return fmt.Errorf("%d requests in %d stages need %d source addresses (%d connections each), more than %s has room for; fewer requests, or a larger subnet at %s",
 			requests, len(s.Stages), needed, requestsPerSource, end.Address.Masked(), s.loadNode())
 	}

@@ -103,7 +103,7 @@ type Protocol struct{ Number uint8 }
 // mixProtocols are those whose tuples have something like ports.
 var mixProtocols = []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_ICMP, unix.IPPROTO_SCTP, unix.IPPROTO_GRE}
 
-func (p Protocol) String() string { return conntrack.ProtocolName(p.Number) }
+func (p Protocol) String() string { return nat.ProtocolName(p.Number) }
 
 // MarshalText is the written form.
 func (p Protocol) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
@@ -112,7 +112,7 @@ func (p Protocol) MarshalText() ([]byte, error) { return []byte(p.String()), nil
 func (p *Protocol) UnmarshalYAML(n *yaml.Node) error {
 	var names []string
 	for _, number := range mixProtocols {
-		names = append(names, conntrack.ProtocolName(number))
+		names = append(names, nat.ProtocolName(number))
 	}
 	return scalar(n, "one of: "+strings.Join(names, ", "), func(text string) error {
 		for i, name := range names {

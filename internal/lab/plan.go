@@ -8,7 +8,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/natkit/natkit/internal/prefix"
+	"github.com/natkit/natkit/internal/nat"
 )
 
 // Plan is how a topology is made, in order. A step's text is the command of
@@ -284,5 +284,5 @@ func inLabs(a netip.Addr) bool { return Network.Contains(a) || Network6.Contains
 
 // hostIn reports whether a host of the subnet can have the address.
 func hostIn(subnet netip.Prefix, a netip.Addr) bool {
-	return subnet.Contains(a) && a != subnet.Masked().Addr() && a != prefix.Last(subnet)
+	return subnet.Contains(a) && a != subnet.Masked().Addr() && a != nat.LastAddr(subnet)
 }

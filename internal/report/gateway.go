@@ -7,10 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/gateway/diff"
-	"github.com/natkit/natkit/internal/gateway/explain"
+	"github.com/natkit/natkit/internal/gateway/observe"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/units"
 )
@@ -93,7 +92,7 @@ func (p *printer) gatewayFinding(place string, f gateway.Finding) {
 }
 
 // GatewayPacket is the way of a packet.
-type GatewayPacket struct{ *explain.Way }
+type GatewayPacket struct{ *observe.Trace }
 
 // Text writes the way of a packet and of its answer.
 func (e GatewayPacket) Text(w io.Writer, style Style) error {
@@ -106,7 +105,7 @@ func (e GatewayPacket) Text(w io.Writer, style Style) error {
 	p.blank()
 	p.gatewaySteps(e.Steps)
 	p.blank()
-	p.gatewayFate(e.Way)
+	p.gatewayFate(e.Trace)
 	if len(e.Reply) > 0 {
 		p.heading("The answer")
 		p.gatewaySteps(e.Reply)
@@ -129,7 +128,7 @@ func (e GatewayPacket) Text(w io.Writer, style Style) error {
 	return p.err
 }
 
-func (p *printer) gatewaySteps(steps []explain.Step) {
+func (p *printer) gatewaySteps(steps []observe.Step) {
 	t := &Table{Indent: 2, Columns: []Column{{}, {Right: true}, {}, {Wrap: true}}}
 	for _, s := range steps {
 		priority, chain, does := fmt.Sprint(s.Priority), s.Chain, Cell{Text: s.Does}
@@ -150,18 +149,18 @@ func (p *printer) gatewaySteps(steps []explain.Step) {
 	p.table(t)
 }
 
-func (p *printer) gatewayFate(e *explain.Way) {
-	flow := p.style.Paint(Bold, clean(fmt.Sprintf("%s %s -> %s", conntrack.ProtocolName(e.Packet.Protocol), e.Source, e.Destination)))
+func (p *printer) gatewayFate(e *observe.Trace) {
+	flow := p.style.Paint(Bold, clean(fmt.Sprintf("%s %s -> %s", nat.ProtocolName(e.Packet.Protocol), e.Source, e.Destination)))
 	certain := ""
 	if len(e.Unless) > 0 { // other programs' rules may do something else
 		certain = "not certain: "
 	}
 	switch e.Fate {
-	case explain.Forwarded:
+	case observe.Forwarded:
 		p.line(certain + "becomes " + flow + ", leaves by " + clean(e.Out))
-	case explain.Local:
+	case observe.Local:
 		p.line(certain + "stays here as " + flow)
-	case explain.Unreachable, explain.Dropped:
+	case observe.Unreachable, observe.Dropped:
 		p.line(p.style.Paint(Bad, "goes nowhere"))
 	}
 	for _, u := range e.Unless {
@@ -182,7 +181,7 @@ type GatewayPlan struct {
 	Refused    bool              `json:"refused"`
 	Obstacles  []string          `json:"obstacles"`
 	Findings   []gateway.Finding `json:"findings"`
-	Difference diff.Plans        `json:"difference"`
+	Difference gateway.Diff      `json:"difference"`
 	Changes    []tune.Change     `json:"changes"`
 	Already    []string          `json:"already"`
 	Notes      []string          `json:"notes"`
@@ -261,7 +260,7 @@ func (p *printer) gatewayDifference(g *GatewayPlan) {
 		return
 	}
 	// All changes may do the same to connections: once is enough then.
-	differ := slices.ContainsFunc(d.Rules, func(r diff.Rule) bool { return r.Connections != d.Rules[0].Connections })
+	differ := slices.ContainsFunc(d.Rules, func(r gateway.RuleDiff) bool { return r.Connections != d.Rules[0].Connections })
 	for i, r := range d.Rules {
 		if i == manyRules {
 			p.line(fmt.Sprintf("  … and %s more (--json has them all)", units.Count(len(d.Rules)-i)))
@@ -286,9 +285,9 @@ func (p *printer) gatewayDifference(g *GatewayPlan) {
 }
 
 // gatewayChange writes a rule with + for what comes and - for what goes.
-func (p *printer) gatewayChange(r diff.Rule, effect bool) {
+func (p *printer) gatewayChange(r gateway.RuleDiff, effect bool) {
 	was := r.Rule
-	if r.Change == diff.Changed {
+	if r.Change == gateway.Changed {
 		was = r.Was
 	}
 	if r.Before != "" {

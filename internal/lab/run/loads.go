@@ -16,10 +16,10 @@ import (
 	"github.com/natkit/natkit/internal/bpf/pktgen"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/load/packets"
 	loadrun "github.com/natkit/natkit/internal/load/run"
 	"github.com/natkit/natkit/internal/load/udp"
 	"github.com/natkit/natkit/internal/nat"
-	"github.com/natkit/natkit/internal/packet"
 )
 
 // loads are those of one stage, under way.
@@ -218,7 +218,7 @@ func (l *loads) packets(ctx context.Context, i int, one lab.Load) (o outcome) {
 		o.err = err
 		return o
 	}
-	r, err := pktgen.Run(ctx, cfg, way, nil, pktgen.Options{Progress: func(p packet.Progress) {
+	r, err := pktgen.Run(ctx, cfg, way, nil, pktgen.Options{Progress: func(p packets.Progress) {
 		l.done[i].Store(p.Sent)
 		l.say(fmt.Sprintf("%.0f s: %d packets sent", p.Elapsed.Seconds(), p.Sent))
 	}})
@@ -231,17 +231,17 @@ func (l *loads) packets(ctx context.Context, i int, one lab.Load) (o outcome) {
 	return o
 }
 
-func packetsConfig(one lab.Load, own []netip.Addr) (packet.Config, error) {
-	spec := packet.Spec{Protocol: unix.IPPROTO_UDP, IPv6: one.To.Addr().Is6(), HopLimit: 64}
+func packetsConfig(one lab.Load, own []netip.Addr) (packets.Config, error) {
+	spec := packets.Spec{Protocol: unix.IPPROTO_UDP, IPv6: one.To.Addr().Is6(), HopLimit: 64}
 	if one.TCP != "" {
 		var err error
-		if spec.TCPFlags, err = packet.ParseTCPFlags(one.TCP); err != nil {
-			return packet.Config{}, err
+		if spec.TCPFlags, err = packets.ParseFlagCycle(one.TCP); err != nil {
+			return packets.Config{}, err
 		}
 		spec.Protocol = unix.IPPROTO_TCP
 	}
 	spec.Sizes = []int{spec.MinSize()}
-	flows := packet.Flows{Count: one.Flows, Sources: one.Sources, Seed: one.Seed,
+	flows := packets.Flows{Count: one.Flows, Sources: one.Sources, Seed: one.Seed,
 		SourcePorts: nat.Ports(one.SourcePorts), Destinations: []netip.AddrPort{one.To.AddrPort}}
 	if len(flows.Sources) == 0 {
 		flows.Sources = own[:1]
@@ -252,7 +252,7 @@ func packetsConfig(one lab.Load, own []netip.Addr) (packet.Config, error) {
 	if flows.Count == 0 {
 		flows.Count = packetsFlows
 		if one.Requests > 0 { // each packet is a flow of its own
-			flows.Count = int(min(one.Requests, packet.MaxFlows))
+			flows.Count = int(min(one.Requests, packets.MaxFlows))
 		}
 		flows.Count = min(flows.Count, len(flows.Sources)*flows.SourcePorts.Len())
 	}
@@ -260,7 +260,7 @@ func packetsConfig(one lab.Load, own []netip.Addr) (packet.Config, error) {
 	if workers == 0 {
 		workers = min(runtime.NumCPU(), flows.Count)
 	}
-	return packet.Config{Spec: spec, Flows: flows, Packets: one.Requests, Rate: one.Rate, Workers: workers}, nil
+	return packets.Config{Spec: spec, Flows: flows, Packets: one.Requests, Rate: one.Rate, Workers: workers}, nil
 }
 
 func (l *loads) none(ctx context.Context, one lab.Load) (o outcome) {
