@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/gateway/explain"
+	"github.com/natkit/natkit/internal/gateway/observe"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/ruleset/read"
 )
@@ -115,6 +115,6 @@ func (c Counted) counted() (out gateway.Counted, known bool) {
 }
 
 // Follow goes through netfilter's hooks and chains.
-func (Engine) Follow(p *gateway.Plan, facts gateway.Facts, route explain.Router, packet explain.Packet) (*explain.Way, error) {
-	return explain.Follow(p, facts, route, packet)
+func (Engine) Follow(p *gateway.Plan, facts gateway.Facts, route observe.Router, packet observe.Packet) (*observe.Trace, error) {
+	return observe.Follow(p, facts, route, packet)
 }

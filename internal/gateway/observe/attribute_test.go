@@ -1,4 +1,4 @@
-package attribute
+package observe
 
 import (
 	"fmt"
@@ -10,43 +10,9 @@ import (
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/gateway/status"
+	"github.com/natkit/natkit/internal/nat"
 	"golang.org/x/sys/unix"
 )
-
-// router is a host with one interface outside and one inside.
-var router = gateway.Facts{Known: true, Interfaces: []gateway.Interface{
-	{Name: "eth0", Index: 2, Up: true, Addresses: []netip.Prefix{netip.MustParsePrefix("203.0.113.1/24"), netip.MustParsePrefix("203.0.113.2/24")}},
-	{Name: "eth1", Index: 3, Up: true, Addresses: []netip.Prefix{netip.MustParsePrefix("192.168.0.1/24")}},
-}}
-
-const roles = `
-  interfaces: {wan: eth0, lan: eth1}`
-
-// compile makes the plan of what stands below the key gateway.
-func compile(t testing.TB, body string, facts gateway.Facts) *gateway.Plan {
-	t.Helper()
-	f, err := gateway.Parse("test.yaml", []byte("gateway:"+body+"\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := gateway.Compile(&f.Config, facts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
-
-const manyKinds = roles + `
-  nat:
-    - masquerade: {from: 192.168.0.0/16, except-to: 10.0.0.0/8}
-    - snat: {from: 192.168.0.2, to: 203.0.113.7}
-    - snat: {from: 10.0.0.0/16, to: [203.0.113.8-203.0.113.15]}
-    - dnat: {on: 203.0.113.7, port: tcp/8080, to: "172.17.0.2:80", hairpin: true}
-    - dnat: {on: 203.0.113.7, port: udp/5000-5600, to: 172.17.0.3, from: 198.51.100.0/24}
-    - static: {inside: 192.168.0.3, outside: 203.0.113.9, hairpin: true}
-    - netmap: {inside: 10.1.0.0/24, outside: 198.51.100.0/24}
-    - dnat: {on: 203.0.113.7, to: 172.17.0.4}`
 
 // entry is a connection, by its first packet and what an answer to it looks like.
 func entry(t testing.TB, proto, orig, reply string) *conntrack.Entry {
@@ -65,7 +31,7 @@ func entry(t testing.TB, proto, orig, reply string) *conntrack.Entry {
 
 func TestAttribute(t *testing.T) {
 	p := compile(t, manyKinds, router)
-	a := New(p)
+	a := Attribute(p)
 	for _, c := range []struct{ name, proto, orig, reply, source, destination string }{
 		{"nothing translated", "tcp", "192.168.0.9:4000 > 198.18.0.1:80", "198.18.0.1:80 > 192.168.0.9:4000", "", ""},
 		{"masquerade", "tcp", "192.168.0.9:4000 > 198.18.0.1:80", "198.18.0.1:80 > 203.0.113.1:4000", "nat[0] masquerade", ""},
@@ -113,7 +79,7 @@ func slowly(p *gateway.Plan, e *conntrack.Entry) (source, destination *gateway.R
 		if h.Prefix.IsValid() && (destination == nil || !h.Prefix.Contains(e.Orig.Dst) || !h.Port.Matches(e.Orig.Proto, e.Orig.DstPort)) {
 			continue
 		}
-		if e.IsSNAT() && contains(s.From, e.Orig.Src) && !inAny(s.NotTo, e.Reply.Src) && sourceGave(s, e) {
+		if e.IsSNAT() && contains(s.From, e.Orig.Src) && !nat.InAny(s.NotTo, e.Reply.Src) && sourceGave(s, e) {
 			return &s.Rule, destination
 		}
 	}
@@ -126,7 +92,7 @@ func TestAttributeLikeTheSlowWay(t *testing.T) {
 	var sources, destinations int
 	for plan := range 50 {
 		p := compile(t, manyKinds+randomRules(r, 40), router)
-		a := New(p)
+		a := Attribute(p)
 		for range seen {
 			e := randomEntry(r)
 			s, d := a.Of(e)
@@ -191,7 +157,7 @@ func randomEntry(r *rand.Rand) *conntrack.Entry {
 func BenchmarkAttribute(b *testing.B) {
 	for _, rules := range []int{10, 10000} {
 		b.Run(fmt.Sprintf("rules=%d", rules), func(b *testing.B) {
-			a := New(compile(b, forwards(rules), router))
+			a := Attribute(compile(b, forwards(rules), router))
 			entries := forwardEntries(rules)
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
@@ -261,10 +227,10 @@ func TestTally(t *testing.T) {
 		tally.Add(e)
 	}
 	usage := tally.Usage(1)
-	if got := usage[snat]; got != (status.Usage{Flows: 1, Packets: 10, Bytes: 1000}) {
+	if got := usage[snat]; got != (Usage{Flows: 1, Packets: 10, Bytes: 1000}) {
 		t.Errorf("snat %+v", got)
 	}
-	if got := usage[masquerade]; got != (status.Usage{Flows: 3, Packets: 6, Bytes: 600, Unanswered: 1}) {
+	if got := usage[masquerade]; got != (Usage{Flows: 3, Packets: 6, Bytes: 600, Unanswered: 1}) {
 		t.Errorf("masquerade %+v", got)
 	}
 	if n, at := tally.Stale(1); n != 1 || !slices.Equal(at, []netip.Addr{netip.MustParseAddr("203.0.113.250")}) {

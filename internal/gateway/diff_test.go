@@ -1,17 +1,15 @@
-package diff
+package gateway
 
 import (
 	"fmt"
-	"net/netip"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/natkit/natkit/internal/gateway"
 )
 
 // changes are a difference's lines; settings come last.
-func changes(d Plans) string {
+func changes(d Diff) string {
 	var b strings.Builder
 	for _, r := range d.Rules {
 		fmt.Fprintf(&b, "%s %s: %s -> %s\n", r.Change, r.Rule, r.Before, r.After)
@@ -74,7 +72,7 @@ IPv4 forwarding: on ->
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			old, new := planOrNil(t, c.old), planOrNil(t, c.new)
-			d := Between(old, new)
+			d := DiffOf(old, new)
 			if diff := cmp.Diff(strings.TrimPrefix(c.want, "\n"), changes(d)); diff != "" {
 				t.Error(diff)
 			}
@@ -85,30 +83,13 @@ IPv4 forwarding: on ->
 	}
 }
 
-// router is a host with one interface outside and one inside.
-var router = gateway.Facts{Known: true, Interfaces: []gateway.Interface{
-	{Name: "eth0", Index: 2, Up: true, Addresses: []netip.Prefix{netip.MustParsePrefix("203.0.113.1/24"), netip.MustParsePrefix("203.0.113.2/24")}},
-	{Name: "eth1", Index: 3, Up: true, Addresses: []netip.Prefix{netip.MustParsePrefix("192.168.0.1/24")}},
-}}
-
-const roles = `
-  interfaces: {wan: eth0, lan: eth1}`
-
-// planOrNil makes the plan of what stands below the key gateway.
-func planOrNil(t testing.TB, body string) *gateway.Plan {
+// planOrNil makes the plan of what stands below the key gateway; nil of nothing.
+func planOrNil(t testing.TB, body string) *Plan {
 	t.Helper()
 	if body == "" {
 		return nil
 	}
-	f, err := gateway.Parse("test.yaml", []byte("gateway:"+body+"\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := gateway.Compile(&f.Config, router)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
+	return compile(t, body, router)
 }
 
 func TestEffects(t *testing.T) {
@@ -124,7 +105,7 @@ func TestEffects(t *testing.T) {
 		{"all goes", masq, "", untranslated},
 		{"an interface named stateless", "", "\n  nat:\n    - masquerade: {out: stateless}", trackedEffects[Added]},
 	} {
-		d := Between(planOrNil(t, c.old), planOrNil(t, c.new))
+		d := DiffOf(planOrNil(t, c.old), planOrNil(t, c.new))
 		if len(d.Rules) == 0 || d.Rules[0].Connections != c.want {
 			t.Errorf("%s: %+v", c.name, d.Rules)
 		}

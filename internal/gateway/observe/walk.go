@@ -1,4 +1,4 @@
-package explain
+package observe
 
 import (
 	"cmp"
@@ -17,7 +17,7 @@ type walk struct {
 	facts  *gateway.Facts
 	route  Router
 	packet Packet
-	e      *Way
+	e      *Trace
 	// src and dst are what they are by now; dstDone and srcDone: a chain, ours or another,
 	// has decided, and no later one is asked (nf_nat_initialized).
 	src, dst endpoint
@@ -52,7 +52,7 @@ func newWalk(p *gateway.Plan, facts *gateway.Facts, route Router, packet Packet)
 	w := &walk{plan: p, facts: facts, route: route, packet: packet,
 		src: endpoint{packet.Src, packet.SrcPort}, dst: endpoint{packet.Dst, packet.DstPort}}
 	w.asked = w.dst
-	w.e = &Way{Schema: Schema, Packet: packet, Source: as(w.src), Destination: as(w.dst)}
+	w.e = &Trace{Schema: Schema, Packet: packet, Source: as(w.src), Destination: as(w.dst)}
 	return w
 }
 

@@ -1,5 +1,4 @@
-// Package status is how a gateway fares, as data: what its rules translate, lose and have left.
-package status
+package observe
 
 import (
 	"cmp"
@@ -10,8 +9,8 @@ import (
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
-// Gateway is how a gateway fares at one moment.
-type Gateway struct {
+// Status is how a gateway fares at one moment.
+type Status struct {
 	// Present is false where natkit has no table in the namespace.
 	Present bool `json:"present"`
 	// Removed is the plan that natkit put in force and whose table somebody else took
@@ -234,12 +233,12 @@ func RulesOf(p *gateway.Plan) []Rule {
 			add(w.Rule, "waits for an address of "+w.Interface)
 		}
 	}
-	Sort(all)
+	SortRules(all)
 	return all
 }
 
-// Sort puts rules in the order of the file, those of nat before those of ipv6.
-func Sort(all []Rule) {
+// SortRules puts rules in the order of the file, those of nat before those of ipv6.
+func SortRules(all []Rule) {
 	slices.SortStableFunc(all, func(a, b Rule) int { return a.Rule.Compare(b.Rule) })
 }
 
@@ -251,7 +250,7 @@ func Busiest(rules []Rule, n int) []Rule {
 		return cmp.Or(compareCounts(b.Dropped, a.Dropped), cmp.Compare(b.Flows, a.Flows), compareCounts(b.New, a.New))
 	})
 	all = all[:min(n, len(all))]
-	Sort(all)
+	SortRules(all)
 	return all
 }
 

@@ -1,4 +1,4 @@
-package attribute
+package observe
 
 import (
 	"math/rand/v2"
@@ -8,26 +8,25 @@ import (
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/gateway/explain"
 	"golang.org/x/sys/unix"
 )
 
 // ways are the routes of router: to itself, to its networks, all else by eth0.
-func ways(asked *int) explain.Router {
-	return func(l explain.Lookup) (explain.Hop, error) {
+func ways(asked *int) Router {
+	return func(l Lookup) (Hop, error) {
 		*asked++
 		if router.Has(l.Destination) {
-			return explain.Hop{Local: true, Out: "lo"}, nil
+			return Hop{Local: true, Out: "lo"}, nil
 		}
 		for _, i := range router.Interfaces {
 			if slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool { return p.Contains(l.Destination) }) {
-				return explain.Hop{Out: i.Name}, nil
+				return Hop{Out: i.Name}, nil
 			}
 		}
 		if netip.MustParsePrefix("198.19.0.0/16").Contains(l.Destination) {
-			return explain.Hop{Unreachable: "there is no route"}, nil
+			return Hop{Unreachable: "there is no route"}, nil
 		}
-		return explain.Hop{Out: "eth0", Gateway: netip.MustParseAddr("203.0.113.254")}, nil
+		return Hop{Out: "eth0", Gateway: netip.MustParseAddr("203.0.113.254")}, nil
 	}
 }
 
@@ -35,7 +34,7 @@ func ways(asked *int) explain.Router {
 // found that the plan would make others, with the rule that does.
 func TestUntranslatedIsWhatExplainTranslates(t *testing.T) {
 	plan, asked := compile(t, manyKinds, router), 0
-	u := New(plan).Untranslated(&router, ways(&asked), 1<<20)
+	u := Attribute(plan).Untranslated(&router, ways(&asked), 1<<20)
 	r := rand.New(rand.NewPCG(5, 16))
 	addresses := []string{"192.168.0.2", "192.168.0.3", "192.168.0.9", "192.168.0.1", "10.0.7.7", "10.1.0.5", "172.17.0.2", "203.0.113.1", "203.0.113.2",
 		"203.0.113.7", "203.0.113.9", "203.0.113.50", "198.51.100.1", "198.18.0.1", "198.19.0.1", "10.9.0.1"}
@@ -52,7 +51,7 @@ func TestUntranslatedIsWhatExplainTranslates(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := translates(t, plan, explain.Packet{Protocol: proto, Src: src, Dst: dst, SrcPort: 4000, DstPort: port})
+		want := translates(t, plan, Packet{Protocol: proto, Src: src, Dst: dst, SrcPort: 4000, DstPort: port})
 		if (got == nil) != (want == nil) || got != nil && *got != *want {
 			t.Fatalf("%v: %v, explain says %v", orig, got, want)
 		}
@@ -68,25 +67,25 @@ func TestUntranslatedIsWhatExplainTranslates(t *testing.T) {
 }
 
 // translates is the rule that explain names for a packet that it makes another.
-func translates(t *testing.T, plan *gateway.Plan, p explain.Packet) *gateway.Ref {
+func translates(t *testing.T, plan *gateway.Plan, p Packet) *gateway.Ref {
 	t.Helper()
 	asked := 0
 	route := ways(&asked)
-	in, err := route(explain.Lookup{Destination: p.Src})
+	in, err := route(Lookup{Destination: p.Src})
 	if err != nil || in.Unreachable != "" {
 		return nil
 	}
 	if !in.Local {
 		p.In = in.Out
 	}
-	w, err := explain.Follow(plan, router, route, p)
+	w, err := Follow(plan, router, route, p)
 	if err != nil {
 		t.Fatal(err)
 	}
 	switch {
 	case w.Destination.Rule != nil && !w.Destination.Allows(p.Dst, p.DstPort):
 		return w.Destination.Rule
-	case w.Fate == explain.Forwarded && w.Source.Rule != nil && !w.Source.Allows(p.Src, p.SrcPort):
+	case w.Fate == Forwarded && w.Source.Rule != nil && !w.Source.Allows(p.Src, p.SrcPort):
 		return w.Source.Rule
 	}
 	return nil
@@ -96,7 +95,7 @@ func translates(t *testing.T, plan *gateway.Plan, p explain.Packet) *gateway.Ref
 // translated or of no rule.
 func TestUntranslatedAsksWithinBounds(t *testing.T) {
 	asked := 0
-	u := New(compile(t, manyKinds, router)).Untranslated(&router, ways(&asked), 6)
+	u := Attribute(compile(t, manyKinds, router)).Untranslated(&router, ways(&asked), 6)
 	of := func(proto, orig, reply string) *gateway.Ref {
 		ref, err := u.Of(entry(t, proto, orig, reply))
 		if err != nil {

@@ -1,6 +1,4 @@
-// Package attribute tells which rules of a gateway's plan made the entries of a connection
-// table.
-package attribute
+package observe
 
 import (
 	"net/netip"
@@ -8,29 +6,28 @@ import (
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/gateway/status"
 	"github.com/natkit/natkit/internal/nat"
 )
 
-// Rules tells which rules made the entries of a connection table. It is made
-// once for a plan (New) and asked for each entry: it does not search, so
+// Attribution tells which rules made the entries of a connection table. It is made
+// once for a plan (Attribute) and asked for each entry: it does not search, so
 // that 10,000 rules cost no more than ten.
-type Rules struct {
+type Attribution struct {
 	plan         *gateway.Plan
 	destinations portIndex
 	sources      sourceIndex
 }
 
-// New indexes a plan.
-func New(p *gateway.Plan) *Rules {
-	return &Rules{plan: p, destinations: indexDestinations(p.Destinations), sources: indexSources(p.Sources)}
+// Attribute indexes a plan.
+func Attribute(p *gateway.Plan) *Attribution {
+	return &Attribution{plan: p, destinations: indexDestinations(p.Destinations), sources: indexSources(p.Sources)}
 }
 
 // Of tells which rules translated the source and the destination of an entry;
 // nil where it was not translated, or not by this plan. An entry does not tell the
 // interfaces: of rules that differ only in these, and give the same, it is the most
 // specific one. The references point into the plan.
-func (a *Rules) Of(e *conntrack.Entry) (source, destination *gateway.Ref) {
+func (a *Attribution) Of(e *conntrack.Entry) (source, destination *gateway.Ref) {
 	if e.IsDNAT() {
 		if d := a.destination(e); d != nil {
 			destination = &d.Rule
@@ -45,10 +42,10 @@ func (a *Rules) Of(e *conntrack.Entry) (source, destination *gateway.Ref) {
 }
 
 // destination is the first entry that matches e and gives what e became.
-func (a *Rules) destination(e *conntrack.Entry) *gateway.Destination {
+func (a *Attribution) destination(e *conntrack.Entry) *gateway.Destination {
 	first := a.destinations.first(e.Orig.Dst, e.Orig.Proto, e.Orig.DstPort, none, func(i int) bool {
 		d := &a.plan.Destinations[i]
-		return has(d.Port, e.Orig.DstPort) && contains(d.From, e.Orig.Src) && destinationGave(d, e)
+		return hasPort(d.Port, e.Orig.DstPort) && contains(d.From, e.Orig.Src) && destinationGave(d, e)
 	})
 	if first == none {
 		return nil
@@ -65,13 +62,13 @@ func destinationGave(d *gateway.Destination, e *conntrack.Entry) bool {
 
 // source is the first entry that matches e and gives what e became; those of hairpins
 // count where a destination of ours was translated.
-func (a *Rules) source(e *conntrack.Entry, sentBack bool) *gateway.Source {
+func (a *Attribution) source(e *conntrack.Entry, sentBack bool) *gateway.Source {
 	first := a.sources.first(&e.Orig, func(i int) bool {
 		s := &a.plan.Sources[i]
-		if s.Hairpin.Prefix.IsValid() && !(sentBack && has(s.Hairpin.Port, e.Orig.DstPort)) {
+		if s.Hairpin.Prefix.IsValid() && !(sentBack && hasPort(s.Hairpin.Port, e.Orig.DstPort)) {
 			return false
 		}
-		return contains(s.From, e.Orig.Src) && !inAny(s.NotTo, e.Reply.Src) && sourceGave(s, e)
+		return contains(s.From, e.Orig.Src) && !nat.InAny(s.NotTo, e.Reply.Src) && sourceGave(s, e)
 	})
 	if first == none {
 		return nil
@@ -90,26 +87,17 @@ func sourceGave(s *gateway.Source, e *conntrack.Entry) bool {
 	}
 }
 
-// contains reports whether a condition holds for an address: none is any.
-func contains(condition []netip.Prefix, a netip.Addr) bool {
-	return len(condition) == 0 || inAny(condition, a)
-}
-
-func inAny(list []netip.Prefix, a netip.Addr) bool {
-	return slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Contains(a) })
-}
-
-// has reports whether a port is meant, of the protocol that is.
-func has(p gateway.Port, port uint16) bool {
+// hasPort reports whether a port is meant, of the protocol that is.
+func hasPort(p gateway.Port, port uint16) bool {
 	return p.First == 0 || p.First <= port && port <= max(p.First, p.Last)
 }
 
 // Tally counts connections by the rules that translated them. It is fed entry by
 // entry, and keeps none.
 type Tally struct {
-	attribution *Rules
+	attribution *Attribution
 	// rules are by the plan's own references, which are compared faster than names.
-	rules map[*gateway.Ref]*status.Usage
+	rules map[*gateway.Ref]*Usage
 	// masquerade are sources of that kind.
 	masquerade map[*gateway.Ref]bool
 	here       map[netip.Addr]bool
@@ -122,7 +110,7 @@ type Tally struct {
 // known (none: they are not told).
 func NewTally(p *gateway.Plan, here []netip.Addr) *Tally {
 	t := &Tally{
-		attribution: New(p), rules: map[*gateway.Ref]*status.Usage{}, masquerade: map[*gateway.Ref]bool{},
+		attribution: Attribute(p), rules: map[*gateway.Ref]*Usage{}, masquerade: map[*gateway.Ref]bool{},
 		here: map[netip.Addr]bool{}, stale: map[netip.Addr]int64{},
 	}
 	for i := range p.Sources {
@@ -159,16 +147,16 @@ func (t *Tally) Add(e *conntrack.Entry) {
 	}
 }
 
-func (t *Tally) rule(r *gateway.Ref) *status.Usage {
+func (t *Tally) rule(r *gateway.Ref) *Usage {
 	u := t.rules[r]
 	if u == nil {
-		u = &status.Usage{}
+		u = &Usage{}
 		t.rules[r] = u
 	}
 	return u
 }
 
-func add(u *status.Usage, e *conntrack.Entry) {
+func add(u *Usage, e *conntrack.Entry) {
 	u.Flows++
 	u.Packets += e.Sent.Packets + e.Received.Packets
 	u.Bytes += e.Sent.Bytes + e.Received.Bytes
@@ -178,14 +166,14 @@ func add(u *status.Usage, e *conntrack.Entry) {
 }
 
 // Rules tell which rules made entries, or are for them.
-func (t *Tally) Rules() *Rules { return t.attribution }
+func (t *Tally) Rules() *Attribution { return t.attribution }
 
 // Seen is how many entries were counted.
 func (t *Tally) Seen() int64 { return t.seen }
 
 // Usage is of each rule; factor is what a sample is scaled by, 1 for a whole table.
-func (t *Tally) Usage(factor float64) map[gateway.Ref]status.Usage {
-	out := map[gateway.Ref]status.Usage{}
+func (t *Tally) Usage(factor float64) map[gateway.Ref]Usage {
+	out := map[gateway.Ref]Usage{}
 	for ref, u := range t.rules {
 		sum := out[*ref]
 		sum.Flows += scaled(u.Flows, factor)

@@ -1,4 +1,4 @@
-package attribute
+package observe
 
 import (
 	"net/netip"
@@ -6,7 +6,6 @@ import (
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/gateway/explain"
 	"github.com/natkit/natkit/internal/nat"
 )
 
@@ -170,17 +169,17 @@ func (x *portIndex) first(dst netip.Addr, proto uint8, port uint16, limit int, o
 // began when the rule was not in force yet, and their inside address leaves with every
 // packet.
 type Untranslated struct {
-	rules *Rules
+	rules *Attribution
 	facts *gateway.Facts
-	route explain.Router
+	route Router
 	// ways are routes that were asked for, budget how many more may be.
-	ways   map[explain.Lookup]explain.Hop
+	ways   map[Lookup]Hop
 	budget int
 }
 
 // Untranslated asks for at most so many routes; facts have the interfaces' addresses.
-func (a *Rules) Untranslated(facts *gateway.Facts, route explain.Router, routes int) *Untranslated {
-	return &Untranslated{rules: a, facts: facts, route: route, ways: map[explain.Lookup]explain.Hop{}, budget: routes}
+func (a *Attribution) Untranslated(facts *gateway.Facts, route Router, routes int) *Untranslated {
+	return &Untranslated{rules: a, facts: facts, route: route, ways: map[Lookup]Hop{}, budget: routes}
 }
 
 // Exhausted reports whether there were connections for which no route could be asked any more.
@@ -193,14 +192,14 @@ func (u *Untranslated) Of(e *conntrack.Entry) (*gateway.Ref, error) {
 	if e.IsSNAT() || e.IsDNAT() || !routed(e.Orig.Src) || !routed(e.Orig.Dst) || !u.concerns(e) {
 		return nil, nil
 	}
-	in, err := u.way(explain.Lookup{Destination: e.Orig.Src})
+	in, err := u.way(Lookup{Destination: e.Orig.Src})
 	if err != nil || in.Unreachable != "" {
 		return nil, err
 	}
 	if d := u.destination(e, in); d != nil && !destinationGave(d, e) {
 		return &d.Rule, nil
 	}
-	forward := explain.Lookup{Source: e.Orig.Src, Destination: e.Orig.Dst}
+	forward := Lookup{Source: e.Orig.Src, Destination: e.Orig.Dst}
 	if !in.Local {
 		forward.In = in.Out
 	}
@@ -229,11 +228,11 @@ func (u *Untranslated) concerns(e *conntrack.Entry) bool {
 	return !u.facts.Has(e.Orig.Dst) && u.rules.sources.from.first(e.Orig.Src, none, any) != none
 }
 
-func (u *Untranslated) destination(e *conntrack.Entry, in explain.Hop) *gateway.Destination {
+func (u *Untranslated) destination(e *conntrack.Entry, in Hop) *gateway.Destination {
 	first := u.rules.destinations.first(e.Orig.Dst, e.Orig.Proto, e.Orig.DstPort, none, func(i int) bool {
 		d := &u.rules.plan.Destinations[i]
-		comes := in.Local && d.Local || !in.Local && named(d.In, in.Out)
-		return comes && has(d.Port, e.Orig.DstPort) && contains(d.From, e.Orig.Src)
+		comes := in.Local && d.Local || !in.Local && has(d.In, in.Out)
+		return comes && hasPort(d.Port, e.Orig.DstPort) && contains(d.From, e.Orig.Src)
 	})
 	if first == none {
 		return nil
@@ -242,10 +241,10 @@ func (u *Untranslated) destination(e *conntrack.Entry, in explain.Hop) *gateway.
 }
 
 // source leaves those of hairpins out: they are for what a destination rule translated.
-func (u *Untranslated) source(e *conntrack.Entry, out explain.Hop) *gateway.Source {
+func (u *Untranslated) source(e *conntrack.Entry, out Hop) *gateway.Source {
 	first := u.rules.sources.from.first(e.Orig.Src, none, func(i int) bool {
 		s := &u.rules.plan.Sources[i]
-		return !s.Hairpin.Prefix.IsValid() && named(s.Out, out.Out) && !inAny(s.NotTo, e.Orig.Dst)
+		return !s.Hairpin.Prefix.IsValid() && has(s.Out, out.Out) && !nat.InAny(s.NotTo, e.Orig.Dst)
 	})
 	if first == none {
 		return nil
@@ -266,17 +265,12 @@ func (u *Untranslated) gives(s *gateway.Source, e *conntrack.Entry, out string) 
 	return slices.ContainsFunc(s.To, has)
 }
 
-// named reports whether a condition on interfaces holds: none is any.
-func named(names []string, name string) bool {
-	return len(names) == 0 || slices.Contains(names, name)
-}
-
-func (u *Untranslated) way(l explain.Lookup) (explain.Hop, error) {
+func (u *Untranslated) way(l Lookup) (Hop, error) {
 	if hop, known := u.ways[l]; known {
 		return hop, nil
 	}
 	if u.budget--; u.budget < 0 {
-		return explain.Hop{Unreachable: "not asked"}, nil
+		return Hop{Unreachable: "not asked"}, nil
 	}
 	hop, err := u.route(l)
 	if err == nil {

@@ -1,4 +1,4 @@
-package status
+package observe
 
 import (
 	"net/netip"

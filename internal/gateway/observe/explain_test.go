@@ -1,4 +1,4 @@
-package explain
+package observe
 
 import (
 	"encoding/json"
@@ -15,7 +15,7 @@ import (
 )
 
 // explained is a Way in few lines.
-func explained(e *Way) string {
+func explained(e *Trace) string {
 	var b strings.Builder
 	for _, s := range e.Steps {
 		fmt.Fprintf(&b, "%s", s.Hook)
@@ -243,7 +243,7 @@ func withDMZ(f gateway.Facts) gateway.Facts {
 	return f
 }
 
-func explainText(t *testing.T, body string, facts gateway.Facts, in, text string) *Way {
+func explainText(t *testing.T, body string, facts gateway.Facts, in, text string) *Trace {
 	t.Helper()
 	if body == manyKinds {
 		body = strings.Replace(body, "lan: eth1", "lan: [eth1, eth2]", 1)

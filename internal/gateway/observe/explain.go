@@ -1,7 +1,8 @@
-// Package explain follows one packet through the hooks and chains of a host that carries
-// out a gateway's plan by netfilter: which rule is for it, what it becomes, and how an
-// answer comes back.
-package explain
+// Package observe says what a gateway does to packets and connections: it follows one
+// packet through the hooks of a host (Follow), attributes entries of the connection table
+// to the rules of a plan (Attribute), and holds how a gateway fares (Status). It computes;
+// routes and tables are handed in.
+package observe
 
 import (
 	"errors"
@@ -14,11 +15,11 @@ import (
 	"github.com/natkit/natkit/internal/nat"
 )
 
-// Schema names the JSON form of a Way.
+// Schema names the JSON form of a Trace.
 const Schema = "natkit.gateway-explain/1"
 
-// Way is the way of a connection's first packet, and of its answer.
-type Way struct {
+// Trace is the way of a connection's first packet, and of its answer.
+type Trace struct {
 	Schema string `json:"schema"`
 	// Plan is the digest of the plan that was asked.
 	Plan   string `json:"plan"`
@@ -50,7 +51,7 @@ type Way struct {
 type Fate string
 
 const (
-	// Forwarded: it leaves by Way.Out. Local: it is for the gateway itself.
+	// Forwarded: it leaves by Trace.Out. Local: it is for the gateway itself.
 	Forwarded Fate = "forwarded"
 	Local     Fate = "local"
 	// Unreachable: no route leads on.
@@ -159,7 +160,7 @@ type Router func(Lookup) (Hop, error)
 // Follow tells the way of a packet through a host that carries out a plan. Facts bring
 // other programs' chains and the interfaces' addresses, route the host's routes. An
 // error is of route.
-func Follow(p *gateway.Plan, facts gateway.Facts, route Router, packet Packet) (*Way, error) {
+func Follow(p *gateway.Plan, facts gateway.Facts, route Router, packet Packet) (*Trace, error) {
 	w := newWalk(p, &facts, route, packet)
 	w.e.Plan = gateway.Digest(p)
 	if err := w.walk(); err != nil {

@@ -1,24 +1,21 @@
-// Package diff says what changes between two plans of a gateway, and what that does to
-// connections that exist.
-package diff
+package gateway
 
 import (
 	"fmt"
 	"slices"
 	"strings"
 
-	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/units"
 )
 
-// Plans is what changes between two plans, by the rules of the file.
-type Plans struct {
+// Diff is what changes between two plans, by the rules of the file.
+type Diff struct {
 	// Before and After are digests; empty where there is no plan.
 	Before string `json:"before,omitempty"`
 	After  string `json:"after,omitempty"`
 	// Rules are in the order of the new file, removed ones last.
-	Rules    []Rule    `json:"rules,omitempty"`
-	Settings []Setting `json:"settings,omitempty"`
+	Rules    []RuleDiff    `json:"rules,omitempty"`
+	Settings []SettingDiff `json:"settings,omitempty"`
 	// Unchanged is the number of rules that stay as they are, Renumbered how many of
 	// them have another place in the file.
 	Unchanged  int `json:"unchanged_rules"`
@@ -34,22 +31,22 @@ const (
 	Changed Change = "changed"
 )
 
-// Rule is a rule that comes, goes or changes.
-type Rule struct {
+// RuleDiff is a rule that comes, goes or changes.
+type RuleDiff struct {
 	Change Change `json:"change"`
 	// Rule is its place in the new file; of a removed one in the old one.
-	Rule gateway.Ref `json:"rule"`
+	Rule Ref `json:"rule"`
 	// Was is its place in the old file, of a changed rule.
-	Was    gateway.Ref `json:"was,omitzero"`
-	Before string      `json:"before,omitempty"`
-	After  string      `json:"after,omitempty"`
+	Was    Ref    `json:"was,omitzero"`
+	Before string `json:"before,omitempty"`
+	After  string `json:"after,omitempty"`
 	// Connections says what it does to those that exist.
 	Connections string `json:"connections"`
 }
 
-// Setting is a setting of the whole gateway that changes; a value is empty
+// SettingDiff is a setting of the whole gateway that changes; a value is empty
 // where there was or is none.
-type Setting struct {
+type SettingDiff struct {
 	Setting     string `json:"setting"`
 	Before      string `json:"before,omitempty"`
 	After       string `json:"after,omitempty"`
@@ -57,12 +54,12 @@ type Setting struct {
 }
 
 // Same reports whether both plans do the same.
-func (d *Plans) Same() bool { return d.Before == d.After }
+func (d *Diff) Same() bool { return d.Before == d.After }
 
-// Between tells what changes when one plan takes the place of another; nil is no plan.
-func Between(old, new *gateway.Plan) Plans {
-	d := Plans{Before: digestOf(old), After: digestOf(new)}
-	before, after, alike := gateway.RulesThatDiffer(old, new)
+// DiffOf tells what changes when one plan takes the place of another; nil is no plan.
+func DiffOf(old, new *Plan) Diff {
+	d := Diff{Before: digestOf(old), After: digestOf(new)}
+	before, after, alike := RulesThatDiffer(old, new)
 	d.Unchanged = alike
 	pairs := pairRules(before, after)
 	for i, r := range after {
@@ -77,30 +74,30 @@ func Between(old, new *gateway.Plan) Plans {
 	return d
 }
 
-func (d *Plans) removed(r gateway.RuleText, new *gateway.Plan) {
+func (d *Diff) removed(r RuleText, new *Plan) {
 	does := effect(Removed, r.Rule.Kind, r.Stateless)
 	if does == trackedEffects[Removed] && !translates(new) {
 		does = untranslated
 	}
-	d.Rules = append(d.Rules, Rule{Change: Removed, Rule: r.Rule, Before: r.Text, Connections: does})
+	d.Rules = append(d.Rules, RuleDiff{Change: Removed, Rule: r.Rule, Before: r.Text, Connections: does})
 }
 
 // translates reports whether a plan has anything for the tracker's NAT.
-func translates(p *gateway.Plan) bool {
+func translates(p *Plan) bool {
 	return p != nil && len(p.Sources)+len(p.Destinations) > 0
 }
 
-func digestOf(p *gateway.Plan) string {
+func digestOf(p *Plan) string {
 	if p == nil {
 		return ""
 	}
-	return gateway.Digest(p)
+	return Digest(p)
 }
 
 // rule compares a rule with the one that it takes the place of, if any.
-func (d *Plans) rule(r gateway.RuleText, at int, before []gateway.RuleText) {
+func (d *Diff) rule(r RuleText, at int, before []RuleText) {
 	if at < 0 {
-		d.Rules = append(d.Rules, Rule{Change: Added, Rule: r.Rule, After: r.Text, Connections: effect(Added, r.Rule.Kind, r.Stateless)})
+		d.Rules = append(d.Rules, RuleDiff{Change: Added, Rule: r.Rule, After: r.Text, Connections: effect(Added, r.Rule.Kind, r.Stateless)})
 		return
 	}
 	was := before[at]
@@ -111,11 +108,11 @@ func (d *Plans) rule(r gateway.RuleText, at int, before []gateway.RuleText) {
 		}
 		return
 	}
-	d.Rules = append(d.Rules, Rule{Change: Changed, Rule: r.Rule, Was: was.Rule, Before: was.Text, After: r.Text,
+	d.Rules = append(d.Rules, RuleDiff{Change: Changed, Rule: r.Rule, Was: was.Rule, Before: was.Text, After: r.Text,
 		Connections: effect(Changed, r.Rule.Kind, r.Stateless || was.Stateless)})
 }
 
-func same(r, o gateway.RuleText) bool {
+func same(r, o RuleText) bool {
 	return r.Text == o.Text && r.Rule.Kind == o.Rule.Kind && r.Rule.List == o.Rule.List
 }
 
@@ -127,15 +124,15 @@ type rulePairs struct {
 
 // pairRules looks for a rule that says the same, then for one about the same, then for
 // one of the same kind at the same place of the file.
-func pairRules(before, after []gateway.RuleText) rulePairs {
+func pairRules(before, after []RuleText) rulePairs {
 	pairs := rulePairs{before: slices.Repeat([]int{-1}, len(after)), used: make([]bool, len(before))}
-	pairs.by(before, after, func(r gateway.RuleText) any { return [3]string{r.Rule.List, r.Rule.Kind, r.Text} })
-	pairs.by(before, after, func(r gateway.RuleText) any { return [2]string{r.Rule.List, r.About} })
-	pairs.by(before, after, func(r gateway.RuleText) any { return r.Rule })
+	pairs.by(before, after, func(r RuleText) any { return [3]string{r.Rule.List, r.Rule.Kind, r.Text} })
+	pairs.by(before, after, func(r RuleText) any { return [2]string{r.Rule.List, r.About} })
+	pairs.by(before, after, func(r RuleText) any { return r.Rule })
 	return pairs
 }
 
-func (p *rulePairs) by(before, after []gateway.RuleText, key func(gateway.RuleText) any) {
+func (p *rulePairs) by(before, after []RuleText, key func(RuleText) any) {
 	free := map[any][]int{}
 	for i, r := range before {
 		if !p.used[i] {
@@ -189,28 +186,28 @@ var untrackedEffects = map[Change]string{
 // empty for nothing by itself.
 type aspect struct {
 	name   string
-	value  func(*gateway.Plan) string
+	value  func(*Plan) string
 	effect string
 }
 
 const settingEngine = "engine"
 
 var aspects = []aspect{
-	{settingEngine, func(p *gateway.Plan) string { return string(p.Engine) }, "connections that exist are not known to the other engine, and break"},
-	{"wan", func(p *gateway.Plan) string { return strings.Join(p.WAN, ", ") }, ""},
-	{"lan", func(p *gateway.Plan) string { return strings.Join(p.LAN, ", ") }, ""},
-	{"mss", func(p *gateway.Plan) string { return mssText(p.MSS) }, "connections to come: the size is in the SYN"},
-	{"flowtable", func(p *gateway.Plan) string { return strings.Join(p.Flowtable, ", ") }, "those that exist enter or leave the fast path with their next packets"},
-	{"connections-per-source", func(p *gateway.Plan) string { return countOrNone(p.ConnectionsPerSource) }, "none is cut: a source that has as many gets no new ones"},
-	{"accounting", func(p *gateway.Plan) string { return onOff(p.Accounting) }, "connections to come; those that exist have no counters and get none"},
-	{"expected flows", func(p *gateway.Plan) string { return countOrNone(int64(p.Expect.Flows)) }, ""},
-	{"expected rate", func(p *gateway.Plan) string { return rateOrNone(float64(p.Expect.Rate)) }, ""},
-	{"IPv4 forwarding", func(p *gateway.Plan) string { return onOff(p.IPv4) }, "all packets that pass through"},
-	{"IPv6 forwarding", func(p *gateway.Plan) string { return onOff(p.IPv6) }, "all packets that pass through"},
+	{settingEngine, func(p *Plan) string { return string(p.Engine) }, "connections that exist are not known to the other engine, and break"},
+	{"wan", func(p *Plan) string { return strings.Join(p.WAN, ", ") }, ""},
+	{"lan", func(p *Plan) string { return strings.Join(p.LAN, ", ") }, ""},
+	{"mss", func(p *Plan) string { return mssText(p.MSS) }, "connections to come: the size is in the SYN"},
+	{"flowtable", func(p *Plan) string { return strings.Join(p.Flowtable, ", ") }, "those that exist enter or leave the fast path with their next packets"},
+	{"connections-per-source", func(p *Plan) string { return countOrNone(p.ConnectionsPerSource) }, "none is cut: a source that has as many gets no new ones"},
+	{"accounting", func(p *Plan) string { return onOff(p.Accounting) }, "connections to come; those that exist have no counters and get none"},
+	{"expected flows", func(p *Plan) string { return countOrNone(int64(p.Expect.Flows)) }, ""},
+	{"expected rate", func(p *Plan) string { return rateOrNone(float64(p.Expect.Rate)) }, ""},
+	{"IPv4 forwarding", func(p *Plan) string { return onOff(p.IPv4) }, "all packets that pass through"},
+	{"IPv6 forwarding", func(p *Plan) string { return onOff(p.IPv6) }, "all packets that pass through"},
 }
 
-func diffSettings(old, new *gateway.Plan) (out []Setting) {
-	value := func(s aspect, p *gateway.Plan) string {
+func diffSettings(old, new *Plan) (out []SettingDiff) {
+	value := func(s aspect, p *Plan) string {
 		if p == nil {
 			return ""
 		}
@@ -221,7 +218,7 @@ func diffSettings(old, new *gateway.Plan) (out []Setting) {
 		if before == after {
 			continue
 		}
-		change := Setting{Setting: s.name, Before: before, After: after, Connections: s.effect}
+		change := SettingDiff{Setting: s.name, Before: before, After: after, Connections: s.effect}
 		if s.name == settingEngine && (before == "" || after == "") {
 			change.Connections = "" // the rules say it
 		}
@@ -230,7 +227,7 @@ func diffSettings(old, new *gateway.Plan) (out []Setting) {
 	return out
 }
 
-func mssText(m gateway.MSS) string {
+func mssText(m MSS) string {
 	switch {
 	case m.Clamp:
 		return "clamp"
