@@ -6,6 +6,7 @@ import (
 	"math/bits"
 	"net/netip"
 
+	"github.com/natkit/natkit/internal/netlink"
 	"github.com/natkit/natkit/internal/snapshot"
 	"golang.org/x/sys/unix"
 )
@@ -229,22 +230,20 @@ func StatsGlobal(body []byte) (map[string]uint64, error) {
 }
 
 func counters(body []byte, names []string) (map[string]uint64, error) {
-	if len(body) < nfgenLen {
-		return nil, fmt.Errorf("conntrack counters: %w", errTruncated)
+	if len(body) < netlink.SizeofNetfilter {
+		return nil, fmt.Errorf("conntrack counters: %w", netlink.ErrTruncated)
 	}
 	out := make(map[string]uint64, len(names))
-	for b := body[nfgenLen:]; len(b) > 0; {
-		typ, v, rest, err := nextAttr(b)
-		var n uint32
-		if err == nil && int(typ) < len(names) && names[typ] != "" {
-			if err = getU32(v, &n); err == nil {
-				out[names[typ]] = uint64(n)
-			}
+	r := netlink.Read(body[netlink.SizeofNetfilter:])
+	for r.Next() {
+		if int(r.Kind) < len(names) && names[r.Kind] != "" {
+			var n uint32
+			r.U32(&n)
+			out[names[r.Kind]] = uint64(n)
 		}
-		if err != nil {
-			return nil, fmt.Errorf("conntrack counters, attribute %d: %w", typ, err)
-		}
-		b = rest
+	}
+	if r.Err != nil {
+		return nil, fmt.Errorf("conntrack counters, attribute %d: %w", r.Kind, r.Err)
 	}
 	return out, nil
 }
