@@ -13,10 +13,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/natkit/natkit/internal/filter"
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/suggest"
-	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
@@ -64,6 +63,7 @@ func (e *Env) addStandardFlags(cmd *cobra.Command) {
 		addYes(cmd, new(bool), "")
 	}
 	addOutput(cmd)
+	completeNoFiles(cmd)
 }
 
 // neverAsk are the verbs that change something and do not ask; scripts that give --yes
@@ -183,28 +183,13 @@ type changeFlags struct {
 	confirm      time.Duration
 }
 
-// addFlags adds --yes, --confirm and --persist; when says in which case they
-// count, and may be empty.
-func (f *changeFlags) addFlags(cmd *cobra.Command, when string) {
-	addYes(cmd, &f.yes, when)
-	cmd.Flags().Var((*seconds)(&f.confirm), "confirm", when+"undo after this time unless it is confirmed: seconds or 2m, …")
-	cmd.Flags().BoolVar(&f.persist, "persist", false, when+"write files under /etc so that it holds after a boot")
+// addFlags adds --yes, --confirm and --persist.
+func (f *changeFlags) addFlags(cmd *cobra.Command) {
+	addYes(cmd, &f.yes, "")
+	cmd.Flags().Var((*seconds)(&f.confirm), "confirm", "roll back after this time unless it is confirmed: seconds or 2m, …")
+	cmd.Flags().BoolVar(&f.persist, "persist", false, "write files under /etc so that it holds after a boot")
+	bound(cmd, "confirm", &f.confirm, minConfirm, maxConfirm)
 }
-
-// given reports whether one of the flags is on the command line.
-func (f *changeFlags) given(cmd *cobra.Command) bool {
-	return cmd.Flags().Changed("yes") || cmd.Flags().Changed("confirm") || cmd.Flags().Changed("persist")
-}
-
-func (f *changeFlags) check(cmd *cobra.Command) error {
-	if cmd.Flags().Changed("confirm") && (f.confirm < minConfirm || f.confirm > maxConfirm) {
-		return usagef("--confirm %s: must be from %s to %s", f.confirm, minConfirm, maxConfirm)
-	}
-	return nil
-}
-
-// fill puts the flags into the options of apply.
-func (f *changeFlags) fill(opt *apply.Options) { opt.Confirm, opt.Persist = f.confirm, f.persist }
 
 // parseShare reads a flag's part of a whole, such as 0.001 or 0.1%.
 func parseShare(flag, text string) (float64, error) {
@@ -299,23 +284,16 @@ func (t *target) with(cmd *cobra.Command, do func(*netns.Handle) error) error {
 	return do(ns)
 }
 
-// inode is that of the chosen namespace; 0 where none is chosen.
-func (t *target) inode(cmd *cobra.Command) (uint64, error) {
-	ns, err := t.open(cmd)
-	if ns == nil || err != nil {
-		return 0, err
-	}
-	defer ns.Close()
-	return ns.Inode(), nil
-}
-
-// checkInterface refuses an empty --iface, which a script gives whose variable is not
-// set: all interfaces are not what it asks for.
-func checkInterface(cmd *cobra.Command, name string) error {
-	if name == "" && cmd.Flags().Changed("iface") {
-		return usagef("--iface \"\": the name of an interface is missing")
-	}
-	return nil
+// addInterface adds --iface. An empty name, which a script gives whose variable is not
+// set, does not stand for all interfaces.
+func addInterface(cmd *cobra.Command, name *string, usage string) {
+	cmd.Flags().Var(into(name, func(text string) (string, error) {
+		if text == "" {
+			return "", errors.New("the name of an interface is missing")
+		}
+		return text, nil
+	}), "iface", usage)
+	completeFlags(cmd, map[string]cobra.CompletionFunc{"iface": completeInterface})
 }
 
 // completeInterface offers the interfaces here, for the shell.
@@ -333,7 +311,7 @@ func completeInterface(*cobra.Command, []string, string) ([]string, cobra.ShellC
 
 // completeFilter offers the words of a filter, for the shell.
 func completeFilter(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	return filter.Words(), cobra.ShellCompDirectiveNoFileComp
+	return frame.FilterWords, cobra.ShellCompDirectiveNoFileComp
 }
 
 // completeFlags has the shell complete flags; which there are is known where it is called.

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/natkit/natkit/internal/gateway/engine/netfilter"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
@@ -127,9 +129,9 @@ func (w *world) prepare(wish Wish) *Ready {
 	return r
 }
 
-// soon is a deadline for a confirmation that is over within a test, and not before a busy
-// machine has looked at what waits for it.
-const soon = 4 * time.Second
+// later is a deadline for a confirmation that does not pass within a test, however busy the
+// machine is.
+const later = 30 * time.Minute
 
 // apply puts a text in force, and gives its digest and the transaction.
 func (w *world) apply(text string, confirm time.Duration) (digest, id string) {
@@ -140,6 +142,16 @@ func (w *world) apply(text string, confirm time.Duration) (digest, id string) {
 		w.t.Fatal(err)
 	}
 	return r.Digest, a.ID()
+}
+
+// expire has the guard of a transaction undo it now: at SIGTERM it does what it does when
+// its deadline passes.
+func (w *world) expire(id string) {
+	w.t.Helper()
+	if err := unix.Kill(w.load(id).Guard.PID, unix.SIGTERM); err != nil {
+		w.t.Fatal(err)
+	}
+	within(w.t, 30*time.Second, "undone by the guard", func() bool { return w.load(id).Finished() })
 }
 
 func (w *world) load(id string) *journal.Transaction {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/engine/netfilter"
-	"github.com/natkit/natkit/internal/gateway/explain"
+	"github.com/natkit/natkit/internal/gateway/observe"
 	"github.com/natkit/natkit/internal/netns"
 )
 
@@ -38,7 +38,7 @@ type Engine interface {
 	Read(ns *netns.Handle, plans func(digest string) *gateway.Plan) (*gateway.State, error)
 	// Follow tells the way of a packet through a host where it carries out the plan. An
 	// error is of route.
-	Follow(p *gateway.Plan, facts gateway.Facts, route explain.Router, packet explain.Packet) (*explain.Way, error)
+	Follow(p *gateway.Plan, facts gateway.Facts, route observe.Router, packet observe.Packet) (*observe.Trace, error)
 }
 
 // Set are engines; nil stands for Standard.
@@ -144,7 +144,7 @@ func (s Set) Read(ns *netns.Handle, plans func(digest string) *gateway.Plan) (*g
 }
 
 // Follow tells the way of a packet, by the engine that the plan names.
-func (s Set) Follow(p *gateway.Plan, facts gateway.Facts, route explain.Router, packet explain.Packet) (*explain.Way, error) {
+func (s Set) Follow(p *gateway.Plan, facts gateway.Facts, route observe.Router, packet observe.Packet) (*observe.Trace, error) {
 	e, err := s.Of(p.Engine)
 	if err != nil {
 		return nil, err

@@ -6,7 +6,7 @@ import (
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/gateway/engine/fake"
-	"github.com/natkit/natkit/internal/gateway/status"
+	"github.com/natkit/natkit/internal/gateway/observe"
 )
 
 // TestAnyEngine: what an engine says is told, of rules and of all else.
@@ -26,7 +26,7 @@ func TestAnyEngine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Plan != gateway.Digest(p) || s.Integrity != status.Intact || s.Engine != gateway.EngineNetfilter {
+	if s.Plan != gateway.Digest(p) || s.Integrity != observe.Intact || s.Engine != gateway.EngineNetfilter {
 		t.Errorf("plan %s, %s, of %s", s.Plan, s.Integrity, s.Engine)
 	}
 	for _, r := range s.Rules {

@@ -18,7 +18,7 @@ import (
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/engine/netfilter"
-	"github.com/natkit/natkit/internal/gateway/status"
+	"github.com/natkit/natkit/internal/gateway/observe"
 	"github.com/natkit/natkit/internal/gateway/store"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
@@ -100,7 +100,7 @@ func lookOnce(b *testing.B, order string) {
 	began, cpu := time.Now(), testutil.CPUTime(b)
 	s, err := l.Look(b.Context())
 	took, used := time.Since(began), testutil.CPUTime(b)-cpu
-	if err != nil || s.PlanUnknown != "" || len(s.Rules) != forwards+1 || s.Flows.Complete != (most == 0) || s.Integrity != status.Intact {
+	if err != nil || s.PlanUnknown != "" || len(s.Rules) != forwards+1 || s.Flows.Complete != (most == 0) || s.Integrity != observe.Intact {
 		b.Fatalf("%v: %+v", err, s)
 	}
 	if got := s.Rules[forwards].Flows; got < million/2*95/100 || got > million/2*105/100 {

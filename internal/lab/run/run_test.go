@@ -56,7 +56,7 @@ func small(t *testing.T, o lab.Overrides) *lab.Scenario {
 		t.Fatal(err)
 	}
 	patient := sc.Load // where all is to be answered, however busy the machine is
-	patient.Timeout.Duration = testutil.Patience(time.Minute)
+	patient.Timeout = testutil.Patience(time.Minute)
 	for i := range sc.Stages {
 		st := &sc.Stages[i]
 		if st.Fill != nil {
@@ -66,8 +66,8 @@ func small(t *testing.T, o lab.Overrides) *lab.Scenario {
 			st.Loads = []lab.Load{patient}
 			continue
 		}
-		st.Limit.Duration = testutil.Patience(4 * time.Second)
-		st.Doctor.For.Duration = testutil.Patience(time.Second)
+		st.Limit = testutil.Patience(4 * time.Second)
+		st.Doctor.For = testutil.Patience(time.Second)
 	}
 	return sc
 }

@@ -6,7 +6,7 @@ import (
 	"sync"
 
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/gateway/explain"
+	"github.com/natkit/natkit/internal/gateway/observe"
 	"github.com/natkit/natkit/internal/netns"
 )
 
@@ -80,8 +80,8 @@ func (e *Engine) Read(ns *netns.Handle, _ func(string) *gateway.Plan) (*gateway.
 }
 
 // Follow says whose way it is.
-func (e *Engine) Follow(p *gateway.Plan, _ gateway.Facts, _ explain.Router, packet explain.Packet) (*explain.Way, error) {
-	return &explain.Way{Schema: explain.Schema, Plan: gateway.Digest(p), Packet: packet, Steps: []explain.Step{{Hook: "fake"}}}, nil
+func (e *Engine) Follow(p *gateway.Plan, _ gateway.Facts, _ observe.Router, packet observe.Packet) (*observe.Trace, error) {
+	return &observe.Trace{Schema: observe.Schema, Plan: gateway.Digest(p), Packet: packet, Steps: []observe.Step{{Hook: "fake"}}}, nil
 }
 
 func (e *Engine) at(ns *netns.Handle, do func(inode uint64)) {

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/gateway/explain"
-	"github.com/natkit/natkit/internal/natrules"
+	"github.com/natkit/natkit/internal/gateway/observe"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/ruleset/read"
 )
 
 // Engine is this package behind the interface of package engine.
@@ -64,7 +64,7 @@ func (Engine) Apply(ns *netns.Handle, p *gateway.Plan) error {
 func (Engine) Remove(ns *netns.Handle) error { return Remove(ns) }
 
 // Present looks for natkit's table.
-func (Engine) Present(ns *netns.Handle) (bool, error) { return natrules.HasTable(ns, Family, Table) }
+func (Engine) Present(ns *netns.Handle) (bool, error) { return read.HasTable(ns, Family, Table) }
 
 // Read tells the state of natkit's table in every engine's words.
 func (Engine) Read(ns *netns.Handle, plans func(digest string) *gateway.Plan) (*gateway.State, error) {
@@ -115,6 +115,6 @@ func (c Counted) counted() (out gateway.Counted, known bool) {
 }
 
 // Follow goes through netfilter's hooks and chains.
-func (Engine) Follow(p *gateway.Plan, facts gateway.Facts, route explain.Router, packet explain.Packet) (*explain.Way, error) {
-	return explain.Follow(p, facts, route, packet)
+func (Engine) Follow(p *gateway.Plan, facts gateway.Facts, route observe.Router, packet observe.Packet) (*observe.Trace, error) {
+	return observe.Follow(p, facts, route, packet)
 }

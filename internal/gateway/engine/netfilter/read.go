@@ -16,8 +16,8 @@ import (
 
 	"github.com/google/nftables/expr"
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/natrules"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/ruleset/read"
 	"golang.org/x/sys/unix"
 )
 
@@ -60,7 +60,7 @@ type Counted struct {
 }
 
 // Family is the family of natkit's table.
-const Family = natrules.GatewayFamily
+const Family = read.GatewayFamily
 
 // intact is the table that was read or sealed last and is as natkit wrote it: it need not
 // be read again before somebody changes rules. Its Counts grow older.
@@ -88,7 +88,7 @@ func remembered(ns *netns.Handle) *State {
 	if err != nil || id.Cookie == 0 {
 		return nil
 	}
-	generation, err := natrules.Generation(ns)
+	generation, err := read.Generation(ns)
 	intact.Lock()
 	defer intact.Unlock()
 	if err != nil || !intact.ns.Is(id) || intact.state.Generation != generation {
@@ -101,7 +101,7 @@ func remembered(ns *netns.Handle) *State {
 // Read tells the state of natkit's table in a namespace (nil: this one). Needs
 // CAP_NET_ADMIN in that namespace.
 func Read(ns *netns.Handle) (*State, error) {
-	t, err := natrules.ReadTable(ns, Family, Table)
+	t, err := read.TableNamed(ns, Family, Table)
 	if err != nil {
 		return nil, fmt.Errorf("read the gateway's state: %w", err)
 	}
@@ -117,7 +117,7 @@ func Read(ns *netns.Handle) (*State, error) {
 	return s, nil
 }
 
-func counts(t *natrules.Table) []Counted {
+func counts(t *read.Table) []Counted {
 	var all []Counted
 	for _, r := range t.Rules {
 		if r.Counted {
@@ -213,7 +213,7 @@ func written(t *table) map[string][]string {
 }
 
 // commentsOf are those of a table that is there.
-func commentsOf(t *natrules.Table) map[string][]string {
+func commentsOf(t *read.Table) map[string][]string {
 	all := map[string][]string{}
 	for _, r := range t.Rules {
 		key := object{kind: "chain", name: r.Chain}.key()
@@ -243,7 +243,7 @@ func (o object) key() string { return o.kind + " " + o.name }
 func (o object) words() string { return strings.ReplaceAll(o.key(), "sets of-rules", "sets of rules") }
 
 // objectsOf are the table's objects by kind and name, but for the marks.
-func objectsOf(t *natrules.Table) []object {
+func objectsOf(t *read.Table) []object {
 	var all []object
 	for _, c := range t.Chains {
 		if c.Name == MarkChain {
@@ -292,13 +292,13 @@ func together(sets []object) object {
 
 // setObject takes elements in an order of its own: the kernel tells them as they
 // lie in its hash.
-func setObject(s natrules.TableSet) object {
+func setObject(s read.TableSet) object {
 	h := sha256.New()
 	addPart(h, s.Content)
 	o := object{kind: "set", name: s.Name}
 	if !s.Dynamic {
 		o.parts = len(s.Elements)
-		slices.SortFunc(s.Elements, func(a, b natrules.TableElement) int { return bytes.Compare(a.Content, b.Content) })
+		slices.SortFunc(s.Elements, func(a, b read.TableElement) int { return bytes.Compare(a.Content, b.Content) })
 		for _, e := range s.Elements {
 			addPart(h, e.Content)
 		}
@@ -348,7 +348,7 @@ type marks struct {
 	sealed map[string]object
 }
 
-func marksOf(t *natrules.Table) marks {
+func marksOf(t *read.Table) marks {
 	m := marks{sealed: map[string]object{}}
 	for _, r := range t.Rules {
 		if r.Chain != MarkChain {
@@ -419,7 +419,7 @@ func sealed(ns *netns.Handle, write func() error) error {
 	var err error
 	for range attempts {
 		var before uint32
-		if before, err = natrules.Generation(ns); err == nil {
+		if before, err = read.Generation(ns); err == nil {
 			err = write()
 		}
 		if err != nil {
@@ -437,7 +437,7 @@ func sealed(ns *netns.Handle, write func() error) error {
 
 // seal seals the table as it was in a generation, that of its writer.
 func seal(ns *netns.Handle, written uint32) error {
-	t, err := natrules.ReadTable(ns, Family, Table)
+	t, err := read.TableNamed(ns, Family, Table)
 	if err != nil {
 		return err
 	}
@@ -453,7 +453,7 @@ func seal(ns *netns.Handle, written uint32) error {
 
 // attach adds the seal to the table that it was made for, whatever somebody has changed
 // of it by now: the seal tells. One that took its place has no use for it.
-func attach(ns *netns.Handle, messages []message, t *natrules.Table) error {
+func attach(ns *netns.Handle, messages []message, t *read.Table) error {
 	digest := marksOf(t).digest
 	for try := range attempts {
 		err := transaction(ns, messages, t.Generation)
@@ -463,7 +463,7 @@ func attach(ns *netns.Handle, messages []message, t *natrules.Table) error {
 		if !errors.Is(err, unix.ERESTART) {
 			return err
 		}
-		if t, err = natrules.ReadTable(ns, Family, Table); err != nil {
+		if t, err = read.TableNamed(ns, Family, Table); err != nil {
 			return err
 		}
 		if t == nil || marksOf(t).digest != digest || len(marksOf(t).sealed) > 0 {
@@ -475,7 +475,7 @@ func attach(ns *netns.Handle, messages []message, t *natrules.Table) error {
 
 // sealing are the rules of MarkChain that seal a table: nothing leads there, they only
 // tell.
-func sealing(t *natrules.Table) (all []message, err error) {
+func sealing(t *read.Table) (all []message, err error) {
 	for _, o := range objectsOf(t) {
 		m, err := rule{chain: MarkChain, exprs: []expression{&expr.Verdict{Kind: expr.VerdictReturn}}, comment: o.mark()}.message()
 		if err != nil {

@@ -9,8 +9,8 @@ import (
 
 	"github.com/google/nftables/expr"
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/natrules"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -26,7 +26,7 @@ func intrude(ns *netns.Handle) error {
 	return transaction(ns, []message{m}, 0)
 }
 
-func read(t *testing.T, ns *netns.Handle) *State {
+func readBack(t *testing.T, ns *netns.Handle) *State {
 	t.Helper()
 	s, err := Read(ns)
 	if err != nil {
@@ -64,7 +64,7 @@ func TestSealOfWhatWasWritten(t *testing.T) {
 			if errors.Is(err, ErrUnsealed) == test.sealed || err != nil && test.sealed {
 				t.Errorf("error: %v", err)
 			}
-			if s := read(t, ns); writes != test.writes || s.Sealed != test.sealed || s.Intact != test.sealed || s.intruded() != test.theirs {
+			if s := readBack(t, ns); writes != test.writes || s.Sealed != test.sealed || s.Intact != test.sealed || s.intruded() != test.theirs {
 				t.Errorf("written %d times; sealed %v, intact %v, changed: %q", writes, s.Sealed, s.Intact, s.Changes)
 			}
 		})
@@ -79,7 +79,7 @@ func TestSealTellsChanges(t *testing.T) {
 	if err := apply(ns, killedPlan(0)); err != nil {
 		t.Fatal(err)
 	}
-	written, err := natrules.ReadTable(ns, Family, Table)
+	written, err := read.TableNamed(ns, Family, Table)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestSealTellsChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{"chain prerouting: 2 rules instead of 1"}
-	if s := read(t, ns); s.Intact || !s.Sealed || !slices.Equal(s.Changes, want) {
+	if s := readBack(t, ns); s.Intact || !s.Sealed || !slices.Equal(s.Changes, want) {
 		t.Errorf("changes: %q, want %q", s.Changes, want)
 	}
 	if err := Apply(ns, killedPlan(1)); err != nil {
@@ -103,7 +103,7 @@ func TestSealTellsChanges(t *testing.T) {
 	if err := attach(ns, messages, written); !errors.Is(err, errInterleaved) {
 		t.Errorf("the seal of a table that is gone: %v", err)
 	}
-	if s := read(t, ns); !s.Intact {
+	if s := readBack(t, ns); !s.Intact {
 		t.Errorf("the table after it: %q", s.Changes)
 	}
 }
@@ -135,7 +135,7 @@ func TestSealWhileOthersWrite(t *testing.T) {
 	alone := func() *State {
 		reading.Lock()
 		defer reading.Unlock()
-		return read(t, ns)
+		return readBack(t, ns)
 	}
 	unsealed, changed := 0, 0
 	for i := range rounds {
@@ -164,7 +164,7 @@ func TestReadAgainWhereRulesChanged(t *testing.T) {
 	}
 	testutil.NeedFeature(t, testutil.NetnsCookie)
 	digest := gateway.Digest(killedPlan(0))
-	if s := remembered(ns); s == nil || !s.Present || !s.Intact || s.Digest != digest || s.Generation != read(t, ns).Generation {
+	if s := remembered(ns); s == nil || !s.Present || !s.Intact || s.Digest != digest || s.Generation != readBack(t, ns).Generation {
 		t.Errorf("after an apply: %+v", s)
 	}
 	if s, err := (Engine{}).Read(other, nil); err != nil || s.Present {
