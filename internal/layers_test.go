@@ -49,7 +49,6 @@ var layers = map[string]layer{
 	"internal/conntrack":           pure,
 	"internal/conntrack/aggregate": pure,
 	"internal/conntrack/match":     pure,
-	"internal/conntrack/tally":     pure,
 	"internal/conntrack/text":      pure,
 	"internal/diagnose":            pure,
 	"internal/document":            pure,
@@ -95,8 +94,6 @@ var layers = map[string]layer{
 	"internal/privilege":                kernel,
 	"internal/syn/tap":                  kernel,
 	"internal/testutil":                 kernel,
-	"internal/thread":                   kernel,
-	"internal/trace":                    kernel,
 	"internal/tune/apply":               kernel,
 	"internal/tune/journal":             kernel,
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netlink"
 	"github.com/natkit/natkit/internal/testutil"
 	"golang.org/x/sys/unix"
@@ -234,8 +235,7 @@ func TestDecodeDoesNotAllocate(t *testing.T) {
 	datagram := append(manyEntries(50), kernelEntries(t, 49, countersAndTimes)...)
 	datagram = Append(datagram, New, 0, 1, &extended)
 	var e Entry
-	s := NewSampler()
-	add := func(e *Entry) error { s.Add(e); return nil }
+	add := func(*Entry) error { return nil }
 	_ = Each(datagram, &e, add)
 	if n := testing.AllocsPerRun(20, func() {
 		if err := Each(datagram, &e, add); err != nil {
@@ -351,21 +351,29 @@ func FuzzTuple(f *testing.F) {
 	})
 }
 
-func BenchmarkSample(b *testing.B) {
-	e := cases[0].entry
-	s := NewSampler()
-	b.ReportAllocs()
-	for b.Loop() {
-		s.Add(&e)
+func TestNames(t *testing.T) {
+	for proto, want := range map[uint8]string{6: "tcp", 17: "udp", 47: "gre", 132: "sctp", 136: "udplite", 58: "icmpv6", 200: "200"} {
+		if got := nat.ProtocolName(proto); got != want {
+			t.Errorf("ProtocolName(%d) = %q, want %q", proto, got, want)
+		}
+	}
+	if got := TCPState(99).String(); got != "UNKNOWN" {
+		t.Errorf("state 99 = %q", got)
 	}
 }
 
-func BenchmarkBirths(b *testing.B) {
-	e := cases[0].entry
-	s := NewBirths(1)
-	b.ReportAllocs()
-	for b.Loop() {
-		e.Orig.SrcPort++
-		s.First(&e)
+func TestMirrorTwiceIsItself(t *testing.T) {
+	for _, c := range cases {
+		if got := c.entry.Orig.Mirror().Mirror(); got != c.entry.Orig {
+			t.Errorf("%+v became %+v", c.entry.Orig, got)
+		}
+	}
+	for typ := range 256 {
+		for _, proto := range []uint8{unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6} {
+			tu := Tuple{Proto: proto, ICMPType: uint8(typ)}
+			if got := tu.Mirror().Mirror(); got != tu {
+				t.Errorf("protocol %d type %d became %d", proto, typ, got.ICMPType)
+			}
+		}
 	}
 }
