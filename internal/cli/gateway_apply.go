@@ -492,7 +492,7 @@ func rolledBack(tx *journal.Transaction) string {
 // nothingToUndo names what removes a gateway that the journal does not know (any more).
 func nothingToUndo(h gwapply.Host) error {
 	if state, err := h.State(); err == nil && state.Digest != "" {
-		return fmt.Errorf("undo: the journal has nothing to take back here; %s removes %s", netns.CommandIn(h.Netns, state.ByHand), state.Name)
+		return fmt.Errorf("undo: the journal has nothing to take back here; %s removes %s", netns.CommandIn(h.Netns, state.Removal), state.Name)
 	}
 	return fmt.Errorf("undo: no gateway that natkit applied is in force here%s", elsewhere(h))
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/natkit/natkit/internal/collect"
+	"github.com/natkit/natkit/internal/gateway"
 	gatewaylook "github.com/natkit/natkit/internal/gateway/look"
 	"github.com/natkit/natkit/internal/gateway/status"
 	"github.com/natkit/natkit/internal/gateway/store"
@@ -132,7 +133,7 @@ func (s *gatewayStatus) run(cmd *cobra.Command) error {
 	if err := s.show(now, time.Now()); err != nil {
 		return err
 	}
-	if now.Integrity == status.Changed || now.Removed != "" || len(now.NotForwarding) > 0 {
+	if now.Integrity == gateway.Changed || now.Removed != "" || len(now.NotForwarding) > 0 {
 		return errFindings
 	}
 	return nil

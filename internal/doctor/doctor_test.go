@@ -17,6 +17,7 @@ import (
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/diagnose"
+	"github.com/natkit/natkit/internal/natrules"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/snapshot"
@@ -31,6 +32,12 @@ const (
 	// lowMax is the host's limit during the test.
 	lowMax = 2000
 )
+
+func init() {
+	apply.Init(func(apply.Options) map[tune.Kind]apply.Applier {
+		return map[tune.Kind]apply.Applier{tune.NATRule: natrules.Applier{}}
+	})
+}
 
 // TestFullTableByHand makes a full table without anything of natkit's lab: an
 // iptables DNAT rule and UDP flows. Doctor must name it, cure it, and tune undo it.

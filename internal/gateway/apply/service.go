@@ -137,7 +137,7 @@ func (k *keeper) log(format string, args ...any) {
 // clean undoes what a natkit that was killed, or a power loss, has left behind.
 func (k *keeper) clean() {
 	var undone []*journal.Transaction
-	err := k.Host.Netns.Do(func() (err error) { undone, err = apply.Clean(k.Host.Apply); return err })
+	err := k.Host.Netns.Do(func() (err error) { undone, err = apply.Clean(k.Host.options(nil)); return err })
 	for _, tx := range undone {
 		k.log("undid %s (%s), which nobody else would have undone", tx.ID, tx.Origin)
 	}
@@ -248,7 +248,7 @@ func (k *keeper) missing(ctx context.Context) {
 	if k.suspended || k.failed || k.removed >= mostQuick {
 		return
 	}
-	if there, err := k.Host.Apply.Engines.Present(k.Host.Netns); err == nil && !there {
+	if there, err := k.Host.Engines.Present(k.Host.Netns); err == nil && !there {
 		k.compare(ctx)
 	}
 }

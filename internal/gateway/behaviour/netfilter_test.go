@@ -8,10 +8,23 @@ import (
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/gateway/engine/netfilter"
+	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
-type netfilterEngine = netfilter.Engine
+// carried is a set of engines as worlds want it.
+type carried struct{ engine.Set }
+
+func (c carried) Apply(ns *netns.Handle, p *gateway.Plan) error {
+	p, _, err := c.Assign(p, gateway.Facts{})
+	if err != nil {
+		return err
+	}
+	return c.Set.Apply(ns, p, nil)
+}
+
+// alone is netfilter without another engine.
+var alone = carried{engine.Set{netfilter.Engine{}}}
 
 // atATime is how many cases are played at one time. Most of a case's time is waiting:
 // for namespaces to be made and for timers.
@@ -42,16 +55,15 @@ func playable(t *testing.T, cases []Case) []Case {
 	})
 }
 
-func TestNetfilter(t *testing.T) { playSuite(t, netfilterEngine{}) }
+func TestNetfilter(t *testing.T) { playSuite(t, Netfilter, alone) }
 
 // playSuite plays all cases with an engine, on this kernel. On the one of the engine's
 // record it must find the same.
-func playSuite(t *testing.T, e engine.Engine) {
+func playSuite(t *testing.T, name string, e Engine) {
 	testutil.NeedRoot(t)
 	if !*update { // TestPage reads what is written here
 		t.Parallel()
 	}
-	name := string(e.Name())
 	cases, start := playable(t, All()), time.Now()
 	results := Run(name, cases, worlds(e), slow(), atATime)
 	took := time.Since(start)

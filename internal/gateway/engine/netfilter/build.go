@@ -29,6 +29,8 @@ var baseChains = []chain{
 
 // host is what the table depends on beside the plan.
 type host struct {
+	// digest is that of the whole plan.
+	digest string
 	// flowtable are those of the plan's interfaces for it that there are.
 	flowtable []string
 	// netmap tells that the kernel has NF_NAT_RANGE_NETMAP for nftables (5.8).
@@ -67,7 +69,7 @@ func (t *table) fill(p *gateway.Plan, h host) {
 	t.untranslatable(p)
 	t.offload(h)
 	t.chains = t.used()
-	t.mark(gateway.Digest(p))
+	t.mark(h.digest)
 }
 
 // used are the chains that have rules: another would cost each packet a call, and

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
-	"strings"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -271,6 +270,3 @@ const MarkChain = "natkit-mark"
 const digestWords = "digest "
 
 func comment(text string) []byte { return userdata.AppendString(nil, userdata.TypeComment, text) }
-
-// digestOf is the digest that a comment of MarkChain tells.
-func digestOf(comment string) (string, bool) { return strings.CutPrefix(comment, digestWords) }
