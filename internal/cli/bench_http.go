@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"time"
 
@@ -183,36 +182,6 @@ func writeBenchJSON(w io.Writer, version string, r *load.Result) error {
 		Version string `json:"natkit_version"`
 		*load.Result
 	}{benchHTTPSchema, version, r})
-}
-
-// seconds is a duration flag that takes plain seconds, as ab's, too.
-type seconds time.Duration
-
-func (s *seconds) String() string {
-	if *s == 0 {
-		return ""
-	}
-	return time.Duration(*s).String()
-}
-
-func (s *seconds) Type() string { return "TIME" }
-
-func (s *seconds) Set(text string) error {
-	d, err := time.ParseDuration(text)
-	if n, numErr := strconv.ParseFloat(text, 64); numErr == nil {
-		d, err = time.Duration(n*float64(time.Second)), nil
-		if !(n < 1e9) {
-			return errors.New("too long")
-		}
-	}
-	if err != nil {
-		return errors.New("must be a number of seconds, or a time such as 500ms, 10s, 2m")
-	}
-	if d < 0 {
-		return errors.New("must not be negative")
-	}
-	*s = seconds(d)
-	return nil
 }
 
 // writeBenchText renders a result with at least one completed request in the words and the order of ab, so that its

@@ -10,20 +10,14 @@ import (
 	"time"
 
 	bpf "github.com/natkit/natkit/internal/bpf/drops"
-	"github.com/natkit/natkit/internal/filter"
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/spf13/cobra"
 )
 
-// dropsSchema and dropEventSchema name the JSON forms of drops and of one drop.
-const (
-	dropsSchema     = "natkit.drops/1"
-	dropEventSchema = "natkit.drop-event/1"
-)
-
-// One flow and one stack are looked at in so many drops, unless all are asked for.
+// One flow and one stack are recorded in this many drops, unless all are asked for.
 const (
 	usualFlowSample  = 64
 	usualStackSample = 1024
@@ -33,40 +27,39 @@ const (
 type dropsVerb struct {
 	env                   *Env
 	target                target
+	opt                   bpf.Options
 	duration, every       time.Duration
 	limit                 int
 	flows, stacks, events bool
-	iface                 string
-	all, asJSON, asCSV    bool
-	names                 *namespaceNames
+	asJSON, asCSV         bool
+	names                 namespaceNames
 	shown                 int // events
 }
 
 func newDrops(env *Env) *cobra.Command {
-	d := &dropsVerb{env: env}
+	d := &dropsVerb{env: env, limit: 20}
 	cmd := &cobra.Command{
 		Use:   "drops [flags] [FILTER…]",
-		Short: "tell where and why the kernel drops packets: function, reason, flow, stack",
-		Long: `Count every packet that the kernel drops, by the function that drops it, the
-reason, the protocol and the network namespace, until Ctrl-C or for a time: in
-all network namespaces, unless --netns or --pid chooses one. What a socket had
-queued already is in none.
+		Short: "show where and why the kernel drops packets: function, reason, flow, stack",
+		Long: `Count every packet that the kernel drops, by function, reason, protocol and network
+namespace, until Ctrl-C or --for expires: in all network namespaces, unless --netns
+or --pid selects one. Packets that were dropped from a socket's queue belong to none.
 
-A full connection table, a rule and an address translation that fails all drop in
-nf_hook_slow. Which it was is told by the return values of conntrack's and NAT's
-functions, where the kernel has fexit programs, and else by what conntrack's own
-counters grew by in the same time; the output says which.
+A full connection table, a rule and a failed address translation all drop in
+nf_hook_slow. The return values of conntrack's and NAT's functions show which it was
+where the kernel has fexit programs, elsewhere the deltas of conntrack's own counters;
+the output says which of them was used.
 
-Frees that are no drops, such as what a closed socket had not read, are left out.
-Counting costs 20 to 25 ns a drop, noting its flow 50 ns more, its stack more than
-1 µs: so one flow in ` + fmt.Sprint(usualFlowSample) + ` drops and one stack in ` + fmt.Sprint(usualStackSample) + ` are looked at (and the first of each
-place), all of them with --flows and --stacks. A FILTER costs some 15 ns a drop.
+Frees that are no drops, such as unread data of a closed socket, are left out.
+Counting costs 20 to 25 ns per drop, recording its flow 50 ns more, its stack more than
+1 µs: so one flow in ` + fmt.Sprint(usualFlowSample) + ` drops and one stack in ` + fmt.Sprint(usualStackSample) + ` are recorded (and the first of
+each place), all of them with --flows and --stacks. A FILTER costs about 15 ns per drop.
 
-It needs CAP_BPF and CAP_PERFMON (CAP_SYS_ADMIN before Linux 5.8), CAP_SYSLOG for
+Requires CAP_BPF and CAP_PERFMON (CAP_SYS_ADMIN before Linux 5.8), CAP_SYSLOG for
 the names of functions, and Linux 5.4 with BTF; reasons are those of the running
 kernel (since 5.17).
 
-` + filter.Usage,
+` + frame.FilterUsage,
 		Example: `  sudo natkit drops                           # all, until Ctrl-C
   sudo natkit drops --for 10 --flows
   sudo natkit drops --netns gateway tcp port 443
@@ -80,94 +73,69 @@ kernel (since 5.17).
 	return cmd
 }
 
-func (d *dropsVerb) addFlags(cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.Var((*seconds)(&d.duration), "for", "end after this time: seconds or 500ms, 2m, … (default until Ctrl-C)")
-	f.Var((*seconds)(&d.every), "every", "show what came in each interval of this time (default 2s on a terminal, else never)")
-	f.IntVar(&d.limit, "limit", 20, "show at most `N` lines in each table, 0 for all; with --events, end after N drops if given")
-	f.BoolVar(&d.flows, "flows", false, "look at the flow of every drop")
-	f.BoolVar(&d.stacks, "stacks", false, "look at the kernel's stack at every drop, and show more of them")
-	f.BoolVar(&d.events, "events", false, "show every drop as a line of its own (Linux 5.8)")
-	f.StringVar(&d.iface, "iface", "", "only packets that were last on the interface `NAME`")
-	f.BoolVar(&d.all, "all", false, "frees that are no drops too")
-	d.target.addFlags(cmd)
-	addJSON(cmd, &d.asJSON, dropsSchema)
-	addCSV(cmd, &d.asCSV, "place")
-	cmd.MarkFlagsMutuallyExclusive("every", "events")
-	cmd.MarkFlagsMutuallyExclusive("every", "json")
-	cmd.MarkFlagsMutuallyExclusive("every", "csv")
-	cmd.MarkFlagsMutuallyExclusive("events", "csv")
-	completeFlags(cmd, map[string]cobra.CompletionFunc{"iface": completeInterface, "for": cobra.NoFileCompletions,
-		"every": cobra.NoFileCompletions, "limit": cobra.NoFileCompletions})
-}
-
 // Bounds of --for and --every.
 const (
 	minDrops = 100 * time.Millisecond
 	maxDrops = 24 * time.Hour
 )
 
-func (d *dropsVerb) check(cmd *cobra.Command) error {
-	for name, value := range map[string]time.Duration{"for": d.duration, "every": d.every} {
-		if cmd.Flags().Changed(name) && (value < minDrops || value > maxDrops) {
-			return usagef("--%s %s: must be from %s to %s", name, value, minDrops, maxDrops)
-		}
+func (d *dropsVerb) addFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.Var(periodBetween(&d.duration, minDrops, maxDrops), "for", "end after this time: seconds or 500ms, 2m, … (default until Ctrl-C)")
+	f.Var(periodBetween(&d.every, minDrops, maxDrops), "every", "show the drops of each interval of this time (default 2s on a terminal, else never)")
+	f.Var(natural(&d.limit), "limit", "show at most `N` lines in each table, 0 for all; with --events, end after N drops if given")
+	f.BoolVar(&d.flows, "flows", false, "record the flow of every drop")
+	f.BoolVar(&d.stacks, "stacks", false, "record the kernel's stack at every drop, and show more of them")
+	f.BoolVar(&d.events, "events", false, "show every drop as a line of its own (Linux 5.8)")
+	addInterface(cmd, &d.opt.Interface, "only packets that were last on the interface `NAME`")
+	f.BoolVar(&d.opt.Harmless, "all", false, "frees that are no drops too")
+	d.target.addFlags(cmd)
+	addJSON(cmd, &d.asJSON, report.DropsSchema)
+	addCSV(cmd, &d.asCSV, "place")
+	for _, other := range []string{"events", "json", "csv"} {
+		cmd.MarkFlagsMutuallyExclusive("every", other)
 	}
-	switch {
-	case d.limit < 0:
-		return usagef("--limit %d: must not be negative", d.limit)
+	cmd.MarkFlagsMutuallyExclusive("events", "csv")
+}
+
+func (d *dropsVerb) run(cmd *cobra.Command, words []string) (err error) {
+	if d.opt.Filter, err = parseFilter(words); err != nil {
+		return err
 	}
 	if d.every == 0 && d.env.StdoutTerminal && !d.events && !d.asJSON && !d.asCSV {
 		d.every = 2 * time.Second
 	}
-	return checkInterface(cmd, d.iface)
-}
-
-func (d *dropsVerb) run(cmd *cobra.Command, words []string) error {
-	if err := d.check(cmd); err != nil {
-		return err
-	}
-	opt := bpf.Options{Interface: d.iface, FlowSample: usualFlowSample, StackSample: usualStackSample, Harmless: d.all}
-	if len(words) > 0 {
-		expr, err := filter.Parse(words)
-		if err != nil {
-			return usageError{err}
-		}
-		opt.Filter = expr
-	}
+	d.opt.FlowSample, d.opt.StackSample = usualFlowSample, usualStackSample
 	if d.flows {
-		opt.FlowSample = 1
+		d.opt.FlowSample = 1
 	}
 	if d.stacks {
-		opt.StackSample = 1
+		d.opt.StackSample = 1
 	}
 	if err := bpf.CheckPrivilege(); err != nil {
 		return fmt.Errorf("drops %w", err)
 	}
-	ns, err := d.target.open(cmd)
-	if err != nil {
+	if d.opt.Netns, err = d.target.open(cmd); err != nil {
 		return err
 	}
-	defer ns.Close()
-	opt.Netns = ns
-	d.names = &namespaceNames{numeric: d.env.numeric}
-	return d.trace(cmd, opt)
+	defer d.opt.Netns.Close()
+	d.names.numeric = d.env.numeric
+	if d.events && !cmd.Flags().Changed("limit") {
+		d.limit = 0
+	}
+	return d.trace(cmd.Context())
 }
 
-// trace runs until its time has come, and then tells all.
-func (d *dropsVerb) trace(cmd *cobra.Command, opt bpf.Options) (err error) {
-	ctx, stop := context.WithCancelCause(cmd.Context())
+// trace runs until the time expires, and then shows the sums.
+func (d *dropsVerb) trace(ctx context.Context) (err error) {
+	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	if d.events {
-		limit := 0
-		if cmd.Flags().Changed("limit") {
-			limit = d.limit
-		}
-		opt.Events = func(e bpf.Event) { d.event(e, limit, stop) }
+		d.opt.Events = func(e bpf.Event) { d.event(e, stop) }
 	}
-	// It takes a moment, and an interruption then leaves nothing to count, which is told
-	// like any other result.
-	tracer, err := bpf.Start(context.WithoutCancel(ctx), opt)
+	// Starting takes a moment; an interrupt then leaves nothing to count, which is a
+	// result like any other.
+	tracer, err := bpf.Start(context.WithoutCancel(ctx), d.opt)
 	if err != nil {
 		return err
 	}
@@ -178,7 +146,16 @@ func (d *dropsVerb) trace(cmd *cobra.Command, opt bpf.Options) (err error) {
 	if d.env.StderrTerminal {
 		d.env.note("counting drops; Ctrl-C ends it")
 	}
-	if err := d.watch(ctx, tracer); err != nil {
+	before := &snapshot.Drops{}
+	if err := during(ctx, d.duration, d.every, func() error {
+		now, err := tracer.Read()
+		if err != nil {
+			return err
+		}
+		since := now.Since(before)
+		before = now
+		return report.DropSites(d.env.Stdout, d.env.style(), d.view(), time.Now(), since)
+	}); err != nil {
 		return err
 	}
 	drops, err := tracer.Read()
@@ -195,102 +172,62 @@ func (d *dropsVerb) trace(cmd *cobra.Command, opt bpf.Options) (err error) {
 	return d.summary(drops, tracer.Notes())
 }
 
-// watch waits, and shows a table in each interval.
-func (d *dropsVerb) watch(ctx context.Context, tracer *bpf.Tracer) error {
-	var end, tick <-chan time.Time
-	if d.duration > 0 {
-		timer := time.NewTimer(d.duration)
-		defer timer.Stop()
-		end = timer.C
+// during calls fn every so often (0: never), until the time expires (0: never) or ctx ends.
+func during(ctx context.Context, limit, every time.Duration, fn func() error) error {
+	if limit > 0 {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(ctx, limit)
+		defer stop()
 	}
-	if d.every > 0 {
-		ticker := time.NewTicker(d.every)
+	var ticks <-chan time.Time
+	if every > 0 {
+		ticker := time.NewTicker(every)
 		defer ticker.Stop()
-		tick = ticker.C
+		ticks = ticker.C
 	}
-	before := &snapshot.Drops{}
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-end:
-			return nil
-		case <-tick:
-			now, err := tracer.Read()
-			if err != nil {
+		case <-ticks:
+			if err := fn(); err != nil {
 				return err
 			}
-			if err := d.interval(now.Since(before)); err != nil {
-				return err
-			}
-			before = now
 		}
 	}
-}
-
-func (d *dropsVerb) interval(drops *snapshot.Drops) error {
-	if drops.Packets == 0 {
-		return nil
-	}
-	d.names.refresh()
-	fmt.Fprintln(d.env.Stdout, time.Now().Format(time.TimeOnly))
-	return report.DropSites(d.env.Stdout, d.env.style(), d.view(), drops)
 }
 
 func (d *dropsVerb) view() report.DropsView {
 	return report.DropsView{Netns: d.names.name, Rows: d.limit, Stacks: d.stacks}
 }
 
-// dropsDocument is the JSON form.
-type dropsDocument struct {
-	Schema  string `json:"schema"`
-	Version string `json:"version"`
-	// Notes are what could not be done here.
-	Notes []string        `json:"notes,omitempty"`
-	Drops *snapshot.Drops `json:"drops"`
-}
-
-// eventDocument is one line of JSON.
-type eventDocument struct {
-	Schema string `json:"schema"`
-	bpf.Event
-}
-
 // summary is what comes last. With events as lines of JSON it is one of them.
 func (d *dropsVerb) summary(drops *snapshot.Drops, notes []string) error {
-	if d.asCSV {
+	switch {
+	case d.asCSV:
 		if drops.Lost > 0 {
-			d.env.note("%d drops found no place in natkit's tables: they are in no line", drops.Lost)
+			d.env.note("%d drops did not fit into natkit's tables and are in no line", drops.Lost)
 		}
 		return report.CSV(d.env.Stdout, drops.Sites)
+	case d.asJSON:
+		return report.DropsJSON(d.env.Stdout, d.env.Version, notes, drops, d.events)
 	}
-	if !d.asJSON {
-		d.names.refresh()
-		return report.Drops(d.env.Stdout, d.env.style(), d.view(), drops)
-	}
-	doc := dropsDocument{Schema: dropsSchema, Version: d.env.Version, Notes: notes, Drops: drops}
-	if d.events {
-		return report.JSONLine(d.env.Stdout, doc)
-	}
-	return report.JSON(d.env.Stdout, doc)
+	return report.Drops(d.env.Stdout, d.env.style(), d.view(), drops)
 }
 
-// event shows one drop; what cannot be written, and enough, end the run.
-func (d *dropsVerb) event(e bpf.Event, limit int, stop context.CancelCauseFunc) {
-	if limit > 0 && d.shown >= limit {
+// event shows one drop. What cannot be written ends the run, as the limit does.
+func (d *dropsVerb) event(e bpf.Event, stop context.CancelCauseFunc) {
+	if d.limit > 0 && d.shown >= d.limit {
 		return
 	}
 	d.shown++
-	var err error
+	write := report.DropEvent
 	if d.asJSON {
-		err = report.JSONLine(d.env.Stdout, eventDocument{dropEventSchema, e})
-	} else {
-		err = report.DropEvent(d.env.Stdout, d.view(), e)
+		write = report.DropEventJSON
 	}
-	switch {
-	case err != nil:
+	if err := write(d.env.Stdout, d.view(), e); err != nil {
 		stop(err)
-	case d.shown == limit:
+	} else if d.shown == d.limit {
 		stop(context.Canceled)
 	}
 }
@@ -303,18 +240,11 @@ type namespaceNames struct {
 	read    time.Time
 }
 
-// ownNamespace is the name of the namespace that natkit runs in, where nobody gave it one.
+// ownNamespace is the name of the namespace that natkit runs in, where it has no other.
 const ownNamespace = "this one"
 
 // namesAge is how long a list of namespaces is good: listing costs milliseconds.
 const namesAge = time.Second
-
-// refresh lists them again, unless it was done just now.
-func (n *namespaceNames) refresh() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.list()
-}
 
 func (n *namespaceNames) list() {
 	if time.Since(n.read) < namesAge {
@@ -357,10 +287,10 @@ func (n *namespaceNames) flags(inode uint64) (flags string, known bool) {
 	return " --netns " + name, slices.Contains(netns.Names(), name)
 }
 
-// name is empty for a namespace that has none. The kernel gives the lowest free number
-// to a new namespace: what a number meant a while ago says nothing.
+// name is empty for a namespace that has none, and for inode 0. The kernel gives the
+// lowest free number to a new namespace: what a number meant a while ago says nothing.
 func (n *namespaceNames) name(inode uint64) string {
-	if n.numeric {
+	if n.numeric || inode == 0 {
 		return ""
 	}
 	n.mu.Lock()

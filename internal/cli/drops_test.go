@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -23,7 +24,7 @@ func TestDropsInterruptedAtOnce(t *testing.T) {
 		t.Errorf("status %d: %s", status, &stderr)
 	}
 	var document struct{ Schema string }
-	if err := json.Unmarshal(stdout.Bytes(), &document); err != nil || document.Schema != dropsSchema {
+	if err := json.Unmarshal(stdout.Bytes(), &document); err != nil || document.Schema != report.DropsSchema {
 		t.Errorf("%v, %+v in %q", err, document, &stdout)
 	}
 }

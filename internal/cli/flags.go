@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/natkit/natkit/internal/filter"
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/suggest"
 	"github.com/natkit/natkit/internal/tune/apply"
@@ -64,6 +64,7 @@ func (e *Env) addStandardFlags(cmd *cobra.Command) {
 		addYes(cmd, new(bool), "")
 	}
 	addOutput(cmd)
+	completeNoFiles(cmd)
 }
 
 // neverAsk are the verbs that change something and do not ask; scripts that give --yes
@@ -309,13 +310,16 @@ func (t *target) inode(cmd *cobra.Command) (uint64, error) {
 	return ns.Inode(), nil
 }
 
-// checkInterface refuses an empty --iface, which a script gives whose variable is not
-// set: all interfaces are not what it asks for.
-func checkInterface(cmd *cobra.Command, name string) error {
-	if name == "" && cmd.Flags().Changed("iface") {
-		return usagef("--iface \"\": the name of an interface is missing")
-	}
-	return nil
+// addInterface adds --iface. An empty name, which a script gives whose variable is not
+// set, does not stand for all interfaces.
+func addInterface(cmd *cobra.Command, name *string, usage string) {
+	cmd.Flags().Var(into(name, func(text string) (string, error) {
+		if text == "" {
+			return "", errors.New("the name of an interface is missing")
+		}
+		return text, nil
+	}), "iface", usage)
+	completeFlags(cmd, map[string]cobra.CompletionFunc{"iface": completeInterface})
 }
 
 // completeInterface offers the interfaces here, for the shell.
@@ -333,7 +337,7 @@ func completeInterface(*cobra.Command, []string, string) ([]string, cobra.ShellC
 
 // completeFilter offers the words of a filter, for the shell.
 func completeFilter(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	return filter.Words(), cobra.ShellCompDirectiveNoFileComp
+	return frame.FilterWords, cobra.ShellCompDirectiveNoFileComp
 }
 
 // completeFlags has the shell complete flags; which there are is known where it is called.

@@ -9,7 +9,6 @@ import (
 
 	"github.com/natkit/natkit/internal/gateway"
 	gwapply "github.com/natkit/natkit/internal/gateway/apply"
-	"github.com/natkit/natkit/internal/gateway/diff"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/journal"
@@ -50,12 +49,12 @@ type gatewayDocument struct {
 	Before   string            `json:"before,omitempty"`
 	Findings []gateway.Finding `json:"findings,omitempty"`
 	// Difference is between the rules that are in force and the file's.
-	Difference diff.Plans `json:"difference,omitzero"`
-	Plan       *tune.Plan `json:"plan,omitempty"`
-	Already    []string   `json:"already,omitempty"`
-	Notes      []string   `json:"notes,omitempty"`
-	Confirm    float64    `json:"confirm_seconds,omitempty"`
-	Applied    bool       `json:"applied"`
+	Difference gateway.Diff `json:"difference,omitzero"`
+	Plan       *tune.Plan   `json:"plan,omitempty"`
+	Already    []string     `json:"already,omitempty"`
+	Notes      []string     `json:"notes,omitempty"`
+	Confirm    float64      `json:"confirm_seconds,omitempty"`
+	Applied    bool         `json:"applied"`
 	// Transactions are those that were made, confirmed or undone.
 	Transactions []tuneTransaction `json:"transactions"`
 	// Stale are connections whose rule went away.

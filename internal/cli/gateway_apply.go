@@ -11,7 +11,6 @@ import (
 
 	"github.com/natkit/natkit/internal/gateway"
 	gwapply "github.com/natkit/natkit/internal/gateway/apply"
-	"github.com/natkit/natkit/internal/gateway/diff"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/tune"
@@ -130,7 +129,7 @@ func (f *gatewayApply) run(ctx context.Context, env *Env, ns *netns.Handle, file
 	if service := h.Service(); service != "" {
 		doc.Notes = append(doc.Notes, service+" runs here: it puts its own file in force again when that file or an address changes; change that file instead")
 	}
-	doc.Difference = diff.Between(ready.InForce, ready.Gateway)
+	doc.Difference = gateway.DiffOf(ready.InForce, ready.Gateway)
 	if agreed, err := f.agree(ctx, env, doc, ready); err != nil || !agreed {
 		return err
 	}

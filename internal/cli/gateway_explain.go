@@ -10,11 +10,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/engine"
-	"github.com/natkit/natkit/internal/gateway/explain"
 	"github.com/natkit/natkit/internal/gateway/host"
+	"github.com/natkit/natkit/internal/gateway/observe"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
 )
@@ -71,7 +71,7 @@ the packet is told as dropped.`,
 	f.target.addFlags(cmd)
 	cmd.Flags().StringVar(&f.in, "in", "", "the packet comes in by `INTERFACE`")
 	cmd.Flags().StringVar(&f.out, "out", "", "what is forwarded leaves by `INTERFACE`, whatever the route")
-	addJSON(cmd, &f.asJSON, explain.Schema)
+	addJSON(cmd, &f.asJSON, observe.Schema)
 	completeFlags(cmd, map[string]cobra.CompletionFunc{"in": completeInterface, "out": completeInterface})
 	return cmd
 }
@@ -92,21 +92,21 @@ func arrows(args []string) []string {
 }
 
 // explainArgs tells a file from the packet: a packet begins with a protocol.
-func explainArgs(args []string) (file string, packet explain.Packet, err error) {
+func explainArgs(args []string) (file string, packet observe.Packet, err error) {
 	first, _, _ := strings.Cut(strings.TrimSpace(args[0]), " ")
-	if _, err := match.ParseProtocol(first); err != nil && (len(args) > 1 || first == args[0]) {
+	if _, err := nat.ParseProtocol(first); err != nil && (len(args) > 1 || first == args[0]) {
 		file, args = args[0], args[1:]
 	}
 	if len(args) == 0 {
 		return "", packet, usagef("the packet is missing: \"tcp 192.168.0.2:4000 -> 198.51.100.9:443\"")
 	}
-	if packet, err = explain.ParsePacket(args); err != nil {
+	if packet, err = observe.ParsePacket(args); err != nil {
 		return "", packet, usagef("%v", err)
 	}
 	return file, packet, nil
 }
 
-func (f *gatewayExplain) run(ctx context.Context, env *Env, ns *netns.Handle, file string, packet explain.Packet) error {
+func (f *gatewayExplain) run(ctx context.Context, env *Env, ns *netns.Handle, file string, packet observe.Packet) error {
 	facts, err := host.Read(ctx, ns, host.Options{})
 	if err != nil {
 		return err
@@ -193,7 +193,7 @@ func isHere(facts gateway.Facts, name string) bool {
 
 // entrance is the interface by which the packet comes: the one that leads to its
 // source; none for a source of the host's own.
-func (f *gatewayExplain) entrance(ns *netns.Handle, packet explain.Packet) (string, error) {
+func (f *gatewayExplain) entrance(ns *netns.Handle, packet observe.Packet) (string, error) {
 	if f.in != "" {
 		return f.in, nil
 	}
@@ -212,14 +212,14 @@ func (f *gatewayExplain) entrance(ns *netns.Handle, packet explain.Packet) (stri
 // routes asks the kernel, for packets of an interface that is not here, or by which the host
 // does not forward yet, as if they were of the host itself. --out is for what is not for
 // the host itself.
-func (f *gatewayExplain) routes(kernel explain.Router, facts gateway.Facts, off bool) explain.Router {
-	return func(w explain.Lookup) (explain.Hop, error) {
+func (f *gatewayExplain) routes(kernel observe.Router, facts gateway.Facts, off bool) observe.Router {
+	return func(w observe.Lookup) (observe.Hop, error) {
 		if !isHere(facts, w.In) || off {
 			w.In, w.Source = "", netip.Addr{}
 		}
 		h, err := kernel(w)
 		if err == nil && f.out != "" && !h.Local {
-			h = explain.Hop{Out: f.out}
+			h = observe.Hop{Out: f.out}
 		}
 		return h, err
 	}

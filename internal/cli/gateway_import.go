@@ -9,8 +9,8 @@ import (
 
 	"github.com/natkit/natkit/internal/gateway"
 	gwapply "github.com/natkit/natkit/internal/gateway/apply"
+	"github.com/natkit/natkit/internal/gateway/convert"
 	"github.com/natkit/natkit/internal/gateway/host"
-	"github.com/natkit/natkit/internal/gateway/iptables"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/units"
 )
@@ -35,7 +35,7 @@ type importDocument struct {
 	// YAML is the file, with the original rules beside those of the file.
 	YAML string `json:"yaml"`
 	// Notes are about rules that are not in the file.
-	Notes []iptables.Note `json:"notes"`
+	Notes []convert.Note `json:"notes"`
 }
 
 func newGatewayImport(env *Env) *cobra.Command {
@@ -85,7 +85,7 @@ func (g *gatewayImport) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	result, err := gwapply.UnlessEnded(cmd.Context(), func() (*iptables.Result, error) { return iptables.Import(set) })
+	result, err := gwapply.UnlessEnded(cmd.Context(), func() (*convert.Result, error) { return convert.Import(set) })
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func (g *gatewayImport) run(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-func (g *gatewayImport) read(cmd *cobra.Command, args []string) (*iptables.Ruleset, error) {
+func (g *gatewayImport) read(cmd *cobra.Command, args []string) (*convert.Ruleset, error) {
 	if len(args) == 0 {
 		ns, err := g.target.open(cmd)
 		if err != nil {
@@ -115,7 +115,7 @@ func (g *gatewayImport) read(cmd *cobra.Command, args []string) (*iptables.Rules
 	if g.ipv6 {
 		version = 6
 	}
-	set, err := gwapply.UnlessEnded(cmd.Context(), func() (*iptables.Ruleset, error) { return iptables.Parse(string(text), version), nil })
+	set, err := gwapply.UnlessEnded(cmd.Context(), func() (*convert.Ruleset, error) { return convert.Parse(string(text), version), nil })
 	if err == nil && set.Foreign {
 		return nil, malformed(notRules(args[0], text))
 	}
@@ -142,9 +142,9 @@ func (g *gatewayImport) text(ctx context.Context, name string) ([]byte, error) {
 	return text, nil
 }
 
-func (g *gatewayImport) print(out, notes io.Writer, r *iptables.Result) error {
+func (g *gatewayImport) print(out, notes io.Writer, r *convert.Result) error {
 	if g.asJSON {
-		doc := importDocument{gatewayImportSchema, r.Config, r.YAML(), append([]iptables.Note{}, r.Notes...)}
+		doc := importDocument{gatewayImportSchema, r.Config, r.YAML(), append([]convert.Note{}, r.Notes...)}
 		return report.JSON(out, doc)
 	}
 	if _, err := io.WriteString(out, r.YAML()); err != nil {
@@ -159,15 +159,15 @@ func (g *gatewayImport) print(out, notes io.Writer, r *iptables.Result) error {
 }
 
 var noteWords = map[string]string{
-	iptables.Untranslated: "not translated", iptables.Differs: "translated, with a difference", iptables.LeftAlone: "left alone", iptables.Redundant: "left out, another rule does the same",
-	iptables.Unreachable: "left out, no packet comes to it",
+	convert.Untranslated: "not translated", convert.Differs: "translated, with a difference", convert.LeftAlone: "left alone", convert.Redundant: "left out, another rule does the same",
+	convert.Unreachable: "left out, no packet comes to it",
 }
 
 // maxNoted is how many columns of a rule a note shows: enough for each that a person wrote.
 const maxNoted = 500
 
 // noteLine is one line: what, which rule, why.
-func noteLine(n iptables.Note) string {
+func noteLine(n convert.Note) string {
 	line := noteWords[n.Kind] + ": "
 	switch {
 	case n.Rules > 1:

@@ -11,7 +11,6 @@ import (
 	"github.com/natkit/natkit/internal/capacity"
 	"github.com/natkit/natkit/internal/gateway"
 	gwapply "github.com/natkit/natkit/internal/gateway/apply"
-	"github.com/natkit/natkit/internal/gateway/diff"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/tune"
@@ -70,7 +69,7 @@ type gatewayPlanDocument struct {
 	Refused    bool              `json:"refused"`
 	Obstacles  []string          `json:"obstacles"`
 	Findings   []gateway.Finding `json:"findings"`
-	Difference diff.Plans        `json:"difference"`
+	Difference gateway.Diff      `json:"difference"`
 	Changes    []tune.Change     `json:"changes"`
 	Already    []string          `json:"already"`
 	Notes      []string          `json:"notes"`
@@ -150,8 +149,8 @@ func gatewayName(name string) string {
 
 // difference is that of what is in force; known is false where natkit does not have its
 // plan.
-func difference(v *gwapply.Preview) (d diff.Plans, known bool) {
-	return diff.Between(v.InForce, v.Gateway), v.InForce != nil || v.Before == tune.GatewayNone
+func difference(v *gwapply.Preview) (d gateway.Diff, known bool) {
+	return gateway.DiffOf(v.InForce, v.Gateway), v.InForce != nil || v.Before == tune.GatewayNone
 }
 
 func (f *gatewayPlan) print(env *Env, name string, v *gwapply.Preview) error {

@@ -12,7 +12,7 @@ import (
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/gateway"
 	gatewaylook "github.com/natkit/natkit/internal/gateway/look"
-	"github.com/natkit/natkit/internal/gateway/status"
+	"github.com/natkit/natkit/internal/gateway/observe"
 	"github.com/natkit/natkit/internal/gateway/store"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
@@ -121,7 +121,7 @@ func (s *gatewayStatus) run(cmd *cobra.Command) error {
 		l.CountDrops()
 		defer l.Close()
 		budget := gatewaylook.Budget{Interval: s.interval, Most: collect.DefaultMaxEntries}
-		return s.watchOn(cmd.Context(), func(ctx context.Context) (*status.Gateway, error) { return budget.Look(ctx, l, s.all) })
+		return s.watchOn(cmd.Context(), func(ctx context.Context) (*observe.Status, error) { return budget.Look(ctx, l, s.all) })
 	}
 	progress := s.env.progress()
 	progress.Update("reading the connection table")
@@ -133,7 +133,7 @@ func (s *gatewayStatus) run(cmd *cobra.Command) error {
 	if err := s.show(now, time.Now()); err != nil {
 		return err
 	}
-	if now.Integrity == gateway.Changed || now.Removed != "" || len(now.NotForwarding) > 0 {
+	if now.Integrity == gateway.RulesChanged || now.Removed != "" || len(now.NotForwarding) > 0 {
 		return errFindings
 	}
 	return nil
@@ -157,7 +157,7 @@ const failedLooks = 5
 
 // watchOn shows one look after the other until ctx ends. Where the first one fails, the
 // others would too.
-func (s *gatewayStatus) watchOn(ctx context.Context, look func(context.Context) (*status.Gateway, error)) error {
+func (s *gatewayStatus) watchOn(ctx context.Context, look func(context.Context) (*observe.Status, error)) error {
 	ticker := time.NewTicker(s.interval)
 	defer ticker.Stop()
 	for failed := failedLooks - 1; ; {
@@ -185,7 +185,7 @@ func (s *gatewayStatus) watchOn(ctx context.Context, look func(context.Context) 
 
 // showNext shows a look in the place of the one before, where there is a terminal: in
 // one piece, so that nothing flickers.
-func (s *gatewayStatus) showNext(now *status.Gateway, at time.Time) error {
+func (s *gatewayStatus) showNext(now *observe.Status, at time.Time) error {
 	if s.asJSON {
 		return report.JSONLine(s.env.Stdout, s.document(now, at))
 	}
@@ -231,23 +231,23 @@ type gatewayStatusDocument struct {
 	Version string          `json:"version"`
 	TakenAt time.Time       `json:"taken_at"`
 	Source  string          `json:"source"`
-	Gateway *status.Gateway `json:"gateway"`
+	Gateway *observe.Status `json:"gateway"`
 }
 
-func (s *gatewayStatus) document(now *status.Gateway, at time.Time) gatewayStatusDocument {
+func (s *gatewayStatus) document(now *observe.Status, at time.Time) gatewayStatusDocument {
 	if s.topGiven && s.top > 0 {
-		now.Rules = status.Busiest(now.Rules, s.top)
+		now.Rules = observe.Busiest(now.Rules, s.top)
 	}
 	return gatewayStatusDocument{Schema: gatewayStatusSchema, Version: s.env.Version, TakenAt: at, Source: s.target.name(), Gateway: now}
 }
 
-func (s *gatewayStatus) show(now *status.Gateway, at time.Time) error {
+func (s *gatewayStatus) show(now *observe.Status, at time.Time) error {
 	if s.asJSON {
 		return report.JSON(s.env.Stdout, s.document(now, at))
 	}
 	return s.text(s.env.Stdout, now, at, s.top)
 }
 
-func (s *gatewayStatus) text(w io.Writer, now *status.Gateway, at time.Time, top int) error {
+func (s *gatewayStatus) text(w io.Writer, now *observe.Status, at time.Time, top int) error {
 	return report.GatewayStatus(w, s.env.style(), report.GatewayView{Source: s.target.name(), Args: s.target.args(), Top: top, At: at, Watch: s.watch}, now)
 }

@@ -6,21 +6,18 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net/netip"
 	"os"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/natkit/natkit/internal/filter"
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/pcap"
 	"github.com/natkit/natkit/internal/pcap/pair"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/suggest"
 	"github.com/natkit/natkit/internal/units"
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 )
 
 // pcapVerb is the verb pcap.
@@ -36,7 +33,7 @@ type pcapVerb struct {
 	asJSON           bool
 
 	chosen []pcap.Kind
-	filter *filter.Expr
+	filter *frame.Filter
 	passed int64 // packets that the filter chose
 }
 
@@ -72,7 +69,7 @@ syn-rejected-seq, syn-on-open-connection, syn-unanswered, rst-out-of-window,
 retransmission-backoff), or any that --kind asks for; of two files, where packets were
 lost in the NAT.
 
-` + filter.Usage,
+` + frame.FilterUsage,
 		Example: `  natkit pcap server.pcap
   sudo tcpdump -i eth0 -U -w - tcp | natkit pcap -
   natkit pcap --kind syn-rejected-paws --list server.pcapng.gz
@@ -122,9 +119,9 @@ func completePcap(_ *cobra.Command, args []string, _ string) ([]string, cobra.Sh
 	case len(args) == 0:
 		return nil, cobra.ShellCompDirectiveDefault
 	case len(args) == 1:
-		return filter.Words(), cobra.ShellCompDirectiveDefault
+		return frame.FilterWords, cobra.ShellCompDirectiveDefault
 	}
-	return filter.Words(), cobra.ShellCompDirectiveNoFileComp
+	return frame.FilterWords, cobra.ShellCompDirectiveNoFileComp
 }
 
 // Bounds of --keep and --time-wait.
@@ -179,7 +176,7 @@ func (v *pcapVerb) run(cmd *cobra.Command, args []string) error {
 	if cmd.Flags().Changed("window") {
 		return usagef("--window is for captures of both sides of a NAT: name two files")
 	}
-	expr, err := filter.Parse(args[1:])
+	expr, err := frame.ParseFilter(args[1:])
 	if err != nil {
 		return usageError{err}
 	}
@@ -190,7 +187,7 @@ func (v *pcapVerb) run(cmd *cobra.Command, args []string) error {
 // beginsFilter tells a filter's first word from the name of a second file.
 func beginsFilter(word string) bool {
 	first, _, _ := strings.Cut(strings.TrimSpace(word), " ")
-	return strings.HasPrefix(first, "(") || slices.Contains(filter.Words(), first)
+	return strings.HasPrefix(first, "(") || slices.Contains(frame.FilterWords, first)
 }
 
 // captureInput is a capture that is being read: a file, or what comes down a pipe.
@@ -285,45 +282,12 @@ func (v *pcapVerb) chosenBy(n *int64) func(*pcap.Packet) bool {
 		return nil
 	}
 	return func(p *pcap.Packet) bool {
-		if !v.filter.Match(forFilter(&p.Frame)) {
+		if !v.filter.Match(&p.Frame) {
 			return false
 		}
 		*n++
 		return true
 	}
-}
-
-// forFilter is what a filter asks of an IP packet.
-func forFilter(f *packet.Frame) filter.Packet {
-	p := filter.Packet{L3: filter.EtherTypeIPv4, Proto: f.Protocol, Flags: filter.HasAddresses}
-	if f.Version == 6 {
-		p.L3 = filter.EtherTypeIPv6
-	}
-	fillAddress(&p.Source, f.Source)
-	fillAddress(&p.Destination, f.Destination)
-	if f.Fragment.Is() && (f.Version == 6 || f.Fragment.Offset != 0) {
-		p.Flags |= filter.Fragment
-		return p
-	}
-	switch f.Transport {
-	case unix.IPPROTO_TCP:
-		p.SourcePort, p.DestinationPort = f.TCP.SourcePort, f.TCP.DestinationPort
-	case unix.IPPROTO_UDP:
-		p.SourcePort, p.DestinationPort = f.UDP.SourcePort, f.UDP.DestinationPort
-	default:
-		return p
-	}
-	p.Flags |= filter.HasPorts
-	return p
-}
-
-func fillAddress(to *[16]byte, a netip.Addr) {
-	if a.Is4() {
-		four := a.As4()
-		copy(to[:], four[:])
-		return
-	}
-	*to = a.As16()
 }
 
 // pcapDocument is the JSON form.

@@ -10,9 +10,9 @@ import (
 
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/conntrack"
-	"github.com/natkit/natkit/internal/natrules"
 	"github.com/natkit/natkit/internal/ports"
 	"github.com/natkit/natkit/internal/report"
+	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -332,7 +332,7 @@ func (p *portsVerb) readHost(cmd *cobra.Command, l *look) error {
 		return err
 	}
 	defer ns.Close()
-	if l.rules, err = natrules.Read(ns); err != nil {
+	if l.rules, err = read.NAT(ns); err != nil {
 		p.notes = append(p.notes, fmt.Sprintf("the NAT rules are not known (%v): ranges are taken to be the kernel's own", err))
 	}
 	if p.query.Release, err = collect.Release(); err != nil {

@@ -38,33 +38,31 @@ func newTop(env *Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top",
 		Short: "show live how full the connection table is, new flows, drops, ports, top talkers",
-		Long: `Show, again and again: how full the connection table is, and was; new flows per
-second; entries by TCP state and protocol; what conntrack's counters grow by; drops
-by reason; SNAT ports in use; the sources and services with most entries; and the
-CPU time of packet work.
+		Long: `Show, refreshed every interval: how full the connection table is, and was; new flows
+per second; entries by TCP state and protocol; the growth of conntrack's counters;
+drops by reason; SNAT ports in use; the sources and services with most entries; and
+the CPU time of packet work.
 
 Keys: q quits, 1 to 7 and tab choose a panel, s sorts it, enter shows it alone, the
-arrows scroll, / filters by an address or text, p pauses, n looks at another network
-namespace, w saves a snapshot, + and - change the interval, ? tells all of them.
+arrows scroll, / filters by an address or text, p pauses, n selects another network
+namespace, w saves a snapshot, + and - change the interval, ? lists all of them.
 
-Looking on costs little, however large the table is. Each time a part of the table
-is read, which is an unbiased sample, as it comes in the order of a keyed hash: as
-many entries as can be had for half a percent of the time of one CPU, at most
-16,384, or, where walking the kernel's hash alone costs more, less often. The
-numbers are scaled to the table, and the screen says on how many entries they rest
-and what reading them took. Nothing listens to conntrack's events, which would cut
-the rate of new connections to a third.
+The cost does not grow with the table: each time a part of the table is read, which
+is an unbiased sample, as the table is in the order of a keyed hash: as many entries
+as can be read in half a percent of the time of one CPU, at most 16,384, or, where
+walking the kernel's hash alone costs more, less often. The numbers are scaled to the
+table and rounded to the digits that the sample supports; the screen shows the size
+of the sample and the time it took. Nothing subscribes to conntrack's events, which
+would cut the rate of new connections to a third. A namespace that is deleted stays
+alive while top is open on it.
 
-What is scaled is rounded to the digit that the sample tells. A namespace that is
-deleted lives on as long as top looks at it.
+New flows per second are the entries that appeared between two samples, with the
+standard error; those that came and went in between are not seen. Drops are counted
+by an eBPF program, where it can be loaded. Packet work is the softirq time of
+/proc/stat, of the whole machine; 'natkit profile' shows more.
 
-New flows per second are the entries that came between two samples, with the
-standard error; what came and went in between is not seen. Drops are counted by an
-eBPF program, where it can be loaded. Packet work is the softirq time of
-/proc/stat, of the whole machine; 'natkit profile' tells more.
-
-The table and its counters need CAP_NET_ADMIN, drops CAP_BPF and CAP_PERFMON, other
-namespaces CAP_SYS_ADMIN. What cannot be read says why, and the rest is shown.
+The table and its counters require CAP_NET_ADMIN, drops CAP_BPF and CAP_PERFMON, other
+namespaces CAP_SYS_ADMIN. Parts that cannot be read show why, the rest is shown.
 --once prints one frame to stdout, without a terminal, after one interval.`,
 		Example: `  sudo natkit top
   sudo natkit top --netns gateway --interval 1
@@ -75,51 +73,49 @@ namespaces CAP_SYS_ADMIN. What cannot be read says why, and the rest is shown.
 		RunE: func(cmd *cobra.Command, _ []string) error { return t.run(cmd) },
 	}
 	t.target.addFlags(cmd)
-	cmd.Flags().Var((*seconds)(&t.interval), "interval", "time between two samples: seconds or 500ms, 1m, …")
+	cmd.Flags().Var(periodBetween(&t.interval, tui.MinInterval, tui.MaxInterval), "interval", "time between two samples: seconds or 500ms, 1m, …")
 	cmd.Flags().BoolVar(&t.once, "once", false, "print one frame after one interval, and end")
 	addJSON(cmd, &t.asJSON, snapshot.RecordingSchema)
-	completeFlags(cmd, map[string]cobra.CompletionFunc{"interval": cobra.NoFileCompletions})
 	return cmd
 }
 
-func (t *topVerb) check() error {
+// checkTerminal reports what a screen needs and does not have.
+func (t *topVerb) checkTerminal() error {
+	kind := t.env.Getenv("TERM")
 	switch {
-	case t.interval < tui.MinInterval || t.interval > tui.MaxInterval:
-		return usagef("--interval %s: must be from %s to %s", t.interval, tui.MinInterval, tui.MaxInterval)
-	case t.asJSON && !t.once:
-		return usagef("--json prints one sample: add --once")
-	case !t.once && !t.env.StdoutTerminal:
-		return usagef("stdout is no terminal: --once prints one frame as text")
-	case !t.once && !t.env.StdinTerminal:
-		return usagef("stdin is no terminal that keys could come from: --once needs none")
-	case !t.once && (t.env.Getenv("TERM") == "" || t.env.Getenv("TERM") == "dumb"):
-		return usagef("TERM=%s: this terminal cannot draw a screen: --once prints one frame as text", t.env.Getenv("TERM"))
+	case t.asJSON:
+		return usagef("--json requires --once")
+	case !t.env.StdoutTerminal:
+		return usagef("stdout is not a terminal; use --once to print one frame")
+	case !t.env.StdinTerminal:
+		return usagef("stdin is not a terminal; use --once to print one frame")
+	case kind == "" || kind == "dumb":
+		return usagef("TERM=%s: this terminal cannot draw a screen; use --once to print one frame", kind)
 	}
 	return nil
 }
 
 func (t *topVerb) run(cmd *cobra.Command) error {
-	if err := t.check(); err != nil {
-		return err
+	if !t.once {
+		if err := t.checkTerminal(); err != nil {
+			return err
+		}
 	}
 	ns, err := t.target.open(cmd)
 	if err != nil {
 		return err
 	}
-	opt := live.Options{Netns: ns, Interval: t.interval, Theme: t.theme(), In: t.env.Stdin, Out: t.env.Stdout, Save: t.save}
+	theme := tui.Theme{Style: t.env.style(), ASCII: !isUTF8(t.env.Getenv)}
+	opt := live.Options{Netns: ns, Interval: t.interval, Theme: theme, In: t.env.Stdin, Out: t.env.Stdout, Save: t.save}
 	if t.once {
 		return t.print(cmd.Context(), opt)
 	}
 	files, err := live.Run(cmd.Context(), opt)
-	// The screen that said so is gone.
+	// The screen that showed them is gone.
 	for _, name := range files {
 		fmt.Fprintln(t.env.Stdout, "saved "+name)
 	}
 	return err
-}
-
-func (t *topVerb) theme() tui.Theme {
-	return tui.Theme{Style: t.env.style(), ASCII: !isUTF8(t.env.Getenv)}
 }
 
 // isUTF8 reports whether the locale is (setlocale(3): the first of these that is set).

@@ -11,8 +11,8 @@ import (
 
 	"github.com/natkit/natkit/internal/collect"
 	gwapply "github.com/natkit/natkit/internal/gateway/apply"
-	"github.com/natkit/natkit/internal/natrules"
 	"github.com/natkit/natkit/internal/report"
+	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/suggest"
 	"github.com/natkit/natkit/internal/tune"
@@ -64,7 +64,7 @@ func tuneCommand(env *Env, host tuneHost) *cobra.Command {
 // appliers are those of the kinds of changes that package tune/apply does not have.
 func appliers(opt apply.Options) map[tune.Kind]apply.Applier {
 	all := gwapply.Appliers(opt)
-	all[tune.NATRule] = natrules.Applier{}
+	all[tune.NATRule] = read.Applier{}
 	return all
 }
 
@@ -446,7 +446,7 @@ func (t *tuner) wanted(arg string) (tune.Change, error) {
 		if err != nil {
 			return tune.Change{}, usageError{err}
 		}
-		now, err := natrules.Options(target)
+		now, err := read.Options(target)
 		return tune.Change{Kind: tune.NATRule, Target: target, Before: now.String(), After: o.String()}, err
 	}
 	name, value, err := tune.ParseAssignment(arg)

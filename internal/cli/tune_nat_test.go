@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/natkit/natkit/internal/natrules"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -31,7 +31,7 @@ func TestTuneNATRule(t *testing.T) {
 		return out
 	}
 	iptables("-A POSTROUTING -p tcp -j MASQUERADE")
-	rules, err := natrules.Read(ns)
+	rules, err := read.NAT(ns)
 	if err != nil || len(rules.Rules) != 1 {
 		t.Fatalf("%+v, %v", rules, err)
 	}

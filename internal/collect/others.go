@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/conntrack"
-	"github.com/natkit/natkit/internal/natrules"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/ports"
+	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -226,7 +226,7 @@ const natRulesName = "nat_rules.json"
 
 const askedNATRules = "NAT rules"
 
-func (l *live) natRules() (*snapshot.NATRules, error) { return natrules.Read(l.o.Netns) }
+func (l *live) natRules() (*snapshot.NATRules, error) { return read.NAT(l.o.Netns) }
 
 func (r *recorder) natRules() (*snapshot.NATRules, error) {
 	rules, err := r.source.natRules()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/conntrack/tally"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
 	"golang.org/x/sys/unix"
 )
@@ -138,7 +139,7 @@ type asker struct {
 	proto uint8
 }
 
-func (a asker) String() string { return ProtocolName(a.proto) + " " + a.addr.String() }
+func (a asker) String() string { return nat.ProtocolName(a.proto) + " " + a.addr.String() }
 
 // isUnanswered reports whether nobody has answered the first packet of a TCP or UDP
 // connection. A TCP entry that was taken up in the middle of a connection is
@@ -204,7 +205,7 @@ func (u *unanswered) summary(sources *top[netip.Addr]) *snapshot.Unanswered {
 	}
 	for _, c := range u.askers.largest(shown, asker.String) {
 		s.Sources = append(s.Sources, snapshot.UnansweredSource{
-			Who: c.key.addr.String(), Protocol: ProtocolName(c.key.proto),
+			Who: c.key.addr.String(), Protocol: nat.ProtocolName(c.key.proto),
 			Entries: c.n, OfEntries: max(c.n, sources.count(c.key.addr)),
 		})
 	}

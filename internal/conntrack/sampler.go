@@ -6,6 +6,7 @@ import (
 	"math/bits"
 	"net/netip"
 
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
 	"golang.org/x/sys/unix"
 )
@@ -41,9 +42,9 @@ func serviceOf(e *Entry) service { return service{e.Orig.Dst, e.Orig.DstPort, e.
 
 func (s service) String() string {
 	if s.port == 0 {
-		return ProtocolName(s.proto) + " " + s.addr.String()
+		return nat.ProtocolName(s.proto) + " " + s.addr.String()
 	}
-	return ProtocolName(s.proto) + " " + netip.AddrPortFrom(s.addr, s.port).String()
+	return nat.ProtocolName(s.proto) + " " + netip.AddrPortFrom(s.addr, s.port).String()
 }
 
 // NewSampler makes an empty Sampler.
@@ -110,7 +111,7 @@ func (s *Sampler) Table(complete bool) *snapshot.ConntrackTable {
 	}
 	for proto, n := range s.protocols {
 		if n > 0 {
-			t.ByProtocol[ProtocolName(uint8(proto))] = n
+			t.ByProtocol[nat.ProtocolName(uint8(proto))] = n
 		}
 	}
 	for state, n := range s.states {
@@ -171,7 +172,7 @@ func (c class) String() string {
 	case c == classUDPStream:
 		return "udp/stream"
 	default:
-		return ProtocolName(uint8(c - classProtocol))
+		return nat.ProtocolName(uint8(c - classProtocol))
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
 	"golang.org/x/sys/unix"
 )
@@ -219,7 +220,7 @@ func TestBirthsGroups(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	for proto, want := range map[uint8]string{6: "tcp", 17: "udp", 47: "gre", 132: "sctp", 136: "udplite", 58: "icmpv6", 200: "200"} {
-		if got := ProtocolName(proto); got != want {
+		if got := nat.ProtocolName(proto); got != want {
 			t.Errorf("ProtocolName(%d) = %q, want %q", proto, got, want)
 		}
 	}

@@ -17,9 +17,9 @@ import (
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/diagnose"
-	"github.com/natkit/natkit/internal/natrules"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
+	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/testutil"
 	"github.com/natkit/natkit/internal/tune"
@@ -35,7 +35,7 @@ const (
 
 func init() {
 	apply.Init(func(apply.Options) map[tune.Kind]apply.Applier {
-		return map[tune.Kind]apply.Applier{tune.NATRule: natrules.Applier{}}
+		return map[tune.Kind]apply.Applier{tune.NATRule: read.Applier{}}
 	})
 }
 

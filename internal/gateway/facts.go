@@ -272,17 +272,17 @@ type State struct {
 // Integrity is whether rules in force are as natkit wrote them.
 type Integrity string
 
-// The values of Integrity. Unknown: the writer was killed before it could keep how they
+// The values of Integrity. RulesUnknown: the writer was killed before it could keep how they
 // were, or an earlier version wrote them.
 const (
-	Intact  Integrity = "intact"
-	Changed Integrity = "changed"
-	Unknown Integrity = "unknown"
+	RulesIntact  Integrity = "intact"
+	RulesChanged Integrity = "changed"
+	RulesUnknown Integrity = "unknown"
 )
 
 // Change adds what is not as natkit wrote it.
 func (s *State) Change(format string, args ...any) {
-	s.Integrity, s.Changes = Changed, append(s.Changes, fmt.Sprintf(format, args...))
+	s.Integrity, s.Changes = RulesChanged, append(s.Changes, fmt.Sprintf(format, args...))
 }
 
 // Join adds the state of one more engine.
@@ -304,7 +304,7 @@ func (s *State) Join(name Engine, one *State) {
 	if one.Digest != s.Digest {
 		s.Change("%s is of another plan (%.12s)", one.Name, one.Digest)
 	}
-	if s.Integrity != Changed && one.Integrity != Intact {
+	if s.Integrity != RulesChanged && one.Integrity != RulesIntact {
 		s.Integrity = one.Integrity
 	}
 	s.Changes = append(s.Changes, one.Changes...)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/diagnose"
+	"github.com/natkit/natkit/internal/document"
 )
 
 // AccuracySchema names the JSON form of an Accuracy.
@@ -147,7 +148,7 @@ func curedBy(s *Scenario, r *Report, f diagnose.Finding) string {
 // RowOfError is a scenario that could not be run.
 func RowOfError(s *Scenario, err error, seconds float64) AccuracyRow {
 	return AccuracyRow{Scenario: s.Name, Title: s.Title, Injected: s.Expect.Finding, Found: []string{},
-		State: RowNotRun, Why: oneLine(err.Error()), Seconds: seconds}
+		State: RowNotRun, Why: document.OneLine(err.Error()), Seconds: seconds}
 }
 
 // RowLeft is a scenario that was left out.

@@ -112,11 +112,11 @@ func TestWithIsACopy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Load{From: "client", Concurrency: 7, Requests: 8, Timeout: Duration{time.Minute}}
+	want := Load{From: "client", Concurrency: 7, Requests: 8, Timeout: time.Minute}
 	if diff := cmp.Diff(want, c.Load, sameAddresses); diff != "" || !c.UseBridge {
 		t.Errorf("load (-want +got):\n%s", diff)
 	}
-	want = Load{From: "client", Concurrency: 1000, Requests: 50000, Timeout: Duration{2 * time.Second}}
+	want = Load{From: "client", Concurrency: 1000, Requests: 50000, Timeout: 2 * time.Second}
 	if diff := cmp.Diff(want, s.Load, sameAddresses); diff != "" || s.UseBridge {
 		t.Errorf("the original changed (-want +got):\n%s", diff)
 	}

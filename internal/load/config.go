@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/natkit/natkit/internal/prefix"
+	"github.com/natkit/natkit/internal/nat"
 )
 
 // DefaultTimeout is ab's.
@@ -265,7 +265,7 @@ func sourceRange(text string) (first, last netip.Addr, err error) {
 // has: the network's own, which IPv6 routers answer to (RFC 4291, 2.6.1), and the
 // broadcast address of IPv4.
 func hosts(p netip.Prefix) (first, last netip.Addr) {
-	first, last = p.Addr(), prefix.Last(p)
+	first, last = p.Addr(), nat.LastAddr(p)
 	if first.BitLen()-p.Bits() < 2 {
 		return first, last
 	}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 // syn takes a SYN: the first one of a connection, or one that is sent again.
@@ -102,22 +102,22 @@ func (t *tracker) synAgain(c *conn, r *record) {
 // answer looks whether a packet is about the SYN on which there is no verdict.
 func (t *tracker) answer(c *conn, r *record) {
 	s := &c.syn
-	const about = packet.SYN | packet.RST | packet.ACK
+	const about = frame.SYN | frame.RST | frame.ACK
 	fromServer := r.from() != c.client
 	switch flags := r.flags & about; {
-	case !fromServer && flags&packet.RST != 0:
+	case !fromServer && flags&frame.RST != 0:
 		t.clientReset(c, r)
 	case !fromServer: // data of the former connection, or an ACK whose SYN-ACK was not captured
-		if flags == packet.ACK && r.seq == s.seq+1 && s.answer == 0 {
+		if flags == frame.ACK && r.seq == s.seq+1 && s.answer == 0 {
 			t.accept(c, r)
 		}
-	case flags == packet.SYN|packet.ACK && c.acknowledgesSYN(r):
+	case flags == frame.SYN|frame.ACK && c.acknowledgesSYN(r):
 		t.accept(c, r)
-	case flags&packet.RST != 0:
+	case flags&frame.RST != 0:
 		if c.acknowledgesSYN(r) {
 			s.refused, s.answer = true, r.number
 		}
-	case flags == packet.ACK && !c.acknowledgesSYN(r):
+	case flags == frame.ACK && !c.acknowledgesSYN(r):
 		s.answer, s.answerAck = r.number, r.ack
 		s.answerEcr, s.answerHasTS = r.tsecr, r.hasTimestamps()
 		t.trouble(c) // while the packets before it are remembered

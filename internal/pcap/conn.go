@@ -3,7 +3,7 @@ package pcap
 import (
 	"net/netip"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 // key is a tuple, the same for both directions.
@@ -30,7 +30,7 @@ type record struct {
 	length       uint32
 	window       uint16
 	id           uint16 // of IPv4: 0 where the sender has none
-	flags        packet.TCPFlags
+	flags        frame.TCPFlags
 	dir          uint8 // the low bit; recordTS is the second one
 }
 
@@ -55,10 +55,10 @@ func recordOf(p *Packet, dir uint8) record {
 // end is the sequence number behind the segment.
 func (r *record) end() uint32 {
 	end := r.seq + r.length
-	if r.flags&packet.SYN != 0 {
+	if r.flags&frame.SYN != 0 {
 		end++
 	}
-	if r.flags&packet.FIN != 0 {
+	if r.flags&frame.FIN != 0 {
 		end++
 	}
 	return end

@@ -8,7 +8,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 	"golang.org/x/sys/unix"
 )
 
@@ -46,7 +46,7 @@ func (s *stream) decodeFrame(p *Packet) Reason {
 	if err == nil || p.Frame.Version != 0 && p.Frame.Fragment.Is() {
 		return Decoded
 	}
-	var cut *packet.CutError
+	var cut *frame.CutError
 	if errors.As(err, &cut) {
 		return CutHeader
 	}
@@ -55,7 +55,7 @@ func (s *stream) decodeFrame(p *Packet) Reason {
 
 // timestamps looks first where nearly all segments have them: behind two NOPs
 // (RFC 7323, appendix A).
-func timestamps(t *packet.TCP) (value, echo uint32, ok bool) {
+func timestamps(t *frame.TCP) (value, echo uint32, ok bool) {
 	if o := t.Options; len(o) >= 12 && binary.BigEndian.Uint32(o) == 0x0101080a {
 		return binary.BigEndian.Uint32(o[4:]), binary.BigEndian.Uint32(o[8:]), true
 	}
@@ -96,7 +96,7 @@ func (t *tracker) quoted(p *Packet) {
 	}
 }
 
-func mtuOf(f *packet.Frame) int {
+func mtuOf(f *frame.Frame) int {
 	switch {
 	case f.Version == 4 && f.ICMP.Type == 3 && f.ICMP.Code == 4: // RFC 1191
 		return int(f.ICMP.Rest & 0xffff)

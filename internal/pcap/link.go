@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 // Link layers (tcpdump.org/linktypes.html).
@@ -81,7 +81,7 @@ const (
 )
 
 func ethernet(b []byte) (uint16, []byte, Reason) {
-	if len(b) < packet.EthernetLen {
+	if len(b) < frame.EthernetLen {
 		return 0, nil, CutHeader
 	}
 	return behindEtherType(binary.BigEndian.Uint16(b[12:]), b[14:])
@@ -91,13 +91,13 @@ func ethernet(b []byte) (uint16, []byte, Reason) {
 func behindEtherType(etherType uint16, b []byte) (uint16, []byte, Reason) {
 	for {
 		switch etherType {
-		case packet.EtherTypeIPv4, packet.EtherTypeIPv6:
+		case frame.EtherTypeIPv4, frame.EtherTypeIPv6:
 			return etherType, b, Decoded
-		case packet.EtherTypeVLAN, packet.EtherTypeSVLAN, etherTypeOldQinQ:
-			if len(b) < packet.VLANLen {
+		case frame.EtherTypeVLAN, frame.EtherTypeSVLAN, etherTypeOldQinQ:
+			if len(b) < frame.VLANLen {
 				return 0, nil, CutHeader
 			}
-			etherType, b = binary.BigEndian.Uint16(b[2:]), b[packet.VLANLen:]
+			etherType, b = binary.BigEndian.Uint16(b[2:]), b[frame.VLANLen:]
 		case etherTypePPPoE:
 			return pppoe(b)
 		case etherTypeMPLS, etherTypeMPLSUp:
@@ -148,9 +148,9 @@ func rawIP(b []byte) (uint16, []byte, Reason) {
 	}
 	switch b[0] >> 4 {
 	case 4:
-		return packet.EtherTypeIPv4, b, Decoded
+		return frame.EtherTypeIPv4, b, Decoded
 	case 6:
-		return packet.EtherTypeIPv6, b, Decoded
+		return frame.EtherTypeIPv6, b, Decoded
 	}
 	return 0, nil, NotIP
 }
@@ -193,9 +193,9 @@ func loopback(b []byte) (uint16, []byte, Reason) {
 func ofFamily(family uint32, b []byte) (uint16, []byte, Reason) {
 	switch family {
 	case 2:
-		return packet.EtherTypeIPv4, b, Decoded
+		return frame.EtherTypeIPv4, b, Decoded
 	case 10, 24, 28, 30: // Linux; NetBSD, OpenBSD; FreeBSD; Darwin
-		return packet.EtherTypeIPv6, b, Decoded
+		return frame.EtherTypeIPv6, b, Decoded
 	}
 	return 0, nil, NotIP
 }
@@ -218,9 +218,9 @@ func ppp(b []byte) (uint16, []byte, Reason) {
 	}
 	switch protocol {
 	case 0x21:
-		return packet.EtherTypeIPv4, b[length:], Decoded
+		return frame.EtherTypeIPv4, b[length:], Decoded
 	case 0x57:
-		return packet.EtherTypeIPv6, b[length:], Decoded
+		return frame.EtherTypeIPv6, b[length:], Decoded
 	case 0x281, 0x283:
 		return mpls(b[length:])
 	}

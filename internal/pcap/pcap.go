@@ -10,7 +10,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 // Packet is one packet of a capture, as far as natkit looks into it.
@@ -31,13 +31,13 @@ type Packet struct {
 	Reason Reason
 	// Frame is the packet from its network header on. Its Ethernet header is empty
 	// but for the EtherType.
-	Frame packet.Frame
+	Frame frame.Frame
 	// TSVal and TSEcr are the TCP timestamps (RFC 7323), where HasTimestamps.
 	TSVal, TSEcr  uint32
 	HasTimestamps bool
 	// Quoted is what an ICMP error quotes, where HasQuoted: addresses and, nearly
 	// always, ports.
-	Quoted    packet.Frame
+	Quoted    frame.Frame
 	HasQuoted bool
 }
 

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"unsafe"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/units"
 	"golang.org/x/sys/unix"
 )
@@ -199,7 +199,7 @@ func segmentOf(p *Packet, s *segment) bool {
 		var dir uint8
 		s.key, dir = keyOf(f.Source, f.Destination, f.TCP.SourcePort, f.TCP.DestinationPort)
 		s.record, s.is4, s.icmp = recordOf(p, dir), f.Version == 4, nil
-		if s.flags&packet.SYN != 0 {
+		if s.flags&frame.SYN != 0 {
 			s.scale = windowScale(&f.TCP)
 		}
 		return true

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 // Schema names the form of a Report as JSON.
@@ -197,14 +197,14 @@ type Step struct {
 	Frame int64     `json:"frame"`
 	Time  time.Time `json:"time"`
 	// FromClient is the direction.
-	FromClient bool            `json:"from_client"`
-	Flags      packet.TCPFlags `json:"flags"`
-	Seq        uint32          `json:"seq"`
-	Ack        uint32          `json:"ack"`
-	Length     int             `json:"payload_bytes"`
-	Window     uint16          `json:"window"` // as in the header, not scaled
-	TSVal      *uint32         `json:"tsval,omitempty"`
-	TSEcr      *uint32         `json:"tsecr,omitempty"`
+	FromClient bool           `json:"from_client"`
+	Flags      frame.TCPFlags `json:"flags"`
+	Seq        uint32         `json:"seq"`
+	Ack        uint32         `json:"ack"`
+	Length     int            `json:"payload_bytes"`
+	Window     uint16         `json:"window"` // as in the header, not scaled
+	TSVal      *uint32        `json:"tsval,omitempty"`
+	TSEcr      *uint32        `json:"tsecr,omitempty"`
 	// Role is what the packet is to the incident; empty for the others.
 	Role Role `json:"role,omitempty"`
 }

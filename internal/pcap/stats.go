@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 	"golang.org/x/sys/unix"
 )
 
@@ -143,7 +143,7 @@ func (c *counts) undecoded(p *Packet) {
 	}
 }
 
-func (c *counts) frame(f *packet.Frame) {
+func (c *counts) frame(f *frame.Frame) {
 	c.protocols[f.Protocol]++
 	if f.Fragment.Is() {
 		c.fragments++

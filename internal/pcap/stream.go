@@ -9,7 +9,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 // bufferSize has room for the longest frame that is looked at with what surrounds it,
@@ -222,7 +222,7 @@ const reorderedWithin = 3_000_000 // ns
 func (t *tracker) sequence(c *conn, r *record) {
 	c.noteFIN(r)
 	s := &c.side[r.from()]
-	if r.length == 0 && r.flags&(packet.SYN|packet.FIN) == 0 {
+	if r.length == 0 && r.flags&(frame.SYN|frame.FIN) == 0 {
 		if !s.hasNext {
 			s.next, s.hasNext = r.seq, true
 		}
@@ -236,9 +236,9 @@ func (t *tracker) sequence(c *conn, r *record) {
 		return
 	}
 	switch {
-	case r.length == 1 && end == s.next && r.flags&packet.FIN == 0 && r.seq != s.lastSeq: // keep-alive (RFC 9293, 3.8.4)
+	case r.length == 1 && end == s.next && r.flags&frame.FIN == 0 && r.seq != s.lastSeq: // keep-alive (RFC 9293, 3.8.4)
 	case r.length == 1 && c.side[1-r.from()].closedAt(r.seq): // probe of a window (3.8.6.1)
-	case r.flags&packet.SYN != 0: // counted where it was told from a first one
+	case r.flags&frame.SYN != 0: // counted where it was told from a first one
 	case r.seq != s.lastSeq && r.at-s.lastAt < reorderedWithin:
 		t.report.Retransmissions.OutOfOrder++
 	default:

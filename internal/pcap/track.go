@@ -3,7 +3,7 @@ package pcap
 import (
 	"unsafe"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 // tracker follows the TCP connections of a capture.
@@ -70,7 +70,7 @@ func (t *tracker) tcp(s *segment) {
 		t.report.Connections.Duplicates++
 		return
 	}
-	if r.flags&(packet.SYN|packet.ACK|packet.RST|packet.FIN) == packet.SYN {
+	if r.flags&(frame.SYN|frame.ACK|frame.RST|frame.FIN) == frame.SYN {
 		t.syn(c, &r, s.scale)
 	} else {
 		t.segment(c, &r, s.scale)
@@ -93,7 +93,7 @@ func (t *tracker) forget(c *conn) {
 // duplicate reports whether the packet was captured twice. Acknowledgements without data
 // can be alike, and two of them do no harm.
 func (c *conn) duplicate(r *record) bool {
-	if r.length == 0 && r.flags&(packet.SYN|packet.FIN|packet.RST) == 0 {
+	if r.length == 0 && r.flags&(frame.SYN|frame.FIN|frame.RST) == 0 {
 		return false
 	}
 	for i := c.seen - min(c.seen, ringSize); i != c.seen; i++ {
@@ -138,10 +138,10 @@ func (t *tracker) segment(c *conn, r *record, scale uint8) {
 		return
 	}
 	switch {
-	case r.flags&packet.RST != 0:
+	case r.flags&frame.RST != 0:
 		t.rst(c, r)
 		return
-	case r.flags&packet.SYN != 0:
+	case r.flags&frame.SYN != 0:
 		t.synAck(c, r, scale)
 	}
 	t.sequence(c, r)
@@ -151,7 +151,7 @@ func (t *tracker) segment(c *conn, r *record, scale uint8) {
 
 // acknowledge notes what the end has received and offers.
 func (s *side) acknowledge(r *record) {
-	if r.flags&packet.ACK != 0 {
+	if r.flags&frame.ACK != 0 {
 		if !s.hasAck || after(r.ack, s.ack) {
 			s.ack = r.ack
 		}
@@ -164,7 +164,7 @@ func (s *side) acknowledge(r *record) {
 	if r.hasTimestamps() && (!s.hasTS || after(r.tsval, s.tsval)) {
 		s.tsval, s.hasTS = r.tsval, true
 	}
-	if r.flags&packet.FIN != 0 {
+	if r.flags&frame.FIN != 0 {
 		s.fin = true
 	}
 }
@@ -172,7 +172,7 @@ func (s *side) acknowledge(r *record) {
 // scaleOf is by how much the window is to be shifted: never that of a SYN (RFC 7323,
 // section 2.2).
 func (s *side) scaleOf(r *record) uint8 {
-	if r.flags&packet.SYN != 0 {
+	if r.flags&frame.SYN != 0 {
 		return 0
 	}
 	return s.scale
@@ -195,8 +195,8 @@ func (t *tracker) synAck(c *conn, r *record, scale uint8) {
 // noScale is a SYN without the option.
 const noScale = 0xff
 
-func windowScale(tcp *packet.TCP) uint8 {
-	if v, ok := tcp.Option(packet.OptionWindowScale); ok && len(v) == 1 {
+func windowScale(tcp *frame.TCP) uint8 {
+	if v, ok := tcp.Option(frame.OptionWindowScale); ok && len(v) == 1 {
 		return min(v[0], 14)
 	}
 	return noScale
@@ -204,7 +204,7 @@ func windowScale(tcp *packet.TCP) uint8 {
 
 // noteFIN notes who closes first.
 func (c *conn) noteFIN(r *record) {
-	if r.flags&packet.FIN != 0 && c.finFirst == 0 {
+	if r.flags&frame.FIN != 0 && c.finFirst == 0 {
 		c.finFirst = r.from() + 1
 	}
 }

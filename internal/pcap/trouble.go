@@ -5,7 +5,7 @@ import (
 	"slices"
 	"unsafe"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 // maxLadder bounds how many packets an incident shows.
@@ -141,7 +141,7 @@ func roles(i *Incident, outcome Outcome) func(*record) Role {
 			case syns[n].Frame:
 				return RoleSYN
 			case syns[n].Answer:
-				if r.flags&packet.RST != 0 {
+				if r.flags&frame.RST != 0 {
 					return RoleReset
 				}
 				return RoleOldACK
@@ -152,7 +152,7 @@ func roles(i *Incident, outcome Outcome) func(*record) Role {
 		switch {
 		case r.at < began || r.at == began && r.number < i.Frame:
 			return RoleFormer
-		case outcome == Connected && r.flags&(packet.SYN|packet.ACK) == packet.SYN|packet.ACK:
+		case outcome == Connected && r.flags&(frame.SYN|frame.ACK) == frame.SYN|frame.ACK:
 			return RoleSYNACK
 		}
 		return ""

@@ -333,7 +333,7 @@ func (c *Collector) count(q *Query, k key, p *pool) []row {
 	for _, s := range q.shares(k, p, c.names) {
 		r := row{key: k, share: s, pool: p}
 		r.PortPool = snapshot.PortPool{
-			Address: k.addr.String(), Protocol: conntrack.ProtocolName(k.proto), Destination: k.destination(), Zone: k.zone,
+			Address: k.addr.String(), Protocol: nat.ProtocolName(k.proto), Destination: k.destination(), Zone: k.zone,
 			FirstPort: s.First, LastPort: s.Last, RangeSource: s.from, Class: s.class, Rule: s.rule, Draws: s.draws,
 			Used: q.scaled(c, p.count(s.Ports, 0)), TimeWait: q.scaled(c, p.count(s.Ports, inTimeWait)),
 			ClientClosed: q.scaled(c, p.count(s.Ports, isClientClosed)),
@@ -381,7 +381,7 @@ func SharedWith(pools []snapshot.PortPool, sockets []Socket) []snapshot.SharedAd
 	}
 	wild := map[string]int64{}
 	for _, s := range sockets {
-		protocol, local := conntrack.ProtocolName(s.Proto), s.Local.Addr().Unmap()
+		protocol, local := nat.ProtocolName(s.Proto), s.Local.Addr().Unmap()
 		if local.IsUnspecified() {
 			wild[protocol]++
 			continue

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
 )
@@ -162,7 +161,7 @@ func named(r *snapshot.NATRule) string { return fmt.Sprintf("%s: %s", r.Place(),
 func (q *Query) mayGive(r *snapshot.NATRule, k key, p *pool, addrs *addresses) bool {
 	addr := k.addr.Unmap()
 	return r.TranslatesSource() && familyFits(r.Family, addr) &&
-		(r.Protocol == "" || r.Protocol == conntrack.ProtocolName(k.proto)) &&
+		(r.Protocol == "" || r.Protocol == nat.ProtocolName(k.proto)) &&
 		(r.DestinationPort == 0 || r.DestinationPort == k.remotePort) &&
 		(!r.ToDestination.IsValid() || r.ToDestination.Contains(k.remote)) &&
 		(!r.First.IsValid() || r.First.Compare(addr) <= 0 && addr.Compare(lastOf(r)) <= 0) &&

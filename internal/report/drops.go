@@ -1,12 +1,21 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/units"
+)
+
+// The schemas of drops and of one drop as JSON.
+const (
+	DropsSchema     = "natkit.drops/1"
+	dropEventSchema = "natkit.drop-event/1"
 )
 
 // DropsView says how drops are shown.
@@ -15,12 +24,24 @@ type DropsView struct {
 	Netns func(inode uint64) string
 	// Rows is the most that a table has; 0 is all.
 	Rows int
-	// Stacks shows more than the few most frequent stacks.
+	// Stacks shows more than the most frequent stack, which takes many lines.
 	Stacks bool
 }
 
-// fewStacks are shown where nobody asked for more: each takes many lines.
-const fewStacks = 1
+// DropsJSON writes the sums, in one line where they end a stream of events.
+func DropsJSON(w io.Writer, version string, notes []string, d *snapshot.Drops, line bool) error {
+	write := JSON
+	if line {
+		write = JSONLine
+	}
+	return write(w, struct {
+		Schema  string `json:"schema"`
+		Version string `json:"version"`
+		// Notes are what could not be done here.
+		Notes []string        `json:"notes,omitempty"`
+		Drops *snapshot.Drops `json:"drops"`
+	}{DropsSchema, version, notes, d})
+}
 
 // Drops writes all that a tracer found: places, causes, flows and stacks.
 func Drops(w io.Writer, style Style, v DropsView, d *snapshot.Drops) error {
@@ -28,150 +49,130 @@ func Drops(w io.Writer, style Style, v DropsView, d *snapshot.Drops) error {
 	p.line(style.Paint(Bold, fmt.Sprintf("%s dropped in %s s (%s/s), counted by %s", units.Plural(d.Packets, "packet", "packets"),
 		units.Fixed(d.Seconds, 1), perSecond(d.Packets, d.Seconds), clean(d.Source))))
 	p.dropLosses(d)
-	if len(d.Sites) > 0 {
-		p.blank()
-		p.table(v.sites(d))
-	}
-	if len(d.Causes) > 0 {
-		p.blank()
-		p.table(v.causes(d))
-	}
-	if len(d.Flows) > 0 {
-		p.blank()
-		p.table(v.flows(d))
-		p.blank()
-		p.table(v.interfaces(d))
+	for _, t := range []*Table{v.sites(d), v.causes(d), v.flows(d), v.interfaces(d)} {
+		if len(t.rows) > 0 {
+			p.blank()
+			p.table(t)
+		}
 	}
 	p.dropStacks(v, d)
 	return p.err
 }
 
-// DropSites writes the places only: what one interval brought.
-func DropSites(w io.Writer, style Style, v DropsView, d *snapshot.Drops) error {
+// DropSites writes the places of one interval, which ended at a time, unless there are none.
+func DropSites(w io.Writer, style Style, v DropsView, at time.Time, d *snapshot.Drops) error {
+	if d.Packets == 0 {
+		return nil
+	}
 	p := &printer{w: w, style: style}
+	p.line(at.Format(time.TimeOnly))
 	p.dropLosses(d)
 	p.table(v.sites(d))
 	p.blank()
 	return p.err
 }
 
-// dropLosses says what is not in the figures.
+// dropLosses says what is missing from the figures.
 func (p *printer) dropLosses(d *snapshot.Drops) {
-	if d.Harmless > 0 {
-		p.line(p.style.Paint(Dim, units.Count(d.Harmless)+" frees that are no drops are left out (--all shows them)"))
-	}
 	for _, l := range []struct {
 		n    uint64
+		tone Tone
 		what string
 	}{
-		{d.Lost, "drops found no place in natkit's tables: they are in no line below"},
-		{d.LostFlows, "flows found no place, or made room for others: the counts below are too small"},
-		{d.LostStacks, "stacks found no place"},
-		{d.LostEvents, "drops came too fast to be shown one by one; they are counted"},
+		{d.Harmless, Dim, "frees that are no drops are left out (--all shows them)"},
+		{d.Lost, Warn, "drops did not fit into natkit's tables and are in no line below"},
+		{d.LostFlows, Warn, "flows did not fit or made room for others: the counts below are too small"},
+		{d.LostStacks, Warn, "stacks did not fit"},
+		{d.LostEvents, Warn, "drops came too fast to be shown one by one; they are counted"},
 	} {
 		if l.n > 0 {
-			p.line(p.style.Paint(Warn, units.Count(l.n)+" "+l.what))
+			p.line(p.style.Paint(l.tone, units.Count(l.n)+" "+l.what))
 		}
 	}
 }
 
+// The columns that several tables of drops have.
+var (
+	packetsColumn = Column{Head: "packets", Right: true, Min: 8}
+	shareColumn   = Column{Head: "share", Right: true, Min: 6}
+)
+
 func (v DropsView) sites(d *snapshot.Drops) *Table {
-	t := &Table{Columns: []Column{{Head: "packets", Right: true, Min: 8}, {Head: "per s", Right: true, Min: 6}, {Head: "share", Right: true, Min: 6},
+	t := &Table{Columns: []Column{packetsColumn, {Head: "per s", Right: true, Min: 6}, shareColumn,
 		{Head: "protocol"}, {Head: "reason"}, {Head: "function"}, {Head: "netns"}}}
-	for i, s := range d.Sites {
-		if v.Rows > 0 && i == v.Rows {
-			t.Row("", "", "", "", "", fmt.Sprintf("… and %s more", units.Count(len(d.Sites)-i)))
-			break
-		}
-		t.Cells(Cell{Text: units.Count(s.Packets)}, Cell{Text: perSecond(s.Packets, d.Seconds)}, Cell{Text: share(s.Packets, d.Packets)},
-			Cell{Text: s.Protocol}, Cell{Text: orNone(s.Reason), Tone: Bold}, Cell{Text: place(s.Function, s.Offset, s.Module)}, Cell{Text: v.netns(s.Netns)})
-	}
+	addRows(t, d.Sites, v.Rows, 5, func(s *snapshot.DropSite) []Cell {
+		row := texts(units.Count(s.Packets), perSecond(s.Packets, d.Seconds), share(s.Packets, d.Packets), s.Protocol, orNone(s.Reason),
+			place(s.Function, s.Offset, s.Module), v.netns(s.Netns))
+		row[4].Tone = Bold
+		return row
+	})
 	return t
 }
 
-// causes say why netfilter dropped, and how that was told.
+// attributed says how netfilter's drops got their causes, by Drops.NAT.
+var attributed = map[string]string{"fexit": "return values of conntrack and NAT functions", "counters": "conntrack counter deltas", "": "function only"}
+
+// causes are why netfilter dropped.
 func (v DropsView) causes(d *snapshot.Drops) *Table {
-	how := "by the return values of conntrack's and NAT's functions"
-	if d.NAT == "counters" {
-		how = "by what conntrack's counters grew by in the same time"
-	}
-	t := &Table{Title: "netfilter's drops, told apart " + how,
-		Columns: []Column{{Head: "packets", Right: true, Min: 8}, {Head: "cause"}, {Head: "told by"}, {Head: "netns"}}}
-	if d.NAT == "" {
-		t.Title = "netfilter's drops, as far as their place tells"
-	}
+	t := &Table{Title: "netfilter drops, attributed by " + attributed[d.NAT],
+		Columns: []Column{packetsColumn, {Head: "cause"}, {Head: "source"}, {Head: "netns"}}}
 	for _, c := range d.Causes {
-		t.Cells(Cell{Text: units.Count(c.Packets)}, Cell{Text: c.Cause, Tone: Bad}, Cell{Text: c.Source}, Cell{Text: v.netns(c.Netns)})
+		t.Cells(Cell{Text: units.Count(c.Packets)}, Cell{c.Cause, Bad}, Cell{Text: c.Source}, Cell{Text: v.netns(c.Netns)})
 	}
 	return t
 }
 
 func (v DropsView) flows(d *snapshot.Drops) *Table {
-	t := &Table{Title: "flows: every drop was looked at",
-		Columns: []Column{{Head: "packets", Right: true, Min: 8}, {Head: "protocol"}, {Head: "source"}, {Head: "destination"},
-			{Head: "interface"}, {Head: "function"}, {Head: "netns"}}}
+	t := &Table{Title: "flows: of every drop",
+		Columns: []Column{packetsColumn, {Head: "protocol"}, {Head: "source"}, {Head: "destination"}, {Head: "interface"}, {Head: "function"}, {Head: "netns"}}}
 	if d.FlowSample > 1 {
-		t.Title = fmt.Sprintf("flows: one in %s drops was looked at, and the first 64 of each place (--flows looks at all)", units.Count(d.FlowSample))
+		t.Title = fmt.Sprintf("flows: of one in %s drops, and the first 64 of each place (--flows: of all)", units.Count(d.FlowSample))
 	}
-	for i, f := range d.Flows {
-		if v.Rows > 0 && i == v.Rows {
-			t.Row("", "", fmt.Sprintf("… and %s more", units.Count(len(d.Flows)-i)))
-			break
-		}
-		t.Row(units.Count(f.Packets), f.Protocol, f.Source, f.Destination, orNone(f.Interface), f.Function, v.netns(f.Netns))
-	}
+	addRows(t, d.Flows, v.Rows, 2, func(f *snapshot.DropFlow) []Cell {
+		return texts(units.Count(f.Packets), f.Protocol, f.Source, f.Destination, orNone(f.Interface), f.Function, v.netns(f.Netns))
+	})
 	return t
 }
 
 // interfaces adds the flows up.
 func (v DropsView) interfaces(d *snapshot.Drops) *Table {
-	type key struct {
-		name  string
-		netns uint64
-	}
-	sum, order, all := map[key]uint64{}, []key{}, uint64(0)
+	var sums []snapshot.DropFlow
+	all := uint64(0)
 	for _, f := range d.Flows {
-		k := key{f.Interface, f.Netns}
-		if _, ok := sum[k]; !ok {
-			order = append(order, k)
-		}
-		sum[k] += f.Packets
 		all += f.Packets
-	}
-	t := &Table{Title: "interfaces of these flows",
-		Columns: []Column{{Head: "packets", Right: true, Min: 8}, {Head: "share", Right: true, Min: 6}, {Head: "interface"}, {Head: "netns"}}}
-	for i, k := range order {
-		if v.Rows > 0 && i == v.Rows {
-			break
+		i := slices.IndexFunc(sums, func(s snapshot.DropFlow) bool { return s.Interface == f.Interface && s.Netns == f.Netns })
+		if i < 0 {
+			sums = append(sums, f)
+		} else {
+			sums[i].Packets += f.Packets
 		}
-		t.Row(units.Count(sum[k]), share(sum[k], all), orNone(k.name), v.netns(k.netns))
 	}
+	t := &Table{Title: "interfaces of these flows", Columns: []Column{packetsColumn, shareColumn, {Head: "interface"}, {Head: "netns"}}}
+	addRows(t, sums, v.Rows, 2, func(s *snapshot.DropFlow) []Cell {
+		return texts(units.Count(s.Packets), share(s.Packets, all), orNone(s.Interface), v.netns(s.Netns))
+	})
 	return t
 }
 
 func (p *printer) dropStacks(v DropsView, d *snapshot.Drops) {
-	rows := fewStacks
-	if v.Stacks {
-		rows = v.Rows
+	stacks := d.Stacks
+	switch {
+	case !v.Stacks:
+		stacks = stacks[:min(len(stacks), 1)]
+	case v.Rows > 0:
+		stacks = stacks[:min(len(stacks), v.Rows)]
 	}
-	for i, s := range d.Stacks {
-		if rows > 0 && i == rows {
-			break
+	for _, s := range stacks {
+		count := units.Plural(s.Packets, "drop", "drops")
+		if d.StackSample > 1 {
+			count += fmt.Sprintf(" (of one in %s, and the first of each place)", units.Count(d.StackSample))
 		}
 		p.blank()
-		p.line(fmt.Sprintf("stack of %s: %s %s, netns %s", stackCount(s.Packets, d.StackSample), clean(s.Protocol), clean(orNone(s.Reason)), v.netns(s.Netns)))
+		p.printf("stack of %s: %s %s, netns %s", count, s.Protocol, orNone(s.Reason), v.netns(s.Netns))
 		for _, f := range s.Functions {
 			p.line("    " + clean(f))
 		}
 	}
-}
-
-func stackCount(packets uint64, sample int) string {
-	text := units.Plural(packets, "drop", "drops")
-	if sample > 1 {
-		text += fmt.Sprintf(" (of one in %s, and the first of each place)", units.Count(sample))
-	}
-	return text
 }
 
 // DropEvent writes one drop as one line.
@@ -192,13 +193,21 @@ func DropEvent(w io.Writer, v DropsView, e snapshot.DropEvent) error {
 	return err
 }
 
+// DropEventJSON writes one drop as one line of JSON.
+func DropEventJSON(w io.Writer, _ DropsView, e snapshot.DropEvent) error {
+	return JSONLine(w, struct {
+		Schema string `json:"schema"`
+		snapshot.DropEvent
+	}{dropEventSchema, e})
+}
+
 func (v DropsView) netns(inode uint64) string {
 	if inode == 0 {
 		return units.None
 	}
 	if v.Netns != nil {
 		if name := v.Netns(inode); name != "" {
-			return clean(name)
+			return name
 		}
 	}
 	return fmt.Sprint(inode)
@@ -215,12 +224,7 @@ func place(function string, offset uint64, module string) string {
 	return text
 }
 
-func orNone(text string) string {
-	if text == "" {
-		return units.None
-	}
-	return text
-}
+func orNone(text string) string { return cmp.Or(text, units.None) }
 
 func perSecond(packets uint64, seconds float64) string {
 	if seconds <= 0 {

@@ -48,11 +48,11 @@ func TestDrops(t *testing.T) {
      150    75.0  12.5 %  udp       –               0xffffffff81000000  2
                                                     … and 1 more
 
-netfilter's drops, told apart by the return values of conntrack's and NAT's functions
- packets  cause                  told by          netns
+netfilter drops, attributed by return values of conntrack and NAT functions
+ packets  cause                  source           netns
      900  connection table full  nf_conntrack_in  gate␛[0mway
 
-flows: one in 64 drops was looked at, and the first 64 of each place (--flows looks at all)
+flows: of one in 64 drops, and the first 64 of each place (--flows: of all)
  packets  protocol  source           destination    interface  function      netns
        3  tcp       198.18.0.2:1024  198.19.0.2:80  eth0       nf_hook_slow  gate␛[0mway
        1  tcp       198.18.0.3:1024  198.19.0.2:80  eth0       nf_hook_slow  gate␛[0mway

@@ -7,16 +7,15 @@ import (
 	"strings"
 
 	"github.com/natkit/natkit/internal/capacity"
-	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/gateway/diff"
-	"github.com/natkit/natkit/internal/gateway/explain"
+	"github.com/natkit/natkit/internal/gateway/observe"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/units"
 )
 
 // GatewayExplain writes the way of a packet and of its answer.
-func GatewayExplain(w io.Writer, style Style, e *explain.Way) error {
+func GatewayExplain(w io.Writer, style Style, e *observe.Trace) error {
 	p := &printer{w: w, style: style}
 	p.line(style.Paint(Bold, e.Packet.String()) + clean(cameBy(e)))
 	p.blank()
@@ -38,14 +37,14 @@ func GatewayExplain(w io.Writer, style Style, e *explain.Way) error {
 	return p.err
 }
 
-func cameBy(e *explain.Way) string {
+func cameBy(e *observe.Trace) string {
 	if e.Packet.In == "" {
 		return ", of a program on the gateway"
 	}
 	return ", in by " + e.Packet.In
 }
 
-func (p *printer) gatewaySteps(steps []explain.Step) {
+func (p *printer) gatewaySteps(steps []observe.Step) {
 	t := &Table{Indent: 2, Columns: []Column{{}, {Right: true}, {}, {Wrap: true}}}
 	for _, s := range steps {
 		t.Cells(Cell{s.Hook, Dim}, Cell{priority(s), Dim}, Cell{Text: chainText(s)}, doesCell(s))
@@ -54,21 +53,21 @@ func (p *printer) gatewaySteps(steps []explain.Step) {
 }
 
 // priority is not told of what is no chain, nor of the very end.
-func priority(s explain.Step) string {
+func priority(s observe.Step) string {
 	if s.Priority == math.MaxInt32 || s.Chain == "" && s.Priority == 0 {
 		return ""
 	}
 	return fmt.Sprint(s.Priority)
 }
 
-func chainText(s explain.Step) string {
+func chainText(s observe.Step) string {
 	if s.Owner != "" {
 		return s.Chain + " (" + s.Owner + ")"
 	}
 	return s.Chain
 }
 
-func doesCell(s explain.Step) Cell {
+func doesCell(s observe.Step) Cell {
 	c := Cell{Text: s.Does}
 	if s.Rule != nil {
 		c = Cell{s.Rule.String() + ": " + s.Does, Bold}
@@ -79,14 +78,14 @@ func doesCell(s explain.Step) Cell {
 	return c
 }
 
-func (p *printer) gatewayFate(e *explain.Way) {
-	flow := fmt.Sprintf("%s %s -> %s", conntrack.ProtocolName(e.Packet.Protocol), e.Source, e.Destination)
+func (p *printer) gatewayFate(e *observe.Trace) {
+	flow := fmt.Sprintf("%s %s -> %s", nat.ProtocolName(e.Packet.Protocol), e.Source, e.Destination)
 	switch e.Fate {
-	case explain.Forwarded:
+	case observe.Forwarded:
 		p.line(howCertain(e, "becomes ") + p.style.Paint(Bold, clean(flow)) + ", leaves by " + clean(e.Out))
-	case explain.Local:
+	case observe.Local:
 		p.line(howCertain(e, "stays here as ") + p.style.Paint(Bold, clean(flow)))
-	case explain.Unreachable, explain.Dropped:
+	case observe.Unreachable, observe.Dropped:
 		p.line(p.style.Paint(Bad, "goes nowhere"))
 	}
 	for _, u := range e.Unless {
@@ -96,14 +95,14 @@ func (p *printer) gatewayFate(e *explain.Way) {
 
 // howCertain is what is said of the fate: where other programs' rules may make something else of
 // the packet, it is not certain.
-func howCertain(e *explain.Way, does string) string {
+func howCertain(e *observe.Trace, does string) string {
 	if len(e.Unless) > 0 {
 		return "not certain: " + does
 	}
 	return does
 }
 
-func (p *printer) gatewayNear(e *explain.Way) {
+func (p *printer) gatewayNear(e *observe.Trace) {
 	if len(e.Near) == 0 {
 		return
 	}
@@ -122,7 +121,7 @@ type GatewayPlan struct {
 	// Known is false where rules are in force whose plan natkit does not have: what
 	// changes cannot be told then.
 	Known      bool
-	Difference diff.Plans
+	Difference gateway.Diff
 	Planned    Planned
 	Pools      []gateway.PoolCapacity
 	// TimeWaitSeconds is what the pools' rates are for.
@@ -184,7 +183,7 @@ func (p *printer) gatewayDifference(g *GatewayPlan) {
 }
 
 // sameEffect reports whether all changes do the same to connections: once is enough then.
-func sameEffect(all []diff.Rule) bool {
+func sameEffect(all []gateway.RuleDiff) bool {
 	for _, r := range all {
 		if r.Connections != all[0].Connections {
 			return false
@@ -193,7 +192,7 @@ func sameEffect(all []diff.Rule) bool {
 	return true
 }
 
-func unchangedWords(d *diff.Plans) string {
+func unchangedWords(d *gateway.Diff) string {
 	text := units.Plural(d.Unchanged, "rule stays as it is", "rules stay as they are")
 	if d.Renumbered > 0 {
 		text += fmt.Sprintf(", %s at another place of the file", units.Count(d.Renumbered))
@@ -202,9 +201,9 @@ func unchangedWords(d *diff.Plans) string {
 }
 
 // gatewayChange writes a rule with + for what comes and - for what goes.
-func (p *printer) gatewayChange(r diff.Rule, effect bool) {
+func (p *printer) gatewayChange(r gateway.RuleDiff, effect bool) {
 	was := r.Rule
-	if r.Change == diff.Changed {
+	if r.Change == gateway.Changed {
 		was = r.Was
 	}
 	if r.Before != "" {

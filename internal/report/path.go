@@ -10,12 +10,24 @@ import (
 	"github.com/natkit/natkit/internal/units"
 )
 
-// Path writes the way of a packet: a line for each function that got it, indented
-// by what called it, with the time since the line before; in between what changed,
-// and at the end what became of it.
+// PathSchema names the JSON form of a packet's path.
+const PathSchema = "natkit.path/1"
+
+// PathJSON writes the path of a packet as one line.
+func PathJSON(w io.Writer, p *snapshot.PacketPath) error {
+	return JSONLine(w, struct {
+		Schema string `json:"schema"`
+		*snapshot.PacketPath
+	}{PathSchema, p})
+}
+
+// Path writes the path of a packet: a line for each function that got it, indented by
+// its caller, with the time since the line before; in between what changed, and at the
+// end the verdict.
 func Path(w io.Writer, style Style, p *snapshot.PacketPath) error {
 	out := pathWriter{printer: printer{w: w, style: style}, seen: map[int]snapshot.PathStep{}}
-	out.head(p)
+	out.line(style.Paint(Bold, fmt.Sprintf("packet %d at %s", p.Number, p.Time.Format("15:04:05.000000"))) + "  " + flowText(p))
+	out.line(style.Paint(Dim, "    Δ µs  CPU  function"))
 	for i := range p.Steps {
 		out.step(&p.Steps[i])
 	}
@@ -24,20 +36,15 @@ func Path(w io.Writer, style Style, p *snapshot.PacketPath) error {
 }
 
 // pathMargin is the width of time and CPU.
-var pathMargin = strings.Repeat(" ", 15)
+const pathMargin = "               "
 
-// pathWriter remembers what lines before have said.
+// pathWriter keeps the state of the lines before.
 type pathWriter struct {
 	printer
 	// place is where the last line was, seen the last state of each buffer.
 	place string
 	seen  map[int]snapshot.PathStep
 	last  uint64
-}
-
-func (o *pathWriter) head(p *snapshot.PacketPath) {
-	o.line(o.style.Paint(Bold, fmt.Sprintf("packet %d at %s", p.Number, p.Time.Format("15:04:05.000000"))) + "  " + flowText(p))
-	o.line(o.style.Paint(Dim, "    Δ µs  CPU  function"))
 }
 
 // flowText is the packet as it was first seen.
@@ -63,47 +70,44 @@ func (o *pathWriter) step(s *snapshot.PathStep) {
 	}
 	delta := s.Nanoseconds - o.last
 	o.last = s.Nanoseconds
-	o.line(fmt.Sprintf("%8.1f  %3d  ", float64(delta)/1e3, s.CPU) + strings.Repeat("  ", s.Depth) + o.what(s) + o.note(s))
+	o.line(fmt.Sprintf("%8.1f  %3d  ", float64(delta)/1e3, s.CPU) + strings.Repeat("  ", s.Depth) + o.what(s) + o.returned(s))
 }
 
-// where tells the namespace and the interface when they are others. A packet in a
-// socket has neither.
+// where shows the namespace and the interface when they changed. A packet in a socket
+// has neither.
 func (o *pathWriter) where(s *snapshot.PathStep) {
 	place := netnsText(s.Netns, s.NetnsName)
 	if s.Interface != "" {
 		place += ", " + s.Interface
 	}
-	if s.Netns == 0 || place == o.place {
-		return
+	if s.Netns != 0 && place != o.place {
+		o.place = place
+		o.line(pathMargin + o.style.Paint(Dim, "── "+clean(place)))
 	}
-	o.place = place
-	o.line(pathMargin + o.style.Paint(Dim, "── "+clean(place)))
 }
 
-func netnsText(inode uint64, name string) string {
-	if name != "" {
-		return "netns " + name
-	}
-	return fmt.Sprint("netns ", inode)
-}
+func netnsText(inode uint64, name string) string { return "netns " + cmp.Or(name, fmt.Sprint(inode)) }
 
-// changes tells what was rewritten since the buffer was seen last.
+// changes shows what was rewritten since the buffer was seen last.
 func (o *pathWriter) changes(s *snapshot.PathStep) {
 	before, known := o.seen[s.Buffer]
 	o.seen[s.Buffer] = *s
 	if !known || s.Source == "" || before.Source == "" {
 		return
 	}
-	o.change(Warn, "source", before.Source, s.Source)
-	o.change(Warn, "destination", before.Destination, s.Destination)
-	o.change(Warn, "protocol", before.Protocol, s.Protocol)
-	o.change(Dim, "ttl", fmt.Sprint(before.TTL), fmt.Sprint(s.TTL))
-	o.change(Warn, "mark", fmt.Sprintf("%#x", before.Mark), fmt.Sprintf("%#x", s.Mark))
-}
-
-func (o *pathWriter) change(tone Tone, what, before, after string) {
-	if before != after {
-		o.line(pathMargin + o.style.Paint(tone, fmt.Sprintf("** %s %s → %s", what, before, after)))
+	for _, c := range []struct {
+		tone                Tone
+		what, before, after string
+	}{
+		{Warn, "source", before.Source, s.Source},
+		{Warn, "destination", before.Destination, s.Destination},
+		{Warn, "protocol", before.Protocol, s.Protocol},
+		{Dim, "ttl", fmt.Sprint(before.TTL), fmt.Sprint(s.TTL)},
+		{Warn, "mark", fmt.Sprintf("%#x", before.Mark), fmt.Sprintf("%#x", s.Mark)},
+	} {
+		if c.before != c.after {
+			o.line(pathMargin + o.style.Paint(c.tone, fmt.Sprintf("** %s %s → %s", c.what, c.before, c.after)))
+		}
 	}
 }
 
@@ -129,26 +133,19 @@ func (o *pathWriter) what(s *snapshot.PathStep) string {
 	return name
 }
 
-// note is what a function decided.
-func (o *pathWriter) note(s *snapshot.PathStep) string {
+// returned is the verdict of a netfilter function.
+func (o *pathWriter) returned(s *snapshot.PathStep) string {
 	if s.Returned == "" {
 		return ""
 	}
-	text := "= " + s.Returned
-	if s.Hook != "" {
-		text = s.Hook + " " + text
-	}
-	return "  " + o.style.Paint(verdictTone(s.Returned), text)
-}
-
-func verdictTone(returned string) Tone {
-	switch returned {
+	tone := Warn
+	switch s.Returned {
 	case "ACCEPT":
-		return Good
+		tone = Good
 	case "DROP":
-		return Bad
+		tone = Bad
 	}
-	return Warn
+	return "  " + o.style.Paint(tone, strings.TrimLeft(s.Hook+" = "+s.Returned, " "))
 }
 
 func (o *pathWriter) verdict(p *snapshot.PacketPath) {

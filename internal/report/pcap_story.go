@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/pcap"
 	"github.com/natkit/natkit/internal/units"
 )
@@ -379,11 +379,11 @@ var roleTones = map[pcap.Role]Tone{pcap.RoleFormer: Dim, pcap.RoleSYN: Bold, pca
 
 // flagNames are those of a ladder, in the order that people write them.
 var flagNames = []struct {
-	flag packet.TCPFlags
+	flag frame.TCPFlags
 	name string
-}{{packet.SYN, "SYN"}, {packet.FIN, "FIN"}, {packet.RST, "RST"}, {packet.PSH, "PSH"}, {packet.ACK, "ACK"}, {packet.URG, "URG"}}
+}{{frame.SYN, "SYN"}, {frame.FIN, "FIN"}, {frame.RST, "RST"}, {frame.PSH, "PSH"}, {frame.ACK, "ACK"}, {frame.URG, "URG"}}
 
-func flagsText(flags packet.TCPFlags) string {
+func flagsText(flags frame.TCPFlags) string {
 	var names []string
 	for _, f := range flagNames {
 		if flags&f.flag != 0 {
@@ -401,7 +401,7 @@ func flagsText(flags packet.TCPFlags) string {
 // unless all is asked for.
 func segmentText(s *pcap.Step, all bool) string {
 	text := fmt.Sprintf("%s seq %d", flagsText(s.Flags), s.Seq)
-	if s.Flags&packet.ACK != 0 {
+	if s.Flags&frame.ACK != 0 {
 		text += fmt.Sprintf(" ack %d", s.Ack)
 	}
 	if s.Length > 0 {
@@ -424,7 +424,7 @@ func segmentText(s *pcap.Step, all bool) string {
 func note(in *pcap.Incident, s *pcap.Step) string {
 	switch s.Role {
 	case pcap.RoleSYN, pcap.RoleRetransmit:
-		if s.Flags&(packet.SYN|packet.ACK) == packet.SYN {
+		if s.Flags&(frame.SYN|frame.ACK) == frame.SYN {
 			return synNote(in, s)
 		}
 	case pcap.RoleOldACK:

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/pcap"
 	"github.com/natkit/natkit/internal/testutil"
 )
@@ -22,19 +22,19 @@ func number(n uint32) *uint32 { return &n }
 // rejectedAttempt is the case of a port that came back after 111.5 s with another
 // machine's clock.
 func rejectedAttempt(client string) pcap.Incident {
-	step := func(frame int64, after time.Duration, fromClient bool, flags packet.TCPFlags, seq, ack uint32, role pcap.Role) pcap.Step {
+	step := func(frame int64, after time.Duration, fromClient bool, flags frame.TCPFlags, seq, ack uint32, role pcap.Role) pcap.Step {
 		return pcap.Step{Frame: frame, Time: captureBegan.Add(after), FromClient: fromClient, Flags: flags, Seq: seq, Ack: ack, Role: role, Window: 501}
 	}
 	const ms, reuse = time.Millisecond, 111500 * time.Millisecond
 	steps := []pcap.Step{
-		step(808, 0, true, packet.ACK|packet.PSH, 1001, 500001, pcap.RoleFormer),
-		step(809, ms, false, packet.ACK|packet.PSH, 500001, 1011, pcap.RoleFormer),
-		step(810, 2*ms, false, packet.FIN|packet.ACK, 500021, 1011, pcap.RoleFormer),
-		step(812, 3*ms, true, packet.FIN|packet.ACK, 1011, 500022, pcap.RoleFormer),
-		step(813, 4*ms, false, packet.ACK, 500022, 1012, pcap.RoleFormer),
-		step(9120, reuse, true, packet.SYN, 900000, 0, pcap.RoleSYN),
-		step(9121, reuse+ms, false, packet.ACK, 500022, 1012, pcap.RoleOldACK),
-		step(9122, reuse+2*ms, true, packet.RST, 1012, 0, pcap.RoleReset),
+		step(808, 0, true, frame.ACK|frame.PSH, 1001, 500001, pcap.RoleFormer),
+		step(809, ms, false, frame.ACK|frame.PSH, 500001, 1011, pcap.RoleFormer),
+		step(810, 2*ms, false, frame.FIN|frame.ACK, 500021, 1011, pcap.RoleFormer),
+		step(812, 3*ms, true, frame.FIN|frame.ACK, 1011, 500022, pcap.RoleFormer),
+		step(813, 4*ms, false, frame.ACK, 500022, 1012, pcap.RoleFormer),
+		step(9120, reuse, true, frame.SYN, 900000, 0, pcap.RoleSYN),
+		step(9121, reuse+ms, false, frame.ACK, 500022, 1012, pcap.RoleOldACK),
+		step(9122, reuse+2*ms, true, frame.RST, 1012, 0, pcap.RoleReset),
 	}
 	steps[0].Length, steps[1].Length = 10, 20
 	for i := range steps[:7] {

@@ -1,7 +1,6 @@
 package report
 
 import (
-	"fmt"
 	"io"
 	"strings"
 
@@ -9,31 +8,37 @@ import (
 	"github.com/natkit/natkit/internal/units"
 )
 
+// ProfileSchema names the JSON form of a profile.
+const ProfileSchema = "natkit.profile/1"
+
+// ProfileJSON writes a profile as one document.
+func ProfileJSON(w io.Writer, kernel string, p *snapshot.Profile) error {
+	return JSON(w, struct {
+		Schema string `json:"schema"`
+		Kernel string `json:"kernel_release"`
+		*snapshot.Profile
+	}{ProfileSchema, kernel, p})
+}
+
 // Profile writes what the CPUs spent their time on: shares first, then functions.
-func Profile(w io.Writer, style Style, kernel string, p *snapshot.Profile) error {
-	pr := &printer{w: w, style: style}
-	pr.line(fmt.Sprintf("%s over %s s, Linux %s: %d samples a second of each by %s",
-		units.Plural(p.CPUs, "CPU", "CPUs"), units.Fixed(p.Seconds, 1), clean(kernel), p.Hz, p.Event))
-	if p.Lost > 0 {
-		pr.line(style.Paint(Warn, units.Count(p.Lost)+" samples were lost, and are in none of these figures: the kernel gave no stack for them, or natkit's table was full"))
+func Profile(w io.Writer, style Style, kernel string, profile *snapshot.Profile) error {
+	p := &printer{w: w, style: style}
+	p.printf("%s over %s s, Linux %s: %d samples per second of each by %s",
+		units.Plural(profile.CPUs, "CPU", "CPUs"), units.Fixed(profile.Seconds, 1), kernel, profile.Hz, profile.Event)
+	if profile.Lost > 0 {
+		p.line(style.Paint(Warn, units.Count(profile.Lost)+" samples were lost and are in none of these figures: the kernel gave no stack for them, or natkit's table was full"))
 	}
-	pr.line("")
-	shares := profileShares(p)
-	if pr.err == nil {
-		pr.err = shares.Write(w, style)
+	p.blank()
+	p.table(profileShares(profile))
+	if sends(profile) {
+		p.line(style.Paint(Dim, "conntrack, NAT and rules outside packet receive worked on what this host sends"))
 	}
-	if sends(p) {
-		pr.line(style.Paint(Dim, "conntrack, NAT and rules that are not in packet receive worked on what this host sends"))
+	if profile.Samples == 0 || len(profile.Functions) == 0 {
+		return p.err
 	}
-	if p.Samples == 0 || len(p.Functions) == 0 {
-		return pr.err
-	}
-	pr.line("")
-	functions := profileFunctions(p)
-	if pr.err == nil {
-		pr.err = functions.Write(w, style)
-	}
-	return pr.err
+	p.blank()
+	p.table(profileFunctions(profile))
+	return p.err
 }
 
 // sends reports whether netfilter has samples elsewhere than in packet receive.
@@ -51,20 +56,24 @@ func sends(p *snapshot.Profile) bool {
 func profileShares(p *snapshot.Profile) *Table {
 	t := &Table{Columns: []Column{{Head: "of all CPU time", Min: 36}, {Head: "share", Right: true}, {Head: "of these", Right: true}, {Head: "samples", Right: true}}}
 	all := p.Samples + p.Idle
-	t.Cells(Cell{"busy", Bold}, Cell{share(p.Samples, all), Bold}, Cell{}, Cell{units.Count(p.Samples), Bold})
-	addClasses(t, p, "  packet receive", true, p.Receive, all)
-	addClasses(t, p, "  not in packet receive", false, p.Samples-p.Receive, all)
-	t.Cells(Cell{"idle", Dim}, Cell{share(p.Idle, all), Dim}, Cell{}, Cell{units.Count(p.Idle), Dim})
-	return t
-}
-
-func addClasses(t *Table, p *snapshot.Profile, name string, receive bool, sum, all uint64) {
-	t.Cells(Cell{name, Bold}, Cell{share(sum, all), Bold}, Cell{}, Cell{units.Count(sum), Bold})
-	for _, c := range p.Classes {
-		if c.Receive == receive && c.Samples > 0 {
-			t.Row("    "+c.Name, share(c.Samples, all), share(c.Samples, sum), units.Count(c.Samples))
+	sum := func(tone Tone, name string, samples uint64) {
+		t.Cells(Cell{name, tone}, Cell{share(samples, all), tone}, Cell{}, Cell{units.Count(samples), tone})
+	}
+	sum(Bold, "busy", p.Samples)
+	for _, part := range []struct {
+		name    string
+		receive bool
+		samples uint64
+	}{{"  packet receive", true, p.Receive}, {"  not in packet receive", false, p.Samples - p.Receive}} {
+		sum(Bold, part.name, part.samples)
+		for _, c := range p.Classes {
+			if c.Receive == part.receive && c.Samples > 0 {
+				t.Row("    "+c.Name, share(c.Samples, all), share(c.Samples, part.samples), units.Count(c.Samples))
+			}
 		}
 	}
+	sum(Dim, "idle", p.Idle)
+	return t
 }
 
 // profileFunctions shows shares of the busy time.

@@ -25,8 +25,8 @@ func TestProfile(t *testing.T) {
 	if err := Profile(&b, Style{}, "6.1.0", p); err != nil {
 		t.Fatal(err)
 	}
-	want := `2 CPUs over 5.0 s, Linux 6.1.0: 99 samples a second of each by cpu-clock
-3 samples were lost, and are in none of these figures: the kernel gave no stack for them, or natkit's table was full
+	want := `2 CPUs over 5.0 s, Linux 6.1.0: 99 samples per second of each by cpu-clock
+3 samples were lost and are in none of these figures: the kernel gave no stack for them, or natkit's table was full
 
 of all CPU time                        share  of these  samples
 busy                                  50.5 %                500
@@ -37,7 +37,7 @@ busy                                  50.5 %                500
     conntrack lookup                   5.1 %      25 %       50
     user programs                     15.2 %      75 %      150
 idle                                  49.5 %                490
-conntrack, NAT and rules that are not in packet receive worked on what this host sends
+conntrack, NAT and rules outside packet receive worked on what this host sends
 
 self  total  of busy time in                 kind of work
 50 %   50 %  nf_conntrack_in [nf_conntrack]  conntrack lookup

@@ -1,9 +1,12 @@
 package report
 
 import (
+	"fmt"
 	"io"
 	"strings"
 	"unicode"
+
+	"github.com/natkit/natkit/internal/units"
 )
 
 // columnGap separates columns.
@@ -44,13 +47,7 @@ type Table struct {
 }
 
 // Row adds a row of plain text; without any it adds an empty line.
-func (t *Table) Row(texts ...string) {
-	cells := make([]Cell, len(texts))
-	for i, text := range texts {
-		cells[i].Text = text
-	}
-	t.Cells(cells...)
-}
+func (t *Table) Row(cells ...string) { t.Cells(texts(cells...)...) }
 
 // Cells adds a row. Missing cells at the end stay empty.
 func (t *Table) Cells(cells ...Cell) {
@@ -59,6 +56,29 @@ func (t *Table) Cells(cells ...Cell) {
 		row[i] = Cell{Text: clean(c.Text), Tone: c.Tone}
 	}
 	t.rows = append(t.rows, row)
+}
+
+// texts are cells of plain text.
+func texts(texts ...string) []Cell {
+	cells := make([]Cell, len(texts))
+	for i, text := range texts {
+		cells[i].Text = text
+	}
+	return cells
+}
+
+// addRows adds a row for each of list; where there are more than most (0: any number), one
+// that has in column at how many there are besides.
+func addRows[T any](t *Table, list []T, most, at int, row func(*T) []Cell) {
+	for i := range list {
+		if most > 0 && i == most {
+			rest := make([]Cell, at+1)
+			rest[at].Text = fmt.Sprintf("… and %s more", units.Count(len(list)-i))
+			t.Cells(rest...)
+			return
+		}
+		t.Cells(row(&list[i])...)
+	}
 }
 
 // Write writes the title, the heads unless all are empty, and the rows.

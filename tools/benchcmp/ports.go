@@ -13,8 +13,8 @@ import (
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/nat"
-	"github.com/natkit/natkit/internal/natrules"
 	"github.com/natkit/natkit/internal/ports"
+	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/units"
 	"github.com/natkit/natkit/tools/bench"
@@ -139,7 +139,7 @@ func (p portPoint) run(ctx context.Context, flows int) (s bench.Sample, err erro
 		return s, err
 	}
 	t := portTrial{point: p, gate: g}
-	if t.rules, err = natrules.Read(g.gateway); err != nil {
+	if t.rules, err = read.NAT(g.gateway); err != nil {
 		return s, err
 	}
 	if t.release, err = collect.Release(); err != nil {

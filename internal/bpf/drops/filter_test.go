@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/natkit/natkit/internal/filter"
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -18,8 +18,8 @@ import (
 func TestOnlyMatchingDropsCount(t *testing.T) {
 	n := newNetwork(t)
 	nft(t, n.gateway, "table ip f { chain c { type filter hook prerouting priority raw; udp dport { 9, 10, 11 } drop; }; }")
-	words := func(text string) *filter.Expr {
-		e, err := filter.Parse(strings.Fields(text))
+	words := func(text string) *frame.Filter {
+		e, err := frame.ParseFilter(strings.Fields(text))
 		if err != nil {
 			t.Fatal(err)
 		}

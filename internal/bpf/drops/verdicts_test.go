@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/natkit/natkit/internal/bpf/reasons"
-	"github.com/natkit/natkit/internal/filter"
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/testutil"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -42,7 +42,7 @@ func TestHarmlessRanges(t *testing.T) {
 func TestClosedSocketIsNoDrop(t *testing.T) {
 	n := newNetwork(t)
 	// Not by its namespace: the kernel no longer tells it of a datagram in a queue.
-	words, err := filter.Parse([]string{"src host 198.18.0.2 and udp dst port 4793"})
+	words, err := frame.ParseFilter([]string{"src host 198.18.0.2 and udp dst port 4793"})
 	if err != nil {
 		t.Fatal(err)
 	}

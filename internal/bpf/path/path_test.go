@@ -10,7 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/natkit/natkit/internal/filter"
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/kallsyms"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/testutil"
@@ -328,9 +328,9 @@ func TestStartRefuses(t *testing.T) {
 	}
 }
 
-func parse(t *testing.T, words string) *filter.Expr {
+func parse(t *testing.T, words string) *frame.Filter {
 	t.Helper()
-	e, err := filter.Parse(strings.Fields(words))
+	e, err := frame.ParseFilter(strings.Fields(words))
 	if err != nil {
 		t.Fatal(err)
 	}

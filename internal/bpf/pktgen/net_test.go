@@ -14,9 +14,9 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/packet"
 	"github.com/natkit/natkit/internal/testutil"
 	"golang.org/x/sys/unix"
 )
@@ -191,12 +191,12 @@ const few = 250
 const gentle = 20_000
 
 // config is a small run of UDP over IPv4 to a destination.
-func config(to string) packet.Config {
+func config(to string) packets.Config {
 	dst := netip.MustParseAddrPort(to)
-	return packet.Config{
-		Spec:    packet.Spec{IPv6: dst.Addr().Is6(), Protocol: unix.IPPROTO_UDP, Sizes: []int{82}, HopLimit: 64},
+	return packets.Config{
+		Spec:    packets.Spec{IPv6: dst.Addr().Is6(), Protocol: unix.IPPROTO_UDP, Sizes: []int{82}, HopLimit: 64},
 		Packets: few, Rate: gentle, Workers: 1, Verify: true,
-		Flows: packet.Flows{
+		Flows: packets.Flows{
 			Count: 100, Sources: sources(dst.Addr()), SourcePorts: nat.Ports{First: 1024, Last: 65535},
 			Destinations: []netip.AddrPort{dst}, Seed: 1,
 		},
@@ -210,7 +210,7 @@ func sources(to netip.Addr) []netip.Addr {
 	return []netip.Addr{netip.MustParseAddr("198.18.0.2"), netip.MustParseAddr("198.18.0.3")}
 }
 
-func send(t testing.TB, n *network, cfg packet.Config, sink *Port) (*packet.Result, error) {
+func send(t testing.TB, n *network, cfg packets.Config, sink *Port) (*packets.Result, error) {
 	t.Helper()
 	return Run(t.Context(), cfg, egress(t, n, cfg.Flows.Destinations[0].Addr().String()), sink, Options{})
 }

@@ -8,8 +8,9 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/load"
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/thread"
 	"golang.org/x/sys/unix"
 )
@@ -83,12 +84,12 @@ func (w *worker) load() error {
 func (w *worker) variables() map[string]any {
 	cfg, spec := w.run.cfg, w.run.cfg.Spec
 	first, count := share(cfg.Flows.Count, cfg.Workers, w.index)
-	var lengths [packet.MaxCycle]uint16
+	var lengths [packets.MaxCycle]uint16
 	cycle := biggestFirst(spec.Sizes)
 	for i, size := range cycle {
-		lengths[i] = uint16(size - packet.FCSLen)
+		lengths[i] = uint16(size - frame.FCSLen)
 	}
-	var flags [packet.MaxCycle]uint8
+	var flags [packets.MaxCycle]uint8
 	for i, f := range spec.TCPFlags {
 		flags[i] = uint8(f)
 	}

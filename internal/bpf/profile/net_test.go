@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/bpf/pktgen"
+	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/packet"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -120,10 +120,10 @@ func (n *dnatNetwork) flood(t testing.TB, ctx context.Context) int64 {
 		t.Error(err)
 		return 0
 	}
-	result, err := pktgen.Run(ctx, packet.Config{
-		Spec:    packet.Spec{Protocol: unix.IPPROTO_UDP, Sizes: []int{82}, HopLimit: 64},
+	result, err := pktgen.Run(ctx, packets.Config{
+		Spec:    packets.Spec{Protocol: unix.IPPROTO_UDP, Sizes: []int{82}, HopLimit: 64},
 		Packets: 50_000_000, Rate: 200_000, Workers: 1,
-		Flows: packet.Flows{
+		Flows: packets.Flows{
 			Count: 20_000, Sources: []netip.Addr{netip.MustParseAddr("198.18.0.2")},
 			SourcePorts:  nat.Ports{First: 1024, Last: 65535},
 			Destinations: []netip.AddrPort{to}, Seed: 1,

@@ -87,7 +87,7 @@ func Value(s *gateway.State) string {
 		return tune.GatewayNone
 	case !tune.IsDigest(s.Digest):
 		return tune.GatewayForeign
-	case s.Integrity == gateway.Changed:
+	case s.Integrity == gateway.RulesChanged:
 		return tune.GatewayChanged(s.Digest)
 	}
 	return s.Digest

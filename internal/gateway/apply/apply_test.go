@@ -113,9 +113,9 @@ func TestSameAgainIsNothing(t *testing.T) {
 func TestUndoneWithoutConfirmation(t *testing.T) {
 	w := newWorld(t)
 	a, _ := w.apply(masqueradeText, 0)
-	b, id := w.apply(snatText, soon)
+	b, id := w.apply(snatText, later)
 	w.want(b)
-	within(t, 30*time.Second, "undone by itself", func() bool { return w.load(id).Finished() })
+	w.expire(id)
 	w.want(a)
 	w.wantSysctl(Accounting, "0")
 }

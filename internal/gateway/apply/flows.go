@@ -11,11 +11,11 @@ import (
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/gateway/attribute"
 	"github.com/natkit/natkit/internal/gateway/host"
-	"github.com/natkit/natkit/internal/natrules"
+	"github.com/natkit/natkit/internal/gateway/observe"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/privilege"
+	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/tune"
 	"golang.org/x/sys/unix"
 )
@@ -34,9 +34,9 @@ type Stale struct {
 // Orphans finds the connections that a rule of old translated and no rule of new (nil:
 // none at all) would translate so. They go on as they are until they end.
 func (h Host) Orphans(ctx context.Context, old, new *gateway.Plan) (Stale, error) {
-	was, is := attribute.New(old), (*attribute.Rules)(nil)
+	was, is := observe.Attribute(old), (*observe.Attribution)(nil)
 	if new != nil {
-		is = attribute.New(new)
+		is = observe.Attribute(new)
 	}
 	s, err := h.stale(ctx, func(e *conntrack.Entry) (*gateway.Ref, error) {
 		source, destination := was.Of(e)
@@ -64,7 +64,7 @@ func (h Host) Orphans(ctx context.Context, old, new *gateway.Plan) (Stale, error
 
 // cut reports whether no rule translates connections of a family of these.
 func (h Host) cut(keys []conntrack.Key) (bool, error) {
-	left, err := natrules.Read(h.Netns)
+	left, err := read.NAT(h.Netns)
 	if err != nil {
 		return false, err
 	}
@@ -79,13 +79,13 @@ func (h Host) cut(keys []conntrack.Key) (bool, error) {
 
 // OthersNAT are the tables of others that have rules of NAT: "ip nat".
 func (h Host) OthersNAT() (tables []string, err error) {
-	all, err := natrules.Read(h.Netns)
+	all, err := read.NAT(h.Netns)
 	if err != nil {
 		return nil, err
 	}
 	for _, r := range all.Rules {
 		name := r.Family + " " + r.Table
-		if name != natrules.GatewayFamily+" "+natrules.GatewayTable && !slices.Contains(tables, name) {
+		if name != read.GatewayFamily+" "+read.GatewayTable && !slices.Contains(tables, name) {
 			tables = append(tables, name)
 		}
 	}
@@ -95,7 +95,7 @@ func (h Host) OthersNAT() (tables []string, err error) {
 // Lost finds the connections that a rule of the plan gave one of the addresses, which
 // the host no longer has: nothing that is sent to them arrives.
 func (h Host) Lost(ctx context.Context, p *gateway.Plan, addresses []netip.Addr) (Stale, error) {
-	was := attribute.New(p)
+	was := observe.Attribute(p)
 	return h.stale(ctx, func(e *conntrack.Entry) (*gateway.Ref, error) {
 		bySource := e.IsSNAT() && slices.Contains(addresses, e.Reply.Dst)
 		byDestination := e.IsDNAT() && slices.Contains(addresses, e.Orig.Dst)
@@ -121,7 +121,7 @@ func (h Host) Untranslated(ctx context.Context, p *gateway.Plan, facts *gateway.
 		return Stale{}, err
 	}
 	defer routes.Close()
-	is := attribute.New(p).Untranslated(facts, routes.Follow, math.MaxInt)
+	is := observe.Attribute(p).Untranslated(facts, routes.Follow, math.MaxInt)
 	return h.stale(ctx, is.Of)
 }
 

@@ -150,7 +150,7 @@ func killHard(t *testing.T, cmd *exec.Cmd) {
 func (k *kills) whole(round int, delay time.Duration, stage string) {
 	s := k.state()
 	want, known := k.prints[s.Digest]
-	if !known || k.ip("nft -s list table inet natkit") != want || s.Integrity == gateway.Changed {
+	if !known || k.ip("nft -s list table inet natkit") != want || s.Integrity == gateway.RulesChanged {
 		k.t.Errorf("round %d, killed at %s (%s): the table is neither the old nor the new one: %+v", round, delay, stage, s)
 	}
 	name := map[string]string{k.old: "old", k.new: "new", "": "none"}[s.Digest]

@@ -211,7 +211,7 @@ func TestServiceSaysThatRulesChanged(t *testing.T) {
 	if err := k.apply(t.Context(), []byte(masqueradeText), "reload"); err != nil {
 		t.Fatal(err)
 	}
-	if s := w.state(); s.Integrity != gateway.Intact {
+	if s := w.state(); s.Integrity != gateway.RulesIntact {
 		t.Errorf("%+v", s)
 	}
 	// Removed altogether, they come again.

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/convert"
 	"github.com/natkit/natkit/internal/gateway/host"
-	"github.com/natkit/natkit/internal/gateway/iptables"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
 )
@@ -63,7 +63,7 @@ func TestImportedRulesOfNftDoTheSame(t *testing.T) {
 // written is an engine that loads a text by nft, whatever the plan.
 type written struct {
 	text string
-	live *iptables.Result
+	live *convert.Result
 }
 
 func (*written) Name() string               { return "nft" }
@@ -85,6 +85,6 @@ func (e *written) Apply(ns *netns.Handle, _ *gateway.Plan) error {
 	if err != nil {
 		return err
 	}
-	e.live, err = iptables.Import(set)
+	e.live, err = convert.Import(set)
 	return err
 }

@@ -12,11 +12,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/convert"
 	"github.com/natkit/natkit/internal/gateway/host"
-	"github.com/natkit/natkit/internal/gateway/iptables"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/packet"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -26,7 +26,7 @@ type typed struct {
 	program  string
 	commands []string
 	// saved and live are what the text of iptables-save and the kernel's rules give.
-	saved, live *iptables.Result
+	saved, live *convert.Result
 }
 
 func (*typed) Name() string               { return "iptables" }
@@ -50,14 +50,14 @@ func (e *typed) Apply(ns *netns.Handle, _ *gateway.Plan) error {
 	if err != nil {
 		return err
 	}
-	if e.saved, err = iptables.Import(iptables.Parse(string(text), 4)); err != nil {
+	if e.saved, err = convert.Import(convert.Parse(string(text), 4)); err != nil {
 		return err
 	}
 	set, err := host.Ruleset(ns)
 	if err != nil {
 		return err
 	}
-	e.live, err = iptables.Import(set)
+	e.live, err = convert.Import(set)
 	return err
 }
 
@@ -149,7 +149,7 @@ func TestImportedRulesDoTheSame(t *testing.T) {
 }
 
 // fareTheSame sends packets through what was imported as well.
-func fareTheSame(t *testing.T, before *Play, imported *iptables.Result, random bool) {
+func fareTheSame(t *testing.T, before *Play, imported *convert.Result, random bool) {
 	t.Helper()
 	if strings.Contains(imported.YAML(), "hairpin: ") {
 		testutil.NeedFeature(t, testutil.Hairpin)
@@ -177,7 +177,7 @@ func compareImports(t *testing.T, e *typed, untranslated int, want []string) {
 	if diff := cmp.Diff(want, rulesOf(e.live)); diff != "" {
 		t.Errorf("rules (-want +got):\n%s", diff)
 	}
-	for source, r := range map[string]*iptables.Result{"text": e.saved, "kernel": e.live} {
+	for source, r := range map[string]*convert.Result{"text": e.saved, "kernel": e.live} {
 		if got := r.Untranslated(); len(got) != untranslated {
 			t.Errorf("%s: %d not translated, want %d: %+v", source, len(got), untranslated, got)
 		}
@@ -187,7 +187,7 @@ func compareImports(t *testing.T, e *typed, untranslated int, want []string) {
 	}
 }
 
-func rulesOf(r *iptables.Result) (lines []string) {
+func rulesOf(r *convert.Result) (lines []string) {
 	for _, rule := range r.Config.NAT {
 		lines = append(lines, gateway.MarshalRule(rule))
 	}
@@ -231,7 +231,7 @@ func fates(t *testing.T, p *Play, random bool) (all []string) {
 var givenPort = regexp.MustCompile(`\{(203\.0\.113\.\d+):\d+ `)
 
 func synPacket(src, dst netip.AddrPort) []byte {
-	return tcp(src, dst, packet.TCP{Flags: packet.SYN}, nil).bytes()
+	return tcp(src, dst, frame.TCP{Flags: frame.SYN}, nil).bytes()
 }
 
 // fate sends one packet, and an answer to it where it arrives.

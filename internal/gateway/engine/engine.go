@@ -10,7 +10,7 @@ import (
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/engine/netfilter"
-	"github.com/natkit/natkit/internal/gateway/explain"
+	"github.com/natkit/natkit/internal/gateway/observe"
 	"github.com/natkit/natkit/internal/netns"
 )
 
@@ -42,7 +42,7 @@ type Engine interface {
 	Read(ns *netns.Handle, seal string, plan func(digest string) *gateway.Plan) (*gateway.State, error)
 	// Follow traces a packet through a host where the engine carries out the plan; nil where
 	// the packet is none of its own. An error is of route.
-	Follow(p *gateway.Plan, facts gateway.Facts, route explain.Router, packet explain.Packet) (*explain.Way, error)
+	Follow(p *gateway.Plan, facts gateway.Facts, route observe.Router, packet observe.Packet) (*observe.Trace, error)
 }
 
 // Set are engines; nil stands for Standard. Each carries out what it can of a plan and
@@ -269,7 +269,7 @@ func (s Set) ReadOne(ns *netns.Handle, name gateway.Engine, kept gateway.Kept, d
 
 // Follow traces a packet: by the first engine whose packet it is, of those that carry out
 // a part of the plan.
-func (s Set) Follow(p *gateway.Plan, facts gateway.Facts, route explain.Router, packet explain.Packet) (*explain.Way, error) {
+func (s Set) Follow(p *gateway.Plan, facts gateway.Facts, route observe.Router, packet observe.Packet) (*observe.Trace, error) {
 	for _, name := range p.Engines() {
 		e, err := s.Of(name)
 		if err != nil {

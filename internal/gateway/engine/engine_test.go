@@ -8,7 +8,7 @@ import (
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/gateway/engine/fake"
-	"github.com/natkit/natkit/internal/gateway/explain"
+	"github.com/natkit/natkit/internal/gateway/observe"
 )
 
 // TestStandardIsWhatFilesMayName: Check and the program speak of the same engines.
@@ -115,11 +115,11 @@ func TestCheck(t *testing.T) {
 
 func TestFollow(t *testing.T) {
 	set := engine.Set{&fake.Engine{Word: "one"}}
-	way, err := set.Follow(&gateway.Plan{Engine: "one"}, gateway.Facts{}, nil, explain.Packet{})
+	way, err := set.Follow(&gateway.Plan{Engine: "one"}, gateway.Facts{}, nil, observe.Packet{})
 	if err != nil || len(way.Steps) != 1 || way.Steps[0].Hook != "fake" {
 		t.Errorf("%+v, %v", way, err)
 	}
-	if _, err := set.Follow(&gateway.Plan{Engine: "two"}, gateway.Facts{}, nil, explain.Packet{}); err == nil {
+	if _, err := set.Follow(&gateway.Plan{Engine: "two"}, gateway.Facts{}, nil, observe.Packet{}); err == nil {
 		t.Error("followed by an engine that there is not")
 	}
 }

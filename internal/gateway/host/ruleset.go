@@ -11,11 +11,10 @@ import (
 	"strings"
 
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/gateway/iptables"
+	"github.com/natkit/natkit/internal/gateway/convert"
 	"github.com/natkit/natkit/internal/nat"
-	"github.com/natkit/natkit/internal/natrules"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/prefix"
+	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune/apply"
 )
@@ -23,12 +22,12 @@ import (
 // Ruleset reads the NAT rules of a namespace (nil: this one), of nftables, iptables-nft
 // and iptables-legacy, and those that keep the tracker off or bound segments, in the
 // form in which they can be imported.
-func Ruleset(ns *netns.Handle) (*iptables.Ruleset, error) {
-	tables, err := natrules.Chains(ns)
+func Ruleset(ns *netns.Handle) (*convert.Ruleset, error) {
+	tables, err := read.Tables(ns)
 	if err != nil {
 		return nil, err
 	}
-	set := &iptables.Ruleset{}
+	set := &convert.Ruleset{}
 	for _, t := range tables {
 		for _, version := range versions[t.Family] {
 			set.Tables = append(set.Tables, tableOf(&t, version))
@@ -40,30 +39,30 @@ func Ruleset(ns *netns.Handle) (*iptables.Ruleset, error) {
 // versions of IP that a family's rules are about.
 var versions = map[string][]int{"ip": {4}, "ip6": {6}, "inet": {4, 6}}
 
-func tableOf(t *natrules.NATTable, version int) *iptables.Table {
-	out := &iptables.Table{Version: version, Name: t.Name, Owner: iptables.OwnerOfTable(t.Name)}
+func tableOf(t *read.NATTable, version int) *convert.Table {
+	out := &convert.Table{Version: version, Name: t.Name, Owner: convert.OwnerOfTable(t.Name)}
 	if t.Source == "iptables-legacy" || t.Name == "nat" && t.Family != "inet" {
 		out.Owner = ""
 	}
 	for _, c := range t.Chains {
 		rules := rulesOf(t, &c, version)
 		if len(c.Hooks) == 0 {
-			out.Chains = append(out.Chains, &iptables.Chain{Name: c.Name, Rules: rules})
+			out.Chains = append(out.Chains, &convert.Chain{Name: c.Name, Rules: rules})
 		}
 		for _, h := range c.Hooks {
-			out.Chains = append(out.Chains, &iptables.Chain{Name: c.Name, Hook: h.Hook, Priority: h.Priority, Filter: !h.NAT, Rules: rules})
+			out.Chains = append(out.Chains, &convert.Chain{Name: c.Name, Hook: h.Hook, Priority: h.Priority, Filter: !h.NAT, Rules: rules})
 		}
 	}
 	return out
 }
 
-func rulesOf(t *natrules.NATTable, c *natrules.NATChain, version int) (rules []*iptables.Rule) {
+func rulesOf(t *read.NATTable, c *read.NATChain, version int) (rules []*convert.Rule) {
 	for i := range c.Steps {
 		s := &c.Steps[i]
 		if !concerns(s, version) {
 			continue
 		}
-		r := &iptables.Rule{Handle: s.Rule.Handle, Comment: s.Comment, Match: matchOf(s), Target: targetOf(s)}
+		r := &convert.Rule{Handle: s.Rule.Handle, Comment: s.Comment, Match: matchOf(s), Target: targetOf(s)}
 		r.Text = textOf(t, c, s, r, version)
 		rules = append(rules, r)
 	}
@@ -71,7 +70,7 @@ func rulesOf(t *natrules.NATTable, c *natrules.NATChain, version int) (rules []*
 }
 
 // textOf is a rule in the words of the program that it is of.
-func textOf(t *natrules.NATTable, c *natrules.NATChain, s *natrules.NATStep, r *iptables.Rule, version int) string {
+func textOf(t *read.NATTable, c *read.NATChain, s *read.NATStep, r *convert.Rule, version int) string {
 	words := []string{t.Family, t.Name, c.Name + ":", r.Match.Nft(version), cmp.Or(s.Rule.Text, s.Other)}
 	if r.Comment != "" {
 		words = append(words, fmt.Sprintf("comment %q", r.Comment))
@@ -86,7 +85,7 @@ func textOf(t *natrules.NATTable, c *natrules.NATChain, s *natrules.NATStep, r *
 }
 
 // concerns reports whether a rule can be met by packets of that version of IP.
-func concerns(s *natrules.NATStep, version int) bool {
+func concerns(s *read.NATStep, version int) bool {
 	if s.Version != 0 && int(s.Version) != version {
 		return false
 	}
@@ -102,8 +101,8 @@ func concerns(s *natrules.NATStep, version int) bool {
 	return true
 }
 
-func matchOf(s *natrules.NATStep) iptables.Match {
-	m := iptables.Match{
+func matchOf(s *read.NATStep) convert.Match {
+	m := convert.Match{
 		From: real(s.Rule.FromSource), To: real(s.Rule.ToDestination),
 		NotFrom: s.Further.NotFrom, NotTo: s.Further.NotTo,
 		In: s.Rule.InInterface, Out: s.Rule.OutInterface, NotIn: s.Further.NotIn, NotOut: s.Further.NotOut,
@@ -132,39 +131,39 @@ func real(p netip.Prefix) netip.Prefix {
 	return p
 }
 
-var kinds = map[string]iptables.Kind{
-	snapshot.NATMasquerade: iptables.Masquerade, snapshot.NATSource: iptables.SNAT,
-	snapshot.NATDest: iptables.DNAT, snapshot.NATRedirect: iptables.Redirect,
+var kinds = map[string]convert.Kind{
+	snapshot.NATMasquerade: convert.Masquerade, snapshot.NATSource: convert.SNAT,
+	snapshot.NATDest: convert.DNAT, snapshot.NATRedirect: convert.Redirect,
 }
 
-func targetOf(s *natrules.NATStep) iptables.Target {
+func targetOf(s *read.NATStep) convert.Target {
 	r := &s.Rule
-	t := iptables.Target{Kind: iptables.Pass, Name: s.Other, Chains: s.To, First: r.First, Last: r.Last,
+	t := convert.Target{Kind: convert.Pass, Name: s.Other, Chains: s.To, First: r.First, Last: r.Last,
 		Ports: nat.Ports{First: r.FirstPort, Last: r.LastPort}, Random: r.Random, RandomFully: r.FullyRandom, Persistent: r.Persistent}
 	switch {
 	case s.Translates:
 		t.Kind, t.Name = kinds[r.Kind], strings.ToUpper(r.Kind)
 	case len(s.To) > 0 && s.Ends:
 		// A verdict map: who goes where its elements say, and those may end the way.
-		t.Kind, t.Unknown = iptables.Ends, []string{"a verdict map"}
+		t.Kind, t.Unknown = convert.Ends, []string{"a verdict map"}
 	case len(s.To) > 0 && s.Leaves:
-		t.Kind = iptables.Goto
+		t.Kind = convert.Goto
 	case len(s.To) > 0:
-		t.Kind = iptables.Jump
+		t.Kind = convert.Jump
 	case s.Refuses:
-		t.Kind = iptables.Drop
+		t.Kind = convert.Drop
 	case s.Ends:
-		t.Kind = iptables.Accept
+		t.Kind = convert.Accept
 	case s.Leaves:
-		t.Kind = iptables.Return
+		t.Kind = convert.Return
 	case s.Notrack:
-		t.Kind = iptables.Notrack
+		t.Kind = convert.Notrack
 	case s.ClampMSS, s.MSS != 0:
-		t.Kind, t.Clamp, t.Bytes = iptables.MSS, s.ClampMSS, s.MSS
+		t.Kind, t.Clamp, t.Bytes = convert.MSS, s.ClampMSS, s.MSS
 	}
 	if s.Translates && s.Prefix {
-		t.Kind = iptables.Netmap
-		t.Prefix = prefix.Between(r.First, r.Last)
+		t.Kind = convert.Netmap
+		t.Prefix = nat.AddrRange{First: r.First, Last: r.Last}.Prefix()
 	}
 	if s.Shifts {
 		t.Unknown = append(t.Unknown, "ports that are shifted")
@@ -177,7 +176,7 @@ func targetOf(s *natrules.NATStep) iptables.Target {
 
 // Foreign are the base chains of a namespace that are not natkit's.
 func Foreign(ns *netns.Handle) ([]gateway.Foreign, error) {
-	chains, err := natrules.BaseChains(ns)
+	chains, err := read.BaseChains(ns)
 	if err != nil {
 		return nil, err
 	}

@@ -10,14 +10,14 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/gateway/iptables"
+	"github.com/natkit/natkit/internal/gateway/convert"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
 // TestRulesetsAsSaved loads the texts of iptables-save that import is tested with: from
 // the kernel, of iptables-nft and of iptables-legacy, comes what comes from the text.
 func TestRulesetsAsSaved(t *testing.T) {
-	files, err := filepath.Glob("../iptables/testdata/*.txtar")
+	files, err := filepath.Glob("../convert/testdata/*.txtar")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no texts: %v", err)
 	}
@@ -56,11 +56,11 @@ func asSaved(t *testing.T, program, text string, version int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kernel, err := iptables.Import(set)
+	kernel, err := convert.Import(set)
 	if err != nil {
 		t.Fatal(err)
 	}
-	saved, err := iptables.Import(iptables.Parse(text, version))
+	saved, err := convert.Import(convert.Parse(text, version))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func asSaved(t *testing.T, program, text string, version int) {
 }
 
 // ruleTexts are the rules, of which the order means nothing.
-func ruleTexts(r *iptables.Result) (all []string) {
+func ruleTexts(r *convert.Result) (all []string) {
 	for _, rule := range slices.Concat(r.Config.NAT, r.Config.IPv6) {
 		all = append(all, gateway.MarshalRule(rule))
 	}

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/natkit/natkit/internal/gateway/iptables"
+	"github.com/natkit/natkit/internal/gateway/convert"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
 	"golang.org/x/tools/txtar"
@@ -46,7 +46,7 @@ func nftCase(t *testing.T, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := iptables.Import(set)
+	r, err := convert.Import(set)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func nftCase(t *testing.T, name string) {
 
 // fromText compares what the kernel's rules become with what the text of `nft list ruleset`
 // becomes: the same, or less where that has maps, and then it says so.
-func fromText(t *testing.T, ns *netns.Handle, kernel *iptables.Result) {
+func fromText(t *testing.T, ns *netns.Handle, kernel *convert.Result) {
 	t.Helper()
 	testutil.NeedProgram(t, "nft")
 	var text []byte
@@ -82,7 +82,7 @@ func fromText(t *testing.T, ns *netns.Handle, kernel *iptables.Result) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	read, err := iptables.Import(iptables.Parse(string(text), 4))
+	read, err := convert.Import(convert.Parse(string(text), 4))
 	if err != nil {
 		t.Fatal(err)
 	}

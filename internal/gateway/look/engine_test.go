@@ -25,7 +25,7 @@ func TestAnyEngine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Plan != gateway.Digest(p) || s.Integrity != gateway.Intact || s.Engine != gateway.EngineNetfilter {
+	if s.Plan != gateway.Digest(p) || s.Integrity != gateway.RulesIntact || s.Engine != gateway.EngineNetfilter {
 		t.Errorf("plan %s, %s, of %s", s.Plan, s.Integrity, s.Engine)
 	}
 	for _, r := range s.Rules {

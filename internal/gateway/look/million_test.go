@@ -99,7 +99,7 @@ func lookOnce(b *testing.B, order string) {
 	began, cpu := time.Now(), testutil.CPUTime(b)
 	s, err := l.Look(b.Context())
 	took, used := time.Since(began), testutil.CPUTime(b)-cpu
-	if err != nil || s.PlanUnknown != "" || len(s.Rules) != forwards+1 || s.Flows.Complete != (most == 0) || s.Integrity != gateway.Intact {
+	if err != nil || s.PlanUnknown != "" || len(s.Rules) != forwards+1 || s.Flows.Complete != (most == 0) || s.Integrity != gateway.RulesIntact {
 		b.Fatalf("%v: %+v", err, s)
 	}
 	if got := s.Rules[forwards].Flows; got < million/2*95/100 || got > million/2*105/100 {

@@ -9,10 +9,10 @@ import (
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/host"
-	"github.com/natkit/natkit/internal/gateway/status"
+	"github.com/natkit/natkit/internal/gateway/observe"
 	"github.com/natkit/natkit/internal/gateway/store"
-	"github.com/natkit/natkit/internal/natrules"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/journal"
@@ -22,7 +22,7 @@ import (
 func (v *view) table() {
 	v.Plan, v.Integrity = v.state.Digest, v.state.Integrity
 	if p := v.planOf(v.Plan); p != nil {
-		v.Engine, v.Rules, v.Waiting = p.Engine, status.RulesOf(p), p.Waiting
+		v.Engine, v.Rules, v.Waiting = p.Engine, observe.RulesOf(p), p.Waiting
 	}
 	v.Changes = v.state.Changes
 	v.counts()
@@ -85,16 +85,16 @@ func (v *view) counts() {
 		}
 	}
 	for ref, n := range sums {
-		v.Rules = append(v.Rules, status.Rule{Rule: ref, New: &n})
+		v.Rules = append(v.Rules, observe.Rule{Rule: ref, New: &n})
 	}
-	status.Sort(v.Rules)
+	observe.SortRules(v.Rules)
 }
 
 // counted adds a counter to others of the same.
-func counted(all []status.Counter, c gateway.Counted) []status.Counter {
-	i := slices.IndexFunc(all, func(o status.Counter) bool { return o.What == c.What })
+func counted(all []observe.Counter, c gateway.Counted) []observe.Counter {
+	i := slices.IndexFunc(all, func(o observe.Counter) bool { return o.What == c.What })
 	if i < 0 {
-		i, all = len(all), append(all, status.Counter{What: c.What})
+		i, all = len(all), append(all, observe.Counter{What: c.What})
 	}
 	all[i].Packets += c.Packets
 	all[i].Bytes += c.Bytes
@@ -146,7 +146,7 @@ func (v *view) pending(all []*journal.Transaction, here netns.ID) error {
 				v.Applied = &t.CreatedAt
 			}
 			if waits {
-				v.Confirm = &status.Confirmation{ID: t.ID, SecondsLeft: at.Remaining(t).Seconds()}
+				v.Confirm = &observe.Confirmation{ID: t.ID, SecondsLeft: at.Remaining(t).Seconds()}
 			}
 		}
 	}
@@ -208,7 +208,7 @@ type others struct {
 const othersEvery = 30 * time.Second
 
 func (o *others) read(ns *netns.Handle, at time.Time) ([]gateway.Foreign, error) {
-	generation, err := natrules.Generation(ns)
+	generation, err := read.Generation(ns)
 	if err == nil && generation == o.generation && !o.at.IsZero() && at.Sub(o.at) < othersEvery {
 		return o.chains, nil
 	}
@@ -232,13 +232,13 @@ func (v *view) losses() {
 }
 
 // cutHairpins are the bridges inside that keep a host from itself.
-func cutHairpins(p *gateway.Plan, interfaces []gateway.Interface) (all []status.CutHairpin) {
+func cutHairpins(p *gateway.Plan, interfaces []gateway.Interface) (all []observe.CutHairpin) {
 	for _, i := range interfaces {
 		cuts := func(s gateway.Source) bool {
 			return s.Hairpin.Prefix.IsValid() && i.Bridge.Cuts(s.Rule.BitLen() == 128)
 		}
 		if p.Inside(i.Name) && slices.ContainsFunc(p.Sources, cuts) {
-			all = append(all, status.CutHairpin{Bridge: i.Name, Ports: i.Bridge.OneWay})
+			all = append(all, observe.CutHairpin{Bridge: i.Name, Ports: i.Bridge.OneWay})
 		}
 	}
 	return all

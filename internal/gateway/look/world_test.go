@@ -17,7 +17,7 @@ import (
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/engine"
-	"github.com/natkit/natkit/internal/gateway/status"
+	"github.com/natkit/natkit/internal/gateway/observe"
 	"github.com/natkit/natkit/internal/gateway/store"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
@@ -185,7 +185,7 @@ func (w *world) options() Options {
 	return Options{Netns: w.gateway, Store: w.store, Journal: w.journal}
 }
 
-func (w *world) look() *status.Gateway {
+func (w *world) look() *observe.Status {
 	w.t.Helper()
 	s, err := New(w.options()).Look(w.t.Context())
 	if err != nil {

@@ -67,7 +67,7 @@ func (l *loads) judgeExchanges(ctx context.Context, all []lab.Load, outcomes []o
 	c := &exchangeCounter{of: map[exchangedTuple]int{}, entries: make([]int64, len(all))}
 	for i, o := range outcomes {
 		for _, x := range o.exchanged {
-			c.of[exchangedTuple{protocolOf(all[i]), x.Own, all[i].To.AddrPort}] = i
+			c.of[exchangedTuple{protocolOf(all[i]), x.Own, all[i].To}] = i
 		}
 	}
 	if len(c.of) > 0 {
@@ -202,8 +202,8 @@ func (a *answerer) Close() {
 // exchangeOne is the k-th of a load, on a thread in the client's node.
 func exchangeOne(ctx context.Context, one lab.Load, k int64) (x lab.Exchanged, err error) {
 	dialer := net.Dialer{Timeout: usualExchange}
-	if one.Timeout.Duration > 0 {
-		dialer.Timeout = one.Timeout.Duration
+	if one.Timeout > 0 {
+		dialer.Timeout = one.Timeout
 	}
 	network := "tcp"
 	if one.Exchange.Protocol == "udp" {
@@ -271,7 +271,7 @@ func (l *loads) newBatches(b *lab.Batch) *batches {
 // patience is over.
 func (w *batches) next(ctx context.Context, number int) error {
 	began := time.Now()
-	deadline := began.Add(w.batch.Patience.Duration)
+	deadline := began.Add(w.batch.Patience)
 	defer func() { w.waited.Add(int64(time.Since(began))) }()
 	for {
 		left, longest, err := w.remembered(ctx)

@@ -216,7 +216,7 @@ func (l *loads) hold(ctx context.Context, i int, one lab.Load) (o outcome) {
 	wg.Wait()
 	opening := time.Since(began).Seconds()
 	l.say(fmt.Sprintf("%d connections held", len(h.conns)))
-	o.err = errors.Join(append(errs, wait(ctx, time.Until(began.Add(l.bounded(one.For.Duration)))))...)
+	o.err = errors.Join(append(errs, wait(ctx, time.Until(began.Add(l.bounded(one.For)))))...)
 	o.result = load.Result{Completed: int64(len(h.conns)), Seconds: time.Since(began).Seconds(), FirstFailureSeconds: -1,
 		RequestsPerSecond: float64(len(h.conns)) / opening, Failures: []load.Failure{}}
 	for reason, n := range h.failed {
@@ -230,8 +230,8 @@ func (l *loads) hold(ctx context.Context, i int, one lab.Load) (o outcome) {
 // open opens every connection that is still to be opened, from within the node.
 func (l *loads) open(ctx context.Context, i int, one lab.Load, h *held, next *atomic.Int64) error {
 	dialer := net.Dialer{Timeout: openTimeout}
-	if one.Timeout.Duration > 0 {
-		dialer.Timeout = one.Timeout.Duration
+	if one.Timeout > 0 {
+		dialer.Timeout = one.Timeout
 	}
 	return l.c.node(one.From).Do(func() error {
 		for {

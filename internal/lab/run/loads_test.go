@@ -180,8 +180,8 @@ func TestDoctorsCondition(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			sc := only(t, scenario(t, "loads.yaml"), "udp")
-			sc.Stages[0].Doctor = &lab.Doctor{Node: "gateway", When: &tc.when, For: lab.Duration{Duration: 10 * time.Millisecond}}
-			sc.Stages[0].Loads[0].For.Duration = testutil.Patience(500 * time.Millisecond)
+			sc.Stages[0].Doctor = &lab.Doctor{Node: "gateway", When: &tc.when, For: 10 * time.Millisecond}
+			sc.Stages[0].Loads[0].For = testutil.Patience(500 * time.Millisecond)
 			var began []string
 			o.Progress = func(what string) {
 				if strings.Contains(what, "doctor looks") {

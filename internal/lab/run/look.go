@@ -40,7 +40,7 @@ func (c *conductor) startDoctor(ctx context.Context, st *lab.Stage, l *loads, sa
 		l.say("doctor looks at " + st.Doctor.Node + why)
 		o := collect.RecordOptions{
 			Options: collect.Options{Netns: c.node(st.Doctor.Node), MaxEntries: sample},
-			For:     st.Doctor.For.Duration,
+			For:     st.Doctor.For,
 		}
 		if st.Doctor.Trace {
 			o.Trace = doctor.Trace(o.Netns)
@@ -98,7 +98,7 @@ const (
 // await returns when doctor is to begin, and why: after its time, once its condition
 // holds, or when the loads are over.
 func (c *conductor) await(ctx context.Context, d *lab.Doctor, l *loads) (why string, err error) {
-	if err := wait(ctx, d.After.Duration); err != nil || d.When == nil {
+	if err := wait(ctx, d.After); err != nil || d.When == nil {
 		return "", err
 	}
 	before, err := dump.Stats(c.node(d.Node))

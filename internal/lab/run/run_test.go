@@ -15,7 +15,7 @@ import (
 	"github.com/natkit/natkit/internal/lab/build"
 	"github.com/natkit/natkit/internal/load"
 	loadrun "github.com/natkit/natkit/internal/load/run"
-	"github.com/natkit/natkit/internal/natrules"
+	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/testutil"
 	"github.com/natkit/natkit/internal/tune"
@@ -27,7 +27,7 @@ import (
 // `natkit bench serve`.
 func init() {
 	apply.Init(func(apply.Options) map[tune.Kind]apply.Applier {
-		return map[tune.Kind]apply.Applier{tune.NATRule: natrules.Applier{}}
+		return map[tune.Kind]apply.Applier{tune.NATRule: read.Applier{}}
 	})
 }
 
@@ -63,7 +63,7 @@ func small(t *testing.T, o lab.Overrides) *lab.Scenario {
 		t.Fatal(err)
 	}
 	patient := sc.Load // where all is to be answered, however busy the machine is
-	patient.Timeout.Duration = testutil.Patience(time.Minute)
+	patient.Timeout = testutil.Patience(time.Minute)
 	for i := range sc.Stages {
 		st := &sc.Stages[i]
 		if st.Fill != nil {
@@ -73,8 +73,8 @@ func small(t *testing.T, o lab.Overrides) *lab.Scenario {
 			st.Loads = []lab.Load{patient}
 			continue
 		}
-		st.Limit.Duration = testutil.Patience(4 * time.Second)
-		st.Doctor.For.Duration = testutil.Patience(time.Second)
+		st.Limit = testutil.Patience(4 * time.Second)
+		st.Doctor.For = testutil.Patience(time.Second)
 	}
 	return sc
 }

@@ -219,7 +219,7 @@ func (c *conductor) treat(ctx context.Context, st *lab.Stage) error {
 	}
 	measured, sample := *st, 0
 	if st.Doctor == nil {
-		measured.Doctor = &lab.Doctor{Node: c.watched(st), For: lab.Duration{Duration: recheck}}
+		measured.Doctor = &lab.Doctor{Node: c.watched(st), For: recheck}
 		sample = recheckSample
 	}
 	var result *lab.StageReport

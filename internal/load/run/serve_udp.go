@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/load/udp"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/packet"
 	"golang.org/x/sys/unix"
 )
 
@@ -28,7 +28,7 @@ type ServeUDPConfig struct {
 	Workers int
 	// Expected is what senders should look like, for instance behind a NAT; nil where
 	// that does not matter.
-	Expected *packet.End
+	Expected *packets.End
 	// OwnNetwork lets senders at public addresses be answered, too.
 	OwnNetwork bool
 	// Ready is called once, when datagrams are answered, with the bound address; may
@@ -285,7 +285,7 @@ func (w *udpServeWorker) public(sender netip.Addr) bool {
 		return false
 	}
 	if sender != w.lastSender {
-		w.lastSender, w.lastPublic = sender, packet.Public(sender)
+		w.lastSender, w.lastPublic = sender, packets.Public(sender)
 	}
 	return w.lastPublic
 }

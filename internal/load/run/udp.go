@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/load/udp"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/packet"
 	"golang.org/x/sys/unix"
 )
 
@@ -205,7 +205,7 @@ type udpFlow struct {
 	fd    int32
 	next  uint32 // sequence number of the next datagram
 	last  uint32 // sequence number after the last one; MaxUint32 for no bound
-	track packet.Track
+	track packets.Track
 }
 
 // setUp opens the flows' sockets.

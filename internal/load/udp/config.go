@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/nat"
-	"github.com/natkit/natkit/internal/packet"
 )
 
 // Defaults of a run of datagrams.
@@ -41,7 +41,7 @@ type Config struct {
 	// Flows is the number of sockets, each with a source address and port of its
 	// own, that send in turn; 1.
 	Flows int `json:"flows"`
-	// Size is what was asked for: frame sizes as packet.ParseSizes reads them; 64,
+	// Size is what was asked for: frame sizes as packets.ParseSizes reads them; 64,
 	// or the least that holds the headers and the token.
 	Size string `json:"size"`
 	// FrameBytes are the sizes of Ethernet frames with FCS (RFC 2544), which each
@@ -110,7 +110,7 @@ func (c Config) checkTarget() error {
 		return errors.New("no server: give ADDRESS:PORT, such as 198.18.0.2:9000 or [2001:db8::2]:9000")
 	case to.IsUnspecified() || to.IsMulticast() || to == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
 		return fmt.Errorf("server %v: not an address of a host", c.To)
-	case packet.Public(to) && !c.OwnNetwork:
+	case packets.Public(to) && !c.OwnNetwork:
 		return fmt.Errorf("server %v: a public address, which load may harm: give --i-own-this-network if it and all on the way there are yours", c.To)
 	}
 	if cause := load.ZoneError(to); cause != "" {
@@ -167,7 +167,7 @@ type Served struct {
 	Foreign int64 `json:"not_answered_foreign"`
 	// Expected is what senders should look like; nil where that does not matter, and
 	// then Misdelivered and Sources are 0.
-	Expected *packet.End `json:"expected_source,omitempty"`
+	Expected *packets.End `json:"expected_source,omitempty"`
 	// Misdelivered came from other senders, which were answered, too.
 	Misdelivered     int64   `json:"misdelivered"`
 	MisdeliveredFrom []Stray `json:"misdelivered_from,omitempty"`
@@ -192,9 +192,9 @@ type ServedSecond struct {
 }
 
 // CheckExpected finds an expectation that a server cannot judge.
-func CheckExpected(e packet.End, at netip.Addr) error {
+func CheckExpected(e packets.End, at netip.Addr) error {
 	switch {
-	case e.Address == packet.Same || e.Address == packet.Netmap || e.Port == packet.Same:
+	case e.Address == packets.Same || e.Address == packets.Netmap || e.Port == packets.Same:
 		return errors.New("a server does not know what was sent: give an address or a prefix, and ports, not same or netmap")
 	case e.Prefix.IsValid() && !at.IsUnspecified() && e.Prefix.Addr().Is4() != at.Unmap().Is4():
 		return errors.New("not of the same family as the address to listen on")
@@ -218,7 +218,7 @@ func NewServeTally(senders int) *ServeTally {
 }
 
 // From judges a sender.
-func (t *ServeTally) From(from netip.AddrPort, expected packet.End) {
+func (t *ServeTally) From(from netip.AddrPort, expected packets.End) {
 	if len(t.sources) < t.room {
 		t.sources[from] = struct{}{}
 	}

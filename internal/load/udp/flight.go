@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/load/packets"
 )
 
 // State is what is known of one datagram.
@@ -146,7 +146,7 @@ const (
 )
 
 // LeastFrame is the smallest frame of a datagram with a token to an address.
-func LeastFrame(to netip.Addr) int { return etherOverhead + headers(to) + packet.TokenLen }
+func LeastFrame(to netip.Addr) int { return etherOverhead + headers(to) + packets.TokenLen }
 
 // PayloadBytes is what a frame to an address holds besides headers and FCS.
 func PayloadBytes(frame int, to netip.Addr) int { return frame - etherOverhead - headers(to) }
@@ -169,7 +169,7 @@ func (c Config) frames() ([]int, error) {
 	if size == "" {
 		size = "64"
 	}
-	sizes, err := packet.ParseSizes(size)
+	sizes, err := packets.ParseSizes(size)
 	if err != nil {
 		return nil, err
 	}
@@ -203,7 +203,7 @@ func ReplyRun(run uint32) uint32 { return run | replyBit }
 // MakeReply makes a request's payload that of its reply, in place; false where it is
 // no request.
 func MakeReply(payload []byte) bool {
-	token, ok := packet.ParseToken(payload)
+	token, ok := packets.ParseToken(payload)
 	if !ok || token.Run&replyBit != 0 {
 		return false
 	}

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/pcap"
 )
 
@@ -139,7 +139,7 @@ func (o *observed) echo(kind uint8, identifier uint16) {
 func (o *observed) tcp(p *pcap.Packet, length uint64) {
 	h := &p.Frame.TCP
 	ack := uint64(0)
-	if h.Flags&packet.ACK != 0 {
+	if h.Flags&frame.ACK != 0 {
 		ack = uint64(h.AcknowledgmentNumber)
 	}
 	o.key = mix(protoTCP, uint64(h.SequenceNumber)<<32|ack, uint64(h.Flags), length)
@@ -149,15 +149,15 @@ func (o *observed) tcp(p *pcap.Packet, length uint64) {
 	o.kind = tcpKind(h.Flags, length)
 }
 
-func tcpKind(flags packet.TCPFlags, length uint64) uint8 {
+func tcpKind(flags frame.TCPFlags, length uint64) uint8 {
 	switch {
-	case flags&packet.RST != 0:
+	case flags&frame.RST != 0:
 		return kindRST
-	case flags&(packet.SYN|packet.ACK) == packet.SYN|packet.ACK:
+	case flags&(frame.SYN|frame.ACK) == frame.SYN|frame.ACK:
 		return kindSYNACK
-	case flags&packet.SYN != 0:
+	case flags&frame.SYN != 0:
 		return kindSYN
-	case flags&packet.FIN != 0:
+	case flags&frame.FIN != 0:
 		return kindFIN
 	case length > 0:
 		return kindData

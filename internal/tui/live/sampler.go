@@ -17,9 +17,9 @@ import (
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
-	"github.com/natkit/natkit/internal/natrules"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/ports"
+	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tui"
 	"golang.org/x/sys/unix"
@@ -367,7 +367,7 @@ type rules struct {
 // ranges are assumed.
 func (r *rules) read(ns *netns.Handle) (*snapshot.NATRules, error) {
 	if r.at.IsZero() || time.Since(r.at) > rulesAge {
-		r.rules, r.err = natrules.Read(ns)
+		r.rules, r.err = read.NAT(ns)
 		r.at = time.Now()
 	}
 	return r.rules, r.err

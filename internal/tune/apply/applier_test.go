@@ -12,8 +12,8 @@ import (
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
-	"github.com/natkit/natkit/internal/natrules"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/testutil"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/journal"
@@ -67,7 +67,7 @@ func (g natHost) run(line string) string {
 // fullyRandom is the change of the only rule there.
 func (g natHost) fullyRandom() tune.Change {
 	g.t.Helper()
-	r, err := natrules.Read(g.ns)
+	r, err := read.NAT(g.ns)
 	if err != nil || len(r.Rules) != 1 {
 		g.t.Fatalf("rules %+v, %v", r, err)
 	}

@@ -9,7 +9,7 @@ import (
 	"sync"
 
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/gateway/explain"
+	"github.com/natkit/natkit/internal/gateway/observe"
 	"github.com/natkit/natkit/internal/netns"
 )
 
@@ -98,15 +98,15 @@ func (e *Engine) Read(ns *netns.Handle, _ string, _ func(string) *gateway.Plan) 
 	s := &gateway.State{}
 	e.at(ns, func(inode uint64) {
 		if digest := e.digests[inode]; digest != "" {
-			s = &gateway.State{Present: true, Name: "the fake", Removal: "forget it", Digest: digest, Integrity: gateway.Intact, Counts: e.Counts}
+			s = &gateway.State{Present: true, Name: "the fake", Removal: "forget it", Digest: digest, Integrity: gateway.RulesIntact, Counts: e.Counts}
 		}
 	})
 	return s, nil
 }
 
 // Follow says whose way it is.
-func (e *Engine) Follow(p *gateway.Plan, _ gateway.Facts, _ explain.Router, packet explain.Packet) (*explain.Way, error) {
-	return &explain.Way{Schema: explain.Schema, Plan: gateway.Digest(p), Packet: packet, Steps: []explain.Step{{Hook: "fake"}}}, nil
+func (e *Engine) Follow(p *gateway.Plan, _ gateway.Facts, _ observe.Router, packet observe.Packet) (*observe.Trace, error) {
+	return &observe.Trace{Schema: observe.Schema, Plan: gateway.Digest(p), Packet: packet, Steps: []observe.Step{{Hook: "fake"}}}, nil
 }
 
 func (e *Engine) at(ns *netns.Handle, do func(inode uint64)) {

@@ -11,8 +11,8 @@ import (
 
 	"github.com/google/nftables/expr"
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/natrules"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/snapshot"
 	"golang.org/x/sys/unix"
 )
@@ -104,7 +104,7 @@ func commit(ns *netns.Handle, t *table) error {
 	return transact(ns, t, nil)
 }
 
-func transact(ns *netns.Handle, t *table, was *natrules.Table) error {
+func transact(ns *netns.Handle, t *table, was *read.Table) error {
 	messages, err := t.messages(was)
 	if err != nil {
 		return err

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/gateway/explain"
-	"github.com/natkit/natkit/internal/natrules"
+	"github.com/natkit/natkit/internal/gateway/observe"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/ruleset/read"
 )
 
 // Engine is this package behind the interface of package engine.
@@ -72,30 +72,30 @@ func (Engine) Apply(ns *netns.Handle, p *gateway.Plan, digest string) (seal stri
 }
 
 // Present reports whether natkit's table is there.
-func (Engine) Present(ns *netns.Handle) (bool, error) { return natrules.HasTable(ns, Family, Table) }
+func (Engine) Present(ns *netns.Handle) (bool, error) { return read.HasTable(ns, Family, Table) }
 
 // Read returns the state of natkit's table in a namespace (nil: this one). Needs
 // CAP_NET_ADMIN in that namespace.
 func (Engine) Read(ns *netns.Handle, seal string, plan func(digest string) *gateway.Plan) (*gateway.State, error) {
 	if plan == nil {
 		if digest := remembered(ns); digest != "" {
-			return state(digest, gateway.Intact), nil
+			return state(digest, gateway.RulesIntact), nil
 		}
 	}
-	t, err := natrules.ReadTable(ns, Family, Table)
+	t, err := read.TableNamed(ns, Family, Table)
 	if err != nil {
 		return nil, fmt.Errorf("read the gateway's state: %w", err)
 	}
 	if t == nil {
 		return &gateway.State{}, nil
 	}
-	s := state(digestOf(t), gateway.Unknown)
+	s := state(digestOf(t), gateway.RulesUnknown)
 	s.Locked = t.Owned
 	if plan != nil {
 		s.Counts = counts(t)
 	}
 	judge(s, t, seal, plan)
-	if s.Integrity == gateway.Intact {
+	if s.Integrity == gateway.RulesIntact {
 		remember(ns, t.Generation, s.Digest)
 	}
 	return s, nil
@@ -107,7 +107,7 @@ func state(digest string, integrity gateway.Integrity) *gateway.State {
 }
 
 // counts are the counters of rules and elements, in the table's order.
-func counts(t *natrules.Table) (all []gateway.Counted) {
+func counts(t *read.Table) (all []gateway.Counted) {
 	add := func(comment string, packets, bytes uint64) {
 		c := gateway.Counted{What: comment, Packets: packets, Bytes: bytes}
 		ref, isRule := gateway.ParseRef(comment)
@@ -137,6 +137,6 @@ func counts(t *natrules.Table) (all []gateway.Counted) {
 }
 
 // Follow goes through netfilter's hooks and chains.
-func (Engine) Follow(p *gateway.Plan, facts gateway.Facts, route explain.Router, packet explain.Packet) (*explain.Way, error) {
-	return explain.Follow(p, facts, route, packet)
+func (Engine) Follow(p *gateway.Plan, facts gateway.Facts, route observe.Router, packet observe.Packet) (*observe.Trace, error) {
+	return observe.Follow(p, facts, route, packet)
 }

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/natrules"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -72,7 +72,7 @@ func TestKilled(t *testing.T) {
 // seal is that of the table that is there.
 func seal(t *testing.T, ns *netns.Handle) string {
 	t.Helper()
-	table, err := natrules.ReadTable(ns, Family, Table)
+	table, err := read.TableNamed(ns, Family, Table)
 	if err != nil || table == nil {
 		t.Fatal(table, err)
 	}

@@ -14,12 +14,12 @@ import (
 	"sync"
 
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/natrules"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/ruleset/read"
 )
 
 // Family is the family of natkit's table.
-const Family = natrules.GatewayFamily
+const Family = read.GatewayFamily
 
 // sealed writes the table by one transaction and returns its seal: the hashes of what the
 // kernel returns then. Somebody may change the table before it is read: the seal is of the
@@ -27,14 +27,14 @@ const Family = natrules.GatewayFamily
 // write all the time there is none, and the table works as well.
 func sealed(ns *netns.Handle, digest string, write func() error) (seal string, err error) {
 	for range attempts {
-		before, err := natrules.Generation(ns)
+		before, err := read.Generation(ns)
 		if err == nil {
 			err = write()
 		}
 		if err != nil {
 			return "", fmt.Errorf("apply the gateway's rules: %w", err)
 		}
-		t, err := natrules.ReadTable(ns, Family, Table)
+		t, err := read.TableNamed(ns, Family, Table)
 		if err == nil && t != nil && t.Generation == max(before+1, 1) { // 0 is left out (nf_tables_commit)
 			remember(ns, t.Generation, digest)
 			return sealOf(t), nil
@@ -69,7 +69,7 @@ func remembered(ns *netns.Handle) string {
 	if err != nil || id.Cookie == 0 {
 		return ""
 	}
-	generation, err := natrules.Generation(ns)
+	generation, err := read.Generation(ns)
 	intact.Lock()
 	defer intact.Unlock()
 	if err != nil || !intact.ns.Is(id) || intact.generation != generation {
@@ -89,7 +89,7 @@ type object struct {
 }
 
 // sealOf is the digest of the plan, and a line for each object.
-func sealOf(t *natrules.Table) string {
+func sealOf(t *read.Table) string {
 	var b strings.Builder
 	fmt.Fprintln(&b, digestOf(t))
 	for _, o := range objectsOf(t) {
@@ -120,7 +120,7 @@ func parseSeal(seal, digest string) map[string]object {
 }
 
 // judge compares a table with its seal, and names rules of its plan.
-func judge(s *gateway.State, t *natrules.Table, seal string, plan func(digest string) *gateway.Plan) {
+func judge(s *gateway.State, t *read.Table, seal string, plan func(digest string) *gateway.Plan) {
 	if t.Dormant {
 		s.Change("the table is dormant: it translates nothing")
 	}
@@ -147,8 +147,8 @@ func judge(s *gateway.State, t *natrules.Table, seal string, plan func(digest st
 	for _, name := range slices.Sorted(maps.Keys(was)) {
 		s.Change("%s: is gone", name)
 	}
-	if s.Integrity == gateway.Unknown {
-		s.Integrity = gateway.Intact
+	if s.Integrity == gateway.RulesUnknown {
+		s.Integrity = gateway.RulesIntact
 	}
 }
 
@@ -229,7 +229,7 @@ func commentsOfPlan(digest string, plan func(string) *gateway.Plan) map[string][
 }
 
 // commentsOf are those of a table that is there.
-func commentsOf(t *natrules.Table) map[string][]string {
+func commentsOf(t *read.Table) map[string][]string {
 	all := map[string][]string{}
 	for _, r := range t.Rules {
 		all["chain "+r.Chain] = append(all["chain "+r.Chain], r.Comment)
@@ -244,7 +244,7 @@ func commentsOf(t *natrules.Table) map[string][]string {
 
 // objectsOf are the table's objects in the order of their names, without MarkChain, in
 // which earlier versions kept their seals.
-func objectsOf(t *natrules.Table) []object {
+func objectsOf(t *read.Table) []object {
 	var all []object
 	for _, c := range t.Chains {
 		if c.Name == MarkChain {
@@ -289,10 +289,10 @@ func together(sets []object) object {
 
 // setObject takes elements in an order of its own: the kernel returns them as they lie in
 // its hash table. Those of a dynamic set are not natkit's.
-func setObject(s natrules.TableSet) object {
+func setObject(s read.TableSet) object {
 	contents := [][]byte{s.Content}
 	if !s.Dynamic {
-		slices.SortFunc(s.Elements, func(a, b natrules.TableElement) int { return bytes.Compare(a.Content, b.Content) })
+		slices.SortFunc(s.Elements, func(a, b read.TableElement) int { return bytes.Compare(a.Content, b.Content) })
 		for _, e := range s.Elements {
 			contents = append(contents, e.Content)
 		}
@@ -311,7 +311,7 @@ func hashOf(contents [][]byte) string {
 }
 
 // digestOf is the digest of the plan that the writer left; empty where the mark is gone.
-func digestOf(t *natrules.Table) (digest string) {
+func digestOf(t *read.Table) (digest string) {
 	for _, r := range t.Rules {
 		if d, ok := strings.CutPrefix(r.Comment, digestWords); ok && r.Chain == MarkChain {
 			digest = d

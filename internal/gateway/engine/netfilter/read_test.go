@@ -24,7 +24,7 @@ func intrude(ns *netns.Handle, chain string) error {
 	return transaction(ns, []message{m}, 0)
 }
 
-func read(t *testing.T, ns *netns.Handle, seal string) *gateway.State {
+func readBack(t *testing.T, ns *netns.Handle, seal string) *gateway.State {
 	t.Helper()
 	s, err := Engine{}.Read(ns, seal, kept.Plan)
 	if err != nil {
@@ -42,9 +42,9 @@ func TestSealOfWhatWasWritten(t *testing.T) {
 		writes    int
 		integrity gateway.Integrity
 	}{
-		"nobody":   {0, 1, gateway.Intact},
-		"once":     {1, 2, gateway.Intact},
-		"each one": {attempts, attempts, gateway.Unknown},
+		"nobody":   {0, 1, gateway.RulesIntact},
+		"once":     {1, 2, gateway.RulesIntact},
+		"each one": {attempts, attempts, gateway.RulesUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ns, writes := testutil.Namespace(t), 0
@@ -55,10 +55,10 @@ func TestSealOfWhatWasWritten(t *testing.T) {
 				}
 				return intrude(ns, "prerouting")
 			})
-			if err != nil || (seal != "") != (test.integrity == gateway.Intact) {
+			if err != nil || (seal != "") != (test.integrity == gateway.RulesIntact) {
 				t.Errorf("seal %q, %v", seal, err)
 			}
-			if s := read(t, ns, seal); writes != test.writes || s.Integrity != test.integrity {
+			if s := readBack(t, ns, seal); writes != test.writes || s.Integrity != test.integrity {
 				t.Errorf("written %d times; %s, changed: %q", writes, s.Integrity, s.Changes)
 			}
 		})
@@ -76,14 +76,14 @@ func TestChangesOfASealedTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := read(t, ns, seal); s.Integrity != gateway.Intact {
+	if s := readBack(t, ns, seal); s.Integrity != gateway.RulesIntact {
 		t.Errorf("%+v", s)
 	}
 	if err := intrude(ns, "prerouting"); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"chain prerouting: 2 rules instead of 1"}
-	if s := read(t, ns, seal); s.Integrity != gateway.Changed || !slices.Equal(s.Changes, want) {
+	if s := readBack(t, ns, seal); s.Integrity != gateway.RulesChanged || !slices.Equal(s.Changes, want) {
 		t.Errorf("%s: %q, want %q", s.Integrity, s.Changes, want)
 	}
 	named, err := Engine{}.Read(ns, seal, func(d string) *gateway.Plan {
@@ -98,7 +98,7 @@ func TestChangesOfASealedTable(t *testing.T) {
 	if _, err := (Engine{}).Apply(ns, killedPlan(1), "d2"); err != nil {
 		t.Fatal(err)
 	}
-	if s := read(t, ns, seal); s.Integrity != gateway.Unknown || s.Digest != "d2" {
+	if s := readBack(t, ns, seal); s.Integrity != gateway.RulesUnknown || s.Digest != "d2" {
 		t.Errorf("the seal of another plan: %+v", s)
 	}
 }
@@ -120,11 +120,11 @@ func TestTableOfAnEarlierVersion(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if s := read(t, ns, ""); !s.Present || s.Digest != "d1" || s.Integrity != gateway.Unknown {
+	if s := readBack(t, ns, ""); !s.Present || s.Digest != "d1" || s.Integrity != gateway.RulesUnknown {
 		t.Errorf("%+v", s)
 	}
 	seal, err := Engine{}.Apply(ns, killedPlan(1), "d2")
-	if s := read(t, ns, seal); err != nil || s.Digest != "d2" || s.Integrity != gateway.Intact {
+	if s := readBack(t, ns, seal); err != nil || s.Digest != "d2" || s.Integrity != gateway.RulesIntact {
 		t.Errorf("%+v, %v", s, err)
 	}
 }
@@ -172,7 +172,7 @@ func TestSealWhileOthersWrite(t *testing.T) {
 			t.Fatalf("round %d: somebody's rule was sealed", i)
 		}
 		reading.Lock()
-		found[read(t, ns, seal).Integrity]++
+		found[readBack(t, ns, seal).Integrity]++
 		reading.Unlock()
 	}
 	t.Logf("found: %v", found)
@@ -199,13 +199,13 @@ func TestReadAgainWhereRulesChanged(t *testing.T) {
 	if digest := remembered(ns); digest != "d1" || remembered(other) != "" {
 		t.Errorf("remembered: %q, of another namespace %q", digest, remembered(other))
 	}
-	if s := quick(ns); s.Integrity != gateway.Intact || s.Digest != "d1" {
+	if s := quick(ns); s.Integrity != gateway.RulesIntact || s.Digest != "d1" {
 		t.Errorf("after an apply: %+v", s)
 	}
 	if err := intrude(ns, "prerouting"); err != nil {
 		t.Fatal(err)
 	}
-	if s := quick(ns); s.Integrity != gateway.Changed || len(s.Changes) != 1 || s.Digest != "d1" {
+	if s := quick(ns); s.Integrity != gateway.RulesChanged || len(s.Changes) != 1 || s.Digest != "d1" {
 		t.Errorf("after a change by hand: %+v", s)
 	}
 	if err := Remove(ns); err != nil {

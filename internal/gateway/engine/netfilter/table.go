@@ -12,8 +12,8 @@ import (
 	"github.com/google/nftables/expr"
 	"github.com/google/nftables/userdata"
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/natrules"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/ruleset/read"
 	"golang.org/x/sys/unix"
 )
 
@@ -95,7 +95,7 @@ func (s *set) reference() string {
 // messages replaces the table, was being the one that there is and of which something
 // is kept. Without it the table is made where there was none, so that it can be
 // deleted; all of that is one transaction.
-func (t *table) messages(was *natrules.Table) ([]message, error) {
+func (t *table) messages(was *read.Table) ([]message, error) {
 	all := []message{tableMessage(unix.NFT_MSG_NEWTABLE), tableMessage(unix.NFT_MSG_DELTABLE), tableMessage(unix.NFT_MSG_NEWTABLE)}
 	if was != nil {
 		all = t.emptied(was)
@@ -289,17 +289,17 @@ func (f *flowtable) message() message {
 // keeps finds out whether the table that there is has a limit's set that this one
 // needs as well: with it the counts of connections are kept, which the kernel cannot be
 // told anew. It is nil where there is nothing to keep.
-func (t *table) keeps(ns *netns.Handle) (*natrules.Table, error) {
+func (t *table) keeps(ns *netns.Handle) (*read.Table, error) {
 	if !slices.ContainsFunc(t.sets, (*set).keepable) {
 		return nil, nil
 	}
-	was, err := natrules.ReadTable(ns, Family, Table)
+	was, err := read.TableNamed(ns, Family, Table)
 	if err != nil || was == nil || was.Owned || was.Dormant {
 		return nil, err
 	}
 	found := false
 	for _, s := range t.sets {
-		s.there = s.keepable() && slices.ContainsFunc(was.Sets, func(old natrules.TableSet) bool { return old.Name == s.name && old.Dynamic })
+		s.there = s.keepable() && slices.ContainsFunc(was.Sets, func(old read.TableSet) bool { return old.Name == s.name && old.Dynamic })
 		found = found || s.there
 	}
 	if !found {
@@ -313,7 +313,7 @@ func (s *set) keepable() bool { return s.flags&unix.NFT_SET_EVAL != 0 }
 
 // emptied takes everything out of the table that there is, but for the sets that stay.
 // Sets without a name go with their rules.
-func (t *table) emptied(was *natrules.Table) []message {
+func (t *table) emptied(was *read.Table) []message {
 	all := []message{tableMessage(unix.NFT_MSG_NEWTABLE)}
 	for _, c := range was.Chains {
 		all = append(all, removal(unix.NFT_MSG_DELRULE, unix.NFTA_RULE_TABLE, unix.NFTA_RULE_CHAIN, c.Name))

@@ -1,0 +1,403 @@
+package convert
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/nat"
+)
+
+// wordless says which condition natkit's rules have no word for; empty where they
+// have one for all that are not among those allowed by name.
+func wordless(m *Match, allowed string) string {
+	has := func(word string) bool { return strings.Contains(allowed, word) }
+	switch {
+	case len(m.Unknown) > 0:
+		return "the condition " + m.Unknown[0]
+	case m.ToLocal:
+		return "the condition that the destination is any address of the host"
+	case len(m.SourcePorts) > 0 && !has("sport"):
+		return "source ports (" + portsWords(m.SourcePorts) + ")"
+	case m.SYN && !has("syn"):
+		return "a condition on TCP flags"
+	case m.Protocol != "" && !has("protocol"):
+		return "rules about sources for " + m.Protocol + " alone: they are for every protocol"
+	case m.To.IsValid() && !has("to"):
+		return "rules about sources for the destination " + m.To.String() + " alone"
+	case len(m.NotFrom) > 0:
+		return "sources other than " + m.NotFrom[0].String()
+	case len(m.NotTo) > 0 && !has("except"):
+		return "destinations other than " + m.NotTo[0].String()
+	case m.From.IsValid() && !has("from"):
+		return "this rule for the source " + m.From.String() + " alone"
+	}
+	return wordlessName(m, has)
+}
+
+func wordlessName(m *Match, has func(string) bool) string {
+	switch {
+	case len(m.NotIn) > 0:
+		return "interfaces other than " + m.NotIn[0]
+	case len(m.NotOut) > 0:
+		return "interfaces other than " + m.NotOut[0]
+	case strings.HasSuffix(m.In+m.Out, "*"):
+		return "all interfaces that begin with " + strings.TrimSuffix(m.In+m.Out, "*")
+	case m.In != "" && !has("in "):
+		return "the interface that packets come in by (" + m.In + ") here"
+	case m.Out != "" && !has("out"):
+		return "the interface that packets leave by (" + m.Out + ") here"
+	}
+	return ""
+}
+
+const noWord = "natkit has no word for "
+
+// express says why a rule cannot be in a gateway file by itself; empty where it can.
+// wan is the interface that the file names as such, or empty.
+func (e *entry) express(wan string) string {
+	if wan != "" && e.everywhere() { // what is so without it says more
+		if reason := e.express(""); reason != "" {
+			return reason
+		}
+	}
+	t := &e.rule.Target
+	switch {
+	case t.Kind == Ends && len(t.Chains) > 0:
+		return "leads to the chain " + t.Name + ", which is not there"
+	case len(t.Unknown) > 0:
+		return noWord + t.Unknown[0]
+	}
+	switch t.Kind {
+	case Masquerade, SNAT:
+		return e.expressSource(wan)
+	case DNAT:
+		return e.expressDestination(wan)
+	case Netmap:
+		return e.expressNetmap(wan)
+	case Redirect:
+		return "redirects connections to this host itself; natkit translates what passes through"
+	case Notrack:
+		return e.expressNotrack()
+	case MSS:
+		return e.expressMSS()
+	}
+	return noWord + "the target " + t.Name
+}
+
+func (e *entry) expressSource(wan string) string {
+	t := &e.rule.Target
+	switch {
+	case e.hook != "postrouting":
+		return "translates sources of what comes to this host itself; natkit translates what passes through"
+	case t.Ports != nat.Ports{}:
+		return fmt.Sprintf("gives ports %d-%d to %s alone; natkit's \"ports: %[1]d-%[2]d\" would hold for all protocols and for the identifiers of pings",
+			t.Ports.First, t.Ports.Last, orWord(e.match.Protocol, "some"))
+	case t.Kind == SNAT && !t.First.IsValid():
+		return noWord + "a rule that changes the source's port alone"
+	}
+	if word := wordless(&e.match, "from except out"); word != "" {
+		return noWord + word
+	}
+	if e.match.Out == gateway.RoleWAN && wan != gateway.RoleWAN {
+		return "is for an interface named wan, which in a gateway file is a role; natkit can give it that role only where all rules about destinations are for what comes in by it"
+	}
+	if wan != "" && e.match.Out == "" {
+		return "holds for every interface; with the interface " + wan + " named as wan it would hold for that one"
+	}
+	_, reason := e.exceptTo()
+	return reason
+}
+
+func orWord(word, other string) string {
+	if word == "" {
+		return other
+	}
+	return word
+}
+
+// exceptTo are the destinations that a rule about sources leaves alone, by its own
+// condition or by rules before it.
+func (e *entry) exceptTo() (list []netip.Prefix, reason string) {
+	for _, x := range e.except {
+		anywhere := x.match
+		anywhere.To = netip.Prefix{}
+		switch {
+		case x.drops:
+			return nil, fmt.Sprintf("%s drops some of its packets first, which natkit does not", where(x.rule))
+		case !x.match.To.IsValid() || !covers(&anywhere, &e.match):
+			return nil, fmt.Sprintf("%s keeps some of its packets from it, by more than the destination; natkit has except-to alone", where(x.rule))
+		}
+		list = append(list, x.match.To)
+	}
+	return union(e.match.NotTo, list), ""
+}
+
+// where names another rule.
+func where(r *Rule) string {
+	if r.Line > 0 {
+		return fmt.Sprintf("line %d", r.Line)
+	}
+	return fmt.Sprintf("%q", r.Text)
+}
+
+func (e *entry) expressDestination(wan string) string {
+	m, t := &e.match, &e.rule.Target
+	switch {
+	case e.hook != "prerouting" && e.hook != "output":
+		return "natkit translates destinations of what comes in, and of the host's own programs"
+	case !t.First.IsValid():
+		return noWord + "a rule that changes the destination's port alone"
+	case t.First != t.Last:
+		return noWord + "a choice among several destinations: that is a load balancer's"
+	case t.Random || t.RandomFully:
+		return noWord + "a port of the destination at random"
+	case !t.keepsPorts(m) && t.Ports.First != t.Ports.Last:
+		return fmt.Sprintf("%sa choice among the ports %d-%d of the destination", noWord, t.Ports.First, t.Ports.Last)
+	}
+	if m.To.IsValid() || wan != "" {
+		if reason := e.inbound(wan, "from to protocol in "); reason != "" {
+			return reason
+		}
+	}
+	switch {
+	case m.ToLocal:
+		return "is on every address of the host; natkit's dnat is on one, or, as in \"on: eth0\", on those of an interface"
+	case !m.To.IsValid():
+		return "has no destination (-d), and so translates what passes through to others too; natkit's dnat is on an address, or, as in \"on: " + orWord(e.match.In, "eth0") + "\", on those of an interface"
+	case !m.To.IsSingleIP():
+		return "is on the whole of " + m.To.String() + "; natkit's dnat is on one address, its netmap gives each address one of its own"
+	}
+	for _, p := range m.Ports {
+		if p.First == 0 && p.Last != 65535 {
+			return noWord + "port 0"
+		}
+	}
+	return ""
+}
+
+// everywhere tells that the rule names no interface.
+func (e *entry) everywhere() bool { return e.match.In == "" && e.match.Out == "" }
+
+// keepsPorts reports whether the ports that are given are those that were asked for: the
+// kernel takes that very one as long as it is free (get_unique_tuple in
+// net/netfilter/nf_nat_core.c).
+func (t *Target) keepsPorts(m *Match) bool {
+	return t.Ports == nat.Ports{} || len(m.Ports) == 1 && m.Ports[0] == t.Ports
+}
+
+// inbound is what rules about destinations have in common.
+func (e *entry) inbound(wan, allowed string) string {
+	m := e.match
+	if m.In != "" && m.In == wan {
+		m.In = ""
+	} else if wan != "" && m.In == "" && e.hook == "prerouting" {
+		return "holds for every interface; with the interface " + wan + " named as wan it would hold for that one"
+	}
+	if m.In != "" && !strings.HasSuffix(m.In, "*") {
+		return fmt.Sprintf("holds for what comes in by %s alone; natkit can say that (interfaces: {wan: %[1]s}) only where it is true of all rules", m.In)
+	}
+	if word := wordless(&m, allowed); word != "" {
+		return noWord + word
+	}
+	if len(e.except) > 0 {
+		return fmt.Sprintf("%s keeps some of its packets from it, which natkit's rules about destinations cannot", where(e.except[0].rule))
+	}
+	return ""
+}
+
+func (e *entry) expressNetmap(wan string) string {
+	m, t := &e.match, &e.rule.Target
+	outward := e.hook == "postrouting"
+	prefix := m.To
+	if outward {
+		prefix = m.From
+	}
+	switch {
+	case !outward && e.hook != "prerouting":
+		return "natkit's netmap is for what passes through"
+	case !prefix.IsValid() || prefix.Bits() != t.Prefix.Bits():
+		return fmt.Sprintf("puts addresses of another number into %s; natkit's netmap gives each address one of its own", t.Prefix)
+	case t.Random || t.RandomFully || t.Persistent || t.Ports != nat.Ports{}:
+		return noWord + "options of NETMAP"
+	case !outward:
+		return e.inbound(wan, "to in ")
+	}
+	r := *m
+	if r.Out == wan {
+		r.Out = ""
+	}
+	if word := wordless(&r, "from"); word != "" {
+		return noWord + word
+	}
+	if len(e.except) > 0 {
+		return fmt.Sprintf("%s keeps some of its packets from it, which natkit's netmap cannot", where(e.except[0].rule))
+	}
+	return ""
+}
+
+func (e *entry) expressMSS() string {
+	m := e.match
+	switch {
+	case e.hook != "forward":
+		return "natkit bounds segments of what passes through (FORWARD), not of the host's own connections"
+	case m.Protocol != "tcp" || !m.SYN:
+		return "natkit bounds what SYNs say (--tcp-flags SYN,RST SYN)"
+	case len(e.except) > 0:
+		return fmt.Sprintf("%s keeps some of its packets from it", where(e.except[0].rule))
+	}
+	if word := wordless(&m, "protocol syn"); word != "" {
+		return "natkit's mss is for all that passes through: it has no word for " + word
+	}
+	return ""
+}
+
+// sourceOf is what a plan has for a MASQUERADE or SNAT.
+func sourceOf(e *entry) gateway.Source {
+	g := &e.rule.Target
+	s := gateway.Source{From: prefixes(e.match.From), Out: names(e.match.Out), Masquerade: g.Kind == Masquerade,
+		Random: randomOf(g), Persistent: g.Persistent && g.First != g.Last}
+	s.NotTo, _ = e.exceptTo()
+	if len(s.From) == 0 {
+		s.From = []netip.Prefix{anywhere(e.version)}
+	}
+	if g.First.IsValid() {
+		s.To = []gateway.Range{{First: g.First, Last: g.Last}}
+	}
+	return s
+}
+
+func anywhere(version int) netip.Prefix {
+	if version == 6 {
+		return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+	}
+	return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+}
+
+func randomOf(g *Target) gateway.Random {
+	switch {
+	case g.RandomFully:
+		return gateway.RandomFully
+	case g.Random:
+		return gateway.RandomPorts
+	}
+	return ""
+}
+
+func makeSource(e *entry) *made {
+	s, g := sourceOf(e), &e.rule.Target
+	conditions := gateway.Sources{From: prefixesOf(prefixes(e.match.From)), ExceptTo: prefixesOf(s.NotTo), Out: s.Out}
+	choice := gateway.Choice{Random: s.Random}
+	m := &made{version: e.version, from: []*entry{e}, parts: []part{{of: e, match: e.match, source: &s}}}
+	if s.Masquerade {
+		m.rule.Masquerade = &gateway.Masquerade{Sources: conditions, Choice: choice}
+	} else {
+		m.rule.SNAT = &gateway.SNAT{Sources: conditions, To: s.To, Choice: choice}
+		if !s.Persistent && g.First != g.Last { // which is what --persistent changes
+			m.rule.SNAT.Persistent = new(gateway.Switch(false))
+		}
+	}
+	return m
+}
+
+func prefixesOf(list []netip.Prefix) (all gateway.Prefixes) {
+	for _, p := range list {
+		all = append(all, gateway.Prefix{Prefix: p})
+	}
+	return all
+}
+
+// makeDestination makes a dnat for all ports, which spread parts.
+func makeDestination(e *entry, later []*entry) (*made, string) {
+	if e.hook == "output" {
+		return nil, "is for this host's own programs alone; natkit's \"local: on\" is for them too, with the same rule in PREROUTING"
+	}
+	m := &made{version: e.version, from: []*entry{e}}
+	r := gateway.DNAT{On: gateway.On{Address: e.match.To.Addr()}, From: prefixesOf(prefixes(e.match.From)), To: endpointOf(e)}
+	if twin := localTwin(e, later); twin != nil {
+		r.Local = true
+		m.from = append(m.from, twin)
+	}
+	m.rule.DNAT = &r
+	r.Port.Protocol = e.match.Protocol
+	m.parts = append(m.parts, destinationPart(e, &r))
+	return m, ""
+}
+
+func destinationPart(e *entry, r *gateway.DNAT) part {
+	d := gateway.Destination{On: e.match.To, From: prefixes(e.match.From), In: names(e.match.In), Port: r.Port, To: r.To, Local: bool(r.Local)}
+	match := e.match
+	match.Ports = nil
+	if r.Port.First != 0 {
+		match.Ports = []nat.Ports{{First: r.Port.First, Last: r.Port.Last}}
+	}
+	return part{of: e, match: match, destination: &d}
+}
+
+func endpointOf(e *entry) gateway.Endpoint {
+	g := &e.rule.Target
+	to := gateway.Endpoint{Address: g.First}
+	if !g.keepsPorts(&e.match) || len(e.match.Ports) == 1 && g.Ports.First == g.Ports.Last {
+		to.Port = g.Ports.First
+	}
+	return to
+}
+
+// spread makes a rule for each of several ports of one entry.
+func spread(m made) (all []made) {
+	if m.rule.DNAT == nil || len(m.from[0].match.Ports) == 0 {
+		return []made{m}
+	}
+	e := m.from[0]
+	for _, p := range e.match.Ports {
+		r := *m.rule.DNAT
+		if p != nat.AllPorts {
+			r.Port.First, r.Port.Last = p.First, p.Last
+		}
+		one := made{version: m.version, rule: gateway.Rule{DNAT: &r}, from: m.from}
+		one.parts = append([]part{destinationPart(e, &r)}, m.parts[1:]...)
+		for i := range one.parts[1:] { // a hairpin's
+			one.parts[1+i].source.Hairpin.Port = r.Port
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+// config is the file with all rules, in their order.
+func (t *translator) config() gateway.Config {
+	var c gateway.Config
+	for _, m := range t.rules {
+		if m.version == 4 {
+			c.NAT = append(c.NAT, m.rule)
+		} else {
+			c.IPv6 = append(c.IPv6, m.rule)
+		}
+	}
+	if t.wan != "" && slices.ContainsFunc(t.rules, usesWAN) {
+		c.Interfaces.WAN = gateway.Names{t.wan}
+	}
+	if slices.ContainsFunc(t.rules, func(m made) bool { return leavesBy(m, gateway.RoleLAN) }) {
+		c.Interfaces.LAN = gateway.Names{gateway.RoleLAN} // an interface of that name
+	}
+	if t.lan != "" && slices.ContainsFunc(t.rules, func(m made) bool { return m.rule.DNAT != nil && bool(m.rule.DNAT.Hairpin) }) {
+		c.Interfaces.LAN = gateway.Names{t.lan}
+	}
+	if len(t.mss) > 0 {
+		g := t.mss[0].rule.Target
+		c.MSS = gateway.MSS{Clamp: g.Clamp, Bytes: g.Bytes}
+	}
+	return c
+}
+
+// usesWAN reports whether a rule means another thing without a wan interface.
+func usesWAN(m made) bool {
+	return m.rule.DNAT != nil || m.rule.Static != nil || m.rule.Netmap != nil || leavesBy(m, gateway.RoleWAN)
+}
+
+// leavesBy reports whether a rule is for connections that leave by that interface.
+func leavesBy(m made, name string) bool {
+	return slices.ContainsFunc(m.from, func(e *entry) bool { return e.match.Out == name })
+}

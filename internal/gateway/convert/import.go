@@ -1,0 +1,416 @@
+package convert
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+
+	"github.com/natkit/natkit/internal/gateway"
+)
+
+// Result is a gateway file, and what is not in it.
+type Result struct {
+	Config gateway.Config
+	// NAT, IPv6 and MSS are the rules that each rule of the file stands for, in
+	// their own words.
+	NAT, IPv6 [][]string
+	MSS       []string
+	Notes     []Note
+}
+
+// Untranslated are the notes about rules that the file does not do.
+func (r *Result) Untranslated() []Note {
+	var all []Note
+	for _, n := range r.Notes {
+		if n.Kind == Untranslated {
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
+// Exact reports whether the file does all that the rules do, and nothing else.
+func (r *Result) Exact() bool {
+	return !slices.ContainsFunc(r.Notes, func(n Note) bool { return n.Kind == Untranslated || n.Kind == Differs })
+}
+
+// Import translates what a gateway file says exactly, and says of the rest why not.
+// That the file means the same is not believed but compared with what Compile makes
+// of it: conditions, what is given, and which of two rules wins.
+func Import(set *Ruleset) (*Result, error) {
+	var work budget
+	all, full := flatten(set, &work)
+	t := translator{entries: all, refused: map[*entry]string{}, apart: map[*entry]bool{}, hairpins: map[*entry]*entry{}, work: &work}
+	steps := stepsOf(all)
+	t.wan, t.rivals = t.findWAN(), t.findRivals()
+	for range len(all) + 1 {
+		if set.tooMany || !work.takes(steps) {
+			return nil, fmt.Errorf("import rules: %w", errTooMany)
+		}
+		if t.pass(); t.again {
+			continue
+		}
+		changed, err := t.verify()
+		if err != nil {
+			return nil, err
+		}
+		if !changed {
+			break
+		}
+	}
+	t.rules = gather(t.rules)
+	r := t.result()
+	r.Notes = together(append(withoutRepetition(append(slices.Clone(set.Notes), r.Notes...)), strays(set, all, full)...))
+	if full {
+		r.Notes = append(r.Notes, Note{Kind: Untranslated, Rules: 1, Reason: tooDeep})
+	}
+	slices.SortStableFunc(r.Notes, func(a, b Note) int { return cmp.Compare(a.Line, b.Line) })
+	return r, nil
+}
+
+// withoutRepetition keeps one of the notes about the same text.
+func withoutRepetition(notes []Note) []Note {
+	seen := map[Note]bool{}
+	return slices.DeleteFunc(notes, func(n Note) bool {
+		again := seen[n]
+		seen[n] = true
+		return again
+	})
+}
+
+// translator decides on entries until all that is left is right.
+type translator struct {
+	entries []*entry
+	wan     string
+	// lan is the interface by which hairpins go.
+	lan    string
+	rivals map[rivalry][]*entry
+	// refused has the reasons that verify found; apart are those that are not to be
+	// one of a pair.
+	refused map[*entry]string
+	apart   map[*entry]bool
+	// hairpins are those that hairpinOf found.
+	hairpins map[*entry]*entry
+	work     *budget
+
+	// What a pass decided: notes, and the rules of the file.
+	notes        map[*entry]Note
+	untranslated []*entry // up to the one that is judged
+	rules        []made
+	mss          []*entry
+	again        bool
+}
+
+// findWAN is the one interface that all rules about destinations name, where every
+// rule about sources names one too; else empty. Rules that name none and that no file
+// can say either way do not count.
+func (t *translator) findWAN() string {
+	wan := ""
+	for _, e := range t.entries {
+		if e.match.Out == gateway.RoleWAN { // an interface of that name
+			wan = gateway.RoleWAN
+		}
+	}
+	for _, e := range t.entries {
+		if e.owner != "" || !e.rule.Target.translates() {
+			continue
+		}
+		switch in := e.match.In; {
+		case e.everywhere() && e.express("") != "":
+		case e.hook == "prerouting" && (in == "" || wan != "" && in != wan):
+			return ""
+		case e.hook == "prerouting":
+			wan = in
+		case e.hook == "postrouting" && e.match.Out == "":
+			return ""
+		}
+	}
+	if len(wan) > 0 && wan[len(wan)-1] == '*' {
+		return ""
+	}
+	return wan
+}
+
+// pass decides on every entry, and makes rules of those that can be in the file.
+func (t *translator) pass() {
+	t.notes, t.untranslated, t.rules, t.mss, t.lan, t.again = map[*entry]Note{}, nil, nil, nil, "", false
+	var open []*entry
+	for i, e := range t.entries {
+		kind, reason := t.judge(i)
+		if kind == "" {
+			open = append(open, e)
+			continue
+		}
+		t.notes[e] = Note{Line: e.rule.Line, Text: e.rule.Text, Kind: kind, Reason: reason, Rules: 1}
+		if kind == Untranslated {
+			t.untranslated = append(t.untranslated, e)
+		}
+	}
+	t.build(open)
+}
+
+// result is what the last pass made.
+func (t *translator) result() *Result {
+	r := &Result{Config: t.config()}
+	for _, m := range t.rules {
+		texts := originsOf(m.from)
+		if m.version == 4 {
+			r.NAT = append(r.NAT, texts)
+		} else {
+			r.IPv6 = append(r.IPv6, texts)
+		}
+	}
+	r.MSS = originsOf(t.mss)
+	r.Notes = t.summary()
+	return r
+}
+
+func originsOf(list []*entry) (texts []string) {
+	for _, e := range list {
+		if !slices.Contains(texts, e.rule.Text) {
+			texts = append(texts, e.rule.Text)
+		}
+	}
+	return texts
+}
+
+// severity orders what notes say of one rule.
+var severity = map[string]int{Unreachable: 1, Redundant: 2, Differs: 3, Untranslated: 4}
+
+// summary is the notes, one for each rule. A rule that is reached in several ways has
+// one, for the worst.
+func (t *translator) summary() (all []Note) {
+	at := map[*Rule]int{}
+	for _, e := range t.entries {
+		n, ok := t.notes[e]
+		if !ok || e.rule.Target.Name == unread {
+			continue
+		}
+		switch i, seen := at[e.rule]; {
+		case !seen:
+			at[e.rule] = len(all)
+			all = append(all, n)
+		case severity[n.Kind] > severity[all[i].Kind]:
+			all[i] = n
+		}
+	}
+	return t.ofParts(all, at)
+}
+
+// ofParts makes one note of those about parts of one rule that are not translated.
+func (t *translator) ofParts(notes []Note, at map[*Rule]int) (all []Note) {
+	type origin struct {
+		base   int
+		handle uint64
+	}
+	of, more := map[int]origin{}, map[origin]int{}
+	for _, e := range t.entries {
+		if i, ok := at[e.rule]; ok && e.rule.Handle != 0 && notes[i].Kind == Untranslated {
+			of[i] = origin{e.base, e.rule.Handle}
+		}
+	}
+	first := map[origin]int{}
+	for i, n := range notes {
+		o, part := of[i]
+		if _, again := first[o]; part && again {
+			more[o]++
+			continue
+		}
+		if part {
+			first[o] = len(all)
+		}
+		all = append(all, n)
+	}
+	for o, n := range more {
+		all[first[o]].Text += fmt.Sprintf(", and %d more of this rule's elements", n)
+	}
+	return all
+}
+
+const tooDeep = "the chains lead to each other too often to be followed to their end"
+
+// strays are notes about the rules that packets were not followed to: those of tables and
+// chains that are not NAT's, and those that no packet comes to. Where full is true, packets
+// were not followed to their end, and those may be met after all.
+func strays(set *Ruleset, entries []*entry, full bool) (all []Note) {
+	met := map[*Rule]bool{}
+	for _, e := range entries {
+		met[e.rule] = true
+	}
+	for _, t := range set.Tables {
+		for _, c := range t.Chains {
+			for _, r := range c.Rules {
+				if met[r] || r.Target.Name == unread {
+					continue
+				}
+				if n, ok := t.stray(c, r); ok {
+					if full && n.Kind == Unreachable {
+						n.Kind, n.Reason = Untranslated, tooDeep
+					}
+					all = append(all, n)
+				}
+			}
+		}
+	}
+	return together(all)
+}
+
+// stray is the note about a rule that is no entry; none where it only leads packets on.
+func (t *Table) stray(c *Chain, r *Rule) (Note, bool) {
+	n := Note{Line: r.Line, Text: r.Text, Kind: LeftAlone, Rules: 1}
+	owner := t.ownerOf(c, r)
+	switch k := r.Target.Kind; {
+	case owner != "":
+		n.Reason = "is " + possessive(owner)
+	case !t.isNAT():
+		n.Reason = notNAT(t.Name)
+	case k == Accept || k == Return || k == Jump || k == Goto:
+		return n, false
+	default:
+		n.Kind, n.Reason = Unreachable, "none comes to the chain "+c.Name+" that meets its conditions"
+	}
+	return n, true
+}
+
+// isNAT reports whether packets to be translated come to the table.
+func (t *Table) isNAT() bool {
+	for _, c := range t.Chains {
+		if c.Hook != "" && !c.Filter {
+			return true
+		}
+	}
+	return t.Name == "nat"
+}
+
+func notNAT(table string) string {
+	if chainsOf[table] == nil {
+		return "is in a chain of filters, not of NAT"
+	}
+	return "is the table " + table + "'s, not NAT's"
+}
+
+// together makes one note of those that leave rules alone for the same reason.
+func together(notes []Note) (all []Note) {
+	first := map[string]int{}
+	for _, n := range notes {
+		at, seen := first[n.Reason]
+		switch {
+		case n.Kind != LeftAlone:
+			all = append(all, n)
+		case seen:
+			all[at].Rules, all[at].Text = all[at].Rules+n.Rules, ""
+		default:
+			first[n.Reason] = len(all)
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
+// gather makes one rule of those about sources that are parts of one and differ in the
+// sources alone. Compile takes a list of prefixes apart again: nothing changes.
+func gather(rules []made) (all []made) {
+next:
+	for _, m := range rules {
+		for i := len(all) - 1; i >= 0 && sameOrigin(all[i].from[0].rule, m.from[0].rule); i-- {
+			if all[i].takes(&m) {
+				continue next
+			}
+		}
+		all = append(all, m)
+	}
+	return all
+}
+
+// takes adds another rule's sources to m's where both are of one.
+func (m *made) takes(other *made) bool {
+	a, b := m.sources(), other.sources()
+	if a == nil || b == nil || m.version != other.version || len(a.From) == 0 || len(b.From) == 0 {
+		return false
+	}
+	from := a.From
+	a.From = b.From
+	same := reflect.DeepEqual(m.rule, other.rule)
+	if a.From = from; !same {
+		return false
+	}
+	a.From = append(a.From, b.From...)
+	m.from = append(m.from, other.from...)
+	return true
+}
+
+func (m *made) sources() *gateway.Sources {
+	switch {
+	case m.rule.Masquerade != nil:
+		return &m.rule.Masquerade.Sources
+	case m.rule.SNAT != nil:
+		return &m.rule.SNAT.Sources
+	}
+	return nil
+}
+
+func sameOrigin(a, b *Rule) bool {
+	return a.Line == b.Line && a.Handle == b.Handle && (a.Line != 0 || a.Handle != 0)
+}
+
+// A text of some KB may have more ways through its chains, elements of sets and pairs of
+// rules than anybody can follow: what is too many is not translated, and that is told.
+const (
+	// mostRules bounds what sets and chains become that many rules ask or jump to.
+	mostRules = 300_000
+	// mostSteps bounds comparisons of rules with each other: 10,000 rules of one hook take
+	// more than a third of it.
+	mostSteps = 1 << 28
+)
+
+var errTooMany = errors.New("too many rules, exceptions, ports and elements of sets to follow: import a part of them, such as one chain")
+
+// budget is what was used: one of reading a text, and one of translating it.
+type budget struct{ rules, steps int }
+
+// makes reports whether so many more rules may be made.
+func (b *budget) makes(rules int) bool { return take(&b.rules, rules, mostRules) }
+
+// takes reports whether so many more comparisons may be made.
+func (b *budget) takes(steps int) bool { return take(&b.steps, steps, mostSteps) }
+
+func take(used *int, more, most int) bool {
+	if more > most-*used {
+		return false
+	}
+	*used += more
+	return true
+}
+
+// size is how much a comparison has to look at.
+func (m *Match) size() int {
+	return max(1, len(m.NotFrom)+len(m.NotTo)+len(m.NotIn)+len(m.NotOut)+len(m.Ports)+len(m.SourcePorts)+len(m.Unknown))
+}
+
+// size counts what keeps packets from the entry, too.
+func (e *entry) size() int { return e.match.size() + sizeOf(e.except) }
+
+func sizeOf(list []*exception) (n int) {
+	for _, x := range list {
+		n += x.match.size()
+	}
+	return n
+}
+
+// stepsOf is how often a pass compares entries with others of their side.
+func stepsOf(all []*entry) (steps int) {
+	sizes := map[side]int{}
+	for _, e := range all {
+		sizes[e.side] += e.size()
+	}
+	for _, e := range all {
+		if left, _ := e.leftAlone(); left {
+			continue
+		}
+		m := e.match.size()
+		steps += m * (sizes[e.side] - m)
+	}
+	return steps
+}

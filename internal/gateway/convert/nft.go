@@ -1,0 +1,694 @@
+package convert
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/natkit/natkit/internal/nat"
+)
+
+// nftTable is the line that a table of `nft list ruleset` begins with.
+var nftTable = regexp.MustCompile(`(?m)^table (ip|ip6|inet|arp|bridge|netdev) (\S+) \{(?: # handle \d+)?$`)
+
+// nftParser goes through what `nft list ruleset` prints, line by line. What it does not
+// know makes the rule one that is not translated; it never makes a rule match more.
+type nftParser struct {
+	parser
+	lines  []string
+	family string
+	name   string
+	// sets are the elements of the sets of a table; translates says that it has a chain of NAT.
+	sets       map[string][]string
+	translates bool
+	// nextEnd and nextNAT are lines at or behind this one: one that ends a table, and one that
+	// begins a chain of NAT.
+	nextEnd, nextNAT int
+}
+
+// versionsOf are those of IP that a family's rules are about.
+var versionsOf = map[string][]int{"ip": {4}, "ip6": {6}, "inet": {4, 6}}
+
+func parseNft(text string) *Ruleset {
+	p := nftParser{lines: strings.Split(text, "\n")}
+	for p.more() {
+		line := p.next()
+		m := nftTable.FindStringSubmatch(line)
+		switch {
+		case line == "" || line[0] == '#':
+		case m == nil:
+			p.note(Untranslated, line, "is no line of 'nft list ruleset'")
+		case versionsOf[m[1]] == nil:
+			p.note(LeftAlone, line, "is of the family "+m[1]+", where nothing of IP is translated")
+			p.block(nil)
+		default:
+			p.family, p.name, p.sets = m[1], m[2], map[string][]string{}
+			p.table()
+		}
+	}
+	return &p.set
+}
+
+func (p *nftParser) more() bool { return p.line < len(p.lines) }
+
+// next is a line without its comment about handles, with those that its brackets go on in.
+func (p *nftParser) next() string {
+	last := p.raw()
+	open := brackets(last)
+	if open <= 0 {
+		return last
+	}
+	line := strings.Builder{}
+	for line.WriteString(last); open > 0 && !strings.HasSuffix(last, "{") && p.more(); open += brackets(last) {
+		last = p.raw()
+		line.WriteString(" " + last)
+	}
+	return line.String()
+}
+
+// quoted is what brackets mean nothing in.
+var quoted = regexp.MustCompile(`"[^"]*"`)
+
+// brackets is how many a line leaves open.
+func brackets(line string) int {
+	line = quoted.ReplaceAllString(line, "")
+	return strings.Count(line, "{") - strings.Count(line, "}")
+}
+
+func (p *nftParser) raw() string {
+	line, _, _ := strings.Cut(p.lines[p.line], " # handle ")
+	p.line++
+	return strings.TrimSpace(line)
+}
+
+// block hands each line up to the closing bracket to read, and skips blocks within.
+func (p *nftParser) block(read func(line string)) {
+	for depth := 0; p.more() && depth >= 0; {
+		line := p.next()
+		switch {
+		case line == "}":
+			depth--
+		case strings.HasSuffix(line, "{"):
+			depth++
+		case read != nil && depth == 0 && line != "" && line[0] != '#':
+			read(line)
+		}
+	}
+}
+
+// table reads sets first wherever they stand: nft prints them before chains.
+func (p *nftParser) table() {
+	for _, v := range versionsOf[p.family] {
+		t := &Table{Version: v, Name: p.name, Owner: OwnerOfTable(p.name)}
+		if p.name == "nat" && p.family != "inet" {
+			t.Owner = ""
+		}
+		p.set.Tables = append(p.set.Tables, t)
+	}
+	p.nextEnd = p.find(p.nextEnd, func(l string) bool { return l == "}" })
+	p.nextNAT = p.find(p.nextNAT, func(l string) bool { return strings.Contains(l, "type nat hook") })
+	p.translates = p.nextNAT < p.nextEnd
+	for p.more() {
+		line := p.next()
+		words := strings.Fields(line)
+		switch {
+		case line == "}":
+			return
+		case len(words) == 3 && words[0] == "chain":
+			p.chain(words[1])
+		case len(words) == 3 && words[0] == "set":
+			p.block(func(line string) {
+				if list, ok := strings.CutPrefix(line, "elements = "); ok {
+					p.sets["@"+words[1]] = elements(strings.Fields(list))
+				}
+			})
+		case strings.HasSuffix(line, "{"): // maps, counters and others
+			p.block(nil)
+		}
+	}
+	p.note(Untranslated, "table "+p.family+" "+p.name, "does not end: the rest of the text is missing")
+}
+
+// find is the next line that is such a one, known where it is still to come.
+func (p *nftParser) find(known int, is func(line string) bool) int {
+	if known < p.line {
+		for known = p.line; known < len(p.lines) && !is(p.lines[known]); {
+			known++
+		}
+	}
+	return known
+}
+
+// tables are those of this one's versions.
+func (p *nftParser) tables() []*Table {
+	return p.set.Tables[len(p.set.Tables)-len(versionsOf[p.family]):]
+}
+
+var baseChain = regexp.MustCompile(`^type (\w+) hook (\w+)(?: devices? .*)? priority ([^;]+);`)
+
+func (p *nftParser) chain(name string) {
+	var all []*Chain
+	for _, t := range p.tables() {
+		c := &Chain{Name: name}
+		t.Chains = append(t.Chains, c)
+		all = append(all, c)
+	}
+	p.block(func(line string) {
+		if m := baseChain.FindStringSubmatch(line); m != nil {
+			for _, c := range all {
+				c.Hook, c.Filter, c.Priority = m[2], m[1] != "nat", priorityOf(m[3])
+			}
+			return
+		}
+		for i, t := range p.tables() {
+			all[i].Rules = append(all[i].Rules, p.rule(line, all[i], t.Version)...)
+		}
+	})
+}
+
+// priorityNames are nft's words for the priorities of IP.
+var priorityNames = map[string]int32{"raw": -300, "mangle": -150, "dstnat": -100, "filter": 0, "security": 50, "srcnat": 100}
+
+// priorityOf reads -100, dstnat and "srcnat + 10".
+func priorityOf(text string) int32 {
+	words := strings.Fields(text)
+	base := priorityNames[words[0]]
+	rest := strings.Join(words, "")
+	if _, named := priorityNames[words[0]]; named {
+		rest = strings.Join(words[1:], "")
+	}
+	n, _ := strconv.ParseInt(rest, 10, 32)
+	return base + int32(n)
+}
+
+// rule is a line of a chain for one version of IP: none where it is not about that one,
+// several where it has sets of addresses or interfaces.
+func (p *nftParser) rule(line string, c *Chain, version int) (rules []*Rule) {
+	text := fmt.Sprintf("%s %s %s: %s", p.family, p.name, c.Name, line)
+	words, err := tokens(line)
+	r := nftRule{words: words, version: version, sets: p.sets, work: &p.work, in: []string{""}, out: []string{""}, protocols: []string{""}}
+	for err == nil && len(r.words) > 0 {
+		err = r.statement()
+	}
+	if several := r.several(); err == nil && (several > mostRules || !p.work.makes(int(several)-1)) {
+		err = errSets
+	}
+	switch {
+	case errors.Is(err, errOtherVersion):
+		return nil
+	case err == nil:
+		rules = r.all()
+	case (!p.translates || c.Filter) && !concerning.MatchString(line):
+		rules = []*Rule{{}}
+	default:
+		p.note(Untranslated, text, err.Error())
+		rules = []*Rule{{Target: Target{Kind: Ends, Name: unread}}}
+	}
+	for _, one := range rules {
+		one.Line, one.Text = p.line, text
+	}
+	return rules
+}
+
+var errMap = errors.New(noWord + "maps in a text of nft: import the kernel's rules ('natkit gateway import' without a file)")
+
+var errSets = errors.New("has sets that make too many rules of it to follow")
+
+var errOtherVersion = errors.New("of the other version of IP")
+
+// nftRule reads one rule.
+type nftRule struct {
+	words   []string
+	version int
+	sets    map[string][]string
+	work    *budget // nftParser's
+	rule    Rule
+	// What comes several times makes several rules.
+	from, to           []netip.Prefix
+	in, out, protocols []string
+}
+
+// several is how many rules all makes.
+func (r *nftRule) several() float64 {
+	return float64(len(orAny(r.from))) * float64(len(orAny(r.to))) * float64(len(r.in)) * float64(len(r.out)) * float64(len(r.protocols))
+}
+
+// all are the rules for each of its addresses, interfaces and protocols.
+func (r *nftRule) all() (rules []*Rule) {
+	for _, from := range orAny(r.from) {
+		for _, to := range orAny(r.to) {
+			for _, in := range r.in {
+				for _, out := range r.out {
+					for _, protocol := range r.protocols {
+						one := r.rule
+						one.Match.From, one.Match.To, one.Match.In, one.Match.Out, one.Match.Protocol = from, to, in, out, protocol
+						if len(one.Match.Ports)+len(one.Match.SourcePorts) > 0 && !slices.Contains(withPorts, protocol) {
+							one.Match.Unknown = append(slices.Clip(one.Match.Unknown), "ports of several protocols")
+						}
+						rules = append(rules, &one)
+					}
+				}
+			}
+		}
+	}
+	return rules
+}
+
+// statements are what a rule may have, by its first words; the longest that fits is
+// taken. Anything else is a condition that natkit has no word for, up to the next one.
+var statements map[string]func(r *nftRule) error
+
+func init() {
+	statements = map[string]func(r *nftRule) error{
+		"counter": (*nftRule).counter, "comment": (*nftRule).comment,
+		"meta nfproto ipv4": func(r *nftRule) error { return r.only(4) }, "meta nfproto ipv6": func(r *nftRule) error { return r.only(6) },
+		"ip saddr": addressOf(4, (*nftRule).source), "ip daddr": addressOf(4, (*nftRule).destination),
+		"ip6 saddr": addressOf(6, (*nftRule).source), "ip6 daddr": addressOf(6, (*nftRule).destination),
+		"ip protocol":             func(r *nftRule) error { return errors.Join(r.only(4), r.protocol()) },
+		"ip6 nexthdr":             func(r *nftRule) error { return errors.Join(r.only(6), r.protocol()) },
+		"meta l4proto":            (*nftRule).protocol,
+		"fib daddr type local":    func(r *nftRule) error { r.rule.Match.ToLocal = true; return nil },
+		"tcp flags syn / syn,rst": (*nftRule).syn, "tcp flags & (syn | rst) == syn": (*nftRule).syn,
+		"accept": verdict(Accept), "drop": verdict(Drop), "return": verdict(Return), "continue": verdict(Pass), "notrack": verdict(Notrack),
+		"jump": lead(Jump), "goto": lead(Goto),
+		"masquerade": ports(Masquerade), "redirect": ports(Redirect), "snat": addresses46(SNAT), "dnat": addresses46(DNAT),
+		"tcp option maxseg size set": (*nftRule).mss, "log": (*nftRule).log,
+		"reject": (*nftRule).end, "queue": (*nftRule).end, "xt target": (*nftRule).xt, "tproxy": (*nftRule).end, "synproxy": (*nftRule).end, "fwd": (*nftRule).end, "dup": (*nftRule).end,
+	}
+	for word, list := range map[string]func(r *nftRule) (*[]string, *[]string){
+		"iifname": func(r *nftRule) (*[]string, *[]string) { return &r.in, &r.rule.Match.NotIn },
+		"oifname": func(r *nftRule) (*[]string, *[]string) { return &r.out, &r.rule.Match.NotOut },
+	} {
+		statements[word] = interfaces(list)
+		statements[strings.TrimSuffix(word, "name")] = interfaces(list)
+	}
+	for _, protocol := range append([]string{"th"}, withPorts...) {
+		statements[protocol+" dport"] = portsOf(protocol, func(m *Match) *[]nat.Ports { return &m.Ports })
+		statements[protocol+" sport"] = portsOf(protocol, func(m *Match) *[]nat.Ports { return &m.SourcePorts })
+	}
+	for b := range statements {
+		begin[strings.Fields(b)[0]] = true
+	}
+	beginnings = slices.SortedFunc(maps.Keys(statements), func(a, b string) int { return len(b) - len(a) })
+}
+
+// beginnings are the keys of statements, the longest first, begin their first words.
+var (
+	beginnings []string
+	begin      = map[string]bool{}
+)
+
+func (r *nftRule) begins() string {
+	if !begin[r.words[0]] {
+		return ""
+	}
+	text := strings.Join(r.words[:min(len(r.words), 8)], " ") + " "
+	i := slices.IndexFunc(beginnings, func(b string) bool { return strings.HasPrefix(text, b+" ") })
+	if i < 0 {
+		return ""
+	}
+	return beginnings[i]
+}
+
+func (r *nftRule) statement() error {
+	if b := r.begins(); b != "" {
+		r.words = r.words[len(strings.Fields(b)):]
+		return statements[b](r)
+	}
+	condition := r.rest()
+	if slices.Contains(strings.Fields(condition), "vmap") {
+		r.rule.Target = Target{Kind: Ends, Name: "vmap", Unknown: []string{"a verdict map"}}
+		return nil
+	}
+	r.rule.Match.Unknown = append(r.rule.Match.Unknown, condition)
+	return nil
+}
+
+// rest are the words up to the next statement: at least one.
+func (r *nftRule) rest() string {
+	var taken []string
+	for depth := 0; len(r.words) > 0; r.words = r.words[1:] {
+		if len(taken) > 0 && depth <= 0 && r.begins() != "" {
+			break
+		}
+		w := r.words[0]
+		depth += strings.Count(w, "{") - strings.Count(w, "}")
+		taken = append(taken, w)
+	}
+	return strings.Join(taken, " ")
+}
+
+// values is what a condition compares with: one, or a set of them.
+func (r *nftRule) values() (list []string, not bool, err error) {
+	if len(r.words) > 0 && r.words[0] == "!=" {
+		not, r.words = true, r.words[1:]
+	} else if len(r.words) > 0 && r.words[0] == "==" {
+		r.words = r.words[1:]
+	}
+	if len(r.words) == 0 {
+		return nil, not, errors.New("ends after a condition's name")
+	}
+	switch w := r.words[0]; {
+	case isMap(w):
+		return nil, not, errMap
+	case w == "{":
+		end := slices.Index(r.words, "}")
+		if end < 0 {
+			return nil, not, errors.New("has a set that does not end")
+		}
+		list, r.words = elements(r.words[:end+1]), r.words[end+1:]
+	case w[0] == '@':
+		known := false
+		if list, known = r.sets[w]; !known {
+			return nil, not, fmt.Errorf("%sthe set %s: its elements are not in the text", noWord, w[1:])
+		}
+		if !r.work.makes(len(list)) {
+			return nil, not, errSets
+		}
+		r.words = r.words[1:]
+	default:
+		list, r.words = []string{w}, r.words[1:]
+	}
+	if len(r.words) > 0 && isMap(r.words[0]) {
+		return nil, not, errMap
+	}
+	return list, not, nil
+}
+
+// isMap reports whether a word behind a condition's name looks it up instead of comparing it.
+func isMap(word string) bool { return slices.Contains([]string{"map", "vmap", "."}, word) }
+
+// elements are those of { 80, 443 }, without what the kernel counts of them.
+func elements(words []string) (list []string) {
+	text := strings.TrimSpace(strings.TrimSuffix(strings.TrimPrefix(strings.Join(words, " "), "{"), "}"))
+	for one := range strings.SplitSeq(text, ",") {
+		if one = strings.TrimSpace(one); one != "" {
+			list = append(list, strings.Trim(one, `"`))
+		}
+	}
+	return list
+}
+
+// only says that the rule is for one version.
+func (r *nftRule) only(version int) error {
+	if r.version != version {
+		return errOtherVersion
+	}
+	return nil
+}
+
+func addressOf(version int, take func(r *nftRule, list []netip.Prefix, not bool) error) func(r *nftRule) error {
+	return func(r *nftRule) error {
+		if r.version != version {
+			return errOtherVersion
+		}
+		if len(r.words) > 1 && (r.words[0] == "&" || r.words[0] == ".") {
+			return errors.New(noWord + "an address with a mask or together with another field")
+		}
+		list, not, err := r.values()
+		if err != nil {
+			return err
+		}
+		var all []netip.Prefix
+		for _, one := range list {
+			some, err := prefixesIn(one, version)
+			switch {
+			case err != nil:
+				return err
+			case !r.work.makes(len(some) - 1):
+				return errSets
+			}
+			all = append(all, some...)
+		}
+		return take(r, all, not)
+	}
+}
+
+// prefixesIn reads an address, a prefix or a range.
+func prefixesIn(text string, version int) ([]netip.Prefix, error) {
+	if first, last, ok := strings.Cut(text, "-"); ok {
+		a, err := parseAddress(first, version)
+		if err != nil {
+			return nil, err
+		}
+		b, err := parseAddress(last, version)
+		all := nat.AddrRange{First: a, Last: b}.Prefixes()
+		if err == nil && len(all) == 0 {
+			err = fmt.Errorf("%q ends before it begins", text)
+		}
+		return all, err
+	}
+	p, err := parsePrefix(text)
+	if err == nil && p.Addr().Is4() != (version == 4) {
+		err = fmt.Errorf("%s is not an address of IPv%d", text, version)
+	}
+	return []netip.Prefix{p}, err
+}
+
+func (r *nftRule) source(list []netip.Prefix, not bool) error {
+	return takeAddresses(&r.from, &r.rule.Match.NotFrom, list, not)
+}
+
+func (r *nftRule) destination(list []netip.Prefix, not bool) error {
+	return takeAddresses(&r.to, &r.rule.Match.NotTo, list, not)
+}
+
+func takeAddresses(is, isNot *[]netip.Prefix, list []netip.Prefix, not bool) error {
+	switch {
+	case not:
+		*isNot = append(*isNot, list...)
+	case len(*is) > 0:
+		return errors.New("an address is there twice")
+	default:
+		*is = list
+	}
+	return nil
+}
+
+func interfaces(lists func(r *nftRule) (*[]string, *[]string)) func(r *nftRule) error {
+	return func(r *nftRule) error {
+		list, not, err := r.values()
+		is, isNot := lists(r)
+		switch {
+		case err != nil:
+			return err
+		case not:
+			*isNot = append(*isNot, list...)
+		case len(*is) != 1 || (*is)[0] != "":
+			return errors.New("an interface is there twice")
+		default:
+			*is = list
+		}
+		return nil
+	}
+}
+
+func (r *nftRule) protocol() error {
+	list, not, err := r.values()
+	if err != nil {
+		return err
+	}
+	if not {
+		r.rule.Match.Unknown = append(r.rule.Match.Unknown, "protocols other than "+strings.Join(list, ", "))
+		return nil
+	}
+	var names []string
+	for _, one := range list {
+		name, err := protocolName(one)
+		if err != nil {
+			return err
+		}
+		names = append(names, name)
+	}
+	return r.protocolsAre(names)
+}
+
+func (r *nftRule) protocolsAre(names []string) error {
+	if !slices.Equal(r.protocols, []string{""}) && !slices.Equal(r.protocols, names) {
+		return errors.New(noWord + "two conditions on the protocol")
+	}
+	r.protocols = names
+	return nil
+}
+
+func portsOf(protocol string, in func(m *Match) *[]nat.Ports) func(r *nftRule) error {
+	return func(r *nftRule) error {
+		if protocol != "th" {
+			if err := r.protocolsAre([]string{protocol}); err != nil {
+				return err
+			}
+		}
+		list, not, err := r.values()
+		if err != nil {
+			return err
+		}
+		ports := in(&r.rule.Match)
+		if not || len(*ports) > 0 {
+			r.rule.Match.Unknown = append(r.rule.Match.Unknown, "ports other than "+strings.Join(list, ", "))
+			return nil
+		}
+		for _, one := range list {
+			p, err := parsePorts(strings.Replace(one, "-", ":", 1))
+			if err != nil {
+				return err
+			}
+			*ports = append(*ports, p)
+		}
+		return nil
+	}
+}
+
+func (r *nftRule) syn() error {
+	r.rule.Match.SYN = true
+	return r.protocolsAre([]string{"tcp"})
+}
+
+// counter has what was counted after it.
+func (r *nftRule) counter() error {
+	if len(r.words) >= 4 && r.words[0] == "packets" {
+		r.words = r.words[4:]
+	} else if len(r.words) >= 2 && r.words[0] == "name" {
+		r.words = r.words[2:]
+	}
+	return nil
+}
+
+func (r *nftRule) comment() error {
+	r.rule.Comment = strings.Join(r.words, " ")
+	r.words = nil
+	return nil
+}
+
+func (r *nftRule) log() error {
+	if len(r.words) > 0 && r.begins() == "" {
+		r.rest()
+	}
+	return nil
+}
+
+func (r *nftRule) end() error {
+	r.rule.Target = Target{Kind: Ends, Name: strings.Join(r.words, " "), Unknown: []string{"the statement " + strings.Join(r.words, " ")}}
+	r.words = nil
+	return nil
+}
+
+// xt is a target of iptables that this nft does not print.
+func (r *nftRule) xt() error {
+	return fmt.Errorf("is of iptables (%s), and nft does not print what it does: import what iptables-save prints", strings.Join(r.words, " "))
+}
+
+func verdict(kind Kind) func(r *nftRule) error {
+	return func(r *nftRule) error { r.rule.Target.Kind = kind; return nil }
+}
+
+func lead(kind Kind) func(r *nftRule) error {
+	return func(r *nftRule) error {
+		if len(r.words) == 0 {
+			return errors.New("leads to no chain")
+		}
+		r.rule.Target = Target{Kind: kind, Name: r.words[0], Chains: r.words[:1]}
+		r.words = r.words[1:]
+		return nil
+	}
+}
+
+// ports is a translation to the host's own address: masquerade and redirect.
+func ports(kind Kind) func(r *nftRule) error {
+	return func(r *nftRule) (err error) {
+		t := &r.rule.Target
+		t.Kind, t.Name = kind, strings.ToUpper(string(kind))
+		if len(r.words) > 1 && r.words[0] == "to" {
+			if t.Ports, err = givenPorts(strings.TrimPrefix(r.words[1], ":")); err != nil {
+				return err
+			}
+			r.words = r.words[2:]
+		}
+		return r.flagsOf(t)
+	}
+}
+
+// addresses46 is snat and dnat: of addresses, ports or whole prefixes.
+func addresses46(kind Kind) func(r *nftRule) error {
+	return func(r *nftRule) error {
+		t := &r.rule.Target
+		t.Kind, t.Name = kind, strings.ToUpper(string(kind))
+		if err := r.form(t); err != nil {
+			return err
+		}
+		switch {
+		case slices.Contains(r.words, "map"):
+			return errMap
+		case len(r.words) < 2:
+			return errors.New("has no address to give")
+		}
+		to := r.words[1]
+		r.words = r.words[2:]
+		p, err := parsePrefix(to)
+		switch {
+		case t.Kind == Netmap:
+			t.Prefix = p
+		case err == nil && p.Addr().Is4() == (r.version == 4): // 203.0.113.8/29 is a range
+			t.First, t.Last = p.Masked().Addr(), nat.LastAddr(p)
+		default:
+			err = t.addresses(to, r.version)
+		}
+		return errors.Join(err, r.flagsOf(t))
+	}
+}
+
+// form reads what stands between the name of a translation and "to".
+func (r *nftRule) form(t *Target) error {
+	for ; len(r.words) > 0 && r.words[0] != "to"; r.words = r.words[1:] {
+		switch r.words[0] {
+		case "ip", "ip6":
+			if (r.words[0] == "ip") != (r.version == 4) {
+				return errOtherVersion
+			}
+		case "prefix":
+			t.Kind = Netmap
+		default:
+			return errors.New(noWord + r.rest())
+		}
+	}
+	return nil
+}
+
+// flagsOf reads random, fully-random and persistent, with commas between them.
+func (r *nftRule) flagsOf(t *Target) error {
+	for ; len(r.words) > 0; r.words = r.words[1:] {
+		for flag := range strings.SplitSeq(r.words[0], ",") {
+			switch flag {
+			case "":
+			case "random":
+				t.Random = true
+			case "fully-random":
+				t.RandomFully = true
+			case "persistent":
+				t.Persistent = true
+			default:
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
+func (r *nftRule) mss() error {
+	t := &r.rule.Target
+	t.Kind, t.Name = MSS, "TCPMSS"
+	switch {
+	case len(r.words) >= 2 && r.words[0] == "rt" && r.words[1] == "mtu":
+		t.Clamp, r.words = true, r.words[2:]
+		return nil
+	case len(r.words) == 0:
+		return errors.New("has no size")
+	}
+	n, err := strconv.ParseUint(r.words[0], 10, 16)
+	t.Bytes, r.words = uint16(n), r.words[1:]
+	return err
+}
