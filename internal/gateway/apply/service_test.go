@@ -5,11 +5,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/netlink"
 	"github.com/natkit/natkit/internal/testutil"
 	"github.com/natkit/natkit/internal/tune"
 	"golang.org/x/sys/unix"
@@ -313,7 +313,7 @@ func TestWatchMoreThanTheBufferHolds(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	resume := make(chan struct{})
-	events, err := w.watch(ctx, unix.NETLINK_NETFILTER, func([]syscall.NetlinkMessage) bool {
+	events, err := w.watch(ctx, "rules", unix.NETLINK_NETFILTER, func(netlink.Message) bool {
 		<-resume
 		return false
 	}, unix.NFNLGRP_NFTABLES)

@@ -119,12 +119,7 @@ func transact(ns *netns.Handle, t *table, was *read.Table) error {
 // transaction carries messages out, all of them or none; of a generation other than 0
 // see batchOf.
 func transaction(ns *netns.Handle, messages []message, generation uint32) error {
-	s, err := dial(ns)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	refused, err := s.send(batchOf(messages, generation, true), len(messages))
+	refused, err := send(ns, messages, generation, true)
 	if err != nil {
 		return err
 	}
@@ -284,7 +279,7 @@ func checkFlowtable(ns *netns.Handle) error {
 
 // asked says why the kernel would refuse a transaction.
 func asked(ns *netns.Handle, messages []message) error {
-	refused, err := probe(ns, messages)
+	refused, err := send(ns, messages, 0, false)
 	if err != nil {
 		return err
 	}

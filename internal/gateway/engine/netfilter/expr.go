@@ -29,7 +29,7 @@ func marshal(e expression) ([]byte, error) {
 	case raw:
 		var b attrs
 		b.text(unix.NFTA_EXPR_NAME, e.name)
-		b.bytes(unix.NFTA_EXPR_DATA|nlaNested, e.data)
+		b.bytes(unix.NFTA_EXPR_DATA|unix.NLA_F_NESTED, e.data)
 		return b, nil
 	}
 	return nil, fmt.Errorf("%T is no expression", e)
