@@ -48,15 +48,20 @@ func (e *Engine) Claim(p *gateway.Plan, _ gateway.Facts) (mine, rest *gateway.Pl
 	if e.Only == nil {
 		return p, nil, nil
 	}
-	return Kinds(e.Name(), p, e.Only...)
+	return divide(e.Name(), p, func(r gateway.Ref) string {
+		if slices.Contains(e.Only, r.Kind) {
+			return ""
+		}
+		return "it is for " + strings.Join(e.Only, ", ") + " alone"
+	})
 }
 
-// Kinds divides a plan by kinds of rules.
-func Kinds(name gateway.Engine, p *gateway.Plan, kinds ...string) (mine, rest *gateway.Plan, notes []gateway.Note) {
-	is := func(r gateway.Ref) bool { return slices.Contains(kinds, r.Kind) }
-	mine, rest = p.Only(is), p.Only(func(r gateway.Ref) bool { return !is(r) })
+// divide takes the rules of a plan that nothing is against.
+func divide(name gateway.Engine, p *gateway.Plan, against func(gateway.Ref) string) (mine, rest *gateway.Plan, notes []gateway.Note) {
+	mine = p.Only(func(r gateway.Ref) bool { return against(r) == "" })
+	rest = p.Only(func(r gateway.Ref) bool { return against(r) != "" })
 	for _, r := range rest.Refs() {
-		notes = append(notes, gateway.Note{Rule: r, Engine: name, Because: "it is for " + strings.Join(kinds, ", ") + " alone"})
+		notes = append(notes, gateway.Note{Rule: r, Engine: name, Because: against(r)})
 	}
 	if len(mine.Refs()) == 0 {
 		mine = nil
