@@ -16,7 +16,6 @@ import (
 	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/suggest"
-	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
@@ -184,28 +183,13 @@ type changeFlags struct {
 	confirm      time.Duration
 }
 
-// addFlags adds --yes, --confirm and --persist; when says in which case they
-// count, and may be empty.
-func (f *changeFlags) addFlags(cmd *cobra.Command, when string) {
-	addYes(cmd, &f.yes, when)
-	cmd.Flags().Var((*seconds)(&f.confirm), "confirm", when+"undo after this time unless it is confirmed: seconds or 2m, …")
-	cmd.Flags().BoolVar(&f.persist, "persist", false, when+"write files under /etc so that it holds after a boot")
+// addFlags adds --yes, --confirm and --persist.
+func (f *changeFlags) addFlags(cmd *cobra.Command) {
+	addYes(cmd, &f.yes, "")
+	cmd.Flags().Var((*seconds)(&f.confirm), "confirm", "roll back after this time unless it is confirmed: seconds or 2m, …")
+	cmd.Flags().BoolVar(&f.persist, "persist", false, "write files under /etc so that it holds after a boot")
+	bound(cmd, "confirm", &f.confirm, minConfirm, maxConfirm)
 }
-
-// given reports whether one of the flags is on the command line.
-func (f *changeFlags) given(cmd *cobra.Command) bool {
-	return cmd.Flags().Changed("yes") || cmd.Flags().Changed("confirm") || cmd.Flags().Changed("persist")
-}
-
-func (f *changeFlags) check(cmd *cobra.Command) error {
-	if cmd.Flags().Changed("confirm") && (f.confirm < minConfirm || f.confirm > maxConfirm) {
-		return usagef("--confirm %s: must be from %s to %s", f.confirm, minConfirm, maxConfirm)
-	}
-	return nil
-}
-
-// fill puts the flags into the options of apply.
-func (f *changeFlags) fill(opt *apply.Options) { opt.Confirm, opt.Persist = f.confirm, f.persist }
 
 // parseShare reads a flag's part of a whole, such as 0.001 or 0.1%.
 func parseShare(flag, text string) (float64, error) {
@@ -298,16 +282,6 @@ func (t *target) with(cmd *cobra.Command, do func(*netns.Handle) error) error {
 	}
 	defer ns.Close()
 	return do(ns)
-}
-
-// inode is that of the chosen namespace; 0 where none is chosen.
-func (t *target) inode(cmd *cobra.Command) (uint64, error) {
-	ns, err := t.open(cmd)
-	if ns == nil || err != nil {
-		return 0, err
-	}
-	defer ns.Close()
-	return ns.Inode(), nil
 }
 
 // addInterface adds --iface. An empty name, which a script gives whose variable is not

@@ -255,7 +255,7 @@ func FuzzBundleReport(f *testing.F) {
 			return
 		}
 		found := diagnose.Run(rec, diagnose.Rules())
-		if err := report.Doctor(io.Discard, report.Style{}, &found); err != nil {
+		if err := report.Doctor(io.Discard, report.Style{}, &found, true, ""); err != nil {
 			t.Error(err)
 		}
 	})

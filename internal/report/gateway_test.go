@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math"
 	"net/netip"
@@ -9,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/natkit/natkit/internal/capacity"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/observe"
 	"github.com/natkit/natkit/internal/tune"
@@ -22,21 +22,21 @@ var (
 
 func TestGatewayPlan(t *testing.T) {
 	g := &GatewayPlan{
-		Known: true, TimeWaitSeconds: 120,
+		Digest: "b", Known: true, TimeWaitSeconds: 120,
 		Difference: gateway.Diff{Before: "a", After: "b", Unchanged: 2, Renumbered: 1,
 			Rules: []gateway.RuleDiff{
 				{Change: gateway.Added, Rule: masqueradeRef, After: "from 10.0.0.0/8", Connections: "new ones"},
 				{Change: gateway.Changed, Rule: dnatRef, Was: masqueradeRef, Before: "on \x1b[31m", After: "on 203.0.113.7", Connections: "they keep"},
 			},
 			Settings: []gateway.SettingDiff{{Setting: "mss", After: "clamp", Connections: "the SYN"}}},
-		Planned: Planned{Changes: []tune.Change{{Kind: tune.Sysctl, Target: "net.ipv4.ip_forward", Before: "0", After: "1"}}},
+		Changes: []tune.Change{{Kind: tune.Sysctl, Target: "net.ipv4.ip_forward", Before: "0", After: "1"}},
 		Pools: []gateway.PoolCapacity{
 			{Rule: masqueradeRef, Addresses: 1, Ports: 64512, AtOnce: 64512, PerSecond: 537.6, SharedWith: []gateway.Ref{dnatRef}},
 			{Rule: gateway.Ref{List: "nat", Index: 2, Kind: "masquerade"}, Ports: 64512},
 			{Rule: gateway.Ref{List: "nat", Index: 3, Kind: "static"}, OneForOne: true},
 			{Rule: gateway.Ref{List: "ipv6", Kind: "snat"}, Addresses: math.MaxInt64, Ports: 64512, AtOnce: math.MaxInt64, PerSecond: 1e9},
 		},
-		Sizing: &capacity.Sizing{Entries: 1000000, Max: 1310720, FullBytes: 490 << 20}, Table: tune.Facts{Max: 262144},
+		Table:   &GatewayTable{Entries: 1000000, Max: 262144, MaxAfter: 1310720, FullBytes: 490 << 20},
 		Missing: []string{"ppp0"}, Waiting: []gateway.Waiting{{Rule: dnatRef, Interface: "ppp0"}}, Obstacles: []string{"somebody changed it"},
 	}
 	want := `Rules
@@ -63,8 +63,8 @@ Capacity
   at once: connections of all hosts to one destination (address, port, protocol); a host has the
   ports of one address. new/s: short TCP connections to one destination for which there is always a
   free port: the entry of an ended one holds it for 120.0 s.
-not there: ppp0: rules for it hold when it comes
-not there: an address of ppp0, which nat[1] dnat is about: 'natkit gateway run' waits for it
+missing: interface ppp0: its rules match once it exists
+missing: an address of ppp0 for nat[1] dnat: 'natkit gateway run' waits for it
 apply would refuse: somebody changed it
 `
 	if diff := cmp.Diff(want, planText(t, g)); diff != "" {
@@ -75,23 +75,23 @@ apply would refuse: somebody changed it
 func planText(t *testing.T, g *GatewayPlan) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := WriteGatewayPlan(&b, Style{}, g); err != nil {
+	if err := g.Text(&b, Style{}); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
 }
 
 func TestGatewayPlanInShort(t *testing.T) {
-	same := planText(t, &GatewayPlan{Known: true, Difference: gateway.Diff{Before: "a", After: "a"}})
+	same := planText(t, &GatewayPlan{Digest: "a", Known: true, Difference: gateway.Diff{Before: "a", After: "a"}})
 	if !strings.Contains(same, "nothing changes: this plan is in force") || strings.Contains(same, "Capacity") {
 		t.Error(same)
 	}
-	many := &GatewayPlan{Difference: gateway.Diff{After: "b"}}
+	many := &GatewayPlan{Digest: "b", Difference: gateway.Diff{After: "b"}}
 	for i := range 50 {
 		many.Difference.Rules = append(many.Difference.Rules, gateway.RuleDiff{Change: gateway.Added, Rule: gateway.Ref{List: "nat", Index: i, Kind: "snat"}, After: fmt.Sprint(i), Connections: "new ones"})
 	}
 	text := planText(t, many)
-	for _, want := range []string{"was not made from a plan that natkit has", "… and 10 more (--json has them all)", "  connections  new ones\n"} {
+	for _, want := range []string{"does not have the plan of what is in force", "… and 10 more (--json has them all)", "  connections  new ones\n"} {
 		if strings.Count(text, want) != 1 {
 			t.Errorf("%q is there %d times:\n%s", want, strings.Count(text, want), text)
 		}
@@ -149,8 +149,15 @@ note: a note
 func explainText(t *testing.T, e *observe.Trace) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := GatewayExplain(&b, Style{}, e); err != nil {
+	if err := (GatewayPacket{e}).Text(&b, Style{}); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
+}
+
+func TestFindingsOnAFullDiskAreOneError(t *testing.T) {
+	err := GatewayFindings(&full{}, Style{}, "a.yaml", make([]gateway.Finding, manyFindings+3))
+	if !errors.Is(err, errFull) {
+		t.Error(err)
+	}
 }
