@@ -42,7 +42,7 @@ func exampleStatus() *observe.Status {
 func gatewayStatusText(t *testing.T, s *observe.Status, top int) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	if err := GatewayStatus(&out, Style{}, GatewayView{Source: "network namespace gw", Args: " --netns gw", Top: top, At: statusTime}, s); err != nil {
+	if err := (GatewayStatus{Gateway: s, Source: "network namespace gw", Args: " --netns gw", Top: top, At: statusTime}).Text(&out, Style{}); err != nil {
 		t.Fatal(err)
 	}
 	return out.Bytes()
@@ -98,7 +98,7 @@ func TestGatewayLossesCountOnce(t *testing.T) {
 	} {
 		var b strings.Builder
 		p := &printer{w: &b, style: Style{Columns: 300}}
-		p.gatewayLosses(GatewayView{Watch: true}, &observe.Drops{NoEntry: &tt.drop, InsertFailed: &tt.failed})
+		p.gatewayLosses(GatewayStatus{Watch: true}, &observe.Drops{NoEntry: &tt.drop, InsertFailed: &tt.failed})
 		lines := strings.Split(strings.TrimSpace(b.String()), "\n")
 		want := strings.Split(tt.want, "|")
 		if len(lines) != len(want) {
@@ -116,7 +116,7 @@ func TestGatewayLossesCountOnce(t *testing.T) {
 func TestGatewayLossesHaveRates(t *testing.T) {
 	var b strings.Builder
 	p := &printer{w: &b, style: Style{Columns: 300}}
-	p.gatewayLosses(GatewayView{Watch: true}, &observe.Drops{NoEntry: pointer(uint64(9)), InsertFailed: pointer(uint64(4)), NoEntryPerSecond: pointer(2.0), InsertFailedPerSecond: pointer(1.5)})
+	p.gatewayLosses(GatewayStatus{Watch: true}, &observe.Drops{NoEntry: pointer(uint64(9)), InsertFailed: pointer(uint64(4)), NoEntryPerSecond: pointer(2.0), InsertFailedPerSecond: pointer(1.5)})
 	for _, want := range []string{"5 first packets dropped as the connection table had no room", "it was made), 0.50/s now\n", "it was made), 1.50/s now\n"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q is not in\n%s", want, b.String())

@@ -287,7 +287,7 @@ type filled struct {
 	made int64
 }
 
-// SetFill brings the connection table of f.Node to so many entries in all (see
+// SetFill brings the connection table of f.Node to that many entries in all (see
 // lab.Fill.Target), by entries of f's mix. It keeps those that are there already.
 // A nil f removes all that were made.
 func (l *Lab) SetFill(ctx context.Context, f *lab.Fill, entries int64) error {
