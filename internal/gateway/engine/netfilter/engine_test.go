@@ -7,12 +7,19 @@ import (
 	"github.com/natkit/natkit/internal/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
 func TestFlowtableIsToldAsItIs(t *testing.T) {
 	testutil.NeedRoot(t)
-	s := Engine{}.Flowtable(nil)
+	f := gateway.Facts{}
+	Engine{}.Facts(nil, &gateway.Config{}, &f)
+	if f.Flowtable != (gateway.Support{}) {
+		t.Errorf("the kernel was asked though the file wants none: %+v", f.Flowtable)
+	}
+	Engine{}.Facts(nil, &gateway.Config{Flowtable: true}, &f)
+	s := f.Flowtable
 	if s.OK == (s.Reason != "") {
 		t.Errorf("%+v", s)
 	}
