@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/netip"
 
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/pcap/pair"
@@ -207,7 +208,7 @@ func flowRows[T any](p *pairPrinter, heading string, t *Table, list []T, all int
 }
 
 // flowName is a flow as seen inside, and what is different outside. Either may be missing.
-func flowName(protocol uint8, in, out *pair.Ends) string {
+func flowName(protocol uint8, in, out *frame.Tuple) string {
 	name := nat.ProtocolName(protocol) + " "
 	switch {
 	case in == nil && out == nil:
@@ -216,15 +217,15 @@ func flowName(protocol uint8, in, out *pair.Ends) string {
 		return name + "outside " + endsText(*out)
 	case out == nil || *in == *out:
 		return name + endsText(*in)
-	case in.Destination == out.Destination:
-		return name + endsText(*in) + ", outside from " + endText(out.Source)
-	case in.Source == out.Source:
-		return name + endsText(*in) + ", outside to " + endText(out.Destination)
+	case in.Dst == out.Dst:
+		return name + endsText(*in) + ", outside from " + endText(out.Src)
+	case in.Src == out.Src:
+		return name + endsText(*in) + ", outside to " + endText(out.Dst)
 	}
 	return name + endsText(*in) + ", outside " + endsText(*out)
 }
 
-func endsText(e pair.Ends) string { return endText(e.Source) + " > " + endText(e.Destination) }
+func endsText(e frame.Tuple) string { return endText(e.Src) + " > " + endText(e.Dst) }
 
 func endText(a netip.AddrPort) string {
 	if a.Port() == 0 {

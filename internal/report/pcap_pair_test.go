@@ -6,13 +6,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/pcap"
 	"github.com/natkit/natkit/internal/pcap/pair"
 )
 
-func ends(from, to string) pair.Ends {
-	return pair.Ends{Source: netip.MustParseAddrPort(from), Destination: netip.MustParseAddrPort(to)}
+func ends(from, to string) frame.Tuple {
+	return frame.Tuple{Src: netip.MustParseAddrPort(from), Dst: netip.MustParseAddrPort(to)}
 }
 
 // madeUpPair has every part of a comparison. Its figures are made up.
