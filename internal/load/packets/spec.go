@@ -129,7 +129,7 @@ func (s Spec) stack() string {
 // Token is the first part of every test packet's payload. All fields are in
 // network byte order on the wire.
 type Token struct {
-	// Run tells the packets of one run from all others on the wire.
+	// Run distinguishes the packets of one run from all others on the wire.
 	Run uint32
 	// Flow counts from 0.
 	Flow uint32
@@ -160,7 +160,7 @@ func ParseToken(b []byte) (t Token, ok bool) {
 	}, true
 }
 
-// maxSizes bounds the length of a cycle: more sizes than that tell nothing more,
+// maxSizes bounds the length of a cycle: more sizes than that add nothing,
 // and each of them may cost a template.
 const maxSizes = 64
 
