@@ -74,8 +74,7 @@ does not count. 130: interrupted; the report covers the time until then.`,
 		},
 	}
 	d.target.addFlags(cmd)
-	addWindow(cmd, &d.window, 5*time.Second)
-	bound(cmd, "for", &d.window, minWindow, maxWindow)
+	addWindow(cmd, &d.window, 5*time.Second, minWindow)
 	cmd.Flags().StringVar(&d.from, "from", "", "diagnose a bundle `FILE` that 'natkit snapshot' wrote; - for standard input")
 	cmd.Flags().Uint32Var(&d.memory, "max-memory", snapshot.DefaultBudget>>20, "with --from: `MiB` of memory that the bundle may take")
 	addTrace(cmd, &d.trace)

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -150,25 +149,19 @@ func chooseForm(cmd *cobra.Command, name string) error {
 // isSwitch tells a flag that is on or off from one with a value, as --csv FILE is.
 func isSwitch(f *pflag.Flag) bool { return f.Value.Type() == "bool" }
 
-// maxWindow bounds the time between two looks: a forgotten one ends.
+// maxWindow bounds the time between two samples: a forgotten command ends.
 const maxWindow = time.Hour
 
-// addWindow adds --for, the time between the two looks that are compared.
-func addWindow(cmd *cobra.Command, window *time.Duration, usual time.Duration) {
+// addWindow adds --for, the time between the two samples that are compared: 0, or from least.
+func addWindow(cmd *cobra.Command, window *time.Duration, usual, least time.Duration) {
 	*window = usual
-	cmd.Flags().Var((*seconds)(window), "for", "time between the two looks that are compared: seconds or 500ms, 2m, …")
+	bounded := periodBetween(window, least, maxWindow)
+	cmd.Flags().Var(bounded, "for", "time between the two samples: seconds or 500ms, 2m, …")
 }
 
 // addTrace adds --trace.
 func addTrace(cmd *cobra.Command, on *bool) {
-	cmd.Flags().BoolVar(on, "trace", false, "between the two looks, also count dropped packets and sample the CPUs, by eBPF, and look at SYNs")
-}
-
-func checkWindow(window, least time.Duration) error {
-	if window < least || window > maxWindow {
-		return usagef("--for %s: must be from %s to %s", window, least, maxWindow)
-	}
-	return nil
+	cmd.Flags().BoolVar(on, "trace", false, "between the two samples, also count dropped packets and sample the CPUs, by eBPF, and capture SYNs")
 }
 
 // Bounds of --confirm: less cannot be typed in time, more is no safety.
@@ -186,9 +179,8 @@ type changeFlags struct {
 // addFlags adds --yes, --confirm and --persist.
 func (f *changeFlags) addFlags(cmd *cobra.Command) {
 	addYes(cmd, &f.yes, "")
-	cmd.Flags().Var((*seconds)(&f.confirm), "confirm", "roll back after this time unless it is confirmed: seconds or 2m, …")
+	cmd.Flags().Var(periodBetween(&f.confirm, minConfirm, maxConfirm), "confirm", "roll back after this time unless it is confirmed: seconds or 2m, …")
 	cmd.Flags().BoolVar(&f.persist, "persist", false, "write files under /etc so that it holds after a boot")
-	bound(cmd, "confirm", &f.confirm, minConfirm, maxConfirm)
 }
 
 // parseShare reads a flag's part of a whole, such as 0.001 or 0.1%.
@@ -379,41 +371,6 @@ func argsUnless(check cobra.PositionalArgs, flags ...string) cobra.PositionalArg
 		}
 		return check(cmd, args)
 	}
-}
-
-// bounded is the value of a flag that is checked when it is set.
-type bounded struct {
-	pflag.Value
-	check func() error
-}
-
-func (b bounded) Set(text string) error {
-	if err := b.Value.Set(text); err != nil {
-		return err
-	}
-	return b.check()
-}
-
-// bound refuses values of a flag that are not from least to most.
-func bound[T cmp.Ordered](cmd *cobra.Command, flag string, value *T, least, most T) {
-	f := cmd.Flags().Lookup(flag)
-	f.Value = bounded{f.Value, func() error {
-		if *value < least || *value > most {
-			return fmt.Errorf("must be from %v to %v", least, most)
-		}
-		return nil
-	}}
-}
-
-// boundBelow refuses values of a flag below least.
-func boundBelow[T cmp.Ordered](cmd *cobra.Command, flag string, value *T, least T) {
-	f := cmd.Flags().Lookup(flag)
-	f.Value = bounded{f.Value, func() error {
-		if *value < least {
-			return fmt.Errorf("must be %v or more", least)
-		}
-		return nil
-	}}
 }
 
 // flagError says what is wrong with a flag in natkit's words.

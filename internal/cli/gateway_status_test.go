@@ -41,7 +41,7 @@ func TestWatchOutlivesFailedLooks(t *testing.T) {
 				}
 				return &observe.Status{}, nil
 			})
-			if told := strings.Count(stderr.String(), "natkit: hindered; the next look is in 1ms\n"); looks != tt.looks || told != tt.told || errors.Is(err, hindered) != tt.failed {
+			if told := strings.Count(stderr.String(), "natkit: hindered; the next sample is in 1ms\n"); looks != tt.looks || told != tt.told || errors.Is(err, hindered) != tt.failed {
 				t.Errorf("%d looks, %d told, error %v: want %d, %d, %t", looks, told, err, tt.looks, tt.told, tt.failed)
 			}
 		})

@@ -152,7 +152,10 @@ func AppendICMP(b []byte, source, destination netip.Addr, h ICMP, payload []byte
 }
 
 // Tuple is the addresses and ports of a packet.
-type Tuple struct{ Src, Dst netip.AddrPort }
+type Tuple struct {
+	Src netip.AddrPort `json:"source"`
+	Dst netip.AddrPort `json:"destination"`
+}
 
 // EtherTypes (include/uapi/linux/if_ether.h).
 const (

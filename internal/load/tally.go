@@ -139,22 +139,24 @@ const (
 )
 
 // Histogram collects durations. Minimum, maximum, mean and standard deviation
-// are exact, quantiles are good to the histogram's digits. A duration above ten
-// minutes is counted in the highest bucket.
+// are exact, quantiles are good to the histogram's digits. A duration above the
+// range counts in the highest bucket.
 type Histogram struct {
 	h        *hdr.Histogram
 	n        int64
 	min, max int64
 	sum      float64
 	sumSq    float64 // of microseconds, to keep digits
-	beyond   int64
 }
 
 // NewHistogram has three significant digits; Record does not allocate.
 func NewHistogram() *Histogram { return newHistogram(3) }
 
-func newHistogram(digits int) *Histogram {
-	return &Histogram{h: hdr.New(lowestNs, highestNs, digits), min: math.MaxInt64}
+func newHistogram(digits int) *Histogram { return NewHistogramOf(lowestNs, highestNs, digits) }
+
+// NewHistogramOf has the given range in nanoseconds and significant digits.
+func NewHistogramOf(lowest, highest int64, digits int) *Histogram {
+	return &Histogram{h: hdr.New(lowest, highest, digits), min: math.MaxInt64}
 }
 
 // Record adds one duration in nanoseconds; a negative one counts as 0.
@@ -166,12 +168,8 @@ func (h *Histogram) Record(ns int64) {
 	us := float64(ns) / 1e3
 	h.sum += us
 	h.sumSq += us * us
-	if ns > highestNs {
-		h.beyond++
-		ns = highestNs
-	}
-	// The value was brought into the range, so this cannot fail.
-	_ = h.h.RecordValue(ns)
+	// The value is brought into the range, so this cannot fail.
+	_ = h.h.RecordValue(min(ns, h.h.HighestTrackableValue()))
 }
 
 // Merge adds what o holds.
@@ -185,7 +183,6 @@ func (h *Histogram) Merge(o *Histogram) {
 	h.max = max(h.max, o.max)
 	h.sum += o.sum
 	h.sumSq += o.sumSq
-	h.beyond += o.beyond
 }
 
 // Reset empties the histogram and keeps its memory.
@@ -193,12 +190,6 @@ func (h *Histogram) Reset() {
 	h.h.Reset()
 	*h = Histogram{h: h.h, min: math.MaxInt64}
 }
-
-// Count is the number of recorded durations.
-func (h *Histogram) Count() int64 { return h.n }
-
-// Beyond counts durations above the histogram's range.
-func (h *Histogram) Beyond() int64 { return h.beyond }
 
 // Quantile, of 0 to 1, in milliseconds; never outside what was recorded. 0
 // where nothing was.

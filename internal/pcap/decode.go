@@ -31,18 +31,11 @@ func (s *stream) decode(p *Packet) {
 }
 
 func (s *stream) decodeFrame(p *Packet) Reason {
-	link := s.s.Interfaces[p.Interface].LinkType
-	find := ethernet // most often; saves the look-up
-	if link != linkEthernet {
-		if find = links[link].network; find == nil {
-			return UnknownLinkType
-		}
-	}
-	etherType, b, reason := find(p.Data)
+	etherType, reason := s.header.networkOf(s.s.Interfaces[p.Interface].LinkType, p.Data)
 	if reason != Decoded {
 		return reason
 	}
-	err := p.Frame.DecodeNetwork(etherType, b)
+	err := p.Frame.DecodeNetwork(etherType, s.header.b)
 	if err == nil || p.Frame.Version != 0 && p.Frame.Fragment.Is() {
 		return Decoded
 	}

@@ -2,11 +2,12 @@ package pcap
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/natkit/natkit/internal/frame"
+	"github.com/natkit/natkit/internal/nat"
 	"golang.org/x/sys/unix"
 )
 
@@ -197,33 +198,17 @@ func (c *counts) fillNamed(s *Stats) {
 	s.Protocols, s.Tunnels = sortedCounts(carried), sortedCounts(inner)
 }
 
-// protocolName is the word that conntrack and getprotobynumber(3) have for it.
+// protocolName returns the name of nat.ProtocolName, with "protocol" before a number.
 func protocolName(protocol uint8) string {
 	switch protocol {
-	case unix.IPPROTO_TCP:
-		return "tcp"
-	case unix.IPPROTO_UDP:
-		return "udp"
-	case unix.IPPROTO_ICMP:
-		return "icmp"
-	case unix.IPPROTO_ICMPV6:
-		return "icmpv6"
-	case unix.IPPROTO_SCTP:
-		return "sctp"
-	case unix.IPPROTO_GRE:
-		return "gre"
-	case unix.IPPROTO_ESP:
-		return "esp"
-	case unix.IPPROTO_IGMP:
-		return "igmp"
 	case unix.IPPROTO_IPIP:
 		return "ipip"
 	case unix.IPPROTO_IPV6:
 		return "ipv6"
-	case unix.IPPROTO_UDPLITE:
-		return "udplite"
-	case unix.IPPROTO_DCCP:
-		return "dccp"
 	}
-	return fmt.Sprintf("protocol %d", protocol)
+	name := nat.ProtocolName(protocol)
+	if name == strconv.Itoa(int(protocol)) {
+		return "protocol " + name
+	}
+	return name
 }

@@ -30,6 +30,7 @@ type stream struct {
 	first  int64 // time of the earliest packet
 	last   int64 // time of the latest packet
 	seen   counts
+	header header
 	// pending bytes were given to the caller and are consumed with the next packet.
 	pending int64
 	// ended is set where nothing follows what is buffered.

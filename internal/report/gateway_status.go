@@ -7,24 +7,29 @@ import (
 	"strings"
 	"time"
 
+	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/observe"
 	"github.com/natkit/natkit/internal/units"
 )
 
-// GatewayView is what there is to say of a gateway's status besides it.
-type GatewayView struct {
-	// Source says in words which namespace it is, Args the flags that choose it again.
-	Source, Args string
+// GatewayStatus is the state of a gateway.
+type GatewayStatus struct {
+	Schema  string    `json:"schema"`
+	Version string    `json:"version"`
+	At      time.Time `json:"taken_at"`
+	// Source names the namespace, Args are the flags that select it.
+	Source  string          `json:"source"`
+	Gateway *observe.Status `json:"gateway"`
+	Args    string          `json:"-"`
 	// Top bounds the rules that are shown; 0 is all.
-	Top int
-	// At is when it was looked.
-	At time.Time
+	Top int `json:"-"`
 	// Watch: others come after this one.
-	Watch bool
+	Watch bool `json:"-"`
 }
 
-// GatewayStatus writes how a gateway fares.
-func GatewayStatus(w io.Writer, style Style, v GatewayView, s *observe.Status) error {
+// Text writes rules, pools, drops and what needs attention.
+func (v GatewayStatus) Text(w io.Writer, style Style) error {
+	s := v.Gateway
 	p := &printer{w: w, style: style}
 	p.gatewayHead(v, s)
 	if !s.Present {
@@ -39,7 +44,7 @@ func GatewayStatus(w io.Writer, style Style, v GatewayView, s *observe.Status) e
 	return p.err
 }
 
-func (p *printer) gatewayHead(v GatewayView, s *observe.Status) {
+func (p *printer) gatewayHead(v GatewayStatus, s *observe.Status) {
 	say := func(indent int, tone Tone, text string) { p.mark(indent, Cell{}, text, tone) }
 	switch where := v.Source; {
 	case s.Removed != "":
@@ -47,13 +52,13 @@ func (p *printer) gatewayHead(v GatewayView, s *observe.Status) {
 		say(2, Plain, "as 'nft flush ruleset' does: 'natkit gateway apply' with its file puts it in force again")
 	case !s.Present:
 		say(0, Plain, where+" has no table of natkit's: no gateway is applied there")
-	case s.Integrity == observe.Changed:
+	case s.Integrity == gateway.RulesChanged:
 		say(0, Bad, "the gateway in "+where+" was changed by somebody since natkit wrote it")
 		for _, c := range s.Changes {
 			say(2, Plain, c)
 		}
 		say(2, Plain, "'natkit gateway apply --overwrite' with its file puts it right")
-	case s.Integrity == observe.Intact:
+	case s.Integrity == gateway.RulesIntact:
 		say(0, Bold, "the gateway in "+where+" is as natkit wrote it"+ofPlan(s))
 	default:
 		say(0, Bold, "a gateway is in force in "+where+ofPlan(s))
@@ -153,7 +158,7 @@ func (p *printer) gatewayNotes(s *observe.Status) {
 	}
 }
 
-func (p *printer) gatewayRules(v GatewayView, s *observe.Status) {
+func (p *printer) gatewayRules(v GatewayStatus, s *observe.Status) {
 	rules, more := busiestRules(s.Rules, v.Top)
 	if len(rules) == 0 {
 		return
@@ -207,7 +212,7 @@ func statusColumns(s *observe.Status) []statusColumn {
 }
 
 // gatewayLegend says what the columns count, and since when.
-func (p *printer) gatewayLegend(v GatewayView, s *observe.Status) {
+func (p *printer) gatewayLegend(v GatewayStatus, s *observe.Status) {
 	const width = 9
 	p.labelled(0, "new", width, "first packets since the last apply"+ago(s.Applied, v.At))
 	if by := s.Drops.ByRule; by != nil {
@@ -310,7 +315,7 @@ func leftCell(p observe.PortsLeft, s *observe.Status) Cell {
 	return Cell{Text: about(s) + units.Count(p.Left), Tone: toneOf(p.InUse(), 0.9, 0.97)}
 }
 
-func (p *printer) gatewayDrops(v GatewayView, s *observe.Status) {
+func (p *printer) gatewayDrops(v GatewayStatus, s *observe.Status) {
 	p.blank()
 	for _, c := range s.Counters {
 		p.mark(0, Cell{}, counterText(c, counterWords[c.What]), Plain)
@@ -334,7 +339,7 @@ var dropWords = map[string]string{"untranslatable": "dropped, invalid to the con
 
 // gatewayLosses tells those two of the tracker's counters apart: every connection that
 // found no port, or clashed, is in both.
-func (p *printer) gatewayLosses(v GatewayView, d *observe.Drops) {
+func (p *printer) gatewayLosses(v GatewayStatus, d *observe.Drops) {
 	drop, failed := valueOf(d.NoEntry), valueOf(d.InsertFailed)
 	if drop > failed {
 		p.loss(drop-failed, max(0, valueOf(d.NoEntryPerSecond)-valueOf(d.InsertFailedPerSecond)), d.NoEntryPerSecond != nil,
@@ -347,7 +352,7 @@ func (p *printer) gatewayLosses(v GatewayView, d *observe.Drops) {
 }
 
 // whose says what else there is to know about the connections that found no port.
-func whose(v GatewayView, by *observe.DropsByRule) (text string) {
+func whose(v GatewayStatus, by *observe.DropsByRule) (text string) {
 	switch {
 	case by == nil && v.Watch: // a note says why
 		return ""

@@ -97,7 +97,7 @@ func madeUpCapture() *pcap.Report {
 }
 
 func TestPcap(t *testing.T) {
-	view := PcapView{Source: "server.pcapng.gz", Ladders: 2}
+	view := PcapView{Source: "server.pcapng.gz", Max: 2}
 	for name, tt := range map[string]struct {
 		view  func(*PcapView)
 		style Style
@@ -106,9 +106,9 @@ func TestPcap(t *testing.T) {
 		"pcap.txt": {func(*PcapView) {}, Style{}, madeUpCapture()},
 		"pcap-all.txt": {func(v *PcapView) {
 			v.Steps, v.Clock, v.Kinds = true, true, []pcap.Kind{pcap.SYNRejectedPAWS}
-			v.Ladders = 0
+			v.Max = 0
 		}, Style{Columns: 120}, madeUpCapture()},
-		"pcap-narrow.txt":  {func(v *PcapView) { v.Interrupted = true; v.Ladders = 3 }, Style{Columns: 80}, madeUpCapture()},
+		"pcap-narrow.txt":  {func(v *PcapView) { v.Interrupted = true; v.Max = 3 }, Style{Columns: 80}, madeUpCapture()},
 		"pcap-healthy.txt": {func(*PcapView) {}, Style{}, &pcap.Report{Stats: pcap.Stats{Format: "pcap", Packets: 2, Bytes: 100, First: captureBegan, Last: captureBegan.Add(time.Second)}}},
 		"pcap-empty.txt":   {func(*PcapView) {}, Style{}, &pcap.Report{Stats: pcap.Stats{Format: "pcap"}}},
 	} {
@@ -128,8 +128,8 @@ func TestPcap(t *testing.T) {
 func TestNoIncidents(t *testing.T) {
 	for want, unread := range map[string]pcap.ReasonCount{
 		"No incidents.": {Reason: pcap.CutHeader, Packets: 40},
-		"No incidents in what could be read, which is the lesser part.": {Reason: pcap.CutHeader, Packets: 60},
-		"No incidents, as no packet is of IP or could be read.":         {Reason: pcap.NotIP, Packets: 100},
+		"No incidents in the packets that could be read, which are the minority.": {Reason: pcap.CutHeader, Packets: 60},
+		"No incidents: no packet is IP, or none could be read.":                   {Reason: pcap.NotIP, Packets: 100},
 	} {
 		var out bytes.Buffer
 		r := &pcap.Report{Stats: pcap.Stats{Format: "pcap", Packets: 100, Undecoded: []pcap.ReasonCount{unread}}}

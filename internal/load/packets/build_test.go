@@ -82,7 +82,7 @@ func FuzzParseSizes(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		defer testutil.Bounded(t, len(s))()
 		sizes, err := ParseSizes(s)
-		if (err == nil) != (len(sizes) > 0) || len(sizes) > maxSizes {
+		if (err == nil) != (len(sizes) > 0) || len(sizes) > MaxCycle {
 			t.Fatalf("%q: %v, %v", s, sizes, err)
 		}
 		for _, size := range sizes {

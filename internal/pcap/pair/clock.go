@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 
-	hdrhistogram "github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/natkit/natkit/internal/load"
 )
 
@@ -129,9 +128,9 @@ func directionOf(a, b *observed) uint8 {
 		return fromFirst
 	case a.ttl < b.ttl:
 		return fromSecond
-	case a.src != b.src && a.dst == b.dst:
+	case a.Src != b.Src && a.Dst == b.Dst:
 		return fromFirst
-	case a.src == b.src && a.dst != b.dst:
+	case a.Src == b.Src && a.Dst != b.Dst:
 		return fromSecond
 	}
 	return unknown
@@ -197,55 +196,36 @@ func (c *clock) correct() {
 
 func seconds(ns int64) float64 { return float64(ns) / 1e9 }
 
-// report tells of the clocks; swapped where the second file is the inside one.
-func (c *clock) report(swapped bool) Clock {
-	offset, drift := c.began, c.offset-c.began
-	low, high := c.start.low, c.start.high
-	hasLow, hasHigh := c.start.hasLow, c.start.hasHigh
-	if swapped {
-		offset, drift = -offset, -drift
-		low, high, hasLow, hasHigh = -high, -low, hasHigh, hasLow
+// report describes the clocks, with the first capture as the inside one.
+func (c *clock) report() Clock {
+	r := Clock{By: c.by, Offset: seconds(c.began), Drift: seconds(c.offset - c.began), Corrections: c.corrections}
+	if c.start.hasLow {
+		low := seconds(c.start.low)
+		r.Lowest = &low
 	}
-	r := Clock{By: c.by, Offset: seconds(offset), Drift: seconds(drift), Corrections: c.corrections}
-	if hasLow {
-		v := seconds(low)
-		r.Lowest = &v
-	}
-	if hasHigh {
-		v := seconds(high)
-		r.Highest = &v
+	if c.start.hasHigh {
+		high := seconds(c.start.high)
+		r.Highest = &high
 	}
 	return r
 }
 
-// longestDelay is the most that a delay can be; see maxWindow.
+// longestDelay is the longest possible delay; see maxWindow.
 const longestDelay = int64(maxWindow) + slack
 
-// delays are the times from one capture to the other, in one direction. They begin with
-// nanoseconds: a router takes some thousand of them.
+// delays are the times from one capture to the other, in one direction.
 type delays struct {
-	histogram *hdrhistogram.Histogram
-	// usual follows the delays of late.
+	times *load.Histogram
+	// usual follows the recent delays.
 	usual int64
 }
 
-func newDelays() delays { return delays{histogram: hdrhistogram.New(1, longestDelay, 3)} }
+// newDelays counts nanoseconds: a router takes some thousand of them.
+func newDelays() delays { return delays{times: load.NewHistogramOf(1, longestDelay, 3)} }
 
-// record adds one, in nanoseconds; what came out before it went in took no time.
+// record adds a delay in nanoseconds; a negative one counts as 0.
 func (d *delays) record(ns int64) {
 	ns = min(max(ns, 0), longestDelay)
-	_ = d.histogram.RecordValue(ns) // it is within the bounds
+	d.times.Record(ns)
 	d.usual += (ns - d.usual) / 8
-}
-
-func (d *delays) times() load.Times {
-	h := d.histogram
-	if h.TotalCount() == 0 {
-		return load.Times{}
-	}
-	at := func(quantile float64) float64 { return float64(h.ValueAtPercentile(quantile)) / 1e6 }
-	return load.Times{
-		Min: float64(h.Min()) / 1e6, Mean: h.Mean() / 1e6, SD: h.StdDev() / 1e6, Median: at(50),
-		P90: at(90), P95: at(95), P99: at(99), P999: at(99.9), Max: float64(h.Max()) / 1e6,
-	}
 }

@@ -6,31 +6,7 @@ import (
 
 	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/pcap"
-)
-
-// Protocol numbers (IANA).
-const (
-	protoICMP   = 1
-	protoTCP    = 6
-	protoUDP    = 17
-	protoICMPv6 = 58
-)
-
-// kinds are numbered in this order.
-var kinds = [...]Kind{SYN, SYNACK, RST, FIN, Data, ACK, UDP, Echo, ICMPError, Fragment, Other}
-
-const (
-	kindSYN = iota
-	kindSYNACK
-	kindRST
-	kindFIN
-	kindData
-	kindACK
-	kindUDP
-	kindEcho
-	kindICMPError
-	kindFragment
-	kindOther
+	"golang.org/x/sys/unix"
 )
 
 // observed is what is kept of a packet.
@@ -41,11 +17,11 @@ type observed struct {
 	key  uint64
 	weak bool
 	// mark is the TCP timestamps, which some NATs change; 0 where there are none.
-	mark     uint64
-	src, dst netip.AddrPort
+	mark uint64
+	frame.Tuple
 	ipid     uint16 // 0 where there is none
 	protocol uint8
-	kind     uint8
+	kind     Kind
 	ttl      uint8
 }
 
@@ -71,8 +47,7 @@ func (o *observed) look(p *pcap.Packet) looked {
 	if f.Version == 6 {
 		o.ttl = f.IPv6.HopLimit
 	}
-	t := f.Tuple()
-	o.src, o.dst = t.Src, t.Dst
+	o.Tuple = f.Tuple()
 	o.identify(p)
 	return comparable
 }
@@ -90,31 +65,31 @@ func (o *observed) identify(p *pcap.Packet) {
 	length := uint64(len(f.Payload) + f.Missing)
 	switch {
 	case f.Fragment.Is():
-		o.kind, o.weak = kindFragment, true
+		o.kind, o.weak = Fragment, true
 		o.key = mix(uint64(f.Protocol), uint64(f.Fragment.Identification), uint64(f.Fragment.Offset), length)
 		o.ports(0)
-	case f.Transport == protoTCP:
+	case f.Transport == unix.IPPROTO_TCP:
 		o.tcp(p, length)
-	case f.Transport == protoUDP:
-		o.kind, o.weak = kindUDP, true
-		o.key = content(protoUDP, uint64(f.UDP.Length), f.Payload)
+	case f.Transport == unix.IPPROTO_UDP:
+		o.kind, o.weak = UDP, true
+		o.key = content(unix.IPPROTO_UDP, uint64(f.UDP.Length), f.Payload)
 	case f.ICMPError():
-		o.kind, o.weak = kindICMPError, true
-		o.key = mix(protoICMP, uint64(f.ICMP.Type)<<8|uint64(f.ICMP.Code), quoted(p))
+		o.kind, o.weak = ICMPError, true
+		o.key = mix(unix.IPPROTO_ICMP, uint64(f.ICMP.Type)<<8|uint64(f.ICMP.Code), quoted(p))
 		o.ports(0)
-	case f.Transport == protoICMP || f.Transport == protoICMPv6:
-		o.kind, o.weak = kindEcho, true
+	case f.Transport == unix.IPPROTO_ICMP || f.Transport == unix.IPPROTO_ICMPV6:
+		o.kind, o.weak = Echo, true
 		about := mix(uint64(f.ICMP.Type), uint64(f.ICMP.Code), uint64(f.ICMP.SequenceNumber()))
-		o.key = about ^ content(protoICMP, length, f.Payload)
+		o.key = about ^ content(unix.IPPROTO_ICMP, length, f.Payload)
 		o.echo(f.ICMP.Type, f.ICMP.Identifier())
 	default:
-		o.kind, o.weak = kindOther, true
+		o.kind, o.weak = Other, true
 		o.key = content(uint64(f.Protocol), length, f.Payload)
 	}
 }
 
 func (o *observed) ports(n uint16) {
-	o.src, o.dst = netip.AddrPortFrom(o.src.Addr(), n), netip.AddrPortFrom(o.dst.Addr(), n)
+	o.Src, o.Dst = netip.AddrPortFrom(o.Src.Addr(), n), netip.AddrPortFrom(o.Dst.Addr(), n)
 }
 
 // Types of ICMP messages that answer a query (RFC 792, RFC 4443).
@@ -127,10 +102,10 @@ const (
 // it changes ports (RFC 5508, section 3.1).
 func (o *observed) echo(kind uint8, identifier uint16) {
 	o.ports(0)
-	if kind == echoReply && o.protocol == protoICMP || kind == echoReplyV6 {
-		o.dst = netip.AddrPortFrom(o.dst.Addr(), identifier)
+	if kind == echoReply && o.protocol == unix.IPPROTO_ICMP || kind == echoReplyV6 {
+		o.Dst = netip.AddrPortFrom(o.Dst.Addr(), identifier)
 	} else {
-		o.src = netip.AddrPortFrom(o.src.Addr(), identifier)
+		o.Src = netip.AddrPortFrom(o.Src.Addr(), identifier)
 	}
 }
 
@@ -142,27 +117,27 @@ func (o *observed) tcp(p *pcap.Packet, length uint64) {
 	if h.Flags&frame.ACK != 0 {
 		ack = uint64(h.AcknowledgmentNumber)
 	}
-	o.key = mix(protoTCP, uint64(h.SequenceNumber)<<32|ack, uint64(h.Flags), length)
+	o.key = mix(unix.IPPROTO_TCP, uint64(h.SequenceNumber)<<32|ack, uint64(h.Flags), length)
 	if p.HasTimestamps {
 		o.mark = uint64(p.TSVal)<<32 | uint64(p.TSEcr)
 	}
 	o.kind = tcpKind(h.Flags, length)
 }
 
-func tcpKind(flags frame.TCPFlags, length uint64) uint8 {
+func tcpKind(flags frame.TCPFlags, length uint64) Kind {
 	switch {
 	case flags&frame.RST != 0:
-		return kindRST
+		return RST
 	case flags&(frame.SYN|frame.ACK) == frame.SYN|frame.ACK:
-		return kindSYNACK
+		return SYNACK
 	case flags&frame.SYN != 0:
-		return kindSYN
+		return SYN
 	case flags&frame.FIN != 0:
-		return kindFIN
+		return FIN
 	case length > 0:
-		return kindData
+		return Data
 	}
-	return kindACK
+	return ACK
 }
 
 // quoted is what a NAT leaves alone of the packet that an ICMP error quotes: it
@@ -244,14 +219,15 @@ type missed struct{ covered, before [2]misses }
 
 // misses are counted by kind.
 type misses struct {
-	packets [len(kinds)]uint32
+	packets [kinds]uint32
 	first   missing
 }
 
 // missing is a packet that is missed on the other side.
 type missing struct {
 	at, raw, frame int64
-	side, kind     uint8
+	side           uint8
+	kind           Kind
 }
 
 func (m *misses) total() (n int64) {
@@ -268,12 +244,12 @@ func (m *misses) add(s *sighting) {
 	m.packets[s.kind]++
 }
 
-// ends are addresses and ports of a way.
-func (f *flow) ends(way uint8) Ends {
+// tuple returns the addresses and ports of a way.
+func (f *flow) tuple(way uint8) frame.Tuple {
 	if way == 0 {
-		return Ends{f.low, f.high}
+		return frame.Tuple{Src: f.low, Dst: f.high}
 	}
-	return Ends{f.high, f.low}
+	return frame.Tuple{Src: f.high, Dst: f.low}
 }
 
 // known is the direction that packets of a way travel.
@@ -295,9 +271,9 @@ type flows struct {
 }
 
 func (t *flows) find(side uint8, o *observed) (f *flow, way uint8) {
-	key := flowKey{o.src, o.dst, o.protocol, side}
-	if o.dst.Compare(o.src) < 0 {
-		key.low, key.high, way = o.dst, o.src, 1
+	key := flowKey{o.Src, o.Dst, o.protocol, side}
+	if o.Dst.Compare(o.Src) < 0 {
+		key.low, key.high, way = o.Dst, o.Src, 1
 	}
 	f = t.byKey[key]
 	if f == nil {

@@ -80,14 +80,14 @@ func TestSNAT(t *testing.T) {
 		}
 		at := func(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
 		wantLost := []FlowReport{{
-			Protocol: 6, Inside: &Ends{at(client2), at(server)}, LostOut: 1,
+			Protocol: 6, Inside: &frame.Tuple{Src: at(client2), Dst: at(server)}, LostOut: 1,
 			FirstLost: LostPacket{Frame: 5, Time: began.Add(700 * us), Kind: SYN},
 		}}
 		compare := cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })
 		if diff := cmp.Diff(wantLost, r.Incomplete, compare); diff != "" {
 			t.Error(diff)
 		}
-		wantMapping := []Mapping{{Protocol: 6, Inside: Ends{at(client), at(server)}, Outside: Ends{at(public), at(server)}, InsideFrame: 1, OutsideFrame: 1}}
+		wantMapping := []Mapping{{Protocol: 6, Inside: frame.Tuple{Src: at(client), Dst: at(server)}, Outside: frame.Tuple{Src: at(public), Dst: at(server)}, InsideFrame: 1, OutsideFrame: 1}}
 		if diff := cmp.Diff(wantMapping, r.Mappings, compare); diff != "" {
 			t.Error(diff)
 		}
@@ -228,13 +228,13 @@ func TestMemory(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	m.sources = [2]*source{{ended: true}, {ended: true}}
 	for i := range 400_000 {
-		o := observed{at: int64(i), frame: int64(i), key: rng.Uint64(), src: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 1), dst: netip.MustParseAddrPort(server), protocol: 6}
+		o := observed{at: int64(i), frame: int64(i), key: rng.Uint64(), Tuple: frame.Tuple{Src: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 1), Dst: netip.MustParseAddrPort(server)}, protocol: 6}
 		m.see(uint8(i%2), &o)
 	}
 	if len(m.flows.byKey) > m.flows.most+1 || int(m.next-m.oldest) > m.mostWaiting || len(m.buckets) > m.mostWaiting {
 		t.Errorf("%d flows, %d packets, %d keys; bounds %d, %d", len(m.flows.byKey), m.next-m.oldest, len(m.buckets), m.flows.most, m.mostWaiting)
 	}
-	if m.tally.early == 0 || m.tally.forgotten == 0 {
+	if m.tally.Limits.Early == 0 || m.tally.Limits.ForgottenFlows == 0 {
 		t.Error("nothing was judged early")
 	}
 }

@@ -3,10 +3,10 @@ package pair
 import (
 	"cmp"
 	"fmt"
-	"net/netip"
 	"slices"
 	"time"
 
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/pcap"
 )
@@ -129,22 +129,27 @@ type Direction struct {
 }
 
 // Kind is what a packet is. Its text is stable.
-type Kind string
+type Kind uint8
 
-// The kinds.
 const (
-	SYN       Kind = "tcp-syn"
-	SYNACK    Kind = "tcp-syn-ack"
-	RST       Kind = "tcp-rst"
-	FIN       Kind = "tcp-fin"
-	Data      Kind = "tcp-data"
-	ACK       Kind = "tcp-ack"
-	UDP       Kind = "udp"
-	Echo      Kind = "icmp-echo"
-	ICMPError Kind = "icmp-error"
-	Fragment  Kind = "fragment"
-	Other     Kind = "other"
+	SYN Kind = iota
+	SYNACK
+	RST
+	FIN
+	Data
+	ACK
+	UDP
+	Echo
+	ICMPError
+	Fragment
+	Other
+	kinds
 )
+
+var kindNames = [kinds]string{"tcp-syn", "tcp-syn-ack", "tcp-rst", "tcp-fin", "tcp-data", "tcp-ack", "udp", "icmp-echo", "icmp-error", "fragment", "other"}
+
+func (k Kind) String() string               { return kindNames[k] }
+func (k Kind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
 // KindCount is how many packets there were of a kind.
 type KindCount struct {
@@ -186,20 +191,14 @@ type Flows struct {
 	PortChanged int64 `json:"port_changed"`
 }
 
-// Ends are the addresses and ports of a flow's packets. Ports are 0 where there are
-// none; with ICMP the identifier is the port of the end that sent the query.
-type Ends struct {
-	Source      netip.AddrPort `json:"source"`
-	Destination netip.AddrPort `json:"destination"`
-}
-
-// FlowReport is a flow of which packets were lost.
+// FlowReport is a flow of which packets were lost. Ports are 0 where there are none; the ICMP
+// identifier is the port of the end that sent the query.
 type FlowReport struct {
 	Protocol uint8 `json:"protocol"`
 	// Inside and Outside are the flow as seen there, as the first packet went; nil on a
 	// side where none was matched.
-	Inside  *Ends `json:"inside,omitempty"`
-	Outside *Ends `json:"outside,omitempty"`
+	Inside  *frame.Tuple `json:"inside,omitempty"`
+	Outside *frame.Tuple `json:"outside,omitempty"`
 	// LostOut packets were lost on the way from inside to outside, LostIn on the way back.
 	LostOut int64 `json:"lost_inside_to_outside_packets"`
 	LostIn  int64 `json:"lost_outside_to_inside_packets"`
@@ -220,9 +219,9 @@ type LostPacket struct {
 
 // Mapping is a flow as it is on both sides, in the direction of its first matched packet.
 type Mapping struct {
-	Protocol uint8 `json:"protocol"`
-	Inside   Ends  `json:"inside"`
-	Outside  Ends  `json:"outside"`
+	Protocol uint8       `json:"protocol"`
+	Inside   frame.Tuple `json:"inside"`
+	Outside  frame.Tuple `json:"outside"`
 	// OutsideFirst tells that the first packet came from outside.
 	OutsideFirst bool  `json:"from_outside"`
 	InsideFrame  int64 `json:"inside_frame"`
@@ -239,62 +238,68 @@ type Limits struct {
 	ForgottenFlows int64 `json:"forgotten_flows"`
 }
 
-// report tells what was found, now that it is known which capture is the inside one.
+// report completes the tally. Only now it is known which capture is the inside one.
 func (m *matcher) report() *Report {
 	t := &m.tally
-	in := 0
-	r := &Report{Schema: Schema, SidesBy: AsGiven, Ambiguous: t.ambiguous, Translation: t.changed}
+	r := &t.Report
+	r.Schema, r.SidesBy, r.Limits.Memory = Schema, AsGiven, m.Memory
+	r.Clock = m.clock.report()
+	for i := range uint8(2) {
+		s := m.sources[i]
+		side, d := t.side(i), t.direction(i)
+		side.File, side.Unreadable, side.Unforwardable = s.stats, s.unreadable, s.unforwardable
+		d.Delay, d.LostBy = m.clock.delays[i].times.Times(), []KindCount{}
+		for k, n := range t.lost[i] {
+			if n > 0 {
+				d.Lost += n
+				d.LostBy = append(d.LostBy, KindCount{Kind(k), n})
+			}
+		}
+		slices.SortStableFunc(d.LostBy, func(a, b KindCount) int { return cmp.Compare(b.Packets, a.Packets) })
+	}
+	r.Translation.Hops = commonHops(&t.hops)
+	r.Flows.PortChanged = r.Flows.Translated - r.Flows.PortKept
+	t.sortLosers(m.Listed)
+	r.Incomplete = []FlowReport{}
+	for _, l := range t.losers {
+		r.Incomplete = append(r.Incomplete, l.FlowReport)
+	}
 	if t.inside[0] != t.inside[1] {
 		r.SidesBy = ByTranslation
 		if t.inside[1] > t.inside[0] {
-			in, r.Swapped = 1, true
+			r.swap()
 		}
 	}
-	r.Inside, r.Outside = m.side(in), m.side(1-in)
-	r.Clock = m.clock.report(r.Swapped)
-	r.Out, r.In = m.direct(in), m.direct(1-in)
-	r.Translation.Hops = commonHops(&t.hops)
-	f := &t.flows
-	r.Flows = Flows{
-		Through: f.through, Incomplete: f.incomplete, NeverOut: f.never[in], NeverIn: f.never[1-in],
-		Translated: f.translated, PortKept: f.kept, PortChanged: f.translated - f.kept,
-	}
-	m.sortLosers()
-	r.Incomplete, r.Mappings = []FlowReport{}, []Mapping{}
-	for _, l := range t.losers {
-		r.Incomplete = append(r.Incomplete, l.report(in))
-	}
-	for _, one := range t.mappings {
-		r.Mappings = append(r.Mappings, Mapping{
-			Protocol: one.protocol, Inside: one.ends[in], Outside: one.ends[1-in],
-			OutsideFirst: int(one.direction) != in, InsideFrame: one.frames[in], OutsideFrame: one.frames[1-in],
-		})
-	}
-	r.Limits = Limits{Memory: m.Memory, Early: t.early, ForgottenFlows: t.forgotten}
 	r.Notes = notes(r)
 	return r
 }
 
-func (m *matcher) side(i int) Side {
-	s, t := m.sources[i], m.tally.side[i]
-	return Side{
-		File: s.stats, Compared: t.compared, Unreadable: s.unreadable, Unforwardable: s.unforwardable,
-		Local: t.local, Uncovered: Uncovered{t.before, t.after},
-	}
-}
-
-// direct reports the way of packets that went in where file i was taken.
-func (m *matcher) direct(i int) Direction {
-	w := m.tally.way[i]
-	d := Direction{Matched: w.matched, Twice: w.twice, Appeared: w.appeared, Delay: m.clock.delays[i].times(), LostBy: []KindCount{}}
-	for k, n := range w.lost {
-		if n > 0 {
-			d.Lost += n
-			d.LostBy = append(d.LostBy, KindCount{kinds[k], n})
+// swap makes the first capture the outside one.
+func (r *Report) swap() {
+	r.Swapped = true
+	r.Inside, r.Outside = r.Outside, r.Inside
+	r.Out, r.In = r.In, r.Out
+	r.Flows.NeverOut, r.Flows.NeverIn = r.Flows.NeverIn, r.Flows.NeverOut
+	c := &r.Clock
+	c.Offset, c.Drift = 0-c.Offset, 0-c.Drift // no negative zero
+	c.Lowest, c.Highest = c.Highest, c.Lowest
+	for _, bound := range []*float64{c.Lowest, c.Highest} {
+		if bound != nil {
+			*bound = 0 - *bound
 		}
 	}
-	slices.SortStableFunc(d.LostBy, func(a, b KindCount) int { return cmp.Compare(b.Packets, a.Packets) })
-	return d
+	for i := range r.Incomplete {
+		f := &r.Incomplete[i]
+		f.Inside, f.Outside = f.Outside, f.Inside
+		f.LostOut, f.LostIn = f.LostIn, f.LostOut
+		f.FirstLost.Outside = !f.FirstLost.Outside
+	}
+	for i := range r.Mappings {
+		o := &r.Mappings[i]
+		o.Inside, o.Outside = o.Outside, o.Inside
+		o.InsideFrame, o.OutsideFrame = o.OutsideFrame, o.InsideFrame
+		o.OutsideFirst = !o.OutsideFirst
+	}
 }
 
 // commonHops is the most frequent difference of times to live; one that grew counts as 0.
@@ -305,17 +310,6 @@ func commonHops(hops *[256]int64) (most int) {
 		}
 	}
 	return most
-}
-
-func (l *loser) report(in int) FlowReport {
-	return FlowReport{
-		Protocol: l.protocol, Inside: l.ends[in], Outside: l.ends[1-in],
-		LostOut: l.lost[in], LostIn: l.lost[1-in], Matched: l.matched,
-		FirstLost: LostPacket{
-			Outside: int(l.first.side) != in, Frame: l.first.frame,
-			Time: wallTime(l.first.raw), Kind: kinds[l.first.kind],
-		},
-	}
 }
 
 // notes say what makes the numbers less than sure.

@@ -178,8 +178,8 @@ func (m *matcher) plausible(a, b *sighting) bool {
 	if a.flow.peer != nil && b.flow.peer != nil {
 		return false
 	}
-	x, y := a.flow.ends(a.way), b.flow.ends(b.way)
-	return x.Source == y.Source || x.Destination == y.Destination || a.ipid != 0 && a.ipid == b.ipid
+	x, y := a.tuple(), b.tuple()
+	return x.Src == y.Src || x.Dst == y.Dst || a.ipid != 0 && a.ipid == b.ipid
 }
 
 // slack is how much earlier a packet may come out than it went in: the clocks of CPUs,
@@ -284,6 +284,6 @@ func (m *matcher) pair(a, b *sighting) {
 	m.tally.translated(a, b, d)
 	in := [2]*sighting{a, b}[d]
 	if set := m.behind[d]; len(set) < mostAddresses {
-		set[in.flow.ends(in.way).Source.Addr()] = true
+		set[in.tuple().Src.Addr()] = true
 	}
 }
