@@ -61,7 +61,7 @@ func (c *conn) leave(server uint8) former {
 	peer, client := &c.side[server], &c.side[1-server]
 	f := former{valid: true, begun: c.begun, closed: c.closedFor(server), number: last.number, at: last.at, since: last.at,
 		rcvNxt: peer.ack, hasAck: peer.hasAck, sndNxt: peer.next, tsval: client.tsval, hasTS: client.hasTS && peer.hasTS}
-	f.killed = c.reset && f.closed == closedByServer
+	f.killed = c.reset && f.closed == ClosedByServer
 	return f
 }
 
@@ -230,9 +230,9 @@ func (t *tracker) verdict(c *conn) (v Verdict, inferred bool) {
 // the capture, the other FIN may have come before, too.
 func (f *former) open() bool {
 	switch f.closed {
-	case closedByServer, closedByClient:
+	case ClosedByServer, ClosedByClient:
 		return false
-	case halfClosed:
+	case HalfClosed:
 		return f.begun
 	}
 	return true
@@ -241,7 +241,7 @@ func (f *former) open() bool {
 // inTimeWait reports whether the server must have the former connection in TIME_WAIT.
 func (t *tracker) inTimeWait(c *conn) bool {
 	f := &c.former
-	return f.valid && f.hasAck && !f.killed && f.closed == closedByServer && c.syn.at-f.since < int64(t.o.TimeWait)
+	return f.valid && f.hasAck && !f.killed && f.closed == ClosedByServer && c.syn.at-f.since < int64(t.o.TimeWait)
 }
 
 // rejection is why TIME_WAIT rejects a SYN; otherwise where it would take it.
@@ -340,17 +340,23 @@ const (
 	OutcomeOpen Outcome = "open-at-end" // the capture or the memory of it ended before
 )
 
-// Closed tells how far a connection was closed. Its text is stable.
-type Closed string
+// Closed is how far a connection was closed. Its text is stable.
+type Closed uint8
 
-// The ways.
 const (
-	ClosedByServer Closed = "server-first" // TIME_WAIT is the server's
-	ClosedByClient Closed = "client-first"
-	ClosedByReset  Closed = "reset"
-	HalfClosed     Closed = "half-closed" // one FIN is in the capture
-	NotClosed      Closed = "open"
+	NotClosed      Closed = iota
+	HalfClosed            // one FIN is in the capture
+	ClosedByServer        // TIME_WAIT is the server's
+	ClosedByClient
+	ClosedByReset
 )
+
+func (c Closed) String() string {
+	return [...]string{"open", "half-closed", "server-first", "client-first", "reset"}[c]
+}
+
+// MarshalText returns the words for JSON.
+func (c Closed) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
 // Role is what a packet of a ladder is to its incident. Its text is stable.
 type Role string

@@ -146,24 +146,11 @@ type pending struct {
 type former struct {
 	valid, killed, hasTS, hasAck bool
 	begun                        bool // its SYN is in the capture
-	closed                       closed
+	closed                       Closed
 	number, at                   int64 // last packet
 	since                        int64 // the receiver of the SYN is in TIME_WAIT at least from here on
 	rcvNxt, sndNxt, tsval        uint32
 }
-
-// closed is Closed in one byte.
-type closed uint8
-
-const (
-	notClosed closed = iota
-	halfClosed
-	closedByServer
-	closedByClient
-	closedByReset
-)
-
-var closedNames = [...]Closed{NotClosed, HalfClosed, ClosedByServer, ClosedByClient, ClosedByReset}
 
 // addr gives an end as it was in the packet.
 func (c *conn) addr(i uint8) netip.AddrPort {
@@ -188,6 +175,12 @@ func (c *conn) recent(fn func(*record)) {
 	}
 }
 
+// remembered returns the remembered packets, the oldest first.
+func (c *conn) remembered() (records []record) {
+	c.recent(func(r *record) { records = append(records, *r) })
+	return records
+}
+
 // lastOf is the last packet remembered; nil where there is none.
 func (c *conn) lastOf() *record {
 	if c.seen == 0 {
@@ -201,18 +194,18 @@ func (c *conn) lastOf() *record {
 func after(a, b uint32) bool { return int32(a-b) > 0 }
 
 // closedFor is how the connection was closed, seen by the end that will get a SYN.
-func (c *conn) closedFor(server uint8) closed {
+func (c *conn) closedFor(server uint8) Closed {
 	switch {
 	case c.side[0].fin && c.side[1].fin && c.finFirst == server+1:
-		return closedByServer
+		return ClosedByServer
 	case c.side[0].fin && c.side[1].fin:
-		return closedByClient
+		return ClosedByClient
 	case c.reset:
-		return closedByReset
+		return ClosedByReset
 	case c.side[0].fin || c.side[1].fin:
-		return halfClosed
+		return HalfClosed
 	}
-	return notClosed
+	return NotClosed
 }
 
 // moves follows rejected SYNs that come again from another port: a NAT that forgot the

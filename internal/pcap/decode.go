@@ -114,14 +114,11 @@ func (t *tracker) aboutConnection(p *Packet, e *ICMPError) {
 	if !t.kept.wants(ICMPErrorKind) {
 		return
 	}
-	client := dir
-	if c.begun {
-		client = c.client
-	}
 	one := *e
 	one.Count, one.Flows, one.First, one.MTU = 1, 1, p.Number, mtuOf(&p.Frame)
-	t.kept.add(Incident{Kind: ICMPErrorKind, Client: c.addr(client), Server: c.addr(1 - client), Frame: p.Number, Time: p.Time(),
-		ICMP: &one, Ladder: t.remembered(c, client, func(*record) Role { return "" })})
+	i := c.incident(ICMPErrorKind, c.opener(dir), p.Number, p.At, c.remembered(), nil)
+	i.ICMP = &one
+	t.kept.add(i)
 }
 
 // list has the most frequent first.

@@ -303,20 +303,15 @@ func (t *tracker) endAgain(c *conn, dir uint8) {
 	if !t.kept.wants(RetransmissionBackoff) {
 		return
 	}
-	client := dir
-	if c.begun {
-		client = c.client
-	}
-	i := Incident{Kind: RetransmissionBackoff, Client: c.addr(client), Server: c.addr(1 - client), Frame: a.first, Time: timeOf(c.timeOfFrame(a.first, a.at))}
-	for n := range min(int(a.count), maxIntervals) {
-		i.Intervals = append(i.Intervals, float64(a.intervals[n]))
-	}
-	i.Ladder = t.remembered(c, client, func(r *record) Role {
+	i := c.incident(RetransmissionBackoff, c.opener(dir), a.first, c.timeOfFrame(a.first, a.at), c.remembered(), func(r *record) Role {
 		if r.from() == dir && r.seq == a.seq && r.number >= a.first {
 			return RoleRetransmit
 		}
 		return ""
 	})
+	for n := range min(int(a.count), maxIntervals) {
+		i.Intervals = append(i.Intervals, float64(a.intervals[n]))
+	}
 	t.kept.add(i)
 }
 
@@ -329,11 +324,4 @@ func (c *conn) timeOfFrame(number, otherwise int64) int64 {
 		}
 	})
 	return at
-}
-
-// remembered is a ladder of the packets that the connection remembers.
-func (t *tracker) remembered(c *conn, client uint8, role func(*record) Role) []Step {
-	var records []record
-	c.recent(func(r *record) { records = append(records, *r) })
-	return ladder(records, client, role)
 }

@@ -226,9 +226,9 @@ func (t *tracker) finish(c *conn) {
 		counts.Reset++
 	}
 	switch c.closedFor(server) {
-	case closedByServer:
+	case ClosedByServer:
 		counts.ServerClosedFirst++
-	case closedByClient:
+	case ClosedByClient:
 		counts.ClientClosedFirst++
 	}
 	for i := range c.side {
