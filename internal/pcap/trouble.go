@@ -26,7 +26,7 @@ const (
 
 func (t *trouble) memory() int64 { return perTrouble + perSYN*int64(len(t.syns)) }
 
-// trouble gives that of the connection, made of the packets remembered if need be.
+// trouble returns that of the connection, made if need be.
 func (t *tracker) trouble(c *conn) *trouble {
 	if c.trouble == nil {
 		c.trouble = &trouble{ladder: append(make([]record, 0, maxLadder), c.remembered()...)}
@@ -90,8 +90,7 @@ func (c *conn) incident(kind Kind, client uint8, frame, at int64, records []reco
 		Ladder: ladder(records, client, role)}
 }
 
-// opener returns the end that sent the SYN, or the sender of the packet in question if the
-// capture has no SYN.
+// opener returns the end that sent the SYN; if the capture has none, the given sender.
 func (c *conn) opener(sender uint8) uint8 {
 	if c.begun {
 		return c.client
@@ -216,8 +215,7 @@ func (i *incidents) wants(kind Kind) bool {
 	return len(of.list) < i.each && (i.used < i.memory || i.lesser(kind) != nil)
 }
 
-// add keeps an incident. Where memory is short, the last one of the least serious
-// kind goes.
+// add keeps an incident. If memory is short it replaces the last one of the least serious kind.
 func (i *incidents) add(one Incident) {
 	cost := costOf(&one)
 	for i.used+cost > i.memory {
@@ -289,9 +287,8 @@ type ignoredRST struct {
 // perRST is what one takes in memory, in bytes.
 const perRST = int64(unsafe.Sizeof(ignoredRST{})) + ringSize*int64(unsafe.Sizeof(record{}))
 
-// rst takes an RST of a connection that is open or was. The first one that the receiver
-// ignores is kept until the connection is over: a client that goes away answers what is
-// on its way with several RSTs, and the last one may be taken.
+// rst handles an RST. The first one that the receiver ignores is kept until the connection ends:
+// a closed client answers packets in flight with several RSTs, and the last may be accepted.
 func (t *tracker) rst(c *conn, r *record) {
 	receiver := &c.side[1-r.from()]
 	known := c.side[0].hasSYN && c.side[1].hasSYN && receiver.hasAck && !c.reset
