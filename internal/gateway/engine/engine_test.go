@@ -2,8 +2,8 @@ package engine_test
 
 import (
 	"errors"
-	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/natkit/natkit/internal/gateway"
@@ -33,7 +33,7 @@ func TestChoice(t *testing.T) {
 	one, two := &fake.Engine{Word: "one"}, &fake.Engine{Word: "two"}
 	set := engine.Set{one, two}
 	inForce := func(e engine.Engine) bool {
-		s, err := e.Read(nil, nil)
+		s, err := e.Read(nil, "", nil)
 		return err == nil && s.Present
 	}
 	for _, step := range []struct {
@@ -47,7 +47,7 @@ func TestChoice(t *testing.T) {
 		{plan: &gateway.Plan{Engine: "one"}, inOne: true},
 	} {
 		one.Fails = step.fail
-		if err := set.Apply(nil, step.plan); !errors.Is(err, step.wantErr) {
+		if err := set.Apply(nil, step.plan, nil); !errors.Is(err, step.wantErr) {
 			t.Errorf("%s: %v", step.plan.Engine, err)
 		}
 		if inForce(one) != step.inOne || inForce(two) != step.inTwo {
@@ -56,18 +56,18 @@ func TestChoice(t *testing.T) {
 		if there, err := set.Present(nil); err != nil || !there {
 			t.Errorf("%s: present %t, %v", step.plan.Engine, there, err)
 		}
-		s, err := set.Read(nil, nil)
+		s, err := set.Read(nil, nil, false)
 		if want := map[bool]gateway.Engine{true: "one", false: "two"}[step.inOne]; err != nil || s.Digest != gateway.Digest(&gateway.Plan{Engine: want}) {
 			t.Errorf("%s: read %+v, %v", want, s, err)
 		}
 	}
-	if err := set.Apply(nil, &gateway.Plan{Engine: "three"}); err == nil || !inForce(one) {
+	if err := set.Apply(nil, &gateway.Plan{Engine: "three"}, nil); err == nil || !inForce(one) {
 		t.Errorf("an engine that there is not: %v", err)
 	}
 	if err := set.Remove(nil); err != nil || inForce(one) || inForce(two) {
 		t.Errorf("something is left: %v", err)
 	}
-	if s, err := set.Read(nil, nil); err != nil || s.Present {
+	if s, err := set.Read(nil, nil, false); err != nil || s.Present {
 		t.Errorf("%+v, %v", s, err)
 	}
 	if there, err := set.Present(nil); err != nil || there {
@@ -125,19 +125,64 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestFlowtable: the kernel is asked only where the file wants one.
-func TestFlowtable(t *testing.T) {
-	set := engine.Set{&fake.Engine{}}
-	for _, c := range []struct {
-		config gateway.Config
-		asks   bool
-	}{
-		{gateway.Config{}, false}, {gateway.Config{Flowtable: true}, true},
-		{gateway.Config{Flowtable: true, Engine: gateway.EngineEBPF}, false},
-	} {
-		ask := set.Flowtable(&c.config)
-		if (ask != nil) != c.asks || ask != nil && ask(nil).Reason == "" {
-			t.Errorf("%+v: %v", c.config, fmt.Sprint(ask != nil))
+// TestSeveral: each engine has its part, the rest is the last one's; where one fails, those
+// before it get back what they had.
+func TestSeveral(t *testing.T) {
+	ref := func(i int, kind string) gateway.Ref { return gateway.Ref{List: "nat", Index: i, Kind: kind} }
+	file := func(kinds ...string) *gateway.Plan {
+		p := &gateway.Plan{Engine: "last", MSS: gateway.MSS{Clamp: true}}
+		for i, kind := range kinds {
+			p.Sources = append(p.Sources, gateway.Entry{Rule: ref(i, kind)})
 		}
+		return p
+	}
+	one, last := &fake.Engine{Word: "one", Only: []string{"static"}}, &fake.Engine{Word: "last"}
+	set, kept := engine.Set{one, last}, &fake.Kept{Plans: map[string]*gateway.Plan{}}
+	apply := func(p *gateway.Plan) (digest string, err error) {
+		p, _, err = set.Assign(p, gateway.Facts{})
+		if err != nil {
+			return "", err
+		}
+		digest = gateway.Digest(p)
+		kept.Plans[digest] = p
+		return digest, set.Apply(nil, p, kept)
+	}
+	want := func(ofOne, ofLast string) {
+		t.Helper()
+		s, err := set.Read(nil, kept, true)
+		if err != nil || s.Engines["one"].Digest != ofOne || s.Engines["last"].Digest != ofLast {
+			t.Errorf("%+v, %v", s, err)
+		}
+	}
+	mixed, notes, err := set.Assign(file("static", "snat"), gateway.Facts{})
+	if err != nil || len(notes) != 1 || notes[0].Rule != ref(1, "snat") || notes[0].Engine != "one" {
+		t.Fatalf("%+v, %v", notes, err)
+	}
+	if mixed.EngineOf(ref(0, "static")) != "one" || mixed.EngineOf(ref(1, "snat")) != "last" {
+		t.Errorf("%+v", mixed.Assigned)
+	}
+	if a, b := mixed.Part("one"), mixed.Part("last"); len(a.Sources) != 1 || a.MSS.Clamp || len(b.Sources) != 1 || !b.MSS.Clamp || mixed.Part("third") != nil {
+		t.Errorf("%+v\n%+v", a, b)
+	}
+	a, err := apply(file("static", "snat"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want(a, a)
+	last.Fails = errTest
+	if _, err := apply(file("static")); !errors.Is(err, errTest) {
+		t.Error(err)
+	}
+	want(a, a)
+	last.Fails = nil
+	b, err := apply(file("snat"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want("", b)
+	// What no engine takes is said of its rule.
+	last.Only = []string{"snat"}
+	if _, _, err := set.Assign(file("static", "dnat"), gateway.Facts{}); err == nil || !strings.Contains(err.Error(), "nat[1] dnat") {
+		t.Error(err)
 	}
 }

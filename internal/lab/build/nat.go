@@ -253,8 +253,11 @@ func (l *Lab) SetGateway(ctx context.Context, g *lab.Gateway) error {
 	}
 	plan, err := gateway.Compile(&g.Config, facts)
 	if err == nil {
+		plan, _, err = l.engines.Assign(plan, facts)
+	}
+	if err == nil {
 		l.gateway = g.Node
-		err = l.engines.Apply(node.Netns, plan)
+		err = l.engines.Apply(node.Netns, plan, nil)
 	}
 	if err != nil {
 		return fmt.Errorf("put a gateway file in force in %s: %w", g.Node, err)

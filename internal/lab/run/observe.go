@@ -16,7 +16,6 @@ import (
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/lab/capture"
 	"github.com/natkit/natkit/internal/snapshot"
-	"github.com/natkit/natkit/internal/trace"
 )
 
 // startDoctor runs doctor at a node while the loads run, as at any host. The returned
@@ -253,8 +252,8 @@ const profileHz = 499
 
 // startTrace records what the stage says, in the node that it is about. A stage has
 // few enough drops to record the flow of each.
-func (c *conductor) startTrace(ctx context.Context, st *lab.Stage) *trace.Tracer {
-	return trace.Start(ctx, trace.Options{
+func (c *conductor) startTrace(ctx context.Context, st *lab.Stage) *doctor.Tracer {
+	return doctor.StartTrace(ctx, doctor.TraceOptions{
 		Netns:      c.node(c.watched(st)),
 		Drops:      slices.Contains(st.Trace, lab.TraceDrops),
 		Profile:    slices.Contains(st.Trace, lab.TraceProfile),

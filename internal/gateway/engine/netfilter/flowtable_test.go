@@ -150,7 +150,7 @@ func slow(t *testing.T, ns *netns.Handle) (n uint64) {
 		t.Fatal(err)
 	}
 	for _, c := range s.Counts {
-		if c.Comment == FlowtableComment {
+		if c.What == FlowtableComment {
 			n += c.Packets
 		}
 	}
@@ -175,7 +175,7 @@ func TestWithoutFlowtable(t *testing.T) {
 	if !errors.As(err, &m) || m.About != FlowtableComment || !strings.Contains(err.Error(), "CONFIG_NF_FLOW_TABLE") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("%v", err)
 	}
-	if s, err := Read(r.gateway); err != nil || s.Digest != gateway.Digest(plan) || !s.Intact {
+	if s, err := Read(r.gateway); err != nil || s.Digest != gateway.Digest(plan) || s.Integrity != gateway.RulesIntact {
 		t.Errorf("the rules before: %+v, %v", s, err)
 	}
 }

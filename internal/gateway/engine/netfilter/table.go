@@ -46,8 +46,6 @@ type set struct {
 	// key and data are types that nft(8) shows elements by; data is its zero value
 	// for a set.
 	key, data nftables.SetDatatype
-	// hostOrder: the key is in the host's byte order (names of interfaces).
-	hostOrder bool
 	// ranges: the data are intervals.
 	ranges   bool
 	size     uint32
@@ -158,7 +156,7 @@ func (r rule) message() (message, error) {
 		if err != nil {
 			return m, fmt.Errorf("write the rule for %s: %w", r.comment, err)
 		}
-		m.body.bytes(unix.NFTA_LIST_ELEM|nlaNested, b)
+		m.body.bytes(unix.NFTA_LIST_ELEM|unix.NLA_F_NESTED, b)
 	}
 	m.body.end(list)
 	if r.comment != "" {
@@ -223,7 +221,7 @@ func (s *set) header() message {
 	if s.counted { // kernels before 5.7 take no notice
 		b, err := expr.Marshal(familyInet, &expr.Counter{})
 		if err == nil {
-			m.body.bytes(nftaSetExpr|nlaNested, b)
+			m.body.bytes(nftaSetExpr|unix.NLA_F_NESTED, b)
 		}
 	}
 	return m
@@ -232,7 +230,7 @@ func (s *set) header() message {
 // userdata tells nft(8) how to show the elements.
 func (s *set) userdata() []byte {
 	order := uint32(byteorderBig)
-	if s.hostOrder {
+	if s.key == nftables.TypeIFName {
 		order = byteorderHost
 	}
 	u := putUint32(nil, udataSetKeyByteorder, order)
