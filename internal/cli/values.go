@@ -44,6 +44,8 @@ func (n *number[T]) Set(text string) error {
 		return nil
 	case n.least == 0 && n.most == math.MaxInt:
 		return errors.New("must not be negative")
+	case n.most == math.MaxInt:
+		return fmt.Errorf("must be %d or more", n.least)
 	}
 	return fmt.Errorf("must be from %d to %d", n.least, n.most)
 }
@@ -93,7 +95,10 @@ func (p *period) Set(text string) error {
 	if err := d.Set(text); err != nil {
 		return err
 	}
-	if time.Duration(d) < p.least || time.Duration(d) > p.most {
+	switch {
+	case time.Duration(d) < p.least && p.most == math.MaxInt64:
+		return errors.New("must be more than 0")
+	case time.Duration(d) < p.least || time.Duration(d) > p.most:
 		return fmt.Errorf("must be from %s to %s", p.least, p.most)
 	}
 	*p.seconds = d
