@@ -17,9 +17,9 @@ import (
 	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/nat"
+	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/testutil"
-	"github.com/natkit/natkit/internal/thread"
 	"golang.org/x/sys/unix"
 )
 
@@ -170,7 +170,7 @@ func TestBenchPacketsPrivilege(t *testing.T) {
 	testutil.NeedRoot(t)
 	var stdout, stderr bytes.Buffer
 	var code int
-	err := thread.Do(func() error {
+	err := netns.OnThread(func() error {
 		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 		var data [2]unix.CapUserData
 		if err := unix.Capget(&header, &data[0]); err != nil {

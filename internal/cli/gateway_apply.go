@@ -439,7 +439,7 @@ func lastGateway(h gwapply.Host, args []string, where string) (string, error) {
 // nothingToUndo names what removes a gateway that is not in the journal.
 func nothingToUndo(h gwapply.Host) error {
 	if state, err := h.State(); err == nil && state.Digest != "" {
-		return fmt.Errorf("undo: the journal has nothing to take back here; %s removes %s", netns.CommandIn(h.Netns, state.ByHand), state.Name)
+		return fmt.Errorf("undo: the journal has nothing to take back here; %s removes %s", netns.CommandIn(h.Netns, state.Removal), state.Name)
 	}
 	return fmt.Errorf("undo: no gateway that natkit applied is in force here%s", elsewhere(h))
 }

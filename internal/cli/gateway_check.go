@@ -61,10 +61,11 @@ func checkGateway(ctx context.Context, env *Env, ns *netns.Handle, name string, 
 	}
 	var facts gateway.Facts
 	if !offline {
-		facts, err = host.Read(ctx, ns, host.Options{PID: os.Getpid(), Targets: file.Config.Targets(), Flowtable: engine.Standard.Flowtable(&file.Config)})
+		facts, err = host.Read(ctx, ns, host.Options{PID: os.Getpid(), Targets: file.Config.Targets()})
 		if err != nil {
 			return fmt.Errorf("read this host: %w; --offline checks the file alone", err)
 		}
+		engine.Standard.Facts(ns, &file.Config, &facts)
 	}
 	findings, err := gwapply.UnlessEnded(ctx, func() ([]gateway.Finding, error) { return engine.Standard.Check(file, facts), nil })
 	if err != nil {

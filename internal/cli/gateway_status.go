@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/natkit/natkit/internal/collect"
+	"github.com/natkit/natkit/internal/gateway"
 	gatewaylook "github.com/natkit/natkit/internal/gateway/look"
 	"github.com/natkit/natkit/internal/gateway/observe"
 	"github.com/natkit/natkit/internal/gateway/store"
@@ -110,7 +111,7 @@ func (s *gatewayStatus) run(ctx context.Context, ns *netns.Handle) error {
 	if err := s.env.print(s.document(now, time.Now(), s.top)); err != nil {
 		return err
 	}
-	if now.Integrity == observe.Changed || now.Removed != "" || len(now.NotForwarding) > 0 {
+	if now.Integrity == gateway.RulesChanged || now.Removed != "" || len(now.NotForwarding) > 0 {
 		return errFindings
 	}
 	return nil

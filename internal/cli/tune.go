@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/natkit/natkit/internal/collect"
+	gwapply "github.com/natkit/natkit/internal/gateway/apply"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/ruleset/read"
@@ -63,6 +64,15 @@ func tuneCommand(env *Env, host tuneHost) *cobra.Command {
 	cmd.AddCommand(t.applyCommand(), t.listCommand(), t.confirmCommand(), t.undoCommand())
 	return cmd
 }
+
+// appliers are those of the kinds of changes that package tune/apply does not have.
+func appliers(opt apply.Options) map[tune.Kind]apply.Applier {
+	all := gwapply.Appliers(opt)
+	all[tune.NATRule] = read.Applier{}
+	return all
+}
+
+func init() { apply.Init(appliers) }
 
 // options open the journal; nothing is created before something is changed.
 func (t *tuner) options() (apply.Options, error) {

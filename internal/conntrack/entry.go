@@ -191,17 +191,18 @@ const (
 	TCPClose
 	// TCPSynSent2 is a simultaneous open; the number was once LISTEN's.
 	TCPSynSent2
-	tcpStates
+	// TCPStates is their number.
+	TCPStates
 )
 
-var tcpStateNames = [tcpStates]string{
+var tcpStateNames = [TCPStates]string{
 	"NONE", "SYN_SENT", "SYN_RECV", "ESTABLISHED", "FIN_WAIT",
 	"CLOSE_WAIT", "LAST_ACK", "TIME_WAIT", "CLOSE", "SYN_SENT2",
 }
 
 // String is the name that conntrack(8) prints.
 func (s TCPState) String() string {
-	if s < tcpStates {
+	if s < TCPStates {
 		return tcpStateNames[s]
 	}
 	return "UNKNOWN"

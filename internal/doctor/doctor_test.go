@@ -19,6 +19,7 @@ import (
 	"github.com/natkit/natkit/internal/diagnose"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
+	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/testutil"
 	"github.com/natkit/natkit/internal/tune"
@@ -31,6 +32,12 @@ const (
 	// lowMax is the host's limit during the test.
 	lowMax = 2000
 )
+
+func init() {
+	apply.Init(func(apply.Options) map[tune.Kind]apply.Applier {
+		return map[tune.Kind]apply.Applier{tune.NATRule: read.Applier{}}
+	})
+}
 
 // TestFullTableByHand makes a full table without anything of natkit's lab: an
 // iptables DNAT rule and UDP flows. Doctor must name it, cure it, and tune undo it.

@@ -19,6 +19,8 @@ const PlanSchema = "natkit.gateway-plan/1"
 type Plan struct {
 	Schema string `json:"schema"`
 	Engine Engine `json:"engine"`
+	// Assigned are the rules that other engines carry out, by engine.
+	Assigned map[Engine][]Ref `json:"assigned,omitempty"`
 	// WAN and LAN are the interfaces of the roles.
 	WAN []string `json:"wan,omitempty"`
 	LAN []string `json:"lan,omitempty"`

@@ -14,7 +14,7 @@ import (
 const AccuracySchema = "natkit.accuracy/1"
 
 // Accuracy is what doctor found in a series of scenarios, beside what was wrong in
-// each: doctor is told neither.
+// each; doctor knows neither.
 type Accuracy struct {
 	Schema  string    `json:"schema"`
 	Version string    `json:"natkit_version"`
@@ -57,7 +57,7 @@ const (
 	Cured = "yes"
 	// NotCured: the finding was still there after doctor's remedy.
 	NotCured = "no"
-	// AdviceOnly: doctor has no remedy for it that natkit applies by itself.
+	// AdviceOnly: doctor has no remedy for it that natkit applies.
 	AdviceOnly = "advice only"
 	// NotTried: doctor has one, and the scenario does not try it.
 	NotTried = "not tried"
@@ -72,8 +72,8 @@ type AccuracyRow struct {
 	// Found are the rules that doctor named; False those among them that it may not.
 	Found []string `json:"found"`
 	False []string `json:"false,omitempty"`
-	// Unchecked are rules that lacked their data whenever doctor looked: that it did
-	// not name them says nothing.
+	// Unchecked are rules that lacked their data whenever doctor ran: their absence
+	// means nothing.
 	Unchecked []string `json:"unchecked,omitempty"`
 	// Cured reports whether doctor's remedy made the fault go; empty where there is
 	// none, or where it was not found.

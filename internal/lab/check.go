@@ -410,6 +410,8 @@ func (c *checker) httpLoad(path []any, l Load) {
 		c.fail(path, "close and keep_alive require topology.server.keep_alive: true, as the server closes each connection first without it")
 	case l.Batch != nil && l.Rate > 0:
 		c.fail(append(path, "batch"), "batch and rate are mutually exclusive: what starts on a schedule does not wait for a batch")
+	case int64(l.Concurrency) > l.Requests:
+		c.fail(append(path, "requests"), "%d requests are fewer than the %d in flight at once: give more of them (-n) or fewer at once (-c)", l.Requests, l.Concurrency)
 	}
 	if err := c.s.checkSources(); c.first == nil && err != nil {
 		c.fail(append(path, "requests"), "%s", err)

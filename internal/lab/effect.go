@@ -18,8 +18,8 @@ const (
 	Cures Effect = "cures"
 	// Reduces: clearly fewer are.
 	Reduces Effect = "reduces"
-	// HidesCounter: the counter that tells of the fault stands still, and connections
-	// are late or fail as before.
+	// HidesCounter: the counter of the fault does not grow, and connections are late or
+	// fail as before.
 	HidesCounter Effect = "hides-counter"
 	// Trades: the rejections are gone, and connections fail in another way.
 	Trades Effect = "trades"
@@ -52,7 +52,7 @@ const (
 // fault before a remedy can be compared with it: fewer may be chance.
 const fewestTroubles = 20
 
-// WeighRemedies tells in a report what each stage with a remedy did to the fault.
+// WeighRemedies adds to a report what each stage with a remedy did to the fault.
 func WeighRemedies(s *Scenario, r *Report) {
 	for _, st := range s.Stages {
 		tried := r.Stage(st.Name)
@@ -137,7 +137,7 @@ func compared(is, was uint64, what string) string {
 	return fmt.Sprintf("%s (%s) %s", units.Count(is), units.Count(was), what)
 }
 
-// Doctor looks at a node, After the stage's start and once When holds, For so long.
+// Doctor runs at a node For some time: After the stage's start, and once When holds.
 type Doctor struct {
 	Node  string        `yaml:"node" check:"required node"`
 	After time.Duration `yaml:"after" check:"0s..10m"`
@@ -147,15 +147,15 @@ type Doctor struct {
 	Trace bool `yaml:"trace"`
 }
 
-// When is what must have happened before doctor looks: all that is given. It looks
-// in any case when the load is over.
+// When are the conditions on which doctor begins: all that are given. It begins in any
+// case when the load is over.
 type When struct {
 	// Entries are in the node's connection table.
 	Entries int64 `yaml:"entries" check:"1.."`
-	// Requests, datagrams and packets were answered, failed, or, where nobody answers,
-	// sent.
+	// Requests, datagrams and packets that were answered or failed; of those that need no
+	// answer, sent.
 	Requests int64 `yaml:"requests" check:"1.."`
-	// Counters of the node's connection tracker have grown by so much.
+	// Counters of the node's connection tracker have grown by at least this.
 	Counters map[string]int64 `yaml:"counters" check:"keys=counter 1.."`
 }
 

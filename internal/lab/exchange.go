@@ -93,8 +93,8 @@ func (e *Exchange) Judge(done []Exchanged, asked, entries int64) *ExchangeReport
 	return r
 }
 
-// distinct is how many of them the tracker can tell apart: the kernel may give a port
-// again.
+// distinct is the number of different own addresses and ports: the kernel may reuse a
+// port, and the tracker has one entry then.
 func distinct(done []Exchanged) int64 {
 	own := map[netip.AddrPort]bool{}
 	for _, x := range done {
@@ -142,7 +142,7 @@ func (e *Exchange) judgeSeen(r *ExchangeReport, done []Exchanged) {
 	}
 }
 
-// Names of counters that tell what became of a SYN, as nstat prints them.
+// Names of counters of SYNs, as nstat prints them.
 const (
 	counterActiveOpens  = "TcpActiveOpens"
 	counterPassiveOpens = "TcpPassiveOpens"

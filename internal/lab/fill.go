@@ -28,9 +28,8 @@ const (
 	entryBytes = 384
 )
 
-// FillMark is the mark on the entries of a scenario's fill, by which they are
-// told from those of the load ("fill" in ASCII). Other fills have one of the
-// numbers that follow.
+// FillMark is the mark on the entries of a scenario's fill ("fill" in ASCII), which those
+// of the load lack. Other fills have one of the numbers that follow.
 const FillMark = 0x66696c6c
 
 // Amount is how full a table is to be. Exactly one of its fields is set.
@@ -97,7 +96,7 @@ func FillTarget(limit, free, availableBytes int64) (int64, error) {
 // Filler makes the entries of a mix, one after the other. Every entry is a pure
 // function of mix, seed and number; making one allocates nothing.
 type Filler struct {
-	// Mark is the mark on each entry, by which they are told from all others.
+	// Mark is on each entry, and on no other.
 	Mark uint32
 
 	mix    *Mix
@@ -313,7 +312,7 @@ func (f *Filler) place(i int64) (part int, before, inSpace int64) {
 // however many there are.
 const golden = 0x9e3779b97f4a7c15
 
-// Entry makes e the i-th entry, for i from 0 to Room, and tells its part.
+// Entry makes e the i-th entry, for i from 0 to Room, and returns its part.
 func (f *Filler) Entry(i int64, e *conntrack.Entry) (part int) {
 	part, before, inSpace := f.place(i)
 	m := &f.makers[part]

@@ -61,12 +61,12 @@ const (
 	LoadHTTP = "http"
 	// LoadUDP sends datagrams that the server answers (topology.server.udp).
 	LoadUDP = "udp"
-	// LoadPackets sends packets that nobody has to answer, made by an eBPF program.
+	// LoadPackets sends packets that need no answer, made by an eBPF program.
 	LoadPackets = "packets"
 	// LoadHold opens TCP connections and leaves them open, without data.
 	LoadHold = "hold"
-	// LoadExchange makes connections, or sends datagrams, one after the other, and has
-	// the server tell who it saw.
+	// LoadExchange makes connections, or sends datagrams, one after the other, to a
+	// server that answers with the source that it saw.
 	LoadExchange = "exchange"
 	// LoadNone waits.
 	LoadNone = "none"

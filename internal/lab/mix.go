@@ -487,7 +487,7 @@ func (c *mixChecker) strangers() {
 	}
 }
 
-// setAside are the addresses that belong to nobody: for benchmarks (RFC 2544) and
+// setAside are the addresses that no host has: for benchmarks (RFC 2544) and
 // for documentation (RFC 5737, 3849, 9637).
 var setAside = []netip.Prefix{
 	Network, netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("203.0.113.0/24"),

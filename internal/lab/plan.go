@@ -68,7 +68,7 @@ func (p *planner) quiet(n NodeSpec) {
 const rpsMask = "net.core.rps_default_mask"
 
 // ipv6 turns it off, but in nodes with such an address. There interfaces get neither
-// link-local addresses nor routes by themselves, and addresses are of use at once.
+// link-local addresses nor routes automatically, and addresses are of use at once.
 func (p *planner) ipv6(node, forward string) {
 	if !slices.ContainsFunc(p.s.Addresses(node), netip.Addr.Is6) {
 		p.add(
@@ -197,7 +197,7 @@ func (p *planner) routes(node string) {
 	}
 }
 
-// facesOf are a node's with addresses of so many bits.
+// facesOf are a node's with addresses of that length in bits.
 func (p *planner) facesOf(node string, bits int) []face {
 	return slices.DeleteFunc(p.s.faces(node), func(f face) bool { return f.own.Address.Addr().BitLen() != bits })
 }

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"embed"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -139,63 +140,38 @@ type Overrides struct {
 	Bridge      bool
 }
 
-// With is a copy of the scenario with the overrides in it.
+// With returns a copy of the scenario with the overrides in it.
 func (s *Scenario) With(o Overrides) (*Scenario, error) {
-	c := *s
-	c.Stages = slices.Clone(s.Stages)
-	switch {
-	case o.Concurrency < 0:
-		return nil, fmt.Errorf("concurrency %d: must be 1 or more", o.Concurrency)
-	case o.Requests < 0:
-		return nil, fmt.Errorf("requests %d: must be 1 or more", o.Requests)
-	case o.Timeout < 0:
-		return nil, fmt.Errorf("timeout %s: must be more than 0", o.Timeout)
-	case o.Bridge && s.Topology.Bridge == nil:
+	if o.Bridge && s.Topology.Bridge == nil {
 		return nil, fmt.Errorf("scenario %s has no bridge in its topology", s.Name)
 	}
+	c := *s
+	c.Stages = slices.Clone(s.Stages)
+	c.UseBridge = s.UseBridge || o.Bridge
 	c.Load = o.of(c.Load)
 	for i := range c.Stages {
-		loads := slices.Clone(c.Stages[i].Loads)
-		for j, l := range loads {
-			if l.Is(LoadHTTP) {
-				loads[j] = o.of(l)
-			}
-		}
-		c.Stages[i].Loads = loads
-	}
-	c.UseBridge = s.UseBridge || o.Bridge
-	if err := c.checkOverridden(o); err != nil {
-		return nil, err
-	}
-	return &c, c.checkSources()
-}
-
-// checkOverridden finds what a load would refuse when its lab stands: more requests at
-// once than there are.
-func (s *Scenario) checkOverridden(o Overrides) error {
-	if o == (Overrides{Bridge: o.Bridge}) {
-		return nil
-	}
-	for i := range s.Stages {
-		for _, l := range s.LoadsOf(&s.Stages[i]) {
-			if l.Is(LoadHTTP) && l.Requests > 0 && int64(l.Concurrency) > l.Requests {
-				return fmt.Errorf("stage %s: %d requests are fewer than the %d in flight at once: give more of them (-n) or fewer at once (-c)",
-					s.Stages[i].Name, l.Requests, l.Concurrency)
+		c.Stages[i].Loads = slices.Clone(c.Stages[i].Loads)
+		for j, l := range c.Stages[i].Loads {
+			if l.isHTTP() {
+				c.Stages[i].Loads[j] = o.of(l)
 			}
 		}
 	}
-	return nil
+	if p := c.check(); p != nil {
+		return nil, errors.New(p.Message)
+	}
+	return &c, nil
 }
 
 // of is a load with the overrides in it.
 func (o Overrides) of(l Load) Load {
-	if o.Concurrency > 0 {
+	if o.Concurrency != 0 {
 		l.Concurrency = o.Concurrency
 	}
-	if o.Requests > 0 {
+	if o.Requests != 0 {
 		l.Requests = o.Requests
 	}
-	if o.Timeout > 0 {
+	if o.Timeout != 0 {
 		l.Timeout = o.Timeout
 	}
 	return l

@@ -97,8 +97,8 @@ func (x *ruleIndex) about(a netip.Addr) iter.Seq[int] {
 
 // gaveAll reports whether the ports inside a range are, but for a few, all that were given.
 func (p *pool) gaveAll(r nat.Ports, inside int) bool {
-	localOutside := p.count(everything, isLocal) - p.count(r, isLocal)
-	return float64(inside) >= holds*float64(p.count(everything, 0)-localOutside)
+	localOutside := p.count(nat.AllPorts, isLocal) - p.count(r, isLocal)
+	return float64(inside) >= holds*float64(p.count(nat.AllPorts, 0)-localOutside)
 }
 
 func (q *Query) rules() []snapshot.NATRule {
@@ -124,7 +124,7 @@ func byClass(proto uint8, p *pool, rule int, draws bool, from string) []share {
 		if p.count(classPorts(proto, class), 0) > 0 {
 			out = append(out, share{Ports: r, class: class, rule: rule, draws: draws, from: from})
 		}
-		if isICMP(proto) {
+		if nat.IsICMP(proto) {
 			break
 		}
 	}
@@ -136,7 +136,7 @@ func byClass(proto uint8, p *pool, rule int, draws bool, from string) []share {
 // draws stays in the class (nf_nat_l4proto_unique_tuple, net/netfilter/nf_nat_core.c).
 func classPorts(proto uint8, class string) nat.Ports {
 	switch {
-	case isICMP(proto):
+	case nat.IsICMP(proto):
 		return nat.AllPorts
 	case class == classPrivileged:
 		return nat.Ports{First: 0, Last: 511}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/observe"
 	"github.com/natkit/natkit/internal/units"
 )
@@ -51,13 +52,13 @@ func (p *printer) gatewayHead(v GatewayStatus, s *observe.Status) {
 		say(2, Plain, "as 'nft flush ruleset' does: 'natkit gateway apply' with its file puts it in force again")
 	case !s.Present:
 		say(0, Plain, where+" has no table of natkit's: no gateway is applied there")
-	case s.Integrity == observe.Changed:
+	case s.Integrity == gateway.RulesChanged:
 		say(0, Bad, "the gateway in "+where+" was changed by somebody since natkit wrote it")
 		for _, c := range s.Changes {
 			say(2, Plain, c)
 		}
 		say(2, Plain, "'natkit gateway apply --overwrite' with its file puts it right")
-	case s.Integrity == observe.Intact:
+	case s.Integrity == gateway.RulesIntact:
 		say(0, Bold, "the gateway in "+where+" is as natkit wrote it"+ofPlan(s))
 	default:
 		say(0, Bold, "a gateway is in force in "+where+ofPlan(s))

@@ -21,7 +21,7 @@ func pointer[T any](v T) *T { return &v }
 func exampleStatus() *observe.Status {
 	snat := gateway.Ref{List: "nat", Index: 1, Kind: "snat"}
 	return &observe.Status{
-		Present: true, Plan: "0123456789abcdef0123456789abcdef", Engine: gateway.EngineNetfilter, Integrity: observe.Intact, Accounting: true, Applied: &statusApplied,
+		Present: true, Plan: "0123456789abcdef0123456789abcdef", Engine: gateway.EngineNetfilter, Integrity: gateway.RulesIntact, Accounting: true, Applied: &statusApplied,
 		Rules: []observe.Rule{
 			{Rule: gateway.Ref{List: "nat", Index: 0, Kind: "masquerade"}, Text: "from 192.168.0.0/16 out eth0 becomes the interface's address",
 				New: pointer(uint64(123456)), NewPerSecond: pointer(76.5), Dropped: pointer(uint64(0)), DroppedPerSecond: pointer(0.0), Usage: observe.Usage{Flows: 4321, Packets: 99000, Bytes: 123 << 20}},
@@ -54,7 +54,7 @@ func TestGatewayStatus(t *testing.T) {
 
 func TestGatewayStatusInTrouble(t *testing.T) {
 	s := exampleStatus()
-	s.Integrity, s.Changes = observe.Changed, []string{"chain postrouting: 3 rules instead of 2", "set \x1b[2Jmine: is not natkit's"}
+	s.Integrity, s.Changes = gateway.RulesChanged, []string{"chain postrouting: 3 rules instead of 2", "set \x1b[2Jmine: is not natkit's"}
 	s.Confirm = &observe.Confirmation{ID: "t0007", SecondsLeft: 41.8}
 	s.Accounting, s.Drops.ByRule = false, nil
 	s.Flows = observe.Flows{Table: 1000000, Max: 1048576, Sampled: 131072, Stranger: 17, Stale: 1, StaleAddresses: []string{"203.0.113.250"}}
@@ -76,7 +76,7 @@ func TestGatewayStatusOfWhatIsGone(t *testing.T) {
 
 func TestGatewayStatusWithoutPlan(t *testing.T) {
 	s := exampleStatus()
-	s.Plan, s.PlanUnknown, s.Integrity = "", "the table does not say for which plan it was written: somebody else made or changed it", observe.Unknown
+	s.Plan, s.PlanUnknown, s.Integrity = "", "the table does not say for which plan it was written: somebody else made or changed it", gateway.RulesUnknown
 	s.Applied, s.Drops.ByRule = nil, nil
 	s.Pools, s.Rules, s.Flows = nil, s.Rules[:1], observe.Flows{Table: 5000}
 	s.Rules[0].Text = ""

@@ -49,7 +49,7 @@ func (c Change) Netns() uint64 {
 		t, _ := ParseNATTarget(c.Target)
 		return t.Netns
 	case Gateway:
-		inode, _ := ParseGatewayTarget(c.Target)
+		inode, _, _ := ParseGatewayTarget(c.Target)
 		return inode
 	}
 	return 0
@@ -93,8 +93,13 @@ func (p Plan) Validate() error {
 // Key identifies the thing that is changed: two changes of one key conflict.
 func (c Change) Key() string {
 	target := c.Target
-	if target == "net.nf_conntrack_max" {
+	switch {
+	case target == "net.nf_conntrack_max":
 		target = snapshot.ConntrackMax // the same value under its old name (nf_ct_netfilter_table)
+	case c.Kind == Gateway:
+		if inode, engine, err := ParseGatewayTarget(target); err == nil { // may be of an earlier version
+			target = GatewayTarget(inode, engine)
+		}
 	}
 	return string(c.Kind) + " " + target
 }

@@ -36,7 +36,6 @@ var leftOut = map[string]string{
 	"internal/conntrack":           pureReason,
 	"internal/conntrack/match":     pureReason,
 	"internal/conntrack/aggregate": pureReason,
-	"internal/conntrack/tally":     pureReason,
 	"internal/gateway":             pureReason,
 	"internal/gateway/engine":      pureReason,
 	"internal/gateway/convert":     pureReason,

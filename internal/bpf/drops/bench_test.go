@@ -15,6 +15,7 @@ import (
 	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/nat"
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 // BenchmarkDrops gives the time per drop by the kernel's statistics, which read the
@@ -46,7 +47,7 @@ func BenchmarkDrops(b *testing.B) {
 // part in the other figures.
 func BenchmarkNothing(b *testing.B) {
 	n := newNetwork(b)
-	nft(b, n.gateway, "table ip f { chain c { type filter hook prerouting priority raw; udp dport 9 drop; }; }")
+	testutil.Nft(b, n.gateway, "table ip f { chain c { type filter hook prerouting priority raw; udp dport 9 drop; }; }")
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.Tracing, AttachType: ebpf.AttachTraceRawTp, AttachTo: "kfree_skb",
 		License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}})
 	if err != nil {
@@ -76,7 +77,7 @@ func BenchmarkNothing(b *testing.B) {
 
 func measure(b *testing.B, opt Options) {
 	n := newNetwork(b)
-	nft(b, n.gateway, "table ip f { chain c { type filter hook prerouting priority raw; udp dport 9 drop; }; }")
+	testutil.Nft(b, n.gateway, "table ip f { chain c { type filter hook prerouting priority raw; udp dport 9 drop; }; }")
 	opt.Netns = n.gateway
 	opened := time.Now()
 	tr := start(b, opt)

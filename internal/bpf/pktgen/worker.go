@@ -11,7 +11,7 @@ import (
 	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/load/packets"
-	"github.com/natkit/natkit/internal/thread"
+	"github.com/natkit/natkit/internal/netns"
 	"golang.org/x/sys/unix"
 )
 
@@ -146,7 +146,7 @@ func (w *worker) allow(total int64) error {
 // sender's namespace: an interface's number is that of the namespace in which the
 // program runs.
 func (w *worker) onCPU(fn func() error) error {
-	return thread.Do(func() error {
+	return netns.OnThread(func() error {
 		if w.run.from.Netns != nil {
 			if err := w.run.from.Netns.Enter(); err != nil {
 				return err

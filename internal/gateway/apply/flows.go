@@ -247,9 +247,11 @@ func (h Host) inForce() map[string]bool {
 	}
 	found := map[string]bool{}
 	err = netns.Each(func(ns *netns.Handle) error {
-		state, err := h.Apply.Engines.Read(ns, nil)
+		state, err := h.Engines.Read(ns, nil, false)
 		if err == nil {
-			found[state.Digest] = true
+			for _, one := range state.Engines {
+				found[one.Digest] = true
+			}
 		}
 		return err
 	})

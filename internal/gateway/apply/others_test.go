@@ -67,7 +67,7 @@ func TestServiceMissesItsRules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Apply.Engines.Remove(w.ns); err != nil { // as an undo does
+	if err := w.Engines.Remove(w.ns); err != nil { // as an undo does
 		t.Fatal(err)
 	}
 	w.ip("ip addr add 192.168.0.10/24 dev lan0") // nor does an address that comes meanwhile bring them back

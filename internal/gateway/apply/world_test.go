@@ -13,13 +13,14 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/natkit/natkit/internal/gateway/engine/netfilter"
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/testutil"
 	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/natkit/natkit/internal/tune/journal"
+	"golang.org/x/sys/unix"
 )
 
 // world is a namespace with the interfaces wan0 (203.0.113.7) and lan0 (192.168.0.1),
@@ -89,13 +90,26 @@ func (w *world) wantSysctl(name, want string) {
 	}
 }
 
-func (w *world) state() *netfilter.State {
+func init() { apply.Init(Appliers) }
+
+// state is what the engines of this version have in force.
+func (w *world) state() *gateway.State {
 	w.t.Helper()
-	s, err := netfilter.Read(w.ns)
+	s, err := engine.Standard.Read(w.ns, w.store(), false)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	return s
+}
+
+// generation is that of the rules of nf_tables.
+func (w *world) generation() uint32 {
+	w.t.Helper()
+	n, err := read.Generation(w.ns)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return n
 }
 
 // value is what is in force.
@@ -105,7 +119,7 @@ func (w *world) value() string {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return apply.GatewayValue(s)
+	return Value(s)
 }
 
 // want says what must be in force.

@@ -45,7 +45,7 @@ func TestExplain(t *testing.T) {
 
 func explainedWorld(t *testing.T) *netnsWorld {
 	testutil.NeedRoot(t)
-	w, err := Namespaces(netfilterEngine{}, testutil.Patience(patience))()
+	w, err := Namespaces(alone, testutil.Patience(patience))()
 	if err != nil {
 		t.Fatal(err)
 	}

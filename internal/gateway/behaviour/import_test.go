@@ -158,7 +158,7 @@ func fareTheSame(t *testing.T, before *Play, imported *convert.Result, random bo
 	if err != nil {
 		t.Fatal(err)
 	}
-	after := newWorld(t, netfilterEngine{})
+	after := newWorld(t, alone)
 	if err := after.Apply(plan); err != nil {
 		t.Fatal(err)
 	}

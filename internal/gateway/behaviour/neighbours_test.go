@@ -160,7 +160,7 @@ func beside(t *testing.T, ns *netns.Handle, text string) string {
 	}
 	refuses := func(f gateway.Foreign) bool { return f.Hook == "forward" && f.Policy != "accept" }
 	if !slices.ContainsFunc(facts.Foreign, refuses) {
-		if err := (netfilterEngine{}).Apply(ns, plan); err != nil {
+		if err := alone.Apply(ns, plan); err != nil {
 			t.Fatal(err)
 		}
 		for _, way := range forwarded {

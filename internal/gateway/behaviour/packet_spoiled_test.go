@@ -103,7 +103,7 @@ func runSpoiled(t *testing.T, ids []string, spoil func(*Arrival) []byte) []Resul
 		t.Errorf("%d cases of %s", len(cases), ids)
 	}
 	cases = playable(t, cases)
-	world := worlds(netfilterEngine{})
+	world := worlds(alone)
 	return Run(Netfilter, cases, func() (World, error) {
 		w, err := world()
 		return spoiledWorld{w, spoil}, err

@@ -14,7 +14,6 @@ import (
 
 	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/thread"
 )
 
 // etherTypeMark is IEEE 802's Local Experimental EtherType 1, that of the frames by
@@ -124,7 +123,7 @@ func interfaceIndex(fd int, dev string) (int, error) {
 
 // pinned runs fn on a thread that stays on the wires' CPU.
 func (w *wires) pinned(fn func() error) error {
-	return thread.Do(func() error {
+	return netns.OnThread(func() error {
 		var set unix.CPUSet
 		set.Set(w.cpu)
 		if err := unix.SchedSetaffinity(0, &set); err != nil {

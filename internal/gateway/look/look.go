@@ -66,7 +66,7 @@ func (l *Looker) Entries(most int64) { l.o.MaxEntries = most }
 // an error means that nothing could be told. Needs CAP_NET_ADMIN in the namespace.
 func (l *Looker) Look(ctx context.Context) (*observe.Status, error) {
 	v := &view{o: &l.o, others: &l.others, Status: &observe.Status{Rules: []observe.Rule{}}, plan: l.plan, digest: l.digest}
-	state, err := l.o.Engines.Read(l.o.Netns, v.planOf)
+	state, err := l.o.Engines.Read(l.o.Netns, keptOf{l.o.Store, v}, true)
 	if err != nil {
 		return nil, err
 	}

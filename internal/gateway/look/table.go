@@ -10,6 +10,7 @@ import (
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/gateway/observe"
+	"github.com/natkit/natkit/internal/gateway/store"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/snapshot"
@@ -19,7 +20,7 @@ import (
 
 // table tells what natkit's table says of itself, with the plan that it is of.
 func (v *view) table() {
-	v.Plan, v.Integrity = v.state.Digest, integrity(v.state)
+	v.Plan, v.Integrity = v.state.Digest, v.state.Integrity
 	if p := v.planOf(v.Plan); p != nil {
 		v.Engine, v.Rules, v.Waiting = p.Engine, observe.RulesOf(p), p.Waiting
 	}
@@ -28,15 +29,13 @@ func (v *view) table() {
 	v.Accounting = v.settings.Sysctls["net.netfilter.nf_conntrack_acct"] == "1"
 }
 
-func integrity(s *gateway.State) observe.Integrity {
-	switch {
-	case s.Intact:
-		return observe.Intact
-	case s.Sealed || len(s.Changes) > 0:
-		return observe.Changed
-	}
-	return observe.Unknown
+// keptOf is the store, with plans as the view finds them.
+type keptOf struct {
+	*store.Store
+	view *view
 }
+
+func (k keptOf) Plan(digest string) *gateway.Plan { return k.view.planOf(digest) }
 
 // planOf is the plan of a digest; nil where it cannot be had, and PlanUnknown says why.
 func (v *view) planOf(digest string) *gateway.Plan {
@@ -132,11 +131,15 @@ func (v *view) pending(all []*journal.Transaction, here netns.ID) error {
 		if !waits && s != journal.StatusApplied {
 			continue
 		}
+		first := true
 		for _, c := range t.Changes {
 			if c.Kind != tune.Gateway || !t.In(c).Is(here) || !c.Open() {
 				continue
 			}
-			if v.Removed = ""; !v.Present && tune.IsDigest(c.After) {
+			if first { // the others of a transaction are other engines'
+				v.Removed, first = "", false
+			}
+			if !v.Present && tune.IsDigest(c.After) {
 				v.Removed = c.After
 			}
 			if v.Present && c.After == v.state.Digest {

@@ -25,8 +25,8 @@ type Status struct {
 	Applied *time.Time     `json:"applied_at,omitempty"`
 	Engine  gateway.Engine `json:"engine,omitempty"`
 	// Integrity reports whether the table is as natkit wrote it, Changes what is not.
-	Integrity Integrity `json:"integrity,omitempty"`
-	Changes   []string  `json:"changes,omitempty"`
+	Integrity gateway.Integrity `json:"integrity,omitempty"`
+	Changes   []string          `json:"changes,omitempty"`
 	// Confirm is the transaction that waits for confirmation.
 	Confirm *Confirmation `json:"confirm,omitempty"`
 
@@ -54,17 +54,6 @@ type Status struct {
 	Accounting bool     `json:"accounting"`
 	Notes      []string `json:"notes,omitempty"`
 }
-
-// Integrity of natkit's table.
-type Integrity string
-
-// The values of Integrity. Unknown: the writer was killed before it could leave the
-// fingerprints that the table is compared with.
-const (
-	Intact  Integrity = "intact"
-	Changed Integrity = "changed"
-	Unknown Integrity = "unknown"
-)
 
 // Confirmation is what waits for one.
 type Confirmation struct {

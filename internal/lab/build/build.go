@@ -22,7 +22,6 @@ import (
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/privilege"
 	"github.com/natkit/natkit/internal/suggest"
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -34,7 +33,7 @@ const DefaultDir = "/run/natkit"
 type Options struct {
 	// Dir replaces DefaultDir.
 	Dir string
-	// Log is told each step, in one line.
+	// Log gets each step, in one line.
 	Log func(line string)
 }
 
@@ -68,7 +67,7 @@ type Lab struct {
 type Node struct {
 	Name  string
 	Netns *netns.Handle
-	links *netlink.Handle
+	links *netns.Links
 }
 
 // CheckPrivilege says what is missing to build labs.
@@ -142,8 +141,8 @@ func (l *Lab) Close() error {
 	return errors.Join(errs...)
 }
 
-// Done is closed when the lab has ended by itself, for instance because its
-// first process was killed.
+// Done is closed when the lab has ended without Close, such as when its first process
+// was killed.
 func (l *Lab) Done() <-chan struct{} { return l.init.done }
 
 // Node is nil where there is no node of that name.
@@ -174,9 +173,7 @@ func (l *Lab) Nodes() []*Node { return l.nodes }
 // Scenario is what the lab was built from.
 func (l *Lab) Scenario() *lab.Scenario { return l.scenario }
 
-// openNode makes the namespace and a netlink socket in it. The socket is made
-// on a thread of its own: netlink.NewHandleAt would hand a thread that it failed
-// to move back to Go's pool.
+// openNode makes the namespace and a netlink socket in it.
 func (l *Lab) openNode(name string) error {
 	ns, err := netns.New(name)
 	if err != nil {
@@ -184,12 +181,10 @@ func (l *Lab) openNode(name string) error {
 	}
 	n := &Node{Name: name, Netns: ns}
 	l.nodes = append(l.nodes, n)
-	return ns.Do(func() error {
-		if n.links, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
-			return err
-		}
-		return n.setUp("lo")
-	})
+	if n.links, err = ns.Links(); err != nil {
+		return err
+	}
+	return n.links.SetUp("lo")
 }
 
 // Lock makes sure that only one lab at a time runs a scenario, since they share

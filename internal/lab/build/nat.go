@@ -250,8 +250,11 @@ func (l *Lab) SetGateway(ctx context.Context, g *lab.Gateway) error {
 	}
 	plan, err := gateway.Compile(&g.Config, facts)
 	if err == nil {
+		plan, _, err = l.engines.Assign(plan, facts)
+	}
+	if err == nil {
 		l.gateway = g.Node
-		err = l.engines.Apply(node.Netns, plan)
+		err = l.engines.Apply(node.Netns, plan, nil)
 	}
 	if err != nil {
 		return fmt.Errorf("put a gateway file in force in %s: %w", g.Node, err)
@@ -284,7 +287,7 @@ type filled struct {
 	made int64
 }
 
-// SetFill brings the connection table of f.Node to so many entries in all (see
+// SetFill brings the connection table of f.Node to that many entries in all (see
 // lab.Fill.Target), by entries of f's mix. It keeps those that are there already.
 // A nil f removes all that were made.
 func (l *Lab) SetFill(ctx context.Context, f *lab.Fill, entries int64) error {

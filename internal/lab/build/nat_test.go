@@ -223,7 +223,7 @@ func TestSetGateway(t *testing.T) {
 		if err := l.SetGateway(t.Context(), step); err != nil {
 			t.Fatal(err)
 		}
-		s, err := e.Read(ns, nil)
+		s, err := e.Read(ns, "", nil)
 		if err != nil || s.Present != (step != nil) {
 			t.Errorf("%+v: %+v, %v", step, s, err)
 		}

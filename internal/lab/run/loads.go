@@ -30,8 +30,8 @@ type loads struct {
 	done []atomic.Int64
 	// over is closed when all have ended.
 	over chan struct{}
-	// tell keeps progress of several loads from mixing.
-	tell sync.Mutex
+	// saying keeps progress of several loads from mixing.
+	saying sync.Mutex
 	// answerers are the servers of exchanges, by node and port, made under serving.
 	serving   sync.Mutex
 	answerers map[string]*answerer
@@ -65,7 +65,7 @@ func (l *loads) run(ctx context.Context, r *lab.StageReport) error {
 	defer close(l.over)
 	defer l.closeAnswerers()
 	if limit := l.st.Limit; limit > 0 {
-		// Loads end by themselves at the limit; this is for those that cannot.
+		// Loads end at the limit; this is for those that cannot.
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, limit+time.Second)
 		defer cancel()
@@ -138,8 +138,8 @@ func (l *loads) progress(i int, p load.Progress) {
 }
 
 func (l *loads) say(text string) {
-	l.tell.Lock()
-	defer l.tell.Unlock()
+	l.saying.Lock()
+	defer l.saying.Unlock()
 	l.c.Progress(l.st.Name + ": " + text)
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/natkit/natkit/internal/lab/build"
 	"github.com/natkit/natkit/internal/load"
 	loadrun "github.com/natkit/natkit/internal/load/run"
+	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/testutil"
 	"github.com/natkit/natkit/internal/tune"
@@ -24,6 +25,12 @@ import (
 
 // TestMain lets the lab start this test program as its first process, and as
 // `natkit bench serve`.
+func init() {
+	apply.Init(func(apply.Options) map[tune.Kind]apply.Applier {
+		return map[tune.Kind]apply.Applier{tune.NATRule: read.Applier{}}
+	})
+}
+
 func TestMain(m *testing.M) {
 	if build.IsInit() {
 		os.Exit(build.InitMain())

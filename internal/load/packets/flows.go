@@ -83,7 +83,7 @@ func firstTwice[T comparable](list []T) (T, bool) {
 
 func checkHost(a netip.Addr, v4 bool) error {
 	switch {
-	case !a.IsValid() || a.IsUnspecified() || a.IsMulticast() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+	case !load.IsHost(a):
 		return fmt.Errorf("not an address of a host")
 	case a.Is4In6():
 		return fmt.Errorf("write it as %v", a.Unmap())

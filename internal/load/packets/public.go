@@ -1,6 +1,9 @@
 package packets
 
-import "net/netip"
+import (
+	"fmt"
+	"net/netip"
+)
 
 // own are the prefixes whose addresses belong to whoever uses them, or to nobody:
 // not globally reachable in the registries of RFC 6890, as of 2025.
@@ -49,6 +52,11 @@ func Public(addr netip.Addr) bool {
 		}
 	}
 	return true
+}
+
+// PublicError refuses a public address, for which only the user may decide.
+func PublicError(what string, where fmt.Stringer) error {
+	return fmt.Errorf("%s %v: a public address, which load may harm: give --i-own-this-network if it and all on the way there are yours", what, where)
 }
 
 // PublicPrefix reports whether a prefix has any address that is Public.

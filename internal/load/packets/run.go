@@ -162,7 +162,22 @@ const (
 	maxWorkers  = 1024
 )
 
-// Check finds what cannot be run, or must not.
+// CheckBounds checks the bounds of a run of packets or datagrams.
+func CheckBounds(packets int64, duration time.Duration, rate float64, leastWorkers, workers int) error {
+	switch {
+	case packets < 0 || packets > MaxPackets:
+		return fmt.Errorf("packets %d: must be 0 (until the time expires) to %d", packets, int64(MaxPackets))
+	case duration < 0 || duration > MaxDuration:
+		return fmt.Errorf("time %v: must be 0 (until all are sent) to %v", duration, MaxDuration)
+	case rate < 0 || math.IsNaN(rate) || rate > MaxRate:
+		return fmt.Errorf("rate %g: must be 0 (unlimited) to %g packets per second", rate, float64(MaxRate))
+	case workers < leastWorkers || workers > maxWorkers:
+		return fmt.Errorf("workers %d: must be %d to %d", workers, leastWorkers, maxWorkers)
+	}
+	return nil
+}
+
+// Check reports what cannot be run, or must not.
 func (c Config) Check() error {
 	for _, check := range []func() error{
 		c.Flows.Check, c.checkPublic, c.Spec.Check, c.checkBounds,
@@ -179,17 +194,12 @@ func (c Config) Check() error {
 }
 
 func (c Config) checkBounds() error {
+	if err := CheckBounds(c.Packets, c.Duration, c.Rate, 1, c.Workers); err != nil {
+		return err
+	}
 	switch {
 	case c.Packets == 0 && c.Duration == 0:
 		return errors.New("packets and time are both 0: the run would never end; give one of them")
-	case c.Packets < 0 || c.Packets > MaxPackets:
-		return fmt.Errorf("packets %d: must be 0 (until the time is over) to %d", c.Packets, int64(MaxPackets))
-	case c.Duration < 0 || c.Duration > MaxDuration:
-		return fmt.Errorf("time %v: must be 0 (until all are sent) to %v", c.Duration, MaxDuration)
-	case c.Rate < 0 || math.IsNaN(c.Rate) || c.Rate > MaxRate:
-		return fmt.Errorf("rate %g: must be 0 (as fast as it goes) to %g packets per second", c.Rate, float64(MaxRate))
-	case c.Workers < 1 || c.Workers > maxWorkers:
-		return fmt.Errorf("workers %d: must be 1 to %d", c.Workers, maxWorkers)
 	case c.Workers > c.Flows.Count:
 		return fmt.Errorf("workers %d: each needs a flow of its own, and there are %d; give more --flows", c.Workers, c.Flows.Count)
 	case c.Packets > 0 && int64(c.Workers) > c.Packets:
@@ -200,29 +210,24 @@ func (c Config) checkBounds() error {
 	return nil
 }
 
-// checkPublic refuses what is neither the sender's nor nobody's.
 func (c Config) checkPublic() error {
 	if c.OwnNetwork {
 		return nil
 	}
 	for _, d := range c.Flows.Destinations {
 		if Public(d.Addr()) {
-			return publicError("destination", d.Addr())
+			return PublicError("destination", d.Addr())
 		}
 	}
 	for _, s := range c.Flows.Sources {
 		if Public(s) {
-			return publicError("source", s)
+			return PublicError("source", s)
 		}
 	}
 	for _, end := range []End{c.Expect.Source, c.Expect.Destination} {
 		if end.Prefix.IsValid() && PublicPrefix(end.Prefix) {
-			return publicError("expected mapping to", end.Prefix)
+			return PublicError("expected mapping to", end.Prefix)
 		}
 	}
 	return nil
-}
-
-func publicError(what string, where fmt.Stringer) error {
-	return fmt.Errorf("%s %v: a public address, which load may harm: give --i-own-this-network if it and all on the way there are yours", what, where)
 }

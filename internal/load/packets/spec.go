@@ -160,14 +160,9 @@ func ParseToken(b []byte) (t Token, ok bool) {
 	}, true
 }
 
-// maxSizes bounds the length of a cycle: more sizes than that tell nothing more,
-// and each of them may cost a template.
-const maxSizes = 64
-
-// maxSize is the greatest frame that a list may name: the greatest IP packet with
-// an Ethernet header, an 802.1Q tag and FCS. What a link carries is less; that is
-// the caller's to check.
-const maxSize = 65535 + 14 + 4 + 4
+// maxSize is the largest frame of a list: the largest IP packet with Ethernet header, 802.1Q
+// tag and FCS. The caller checks what the link carries.
+const maxSize = 65535 + frame.EthernetLen + frame.VLANLen + frame.FCSLen
 
 // imix are the parts of the simple Internet mix (RFC 6985, section 2, where it is
 // the 7:4:1 mix): frame sizes, and how often each comes in a cycle of twelve.
@@ -183,8 +178,8 @@ func ParseSizes(s string) ([]int, error) {
 		return mixed(), nil
 	}
 	fields := strings.Split(s, ",")
-	if len(fields) > maxSizes {
-		return nil, fmt.Errorf("sizes: %d of them, at most %d are taken", len(fields), maxSizes)
+	if len(fields) > MaxCycle {
+		return nil, fmt.Errorf("sizes: %d of them, at most %d are taken", len(fields), MaxCycle)
 	}
 	sizes := make([]int, 0, len(fields))
 	for _, field := range fields {

@@ -23,14 +23,10 @@ const (
 	DefaultPackets  = 1000
 )
 
-// Bounds of a run of datagrams.
+// Bounds of a run of datagrams, besides those of packets.CheckBounds.
 const (
 	maxFlows       = 1 << 20
-	maxPackets     = 100_000_000_000
-	maxDuration    = 24 * time.Hour
 	maxConcurrency = 1_000_000
-	maxRate        = 1e8
-	maxWorkers     = 1024
 )
 
 // Config is one run of datagrams that a server answers with the same payload.
@@ -105,13 +101,14 @@ func (c Config) Checked() (Config, error) {
 
 func (c Config) checkTarget() error {
 	to := c.To.Addr()
-	switch {
-	case !to.IsValid() || c.To.Port() == 0:
+	if !to.IsValid() || c.To.Port() == 0 {
 		return errors.New("no server: give ADDRESS:PORT, such as 198.18.0.2:9000 or [2001:db8::2]:9000")
-	case to.IsUnspecified() || to.IsMulticast() || to == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+	}
+	if !load.IsHost(to) {
 		return fmt.Errorf("server %v: not an address of a host", c.To)
-	case packets.Public(to) && !c.OwnNetwork:
-		return fmt.Errorf("server %v: a public address, which load may harm: give --i-own-this-network if it and all on the way there are yours", c.To)
+	}
+	if packets.Public(to) && !c.OwnNetwork {
+		return packets.PublicError("server", c.To)
 	}
 	if cause := load.ZoneError(to); cause != "" {
 		return fmt.Errorf("server %v: %s", c.To, cause)
@@ -123,22 +120,14 @@ func (c Config) checkBounds() error {
 	switch {
 	case c.Flows < 1 || c.Flows > maxFlows:
 		return fmt.Errorf("flows %d: must be 1 to %d", c.Flows, maxFlows)
-	case c.Packets < 0 || c.Packets > maxPackets:
-		return fmt.Errorf("packets %d: must be 0 (until the time is over) to %d", c.Packets, int64(maxPackets))
 	case c.Packets/int64(c.Flows) >= math.MaxUint32:
-		return fmt.Errorf("packets %d: at most 2^32 per flow can be told apart; give more --flows", c.Packets)
-	case c.Duration < 0 || c.Duration > maxDuration:
-		return fmt.Errorf("time %v: must be 0 (until all are sent) to %v", c.Duration, maxDuration)
+		return fmt.Errorf("packets %d: at most 2^32 per flow can be numbered; give more --flows", c.Packets)
 	case c.Timeout < time.Millisecond || c.Timeout > time.Minute:
 		return fmt.Errorf("timeout %v: must be 1ms to 1m", c.Timeout)
-	case c.Rate < 0 || math.IsNaN(c.Rate) || c.Rate > maxRate:
-		return fmt.Errorf("rate %g: must be 0 (as fast as replies come) to %g datagrams per second", c.Rate, float64(maxRate))
 	case c.Concurrency < 0 || c.Concurrency > maxConcurrency:
 		return fmt.Errorf("concurrency %d: must be 1 to %d", c.Concurrency, maxConcurrency)
-	case c.Workers < 0 || c.Workers > maxWorkers:
-		return fmt.Errorf("workers %d: must be 0 (one per CPU) to %d", c.Workers, maxWorkers)
 	}
-	return nil
+	return packets.CheckBounds(c.Packets, c.Duration, c.Rate, 0, c.Workers)
 }
 
 func (c Config) checkPorts() error {

@@ -139,7 +139,7 @@ func (b *bed) counted(ref string) (packets uint64) {
 		b.Fatal(err)
 	}
 	for _, c := range s.Counts {
-		if c.Comment == ref {
+		if c.Rule != nil && c.Rule.String() == ref || c.What == ref {
 			packets += c.Packets
 		}
 	}

@@ -1,4 +1,4 @@
-package trace
+package doctor
 
 import (
 	"fmt"
@@ -16,7 +16,7 @@ import (
 )
 
 func TestNothingAskedFor(t *testing.T) {
-	got := Start(t.Context(), Options{}).Stop()
+	got := StartTrace(t.Context(), TraceOptions{}).Stop()
 	if len(got.Parts) != 0 || got.Drops != nil || got.Profile != nil {
 		t.Errorf("nothing was asked for, and there is %+v", got)
 	}
@@ -28,7 +28,7 @@ func TestUnprivileged(t *testing.T) {
 		runAsNobody(t)
 		return
 	}
-	got := Start(t.Context(), Options{Drops: true, Profile: true, SYNs: true}).Stop()
+	got := StartTrace(t.Context(), TraceOptions{Drops: true, Profile: true, SYNs: true}).Stop()
 	if got.Drops != nil || got.Profile != nil || got.SYNs != nil || len(got.Parts) != 3 {
 		t.Fatalf("without privilege: %+v", got)
 	}
@@ -78,7 +78,7 @@ func TestAll(t *testing.T) {
 	}
 	defer ns.Close()
 	const sent = 200
-	tracer := Start(t.Context(), Options{Netns: ns, Drops: true, Profile: true, SYNs: true, FlowSample: 1, Hz: 499})
+	tracer := StartTrace(t.Context(), TraceOptions{Netns: ns, Drops: true, Profile: true, SYNs: true, FlowSample: 1, Hz: 499})
 	if err := ns.Do(func() error { return knock(sent) }); err != nil {
 		t.Error(err)
 	}
@@ -112,7 +112,7 @@ func TestOwnNamespace(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	tracer := Start(t.Context(), Options{Drops: true, FlowSample: 1})
+	tracer := StartTrace(t.Context(), TraceOptions{Drops: true, FlowSample: 1})
 	if err := other.Do(func() error { return knock(10) }); err != nil {
 		t.Error(err)
 	}

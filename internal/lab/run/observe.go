@@ -16,12 +16,11 @@ import (
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/lab/capture"
 	"github.com/natkit/natkit/internal/snapshot"
-	"github.com/natkit/natkit/internal/trace"
 )
 
-// startDoctor lets doctor look at a node while the loads run, as it would at any
-// host. The returned function waits for it, keeps its report, and returns it (nil
-// where it does not look in this stage).
+// startDoctor runs doctor at a node while the loads run, as at any host. The returned
+// function waits for it, keeps its report, and returns it (nil without a doctor in this
+// stage).
 func (c *conductor) startDoctor(ctx context.Context, st *lab.Stage, l *loads, sample int) func() (*diagnose.Report, error) {
 	if st.Doctor == nil {
 		return func() (*diagnose.Report, error) { return nil, nil }
@@ -37,7 +36,7 @@ func (c *conductor) startDoctor(ctx context.Context, st *lab.Stage, l *loads, sa
 			answers <- answer{err: err}
 			return
 		}
-		l.say("doctor looks at " + st.Doctor.Node + why)
+		l.say("doctor observes " + st.Doctor.Node + why)
 		o := collect.RecordOptions{
 			Options: collect.Options{Netns: c.node(st.Doctor.Node), MaxEntries: sample},
 			For:     st.Doctor.For,
@@ -61,13 +60,13 @@ func (c *conductor) startDoctor(ctx context.Context, st *lab.Stage, l *loads, sa
 	}
 }
 
-// addLook tells in a stage's report what doctor found, and what it could not check.
-func addLook(r *lab.StageReport, looked *diagnose.Report) {
-	if looked == nil {
+// addFindings adds to a stage's report what doctor found, and what it could not check.
+func addFindings(r *lab.StageReport, doctor *diagnose.Report) {
+	if doctor == nil {
 		return
 	}
-	r.Found = looked.IDs()
-	for _, check := range looked.Checks {
+	r.Found = doctor.IDs()
+	for _, check := range doctor.Checks {
 		if check.State == diagnose.NotChecked {
 			r.Unchecked = append(r.Unchecked, check.ID)
 		}
@@ -86,7 +85,7 @@ func (c *conductor) keep(findings []diagnose.Finding) {
 	}
 }
 
-// conditionTick is how often the condition is looked at on which doctor begins.
+// conditionTick is the time between checks of the condition on which doctor begins.
 const conditionTick = 10 * time.Millisecond
 
 // Why doctor begins, where it has a condition.
@@ -252,9 +251,9 @@ const (
 const profileHz = 499
 
 // startTrace records what the stage says, in the node that it is about. A stage has
-// few enough drops to look at the flow of each.
-func (c *conductor) startTrace(ctx context.Context, st *lab.Stage) *trace.Tracer {
-	return trace.Start(ctx, trace.Options{
+// few enough drops to record the flow of each.
+func (c *conductor) startTrace(ctx context.Context, st *lab.Stage) *doctor.Tracer {
+	return doctor.StartTrace(ctx, doctor.TraceOptions{
 		Netns:      c.node(c.watched(st)),
 		Drops:      slices.Contains(st.Trace, lab.TraceDrops),
 		Profile:    slices.Contains(st.Trace, lab.TraceProfile),

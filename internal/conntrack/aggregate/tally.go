@@ -2,7 +2,7 @@
 // while all keys find room, and from then on by the space-saving algorithm (Metwally,
 // Agrawal, El Abbadi: "Efficient Computation of Frequent and Top-k Elements in Data
 // Streams", ICDT 2005).
-package tally
+package aggregate
 
 import (
 	"bytes"
@@ -23,12 +23,12 @@ const (
 	recordsMax = 1<<32 - 2
 )
 
-// Table counts keys of one width.
+// tally counts keys of one width.
 //
 // A record is a key and its count. The index is a hash table with open addressing whose
 // slots hold 32 bits of the key's hash and the number of its record: a probe that ends
 // elsewhere rarely touches a record, and the index grows without looking at keys.
-type Table struct {
+type tally struct {
 	width, record int
 	seed          uint64
 	budget        *Budget
@@ -43,16 +43,16 @@ type Table struct {
 	sketch *sketch // nil while counts are exact
 }
 
-// New makes a table for keys of so many bytes within a budget, of which reserve bytes
+// newTally returns a table for keys of so many bytes within a budget, of which reserve bytes
 // are kept for it. The seed keys the hash and should be random; it changes no result.
-func New(width int, seed uint64, budget *Budget, reserve int64) *Table {
-	t := &Table{width: width, record: width + countBytes, seed: seed, budget: budget, reserve: reserve}
+func newTally(width int, seed uint64, budget *Budget, reserve int64) *tally {
+	t := &tally{width: width, record: width + countBytes, seed: seed, budget: budget, reserve: reserve}
 	budget.promise(reserve)
 	return t
 }
 
 // Add counts one more of key. It keeps nothing of it.
-func (t *Table) Add(key []byte) {
+func (t *tally) Add(key []byte) {
 	t.total++
 	key = key[:t.width]
 	if t.index == nil {
@@ -71,13 +71,13 @@ func (t *Table) Add(key []byte) {
 }
 
 // begin makes room for the first keys, which every table has.
-func (t *Table) begin() {
+func (t *tally) begin() {
 	t.budget.force(t, firstSlots*slotBytes+t.chunkBytes())
 	t.index = make([]uint64, firstSlots)
 	t.chunks = append(t.chunks, make([]byte, chunkRecords*t.record))
 }
 
-func (t *Table) chunkBytes() int64 { return chunkRecords * int64(t.record+extraBytes) }
+func (t *tally) chunkBytes() int64 { return chunkRecords * int64(t.record+extraBytes) }
 
 // home is where the search for a tag begins. As it grows with the tag, the slots of a
 // larger index are filled in the order of those of a smaller one.
@@ -85,7 +85,7 @@ func home(tag uint32, slots int) int { return int(uint64(tag) * uint64(slots) >>
 
 // find returns the slot of a key, or the free one where the search ended. A slot's lower
 // half is the record's number and one, so that 0 is a free slot.
-func (t *Table) find(tag uint32, key []byte) (slot int, found bool) {
+func (t *tally) find(tag uint32, key []byte) (slot int, found bool) {
 	slot = home(tag, len(t.index))
 	for {
 		s := t.index[slot]
@@ -102,23 +102,23 @@ func (t *Table) find(tag uint32, key []byte) (slot int, found bool) {
 }
 
 // at is a record, by its number and one.
-func (t *Table) at(number uint32) []byte {
+func (t *tally) at(number uint32) []byte {
 	i := int(number - 1)
 	from := (i & (chunkRecords - 1)) * t.record
 	return t.chunks[i>>chunkShift][from : from+t.record]
 }
 
-func (t *Table) increment(number uint32) {
+func (t *tally) increment(number uint32) {
 	count := t.at(number)[t.width:]
 	binary.LittleEndian.PutUint64(count, binary.LittleEndian.Uint64(count)+1)
 }
 
-func (t *Table) count(number uint32) uint64 {
+func (t *tally) count(number uint32) uint64 {
 	return binary.LittleEndian.Uint64(t.at(number)[t.width:])
 }
 
 // insert adds a key that is not there; there is room.
-func (t *Table) insert(tag uint32, key []byte) {
+func (t *tally) insert(tag uint32, key []byte) {
 	t.n++
 	number := uint32(t.n)
 	r := t.at(number)
@@ -128,7 +128,7 @@ func (t *Table) insert(tag uint32, key []byte) {
 }
 
 // put enters a record into the index.
-func (t *Table) put(tag uint32, number uint32) {
+func (t *tally) put(tag uint32, number uint32) {
 	slot := home(tag, len(t.index))
 	for t.index[slot] != 0 {
 		if slot++; slot == len(t.index) {
@@ -139,7 +139,7 @@ func (t *Table) put(tag uint32, number uint32) {
 }
 
 // room reports whether one more record fits, and takes memory for it where it can.
-func (t *Table) room() bool {
+func (t *tally) room() bool {
 	if t.n == recordsMax {
 		return false
 	}
@@ -157,7 +157,7 @@ func (t *Table) room() bool {
 }
 
 // growIndex makes the index half as large again, or by as much as there is.
-func (t *Table) growIndex() bool {
+func (t *tally) growIndex() bool {
 	old := t.index
 	for _, more := range []int{len(old) / 2, len(old) / 4, len(old) / 8} {
 		slots := len(old) + more
@@ -179,7 +179,7 @@ func (t *Table) growIndex() bool {
 
 // remove takes a slot out of the index: those behind it that would rather be there
 // move up, so that no search ends too early (Knuth, TAOCP 3, 6.4, algorithm R).
-func (t *Table) remove(slot int) {
+func (t *tally) remove(slot int) {
 	slots := len(t.index)
 	free := slot
 	for next := slot; ; {
@@ -216,18 +216,18 @@ type Row struct {
 }
 
 // Total is the number of additions.
-func (t *Table) Total() uint64 { return t.total }
+func (t *tally) Total() uint64 { return t.total }
 
 // Len is the number of keys that are there.
-func (t *Table) Len() int { return int(t.n) }
+func (t *tally) Len() int { return int(t.n) }
 
 // Exact reports whether all keys found room: every count is exact, and Len is the number
 // of different keys.
-func (t *Table) Exact() bool { return t.sketch == nil }
+func (t *tally) Exact() bool { return t.sketch == nil }
 
 // Bound is by how much a count can be too high, and how often a key can have come that
 // is not there; 0 while counts are exact. It is never more than Total by Len.
-func (t *Table) Bound() uint64 {
+func (t *tally) Bound() uint64 {
 	if t.Exact() {
 		return 0
 	}
@@ -236,7 +236,7 @@ func (t *Table) Bound() uint64 {
 
 // Top has the numbers of the n keys (0: all) that came most often, and at least so many
 // times, the most frequent first and equals in the order of their keys.
-func (t *Table) Top(n int, atLeast uint64) []uint32 {
+func (t *tally) Top(n int, atLeast uint64) []uint32 {
 	if n <= 0 {
 		return t.sorted(atLeast)
 	}
@@ -256,7 +256,7 @@ func (t *Table) Top(n int, atLeast uint64) []uint32 {
 	return heap
 }
 
-func (t *Table) sorted(atLeast uint64) []uint32 {
+func (t *tally) sorted(atLeast uint64) []uint32 {
 	all := make([]uint32, 0, t.n)
 	t.eachCount(func(number uint32, count uint64) {
 		if count >= atLeast {
@@ -268,7 +268,7 @@ func (t *Table) sorted(atLeast uint64) []uint32 {
 }
 
 // Row is the row of a number that Top returned.
-func (t *Table) Row(number uint32) Row {
+func (t *tally) Row(number uint32) Row {
 	r := Row{Key: t.at(number)[:t.width:t.width], Count: t.count(number)}
 	if t.sketch != nil {
 		r.Excess = uint64(t.sketch.errors[number-1])
@@ -277,18 +277,18 @@ func (t *Table) Row(number uint32) Row {
 }
 
 // Compare orders numbers as Top does.
-func (t *Table) Compare(a, b uint32) int {
+func (t *tally) Compare(a, b uint32) int {
 	return cmp.Or(cmp.Compare(t.count(b), t.count(a)), bytes.Compare(t.at(a)[:t.width], t.at(b)[:t.width]))
 }
 
-func (t *Table) rise(heap []uint32, i int) {
+func (t *tally) rise(heap []uint32, i int) {
 	for i > 0 && t.Compare(heap[i], heap[(i-1)/2]) > 0 {
 		heap[i], heap[(i-1)/2] = heap[(i-1)/2], heap[i]
 		i = (i - 1) / 2
 	}
 }
 
-func (t *Table) fall(heap []uint32) {
+func (t *tally) fall(heap []uint32) {
 	for i := 0; ; {
 		child := 2*i + 1
 		if child >= len(heap) {
@@ -306,7 +306,7 @@ func (t *Table) fall(heap []uint32) {
 }
 
 // Get is the row of a key, if it is there.
-func (t *Table) Get(key []byte) (Row, bool) {
+func (t *tally) Get(key []byte) (Row, bool) {
 	if t.index == nil {
 		return Row{}, false
 	}

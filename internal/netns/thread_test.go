@@ -1,4 +1,4 @@
-package thread_test
+package netns_test
 
 import (
 	"errors"
@@ -7,7 +7,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/natkit/natkit/internal/thread"
+	"github.com/natkit/natkit/internal/netns"
 	"golang.org/x/sys/unix"
 )
 
@@ -20,7 +20,7 @@ func TestFirstThreadStaysAsItIs(t *testing.T) {
 	started.Add(functions)
 	for range functions {
 		all.Go(func() {
-			err := thread.Do(func() error {
+			err := netns.OnThread(func() error {
 				started.Done()
 				started.Wait() // each keeps its thread until all have one
 				if unix.Gettid() == unix.Getpid() {
@@ -47,7 +47,7 @@ func TestFirstThreadStaysAsItIs(t *testing.T) {
 
 func TestError(t *testing.T) {
 	want := errors.New("failed")
-	if err := thread.Do(func() error { return want }); err != want {
+	if err := netns.OnThread(func() error { return want }); err != want {
 		t.Errorf("%v", err)
 	}
 }

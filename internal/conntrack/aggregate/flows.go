@@ -1,19 +1,20 @@
-package conntrack
+package aggregate
 
 import (
 	"math"
 	"time"
 
+	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/snapshot"
 	"golang.org/x/sys/unix"
 )
 
-// Births estimates from two dumps of a table how many connections are new in
+// FlowEstimator estimates from two dumps of a table how many connections are new in
 // the second. The kernel has no counter of them: since 4.9 `insert` counts only
 // what ctnetlink inserts.
 //
 // Every entry of the first dump is remembered by a 64-bit key of its tuple; what
-// comes in the second dump and was not in the first, or has been reborn since, is
+// comes in the second dump and was not in the first, or has been reopened since, is
 // new. Connections that came and went between the dumps are not seen, except by
 // what recent can tell of them: the rate is one of entries that live, or keep
 // their tuple, longer than the time between.
@@ -23,7 +24,7 @@ import (
 // without bias, and where a dump was cut short only the part that both dumps
 // reached can be compared: the second one up to its last entry that the first
 // one had too.
-type Births struct {
+type FlowEstimator struct {
 	seed          uint64
 	known         map[uint64]known
 	firstComplete bool
@@ -49,40 +50,40 @@ type birth struct {
 	asker asker
 }
 
-// NewBirths makes an estimator. The seed keys its hashes and should be random,
+// NewFlowEstimator makes an estimator. The seed keys its hashes and should be random,
 // so that nobody can choose addresses that collide.
-func NewBirths(seed uint64) *Births {
-	return &Births{
+func NewFlowEstimator(seed uint64) *FlowEstimator {
+	return &FlowEstimator{
 		seed: seed, known: map[uint64]known{}, groups: map[uint64]struct{}{},
 		oneWay: newOneWay(), unanswered: newTop(askerForm),
 	}
 }
 
 // First takes an entry of the first dump.
-func (b *Births) First(e *Entry) {
+func (b *FlowEstimator) First(e *conntrack.Entry) {
 	id := identity(b.seed, e)
 	b.known[id] = know(e)
 	b.oneWay.first(id, e)
 }
 
 // EndFirst ends the first dump; complete says whether it reached the table's end.
-func (b *Births) EndFirst(complete bool) { b.firstComplete = complete }
+func (b *FlowEstimator) EndFirst(complete bool) { b.firstComplete = complete }
 
 // BeginSecond says what lies between the dumps, before the second one's entries.
-func (b *Births) BeginSecond(gap Gap) {
+func (b *FlowEstimator) BeginSecond(gap Gap) {
 	b.gap = gap
 	b.recent.begin(gap)
 }
 
 // Second takes an entry of the second dump, in the order of the dump.
-func (b *Births) Second(e *Entry) {
+func (b *FlowEstimator) Second(e *conntrack.Entry) {
 	b.seen++
 	b.recent.look(e)
 	id := identity(b.seed, e)
 	k, ok := b.known[id]
-	isNew := !ok || k.reborn(e, b.gap)
+	isNew := !ok || k.reopened(e, b.gap)
 	if isNew {
-		n := birth{group: group(b.seed, e), class: classOf(e), lately: b.gap.lately(stateOf(e), e.Timeout)}
+		n := birth{group: group(b.seed, e), class: classOf(e), lately: b.gap.lately(tcpStateOf(e), e.Timeout)}
 		if isUnanswered(e) {
 			n.asker = asker{e.Orig.Src, e.Orig.Proto}
 		}
@@ -100,7 +101,7 @@ func (b *Births) Second(e *Entry) {
 }
 
 // settle makes everything seen so far comparable.
-func (b *Births) settle() {
+func (b *FlowEstimator) settle() {
 	b.compared = b.seen
 	for _, n := range b.pending {
 		b.born[n.class]++
@@ -118,7 +119,7 @@ func (b *Births) settle() {
 // Flows ends the second dump. seconds is the time between the middles of the
 // dumps, count is nf_conntrack_count at the second one, complete says whether
 // that reached the table's end. It is nil where nothing can be compared.
-func (b *Births) Flows(seconds float64, count int64, complete bool) *snapshot.Flows {
+func (b *FlowEstimator) Flows(seconds float64, count int64, complete bool) *snapshot.Flows {
 	if seconds <= 0 || (b.compared == 0 && !(b.firstComplete && complete)) {
 		return nil
 	}
@@ -188,11 +189,11 @@ func (g Gap) seconds() float64 { return max(0, g.Seconds-tickSeconds) }
 
 // timeout is how long an entry that was closed stays; 0 where it is not closed,
 // or not known.
-func (g Gap) timeout(s TCPState) uint32 {
+func (g Gap) timeout(s conntrack.TCPState) uint32 {
 	switch s {
-	case TCPTimeWait:
+	case conntrack.TCPTimeWait:
 		return g.TimeWait
-	case TCPClose:
+	case conntrack.TCPClose:
 		return g.Close
 	default:
 		return 0
@@ -202,7 +203,7 @@ func (g Gap) timeout(s TCPState) uint32 {
 // lately reports whether an entry was closed at most a second ago. A closed entry
 // has its whole timeout at the moment of closing; what is left is rounded down
 // (ctnetlink_dump_timeout).
-func (g Gap) lately(s TCPState, left uint32) bool {
+func (g Gap) lately(s conntrack.TCPState, left uint32) bool {
 	t := g.timeout(s)
 	return t > 0 && left <= t && left >= t-1
 }
@@ -223,12 +224,12 @@ const (
 	leftMax      = 1<<(32-knownLeft) - 1 // two years
 )
 
-func know(e *Entry) known {
-	rest := min(e.Timeout, leftMax)<<knownLeft | uint32(stateOf(e))<<knownState
-	if e.Status.Has(SeenReply) {
+func know(e *conntrack.Entry) known {
+	rest := min(e.Timeout, leftMax)<<knownLeft | uint32(tcpStateOf(e))<<knownState
+	if e.Status.Has(conntrack.SeenReply) {
 		rest |= knownSeen
 	}
-	if e.Status.Has(Assured) {
+	if e.Status.Has(conntrack.Assured) {
 		rest |= knownAssured
 	}
 	return known{life(e), rest}
@@ -236,18 +237,18 @@ func know(e *Entry) known {
 
 func (k known) left() uint32 { return k.rest >> knownLeft }
 
-func (k known) state() TCPState { return TCPState(k.rest >> knownState & 0xf) }
+func (k known) state() conntrack.TCPState { return conntrack.TCPState(k.rest >> knownState & 0xf) }
 
-// stateOf is TCPNone for what is not TCP, and for states that are not known here.
-func stateOf(e *Entry) TCPState {
-	if e.Orig.Proto != unix.IPPROTO_TCP || e.TCPState >= tcpStates {
-		return TCPNone
+// tcpStateOf is TCPNone for what is not TCP, and for states that are not known here.
+func tcpStateOf(e *conntrack.Entry) conntrack.TCPState {
+	if e.Orig.Proto != unix.IPPROTO_TCP || e.TCPState >= conntrack.TCPStates {
+		return conntrack.TCPNone
 	}
 	return e.TCPState
 }
 
 // life is the entry's ID, and where it has one its time of birth.
-func life(e *Entry) uint32 {
+func life(e *conntrack.Entry) uint32 {
 	if e.Start == 0 {
 		return e.ID
 	}
@@ -256,14 +257,14 @@ func life(e *Entry) uint32 {
 
 // progress orders the states of one connection: none is followed by an earlier
 // one except by reopening (tcp_conntracks, net/netfilter/nf_conntrack_proto_tcp.c).
-var progress = [tcpStates]int8{
-	TCPSynSent: 1, TCPSynSent2: 2, TCPSynRecv: 3, TCPEstablished: 4, TCPFinWait: 5,
-	TCPCloseWait: 6, TCPLastAck: 7, TCPTimeWait: 8, TCPClose: 9,
+var progress = [conntrack.TCPStates]int8{
+	conntrack.TCPSynSent: 1, conntrack.TCPSynSent2: 2, conntrack.TCPSynRecv: 3, conntrack.TCPEstablished: 4, conntrack.TCPFinWait: 5,
+	conntrack.TCPCloseWait: 6, conntrack.TCPLastAck: 7, conntrack.TCPTimeWait: 8, conntrack.TCPClose: 9,
 }
 
-func closed(s TCPState) bool { return s == TCPTimeWait || s == TCPClose }
+func closed(s conntrack.TCPState) bool { return s == conntrack.TCPTimeWait || s == conntrack.TCPClose }
 
-// reborn reports whether e, which has the tuple of an entry of the first dump, is
+// reopened reports whether e, which has the tuple of an entry of the first dump, is
 // another connection than that one was.
 //
 // The kernel deletes a closed entry when its tuple is opened again, and makes the
@@ -276,7 +277,7 @@ func closed(s TCPState) bool { return s == TCPTimeWait || s == TCPClose }
 //   - Nothing follows a connection in TIME_WAIT or CLOSE. Another of these states,
 //     or more time left than the earlier rest less the time that passed, is a new
 //     one's. Rests are whole seconds rounded down: one second of doubt counts as
-//     not reborn.
+//     not reopened.
 //
 // A late packet of the old connection, such as a FIN sent again because its
 // acknowledgement was lost, makes a closed entry look like this as well. It can
@@ -289,15 +290,15 @@ func closed(s TCPState) bool { return s == TCPTimeWait || s == TCPClose }
 // assured, while the old one was. Their entries are not deleted by reuse, so
 // there the same ID means that the old one expired, or was deleted, between the
 // dumps, and that the same memory was taken again.
-func (k known) reborn(e *Entry, gap Gap) bool {
+func (k known) reopened(e *conntrack.Entry, gap Gap) bool {
 	if k.life != life(e) {
 		return true
 	}
-	if k.rest&knownSeen != 0 && !e.Status.Has(SeenReply) || k.rest&knownAssured != 0 && !e.Status.Has(Assured) {
+	if k.rest&knownSeen != 0 && !e.Status.Has(conntrack.SeenReply) || k.rest&knownAssured != 0 && !e.Status.Has(conntrack.Assured) {
 		return true
 	}
-	before, now := k.state(), stateOf(e)
-	if before == TCPNone || now == TCPNone {
+	before, now := k.state(), tcpStateOf(e)
+	if before == conntrack.TCPNone || now == conntrack.TCPNone {
 		return false
 	}
 	if !closed(before) {
@@ -340,19 +341,19 @@ func (r *recent) begin(gap Gap) {
 }
 
 // look takes every entry of the second dump.
-func (r *recent) look(e *Entry) {
-	if t := r.gap.timeout(stateOf(e)); t > 0 && e.Timeout > t {
+func (r *recent) look(e *conntrack.Entry) {
+	if t := r.gap.timeout(tcpStateOf(e)); t > 0 && e.Timeout > t {
 		r.foreign = true
 	}
 }
 
 // again takes an entry of the first dump whose tuple is in the second one.
-func (r *recent) again(k known, reborn bool) {
+func (r *recent) again(k known, reopened bool) {
 	if !r.gap.lately(k.state(), k.left()) {
 		return
 	}
 	r.young++
-	if reborn {
+	if reopened {
 		r.reused++
 	}
 }
@@ -362,7 +363,7 @@ func (r *recent) again(k known, reborn bool) {
 // seconds.
 func (r *recent) unseen(born *[classes]int64, seconds float64) map[class]float64 {
 	tcp, late := int64(0), int64(0)
-	for c := class(0); c <= class(tcpStates); c++ {
+	for c := class(0); c <= class(conntrack.TCPStates); c++ {
 		tcp += born[c]
 		late += r.born[c]
 	}
@@ -377,7 +378,7 @@ func (r *recent) unseen(born *[classes]int64, seconds float64) map[class]float64
 		rate = min(rate, seen/(1-missing))
 	}
 	unseen := map[class]float64{}
-	for c := class(0); c <= class(tcpStates); c++ {
+	for c := class(0); c <= class(conntrack.TCPStates); c++ {
 		if r.born[c] > 0 {
 			unseen[c] = (rate - seen) * float64(r.born[c]) / float64(late)
 		}

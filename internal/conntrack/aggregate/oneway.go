@@ -1,4 +1,4 @@
-package conntrack
+package aggregate
 
 import (
 	"cmp"
@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/natkit/natkit/internal/conntrack/tally"
+	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
 	"golang.org/x/sys/unix"
@@ -47,29 +47,29 @@ func newOneWay() oneWay {
 }
 
 // wasAnswered reports whether an entry is translated UDP that had answers.
-func wasAnswered(e *Entry) bool {
-	return e.Orig.Proto == unix.IPPROTO_UDP && e.Status&SeenReply != 0 && (e.Orig.Dst != e.Reply.Src || e.Orig.DstPort != e.Reply.SrcPort)
+func wasAnswered(e *conntrack.Entry) bool {
+	return e.Orig.Proto == unix.IPPROTO_UDP && e.Status&conntrack.SeenReply != 0 && (e.Orig.Dst != e.Reply.Src || e.Orig.DstPort != e.Reply.SrcPort)
 }
 
 // first takes an entry of the first dump.
-func (o *oneWay) first(id uint64, e *Entry) {
-	if e.Fields&HasCounters != 0 && wasAnswered(e) {
+func (o *oneWay) first(id uint64, e *conntrack.Entry) {
+	if e.Fields&conntrack.HasCounters != 0 && wasAnswered(e) {
 		o.received[id] = e.Received.Packets
 	}
 }
 
 // add takes an entry of the second dump that is the same connection as before in the
 // first one. Entries of helpers are translated without a rule.
-func (o *oneWay) add(id uint64, e *Entry, before known, gap Gap) {
+func (o *oneWay) add(id uint64, e *conntrack.Entry, before known, gap Gap) {
 	answered := wasAnswered(e)
-	if e.Orig.Proto != unix.IPPROTO_UDP || e.Status&Expected != 0 || e.Status&SeenReply != 0 && !answered {
+	if e.Orig.Proto != unix.IPPROTO_UDP || e.Status&conntrack.Expected != 0 || e.Status&conntrack.SeenReply != 0 && !answered {
 		return
 	}
 	had, counted := o.received[id]
 	if answered && before.rest&knownSeen == 0 || counted && e.Received.Packets != had {
 		return // one came since
 	}
-	// As in reborn: what is left is in whole seconds, so one of them is in doubt.
+	// As in reopened: what is left is in whole seconds, so one of them is in doubt.
 	expected := float64(before.left()) - gap.seconds()
 	if float64(e.Timeout) < expected+1 {
 		return
@@ -82,7 +82,7 @@ func (o *oneWay) add(id uint64, e *Entry, before known, gap Gap) {
 	w.OldestSeconds = max(w.OldestSeconds, gap.age(e))
 }
 
-func (o *oneWay) of(e *Entry, answered, silent bool) *snapshot.OneWay {
+func (o *oneWay) of(e *conntrack.Entry, answered, silent bool) *snapshot.OneWay {
 	k := oneWayKey{
 		netip.AddrPortFrom(e.Orig.Dst, e.Orig.DstPort), netip.AddrPortFrom(e.Reply.Src, e.Reply.SrcPort), e.Zone, answered, silent,
 	}
@@ -100,7 +100,7 @@ func (o *oneWay) of(e *Entry, answered, silent bool) *snapshot.OneWay {
 }
 
 // age is that of an entry of both dumps, at least.
-func (g Gap) age(e *Entry) float64 {
+func (g Gap) age(e *conntrack.Entry) float64 {
 	if e.Start == 0 || g.Now.IsZero() {
 		return g.seconds()
 	}
@@ -145,13 +145,13 @@ func (a asker) String() string { return nat.ProtocolName(a.proto) + " " + a.addr
 // connection. A TCP entry that was taken up in the middle of a connection is
 // ESTABLISHED from its first packet on (nf_conntrack_tcp_loose) and does not count, nor
 // does UDP of services that never answer.
-func isUnanswered(e *Entry) bool {
-	if e.Status.Has(SeenReply) {
+func isUnanswered(e *conntrack.Entry) bool {
+	if e.Status.Has(conntrack.SeenReply) {
 		return false
 	}
 	switch e.Orig.Proto {
 	case unix.IPPROTO_TCP:
-		return e.TCPState == TCPSynSent
+		return e.TCPState == conntrack.TCPSynSent
 	case unix.IPPROTO_UDP:
 		return !isOneWay(e.Orig.DstPort)
 	}
@@ -184,7 +184,7 @@ func newUnanswered() unanswered {
 	return unanswered{askers: newTop(askerForm), services: newTop(serviceForm)}
 }
 
-func (u *unanswered) add(e *Entry) {
+func (u *unanswered) add(e *conntrack.Entry) {
 	if !isUnanswered(e) {
 		return
 	}
@@ -237,11 +237,11 @@ const unackedTimeout = 300
 // fixed (IPS_FIXED_TIMEOUT). One with little left is in use and waits for an
 // acknowledgement, which is much more likely than that its days end now. A timeout that
 // a rule sets (nft ct timeout) is not told by the kernel.
-func (i *idle) add(e *Entry) {
+func (i *idle) add(e *conntrack.Entry) {
 	if i.timeout > unackedTimeout && e.Timeout <= unackedTimeout {
 		return
 	}
-	if i.timeout == 0 || stateOf(e) != TCPEstablished || e.Status&(Offload|HWOffload|FixedTimeout) != 0 {
+	if i.timeout == 0 || tcpStateOf(e) != conntrack.TCPEstablished || e.Status&(conntrack.Offload|conntrack.HWOffload|conntrack.FixedTimeout) != 0 {
 		return
 	}
 	i.entries++
@@ -277,7 +277,7 @@ func (i *idle) summary() *snapshot.IdleEstablished {
 // says a key came at least.
 type top[K comparable] struct {
 	form  form[K]
-	table *tally.Table
+	table *tally
 	key   []byte
 }
 
@@ -300,7 +300,7 @@ var (
 func newTop[K comparable](f form[K]) *top[K] {
 	// The seed changes no result; nobody can choose addresses that collide.
 	seed := maphash.Bytes(maphash.MakeSeed(), nil)
-	return &top[K]{form: f, table: tally.New(f.width, seed, tally.NewBudget(topMemory), 0)}
+	return &top[K]{form: f, table: newTally(f.width, seed, NewBudget(topMemory), 0)}
 }
 
 func (t *top[K]) add(k K) {

@@ -12,6 +12,7 @@ import (
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
 	"github.com/natkit/natkit/internal/tune"
+	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/natkit/natkit/internal/tune/journal"
 )
 
@@ -30,7 +31,7 @@ func gatewayPlan(t *testing.T, from string) *gateway.Plan {
 }
 
 // gatewayHost is a namespace with a journal, and a store with two plans.
-func gatewayHost(t *testing.T) (ns *netns.Handle, opt Options, digests [2]string) {
+func gatewayHost(t *testing.T) (ns *netns.Handle, opt apply.Options, digests [2]string) {
 	t.Helper()
 	testutil.NeedRoot(t)
 	ns, err := netns.New("gateway")
@@ -48,18 +49,42 @@ func gatewayHost(t *testing.T) (ns *netns.Handle, opt Options, digests [2]string
 			t.Fatal(err)
 		}
 	}
-	return ns, Options{Journal: j, Root: t.TempDir()}, digests
+	return ns, apply.Options{Journal: j, Root: t.TempDir()}, digests
+}
+
+func plan(changes ...tune.Change) tune.Plan { return tune.Plan{Origin: "test", Changes: changes} }
+
+func sysctl(name, before, after string) tune.Change {
+	return tune.Change{Kind: tune.Sysctl, Target: name, Before: before, After: after}
+}
+
+func mustApply(t *testing.T, p tune.Plan, opt apply.Options) *apply.Applied {
+	t.Helper()
+	a, err := apply.Apply(t.Context(), p, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// states are those of all changes, in order.
+func states(tx *journal.Transaction) string {
+	var out []string
+	for _, c := range tx.Changes {
+		out = append(out, string(c.State))
+	}
+	return strings.Join(out, " ")
 }
 
 func gatewayChange(ns *netns.Handle, before, after string) tune.Change {
-	return tune.Change{Kind: tune.Gateway, Target: tune.GatewayTarget(ns.Inode()), Before: before, After: after}
+	return tune.Change{Kind: tune.Gateway, Target: tune.GatewayTarget(ns.Inode(), "netfilter"), Before: before, After: after}
 }
 
 // The namespace is another than the one that natkit runs in, and is found by the target.
 func TestGatewayElsewhere(t *testing.T) {
 	ns, opt, digests := gatewayHost(t)
-	applier := standard("/proc", opt.Root, opt.store(), nil, nil)[tune.Gateway]
-	target := tune.GatewayTarget(ns.Inode())
+	applier := Appliers(opt)[tune.Gateway]
+	target := tune.GatewayTarget(ns.Inode(), "netfilter")
 	want := func(value string) {
 		t.Helper()
 		if got, err := applier.Read(target); err != nil || got != value {
@@ -70,8 +95,8 @@ func TestGatewayElsewhere(t *testing.T) {
 	want(digests[0])
 	second := mustApply(t, plan(gatewayChange(ns, digests[0], digests[1])), opt)
 	want(digests[1])
-	for i, a := range []*Applied{second, first} {
-		if tx, err := Undo(a.ID(), opt); err != nil || states(tx) != "undone" {
+	for i, a := range []*apply.Applied{second, first} {
+		if tx, err := apply.Undo(a.ID(), opt); err != nil || states(tx) != "undone" {
 			t.Errorf("%+v, %v", tx, err)
 		}
 		want([]string{digests[0], tune.GatewayNone}[i])
@@ -81,7 +106,7 @@ func TestGatewayElsewhere(t *testing.T) {
 // A plan that is not in the store is no reason to leave something half done.
 func TestGatewayWithoutItsPlan(t *testing.T) {
 	ns, opt, _ := gatewayHost(t)
-	_, err := Apply(t.Context(), plan(gatewayChange(ns, tune.GatewayNone, strings.Repeat("ab", 32))), opt)
+	_, err := apply.Apply(t.Context(), plan(gatewayChange(ns, tune.GatewayNone, strings.Repeat("ab", 32))), opt)
 	if err == nil || !strings.Contains(err.Error(), "is missing") || !strings.Contains(err.Error(), "as it was") {
 		t.Errorf("%v", err)
 	}
@@ -92,7 +117,7 @@ func TestGatewayWithItsPlanAtHand(t *testing.T) {
 	ns, opt, _ := gatewayHost(t)
 	p := gatewayPlan(t, "172.16.0.0/12")
 	digest := gateway.Digest(p)
-	opt.Plans = map[string]*gateway.Plan{digest: p}
+	opt = Host{Apply: opt}.options(p)
 	mustApply(t, plan(gatewayChange(ns, tune.GatewayNone, digest)), opt)
 }
 
@@ -101,30 +126,31 @@ func TestGatewayWithItsPlanAtHand(t *testing.T) {
 func TestGatewayUndoneFromElsewhere(t *testing.T) {
 	ns, opt, digests := gatewayHost(t)
 	a := applyInside(t, ns, digests[0], opt)
-	if tx, err := Undo(a.ID(), opt); err != nil || states(tx) != "undone undone" {
+	if tx, err := apply.Undo(a.ID(), opt); err != nil || states(tx) != "undone undone" {
 		t.Errorf("%+v, %v", tx, err)
 	}
 	// So does what a natkit has left that was killed.
 	a = applyInside(t, ns, digests[0], opt)
-	a.tx.Complete = false
-	if err := opt.Journal.Save(a.tx); err != nil {
+	tx := a.Transaction()
+	tx.Complete = false
+	if err := opt.Journal.Save(&tx); err != nil {
 		t.Fatal(err)
 	}
-	if undone, err := Clean(opt); err != nil || len(undone) != 1 || states(undone[0]) != "undone undone" {
+	if undone, err := apply.Clean(opt); err != nil || len(undone) != 1 || states(undone[0]) != "undone undone" {
 		t.Errorf("%+v, %v", undone, err)
 	}
 	var forward string
-	err := ns.Do(func() (err error) { forward, err = ReadSysctl("/proc", "net.ipv4.ip_forward"); return err })
+	err := ns.Do(func() (err error) { forward, err = apply.ReadSysctl("/proc", "net.ipv4.ip_forward"); return err })
 	if err != nil || forward != "0" {
 		t.Errorf("forwarding %q, %v", forward, err)
 	}
 }
 
 // applyInside applies a plan and turns forwarding on.
-func applyInside(t *testing.T, ns *netns.Handle, digest string, opt Options) (a *Applied) {
+func applyInside(t *testing.T, ns *netns.Handle, digest string, opt apply.Options) (a *apply.Applied) {
 	t.Helper()
 	err := ns.Do(func() (err error) {
-		a, err = Apply(t.Context(), plan(gatewayChange(ns, tune.GatewayNone, digest),
+		a, err = apply.Apply(t.Context(), plan(gatewayChange(ns, tune.GatewayNone, digest),
 			sysctl("net.ipv4.ip_forward", "0", "1")), opt)
 		return err
 	})
@@ -138,19 +164,21 @@ func applyInside(t *testing.T, ns *netns.Handle, digest string, opt Options) (a 
 func TestGatewayOfANamespaceThatIsGone(t *testing.T) {
 	ns, opt, digests := gatewayHost(t)
 	a := applyInside(t, ns, digests[0], opt)
+	tx := a.Transaction()
+	made := tx.Made()
 	ns.Close()
 	within(t, testutil.Patience(5e9), "end of the namespace", func() bool {
-		ns, err := netns.Open(a.tx.Made())
+		ns, err := netns.Open(made)
 		if err == nil {
 			ns.Close()
 		}
 		return errors.Is(err, os.ErrNotExist)
 	})
-	tx, err := Undo(a.ID(), opt)
-	if err != nil || !tx.Finished() {
-		t.Errorf("%+v, %v", tx, err)
+	undone, err := apply.Undo(a.ID(), opt)
+	if err != nil || !undone.Finished() {
+		t.Errorf("%+v, %v", undone, err)
 	}
-	if note := tx.Changes[1].Note; !strings.Contains(note, "is gone") {
+	if note := undone.Changes[1].Note; !strings.Contains(note, "is gone") {
 		t.Errorf("%q", note)
 	}
 }
@@ -161,16 +189,17 @@ func TestGatewayOfANamespaceWhoseNumberIsAnothers(t *testing.T) {
 	ns, opt, digests := gatewayHost(t)
 	a := applyInside(t, ns, digests[0], opt)
 	testutil.NeedFeature(t, testutil.NetnsCookie)
-	a.tx.NetnsCookie++
-	a.tx.Changes[0].NetnsCookie++
-	if err := opt.Journal.Save(a.tx); err != nil {
+	tx := a.Transaction()
+	tx.NetnsCookie++
+	tx.Changes[0].NetnsCookie++
+	if err := opt.Journal.Save(&tx); err != nil {
 		t.Fatal(err)
 	}
-	if tx, err := Undo(a.ID(), opt); err != nil || states(tx) != "left left" || !strings.Contains(tx.Changes[1].Note, "is gone") {
+	if tx, err := apply.Undo(a.ID(), opt); err != nil || states(tx) != "left left" || !strings.Contains(tx.Changes[1].Note, "is gone") {
 		t.Errorf("%+v, %v", tx, err)
 	}
 	var forward string
-	err := ns.Do(func() (err error) { forward, err = ReadSysctl("/proc", "net.ipv4.ip_forward"); return err })
+	err := ns.Do(func() (err error) { forward, err = apply.ReadSysctl("/proc", "net.ipv4.ip_forward"); return err })
 	if err != nil || forward != "1" {
 		t.Errorf("forwarding %q, %v", forward, err)
 	}
@@ -181,7 +210,7 @@ func TestGatewayFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	opt := Options{Journal: j, Root: t.TempDir()}
+	opt := apply.Options{Journal: j, Root: t.TempDir()}
 	digest, err := store.Beside(j.Dir()).PutText([]byte("gateway: {}\n"))
 	if err != nil {
 		t.Fatal(err)
@@ -195,14 +224,14 @@ func TestGatewayFile(t *testing.T) {
 	if err := os.WriteFile(file, []byte("gateway: {mss: clamp}\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if tx, err := Undo(a.ID(), opt); err != nil || states(tx) != "left" {
+	if tx, err := apply.Undo(a.ID(), opt); err != nil || states(tx) != "left" {
 		t.Errorf("a file that somebody edited: %+v, %v", tx, err)
 	}
 	change.Before = store.TextDigest([]byte("gateway: {mss: clamp}\n"))
 	if err := errors.Join(os.Remove(file), os.Symlink("/dev/null", file)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Apply(t.Context(), plan(change), opt); err == nil {
+	if _, err := apply.Apply(t.Context(), plan(change), opt); err == nil {
 		t.Error("a link was replaced")
 	}
 }

@@ -1,4 +1,4 @@
-package tally
+package aggregate
 
 import (
 	"encoding/binary"
@@ -53,7 +53,7 @@ func TestBounds(t *testing.T) {
 	for name, next := range streams {
 		t.Run(name, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(1, 2))
-			table, exact := New(8, 7, NewBudget(small), 0), map[uint64]uint64{}
+			table, exact := newTally(8, 7, NewBudget(small), 0), map[uint64]uint64{}
 			for i := range 200_000 {
 				k := next(r, i)
 				exact[k]++
@@ -64,7 +64,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-func checkBounds(t *testing.T, table *Table, exact map[uint64]uint64) {
+func checkBounds(t *testing.T, table *tally, exact map[uint64]uint64) {
 	t.Helper()
 	rows := table.Top(0, 0)
 	if len(rows) != table.Len() {
@@ -102,7 +102,7 @@ func checkBounds(t *testing.T, table *Table, exact map[uint64]uint64) {
 }
 
 // checkIndex: every record is found by its key.
-func checkIndex(t *testing.T, table *Table) {
+func checkIndex(t *testing.T, table *tally) {
 	t.Helper()
 	for number := uint32(1); uint64(number) <= table.n; number++ {
 		key := table.at(number)[:table.width]
@@ -116,7 +116,7 @@ func checkIndex(t *testing.T, table *Table) {
 // TestSmallest: the record that is replaced has the smallest count of all.
 func TestSmallest(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
-	table := New(8, 7, NewBudget(0), 0)
+	table := newTally(8, 7, NewBudget(0), 0)
 	for i := range 30_000 {
 		table.Add(key8(uint64(r.IntN(1 + i))))
 		if table.sketch != nil && i%97 == 0 {
@@ -135,7 +135,7 @@ func TestSeedChangesNothing(t *testing.T) {
 	var first []string
 	for _, seed := range []uint64{1, 2, 1 << 63} {
 		r := rand.New(rand.NewPCG(5, 6))
-		table := New(8, seed, NewBudget(small), 0)
+		table := newTally(8, seed, NewBudget(small), 0)
 		for range 100_000 {
 			table.Add(key8(uint64(1 / (r.Float64() + 1e-5))))
 		}
@@ -153,7 +153,7 @@ func TestSeedChangesNothing(t *testing.T) {
 }
 
 func TestTopIsTheBeginningOfAll(t *testing.T) {
-	table := New(8, 7, NewBudget(1<<20), 0)
+	table := newTally(8, 7, NewBudget(1<<20), 0)
 	r := rand.New(rand.NewPCG(7, 8))
 	for range 20_000 {
 		table.Add(key8(r.Uint64N(1 + r.Uint64N(2_000))))
@@ -180,7 +180,7 @@ func TestTopIsTheBeginningOfAll(t *testing.T) {
 // TestWidths counts keys of all lengths that differ in any byte.
 func TestWidths(t *testing.T) {
 	for width := range 41 {
-		table := New(width, 9, NewBudget(1<<20), 0)
+		table := newTally(width, 9, NewBudget(1<<20), 0)
 		for i := range max(width, 1) {
 			key := make([]byte, width)
 			if width > 0 {
@@ -201,7 +201,7 @@ func TestWidths(t *testing.T) {
 func TestBudgetHolds(t *testing.T) {
 	const limit, reserve = 8 << 20, 1 << 20
 	budget := NewBudget(limit)
-	first, late := New(8, 1, budget, reserve), New(32, 1, budget, reserve)
+	first, late := newTally(8, 1, budget, reserve), newTally(32, 1, budget, reserve)
 	for i := range 1_000_000 {
 		first.Add(key8(uint64(i)))
 	}
@@ -215,7 +215,7 @@ func TestBudgetHolds(t *testing.T) {
 	if n := late.Len() - before; n < 10_000 {
 		t.Errorf("the late table has %d keys", n)
 	}
-	for _, table := range []*Table{first, late} {
+	for _, table := range []*tally{first, late} {
 		took := int64(cap(table.index))*slotBytes + int64(len(table.chunks))*table.chunkBytes()
 		if took != table.bytes {
 			t.Errorf("took %d bytes, counted %d", took, table.bytes)
@@ -226,15 +226,15 @@ func TestBudgetHolds(t *testing.T) {
 	}
 }
 
-func TestAddAllocatesNothing(t *testing.T) {
-	full, exact := New(8, 1, NewBudget(0), 0), New(8, 1, NewBudget(64<<20), 0)
+func TestTallyAllocatesNothing(t *testing.T) {
+	full, exact := newTally(8, 1, NewBudget(0), 0), newTally(8, 1, NewBudget(64<<20), 0)
 	for i := range 20_000 {
 		full.Add(key8(uint64(i)))
 		exact.Add(key8(uint64(i)))
 	}
 	full.Top(1, 0)
 	key, i := make([]byte, 8), uint64(0)
-	for name, table := range map[string]*Table{"exact": exact, "full": full} {
+	for name, table := range map[string]*tally{"exact": exact, "full": full} {
 		if n := testing.AllocsPerRun(5000, func() {
 			i++
 			binary.BigEndian.PutUint64(key, i%10_000)
@@ -245,14 +245,14 @@ func TestAddAllocatesNothing(t *testing.T) {
 	}
 }
 
-func BenchmarkAdd(b *testing.B) {
+func BenchmarkTally(b *testing.B) {
 	for _, keys := range []int{1000, 100_000, 1_000_000, 4_000_000} {
 		for _, budget := range []int64{1 << 30, 4 << 20} {
 			b.Run(fmt.Sprintf("keys=%d/MiB=%d", keys, budget>>20), func(b *testing.B) {
 				r := rand.New(rand.NewPCG(1, 2))
 				key := make([]byte, 5)
 				for range b.N {
-					table := New(5, 7, NewBudget(budget), 0)
+					table := newTally(5, 7, NewBudget(budget), 0)
 					for range 4_000_000 {
 						binary.BigEndian.PutUint32(key, uint32(r.IntN(keys)))
 						table.Add(key)

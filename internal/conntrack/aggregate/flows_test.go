@@ -1,65 +1,67 @@
-package conntrack
+package aggregate
 
 import (
 	"math"
 	"math/rand/v2"
 	"testing"
 
+	"github.com/natkit/natkit/internal/conntrack"
+
 	"golang.org/x/sys/unix"
 )
 
-func tcpEntry(s TCPState, left uint32, status Status) Entry {
-	e := cases[0].entry
-	e.TCPState, e.Timeout, e.Status = s, left, Confirmed|status
+func tcpEntry(s conntrack.TCPState, left uint32, status conntrack.Status) conntrack.Entry {
+	e := samples[0]
+	e.TCPState, e.Timeout, e.Status = s, left, conntrack.Confirmed|status
 	return e
 }
 
-func udpEntry(left uint32, status Status) Entry {
-	e := tcpEntry(TCPNone, left, status)
+func udpEntry(left uint32, status conntrack.Status) conntrack.Entry {
+	e := tcpEntry(conntrack.TCPNone, left, status)
 	e.Orig.Proto, e.Reply.Proto = unix.IPPROTO_UDP, unix.IPPROTO_UDP
 	return e
 }
 
 func TestBirthsOfReusedTuples(t *testing.T) {
-	const answered = SeenReply | Assured
+	const answered = conntrack.SeenReply | conntrack.Assured
 	tests := map[string]struct {
-		before, after Entry
+		before, after conntrack.Entry
 		// id and start change what the kernel gives to a new entry.
 		id    uint32
 		start uint64
 		gap   float64
 		want  float64
 	}{
-		"another ID":             {before: tcpEntry(TCPEstablished, 600, answered), after: tcpEntry(TCPEstablished, 600, answered), id: 1, gap: 2, want: 1},
-		"another time of birth":  {before: tcpEntry(TCPEstablished, 600, answered), after: tcpEntry(TCPEstablished, 600, answered), start: 5, gap: 2, want: 1},
-		"nothing happened":       {before: tcpEntry(TCPTimeWait, 100, answered), after: tcpEntry(TCPTimeWait, 98, answered), gap: 2},
-		"rounded in its favour":  {before: tcpEntry(TCPTimeWait, 100, answered), after: tcpEntry(TCPTimeWait, 99, answered), gap: 1.9},
-		"on the boundary":        {before: tcpEntry(TCPTimeWait, 100, answered), after: tcpEntry(TCPTimeWait, 99, answered), gap: 2},
-		"just beyond it":         {before: tcpEntry(TCPTimeWait, 100, answered), after: tcpEntry(TCPTimeWait, 99, answered), gap: 2.02, want: 1},
-		"closed again":           {before: tcpEntry(TCPTimeWait, 100, answered), after: tcpEntry(TCPTimeWait, 119, answered), gap: 2, want: 1},
-		"closed again, no wait":  {before: tcpEntry(TCPTimeWait, 118, answered), after: tcpEntry(TCPTimeWait, 119, answered), gap: 0, want: 1},
-		"reset again":            {before: tcpEntry(TCPClose, 3, answered), after: tcpEntry(TCPClose, 9, answered), gap: 2, want: 1},
-		"reset after TIME_WAIT":  {before: tcpEntry(TCPTimeWait, 100, answered), after: tcpEntry(TCPClose, 9, answered), gap: 2, want: 1},
-		"open again":             {before: tcpEntry(TCPTimeWait, 100, answered), after: tcpEntry(TCPEstablished, 432000, answered), gap: 2, want: 1},
-		"asked again":            {before: tcpEntry(TCPClose, 5, answered), after: tcpEntry(TCPSynSent, 119, 0), gap: 2, want: 1},
-		"LAST_ACK, then open":    {before: tcpEntry(TCPLastAck, 29, answered), after: tcpEntry(TCPEstablished, 432000, answered), gap: 2, want: 1},
-		"simultaneous open":      {before: tcpEntry(TCPSynSent, 100, 0), after: tcpEntry(TCPSynSent2, 119, 0), gap: 2},
-		"two years left":         {before: tcpEntry(TCPTimeWait, math.MaxUint32, answered), after: tcpEntry(TCPTimeWait, leftMax-2, answered), gap: 2},
-		"packets came":           {before: tcpEntry(TCPEstablished, 431000, answered), after: tcpEntry(TCPEstablished, 432000, answered), gap: 2},
-		"half closed, data came": {before: tcpEntry(TCPCloseWait, 20, answered), after: tcpEntry(TCPCloseWait, 59, answered), gap: 2},
-		"FIN sent again":         {before: tcpEntry(TCPLastAck, 20, answered), after: tcpEntry(TCPLastAck, 29, answered), gap: 2},
-		"SYN sent again":         {before: tcpEntry(TCPSynSent, 100, 0), after: tcpEntry(TCPSynSent, 119, 0), gap: 2},
-		"closing goes on":        {before: tcpEntry(TCPLastAck, 20, answered), after: tcpEntry(TCPTimeWait, 119, answered), gap: 2},
-		"closed from open":       {before: tcpEntry(TCPEstablished, 300, answered), after: tcpEntry(TCPTimeWait, 119, answered), gap: 2},
-		"a state of the future":  {before: tcpEntry(TCPTimeWait, 100, answered), after: tcpEntry(14, 300, answered), gap: 2},
+		"another ID":             {before: tcpEntry(conntrack.TCPEstablished, 600, answered), after: tcpEntry(conntrack.TCPEstablished, 600, answered), id: 1, gap: 2, want: 1},
+		"another time of birth":  {before: tcpEntry(conntrack.TCPEstablished, 600, answered), after: tcpEntry(conntrack.TCPEstablished, 600, answered), start: 5, gap: 2, want: 1},
+		"nothing happened":       {before: tcpEntry(conntrack.TCPTimeWait, 100, answered), after: tcpEntry(conntrack.TCPTimeWait, 98, answered), gap: 2},
+		"rounded in its favour":  {before: tcpEntry(conntrack.TCPTimeWait, 100, answered), after: tcpEntry(conntrack.TCPTimeWait, 99, answered), gap: 1.9},
+		"on the boundary":        {before: tcpEntry(conntrack.TCPTimeWait, 100, answered), after: tcpEntry(conntrack.TCPTimeWait, 99, answered), gap: 2},
+		"just beyond it":         {before: tcpEntry(conntrack.TCPTimeWait, 100, answered), after: tcpEntry(conntrack.TCPTimeWait, 99, answered), gap: 2.02, want: 1},
+		"closed again":           {before: tcpEntry(conntrack.TCPTimeWait, 100, answered), after: tcpEntry(conntrack.TCPTimeWait, 119, answered), gap: 2, want: 1},
+		"closed again, no wait":  {before: tcpEntry(conntrack.TCPTimeWait, 118, answered), after: tcpEntry(conntrack.TCPTimeWait, 119, answered), gap: 0, want: 1},
+		"reset again":            {before: tcpEntry(conntrack.TCPClose, 3, answered), after: tcpEntry(conntrack.TCPClose, 9, answered), gap: 2, want: 1},
+		"reset after TIME_WAIT":  {before: tcpEntry(conntrack.TCPTimeWait, 100, answered), after: tcpEntry(conntrack.TCPClose, 9, answered), gap: 2, want: 1},
+		"open again":             {before: tcpEntry(conntrack.TCPTimeWait, 100, answered), after: tcpEntry(conntrack.TCPEstablished, 432000, answered), gap: 2, want: 1},
+		"asked again":            {before: tcpEntry(conntrack.TCPClose, 5, answered), after: tcpEntry(conntrack.TCPSynSent, 119, 0), gap: 2, want: 1},
+		"LAST_ACK, then open":    {before: tcpEntry(conntrack.TCPLastAck, 29, answered), after: tcpEntry(conntrack.TCPEstablished, 432000, answered), gap: 2, want: 1},
+		"simultaneous open":      {before: tcpEntry(conntrack.TCPSynSent, 100, 0), after: tcpEntry(conntrack.TCPSynSent2, 119, 0), gap: 2},
+		"two years left":         {before: tcpEntry(conntrack.TCPTimeWait, math.MaxUint32, answered), after: tcpEntry(conntrack.TCPTimeWait, leftMax-2, answered), gap: 2},
+		"packets came":           {before: tcpEntry(conntrack.TCPEstablished, 431000, answered), after: tcpEntry(conntrack.TCPEstablished, 432000, answered), gap: 2},
+		"half closed, data came": {before: tcpEntry(conntrack.TCPCloseWait, 20, answered), after: tcpEntry(conntrack.TCPCloseWait, 59, answered), gap: 2},
+		"FIN sent again":         {before: tcpEntry(conntrack.TCPLastAck, 20, answered), after: tcpEntry(conntrack.TCPLastAck, 29, answered), gap: 2},
+		"SYN sent again":         {before: tcpEntry(conntrack.TCPSynSent, 100, 0), after: tcpEntry(conntrack.TCPSynSent, 119, 0), gap: 2},
+		"closing goes on":        {before: tcpEntry(conntrack.TCPLastAck, 20, answered), after: tcpEntry(conntrack.TCPTimeWait, 119, answered), gap: 2},
+		"closed from open":       {before: tcpEntry(conntrack.TCPEstablished, 300, answered), after: tcpEntry(conntrack.TCPTimeWait, 119, answered), gap: 2},
+		"a state of the future":  {before: tcpEntry(conntrack.TCPTimeWait, 100, answered), after: tcpEntry(14, 300, answered), gap: 2},
 		"UDP packets":            {before: udpEntry(10, answered), after: udpEntry(119, answered), gap: 2},
 		"UDP is answered":        {before: udpEntry(10, 0), after: udpEntry(119, answered), gap: 2},
 		"UDP not answered yet":   {before: udpEntry(1, answered), after: udpEntry(29, 0), gap: 2, want: 1},
-		"UDP no stream yet":      {before: udpEntry(1, answered), after: udpEntry(29, SeenReply), gap: 2, want: 1},
+		"UDP no stream yet":      {before: udpEntry(1, answered), after: udpEntry(29, conntrack.SeenReply), gap: 2, want: 1},
 	}
 	for name, c := range tests {
 		t.Run(name, func(t *testing.T) {
-			b := NewBirths(1)
+			b := NewFlowEstimator(1)
 			b.First(&c.before)
 			b.EndFirst(true)
 			b.BeginSecond(Gap{Seconds: c.gap})
@@ -79,9 +81,9 @@ func TestBirthsOfReusedTuples(t *testing.T) {
 // in the one before, 20 not.
 func TestBirthsWithoutAgesAreNotCorrected(t *testing.T) {
 	estimate := func(gap Gap, left uint32) float64 {
-		b := NewBirths(1)
-		entry := func(i int, left uint32) *Entry {
-			e := tcpEntry(TCPTimeWait, left, SeenReply|Assured)
+		b := NewFlowEstimator(1)
+		entry := func(i int, left uint32) *conntrack.Entry {
+			e := tcpEntry(conntrack.TCPTimeWait, left, conntrack.SeenReply|conntrack.Assured)
 			e.Orig.SrcPort = uint16(i)
 			return &e
 		}
@@ -147,11 +149,11 @@ func TestBirthsOfASteadyClient(t *testing.T) {
 			rng := rand.New(rand.NewPCG(1, uint64(len(name))))
 			port := c.port(rng)
 			opened := map[int]float64{}
-			dump := func(now float64, fn func(*Entry)) {
+			dump := func(now float64, fn func(*conntrack.Entry)) {
 				for p, at := range opened {
-					e := tcpEntry(TCPEstablished, 432000, SeenReply|Assured)
+					e := tcpEntry(conntrack.TCPEstablished, 432000, conntrack.SeenReply|conntrack.Assured)
 					if left := at + c.open + timeWait - now; left <= timeWait {
-						e.TCPState, e.Timeout = TCPTimeWait, uint32(left)
+						e.TCPState, e.Timeout = conntrack.TCPTimeWait, uint32(left)
 					}
 					e.Orig.SrcPort, e.Orig.DstPort = uint16(p), uint16(p>>16)
 					fn(&e)
@@ -169,7 +171,7 @@ func TestBirthsOfASteadyClient(t *testing.T) {
 				return n
 			}
 			load(0.377, 20, c.perSecond)
-			b := NewBirths(1)
+			b := NewFlowEstimator(1)
 			dump(20, b.First)
 			b.EndFirst(true)
 			end := 20 + c.gap + 0.01

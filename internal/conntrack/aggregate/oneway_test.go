@@ -1,4 +1,4 @@
-package conntrack
+package aggregate
 
 import (
 	"net/netip"
@@ -6,31 +6,33 @@ import (
 	"testing"
 	"time"
 
+	"github.com/natkit/natkit/internal/conntrack"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/natkit/natkit/internal/snapshot"
 	"golang.org/x/sys/unix"
 )
 
 // idleEntry is an ESTABLISHED one with so much time left.
-func idleEntry(left uint32, status Status) Entry {
-	e := cases[0].entry
+func idleEntry(left uint32, status conntrack.Status) conntrack.Entry {
+	e := samples[0]
 	e.Orig.Proto, e.Reply.Proto = unix.IPPROTO_TCP, unix.IPPROTO_TCP
-	e.TCPState, e.Timeout, e.Status = TCPEstablished, left, status|SeenReply|Assured
+	e.TCPState, e.Timeout, e.Status = conntrack.TCPEstablished, left, status|conntrack.SeenReply|conntrack.Assured
 	return e
 }
 
-func TestIdle(t *testing.T) {
+func TestIdleSample(t *testing.T) {
 	const timeout = 432000
 	s := NewSampler()
 	s.EstablishedTimeout(timeout)
 	closed := idleEntry(100, 0)
-	closed.TCPState = TCPTimeWait
-	for _, e := range []Entry{
+	closed.TCPState = conntrack.TCPTimeWait
+	for _, e := range []conntrack.Entry{
 		idleEntry(timeout, 0), idleEntry(timeout-59, 0), idleEntry(timeout-60, 0),
 		idleEntry(timeout-7439, 0), idleEntry(timeout-7440, 0), idleEntry(timeout-86400, 0), idleEntry(301, 0),
 		idleEntry(300, 0), idleEntry(0, 0), // in use: they wait for an acknowledgement
 		idleEntry(timeout+1000, 0), // made under a longer timeout: not idle as far as can be told
-		idleEntry(43200, Offload), idleEntry(10, FixedTimeout), closed,
+		idleEntry(43200, conntrack.Offload), idleEntry(10, conntrack.FixedTimeout), closed,
 	} {
 		s.Add(&e)
 	}
@@ -48,14 +50,14 @@ func TestIdle(t *testing.T) {
 }
 
 func TestBirthsOfUnansweredBySource(t *testing.T) {
-	b := NewBirths(1)
+	b := NewFlowEstimator(1)
 	b.EndFirst(true)
 	b.BeginSecond(Gap{Seconds: 2})
-	e := cases[0].entry
+	e := samples[0]
 	for port := range 30 {
-		e.Orig.SrcPort, e.Status, e.TCPState = uint16(port+1), Confirmed, TCPSynSent
+		e.Orig.SrcPort, e.Status, e.TCPState = uint16(port+1), conntrack.Confirmed, conntrack.TCPSynSent
 		if port%3 == 0 {
-			e.Status |= SeenReply
+			e.Status |= conntrack.SeenReply
 		}
 		b.Second(&e)
 	}
@@ -68,13 +70,13 @@ func TestBirthsOfUnansweredBySource(t *testing.T) {
 
 func TestUnanswered(t *testing.T) {
 	s := NewSampler()
-	e := cases[0].entry
+	e := samples[0]
 	e.Orig.Proto, e.Reply.Proto = unix.IPPROTO_UDP, unix.IPPROTO_UDP
 	for _, c := range []struct {
 		port   uint16
-		status Status
-	}{{53, 0}, {53, SeenReply}, {443, 0}, {8472, 0}, {4789, 0}, {514, 0}, {8125, 0}} {
-		e.Orig.DstPort, e.Status = c.port, c.status|Confirmed
+		status conntrack.Status
+	}{{53, 0}, {53, conntrack.SeenReply}, {443, 0}, {8472, 0}, {4789, 0}, {514, 0}, {8125, 0}} {
+		e.Orig.DstPort, e.Status = c.port, c.status|conntrack.Confirmed
 		s.Add(&e)
 	}
 	if got := s.Table(true).Unanswered; got.UDP != 2 || got.Sources[0].Entries != 2 {
@@ -82,9 +84,9 @@ func TestUnanswered(t *testing.T) {
 	}
 }
 
-func askerEntry(port uint16, left uint32) Entry {
-	e := Entry{Family: unix.AF_INET, Status: Confirmed, Timeout: left, ID: uint32(port)}
-	e.Orig = Tuple{
+func askerEntry(port uint16, left uint32) conntrack.Entry {
+	e := conntrack.Entry{Family: unix.AF_INET, Status: conntrack.Confirmed, Timeout: left, ID: uint32(port)}
+	e.Orig = conntrack.Tuple{
 		Src: netip.MustParseAddr("198.18.0.2"), Dst: netip.MustParseAddr("198.18.0.1"),
 		Proto: unix.IPPROTO_UDP, SrcPort: port, DstPort: 53,
 	}
@@ -98,7 +100,7 @@ func TestOneWay(t *testing.T) {
 	now := time.Unix(2000, 0)
 	tests := map[string]struct {
 		left             [2]uint32
-		change           func(first, second *Entry)
+		change           func(first, second *conntrack.Entry)
 		entries          int64
 		oldestSeconds    float64
 		answered, silent bool
@@ -107,15 +109,15 @@ func TestOneWay(t *testing.T) {
 		"none came":     {left: [2]uint32{28, 23}},
 		"a packet came a moment after the first dump": {left: [2]uint32{29, 24}}, // cannot be told
 		"the kernel tells the age": {left: [2]uint32{28, 29}, entries: 1, oldestSeconds: 1000,
-			change: func(a, b *Entry) { a.Start, b.Start = 1000e9, 1000e9 }},
-		"answered since":  {left: [2]uint32{28, 29}, change: func(_, b *Entry) { b.Status |= SeenReply }},
-		"answered before": {left: [2]uint32{28, 29}, change: func(a, b *Entry) { a.Status |= SeenReply; b.Status |= SeenReply }, entries: 1, oldestSeconds: gap - tickSeconds, answered: true},
-		"answered before, and by the counters no more": {left: [2]uint32{28, 29}, change: func(a, b *Entry) { countedEntry(a, 7, 7); countedEntry(b, 9, 7) }, entries: 1, oldestSeconds: gap - tickSeconds, answered: true, silent: true},
-		"answered, by the counters":                    {left: [2]uint32{28, 29}, change: func(a, b *Entry) { countedEntry(a, 7, 7); countedEntry(b, 9, 9) }},
-		"answered, and not translated":                 {left: [2]uint32{28, 29}, change: func(a, b *Entry) { untranslated(a); untranslated(b) }},
-		"another connection":                           {left: [2]uint32{28, 29}, change: func(_, b *Entry) { b.ID++ }},
-		"translated by a helper":                       {left: [2]uint32{28, 29}, change: func(a, b *Entry) { a.Status |= Expected; b.Status |= Expected }},
-		"TCP": {left: [2]uint32{28, 29}, change: func(a, b *Entry) {
+			change: func(a, b *conntrack.Entry) { a.Start, b.Start = 1000e9, 1000e9 }},
+		"answered since":  {left: [2]uint32{28, 29}, change: func(_, b *conntrack.Entry) { b.Status |= conntrack.SeenReply }},
+		"answered before": {left: [2]uint32{28, 29}, change: func(a, b *conntrack.Entry) { a.Status |= conntrack.SeenReply; b.Status |= conntrack.SeenReply }, entries: 1, oldestSeconds: gap - tickSeconds, answered: true},
+		"answered before, and by the counters no more": {left: [2]uint32{28, 29}, change: func(a, b *conntrack.Entry) { countedEntry(a, 7, 7); countedEntry(b, 9, 7) }, entries: 1, oldestSeconds: gap - tickSeconds, answered: true, silent: true},
+		"answered, by the counters":                    {left: [2]uint32{28, 29}, change: func(a, b *conntrack.Entry) { countedEntry(a, 7, 7); countedEntry(b, 9, 9) }},
+		"answered, and not translated":                 {left: [2]uint32{28, 29}, change: func(a, b *conntrack.Entry) { untranslated(a); untranslated(b) }},
+		"another connection":                           {left: [2]uint32{28, 29}, change: func(_, b *conntrack.Entry) { b.ID++ }},
+		"translated by a helper":                       {left: [2]uint32{28, 29}, change: func(a, b *conntrack.Entry) { a.Status |= conntrack.Expected; b.Status |= conntrack.Expected }},
+		"TCP": {left: [2]uint32{28, 29}, change: func(a, b *conntrack.Entry) {
 			a.Orig.Proto, b.Orig.Proto = unix.IPPROTO_TCP, unix.IPPROTO_TCP
 		}},
 	}
@@ -125,7 +127,7 @@ func TestOneWay(t *testing.T) {
 			if tc.change != nil {
 				tc.change(&first, &second)
 			}
-			b := NewBirths(1)
+			b := NewFlowEstimator(1)
 			b.First(&first)
 			b.EndFirst(true)
 			b.BeginSecond(Gap{Seconds: gap, Now: now})
@@ -150,14 +152,14 @@ func TestOneWay(t *testing.T) {
 }
 
 // countedEntry makes an entry one that had answers, and whose packets the kernel counts.
-func countedEntry(e *Entry, sent, received uint64) {
-	e.Status |= SeenReply
-	e.Fields |= HasCounters
+func countedEntry(e *conntrack.Entry, sent, received uint64) {
+	e.Status |= conntrack.SeenReply
+	e.Fields |= conntrack.HasCounters
 	e.Sent.Packets, e.Received.Packets = sent, received
 }
 
-func untranslated(e *Entry) {
-	e.Status |= SeenReply
+func untranslated(e *conntrack.Entry) {
+	e.Status |= conntrack.SeenReply
 	e.Reply.Src = e.Orig.Dst
 }
 
@@ -167,7 +169,7 @@ var addrPorts = cmp.Options{
 
 // A scan reaches more destinations than are kept; a translation is found all the same.
 func TestOneWayIsBounded(t *testing.T) {
-	var entries []Entry
+	var entries []conntrack.Entry
 	for i := range 3 * keptOneWay {
 		e := askerEntry(2000, 28)
 		e.Orig.Dst = netip.AddrFrom4([4]byte{198, 19, byte(i >> 8), byte(i)})
@@ -175,7 +177,7 @@ func TestOneWayIsBounded(t *testing.T) {
 		entries = append(entries, e)
 	}
 	entries = append(entries, askerEntry(1000, 28))
-	b := NewBirths(1)
+	b := NewFlowEstimator(1)
 	for i := range entries {
 		b.First(&entries[i])
 	}

@@ -1,4 +1,4 @@
-package conntrack
+package aggregate
 
 import (
 	"fmt"
@@ -8,23 +8,49 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/natkit/natkit/internal/conntrack"
+
 	"github.com/google/go-cmp/cmp"
-	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
 	"golang.org/x/sys/unix"
 )
 
+func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
+
+// samples are DNATed TCP, UDP over IPv6 without an answer, and an echo.
+var samples = []conntrack.Entry{
+	{
+		Family:   unix.AF_INET,
+		Orig:     conntrack.Tuple{Src: addr("198.18.0.0"), Dst: addr("198.19.0.1"), Proto: 6, SrcPort: 1024, DstPort: 8080},
+		Reply:    conntrack.Tuple{Src: addr("198.19.1.2"), Dst: addr("198.18.0.0"), Proto: 6, SrcPort: 80, DstPort: 1024},
+		Status:   conntrack.SeenReply | conntrack.Assured | conntrack.Confirmed | conntrack.DstNAT | conntrack.SrcNATDone | conntrack.DstNATDone,
+		TCPState: conntrack.TCPEstablished, Timeout: 600, Mark: 0x6e61746b, ID: 0xb06d5f9c, Use: 1,
+	},
+	{
+		Family: unix.AF_INET6,
+		Orig:   conntrack.Tuple{Src: addr("2001:db8::1"), Dst: addr("2001:db8::2"), Proto: 17, SrcPort: 7, DstPort: 53},
+		Reply:  conntrack.Tuple{Src: addr("2001:db8::2"), Dst: addr("2001:db8::1"), Proto: 17, SrcPort: 53, DstPort: 7},
+		Status: conntrack.Confirmed, Timeout: 30, Zone: 5, Start: 0x17a0000000000001, Fields: conntrack.NoMark,
+	},
+	{
+		Family: unix.AF_INET,
+		Orig:   conntrack.Tuple{Src: addr("198.18.0.1"), Dst: addr("198.18.0.2"), Proto: 1, ICMPID: 7, ICMPType: 8},
+		Reply:  conntrack.Tuple{Src: addr("198.18.0.2"), Dst: addr("198.18.0.1"), Proto: 1, ICMPID: 7, ICMPType: 0},
+		Status: conntrack.Confirmed, Timeout: 30, Fields: conntrack.NoMark,
+	},
+}
+
 func TestSampler(t *testing.T) {
-	tcp := cases[0].entry
+	tcp := samples[0]
 	plain := tcp
 	plain.Reply = plain.Orig.Mirror()
-	plain.TCPState, plain.Status, plain.Timeout = TCPSynSent, Confirmed, 119
-	masqueraded := cases[1].entry
+	plain.TCPState, plain.Status, plain.Timeout = conntrack.TCPSynSent, conntrack.Confirmed, 119
+	masqueraded := samples[1]
 	masqueraded.Reply.DstPort = 50000
-	stream := cases[1].entry
-	stream.Status |= SeenReply | Assured | Offload
+	stream := samples[1]
+	stream.Status |= conntrack.SeenReply | conntrack.Assured | conntrack.Offload
 	s := NewSampler()
-	for _, e := range []Entry{tcp, tcp, plain, masqueraded, stream, cases[2].entry} {
+	for _, e := range []conntrack.Entry{tcp, tcp, plain, masqueraded, stream, samples[2]} {
 		s.Add(&e)
 	}
 	remaining := func(i int, n int64) []int64 { return append(make([]int64, i), n) }
@@ -89,21 +115,21 @@ func TestTopKeepsItsBounds(t *testing.T) {
 // table simulates a hash table: entries in the order of a hash of what they are.
 type table struct {
 	rng     *rand.Rand
-	entries map[uint64]Entry
+	entries map[uint64]conntrack.Entry
 	nextID  uint32
 }
 
 func (tb *table) born(n int, proto uint8) {
 	for range n {
-		e := cases[0].entry
+		e := samples[0]
 		e.Orig.Proto, e.Reply.Proto = proto, proto
 		e.Orig.Src = netip.AddrFrom4([4]byte{198, 18, byte(tb.rng.IntN(8)), byte(tb.rng.IntN(250))})
 		// The tracker has a tuple once.
 		e.Orig.DstPort, e.Orig.SrcPort = uint16(tb.nextID>>16), uint16(tb.nextID)
 		if proto == unix.IPPROTO_UDP {
-			e.TCPState, e.Status = TCPNone, Confirmed
+			e.TCPState, e.Status = conntrack.TCPNone, conntrack.Confirmed
 		} else {
-			e.TCPState = TCPTimeWait
+			e.TCPState = conntrack.TCPTimeWait
 		}
 		tb.nextID++
 		e.ID = tb.nextID
@@ -120,7 +146,7 @@ func (tb *table) die(share float64) {
 }
 
 // dump calls fn with at most n entries in hash order.
-func (tb *table) dump(n int, fn func(*Entry)) (complete bool) {
+func (tb *table) dump(n int, fn func(*conntrack.Entry)) (complete bool) {
 	order := make([]uint64, 0, len(tb.entries))
 	for h := range tb.entries {
 		order = append(order, h)
@@ -157,9 +183,9 @@ func TestBirthsFindsTheRate(t *testing.T) {
 		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
 			outside, rounds := 0, 15
 			for round := range rounds {
-				tb := &table{rng: rand.New(rand.NewPCG(uint64(i), uint64(round))), entries: map[uint64]Entry{}}
+				tb := &table{rng: rand.New(rand.NewPCG(uint64(i), uint64(round))), entries: map[uint64]conntrack.Entry{}}
 				tb.born(c.size, unix.IPPROTO_TCP)
-				b := NewBirths(7)
+				b := NewFlowEstimator(7)
 				b.EndFirst(tb.dump(c.prefix, b.First))
 				tb.die(c.deaths)
 				tb.born(c.tcp, unix.IPPROTO_TCP)
@@ -190,8 +216,8 @@ func TestBirthsFindsTheRate(t *testing.T) {
 }
 
 func TestBirthsWithoutOverlap(t *testing.T) {
-	e := cases[0].entry
-	b := NewBirths(1)
+	e := samples[0]
+	b := NewFlowEstimator(1)
 	b.First(&e)
 	b.EndFirst(false)
 	e.Orig.SrcPort++
@@ -205,10 +231,10 @@ func TestBirthsWithoutOverlap(t *testing.T) {
 }
 
 func TestBirthsGroups(t *testing.T) {
-	b := NewBirths(1)
+	b := NewFlowEstimator(1)
 	b.EndFirst(true)
 	for i := range 20 {
-		e := cases[0].entry
+		e := samples[0]
 		e.Orig.SrcPort = uint16(i)
 		e.Orig.DstPort = uint16(i % 4)
 		b.Second(&e)
@@ -218,29 +244,21 @@ func TestBirthsGroups(t *testing.T) {
 	}
 }
 
-func TestNames(t *testing.T) {
-	for proto, want := range map[uint8]string{6: "tcp", 17: "udp", 47: "gre", 132: "sctp", 136: "udplite", 58: "icmpv6", 200: "200"} {
-		if got := nat.ProtocolName(proto); got != want {
-			t.Errorf("ProtocolName(%d) = %q, want %q", proto, got, want)
-		}
-	}
-	if got := TCPState(99).String(); got != "UNKNOWN" {
-		t.Errorf("state 99 = %q", got)
+func BenchmarkSample(b *testing.B) {
+	e := samples[0]
+	s := NewSampler()
+	b.ReportAllocs()
+	for b.Loop() {
+		s.Add(&e)
 	}
 }
 
-func TestMirrorTwiceIsItself(t *testing.T) {
-	for _, c := range cases {
-		if got := c.entry.Orig.Mirror().Mirror(); got != c.entry.Orig {
-			t.Errorf("%+v became %+v", c.entry.Orig, got)
-		}
-	}
-	for typ := range 256 {
-		for _, proto := range []uint8{unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6} {
-			tu := Tuple{Proto: proto, ICMPType: uint8(typ)}
-			if got := tu.Mirror().Mirror(); got != tu {
-				t.Errorf("protocol %d type %d became %d", proto, typ, got.ICMPType)
-			}
-		}
+func BenchmarkFlowEstimator(b *testing.B) {
+	e := samples[0]
+	s := NewFlowEstimator(1)
+	b.ReportAllocs()
+	for b.Loop() {
+		e.Orig.SrcPort++
+		s.First(&e)
 	}
 }

@@ -1,11 +1,10 @@
-package conntrack
+package aggregate
 
 import (
 	"encoding/binary"
-	"fmt"
-	"math/bits"
 	"net/netip"
 
+	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
 	"golang.org/x/sys/unix"
@@ -22,7 +21,7 @@ const (
 type Sampler struct {
 	sampled                                        int64
 	protocols                                      [256]int64
-	states                                         [tcpStates + 1]int64
+	states                                         [conntrack.TCPStates + 1]int64
 	assured, unreplied, snat, dnat, offloaded, tcp int64
 	remaining                                      [classes]*[remainingSteps]int64
 	sources                                        *top[netip.Addr]
@@ -38,7 +37,7 @@ type service struct {
 	proto uint8
 }
 
-func serviceOf(e *Entry) service { return service{e.Orig.Dst, e.Orig.DstPort, e.Orig.Proto} }
+func serviceOf(e *conntrack.Entry) service { return service{e.Orig.Dst, e.Orig.DstPort, e.Orig.Proto} }
 
 func (s service) String() string {
 	if s.port == 0 {
@@ -60,11 +59,11 @@ func NewSampler() *Sampler {
 func (s *Sampler) EstablishedTimeout(seconds uint32) { s.idle.timeout = seconds }
 
 // Add counts one entry. It keeps nothing of e.
-func (s *Sampler) Add(e *Entry) {
+func (s *Sampler) Add(e *conntrack.Entry) {
 	s.sampled++
 	s.protocols[e.Orig.Proto]++
 	c := classOf(e)
-	if c <= class(tcpStates) {
+	if c <= class(conntrack.TCPStates) {
 		s.states[c]++
 		s.tcp++
 	}
@@ -81,14 +80,14 @@ func (s *Sampler) Add(e *Entry) {
 	s.idle.add(e)
 }
 
-func (s *Sampler) countStatus(e *Entry) {
-	if e.Status.Has(Assured) {
+func (s *Sampler) countStatus(e *conntrack.Entry) {
+	if e.Status.Has(conntrack.Assured) {
 		s.assured++
 	}
-	if !e.Status.Has(SeenReply) {
+	if !e.Status.Has(conntrack.SeenReply) {
 		s.unreplied++
 	}
-	if e.Status&(Offload|HWOffload) != 0 {
+	if e.Status&(conntrack.Offload|conntrack.HWOffload) != 0 {
 		s.offloaded++
 	}
 	if e.IsSNAT() {
@@ -116,7 +115,7 @@ func (s *Sampler) Table(complete bool) *snapshot.ConntrackTable {
 	}
 	for state, n := range s.states {
 		if n > 0 {
-			t.ByTCPState[TCPState(state).String()] = n
+			t.ByTCPState[conntrack.TCPState(state).String()] = n
 		}
 	}
 	for c, steps := range s.remaining {
@@ -140,7 +139,7 @@ func trimZeros(steps []int64) []int64 {
 type class uint16
 
 const (
-	classUDPUnreplied = class(tcpStates) + 1 + iota
+	classUDPUnreplied = class(conntrack.TCPStates) + 1 + iota
 	classUDPStream
 	classProtocol
 	classes = classProtocol + 256
@@ -149,12 +148,12 @@ const (
 // classOf follows the kernel's choice of timeout. A UDP entry takes the stream
 // timeout at the moment it becomes assured; before that, answered or not, it has
 // the short one (nf_conntrack_udp_packet, net/netfilter/nf_conntrack_proto_udp.c).
-func classOf(e *Entry) class {
+func classOf(e *conntrack.Entry) class {
 	switch e.Orig.Proto {
 	case unix.IPPROTO_TCP:
-		return class(min(e.TCPState, tcpStates))
+		return class(min(e.TCPState, conntrack.TCPStates))
 	case unix.IPPROTO_UDP:
-		if e.Status.Has(Assured) {
+		if e.Status.Has(conntrack.Assured) {
 			return classUDPStream
 		}
 		return classUDPUnreplied
@@ -165,8 +164,8 @@ func classOf(e *Entry) class {
 
 func (c class) String() string {
 	switch {
-	case c <= class(tcpStates):
-		return "tcp/" + TCPState(c).String()
+	case c <= class(conntrack.TCPStates):
+		return "tcp/" + conntrack.TCPState(c).String()
 	case c == classUDPUnreplied:
 		return "udp/unreplied"
 	case c == classUDPStream:
@@ -179,19 +178,19 @@ func (c class) String() string {
 // identity is a 64-bit key of what the tracker allows one entry at a time:
 // original tuple and zone. Two of a million have the same one with a probability
 // of 3 in 10^8.
-func identity(seed uint64, e *Entry) uint64 {
+func identity(seed uint64, e *conntrack.Entry) uint64 {
 	return mix(mixTuple(seed, &e.Orig), uint64(e.Zone))
 }
 
 // group is a key of what bounds the number of entries together with the source
 // ports: protocol, source, destination, destination port.
-func group(seed uint64, e *Entry) uint64 {
+func group(seed uint64, e *conntrack.Entry) uint64 {
 	t := e.Orig
 	t.SrcPort, t.ICMPID = 0, 0
 	return mixTuple(seed, &t)
 }
 
-func mixTuple(seed uint64, t *Tuple) uint64 {
+func mixTuple(seed uint64, t *conntrack.Tuple) uint64 {
 	src, dst := t.Src.As16(), t.Dst.As16()
 	h := mix(seed, binary.NativeEndian.Uint64(src[:8]))
 	h = mix(h, binary.NativeEndian.Uint64(src[8:]))
@@ -199,53 +198,4 @@ func mixTuple(seed uint64, t *Tuple) uint64 {
 	h = mix(h, binary.NativeEndian.Uint64(dst[8:]))
 	h = mix(h, uint64(t.SrcPort)<<48|uint64(t.DstPort)<<32|uint64(t.ICMPID)<<16|uint64(t.ICMPType)<<8|uint64(t.ICMPCode))
 	return mix(h, uint64(t.Proto))
-}
-
-// mix folds a 128-bit product with constants that keep a zero operand from
-// swallowing the other one.
-func mix(h, v uint64) uint64 {
-	hi, lo := bits.Mul64(h^0x9e3779b97f4a7c15, v^0xd6e8feb86659fd93)
-	return hi ^ lo ^ h
-}
-
-// StatsCPU decodes the body of an IPCTNL_MSG_CT_GET_STATS_CPU answer: the
-// counters of one CPU (ctnetlink_ct_stat_cpu_fill_info).
-func StatsCPU(body []byte) (map[string]uint64, error) {
-	return counters(body, statsCPUNames[:])
-}
-
-// statsCPUNames are the kernel's names by attribute number (enum
-// ctattr_stats_cpu); CTA_STATS_ERROR is the column icmp_error of
-// /proc/net/stat/nf_conntrack.
-var statsCPUNames = [...]string{
-	1: "searched", 2: "found", 3: "new", 4: "invalid", 5: "ignore", 6: "delete",
-	7: "delete_list", 8: "insert", 9: "insert_failed", 10: "drop", 11: "early_drop",
-	12: "icmp_error", 13: "search_restart", 14: "clash_resolve", 15: "chaintoolong",
-}
-
-// StatsGlobal decodes the body of an IPCTNL_MSG_CT_GET_STATS answer: "entries"
-// and, since Linux 4.18, "max_entries" (enum ctattr_stats_global).
-func StatsGlobal(body []byte) (map[string]uint64, error) {
-	return counters(body, []string{1: "entries", 2: "max_entries"})
-}
-
-func counters(body []byte, names []string) (map[string]uint64, error) {
-	if len(body) < nfgenLen {
-		return nil, fmt.Errorf("conntrack counters: %w", errTruncated)
-	}
-	out := make(map[string]uint64, len(names))
-	for b := body[nfgenLen:]; len(b) > 0; {
-		typ, v, rest, err := nextAttr(b)
-		var n uint32
-		if err == nil && int(typ) < len(names) && names[typ] != "" {
-			if err = getU32(v, &n); err == nil {
-				out[names[typ]] = uint64(n)
-			}
-		}
-		if err != nil {
-			return nil, fmt.Errorf("conntrack counters, attribute %d: %w", typ, err)
-		}
-		b = rest
-	}
-	return out, nil
 }

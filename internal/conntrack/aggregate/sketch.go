@@ -1,4 +1,4 @@
-package tally
+package aggregate
 
 import (
 	"encoding/binary"
@@ -32,7 +32,7 @@ const (
 )
 
 // replace gives the record with the smallest count to a key that is not there.
-func (t *Table) replace(tag uint32, key []byte) {
+func (t *tally) replace(tag uint32, key []byte) {
 	if t.sketch == nil {
 		t.sketch = &sketch{errors: make([]uint32, t.n)}
 	}
@@ -48,7 +48,7 @@ func (t *Table) replace(tag uint32, key []byte) {
 }
 
 // smallest is the record with the smallest count, the first one of several.
-func (t *Table) smallest() uint32 {
+func (t *tally) smallest() uint32 {
 	s := t.sketch
 	for {
 		if len(s.heap) == 0 {
@@ -71,7 +71,7 @@ func (t *Table) smallest() uint32 {
 }
 
 // choose fills the heap with the records of the smallest counts.
-func (t *Table) choose() {
+func (t *tally) choose() {
 	s := t.sketch
 	var there [levels]int
 	s.base = t.least()
@@ -125,13 +125,13 @@ func (s *sketch) sink(i int) {
 }
 
 // least is the smallest count.
-func (t *Table) least() uint64 {
+func (t *tally) least() uint64 {
 	least := ^uint64(0)
 	t.eachCount(func(_ uint32, count uint64) { least = min(least, count) })
 	return least
 }
 
-func (t *Table) eachCount(fn func(number uint32, count uint64)) {
+func (t *tally) eachCount(fn func(number uint32, count uint64)) {
 	number := uint32(0)
 	for _, chunk := range t.chunks {
 		for at := t.width; at < len(chunk) && uint64(number) < t.n; at += t.record {
@@ -164,7 +164,8 @@ func tail(key []byte) uint64 {
 	return 0
 }
 
-// mix folds a 128-bit product.
+// mix folds a 128-bit product, with constants that keep a zero operand from swallowing
+// the other one.
 func mix(h, v uint64) uint64 {
 	hi, lo := bits.Mul64(h^0x9e3779b97f4a7c15, v^0xd6e8feb86659fd93)
 	return hi ^ lo ^ h
@@ -188,7 +189,7 @@ func (b *Budget) Used() int64 { return b.used }
 func (b *Budget) promise(bytes int64) { b.owed += bytes }
 
 // take gives t more memory, unless that is kept for another table.
-func (b *Budget) take(t *Table, bytes int64) bool {
+func (b *Budget) take(t *tally, bytes int64) bool {
 	own := min(bytes, t.owed())
 	if b.used+bytes+b.owed-own > b.limit {
 		return false
@@ -198,7 +199,7 @@ func (b *Budget) take(t *Table, bytes int64) bool {
 }
 
 // force gives t what it cannot do without; less than nothing is given back.
-func (b *Budget) force(t *Table, bytes int64) {
+func (b *Budget) force(t *tally, bytes int64) {
 	b.owed -= t.owed()
 	b.used += bytes
 	t.bytes += bytes
@@ -206,4 +207,4 @@ func (b *Budget) force(t *Table, bytes int64) {
 }
 
 // owed is what is kept for a table and not taken yet.
-func (t *Table) owed() int64 { return max(0, t.reserve-t.bytes) }
+func (t *tally) owed() int64 { return max(0, t.reserve-t.bytes) }
