@@ -8,7 +8,6 @@ import (
 	"net"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -181,28 +180,6 @@ func (f *changeFlags) addFlags(cmd *cobra.Command) {
 	addYes(cmd, &f.yes, "")
 	cmd.Flags().Var(periodBetween(&f.confirm, minConfirm, maxConfirm), "confirm", "roll back after this time unless it is confirmed: seconds or 2m, …")
 	cmd.Flags().BoolVar(&f.persist, "persist", false, "write files under /etc so that it holds after a boot")
-}
-
-// shareOf reads a part of a whole, such as 0.001 or 0.1%.
-func shareOf(text string) (float64, error) {
-	number, percent := strings.CutSuffix(text, "%")
-	share, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
-	if percent {
-		share /= 100
-	}
-	if err != nil || !(share >= 0 && share <= 1) {
-		return 0, errors.New("must be a share from 0 to 1, or from 0% to 100%")
-	}
-	return share, nil
-}
-
-// parseShare is shareOf for a flag that is parsed late.
-func parseShare(flag, text string) (float64, error) {
-	share, err := shareOf(text)
-	if err != nil {
-		return 0, usagef("--%s %q: %w", flag, text, err)
-	}
-	return share, nil
 }
 
 // target is the network namespace of a verb, selected by flags.

@@ -99,7 +99,7 @@ func (f *labFill) addFlags(cmd *cobra.Command) {
 	f.fillPlace.addFlags(cmd)
 	flags.VarP(between(&f.amount.Entries, 1, math.MaxInt64), "entries", "n", "fill until the table holds `N` entries in all")
 	flags.Var(into(&f.amount.Share, func(text string) (float64, error) {
-		share, err := shareOf(text)
+		share, err := parseShare(text)
 		if err == nil && share == 0 {
 			err = errors.New("must be more than 0")
 		}
@@ -108,7 +108,7 @@ func (f *labFill) addFlags(cmd *cobra.Command) {
 	flags.Var(between(&f.amount.Free, 1, math.MaxInt64), "free", "fill until `N` places are left below nf_conntrack_max")
 	flags.StringVar(&f.mix, "mix", lab.DefaultMix, "the entries: a `NAME` of --list, or a file (NAME.yaml)")
 	flags.Uint64Var(&f.seed, "seed", 1, "makes another choice of the mix's connections")
-	flags.Var(periodBetween(&f.time, 1, math.MaxInt64), "for", "end after this time: seconds or 500ms, 2m, … (default: when interrupted)")
+	flags.Var(periodBetween(&f.time, 1, 0), "for", "end after this time: seconds or 500ms, 2m, … (default: when interrupted)")
 	flags.BoolVar(&f.keep, "keep", false, "leave the entries and exit")
 	addYes(cmd, &f.yes, "")
 	flags.BoolVar(&f.remove, "remove", false, "remove the fills that were left, of the given network namespace or of all")
