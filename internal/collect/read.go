@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/aggregate"
@@ -44,7 +43,7 @@ func observe(ctx context.Context, src source, maxEntries int, entries entryFunc)
 	}
 	o.tableEnd = o.part("conntrack_table", func() (err error) {
 		o.tableAt = o.src.clock("conntrack_table")
-		o.Table, err = readTable(ctx, src, maxEntries, o.timeout("established"), entries(o))
+		o.Table, err = readTable(ctx, src, maxEntries, o.Sysctls.TCPTimeout("established"), entries(o))
 		o.tableRead = err == nil
 		return err
 	})
@@ -133,18 +132,9 @@ func readTable(ctx context.Context, src source, maxEntries int, established uint
 func gap(first, second *observation) aggregate.Gap {
 	return aggregate.Gap{
 		Seconds:  second.tableAt.Uptime - first.tableEnd.Uptime,
-		TimeWait: second.timeout("time_wait"), Close: second.timeout("close"),
+		TimeWait: second.Sysctls.TCPTimeout("time_wait"), Close: second.Sysctls.TCPTimeout("close"),
 		Now: second.tableAt.Wall,
 	}
-}
-
-// timeout is that of a TCP state in seconds; 0 where it is not known.
-func (o *observation) timeout(state string) uint32 {
-	n, ok := o.Sysctls.Int("net.netfilter.nf_conntrack_tcp_timeout_" + state)
-	if !ok || n < 0 || n > math.MaxUint32 {
-		return 0
-	}
-	return uint32(n)
 }
 
 // tableMiddle is when an entry of the table was read, on average: the entries lie

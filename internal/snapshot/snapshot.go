@@ -107,6 +107,15 @@ func (s Sysctls) Int(name string) (int64, bool) {
 	return v, err == nil
 }
 
+// TCPTimeout returns nf_conntrack_tcp_timeout_STATE in seconds; 0 where it is not known.
+func (s Sysctls) TCPTimeout(state string) uint32 {
+	n, ok := s.Int("net.netfilter.nf_conntrack_tcp_timeout_" + state)
+	if !ok || n < 0 || n > math.MaxUint32 {
+		return 0
+	}
+	return uint32(n)
+}
+
 // LogLine is one line of the kernel log that concerns NAT.
 type LogLine struct {
 	// Seq numbers the records of the kernel log since boot.
