@@ -47,14 +47,20 @@ type checker struct{ rules map[string]Rule }
 // tag is a field's, taken apart.
 type tag struct {
 	required     bool
+	always       bool // of an item: the zero value is checked, too
 	length, keys string
 	rule         string
 }
+
+// item is a word of tags that Check itself makes.
+const item = "item"
 
 func parseTag(text string) (t tag) {
 	for word := range strings.FieldsSeq(text) {
 		if name, value, _ := strings.Cut(word, "="); word == "required" {
 			t.required = true
+		} else if word == item {
+			t.always = true
 		} else if name == "len" {
 			t.length = value
 		} else if name == "keys" {
@@ -73,6 +79,8 @@ func (c checker) check(v reflect.Value, text string, path []any) *Problem {
 		return c.fields(v, path)
 	case t.length != "" && c.bounds(t.length)(v.Len()) != "":
 		return NewProblem(path, "%s: expected %s in the list, found %d", Field(path), c.bounds(t.length)(v.Len()), v.Len())
+	case v.IsZero() && t.always && t.rule != "":
+		return c.scalar(v, t.rule, Field(path), path)
 	case v.IsZero() && !t.required:
 		return nil
 	case v.IsZero():
@@ -117,7 +125,7 @@ func (c checker) fields(v reflect.Value, path []any) *Problem {
 
 func (c checker) items(v reflect.Value, t tag, path []any) *Problem {
 	for i := range v.Len() {
-		if p := c.check(v.Index(i), "required "+t.rule, append(path[:len(path):len(path)], i)); p != nil {
+		if p := c.check(v.Index(i), item+" "+t.rule, append(path[:len(path):len(path)], i)); p != nil {
 			return p
 		}
 	}
@@ -126,10 +134,7 @@ func (c checker) items(v reflect.Value, t tag, path []any) *Problem {
 
 func (c checker) entries(v reflect.Value, t tag, path []any) *Problem {
 	rule, inner, _ := strings.Cut(t.keys, ",")
-	text := "keys=" + inner
-	if t.rule != "" {
-		text = "required " + t.rule
-	}
+	text := item + " " + t.rule + " keys=" + inner
 	keys := v.MapKeys()
 	slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
 	for _, key := range keys {
@@ -176,7 +181,10 @@ func (checker) bounds(text string) Rule {
 	return func(v any) string {
 		n := reflect.ValueOf(v)
 		value := 0.0
+		d, isDuration := v.(interface{ Nanoseconds() int64 })
 		switch {
+		case isDuration:
+			value = float64(d.Nanoseconds())
 		case n.CanInt():
 			value = float64(n.Int())
 		case n.CanUint():
