@@ -71,6 +71,7 @@ var collectors = []collector{
 		return err
 	}},
 	{snapshot.PartTCP, func(o *observation, _ context.Context) (err error) { o.TCP, err = readTCP(o.src); return err }},
+	{"neighbours", (*observation).readNeighbours},
 	{"ipvs", (*observation).readIPVS},
 	{"ipvs_connections", (*observation).readIPVSConnections},
 	{snapshot.PartStat, func(o *observation, ctx context.Context) (err error) {
