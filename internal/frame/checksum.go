@@ -39,9 +39,8 @@ func fold(acc uint64) uint16 {
 	return uint16(acc)
 }
 
-// pseudoSum is the sum of the pseudo header, which a transport checksum covers
-// besides the segment itself: addresses, protocol and the segment's length (RFC 9293,
-// section 3.1; RFC 8200, section 8.1).
+// pseudoSum returns the sum of the pseudo header: addresses, protocol and length of the segment
+// (RFC 9293, section 3.1; RFC 8200, section 8.1).
 func pseudoSum(source, destination netip.Addr, protocol uint8, length uint32) uint64 {
 	acc := uint64(protocol) + uint64(length)
 	if source.Is4() && destination.Is4() {
@@ -52,27 +51,24 @@ func pseudoSum(source, destination netip.Addr, protocol uint8, length uint32) ui
 	return sum(sum(acc, from[:]), to[:])
 }
 
-// SegmentChecksum is the checksum, with the pseudo header, of a segment whose checksum
-// field is 0. Of UDP, 0 is written as 0xffff.
+// SegmentChecksum returns the checksum of a segment whose checksum field is 0. UDP writes 0 as
+// 0xffff.
 func SegmentChecksum(source, destination netip.Addr, protocol uint8, segment []byte) uint16 {
 	return ^fold(sum(pseudoSum(source, destination, protocol, uint32(len(segment))), segment))
 }
 
-// Checksum is what can be said of a checksum on the wire.
+// Checksum is the state of a checksum on the wire.
 type Checksum int
 
 const (
-	// ChecksumNone is a packet without a checksum: UDP over IPv4 may leave it out
-	// (RFC 768), and what has no transport header that is known has none either.
+	// ChecksumNone is a packet without a checksum: UDP over IPv4 may omit it (RFC 768).
 	ChecksumNone Checksum = iota
-	// ChecksumOK is one that is right.
 	ChecksumOK
-	// ChecksumBad is one that is wrong. A receiver drops the packet.
 	ChecksumBad
-	// ChecksumPartial covers the pseudo header only, as a stack leaves it to a
-	// network card that completes it (CHECKSUM_PARTIAL in include/linux/skbuff.h).
+	// ChecksumPartial covers the pseudo header only, to be completed by a network card
+	// (CHECKSUM_PARTIAL in include/linux/skbuff.h).
 	ChecksumPartial
-	// ChecksumUnknown cannot be verified: not all that it covers is in the frame.
+	// ChecksumUnknown covers data that is not in the frame.
 	ChecksumUnknown
 )
 
@@ -80,8 +76,7 @@ func (c Checksum) String() string {
 	return [...]string{"none", "ok", "bad", "partial", "unknown"}[c]
 }
 
-// IPChecksumOK verifies the header checksum of IPv4. Where there is none, as in IPv6,
-// nothing is wrong with it.
+// IPChecksumOK reports whether the IPv4 header checksum is right; without one it is true.
 func (f *Frame) IPChecksumOK() bool {
 	return f.Version != 4 || checksum(f.header) == 0
 }
@@ -120,8 +115,7 @@ func (f *Frame) transportCheck() uint16 {
 	return f.ICMP.Checksum
 }
 
-// segmentLength is what the length fields say of the segment, and whether all of it
-// is there.
+// segmentLength returns the segment's length by its header, and whether all of it is there.
 func (f *Frame) segmentLength() (length uint32, complete bool) {
 	if f.Transport == unix.IPPROTO_UDP && f.UDP.Length != 0 {
 		return uint32(f.UDP.Length), len(f.segment) == int(f.UDP.Length)
@@ -129,7 +123,7 @@ func (f *Frame) segmentLength() (length uint32, complete bool) {
 	return uint32(len(f.segment) + f.Missing), f.Missing == 0
 }
 
-// pseudoSum is the sum of the pseudo header; 0 for ICMP, which has none with IPv4.
+// pseudoSum returns the sum of the pseudo header; 0 for ICMP, which has none.
 func (f *Frame) pseudoSum(length uint32) uint64 {
 	if f.Transport == unix.IPPROTO_ICMP {
 		return 0

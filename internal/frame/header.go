@@ -17,68 +17,35 @@ import (
 // Ethernet is the header of a frame with its tags (IEEE 802.3, 802.1Q).
 type Ethernet struct {
 	Link
-	// Tags are four bytes for each tag, the outermost first; see VLAN.
+	// Tags are four bytes for each tag, the outermost first: EtherType and TCI.
 	Tags []byte
-	// EtherType is that of the payload, behind all tags. Below 0x600 it is a length,
-	// and LLC follows.
+	// EtherType is that of the payload. Below 0x600 it is a length, and LLC follows.
 	EtherType uint16
 }
 
-// VLAN is a tag (IEEE 802.1Q, section 9.6).
-type VLAN struct {
-	TPID uint16 // EtherTypeVLAN or EtherTypeSVLAN
-	PCP  uint8  // priority code point
-	DEI  bool   // drop eligible indicator
-	VID  uint16 // VLAN identifier
-}
-
-// VLANs is the number of tags.
-func (e *Ethernet) VLANs() int { return len(e.Tags) / VLANLen }
-
-// VLAN is the i-th tag, counted from 0, the outermost, to less than VLANs.
-func (e *Ethernet) VLAN(i int) VLAN {
-	tag := e.Tags[i*VLANLen : (i+1)*VLANLen]
-	tci := binary.BigEndian.Uint16(tag[2:])
-	return VLAN{
-		TPID: binary.BigEndian.Uint16(tag),
-		PCP:  uint8(tci >> 13),
-		DEI:  tci&(1<<12) != 0,
-		VID:  tci & 0xfff,
-	}
-}
-
-// IPv4 is a header (RFC 791) besides what Frame tells of both versions.
+// IPv4 has what an IPv4 header (RFC 791) has besides the fields of Frame.
 type IPv4 struct {
-	IHL            uint8 // header length in words of four bytes
 	DSCP           uint8 // RFC 2474
-	ECN            uint8 // RFC 3168
 	TotalLength    uint16
 	Identification uint16
 	DontFragment   bool
 	TTL            uint8
-	HeaderChecksum uint16
 	Options        []byte
 }
 
-// IPv6 is a header (RFC 8200) besides what Frame tells of both versions.
+// IPv6 has what an IPv6 header (RFC 8200) has besides the fields of Frame.
 type IPv6 struct {
 	DSCP          uint8
-	ECN           uint8
-	FlowLabel     uint32
 	PayloadLength uint16
-	// NextHeader is the type of the first extension header, if there is one.
-	NextHeader uint8
-	HopLimit   uint8
-	// Extensions are the extension headers up to the one before the transport
-	// header, as they lie in the packet.
+	HopLimit      uint8
+	// Extensions are the extension headers before the transport header.
 	Extensions []byte
 }
 
-// Fragment tells where a packet's payload lies in that of the whole packet. The zero
-// value is a packet that is whole.
+// Fragment is the place of a packet's payload in that of the whole packet. The zero value is a
+// whole packet.
 type Fragment struct {
-	// Identification is that of the IPv4 header or of the IPv6 Fragment header; 0
-	// in packets that are not fragments.
+	// Identification is that of the IPv4 or Fragment header; 0 in whole packets.
 	Identification uint32
 	Offset         int  // in bytes
 	More           bool // fragments follow
@@ -94,8 +61,6 @@ type TCP struct {
 	DestinationPort      uint16
 	SequenceNumber       uint32
 	AcknowledgmentNumber uint32
-	DataOffset           uint8 // header length in words of four bytes
-	Reserved             uint8
 	Flags                TCPFlags
 	Window               uint16 // as it stands there, not scaled
 	Checksum             uint16
@@ -120,56 +85,50 @@ type ICMP struct {
 	Rest uint32
 }
 
-// Identifier is that of an echo message.
+// Identifier returns that of an echo message.
 func (i *ICMP) Identifier() uint16 { return uint16(i.Rest >> 16) }
 
-// SequenceNumber is that of an echo message.
+// SequenceNumber returns that of an echo message.
 func (i *ICMP) SequenceNumber() uint16 { return uint16(i.Rest) }
 
-// Frame is a parsed frame. Its slices are parts of the bytes that were parsed, and
-// hold as long as those do.
+// Frame is a parsed frame. Its slices are parts of the parsed bytes.
 type Frame struct {
 	Ethernet Ethernet
-	// Version is that of IP, 4 or 6: which of IPv4 and IPv6 is filled in; 0 where
-	// the frame carries something else.
+	// Version is 4 if IPv4 is set, 6 if IPv6 is, and 0 if the frame carries something else.
 	Version             uint8
 	IPv4                IPv4
 	IPv6                IPv6
 	Source, Destination netip.Addr
-	// Protocol is what follows IP and its extension headers (IPPROTO_…).
+	// Protocol follows IP and its extension headers (IPPROTO_…).
 	Protocol uint8
 	Fragment Fragment
-	// Transport is Protocol where its header was parsed (IPPROTO_TCP, IPPROTO_UDP,
-	// IPPROTO_ICMP, IPPROTO_ICMPV6): which of TCP, UDP and ICMP is filled in. It is
-	// 0 for other protocols, and for fragments behind the first one, which have no
-	// such header.
+	// Transport is Protocol if its header was parsed (IPPROTO_TCP, IPPROTO_UDP, IPPROTO_ICMP,
+	// IPPROTO_ICMPV6), else 0, as for fragments after the first one.
 	Transport uint8
 	TCP       TCP
 	UDP       UDP
 	ICMP      ICMP
 	// Payload is what follows the innermost header that was parsed, without padding.
 	Payload []byte
-	// Missing is how many bytes of the IP payload are not there although the length
-	// field has them, as in a capture that keeps only the start of packets.
+	// Missing is the number of bytes by which the IP payload was cut, as in captures.
 	Missing int
-	// Trailer is what follows the IP packet: the padding of short frames, or FCS.
+	// Trailer follows the IP packet: padding of short frames, or FCS.
 	Trailer []byte
 
 	header  []byte // of IPv4, with its options
 	segment []byte // transport header and payload
-	// unverifiable says that the transport checksum covers what is not in segment:
-	// a final destination that a Routing header still has, or a header that is cut.
+	// unverifiable is set if the transport checksum covers more than segment: the final
+	// destination of a Routing header, or a cut header.
 	unverifiable bool
 }
 
-// Tuple is the addresses and the ports; ports are 0 where there are none.
+// Tuple returns the addresses and ports; ports are 0 if there are none.
 func (f *Frame) Tuple() Tuple {
 	source, destination := f.ports()
 	return Tuple{netip.AddrPortFrom(f.Source, source), netip.AddrPortFrom(f.Destination, destination)}
 }
 
-// ICMPError reports whether the frame is an ICMP error message, which quotes the
-// packet that it is about.
+// ICMPError reports whether the frame is an ICMP error message, which quotes a packet.
 func (f *Frame) ICMPError() bool {
 	switch f.Transport {
 	case unix.IPPROTO_ICMP: // RFC 792
@@ -183,10 +142,8 @@ func (f *Frame) ICMPError() bool {
 	return false
 }
 
-// Quoted parses the packet that an ICMP error message quotes. It is cut nearly
-// always: Missing tells, and eight bytes of the transport header, which have the
-// ports, are enough (RFC 792). The error is that of Decode, or says that nothing is
-// quoted.
+// Quoted parses the packet that an ICMP error message quotes. It is mostly cut (see Missing);
+// the eight bytes of the transport header that have the ports are enough (RFC 792).
 func (f *Frame) Quoted(inner *Frame) error {
 	if !f.ICMPError() {
 		*inner = Frame{}
@@ -273,8 +230,8 @@ const (
 	optionNoOperation = 1
 )
 
-// Option finds the first option of a kind, and gives what follows its length byte.
-// Options behind a malformed one are not found.
+// Option returns the value of the first option of a kind. Options after a malformed one are
+// not found.
 func (t *TCP) Option(kind uint8) (value []byte, ok bool) {
 	for b := t.Options; len(b) > 0 && b[0] != optionEndOfList; {
 		if b[0] == optionNoOperation {
@@ -292,7 +249,7 @@ func (t *TCP) Option(kind uint8) (value []byte, ok bool) {
 	return nil, false
 }
 
-// Timestamps are TSval and TSecr (RFC 7323, section 3.2).
+// Timestamps returns TSval and TSecr (RFC 7323, section 3.2).
 func (t *TCP) Timestamps() (value, echoReply uint32, ok bool) {
 	b, ok := t.Option(OptionTimestamps)
 	if !ok || len(b) != 8 {
@@ -306,5 +263,5 @@ type MAC [6]byte
 
 func (m MAC) String() string { return net.HardwareAddr(m[:]).String() }
 
-// Link is what an Ethernet header says besides the type.
+// Link has the addresses of an Ethernet header.
 type Link struct{ Source, Destination MAC }

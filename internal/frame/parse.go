@@ -8,11 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CutError says that a frame ends inside a header.
+// CutError is a frame that ends inside a header.
 type CutError struct {
 	Header string // as its RFC calls it
-	// Have is how many of the Need bytes are there. Need grows with what the header
-	// itself says of its length.
+	// Have of Need bytes are there.
 	Have, Need int
 }
 
@@ -20,7 +19,7 @@ func (e *CutError) Error() string {
 	return fmt.Sprintf("parse frame: the %s header is cut: %d of %d bytes", e.Header, e.Have, e.Need)
 }
 
-// need finds that a header of n bytes is cut.
+// need returns a CutError if a header of n bytes is cut.
 func need(b []byte, n int, header string) error {
 	if len(b) < n {
 		return &CutError{header, len(b), n}
@@ -34,11 +33,9 @@ func Parse(frame []byte) (f Frame, err error) {
 	return f, err
 }
 
-// Decode parses an Ethernet frame, with or without FCS, into f, which keeps nothing
-// of what was in it; it allocates nothing but errors. What is neither IPv4 nor IPv6
-// is no error, nor is a payload that is not all there (Missing). The error is a
-// *CutError where a header is not all there; else it tells which field contradicts
-// another. The headers before the one with the error are filled in.
+// Decode parses an Ethernet frame, with or without FCS, and sets all of f. It allocates nothing
+// but errors. Other protocols than IP are no error, nor is a cut payload (Missing). The error is
+// a *CutError for a cut header, or describes a contradiction; the headers before it are set.
 func (f *Frame) Decode(frame []byte) error {
 	*f = Frame{}
 	if err := need(frame, EthernetLen, "Ethernet"); err != nil {
@@ -62,8 +59,7 @@ func isTag(etherType uint16) bool {
 	return etherType == EtherTypeVLAN || etherType == EtherTypeSVLAN
 }
 
-// DecodeNetwork is Decode for what follows the header of another link layer, for
-// which its caller knows the EtherType. f.Ethernet is empty but for that.
+// DecodeNetwork is Decode for a network header with a known EtherType.
 func (f *Frame) DecodeNetwork(etherType uint16, b []byte) error {
 	*f = Frame{Ethernet: Ethernet{EtherType: etherType}}
 	return f.decodeNetwork(etherType, b)
@@ -112,14 +108,11 @@ func (f *Frame) fillIPv4(b []byte) {
 	flags := binary.BigEndian.Uint16(b[6:])
 	f.Version, f.header = 4, b
 	f.IPv4 = IPv4{
-		IHL:            b[0] & 0xf,
 		DSCP:           b[1] >> 2,
-		ECN:            b[1] & 3,
 		TotalLength:    binary.BigEndian.Uint16(b[2:]),
 		Identification: binary.BigEndian.Uint16(b[4:]),
 		DontFragment:   flags&dontFragment != 0,
 		TTL:            b[8],
-		HeaderChecksum: binary.BigEndian.Uint16(b[10:]),
 		Options:        b[IPv4Len:],
 	}
 	f.Protocol = b[9]
@@ -131,8 +124,7 @@ func (f *Frame) fillIPv4(b []byte) {
 	}
 }
 
-// limit cuts off what follows an IP payload of the given length, and notes what is
-// not there of it.
+// limit splits an IP payload of the given length from the trailer, and sets Missing.
 func (f *Frame) limit(b []byte, length int) []byte {
 	if len(b) < length {
 		f.Missing = length - len(b)
@@ -152,7 +144,7 @@ func (f *Frame) decodeIPv6(b []byte) error {
 	f.fillIPv6(b)
 	b = b[IPv6Len:]
 	length := int(f.IPv6.PayloadLength)
-	if length == 0 && (f.IPv6.NextHeader == unix.IPPROTO_HOPOPTS || f.IPv6.NextHeader == unix.IPPROTO_TCP) {
+	if length == 0 && (f.Protocol == unix.IPPROTO_HOPOPTS || f.Protocol == unix.IPPROTO_TCP) {
 		// A jumbogram (RFC 2675), whose length is an option; or BIG TCP, which Linux
 		// lets be seen with that option or without. Both reach to the frame's end.
 		length = len(b)
@@ -165,14 +157,10 @@ func (f *Frame) decodeIPv6(b []byte) error {
 }
 
 func (f *Frame) fillIPv6(b []byte) {
-	first := binary.BigEndian.Uint32(b)
 	f.Version = 6
 	f.IPv6 = IPv6{
-		DSCP:          uint8(first >> 22 & 0x3f),
-		ECN:           uint8(first >> 20 & 3),
-		FlowLabel:     first & 0xfffff,
+		DSCP:          b[0]<<2&0x3c | b[1]>>6,
 		PayloadLength: binary.BigEndian.Uint16(b[4:]),
-		NextHeader:    b[6],
 		HopLimit:      b[7],
 	}
 	f.Protocol = b[6]
@@ -180,9 +168,8 @@ func (f *Frame) fillIPv6(b []byte) {
 	f.Destination = netip.AddrFrom16([16]byte(b[24:]))
 }
 
-// extensionName names the headers that are skipped on the way to the transport
-// header, the same as in ipv6_ext_hdr (net/ipv6/exthdrs_core.c); it is empty for all
-// other protocols.
+// extensionName names the extension headers, those of ipv6_ext_hdr (net/ipv6/exthdrs_core.c);
+// it is empty for other protocols.
 func extensionName(protocol uint8) string {
 	switch protocol {
 	case unix.IPPROTO_HOPOPTS:
@@ -199,8 +186,8 @@ func extensionName(protocol uint8) string {
 	return ""
 }
 
-// skipExtensions notes the extension headers, and gives what follows them. What is
-// behind the Fragment header of a later fragment is no header, whatever its type.
+// skipExtensions processes the extension headers, and returns what follows. After the Fragment
+// header of a later fragment there is none.
 func (f *Frame) skipExtensions(b []byte) ([]byte, error) {
 	rest := b
 	for f.Fragment.Offset == 0 {
@@ -219,7 +206,7 @@ func (f *Frame) skipExtensions(b []byte) ([]byte, error) {
 	return rest, nil
 }
 
-// extensionLength is how long the header at the start of b is.
+// extensionLength returns the length of the header at the start of b.
 func extensionLength(header uint8, name string, b []byte) (int, error) {
 	if err := need(b, 8, name); err != nil {
 		return 0, err
@@ -234,7 +221,7 @@ func extensionLength(header uint8, name string, b []byte) (int, error) {
 	return length, need(b, length, name)
 }
 
-// noteExtension takes the header that f.Protocol names, and goes on to the next.
+// noteExtension processes the header that f.Protocol names.
 func (f *Frame) noteExtension(b []byte) {
 	switch f.Protocol {
 	case unix.IPPROTO_FRAGMENT:
@@ -251,8 +238,7 @@ func (f *Frame) noteExtension(b []byte) {
 
 const icmpLen = 8
 
-// decodeTransport parses what IP carries. b ends where that does, or where the frame
-// does if some is missing.
+// decodeTransport parses the IP payload.
 func (f *Frame) decodeTransport(b []byte) (err error) {
 	f.Payload = b
 	if f.Fragment.Offset != 0 {
@@ -278,8 +264,7 @@ func (f *Frame) decodeTransport(b []byte) (err error) {
 	return nil
 }
 
-// decode gives the length of the header. The ports and the sequence number are
-// filled in also where they are all that is there.
+// decode returns the length of the header. Of a cut one it sets ports and sequence number.
 func (t *TCP) decode(b []byte) (header int, err error) {
 	if len(b) >= 8 {
 		t.SourcePort = binary.BigEndian.Uint16(b)
@@ -290,13 +275,11 @@ func (t *TCP) decode(b []byte) (header int, err error) {
 		return 0, err
 	}
 	t.AcknowledgmentNumber = binary.BigEndian.Uint32(b[8:])
-	t.DataOffset = b[12] >> 4
-	t.Reserved = b[12] & 0xf
 	t.Flags = TCPFlags(b[13])
 	t.Window = binary.BigEndian.Uint16(b[14:])
 	t.Checksum = binary.BigEndian.Uint16(b[16:])
 	t.UrgentPointer = binary.BigEndian.Uint16(b[18:])
-	header = int(t.DataOffset) * 4
+	header = int(b[12]>>4) * 4
 	if header < TCPLen {
 		return 0, fmt.Errorf("parse frame: TCP header length (data offset) of %d bytes: 20 are the least", header)
 	}
@@ -307,8 +290,7 @@ func (t *TCP) decode(b []byte) (header int, err error) {
 	return header, nil
 }
 
-// decodeUDP gives the datagram, without what lies behind it in the IP packet (the
-// surplus area of RFC 9868).
+// decodeUDP returns the datagram without the surplus area (RFC 9868).
 func (f *Frame) decodeUDP(b []byte) ([]byte, error) {
 	if err := need(b, UDPLen, "UDP"); err != nil {
 		return nil, err
@@ -346,7 +328,7 @@ func (f *Frame) decodeICMP(b []byte) error {
 	return nil
 }
 
-// ports are those of the transport header, as far as it is there.
+// ports returns those of the transport header, 0 if there are none.
 func (f *Frame) ports() (source, destination uint16) {
 	switch f.Protocol {
 	case unix.IPPROTO_TCP:

@@ -46,8 +46,7 @@ func (s *stream) decodeFrame(p *Packet) Reason {
 	return MalformedHeader
 }
 
-// timestamps looks first where nearly all segments have them: behind two NOPs
-// (RFC 7323, appendix A).
+// timestamps tries the usual place first: after two NOPs (RFC 7323, appendix A).
 func timestamps(t *frame.TCP) (value, echo uint32, ok bool) {
 	if o := t.Options; len(o) >= 12 && binary.BigEndian.Uint32(o) == 0x0101080a {
 		return binary.BigEndian.Uint32(o[4:]), binary.BigEndian.Uint32(o[8:]), true
@@ -66,7 +65,7 @@ type icmpKey struct {
 	version, kind, code uint8
 }
 
-// maxICMP bounds how many kinds of messages are told apart.
+// maxICMP bounds the kinds of messages that are counted.
 const maxICMP = 4096
 
 // quoted takes an ICMP error message, and ties it to the connection that it is about.
@@ -114,14 +113,11 @@ func (t *tracker) aboutConnection(p *Packet, e *ICMPError) {
 	if !t.kept.wants(ICMPErrorKind) {
 		return
 	}
-	client := dir
-	if c.begun {
-		client = c.client
-	}
 	one := *e
 	one.Count, one.Flows, one.First, one.MTU = 1, 1, p.Number, mtuOf(&p.Frame)
-	t.kept.add(Incident{Kind: ICMPErrorKind, Client: c.addr(client), Server: c.addr(1 - client), Frame: p.Number, Time: p.Time(),
-		ICMP: &one, Ladder: t.remembered(c, client, func(*record) Role { return "" })})
+	i := c.incident(ICMPErrorKind, c.opener(dir), p.Number, p.At, c.remembered(), nil)
+	i.ICMP = &one
+	t.kept.add(i)
 }
 
 // list has the most frequent first.

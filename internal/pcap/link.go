@@ -84,8 +84,7 @@ type header struct {
 	cut bool
 }
 
-// networkOf returns the EtherType of a frame's network header, which is then the beginning
-// of h.b.
+// networkOf returns the EtherType of a frame's network header, and moves h.b there.
 func (h *header) networkOf(link int, b []byte) (etherType uint16, reason Reason) {
 	*h = header{b: b}
 	if link == linkEthernet { // most often; saves the look-up
@@ -197,8 +196,7 @@ func (h *header) ip() (uint16, Reason) {
 	return 0, NotIP
 }
 
-// loopback begins with the address family, in the byte order of the capturing machine (NULL)
-// or of the network (LOOP).
+// loopback begins with the address family, in host (NULL) or network (LOOP) byte order.
 func (h *header) loopback() (uint16, Reason) {
 	family := h.little(0)
 	if family == 0 {
@@ -219,8 +217,8 @@ func ofFamily(family uint16) (uint16, Reason) {
 	return 0, NotIP
 }
 
-// ppp reads the protocol field of RFC 1661, with or without the address and control bytes of
-// RFC 1662 before it; both may be compressed.
+// ppp reads the protocol field of RFC 1661, with or without the address and control bytes of RFC
+// 1662; both may be compressed.
 func (h *header) ppp() (uint16, Reason) {
 	if len(h.b) >= 2 && h.big(0) == 0xff03 {
 		h.skip(2)
@@ -241,8 +239,7 @@ func (h *header) ppp() (uint16, Reason) {
 	return 0, NotIP
 }
 
-// pppoe reads a session's header (RFC 2516); its payload is PPP without address and control
-// bytes.
+// pppoe reads a session's header (RFC 2516); PPP follows without address and control bytes.
 func (h *header) pppoe() (uint16, Reason) {
 	discovery := h.byte(1) != 0
 	h.skip(6)
@@ -270,8 +267,8 @@ func (h *header) pfLog() (uint16, Reason) {
 	return ofFamily(uint16(family))
 }
 
-// nfLog is what netfilter's log target writes: a header and attributes in the byte order of
-// the machine, one of which is the packet (tcpdump.org, LINKTYPE_NFLOG).
+// nfLog has a header and attributes in host byte order, one of which is the packet (tcpdump.org,
+// LINKTYPE_NFLOG).
 func (h *header) nfLog() (uint16, Reason) {
 	const payload = 9
 	family := h.byte(0)
@@ -318,8 +315,7 @@ const (
 	wlanAMSDU     = 0x80 // of the QoS control field
 )
 
-// wlan reads data frames that are not protected. Of several that are sent as one (A-MSDU),
-// the first is read.
+// wlan reads unprotected data frames, and the first of an aggregate (A-MSDU).
 func (h *header) wlan() (uint16, Reason) {
 	control := h.little(0)
 	if control&wlanTypeMask != wlanData || control&wlanNull != 0 {

@@ -83,15 +83,15 @@ func (t *tracker) tcp(s *segment) {
 	}
 }
 
-// forget gives up a tuple to make room.
+// forget evicts a tuple.
 func (t *tracker) forget(c *conn) {
 	t.forgetting = true
 	t.finish(c)
 	t.forgetting = false
 }
 
-// duplicate reports whether the packet was captured twice. Acknowledgements without data
-// can be alike, and two of them do no harm.
+// duplicate reports whether the packet was captured twice. Acknowledgements without data may be
+// equal, which does no harm.
 func (c *conn) duplicate(r *record) bool {
 	if r.length == 0 && r.flags&(frame.SYN|frame.FIN|frame.RST) == 0 {
 		return false
@@ -104,10 +104,9 @@ func (c *conn) duplicate(r *record) bool {
 	return false
 }
 
-// How far apart two copies of one packet can be in a capture of several interfaces, in
-// nanoseconds. Few retransmissions are as fast as the first, and those of IPv4 have
-// another identification. Up to the second it is a copy where the identification is the
-// same, or at least its sender's clock stood still.
+// Times between two copies of one packet in a capture of several interfaces, in nanoseconds. Few
+// retransmissions are as fast as the first, and those of IPv4 have another identification. Up to
+// the second it is a copy if the identification or the sender's clock is the same.
 const (
 	duplicateWithin = 1_000_000
 	delayedWithin   = 100_000_000
@@ -169,8 +168,7 @@ func (s *side) acknowledge(r *record) {
 	}
 }
 
-// scaleOf is by how much the window is to be shifted: never that of a SYN (RFC 7323,
-// section 2.2).
+// scaleOf returns the shift of the window: none in a SYN (RFC 7323, section 2.2).
 func (s *side) scaleOf(r *record) uint8 {
 	if r.flags&frame.SYN != 0 {
 		return 0
@@ -226,9 +224,9 @@ func (t *tracker) finish(c *conn) {
 		counts.Reset++
 	}
 	switch c.closedFor(server) {
-	case closedByServer:
+	case ClosedByServer:
 		counts.ServerClosedFirst++
-	case closedByClient:
+	case ClosedByClient:
 		counts.ClientClosedFirst++
 	}
 	for i := range c.side {
@@ -246,18 +244,16 @@ type table struct {
 	max    int32
 	newest int32 // ends of the list by last packet; -1 where there is none
 	oldest int32
-	// forget is called before a tuple is given up.
+	// forget is called before a tuple is evicted.
 	forget func(*conn)
-	// forgotten were given up; shortest is how long the one of them was silent that
-	// was so for the shortest time, in nanoseconds.
+	// forgotten were evicted, shortest is the least silence of those, in nanoseconds.
 	forgotten int64
 	shortest  int64
 }
 
 const chunk = 1 << 10
 
-// perConn is what a tuple takes in memory: itself and its entry of the index, which is
-// at least 7/16 full.
+// perConn is the memory of a tuple with its entry of the index, which is at least 7/16 full.
 const perConn = int64(unsafe.Sizeof(conn{})) + int64(unsafe.Sizeof(key{})+8)*16/7
 
 func newTable(memory int64, forget func(*conn)) *table {
@@ -269,7 +265,7 @@ func (t *table) at(i int32) *conn { return &t.slots[i/chunk][i%chunk] }
 // memory in use, in bytes.
 func (t *table) memory() int64 { return int64(t.used) * perConn }
 
-// find gives a tuple that is there.
+// find returns an existing tuple.
 func (t *table) find(k *key) *conn {
 	if i, ok := t.index[*k]; ok {
 		return t.at(i)
@@ -277,7 +273,7 @@ func (t *table) find(k *key) *conn {
 	return nil
 }
 
-// get gives a tuple, made if need be, as the one with the latest packet.
+// get returns a tuple, made if need be, and makes it the newest.
 func (t *table) get(k *key, now int64) *conn {
 	i, ok := t.index[*k]
 	if !ok {
@@ -308,7 +304,7 @@ func (t *table) add(k *key, now int64) int32 {
 	return i
 }
 
-// evict gives up the longest silent tuple.
+// evict evicts the tuple that has been silent for longest.
 func (t *table) evict(now int64) int32 {
 	i := t.oldest
 	c := t.at(i)
@@ -326,8 +322,7 @@ func (t *table) evict(now int64) int32 {
 	return i
 }
 
-// drop gives up the longest silent tuple without a successor; false where there is
-// none but the one of the latest packet.
+// drop evicts without a successor; false if only the newest tuple is left.
 func (t *table) drop(now int64) bool {
 	if t.oldest == t.newest {
 		return false

@@ -266,9 +266,9 @@ func fuzzedTuple(tuple frame.Tuple, address []byte, port uint16) frame.Tuple {
 func checkBuilt(built []byte, s Spec, tuple frame.Tuple, token Token, size int, flags frame.TCPFlags) string {
 	f, err := frame.Parse(built)
 	gotToken, _ := ParseToken(f.Payload)
-	vlan := frame.VLAN{}
-	if f.Ethernet.VLANs() == 1 {
-		vlan = f.Ethernet.VLAN(0)
+	var tags []byte
+	if s.VLAN != 0 {
+		tags = []byte{0x81, 0, byte(s.VLAN >> 8), byte(s.VLAN)}
 	}
 	dscp, hops := f.IPv4.DSCP, f.IPv4.TTL
 	if s.IPv6 {
@@ -279,8 +279,8 @@ func checkBuilt(built []byte, s Spec, tuple frame.Tuple, token Token, size int, 
 		return err.Error()
 	case len(built) != size || f.Missing != 0 || len(f.Trailer) != 0:
 		return fmt.Sprintf("%d bytes, %d missing, trailer %x", len(built), f.Missing, f.Trailer)
-	case f.Ethernet.Link != link || vlan.VID != s.VLAN || (vlan.TPID == frame.EtherTypeVLAN) != (s.VLAN != 0):
-		return fmt.Sprintf("Ethernet %+v, VLAN %+v", f.Ethernet, vlan)
+	case f.Ethernet.Link != link || !bytes.Equal(f.Ethernet.Tags, tags):
+		return fmt.Sprintf("Ethernet %+v", f.Ethernet)
 	case f.Tuple() != tuple || f.Protocol != s.Protocol || f.Transport != s.Protocol:
 		return fmt.Sprintf("tuple %v, protocol %d", f.Tuple(), f.Protocol)
 	case dscp != s.DSCP || hops != s.HopLimit || f.Fragment.Is():

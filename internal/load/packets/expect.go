@@ -8,11 +8,11 @@ import (
 	"github.com/natkit/natkit/internal/nat"
 )
 
-// Rule says how an address or a port must look when it arrives.
+// Rule says what an address or a port must be on arrival.
 type Rule string
 
 const (
-	// Any is not looked at.
+	// Any is not checked.
 	Any Rule = ""
 	// Same is as it was sent.
 	Same Rule = "same"

@@ -95,7 +95,7 @@ func checkHost(a netip.Addr, v4 bool) error {
 	return nil
 }
 
-// IPv6 tells the family of all tuples.
+// IPv6 is the family of all tuples.
 func (f Flows) IPv6() bool { return !f.Destinations[0].Addr().Is4() }
 
 // All yields the tuples from the first to the last.
@@ -140,7 +140,7 @@ const (
 	Reordered
 	// Duplicated is a packet that came before (RFC 5560).
 	Duplicated
-	// Late is more than Window behind the newest: too long ago to tell whether it
+	// Late is more than Window behind the newest: too long ago to decide whether it
 	// is reordered or duplicated.
 	Late
 )

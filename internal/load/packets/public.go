@@ -5,7 +5,7 @@ import (
 	"net/netip"
 )
 
-// own are the prefixes whose addresses belong to whoever uses them, or to nobody:
+// own are the prefixes whose addresses belong to whoever uses them, or are reserved:
 // not globally reachable in the registries of RFC 6890, as of 2025.
 var own = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),       // this host (RFC 1122)
@@ -34,11 +34,11 @@ var own = []netip.Prefix{
 // four bytes is where the packet goes.
 var nat64 = netip.MustParsePrefix("64:ff9b::/96")
 
-// Public reports whether packets to addr may reach somebody else's machine: every
+// Public reports whether packets to addr may reach another party's machine: every
 // address is public that is not reserved for private networks, the link, the host,
 // benchmarks or documentation. 64:ff9b:1::/48 is public, too: a NAT64 of one's own
 // (RFC 8215) makes IPv4 addresses of it, and which ones depends on its prefix.
-// Multicast and addresses that nobody may use (240/4) count as public, and so does
+// Multicast and reserved addresses (240/4) count as public, and so does
 // the zero Addr: a load generator has no business there.
 func Public(addr netip.Addr) bool {
 	addr = addr.Unmap().WithZone("") // no prefix contains an address with a zone

@@ -19,8 +19,8 @@ type Delivery struct {
 	Reordered int64 `json:"reordered"`
 	// Duplicated came more than once; each further time counts.
 	Duplicated int64 `json:"duplicated"`
-	// Late came so far behind the newest of their flow (Window) that nobody can
-	// tell whether they are reordered or duplicated. They count as reordered
+	// Late came so far behind the newest of their flow (Window) that it is
+	// unknown whether they are reordered or duplicated. They count as reordered
 	// nowhere, and as received.
 	Late int64 `json:"late"`
 	// Misdelivered came with other addresses or ports than were expected, or to

@@ -129,7 +129,7 @@ func (s Spec) stack() string {
 // Token is the first part of every test packet's payload. All fields are in
 // network byte order on the wire.
 type Token struct {
-	// Run tells the packets of one run from all others on the wire.
+	// Run distinguishes the packets of one run from all others on the wire.
 	Run uint32
 	// Flow counts from 0.
 	Flow uint32

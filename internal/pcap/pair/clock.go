@@ -10,8 +10,8 @@ import (
 // prefix is how many packets of each capture are read ahead to compare the clocks.
 const prefix = 20_000
 
-// bounds of the offset of the second clock: beyond them, packets would come out before
-// they went in. Each way gives one.
+// bounds of the second clock's offset, one from each direction: beyond them packets would come
+// out before they went in.
 type bounds struct {
 	low, high       int64
 	hasLow, hasHigh bool
@@ -27,12 +27,11 @@ func (b *bounds) add(direction uint8, difference int64) {
 	}
 }
 
-// shortest is the longest least delay with which two captures of one direction count
-// as taken with one clock.
+// shortest is the delay below which captures of one direction count as taken with one clock.
 const shortest = 10_000_000 // ns
 
-// choose gives the offset: that of the present where nothing contradicts it, else the
-// middle of the bounds.
+// choose returns the present offset unless something contradicts it, else the middle of the
+// bounds.
 func (b *bounds) choose(present int64) (int64, ClockBy) {
 	switch {
 	case b.hasLow && b.hasHigh:
@@ -59,8 +58,7 @@ func (b *bounds) oneWay(present, extreme, delay int64) (int64, ClockBy) {
 	return extreme, OneWay
 }
 
-// estimate compares the clocks by packets whose keys appear once in each of the captures'
-// beginnings.
+// estimate compares the clocks by keys that appear once in each capture's beginning.
 func estimate(first, second []observed, window int64) bounds {
 	pairs := uniquePairs(first, second)
 	if len(pairs) == 0 {
@@ -120,8 +118,8 @@ func uniquePairs(first, second []observed) [][2]*observed {
 	return pairs
 }
 
-// directionOf tells where a packet went in, without any clock: routers count the time to
-// live down, and what gets another source goes out, where the first file is inside.
+// directionOf returns the direction without any clock: routers decrement the TTL, and an outgoing
+// packet gets another source, if the first capture is inside.
 func directionOf(a, b *observed) uint8 {
 	switch {
 	case a.ttl > b.ttl:
@@ -136,8 +134,7 @@ func directionOf(a, b *observed) uint8 {
 	return unknown
 }
 
-// segment is how long packets are looked at before the offset is corrected: two quartz
-// clocks part by some 50 µs in that time.
+// segment is the interval of corrections: two quartz clocks drift by some 50 µs in that time.
 const segment = 1_000_000_000 // ns
 
 // clock keeps the offset of the second capture's clock against the first one's.
@@ -160,8 +157,7 @@ func (c *clock) set(b bounds) {
 	c.began = c.offset
 }
 
-// matched records a packet of both captures, at its times there, and corrects the offset
-// where packets have come out before they went in.
+// matched records a packet's times in both captures, and corrects the offset once a segment.
 func (c *clock) matched(direction uint8, first, second int64) {
 	delay := second - c.offset - first
 	if direction == fromSecond {
@@ -178,8 +174,8 @@ func (c *clock) matched(direction uint8, first, second int64) {
 	}
 }
 
-// correct looks at the packets of the last segment. Where their bounds contradict each
-// other, some were matched by chance.
+// correct uses the packets of the last segment. If their bounds contradict each other, some were
+// matched by chance.
 func (c *clock) correct() {
 	if b := c.present; b.hasLow && b.hasHigh && b.low <= b.high {
 		offset, by := b.choose(c.offset)

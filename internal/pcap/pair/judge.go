@@ -59,8 +59,8 @@ func (t *tally) married(a, b *sighting, direction uint8, most int) {
 	}
 }
 
-// translated counts what differs between the two sightings of a packet, and votes for which
-// side is inside: an outgoing packet gets another source, an incoming one another destination.
+// translated counts what differs between two sightings, and votes for the inside: outgoing
+// packets get another source, incoming ones another destination.
 func (t *tally) translated(a, b *sighting, direction uint8) {
 	t.direction(direction).Matched++
 	x, y := a.tuple(), b.tuple()
@@ -90,8 +90,7 @@ func (t *tally) translated(a, b *sighting, direction uint8) {
 	}
 }
 
-// unmatched judges a packet without a counterpart; which way it went is judged with its
-// flow.
+// unmatched judges a packet without counterpart; its direction is judged with its flow.
 func (m *matcher) unmatched(s *sighting, candidates int) {
 	other := m.sources[1-s.side]
 	travels := s.flow.known(s.way)
@@ -193,8 +192,8 @@ func (m *matcher) judge(f *flow, l *loser) {
 	}
 }
 
-// ranBefore reports whether a capture says of itself that it ran at a time of the other
-// one's clock. It says so at its end.
+// ranBefore reports whether a capture states at its end that it ran at a time of the other's
+// clock.
 func (m *matcher) ranBefore(side uint8, at int64) bool {
 	s := m.sources[side]
 	began, ok := s.began()
@@ -229,10 +228,9 @@ func (m *matcher) place(f *flow, way uint8, missed *misses, l *loser) {
 	}
 }
 
-// travels tells which way a flow's packets without counterparts went: as others of the
-// flow; as its addresses say, of which is known on which side they are; else onward from
-// where they were seen. A flow with packets both ways and none on the other side is the
-// NAT machine's own, or stays on its side: unknown.
+// travels returns the direction of a flow's unmatched packets: that of the flow's others; by
+// addresses whose side is known; else onward. A flow with packets both ways and none on the other
+// side is local to its side or to the NAT machine: unknown.
 func (m *matcher) travels(f *flow, way uint8) uint8 {
 	if d := f.known(way); d != unknown {
 		return d
@@ -269,9 +267,9 @@ type sighting struct {
 	kind           Kind
 	state          uint8
 	weak           bool
-	// again tells that there is one more of it on this side, which was paired.
+	// again is set if another packet of the stream on this side was paired.
 	again bool
-	// unsure tells that an older one could have been its counterpart, or others.
+	// unsure is set if an older packet may have been its counterpart.
 	unsure bool
 }
 
@@ -280,22 +278,22 @@ func (s *sighting) tuple() frame.Tuple { return s.flow.tuple(s.way) }
 // bucket is a list of sightings with one key, the oldest first.
 type bucket struct{ first, last uint64 }
 
-// matcher goes through both captures at once, in the order of time. Each packet is judged
-// when its counterpart can come no more, with all that is known of the flows by then.
+// matcher reads both captures in the order of time, and judges each packet once its counterpart
+// can no longer come.
 type matcher struct {
 	Options
 	sources [2]*source
 	clock   clock
 	flows   flows
-	// queue is a ring of sightings in the order of time: number n is at n modulo its
-	// length. From oldest to before next they wait; numbers begin with 1.
+	// queue is a ring of sightings by time: number n is at n modulo its length; those from oldest
+	// to before next wait. Numbers begin with 1.
 	queue        []sighting
 	oldest, next uint64
 	mostWaiting  int
 	buckets      map[uint64]bucket
-	// proposed are the pairs of those packets that are looked at.
+	// proposed are the candidate pairs of the packets being resolved.
 	proposed [][2]*sighting
-	// behind are addresses that packets came from on each side.
+	// behind are source addresses of each side.
 	behind [2]map[netip.Addr]bool
 	now    int64
 	tally  tally
@@ -361,8 +359,7 @@ func (m *matcher) run() {
 	}
 }
 
-// compareClocks reads ahead. Where the captures' beginnings have nothing in common, one
-// may have begun long before the other: its packets up to there are passed over.
+// compareClocks reads ahead. If the beginnings have nothing in common, it skips to the later one.
 func (m *matcher) compareClocks() {
 	a, b := m.sources[0], m.sources[1]
 	a.fill(prefix)

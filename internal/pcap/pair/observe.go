@@ -12,8 +12,7 @@ import (
 // observed is what is kept of a packet.
 type observed struct {
 	at, frame int64
-	// key is made of what a NAT leaves alone; weak tells that packets of different flows
-	// may well have the same one.
+	// key is made of what a NAT does not change; weak keys may be those of several flows.
 	key  uint64
 	weak bool
 	// mark is the TCP timestamps, which some NATs change; 0 where there are none.
@@ -25,7 +24,7 @@ type observed struct {
 	ttl      uint8
 }
 
-// looked is what became of a packet at first sight.
+// looked is the class of a packet.
 type looked uint8
 
 const (
@@ -34,7 +33,7 @@ const (
 	unforwardable
 )
 
-// look fills in o.
+// look sets o.
 func (o *observed) look(p *pcap.Packet) looked {
 	f := &p.Frame
 	switch {
@@ -98,8 +97,7 @@ const (
 	echoReplyV6 = 129
 )
 
-// echo makes the identifier the port of the end that chose it, which a NAT may change as
-// it changes ports (RFC 5508, section 3.1).
+// echo makes the identifier the port of the end that chose it (RFC 5508, section 3.1).
 func (o *observed) echo(kind uint8, identifier uint16) {
 	o.ports(0)
 	if kind == echoReply && o.protocol == unix.IPPROTO_ICMP || kind == echoReplyV6 {
@@ -109,8 +107,8 @@ func (o *observed) echo(kind uint8, identifier uint16) {
 	}
 }
 
-// tcp: sequence numbers are random (RFC 6528), so that 64 bits of them with the length
-// are as good as unique. Timestamps are not in the key: some NATs change them.
+// tcp takes sequence numbers, which are random (RFC 6528), and the length: nearly unique. Some
+// NATs change timestamps.
 func (o *observed) tcp(p *pcap.Packet, length uint64) {
 	h := &p.Frame.TCP
 	ack := uint64(0)
@@ -140,8 +138,7 @@ func tcpKind(flags frame.TCPFlags, length uint64) Kind {
 	return ACK
 }
 
-// quoted is what a NAT leaves alone of the packet that an ICMP error quotes: it
-// translates addresses and ports there, too.
+// quoted is what a NAT does not change in the packet that an ICMP error quotes.
 func quoted(p *pcap.Packet) uint64 {
 	if !p.HasQuoted {
 		return 0
@@ -150,12 +147,10 @@ func quoted(p *pcap.Packet) uint64 {
 	return mix(uint64(q.Protocol), uint64(q.IPv4.Identification), uint64(q.IPv4.TotalLength)|uint64(q.IPv6.PayloadLength), uint64(q.TCP.SequenceNumber))
 }
 
-// compared is how much of a payload makes the key, so that captures with different snap
-// lengths have the same one.
+// compared is how much of a payload is in the key, for captures with different snap lengths.
 const compared = 32
 
-// content makes a key of a payload's beginning and a length, of the latter alone where
-// the capture does not have that much.
+// content makes a key of a payload's beginning and length, or of the length if it is cut.
 func content(protocol, length uint64, payload []byte) uint64 {
 	var b [compared]byte
 	if copy(b[:], payload) < compared && uint64(len(payload)) < length && length > compared {
@@ -185,16 +180,14 @@ type flowKey struct {
 	side      uint8
 }
 
-// The directions of travel, by number of the file where packets go in; a third value
-// means unknown.
+// Directions, by number of the capture where packets go in.
 const (
 	fromFirst = iota
 	fromSecond
 	unknown
 )
 
-// flow is what is known of a flow on one side. Its ways are 0 from low to high and 1
-// back.
+// flow is a flow on one side. Its ways are 0 from low to high, and 1 back.
 type flow struct {
 	flowKey
 	// travel is the direction of each way's packets.
@@ -202,7 +195,7 @@ type flow struct {
 	seen   [2]bool
 	// firstWay is that of the first packet.
 	firstWay uint8
-	// flipped tells that this flow's way 0 is the peer's way 1.
+	// flipped is set if this flow's way 0 is the peer's way 1.
 	flipped bool
 	// peer is the same flow on the other side, as it was matched last.
 	peer    *flow
@@ -213,8 +206,8 @@ type flow struct {
 	older, newer *flow // by the time of the last packet
 }
 
-// missed are a flow's packets without counterparts, by way: those of the time of which the
-// other capture has packets, and those before.
+// missed are a flow's unmatched packets by way: at times that the other capture covers, and
+// before.
 type missed struct{ covered, before [2]misses }
 
 // misses are counted by kind.

@@ -14,11 +14,11 @@ import (
 // Schema names the form of a Report as JSON.
 const Schema = "natkit.pcap-pair/1"
 
-// Report is what two captures, taken on both sides of a NAT, tell of it together.
+// Report compares two captures taken on both sides of a NAT.
 type Report struct {
 	Schema string `json:"schema"`
-	// Inside is the capture of the side whose addresses the NAT hides; Swapped tells
-	// that it was given as the second one. SidesBy tells how that was found out.
+	// Inside is the capture on the side whose addresses the NAT hides; Swapped if it was given
+	// second.
 	Inside  Side    `json:"inside"`
 	Outside Side    `json:"outside"`
 	Swapped bool    `json:"files_swapped"`
@@ -27,31 +27,30 @@ type Report struct {
 	// Out is the way from inside to outside, In the way back.
 	Out Direction `json:"inside_to_outside"`
 	In  Direction `json:"outside_to_inside"`
-	// Ambiguous packets, of both files together, had more than one counterpart that they
-	// could be: they count as neither matched nor lost.
+	// Ambiguous packets of both captures had several possible counterparts: neither matched nor
+	// lost.
 	Ambiguous int64 `json:"ambiguous_packets"`
 	// Translation is what was rewritten in packets that were matched.
 	Translation Translation `json:"translation"`
 	Flows       Flows       `json:"flows"`
-	// Incomplete are flows of which packets were lost, those that never came through at
-	// all first, then those with most losses; as many as Options.Listed.
+	// Incomplete are flows with lost packets, at most Options.Listed: first those of which no
+	// packet came through, then by losses.
 	Incomplete []FlowReport `json:"incomplete_flows"`
-	// Mappings are flows that were translated, the first ones of the captures; as many
-	// as Options.Listed.
+	// Mappings are the first translated flows, at most Options.Listed.
 	Mappings []Mapping `json:"mappings"`
 	Limits   Limits    `json:"limits"`
 	// Notes say what else the reader has to know.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// SidesBy tells how it was found out which capture is the inside one. Its text is stable.
+// SidesBy is how the inside capture was determined. Its text is stable.
 type SidesBy string
 
 // The ways.
 const (
 	// ByTranslation: packets that go from inside to outside get another source.
 	ByTranslation SidesBy = "translation"
-	// AsGiven: nothing was translated that tells, so the first file counts as inside.
+	// AsGiven: no translation shows the sides, so the first file is inside.
 	AsGiven SidesBy = "as-given"
 )
 
@@ -59,12 +58,10 @@ const (
 type Side struct {
 	// File describes the capture.
 	File pcap.Stats `json:"capture"`
-	// Compared packets could have a counterpart in the other capture. What could not is
-	// in the others: Unreadable is not IP or was not understood; Unforwardable goes
-	// to a multicast, broadcast or link-local address; Local belongs to flows that were
-	// answered without any packet on the other side, such as those of the NAT machine
-	// itself; Uncovered came before the other capture began or after it ended, and had no
-	// counterpart.
+	// Compared packets could have a counterpart in the other capture. Of the others, Unreadable
+	// were not IP or not parsed; Unforwardable had a multicast, broadcast or link-local address;
+	// Local belong to flows answered without the other side, such as the NAT machine's own;
+	// Uncovered came before or after the other capture.
 	Compared      int64     `json:"compared_packets"`
 	Unreadable    int64     `json:"unreadable_packets"`
 	Unforwardable int64     `json:"unforwardable_packets"`
@@ -72,14 +69,13 @@ type Side struct {
 	Uncovered     Uncovered `json:"uncovered_packets"`
 }
 
-// Uncovered packets have no counterpart, and the other capture has no packets of that
-// time: nobody can tell whether they came through.
+// Uncovered packets have no counterpart, and the other capture does not cover their time.
 type Uncovered struct {
 	Before int64 `json:"before_the_other"`
 	After  int64 `json:"after_the_other"`
 }
 
-// ClockBy tells how the clocks of the captures were compared. Its text is stable.
+// ClockBy is how the clocks were compared. Its text is stable.
 type ClockBy string
 
 // The ways.
@@ -88,8 +84,8 @@ const (
 	SameClock ClockBy = "same-clock"
 	// BothWays: the offset is where the least delays of both directions are equal.
 	BothWays ClockBy = "both-directions"
-	// OneWay: packets were matched in one direction only. Delays are those above the
-	// least one, unless that is as short as it would be with one clock.
+	// OneWay: only one direction has matches. Delays are relative to the least one, unless it is
+	// short enough for a single clock.
 	OneWay ClockBy = "one-direction"
 	// NoMatch: no packet was matched; the clocks are taken for one.
 	NoMatch ClockBy = "no-match"
@@ -98,15 +94,12 @@ const (
 // Clock compares the clocks of the captures.
 type Clock struct {
 	By ClockBy `json:"by"`
-	// Offset is how far the outside capture's clock is ahead of the inside one's, in
-	// seconds, at the beginning.
+	// Offset of the outside capture's clock from the inside one's, in seconds, at the start.
 	Offset float64 `json:"offset_seconds"`
-	// Lowest and Highest bound the offset: beyond, packets would come out before they
-	// went in. Only BothWays and SameClock have both.
+	// Lowest and Highest bound the offset; only BothWays and SameClock have both.
 	Lowest  *float64 `json:"offset_lowest_seconds,omitempty"`
 	Highest *float64 `json:"offset_highest_seconds,omitempty"`
-	// Drift is the change of the offset from the beginning to the end, in seconds,
-	// where it had to be corrected on the way, which Corrections counts.
+	// Drift is the change of the offset until the end, in seconds, after Corrections corrections.
 	Drift       float64 `json:"drift_seconds,omitempty"`
 	Corrections int     `json:"corrections,omitempty"`
 }
@@ -115,14 +108,13 @@ type Clock struct {
 type Direction struct {
 	// Matched packets went in and came out.
 	Matched int64 `json:"matched_packets"`
-	// Lost packets went in and never came out, LostBy by what they are, the most
-	// frequent first.
+	// Lost packets went in and never came out; LostBy has the most frequent kind first.
 	Lost   int64       `json:"lost_packets"`
 	LostBy []KindCount `json:"lost_by_kind"`
 	// Twice counts packets that came out once more than they went in.
 	Twice int64 `json:"came_out_again_packets"`
-	// Appeared packets came out without having been seen to go in, although other packets
-	// of their flow were: the NAT made them, or the capture missed them going in.
+	// Appeared packets of known flows came out only: the NAT made them, or the capture missed
+	// them.
 	Appeared int64 `json:"appeared_packets"`
 	// Delay is the time from one capture to the other of matched packets, in milliseconds.
 	Delay load.Times `json:"delay_ms"`
@@ -157,8 +149,7 @@ type KindCount struct {
 	Packets int64 `json:"packets"`
 }
 
-// Translation counts matched packets by what was different on the outside; a packet
-// counts under each.
+// Translation counts matched packets by each difference between the sides.
 type Translation struct {
 	None               int64 `json:"unchanged_packets"`
 	SourceAddress      int64 `json:"source_address_packets"`
@@ -172,45 +163,40 @@ type Translation struct {
 	Hops int `json:"hops"`
 }
 
-// Flows counts flows of the captures; both directions of a pair of addresses and ports
-// are one.
+// Flows counts flows; both directions are one.
 type Flows struct {
-	// Through had packets on both sides; a flow that got other addresses or ports on the
-	// way counts once more.
+	// Through had packets on both sides; a flow counts again with other addresses or ports.
 	Through int64 `json:"through"`
 	// Incomplete are those of which packets were lost and others came through.
 	Incomplete int64 `json:"incomplete"`
-	// NeverOut went in from inside, NeverIn from outside, and none of their packets came
-	// out on the other side.
+	// NeverOut came from inside, NeverIn from outside, without any packet on the other side.
 	NeverOut int64 `json:"never_came_out"`
 	NeverIn  int64 `json:"never_came_in"`
-	// Translated are those of Through with other addresses or ports outside, PortKept
-	// those of them with the port that they had, PortChanged the others.
+	// Translated are those of Through with other addresses or ports outside.
 	Translated  int64 `json:"translated"`
 	PortKept    int64 `json:"port_kept"`
 	PortChanged int64 `json:"port_changed"`
 }
 
-// FlowReport is a flow of which packets were lost. Ports are 0 where there are none; the ICMP
-// identifier is the port of the end that sent the query.
+// FlowReport is a flow with lost packets. Ports are 0 for none; the ICMP identifier is the port
+// of the end that sent the query.
 type FlowReport struct {
 	Protocol uint8 `json:"protocol"`
-	// Inside and Outside are the flow as seen there, as the first packet went; nil on a
-	// side where none was matched.
+	// Inside and Outside are the flow there, in the direction of its first packet; nil if not
+	// matched.
 	Inside  *frame.Tuple `json:"inside,omitempty"`
 	Outside *frame.Tuple `json:"outside,omitempty"`
 	// LostOut packets were lost on the way from inside to outside, LostIn on the way back.
 	LostOut int64 `json:"lost_inside_to_outside_packets"`
 	LostIn  int64 `json:"lost_outside_to_inside_packets"`
 	Matched int64 `json:"matched_packets"`
-	// FirstLost is the first one that was lost: its frame's number in the capture that has
-	// it, as Wireshark counts, its time by that capture's clock, and what it is.
+	// FirstLost is the first lost packet.
 	FirstLost LostPacket `json:"first_lost"`
 }
 
 // LostPacket is a packet that went in and did not come out.
 type LostPacket struct {
-	// Outside tells that it came from there.
+	// Outside is set if it came from outside.
 	Outside bool      `json:"from_outside"`
 	Frame   int64     `json:"frame"`
 	Time    time.Time `json:"time"`
@@ -222,18 +208,18 @@ type Mapping struct {
 	Protocol uint8       `json:"protocol"`
 	Inside   frame.Tuple `json:"inside"`
 	Outside  frame.Tuple `json:"outside"`
-	// OutsideFirst tells that the first packet came from outside.
+	// OutsideFirst is set if the first packet came from outside.
 	OutsideFirst bool  `json:"from_outside"`
 	InsideFrame  int64 `json:"inside_frame"`
 	OutsideFrame int64 `json:"outside_frame"`
 }
 
-// Limits tell what did not fit into the memory given.
+// Limits are what did not fit into the memory.
 type Limits struct {
 	// Memory is the bound in bytes.
 	Memory int64 `json:"memory_bytes"`
-	// Early packets were judged before the time was over in which their counterparts
-	// may come, to make room; ForgottenFlows were judged before the end.
+	// Early packets were judged before the end of the window to make room; ForgottenFlows before
+	// the end.
 	Early          int64 `json:"judged_early_packets"`
 	ForgottenFlows int64 `json:"forgotten_flows"`
 }
