@@ -10,8 +10,9 @@ import (
 	"github.com/natkit/natkit/internal/gateway"
 	gwapply "github.com/natkit/natkit/internal/gateway/apply"
 	"github.com/natkit/natkit/internal/gateway/convert"
-	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/report"
+	"github.com/natkit/natkit/internal/ruleset"
+	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/units"
 )
 
@@ -35,7 +36,7 @@ type importDocument struct {
 	// YAML is the file, with the original rules beside those of the file.
 	YAML string `json:"yaml"`
 	// Notes are about rules that are not in the file.
-	Notes []convert.Note `json:"notes"`
+	Notes []ruleset.Note `json:"notes"`
 }
 
 func newGatewayImport(env *Env) *cobra.Command {
@@ -98,14 +99,14 @@ func (g *gatewayImport) run(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-func (g *gatewayImport) read(cmd *cobra.Command, args []string) (*convert.Ruleset, error) {
+func (g *gatewayImport) read(cmd *cobra.Command, args []string) (*ruleset.Ruleset, error) {
 	if len(args) == 0 {
 		ns, err := g.target.open(cmd)
 		if err != nil {
 			return nil, err
 		}
 		defer ns.Close()
-		return host.Ruleset(ns)
+		return read.Tables(ns)
 	}
 	text, err := g.text(cmd.Context(), args[0])
 	if err != nil {
@@ -115,7 +116,7 @@ func (g *gatewayImport) read(cmd *cobra.Command, args []string) (*convert.Rulese
 	if g.ipv6 {
 		version = 6
 	}
-	set, err := gwapply.UnlessEnded(cmd.Context(), func() (*convert.Ruleset, error) { return convert.Parse(string(text), version), nil })
+	set, err := gwapply.UnlessEnded(cmd.Context(), func() (*ruleset.Ruleset, error) { return ruleset.Parse(string(text), version), nil })
 	if err == nil && set.Foreign {
 		return nil, malformed(notRules(args[0], text))
 	}
@@ -144,7 +145,7 @@ func (g *gatewayImport) text(ctx context.Context, name string) ([]byte, error) {
 
 func (g *gatewayImport) print(out, notes io.Writer, r *convert.Result) error {
 	if g.asJSON {
-		doc := importDocument{gatewayImportSchema, r.Config, r.YAML(), append([]convert.Note{}, r.Notes...)}
+		doc := importDocument{gatewayImportSchema, r.Config, r.YAML(), append([]ruleset.Note{}, r.Notes...)}
 		return report.JSON(out, doc)
 	}
 	if _, err := io.WriteString(out, r.YAML()); err != nil {
@@ -159,15 +160,15 @@ func (g *gatewayImport) print(out, notes io.Writer, r *convert.Result) error {
 }
 
 var noteWords = map[string]string{
-	convert.Untranslated: "not translated", convert.Differs: "translated, with a difference", convert.LeftAlone: "left alone", convert.Redundant: "left out, another rule does the same",
-	convert.Unreachable: "left out, no packet comes to it",
+	ruleset.Untranslated: "not translated", ruleset.Differs: "translated, with a difference", ruleset.LeftAlone: "left alone", ruleset.Redundant: "left out, another rule does the same",
+	ruleset.Unreachable: "left out, no packet comes to it",
 }
 
 // maxNoted is how many columns of a rule a note shows: enough for each that a person wrote.
 const maxNoted = 500
 
 // noteLine is one line: what, which rule, why.
-func noteLine(n convert.Note) string {
+func noteLine(n ruleset.Note) string {
 	line := noteWords[n.Kind] + ": "
 	switch {
 	case n.Rules > 1:

@@ -11,7 +11,7 @@ import (
 
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/report"
-	"github.com/natkit/natkit/internal/ruleset/read"
+	"github.com/natkit/natkit/internal/ruleset/edit"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/suggest"
 	"github.com/natkit/natkit/internal/tune"
@@ -436,7 +436,7 @@ func (t *tuner) wanted(arg string) (tune.Change, error) {
 		if err != nil {
 			return tune.Change{}, usageError{err}
 		}
-		now, err := read.Options(target)
+		now, err := edit.Options(target)
 		return tune.Change{Kind: tune.NATRule, Target: target, Before: now.String(), After: o.String()}, err
 	}
 	name, value, err := tune.ParseAssignment(arg)

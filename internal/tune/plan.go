@@ -5,6 +5,7 @@ package tune
 import (
 	"errors"
 	"fmt"
+	"github.com/natkit/natkit/internal/ruleset"
 	"slices"
 	"strings"
 
@@ -46,7 +47,7 @@ type Plan struct {
 func (c Change) Netns() uint64 {
 	switch c.Kind {
 	case NATRule:
-		t, _ := ParseNATTarget(c.Target)
+		t, _ := ruleset.ParseID(c.Target)
 		return t.Netns
 	case Gateway:
 		inode, _ := ParseGatewayTarget(c.Target)

@@ -16,7 +16,7 @@ import (
 	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/gateway/store"
 	"github.com/natkit/natkit/internal/privilege"
-	"github.com/natkit/natkit/internal/ruleset/read"
+	"github.com/natkit/natkit/internal/ruleset/edit"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/suggest"
 	"github.com/natkit/natkit/internal/tune"
@@ -262,18 +262,18 @@ func (o Options) lock(ctx context.Context) (unlock func(), err error) {
 type natRules struct{}
 
 func (natRules) Read(target string) (string, error) {
-	o, err := read.Options(target)
+	o, err := edit.Options(target)
 	return o.String(), err
 }
 
-func (natRules) Writable(target string) error { return read.Changeable(target) }
+func (natRules) Writable(target string) error { return edit.Changeable(target) }
 
 func (natRules) Write(target, value string) error {
 	o, err := tune.ParseNATOptions(value)
 	if err != nil {
 		return err
 	}
-	return read.Change(target, o)
+	return edit.Change(target, o)
 }
 
 // Honours: the kernel changes nothing about them.

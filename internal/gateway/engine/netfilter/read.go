@@ -17,6 +17,7 @@ import (
 	"github.com/google/nftables/expr"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/ruleset/read"
 	"golang.org/x/sys/unix"
 )
@@ -60,7 +61,7 @@ type Counted struct {
 }
 
 // Family is the family of natkit's table.
-const Family = read.GatewayFamily
+const Family = ruleset.GatewayFamily
 
 // intact is the table that was read or sealed last and is as natkit wrote it: it need not
 // be read again before somebody changes rules. Its Counts grow older.
