@@ -49,28 +49,23 @@ var layers = map[string]layer{
 	"internal/conntrack":           pure,
 	"internal/conntrack/aggregate": pure,
 	"internal/conntrack/match":     pure,
-	"internal/conntrack/tally":     pure,
 	"internal/conntrack/text":      pure,
 	"internal/diagnose":            pure,
 	"internal/document":            pure,
-	"internal/filter":              pure,
 	"internal/gateway":             pure,
-	"internal/gateway/attribute":   pure,
-	"internal/gateway/diff":        pure,
-	"internal/gateway/explain":     pure,
 	"internal/gateway/convert":     pure,
-	"internal/gateway/status":      pure,
+	"internal/gateway/observe":     pure,
 	"internal/ipvs":                pure,
 	"internal/lab":                 pure,
 	"internal/load":                pure,
 	"internal/load/udp":            pure,
 	"internal/nat":                 pure,
 	"internal/netlink":             pure,
-	"internal/packet":              pure,
+	"internal/frame":               pure,
+	"internal/load/packets":        pure,
 	"internal/pcap":                pure,
 	"internal/pcap/pair":           pure,
 	"internal/ports":               pure,
-	"internal/prefix":              pure,
 	"internal/profile":             pure,
 	"internal/report":              pure,
 	"internal/ruleset":             pure,
@@ -101,8 +96,6 @@ var layers = map[string]layer{
 	"internal/privilege":                kernel,
 	"internal/syn/tap":                  kernel,
 	"internal/testutil":                 kernel,
-	"internal/thread":                   kernel,
-	"internal/trace":                    kernel,
 	"internal/tune/apply":               kernel,
 	"internal/tune/journal":             kernel,
 
@@ -125,6 +118,15 @@ var testsOnly = map[string]string{
 
 // engines are the packages that carry out plans of gateways.
 var engines = map[string]bool{"internal/gateway/engine/netfilter": true}
+
+// apart are packages that must not import others, themselves or what is below them, and
+// why. Names stand for the packages below them as well.
+var apart = map[string]struct {
+	from   []string
+	reason string
+}{
+	"internal/tune": {[]string{"internal/gateway", "internal/ruleset", "internal/lab"}, "appliers of other kinds are handed in, so that a change of any kind is journaled and undone by the same code"},
+}
 
 // dataImports are the only packages of ours that a data package may import.
 var dataImports = []string{}
@@ -248,6 +250,11 @@ func checkDirection(path string, from layer, imported string) []string {
 	if engines[imported] && path != "internal/gateway/engine" {
 		return []string{fmt.Sprintf("%s imports %s: engines are reached through internal/gateway/engine, so that a file may name another one", path, imported)}
 	}
+	for name, rule := range apart {
+		if within(path, name) && slices.ContainsFunc(rule.from, func(other string) bool { return within(imported, other) }) {
+			return []string{fmt.Sprintf("%s imports %s: %s", path, imported, rule.reason)}
+		}
+	}
 	to, known := layerOf(imported)
 	switch {
 	case !known: // reported where the imported package itself is checked
@@ -260,6 +267,9 @@ func checkDirection(path string, from layer, imported string) []string {
 	}
 	return nil
 }
+
+// within reports whether a package is another one or below it.
+func within(path, parent string) bool { return path == parent || strings.HasPrefix(path, parent+"/") }
 
 // layerOf returns the layer of a package. Those below internal/bpf are one program
 // with its loader each, those below tools programs for developers.
@@ -371,6 +381,7 @@ func TestLayersRejects(t *testing.T) {
 		{"pure imports a child of ebpf", pkg{ImportPath: module + "/internal/diagnose", Imports: []string{"github.com/cilium/ebpf/link"}}, "programs are loaded"},
 		{"pure imports kernel", pkg{ImportPath: module + "/internal/lab", Imports: []string{module + "/internal/netns"}}, "(pure) imports internal/netns (kernel)"},
 		{"kernel imports front", pkg{ImportPath: module + "/internal/collect", Imports: []string{module + "/internal/cli"}}, "(kernel) imports internal/cli (front)"},
+		{"tune imports gateway", pkg{ImportPath: module + "/internal/tune/apply", Imports: []string{module + "/internal/gateway"}}, "handed in"},
 		{"data imports pure", pkg{ImportPath: module + "/internal/snapshot", Imports: []string{module + "/internal/tune"}}, "are leaves"},
 		{"an engine by itself", pkg{ImportPath: module + "/internal/gateway/look", Imports: []string{module + "/internal/gateway/engine/netfilter"}}, "through internal/gateway/engine"},
 		{"an engine among others", pkg{ImportPath: module + "/internal/gateway/engine", Imports: []string{module + "/internal/gateway/engine/netfilter"}}, ""},

@@ -58,7 +58,7 @@ func addTime(cmd *cobra.Command, limit *seconds) {
 	cmd.Flags().VarP(limit, "time", "t", "end after this time: seconds or 500ms, 2m, …")
 }
 
-// addSize adds --size, which packet.ParseSizes reads.
+// addSize adds --size, which packets.ParseSizes reads.
 func addSize(cmd *cobra.Command, size *string) {
 	cmd.Flags().StringVar(size, "size", "", "frame sizes in bytes, FCS included: `SIZE[,SIZE]` in turn, or imix (64, or the least possible)")
 }

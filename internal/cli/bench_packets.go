@@ -14,8 +14,8 @@ import (
 	"github.com/natkit/natkit/internal/bpf/pktgen"
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/packet"
 	"github.com/natkit/natkit/internal/units"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -27,7 +27,7 @@ const benchPacketsSchema = "natkit.bench-packets/1"
 // benchPackets is what the command line of bench packets says.
 type benchPackets struct {
 	env       *Env
-	cfg       packet.Config
+	cfg       packets.Config
 	time      seconds
 	source    sourceFlags
 	tcp, size string
@@ -138,7 +138,7 @@ func (b *benchPackets) run(cmd *cobra.Command, to string) error {
 }
 
 // complete adds what only the way out tells.
-func complete(cfg packet.Config, from pktgen.Egress) (packet.Config, error) {
+func complete(cfg packets.Config, from pktgen.Egress) (packets.Config, error) {
 	if len(cfg.Flows.Sources) == 0 {
 		if !from.Source.IsValid() {
 			return cfg, fmt.Errorf("%v has no address of the destination's family: give --source", from.Port)
@@ -151,11 +151,11 @@ func complete(cfg packet.Config, from pktgen.Egress) (packet.Config, error) {
 	return cfg, from.CheckMTU(cfg.Spec)
 }
 
-func (b *benchPackets) send(ctx context.Context, cfg packet.Config, from pktgen.Egress, sink *pktgen.Port) (*packet.Result, error) {
+func (b *benchPackets) send(ctx context.Context, cfg packets.Config, from pktgen.Egress, sink *pktgen.Port) (*packets.Result, error) {
 	progress := b.env.progress()
 	defer progress.Clear()
 	others := collect.WatchOthers()
-	result, err := pktgen.Run(ctx, cfg, from, sink, pktgen.Options{Progress: func(p packet.Progress) {
+	result, err := pktgen.Run(ctx, cfg, from, sink, pktgen.Options{Progress: func(p packets.Progress) {
 		progress.Show(packetsProgress(p, sink != nil))
 	}})
 	if result == nil {
@@ -171,7 +171,7 @@ func (b *benchPackets) send(ctx context.Context, cfg packet.Config, from pktgen.
 	return result, err
 }
 
-func packetsProgress(p packet.Progress, counted bool) string {
+func packetsProgress(p packets.Progress, counted bool) string {
 	text := fmt.Sprintf("%.1f s  %s sent", p.Elapsed.Seconds(), units.Count(p.Sent))
 	if p.Packets > 0 {
 		text = strings.Replace(text, " sent", fmt.Sprintf(" of %s sent", units.Count(p.Packets)), 1)
@@ -198,7 +198,7 @@ func (b *benchPackets) print(doc packetsDocument) error {
 }
 
 // nothingArrived is why a run of which nothing came as it should has failed.
-func nothingArrived(r *packet.Result) error {
+func nothingArrived(r *packets.Result) error {
 	to := r.Config.Flows.Destinations[0]
 	switch {
 	case r.Sent == 0:
@@ -225,7 +225,7 @@ const (
 
 // config is the run that the command line describes, but for the source address
 // where the kernel is to choose it. All is checked before anything is opened.
-func (b *benchPackets) config(to string) (packet.Config, error) {
+func (b *benchPackets) config(to string) (packets.Config, error) {
 	cfg := b.cfg
 	cfg.Duration = b.limit()
 	dst, err := netip.ParseAddrPort(to)
@@ -234,7 +234,7 @@ func (b *benchPackets) config(to string) (packet.Config, error) {
 	}
 	cfg.Flows.Destinations = []netip.AddrPort{dst}
 	cfg.Spec.IPv6 = cfg.Flows.IPv6()
-	for _, fill := range []func(*packet.Config) error{b.fillFlows, b.fillSpec, b.fillExpectation} {
+	for _, fill := range []func(*packets.Config) error{b.fillFlows, b.fillSpec, b.fillExpectation} {
 		if err := fill(&cfg); err != nil {
 			return cfg, err
 		}
@@ -251,13 +251,13 @@ func (b *benchPackets) limit() time.Duration {
 	case b.time != 0:
 		return time.Duration(b.time)
 	case b.cfg.Packets != 0:
-		return packet.MaxDuration
+		return packets.MaxDuration
 	}
 	return defaultPacketsTime
 }
 
 // checkWithSource checks as if there were a source address, where none is given.
-func checkWithSource(cfg packet.Config) error {
+func checkWithSource(cfg packets.Config) error {
 	if len(cfg.Flows.Sources) == 0 {
 		stand := netip.AddrFrom4([4]byte{192, 0, 2, 1})
 		if cfg.Spec.IPv6 {
@@ -268,7 +268,7 @@ func checkWithSource(cfg packet.Config) error {
 	return cfg.Check()
 }
 
-func (b *benchPackets) fillFlows(cfg *packet.Config) (err error) {
+func (b *benchPackets) fillFlows(cfg *packets.Config) (err error) {
 	if cfg.Flows.Sources, cfg.Flows.SourcePorts, err = b.source.parse(); err != nil {
 		return err
 	}
@@ -282,7 +282,7 @@ func (b *benchPackets) fillFlows(cfg *packet.Config) (err error) {
 }
 
 // allWorkers is one for each CPU, as far as each has a flow and a packet to send.
-func allWorkers(cfg *packet.Config) int {
+func allWorkers(cfg *packets.Config) int {
 	n := min(runtime.NumCPU(), max(cfg.Flows.Count, 1))
 	if cfg.Packets > 0 {
 		n = int(min(int64(n), cfg.Packets))
@@ -290,11 +290,11 @@ func allWorkers(cfg *packet.Config) int {
 	return n
 }
 
-func (b *benchPackets) fillSpec(cfg *packet.Config) (err error) {
+func (b *benchPackets) fillSpec(cfg *packets.Config) (err error) {
 	cfg.Spec.Protocol = unix.IPPROTO_UDP
 	if b.tcp != "" {
 		cfg.Spec.Protocol = unix.IPPROTO_TCP
-		if cfg.Spec.TCPFlags, err = packet.ParseTCPFlags(b.tcp); err != nil {
+		if cfg.Spec.TCPFlags, err = packets.ParseFlagCycle(b.tcp); err != nil {
 			return usageError{err}
 		}
 	}
@@ -308,7 +308,7 @@ func frameSizes(text string, least int) ([]int, error) {
 	if text == "" {
 		return []int{least}, nil
 	}
-	sizes, err := packet.ParseSizes(text)
+	sizes, err := packets.ParseSizes(text)
 	if err != nil {
 		return nil, usageError{err}
 	}
@@ -320,10 +320,10 @@ func frameSizes(text string, least int) ([]int, error) {
 	return sizes, nil
 }
 
-func (b *benchPackets) fillExpectation(cfg *packet.Config) error {
+func (b *benchPackets) fillExpectation(cfg *packets.Config) error {
 	for _, end := range []struct {
 		flag, text string
-		to         *packet.End
+		to         *packets.End
 	}{
 		{"--expect-source", b.expect.source, &cfg.Expect.Source},
 		{"--expect-destination", b.expect.destination, &cfg.Expect.Destination},
@@ -331,7 +331,7 @@ func (b *benchPackets) fillExpectation(cfg *packet.Config) error {
 		if end.text == "" {
 			continue
 		}
-		parsed, err := packet.ParseEnd(end.text)
+		parsed, err := packets.ParseEnd(end.text)
 		if err != nil {
 			return usagef("%s: %w", end.flag, err)
 		}

@@ -14,20 +14,21 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/natkit/natkit/internal/frame"
+	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/nat"
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/testutil"
-	"github.com/natkit/natkit/internal/thread"
 	"golang.org/x/sys/unix"
 )
 
 // packetsConfig is a run through a NAT, as a result has it.
-func packetsConfig() packet.Config {
-	return packet.Config{
-		Spec:    packet.Spec{Protocol: unix.IPPROTO_UDP, Sizes: []int{64}, HopLimit: 64},
+func packetsConfig() packets.Config {
+	return packets.Config{
+		Spec:    packets.Spec{Protocol: unix.IPPROTO_UDP, Sizes: []int{64}, HopLimit: 64},
 		Packets: 1_000_000, Workers: 1,
-		Flows: packet.Flows{
+		Flows: packets.Flows{
 			Count: 1000, Sources: []netip.Addr{netip.MustParseAddr("198.18.0.2")}, SourcePorts: nat.Ports{First: 1024, Last: 65535},
 			Destinations: []netip.AddrPort{netip.MustParseAddrPort("198.18.0.1:9")}, Seed: 7,
 		},
@@ -35,34 +36,34 @@ func packetsConfig() packet.Config {
 }
 
 // packetsResult has every line that a report can have.
-func packetsResult() *packet.Result {
-	r := &packet.Result{
+func packetsResult() *packets.Result {
+	r := &packets.Result{
 		Config: packetsConfig(), From: "a/eth0", To: "b/eth0", Seconds: 2,
-		Delivery:  packet.Delivery{Sent: 1_000_000, Received: 990_000, Lost: 10_005, Reordered: 3, Duplicated: 5, Late: 2, Misdelivered: 4},
+		Delivery:  packets.Delivery{Sent: 1_000_000, Received: 990_000, Lost: 10_005, Reordered: 3, Duplicated: 5, Late: 2, Misdelivered: 4},
 		SentBytes: 64_000_000, ReceivedBytes: 63_360_000, SentPerSecond: 500_000, ReceivedPerSecond: 495_000,
-		Corrupted:    packet.Corrupted{IPChecksum: 1, Checksum: 2, Partial: 9_000},
+		Corrupted:    packets.Corrupted{IPChecksum: 1, Checksum: 2, Partial: 9_000},
 		OtherPackets: 17, GeneratorNanoseconds: 60.04, SinkNanoseconds: 42,
 		GeneratorLimit: "it was too slow", Notes: []string{"the first\x1b[31m", "the second"},
 	}
 	c := &r.Config
-	c.Spec.Protocol, c.Spec.TCPFlags = unix.IPPROTO_TCP, []packet.TCPFlags{packet.SYN, packet.ACK, packet.ACK, packet.FIN | packet.ACK}
+	c.Spec.Protocol, c.Spec.TCPFlags = unix.IPPROTO_TCP, []frame.TCPFlags{frame.SYN, frame.ACK, frame.ACK, frame.FIN | frame.ACK}
 	c.Spec.VLAN, c.Spec.DSCP, c.Spec.HopLimit, c.Spec.Sizes = 7, 46, 9, []int{64, 70, 80, 90, 100}
 	c.Flows.Sources = append(c.Flows.Sources, netip.MustParseAddr("198.18.0.3"))
 	c.Rate, c.Workers, c.Verify, c.Statistics = 1e6, 2, true, true
-	c.Expect.Source = packet.End{
-		Address: packet.Netmap, Prefix: netip.MustParsePrefix("198.19.0.0/24"), Port: packet.Inside, Ports: nat.Ports{First: 1, Last: 9},
+	c.Expect.Source = packets.End{
+		Address: packets.Netmap, Prefix: netip.MustParsePrefix("198.19.0.0/24"), Port: packets.Inside, Ports: nat.Ports{First: 1, Last: 9},
 	}
-	c.Expect.Destination = packet.End{Address: packet.Same, Port: packet.Same}
+	c.Expect.Destination = packets.End{Address: packets.Same, Port: packets.Same}
 	return r
 }
 
 func TestBenchPacketsGolden(t *testing.T) {
-	plain := &packet.Result{
-		Config: packetsConfig(), From: "eth0", Seconds: 1, Delivery: packet.Delivery{Sent: 1_000_000},
+	plain := &packets.Result{
+		Config: packetsConfig(), From: "eth0", Seconds: 1, Delivery: packets.Delivery{Sent: 1_000_000},
 		SentBytes: 64_000_000, SentPerSecond: 1_000_000,
 	}
 	for name, tt := range map[string]struct {
-		result  *packet.Result
+		result  *packets.Result
 		maxLoss float64
 		style   report.Style
 	}{
@@ -103,7 +104,7 @@ func TestEndText(t *testing.T) {
 		"198.18.0.0/24:1024-2048": "in 198.18.0.0/24, ports 1024-2048",
 		"netmap:2001:db8::/64":    "in 2001:db8::/64 by NETMAP, any port",
 	} {
-		end, err := packet.ParseEnd(text)
+		end, err := packets.ParseEnd(text)
 		if got := endText(end); err != nil || got != want {
 			t.Errorf("%s: %q, %v; want %q", text, got, err, want)
 		}
@@ -136,8 +137,8 @@ func TestShellQuote(t *testing.T) {
 func TestNothingArrived(t *testing.T) {
 	bad := packetsResult()
 	bad.Received = 0
-	gone := &packet.Result{Config: packetsConfig(), To: "b/eth0", Delivery: packet.Delivery{Sent: 10, Lost: 10}}
-	for want, r := range map[string]*packet.Result{
+	gone := &packets.Result{Config: packetsConfig(), To: "b/eth0", Delivery: packets.Delivery{Sent: 10, Lost: 10}}
+	for want, r := range map[string]*packets.Result{
 		"of 1,000,000 packets arrived at b/eth0 as it should: misdelivered 4, IP checksum wrong 1, checksum wrong 2, checksum partial 9,000": bad,
 		"none of 10 packets arrived at b/eth0 as it should: none came at all":                                                                gone,
 		"the run ended before anything was sent":                                                                                             {Config: packetsConfig(), To: "b/eth0"},
@@ -146,7 +147,7 @@ func TestNothingArrived(t *testing.T) {
 			t.Errorf("%v; want %s", err, want)
 		}
 	}
-	for _, r := range []*packet.Result{packetsResult(), {Delivery: packet.Delivery{Sent: 1}, Config: packetsConfig()}} {
+	for _, r := range []*packets.Result{packetsResult(), {Delivery: packets.Delivery{Sent: 1}, Config: packetsConfig()}} {
 		if err := nothingArrived(r); err != nil {
 			t.Error(err)
 		}
@@ -154,7 +155,7 @@ func TestNothingArrived(t *testing.T) {
 }
 
 func TestPacketsProgress(t *testing.T) {
-	p := packet.Progress{Elapsed: 1500 * time.Millisecond, Sent: 2000, Received: 1999}
+	p := packets.Progress{Elapsed: 1500 * time.Millisecond, Sent: 2000, Received: 1999}
 	if got, want := packetsProgress(p, true), "1.5 s  2,000 sent  1,999 received"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
@@ -169,7 +170,7 @@ func TestBenchPacketsPrivilege(t *testing.T) {
 	testutil.NeedRoot(t)
 	var stdout, stderr bytes.Buffer
 	var code int
-	err := thread.Do(func() error {
+	err := netns.OnThread(func() error {
 		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 		var data [2]unix.CapUserData
 		if err := unix.Capget(&header, &data[0]); err != nil {

@@ -9,8 +9,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/natkit/natkit/internal/frame"
+	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/nat"
-	"github.com/natkit/natkit/internal/packet"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/units"
 	"github.com/spf13/cobra"
@@ -87,7 +88,7 @@ func (t *packetsText) delivery() {
 	t.count("Duplicated", r.Duplicated, report.Bad)
 	t.count("Reordered", r.Reordered, report.Warn)
 	if r.Late > 0 {
-		t.line("Late", "%s: more than %d behind the newest of their flow, so reordered or duplicated", units.Count(r.Late), packet.Window)
+		t.line("Late", "%s: more than %d behind the newest of their flow, so reordered or duplicated", units.Count(r.Late), packets.Window)
 	}
 	if r.OtherPackets > 0 {
 		t.line("Other packets", "%s came to the sink and were let through", units.Count(r.OtherPackets))
@@ -123,7 +124,7 @@ type badArrival struct {
 }
 
 // badArrivals are the kinds that there were. All count as lost.
-func badArrivals(r *packet.Result) []badArrival {
+func badArrivals(r *packets.Result) []badArrival {
 	kinds := []badArrival{
 		{"misdelivered", r.Misdelivered, strayHint(r.MisdeliveredAs)},
 		{"IP checksum wrong", r.Corrupted.IPChecksum, ""},
@@ -135,7 +136,7 @@ func badArrivals(r *packet.Result) []badArrival {
 }
 
 // strayHint shows one of the packets.
-func strayHint(strays []packet.Stray) string {
+func strayHint(strays []packets.Stray) string {
 	hint := "with other addresses or ports than expected"
 	if len(strays) > 0 {
 		hint += fmt.Sprintf(", the first from %v to %v", strays[0].Source, strays[0].Destination)
@@ -143,7 +144,7 @@ func strayHint(strays []packet.Stray) string {
 	return hint
 }
 
-func neverArrived(r *packet.Result) int64 { return r.Lost - r.Misdelivered - r.Corrupted.Total() }
+func neverArrived(r *packets.Result) int64 { return r.Lost - r.Misdelivered - r.Corrupted.Total() }
 
 func (t *packetsText) rates() {
 	r := t.Result
@@ -165,7 +166,7 @@ func (t *packetsText) rates() {
 	}
 }
 
-func (t *packetsText) rate(name string, perSecond float64, bits packet.BitRates) {
+func (t *packetsText) rate(name string, perSecond float64, bits packets.BitRates) {
 	t.line(name, "%s packets/s, %s Gbit/s (%s with preambles and gaps)",
 		units.Rate(perSecond), units.Fixed(bits.Frames/1e9, 3), units.Fixed(bits.Line/1e9, 3))
 }
@@ -185,9 +186,9 @@ type packetsDocument struct {
 	Version string `json:"natkit_version"`
 	// Command does the same again, as a shell takes it.
 	Command string `json:"command"`
-	*packet.Result
-	SentRates     packet.BitRates  `json:"sent_rates"`
-	ReceivedRates *packet.BitRates `json:"received_rates,omitempty"`
+	*packets.Result
+	SentRates     packets.BitRates  `json:"sent_rates"`
+	ReceivedRates *packets.BitRates `json:"received_rates,omitempty"`
 	// BadShare is of what was sent: lost, which misdelivered and corrupted packets
 	// are, and duplicated.
 	BadShare *float64 `json:"bad_share,omitempty"`
@@ -216,7 +217,7 @@ func (d *packetsDocument) writeJSON(w io.Writer) error { return report.JSON(w, d
 
 // command is the command line that makes the same packets again, with what natkit
 // chose by itself spelled out.
-func (b *benchPackets) command(cmd *cobra.Command, cfg packet.Config, to string) string {
+func (b *benchPackets) command(cmd *cobra.Command, cfg packets.Config, to string) string {
 	chosen := map[string][]string{
 		"flows": {fmt.Sprint(cfg.Flows.Count)}, "seed": {fmt.Sprint(cfg.Flows.Seed)}, "workers": {fmt.Sprint(cfg.Workers)},
 		"source": b.source.addresses, "source-port": {b.source.ports}, "size": {sizeText(b.size, cfg)},
@@ -224,7 +225,7 @@ func (b *benchPackets) command(cmd *cobra.Command, cfg packet.Config, to string)
 	if len(b.source.addresses) == 0 {
 		chosen["source"] = []string{cfg.Flows.Sources[0].String()}
 	}
-	if cfg.Duration < packet.MaxDuration {
+	if cfg.Duration < packets.MaxDuration {
 		chosen["time"] = []string{cfg.Duration.String()}
 	}
 	return commandLine(cmd, chosen, to)
@@ -249,7 +250,7 @@ func commandLine(cmd *cobra.Command, chosen map[string][]string, to string) stri
 	return strings.Join(append(words, shellQuote(to)), " ")
 }
 
-func sizeText(given string, cfg packet.Config) string {
+func sizeText(given string, cfg packets.Config) string {
 	if given != "" {
 		return given
 	}
@@ -274,7 +275,7 @@ func shellQuote(text string) string {
 }
 
 // packetsAre says in one line what the packets look like.
-func packetsAre(c packet.Config) string {
+func packetsAre(c packets.Config) string {
 	s := c.Spec
 	if c.Bare {
 		return "one frame, again and again (--bare)"
@@ -301,8 +302,8 @@ func packetsAre(c packet.Config) string {
 }
 
 // flagsText writes a cycle of flags as --tcp reads it.
-func flagsText(cycle []packet.TCPFlags) string {
-	return runsText(cycle, func(f packet.TCPFlags, n int) string {
+func flagsText(cycle []frame.TCPFlags) string {
+	return runsText(cycle, func(f frame.TCPFlags, n int) string {
 		if n > 1 {
 			return fmt.Sprintf("%v:%d", f, n)
 		}
@@ -343,7 +344,7 @@ func sizesText(sizes []int) string {
 	return strings.Join(words, ", ")
 }
 
-func sourcesText(f packet.Flows) string {
+func sourcesText(f packets.Flows) string {
 	text := f.Sources[0].String()
 	if n := len(f.Sources); n > 1 {
 		text = fmt.Sprintf("%s addresses from %s", units.Count(n), text)
@@ -365,7 +366,7 @@ func portsText(r nat.Ports) string {
 	return "ports " + r.String()
 }
 
-func packetsLoad(c packet.Config) string {
+func packetsLoad(c packets.Config) string {
 	words := "as fast as it goes (flat out)"
 	if c.Rate > 0 {
 		words = fmt.Sprintf("%s packets/s on schedule", units.Rate(c.Rate))
@@ -373,34 +374,34 @@ func packetsLoad(c packet.Config) string {
 	return fmt.Sprintf("%s, from %s", words, units.Plural(c.Workers, "CPU", "CPUs"))
 }
 
-func expectText(e packet.Expectation) string {
+func expectText(e packets.Expectation) string {
 	var words []string
 	for _, end := range []struct {
 		name string
-		packet.End
+		packets.End
 	}{{"source", e.Source}, {"destination", e.Destination}} {
-		if end.End != (packet.End{}) {
+		if end.End != (packets.End{}) {
 			words = append(words, end.name+" "+endText(end.End))
 		}
 	}
 	return strings.Join(append(words, "right checksums"), "; ")
 }
 
-func endText(e packet.End) string {
+func endText(e packets.End) string {
 	text := "as sent"
 	switch {
-	case e.Address == packet.Netmap:
+	case e.Address == packets.Netmap:
 		text = fmt.Sprintf("in %v by NETMAP", e.Prefix)
-	case e.Address == packet.Inside && e.Prefix.IsSingleIP():
+	case e.Address == packets.Inside && e.Prefix.IsSingleIP():
 		text = e.Prefix.Addr().String()
-	case e.Address == packet.Inside:
+	case e.Address == packets.Inside:
 		text = fmt.Sprintf("in %v", e.Prefix)
 	}
 	switch {
-	case e.Port == packet.Same && e.Address == packet.Same:
-	case e.Port == packet.Same:
+	case e.Port == packets.Same && e.Address == packets.Same:
+	case e.Port == packets.Same:
 		text += ", port as sent"
-	case e.Port == packet.Inside:
+	case e.Port == packets.Inside:
 		text += ", " + portsText(e.Ports)
 	default:
 		text += ", any port"

@@ -9,10 +9,10 @@ import (
 	"strings"
 
 	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/load/packets"
 	loadrun "github.com/natkit/natkit/internal/load/run"
 	"github.com/natkit/natkit/internal/load/udp"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/packet"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/spf13/cobra"
 )
@@ -107,7 +107,7 @@ func (b *benchServe) udpConfig() (loadrun.ServeUDPConfig, error) {
 		return cfg, usagef("--udp %q: must be ADDRESS:PORT, such as 198.18.0.2:9000 or [::]:9000", b.udp)
 	}
 	if b.expected != "" {
-		end, err := packet.ParseEnd(b.expected)
+		end, err := packets.ParseEnd(b.expected)
 		if err != nil {
 			return cfg, usageError{fmt.Errorf("--expect-source: %w", err)}
 		}

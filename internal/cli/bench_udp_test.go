@@ -16,10 +16,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/load/udp"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/packet"
 )
 
 // startBenchServeUDP runs bench serve --udp and returns its address, and a function
@@ -170,7 +170,7 @@ func TestBenchUDPTextGolden(t *testing.T) {
 			FrameBytes: []int{78, 594, 78, 78, 594, 78, 1518, 78, 594, 78, 594, 78}, Timeout: time.Second, Seed: 7,
 			Sources: []netip.Addr{netip.MustParseAddr("2001:db8::1")}, SourcePorts: nat.Ports{First: 1024, Last: 65535},
 		},
-		Seconds: 10, Delivery: packet.Delivery{Sent: 200000, Received: 199000, Lost: 1100, Reordered: 12, Duplicated: 100, Late: 1, Misdelivered: 40},
+		Seconds: 10, Delivery: packets.Delivery{Sent: 200000, Received: 199000, Lost: 1100, Reordered: 12, Duplicated: 100, Late: 1, Misdelivered: 40},
 		Altered: 3, Foreign: 2, Unsent: 10, SocketDrops: 5,
 		MisdeliveredFrom: []udp.Stray{{From: netip.MustParseAddrPort("[2001:db8::2]:9001"), Count: 40}},
 		Failures: []load.Failure{
@@ -182,7 +182,7 @@ func TestBenchUDPTextGolden(t *testing.T) {
 		CPU: load.CPU{UserSeconds: 0.5, SystemSeconds: 1, MachineSeconds: 3, MaxRSSBytes: 12 << 20},
 	}
 	served := &udp.Served{
-		Received: 1000, Answered: 990, SocketDrops: 4, Expected: &packet.End{}, Misdelivered: 7, Sources: 12,
+		Received: 1000, Answered: 990, SocketDrops: 4, Expected: &packets.End{}, Misdelivered: 7, Sources: 12,
 		MisdeliveredFrom: r.MisdeliveredFrom, Failures: r.Failures[:1], SystemCalls: 500, CPU: load.CPU{SystemSeconds: 0.002},
 	}
 	var text, servedText bytes.Buffer

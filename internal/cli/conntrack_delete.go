@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/conntrack/aggregate"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
@@ -128,9 +129,9 @@ func (d *conntrackDeleter) find(cmd *cobra.Command, ns *netns.Handle, doc *connt
 	progress := d.env.progress()
 	defer progress.Clear()
 	var keys []conntrack.Key
-	sampler := conntrack.NewSampler()
+	sampler := aggregate.NewSampler()
 	restart := func() {
-		keys, sampler = keys[:0], conntrack.NewSampler()
+		keys, sampler = keys[:0], aggregate.NewSampler()
 		progress.Update("the table was resized meanwhile: reading it again")
 	}
 	r, err := dump.EachWhole(cmd.Context(), ns, &d.filter.filter, restart, func(e *conntrack.Entry) error {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/natkit/natkit/internal/conntrack/match"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/spf13/cobra"
 )
 
@@ -129,7 +130,7 @@ func (f *filterFlags) noteNAT(env *Env) {
 }
 
 func (f *filterFlags) proto(text string) error {
-	p, err := match.ParseProtocol(text)
+	p, err := nat.ParseProtocol(text)
 	f.filter.Proto = match.Is(p)
 	return err
 }
@@ -177,7 +178,7 @@ func (f *filterFlags) complete(cmd *cobra.Command) {
 		return cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)
 	}
 	flags := map[string]cobra.CompletionFunc{
-		"proto": fixed(match.Protocols), "family": fixed(match.Families),
+		"proto": fixed(nat.Protocols), "family": fixed(match.Families),
 		"state": fixed(match.StateNames), "status": fixed(match.StatusNames()),
 	}
 	for _, name := range []string{"orig-src", "orig-dst", "reply-src", "reply-dst", "orig-port-src", "orig-port-dst", "reply-port-src", "reply-port-dst",

@@ -13,7 +13,6 @@ import (
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/aggregate"
 	"github.com/natkit/natkit/internal/conntrack/dump"
-	"github.com/natkit/natkit/internal/conntrack/tally"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/tune/apply"
@@ -223,7 +222,7 @@ const (
 // forGroups is what is left for groups, a part of it for each version of IP.
 func (m *memorySize) forGroups(seed uint64) aggregate.Memory {
 	left := int64(*m - ownMemory)
-	return aggregate.Memory{Budget: tally.NewBudget(left), Reserve: left / 16, Seed: seed}
+	return aggregate.Memory{Budget: aggregate.NewBudget(left), Reserve: left / 16, Seed: seed}
 }
 
 // limit lets the garbage collector keep to the limit, until it is put back.

@@ -11,96 +11,99 @@ import (
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/diagnose"
 	"github.com/natkit/natkit/internal/doctor"
+	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/apply"
 )
 
-type doctorFlags struct {
+// doctorVerb is the verb doctor.
+type doctorVerb struct {
+	env    *Env
 	target target
 	window time.Duration
 	from   string
 	// memory is what a bundle may take, in MiB.
 	memory uint32
-	json   bool
 	trace  bool
 	fix    bool
 	change changeFlags
 }
 
-// minWindow is the shortest time in which counters tell something.
+// minWindow is the shortest time between two samples that can be compared.
 const minWindow = 100 * time.Millisecond
 
+// confirmMargin is the time left to confirm after doctor diagnosed again.
+const confirmMargin = 10 * time.Second
+
 func newDoctor(env *Env) *cobra.Command {
-	f := &doctorFlags{}
+	d := &doctorVerb{env: env}
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "find out what is wrong with NAT here, and cure it",
-		Long: `Doctor looks twice at a network namespace, compares, and says what is wrong: the
-evidence and where it was read, the cause, the consequence, and the remedies with
-their cost and risk. It changes nothing unless --fix is given.
+		Short: "find what is wrong with NAT here, and fix it",
+		Long: `Sample a network namespace twice, compare, and report what is wrong: the evidence
+and its source, the cause, the consequence, and the remedies with their cost and risk.
+The last line counts the checks; --verbose lists them. Nothing is changed without --fix.
 
-With --trace it also counts the packets that the kernel drops between the two looks,
-by function and reason, samples the CPUs, and looks at the SYNs that come to the
-namespace's listeners: evidence of what it finds, and the only way to find drops that
-nothing else tells of, and SYNs that TIME_WAIT rejects by their sequence number. That
-takes CAP_BPF and CAP_PERFMON (for eBPF programs on kernel tracepoints and CPU timers),
-CAP_SYSLOG (for the names of kernel functions), CAP_NET_RAW (for SYNs), Linux 5.4, and
-costs some 30 ns a drop and 0.1 % of a CPU, besides the SYNs. What cannot be had is
-said, and the rest goes on.
+With --trace it also counts the packets that the kernel drops between the two samples,
+by function and reason, samples the CPUs, and captures SYNs to the namespace's
+listeners: more evidence, and the only way to find drops without a counter and SYNs that
+TIME_WAIT rejects by their sequence number. That requires CAP_BPF and CAP_PERFMON (for
+eBPF programs on kernel tracepoints and CPU timers), CAP_SYSLOG (for the names of kernel
+functions), CAP_NET_RAW (for SYNs), Linux 5.4, and costs some 30 ns per drop and 0.1 %
+of a CPU, besides the SYNs. What is not available is reported, and the rest continues.
 
-Exit code: 0 nothing found, 3 there are findings (with --fix: there still are), 4 nothing
-found, but the look was INCOMPLETE: data was missing that a check needs, as without root,
-or what there is cannot be told apart. What was not asked for, such as --trace, is not
-missing. 130: interrupted; what was seen until then is reported.`,
+Exit codes: 0 no findings, 1 error, 2 usage, 3 findings (with --fix: still), 4 no
+findings, but the result is INCOMPLETE: data that a check needs could not be read, as
+without root, or the samples cannot be compared; data that was not asked for (--trace)
+does not count. 130: interrupted; the report covers the time until then.`,
 		Example: `  natkit doctor                          # this host
   natkit doctor --pid $(pgrep -o nginx)  # the namespace of a container's process
   natkit doctor --netns gw --for 10s     # one of 'ip netns list', over ten seconds
   natkit doctor --trace                  # also what the kernel drops, and what NAT costs
   natkit doctor --from bundle.tar.gz     # a bundle of 'natkit snapshot', any machine
-  natkit doctor --fix                    # ask, apply, look again
+  natkit doctor --fix                    # ask, apply, diagnose again
   natkit doctor --fix --yes --confirm 60s   # rolled back without 'natkit tune confirm'`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd, env) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := d.check(); err != nil {
+				return err
+			}
+			return d.target.with(cmd, func(ns *netns.Handle) error { return d.run(cmd.Context(), ns) })
+		},
 	}
-	f.target.addFlags(cmd)
-	addWindow(cmd, &f.window, 5*time.Second)
-	cmd.Flags().StringVar(&f.from, "from", "", "diagnose a bundle `FILE` that 'natkit snapshot' wrote; - for standard input")
-	cmd.Flags().Uint32Var(&f.memory, "max-memory", snapshot.DefaultBudget>>20, "with --from: `MiB` of memory that the bundle may take")
-	addTrace(cmd, &f.trace)
-	addJSON(cmd, &f.json, diagnose.ReportSchema)
-	cmd.Flags().BoolVar(&f.fix, "fix", false, "apply the automatic remedies, and look again")
-	f.change.addFlags(cmd, "with --fix: ")
+	d.target.addFlags(cmd)
+	addWindow(cmd, &d.window, 5*time.Second, minWindow)
+	cmd.Flags().StringVar(&d.from, "from", "", "diagnose a bundle `FILE` that 'natkit snapshot' wrote; - for standard input")
+	cmd.Flags().Uint32Var(&d.memory, "max-memory", snapshot.DefaultBudget>>20, "with --from: `MiB` of memory that the bundle may take")
+	addTrace(cmd, &d.trace)
+	env.addJSON(cmd, diagnose.ReportSchema)
+	cmd.Flags().BoolVar(&d.fix, "fix", false, "apply the automatic remedies, and diagnose again")
+	d.change.addFlags(cmd)
 	for _, live := range []string{"netns", "pid", "for", "trace", "fix"} {
 		cmd.MarkFlagsMutuallyExclusive("from", live)
+	}
+	requires(cmd, "max-memory", "from")
+	for _, change := range []string{"yes", "confirm", "persist"} {
+		requires(cmd, change, "fix")
 	}
 	return cmd
 }
 
-func (f *doctorFlags) check(cmd *cobra.Command, env *Env) error {
+// check refuses before the samples what would be refused after them.
+func (d *doctorVerb) check() error {
 	switch {
-	case f.from == "" && cmd.Flags().Changed("max-memory"):
-		return usagef("--max-memory requires --from")
-	case !f.fix && f.change.given(cmd):
-		return usagef("--yes, --confirm and --persist go with --fix")
-	case f.fix && f.json && !f.change.yes:
+	case d.fix && d.env.asJSON && !d.change.yes:
 		return errJSONAsks
-	case f.fix && !f.change.yes && !env.StdinTerminal:
+	case d.fix && !d.change.yes && !d.env.StdinTerminal:
 		return errNoTerminal
+	case d.change.confirm > 0 && d.change.confirm < d.window+confirmMargin:
+		return usagef("--confirm %s: must be at least %s longer than --for (%s), as doctor diagnoses again before you can judge",
+			d.change.confirm, confirmMargin, d.window)
 	}
-	if err := checkWindow(f.window, minWindow); err != nil {
-		return err
-	}
-	if f.change.confirm > 0 && f.change.confirm < f.window+confirmMargin {
-		return usagef("--confirm %s: must be at least %s longer than --for (%s), as doctor looks again before you can judge",
-			f.change.confirm, confirmMargin, f.window)
-	}
-	return f.change.check(cmd)
+	return nil
 }
-
-// confirmMargin is the time left to confirm after doctor looked again.
-const confirmMargin = 10 * time.Second
 
 // outcome is the JSON document: the report, and what was done about it.
 type outcome struct {
@@ -114,46 +117,51 @@ type treatment struct {
 	Remaining []string `json:"remaining"`
 }
 
-func (f *doctorFlags) run(cmd *cobra.Command, env *Env) error {
-	if err := f.check(cmd, env); err != nil {
-		return err
-	}
-	ns, err := f.target.open(cmd)
-	if err != nil {
-		return err
-	}
-	defer ns.Close()
-	look := collect.RecordOptions{Options: collect.Options{Netns: ns}, For: f.window, Progress: env.progress().Show}
-	if f.trace {
+func (d *doctorVerb) run(ctx context.Context, ns *netns.Handle) error {
+	look := collect.RecordOptions{Options: collect.Options{Netns: ns}, For: d.window, Progress: d.env.progress().Show}
+	if d.trace {
 		look.Trace = doctor.Trace(ns)
 	}
-	first, err := f.first(cmd.Context(), env, look)
+	first, err := d.first(ctx, look)
 	if err != nil {
 		return err
 	}
 	out, final := outcome{Report: first}, first
-	if !f.json {
-		if err := f.print(env, first); err != nil {
-			return err
-		}
+	next := ""
+	switch automatic := len(first.Plan(doctor.Origin).Changes) > 0; {
+	case automatic && !d.fix && d.from == "":
+		next = fmt.Sprintf("To apply the remedy (asks first; 'natkit tune undo' takes it back):\n  %s doctor%s --fix", howCalled(d.env.Getenv), d.target.args())
+	case !automatic && d.fix && len(first.Findings) > 0:
+		next = "none of these can be fixed automatically; see the advice above"
 	}
-	if f.fix && cmd.Context().Err() == nil {
-		done, err := f.treat(cmd.Context(), env, look, first)
+	if err := d.text(first, next); err != nil {
+		return err
+	}
+	if d.fix && ctx.Err() == nil {
+		done, err := d.treat(ctx, look, first)
 		if err != nil {
 			return err
 		}
 		final = done.Last(first)
 		out.Fix = &treatment{done, final.IDs()}
 	}
-	if f.json {
-		if err := report.JSON(env.Stdout, out); err != nil {
+	if d.env.asJSON {
+		if err := report.JSON(d.env.Stdout, out); err != nil {
 			return err
 		}
 	}
-	return verdict(cmd.Context(), final)
+	return verdict(ctx, final)
 }
 
-// verdict is the exit code's error: that the look was cut short, findings, or that
+// text writes a report, unless there is a document at the end.
+func (d *doctorVerb) text(r *diagnose.Report, next string) error {
+	if d.env.asJSON {
+		return nil
+	}
+	return report.Doctor(d.env.Stdout, d.env.style(), r, d.env.verbose, next)
+}
+
+// verdict is the exit code's error: the samples were cut short, there are findings, or
 // something could not be checked, which must not look like health.
 func verdict(ctx context.Context, r *diagnose.Report) error {
 	switch {
@@ -168,41 +176,11 @@ func verdict(ctx context.Context, r *diagnose.Report) error {
 }
 
 // first is the report that the verb begins with, live or of a bundle.
-func (f *doctorFlags) first(ctx context.Context, env *Env, look collect.RecordOptions) (*diagnose.Report, error) {
-	if f.from != "" {
-		return f.readBundle(env)
+func (d *doctorVerb) first(ctx context.Context, look collect.RecordOptions) (*diagnose.Report, error) {
+	if d.from == "" {
+		return d.diagnose(ctx, look)
 	}
-	return lookOnce(ctx, env, look)
-}
-
-func lookOnce(ctx context.Context, env *Env, look collect.RecordOptions) (*diagnose.Report, error) {
-	rec, r, err := doctor.Look(ctx, look)
-	look.Progress("")
-	env.detailParts(rec)
-	if err == nil && ctx.Err() != nil {
-		r.CutShort(look.For)
-	}
-	return r, err
-}
-
-// print writes the report, and how to go on from it.
-func (f *doctorFlags) print(env *Env, r *diagnose.Report) error {
-	if err := report.Doctor(env.Stdout, env.style(), r); err != nil {
-		return err
-	}
-	automatic := len(r.Plan(doctor.Origin).Changes) > 0
-	switch {
-	case automatic && !f.fix && f.from == "":
-		return env.say("\nTo apply the remedy (asks first; 'natkit tune undo' takes it back):\n  %s doctor%s --fix\n",
-			howCalled(env.Getenv), f.target.args())
-	case !automatic && f.fix && len(r.Findings) > 0:
-		return env.say("\nnone of these can be fixed automatically; see the advice above\n")
-	}
-	return nil
-}
-
-func (f *doctorFlags) readBundle(env *Env) (*diagnose.Report, error) {
-	rec, err := readBundleFile(env, f.from, int64(f.memory)<<20)
+	rec, err := readBundleFile(d.env, d.from, int64(d.memory)<<20)
 	if err != nil {
 		return nil, err
 	}
@@ -210,47 +188,52 @@ func (f *doctorFlags) readBundle(env *Env) (*diagnose.Report, error) {
 	return &found, nil
 }
 
-func (f *doctorFlags) treat(ctx context.Context, env *Env, look collect.RecordOptions, first *diagnose.Report) (*doctor.Treatment, error) {
-	text := env.Stdout
-	if f.json {
-		text = io.Discard
+func (d *doctorVerb) diagnose(ctx context.Context, look collect.RecordOptions) (*diagnose.Report, error) {
+	rec, r, err := doctor.Look(ctx, look)
+	look.Progress("")
+	d.env.detailParts(rec)
+	if err == nil && ctx.Err() != nil {
+		r.CutShort(look.For)
 	}
-	journal, err := env.journal()
+	return r, err
+}
+
+func (d *doctorVerb) treat(ctx context.Context, look collect.RecordOptions, first *diagnose.Report) (*doctor.Treatment, error) {
+	journal, err := d.env.journal()
 	if err != nil {
 		return nil, err
 	}
-	opt := apply.Options{Journal: journal}
-	f.change.fill(&opt)
+	opt := apply.Options{Journal: journal, Confirm: d.change.confirm, Persist: d.change.persist}
+	text := d.env.Stdout
+	if d.env.asJSON {
+		text = io.Discard
+	}
 	return doctor.Treat(ctx, first, doctor.Options{
-		Look:  func(ctx context.Context) (*diagnose.Report, error) { return lookOnce(ctx, env, look) },
+		Look:  func(ctx context.Context) (*diagnose.Report, error) { return d.diagnose(ctx, look) },
 		Apply: opt,
-		Agree: func(plan tune.Plan) (bool, error) { return f.agree(ctx, env, text, plan, opt) },
+		Agree: func(plan tune.Plan) (bool, error) {
+			doc, err := d.planned(plan, opt)
+			if err != nil || d.env.asJSON {
+				return err == nil, err
+			}
+			fmt.Fprintln(text)
+			return d.env.agree(ctx, doc, d.change.yes)
+		},
 		Applied: func(a *apply.Applied) {
 			tx := a.Transaction()
-			printApplied(text, env.style(), &tx)
+			io.WriteString(text, d.env.style().Fit(appliedText(&tx, "natkit tune undo "+tx.ID, "natkit tune confirm "+tx.ID)))
 		},
 		Round: func(r doctor.Round) {
 			fmt.Fprint(text, "\nAfter the change\n\n")
-			report.Doctor(text, env.style(), r.After)
+			_ = d.text(r.After, "")
 		},
 	})
 }
 
-// agree shows the plan, and asks unless --yes said it already.
-func (f *doctorFlags) agree(ctx context.Context, env *Env, text io.Writer, plan tune.Plan, opt apply.Options) (bool, error) {
-	planned := report.Planned{Changes: plan.Changes, FilesWait: f.change.confirm > 0}
-	if f.change.persist {
-		var err error
-		if planned.Files, planned.Warnings, err = planFiles(plan, opt); err != nil {
-			return false, err
-		}
+func (d *doctorVerb) planned(plan tune.Plan, opt apply.Options) (doc tunePlan, err error) {
+	doc.Plan, doc.Confirm = &plan, d.change.confirm.Seconds()
+	if d.change.persist {
+		doc.Files, doc.Warnings, err = planFiles(plan, opt)
 	}
-	fmt.Fprintln(text)
-	if err := report.Plan(text, env.style(), planned); err != nil {
-		return false, err
-	}
-	if f.change.yes {
-		return true, nil
-	}
-	return env.askToApply(ctx, text)
+	return doc, err
 }

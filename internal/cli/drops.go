@@ -10,7 +10,7 @@ import (
 	"time"
 
 	bpf "github.com/natkit/natkit/internal/bpf/drops"
-	"github.com/natkit/natkit/internal/filter"
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/snapshot"
@@ -59,7 +59,7 @@ Requires CAP_BPF and CAP_PERFMON (CAP_SYS_ADMIN before Linux 5.8), CAP_SYSLOG fo
 the names of functions, and Linux 5.4 with BTF; reasons are those of the running
 kernel (since 5.17).
 
-` + filter.Usage,
+` + frame.FilterUsage,
 		Example: `  sudo natkit drops                           # all, until Ctrl-C
   sudo natkit drops --for 10 --flows
   sudo natkit drops --netns gateway tcp port 443

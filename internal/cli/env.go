@@ -127,10 +127,24 @@ func (e *Env) journal() (*journal.Journal, error) {
 	return journal.At(dir)
 }
 
-// askToApply asks the person at the terminal whether a plan is to be applied;
-// anything but yes is no, and said so on out.
-func (e *Env) askToApply(ctx context.Context, out io.Writer) (bool, error) {
-	return e.ask(ctx, out, "apply?", "nothing was changed")
+// agree shows a plan and asks whether to apply it; with yes it does not ask. A plan as JSON
+// is printed where it is not applied only.
+func (e *Env) agree(ctx context.Context, plan report.Document, yes bool) (bool, error) {
+	return e.agreeTo(ctx, plan, yes, "apply?", "nothing was changed")
+}
+
+// agreeTo is agree with another question.
+func (e *Env) agreeTo(ctx context.Context, plan report.Document, yes bool, question, otherwise string) (bool, error) {
+	switch {
+	case e.asJSON && yes:
+		return true, nil
+	case e.asJSON:
+		return false, errors.Join(e.print(plan), errJSONAsks)
+	}
+	if err := e.print(plan); err != nil || yes {
+		return err == nil, err
+	}
+	return e.ask(ctx, e.Stdout, question, otherwise)
 }
 
 // errNoTerminal is what a verb that asks ends with where it cannot.
@@ -308,4 +322,12 @@ func (r *interruptible) Read(p []byte) (int, error) {
 	n := copy(p, r.chunk.buf[r.at:r.chunk.n])
 	r.at += n
 	return n, nil
+}
+
+// list is never null in a document.
+func list[T any](all []T) []T {
+	if all == nil {
+		return []T{}
+	}
+	return all
 }

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,10 +12,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/natkit/natkit/internal/filter"
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/suggest"
-	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
@@ -151,25 +149,19 @@ func chooseForm(cmd *cobra.Command, name string) error {
 // isSwitch tells a flag that is on or off from one with a value, as --csv FILE is.
 func isSwitch(f *pflag.Flag) bool { return f.Value.Type() == "bool" }
 
-// maxWindow bounds the time between two looks: a forgotten one ends.
+// maxWindow bounds the time between two samples: a forgotten command ends.
 const maxWindow = time.Hour
 
-// addWindow adds --for, the time between the two looks that are compared.
-func addWindow(cmd *cobra.Command, window *time.Duration, usual time.Duration) {
+// addWindow adds --for, the time between the two samples that are compared: 0, or from least.
+func addWindow(cmd *cobra.Command, window *time.Duration, usual, least time.Duration) {
 	*window = usual
-	cmd.Flags().Var((*seconds)(window), "for", "time between the two looks that are compared: seconds or 500ms, 2m, …")
+	bounded := periodBetween(window, least, maxWindow)
+	cmd.Flags().Var(bounded, "for", "time between the two samples: seconds or 500ms, 2m, …")
 }
 
 // addTrace adds --trace.
 func addTrace(cmd *cobra.Command, on *bool) {
-	cmd.Flags().BoolVar(on, "trace", false, "between the two looks, also count dropped packets and sample the CPUs, by eBPF, and look at SYNs")
-}
-
-func checkWindow(window, least time.Duration) error {
-	if window < least || window > maxWindow {
-		return usagef("--for %s: must be from %s to %s", window, least, maxWindow)
-	}
-	return nil
+	cmd.Flags().BoolVar(on, "trace", false, "between the two samples, also count dropped packets and sample the CPUs, by eBPF, and capture SYNs")
 }
 
 // Bounds of --confirm: less cannot be typed in time, more is no safety.
@@ -184,28 +176,12 @@ type changeFlags struct {
 	confirm      time.Duration
 }
 
-// addFlags adds --yes, --confirm and --persist; when says in which case they
-// count, and may be empty.
-func (f *changeFlags) addFlags(cmd *cobra.Command, when string) {
-	addYes(cmd, &f.yes, when)
-	cmd.Flags().Var((*seconds)(&f.confirm), "confirm", when+"undo after this time unless it is confirmed: seconds or 2m, …")
-	cmd.Flags().BoolVar(&f.persist, "persist", false, when+"write files under /etc so that it holds after a boot")
+// addFlags adds --yes, --confirm and --persist.
+func (f *changeFlags) addFlags(cmd *cobra.Command) {
+	addYes(cmd, &f.yes, "")
+	cmd.Flags().Var(periodBetween(&f.confirm, minConfirm, maxConfirm), "confirm", "roll back after this time unless it is confirmed: seconds or 2m, …")
+	cmd.Flags().BoolVar(&f.persist, "persist", false, "write files under /etc so that it holds after a boot")
 }
-
-// given reports whether one of the flags is on the command line.
-func (f *changeFlags) given(cmd *cobra.Command) bool {
-	return cmd.Flags().Changed("yes") || cmd.Flags().Changed("confirm") || cmd.Flags().Changed("persist")
-}
-
-func (f *changeFlags) check(cmd *cobra.Command) error {
-	if cmd.Flags().Changed("confirm") && (f.confirm < minConfirm || f.confirm > maxConfirm) {
-		return usagef("--confirm %s: must be from %s to %s", f.confirm, minConfirm, maxConfirm)
-	}
-	return nil
-}
-
-// fill puts the flags into the options of apply.
-func (f *changeFlags) fill(opt *apply.Options) { opt.Confirm, opt.Persist = f.confirm, f.persist }
 
 // parseShare reads a flag's part of a whole, such as 0.001 or 0.1%.
 func parseShare(flag, text string) (float64, error) {
@@ -300,16 +276,6 @@ func (t *target) with(cmd *cobra.Command, do func(*netns.Handle) error) error {
 	return do(ns)
 }
 
-// inode is that of the chosen namespace; 0 where none is chosen.
-func (t *target) inode(cmd *cobra.Command) (uint64, error) {
-	ns, err := t.open(cmd)
-	if ns == nil || err != nil {
-		return 0, err
-	}
-	defer ns.Close()
-	return ns.Inode(), nil
-}
-
 // addInterface adds --iface. An empty name, which a script gives whose variable is not
 // set, does not stand for all interfaces.
 func addInterface(cmd *cobra.Command, name *string, usage string) {
@@ -337,7 +303,7 @@ func completeInterface(*cobra.Command, []string, string) ([]string, cobra.ShellC
 
 // completeFilter offers the words of a filter, for the shell.
 func completeFilter(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	return filter.Words(), cobra.ShellCompDirectiveNoFileComp
+	return frame.FilterWords, cobra.ShellCompDirectiveNoFileComp
 }
 
 // completeFlags has the shell complete flags; which there are is known where it is called.
@@ -405,41 +371,6 @@ func argsUnless(check cobra.PositionalArgs, flags ...string) cobra.PositionalArg
 		}
 		return check(cmd, args)
 	}
-}
-
-// bounded is the value of a flag that is checked when it is set.
-type bounded struct {
-	pflag.Value
-	check func() error
-}
-
-func (b bounded) Set(text string) error {
-	if err := b.Value.Set(text); err != nil {
-		return err
-	}
-	return b.check()
-}
-
-// bound refuses values of a flag that are not from least to most.
-func bound[T cmp.Ordered](cmd *cobra.Command, flag string, value *T, least, most T) {
-	f := cmd.Flags().Lookup(flag)
-	f.Value = bounded{f.Value, func() error {
-		if *value < least || *value > most {
-			return fmt.Errorf("must be from %v to %v", least, most)
-		}
-		return nil
-	}}
-}
-
-// boundBelow refuses values of a flag below least.
-func boundBelow[T cmp.Ordered](cmd *cobra.Command, flag string, value *T, least T) {
-	f := cmd.Flags().Lookup(flag)
-	f.Value = bounded{f.Value, func() error {
-		if *value < least {
-			return fmt.Errorf("must be %v or more", least)
-		}
-		return nil
-	}}
 }
 
 // flagError says what is wrong with a flag in natkit's words.

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -160,21 +159,6 @@ func TestFlagGroupsInWords(t *testing.T) {
 		}
 		if got != tt.want {
 			t.Errorf("%v: %q, want %q", tt.args, got, tt.want)
-		}
-	}
-}
-
-func TestBoundedFlags(t *testing.T) {
-	cmd := &cobra.Command{Use: "x"}
-	var n int
-	var d time.Duration
-	cmd.Flags().IntVar(&n, "n", 0, "")
-	cmd.Flags().Var((*seconds)(&d), "for", "")
-	boundBelow(cmd, "n", &n, 1)
-	bound(cmd, "for", &d, time.Second, time.Minute)
-	for arg, ok := range map[string]bool{"--n=0": false, "--n=1": true, "--n=x": false, "--for=500ms": false, "--for=60": true, "--for=61": false} {
-		if err := cmd.ParseFlags([]string{arg}); (err == nil) != ok {
-			t.Errorf("%s: %v", arg, err)
 		}
 	}
 }

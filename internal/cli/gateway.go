@@ -4,15 +4,10 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"slices"
-	"strings"
 
-	"github.com/natkit/natkit/internal/gateway"
 	gwapply "github.com/natkit/natkit/internal/gateway/apply"
-	"github.com/natkit/natkit/internal/gateway/diff"
-	"github.com/natkit/natkit/internal/report"
-	"github.com/natkit/natkit/internal/tune"
-	"github.com/natkit/natkit/internal/tune/journal"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 )
@@ -41,62 +36,18 @@ func newGateway(env *Env) *cobra.Command {
 	return cmd
 }
 
-// gatewayDocument is what apply, confirm and undo report.
-type gatewayDocument struct {
-	Schema string `json:"schema"`
-	File   string `json:"file,omitempty"`
-	// Digest is of the plan that the file becomes, Before what is in force.
-	Digest   string            `json:"digest,omitempty"`
-	Before   string            `json:"before,omitempty"`
-	Findings []gateway.Finding `json:"findings,omitempty"`
-	// Difference is between the rules that are in force and the file's.
-	Difference diff.Plans `json:"difference,omitzero"`
-	Plan       *tune.Plan `json:"plan,omitempty"`
-	Already    []string   `json:"already,omitempty"`
-	Notes      []string   `json:"notes,omitempty"`
-	Confirm    float64    `json:"confirm_seconds,omitempty"`
-	Applied    bool       `json:"applied"`
-	// Transactions are those that were made, confirmed or undone.
-	Transactions []tuneTransaction `json:"transactions"`
-	// Stale are connections whose rule went away.
-	Stale *gatewayStale `json:"stale,omitempty"`
+// gatewayHost is where a gateway is made.
+func gatewayHost(env *Env, ns *netns.Handle) (gwapply.Host, error) {
+	j, err := env.journal()
+	return gwapply.Host{Netns: ns, Apply: apply.Options{Journal: j}}, err
 }
 
-// gatewayStale counts connections that keep a translation that no rule gives; or, where
-// Cut, lose it.
-type gatewayStale struct {
-	Connections int64            `json:"connections"`
-	Cut         bool             `json:"cut"`
-	ByRule      map[string]int64 `json:"by_rule"`
-	// Deleted is 0 without --flush-stale; Offloaded could not be deleted.
-	Deleted   int64 `json:"deleted"`
-	Offloaded int64 `json:"offloaded"`
-}
-
-func (d gatewayDocument) json(env *Env) error {
-	d.Schema = gatewayApplySchema
-	if d.Transactions == nil {
-		d.Transactions = []tuneTransaction{}
+// completeYAML offers configuration files, for the shell.
+func completeYAML(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return report.JSON(env.Stdout, d)
-}
-
-// forwardingOff says what an undo takes from others that translate here: programs that
-// came after natkit found forwarding on, as Docker does, and did not turn it on.
-func forwardingOff(h gwapply.Host, tx *journal.Transaction) string {
-	var off []string
-	for _, c := range tx.Changes {
-		forwards := c.Kind == tune.Sysctl && slices.Contains([]string{gwapply.Forward4, gwapply.Forward6}, c.Target)
-		if forwards && c.State == journal.Undone && c.Note == "" && c.Before == "0" && c.After != "0" {
-			off = append(off, c.Target)
-		}
-	}
-	others, err := h.OthersNAT()
-	if err != nil || len(off) == 0 || len(others) == 0 {
-		return ""
-	}
-	return fmt.Sprintf("forwarding is off again, as it was before natkit; there are rules of NAT in %s, which may need it: 'sysctl -w %s=1'",
-		report.Clean(strings.Join(others, ", ")), strings.Join(off, "=1 "))
+	return []string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt
 }
 
 func newGatewayRun(env *Env) *cobra.Command {
@@ -105,44 +56,41 @@ func newGatewayRun(env *Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run FILE",
 		Short: "keep a gateway file in force, for a service manager",
-		Long: `Apply the file, and again when it changes or the interfaces' addresses do, until
-SIGTERM. What is in force then stays, so that a restart cuts no connection; 'natkit
-gateway undo' takes it back, or --undo-on-exit.
+		Long: `Apply the file, and again when it or the interfaces' addresses change, until
+SIGTERM. The rules then stay in force, so that a restart cuts no connection; 'natkit
+gateway undo' removes them, or --undo-on-exit.
 
 Where an address goes, the connections that natkit's rules gave it are removed; no
-other connection is touched. A file that is broken, or that cannot be applied, leaves
-the former rules in force, and one line says why; at the start it is an error.
-Interfaces that do not exist yet are waited for. SIGHUP reads the file again.
+other connection is touched. A file that does not parse or cannot be applied leaves the
+former rules in force, and one line says why; at the start it is an error. Interfaces
+that do not exist yet are waited for. SIGHUP reads the file again.
 
-Where somebody removes natkit's table, as 'nft flush ruleset' does, it comes again
-within a second or two, and every 30 seconds where that goes on; rules in it that
-somebody changed are left, with a line, until the next change or SIGHUP. What 'natkit
-gateway undo' took back stays so until then.
+If natkit's table is removed, as by 'nft flush ruleset', it is restored within a second
+or two, and every 30 seconds while that goes on; rules in it that were changed are left,
+with a line in the log, until the next change or SIGHUP. What 'natkit gateway undo' took
+back stays so until then.
 
-It tells systemd when it is ready, what is in force, and that it lives
-(sd_notify(3)). Needs CAP_NET_ADMIN only; deploy/natkit-gateway.service is its unit.`,
+It notifies systemd of readiness, status and liveness (sd_notify(3)). Needs
+CAP_NET_ADMIN only; its unit is deploy/natkit-gateway.service.`,
 		Example:           "  sudo natkit gateway run /etc/natkit/gateway.yaml",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeYAML,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ns, err := where.open(cmd)
-			if err != nil {
-				return err
-			}
-			defer ns.Close()
-			h, err := gatewayHost(env, ns)
-			if err != nil {
-				return err
-			}
-			s := gwapply.Service{
-				Host: h, File: args[0], Reload: hangups(), UndoOnExit: undo, Getenv: env.Getenv,
-				Log: func(line string) { fmt.Fprintf(env.Stderr, "natkit: %s\n", line) },
-			}
-			return s.Run(cmd.Context())
+			return where.with(cmd, func(ns *netns.Handle) error {
+				h, err := gatewayHost(env, ns)
+				if err != nil {
+					return err
+				}
+				s := gwapply.Service{
+					Host: h, File: args[0], Reload: hangups(), UndoOnExit: undo, Getenv: env.Getenv,
+					Log: func(line string) { fmt.Fprintf(env.Stderr, "natkit: %s\n", line) },
+				}
+				return s.Run(cmd.Context())
+			})
 		},
 	}
 	where.addFlags(cmd)
-	cmd.Flags().BoolVar(&undo, "undo-on-exit", false, "take everything back at the end")
+	cmd.Flags().BoolVar(&undo, "undo-on-exit", false, "undo everything on exit")
 	return cmd
 }
 

@@ -10,11 +10,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/engine"
-	"github.com/natkit/natkit/internal/gateway/explain"
 	"github.com/natkit/natkit/internal/gateway/host"
+	"github.com/natkit/natkit/internal/gateway/observe"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
 )
@@ -23,33 +23,33 @@ import (
 type gatewayExplain struct {
 	target
 	in, out string
-	asJSON  bool
 }
 
 func newGatewayExplain(env *Env) *cobra.Command {
 	var f gatewayExplain
 	cmd := &cobra.Command{
 		Use:   "explain [FILE] PACKET",
-		Short: "the way of a packet through hooks and chains, what it becomes, and the answer",
-		Long: `Tell what a connection's first packet comes to: the connection tracker, natkit's
-chains and those of other programs, in the order in which the kernel asks them, the
-route, which rule translates it, what it becomes, and the way of the answer. Rules
-about its addresses that do nothing to it are told with the reason. Nothing is sent.
+		Short: "trace a packet through hooks and chains: its translation and the answer's",
+		Long: `Show what happens to a connection's first packet: the connection tracker, natkit's
+chains and those of other programs, in the order in which the kernel evaluates them,
+the route, which rule translates it, the packet after translation, and the path of the
+answer. Rules about its addresses that do not apply are listed with the reason. No
+packet is sent.
 
 PACKET is PROTOCOL SOURCE -> DESTINATION, with the arrow in quotes, as a shell takes >
 for itself; it may be left out. Ports follow a colon. An echo request of icmp or icmpv6
 can have its identifier there.
 
 With FILE the gateway is the one that the file would make of this host; without, the
-one that is in force. The interface by which the packet comes is the one that leads to
-its source, unless --in says another; what has an address of this host as its source is
-a packet of a program here. --out takes the place of the route. Of a file that is meant
-for another host, --in and --out may be interfaces that it names and that are not here.
+one that is in force. The input interface is the one that leads to the source, unless
+--in names another; a packet with an address of this host as its source is from a
+program here. --out overrides the route. With a file for another host, --in and --out
+may be interfaces that it names and that do not exist here.
 
 Of other programs' rules natkit follows those that translate, also through sets, ranges
-and maps, where it understands all their conditions, and says where it does not. Where
-the host does not forward, or a bridge sends nothing back to the host that it came from,
-the packet is told as dropped.`,
+and maps, where it understands all their conditions, and reports where it does not.
+Where the host does not forward, or a bridge does not send back to the host that the
+packet came from, it is shown as dropped.`,
 		Example: `  sudo natkit gateway explain "tcp 192.168.0.2:4000 -> 198.51.100.9:443"
   sudo natkit gateway explain gateway.yaml "udp 198.51.100.9:5000 -> 203.0.113.7:53" --in eth0
   sudo natkit gateway explain icmp 192.168.0.2 198.51.100.9 --json`,
@@ -60,18 +60,13 @@ the packet is told as dropped.`,
 			if err != nil {
 				return err
 			}
-			ns, err := f.open(cmd)
-			if err != nil {
-				return err
-			}
-			defer ns.Close()
-			return f.run(cmd.Context(), env, ns, file, packet)
+			return f.with(cmd, func(ns *netns.Handle) error { return f.run(cmd.Context(), env, ns, file, packet) })
 		},
 	}
 	f.target.addFlags(cmd)
-	cmd.Flags().StringVar(&f.in, "in", "", "the packet comes in by `INTERFACE`")
-	cmd.Flags().StringVar(&f.out, "out", "", "what is forwarded leaves by `INTERFACE`, whatever the route")
-	addJSON(cmd, &f.asJSON, explain.Schema)
+	cmd.Flags().StringVar(&f.in, "in", "", "input `INTERFACE` of the packet")
+	cmd.Flags().StringVar(&f.out, "out", "", "output `INTERFACE` of a forwarded packet, whatever the route")
+	env.addJSON(cmd, observe.Schema)
 	completeFlags(cmd, map[string]cobra.CompletionFunc{"in": completeInterface, "out": completeInterface})
 	return cmd
 }
@@ -91,22 +86,22 @@ func arrows(args []string) []string {
 	return args
 }
 
-// explainArgs tells a file from the packet: a packet begins with a protocol.
-func explainArgs(args []string) (file string, packet explain.Packet, err error) {
+// explainArgs separates a file from the packet: a packet begins with a protocol.
+func explainArgs(args []string) (file string, packet observe.Packet, err error) {
 	first, _, _ := strings.Cut(strings.TrimSpace(args[0]), " ")
-	if _, err := match.ParseProtocol(first); err != nil && (len(args) > 1 || first == args[0]) {
+	if _, err := nat.ParseProtocol(first); err != nil && (len(args) > 1 || first == args[0]) {
 		file, args = args[0], args[1:]
 	}
 	if len(args) == 0 {
 		return "", packet, usagef("the packet is missing: \"tcp 192.168.0.2:4000 -> 198.51.100.9:443\"")
 	}
-	if packet, err = explain.ParsePacket(args); err != nil {
+	if packet, err = observe.ParsePacket(args); err != nil {
 		return "", packet, usagef("%v", err)
 	}
 	return file, packet, nil
 }
 
-func (f *gatewayExplain) run(ctx context.Context, env *Env, ns *netns.Handle, file string, packet explain.Packet) error {
+func (f *gatewayExplain) run(ctx context.Context, env *Env, ns *netns.Handle, file string, packet observe.Packet) error {
 	facts, err := host.Read(ctx, ns, host.Options{})
 	if err != nil {
 		return err
@@ -139,10 +134,7 @@ func (f *gatewayExplain) run(ctx context.Context, env *Env, ns *netns.Handle, fi
 			e.Notes = append(e.Notes, name+" is 0 now: apply turns it on")
 		}
 	}
-	if f.asJSON {
-		return report.JSON(env.Stdout, e)
-	}
-	return report.GatewayExplain(env.Stdout, env.style(), e)
+	return env.print(report.GatewayPacket{Trace: e})
 }
 
 // plan is the file's, or the one in force.
@@ -193,7 +185,7 @@ func isHere(facts gateway.Facts, name string) bool {
 
 // entrance is the interface by which the packet comes: the one that leads to its
 // source; none for a source of the host's own.
-func (f *gatewayExplain) entrance(ns *netns.Handle, packet explain.Packet) (string, error) {
+func (f *gatewayExplain) entrance(ns *netns.Handle, packet observe.Packet) (string, error) {
 	if f.in != "" {
 		return f.in, nil
 	}
@@ -204,7 +196,7 @@ func (f *gatewayExplain) entrance(ns *netns.Handle, packet explain.Packet) (stri
 	case r.Local:
 		return "", nil
 	case r.Unreachable || r.Out == "":
-		return "", fmt.Errorf("explain: no route leads to the source %s, so that nobody knows by which interface it comes: say it with --in", packet.Src)
+		return "", fmt.Errorf("explain: no route leads to the source %s, so its input interface is not known: name it with --in", packet.Src)
 	}
 	return r.Out, nil
 }
@@ -212,14 +204,14 @@ func (f *gatewayExplain) entrance(ns *netns.Handle, packet explain.Packet) (stri
 // routes asks the kernel, for packets of an interface that is not here, or by which the host
 // does not forward yet, as if they were of the host itself. --out is for what is not for
 // the host itself.
-func (f *gatewayExplain) routes(kernel explain.Router, facts gateway.Facts, off bool) explain.Router {
-	return func(w explain.Lookup) (explain.Hop, error) {
+func (f *gatewayExplain) routes(kernel observe.Router, facts gateway.Facts, off bool) observe.Router {
+	return func(w observe.Lookup) (observe.Hop, error) {
 		if !isHere(facts, w.In) || off {
 			w.In, w.Source = "", netip.Addr{}
 		}
 		h, err := kernel(w)
 		if err == nil && f.out != "" && !h.Local {
-			h = explain.Hop{Out: f.out}
+			h = observe.Hop{Out: f.out}
 		}
 		return h, err
 	}

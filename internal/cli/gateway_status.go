@@ -4,14 +4,14 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/natkit/natkit/internal/collect"
+	"github.com/natkit/natkit/internal/gateway"
 	gatewaylook "github.com/natkit/natkit/internal/gateway/look"
-	"github.com/natkit/natkit/internal/gateway/status"
+	"github.com/natkit/natkit/internal/gateway/observe"
 	"github.com/natkit/natkit/internal/gateway/store"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
@@ -27,45 +27,43 @@ type gatewayStatus struct {
 	watch    bool
 	interval time.Duration
 	all      bool
-	asJSON   bool
 	top      int
-	// topGiven: somebody asked for so many rules, whatever there is room for.
+	// topGiven: --top holds whatever the screen has room for.
 	topGiven bool
 }
 
-const gatewayStatusHelp = `For each rule of the file: connections since it was written, connections now with
-their packets and bytes, and what is left of the ports that it gives, for the address,
-protocol and destination that has least. Besides: what was dropped, whether the table
-is as natkit wrote it or somebody changed it, what waits for confirmation, interfaces
-and addresses that are not there, connections under an address that is gone.
+const gatewayStatusHelp = `For each rule of the file: connections since it was written, current connections with
+their packets and bytes, and how many ports are left, for the address, protocol and
+destination with the fewest. Also: drops, whether somebody changed the table, what waits
+for confirmation, missing interfaces and addresses, connections under a removed address.
 
-"new" are the kernel's own counters, of first packets: those of connections that then
-find no port count too, each time that they are sent. Where it cannot count within maps
-(before Linux 5.7) they are missing for rules that share one. "flows", packets and bytes
-are of the connections that there are now, by what they were translated to; packets and
-bytes where the kernel counts them ('accounting: on' in the file).
+"new" are the kernel's own counters of first packets, also of connections that then find
+no port, each time that they are sent. Where rules share a map and the kernel cannot
+count within maps (before Linux 5.7) they are missing. "flows", packets and bytes are of
+the current connections, by their translation; packets and bytes where the kernel counts
+them ('accounting: on' in the file).
 
 "dropped", with --watch, are first packets that a rule translated and that the kernel
-then dropped, as the connection clashed with another one or found no free port, since
-the watch began: by an eBPF program that runs for packets that are dropped (CAP_BPF and
-CAP_PERFMON; Linux 5.4 with BTF). Without it they are known of the whole namespace alone.
+then dropped because the connection clashed with another one or found no free port,
+since the watch began: by an eBPF program that runs for dropped packets (CAP_BPF and
+CAP_PERFMON; Linux 5.4 with BTF). Without it they are known for the whole namespace only.
 
-Of a large connection table it reads some 130,000 entries and scales up what it finds
-("~"); --all reads them all. It subscribes to nothing. With --watch it looks again every
+Of a large connection table it reads some 130,000 entries and scales up the result
+("~"); --all reads them all. It subscribes to nothing. With --watch it samples every
 --interval, and reads less where that would take more than a twentieth of a CPU; with
---json each look is one line. A look that fails is told, and the next one comes; the
-fifth in a row ends it.
+--json each sample is one line. A sample that fails is reported and the next one follows;
+the fifth failure in a row ends it.
 
-Connections that began before the rule that is for them pass untranslated as long as they
-last: they are counted. Where the host does not forward what the gateway is for, or a
-bridge keeps a host from reaching itself by a rule with hairpin, that is told, as are
-other programs' rules that translate the same packets first.
+Connections that began before their rule pass untranslated until they end: they are
+counted. Also reported: a host that does not forward what the gateway is for, a bridge
+that keeps a host from reaching itself by a rule with hairpin, and other programs' rules
+that translate the same packets first.
 
-Needs CAP_NET_ADMIN. Exit code 3 (not with --watch): somebody changed the table, or
-took it away, or the host does not forward.`
+Needs CAP_NET_ADMIN. Exit codes: 0 ok, 1 error, 2 usage, 3 (not with --watch) somebody
+changed or removed the table, or the host does not forward.`
 
 func newGatewayStatus(env *Env) *cobra.Command {
-	s := &gatewayStatus{env: env}
+	s := &gatewayStatus{env: env, interval: 2 * time.Second, top: 40}
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "see what each rule does: connections, packets, ports left, drops",
@@ -75,42 +73,23 @@ func newGatewayStatus(env *Env) *cobra.Command {
   sudo natkit gateway status --netns gateway --json`,
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              func(cmd *cobra.Command, _ []string) error { return s.run(cmd) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s.topGiven = cmd.Flags().Changed("top")
+			return s.target.with(cmd, func(ns *netns.Handle) error { return s.run(cmd.Context(), ns) })
+		},
 	}
 	f := cmd.Flags()
 	s.target.addFlags(cmd)
-	f.BoolVar(&s.watch, "watch", false, "go on, and look every --interval, until Ctrl-C")
-	s.interval = 2 * time.Second
-	f.Var((*seconds)(&s.interval), "interval", "time from one look to the next: seconds or 500ms, 2m, …")
+	f.BoolVar(&s.watch, "watch", false, "sample every --interval, until Ctrl-C")
+	f.Var(periodBetween(&s.interval, minWatch, maxWindow), "interval", "time between two samples: seconds or 500ms, 2m, …")
+	requires(cmd, "interval", "watch")
 	f.BoolVar(&s.all, "all", false, "read the whole connection table, however large")
-	f.IntVar(&s.top, "top", 40, "show the `N` rules with most connections, 0 for all; fewer on a screen that has no room, all in JSON unless it is given")
-	addJSON(cmd, &s.asJSON, gatewayStatusSchema)
-	completeFlags(cmd, map[string]cobra.CompletionFunc{"interval": cobra.NoFileCompletions, "top": cobra.NoFileCompletions})
+	f.Var(natural(&s.top), "top", "show the `N` rules with most connections, 0 for all; fewer on a small screen, all in JSON unless it is given")
+	env.addJSON(cmd, gatewayStatusSchema)
 	return cmd
 }
 
-func (s *gatewayStatus) check(cmd *cobra.Command) error {
-	switch {
-	case s.top < 0:
-		return usagef("--top %d: must not be negative", s.top)
-	case cmd.Flags().Changed("interval") && !s.watch:
-		return usagef("--interval is the time between the looks of --watch: add --watch")
-	case s.interval < minWatch || s.interval > maxWindow:
-		return usagef("--interval %s: must be from %s to %s", s.interval, minWatch, maxWindow)
-	}
-	return nil
-}
-
-func (s *gatewayStatus) run(cmd *cobra.Command) error {
-	if err := s.check(cmd); err != nil {
-		return err
-	}
-	s.topGiven = cmd.Flags().Changed("top")
-	ns, err := s.target.open(cmd)
-	if err != nil {
-		return err
-	}
-	defer ns.Close()
+func (s *gatewayStatus) run(ctx context.Context, ns *netns.Handle) error {
 	o, err := s.options(ns)
 	if err != nil {
 		return err
@@ -120,19 +99,19 @@ func (s *gatewayStatus) run(cmd *cobra.Command) error {
 		l.CountDrops()
 		defer l.Close()
 		budget := gatewaylook.Budget{Interval: s.interval, Most: collect.DefaultMaxEntries}
-		return s.watchOn(cmd.Context(), func(ctx context.Context) (*status.Gateway, error) { return budget.Look(ctx, l, s.all) })
+		return s.watchOn(ctx, func(ctx context.Context) (*observe.Status, error) { return budget.Look(ctx, l, s.all) })
 	}
 	progress := s.env.progress()
 	progress.Update("reading the connection table")
-	now, err := l.Look(cmd.Context())
+	now, err := l.Look(ctx)
 	progress.Clear()
 	if err != nil {
 		return err
 	}
-	if err := s.show(now, time.Now()); err != nil {
+	if err := s.env.print(s.document(now, time.Now(), s.top)); err != nil {
 		return err
 	}
-	if now.Integrity == status.Changed || now.Removed != "" || len(now.NotForwarding) > 0 {
+	if now.Integrity == gateway.RulesChanged || now.Removed != "" || len(now.NotForwarding) > 0 {
 		return errFindings
 	}
 	return nil
@@ -150,13 +129,12 @@ func (s *gatewayStatus) options(ns *netns.Handle) (gatewaylook.Options, error) {
 	return o, nil
 }
 
-// failedLooks is how many looks in a row may fail before --watch ends: what hinders one
-// may be over at the next.
+// failedLooks is how many samples in a row may fail before --watch ends.
 const failedLooks = 5
 
 // watchOn shows one look after the other until ctx ends. Where the first one fails, the
 // others would too.
-func (s *gatewayStatus) watchOn(ctx context.Context, look func(context.Context) (*status.Gateway, error)) error {
+func (s *gatewayStatus) watchOn(ctx context.Context, look func(context.Context) (*observe.Status, error)) error {
 	ticker := time.NewTicker(s.interval)
 	defer ticker.Stop()
 	for failed := failedLooks - 1; ; {
@@ -168,7 +146,7 @@ func (s *gatewayStatus) watchOn(ctx context.Context, look func(context.Context) 
 		case err == nil:
 			failed, err = 0, s.showNext(now, time.Now())
 		case failed < failedLooks:
-			fmt.Fprintf(s.env.Stderr, "natkit: %v; the next look is in %s\n", err, s.interval)
+			fmt.Fprintf(s.env.Stderr, "natkit: %v; the next sample is in %s\n", err, s.interval)
 			err = nil
 		}
 		if err != nil {
@@ -182,11 +160,10 @@ func (s *gatewayStatus) watchOn(ctx context.Context, look func(context.Context) 
 	}
 }
 
-// showNext shows a look in the place of the one before, where there is a terminal: in
-// one piece, so that nothing flickers.
-func (s *gatewayStatus) showNext(now *status.Gateway, at time.Time) error {
-	if s.asJSON {
-		return report.JSONLine(s.env.Stdout, s.document(now, at))
+// showNext replaces the former sample on a terminal, in one write, so that nothing flickers.
+func (s *gatewayStatus) showNext(now *observe.Status, at time.Time) error {
+	if s.env.asJSON {
+		return report.JSONLine(s.env.Stdout, s.document(now, at, s.top))
 	}
 	var frame bytes.Buffer
 	if s.env.StdoutTerminal {
@@ -198,7 +175,7 @@ func (s *gatewayStatus) showNext(now *status.Gateway, at time.Time) error {
 	if rows > 0 && !s.topGiven {
 		top = fitting(rows)
 	}
-	if err := s.text(&frame, now, at, top); err != nil {
+	if err := s.document(now, at, top).Text(&frame, s.env.style()); err != nil {
 		return err
 	}
 	if !s.env.StdoutTerminal {
@@ -224,29 +201,10 @@ func clipped(frame []byte, rows int) []byte {
 	return frame
 }
 
-// gatewayStatusDocument is the JSON form.
-type gatewayStatusDocument struct {
-	Schema  string          `json:"schema"`
-	Version string          `json:"version"`
-	TakenAt time.Time       `json:"taken_at"`
-	Source  string          `json:"source"`
-	Gateway *status.Gateway `json:"gateway"`
-}
-
-func (s *gatewayStatus) document(now *status.Gateway, at time.Time) gatewayStatusDocument {
-	if s.topGiven && s.top > 0 {
-		now.Rules = status.Busiest(now.Rules, s.top)
+func (s *gatewayStatus) document(now *observe.Status, at time.Time, top int) report.GatewayStatus {
+	if s.env.asJSON && s.topGiven && s.top > 0 {
+		now.Rules = observe.Busiest(now.Rules, s.top)
 	}
-	return gatewayStatusDocument{Schema: gatewayStatusSchema, Version: s.env.Version, TakenAt: at, Source: s.target.name(), Gateway: now}
-}
-
-func (s *gatewayStatus) show(now *status.Gateway, at time.Time) error {
-	if s.asJSON {
-		return report.JSON(s.env.Stdout, s.document(now, at))
-	}
-	return s.text(s.env.Stdout, now, at, s.top)
-}
-
-func (s *gatewayStatus) text(w io.Writer, now *status.Gateway, at time.Time, top int) error {
-	return report.GatewayStatus(w, s.env.style(), report.GatewayView{Source: s.target.name(), Args: s.target.args(), Top: top, At: at, Watch: s.watch}, now)
+	return report.GatewayStatus{Schema: gatewayStatusSchema, Version: s.env.Version, At: at, Source: s.target.name(), Gateway: now,
+		Args: s.target.args(), Top: top, Watch: s.watch}
 }

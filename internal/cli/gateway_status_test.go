@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/natkit/natkit/internal/gateway/status"
+	"github.com/natkit/natkit/internal/gateway/observe"
 )
 
 func TestWatchOutlivesFailedLooks(t *testing.T) {
@@ -31,7 +31,7 @@ func TestWatchOutlivesFailedLooks(t *testing.T) {
 			var stdout, stderr bytes.Buffer
 			s := &gatewayStatus{env: &Env{Stdout: &stdout, Stderr: &stderr, Getenv: func(string) string { return "" }}, interval: time.Millisecond}
 			looks := 0
-			err := s.watchOn(ctx, func(context.Context) (*status.Gateway, error) {
+			err := s.watchOn(ctx, func(context.Context) (*observe.Status, error) {
 				looks++
 				switch {
 				case looks > len(tt.fails):
@@ -39,9 +39,9 @@ func TestWatchOutlivesFailedLooks(t *testing.T) {
 				case tt.fails[looks-1] == 'f':
 					return nil, hindered
 				}
-				return &status.Gateway{}, nil
+				return &observe.Status{}, nil
 			})
-			if told := strings.Count(stderr.String(), "natkit: hindered; the next look is in 1ms\n"); looks != tt.looks || told != tt.told || errors.Is(err, hindered) != tt.failed {
+			if told := strings.Count(stderr.String(), "natkit: hindered; the next sample is in 1ms\n"); looks != tt.looks || told != tt.told || errors.Is(err, hindered) != tt.failed {
 				t.Errorf("%d looks, %d told, error %v: want %d, %d, %t", looks, told, err, tt.looks, tt.told, tt.failed)
 			}
 		})

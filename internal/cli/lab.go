@@ -18,7 +18,6 @@ import (
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/suggest"
 	"github.com/natkit/natkit/internal/tune/apply"
-	"github.com/natkit/natkit/internal/tune/journal"
 	"github.com/spf13/cobra"
 )
 
@@ -444,16 +443,14 @@ func clean(ctx context.Context, env *Env) error {
 	if err != nil {
 		return errors.Join(fillErr, err)
 	}
-	view, err := journal.NewView("/proc", journal.SystemClock{})
-	if err != nil {
-		return errors.Join(fillErr, err)
-	}
 	undone, err := apply.Clean(apply.Options{Journal: j})
-	doc := tuneDocument{}
+	var results []transaction
 	for _, tx := range undone {
-		one := describeTransaction(tx, view)
-		one.Said = string(one.Status)
-		doc.Transactions = append(doc.Transactions, one)
+		described, viewErr := gatewayTuner(env).describe(tx, "")
+		if viewErr != nil {
+			return errors.Join(fillErr, viewErr)
+		}
+		results = append(results, described)
 	}
 	if len(undone)+len(removed) == 0 && err == nil && fillErr == nil {
 		fmt.Fprintln(env.Stdout, "nothing to clean")
@@ -461,5 +458,5 @@ func clean(ctx context.Context, env *Env) error {
 	if len(removed)+len(held) > 0 {
 		fillErr = errors.Join(fillErr, describeRemoved(removed, held).print(env, false))
 	}
-	return errors.Join(err, printResults(env, doc), fillErr)
+	return errors.Join(err, resultsText(env.Stdout, env.style(), results), fillErr)
 }

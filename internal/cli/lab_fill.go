@@ -397,7 +397,7 @@ func (f *labFill) plan(ctx context.Context, mix *lab.Mix, amount lab.Amount) (li
 	for _, risk := range risks {
 		fmt.Fprintln(f.env.Stderr, risk)
 	}
-	if agreed, err := f.env.askToApply(ctx, f.env.Stderr); err != nil || !agreed {
+	if agreed, err := f.env.ask(ctx, f.env.Stderr, "apply?", "nothing was changed"); err != nil || !agreed {
 		return 0, 0, err
 	}
 	return limit, target, nil

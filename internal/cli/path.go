@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/natkit/natkit/internal/bpf/path"
-	"github.com/natkit/natkit/internal/filter"
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/snapshot"
 )
@@ -47,7 +47,7 @@ it has there, in the chosen namespace and on the chosen interface; from then on
 wherever it goes, copies included. Before NAT it has other addresses than after:
 filter by those that it arrives with.
 
-` + filter.Usage + `
+` + frame.FilterUsage + `
 
 --functions is a profile or a list of names and patterns of functions:
   nat  receive, hooks, connection tracking, NAT, rules, bridge netfilter, send

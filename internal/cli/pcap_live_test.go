@@ -12,8 +12,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/lab"
-	"github.com/natkit/natkit/internal/packet"
 	"github.com/natkit/natkit/internal/pcap"
 	"github.com/natkit/natkit/internal/testutil"
 )
@@ -98,7 +98,7 @@ func checkFrames(r *pcap.Report, lines map[int64]string, counted uint64) (wrong 
 		}
 		for _, step := range in.Ladder {
 			// tcpdump shows no sequence number where a segment brings nothing.
-			if step.Flags&packet.ACK != 0 {
+			if step.Flags&frame.ACK != 0 {
 				expect(step.Frame, fmt.Sprintf("ack %d", step.Ack))
 			} else {
 				expect(step.Frame, fmt.Sprintf("seq %d", step.Seq))

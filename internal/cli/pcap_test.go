@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -10,7 +11,65 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/natkit/natkit/internal/pcap"
 )
+
+//go:generate go test -count=1 -run ^TestPcapDocIsCurrent$ . -args -update-docs
+
+// TestPcapDocIsCurrent compares the table of kinds in docs/pcap.md with the program's;
+// `make generate` rewrites it.
+func TestPcapDocIsCurrent(t *testing.T) {
+	const doc, head = "../../docs/pcap.md", "| kind | meaning | evidence | exit 3 |\n|---|---|---|---|\n"
+	have, err := os.ReadFile(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, _ := strings.Cut(string(have), head)
+	_, after, found := strings.Cut(rest, "\n\n")
+	if !found {
+		t.Fatalf("%s has no table of kinds", doc)
+	}
+	table := head
+	for _, kind := range pcap.Kinds {
+		about, exit := kind.About(), "no"
+		if about.What == "" || about.Happened == "" || about.Fault && len(about.Advice) == 0 {
+			t.Errorf("%s: what there is to say is incomplete: %+v", kind, about)
+		}
+		if about.Fault {
+			exit = "yes"
+		}
+		table += "| `" + string(kind) + "` | " + about.What + " | " + about.Evidence + " | " + exit + " |\n"
+	}
+	want := before + table + "\n" + after
+	if *updateDocs {
+		if err := os.WriteFile(doc, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if diff := cmp.Diff(string(have), want); diff != "" {
+		t.Errorf("docs/pcap.md; `make generate` rewrites it (-file +program):\n%s", diff)
+	}
+}
+
+// TestPcapJSONHasAdvice: causes and advice of the kinds that were found are in the document.
+func TestPcapJSONHasAdvice(t *testing.T) {
+	_, stdout, stderr := runPcap(t.Context(), bytes.NewReader(captureBytes(t, sourceCase)), false, "--json", "-")
+	var doc struct {
+		Kinds []struct {
+			pcap.KindCount
+			pcap.About
+		} `json:"incident_kinds"`
+	}
+	if err := json.Unmarshal([]byte(stdout), &doc); err != nil {
+		t.Fatalf("%v: %s", err, stderr)
+	}
+	if len(doc.Kinds) != 1 || doc.Kinds[0].Kind != pcap.SYNRejectedPAWS || doc.Kinds[0].Count != 1 || doc.Kinds[0].Cause == "" || len(doc.Kinds[0].Advice) == 0 {
+		t.Errorf("%+v", doc.Kinds)
+	}
+}
 
 // captureBytes is what write makes.
 func captureBytes(t testing.TB, write func(*captureWriter)) []byte {
@@ -59,8 +118,8 @@ func TestPcapInterrupted(t *testing.T) {
 		code int
 		want string
 	}{
-		"between packets": {captureBytes(t, sourceCase), exitFindings, "1 attempt to connect was rejected by TIME_WAIT"},
-		"in a packet":     {captureBytes(t, sourceCase)[:900], exitFindings, "1 attempt to connect was rejected by TIME_WAIT"},
+		"between packets": {captureBytes(t, sourceCase), exitFindings, "syn-rejected-paws (1): "},
+		"in a packet":     {captureBytes(t, sourceCase)[:900], exitFindings, "syn-rejected-paws (1): "},
 		"at once":         {nil, exitFailed, "interrupted before the capture had begun"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/natkit/natkit/internal/collect"
+	"github.com/natkit/natkit/internal/report"
 )
 
 // balancerBundle is written from a /proc with a service of two servers, and removed or
@@ -73,7 +74,7 @@ func TestPortsLVS(t *testing.T) {
 	if code := runNatkit(t.Context(), &stdout, &stderr, "ports", "--lvs", "--json", "--from", bundle); code != 0 {
 		t.Fatalf("code %d: %s", code, stderr.String())
 	}
-	var doc lvsDocument
+	var doc report.LVS
 	if err := json.Unmarshal(stdout.Bytes(), &doc); err != nil {
 		t.Fatal(err)
 	}

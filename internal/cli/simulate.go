@@ -5,16 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/simulate"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
 // simulator is the verb simulate.
@@ -23,30 +24,30 @@ type simulator struct {
 	preset      string
 	list        bool
 	printConfig bool
-	knobs       simulateKnobs
-	outputs     simulateOutputs
-	asJSON      bool
+	csv, html   string
+	// changes are those of flags to the configuration, by the flags' names.
+	changes map[string]func(*simulate.Config) error
 }
 
 func newSimulate(env *Env) *cobra.Command {
-	s := &simulator{env: env}
+	s := &simulator{env: env, changes: map[string]func(*simulate.Config) error{}}
 	cmd := &cobra.Command{
 		Use:   "simulate [CONFIG.yaml]",
 		Short: "predict what port reuse, TIME_WAIT, timestamps and a balancer's sessions do to connections",
-		Long: `Compute, connection by connection, what becomes of the load of many clients behind
-one NAT: which ports the NAT gives them, whether the server still has a TIME_WAIT
-for that port, whether it takes the SYN or answers it with the former connection's
-ACK, since the timestamp or the sequence number went back, and to which server a
-load balancer sends it. Nothing is measured and nothing on this host is read or
-changed; it needs no privilege.
+		Long: `Compute, connection by connection, the outcome of the load of many clients behind one
+NAT: which ports the NAT gives them, whether the server still has a TIME_WAIT for that
+port, whether it accepts the SYN or answers it with the former connection's ACK because
+the timestamp or the sequence number went back, and to which server a load balancer
+sends it. Nothing is measured and nothing on this host is read or changed; it needs no
+privilege.
 
-The first lines say from which rate on SYNs are refused, how many, and what the
-limit is: ports divided by the time for which they are in use. Below are the curves.
+The first lines give the rate from which SYNs are refused, how many, and the limit:
+ports divided by the time for which they are in use. The curves follow.
 
-What is simulated is a configuration file (docs/simulate.md has its language), or a
-preset: --list names them, among them the case of an old kernel's TIME_WAIT of
-112.5 s, what was tried against it, and what the lab's scenario port-reuse-paws sends.
---print-config prints one to begin with. Flags change what the configuration says.
+The input is a configuration file (docs/simulate.md has its language), or a preset:
+--list lists them, among them an old kernel's TIME_WAIT of 112.5 s, what was tried
+against it, and the load of the lab's scenario port-reuse-paws. --print-config prints
+one to start from. Flags override the configuration.
 
 The same configuration and seed give the same result, byte by byte. An interrupt
 (Ctrl-C) ends the simulation without a result.`,
@@ -57,29 +58,30 @@ The same configuration and seed give the same result, byte by byte. An interrupt
   natkit simulate --preset mixed --print-config > mine.yaml && natkit simulate mine.yaml
   natkit simulate --arrivals rates.csv --csv - > curves.csv
   natkit simulate --preset lab --json`,
-		Args: cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return s.run(cmd, args) },
-		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			return []string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt
-		},
+		Args:              argsUnless(cobra.MaximumNArgs(1), "preset", "list"),
+		RunE:              s.run,
+		ValidArgsFunction: completeYAML,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&s.preset, "preset", "", "simulate the preset `NAME`")
 	flags.BoolVar(&s.list, "list", false, "list the presets")
 	flags.BoolVar(&s.printConfig, "print-config", false, "print the configuration as YAML instead of simulating it")
-	s.knobs.addFlags(cmd)
-	s.outputs.addFlags(cmd)
-	addJSON(cmd, &s.asJSON, simulate.Schema)
+	s.addKnobs(cmd)
+	flags.StringVar(&s.csv, "csv", "", "write the curves to `FILE`, - for stdout instead of the report")
+	flags.StringVar(&s.html, "html", "", "write one self-contained page to `FILE`")
+	env.addJSON(cmd, simulate.Schema)
 	cmd.MarkFlagsMutuallyExclusive("rate", "arrivals")
 	cmd.MarkFlagsMutuallyExclusive("list", "preset")
 	cmd.MarkFlagsMutuallyExclusive("list", "print-config")
 	cmd.MarkFlagsMutuallyExclusive("print-config", "json")
-	completeFlags(cmd, map[string]cobra.CompletionFunc{"preset": completePresets})
+	completeFlags(cmd, map[string]cobra.CompletionFunc{
+		"preset": completePresets, "strategy": cobra.FixedCompletions(strategies, cobra.ShellCompDirectiveNoFileComp),
+		"kernel": cobra.FixedCompletions([]string{"2.6", "3.10", "3.10.0-1127", "4.1"}, cobra.ShellCompDirectiveNoFileComp),
+	})
 	return cmd
 }
 
-func completePresets(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	var names []string
+func completePresets(*cobra.Command, []string, string) (names []string, _ cobra.ShellCompDirective) {
 	for _, p := range simulate.Presets() {
 		names = append(names, p.Name+"\t"+p.Title)
 	}
@@ -87,41 +89,34 @@ func completePresets(*cobra.Command, []string, string) ([]string, cobra.ShellCom
 }
 
 func (s *simulator) run(cmd *cobra.Command, args []string) error {
-	if err := s.check(args); err != nil {
+	if s.list {
+		return s.env.print(presetList())
+	}
+	if err := s.checkFiles(); err != nil {
 		return err
 	}
-	if s.list {
-		return s.printList()
-	}
-	c, text, err := s.config(cmd, args)
+	c, text, err := s.config(args)
 	if err != nil {
 		return err
 	}
 	if s.printConfig {
 		return printConfig(s.env.Stdout, c, text)
 	}
-	// Better now than after the simulation.
-	if err := s.outputs.mayWrite(); err != nil {
+	if err := s.mayWrite(); err != nil { // better now than after the simulation
 		return err
 	}
 	r, err := s.simulate(cmd.Context(), c)
 	if err != nil {
 		return err
 	}
-	return s.print(r)
-}
-
-func (s *simulator) check(args []string) error {
-	switch {
-	case s.preset != "" && len(args) > 0:
-		return usagef("--preset %s and %s: give one of them", s.preset, args[0])
-	case s.list && len(args) > 0:
-		return usagef("--list goes alone, or with --json")
+	err = s.write(r) // the report is printed even where a file finds no room
+	if s.csv == "-" {
+		return err
 	}
-	return s.outputs.check(s.asJSON)
+	return errors.Join(err, s.env.print(report.Simulation{Schema: simulate.Schema, Result: r}))
 }
 
-// simulate shows how far it is.
+// simulate shows its progress.
 func (s *simulator) simulate(ctx context.Context, c *simulate.Config) (*simulate.Result, error) {
 	progress := s.env.progress()
 	defer progress.Clear()
@@ -132,41 +127,12 @@ func (s *simulator) simulate(ctx context.Context, c *simulate.Config) (*simulate
 	return r, err
 }
 
-// print writes the report even where a file finds no room.
-func (s *simulator) print(r *simulate.Result) error {
-	err := s.outputs.write(s.env, r)
-	switch {
-	case s.outputs.usesStdout():
-		return err
-	case s.asJSON:
-		return errors.Join(err, report.JSON(s.env.Stdout, report.NamedSimulation(r)))
-	}
-	return errors.Join(err, report.Simulate(s.env.Stdout, s.env.style(), r))
-}
-
-// simulateListSchema names the JSON form of the list of presets.
-const simulateListSchema = "natkit.simulate-list/1"
-
-type simulatePreset struct {
-	Name  string `json:"name"`
-	Title string `json:"title"`
-	About string `json:"about"`
-}
-
-func (s *simulator) printList() error {
-	t := &report.Table{Columns: []report.Column{{Head: "preset"}, {Head: "what it simulates", Wrap: true}}}
-	var list []simulatePreset
+func presetList() report.Presets {
+	list := report.Presets{Schema: "natkit.simulate-list/1"}
 	for _, p := range simulate.Presets() {
-		list = append(list, simulatePreset{p.Name, p.Title, p.About})
-		t.Row(p.Name, p.Title)
+		list.Presets = append(list.Presets, report.Preset{Name: p.Name, Title: p.Title, About: p.About})
 	}
-	if s.asJSON {
-		return report.JSON(s.env.Stdout, struct {
-			Schema  string           `json:"schema"`
-			Presets []simulatePreset `json:"presets"`
-		}{simulateListSchema, list})
-	}
-	return t.Write(s.env.Stdout, s.env.style())
+	return list
 }
 
 // printConfig prints the text where there is one, with its comments.
@@ -182,9 +148,9 @@ func printConfig(w io.Writer, c *simulate.Config, text string) error {
 	return err
 }
 
-// config is what the file, the preset and the flags say. text is the YAML that says
-// just that, where no flag changes it.
-func (s *simulator) config(cmd *cobra.Command, args []string) (c *simulate.Config, text string, err error) {
+// config is what the file, the preset and the flags say. text is the YAML of just that,
+// where no flag changes it.
+func (s *simulator) config(args []string) (c *simulate.Config, text string, err error) {
 	switch {
 	case len(args) > 0:
 		c, text, err = readSimulation(args[0])
@@ -193,12 +159,16 @@ func (s *simulator) config(cmd *cobra.Command, args []string) (c *simulate.Confi
 	default:
 		c, text, err = presetOf(simulate.DefaultPreset)
 	}
-	if err != nil {
-		return nil, "", err
-	}
-	changed, err := s.knobs.apply(cmd, c)
-	if err != nil || !changed {
+	if err != nil || len(s.changes) == 0 {
 		return c, text, err
+	}
+	for _, flag := range slices.Sorted(maps.Keys(s.changes)) {
+		if err := s.changes[flag](c); err != nil {
+			return nil, "", err
+		}
+	}
+	if s.changes["for"] != nil && len(c.Batches) > 0 {
+		return nil, "", usagef("--for %s: the configuration has batches, whose length is not known before; --for requires --rate or --arrivals here", c.Duration)
 	}
 	if err := c.Check(); err != nil {
 		return nil, "", usagef("with these flags: %w", err)
@@ -211,13 +181,13 @@ func presetOf(name string) (*simulate.Config, string, error) {
 	if err != nil {
 		return nil, "", usageError{err}
 	}
-	// A copy of its own: flags change it.
+	// A copy: flags change it.
 	c, err := simulate.Parse(name+".yaml", []byte(p.Text))
 	return c, p.Text, err
 }
 
-// readSimulation reads a configuration; a CSV file that it names is looked for
-// beside it.
+// readSimulation reads a configuration; a CSV file that it names is
+// relative to it.
 func readSimulation(path string) (*simulate.Config, string, error) {
 	text, err := readFile("simulation", path, simulate.MaxSource)
 	if err != nil {
@@ -261,164 +231,145 @@ func readArrivals(path string) ([]simulate.RatePoint, error) {
 	return points, nil
 }
 
-// simulateKnobs are flags that change what a configuration says.
-type simulateKnobs struct {
-	rate                              float64
-	duration, interval                time.Duration
-	ports, kernel, strategy, arrivals string
-	addresses, servers, clients       int
-	holdDown, finTimeout              time.Duration
-	balancer                          bool
-	seed                              uint64
-}
-
-func (k *simulateKnobs) addFlags(cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.Float64Var(&k.rate, "rate", 0, "new connections per `SECOND`, all the time")
-	f.StringVar(&k.arrivals, "arrivals", "", "new connections per second by the lines \"seconds,rate\" of `FILE.csv`, until the last one")
-	f.Var((*seconds)(&k.duration), "for", "simulate so much time: seconds or 10m, 24h, …")
-	f.Var((*seconds)(&k.interval), "interval", "time between two points of the curves")
-	f.IntVar(&k.clients, "clients", 0, "`N` hosts behind the NAT, each with timestamps of its own")
-	f.StringVar(&k.ports, "ports", "", "the NAT's ports, `FIRST-LAST`")
-	f.IntVar(&k.addresses, "addresses", 0, "the NAT has `N` addresses")
-	f.StringVar(&k.strategy, "strategy", "", "how the NAT chooses a port: round-robin, random, hash, or kernel (Linux's own)")
-	f.Var((*seconds)(&k.holdDown), "hold-down", "how long the NAT keeps a port after its connection has ended")
-	f.IntVar(&k.servers, "servers", 0, "`N` servers, in place of all groups of them")
-	f.StringVar(&k.kernel, "kernel", "", "`VERSION` of the servers' Linux, such as 2.6, 3.10, 3.10.0-1127, 4.1, 6.1, in place of all groups of them")
-	f.BoolVar(&k.balancer, "lb", false, "a load balancer with a table of sessions before the servers")
-	f.Var((*seconds)(&k.finTimeout), "fin-timeout", "how long the balancer keeps a session after its connection has ended; includes --lb")
-	f.Uint64Var(&k.seed, "seed", 0, "where random numbers begin")
-	completeFlags(cmd, map[string]cobra.CompletionFunc{
-		"strategy": cobra.FixedCompletions(strategies, cobra.ShellCompDirectiveNoFileComp),
-		"kernel":   cobra.FixedCompletions([]string{"2.6", "3.10", "3.10.0-1127", "4.1"}, cobra.ShellCompDirectiveNoFileComp),
-	})
-}
+// defaultSimulated is the duration of a rate that replaces batches.
+const defaultSimulated = 10 * time.Minute
 
 var strategies = []string{simulate.StrategyRoundRobin, simulate.StrategyRandom, simulate.StrategyHash, simulate.StrategyKernel}
 
-// knob sets what one flag is for.
-type knob func(*simulate.Config) error
-
-func (k *simulateKnobs) all() map[string]knob {
-	return map[string]knob{
-		"rate":     k.setRate,
-		"arrivals": k.setArrivals,
-		"for":      func(c *simulate.Config) error { c.Duration.Duration = k.duration; return atLeast("for", k.duration) },
-		"interval": func(c *simulate.Config) error {
-			c.Interval.Duration = k.interval
-			return atLeast("interval", k.interval)
-		},
-		"clients": k.setClients,
-		"ports":   k.setPorts,
-		"addresses": func(c *simulate.Config) error {
-			c.NAT.Addresses = k.addresses
-			return positive("addresses", k.addresses)
-		},
-		"strategy":    k.setStrategy,
-		"hold-down":   func(c *simulate.Config) error { c.NAT.HoldDown = &simulate.Duration{Duration: k.holdDown}; return nil },
-		"servers":     k.setServers,
-		"kernel":      k.setKernel,
-		"lb":          k.setBalancer,
-		"fin-timeout": k.setFINTimeout,
-		"seed":        func(c *simulate.Config) error { c.Seed = k.seed; return nil },
+// addKnobs adds the flags that change what a configuration says.
+func (s *simulator) addKnobs(cmd *cobra.Command) {
+	knob := func(name, usage string, parse func(string) (func(*simulate.Config) error, error)) {
+		cmd.Flags().Var(&parsed{set: func(text string) (err error) {
+			s.changes[name], err = parse(text)
+			return err
+		}}, name, usage)
 	}
-}
-
-// apply changes c as the command line says, and reports whether it says anything.
-func (k *simulateKnobs) apply(cmd *cobra.Command, c *simulate.Config) (changed bool, err error) {
-	knobs := k.all()
-	cmd.Flags().Visit(func(f *pflag.Flag) {
-		if set := knobs[f.Name]; set != nil && err == nil {
-			changed, err = true, set(c)
-		}
+	length := func(name, usage string, least time.Duration, set func(*simulate.Config, time.Duration)) {
+		knob(name, usage, func(text string) (func(*simulate.Config) error, error) {
+			var d seconds
+			err := d.Set(text)
+			if err == nil && time.Duration(d) < least {
+				err = errors.New("must be more than 0")
+			}
+			return func(c *simulate.Config) error { set(c, time.Duration(d)); return nil }, err
+		})
+	}
+	count := func(name, usage string, set func(*simulate.Config, int)) {
+		knob(name, usage, func(text string) (func(*simulate.Config) error, error) {
+			n, err := strconv.Atoi(text)
+			if err != nil || n < 1 {
+				err = errors.New("must be a number, 1 or more")
+			}
+			return func(c *simulate.Config) error { set(c, n); return nil }, err
+		})
+	}
+	knob("rate", "new connections per `SECOND`, all the time", parseRate)
+	knob("arrivals", "new connections per second by the lines \"seconds,rate\" of `FILE.csv`, until the last one", func(path string) (func(*simulate.Config) error, error) {
+		return func(c *simulate.Config) error { return setArrivals(c, path) }, nil
 	})
-	if err == nil && cmd.Flags().Changed("for") && len(c.Batches) > 0 {
-		err = usagef("--for %s: the configuration has batches, which take as long as they take; give --rate, too", k.duration)
-	}
-	return changed, err
+	length("for", "simulated `TIME`: seconds or 10m, 24h, …", 1, func(c *simulate.Config, d time.Duration) { c.Duration.Duration = d })
+	length("interval", "`TIME` between two points of the curves", 1, func(c *simulate.Config, d time.Duration) { c.Interval.Duration = d })
+	count("clients", "`N` hosts behind the NAT, each with its own timestamps", setClients)
+	knob("ports", "the NAT's ports, `FIRST-LAST`", parsePorts)
+	count("addresses", "the NAT has `N` addresses", func(c *simulate.Config, n int) { c.NAT.Addresses = n })
+	knob("strategy", "how the NAT chooses a port, a `NAME`: round-robin, random, hash, or kernel (Linux's own)", func(name string) (func(*simulate.Config) error, error) {
+		if !slices.Contains(strategies, name) {
+			return nil, fmt.Errorf("must be one of %s", strings.Join(strategies, ", "))
+		}
+		return func(c *simulate.Config) error { c.NAT.Strategy = name; return nil }, nil
+	})
+	length("hold-down", "`TIME` for which the NAT keeps a port after its connection has ended", 0, func(c *simulate.Config, d time.Duration) {
+		c.NAT.HoldDown = &simulate.Duration{Duration: d}
+	})
+	count("servers", "`N` servers, replacing all groups of them", func(c *simulate.Config, n int) { oneGroup(c).Count = n })
+	knob("kernel", "`VERSION` of the servers' Linux, such as 2.6, 3.10, 3.10.0-1127, 4.1, 6.1, replacing all groups of them", func(release string) (func(*simulate.Config) error, error) {
+		kernel, err := timeWaitOf(release)
+		return func(c *simulate.Config) error {
+			group := oneGroup(c)
+			group.Name, group.Kernel = "Linux "+release, kernel
+			return nil
+		}, err
+	})
+	knob("lb", "a load balancer with a table of sessions before the servers", func(text string) (func(*simulate.Config) error, error) {
+		on, err := strconv.ParseBool(text)
+		return func(c *simulate.Config) error {
+			if !on {
+				c.Balancer = nil
+			} else if c.Balancer == nil {
+				c.Balancer = new(simulate.Balancer)
+			}
+			return nil
+		}, err
+	})
+	cmd.Flags().Lookup("lb").NoOptDefVal = "true"
+	length("fin-timeout", "`TIME` for which the balancer keeps a session after its connection has ended; implies --lb", 1, func(c *simulate.Config, d time.Duration) {
+		if c.Balancer == nil {
+			c.Balancer = new(simulate.Balancer)
+		}
+		c.Balancer.Timeout.Duration = d
+	})
+	knob("seed", "`N` with which random numbers begin", func(text string) (func(*simulate.Config) error, error) {
+		n, err := strconv.ParseUint(text, 10, 64)
+		return func(c *simulate.Config) error { c.Seed = n; return nil }, err
+	})
 }
 
-func positive(flag string, n int) error {
-	if n < 1 {
-		return usagef("--%s %d: must be 1 or more", flag, n)
+func parseRate(text string) (func(*simulate.Config) error, error) {
+	rate, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(rate > 0) {
+		return nil, errors.New("must be a number, more than 0")
 	}
-	return nil
+	return func(c *simulate.Config) error {
+		replaceArrivals(c, simulate.Arrivals{Rate: rate})
+		return nil
+	}, nil
 }
 
-func atLeast(flag string, d time.Duration) error {
-	if d <= 0 {
-		return usagef("--%s %s: must be more than 0", flag, d)
-	}
-	return nil
-}
-
-func (k *simulateKnobs) setRate(c *simulate.Config) error {
-	if !(k.rate > 0) {
-		return usagef("--rate %g: must be more than 0", k.rate)
-	}
-	c.Arrivals, c.Batches = &simulate.Arrivals{Rate: k.rate, Spacing: spacing(c)}, nil
-	if c.Duration.Duration == 0 { // of batches it is not known before
-		c.Duration.Duration = defaultSimulated
-	}
-	return nil
-}
-
-// defaultSimulated is how long a rate goes on that takes the place of batches.
-const defaultSimulated = 10 * time.Minute
-
-// setArrivals goes to the last line, unless --for says otherwise.
-func (k *simulateKnobs) setArrivals(c *simulate.Config) error {
-	points, err := readArrivals(k.arrivals)
+// setArrivals ends with the last line, unless --for says otherwise.
+func setArrivals(c *simulate.Config, path string) error {
+	points, err := readArrivals(path)
 	if err != nil {
 		return err
 	}
-	c.Arrivals, c.Batches = &simulate.Arrivals{Points: points, Spacing: spacing(c)}, nil
-	if last := points[len(points)-1].At; k.duration == 0 && last.Duration > 0 {
+	if last := points[len(points)-1].At; last.Duration > 0 {
 		c.Duration = last
 	}
-	if c.Duration.Duration == 0 {
-		c.Duration.Duration = defaultSimulated
-	}
+	replaceArrivals(c, simulate.Arrivals{Points: points})
 	return nil
 }
 
-func spacing(c *simulate.Config) string {
-	if c.Arrivals == nil {
-		return ""
+// replaceArrivals keeps the spacing. The duration of batches is not known before.
+func replaceArrivals(c *simulate.Config, a simulate.Arrivals) {
+	if c.Arrivals != nil {
+		a.Spacing = c.Arrivals.Spacing
 	}
-	return c.Arrivals.Spacing
+	c.Arrivals, c.Batches = &a, nil
+	if c.Duration.Duration == 0 {
+		c.Duration.Duration = defaultSimulated
+	}
 }
 
 // setClients keeps what the first group says.
-func (k *simulateKnobs) setClients(c *simulate.Config) error {
+func setClients(c *simulate.Config, hosts int) {
 	if len(c.Clients) == 0 {
 		c.Clients = []simulate.Clients{{Name: "clients"}}
 	}
 	c.Clients = slices.Clone(c.Clients[:1])
-	c.Clients[0].Hosts = k.clients
+	c.Clients[0].Hosts = hosts
 	for i := range c.Batches {
 		c.Batches[i].Clients = ""
 	}
-	return positive("clients", k.clients)
 }
 
-func (k *simulateKnobs) setPorts(c *simulate.Config) error {
-	first, last, ok := strings.Cut(k.ports, "-")
-	from, err1 := strconv.ParseUint(first, 10, 16)
-	to, err2 := strconv.ParseUint(last, 10, 16)
-	if !ok || err1 != nil || err2 != nil || from == 0 || from > to {
-		return usagef("--ports %q: must be FIRST-LAST, such as 2048-65535", k.ports)
+func parsePorts(text string) (func(*simulate.Config) error, error) {
+	ports, err := nat.ParsePorts(text)
+	if err != nil || ports.First == 0 || !strings.Contains(text, "-") {
+		return nil, errors.New("must be FIRST-LAST, such as 2048-65535")
 	}
-	c.NAT.Ports = [2]uint16{uint16(from), uint16(to)}
-	return nil
-}
-
-func (k *simulateKnobs) setStrategy(c *simulate.Config) error {
-	if !slices.Contains(strategies, k.strategy) {
-		return usagef("--strategy %s: must be one of %s", k.strategy, strings.Join(strategies, ", "))
-	}
-	c.NAT.Strategy = k.strategy
-	return nil
+	return func(c *simulate.Config) error {
+		c.NAT.Ports = [2]uint16{ports.First, ports.Last}
+		return nil
+	}, nil
 }
 
 // oneGroup leaves the first group of servers.
@@ -430,48 +381,15 @@ func oneGroup(c *simulate.Config) *simulate.Servers {
 	return &c.Servers[0]
 }
 
-func (k *simulateKnobs) setServers(c *simulate.Config) error {
-	oneGroup(c).Count = k.servers
-	return positive("servers", k.servers)
-}
-
-func (k *simulateKnobs) setKernel(c *simulate.Config) error {
-	kernel, err := timeWaitOf(k.kernel)
-	if err != nil {
-		return err
-	}
-	group := oneGroup(c)
-	group.Name, group.Kernel = "Linux "+k.kernel, kernel
-	return nil
-}
-
-func (k *simulateKnobs) setBalancer(c *simulate.Config) error {
-	switch {
-	case !k.balancer:
-		c.Balancer = nil
-	case c.Balancer == nil:
-		c.Balancer = new(simulate.Balancer)
-	}
-	return nil
-}
-
-func (k *simulateKnobs) setFINTimeout(c *simulate.Config) error {
-	if c.Balancer == nil {
-		c.Balancer = new(simulate.Balancer)
-	}
-	c.Balancer.Timeout.Duration = k.finTimeout
-	return atLeast("fin-timeout", k.finTimeout)
-}
-
 // firstTimer is the release whose TIME_WAITs have timers of their own: 4.1
 // (789f558cfb36, "tcp/dccp: get rid of central timewait timer").
 const firstTimerMajor, firstTimerMinor = 4, 1
 
-// firstRearm is the build of the vendor's 3.10.0 that is known to look again after 1 s;
+// firstRearm is the build of the vendor's 3.10.0 that is known to run again after 1 s;
 // later ones are taken for the same.
 const firstRearm = 1127
 
-// timeWaitOf tells how a kernel's TIME_WAITs end.
+// timeWaitOf is how a kernel's TIME_WAITs end.
 func timeWaitOf(release string) (string, error) {
 	number, build, vendor := strings.Cut(strings.TrimSuffix(release, "+"), "-")
 	parts := strings.SplitN(number, ".", 3)
@@ -481,7 +399,7 @@ func timeWaitOf(release string) (string, error) {
 		minor, err = strconv.Atoi(parts[1])
 	}
 	if err != nil || major < 2 || minor < 0 {
-		return "", usagef("--kernel %q: must be a version such as 2.6, 3.10, 3.10.0-1127, 4.1", release)
+		return "", errors.New("must be a version such as 2.6, 3.10, 3.10.0-1127, 4.1")
 	}
 	buildNumber, _, _ := strings.Cut(build, ".")
 	n, _ := strconv.Atoi(buildNumber)
@@ -494,30 +412,21 @@ func timeWaitOf(release string) (string, error) {
 	return simulate.KernelWheel, nil
 }
 
-// simulateOutputs are the files that simulate writes besides its report.
-type simulateOutputs struct{ csv, html string }
-
-func (o *simulateOutputs) addFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&o.csv, "csv", "", "write the curves to `FILE`, - for stdout instead of the report")
-	cmd.Flags().StringVar(&o.html, "html", "", "write one self-contained page to `FILE`")
-}
-
-func (o *simulateOutputs) check(asJSON bool) error {
+// checkFiles refuses --csv and --html that overwrite each other or stdout.
+func (s *simulator) checkFiles() error {
 	switch {
-	case o.csv == "-" && asJSON:
-		return usagef("--csv -: --json prints to stdout, too: give one of them")
-	case o.html == "-":
-		return usagef("--html -: give the name of a file")
-	case o.csv != "" && o.html != "" && filepath.Clean(o.csv) == filepath.Clean(o.html):
-		return usagef("--html %s: --csv writes there, too", o.html)
+	case s.csv == "-" && s.env.asJSON:
+		return usagef("--csv - and --json are mutually exclusive")
+	case s.html == "-":
+		return usagef("--html -: the page is written to a file only")
+	case s.csv != "" && s.html != "" && filepath.Clean(s.csv) == filepath.Clean(s.html):
+		return usagef("--html %s: --csv writes there, too", s.html)
 	}
 	return nil
 }
 
-func (o *simulateOutputs) usesStdout() bool { return o.csv == "-" }
-
-func (o *simulateOutputs) mayWrite() error {
-	for flag, name := range map[string]string{"csv": o.csv, "html": o.html} {
+func (s *simulator) mayWrite() error {
+	for flag, name := range map[string]string{"csv": s.csv, "html": s.html} {
 		if name == "" || name == "-" {
 			continue
 		}
@@ -529,22 +438,22 @@ func (o *simulateOutputs) mayWrite() error {
 }
 
 // write writes the files, each whole or not at all.
-func (o *simulateOutputs) write(env *Env, r *simulate.Result) error {
+func (s *simulator) write(r *simulate.Result) error {
 	csv := func(w io.Writer) error { return report.SimulateCSV(w, r) }
 	switch {
-	case o.usesStdout():
-		if err := csv(env.Stdout); err != nil {
+	case s.csv == "-":
+		if err := csv(s.env.Stdout); err != nil {
 			return fmt.Errorf("write to stdout: %w", err)
 		}
-	case o.csv != "":
-		if err := writeWhole(o.csv, 0o644, csv); err != nil {
+	case s.csv != "":
+		if err := writeWhole(s.csv, 0o644, csv); err != nil {
 			return fmt.Errorf("--csv: %w", err)
 		}
 	}
-	if o.html == "" {
+	if s.html == "" {
 		return nil
 	}
-	if err := writeWhole(o.html, 0o644, func(w io.Writer) error { return report.SimulateHTML(w, r) }); err != nil {
+	if err := writeWhole(s.html, 0o644, func(w io.Writer) error { return report.SimulateHTML(w, r) }); err != nil {
 		return fmt.Errorf("--html: %w", err)
 	}
 	return nil

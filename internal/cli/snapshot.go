@@ -34,7 +34,6 @@ type snapshotter struct {
 	duration   time.Duration
 	maxEntries int
 	trace      bool
-	asJSON     bool
 	progress   *report.Progress
 	rec        *snapshot.Recording
 }
@@ -44,22 +43,22 @@ func newSnapshot(env *Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "snapshot",
 		Short: "write all that doctor reads to one file, to be diagnosed anywhere",
-		Long: `Look at this host twice and write the raw kernel texts and netlink answers to
-one tar.gz. 'natkit doctor --from FILE' finds in it what it would have found here.
+		Long: `Sample this host twice and write the raw kernel texts and netlink answers to one
+tar.gz. 'natkit doctor --from FILE' has the same findings as doctor here.
 
 The file holds addresses and ports of connections, sysctls and counters of
-conntrack and TCP, NAT rules, memory and slab sizes, and kernel log lines about NAT. Only its owner
-may read it (mode 0600). Its name is printed on stdout.
+conntrack and TCP, NAT rules, memory and slab sizes, and kernel log lines about NAT. Only
+its owner may read it (mode 0600). Its name is printed on stdout.
 
-With --trace it also holds what the kernel dropped between the two looks, with the
-addresses and ports of some of these packets, what the CPUs did, and who opened
-connections to this namespace's listeners.
+With --trace it also holds the packets that the kernel dropped between the two samples,
+with the addresses and ports of some, a CPU profile, and the SYNs to this namespace's
+listeners.
 
 The connection table, its counters and NAT rules need CAP_NET_ADMIN, --trace needs CAP_BPF,
-CAP_PERFMON, CAP_SYSLOG and CAP_NET_RAW, slab sizes need root,
-the kernel log may need CAP_SYSLOG, --netns and --pid need CAP_SYS_ADMIN. Without
-them it reads what it may, says INCOMPLETE, what is missing and why, and exits with 4.
-An interrupt (Ctrl-C) ends the wait, and the file is still written.`,
+CAP_PERFMON, CAP_SYSLOG and CAP_NET_RAW, slab sizes need root, the kernel log may need
+CAP_SYSLOG, --netns and --pid need CAP_SYS_ADMIN. Without them it reads what it may,
+prints INCOMPLETE, what is missing and why, and exits with 4. An interrupt (Ctrl-C) ends
+the wait, and the file is still written.`,
 		Example: `  sudo natkit snapshot
   sudo natkit snapshot -o gateway.tar.gz --for 10s
   sudo natkit snapshot --pid $(docker inspect -f '{{.State.Pid}}' web) -o web.tar.gz
@@ -71,51 +70,59 @@ An interrupt (Ctrl-C) ends the wait, and the file is still written.`,
 	}
 	s.target.addFlags(cmd)
 	cmd.Flags().StringVarP(&s.output, "output", "o", "", "write to this `FILE`, - for stdout (default natkit-HOST-TIME.tar.gz)")
-	addWindow(cmd, &s.duration, 2*time.Second)
-	cmd.Flags().IntVar(&s.maxEntries, "max-entries", collect.DefaultMaxEntries, "read at most about `N` entries of the connection table at each look")
+	addWindow(cmd, &s.duration, 2*time.Second, 0)
+	s.maxEntries = collect.DefaultMaxEntries
+	cmd.Flags().Var(between(&s.maxEntries, 1, maxSnapshotEntries), "max-entries", "read at most about `N` entries of the connection table in each sample")
 	addTrace(cmd, &s.trace)
-	addJSON(cmd, &s.asJSON, snapshot.RecordingSchema)
+	env.addJSON(cmd, snapshot.RecordingSchema)
+	cmd.MarkFlagsMutuallyExclusive("json", "output")
 	return cmd
 }
 
 func (s *snapshotter) check() error {
 	switch {
-	case s.maxEntries < 1 || s.maxEntries > maxSnapshotEntries:
-		return usagef("--max-entries %d: must be from 1 to %d", s.maxEntries, maxSnapshotEntries)
 	case slices.Contains([]string{"text", "json", "csv", "wide"}, s.output):
 		return usagef("--output names a file here: use --json for a document on stdout, ./%s for a file of that name", s.output)
-	case s.asJSON && s.output != "":
-		return usagef("--json prints instead of writing a file: give --json or --output")
 	case s.output == "-" && s.env.StdoutTerminal:
 		return usagef("--output -: stdout is a terminal and the bundle is binary: redirect it")
 	}
-	return checkWindow(s.duration, 0)
+	return nil
 }
 
 func (s *snapshotter) run(cmd *cobra.Command) error {
 	if err := s.check(); err != nil {
 		return err
 	}
-	ns, err := s.target.open(cmd)
-	if err != nil {
-		return err
-	}
-	defer ns.Close()
-	o := s.options(ns)
-	switch {
-	case s.asJSON:
-		err = s.printJSON(cmd.Context(), o)
-	case s.output == "-":
-		if err = s.write(cmd.Context(), s.env.Stdout, "-", o); err != nil {
-			err = fmt.Errorf("write to stdout: %w", err)
-		}
-	default:
-		err = s.writeFile(cmd.Context(), o)
-	}
+	err := s.target.with(cmd, func(ns *netns.Handle) error { return s.record(cmd.Context(), s.options(ns)) })
 	if err != nil {
 		return err
 	}
 	return s.whole()
+}
+
+// record writes the recording to where the flags say.
+func (s *snapshotter) record(ctx context.Context, o collect.RecordOptions) (err error) {
+	name, put := s.output, writeWhole
+	switch {
+	case s.env.asJSON:
+		s.rec, err = collect.Record(ctx, o)
+		s.progress.Clear()
+		if err == nil {
+			err = report.JSON(s.env.Stdout, s.rec)
+		}
+		return err
+	case name == "-":
+		if err = s.write(ctx, s.env.Stdout, name, o); err != nil {
+			err = fmt.Errorf("write to stdout: %w", err)
+		}
+		return err
+	case name == "":
+		name, put = defaultBundleName(time.Now()), writeNew
+	}
+	if err := put(name, 0o600, func(w io.Writer) error { return s.write(ctx, w, name, o) }); err != nil {
+		return err
+	}
+	return s.env.say("%s\n", name)
 }
 
 func (s *snapshotter) options(ns *netns.Handle) collect.RecordOptions {
@@ -131,30 +138,6 @@ func (s *snapshotter) options(ns *netns.Handle) collect.RecordOptions {
 	return o
 }
 
-func (s *snapshotter) printJSON(ctx context.Context, o collect.RecordOptions) (err error) {
-	s.rec, err = collect.Record(ctx, o)
-	s.progress.Clear()
-	if err != nil {
-		return err
-	}
-	if err := report.JSON(s.env.Stdout, s.rec); err != nil {
-		return fmt.Errorf("print the recording: %w", err)
-	}
-	return nil
-}
-
-func (s *snapshotter) writeFile(ctx context.Context, o collect.RecordOptions) error {
-	name, put := s.output, writeWhole
-	if name == "" {
-		name, put = defaultBundleName(time.Now()), writeNew
-	}
-	if err := put(name, 0o600, func(w io.Writer) error { return s.write(ctx, w, name, o) }); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintln(s.env.Stdout, name)
-	return err
-}
-
 func (s *snapshotter) write(ctx context.Context, w io.Writer, name string, o collect.RecordOptions) (err error) {
 	s.rec, err = collect.WriteBundle(ctx, w, o)
 	s.progress.Clear()
@@ -165,7 +148,7 @@ func (s *snapshotter) write(ctx context.Context, w io.Writer, name string, o col
 	return nil
 }
 
-// contents says what somebody gives away with a bundle.
+// contents lists what is in a bundle, as it may be given to others.
 func contents(rec *snapshot.Recording) string {
 	last := rec.Last()
 	parts := []string{fmt.Sprintf("%d sysctls", len(last.Sysctls))}
@@ -187,7 +170,7 @@ func contents(rec *snapshot.Recording) string {
 	return strings.Join(append(parts, "the sizes of memory and slabs"), ", ")
 }
 
-// whole says what is missing, and why: it must not look like nothing to see.
+// whole reports what is missing, and why: it must not be taken for an empty table.
 func (s *snapshotter) whole() error {
 	s.env.detailParts(s.rec)
 	var unread []string
@@ -243,7 +226,7 @@ func readBundleFile(env *Env, name string, memory int64) (*snapshot.Recording, e
 	return rec, nil
 }
 
-// bundleHead is how much of a file is looked at to say what it is.
+// bundleHead is how many bytes of a file are read to recognise it.
 const bundleHead = 4096
 
 // otherInputs are what other verbs read, by how it begins, with comments before it.
@@ -260,8 +243,8 @@ var otherInputs = []struct {
 	{regexp.MustCompile(`(?m)^arrivals:`), "a simulation", "simulate"},
 }
 
-// otherInput says what a file is whose first bytes these are, and the verb that reads it;
-// empty where it is nothing that natkit knows.
+// otherInput is what a file is whose first bytes these are, and the verb that reads it;
+// empty where natkit does not know it.
 func otherInput(head []byte) (what, verb string) {
 	latin := make([]rune, len(head)) // a byte each, for the capture's first ones
 	for i, b := range head {

@@ -24,26 +24,7 @@ const sysctlSchema = "natkit.sysctl/1"
 type sysctlVerb struct {
 	env     *Env
 	target  target
-	asJSON  bool
-	asCSV   bool
 	changed bool
-}
-
-// sysctlDocument is the JSON form.
-type sysctlDocument struct {
-	Schema  string            `json:"schema"`
-	Kernel  string            `json:"kernel"`
-	Sysctls []sysctlRow       `json:"sysctls"`
-	Unread  map[string]string `json:"unread"`
-}
-
-type sysctlRow struct {
-	tune.Known
-	Now string `json:"now"`
-	// Usual is the kernel's own value here; nil where it is not known.
-	Usual   *string  `json:"default"`
-	Changed bool     `json:"changed"`
-	SetBy   []string `json:"set_by"`
 }
 
 func newSysctl(env *Env) *cobra.Command {
@@ -75,8 +56,8 @@ could not be read. docs/sysctl.md has the table of all.`,
 	}
 	v.target.addFlags(cmd)
 	cmd.Flags().BoolVar(&v.changed, "changed", false, "only what differs from its default")
-	addJSON(cmd, &v.asJSON, sysctlSchema)
-	addCSV(cmd, &v.asCSV, "sysctl")
+	env.addJSON(cmd, sysctlSchema)
+	env.addCSV(cmd, "sysctl")
 	return cmd
 }
 
@@ -86,22 +67,23 @@ func (v *sysctlVerb) run(cmd *cobra.Command, patterns []string) error {
 			return usagef("%q: %w", p, err)
 		}
 	}
-	ns, err := v.target.open(cmd)
-	if err != nil {
-		return err
-	}
-	defer ns.Close()
-	names := []string{"net.netfilter.*"}
-	for _, k := range tune.KnownSysctls {
-		if !strings.HasPrefix(k.Name, "net.netfilter.") {
-			names = append(names, k.Name)
+	var doc report.Sysctls
+	err := v.target.with(cmd, func(ns *netns.Handle) error {
+		names := []string{"net.netfilter.*"}
+		for _, k := range tune.KnownSysctls {
+			if !strings.HasPrefix(k.Name, "net.netfilter.") {
+				names = append(names, k.Name)
+			}
 		}
-	}
-	s, err := collect.ReadSysctls(collect.Options{Netns: ns}, names)
+		s, err := collect.ReadSysctls(collect.Options{Netns: ns}, names)
+		if err == nil {
+			doc = v.document(s, ns, patterns)
+		}
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	doc := v.document(s, ns, patterns)
 	if len(patterns) > 0 && len(doc.Sysctls)+len(doc.Unread) == 0 && !v.changed {
 		var known []string
 		for _, k := range tune.KnownSysctls {
@@ -109,13 +91,11 @@ func (v *sysctlVerb) run(cmd *cobra.Command, patterns []string) error {
 		}
 		return fmt.Errorf("read sysctls: none here is named %s%s; 'natkit sysctl' lists them", strings.Join(patterns, ", "), suggest.Hint(patterns[0], known))
 	}
-	switch {
-	case v.asJSON:
-		err = report.JSON(v.env.Stdout, doc)
-	case v.asCSV:
-		err = errors.Join(report.CSV(v.env.Stdout, doc.Sysctls), v.printUnread(doc))
-	default:
-		err = v.print(doc)
+	err = v.env.print(doc)
+	for name, why := range doc.Unread {
+		if !v.env.asJSON {
+			fmt.Fprintf(v.env.Stderr, "not read: %s: %s\n", name, report.Clean(why))
+		}
 	}
 	if err == nil && len(doc.Unread) > 0 {
 		return errIncomplete
@@ -124,8 +104,8 @@ func (v *sysctlVerb) run(cmd *cobra.Command, patterns []string) error {
 }
 
 // document has a row for each sysctl there is, in the order of the table.
-func (v *sysctlVerb) document(s *snapshot.Snapshot, ns *netns.Handle, patterns []string) sysctlDocument {
-	doc := sysctlDocument{Schema: sysctlSchema, Kernel: s.Kernel.Release, Sysctls: []sysctlRow{}, Unread: map[string]string{}}
+func (v *sysctlVerb) document(s *snapshot.Snapshot, ns *netns.Handle, patterns []string) report.Sysctls {
+	doc := report.Sysctls{Schema: sysctlSchema, Kernel: s.Kernel.Release, Sysctls: []report.Sysctl{}, Unread: map[string]string{}, Changed: v.changed}
 	changes := v.changes(ns)
 	for _, part := range s.Parts {
 		known, found := tune.FindKnown(part.Name)
@@ -149,8 +129,8 @@ func (v *sysctlVerb) document(s *snapshot.Snapshot, ns *netns.Handle, patterns [
 	return doc
 }
 
-func (v *sysctlVerb) row(known tune.Known, name, now string, s *snapshot.Snapshot) sysctlRow {
-	row := sysctlRow{Known: known, Now: now, SetBy: []string{}}
+func (v *sysctlVerb) row(known tune.Known, name, now string, s *snapshot.Snapshot) report.Sysctl {
+	row := report.Sysctl{Known: known, Now: now, SetBy: []string{}}
 	if usual, ok := known.DefaultFor(s); ok {
 		row.Usual, row.Changed = &usual, !tune.SameValue(now, usual)
 	}
@@ -161,7 +141,7 @@ func (v *sysctlVerb) row(known tune.Known, name, now string, s *snapshot.Snapsho
 	return row
 }
 
-// matches reports whether a name is asked for: whole, by its end, or by a pattern.
+// matches reports whether a name is selected: whole, by its end, or by a pattern.
 func matches(name string, patterns []string) bool {
 	for _, p := range patterns {
 		if ok, _ := path.Match(p, name); ok || name == p || strings.HasSuffix(name, "."+p) {
@@ -171,8 +151,8 @@ func matches(name string, patterns []string) bool {
 	return len(patterns) == 0
 }
 
-// changes tells which transactions of natkit set a value that holds here. Without root
-// the journal cannot be read: then nothing is known of it.
+// changes returns which transactions of natkit set a value that holds here: none without
+// root, which cannot read the journal.
 func (v *sysctlVerb) changes(ns *netns.Handle) func(name, now string) []string {
 	j, errJournal := v.env.journal()
 	here, errHere := netns.IDOf(ns)
@@ -189,42 +169,4 @@ func (v *sysctlVerb) changes(ns *netns.Handle) func(name, now string) []string {
 		}
 		return by
 	}
-}
-
-func (v *sysctlVerb) print(doc sysctlDocument) error {
-	t := &report.Table{Columns: []report.Column{{Head: "name"}, {Head: "now", Right: true}, {Head: "default", Right: true}, {Head: "what it means", Below: true}}}
-	for _, r := range doc.Sysctls {
-		usual, means, tone := "–", r.Means, report.Plain
-		if r.Usual != nil {
-			usual = *r.Usual
-		}
-		if r.Unit != "" {
-			means += " (" + r.Unit + ")"
-		}
-		if r.Changed {
-			tone = report.Warn
-		}
-		switch {
-		case len(r.SetBy) > 0:
-			means = "set by " + strings.Join(r.SetBy, ", ") + "; " + means
-		case r.Changed:
-			means = "not set by a file; " + means
-		}
-		t.Cells(report.Cell{Text: r.Name, Tone: tone}, report.Cell{Text: r.Now, Tone: tone}, report.Cell{Text: usual}, report.Cell{Text: means, Tone: report.Dim})
-	}
-	var err error
-	if len(doc.Sysctls) > 0 {
-		err = t.Write(v.env.Stdout, v.env.style())
-	} else if v.changed {
-		_, err = fmt.Fprintln(v.env.Stdout, "none differs from its default")
-	}
-	return errors.Join(err, v.printUnread(doc))
-}
-
-func (v *sysctlVerb) printUnread(doc sysctlDocument) (err error) {
-	for name, why := range doc.Unread {
-		_, wrote := fmt.Fprintf(v.env.Stderr, "not read: %s: %s\n", name, report.Clean(why))
-		err = errors.Join(err, wrote)
-	}
-	return err
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/testutil"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/journal"
@@ -77,7 +78,7 @@ func shell(t *testing.T, command ...string) {
 	}
 }
 
-func runSysctl(t *testing.T, args ...string) (doc sysctlDocument, status int, stderr string) {
+func runSysctl(t *testing.T, args ...string) (doc report.Sysctls, status int, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
 	status = Run(t.Context(), Env{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Getenv: func(string) string { return "" }},
@@ -148,7 +149,7 @@ func TestSysctlSetByNatkit(t *testing.T) {
 		}
 		return ""
 	}
-	var doc sysctlDocument
+	var doc report.Sysctls
 	status := Run(t.Context(), *env, []string{"sysctl", "--json", "--pid", fmt.Sprint(process.Process.Pid), name})
 	if err := json.Unmarshal(out.Bytes(), &doc); err != nil || status != 0 || len(doc.Sysctls) != 1 {
 		t.Fatalf("%d, %v, %+v; %s", status, err, doc, &errs)

@@ -174,7 +174,7 @@ func TestTuneApplyUnasked(t *testing.T) {
 func TestTuneApplyListUndo(t *testing.T) {
 	b := newTuneBench(t)
 	b.must(words("tune list"), "changed nothing")
-	b.must(words("tune apply --yes "+tuneMax+"=2000 net.core.somaxconn=256"), "applied as t0001", "natkit tune undo t0001")
+	b.must(words("tune apply --yes "+tuneMax+"=2000 net.core.somaxconn=256"), "applied as t0001; undo it with 'natkit tune undo t0001'")
 	b.must(words("tune apply -y --persist net.core.somaxconn=512"), "applied as t0002")
 	b.value(tuneMax, "2000")
 	b.must(words("tune list"), "t0001", "applied", tuneMax+" 1000 → 2000 net.core.somaxconn 128 → 256", "t0002", "256 → 512 persisted")
@@ -222,7 +222,7 @@ func TestTuneConfirm(t *testing.T) {
 	}
 	b.value(tuneMax, "1000")
 	b.value("net.core.somaxconn", "128")
-	if code, _, errs := b.run(words("tune confirm")...); code != exitFailed || !strings.Contains(errs, "nothing waits") {
+	if code, _, errs := b.run(words("tune confirm")...); code != exitFailed || !strings.Contains(errs, "waits for confirmation") {
 		t.Errorf("nothing waits: %d %s", code, errs)
 	}
 }
@@ -265,10 +265,10 @@ func TestTuneUndoAllBesideAnother(t *testing.T) {
 	}
 	ids, _, err := tuner.undoIDs(opt, nil, false)
 	b.must(words("tune undo t0001"))
-	if again := tuner.undo(opt, ids, true, true, false); err != nil || len(ids) != 1 || again != nil {
+	if again := tuner.undo(opt, ids, true, true); err != nil || len(ids) != 1 || again != nil {
 		t.Errorf("%v, %v: %v", ids, err, again)
 	}
-	if err := tuner.undo(opt, ids, false, true, false); !errors.Is(err, apply.ErrUndone) {
+	if err := tuner.undo(opt, ids, false, true); !errors.Is(err, apply.ErrUndone) {
 		t.Errorf("by its id: %v", err)
 	}
 }
@@ -378,8 +378,8 @@ func TestTuneWrongUse(t *testing.T) {
 		{"tune apply --confirm 48h net.core.somaxconn=1", exitUsage, "must be from"},
 		{"tune apply net.no.such=1", exitFailed, "this kernel does not have it"},
 		{"tune apply --yes --dry-run net.core.somaxconn=1", exitUsage, "--dry-run and --yes are mutually exclusive"},
-		{"tune undo", exitUsage, "expected one of"},
-		{"tune undo t0001 --all", exitUsage, "expected one of"},
+		{"tune undo", exitUsage, "one of ID, --last, --all is required"},
+		{"tune undo t0001 --all", exitUsage, "t0001 and --all are mutually exclusive"},
 		{"tune undo t0001", exitFailed, "natkit tune list"},
 		{"tune undo nonsense", exitUsage, "not an id"},
 		{"tune undo lst", exitUsage, "did you mean"},

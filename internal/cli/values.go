@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/natkit/natkit/internal/filter"
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -169,8 +169,8 @@ func parseBytes(text string) (n int64, ok bool) {
 }
 
 // parseFilter reads the words of a packet filter; no words are nil.
-func parseFilter(words []string) (*filter.Expr, error) {
-	expr, err := filter.Parse(words)
+func parseFilter(words []string) (*frame.Filter, error) {
+	expr, err := frame.ParseFilter(words)
 	if err != nil {
 		return nil, usageError{err}
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/conntrack/aggregate"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
@@ -82,7 +83,7 @@ func record(ctx context.Context, o RecordOptions, open func(i int) (source, erro
 	// A reading is bounded by MaxEntries; ending one early would spoil what was
 	// already waited for.
 	whole := context.WithoutCancel(ctx)
-	births := conntrack.NewBirths(rand.Uint64())
+	births := aggregate.NewFlowEstimator(rand.Uint64())
 	src, err := open(0)
 	if err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/conntrack/aggregate"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/ipvs"
 	"github.com/natkit/natkit/internal/snapshot"
@@ -100,7 +101,7 @@ func (o *observation) part(name string, read func() error) instant {
 // readTable summarises at least maxEntries entries, where there are so many: it
 // ends with the datagram that has the last of them.
 func readTable(ctx context.Context, src source, maxEntries int, established uint32, fn func(*conntrack.Entry)) (*snapshot.ConntrackTable, error) {
-	sampler := conntrack.NewSampler()
+	sampler := aggregate.NewSampler()
 	sampler.EstablishedTimeout(established)
 	seen := 0
 	var e conntrack.Entry
@@ -129,8 +130,8 @@ func readTable(ctx context.Context, src source, maxEntries int, established uint
 
 // gap is what lies between two dumps, once the second observation has come to its
 // table.
-func gap(first, second *observation) conntrack.Gap {
-	return conntrack.Gap{
+func gap(first, second *observation) aggregate.Gap {
+	return aggregate.Gap{
 		Seconds:  second.tableAt.Uptime - first.tableEnd.Uptime,
 		TimeWait: second.timeout("time_wait"), Close: second.timeout("close"),
 		Now: second.tableAt.Wall,
@@ -151,7 +152,7 @@ func (o *observation) timeout(state string) uint32 {
 func (o *observation) tableMiddle() float64 { return (o.tableAt.Uptime + o.tableEnd.Uptime) / 2 }
 
 // compare estimates what became of the connections between two observations.
-func compare(births *conntrack.Births, first, second *observation) (*snapshot.Flows, error) {
+func compare(births *aggregate.FlowEstimator, first, second *observation) (*snapshot.Flows, error) {
 	if !first.tableRead || !second.tableRead {
 		return nil, errors.New("compare two dumps of the table: it could not be read twice")
 	}

@@ -1,12 +1,12 @@
 package conntrack
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
 
+	"github.com/natkit/natkit/internal/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -19,19 +19,16 @@ var errNoTuple = errors.New("a tuple or an address in it is missing")
 // e's byte slices point into body.
 func (e *Entry) Decode(body []byte) error {
 	*e = Entry{Fields: NoTimeout | NoMark | NoState}
-	if len(body) < nfgenLen {
-		return fmt.Errorf("conntrack entry: %w", errTruncated)
+	if len(body) < netlink.SizeofNetfilter {
+		return fmt.Errorf("conntrack entry: %w", netlink.ErrTruncated)
 	}
 	e.Family = body[0]
-	for b := body[nfgenLen:]; len(b) > 0; {
-		typ, value, rest, err := nextAttr(b)
-		if err == nil {
-			err = e.decodeAttr(typ, value)
-		}
-		if err != nil {
-			return fmt.Errorf("conntrack entry, attribute %d: %w", typ, err)
-		}
-		b = rest
+	r := netlink.Read(body[netlink.SizeofNetfilter:])
+	for r.Next() {
+		e.decodeAttr(&r)
+	}
+	if r.Err != nil {
+		return fmt.Errorf("conntrack entry, attribute %d: %w", r.Kind, r.Err)
 	}
 	if !e.Orig.complete() || !e.Reply.complete() {
 		return fmt.Errorf("conntrack entry: %w", errNoTuple)
@@ -42,118 +39,86 @@ func (e *Entry) Decode(body []byte) error {
 	return nil
 }
 
-func (e *Entry) decodeAttr(typ uint16, v []byte) (err error) {
-	switch typ {
+func (e *Entry) decodeAttr(r *netlink.Reader) {
+	switch r.Kind {
 	case ctaTupleOrig:
-		return e.Orig.decode(v, &e.Zone)
+		r.Err = e.Orig.decode(r.Value, &e.Zone)
 	case ctaTupleReply:
-		return e.Reply.decode(v, &e.ReplyZone)
+		r.Err = e.Reply.decode(r.Value, &e.ReplyZone)
 	case ctaStatus:
-		return getU32(v, (*uint32)(&e.Status))
+		r.U32((*uint32)(&e.Status))
 	case ctaTimeout:
 		e.Fields &^= NoTimeout
-		return getU32(v, &e.Timeout)
+		r.U32(&e.Timeout)
 	case ctaMark:
 		e.Fields &^= NoMark
-		return getU32(v, &e.Mark)
+		r.U32(&e.Mark)
 	case ctaID:
-		return getU32(v, &e.ID)
+		r.U32(&e.ID)
 	case ctaUse:
-		return getU32(v, &e.Use)
+		r.U32(&e.Use)
 	case ctaZone:
-		err = getU16(v, &e.Zone)
+		r.U16(&e.Zone)
 		e.ReplyZone = e.Zone
-		return err
 	case ctaProtoInfo:
-		return e.decodeProtoInfo(v)
+		r.Err = e.decodeProtoInfo(r.Value)
+	default:
+		e.decodeExtension(r)
 	}
-	return e.decodeExtension(typ, v)
 }
 
-// decodeExtension takes what only entries have for which something is switched
-// on (struct nf_ct_ext).
-func (e *Entry) decodeExtension(typ uint16, v []byte) error {
-	switch typ {
+// decodeExtension decodes what only entries have for which something is switched on
+// (struct nf_ct_ext).
+func (e *Entry) decodeExtension(r *netlink.Reader) {
+	switch r.Kind {
 	case ctaSent:
 		e.Fields |= HasCounters
-		return e.Sent.decode(v)
+		r.Err = e.Sent.decode(r.Value)
 	case ctaReceived:
 		e.Fields |= HasCounters
-		return e.Received.decode(v)
+		r.Err = e.Received.decode(r.Value)
 	case ctaTimestamp:
-		return e.decodeTimestamp(v)
+		r.Err = getTwoU64(r.Value, ctaTimestampStart, &e.Start, ctaTimestampStop, &e.Stop)
 	case ctaHelp:
-		return getName(v, ctaHelpName, &e.Helper)
+		r.Err = getName(r.Value, ctaHelpName, &e.Helper)
 	case ctaSecCtx:
-		return getName(v, ctaSecCtxName, &e.SecCtx)
+		r.Err = getName(r.Value, ctaSecCtxName, &e.SecCtx)
 	case ctaLabels:
-		e.Labels = v
+		e.Labels = r.Value
 	}
-	return nil
 }
 
 func (e *Entry) decodeProtoInfo(b []byte) error {
-	for len(b) > 0 {
-		typ, v, rest, err := nextAttr(b)
-		if err != nil {
-			return err
-		}
-		switch typ {
+	r := netlink.Read(b)
+	for r.Next() {
+		switch r.Kind {
 		case ctaProtoInfoTCP:
-			err = e.decodeTCP(v)
+			r.Err = e.decodeState(r.Value, (*uint8)(&e.TCPState))
 		case ctaProtoInfoSCTP:
-			err = e.decodeState(v, (*uint8)(&e.SCTPState))
+			r.Err = e.decodeState(r.Value, (*uint8)(&e.SCTPState))
 		case ctaProtoInfoDCCP:
-			err = e.decodeState(v, (*uint8)(&e.DCCPState))
+			r.Err = e.decodeState(r.Value, (*uint8)(&e.DCCPState))
 		}
-		if err != nil {
-			return err
-		}
-		b = rest
 	}
-	return nil
+	return r.Err
 }
 
-func (e *Entry) decodeTCP(b []byte) error {
-	for len(b) > 0 {
-		typ, v, rest, err := nextAttr(b)
-		if err != nil {
-			return err
-		}
-		switch typ {
+// decodeState reads a state, and of TCP the flags of the original direction, whose
+// attribute number SCTP and DCCP do not use.
+func (e *Entry) decodeState(b []byte, to *uint8) error {
+	r := netlink.Read(b)
+	for r.Next() {
+		switch r.Kind {
 		case ctaProtoState:
 			e.Fields &^= NoState
-			err = getU8(v, (*uint8)(&e.TCPState))
+			r.U8(to)
 		case ctaTCPFlagsOrig:
-			e.ClientClosed = len(v) > 0 && v[0]&tcpCloseInit != 0
-		}
-		if err != nil {
-			return err
-		}
-		b = rest
-	}
-	return nil
-}
-
-func (e *Entry) decodeState(b []byte, to *uint8) error {
-	for len(b) > 0 {
-		typ, v, rest, err := nextAttr(b)
-		if err != nil {
-			return err
-		}
-		if typ == ctaProtoState {
-			e.Fields &^= NoState
-			if err := getU8(v, to); err != nil {
-				return err
+			if to == (*uint8)(&e.TCPState) {
+				e.ClientClosed = len(r.Value) > 0 && r.Value[0]&tcpCloseInit != 0
 			}
 		}
-		b = rest
 	}
-	return nil
-}
-
-func (e *Entry) decodeTimestamp(b []byte) error {
-	return getTwoU64(b, ctaTimestampStart, &e.Start, ctaTimestampStop, &e.Stop)
+	return r.Err
 }
 
 func (c *Counters) decode(b []byte) error {
@@ -164,12 +129,12 @@ func (c *Counters) decode(b []byte) error {
 // messages are passed over. fn's error ends it and is returned.
 func Each(datagram []byte, e *Entry, fn func(*Entry) error) error {
 	for len(datagram) > 0 {
-		m, rest, err := Next(datagram)
+		m, rest, err := netlink.Next(datagram)
 		if err != nil {
 			return err
 		}
 		datagram = rest
-		if !m.Is(New) {
+		if m.Type != New {
 			continue
 		}
 		if err := e.Decode(m.Body); err != nil {
@@ -204,78 +169,59 @@ func (t *Tuple) decode(b []byte, zone *uint16) error {
 }
 
 func (t *Tuple) decodeAttrs(b []byte, zone *uint16) error {
-	for len(b) > 0 {
-		typ, v, rest, err := nextAttr(b)
-		if err != nil {
-			return err
-		}
-		switch typ {
+	r := netlink.Read(b)
+	for r.Next() {
+		switch r.Kind {
 		case ctaTupleIP:
-			err = t.decodeIP(v)
+			r.Err = t.decodeIP(r.Value)
 		case ctaTupleProto:
-			err = t.decodeProto(v)
+			r.Err = t.decodeProto(r.Value)
 		case ctaTupleZone:
-			err = getU16(v, zone)
+			r.U16(zone)
 		}
-		if err != nil {
-			return err
-		}
-		b = rest
 	}
-	return nil
+	return r.Err
 }
 
 func (t *Tuple) decodeIP(b []byte) error {
-	for len(b) > 0 {
-		typ, v, rest, err := nextAttr(b)
-		if err != nil {
-			return err
-		}
-		switch typ {
+	r := netlink.Read(b)
+	for r.Next() {
+		switch r.Kind {
 		case ctaIPv4Src:
-			err = getAddr4(v, &t.Src)
+			r.Addr4(&t.Src)
 		case ctaIPv4Dst:
-			err = getAddr4(v, &t.Dst)
+			r.Addr4(&t.Dst)
 		case ctaIPv6Src:
-			err = getAddr16(v, &t.Src)
+			r.Addr6(&t.Src)
 		case ctaIPv6Dst:
-			err = getAddr16(v, &t.Dst)
+			r.Addr6(&t.Dst)
 		}
-		if err != nil {
-			return err
-		}
-		b = rest
 	}
-	return nil
+	return r.Err
 }
 
 func (t *Tuple) decodeProto(b []byte) error {
-	for len(b) > 0 {
-		typ, v, rest, err := nextAttr(b)
-		if err != nil {
-			return err
-		}
-		switch typ {
+	r := netlink.Read(b)
+	for r.Next() {
+		switch r.Kind {
 		case ctaProtoNum:
-			err = getU8(v, &t.Proto)
+			r.U8(&t.Proto)
 		case ctaProtoSrcPort:
-			err = getU16(v, &t.SrcPort)
+			r.U16(&t.SrcPort)
 		case ctaProtoDstPort:
-			err = getU16(v, &t.DstPort)
+			r.U16(&t.DstPort)
 		case ctaProtoICMPID, ctaProtoICMPv6ID:
-			err = getU16(v, &t.ICMPID)
+			r.U16(&t.ICMPID)
 		case ctaProtoICMPType, ctaProtoICMPv6Type:
-			err = getU8(v, &t.ICMPType)
+			r.U8(&t.ICMPType)
 		case ctaProtoICMPCode, ctaProtoICMPv6Code:
-			err = getU8(v, &t.ICMPCode)
+			r.U8(&t.ICMPCode)
 		}
-		if err != nil {
-			return err
-		}
-		b = rest
 	}
-	t.dropForeign()
-	return nil
+	if r.Err == nil {
+		t.dropForeign()
+	}
+	return r.Err
 }
 
 // dropForeign clears what a message may say and this protocol does not have.
@@ -290,15 +236,15 @@ func (t *Tuple) dropForeign() {
 // plain are the headers of the attributes in a tuple of IPv4 with ports, as
 // every kernel writes it: 4 bytes each, with the places of what follows them.
 var plain = struct{ ip, src, dst, proto, num, srcPort, dstPort uint32 }{
-	attrHeader(20, ctaTupleIP|nested), attrHeader(8, ctaIPv4Src), attrHeader(8, ctaIPv4Dst),
-	attrHeader(28, ctaTupleProto|nested), attrHeader(5, ctaProtoNum), attrHeader(6, ctaProtoSrcPort), attrHeader(6, ctaProtoDstPort),
+	attrHeader(20, ctaTupleIP|unix.NLA_F_NESTED), attrHeader(8, ctaIPv4Src), attrHeader(8, ctaIPv4Dst),
+	attrHeader(28, ctaTupleProto|unix.NLA_F_NESTED), attrHeader(5, ctaProtoNum), attrHeader(6, ctaProtoSrcPort), attrHeader(6, ctaProtoDstPort),
 }
 
 const plainLen = 48
 
 // attrHeader is an attribute's header as one number in the host's byte order.
 func attrHeader(size, typ uint16) uint32 {
-	return binary.NativeEndian.Uint32(appendAttrHeader(nil, typ, int(size)-attrHdrLen))
+	return binary.NativeEndian.Uint32(netlink.AppendAttrHeader(nil, typ, int(size)-unix.SizeofNlAttr))
 }
 
 // decodePlain reads the tuple that most entries have with seven comparisons
@@ -320,82 +266,67 @@ func (t *Tuple) decodePlain(b []byte) bool {
 	return true
 }
 
-func getU8(v []byte, to *uint8) error {
-	if len(v) < 1 {
-		return errTruncated
-	}
-	*to = v[0]
-	return nil
-}
-
-func getU16(v []byte, to *uint16) error {
-	if len(v) < 2 {
-		return errTruncated
-	}
-	*to = binary.BigEndian.Uint16(v)
-	return nil
-}
-
-func getU32(v []byte, to *uint32) error {
-	if len(v) < 4 {
-		return errTruncated
-	}
-	*to = binary.BigEndian.Uint32(v)
-	return nil
-}
-
 // getTwoU64 reads two 64-bit attributes out of a nest.
-func getTwoU64(b []byte, typeA uint16, a *uint64, typeB uint16, z *uint64) error {
-	for len(b) > 0 {
-		typ, v, rest, err := nextAttr(b)
-		if err != nil {
-			return err
+func getTwoU64(b []byte, kindA uint16, a *uint64, kindB uint16, z *uint64) error {
+	r := netlink.Read(b)
+	for r.Next() {
+		switch r.Kind {
+		case kindA:
+			r.U64(a)
+		case kindB:
+			r.U64(z)
 		}
-		if typ == typeA || typ == typeB {
-			if len(v) < 8 {
-				return errTruncated
-			}
-			to := a
-			if typ == typeB {
-				to = z
-			}
-			*to = binary.BigEndian.Uint64(v)
-		}
-		b = rest
 	}
-	return nil
+	return r.Err
 }
 
 // getName reads a string out of a nest.
 func getName(b []byte, want uint16, to *[]byte) error {
-	for len(b) > 0 {
-		typ, v, rest, err := nextAttr(b)
-		if err != nil {
-			return err
+	r := netlink.Read(b)
+	for r.Next() {
+		if r.Kind == want {
+			r.Text(to)
 		}
-		if typ == want {
-			if end := bytes.IndexByte(v, 0); end >= 0 {
-				v = v[:end]
-			}
-			*to = v
-		}
-		b = rest
 	}
-	return nil
+	return r.Err
 }
 
-func getAddr4(v []byte, to *netip.Addr) error {
-	if len(v) < 4 {
-		return errTruncated
-	}
-	*to = netip.AddrFrom4([4]byte(v))
-	return nil
+// StatsCPU decodes the body of an IPCTNL_MSG_CT_GET_STATS_CPU answer: the
+// counters of one CPU (ctnetlink_ct_stat_cpu_fill_info).
+func StatsCPU(body []byte) (map[string]uint64, error) {
+	return counters(body, statsCPUNames[:])
 }
 
-func getAddr16(v []byte, to *netip.Addr) error {
-	if len(v) < 16 {
-		return errTruncated
+// statsCPUNames are the kernel's names by attribute number (enum
+// ctattr_stats_cpu); CTA_STATS_ERROR is the column icmp_error of
+// /proc/net/stat/nf_conntrack.
+var statsCPUNames = [...]string{
+	1: "searched", 2: "found", 3: "new", 4: "invalid", 5: "ignore", 6: "delete",
+	7: "delete_list", 8: "insert", 9: "insert_failed", 10: "drop", 11: "early_drop",
+	12: "icmp_error", 13: "search_restart", 14: "clash_resolve", 15: "chaintoolong",
+}
+
+// StatsGlobal decodes the body of an IPCTNL_MSG_CT_GET_STATS answer: "entries"
+// and, since Linux 4.18, "max_entries" (enum ctattr_stats_global).
+func StatsGlobal(body []byte) (map[string]uint64, error) {
+	return counters(body, []string{1: "entries", 2: "max_entries"})
+}
+
+func counters(body []byte, names []string) (map[string]uint64, error) {
+	if len(body) < netlink.SizeofNetfilter {
+		return nil, fmt.Errorf("conntrack counters: %w", netlink.ErrTruncated)
 	}
-	*to = netip.AddrFrom16([16]byte(v))
-	return nil
+	out := make(map[string]uint64, len(names))
+	r := netlink.Read(body[netlink.SizeofNetfilter:])
+	for r.Next() {
+		if int(r.Kind) < len(names) && names[r.Kind] != "" {
+			var n uint32
+			r.U32(&n)
+			out[names[r.Kind]] = uint64(n)
+		}
+	}
+	if r.Err != nil {
+		return nil, fmt.Errorf("conntrack counters, attribute %d: %w", r.Kind, r.Err)
+	}
+	return out, nil
 }

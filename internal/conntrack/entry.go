@@ -7,7 +7,6 @@ package conntrack
 import (
 	"bytes"
 	"net/netip"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -192,17 +191,18 @@ const (
 	TCPClose
 	// TCPSynSent2 is a simultaneous open; the number was once LISTEN's.
 	TCPSynSent2
-	tcpStates
+	// TCPStates is their number.
+	TCPStates
 )
 
-var tcpStateNames = [tcpStates]string{
+var tcpStateNames = [TCPStates]string{
 	"NONE", "SYN_SENT", "SYN_RECV", "ESTABLISHED", "FIN_WAIT",
 	"CLOSE_WAIT", "LAST_ACK", "TIME_WAIT", "CLOSE", "SYN_SENT2",
 }
 
 // String is the name that conntrack(8) prints.
 func (s TCPState) String() string {
-	if s < tcpStates {
+	if s < TCPStates {
 		return tcpStateNames[s]
 	}
 	return "UNKNOWN"
@@ -237,30 +237,6 @@ func nameOf(names []string, n uint8) string {
 		return names[n]
 	}
 	return "UNKNOWN"
-}
-
-// protocolNames are those that conntrack(8) prints (libnetfilter_conntrack).
-var protocolNames = [256]string{
-	unix.IPPROTO_ICMP:    "icmp",
-	unix.IPPROTO_IGMP:    "igmp",
-	unix.IPPROTO_TCP:     "tcp",
-	unix.IPPROTO_UDP:     "udp",
-	unix.IPPROTO_DCCP:    "dccp",
-	unix.IPPROTO_GRE:     "gre",
-	unix.IPPROTO_ESP:     "esp",
-	unix.IPPROTO_AH:      "ah",
-	unix.IPPROTO_ICMPV6:  "icmpv6",
-	unix.IPPROTO_SCTP:    "sctp",
-	unix.IPPROTO_UDPLITE: "udplite",
-}
-
-// ProtocolName is the name of an IP protocol, its number where the tracker does
-// not know it by name.
-func ProtocolName(proto uint8) string {
-	if name := protocolNames[proto]; name != "" {
-		return name
-	}
-	return strconv.Itoa(int(proto))
 }
 
 // icmpReply is the type of the answer to an ICMP query of the tracked kinds

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 
+	"github.com/natkit/natkit/internal/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -64,11 +65,11 @@ func (f *KernelFilter) Append(b []byte) []byte {
 		b = AppendMarkFilter(b, f.Mark, f.MarkMask)
 	}
 	if f.StatusMask != 0 {
-		b = appendU32(b, ctaStatus, uint32(f.Status))
-		b = appendU32(b, ctaStatusMask, uint32(f.StatusMask))
+		b = netlink.AppendU32(b, ctaStatus, uint32(f.Status))
+		b = netlink.AppendU32(b, ctaStatusMask, uint32(f.StatusMask))
 	}
 	if f.Zone != 0 {
-		b = appendU16(b, ctaZone, f.Zone)
+		b = netlink.AppendU16(b, ctaZone, f.Zone)
 	}
 	return f.appendTuples(b)
 }
@@ -84,10 +85,10 @@ func (f *KernelFilter) appendTuples(b []byte) []byte {
 	if reply != 0 {
 		b = f.appendTuple(b, ctaTupleReply, &f.Reply, reply)
 	}
-	b, nest := beginNest(b, ctaFilter)
+	b, nest := netlink.BeginNest(b, ctaFilter)
 	b = appendFlags(b, ctaFilterOrigFlags, orig)
 	b = appendFlags(b, ctaFilterReplyFlags, reply)
-	return endNest(b, nest)
+	return netlink.EndNest(b, nest)
 }
 
 // appendFlags is in the host's byte order, unlike all others (ctnetlink_parse_filter).
@@ -95,7 +96,7 @@ func appendFlags(b []byte, typ uint16, flags uint32) []byte {
 	if flags == 0 {
 		return b
 	}
-	return binary.NativeEndian.AppendUint32(appendAttrHeader(b, typ, 4), flags)
+	return binary.NativeEndian.AppendUint32(netlink.AppendAttrHeader(b, typ, 4), flags)
 }
 
 // Passes are the filters of the dumps that together hold what f lets through. It
@@ -158,34 +159,34 @@ func (f *KernelFilter) flags(t *KernelTuple) (flags uint32) {
 
 // appendTuple adds what flags name.
 func (f *KernelFilter) appendTuple(b []byte, typ uint16, t *KernelTuple, flags uint32) []byte {
-	b, tuple := beginNest(b, typ)
+	b, tuple := netlink.BeginNest(b, typ)
 	if flags&filterAddrs != 0 {
 		b = t.appendAddrs(b, flags)
 	}
 	if flags&filterProto != 0 {
 		var proto int
-		b, proto = beginNest(b, ctaTupleProto)
-		b = appendU8(b, ctaProtoNum, f.Proto)
+		b, proto = netlink.BeginNest(b, ctaTupleProto)
+		b = netlink.AppendU8(b, ctaProtoNum, f.Proto)
 		if flags&filterSrcPort != 0 {
-			b = appendU16(b, ctaProtoSrcPort, t.SrcPort)
+			b = netlink.AppendU16(b, ctaProtoSrcPort, t.SrcPort)
 		}
 		if flags&filterDstPort != 0 {
-			b = appendU16(b, ctaProtoDstPort, t.DstPort)
+			b = netlink.AppendU16(b, ctaProtoDstPort, t.DstPort)
 		}
-		b = endNest(b, proto)
+		b = netlink.EndNest(b, proto)
 	}
-	return endNest(b, tuple)
+	return netlink.EndNest(b, tuple)
 }
 
 func (t *KernelTuple) appendAddrs(b []byte, flags uint32) []byte {
-	b, ip := beginNest(b, ctaTupleIP)
+	b, ip := netlink.BeginNest(b, ctaTupleIP)
 	if flags&filterSrc != 0 {
 		a := t.Src.As4()
-		b = appendAttr(b, ctaIPv4Src, a[:])
+		b = netlink.AppendAttr(b, ctaIPv4Src, a[:])
 	}
 	if flags&filterDst != 0 {
 		a := t.Dst.As4()
-		b = appendAttr(b, ctaIPv4Dst, a[:])
+		b = netlink.AppendAttr(b, ctaIPv4Dst, a[:])
 	}
-	return endNest(b, ip)
+	return netlink.EndNest(b, ip)
 }

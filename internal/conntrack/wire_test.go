@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/natkit/natkit/internal/nat"
+	"github.com/natkit/natkit/internal/netlink"
 	"github.com/natkit/natkit/internal/testutil"
 	"golang.org/x/sys/unix"
 )
@@ -101,7 +103,7 @@ func dccp(t Tuple) Tuple {
 
 func TestEncodedEntriesComeBack(t *testing.T) {
 	for i, want := range variants {
-		m, _, err := Next(Append(nil, New, 0, 1, &want))
+		m, _, err := netlink.Next(Append(nil, New, 0, 1, &want))
 		var got Entry
 		if err == nil {
 			err = got.Decode(m.Body)
@@ -163,7 +165,7 @@ func TestDecode(t *testing.T) {
 			}
 			again := got
 			back := Append(nil, New, 0, 1, &again)
-			if err := got.Decode(back[headerLen:]); err != nil {
+			if err := got.Decode(back[unix.SizeofNlMsghdr:]); err != nil {
 				t.Fatalf("decode what was encoded: %v", err)
 			}
 			if d := cmp.Diff(c.entry, got, compareAddr); d != "" {
@@ -184,14 +186,14 @@ func TestDecodeRefuses(t *testing.T) {
 		body string
 		want error
 	}{
-		"nothing":                           {"", errTruncated},
-		"half a header":                     {"0200", errTruncated},
+		"nothing":                           {"", netlink.ErrTruncated},
+		"half a header":                     {"0200", netlink.ErrTruncated},
 		"no tuples":                         {"02000000" + "0800030000000008", errNoTuple},
-		"attribute shorter than its header": {"02000000" + "0300030000000000", errTruncated},
-		"attribute longer than the message": {"02000000" + "0900030000000008", errTruncated},
-		"status of two bytes":               {"02000000" + "0600030000080000", errTruncated},
-		"three bytes behind":                {"02000000" + "0800030000000008" + "000000", errTruncated},
-		"tuple with half an address":        {"02000000" + "1000018" + "0" + "0c000180" + "06000100c6120000", errTruncated},
+		"attribute shorter than its header": {"02000000" + "0300030000000000", netlink.ErrTruncated},
+		"attribute longer than the message": {"02000000" + "0900030000000008", netlink.ErrTruncated},
+		"status of two bytes":               {"02000000" + "0600030000080000", netlink.ErrTruncated},
+		"three bytes behind":                {"02000000" + "0800030000000008" + "000000", netlink.ErrTruncated},
+		"tuple with half an address":        {"02000000" + "1000018" + "0" + "0c000180" + "06000100c6120000", netlink.ErrTruncated},
 	}
 	for name, c := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -210,20 +212,20 @@ func TestDecodeRefuses(t *testing.T) {
 }
 
 func TestNextRefuses(t *testing.T) {
-	good := FinishMessage(AppendHeader(nil, New, 0, 1, unix.AF_INET), 0)
+	good := netlink.End(AppendHeader(nil, New, 0, 1, unix.AF_INET), 0)
 	for n := range len(good) - 1 {
-		if _, _, err := Next(good[:n]); err == nil {
+		if _, _, err := netlink.Next(good[:n]); err == nil {
 			t.Errorf("%d bytes of a message of %d were accepted", n, len(good))
 		}
 	}
 	short := append([]byte(nil), good...)
 	binary.NativeEndian.PutUint32(short, 15)
-	if _, _, err := Next(short); err == nil {
+	if _, _, err := netlink.Next(short); err == nil {
 		t.Error("a length below the header's was accepted")
 	}
 	two := append(append([]byte(nil), good...), good...)
-	m, rest, err := Next(two)
-	if err != nil || !m.Is(New) || len(rest) != len(good) {
+	m, rest, err := netlink.Next(two)
+	if err != nil || m.Type != New || len(rest) != len(good) {
 		t.Errorf("Next = %+v, %d left, %v", m, len(rest), err)
 	}
 }
@@ -233,8 +235,7 @@ func TestDecodeDoesNotAllocate(t *testing.T) {
 	datagram := append(manyEntries(50), kernelEntries(t, 49, countersAndTimes)...)
 	datagram = Append(datagram, New, 0, 1, &extended)
 	var e Entry
-	s := NewSampler()
-	add := func(e *Entry) error { s.Add(e); return nil }
+	add := func(*Entry) error { return nil }
 	_ = Each(datagram, &e, add)
 	if n := testing.AllocsPerRun(20, func() {
 		if err := Each(datagram, &e, add); err != nil {
@@ -270,7 +271,7 @@ func FuzzDecode(f *testing.F) {
 		var e, again Entry
 		_ = Each(datagram, &e, func(e *Entry) error {
 			back := Append(nil, New, 0, 1, e)
-			m, rest, err := Next(back)
+			m, rest, err := netlink.Next(back)
 			if err != nil || len(rest) != 0 {
 				t.Fatalf("encoded %+v is no message: %v, %d bytes behind", e, err, len(rest))
 			}
@@ -284,12 +285,12 @@ func FuzzDecode(f *testing.F) {
 			return nil
 		})
 		for b := datagram; len(b) > 0; {
-			m, rest, err := Next(b)
+			m, rest, err := netlink.Next(b)
 			if err != nil {
 				return
 			}
 			_, _ = StatsCPU(m.Body)
-			_, _, _ = m.Answer()
+			_, _ = m.Answer()
 			b = rest
 		}
 	})
@@ -302,7 +303,7 @@ func kernelEntries(tb testing.TB, n int, more string) (b []byte) {
 	for range n {
 		start := len(b)
 		b = append(AppendHeader(b, New, unix.NLM_F_MULTI, 1, unix.AF_INET), attrs...)
-		b = FinishMessage(b, start)
+		b = netlink.End(b, start)
 	}
 	return b
 }
@@ -335,8 +336,8 @@ func BenchmarkDecode(b *testing.B) {
 // FuzzTuple compares the short way with the general one.
 func FuzzTuple(f *testing.F) {
 	for _, c := range append([]Entry{cases[0].entry, cases[1].entry, cases[2].entry}, variants...) {
-		f.Add(appendTuple(nil, ctaTupleOrig, &c.Orig, 0)[attrHdrLen:])
-		f.Add(appendTuple(nil, ctaTupleReply, &c.Reply, 7)[attrHdrLen:])
+		f.Add(appendTuple(nil, ctaTupleOrig, &c.Orig, 0)[unix.SizeofNlAttr:])
+		f.Add(appendTuple(nil, ctaTupleReply, &c.Reply, 7)[unix.SizeofNlAttr:])
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		defer testutil.Bounded(t, len(b))()
@@ -350,21 +351,29 @@ func FuzzTuple(f *testing.F) {
 	})
 }
 
-func BenchmarkSample(b *testing.B) {
-	e := cases[0].entry
-	s := NewSampler()
-	b.ReportAllocs()
-	for b.Loop() {
-		s.Add(&e)
+func TestNames(t *testing.T) {
+	for proto, want := range map[uint8]string{6: "tcp", 17: "udp", 47: "gre", 132: "sctp", 136: "udplite", 58: "icmpv6", 200: "200"} {
+		if got := nat.ProtocolName(proto); got != want {
+			t.Errorf("ProtocolName(%d) = %q, want %q", proto, got, want)
+		}
+	}
+	if got := TCPState(99).String(); got != "UNKNOWN" {
+		t.Errorf("state 99 = %q", got)
 	}
 }
 
-func BenchmarkBirths(b *testing.B) {
-	e := cases[0].entry
-	s := NewBirths(1)
-	b.ReportAllocs()
-	for b.Loop() {
-		e.Orig.SrcPort++
-		s.First(&e)
+func TestMirrorTwiceIsItself(t *testing.T) {
+	for _, c := range cases {
+		if got := c.entry.Orig.Mirror().Mirror(); got != c.entry.Orig {
+			t.Errorf("%+v became %+v", c.entry.Orig, got)
+		}
+	}
+	for typ := range 256 {
+		for _, proto := range []uint8{unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6} {
+			tu := Tuple{Proto: proto, ICMPType: uint8(typ)}
+			if got := tu.Mirror().Mirror(); got != tu {
+				t.Errorf("protocol %d type %d became %d", proto, typ, got.ICMPType)
+			}
+		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/natkit/natkit/internal/diagnose"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
+	"github.com/natkit/natkit/internal/ruleset/edit"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/testutil"
 	"github.com/natkit/natkit/internal/tune"
@@ -31,6 +32,12 @@ const (
 	// lowMax is the host's limit during the test.
 	lowMax = 2000
 )
+
+func init() {
+	apply.Init(func(apply.Options) map[tune.Kind]apply.Applier {
+		return map[tune.Kind]apply.Applier{tune.NATRule: edit.Applier{}}
+	})
+}
 
 // TestFullTableByHand makes a full table without anything of natkit's lab: an
 // iptables DNAT rule and UDP flows. Doctor must name it, cure it, and tune undo it.
@@ -248,7 +255,7 @@ func FuzzBundleReport(f *testing.F) {
 			return
 		}
 		found := diagnose.Run(rec, diagnose.Rules())
-		if err := report.Doctor(io.Discard, report.Style{}, &found); err != nil {
+		if err := report.Doctor(io.Discard, report.Style{}, &found, true, ""); err != nil {
 			t.Error(err)
 		}
 	})

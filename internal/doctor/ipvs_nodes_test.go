@@ -16,11 +16,10 @@ import (
 
 func newBalanced(t *testing.T) *balanced {
 	t.Helper()
-	testutil.NeedRoot(t)
 	testutil.NeedProgram(t, "ipvsadm")
 	testutil.NeedFeature(t, testutil.IPVS)
-	link := namespace(t, "switch")
-	within(t, link, func() error {
+	link := testutil.Namespace(t, "switch")
+	testutil.Inside(t, link, func() error {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name = "br"
 		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil {
@@ -28,7 +27,7 @@ func newBalanced(t *testing.T) *balanced {
 		}
 		return netlink.LinkSetUp(&netlink.Bridge{LinkAttrs: attrs})
 	})
-	n := &balanced{client: namespace(t, "client"), director: namespace(t, "director"), only: balancedServices}
+	n := &balanced{client: testutil.Namespace(t, "client"), director: testutil.Namespace(t, "director"), only: balancedServices}
 	for i := range balancedPorts {
 		n.ports = append(n.ports, uint16(firstBalanced+i))
 	}
@@ -39,42 +38,18 @@ func newBalanced(t *testing.T) *balanced {
 		n.sysctl(t, "net/ipv4/conf/"+name+"/send_redirects", "0")
 	}
 	for i, address := range realServers {
-		server := namespace(t, fmt.Sprintf("server%d", i))
+		server := testutil.Namespace(t, fmt.Sprintf("server%d", i))
 		plug(t, server, link, fmt.Sprintf("s%d", i), address+"/24")
 		serve(t, server)
 	}
 	return n
 }
 
-func namespace(t *testing.T, name string) *netns.Handle {
-	t.Helper()
-	ns, err := netns.New(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ns.Close() })
-	return ns
-}
-
-func within(t *testing.T, ns *netns.Handle, fn func() error) {
-	t.Helper()
-	if err := ns.Do(fn); err != nil {
-		t.Fatalf("in %s: %v", ns.Name(), err)
-	}
-}
-
 // plug joins a namespace to the bridge: "up" there, name here.
 func plug(t *testing.T, ns, link *netns.Handle, name string, addresses ...string) {
 	t.Helper()
-	within(t, ns, func() error {
-		attrs := netlink.NewLinkAttrs()
-		attrs.Name = "up"
-		if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: name, PeerNamespace: netlink.NsFd(link.Fd())}); err != nil {
-			return err
-		}
-		return configure("up", addresses...)
-	})
-	within(t, link, func() error {
+	testutil.Veth(t, testutil.End{Netns: ns, Name: "up", Addresses: addresses}, testutil.End{Netns: link, Name: name})
+	testutil.Inside(t, link, func() error {
 		port, err := netlink.LinkByName(name)
 		if err != nil {
 			return err
@@ -83,28 +58,8 @@ func plug(t *testing.T, ns, link *netns.Handle, name string, addresses ...string
 		if err != nil {
 			return err
 		}
-		if err := netlink.LinkSetMaster(port, br); err != nil {
-			return err
-		}
-		return netlink.LinkSetUp(port)
+		return netlink.LinkSetMaster(port, br)
 	})
-}
-
-func configure(name string, addresses ...string) error {
-	l, err := netlink.LinkByName(name)
-	if err != nil {
-		return err
-	}
-	for _, text := range addresses {
-		a, err := netlink.ParseAddr(text)
-		if err != nil {
-			return err
-		}
-		if err := netlink.AddrAdd(l, a); err != nil {
-			return err
-		}
-	}
-	return netlink.LinkSetUp(l)
 }
 
 // serve accepts connections and closes them, at the server's own address and at the
@@ -112,14 +67,12 @@ func configure(name string, addresses ...string) error {
 func serve(t *testing.T, ns *netns.Handle) {
 	t.Helper()
 	var listeners []net.Listener
-	within(t, ns, func() error {
+	testutil.Addresses(t, testutil.Links(t, ns), "lo", virtual+"/32")
+	testutil.Inside(t, ns, func() error {
 		for _, name := range []string{"all/arp_ignore", "all/arp_announce", "up/arp_ignore"} {
 			if err := os.WriteFile("/proc/sys/net/ipv4/conf/"+name, []byte("2"), 0); err != nil {
 				return err
 			}
-		}
-		if err := configure("lo", virtual+"/32"); err != nil {
-			return err
 		}
 		_, far, _ := net.ParseCIDR("198.19.0.0/24")
 		if err := netlink.RouteAdd(&netlink.Route{Dst: far, Gw: net.ParseIP("198.18.7.1")}); err != nil {
@@ -165,7 +118,7 @@ func (n *balanced) add(t *testing.T, s balancedService) {
 
 func (n *balanced) ipvsadm(t *testing.T, args ...string) {
 	t.Helper()
-	within(t, n.director, func() error {
+	testutil.Inside(t, n.director, func() error {
 		out, err := exec.Command("ipvsadm", args...).CombinedOutput()
 		if err != nil {
 			err = fmt.Errorf("ipvsadm %v: %w: %s", args, err, out)
@@ -176,5 +129,5 @@ func (n *balanced) ipvsadm(t *testing.T, args ...string) {
 
 func (n *balanced) sysctl(t *testing.T, name, value string) {
 	t.Helper()
-	within(t, n.director, func() error { return os.WriteFile("/proc/sys/"+name, []byte(value), 0) })
+	testutil.Sysctl(t, n.director, name, value)
 }

@@ -152,7 +152,7 @@ func TestIPVSServerRemoved(t *testing.T) {
 // portsAt are the ports whose entries lead to a server, and one whose entry does not.
 func (n *balanced) portsAt(t *testing.T, server string) (at []uint16, other uint16) {
 	t.Helper()
-	within(t, n.director, func() error {
+	testutil.Inside(t, n.director, func() error {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/net/ip_vs_conn", unix.Gettid()))
 		if err != nil {
 			return err

@@ -4,14 +4,12 @@ import (
 	"bytes"
 	"context"
 	"net"
-	"os"
 	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/vishvananda/netlink"
 
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/diagnose"
@@ -132,24 +130,10 @@ func TestTracedDrops(t *testing.T) {
 // strayGateway is a client whose default route leads to a router that has none.
 func strayGateway(t *testing.T) (client, gateway *netns.Handle) {
 	t.Helper()
-	var err error
-	for _, ns := range []**netns.Handle{&client, &gateway} {
-		if *ns, err = netns.New(t.Name()); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { (*ns).Close() })
-	}
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.Namespace = "eth0", netlink.NsFd(client.Fd())
-	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(gateway.Fd())}); err != nil {
-		t.Fatal(err)
-	}
-	inside(t, client, "ip link set eth0 up", "ip address add 198.18.0.2/24 dev eth0")
-	inside(t, gateway, "ip link set eth0 up", "ip address add 198.18.0.1/24 dev eth0")
-	inside(t, client, "ip route add default via 198.18.0.1")
-	if err := gateway.Do(func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0) }); err != nil {
-		t.Fatal(err)
-	}
+	client, gateway = testutil.Namespace(t, "client"), testutil.Namespace(t, "gateway")
+	testutil.Veth(t, testutil.End{Netns: client, Name: "eth0", Addresses: []string{"198.18.0.2/24"}}, testutil.End{Netns: gateway, Name: "eth0", Addresses: []string{"198.18.0.1/24"}})
+	testutil.Routes(t, client, "198.18.0.1")
+	testutil.Sysctl(t, gateway, "net/ipv4/ip_forward", "1")
 	return client, gateway
 }
 

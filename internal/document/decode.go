@@ -2,12 +2,15 @@ package document
 
 import (
 	"bytes"
+	"encoding"
 	"fmt"
 	"io"
 	"maps"
+	"net/netip"
 	"reflect"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/natkit/natkit/internal/suggest"
 	"go.yaml.in/yaml/v4"
@@ -53,6 +56,9 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value) error {
 	if null {
 		return nil
 	}
+	if own, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
+		return Scalar(n, written(v), func(text string) error { return own.UnmarshalText([]byte(text)) })
+	}
 	switch v.Kind() {
 	case reflect.Pointer:
 		if v.IsNil() {
@@ -67,6 +73,19 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value) error {
 		return d.list(n, v)
 	}
 	return scalar(n, v)
+}
+
+// written is the form of a value that reads itself: its method Expected returns it, but
+// for the library's types.
+func written(v reflect.Value) string {
+	if own, ok := v.Interface().(interface{ Expected() string }); ok {
+		return own.Expected()
+	}
+	return map[reflect.Type]string{
+		reflect.TypeFor[netip.Addr]():     "an address such as 198.18.0.1",
+		reflect.TypeFor[netip.AddrPort](): "an address and port such as 198.19.0.2:80",
+		reflect.TypeFor[netip.Prefix]():   "an address with prefix length such as 198.18.0.1/24",
+	}[v.Type()]
 }
 
 func (d *decoder) list(n *yaml.Node, v reflect.Value) error {
@@ -169,6 +188,10 @@ func scalar(n *yaml.Node, v reflect.Value) error {
 	}
 	var err error
 	switch {
+	case v.Type() == reflect.TypeFor[time.Duration]():
+		var d time.Duration
+		d, err = time.ParseDuration(n.Value)
+		v.SetInt(int64(d))
 	case v.Kind() == reflect.String:
 		v.SetString(n.Value)
 	case v.Kind() == reflect.Bool:
@@ -194,13 +217,16 @@ func scalar(n *yaml.Node, v reflect.Value) error {
 	switch {
 	case err == nil:
 		return nil
-	case v.Kind() != reflect.Bool && n.Tag == "!!int":
+	case v.Kind() != reflect.Bool && n.Tag == "!!int" && v.Type() != reflect.TypeFor[time.Duration]():
 		return at(n, "expected %s, found %s, which is out of range", kindWords(v.Type()), n.Value)
 	}
 	return at(n, "expected %s, found %q", kindWords(v.Type()), n.Value)
 }
 
 func kindWords(t reflect.Type) string {
+	if t == reflect.TypeFor[time.Duration]() {
+		return "a duration such as 500ms, 2s or 1m"
+	}
 	switch t.Kind() {
 	case reflect.Bool:
 		return "true or false"

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -35,6 +36,11 @@ func (e *SyntaxError) Error() string {
 type Problem struct {
 	Path    []any
 	Message string
+}
+
+// NewProblem has a path, cut off from what is appended to it, and a message.
+func NewProblem(path []any, format string, args ...any) *Problem {
+	return &Problem{slices.Clone(path), fmt.Sprintf(format, args...)}
 }
 
 // Source is the text of a document.

@@ -222,26 +222,88 @@ func (f Facts) Forwarding(p *Plan) Facts {
 	return f
 }
 
-// State is what an engine finds of its own in a network namespace.
+// State is what engines have in force in a network namespace.
 type State struct {
 	// Present is false where there is nothing; the rest is then empty.
 	Present bool
-	// Name is what an administrator knows it by: "table inet natkit". ByHand is the
+	// Name is what an administrator knows it by: "table inet natkit". Removal is the
 	// command that removes it without natkit.
-	Name, ByHand string
+	Name, Removal string
 	// Digest is that of the plan that it was written for; empty where nothing says so.
 	Digest string
-	// Sealed tells that its writer left behind how it was, Intact that it is so now.
-	// Without a seal nobody knows whether it is intact.
-	Sealed, Intact bool
-	// Changes says what is not as it was written: "chain prerouting: 3 rules instead of
-	// 2".
-	Changes []string
-	// Owned: another program alone may change it.
-	Owned bool
-	// Counts are what counts by itself, in an order of the engine's. A rule of the file
-	// may have several.
+	// Integrity reports whether it is as natkit wrote it; Changes says what is not: "chain
+	// prerouting: 3 rules instead of 2".
+	Integrity Integrity
+	Changes   []string
+	// Locked reports whether another program alone may change it.
+	Locked bool
+	// Modes are how an engine is attached to an interface, by interface; empty for engines
+	// that are not attached to any.
+	Modes map[string]string
+	// Counts are the counters of engines, in an order of theirs. A rule of the file may
+	// have several.
 	Counts []Counted
+	// Engines are the states of single engines of which this one is made.
+	Engines map[Engine]*State
+}
+
+// Integrity is whether rules in force are as natkit wrote them.
+type Integrity string
+
+// The values of Integrity. RulesUnknown: the writer was killed before it could keep how they
+// were, or an earlier version wrote them.
+const (
+	RulesIntact  Integrity = "intact"
+	RulesChanged Integrity = "changed"
+	RulesUnknown Integrity = "unknown"
+)
+
+// Change adds what is not as natkit wrote it.
+func (s *State) Change(format string, args ...any) {
+	s.Integrity, s.Changes = RulesChanged, append(s.Changes, fmt.Sprintf(format, args...))
+}
+
+// Join adds the state of one more engine.
+func (s *State) Join(name Engine, one *State) {
+	if s.Engines == nil {
+		s.Engines = map[Engine]*State{}
+	}
+	s.Engines[name] = one
+	switch {
+	case !one.Present:
+		return
+	case !s.Present:
+		engines := s.Engines
+		*s = *one
+		s.Engines = engines
+		return
+	}
+	s.Name, s.Removal = s.Name+" and "+one.Name, s.Removal+"; "+one.Removal
+	if one.Digest != s.Digest {
+		s.Change("%s is of another plan (%.12s)", one.Name, one.Digest)
+	}
+	if s.Integrity != RulesChanged && one.Integrity != RulesIntact {
+		s.Integrity = one.Integrity
+	}
+	s.Changes = append(s.Changes, one.Changes...)
+	s.Locked, s.Counts = s.Locked || one.Locked, append(s.Counts, one.Counts...)
+	if len(one.Modes) > 0 {
+		s.Modes = maps.Clone(s.Modes)
+		if s.Modes == nil {
+			s.Modes = map[string]string{}
+		}
+		maps.Copy(s.Modes, one.Modes)
+	}
+}
+
+// Kept is what natkit remembers of what it put in force.
+type Kept interface {
+	// Plan returns the plan of a digest; nil where it is not kept.
+	Plan(digest string) *Plan
+	// Seal returns what PutSeal kept last of an engine in the network namespace of an
+	// inode; empty for nothing.
+	Seal(inode uint64, e Engine) string
+	PutSeal(inode uint64, e Engine, seal string) error
 }
 
 // Counted is what something in force has counted since it was written.

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 
-	"github.com/natkit/natkit/internal/prefix"
+	"github.com/natkit/natkit/internal/nat"
 )
 
 // Outward is the address that a packet from inside gets.
@@ -25,7 +25,7 @@ func (p *Pair) Reflects() bool { return p.Neutral && len(p.Out) > 0 }
 
 func (p *Pair) translate(a netip.Addr, from, to netip.Prefix) netip.Addr {
 	if !p.Neutral {
-		return prefix.Replace(a, to)
+		return nat.Replace(a, to)
 	}
 	return neutral(a, from, to)
 }
@@ -36,7 +36,7 @@ func (p *Pair) translate(a netip.Addr, from, to netip.Prefix) netip.Addr {
 // host's part that is not 0xffff (section 3.5). An address whose words all are is not
 // valid then: it cannot be mapped.
 func neutral(a netip.Addr, from, to netip.Prefix) netip.Addr {
-	mapped := prefix.Replace(a, to).As16()
+	mapped := nat.Replace(a, to).As16()
 	word := neutralWord(a, from.Bits())
 	if word < 0 {
 		return netip.Addr{}

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/natkit/natkit/internal/prefix"
+	"github.com/natkit/natkit/internal/nat"
 )
 
 // PlanSchema names the JSON form of a Plan.
@@ -19,6 +19,8 @@ const PlanSchema = "natkit.gateway-plan/1"
 type Plan struct {
 	Schema string `json:"schema"`
 	Engine Engine `json:"engine"`
+	// Assigned are the rules that other engines carry out, by engine.
+	Assigned map[Engine][]Ref `json:"assigned,omitempty"`
 	// WAN and LAN are the interfaces of the roles.
 	WAN []string `json:"wan,omitempty"`
 	LAN []string `json:"lan,omitempty"`
@@ -303,8 +305,8 @@ func (s *Source) Conditions() string {
 			w.add("of", h.String())
 		}
 	}
-	w.add("from", prefix.List(s.From))
-	w.add("except to", prefix.List(s.NotTo))
+	w.add("from", nat.PrefixesString(s.From))
+	w.add("except to", nat.PrefixesString(s.NotTo))
 	w.add("out", strings.Join(s.Out, ", "))
 	return w.String()
 }
@@ -316,7 +318,7 @@ func (s *Source) becomes() string {
 	case s.Masquerade:
 		w.say("the interface's address")
 	case s.Prefix.IsValid():
-		w.say(prefix.Text(s.Prefix))
+		w.say(nat.PrefixString(s.Prefix))
 	default:
 		w.say(Ranges(s.To).String())
 	}
@@ -343,7 +345,7 @@ func (d Destination) String() string { return d.Conditions() + " becomes " + d.b
 func (d *Destination) Conditions() string {
 	var w words
 	w.add("on", onText(d.On, d.Port))
-	w.add("from", prefix.List(d.From))
+	w.add("from", nat.PrefixesString(d.From))
 	w.add("in", strings.Join(d.In, ", "))
 	if d.Local {
 		w.say("and of programs here")
@@ -353,7 +355,7 @@ func (d *Destination) Conditions() string {
 
 func (d *Destination) becomes() string {
 	if d.Prefix.IsValid() {
-		return prefix.Text(d.Prefix)
+		return nat.PrefixString(d.Prefix)
 	}
 	return d.To.String()
 }
@@ -361,8 +363,8 @@ func (d *Destination) becomes() string {
 // String says what p does, in the words of the file.
 func (p Pair) String() string {
 	var w words
-	w.say(prefix.Text(p.Inside))
-	w.add("is outside", prefix.Text(p.Outside))
+	w.say(nat.PrefixString(p.Inside))
+	w.add("is outside", nat.PrefixString(p.Outside))
 	w.add("out", strings.Join(p.Out, ", "))
 	w.say("stateless")
 	if p.Neutral {
@@ -378,7 +380,7 @@ func (u Untracked) String() string {
 
 // onText is an address with its protocol and port: 203.0.113.7 tcp/80.
 func onText(p netip.Prefix, port Port) string {
-	return strings.TrimSpace(prefix.Text(p) + " " + port.String())
+	return strings.TrimSpace(nat.PrefixString(p) + " " + port.String())
 }
 
 // words builds a line of words and values.

@@ -7,7 +7,7 @@ import (
 	"sort"
 
 	"github.com/natkit/natkit/internal/capacity"
-	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
@@ -61,7 +61,7 @@ func (d *Destination) bound(r *snapshot.NATRule) {
 	}
 	r.DestinationPort = d.To.Port
 	if number, ok := d.Port.Number(); ok && d.Port.Protocol != "" {
-		r.Protocol = conntrack.ProtocolName(number)
+		r.Protocol = nat.ProtocolName(number)
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/natkit/natkit/internal/prefix"
+	"github.com/natkit/natkit/internal/nat"
 )
 
 // RuleText is a rule of the file as a plan has it.
@@ -161,7 +161,7 @@ func (r *ruleParts) from() (all []netip.Prefix) {
 func (r *ruleParts) oneForOne(w *words) {
 	d := r.destinations[0]
 	w.say(d.becomes())
-	w.add("is outside", prefix.Text(d.On))
+	w.add("is outside", nat.PrefixString(d.On))
 	w.add("out", strings.Join(r.sources[0].Out, ", "))
 	r.switches(w, d.Local)
 }
@@ -183,7 +183,7 @@ func (r *ruleParts) forward(w *words) {
 	}
 	d := r.destinations[0]
 	w.add("port", d.Port.String())
-	w.add("from", prefix.List(r.clients()))
+	w.add("from", nat.PrefixesString(r.clients()))
 	w.add("in", strings.Join(d.In, ", "))
 	w.add("to", d.becomes())
 	r.switches(w, d.Local)
@@ -191,7 +191,7 @@ func (r *ruleParts) forward(w *words) {
 
 func (r *ruleParts) on() (all []string) {
 	for _, d := range r.destinations {
-		if text := prefix.Text(d.On); !slices.Contains(all, text) {
+		if text := nat.PrefixString(d.On); !slices.Contains(all, text) {
 			all = append(all, text)
 		}
 	}
@@ -212,13 +212,13 @@ func (r *ruleParts) about(kind string) string {
 	switch {
 	case kind == "dnat" && len(r.destinations) > 0:
 		d := r.destinations[0]
-		return kind + " " + strings.Join(r.on(), ",") + " " + d.Port.String() + " " + prefix.List(r.clients())
+		return kind + " " + strings.Join(r.on(), ",") + " " + d.Port.String() + " " + nat.PrefixesString(r.clients())
 	case len(r.destinations) > 0:
 		return "one for one " + r.destinations[0].becomes()
 	case len(r.sources) > 0:
-		return "sources " + prefix.List(r.from()) + " " + strings.Join(r.sources[0].Out, ",")
+		return "sources " + nat.PrefixesString(r.from()) + " " + strings.Join(r.sources[0].Out, ",")
 	case len(r.stateless) > 0:
-		return "one for one " + prefix.Text(r.stateless[0].Inside)
+		return "one for one " + nat.PrefixString(r.stateless[0].Inside)
 	case len(r.untracked) > 0:
 		return "untracked " + onText(host(r.untracked[0].On), r.untracked[0].Port)
 	}

@@ -8,10 +8,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/natkit/natkit/internal/conntrack"
-	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/document"
-	"github.com/natkit/natkit/internal/prefix"
+	"github.com/natkit/natkit/internal/nat"
 	"go.yaml.in/yaml/v4"
 )
 
@@ -71,7 +69,7 @@ func (p *Prefix) UnmarshalYAML(n *yaml.Node) error {
 }
 
 // String is the written form: the address alone where it is one.
-func (p Prefix) String() string { return prefix.Text(p.Prefix) }
+func (p Prefix) String() string { return nat.PrefixString(p.Prefix) }
 
 // UnmarshalYAML reads one or a list.
 func (p *Prefixes) UnmarshalYAML(n *yaml.Node) error {
@@ -132,7 +130,7 @@ func parseRange(text string) (Range, error) {
 }
 
 // RangeOf is all addresses of a prefix.
-func RangeOf(p netip.Prefix) Range { return Range{p.Masked().Addr(), prefix.Last(p)} }
+func RangeOf(p netip.Prefix) Range { return Range{p.Masked().Addr(), nat.LastAddr(p)} }
 
 // UnmarshalYAML reads one or a list.
 func (r *Ranges) UnmarshalYAML(n *yaml.Node) error {
@@ -525,14 +523,14 @@ func parsePort(text string) (Port, error) {
 	} else if isSpan(name) {
 		return Port{}, misplacedPort(name, span)
 	}
-	number, err := match.ParseProtocol(name)
+	number, err := nat.ParseProtocol(name)
 	switch {
 	case err != nil:
 		return Port{}, unknownProtocol(text, name)
 	case number == 0:
 		return Port{}, document.Advice("0 is no protocol")
 	}
-	p := Port{Protocol: conntrack.ProtocolName(number)}
+	p := Port{Protocol: nat.ProtocolName(number)}
 	if !spanned {
 		return p, nil
 	}
@@ -551,7 +549,7 @@ func isSpan(text string) bool {
 
 // misplacedPort is about 80, or 80/tcp.
 func misplacedPort(ports, protocol string) error {
-	if slices.Contains(match.Protocols, strings.ToLower(protocol)) {
+	if slices.Contains(nat.Protocols, strings.ToLower(protocol)) {
 		return document.Advice("write " + strings.ToLower(protocol) + "/" + ports)
 	}
 	return document.Advice("a port needs its protocol: write tcp/" + ports + " or udp/" + ports + " (an IP protocol's number is ip/47)")
@@ -571,7 +569,7 @@ func unknownProtocol(text, name string) error {
 		}
 		return document.Advice(fmt.Sprintf("names of services are not known: write %s/%d", protocol, port))
 	}
-	return document.Unknown(name, match.Protocols...)
+	return document.Unknown(name, nat.Protocols...)
 }
 
 // services are those that people write by name.
@@ -585,7 +583,7 @@ func (p Port) Number() (uint8, bool) {
 	if p.Protocol == "" {
 		return 0, false
 	}
-	n, err := match.ParseProtocol(p.Protocol)
+	n, err := nat.ParseProtocol(p.Protocol)
 	return n, err == nil
 }
 

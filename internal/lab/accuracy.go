@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/diagnose"
+	"github.com/natkit/natkit/internal/document"
 )
 
 // AccuracySchema names the JSON form of an Accuracy.
 const AccuracySchema = "natkit.accuracy/1"
 
 // Accuracy is what doctor found in a series of scenarios, beside what was wrong in
-// each: doctor is told neither.
+// each; doctor knows neither.
 type Accuracy struct {
 	Schema  string    `json:"schema"`
 	Version string    `json:"natkit_version"`
@@ -56,7 +57,7 @@ const (
 	Cured = "yes"
 	// NotCured: the finding was still there after doctor's remedy.
 	NotCured = "no"
-	// AdviceOnly: doctor has no remedy for it that natkit applies by itself.
+	// AdviceOnly: doctor has no remedy for it that natkit applies.
 	AdviceOnly = "advice only"
 	// NotTried: doctor has one, and the scenario does not try it.
 	NotTried = "not tried"
@@ -71,8 +72,8 @@ type AccuracyRow struct {
 	// Found are the rules that doctor named; False those among them that it may not.
 	Found []string `json:"found"`
 	False []string `json:"false,omitempty"`
-	// Unchecked are rules that lacked their data whenever doctor looked: that it did
-	// not name them says nothing.
+	// Unchecked are rules that lacked their data whenever doctor ran: their absence
+	// means nothing.
 	Unchecked []string `json:"unchecked,omitempty"`
 	// Cured reports whether doctor's remedy made the fault go; empty where there is
 	// none, or where it was not found.
@@ -147,7 +148,7 @@ func curedBy(s *Scenario, r *Report, f diagnose.Finding) string {
 // RowOfError is a scenario that could not be run.
 func RowOfError(s *Scenario, err error, seconds float64) AccuracyRow {
 	return AccuracyRow{Scenario: s.Name, Title: s.Title, Injected: s.Expect.Finding, Found: []string{},
-		State: RowNotRun, Why: oneLine(err.Error()), Seconds: seconds}
+		State: RowNotRun, Why: document.OneLine(err.Error()), Seconds: seconds}
 }
 
 // RowLeft is a scenario that was left out.

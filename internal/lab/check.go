@@ -1,243 +1,225 @@
 package lab
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
+	"github.com/natkit/natkit/internal/diagnose"
+	"github.com/natkit/natkit/internal/document"
+	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/load"
-	"github.com/natkit/natkit/internal/prefix"
+	"github.com/natkit/natkit/internal/nat"
 )
 
-// maxStage bounds every duration in a scenario.
-const maxStage = 10 * time.Minute
+// faults keeps the first problem only: one clear line is worth more than ten.
+type faults struct{ first *document.Problem }
 
-// problem is a fault of meaning and the path to it in the YAML.
-type problem struct {
-	path    []any
-	message string
+func (c *faults) fail(path []any, format string, args ...any) {
+	if c.first == nil {
+		c.first = document.NewProblem(path, format, args...)
+	}
 }
 
-// faults keeps the first problem only: one clear line is worth more than ten.
-type faults struct{ first *problem }
-
-// checker looks at a scenario.
+// checker checks what the tags of single fields cannot say.
 type checker struct {
 	s *Scenario
 	faults
 }
 
-func (c *faults) fail(path []any, format string, args ...any) {
-	if c.first == nil {
-		c.first = &problem{slices.Clone(path), fmt.Sprintf(format, args...)}
-	}
-}
-
 func at(steps ...any) []any { return steps }
 
-func (s *Scenario) check() *problem {
+func (s *Scenario) check() *document.Problem {
 	c := &checker{s: s}
-	c.head()
-	c.nodes()
-	c.links()
-	c.bridgeAndServer()
-	c.loads()
-	for i := range s.Stages {
-		c.stage(i)
+	c.unique()
+	if c.first == nil {
+		c.first = document.Check(s, s.rules())
 	}
-	if len(s.Stages) == 0 {
-		c.fail(at("stages"), "expected stages: a list with at least one stage")
+	if c.first != nil {
+		return c.first
+	}
+	for i := range s.Topology.Links {
+		c.link(i)
+	}
+	if c.bridgeAndServer(); c.first == nil {
+		c.loads()
+	}
+	for i := 0; i < len(s.Stages) && c.first == nil; i++ {
+		c.stage(i)
 	}
 	c.expect()
 	return c.first
 }
 
-func (c *checker) head() {
-	if !validName(c.s.Name) {
-		c.fail(at("name"), "expected name: lower-case letters, digits and dashes, at most 40, found %q", c.s.Name)
+// rules are those that the tags of a scenario's fields name.
+func (s *Scenario) rules() map[string]document.Rule {
+	var nodes, stages, findings []string
+	for _, n := range s.Topology.Nodes {
+		nodes = append(nodes, n.Name)
 	}
-	if c.s.Title == "" {
-		c.fail(at("title"), "expected title: one line about the scenario")
+	for _, st := range s.Stages {
+		stages = append(stages, st.Name)
+	}
+	for _, r := range diagnose.Rules() {
+		findings = append(findings, r.ID)
+	}
+	return map[string]document.Rule{
+		"name": nameRule, "label": labelRule, "sysctl": sysctlRule, "hostvalue": hostValueRule, "lab": inLabsRule, "port": portRule,
+		"node": document.OneOf(nodes...), "stage": document.OneOf(stages...), "finding": document.OneOf(findings...),
+		"effect": document.OneOf(Effects...), "host": document.OneOf(HostSysctls...), "counter": document.OneOf(Counters...),
+		"kind": document.OneOf(loadKinds...), "trace": document.OneOf(TraceDrops, TraceProfile), "apply": document.OneOf(ApplyRemedy),
+		"hook": document.OneOf(dropHooks...), "protocol": document.OneOf("tcp", "udp"),
+		"close":  document.OneOf(load.CloseServer, load.CloseClient, load.CloseReset),
+		"status": document.OneOf(Unreplied, Replied, Assured), "order": document.OneOf(Random, Sequential),
+		"snatorder": document.OneOf(Preserve, Random, Sequential),
 	}
 }
 
-// validName keeps names fit for file names and for the command line.
-func validName(name string) bool {
-	ok := name != "" && len(name) <= 40 && name[0] != '-'
+// nameRule keeps names fit for file names and for the command line.
+func nameRule(v any) string {
+	name := v.(string)
+	ok := len(name) <= 40 && name != "" && name[0] != '-'
 	for _, r := range name {
 		ok = ok && (r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '-')
 	}
-	return ok
+	if ok {
+		return ""
+	}
+	return "lower-case letters, digits and dashes, at most 40"
 }
 
-func (c *checker) nodes() {
-	seen := map[string]bool{}
-	for i, n := range c.s.Topology.Nodes {
-		path := at("topology", "nodes", i)
-		switch {
-		case !validName(n.Name):
-			c.fail(append(path, "name"), "expected a node's name: lower-case letters, digits and dashes, at most 40, found %q", n.Name)
-		case seen[n.Name]:
-			c.fail(append(path, "name"), "node %q is there twice", n.Name)
+func labelRule(v any) string {
+	if len(v.(string)) > 60 || strings.ContainsFunc(v.(string), func(r rune) bool { return r < ' ' || r > '~' }) {
+		return "at most 60 printable ASCII characters"
+	}
+	return ""
+}
+
+// inLabsRule keeps packets in the lab.
+func inLabsRule(v any) string {
+	if a, ok := v.(netip.AddrPort); ok {
+		if a.Port() == 0 || !inLabs(a.Addr()) {
+			return "an address in " + networks() + " and a port"
 		}
-		seen[n.Name] = true
-		for _, name := range sortedKeys(n.Sysctls) {
-			c.sysctl(append(path, "sysctls", name), name)
-		}
+	} else if !inLabs(v.(netip.Addr)) {
+		return "an address in " + networks()
 	}
-	if len(c.s.Topology.Nodes) < 2 {
-		c.fail(at("topology", "nodes"), "expected topology.nodes: a list with at least two nodes")
-	}
+	return ""
 }
 
-// hooksLwtunnel is one switch for all namespaces of the host though each has a file
-// for it, and it cannot be switched off again (nf_hooks_lwtunnel_sysctl_handler,
-// net/netfilter/nf_hooks_lwtunnel.c).
-const hooksLwtunnel = "net.netfilter.nf_hooks_lwtunnel"
-
-// shared are values of the whole host that a namespace could write before Linux 5.13,
-// which made them, and all such, read-only there (ensure_safe_net_sysctl,
-// net/sysctl_net.c), besides HostSysctls.
-var shared = []string{"net.netfilter.nf_conntrack_expect_max", "net.ipv4.tcp_allowed_congestion_control"}
-
-// sysctl keeps a scenario inside its namespaces.
-func (c *checker) sysctl(path []any, name string) {
-	switch {
-	case !validSysctl(name):
-		c.fail(path, "sysctl %q: expected a name that begins with net., which a namespace has for itself", name)
-	case name == hooksLwtunnel:
-		c.fail(path, "sysctl %q: it holds for the whole host and cannot be set back", name)
-	case slices.Contains(shared, name):
-		c.fail(path, "sysctl %q: it holds for the whole host", name)
-	case slices.Contains(HostSysctls, name):
-		c.fail(path, "sysctl %q: it holds for the whole host; set it by host: of a stage, which requires --allow-host", name)
+func portRule(v any) string {
+	if p := v.(gateway.Port); p.First == 0 || p.Last > p.First || p.Protocol != "tcp" && p.Protocol != "udp" {
+		return "a protocol and port such as tcp/8080"
 	}
+	return ""
 }
 
-// validSysctl: names outside net.* belong to the host. Slashes and empty parts could
-// lead elsewhere.
-func validSysctl(name string) bool {
+// hostOnly are values of the whole host that a namespace has files for, and why: the first
+// is a switch that cannot be set back (nf_hooks_lwtunnel_sysctl_handler,
+// net/netfilter/nf_hooks_lwtunnel.c); the others a namespace could write before Linux 5.13
+// (ensure_safe_net_sysctl, net/sysctl_net.c).
+var hostOnly = map[string]string{
+	"net.netfilter.nf_hooks_lwtunnel":         "one that is per namespace; this one holds for the whole host and cannot be set back",
+	"net.netfilter.nf_conntrack_expect_max":   "one that is per namespace; this one holds for the whole host",
+	"net.ipv4.tcp_allowed_congestion_control": "one that is per namespace; this one holds for the whole host",
+	HostSysctls[0]: hostBelow, HostSysctls[1]: hostBelow,
+}
+
+const hostBelow = "one that is per namespace; this one holds for the whole host: set it by host: of a stage, which requires --allow-host"
+
+// sysctlRule keeps a scenario inside its namespaces: names outside net.* belong to the
+// host; slashes and empty parts could lead elsewhere.
+func sysctlRule(v any) string {
+	name := v.(string)
 	parts := strings.Split(name, ".")
-	return len(parts) >= 3 && parts[0] == "net" && !slices.Contains(parts, "") && !strings.Contains(name, "/")
+	if len(parts) < 3 || parts[0] != "net" || slices.Contains(parts, "") || strings.Contains(name, "/") {
+		return "a name that begins with net., which is per namespace"
+	}
+	return hostOnly[name]
 }
 
-func (c *checker) node(path []any, name string) {
-	known := func(n NodeSpec) bool { return n.Name == name }
-	if slices.ContainsFunc(c.s.Topology.Nodes, known) {
-		return
+func hostValueRule(v any) string {
+	if n, err := strconv.ParseInt(v.(string), 10, 64); err != nil || n < 512 || n > MaxFill {
+		return fmt.Sprintf("512 to %d", MaxFill)
 	}
-	names := make([]string, len(c.s.Topology.Nodes))
+	return ""
+}
+
+// unique comes first: that names are those of one node or stage is what rules depend on.
+func (c *checker) unique() {
 	for i, n := range c.s.Topology.Nodes {
-		names[i] = n.Name
+		if slices.IndexFunc(c.s.Topology.Nodes, func(o NodeSpec) bool { return o.Name == n.Name }) < i {
+			c.fail(at("topology", "nodes", i, "name"), "node %q is there twice", n.Name)
+		}
 	}
-	if name == "" {
-		c.fail(path, "expected %s: a node, one of: %s", field(path), strings.Join(names, ", "))
-		return
+	for i, st := range c.s.Stages {
+		if first, _ := c.s.Stage(st.Name); first != &c.s.Stages[i] {
+			c.fail(at("stages", i, "name"), "stage %q is there twice", st.Name)
+		}
 	}
-	c.fail(path, "unknown node %q; expected one of: %s", name, strings.Join(names, ", "))
 }
 
-// field names the last two keys of a path, as load.from.
-func field(path []any) string {
-	var keys []string
-	for _, step := range path {
-		if key, ok := step.(string); ok {
-			keys = append(keys, key)
+func (c *checker) link(i int) {
+	l, path := c.s.Topology.Links[i], at("topology", "links", i)
+	for j, e := range l {
+		where, addr := append(path, j, "address"), e.Address.Addr()
+		switch {
+		case !inLabs(addr) || e.Address.Bits() < Network.Bits()+1 || addr.Is6() && e.Address.Bits() < Network6.Bits()+1:
+			c.fail(where, "address %s is not in %s, where all lab addresses are", e.Address, networks())
+		case e.Address.Bits() > addr.BitLen()-2 || !hostIn(e.Address, addr):
+			c.fail(where, "address %s cannot be a host's in its subnet", e.Address)
+		case e.Address.Overlaps(FillSources):
+			c.fail(where, "address %s lies in %s, which fills are made of", e.Address, FillSources)
 		}
 	}
-	return strings.Join(keys[max(0, len(keys)-2):], ".")
-}
-
-func (c *checker) links() {
-	addresses := map[netip.Addr]bool{}
-	for i, l := range c.s.Topology.Links {
-		path := at("topology", "links", i)
-		for j, e := range l {
-			c.node(append(path, j, "node"), e.Node)
-			where, addr := append(path, j, "address"), e.Address.Addr()
-			switch {
-			case !e.Address.IsValid():
-				c.fail(where, "expected address: one of %s with its prefix length", networks())
-			case !inLabs(addr) || e.Address.Bits() < Network.Bits()+1 || addr.Is6() && e.Address.Bits() < Network6.Bits()+1:
-				c.fail(where, "address %s is not in %s, where all lab addresses are", e.Address, networks())
-			case e.Address.Bits() > addr.BitLen()-2 || !hostIn(e.Address.Prefix, addr):
-				c.fail(where, "address %s cannot be a host's in its subnet", e.Address)
-			case e.Address.Overlaps(FillSources):
-				c.fail(where, "address %s lies in %s, which fills are made of", e.Address, FillSources)
-			case addresses[addr]:
-				c.fail(where, "address %s is there twice", addr)
-			}
-			addresses[addr] = true
-		}
-		if l[0].Node == l[1].Node {
-			c.fail(append(path, 1, "node"), "a link joins two different nodes, found %q twice", l[0].Node)
-		}
-		if l[0].Address.Masked() != l[1].Address.Masked() {
-			c.fail(append(path, 1, "address"), "address %s is not in the subnet of the link's other end, %s", l[1].Address, l[0].Address.Masked())
-		}
-		for _, other := range c.s.Topology.Links[:i] {
-			if other[0].Address.IsValid() && l[0].Address.Overlaps(other[0].Address.Prefix) {
-				c.fail(append(path, 0, "address"), "subnet %s overlaps with another link's, %s", l[0].Address.Masked(), other[0].Address.Masked())
-			}
-		}
+	switch {
+	case l[0].Node == l[1].Node:
+		c.fail(append(path, 1, "node"), "a link joins two different nodes, found %q twice", l[0].Node)
+	case l[0].Address == l[1].Address:
+		c.fail(append(path, 1, "address"), "address %s is there twice", l[1].Address.Addr())
+	case l[0].Address.Masked() != l[1].Address.Masked():
+		c.fail(append(path, 1, "address"), "address %s is not in the subnet of the link's other end, %s", l[1].Address, l[0].Address.Masked())
 	}
-	if len(c.s.Topology.Links) == 0 {
-		c.fail(at("topology", "links"), "expected topology.links: a list with at least one link")
+	for _, other := range c.s.Topology.Links[:i] {
+		if l[0].Address.Overlaps(other[0].Address) {
+			c.fail(append(path, 0, "address"), "subnet %s overlaps with another link's, %s", l[0].Address.Masked(), other[0].Address.Masked())
+		}
 	}
 }
 
 func (c *checker) bridgeAndServer() {
-	if b := c.s.Topology.Bridge; b != nil {
-		path := at("topology", "bridge")
-		c.node(append(path, "node"), b.Node)
-		c.node(append(path, "toward"), b.Toward)
-		if !slices.ContainsFunc(c.s.Topology.Links, c.s.bridged) {
-			c.fail(path, "no link between %s and %s for the bridge", b.Node, b.Toward)
-		}
+	if b := c.s.Topology.Bridge; b != nil && !slices.ContainsFunc(c.s.Topology.Links, c.s.bridged) {
+		c.fail(at("topology", "bridge"), "no link between %s and %s for the bridge", b.Node, b.Toward)
 	}
-	c.node(at("topology", "server", "node"), c.s.Topology.Server.Node)
-	if c.s.Topology.Server.Port == 0 {
-		c.fail(at("topology", "server", "port"), "expected server.port: 1 to 65535")
+	server := c.s.Topology.Server
+	if len(c.s.faces(server.Node)) == 0 {
+		c.fail(at("topology", "server", "node"), "node %q has no link, so its server cannot be reached", server.Node)
 	}
-	end, _ := c.s.firstLink(c.s.Topology.Server.Node)
-	for _, a := range c.s.Topology.Server.Addresses {
-		switch {
-		case end.Address.IsValid() && !hostIn(end.Address.Prefix, a):
-			c.fail(at("topology", "server", "addresses"), "address %s: expected one of a host in %s, which %s is in", a, end.Address.Masked(), c.s.Topology.Server.Node)
-		case c.taken(c.s.Topology.Server.Node, a):
-			c.fail(at("topology", "server", "addresses"), "address %s: another node has it", a)
-		}
-	}
-	if n := len(c.s.Topology.Server.Addresses); n > maxSources {
-		c.fail(at("topology", "server", "addresses"), "expected at most %d addresses, found %d", maxSources, n)
-	}
-	if !c.s.ServerAddr().Addr().IsValid() {
-		c.fail(at("topology", "server", "node"), "node %q has no link, so nobody can reach its server", c.s.Topology.Server.Node)
-	}
+	c.own(at("topology", "server", "addresses"), server.Node, server.Addresses)
 }
 
-func (c *checker) duration(path []any, name string, d Duration, required bool) {
-	switch {
-	case d.Duration == 0 && required:
-		c.fail(path, "expected %s: a duration such as 2s", name)
-	case d.Duration < 0 || d.Duration > maxStage:
-		c.fail(path, "%s %s: expected a duration between 0s and %s", name, d, maxStage)
+// own checks addresses that a node gets at its first link.
+func (c *checker) own(path []any, node string, addresses Addresses) {
+	end, _ := c.s.firstLink(node)
+	for _, a := range addresses {
+		if end.Address.IsValid() && !hostIn(end.Address, a) {
+			c.fail(path, "address %s: expected one of a host in %s, which %s is in", a, end.Address.Masked(), node)
+		}
+		for _, l := range c.s.Topology.Links {
+			if slices.ContainsFunc(l[:], func(e End) bool { return e.Node != node && e.Address.Addr() == a }) {
+				c.fail(path, "address %s: another node has it", a)
+			}
+		}
 	}
 }
 
 func (c *checker) stage(i int) {
 	st, path := c.s.Stages[i], at("stages", i)
-	if !validName(st.Name) {
-		c.fail(append(path, "name"), "expected a stage's name: lower-case letters, digits and dashes, at most 40, found %q", st.Name)
-	}
-	if first, _ := c.s.Stage(st.Name); first != &c.s.Stages[i] {
-		c.fail(append(path, "name"), "stage %q is there twice", st.Name)
-	}
-	if slices.ContainsFunc(c.s.LoadsOf(&st), func(l Load) bool { return l.Is(LoadHTTP) }) || st.URL != "" {
+	if st.URL != "" || slices.ContainsFunc(c.s.LoadsOf(&st), Load.isHTTP) {
 		c.url(append(path, "url"), st)
 	}
 	for j, rule := range st.NAT {
@@ -249,237 +231,189 @@ func (c *checker) stage(i int) {
 	if st.Fill != nil {
 		c.fill(append(path, "fill"), st.Fill)
 	}
-	c.settings(path, st)
 	c.apart(path, st)
-	if st.Remedy != nil {
-		c.remedy(append(path, "remedy"), i, st.Remedy)
+	if r := st.Remedy; r != nil && !slices.ContainsFunc(c.s.Stages[:i], func(s Stage) bool { return s.Name == r.Against }) {
+		c.fail(append(path, "remedy", "against"), "against %q: expected a stage before this one", r.Against)
 	}
-	c.duration(append(path, "limit"), "limit", st.Limit, false)
-	if st.Doctor != nil {
-		c.doctor(append(path, "doctor"), st.Doctor)
+	if d := st.Doctor; d != nil && d.When != nil && len(document.Given(d.When)) == 0 {
+		c.fail(append(path, "doctor", "when"), "expected when with one or more of: entries: 1000, requests: 1000, counters: {drop: 1}")
 	}
-	for j, what := range st.Trace {
-		if what != TraceDrops && what != TraceProfile || slices.Contains(st.Trace[:j], what) {
-			c.fail(append(path, "trace", j), "trace %q: expected %s or %s, each once", what, TraceDrops, TraceProfile)
-		}
+	if len(st.Trace) > 1 && st.Trace[0] == st.Trace[1] || len(st.Trace) > 2 {
+		c.fail(append(path, "trace"), "expected each of the traces once")
 	}
-	looked := func(earlier Stage) bool { return earlier.Doctor != nil }
-	switch {
-	case st.Apply != "" && st.Apply != ApplyRemedy:
-		c.fail(append(path, "apply"), "apply %q: expected %s", st.Apply, ApplyRemedy)
-	case st.Apply == ApplyRemedy && !slices.ContainsFunc(c.s.Stages[:i], looked):
+	if looked := func(earlier Stage) bool { return earlier.Doctor != nil }; st.Apply == ApplyRemedy && !slices.ContainsFunc(c.s.Stages[:i], looked) {
 		c.fail(append(path, "apply"), "no stage before %q has a doctor whose remedy could be applied", st.Name)
 	}
 }
 
 func (c *checker) url(path []any, st Stage) {
-	if st.URL == "" {
-		c.fail(path, "stage %q: expected url: such as http://198.19.0.2/", st.Name)
-		return
-	}
 	u, err := url.Parse(st.URL)
-	if err != nil || u.Scheme != "http" {
-		c.fail(path, "url %q: expected http://ADDRESS[:PORT]/…", st.URL)
+	if st.URL == "" || err != nil || u.Scheme != "http" {
+		c.fail(path, "expected url: http://ADDRESS[:PORT]/…, found %q", st.URL)
 		return
 	}
-	addr, err := netip.ParseAddr(u.Hostname())
-	port := u.Port()
-	if port == "" {
-		port = "80"
-	}
-	n, portErr := strconv.ParseUint(port, 10, 16)
-	switch {
-	case err != nil || !inLabs(addr):
-		c.fail(path, "url %q: expected an address in %s, so that no load leaves the lab", st.URL, networks())
-	case portErr != nil || n == 0:
-		c.fail(path, "url %q: expected a port from 1 to 65535", st.URL)
+	to, err := netip.ParseAddrPort(hostPort(u))
+	if err != nil || inLabsRule(to) != "" {
+		c.fail(path, "url %q: expected %s, so that no load leaves the lab", st.URL, inLabsRule(netip.AddrPort{}))
 	}
 }
 
-func (c *checker) stageName(path []any, name string) {
-	if _, ok := c.s.Stage(name); ok {
-		return
+// hostPort is a URL's host with its port.
+func hostPort(u *url.URL) string {
+	host := u.Hostname()
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
 	}
-	names := make([]string, len(c.s.Stages))
-	for i, st := range c.s.Stages {
-		names[i] = st.Name
-	}
-	c.fail(path, "unknown stage %q; expected one of: %s", name, strings.Join(names, ", "))
+	return host + ":" + cmp.Or(u.Port(), "80")
 }
 
-// closeModes are what Load.Close may be.
-var closeModes = []string{string(load.CloseServer), string(load.CloseClient), string(load.CloseReset)}
+// notApart are fields that stages which run at the same time would share.
+var notApart = []string{"fill", "keep_entries", "host", "apply", "trace"}
 
-// connections checks what an http load does with its connections.
-func (c *checker) connections(path []any, l Load) {
-	switch {
-	case l.Close != "" && !slices.Contains(closeModes, l.Close):
-		c.fail(append(path, "close"), "close %q: expected one of: %s", l.Close, strings.Join(closeModes, ", "))
-	case l.KeepAlive < 0 || l.KeepAlive > maxKept:
-		c.fail(append(path, "keep_alive"), "expected load.keep_alive: 1 to %d requests for each connection, found %d", maxKept, l.KeepAlive)
-	case l.keeps() && !c.s.Topology.Server.KeepAlive:
-		c.fail(path, "expected topology.server.keep_alive: true, as the server closes each connection first without it")
-	case len(l.Servers) > maxSources:
-		c.fail(append(path, "servers"), "expected at most %d addresses in load.servers, found %d", maxSources, len(l.Servers))
+// maxApart bounds the labs that stand at the same time.
+const maxApart = 16
+
+func (c *checker) apart(path []any, st Stage) {
+	if !st.Apart {
+		return
 	}
-	for _, a := range l.Servers {
-		if !inLabs(a) {
-			c.fail(append(path, "servers"), "address %s: expected one in %s, so that no load leaves the lab", a, networks())
+	for _, key := range document.Given(st) {
+		if slices.Contains(notApart, key) {
+			c.fail(append(path, key), "stage %q is apart: expected no %s, which stages that run at the same time would share", st.Name, key)
 		}
 	}
-	if l.Batch != nil {
-		c.batch(append(path, "batch"), l)
+	i := slices.IndexFunc(c.s.Stages, func(s Stage) bool { return s.Name == st.Name })
+	n := slices.IndexFunc(c.s.Stages[i:], func(s Stage) bool { return !s.Apart })
+	if n < 0 {
+		n = len(c.s.Stages) - i
+	}
+	if n > maxApart {
+		c.fail(append(path, "apart"), "expected at most %d stages that are apart after each other, found %d", maxApart, n)
 	}
 }
 
-// maxKept is as much as one connection can be told to carry.
-const maxKept = 1_000_000
-
-// keeps reports whether the load needs a server that leaves connections open.
-func (l Load) keeps() bool {
-	return l.KeepAlive > 1 || l.Close != "" && l.Close != string(load.CloseServer)
-}
-
-func (c *checker) batch(path []any, l Load) {
-	b := l.Batch
-	c.node(append(path, "forgotten_by"), b.ForgottenBy)
-	c.duration(append(path, "patience"), "batch.patience", b.Patience, true)
-	switch {
-	case b.Requests < 1:
-		c.fail(append(path, "requests"), "expected batch.requests: 1 or more, found %d", b.Requests)
-	case l.Rate > 0:
-		c.fail(path, "expected load.batch or load.rate, found both: what starts on a schedule does not wait for a batch")
+func (c *checker) expect() {
+	e := c.s.Expect
+	if e.Finding != "" && !e.allowsListed(e.Finding) {
+		c.fail(at("expect", "findings"), "expected findings with %s among them: they are all that doctor may report", e.Finding)
+	}
+	if st, ok := c.s.Stage(e.Cured); ok && (st.Doctor == nil && st.Apply == "" || e.Finding == "") {
+		c.fail(at("expect", "cured"), "expected a finding, and doctor or a remedy in stage %q", e.Cured)
+	}
+	examined := slices.ContainsFunc(c.s.Stages, func(st Stage) bool { return st.Doctor != nil })
+	if !examined && (e.Finding != "" || e.Findings != nil) {
+		c.fail(at("expect", "finding"), "a finding is expected, but no stage has a doctor")
 	}
 }
 
 func (c *checker) loads() {
 	for i := range c.s.Stages {
-		st := &c.s.Stages[i]
-		for j, l := range st.Loads {
+		own := c.s.Stages[i].Loads
+		for j, l := range own {
 			c.load(at("stages", i, "loads", j), l)
 		}
-		isHTTP := func(l Load) bool { return l.Is(LoadHTTP) }
-		if own := slices.IndexFunc(st.Loads, isHTTP); own >= 0 && slices.ContainsFunc(st.Loads[own+1:], isHTTP) {
+		if first := slices.IndexFunc(own, Load.isHTTP); first >= 0 && slices.ContainsFunc(own[first+1:], Load.isHTTP) {
 			c.fail(at("stages", i, "loads"), "expected at most one load of kind http in a stage; sources can be a range of addresses")
 		}
 	}
-	unused := func(st Stage) bool { return len(st.Loads) > 0 }
-	if zero := len(c.s.Load.Sources) == 0 && c.s.Load.From == "" && c.s.Load.Kind == ""; zero && len(c.s.Stages) > 0 && !slices.ContainsFunc(c.s.Stages, func(st Stage) bool { return !unused(st) }) {
-		return
-	}
-	c.load(at("load"), c.s.Load)
-}
-
-func (c *checker) load(path []any, l Load) {
-	if l.Kind != "" && !slices.Contains(loadKinds, l.Kind) {
-		c.fail(append(path, "kind"), "kind %q: expected one of: %s", l.Kind, strings.Join(loadKinds, ", "))
-		return
-	}
-	c.loadBounds(path, l)
-	c.exchange(path, l)
-	if l.Is(LoadNone) {
-		c.duration(append(path, "for"), "load.for", l.For, true)
-		return
-	}
-	c.node(append(path, "from"), l.From)
-	c.loadSources(append(path, "sources"), l)
-	if l.Is(LoadHTTP) {
-		c.httpLoad(path, l)
-		return
-	}
-	if !l.To.IsValid() || !inLabs(l.To.Addr()) {
-		c.fail(append(path, "to"), "expected load.to: an address in %s and a port", networks())
-	}
-	switch {
-	case l.Is(LoadHold):
-		c.duration(append(path, "for"), "load.for", l.For, true)
-		if l.Concurrency < 1 || l.Concurrency > maxHeld {
-			c.fail(append(path, "concurrency"), "expected load.concurrency: 1 to %d connections, found %d", maxHeld, l.Concurrency)
-		}
-	case l.Requests == 0 && l.For.Duration == 0:
-		c.fail(path, "expected load.requests or load.for: without one of them the load never ends")
-	case l.Is(LoadPackets) && l.Rate == 0:
-		c.fail(append(path, "rate"), "expected load.rate: packets per second")
-	case l.Is(LoadUDP) && c.s.Topology.Server.UDP == 0:
-		c.fail(path, "expected topology.server.udp: the port at which datagrams are answered")
+	needed := slices.ContainsFunc(c.s.Stages, func(st Stage) bool { return len(st.Loads) == 0 })
+	if l := c.s.Load; needed || len(l.Sources) > 0 || l.From != "" || l.Kind != "" {
+		c.load(at("load"), l)
 	}
 }
 
-// Bounds of a load.
+// kindFields are the fields that loads of a kind need, and those that only they may have.
+var kindFields = map[string]struct{ needs, only string }{
+	LoadHTTP:     {"from concurrency requests timeout", "batch close keep_alive servers"},
+	LoadUDP:      {"from to", ""},
+	LoadPackets:  {"from to rate", "tcp"},
+	LoadHold:     {"from to concurrency for", ""},
+	LoadExchange: {"from to requests exchange", "exchange"},
+	LoadNone:     {"for", ""},
+}
+
 const (
-	maxRate    = 1_000_000
-	maxFlows   = 1 << 20
 	maxHeld    = 10_000
 	maxSources = 256
+	// maxExchanges bounds the connections of one load: they are made one by one.
+	maxExchanges = 1000
 )
 
-func (c *checker) loadBounds(path []any, l Load) {
-	c.duration(append(path, "for"), "load.for", l.For, false)
-	c.duration(append(path, "timeout"), "load.timeout", l.Timeout, false)
-	switch {
-	case l.Requests < 0:
-		c.fail(append(path, "requests"), "expected load.requests: 1 or more, found %d", l.Requests)
-	case l.Concurrency < 0:
-		c.fail(append(path, "concurrency"), "expected load.concurrency: 1 or more, found %d", l.Concurrency)
-	case !(l.Rate >= 0 && l.Rate <= maxRate):
-		c.fail(append(path, "rate"), "expected load.rate: up to %d a second, found %g", maxRate, l.Rate)
-	case l.Flows < 0 || l.Flows > maxFlows:
-		c.fail(append(path, "flows"), "expected load.flows: 1 to %d, found %d", maxFlows, l.Flows)
-	case l.Workers < 0 || l.Workers > 64:
-		c.fail(append(path, "workers"), "expected load.workers: 1 to 64, found %d", l.Workers)
-	case !l.Is(LoadHTTP) && (l.Batch != nil || l.Close != "" || l.KeepAlive != 0 || len(l.Servers) > 0):
-		c.fail(path, "expected load.batch, load.close, load.keep_alive and load.servers only with kind http")
-	case l.TCP != "" && !l.Is(LoadPackets):
-		c.fail(append(path, "tcp"), "expected load.tcp only with kind packets")
+func (c *checker) load(path []any, l Load) {
+	kind, given := cmp.Or(l.Kind, LoadHTTP), document.Given(l)
+	for need := range strings.FieldsSeq(kindFields[kind].needs) {
+		if !slices.Contains(given, need) {
+			c.fail(append(path, need), "load.%s is required with kind %s", need, kind)
+		}
+	}
+	for _, other := range loadKinds {
+		for only := range strings.FieldsSeq(kindFields[other].only) {
+			if other != kind && slices.Contains(given, only) {
+				c.fail(append(path, only), "load.%s requires kind %s", only, other)
+			}
+		}
 	}
 	ways := int64(max(len(l.Sources), 1)) * l.SourcePorts.Len()
 	if l.SourcePorts != (Ports{}) && int64(l.Flows) > ways {
 		c.fail(append(path, "flows"), "flows %d: the sources and source_ports make only %d", l.Flows, ways)
 	}
-}
-
-func (c *checker) loadSources(path []any, l Load) {
-	if len(l.Sources) > maxSources && !l.Is(LoadPackets) {
-		c.fail(path, "expected at most %d sources, found %d", maxSources, len(l.Sources))
-	}
-	end, _ := c.s.firstLink(l.From)
-	for _, a := range l.Sources {
-		switch {
-		case l.Is(LoadPackets) && !inLabs(a):
-			c.fail(path, "source %s: expected an address in %s", a, networks())
-		case !l.Is(LoadPackets) && end.Address.IsValid() && !hostIn(end.Address.Prefix, a):
-			c.fail(path, "source %s: expected an address of a host in %s, which %s is in", a, end.Address.Masked(), l.From)
-		case !l.Is(LoadPackets) && c.taken(l.From, a):
-			c.fail(path, "source %s: another node has it", a)
-		}
-	}
-}
-
-// taken reports whether another node than this one has an address.
-func (c *checker) taken(node string, a netip.Addr) bool {
-	for _, l := range c.s.Topology.Links {
-		for _, e := range l {
-			if e.Node != node && e.Address.IsValid() && e.Address.Addr() == a {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-func (c *checker) httpLoad(path []any, l Load) {
-	if l.Concurrency < 1 {
-		c.fail(append(path, "concurrency"), "expected load.concurrency: 1 or more, found %d", l.Concurrency)
-	}
-	if l.Requests < 1 {
-		c.fail(append(path, "requests"), "expected load.requests: 1 or more, found %d", l.Requests)
-	}
-	c.duration(append(path, "timeout"), "load.timeout", l.Timeout, true)
-	c.connections(path, l)
 	if c.first != nil {
 		return
 	}
-	if err := c.s.checkSources(); err != nil {
+	c.loadSources(append(path, "sources"), l)
+	switch {
+	case l.isHTTP():
+		c.httpLoad(path, l)
+	case l.Is(LoadHold) && l.Concurrency > maxHeld:
+		c.fail(append(path, "concurrency"), "expected load.concurrency: 1 to %d connections, found %d", maxHeld, l.Concurrency)
+	case l.Is(LoadExchange):
+		c.exchange(path, l)
+	case (l.Is(LoadUDP) || l.Is(LoadPackets)) && l.Requests == 0 && l.For == 0:
+		c.fail(path, "load.requests or load.for is required: without one of them the load never ends")
+	case l.Is(LoadUDP) && c.s.Topology.Server.UDP == 0:
+		c.fail(path, "kind udp requires topology.server.udp: the port at which datagrams are answered")
+	}
+}
+
+func (c *checker) loadSources(path []any, l Load) {
+	if !l.Is(LoadPackets) {
+		if len(l.Sources) > maxSources {
+			c.fail(path, "expected at most %d sources, found %d", maxSources, len(l.Sources))
+		}
+		c.own(path, l.From, l.Sources)
+		return
+	}
+	for _, a := range l.Sources {
+		if what := inLabsRule(a); what != "" {
+			c.fail(path, "source %s: expected %s", a, what)
+		}
+	}
+}
+
+func (c *checker) exchange(path []any, l Load) {
+	e := l.Exchange
+	switch a := e.Server.Address; {
+	case l.Requests > maxExchanges:
+		c.fail(append(path, "requests"), "expected load.requests: 1 to %d, found %d", maxExchanges, l.Requests)
+	case l.Rate != 0 || l.Flows != 0 || l.For != 0:
+		c.fail(path, "expected no rate, flows or for: exchanges follow one another")
+	case e.KeptPorts && e.SeenPorts != (Ports{}):
+		c.fail(append(path, "exchange", "kept_ports"), "seen_ports and kept_ports are mutually exclusive")
+	case a.IsValid() && a.BitLen() != l.To.Addr().BitLen():
+		c.fail(append(path, "exchange", "server", "address"), "address %s: expected one of the family of load.to", a)
+	}
+}
+
+func (c *checker) httpLoad(path []any, l Load) {
+	switch {
+	case (l.KeepAlive > 1 || l.Close != "" && l.Close != string(load.CloseServer)) && !c.s.Topology.Server.KeepAlive:
+		c.fail(path, "close and keep_alive require topology.server.keep_alive: true, as the server closes each connection first without it")
+	case l.Batch != nil && l.Rate > 0:
+		c.fail(append(path, "batch"), "batch and rate are mutually exclusive: what starts on a schedule does not wait for a batch")
+	case int64(l.Concurrency) > l.Requests:
+		c.fail(append(path, "requests"), "%d requests are fewer than the %d in flight at once: give more of them (-n) or fewer at once (-c)", l.Requests, l.Concurrency)
+	}
+	if err := c.s.checkSources(); c.first == nil && err != nil {
 		c.fail(append(path, "requests"), "%s", err)
 	}
 }
@@ -504,7 +438,7 @@ func (s *Scenario) checkSources() error {
 			}
 		}
 	}
-	if needed > 1<<16 || !end.Address.Contains(last) || last == prefix.Last(end.Address.Prefix) {
+	if needed > 1<<16 || !end.Address.Contains(last) || last == nat.LastAddr(end.Address) {
 		return fmt.Errorf("%d requests in %d stages need %d source addresses (%d connections each), more than %s has room for; fewer requests, or a larger subnet at %s",
 			requests, len(s.Stages), needed, requestsPerSource, end.Address.Masked(), s.loadNode())
 	}

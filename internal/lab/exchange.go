@@ -1,10 +1,10 @@
 package lab
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/snapshot"
@@ -15,14 +15,13 @@ import (
 // answers with the address and port that it saw.
 type Exchange struct {
 	// Name is what the report calls the load: "static, from outside".
-	Name string `yaml:"name"`
+	Name string `yaml:"name" check:"required label"`
 	// Protocol is tcp or udp; tcp where empty.
-	Protocol string `yaml:"protocol"`
+	Protocol string `yaml:"protocol" check:"protocol"`
 	// Server is where it listens: what is sent to Load.To has to arrive there.
 	Server ServerAt `yaml:"server"`
-	// Seen are the addresses that the server has to see; where it is empty, the
-	// clients' own.
-	Seen Addresses `yaml:"seen"`
+	// Seen are the addresses that the server has to see; the clients' own where empty.
+	Seen Addresses `yaml:"seen" check:"lab"`
 	// SeenPorts bound the ports that the server has to see. KeptPorts: each client's own.
 	SeenPorts Ports `yaml:"seen_ports"`
 	KeptPorts bool  `yaml:"kept_ports"`
@@ -34,54 +33,16 @@ type Exchange struct {
 // A server of datagrams at a node with several addresses needs the one that it is asked
 // at: its answers would come from another one.
 type ServerAt struct {
-	Node    string  `yaml:"node"`
-	Port    uint16  `yaml:"port"`
-	Address Address `yaml:"address"`
-}
-
-// maxExchanges bounds the connections of one load: each is made after the other.
-const maxExchanges = 1000
-
-func (c *checker) exchange(path []any, l Load) {
-	path = append(path[:len(path):len(path)], "exchange")
-	e := l.Exchange
-	if l.Is(LoadExchange) != (e != nil) {
-		c.fail(path, "expected load.exchange, with its name and server, with kind exchange and only there")
-	}
-	if e == nil || c.first != nil {
-		return
-	}
-	c.node(append(path, "server", "node"), e.Server.Node)
-	switch {
-	case e.Name == "" || len(e.Name) > 60 || strings.ContainsFunc(e.Name, func(r rune) bool { return r < ' ' || r > '~' }):
-		c.fail(append(path, "name"), "expected exchange.name: what the report calls it, at most 60 letters")
-	case e.Protocol != "" && e.Protocol != "tcp" && e.Protocol != "udp":
-		c.fail(append(path, "protocol"), "protocol %q: expected tcp or udp", e.Protocol)
-	case l.Requests < 1 || l.Requests > maxExchanges:
-		c.fail(append(path[:len(path)-1], "requests"), "expected load.requests: 1 to %d, found %d", maxExchanges, l.Requests)
-	case e.KeptPorts && e.SeenPorts != (Ports{}):
-		c.fail(append(path, "kept_ports"), "expected seen_ports or kept_ports, not both")
-	case l.Rate != 0 || l.Flows != 0 || l.For.Duration != 0:
-		c.fail(path[:len(path)-1], "expected no rate, flows or for: exchanges follow one another")
-	}
-	if a := e.Server.Address.Addr; a.IsValid() && (!inLabs(a) || a.BitLen() != l.To.Addr().BitLen()) {
-		c.fail(append(path, "server", "address"), "address %s: expected one in %s, of the family of load.to", a, networks())
-	}
-	for _, a := range e.Seen {
-		if !inLabs(a) {
-			c.fail(append(path, "seen"), "address %s: expected one in %s", a, networks())
-		}
-	}
+	Node    string     `yaml:"node" check:"required node"`
+	Port    uint16     `yaml:"port"`
+	Address netip.Addr `yaml:"address" check:"lab"`
 }
 
 // Listens is where the server of an exchange listens; any address of its node where it
 // is not valid.
 func (l Load) Listens() (netip.Addr, uint16) {
 	s := l.Exchange.Server
-	if s.Port != 0 {
-		return s.Address.Addr, s.Port
-	}
-	return s.Address.Addr, l.To.Port()
+	return s.Address, cmp.Or(s.Port, l.To.Port())
 }
 
 // ExchangeReport is what the far end saw of a load.
@@ -132,8 +93,8 @@ func (e *Exchange) Judge(done []Exchanged, asked, entries int64) *ExchangeReport
 	return r
 }
 
-// distinct is how many of them the tracker can tell apart: the kernel may give a port
-// again.
+// distinct is the number of different own addresses and ports: the kernel may reuse a
+// port, and the tracker has one entry then.
 func distinct(done []Exchanged) int64 {
 	own := map[netip.AddrPort]bool{}
 	for _, x := range done {
@@ -142,12 +103,7 @@ func distinct(done []Exchanged) int64 {
 	return int64(len(own))
 }
 
-func (e *Exchange) protocol() string {
-	if e.Protocol == "" {
-		return "tcp"
-	}
-	return e.Protocol
-}
+func (e *Exchange) protocol() string { return cmp.Or(e.Protocol, "tcp") }
 
 func (r *ExchangeReport) add(x Exchanged) {
 	i := slices.IndexFunc(r.Seen, func(s SeenAddress) bool { return s.Address == x.Seen.Addr() })
@@ -186,7 +142,7 @@ func (e *Exchange) judgeSeen(r *ExchangeReport, done []Exchanged) {
 	}
 }
 
-// Names of counters that tell what became of a SYN, as nstat prints them.
+// Names of counters of SYNs, as nstat prints them.
 const (
 	counterActiveOpens  = "TcpActiveOpens"
 	counterPassiveOpens = "TcpPassiveOpens"

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/document"
 	"golang.org/x/sys/unix"
 )
 
@@ -27,9 +28,8 @@ const (
 	entryBytes = 384
 )
 
-// FillMark is the mark on the entries of a scenario's fill, by which they are
-// told from those of the load ("fill" in ASCII). Other fills have one of the
-// numbers that follow.
+// FillMark is the mark on the entries of a scenario's fill ("fill" in ASCII), which those
+// of the load lack. Other fills have one of the numbers that follow.
 const FillMark = 0x66696c6c
 
 // Amount is how full a table is to be. Exactly one of its fields is set.
@@ -96,7 +96,7 @@ func FillTarget(limit, free, availableBytes int64) (int64, error) {
 // Filler makes the entries of a mix, one after the other. Every entry is a pure
 // function of mix, seed and number; making one allocates nothing.
 type Filler struct {
-	// Mark is the mark on each entry, by which they are told from all others.
+	// Mark is on each entry, and on no other.
 	Mark uint32
 
 	mix    *Mix
@@ -133,14 +133,14 @@ type slot struct {
 func (m *Mix) Filler(seed uint64, mark uint32) *Filler {
 	f, p := m.compile(seed)
 	if p != nil {
-		panic("a mix that was not checked: " + p.message)
+		panic("a mix that was not checked: " + p.Message)
 	}
 	f.Mark = mark
 	return f
 }
 
 // compile fails for a mix whose parts are right one by one but not together.
-func (m *Mix) compile(seed uint64) (*Filler, *problem) {
+func (m *Mix) compile(seed uint64) (*Filler, *document.Problem) {
 	f := &Filler{mix: m, seed: seed, makers: make([]maker, len(m.Parts))}
 	for i := range m.Parts {
 		if p := f.addPart(i); p != nil {
@@ -161,11 +161,11 @@ func (m *Mix) compile(seed uint64) (*Filler, *problem) {
 	return f, f.countsFit()
 }
 
-func (f *Filler) addPart(i int) *problem {
+func (f *Filler) addPart(i int) *document.Problem {
 	p, path := &f.mix.Parts[i], at("parts", i)
 	s, err := newSpace(p, path)
 	if err != nil {
-		return &problem{append(path, "nat", "snat"), err.Error()}
+		return document.NewProblem(append(path, "nat", "snat"), "%s", err)
 	}
 	s.key = hash(f.seed, uint64(len(f.spaces)))
 	if same := slices.IndexFunc(f.spaces, func(o *space) bool { return o.text == s.text }); same >= 0 {
@@ -191,12 +191,12 @@ func family(p pool) uint8 {
 }
 
 // separate finds spaces that have connections in common.
-func (f *Filler) separate() *problem {
+func (f *Filler) separate() *document.Problem {
 	for i, s := range f.spaces {
 		for _, o := range f.spaces[:i] {
 			if s.meets(o) {
-				return &problem{s.path, fmt.Sprintf("some connections of this part could be those of part %q: expected other sources, source_ports or destinations, and with NAT other addresses or ports of it; or all of these the same",
-					f.mix.Parts[o.path[1].(int)].Name)}
+				return document.NewProblem(s.path, "some connections of this part could be those of part %q: expected other sources, source_ports or destinations, and with NAT other addresses or ports of it; or all of these the same",
+					f.mix.Parts[o.path[1].(int)].Name)
 			}
 		}
 	}
@@ -262,11 +262,11 @@ func gcd(a, b int) int {
 	return a
 }
 
-func (f *Filler) countsFit() *problem {
+func (f *Filler) countsFit() *document.Problem {
 	for _, i := range f.fixed {
 		m, count := &f.makers[i], f.mix.Parts[i].Count
 		if room := int64(m.n) - m.spaceFirst; count > room {
-			return &problem{at("parts", i, "count"), fmt.Sprintf("count %d: only %d connections of this part can be distinct; expected more sources, source_ports or destinations", count, max(room, 0))}
+			return document.NewProblem(at("parts", i, "count"), "count %d: only %d connections of this part can be distinct; expected more sources, source_ports or destinations", count, max(room, 0))
 		}
 	}
 	return nil
@@ -312,7 +312,7 @@ func (f *Filler) place(i int64) (part int, before, inSpace int64) {
 // however many there are.
 const golden = 0x9e3779b97f4a7c15
 
-// Entry makes e the i-th entry, for i from 0 to Room, and tells its part.
+// Entry makes e the i-th entry, for i from 0 to Room, and returns its part.
 func (f *Filler) Entry(i int64, e *conntrack.Entry) (part int) {
 	part, before, inSpace := f.place(i)
 	m := &f.makers[part]
@@ -443,10 +443,10 @@ func (e endpoints) overlaps(o endpoints, ports bool) bool {
 // maximum that the host had when the scenario began is taken, or until Free places
 // below it are left. One of the three is set.
 type Fill struct {
-	Node    string  `yaml:"node"`
-	Free    int64   `yaml:"free"`
-	Share   float64 `yaml:"share"`
-	Entries int64   `yaml:"entries"`
+	Node    string  `yaml:"node" check:"required node"`
+	Free    int64   `yaml:"free" check:"1.."`
+	Share   float64 `yaml:"share" check:"0..1"`
+	Entries int64   `yaml:"entries" check:"1..4194304"`
 	// Mix is one of those that natkit brings along, DefaultMix where empty. Parts,
 	// instead, are those of a mix of its own, whose addresses may be the lab's.
 	Mix   string `yaml:"mix"`
@@ -484,43 +484,24 @@ func (f *Fill) Target(limit, availableBytes int64) (int64, error) {
 }
 
 func (c *checker) fill(path []any, f *Fill) {
-	c.node(append(path, "node"), f.Node)
+	amounts := slices.DeleteFunc(document.Given(f), func(key string) bool { return key != "free" && key != "share" && key != "entries" })
 	switch {
-	case f.amounts() > 1:
-		c.fail(path, "expected one of fill.free, fill.share and fill.entries, found %d", f.amounts())
-	case !(f.Share >= 0 && f.Share <= 1):
-		c.fail(append(path, "share"), "expected fill.share: above 0 to 1, found %g", f.Share)
-	case f.Entries < 0 || f.Entries > MaxFill:
-		c.fail(append(path, "entries"), "expected fill.entries: 1 to %d, found %d", MaxFill, f.Entries)
-	case f.Entries == 0 && f.Share == 0 && f.Free < 1:
-		c.fail(append(path, "free"), "expected fill.free: 1 or more places, found %d", f.Free)
+	case len(amounts) != 1:
+		c.fail(path, "expected one of fill.free, fill.share and fill.entries, found %d", len(amounts))
 	case f.Mix != "" && len(f.Parts) > 0:
-		c.fail(append(path, "mix"), "expected fill.mix or fill.parts, found both")
-	}
-	if c.first != nil {
-		return
+		c.fail(append(path, "mix"), "fill.mix and fill.parts are mutually exclusive")
 	}
 	mix, err := f.mix()
-	if err != nil {
+	switch {
+	case c.first != nil:
+		return
+	case err != nil:
 		c.fail(append(path, "mix"), "%s", err)
-		return
-	}
-	if len(f.Parts) == 0 {
-		return
-	}
-	if p := mix.check(); p != nil {
-		c.fail(append(path, p.path...), "%s", p.message)
-	} else if room := mix.Filler(f.Seed, 0).Room(); f.Entries > room {
-		c.fail(append(path, "entries"), "%s", fmt.Sprintf("entries %d: the parts make only %d distinct connections", f.Entries, room))
-	}
-}
-
-// amounts is how many of the ways to say how full are given.
-func (f *Fill) amounts() (n int) {
-	for _, given := range []bool{f.Free != 0, f.Share != 0, f.Entries != 0} {
-		if given {
-			n++
+	case len(f.Parts) > 0:
+		if p := mix.check(); p != nil {
+			c.fail(append(path, p.Path...), "%s", p.Message)
+		} else if room := mix.Filler(f.Seed, 0).Room(); f.Entries > room {
+			c.fail(append(path, "entries"), "entries %d: the parts make only %d distinct connections", f.Entries, room)
 		}
 	}
-	return n
 }

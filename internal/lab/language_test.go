@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/natkit/natkit/internal/gateway"
 )
 
 func whole(t *testing.T) *Scenario {
@@ -30,20 +31,28 @@ func TestWhole(t *testing.T) {
 	}
 	st := &s.Stages[0]
 	var rules, asked []string
-	for _, r := range st.NAT {
-		rules = append(rules, r.String())
+	for _, node := range []string{"gateway", "server"} {
+		plan, err := gateway.Compile(s.Translations(node, st.NAT), gateway.Facts{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range plan.Destinations {
+			rules = append(rules, node+": "+d.String())
+		}
+		for _, o := range plan.Sources {
+			rules = append(rules, node+": "+o.String())
+		}
 	}
 	for _, l := range s.LoadsOf(st) {
 		asked = append(asked, l.Asked())
 	}
 	wantRules := []string{
-		"gateway: DNAT udp/53 to 198.19.0.2:9000",
-		"gateway: masquerade toward server",
-		"gateway: SNAT toward server to 198.19.0.77 ports 1024-65535 fully-random",
-		"gateway: SNAT toward server to 198.19.0.80-198.19.0.82 ports 20000-20199",
-		"gateway: masquerade toward six fully-random",
-		"server: drop tcp/81",
-		"gateway: drop packets of no connection",
+		"gateway: on 198.18.0.1 udp/53 becomes 198.19.0.2:9000",
+		"gateway: on 198.19.0.1 udp/53 becomes 198.19.0.2:9000",
+		"gateway: from 0.0.0.0/0 out br0 becomes the interface's address",
+		"gateway: from 0.0.0.0/0 out br0 becomes 198.19.0.77 ports 1024-65535 random fully",
+		"gateway: from 0.0.0.0/0 out br0 becomes 198.19.0.80-198.19.0.82 ports 20000-20199",
+		"gateway: from ::/0 out eth2 becomes the interface's address random fully",
 	}
 	if diff := cmp.Diff(wantRules, rules); diff != "" {
 		t.Errorf("rules (-want +got):\n%s", diff)
@@ -89,7 +98,7 @@ func TestOverridesReachEveryStage(t *testing.T) {
 		for j, l := range changed.Stages[i].Loads {
 			was := s.Stages[i].Loads[j]
 			switch http := l.Is(LoadHTTP); {
-			case http && (l.Concurrency != 3 || l.Requests != 77 || l.Timeout.Duration != time.Minute):
+			case http && (l.Concurrency != 3 || l.Requests != 77 || l.Timeout != time.Minute):
 				t.Errorf("stage %d: %+v", i, l)
 			case http && was.Requests == 77:
 				t.Errorf("stage %d of the scenario itself was changed", i)
@@ -103,13 +112,8 @@ func TestOverridesReachEveryStage(t *testing.T) {
 func TestInterfaces(t *testing.T) {
 	s := whole(t)
 	for toward, want := range map[string]string{"client": "eth0", "server": bridgeName, "six": "eth2", "nobody": ""} {
-		if got := s.InterfaceToward("gateway", toward); got != want {
-			t.Errorf("toward %s: %q, want %q", toward, got, want)
-		}
-	}
-	for i, six := range []bool{false, false, false, false, true, false, false} {
-		if got := s.IPv6(s.Stages[0].NAT[i]); got != six {
-			t.Errorf("%s: IPv6 %v", s.Stages[0].NAT[i], got)
+		if got, _ := s.faceToward("gateway", toward); got.name != want {
+			t.Errorf("toward %s: %q, want %q", toward, got.name, want)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"math/bits"
 	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/natkit/natkit/internal/units"
 )
@@ -13,23 +14,23 @@ import (
 // Load is something that runs through a lab. What its fields mean depends on Kind.
 type Load struct {
 	// Kind is one of the constants below; LoadHTTP where empty.
-	Kind string `yaml:"kind"`
-	From string `yaml:"from"`
+	Kind string `yaml:"kind" check:"kind"`
+	From string `yaml:"from" check:"node"`
 	// To is where udp, packets and hold go; http goes to the stage's URL.
-	To AddrPort `yaml:"to"`
+	To netip.AddrPort `yaml:"to" check:"lab"`
 	// Concurrency is the number of requests (http) or datagrams (udp without a rate)
 	// that wait for an answer at once, or of connections (hold).
-	Concurrency int `yaml:"concurrency"`
+	Concurrency int `yaml:"concurrency" check:"1.."`
 	// Requests, datagrams or packets in all; 0 means until For is over.
-	Requests int64 `yaml:"requests"`
+	Requests int64 `yaml:"requests" check:"1.."`
 	// Timeout of a request or datagram.
-	Timeout Duration `yaml:"timeout"`
+	Timeout time.Duration `yaml:"timeout" check:"0s..10m"`
 	// Rate in datagrams, packets or new connections per second.
-	Rate float64 `yaml:"rate"`
+	Rate float64 `yaml:"rate" check:"0..1000000"`
 	// For bounds the load in time.
-	For Duration `yaml:"for"`
+	For time.Duration `yaml:"for" check:"0s..10m"`
 	// Flows are the sources, each an address with a port, that send in turn.
-	Flows int `yaml:"flows"`
+	Flows int `yaml:"flows" check:"1..1048576"`
 	// Sources are addresses; those of http, udp and hold are given to the node. Empty
 	// leaves it to the run (http: others in each stage) or to the kernel.
 	Sources Addresses `yaml:"sources"`
@@ -41,15 +42,15 @@ type Load struct {
 	Batch *Batch `yaml:"batch"`
 	// Close says who closes a connection of http first: one of load.CloseMode, the server
 	// where empty.
-	Close string `yaml:"close"`
+	Close string `yaml:"close" check:"close"`
 	// KeepAlive is how many requests of http a connection carries; one where it is 0.
-	KeepAlive int `yaml:"keep_alive"`
+	KeepAlive int `yaml:"keep_alive" check:"1..1000000"`
 	// Servers are addresses that http goes to in turn instead of to the URL's.
-	Servers Addresses `yaml:"servers"`
+	Servers Addresses `yaml:"servers" check:"len=0..256 lab"`
 	// TCP are the flags of packets, such as syn; they are UDP where it is empty.
 	TCP string `yaml:"tcp"`
 	// Workers is the number of CPUs that send; 0 leaves it to natkit.
-	Workers int `yaml:"workers"`
+	Workers int `yaml:"workers" check:"1..64"`
 	// Exchange is what kind exchange has besides.
 	Exchange *Exchange `yaml:"exchange"`
 }
@@ -60,12 +61,12 @@ const (
 	LoadHTTP = "http"
 	// LoadUDP sends datagrams that the server answers (topology.server.udp).
 	LoadUDP = "udp"
-	// LoadPackets sends packets that nobody has to answer, made by an eBPF program.
+	// LoadPackets sends packets that need no answer, made by an eBPF program.
 	LoadPackets = "packets"
 	// LoadHold opens TCP connections and leaves them open, without data.
 	LoadHold = "hold"
-	// LoadExchange makes connections, or sends datagrams, one after the other, and has
-	// the server tell who it saw.
+	// LoadExchange makes connections, or sends datagrams, one after the other, to a
+	// server that answers with the source that it saw.
 	LoadExchange = "exchange"
 	// LoadNone waits.
 	LoadNone = "none"
@@ -75,16 +76,18 @@ const (
 // and the connection table of ForgottenBy has no entry of their connections any more: a
 // NAT gives their ports away again from then on.
 type Batch struct {
-	Requests    int64  `yaml:"requests"`
-	ForgottenBy string `yaml:"forgotten_by"`
+	Requests    int64  `yaml:"requests" check:"required 1.."`
+	ForgottenBy string `yaml:"forgotten_by" check:"required node"`
 	// Patience bounds the waiting: the next batch then begins all the same.
-	Patience Duration `yaml:"patience"`
+	Patience time.Duration `yaml:"patience" check:"required 0s..10m"`
 }
 
 var loadKinds = []string{LoadHTTP, LoadUDP, LoadPackets, LoadHold, LoadExchange, LoadNone}
 
 // Is compares the kind.
 func (l Load) Is(kind string) bool { return cmp.Or(l.Kind, LoadHTTP) == kind }
+
+func (l Load) isHTTP() bool { return l.Is(LoadHTTP) }
 
 // FlowCount is how many sources send. Where that is not given, it is one for each
 // address and port, as far as these are.
@@ -180,12 +183,8 @@ func (s *Scenario) loadNode() string {
 func (s *Scenario) loadEnds() (own, peer End) { return s.firstLink(s.loadNode()) }
 
 func (s *Scenario) firstLink(node string) (own, peer End) {
-	for _, l := range s.Topology.Links {
-		for j, e := range l {
-			if e.Node == node {
-				return e, l[1-j]
-			}
-		}
+	for _, f := range s.faces(node) {
+		return f.own, f.peer
 	}
 	return End{}, End{}
 }
@@ -220,8 +219,8 @@ func (l Load) Asked() string {
 		add(l.Flows > 0 || l.SourcePorts != (Ports{}), "%s", units.Plural(l.FlowCount(), "flow", "flows"))
 		add(l.Rate > 0, "%s/s", units.Rate(l.Rate))
 	}
-	add(l.For.Duration > 0, "for %s", l.For)
-	add(l.Timeout.Duration > 0, "timeout %s", l.Timeout)
+	add(l.For > 0, "for %s", l.For)
+	add(l.Timeout > 0, "timeout %s", l.Timeout)
 	return strings.Join(parts, ", ")
 }
 

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"embed"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -11,9 +12,9 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/document"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/suggest"
-	"go.yaml.in/yaml/v4"
 	"golang.org/x/sys/unix"
 )
 
@@ -21,26 +22,26 @@ import (
 // it is valid then. Its JSON form can be read by ParseMix again.
 type Mix struct {
 	// Name is what `natkit lab fill --mix` calls it: lower-case words with dashes.
-	Name string `yaml:"name" json:"name"`
+	Name string `yaml:"name" json:"name" check:"required name"`
 	// Title is one line, About a few.
-	Title string `yaml:"title" json:"title"`
+	Title string `yaml:"title" json:"title" check:"required"`
 	About string `yaml:"about" json:"about,omitempty"`
-	Parts []Part `yaml:"parts" json:"parts"`
+	Parts []Part `yaml:"parts" json:"parts" check:"len=1..64"`
 }
 
 // Part is connections of one kind.
 type Part struct {
-	Name string `yaml:"name" json:"name"`
+	Name string `yaml:"name" json:"name" check:"required name"`
 	// Share is the part's weight among all that have one. Count, instead, is a
 	// fixed number of entries, made before those that have a share.
-	Share int   `yaml:"share" json:"share,omitempty"`
-	Count int64 `yaml:"count" json:"count,omitempty"`
+	Share int   `yaml:"share" json:"share,omitempty" check:"1..1000"`
+	Count int64 `yaml:"count" json:"count,omitempty" check:"1..4194304"`
 
-	Protocol Protocol `yaml:"protocol" json:"protocol"`
+	Protocol Protocol `yaml:"protocol" json:"protocol" check:"required"`
 	// State is TCP's, and only TCP has one.
 	State State `yaml:"state" json:"state,omitzero"`
 	// Status is Unreplied, Replied or Assured; empty is what State usually has.
-	Status string `yaml:"status" json:"status,omitempty"`
+	Status string `yaml:"status" json:"status,omitempty" check:"status"`
 	// Timeout is the time that entries have left, spread evenly over the range;
 	// empty is what the kernel gives such connections by default.
 	Timeout Span `yaml:"timeout" json:"timeout,omitzero"`
@@ -49,10 +50,10 @@ type Part struct {
 	// SourcePorts are the identifiers of ICMP and the first keys of GRE.
 	SourcePorts Ports `yaml:"source_ports" json:"source_ports,omitzero"`
 	// Destinations are without a port where the protocol is ICMP.
-	Destinations []Endpoint `yaml:"destinations" json:"destinations"`
+	Destinations []Endpoint `yaml:"destinations" json:"destinations" check:"len=1..64"`
 	// Order of sources and ports is Random, where empty, or Sequential: host by
 	// host, then port by port. Where NAT chooses ports it has none.
-	Order string  `yaml:"order" json:"order,omitempty"`
+	Order string  `yaml:"order" json:"order,omitempty" check:"order"`
 	NAT   *MixNAT `yaml:"nat" json:"nat,omitempty"`
 }
 
@@ -74,27 +75,27 @@ const (
 // MixNAT is how the connections of a part are translated; both may be set.
 type MixNAT struct {
 	// DNAT are the servers behind the destinations.
-	DNAT []Endpoint `yaml:"dnat" json:"dnat,omitempty"`
+	DNAT []Endpoint `yaml:"dnat" json:"dnat,omitempty" check:"len=0..64"`
 	SNAT *SNAT      `yaml:"snat" json:"snat,omitempty"`
 }
 
 // SNAT gives a connection one of the addresses To, always the same to a client,
 // and a port of its own for each destination.
 type SNAT struct {
-	To []Endpoint `yaml:"to" json:"to"`
+	To []Endpoint `yaml:"to" json:"to" check:"len=1..64"`
 	// Ports are those that NAT may use; 1024-65535 where empty.
 	Ports Ports `yaml:"ports" json:"ports,omitzero"`
 	// Order is how they lie: Preserve (where empty), the client's port, as the
 	// kernel's MASQUERADE does while that is free; Random, as with --random-fully;
 	// Sequential, one after the other for each destination.
-	Order string `yaml:"order" json:"order,omitempty"`
+	Order string `yaml:"order" json:"order,omitempty" check:"snatorder"`
 }
 
 // Sources are the first Hosts addresses of Prefix that hosts can have, or, where
 // Hosts is 0, all.
 type Sources struct {
-	Prefix Endpoint `yaml:"prefix" json:"prefix"`
-	Hosts  int      `yaml:"hosts" json:"hosts,omitempty"`
+	Prefix Endpoint `yaml:"prefix" json:"prefix" check:"required"`
+	Hosts  int      `yaml:"hosts" json:"hosts,omitempty" check:"1..1048576"`
 }
 
 // Protocol is a protocol by its name; ICMP is that of the addresses' family.
@@ -103,27 +104,33 @@ type Protocol struct{ Number uint8 }
 // mixProtocols are those whose tuples have something like ports.
 var mixProtocols = []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_ICMP, unix.IPPROTO_SCTP, unix.IPPROTO_GRE}
 
-func (p Protocol) String() string { return conntrack.ProtocolName(p.Number) }
+func (p Protocol) String() string { return nat.ProtocolName(p.Number) }
 
 // MarshalText is the written form.
 func (p Protocol) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
-// UnmarshalYAML reads it and keeps the place for an error.
-func (p *Protocol) UnmarshalYAML(n *yaml.Node) error {
+// Expected is the written form.
+func (p Protocol) Expected() string {
 	var names []string
 	for _, number := range mixProtocols {
-		names = append(names, conntrack.ProtocolName(number))
+		names = append(names, nat.ProtocolName(number))
 	}
-	return scalar(n, "one of: "+strings.Join(names, ", "), func(text string) error {
-		for i, name := range names {
-			if name == text {
-				p.Number = mixProtocols[i]
-				return nil
-			}
-		}
-		return fmt.Errorf("unknown protocol")
-	})
+	return "one of: " + strings.Join(names, ", ")
 }
+
+// UnmarshalText reads the written form.
+func (p *Protocol) UnmarshalText(text []byte) error {
+	for _, number := range mixProtocols {
+		if nat.ProtocolName(number) == string(text) {
+			p.Number = number
+			return nil
+		}
+	}
+	return errForm
+}
+
+// errForm: a text is not in the written form, which package document names.
+var errForm = errors.New("not in the written form")
 
 // State is a TCP state under the kernel's name.
 type State struct{ conntrack.TCPState }
@@ -131,21 +138,24 @@ type State struct{ conntrack.TCPState }
 // MarshalText is the written form.
 func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalYAML reads it and keeps the place for an error.
-func (s *State) UnmarshalYAML(n *yaml.Node) error {
+// Expected is the written form.
+func (s State) Expected() string {
 	var names []string
 	for state := conntrack.TCPSynSent; state <= conntrack.TCPSynSent2; state++ {
 		names = append(names, state.String())
 	}
-	return scalar(n, "one of: "+strings.Join(names, ", "), func(text string) error {
-		for i, name := range names {
-			if strings.EqualFold(name, text) {
-				s.TCPState = conntrack.TCPSynSent + conntrack.TCPState(i)
-				return nil
-			}
+	return "one of: " + strings.Join(names, ", ")
+}
+
+// UnmarshalText reads the written form.
+func (s *State) UnmarshalText(text []byte) error {
+	for state := conntrack.TCPSynSent; state <= conntrack.TCPSynSent2; state++ {
+		if strings.EqualFold(state.String(), string(text)) {
+			s.TCPState = state
+			return nil
 		}
-		return fmt.Errorf("unknown state")
-	})
+	}
+	return errForm
 }
 
 // Span is a range of whole seconds, both ends included.
@@ -166,21 +176,23 @@ func (s Span) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 // a second has up to 1,000.
 const maxTimeout = 480 * time.Hour
 
-// UnmarshalYAML reads it and keeps the place for an error.
-func (s *Span) UnmarshalYAML(n *yaml.Node) error {
-	return scalar(n, "a time in whole seconds from 1s to 480h, such as 120s, or a range such as 30s-2m", func(text string) error {
-		first, last, isRange := strings.Cut(text, "-")
-		if !isRange {
-			last = first
-		}
-		a, errA := wholeSeconds(first)
-		b, errB := wholeSeconds(last)
-		if errA != nil || errB != nil || a > b {
-			return fmt.Errorf("not a range")
-		}
-		*s = Span{a, b}
-		return nil
-	})
+// Expected is the written form.
+func (s Span) Expected() string {
+	return "a time in whole seconds from 1s to 480h, such as 120s, or a range such as 30s-2m"
+}
+
+// UnmarshalText reads the written form.
+func (s *Span) UnmarshalText(text []byte) error {
+	first, last, isRange := strings.Cut(string(text), "-")
+	if !isRange {
+		last = first
+	}
+	a, errA := wholeSeconds(first)
+	b, errB := wholeSeconds(last)
+	if *s = (Span{a, b}); errA != nil || errB != nil || a > b {
+		return errForm
+	}
+	return nil
 }
 
 func wholeSeconds(text string) (uint32, error) {
@@ -202,22 +214,20 @@ func (p Ports) String() string { return nat.Ports(p).String() }
 // MarshalText is the written form.
 func (p Ports) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
-// UnmarshalYAML reads it and keeps the place for an error. As identifiers of ICMP they may
-// begin with 0.
-func (p *Ports) UnmarshalYAML(n *yaml.Node) error {
-	return scalar(n, "a port or a range such as 1024-65535", func(text string) error {
-		first, last, isRange := strings.Cut(text, "-")
-		if !isRange {
-			last = first
-		}
-		a, errA := strconv.ParseUint(strings.TrimSpace(first), 10, 16)
-		b, errB := strconv.ParseUint(strings.TrimSpace(last), 10, 16)
-		if errA != nil || errB != nil || b == 0 || a > b {
-			return fmt.Errorf("not a range")
-		}
-		*p = Ports{First: uint16(a), Last: uint16(b)}
-		return nil
-	})
+// Expected is the written form.
+func (p Ports) Expected() string { return "a port or a range such as 1024-65535" }
+
+// UnmarshalText reads the written form. Identifiers of ICMP may begin with 0.
+func (p *Ports) UnmarshalText(text []byte) error {
+	rest, zero := strings.CutPrefix(string(text), "0-")
+	ports, err := nat.ParsePorts(rest)
+	if zero && strings.Contains(rest, "-") {
+		return errForm
+	} else if zero {
+		ports.First = 0
+	}
+	*p = Ports(ports)
+	return err
 }
 
 // Endpoint is an address, or all that hosts can have in a prefix, and a port; 0
@@ -244,12 +254,15 @@ func (e Endpoint) String() string {
 // MarshalText is the written form.
 func (e Endpoint) MarshalText() ([]byte, error) { return []byte(e.String()), nil }
 
-// UnmarshalYAML reads it and keeps the place for an error.
-func (e *Endpoint) UnmarshalYAML(n *yaml.Node) error {
-	return scalar(n, "an address or prefix, and a port where the protocol has ports, such as 203.0.113.1:443, 203.0.113.0/24:443, [2001:db8::/112]:443", func(text string) (err error) {
-		*e, err = parseEndpoint(text)
-		return err
-	})
+// Expected is the written form.
+func (e Endpoint) Expected() string {
+	return "an address or prefix, and a port where the protocol has ports, such as 203.0.113.1:443, 203.0.113.0/24:443, [2001:db8::/112]:443"
+}
+
+// UnmarshalText reads the written form.
+func (e *Endpoint) UnmarshalText(text []byte) (err error) {
+	*e, err = parseEndpoint(string(text))
+	return err
 }
 
 func parseEndpoint(text string) (Endpoint, error) {
@@ -348,30 +361,18 @@ func FindMix(name string) (*Mix, error) {
 // included.
 func (m *Mix) Source() []byte { return mixText(m.Name) }
 
-// Bounds of a mix; what is made of its parts is kept in memory.
-const (
-	maxParts     = 64
-	maxShare     = 1000
-	maxEndpoints = 64
-	maxSNAT      = 1024
-)
+// maxSNAT bounds the addresses of SNAT in a part.
+const maxSNAT = 1024
 
-// mixChecker looks at a mix.
+// mixChecker checks what the tags of single fields cannot say.
 type mixChecker struct {
 	m *Mix
 	faults
 }
 
-func (m *Mix) check() *problem {
+func (m *Mix) check() *document.Problem {
 	c := &mixChecker{m: m}
-	if !validName(m.Name) {
-		c.fail(at("name"), "expected name: lower-case letters, digits and dashes, at most 40, found %q", m.Name)
-	}
-	if m.Title == "" {
-		c.fail(at("title"), "expected title: one line about the mix")
-	}
-	if n := len(m.Parts); n < 1 || n > maxParts {
-		c.fail(at("parts"), "expected parts: a list with 1 to %d parts, found %d", maxParts, n)
+	if c.first = document.Check(m, (&Scenario{}).rules()); c.first != nil {
 		return c.first
 	}
 	for i := range m.Parts {
@@ -387,74 +388,44 @@ func (m *Mix) check() *problem {
 
 func (c *mixChecker) part(i int) {
 	p, path := &c.m.Parts[i], at("parts", i)
-	if !validName(p.Name) {
-		c.fail(append(path, "name"), "expected a part's name: lower-case letters, digits and dashes, at most 40, found %q", p.Name)
-	}
 	for _, other := range c.m.Parts[:i] {
 		if other.Name == p.Name {
 			c.fail(append(path, "name"), "part %q is there twice", p.Name)
 		}
 	}
+	tcp := p.Protocol.Number == unix.IPPROTO_TCP
 	switch {
-	case p.Count == 0 && (p.Share < 1 || p.Share > maxShare):
-		c.fail(append(path, "share"), "expected share: a weight from 1 to %d, or count: a number of entries; found share %d", maxShare, p.Share)
-	case p.Count != 0 && p.Share != 0:
-		c.fail(append(path, "count"), "expected share or count, found both")
-	case p.Count < 0 || p.Count > MaxFill:
-		c.fail(append(path, "count"), "expected count: 1 to %d, found %d", MaxFill, p.Count)
+	case (p.Count == 0) == (p.Share == 0):
+		c.fail(append(path, "share"), "expected share: a weight from 1 to 1000, or count: a number of entries; found %d and %d", p.Share, p.Count)
+	case tcp && p.State.TCPState == 0:
+		c.fail(append(path, "state"), "state is required with protocol tcp, such as ESTABLISHED")
+	case !tcp && p.State.TCPState != 0:
+		c.fail(append(path, "state"), "state %s requires protocol tcp", p.State)
 	}
-	c.kind(p, path)
 	c.ends(p, path)
 	if p.NAT != nil {
 		c.nat(p, append(path, "nat"))
 	}
 }
 
-func (c *mixChecker) kind(p *Part, path []any) {
-	tcp := p.Protocol.Number == unix.IPPROTO_TCP
-	switch {
-	case p.Protocol.Number == 0:
-		c.fail(append(path, "protocol"), "expected protocol: such as tcp")
-	case tcp && p.State.TCPState == 0:
-		c.fail(append(path, "state"), "expected state: that of TCP, such as ESTABLISHED")
-	case !tcp && p.State.TCPState != 0:
-		c.fail(append(path, "state"), "state %s: only tcp has states", p.State)
-	}
-	switch p.Status {
-	case "", Unreplied, Replied, Assured:
-	default:
-		c.fail(append(path, "status"), "status %q: expected one of: %s, %s, %s", p.Status, Unreplied, Replied, Assured)
-	}
-}
-
 func (c *mixChecker) ends(p *Part, path []any) {
-	from := append(path[:len(path):len(path)], "sources")
 	sources := p.Sources.Prefix
-	switch {
-	case !sources.IsValid():
-		c.fail(from, "expected sources: {prefix: 198.18.128.0/17, hosts: 500}")
-		return
+	from := append(path[:len(path):len(path)], "sources")
+	switch n := hosts(sources.Prefix).n; {
 	case sources.Port != 0:
 		c.fail(append(from, "prefix"), "prefix %s: expected no port; source_ports has them", sources)
-	case p.Sources.Hosts < 0, uint64(p.Sources.Hosts) > hosts(sources.Prefix).n:
-		c.fail(append(from, "hosts"), "hosts %d: %s has addresses for 1 to %d", p.Sources.Hosts, sources, hosts(sources.Prefix).n)
-	case p.Sources.Hosts > maxPool, p.Sources.Hosts == 0 && hosts(sources.Prefix).n > maxPool:
+	case uint64(p.Sources.Hosts) > n:
+		c.fail(append(from, "hosts"), "hosts %d: %s has addresses for 1 to %d", p.Sources.Hosts, sources, n)
+	case p.Sources.Hosts == 0 && n > maxPool:
 		c.fail(append(from, "hosts"), "expected hosts: at most %d", maxPool)
-	}
-	c.endpoints(append(path, "destinations"), p, p.Destinations, true)
-	switch {
-	case p.Order != "" && p.Order != Random && p.Order != Sequential:
-		c.fail(append(path, "order"), "order %q: expected %s or %s", p.Order, Random, Sequential)
 	case p.Order != "" && p.NAT != nil && p.NAT.SNAT != nil:
 		c.fail(append(path, "order"), "expected no order beside snat, whose ports have one")
 	}
+	c.endpoints(append(path, "destinations"), p, p.Destinations, true)
 }
 
 // endpoints checks a list of addresses that connections of the part have.
 func (c *mixChecker) endpoints(path []any, p *Part, list []Endpoint, ports bool) {
-	if len(list) < 1 || len(list) > maxEndpoints {
-		c.fail(path, "expected %s: a list of 1 to %d addresses, found %d", field(path), maxEndpoints, len(list))
-	}
 	ports = ports && p.Protocol.Number != unix.IPPROTO_ICMP
 	for i, e := range list {
 		here := append(path[:len(path):len(path)], i)
@@ -478,26 +449,21 @@ func (c *mixChecker) nat(p *Part, path []any) {
 	if len(n.DNAT) == 0 && n.SNAT == nil {
 		c.fail(path, "expected nat with dnat: [203.0.113.10:80], or snat: {to: [203.0.113.1]}, or both")
 	}
-	if len(n.DNAT) > 0 {
-		c.endpoints(append(path, "dnat"), p, n.DNAT, true)
-		if c.first == nil && poolsOf(n.DNAT).overlaps(poolsOf(p.Destinations), true) {
-			c.fail(append(path, "dnat"), "a destination is among the servers behind it: expected others, or no NAT")
-		}
+	c.endpoints(append(path, "dnat"), p, n.DNAT, true)
+	if c.first == nil && poolsOf(n.DNAT).overlaps(poolsOf(p.Destinations), true) {
+		c.fail(append(path, "dnat"), "a destination is among the servers behind it: expected others, or no NAT")
 	}
 	if n.SNAT == nil {
 		return
 	}
-	path = append(path, "snat")
-	c.endpoints(append(path[:len(path):len(path)], "to"), p, n.SNAT.To, false)
-	switch n.SNAT.Order {
-	case "", Preserve, Random, Sequential:
-	default:
-		c.fail(append(path, "order"), "order %q: expected one of: %s, %s, %s", n.SNAT.Order, Preserve, Random, Sequential)
-	}
-	if to := poolsOf(n.SNAT.To); c.first == nil && to.len() > maxSNAT {
-		c.fail(append(path, "to"), "expected at most %d addresses, found %d", maxSNAT, to.len())
-	} else if c.first == nil && to.overlaps(endpoints{{pool: p.Sources.pool()}}, false) {
-		c.fail(append(path, "to"), "an address of SNAT is among the clients': expected others")
+	where := append(path, "snat", "to")
+	c.endpoints(where, p, n.SNAT.To, false)
+	switch to := poolsOf(n.SNAT.To); {
+	case c.first != nil:
+	case to.len() > maxSNAT:
+		c.fail(where, "expected at most %d addresses, found %d", maxSNAT, to.len())
+	case to.overlaps(endpoints{{pool: p.Sources.pool()}}, false):
+		c.fail(where, "an address of SNAT is among the clients': expected others")
 	}
 }
 
@@ -521,7 +487,7 @@ func (c *mixChecker) strangers() {
 	}
 }
 
-// setAside are the addresses that belong to nobody: for benchmarks (RFC 2544) and
+// setAside are the addresses that no host has: for benchmarks (RFC 2544) and
 // for documentation (RFC 5737, 3849, 9637).
 var setAside = []netip.Prefix{
 	Network, netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("203.0.113.0/24"),
@@ -556,4 +522,74 @@ func isSetAside(p netip.Prefix) bool {
 		}
 	}
 	return false
+}
+
+// seen is the part's status, or what such connections usually have.
+func (p *Part) seen() string {
+	switch {
+	case p.Status != "":
+		return p.Status
+	case p.Protocol.Number != unix.IPPROTO_TCP, p.State.TCPState == conntrack.TCPSynRecv:
+		return Replied
+	case p.State.TCPState == conntrack.TCPSynSent, p.State.TCPState == conntrack.TCPSynSent2:
+		return Unreplied
+	}
+	return Assured
+}
+
+func statusBits(seen string) conntrack.Status {
+	switch seen {
+	case Unreplied:
+		return conntrack.Confirmed
+	case Replied:
+		return conntrack.Confirmed | conntrack.SeenReply
+	}
+	return conntrack.Confirmed | conntrack.SeenReply | conntrack.Assured
+}
+
+// tcpTimeouts are the kernel's defaults, in seconds (tcp_timeouts,
+// net/netfilter/nf_conntrack_proto_tcp.c).
+var tcpTimeouts = map[conntrack.TCPState]uint32{
+	conntrack.TCPSynSent: 120, conntrack.TCPSynRecv: 60, conntrack.TCPEstablished: 432000,
+	conntrack.TCPFinWait: 120, conntrack.TCPCloseWait: 60, conntrack.TCPLastAck: 30,
+	conntrack.TCPTimeWait: 120, conntrack.TCPClose: 10, conntrack.TCPSynSent2: 120,
+}
+
+// usualTimeout is what the kernel gives to such connections by default
+// (nf_conntrack_proto_udp.c, _gre.c, _icmp.c, _sctp.c).
+func (p *Part) usualTimeout() Span {
+	seconds := uint32(30) // ICMP; UDP and GRE before they are assured
+	switch assured := p.seen() == Assured; {
+	case p.Protocol.Number == unix.IPPROTO_TCP:
+		seconds = tcpTimeouts[p.State.TCPState]
+	case p.Protocol.Number == unix.IPPROTO_SCTP:
+		seconds = 210
+	case p.Protocol.Number == unix.IPPROTO_UDP && assured:
+		seconds = 120
+	case p.Protocol.Number == unix.IPPROTO_GRE && assured:
+		seconds = 180
+	}
+	return Span{seconds, seconds}
+}
+
+// Kind says in a few words what the part's entries are, as conntrack(8) shows
+// them.
+func (p *Part) Kind() string {
+	kind := p.Protocol.String()
+	if p.State.TCPState != conntrack.TCPNone {
+		kind += " " + p.State.String()
+	}
+	switch p.seen() {
+	case Unreplied:
+		kind += " [UNREPLIED]"
+	case Assured:
+		kind += " [ASSURED]"
+	}
+	if p.NAT != nil && len(p.NAT.DNAT) > 0 {
+		kind += " DNAT"
+	}
+	if p.NAT != nil && p.NAT.SNAT != nil {
+		kind += " SNAT"
+	}
+	return kind
 }

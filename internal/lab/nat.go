@@ -1,19 +1,19 @@
 package lab
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
-	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/document"
 	"github.com/natkit/natkit/internal/gateway"
-	"golang.org/x/sys/unix"
 )
 
-// NAT is one rule in a node. Exactly one kind of rule is set.
+// NAT is one rule in a node. Exactly one kind of rule is set. All but Drop are short forms
+// of rules of a gateway file; Scenario.Translations returns that file.
 type NAT struct {
-	Node       string      `yaml:"node"`
+	Node       string      `yaml:"node" check:"required node"`
 	DNAT       *DNAT       `yaml:"dnat"`
 	Masquerade *Masquerade `yaml:"masquerade"`
 	SNAT       *SourceNAT  `yaml:"snat"`
@@ -22,41 +22,41 @@ type NAT struct {
 
 // DNAT sends what arrives for one of the node's own addresses at Port to To.
 type DNAT struct {
-	Port Port     `yaml:"port"`
-	To   AddrPort `yaml:"to"`
+	Port gateway.Port   `yaml:"port" check:"required port"`
+	To   netip.AddrPort `yaml:"to" check:"required lab"`
 }
 
 // Masquerade gives what leaves toward a neighbour the address of the interface.
 type Masquerade struct {
-	Toward string `yaml:"toward"`
+	Toward string `yaml:"toward" check:"required node"`
 	// FullyRandom is NF_NAT_RANGE_PROTO_RANDOM_FULLY.
 	FullyRandom bool `yaml:"fully_random"`
 }
 
-// SourceNAT gives what leaves toward a neighbour one of the addresses To: with several
-// of them the kernel takes, for each pair of source and destination, always the same
-// (find_best_ips_proto in net/netfilter/nf_nat_core.c). Where the node has them not, the
-// interface gets them.
+// SourceNAT gives what leaves toward a neighbour one of the addresses To. Out of several
+// the kernel chooses by source and destination, always the same for a pair
+// (find_best_ips_proto in net/netfilter/nf_nat_core.c). The interface gets those that the
+// node lacks.
 type SourceNAT struct {
-	Toward string    `yaml:"toward"`
-	To     Addresses `yaml:"to"`
-	// Ports bound what TCP and UDP get; the zero value leaves it to the kernel.
+	Toward string    `yaml:"toward" check:"required node"`
+	To     Addresses `yaml:"to" check:"len=1..256"`
+	// Ports bound the ports of TCP and UDP; the zero value leaves them to the kernel.
 	Ports Ports `yaml:"ports"`
 	// FullyRandom is as in Masquerade.
 	FullyRandom bool `yaml:"fully_random"`
 }
 
-// Drop drops packets to Port, those without one where it is not set, or, where
-// Invalid is set, those of which the tracker makes nothing (ct state invalid). The
-// latter makes the node track connections.
+// Drop drops packets to Port or, with Invalid, those that the tracker cannot assign to a
+// connection (ct state invalid), which makes the node track connections. A gateway file
+// has no such rule: it filters nothing.
 type Drop struct {
 	// At is one of dropHooks; forward where empty.
-	At      string `yaml:"at"`
-	Port    Port   `yaml:"port"`
-	Invalid bool   `yaml:"invalid"`
-	// Rules is how many of the same there are, one after the other; one where it is 0. A
-	// packet that is not dropped passes all of them.
-	Rules int `yaml:"rules"`
+	At      string       `yaml:"at" check:"hook"`
+	Port    gateway.Port `yaml:"port" check:"port"`
+	Invalid bool         `yaml:"invalid"`
+	// Rules is the number of identical rules in a row, 1 where it is 0. A packet that is
+	// not dropped passes all of them; 10,000 take about 0.1 ms.
+	Rules int `yaml:"rules" check:"1..10000"`
 }
 
 // The hooks of netfilter that Drop.At may name.
@@ -70,270 +70,136 @@ const (
 
 var dropHooks = []string{HookForward, HookInput, HookOutput, HookPostrouting}
 
-// mostDropRules bounds Drop.Rules: a packet takes about 0.1 ms for so many, and more.
-const mostDropRules = 10_000
-
 func (n NAT) String() string {
 	switch {
 	case n.DNAT != nil:
 		return fmt.Sprintf("%s: DNAT %s to %s", n.Node, n.DNAT.Port, n.DNAT.To)
 	case n.Masquerade != nil:
-		return fmt.Sprintf("%s: masquerade toward %s%s", n.Node, n.Masquerade.Toward, portWords(Ports{}, n.Masquerade.FullyRandom))
+		return fmt.Sprintf("%s: masquerade toward %s", n.Node, n.Masquerade.Toward)
 	case n.SNAT != nil:
-		return fmt.Sprintf("%s: SNAT toward %s to %s%s", n.Node, n.SNAT.Toward, addressWords(n.SNAT.To), portWords(n.SNAT.Ports, n.SNAT.FullyRandom))
+		return fmt.Sprintf("%s: SNAT toward %s to %s", n.Node, n.SNAT.Toward, n.SNAT.To)
 	}
-	return fmt.Sprintf("%s: %s", n.Node, n.Drop)
+	return fmt.Sprintf("%s: drop %s", n.Node, cmp.Or(n.Drop.Port.String(), "packets without a connection"))
 }
 
-// addressWords is one address, or the first and the last of a range.
-func addressWords(a []netip.Addr) string {
-	if len(a) < 2 {
-		return fmt.Sprint(append(a, netip.Addr{})[0])
-	}
-	return fmt.Sprintf("%s-%s", a[0], a[len(a)-1])
-}
-
-func portWords(ports Ports, fullyRandom bool) string {
-	text := ""
-	if ports != (Ports{}) {
-		text = " ports " + ports.String()
-	}
-	if fullyRandom {
-		text += " fully-random"
-	}
-	return text
-}
-
-func (d *Drop) String() string {
-	if d.Invalid {
-		return "drop packets of no connection"
-	}
-	return "drop " + d.Port.String()
-}
-
-// Translates reports whether the rule is NAT.
-func (n NAT) Translates() bool { return n.Drop == nil }
-
-// toward is the neighbour that a rule about sources is for, empty for other rules.
-func (n NAT) toward() string {
-	switch {
-	case n.Masquerade != nil:
-		return n.Masquerade.Toward
-	case n.SNAT != nil:
-		return n.SNAT.Toward
-	}
-	return ""
-}
-
-// IPv6 tells the family of a rule's packets.
-func (s *Scenario) IPv6(n NAT) bool {
-	if n.DNAT != nil {
-		return n.DNAT.To.Addr().Is6()
-	}
-	if end, ok := s.endToward(n.Node, n.toward()); ok {
-		return end.Address.Addr().Is6()
-	}
-	own := s.Addresses(n.Node)
-	return len(own) > 0 && own[0].Is6()
-}
-
-// endToward is the node's end of its first link to a neighbour.
-func (s *Scenario) endToward(node, neighbour string) (End, bool) {
-	for _, l := range s.Topology.Links {
-		for j, e := range l {
-			if e.Node == node && l[1-j].Node == neighbour {
-				return e, true
-			}
+// Translations returns the gateway file that the rules mean in a node.
+func (s *Scenario) Translations(node string, rules []NAT) *gateway.Config {
+	c := &gateway.Config{}
+	add := func(a netip.Addr, r gateway.Rule) {
+		if a.Is6() {
+			c.IPv6 = append(c.IPv6, r)
+		} else {
+			c.NAT = append(c.NAT, r)
 		}
 	}
-	return End{}, false
-}
-
-// InterfaceToward is the interface of a node whose link leads to a neighbour, the
-// bridge where there is one; empty where no link does.
-func (s *Scenario) InterfaceToward(node, neighbour string) string {
-	n := 0
-	for _, l := range s.Topology.Links {
-		for j, e := range l {
-			if e.Node != node {
-				continue
-			}
-			if l[1-j].Node == neighbour {
-				if b := s.Topology.Bridge; s.UseBridge && s.bridged(l) && b.Node == node {
-					return bridgeName
+	for _, r := range rules {
+		if r.Node != node {
+			continue
+		}
+		switch {
+		case r.DNAT != nil:
+			to := gateway.Endpoint{Address: r.DNAT.To.Addr(), Port: r.DNAT.To.Port()}
+			for _, own := range s.Addresses(node) {
+				if own.BitLen() == to.Address.BitLen() {
+					add(own, gateway.Rule{DNAT: &gateway.DNAT{On: gateway.On{Address: own}, Port: r.DNAT.Port, To: to}})
 				}
-				return ethernet(n)
 			}
-			n++
+		case r.Masquerade != nil:
+			f, _ := s.faceToward(node, r.Masquerade.Toward)
+			add(f.own.Address.Addr(), gateway.Rule{Masquerade: &gateway.Masquerade{Sources: leavingBy(f), Choice: choice(Ports{}, r.Masquerade.FullyRandom)}})
+		case r.SNAT != nil:
+			f, _ := s.faceToward(node, r.SNAT.Toward)
+			to, off := r.SNAT.To, gateway.Switch(false)
+			add(to[0], gateway.Rule{SNAT: &gateway.SNAT{Sources: leavingBy(f), To: gateway.Ranges{{First: to[0], Last: to[len(to)-1]}},
+				Choice: choice(r.SNAT.Ports, r.SNAT.FullyRandom), Persistent: &off}})
 		}
 	}
-	return ""
+	return c
+}
+
+func leavingBy(f face) gateway.Sources { return gateway.Sources{Out: gateway.Names{f.name}} }
+
+func choice(ports Ports, fully bool) (c gateway.Choice) {
+	c.Ports = gateway.Ports{First: ports.First, Last: ports.Last}
+	if fully {
+		c.Random = gateway.RandomFully
+	}
+	return c
+}
+
+// face is an interface that carries an address of a node: one end of a link.
+type face struct {
+	// link is the number of the link, end that of its end, veth and name are the interface
+	// of the veth pair and the one with the address: the bridge where there is one.
+	link, end  int
+	veth, name string
+	own, peer  End
 }
 
 const bridgeName = "br0"
 
 func ethernet(n int) string { return fmt.Sprintf("eth%d", n) }
 
-// natAddresses are those that rules of any stage give and no link has, with the
-// node and the neighbour.
-func (s *Scenario) natAddresses() (all []natAddress) {
-	for _, st := range s.Stages {
-		if st.Gateway != nil {
-			all = append(all, s.gatewayAddresses(st.Gateway)...)
-		}
-		for _, rule := range st.NAT {
-			if rule.SNAT == nil {
+// faces returns those of a node in the order of the links, eth0 first.
+func (s *Scenario) faces(node string) (all []face) {
+	for i, l := range s.Topology.Links {
+		for j, e := range l {
+			if e.Node != node {
 				continue
 			}
-			for _, to := range rule.SNAT.To {
-				a := natAddress{rule.Node, rule.SNAT.Toward, to}
-				if !slices.Contains(s.Addresses(rule.Node), to) && !slices.Contains(all, a) {
-					all = append(all, a)
-				}
+			f := face{link: i, end: j, veth: ethernet(len(all)), own: e, peer: l[1-j]}
+			f.name = f.veth
+			if s.UseBridge && s.bridged(l) && s.Topology.Bridge.Node == node {
+				f.name = bridgeName
 			}
+			all = append(all, f)
 		}
 	}
 	return all
 }
 
+// faceOf returns the one at an end of a link.
+func (s *Scenario) faceOf(link, end int) face {
+	all := s.faces(s.Topology.Links[link][end].Node)
+	return all[slices.IndexFunc(all, func(f face) bool { return f.link == link })]
+}
+
+// faceToward returns the first one whose link leads to a neighbour.
+func (s *Scenario) faceToward(node, neighbour string) (face, bool) {
+	for _, f := range s.faces(node) {
+		if f.peer.Node == neighbour {
+			return f, true
+		}
+	}
+	return face{}, false
+}
+
+// natAddress is an address that rules give and no link has.
 type natAddress struct {
 	node, toward string
 	addr         netip.Addr
 }
 
-func (c *checker) nat(path []any, rule NAT) {
-	c.node(append(path, "node"), rule.Node)
-	kinds := 0
-	for _, set := range []bool{rule.DNAT != nil, rule.Masquerade != nil, rule.SNAT != nil, rule.Drop != nil} {
-		if set {
-			kinds++
+// natAddresses are those of all stages. Those that lie in no link's subnet are routed to
+// the node by its neighbours.
+func (s *Scenario) natAddresses() (all []natAddress) {
+	for _, st := range s.Stages {
+		if st.Gateway != nil {
+			all = append(all, s.gatewayAddresses(st.Gateway.Node, &st.Gateway.Config)...)
+		}
+		for _, n := range s.Topology.Nodes {
+			all = append(all, s.gatewayAddresses(n.Name, s.Translations(n.Name, st.NAT))...)
 		}
 	}
-	if kinds != 1 {
-		c.fail(path, "expected a rule with one of: dnat: {port: tcp/8080, to: 198.19.0.2:80}, masquerade: {toward: NODE}, snat: {toward: NODE, to: ADDRESS}, drop: {port: tcp/80}")
-		return
-	}
-	switch {
-	case rule.DNAT != nil:
-		c.dnat(append(path, "dnat"), rule.DNAT)
-	case rule.Masquerade != nil:
-		c.toward(append(path, "masquerade", "toward"), rule.Node, rule.Masquerade.Toward)
-	case rule.SNAT != nil:
-		c.snat(append(path, "snat"), rule)
-	default:
-		c.drop(append(path, "drop"), rule.Drop)
-	}
+	return all
 }
 
-func (c *checker) dnat(path []any, d *DNAT) {
-	switch {
-	case d.Port.Number == 0:
-		c.fail(append(path, "port"), "expected dnat.port: such as tcp/8080")
-	case !d.To.IsValid() || !inLabs(d.To.Addr()):
-		c.fail(append(path, "to"), "expected dnat.to: an address in %s and a port", networks())
-	}
-}
-
-func (c *checker) toward(path []any, node, neighbour string) {
-	c.node(path, neighbour)
-	if _, linked := c.s.endToward(node, neighbour); !linked {
-		c.fail(path, "no link between %s and %s", node, neighbour)
-	}
-}
-
-func (c *checker) snat(path []any, rule NAT) {
-	c.toward(append(path, "toward"), rule.Node, rule.SNAT.Toward)
-	end, _ := c.s.endToward(rule.Node, rule.SNAT.Toward)
-	if c.first != nil {
-		return
-	}
-	outside := func(a netip.Addr) bool { return !end.Address.Contains(a) }
-	switch to := rule.SNAT.To; {
-	case len(to) == 0 || slices.ContainsFunc(to, outside):
-		c.fail(append(path, "to"), "expected snat.to: an address of %s, or several, so that answers come back to %s", end.Address.Masked(), rule.Node)
-	case len(to) > maxSources:
-		c.fail(append(path, "to"), "expected at most %d addresses in snat.to, found %d", maxSources, len(to))
-	}
-}
-
-func (c *checker) drop(path []any, d *Drop) {
-	switch {
-	case d.At != "" && !slices.Contains(dropHooks, d.At):
-		c.fail(append(path, "at"), "at %q: expected one of: %s", d.At, strings.Join(dropHooks, ", "))
-	case d.Invalid == (d.Port.Number != 0):
-		c.fail(path, "expected drop with port: such as tcp/80, or invalid: true")
-	case d.Rules < 0 || d.Rules > mostDropRules:
-		c.fail(append(path, "rules"), "expected drop.rules: 1 to 10,000")
-	}
-}
-
-// Gateway is a gateway file, in the words of `natkit gateway`, in force in a node
-// while the stage lasts.
-type Gateway struct {
-	Node           string `yaml:"node"`
-	gateway.Config `yaml:",inline"`
-}
-
-// gateway finds what `natkit gateway check` would refuse, by what the topology says of
-// the node.
-func (c *checker) gateway(path []any, g *Gateway) {
-	c.node(append(path, "node"), g.Node)
-	if c.first != nil {
-		return
-	}
-	if n := len(c.s.gatewayAddresses(g)); n > maxSources {
-		c.fail(path, "expected rules with at most %d addresses of the node's links, found %d", maxSources, n)
-		return
-	}
-	facts := c.s.facts(g)
-	for _, f := range gateway.Check(&gateway.File{Config: g.Config}, facts) {
-		if f.Severity != gateway.Refuse {
-			continue
-		}
-		where := path
-		if f.Rule != nil {
-			where = append(path[:len(path):len(path)], f.Rule.List, f.Rule.Index)
-		}
-		c.fail(where, "%s", f.Message)
-	}
-	if _, err := gateway.Compile(&g.Config, facts); err != nil {
-		c.fail(path, "%s", err)
-	}
-}
-
-// facts are what a host would tell of the node.
-func (s *Scenario) facts(g *Gateway) gateway.Facts {
-	f := gateway.Facts{Known: true, Flowtable: gateway.Support{OK: true}}
-	for _, l := range s.Topology.Links {
-		for j, e := range l {
-			if e.Node != g.Node {
-				continue
-			}
-			f.Interfaces = append(f.Interfaces, gateway.Interface{
-				Name: s.InterfaceToward(g.Node, l[1-j].Node), Index: len(f.Interfaces) + 2, Up: true, MTU: 1500,
-				Addresses: []netip.Prefix{e.Address.Prefix}})
-		}
-	}
-	for i := range f.Interfaces {
-		f.Interfaces[i].Name = ethernet(i)
-	}
-	for _, a := range s.gatewayAddresses(g) {
-		for i := range f.Interfaces {
-			if own := f.Interfaces[i].Addresses; own[0].Contains(a.addr) {
-				f.Interfaces[i].Addresses = append(own, netip.PrefixFrom(a.addr, own[0].Bits()))
-			}
-		}
-	}
-	return f
-}
-
-// gatewayAddresses are the addresses outside of a gateway's rules that lie in the
-// subnet of one of its links: the interface there gets them. Others are routed to it
-// by its neighbours.
-func (s *Scenario) gatewayAddresses(g *Gateway) (all []natAddress) {
-	for _, r := range slices.Concat(g.NAT, g.IPv6) {
+// gatewayAddresses are the outside addresses of a gateway's rules that lie in the subnet
+// of one of its links: the interface there gets them.
+func (s *Scenario) gatewayAddresses(node string, c *gateway.Config) (all []natAddress) {
+	for _, r := range slices.Concat(c.NAT, c.IPv6) {
 		for _, outside := range outsideOf(&r) {
-			all = append(all, s.inLinks(g.Node, outside)...)
+			all = append(all, s.inLinks(node, outside)...)
 		}
 	}
 	return all
@@ -355,90 +221,95 @@ func outsideOf(r *gateway.Rule) []gateway.Range {
 	return nil
 }
 
-// inLinks are the addresses of a range that hosts of a link's subnet can have, up to
+// inLinks are the addresses of a range that hosts of a link's subnet can have, at most
 // one more than a node may get.
 func (s *Scenario) inLinks(node string, r gateway.Range) (all []natAddress) {
-	for _, l := range s.Topology.Links {
-		for j, e := range l {
-			if e.Node != node || !e.Address.Contains(r.First) || !e.Address.Contains(r.Last) {
-				continue
-			}
-			for a := r.First; a.Compare(r.Last) <= 0 && len(all) <= maxSources; a = a.Next() {
-				if hostIn(e.Address.Prefix, a) && a != e.Address.Addr() {
-					all = append(all, natAddress{node, l[1-j].Node, a})
-				}
+	for _, f := range s.faces(node) {
+		subnet := f.own.Address
+		if !subnet.Contains(r.First) || !subnet.Contains(r.Last) {
+			continue
+		}
+		for a := r.First; a.Compare(r.Last) <= 0 && len(all) <= maxSources; a = a.Next() {
+			if hostIn(subnet, a) && a != subnet.Addr() {
+				all = append(all, natAddress{node, f.peer.Node, a})
 			}
 		}
 	}
 	return all
 }
 
-// seen is the part's status, or what such connections usually have.
-func (p *Part) seen() string {
-	switch {
-	case p.Status != "":
-		return p.Status
-	case p.Protocol.Number != unix.IPPROTO_TCP, p.State.TCPState == conntrack.TCPSynRecv:
-		return Replied
-	case p.State.TCPState == conntrack.TCPSynSent, p.State.TCPState == conntrack.TCPSynSent2:
-		return Unreplied
+// nat checks what concerns a rule as a whole.
+func (c *checker) nat(path []any, rule NAT) {
+	if kinds := document.Given(rule); len(kinds) != 2 {
+		c.fail(path, "expected a rule with one of: dnat: {port: tcp/8080, to: 198.19.0.2:80}, masquerade: {toward: NODE}, snat: {toward: NODE, to: ADDRESS}, drop: {port: tcp/80}")
+		return
 	}
-	return Assured
+	if d := rule.Drop; d != nil && d.Invalid == (d.Port.Protocol != "") {
+		c.fail(append(path, "drop"), "expected drop with port: such as tcp/80, or invalid: true")
+	}
+	if rule.Masquerade != nil {
+		c.toward(append(path, "masquerade", "toward"), rule.Node, rule.Masquerade.Toward)
+	}
+	if rule.SNAT == nil {
+		return
+	}
+	subnet := c.toward(append(path, "snat", "toward"), rule.Node, rule.SNAT.Toward)
+	if slices.ContainsFunc(rule.SNAT.To, func(a netip.Addr) bool { return !subnet.Contains(a) }) {
+		c.fail(append(path, "snat", "to"), "expected snat.to: an address of %s, or several, so that answers come back to %s", subnet.Masked(), rule.Node)
+	}
 }
 
-func statusBits(seen string) conntrack.Status {
-	switch seen {
-	case Unreplied:
-		return conntrack.Confirmed
-	case Replied:
-		return conntrack.Confirmed | conntrack.SeenReply
+// toward returns the subnet of the link to a neighbour.
+func (c *checker) toward(path []any, node, neighbour string) netip.Prefix {
+	f, linked := c.s.faceToward(node, neighbour)
+	if !linked {
+		c.fail(path, "no link between %s and %s", node, neighbour)
 	}
-	return conntrack.Confirmed | conntrack.SeenReply | conntrack.Assured
+	return f.own.Address
 }
 
-// tcpTimeouts are the kernel's defaults, in seconds (tcp_timeouts,
-// net/netfilter/nf_conntrack_proto_tcp.c).
-var tcpTimeouts = map[conntrack.TCPState]uint32{
-	conntrack.TCPSynSent: 120, conntrack.TCPSynRecv: 60, conntrack.TCPEstablished: 432000,
-	conntrack.TCPFinWait: 120, conntrack.TCPCloseWait: 60, conntrack.TCPLastAck: 30,
-	conntrack.TCPTimeWait: 120, conntrack.TCPClose: 10, conntrack.TCPSynSent2: 120,
+// Gateway is a gateway file in force in a node while the stage lasts.
+type Gateway struct {
+	Node           string `yaml:"node" check:"required node"`
+	gateway.Config `yaml:",inline"`
 }
 
-// usualTimeout is what the kernel gives to such connections by default
-// (nf_conntrack_proto_udp.c, _gre.c, _icmp.c, _sctp.c).
-func (p *Part) usualTimeout() Span {
-	seconds := uint32(30) // ICMP; UDP and GRE before they are assured
-	switch assured := p.seen() == Assured; {
-	case p.Protocol.Number == unix.IPPROTO_TCP:
-		seconds = tcpTimeouts[p.State.TCPState]
-	case p.Protocol.Number == unix.IPPROTO_SCTP:
-		seconds = 210
-	case p.Protocol.Number == unix.IPPROTO_UDP && assured:
-		seconds = 120
-	case p.Protocol.Number == unix.IPPROTO_GRE && assured:
-		seconds = 180
+// gateway reports what `natkit gateway check` refuses, by what the topology says of
+// the node.
+func (c *checker) gateway(path []any, g *Gateway) {
+	if n := len(c.s.gatewayAddresses(g.Node, &g.Config)); n > maxSources {
+		c.fail(path, "expected rules with at most %d addresses of the node's links, found %d", maxSources, n)
+		return
 	}
-	return Span{seconds, seconds}
+	facts := c.s.facts(g)
+	for _, f := range gateway.Check(&gateway.File{Config: g.Config}, facts) {
+		if f.Severity != gateway.Refuse {
+			continue
+		}
+		where := path
+		if f.Rule != nil {
+			where = append(path[:len(path):len(path)], f.Rule.List, f.Rule.Index)
+		}
+		c.fail(where, "%s", f.Message)
+	}
+	if _, err := gateway.Compile(&g.Config, facts); err != nil {
+		c.fail(path, "%s", err)
+	}
 }
 
-// Kind says in a few words what the part's entries are, as conntrack(8) shows
-// them.
-func (p *Part) Kind() string {
-	kind := p.Protocol.String()
-	if p.State.TCPState != conntrack.TCPNone {
-		kind += " " + p.State.String()
+// facts are what would be read from the node.
+func (s *Scenario) facts(g *Gateway) gateway.Facts {
+	f := gateway.Facts{Known: true, Flowtable: gateway.Support{OK: true}}
+	given := s.gatewayAddresses(g.Node, &g.Config)
+	for i, own := range s.faces(g.Node) {
+		subnet := own.own.Address
+		one := gateway.Interface{Name: own.veth, Index: i + 2, Up: true, MTU: 1500, Addresses: []netip.Prefix{subnet}}
+		for _, a := range given {
+			if subnet.Contains(a.addr) {
+				one.Addresses = append(one.Addresses, netip.PrefixFrom(a.addr, subnet.Bits()))
+			}
+		}
+		f.Interfaces = append(f.Interfaces, one)
 	}
-	switch p.seen() {
-	case Unreplied:
-		kind += " [UNREPLIED]"
-	case Assured:
-		kind += " [ASSURED]"
-	}
-	if p.NAT != nil && len(p.NAT.DNAT) > 0 {
-		kind += " DNAT"
-	}
-	if p.NAT != nil && p.NAT.SNAT != nil {
-		kind += " SNAT"
-	}
-	return kind
+	return f
 }

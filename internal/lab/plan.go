@@ -8,7 +8,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/natkit/natkit/internal/prefix"
+	"github.com/natkit/natkit/internal/nat"
 )
 
 // Plan is how a topology is made, in order. A step's text is the command of
@@ -17,7 +17,7 @@ type Plan []Step
 
 // Plan is how the scenario's topology is made.
 func (s *Scenario) Plan() Plan {
-	p := &planner{s: s, next: map[string]int{}, given: map[netip.Addr]bool{}}
+	p := &planner{s: s, given: map[netip.Addr]bool{}}
 	for _, n := range s.Topology.Nodes {
 		p.add(AddNode{n.Name})
 		p.quiet(n)
@@ -33,11 +33,9 @@ func (s *Scenario) Plan() Plan {
 	return p.plan
 }
 
-// planner numbers a node's interfaces eth0, eth1, … in the order of the links.
 type planner struct {
 	s    *Scenario
 	plan Plan
-	next map[string]int
 	// links are the interfaces that carry the addresses of each link.
 	links [][2]Interface
 	given map[netip.Addr]bool
@@ -70,7 +68,7 @@ func (p *planner) quiet(n NodeSpec) {
 const rpsMask = "net.core.rps_default_mask"
 
 // ipv6 turns it off, but in nodes with such an address. There interfaces get neither
-// link-local addresses nor routes by themselves, and addresses are of use at once.
+// link-local addresses nor routes automatically, and addresses are of use at once.
 func (p *planner) ipv6(node, forward string) {
 	if !slices.ContainsFunc(p.s.Addresses(node), netip.Addr.Is6) {
 		p.add(
@@ -93,26 +91,26 @@ func (p *planner) ipv6(node, forward string) {
 
 func (p *planner) link(i int, l Link) {
 	var ends AddVeth
-	var inner [2]Interface // what carries the address: the veth, or the bridge above it
+	var carry [2]Interface // has the address: the veth, or the bridge above it
+	var bridges []Step
 	for j, e := range l {
-		ends[j] = Interface{Node: e.Node, Name: ethernet(p.next[e.Node]), MAC: mac(i, j)}
-		p.next[e.Node]++
+		f := p.s.faceOf(i, j)
+		ends[j] = Interface{Node: e.Node, Name: f.veth, MAC: mac(i, j)}
+		if carry[j] = ends[j]; f.name != f.veth {
+			carry[j] = Interface{Node: e.Node, Name: f.name, MAC: mac(i, 2)}
+			bridges = append(bridges, AddBridge{Interface: carry[j], Port: f.veth})
+		}
 	}
 	p.add(ends)
-	inner = ends
-	if b := p.s.Topology.Bridge; p.s.UseBridge && p.s.bridged(l) {
-		j := slices.IndexFunc(l[:], func(e End) bool { return e.Node == b.Node })
-		inner[j] = Interface{Node: b.Node, Name: bridgeName, MAC: mac(i, 2)}
-		p.add(AddBridge{Interface: inner[j], Port: ends[j].Name})
-	}
+	p.add(bridges...)
 	for j, e := range l {
 		peer := 1 - j
 		p.add(
-			AddAddress{e.Node, inner[j].Name, e.Address.Prefix},
-			AddNeighbour{e.Node, inner[j].Name, l[peer].Address.Addr(), inner[peer].MAC},
+			AddAddress{e.Node, carry[j].Name, e.Address},
+			AddNeighbour{e.Node, carry[j].Name, l[peer].Address.Addr(), carry[peer].MAC},
 		)
 	}
-	p.links = append(p.links, inner)
+	p.links = append(p.links, carry)
 }
 
 // sources gives the nodes the addresses that loads come from and that NAT gives. The
@@ -146,18 +144,16 @@ func (p *planner) another(node, neighbour string, addr netip.Addr) {
 		return
 	}
 	p.given[addr] = true
-	for i, l := range p.s.Topology.Links {
-		for j, e := range l {
-			if e.Node != node || neighbour != "" && l[1-j].Node != neighbour || e.Address.Addr().BitLen() != addr.BitLen() {
-				continue
-			}
-			own, peer := p.links[i][j], p.links[i][1-j]
-			p.add(
-				AddAddress{own.Node, own.Name, netip.PrefixFrom(addr, e.Address.Bits())},
-				AddNeighbour{peer.Node, peer.Name, addr, own.MAC},
-			)
-			return
+	for _, f := range p.s.faces(node) {
+		if neighbour != "" && f.peer.Node != neighbour || f.own.Address.Addr().BitLen() != addr.BitLen() {
+			continue
 		}
+		own, peer := p.links[f.link][f.end], p.links[f.link][1-f.end]
+		p.add(
+			AddAddress{own.Node, own.Name, netip.PrefixFrom(addr, f.own.Address.Bits())},
+			AddNeighbour{peer.Node, peer.Name, addr, own.MAC},
+		)
+		return
 	}
 }
 
@@ -201,65 +197,47 @@ func (p *planner) routes(node string) {
 	}
 }
 
-// onlyRouter is the one neighbour of a node in a family, where that leads further; not
-// valid where there are several, or none.
-func (p *planner) onlyRouter(node string, bits int) (via netip.Addr) {
-	router := ""
-	for _, l := range p.s.Topology.Links {
-		own, peer := l[0], l[1]
-		if peer.Node == node {
-			own, peer = peer, own
-		}
-		if own.Node != node || own.Address.Addr().BitLen() != bits {
-			continue
-		}
-		if router != "" {
-			return netip.Addr{}
-		}
-		router, via = peer.Node, peer.Address.Addr()
-	}
-	if !p.forwards(router) || len(p.s.Addresses(router)) < 2 {
-		return netip.Addr{}
-	}
-	return via
+// facesOf are a node's with addresses of that length in bits.
+func (p *planner) facesOf(node string, bits int) []face {
+	return slices.DeleteFunc(p.s.faces(node), func(f face) bool { return f.own.Address.Addr().BitLen() != bits })
 }
 
-// firstHops finds, breadth first through nodes that forward, which neighbour
-// leads to each subnet of a family that the node is not in itself.
+// onlyRouter is the one neighbour of a node in a family, where that leads further; not
+// valid where there are several, or none.
+func (p *planner) onlyRouter(node string, bits int) netip.Addr {
+	faces := p.facesOf(node, bits)
+	if len(faces) != 1 || !p.forwards(faces[0].peer.Node) || len(p.s.Addresses(faces[0].peer.Node)) < 2 {
+		return netip.Addr{}
+	}
+	return faces[0].peer.Address.Addr()
+}
+
+// firstHops returns, breadth first through nodes that forward, which neighbour leads to
+// each subnet of a family that the node has no address in.
 func (p *planner) firstHops(node string, bits int) map[netip.Prefix]netip.Addr {
 	type visit struct {
 		node string
 		via  netip.Addr // the neighbour of the start that leads here
 	}
 	own := map[netip.Prefix]bool{}
+	for _, f := range p.facesOf(node, bits) {
+		own[f.own.Address.Masked()] = true
+	}
 	hops := map[netip.Prefix]netip.Addr{}
 	seen := map[string]bool{node: true}
-	queue := []visit{{node: node}}
-	for len(queue) > 0 {
+	for queue := []visit{{node: node}}; len(queue) > 0; queue = queue[1:] {
 		v := queue[0]
-		queue = queue[1:]
-		for _, l := range p.s.Topology.Links {
-			here, there := l[0], l[1]
-			if there.Node == v.node {
-				here, there = there, here
-			}
-			if here.Node != v.node || here.Address.Addr().BitLen() != bits {
-				continue
-			}
-			subnet := here.Address.Masked()
+		for _, f := range p.facesOf(v.node, bits) {
+			subnet, via := f.own.Address.Masked(), v.via
 			if v.node == node {
-				own[subnet] = true
-				delete(hops, subnet)
-			} else if _, known := hops[subnet]; !known && !own[subnet] {
-				hops[subnet] = v.via
+				via = f.peer.Address.Addr()
 			}
-			if !seen[there.Node] && p.forwards(there.Node) {
-				seen[there.Node] = true
-				via := v.via
-				if v.node == node {
-					via = there.Address.Addr()
-				}
-				queue = append(queue, visit{there.Node, via})
+			if _, known := hops[subnet]; !known && !own[subnet] {
+				hops[subnet] = via
+			}
+			if peer := f.peer.Node; !seen[peer] && p.forwards(peer) {
+				seen[peer] = true
+				queue = append(queue, visit{peer, via})
 			}
 		}
 	}
@@ -284,5 +262,5 @@ func inLabs(a netip.Addr) bool { return Network.Contains(a) || Network6.Contains
 
 // hostIn reports whether a host of the subnet can have the address.
 func hostIn(subnet netip.Prefix, a netip.Addr) bool {
-	return subnet.Contains(a) && a != subnet.Masked().Addr() && a != prefix.Last(subnet)
+	return subnet.Contains(a) && a != subnet.Masked().Addr() && a != nat.LastAddr(subnet)
 }

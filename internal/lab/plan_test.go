@@ -112,11 +112,11 @@ func TestWithIsACopy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Load{From: "client", Concurrency: 7, Requests: 8, Timeout: Duration{time.Minute}}
+	want := Load{From: "client", Concurrency: 7, Requests: 8, Timeout: time.Minute}
 	if diff := cmp.Diff(want, c.Load, sameAddresses); diff != "" || !c.UseBridge {
 		t.Errorf("load (-want +got):\n%s", diff)
 	}
-	want = Load{From: "client", Concurrency: 1000, Requests: 50000, Timeout: Duration{2 * time.Second}}
+	want = Load{From: "client", Concurrency: 1000, Requests: 50000, Timeout: 2 * time.Second}
 	if diff := cmp.Diff(want, s.Load, sameAddresses); diff != "" || s.UseBridge {
 		t.Errorf("the original changed (-want +got):\n%s", diff)
 	}
@@ -127,10 +127,10 @@ func TestWithIsACopy(t *testing.T) {
 		o    Overrides
 		want string
 	}{
-		{s, Overrides{Concurrency: -1}, "concurrency -1: must be 1 or more"},
-		{s, Overrides{Requests: -1}, "requests -1: must be 1 or more"},
-		{s, Overrides{Timeout: -1}, "timeout -1ns: must be more than 0"},
-		{s, Overrides{Requests: 5}, "stage baseline: 5 requests are fewer than the 1000 in flight at once: give more of them (-n) or fewer at once (-c)"},
+		{s, Overrides{Concurrency: -1}, "load.concurrency -1: expected 1 or more"},
+		{s, Overrides{Requests: -1}, "load.requests -1: expected 1 or more"},
+		{s, Overrides{Timeout: -1}, "load.timeout -1ns: expected 0s to 10m"},
+		{s, Overrides{Requests: 5}, "5 requests are fewer than the 1000 in flight at once: give more of them (-n) or fewer at once (-c)"},
 		{&bare, Overrides{Bridge: true}, "scenario table-full has no bridge in its topology"},
 	} {
 		if _, err := tc.s.With(tc.o); err == nil || err.Error() != tc.want {

@@ -66,7 +66,7 @@ type StageReport struct {
 	OtherCPU float64 `json:"other_cpu_share"`
 	// Loads are all loads of the stage.
 	Loads []LoadReport `json:"loads,omitempty"`
-	// Found are the IDs of what doctor found in this stage; nil where it did not look.
+	// Found are the IDs of what doctor found in this stage; nil where it did not run.
 	Found []string `json:"found,omitempty"`
 	// Unchecked are the rules that lacked their data.
 	Unchecked []string `json:"unchecked,omitempty"`
@@ -79,9 +79,9 @@ type StageReport struct {
 	// TCP are the counters of each node's own TCP that grew in the stage, by how much,
 	// under the names that nstat prints.
 	TCP map[string]snapshot.Counters `json:"tcp_counters,omitempty"`
-	// Handshakes tell what became of the new connections, where the load makes some.
+	// Handshakes are the outcome of new connections, where the load makes some.
 	Handshakes *Handshakes `json:"handshakes,omitempty"`
-	// Batches tell how the load was cut into pieces, where it was.
+	// Batches are the pieces of the load, where it was cut.
 	Batches *Batches `json:"batches,omitempty"`
 	// Remedy is what the stage tries against another one, and what came of it.
 	Remedy *RemedyReport `json:"remedy,omitempty"`
@@ -146,7 +146,7 @@ type Fix struct {
 	Rounds int `json:"rounds"`
 	// PredictedBytesPerEntry and SeenBytesPerEntry are memory per tracked
 	// connection; the seen one is the growth of the kernel's slabs by the growth
-	// of the table while it was filled, 0 where the kernel does not tell.
+	// of the table while it was filled, 0 where it is not known.
 	PredictedBytesPerEntry float64 `json:"predicted_bytes_per_entry"`
 	SeenBytesPerEntry      float64 `json:"seen_bytes_per_entry"`
 	// PredictedMaxBytes is what a table full to the new maximum takes.
@@ -154,7 +154,7 @@ type Fix struct {
 	// SeenBytes is what SeenEntries took at the end of the last stage.
 	SeenBytes   int64 `json:"seen_bytes"`
 	SeenEntries int64 `json:"seen_entries"`
-	// Restored tells that every host value is back.
+	// Restored reports whether every host value is restored.
 	Restored bool `json:"restored"`
 }
 

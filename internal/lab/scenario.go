@@ -2,11 +2,11 @@ package lab
 
 import (
 	"embed"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -14,22 +14,21 @@ import (
 	"github.com/natkit/natkit/internal/document"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/suggest"
-	"go.yaml.in/yaml/v4"
 )
 
-// Scenario is a topology, the load that runs through it stage by stage, and
-// what must come of it. Parse makes one; it is valid then.
+// Scenario is a topology, the load that runs through it stage by stage, and the expected
+// result. Parse returns valid ones only; package document describes the tags.
 type Scenario struct {
-	// Name is what `natkit lab run` calls it: lower-case words with dashes.
-	Name string `yaml:"name"`
+	// Name is its argument of `natkit lab run`.
+	Name string `yaml:"name" check:"required name"`
 	// Title is one line, About a few.
-	Title    string   `yaml:"title"`
+	Title    string   `yaml:"title" check:"required"`
 	About    string   `yaml:"about"`
 	Topology Topology `yaml:"topology"`
 	// Load is that of every stage that has none of its own.
 	Load Load `yaml:"load"`
 	// Stages run in this order.
-	Stages []Stage `yaml:"stages"`
+	Stages []Stage `yaml:"stages" check:"len=1.."`
 	Expect Expect  `yaml:"expect"`
 
 	// UseBridge is set by With: the topology's bridge is part of the lab.
@@ -38,8 +37,8 @@ type Scenario struct {
 
 // Topology is nodes (network namespaces) and the veth links between them.
 type Topology struct {
-	Nodes []NodeSpec `yaml:"nodes"`
-	Links []Link     `yaml:"links"`
+	Nodes []NodeSpec `yaml:"nodes" check:"len=2.."`
+	Links []Link     `yaml:"links" check:"len=1.."`
 	// Bridge puts one node behind a bridge, where a run asks for it (--bridge).
 	Bridge *Bridge `yaml:"bridge"`
 	Server Server  `yaml:"server"`
@@ -47,12 +46,11 @@ type Topology struct {
 
 // NodeSpec is one network namespace.
 type NodeSpec struct {
-	Name string `yaml:"name"`
+	Name string `yaml:"name" check:"required name"`
 	// Forward makes it a router (net.ipv4.ip_forward).
 	Forward bool `yaml:"forward"`
-	// Sysctls are set inside the node; only net.* names, which a namespace has
-	// for itself.
-	Sysctls map[string]string `yaml:"sysctls"`
+	// Sysctls are set inside the node: net.* names that are per namespace.
+	Sysctls map[string]string `yaml:"sysctls" check:"keys=sysctl"`
 }
 
 // Link is a veth pair between two nodes.
@@ -60,41 +58,40 @@ type Link [2]End
 
 // End is one end of a link; its interface gets the address.
 type End struct {
-	Node    string `yaml:"node"`
-	Address Prefix `yaml:"address"`
+	Node    string       `yaml:"node" check:"required node"`
+	Address netip.Prefix `yaml:"address" check:"required"`
 }
 
 // Bridge puts the interface of Node that leads to Toward into a bridge with
 // br_netfilter on, as Docker does; the bridge gets the interface's address.
 type Bridge struct {
-	Node   string `yaml:"node"`
-	Toward string `yaml:"toward"`
-	// Always: it is there without being asked for.
+	Node   string `yaml:"node" check:"required node"`
+	Toward string `yaml:"toward" check:"required node"`
+	// Always builds it without --bridge.
 	Always bool `yaml:"always"`
 }
 
-// Server says where the web server listens, and, unless UDP is 0, the server that
+// Server is where the web server listens, and, unless UDP is 0, the server that
 // answers datagrams.
 type Server struct {
-	Node string `yaml:"node"`
-	Port uint16 `yaml:"port"`
+	Node string `yaml:"node" check:"required node"`
+	Port uint16 `yaml:"port" check:"required"`
 	UDP  uint16 `yaml:"udp"`
-	// Addresses are more of them, at which the web server listens, too.
-	Addresses Addresses `yaml:"addresses"`
-	// KeepAlive leaves connections open where a client asks for it; without it the
+	// Addresses are further ones of the web server.
+	Addresses Addresses `yaml:"addresses" check:"len=0..256"`
+	// KeepAlive leaves connections open if the client asks for it; without it the
 	// server closes each after one request.
 	KeepAlive bool `yaml:"keep_alive"`
 }
 
 // Stage is one run of the load. It states all that holds while it runs: what an
-// earlier stage had and this one does not name is taken away before, and every
-// node's connection table starts empty, apart from this stage's fill, unless
-// KeepEntries is set.
+// earlier stage had and this one does not name is removed before, and every node's
+// connection table starts empty, apart from this stage's fill, unless KeepEntries is set.
 type Stage struct {
-	Name string `yaml:"name"`
+	Name string `yaml:"name" check:"required name"`
 	// About says what is special, in a few words.
 	About string `yaml:"about"`
-	// URL is what loads of kind http request.
+	// URL is requested by loads of kind http.
 	URL string `yaml:"url"`
 	// Loads replace the scenario's load; all run at once.
 	Loads []Load `yaml:"loads"`
@@ -102,26 +99,25 @@ type Stage struct {
 	// Gateway is a gateway file in force in a node.
 	Gateway *Gateway `yaml:"gateway"`
 	Fill    *Fill    `yaml:"fill"`
-	// KeepEntries leaves what the stages before have put into the connection tables.
+	// KeepEntries keeps the connection tables of the stages before.
 	KeepEntries bool `yaml:"keep_entries"`
 	// Sysctls are values in nodes while the stage lasts, by node and name.
-	Sysctls map[string]map[string]string `yaml:"sysctls"`
+	Sysctls map[string]map[string]string `yaml:"sysctls" check:"keys=node,sysctl"`
 	// Host are values of the whole host while the stage lasts, which need consent;
 	// see HostSysctls.
-	Host map[string]string `yaml:"host"`
+	Host map[string]string `yaml:"host" check:"keys=host hostvalue"`
 	// Limit bounds the stage in time; 0 means until all requests are done.
-	Limit  Duration `yaml:"limit"`
-	Doctor *Doctor  `yaml:"doctor"`
-	// Trace is what is recorded while the load runs: TraceDrops in the namespace
-	// that the stage is about, TraceProfile of the whole machine.
-	Trace []string `yaml:"trace"`
+	Limit  time.Duration `yaml:"limit" check:"0s..10m"`
+	Doctor *Doctor       `yaml:"doctor"`
+	// Trace is recorded while the load runs: TraceDrops in the watched node,
+	// TraceProfile of the whole machine.
+	Trace []string `yaml:"trace" check:"trace"`
 	// Apply is empty or ApplyRemedy.
-	Apply string `yaml:"apply"`
-	// Apart gives the stage a lab of its own, so that it meets nothing of other stages,
-	// such as their sockets in TIME_WAIT. Stages that are apart and follow each other run
-	// at the same time.
+	Apply string `yaml:"apply" check:"apply"`
+	// Apart gives the stage a lab of its own, so that other stages leave nothing behind,
+	// such as sockets in TIME_WAIT. Consecutive stages that are apart run at the same time.
 	Apart bool `yaml:"apart"`
-	// Remedy says what the stage tries against the fault of another.
+	// Remedy is tried by the stage against the fault of another.
 	Remedy *Remedy `yaml:"remedy"`
 }
 
@@ -144,64 +140,39 @@ type Overrides struct {
 	Bridge      bool
 }
 
-// With is a copy of the scenario with the overrides in it.
+// With returns a copy of the scenario with the overrides in it.
 func (s *Scenario) With(o Overrides) (*Scenario, error) {
-	c := *s
-	c.Stages = slices.Clone(s.Stages)
-	switch {
-	case o.Concurrency < 0:
-		return nil, fmt.Errorf("concurrency %d: must be 1 or more", o.Concurrency)
-	case o.Requests < 0:
-		return nil, fmt.Errorf("requests %d: must be 1 or more", o.Requests)
-	case o.Timeout < 0:
-		return nil, fmt.Errorf("timeout %s: must be more than 0", o.Timeout)
-	case o.Bridge && s.Topology.Bridge == nil:
+	if o.Bridge && s.Topology.Bridge == nil {
 		return nil, fmt.Errorf("scenario %s has no bridge in its topology", s.Name)
 	}
+	c := *s
+	c.Stages = slices.Clone(s.Stages)
+	c.UseBridge = s.UseBridge || o.Bridge
 	c.Load = o.of(c.Load)
 	for i := range c.Stages {
-		loads := slices.Clone(c.Stages[i].Loads)
-		for j, l := range loads {
-			if l.Is(LoadHTTP) {
-				loads[j] = o.of(l)
-			}
-		}
-		c.Stages[i].Loads = loads
-	}
-	c.UseBridge = s.UseBridge || o.Bridge
-	if err := c.checkOverridden(o); err != nil {
-		return nil, err
-	}
-	return &c, c.checkSources()
-}
-
-// checkOverridden finds what a load would refuse when its lab stands: more requests at
-// once than there are.
-func (s *Scenario) checkOverridden(o Overrides) error {
-	if o == (Overrides{Bridge: o.Bridge}) {
-		return nil
-	}
-	for i := range s.Stages {
-		for _, l := range s.LoadsOf(&s.Stages[i]) {
-			if l.Is(LoadHTTP) && l.Requests > 0 && int64(l.Concurrency) > l.Requests {
-				return fmt.Errorf("stage %s: %d requests are fewer than the %d in flight at once: give more of them (-n) or fewer at once (-c)",
-					s.Stages[i].Name, l.Requests, l.Concurrency)
+		c.Stages[i].Loads = slices.Clone(c.Stages[i].Loads)
+		for j, l := range c.Stages[i].Loads {
+			if l.isHTTP() {
+				c.Stages[i].Loads[j] = o.of(l)
 			}
 		}
 	}
-	return nil
+	if p := c.check(); p != nil {
+		return nil, errors.New(p.Message)
+	}
+	return &c, nil
 }
 
 // of is a load with the overrides in it.
 func (o Overrides) of(l Load) Load {
-	if o.Concurrency > 0 {
+	if o.Concurrency != 0 {
 		l.Concurrency = o.Concurrency
 	}
-	if o.Requests > 0 {
+	if o.Requests != 0 {
 		l.Requests = o.Requests
 	}
-	if o.Timeout > 0 {
-		l.Timeout = Duration{o.Timeout}
+	if o.Timeout != 0 {
+		l.Timeout = o.Timeout
 	}
 	return l
 }
@@ -225,14 +196,9 @@ func (s *Scenario) ServerAddr() netip.AddrPort {
 }
 
 // Addresses are all of a node, in the order of the links.
-func (s *Scenario) Addresses(node string) []netip.Addr {
-	var all []netip.Addr
-	for _, l := range s.Topology.Links {
-		for _, e := range l {
-			if e.Node == node {
-				all = append(all, e.Address.Addr())
-			}
-		}
+func (s *Scenario) Addresses(node string) (all []netip.Addr) {
+	for _, f := range s.faces(node) {
+		all = append(all, f.own.Address.Addr())
 	}
 	return all
 }
@@ -314,63 +280,21 @@ func Parse(filename string, source []byte) (*Scenario, error) {
 	return s, err
 }
 
-// parse reads one document of type T, which people call what.
-func parse[T any](filename, what string, source []byte, check func(*T) *problem) (*T, error) {
+// parse reads one document of type T.
+func parse[T any](filename, what string, source []byte, check func(*T) *document.Problem) (*T, error) {
 	read := new(T)
 	text := document.Source{File: filename, What: what, Text: source, Limit: MaxSource}
-	err := text.Decode(read, func() *document.Problem {
-		if p := check(read); p != nil {
-			return &document.Problem{Path: p.path, Message: p.message}
-		}
-		return nil
-	})
-	if err != nil {
+	if err := text.Decode(read, func() *document.Problem { return check(read) }); err != nil {
 		return nil, err
 	}
 	return read, nil
 }
 
-// scalar hands a plain value's text to read. Any failure becomes "expected …".
-func scalar(n *yaml.Node, expected string, read func(string) error) error {
-	return document.Scalar(n, expected, read)
-}
-
-// oneLine keeps what a file contains from flooding or steering the terminal.
-func oneLine(message string) string { return document.OneLine(message) }
-
-// HostSysctls are the values of the whole host that a stage may change (Stage.Host):
-// they hold for every network namespace, so that a fault that they make cannot be
-// had otherwise.
+// HostSysctls are the values of the whole host that a stage may change (Stage.Host).
+// They hold for every network namespace.
 var HostSysctls = []string{snapshot.ConntrackMax, snapshot.ConntrackBuckets}
-
-// Bounds of a value of the whole host: a table of connections costs 8 bytes for
-// each bucket, and every bucket is visited when their number changes.
-const (
-	leastHostValue = 512
-	mostHostValue  = MaxFill
-)
 
 // NeedsHost reports whether a stage changes values of the whole host.
 func (s *Scenario) NeedsHost() bool {
 	return slices.ContainsFunc(s.Stages, func(st Stage) bool { return len(st.Host) > 0 })
-}
-
-// settings checks what a stage sets in nodes and on the host.
-func (c *checker) settings(path []any, st Stage) {
-	for _, node := range sortedKeys(st.Sysctls) {
-		where := append(path[:len(path):len(path)], "sysctls", node)
-		c.node(where, node)
-		for _, name := range sortedKeys(st.Sysctls[node]) {
-			c.sysctl(append(where, name), name)
-		}
-	}
-	for _, name := range sortedKeys(st.Host) {
-		where := append(path[:len(path):len(path)], "host", name)
-		if !slices.Contains(HostSysctls, name) {
-			c.fail(where, "value %q: expected one of: %s", name, strings.Join(HostSysctls, ", "))
-		}
-		if n, err := strconv.ParseInt(st.Host[name], 10, 64); err != nil || n < leastHostValue || n > mostHostValue {
-			c.fail(where, "%s %q: expected a number from %d to %d", name, st.Host[name], leastHostValue, mostHostValue)
-		}
-	}
 }

@@ -45,7 +45,7 @@ type space struct {
 	all, turns, clients, spread shuffle
 }
 
-// newSpace is for a part whose values are all right by themselves.
+// newSpace is for a part whose single values were checked.
 func newSpace(p *Part, path []any) (*space, error) {
 	s := &space{
 		protocol: p.Protocol.Number, ports: p.Protocol.Number != unix.IPPROTO_ICMP,

@@ -1,9 +1,6 @@
 package lab
 
-import (
-	"net/netip"
-	"slices"
-)
+import "slices"
 
 // The sides of a NAT. Inside is where the addresses are that it hides: what is
 // translated to another source comes from there, what is translated to another
@@ -30,7 +27,7 @@ func (s *Scenario) Vantages() []Vantage {
 		sides := map[string]*Vantage{}
 		var order []string
 		for _, f := range s.faces(n.Name) {
-			side := s.sideToward(n.Name, f.neighbour)
+			side := s.sideToward(n.Name, f.peer.Node)
 			if sides[side] == nil {
 				sides[side] = &Vantage{Node: n.Name, Side: side}
 				order = append(order, side)
@@ -44,32 +41,13 @@ func (s *Scenario) Vantages() []Vantage {
 	return all
 }
 
-// face is an interface that carries an address of a node.
-type face struct{ name, neighbour string }
-
-func (s *Scenario) faces(node string) (all []face) {
-	for _, l := range s.Topology.Links {
-		for j, e := range l {
-			if e.Node != node {
-				continue
-			}
-			f := face{ethernet(len(all)), l[1-j].Node}
-			if s.UseBridge && s.bridged(l) && s.Topology.Bridge.Node == node {
-				f.name = bridgeName
-			}
-			all = append(all, f)
-		}
-	}
-	return all
-}
-
-// sideToward tells on which side of a node's NAT a neighbour is; empty where the node
-// has none, or all neighbours would be on one side.
+// sideToward returns the side of a node's NAT that a neighbour is on; empty where the
+// node has none, or all neighbours are on one side.
 func (s *Scenario) sideToward(node, neighbour string) string {
-	outside := s.outsideOf(node)
+	outside := s.outside(node)
 	mixed := false
 	for _, f := range s.faces(node) {
-		mixed = mixed || outside(f.neighbour) != outside(neighbour)
+		mixed = mixed || outside(f.peer.Node) != outside(neighbour)
 	}
 	switch {
 	case !mixed:
@@ -80,18 +58,20 @@ func (s *Scenario) sideToward(node, neighbour string) string {
 	return Inside
 }
 
-// outsideOf tells which neighbours are outside: those toward which sources are
+// outside reports which neighbours are outside: those toward which sources are
 // translated; where none are, those that no translated destination is at.
-func (s *Scenario) outsideOf(node string) func(neighbour string) bool {
+func (s *Scenario) outside(node string) func(neighbour string) bool {
 	var toward, targets []string
 	for _, st := range s.Stages {
-		for _, rule := range st.NAT {
-			switch {
-			case rule.Node != node || !rule.Translates():
-			case rule.DNAT != nil:
-				targets = append(targets, s.neighbourFor(node, rule.DNAT.To.Addr()))
-			default:
-				toward = append(toward, rule.toward())
+		c := s.Translations(node, st.NAT)
+		for _, r := range slices.Concat(c.NAT, c.IPv6) {
+			for _, f := range s.faces(node) {
+				switch {
+				case r.DNAT != nil && f.own.Address.Contains(r.DNAT.To.Address):
+					targets = append(targets, f.peer.Node)
+				case r.SNAT != nil && r.SNAT.Out[0] == f.name, r.Masquerade != nil && r.Masquerade.Out[0] == f.name:
+					toward = append(toward, f.peer.Node)
+				}
 			}
 		}
 	}
@@ -101,19 +81,6 @@ func (s *Scenario) outsideOf(node string) func(neighbour string) bool {
 		}
 		return len(targets) > 0 && !slices.Contains(targets, neighbour)
 	}
-}
-
-// neighbourFor is the neighbour on the link that has an address; empty where it is
-// farther away.
-func (s *Scenario) neighbourFor(node string, addr netip.Addr) string {
-	for _, l := range s.Topology.Links {
-		for j, e := range l {
-			if e.Node == node && e.Address.Contains(addr) {
-				return l[1-j].Node
-			}
-		}
-	}
-	return ""
 }
 
 // Capture is a file of packets that were captured while a stage ran.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/natkit/natkit/internal/prefix"
+	"github.com/natkit/natkit/internal/nat"
 )
 
 // DefaultTimeout is ab's.
@@ -183,7 +183,7 @@ func (c Config) checkSources(t Target) error {
 	return CheckSources(c.Sources, to)
 }
 
-// checkDestinations finds addresses that nobody can connect to, and different
+// checkDestinations finds addresses that cannot be connected to, and different
 // families: a socket has one.
 func checkDestinations(to []netip.Addr) error {
 	if len(to) > maxSources {
@@ -191,7 +191,7 @@ func checkDestinations(to []netip.Addr) error {
 	}
 	for _, a := range to {
 		switch cause := ZoneError(a); {
-		case !a.IsValid() || a.IsUnspecified() || a.IsMulticast():
+		case !IsHost(a):
 			return fmt.Errorf("connect to %v: not an address of a host", a)
 		case cause != "":
 			return fmt.Errorf("connect to %v: %s", a, cause)
@@ -202,6 +202,11 @@ func checkDestinations(to []netip.Addr) error {
 	return nil
 }
 
+// IsHost reports whether an address can be that of a host.
+func IsHost(a netip.Addr) bool {
+	return a.IsValid() && !a.IsUnspecified() && !a.IsMulticast() && a.Unmap() != netip.AddrFrom4([4]byte{255, 255, 255, 255})
+}
+
 // CheckSources finds addresses that cannot be sent from; to may be the zero Addr
 // where it is not known yet.
 func CheckSources(sources []netip.Addr, to netip.Addr) error {
@@ -209,7 +214,7 @@ func CheckSources(sources []netip.Addr, to netip.Addr) error {
 		return fmt.Errorf("%d source addresses: at most %d are supported", len(sources), maxSources)
 	}
 	for _, s := range sources {
-		if !s.IsValid() || s.IsUnspecified() || s.IsMulticast() {
+		if !IsHost(s) {
 			return fmt.Errorf("source address %v: not an address of a host", s)
 		}
 		if cause := ZoneError(s); cause != "" {
@@ -265,7 +270,7 @@ func sourceRange(text string) (first, last netip.Addr, err error) {
 // has: the network's own, which IPv6 routers answer to (RFC 4291, 2.6.1), and the
 // broadcast address of IPv4.
 func hosts(p netip.Prefix) (first, last netip.Addr) {
-	first, last = p.Addr(), prefix.Last(p)
+	first, last = p.Addr(), nat.LastAddr(p)
 	if first.BitLen()-p.Bits() < 2 {
 		return first, last
 	}

@@ -139,22 +139,24 @@ const (
 )
 
 // Histogram collects durations. Minimum, maximum, mean and standard deviation
-// are exact, quantiles are good to the histogram's digits. A duration above ten
-// minutes is counted in the highest bucket.
+// are exact, quantiles are good to the histogram's digits. A duration above the
+// range counts in the highest bucket.
 type Histogram struct {
 	h        *hdr.Histogram
 	n        int64
 	min, max int64
 	sum      float64
 	sumSq    float64 // of microseconds, to keep digits
-	beyond   int64
 }
 
 // NewHistogram has three significant digits; Record does not allocate.
 func NewHistogram() *Histogram { return newHistogram(3) }
 
-func newHistogram(digits int) *Histogram {
-	return &Histogram{h: hdr.New(lowestNs, highestNs, digits), min: math.MaxInt64}
+func newHistogram(digits int) *Histogram { return NewHistogramOf(lowestNs, highestNs, digits) }
+
+// NewHistogramOf has the given range in nanoseconds and significant digits.
+func NewHistogramOf(lowest, highest int64, digits int) *Histogram {
+	return &Histogram{h: hdr.New(lowest, highest, digits), min: math.MaxInt64}
 }
 
 // Record adds one duration in nanoseconds; a negative one counts as 0.
@@ -166,12 +168,8 @@ func (h *Histogram) Record(ns int64) {
 	us := float64(ns) / 1e3
 	h.sum += us
 	h.sumSq += us * us
-	if ns > highestNs {
-		h.beyond++
-		ns = highestNs
-	}
-	// The value was brought into the range, so this cannot fail.
-	_ = h.h.RecordValue(ns)
+	// The value is brought into the range, so this cannot fail.
+	_ = h.h.RecordValue(min(ns, h.h.HighestTrackableValue()))
 }
 
 // Merge adds what o holds.
@@ -185,7 +183,6 @@ func (h *Histogram) Merge(o *Histogram) {
 	h.max = max(h.max, o.max)
 	h.sum += o.sum
 	h.sumSq += o.sumSq
-	h.beyond += o.beyond
 }
 
 // Reset empties the histogram and keeps its memory.
@@ -193,12 +190,6 @@ func (h *Histogram) Reset() {
 	h.h.Reset()
 	*h = Histogram{h: h.h, min: math.MaxInt64}
 }
-
-// Count is the number of recorded durations.
-func (h *Histogram) Count() int64 { return h.n }
-
-// Beyond counts durations above the histogram's range.
-func (h *Histogram) Beyond() int64 { return h.beyond }
 
 // Quantile, of 0 to 1, in milliseconds; never outside what was recorded. 0
 // where nothing was.
@@ -254,7 +245,7 @@ type Interval struct {
 // NewInterval is empty; its histogram has two significant digits.
 func NewInterval() *Interval { return &Interval{total: newHistogram(2)} }
 
-// Complete counts a completed request of so many nanoseconds.
+// Complete counts a completed request of that many nanoseconds.
 func (i *Interval) Complete(total int64) {
 	i.Completed++
 	i.total.Record(total)
@@ -268,7 +259,7 @@ func (i *Interval) Reset() {
 	i.Completed, i.Failed = 0, 0
 }
 
-// NewCourse expects each second from so many workers.
+// NewCourse expects each second from this number of workers.
 func NewCourse(workers int) *Course {
 	return &Course{
 		workers: workers, done: make([]Second, 0, 64), open: make([]openSecond, 0, 4),
@@ -313,7 +304,7 @@ func (c *Course) close() {
 	c.open = append(c.open[:0], c.open[1:]...)
 }
 
-// Series is the course of a run that ended after so many seconds. Later Adds are
+// Series is the course of a run that ended after this number of seconds. Later Adds are
 // not allowed.
 func (c *Course) Series(seconds float64) []Second {
 	for len(c.open) > 0 {

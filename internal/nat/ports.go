@@ -1,4 +1,6 @@
-// Package nat has what every part of natkit means by ranges of ports and addresses.
+// Package nat is the vocabulary of address translation: protocols, ports, ranges of
+// addresses, the packets that a rule matches, and what it does to them. It imports no other
+// package of natkit.
 package nat
 
 import (
@@ -60,4 +62,24 @@ func (p Ports) String() string {
 		return strconv.Itoa(int(p.First))
 	}
 	return fmt.Sprintf("%d-%d", p.First, p.Last)
+}
+
+// ServiceString is a protocol and its ports, "tcp/80", "udp/5000-5100,6000" or "icmp"; a
+// protocol without a name is "ip/89". It is empty where all are meant.
+func ServiceString(protocol uint8, ports []Ports) string {
+	texts := make([]string, len(ports))
+	for i, p := range ports {
+		texts[i] = p.String()
+	}
+	list := strings.Join(texts, ",")
+	switch name := ProtocolName(protocol); {
+	case protocol == 0:
+		return list
+	case list != "":
+		return name + "/" + list
+	case protocolNames[protocol] == "":
+		return "ip/" + name
+	default:
+		return name
+	}
 }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/natkit/natkit/internal/privilege"
 	"github.com/natkit/natkit/internal/suggest"
-	"github.com/natkit/natkit/internal/thread"
 	"golang.org/x/sys/unix"
 )
 
@@ -29,7 +28,7 @@ type Handle struct {
 // New creates an anonymous network namespace. Needs CAP_SYS_ADMIN.
 func New(name string) (*Handle, error) {
 	var h *Handle
-	err := thread.Do(func() error {
+	err := OnThread(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			return fmt.Errorf("create network namespace %s: %w", name, privilege.Denied(err, privilege.SysAdmin))
 		}
@@ -156,7 +155,7 @@ func (h *Handle) Close() error {
 }
 
 // Enter moves the calling thread into the namespace. The caller runs in
-// [thread.Do], so that the thread ends with it.
+// [OnThread], so that the thread ends with it.
 func (h *Handle) Enter() error {
 	if err := unix.Setns(h.Fd(), unix.CLONE_NEWNET); err != nil {
 		return fmt.Errorf("enter network namespace %s: %w", h.name, privilege.Denied(err, privilege.SysAdmin))
@@ -173,7 +172,7 @@ func (h *Handle) Do(fn func() error) error {
 	if h == nil {
 		return fn()
 	}
-	return thread.Do(func() error {
+	return OnThread(func() error {
 		if err := h.Enter(); err != nil {
 			return err
 		}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 // syn takes a SYN: the first one of a connection, or one that is sent again.
@@ -21,8 +21,7 @@ func (t *tracker) syn(c *conn, r *record, scale uint8) {
 	t.point(c, r)
 }
 
-// crossed takes the SYN of the other end, which meets the first one: both open the same
-// connection (RFC 9293, section 3.5).
+// crossed handles the SYN of a simultaneous open (RFC 9293, section 3.5).
 func (c *conn) crossed(r *record, scale uint8) {
 	s := &c.side[r.from()]
 	s.next, s.hasNext, s.hasSYN, s.lastAt, s.lastSeq = r.end(), true, true, r.at, r.seq
@@ -61,7 +60,7 @@ func (c *conn) leave(server uint8) former {
 	peer, client := &c.side[server], &c.side[1-server]
 	f := former{valid: true, begun: c.begun, closed: c.closedFor(server), number: last.number, at: last.at, since: last.at,
 		rcvNxt: peer.ack, hasAck: peer.hasAck, sndNxt: peer.next, tsval: client.tsval, hasTS: client.hasTS && peer.hasTS}
-	f.killed = c.reset && f.closed == closedByServer
+	f.killed = c.reset && f.closed == ClosedByServer
 	return f
 }
 
@@ -99,25 +98,25 @@ func (t *tracker) synAgain(c *conn, r *record) {
 		timestampBehind: c.syn.timestampBehind}
 }
 
-// answer looks whether a packet is about the SYN on which there is no verdict.
+// answer checks whether a packet answers the pending SYN.
 func (t *tracker) answer(c *conn, r *record) {
 	s := &c.syn
-	const about = packet.SYN | packet.RST | packet.ACK
+	const about = frame.SYN | frame.RST | frame.ACK
 	fromServer := r.from() != c.client
 	switch flags := r.flags & about; {
-	case !fromServer && flags&packet.RST != 0:
+	case !fromServer && flags&frame.RST != 0:
 		t.clientReset(c, r)
 	case !fromServer: // data of the former connection, or an ACK whose SYN-ACK was not captured
-		if flags == packet.ACK && r.seq == s.seq+1 && s.answer == 0 {
+		if flags == frame.ACK && r.seq == s.seq+1 && s.answer == 0 {
 			t.accept(c, r)
 		}
-	case flags == packet.SYN|packet.ACK && c.acknowledgesSYN(r):
+	case flags == frame.SYN|frame.ACK && c.acknowledgesSYN(r):
 		t.accept(c, r)
-	case flags&packet.RST != 0:
+	case flags&frame.RST != 0:
 		if c.acknowledgesSYN(r) {
 			s.refused, s.answer = true, r.number
 		}
-	case flags == packet.ACK && !c.acknowledgesSYN(r):
+	case flags == frame.ACK && !c.acknowledgesSYN(r):
 		s.answer, s.answerAck = r.number, r.ack
 		s.answerEcr, s.answerHasTS = r.tsecr, r.hasTimestamps()
 		t.trouble(c) // while the packets before it are remembered
@@ -125,15 +124,13 @@ func (t *tracker) answer(c *conn, r *record) {
 	}
 }
 
-// acknowledgesSYN reports whether a packet of the server is about the SYN, or about the
-// data that it brought, too (RFC 7413).
+// acknowledgesSYN reports whether a packet acknowledges the SYN or its data (RFC 7413).
 func (c *conn) acknowledgesSYN(r *record) bool {
 	return after(r.ack, c.syn.seq) && !after(r.ack, c.side[c.client].next)
 }
 
-// clientReset is what a client answers to an ACK that it did not expect: it ends the
-// server's TIME_WAIT (RFC 1337) where its sequence number is the expected one, which it
-// takes from that ACK.
+// clientReset handles the client's answer to an unexpected ACK: with the expected sequence
+// number, taken from that ACK, it ends the server's TIME_WAIT (RFC 1337).
 func (t *tracker) clientReset(c *conn, r *record) {
 	if c.syn.answer != 0 && c.syn.reset == 0 {
 		c.syn.reset = r.number
@@ -158,7 +155,7 @@ func (t *tracker) accept(c *conn, r *record) {
 	c.former = former{}
 }
 
-// close ends an attempt that is given up, by another on the same tuple or by the end.
+// close ends an attempt that was abandoned, for another on the same tuple or at the end.
 func (t *tracker) close(c *conn) {
 	if !c.syn.open {
 		return
@@ -178,11 +175,10 @@ func (t *tracker) close(c *conn) {
 	c.syn.open = false
 }
 
-// young is how old a SYN must be to be called unanswered: the time before the first
-// retransmission (RFC 6298, section 2).
+// young is the minimum age of an unanswered SYN: the first timeout (RFC 6298, section 2).
 const young = 1_000_000_000 // ns
 
-// judge gives the last SYN of an attempt, which was not accepted, its verdict.
+// judge sets the verdict of an attempt's last SYN, which was not accepted.
 func (t *tracker) judge(c *conn) {
 	verdict, inferred := t.verdict(c)
 	first := c.syn.count == 1
@@ -206,9 +202,9 @@ func (t *tracker) judge(c *conn) {
 	t.note(c, s)
 }
 
-// verdict follows tcp_timewait_state_process (net/ipv4/tcp_minisocks.c): a SYN is
-// taken where its timestamp is not behind the last one of the former connection, and
-// either is ahead of it or the sequence number is after the expected one.
+// verdict follows tcp_timewait_state_process (net/ipv4/tcp_minisocks.c): a SYN is accepted if its
+// timestamp is not before the former connection's last one, and either is after it or the
+// sequence number is after the expected one.
 func (t *tracker) verdict(c *conn) (v Verdict, inferred bool) {
 	s, f := &c.syn, &c.former
 	switch {
@@ -217,7 +213,7 @@ func (t *tracker) verdict(c *conn) (v Verdict, inferred bool) {
 	case s.answer != 0 && f.valid && f.open():
 		return Challenged, false
 	case s.answer != 0:
-		// The answer itself tells what the server compares with.
+		// The answer carries what the server compares with.
 		return rejection(s, s.answerAck, s.answerEcr, s.answerHasTS, Challenged), false
 	case !t.inTimeWait(c):
 		return Unanswered, false
@@ -226,13 +222,13 @@ func (t *tracker) verdict(c *conn) (v Verdict, inferred bool) {
 	return v, v != Unanswered
 }
 
-// open reports whether the server must have the connection open still. Where it began before
-// the capture, the other FIN may have come before, too.
+// open reports whether the server still has the connection open. If it began before the capture,
+// the other FIN may have come before, too.
 func (f *former) open() bool {
 	switch f.closed {
-	case closedByServer, closedByClient:
+	case ClosedByServer, ClosedByClient:
 		return false
-	case halfClosed:
+	case HalfClosed:
 		return f.begun
 	}
 	return true
@@ -241,7 +237,7 @@ func (f *former) open() bool {
 // inTimeWait reports whether the server must have the former connection in TIME_WAIT.
 func (t *tracker) inTimeWait(c *conn) bool {
 	f := &c.former
-	return f.valid && f.hasAck && !f.killed && f.closed == closedByServer && c.syn.at-f.since < int64(t.o.TimeWait)
+	return f.valid && f.hasAck && !f.killed && f.closed == ClosedByServer && c.syn.at-f.since < int64(t.o.TimeWait)
 }
 
 // rejection is why TIME_WAIT rejects a SYN; otherwise where it would take it.
@@ -288,14 +284,14 @@ type Kind string
 
 // The kinds, the most serious first.
 const (
-	// SYNRejectedPAWS is a SYN on a tuple whose former connection the server has in
-	// TIME_WAIT, with a timestamp behind the former one's (RFC 7323, section 5).
+	// SYNRejectedPAWS is a SYN on a tuple in TIME_WAIT at the server, with a timestamp before the
+	// former connection's (RFC 7323, section 5).
 	SYNRejectedPAWS Kind = "syn-rejected-paws"
-	// SYNRejectedSeq is the same without timestamps, or with ones that are not behind
-	// nor ahead: the initial sequence number is not after the former one's end.
+	// SYNRejectedSeq is the same without timestamps or with equal ones: the initial sequence
+	// number is not after the former one's end.
 	SYNRejectedSeq Kind = "syn-rejected-seq"
-	// SYNOnOpen is a SYN that met a connection which is open at the server; it answered
-	// with a challenge ACK (RFC 5961, section 4).
+	// SYNOnOpen is a SYN on a connection open at the server, answered by a challenge ACK (RFC
+	// 5961, section 4).
 	SYNOnOpen Kind = "syn-on-open-connection"
 	// SYNUnanswered is a SYN without any answer.
 	SYNUnanswered Kind = "syn-unanswered"
@@ -307,8 +303,7 @@ const (
 	ICMPErrorKind Kind = "icmp-error"
 	// SYNRefused is a SYN answered by RST.
 	SYNRefused Kind = "syn-refused"
-	// TimestampBack is a tuple used again with a timestamp behind the former one's,
-	// which was accepted.
+	// TimestampBack is an accepted reuse with a timestamp before the former one's.
 	TimestampBack Kind = "timestamp-back-accepted"
 )
 
@@ -340,17 +335,23 @@ const (
 	OutcomeOpen Outcome = "open-at-end" // the capture or the memory of it ended before
 )
 
-// Closed tells how far a connection was closed. Its text is stable.
-type Closed string
+// Closed is how far a connection was closed. Its text is stable.
+type Closed uint8
 
-// The ways.
 const (
-	ClosedByServer Closed = "server-first" // TIME_WAIT is the server's
-	ClosedByClient Closed = "client-first"
-	ClosedByReset  Closed = "reset"
-	HalfClosed     Closed = "half-closed" // one FIN is in the capture
-	NotClosed      Closed = "open"
+	NotClosed      Closed = iota
+	HalfClosed            // one FIN is in the capture
+	ClosedByServer        // TIME_WAIT is the server's
+	ClosedByClient
+	ClosedByReset
 )
+
+func (c Closed) String() string {
+	return [...]string{"open", "half-closed", "server-first", "client-first", "reset"}[c]
+}
+
+// MarshalText returns the words for JSON.
+func (c Closed) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
 // Role is what a packet of a ladder is to its incident. Its text is stable.
 type Role string
@@ -371,11 +372,9 @@ type Options struct {
 	Memory int64
 	// Incidents bounds how many are kept of each kind; all are counted; 10,000.
 	Incidents int
-	// TimeWait is how long a server that closed first remembers a connection; 60 s,
-	// as Linux has it (TCP_TIMEWAIT_LEN). It is used only where a SYN has no answer.
+	// TimeWait of the server, for SYNs without answer; 60 s (TCP_TIMEWAIT_LEN of Linux).
 	TimeWait time.Duration
-	// Only chooses the packets whose connections are followed; nil is all. The
-	// statistics of the file are of all packets.
+	// Only selects packets whose connections are followed; nil is all. Stats has all packets.
 	Only func(*Packet) bool
 }
 

@@ -9,8 +9,8 @@ import (
 	"unsafe"
 )
 
-// clocks finds the TCP timestamp clocks between pairs of addresses: points (time,
-// timestamp) that lie on one line are one clock.
+// clocks finds TCP timestamp clocks between pairs of addresses: points (time, timestamp) on one
+// line are one clock.
 type clocks struct {
 	pairs     map[addrPair]*pair
 	used, max int64 // memory, in bytes
@@ -25,7 +25,7 @@ const (
 
 type addrPair struct{ from, to netip.Addr }
 
-// MaxClocks bounds the clocks of a pair that are told apart.
+// MaxClocks bounds the clocks of a pair.
 const MaxClocks = 64
 
 // pair are the clocks of one sender towards one receiver.
@@ -38,8 +38,8 @@ type pair struct {
 	fast bool
 }
 
-// Rates of clocks, in Hz: Linux has 1000 since 4.13 and had its HZ before, others 100;
-// 1e6 where microseconds were chosen.
+// Rates of clocks, in Hz: Linux has 1000 since 4.13 and had its HZ before, others 100; 1e6 for
+// microseconds.
 var rates = [...]float64{1000, 250, 100, 1e6}
 
 const (
@@ -62,9 +62,9 @@ type line struct {
 	connections, points int64
 }
 
-// How far a point may be off its line, in seconds: a packet may wait on its way (late),
-// but a timestamp is never made before its time, but for the rounding and the delay
-// of the point before (early). drift is how far clocks may differ in speed.
+// Tolerances of a point, in seconds: a packet may be delayed (late), but a timestamp is not made
+// before its time, except for rounding and the delay of the point before (early). drift is the
+// relative difference in speed.
 const (
 	late  = 0.5
 	early = 0.05
@@ -77,10 +77,10 @@ func newClocks(memory int64) clocks {
 	return clocks{pairs: map[addrPair]*pair{}, max: memory}
 }
 
-// interval is how often a connection gives a point, besides its SYN and FIN.
+// interval between two points of a connection, besides its SYN and FIN.
 const interval = 1_000_000_000 // ns
 
-// point gives a packet's timestamp to the clocks, now and then.
+// point adds a packet's timestamp to the clocks once per interval.
 func (t *tracker) point(c *conn, r *record) {
 	s := &c.side[r.from()]
 	if !r.hasTimestamps() || s.fed != 0 && r.at-s.fed < interval && !s.endsNow(r) {
@@ -119,8 +119,8 @@ func (k *clocks) feed(c *conn, s *side, r *record) {
 	}
 }
 
-// begin finds the clock of a new connection, or makes it where there is room: its
-// number from 1, or 0 where there are too many.
+// begin returns the number from 1 of a new connection's clock, made if need be; 0 if there are
+// too many.
 func (p *pair) begin(at int64, val uint32, ports [2]uint16, room bool) uint8 {
 	best, off := -1, math.Inf(1)
 	for i := range p.lines {
@@ -248,8 +248,8 @@ func (k *clocks) fill(r *Report, start int64) {
 	}
 }
 
-// perConnection reports whether there is about a clock for each tuple. Machines with one
-// connection each look the same.
+// perConnection reports whether there is about a clock per tuple, as also for machines with one
+// connection each.
 func (p *pair) perConnection() bool { return p.made >= 8 && p.made*2 >= p.connections-p.again }
 
 func (p *pair) report(id addrPair, start int64) PairClocks {
@@ -266,15 +266,14 @@ func (p *pair) report(id addrPair, start int64) PairClocks {
 	return pc
 }
 
-// ClockSet finds the timestamp clocks behind the SYNs from one address to another, as
-// a report does for captures. The zero value is ready. It takes 5 KB at most.
+// ClockSet finds the timestamp clocks of SYNs between two addresses. The zero value is ready; it
+// takes at most 5 KB.
 type ClockSet struct {
 	pair
 	last int64
 }
 
-// Add takes in the SYN of a new connection: its time in nanoseconds of any steady clock,
-// and its TSval.
+// Add adds the SYN of a new connection: its time in ns of any steady clock, and TSval.
 func (c *ClockSet) Add(at int64, tsval uint32) {
 	c.connections++
 	c.begin(at, tsval, [2]uint16{}, true)
@@ -282,8 +281,8 @@ func (c *ClockSet) Add(at int64, tsval uint32) {
 	c.last = max(c.last, at)
 }
 
-// apart is how many seconds two lines must lie apart to be two clocks: less can come
-// from a reader that was late, and two machines are hardly ever so near.
+// apart is the distance in seconds from which two lines are two clocks: less can come from a
+// delayed reader.
 const apart = 1.0
 
 // Count is how many clocks there are, 64 at most.
@@ -313,13 +312,11 @@ func (l *line) atTime(at int64, hz float64) uint32 {
 	return l.val + uint32(int64(math.Round(hz*float64(at-l.at)/1e9)))
 }
 
-// PerConnection reports whether nearly each connection has an offset of its own, which
-// says nothing of the number of machines.
+// PerConnection reports whether nearly each connection has its own offset.
 func (c *ClockSet) PerConnection() bool { return c.perConnection() }
 
-// followMoves joins attempts whose SYN went on from one port to the next: each leg is
-// over before it is known what became of the one behind it. Only kept incidents can be
-// followed.
+// followMoves joins attempts whose SYN moved from port to port: each leg ends before the outcome
+// of the next is known. Only kept incidents can be followed.
 func followMoves(list []Incident) {
 	legs := map[int64]*Incident{}
 	for i := range list {
@@ -339,8 +336,8 @@ func followMoves(list []Incident) {
 	}
 }
 
-// maxLegs bounds how many ports an attempt is followed over: a SYN is sent no more than
-// 255 times (net.ipv4.tcp_syn_retries).
+// maxLegs bounds the ports of an attempt: a SYN is sent at most 255 times
+// (net.ipv4.tcp_syn_retries).
 const maxLegs = 256
 
 func lastLeg(in *Incident, legs map[int64]*Incident) *Incident {
@@ -357,7 +354,7 @@ func lastLeg(in *Incident, legs map[int64]*Incident) *Incident {
 	return in
 }
 
-// join gives an attempt the end of its last leg.
+// join sets an attempt's outcome to that of its last leg.
 func (in *Incident) join(last *Incident) {
 	went := *in.Continued
 	switch {

@@ -3,7 +3,7 @@ package pcap
 import (
 	"net/netip"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 // key is a tuple, the same for both directions.
@@ -12,7 +12,7 @@ type key struct {
 	port [2]uint16
 }
 
-// keyOf gives the key, and which of its ends the source is.
+// keyOf returns the key, and which of its ends is the source.
 func keyOf(source, destination netip.Addr, from, to uint16) (k key, dir uint8) {
 	if c := source.Compare(destination); c > 0 || c == 0 && from > to {
 		source, destination, from, to, dir = destination, source, to, from, 1
@@ -30,7 +30,7 @@ type record struct {
 	length       uint32
 	window       uint16
 	id           uint16 // of IPv4: 0 where the sender has none
-	flags        packet.TCPFlags
+	flags        frame.TCPFlags
 	dir          uint8 // the low bit; recordTS is the second one
 }
 
@@ -52,13 +52,13 @@ func recordOf(p *Packet, dir uint8) record {
 	return r
 }
 
-// end is the sequence number behind the segment.
+// end returns the sequence number after the segment.
 func (r *record) end() uint32 {
 	end := r.seq + r.length
-	if r.flags&packet.SYN != 0 {
+	if r.flags&frame.SYN != 0 {
 		end++
 	}
-	if r.flags&packet.FIN != 0 {
+	if r.flags&frame.FIN != 0 {
 		end++
 	}
 	return end
@@ -75,8 +75,7 @@ type side struct {
 	lastAt  int64
 	again   again
 	scale   uint8
-	// clock is the index of its clock among those of the pair, less one; fed is when
-	// it gave its last point.
+	// clock is the number of its clock in the pair, fed when it gave its last point.
 	clock                          uint8
 	fed                            int64
 	fedVal                         uint32
@@ -98,8 +97,8 @@ const maxIntervals = 6
 // ringSize is how many packets of a tuple are remembered.
 const ringSize = 8
 
-// conn is a tuple with its connection of the moment and what is known of the former
-// one. It has no pointers but two, so that many are cheap.
+// conn is a tuple with its current connection and the remains of the former one. It has few
+// pointers, so that many are cheap for the garbage collector.
 type conn struct {
 	key        key
 	prev, next int32 // by last packet
@@ -146,26 +145,13 @@ type pending struct {
 type former struct {
 	valid, killed, hasTS, hasAck bool
 	begun                        bool // its SYN is in the capture
-	closed                       closed
+	closed                       Closed
 	number, at                   int64 // last packet
 	since                        int64 // the receiver of the SYN is in TIME_WAIT at least from here on
 	rcvNxt, sndNxt, tsval        uint32
 }
 
-// closed is Closed in one byte.
-type closed uint8
-
-const (
-	notClosed closed = iota
-	halfClosed
-	closedByServer
-	closedByClient
-	closedByReset
-)
-
-var closedNames = [...]Closed{NotClosed, HalfClosed, ClosedByServer, ClosedByClient, ClosedByReset}
-
-// addr gives an end as it was in the packet.
+// addr returns an end as in the packet.
 func (c *conn) addr(i uint8) netip.AddrPort {
 	a := netip.AddrFrom16(c.key.addr[i])
 	if c.is4 {
@@ -188,6 +174,12 @@ func (c *conn) recent(fn func(*record)) {
 	}
 }
 
+// remembered returns the remembered packets, the oldest first.
+func (c *conn) remembered() (records []record) {
+	c.recent(func(r *record) { records = append(records, *r) })
+	return records
+}
+
 // lastOf is the last packet remembered; nil where there is none.
 func (c *conn) lastOf() *record {
 	if c.seen == 0 {
@@ -196,28 +188,27 @@ func (c *conn) lastOf() *record {
 	return &c.ring[(c.seen-1)%ringSize]
 }
 
-// after reports whether a is behind b in sequence space (RFC 9293, section 3.4), as the
-// kernel's macro of that name; it does for timestamps, too.
+// after reports whether a is after b in sequence space (RFC 9293, section 3.4); also for
+// timestamps.
 func after(a, b uint32) bool { return int32(a-b) > 0 }
 
 // closedFor is how the connection was closed, seen by the end that will get a SYN.
-func (c *conn) closedFor(server uint8) closed {
+func (c *conn) closedFor(server uint8) Closed {
 	switch {
 	case c.side[0].fin && c.side[1].fin && c.finFirst == server+1:
-		return closedByServer
+		return ClosedByServer
 	case c.side[0].fin && c.side[1].fin:
-		return closedByClient
+		return ClosedByClient
 	case c.reset:
-		return closedByReset
+		return ClosedByReset
 	case c.side[0].fin || c.side[1].fin:
-		return halfClosed
+		return HalfClosed
 	}
-	return notClosed
+	return NotClosed
 }
 
-// moves follows rejected SYNs that come again from another port: a NAT that forgot the
-// attempt gives the next transmission a port of its own. It is the same SYN by its
-// sequence number, which is random.
+// moves follows rejected SYNs that come again from another port: a NAT that forgot the attempt
+// chooses a new port for the next transmission. The random sequence number identifies it.
 type moves struct {
 	of  map[moveKey]*move
 	max int
@@ -286,7 +277,7 @@ func (m *moves) accept(c *conn, at int64) {
 	}
 }
 
-// finish tells where the SYN of an attempt that is over went on; nil where it did not.
+// finish returns where the SYN of an ended attempt moved; nil if it did not.
 func (m *moves) finish(c *conn) *move {
 	if !c.syn.watched {
 		return nil
@@ -304,7 +295,7 @@ func (m *moves) finish(c *conn) *move {
 	return known
 }
 
-// tell puts into an incident how the attempt went on.
+// tell adds the continuation to an incident.
 func (m *move) tell(i *Incident, first int64) {
 	i.Outcome, i.ConnectSeconds = Moved, 0
 	i.Continued = &Continued{Client: netip.AddrPortFrom(i.Client.Addr(), m.port), Frame: m.frame, Connected: m.connected != 0}

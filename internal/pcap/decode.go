@@ -8,7 +8,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 	"golang.org/x/sys/unix"
 )
 
@@ -31,31 +31,23 @@ func (s *stream) decode(p *Packet) {
 }
 
 func (s *stream) decodeFrame(p *Packet) Reason {
-	link := s.s.Interfaces[p.Interface].LinkType
-	find := ethernet // most often; saves the look-up
-	if link != linkEthernet {
-		if find = links[link].network; find == nil {
-			return UnknownLinkType
-		}
-	}
-	etherType, b, reason := find(p.Data)
+	etherType, reason := s.header.networkOf(s.s.Interfaces[p.Interface].LinkType, p.Data)
 	if reason != Decoded {
 		return reason
 	}
-	err := p.Frame.DecodeNetwork(etherType, b)
+	err := p.Frame.DecodeNetwork(etherType, s.header.b)
 	if err == nil || p.Frame.Version != 0 && p.Frame.Fragment.Is() {
 		return Decoded
 	}
-	var cut *packet.CutError
+	var cut *frame.CutError
 	if errors.As(err, &cut) {
 		return CutHeader
 	}
 	return MalformedHeader
 }
 
-// timestamps looks first where nearly all segments have them: behind two NOPs
-// (RFC 7323, appendix A).
-func timestamps(t *packet.TCP) (value, echo uint32, ok bool) {
+// timestamps tries the usual place first: after two NOPs (RFC 7323, appendix A).
+func timestamps(t *frame.TCP) (value, echo uint32, ok bool) {
 	if o := t.Options; len(o) >= 12 && binary.BigEndian.Uint32(o) == 0x0101080a {
 		return binary.BigEndian.Uint32(o[4:]), binary.BigEndian.Uint32(o[8:]), true
 	}
@@ -73,7 +65,7 @@ type icmpKey struct {
 	version, kind, code uint8
 }
 
-// maxICMP bounds how many kinds of messages are told apart.
+// maxICMP bounds the kinds of messages that are counted.
 const maxICMP = 4096
 
 // quoted takes an ICMP error message, and ties it to the connection that it is about.
@@ -96,7 +88,7 @@ func (t *tracker) quoted(p *Packet) {
 	}
 }
 
-func mtuOf(f *packet.Frame) int {
+func mtuOf(f *frame.Frame) int {
 	switch {
 	case f.Version == 4 && f.ICMP.Type == 3 && f.ICMP.Code == 4: // RFC 1191
 		return int(f.ICMP.Rest & 0xffff)
@@ -121,14 +113,11 @@ func (t *tracker) aboutConnection(p *Packet, e *ICMPError) {
 	if !t.kept.wants(ICMPErrorKind) {
 		return
 	}
-	client := dir
-	if c.begun {
-		client = c.client
-	}
 	one := *e
 	one.Count, one.Flows, one.First, one.MTU = 1, 1, p.Number, mtuOf(&p.Frame)
-	t.kept.add(Incident{Kind: ICMPErrorKind, Client: c.addr(client), Server: c.addr(1 - client), Frame: p.Number, Time: p.Time(),
-		ICMP: &one, Ladder: t.remembered(c, client, func(*record) Role { return "" })})
+	i := c.incident(ICMPErrorKind, c.opener(dir), p.Number, p.At, c.remembered(), nil)
+	i.ICMP = &one
+	t.kept.add(i)
 }
 
 // list has the most frequent first.

@@ -14,7 +14,8 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"github.com/gopacket/gopacket/pcapgo"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
+	"github.com/natkit/natkit/internal/load/packets"
 )
 
 var (
@@ -25,8 +26,8 @@ var (
 
 // udpFrame is one Ethernet frame of a UDP datagram.
 func udpFrame(payload int) []byte {
-	spec := packet.Spec{Protocol: 17, HopLimit: 64}
-	return packet.Build(nil, packet.Link{}, &spec, packet.Tuple{Src: clientA, Dst: serverA}, packet.Token{}, 42+payload, 0)
+	spec := packets.Spec{Protocol: 17, HopLimit: 64}
+	return packets.Build(nil, frame.Link{}, &spec, frame.Tuple{Src: clientA, Dst: serverA}, packets.Token{}, 42+payload, 0)
 }
 
 // classicFile is a pcap file by gopacket.

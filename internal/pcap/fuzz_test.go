@@ -8,7 +8,7 @@ import (
 
 	"github.com/gopacket/gopacket/layers"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -129,11 +129,11 @@ func fuzzPacket(p *Packet, b []byte) {
 		src, dst = dst, src
 	}
 	port := uint16(b[1] >> 6)
-	p.Frame = packet.Frame{Version: 4, Source: src.Addr(), Destination: dst.Addr(), Protocol: 6, Transport: 6, Payload: make([]byte, b[4]&31)}
-	p.Frame.TCP = packet.TCP{SourcePort: src.Port() + port, DestinationPort: dst.Port() + port, Flags: packet.TCPFlags(b[0]),
+	p.Frame = frame.Frame{Version: 4, Source: src.Addr(), Destination: dst.Addr(), Protocol: 6, Transport: 6, Payload: make([]byte, b[4]&31)}
+	p.Frame.TCP = frame.TCP{SourcePort: src.Port() + port, DestinationPort: dst.Port() + port, Flags: frame.TCPFlags(b[0]),
 		SequenceNumber: uint32(b[2]) << 26 >> 4, AcknowledgmentNumber: uint32(b[3]), Window: uint16(b[4]) << 4}
 	if b[0]&0xc0 == 0xc0 { // an ICMP error instead
 		p.HasQuoted, p.Quoted = true, p.Frame
-		p.Frame.Protocol, p.Frame.Transport, p.Frame.ICMP = 1, 1, packet.ICMP{Type: 3, Code: b[5]}
+		p.Frame.Protocol, p.Frame.Transport, p.Frame.ICMP = 1, 1, frame.ICMP{Type: 3, Code: b[5]}
 	}
 }

@@ -15,9 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
-
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
@@ -38,14 +35,14 @@ const (
 
 func newGateway(t *testing.T) *gateway {
 	t.Helper()
-	g := &gateway{nat: newNetns(t, "nat"), server: newNetns(t, "server")}
+	g := &gateway{nat: testutil.Namespace(t, "nat"), server: testutil.Namespace(t, "server")}
 	g.link(t, g.nat, "198.19.0.1/24", g.server, "198.19.0.2/24", "")
 	for i := range g.clients {
-		g.clients[i] = newNetns(t, fmt.Sprint("client", i))
+		g.clients[i] = testutil.Namespace(t, fmt.Sprint("client", i))
 		gate := fmt.Sprintf("198.18.%d.1", i)
 		g.link(t, g.nat, gate+"/24", g.clients[i], fmt.Sprintf("198.18.%d.2/24", i), gate)
 	}
-	run(t, g.nat, fmt.Sprintf(`
+	testutil.Run(t, g.nat, "", "sh", "-c", fmt.Sprintf(`
 set -e
 echo 1 >/proc/sys/net/ipv4/ip_forward
 nft -f - <<end
@@ -61,104 +58,13 @@ for t in time_wait close last_ack; do echo 1 >/proc/sys/net/netfilter/nf_conntra
 	return g
 }
 
-func newNetns(t *testing.T, name string) *netns.Handle {
-	t.Helper()
-	h, err := netns.New(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = h.Close() })
-	return h
-}
-
 // link joins two namespaces; gate is the far one's default router.
 func (g *gateway) link(t *testing.T, near *netns.Handle, nearAddr string, far *netns.Handle, farAddr, gate string) {
 	t.Helper()
-	name := strings.ReplaceAll(strings.TrimSuffix(nearAddr, "/24"), ".", "")
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.Namespace = "v"+name, netlink.NsFd(near.Fd())
-	veth := &netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(far.Fd())}
-	h := links(t, near)
-	if err := h.LinkAdd(veth); err != nil {
-		t.Fatal(err)
-	}
-	up(t, near, veth.Name, nearAddr, "")
-	up(t, far, "eth0", farAddr, gate)
-	// A question for a neighbour that is lost would hold up the first packets for a second.
-	know(t, near, veth.Name, far, "eth0", farAddr)
-	know(t, far, "eth0", near, veth.Name, nearAddr)
-}
-
-// know tells an interface the Ethernet address of its neighbour.
-func know(t *testing.T, ns *netns.Handle, name string, neighbour *netns.Handle, its, address string) {
-	t.Helper()
-	h := links(t, ns)
-	link, err := h.LinkByName(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	other, err := links(t, neighbour).LinkByName(its)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ip, _, err := net.ParseCIDR(address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	entry := &netlink.Neigh{LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT, IP: ip, HardwareAddr: other.Attrs().HardwareAddr}
-	if err := h.NeighSet(entry); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// links changes those of a namespace.
-func links(t *testing.T, ns *netns.Handle) (h *netlink.Handle) {
-	t.Helper()
-	err := ns.Do(func() (err error) {
-		h, err = netlink.NewHandle(unix.NETLINK_ROUTE)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(h.Close)
-	return h
-}
-
-func up(t *testing.T, ns *netns.Handle, name, addr, gate string) {
-	t.Helper()
-	h := links(t, ns)
-	link, err := h.LinkByName(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	parsed, err := netlink.ParseAddr(addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, err := range []error{h.AddrAdd(link, parsed), h.LinkSetUp(link)} {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	name := "v" + strings.ReplaceAll(strings.TrimSuffix(nearAddr, "/24"), ".", "")
+	testutil.Veth(t, testutil.End{Netns: near, Name: name, Addresses: []string{nearAddr}}, testutil.End{Netns: far, Name: "eth0", Addresses: []string{farAddr}})
 	if gate != "" {
-		if err := h.RouteAdd(&netlink.Route{Dst: &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}, Gw: net.ParseIP(gate)}); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-func run(t *testing.T, ns *netns.Handle, script string) {
-	t.Helper()
-	err := ns.Do(func() error {
-		out, err := exec.Command("sh", "-c", script).CombinedOutput()
-		if err != nil {
-			return fmt.Errorf("%w: %s", err, out)
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
+		testutil.Routes(t, far, gate)
 	}
 }
 

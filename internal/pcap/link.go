@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 // Link layers (tcpdump.org/linktypes.html).
@@ -31,36 +31,34 @@ const (
 	linkSLL2        = 276
 )
 
-// network finds the network header of a frame: its EtherType and what begins with it.
-type network func(b []byte) (etherType uint16, rest []byte, reason Reason)
-
 type linkLayer struct {
-	name    string
-	network network
+	name string
+	// network skips the link layer's header, and returns the EtherType of what follows.
+	network func(*header) (etherType uint16, reason Reason)
 }
 
 // links are the link layers that are read.
 var links = map[int]linkLayer{
-	linkNull:        {"NULL", loopback},
-	linkEthernet:    {"EN10MB", ethernet},
-	linkPPP:         {"PPP", ppp},
-	linkFDDI:        {"FDDI", fddi},
-	linkRawBSD:      {"RAW", rawIP},
-	linkRawOpenBSD:  {"RAW", rawIP},
-	linkPPPHDLC:     {"PPP_HDLC", ppp},
-	linkPPPEthernet: {"PPP_ETHER", pppoe},
-	linkRaw:         {"RAW", rawIP},
-	linkCiscoHDLC:   {"C_HDLC", ciscoHDLC},
-	linkWLAN:        {"IEEE802_11", wlan},
-	linkLoop:        {"LOOP", loopback},
-	linkSLL:         {"LINUX_SLL", sll},
-	linkPFLog:       {"PFLOG", pfLog},
-	linkPrism:       {"IEEE802_11_PRISM", prism},
-	linkRadiotap:    {"IEEE802_11_RADIOTAP", radiotap},
-	linkIPv4:        {"IPV4", rawIP},
-	linkIPv6:        {"IPV6", rawIP},
-	linkNFLog:       {"NFLOG", nfLog},
-	linkSLL2:        {"LINUX_SLL2", sll2},
+	linkNull:        {"NULL", (*header).loopback},
+	linkEthernet:    {"EN10MB", (*header).ethernet},
+	linkPPP:         {"PPP", (*header).ppp},
+	linkFDDI:        {"FDDI", (*header).fddi},
+	linkRawBSD:      {"RAW", (*header).ip},
+	linkRawOpenBSD:  {"RAW", (*header).ip},
+	linkPPPHDLC:     {"PPP_HDLC", (*header).ppp},
+	linkPPPEthernet: {"PPP_ETHER", (*header).pppoe},
+	linkRaw:         {"RAW", (*header).ip},
+	linkCiscoHDLC:   {"C_HDLC", typed(2, 4)},
+	linkWLAN:        {"IEEE802_11", (*header).wlan},
+	linkLoop:        {"LOOP", (*header).loopback},
+	linkSLL:         {"LINUX_SLL", typed(14, 16)},
+	linkPFLog:       {"PFLOG", (*header).pfLog},
+	linkPrism:       {"IEEE802_11_PRISM", (*header).prism},
+	linkRadiotap:    {"IEEE802_11_RADIOTAP", (*header).radiotap},
+	linkIPv4:        {"IPV4", (*header).ip},
+	linkIPv6:        {"IPV6", (*header).ip},
+	linkNFLog:       {"NFLOG", (*header).nfLog},
+	linkSLL2:        {"LINUX_SLL2", typed(0, 20)},
 }
 
 func linkName(link int) string {
@@ -70,7 +68,7 @@ func linkName(link int) string {
 	return fmt.Sprintf("LINKTYPE %d", link)
 }
 
-// EtherTypes beside those of package packet.
+// EtherTypes beside those of package frame.
 const (
 	etherTypeOldQinQ = 0x9100
 	etherTypeMPLS    = 0x8847
@@ -80,240 +78,228 @@ const (
 	leastEtherType = 0x600
 )
 
-func ethernet(b []byte) (uint16, []byte, Reason) {
-	if len(b) < packet.EthernetLen {
-		return 0, nil, CutHeader
-	}
-	return behindEtherType(binary.BigEndian.Uint16(b[12:]), b[14:])
+// header is the rest of a frame. What is read beyond its end is 0 and sets cut.
+type header struct {
+	b   []byte
+	cut bool
 }
 
-// behindEtherType goes on to the network header behind tags and labels.
-func behindEtherType(etherType uint16, b []byte) (uint16, []byte, Reason) {
-	for {
+// networkOf returns the EtherType of a frame's network header, and moves h.b there.
+func (h *header) networkOf(link int, b []byte) (etherType uint16, reason Reason) {
+	*h = header{b: b}
+	if link == linkEthernet { // most often; saves the look-up
+		etherType, reason = h.ethernet()
+	} else if network := links[link].network; network != nil {
+		etherType, reason = network(h)
+	} else {
+		return 0, UnknownLinkType
+	}
+	if h.cut {
+		return 0, CutHeader
+	}
+	return etherType, reason
+}
+
+func (h *header) has(n int) bool {
+	h.cut = h.cut || len(h.b) < n
+	return !h.cut
+}
+
+func (h *header) byte(at int) byte {
+	if !h.has(at + 1) {
+		return 0
+	}
+	return h.b[at]
+}
+
+// big reads two bytes in network byte order, little in the other one.
+func (h *header) big(at int) uint16    { return uint16(h.byte(at))<<8 | uint16(h.byte(at+1)) }
+func (h *header) little(at int) uint16 { return uint16(h.byte(at+1))<<8 | uint16(h.byte(at)) }
+
+func (h *header) skip(n int) {
+	if h.has(n) {
+		h.b = h.b[n:]
+	}
+}
+
+func (h *header) ethernet() (uint16, Reason) {
+	if !h.has(frame.EthernetLen) {
+		return 0, CutHeader
+	}
+	etherType := binary.BigEndian.Uint16(h.b[12:])
+	h.b = h.b[frame.EthernetLen:]
+	return h.typed(etherType)
+}
+
+// typed is a header of a fixed length with an EtherType.
+func typed(at, length int) func(*header) (uint16, Reason) {
+	return func(h *header) (uint16, Reason) {
+		etherType := h.big(at)
+		h.skip(length)
+		return h.typed(etherType)
+	}
+}
+
+// typed skips tags and labels before the network header.
+func (h *header) typed(etherType uint16) (uint16, Reason) {
+	for !h.cut {
 		switch etherType {
-		case packet.EtherTypeIPv4, packet.EtherTypeIPv6:
-			return etherType, b, Decoded
-		case packet.EtherTypeVLAN, packet.EtherTypeSVLAN, etherTypeOldQinQ:
-			if len(b) < packet.VLANLen {
-				return 0, nil, CutHeader
-			}
-			etherType, b = binary.BigEndian.Uint16(b[2:]), b[packet.VLANLen:]
+		case frame.EtherTypeIPv4, frame.EtherTypeIPv6:
+			return etherType, Decoded
+		case frame.EtherTypeVLAN, frame.EtherTypeSVLAN, etherTypeOldQinQ:
+			etherType = h.big(2)
+			h.skip(frame.VLANLen)
 		case etherTypePPPoE:
-			return pppoe(b)
+			return h.pppoe()
 		case etherTypeMPLS, etherTypeMPLSUp:
-			return mpls(b)
+			return h.mpls()
 		default:
 			if etherType < leastEtherType {
-				return llc(b)
+				return h.llc()
 			}
-			return 0, nil, NotIP
+			return 0, NotIP
 		}
 	}
+	return 0, CutHeader
 }
 
 // llc reads the SNAP header (IEEE 802.2, RFC 1042).
-func llc(b []byte) (uint16, []byte, Reason) {
-	if len(b) < 3 {
-		return 0, nil, CutHeader
+func (h *header) llc() (uint16, Reason) {
+	if h.big(0) != 0xaaaa || h.byte(2) != 3 {
+		return 0, NotIP
 	}
-	if b[0] != 0xaa || b[1] != 0xaa || b[2] != 3 {
-		return 0, nil, NotIP
-	}
-	if len(b) < 8 {
-		return 0, nil, CutHeader
-	}
-	etherType := binary.BigEndian.Uint16(b[6:])
+	etherType := h.big(6)
+	h.skip(8)
 	if etherType < leastEtherType {
-		return 0, nil, NotIP
+		return 0, NotIP
 	}
-	return behindEtherType(etherType, b[8:])
+	return h.typed(etherType)
 }
 
-// mpls skips labels up to the bottom of their stack (RFC 3032); what follows is told
-// by its first four bits.
-func mpls(b []byte) (uint16, []byte, Reason) {
-	for len(b) >= 4 {
-		bottom := b[2]&1 != 0
-		b = b[4:]
-		if bottom {
-			return rawIP(b)
-		}
+// mpls skips labels up to the bottom of their stack (RFC 3032).
+func (h *header) mpls() (uint16, Reason) {
+	for bottom := false; !bottom && !h.cut; {
+		bottom = h.byte(2)&1 != 0
+		h.skip(4)
 	}
-	return 0, nil, CutHeader
+	return h.ip()
 }
 
-func rawIP(b []byte) (uint16, []byte, Reason) {
-	if len(b) == 0 {
-		return 0, nil, CutHeader
-	}
-	switch b[0] >> 4 {
+// ip takes the version from the IP header.
+func (h *header) ip() (uint16, Reason) {
+	switch h.byte(0) >> 4 {
 	case 4:
-		return packet.EtherTypeIPv4, b, Decoded
+		return frame.EtherTypeIPv4, Decoded
 	case 6:
-		return packet.EtherTypeIPv6, b, Decoded
+		return frame.EtherTypeIPv6, Decoded
 	}
-	return 0, nil, NotIP
+	return 0, NotIP
 }
 
-func sll(b []byte) (uint16, []byte, Reason) {
-	if len(b) < 16 {
-		return 0, nil, CutHeader
+// loopback begins with the address family, in host (NULL) or network (LOOP) byte order.
+func (h *header) loopback() (uint16, Reason) {
+	family := h.little(0)
+	if family == 0 {
+		family = h.big(2)
 	}
-	return behindEtherType(binary.BigEndian.Uint16(b[14:]), b[16:])
-}
-
-func sll2(b []byte) (uint16, []byte, Reason) {
-	if len(b) < 20 {
-		return 0, nil, CutHeader
-	}
-	return behindEtherType(binary.BigEndian.Uint16(b), b[20:])
-}
-
-func ciscoHDLC(b []byte) (uint16, []byte, Reason) {
-	if len(b) < 4 {
-		return 0, nil, CutHeader
-	}
-	return behindEtherType(binary.BigEndian.Uint16(b[2:]), b[4:])
-}
-
-// loopback has the address family in front, in the byte order of the machine that
-// captured (NULL) or of the network (LOOP).
-func loopback(b []byte) (uint16, []byte, Reason) {
-	if len(b) < 4 {
-		return 0, nil, CutHeader
-	}
-	family := binary.LittleEndian.Uint32(b)
-	if family > 0xffff {
-		family = binary.BigEndian.Uint32(b)
-	}
-	return ofFamily(family, b[4:])
+	h.skip(4)
+	return ofFamily(family)
 }
 
 // ofFamily knows the address families of the systems that write such files.
-func ofFamily(family uint32, b []byte) (uint16, []byte, Reason) {
+func ofFamily(family uint16) (uint16, Reason) {
 	switch family {
 	case 2:
-		return packet.EtherTypeIPv4, b, Decoded
+		return frame.EtherTypeIPv4, Decoded
 	case 10, 24, 28, 30: // Linux; NetBSD, OpenBSD; FreeBSD; Darwin
-		return packet.EtherTypeIPv6, b, Decoded
+		return frame.EtherTypeIPv6, Decoded
 	}
-	return 0, nil, NotIP
+	return 0, NotIP
 }
 
-// ppp reads RFC 1661's protocol field, with or without RFC 1662's address and control
-// bytes in front of it; both may be compressed.
-func ppp(b []byte) (uint16, []byte, Reason) {
-	if len(b) >= 2 && b[0] == 0xff && b[1] == 3 {
-		b = b[2:]
+// ppp reads the protocol field of RFC 1661, with or without the address and control bytes of RFC
+// 1662; both may be compressed.
+func (h *header) ppp() (uint16, Reason) {
+	if len(h.b) >= 2 && h.big(0) == 0xff03 {
+		h.skip(2)
 	}
-	if len(b) == 0 {
-		return 0, nil, CutHeader
+	protocol, length := uint16(h.byte(0)), 1
+	if protocol&1 == 0 {
+		protocol, length = h.big(0), 2
 	}
-	protocol, length := uint16(b[0]), 1
-	if b[0]&1 == 0 {
-		if len(b) < 2 {
-			return 0, nil, CutHeader
-		}
-		protocol, length = binary.BigEndian.Uint16(b), 2
-	}
+	h.skip(length)
 	switch protocol {
 	case 0x21:
-		return packet.EtherTypeIPv4, b[length:], Decoded
+		return frame.EtherTypeIPv4, Decoded
 	case 0x57:
-		return packet.EtherTypeIPv6, b[length:], Decoded
+		return frame.EtherTypeIPv6, Decoded
 	case 0x281, 0x283:
-		return mpls(b[length:])
+		return h.mpls()
 	}
-	return 0, nil, NotIP
+	return 0, NotIP
 }
 
-// pppoe reads a session's header (RFC 2516); its payload is PPP without address and
-// control bytes.
-func pppoe(b []byte) (uint16, []byte, Reason) {
-	const length = 6
-	if len(b) < length {
-		return 0, nil, CutHeader
+// pppoe reads a session's header (RFC 2516); PPP follows without address and control bytes.
+func (h *header) pppoe() (uint16, Reason) {
+	discovery := h.byte(1) != 0
+	h.skip(6)
+	if discovery {
+		return 0, NotIP
 	}
-	if b[1] != 0 { // discovery
-		return 0, nil, NotIP
-	}
-	return ppp(b[length:])
+	return h.ppp()
 }
 
-// fddi has frame control and two addresses in front of LLC.
-func fddi(b []byte) (uint16, []byte, Reason) {
-	const length, llcFrame = 13, 0x50
-	if len(b) < length {
-		return 0, nil, CutHeader
+// fddi has frame control and two addresses before LLC.
+func (h *header) fddi() (uint16, Reason) {
+	const llcFrame = 0x50
+	control := h.byte(0)
+	h.skip(13)
+	if control&0xf0 != llcFrame {
+		return 0, NotIP
 	}
-	if b[0]&0xf0 != llcFrame {
-		return 0, nil, NotIP
-	}
-	return llc(b[length:])
+	return h.llc()
 }
 
-// pfLog has a header that tells its length, which is padded to four bytes, and the
-// address family.
-func pfLog(b []byte) (uint16, []byte, Reason) {
-	if len(b) < 2 {
-		return 0, nil, CutHeader
-	}
-	length := (int(b[0]) + 3) &^ 3
-	if len(b) < length {
-		return 0, nil, CutHeader
-	}
-	return ofFamily(uint32(b[1]), b[length:])
+// pfLog has a header with its length, padded to four bytes, and the address family.
+func (h *header) pfLog() (uint16, Reason) {
+	length, family := (int(h.byte(0))+3)&^3, h.byte(1)
+	h.skip(length)
+	return ofFamily(uint16(family))
 }
 
-// nfLog is what netfilter's log target gives: a header and attributes in the byte
-// order of the machine, one of which is the packet (tcpdump.org, LINKTYPE_NFLOG).
-func nfLog(b []byte) (uint16, []byte, Reason) {
-	const header, payload = 4, 9
-	if len(b) < header {
-		return 0, nil, CutHeader
-	}
-	family := uint32(b[0])
-	for b = b[header:]; len(b) >= 4; {
-		length, kind := int(binary.LittleEndian.Uint16(b)), binary.LittleEndian.Uint16(b[2:])
-		if length < 4 {
-			return 0, nil, MalformedHeader
+// nfLog has a header and attributes in host byte order, one of which is the packet (tcpdump.org,
+// LINKTYPE_NFLOG).
+func (h *header) nfLog() (uint16, Reason) {
+	const payload = 9
+	family := h.byte(0)
+	for h.skip(4); !h.cut; {
+		length, kind := int(h.little(0)), h.little(2)
+		switch {
+		case h.cut:
+		case length < 4:
+			return 0, MalformedHeader
+		case kind&0x7fff == payload:
+			h.b = h.b[4:min(length, len(h.b))]
+			return ofFamily(uint16(family))
+		default:
+			h.skip((length + 3) &^ 3)
 		}
-		if kind&0x7fff == payload {
-			return ofFamily(family, b[4:min(length, len(b))])
-		}
-		b = b[min(len(b), (length+3)&^3):]
 	}
-	return 0, nil, CutHeader
+	return 0, CutHeader
 }
 
-// radiotap has a header that tells its length.
-func radiotap(b []byte) (uint16, []byte, Reason) {
-	if len(b) < 8 {
-		return 0, nil, CutHeader
-	}
-	length := int(binary.LittleEndian.Uint16(b[2:]))
-	if length < 8 {
-		return 0, nil, MalformedHeader
-	}
-	if len(b) < length {
-		return 0, nil, CutHeader
-	}
-	return wlan(b[length:])
+// radiotap and prism have a header with its length before that of IEEE 802.11.
+func (h *header) radiotap() (uint16, Reason) { return h.wlanAt(int(h.little(2)), 8) }
+func (h *header) prism() (uint16, Reason) {
+	return h.wlanAt(int(h.little(4))|int(h.byte(6))<<16, 24)
 }
 
-// prism has a header that tells its length.
-func prism(b []byte) (uint16, []byte, Reason) {
-	if len(b) < 24 {
-		return 0, nil, CutHeader
+func (h *header) wlanAt(length, least int) (uint16, Reason) {
+	if h.has(least) && length < least {
+		return 0, MalformedHeader
 	}
-	length := int(binary.LittleEndian.Uint32(b[4:]) & 0xffffff)
-	if length < 24 {
-		return 0, nil, MalformedHeader
-	}
-	if len(b) < length {
-		return 0, nil, CutHeader
-	}
-	return wlan(b[length:])
+	h.skip(length)
+	return h.wlan()
 }
 
 // Frame control of IEEE 802.11, section 9.2.4.1.
@@ -329,44 +315,29 @@ const (
 	wlanAMSDU     = 0x80 // of the QoS control field
 )
 
-// wlan reads data frames that are not protected. Of several that are sent as one
-// (A-MSDU), the first is read.
-func wlan(b []byte) (uint16, []byte, Reason) {
-	if len(b) < 2 {
-		return 0, nil, CutHeader
-	}
-	control := binary.LittleEndian.Uint16(b)
+// wlan reads unprotected data frames, and the first of an aggregate (A-MSDU).
+func (h *header) wlan() (uint16, Reason) {
+	control := h.little(0)
 	if control&wlanTypeMask != wlanData || control&wlanNull != 0 {
-		return 0, nil, NotIP
+		return 0, NotIP
 	}
 	if control&wlanProtected != 0 {
-		return 0, nil, Encrypted
+		return 0, Encrypted
 	}
-	length := wlanLength(control)
-	if len(b) < length {
-		return 0, nil, CutHeader
-	}
-	if control&wlanQoS != 0 && b[qosAt(control)]&wlanAMSDU != 0 {
-		length += 14 // addresses and length of the first
-	}
-	return llc(b[min(length, len(b)):])
-}
-
-func qosAt(control uint16) int {
+	length := 24
 	if control&wlanToDS != 0 && control&wlanFromDS != 0 {
-		return 30 // behind the fourth address
+		length = 30 // with the fourth address
 	}
-	return 24
-}
-
-func wlanLength(control uint16) int {
-	length := qosAt(control)
-	if control&wlanQoS == 0 {
-		return length
+	if control&wlanQoS != 0 {
+		aggregate := h.byte(length)&wlanAMSDU != 0
+		length += 2
+		if control&wlanOrder != 0 {
+			length += 4 // HT control
+		}
+		if aggregate {
+			length += 14 // addresses and length of the first frame
+		}
 	}
-	length += 2
-	if control&wlanOrder != 0 {
-		length += 4 // HT control
-	}
-	return length
+	h.skip(length)
+	return h.llc()
 }

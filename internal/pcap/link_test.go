@@ -164,9 +164,10 @@ func TestLinksCut(t *testing.T) {
 	for _, tt := range linkCases() {
 		frame := tt.frame(t)
 		for n := range frame {
-			for _, link := range links {
-				if _, rest, reason := link.network(frame[:n:n]); reason == Decoded && len(rest) > n {
-					t.Fatalf("%s cut to %d has %d bytes", tt.name, n, len(rest))
+			for link := range links {
+				var h header
+				if _, reason := h.networkOf(link, frame[:n:n]); reason == Decoded && len(h.b) > n {
+					t.Fatalf("%s cut to %d has %d bytes", tt.name, n, len(h.b))
 				}
 			}
 		}

@@ -75,7 +75,7 @@ func TestOneClock(t *testing.T) {
 	need(t)
 	g := newGateway(t)
 	for _, ns := range []*netns.Handle{g.clients[0], g.clients[1], g.server} {
-		run(t, ns, "echo 2 >/proc/sys/net/ipv4/tcp_timestamps")
+		testutil.Run(t, ns, "", "sh", "-c", "echo 2 >/proc/sys/net/ipv4/tcp_timestamps")
 	}
 	report := g.play(t)
 	for _, pair := range report.Clocks {
@@ -97,7 +97,7 @@ func TestOneClock(t *testing.T) {
 func TestRejectedSYNsWithoutTimestamps(t *testing.T) {
 	need(t)
 	g := newGateway(t)
-	run(t, g.server, "echo 0 >/proc/sys/net/ipv4/tcp_timestamps")
+	testutil.Run(t, g.server, "", "sh", "-c", "echo 0 >/proc/sys/net/ipv4/tcp_timestamps")
 	report := g.play(t)
 	t.Logf("kinds %+v; reuse %+v", report.Kinds, report.Reuse)
 	if report.RejectedBySequence == 0 || report.RejectedByPAWS != 0 {

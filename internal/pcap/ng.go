@@ -24,8 +24,8 @@ const (
 	leastSection = 28
 )
 
-// blocksSysdig are the events of sysdig and Falco. They are no packets, but Wireshark
-// numbers them, as it does the journal's (wiretap/pcapng.c, pcapng_sysdig.c).
+// blocksSysdig are the events of sysdig and Falco. Wireshark numbers them like packets, as it
+// does the journal's (wiretap/pcapng.c, pcapng_sysdig.c).
 var blocksSysdig = [...]uint32{0x204, 0x208, 0x216, 0x217, 0x221, 0x222}
 
 // maxInterfaces bounds how many interfaces are remembered.
@@ -45,7 +45,7 @@ type ngInterface struct {
 	clock   resolution
 }
 
-// block is one block; its body is as much as is looked at.
+// block is one block; its body may be cut to bufferSize.
 type block struct {
 	kind  uint32
 	total int64
@@ -67,8 +67,7 @@ func (n *pcapng) next(s *stream, p *Packet) (bool, error) {
 	}
 }
 
-// block peeks at the next block. Where the file is broken it looks for the next that
-// is not.
+// block peeks at the next block that is not broken.
 func (n *pcapng) block(s *stream) (block, bool) {
 	for {
 		head := s.peek(leastBlock)
@@ -133,10 +132,10 @@ func leastLength(kind uint32) int64 {
 	return leastBlock
 }
 
-// endsWithin is no problem to go on behind.
+// endsWithin is no problem to resume after.
 const endsWithin = "the file ends"
 
-// body peeks at as much of a block as is looked at, and compares the length behind it.
+// body peeks at a block's body, and compares the length after it.
 func (n *pcapng) body(s *stream, b *block) string {
 	want := min(b.total, bufferSize)
 	whole := s.peek(int(want))
@@ -154,8 +153,7 @@ func (n *pcapng) body(s *stream, b *block) string {
 	return ""
 }
 
-// short tells a file that ends from a length that is wrong: behind the latter there
-// are more blocks.
+// short distinguishes a file that ends from a wrong length, after which more blocks follow.
 func (n *pcapng) short(s *stream, b *block, have int) string {
 	rest := s.peek(have)
 	if n.findIn(rest[min(4, have):], true) >= 0 {
@@ -165,13 +163,13 @@ func (n *pcapng) short(s *stream, b *block, have int) string {
 	return endsWithin
 }
 
-// resume looks for the next block that is whole.
+// resume searches the next whole block.
 func (n *pcapng) resume(s *stream, what string) bool {
 	return s.search(4, what, n.findIn)
 }
 
-// findIn gives where in b a block begins that ends in b with the same length, or -1.
-// Blocks are not always aligned in a broken file.
+// findIn returns where in b a whole block begins, or -1. Blocks of a broken file may be
+// misaligned.
 func (n *pcapng) findIn(b []byte, _ bool) int {
 	for i := 0; i < min(len(b), window) && i+leastBlock <= len(b); i++ {
 		if n.wholeAt(b[i:]) {
@@ -204,7 +202,7 @@ func known(kind uint32) bool {
 	return false
 }
 
-// packet takes what a block tells; true where it is a packet.
+// packet processes a block, and reports whether it is a packet.
 func (n *pcapng) packet(s *stream, b *block, p *Packet) bool {
 	switch b.kind {
 	case blockSection:
@@ -242,8 +240,7 @@ func (n *pcapng) obsolete(s *stream, b []byte, p *Packet) {
 	n.data(p, b[20:], n.order.Uint32(b[12:]), n.order.Uint32(b[16:]))
 }
 
-// simple packets have no time and belong to the first interface; they get the time
-// of the latest packet before them.
+// simple packets belong to the first interface, and get the time of the latest packet before.
 func (n *pcapng) simple(s *stream, b []byte, p *Packet) {
 	length := n.order.Uint32(b)
 	captured := min(length, uint32(len(b)-4))
@@ -268,14 +265,13 @@ func (n *pcapng) fill(s *stream, p *Packet, id uint32, at uint64) {
 	}
 }
 
-// data notes the frame; a block that announces more than it has gives what it has.
+// data sets the frame, cut to what the block has.
 func (n *pcapng) data(p *Packet, b []byte, captured, length uint32) {
 	p.Data = b[:min(int64(captured), int64(len(b)), MaxFrame)]
 	p.Length = int(max(length, uint32(len(p.Data))))
 }
 
-// Options of interfaces (draft-ietf-opsawg-pcapng, section 4.2) and of their
-// statistics (4.6).
+// Options of interfaces (draft-ietf-opsawg-pcapng, 4.2) and of their statistics (4.6).
 const (
 	optionEnd        = 0
 	optionName       = 2
@@ -322,7 +318,7 @@ func (n *pcapng) addInterface(s *stream, b []byte) {
 // maxName bounds the name of an interface that is kept.
 const maxName = 64
 
-// addInterface gives an interface's index; -1 where there are too many.
+// addInterface returns an interface's index; -1 if there are too many.
 func (s *stream) addInterface(i Interface) int {
 	if len(s.s.Interfaces) >= maxInterfaces {
 		return -1
@@ -369,8 +365,7 @@ type resolution struct {
 	offset    int64 // in seconds, to be added
 }
 
-// unitsPerSecond reads if_tsresol: a power of ten, or of two where the upper bit is
-// set.
+// unitsPerSecond reads if_tsresol: a power of ten, or of two if the upper bit is set.
 func unitsPerSecond(b byte) uint64 {
 	exponent := uint(b & 0x7f)
 	if b&0x80 != 0 {
@@ -386,8 +381,7 @@ func unitsPerSecond(b byte) uint64 {
 	return units
 }
 
-// nanoseconds since 1970; times outside of what 64 bits can hold are those at its
-// ends.
+// nanoseconds since 1970, limited to what 64 bits can hold.
 func (r resolution) nanoseconds(at uint64) int64 {
 	if r.perSecond == 0 {
 		return 0
@@ -408,7 +402,7 @@ func (r resolution) nanoseconds(at uint64) int64 {
 const (
 	classicHeader = 24
 	recordHeader  = 16
-	// modifiedRecord has an interface's index, protocol and packet type behind it.
+	// modifiedRecord adds interface index, protocol and packet type.
 	modifiedRecord = 24
 )
 
@@ -435,7 +429,7 @@ func (s *stream) openClassic(magic []byte) (format, error) {
 		return nil, fmt.Errorf("read capture: pcap version %d: only 2 is known", major)
 	}
 	c.longest = min(max(c.order.Uint32(header[16:]), MaxFrame), maxRecord)
-	// The upper bits tell of an FCS (draft-ietf-opsawg-pcap, section 4).
+	// The upper bits describe an FCS (draft-ietf-opsawg-pcap, section 4).
 	link := int(c.order.Uint32(header[20:]) & 0xffff)
 	s.addInterface(Interface{LinkType: link})
 	s.skip(classicHeader)
@@ -486,8 +480,7 @@ func (c *classic) next(s *stream, p *Packet) (bool, error) {
 	return c.take(s, e, p), nil
 }
 
-// take gives the packet of a record; none where the file ends within it and nothing
-// of it is there.
+// take sets the packet of a record; false if the file ends within it.
 func (c *classic) take(s *stream, e entry, p *Packet) bool {
 	want := c.record + int(min(e.captured, MaxFrame))
 	b := s.peek(want)
@@ -507,8 +500,7 @@ func nanoseconds(seconds, fraction, perSec uint32) int64 {
 	return int64(seconds)*1e9 + int64(fraction)*int64(1e9/perSec)
 }
 
-// believable reports whether a header can be one: programs write neither more than the
-// snapshot length (but for those that do not keep to it), nor fractions above a second.
+// believable reports whether a record header is possible.
 func (c *classic) believable(e entry) bool {
 	return e.captured <= c.longest && e.length <= math.MaxInt32 && e.fraction < c.perSec
 }

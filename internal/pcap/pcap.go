@@ -1,22 +1,20 @@
-// Package pcap reads captures of packets (pcap, pcapng, either one gzipped) as a
-// stream, follows their TCP connections with bounded memory, and reports what a NAT
-// does to them: tuples used again, SYNs that the former connection's TIME_WAIT
-// rejects, clocks behind one address.
+// Package pcap reads captures (pcap, pcapng, gzipped or not) as a stream, follows their TCP
+// connections in bounded memory, and reports what a NAT does to them: reused tuples, SYNs
+// rejected by TIME_WAIT, clocks behind one address.
 //
-// Files are not trusted: what is broken is skipped and told, never fatal.
+// Files are not trusted: what is broken is skipped and reported, never fatal.
 package pcap
 
 import (
 	"io"
 	"time"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
-// Packet is one packet of a capture, as far as natkit looks into it.
+// Packet is one packet of a capture.
 type Packet struct {
-	// Number is the frame's number as Wireshark has it: from 1, over all packets of
-	// the file, whatever their link type.
+	// Number is Wireshark's frame number: from 1, over all packets of the file.
 	Number int64
 	// At is when it was captured, in nanoseconds since 1970 (UTC).
 	At int64
@@ -26,36 +24,30 @@ type Packet struct {
 	Length int
 	// Data is the frame as captured, with its link layer; no more than MaxFrame bytes.
 	Data []byte
-	// Reason says why nothing of the packet was understood; it is Decoded where
-	// Frame tells at least the addresses.
+	// Reason is why the packet was not parsed, or Decoded if Frame has at least the addresses.
 	Reason Reason
-	// Frame is the packet from its network header on. Its Ethernet header is empty
-	// but for the EtherType.
-	Frame packet.Frame
+	// Frame is the packet from its network header on; of Ethernet it has the EtherType only.
+	Frame frame.Frame
 	// TSVal and TSEcr are the TCP timestamps (RFC 7323), where HasTimestamps.
 	TSVal, TSEcr  uint32
 	HasTimestamps bool
-	// Quoted is what an ICMP error quotes, where HasQuoted: addresses and, nearly
-	// always, ports.
-	Quoted    packet.Frame
+	// Quoted is the packet quoted by an ICMP error, if HasQuoted: addresses and mostly ports.
+	Quoted    frame.Frame
 	HasQuoted bool
 }
 
 // Time is At as a time.
 func (p *Packet) Time() time.Time { return time.Unix(0, p.At).UTC() }
 
-// MaxFrame is how much of a frame is looked at, in bytes: as much as the capture
-// programs take at most (MAXIMUM_SNAPLEN of libpcap, WTAP_MAX_PACKET_SIZE_STANDARD of
-// Wireshark). What is longer is read over.
+// MaxFrame bounds the bytes of a frame that are read: the maximum of capture programs
+// (MAXIMUM_SNAPLEN of libpcap, WTAP_MAX_PACKET_SIZE_STANDARD of Wireshark).
 const MaxFrame = 256 << 10
 
-// Each calls fn for every packet of a capture, in the file's order. The packet, with
-// all that it points to, is fn's until it returns. An error of fn ends the reading and
-// is given back as it is.
+// Each calls fn for every packet of a capture, in the file's order. The packet and its data are
+// valid until fn returns. An error of fn ends the reading and is returned unchanged.
 //
-// A file that is broken is no error: Stats.Damage tells where, and what is behind the
-// place is looked for. The error says that r is no capture at all, or that it could
-// not be read; the statistics hold up to there.
+// A broken file is no error: Stats.Damage has the place, and reading resumes after it. The error
+// says that r is no capture or could not be read; the statistics are those up to there.
 func Each(r io.Reader, fn func(*Packet) error) (Stats, error) {
 	s, err := open(r)
 	if err != nil {

@@ -9,15 +9,13 @@ import (
 	"slices"
 	"unsafe"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/units"
 	"golang.org/x/sys/unix"
 )
 
-// Read reads a whole capture and reports what it tells. A broken file is no error (see
-// Each). The error says that r is no capture, that it could not be read to its end, or
-// which of the options is impossible; there is a report in the second case, of what
-// was read.
+// Read reads and analyses a whole capture. A broken file is no error (see Each). If r could not
+// be read to its end, there is a report of the packets up to there as well as the error.
 func Read(r io.Reader, o Options) (*Report, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -34,7 +32,7 @@ func Read(r io.Reader, o Options) (*Report, error) {
 	return t.finished(stats), err
 }
 
-// finished ends all connections and gives the report.
+// finished ends all connections and returns the report.
 func (t *tracker) finished(stats Stats) *Report {
 	t.order.flush(t.take)
 	t.ended, t.now = true, t.latest
@@ -57,9 +55,8 @@ func (t *tracker) finished(stats Stats) *Report {
 	return r
 }
 
-// oneWay tells captures apart that have the packets of one direction only: there, no
-// answer was to be expected. Where clients go on as if there had been answers it is
-// certain, and then nothing is told of SYNs without.
+// oneWay recognises captures of one direction, in which no answer is expected. It is certain if
+// clients go on as if they had been answered; then unanswered SYNs are not reported.
 func (t *tracker) oneWay() {
 	c := &t.report.Connections
 	if c.Begun < 2 || t.fromServers > 0 || c.Refused > 0 {
@@ -73,8 +70,7 @@ func (t *tracker) oneWay() {
 	t.remark("no packet from any server, but clients go on as if there were: the capture has one direction only, and tells neither of SYNs without answer nor of rejected ones")
 }
 
-// unordered warns of files whose packets are in another order than they came, and were
-// so far away from their places that they were not put there.
+// unordered warns of packets that were too late to be sorted by time.
 func (t *tracker) unordered(s *Stats) {
 	const some = 1000 // one of so many: the clock was set, or files were joined
 	if late := t.order.late; late > s.Packets/some {
@@ -106,7 +102,7 @@ func (t *tracker) fillBackoff() {
 	}
 }
 
-// isDamage tells errors of what was compressed from those of the reader below.
+// isDamage distinguishes errors of compressed data from those of the reader below.
 func isDamage(err error) bool {
 	var corrupt flate.CorruptInputError
 	var internal flate.InternalError
@@ -114,12 +110,10 @@ func isDamage(err error) bool {
 		errors.Is(err, gzip.ErrChecksum) || errors.Is(err, gzip.ErrHeader)
 }
 
-// window is how much is searched at once. Behind it the longest record and the
-// header of the next one have room in the buffer.
+// window bounds one search; the buffer also holds the longest record and the next header.
 const window = bufferSize - MaxFrame - 2*modifiedRecord
 
-// resume looks for the next record behind a broken place, and notes both. It is
-// false where there is none.
+// resume searches the next record after a broken place; false if there is none.
 func (c *classic) resume(s *stream, what string) bool {
 	return s.search(1, what, func(b []byte, ended bool) int {
 		for i := 0; i < min(len(b), window); i++ {
@@ -131,8 +125,8 @@ func (c *classic) resume(s *stream, what string) bool {
 	})
 }
 
-// search skips step bytes, and then up to the place that find knows. find gets what is
-// there from the place where the search goes on, and whether that is all of the file.
+// search skips step bytes, and then up to the place that find returns. find gets the data from
+// there, and whether the file ends with it.
 func (s *stream) search(step int64, what string, find func(b []byte, ended bool) int) bool {
 	d := Damage{Offset: s.offset, What: what}
 	d.Skipped = s.skip(step)
@@ -155,8 +149,7 @@ func (s *stream) search(step int64, what string, find func(b []byte, ended bool)
 	}
 }
 
-// plausibleAt reports whether a record begins at b[i]: its header is like that of the
-// last good one, and so is the one behind it, or the file ends there.
+// plausibleAt reports whether b[i] and the place after it look like records, or the file ends.
 func (c *classic) plausibleAt(b []byte, i int, ended bool) bool {
 	next, ok := c.similar(b, i)
 	if !ok {
@@ -169,8 +162,7 @@ func (c *classic) plausibleAt(b []byte, i int, ended bool) bool {
 	return ok
 }
 
-// similar reports whether the header at b[i] is one that could follow the last good
-// one, and where the next would be.
+// similar reports whether b[i] could follow the last good header, and where the next would be.
 func (c *classic) similar(b []byte, i int) (next int, ok bool) {
 	if i+c.record > len(b) {
 		return 0, false
@@ -199,7 +191,7 @@ func segmentOf(p *Packet, s *segment) bool {
 		var dir uint8
 		s.key, dir = keyOf(f.Source, f.Destination, f.TCP.SourcePort, f.TCP.DestinationPort)
 		s.record, s.is4, s.icmp = recordOf(p, dir), f.Version == 4, nil
-		if s.flags&packet.SYN != 0 {
+		if s.flags&frame.SYN != 0 {
 			s.scale = windowScale(&f.TCP)
 		}
 		return true
@@ -212,9 +204,8 @@ func segmentOf(p *Packet, s *segment) bool {
 	return false
 }
 
-// sorter puts segments into the order of their times: programs that capture on several
-// interfaces write the packets of each together. Nothing waits where the order is right
-// but for the second in which something earlier may come.
+// sorter sorts segments by time: programs that capture on several interfaces write the packets of
+// each together. Segments wait for the second in which an earlier one may come.
 type sorter struct {
 	pool  []segment
 	free  []int32
@@ -227,8 +218,7 @@ type sorter struct {
 	late         int64 // segments that came too late to be put where they belong
 }
 
-// Bounds of what waits: a second, which is longer than programs hold packets back
-// (dumpcap: 250 ms), and so many segments.
+// Bounds of what waits: longer than capture programs hold packets back (dumpcap: 250 ms).
 const (
 	sortedWithin = 1_000_000_000 // ns
 	mostWaiting  = 8192
@@ -246,7 +236,7 @@ func (s *sorter) memory() int64 { return int64(len(s.pool)) * perSegment }
 
 func (s *sorter) first() *segment { return &s.pool[s.order[s.head]] }
 
-// add takes a segment, and gives fn those that waited long enough.
+// add takes a segment, and calls fn for those that waited long enough.
 func (s *sorter) add(g *segment, fn func(*segment)) {
 	if s.begun && g.at < s.newest-sortedWithin { // the clock was set, or another file begins
 		s.late++
@@ -276,7 +266,7 @@ func (s *sorter) add(g *segment, fn func(*segment)) {
 	}
 }
 
-// insert puts a segment behind all that are not later: mostly at the end.
+// insert adds a segment after all that are not later: mostly at the end.
 func (s *sorter) insert(g *segment) {
 	i := int32(len(s.pool))
 	if n := len(s.free); n > 0 {

@@ -5,25 +5,23 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 // Schema names the form of a Report as JSON.
 const Schema = "natkit.pcap/1"
 
-// Report is what a capture tells of NAT and TCP.
+// Report is the analysis of a capture.
 type Report struct {
 	Schema string `json:"schema"`
 	Stats
 	Connections Connections `json:"connections"`
 	Reuse       Reuse       `json:"reuse"`
-	// Kinds counts all incidents, the most serious kind first. RejectedSYNs are those
-	// of syn-rejected-paws and syn-rejected-seq.
+	// Kinds counts all incidents, the most serious kind first.
 	Kinds []KindCount `json:"incident_kinds"`
-	// RejectedByPAWS and RejectedBySequence are the SYNs, retransmitted ones included,
-	// that a TIME_WAIT socket answered with the ACK of the former connection; on a
-	// capture of the server's own interface RejectedByPAWS is the growth of its
-	// PAWSTimewait (PAWSEstab before Linux 6.16).
+	// RejectedByPAWS and RejectedBySequence count SYNs, retransmitted ones included, that a
+	// TIME_WAIT socket answered with the ACK of the former connection. On the server's own
+	// interface RejectedByPAWS equals the growth of PAWSTimewait (PAWSEstab before Linux 6.16).
 	RejectedByPAWS     int64 `json:"syns_rejected_by_paws"`
 	RejectedBySequence int64 `json:"syns_rejected_by_sequence"`
 	// Incidents are those kept, the most serious first, then by time.
@@ -36,42 +34,34 @@ type Report struct {
 	ICMPErrors      []ICMPError     `json:"icmp_errors"`
 	// Limits say what could not be kept in the memory given, and what follows.
 	Limits Limits `json:"limits"`
-	// Notes say what else the reader has to know, such as that only one direction
-	// was captured.
+	// Notes are further remarks, such as that only one direction was captured.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// Connections counts TCP connections: sequences of packets of one tuple that a new
-// SYN separates.
+// Connections counts TCP connections: packets of one tuple between two SYNs.
 type Connections struct {
 	Total int64 `json:"total"`
-	// Begun are those whose SYN is in the capture, Established those of them whose
-	// SYN-ACK is, too.
+	// Begun have their SYN in the capture, Established their SYN-ACK, too.
 	Begun       int64 `json:"begun"`
 	Established int64 `json:"established"`
-	// Refused SYNs were answered by RST, Unanswered ones by nothing. Pending is the
-	// number of SYNs that were too young to say when the capture ended, or the memory
-	// for them.
+	// Refused SYNs were answered by RST, Unanswered ones not at all. Pending were too young to
+	// say when the capture ended or they were evicted.
 	Refused    int64 `json:"refused"`
 	Unanswered int64 `json:"unanswered"`
 	Pending    int64 `json:"pending_at_end"`
-	// ServerClosedFirst and ClientClosedFirst tell who holds TIME_WAIT; Reset ones
-	// ended with RST.
+	// ServerClosedFirst and ClientClosedFirst say who holds TIME_WAIT.
 	ServerClosedFirst int64 `json:"server_closed_first"`
 	ClientClosedFirst int64 `json:"client_closed_first"`
 	Reset             int64 `json:"reset"`
-	// Duplicates are packets that the capture has twice, which is usual where it was
-	// taken on several interfaces at once; they count once.
+	// Duplicates are captured twice, usually on several interfaces; they count once.
 	Duplicates int64 `json:"duplicate_packets"`
 }
 
-// Reuse tells of tuples that were used again, by a SYN with another initial sequence
-// number, after a former connection.
+// Reuse counts tuples used again by a SYN with another initial sequence number.
 type Reuse struct {
 	Tuples int64 `json:"tuples_reused"`
-	// TimestampsBack are those whose SYN's timestamp is behind the former
-	// connection's last one, SequenceBack those whose initial sequence number is not
-	// after the former one's end, Rejected those whose first SYN was rejected.
+	// TimestampsBack have a SYN timestamp before the former connection's last one, SequenceBack
+	// an initial sequence number not after the former one's end; Rejected counts first SYNs.
 	TimestampsBack int64 `json:"timestamps_went_back"`
 	SequenceBack   int64 `json:"sequence_not_after"`
 	Rejected       int64 `json:"rejected"`
@@ -107,15 +97,13 @@ type KindCount struct {
 // Incident is one thing that went wrong, with the packets that show it.
 type Incident struct {
 	Kind Kind `json:"kind"`
-	// Client sent the SYN. Where the capture has no SYN, Client is the sender of the
-	// packet in question.
+	// Client sent the SYN, or the packet in question if the capture has no SYN.
 	Client netip.AddrPort `json:"client"`
 	Server netip.AddrPort `json:"server"`
 	// Frame and Time are those of the incident's first packet (the SYN, the RST …).
 	Frame int64     `json:"frame"`
 	Time  time.Time `json:"time"`
-	// SYNs are the SYNs of the attempt, in incidents of a connection's start. No more
-	// than MaxSYNs are kept.
+	// SYNs are those of the attempt, at most MaxSYNs.
 	SYNs []SYN `json:"syns,omitempty"`
 	// Former is the tuple's connection before this one, where the capture has it.
 	Former *Former `json:"former,omitempty"`
@@ -123,23 +111,20 @@ type Incident struct {
 	Outcome Outcome `json:"outcome,omitempty"`
 	// Continued is where the attempt went on, if a NAT gave it another port.
 	Continued *Continued `json:"continued,omitempty"`
-	// ConnectSeconds is the time from the first SYN to the SYN-ACK that was accepted,
-	// also where that came to another port; 0 where there was none.
+	// ConnectSeconds is from the first SYN to the accepted SYN-ACK, on whatever port; 0 for none.
 	ConnectSeconds float64 `json:"connect_seconds,omitempty"`
 	// Intervals are the times between the transmissions of one segment.
 	Intervals []float64 `json:"intervals_seconds,omitempty"`
 	// ICMP is the error message, in incidents of the kind icmp-error.
 	ICMP *ICMPError `json:"icmp,omitempty"`
-	// Window is what the receiver of an out-of-window RST would have taken: first
-	// sequence number and the one behind the last.
+	// Window of the receiver of an out-of-window RST: first sequence number, and last plus one.
 	Window *[2]uint32 `json:"window,omitempty"`
 	Ladder []Step     `json:"ladder"`
 	// LadderMore packets of the attempt are not in Ladder.
 	LadderMore int64 `json:"ladder_more,omitempty"`
 }
 
-// Continued is the last port from which a SYN came again that was first sent from
-// another one.
+// Continued is the last port to which the SYN of an attempt moved.
 type Continued struct {
 	Client netip.AddrPort `json:"client"`
 	Frame  int64          `json:"frame"` // of the SYN from there
@@ -156,20 +141,18 @@ type SYN struct {
 	Time  time.Time `json:"time"`
 	// Verdict is "" where nothing is known.
 	Verdict Verdict `json:"verdict,omitempty"`
-	// Inferred says that no answer was captured, and that the verdict follows from the
-	// former connection alone. A kernel answers at most every 500 ms
-	// (net.ipv4.tcp_invalid_ratelimit).
+	// Inferred is set if no answer was captured and the verdict follows from the former
+	// connection: a kernel answers at most every 500 ms (net.ipv4.tcp_invalid_ratelimit).
 	Inferred bool `json:"inferred,omitempty"`
-	// Answer is the frame of the ACK of the former connection, Reset that of the RST
-	// which the client sent for it; 0 where there is none.
+	// Answer is the frame of the former connection's ACK, Reset that of the client's RST to it; 0
+	// for none.
 	Answer int64 `json:"answer_frame,omitempty"`
 	Reset  int64 `json:"reset_frame,omitempty"`
-	// TSVal is the SYN's timestamp, TSRecent the last one that the server knows of the
-	// former connection: TSecr of its answer, or else the last one seen. Nil where
-	// there is none.
+	// TSVal is the SYN's timestamp, TSRecent the server's last one of the former connection:
+	// TSecr of its answer, or else the last one captured.
 	TSVal    *uint32 `json:"tsval,omitempty"`
 	TSRecent *uint32 `json:"ts_recent,omitempty"`
-	// Seq is the SYN's sequence number, RcvNxt what the server expects: the
+	// Seq is the SYN's sequence number, RcvNxt the one that the server expects: the
 	// acknowledgement number of its answer, or else of its last segment.
 	Seq    uint32  `json:"seq"`
 	RcvNxt *uint32 `json:"rcv_nxt,omitempty"`
@@ -186,8 +169,7 @@ type Former struct {
 	Closed Closed `json:"closed"`
 	// LastTSVal is the client's last timestamp.
 	LastTSVal *uint32 `json:"last_tsval,omitempty"`
-	// RcvNxt is the server's last acknowledgement number, SndNxt the next sequence
-	// number of the server.
+	// RcvNxt is the server's last acknowledgement number, SndNxt its next sequence number.
 	RcvNxt uint32 `json:"rcv_nxt"`
 	SndNxt uint32 `json:"snd_nxt"`
 }
@@ -197,14 +179,14 @@ type Step struct {
 	Frame int64     `json:"frame"`
 	Time  time.Time `json:"time"`
 	// FromClient is the direction.
-	FromClient bool            `json:"from_client"`
-	Flags      packet.TCPFlags `json:"flags"`
-	Seq        uint32          `json:"seq"`
-	Ack        uint32          `json:"ack"`
-	Length     int             `json:"payload_bytes"`
-	Window     uint16          `json:"window"` // as in the header, not scaled
-	TSVal      *uint32         `json:"tsval,omitempty"`
-	TSEcr      *uint32         `json:"tsecr,omitempty"`
+	FromClient bool           `json:"from_client"`
+	Flags      frame.TCPFlags `json:"flags"`
+	Seq        uint32         `json:"seq"`
+	Ack        uint32         `json:"ack"`
+	Length     int            `json:"payload_bytes"`
+	Window     uint16         `json:"window"` // as in the header, not scaled
+	TSVal      *uint32        `json:"tsval,omitempty"`
+	TSEcr      *uint32        `json:"tsecr,omitempty"`
 	// Role is what the packet is to the incident; empty for the others.
 	Role Role `json:"role,omitempty"`
 }
@@ -219,20 +201,18 @@ type PairClocks struct {
 	Destination netip.Addr `json:"destination"`
 	// Connections that gave timestamps.
 	Connections int64 `json:"connections"`
-	// Count is how many clocks there are. Clocks has them, MaxClocks at most (More), but
-	// none where PerConnection.
+	// Count is the number of clocks; Clocks has at most MaxClocks, none if PerConnection.
 	Count  int64   `json:"clocks_count"`
 	Clocks []Clock `json:"clocks,omitempty"`
 	More   bool    `json:"more,omitempty"`
-	// PerConnection says that there are about as many clocks as tuples (8 or more):
-	// offsets are chosen for each of them, and the clocks say nothing of machines.
+	// PerConnection is set for about as many clocks as tuples (8 or more): offsets are chosen for
+	// each tuple, and say nothing about machines.
 	PerConnection bool `json:"offset_per_connection,omitempty"`
 }
 
 // Clock is a line through timestamps.
 type Clock struct {
-	// Hz is its slope, Exact whether it was measured (over a second or more of one
-	// clock) and not only taken for the usual 1000.
+	// Hz is the slope; Exact if it was measured over a second or more, else the usual 1000.
 	Hz    float64 `json:"hz"`
 	Exact bool    `json:"exact"`
 	// Offset is the timestamp at the capture's first packet.
@@ -250,8 +230,7 @@ type Retransmissions struct {
 	Data   int64 `json:"data"` // segments with payload or FIN
 	// OutOfOrder segments came shortly after a later one: the network's doing.
 	OutOfOrder int64 `json:"out_of_order"`
-	// Backoffs of SYNs are the times between their transmissions: the first, the
-	// second … retransmission.
+	// Backoffs are the times before the first, second … retransmission of SYNs.
 	Backoffs []Backoff `json:"syn_backoff"`
 }
 
@@ -271,21 +250,20 @@ type ICMPError struct {
 	Type    uint8      `json:"type"`
 	Code    uint8      `json:"code"`
 	Name    string     `json:"name"` // "fragmentation needed" …
-	// MTU is what a message about a packet too big tells.
+	// MTU is that of a message about a packet too big.
 	MTU   int   `json:"mtu,omitempty"`
 	Count int64 `json:"count"`
 	Flows int64 `json:"flows,omitempty"` // TCP connections of the capture that they are about
 	First int64 `json:"first_frame"`
 }
 
-// Limits tell what did not fit into Options.Memory.
+// Limits are what did not fit into Options.Memory.
 type Limits struct {
 	// Memory is the bound in bytes, Peak what was used of it.
 	Memory int64 `json:"memory_bytes"`
 	Peak   int64 `json:"peak_bytes"`
-	// Forgotten are connections that were given up to make room, the longest silent
-	// first; Youngest is how long the last one had been silent: reuse after
-	// that long or longer may have been missed.
+	// Forgotten connections were evicted, the longest silent first; Youngest is the silence of
+	// the last one: reuse after that time or longer may be missed.
 	Forgotten int64   `json:"connections_forgotten"`
 	Youngest  float64 `json:"shortest_silence_of_forgotten_seconds,omitempty"`
 }
@@ -326,7 +304,7 @@ func (s *spread) count() int64 {
 	return s.histogram.TotalCount()
 }
 
-// at gives a percentile in seconds, never outside of what there was.
+// at returns a percentile in seconds, between min and max.
 func (s *spread) at(percentile float64) float64 {
 	us := s.histogram.ValueAtPercentile(percentile)
 	return seconds(max(s.min, min(s.max, us*1000)))

@@ -2,11 +2,12 @@ package pcap
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
+	"github.com/natkit/natkit/internal/nat"
 	"golang.org/x/sys/unix"
 )
 
@@ -18,8 +19,7 @@ type Stats struct {
 	// FileBytes were read, after decompression.
 	FileBytes int64 `json:"file_bytes"`
 	Packets   int64 `json:"packets"`
-	// Bytes is the length of all packets on the wire, CapturedBytes what the file
-	// has of them.
+	// Bytes is the length of all packets on the wire, CapturedBytes that in the file.
 	Bytes         int64 `json:"bytes"`
 	CapturedBytes int64 `json:"captured_bytes"`
 	// First and Last are the earliest and the latest time of a packet.
@@ -30,14 +30,12 @@ type Stats struct {
 	Interfaces []Interface `json:"interfaces"`
 	// Cut packets are not there in full: the capture has only their start.
 	Cut int64 `json:"packets_cut"`
-	// Fragments of IP packets, and those of them that are not the first one: they
-	// have no ports and belong to no connection here.
+	// Fragments of IP packets; LaterFragments have no ports and no connection here.
 	Fragments      int64 `json:"fragments"`
 	LaterFragments int64 `json:"fragments_without_ports"`
 	// Undecoded packets by reason, the most frequent first.
 	Undecoded []ReasonCount `json:"undecoded"`
-	// Tunnels are packets that carry another network's packets, which were not
-	// looked into, by kind.
+	// Tunnels are packets that carry another network's packets, which are not parsed.
 	Tunnels []NamedCount `json:"tunnels"`
 	// Protocols are the packets by what IP carries.
 	Protocols []NamedCount `json:"protocols"`
@@ -51,15 +49,13 @@ func (s *Stats) Duration() time.Duration { return s.Last.Sub(s.First) }
 
 // Interface is where packets were captured.
 type Interface struct {
-	// Name is empty where the file has none. It is the file's word: not to be
-	// trusted on a terminal.
+	// Name is untrusted text of the file; empty if it has none.
 	Name     string `json:"name,omitempty"`
 	LinkType int    `json:"link_type"` // the number of LINKTYPE_… (tcpdump.org/linktypes.html)
 	LinkName string `json:"link_type_name"`
 	Packets  int64  `json:"packets"`
-	// Dropped is what the capture itself says that it lost (isb_ifdrop, isb_osdrop), Began
-	// and Ended when it says that it ran (isb_starttime, isb_endtime), which may be long
-	// before the first packet and after the last.
+	// Dropped is the capture's own loss (isb_ifdrop, isb_osdrop); Began and Ended are when it ran
+	// (isb_starttime, isb_endtime), often before the first packet and after the last.
 	Dropped int64     `json:"dropped_by_capture,omitempty"`
 	Began   time.Time `json:"capture_began,omitzero"`
 	Ended   time.Time `json:"capture_ended,omitzero"`
@@ -83,17 +79,16 @@ type NamedCount struct {
 type Damage struct {
 	// Offset is that of the place in the file (after decompression), in bytes.
 	Offset int64 `json:"offset_bytes"`
-	// After is the number of the last packet before it. Wireshark ends there: the
-	// numbers of packets behind it are those that natkit gave them.
+	// After is the number of the last packet before it. Wireshark stops there; later numbers are
+	// natkit's own.
 	After int64  `json:"after_frame"`
 	What  string `json:"what"`
-	// Skipped bytes were passed over to the next packet; Ended says that there was
-	// none.
+	// Skipped bytes precede the next packet; Ended is set if there is none.
 	Skipped int64 `json:"skipped_bytes"`
 	Ended   bool  `json:"ended,omitempty"`
 }
 
-// maxDamage bounds how many broken places are told.
+// maxDamage bounds the list of broken places.
 const maxDamage = 100
 
 // sortedCounts has the most frequent first.
@@ -143,7 +138,7 @@ func (c *counts) undecoded(p *Packet) {
 	}
 }
 
-func (c *counts) frame(f *packet.Frame) {
+func (c *counts) frame(f *frame.Frame) {
 	c.protocols[f.Protocol]++
 	if f.Fragment.Is() {
 		c.fragments++
@@ -197,33 +192,17 @@ func (c *counts) fillNamed(s *Stats) {
 	s.Protocols, s.Tunnels = sortedCounts(carried), sortedCounts(inner)
 }
 
-// protocolName is the word that conntrack and getprotobynumber(3) have for it.
+// protocolName returns the name of nat.ProtocolName, with "protocol" before a number.
 func protocolName(protocol uint8) string {
 	switch protocol {
-	case unix.IPPROTO_TCP:
-		return "tcp"
-	case unix.IPPROTO_UDP:
-		return "udp"
-	case unix.IPPROTO_ICMP:
-		return "icmp"
-	case unix.IPPROTO_ICMPV6:
-		return "icmpv6"
-	case unix.IPPROTO_SCTP:
-		return "sctp"
-	case unix.IPPROTO_GRE:
-		return "gre"
-	case unix.IPPROTO_ESP:
-		return "esp"
-	case unix.IPPROTO_IGMP:
-		return "igmp"
 	case unix.IPPROTO_IPIP:
 		return "ipip"
 	case unix.IPPROTO_IPV6:
 		return "ipv6"
-	case unix.IPPROTO_UDPLITE:
-		return "udplite"
-	case unix.IPPROTO_DCCP:
-		return "dccp"
 	}
-	return fmt.Sprintf("protocol %d", protocol)
+	name := nat.ProtocolName(protocol)
+	if name == strconv.Itoa(int(protocol)) {
+		return "protocol " + name
+	}
+	return name
 }

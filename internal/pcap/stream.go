@@ -9,15 +9,13 @@ import (
 	"io"
 	"time"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
-// bufferSize has room for the longest frame that is looked at with what surrounds it,
-// so that frames are decoded where they were read.
+// bufferSize has room for the longest frame with its headers, which is parsed in place.
 const bufferSize = 2 * MaxFrame
 
-// readAhead is how much is read at once: a peek at bufferSize bytes moves what is left to
-// the buffer's beginning, which would cost more than the reading where it were no larger.
+// readAhead is larger: each peek at bufferSize bytes moves the rest to the buffer's beginning.
 const readAhead = 4 * bufferSize
 
 // stream is a capture that is read.
@@ -30,6 +28,7 @@ type stream struct {
 	first  int64 // time of the earliest packet
 	last   int64 // time of the latest packet
 	seen   counts
+	header header
 	// pending bytes were given to the caller and are consumed with the next packet.
 	pending int64
 	// ended is set where nothing follows what is buffered.
@@ -40,7 +39,7 @@ type stream struct {
 
 // format is one of the two.
 type format interface {
-	// next gives the next packet, without Frame; false at the end.
+	// next returns the next packet, without Frame; false at the end.
 	next(*stream, *Packet) (bool, error)
 }
 
@@ -91,8 +90,7 @@ func (s *stream) choose(magic []byte) (err error) {
 	return err
 }
 
-// peek gives up to n bytes that are not consumed; fewer at the file's end. n is no
-// more than bufferSize.
+// peek returns up to n bytes, at most bufferSize, without consuming them; fewer at the end.
 func (s *stream) peek(n int) []byte {
 	if s.ended {
 		n = min(n, s.r.Buffered())
@@ -105,7 +103,7 @@ func (s *stream) peek(n int) []byte {
 	return b
 }
 
-// skip consumes n bytes, and gives how many there were.
+// skip consumes n bytes, and returns how many there were.
 func (s *stream) skip(n int64) int64 {
 	var done int64
 	for done < n {
@@ -121,7 +119,7 @@ func (s *stream) skip(n int64) int64 {
 	return done
 }
 
-// consume goes on behind what was given.
+// consume skips the packet that was returned.
 func (s *stream) consume() {
 	want := s.pending
 	s.pending = 0
@@ -130,8 +128,7 @@ func (s *stream) consume() {
 	}
 }
 
-// endWithin notes that the file ends where more was announced. Nothing at all, where
-// something new would begin, is a regular end.
+// endWithin notes a file that ends within something; before it is a regular end.
 func (s *stream) endWithin(what string, have, need int) {
 	if have == 0 || s.broken != nil {
 		return
@@ -147,7 +144,7 @@ func (s *stream) note(err error) {
 	}
 }
 
-// next gives the next packet with its number.
+// next returns the next packet with its number.
 func (s *stream) next(p *Packet) (bool, error) {
 	*p = Packet{}
 	s.consume()
@@ -214,15 +211,15 @@ func (s *stream) stats() Stats {
 	return stats
 }
 
-// reorderedWithin is how shortly after a later segment an earlier one is taken for
-// delayed by the network rather than sent again; Wireshark has the same.
+// reorderedWithin of a later segment an earlier one is reordered, not retransmitted; as in
+// Wireshark.
 const reorderedWithin = 3_000_000 // ns
 
 // sequence follows the segments that occupy sequence numbers.
 func (t *tracker) sequence(c *conn, r *record) {
 	c.noteFIN(r)
 	s := &c.side[r.from()]
-	if r.length == 0 && r.flags&(packet.SYN|packet.FIN) == 0 {
+	if r.length == 0 && r.flags&(frame.SYN|frame.FIN) == 0 {
 		if !s.hasNext {
 			s.next, s.hasNext = r.seq, true
 		}
@@ -236,9 +233,9 @@ func (t *tracker) sequence(c *conn, r *record) {
 		return
 	}
 	switch {
-	case r.length == 1 && end == s.next && r.flags&packet.FIN == 0 && r.seq != s.lastSeq: // keep-alive (RFC 9293, 3.8.4)
+	case r.length == 1 && end == s.next && r.flags&frame.FIN == 0 && r.seq != s.lastSeq: // keep-alive (RFC 9293, 3.8.4)
 	case r.length == 1 && c.side[1-r.from()].closedAt(r.seq): // probe of a window (3.8.6.1)
-	case r.flags&packet.SYN != 0: // counted where it was told from a first one
+	case r.flags&frame.SYN != 0: // counted where it was told from a first one
 	case r.seq != s.lastSeq && r.at-s.lastAt < reorderedWithin:
 		t.report.Retransmissions.OutOfOrder++
 	default:
@@ -275,13 +272,11 @@ func (c *conn) sentAt(r *record) int64 {
 	return at
 }
 
-// leastBackoff is the shortest time that a retransmission timer of Linux has
-// (TCP_RTO_MIN); what is faster is another mechanism.
+// leastBackoff is the least retransmission timeout of Linux (TCP_RTO_MIN), in seconds.
 const leastBackoff = 0.15
 
-// backedOff reports whether a segment was sent three times or more, with times between that
-// grow. The first two may be alike: Linux sends a tail loss probe before its
-// retransmission timer expires (RFC 8985, section 7).
+// backedOff reports whether a segment was sent three times or more at growing intervals. The
+// first two may be equal: a tail loss probe precedes the timeout (RFC 8985, section 7).
 func (a *again) backedOff() bool {
 	for n := 1; n < min(int(a.count), maxIntervals); n++ {
 		if a.intervals[n] >= leastBackoff && a.intervals[n] >= 1.5*a.intervals[n-1] {
@@ -291,8 +286,7 @@ func (a *again) backedOff() bool {
 	return false
 }
 
-// endAgain reports a segment that was sent three times or more, with growing times
-// between.
+// endAgain reports a segment that backed off.
 func (t *tracker) endAgain(c *conn, dir uint8) {
 	a := c.side[dir].again
 	c.side[dir].again = again{}
@@ -302,20 +296,15 @@ func (t *tracker) endAgain(c *conn, dir uint8) {
 	if !t.kept.wants(RetransmissionBackoff) {
 		return
 	}
-	client := dir
-	if c.begun {
-		client = c.client
-	}
-	i := Incident{Kind: RetransmissionBackoff, Client: c.addr(client), Server: c.addr(1 - client), Frame: a.first, Time: timeOf(c.timeOfFrame(a.first, a.at))}
-	for n := range min(int(a.count), maxIntervals) {
-		i.Intervals = append(i.Intervals, float64(a.intervals[n]))
-	}
-	i.Ladder = t.remembered(c, client, func(r *record) Role {
+	i := c.incident(RetransmissionBackoff, c.opener(dir), a.first, c.timeOfFrame(a.first, a.at), c.remembered(), func(r *record) Role {
 		if r.from() == dir && r.seq == a.seq && r.number >= a.first {
 			return RoleRetransmit
 		}
 		return ""
 	})
+	for n := range min(int(a.count), maxIntervals) {
+		i.Intervals = append(i.Intervals, float64(a.intervals[n]))
+	}
 	t.kept.add(i)
 }
 
@@ -328,11 +317,4 @@ func (c *conn) timeOfFrame(number, otherwise int64) int64 {
 		}
 	})
 	return at
-}
-
-// remembered is a ladder of the packets that the connection remembers.
-func (t *tracker) remembered(c *conn, client uint8, role func(*record) Role) []Step {
-	var records []record
-	c.recent(func(r *record) { records = append(records, *r) })
-	return ladder(records, client, role)
 }

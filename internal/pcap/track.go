@@ -3,7 +3,7 @@ package pcap
 import (
 	"unsafe"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 // tracker follows the TCP connections of a capture.
@@ -70,7 +70,7 @@ func (t *tracker) tcp(s *segment) {
 		t.report.Connections.Duplicates++
 		return
 	}
-	if r.flags&(packet.SYN|packet.ACK|packet.RST|packet.FIN) == packet.SYN {
+	if r.flags&(frame.SYN|frame.ACK|frame.RST|frame.FIN) == frame.SYN {
 		t.syn(c, &r, s.scale)
 	} else {
 		t.segment(c, &r, s.scale)
@@ -83,17 +83,17 @@ func (t *tracker) tcp(s *segment) {
 	}
 }
 
-// forget gives up a tuple to make room.
+// forget evicts a tuple.
 func (t *tracker) forget(c *conn) {
 	t.forgetting = true
 	t.finish(c)
 	t.forgetting = false
 }
 
-// duplicate reports whether the packet was captured twice. Acknowledgements without data
-// can be alike, and two of them do no harm.
+// duplicate reports whether the packet was captured twice. Acknowledgements without data may be
+// equal, which does no harm.
 func (c *conn) duplicate(r *record) bool {
-	if r.length == 0 && r.flags&(packet.SYN|packet.FIN|packet.RST) == 0 {
+	if r.length == 0 && r.flags&(frame.SYN|frame.FIN|frame.RST) == 0 {
 		return false
 	}
 	for i := c.seen - min(c.seen, ringSize); i != c.seen; i++ {
@@ -104,10 +104,9 @@ func (c *conn) duplicate(r *record) bool {
 	return false
 }
 
-// How far apart two copies of one packet can be in a capture of several interfaces, in
-// nanoseconds. Few retransmissions are as fast as the first, and those of IPv4 have
-// another identification. Up to the second it is a copy where the identification is the
-// same, or at least its sender's clock stood still.
+// Times between two copies of one packet in a capture of several interfaces, in nanoseconds. Few
+// retransmissions are as fast as the first, and those of IPv4 have another identification. Up to
+// the second it is a copy if the identification or the sender's clock is the same.
 const (
 	duplicateWithin = 1_000_000
 	delayedWithin   = 100_000_000
@@ -138,10 +137,10 @@ func (t *tracker) segment(c *conn, r *record, scale uint8) {
 		return
 	}
 	switch {
-	case r.flags&packet.RST != 0:
+	case r.flags&frame.RST != 0:
 		t.rst(c, r)
 		return
-	case r.flags&packet.SYN != 0:
+	case r.flags&frame.SYN != 0:
 		t.synAck(c, r, scale)
 	}
 	t.sequence(c, r)
@@ -151,7 +150,7 @@ func (t *tracker) segment(c *conn, r *record, scale uint8) {
 
 // acknowledge notes what the end has received and offers.
 func (s *side) acknowledge(r *record) {
-	if r.flags&packet.ACK != 0 {
+	if r.flags&frame.ACK != 0 {
 		if !s.hasAck || after(r.ack, s.ack) {
 			s.ack = r.ack
 		}
@@ -164,15 +163,14 @@ func (s *side) acknowledge(r *record) {
 	if r.hasTimestamps() && (!s.hasTS || after(r.tsval, s.tsval)) {
 		s.tsval, s.hasTS = r.tsval, true
 	}
-	if r.flags&packet.FIN != 0 {
+	if r.flags&frame.FIN != 0 {
 		s.fin = true
 	}
 }
 
-// scaleOf is by how much the window is to be shifted: never that of a SYN (RFC 7323,
-// section 2.2).
+// scaleOf returns the shift of the window: none in a SYN (RFC 7323, section 2.2).
 func (s *side) scaleOf(r *record) uint8 {
-	if r.flags&packet.SYN != 0 {
+	if r.flags&frame.SYN != 0 {
 		return 0
 	}
 	return s.scale
@@ -195,8 +193,8 @@ func (t *tracker) synAck(c *conn, r *record, scale uint8) {
 // noScale is a SYN without the option.
 const noScale = 0xff
 
-func windowScale(tcp *packet.TCP) uint8 {
-	if v, ok := tcp.Option(packet.OptionWindowScale); ok && len(v) == 1 {
+func windowScale(tcp *frame.TCP) uint8 {
+	if v, ok := tcp.Option(frame.OptionWindowScale); ok && len(v) == 1 {
 		return min(v[0], 14)
 	}
 	return noScale
@@ -204,7 +202,7 @@ func windowScale(tcp *packet.TCP) uint8 {
 
 // noteFIN notes who closes first.
 func (c *conn) noteFIN(r *record) {
-	if r.flags&packet.FIN != 0 && c.finFirst == 0 {
+	if r.flags&frame.FIN != 0 && c.finFirst == 0 {
 		c.finFirst = r.from() + 1
 	}
 }
@@ -226,9 +224,9 @@ func (t *tracker) finish(c *conn) {
 		counts.Reset++
 	}
 	switch c.closedFor(server) {
-	case closedByServer:
+	case ClosedByServer:
 		counts.ServerClosedFirst++
-	case closedByClient:
+	case ClosedByClient:
 		counts.ClientClosedFirst++
 	}
 	for i := range c.side {
@@ -246,18 +244,16 @@ type table struct {
 	max    int32
 	newest int32 // ends of the list by last packet; -1 where there is none
 	oldest int32
-	// forget is called before a tuple is given up.
+	// forget is called before a tuple is evicted.
 	forget func(*conn)
-	// forgotten were given up; shortest is how long the one of them was silent that
-	// was so for the shortest time, in nanoseconds.
+	// forgotten were evicted, shortest is the least silence of those, in nanoseconds.
 	forgotten int64
 	shortest  int64
 }
 
 const chunk = 1 << 10
 
-// perConn is what a tuple takes in memory: itself and its entry of the index, which is
-// at least 7/16 full.
+// perConn is the memory of a tuple with its entry of the index, which is at least 7/16 full.
 const perConn = int64(unsafe.Sizeof(conn{})) + int64(unsafe.Sizeof(key{})+8)*16/7
 
 func newTable(memory int64, forget func(*conn)) *table {
@@ -269,7 +265,7 @@ func (t *table) at(i int32) *conn { return &t.slots[i/chunk][i%chunk] }
 // memory in use, in bytes.
 func (t *table) memory() int64 { return int64(t.used) * perConn }
 
-// find gives a tuple that is there.
+// find returns an existing tuple.
 func (t *table) find(k *key) *conn {
 	if i, ok := t.index[*k]; ok {
 		return t.at(i)
@@ -277,7 +273,7 @@ func (t *table) find(k *key) *conn {
 	return nil
 }
 
-// get gives a tuple, made if need be, as the one with the latest packet.
+// get returns a tuple, made if need be, and makes it the newest.
 func (t *table) get(k *key, now int64) *conn {
 	i, ok := t.index[*k]
 	if !ok {
@@ -308,7 +304,7 @@ func (t *table) add(k *key, now int64) int32 {
 	return i
 }
 
-// evict gives up the longest silent tuple.
+// evict evicts the tuple that has been silent for longest.
 func (t *table) evict(now int64) int32 {
 	i := t.oldest
 	c := t.at(i)
@@ -326,8 +322,7 @@ func (t *table) evict(now int64) int32 {
 	return i
 }
 
-// drop gives up the longest silent tuple without a successor; false where there is
-// none but the one of the latest packet.
+// drop evicts without a successor; false if only the newest tuple is left.
 func (t *table) drop(now int64) bool {
 	if t.oldest == t.newest {
 		return false

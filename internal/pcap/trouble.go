@@ -5,7 +5,7 @@ import (
 	"slices"
 	"unsafe"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 // maxLadder bounds how many packets an incident shows.
@@ -26,12 +26,11 @@ const (
 
 func (t *trouble) memory() int64 { return perTrouble + perSYN*int64(len(t.syns)) }
 
-// trouble gives that of the connection, made of the packets remembered if need be.
+// trouble returns that of the connection, made if need be.
 func (t *tracker) trouble(c *conn) *trouble {
 	if c.trouble == nil {
-		c.trouble = &trouble{ladder: make([]record, 0, maxLadder)}
+		c.trouble = &trouble{ladder: append(make([]record, 0, maxLadder), c.remembered()...)}
 		t.troubled += perTrouble
-		c.recent(func(r *record) { c.trouble.ladder = append(c.trouble.ladder, *r) })
 	}
 	return c.trouble
 }
@@ -72,8 +71,8 @@ func (t *tracker) emit(c *conn, outcome Outcome, at int64) {
 	if kind == "" || !t.kept.wants(kind) {
 		return
 	}
-	i := Incident{Kind: kind, Client: c.addr(c.client), Server: c.addr(1 - c.client),
-		Frame: c.syn.firstNumber, Time: timeOf(c.syn.first), SYNs: tr.syns, Outcome: outcome, LadderMore: tr.left}
+	i := c.incident(kind, c.client, c.syn.firstNumber, c.syn.first, tr.ladder, roles(tr.syns, c.syn.firstNumber, c.syn.first, outcome))
+	i.SYNs, i.Outcome, i.LadderMore, i.Former = tr.syns, outcome, tr.left, c.formerReport()
 	if outcome == Connected {
 		i.ConnectSeconds = seconds(at - c.syn.first)
 	} else if moved != nil {
@@ -82,9 +81,21 @@ func (t *tracker) emit(c *conn, outcome Outcome, at int64) {
 	for n := 1; n < len(tr.syns); n++ {
 		i.Intervals = append(i.Intervals, tr.syns[n].Time.Sub(tr.syns[n-1].Time).Seconds())
 	}
-	i.Former = c.formerReport()
-	i.Ladder = ladder(tr.ladder, c.client, roles(&i, outcome))
 	t.kept.add(i)
+}
+
+// incident returns one of a connection, with the packets that show it; role may be nil.
+func (c *conn) incident(kind Kind, client uint8, frame, at int64, records []record, role func(*record) Role) Incident {
+	return Incident{Kind: kind, Client: c.addr(client), Server: c.addr(1 - client), Frame: frame, Time: timeOf(at),
+		Ladder: ladder(records, client, role)}
+}
+
+// opener returns the end that sent the SYN; if the capture has none, the given sender.
+func (c *conn) opener(sender uint8) uint8 {
+	if c.begun {
+		return c.client
+	}
+	return sender
 }
 
 func (t *tracker) countOutcome(kind Kind, outcome Outcome) {
@@ -125,23 +136,22 @@ func (c *conn) formerReport() *Former {
 		return nil
 	}
 	report := &Former{LastFrame: f.number, LastTime: timeOf(f.at), After: seconds(c.syn.first - f.at),
-		Closed: closedNames[f.closed], RcvNxt: f.rcvNxt, SndNxt: f.sndNxt}
+		Closed: f.closed, RcvNxt: f.rcvNxt, SndNxt: f.sndNxt}
 	if f.hasTS {
 		report.LastTSVal = pointer(f.tsval)
 	}
 	return report
 }
 
-// roles tells what the packets of an attempt are.
-func roles(i *Incident, outcome Outcome) func(*record) Role {
-	syns, began := i.SYNs, i.Time.UnixNano()
+// roles returns the role of each packet of an attempt, whose first SYN is given.
+func roles(syns []SYN, first, began int64, outcome Outcome) func(*record) Role {
 	return func(r *record) Role {
 		for n := range syns {
 			switch r.number {
 			case syns[n].Frame:
 				return RoleSYN
 			case syns[n].Answer:
-				if r.flags&packet.RST != 0 {
+				if r.flags&frame.RST != 0 {
 					return RoleReset
 				}
 				return RoleOldACK
@@ -150,9 +160,9 @@ func roles(i *Incident, outcome Outcome) func(*record) Role {
 			}
 		}
 		switch {
-		case r.at < began || r.at == began && r.number < i.Frame:
+		case r.at < began || r.at == began && r.number < first:
 			return RoleFormer
-		case outcome == Connected && r.flags&(packet.SYN|packet.ACK) == packet.SYN|packet.ACK:
+		case outcome == Connected && r.flags&(frame.SYN|frame.ACK) == frame.SYN|frame.ACK:
 			return RoleSYNACK
 		}
 		return ""
@@ -165,7 +175,10 @@ func ladder(records []record, client uint8, role func(*record) Role) []Step {
 	for n := range records {
 		r := &records[n]
 		steps[n] = Step{Frame: r.number, Time: timeOf(r.at), FromClient: r.from() == client, Flags: r.flags,
-			Seq: r.seq, Ack: r.ack, Length: int(r.length), Window: r.window, Role: role(r)}
+			Seq: r.seq, Ack: r.ack, Length: int(r.length), Window: r.window}
+		if role != nil {
+			steps[n].Role = role(r)
+		}
 		if r.hasTimestamps() {
 			steps[n].TSVal, steps[n].TSEcr = pointer(r.tsval), pointer(r.tsecr)
 		}
@@ -202,8 +215,7 @@ func (i *incidents) wants(kind Kind) bool {
 	return len(of.list) < i.each && (i.used < i.memory || i.lesser(kind) != nil)
 }
 
-// add keeps an incident. Where memory is short, the last one of the least serious
-// kind goes.
+// add keeps an incident. If memory is short it replaces the last one of the least serious kind.
 func (i *incidents) add(one Incident) {
 	cost := costOf(&one)
 	for i.used+cost > i.memory {
@@ -275,9 +287,8 @@ type ignoredRST struct {
 // perRST is what one takes in memory, in bytes.
 const perRST = int64(unsafe.Sizeof(ignoredRST{})) + ringSize*int64(unsafe.Sizeof(record{}))
 
-// rst takes an RST of a connection that is open or was. The first one that the receiver
-// ignores is kept until the connection is over: a client that goes away answers what is
-// on its way with several RSTs, and the last one may be taken.
+// rst handles an RST. The first one that the receiver ignores is kept until the connection ends:
+// a closed client answers packets in flight with several RSTs, and the last may be accepted.
 func (t *tracker) rst(c *conn, r *record) {
 	receiver := &c.side[1-r.from()]
 	known := c.side[0].hasSYN && c.side[1].hasSYN && receiver.hasAck && !c.reset
@@ -291,8 +302,7 @@ func (t *tracker) rst(c *conn, r *record) {
 	if c.side[0].fin && c.side[1].fin || c.ignored != nil { // nothing is left to be reset
 		return
 	}
-	c.ignored = &ignoredRST{rst: *r, window: [2]uint32{receiver.ack, receiver.right}}
-	c.recent(func(o *record) { c.ignored.before = append(c.ignored.before, *o) })
+	c.ignored = &ignoredRST{rst: *r, window: [2]uint32{receiver.ack, receiver.right}, before: c.remembered()}
 	t.troubled += perRST
 	t.peakTroubled = max(t.peakTroubled, t.troubled)
 }
@@ -312,14 +322,9 @@ func (t *tracker) endRST(c *conn) {
 	if !t.kept.wants(RSTOutOfWindow) {
 		return
 	}
-	role := func(r *record) Role {
-		if r.number == i.rst.number {
-			return RoleReset
-		}
-		return ""
-	}
-	t.kept.add(Incident{Kind: RSTOutOfWindow, Client: c.addr(c.client), Server: c.addr(1 - c.client),
-		Frame: i.rst.number, Time: timeOf(i.rst.at), Window: &i.window, Ladder: ladder(append(i.before, i.rst), c.client, role)})
+	one := c.incident(RSTOutOfWindow, c.client, i.rst.number, i.rst.at, append(i.before, i.rst), nil)
+	one.Window, one.Ladder[len(i.before)].Role = &i.window, RoleReset
+	t.kept.add(one)
 }
 
 // Reason is why a packet was not understood. Its text is stable.

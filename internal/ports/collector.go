@@ -77,7 +77,7 @@ func NewCollector(o Options) *Collector {
 // Add takes an entry; it keeps nothing of it.
 func (c *Collector) Add(e *conntrack.Entry) {
 	c.seen++
-	if !hasPorts(e.Orig.Proto) {
+	if !nat.HasPorts(e.Orig.Proto) && !nat.IsICMP(e.Orig.Proto) {
 		return
 	}
 	k, t := outward(e)
@@ -94,7 +94,7 @@ func (c *Collector) Add(e *conntrack.Entry) {
 		}
 	}
 	// The kernel looks for the tuple in either direction (nf_conntrack_tuple_taken).
-	if c.given[e.Orig.Dst] && !isICMP(e.Orig.Proto) {
+	if c.given[e.Orig.Dst] && !nat.IsICMP(e.Orig.Proto) {
 		c.wait(&c.inbound, inward(e), taken{port: e.Orig.DstPort, marks: isInbound})
 	}
 }
@@ -105,7 +105,7 @@ func outward(e *conntrack.Entry) (key, taken) {
 	k := key{addr: r.Dst, remote: r.Src, remotePort: r.SrcPort, zone: e.ReplyZone, proto: r.Proto}
 	t := taken{port: r.DstPort}
 	before := e.Orig.SrcPort
-	if isICMP(r.Proto) {
+	if nat.IsICMP(r.Proto) {
 		k.remotePort, t.port, before = 0, r.ICMPID, e.Orig.ICMPID
 	}
 	if t.port != before {
@@ -333,7 +333,7 @@ func (c *Collector) count(q *Query, k key, p *pool) []row {
 	for _, s := range q.shares(k, p, c.names) {
 		r := row{key: k, share: s, pool: p}
 		r.PortPool = snapshot.PortPool{
-			Address: k.addr.String(), Protocol: conntrack.ProtocolName(k.proto), Destination: k.destination(), Zone: k.zone,
+			Address: k.addr.String(), Protocol: nat.ProtocolName(k.proto), Destination: k.destination(), Zone: k.zone,
 			FirstPort: s.First, LastPort: s.Last, RangeSource: s.from, Class: s.class, Rule: s.rule, Draws: s.draws,
 			Used: q.scaled(c, p.count(s.Ports, 0)), TimeWait: q.scaled(c, p.count(s.Ports, inTimeWait)),
 			ClientClosed: q.scaled(c, p.count(s.Ports, isClientClosed)),
@@ -349,7 +349,7 @@ func (c *Collector) count(q *Query, k key, p *pool) []row {
 }
 
 func (k *key) destination() string {
-	if isICMP(k.proto) {
+	if nat.IsICMP(k.proto) {
 		return k.remote.String()
 	}
 	return netip.AddrPortFrom(k.remote, k.remotePort).String()
@@ -381,7 +381,7 @@ func SharedWith(pools []snapshot.PortPool, sockets []Socket) []snapshot.SharedAd
 	}
 	wild := map[string]int64{}
 	for _, s := range sockets {
-		protocol, local := conntrack.ProtocolName(s.Proto), s.Local.Addr().Unmap()
+		protocol, local := nat.ProtocolName(s.Proto), s.Local.Addr().Unmap()
 		if local.IsUnspecified() {
 			wild[protocol]++
 			continue
@@ -412,29 +412,32 @@ func SharedWith(pools []snapshot.PortPool, sockets []Socket) []snapshot.SharedAd
 // numbers is how many ports, or ICMP ids, there are.
 const numbers = 1 << 16
 
-// Set is a set of ports.
+// Set is a set of ports; nil is empty.
 type Set [numbers / 64]uint64
 
 // Add puts a port in.
 func (s *Set) Add(p uint16) { s[p/64] |= 1 << (p % 64) }
 
 // Has reports whether the port is in the set.
-func (s *Set) Has(p uint16) bool { return s[p/64]&(1<<(p%64)) != 0 }
+func (s *Set) Has(p uint16) bool { return s.word(int(p)/64)&(1<<(p%64)) != 0 }
 
-// Count is how many ports of a range are in the set.
-func (s *Set) Count(r nat.Ports) int {
-	n := 0
-	for w := int(r.First) / 64; w <= int(r.Last)/64; w++ {
-		n += bits.OnesCount64(s[w] & wordOf(r, w))
+func (s *Set) word(w int) uint64 {
+	if s == nil {
+		return 0
 	}
-	return n
+	return s[w]
 }
 
+// Count returns how many ports of a range are in the set.
+func (s *Set) Count(r nat.Ports) int { return s.without(nil, r) }
+
 // without counts the ports of a range that are in s and not in o.
-func (s *Set) without(o *Set, r nat.Ports) int {
-	n := 0
+func (s *Set) without(o *Set, r nat.Ports) (n int) {
+	if s == nil {
+		return 0
+	}
 	for w := int(r.First) / 64; w <= int(r.Last)/64; w++ {
-		n += bits.OnesCount64(s[w] &^ o[w] & wordOf(r, w))
+		n += bits.OnesCount64(s[w] &^ o.word(w) & wordOf(r, w))
 	}
 	return n
 }
@@ -450,5 +453,3 @@ func wordOf(r nat.Ports, w int) uint64 {
 	}
 	return mask
 }
-
-func ones(word uint64) int { return bits.OnesCount64(word) }

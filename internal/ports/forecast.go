@@ -2,6 +2,7 @@ package ports
 
 import (
 	"math"
+	"math/bits"
 	"net/netip"
 
 	"github.com/natkit/natkit/internal/nat"
@@ -137,7 +138,7 @@ func findRuns(used, evictable *Set, r nat.Ports) runs {
 		switch {
 		case !used.Has(p):
 			inUsed, inHard = 0, 0
-		case evictable != nil && evictable.Has(p):
+		case evictable.Has(p):
 			inUsed, inHard = longer(inUsed), 0
 		default:
 			inUsed, inHard = longer(inUsed), longer(inHard)
@@ -216,9 +217,9 @@ func (r *row) longer(out *snapshot.Ports, sets *many, whole nat.Ports) snapshot.
 	if !r.share.draws {
 		takenThen = float64(used) / float64(whole.Len())
 	}
-	evictable := sets.evictable
-	if !out.Evicts {
-		evictable = nil
+	var evictable *Set
+	if out.Evicts {
+		evictable = sets.with(isEvictable)
 	}
 	return snapshot.PortAlternative{What: snapshot.PortsLongerRange,
 		FailsNow:   takenThen * FailChance(&sets.used, evictable, whole, out.Probing),
@@ -294,8 +295,11 @@ func (f *filler) rate(r *row, sets *many) *Set {
 		return f.compared(r, sets)
 	case f.q.Complete && f.ported > 0 && f.aged == f.ported:
 		r.RateKnown = true
-		r.NewPerSecond = float64(sets.young.Count(r.share.Ports)) / youngSeconds
-		return &sets.young
+		r.NewPerSecond = float64(sets.with(isYoung).Count(r.share.Ports)) / youngSeconds
+		if young := sets.with(isYoung); young != nil {
+			return young
+		}
+		return &Set{}
 	}
 	return nil
 }
@@ -327,8 +331,8 @@ func (r *row) chance(out *snapshot.Ports, sets *many, fresh *Set) {
 	used := &sets.used
 	r.FailsIfKept = FailChance(used, nil, r.share.Ports, out.Probing)
 	r.FailsIfTaken = r.FailsIfKept
-	if out.Evicts && sets.evictable != nil {
-		r.FailsIfTaken = FailChance(used, sets.evictable, r.share.Ports, out.Probing)
+	if evictable := sets.with(isEvictable); out.Evicts && evictable != nil {
+		r.FailsIfTaken = FailChance(used, evictable, r.share.Ports, out.Probing)
 	}
 	r.FailsScattered = ScatteredChance(int(r.Used), r.share.Len(), out.Probing)
 	r.TakenShare, r.TakenFrom = r.taken(sets, fresh)
@@ -358,9 +362,10 @@ func (r *row) taken(sets *many, fresh *Set) (share float64, from string) {
 // that were drawn.
 func (r *row) origins(m *many, of *Set) (kept, moved int64) {
 	for w := int(r.share.First) / 64; w <= int(r.share.Last)/64; w++ {
-		bits := of[w] & wordOf(r.share.Ports, w) &^ m.local[w] &^ m.inbound[w]
-		moved += int64(ones(bits & m.moved[w]))
-		kept += int64(ones(bits &^ m.moved[w]))
+		ports := of[w] & wordOf(r.share.Ports, w) &^ m.with(isLocal).word(w) &^ m.with(isInbound).word(w)
+		drawn := m.with(isMoved).word(w)
+		moved += int64(bits.OnesCount64(ports & drawn))
+		kept += int64(bits.OnesCount64(ports &^ drawn))
 	}
 	return kept, moved
 }

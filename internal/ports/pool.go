@@ -6,6 +6,7 @@ package ports
 
 import (
 	"cmp"
+	"math/bits"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -13,7 +14,6 @@ import (
 
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
-	"golang.org/x/sys/unix"
 )
 
 // key names a pool: no two connections of it may have the same port.
@@ -42,6 +42,7 @@ const (
 	// isClientClosed: in TIME_WAIT, and the client's FIN was the first, so that TIME_WAIT
 	// of the connection is at the client.
 	isClientClosed
+	markCount = iota
 )
 
 // taken is a used port.
@@ -66,11 +67,14 @@ type pool struct {
 
 // many is a pool of more than maxFew ports.
 type many struct {
-	used, moved, local, young, inbound, timeWait Set
-	// evictable and clientClosed are nil until there is one.
-	evictable, clientClosed *Set
-	sources                 *sources
+	used Set
+	// marked are the ports with each mark, by its bit; nil until there is one.
+	marked  [markCount]*Set
+	sources *sources
 }
+
+// with returns the ports that have a mark.
+func (m *many) with(mark marks) *Set { return m.marked[bits.TrailingZeros8(uint8(mark))] }
 
 func (p *pool) add(t taken) {
 	if p.many != nil {
@@ -103,33 +107,17 @@ func (m *many) add(t taken) {
 		return
 	}
 	m.used.Add(t.port)
-	for mark, set := range m.marked() {
-		if t.marks&mark != 0 {
-			set.Add(t.port)
+	for i := range m.marked {
+		if t.marks>>i&1 == 0 {
+			continue
 		}
-	}
-	if t.marks&isEvictable != 0 {
-		if m.evictable == nil {
-			m.evictable = &Set{}
+		if m.marked[i] == nil {
+			m.marked[i] = &Set{}
 		}
-		m.evictable.Add(t.port)
-	}
-	if t.marks&isClientClosed != 0 {
-		if m.clientClosed == nil {
-			m.clientClosed = &Set{}
-		}
-		m.clientClosed.Add(t.port)
+		m.marked[i].Add(t.port)
 	}
 	if t.marks&isInbound == 0 {
 		m.sources.add(t.source)
-	}
-}
-
-// marked goes over the sets that keep marks.
-func (m *many) marked() func(yield func(marks, *Set) bool) {
-	return func(yield func(marks, *Set) bool) {
-		_ = yield(inTimeWait, &m.timeWait) && yield(isMoved, &m.moved) && yield(isLocal, &m.local) &&
-			yield(isYoung, &m.young) && yield(isInbound, &m.inbound)
 	}
 }
 
@@ -145,30 +133,14 @@ func (p *pool) sets(scratch *many) *many {
 	return scratch
 }
 
-// everything is the range of all ports.
-var everything = nat.AllPorts
-
-// count is how many ports of a range the pool has, of those with a mark if one is
-// given: inTimeWait, isLocal or isClientClosed.
-func (p *pool) count(r nat.Ports, mark marks) int {
+// count returns how many ports of a range the pool has, with a mark unless it is 0.
+func (p *pool) count(r nat.Ports, mark marks) (n int) {
 	switch {
-	case p.many == nil:
-		return p.countFew(r, mark)
-	case mark == inTimeWait:
-		return p.many.timeWait.Count(r)
-	case mark == isLocal:
-		return p.many.local.Count(r)
-	case mark == isClientClosed:
-		if p.many.clientClosed == nil {
-			return 0
-		}
-		return p.many.clientClosed.Count(r)
-	default:
+	case p.many != nil && mark != 0:
+		return p.many.with(mark).Count(r)
+	case p.many != nil:
 		return p.many.used.Count(r)
 	}
-}
-
-func (p *pool) countFew(r nat.Ports, mark marks) (n int) {
 	for _, t := range p.few {
 		if r.Contains(t.port) && t.marks&mark == mark {
 			n++
@@ -194,7 +166,7 @@ func (p *pool) comesFrom(prefix netip.Prefix, addrs *addresses) bool {
 // size is how many ports the pool has, some of them perhaps twice.
 func (p *pool) size() int {
 	if p.many != nil {
-		return p.many.used.Count(everything)
+		return p.many.used.Count(nat.AllPorts)
 	}
 	return len(p.few)
 }
@@ -224,7 +196,7 @@ const (
 // DefaultRange is what the kernel draws from where no rule gives a range.
 func DefaultRange(proto uint8, class string) nat.Ports {
 	switch {
-	case isICMP(proto):
+	case nat.IsICMP(proto):
 		return nat.AllPorts
 	case class == classPrivileged:
 		return nat.Ports{First: 1, Last: 511}
@@ -233,18 +205,6 @@ func DefaultRange(proto uint8, class string) nat.Ports {
 	default:
 		return nat.Ports{First: 1024, Last: 65535}
 	}
-}
-
-func isICMP(proto uint8) bool { return proto == unix.IPPROTO_ICMP || proto == unix.IPPROTO_ICMPV6 }
-
-// hasPorts reports whether the kernel gives connections of the protocol another
-// port, or id, where theirs is taken.
-func hasPorts(proto uint8) bool {
-	switch proto {
-	case unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_UDPLITE, unix.IPPROTO_SCTP, unix.IPPROTO_DCCP:
-		return true
-	}
-	return isICMP(proto)
 }
 
 // Probing is how a kernel of this release looks for a free port: mainline since

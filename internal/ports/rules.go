@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
 )
@@ -98,8 +97,8 @@ func (x *ruleIndex) about(a netip.Addr) iter.Seq[int] {
 
 // gaveAll reports whether the ports inside a range are, but for a few, all that were given.
 func (p *pool) gaveAll(r nat.Ports, inside int) bool {
-	localOutside := p.count(everything, isLocal) - p.count(r, isLocal)
-	return float64(inside) >= holds*float64(p.count(everything, 0)-localOutside)
+	localOutside := p.count(nat.AllPorts, isLocal) - p.count(r, isLocal)
+	return float64(inside) >= holds*float64(p.count(nat.AllPorts, 0)-localOutside)
 }
 
 func (q *Query) rules() []snapshot.NATRule {
@@ -125,7 +124,7 @@ func byClass(proto uint8, p *pool, rule int, draws bool, from string) []share {
 		if p.count(classPorts(proto, class), 0) > 0 {
 			out = append(out, share{Ports: r, class: class, rule: rule, draws: draws, from: from})
 		}
-		if isICMP(proto) {
+		if nat.IsICMP(proto) {
 			break
 		}
 	}
@@ -137,7 +136,7 @@ func byClass(proto uint8, p *pool, rule int, draws bool, from string) []share {
 // draws stays in the class (nf_nat_l4proto_unique_tuple, net/netfilter/nf_nat_core.c).
 func classPorts(proto uint8, class string) nat.Ports {
 	switch {
-	case isICMP(proto):
+	case nat.IsICMP(proto):
 		return nat.AllPorts
 	case class == classPrivileged:
 		return nat.Ports{First: 0, Last: 511}
@@ -162,7 +161,7 @@ func named(r *snapshot.NATRule) string { return fmt.Sprintf("%s: %s", r.Place(),
 func (q *Query) mayGive(r *snapshot.NATRule, k key, p *pool, addrs *addresses) bool {
 	addr := k.addr.Unmap()
 	return r.TranslatesSource() && familyFits(r.Family, addr) &&
-		(r.Protocol == "" || r.Protocol == conntrack.ProtocolName(k.proto)) &&
+		(r.Protocol == "" || r.Protocol == nat.ProtocolName(k.proto)) &&
 		(r.DestinationPort == 0 || r.DestinationPort == k.remotePort) &&
 		(!r.ToDestination.IsValid() || r.ToDestination.Contains(k.remote)) &&
 		(!r.First.IsValid() || r.First.Compare(addr) <= 0 && addr.Compare(lastOf(r)) <= 0) &&

@@ -12,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/aggregate"
-	"github.com/natkit/natkit/internal/conntrack/tally"
 	"github.com/natkit/natkit/internal/lab"
 )
 
@@ -31,7 +30,9 @@ func mixed(t *testing.T, name string, n int64, fn func(*conntrack.Entry)) {
 	}
 }
 
-func roomy() aggregate.Memory { return aggregate.Memory{Budget: tally.NewBudget(64 << 20), Seed: 1} }
+func roomy() aggregate.Memory {
+	return aggregate.Memory{Budget: aggregate.NewBudget(64 << 20), Seed: 1}
+}
 
 func overview(t *testing.T, mix string, change func(*conntrack.Entry)) *aggregate.Overview {
 	s := aggregate.NewSummary(roomy())
@@ -87,7 +88,7 @@ func grouped(keys string, n int, budget int64) Groups {
 	if err != nil {
 		panic(err)
 	}
-	a := aggregate.New(parsed, aggregate.Memory{Budget: tally.NewBudget(budget), Seed: 1})
+	a := aggregate.New(parsed, aggregate.Memory{Budget: aggregate.NewBudget(budget), Seed: 1})
 	e := conntrack.Entry{Orig: conntrack.Tuple{Proto: 17, Dst: netip.MustParseAddr("203.0.113.1"), DstPort: 53, SrcPort: 4000}}
 	for i := range n + n/2 {
 		e.Orig.Src = netip.AddrFrom4([4]byte{198, 18, byte(i % n >> 8), byte(i % n)})

@@ -21,15 +21,21 @@ const (
 	longText = 30
 )
 
-// Doctor writes what doctor found: the findings, most severe first, then what
-// was checked, then what could not be read and why.
-func Doctor(w io.Writer, style Style, r *diagnose.Report) error {
+// Doctor writes the findings, most severe first, what could not be read and why, and
+// ends with a line that counts the checks; with verbose it lists all of them. next is
+// advice on how to go on, or empty.
+func Doctor(w io.Writer, style Style, r *diagnose.Report, verbose bool, next string) error {
 	p := &printer{w: w, style: style}
-	p.incomplete(r)
-	p.printf("natkit doctor: %s, Linux %s, two samples %s apart", netnsName(r), r.Kernel, units.Fixed(r.Seconds, 1)+" s")
+	about := clean(fmt.Sprintf("%s, Linux %s, two samples %s s apart", netnsName(r), r.Kernel, units.Fixed(r.Seconds, 1)))
+	if verbose {
+		p.line("natkit doctor: " + about)
+	}
 	p.findings(r.Findings)
-	p.checks(r)
+	p.incomplete(r)
 	p.profiled(r.Profile)
+	if verbose {
+		p.checks(r)
+	}
 	if len(r.Unread) > 0 {
 		p.heading("Could not be read")
 		t := &Table{Indent: 2, Columns: []Column{{}, {Wrap: true}}}
@@ -38,11 +44,21 @@ func Doctor(w io.Writer, style Style, r *diagnose.Report) error {
 		}
 		p.table(t)
 	}
+	if next != "" {
+		p.gap()
+		for line := range strings.SplitSeq(next, "\n") {
+			p.line(line)
+		}
+	}
+	p.gap()
+	if !verbose {
+		p.line(style.Paint(Dim, about))
+	}
+	p.line(style.Paint(Bold, checksSummary(r)))
 	return p.err
 }
 
-// incomplete is what a report says first, as a look that is not whole must not be taken
-// for health.
+// incomplete says why a report is not whole, which must not be taken for health.
 func (p *printer) incomplete(r *diagnose.Report) {
 	if len(r.Incomplete) == 0 {
 		return
@@ -52,15 +68,15 @@ func (p *printer) incomplete(r *diagnose.Report) {
 		checks += len(m.Checks)
 		reasons = append(reasons, m.Why)
 	}
+	p.gap()
 	if checks == 0 {
 		p.unfinished(strings.Join(reasons, "; "), nil)
 	} else {
-		p.unfinished(fmt.Sprintf("%d of %s came to no result", checks, units.Plural(len(r.Checks), "check", "checks")), reasons)
+		p.unfinished(fmt.Sprintf("%d of %s have no result", checks, units.Plural(len(r.Checks), "check", "checks")), reasons)
 	}
-	p.blank()
 }
 
-// Incomplete says what of a look is missing, and why.
+// Incomplete writes what could not be read, and why.
 func Incomplete(w io.Writer, style Style, text string, reasons []string) error {
 	p := &printer{w: w, style: style}
 	p.unfinished(text, reasons)
@@ -77,7 +93,7 @@ func (p *printer) unfinished(text string, reasons []string) {
 	}
 }
 
-// profiled tells in one line where the CPUs spent their time.
+// profiled is one line on where the CPUs spent their time.
 func (p *printer) profiled(pr *snapshot.Profile) {
 	if pr == nil {
 		return
@@ -92,7 +108,7 @@ func (p *printer) profiled(pr *snapshot.Profile) {
 			separator = ", "
 		}
 	}
-	p.blank()
+	p.gap()
 	p.labelled(0, "CPU time", labelWidth, text)
 }
 
@@ -111,7 +127,7 @@ func (p *printer) findings(findings []diagnose.Finding) {
 	sorted := slices.Clone(findings)
 	slices.SortStableFunc(sorted, func(a, b diagnose.Finding) int { return cmp.Compare(b.Severity, a.Severity) })
 	for i, f := range sorted {
-		p.blank()
+		p.gap()
 		p.finding(f, sorted[:i])
 	}
 }
@@ -122,26 +138,24 @@ var severityTones = map[diagnose.Severity]Tone{diagnose.Critical: Alarm, diagnos
 // two faults of one table have nearly the same evidence and the same ways out.
 func (p *printer) finding(f diagnose.Finding, above []diagnose.Finding) {
 	p.mark(0, Cell{f.Severity.String() + ": ", severityTones[f.Severity]}, f.Title, Bold)
-	p.labelled(2, "rule", labelWidth, ruleLine(f))
+	rule := f.ID
+	if f.Confidence != "" {
+		rule += ", " + f.Confidence
+	}
+	p.labelled(2, "rule", labelWidth, rule)
+	p.labelled(2, "docs", labelWidth, "docs/failure-modes/"+f.ID+".md")
 	p.evidence(f.Evidence, above)
 	p.labelled(2, "cause", labelWidth, f.Cause)
 	p.labelled(2, "consequence", labelWidth, f.Consequence)
 	for _, other := range above {
 		if len(f.Remedies) > 0 && reflect.DeepEqual(f.Remedies, other.Remedies) {
-			p.labelled(2, "remedy", labelWidth, "the same as of "+other.ID)
+			p.labelled(2, "remedy", labelWidth, "same as for "+other.ID)
 			return
 		}
 	}
 	for _, r := range f.Remedies {
 		p.remedy(r)
 	}
-}
-
-func ruleLine(f diagnose.Finding) string {
-	if f.Confidence == "" {
-		return f.ID
-	}
-	return f.ID + ", " + f.Confidence
 }
 
 func (p *printer) evidence(evidence []diagnose.Evidence, above []diagnose.Finding) {
@@ -156,7 +170,7 @@ func (p *printer) evidence(evidence []diagnose.Evidence, above []diagnose.Findin
 	case len(evidence) == 0:
 		return
 	case len(fresh) == 0:
-		p.labelled(2, "evidence", labelWidth, "is above")
+		p.labelled(2, "evidence", labelWidth, "see above")
 		return
 	}
 	p.line("  " + p.style.Paint(Dim, "evidence"))
@@ -208,35 +222,39 @@ var stateMarks = map[diagnose.State]Cell{
 }
 
 func (p *printer) checks(r *diagnose.Report) {
-	count, notAsked := map[diagnose.State]int{}, 0
+	p.heading("Checks")
 	t := &Table{Indent: 2, Columns: []Column{{}, {}, {Wrap: true}}}
 	for _, c := range r.Checks {
-		count[c.State]++
-		if c.NotAsked {
-			notAsked++
-		}
 		t.Cells(stateMarks[c.State], Cell{Text: c.Title}, Cell{Text: c.Why})
 	}
-	p.blank()
-	p.line(p.style.Paint(Bold, checksSummary(len(r.Checks), notAsked, count)))
 	p.table(t)
 }
 
-func checksSummary(all, notAsked int, count map[diagnose.State]int) string {
-	unfinished := count[diagnose.NotChecked] - notAsked
-	text := "Looked for " + units.Plural(all, "fault", "faults")
-	switch ok := count[diagnose.OK]; {
-	case all > 0 && ok == all:
-		return text + " and found none"
-	case ok > 0 && count[diagnose.Found] == 0 && unfinished == 0:
-		return fmt.Sprintf("Looked for %d of %s and found none", ok, units.Plural(all, "fault", "faults"))
+// checksSummary counts the checks: "16 checks passed, 1 not run: needs --trace".
+func checksSummary(r *diagnose.Report) string {
+	passed, incomplete, notRun := 0, 0, 0
+	var needs, parts []string
+	for _, c := range r.Checks {
+		switch {
+		case c.State == diagnose.OK:
+			passed++
+		case c.NotAsked:
+			notRun++
+			needs = append(needs, c.Why)
+		case c.State == diagnose.NotChecked:
+			incomplete++
+		}
 	}
-	text += fmt.Sprintf(": %d found, %d not found", count[diagnose.Found], count[diagnose.OK])
-	if unfinished > 0 {
-		text += fmt.Sprintf(", %d could not be checked", unfinished)
+	if n := len(r.Findings); n > 0 {
+		parts = append(parts, units.Plural(n, "finding", "findings"))
 	}
-	if notAsked > 0 {
-		text += fmt.Sprintf(", %d not asked for", notAsked)
+	parts = append(parts, units.Plural(passed, "check passed", "checks passed"))
+	if incomplete > 0 {
+		parts = append(parts, fmt.Sprintf("%d without result", incomplete))
 	}
-	return text
+	if notRun > 0 {
+		slices.Sort(needs)
+		parts = append(parts, fmt.Sprintf("%d not run: %s", notRun, strings.Join(slices.Compact(needs), "; ")))
+	}
+	return strings.Join(parts, ", ")
 }

@@ -4,89 +4,163 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 
-	"github.com/natkit/natkit/internal/capacity"
-	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/gateway/diff"
-	"github.com/natkit/natkit/internal/gateway/explain"
+	"github.com/natkit/natkit/internal/gateway/observe"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/units"
 )
 
-// GatewayExplain writes the way of a packet and of its answer.
-func GatewayExplain(w io.Writer, style Style, e *explain.Way) error {
+// GatewayCheck is what is wrong with a gateway file.
+type GatewayCheck struct {
+	Schema string `json:"schema"`
+	File   string `json:"file"`
+	// Rules is how many there are.
+	Rules int `json:"rules"`
+	// Offline: the host was not read. Unknown could not be read of it.
+	Offline  bool              `json:"offline"`
+	Unknown  []string          `json:"unknown"`
+	Refused  int               `json:"refused"`
+	Warned   int               `json:"warned"`
+	Findings []gateway.Finding `json:"findings"`
+}
+
+// Text writes the findings and ends with their number.
+func (d GatewayCheck) Text(w io.Writer, style Style) error {
 	p := &printer{w: w, style: style}
-	p.line(style.Paint(Bold, e.Packet.String()) + clean(cameBy(e)))
+	if len(d.Unknown) > 0 {
+		p.unfinished("parts of this host could not be read (--offline checks the file alone)", d.Unknown)
+	}
+	p.gatewayFindings(d.File, d.Findings)
+	result := units.Count(d.Refused) + " refused, " + units.Plural(d.Warned, "warning", "warnings")
+	switch {
+	case len(d.Findings) > 0:
+	case d.Offline:
+		result = "no findings; this host was not read"
+	default:
+		result = "no findings on this host"
+	}
+	p.line(clean(d.File) + ": " + units.Plural(d.Rules, "rule", "rules") + ", " + result)
+	return p.err
+}
+
+// GatewayFindings writes the findings about a file.
+func GatewayFindings(w io.Writer, style Style, file string, all []gateway.Finding) error {
+	p := &printer{w: w, style: style}
+	p.gatewayFindings(file, all)
+	return p.err
+}
+
+// manyFindings bounds those of one kind that are written: a file of thousands of rules can
+// have as many.
+const manyFindings = 20
+
+// gatewayFindings writes findings with their place in the file, its text, and advice.
+func (p *printer) gatewayFindings(file string, all []gateway.Finding) {
+	written := map[string]int{}
+	for _, f := range all {
+		if written[f.ID]++; written[f.ID] <= manyFindings {
+			p.gatewayFinding(clean(file), f)
+		}
+	}
+	for _, f := range all {
+		if more := written[f.ID] - manyFindings; more > 0 {
+			p.line(fmt.Sprintf("%s: %s more are not shown; --json has them [%s]", clean(file), units.Count(more), f.ID))
+		}
+		written[f.ID] = 0
+	}
+}
+
+func (p *printer) gatewayFinding(place string, f gateway.Finding) {
+	if f.Line > 0 {
+		place = fmt.Sprintf("%s:%d:%d", place, f.Line, f.Column)
+	}
+	tone := Warn
+	if f.Severity == gateway.Refuse {
+		tone = Bad
+	}
+	p.line(fmt.Sprintf("%s: %s: %s [%s]", place, p.style.Paint(tone, string(f.Severity)), clean(f.Message), f.ID))
+	if f.Excerpt != "" && p.err == nil { // not broken: a caret points into it
+		_, p.err = io.WriteString(p.w, f.Excerpt+"\n")
+	}
+	for line := range strings.Lines(f.Advice) {
+		p.line("        " + clean(strings.TrimSuffix(line, "\n")))
+	}
+}
+
+// GatewayPacket is the way of a packet.
+type GatewayPacket struct{ *observe.Trace }
+
+// Text writes the way of a packet and of its answer.
+func (e GatewayPacket) Text(w io.Writer, style Style) error {
+	p := &printer{w: w, style: style}
+	came := ", of a program on the gateway"
+	if e.Packet.In != "" {
+		came = ", in by " + e.Packet.In
+	}
+	p.line(style.Paint(Bold, e.Packet.String()) + clean(came))
 	p.blank()
 	p.gatewaySteps(e.Steps)
 	p.blank()
-	p.gatewayFate(e)
+	p.gatewayFate(e.Trace)
 	if len(e.Reply) > 0 {
-		p.blank()
-		p.line(style.Paint(Bold, "The answer"))
+		p.heading("The answer")
 		p.gatewaySteps(e.Reply)
 	}
 	if e.ReplyLost != "" {
 		p.mark(2, Cell{"lost: ", Bad}, e.ReplyLost, Plain)
 	}
-	p.gatewayNear(e)
+	if len(e.Near) > 0 {
+		p.heading("Rules about these addresses that do nothing to it")
+	}
+	for _, n := range e.Near {
+		p.mark(2, Cell{n.Rule.String() + ": ", Plain}, strings.Join(n.Why, "; "), Plain)
+	}
+	if e.NearMore > 0 {
+		p.line(fmt.Sprintf("  … and %d more", e.NearMore))
+	}
 	for _, n := range e.Notes {
 		p.mark(0, Cell{"note: ", Dim}, n, Plain)
 	}
 	return p.err
 }
 
-func cameBy(e *explain.Way) string {
-	if e.Packet.In == "" {
-		return ", of a program on the gateway"
-	}
-	return ", in by " + e.Packet.In
-}
-
-func (p *printer) gatewaySteps(steps []explain.Step) {
+func (p *printer) gatewaySteps(steps []observe.Step) {
 	t := &Table{Indent: 2, Columns: []Column{{}, {Right: true}, {}, {Wrap: true}}}
 	for _, s := range steps {
-		t.Cells(Cell{s.Hook, Dim}, Cell{priority(s), Dim}, Cell{Text: chainText(s)}, doesCell(s))
+		priority, chain, does := fmt.Sprint(s.Priority), s.Chain, Cell{Text: s.Does}
+		if s.Priority == math.MaxInt32 || s.Chain == "" && s.Priority == 0 { // the end, or no chain
+			priority = ""
+		}
+		if s.Owner != "" {
+			chain += " (" + s.Owner + ")"
+		}
+		if s.Rule != nil {
+			does = Cell{s.Rule.String() + ": " + s.Does, Bold}
+		}
+		if s.Unsure {
+			does.Tone = Warn
+		}
+		t.Cells(Cell{s.Hook, Dim}, Cell{priority, Dim}, Cell{Text: chain}, does)
 	}
 	p.table(t)
 }
 
-// priority is not told of what is no chain, nor of the very end.
-func priority(s explain.Step) string {
-	if s.Priority == math.MaxInt32 || s.Chain == "" && s.Priority == 0 {
-		return ""
+func (p *printer) gatewayFate(e *observe.Trace) {
+	flow := p.style.Paint(Bold, clean(fmt.Sprintf("%s %s -> %s", nat.ProtocolName(e.Packet.Protocol), e.Source, e.Destination)))
+	certain := ""
+	if len(e.Unless) > 0 { // other programs' rules may do something else
+		certain = "not certain: "
 	}
-	return fmt.Sprint(s.Priority)
-}
-
-func chainText(s explain.Step) string {
-	if s.Owner != "" {
-		return s.Chain + " (" + s.Owner + ")"
-	}
-	return s.Chain
-}
-
-func doesCell(s explain.Step) Cell {
-	c := Cell{Text: s.Does}
-	if s.Rule != nil {
-		c = Cell{s.Rule.String() + ": " + s.Does, Bold}
-	}
-	if s.Unsure {
-		c.Tone = Warn
-	}
-	return c
-}
-
-func (p *printer) gatewayFate(e *explain.Way) {
-	flow := fmt.Sprintf("%s %s -> %s", conntrack.ProtocolName(e.Packet.Protocol), e.Source, e.Destination)
 	switch e.Fate {
-	case explain.Forwarded:
-		p.line(howCertain(e, "becomes ") + p.style.Paint(Bold, clean(flow)) + ", leaves by " + clean(e.Out))
-	case explain.Local:
-		p.line(howCertain(e, "stays here as ") + p.style.Paint(Bold, clean(flow)))
-	case explain.Unreachable, explain.Dropped:
+	case observe.Forwarded:
+		p.line(certain + "becomes " + flow + ", leaves by " + clean(e.Out))
+	case observe.Local:
+		p.line(certain + "stays here as " + flow)
+	case observe.Unreachable, observe.Dropped:
 		p.line(p.style.Paint(Bad, "goes nowhere"))
 	}
 	for _, u := range e.Unless {
@@ -94,60 +168,82 @@ func (p *printer) gatewayFate(e *explain.Way) {
 	}
 }
 
-// howCertain is what is said of the fate: where other programs' rules may make something else of
-// the packet, it is not certain.
-func howCertain(e *explain.Way, does string) string {
-	if len(e.Unless) > 0 {
-		return "not certain: " + does
-	}
-	return does
-}
-
-func (p *printer) gatewayNear(e *explain.Way) {
-	if len(e.Near) == 0 {
-		return
-	}
-	p.blank()
-	p.line(p.style.Paint(Bold, "Rules about these addresses that do nothing to it"))
-	for _, n := range e.Near {
-		p.mark(2, Cell{n.Rule.String() + ": ", Plain}, strings.Join(n.Why, "; "), Plain)
-	}
-	if e.NearMore > 0 {
-		p.line(fmt.Sprintf("  … and %d more", e.NearMore))
-	}
-}
-
-// GatewayPlan is what would become of a host.
+// GatewayPlan is what a gateway file would change on a host, and what it could hold.
 type GatewayPlan struct {
-	// Known is false where rules are in force whose plan natkit does not have: what
-	// changes cannot be told then.
-	Known      bool
-	Difference diff.Plans
-	Planned    Planned
-	Pools      []gateway.PoolCapacity
+	Schema string `json:"schema"`
+	File   string `json:"file"`
+	// Digest is of the plan that the file becomes, Before what is in force ("none", a
+	// digest). Known is false where natkit does not have the plan of that.
+	Digest string `json:"digest"`
+	Before string `json:"before"`
+	Known  bool   `json:"before_known"`
+	// Refused: apply would not do it.
+	Refused    bool              `json:"refused"`
+	Obstacles  []string          `json:"obstacles"`
+	Findings   []gateway.Finding `json:"findings"`
+	Difference gateway.Diff      `json:"difference"`
+	Changes    []tune.Change     `json:"changes"`
+	Already    []string          `json:"already"`
+	Notes      []string          `json:"notes"`
+
+	Pools []gateway.PoolCapacity `json:"pools"`
 	// TimeWaitSeconds is what the pools' rates are for.
-	TimeWaitSeconds float64
-	Sizing          *capacity.Sizing
-	Table           tune.Facts
-	Missing         []string
-	Waiting         []gateway.Waiting
-	Obstacles       []string
+	TimeWaitSeconds float64           `json:"time_wait_seconds"`
+	Table           *GatewayTable     `json:"connection_table,omitempty"`
+	Missing         []string          `json:"missing_interfaces"`
+	Waiting         []gateway.Waiting `json:"waiting"`
+	// Unknown could not be read of the host.
+	Unknown []string `json:"unknown"`
+	// FilesWait: files are written at the confirmation only.
+	FilesWait bool `json:"-"`
 }
 
-// WriteGatewayPlan writes it for people.
-func WriteGatewayPlan(w io.Writer, style Style, g *GatewayPlan) error {
+// GatewayTable is what the connection table needs for what the file expects.
+type GatewayTable struct {
+	Entries   int64 `json:"entries"`
+	Max       int64 `json:"max"`
+	MaxAfter  int64 `json:"max_after"`
+	Buckets   int64 `json:"buckets_after"`
+	FullBytes int64 `json:"full_bytes_after"`
+}
+
+// Text writes the findings, and the plan where there is one.
+func (g GatewayPlan) Text(w io.Writer, style Style) error {
 	p := &printer{w: w, style: style}
-	p.gatewayDifference(g)
-	p.blank()
-	if p.err == nil {
-		p.err = Plan(w, style, g.Planned)
+	p.gatewayFindings(g.File, g.Findings)
+	if g.Digest == "" {
+		return p.err
 	}
-	p.gatewayCapacity(g)
-	p.gatewayAbsent(g)
+	p.gatewayDifference(&g)
+	p.blank()
+	p.planned(g.planned())
+	p.gatewayCapacity(&g)
+	for _, name := range g.Missing {
+		p.mark(0, Cell{"missing: ", Warn}, "interface "+name+": its rules match once it exists", Plain)
+	}
+	for _, w := range g.Waiting {
+		p.mark(0, Cell{"missing: ", Warn}, fmt.Sprintf("an address of %s for %s: 'natkit gateway run' waits for it", w.Interface, w.Rule), Plain)
+	}
 	for _, o := range g.Obstacles {
 		p.mark(0, Cell{"apply would refuse: ", Bad}, o, Plain)
 	}
 	return p.err
+}
+
+// planned separates files and what stays as it is from the other changes.
+func (g *GatewayPlan) planned() Planned {
+	d := Planned{Already: slices.Clone(g.Already), Warnings: g.Notes, FilesWait: g.FilesWait}
+	for _, c := range g.Changes {
+		switch {
+		case tune.ConfPath(c.Kind) != "":
+			d.Files = append(d.Files, c)
+		case c.Before != c.After:
+			d.Changes = append(d.Changes, c)
+		case c.Kind == tune.Sysctl:
+			d.Already = append(d.Already, fmt.Sprintf("%s is %s already: %s", c.Target, c.Before, c.Why))
+		}
+	}
+	return d
 }
 
 // manyRules bounds how many rules that change are shown.
@@ -158,53 +254,40 @@ func (p *printer) gatewayDifference(g *GatewayPlan) {
 	p.line(p.style.Paint(Bold, "Rules"))
 	switch {
 	case !g.Known:
-		p.line("  what is in force was not made from a plan that natkit has; all of these would be new:")
+		p.line("  natkit does not have the plan of what is in force; all of these would be new:")
 	case d.Same():
 		p.line("  nothing changes: this plan is in force")
 		return
 	}
-	same := sameEffect(d.Rules)
+	// All changes may do the same to connections: once is enough then.
+	differ := slices.ContainsFunc(d.Rules, func(r gateway.RuleDiff) bool { return r.Connections != d.Rules[0].Connections })
 	for i, r := range d.Rules {
 		if i == manyRules {
 			p.line(fmt.Sprintf("  … and %s more (--json has them all)", units.Count(len(d.Rules)-i)))
 			break
 		}
-		p.gatewayChange(r, !same)
+		p.gatewayChange(r, differ)
 	}
-	if same && len(d.Rules) > 0 {
-		p.labelled(2, "connections", 13, d.Rules[0].Connections)
+	if !differ && len(d.Rules) > 0 {
+		p.labelled(2, "connections", labelWidth, d.Rules[0].Connections)
 	}
 	if d.Unchanged > 0 {
-		p.line("  " + unchangedWords(d))
+		text := units.Plural(d.Unchanged, "rule stays as it is", "rules stay as they are")
+		if d.Renumbered > 0 {
+			text += fmt.Sprintf(", %s at another place of the file", units.Count(d.Renumbered))
+		}
+		p.line("  " + text)
 	}
 	for _, s := range d.Settings {
 		p.labelled(2, "", 0, fmt.Sprintf("%s: %s → %s", s.Setting, orNone(s.Before), orNone(s.After)))
-		p.labelled(4, "connections", 13, s.Connections)
+		p.labelled(4, "connections", labelWidth, s.Connections)
 	}
-}
-
-// sameEffect reports whether all changes do the same to connections: once is enough then.
-func sameEffect(all []diff.Rule) bool {
-	for _, r := range all {
-		if r.Connections != all[0].Connections {
-			return false
-		}
-	}
-	return true
-}
-
-func unchangedWords(d *diff.Plans) string {
-	text := units.Plural(d.Unchanged, "rule stays as it is", "rules stay as they are")
-	if d.Renumbered > 0 {
-		text += fmt.Sprintf(", %s at another place of the file", units.Count(d.Renumbered))
-	}
-	return text
 }
 
 // gatewayChange writes a rule with + for what comes and - for what goes.
-func (p *printer) gatewayChange(r diff.Rule, effect bool) {
+func (p *printer) gatewayChange(r gateway.RuleDiff, effect bool) {
 	was := r.Rule
-	if r.Change == diff.Changed {
+	if r.Change == gateway.Changed {
 		was = r.Was
 	}
 	if r.Before != "" {
@@ -214,7 +297,7 @@ func (p *printer) gatewayChange(r diff.Rule, effect bool) {
 		p.mark(2, Cell{"+ " + clean(r.Rule.String()) + ": ", Good}, r.After, Plain)
 	}
 	if effect {
-		p.labelled(4, "connections", 13, r.Connections)
+		p.labelled(4, "connections", labelWidth, r.Connections)
 	}
 }
 
@@ -222,42 +305,40 @@ func (p *printer) gatewayChange(r diff.Rule, effect bool) {
 const manyPools = 20
 
 func (p *printer) gatewayCapacity(g *GatewayPlan) {
-	if len(g.Pools) == 0 && g.Sizing == nil {
+	if len(g.Pools) == 0 && g.Table == nil {
 		return
 	}
-	p.blank()
-	p.line(p.style.Paint(Bold, "Capacity"))
-	if s := g.Sizing; s != nil {
-		p.labelled(2, "", 0, sizingWords(s, g.Table))
+	p.heading("Capacity")
+	if s := g.Table; s != nil {
+		text := fmt.Sprintf("the connection table needs %s entries, with those that have just ended; it holds %s", units.Count(s.Entries), units.Count(s.Max))
+		if s.MaxAfter > s.Max {
+			text += fmt.Sprintf(", and %s give room (up to %s of memory)", units.Count(s.MaxAfter), units.Bytes(s.FullBytes))
+		}
+		p.labelled(2, "", 0, text)
 	}
 	t := &Table{Indent: 2, Columns: []Column{{Head: "rule"}, {Head: "addresses", Right: true}, {Head: "ports each", Right: true},
 		{Head: "at once", Right: true}, {Head: "new/s", Right: true}, {Below: true}}}
-	shown := 0
-	for i := range g.Pools {
-		if c := &g.Pools[i]; !c.OneForOne && shown < manyPools {
-			t.Cells(poolCells(c)...)
-			shown++
+	for _, c := range g.Pools {
+		if c.OneForOne || len(t.rows) == manyPools {
+			continue
 		}
+		note := ""
+		switch {
+		case c.Addresses == 0:
+			note = "the interface has no address yet"
+		case len(c.SharedWith) > 0:
+			note = "shared with " + refs(c.SharedWith)
+		}
+		t.Row(c.Rule.String(), many(c.Addresses), units.Count(c.Ports), many(c.AtOnce), units.Rate(c.PerSecond), note)
 	}
-	if shown == 0 {
+	if len(t.rows) == 0 {
 		return
 	}
 	p.table(t)
 	p.labelled(2, "", 0, fmt.Sprintf("at once: connections of all hosts to one destination (address, port, protocol); a host has the ports of one address. new/s: short TCP connections to one destination for which there is always a free port: the entry of an ended one holds it for %s.", units.Seconds(g.TimeWaitSeconds)))
 }
 
-func poolCells(c *gateway.PoolCapacity) []Cell {
-	note := ""
-	switch {
-	case c.Addresses == 0:
-		note = "the interface has no address yet"
-	case len(c.SharedWith) > 0:
-		note = "shared with " + refs(c.SharedWith)
-	}
-	return []Cell{{Text: c.Rule.String()}, {Text: many(c.Addresses)}, {Text: units.Count(c.Ports)}, {Text: many(c.AtOnce)}, {Text: units.Rate(c.PerSecond)}, {Text: note}}
-}
-
-// many is a count of addresses: those of IPv6 prefixes are more than somebody can use.
+// many is a count of addresses: IPv6 prefixes have more than anybody can use.
 func many(n int64) string {
 	if n > math.MaxInt64/2 {
 		return "no limit"
@@ -278,23 +359,6 @@ func refs(list []gateway.Ref) string {
 	return strings.Join(texts, ", ")
 }
 
-func sizingWords(s *capacity.Sizing, now tune.Facts) string {
-	text := fmt.Sprintf("the connection table needs %s entries, with those that have just ended", units.Count(s.Entries))
-	if s.Max > now.Max {
-		return text + fmt.Sprintf("; it holds %s, and %s give room (up to %s of memory)", units.Count(now.Max), units.Count(s.Max), units.Bytes(s.FullBytes))
-	}
-	return text + fmt.Sprintf("; it holds %s", units.Count(now.Max))
-}
-
-func (p *printer) gatewayAbsent(g *GatewayPlan) {
-	for _, name := range g.Missing {
-		p.mark(0, Cell{"not there: ", Warn}, name+": rules for it hold when it comes", Plain)
-	}
-	for _, w := range g.Waiting {
-		p.mark(0, Cell{"not there: ", Warn}, fmt.Sprintf("an address of %s, which %s is about: 'natkit gateway run' waits for it", w.Interface, w.Rule), Plain)
-	}
-}
-
 // Planned is what somebody should know before changes are made.
 type Planned struct {
 	Changes []tune.Change
@@ -308,63 +372,60 @@ type Planned struct {
 	Warnings []string
 }
 
-// Plan writes what would be changed, with the cost and the risk of each change.
-func Plan(w io.Writer, style Style, plan Planned) error {
+// Text writes what would be changed, with the cost and the risk of each change.
+func (d Planned) Text(w io.Writer, style Style) error {
 	p := &printer{w: w, style: style}
-	p.line(style.Paint(Bold, "Plan"))
-	for _, already := range plan.Already {
+	p.planned(d)
+	return p.err
+}
+
+func (p *printer) planned(d Planned) {
+	p.line(p.style.Paint(Bold, "Plan"))
+	for _, already := range d.Already {
 		p.labelled(2, "", 0, already)
 	}
-	if len(plan.Changes) == 0 {
+	if len(d.Changes) == 0 {
 		p.line("  nothing to change")
 	}
-	p.changes(2, plan.Changes, func(c tune.Change) {
+	p.changes(2, d.Changes, func(c tune.Change) {
 		p.labelled(4, "why", 6, c.Why)
 		p.labelled(4, "cost", 6, c.Cost)
 		p.labelled(4, "risk", 6, c.Risk)
 	})
-	p.files(plan)
-	for _, warning := range plan.Warnings {
+	p.files(d)
+	for _, warning := range d.Warnings {
 		p.mark(2, Cell{"warning: ", Warn}, warning, Plain)
 	}
-	return p.err
 }
 
-func (p *printer) files(plan Planned) {
-	if len(plan.Files) == 0 {
+func (p *printer) files(d Planned) {
+	if len(d.Files) == 0 {
 		return
 	}
 	when := "  to hold after a boot:"
-	if plan.FilesWait {
+	if d.FilesWait {
 		when = "  to hold after a boot, written when you confirm:"
 	}
 	p.line(when)
 	t := &Table{Indent: 4, Columns: []Column{{}, {}, {}}}
-	for _, c := range plan.Files {
-		t.Cells(Cell{"/" + tune.ConfPath(c.Kind), Dim}, Cell{fileLine(c), Bold}, Cell{Text: fileNote(c)})
+	for _, c := range d.Files {
+		line, note := c.Target+" = "+c.Shown(c.After), ""
+		if c.Kind == tune.ModulesLoad {
+			line = c.Target
+		}
+		switch {
+		case tune.SameValue(c.Before, c.After):
+			note = "(is there)"
+		case c.Before != "":
+			note = "(was " + c.Shown(c.Before) + ")"
+		}
+		t.Cells(Cell{"/" + tune.ConfPath(c.Kind), Dim}, Cell{line, Bold}, Cell{Text: note})
 	}
-	t.each(p, func(i int) { p.labelled(6, "risk", 6, plan.Files[i].Risk) })
-}
-
-func fileLine(c tune.Change) string {
-	if c.Kind == tune.ModulesLoad {
-		return c.Target
-	}
-	return c.Target + " = " + c.Shown(c.After)
-}
-
-func fileNote(c tune.Change) string {
-	switch {
-	case tune.SameValue(c.Before, c.After):
-		return "(is there)"
-	case c.Before != "":
-		return "(was " + c.Shown(c.Before) + ")"
-	}
-	return ""
+	t.each(p, func(i int) { p.labelled(6, "risk", 6, d.Files[i].Risk) })
 }
 
 // changes writes "target  before → after" in columns, each followed by what
-// after writes.
+// after writes, unless it is nil.
 func (p *printer) changes(indent int, changes []tune.Change, after func(tune.Change)) {
 	t := &Table{Indent: indent, Columns: []Column{{}, {Right: true}, {}, {}}}
 	for _, c := range changes {
@@ -379,16 +440,12 @@ func (p *printer) changes(indent int, changes []tune.Change, after func(tune.Cha
 
 // ChangeValue is a value of a change, for people.
 func ChangeValue(c tune.Change, value string) string {
-	if c.Kind == tune.NATRule && value == "" {
+	shown := c.Shown(value)
+	switch {
+	case c.Kind == tune.NATRule && value == "":
 		return "(no options)"
-	}
-	return orUnset(c.Shown(value))
-}
-
-// orUnset makes an empty value visible.
-func orUnset(value string) string {
-	if value == "" {
+	case shown == "":
 		return "(unset)"
 	}
-	return value
+	return shown
 }

@@ -7,24 +7,29 @@ import (
 	"strings"
 	"time"
 
-	"github.com/natkit/natkit/internal/gateway/status"
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/observe"
 	"github.com/natkit/natkit/internal/units"
 )
 
-// GatewayView is what there is to say of a gateway's status besides it.
-type GatewayView struct {
-	// Source says in words which namespace it is, Args the flags that choose it again.
-	Source, Args string
+// GatewayStatus is the state of a gateway.
+type GatewayStatus struct {
+	Schema  string    `json:"schema"`
+	Version string    `json:"version"`
+	At      time.Time `json:"taken_at"`
+	// Source names the namespace, Args are the flags that select it.
+	Source  string          `json:"source"`
+	Gateway *observe.Status `json:"gateway"`
+	Args    string          `json:"-"`
 	// Top bounds the rules that are shown; 0 is all.
-	Top int
-	// At is when it was looked.
-	At time.Time
+	Top int `json:"-"`
 	// Watch: others come after this one.
-	Watch bool
+	Watch bool `json:"-"`
 }
 
-// GatewayStatus writes how a gateway fares.
-func GatewayStatus(w io.Writer, style Style, v GatewayView, s *status.Gateway) error {
+// Text writes rules, pools, drops and what needs attention.
+func (v GatewayStatus) Text(w io.Writer, style Style) error {
+	s := v.Gateway
 	p := &printer{w: w, style: style}
 	p.gatewayHead(v, s)
 	if !s.Present {
@@ -39,7 +44,7 @@ func GatewayStatus(w io.Writer, style Style, v GatewayView, s *status.Gateway) e
 	return p.err
 }
 
-func (p *printer) gatewayHead(v GatewayView, s *status.Gateway) {
+func (p *printer) gatewayHead(v GatewayStatus, s *observe.Status) {
 	say := func(indent int, tone Tone, text string) { p.mark(indent, Cell{}, text, tone) }
 	switch where := v.Source; {
 	case s.Removed != "":
@@ -47,13 +52,13 @@ func (p *printer) gatewayHead(v GatewayView, s *status.Gateway) {
 		say(2, Plain, "as 'nft flush ruleset' does: 'natkit gateway apply' with its file puts it in force again")
 	case !s.Present:
 		say(0, Plain, where+" has no table of natkit's: no gateway is applied there")
-	case s.Integrity == status.Changed:
+	case s.Integrity == gateway.RulesChanged:
 		say(0, Bad, "the gateway in "+where+" was changed by somebody since natkit wrote it")
 		for _, c := range s.Changes {
 			say(2, Plain, c)
 		}
 		say(2, Plain, "'natkit gateway apply --overwrite' with its file puts it right")
-	case s.Integrity == status.Intact:
+	case s.Integrity == gateway.RulesIntact:
 		say(0, Bold, "the gateway in "+where+" is as natkit wrote it"+ofPlan(s))
 	default:
 		say(0, Bold, "a gateway is in force in "+where+ofPlan(s))
@@ -75,7 +80,7 @@ func (p *printer) gatewayHead(v GatewayView, s *status.Gateway) {
 	}
 }
 
-func ofPlan(s *status.Gateway) string {
+func ofPlan(s *observe.Status) string {
 	if s.Plan == "" {
 		return ""
 	}
@@ -85,7 +90,7 @@ func ofPlan(s *status.Gateway) string {
 // fewPools are shown; the others have more ports left.
 const fewPools = 5
 
-func (p *printer) gatewayPools(s *status.Gateway) {
+func (p *printer) gatewayPools(s *observe.Status) {
 	if len(s.Pools) == 0 {
 		return
 	}
@@ -106,7 +111,7 @@ func (p *printer) gatewayPools(s *status.Gateway) {
 const fewPrecedences = 5
 
 // gatewayConcerns is what somebody may have to see to.
-func (p *printer) gatewayConcerns(s *status.Gateway) {
+func (p *printer) gatewayConcerns(s *observe.Status) {
 	if s.Flows.Stranger > 0 {
 		p.paragraph(fmt.Sprintf("%s%s translated by none of these rules: others' on this host, or of an earlier file", about(s), units.Plural(s.Flows.Stranger, "connection is", "connections are")))
 	}
@@ -147,13 +152,13 @@ func firstFew(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), len(names)-few)
 }
 
-func (p *printer) gatewayNotes(s *status.Gateway) {
+func (p *printer) gatewayNotes(s *observe.Status) {
 	for _, n := range s.Notes {
 		p.mark(0, Cell{}, "note: "+n, Plain)
 	}
 }
 
-func (p *printer) gatewayRules(v GatewayView, s *status.Gateway) {
+func (p *printer) gatewayRules(v GatewayStatus, s *observe.Status) {
 	rules, more := busiestRules(s.Rules, v.Top)
 	if len(rules) == 0 {
 		return
@@ -181,17 +186,17 @@ func (p *printer) gatewayRules(v GatewayView, s *status.Gateway) {
 // statusColumn is one of the table of rules.
 type statusColumn struct {
 	Column
-	cell func(*status.Rule, *status.Gateway) Cell
+	cell func(*observe.Rule, *observe.Status) Cell
 }
 
 // statusColumns are those that there is something to say in.
-func statusColumns(s *status.Gateway) []statusColumn {
+func statusColumns(s *observe.Status) []statusColumn {
 	columns := []statusColumn{{Column{Head: "rule"}, nameCell}}
-	number := func(head string, cell func(*status.Rule, *status.Gateway) Cell) {
+	number := func(head string, cell func(*observe.Rule, *observe.Status) Cell) {
 		columns = append(columns, statusColumn{Column{Head: head, Right: true}, cell})
 	}
 	number("new", newCell)
-	if slices.ContainsFunc(s.Rules, func(r status.Rule) bool { return r.NewPerSecond != nil }) {
+	if slices.ContainsFunc(s.Rules, func(r observe.Rule) bool { return r.NewPerSecond != nil }) {
 		number("new/s", newRateCell)
 	}
 	if s.Drops.ByRule != nil {
@@ -207,7 +212,7 @@ func statusColumns(s *status.Gateway) []statusColumn {
 }
 
 // gatewayLegend says what the columns count, and since when.
-func (p *printer) gatewayLegend(v GatewayView, s *status.Gateway) {
+func (p *printer) gatewayLegend(v GatewayStatus, s *observe.Status) {
 	const width = 9
 	p.labelled(0, "new", width, "first packets since the last apply"+ago(s.Applied, v.At))
 	if by := s.Drops.ByRule; by != nil {
@@ -234,25 +239,25 @@ func ago(then *time.Time, now time.Time) string {
 
 // busiestRules are all in the file's order where that is not too many, else those
 // with most connections.
-func busiestRules(rules []status.Rule, top int) (shown []status.Rule, more int) {
+func busiestRules(rules []observe.Rule, top int) (shown []observe.Rule, more int) {
 	if top <= 0 || len(rules) <= top {
 		return rules, 0
 	}
-	return status.Busiest(rules, top), len(rules) - top
+	return observe.Busiest(rules, top), len(rules) - top
 }
 
-func nameCell(r *status.Rule, _ *status.Gateway) Cell { return Cell{Text: r.Rule.String()} }
+func nameCell(r *observe.Rule, _ *observe.Status) Cell { return Cell{Text: r.Rule.String()} }
 
-func textCell(r *status.Rule, _ *status.Gateway) Cell {
+func textCell(r *observe.Rule, _ *observe.Status) Cell {
 	if r.More == 0 {
 		return Cell{Text: r.Text}
 	}
 	return Cell{Text: fmt.Sprintf("%s (and %s)", r.Text, units.Plural(r.More, "more entry", "more entries"))}
 }
 
-func newCell(r *status.Rule, _ *status.Gateway) Cell { return Cell{Text: known(r.New)} }
+func newCell(r *observe.Rule, _ *observe.Status) Cell { return Cell{Text: known(r.New)} }
 
-func newRateCell(r *status.Rule, _ *status.Gateway) (c Cell) {
+func newRateCell(r *observe.Rule, _ *observe.Status) (c Cell) {
 	if r.NewPerSecond != nil {
 		c.Text = units.Rate(*r.NewPerSecond)
 	}
@@ -260,7 +265,7 @@ func newRateCell(r *status.Rule, _ *status.Gateway) (c Cell) {
 }
 
 // droppedCell warns while more are dropped.
-func droppedCell(r *status.Rule, _ *status.Gateway) Cell {
+func droppedCell(r *observe.Rule, _ *observe.Status) Cell {
 	c := Cell{Text: known(r.Dropped)}
 	if valueOf(r.DroppedPerSecond) > 0 {
 		c.Tone = Warn
@@ -269,23 +274,23 @@ func droppedCell(r *status.Rule, _ *status.Gateway) Cell {
 }
 
 // ofNow is a number that was counted in the connection table.
-func ofNow(s *status.Gateway, text string) Cell {
+func ofNow(s *observe.Status, text string) Cell {
 	if s.Flows.Sampled == 0 && !s.Flows.Complete {
 		return Cell{Text: units.None} // it was not read
 	}
 	return Cell{Text: about(s) + text}
 }
 
-func flowsCell(r *status.Rule, s *status.Gateway) Cell { return ofNow(s, units.Count(r.Flows)) }
+func flowsCell(r *observe.Rule, s *observe.Status) Cell { return ofNow(s, units.Count(r.Flows)) }
 
-func packetsCell(r *status.Rule, s *status.Gateway) Cell {
+func packetsCell(r *observe.Rule, s *observe.Status) Cell {
 	return ofNow(s, units.Count(r.Packets))
 }
 
-func bytesCell(r *status.Rule, s *status.Gateway) Cell { return ofNow(s, units.Bytes(r.Bytes)) }
+func bytesCell(r *observe.Rule, s *observe.Status) Cell { return ofNow(s, units.Bytes(r.Bytes)) }
 
 // about marks numbers that are scaled up from a sample.
-func about(s *status.Gateway) string {
+func about(s *observe.Status) string {
 	if s.Flows.Complete {
 		return ""
 	}
@@ -299,18 +304,18 @@ func known(n *uint64) string {
 	return units.Count(*n)
 }
 
-func portsCell(r *status.Rule, s *status.Gateway) Cell {
+func portsCell(r *observe.Rule, s *observe.Status) Cell {
 	if r.Ports == nil {
 		return Cell{Text: units.None}
 	}
 	return leftCell(*r.Ports, s)
 }
 
-func leftCell(p status.PortsLeft, s *status.Gateway) Cell {
+func leftCell(p observe.PortsLeft, s *observe.Status) Cell {
 	return Cell{Text: about(s) + units.Count(p.Left), Tone: toneOf(p.InUse(), 0.9, 0.97)}
 }
 
-func (p *printer) gatewayDrops(v GatewayView, s *status.Gateway) {
+func (p *printer) gatewayDrops(v GatewayStatus, s *observe.Status) {
 	p.blank()
 	for _, c := range s.Counters {
 		p.mark(0, Cell{}, counterText(c, counterWords[c.What]), Plain)
@@ -334,7 +339,7 @@ var dropWords = map[string]string{"untranslatable": "dropped, invalid to the con
 
 // gatewayLosses tells those two of the tracker's counters apart: every connection that
 // found no port, or clashed, is in both.
-func (p *printer) gatewayLosses(v GatewayView, d *status.Drops) {
+func (p *printer) gatewayLosses(v GatewayStatus, d *observe.Drops) {
 	drop, failed := valueOf(d.NoEntry), valueOf(d.InsertFailed)
 	if drop > failed {
 		p.loss(drop-failed, max(0, valueOf(d.NoEntryPerSecond)-valueOf(d.InsertFailedPerSecond)), d.NoEntryPerSecond != nil,
@@ -347,7 +352,7 @@ func (p *printer) gatewayLosses(v GatewayView, d *status.Drops) {
 }
 
 // whose says what else there is to know about the connections that found no port.
-func whose(v GatewayView, by *status.DropsByRule) (text string) {
+func whose(v GatewayStatus, by *observe.DropsByRule) (text string) {
 	switch {
 	case by == nil && v.Watch: // a note says why
 		return ""
@@ -386,7 +391,7 @@ func valueOf[N uint64 | float64](n *N) (value N) {
 // counterWords say what became of the packets that a counter counts.
 var counterWords = map[string]string{"mss": "(SYNs) bounded", "flowtable": "offered to the kernel's fast path"}
 
-func counterText(c status.Counter, became string) string {
+func counterText(c observe.Counter, became string) string {
 	text := fmt.Sprintf("%s: %s %s", c.What, units.Plural(c.Packets, "packet", "packets"), became)
 	if c.PacketsPerSecond != nil {
 		text += ", " + units.Rate(*c.PacketsPerSecond) + "/s"
@@ -394,7 +399,7 @@ func counterText(c status.Counter, became string) string {
 	return text
 }
 
-func tableUse(s *status.Gateway) string {
+func tableUse(s *observe.Status) string {
 	text := "connection table: " + units.Plural(s.Flows.Table, "entry", "entries")
 	if s.Flows.Max > 0 {
 		text += fmt.Sprintf(" of %s (%s)", units.Count(s.Flows.Max), units.Percent(float64(s.Flows.Table)/float64(s.Flows.Max)))

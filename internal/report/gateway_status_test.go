@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/gateway/status"
+	"github.com/natkit/natkit/internal/gateway/observe"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
@@ -18,31 +18,31 @@ var (
 
 func pointer[T any](v T) *T { return &v }
 
-func exampleStatus() *status.Gateway {
+func exampleStatus() *observe.Status {
 	snat := gateway.Ref{List: "nat", Index: 1, Kind: "snat"}
-	return &status.Gateway{
-		Present: true, Plan: "0123456789abcdef0123456789abcdef", Engine: gateway.EngineNetfilter, Integrity: status.Intact, Accounting: true, Applied: &statusApplied,
-		Rules: []status.Rule{
+	return &observe.Status{
+		Present: true, Plan: "0123456789abcdef0123456789abcdef", Engine: gateway.EngineNetfilter, Integrity: gateway.RulesIntact, Accounting: true, Applied: &statusApplied,
+		Rules: []observe.Rule{
 			{Rule: gateway.Ref{List: "nat", Index: 0, Kind: "masquerade"}, Text: "from 192.168.0.0/16 out eth0 becomes the interface's address",
-				New: pointer(uint64(123456)), NewPerSecond: pointer(76.5), Dropped: pointer(uint64(0)), DroppedPerSecond: pointer(0.0), Usage: status.Usage{Flows: 4321, Packets: 99000, Bytes: 123 << 20}},
+				New: pointer(uint64(123456)), NewPerSecond: pointer(76.5), Dropped: pointer(uint64(0)), DroppedPerSecond: pointer(0.0), Usage: observe.Usage{Flows: 4321, Packets: 99000, Bytes: 123 << 20}},
 			{Rule: snat, Text: "from 10.0.0.0/16 out eth0 becomes 203.0.113.8-203.0.113.15 ports 1024-65535 random fully persistent", More: 2,
-				New: pointer(uint64(7)), NewPerSecond: pointer(float64(0)), Dropped: pointer(uint64(12)), DroppedPerSecond: pointer(1.5), Ports: &status.PortsLeft{Left: 1290, Size: 64512}, Usage: status.Usage{Flows: 3, Packets: 12, Bytes: 1024}},
+				New: pointer(uint64(7)), NewPerSecond: pointer(float64(0)), Dropped: pointer(uint64(12)), DroppedPerSecond: pointer(1.5), Ports: &observe.PortsLeft{Left: 1290, Size: 64512}, Usage: observe.Usage{Flows: 3, Packets: 12, Bytes: 1024}},
 			{Rule: gateway.Ref{List: "nat", Index: 2, Kind: "dnat"}, Text: "on 203.0.113.7 tcp/8080 becomes 172.17.0.2:80"},
 		},
-		Pools: []status.Pool{{Rule: &snat, PortsLeft: status.PortsLeft{Left: 1290, Size: 64512}, PortPool: snapshot.PortPool{
+		Pools: []observe.Pool{{Rule: &snat, PortsLeft: observe.PortsLeft{Left: 1290, Size: 64512}, PortPool: snapshot.PortPool{
 			Address: "203.0.113.8", Protocol: "tcp", Destination: "198.51.100.9:443", FirstPort: 1024, LastPort: 65535, Used: 63222, Share: 0.98,
 			Users: []snapshot.Talker{{Who: "10.0.0.77", Entries: 31000}}}}},
-		Counters: []status.Counter{{What: "mss", Packets: 123456, PacketsPerSecond: pointer(76.5)}},
-		Drops: status.Drops{Counters: []status.Counter{{What: "limits connections-per-source", Packets: 42, PacketsPerSecond: pointer(1.5)}, {What: "untranslatable", Packets: 7}},
-			NoEntry: pointer(uint64(0)), InsertFailed: pointer(uint64(15)), ByRule: &status.DropsByRule{Seconds: 35, NoRule: 2, Untold: 1}},
-		Flows: status.Flows{Table: 5000, Max: 262144, Sampled: 5000, Complete: true},
+		Counters: []observe.Counter{{What: "mss", Packets: 123456, PacketsPerSecond: pointer(76.5)}},
+		Drops: observe.Drops{Counters: []observe.Counter{{What: "limits connections-per-source", Packets: 42, PacketsPerSecond: pointer(1.5)}, {What: "untranslatable", Packets: 7}},
+			NoEntry: pointer(uint64(0)), InsertFailed: pointer(uint64(15)), ByRule: &observe.DropsByRule{Seconds: 35, NoRule: 2, Untold: 1}},
+		Flows: observe.Flows{Table: 5000, Max: 262144, Sampled: 5000, Complete: true},
 	}
 }
 
-func gatewayStatusText(t *testing.T, s *status.Gateway, top int) []byte {
+func gatewayStatusText(t *testing.T, s *observe.Status, top int) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	if err := GatewayStatus(&out, Style{}, GatewayView{Source: "network namespace gw", Args: " --netns gw", Top: top, At: statusTime}, s); err != nil {
+	if err := (GatewayStatus{Gateway: s, Source: "network namespace gw", Args: " --netns gw", Top: top, At: statusTime}).Text(&out, Style{}); err != nil {
 		t.Fatal(err)
 	}
 	return out.Bytes()
@@ -54,10 +54,10 @@ func TestGatewayStatus(t *testing.T) {
 
 func TestGatewayStatusInTrouble(t *testing.T) {
 	s := exampleStatus()
-	s.Integrity, s.Changes = status.Changed, []string{"chain postrouting: 3 rules instead of 2", "set \x1b[2Jmine: is not natkit's"}
-	s.Confirm = &status.Confirmation{ID: "t0007", SecondsLeft: 41.8}
+	s.Integrity, s.Changes = gateway.RulesChanged, []string{"chain postrouting: 3 rules instead of 2", "set \x1b[2Jmine: is not natkit's"}
+	s.Confirm = &observe.Confirmation{ID: "t0007", SecondsLeft: 41.8}
 	s.Accounting, s.Drops.ByRule = false, nil
-	s.Flows = status.Flows{Table: 1000000, Max: 1048576, Sampled: 131072, Stranger: 17, Stale: 1, StaleAddresses: []string{"203.0.113.250"}}
+	s.Flows = observe.Flows{Table: 1000000, Max: 1048576, Sampled: 131072, Stranger: 17, Stale: 1, StaleAddresses: []string{"203.0.113.250"}}
 	s.Missing, s.Waiting = []string{"ppp0"}, []gateway.Waiting{{Rule: gateway.Ref{List: "nat", Index: 2, Kind: "dnat"}, Interface: "ppp0"}}
 	s.Notes = []string{"the table was resized while it was read"}
 	for i := range s.Rules {
@@ -67,20 +67,20 @@ func TestGatewayStatusInTrouble(t *testing.T) {
 }
 
 func TestGatewayStatusOfNothing(t *testing.T) {
-	golden(t, "gateway-status-none.txt", gatewayStatusText(t, &status.Gateway{}, 0))
+	golden(t, "gateway-status-none.txt", gatewayStatusText(t, &observe.Status{}, 0))
 }
 
 func TestGatewayStatusOfWhatIsGone(t *testing.T) {
-	golden(t, "gateway-status-removed.txt", gatewayStatusText(t, &status.Gateway{Removed: "0123456789abcdef0123456789abcdef"}, 0))
+	golden(t, "gateway-status-removed.txt", gatewayStatusText(t, &observe.Status{Removed: "0123456789abcdef0123456789abcdef"}, 0))
 }
 
 func TestGatewayStatusWithoutPlan(t *testing.T) {
 	s := exampleStatus()
-	s.Plan, s.PlanUnknown, s.Integrity = "", "the table does not say for which plan it was written: somebody else made or changed it", status.Unknown
+	s.Plan, s.PlanUnknown, s.Integrity = "", "the table does not say for which plan it was written: somebody else made or changed it", gateway.RulesUnknown
 	s.Applied, s.Drops.ByRule = nil, nil
-	s.Pools, s.Rules, s.Flows = nil, s.Rules[:1], status.Flows{Table: 5000}
+	s.Pools, s.Rules, s.Flows = nil, s.Rules[:1], observe.Flows{Table: 5000}
 	s.Rules[0].Text = ""
-	s.Confirm = &status.Confirmation{ID: "t0007"}
+	s.Confirm = &observe.Confirmation{ID: "t0007"}
 	golden(t, "gateway-status-unknown.txt", gatewayStatusText(t, s, 0))
 }
 
@@ -98,7 +98,7 @@ func TestGatewayLossesCountOnce(t *testing.T) {
 	} {
 		var b strings.Builder
 		p := &printer{w: &b, style: Style{Columns: 300}}
-		p.gatewayLosses(GatewayView{Watch: true}, &status.Drops{NoEntry: &tt.drop, InsertFailed: &tt.failed})
+		p.gatewayLosses(GatewayStatus{Watch: true}, &observe.Drops{NoEntry: &tt.drop, InsertFailed: &tt.failed})
 		lines := strings.Split(strings.TrimSpace(b.String()), "\n")
 		want := strings.Split(tt.want, "|")
 		if len(lines) != len(want) {
@@ -116,7 +116,7 @@ func TestGatewayLossesCountOnce(t *testing.T) {
 func TestGatewayLossesHaveRates(t *testing.T) {
 	var b strings.Builder
 	p := &printer{w: &b, style: Style{Columns: 300}}
-	p.gatewayLosses(GatewayView{Watch: true}, &status.Drops{NoEntry: pointer(uint64(9)), InsertFailed: pointer(uint64(4)), NoEntryPerSecond: pointer(2.0), InsertFailedPerSecond: pointer(1.5)})
+	p.gatewayLosses(GatewayStatus{Watch: true}, &observe.Drops{NoEntry: pointer(uint64(9)), InsertFailed: pointer(uint64(4)), NoEntryPerSecond: pointer(2.0), InsertFailedPerSecond: pointer(1.5)})
 	for _, want := range []string{"5 first packets dropped as the connection table had no room", "it was made), 0.50/s now\n", "it was made), 1.50/s now\n"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q is not in\n%s", want, b.String())

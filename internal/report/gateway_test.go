@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math"
 	"net/netip"
@@ -9,10 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/natkit/natkit/internal/capacity"
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/gateway/diff"
-	"github.com/natkit/natkit/internal/gateway/explain"
+	"github.com/natkit/natkit/internal/gateway/observe"
 	"github.com/natkit/natkit/internal/tune"
 )
 
@@ -23,21 +22,21 @@ var (
 
 func TestGatewayPlan(t *testing.T) {
 	g := &GatewayPlan{
-		Known: true, TimeWaitSeconds: 120,
-		Difference: diff.Plans{Before: "a", After: "b", Unchanged: 2, Renumbered: 1,
-			Rules: []diff.Rule{
-				{Change: diff.Added, Rule: masqueradeRef, After: "from 10.0.0.0/8", Connections: "new ones"},
-				{Change: diff.Changed, Rule: dnatRef, Was: masqueradeRef, Before: "on \x1b[31m", After: "on 203.0.113.7", Connections: "they keep"},
+		Digest: "b", Known: true, TimeWaitSeconds: 120,
+		Difference: gateway.Diff{Before: "a", After: "b", Unchanged: 2, Renumbered: 1,
+			Rules: []gateway.RuleDiff{
+				{Change: gateway.Added, Rule: masqueradeRef, After: "from 10.0.0.0/8", Connections: "new ones"},
+				{Change: gateway.Changed, Rule: dnatRef, Was: masqueradeRef, Before: "on \x1b[31m", After: "on 203.0.113.7", Connections: "they keep"},
 			},
-			Settings: []diff.Setting{{Setting: "mss", After: "clamp", Connections: "the SYN"}}},
-		Planned: Planned{Changes: []tune.Change{{Kind: tune.Sysctl, Target: "net.ipv4.ip_forward", Before: "0", After: "1"}}},
+			Settings: []gateway.SettingDiff{{Setting: "mss", After: "clamp", Connections: "the SYN"}}},
+		Changes: []tune.Change{{Kind: tune.Sysctl, Target: "net.ipv4.ip_forward", Before: "0", After: "1"}},
 		Pools: []gateway.PoolCapacity{
 			{Rule: masqueradeRef, Addresses: 1, Ports: 64512, AtOnce: 64512, PerSecond: 537.6, SharedWith: []gateway.Ref{dnatRef}},
 			{Rule: gateway.Ref{List: "nat", Index: 2, Kind: "masquerade"}, Ports: 64512},
 			{Rule: gateway.Ref{List: "nat", Index: 3, Kind: "static"}, OneForOne: true},
 			{Rule: gateway.Ref{List: "ipv6", Kind: "snat"}, Addresses: math.MaxInt64, Ports: 64512, AtOnce: math.MaxInt64, PerSecond: 1e9},
 		},
-		Sizing: &capacity.Sizing{Entries: 1000000, Max: 1310720, FullBytes: 490 << 20}, Table: tune.Facts{Max: 262144},
+		Table:   &GatewayTable{Entries: 1000000, Max: 262144, MaxAfter: 1310720, FullBytes: 490 << 20},
 		Missing: []string{"ppp0"}, Waiting: []gateway.Waiting{{Rule: dnatRef, Interface: "ppp0"}}, Obstacles: []string{"somebody changed it"},
 	}
 	want := `Rules
@@ -64,8 +63,8 @@ Capacity
   at once: connections of all hosts to one destination (address, port, protocol); a host has the
   ports of one address. new/s: short TCP connections to one destination for which there is always a
   free port: the entry of an ended one holds it for 120.0 s.
-not there: ppp0: rules for it hold when it comes
-not there: an address of ppp0, which nat[1] dnat is about: 'natkit gateway run' waits for it
+missing: interface ppp0: its rules match once it exists
+missing: an address of ppp0 for nat[1] dnat: 'natkit gateway run' waits for it
 apply would refuse: somebody changed it
 `
 	if diff := cmp.Diff(want, planText(t, g)); diff != "" {
@@ -76,23 +75,23 @@ apply would refuse: somebody changed it
 func planText(t *testing.T, g *GatewayPlan) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := WriteGatewayPlan(&b, Style{}, g); err != nil {
+	if err := g.Text(&b, Style{}); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
 }
 
 func TestGatewayPlanInShort(t *testing.T) {
-	same := planText(t, &GatewayPlan{Known: true, Difference: diff.Plans{Before: "a", After: "a"}})
+	same := planText(t, &GatewayPlan{Digest: "a", Known: true, Difference: gateway.Diff{Before: "a", After: "a"}})
 	if !strings.Contains(same, "nothing changes: this plan is in force") || strings.Contains(same, "Capacity") {
 		t.Error(same)
 	}
-	many := &GatewayPlan{Difference: diff.Plans{After: "b"}}
+	many := &GatewayPlan{Digest: "b", Difference: gateway.Diff{After: "b"}}
 	for i := range 50 {
-		many.Difference.Rules = append(many.Difference.Rules, diff.Rule{Change: diff.Added, Rule: gateway.Ref{List: "nat", Index: i, Kind: "snat"}, After: fmt.Sprint(i), Connections: "new ones"})
+		many.Difference.Rules = append(many.Difference.Rules, gateway.RuleDiff{Change: gateway.Added, Rule: gateway.Ref{List: "nat", Index: i, Kind: "snat"}, After: fmt.Sprint(i), Connections: "new ones"})
 	}
 	text := planText(t, many)
-	for _, want := range []string{"was not made from a plan that natkit has", "… and 10 more (--json has them all)", "  connections  new ones\n"} {
+	for _, want := range []string{"does not have the plan of what is in force", "… and 10 more (--json has them all)", "  connections  new ones\n"} {
 		if strings.Count(text, want) != 1 {
 			t.Errorf("%q is there %d times:\n%s", want, strings.Count(text, want), text)
 		}
@@ -100,21 +99,21 @@ func TestGatewayPlanInShort(t *testing.T) {
 }
 
 func TestGatewayExplain(t *testing.T) {
-	one := func(text string, port uint16) explain.Given {
+	one := func(text string, port uint16) observe.Given {
 		a := netip.MustParseAddr(text)
-		return explain.Given{Addresses: []gateway.Range{{First: a, Last: a}}, Port: port}
+		return observe.Given{Addresses: []gateway.Range{{First: a, Last: a}}, Port: port}
 	}
-	e := &explain.Way{
-		Packet: explain.Packet{Protocol: 6, Src: netip.MustParseAddr("192.168.0.2"), SrcPort: 4000, Dst: netip.MustParseAddr("198.51.100.9"), DstPort: 443, In: "eth1"},
-		Steps: []explain.Step{
+	e := &observe.Trace{
+		Packet: observe.Packet{Protocol: 6, Src: netip.MustParseAddr("192.168.0.2"), SrcPort: 4000, Dst: netip.MustParseAddr("198.51.100.9"), DstPort: 443, In: "eth1"},
+		Steps: []observe.Step{
 			{Hook: "prerouting", Priority: -100, Chain: "ip nat PREROUTING", Owner: "docker", Does: "2 rules", Unsure: true},
 			{Hook: "routing", Does: "to 198.51.100.9 by eth0"},
 			{Hook: "postrouting", Priority: 120, Chain: "inet natkit postrouting", Rule: &masqueradeRef, Does: "the source becomes"},
 			{Hook: "postrouting", Priority: math.MaxInt32, Does: "entered"},
 		},
-		Fate: explain.Forwarded, Out: "eth0", Source: one("203.0.113.7", 4000), Destination: one("198.51.100.9", 443),
-		Reply: []explain.Step{{Hook: "prerouting", Priority: -200, Does: "an answer"}}, ReplyLost: "one direction",
-		Near: []explain.NearMiss{{Rule: dnatRef, Why: []string{"it is for udp", "it is for eth0"}}}, NearMore: 3, Notes: []string{"a note"},
+		Fate: observe.Forwarded, Out: "eth0", Source: one("203.0.113.7", 4000), Destination: one("198.51.100.9", 443),
+		Reply: []observe.Step{{Hook: "prerouting", Priority: -200, Does: "an answer"}}, ReplyLost: "one direction",
+		Near: []observe.NearMiss{{Rule: dnatRef, Why: []string{"it is for udp", "it is for eth0"}}}, NearMore: 3, Notes: []string{"a note"},
 	}
 	want := `tcp 192.168.0.2:4000 -> 198.51.100.9:443, in by eth1
 
@@ -137,21 +136,28 @@ note: a note
 	if diff := cmp.Diff(want, explainText(t, e)); diff != "" {
 		t.Error(diff)
 	}
-	e.Fate, e.Packet.In = explain.Unreachable, ""
+	e.Fate, e.Packet.In = observe.Unreachable, ""
 	if text := explainText(t, e); !strings.Contains(text, ", of a program on the gateway\n") || !strings.Contains(text, "goes nowhere") {
 		t.Error(text)
 	}
-	e.Fate = explain.Local
+	e.Fate = observe.Local
 	if text := explainText(t, e); !strings.Contains(text, "stays here as tcp") {
 		t.Error(text)
 	}
 }
 
-func explainText(t *testing.T, e *explain.Way) string {
+func explainText(t *testing.T, e *observe.Trace) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := GatewayExplain(&b, Style{}, e); err != nil {
+	if err := (GatewayPacket{e}).Text(&b, Style{}); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
+}
+
+func TestFindingsOnAFullDiskAreOneError(t *testing.T) {
+	err := GatewayFindings(&full{}, Style{}, "a.yaml", make([]gateway.Finding, manyFindings+3))
+	if !errors.Is(err, errFull) {
+		t.Error(err)
+	}
 }

@@ -18,9 +18,9 @@ func TestFitsTheScreen(t *testing.T) {
 		"lab":      func(w io.Writer, s Style) error { return Lab(w, s, madeUpReport(t)) },
 		"remedies": func(w io.Writer, s Style) error { return Lab(w, s, remediesReport()) },
 		"accuracy": func(w io.Writer, s Style) error { return Accuracy(w, s, accuracy) },
-		"doctor":   func(w io.Writer, s Style) error { return Doctor(w, s, madeUpDoctor(t)) },
+		"doctor":   func(w io.Writer, s Style) error { return Doctor(w, s, madeUpDoctor(t), true, "") },
 		"drops":    func(w io.Writer, s Style) error { return Drops(w, s, DropsView{}, tracedDrops()) },
-		"ports":    func(w io.Writer, s Style) error { return Ports(w, s, PortsView{Source: "gate"}, pressedPorts()) },
+		"ports":    func(w io.Writer, s Style) error { return Ports{Source: "gate", Ports: pressedPorts()}.Text(w, s) },
 		"path":     func(w io.Writer, s Style) error { return Path(w, s, wayOfSYN()) },
 		"profile":  func(w io.Writer, s Style) error { return Profile(w, s, "6.1", &snapshot.Profile{}) },
 	} {

@@ -183,8 +183,7 @@ func TestLabExchanges(t *testing.T) {
 	var b strings.Builder
 	p := &printer{w: &b}
 	p.labExchanges(r)
-	const want = `
-Who saw whom in kinds
+	const want = `Who saw whom in kinds
   traffic  from    to   answered  failed  seen as                             ports      tracked
   snat     inside  web         2       0  198.19.0.7                          kept             2  as it should be
   pool     inside  web         3       0  198.19.0.7 … 198.19.0.9, 3 of them  1000-2000        3  as it should be
@@ -225,8 +224,7 @@ func TestLabCaptures(t *testing.T) {
 	var b strings.Builder
 	p := &printer{w: &b}
 	p.labCaptures(r)
-	const want = `
-Captures in caps
+	const want = `Captures in caps
   file                    packets     size  dropped  interfaces
   nat-gwinside.pcapng      12,000    3 MiB        0  eth0
   nat-gwoutside.pcapng     12,000    3 MiB        7  eth0

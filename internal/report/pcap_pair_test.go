@@ -6,13 +6,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/pcap"
 	"github.com/natkit/natkit/internal/pcap/pair"
 )
 
-func ends(from, to string) pair.Ends {
-	return pair.Ends{Source: netip.MustParseAddrPort(from), Destination: netip.MustParseAddrPort(to)}
+func ends(from, to string) frame.Tuple {
+	return frame.Tuple{Src: netip.MustParseAddrPort(from), Dst: netip.MustParseAddrPort(to)}
 }
 
 // madeUpPair has every part of a comparison. Its figures are made up.
@@ -57,16 +58,16 @@ func TestApart(t *testing.T) {
 
 func TestPcapPair(t *testing.T) {
 	for name, tt := range map[string]struct {
-		v     PairView
+		v     PcapView
 		style Style
 		r     func(*pair.Report)
 	}{
-		"pcap-pair.txt": {PairView{Rows: 10}, Style{}, func(*pair.Report) {}},
-		"pcap-pair-narrow.txt": {PairView{Rows: 1, Interrupted: true}, Style{Columns: 120}, func(r *pair.Report) {
+		"pcap-pair.txt": {PcapView{Max: 10}, Style{}, func(*pair.Report) {}},
+		"pcap-pair-narrow.txt": {PcapView{Max: 1, Interrupted: true}, Style{Columns: 120}, func(r *pair.Report) {
 			r.Clock = pair.Clock{By: pair.OneWay, Offset: -0.5}
 			r.Out.Delay = load.Times{Min: 0.0004, Mean: 0.0016, Median: 0.0012, P90: 0.002, P99: 0.0061, P999: 0.032, Max: 12.5}
 		}},
-		"pcap-pair-none.txt": {PairView{}, Style{}, func(r *pair.Report) {
+		"pcap-pair-none.txt": {PcapView{}, Style{}, func(r *pair.Report) {
 			*r = pair.Report{SidesBy: pair.AsGiven, Clock: pair.Clock{By: pair.NoMatch}, Inside: pair.Side{File: pcap.Stats{Format: "pcap"}}, Outside: pair.Side{File: pcap.Stats{Format: "pcap"}}}
 		}},
 	} {
@@ -74,7 +75,7 @@ func TestPcapPair(t *testing.T) {
 			var out bytes.Buffer
 			r := madeUpPair()
 			tt.r(r)
-			tt.v.Inside, tt.v.Outside = "inside.pcapng", "outside\x1b.pcapng"
+			tt.v.Source, tt.v.Outside = "inside.pcapng", "outside\x1b.pcapng"
 			if err := PcapPair(&out, tt.style, tt.v, r); err != nil {
 				t.Fatal(err)
 			}

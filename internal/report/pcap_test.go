@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/pcap"
 	"github.com/natkit/natkit/internal/testutil"
 )
@@ -22,19 +22,19 @@ func number(n uint32) *uint32 { return &n }
 // rejectedAttempt is the case of a port that came back after 111.5 s with another
 // machine's clock.
 func rejectedAttempt(client string) pcap.Incident {
-	step := func(frame int64, after time.Duration, fromClient bool, flags packet.TCPFlags, seq, ack uint32, role pcap.Role) pcap.Step {
+	step := func(frame int64, after time.Duration, fromClient bool, flags frame.TCPFlags, seq, ack uint32, role pcap.Role) pcap.Step {
 		return pcap.Step{Frame: frame, Time: captureBegan.Add(after), FromClient: fromClient, Flags: flags, Seq: seq, Ack: ack, Role: role, Window: 501}
 	}
 	const ms, reuse = time.Millisecond, 111500 * time.Millisecond
 	steps := []pcap.Step{
-		step(808, 0, true, packet.ACK|packet.PSH, 1001, 500001, pcap.RoleFormer),
-		step(809, ms, false, packet.ACK|packet.PSH, 500001, 1011, pcap.RoleFormer),
-		step(810, 2*ms, false, packet.FIN|packet.ACK, 500021, 1011, pcap.RoleFormer),
-		step(812, 3*ms, true, packet.FIN|packet.ACK, 1011, 500022, pcap.RoleFormer),
-		step(813, 4*ms, false, packet.ACK, 500022, 1012, pcap.RoleFormer),
-		step(9120, reuse, true, packet.SYN, 900000, 0, pcap.RoleSYN),
-		step(9121, reuse+ms, false, packet.ACK, 500022, 1012, pcap.RoleOldACK),
-		step(9122, reuse+2*ms, true, packet.RST, 1012, 0, pcap.RoleReset),
+		step(808, 0, true, frame.ACK|frame.PSH, 1001, 500001, pcap.RoleFormer),
+		step(809, ms, false, frame.ACK|frame.PSH, 500001, 1011, pcap.RoleFormer),
+		step(810, 2*ms, false, frame.FIN|frame.ACK, 500021, 1011, pcap.RoleFormer),
+		step(812, 3*ms, true, frame.FIN|frame.ACK, 1011, 500022, pcap.RoleFormer),
+		step(813, 4*ms, false, frame.ACK, 500022, 1012, pcap.RoleFormer),
+		step(9120, reuse, true, frame.SYN, 900000, 0, pcap.RoleSYN),
+		step(9121, reuse+ms, false, frame.ACK, 500022, 1012, pcap.RoleOldACK),
+		step(9122, reuse+2*ms, true, frame.RST, 1012, 0, pcap.RoleReset),
 	}
 	steps[0].Length, steps[1].Length = 10, 20
 	for i := range steps[:7] {
@@ -97,7 +97,7 @@ func madeUpCapture() *pcap.Report {
 }
 
 func TestPcap(t *testing.T) {
-	view := PcapView{Source: "server.pcapng.gz", Ladders: 2}
+	view := PcapView{Source: "server.pcapng.gz", Max: 2}
 	for name, tt := range map[string]struct {
 		view  func(*PcapView)
 		style Style
@@ -106,9 +106,9 @@ func TestPcap(t *testing.T) {
 		"pcap.txt": {func(*PcapView) {}, Style{}, madeUpCapture()},
 		"pcap-all.txt": {func(v *PcapView) {
 			v.Steps, v.Clock, v.Kinds = true, true, []pcap.Kind{pcap.SYNRejectedPAWS}
-			v.Ladders = 0
+			v.Max = 0
 		}, Style{Columns: 120}, madeUpCapture()},
-		"pcap-narrow.txt":  {func(v *PcapView) { v.Interrupted = true; v.Ladders = 3 }, Style{Columns: 80}, madeUpCapture()},
+		"pcap-narrow.txt":  {func(v *PcapView) { v.Interrupted = true; v.Max = 3 }, Style{Columns: 80}, madeUpCapture()},
 		"pcap-healthy.txt": {func(*PcapView) {}, Style{}, &pcap.Report{Stats: pcap.Stats{Format: "pcap", Packets: 2, Bytes: 100, First: captureBegan, Last: captureBegan.Add(time.Second)}}},
 		"pcap-empty.txt":   {func(*PcapView) {}, Style{}, &pcap.Report{Stats: pcap.Stats{Format: "pcap"}}},
 	} {
@@ -128,8 +128,8 @@ func TestPcap(t *testing.T) {
 func TestNoIncidents(t *testing.T) {
 	for want, unread := range map[string]pcap.ReasonCount{
 		"No incidents.": {Reason: pcap.CutHeader, Packets: 40},
-		"No incidents in what could be read, which is the lesser part.": {Reason: pcap.CutHeader, Packets: 60},
-		"No incidents, as no packet is of IP or could be read.":         {Reason: pcap.NotIP, Packets: 100},
+		"No incidents in the packets that could be read, which are the minority.": {Reason: pcap.CutHeader, Packets: 60},
+		"No incidents: no packet is IP, or none could be read.":                   {Reason: pcap.NotIP, Packets: 100},
 	} {
 		var out bytes.Buffer
 		r := &pcap.Report{Stats: pcap.Stats{Format: "pcap", Packets: 100, Undecoded: []pcap.ReasonCount{unread}}}

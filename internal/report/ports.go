@@ -10,29 +10,43 @@ import (
 	"github.com/natkit/natkit/internal/units"
 )
 
-// PortsView is what there is to say of ports besides the pools.
-type PortsView struct {
-	// Source says in words where the entries come from.
-	Source string
-	// Shared are addresses that sockets use, too; Unread why that is not known.
-	Shared []snapshot.SharedAddress
-	Unread string
-	// Notes are what could not be had.
-	Notes []string
+// Ports are the pools of ports that NAT gives.
+type Ports struct {
+	Schema  string `json:"schema"`
+	Version string `json:"version"`
+	// Read is how the entries were read, Source where from.
+	Read   any    `json:"read"`
+	Source string `json:"-"`
+	Kernel string `json:"kernel,omitempty"`
+	// Notes are what is missing.
+	Notes []string           `json:"notes,omitempty"`
+	Ports *snapshot.Ports    `json:"ports"`
+	Rules *snapshot.NATRules `json:"nat_rules,omitempty"`
+	// Shared are addresses that sockets use, too.
+	Shared []snapshot.SharedAddress `json:"shared_with_sockets,omitempty"`
+	// At is written before the pools, where it is one of several readings.
+	At string `json:"-"`
 }
 
-// fewAdvised pools are told what would change; more would be much the same.
+// CSV writes a line for each pool.
+func (v Ports) CSV(w io.Writer) error { return CSV(w, v.Ports.Pools) }
+
+// fewAdvised pools have their alternatives listed; those of more would be much the same.
 const fewAdvised = 3
 
-// Ports writes the pools, and what they mean.
-func Ports(w io.Writer, style Style, v PortsView, d *snapshot.Ports) error {
-	p := &printer{w: w, style: style}
+// Text writes the pools, and what they mean.
+func (v Ports) Text(w io.Writer, style Style) error {
+	p, d := &printer{w: w, style: style}, v.Ports
+	if v.At != "" {
+		p.line(v.At)
+	}
 	if d.Translated == 0 {
 		p.line("no connection of " + clean(v.Source) + " has a translated source")
 		p.portNotes(v.Notes)
 		return p.err
 	}
-	p.line(style.Paint(Bold, portsHead(v, d)))
+	head := fmt.Sprintf("%s: %s with a translated source, of %s", clean(v.Source), units.Plural(d.Translated, "connection", "connections"), units.Count(d.Sampled))
+	p.line(style.Paint(Bold, head+comparedOver(d.Seconds)))
 	p.blank()
 	p.table(portPools(d))
 	if more := d.Total - int64(len(d.Pools)); more > 0 {
@@ -40,21 +54,23 @@ func Ports(w io.Writer, style Style, v PortsView, d *snapshot.Ports) error {
 	}
 	p.blank()
 	p.portsExplained(d)
-	for _, advised := range advisedPools(d) {
-		p.portAlternatives(advised)
+	advised := 0
+	for i := range d.Pools {
+		if len(d.Pools[i].Alternatives) > 0 && advised < fewAdvised {
+			p.portAlternatives(&d.Pools[i])
+			advised++
+		}
 	}
-	p.sharedAddresses(v)
+	p.sharedAddresses(v.Shared)
 	p.portNotes(v.Notes)
 	return p.err
 }
 
-func portsHead(v PortsView, d *snapshot.Ports) string {
-	text := fmt.Sprintf("%s: %s with a translated source, of %s", clean(v.Source),
-		units.Plural(d.Translated, "connection", "connections"), units.Count(d.Sampled))
-	if d.Seconds > 0 {
-		text += fmt.Sprintf(", compared over %s s", units.Fixed(d.Seconds, 1))
+func comparedOver(seconds float64) string {
+	if seconds <= 0 {
+		return ""
 	}
-	return text
+	return fmt.Sprintf(", compared over %s s", units.Fixed(seconds, 1))
 }
 
 func portPools(d *snapshot.Ports) *Table {
@@ -136,11 +152,11 @@ func poolText(pool *snapshot.PortPool) string {
 	return text
 }
 
-// portsExplained says what the two chances are.
+// portsExplained defines the two chances.
 func (p *printer) portsExplained(d *snapshot.Ports) {
-	how := "This kernel looks at 128, 64, 32, 16 and 8 consecutive ports from random starts and then drops the packet: what counts is how the used ports lie."
+	how := "This kernel tries 128, 64, 32, 16 and 8 consecutive ports from random starts and then drops the packet: the distribution of the used ports matters."
 	if d.Probing == snapshot.PortProbeAll {
-		how = "This kernel looks at the whole range, so that a connection fails only where all ports are used; vendors' kernels of this age may look at 248 ports only, as newer ones do."
+		how = "This kernel tries the whole range, so that a connection fails only where all ports are used; vendor kernels of this age may try 248 ports only, as newer ones do."
 	}
 	p.paragraph(`"if taken" is the chance that a new connection finds no port whose own is taken by another, "fails" that of any new one. ` + how)
 	if most, ok := keptMost(d); ok {
@@ -157,17 +173,6 @@ func keptMost(d *snapshot.Ports) (string, bool) {
 		}
 	}
 	return "up to " + chanceText(most), most > 1e-4
-}
-
-// advisedPools are the worst ones that something would change.
-func advisedPools(d *snapshot.Ports) []*snapshot.PortPool {
-	var out []*snapshot.PortPool
-	for i := range d.Pools {
-		if len(d.Pools[i].Alternatives) > 0 && len(out) < fewAdvised {
-			out = append(out, &d.Pools[i])
-		}
-	}
-	return out
 }
 
 var alternativeNames = map[string]string{
@@ -196,17 +201,14 @@ func (p *printer) portAlternatives(pool *snapshot.PortPool) {
 	p.table(t)
 }
 
-func (p *printer) sharedAddresses(v PortsView) {
-	for _, s := range v.Shared {
+func (p *printer) sharedAddresses(shared []snapshot.SharedAddress) {
+	for _, s := range shared {
 		if s.Connected+s.Listening == 0 {
 			continue // all of the machine's addresses have these, that is no news
 		}
 		p.blank()
 		p.paragraph(fmt.Sprintf("warning: %s sockets of this machine use %s, too: %s connected, %s bound to it, %s bound to all addresses. Their ports come out of net.ipv4.ip_local_port_range, and NAT does not know that they are taken unless the connection is tracked.",
 			s.Protocol, s.Address, units.Count(s.Connected), units.Count(s.Listening), units.Count(s.Wildcard)))
-	}
-	if v.Unread != "" {
-		p.paragraph("Whether sockets of this machine use these addresses is not known: " + clean(v.Unread))
 	}
 }
 
@@ -221,24 +223,33 @@ func (p *printer) paragraph(text string) {
 	p.line(strings.Join(wrap(text, p.style.columns()), "\n"))
 }
 
-// LVSView is what there is to say of IPVS besides its snapshot.
-type LVSView struct {
-	// Source says in words where it was read.
-	Source string
-	// Counted connections per second, by the kernel; CountedKnown is false for one reading.
-	Counted      float64
-	CountedKnown bool
-	// Sysctls are those of the snapshot. Notes are what could not be had.
-	Sysctls snapshot.Sysctls
-	Notes   []string
+// LVS is the kernel's load balancer.
+type LVS struct {
+	Schema  string `json:"schema"`
+	Version string `json:"version"`
+	Source  string `json:"source"`
+	Kernel  string `json:"kernel"`
+	// CountedPerSecond are new connections by the counter of IPVS; nil for one reading.
+	CountedPerSecond *float64         `json:"counted_per_second,omitempty"`
+	Sysctls          snapshot.Sysctls `json:"sysctls,omitempty"`
+	Notes            []string         `json:"notes,omitempty"`
+	IPVS             *snapshot.IPVS   `json:"ipvs"`
 }
 
-// LVS writes services, real servers, and how clients use their ports.
-func LVS(w io.Writer, style Style, v LVSView, d *snapshot.IPVS) error {
-	p := &printer{w: w, style: style}
-	p.line(style.Paint(Bold, lvsHead(v, d)))
-	if v.CountedKnown {
-		p.line("new connections that IPVS counted: " + units.Rate(v.Counted) + "/s")
+// Text writes services, real servers, and how clients use their ports.
+func (v LVS) Text(w io.Writer, style Style) error {
+	p, d := &printer{w: w, style: style}, v.IPVS
+	head := fmt.Sprintf("%s: IPVS with %s", clean(v.Source), units.Plural(len(d.Services), "service", "services"))
+	if c := d.Connections; c != nil {
+		head += ", " + units.Plural(c.Sampled, "connection", "connections")
+		if !c.Complete {
+			head += " (not all read)"
+		}
+		head += comparedOver(c.Seconds)
+	}
+	p.line(style.Paint(Bold, head))
+	if v.CountedPerSecond != nil {
+		p.line("new connections counted by IPVS: " + units.Rate(*v.CountedPerSecond) + "/s")
 	}
 	if t := d.Timeouts; t != nil {
 		p.line(fmt.Sprintf("timeouts: established TCP %d s, FIN_WAIT %d s, TIME_WAIT %d s, UDP %d s", t.TCP, t.TCPFin, ipvs.TimeWait, t.UDP))
@@ -253,23 +264,7 @@ func LVS(w io.Writer, style Style, v LVSView, d *snapshot.IPVS) error {
 	return p.err
 }
 
-func lvsHead(v LVSView, d *snapshot.IPVS) string {
-	text := fmt.Sprintf("%s: IPVS with %s", clean(v.Source), units.Plural(int64(len(d.Services)), "service", "services"))
-	c := d.Connections
-	if c == nil {
-		return text
-	}
-	text += ", " + units.Plural(c.Sampled, "connection", "connections")
-	if !c.Complete {
-		text += " read of more"
-	}
-	if c.Seconds > 0 {
-		text += fmt.Sprintf(", compared over %s s", units.Fixed(c.Seconds, 1))
-	}
-	return text
-}
-
-// lvsReuse says what becomes of a connection on a used tuple.
+// lvsReuse is what IPVS does with a connection on a used tuple.
 func lvsReuse(s snapshot.Sysctls) string {
 	mode, ok := s.Int(snapshot.IPVSReuse)
 	switch {

@@ -29,9 +29,9 @@ func pressedPorts() *snapshot.Ports {
 
 func TestPorts(t *testing.T) {
 	var got bytes.Buffer
-	view := PortsView{Source: "network namespace gate\x1b[0m", Notes: []string{"the rules\nare not known"},
+	view := Ports{Ports: pressedPorts(), Source: "network namespace gate\x1b[0m", Notes: []string{"the rules\nare not known"},
 		Shared: []snapshot.SharedAddress{{Address: "203.0.113.1", Protocol: "tcp", Listening: 1, Wildcard: 2, Connected: 1500}, {Address: "203.0.113.2", Protocol: "udp", Wildcard: 3}}}
-	if err := Ports(&got, Style{}, view, pressedPorts()); err != nil {
+	if err := view.Text(&got, Style{}); err != nil {
 		t.Fatal(err)
 	}
 	const want = `network namespace gate␛[0m: 61,000 connections with a translated source, of 70,000, compared over 1.0 s
@@ -43,8 +43,8 @@ func TestPorts(t *testing.T) {
 … and 6 more with less of their range in use (--top 0 shows all)
 
 "if taken" is the chance that a new connection finds no port whose own is taken by another, "fails"
-that of any new one. This kernel looks at 128, 64, 32, 16 and 8 consecutive ports from random starts
-and then drops the packet: what counts is how the used ports lie.
+that of any new one. This kernel tries 128, 64, 32, 16 and 8 consecutive ports from random starts
+and then drops the packet: the distribution of the used ports matters.
 Of TCP the chance is that of a connection past the sequence numbers of all that have ended, whose
 ports this kernel then takes (Linux 6.6); for one past none it is up to 50 %.
 
@@ -82,16 +82,16 @@ func TestPortsOfOtherTables(t *testing.T) {
 	ports := pressedPorts()
 	ports.Probing, ports.Evicts, ports.Pools = snapshot.PortProbeAll, false, ports.Pools[2:]
 	var got bytes.Buffer
-	if err := Ports(&got, Style{}, PortsView{Source: "x", Unread: "no sock_diag"}, ports); err != nil {
+	if err := (Ports{Source: "x", Ports: ports}).Text(&got, Style{}); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"looks at the whole range", "is not known: no sock_diag", "        –      –  203.0.113.2 > 198.19.0.9 icmp"} {
+	for _, want := range []string{"tries the whole range", "        –      –  203.0.113.2 > 198.19.0.9 icmp"} {
 		if !strings.Contains(got.String(), want) {
 			t.Errorf("%q is not in\n%s", want, &got)
 		}
 	}
 	got.Reset()
-	if err := Ports(&got, Style{}, PortsView{Source: "this network namespace"}, &snapshot.Ports{Sampled: 5}); err != nil ||
+	if err := (Ports{Source: "this network namespace", Ports: &snapshot.Ports{Sampled: 5}}).Text(&got, Style{}); err != nil ||
 		got.String() != "no connection of this network namespace has a translated source\n" {
 		t.Errorf("%v %q", err, got.String())
 	}

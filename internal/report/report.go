@@ -28,10 +28,13 @@ type printer struct {
 	w     io.Writer
 	style Style
 	err   error
+	// wrote is false before the first line.
+	wrote bool
 }
 
 // line writes already laid out text. What is wider than the reader's screen is broken.
 func (p *printer) line(text string) {
+	p.wrote = true
 	if p.err == nil {
 		text = strings.TrimRight(text, " ")
 		if p.style.Columns > 0 {
@@ -43,15 +46,22 @@ func (p *printer) line(text string) {
 
 func (p *printer) blank() { p.line("") }
 
+// gap writes an empty line between what was written and what follows.
+func (p *printer) gap() {
+	if p.wrote {
+		p.blank()
+	}
+}
+
 // heading writes a section's title with an empty line before it.
 func (p *printer) heading(text string) {
-	p.blank()
+	p.gap()
 	p.line(p.style.Paint(Bold, clean(text)))
 }
 
 // table writes t unless an earlier write failed.
 func (p *printer) table(t *Table) {
-	if p.err == nil {
+	if p.wrote = true; p.err == nil {
 		p.err = t.Write(p.w, p.style)
 	}
 }

@@ -13,9 +13,37 @@ import (
 // simulationOnly is said on every form of the result.
 const simulationOnly = "This is a simulation: nothing was measured."
 
-// Simulate writes what a simulation came to: what happens, what limits, the curves.
-func Simulate(w io.Writer, style Style, r *simulate.Result) error {
-	p := &printer{w: w, style: style}
+// Simulation is the outcome of a simulation.
+type Simulation struct {
+	Schema string `json:"schema"`
+	*simulate.Result
+}
+
+// Presets are the simulations that natkit has built in.
+type Presets struct {
+	Schema  string   `json:"schema"`
+	Presets []Preset `json:"presets"`
+}
+
+// Preset is one of them.
+type Preset struct {
+	Name  string `json:"name"`
+	Title string `json:"title"`
+	About string `json:"about"`
+}
+
+// Text writes a line for each.
+func (d Presets) Text(w io.Writer, style Style) error {
+	t := &Table{Columns: []Column{{Head: "preset"}, {Head: "what it simulates", Wrap: true}}}
+	for _, p := range d.Presets {
+		t.Row(p.Name, p.Title)
+	}
+	return t.Write(w, style)
+}
+
+// Text writes what happens, what limits, and the curves.
+func (d Simulation) Text(w io.Writer, style Style) error {
+	p, r := &printer{w: w, style: style}, d.Result
 	p.line(style.Paint(Bold, simulationHead(r)))
 	p.line(style.Paint(Dim, fmt.Sprintf("%s Seed %d.", simulationOnly, r.Config.Seed)))
 	p.blank()

@@ -81,7 +81,7 @@ func SimulateHTML(w io.Writer, r *simulate.Result) error {
 		Head: simulationHead(r), Only: simulationOnly, Seed: r.Config.Seed,
 		Verdict: simulationVerdict(r),
 		Charts:  simulateCharts{r.Config.Start.Seconds(), hasTimeOfDay(r), r.IntervalSeconds, simulationCharts(r)},
-		Report:  NamedSimulation(r),
+		Report:  Simulation{simulate.Schema, r},
 	}
 	for _, t := range []struct {
 		title string
@@ -97,14 +97,6 @@ func SimulateHTML(w io.Writer, r *simulate.Result) error {
 	}
 	_, err := page.WriteTo(w)
 	return err
-}
-
-// NamedSimulation is the result as a document that names its form.
-func NamedSimulation(r *simulate.Result) any {
-	return struct {
-		Schema string `json:"schema"`
-		*simulate.Result
-	}{simulate.Schema, r}
 }
 
 // simulationCharts sorts the curves into frames: rates of connections with the limits,

@@ -51,7 +51,7 @@ func TestSimulate(t *testing.T) {
 	} {
 		t.Run(tc.golden, func(t *testing.T) {
 			var text bytes.Buffer
-			if err := Simulate(&text, Style{}, tc.result); err != nil {
+			if err := (Simulation{Result: tc.result}).Text(&text, Style{}); err != nil {
 				t.Fatal(err)
 			}
 			for line := range strings.Lines(text.String()) {
@@ -208,7 +208,7 @@ func TestSimulateHostile(t *testing.T) {
 		t.Errorf("the page's structure changed (-harmless +hostile):\n%s", diff)
 	}
 	var text bytes.Buffer
-	if err := Simulate(&text, Style{}, evil); err != nil || strings.ContainsAny(text.String(), "\x1b\x07\u202e\u009b") {
+	if err := (Simulation{Result: evil}).Text(&text, Style{}); err != nil || strings.ContainsAny(text.String(), "\x1b\x07\u202e\u009b") {
 		t.Errorf("error %v, or the text acts on the terminal: %q", err, &text)
 	}
 }

@@ -168,15 +168,17 @@ func TestDoctor(t *testing.T) {
 	traced.Checks = append(slices.Clone(healthy.Checks),
 		diagnose.Check{ID: "drops-unexplained", Title: "packets dropped on their way", State: diagnose.NotChecked, NotAsked: true, Why: "needs --trace"})
 	for _, tc := range []struct {
-		golden string
-		report *diagnose.Report
+		golden  string
+		report  *diagnose.Report
+		verbose bool
 	}{
-		{"doctor.txt", madeUpDoctor(t)},
-		{"doctor-healthy.txt", healthy},
-		{"doctor-traced.txt", &traced},
+		{"doctor.txt", madeUpDoctor(t), false},
+		{"doctor-verbose.txt", madeUpDoctor(t), true},
+		{"doctor-healthy.txt", healthy, false},
+		{"doctor-traced.txt", &traced, false},
 	} {
 		var out bytes.Buffer
-		if err := Doctor(&out, Style{}, tc.report); err != nil {
+		if err := Doctor(&out, Style{}, tc.report, tc.verbose, ""); err != nil {
 			t.Fatal(err)
 		}
 		golden(t, tc.golden, out.Bytes())
@@ -196,7 +198,7 @@ func TestPlan(t *testing.T) {
 		"plan-empty.txt": {Already: []string{"net.core.somaxconn is 4096 already"}},
 	} {
 		var out bytes.Buffer
-		if err := Plan(&out, Style{}, plan); err != nil {
+		if err := plan.Text(&out, Style{}); err != nil {
 			t.Fatal(err)
 		}
 		golden(t, name, out.Bytes())
@@ -211,7 +213,7 @@ func TestTerminalIsSafe(t *testing.T) {
 		fill(reflect.ValueOf(v).Elem(), hostile)
 	}
 	var out bytes.Buffer
-	for _, err := range []error{Lab(&out, Style{}, lab), Doctor(&out, Style{}, doctor), Plan(&out, Style{}, plan)} {
+	for _, err := range []error{Lab(&out, Style{}, lab), Doctor(&out, Style{}, doctor, true, ""), plan.Text(&out, Style{})} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -243,7 +245,7 @@ func TestWriteError(t *testing.T) {
 		"Lab":     func(w io.Writer) error { return Lab(w, Style{}, lab) },
 		"LabHTML": func(w io.Writer) error { return LabHTML(w, lab) },
 		"JSON":    func(w io.Writer) error { return JSON(w, lab) },
-		"Doctor":  func(w io.Writer) error { return Doctor(w, Style{}, doctor) },
+		"Doctor":  func(w io.Writer) error { return Doctor(w, Style{}, doctor, true, "") },
 	} {
 		var whole bytes.Buffer
 		if err := write(&whole); err != nil {

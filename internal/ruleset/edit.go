@@ -9,78 +9,15 @@ import (
 	"hash/fnv"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 
-	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netlink"
 	"golang.org/x/sys/unix"
 )
 
-// Options are what of a rule's translation can be changed in place. The zero value is a
-// rule without ports and options.
-type Options struct {
-	// FirstPort and LastPort bound the ports; 0 leaves them to the kernel.
-	FirstPort, LastPort uint16
-	// Random, FullyRandom and Persistent are NF_NAT_RANGE_PROTO_RANDOM,
-	// NF_NAT_RANGE_PROTO_RANDOM_FULLY and NF_NAT_RANGE_PERSISTENT.
-	Random, FullyRandom, Persistent bool
-}
-
-// String is the value: "1024-65535 fully-random", "fully-random", "".
-func (o Options) String() string {
-	var words []string
-	switch {
-	case o.FirstPort == 0:
-	case o.FirstPort == o.LastPort:
-		words = append(words, fmt.Sprint(o.FirstPort))
-	default:
-		words = append(words, fmt.Sprintf("%d-%d", o.FirstPort, o.LastPort))
-	}
-	for _, w := range []struct {
-		on   bool
-		word string
-	}{{o.Random, "random"}, {o.FullyRandom, "fully-random"}, {o.Persistent, "persistent"}} {
-		if w.on {
-			words = append(words, w.word)
-		}
-	}
-	return strings.Join(words, " ")
-}
-
-// ParseOptions reads such a value; the words' order does not matter.
-func ParseOptions(s string) (Options, error) {
-	var o Options
-	for _, word := range strings.Fields(s) {
-		if err := o.set(word); err != nil {
-			return Options{}, fmt.Errorf("options of a NAT rule %q: %w", s, err)
-		}
-	}
-	return o, nil
-}
-
-func (o *Options) set(word string) error {
-	flag := map[string]*bool{"random": &o.Random, "fully-random": &o.FullyRandom, "persistent": &o.Persistent}[word]
-	switch {
-	case flag != nil && *flag:
-		return fmt.Errorf("%s stands twice", word)
-	case flag != nil:
-		*flag = true
-		return nil
-	case o.FirstPort != 0:
-		return fmt.Errorf("%q: expected one port or range, and random, fully-random, persistent", word)
-	}
-	ports, err := nat.ParsePorts(word)
-	if err != nil {
-		return fmt.Errorf("%q: expected ports such as 1024-65535, random, fully-random or persistent", word)
-	}
-	o.FirstPort, o.LastPort = ports.First, ports.Last
-	return nil
-}
-
-// flags are NF_NAT_RANGE_*.
-func (o Options) flags() (flags uint32) {
+// rangeFlags are NF_NAT_RANGE_*.
+func rangeFlags(o nat.Options) (flags uint32) {
 	for _, f := range []struct {
 		on   bool
 		flag uint32
@@ -93,7 +30,7 @@ func (o Options) flags() (flags uint32) {
 	return flags
 }
 
-// optionFlags are those that Options has.
+// optionFlags are those that nat.Options has.
 const optionFlags = unix.NF_NAT_RANGE_PROTO_SPECIFIED | unix.NF_NAT_RANGE_PROTO_RANDOM | unix.NF_NAT_RANGE_PROTO_RANDOM_FULLY | unix.NF_NAT_RANGE_PERSISTENT
 
 // Edit is where a rule has the ports and options of its translation.
@@ -171,7 +108,7 @@ func (e *Edit) loader(register uint32) int {
 func (e *Edit) portImmediate(i int) bool { return i >= 0 && (i == e.portMin || i == e.portMax) }
 
 // Options are what the rule has now.
-func (e *Edit) Options() (o Options) {
+func (e *Edit) Options() (o nat.Options) {
 	x := e.Rule.Exprs[e.at]
 	flags := x.Data.U32(NATAttrsOf[x.Name].Flags)
 	switch {
@@ -204,7 +141,7 @@ func (r *KernelRule) Protocols(elements func(set string) ([]Element, error)) (na
 		if len(e.key) == 0 || e.flags != 0 { // an interval
 			return nil, err
 		}
-		names = append(names, conntrack.ProtocolName(e.key[0]))
+		names = append(names, nat.ProtocolName(e.key[0]))
 	}
 	return names, err
 }
@@ -217,7 +154,7 @@ func (r *KernelRule) read() (*machine, *Rule) {
 // Accepts returns why a rule for these protocols (none: for all) cannot have the options,
 // or could not be given back those that it has. iptables and nft take a range of ports
 // only behind a condition on protocols that have ports.
-func (e *Edit) Accepts(o Options, protocols []string) error {
+func (e *Edit) Accepts(o nat.Options, protocols []string) error {
 	other := func(p string) bool { return !slices.Contains(withPorts, p) }
 	if (o.FirstPort != 0) != (e.Options().FirstPort != 0) && (len(protocols) == 0 || slices.ContainsFunc(protocols, other)) {
 		return errors.New("it is not only for protocols that have ports, and iptables and nft take a range of ports nowhere else: make rules for tcp and udp in the program that loads them, or change only its options (fully-random)")
@@ -231,7 +168,7 @@ func (e *Edit) Accepts(o Options, protocols []string) error {
 // Message is the rule with other options, in its place: the body of an NFT_MSG_NEWRULE
 // with NLM_F_REPLACE. All other expressions are as the kernel returned them, counters
 // included. lookups are the data of those that look into another set.
-func (e *Edit) Message(o Options, lookups map[string]func(netlink.Attrs) []byte) ([]byte, error) {
+func (e *Edit) Message(o nat.Options, lookups map[string]func(netlink.Attrs) []byte) ([]byte, error) {
 	exprs, err := e.expressions(o, lookups)
 	if err != nil {
 		return nil, err
@@ -261,7 +198,7 @@ func (e *Edit) appendCompat(b []byte) []byte {
 	return netlink.EndNest(netlink.AppendU32(netlink.AppendU32(b, unix.NFTA_RULE_COMPAT_PROTO, uint32(m.proto)), unix.NFTA_RULE_COMPAT_FLAGS, flags), at)
 }
 
-func (e *Edit) expressions(o Options, lookups map[string]func(netlink.Attrs) []byte) (b []byte, err error) {
+func (e *Edit) expressions(o nat.Options, lookups map[string]func(netlink.Attrs) []byte) (b []byte, err error) {
 	for i, x := range e.Rule.Exprs {
 		switch lookup := lookups[x.Data.Text(unix.NFTA_LOOKUP_SET)]; {
 		case e.portImmediate(i):
@@ -281,16 +218,16 @@ func (e *Edit) expressions(o Options, lookups map[string]func(netlink.Attrs) []b
 }
 
 // withRange is the target's structure with other ports and options.
-func (e *Edit) withRange(o Options) []byte {
+func (e *Edit) withRange(o nat.Options) []byte {
 	b := bytes.Clone(e.blob)
-	binary.NativeEndian.PutUint32(b[e.xt.FlagsAt:], e.xt.Flags&^optionFlags|o.flags())
+	binary.NativeEndian.PutUint32(b[e.xt.FlagsAt:], e.xt.Flags&^optionFlags|rangeFlags(o))
 	binary.BigEndian.PutUint16(b[e.xt.PortsAt:], o.FirstPort)
 	binary.BigEndian.PutUint16(b[e.xt.PortsAt+2:], o.LastPort)
 	return b
 }
 
 // appendTranslation appends nat or masq, behind the immediates that load its ports.
-func (e *Edit) appendTranslation(b []byte, o Options) ([]byte, error) {
+func (e *Edit) appendTranslation(b []byte, o nat.Options) ([]byte, error) {
 	x := e.Rule.Exprs[e.at]
 	n := NATAttrsOf[x.Name]
 	var data []byte
@@ -299,7 +236,7 @@ func (e *Edit) appendTranslation(b []byte, o Options) ([]byte, error) {
 			data = append(data, a.Raw...)
 		}
 	}
-	if flags := x.Data.U32(n.Flags)&^optionFlags | o.flags(); flags != 0 {
+	if flags := x.Data.U32(n.Flags)&^optionFlags | rangeFlags(o); flags != 0 {
 		data = netlink.AppendU32(data, n.Flags, flags)
 	}
 	free := e.freeRegisters(n)
@@ -352,30 +289,6 @@ func ReplaceAttr(a netlink.Attrs, kind uint16, data []byte) (b []byte) {
 	return b
 }
 
-// ID names a rule across changes of its options: "netns 4026532290 ip nat POSTROUTING
-// 5f3a9c01".
-type ID struct {
-	// Netns is the inode of the network namespace.
-	Netns uint64
-	// Place is "ip nat POSTROUTING".
-	Place string
-}
-
-// ParseID parses an ID: the namespace, the place, and a hash over what ports and options
-// do not change; of rules of a chain that are alike the second one that was made has "#2"
-// behind it.
-func ParseID(text string) (ID, error) {
-	f := strings.Fields(text)
-	if len(f) != 6 || f[0] != "netns" || strings.Join(f, " ") != text {
-		return ID{}, fmt.Errorf("NAT rule %q: expected netns INODE FAMILY TABLE CHAIN HASH", text)
-	}
-	inode, err := strconv.ParseUint(f[1], 10, 64)
-	if err != nil {
-		return ID{}, fmt.Errorf("NAT rule %q: %q is not the inode of a network namespace", text, f[1])
-	}
-	return ID{Netns: inode, Place: strings.Join(f[2:5], " ")}, nil
-}
-
 // Identify sets IDs for a network namespace. Of rules that are alike the second one of a
 // chain, by age, has the suffix "#2": a program that misses its own rule since natkit
 // changed it adds another one, often in front. The gateway's rules are changed by its file.
@@ -413,7 +326,7 @@ func (e *Edit) fingerprint() uint32 {
 		case i != e.at:
 			h.Write(x.Stateless())
 		case e.xt != nil:
-			h.Write(append(Without(x.Data, unix.NFTA_TARGET_INFO), e.withRange(Options{})...))
+			h.Write(append(Without(x.Data, unix.NFTA_TARGET_INFO), e.withRange(nat.Options{})...))
 		default:
 			h.Write(binary.BigEndian.AppendUint32(Without(x.Data, n.PortMin, n.PortMax, n.Flags), x.Data.U32(n.Flags)&unix.NF_NAT_RANGE_NETMAP))
 		}

@@ -8,10 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netlink"
-	"github.com/natkit/natkit/internal/prefix"
 	"golang.org/x/sys/unix"
 )
 
@@ -493,7 +491,7 @@ func (m *machine) compareMeta(key uint32, data []byte) {
 	case unix.NFT_META_OIF:
 		match.setText(&match.Out, m.link(data))
 	case unix.NFT_META_L4PROTO:
-		match.setText(&match.Protocol, conntrack.ProtocolName(data[0]))
+		match.setText(&match.Protocol, nat.ProtocolName(data[0]))
 	case unix.NFT_META_NFPROTO:
 		if match.Version = map[byte]int{unix.NFPROTO_IPV4: 4, unix.NFPROTO_IPV6: 6}[data[0]]; match.Version == 0 {
 			match.unknown("")
@@ -567,7 +565,7 @@ func (m *machine) compareNetwork(c content, data []byte) {
 	case at == field{4, 16}, at == field{6, 24}:
 		match.setPrefix(&match.To, padded(data, c.mask, at.version))
 	case (at == field{4, 9} || at == field{6, 6}) && len(data) == 1 && c.mask[0] == 0xff:
-		match.setText(&match.Protocol, conntrack.ProtocolName(data[0]))
+		match.setText(&match.Protocol, nat.ProtocolName(data[0]))
 	default:
 		match.unknown("")
 	}
@@ -658,7 +656,7 @@ func (m *machine) inside(c content, first, last []byte) {
 	default:
 		a, ok := netip.AddrFromSlice(first)
 		z, ok2 := netip.AddrFromSlice(last)
-		p := prefix.Between(a, z)
+		p := (nat.AddrRange{First: a, Last: z}).Prefix()
 		if !ok || !ok2 || !p.IsValid() || c.mask != nil {
 			m.unknown("a range")
 			return

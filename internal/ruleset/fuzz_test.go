@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -35,7 +36,7 @@ func readAnswers(t testing.TB, file string, each func(word string, b []byte)) {
 }
 
 // rewritten is a rule as the kernel would return it after a change.
-func rewritten(t testing.TB, e *Edit, o Options) *KernelRule {
+func rewritten(t testing.TB, e *Edit, o nat.Options) *KernelRule {
 	t.Helper()
 	b, err := e.Message(o, nil)
 	if err != nil {
@@ -48,7 +49,7 @@ func rewritten(t testing.TB, e *Edit, o Options) *KernelRule {
 	return r
 }
 
-var someOptions = []Options{
+var someOptions = []nat.Options{
 	{}, {FullyRandom: true}, {FirstPort: 1, LastPort: 65535, Random: true}, {FirstPort: 53, LastPort: 53, Persistent: true},
 }
 

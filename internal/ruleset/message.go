@@ -7,8 +7,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netlink"
-	"github.com/natkit/natkit/internal/prefix"
 	"golang.org/x/sys/unix"
 )
 
@@ -236,8 +236,8 @@ func addressIntervals(first, last []byte, value netlink.Attrs) (all []interval) 
 	if !ok || !ok2 {
 		return nil
 	}
-	for _, p := range prefix.Cover(a, z) {
-		all = append(all, interval{p.Addr().AsSlice(), prefix.Last(p).AsSlice(), value})
+	for _, p := range (nat.AddrRange{First: a, Last: z}).Prefixes() {
+		all = append(all, interval{p.Addr().AsSlice(), nat.LastAddr(p).AsSlice(), value})
 	}
 	return all
 }

@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/natkit/natkit/internal/nat"
-	"github.com/natkit/natkit/internal/prefix"
 )
 
 // GatewayFamily and GatewayTable name the table that natkit keeps for a gateway. Its
@@ -160,7 +159,7 @@ func (t *Target) Translates() bool {
 }
 
 // Prefix is what Netmap maps to; not valid if it is not known.
-func (t *Target) Prefix() netip.Prefix { return prefix.Between(t.First, t.Last) }
+func (t *Target) Prefix() netip.Prefix { return (nat.AddrRange{First: t.First, Last: t.Last}).Prefix() }
 
 // What may become of a rule that is not in the file.
 const (

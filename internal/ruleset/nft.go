@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/natkit/natkit/internal/nat"
-	"github.com/natkit/natkit/internal/prefix"
 )
 
 // nftTable is the line that a table of `nft list ruleset` begins with.
@@ -425,7 +424,7 @@ func prefixesIn(text string, version int) ([]netip.Prefix, error) {
 			return nil, err
 		}
 		b, err := parseAddress(last, version)
-		all := prefix.Cover(a, b)
+		all := nat.AddrRange{First: a, Last: b}.Prefixes()
 		if err == nil && len(all) == 0 {
 			err = fmt.Errorf("%q ends before it begins", text)
 		}
@@ -621,7 +620,7 @@ func addresses46(kind Kind) func(r *nftRule) error {
 		case t.Kind == Netmap:
 			err = t.netmap(to, r.version)
 		case err == nil && p.Addr().Is4() == (r.version == 4): // 203.0.113.8/29 is a range
-			t.First, t.Last = p.Masked().Addr(), prefix.Last(p)
+			t.First, t.Last = p.Masked().Addr(), nat.LastAddr(p)
 		default:
 			err = t.addresses(to, r.version)
 		}

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/natkit/natkit/internal/nat"
-	"github.com/natkit/natkit/internal/prefix"
 )
 
 // ruleParser reads the options of one rule. What a list of addresses makes of one
@@ -366,7 +365,7 @@ func (t *Target) netmap(to string, version int) error {
 	if err == nil && p.Addr().Is4() != (version == 4) {
 		err = fmt.Errorf("%s is not an address of IPv%d", to, version)
 	}
-	t.First, t.Last = p.Addr(), prefix.Last(p)
+	t.First, t.Last = p.Addr(), nat.LastAddr(p)
 	return err
 }
 

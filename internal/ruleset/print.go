@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/natkit/natkit/internal/nat"
-	"github.com/natkit/natkit/internal/prefix"
 )
 
 // Describe gives every rule its Text.
@@ -170,10 +169,10 @@ func (m *Match) nft() string {
 		not   []netip.Prefix
 	}{{"saddr", m.From, m.NotFrom}, {"daddr", m.To, m.NotTo}} {
 		if address.is.IsValid() {
-			add(ipWord(address.is)+" "+address.field, prefix.Text(address.is))
+			add(ipWord(address.is)+" "+address.field, nat.PrefixString(address.is))
 		}
 		if len(address.not) > 0 {
-			add(ipWord(address.not[0])+" "+address.field+" !=", oneOf(texts(address.not, prefix.Text)))
+			add(ipWord(address.not[0])+" "+address.field+" !=", oneOf(texts(address.not, nat.PrefixString)))
 		}
 	}
 	if len(m.Ports)+len(m.SourcePorts) == 0 {

@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/natkit/natkit/internal/conntrack"
-	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/nat"
 )
 
@@ -86,19 +84,19 @@ func protocolName(v string) (string, error) {
 		if n == 0 {
 			return "", nil
 		}
-		return conntrack.ProtocolName(uint8(n)), nil
+		return nat.ProtocolName(uint8(n)), nil
 	}
 	switch v {
 	case "all":
 		return "", nil
 	case "icmpv6", "ipv6-icmp":
-		return conntrack.ProtocolName(58), nil
+		return nat.ProtocolName(58), nil
 	}
-	n, err := match.ParseProtocol(v)
+	n, err := nat.ParseProtocol(v)
 	if err != nil {
 		return "", fmt.Errorf("natkit does not know the protocol %q: iptables-save prints its number", v)
 	}
-	return conntrack.ProtocolName(n), nil
+	return nat.ProtocolName(n), nil
 }
 
 // services are the names that people use most; iptables-save prints numbers.

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/nat"
 	"golang.org/x/sys/unix"
 )
@@ -380,7 +379,7 @@ func (e *legacyEntry) conditions(m *Match) {
 	m.In = legacyInterface(names, names[2*nameBytes:])
 	m.Out = legacyInterface(names[nameBytes:], names[3*nameBytes:])
 	if proto := binary.NativeEndian.Uint16(e.b[e.l.proto:]); proto != 0 {
-		m.Protocol = conntrack.ProtocolName(uint8(proto))
+		m.Protocol = nat.ProtocolName(uint8(proto))
 	}
 	if e.b[e.l.flags]&e.l.otherFlag != 0 {
 		m.unknown("fragments or type of service")

@@ -13,21 +13,17 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Bounds of what is simulated, so that it ends and fits into memory.
+// Bounds of what is simulated, so that it ends and fits into memory; those of single
+// values are at the fields.
 const (
-	mostHosts    = 1 << 20
-	mostGroups   = 1000
-	mostServers  = 256
-	mostWeight   = 1000
-	mostSlots    = 1 << 22
-	mostRate     = 50_000
-	mostConns    = 10_000_000_000
-	mostPoints   = 20_000
-	mostRetries  = 60
-	mostBatches  = 10_000
-	mostParallel = 1 << 20
-	mostWaiting  = 1 << 22
-	longest      = 400 * day
+	mostHosts   = 1 << 20
+	mostServers = 256
+	mostSlots   = 1 << 22
+	mostRate    = 50_000
+	mostConns   = 10_000_000_000
+	mostPoints  = 20_000
+	mostWaiting = 1 << 22
+	longest     = 400 * day
 )
 
 // Check says what of c makes no sense. It does not ask whether Arrivals.CSV was read.
@@ -50,6 +46,9 @@ func (c *Config) Check() error {
 	if at.Len() == 0 {
 		return errors.New(p.Message)
 	}
+	if about, named := strings.CutPrefix(p.Message, document.Field(p.Path)); named {
+		return fmt.Errorf("%s%s", &at, about)
+	}
 	return fmt.Errorf("%s: %s", &at, p.Message)
 }
 
@@ -63,189 +62,71 @@ func (k *checker) need(ok bool, message string, path ...any) {
 	}
 }
 
-func (k *checker) duration(d Duration, least, most time.Duration, path ...any) {
-	k.need(d.Duration >= least && d.Duration <= most, fmt.Sprintf("%v to %v", least, most), path...)
-}
-
-func (k *checker) whole(n, least, most int, path ...any) {
-	k.need(n >= least && n <= most, fmt.Sprintf("a number from %d to %d", least, most), path...)
-}
-
-func (k *checker) rate(r float64, path ...any) {
-	k.need(r >= 0 && r <= mostRate && !math.IsNaN(r), fmt.Sprintf("0 to %d connections per second", mostRate), path...)
-}
-
-// oneOf allows the empty text, too, which is the default.
-func (k *checker) oneOf(text string, words []string, path ...any) {
-	k.need(text == "" || slices.Contains(words, text), "one of "+strings.Join(words, ", "), path...)
-}
-
 func (k *checker) ports(p [2]uint16, path ...any) {
 	k.need(p == [2]uint16{} || p[0] > 0 && p[0] <= p[1], "the first and the last port, from 1 to 65535", path...)
 }
 
+// rules are those that the tags of fields name.
+func (c *Config) rules() map[string]document.Rule {
+	var groups []string
+	for _, g := range c.Clients {
+		groups = append(groups, g.Name)
+	}
+	return map[string]document.Rule{
+		"offset": document.OneOf(OffsetPair, OffsetUptime, OffsetConnection, OffsetValues), "isn": document.OneOf(ISNClock, ISNRandom),
+		"spacing": document.OneOf(SpacingPoisson, SpacingEven), "closer": document.OneOf(CloseServer, CloseClient),
+		"strategy": document.OneOf(StrategyRoundRobin, StrategyRandom, StrategyHash, StrategyKernel),
+		"reset":    document.OneOf(ResetPasses, ResetReopens, ResetDropped),
+		"kernel":   document.OneOf(KernelWheel, KernelWheelRearm, KernelTimer), "group": document.OneOf(groups...),
+	}
+}
+
 func (c *Config) check() *document.Problem {
-	k := new(checker)
-	c.checkTimes(k)
-	k.need(len(c.Clients) > 0 && len(c.Clients) <= mostGroups, fmt.Sprintf("1 to %d groups of clients", mostGroups), "clients")
+	k := &checker{document.Check(c, c.rules())}
 	hosts := 0
 	for i := range c.Clients {
-		c.Clients[i].check(k, "clients", i)
-		hosts += max(c.Clients[i].Hosts, 1)
+		g := &c.Clients[i]
+		hosts += max(g.Hosts, 1)
+		if g.Clock.Offset == OffsetValues {
+			k.need(len(g.Clock.Values) == max(g.Hosts, 1), "a value for each host", "clients", i, "clock", "values")
+		}
+		k.ports(g.SourcePorts, "clients", i, "source_ports")
 		for n := range i {
-			k.need(c.Clients[n].Name != c.Clients[i].Name, "another name for each group", "clients", i, "name")
+			k.need(c.Clients[n].Name != g.Name, "another name for each group", "clients", i, "name")
 		}
 	}
 	k.need(hosts <= mostHosts, fmt.Sprintf("at most %d hosts", mostHosts), "clients")
 	k.need((c.Arrivals != nil) != (len(c.Batches) > 0), "either arrivals or batches")
 	if c.Arrivals != nil {
+		k.need(c.Duration.Duration >= time.Millisecond, "1ms or more", "duration")
 		c.Arrivals.check(k)
 	}
-	c.checkBatches(k)
-	c.Connection.check(k)
-	c.NAT.check(k)
-	c.checkServers(k)
+	for i, b := range c.Batches {
+		k.need(b.Rate == 0 || float64(b.Connections)/b.Rate <= longest.Seconds(), fmt.Sprintf("a rate at which all begin within %v", longest), "batches", i, "rate")
+		k.need(b.Rate == 0 || b.Concurrency == 0, "either concurrency or rate", "batches", i, "rate")
+	}
+	k.ports(c.NAT.Ports, "nat", "ports")
+	servers, early := 0, false
+	for _, s := range c.Servers {
+		servers += max(s.Count, 1)
+		early = early || s.From.Duration == 0
+	}
+	k.need(servers <= mostServers, fmt.Sprintf("at most %d servers", mostServers), "servers")
+	k.need(early, "servers that are there from the beginning", "servers")
 	if k.first == nil {
 		c.checkSizes(k)
 	}
 	return k.first
 }
 
-func (c *Config) checkTimes(k *checker) {
-	k.duration(c.Start, 0, day, "start")
-	k.duration(c.Interval, 0, longest, "interval")
-	k.need(c.Interval.Duration == 0 || c.Interval.Duration >= time.Millisecond, "1ms or more", "interval")
-	if c.Arrivals != nil {
-		k.duration(c.Duration, time.Millisecond, longest, "duration")
-	} else {
-		k.duration(c.Duration, 0, longest, "duration")
-	}
-}
-
-func (g *Clients) check(k *checker, path ...any) {
-	at := func(more ...any) []any { return append(slices.Clone(path), more...) }
-	k.whole(g.Hosts, 0, mostHosts, at("hosts")...)
-	k.need(g.Weight >= 0 && g.Weight <= 1e9 && (g.Weight == 0 || g.Weight >= 1e-9), "a weight from 1e-9 to 1e9", at("weight")...)
-	k.whole(g.Clock.Hz, 0, 1_000_000, at("clock", "hz")...)
-	k.oneOf(g.Clock.Offset, []string{OffsetPair, OffsetUptime, OffsetConnection, OffsetValues}, at("clock", "offset")...)
-	k.duration(g.Clock.Uptime, 0, 100*365*day, at("clock", "uptime")...)
-	if g.Clock.Offset == OffsetValues {
-		k.need(len(g.Clock.Values) == max(g.Hosts, 1), "a value for each host", at("clock", "values")...)
-	}
-	k.oneOf(g.ISN.Kind, []string{ISNClock, ISNRandom}, at("isn", "kind")...)
-	k.duration(g.ISN.Tick, 0, time.Second, at("isn", "tick")...)
-	k.ports(g.SourcePorts, at("source_ports")...)
-	g.SYN.check(k, at("syn"))
-}
-
-func (s *SYN) check(k *checker, path []any) {
-	at := func(more ...any) []any { return append(slices.Clone(path), more...) }
-	if s.Retries != nil {
-		k.whole(*s.Retries, 0, mostRetries, at("retries")...)
-	}
-	if s.Linear != nil {
-		k.whole(*s.Linear, 0, mostRetries, at("linear")...)
-	}
-	if s.AfterACK != nil {
-		k.duration(*s.AfterACK, 0, maxRTO, at("after_ack")...)
-	}
-	k.duration(s.First, 0, maxRTO, at("first")...)
-	k.need(s.First.Duration == 0 || s.First.Duration >= time.Millisecond, "1ms or more", at("first")...)
-	k.duration(s.Timeout, 0, day, at("timeout")...)
-}
-
 func (a *Arrivals) check(k *checker) {
-	given := 0
-	for _, is := range []bool{a.Rate != 0, len(a.Hours) > 0, a.Daily != nil, len(a.Points) > 0 || a.CSV != ""} {
-		if is {
-			given++
-		}
-	}
-	k.need(given == 1, "one of rate, hours, daily, points, csv", "arrivals")
-	k.rate(a.Rate, "arrivals", "rate")
+	given := slices.DeleteFunc(document.Given(a), func(key string) bool { return key == "spacing" || key == "csv" && len(a.Points) > 0 })
+	k.need(len(given) == 1, "one of rate, hours, daily, points, csv", "arrivals")
 	k.need(len(a.Hours) == 0 || len(a.Hours) == 24, "24 rates", "arrivals", "hours")
-	for i, r := range a.Hours {
-		k.rate(r, "arrivals", "hours", i)
-	}
-	if a.Daily != nil {
-		k.rate(a.Daily.Low, "arrivals", "daily", "low")
-		k.rate(a.Daily.High, "arrivals", "daily", "high")
-		k.duration(a.Daily.Peak, 0, day, "arrivals", "daily", "peak")
-	}
 	last := time.Duration(-1)
 	for i, p := range a.Points {
-		k.rate(p.Rate, "arrivals", "points", i, "rate")
-		k.need(p.At.Duration > last && p.At.Duration <= longest, "a later time than before", "arrivals", "points", i, "at")
+		k.need(p.At.Duration > last, "a later time than before", "arrivals", "points", i, "at")
 		last = p.At.Duration
-	}
-	k.oneOf(a.Spacing, []string{SpacingPoisson, SpacingEven}, "arrivals", "spacing")
-}
-
-func (c *Config) checkBatches(k *checker) {
-	k.need(len(c.Batches) <= mostBatches, fmt.Sprintf("at most %d batches", mostBatches), "batches")
-	names := map[string]bool{"": true}
-	for _, g := range c.Clients {
-		names[g.Name] = true
-	}
-	for i, b := range c.Batches {
-		at := func(key string) []any { return []any{"batches", i, key} }
-		k.need(names[b.Clients], "the name of a group of clients", at("clients")...)
-		k.duration(b.Pause, 0, longest, at("pause")...)
-		k.need(b.Connections >= 1 && b.Connections <= mostConns, "1 connection or more", at("connections")...)
-		k.whole(b.Concurrency, 0, mostParallel, at("concurrency")...)
-		k.rate(b.Rate, at("rate")...)
-		k.need(b.Rate == 0 || float64(b.Connections)/b.Rate <= longest.Seconds(), fmt.Sprintf("a rate at which all begin within %v", longest), at("rate")...)
-		k.need(b.Rate == 0 || b.Concurrency == 0, "either concurrency or rate", at("rate")...)
-	}
-}
-
-func (c *Connection) check(k *checker) {
-	k.duration(c.Duration, 0, day, "connection", "duration")
-	k.duration(c.RTT, 0, time.Minute, "connection", "rtt")
-	k.whole(c.RequestBytes, 0, 1<<30, "connection", "request_bytes")
-	k.oneOf(c.ClosesFirst, []string{CloseServer, CloseClient}, "connection", "closes_first")
-	k.whole(c.Requests, 0, 1_000_000, "connection", "requests")
-}
-
-func (n *NAT) check(k *checker) {
-	k.whole(n.Addresses, 0, 1024, "nat", "addresses")
-	k.ports(n.Ports, "nat", "ports")
-	k.oneOf(n.Strategy, []string{StrategyRoundRobin, StrategyRandom, StrategyHash, StrategyKernel}, "nat", "strategy")
-	if n.HoldDown != nil {
-		k.duration(*n.HoldDown, 0, day, "nat", "hold_down")
-	}
-	k.duration(n.SYNHold, 0, day, "nat", "syn_hold")
-	k.oneOf(n.Reset, []string{ResetPasses, ResetReopens, ResetDropped}, "nat", "reset")
-}
-
-func (c *Config) checkServers(k *checker) {
-	if b := c.Balancer; b != nil {
-		k.whole(b.Addresses, 0, 1024, "balancer", "addresses")
-		k.duration(b.Timeout, 0, day, "balancer", "timeout")
-		k.duration(b.SYNTimeout, 0, day, "balancer", "syn_timeout")
-		k.duration(b.ResetTimeout, 0, day, "balancer", "reset_timeout")
-	}
-	k.need(len(c.Servers) > 0, "at least one group of servers", "servers")
-	count, early := 0, false
-	for i := range c.Servers {
-		s := &c.Servers[i]
-		s.check(k, i)
-		count += max(s.Count, 1)
-		early = early || s.From.Duration == 0
-	}
-	k.need(count <= mostServers, fmt.Sprintf("at most %d servers", mostServers), "servers")
-	k.need(early, "servers that are there from the beginning", "servers")
-}
-
-func (s *Servers) check(k *checker, i int) {
-	at := func(key string) []any { return []any{"servers", i, key} }
-	k.whole(s.Count, 0, mostServers, at("count")...)
-	k.whole(s.Weight, 0, mostWeight, at("weight")...)
-	k.whole(s.Addresses, 0, 1024, at("addresses")...)
-	k.oneOf(s.Kernel, []string{KernelWheel, KernelWheelRearm, KernelTimer}, at("kernel")...)
-	k.duration(s.From, 0, longest, at("from")...)
-	if s.MaxTimeWait != nil {
-		k.whole(*s.MaxTimeWait, 0, math.MaxInt32, at("max_tw_buckets")...)
 	}
 }
 

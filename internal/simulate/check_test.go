@@ -24,26 +24,26 @@ func TestParse(t *testing.T) {
 		{"as it is", "", "", ""},
 		{"unknown key", "hosts: 2", "host: 2", `x.yaml:4:21: unknown field "host"`},
 		{"duration", "1m", "1", `x.yaml:2:11: expected a duration such as 500ms, 2s or 1h30m, found "1"`},
-		{"no duration", "duration: 1m\n", "", "x.yaml:1:1: expected 1ms to 9600h0m0s"},
-		{"too long", "1m", "99999h", "x.yaml:2:11: expected 1ms to 9600h0m0s"},
+		{"no duration", "duration: 1m\n", "", "x.yaml:1:1: expected 1ms or more"},
+		{"too long", "1m", "99999h", "x.yaml:2:11: duration 99999h0m0s: expected 0s to 9600h"},
 		{"no curve", "arrivals: {rate: 10}\n", "", "expected either arrivals or batches"},
 		{"two curves", "{rate: 10}", "{rate: 10, daily: {low: 1, high: 2}}", "x.yaml:3:11: expected one of rate, hours, daily, points, csv"},
 		{"both", "clients:", "batches: [{connections: 1}]\nclients:", "expected either arrivals or batches"},
-		{"negative rate", "rate: 10", "rate: -1", "x.yaml:3:18: expected 0 to 50000 connections per second"},
+		{"negative rate", "rate: 10", "rate: -1", "x.yaml:3:18: arrivals.rate -1: expected 0 to 50000"},
 		{"no number", "rate: 10", "rate: .nan", "x.yaml:3:18: expected"},
 		{"hours", "{rate: 10}", "{hours: [1, 2]}", "x.yaml:3:19: expected 24 rates"},
 		{"points go back", "{rate: 10}", "{points: [{at: 1s, rate: 1}, {at: 1s, rate: 2}]}", "x.yaml:3:45: expected a later time than before"},
 		{"file to come", "{rate: 10}", "{csv: rates.csv}", ""},
 		{"same name", "hosts: 2}", "hosts: 2}, {name: a}", "x.yaml:4:39: expected another name for each group"},
-		{"clock", "hosts: 2", "clock: {offset: x}", "expected one of pair, uptime, connection, values"},
+		{"clock", "hosts: 2", "clock: {offset: x}", `clock.offset "x": expected one of: pair, uptime, connection, values`},
 		{"values", "hosts: 2", "hosts: 2, clock: {offset: values, values: [1]}", "expected a value for each host"},
-		{"kernel", "kernel: timer", "kernel: 2.6", "x.yaml:5:29: expected one of wheel, wheel-rearm, timer"},
+		{"kernel", "kernel: timer", "kernel: 2.6", `x.yaml:5:29: servers.kernel "2.6": expected one of: wheel, wheel-rearm, timer`},
 		{"servers to come", "kernel: timer", "from: 1s", "expected servers that are there from the beginning"},
 		{"ports", "servers:", "nat: {ports: [2, 1]}\nservers:", "x.yaml:5:14: expected the first and the last port"},
 		{"too many ports", "servers:", "nat: {addresses: 1000}\nservers:", "x.yaml:5:6: expected at most 4194304 ports of all addresses"},
-		{"strategy", "servers:", "nat: {strategy: best}\nservers:", "expected one of round-robin, random, hash, kernel"},
+		{"strategy", "servers:", "nat: {strategy: best}\nservers:", `nat.strategy "best": expected one of: round-robin, random, hash, kernel`},
 		{"interval", "duration: 1m", "duration: 1m\ninterval: 1ms", "x.yaml:3:11: expected an interval that makes at most 20000 points, not 60000"},
-		{"client of a batch", "arrivals: {rate: 10}", "batches: [{connections: 1, clients: b}]", "x.yaml:3:37: expected the name of a group of clients"},
+		{"client of a batch", "arrivals: {rate: 10}", "batches: [{connections: 1, clients: b}]", `x.yaml:3:37: batches.clients "b": expected one of: a`},
 		{"too slow", "arrivals: {rate: 10}", "batches: [{connections: 1000, rate: 1e-6}]", "x.yaml:3:37: expected a rate at which all begin within 9600h0m0s"},
 		{"two speeds", "arrivals: {rate: 10}", "batches: [{connections: 1, rate: 1, concurrency: 1}]", "expected either concurrency or rate"},
 	} {
@@ -66,10 +66,10 @@ func TestParse(t *testing.T) {
 func TestCheckNamesThePlace(t *testing.T) {
 	c := sourceCase(Servers{Kernel: "x"})
 	c.Arrivals = &Arrivals{Rate: 1}
-	if err := c.Check(); err == nil || err.Error() != "servers[0].kernel: expected one of wheel, wheel-rearm, timer" {
+	if err := c.Check(); err == nil || err.Error() != `servers[0].kernel "x": expected one of: wheel, wheel-rearm, timer` {
 		t.Error(err)
 	}
-	if _, err := Run(t.Context(), c, nil); err == nil || !strings.HasPrefix(err.Error(), "simulate: servers[0].kernel: ") {
+	if _, err := Run(t.Context(), c, nil); err == nil || !strings.HasPrefix(err.Error(), "simulate: servers[0].kernel ") {
 		t.Error(err)
 	}
 	c.Servers[0].Kernel, c.Arrivals = "", &Arrivals{CSV: "rates.csv"}

@@ -25,34 +25,34 @@ type Config struct {
 	Seed uint64 `yaml:"seed,omitempty" json:"seed"`
 	// Start is the time of day at which the simulation begins, for curves by the
 	// hour.
-	Start Duration `yaml:"start,omitempty" json:"start"`
+	Start Duration `yaml:"start,omitempty" json:"start" check:"0s..24h"`
 	// Duration is the simulated time during which connections arrive.
-	Duration Duration `yaml:"duration,omitempty" json:"duration"`
+	Duration Duration `yaml:"duration,omitempty" json:"duration" check:"0s..9600h"`
 	// Interval is the time between two points of the curves; 0 takes one that gives
 	// about 240 points.
-	Interval Duration `yaml:"interval,omitempty" json:"interval"`
+	Interval Duration `yaml:"interval,omitempty" json:"interval" check:"1ms..9600h"`
 
-	Clients []Clients `yaml:"clients,omitempty" json:"clients"`
+	Clients []Clients `yaml:"clients,omitempty" json:"clients" check:"len=1..1000"`
 	// Arrivals are new connections of all clients together; Batches, instead, are a
 	// course of loads as a test sends them.
 	Arrivals *Arrivals `yaml:"arrivals,omitempty" json:"arrivals,omitempty"`
-	Batches  []Batch   `yaml:"batches,omitempty" json:"batches,omitempty"`
+	Batches  []Batch   `yaml:"batches,omitempty" json:"batches,omitempty" check:"len=0..10000"`
 
 	Connection Connection `yaml:"connection,omitempty" json:"connection"`
 	NAT        NAT        `yaml:"nat,omitempty" json:"nat"`
 	// Balancer may be absent: the servers then get the connections in turn, by
 	// address where they have addresses of their own.
 	Balancer *Balancer `yaml:"balancer,omitempty" json:"balancer,omitempty"`
-	Servers  []Servers `yaml:"servers,omitempty" json:"servers"`
+	Servers  []Servers `yaml:"servers,omitempty" json:"servers" check:"len=1.."`
 }
 
 // Clients is a group of hosts behind the NAT.
 type Clients struct {
 	Name string `yaml:"name,omitempty" json:"name"`
 	// Hosts is how many; 0 is one.
-	Hosts int `yaml:"hosts,omitempty" json:"hosts"`
+	Hosts int `yaml:"hosts,omitempty" json:"hosts" check:"1..1048576"`
 	// Weight is each host's part of the arrivals, relative to others; 0 is 1.
-	Weight float64 `yaml:"weight,omitempty" json:"weight"`
+	Weight float64 `yaml:"weight,omitempty" json:"weight" check:"1e-9..1e9"`
 	// Timestamps: false sends no TCP timestamps (net.ipv4.tcp_timestamps=0).
 	Timestamps *bool `yaml:"timestamps,omitempty" json:"timestamps,omitempty"`
 	Clock      Clock `yaml:"clock,omitempty" json:"clock"`
@@ -68,11 +68,11 @@ type Clients struct {
 // Clock is that of a host's TCP timestamps.
 type Clock struct {
 	// Hz is how often it ticks per second; 0 is 1000.
-	Hz int `yaml:"hz,omitempty" json:"hz"`
-	// Offset tells where it stands at the beginning; see the Offset constants.
-	Offset string `yaml:"offset,omitempty" json:"offset"`
+	Hz int `yaml:"hz,omitempty" json:"hz" check:"1..1000000"`
+	// Offset is where it stands at the beginning; see the Offset constants.
+	Offset string `yaml:"offset,omitempty" json:"offset" check:"offset"`
 	// Uptime is the longest time that a host has run, for OffsetUptime.
-	Uptime Duration `yaml:"uptime,omitempty" json:"uptime"`
+	Uptime Duration `yaml:"uptime,omitempty" json:"uptime" check:"0s..876000h"`
 	// Values are the clocks of the hosts at the beginning, in ticks, one for each,
 	// for OffsetValues.
 	Values []uint32 `yaml:"values,omitempty" json:"values,omitempty"`
@@ -95,10 +95,10 @@ const (
 // ISN is how a host chooses the initial sequence number of a connection.
 type ISN struct {
 	// Kind is one of the ISN constants.
-	Kind string `yaml:"kind,omitempty" json:"kind"`
+	Kind string `yaml:"kind,omitempty" json:"kind" check:"isn"`
 	// Tick is the time in which the clock below the number advances by one, for
 	// ISNClock; 0 is 64ns, Linux's; RFC 6528 has 4µs.
-	Tick Duration `yaml:"tick,omitempty" json:"tick"`
+	Tick Duration `yaml:"tick,omitempty" json:"tick" check:"0s..1s"`
 }
 
 // What ISN.Kind may be.
@@ -114,27 +114,27 @@ const (
 // and later.
 type SYN struct {
 	// Retries is net.ipv4.tcp_syn_retries; nil is 6.
-	Retries *int `yaml:"retries,omitempty" json:"retries,omitempty"`
+	Retries *int `yaml:"retries,omitempty" json:"retries,omitempty" check:"0..60"`
 	// First is the time to the first repetition; 0 is 1s (3s before Linux 3.1).
-	First Duration `yaml:"first,omitempty" json:"first"`
+	First Duration `yaml:"first,omitempty" json:"first" check:"1ms..120s"`
 	// Linear is how many more follow at the same distance before it doubles each
 	// time (net.ipv4.tcp_syn_linear_timeouts); nil is 4, and 0 before Linux 6.5.
-	Linear *int `yaml:"linear,omitempty" json:"linear,omitempty"`
+	Linear *int `yaml:"linear,omitempty" json:"linear,omitempty" check:"0..60"`
 	// AfterACK is the time to the first repetition where the first SYN was answered
 	// with an ACK of another connection; nil is 8ms (2 jiffies at 250 Hz). Linux before
 	// 5.6 does not hurry then: 0s.
-	AfterACK *Duration `yaml:"after_ack,omitempty" json:"after_ack,omitempty"`
+	AfterACK *Duration `yaml:"after_ack,omitempty" json:"after_ack,omitempty" check:"0s..120s"`
 	// Timeout is the application's: it gives up then. 0 leaves it to Retries.
-	Timeout Duration `yaml:"timeout,omitempty" json:"timeout"`
+	Timeout Duration `yaml:"timeout,omitempty" json:"timeout" check:"0s..24h"`
 }
 
 // Arrivals is a curve of new connections per second. Exactly one of Rate, Hours,
 // Daily and Points is set.
 type Arrivals struct {
 	// Rate is constant.
-	Rate float64 `yaml:"rate,omitempty" json:"rate,omitempty"`
+	Rate float64 `yaml:"rate,omitempty" json:"rate,omitempty" check:"0..50000"`
 	// Hours are 24 rates, of each hour's middle; between them they change linearly.
-	Hours []float64 `yaml:"hours,omitempty" json:"hours,omitempty"`
+	Hours []float64 `yaml:"hours,omitempty" json:"hours,omitempty" check:"0..50000"`
 	Daily *Daily    `yaml:"daily,omitempty" json:"daily,omitempty"`
 	// Points are rates at times since the beginning, linear between them.
 	Points []RatePoint `yaml:"points,omitempty" json:"points,omitempty"`
@@ -142,7 +142,7 @@ type Arrivals struct {
 	// reads it (ParseCSV) into Points.
 	CSV string `yaml:"csv,omitempty" json:"csv,omitempty"`
 	// Spacing is SpacingEven or SpacingPoisson.
-	Spacing string `yaml:"spacing,omitempty" json:"spacing"`
+	Spacing string `yaml:"spacing,omitempty" json:"spacing" check:"spacing"`
 }
 
 // What Arrivals.Spacing may be.
@@ -155,15 +155,15 @@ const (
 
 // Daily is a sine with its highest value at the time of day Peak.
 type Daily struct {
-	Low  float64  `yaml:"low,omitempty" json:"low"`
-	High float64  `yaml:"high,omitempty" json:"high"`
-	Peak Duration `yaml:"peak,omitempty" json:"peak"`
+	Low  float64  `yaml:"low,omitempty" json:"low" check:"0..50000"`
+	High float64  `yaml:"high,omitempty" json:"high" check:"0..50000"`
+	Peak Duration `yaml:"peak,omitempty" json:"peak" check:"0s..24h"`
 }
 
 // RatePoint is a rate, per second, at a time since the beginning.
 type RatePoint struct {
-	At   Duration `yaml:"at,omitempty" json:"at"`
-	Rate float64  `yaml:"rate,omitempty" json:"rate"`
+	At   Duration `yaml:"at,omitempty" json:"at" check:"0s..9600h"`
+	Rate float64  `yaml:"rate,omitempty" json:"rate" check:"0..50000"`
 }
 
 // Batch is a number of connections of one group of clients. It begins when all those
@@ -171,27 +171,27 @@ type RatePoint struct {
 type Batch struct {
 	Name string `yaml:"name,omitempty" json:"name,omitempty"`
 	// Clients is the name of a group; empty is all, in turn.
-	Clients     string   `yaml:"clients,omitempty" json:"clients,omitempty"`
-	Pause       Duration `yaml:"pause,omitempty" json:"pause"`
-	Connections int64    `yaml:"connections,omitempty" json:"connections"`
+	Clients     string   `yaml:"clients,omitempty" json:"clients,omitempty" check:"group"`
+	Pause       Duration `yaml:"pause,omitempty" json:"pause" check:"0s..9600h"`
+	Connections int64    `yaml:"connections,omitempty" json:"connections" check:"required 1..10000000000"`
 	// Concurrency is how many are under way at once, each begun when one is over; 0
-	// is one. Rate, instead, begins so many per second whatever becomes of them.
-	Concurrency int     `yaml:"concurrency,omitempty" json:"concurrency"`
-	Rate        float64 `yaml:"rate,omitempty" json:"rate,omitempty"`
+	// is one. Rate, instead, begins that many per second whatever becomes of them.
+	Concurrency int     `yaml:"concurrency,omitempty" json:"concurrency" check:"1..1048576"`
+	Rate        float64 `yaml:"rate,omitempty" json:"rate,omitempty" check:"0..50000"`
 }
 
 // Connection is what each of them does once it is established.
 type Connection struct {
 	// Duration is from the SYN that is accepted until it is closed; 0 is 1ms.
-	Duration Duration `yaml:"duration,omitempty" json:"duration"`
+	Duration Duration `yaml:"duration,omitempty" json:"duration" check:"0s..24h"`
 	// RTT is between client and server; 0 is 100µs.
-	RTT Duration `yaml:"rtt,omitempty" json:"rtt"`
+	RTT Duration `yaml:"rtt,omitempty" json:"rtt" check:"0s..1m"`
 	// RequestBytes is what the client sends in all; 0 is 200.
-	RequestBytes int `yaml:"request_bytes,omitempty" json:"request_bytes"`
+	RequestBytes int `yaml:"request_bytes,omitempty" json:"request_bytes" check:"1..1073741824"`
 	// ClosesFirst is who gets TIME_WAIT: CloseServer (the default) or CloseClient.
-	ClosesFirst string `yaml:"closes_first,omitempty" json:"closes_first"`
+	ClosesFirst string `yaml:"closes_first,omitempty" json:"closes_first" check:"closer"`
 	// Requests per connection (keep-alive): arrivals are requests then; 0 is 1.
-	Requests int `yaml:"requests,omitempty" json:"requests"`
+	Requests int `yaml:"requests,omitempty" json:"requests" check:"1..1000000"`
 }
 
 // What Connection.ClosesFirst may be.
@@ -203,26 +203,26 @@ const (
 // NAT is the translator that all connections pass.
 type NAT struct {
 	// Addresses is how many it has; clients keep to one each (by a hash). 0 is one.
-	Addresses int `yaml:"addresses,omitempty" json:"addresses"`
+	Addresses int `yaml:"addresses,omitempty" json:"addresses" check:"1..1024"`
 	// Ports is the range: [first, last]; zeros are 1024-65535, or 2048-65535 where
 	// Strategy is StrategyRoundRobin.
 	Ports [2]uint16 `yaml:"ports,omitempty" json:"ports"`
 	// Strategy chooses a port; see the Strategy constants.
-	Strategy string `yaml:"strategy,omitempty" json:"strategy"`
+	Strategy string `yaml:"strategy,omitempty" json:"strategy" check:"strategy"`
 	// HoldDown is how long a port stays taken toward one destination after its
 	// connection has ended (nf_conntrack_tcp_timeout_time_wait; RFC 6888: 120 s); nil
 	// is 120s with StrategyKernel, otherwise none.
-	HoldDown *Duration `yaml:"hold_down,omitempty" json:"hold_down,omitempty"`
+	HoldDown *Duration `yaml:"hold_down,omitempty" json:"hold_down,omitempty" check:"0s..24h"`
 	// SYNHold is how long a port stays taken by a connection that was never
 	// established (nf_conntrack_tcp_timeout_syn_sent); 0 is 120s.
-	SYNHold Duration `yaml:"syn_hold,omitempty" json:"syn_hold"`
+	SYNHold Duration `yaml:"syn_hold,omitempty" json:"syn_hold" check:"0s..24h"`
 	// Evicts: StrategyKernel takes ports of ended connections whose sequence number
 	// the new one is past (Linux 6.6+); nil is true.
 	Evicts *bool `yaml:"evicts,omitempty" json:"evicts,omitempty"`
-	// Reset tells what becomes of the client's RST that answers the ACK of a former
+	// Reset says what becomes of the client's RST that answers the ACK of a former
 	// connection; see the Reset constants. Empty is ResetReopens with StrategyKernel,
 	// otherwise ResetPasses.
-	Reset string `yaml:"reset,omitempty" json:"reset"`
+	Reset string `yaml:"reset,omitempty" json:"reset" check:"reset"`
 }
 
 // What NAT.Strategy may be.
@@ -256,15 +256,15 @@ const (
 // Balancer keeps sessions in a table, as IPVS does; its timeouts are IPVS's.
 type Balancer struct {
 	// Addresses is how many it has for clients to call, in turn; 0 is one.
-	Addresses int `yaml:"addresses,omitempty" json:"addresses"`
+	Addresses int `yaml:"addresses,omitempty" json:"addresses" check:"1..1024"`
 	// Timeout is how long a session stays after a connection that ended (FIN); 0 is
 	// 120s.
-	Timeout Duration `yaml:"timeout,omitempty" json:"timeout"`
+	Timeout Duration `yaml:"timeout,omitempty" json:"timeout" check:"0s..24h"`
 	// SYNTimeout is how long one stays of which only a SYN is known; 0 is 60s.
-	SYNTimeout Duration `yaml:"syn_timeout,omitempty" json:"syn_timeout"`
+	SYNTimeout Duration `yaml:"syn_timeout,omitempty" json:"syn_timeout" check:"0s..24h"`
 	// ResetTimeout is how long one stays after the RST that answers a refused SYN; 0 is
 	// 10s (CLOSE). A balancer that sees one direction only leaves it in SYN_RECV: 60s.
-	ResetTimeout Duration `yaml:"reset_timeout,omitempty" json:"reset_timeout"`
+	ResetTimeout Duration `yaml:"reset_timeout,omitempty" json:"reset_timeout" check:"0s..24h"`
 	// NewSession: a SYN that finds the session of an ended connection, or of one that was
 	// refused (TIME_WAIT, CLOSE), gets a new one (net.ipv4.vs.conn_reuse_mode=1, Linux
 	// 4.1+, where the balancer sees both directions).
@@ -275,18 +275,18 @@ type Balancer struct {
 type Servers struct {
 	Name string `yaml:"name,omitempty" json:"name"`
 	// Count is how many; 0 is one.
-	Count int `yaml:"count,omitempty" json:"count"`
+	Count int `yaml:"count,omitempty" json:"count" check:"1..256"`
 	// Weight is each server's, of the round robin; 0 is 1.
-	Weight int `yaml:"weight,omitempty" json:"weight"`
+	Weight int `yaml:"weight,omitempty" json:"weight" check:"1..1000"`
 	// Kernel is the generation of TIME_WAIT's timer; see the Kernel constants.
-	Kernel string `yaml:"kernel,omitempty" json:"kernel"`
+	Kernel string `yaml:"kernel,omitempty" json:"kernel" check:"kernel"`
 	// From is when they begin to get connections, since the beginning.
-	From Duration `yaml:"from,omitempty" json:"from"`
+	From Duration `yaml:"from,omitempty" json:"from" check:"0s..9600h"`
 	// Addresses is how many addresses each has for clients to call, in turn; only
 	// without a balancer. 0 is one.
-	Addresses int `yaml:"addresses,omitempty" json:"addresses"`
+	Addresses int `yaml:"addresses,omitempty" json:"addresses" check:"1..1024"`
 	// MaxTimeWait is net.ipv4.tcp_max_tw_buckets; nil is no limit.
-	MaxTimeWait *int `yaml:"max_tw_buckets,omitempty" json:"max_tw_buckets,omitempty"`
+	MaxTimeWait *int `yaml:"max_tw_buckets,omitempty" json:"max_tw_buckets,omitempty" check:"0..2147483647"`
 	// Timestamps: false is net.ipv4.tcp_timestamps=0.
 	Timestamps *bool `yaml:"timestamps,omitempty" json:"timestamps,omitempty"`
 	// RFC1337: true is net.ipv4.tcp_rfc1337=1: a RST does not end TIME_WAIT.
@@ -297,7 +297,7 @@ type Servers struct {
 const (
 	// KernelWheel: Linux up to 4.0 (2.6, 3.10, 3.18): a wheel of 8 slots of 7.5 s.
 	KernelWheel = "wheel"
-	// KernelWheelRearm: the vendor kernel 3.10.0-1127: the wheel, which looks again
+	// KernelWheelRearm: the vendor kernel 3.10.0-1127: the wheel, which checks again
 	// after 1 s where the work item needed more than one round.
 	KernelWheelRearm = "wheel-rearm"
 	// KernelTimer, the default: Linux 4.1 and later: one timer of 60 s for each socket.
@@ -461,7 +461,7 @@ type Preset struct {
 var presetOrder = []string{DefaultPreset, "old-kernel", "day", "doubled", "mixed", "new-kernel", "modern-kernel",
 	"addresses", "max-tw-buckets", "no-timestamps", "lab"}
 
-// Presets are all, in the order in which a person would look at them.
+// Presets are all, in the order in which they are listed.
 var Presets = sync.OnceValue(func() []*Preset {
 	all := make([]*Preset, len(presetOrder))
 	for i, name := range presetOrder {

@@ -6,7 +6,7 @@ package syn
 import (
 	"net/netip"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
@@ -49,7 +49,7 @@ type number struct {
 type Watch struct {
 	listens func(netip.AddrPort) bool
 	// recent and older are the attempts; older ones are forgotten when recent is full.
-	recent, older map[packet.Tuple]*attempt
+	recent, older map[frame.Tuple]*attempt
 	// numbers are the same of initial sequence numbers, which a SYN keeps when it comes
 	// again, through a NAT perhaps from another port.
 	numbers, olderNumbers map[number]sighting
@@ -65,7 +65,7 @@ type Watch struct {
 
 // Question is a tuple, client first, whose state in the kernel Told wants.
 type Question struct {
-	Tuple packet.Tuple
+	Tuple frame.Tuple
 	from  *source
 	why   verdict
 }
@@ -87,7 +87,7 @@ const (
 func NewWatch(listens func(netip.AddrPort) bool) *Watch {
 	return &Watch{
 		listens: listens,
-		recent:  map[packet.Tuple]*attempt{}, older: map[packet.Tuple]*attempt{},
+		recent:  map[frame.Tuple]*attempt{}, older: map[frame.Tuple]*attempt{},
 		numbers: map[number]sighting{}, olderNumbers: map[number]sighting{},
 		sources: map[pair]*source{},
 	}
@@ -95,11 +95,11 @@ func NewWatch(listens func(netip.AddrPort) bool) *Watch {
 
 // Arrived takes in a segment that came to the namespace, in seconds of any clock that
 // goes steadily. Only SYNs and RSTs matter.
-func (w *Watch) Arrived(f *packet.Frame, at float64) {
-	switch f.TCP.Flags & (packet.SYN | packet.ACK | packet.RST) {
-	case packet.SYN:
+func (w *Watch) Arrived(f *frame.Frame, at float64) {
+	switch f.TCP.Flags & (frame.SYN | frame.ACK | frame.RST) {
+	case frame.SYN:
 		w.syn(f, at)
-	case packet.RST:
+	case frame.RST:
 		// A RST without ACK answers a segment that the client did not expect.
 		if a := w.find(f.Tuple()); a != nil && !a.accepted && at-a.at < answerWithin {
 			w.suspicion = true
@@ -107,7 +107,7 @@ func (w *Watch) Arrived(f *packet.Frame, at float64) {
 	}
 }
 
-func (w *Watch) syn(f *packet.Frame, at float64) {
+func (w *Watch) syn(f *frame.Frame, at float64) {
 	t := f.Tuple()
 	if !w.listens(t.Dst) {
 		w.elsewhere++
@@ -169,7 +169,7 @@ func (w *Watch) Watching() { w.watching = true }
 func (w *Watch) Suspicion() bool { return w.suspicion }
 
 // Answered takes in a segment that the namespace sent: SYN-ACKs and bare ACKs matter.
-func (w *Watch) Answered(f *packet.Frame, at float64) {
+func (w *Watch) Answered(f *frame.Frame, at float64) {
 	t := f.Tuple()
 	t.Src, t.Dst = t.Dst, t.Src
 	a := w.find(t)
@@ -178,10 +178,10 @@ func (w *Watch) Answered(f *packet.Frame, at float64) {
 	}
 	// What it acknowledges beyond the SYN.
 	beyond := f.TCP.AcknowledgmentNumber - a.isn
-	switch flags := f.TCP.Flags & (packet.SYN | packet.ACK | packet.RST | packet.FIN); {
-	case flags == packet.SYN|packet.ACK, flags == packet.ACK && beyond-1 < acceptedWindow:
+	switch flags := f.TCP.Flags & (frame.SYN | frame.ACK | frame.RST | frame.FIN); {
+	case flags == frame.SYN|frame.ACK, flags == frame.ACK && beyond-1 < acceptedWindow:
 		a.accepted, a.decided = true, true
-	case flags == packet.ACK:
+	case flags == frame.ACK:
 		a.decided = true
 		w.rejected(t, a, f)
 	}
@@ -193,7 +193,7 @@ func (w *Watch) Answered(f *packet.Frame, at float64) {
 // test TIME_WAIT would have accepted: then it is the ACK of a connection that is open, or
 // a challenge (RFC 5961). Others wait for what the kernel tells; those for which there is
 // no room are not counted, as in a flood nobody knows what they met.
-func (w *Watch) rejected(t packet.Tuple, a *attempt, answer *packet.Frame) {
+func (w *Watch) rejected(t frame.Tuple, a *attempt, answer *frame.Frame) {
 	_, recent, echoed := answer.TCP.Timestamps()
 	later := int32(0)
 	if a.timestamps && echoed {
@@ -238,7 +238,7 @@ func (w *Watch) Told(q Question, state uint8) {
 	q.from.count(q.why)
 }
 
-func (w *Watch) find(t packet.Tuple) *attempt {
+func (w *Watch) find(t frame.Tuple) *attempt {
 	if a := w.recent[t]; a != nil {
 		return a
 	}
@@ -250,9 +250,9 @@ func (w *Watch) find(t packet.Tuple) *attempt {
 	return a
 }
 
-func (w *Watch) keep(t packet.Tuple, a *attempt) {
+func (w *Watch) keep(t frame.Tuple, a *attempt) {
 	if len(w.recent) >= mostAttempts {
-		w.older, w.recent = w.recent, map[packet.Tuple]*attempt{}
+		w.older, w.recent = w.recent, map[frame.Tuple]*attempt{}
 	}
 	w.recent[t] = a
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
@@ -32,16 +32,16 @@ func newScript() *script {
 
 type segment struct {
 	port     uint16
-	flags    packet.TCPFlags
+	flags    frame.TCPFlags
 	seq, ack uint32
 	ts, echo uint32 // none where both are 0
 }
 
-func (s segment) frame(from, to netip.AddrPort) *packet.Frame {
-	f := &packet.Frame{Source: from.Addr(), Destination: to.Addr(), Protocol: 6, Transport: 6}
-	f.TCP = packet.TCP{SourcePort: from.Port(), DestinationPort: to.Port(), SequenceNumber: s.seq, AcknowledgmentNumber: s.ack, Flags: s.flags}
+func (s segment) frame(from, to netip.AddrPort) *frame.Frame {
+	f := &frame.Frame{Source: from.Addr(), Destination: to.Addr(), Protocol: 6, Transport: 6}
+	f.TCP = frame.TCP{SourcePort: from.Port(), DestinationPort: to.Port(), SequenceNumber: s.seq, AcknowledgmentNumber: s.ack, Flags: s.flags}
 	if s.ts|s.echo != 0 {
-		f.TCP.Options = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32([]byte{1, 1, packet.OptionTimestamps, 10}, s.ts), s.echo)
+		f.TCP.Options = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32([]byte{1, 1, frame.OptionTimestamps, 10}, s.ts), s.echo)
 	}
 	return f
 }
@@ -60,7 +60,7 @@ func (s *script) out(g segment) {
 }
 
 func TestWatch(t *testing.T) {
-	const syn, ack, synAck, rst = packet.SYN, packet.ACK, packet.SYN | packet.ACK, packet.RST
+	const syn, ack, synAck, rst = frame.SYN, frame.ACK, frame.SYN | frame.ACK, frame.RST
 	tests := []struct {
 		name      string
 		play      func(s *script)
@@ -188,7 +188,7 @@ func TestWatch(t *testing.T) {
 
 func TestElsewhere(t *testing.T) {
 	w := NewWatch(func(netip.AddrPort) bool { return false })
-	w.Arrived(segment{flags: packet.SYN}.frame(netip.AddrPortFrom(client, 1), service), 1)
+	w.Arrived(segment{flags: frame.SYN}.frame(netip.AddrPortFrom(client, 1), service), 1)
 	if r := w.Result(); r.Elsewhere != 1 || r.SYNs != 0 || len(r.Sources) != 0 {
 		t.Errorf("%+v", r)
 	}
@@ -202,9 +202,9 @@ func TestBounded(t *testing.T) {
 	const flood = 6 * mostAttempts
 	for i := range uint32(flood) {
 		from := netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)}), uint16(i>>16))
-		g := segment{flags: packet.SYN, seq: i, ts: i + 1}
+		g := segment{flags: frame.SYN, seq: i, ts: i + 1}
 		w.Arrived(g.frame(from, service), float64(i)*1e-6)
-		w.Answered(segment{flags: packet.ACK, ack: i + 1<<30}.frame(service, from), float64(i)*1e-6)
+		w.Answered(segment{flags: frame.ACK, ack: i + 1<<30}.frame(service, from), float64(i)*1e-6)
 	}
 	if n := len(w.recent) + len(w.older) + len(w.numbers) + len(w.olderNumbers); n > 4*mostAttempts {
 		t.Errorf("%d attempts and numbers are held", n)
@@ -234,7 +234,7 @@ func FuzzWatch(f *testing.F) {
 		w := NewWatch(func(netip.AddrPort) bool { return true })
 		for at := 0; len(stream) > 0; at++ {
 			n := min(len(stream), 40)
-			var frame packet.Frame
+			var frame frame.Frame
 			if frame.DecodeNetwork(0x0800, stream[:n]) == nil && frame.Transport == 6 {
 				w.Arrived(&frame, float64(at))
 			}

@@ -14,7 +14,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
 	"github.com/google/nftables"
-	"github.com/natkit/natkit/internal/thread"
+	"github.com/natkit/natkit/internal/netns"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -212,7 +212,7 @@ func probeKernelLog() error {
 // inNewNetns runs fn in a network namespace that goes with its thread. Package netns
 // does the same and more, and its tests need this package.
 func inNewNetns(fn func() error) error {
-	return thread.Do(func() error {
+	return netns.OnThread(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			return errors.Join(errors.New("make a network namespace"), err)
 		}

@@ -2,20 +2,18 @@ package tune
 
 import (
 	"fmt"
-	"regexp"
-	"strconv"
 	"strings"
 
-	"github.com/natkit/natkit/internal/ruleset"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
 // NATOptions are what changes of kind NATRule change: the value that stands in their
 // Before and After.
-type NATOptions = ruleset.Options
+type NATOptions = nat.Options
 
 // ParseNATOptions reads such a value; the words' order does not matter.
-func ParseNATOptions(s string) (NATOptions, error) { return ruleset.ParseOptions(s) }
+func ParseNATOptions(s string) (NATOptions, error) { return nat.ParseOptions(s) }
 
 // NATOptionsOf are a rule's.
 func NATOptionsOf(r *snapshot.NATRule) NATOptions {
@@ -36,14 +34,14 @@ func ParseNATAssignment(s string) (target string, o NATOptions, err error) {
 		return "", o, fmt.Errorf("setting %q: expected TARGET=OPTIONS, such as %q", s, s+"=fully-random")
 	}
 	target = s[:i]
-	if _, err = ruleset.ParseID(target); err == nil {
+	if _, err = nat.ParseRuleID(target); err == nil {
 		o, err = ParseNATOptions(s[i+1:])
 	}
 	return target, o, err
 }
 
 func (c Change) validateNATRule() error {
-	if _, err := ruleset.ParseID(c.Target); err != nil {
+	if _, err := nat.ParseRuleID(c.Target); err != nil {
 		return err
 	}
 	for _, v := range []string{c.Before, c.After} {
@@ -123,102 +121,4 @@ func fewer(before, after NATOptions) string {
 		return ""
 	}
 	return fmt.Sprintf("only %d ports for each destination: more connections than that to one fail", size(after))
-}
-
-// Kinds of gateway plans (package gateway).
-const (
-	// Gateway puts a plan in force in natkit's own table of a network namespace.
-	// Target is GatewayTarget's, the value GatewayNone or the plan's digest, by which
-	// internal/gateway/store knows it.
-	Gateway Kind = "gateway"
-	// GatewayFile is the file that `natkit gateway run` reads at boot. Target is
-	// GatewayFileTarget, the value the digest of its text; empty where there is none.
-	GatewayFile Kind = "gateway-file"
-)
-
-const (
-	// GatewayNone is the value where natkit has no table.
-	GatewayNone = "none"
-	// GatewayForeign is read where the table is not one that natkit made.
-	GatewayForeign = "foreign"
-	// gatewayChanged stands behind the digest of a table that somebody changed.
-	gatewayChanged = " changed"
-	// GatewayFileTarget is the only Target of kind GatewayFile.
-	GatewayFileTarget = "configuration"
-
-	gatewayTable = "inet natkit"
-)
-
-// digestPattern: see gateway.Digest.
-var digestPattern = regexp.MustCompile(`^[0-9a-f]{32,128}$`)
-
-// IsDigest tells the digest of a plan or a text from other values.
-func IsDigest(s string) bool { return digestPattern.MatchString(s) }
-
-// GatewayTarget names natkit's table in the network namespace of an inode.
-func GatewayTarget(inode uint64) string { return fmt.Sprintf("netns %d %s", inode, gatewayTable) }
-
-// ParseGatewayTarget is the inode of the namespace that a target names.
-func ParseGatewayTarget(target string) (inode uint64, err error) {
-	number, ok := strings.CutPrefix(target, "netns ")
-	number, isTable := strings.CutSuffix(number, " "+gatewayTable)
-	if !ok || !isTable {
-		return 0, fmt.Errorf("gateway %q: expected netns INODE %s", target, gatewayTable)
-	}
-	inode, err = strconv.ParseUint(number, 10, 64)
-	if err != nil || GatewayTarget(inode) != target {
-		return 0, fmt.Errorf("gateway %q: %q is not the inode of a network namespace", target, number)
-	}
-	return inode, nil
-}
-
-// GatewayChanged is the value of a table that natkit made for a plan and that
-// somebody has changed since. Put back, it is the plan as natkit wrote it.
-func GatewayChanged(digest string) string { return digest + gatewayChanged }
-
-// GatewayDigest is the digest in a value of kind Gateway; empty where it has none.
-// changed is true where the table is no longer as natkit wrote it.
-func GatewayDigest(value string) (digest string, changed bool) {
-	digest, changed = strings.CutSuffix(value, gatewayChanged)
-	if !IsDigest(digest) {
-		return "", changed
-	}
-	return digest, changed
-}
-
-// validateGateway lets only the plan before have been changed by somebody.
-func (c Change) validateGateway() error {
-	if _, err := ParseGatewayTarget(c.Target); err != nil {
-		return err
-	}
-	before, _ := GatewayDigest(c.Before)
-	if before == "" && c.Before != GatewayNone {
-		return fmt.Errorf("gateway %s: value %q is neither %s nor the digest of a plan", c.Target, c.Before, GatewayNone)
-	}
-	if c.After != GatewayNone && !IsDigest(c.After) {
-		return fmt.Errorf("gateway %s: value %q is neither %s nor the digest of a plan", c.Target, c.After, GatewayNone)
-	}
-	return nil
-}
-
-func (c Change) validateGatewayFile() error {
-	if c.Target != GatewayFileTarget {
-		return fmt.Errorf("gateway file %q: expected %s", c.Target, GatewayFileTarget)
-	}
-	for _, v := range []string{c.Before, c.After} {
-		if v != "" && !IsDigest(v) {
-			return fmt.Errorf("gateway file: value %q is not the digest of a text", v)
-		}
-	}
-	return nil
-}
-
-// Follows reports whether the change begins with the value that another one wrote. A
-// gateway that somebody changed by hand in between is put back as it was written.
-func (c Change) Follows(value string) bool {
-	if c.Kind == Gateway {
-		digest, _ := GatewayDigest(c.Before)
-		return c.Before == value || digest != "" && digest == value
-	}
-	return SameValue(c.Before, value)
 }

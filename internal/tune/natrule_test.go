@@ -134,20 +134,28 @@ func TestParseNATAssignment(t *testing.T) {
 const exampleDigest = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
 func TestGatewayTarget(t *testing.T) {
-	target := GatewayTarget(4026532290)
-	if inode, err := ParseGatewayTarget(target); err != nil || inode != 4026532290 {
-		t.Errorf("%q: %d, %v", target, inode, err)
+	target := GatewayTarget(4026532290, "xdp")
+	if inode, engine, err := ParseGatewayTarget(target); err != nil || inode != 4026532290 || engine != "xdp" {
+		t.Errorf("%s: %d, %s, %v", target, inode, engine, err)
 	}
-	for _, bad := range []string{"", "netns", "netns 1", "netns x inet natkit", "netns 01 inet natkit", "netns -1 inet natkit", "netns 1 ip natkit",
-		"netns 1 inet natkit ", "netns 99999999999999999999 inet natkit"} {
-		if inode, err := ParseGatewayTarget(bad); err == nil {
-			t.Errorf("%q: %d", bad, inode)
+	// As earlier versions wrote it.
+	if inode, engine, err := ParseGatewayTarget("netns 4026532290 inet natkit"); err != nil || inode != 4026532290 || engine != EngineNetfilter {
+		t.Errorf("former: %d, %s, %v", inode, engine, err)
+	}
+	former := Change{Kind: Gateway, Target: "netns 7 inet natkit"}
+	if now := (Change{Kind: Gateway, Target: GatewayTarget(7, EngineNetfilter)}); former.Key() != now.Key() || former.Netns() != 7 {
+		t.Errorf("%q is not %q", former.Key(), now.Key())
+	}
+	for _, bad := range []string{"", "netns", "netns 1", "netns x netfilter", "netns 01 netfilter", "netns -1 netfilter", "netns 1 ip natkit",
+		"netns 1 netfilter ", "netns 1 ", "netns 99999999999999999999 netfilter", "netns 1 ../x"} {
+		if inode, engine, err := ParseGatewayTarget(bad); err == nil {
+			t.Errorf("%q: %d, %s", bad, inode, engine)
 		}
 	}
 }
 
 func TestGatewayChanges(t *testing.T) {
-	target := GatewayTarget(42)
+	target := GatewayTarget(42, "netfilter")
 	other := strings.Repeat("ab", 32)
 	cases := []struct {
 		name   string

@@ -5,10 +5,10 @@ package tune
 import (
 	"errors"
 	"fmt"
-	"github.com/natkit/natkit/internal/ruleset"
 	"slices"
 	"strings"
 
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
@@ -47,10 +47,10 @@ type Plan struct {
 func (c Change) Netns() uint64 {
 	switch c.Kind {
 	case NATRule:
-		t, _ := ruleset.ParseID(c.Target)
+		t, _ := nat.ParseRuleID(c.Target)
 		return t.Netns
 	case Gateway:
-		inode, _ := ParseGatewayTarget(c.Target)
+		inode, _, _ := ParseGatewayTarget(c.Target)
 		return inode
 	}
 	return 0
@@ -94,8 +94,13 @@ func (p Plan) Validate() error {
 // Key identifies the thing that is changed: two changes of one key conflict.
 func (c Change) Key() string {
 	target := c.Target
-	if target == "net.nf_conntrack_max" {
+	switch {
+	case target == "net.nf_conntrack_max":
 		target = snapshot.ConntrackMax // the same value under its old name (nf_ct_netfilter_table)
+	case c.Kind == Gateway:
+		if inode, engine, err := ParseGatewayTarget(target); err == nil { // may be of an earlier version
+			target = GatewayTarget(inode, engine)
+		}
 	}
 	return string(c.Kind) + " " + target
 }

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/units"
 	"github.com/natkit/natkit/tools/bench"
 )
@@ -103,14 +103,14 @@ func (g *gatewayRuns) run(ctx context.Context, n int, put func(context.Context, 
 		return s, err
 	}
 	s.Values = bench.Values{took: used.Seconds, ownTime: used.OwnSeconds, newFlowRate: begun.ReceivedPerSecond, packetRate: known.ReceivedPerSecond}
-	for _, r := range []*packet.Result{begun, known} {
+	for _, r := range []*packets.Result{begun, known} {
 		s.Failures += wrong(r) + max(0, r.Lost)
 	}
 	return s, g.clear(ctx)
 }
 
 // newFlows sends packets each of which finds the entry of its flow expired.
-func (g *gatewayRuns) newFlows(ctx context.Context) (*packet.Result, error) {
+func (g *gatewayRuns) newFlows(ctx context.Context) (*packets.Result, error) {
 	if err := g.expireAfter("0"); err != nil {
 		return nil, err
 	}
@@ -118,7 +118,7 @@ func (g *gatewayRuns) newFlows(ctx context.Context) (*packet.Result, error) {
 }
 
 // knownFlows makes all flows known to the gateway, then sends in them.
-func (g *gatewayRuns) knownFlows(ctx context.Context) (*packet.Result, error) {
+func (g *gatewayRuns) knownFlows(ctx context.Context) (*packets.Result, error) {
 	if err := g.expireAfter("30"); err != nil {
 		return nil, err
 	}
@@ -145,13 +145,13 @@ func (g *gatewayRuns) clear(ctx context.Context) error {
 	return err
 }
 
-// through sends packets in turn in all flows: so many, or for a time.
-func (g *gatewayRuns) through(ctx context.Context, packets int64, limit time.Duration) (*packet.Result, error) {
+// through sends packets in turn in all flows: count of them, or until limit.
+func (g *gatewayRuns) through(ctx context.Context, count int64, limit time.Duration) (*packets.Result, error) {
 	cfg := g.config(netip.AddrPortFrom(gatewayPublic.Addr(), forwardInUse))
-	cfg.Flows.Count, cfg.Packets, cfg.Duration = gatewayFlows, packets, limit
+	cfg.Flows.Count, cfg.Packets, cfg.Duration = gatewayFlows, count, limit
 	cfg.Verify, cfg.Expect = true, unchanged
 	var err error
-	if cfg.Expect.Destination, err = packet.ParseEnd(serverAddress.Addr().String() + ":same"); err != nil {
+	if cfg.Expect.Destination, err = packets.ParseEnd(serverAddress.Addr().String() + ":same"); err != nil {
 		return nil, err
 	}
 	return g.send(ctx, cfg, g.server, gatewayInside)

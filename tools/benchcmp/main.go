@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/natkit/natkit/tools/bench"
 )
 
@@ -22,6 +23,8 @@ import (
 // for the path of the program to measure.
 var suites = []func(natkit string) bench.Suite{limitsSuite, fillSuite, conntrackSuite, httpSuite, packetsSuite, planesSuite,
 	dropsSuite, watchSuite, synsSuite, portsSuite, topSuite, pcapSuite, simulateSuite, gatewaySuite}
+
+func init() { apply.Init(nil) }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)

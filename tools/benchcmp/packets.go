@@ -11,9 +11,9 @@ import (
 
 	"github.com/natkit/natkit/internal/bpf/pktgen"
 	"github.com/natkit/natkit/internal/lab/build"
+	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/packet"
 	"github.com/natkit/natkit/internal/units"
 	"github.com/natkit/natkit/tools/bench"
 )
@@ -48,7 +48,7 @@ func nanoseconds(name, label string, counted bool) bench.Quantity {
 func packetsSuite(natkit string) bench.Suite {
 	const bare, own, verified = "bare redirect", "natkit", "natkit, verifying"
 	g := &packetRuns{natkit: natkit}
-	subject := func(name string, change func(*packet.Config)) bench.Subject {
+	subject := func(name string, change func(*packets.Config)) bench.Subject {
 		return bench.Subject{Name: name,
 			Run:   func(ctx context.Context) (bench.Sample, error) { return g.direct(ctx, change) },
 			Count: func(ctx context.Context) (bench.Values, error) { return g.programTimes(ctx, change) },
@@ -64,9 +64,9 @@ func packetsSuite(natkit string) bench.Suite {
 		Quantities: []bench.Quantity{packetsPerSecond(),
 			nanoseconds(generatorProgram, "generator program", true), nanoseconds(sinkProgram, "receiver program", true)},
 		Subjects: []bench.Subject{
-			subject(own, func(*packet.Config) {}),
-			subject(verified, func(c *packet.Config) { c.Verify, c.Expect = true, unchanged }),
-			subject(bare, func(c *packet.Config) { c.Bare = true }),
+			subject(own, func(*packets.Config) {}),
+			subject(verified, func(c *packets.Config) { c.Verify, c.Expect = true, unchanged }),
+			subject(bare, func(c *packets.Config) { c.Bare = true }),
 		},
 		Baseline: bare,
 		Claims: []bench.Claim{
@@ -133,15 +133,15 @@ var (
 )
 
 // unchanged is what is expected without NAT.
-var unchanged = packet.Expectation{
-	Source:      packet.End{Address: packet.Same, Port: packet.Same},
-	Destination: packet.End{Address: packet.Same, Port: packet.Same},
+var unchanged = packets.Expectation{
+	Source:      packets.End{Address: packets.Same, Port: packets.Same},
+	Destination: packets.End{Address: packets.Same, Port: packets.Same},
 }
 
-func (g *packetRuns) config(to netip.AddrPort) packet.Config {
-	return packet.Config{
-		Spec: packet.Spec{Protocol: unix.IPPROTO_UDP, Sizes: []int{packetBytes}, HopLimit: 64},
-		Flows: packet.Flows{
+func (g *packetRuns) config(to netip.AddrPort) packets.Config {
+	return packets.Config{
+		Spec: packets.Spec{Protocol: unix.IPPROTO_UDP, Sizes: []int{packetBytes}, HopLimit: 64},
+		Flows: packets.Flows{
 			Count: packetFlows, Seed: packetSeed, Sources: []netip.Addr{clientAddress},
 			SourcePorts: nat.Ports{First: 1024, Last: 65535}, Destinations: []netip.AddrPort{to},
 		},
@@ -150,7 +150,7 @@ func (g *packetRuns) config(to netip.AddrPort) packet.Config {
 }
 
 // send sends from the client and counts at the interface by which node reaches back.
-func (g *packetRuns) send(ctx context.Context, cfg packet.Config, node *netns.Handle, back netip.Addr) (*packet.Result, error) {
+func (g *packetRuns) send(ctx context.Context, cfg packets.Config, node *netns.Handle, back netip.Addr) (*packets.Result, error) {
 	from, err := pktgen.ReadEgress(pktgen.Way{Netns: g.client}, cfg.Flows.Destinations[0].Addr())
 	if err != nil {
 		return nil, err
@@ -163,7 +163,7 @@ func (g *packetRuns) send(ctx context.Context, cfg packet.Config, node *netns.Ha
 }
 
 // direct sends to the gateway's own interface.
-func (g *packetRuns) direct(ctx context.Context, change func(*packet.Config)) (bench.Sample, error) {
+func (g *packetRuns) direct(ctx context.Context, change func(*packets.Config)) (bench.Sample, error) {
 	cfg := g.config(gatewayPublic)
 	change(&cfg)
 	r, err := g.send(ctx, cfg, g.gateway, clientAddress)
@@ -174,11 +174,11 @@ func (g *packetRuns) direct(ctx context.Context, change func(*packet.Config)) (b
 }
 
 // wrong counts the packets that came and should not have come like that.
-func wrong(r *packet.Result) int64 {
+func wrong(r *packets.Result) int64 {
 	return r.Misdelivered + r.Corrupted.Total() + r.Duplicated + r.Reordered + r.Late
 }
 
-func (g *packetRuns) programTimes(ctx context.Context, change func(*packet.Config)) (bench.Values, error) {
+func (g *packetRuns) programTimes(ctx context.Context, change func(*packets.Config)) (bench.Values, error) {
 	cfg := g.config(gatewayPublic)
 	cfg.Statistics = true
 	change(&cfg)

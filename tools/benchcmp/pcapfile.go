@@ -8,7 +8,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 // A capture of short connections behind one address, as a server sees them that closes
@@ -84,31 +84,31 @@ func (c *captureFile) connection(i int64) {
 func (c *captureFile) reject() {
 	clock, formerISN, formerServer := c.clock, c.isn-1_000_000, c.serverISN-2_000_000
 	c.clock -= 10_000_000
-	c.packet(true, packet.SYN, c.isn-5000, 0, 0)
+	c.packet(true, frame.SYN, c.isn-5000, 0, 0)
 	c.clock = clock - uint32(capturePorts*captureInterval/time.Millisecond)
-	c.packet(false, packet.ACK, formerServer+242, formerISN+92, 0)
-	c.packet(true, packet.RST, formerISN+92, 0, 0)
+	c.packet(false, frame.ACK, formerServer+242, formerISN+92, 0)
+	c.packet(true, frame.RST, formerISN+92, 0, 0)
 	c.clock = clock
 	c.rejected++
 }
 
 func (c *captureFile) exchange() {
 	isn, server := c.isn, c.serverISN
-	c.packet(true, packet.SYN, isn, 0, 0)
-	c.packet(false, packet.SYN|packet.ACK, server, isn+1, 0)
-	c.packet(true, packet.ACK, isn+1, server+1, 0)
-	c.packet(true, packet.ACK|packet.PSH, isn+1, server+1, 90)
-	c.packet(false, packet.ACK, server+1, isn+91, 0)
-	c.packet(false, packet.ACK|packet.PSH, server+1, isn+91, 240)
-	c.packet(false, packet.ACK|packet.FIN, server+241, isn+91, 0)
-	c.packet(true, packet.ACK, isn+91, server+242, 0)
-	c.packet(true, packet.ACK|packet.FIN, isn+91, server+242, 0)
-	c.packet(false, packet.ACK, server+242, isn+92, 0)
+	c.packet(true, frame.SYN, isn, 0, 0)
+	c.packet(false, frame.SYN|frame.ACK, server, isn+1, 0)
+	c.packet(true, frame.ACK, isn+1, server+1, 0)
+	c.packet(true, frame.ACK|frame.PSH, isn+1, server+1, 90)
+	c.packet(false, frame.ACK, server+1, isn+91, 0)
+	c.packet(false, frame.ACK|frame.PSH, server+1, isn+91, 240)
+	c.packet(false, frame.ACK|frame.FIN, server+241, isn+91, 0)
+	c.packet(true, frame.ACK, isn+91, server+242, 0)
+	c.packet(true, frame.ACK|frame.FIN, isn+91, server+242, 0)
+	c.packet(false, frame.ACK, server+242, isn+92, 0)
 }
 
 // packet writes one packet, 20 µs after the one before.
-func (c *captureFile) packet(fromClient bool, flags packet.TCPFlags, seq, ack uint32, payload int) {
-	const headers = packet.EthernetLen + packet.IPv4Len + packet.TCPLen + 12
+func (c *captureFile) packet(fromClient bool, flags frame.TCPFlags, seq, ack uint32, payload int) {
+	const headers = frame.EthernetLen + frame.IPv4Len + frame.TCPLen + 12
 	c.at = c.at.Add(20 * time.Microsecond)
 	le, be := binary.LittleEndian, binary.BigEndian
 	b := le.AppendUint32(c.frame[:0], uint32(c.at.Unix()))
@@ -117,7 +117,7 @@ func (c *captureFile) packet(fromClient bool, flags packet.TCPFlags, seq, ack ui
 	b = le.AppendUint32(b, uint32(headers+payload))
 	b = append(b, 2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0)
 	b = append(b, 0x45, 0)
-	b = be.AppendUint16(b, uint16(headers-packet.EthernetLen+payload))
+	b = be.AppendUint16(b, uint16(headers-frame.EthernetLen+payload))
 	b = append(b, byte(c.packets>>8), byte(c.packets), 0x40, 0, 64, 6, 0, 0)
 	source, destination := netip.AddrPortFrom(captureClient, c.client), captureServer
 	clock, echo := c.clock, uint32(0)

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/natkit/natkit/internal/bpf/pktgen"
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/units"
 	"github.com/natkit/natkit/tools/bench"
 )
@@ -68,7 +68,7 @@ type planes struct {
 }
 
 func (p *planes) runDirect(ctx context.Context) (bench.Sample, error) {
-	s, err := p.direct(ctx, func(c *packet.Config) { c.Verify, c.Expect = true, unchanged })
+	s, err := p.direct(ctx, func(c *packets.Config) { c.Verify, c.Expect = true, unchanged })
 	p.alone = s.Values[packetRate]
 	return s, err
 }
@@ -107,7 +107,7 @@ func (p *planes) runKernel(ctx context.Context, rules string, translates bool) (
 	if translates {
 		var err error
 		cfg = p.config(gatewayPublic)
-		if cfg.Expect.Destination, err = packet.ParseEnd(serverAddress.String()); err != nil {
+		if cfg.Expect.Destination, err = packets.ParseEnd(serverAddress.String()); err != nil {
 			return bench.Sample{}, err
 		}
 	}
@@ -121,7 +121,7 @@ func (p *planes) rules(ctx context.Context, rules string) error {
 }
 
 // through makes all flows known to the gateway, then measures.
-func (p *planes) through(ctx context.Context, cfg packet.Config) (bench.Sample, error) {
+func (p *planes) through(ctx context.Context, cfg packets.Config) (bench.Sample, error) {
 	cfg.Verify = true
 	cfg.Expect.Source = unchanged.Source
 	warm := cfg
@@ -136,7 +136,7 @@ func (p *planes) through(ctx context.Context, cfg packet.Config) (bench.Sample, 
 	return p.sample(r), nil
 }
 
-func (p *planes) sample(r *packet.Result) bench.Sample {
+func (p *planes) sample(r *packets.Result) bench.Sample {
 	s := bench.Sample{Failures: wrong(r), Values: bench.Values{
 		packetRate: r.ReceivedPerSecond,
 		planeCost:  1e9/r.ReceivedPerSecond - 1e9/p.alone,

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/conntrack"
@@ -85,67 +84,40 @@ func (g *snatGate) connect() error {
 	if err := g.link("out", "198.19.0.2/24", ""); err != nil {
 		return err
 	}
-	in, err := routeSocket(g.clients)
+	in, err := g.clients.Links()
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	return in.RouteAdd(&netlink.Route{Gw: net.IPv4(198, 18, 0, 1)})
-}
-
-// routeSocket speaks of the links of a namespace.
-func routeSocket(ns *netns.Handle) (h *netlink.Handle, err error) {
-	err = ns.Do(func() error {
-		h, err = netlink.NewHandle(unix.NETLINK_ROUTE)
-		return err
-	})
-	return h, err
+	return in.AddRoute(netip.MustParsePrefix("0.0.0.0/0"), netip.MustParseAddr("198.18.0.1"))
 }
 
 // link makes a veth pair of one name in both namespaces.
 func (g *snatGate) link(name, here, there string) error {
-	inside, err := routeSocket(g.gateway)
+	inside, err := g.gateway.Links()
 	if err != nil {
 		return err
 	}
 	defer inside.Close()
-	outside, err := routeSocket(g.clients)
+	outside, err := g.clients.Links()
 	if err != nil {
 		return err
 	}
 	defer outside.Close()
-	pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: name, PeerNamespace: netlink.NsFd(g.clients.Fd())}
-	if err := inside.LinkAdd(pair); err != nil {
+	own := netns.VethEnd{Name: name, MAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}}
+	peer := netns.VethEnd{Name: name, MAC: net.HardwareAddr{2, 0, 0, 0, 0, 2}}
+	address := netip.MustParsePrefix(here)
+	err = inside.AddVeth(own, outside, peer)
+	if err == nil {
+		err = inside.AddAddress(name, address)
+	}
+	switch {
+	case err != nil:
 		return fmt.Errorf("make a link: %w", err)
+	case there == "":
+		return inside.AddNeighbour(name, gateServer.Addr(), peer.MAC)
 	}
-	macs, indices := [2]net.HardwareAddr{}, [2]int{}
-	for i, end := range []struct {
-		*netlink.Handle
-		address string
-	}{{inside, here}, {outside, there}} {
-		l, err := end.LinkByName(name)
-		if err == nil && end.address != "" {
-			var addr *netlink.Addr
-			if addr, err = netlink.ParseAddr(end.address); err == nil {
-				err = end.AddrAdd(l, addr)
-			}
-		}
-		if err == nil {
-			err = end.LinkSetUp(l)
-		}
-		if err != nil {
-			return fmt.Errorf("set up a link: %w", err)
-		}
-		macs[i], indices[i] = l.Attrs().HardwareAddr, l.Attrs().Index
-	}
-	if there == "" {
-		return neighbour(inside, indices[0], gateServer.Addr(), macs[1])
-	}
-	return neighbour(outside, indices[1], netip.MustParsePrefix(here).Addr(), macs[0])
-}
-
-func neighbour(h *netlink.Handle, link int, addr netip.Addr, mac net.HardwareAddr) error {
-	return h.NeighSet(&netlink.Neigh{LinkIndex: link, State: netlink.NUD_PERMANENT, IP: addr.AsSlice(), HardwareAddr: mac})
+	return errors.Join(outside.AddAddress(name, netip.MustParsePrefix(there)), outside.AddNeighbour(name, address.Addr(), own.MAC))
 }
 
 // rule has the gateway give its address, with options as nft has them behind it.

@@ -12,16 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/bpf/pktgen"
-	"github.com/natkit/natkit/internal/filter"
+	"github.com/natkit/natkit/internal/frame"
+	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/nat"
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 // BenchmarkDrops gives the time per drop by the kernel's statistics, which read the
 // clock twice themselves: some 20 ns of it are theirs. Beside it stand the rate of
 // drops while it was measured, and the time that Start took.
 func BenchmarkDrops(b *testing.B) {
-	filtered, err := filter.Parse([]string{"udp and dst port 9"})
+	filtered, err := frame.ParseFilter([]string{"udp and dst port 9"})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -46,7 +47,7 @@ func BenchmarkDrops(b *testing.B) {
 // part in the other figures.
 func BenchmarkNothing(b *testing.B) {
 	n := newNetwork(b)
-	nft(b, n.gateway, "table ip f { chain c { type filter hook prerouting priority raw; udp dport 9 drop; }; }")
+	testutil.Nft(b, n.gateway, "table ip f { chain c { type filter hook prerouting priority raw; udp dport 9 drop; }; }")
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.Tracing, AttachType: ebpf.AttachTraceRawTp, AttachTo: "kfree_skb",
 		License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}})
 	if err != nil {
@@ -76,7 +77,7 @@ func BenchmarkNothing(b *testing.B) {
 
 func measure(b *testing.B, opt Options) {
 	n := newNetwork(b)
-	nft(b, n.gateway, "table ip f { chain c { type filter hook prerouting priority raw; udp dport 9 drop; }; }")
+	testutil.Nft(b, n.gateway, "table ip f { chain c { type filter hook prerouting priority raw; udp dport 9 drop; }; }")
 	opt.Netns = n.gateway
 	opened := time.Now()
 	tr := start(b, opt)
@@ -104,13 +105,13 @@ func measure(b *testing.B, opt Options) {
 }
 
 // flood sends packets of a thousand flows into the gateway, as fast as it goes.
-func flood(b *testing.B, n *network, packets int64) {
+func flood(b *testing.B, n *network, count int64) {
 	b.Helper()
 	to := netip.MustParseAddrPort(serverIP + ":9")
-	cfg := packet.Config{
-		Spec:    packet.Spec{Protocol: unix.IPPROTO_UDP, Sizes: []int{64}, HopLimit: 64},
-		Packets: packets, Duration: time.Minute, Workers: 1,
-		Flows: packet.Flows{Count: 1000, Sources: []netip.Addr{netip.MustParseAddr(clientIP)},
+	cfg := packets.Config{
+		Spec:    packets.Spec{Protocol: unix.IPPROTO_UDP, Sizes: []int{64}, HopLimit: 64},
+		Packets: count, Duration: time.Minute, Workers: 1,
+		Flows: packets.Flows{Count: 1000, Sources: []netip.Addr{netip.MustParseAddr(clientIP)},
 			SourcePorts: nat.Ports{First: 1024, Last: 65535}, Destinations: []netip.AddrPort{to}, Seed: 1},
 	}
 	cfg.Spec.Sizes[0] = cfg.Spec.MinSize()

@@ -54,7 +54,7 @@ const tracked = `table ip f {
 func tableFull(t *testing.T, way string) {
 	testutil.LockHost(t)
 	n := newNetwork(t)
-	nft(t, n.gateway, tracked)
+	testutil.Nft(t, n.gateway, tracked)
 	fillTable(t, n.gateway)
 	tr := traceCauses(t, way, n.gateway)
 	before := dropCounter(t, n.gateway)
@@ -119,7 +119,7 @@ const toOneAddress = "table ip n { chain c { type nat hook postrouting priority 
 // it.
 func notInserted(t *testing.T, way string) {
 	n := newNetwork(t)
-	nft(t, n.gateway, toOneAddress)
+	testutil.Nft(t, n.gateway, toOneAddress)
 	tr := traceCauses(t, way, n.gateway)
 	const flows = 50
 	newFlows(t, n.client, serverIP+":9", flows)
@@ -138,11 +138,11 @@ func TestCountersOfLaterNamespace(t *testing.T) {
 	testutil.NeedRoot(t)
 	tr := start(t, Options{noVerdicts: true})
 	n := newNetwork(t)
-	nft(t, n.gateway, toOneAddress)
+	testutil.Nft(t, n.gateway, toOneAddress)
 	const flows = 20
 	newFlows(t, n.client, serverIP+":9", flows)
 	var got uint64
-	waitFor(t, "drops in the new namespace", func() bool {
+	testutil.Eventually(t, "drops in the new namespace", func() bool {
 		got = 0
 		for _, c := range read(t, tr).Causes {
 			if c.Netns == n.gateway.Inode() && c.Cause == snapshot.CauseNotInserted {
@@ -162,7 +162,7 @@ func notTranslated(t *testing.T) {
 	n := newNetwork(t)
 	run(t, n.gateway, "ip addr flush dev eth0", "ip addr add 198.18.0.1/24 dev eth0 scope link",
 		"ip addr flush dev eth1", "ip addr add 198.19.0.1/24 dev eth1 scope link")
-	nft(t, n.gateway, "table ip n { chain c { type nat hook postrouting priority srcnat; oifname eth1 masquerade; }; }")
+	testutil.Nft(t, n.gateway, "table ip n { chain c { type nat hook postrouting priority srcnat; oifname eth1 masquerade; }; }")
 	tr := traceCauses(t, "fexit", n.gateway)
 	const flows = 30
 	newFlows(t, n.client, serverIP+":9", flows)
@@ -176,7 +176,7 @@ func notTranslated(t *testing.T) {
 func newFlows(t *testing.T, from *netns.Handle, to string, count int) {
 	t.Helper()
 	dst := net.UDPAddrFromAddrPort(netip.MustParseAddrPort(to))
-	do(t, from, func() error {
+	testutil.Inside(t, from, func() error {
 		for i := range count {
 			c, err := net.DialUDP("udp4", &net.UDPAddr{IP: net.ParseIP(clientIP), Port: 20000 + i}, dst)
 			if err != nil {

@@ -32,7 +32,7 @@ func server(n *network) *netns.Handle  { return n.server }
 func sysctl(name, value string) func(*testing.T, *network) {
 	return func(t *testing.T, n *network) {
 		t.Helper()
-		do(t, n.gateway, func() error { return os.WriteFile("/proc/sys/net/ipv4/"+name, []byte(value), 0) })
+		testutil.Inside(t, n.gateway, func() error { return os.WriteFile("/proc/sys/net/ipv4/"+name, []byte(value), 0) })
 	}
 }
 
@@ -62,7 +62,7 @@ var classes = []class{
 	{
 		name: "rule by nft", where: gateway, send: toServer,
 		prepare: func(t *testing.T, n *network) {
-			nft(t, n.gateway, "table ip f { chain c { type filter hook forward priority 0; udp dport 9 drop; }; }")
+			testutil.Nft(t, n.gateway, "table ip f { chain c { type filter hook forward priority 0; udp dport 9 drop; }; }")
 		},
 		functions: []string{"nf_hook_slow", "nft_do_chain"}, protocol: "udp", source: clientIP, reasons: []string{"NETFILTER_DROP"},
 	},
@@ -82,7 +82,7 @@ var classes = []class{
 	{
 		name: "no TCP socket", where: server,
 		send: func(t *testing.T, n *network, count int) {
-			do(t, n.client, func() error {
+			testutil.Inside(t, n.client, func() error {
 				for range count {
 					if c, err := net.DialTimeout("tcp4", serverIP+":9", testutil.Patience(time.Second)); err == nil {
 						c.Close()

@@ -12,7 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
-	"github.com/natkit/natkit/internal/filter"
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/privilege"
 )
@@ -25,7 +25,7 @@ type Options struct {
 	// (nil: the one natkit runs in); empty is all.
 	Interface string
 	// Filter restricts to packets that it matches; nil is all.
-	Filter *filter.Expr
+	Filter *frame.Filter
 	// FlowSample is the number of drops of which one has its flow noted: 1 is every
 	// one, 0 none. The first drop of each kind on each CPU is always noted.
 	FlowSample int
@@ -33,7 +33,7 @@ type Options struct {
 	StackSample int
 	// Harmless keeps the frees that are no drops too.
 	Harmless bool
-	// PlacesOnly tells where, by which reason, and not which of conntrack, NAT and rules
+	// PlacesOnly reports where, for which reason, but not which of conntrack, NAT and rules
 	// it was: nothing is attached to the functions that every packet goes through.
 	PlacesOnly bool
 	// Events gets every drop that matches, as it comes, from one goroutine; nil for

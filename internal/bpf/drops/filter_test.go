@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/natkit/natkit/internal/filter"
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -17,9 +17,9 @@ import (
 // have been counted by the time that what matches is.
 func TestOnlyMatchingDropsCount(t *testing.T) {
 	n := newNetwork(t)
-	nft(t, n.gateway, "table ip f { chain c { type filter hook prerouting priority raw; udp dport { 9, 10, 11 } drop; }; }")
-	words := func(text string) *filter.Expr {
-		e, err := filter.Parse(strings.Fields(text))
+	testutil.Nft(t, n.gateway, "table ip f { chain c { type filter hook prerouting priority raw; udp dport { 9, 10, 11 } drop; }; }")
+	words := func(text string) *frame.Filter {
+		e, err := frame.ParseFilter(strings.Fields(text))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,7 +79,7 @@ func TestInterfaceIsKnown(t *testing.T) {
 // TestEvents: every drop is shown as it was, and those for which there was no room
 func TestEvents(t *testing.T) {
 	n := newNetwork(t)
-	nft(t, n.gateway, "table ip f { chain c { type filter hook prerouting priority raw; udp dport 9 drop; tcp dport 9 drop; }; }")
+	testutil.Nft(t, n.gateway, "table ip f { chain c { type filter hook prerouting priority raw; udp dport 9 drop; tcp dport 9 drop; }; }")
 	seen := make(chan Event, 100)
 	tr := start(t, Options{Netns: n.gateway, Events: func(e Event) { seen <- e }})
 	before := time.Now()
@@ -125,7 +125,7 @@ func next(t *testing.T, events <-chan Event) (e Event) {
 // what was shown and what was lost is all.
 func TestLostEventsAreCounted(t *testing.T) {
 	n := newNetwork(t)
-	nft(t, n.gateway, "table ip f { chain c { type filter hook prerouting priority raw; udp dport 9 drop; }; }")
+	testutil.Nft(t, n.gateway, "table ip f { chain c { type filter hook prerouting priority raw; udp dport 9 drop; }; }")
 	hold, shown := make(chan struct{}), 0
 	tr, err := Start(t.Context(), Options{Netns: n.gateway, smallRing: true, Events: func(Event) { <-hold; shown++ }})
 	if err != nil {
@@ -135,7 +135,7 @@ func TestLostEventsAreCounted(t *testing.T) {
 	toServer(t, n, count)
 	d := until(t, tr, count)
 	close(hold)
-	waitFor(t, "what is in the ring", func() bool { return tr.ring.reader.AvailableBytes() == 0 })
+	testutil.Eventually(t, "what is in the ring", func() bool { return tr.ring.reader.AvailableBytes() == 0 })
 	if err := tr.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func TestLostEventsAreCounted(t *testing.T) {
 // TestFewDropsAreAllLookedAt, however few of many are.
 func TestFewDropsAreAllLookedAt(t *testing.T) {
 	n := newNetwork(t)
-	nft(t, n.gateway, "table ip f { chain c { type filter hook prerouting priority raw; udp dport 9 drop; }; }")
+	testutil.Nft(t, n.gateway, "table ip f { chain c { type filter hook prerouting priority raw; udp dport 9 drop; }; }")
 	const count = 60
 	tr := start(t, Options{Netns: n.gateway, FlowSample: 1_000_000})
 	toServer(t, n, count)
@@ -160,7 +160,7 @@ func TestFewDropsAreAllLookedAt(t *testing.T) {
 // TestSampledFlows: one drop in so many has its flow noted, all of one flow here.
 func TestSampledFlows(t *testing.T) {
 	n := newNetwork(t)
-	nft(t, n.gateway, "table ip f { chain c { type filter hook prerouting priority raw; udp dport 9 drop; }; }")
+	testutil.Nft(t, n.gateway, "table ip f { chain c { type filter hook prerouting priority raw; udp dport 9 drop; }; }")
 	const count, sample = 20_000, 10
 	tr := start(t, Options{Netns: n.gateway, FlowSample: sample})
 	toServer(t, n, count)

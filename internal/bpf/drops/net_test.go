@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/netns"
@@ -28,27 +27,21 @@ const (
 
 func newNetwork(t testing.TB) *network {
 	t.Helper()
-	testutil.NeedRoot(t)
 	n := &network{newNamespace(t, "client"), newNamespace(t, "gateway"), newNamespace(t, "server")}
-	n.veth(t, n.client, "eth0", n.gateway, "eth0")
-	n.veth(t, n.gateway, "eth1", n.server, "eth0")
-	run(t, n.client, "ip addr add 198.18.0.2/24 dev eth0", "ip route add default via 198.18.0.1")
-	run(t, n.gateway, "ip addr add 198.18.0.1/24 dev eth0", "ip addr add 198.19.0.1/24 dev eth1")
-	run(t, n.server, "ip addr add 198.19.0.2/24 dev eth0", "ip route add default via 198.19.0.1")
-	do(t, n.gateway, func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0) })
+	testutil.Veth(t, testutil.End{Netns: n.client, Name: "eth0", Addresses: []string{"198.18.0.2/24"}}, testutil.End{Netns: n.gateway, Name: "eth0", Addresses: []string{"198.18.0.1/24"}})
+	testutil.Veth(t, testutil.End{Netns: n.gateway, Name: "eth1", Addresses: []string{"198.19.0.1/24"}}, testutil.End{Netns: n.server, Name: "eth0", Addresses: []string{"198.19.0.2/24"}})
+	testutil.Routes(t, n.client, "198.18.0.1")
+	testutil.Routes(t, n.server, "198.19.0.1")
+	testutil.Sysctl(t, n.gateway, "net/ipv4/ip_forward", "1")
 	return n
 }
 
 func newNamespace(t testing.TB, name string) *netns.Handle {
 	t.Helper()
-	ns, err := netns.New(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ns.Close() })
+	ns := testutil.Namespace(t, name)
 	run(t, ns, "ip link set lo up")
 	// No neighbour discovery between what is tested.
-	do(t, ns, func() error {
+	testutil.Inside(t, ns, func() error {
 		err := os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0)
 		if errors.Is(err, os.ErrNotExist) {
 			return nil
@@ -58,66 +51,19 @@ func newNamespace(t testing.TB, name string) *netns.Handle {
 	return ns
 }
 
-func (n *network) veth(t testing.TB, a *netns.Handle, nameA string, b *netns.Handle, nameB string) {
-	t.Helper()
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.Namespace = nameA, netlink.NsFd(a.Fd())
-	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: nameB, PeerNamespace: netlink.NsFd(b.Fd())}); err != nil {
-		t.Fatal(err)
-	}
-	run(t, a, "ip link set "+nameA+" up")
-	run(t, b, "ip link set "+nameB+" up")
-	waitFor(t, "carrier of "+nameA, func() bool { return hasCarrier(a, nameA) && hasCarrier(b, nameB) })
-}
-
-func hasCarrier(ns *netns.Handle, name string) (is bool) {
-	_ = ns.Do(func() error {
-		l, err := netlink.LinkByName(name)
-		is = err == nil && l.Attrs().OperState == netlink.OperUp
-		return nil
-	})
-	return is
-}
-
 // run runs commands, split at blanks, in a namespace.
 func run(t testing.TB, ns *netns.Handle, commands ...string) {
 	t.Helper()
 	for _, command := range commands {
 		words := strings.Fields(command)
 		testutil.NeedProgram(t, words[0])
-		do(t, ns, func() error {
+		testutil.Inside(t, ns, func() error {
 			if out, err := exec.Command(words[0], words[1:]...).CombinedOutput(); err != nil {
 				return fmt.Errorf("%s: %s%w", command, out, err)
 			}
 			return nil
 		})
 	}
-}
-
-// nft gives a namespace rules.
-func nft(t testing.TB, ns *netns.Handle, rules string) {
-	t.Helper()
-	program := testutil.NeedProgram(t, "nft")
-	do(t, ns, func() error {
-		cmd := exec.Command(program, "-f", "-")
-		cmd.Stdin = strings.NewReader(rules)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("%s%s: %w", rules, out, err)
-		}
-		return nil
-	})
-}
-
-func do(t testing.TB, ns *netns.Handle, fn func() error) {
-	t.Helper()
-	if err := ns.Do(fn); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func waitFor(t testing.TB, what string, done func() bool) {
-	t.Helper()
-	testutil.Eventually(t, what, done)
 }
 
 func start(t testing.TB, opt Options) *Tracer {
@@ -147,7 +93,7 @@ func read(t testing.TB, tr *Tracer) *snapshot.Drops {
 // until reads until there are so many drops.
 func until(t testing.TB, tr *Tracer, packets uint64) (d *snapshot.Drops) {
 	t.Helper()
-	waitFor(t, fmt.Sprintf("%d drops", packets), func() bool {
+	testutil.Eventually(t, fmt.Sprintf("%d drops", packets), func() bool {
 		d = read(t, tr)
 		return d.Packets >= packets
 	})
@@ -157,7 +103,7 @@ func until(t testing.TB, tr *Tracer, packets uint64) (d *snapshot.Drops) {
 // datagrams sends so many from one socket.
 func datagrams(t testing.TB, from *netns.Handle, to string, count int) {
 	t.Helper()
-	do(t, from, func() error {
+	testutil.Inside(t, from, func() error {
 		c, err := net.Dial("udp4", to)
 		if err != nil {
 			return err
@@ -174,7 +120,7 @@ func datagrams(t testing.TB, from *netns.Handle, to string, count int) {
 // raw sends an IPv4 packet with a header of one's own.
 func raw(t testing.TB, from *netns.Handle, packet []byte, count int) {
 	t.Helper()
-	do(t, from, func() error {
+	testutil.Inside(t, from, func() error {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
 		if err != nil {
 			return err

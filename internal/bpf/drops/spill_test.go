@@ -1,12 +1,16 @@
 package drops
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/natkit/natkit/internal/testutil"
+)
 
 // TestFullTables drops packets of more protocols than there are places for: none is
 // lost from the sum, and what is in no site is counted.
 func TestFullTables(t *testing.T) {
 	n := newNetwork(t)
-	nft(t, n.gateway, "table ip f { chain c { type filter hook prerouting priority raw; ip saddr 198.18.0.2 drop; }; }")
+	testutil.Nft(t, n.gateway, "table ip f { chain c { type filter hook prerouting priority raw; ip saddr 198.18.0.2 drop; }; }")
 	roomy := start(t, Options{Netns: n.gateway, spilled: 1000})
 	tight := start(t, Options{Netns: n.gateway, spilled: 20})
 	const first, last, each = 100, 199, 3

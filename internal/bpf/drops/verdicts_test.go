@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/natkit/natkit/internal/bpf/reasons"
-	"github.com/natkit/natkit/internal/filter"
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/testutil"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -42,7 +42,7 @@ func TestHarmlessRanges(t *testing.T) {
 func TestClosedSocketIsNoDrop(t *testing.T) {
 	n := newNetwork(t)
 	// Not by its namespace: the kernel no longer tells it of a datagram in a queue.
-	words, err := filter.Parse([]string{"src host 198.18.0.2 and udp dst port 4793"})
+	words, err := frame.ParseFilter([]string{"src host 198.18.0.2 and udp dst port 4793"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func TestClosedSocketIsNoDrop(t *testing.T) {
 	all := start(t, Options{Filter: words, FlowSample: 1, Harmless: true})
 	behind := start(t, Options{Netns: n.server}) // sees what was sent after them
 	const count = 20
-	do(t, n.server, func() error {
+	testutil.Inside(t, n.server, func() error {
 		unread, err := net.ListenPacket("udp4", serverIP+":4793")
 		if err != nil {
 			return err
@@ -60,7 +60,7 @@ func TestClosedSocketIsNoDrop(t *testing.T) {
 		until(t, behind, 1)
 		return unread.Close()
 	})
-	waitFor(t, "frees", func() bool { return read(t, all).Harmless >= count })
+	testutil.Eventually(t, "frees", func() bool { return read(t, all).Harmless >= count })
 	if d := read(t, hidden); d.Packets != 0 || len(d.Flows) != 0 || d.Harmless != count {
 		t.Errorf("%d drops, flows %+v, %d harmless: %+v", d.Packets, d.Flows, d.Harmless, d.Sites)
 	}
@@ -99,7 +99,7 @@ func TestIsHarmless(t *testing.T) {
 func TestUnixSocketIsNoDrop(t *testing.T) {
 	n := newNetwork(t)
 	hidden := start(t, Options{Netns: n.server, FlowSample: 1})
-	do(t, n.server, func() error {
+	testutil.Inside(t, n.server, func() error {
 		for _, kind := range []int{unix.SOCK_DGRAM, unix.SOCK_STREAM, unix.SOCK_SEQPACKET} {
 			if err := leaveUnread(kind); err != nil {
 				return err
@@ -129,10 +129,10 @@ func leaveUnread(kind int) error {
 // as a list of connections into head, has its question freed by kfree_skb.
 func TestUnfinishedDumpIsNoDrop(t *testing.T) {
 	n := newNetwork(t)
-	do(t, n.server, func() error { return addAddresses(400) }) // more than one message holds
+	testutil.Inside(t, n.server, func() error { return addAddresses(400) }) // more than one message holds
 	hidden := start(t, Options{Netns: n.server, FlowSample: 1})
 	const count = 5
-	do(t, n.server, func() error {
+	testutil.Inside(t, n.server, func() error {
 		for range count {
 			if err := leaveDump(); err != nil {
 				return err
@@ -140,7 +140,7 @@ func TestUnfinishedDumpIsNoDrop(t *testing.T) {
 		}
 		return nil
 	})
-	waitFor(t, "frees", func() bool { return read(t, hidden).Harmless >= count })
+	testutil.Eventually(t, "frees", func() bool { return read(t, hidden).Harmless >= count })
 	if d := read(t, hidden); d.Packets != 0 {
 		t.Errorf("%d drops: %+v", d.Packets, d.Sites)
 	}

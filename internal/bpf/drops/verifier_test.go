@@ -3,14 +3,14 @@ package drops
 import (
 	"testing"
 
-	"github.com/natkit/natkit/internal/filter"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 // TestVerifierHasLittleToDo keeps the programs far from the verifier's limit of a
 // million instructions: older kernels find fewer of its states equal.
 func TestVerifierHasLittleToDo(t *testing.T) {
 	const most = 20_000
-	words, err := filter.Parse([]string{"(tcp or udp) and not (src net 198.18.0.0/15 or portrange 1-99)"})
+	words, err := frame.ParseFilter([]string{"(tcp or udp) and not (src net 198.18.0.0/15 or portrange 1-99)"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,8 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/natkit/natkit/internal/filter"
+	"github.com/natkit/natkit/internal/frame"
+	"golang.org/x/sys/unix"
 )
 
 // The pools are small, so that filters often match; some values are others with their
@@ -16,7 +17,7 @@ var (
 	addresses4  = addresses("10.0.0.1", "10.0.0.2", "10.1.2.3", "1.0.0.10", "10.255.0.0", "203.0.113.7", "0.0.0.0", "255.255.255.255")
 	addresses6  = addresses("2001:db8::1", "2001:db8::2", "2001:db8:0:1::1", "2001:db9::1", "100:0:0:0:0:0:b80d:120", "::", "::ffff:10.0.0.1", "fe80::1")
 	portNumbers = []uint16{80, 443, 20480, 53, 0, 65535, 1024, 1025, 2047, 2048}
-	protocols   = []byte{filter.ProtoTCP, filter.ProtoUDP, filter.ProtoSCTP, filter.ProtoICMP, filter.ProtoICMPv6, filter.ProtoFragment, 47, 0}
+	protocols   = []byte{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP, unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6, unix.IPPROTO_FRAGMENT, 47, 0}
 )
 
 func addresses(texts ...string) (all [][]byte) {
@@ -65,22 +66,22 @@ func someFrame(random *rand.Rand) []byte {
 	l4 := someTransport(random)
 	switch random.IntN(9) {
 	case 0:
-		etherType := pick(random, []int{filter.EtherTypeARP, filter.EtherTypeRARP})
-		return ethernet(etherType, arp(1, filter.EtherTypeIPv4, 6, from, to))
+		etherType := pick(random, []int{etherTypeARP, etherTypeRARP})
+		return ethernet(etherType, arp(1, frame.EtherTypeIPv4, 6, from, to))
 	case 1:
 		etherType := pick(random, []int{0x88cc, 0x8100, 0x0008, 0xdd86, 0x0608, 0x0805})
-		return ethernet(etherType, ipv4(filter.ProtoTCP, 0, 0, from, to, len(l4)), l4)
+		return ethernet(etherType, ipv4(unix.IPPROTO_TCP, 0, 0, from, to, len(l4)), l4)
 	case 2, 3, 4, 5:
 		fragment := pick(random, []int{0, 0, 0x4000, 0x2000, 0x2001, 0x0100, 0x1fff, 0x8000})
-		return ethernet(filter.EtherTypeIPv4, ipv4(pick(random, protocols), fragment, random.IntN(11), from, to, len(l4)), l4)
+		return ethernet(frame.EtherTypeIPv4, ipv4(pick(random, protocols), fragment, random.IntN(11), from, to, len(l4)), l4)
 	}
 	from, to = pick(random, addresses6), pick(random, addresses6)
-	next := pick(random, append(protocols, filter.ProtoFragment, 0, 43, 60))
-	if slices.Contains([]byte{filter.ProtoFragment, 0, 43, 60}, next) {
+	next := pick(random, append(protocols, unix.IPPROTO_FRAGMENT, 0, 43, 60))
+	if slices.Contains([]byte{unix.IPPROTO_FRAGMENT, 0, 43, 60}, next) {
 		offset := pick(random, []int{0, 1, 8, 80, 443})
 		l4 = slices.Concat([]byte{pick(random, protocols), 0}, be16(offset), be16(80), be16(443), l4)
 	}
-	return ethernet(filter.EtherTypeIPv6, ipv6(next, from, to, len(l4)), l4)
+	return ethernet(frame.EtherTypeIPv6, ipv6(next, from, to, len(l4)), l4)
 }
 
 // wholeFrames are of all kinds, and long enough for all that a filter asks.
@@ -88,13 +89,13 @@ func wholeFrames(random *rand.Rand) (frames [][]byte) {
 	a, b := addresses4[0], addresses4[1]
 	l4 := transport(80, 443)
 	for _, version := range []byte{0x05, 0x65, 0xf5} { // no IPv4, but the frame says so
-		ip := ipv4(filter.ProtoTCP, 0, 0, a, b, len(l4))
+		ip := ipv4(unix.IPPROTO_TCP, 0, 0, a, b, len(l4))
 		ip[0] = version
-		frames = append(frames, ethernet(filter.EtherTypeIPv4, ip, l4))
+		frames = append(frames, ethernet(frame.EtherTypeIPv4, ip, l4))
 	}
-	ip := ipv6(filter.ProtoTCP, addresses6[0], addresses6[1], len(l4))
+	ip := ipv6(unix.IPPROTO_TCP, addresses6[0], addresses6[1], len(l4))
 	ip[0] = 0x45
-	frames = append(frames, ethernet(filter.EtherTypeIPv6, ip, l4))
+	frames = append(frames, ethernet(frame.EtherTypeIPv6, ip, l4))
 	for len(frames) < 160 {
 		frames = append(frames, someFrame(random))
 	}
@@ -105,16 +106,16 @@ func wholeFrames(random *rand.Rand) (frames [][]byte) {
 func cutFrames() (frames [][]byte, boundary []bool) {
 	a, b := addresses4[0], addresses4[1]
 	l4 := transport(80, 443)
-	fragment := append([]byte{filter.ProtoTCP, 0, 0, 1, 0, 0, 0, 0}, l4...)
+	fragment := append([]byte{unix.IPPROTO_TCP, 0, 0, 1, 0, 0, 0, 0}, l4...)
 	for _, c := range []struct {
 		frame []byte
 		ends  []int // of headers, behind Ethernet's
 	}{
-		{ethernet(filter.EtherTypeIPv4, ipv4(filter.ProtoTCP, 0, 0, a, b, len(l4)), l4), []int{0, 20, 24, 33, 34}},
-		{ethernet(filter.EtherTypeIPv4, ipv4(filter.ProtoUDP, 0, 2, a, b, len(l4)), l4), []int{0, 28, 32, 36}},
-		{ethernet(filter.EtherTypeIPv6, ipv6(filter.ProtoTCP, addresses6[0], addresses6[1], len(l4)), l4), []int{0, 40, 44, 54}},
-		{ethernet(filter.EtherTypeIPv6, ipv6(filter.ProtoFragment, addresses6[0], addresses6[1], len(fragment)), fragment), []int{0, 40, 41}},
-		{ethernet(filter.EtherTypeARP, arp(1, filter.EtherTypeIPv4, 6, a, b)), []int{0, 28}},
+		{ethernet(frame.EtherTypeIPv4, ipv4(unix.IPPROTO_TCP, 0, 0, a, b, len(l4)), l4), []int{0, 20, 24, 33, 34}},
+		{ethernet(frame.EtherTypeIPv4, ipv4(unix.IPPROTO_UDP, 0, 2, a, b, len(l4)), l4), []int{0, 28, 32, 36}},
+		{ethernet(frame.EtherTypeIPv6, ipv6(unix.IPPROTO_TCP, addresses6[0], addresses6[1], len(l4)), l4), []int{0, 40, 44, 54}},
+		{ethernet(frame.EtherTypeIPv6, ipv6(unix.IPPROTO_FRAGMENT, addresses6[0], addresses6[1], len(fragment)), fragment), []int{0, 40, 41}},
+		{ethernet(etherTypeARP, arp(1, frame.EtherTypeIPv4, 6, a, b)), []int{0, 28}},
 	} {
 		for _, end := range c.ends {
 			for _, near := range []int{-3, -2, -1, 0, 1, 2, 3} {
@@ -128,14 +129,14 @@ func cutFrames() (frames [][]byte, boundary []bool) {
 	return frames, boundary
 }
 
-// oddFrames are those of which filter.Match says that it judges them otherwise.
+// oddFrames are those of which matches says that it judges them otherwise.
 func oddFrames() [][]byte {
 	a, b := addresses4[0], addresses4[1]
-	short := ipv4(filter.ProtoTCP, 0, 0, a, b, 26)
+	short := ipv4(unix.IPPROTO_TCP, 0, 0, a, b, 26)
 	short[0] = 0x44
 	return [][]byte{
-		ethernet(filter.EtherTypeIPv4, short, transport(80, 443)),
-		ethernet(filter.EtherTypeARP, arp(32, filter.EtherTypeIPv4, 20, a, b)),
-		ethernet(filter.EtherTypeARP, arp(1, filter.EtherTypeIPv6, 6, a, b)),
+		ethernet(frame.EtherTypeIPv4, short, transport(80, 443)),
+		ethernet(etherTypeARP, arp(32, frame.EtherTypeIPv4, 20, a, b)),
+		ethernet(etherTypeARP, arp(1, frame.EtherTypeIPv6, 6, a, b)),
 	}
 }

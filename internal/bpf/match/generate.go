@@ -6,7 +6,7 @@ import (
 
 	"github.com/cilium/ebpf/asm"
 
-	"github.com/natkit/natkit/internal/filter"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 // generator writes straight-line code with jumps forward only, a few instructions for
@@ -21,7 +21,7 @@ type generator struct {
 
 // generate is the body of flow_matches for an expression: R1 points to struct flow,
 // the result is 0 or 1.
-func generate(e *filter.Expr, order binary.ByteOrder) asm.Instructions {
+func generate(e *frame.Filter, order binary.ByteOrder) asm.Instructions {
 	g := &generator{}
 	yes, no := g.label(), g.label()
 	g.emit(asm.Mov.Imm(asm.R0, 0))
@@ -49,16 +49,16 @@ func (g *generator) emit(i asm.Instruction) {
 // node goes to yes or to no. One of them is next: the label of what follows the code.
 func (g *generator) node(n *node, yes, no, next string) {
 	switch n.op {
-	case filter.Is:
+	case frame.OpTerm:
 		g.compare(n.compare, yes, no, next)
-	case filter.Not:
+	case frame.OpNot:
 		g.node(n.left, no, yes, next)
-	case filter.And:
+	case frame.OpAnd:
 		right := g.label()
 		g.node(n.left, right, no, right)
 		g.pending = right
 		g.node(n.right, yes, no, next)
-	case filter.Or:
+	case frame.OpOr:
 		right := g.label()
 		g.node(n.left, yes, right, right)
 		g.pending = right

@@ -5,20 +5,18 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf/btf"
-
-	"github.com/natkit/natkit/internal/filter"
 )
 
 // place is where a field lies, in bytes.
 type place struct{ Offset, Size int }
 
-// namesInC maps the fields of filter.Packet to those of struct flow.
+// namesInC maps the fields of flow to those of struct flow.
 var namesInC = map[string]string{
 	"Source": "saddr", "Destination": "daddr", "SourcePort": "sport", "DestinationPort": "dport", "L3": "l3", "Length": "length", "Proto": "proto",
 	"TCPFlags": "tcp_flags", "ICMPType": "icmp_type", "ICMPCode": "icmp_code", "Flags": "flags", "TTL": "ttl", "_": "pad",
 }
 
-func layoutOf(p filter.Packet) map[string]place {
+func layoutOf(p flow) map[string]place {
 	t := reflect.TypeOf(p)
 	layout := map[string]place{"whole": {0, int(t.Size())}}
 	for i := range t.NumField() {

@@ -11,7 +11,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
-	"github.com/natkit/natkit/internal/filter"
+	"github.com/natkit/natkit/internal/frame"
+	"golang.org/x/sys/unix"
 )
 
 // subprogram is the function of flow.h that has a filter's place.
@@ -19,7 +20,7 @@ const subprogram = "flow_matches"
 
 // Install makes flow_matches in a program the filter e. With nil it stays as it is:
 // it matches all. The program has to be one that calls it.
-func Install(spec *ebpf.ProgramSpec, e *filter.Expr) error {
+func Install(spec *ebpf.ProgramSpec, e *frame.Filter) error {
 	if e == nil {
 		return nil
 	}
@@ -60,7 +61,7 @@ func order(spec *ebpf.ProgramSpec) binary.ByteOrder {
 
 // A node is a comparison, or a combination of one or two nodes. Nil is always true.
 type node struct {
-	op          filter.Op
+	op          frame.Op
 	left, right *node
 	compare     comparison
 }
@@ -72,20 +73,44 @@ type comparison struct {
 	first, last uint32
 }
 
-// field is a part of struct flow. filter.Packet has the same layout.
+// flow has the layout of struct flow in internal/bpf/include/flow.h.
+type flow struct {
+	Source, Destination         [16]byte // of IPv4 and ARP the first four
+	SourcePort, DestinationPort uint16
+	L3                          uint16 // skb->protocol: EtherTypeIPv4…
+	Length                      uint16 // of the IP packet, header included, as it says itself
+	Proto                       uint8  // of an IPv6 fragment, that behind the fragment header
+	TCPFlags                    uint8
+	ICMPType, ICMPCode          uint8
+	Flags                       uint8
+	TTL                         uint8
+	_                           uint16
+}
+
+// Flags of a flow: FLOW_… in flow.h.
+const (
+	// hasAddresses is set where Source and Destination are known.
+	hasAddresses uint8 = 1 << iota
+	// hasPorts is set where the ports are known: of TCP, UDP and SCTP.
+	hasPorts
+	// isFragment is an IPv4 fragment but the first, or any of IPv6.
+	isFragment
+)
+
+// field is a part of struct flow.
 type field struct {
 	offset uintptr
 	size   asm.Size
 }
 
 var (
-	l3              = field{unsafe.Offsetof(filter.Packet{}.L3), asm.Half}
-	proto           = field{unsafe.Offsetof(filter.Packet{}.Proto), asm.Byte}
-	flags           = field{unsafe.Offsetof(filter.Packet{}.Flags), asm.Byte}
-	source          = field{unsafe.Offsetof(filter.Packet{}.Source), asm.Word}
-	destination     = field{unsafe.Offsetof(filter.Packet{}.Destination), asm.Word}
-	sourcePort      = field{unsafe.Offsetof(filter.Packet{}.SourcePort), asm.Half}
-	destinationPort = field{unsafe.Offsetof(filter.Packet{}.DestinationPort), asm.Half}
+	l3              = field{unsafe.Offsetof(flow{}.L3), asm.Half}
+	proto           = field{unsafe.Offsetof(flow{}.Proto), asm.Byte}
+	flags           = field{unsafe.Offsetof(flow{}.Flags), asm.Byte}
+	source          = field{unsafe.Offsetof(flow{}.Source), asm.Word}
+	destination     = field{unsafe.Offsetof(flow{}.Destination), asm.Word}
+	sourcePort      = field{unsafe.Offsetof(flow{}.SourcePort), asm.Half}
+	destinationPort = field{unsafe.Offsetof(flow{}.DestinationPort), asm.Half}
 )
 
 const noMask = 1<<32 - 1
@@ -100,9 +125,9 @@ func masked(f field, mask, value uint32) *node {
 	return &node{compare: comparison{f, mask, value, value}}
 }
 
-func has(flag filter.Flags) *node { return masked(flags, uint32(flag), uint32(flag)) }
+func has(flag uint8) *node { return masked(flags, uint32(flag), uint32(flag)) }
 
-func not(n *node) *node { return &node{op: filter.Not, left: n} }
+func not(n *node) *node { return &node{op: frame.OpNot, left: n} }
 
 func and(nodes ...*node) *node {
 	var all *node
@@ -111,77 +136,77 @@ func and(nodes ...*node) *node {
 		case all == nil:
 			all = n
 		case n != nil:
-			all = &node{op: filter.And, left: all, right: n}
+			all = &node{op: frame.OpAnd, left: all, right: n}
 		}
 	}
 	return all
 }
 
-// lower takes an expression apart into comparisons, in the way of filter.Match.
-func lower(e *filter.Expr, order binary.ByteOrder) *node {
+// lower takes an expression apart into comparisons, in the way of the fields of struct flow.
+func lower(e *frame.Filter, order binary.ByteOrder) *node {
 	switch e.Op {
-	case filter.Is:
+	case frame.OpTerm:
 		return lowerTerm(e.Term, order)
-	case filter.Not:
+	case frame.OpNot:
 		return not(lower(e.Left, order))
 	}
 	return &node{op: e.Op, left: lower(e.Left, order), right: lower(e.Right, order)}
 }
 
-func lowerTerm(t filter.Term, order binary.ByteOrder) *node {
+func lowerTerm(t frame.Term, order binary.ByteOrder) *node {
 	switch t.Kind {
-	case filter.OfProtocol:
-		return ofProtocol(t.Proto)
-	case filter.Host, filter.Network:
-		return and(has(filter.HasAddresses), ofFamily(t),
+	case frame.OfProtocol:
+		return ofProtocol(t.Protocol)
+	case frame.OfHost, frame.OfNet:
+		return and(has(hasAddresses), ofFamily(t),
 			direct(t.Direction, prefix(source, t, order), prefix(destination, t, order)))
 	}
-	return and(has(filter.HasPorts), ofProtocol(t.Proto),
+	return and(has(hasPorts), ofProtocol(t.Protocol),
 		direct(t.Direction, ports(sourcePort, t), ports(destinationPort, t)))
 }
 
-func ofProtocol(p filter.Protocol) *node {
+func ofProtocol(p frame.Protocol) *node {
 	switch p {
-	case filter.IPv4:
-		return equal(l3, filter.EtherTypeIPv4)
-	case filter.IPv6:
-		return equal(l3, filter.EtherTypeIPv6)
-	case filter.TCP:
-		return equal(proto, filter.ProtoTCP)
-	case filter.UDP:
-		return equal(proto, filter.ProtoUDP)
-	case filter.ICMP:
-		return and(equal(l3, filter.EtherTypeIPv4), equal(proto, filter.ProtoICMP))
+	case frame.OnlyIPv4:
+		return equal(l3, frame.EtherTypeIPv4)
+	case frame.OnlyIPv6:
+		return equal(l3, frame.EtherTypeIPv6)
+	case frame.OnlyTCP:
+		return equal(proto, unix.IPPROTO_TCP)
+	case frame.OnlyUDP:
+		return equal(proto, unix.IPPROTO_UDP)
+	case frame.OnlyICMP:
+		return and(equal(l3, frame.EtherTypeIPv4), equal(proto, unix.IPPROTO_ICMP))
 	}
 	return nil
 }
 
 // ofFamily asks for packets with addresses of the term's family: of IPv4 also ARP
 // and RARP have some.
-func ofFamily(t filter.Term) *node {
+func ofFamily(t frame.Term) *node {
 	switch {
 	case t.Net.Addr().Is6():
-		return ofProtocol(filter.IPv6)
-	case t.Proto == filter.IPv4:
-		return ofProtocol(filter.IPv4)
+		return ofProtocol(frame.OnlyIPv6)
+	case t.Protocol == frame.OnlyIPv4:
+		return ofProtocol(frame.OnlyIPv4)
 	}
-	return not(ofProtocol(filter.IPv6))
+	return not(ofProtocol(frame.OnlyIPv6))
 }
 
-func direct(d filter.Direction, source, destination *node) *node {
+func direct(d frame.Direction, source, destination *node) *node {
 	switch {
-	case d == filter.Source:
+	case d == frame.Source:
 		return source
-	case d == filter.Destination:
+	case d == frame.Destination:
 		return destination
-	case d == filter.Both || source == nil: // either both are always true, or none
+	case d == frame.Both || source == nil: // either both are always true, or none
 		return and(source, destination)
 	}
-	return &node{op: filter.Or, left: source, right: destination}
+	return &node{op: frame.OpOr, left: source, right: destination}
 }
 
 // prefix compares an address word by word, as it lies in memory.
-func prefix(f field, t filter.Term, order binary.ByteOrder) *node {
+func prefix(f field, t frame.Term, order binary.ByteOrder) *node {
 	var words []*node
 	address := t.Net.Addr().AsSlice()
 	for bits := t.Net.Bits(); bits > 0; bits -= 32 {
@@ -193,9 +218,9 @@ func prefix(f field, t filter.Term, order binary.ByteOrder) *node {
 	return and(words...)
 }
 
-func ports(f field, t filter.Term) *node {
-	if t.FirstPort == 0 && t.LastPort == 1<<16-1 {
+func ports(f field, t frame.Term) *node {
+	if t.Ports.First == 0 && t.Ports.Last == 1<<16-1 {
 		return nil
 	}
-	return within(f, uint32(t.FirstPort), uint32(t.LastPort))
+	return within(f, uint32(t.Ports.First), uint32(t.Ports.Last))
 }

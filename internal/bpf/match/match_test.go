@@ -9,11 +9,11 @@ import (
 	"github.com/cilium/ebpf/btf"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"github.com/natkit/natkit/internal/filter"
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
-// TestThreeWays compares, frame by frame, tcpdump's program, filter.Match and the
+// TestThreeWays compares, frame by frame, tcpdump's program, matches and the
 // kernel's run of flow_matches.
 func TestThreeWays(t *testing.T) {
 	testutil.NeedRoot(t)
@@ -73,9 +73,9 @@ func TestOddFrames(t *testing.T) {
 	}
 }
 
-func mustParse(t testing.TB, words string) *filter.Expr {
+func mustParse(t testing.TB, words string) *frame.Filter {
 	t.Helper()
-	e, err := filter.Parse([]string{words})
+	e, err := frame.ParseFilter([]string{words})
 	if err != nil {
 		t.Fatalf("%q: %v", words, err)
 	}
@@ -87,8 +87,8 @@ type kernel struct {
 	spec    *ebpf.CollectionSpec
 	maps    map[string]*ebpf.Map
 	frames  [][]byte
-	packets []filter.Packet
-	expr    *filter.Expr
+	packets []flow
+	expr    *frame.Filter
 	program *ebpf.Program
 }
 
@@ -118,13 +118,13 @@ func newKernel(t testing.TB, frames [][]byte) *kernel {
 		if err := k.maps["frames"].Put(uint32(i), &value); err != nil {
 			t.Fatal(err)
 		}
-		k.packets = append(k.packets, filter.ParseFrame(frame))
+		k.packets = append(k.packets, parseFrame(frame))
 	}
 	return k
 }
 
 // install loads the program with a filter.
-func (k *kernel) install(t testing.TB, e *filter.Expr) {
+func (k *kernel) install(t testing.TB, e *frame.Filter) {
 	t.Helper()
 	k.expr = e
 	spec := k.spec.Copy()
@@ -143,7 +143,7 @@ func (k *kernel) install(t testing.TB, e *filter.Expr) {
 	t.Cleanup(func() { k.program.Close() })
 }
 
-func (k *kernel) match(i int) bool { return k.expr.Match(k.packets[i]) }
+func (k *kernel) match(i int) bool { return matches(k.expr, k.packets[i]) }
 
 // check runs the program over a frame, and compares what it parses and what it finds
 // with filter's; both have to be want.
@@ -157,45 +157,45 @@ func (k *kernel) check(t *testing.T, i int, words string, want bool) bool {
 		t.Fatalf("%q: frame %d: the program returns %d", words, i, result)
 	}
 	if inKernel, inGo := result == 1, k.match(i); inKernel != want || inGo != want {
-		t.Errorf("%q: frame %x: want %v; the eBPF program says %v, filter.Match %v", words, k.frames[i], want, inKernel, inGo)
+		t.Errorf("%q: frame %x: want %v; the eBPF program says %v, matches %v", words, k.frames[i], want, inKernel, inGo)
 	}
 	return result == 1
 }
 
-// TestFlowIsParsedAlike compares parse_flow with filter.ParseFrame.
+// TestFlowIsParsedAlike compares parse_flow with parseFrame.
 func TestFlowIsParsedAlike(t *testing.T) {
 	testutil.NeedRoot(t)
 	cut, _ := cutFrames()
 	k := newKernel(t, append(append(wholeFrames(rand.New(rand.NewPCG(5, 6))), cut...), oddFrames()...))
 	k.install(t, nil)
-	flags := filter.Flags(0)
+	flags := uint8(0)
 	for i, want := range k.packets {
 		k.check(t, i, "", true)
-		var got filter.Packet
+		var got flow
 		if err := k.maps["flows"].Lookup(uint32(i), &got); err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(filter.Packet{})); diff != "" {
+		if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(flow{})); diff != "" {
 			t.Errorf("frame %x:\n%s", k.frames[i], diff)
 		}
 		flags |= got.Flags
 	}
-	if flags != filter.HasAddresses|filter.HasPorts|filter.Fragment {
+	if flags != hasAddresses|hasPorts|isFragment {
 		t.Errorf("the frames have the flags %b only", flags)
 	}
 }
 
-// TestLayout holds filter.Packet against struct flow, by its BTF.
+// TestLayout holds flow against struct flow, by its BTF.
 func TestLayout(t *testing.T) {
 	spec, err := loadMatch()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var flow *btf.Struct
-	if err := spec.Types.TypeByName("flow", &flow); err != nil {
+	var inC *btf.Struct
+	if err := spec.Types.TypeByName("flow", &inC); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(layoutOf(filter.Packet{}), layoutOfStruct(t, flow)); diff != "" {
+	if diff := cmp.Diff(layoutOf(flow{}), layoutOfStruct(t, inC)); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -39,74 +38,22 @@ type nodes struct{ client, router, server *netns.Handle }
 // newNodes makes the topology above; it goes with the test.
 func newNodes(t *testing.T) nodes {
 	t.Helper()
-	testutil.NeedRoot(t)
-	n := nodes{newNetns(t, "client"), newNetns(t, "router"), newNetns(t, "server")}
+	n := nodes{testutil.Namespace(t, "client"), testutil.Namespace(t, "router"), testutil.Namespace(t, "server")}
 	wire(t, n.client, n.router, "near", clientAddr, nearAddr)
 	wire(t, n.server, n.router, "far", serverAddr, farAddr)
-	nft(t, n.router, fmt.Sprintf(`table ip natkit {
+	testutil.Nft(t, n.router, fmt.Sprintf(`table ip natkit {
 	chain pre { type nat hook prerouting priority -100; iifname near tcp dport %d dnat to %s:%d; }
 	chain forward { type filter hook forward priority 0; tcp dport %d drop; }
 }`, openPort, serverAddr, servedPort, refusedPort))
-	inside(t, n.router, func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0) })
+	testutil.Sysctl(t, n.router, "net/ipv4/ip_forward", "1")
 	return n
-}
-
-func newNetns(t *testing.T, name string) *netns.Handle {
-	t.Helper()
-	ns, err := netns.New(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ns.Close() })
-	return ns
-}
-
-func inside(t *testing.T, ns *netns.Handle, fn func() error) {
-	t.Helper()
-	if err := ns.Do(fn); err != nil {
-		t.Fatalf("in %s: %v", ns.Name(), err)
-	}
 }
 
 // wire joins a namespace to the router, which becomes its gateway.
 func wire(t *testing.T, from, router *netns.Handle, name string, addr, gateway netip.Addr) {
 	t.Helper()
-	inside(t, from, func() error {
-		attrs := netlink.NewLinkAttrs()
-		attrs.Name = "up"
-		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: name, PeerNamespace: netlink.NsFd(router.Fd())})
-	})
-	addAddr(t, from, "up", addr)
-	addAddr(t, router, name, gateway)
-	inside(t, from, func() error { return netlink.RouteAdd(&netlink.Route{Gw: gateway.AsSlice()}) })
-}
-
-func addAddr(t *testing.T, ns *netns.Handle, name string, addr netip.Addr) {
-	t.Helper()
-	inside(t, ns, func() error {
-		l, err := netlink.LinkByName(name)
-		if err != nil {
-			return err
-		}
-		at := &netlink.Addr{IPNet: &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(24, 32)}}
-		if err := netlink.AddrAdd(l, at); err != nil {
-			return err
-		}
-		return netlink.LinkSetUp(l)
-	})
-}
-
-func nft(t *testing.T, ns *netns.Handle, rules string) {
-	t.Helper()
-	program := testutil.NeedProgram(t, "nft")
-	inside(t, ns, func() error {
-		cmd := exec.Command(program, "-f", "-")
-		cmd.Stdin = strings.NewReader(rules)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("nft: %w: %s", err, out)
-		}
-		return nil
-	})
+	testutil.Veth(t, testutil.End{Netns: from, Name: "up", Addresses: []string{addr.String() + "/24"}}, testutil.End{Netns: router, Name: name, Addresses: []string{gateway.String() + "/24"}})
+	testutil.Routes(t, from, gateway.String())
 }
 
 // serve accepts connections in the server until the test ends.
@@ -118,7 +65,7 @@ func serve(t *testing.T, n nodes) {
 func serveAt(t *testing.T, n nodes, at netip.Addr) {
 	t.Helper()
 	var l net.Listener
-	inside(t, n.server, func() (err error) {
+	testutil.Inside(t, n.server, func() (err error) {
 		l, err = net.Listen("tcp4", netip.AddrPortFrom(at, servedPort).String())
 		return err
 	})
@@ -213,7 +160,7 @@ var (
 // that the neighbour is told it by hand.
 func sendUDP(t *testing.T, n nodes, to netip.Addr) {
 	t.Helper()
-	inside(t, n.client, func() error {
+	testutil.Inside(t, n.client, func() error {
 		l, err := netlink.LinkByName("sink")
 		if err != nil {
 			return err
@@ -259,8 +206,8 @@ var bridgedServer = netip.MustParseAddr("198.18.1.3")
 // forwards (br_netfilter).
 func bridge(t *testing.T, n nodes) (filtered bool) {
 	t.Helper()
-	addAddr(t, n.server, "up", bridgedServer)
-	inside(t, n.router, func() error {
+	testutil.Addresses(t, testutil.Links(t, n.server), "up", bridgedServer.String()+"/24")
+	testutil.Inside(t, n.router, func() error {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name = "br"
 		br := &netlink.Bridge{LinkAttrs: attrs}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/natkit/natkit/internal/filter"
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/kallsyms"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/privilege"
@@ -25,7 +25,7 @@ type Options struct {
 	// Interface restricts to those that it, of Netns (nil: natkit's own), has then.
 	Interface string
 	// Filter is what they match then; nil is all.
-	Filter *filter.Expr
+	Filter *frame.Filter
 	// Functions is a profile or a list of names and patterns.
 	Functions string
 	// Packets is the number of packets to follow.
@@ -187,7 +187,7 @@ func (o Options) restrict() (only, error) {
 	})
 }
 
-// Attached tells what is watched.
+// Attached returns what is watched.
 func (t *Tracer) Attached() Attached { return t.info }
 
 // Close ends the watching.

@@ -10,7 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/natkit/natkit/internal/filter"
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/kallsyms"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/testutil"
@@ -160,7 +160,7 @@ func TestCopyIsFollowed(t *testing.T) {
 func listen(t *testing.T, n nodes) {
 	t.Helper()
 	const allProtocols = unix.ETH_P_ALL>>8 | unix.ETH_P_ALL<<8&0xff00
-	inside(t, n.router, func() error {
+	testutil.Inside(t, n.router, func() error {
 		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, allProtocols)
 		if err == nil {
 			t.Cleanup(func() { unix.Close(fd) })
@@ -174,12 +174,12 @@ func TestSent(t *testing.T) {
 	testutil.NeedRoot(t)
 	testutil.NeedFeature(t, testutil.Kprobe)
 	n := newNodes(t)
-	inside(t, n.client, func() error {
+	testutil.Inside(t, n.client, func() error {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name = "sink"
 		return netlink.LinkAdd(&netlink.Dummy{LinkAttrs: attrs})
 	})
-	addAddr(t, n.client, "sink", sinkAddr)
+	testutil.Addresses(t, testutil.Links(t, n.client), "sink", sinkAddr.String()+"/24")
 	opt := Options{Netns: n.client, Filter: parse(t, "udp and dst port 9"), Functions: "nat", Packets: 1}
 	packets := follow(t, opt, func() { sendUDP(t, n, beyondSink) })
 	if len(packets) != 1 {
@@ -328,9 +328,9 @@ func TestStartRefuses(t *testing.T) {
 	}
 }
 
-func parse(t *testing.T, words string) *filter.Expr {
+func parse(t *testing.T, words string) *frame.Filter {
 	t.Helper()
-	e, err := filter.Parse(strings.Fields(words))
+	e, err := frame.ParseFilter(strings.Fields(words))
 	if err != nil {
 		t.Fatal(err)
 	}

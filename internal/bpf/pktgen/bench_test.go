@@ -8,7 +8,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/load/packets"
 )
 
 // BenchmarkGenerate sends the smallest frames over a veth to a receiver on the same
@@ -52,15 +52,15 @@ var benchSubjects = []*benchSubject{
 	{name: "expected6", verify: true, expect: true, v6: true},
 }
 
-func (s *benchSubject) config() packet.Config {
+func (s *benchSubject) config() packets.Config {
 	cfg := config("198.18.0.1:9")
 	if s.v6 {
 		cfg = config("[2001:db8:18::1]:9")
 	}
 	cfg.Bare, cfg.Verify = s.bare, s.verify
 	if s.expect {
-		same := packet.End{Address: packet.Same, Port: packet.Same}
-		cfg.Expect = packet.Expectation{Source: same, Destination: same}
+		same := packets.End{Address: packets.Same, Port: packets.Same}
+		cfg.Expect = packets.Expectation{Source: same, Destination: same}
 	}
 	cfg.Spec.Sizes = []int{cfg.Spec.MinSize()}
 	return cfg

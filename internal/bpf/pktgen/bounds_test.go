@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -28,7 +28,7 @@ func TestPacketsAreExact(t *testing.T) {
 			cfg.Packets, cfg.Workers, cfg.Rate, cfg.Flows.Count = tt.packets, tt.workers, tt.rate, tt.flows
 			cfg.Spec.Sizes = []int{82, 64}
 			r := mustSend(t, n, cfg)
-			want := packet.Delivery{Sent: tt.packets, Received: tt.packets}
+			want := packets.Delivery{Sent: tt.packets, Received: tt.packets}
 			if tt.packets > few { // they may overrun the receiver's queue
 				want.Received, want.Lost = r.Received, tt.packets-r.Received
 			}
@@ -42,7 +42,7 @@ func TestPacketsAreExact(t *testing.T) {
 	}
 }
 
-func mustSend(t testing.TB, n *network, cfg packet.Config) *packet.Result {
+func mustSend(t testing.TB, n *network, cfg packets.Config) *packets.Result {
 	t.Helper()
 	needCPUs(t, cfg.Workers)
 	r, err := send(t, n, cfg, &Port{n.gateway, "eth0"})
@@ -81,7 +81,7 @@ func TestPacedRunsKeepTheSchedule(t *testing.T) {
 	}
 }
 
-func keepsSchedule(t *testing.T, r *packet.Result) {
+func keepsSchedule(t *testing.T, r *packets.Result) {
 	t.Helper()
 	due, sent := r.Config.Rate*r.Config.Duration.Seconds(), float64(r.Sent)
 	if sent > due+float64(r.Config.Workers) {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 // TestSumsThatCarryOnceMore has sums that need the last step of folding, which few
@@ -20,7 +20,7 @@ func TestSumsThatCarryOnceMore(t *testing.T) {
 	s := loadSink(t, cfg, false)
 	w := loadWorker(t, s.tables, cfg, 0)
 	want := bigEndian(^uint16(1)) // of a sum of 1 in the machine's order: of 0x1ffff before the last step
-	at := packet.EthernetLen + packet.IPv6Len + 6
+	at := frame.EthernetLen + frame.IPv6Len + 6
 	first := compareAt(t, w, 0)
 	needed := uint32(binary.BigEndian.Uint16(first[at:])) + 0xffff - uint32(want)
 	opts := ebpf.RunOptions{Data: w.run.bareFrame(), DataOut: make([]byte, len(first))}

@@ -10,7 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
+	"github.com/natkit/natkit/internal/load/packets"
 )
 
 const (
@@ -25,7 +26,7 @@ const (
 )
 
 // conduct probes the way, sends, waits for the last packets and counts.
-func (r *run) conduct(ctx context.Context) (*packet.Result, error) {
+func (r *run) conduct(ctx context.Context) (*packets.Result, error) {
 	if err := r.probe(ctx); err != nil {
 		return nil, err
 	}
@@ -183,17 +184,17 @@ func (r *run) note(elapsed time.Duration) {
 		return
 	}
 	if n := len(r.course); n == 0 || r.course[n-1].At >= float64(n) {
-		r.course = append(r.course, packet.Second{})
+		r.course = append(r.course, packets.Second{})
 	}
-	var before packet.Second
+	var before packets.Second
 	for _, s := range r.course[:len(r.course)-1] {
 		before.Sent, before.Received = before.Sent+s.Sent, before.Received+s.Received
 	}
-	r.course[len(r.course)-1] = packet.Second{
+	r.course[len(r.course)-1] = packets.Second{
 		At: elapsed.Seconds(), Sent: sent - before.Sent, Received: int64(c.Received) - before.Received,
 	}
 	if r.opt.Progress != nil {
-		r.opt.Progress(packet.Progress{Elapsed: elapsed, Sent: sent, Received: int64(c.Received), Packets: r.cfg.Packets})
+		r.opt.Progress(packets.Progress{Elapsed: elapsed, Sent: sent, Received: int64(c.Received), Packets: r.cfg.Packets})
 	}
 }
 
@@ -204,7 +205,7 @@ const bareType = 0x88b5
 // bareFrame is what the kernel copies into its pages. The generator overwrites its
 // headers; a bare run sends it as it is.
 func (r *run) bareFrame() []byte {
-	frame := make([]byte, r.cfg.Spec.MaxSize()-packet.FCSLen)
+	frame := make([]byte, r.cfg.Spec.MaxSize()-frame.FCSLen)
 	copy(frame, r.from.NextMAC)
 	copy(frame[6:], r.from.MAC)
 	binary.BigEndian.PutUint16(frame[12:], bareType)

@@ -10,8 +10,9 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"github.com/natkit/natkit/internal/frame"
+	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/packet"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -35,8 +36,8 @@ type Egress struct {
 }
 
 // link is the beginning of every frame.
-func (e Egress) link() packet.Link {
-	return packet.Link{Destination: [6]byte(e.NextMAC), Source: [6]byte(e.MAC)}
+func (e Egress) link() frame.Link {
+	return frame.Link{Destination: [6]byte(e.NextMAC), Source: [6]byte(e.MAC)}
 }
 
 // Way is what the user says about the way out; the rest comes from routes and
@@ -196,12 +197,12 @@ func family(a netip.Addr) int {
 }
 
 // CheckMTU finds frames that the interface does not carry.
-func (e Egress) CheckMTU(spec packet.Spec) error { return checkMTU(e.Port, e.MTU, spec) }
+func (e Egress) CheckMTU(spec packets.Spec) error { return checkMTU(e.Port, e.MTU, spec) }
 
-func checkMTU(port Port, mtu int, spec packet.Spec) error {
-	most := mtu + packet.EthernetLen + packet.FCSLen
+func checkMTU(port Port, mtu int, spec packets.Spec) error {
+	most := mtu + frame.EthernetLen + frame.FCSLen
 	if spec.VLAN != 0 {
-		most += packet.VLANLen
+		most += frame.VLANLen
 	}
 	if size := spec.MaxSize(); size > most {
 		return fmt.Errorf("frame size %d: %v carries at most %d bytes, FCS included (its MTU is %d)", size, port, most, mtu)

@@ -12,8 +12,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/packet"
 )
 
 // wantError wants one line with all the texts.
@@ -142,17 +142,17 @@ func TestNothingArrives(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name   string
-		change func(*packet.Config, *Egress)
+		change func(*packets.Config, *Egress)
 		sink   func(*network) Port
 		want   []string
 	}{
-		{"no forwarding", func(*packet.Config, *Egress) {}, atServer, []string{"none of the first 32 packets", "client/eth0", "server/eth0", "ip_forward"}},
-		{"wrong interface", func(*packet.Config, *Egress) {}, behindGateway, []string{"gateway/eth1", "ip -s link"}},
+		{"no forwarding", func(*packets.Config, *Egress) {}, atServer, []string{"none of the first 32 packets", "client/eth0", "server/eth0", "ip_forward"}},
+		{"wrong interface", func(*packets.Config, *Egress) {}, behindGateway, []string{"gateway/eth1", "ip -s link"}},
 		{
-			"wrong MAC", func(_ *packet.Config, e *Egress) { e.NextMAC = net.HardwareAddr{2, 0, 0, 0, 0, 1} }, atServer,
+			"wrong MAC", func(_ *packets.Config, e *Egress) { e.NextMAC = net.HardwareAddr{2, 0, 0, 0, 0, 1} }, atServer,
 			[]string{"02:00:00:00:00:01", "/eth0 has ", "--next-mac", "ip neigh"},
 		},
-		{"bare", func(c *packet.Config, _ *Egress) { c.Bare, c.Verify = true, false }, atServer, []string{"no router forwards"}},
+		{"bare", func(c *packets.Config, _ *Egress) { c.Bare, c.Verify = true, false }, atServer, []string{"no router forwards"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -173,14 +173,14 @@ func TestRefusedRuns(t *testing.T) {
 	n := newNetwork(t)
 	for _, tt := range []struct {
 		name   string
-		change func(*packet.Config, *Egress)
+		change func(*packets.Config, *Egress)
 		want   []string
 	}{
-		{"MTU", func(c *packet.Config, _ *Egress) { c.Spec.Sizes = []int{64, 1519} }, []string{"frame size 1519", "client/eth0", "1518"}},
-		{"workers", func(c *packet.Config, _ *Egress) { c.Workers, c.Flows.Count = 200, 1000 }, []string{"200 workers", "CPUs"}},
-		{"no bound", func(c *packet.Config, _ *Egress) { c.Packets = 0 }, []string{"never end"}},
-		{"flows", func(c *packet.Config, _ *Egress) { c.Flows.Count = 0 }, []string{"0 flows"}},
-		{"a stale interface", func(_ *packet.Config, e *Egress) { e.peerIndex = 999 }, []string{"find the other end of client/eth0"}},
+		{"MTU", func(c *packets.Config, _ *Egress) { c.Spec.Sizes = []int{64, 1519} }, []string{"frame size 1519", "client/eth0", "1518"}},
+		{"workers", func(c *packets.Config, _ *Egress) { c.Workers, c.Flows.Count = 200, 1000 }, []string{"200 workers", "CPUs"}},
+		{"no bound", func(c *packets.Config, _ *Egress) { c.Packets = 0 }, []string{"never end"}},
+		{"flows", func(c *packets.Config, _ *Egress) { c.Flows.Count = 0 }, []string{"0 flows"}},
+		{"a stale interface", func(_ *packets.Config, e *Egress) { e.peerIndex = 999 }, []string{"find the other end of client/eth0"}},
 	} {
 		cfg, from := config("198.18.0.1:9"), egress(t, n, "198.18.0.1")
 		tt.change(&cfg, &from)
@@ -211,7 +211,7 @@ func TestWithoutReceiver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (packet.Delivery{Sent: few}); r.Delivery != want || r.To != "" {
+	if want := (packets.Delivery{Sent: few}); r.Delivery != want || r.To != "" {
 		t.Errorf("%+v to %q, want %+v", r.Delivery, r.To, want)
 	}
 	if got := received(t, n.gateway, "eth0"); got < few {

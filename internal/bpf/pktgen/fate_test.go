@@ -3,7 +3,7 @@ package pktgen
 import (
 	"testing"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/load/packets"
 )
 
 // TestLossIsExact drops each tenth packet on the way, and compares with what the rule
@@ -16,7 +16,7 @@ func TestLossIsExact(t *testing.T) {
 	cfg := config("198.19.0.2:9")
 	r := n.through(t, cfg)
 	dropped := n.counter(t, "ip filter", "dropped")
-	if want := (packet.Delivery{Sent: few, Received: few - dropped, Lost: dropped}); r.Delivery != want || dropped != few/10 {
+	if want := (packets.Delivery{Sent: few, Received: few - dropped, Lost: dropped}); r.Delivery != want || dropped != few/10 {
 		t.Errorf("%+v, want %+v; the rule dropped %d", r.Delivery, want, dropped)
 	}
 }
@@ -31,7 +31,7 @@ func TestDuplicatesAreExact(t *testing.T) {
 	cfg.Packets, cfg.Flows.Count = few*3/4, 10 // copies have to have a place, too
 	r := n.through(t, cfg)
 	copied := n.counter(t, "ip mangle", "copied")
-	if want := (packet.Delivery{Sent: cfg.Packets, Received: cfg.Packets + copied, Duplicated: copied}); r.Delivery != want || copied < 20 {
+	if want := (packets.Delivery{Sent: cfg.Packets, Received: cfg.Packets + copied, Duplicated: copied}); r.Delivery != want || copied < 20 {
 		t.Errorf("%+v, want %+v; the rule copied %d", r.Delivery, want, copied)
 	}
 }

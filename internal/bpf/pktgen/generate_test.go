@@ -6,10 +6,11 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
+	"github.com/natkit/natkit/internal/load/packets"
 )
 
-// TestGenerateBuildsFrames compares each frame with packet.Build's, over several
+// TestGenerateBuildsFrames compares each frame with packets.Build's, over several
 // sequence numbers of all flows. The page that comes in is full of rubbish up to the
 // token's end, as one is that comes back from a receiver.
 func TestGenerateBuildsFrames(t *testing.T) {
@@ -22,7 +23,7 @@ func TestGenerateBuildsFrames(t *testing.T) {
 			least := cfg.Spec.MinSize()
 			cfg.Spec.Sizes = []int{least, 1518, least + 1, 594, 1515, least + 16, 3072}
 			if s.tcp {
-				cfg.Spec.TCPFlags = []packet.TCPFlags{packet.SYN, packet.ACK, packet.PSH | packet.ACK, packet.FIN | packet.ACK, packet.RST, 0xff, 0}
+				cfg.Spec.TCPFlags = []frame.TCPFlags{frame.SYN, frame.ACK, frame.PSH | frame.ACK, frame.FIN | frame.ACK, frame.RST, 0xff, 0}
 			}
 			compareFrames(t, cfg, 3*5*7*7, random)
 		})
@@ -41,7 +42,7 @@ func TestGenerateBuildsEachSize(t *testing.T) {
 	}
 }
 
-func compareFrames(t *testing.T, cfg packet.Config, frames int, random *rand.Rand) {
+func compareFrames(t *testing.T, cfg packets.Config, frames int, random *rand.Rand) {
 	t.Helper()
 	tables := loadTables(t, cfg.Flows)
 	w := loadWorker(t, tables, cfg, 0)
@@ -49,7 +50,7 @@ func compareFrames(t *testing.T, cfg packet.Config, frames int, random *rand.Ran
 	oracle := newOracle(cfg, tables.runID, 0)
 	octets := 0
 	for i := range frames {
-		page := make([]byte, cfg.Spec.MaxSize()-packet.FCSLen)
+		page := make([]byte, cfg.Spec.MaxSize()-frame.FCSLen)
 		for j := range cfg.Spec.HeaderLen() {
 			page[j] = byte(random.Uint32())
 		}
@@ -68,9 +69,9 @@ func compareFrames(t *testing.T, cfg packet.Config, frames int, random *rand.Ran
 // An oracle tells the frames of a worker in their order: each flow once, then each
 // with the next sequence number and the next flags; sizes go their own way.
 type oracle struct {
-	cfg    packet.Config
+	cfg    packets.Config
 	run    uint32
-	flows  []packet.Tuple // the worker's
+	flows  []frame.Tuple // the worker's
 	first  int
 	sizes  []int
 	frames int
@@ -78,7 +79,7 @@ type oracle struct {
 	sequence uint32
 }
 
-func newOracle(cfg packet.Config, runID uint32, index int) *oracle {
+func newOracle(cfg packets.Config, runID uint32, index int) *oracle {
 	var b [4]byte
 	binary.NativeEndian.PutUint32(b[:], runID)
 	o := &oracle{cfg: cfg, run: binary.BigEndian.Uint32(b[:]), sizes: biggestFirst(cfg.Spec.Sizes)}
@@ -96,12 +97,12 @@ func (o *oracle) next() []byte {
 	i, round := o.frames%len(o.flows), o.frames/len(o.flows)
 	size := o.sizes[o.frames%len(o.sizes)]
 	o.frames++
-	var flags packet.TCPFlags
+	var flags frame.TCPFlags
 	if cycle := o.cfg.Spec.TCPFlags; len(cycle) > 0 {
 		flags = cycle[round%len(cycle)]
 	}
-	token := packet.Token{Run: o.run, Flow: uint32(o.first + i), Sequence: o.sequence + uint32(round)}
-	return packet.Build(nil, testLink, &o.cfg.Spec, o.flows[i], token, size-packet.FCSLen, flags)
+	token := packets.Token{Run: o.run, Flow: uint32(o.first + i), Sequence: o.sequence + uint32(round)}
+	return packets.Build(nil, testLink, &o.cfg.Spec, o.flows[i], token, size-frame.FCSLen, flags)
 }
 
 func allow(t *testing.T, w *worker, n int64) {
@@ -136,7 +137,7 @@ func TestWorkersShareFlows(t *testing.T) {
 			if want := oracle.next(); !bytes.Equal(got, want) {
 				t.Fatalf("worker %d:\n got %x\nwant %x", i, got, want)
 			}
-			token, _ := packet.ParseToken(got[packet.EthernetLen+packet.IPv4Len+packet.UDPLen:])
+			token, _ := packets.ParseToken(got[frame.EthernetLen+frame.IPv4Len+frame.UDPLen:])
 			seen[token.Flow]++
 		}
 	}
@@ -157,7 +158,7 @@ func TestSequenceWraps(t *testing.T) {
 	}
 	for _, want := range []uint32{^uint32(0), 0, 1} {
 		_, got := runProgram(t, w.objects.Generate, w.run.bareFrame())
-		if token, _ := packet.ParseToken(got[packet.EthernetLen+packet.IPv4Len+packet.UDPLen:]); token.Sequence != want {
+		if token, _ := packets.ParseToken(got[frame.EthernetLen+frame.IPv4Len+frame.UDPLen:]); token.Sequence != want {
 			t.Errorf("sequence %d, want %d", token.Sequence, want)
 		}
 	}
@@ -198,7 +199,7 @@ func TestGenerateRefusesSmallPages(t *testing.T) {
 		tables := loadTables(t, cfg.Flows)
 		w := loadWorker(t, tables, cfg, 0)
 		allow(t, w, 100)
-		for n := packet.EthernetLen; n < cfg.Spec.HeaderLen(); n += 7 {
+		for n := frame.EthernetLen; n < cfg.Spec.HeaderLen(); n += 7 {
 			page := bytes.Repeat([]byte{0xa5}, n)
 			if verdict, got := runProgram(t, w.objects.Generate, page); verdict != 0 || !bytes.Equal(got, page) {
 				t.Fatalf("%s: %d bytes: verdict %d, %x", s.name, n, verdict, got)
@@ -219,7 +220,7 @@ func TestGenerateFoldsSums(t *testing.T) {
 			cfg.Flows.Count = 1
 			tables := loadTables(t, cfg.Flows)
 			w := loadWorker(t, tables, cfg, 0)
-			at := cfg.Spec.HeaderLen() - packet.TokenLen - 2
+			at := cfg.Spec.HeaderLen() - packets.TokenLen - 2
 			if s.tcp {
 				at -= 2 // before the urgent pointer
 			}

@@ -16,8 +16,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 
+	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/packet"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -47,7 +47,7 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 	before := descriptors(t)
 	var during kernelObjects
-	watch := func(packet.Progress) {
+	watch := func(packets.Progress) {
 		during = objectsOf(t)
 		if !attached(t, n.gateway, "eth0") || !attached(t, n.server, "eth0") {
 			t.Error("the programs are not attached while the run goes on")
@@ -145,7 +145,7 @@ func TestCancelEndsARun(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			r, err := Run(ctx, cfg, from, &Port{n.gateway, "eth0"}, Options{Progress: func(packet.Progress) { cancel() }})
+			r, err := Run(ctx, cfg, from, &Port{n.gateway, "eth0"}, Options{Progress: func(packets.Progress) { cancel() }})
 			if err != nil {
 				t.Fatal(err)
 			}

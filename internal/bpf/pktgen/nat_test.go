@@ -5,14 +5,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
+	"github.com/natkit/natkit/internal/load/packets"
 )
 
 // A natCase is rules of the kernel's, and the mapping that they do. The wrong one
 // must show each packet.
 type natCase struct {
 	name, to, rules    string
-	source, dest       string // as packet.ParseEnd reads it
+	source, dest       string // as packets.ParseEnd reads it
 	wrongSrc, wrongDst string
 }
 
@@ -68,17 +69,17 @@ func TestThroughKernelNAT(t *testing.T) {
 				n.nft(t, tt.rules)
 			}
 			r := n.through(t, tt.config(t, []int{82, 594, 1514}, tt.source, tt.dest))
-			if want := (packet.Delivery{Sent: few, Received: few}); r.Delivery != want || r.Corrupted.Total() != 0 {
+			if want := (packets.Delivery{Sent: few, Received: few}); r.Delivery != want || r.Corrupted.Total() != 0 {
 				t.Errorf("%+v %+v, want %+v", r.Delivery, r.Corrupted, want)
 			}
-			want := packet.Delivery{Sent: few, Lost: few, Misdelivered: few}
+			want := packets.Delivery{Sent: few, Lost: few, Misdelivered: few}
 			for _, ends := range [][2]string{{tt.wrongSrc, tt.dest}, {tt.source, tt.wrongDst}} {
 				cfg := tt.config(t, []int{82}, ends[0], ends[1])
 				r := n.through(t, cfg)
 				if r.Delivery != want || len(r.MisdeliveredAs) == 0 {
 					t.Errorf("expected %s → %s: %+v, want %+v", ends[0], ends[1], r.Delivery, want)
 				}
-				right, err := packet.ParseEnd(tt.dest)
+				right, err := packets.ParseEnd(tt.dest)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -92,22 +93,22 @@ func TestThroughKernelNAT(t *testing.T) {
 	}
 }
 
-func (tt natCase) config(t *testing.T, sizes []int, source, dest string) packet.Config {
+func (tt natCase) config(t *testing.T, sizes []int, source, dest string) packets.Config {
 	t.Helper()
 	cfg := config(tt.to)
 	cfg.Spec.Sizes = sizes
 	var err error
-	if cfg.Expect.Source, err = packet.ParseEnd(source); err != nil {
+	if cfg.Expect.Source, err = packets.ParseEnd(source); err != nil {
 		t.Fatal(err)
 	}
-	if cfg.Expect.Destination, err = packet.ParseEnd(dest); err != nil {
+	if cfg.Expect.Destination, err = packets.ParseEnd(dest); err != nil {
 		t.Fatal(err)
 	}
 	return cfg
 }
 
 // through sends from the client to the server.
-func (n *network) through(t *testing.T, cfg packet.Config) *packet.Result {
+func (n *network) through(t *testing.T, cfg packets.Config) *packets.Result {
 	t.Helper()
 	r, err := send(t, n, cfg, &Port{n.server, "eth0"})
 	if err != nil {
@@ -127,9 +128,9 @@ func TestThroughGRO(t *testing.T) {
 	setGRO(t, n.server, "eth0", true)
 	cfg := config("198.19.0.2:80")
 	cfg.Spec.Protocol, cfg.Flows.Count = unix.IPPROTO_TCP, 3
-	cfg.Spec.TCPFlags = []packet.TCPFlags{packet.SYN, packet.ACK, packet.ACK, packet.PSH | packet.ACK, packet.ACK, packet.FIN | packet.ACK, packet.RST}
-	cfg.Expect = packet.Expectation{Source: packet.End{Address: packet.Same, Port: packet.Same}, Destination: packet.End{Address: packet.Same, Port: packet.Same}}
-	if r := n.through(t, cfg); r.Delivery != (packet.Delivery{Sent: few, Received: few}) || r.Corrupted.Total() != 0 {
+	cfg.Spec.TCPFlags = []frame.TCPFlags{frame.SYN, frame.ACK, frame.ACK, frame.PSH | frame.ACK, frame.ACK, frame.FIN | frame.ACK, frame.RST}
+	cfg.Expect = packets.Expectation{Source: packets.End{Address: packets.Same, Port: packets.Same}, Destination: packets.End{Address: packets.Same, Port: packets.Same}}
+	if r := n.through(t, cfg); r.Delivery != (packets.Delivery{Sent: few, Received: few}) || r.Corrupted.Total() != 0 {
 		t.Errorf("%+v %+v", r.Delivery, r.Corrupted)
 	}
 }

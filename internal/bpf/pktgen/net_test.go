@@ -1,22 +1,15 @@
 package pktgen
 
 import (
-	"errors"
 	"fmt"
-	"net"
 	"net/netip"
-	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/vishvananda/netlink"
-
+	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/packet"
 	"github.com/natkit/natkit/internal/testutil"
 	"golang.org/x/sys/unix"
 )
@@ -36,18 +29,14 @@ func newNetwork(t testing.TB) *network {
 	address(t, n.gateway, "eth0", "198.18.0.1/24", "2001:db8:18::1/64")
 	address(t, n.gateway, "eth1", "198.19.0.1/24", "2001:db8:19::1/64")
 	address(t, n.server, "eth0", "198.19.0.2/24", "2001:db8:19::2/64")
-	route(t, n.client, "198.18.0.1", "2001:db8:18::1")
-	route(t, n.server, "198.19.0.1", "2001:db8:19::1")
+	testutil.Routes(t, n.client, "198.18.0.1", "2001:db8:18::1")
+	testutil.Routes(t, n.server, "198.19.0.1", "2001:db8:19::1")
 	return n
 }
 
 func newNamespace(t testing.TB, name string) *netns.Handle {
 	t.Helper()
-	ns, err := netns.New(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ns.Close() })
+	ns := testutil.Namespace(t, name)
 	// Else link-local addresses, from which neighbours are asked, wait a second for
 	// duplicates of theirs.
 	sysctl(t, ns, "net/ipv6/conf/default/accept_dad", "0")
@@ -56,7 +45,7 @@ func newNamespace(t testing.TB, name string) *netns.Handle {
 
 func sysctl(t testing.TB, ns *netns.Handle, name, value string) {
 	t.Helper()
-	do(t, ns, func() error { return os.WriteFile("/proc/sys/"+name, []byte(value), 0) })
+	testutil.Sysctl(t, ns, name, value)
 }
 
 // forward makes the gateway a router, and its clients' ways back.
@@ -69,15 +58,7 @@ func (n *network) forward(t testing.TB) {
 // nft gives the gateway rules.
 func (n *network) nft(t testing.TB, rules string) {
 	t.Helper()
-	program := testutil.NeedProgram(t, "nft")
-	do(t, n.gateway, func() error {
-		cmd := exec.Command(program, "-f", "-")
-		cmd.Stdin = strings.NewReader(rules)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("%s%s: %w", rules, out, err)
-		}
-		return nil
-	})
+	testutil.Nft(t, n.gateway, rules)
 }
 
 // counter is what one of the gateway's named counters has.
@@ -97,83 +78,26 @@ func (n *network) counter(t testing.TB, table, name string) (packets int64) {
 
 func veth(t testing.TB, a *netns.Handle, nameA string, b *netns.Handle, nameB string) {
 	t.Helper()
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.Namespace = nameA, netlink.NsFd(a.Fd())
-	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: nameB, PeerNamespace: netlink.NsFd(b.Fd())}); err != nil {
+	if err := testutil.Links(t, a).AddVeth(netns.VethEnd{Name: nameA}, testutil.Links(t, b), netns.VethEnd{Name: nameB}); err != nil {
 		t.Fatal(err)
 	}
-	up(t, a, nameA)
-	up(t, b, nameB)
 	carrier(t, a, nameA)
 	carrier(t, b, nameB)
 }
 
-// carrier waits until the kernel has noticed that both ends are up: what is sent
-// earlier is dropped, such as the first question for a neighbour.
 func carrier(t testing.TB, ns *netns.Handle, name string) {
 	t.Helper()
-	do(t, ns, func() error {
-		for end := time.Now().Add(testutil.Patience(time.Minute)); time.Now().Before(end); time.Sleep(time.Millisecond) {
-			l, err := netlink.LinkByName(name)
-			if err != nil || l.Attrs().OperState == netlink.OperUp {
-				return err
-			}
-		}
-		return fmt.Errorf("interface %s has no carrier", name)
-	})
+	testutil.Carrier(t, testutil.Links(t, ns), name)
 }
 
 func up(t testing.TB, ns *netns.Handle, name string) {
 	t.Helper()
-	do(t, ns, func() error {
-		l, err := netlink.LinkByName(name)
-		if err != nil {
-			return err
-		}
-		return netlink.LinkSetUp(l)
-	})
+	testutil.Addresses(t, testutil.Links(t, ns), name)
 }
 
 func address(t testing.TB, ns *netns.Handle, name string, prefixes ...string) {
 	t.Helper()
-	do(t, ns, func() error {
-		l, err := netlink.LinkByName(name)
-		if err != nil {
-			return err
-		}
-		for _, p := range prefixes {
-			a, err := netlink.ParseAddr(p)
-			if err != nil {
-				return err
-			}
-			if err := netlink.AddrAdd(l, a); err != nil {
-				return fmt.Errorf("add %s: %w", p, err)
-			}
-		}
-		return settled(l)
-	})
-}
-
-// settled waits until an interface answers for its addresses: with IPv6 the kernel
-// joins their multicast groups a little later.
-func settled(l netlink.Link) error {
-	for end := time.Now().Add(testutil.Patience(time.Minute)); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		all, err := netlink.AddrList(l, netlink.FAMILY_V6)
-		if err == nil && !slices.ContainsFunc(all, func(a netlink.Addr) bool { return a.Flags&unix.IFA_F_TENTATIVE != 0 }) {
-			return nil
-		}
-		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
-			return err
-		}
-	}
-	return fmt.Errorf("the addresses of %s stay tentative", l.Attrs().Name)
-}
-
-func route(t testing.TB, ns *netns.Handle, vias ...string) {
-	t.Helper()
-	for _, via := range vias {
-		do(t, ns, func() error { return netlink.RouteAdd(&netlink.Route{Gw: net.ParseIP(via)}) })
-	}
+	testutil.Addresses(t, testutil.Links(t, ns), name, prefixes...)
 }
 
 func do(t testing.TB, ns *netns.Handle, fn func() error) {
@@ -191,12 +115,12 @@ const few = 250
 const gentle = 20_000
 
 // config is a small run of UDP over IPv4 to a destination.
-func config(to string) packet.Config {
+func config(to string) packets.Config {
 	dst := netip.MustParseAddrPort(to)
-	return packet.Config{
-		Spec:    packet.Spec{IPv6: dst.Addr().Is6(), Protocol: unix.IPPROTO_UDP, Sizes: []int{82}, HopLimit: 64},
+	return packets.Config{
+		Spec:    packets.Spec{IPv6: dst.Addr().Is6(), Protocol: unix.IPPROTO_UDP, Sizes: []int{82}, HopLimit: 64},
 		Packets: few, Rate: gentle, Workers: 1, Verify: true,
-		Flows: packet.Flows{
+		Flows: packets.Flows{
 			Count: 100, Sources: sources(dst.Addr()), SourcePorts: nat.Ports{First: 1024, Last: 65535},
 			Destinations: []netip.AddrPort{dst}, Seed: 1,
 		},
@@ -210,7 +134,7 @@ func sources(to netip.Addr) []netip.Addr {
 	return []netip.Addr{netip.MustParseAddr("198.18.0.2"), netip.MustParseAddr("198.18.0.3")}
 }
 
-func send(t testing.TB, n *network, cfg packet.Config, sink *Port) (*packet.Result, error) {
+func send(t testing.TB, n *network, cfg packets.Config, sink *Port) (*packets.Result, error) {
 	t.Helper()
 	return Run(t.Context(), cfg, egress(t, n, cfg.Flows.Destinations[0].Addr().String()), sink, Options{})
 }

@@ -4,11 +4,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/load/packets"
 )
 
 // wantNotes wants each text in some note of a result.
-func wantNotes(t testing.TB, r *packet.Result, texts ...string) {
+func wantNotes(t testing.TB, r *packets.Result, texts ...string) {
 	t.Helper()
 	all := strings.Join(r.Notes, "\n")
 	for _, text := range texts {

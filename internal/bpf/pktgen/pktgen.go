@@ -13,8 +13,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/packet"
 	"github.com/natkit/natkit/internal/privilege"
 )
 
@@ -37,7 +37,7 @@ func (p Port) String() string {
 // Options are what a run does besides sending.
 type Options struct {
 	// Progress is called several times a second; nil for no one.
-	Progress func(packet.Progress)
+	Progress func(packets.Progress)
 }
 
 // Run sends cfg's packets by way of from and counts them at sink, if there is one.
@@ -47,7 +47,7 @@ type Options struct {
 //
 // A context that ends ends the run; the result then counts what was sent until
 // then.
-func Run(ctx context.Context, cfg packet.Config, from Egress, sink *Port, opt Options) (result *packet.Result, err error) {
+func Run(ctx context.Context, cfg packets.Config, from Egress, sink *Port, opt Options) (result *packets.Result, err error) {
 	r := &run{cfg: cfg, from: from, opt: opt}
 	defer func() { err = errors.Join(err, r.close()) }()
 	if err := r.open(sink); err != nil {
@@ -58,7 +58,7 @@ func Run(ctx context.Context, cfg packet.Config, from Egress, sink *Port, opt Op
 
 // run is one run under way.
 type run struct {
-	cfg     packet.Config
+	cfg     packets.Config
 	from    Egress
 	opt     Options
 	tables  *tables
@@ -71,7 +71,7 @@ type run struct {
 	relies *peer
 	// passing: the program there is this run's own.
 	passing bool
-	course  []packet.Second
+	course  []packets.Second
 }
 
 func (r *run) close() error {

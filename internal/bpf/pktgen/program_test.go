@@ -9,7 +9,8 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
+	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -21,11 +22,11 @@ const (
 )
 
 var (
-	testLink = packet.Link{Source: packet.MAC{2, 0, 0, 0, 0, 1}, Destination: packet.MAC{2, 0, 0, 0, 0, 2}}
+	testLink = frame.Link{Source: frame.MAC{2, 0, 0, 0, 0, 1}, Destination: frame.MAC{2, 0, 0, 0, 0, 2}}
 )
 
 // loadWorker loads a generator whose program is called on one frame at a time.
-func loadWorker(t *testing.T, tables *tables, cfg packet.Config, index int) *worker {
+func loadWorker(t *testing.T, tables *tables, cfg packets.Config, index int) *worker {
 	t.Helper()
 	from := Egress{Index: 1, MAC: net.HardwareAddr(testLink.Source[:]), NextMAC: net.HardwareAddr(testLink.Destination[:])}
 	w := &worker{run: &run{cfg: cfg, from: from, tables: tables}, index: index}
@@ -36,7 +37,7 @@ func loadWorker(t *testing.T, tables *tables, cfg packet.Config, index int) *wor
 	return w
 }
 
-func loadTables(t *testing.T, flows packet.Flows) *tables {
+func loadTables(t *testing.T, flows packets.Flows) *tables {
 	t.Helper()
 	testutil.NeedRoot(t)
 	tables, err := newTables(flows)
@@ -61,14 +62,14 @@ func runProgram(t *testing.T, p *ebpf.Program, frame []byte) (verdict uint32, ou
 // A sinkTest is a receiver whose program is called on one frame at a time.
 type sinkTest struct {
 	t       *testing.T
-	cfg     packet.Config
+	cfg     packets.Config
 	tables  *tables
 	objects receiverObjects
-	flows   []packet.Tuple
+	flows   []frame.Tuple
 	random  *rand.Rand
 }
 
-func loadSink(t *testing.T, cfg packet.Config, concurrent bool) *sinkTest {
+func loadSink(t *testing.T, cfg packets.Config, concurrent bool) *sinkTest {
 	t.Helper()
 	s := &sinkTest{t: t, cfg: cfg, tables: loadTables(t, cfg.Flows), random: rand.New(rand.NewPCG(1, 2))}
 	if err := s.objects.load(cfg, s.tables, concurrent); err != nil {
@@ -81,7 +82,7 @@ func loadSink(t *testing.T, cfg packet.Config, concurrent bool) *sinkTest {
 	return s
 }
 
-// run is the mark of the run as packet.Token has it.
+// run is the mark of the run as packets.Token has it.
 func (s *sinkTest) run() uint32 {
 	var b [4]byte
 	binary.NativeEndian.PutUint32(b[:], s.tables.runID)
@@ -89,10 +90,10 @@ func (s *sinkTest) run() uint32 {
 }
 
 // frame builds a packet of a flow, length bytes without FCS.
-func (s *sinkTest) frame(tuple packet.Tuple, flow, sequence uint32, length int) []byte {
-	flags := packet.SYN
-	token := packet.Token{Run: s.run(), Flow: flow, Sequence: sequence}
-	return packet.Build(nil, testLink, &s.cfg.Spec, tuple, token, length, flags)
+func (s *sinkTest) frame(tuple frame.Tuple, flow, sequence uint32, length int) []byte {
+	flags := frame.SYN
+	token := packets.Token{Run: s.run(), Flow: flow, Sequence: sequence}
+	return packets.Build(nil, testLink, &s.cfg.Spec, tuple, token, length, flags)
 }
 
 // put gives the program one frame, and tells the verdict and what was counted.
@@ -153,7 +154,7 @@ func stacks() (all []stack) {
 }
 
 // config is that of a run of such packets.
-func (s stack) config() packet.Config {
+func (s stack) config() packets.Config {
 	to := "198.18.0.1:9"
 	if s.ipv6 {
 		to = "[2001:db8:18::1]:9"
@@ -161,7 +162,7 @@ func (s stack) config() packet.Config {
 	cfg := config(to)
 	cfg.Spec.VLAN = s.vlan
 	if s.tcp {
-		cfg.Spec.Protocol, cfg.Spec.TCPFlags = unix.IPPROTO_TCP, []packet.TCPFlags{packet.SYN}
+		cfg.Spec.Protocol, cfg.Spec.TCPFlags = unix.IPPROTO_TCP, []frame.TCPFlags{frame.SYN}
 	}
 	cfg.Spec.Sizes = []int{cfg.Spec.MinSize()}
 	return cfg

@@ -5,8 +5,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/packet"
 )
 
 // vethQueues makes a veth pair whose ends have several queues.
@@ -49,7 +49,7 @@ func TestSeveralQueues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (packet.Delivery{Sent: few, Received: few}); r.Delivery != want || r.Corrupted.Total() != 0 {
+	if want := (packets.Delivery{Sent: few, Received: few}); r.Delivery != want || r.Corrupted.Total() != 0 {
 		t.Errorf("%+v, want %+v", r.Delivery, want)
 	}
 }
@@ -66,7 +66,7 @@ func TestReceiverInTheStack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (packet.Delivery{Sent: few, Received: few}); r.Delivery != want || r.Corrupted.Total() != 0 {
+	if want := (packets.Delivery{Sent: few, Received: few}); r.Delivery != want || r.Corrupted.Total() != 0 {
 		t.Errorf("%+v %+v, want %+v", r.Delivery, r.Corrupted, want)
 	}
 	wantNotes(t, r, "br0 runs no XDP programs", "passes everything")

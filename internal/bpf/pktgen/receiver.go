@@ -10,8 +10,9 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"github.com/natkit/natkit/internal/frame"
+	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/packet"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -33,7 +34,7 @@ type receiverObjects struct {
 	Strays   *ebpf.Map     `ebpf:"strays"`
 }
 
-func attachReceiver(port Port, cfg packet.Config, t *tables) (*receiver, error) {
+func attachReceiver(port Port, cfg packets.Config, t *tables) (*receiver, error) {
 	index, err := interfaceIndex(port)
 	if err != nil {
 		return nil, fmt.Errorf("receive on %v: %w", port, err)
@@ -52,7 +53,7 @@ func attachReceiver(port Port, cfg packet.Config, t *tables) (*receiver, error) 
 
 // open loads the programs and attaches one. In the stack several CPUs run it at once,
 // whatever the driver's queues are.
-func (r *receiver) open(index int, mode link.XDPAttachFlags, cfg packet.Config, t *tables) error {
+func (r *receiver) open(index int, mode link.XDPAttachFlags, cfg packets.Config, t *tables) error {
 	if err := r.objects.load(cfg, t, mode == link.XDPGenericMode || concurrent(r.port)); err != nil {
 		return err
 	}
@@ -70,10 +71,10 @@ func (r *receiver) attach(index int, mode link.XDPAttachFlags) (err error) {
 	return nil
 }
 
-func (o *receiverObjects) load(cfg packet.Config, t *tables, concurrent bool) error {
-	counted := uint16(packet.EtherTypeIPv4)
+func (o *receiverObjects) load(cfg packets.Config, t *tables, concurrent bool) error {
+	counted := uint16(frame.EtherTypeIPv4)
 	if cfg.Spec.IPv6 {
-		counted = packet.EtherTypeIPv6
+		counted = frame.EtherTypeIPv6
 	}
 	if cfg.Bare {
 		counted = bareType
@@ -91,7 +92,7 @@ func (o *receiverObjects) load(cfg packet.Config, t *tables, concurrent bool) er
 }
 
 // sinkFor names the receiver of such packets.
-func sinkFor(spec packet.Spec) string {
+func sinkFor(spec packets.Spec) string {
 	switch udp := spec.Protocol == unix.IPPROTO_UDP; {
 	case udp && spec.IPv6:
 		return pktgenProgSinkUdp6
@@ -224,22 +225,22 @@ const (
 
 // expected is an end as the program wants it: what must arrive is net, and where the
 // mask is 0 what was sent (mapped), or anything (in).
-func expected(end packet.End) (x pktgenExpected) {
+func expected(end packets.End) (x pktgenExpected) {
 	switch end.Address {
-	case packet.Same:
+	case packets.Same:
 		x.Address = expectSame
-	case packet.Netmap:
+	case packets.Netmap:
 		x.Address = expectMapped
-	case packet.Inside:
+	case packets.Inside:
 		x.Address = expectIn
 	}
 	if end.Prefix.IsValid() {
 		x.Net, x.Mask = prefixWords(end.Prefix)
 	}
 	switch end.Port {
-	case packet.Same:
+	case packets.Same:
 		x.Port = expectSame
-	case packet.Inside:
+	case packets.Inside:
 		x.Port, x.PortMin, x.PortMax = expectIn, end.Ports.First, end.Ports.Last
 	}
 	return x

@@ -9,7 +9,8 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
+	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/privilege"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -50,21 +51,21 @@ func (r *run) counts() (c counts, err error) {
 }
 
 // result sums up; before is what was counted when the clock started.
-func (r *run) result(seconds float64, before counts) (*packet.Result, error) {
+func (r *run) result(seconds float64, before counts) (*packets.Result, error) {
 	now, err := r.counts()
 	if err != nil {
 		return nil, err
 	}
 	c := now.arrived
-	result := &packet.Result{
+	result := &packets.Result{
 		Config: r.cfg, From: r.from.String(), Seconds: seconds,
-		Delivery: packet.Delivery{
+		Delivery: packets.Delivery{
 			Sent: now.sent, Received: int64(c.Received), Reordered: int64(c.Reordered), Duplicated: int64(c.Duplicated),
 			Late: int64(c.Late), Misdelivered: int64(c.Misdelivered),
 		},
-		SentBytes:     now.octets + now.sent*packet.FCSLen,
-		ReceivedBytes: int64(c.Octets) + int64(c.Received)*packet.FCSLen,
-		Corrupted: packet.Corrupted{
+		SentBytes:     now.octets + now.sent*frame.FCSLen,
+		ReceivedBytes: int64(c.Octets) + int64(c.Received)*frame.FCSLen,
+		Corrupted: packets.Corrupted{
 			IPChecksum: int64(c.BadIpChecksum), Checksum: int64(c.BadChecksum), Partial: int64(c.PartialChecksum),
 		},
 		OtherPackets:  int64(c.Other),
@@ -85,7 +86,7 @@ func (r *run) result(seconds float64, before counts) (*packet.Result, error) {
 }
 
 // complete adds what follows from the configuration.
-func (r *run) complete(result *packet.Result) {
+func (r *run) complete(result *packets.Result) {
 	if r.cfg.Bare { // all frames are alike
 		length := int64(r.cfg.Spec.MaxSize())
 		result.SentBytes, result.ReceivedBytes = result.Sent*length, result.Received*length
@@ -94,7 +95,7 @@ func (r *run) complete(result *packet.Result) {
 }
 
 // limit says that a paced run was behind its schedule, where it was.
-func (r *run) limit(result *packet.Result) string {
+func (r *run) limit(result *packets.Result) string {
 	seconds := result.Seconds
 	if d := r.cfg.Duration.Seconds(); d > 0 {
 		seconds = min(seconds, d)
@@ -108,7 +109,7 @@ func (r *run) limit(result *packet.Result) string {
 }
 
 // programTimes adds the programs' own time per packet.
-func (r *run) programTimes(result *packet.Result) error {
+func (r *run) programTimes(result *packets.Result) error {
 	if !r.cfg.Statistics {
 		return nil
 	}
@@ -143,15 +144,15 @@ func meanTime(programs ...*ebpf.Program) (float64, error) {
 }
 
 // strays are the first misdelivered packet that each CPU has seen.
-func (r *receiver) strays(ipv6 bool) ([]packet.Stray, error) {
+func (r *receiver) strays(ipv6 bool) ([]packets.Stray, error) {
 	var cpus []pktgenStray
 	if err := r.objects.Strays.Lookup(uint32(0), &cpus); err != nil {
 		return nil, fmt.Errorf("read the misdelivered packets: %w", err)
 	}
-	var all []packet.Stray
+	var all []packets.Stray
 	for _, s := range cpus {
 		if s.Seen != 0 {
-			all = append(all, packet.Stray{
+			all = append(all, packets.Stray{
 				Flow:   s.Flow,
 				Source: addrPort(s.Saddr, s.Sport, ipv6), Destination: addrPort(s.Daddr, s.Dport, ipv6),
 			})

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf/link"
+	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/packet"
 	"github.com/vishvananda/netlink"
 )
 
@@ -56,7 +56,7 @@ func TestBrokenWay(t *testing.T) {
 			cfg := config("198.19.0.2:9")
 			cfg.Packets, cfg.Rate, cfg.Duration = 0, 1000, time.Hour
 			once := sync.OnceFunc(func() { tt.breakIt(t, n) })
-			r, err := Run(t.Context(), cfg, egress(t, n, "198.19.0.2"), &Port{n.server, "eth0"}, Options{Progress: func(packet.Progress) { once() }})
+			r, err := Run(t.Context(), cfg, egress(t, n, "198.19.0.2"), &Port{n.server, "eth0"}, Options{Progress: func(packets.Progress) { once() }})
 			wantError(t, err, tt.want...)
 			if r == nil || r.Sent == 0 || r.Seconds >= cfg.Duration.Seconds() {
 				t.Errorf("%+v", r)
@@ -76,7 +76,7 @@ func TestForeignProgramGoes(t *testing.T) {
 	defer f.Close()
 	cfg := config("198.19.0.2:9")
 	cfg.Packets, cfg.Rate, cfg.Duration = 0, 1000, time.Hour
-	_, err = Run(t.Context(), cfg, from, nil, Options{Progress: func(packet.Progress) { f.link.Close() }})
+	_, err = Run(t.Context(), cfg, from, nil, Options{Progress: func(packets.Progress) { f.link.Close() }})
 	wantError(t, err, "the XDP program of its other end", "was removed while the run was under way")
 }
 

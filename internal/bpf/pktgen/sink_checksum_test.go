@@ -6,7 +6,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
+	"github.com/natkit/natkit/internal/load/packets"
 )
 
 var (
@@ -49,10 +50,10 @@ func (s *sinkTest) verifyLength(length int) {
 	s.verdict(frame, s.wrong(frame))
 }
 
-// wrong is what packet.Frame, which parses in Go, thinks of a frame of this run.
-func (s *sinkTest) wrong(frame []byte) pktgenSinkCounters {
+// wrong is what frame.Frame, which parses in Go, thinks of a frame of this run.
+func (s *sinkTest) wrong(b []byte) pktgenSinkCounters {
 	s.t.Helper()
-	f, err := packet.Parse(frame)
+	f, err := frame.Parse(b)
 	if err != nil { // lengths of the transport header that cannot be
 		return badSegment
 	}
@@ -60,9 +61,9 @@ func (s *sinkTest) wrong(frame []byte) pktgenSinkCounters {
 		return badIP
 	}
 	switch f.TransportChecksum() {
-	case packet.ChecksumOK, packet.ChecksumNone:
+	case frame.ChecksumOK, frame.ChecksumNone:
 		return fine
-	case packet.ChecksumPartial:
+	case frame.ChecksumPartial:
 		return partial
 	}
 	return badSegment
@@ -123,13 +124,13 @@ func (s *sinkTest) check(segment []byte) []byte {
 }
 
 // l4 is where the transport header begins.
-func (s *sinkTest) l4() int { return s.cfg.Spec.HeaderLen() - packet.TokenLen - s.transportLen() }
+func (s *sinkTest) l4() int { return s.cfg.Spec.HeaderLen() - packets.TokenLen - s.transportLen() }
 
 func (s *sinkTest) transportLen() int {
 	if s.cfg.Spec.Protocol == unix.IPPROTO_TCP {
-		return packet.TCPLen
+		return frame.TCPLen
 	}
-	return packet.UDPLen
+	return frame.UDPLen
 }
 
 // inToken reports whether a byte of the segment is one of the run's mark or the flow's
@@ -215,8 +216,8 @@ func TestSinkNeedNotVerify(t *testing.T) {
 	cfg := config("198.18.0.1:9")
 	cfg.Verify = false
 	s := loadSink(t, cfg, false)
-	frame := s.randomFrame(100)
-	frame[99]++
-	frame[packet.EthernetLen+8]-- // the TTL
-	s.verdict(frame, fine)
+	b := s.randomFrame(100)
+	b[99]++
+	b[frame.EthernetLen+8]-- // the TTL
+	s.verdict(b, fine)
 }

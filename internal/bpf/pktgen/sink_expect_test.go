@@ -4,11 +4,12 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/natkit/natkit/internal/frame"
+	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/nat"
-	"github.com/natkit/natkit/internal/packet"
 )
 
-// TestSinkExpects compares the receiver with packet.End.Fits: all rules of both ends,
+// TestSinkExpects compares the receiver with packets.End.Fits: all rules of both ends,
 // with addresses and ports that fit, nearly fit, and do not.
 func TestSinkExpects(t *testing.T) {
 	fits, misses := 0, 0
@@ -17,7 +18,7 @@ func TestSinkExpects(t *testing.T) {
 		cfg.Flows.Count = 4
 		ends := everyEnd(kind.ipv6)
 		for i := range ends {
-			cfg.Expect = packet.Expectation{Source: ends[i], Destination: ends[(i*7+3)%len(ends)]}
+			cfg.Expect = packets.Expectation{Source: ends[i], Destination: ends[(i*7+3)%len(ends)]}
 			s := loadSink(t, cfg, false)
 			for range 60 {
 				if s.expectOne() {
@@ -34,20 +35,20 @@ func TestSinkExpects(t *testing.T) {
 }
 
 // everyEnd has all rules, with prefixes that end at and within bytes and words.
-func everyEnd(ipv6 bool) (ends []packet.End) {
+func everyEnd(ipv6 bool) (ends []packets.End) {
 	prefixes := []string{"203.0.113.7/32", "203.0.113.64/26", "203.0.0.0/15", "0.0.0.0/0"}
 	if ipv6 {
 		prefixes = []string{"2001:db8:77::7/128", "2001:db8:77::/64", "2001:db8:77:8000::/49", "2001:db8::/32", "::/0"}
 	}
-	addresses := []packet.End{{}, {Address: packet.Same}}
+	addresses := []packets.End{{}, {Address: packets.Same}}
 	for _, p := range prefixes {
 		prefix := netip.MustParsePrefix(p)
-		addresses = append(addresses, packet.End{Address: packet.Inside, Prefix: prefix}, packet.End{Address: packet.Netmap, Prefix: prefix})
+		addresses = append(addresses, packets.End{Address: packets.Inside, Prefix: prefix}, packets.End{Address: packets.Netmap, Prefix: prefix})
 	}
 	for _, a := range addresses {
-		for _, ports := range []packet.End{
-			{}, {Port: packet.Same}, {Port: packet.Inside, Ports: nat.Ports{First: 80, Last: 80}},
-			{Port: packet.Inside, Ports: nat.Ports{First: 255, Last: 33000}}, // as bytes, the last one is less
+		for _, ports := range []packets.End{
+			{}, {Port: packets.Same}, {Port: packets.Inside, Ports: nat.Ports{First: 80, Last: 80}},
+			{Port: packets.Inside, Ports: nat.Ports{First: 255, Last: 33000}}, // as bytes, the last one is less
 		} {
 			end := a
 			end.Port, end.Ports = ports.Port, ports.Ports
@@ -62,7 +63,7 @@ func (s *sinkTest) expectOne() (fits bool) {
 	s.t.Helper()
 	flow := s.random.IntN(len(s.flows))
 	sent := s.flows[flow]
-	got := packet.Tuple{
+	got := frame.Tuple{
 		Src: s.translated(s.cfg.Expect.Source, sent.Src, sent.Dst),
 		Dst: s.translated(s.cfg.Expect.Destination, sent.Dst, sent.Src),
 	}
@@ -80,7 +81,7 @@ func (s *sinkTest) expectOne() (fits bool) {
 	return fits
 }
 
-func (s *sinkTest) translated(end packet.End, sent, other netip.AddrPort) netip.AddrPort {
+func (s *sinkTest) translated(end packets.End, sent, other netip.AddrPort) netip.AddrPort {
 	address := []netip.Addr{sent.Addr(), other.Addr()}[s.random.IntN(8)/7]
 	if end.Prefix.IsValid() && s.random.IntN(4) > 0 {
 		address = mapInto(end.Prefix, sent.Addr())
@@ -91,7 +92,7 @@ func (s *sinkTest) translated(end packet.End, sent, other netip.AddrPort) netip.
 		address, _ = netip.AddrFromSlice(b)
 	}
 	ports := []uint16{sent.Port(), sent.Port(), sent.Port(), 80, 79, 81, 254, 255, 256, 32999, 33000, 33001, 0, 65535}
-	if s.random.IntN(3) > 0 && end.Port == packet.Inside {
+	if s.random.IntN(3) > 0 && end.Port == packets.Inside {
 		ports = []uint16{end.Ports.First, end.Ports.Last}
 	}
 	return netip.AddrPortFrom(address, ports[s.random.IntN(len(ports))])

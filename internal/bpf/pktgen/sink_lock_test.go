@@ -8,7 +8,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/load/packets"
 )
 
 // TestSinkLocks has two CPUs receive the packets of one flow, one the even sequence
@@ -24,8 +24,8 @@ func TestSinkLocks(t *testing.T) {
 	for parity := range 2 {
 		all.Go(func() {
 			for i := parity; i < len(frames); i += 2 {
-				if sequence := i % packet.Window; sequence == parity {
-					for arrived.Add(1); arrived.Load() < int64(2*(i/packet.Window+1)); {
+				if sequence := i % packets.Window; sequence == parity {
+					for arrived.Add(1); arrived.Load() < int64(2*(i/packets.Window+1)); {
 						runtime.Gosched()
 					}
 				}
@@ -51,7 +51,7 @@ func TestSinkLocks(t *testing.T) {
 // windows has as many packets of each flow as a receiver remembers.
 func (s *sinkTest) windows() (frames [][]byte) {
 	for flow, tuple := range s.flows {
-		for sequence := range uint32(packet.Window) {
+		for sequence := range uint32(packets.Window) {
 			frames = append(frames, s.frame(tuple, uint32(flow), sequence, 78))
 		}
 	}

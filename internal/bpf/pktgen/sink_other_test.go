@@ -5,7 +5,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
+	"github.com/natkit/natkit/internal/load/packets"
 )
 
 // TestSinkPassesOthers has what is none of the run's: it goes on to the stack as it
@@ -39,7 +40,7 @@ func (s *sinkTest) foreign() map[string][]byte {
 		"the other family":          s.edited(s.otherFamily),
 		"the other protocol":        s.edited(func(b []byte) []byte { b[s.protocolAt()] ^= 6 ^ 17; return b }),
 		"ICMP":                      s.edited(func(b []byte) []byte { b[s.protocolAt()] = 1; return b }),
-		"a packet without a token":  s.edited(func(b []byte) []byte { return s.setLength(b, s.transportLen()+packet.TokenLen-1) }),
+		"a packet without a token":  s.edited(func(b []byte) []byte { return s.setLength(b, s.transportLen()+packets.TokenLen-1) }),
 		"a packet of the header":    s.edited(func(b []byte) []byte { return s.setLength(b, s.transportLen()) }),
 		"an empty packet":           s.edited(func(b []byte) []byte { return s.setLength(b, 0) }),
 		"a token one byte too late": s.edited(func(b []byte) []byte { return slices.Insert(b, token, 0) }),
@@ -68,7 +69,7 @@ func (s *sinkTest) edited(edit func([]byte) []byte) []byte {
 }
 
 func (s *sinkTest) otherFamily(b []byte) []byte {
-	binary.BigEndian.PutUint16(b[s.l3()-2:], packet.EtherTypeIPv4^packet.EtherTypeIPv6^binary.BigEndian.Uint16(b[s.l3()-2:]))
+	binary.BigEndian.PutUint16(b[s.l3()-2:], frame.EtherTypeIPv4^frame.EtherTypeIPv6^binary.BigEndian.Uint16(b[s.l3()-2:]))
 	return b
 }
 
@@ -77,7 +78,7 @@ func (s *sinkTest) setLength(b []byte, n int) []byte {
 	if s.cfg.Spec.IPv6 {
 		binary.BigEndian.PutUint16(b[s.l3()+4:], uint16(n))
 	} else {
-		binary.BigEndian.PutUint16(b[s.l3()+2:], uint16(packet.IPv4Len+n))
+		binary.BigEndian.PutUint16(b[s.l3()+2:], uint16(frame.IPv4Len+n))
 	}
 	return b
 }
@@ -85,9 +86,9 @@ func (s *sinkTest) setLength(b []byte, n int) []byte {
 // l3 is where the IP header begins.
 func (s *sinkTest) l3() int {
 	if s.cfg.Spec.IPv6 {
-		return s.l4() - packet.IPv6Len
+		return s.l4() - frame.IPv6Len
 	}
-	return s.l4() - packet.IPv4Len
+	return s.l4() - frame.IPv4Len
 }
 
 // protocolAt is where the IP header tells the protocol.
@@ -117,7 +118,7 @@ func TestSinkOfTruncatedFrames(t *testing.T) {
 	for _, kind := range stacks() {
 		s := loadSink(t, kind.config(), false)
 		whole := s.randomFrame(300)
-		for n := packet.EthernetLen; n < len(whole); n++ {
+		for n := frame.EthernetLen; n < len(whole); n++ {
 			want := badSegment
 			if n < s.cfg.Spec.HeaderLen() {
 				want = other
@@ -129,14 +130,14 @@ func TestSinkOfTruncatedFrames(t *testing.T) {
 }
 
 // TestSinkIsNotFooled changes bytes of valid frames at random, with the checksums
-// corrected or not. Whatever counts as received is what packet.Frame, which parses in
+// corrected or not. Whatever counts as received is what frame.Frame, which parses in
 // Go, finds intact, expected and of this run.
 func TestSinkIsNotFooled(t *testing.T) {
 	for _, kind := range stacks() {
 		t.Run(kind.name, func(t *testing.T) {
 			cfg := kind.config()
-			same := packet.End{Address: packet.Same, Port: packet.Same}
-			cfg.Expect = packet.Expectation{Source: same, Destination: same}
+			same := packets.End{Address: packets.Same, Port: packets.Same}
+			cfg.Expect = packets.Expectation{Source: same, Destination: same}
 			s := loadSink(t, cfg, false)
 			count := map[pktgenSinkCounters]int{}
 			for range 4000 {
@@ -192,12 +193,12 @@ func (s *sinkTest) completeIP(frame []byte) {
 }
 
 // valid reports whether a packet has come to where it should, unhurt.
-func (s *sinkTest) valid(frame []byte) bool {
-	f, err := packet.Parse(frame)
-	token, whole := packet.ParseToken(f.Payload)
+func (s *sinkTest) valid(b []byte) bool {
+	f, err := frame.Parse(b)
+	token, whole := packets.ParseToken(f.Payload)
 	if err != nil || !whole || f.Fragment.Is() || token.Run != s.run() || int(token.Flow) >= len(s.flows) {
 		return false
 	}
 	check := f.TransportChecksum()
-	return f.Tuple() == s.flows[token.Flow] && f.IPChecksumOK() && (check == packet.ChecksumOK || check == packet.ChecksumNone)
+	return f.Tuple() == s.flows[token.Flow] && f.IPChecksumOK() && (check == frame.ChecksumOK || check == frame.ChecksumNone)
 }

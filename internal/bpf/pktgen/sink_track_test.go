@@ -4,20 +4,20 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/load/packets"
 )
 
-// TestSinkTracksSequences compares the receiver with packet.Track, with the lock and
+// TestSinkTracksSequences compares the receiver with packets.Track, with the lock and
 // without, over sequence numbers that stay near the newest one, fall behind and jump.
 func TestSinkTracksSequences(t *testing.T) {
-	const packets = 5000
+	const count = 5000
 	for _, concurrent := range []bool{false, true} {
 		t.Run(fmt.Sprintf("concurrent %t", concurrent), func(t *testing.T) {
 			cfg := config("198.18.0.1:9")
 			cfg.Flows.Count = 3
 			s := loadSink(t, cfg, concurrent)
-			tracks := make([]packet.Track, len(s.flows))
-			for i := range packets {
+			tracks := make([]packets.Track, len(s.flows))
+			for i := range count {
 				flow := s.random.IntN(len(s.flows))
 				sequence := s.sequence(&tracks[flow])
 				want := arrival(tracks[flow].Observe(sequence))
@@ -29,7 +29,7 @@ func TestSinkTracksSequences(t *testing.T) {
 				}
 			}
 			c := s.counters()
-			if c.Reordered < packets/20 || c.Duplicated < packets/20 || c.Late < packets/50 {
+			if c.Reordered < count/20 || c.Duplicated < count/20 || c.Late < count/50 {
 				t.Errorf("the test has too few of a kind: %+v", c)
 			}
 		})
@@ -37,7 +37,7 @@ func TestSinkTracksSequences(t *testing.T) {
 }
 
 // sequence chooses the number that comes next.
-func (s *sinkTest) sequence(track *packet.Track) uint32 {
+func (s *sinkTest) sequence(track *packets.Track) uint32 {
 	switch s.random.IntN(10) {
 	case 0: // a gap, wide at times
 		return track.Next + s.random.Uint32N(100)
@@ -52,14 +52,14 @@ func (s *sinkTest) sequence(track *packet.Track) uint32 {
 }
 
 // arrival is what the receiver counts for one packet.
-func arrival(a packet.Arrival) pktgenSinkCounters {
+func arrival(a packets.Arrival) pktgenSinkCounters {
 	c := pktgenSinkCounters{Received: 1}
 	switch a {
-	case packet.Reordered:
+	case packets.Reordered:
 		c.Reordered = 1
-	case packet.Duplicated:
+	case packets.Duplicated:
 		c.Duplicated = 1
-	case packet.Late:
+	case packets.Late:
 		c.Late = 1
 	}
 	return c

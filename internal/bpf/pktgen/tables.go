@@ -12,8 +12,9 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/rlimit"
 	"github.com/natkit/natkit/internal/collect"
+	"github.com/natkit/natkit/internal/frame"
+	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/packet"
 	"github.com/natkit/natkit/internal/privilege"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -33,7 +34,7 @@ type tables struct {
 }
 
 // newTables makes the table of all flows.
-func newTables(flows packet.Flows) (*tables, error) {
+func newTables(flows packets.Flows) (*tables, error) {
 	spec, err := programs()
 	if err != nil {
 		return nil, err
@@ -73,7 +74,7 @@ func (t *tables) number() error {
 	return nil
 }
 
-func (t *tables) makeFlows(flows packet.Flows) error {
+func (t *tables) makeFlows(flows packets.Flows) error {
 	m := t.spec.Maps[pktgenMapFlows]
 	m.MaxEntries = uint32(flows.Count)
 	m.ValueSize = flow4Len
@@ -98,7 +99,7 @@ func (t *tables) makeFlows(flows packet.Flows) error {
 
 // fillFlows writes the table through a mapping of it; an array's values begin at
 // multiples of eight.
-func fillFlows(table *ebpf.Map, flows packet.Flows) error {
+func fillFlows(table *ebpf.Map, flows packets.Flows) error {
 	stride := (int(table.ValueSize()) + 7) &^ 7
 	page := os.Getpagesize()
 	length := (flows.Count*stride + page - 1) / page * page
@@ -113,7 +114,7 @@ func fillFlows(table *ebpf.Map, flows packet.Flows) error {
 }
 
 // putFlow writes struct flow4 or struct flow6.
-func putFlow(b []byte, t packet.Tuple) {
+func putFlow(b []byte, t frame.Tuple) {
 	src, dst := t.Src.Addr().AsSlice(), t.Dst.Addr().AsSlice()
 	copy(b, src)
 	copy(b[len(src):], dst)
@@ -183,7 +184,7 @@ func words(dst, src []byte) (w [3]uint32) {
 
 // newTemplate is what all packets of a run begin with: a packet of no flow, with
 // zeros where packets differ. run is in network byte order, as it lies in memory.
-func newTemplate(spec *packet.Spec, link packet.Link, run uint32) pktgenTemplate {
+func newTemplate(spec *packets.Spec, link frame.Link, run uint32) pktgenTemplate {
 	var mark [4]byte
 	binary.NativeEndian.PutUint32(mark[:], run)
 	none := netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
@@ -191,16 +192,16 @@ func newTemplate(spec *packet.Spec, link packet.Link, run uint32) pktgenTemplate
 		none = netip.AddrPortFrom(netip.IPv6Unspecified(), 0)
 	}
 	length := spec.HeaderLen()
-	b := packet.Build(nil, link, spec, packet.Tuple{Src: none, Dst: none},
-		packet.Token{Run: binary.BigEndian.Uint32(mark[:])}, length, 0)
-	t := pktgenTemplate{Length: uint32(length), Token: uint32(length - packet.TokenLen)}
-	t.L4 = t.Token - packet.UDPLen
+	b := packets.Build(nil, link, spec, frame.Tuple{Src: none, Dst: none},
+		packets.Token{Run: binary.BigEndian.Uint32(mark[:])}, length, 0)
+	t := pktgenTemplate{Length: uint32(length), Token: uint32(length - packets.TokenLen)}
+	t.L4 = t.Token - frame.UDPLen
 	if spec.Protocol == unix.IPPROTO_TCP {
-		t.L4 = t.Token - packet.TCPLen
+		t.L4 = t.Token - frame.TCPLen
 	}
-	t.L3 = t.L4 - packet.IPv4Len
+	t.L3 = t.L4 - frame.IPv4Len
 	if spec.IPv6 {
-		t.L3 = t.L4 - packet.IPv6Len
+		t.L3 = t.L4 - frame.IPv6Len
 	}
 	t.sums(b, spec)
 	t.fill(b)
@@ -208,7 +209,7 @@ func newTemplate(spec *packet.Spec, link packet.Link, run uint32) pktgenTemplate
 }
 
 // sums clears the fields that differ and adds up the rest.
-func (t *pktgenTemplate) sums(b []byte, spec *packet.Spec) {
+func (t *pktgenTemplate) sums(b []byte, spec *packets.Spec) {
 	ip, transport := b[t.L3:t.L4], b[t.L4:]
 	if spec.IPv6 {
 		clear(ip[4:6]) // payload length

@@ -3,7 +3,7 @@ package pktgen
 import (
 	"testing"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/load/packets"
 )
 
 // TestTheTrapIsThere shows what the passing program is for: without it a veth drops
@@ -64,7 +64,7 @@ func TestPassingProgramIsAttachedForTheRun(t *testing.T) {
 	setGRO(t, n.gateway, "eth0", false)
 	seen := false
 	r, err := Run(t.Context(), config("198.19.0.2:9"), egress(t, n, "198.19.0.2"), &Port{n.server, "eth0"},
-		Options{Progress: func(packet.Progress) { seen = seen || attached(t, n.gateway, "eth0") }})
+		Options{Progress: func(packets.Progress) { seen = seen || attached(t, n.gateway, "eth0") }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/load/packets"
 )
 
 // TestVerifierHasLittleToDo keeps the programs far from the verifier's limit of a
@@ -18,8 +18,8 @@ func TestVerifierHasLittleToDo(t *testing.T) {
 		for _, concurrent := range []bool{false, true} {
 			cfg := kind.config()
 			cfg.Spec.Sizes = []int{cfg.Spec.MinSize(), 1518}
-			same := packet.End{Address: packet.Same, Port: packet.Same}
-			cfg.Expect = packet.Expectation{Source: same, Destination: same}
+			same := packets.End{Address: packets.Same, Port: packets.Same}
+			cfg.Expect = packets.Expectation{Source: same, Destination: same}
 			s := loadSink(t, cfg, concurrent)
 			w := loadWorker(t, s.tables, cfg, 0)
 			for name, p := range map[string]*ebpf.Program{"sink": s.objects.Sink, "generate": w.objects.Generate} {

@@ -8,9 +8,10 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/load"
-	"github.com/natkit/natkit/internal/packet"
-	"github.com/natkit/natkit/internal/thread"
+	"github.com/natkit/natkit/internal/load/packets"
+	"github.com/natkit/natkit/internal/netns"
 	"golang.org/x/sys/unix"
 )
 
@@ -83,12 +84,12 @@ func (w *worker) load() error {
 func (w *worker) variables() map[string]any {
 	cfg, spec := w.run.cfg, w.run.cfg.Spec
 	first, count := share(cfg.Flows.Count, cfg.Workers, w.index)
-	var lengths [packet.MaxCycle]uint16
+	var lengths [packets.MaxCycle]uint16
 	cycle := biggestFirst(spec.Sizes)
 	for i, size := range cycle {
-		lengths[i] = uint16(size - packet.FCSLen)
+		lengths[i] = uint16(size - frame.FCSLen)
 	}
-	var flags [packet.MaxCycle]uint8
+	var flags [packets.MaxCycle]uint8
 	for i, f := range spec.TCPFlags {
 		flags[i] = uint8(f)
 	}
@@ -145,7 +146,7 @@ func (w *worker) allow(total int64) error {
 // sender's namespace: an interface's number is that of the namespace in which the
 // program runs.
 func (w *worker) onCPU(fn func() error) error {
-	return thread.Do(func() error {
+	return netns.OnThread(func() error {
 		if w.run.from.Netns != nil {
 			if err := w.run.from.Netns.Enter(); err != nil {
 				return err

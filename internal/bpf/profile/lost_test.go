@@ -4,12 +4,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/natkit/natkit/internal/netns"
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/kallsyms"
 	"github.com/natkit/natkit/internal/profile"
 	"github.com/natkit/natkit/internal/testutil"
-	"github.com/natkit/natkit/internal/thread"
 )
 
 // TestEverySampleCounts: where there is room for one stack only, the others are
@@ -48,7 +48,7 @@ func TestEverySampleCounts(t *testing.T) {
 // makeWork runs user code and system calls on CPU 0.
 func makeWork(t *testing.T, d time.Duration) {
 	t.Helper()
-	err := thread.Do(func() error {
+	err := netns.OnThread(func() error {
 		var only unix.CPUSet
 		only.Set(0)
 		err := unix.SchedSetaffinity(0, &only)

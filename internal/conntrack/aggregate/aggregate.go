@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/natkit/natkit/internal/conntrack"
-	"github.com/natkit/natkit/internal/conntrack/tally"
 )
 
 // Aggregator counts entries by keys, in bounded memory: exactly while all groups fit,
@@ -17,7 +16,7 @@ type Aggregator struct {
 	keys []Key
 	// tables has one for each version of IP where there are addresses among the keys:
 	// an IPv4 group then takes no more memory than it has to.
-	tables  [versions]*tally.Table
+	tables  [versions]*tally
 	offsets [versions][]int
 	// apart says that there are two tables. snatOnly says that the only addresses are
 	// those that the source became: entries that have none are of no version then.
@@ -28,7 +27,7 @@ type Aggregator struct {
 
 // Memory bounds what an Aggregator takes.
 type Memory struct {
-	Budget *tally.Budget
+	Budget *Budget
 	// Reserve is kept for each of its tables.
 	Reserve int64
 	// Seed keys the hashes. It should be random; it changes no result.
@@ -52,7 +51,7 @@ func New(keys []Key, m Memory) *Aggregator {
 			a.offsets[v] = append(a.offsets[v], width)
 			width += keys[i].width(v)
 		}
-		a.tables[v] = tally.New(width, m.Seed, m.Budget, m.Reserve)
+		a.tables[v] = newTally(width, m.Seed, m.Budget, m.Reserve)
 	}
 	return a
 }
@@ -74,7 +73,7 @@ func (a *Aggregator) Add(e *conntrack.Entry) {
 }
 
 // each yields the tables that there are.
-func (a *Aggregator) each(fn func(v version, t *tally.Table)) {
+func (a *Aggregator) each(fn func(v version, t *tally)) {
 	fn(v4, a.tables[v4])
 	if a.apart {
 		fn(v6, a.tables[v6])
@@ -83,27 +82,27 @@ func (a *Aggregator) each(fn func(v version, t *tally.Table)) {
 
 // Entries is how many were added.
 func (a *Aggregator) Entries() (n int64) {
-	a.each(func(_ version, t *tally.Table) { n += int64(t.Total()) })
+	a.each(func(_ version, t *tally) { n += int64(t.Total()) })
 	return n
 }
 
 // Len is the number of groups, of those that are told apart.
 func (a *Aggregator) Len() (n int) {
-	a.each(func(_ version, t *tally.Table) { n += t.Len() })
+	a.each(func(_ version, t *tally) { n += t.Len() })
 	return n
 }
 
 // Exact reports whether all groups found room.
 func (a *Aggregator) Exact() bool {
 	exact := true
-	a.each(func(_ version, t *tally.Table) { exact = exact && t.Exact() })
+	a.each(func(_ version, t *tally) { exact = exact && t.Exact() })
 	return exact
 }
 
 // Bound is by how much a count can be too high, and how many entries a group can have
 // that is not there; 0 while counts are exact.
 func (a *Aggregator) Bound() (n int64) {
-	a.each(func(_ version, t *tally.Table) { n = max(n, int64(t.Bound())) })
+	a.each(func(_ version, t *tally) { n = max(n, int64(t.Bound())) })
 	return n
 }
 
@@ -126,7 +125,7 @@ func (g Group) value(i int) (*Key, []byte) {
 // equals in the order of their values.
 func (a *Aggregator) Groups(top int, atLeast int64) iter.Seq[Group] {
 	var lists [versions][]uint32
-	a.each(func(v version, t *tally.Table) { lists[v] = t.Top(top, uint64(max(atLeast, 0))) })
+	a.each(func(v version, t *tally) { lists[v] = t.Top(top, uint64(max(atLeast, 0))) })
 	return func(yield func(Group) bool) {
 		for n := 0; top <= 0 || n < top; n++ {
 			v := a.next(&lists)

@@ -9,12 +9,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/natkit/natkit/internal/conntrack"
-	"github.com/natkit/natkit/internal/conntrack/tally"
 	"github.com/natkit/natkit/internal/testutil"
 	"golang.org/x/sys/unix"
 )
 
-func roomy() Memory { return Memory{Budget: tally.NewBudget(64 << 20), Seed: 1} }
+func roomy() Memory { return Memory{Budget: NewBudget(64 << 20), Seed: 1} }
 
 // entry is a TCP connection of a client to a service, as text says it.
 func entry(proto uint8, from, to string) conntrack.Entry {
@@ -269,7 +268,7 @@ func BenchmarkAdd(b *testing.B) {
 			keys, _ := ParseKeys("state,src")
 			e := entry(unix.IPPROTO_TCP, "198.18.0.1:1", "203.0.113.1:80")
 			for range b.N {
-				a := New(keys, Memory{Budget: tally.NewBudget(44 << 20), Seed: 1, Reserve: 2 << 20})
+				a := New(keys, Memory{Budget: NewBudget(44 << 20), Seed: 1, Reserve: 2 << 20})
 				for i := range 4_000_000 {
 					n := uint32(i) * 2654435761 % uint32(sources)
 					e.Orig.Src = netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)})

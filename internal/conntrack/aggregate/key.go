@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/nat"
 	"golang.org/x/sys/unix"
 )
 
@@ -28,7 +29,7 @@ const (
 	replyDst
 	replySport
 	replyDport
-	nat
+	natKind
 	snatAddress
 	zone
 	mark
@@ -83,7 +84,7 @@ var addressBytes = [versions]int{4, 16}
 // width is how many bytes a key's value takes in a group.
 func (k Key) width(v version) int {
 	switch k.kind {
-	case family, proto, state, nat, status:
+	case family, proto, state, natKind, status:
 		return 1
 	case sport, dport, replySport, replyDport:
 		return 2
@@ -104,7 +105,7 @@ func (k *Key) append(b []byte, v version, e *conntrack.Entry) []byte {
 		return append(b, stateOf(e))
 	case status:
 		return append(b, statusOf(e))
-	case nat:
+	case natKind:
 		return append(b, natOf(e))
 	case zone:
 		b = binary.BigEndian.AppendUint16(b, e.Zone)
@@ -291,12 +292,12 @@ func (g Group) word(k *Key, b []byte) string {
 	case family:
 		return [versions]string{"ipv4", "ipv6"}[b[0]]
 	case proto:
-		return conntrack.ProtocolName(b[0])
+		return nat.ProtocolName(b[0])
 	case state:
 		return stateName(b[0])
 	case status:
 		return statusName(b[0])
-	case nat:
+	case natKind:
 		return natNames[b[0]]
 	}
 	a, _ := netip.AddrFromSlice(b)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/suggest"
 	"golang.org/x/sys/unix"
 )
@@ -99,7 +100,7 @@ func (s *Summary) Overview(top int, t Timeouts) *Overview {
 	o := &Overview{
 		Entries:      s.entries,
 		Families:     partsOf(s.families[:], s.entries, func(i int) string { return [versions]string{"ipv4", "ipv6"}[i] }),
-		Protocols:    partsOf(s.protocols[:], s.entries, func(i int) string { return conntrack.ProtocolName(uint8(i)) }),
+		Protocols:    partsOf(s.protocols[:], s.entries, func(i int) string { return nat.ProtocolName(uint8(i)) }),
 		TCPStates:    partsOf(s.tcpStates[:], s.protocols[unix.IPPROTO_TCP], func(i int) string { return stateName(byte(i)) }),
 		Status:       s.statusParts(),
 		Zones:        frequent(s.zones, max(top, shownZones), s.entries),

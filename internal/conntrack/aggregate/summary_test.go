@@ -6,7 +6,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/natkit/natkit/internal/conntrack"
-	"github.com/natkit/natkit/internal/conntrack/tally"
 	"golang.org/x/sys/unix"
 )
 
@@ -49,7 +48,7 @@ func TestOverviewOfNothing(t *testing.T) {
 
 // TestOverviewSketched: where sources find no room their counts say so.
 func TestOverviewSketched(t *testing.T) {
-	s := NewSummary(Memory{Budget: tally.NewBudget(0), Seed: 1})
+	s := NewSummary(Memory{Budget: NewBudget(0), Seed: 1})
 	e := entry(unix.IPPROTO_TCP, "198.18.0.1:1", "203.0.113.1:80")
 	for i := range 20_000 {
 		raw := [4]byte{198, 18, byte(i >> 8), byte(i)}

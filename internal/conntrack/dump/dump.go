@@ -10,10 +10,11 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/match"
+	"github.com/natkit/natkit/internal/netlink"
+	"github.com/natkit/natkit/internal/netlink/socket"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/privilege"
 	"golang.org/x/sys/unix"
@@ -71,12 +72,12 @@ func Stats(ns *netns.Handle) ([]map[string]uint64, error) {
 // AppendStats decodes the counters in a datagram of DumpStats.
 func AppendStats(cpus []map[string]uint64, msgs []byte) ([]map[string]uint64, error) {
 	for len(msgs) > 0 {
-		m, rest, err := conntrack.Next(msgs)
+		m, rest, err := netlink.Next(msgs)
 		if err != nil {
 			return nil, err
 		}
 		msgs = rest
-		if !m.Is(conntrack.GetStatsCPU) {
+		if m.Type != conntrack.GetStatsCPU {
 			continue
 		}
 		cpu, err := conntrack.StatsCPU(m.Body)
@@ -88,131 +89,116 @@ func AppendStats(cpus []map[string]uint64, msgs []byte) ([]map[string]uint64, er
 	return cpus, nil
 }
 
-// stream asks for all messages of a kind, or those that a filter chooses.
-func stream(ctx context.Context, ns *netns.Handle, what string, t conntrack.MessageType, f conntrack.KernelFilter, fn func([]byte) error) (Result, error) {
-	s, err := dial(ns)
-	if err != nil {
-		return Result{}, fmt.Errorf("%s: %w", what, err)
+// stream requests all messages of a type, or those that a filter selects.
+func stream(ctx context.Context, ns *netns.Handle, what string, kind uint16, f conntrack.KernelFilter, fn func([]byte) error) (r Result, err error) {
+	c, err := socket.Dial(ns, unix.NETLINK_NETFILTER)
+	if err == nil {
+		defer c.Close()
+		b := conntrack.AppendHeader(nil, kind, unix.NLM_F_REQUEST|unix.NLM_F_DUMP, c.NextSeq(), f.Family)
+		err = c.Send(netlink.End(f.Append(b), 0))
 	}
-	defer s.close()
-	r, err := s.stream(ctx, s.filtered(t, f), fn)
+	if err == nil {
+		r, err = receive(ctx, c, fn)
+	}
 	if err != nil && !errors.Is(err, ErrStop) {
 		return r, fmt.Errorf("%s: %w", what, err)
 	}
 	return r, nil
 }
 
-// datagram is what the receiving goroutine passes on: bytes, or why it ended.
+// datagram is what the receiving goroutine passes on: bytes with what their headers say
+// of the dump, or an error.
 type datagram struct {
-	buf []byte
-	n   int
-	err error
+	bytes            []byte
+	end, interrupted bool
+	err              error
 }
 
-func (s *socket) stream(ctx context.Context, request []byte, fn func([]byte) error) (Result, error) {
-	if err := s.send(request); err != nil {
-		return Result{}, err
-	}
-	return s.collect(ctx, fn)
-}
-
-// collect receives a dump that was asked for.
-func (s *socket) collect(ctx context.Context, fn func([]byte) error) (r Result, err error) {
+// receive passes the datagrams of a dump to fn, while a goroutine receives the next ones.
+func receive(ctx context.Context, c *socket.Conn, fn func([]byte) error) (r Result, err error) {
 	r.Attempts = 1
 	const ahead = 4
 	free, filled := make(chan []byte, ahead), make(chan datagram, ahead)
 	for range ahead {
-		free <- make([]byte, datagramMax)
+		free <- make([]byte, socket.DatagramMax)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var receiver sync.WaitGroup
-	receiver.Go(func() { s.receiveAll(ctx, free, filled) })
-	// The receiver ends at its next datagram: free is never closed, so it is the
-	// context that tells it, and the channel is as long as there are buffers.
+	receiver.Go(func() { receiveAll(ctx, c, free, filled) })
+	// The receiver never blocks on filled, which is as long as there are buffers, and ends
+	// with the context.
 	defer receiver.Wait()
 	defer cancel()
 	for {
 		d := <-filled
+		r.Interrupted = r.Interrupted || d.interrupted
 		if d.err != nil {
 			return r, d.err
 		}
-		end, err := r.look(d.buf[:d.n])
-		if err != nil {
-			return r, err
-		}
-		r.Bytes += int64(d.n)
-		err = fn(d.buf[:d.n])
+		r.Bytes += int64(len(d.bytes))
+		err := fn(d.bytes)
 		// Stopping at the last datagram leaves nothing out.
-		r.Complete = end && (err == nil || errors.Is(err, ErrStop))
-		if err != nil || end {
+		r.Complete = d.end && (err == nil || errors.Is(err, ErrStop))
+		if err != nil || d.end {
 			return r, err
 		}
-		free <- d.buf
+		free <- d.bytes[:cap(d.bytes)]
 	}
 }
 
-// receiveAll fills buffers until an error, of the socket or of the context.
-func (s *socket) receiveAll(ctx context.Context, free <-chan []byte, filled chan<- datagram) {
+// receiveAll fills buffers until the end of the dump or an error.
+func receiveAll(ctx context.Context, c *socket.Conn, free <-chan []byte, filled chan<- datagram) {
 	for {
 		var buf []byte
 		select {
 		case buf = <-free:
 		case <-ctx.Done():
-		}
-		if err := ctx.Err(); err != nil {
-			filled <- datagram{err: err}
+			filled <- datagram{err: ctx.Err()}
 			return
 		}
-		got, err := s.receive(ctx, buf)
-		filled <- datagram{buf, len(got), err}
-		if err != nil || last(got) {
+		b, err := c.Receive(ctx, buf)
+		d := datagram{err: err}
+		if err == nil {
+			d = readHeaders(b)
+		}
+		filled <- d
+		if d.err != nil || d.end {
 			return
 		}
 	}
 }
 
-// last reports whether a datagram ends a dump: the kernel sends NLMSG_DONE or
-// NLMSG_ERROR alone or behind the last entries.
-func last(b []byte) bool {
+// readHeaders reads what the headers of a datagram say of the dump itself. The kernel
+// sends NLMSG_DONE or NLMSG_ERROR alone or behind the last entries.
+func readHeaders(b []byte) datagram {
+	d := datagram{bytes: b}
 	for len(b) > 0 {
-		m, rest, err := conntrack.Next(b)
-		if err != nil || m.Type == unix.NLMSG_DONE || m.Type == unix.NLMSG_ERROR {
-			return true
-		}
-		b = rest
-	}
-	return false
-}
-
-// look reads what the headers of a datagram say of the dump itself.
-func (r *Result) look(b []byte) (end bool, err error) {
-	for len(b) > 0 {
-		m, rest, err := conntrack.Next(b)
+		m, rest, err := netlink.Next(b)
 		if err != nil {
-			return true, err
+			d.err = err
+			return d
 		}
 		b = rest
-		if m.Flags&unix.NLM_F_DUMP_INTR != 0 {
-			r.Interrupted = true
+		d.interrupted = d.interrupted || m.Flags&unix.NLM_F_DUMP_INTR != 0
+		if m.Type != unix.NLMSG_ERROR && m.Type != unix.NLMSG_DONE {
+			continue
 		}
-		switch m.Type {
-		case unix.NLMSG_ERROR, unix.NLMSG_DONE:
-			end = true
-			// NLMSG_DONE has carried the dump's error since Linux 4.15; before that
-			// it may be empty.
-			if m.Type == unix.NLMSG_DONE && len(m.Body) < 4 {
-				continue
-			}
-			errno, err := m.Errno()
-			if err == nil && errno != 0 {
-				err = explain(errno)
-			}
-			if err != nil {
-				return true, err
-			}
+		d.end = true
+		// NLMSG_DONE has carried the dump's error since Linux 4.15; before that it may be
+		// empty.
+		if m.Type == unix.NLMSG_DONE && len(m.Body) < 4 {
+			continue
+		}
+		errno, err := m.Errno()
+		if err == nil && errno != 0 {
+			err = explain(errno)
+		}
+		if err != nil {
+			d.err = err
+			return d
 		}
 	}
-	return end, nil
+	return d
 }
 
 // attempts bounds how often EachWhole reads a table that is resized meanwhile.
@@ -369,123 +355,13 @@ func (r Result) Interruption() string {
 	}
 }
 
-const (
-	// datagramMax holds every answer: the kernel fills at most 32 KiB per receive
-	// (netlink_dump, net/netlink/af_netlink.c).
-	datagramMax = 64 << 10
-	// receiveBuffer is asked for; the kernel gives what it may without privilege
-	// over the host. It holds the refusals of a batch.
-	receiveBuffer = 4 << 20
-	// patience is how long a receive blocks before the context is looked at, and
-	// silence how long the kernel may not answer at all.
-	patience = 100 * time.Millisecond
-	silence  = 10 * time.Second
-)
-
-// socket is a netfilter netlink socket. Only that of a watcher joins multicast
-// groups.
-type socket struct {
-	fd  int
-	seq uint32
-}
-
-// dial makes a socket in a namespace; nil is the calling process's.
-func dial(ns *netns.Handle) (*socket, error) {
-	var s *socket
-	open := func() (err error) {
-		s, err = newSocket()
-		return err
+// explain adds to an error of ctnetlink that does not concern one entry what it means.
+func explain(err error) error {
+	switch {
+	case errors.Is(err, unix.EPERM):
+		return privilege.Denied(err, privilege.NetAdmin)
+	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP):
+		return fmt.Errorf("%w (a kernel without CONFIG_NF_CT_NETLINK, or the module nf_conntrack_netlink is not there)", err)
 	}
-	err := ns.Do(open)
-	return s, err
-}
-
-func newSocket() (*socket, error) {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
-	if err != nil {
-		why := ""
-		if errors.Is(err, unix.EPROTONOSUPPORT) {
-			why = " (a kernel without CONFIG_NETFILTER_NETLINK)"
-		}
-		return nil, fmt.Errorf("open ctnetlink socket: %w%s", err, why)
-	}
-	s := &socket{fd: fd}
-	if err := s.prepare(); err != nil {
-		s.close()
-		return nil, fmt.Errorf("prepare ctnetlink socket: %w", err)
-	}
-	return s, nil
-}
-
-func (s *socket) prepare() error {
-	tv := unix.NsecToTimeval(int64(patience))
-	if err := unix.SetsockoptTimeval(s.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv); err != nil {
-		return err
-	}
-	if unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer) != nil {
-		// Without privilege over the host's namespace net.core.rmem_max bounds it.
-		if err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer); err != nil {
-			return err
-		}
-	}
-	// An acknowledgement then does not carry the refused message (Linux 4.3).
-	_ = unix.SetsockoptInt(s.fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1)
-	return unix.Bind(s.fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
-}
-
-func (s *socket) close() { unix.Close(s.fd) }
-
-// send gives the kernel whole messages; it handles them before send returns.
-func (s *socket) send(b []byte) error {
-	for {
-		err := unix.Sendto(s.fd, b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
-		if err != unix.EINTR {
-			return err
-		}
-	}
-}
-
-// receive waits for one datagram. It stops when ctx ends or the kernel is silent.
-func (s *socket) receive(ctx context.Context, buf []byte) ([]byte, error) {
-	for quiet := time.Duration(0); quiet < silence; {
-		n, err := unix.Read(s.fd, buf)
-		switch err {
-		case nil:
-			return buf[:n], nil
-		case unix.EINTR:
-		case unix.EAGAIN:
-			quiet += patience
-		default:
-			return nil, err
-		}
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-	}
-	return nil, fmt.Errorf("the kernel did not answer for %s", silence)
-}
-
-// request is one message without attributes, for all address families.
-func (s *socket) request(t conntrack.MessageType, flags uint16) []byte {
-	s.seq++
-	return conntrack.FinishMessage(conntrack.AppendHeader(nil, t, flags|unix.NLM_F_REQUEST, s.seq, unix.AF_UNSPEC), 0)
-}
-
-// filtered is the request for a dump of what f lets through.
-func (s *socket) filtered(t conntrack.MessageType, f conntrack.KernelFilter) []byte {
-	s.seq++
-	b := conntrack.AppendHeader(nil, t, unix.NLM_F_REQUEST|unix.NLM_F_DUMP, s.seq, f.Family)
-	return conntrack.FinishMessage(f.Append(b), 0)
-}
-
-// explain says what an errno of ctnetlink means where it is not about one entry.
-func explain(errno unix.Errno) error {
-	switch errno {
-	case unix.EPERM:
-		return privilege.Denied(errno, privilege.NetAdmin)
-	case unix.EINVAL, unix.EOPNOTSUPP:
-		return fmt.Errorf("%w (a kernel without CONFIG_NF_CT_NETLINK, or the module nf_conntrack_netlink is not there)", errno)
-	default:
-		return errno
-	}
+	return err
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/conntrack/aggregate"
 	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
@@ -344,7 +345,7 @@ func BenchmarkDump(b *testing.B) {
 	})
 	b.Run("summarised", func(b *testing.B) {
 		for range b.N {
-			s := conntrack.NewSampler()
+			s := aggregate.NewSampler()
 			var e conntrack.Entry
 			if _, err := Dump(b.Context(), ns, func(msgs []byte) error {
 				return conntrack.Each(msgs, &e, func(e *conntrack.Entry) error { s.Add(e); return nil })

@@ -9,6 +9,8 @@ import (
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/match"
+	"github.com/natkit/natkit/internal/netlink"
+	"github.com/natkit/natkit/internal/netlink/socket"
 	"github.com/natkit/natkit/internal/netns"
 	"golang.org/x/sys/unix"
 )
@@ -66,22 +68,24 @@ func remove(ctx context.Context, ns *netns.Handle, f match.Filter) error {
 	if err := obeysMarks(ctx, ns, f); err != nil {
 		return err
 	}
-	s, err := dial(ns)
+	return transact(ns, func(seq uint32) []byte {
+		b := conntrack.AppendHeader(nil, conntrack.Delete, unix.NLM_F_REQUEST|unix.NLM_F_ACK, seq, unix.AF_UNSPEC)
+		return netlink.End(conntrack.AppendMarkFilter(b, f.Mark, f.MarkMask), 0)
+	})
+}
+
+// transact sends one message.
+func transact(ns *netns.Handle, message func(seq uint32) []byte) error {
+	c, err := socket.Dial(ns, unix.NETLINK_NETFILTER)
 	if err != nil {
 		return err
 	}
-	defer s.close()
-	s.seq++
-	b := conntrack.AppendHeader(nil, conntrack.Delete, unix.NLM_F_REQUEST|unix.NLM_F_ACK, s.seq, unix.AF_UNSPEC)
-	b = conntrack.FinishMessage(conntrack.AppendMarkFilter(b, f.Mark, f.MarkMask), 0)
-	if err := s.send(b); err != nil {
-		return err
+	defer c.Close()
+	refused, err := c.Transact(message(c.NextSeq()))
+	if err == nil && len(refused) > 0 {
+		err = explain(refused[0])
 	}
-	_, errno, err := s.answers(ctx, make([]byte, datagramMax))
-	if err != nil || errno == 0 {
-		return err
-	}
-	return explain(errno)
+	return err
 }
 
 // needsMarkFilter refuses kernels whose ctnetlink_del_conntrack flushes the
@@ -132,35 +136,21 @@ func Count(ns *netns.Handle) (Usage, error) {
 	return u, nil
 }
 
-func count(ns *netns.Handle) (Usage, error) {
-	s, err := dial(ns)
+func count(ns *netns.Handle) (u Usage, err error) {
+	c, err := socket.Dial(ns, unix.NETLINK_NETFILTER)
 	if err != nil {
-		return Usage{}, err
+		return u, err
 	}
-	defer s.close()
-	if err := s.send(s.request(conntrack.GetStats, 0)); err != nil {
-		return Usage{}, err
-	}
-	answer, err := s.receive(context.Background(), make([]byte, datagramMax))
+	defer c.Close()
+	answer, err := c.Ask(conntrack.GetStats, 0, netlink.AppendNetfilter(nil, unix.AF_UNSPEC, 0))
 	if err != nil {
-		return Usage{}, err
+		return u, explain(err)
 	}
-	m, _, err := conntrack.Next(answer)
-	if err != nil {
-		return Usage{}, err
+	if len(answer) == 0 {
+		return u, errors.New("the kernel's answer is empty")
 	}
-	if m.Type == unix.NLMSG_ERROR {
-		errno, err := m.Errno()
-		if err != nil {
-			return Usage{}, err
-		}
-		return Usage{}, explain(errno)
-	}
-	c, err := conntrack.StatsGlobal(m.Body)
-	if err != nil {
-		return Usage{}, err
-	}
-	return Usage{Entries: int64(c["entries"]), Max: int64(c["max_entries"])}, nil
+	stats, err := conntrack.StatsGlobal(answer[0].Body)
+	return Usage{Entries: int64(stats["entries"]), Max: int64(stats["max_entries"])}, err
 }
 
 // Busiest is the network namespace that tracks the most connections, of all that

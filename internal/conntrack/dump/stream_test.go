@@ -9,28 +9,26 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/netlink/socket"
 	"github.com/natkit/natkit/internal/testutil"
 	"golang.org/x/sys/unix"
 )
 
-// kernelSays makes a socket at whose other end these datagrams were sent.
-func kernelSays(t testing.TB, datagrams ...[]byte) *socket {
+// kernelSays returns a socket at whose other end these datagrams were sent.
+func kernelSays(t testing.TB, datagrams ...[]byte) *socket.Conn {
 	t.Helper()
-	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { unix.Close(ends[0]); unix.Close(ends[1]) })
-	tv := unix.NsecToTimeval(int64(patience))
-	if err := unix.SetsockoptTimeval(ends[0], unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv); err != nil {
-		t.Fatal(err)
-	}
+	c := socket.New(ends[0])
+	t.Cleanup(func() { c.Close(); unix.Close(ends[1]) })
 	for _, d := range datagrams {
 		if _, err := unix.Write(ends[1], d); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return &socket{fd: ends[0], seq: 1}
+	return c
 }
 
 func entryMessage(i int, flags uint16) []byte {
@@ -82,7 +80,7 @@ func TestGarbledStreams(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := 0
 			var e conntrack.Entry
-			r, err := kernelSays(t, c.datagrams...).collect(t.Context(), func(msgs []byte) error {
+			r, err := receive(t.Context(), kernelSays(t, c.datagrams...), func(msgs []byte) error {
 				return conntrack.Each(msgs, &e, func(*conntrack.Entry) error { n++; return nil })
 			})
 			if n != c.entries || r.Complete != c.complete || r.Interrupted != c.intr {
@@ -101,7 +99,7 @@ func TestStreamWithoutAnEnd(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), testutil.Patience(300*time.Millisecond))
 	defer cancel()
 	n := 0
-	r, err := kernelSays(t, entryMessage(1, 0)).collect(ctx, func([]byte) error { n++; return nil })
+	r, err := receive(ctx, kernelSays(t, entryMessage(1, 0)), func([]byte) error { n++; return nil })
 	if !errors.Is(err, context.DeadlineExceeded) || r.Complete || n != 1 {
 		t.Errorf("%+v, %v after %d datagrams", r, err, n)
 	}
@@ -112,11 +110,7 @@ func FuzzStream(f *testing.F) {
 	f.Add(control(unix.NLMSG_ERROR, unix.EPERM))
 	f.Fuzz(func(t *testing.T, datagram []byte) {
 		defer testutil.Bounded(t, len(datagram))()
-		var r Result
-		end, err := r.look(datagram)
-		if last(datagram) != (end || err != nil) {
-			t.Errorf("the receiver and the reader disagree about the end: %v, %v", end, err)
-		}
+		readHeaders(datagram)
 		var e conntrack.Entry
 		_ = conntrack.Each(datagram, &e, func(*conntrack.Entry) error { return nil })
 	})

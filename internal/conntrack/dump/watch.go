@@ -2,17 +2,18 @@ package dump
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
 	"strings"
 	"time"
-	"unsafe"
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/match"
+	"github.com/natkit/natkit/internal/netlink"
+	"github.com/natkit/natkit/internal/netlink/socket"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/privilege"
 	"golang.org/x/sys/unix"
 )
 
@@ -115,7 +116,7 @@ type watcher struct {
 	ns    *netns.Handle
 	o     WatchOptions
 	fn    func(Event) error
-	s     *socket
+	conn  *socket.Conn
 	entry conntrack.Entry
 	done  Watched
 	memory
@@ -134,7 +135,7 @@ func (w *watcher) listen(ctx context.Context) error {
 	if err := w.subscribe(); err != nil {
 		return err
 	}
-	defer w.s.close()
+	defer w.conn.Close()
 	if w.o.Remember > 0 {
 		if err := w.remember(ctx); err != nil {
 			return err
@@ -143,7 +144,7 @@ func (w *watcher) listen(ctx context.Context) error {
 	if w.o.Ready != nil {
 		w.o.Ready()
 	}
-	buf := make([]byte, datagramMax)
+	buf := make([]byte, socket.DatagramMax)
 	for ctx.Err() == nil {
 		if err := w.next(ctx, buf); err != nil {
 			return err
@@ -157,35 +158,26 @@ func (w *watcher) next(ctx context.Context, buf []byte) error {
 	if err := w.step(ctx); err != nil {
 		return err
 	}
-	n, err := unix.Read(w.s.fd, buf)
-	switch err {
-	case nil:
-		w.received += n
-		return w.handle(buf[:n])
-	case unix.EINTR:
-		return nil
-	case unix.EAGAIN:
+	b, err := w.conn.Poll(buf)
+	switch {
+	case err == nil:
+		w.received += len(b)
+		return w.handle(b)
+	case errors.Is(err, os.ErrDeadlineExceeded):
 		if w.o.Idle != nil {
 			return w.o.Idle()
 		}
 		return nil
-	case unix.ENOBUFS:
+	case errors.Is(err, unix.ENOBUFS):
 		w.overrun()
 		return nil
-	default:
-		return err
 	}
+	return err
 }
 
 // drained reports whether what was queued at the last step of a repair has been read:
 // nothing is queued, or more has been read than the buffer holds.
-func (w *watcher) drained() bool {
-	if w.received >= w.o.Buffer {
-		return true
-	}
-	n, err := unix.Poll([]unix.PollFd{{Fd: int32(w.s.fd), Events: unix.POLLIN}}, 0)
-	return err == nil && n == 0
-}
+func (w *watcher) drained() bool { return w.received >= w.o.Buffer || w.conn.Empty() }
 
 // subscribe opens the socket and joins the groups.
 func (w *watcher) subscribe() (err error) {
@@ -196,23 +188,18 @@ func (w *watcher) subscribe() (err error) {
 	if off {
 		return ErrNoEvents
 	}
-	if w.s, err = dial(w.ns); err != nil {
+	if w.conn, err = socket.Dial(w.ns, unix.NETLINK_NETFILTER); err != nil {
 		return err
 	}
-	if unix.SetsockoptInt(w.s.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, w.o.Buffer) != nil {
-		_ = unix.SetsockoptInt(w.s.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, w.o.Buffer)
-	}
+	_ = w.conn.SetReceiveBuffer(w.o.Buffer)
 	groups := map[EventKinds]int{NewEvents: unix.NFNLGRP_CONNTRACK_NEW, UpdateEvents: unix.NFNLGRP_CONNTRACK_UPDATE, DestroyEvents: unix.NFNLGRP_CONNTRACK_DESTROY}
 	for kind, group := range groups {
 		if !w.needs(kind) {
 			continue
 		}
-		if err := unix.SetsockoptInt(w.s.fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, group); err != nil {
-			w.s.close()
-			if errors.Is(err, unix.EPERM) {
-				err = explain(unix.EPERM)
-			}
-			return fmt.Errorf("subscribe to events: %w", err)
+		if err := w.conn.Join(group); err != nil {
+			w.conn.Close()
+			return fmt.Errorf("subscribe to events: %w", privilege.Denied(err, privilege.NetAdmin))
 		}
 	}
 	return nil
@@ -236,7 +223,7 @@ func eventsOff(ns *netns.Handle) (off bool, err error) {
 // handle takes a datagram of events.
 func (w *watcher) handle(b []byte) error {
 	for len(b) > 0 {
-		m, rest, err := conntrack.Next(b)
+		m, rest, err := netlink.Next(b)
 		if err != nil {
 			return err
 		}
@@ -257,13 +244,13 @@ func (w *watcher) handle(b []byte) error {
 
 // kindOf tells what a message is about; 0 where it is no event. The kernel marks
 // the first event of an entry by flags (ctnetlink_conntrack_event).
-func kindOf(m conntrack.Message) EventKinds {
+func kindOf(m netlink.Message) EventKinds {
 	switch {
-	case m.Is(conntrack.Delete):
+	case m.Type == conntrack.Delete:
 		return DestroyEvents
-	case m.Is(conntrack.New) && m.Flags&unix.NLM_F_CREATE != 0:
+	case m.Type == conntrack.New && m.Flags&unix.NLM_F_CREATE != 0:
 		return NewEvents
-	case m.Is(conntrack.New):
+	case m.Type == conntrack.New:
 		return UpdateEvents
 	}
 	return 0
@@ -324,20 +311,11 @@ func (w *watcher) emit(e Event) error {
 	return w.fn(e)
 }
 
-// lost is how many events the kernel could not queue since it was last asked
-// (sk_drops of the socket, which netlink_overrun counts; SO_MEMINFO, Linux 4.12).
+// lost returns how many events the kernel could not queue since the last call.
 func (w *watcher) lost() int64 {
-	var info [9]uint32 // SK_MEMINFO_VARS, include/uapi/linux/sock_diag.h
-	const drops = 8    // SK_MEMINFO_DROPS
-	size := uint32(unsafe.Sizeof(info))
-	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(w.s.fd), unix.SOL_SOCKET, unix.SO_MEMINFO,
-		uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
-	if errno != 0 || int(size) < binary.Size(info) {
-		return 0
-	}
-	n := int64(info[drops]) - w.drops
-	w.drops = int64(info[drops])
-	return n
+	before := w.drops
+	w.drops = int64(w.conn.Drops())
+	return w.drops - before
 }
 
 // memory is the entries that a watcher knows to exist, so that it can tell

@@ -6,13 +6,14 @@ import (
 	"fmt"
 
 	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/netlink"
+	"github.com/natkit/natkit/internal/netlink/socket"
 	"github.com/natkit/natkit/internal/netns"
 	"golang.org/x/sys/unix"
 )
 
-// batchBytes is how much is sent at once. The kernel handles a batch before
-// send returns and queues an answer for each refused message; so many small
-// answers fit into receiveBuffer, and into net.core.rmem_default as well.
+// batchBytes is how much is sent at once. The kernel queues an answer for each refused
+// message; those of a batch fit into net.core.rmem_default.
 const batchBytes = 32 << 10
 
 // ErrExists is the cause where an inserted entry's tuples are taken.
@@ -33,12 +34,12 @@ var ErrFull = errors.New("the table is full")
 // its "table full" line. Inserted entries count in `insert`, refused ones in no
 // counter.
 func Insert(ctx context.Context, ns *netns.Handle, next func(*conntrack.Entry) bool) (int64, error) {
-	s, err := dial(ns)
+	c, err := socket.Dial(ns, unix.NETLINK_NETFILTER)
 	if err != nil {
 		return 0, fmt.Errorf("insert conntrack entries: %w", err)
 	}
-	defer s.close()
-	b := batch{s: s, buf: make([]byte, 0, batchBytes+1024), answer: make([]byte, datagramMax)}
+	defer c.Close()
+	b := batch{c: c, buf: make([]byte, 0, batchBytes+1024)}
 	taken, err := b.insertAll(ctx, next)
 	if err != nil {
 		return taken, fmt.Errorf("insert conntrack entry %d: %w", taken, full(ns, err))
@@ -60,11 +61,10 @@ func full(ns *netns.Handle, err error) error {
 
 // batch is messages that are sent together.
 type batch struct {
-	s           *socket
-	buf, answer []byte
-	// messages are in buf; the last one begins at lastAt.
+	c        *socket.Conn
+	buf      []byte
 	messages int64
-	lastAt   int
+	lastAt   int // where the last message begins in buf
 }
 
 func (b *batch) insertAll(ctx context.Context, next func(*conntrack.Entry) bool) (taken int64, err error) {
@@ -78,8 +78,11 @@ func (b *batch) insertAll(ctx context.Context, next func(*conntrack.Entry) bool)
 			b.add(&e)
 		}
 		if !more || len(b.buf) >= batchBytes {
-			n, err := b.flush(ctx)
-			taken += n
+			sent, refused, err := b.flush(ctx)
+			taken += sent - int64(len(refused))
+			if err == nil && len(refused) > 0 {
+				err = refusal(refused[0].Errno)
+			}
 			if err != nil || !more {
 				return taken, err
 			}
@@ -88,77 +91,35 @@ func (b *batch) insertAll(ctx context.Context, next func(*conntrack.Entry) bool)
 }
 
 func (b *batch) add(e *conntrack.Entry) {
-	b.s.seq++
 	b.lastAt = len(b.buf)
 	b.messages++
-	b.buf = conntrack.AppendInsert(b.buf, unix.NLM_F_REQUEST|unix.NLM_F_CREATE|unix.NLM_F_EXCL, b.s.seq, e)
+	b.buf = conntrack.AppendInsert(b.buf, unix.NLM_F_REQUEST|unix.NLM_F_CREATE|unix.NLM_F_EXCL, b.c.NextSeq(), e)
 }
 
-// flush sends the batch and reads its answers.
-func (b *batch) flush(ctx context.Context) (taken int64, err error) {
+func (b *batch) addDelete(k *conntrack.Key) {
+	b.lastAt = len(b.buf)
+	b.messages++
+	b.buf = conntrack.AppendDelete(b.buf, unix.NLM_F_REQUEST, b.c.NextSeq(), k)
+}
+
+// flush sends the batch and returns the size of it and what the kernel refused.
+func (b *batch) flush(ctx context.Context) (sent int64, refused []netlink.Refusal, err error) {
 	if err := ctx.Err(); err != nil || b.messages == 0 {
-		return 0, err
+		return 0, nil, err
 	}
-	conntrack.AddFlags(b.buf[b.lastAt:], unix.NLM_F_ACK)
-	if err := b.s.send(b.buf); err != nil {
-		return 0, err
-	}
-	taken = b.messages
-	b.buf, b.messages = b.buf[:0], 0
-	refused, first, err := b.s.answers(ctx, b.answer)
+	netlink.AddFlags(b.buf[b.lastAt:], unix.NLM_F_ACK)
+	refused, err = b.c.Transact(b.buf)
 	if err == nil {
-		err = refusal(first)
+		sent = b.messages
 	}
-	return taken - refused, err
-}
-
-// answers reads until the answer to the message that was sent last; the answers
-// to those before it come first. It counts the refused ones and returns why the
-// first was.
-func (s *socket) answers(ctx context.Context, buf []byte) (refused int64, first unix.Errno, err error) {
-	err = s.eachAnswer(ctx, buf, func(errno unix.Errno) {
-		if errno != 0 {
-			refused++
-			if first == 0 {
-				first = errno
-			}
-		}
-	})
-	return refused, first, err
-}
-
-// eachAnswer calls fn with what the kernel says to messages, until that to the one
-// that was sent last.
-func (s *socket) eachAnswer(ctx context.Context, buf []byte, fn func(unix.Errno)) error {
-	for {
-		got, err := s.receive(ctx, buf)
-		if err != nil {
-			return fmt.Errorf("receive the kernel's answer: %w", err)
-		}
-		for len(got) > 0 {
-			m, rest, err := conntrack.Next(got)
-			if err != nil {
-				return err
-			}
-			got = rest
-			seq, errno, err := m.Answer()
-			if err != nil {
-				return err
-			}
-			fn(errno)
-			if seq == s.seq {
-				return nil
-			}
-		}
-	}
+	b.buf, b.messages = b.buf[:0], 0
+	return sent, refused, err
 }
 
 // refusal says what an errno means for an entry to be made
 // (ctnetlink_new_conntrack, ctnetlink_create_conntrack).
 func refusal(errno unix.Errno) error {
 	switch errno {
-	case 0:
-		return nil
 	case unix.EEXIST:
 		return ErrExists
 	case unix.ENOSPC: // chaintoolong, Linux 5.15 and later (nf_conntrack_hash_check_insert)
@@ -177,19 +138,9 @@ func refusal(errno unix.Errno) error {
 // Remove deletes the entry that has e's original tuple; e's ID, where it has one,
 // must be the same. Needs CAP_NET_ADMIN.
 func Remove(ctx context.Context, ns *netns.Handle, e *conntrack.Entry) error {
-	s, err := dial(ns)
-	if err != nil {
-		return fmt.Errorf("delete a conntrack entry: %w", err)
-	}
-	defer s.close()
-	s.seq++
-	if err := s.send(conntrack.Append(nil, conntrack.Delete, unix.NLM_F_REQUEST|unix.NLM_F_ACK, s.seq, e)); err != nil {
-		return fmt.Errorf("delete a conntrack entry: %w", err)
-	}
-	_, errno, err := s.answers(ctx, make([]byte, datagramMax))
-	if err == nil && errno != 0 {
-		err = explain(errno)
-	}
+	err := transact(ns, func(seq uint32) []byte {
+		return conntrack.Append(nil, conntrack.Delete, unix.NLM_F_REQUEST|unix.NLM_F_ACK, seq, e)
+	})
 	if err != nil {
 		return fmt.Errorf("delete a conntrack entry: %w", err)
 	}
@@ -211,10 +162,10 @@ type Deleted struct {
 // still tells what was done. Needs CAP_NET_ADMIN.
 func DeleteKeys(ctx context.Context, ns *netns.Handle, keys []conntrack.Key) (Deleted, error) {
 	var d Deleted
-	s, err := dial(ns)
+	c, err := socket.Dial(ns, unix.NETLINK_NETFILTER)
 	if err == nil {
-		defer s.close()
-		err = d.all(ctx, s, keys)
+		defer c.Close()
+		err = d.all(ctx, batch{c: c, buf: make([]byte, 0, batchBytes+1024)}, keys)
 	}
 	if err != nil {
 		return d, fmt.Errorf("delete conntrack entries: %w", err)
@@ -222,63 +173,35 @@ func DeleteKeys(ctx context.Context, ns *netns.Handle, keys []conntrack.Key) (De
 	return d, nil
 }
 
-func (d *Deleted) all(ctx context.Context, s *socket, keys []conntrack.Key) error {
-	buf, answer := make([]byte, 0, batchBytes+1024), make([]byte, datagramMax)
-	for len(keys) > 0 {
-		if err := ctx.Err(); err != nil {
-			return err
+func (d *Deleted) all(ctx context.Context, b batch, keys []conntrack.Key) error {
+	for i := range keys {
+		b.addDelete(&keys[i])
+		if len(b.buf) < batchBytes && i < len(keys)-1 {
+			continue
 		}
-		n := 0
-		buf, n = s.deletions(buf[:0], keys)
-		if err := s.send(buf); err != nil {
-			return err
+		sent, refused, err := b.flush(ctx)
+		if err == nil {
+			err = d.count(sent, refused)
 		}
-		keys = keys[n:]
-		if err := d.count(ctx, s, int64(n), answer); err != nil {
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// deletions fills a batch with messages for the first n keys, of which the last
-// asks for an acknowledgement.
-func (s *socket) deletions(buf []byte, keys []conntrack.Key) (_ []byte, n int) {
-	for n < len(keys) && len(buf) < batchBytes {
-		flags := uint16(unix.NLM_F_REQUEST)
-		at := len(buf)
-		s.seq++
-		buf = conntrack.AppendDelete(buf, flags, s.seq, &keys[n])
-		if n++; n == len(keys) || len(buf) >= batchBytes {
-			conntrack.AddFlags(buf[at:], unix.NLM_F_ACK)
-		}
-	}
-	return buf, n
-}
-
-// count reads the answers to a batch of n: a refusal for some, and one for the
-// last in any case.
-func (d *Deleted) count(ctx context.Context, s *socket, n int64, answer []byte) error {
-	var other unix.Errno
-	err := s.eachAnswer(ctx, answer, func(errno unix.Errno) {
-		switch errno {
-		case 0:
-			return
+// count adds what became of n messages.
+func (d *Deleted) count(n int64, refused []netlink.Refusal) (err error) {
+	d.Deleted += n - int64(len(refused))
+	for _, r := range refused {
+		switch r.Errno {
 		case unix.ENOENT:
 			d.Gone++
 		case unix.EBUSY:
 			d.Busy++
 		default:
-			other = errno
+			err = explain(r)
 		}
-		n--
-	})
-	if err != nil {
-		return err
 	}
-	d.Deleted += n
-	if other != 0 {
-		return explain(other)
-	}
-	return nil
+	return err
 }

@@ -2,13 +2,13 @@ package dump
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"slices"
 	"testing"
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/match"
+	"github.com/natkit/natkit/internal/netlink"
 	"github.com/natkit/natkit/internal/testutil"
 	"golang.org/x/sys/unix"
 )
@@ -53,29 +53,23 @@ func TestDeleteKeysDeletesExactlyThese(t *testing.T) {
 	}
 }
 
-// TestDeletedCountsAnswers has a kernel that refuses some of a batch of ten.
-func TestDeletedCountsAnswers(t *testing.T) {
-	answer := func(seq uint32, errno unix.Errno) []byte {
-		b := control(unix.NLMSG_ERROR, errno)
-		binary.NativeEndian.PutUint32(b[8:], seq)
-		return b
-	}
+func TestDeletedCountsRefusals(t *testing.T) {
 	for name, c := range map[string]struct {
-		answers [][]byte
+		refused []unix.Errno
 		want    Deleted
 		err     error
 	}{
-		"all":          {[][]byte{answer(10, 0)}, Deleted{Deleted: 10}, nil},
-		"gone":         {[][]byte{answer(2, unix.ENOENT), answer(5, unix.ENOENT), answer(10, 0)}, Deleted{Deleted: 8, Gone: 2}, nil},
-		"last is gone": {[][]byte{answer(10, unix.ENOENT)}, Deleted{Deleted: 9, Gone: 1}, nil},
-		"offloaded":    {[][]byte{answer(1, unix.EBUSY), append(answer(2, unix.EBUSY), answer(10, unix.EBUSY)...)}, Deleted{Deleted: 7, Busy: 3}, nil},
-		"no privilege": {[][]byte{answer(1, unix.EPERM), answer(10, unix.EPERM)}, Deleted{Deleted: 8}, unix.EPERM},
+		"all":          {nil, Deleted{Deleted: 10}, nil},
+		"gone":         {[]unix.Errno{unix.ENOENT, unix.ENOENT}, Deleted{Deleted: 8, Gone: 2}, nil},
+		"offloaded":    {[]unix.Errno{unix.EBUSY, unix.EBUSY, unix.ENOENT}, Deleted{Deleted: 7, Busy: 2, Gone: 1}, nil},
+		"no privilege": {[]unix.Errno{unix.EPERM, unix.EPERM}, Deleted{Deleted: 8}, unix.EPERM},
 	} {
-		s := kernelSays(t, c.answers...)
-		s.seq = 10
 		var d Deleted
-		err := d.count(t.Context(), s, 10, make([]byte, datagramMax))
-		if d != c.want || !errors.Is(err, c.err) {
+		var refused []netlink.Refusal
+		for _, errno := range c.refused {
+			refused = append(refused, netlink.Refusal{Errno: errno})
+		}
+		if err := d.count(10, refused); d != c.want || !errors.Is(err, c.err) {
 			t.Errorf("%s: %+v, %v", name, d, err)
 		}
 	}

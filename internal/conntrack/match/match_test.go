@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/testutil"
 	"golang.org/x/sys/unix"
 )
@@ -122,12 +123,12 @@ func TestParse(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]uint8{"tcp": 6, "UDP": 17, "icmpv6": 58, "ipv6-icmp": 58, "132": 132, "0": 0, "255": 255} {
-		if got, err := ParseProtocol(text); err != nil || got != want {
+		if got, err := nat.ParseProtocol(text); err != nil || got != want {
 			t.Errorf("ParseProtocol(%q) = %d, %v; want %d", text, got, err, want)
 		}
 	}
 	for _, text := range []string{"", "256", "tpc", "-1"} {
-		if _, err := ParseProtocol(text); err == nil {
+		if _, err := nat.ParseProtocol(text); err == nil {
 			t.Errorf("ParseProtocol(%q) is accepted", text)
 		}
 	}
@@ -176,7 +177,7 @@ func FuzzParse(f *testing.F) {
 		if mark, mask, err := ParseMark(text); err == nil {
 			filter.Mark, filter.MarkMask = mark, mask
 		}
-		if p, err := ParseProtocol(text); err == nil {
+		if p, err := nat.ParseProtocol(text); err == nil {
 			filter.Proto = Is(p)
 		}
 		if set, unset, err := ParseStatus(text); err == nil {

@@ -86,36 +86,6 @@ func ParseMark(text string) (mark, mask uint32, err error) {
 	return mark, mask, nil
 }
 
-// Protocols are the names that ParseProtocol knows.
-var Protocols = protocolNames()
-
-func protocolNames() (names []string) {
-	for n := range 256 {
-		if name := conntrack.ProtocolName(uint8(n)); name != strconv.Itoa(n) && name != "unknown" {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-// ParseProtocol reads the name or the number of an IP protocol.
-func ParseProtocol(text string) (uint8, error) {
-	lower := strings.ToLower(text)
-	if lower == "ipv6-icmp" || lower == "icmp6" {
-		lower = "icmpv6"
-	}
-	for n := range 256 {
-		if conntrack.ProtocolName(uint8(n)) == lower && slices.Contains(Protocols, lower) {
-			return uint8(n), nil
-		}
-	}
-	n, err := strconv.ParseUint(text, 10, 8)
-	if err != nil {
-		return 0, fmt.Errorf("%q is no protocol; give a number or one of %s", text, strings.Join(Protocols, ", "))
-	}
-	return uint8(n), nil
-}
-
 // Families are the words that ParseFamily knows.
 var Families = []string{"ipv4", "ipv6"}
 

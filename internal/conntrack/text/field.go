@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/nat"
 	"golang.org/x/sys/unix"
 )
 
@@ -205,7 +206,7 @@ func addProto(b []byte, e *conntrack.Entry) []byte {
 // protocolNames spare an allocation for protocols without a name.
 var protocolNames = func() (names [256]string) {
 	for n := range names {
-		names[n] = conntrack.ProtocolName(uint8(n))
+		names[n] = nat.ProtocolName(uint8(n))
 	}
 	return names
 }()

@@ -17,6 +17,7 @@ import (
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/conntrack/text"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
 	"golang.org/x/sys/unix"
@@ -47,7 +48,7 @@ func add(t *testing.T, ns *netns.Handle, e conntrack.Entry) bool {
 		return done
 	})
 	if err != nil {
-		t.Logf("%s is not here: %v", conntrack.ProtocolName(e.Orig.Proto), err)
+		t.Logf("%s is not here: %v", nat.ProtocolName(e.Orig.Proto), err)
 	}
 	return err == nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/nat"
 	"golang.org/x/sys/unix"
 )
 
@@ -59,7 +60,7 @@ var protocolHeads = func() (heads [256]string) {
 	for n := range heads {
 		name := "unknown"
 		if known[n] {
-			name = conntrack.ProtocolName(uint8(n))
+			name = nat.ProtocolName(uint8(n))
 		}
 		b := append([]byte(name), "        "[:8-len(name)]...)
 		b = strconv.AppendInt(append(b, ' '), int64(n), 10)

@@ -4,10 +4,12 @@
 package apply
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -92,15 +94,17 @@ func (h Host) Prepare(ctx context.Context, w Wish) (*Ready, error) {
 	if r.Gateway, err = UnlessEnded(ctx, func() (*gateway.Plan, error) { return gateway.Compile(&file.Config, facts) }); err != nil {
 		return r, err
 	}
-	if _, err := h.Apply.Engines.Of(r.Gateway.Engine); err != nil {
+	var notes []gateway.Note
+	if r.Gateway, notes, err = h.Engines.Assign(r.Gateway, facts); err != nil {
 		return r, err
 	}
 	now, state, err := h.present(ctx, r.Gateway)
 	if err != nil {
 		return r, err
 	}
-	r.Before, r.Changed = now.Value, state.Changes
-	if r.InForce, err = h.replaceable(now.Value, state, w.Overwrite); err != nil {
+	now.EngineNotes = notes
+	r.Before, r.Changed = Value(state), state.Changes
+	if r.InForce, err = h.replaceable(state, w.Overwrite); err != nil {
 		return r, err
 	}
 	r.Digest = gateway.Digest(r.Gateway)
@@ -143,16 +147,17 @@ func refusals(all []gateway.Finding) []gateway.Finding {
 
 // replaceable is the plan in force; nil as for Host.InForce. It refuses to overwrite what
 // could not be put back, unless told to.
-func (h Host) replaceable(value string, state *gateway.State, overwrite bool) (*gateway.Plan, error) {
+func (h Host) replaceable(state *gateway.State, overwrite bool) (*gateway.Plan, error) {
+	value := Value(state)
 	p, lost := h.kept(value)
 	_, changed := tune.GatewayDigest(value)
 	switch {
 	case value == tune.GatewayForeign:
-		return nil, apply.Foreign(h.Netns, state)
+		return nil, foreign(h.Netns, state)
 	case overwrite:
 		return p, nil
 	case changed:
-		return p, fmt.Errorf("%w: %s; --overwrite takes that back", apply.ErrChanged, strings.Join(state.Changes, "; "))
+		return p, fmt.Errorf("%w: %s; --overwrite takes that back", ErrChanged, strings.Join(state.Changes, "; "))
 	case lost != nil:
 		return nil, fmt.Errorf("%w; --overwrite does without", lost)
 	}
@@ -186,7 +191,7 @@ func (h Host) persist(r *Ready, w Wish) error {
 	r.text = w.Text
 	files := append(tune.Persistent(r.lasting), tune.Change{Kind: tune.GatewayFile, Target: tune.GatewayFileTarget, After: store.TextDigest(w.Text),
 		Why: "'natkit gateway run' reads it at boot"})
-	if err := apply.ReadBefore(files, h.Apply); err != nil {
+	if err := apply.ReadBefore(files, h.options(nil)); err != nil {
 		return err
 	}
 	if len(r.Plan.Changes) == 0 && !slices.ContainsFunc(files, func(c tune.Change) bool { return !tune.SameValue(c.Before, c.After) }) {
@@ -227,11 +232,11 @@ func (h Host) keepFile(digest string) error {
 	if digest == "" {
 		return nil
 	}
-	text, err := apply.GatewayFileText(h.Apply)
+	text, err := apply.FileOf(cmp.Or(h.Apply.Root, "/"), tune.GatewayFile).Text()
 	if err != nil {
 		return err
 	}
-	got, err := h.store().PutText(text)
+	got, err := h.store().PutText([]byte(text))
 	if err == nil && got != digest {
 		err = errors.New("keep the former gateway configuration: it changes meanwhile; try again")
 	}
@@ -250,7 +255,7 @@ func (r *Ready) Apply(ctx context.Context, confirm time.Duration) (applied *appl
 	if err := r.put(); err != nil {
 		return nil, err
 	}
-	opt := r.host.Apply
+	opt := r.host.options(r.Gateway)
 	opt.Confirm, opt.Persist, opt.Lifeline = confirm, false, false
 	// A service that is killed is started again, and cleans; it may start no others.
 	opt.Guarded = r.Plan.Origin != OriginService
@@ -259,7 +264,6 @@ func (r *Ready) Apply(ctx context.Context, confirm time.Duration) (applied *appl
 		// has begun ends, in less than a manager waits.
 		ctx = context.WithoutCancel(ctx)
 	}
-	opt.Plans = map[string]*gateway.Plan{r.Digest: r.Gateway}
 	err = r.host.Netns.Do(func() error {
 		applied, err = apply.Apply(ctx, r.Plan, opt)
 		return err
@@ -307,7 +311,7 @@ func (r *Ready) first(err error) error {
 		return err
 	}
 	state, readErr := r.host.State()
-	if readErr != nil || !tune.IsDigest(state.Digest) || apply.GatewayValue(state) == r.Before {
+	if readErr != nil || !tune.IsDigest(state.Digest) || Value(state) == r.Before {
 		return err
 	}
 	return fmt.Errorf("%w: it put plan %.12s in force; nothing was changed; apply the file again if it is to take its place", ErrAnotherFirst, state.Digest)
@@ -338,7 +342,7 @@ type aboutRule interface {
 // Undo takes a transaction back, in the namespace.
 func (h Host) Undo(id string) (tx *journal.Transaction, err error) {
 	err = h.Netns.Do(func() error {
-		tx, err = apply.Undo(id, h.Apply)
+		tx, err = apply.Undo(id, h.options(nil))
 		return err
 	})
 	return tx, err
@@ -367,8 +371,10 @@ type Present struct {
 	// Netns is its inode; Initial is true for the host's own.
 	Netns   uint64
 	Initial bool
-	// Value is what is in force (tune.Gateway's values).
-	Value string
+	// Values are what engines have in force (tune.Gateway's values), EngineNotes why they do
+	// not carry out rules of the plan.
+	Values      map[gateway.Engine]string
+	EngineNotes []gateway.Note
 	// Sysctls has those of Sysctls that exist. Held are those of them that natkit
 	// wrote and may take back: the plan has to name them to keep them.
 	Sysctls snapshot.Sysctls
@@ -405,6 +411,7 @@ func Plan(p *gateway.Plan, digest string, now Present, origin string) (Prepared,
 	if err := c.rules(p, digest); err != nil {
 		return Prepared{}, err
 	}
+	c.engines(p)
 	c.turn(Forward4, on, p.IPv4, "the host forwards IPv4 packets")
 	if p.IPv6 {
 		c.advertisements(true)
@@ -475,30 +482,77 @@ func (c *collector) number(name string, value int64, why string) {
 	c.sysctl(name, strconv.FormatInt(value, 10), why)
 }
 
-// rules puts the plan in the place of what is in force.
-func (c *collector) rules(p *gateway.Plan, after string) error {
-	target := tune.GatewayTarget(c.now.Netns)
-	change := tune.Change{Kind: tune.Gateway, Target: target, Before: c.now.Value, After: after,
-		Why:  summary(p) + ", in one transaction: all of it or nothing",
-		Risk: "connections that are tracked keep the translation that they have"}
-	if c.now.Value == tune.GatewayNone && translates(p) {
-		change.Risk += "; those that have none and that a rule is for are deleted: they begin anew, translated"
+// rules puts the plan in the place of what is in force: a change for each engine, first
+// those that carry out a part of it, so that nothing goes before the new rules are there.
+func (c *collector) rules(p *gateway.Plan, digest string) error {
+	had, differs := false, false
+	for name, value := range c.now.Values {
+		had = had || value != tune.GatewayNone
+		differs = differs || value != after(p, name, digest)
 	}
-	if c.now.Value != tune.GatewayNone && !translates(p) {
-		change.Risk = "connections that the gateway translates now are cut, unless there are other rules of NAT on this host"
+	names := append(p.Engines(), slices.Sorted(maps.Keys(c.now.Values))...)
+	seen := map[gateway.Engine]bool{}
+	for _, name := range names {
+		before := cmp.Or(c.now.Values[name], tune.GatewayNone)
+		if seen[name] || before == tune.GatewayNone && p.Part(name) == nil {
+			continue
+		}
+		seen[name] = true
+		change := tune.Change{Kind: tune.Gateway, Target: tune.GatewayTarget(c.now.Netns, string(name)), Before: before,
+			After: after(p, name, digest), Why: "its rules are not part of the plan", Risk: c.risk(p, had)}
+		if part := p.Part(name); part != nil {
+			change.Why = summary(part) + ", in one transaction: all of it or nothing"
+		}
+		switch {
+		case before == tune.GatewayForeign:
+			return fmt.Errorf("gateway plan: what is in force %w", ErrForeign)
+		case before == change.After:
+			change.Why = "in force already"
+		}
+		if err := change.Validate(); err != nil {
+			return err
+		}
+		c.add(change)
 	}
-	switch {
-	case c.now.Value == tune.GatewayForeign:
-		return fmt.Errorf("gateway plan: what is in force %w", apply.ErrForeign)
-	case c.now.Value == after:
+	if !differs {
 		c.out.Already = append(c.out.Already, "the rules of this plan are in force already")
-		change.Why = "in force already"
 	}
-	if err := change.Validate(); err != nil {
-		return err
-	}
-	c.add(change)
 	return nil
+}
+
+// after is what an engine has in force with a plan.
+func after(p *gateway.Plan, name gateway.Engine, digest string) string {
+	if p.Part(name) == nil {
+		return tune.GatewayNone
+	}
+	return digest
+}
+
+func (c *collector) risk(p *gateway.Plan, had bool) string {
+	risk := "connections that are tracked keep the translation that they have"
+	switch {
+	case !had && translates(p):
+		return risk + "; those that have none and that a rule is for are deleted: they begin anew, translated"
+	case had && !translates(p):
+		return "connections that the gateway translates now are cut, unless there are other rules of NAT on this host"
+	}
+	return risk
+}
+
+// engines says which engine carries out which rule, where there are several.
+func (c *collector) engines(p *gateway.Plan) {
+	if len(p.Assigned) == 0 {
+		return
+	}
+	for _, ref := range p.Refs() {
+		text := fmt.Sprintf("%s: by engine %s", ref, p.EngineOf(ref))
+		for _, n := range c.now.EngineNotes {
+			if n.Rule == ref {
+				text += fmt.Sprintf("; not by %s: %s", n.Engine, n.Because)
+			}
+		}
+		c.out.Notes = append(c.out.Notes, text)
+	}
 }
 
 // summary says how much a plan does.

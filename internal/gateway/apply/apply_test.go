@@ -100,12 +100,12 @@ func TestApplyLessOver(t *testing.T) {
 func TestSameAgainIsNothing(t *testing.T) {
 	w := newWorld(t)
 	w.apply(snatText, 0)
-	generation := w.state().Generation
+	generation := w.generation()
 	r := w.prepare(wish(snatText))
 	if len(r.Plan.Changes) != 0 || len(r.Already) == 0 {
 		t.Errorf("%+v", r.Prepared)
 	}
-	if now := w.state().Generation; now != generation {
+	if now := w.generation(); now != generation {
 		t.Errorf("the rule set was written: generation %d, then %d", generation, now)
 	}
 }
@@ -113,9 +113,9 @@ func TestSameAgainIsNothing(t *testing.T) {
 func TestUndoneWithoutConfirmation(t *testing.T) {
 	w := newWorld(t)
 	a, _ := w.apply(masqueradeText, 0)
-	b, id := w.apply(snatText, soon)
+	b, id := w.apply(snatText, later)
 	w.want(b)
-	within(t, 30*time.Second, "undone by itself", func() bool { return w.load(id).Finished() })
+	w.expire(id)
 	w.want(a)
 	w.wantSysctl(Accounting, "0")
 }
@@ -123,7 +123,7 @@ func TestUndoneWithoutConfirmation(t *testing.T) {
 func TestConfirmed(t *testing.T) {
 	w := newWorld(t)
 	b, id := w.apply(snatText, time.Minute)
-	if _, err := apply.Confirm(id, w.Apply); err != nil {
+	if _, err := apply.Confirm(id, w.options(nil)); err != nil {
 		t.Fatal(err)
 	}
 	w.want(b)
@@ -138,12 +138,12 @@ func TestChangedByHand(t *testing.T) {
 	b, id := w.apply(snatText, 0)
 	w.ip("nft add rule inet natkit postrouting ip saddr 10.9.9.9 accept")
 	w.want(tune.GatewayChanged(b))
-	if _, err := w.Prepare(t.Context(), wish(masqueradeText)); !errors.Is(err, apply.ErrChanged) || !strings.Contains(err.Error(), "instead of") {
+	if _, err := w.Prepare(t.Context(), wish(masqueradeText)); !errors.Is(err, ErrChanged) || !strings.Contains(err.Error(), "instead of") {
 		t.Errorf("apply: %v", err)
 	}
 	// All of it or nothing: forwarding stays with the rules.
 	before := w.load(id)
-	if _, err := w.Undo(id); !errors.Is(err, apply.ErrChanged) || !strings.Contains(err.Error(), "nothing was changed") {
+	if _, err := w.Undo(id); !errors.Is(err, ErrChanged) || !strings.Contains(err.Error(), "nothing was changed") {
 		t.Errorf("undo: %v", err)
 	}
 	// What is advised can be done as it stands there, and not to another's rules.
@@ -190,7 +190,7 @@ func TestChangedAndRemovedByHand(t *testing.T) {
 	w := newWorld(t)
 	_, id := w.apply(masqueradeText, 0)
 	w.ip("nft add rule inet natkit postrouting ip saddr 10.9.9.9 accept")
-	if _, err := w.Undo(id); !errors.Is(err, apply.ErrChanged) {
+	if _, err := w.Undo(id); !errors.Is(err, ErrChanged) {
 		t.Errorf("undo: %v", err)
 	}
 	w.ip("nft delete table inet natkit")
@@ -228,7 +228,7 @@ func TestForeignTableIsLeftAlone(t *testing.T) {
 	over := wish(masqueradeText)
 	over.Overwrite, over.Force = true, true
 	there := fmt.Sprintf("'nft delete table inet natkit' in network namespace %d", w.ns.Inode())
-	if _, err := w.Prepare(t.Context(), over); !errors.Is(err, apply.ErrForeign) || !strings.Contains(err.Error(), there) {
+	if _, err := w.Prepare(t.Context(), over); !errors.Is(err, ErrForeign) || !strings.Contains(err.Error(), there) {
 		t.Errorf("%v", err)
 	}
 	w.want(tune.GatewayForeign)
@@ -373,11 +373,16 @@ func examplePlan(edit func(*gateway.Plan)) *gateway.Plan {
 	return p
 }
 
+// inForce is what netfilter has in force.
+func inForce(value string) map[gateway.Engine]string {
+	return map[gateway.Engine]string{gateway.EngineNetfilter: value}
+}
+
 // freshHost is one that forwards nothing, with a table of 262,144 entries of which ten
 // are used.
 func freshHost(edit func(*Present)) Present {
 	now := Present{
-		Netns: 42, Initial: true, Value: tune.GatewayNone, SlabKnown: true, Held: map[string]bool{},
+		Netns: 42, Initial: true, Values: inForce(tune.GatewayNone), SlabKnown: true, Held: map[string]bool{},
 		Sysctls: snapshot.Sysctls{Forward4: "0", Forward6: "0", Accounting: "0", timeWait: "120",
 			snapshot.ConntrackMax: "262144", snapshot.ConntrackBuckets: "262144"},
 		Facts: tune.Facts{Entries: 10, Max: 262144, Buckets: 262144, MemoryBytes: 64 << 30, Cost: capacity.Cost{EntryBytes: 448, BucketBytes: 8}},
@@ -407,7 +412,7 @@ func TestPlanInOrder(t *testing.T) {
 		"sysctl net.netfilter.nf_conntrack_acct 0 → 1",
 		"sysctl net.netfilter.nf_conntrack_max 262144 → 1048576",
 		"sysctl net.netfilter.nf_conntrack_buckets 262144 → 1048576",
-		"gateway netns 42 inet natkit none → " + digest[:12],
+		"gateway netns 42 netfilter none → " + digest[:12],
 		"sysctl net.ipv4.ip_forward 0 → 1",
 		"sysctl net.ipv6.conf.all.forwarding 0 → 1",
 	}
@@ -473,7 +478,7 @@ func TestPlanOverAnother(t *testing.T) {
 	p := examplePlan(nil)
 	digest, other := gateway.Digest(p), strings.Repeat("ab", 32)
 	forwards := func(value string, held bool) Present {
-		return freshHost(func(n *Present) { n.Value, n.Sysctls[Forward4], n.Held[Forward4] = value, "1", held })
+		return freshHost(func(n *Present) { n.Values, n.Sysctls[Forward4], n.Held[Forward4] = inForce(value), "1", held })
 	}
 	cases := []struct {
 		name string
@@ -483,18 +488,18 @@ func TestPlanOverAnother(t *testing.T) {
 		{"the same", forwards(digest, false), nil},
 		{"the same, and natkit set the sysctl", forwards(digest, true), nil},
 		{"another's, and natkit set the sysctl", forwards(other, true), []string{
-			"gateway netns 42 inet natkit abababababab → " + digest[:12], "sysctl net.ipv4.ip_forward 1 → 1"}},
-		{"another's, and the administrator set it", forwards(other, false), []string{"gateway netns 42 inet natkit abababababab → " + digest[:12]}},
+			"gateway netns 42 netfilter abababababab → " + digest[:12], "sysctl net.ipv4.ip_forward 1 → 1"}},
+		{"another's, and the administrator set it", forwards(other, false), []string{"gateway netns 42 netfilter abababababab → " + digest[:12]}},
 		{"another's, which counted", freshHost(func(n *Present) {
-			n.Value, n.Sysctls[Forward4], n.Sysctls[Accounting], n.Sysctls[Forward6] = other, "1", "1", "1"
+			n.Values, n.Sysctls[Forward4], n.Sysctls[Accounting], n.Sysctls[Forward6] = inForce(other), "1", "1", "1"
 			n.Held = map[string]bool{Forward4: true, Accounting: true}
 			n.Original = map[string]string{Forward4: "0", Accounting: "0"}
 		}), []string{"sysctl net.netfilter.nf_conntrack_acct 1 → 0",
-			"gateway netns 42 inet natkit abababababab → " + digest[:12], "sysctl net.ipv4.ip_forward 1 → 1"}},
+			"gateway netns 42 netfilter abababababab → " + digest[:12], "sysctl net.ipv4.ip_forward 1 → 1"}},
 		{"changed by hand", forwards(tune.GatewayChanged(digest), false), []string{
-			"gateway netns 42 inet natkit " + digest[:12] + " changed → " + digest[:12]}},
-		{"the same, and somebody turned forwarding off", freshHost(func(n *Present) { n.Value = digest }), []string{
-			"gateway netns 42 inet natkit " + digest[:12] + " → " + digest[:12], "sysctl net.ipv4.ip_forward 0 → 1"}},
+			"gateway netns 42 netfilter " + digest[:12] + " changed → " + digest[:12]}},
+		{"the same, and somebody turned forwarding off", freshHost(func(n *Present) { n.Values = inForce(digest) }), []string{
+			"gateway netns 42 netfilter " + digest[:12] + " → " + digest[:12], "sysctl net.ipv4.ip_forward 0 → 1"}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -507,7 +512,7 @@ func TestPlanOverAnother(t *testing.T) {
 			}
 		})
 	}
-	if _, err := Plan(p, gateway.Digest(p), freshHost(func(n *Present) { n.Value = tune.GatewayForeign }), Origin); err == nil {
+	if _, err := Plan(p, gateway.Digest(p), freshHost(func(n *Present) { n.Values = inForce(tune.GatewayForeign) }), Origin); err == nil {
 		t.Error("a table of another program is overwritten")
 	}
 }

@@ -18,7 +18,7 @@ import (
 // no other.
 func TestEngineOfTheHost(t *testing.T) {
 	w := newWorld(t)
-	w.Host.Apply.Engines = engine.Set{&fake.Engine{}}
+	w.Host.Engines = engine.Set{&fake.Engine{}}
 	a, _ := w.apply(masqueradeText, 0)
 	_, second := w.apply(snatText, 0)
 	if w.state().Present {
@@ -45,7 +45,7 @@ func TestEngineOfTheHost(t *testing.T) {
 func TestEngineFails(t *testing.T) {
 	w := newWorld(t)
 	refused := errors.New("too much for it")
-	w.Host.Apply.Engines = engine.Set{&fake.Engine{Fails: refused}}
+	w.Host.Engines = engine.Set{&fake.Engine{Fails: refused}}
 	r, err := w.Prepare(t.Context(), wish(masqueradeText))
 	if err != nil {
 		t.Fatal(err)
@@ -78,9 +78,9 @@ type stopping struct {
 	stop func()
 }
 
-func (e stopping) Apply(ns *netns.Handle, p *gateway.Plan) error {
+func (e stopping) Apply(ns *netns.Handle, p *gateway.Plan, digest string) (string, error) {
 	defer e.stop()
-	return e.Engine.Apply(ns, p)
+	return e.Engine.Apply(ns, p, digest)
 }
 
 // TestServiceStoppedAsItBegins: a stop leaves the rules in force, also one that comes while
@@ -89,7 +89,7 @@ func (e stopping) Apply(ns *netns.Handle, p *gateway.Plan) error {
 func TestServiceStoppedAsItBegins(t *testing.T) {
 	w := newWorld(t)
 	ctx, stop := context.WithCancel(t.Context())
-	w.Host.Apply.Engines = engine.Set{stopping{&fake.Engine{}, stop}}
+	w.Host.Engines = engine.Set{stopping{&fake.Engine{}, stop}}
 	file := filepath.Join(t.TempDir(), "gateway.yaml")
 	if err := os.WriteFile(file, []byte(masqueradeText), 0o644); err != nil {
 		t.Fatal(err)

@@ -11,8 +11,8 @@ import (
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/gateway/attribute"
 	"github.com/natkit/natkit/internal/gateway/host"
+	"github.com/natkit/natkit/internal/gateway/observe"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/privilege"
 	"github.com/natkit/natkit/internal/ruleset"
@@ -35,9 +35,9 @@ type Stale struct {
 // Orphans finds the connections that a rule of old translated and no rule of new (nil:
 // none at all) would translate so. They go on as they are until they end.
 func (h Host) Orphans(ctx context.Context, old, new *gateway.Plan) (Stale, error) {
-	was, is := attribute.New(old), (*attribute.Rules)(nil)
+	was, is := observe.Attribute(old), (*observe.Attribution)(nil)
 	if new != nil {
-		is = attribute.New(new)
+		is = observe.Attribute(new)
 	}
 	s, err := h.stale(ctx, func(e *conntrack.Entry) (*gateway.Ref, error) {
 		source, destination := was.Of(e)
@@ -96,7 +96,7 @@ func (h Host) OthersNAT() (tables []string, err error) {
 // Lost finds the connections that a rule of the plan gave one of the addresses, which
 // the host no longer has: nothing that is sent to them arrives.
 func (h Host) Lost(ctx context.Context, p *gateway.Plan, addresses []netip.Addr) (Stale, error) {
-	was := attribute.New(p)
+	was := observe.Attribute(p)
 	return h.stale(ctx, func(e *conntrack.Entry) (*gateway.Ref, error) {
 		bySource := e.IsSNAT() && slices.Contains(addresses, e.Reply.Dst)
 		byDestination := e.IsDNAT() && slices.Contains(addresses, e.Orig.Dst)
@@ -122,7 +122,7 @@ func (h Host) Untranslated(ctx context.Context, p *gateway.Plan, facts *gateway.
 		return Stale{}, err
 	}
 	defer routes.Close()
-	is := attribute.New(p).Untranslated(facts, routes.Follow, math.MaxInt)
+	is := observe.Attribute(p).Untranslated(facts, routes.Follow, math.MaxInt)
 	return h.stale(ctx, is.Of)
 }
 
@@ -248,9 +248,11 @@ func (h Host) inForce() map[string]bool {
 	}
 	found := map[string]bool{}
 	err = netns.Each(func(ns *netns.Handle) error {
-		state, err := h.Apply.Engines.Read(ns, nil)
+		state, err := h.Engines.Read(ns, nil, false)
 		if err == nil {
-			found[state.Digest] = true
+			for _, one := range state.Engines {
+				found[one.Digest] = true
+			}
 		}
 		return err
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/gateway/store"
 	"github.com/natkit/natkit/internal/netns"
@@ -27,9 +28,11 @@ import (
 // Host is where a gateway is made: a network namespace (nil: this one) of a machine.
 type Host struct {
 	Netns *netns.Handle
-	// Apply says where the journal and the files are. Its fields Confirm, Persist,
-	// Lifeline and Guarded are not looked at.
+	// Apply says where the journal and the files are. Its fields Appliers, Confirm,
+	// Persist, Lifeline and Guarded are not used.
 	Apply apply.Options
+	// Engines put gateways in force; nil stands for those of this version.
+	Engines engine.Set
 }
 
 func (h Host) store() *store.Store { return store.Beside(h.Apply.Journal.Dir()) }
@@ -49,11 +52,15 @@ func (h Host) id() (netns.ID, error) { return netns.IDOf(h.Netns) }
 // facts are what Check and Compile need for a file; pid is the process whose session
 // must not be cut, 0 for none.
 func (h Host) facts(ctx context.Context, file *gateway.File, pid int) (gateway.Facts, error) {
-	return host.Read(ctx, h.Netns, host.Options{PID: pid, Targets: file.Config.Targets(), Flowtable: h.Apply.Engines.Flowtable(&file.Config)})
+	f, err := host.Read(ctx, h.Netns, host.Options{PID: pid, Targets: file.Config.Targets()})
+	if err == nil {
+		h.Engines.Facts(h.Netns, &file.Config, &f)
+	}
+	return f, err
 }
 
 // State is what is in force, with the rules of the file that somebody changed.
-func (h Host) State() (*gateway.State, error) { return h.Apply.Engines.Read(h.Netns, h.stored) }
+func (h Host) State() (*gateway.State, error) { return h.Engines.Read(h.Netns, h.store(), true) }
 
 // present reads what a plan is to change.
 func (h Host) present(ctx context.Context, p *gateway.Plan) (Present, *gateway.State, error) {
@@ -61,7 +68,10 @@ func (h Host) present(ctx context.Context, p *gateway.Plan) (Present, *gateway.S
 	if err != nil {
 		return Present{}, nil, err
 	}
-	now := Present{Value: apply.GatewayValue(state), Sysctls: snapshot.Sysctls{}}
+	now := Present{Values: map[gateway.Engine]string{}, Sysctls: snapshot.Sysctls{}}
+	for name, one := range state.Engines {
+		now.Values[name] = Value(one)
+	}
 	if now.Netns, err = h.Inode(); err != nil {
 		return now, nil, err
 	}
@@ -211,16 +221,15 @@ func (h Host) InForce() (*gateway.Plan, error) {
 
 // Former is the plan that the newest transaction replaced; nil as for InForce.
 func (h Host) Former() (*gateway.Plan, error) {
-	inode, err := h.Inode()
-	if err != nil {
-		return nil, err
-	}
 	open, err := h.Transactions()
 	for _, tx := range slices.Backward(open) {
 		for _, c := range tx.Changes {
-			if c.Open() && c.Kind == tune.Gateway && c.Target == tune.GatewayTarget(inode) {
-				return h.stored(c.Before), err
+			if p := h.stored(c.Before); c.Open() && c.Kind == tune.Gateway && p != nil {
+				return p, err
 			}
+		}
+		if slices.ContainsFunc(tx.Changes, func(c journal.Change) bool { return c.Open() && c.Kind == tune.Gateway }) {
+			break
 		}
 	}
 	return nil, err

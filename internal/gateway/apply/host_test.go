@@ -120,7 +120,7 @@ func TestPlanOfAdvertisements(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"gateway netns 42 inet natkit none → " + gateway.Digest(p)[:12], "sysctl net.ipv4.ip_forward 0 → 1",
+		"gateway netns 42 netfilter none → " + gateway.Digest(p)[:12], "sysctl net.ipv4.ip_forward 0 → 1",
 		"sysctl " + accept + " 1 → 2", "sysctl net.ipv6.conf.all.forwarding 0 → 1",
 	}
 	if diff := cmp.Diff(want, steps(got)); diff != "" {
@@ -135,7 +135,7 @@ func TestPlanOfAdvertisements(t *testing.T) {
 	}
 	without := examplePlan(nil)
 	router := freshHost(func(now *Present) {
-		now.Value, now.Advertised = gateway.Digest(p), []string{accept}
+		now.Values, now.Advertised = inForce(gateway.Digest(p)), []string{accept}
 		now.Sysctls = snapshot.Sysctls{Forward4: "1", Forward6: "1", accept: "2"}
 		now.Held = map[string]bool{Forward4: true, Forward6: true, accept: true}
 		now.Original = map[string]string{Forward4: "0", Forward6: "0", accept: "1"}

@@ -17,7 +17,6 @@ import (
 	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune"
-	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/natkit/natkit/internal/units"
 )
 
@@ -68,7 +67,7 @@ func (k *keeper) rewrite(ctx context.Context, r *Ready, reason, devices string) 
 		return err
 	}
 	defer unlock()
-	if err := k.Host.Apply.Engines.Apply(k.Host.Netns, r.Gateway); err != nil {
+	if err := k.Host.Engines.Apply(k.Host.Netns, r.Gateway, k.Host.store()); err != nil {
 		return err
 	}
 	k.log("%s: the kernel's fast path is between %s now", reason, devices)
@@ -181,7 +180,7 @@ func (k *keeper) compare(ctx context.Context) {
 		k.log("look at the rules: %v", err)
 		return
 	}
-	switch value := apply.GatewayValue(state); value {
+	switch value := Value(state); value {
 	case k.told:
 	case k.digest:
 		k.told, k.removed = "", 0

@@ -44,7 +44,7 @@ func TestServiceDoesNotFight(t *testing.T) {
 	}
 	remove := func() {
 		t.Helper()
-		if err := w.Apply.Engines.Remove(w.ns); err != nil {
+		if err := w.Engines.Remove(w.ns); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/natkit/natkit/internal/tune/journal"
@@ -67,7 +68,7 @@ type kills struct {
 func newKills(t *testing.T, w *world) *kills {
 	k := &kills{t: t, world: w, prints: map[string]string{}, found: map[string]int{}}
 	k.old, _ = w.apply(masqueradeText, 0)
-	k.prints[k.old] = w.state().Fingerprint
+	k.prints[k.old] = w.ip("nft -s list table inet natkit")
 	began := time.Now()
 	cmd := w.start(helperBrief{Text: manyText(), Confirm: time.Minute})
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -75,7 +76,7 @@ func newKills(t *testing.T, w *world) *kills {
 	}
 	k.takes = time.Since(began)
 	k.new = w.state().Digest
-	k.prints[k.new] = w.state().Fingerprint
+	k.prints[k.new] = w.ip("nft -s list table inet natkit")
 	open, err := w.Transactions()
 	if err != nil || len(open) != 2 || k.new == k.old {
 		t.Fatalf("%+v, %v", open, err)
@@ -149,7 +150,7 @@ func killHard(t *testing.T, cmd *exec.Cmd) {
 func (k *kills) whole(round int, delay time.Duration, stage string) {
 	s := k.state()
 	want, known := k.prints[s.Digest]
-	if !known || s.Fingerprint != want || s.Sealed && !s.Intact {
+	if !known || k.ip("nft -s list table inet natkit") != want || s.Integrity == gateway.RulesChanged {
 		k.t.Errorf("round %d, killed at %s (%s): the table is neither the old nor the new one: %+v", round, delay, stage, s)
 	}
 	name := map[string]string{k.old: "old", k.new: "new", "": "none"}[s.Digest]
@@ -164,7 +165,7 @@ func (k *kills) backAgain(round int, delay time.Duration, stage string) {
 	k.wantSysctl(Accounting, "0")
 	k.wantSysctl(Forward4, "1")
 	// What was journaled and not begun is finished by the next natkit.
-	err := k.ns.Do(func() error { _, err := apply.Clean(k.Apply); return err })
+	err := k.ns.Do(func() error { _, err := apply.Clean(k.options(nil)); return err })
 	if err != nil {
 		k.t.Error(err)
 	}

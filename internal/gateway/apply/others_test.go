@@ -67,7 +67,7 @@ func TestServiceMissesItsRules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Apply.Engines.Remove(w.ns); err != nil { // as an undo does
+	if err := w.Engines.Remove(w.ns); err != nil { // as an undo does
 		t.Fatal(err)
 	}
 	w.ip("ip addr add 192.168.0.10/24 dev lan0") // nor does an address that comes meanwhile bring them back
@@ -92,12 +92,12 @@ func TestServiceOverAnApply(t *testing.T) {
 	w := newWorld(t)
 	s := w.serve(masqueradeText)
 	own := s.value()
-	other, id := w.apply(snatText, soon)
+	other, id := w.apply(snatText, later)
 	s.want(other)
 	s.reload <- unix.SIGHUP
 	within(t, 30*time.Second, "reloaded", func() bool { return s.told(wordReady) == 2 })
 	s.want(own)
-	within(t, 30*time.Second, "the deadline", func() bool { return w.load(id).Finished() })
+	w.expire(id)
 	s.want(own)
 	w.wantSysctl(Accounting, "0")
 	w.wantSysctl(Forward4, "1")

@@ -8,16 +8,15 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/netlink"
+	"github.com/natkit/natkit/internal/netlink/socket"
 	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/natkit/natkit/internal/tune/journal"
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -137,7 +136,7 @@ func (k *keeper) log(format string, args ...any) {
 // clean undoes what a natkit that was killed, or a power loss, has left behind.
 func (k *keeper) clean() {
 	var undone []*journal.Transaction
-	err := k.Host.Netns.Do(func() (err error) { undone, err = apply.Clean(k.Host.Apply); return err })
+	err := k.Host.Netns.Do(func() (err error) { undone, err = apply.Clean(k.Host.options(nil)); return err })
 	for _, tx := range undone {
 		k.log("undid %s (%s), which nobody else would have undone", tx.ID, tx.Origin)
 	}
@@ -248,7 +247,7 @@ func (k *keeper) missing(ctx context.Context) {
 	if k.suspended || k.failed || k.removed >= mostQuick {
 		return
 	}
-	if there, err := k.Host.Apply.Engines.Present(k.Host.Netns); err == nil && !there {
+	if there, err := k.Host.Engines.Present(k.Host.Netns); err == nil && !there {
 		k.compare(ctx)
 	}
 }
@@ -388,51 +387,41 @@ func (m *manager) close() {
 // watchLinks has a value whenever an interface or an address of the namespace has
 // changed, or may have.
 func (h Host) watchLinks(ctx context.Context) (<-chan struct{}, error) {
-	events, err := h.watch(ctx, unix.NETLINK_ROUTE, func([]syscall.NetlinkMessage) bool { return true },
+	return h.watch(ctx, "interfaces and addresses", unix.NETLINK_ROUTE, func(netlink.Message) bool { return true },
 		unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR)
-	if err != nil {
-		return nil, fmt.Errorf("watch interfaces and addresses: %w", err)
-	}
-	return events, nil
 }
 
 // watchTables has a value whenever a table of nf_tables was deleted in the namespace, or
-// may have been. A transaction that writes rules costs one look at its messages.
+// may have been. A transaction that writes rules costs one pass over its messages.
 func (h Host) watchTables(ctx context.Context) (<-chan struct{}, error) {
-	events, err := h.watch(ctx, unix.NETLINK_NETFILTER, func(all []syscall.NetlinkMessage) bool {
-		return slices.ContainsFunc(all, func(m syscall.NetlinkMessage) bool {
-			return m.Header.Type == unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_DELTABLE
-		})
-	}, unix.NFNLGRP_NFTABLES)
-	if err != nil {
-		return nil, fmt.Errorf("watch tables of nf_tables: %w", err)
-	}
-	return events, nil
+	const deleted = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_DELTABLE
+	return h.watch(ctx, "tables of nf_tables", unix.NETLINK_NETFILTER, func(m netlink.Message) bool { return m.Type == deleted },
+		unix.NFNLGRP_NFTABLES)
 }
 
-// watch has a value when the kernel has told a group something that matters, or more than
-// the socket's buffer held: several times before it is taken are one. It ends with ctx.
-func (h Host) watch(ctx context.Context, protocol int, matters func([]syscall.NetlinkMessage) bool, groups ...uint) (<-chan struct{}, error) {
-	var socket *nl.NetlinkSocket
-	err := h.Netns.Do(func() (err error) {
-		socket, err = nl.Subscribe(protocol, groups...)
-		return err
-	})
-	if err != nil {
-		return nil, err
+// watchBuffer is in bytes. It may overflow: that counts as a message that matters.
+const watchBuffer = 256 << 10
+
+// watch has a value when the kernel has sent a message to a group that matters, or more
+// than the socket's buffer holds: several before it is taken are one. It ends with ctx.
+func (h Host) watch(ctx context.Context, what string, family int, matters func(netlink.Message) bool, groups ...int) (<-chan struct{}, error) {
+	s, err := socket.Dial(h.Netns, family)
+	if err == nil {
+		err = s.SetReceiveBuffer(watchBuffer)
 	}
-	// The timeout lets the goroutine see the end: closing the socket does not wake it.
-	if err := socket.SetReceiveTimeout(&unix.Timeval{Sec: 1}); err != nil {
-		socket.Close()
-		return nil, err
+	for i := 0; err == nil && i < len(groups); i++ {
+		err = s.Join(groups[i])
+	}
+	if err != nil {
+		return nil, fmt.Errorf("watch %s: %w", what, err)
 	}
 	changed := make(chan struct{}, 1)
 	go func() {
-		defer socket.Close()
-		for ctx.Err() == nil {
-			messages, from, err := socket.Receive()
+		defer s.Close()
+		for buf := make([]byte, socket.DatagramMax); ctx.Err() == nil; {
+			b, err := s.Poll(buf)
 			switch {
-			case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR), err == nil && (from.Pid != 0 || !matters(messages)):
+			case errors.Is(err, os.ErrDeadlineExceeded), err == nil && !contains(b, matters):
 				continue
 			case err != nil && !errors.Is(err, unix.ENOBUFS):
 				return
@@ -444,4 +433,16 @@ func (h Host) watch(ctx context.Context, protocol int, matters func([]syscall.Ne
 		}
 	}()
 	return changed, nil
+}
+
+// contains reports whether a datagram has a message that matters, or is malformed.
+func contains(datagram []byte, matters func(netlink.Message) bool) bool {
+	for len(datagram) > 0 {
+		m, rest, err := netlink.Next(datagram)
+		if err != nil || matters(m) {
+			return true
+		}
+		datagram = rest
+	}
+	return false
 }

@@ -5,11 +5,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/netlink"
 	"github.com/natkit/natkit/internal/testutil"
 	"github.com/natkit/natkit/internal/tune"
 	"golang.org/x/sys/unix"
@@ -75,10 +75,10 @@ func TestServiceTellsItsManager(t *testing.T) {
 func TestServiceRestart(t *testing.T) {
 	w := newWorld(t)
 	s := w.serve(masqueradeText)
-	generation := w.state().Generation
+	generation := w.generation()
 	s.end()
 	s.begin(nil)
-	if now := w.state().Generation; now != generation {
+	if now := w.generation(); now != generation {
 		t.Errorf("the rule set was written: generation %d, then %d", generation, now)
 	}
 	s.end()
@@ -211,7 +211,7 @@ func TestServiceSaysThatRulesChanged(t *testing.T) {
 	if err := k.apply(t.Context(), []byte(masqueradeText), "reload"); err != nil {
 		t.Fatal(err)
 	}
-	if s := w.state(); !s.Intact {
+	if s := w.state(); s.Integrity != gateway.RulesIntact {
 		t.Errorf("%+v", s)
 	}
 	// Removed altogether, they come again.
@@ -313,7 +313,7 @@ func TestWatchMoreThanTheBufferHolds(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	resume := make(chan struct{})
-	events, err := w.watch(ctx, unix.NETLINK_NETFILTER, func([]syscall.NetlinkMessage) bool {
+	events, err := w.watch(ctx, "rules", unix.NETLINK_NETFILTER, func(netlink.Message) bool {
 		<-resume
 		return false
 	}, unix.NFNLGRP_NFTABLES)
@@ -326,7 +326,7 @@ func TestWatchMoreThanTheBufferHolds(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 40 {
-		if err := w.Host.Apply.Engines.Apply(w.ns, plan); err != nil {
+		if err := w.Host.Engines.Apply(w.ns, plan, w.store()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -163,7 +163,7 @@ func (h Host) Preview(ctx context.Context, w Wish) (*Preview, error) {
 	if v.Facts, err = h.facts(ctx, file, w.PID); err != nil {
 		return nil, err
 	}
-	v.Findings, err = UnlessEnded(ctx, func() ([]gateway.Finding, error) { return h.Apply.Engines.Check(file, v.Facts), nil })
+	v.Findings, err = UnlessEnded(ctx, func() ([]gateway.Finding, error) { return h.Engines.Check(file, v.Facts), nil })
 	if err != nil {
 		return nil, err
 	}
@@ -173,16 +173,23 @@ func (h Host) Preview(ctx context.Context, w Wish) (*Preview, error) {
 		}
 		return v, err
 	}
-	return v, h.preview(ctx, v, w)
+	assigned, notes, err := h.Engines.Assign(v.Gateway, v.Facts)
+	if err == nil {
+		v.Gateway = assigned
+		return v, h.preview(ctx, v, w, notes)
+	}
+	v.Obstacles = append(v.Obstacles, err.Error())
+	return v, h.preview(ctx, v, w, nil)
 }
 
-func (h Host) preview(ctx context.Context, v *Preview, w Wish) error {
+func (h Host) preview(ctx context.Context, v *Preview, w Wish, notes []gateway.Note) error {
 	now, state, err := h.present(ctx, v.Gateway)
 	if err != nil {
 		return err
 	}
-	v.Before, v.Changed, v.Table = now.Value, state.Changes, now.Facts
-	if v.InForce, err = h.replaceable(now.Value, state, w.Overwrite); err != nil {
+	now.EngineNotes = notes
+	v.Before, v.Changed, v.Table = Value(state), state.Changes, now.Facts
+	if v.InForce, err = h.replaceable(state, w.Overwrite); err != nil {
 		v.Obstacles = append(v.Obstacles, err.Error())
 	}
 	v.TimeWaitSeconds = timeWaitSeconds(now)
@@ -190,7 +197,7 @@ func (h Host) preview(ctx context.Context, v *Preview, w Wish) error {
 		s := Size(e, now)
 		v.Sizing = &s
 	}
-	if now.Value == tune.GatewayForeign {
+	if v.Before == tune.GatewayForeign {
 		return nil // Plan has no changes for that
 	}
 	v.Prepared, err = Plan(v.Gateway, gateway.Digest(v.Gateway), now, w.Origin)

@@ -13,11 +13,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/natkit/natkit/internal/gateway/engine/netfilter"
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/testutil"
 	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/natkit/natkit/internal/tune/journal"
+	"golang.org/x/sys/unix"
 )
 
 // world is a namespace with the interfaces wan0 (203.0.113.7) and lan0 (192.168.0.1),
@@ -87,13 +90,26 @@ func (w *world) wantSysctl(name, want string) {
 	}
 }
 
-func (w *world) state() *netfilter.State {
+func init() { apply.Init(Appliers) }
+
+// state is what the engines of this version have in force.
+func (w *world) state() *gateway.State {
 	w.t.Helper()
-	s, err := netfilter.Read(w.ns)
+	s, err := engine.Standard.Read(w.ns, w.store(), false)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	return s
+}
+
+// generation is that of the rules of nf_tables.
+func (w *world) generation() uint32 {
+	w.t.Helper()
+	n, err := read.Generation(w.ns)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return n
 }
 
 // value is what is in force.
@@ -103,7 +119,7 @@ func (w *world) value() string {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return apply.GatewayValue(s)
+	return Value(s)
 }
 
 // want says what must be in force.
@@ -127,9 +143,9 @@ func (w *world) prepare(wish Wish) *Ready {
 	return r
 }
 
-// soon is a deadline for a confirmation that is over within a test, and not before a busy
-// machine has looked at what waits for it.
-const soon = 4 * time.Second
+// later is a deadline for a confirmation that does not pass within a test, however busy the
+// machine is.
+const later = 30 * time.Minute
 
 // apply puts a text in force, and gives its digest and the transaction.
 func (w *world) apply(text string, confirm time.Duration) (digest, id string) {
@@ -140,6 +156,16 @@ func (w *world) apply(text string, confirm time.Duration) (digest, id string) {
 		w.t.Fatal(err)
 	}
 	return r.Digest, a.ID()
+}
+
+// expire has the guard of a transaction undo it now: at SIGTERM it does what it does when
+// its deadline passes.
+func (w *world) expire(id string) {
+	w.t.Helper()
+	if err := unix.Kill(w.load(id).Guard.PID, unix.SIGTERM); err != nil {
+		w.t.Fatal(err)
+	}
+	within(w.t, 30*time.Second, "undone by the guard", func() bool { return w.load(id).Finished() })
 }
 
 func (w *world) load(id string) *journal.Transaction {

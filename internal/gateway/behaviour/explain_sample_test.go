@@ -9,9 +9,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/gateway/explain"
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/gateway/observe"
 )
 
 // sample draws gateways and packets.
@@ -134,14 +134,14 @@ var (
 )
 
 // packet draws one, and its bytes.
-func (s *sample) packet() (end, explain.Packet, []byte) {
+func (s *sample) packet() (end, observe.Packet, []byte) {
 	s.port++
 	from, to := pick(s.r, ends4), pick(s.r, destinations4)
 	if s.r.IntN(4) == 0 {
 		from, to = pick(s.r, ends6), pick(s.r, destinations6)
 	}
 	at, _ := deviceOf(from.host)
-	p := explain.Packet{Src: from.Addr(), Dst: netip.MustParseAddr(to), SrcPort: 3000 + s.port, DstPort: pick(s.r, []uint16{80, 53, 55, 8080}), In: at.dev}
+	p := observe.Packet{Src: from.Addr(), Dst: netip.MustParseAddr(to), SrcPort: 3000 + s.port, DstPort: pick(s.r, []uint16{80, 53, 55, 8080}), In: at.dev}
 	if s.r.IntN(5) == 0 && s.narrow < 1000 {
 		p.SrcPort = 2000 + s.narrow // in the narrow range of ports
 		s.narrow++
@@ -157,15 +157,15 @@ func (s *sample) packet() (end, explain.Packet, []byte) {
 }
 
 // compose is a first packet, or an answer.
-func compose(p explain.Packet, answer bool) []byte {
+func compose(p observe.Packet, answer bool) []byte {
 	src, dst := netip.AddrPortFrom(p.Src, p.SrcPort), netip.AddrPortFrom(p.Dst, p.DstPort)
 	switch p.Protocol {
 	case unix.IPPROTO_UDP:
 		return UDPPacket(src, dst, "")
 	case unix.IPPROTO_TCP:
-		h := packet.TCP{Flags: packet.SYN, SequenceNumber: 1000}
+		h := frame.TCP{Flags: frame.SYN, SequenceNumber: 1000}
 		if answer {
-			h.Flags, h.AcknowledgmentNumber = packet.SYN|packet.ACK, 1001
+			h.Flags, h.AcknowledgmentNumber = frame.SYN|frame.ACK, 1001
 		}
 		return tcp(src, dst, h, nil).bytes()
 	}

@@ -10,11 +10,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/gateway/explain"
 	"github.com/natkit/natkit/internal/gateway/host"
+	"github.com/natkit/natkit/internal/gateway/observe"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/packet"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -25,7 +25,7 @@ const (
 )
 
 // TestExplain sends packets through random gateways and compares what arrives, and
-// what comes of an answer, with what explain.Follow foretells.
+// what comes of an answer, with what observe.Follow foretells.
 func TestExplain(t *testing.T) {
 	testutil.NeedFeature(t, testutil.Hairpin)
 	w := explainedWorld(t)
@@ -45,7 +45,7 @@ func TestExplain(t *testing.T) {
 
 func explainedWorld(t *testing.T) *netnsWorld {
 	testutil.NeedRoot(t)
-	w, err := Namespaces(netfilterEngine{}, testutil.Patience(patience))()
+	w, err := Namespaces(alone, testutil.Patience(patience))()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,11 +58,11 @@ func explainedWorld(t *testing.T) *netnsWorld {
 }
 
 // kernelRoutes asks the kernel of a namespace.
-func kernelRoutes(ns *netns.Handle) explain.Router {
-	return func(w explain.Lookup) (explain.Hop, error) {
+func kernelRoutes(ns *netns.Handle) observe.Router {
+	return func(w observe.Lookup) (observe.Hop, error) {
 		r, err := host.OpenRoutes(ns)
 		if err != nil {
-			return explain.Hop{}, err
+			return observe.Hop{}, err
 		}
 		defer r.Close()
 		return r.Follow(w)
@@ -70,13 +70,13 @@ func kernelRoutes(ns *netns.Handle) explain.Router {
 }
 
 // send compares what Explain foretells with what comes.
-func (s *sample) send(from end, p explain.Packet, b []byte) {
-	e, err := explain.Follow(s.plan, s.facts, kernelRoutes(s.world.gateway), p)
+func (s *sample) send(from end, p observe.Packet, b []byte) {
+	e, err := observe.Follow(s.plan, s.facts, kernelRoutes(s.world.gateway), p)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	to := e.Destination.Addresses[0].First
-	if e.Fate == explain.Forwarded && !attached(e.Out, to) {
+	if e.Fate == observe.Forwarded && !attached(e.Out, to) {
 		return // the gateway would ask for a neighbour that is not there
 	}
 	s.count(e)
@@ -97,7 +97,7 @@ func (s *sample) send(from end, p explain.Packet, b []byte) {
 }
 
 // agrees reports whether what came is what was foretold.
-func (s *sample) agrees(e *explain.Way, got, came Arrivals) bool {
+func (s *sample) agrees(e *observe.Trace, got, came Arrivals) bool {
 	if err := s.judge(e, came); err != nil {
 		p := e.Packet
 		s.t.Errorf("%s by %s: %v\narrived: %v\nforetold: %s %s -> %s (%v, %v)\n%s", p, p.In, err, got, e.Fate, e.Source, e.Destination, e.Source.Rule, e.Destination.Rule, s.text)
@@ -106,11 +106,11 @@ func (s *sample) agrees(e *explain.Way, got, came Arrivals) bool {
 	return true
 }
 
-func (s *sample) judge(e *explain.Way, came Arrivals) error {
+func (s *sample) judge(e *observe.Trace, came Arrivals) error {
 	switch {
-	case e.Fate != explain.Forwarded && len(came) > 0:
+	case e.Fate != observe.Forwarded && len(came) > 0:
 		return errors.New("nothing was to arrive")
-	case e.Fate != explain.Forwarded:
+	case e.Fate != observe.Forwarded:
 		return nil
 	case len(came) != 1:
 		return errors.New("one packet was to arrive")
@@ -126,9 +126,9 @@ func (s *sample) judge(e *explain.Way, came Arrivals) error {
 }
 
 // answer sends one back, and reports whether it comes as an answer to what was sent.
-func (s *sample) answer(from end, p explain.Packet, a Arrival) (back bool, got Arrivals) {
+func (s *sample) answer(from end, p observe.Packet, a Arrival) (back bool, got Arrivals) {
 	src, dst := tupleOf(&a)
-	answer := explain.Packet{Protocol: p.Protocol, Src: dst.Addr(), SrcPort: dst.Port(), Dst: src.Addr(), DstPort: src.Port()}
+	answer := observe.Packet{Protocol: p.Protocol, Src: dst.Addr(), SrcPort: dst.Port(), Dst: src.Addr(), DstPort: src.Port()}
 	got, err := s.world.Send(a.At, compose(answer, true))
 	if err != nil {
 		s.t.Fatal(err)
@@ -143,14 +143,14 @@ func (s *sample) answer(from end, p explain.Packet, a Arrival) (back bool, got A
 	return src == netip.AddrPortFrom(p.Dst, p.DstPort) && dst == netip.AddrPortFrom(p.Src, p.SrcPort), got
 }
 
-func (s *sample) count(e *explain.Way) {
+func (s *sample) count(e *observe.Trace) {
 	for _, step := range e.Steps {
 		if strings.Contains(step.Does, "natkit's chain is not asked") {
 			s.seen["theirs"]++
 		}
 	}
 	switch {
-	case e.Fate != explain.Forwarded:
+	case e.Fate != observe.Forwarded:
 		s.seen[string(e.Fate)]++
 		return
 	case e.Source.Rule == nil && e.Destination.Rule == nil && !e.Untracked:
@@ -193,7 +193,7 @@ func attached(dev string, a netip.Addr) bool {
 }
 
 // likes are the arrivals of a packet's kind, without what the gateway says itself.
-func likes(all Arrivals, p explain.Packet, answer bool) (out Arrivals) {
+func likes(all Arrivals, p observe.Packet, answer bool) (out Arrivals) {
 	for _, a := range all {
 		f := &a.Frame
 		if f.Protocol != p.Protocol {
@@ -201,7 +201,7 @@ func likes(all Arrivals, p explain.Packet, answer bool) (out Arrivals) {
 		}
 		switch p.Protocol {
 		case unix.IPPROTO_TCP:
-			if f.TCP.Flags&packet.RST != 0 {
+			if f.TCP.Flags&frame.RST != 0 {
 				continue
 			}
 		case unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6:
@@ -214,7 +214,7 @@ func likes(all Arrivals, p explain.Packet, answer bool) (out Arrivals) {
 	return out
 }
 
-func isEchoOf(f *packet.Frame, answer bool) bool {
+func isEchoOf(f *frame.Frame, answer bool) bool {
 	if answer {
 		return f.ICMP.Type == echoReply && f.Version == 4 || f.ICMP.Type == echoReply6 && f.Version == 6
 	}

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/gateway/explain"
 	"github.com/natkit/natkit/internal/gateway/host"
+	"github.com/natkit/natkit/internal/gateway/observe"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -26,24 +26,24 @@ func (s *sample) program() {
 	defer conn.Close()
 	to := netip.AddrPortFrom(netip.MustParseAddr(pick(s.r, destinations4)), pick(s.r, []uint16{53, 55}))
 	routes := kernelRoutes(s.world.gateway)
-	hop, err := routes(explain.Lookup{Destination: to.Addr()})
+	hop, err := routes(observe.Lookup{Destination: to.Addr()})
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	if hop.Unreachable != "" {
 		return
 	}
-	p := explain.Packet{Protocol: unix.IPPROTO_UDP, Src: hop.Source, SrcPort: uint16(conn.(*program).conn.LocalAddr().(*net.UDPAddr).Port), Dst: to.Addr(), DstPort: to.Port()}
-	e, err := explain.Follow(s.plan, s.facts, routes, p)
+	p := observe.Packet{Protocol: unix.IPPROTO_UDP, Src: hop.Source, SrcPort: uint16(conn.(*program).conn.LocalAddr().(*net.UDPAddr).Port), Dst: to.Addr(), DstPort: to.Port()}
+	e, err := observe.Follow(s.plan, s.facts, routes, p)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if e.Fate == explain.Forwarded && attached(e.Out, e.Destination.Addresses[0].First) {
+	if e.Fate == observe.Forwarded && attached(e.Out, e.Destination.Addresses[0].First) {
 		s.compareProgram(e, conn, to)
 	}
 }
 
-func (s *sample) compareProgram(e *explain.Way, conn Program, to netip.AddrPort) {
+func (s *sample) compareProgram(e *observe.Trace, conn Program, to netip.AddrPort) {
 	got, err := conn.Send(to, "x")
 	if err != nil {
 		s.t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 // carrier makes packets that are worth cutting.
@@ -33,7 +33,7 @@ var (
 	// a session.
 	carrierTCP = carrier{"tcp", 0x1300, flowTCP,
 		func(from end, to netip.AddrPort, data []byte) datagram {
-			return tcp(from.AddrPort, to, packet.TCP{SequenceNumber: 100, Flags: packet.SYN}, data)
+			return tcp(from.AddrPort, to, frame.TCP{SequenceNumber: 100, Flags: frame.SYN}, data)
 		}, nil}
 	carrierEcho = carrier{"echo", 0x1400, flowEcho,
 		func(from end, to netip.AddrPort, data []byte) datagram {
@@ -55,7 +55,7 @@ func echoWith(from, to netip.Addr, identifier uint16, data []byte, kind, kind6 u
 	if from.Is6() {
 		kind = kind6
 	}
-	return icmp(from, to, packet.ICMP{Type: kind, Rest: uint32(identifier)<<16 | 1}, data)
+	return icmp(from, to, frame.ICMP{Type: kind, Rest: uint32(identifier)<<16 | 1}, data)
 }
 
 // someData is of a length that is not a multiple of eight. Every byte tells where it
@@ -112,7 +112,7 @@ func (c carrier) judge(arrivals Arrivals, at Host, from, to netip.Addr, data [][
 // arrived is a packet put together of what came.
 type arrived struct {
 	at      Host
-	ip      packet.IP
+	ip      frame.IP
 	payload []byte
 	missing bool
 }
@@ -145,8 +145,8 @@ func assemble(arrivals Arrivals) []arrived {
 	return done
 }
 
-func ipOf(f *packet.Frame) packet.IP {
-	return packet.IP{Source: f.Source, Destination: f.Destination, Protocol: f.Protocol}
+func ipOf(f *frame.Frame) frame.IP {
+	return frame.IP{Source: f.Source, Destination: f.Destination, Protocol: f.Protocol}
 }
 
 // ipPayload is what follows the IP header and, in IPv6, the Fragment header.

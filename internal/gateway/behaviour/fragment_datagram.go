@@ -5,12 +5,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 // datagram is an IP packet with its payload: a whole segment or a part of one.
 type datagram struct {
-	packet.IP
+	frame.IP
 	Payload []byte
 }
 
@@ -30,22 +30,22 @@ func (d datagram) fragments(identification uint32, at ...int) []datagram {
 
 // part is one fragment, of the bytes from start to end of the payload.
 func (d datagram) part(identification uint32, start, end int) datagram {
-	d.Fragment = packet.Fragment{Identification: identification, Offset: start, More: end < len(d.Payload)}
+	d.Fragment = frame.Fragment{Identification: identification, Offset: start, More: end < len(d.Payload)}
 	d.Payload = d.Payload[start:end]
 	return d
 }
 
 func datagramOf(from, to netip.Addr, protocol uint8, payload []byte) datagram {
-	return datagram{packet.IP{Source: from, Destination: to, Protocol: protocol}, payload}
+	return datagram{frame.IP{Source: from, Destination: to, Protocol: protocol}, payload}
 }
 
 func udp(from, to netip.AddrPort, payload []byte) datagram {
-	b := packet.AppendUDP(nil, packet.Tuple{Src: from, Dst: to}, payload, false)
+	b := frame.AppendUDP(nil, frame.Tuple{Src: from, Dst: to}, payload, false)
 	return datagramOf(from.Addr(), to.Addr(), unix.IPPROTO_UDP, b)
 }
 
 // udpWithout has no checksum (RFC 768; RFC 6935 of IPv6).
 func udpWithout(from, to netip.AddrPort, payload []byte) datagram {
-	b := packet.AppendUDP(nil, packet.Tuple{Src: from, Dst: to}, payload, true)
+	b := frame.AppendUDP(nil, frame.Tuple{Src: from, Dst: to}, payload, true)
 	return datagramOf(from.Addr(), to.Addr(), unix.IPPROTO_UDP, b)
 }

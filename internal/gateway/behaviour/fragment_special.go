@@ -3,7 +3,7 @@ package behaviour
 import (
 	"slices"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 // fragmentedHeaders are about first fragments that do not have all that is needed, and
@@ -114,7 +114,7 @@ func errorAboutPart(p *Play, e endsOf, n int) (Outcome, error) {
 	if len(seen) != 2 {
 		return "the fragments do not come as two", nil
 	}
-	expired := packet.ICMP{Type: timeExceeded, Code: 1}
+	expired := frame.ICMP{Type: timeExceeded, Code: 1}
 	if e.v6 {
 		expired.Type = timeExceeded6
 	}

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 // rfc5508 is NAT Behavioral Requirements for ICMP.
@@ -32,23 +32,23 @@ var (
 
 // allErrors are the ICMP errors that a NAT passes on, of every code that is assigned
 // (RFC 792, 1122, 1812), and those of ICMPv6 (RFC 4443).
-func allErrors(v6 bool) []packet.ICMP {
+func allErrors(v6 bool) []frame.ICMP {
 	if v6 {
 		return slices.Concat(codes(unreachable6, 7, 0), codes(packetTooBig6, 0, 1300), codes(timeExceeded6, 1, 0), codes(parameterProblem6, 2, 40))
 	}
-	return slices.Concat(codes(unreachable, 15, 0), []packet.ICMP{{Type: unreachable, Code: fragNeeded, Rest: 1300}},
+	return slices.Concat(codes(unreachable, 15, 0), []frame.ICMP{{Type: unreachable, Code: fragNeeded, Rest: 1300}},
 		codes(timeExceeded, 1, 0), codes(parameterProblem, 2, 9<<24))
 }
 
-func codes(kind, last uint8, rest uint32) []packet.ICMP {
-	var all []packet.ICMP
+func codes(kind, last uint8, rest uint32) []frame.ICMP {
+	var all []frame.ICMP
 	for code := range last + 1 {
-		all = append(all, packet.ICMP{Type: kind, Code: code, Rest: rest})
+		all = append(all, frame.ICMP{Type: kind, Code: code, Rest: rest})
 	}
 	return all
 }
 
-func errorName(k flowKind, h packet.ICMP) string {
+func errorName(k flowKind, h frame.ICMP) string {
 	return fmt.Sprintf("%s, type %d code %d", k.name, h.Type, h.Code)
 }
 
@@ -64,14 +64,14 @@ type endsOf struct {
 	v6                  bool
 	a, b, x, router     end
 	wan, lan            netip.Addr
-	portUnreachableKind packet.ICMP
+	portUnreachableKind frame.ICMP
 }
 
 func endsIn(v6 bool) endsOf {
 	if v6 {
-		return endsOf{true, insideA6, insideB6, outsideX6, routerX6, WANAddress6.Addr(), LANAddress6.Addr(), packet.ICMP{Type: unreachable6, Code: 4}}
+		return endsOf{true, insideA6, insideB6, outsideX6, routerX6, WANAddress6.Addr(), LANAddress6.Addr(), frame.ICMP{Type: unreachable6, Code: 4}}
 	}
-	return endsOf{false, insideA, insideB, outsideX, routerX, WANAddress.Addr(), LANAddress.Addr(), packet.ICMP{Type: unreachable, Code: portUnreachable}}
+	return endsOf{false, insideA, insideB, outsideX, routerX, WANAddress.Addr(), LANAddress.Addr(), frame.ICMP{Type: unreachable, Code: portUnreachable}}
 }
 
 // bothFamilies makes a case of IPv4 and one of IPv6, which the RFC does not name.
@@ -186,7 +186,7 @@ func inboundForwarded(p *Play) (Outcome, error) {
 	if err != nil {
 		return "", err
 	}
-	return report{by: outsideX, kind: packet.ICMP{Type: unreachable, Code: 1}}.seen(p, answer, outsideX.Addr())
+	return report{by: outsideX, kind: frame.ICMP{Type: unreachable, Code: 1}}.seen(p, answer, outsideX.Addr())
 }
 
 func inboundQuench(p *Play) (Outcome, error) {
@@ -194,7 +194,7 @@ func inboundQuench(p *Play) (Outcome, error) {
 	if err != nil {
 		return "", err
 	}
-	return report{by: outsideX, kind: packet.ICMP{Type: sourceQuench}}.seen(p, f.out, outsideX.Addr())
+	return report{by: outsideX, kind: frame.ICMP{Type: sourceQuench}}.seen(p, f.out, outsideX.Addr())
 }
 
 func inboundRedirect(p *Play) (Outcome, error) {
@@ -202,6 +202,6 @@ func inboundRedirect(p *Play) (Outcome, error) {
 	if err != nil {
 		return "", err
 	}
-	other := packet.ICMP{Type: redirect, Code: 1, Rest: 198<<24 | 18<<16 | 77}
+	other := frame.ICMP{Type: redirect, Code: 1, Rest: 198<<24 | 18<<16 | 77}
 	return report{by: routerX, kind: other}.seen(p, f.out, routerX.Addr())
 }

@@ -5,7 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 // Types of ICMP (RFC 792) and ICMPv6 (RFC 4443).
@@ -35,12 +35,12 @@ const (
 )
 
 // icmp is a message of ICMP or, between addresses of IPv6, of ICMPv6.
-func icmp(from, to netip.Addr, h packet.ICMP, body []byte) datagram {
+func icmp(from, to netip.Addr, h frame.ICMP, body []byte) datagram {
 	protocol := uint8(unix.IPPROTO_ICMP)
 	if from.Is6() {
 		protocol = unix.IPPROTO_ICMPV6
 	}
-	return datagramOf(from, to, protocol, packet.AppendICMP(nil, from, to, h, body))
+	return datagramOf(from, to, protocol, frame.AppendICMP(nil, from, to, h, body))
 }
 
 // ping is an echo request of either family, pong the reply; the data is what RFC 792
@@ -58,5 +58,5 @@ func echo(from, to netip.Addr, identifier, sequence uint16, kind, kind6 uint8) d
 		kind = kind6
 	}
 	rest := uint32(identifier)<<16 | uint32(sequence)
-	return icmp(from, to, packet.ICMP{Type: kind, Rest: rest}, []byte("an echo that comes back whole"))
+	return icmp(from, to, frame.ICMP{Type: kind, Rest: rest}, []byte("an echo that comes back whole"))
 }

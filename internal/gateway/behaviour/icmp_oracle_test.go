@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 func addresses(v6 bool) (a, b netip.AddrPort) {
@@ -20,8 +20,8 @@ func samples(v6 bool) map[string]datagram {
 	a, b := addresses(v6)
 	data := []byte("seventeen bytes..")
 	all := map[string]datagram{
-		"tcp":   tcp(a, b, packet.TCP{SequenceNumber: 1, Flags: packet.SYN, Options: tcpOptions(mssOption(1460), sackPermitted(), timestamps(7, 8), windowScale(7))}, nil),
-		"data":  tcp(a, b, packet.TCP{SequenceNumber: 1, AcknowledgmentNumber: 2, Flags: packet.ACK}, data),
+		"tcp":   tcp(a, b, frame.TCP{SequenceNumber: 1, Flags: frame.SYN, Options: tcpOptions(mssOption(1460), sackPermitted(), timestamps(7, 8), windowScale(7))}, nil),
+		"data":  tcp(a, b, frame.TCP{SequenceNumber: 1, AcknowledgmentNumber: 2, Flags: frame.ACK}, data),
 		"udp":   udp(a, b, data),
 		"echo":  ping(a.Addr(), b.Addr(), 7, 8),
 		"reply": pong(b.Addr(), a.Addr(), 7, 8),
@@ -32,9 +32,9 @@ func samples(v6 bool) map[string]datagram {
 	}
 	for _, name := range []string{"tcp", "data", "udp", "echo"} {
 		quote := all[name].bytes()
-		all["error about "+name] = icmp(b.Addr(), a.Addr(), packet.ICMP{Type: kind}, quote)
+		all["error about "+name] = icmp(b.Addr(), a.Addr(), frame.ICMP{Type: kind}, quote)
 		cut := quote[:len(quote)-len(all[name].Payload)+8]
-		all["error about cut "+name] = icmp(b.Addr(), a.Addr(), packet.ICMP{Type: kind}, cut)
+		all["error about cut "+name] = icmp(b.Addr(), a.Addr(), frame.ICMP{Type: kind}, cut)
 	}
 	if !v6 {
 		withOptions := all["udp"]
@@ -76,7 +76,7 @@ func TestOracleLooksInside(t *testing.T) {
 		for _, at := range []int{8, 15, 24, len(quote) - 1} {
 			wrong := slices.Clone(quote)
 			wrong[at] ^= 1
-			m := icmp(b.Addr(), a.Addr(), packet.ICMP{Type: kind}, wrong).bytes()
+			m := icmp(b.Addr(), a.Addr(), frame.ICMP{Type: kind}, wrong).bytes()
 			err := wrongChecksums(m)
 			if err == nil && (!v6 || at >= 24) {
 				t.Errorf("v6 %v: no error with a wrong quoted byte %d", v6, at)

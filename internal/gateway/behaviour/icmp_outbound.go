@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 func icmpOutbound() []Case {
@@ -66,7 +66,7 @@ func outboundBasic(p *Play) (Outcome, error) {
 	if err != nil {
 		return "", err
 	}
-	arrivals, err := p.Send(B, report{by: insideB, kind: packet.ICMP{Type: unreachable, Code: 1}}.about(f.in))
+	arrivals, err := p.Send(B, report{by: insideB, kind: frame.ICMP{Type: unreachable, Code: 1}}.about(f.in))
 	if err != nil || len(arrivals) != 1 {
 		return where(arrivals, X), err
 	}
@@ -132,7 +132,7 @@ func wrongReport(p *Play, outbound bool, change func([]byte)) (Outcome, error) {
 	if err != nil {
 		return "", err
 	}
-	r, of := report{by: outsideX, kind: packet.ICMP{Type: unreachable, Code: portUnreachable}}, f.out
+	r, of := report{by: outsideX, kind: frame.ICMP{Type: unreachable, Code: portUnreachable}}, f.out
 	if outbound {
 		r.by, of = insideA, f.in
 	}
@@ -150,7 +150,7 @@ func quotedHeaderWrong(p *Play) (Outcome, error) {
 	if err != nil {
 		return "", err
 	}
-	r := report{by: outsideX, kind: packet.ICMP{Type: unreachable, Code: portUnreachable}, alter: func(b []byte) { b[10] ^= 0xff }}
+	r := report{by: outsideX, kind: frame.ICMP{Type: unreachable, Code: portUnreachable}, alter: func(b []byte) { b[10] ^= 0xff }}
 	arrivals, err := p.World.Send(X, r.about(f.out))
 	if err != nil {
 		return "", err
@@ -165,7 +165,7 @@ func quotedOptions(p *Play) (Outcome, error) {
 	if err != nil {
 		return "", err
 	}
-	return report{by: routerX, kind: packet.ICMP{Type: timeExceeded}, quote: 28 + 8}.seen(p, e, routerX.Addr())
+	return report{by: routerX, kind: frame.ICMP{Type: timeExceeded}, quote: 28 + 8}.seen(p, e, routerX.Addr())
 }
 
 // quotedTransportWrong has what the outside received be wrong already. The host inside
@@ -177,7 +177,7 @@ func quotedTransportWrong(p *Play) (Outcome, error) {
 	}
 	const at = 30 // in the data, which the checksum covers
 	spoil := func(b []byte) { b[at] ^= 0xff }
-	r := report{by: outsideX, kind: packet.ICMP{Type: unreachable, Code: portUnreachable}, alter: spoil}
+	r := report{by: outsideX, kind: frame.ICMP{Type: unreachable, Code: portUnreachable}, alter: spoil}
 	arrivals, err := p.World.Send(X, r.about(f.out))
 	if err != nil {
 		return "", err
@@ -195,7 +195,7 @@ func quotedExtensions(p *Play) (Outcome, error) {
 	if err != nil {
 		return "", err
 	}
-	r := report{by: routerX, kind: packet.ICMP{Type: timeExceeded, Rest: 128 / 4 << 16}, tail: mplsExtension()}
+	r := report{by: routerX, kind: frame.ICMP{Type: timeExceeded, Rest: 128 / 4 << 16}, tail: mplsExtension()}
 	return r.seen(p, e, routerX.Addr())
 }
 

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 // singlePort has one port for all.
@@ -64,7 +64,7 @@ func hairpinnedErrorBack(p *Play) (Outcome, error) {
 	if err != nil {
 		return "", err
 	}
-	return report{by: serverA, kind: packet.ICMP{Type: unreachable, Code: portUnreachable}}.seen(p, f.out, publicA.Addr())
+	return report{by: serverA, kind: frame.ICMP{Type: unreachable, Code: portUnreachable}}.seen(p, f.out, publicA.Addr())
 }
 
 func hairpinnedErrorOn(p *Play) (Outcome, error) {
@@ -72,7 +72,7 @@ func hairpinnedErrorOn(p *Play) (Outcome, error) {
 	if err != nil {
 		return "", err
 	}
-	return report{by: insideC, kind: packet.ICMP{Type: unreachable, Code: 1}}.seen(p, f.in, f.mapped().Addr())
+	return report{by: insideC, kind: frame.ICMP{Type: unreachable, Code: 1}}.seen(p, f.in, f.mapped().Addr())
 }
 
 // icmpOwn is what the gateway says by itself.
@@ -128,16 +128,16 @@ func noRoute(p *Play) (Outcome, error) {
 }
 
 // expired is Time Exceeded in transit.
-func (e endsOf) expired() packet.ICMP {
+func (e endsOf) expired() frame.ICMP {
 	if e.v6 {
-		return packet.ICMP{Type: timeExceeded6}
+		return frame.ICMP{Type: timeExceeded6}
 	}
-	return packet.ICMP{Type: timeExceeded}
+	return frame.ICMP{Type: timeExceeded}
 }
 
 // ownReport judges an error of the gateway itself about a packet: from source, to the
 // sender, with all that was sent quoted as far as the gateway quotes.
-func ownReport(p *Play, from end, sent []byte, kind packet.ICMP, source netip.Addr) (Outcome, error) {
+func ownReport(p *Play, from end, sent []byte, kind frame.ICMP, source netip.Addr) (Outcome, error) {
 	arrivals, err := p.Send(from.host, sent)
 	if err != nil {
 		return "", err
@@ -187,9 +187,9 @@ func tooBigInbound(p *Play, e endsOf) (Outcome, error) {
 	}
 	d := udp(e.x.AddrPort, f.mapped(), make([]byte, 1400))
 	d.DontFragment = true
-	kind, quote := packet.ICMP{Type: unreachable, Code: fragNeeded, Rest: narrow}, 576-28
+	kind, quote := frame.ICMP{Type: unreachable, Code: fragNeeded, Rest: narrow}, 576-28
 	if e.v6 {
-		kind, quote = packet.ICMP{Type: packetTooBig6, Rest: narrow}, 1280-48
+		kind, quote = frame.ICMP{Type: packetTooBig6, Rest: narrow}, 1280-48
 	}
 	sent := d.bytes()
 	arrivals, err := p.Send(X, sent)
@@ -222,6 +222,6 @@ func gatewayEcho(p *Play, e endsOf) (Outcome, error) {
 
 func informationRequest(p *Play) (Outcome, error) {
 	const information = 15
-	arrivals, err := p.Send(A, icmp(insideA.Addr(), LANAddress.Addr(), packet.ICMP{Type: information}, nil).bytes())
+	arrivals, err := p.Send(A, icmp(insideA.Addr(), LANAddress.Addr(), frame.ICMP{Type: information}, nil).bytes())
 	return yes(len(arrivals) == 0, "not answered", "answered"), err
 }

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 func icmpQueries() []Case {
@@ -97,12 +97,12 @@ func sameIdentifier(p *Play, e endsOf) (Outcome, error) {
 func timestampQuery(p *Play) (Outcome, error) {
 	const id = 4000 << 16
 	times := make([]byte, 12)
-	asked, err := carry(p, insideA, outsideX, icmp(insideA.Addr(), outsideX.Addr(), packet.ICMP{Type: timestampRequest, Rest: id}, times))
+	asked, err := carry(p, insideA, outsideX, icmp(insideA.Addr(), outsideX.Addr(), frame.ICMP{Type: timestampRequest, Rest: id}, times))
 	if err != nil {
 		return "", err
 	}
 	seen := &asked.got.Frame
-	answer, err := carry(p, outsideX, insideA, icmp(outsideX.Addr(), seen.Source, packet.ICMP{Type: timestampReply, Rest: seen.ICMP.Rest}, times))
+	answer, err := carry(p, outsideX, insideA, icmp(outsideX.Addr(), seen.Source, frame.ICMP{Type: timestampReply, Rest: seen.ICMP.Rest}, times))
 	if err != nil {
 		return "", err
 	}

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 // exchanged is a packet as an end sent it, and as it arrived at another.
@@ -41,10 +41,10 @@ var (
 		func(from, to netip.AddrPort) datagram { return udpWithout(from, to, []byte("without, too")) }}
 	flowTCP = flowKind{"tcp",
 		func(from, to netip.AddrPort) datagram {
-			return tcp(from, to, packet.TCP{SequenceNumber: 100, Flags: packet.SYN}, nil)
+			return tcp(from, to, frame.TCP{SequenceNumber: 100, Flags: frame.SYN}, nil)
 		},
 		func(from, to netip.AddrPort) datagram {
-			return tcp(from, to, packet.TCP{SequenceNumber: 900, AcknowledgmentNumber: 101, Flags: packet.SYN | packet.ACK}, nil)
+			return tcp(from, to, frame.TCP{SequenceNumber: 900, AcknowledgmentNumber: 101, Flags: frame.SYN | frame.ACK}, nil)
 		}}
 	// flowEcho has the identifier in the inside's port.
 	flowEcho = flowKind{"echo",
@@ -80,7 +80,7 @@ func (f flow) mapped() netip.AddrPort {
 // report is an ICMP error by a host or router.
 type report struct {
 	by   end
-	kind packet.ICMP
+	kind frame.ICMP
 	// quote is how many bytes are quoted; 0 is the whole packet. Behind them is Tail.
 	quote int
 	tail  []byte

@@ -12,10 +12,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/convert"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/packet"
 	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/testutil"
@@ -159,7 +159,7 @@ func fareTheSame(t *testing.T, before *Play, imported *convert.Result, random bo
 	if err != nil {
 		t.Fatal(err)
 	}
-	after := newWorld(t, netfilterEngine{})
+	after := newWorld(t, alone)
 	if err := after.Apply(plan); err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +232,7 @@ func fates(t *testing.T, p *Play, random bool) (all []string) {
 var givenPort = regexp.MustCompile(`\{(203\.0\.113\.\d+):\d+ `)
 
 func synPacket(src, dst netip.AddrPort) []byte {
-	return tcp(src, dst, packet.TCP{Flags: packet.SYN}, nil).bytes()
+	return tcp(src, dst, frame.TCP{Flags: frame.SYN}, nil).bytes()
 }
 
 // fate sends one packet, and an answer to it where it arrives.

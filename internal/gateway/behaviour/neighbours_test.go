@@ -15,11 +15,11 @@ import (
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/gateway/explain"
 	"github.com/natkit/natkit/internal/gateway/host"
+	"github.com/natkit/natkit/internal/gateway/observe"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/packet"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -142,25 +142,25 @@ func beside(t *testing.T, ns *netns.Handle, text string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var forwarded []*explain.Way
+	var forwarded []*observe.Trace
 	for _, p := range neighbourly {
-		sent, err := explain.ParsePacket([]string{p.packet})
+		sent, err := observe.ParsePacket([]string{p.packet})
 		if err != nil {
 			t.Fatal(err)
 		}
 		sent.In = p.in
-		way, err := explain.Follow(plan, facts, kernelRoutes(ns), sent)
+		way, err := observe.Follow(plan, facts, kernelRoutes(ns), sent)
 		if err != nil {
 			t.Fatal(err)
 		}
 		fmt.Fprintf(&b, "%s: becomes %s -> %s%s\n", p.packet, way.Source, way.Destination, strings.Join(append([]string{""}, way.Notes...), "\n  "))
-		if way.Fate == explain.Forwarded {
+		if way.Fate == observe.Forwarded {
 			forwarded = append(forwarded, way)
 		}
 	}
 	refuses := func(f gateway.Foreign) bool { return f.Hook == "forward" && f.Policy != "accept" }
 	if !slices.ContainsFunc(facts.Foreign, refuses) {
-		if err := (netfilterEngine{}).Apply(ns, plan); err != nil {
+		if err := alone.Apply(ns, plan); err != nil {
 			t.Fatal(err)
 		}
 		for _, way := range forwarded {
@@ -172,10 +172,10 @@ func beside(t *testing.T, ns *netns.Handle, text string) string {
 
 // taken sends a way's packet, and compares the connection that the kernel makes of it: it
 // is the one foretold, unless notes leave that open.
-func taken(t *testing.T, ns *netns.Handle, way *explain.Way) {
+func taken(t *testing.T, ns *netns.Handle, way *observe.Trace) {
 	t.Helper()
 	p := way.Packet
-	frame := ethernet(packet.Link{Source: [6]byte{2, 0, 0, 0, 2, 2}, Destination: [6]byte{2, 0, 0, 0, 1, 1}}, compose(p, false))
+	frame := ethernet(frame.Link{Source: [6]byte{2, 0, 0, 0, 2, 2}, Destination: [6]byte{2, 0, 0, 0, 1, 1}}, compose(p, false))
 	err := ns.Do(func() error {
 		fd, err := openPacket(p.In+".host", unix.ETH_P_ALL)
 		if err != nil {

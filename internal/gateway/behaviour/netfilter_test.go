@@ -7,11 +7,25 @@ import (
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/engine"
+	"github.com/natkit/natkit/internal/gateway/engine/fake"
 	"github.com/natkit/natkit/internal/gateway/engine/netfilter"
+	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
-type netfilterEngine = netfilter.Engine
+// carried is a set of engines as worlds want it.
+type carried struct{ engine.Set }
+
+func (c carried) Apply(ns *netns.Handle, p *gateway.Plan) error {
+	p, _, err := c.Assign(p, gateway.Facts{})
+	if err != nil {
+		return err
+	}
+	return c.Set.Apply(ns, p, nil)
+}
+
+// alone is netfilter without another engine.
+var alone = carried{engine.Set{netfilter.Engine{}}}
 
 // atATime is how many cases are played at one time. Most of a case's time is waiting:
 // for namespaces to be made and for timers.
@@ -42,16 +56,15 @@ func playable(t *testing.T, cases []Case) []Case {
 	})
 }
 
-func TestNetfilter(t *testing.T) { playSuite(t, netfilterEngine{}) }
+func TestNetfilter(t *testing.T) { playSuite(t, Netfilter, alone) }
 
 // playSuite plays all cases with an engine, on this kernel. On the one of the engine's
 // record it must find the same.
-func playSuite(t *testing.T, e engine.Engine) {
+func playSuite(t *testing.T, name string, e Engine) {
 	testutil.NeedRoot(t)
 	if !*update { // TestPage reads what is written here
 		t.Parallel()
 	}
-	name := string(e.Name())
 	cases, start := playable(t, All()), time.Now()
 	results := Run(name, cases, worlds(e), slow(), atATime)
 	took := time.Since(start)
@@ -72,4 +85,41 @@ func playSuite(t *testing.T, e engine.Engine) {
 	}
 	failed := slices.IndexFunc(results, func(r Result) bool { return r.Err != nil }) >= 0
 	t.Logf("%d cases in %v; failures: %v", len(cases), took.Round(10*time.Millisecond), failed)
+}
+
+// TestEnginesBesideOneAnother plays the cases with static rules with a second engine that
+// carries out these alone, while the other rules of their files are netfilter's. What is
+// seen is the same.
+func TestEnginesBesideOneAnother(t *testing.T) {
+	testutil.NeedRoot(t)
+	testutil.NeedProgram(t, "nft")
+	t.Parallel()
+	static := &fake.Static{Engine: fake.Engine{Word: "static"}}
+	both := carried{engine.Set{static, netfilter.Engine{}}}
+	mixed := 0
+	cases := slices.DeleteFunc(playable(t, All()), func(c Case) bool {
+		p, err := c.Plan()
+		if err == nil {
+			p, _, err = both.Assign(p, gateway.Facts{})
+		}
+		if err != nil || p.Part("static") == nil {
+			return true
+		}
+		if slices.ContainsFunc(p.Part(gateway.EngineNetfilter).Refs(), func(r gateway.Ref) bool { return r.Kind == "static" }) {
+			t.Errorf("%s: netfilter has a static rule", c.ID)
+		}
+		if len(p.Part(gateway.EngineNetfilter).Refs()) > 0 {
+			mixed++
+		}
+		return false
+	})
+	if len(cases) < 5 || mixed == 0 {
+		t.Errorf("only %d cases, %d of them with rules of both engines", len(cases), mixed)
+	}
+	for i, r := range Run(Netfilter, cases, worlds(both), slow(), atATime) {
+		if r.Err != nil {
+			t.Errorf("%s: %s, %s: %v", cases[i].ID, r.Status, r.Outcome, r.Err)
+		}
+	}
+	t.Logf("%d cases, %d of them with rules of both engines", len(cases), mixed)
 }

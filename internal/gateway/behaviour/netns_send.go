@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 func (w *netnsWorld) Send(from Host, packets ...[]byte) (Arrivals, error) {
@@ -14,7 +14,7 @@ func (w *netnsWorld) Send(from Host, packets ...[]byte) (Arrivals, error) {
 	}
 	frames := make([][]byte, 0, len(packets))
 	for _, p := range packets {
-		frames = append(frames, ethernet(packet.Link{Source: at.mac, Destination: gatewayMAC[at.dev]}, p))
+		frames = append(frames, ethernet(frame.Link{Source: at.mac, Destination: gatewayMAC[at.dev]}, p))
 	}
 	out, err := w.wires.exchange(at.dev, frames)
 	if err != nil {
@@ -31,11 +31,11 @@ func arrivalsOf(out map[string][][]byte) Arrivals {
 	return all
 }
 
-func ethernet(l packet.Link, p []byte) []byte {
+func ethernet(l frame.Link, p []byte) []byte {
 	b := append(append([]byte{}, l.Destination[:]...), l.Source[:]...)
-	etherType := uint16(packet.EtherTypeIPv4)
+	etherType := uint16(frame.EtherTypeIPv4)
 	if len(p) > 0 && p[0]>>4 == 6 {
-		etherType = packet.EtherTypeIPv6
+		etherType = frame.EtherTypeIPv6
 	}
 	return append(binary.BigEndian.AppendUint16(b, etherType), p...)
 }
@@ -51,7 +51,7 @@ func appendArrivals(all Arrivals, dev string, frames [][]byte) Arrivals {
 			continue
 		}
 		a.At = host
-		a.Packet = b[packet.EthernetLen : len(b)-len(a.Frame.Trailer)]
+		a.Packet = b[frame.EthernetLen : len(b)-len(a.Frame.Trailer)]
 		all = append(all, a)
 	}
 	return all

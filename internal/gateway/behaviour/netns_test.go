@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/gateway/engine/fake"
 	"github.com/natkit/natkit/internal/testutil"
 )
@@ -31,7 +32,7 @@ func newWorld(t *testing.T, e Engine) *Play {
 // without it (those behind a router as well, where fib_validate_source of Linux 5.4 takes
 // them for neighbours).
 func TestWorldForwards(t *testing.T) {
-	p := newWorld(t, &fake.Engine{})
+	p := newWorld(t, carried{engine.Set{&fake.Engine{}}})
 	p.untranslated = true
 	addresses := map[Host][]string{
 		A: {"192.168.0.2:1", "[fd00:1::2]:1", "10.1.0.2:1"}, B: {"192.168.0.63:2", "[fd00:1::3]:2", "10.1.0.3:1"}, C: {"172.17.0.2:3", "[fd00:2::2]:3"},
@@ -71,7 +72,7 @@ func device(h Host) string {
 // TestWorldHears sees to it that a world tells of mappings and timers, and that what
 // must never be does not pass unseen.
 func TestWorldHears(t *testing.T) {
-	p := newWorld(t, netfilterEngine{})
+	p := newWorld(t, alone)
 	plan, err := (&Case{ID: "world"}).Plan()
 	if err != nil {
 		t.Fatal(err)

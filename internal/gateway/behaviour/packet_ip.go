@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 // mapped is what an inside end is seen as that has its port for itself.
@@ -55,7 +55,7 @@ func extensionHeaders(p *Play) (Outcome, error) {
 		return "", err
 	}
 	f := &got.got.Frame
-	if f.Tuple().Src.Addr() != WANAddress6.Addr() || f.TransportChecksum() != packet.ChecksumOK {
+	if f.Tuple().Src.Addr() != WANAddress6.Addr() || f.TransportChecksum() != frame.ChecksumOK {
 		return "not translated", nil
 	}
 	return yes(bytes.Equal(f.IPv6.Extensions, headers), Untouched, "changed"), nil

@@ -10,7 +10,7 @@ import (
 	"github.com/gopacket/gopacket"
 	"golang.org/x/sys/unix"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -28,7 +28,7 @@ func (w spoiledWorld) Send(from Host, packets ...[]byte) (Arrivals, error) {
 		if a.Packet = w.spoil(&a); a.Packet == nil {
 			continue
 		}
-		a.Frame = packet.Frame{}
+		a.Frame = frame.Frame{}
 		if err := decode(&a.Frame, a.Packet); err != nil {
 			return nil, err
 		}
@@ -54,7 +54,7 @@ var faults = []struct {
 	{"cuts ICMP extensions off", inICMP(func(b []byte) { clear(b[max(0, len(b)-8):]) }), "rfc5508-req-3-d"},
 	{"changes identifiers of echoes", inICMP(func(b []byte) { b[5] ^= 1 }), "rfc5508-req-1 rfc5508-req-1-ipv6 icmp-same-identifier"},
 	{"moves sequence numbers", inTCP(func(b []byte) { b[7]++ }), "rfc5382-req-2 rfc5382-req-2-external rfc5382-req-8"},
-	{"takes timestamps for padding", inTCP(func(b []byte) { withoutOption(b, packet.OptionTimestamps) }), "tcp-options tcp-options-ipv6"},
+	{"takes timestamps for padding", inTCP(func(b []byte) { withoutOption(b, frame.OptionTimestamps) }), "tcp-options tcp-options-ipv6"},
 	{"does not clamp", inTCP(func(b []byte) { unclamp(b) }), "tcp-mss-number tcp-mss-clamp tcp-mss-clamp-narrow-ipv6"},
 	{"leaves the TTL", inIP(func(b []byte) { b[8]++ }), "ip-fields"},
 	{"clears DF", inIP(func(b []byte) { b[6] &^= 0x40 }), "ip-fields"},
@@ -64,7 +64,7 @@ var faults = []struct {
 	{"takes checksums away", inUDP(func([]byte, uint16) uint16 { return 0 }), "udp-checksum-ffff"},
 	{"loses the last fragment", lastFragment, "fragments-in-order fragments-reversed-ipv6 fragments-hairpinned fragments-inbound"},
 	{"loses every RST", func(a *Arrival) []byte {
-		if a.Frame.Transport == unix.IPPROTO_TCP && a.Frame.TCP.Flags&packet.RST != 0 {
+		if a.Frame.Transport == unix.IPPROTO_TCP && a.Frame.TCP.Flags&frame.RST != 0 {
 			return nil
 		}
 		return a.Packet
@@ -103,7 +103,7 @@ func runSpoiled(t *testing.T, ids []string, spoil func(*Arrival) []byte) []Resul
 		t.Errorf("%d cases of %s", len(cases), ids)
 	}
 	cases = playable(t, cases)
-	world := worlds(netfilterEngine{})
+	world := worlds(alone)
 	return Run(Netfilter, cases, func() (World, error) {
 		w, err := world()
 		return spoiledWorld{w, spoil}, err
@@ -139,7 +139,7 @@ func inSegment(transport, transport6 uint8, checksum int, change func([]byte)) f
 		b[checksum], b[checksum+1] = 0, 0
 		sum := gopacket.FoldChecksum(gopacket.ComputeChecksum(b, 0))
 		if f.Transport != unix.IPPROTO_ICMP {
-			sum = packet.SegmentChecksum(f.Source, f.Destination, f.Transport, b)
+			sum = frame.SegmentChecksum(f.Source, f.Destination, f.Transport, b)
 		}
 		binary.BigEndian.PutUint16(b[checksum:], sum)
 		return a.Packet
@@ -177,7 +177,7 @@ func inUDP(choose func(b []byte, right uint16) uint16) func(*Arrival) []byte {
 		}
 		b := a.Packet[headerLength(a.Packet):]
 		clear(b[6:8])
-		right := packet.SegmentChecksum(a.Frame.Source, a.Frame.Destination, unix.IPPROTO_UDP, b)
+		right := frame.SegmentChecksum(a.Frame.Source, a.Frame.Destination, unix.IPPROTO_UDP, b)
 		binary.BigEndian.PutUint16(b[6:], choose(b, right))
 		return a.Packet
 	}
@@ -194,7 +194,7 @@ func withoutOption(b []byte, kind byte) {
 
 func unclamp(b []byte) {
 	options := b[20 : int(b[12]>>4)*4]
-	if at := bytes.Index(options, []byte{packet.OptionMaximumSegmentSize, 4}); at >= 0 {
+	if at := bytes.Index(options, []byte{frame.OptionMaximumSegmentSize, 4}); at >= 0 {
 		binary.BigEndian.PutUint16(options[at+2:], 8960)
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 // tcpOptionsKept opens a connection with options and sends data with others; what
@@ -20,19 +20,19 @@ func tcpOptionsKept(p *Play, e endsOf) (Outcome, error) {
 		return tcpOptions(timestamps(0xfffffff0, 0x01020304), sack(s.got-1, s.got), experiment)
 	}
 	err := inTurn(
-		func() error { return c.sayWith(&c.inside, packet.SYN, opening) },
-		func() error { return c.sayWith(&c.outside, packet.SYN|packet.ACK, opening) },
-		func() error { return c.sayWith(&c.inside, packet.ACK, tcpOptions(multipath)) },
-		func() error { return c.sayWith(&c.outside, packet.ACK, later(&c.outside)) },
-		func() error { return c.sayWith(&c.inside, packet.ACK, later(&c.inside)) },
+		func() error { return c.sayWith(&c.inside, frame.SYN, opening) },
+		func() error { return c.sayWith(&c.outside, frame.SYN|frame.ACK, opening) },
+		func() error { return c.sayWith(&c.inside, frame.ACK, tcpOptions(multipath)) },
+		func() error { return c.sayWith(&c.outside, frame.ACK, later(&c.outside)) },
+		func() error { return c.sayWith(&c.inside, frame.ACK, later(&c.inside)) },
 	)
 	return verdict(Untouched, err)
 }
 
 // sayWith is say with options and no data.
-func (c *connection) sayWith(from *side, flags packet.TCPFlags, options []byte) error {
-	h := packet.TCP{SequenceNumber: from.next, AcknowledgmentNumber: from.got, Flags: flags, Options: options}
-	if flags&packet.ACK == 0 {
+func (c *connection) sayWith(from *side, flags frame.TCPFlags, options []byte) error {
+	h := frame.TCP{SequenceNumber: from.next, AcknowledgmentNumber: from.got, Flags: flags, Options: options}
+	if flags&frame.ACK == 0 {
 		h.AcknowledgmentNumber = 0
 	}
 	b := tcp(from.AddrPort, from.peer, h, nil).bytes()
@@ -47,15 +47,15 @@ func (c *connection) sayWith(from *side, flags packet.TCPFlags, options []byte) 
 // clampedTo gives the MSS that large ones of SYN and SYN+ACK become, and a small one of
 // another connection.
 func clampedTo(p *Play, e endsOf) (Outcome, error) {
-	out, mapped, err := mssSeen(p, e.a, e.x, e.x.AddrPort, packet.SYN, 8960)
+	out, mapped, err := mssSeen(p, e.a, e.x, e.x.AddrPort, frame.SYN, 8960)
 	if err != nil {
 		return "", err
 	}
-	back, _, err := mssSeen(p, e.x, e.a, mapped, packet.SYN|packet.ACK, 8960)
+	back, _, err := mssSeen(p, e.x, e.a, mapped, frame.SYN|frame.ACK, 8960)
 	if err != nil {
 		return "", err
 	}
-	small, _, err := mssSeen(p, e.a.port(4001), e.x, e.x.AddrPort, packet.SYN, 1000)
+	small, _, err := mssSeen(p, e.a.port(4001), e.x, e.x.AddrPort, frame.SYN, 1000)
 	return Outcome(fmt.Sprintf("%d, %d, %d", out, back, small)), err
 }
 
@@ -68,9 +68,9 @@ func clampedNarrow(p *Play, e endsOf) (Outcome, error) {
 
 // mssSeen sends a segment with an MSS, with other options before and behind it, and
 // gives what arrives, and from whom.
-func mssSeen(p *Play, from, to end, peer netip.AddrPort, flags packet.TCPFlags, mss uint16) (uint16, netip.AddrPort, error) {
-	h := packet.TCP{SequenceNumber: 100, Flags: flags, Options: tcpOptions(sackPermitted(), mssOption(mss), windowScale(3))}
-	if flags&packet.ACK != 0 {
+func mssSeen(p *Play, from, to end, peer netip.AddrPort, flags frame.TCPFlags, mss uint16) (uint16, netip.AddrPort, error) {
+	h := frame.TCP{SequenceNumber: 100, Flags: flags, Options: tcpOptions(sackPermitted(), mssOption(mss), windowScale(3))}
+	if flags&frame.ACK != 0 {
 		h.SequenceNumber, h.AcknowledgmentNumber = 900, 101
 	}
 	got, err := carry(p, from, to, tcp(from.AddrPort, peer, h, nil))
@@ -78,7 +78,7 @@ func mssSeen(p *Play, from, to end, peer netip.AddrPort, flags packet.TCPFlags, 
 		return 0, netip.AddrPort{}, err
 	}
 	f := &got.got.Frame
-	value, ok := f.TCP.Option(packet.OptionMaximumSegmentSize)
+	value, ok := f.TCP.Option(frame.OptionMaximumSegmentSize)
 	if !ok || len(value) != 2 {
 		return 0, netip.AddrPort{}, fmt.Errorf("no MSS in %s", line(f))
 	}

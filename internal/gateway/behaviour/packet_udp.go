@@ -3,7 +3,7 @@ package behaviour
 import (
 	"encoding/binary"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 // zeroChecksum sends without a checksum from two hosts with the same port, so that one
@@ -38,14 +38,14 @@ func checksumKind(arrivals Arrivals, at Host) Outcome {
 	if f.UDP.Checksum == 0 {
 		return "stays 0"
 	}
-	return yes(f.TransportChecksum() == packet.ChecksumOK, "becomes right", "becomes wrong")
+	return yes(f.TransportChecksum() == frame.ChecksumOK, "becomes right", "becomes wrong")
 }
 
 // checksumOfZero finds the data with which the translated datagram's checksum is 0: one
 // word more adds to the sum what the checksum had left to all ones.
 func checksumOfZero(p *Play, e endsOf) (Outcome, error) {
 	word := make([]byte, 2)
-	seen := packet.AppendUDP(nil, packet.Tuple{Src: e.mapped(e.a), Dst: e.x.AddrPort}, word, false)
+	seen := frame.AppendUDP(nil, frame.Tuple{Src: e.mapped(e.a), Dst: e.x.AddrPort}, word, false)
 	copy(word, seen[6:8])
 	got, err := carry(p, e.a, e.x, udp(e.a.AddrPort, e.x.AddrPort, word))
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 // Protocols that a NAT need not know (IANA, Assigned Internet Protocol Numbers).
@@ -100,14 +100,14 @@ func sctpRight(b []byte) bool { return binary.LittleEndian.Uint32(b[8:]) == sctp
 // of the length.
 func udpLite(from, to netip.Addr) datagram {
 	b := append([]byte{0x0f, 0xa0, 0x13, 0x88, 0, 16, 0, 0}, "covered."...)
-	binary.BigEndian.PutUint16(b[6:], packet.SegmentChecksum(from, to, unix.IPPROTO_UDPLITE, b))
+	binary.BigEndian.PutUint16(b[6:], frame.SegmentChecksum(from, to, unix.IPPROTO_UDPLITE, b))
 	return datagramOf(from, to, unix.IPPROTO_UDPLITE, b)
 }
 
 // dccp is a Request (RFC 4340, sections 5.1 and 5.2).
 func dccp(from, to netip.Addr) datagram {
 	b := []byte{0x0f, 0xa0, 0x13, 0x88, 5, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 42}
-	binary.BigEndian.PutUint16(b[6:], packet.SegmentChecksum(from, to, protocolDCCP, b))
+	binary.BigEndian.PutUint16(b[6:], frame.SegmentChecksum(from, to, protocolDCCP, b))
 	return datagramOf(from, to, protocolDCCP, b)
 }
 

@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/packet"
 )
 
 // Play is a World in which a case runs. It notes what must never be, whatever the
@@ -52,7 +52,7 @@ func (a *Arrival) fault() error {
 	case !f.ICMPError():
 		return nil
 	}
-	var inner packet.Frame
+	var inner frame.Frame
 	if err := f.Quoted(&inner); err != nil {
 		return fmt.Errorf("at %s: %w", a.At, err)
 	}
@@ -78,16 +78,16 @@ func (a *Arrival) leak() error {
 	if at, _ := deviceOf(a.At); at.dev != WAN {
 		return nil
 	}
-	var inner packet.Frame
+	var inner frame.Frame
 	if inside(a.Frame.Source) || a.Frame.Quoted(&inner) == nil && (inside(inner.Source) || inside(inner.Destination)) {
 		return fmt.Errorf("at %s: an address from inside is seen outside: %s", a.At, line(&a.Frame))
 	}
 	return nil
 }
 
-func bad(f *packet.Frame) bool {
+func bad(f *frame.Frame) bool {
 	c := f.TransportChecksum()
-	return c == packet.ChecksumBad || c == packet.ChecksumPartial
+	return c == frame.ChecksumBad || c == frame.ChecksumPartial
 }
 
 // Exchange sends one packet and wants exactly one to arrive, at the host to. The
@@ -123,7 +123,7 @@ func (a Arrivals) String() string {
 }
 
 func describe(b []byte) string {
-	var f packet.Frame
+	var f frame.Frame
 	if err := decode(&f, b); err != nil {
 		return err.Error()
 	}
@@ -131,11 +131,11 @@ func describe(b []byte) string {
 }
 
 // decode parses an IP packet.
-func decode(f *packet.Frame, b []byte) error {
+func decode(f *frame.Frame, b []byte) error {
 	if len(b) > 0 && b[0]>>4 == 6 {
-		return f.DecodeNetwork(packet.EtherTypeIPv6, b)
+		return f.DecodeNetwork(frame.EtherTypeIPv6, b)
 	}
-	return f.DecodeNetwork(packet.EtherTypeIPv4, b)
+	return f.DecodeNetwork(frame.EtherTypeIPv4, b)
 }
 
 // UDPPacket composes a datagram. Its payload tells packets apart; empty is "x".
@@ -143,8 +143,8 @@ func UDPPacket(from, to netip.AddrPort, payload string) []byte {
 	if payload == "" {
 		payload = "x"
 	}
-	ip := packet.IP{Source: from.Addr(), Destination: to.Addr(), Protocol: unix.IPPROTO_UDP}
-	return ip.Append(nil, packet.AppendUDP(nil, packet.Tuple{Src: from, Dst: to}, []byte(payload), false))
+	ip := frame.IP{Source: from.Addr(), Destination: to.Addr(), Protocol: unix.IPPROTO_UDP}
+	return ip.Append(nil, frame.AppendUDP(nil, frame.Tuple{Src: from, Dst: to}, []byte(payload), false))
 }
 
 // Back composes the answer to what arrived: the same protocol, ends exchanged.

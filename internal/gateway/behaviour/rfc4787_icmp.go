@@ -7,26 +7,26 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 // errorAbout composes an ICMP error from a router or host about a packet. It quotes the
 // IP header and eight bytes (RFC 792).
-func errorAbout(from netip.Addr, about *Arrival, h packet.ICMP) []byte {
-	quote := about.Packet[:min(len(about.Packet), packet.IPv4Len+8)]
-	ip := packet.IP{Source: from, Destination: about.Frame.Source, Protocol: unix.IPPROTO_ICMP}
-	return ip.Append(nil, packet.AppendICMP(nil, from, about.Frame.Source, h, quote))
+func errorAbout(from netip.Addr, about *Arrival, h frame.ICMP) []byte {
+	quote := about.Packet[:min(len(about.Packet), frame.IPv4Len+8)]
+	ip := frame.IP{Source: from, Destination: about.Frame.Source, Protocol: unix.IPPROTO_ICMP}
+	return ip.Append(nil, frame.AppendICMP(nil, from, about.Frame.Source, h, quote))
 }
 
 // kindsOfError are all types that quote a packet, with some codes (RFC 792, 1122,
 // 1812).
-func kindsOfError() []packet.ICMP {
-	var all []packet.ICMP
+func kindsOfError() []frame.ICMP {
+	var all []frame.ICMP
 	for code := range uint8(16) {
-		all = append(all, packet.ICMP{Type: 3, Code: code, Rest: 1400})
+		all = append(all, frame.ICMP{Type: 3, Code: code, Rest: 1400})
 	}
-	return append(all, packet.ICMP{Type: 4}, packet.ICMP{Type: 11}, packet.ICMP{Type: 11, Code: 1},
-		packet.ICMP{Type: 12, Rest: 20 << 24}, packet.ICMP{Type: 12, Code: 1})
+	return append(all, frame.ICMP{Type: 4}, frame.ICMP{Type: 11}, frame.ICMP{Type: 11, Code: 1},
+		frame.ICMP{Type: 12, Rest: 20 << 24}, frame.ICMP{Type: 12, Code: 1})
 }
 
 func icmpKeepsMapping(p *Play) (Outcome, error) {
@@ -58,7 +58,7 @@ func (p *Play) unreachable(from end) (Arrivals, error) {
 	if err != nil {
 		return nil, err
 	}
-	arrivals, err := p.Send(from.host, errorAbout(from.Addr(), got, packet.ICMP{Type: 3, Code: 3}))
+	arrivals, err := p.Send(from.host, errorAbout(from.Addr(), got, frame.ICMP{Type: 3, Code: 3}))
 	return arrivals.At(A), err
 }
 
@@ -75,7 +75,7 @@ func icmpUnreachable(p *Play) (Outcome, error) {
 	if err != nil || len(arrivals) != 1 {
 		return "not delivered", err
 	}
-	var inner packet.Frame
+	var inner frame.Frame
 	if err := arrivals[0].Frame.Quoted(&inner); err != nil {
 		return "", err
 	}
@@ -88,9 +88,9 @@ const narrow = 1280
 
 // big is a datagram that fits the LAN and not the way out.
 func big(dontFragment bool) []byte {
-	ip := packet.IP{Source: insideA.Addr(), Destination: outsideX.Addr(), Protocol: unix.IPPROTO_UDP, DontFragment: dontFragment, Identification: 4787}
-	t := packet.Tuple{Src: insideA.AddrPort, Dst: outsideX.AddrPort}
-	return ip.Append(nil, packet.AppendUDP(nil, t, []byte(strings.Repeat("big", 450)), false))
+	ip := frame.IP{Source: insideA.Addr(), Destination: outsideX.Addr(), Protocol: unix.IPPROTO_UDP, DontFragment: dontFragment, Identification: 4787}
+	t := frame.Tuple{Src: insideA.AddrPort, Dst: outsideX.AddrPort}
+	return ip.Append(nil, frame.AppendUDP(nil, t, []byte(strings.Repeat("big", 450)), false))
 }
 
 func tooBig(p *Play) (Outcome, error) {
@@ -102,7 +102,7 @@ func tooBig(p *Play) (Outcome, error) {
 		return Outcome("arrived: " + arrivals.String()), err
 	}
 	f := &arrivals[0].Frame
-	var inner packet.Frame
+	var inner frame.Frame
 	if err := f.Quoted(&inner); err != nil {
 		return "", err
 	}
@@ -128,7 +128,7 @@ func fragmentsOut(p *Play) (Outcome, error) {
 		if f.Fragment.Offset != length {
 			return "fragmented, not in order", nil
 		}
-		length += len(arrivals[i].Packet) - packet.IPv4Len
+		length += len(arrivals[i].Packet) - frame.IPv4Len
 	}
-	return yes(length == packet.UDPLen+1350, "fragmented, in order", Outcome(fmt.Sprintf("%d bytes arrived", length))), nil
+	return yes(length == frame.UDPLen+1350, "fragmented, in order", Outcome(fmt.Sprintf("%d bytes arrived", length))), nil
 }

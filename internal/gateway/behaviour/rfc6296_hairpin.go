@@ -3,7 +3,7 @@ package behaviour
 import (
 	"net/netip"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 const twoPrefixes = `
@@ -59,7 +59,7 @@ func (h hairpin6296) play(p *Play) (Outcome, error) {
 	if got := answer.got.Frame.Tuple(); seen.Dst != server.AddrPort || got.Src != known || got.Dst != h.client.AddrPort {
 		return Outcome("asked " + line(&ask.got.Frame) + ", answered " + line(&answer.got.Frame)), nil
 	}
-	if err := (report{by: server, kind: packet.ICMP{Type: unreachable6, Code: 4}}).translated(p, ask, known.Addr()); err != nil {
+	if err := (report{by: server, kind: frame.ICMP{Type: unreachable6, Code: 4}}).translated(p, ask, known.Addr()); err != nil {
 		return verdict("", err)
 	}
 	if got, err := untracked(p); err != nil || got != bothWays {

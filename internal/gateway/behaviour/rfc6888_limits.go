@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 // most is the limit in the file.
@@ -70,8 +70,8 @@ func perSourceAnyProtocol(p *Play) (Outcome, error) {
 	if err != nil || n != most-1 {
 		return Outcome(fmt.Sprintf("%d flows", n)), err
 	}
-	syn := packet.IP{Source: insideA.Addr(), Destination: outsideX.Addr(), Protocol: unix.IPPROTO_TCP}.Append(nil,
-		packet.AppendTCP(nil, packet.Tuple{Src: insideA.AddrPort, Dst: outsideX.AddrPort}, packet.TCP{Flags: packet.SYN, Window: 1000}, nil))
+	syn := frame.IP{Source: insideA.Addr(), Destination: outsideX.Addr(), Protocol: unix.IPPROTO_TCP}.Append(nil,
+		frame.AppendTCP(nil, frame.Tuple{Src: insideA.AddrPort, Dst: outsideX.AddrPort}, frame.TCP{Flags: frame.SYN, Window: 1000}, nil))
 	if _, err := p.Exchange(A, X, ping(insideA.Addr(), outsideX.Addr(), 77, 1).bytes()); err != nil {
 		return "", err
 	}

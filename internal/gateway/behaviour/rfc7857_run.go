@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 // separateTimers sets a short time for connections that open and a long one for those
@@ -68,7 +68,7 @@ func resetsPass(p *Play) (Outcome, error) {
 		if byInside {
 			from = &c.inside
 		}
-		if err := inTurn(func() error { return established(c) }, func() error { return c.say(from, packet.RST|packet.ACK, "") }); err != nil {
+		if err := inTurn(func() error { return established(c) }, func() error { return c.say(from, frame.RST|frame.ACK, "") }); err != nil {
 			return verdict("", err)
 		}
 	}
@@ -139,7 +139,7 @@ func filterOfProtocol(p *Play) (Outcome, error) {
 		return "", err
 	}
 	c := toInside(p, outsideX, byUDP, insideA)
-	arrivals, err := p.Send(X, c.segment(&c.outside, packet.SYN, "").bytes())
+	arrivals, err := p.Send(X, c.segment(&c.outside, frame.SYN, "").bytes())
 	if err != nil {
 		return "", err
 	}
@@ -214,5 +214,5 @@ func outboundReset(p *Play) (Outcome, error) {
 	c := between(p, insideA, outsideX)
 	return aged(p, map[Timer]time.Duration{TCPEstablished: time.Hour}, insideA.AddrPort,
 		func() error { return established(c) },
-		func() error { return c.say(&c.inside, packet.RST|packet.ACK, "") })
+		func() error { return c.say(&c.inside, frame.RST|frame.ACK, "") })
 }

@@ -5,7 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 const (
@@ -58,12 +58,12 @@ func statelessError(from, to end) step {
 		if err != nil || len(arrivals) != 1 || arrivals[0].At != from.host {
 			return Outcome("arrived: " + arrivals.String()), err
 		}
-		var inner packet.Frame
+		var inner frame.Frame
 		if err := arrivals[0].Frame.Quoted(&inner); err != nil {
 			return "", err
 		}
 		f := &arrivals[0].Frame
-		ok := f.IPChecksumOK() && !bad(f) && inner.IPChecksumOK() && f.Destination == from.Addr() && inner.Tuple() == packet.Tuple{Src: from.AddrPort, Dst: to.AddrPort}
+		ok := f.IPChecksumOK() && !bad(f) && inner.IPChecksumOK() && f.Destination == from.Addr() && inner.Tuple() == frame.Tuple{Src: from.AddrPort, Dst: to.AddrPort}
 		if ok && bad(&inner) {
 			return "both ways, but for the checksum of the quoted UDP", nil
 		}
@@ -73,12 +73,12 @@ func statelessError(from, to end) step {
 
 // portUnreachable quotes the whole packet.
 func unreachablePort(from end, about *Arrival) []byte {
-	to, ip := about.Frame.Source, packet.IP{Source: from.Addr(), Destination: about.Frame.Source}
-	h := packet.ICMP{Type: 3, Code: 3}
+	to, ip := about.Frame.Source, frame.IP{Source: from.Addr(), Destination: about.Frame.Source}
+	h := frame.ICMP{Type: 3, Code: 3}
 	if ip.Protocol = unix.IPPROTO_ICMP; to.Is6() {
-		ip.Protocol, h = unix.IPPROTO_ICMPV6, packet.ICMP{Type: 1, Code: 4}
+		ip.Protocol, h = unix.IPPROTO_ICMPV6, frame.ICMP{Type: 1, Code: 4}
 	}
-	return ip.Append(nil, packet.AppendICMP(nil, from.Addr(), to, h, about.Packet))
+	return ip.Append(nil, frame.AppendICMP(nil, from.Addr(), to, h, about.Packet))
 }
 
 // statelessProtocols has A and X send each other one packet of each protocol, either
@@ -107,13 +107,13 @@ func statelessProtocols(p *Play) (Outcome, error) {
 var protocols = map[string]func(from, to end) []byte{
 	"UDP": func(from, to end) []byte { return UDPPacket(from.AddrPort, to.AddrPort, "") },
 	"TCP": func(from, to end) []byte {
-		t := packet.Tuple{Src: from.AddrPort, Dst: to.AddrPort}
-		return packetOf(from, to, unix.IPPROTO_TCP, packet.AppendTCP(nil, t, packet.TCP{Flags: packet.ACK, Window: 1000}, []byte("data")))
+		t := frame.Tuple{Src: from.AddrPort, Dst: to.AddrPort}
+		return packetOf(from, to, unix.IPPROTO_TCP, frame.AppendTCP(nil, t, frame.TCP{Flags: frame.ACK, Window: 1000}, []byte("data")))
 	},
 	"an echo":      func(from, to end) []byte { return ping(from.Addr(), to.Addr(), 7, 1).bytes() },
 	"protocol 253": func(from, to end) []byte { return packetOf(from, to, 253, []byte("nobody's protocol")) },
 }
 
 func packetOf(from, to end, protocol uint8, payload []byte) []byte {
-	return packet.IP{Source: from.Addr(), Destination: to.Addr(), Protocol: protocol}.Append(nil, payload)
+	return frame.IP{Source: from.Addr(), Destination: to.Addr(), Protocol: protocol}.Append(nil, payload)
 }

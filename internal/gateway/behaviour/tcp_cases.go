@@ -3,7 +3,7 @@ package behaviour
 import (
 	"slices"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 // rfc5382 is NAT Behavioral Requirements for TCP.
@@ -196,10 +196,10 @@ func (c *connection) whole(first *side) error {
 func simultaneousOpen(p *Play) (Outcome, error) {
 	c := between(p, insideA, outsideX)
 	return verdict(Passes, inTurn(
-		func() error { return c.say(&c.inside, packet.SYN, "") },
-		func() error { c.outside.got = 0; return c.say(&c.outside, packet.SYN, "") },
-		func() error { c.inside.next--; return c.say(&c.inside, packet.SYN|packet.ACK, "") },
-		func() error { c.outside.next--; return c.say(&c.outside, packet.SYN|packet.ACK, "") },
+		func() error { return c.say(&c.inside, frame.SYN, "") },
+		func() error { c.outside.got = 0; return c.say(&c.outside, frame.SYN, "") },
+		func() error { c.inside.next--; return c.say(&c.inside, frame.SYN|frame.ACK, "") },
+		func() error { c.outside.next--; return c.say(&c.outside, frame.SYN|frame.ACK, "") },
 		c.talk,
 		func() error { return c.close(&c.outside) },
 	))

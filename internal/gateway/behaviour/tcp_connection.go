@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 // side is one end of a connection, as that end knows it.
@@ -71,9 +71,9 @@ func (c *connection) other(from *side) *side {
 }
 
 // segment is what a side sends next, without sending it.
-func (c *connection) segment(from *side, flags packet.TCPFlags, payload string) datagram {
-	h := packet.TCP{SequenceNumber: from.next, Flags: flags}
-	if flags&packet.ACK != 0 {
+func (c *connection) segment(from *side, flags frame.TCPFlags, payload string) datagram {
+	h := frame.TCP{SequenceNumber: from.next, Flags: flags}
+	if flags&frame.ACK != 0 {
 		h.AcknowledgmentNumber = from.got
 	}
 	return tcp(from.AddrPort, from.peer, h, []byte(payload))
@@ -81,7 +81,7 @@ func (c *connection) segment(from *side, flags packet.TCPFlags, payload string) 
 
 // say sends a segment and wants it, and nothing else, to arrive at the other side with
 // the addresses that this side knows.
-func (c *connection) say(from *side, flags packet.TCPFlags, payload string) error {
+func (c *connection) say(from *side, flags frame.TCPFlags, payload string) error {
 	b := c.segment(from, flags, payload).bytes()
 	from.next += sequenceLength(flags, payload)
 	arrivals, err := c.play.Send(from.host, b)
@@ -92,12 +92,12 @@ func (c *connection) say(from *side, flags packet.TCPFlags, payload string) erro
 	return c.other(from).hear(what, b, arrivals)
 }
 
-func sequenceLength(flags packet.TCPFlags, payload string) uint32 {
+func sequenceLength(flags frame.TCPFlags, payload string) uint32 {
 	n := uint32(len(payload))
-	if flags&packet.SYN != 0 {
+	if flags&frame.SYN != 0 {
 		n++
 	}
-	if flags&packet.FIN != 0 {
+	if flags&frame.FIN != 0 {
 		n++
 	}
 	return n
@@ -126,8 +126,8 @@ func (s *side) hear(what string, sent []byte, arrivals Arrivals) error {
 }
 
 // sameSegment wants all to be as it was sent but addresses, ports and checksum.
-func sameSegment(what string, sent []byte, got *packet.Frame) error {
-	var want packet.Frame
+func sameSegment(what string, sent []byte, got *frame.Frame) error {
+	var want frame.Frame
 	if err := decode(&want, sent); err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func (a Arrivals) brief() string {
 	return s[5:]
 }
 
-func kindOf(f *packet.Frame) string {
+func kindOf(f *frame.Frame) string {
 	switch f.Transport {
 	case 6:
 		return f.TCP.Flags.String()
@@ -164,26 +164,26 @@ func kindOf(f *packet.Frame) string {
 func (c *connection) open(first *side) error {
 	other := c.other(first)
 	return inTurn(
-		func() error { return c.say(first, packet.SYN, "") },
-		func() error { return c.say(other, packet.SYN|packet.ACK, "") },
-		func() error { return c.say(first, packet.ACK, "") },
+		func() error { return c.say(first, frame.SYN, "") },
+		func() error { return c.say(other, frame.SYN|frame.ACK, "") },
+		func() error { return c.say(first, frame.ACK, "") },
 	)
 }
 
 // talk sends data in both directions, all of it acknowledged.
 func (c *connection) talk() error {
 	return inTurn(
-		func() error { return c.say(&c.inside, packet.PSH|packet.ACK, "from inside") },
-		func() error { return c.say(&c.outside, packet.PSH|packet.ACK, "from outside, longer") },
-		func() error { return c.say(&c.inside, packet.ACK, "") },
+		func() error { return c.say(&c.inside, frame.PSH|frame.ACK, "from inside") },
+		func() error { return c.say(&c.outside, frame.PSH|frame.ACK, "from outside, longer") },
+		func() error { return c.say(&c.inside, frame.ACK, "") },
 	)
 }
 
 // leave lets one side close and the other one acknowledge that.
 func (c *connection) leave(from *side) error {
 	return inTurn(
-		func() error { return c.say(from, packet.FIN|packet.ACK, "") },
-		func() error { return c.say(c.other(from), packet.ACK, "") },
+		func() error { return c.say(from, frame.FIN|frame.ACK, "") },
+		func() error { return c.say(c.other(from), frame.ACK, "") },
 	)
 }
 

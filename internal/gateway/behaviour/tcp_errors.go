@@ -3,7 +3,7 @@ package behaviour
 import (
 	"slices"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 func tcpErrors() []Case {
@@ -23,10 +23,10 @@ func openWith(p *Play, e endsOf) (*connection, flow, error) {
 	}
 	var f flow
 	var err error
-	if f.out, err = carry(p, e.a, e.x, c.segment(&c.inside, packet.ACK, "")); err != nil {
+	if f.out, err = carry(p, e.a, e.x, c.segment(&c.inside, frame.ACK, "")); err != nil {
 		return c, f, err
 	}
-	f.in, err = carry(p, e.x, e.a, c.segment(&c.outside, packet.ACK, ""))
+	f.in, err = carry(p, e.x, e.a, c.segment(&c.outside, frame.ACK, ""))
 	return c, f, err
 }
 

@@ -5,18 +5,17 @@ import (
 	"testing"
 
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/gateway/engine/netfilter"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
 // fastPath is netfilter with a flowtable, whatever the file says.
-type fastPath struct{ netfilter.Engine }
+type fastPath struct{ carried }
 
-func (fastPath) Apply(ns *netns.Handle, p *gateway.Plan) error {
+func (f fastPath) Apply(ns *netns.Handle, p *gateway.Plan) error {
 	fast := *p
 	fast.Flowtable = devices
-	return netfilter.Apply(ns, &fast)
+	return f.carried.Apply(ns, &fast)
 }
 
 // fastTimes are cases about how long a flow is kept. One on the fast path is kept by
@@ -70,7 +69,7 @@ func TestFlowtable(t *testing.T) {
 		times = slices.Concat(times, fastRefresh)
 	}
 	cases := slices.DeleteFunc(playable(t, All()), func(c Case) bool { return slices.Contains(times, c.ID) })
-	for i, r := range Run(Netfilter, cases, worlds(fastPath{}), slow(), atATime) {
+	for i, r := range Run(Netfilter, cases, worlds(fastPath{alone}), slow(), atATime) {
 		allowed, declared := fastWindows[cases[i].ID]
 		switch {
 		case declared && !slices.Contains(allowed, r.Outcome):

@@ -3,7 +3,7 @@ package behaviour
 import (
 	"golang.org/x/sys/unix"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 func tcpLifeCycle() []Case {
@@ -66,11 +66,11 @@ func sequence(id, asks string, run func(*connection) error) Case {
 
 func simultaneousClose(c *connection) error {
 	return inTurn(c.talk,
-		func() error { return c.say(&c.inside, packet.FIN|packet.ACK, "") },
+		func() error { return c.say(&c.inside, frame.FIN|frame.ACK, "") },
 		// The outside has not seen the inside's FIN when it sends its own.
-		func() error { c.outside.got--; return c.say(&c.outside, packet.FIN|packet.ACK, "") },
-		func() error { c.outside.got++; return c.say(&c.inside, packet.ACK, "") },
-		func() error { return c.say(&c.outside, packet.ACK, "") },
+		func() error { c.outside.got--; return c.say(&c.outside, frame.FIN|frame.ACK, "") },
+		func() error { c.outside.got++; return c.say(&c.inside, frame.ACK, "") },
+		func() error { return c.say(&c.outside, frame.ACK, "") },
 	)
 }
 
@@ -78,34 +78,34 @@ func halfClose(c *connection, first *side) error {
 	other := c.other(first)
 	return inTurn(c.talk,
 		func() error { return c.leave(first) },
-		func() error { return c.say(other, packet.PSH|packet.ACK, "more data") },
-		func() error { return c.say(first, packet.ACK, "") },
-		func() error { return c.say(other, packet.PSH|packet.ACK, "and more") },
-		func() error { return c.say(first, packet.ACK, "") },
+		func() error { return c.say(other, frame.PSH|frame.ACK, "more data") },
+		func() error { return c.say(first, frame.ACK, "") },
+		func() error { return c.say(other, frame.PSH|frame.ACK, "and more") },
+		func() error { return c.say(first, frame.ACK, "") },
 		func() error { return c.leave(other) },
 	)
 }
 
 func retransmittedFIN(c *connection) error {
 	return inTurn(
-		func() error { return c.say(&c.inside, packet.FIN|packet.ACK, "") },
-		func() error { c.inside.next--; return c.say(&c.inside, packet.FIN|packet.ACK, "") },
-		func() error { return c.say(&c.outside, packet.ACK, "") },
+		func() error { return c.say(&c.inside, frame.FIN|frame.ACK, "") },
+		func() error { c.inside.next--; return c.say(&c.inside, frame.FIN|frame.ACK, "") },
+		func() error { return c.say(&c.outside, frame.ACK, "") },
 		func() error { return c.leave(&c.outside) },
-		func() error { c.outside.next--; return c.say(&c.outside, packet.FIN|packet.ACK, "") },
-		func() error { return c.say(&c.inside, packet.ACK, "") },
+		func() error { c.outside.next--; return c.say(&c.outside, frame.FIN|frame.ACK, "") },
+		func() error { return c.say(&c.inside, frame.ACK, "") },
 	)
 }
 
 func retransmittedSYN(p *Play) (Outcome, error) {
 	c := between(p, insideA, outsideX)
-	again := func() error { c.inside.next--; return c.say(&c.inside, packet.SYN, "") }
+	again := func() error { c.inside.next--; return c.say(&c.inside, frame.SYN, "") }
 	err := inTurn(
-		func() error { return c.say(&c.inside, packet.SYN, "") }, again, again,
-		func() error { return c.say(&c.outside, packet.SYN|packet.ACK, "") },
+		func() error { return c.say(&c.inside, frame.SYN, "") }, again, again,
+		func() error { return c.say(&c.outside, frame.SYN|frame.ACK, "") },
 		again, // the SYN+ACK was lost behind the gateway
-		func() error { c.outside.next--; return c.say(&c.outside, packet.SYN|packet.ACK, "") },
-		func() error { return c.say(&c.inside, packet.ACK, "") },
+		func() error { c.outside.next--; return c.say(&c.outside, frame.SYN|frame.ACK, "") },
+		func() error { return c.say(&c.inside, frame.ACK, "") },
 		c.talk,
 	)
 	if err != nil {

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 // tcpSeenAs opens a connection, and gives the source that it has outside.
@@ -51,7 +51,7 @@ func tcpFiltering(p *Play) (Outcome, error) {
 	}
 	admitted := func(from end) (bool, error) {
 		other := toInside(p, from, c.outside.peer, insideA)
-		arrivals, err := p.Send(from.host, other.segment(&other.outside, packet.SYN, "").bytes())
+		arrivals, err := p.Send(from.host, other.segment(&other.outside, frame.SYN, "").bytes())
 		return len(arrivals.At(A)) > 0, err
 	}
 	anybody, err := admitted(outsideY)
@@ -67,7 +67,7 @@ const silence = 6 * time.Second
 
 func unsolicitedSYN(p *Play) (Outcome, error) {
 	c := toInside(p, outsideX, ap("203.0.113.1:4000"), insideA)
-	arrivals, err := p.Send(X, c.segment(&c.outside, packet.SYN, "").bytes())
+	arrivals, err := p.Send(X, c.segment(&c.outside, frame.SYN, "").bytes())
 	if err != nil || len(arrivals) > 0 {
 		return "answered at once: " + Outcome(arrivals.kinds()), err
 	}
@@ -102,7 +102,7 @@ func (a Arrivals) kinds() string {
 // crossedByUnsolicited has the outside's SYN come first, and then that of the inside.
 func crossedByUnsolicited(p *Play) (Outcome, error) {
 	early := toInside(p, outsideX, ap("203.0.113.1:4000"), insideA)
-	if _, err := p.Send(X, early.segment(&early.outside, packet.SYN, "").bytes()); err != nil {
+	if _, err := p.Send(X, early.segment(&early.outside, frame.SYN, "").bytes()); err != nil {
 		return "", err
 	}
 	c, err := dial(p)
@@ -117,7 +117,7 @@ func ftpCommand(p *Play) (Outcome, error) {
 	c := between(p, insideA, outsideX.port(21))
 	return verdict(Untouched, inTurn(
 		func() error { return c.open(&c.inside) },
-		func() error { return c.say(&c.outside, packet.PSH|packet.ACK, "220 ready\r\n") },
-		func() error { return c.say(&c.inside, packet.PSH|packet.ACK, "PORT 192,168,0,2,15,160\r\n") },
+		func() error { return c.say(&c.outside, frame.PSH|frame.ACK, "220 ready\r\n") },
+		func() error { return c.say(&c.inside, frame.PSH|frame.ACK, "PORT 192,168,0,2,15,160\r\n") },
 	))
 }

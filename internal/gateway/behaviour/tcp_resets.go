@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 func tcpResets() []Case {
@@ -72,13 +72,13 @@ func reset(p *Play, byInside bool, off int64) (Outcome, error) {
 	if byInside {
 		from = &c.inside
 	}
-	passes, err := c.inject(from, packet.RST|packet.ACK, off)
+	passes, err := c.inject(from, frame.RST|frame.ACK, off)
 	if err != nil {
 		return "", err
 	}
 	if passes == "passes" && off != 0 {
 		// The challenge ACK.
-		if err := c.say(c.other(from), packet.ACK, ""); err != nil {
+		if err := c.say(c.other(from), frame.ACK, ""); err != nil {
 			return verdict("", err)
 		}
 	}
@@ -87,7 +87,7 @@ func reset(p *Play, byInside bool, off int64) (Outcome, error) {
 }
 
 // inject sends a segment without counting it, and tells what became of it.
-func (c *connection) inject(from *side, flags packet.TCPFlags, off int64) (Outcome, error) {
+func (c *connection) inject(from *side, flags frame.TCPFlags, off int64) (Outcome, error) {
 	forged, to := *from, c.other(from)
 	forged.next += uint32(off)
 	arrivals, err := c.play.Send(from.host, c.segment(&forged, flags, "").bytes())
@@ -121,7 +121,7 @@ func dataBeyondWindow(p *Play) (Outcome, error) {
 	}
 	forged := c.outside
 	forged.next += 1_000_000_000
-	arrivals, err := p.Send(X, c.segment(&forged, packet.ACK, "data").bytes())
+	arrivals, err := p.Send(X, c.segment(&forged, frame.ACK, "data").bytes())
 	return where(arrivals, A), err
 }
 
@@ -146,7 +146,7 @@ func dataBeyondWindowInside(p *Play) (Outcome, error) {
 	}
 	forged := c.inside
 	forged.next += 1_000_000_000
-	arrivals, err := p.Send(A, c.segment(&forged, packet.ACK, "data").bytes())
+	arrivals, err := p.Send(A, c.segment(&forged, frame.ACK, "data").bytes())
 	if err != nil || len(arrivals) == 0 {
 		return Dropped, err
 	}

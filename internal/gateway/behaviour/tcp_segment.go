@@ -6,15 +6,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 // tcp is a segment; its Window of 0 stands for 65535.
-func tcp(from, to netip.AddrPort, h packet.TCP, payload []byte) datagram {
+func tcp(from, to netip.AddrPort, h frame.TCP, payload []byte) datagram {
 	if h.Window == 0 {
 		h.Window = 0xffff
 	}
-	b := packet.AppendTCP(nil, packet.Tuple{Src: from, Dst: to}, h, payload)
+	b := frame.AppendTCP(nil, frame.Tuple{Src: from, Dst: to}, h, payload)
 	return datagramOf(from.Addr(), to.Addr(), unix.IPPROTO_TCP, b)
 }
 
@@ -31,21 +31,21 @@ func tcpOptions(options ...[]byte) []byte {
 }
 
 func mssOption(bytes uint16) []byte {
-	return binary.BigEndian.AppendUint16([]byte{packet.OptionMaximumSegmentSize, 4}, bytes)
+	return binary.BigEndian.AppendUint16([]byte{frame.OptionMaximumSegmentSize, 4}, bytes)
 }
 
-func windowScale(shift uint8) []byte { return []byte{packet.OptionWindowScale, 3, shift} }
+func windowScale(shift uint8) []byte { return []byte{frame.OptionWindowScale, 3, shift} }
 
-func sackPermitted() []byte { return []byte{packet.OptionSACKPermitted, 2} }
+func sackPermitted() []byte { return []byte{frame.OptionSACKPermitted, 2} }
 
 // timestamps is the option of RFC 7323, section 3.2.
 func timestamps(value, echo uint32) []byte {
-	b := binary.BigEndian.AppendUint32([]byte{packet.OptionTimestamps, 10}, value)
+	b := binary.BigEndian.AppendUint32([]byte{frame.OptionTimestamps, 10}, value)
 	return binary.BigEndian.AppendUint32(b, echo)
 }
 
 // sack is the option of RFC 2018, section 3, with one block.
 func sack(left, right uint32) []byte {
-	b := binary.BigEndian.AppendUint32([]byte{packet.OptionSACK, 10}, left)
+	b := binary.BigEndian.AppendUint32([]byte{frame.OptionSACK, 10}, left)
 	return binary.BigEndian.AppendUint32(b, right)
 }

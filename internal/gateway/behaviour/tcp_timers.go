@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 // The least times of RFC 5382, REQ-5.
@@ -25,7 +25,7 @@ func tcpTimers() []Case {
 		Asks: "so it may where the last data was not acknowledged",
 		Run: func(p *Play) (Outcome, error) {
 			return keptFor(p, func(c *connection) error {
-				return inTurn(func() error { return established(c) }, func() error { return c.say(&c.outside, packet.ACK, "data") })
+				return inTurn(func() error { return established(c) }, func() error { return c.say(&c.outside, frame.ACK, "data") })
 			}, leastEstablished)
 		},
 		Want: []Outcome{"at least 2h4m0s"},
@@ -67,28 +67,28 @@ type stage struct {
 }
 
 var tcpStages = []stage{
-	{TCPSynSent, "syn-sent", "after the inside's SYN", func(c *connection) error { return c.say(&c.inside, packet.SYN, "") }, 120},
+	{TCPSynSent, "syn-sent", "after the inside's SYN", func(c *connection) error { return c.say(&c.inside, frame.SYN, "") }, 120},
 	{TCPSynRecv, "syn-received", "after the outside's SYN+ACK", func(c *connection) error {
-		return inTurn(func() error { return c.say(&c.inside, packet.SYN, "") },
-			func() error { return c.say(&c.outside, packet.SYN|packet.ACK, "") })
+		return inTurn(func() error { return c.say(&c.inside, frame.SYN, "") },
+			func() error { return c.say(&c.outside, frame.SYN|frame.ACK, "") })
 	}, 60},
 	{TCPEstablished, "established", "established", established, 5 * 24 * 3600},
 	{TCPFinWait, "fin-wait", "after the inside's FIN", func(c *connection) error {
 		return inTurn(func() error { return established(c) },
-			func() error { return c.say(&c.inside, packet.FIN|packet.ACK, "") })
+			func() error { return c.say(&c.inside, frame.FIN|frame.ACK, "") })
 	}, 120},
 	{TCPCloseWait, "close-wait", "after the inside's FIN and its ACK", func(c *connection) error {
 		return inTurn(func() error { return established(c) }, func() error { return c.leave(&c.inside) })
 	}, 60},
 	{TCPLastAck, "last-ack", "after FINs of both sides", func(c *connection) error {
 		return inTurn(func() error { return established(c) }, func() error { return c.leave(&c.inside) },
-			func() error { return c.say(&c.outside, packet.FIN|packet.ACK, "") })
+			func() error { return c.say(&c.outside, frame.FIN|frame.ACK, "") })
 	}, 30},
 	{TCPTimeWait, "time-wait", "after FINs of both sides and their ACKs", func(c *connection) error {
 		return inTurn(func() error { return established(c) }, func() error { return c.close(&c.inside) })
 	}, 120},
 	{TCPClose, "closed", "after a RST", func(c *connection) error {
-		return inTurn(func() error { return established(c) }, func() error { return c.say(&c.outside, packet.RST|packet.ACK, "") })
+		return inTurn(func() error { return established(c) }, func() error { return c.say(&c.outside, frame.RST|frame.ACK, "") })
 	}, 10},
 }
 
@@ -191,7 +191,7 @@ func refreshed(p *Play, byInside bool) (Outcome, error) {
 		if err := p.Pass(time.Second); err != nil {
 			return "", err
 		}
-		if err := c.say(from, packet.ACK, ""); err != nil {
+		if err := c.say(from, frame.ACK, ""); err != nil {
 			return verdict("", err)
 		}
 	}

@@ -6,11 +6,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 // line says in one line what a packet is.
-func line(f *packet.Frame) string {
+func line(f *frame.Frame) string {
 	t := f.Tuple()
 	switch {
 	case f.Version == 0:
@@ -27,8 +27,8 @@ func line(f *packet.Frame) string {
 	return fmt.Sprintf("protocol %d %v > %v, %d bytes", f.Protocol, f.Source, f.Destination, len(f.Payload))
 }
 
-func quotation(f *packet.Frame) string {
-	var inner packet.Frame
+func quotation(f *frame.Frame) string {
+	var inner frame.Frame
 	if f.Quoted(&inner) != nil {
 		return ""
 	}

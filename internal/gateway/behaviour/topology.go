@@ -4,15 +4,15 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/packet"
 )
 
 // attachment is a host's place and addresses.
 type attachment struct {
 	host Host
 	dev  string
-	mac  packet.MAC
+	mac  frame.MAC
 	// next hops lead to networks that are the host's as a whole.
 	next     []netip.Addr
 	networks []netip.Prefix
@@ -20,10 +20,10 @@ type attachment struct {
 	neighbours []netip.Addr
 }
 
-func mac(last byte) packet.MAC { return packet.MAC{0x02, 'n', 'a', 't', 0, last} }
+func mac(last byte) frame.MAC { return frame.MAC{0x02, 'n', 'a', 't', 0, last} }
 
 // gatewayMAC is that of an interface of the gateway.
-var gatewayMAC = map[string]packet.MAC{LAN: mac(0x11), DMZ: mac(0x12), WAN: mac(0x13)}
+var gatewayMAC = map[string]frame.MAC{LAN: mac(0x11), DMZ: mac(0x12), WAN: mac(0x13)}
 
 var devices = []string{LAN, DMZ, WAN}
 
@@ -79,7 +79,7 @@ func deviceOf(h Host) (attachment, bool) {
 }
 
 // hostOf tells whose a frame is that left by an interface of the gateway.
-func hostOf(dev string, to packet.MAC) (Host, bool) {
+func hostOf(dev string, to frame.MAC) (Host, bool) {
 	for _, a := range attachments() {
 		if a.dev == dev && a.mac == to {
 			return a.host, true

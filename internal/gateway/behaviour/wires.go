@@ -12,9 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/packet"
-	"github.com/natkit/natkit/internal/thread"
 )
 
 // etherTypeMark is IEEE 802's Local Experimental EtherType 1, that of the frames by
@@ -124,7 +123,7 @@ func interfaceIndex(fd int, dev string) (int, error) {
 
 // pinned runs fn on a thread that stays on the wires' CPU.
 func (w *wires) pinned(fn func() error) error {
-	return thread.Do(func() error {
+	return netns.OnThread(func() error {
 		var set unix.CPUSet
 		set.Set(w.cpu)
 		if err := unix.SchedSetaffinity(0, &set); err != nil {
@@ -179,7 +178,7 @@ func (w *wires) settle() (map[string][][]byte, error) {
 }
 
 // pass sends a mark from one end to the other, and keeps what comes before it.
-func (w *wires) pass(from, to int, at packet.MAC, mark []byte, keep func([]byte)) error {
+func (w *wires) pass(from, to int, at frame.MAC, mark []byte, keep func([]byte)) error {
 	frame := append(at[:], 0x02, 0, 0, 0, 0, 0)
 	frame = append(binary.BigEndian.AppendUint16(frame, etherTypeMark), mark...)
 	if err := write(from, frame); err != nil {
@@ -202,8 +201,8 @@ func (w *wires) pass(from, to int, at packet.MAC, mark []byte, keep func([]byte)
 }
 
 func isMark(b, mark []byte) bool {
-	return len(b) >= packet.EthernetLen+len(mark) && binary.BigEndian.Uint16(b[12:]) == etherTypeMark &&
-		string(b[packet.EthernetLen:][:len(mark)]) == string(mark)
+	return len(b) >= frame.EthernetLen+len(mark) && binary.BigEndian.Uint16(b[12:]) == etherTypeMark &&
+		string(b[frame.EthernetLen:][:len(mark)]) == string(mark)
 }
 
 func write(fd int, b []byte) error {

@@ -4,8 +4,8 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/packet"
 )
 
 // World is where a case takes place: a gateway with interfaces "lan", "dmz" and
@@ -100,7 +100,7 @@ type Arrival struct {
 	At Host
 	// Packet is the IP packet, Frame what it says.
 	Packet []byte
-	Frame  packet.Frame
+	Frame  frame.Frame
 }
 
 // Arrivals are in the order in which they came to each host.

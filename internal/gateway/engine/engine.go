@@ -1,5 +1,5 @@
-// Package engine has what carries out the plans of gateways behind one interface: the
-// file names its engine, and of what is in force each engine knows its own.
+// Package engine has what carries out the plans of gateways behind one interface. A plan
+// may be divided among several engines; of what is in force each engine knows its own.
 package engine
 
 import (
@@ -10,38 +10,43 @@ import (
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/engine/netfilter"
-	"github.com/natkit/natkit/internal/gateway/explain"
+	"github.com/natkit/natkit/internal/gateway/observe"
 	"github.com/natkit/natkit/internal/netns"
 )
 
-// Engine carries out plans in network namespaces. A nil namespace is the one that the
-// thread is in.
+// Engine carries out plans, or parts of them, in network namespaces. A nil namespace is
+// the one that the thread is in.
 type Engine interface {
 	// Name is its word in the file.
 	Name() gateway.Engine
-	// Flowtable reports whether it has the kernel's fast path there.
-	Flowtable(ns *netns.Handle) gateway.Support
-	// Check tells, without carrying it out, why the kernel would not take a plan; nil also
+	// Facts adds what the engine can do there, as far as a file asks for it.
+	Facts(ns *netns.Handle, c *gateway.Config, f *gateway.Facts)
+	// Claim divides a plan into what the engine carries out and the rest, by whole rules; nil
+	// where one of them is nothing. Notes give the reasons for the rest.
+	Claim(p *gateway.Plan, facts gateway.Facts) (mine, rest *gateway.Plan, notes []gateway.Note)
+	// Check returns why the kernel would refuse a plan, without carrying it out; nil also
 	// where that cannot be found out.
 	Check(p *gateway.Plan) error
-	// Apply puts a plan in the place of what it has in force there, all at once or not
-	// at all. Connections stay as they were translated. Nil means that it is in force;
-	// whether it is sealed, Read tells.
-	Apply(ns *netns.Handle, p *gateway.Plan) error
-	// Remove takes away what Apply put there; nothing where there is nothing.
+	// Apply replaces what the engine has in force there, all at once or not at all, and
+	// records the digest of the whole plan with it. Connections stay as they were
+	// translated. The seal is how it is now; empty where others change it too fast.
+	Apply(ns *netns.Handle, p *gateway.Plan, digest string) (seal string, err error)
+	// Remove removes what Apply put there; nothing where there is nothing.
 	Remove(ns *netns.Handle) error
-	// Present reports whether it has something in force there, and is asked often.
+	// Present reports whether something of the engine is in force there. It is called often.
 	Present(ns *netns.Handle) (bool, error)
-	// Read tells what it has in force there. plans, where not nil, gives the plan of a
-	// digest, or nil: with it Changes name the rules of the file. Without it Counts may be
-	// missing, and what nobody has changed since it was read or written is not read again.
-	Read(ns *netns.Handle, plans func(digest string) *gateway.Plan) (*gateway.State, error)
-	// Follow tells the way of a packet through a host where it carries out the plan. An
-	// error is of route.
-	Follow(p *gateway.Plan, facts gateway.Facts, route explain.Router, packet explain.Packet) (*explain.Way, error)
+	// Read returns what is in force there. It is compared with the seal, if that is of it.
+	// With plan, which returns the plan of a digest or nil, Changes name rules of the file,
+	// and Counts are read; without, what nobody has changed since it was read or written
+	// may be returned as it was.
+	Read(ns *netns.Handle, seal string, plan func(digest string) *gateway.Plan) (*gateway.State, error)
+	// Follow traces a packet through a host where the engine carries out the plan; nil where
+	// the packet is none of its own. An error is of route.
+	Follow(p *gateway.Plan, facts gateway.Facts, route observe.Router, packet observe.Packet) (*observe.Trace, error)
 }
 
-// Set are engines; nil stands for Standard.
+// Set are engines; nil stands for Standard. Each carries out what it can of a plan and
+// those before it leave; the engine that the plan names comes last and has to take the rest.
 type Set []Engine
 
 // Standard are the engines of this version. A new one is a package, its line here, and
@@ -55,7 +60,7 @@ func (s Set) all() Set {
 	return s
 }
 
-// Of is the engine that a file or a plan names.
+// Of is the engine of a name.
 func (s Set) Of(name gateway.Engine) (Engine, error) {
 	for _, e := range s.all() {
 		if e.Name() == name {
@@ -65,14 +70,41 @@ func (s Set) Of(name gateway.Engine) (Engine, error) {
 	return nil, fmt.Errorf("this version of natkit has no engine %s", name)
 }
 
-// Flowtable is how it is found out whether a file can have the flowtable that it asks
-// for; nil where it asks for none.
-func (s Set) Flowtable(c *gateway.Config) func(*netns.Handle) gateway.Support {
-	e, err := s.Of(cmp.Or(c.Engine, gateway.EngineNetfilter))
-	if err != nil || !c.Flowtable {
-		return nil
+// Facts adds what the engines can do in a namespace, as far as a file asks for it.
+func (s Set) Facts(ns *netns.Handle, c *gateway.Config, f *gateway.Facts) {
+	if last, err := s.Of(cmp.Or(c.Engine, gateway.EngineNetfilter)); err == nil {
+		last.Facts(ns, c, f)
 	}
-	return e.Flowtable
+}
+
+// Assign divides a plan among the engines. Notes say why an engine does not carry out a
+// rule that another one does.
+func (s Set) Assign(p *gateway.Plan, facts gateway.Facts) (*gateway.Plan, []gateway.Note, error) {
+	last, err := s.Of(p.Engine)
+	if err != nil {
+		return nil, nil, err
+	}
+	out, rest, notes := *p, p, []gateway.Note(nil)
+	for _, e := range append(slices.DeleteFunc(slices.Clone(s.all()), func(e Engine) bool { return e.Name() == p.Engine }), last) {
+		mine, left, why := e.Claim(rest, facts)
+		notes = append(notes, why...)
+		if mine != nil && e.Name() != p.Engine {
+			if out.Assigned == nil {
+				out.Assigned = map[gateway.Engine][]gateway.Ref{}
+			}
+			out.Assigned[e.Name()] = mine.Refs()
+		}
+		if rest = left; rest == nil {
+			return &out, notes, nil
+		}
+	}
+	refs := rest.Refs()
+	for _, n := range slices.Backward(notes) {
+		if slices.Contains(refs, n.Rule) {
+			return nil, notes, fmt.Errorf("%s: no engine carries it out; %s: %s", n.Rule, n.Engine, n.Because)
+		}
+	}
+	return nil, notes, fmt.Errorf("engine %s does not carry out all of the rest of the plan", p.Engine)
 }
 
 // Check is gateway.Check, and whether the kernel takes what that has nothing to refuse in.
@@ -86,38 +118,105 @@ func (s Set) Check(file *gateway.File, facts gateway.Facts) []gateway.Finding {
 	if err != nil {
 		return all
 	}
-	e, err := s.Of(plan.Engine)
-	if err == nil {
-		err = e.Check(plan)
-	}
-	if err != nil {
+	if err := s.check(plan, facts); err != nil {
 		all = append(all, gateway.KernelRefuses(file, err))
 	}
 	return all
 }
 
-// Apply puts a plan in force by the engine that it names, and then takes away what
-// others have in force there.
-func (s Set) Apply(ns *netns.Handle, p *gateway.Plan) error {
-	e, err := s.Of(p.Engine)
+func (s Set) check(p *gateway.Plan, facts gateway.Facts) error {
+	p, _, err := s.Assign(p, facts)
 	if err != nil {
 		return err
 	}
-	if err := e.Apply(ns, p); err != nil {
-		return err
+	for _, e := range s.all() {
+		if part := p.Part(e.Name()); part != nil {
+			if err := e.Check(part); err != nil {
+				return err
+			}
+		}
 	}
-	return s.remove(ns, e.Name())
+	return nil
 }
 
-// Remove takes away what engines have in force in a namespace.
-func (s Set) Remove(ns *netns.Handle) error { return s.remove(ns, "") }
+// Apply puts a plan in force, each part by its engine, and removes what the other engines
+// have in force there. Where one of them fails, those before it get back what they had.
+// Kept may be nil: then there is no seal, and nothing to get back.
+func (s Set) Apply(ns *netns.Handle, p *gateway.Plan, kept gateway.Kept) error {
+	for _, name := range p.Engines() {
+		if _, err := s.Of(name); err != nil {
+			return err
+		}
+	}
+	var former *gateway.Plan
+	if kept != nil && len(s.all()) > 1 {
+		if state, err := s.Read(ns, kept, false); err == nil && state.Present {
+			former = kept.Plan(state.Digest)
+		}
+	}
+	var done []Engine
+	for _, e := range s.inOrder(p) {
+		if err := s.Put(ns, e.Name(), p, kept); err != nil {
+			return errors.Join(err, s.back(ns, done, former, kept))
+		}
+		done = append(done, e)
+	}
+	return nil
+}
 
-func (s Set) remove(ns *netns.Handle, but gateway.Engine) error {
+// inOrder are the engines, those that carry out something of a plan first: nothing is
+// removed before the new rules are there.
+func (s Set) inOrder(p *gateway.Plan) Set {
+	all := slices.Clone(s.all())
+	slices.SortStableFunc(all, func(a, b Engine) int {
+		without := func(e Engine) int {
+			if p.Part(e.Name()) == nil {
+				return 1
+			}
+			return 0
+		}
+		return cmp.Compare(without(a), without(b))
+	})
+	return all
+}
+
+func (s Set) back(ns *netns.Handle, done []Engine, former *gateway.Plan, kept gateway.Kept) error {
+	var errs []error
+	for _, e := range slices.Backward(done) {
+		errs = append(errs, s.Put(ns, e.Name(), former, kept))
+	}
+	return errors.Join(errs...)
+}
+
+// Put has one engine carry out its part of a plan, and keeps the seal; without a part, or
+// with no plan, what the engine has in force is removed.
+func (s Set) Put(ns *netns.Handle, name gateway.Engine, p *gateway.Plan, kept gateway.Kept) error {
+	e, err := s.Of(name)
+	if err != nil {
+		return err
+	}
+	inode := uint64(0)
+	if kept != nil {
+		if inode, err = netns.InodeOf(ns); err != nil {
+			return err
+		}
+		_ = kept.PutSeal(inode, name, "") // without a seal the rules work as well
+	}
+	if p == nil || p.Part(name) == nil {
+		return e.Remove(ns)
+	}
+	seal, err := e.Apply(ns, p.Part(name), gateway.Digest(p))
+	if err == nil && kept != nil {
+		_ = kept.PutSeal(inode, name, seal)
+	}
+	return err
+}
+
+// Remove removes what the engines have in force in a namespace.
+func (s Set) Remove(ns *netns.Handle) error {
 	var errs []error
 	for _, e := range s.all() {
-		if e.Name() != but {
-			errs = append(errs, e.Remove(ns))
-		}
+		errs = append(errs, e.Remove(ns))
 	}
 	return errors.Join(errs...)
 }
@@ -132,22 +231,53 @@ func (s Set) Present(ns *netns.Handle) (bool, error) {
 	return false, nil
 }
 
-// Read tells what is in force in a namespace, of the first engine that has something.
-func (s Set) Read(ns *netns.Handle, plans func(digest string) *gateway.Plan) (*gateway.State, error) {
+// Read returns what is in force in a namespace, of all engines together. With detail,
+// Changes name rules of the file and Counts are read. Kept may be nil.
+func (s Set) Read(ns *netns.Handle, kept gateway.Kept, detail bool) (*gateway.State, error) {
+	whole := &gateway.State{}
 	for _, e := range s.all() {
-		state, err := e.Read(ns, plans)
-		if err != nil || state.Present {
-			return state, err
+		one, err := s.ReadOne(ns, e.Name(), kept, detail)
+		if err != nil {
+			return nil, err
 		}
+		whole.Join(e.Name(), one)
 	}
-	return &gateway.State{}, nil
+	if detail && kept != nil && len(whole.Engines) > 1 && whole.Present {
+		whole.Miss(kept.Plan(whole.Digest))
+	}
+	return whole, nil
 }
 
-// Follow tells the way of a packet, by the engine that the plan names.
-func (s Set) Follow(p *gateway.Plan, facts gateway.Facts, route explain.Router, packet explain.Packet) (*explain.Way, error) {
-	e, err := s.Of(p.Engine)
+// ReadOne is Read of one engine.
+func (s Set) ReadOne(ns *netns.Handle, name gateway.Engine, kept gateway.Kept, detail bool) (*gateway.State, error) {
+	e, err := s.Of(name)
+	if err != nil || kept == nil {
+		if err == nil {
+			return e.Read(ns, "", nil)
+		}
+		return nil, err
+	}
+	inode, err := netns.InodeOf(ns)
 	if err != nil {
 		return nil, err
 	}
-	return e.Follow(p, facts, route, packet)
+	if !detail {
+		return e.Read(ns, kept.Seal(inode, name), nil)
+	}
+	return e.Read(ns, kept.Seal(inode, name), kept.Plan)
+}
+
+// Follow traces a packet: by the first engine whose packet it is, of those that carry out
+// a part of the plan.
+func (s Set) Follow(p *gateway.Plan, facts gateway.Facts, route observe.Router, packet observe.Packet) (*observe.Trace, error) {
+	for _, name := range p.Engines() {
+		e, err := s.Of(name)
+		if err != nil {
+			return nil, err
+		}
+		if way, err := e.Follow(p.Part(name), facts, route, packet); way != nil || err != nil {
+			return way, err
+		}
+	}
+	return nil, fmt.Errorf("no engine of the plan traces packets")
 }

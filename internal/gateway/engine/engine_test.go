@@ -2,14 +2,13 @@ package engine_test
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"testing"
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/gateway/engine/fake"
-	"github.com/natkit/natkit/internal/gateway/explain"
+	"github.com/natkit/natkit/internal/gateway/observe"
 )
 
 // TestStandardIsWhatFilesMayName: Check and the program speak of the same engines.
@@ -33,7 +32,7 @@ func TestChoice(t *testing.T) {
 	one, two := &fake.Engine{Word: "one"}, &fake.Engine{Word: "two"}
 	set := engine.Set{one, two}
 	inForce := func(e engine.Engine) bool {
-		s, err := e.Read(nil, nil)
+		s, err := e.Read(nil, "", nil)
 		return err == nil && s.Present
 	}
 	for _, step := range []struct {
@@ -47,7 +46,7 @@ func TestChoice(t *testing.T) {
 		{plan: &gateway.Plan{Engine: "one"}, inOne: true},
 	} {
 		one.Fails = step.fail
-		if err := set.Apply(nil, step.plan); !errors.Is(err, step.wantErr) {
+		if err := set.Apply(nil, step.plan, nil); !errors.Is(err, step.wantErr) {
 			t.Errorf("%s: %v", step.plan.Engine, err)
 		}
 		if inForce(one) != step.inOne || inForce(two) != step.inTwo {
@@ -56,18 +55,18 @@ func TestChoice(t *testing.T) {
 		if there, err := set.Present(nil); err != nil || !there {
 			t.Errorf("%s: present %t, %v", step.plan.Engine, there, err)
 		}
-		s, err := set.Read(nil, nil)
+		s, err := set.Read(nil, nil, false)
 		if want := map[bool]gateway.Engine{true: "one", false: "two"}[step.inOne]; err != nil || s.Digest != gateway.Digest(&gateway.Plan{Engine: want}) {
 			t.Errorf("%s: read %+v, %v", want, s, err)
 		}
 	}
-	if err := set.Apply(nil, &gateway.Plan{Engine: "three"}); err == nil || !inForce(one) {
+	if err := set.Apply(nil, &gateway.Plan{Engine: "three"}, nil); err == nil || !inForce(one) {
 		t.Errorf("an engine that there is not: %v", err)
 	}
 	if err := set.Remove(nil); err != nil || inForce(one) || inForce(two) {
 		t.Errorf("something is left: %v", err)
 	}
-	if s, err := set.Read(nil, nil); err != nil || s.Present {
+	if s, err := set.Read(nil, nil, false); err != nil || s.Present {
 		t.Errorf("%+v, %v", s, err)
 	}
 	if there, err := set.Present(nil); err != nil || there {
@@ -116,28 +115,11 @@ func TestCheck(t *testing.T) {
 
 func TestFollow(t *testing.T) {
 	set := engine.Set{&fake.Engine{Word: "one"}}
-	way, err := set.Follow(&gateway.Plan{Engine: "one"}, gateway.Facts{}, nil, explain.Packet{})
+	way, err := set.Follow(&gateway.Plan{Engine: "one"}, gateway.Facts{}, nil, observe.Packet{})
 	if err != nil || len(way.Steps) != 1 || way.Steps[0].Hook != "fake" {
 		t.Errorf("%+v, %v", way, err)
 	}
-	if _, err := set.Follow(&gateway.Plan{Engine: "two"}, gateway.Facts{}, nil, explain.Packet{}); err == nil {
+	if _, err := set.Follow(&gateway.Plan{Engine: "two"}, gateway.Facts{}, nil, observe.Packet{}); err == nil {
 		t.Error("followed by an engine that there is not")
-	}
-}
-
-// TestFlowtable: the kernel is asked only where the file wants one.
-func TestFlowtable(t *testing.T) {
-	set := engine.Set{&fake.Engine{}}
-	for _, c := range []struct {
-		config gateway.Config
-		asks   bool
-	}{
-		{gateway.Config{}, false}, {gateway.Config{Flowtable: true}, true},
-		{gateway.Config{Flowtable: true, Engine: gateway.EngineEBPF}, false},
-	} {
-		ask := set.Flowtable(&c.config)
-		if (ask != nil) != c.asks || ask != nil && ask(nil).Reason == "" {
-			t.Errorf("%+v: %v", c.config, fmt.Sprint(ask != nil))
-		}
 	}
 }

@@ -33,9 +33,6 @@ type Options struct {
 	PID int
 	// Targets are hosts of which is asked by which interface they are reached.
 	Targets []netip.Addr
-	// Flowtable, where not nil, asks whether the engine can have a flowtable. A module
-	// that it needs may be loaded by it, and stays.
-	Flowtable func(*netns.Handle) gateway.Support
 }
 
 func (o Options) proc() string {
@@ -68,11 +65,6 @@ func Read(ctx context.Context, ns *netns.Handle, o Options) (gateway.Facts, erro
 	}
 	if f.Ways, err = ways(ns, &f, o.Targets); err != nil {
 		unknown(&f, "routes", err)
-	}
-	if o.Flowtable != nil {
-		if f.Flowtable = o.Flowtable(ns); f.Flowtable.Unknown {
-			f.Unknown = append(f.Unknown, "flowtables: "+f.Flowtable.Reason)
-		}
 	}
 	return f, ctx.Err()
 }

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/gateway/explain"
+	"github.com/natkit/natkit/internal/gateway/observe"
 	"github.com/natkit/natkit/internal/netns"
 )
 
@@ -79,9 +79,9 @@ func (r *Routes) Of(w Way) (Route, error) {
 }
 
 // Follow is Of, for what follows a packet.
-func (r *Routes) Follow(w explain.Lookup) (explain.Hop, error) {
+func (r *Routes) Follow(w observe.Lookup) (observe.Hop, error) {
 	to, err := r.Of(Way{Source: w.Source, Destination: w.Destination, In: w.In})
-	h := explain.Hop{Local: to.Local, Out: to.Out, Gateway: to.Gateway, Source: to.Source}
+	h := observe.Hop{Local: to.Local, Out: to.Out, Gateway: to.Gateway, Source: to.Source}
 	if to.Unreachable {
 		h.Unreachable = to.Reason
 	}

@@ -6,7 +6,6 @@ import (
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/gateway/engine/fake"
-	"github.com/natkit/natkit/internal/gateway/status"
 )
 
 // TestAnyEngine: what an engine says is told, of rules and of all else.
@@ -17,7 +16,7 @@ func TestAnyEngine(t *testing.T) {
 		{Rule: &p.Sources[0].Rule, Packets: 3}, {Rule: &p.Sources[0].Rule, Packets: 4},
 		{What: "too many", Dropped: true, Packets: 5}, {What: "fast", Packets: 6}, {What: "fast", Packets: 7},
 	}}
-	if err := e.Apply(w.gateway, p); err != nil {
+	if _, err := e.Apply(w.gateway, p, gateway.Digest(p)); err != nil {
 		t.Fatal(err)
 	}
 	o := w.options()
@@ -26,7 +25,7 @@ func TestAnyEngine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Plan != gateway.Digest(p) || s.Integrity != status.Intact || s.Engine != gateway.EngineNetfilter {
+	if s.Plan != gateway.Digest(p) || s.Integrity != gateway.RulesIntact || s.Engine != gateway.EngineNetfilter {
 		t.Errorf("plan %s, %s, of %s", s.Plan, s.Integrity, s.Engine)
 	}
 	for _, r := range s.Rules {

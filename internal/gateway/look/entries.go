@@ -9,10 +9,8 @@ import (
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/gateway/attribute"
-	"github.com/natkit/natkit/internal/gateway/explain"
 	"github.com/natkit/natkit/internal/gateway/host"
-	"github.com/natkit/natkit/internal/gateway/status"
+	"github.com/natkit/natkit/internal/gateway/observe"
 	"github.com/natkit/natkit/internal/ports"
 	"github.com/natkit/natkit/internal/snapshot"
 )
@@ -28,19 +26,19 @@ const mostRoutes = 512
 type reader struct {
 	plan  *gateway.Plan
 	facts *gateway.Facts
-	route explain.Router
+	route observe.Router
 	here  []netip.Addr
-	tally *attribute.Tally
+	tally *observe.Tally
 	ports *ports.Collector
 	// passing finds those that pass untranslated, passed counts them.
-	passing *attribute.Untranslated
+	passing *observe.Untranslated
 	passed  int64
 	// unrouted is why routes could not be asked for.
 	unrouted error
 }
 
 func (r *reader) begin() {
-	r.tally = attribute.NewTally(r.plan, r.here)
+	r.tally = observe.NewTally(r.plan, r.here)
 	r.passing, r.passed = r.tally.Rules().Untranslated(r.facts, r.route, mostRoutes), 0
 	rules, _ := r.plan.PoolRules()
 	r.ports = ports.NewCollector(ports.Options{Now: time.Now(), MemoryBytes: poolMemory, Addresses: ports.Given(rules)})
@@ -122,11 +120,11 @@ func (v *view) flows(r *reader, complete bool) {
 // pools tells the ports of what the plan's rules give.
 func (v *view) pools(r *reader, complete bool) {
 	rules, refs := v.plan.PoolRules()
-	fullest := map[gateway.Ref]*status.PortsLeft{}
+	fullest := map[gateway.Ref]*observe.PortsLeft{}
 	q := ports.Query{Complete: complete, Entries: v.Flows.Table, Rules: rules, Release: v.settings.Kernel.Release, Top: v.o.Top, Users: 1,
 		Each: func(p *snapshot.PortPool) {
 			if p.Rule >= 0 && fullest[refs[p.Rule]] == nil {
-				left := status.PortsLeftOf(p)
+				left := observe.PortsLeftOf(p)
 				fullest[refs[p.Rule]] = &left
 			}
 		}}
@@ -139,7 +137,7 @@ func (v *view) pools(r *reader, complete bool) {
 	}
 	for _, p := range told.Pools {
 		if p.Rule >= 0 { // not another program's, on the same host
-			v.Pools = append(v.Pools, status.Pool{Rule: &refs[p.Rule], PortsLeft: status.PortsLeftOf(&p), PortPool: p})
+			v.Pools = append(v.Pools, observe.Pool{Rule: &refs[p.Rule], PortsLeft: observe.PortsLeftOf(&p), PortPool: p})
 		}
 	}
 }
@@ -194,7 +192,7 @@ func (d *dropCount) tell(v *view) {
 		n := d.rules[v.Rules[i].Rule]
 		v.Rules[i].Dropped = &n
 	}
-	v.Drops.ByRule = &status.DropsByRule{Seconds: time.Since(d.since).Seconds(), NoRule: d.noRule, Untold: d.untold}
+	v.Drops.ByRule = &observe.DropsByRule{Seconds: time.Since(d.since).Seconds(), NoRule: d.noRule, Untold: d.untold}
 }
 
 // count adds what was counted since the last time; with a new plan it begins anew.
@@ -204,10 +202,10 @@ func (d *dropCount) count(v *view) error {
 		*d = dropCount{tracer: d.tracer, digest: v.Plan, since: time.Now(), rules: map[gateway.Ref]uint64{}}
 		return err
 	}
-	var attribution *attribute.Rules // made only where there are drops
+	var attribution *observe.Attribution // made only where there are drops
 	untold, err := d.tracer.Take(func(e *conntrack.Entry, packets uint64) {
 		if attribution == nil {
-			attribution = attribute.New(v.plan)
+			attribution = observe.Attribute(v.plan)
 		}
 		d.add(attribution, e, packets)
 	})
@@ -216,7 +214,7 @@ func (d *dropCount) count(v *view) error {
 }
 
 // add counts for the rule that chose the port, where one did.
-func (d *dropCount) add(a *attribute.Rules, e *conntrack.Entry, packets uint64) {
+func (d *dropCount) add(a *observe.Attribution, e *conntrack.Entry, packets uint64) {
 	source, destination := a.Of(e)
 	switch {
 	case source != nil:

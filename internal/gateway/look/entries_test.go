@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/natkit/natkit/internal/gateway/status"
+	"github.com/natkit/natkit/internal/gateway/observe"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -22,7 +22,7 @@ const crowded = `gateway:
 `
 
 // drops looks before and after fn, and gives what is told then.
-func (w *world) drops(fn func()) (*status.Gateway, uint64) {
+func (w *world) drops(fn func()) (*observe.Status, uint64) {
 	w.t.Helper()
 	l := New(w.options())
 	l.CountDrops()
@@ -31,7 +31,7 @@ func (w *world) drops(fn func()) (*status.Gateway, uint64) {
 			w.t.Error(err)
 		}
 	})
-	var looks [2]*status.Gateway
+	var looks [2]*observe.Status
 	for i := range looks {
 		s, err := l.Look(w.t.Context())
 		if err != nil {
@@ -76,7 +76,7 @@ func (w *world) sendFrom(address string, port int, to string) {
 	})
 }
 
-func dropped(t *testing.T, s *status.Gateway, want ...uint64) {
+func dropped(t *testing.T, s *observe.Status, want ...uint64) {
 	t.Helper()
 	for i, n := range want {
 		if r := s.Rules[i]; r.Dropped == nil || *r.Dropped != n {

@@ -12,7 +12,7 @@ import (
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/engine"
-	"github.com/natkit/natkit/internal/gateway/status"
+	"github.com/natkit/natkit/internal/gateway/observe"
 	"github.com/natkit/natkit/internal/gateway/store"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
@@ -64,9 +64,9 @@ func (l *Looker) Entries(most int64) { l.o.MaxEntries = most }
 
 // Look tells the gateway's status. What cannot be read is missing, and Notes say why;
 // an error means that nothing could be told. Needs CAP_NET_ADMIN in the namespace.
-func (l *Looker) Look(ctx context.Context) (*status.Gateway, error) {
-	v := &view{o: &l.o, others: &l.others, Gateway: &status.Gateway{Rules: []status.Rule{}}, plan: l.plan, digest: l.digest}
-	state, err := l.o.Engines.Read(l.o.Netns, v.planOf)
+func (l *Looker) Look(ctx context.Context) (*observe.Status, error) {
+	v := &view{o: &l.o, others: &l.others, Status: &observe.Status{Rules: []observe.Rule{}}, plan: l.plan, digest: l.digest}
+	state, err := l.o.Engines.Read(l.o.Netns, keptOf{l.o.Store, v}, true)
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +76,7 @@ func (l *Looker) Look(ctx context.Context) (*status.Gateway, error) {
 	v.losses()
 	if !state.Present {
 		v.doubt()
-		return v.Gateway, ctx.Err()
+		return v.Status, ctx.Err()
 	}
 	v.table()
 	l.plan, l.digest = v.plan, v.digest
@@ -88,12 +88,12 @@ func (l *Looker) Look(ctx context.Context) (*status.Gateway, error) {
 	now := v.counters()
 	v.rates(l.before, now)
 	l.before = now
-	return v.Gateway, ctx.Err()
+	return v.Status, ctx.Err()
 }
 
 // view is a look that is under way.
 type view struct {
-	*status.Gateway
+	*observe.Status
 	o      *Options
 	others *others
 	state  *gateway.State
@@ -172,7 +172,7 @@ func (v *view) rates(before, now counters) {
 		r.NewPerSecond = perSecond(known(before.rules, r.Rule), r.New, seconds)
 		r.DroppedPerSecond = perSecond(known(before.drops, r.Rule), r.Dropped, seconds)
 	}
-	for _, list := range [][]status.Counter{v.Drops.Counters, v.Counters} {
+	for _, list := range [][]observe.Counter{v.Drops.Counters, v.Counters} {
 		for i := range list {
 			list[i].PacketsPerSecond = perSecond(known(before.others, list[i].What), &list[i].Packets, seconds)
 		}
@@ -196,7 +196,7 @@ type Budget struct {
 }
 
 // Look looks; all reads the whole table in any case.
-func (b *Budget) Look(ctx context.Context, l *Looker, all bool) (*status.Gateway, error) {
+func (b *Budget) Look(ctx context.Context, l *Looker, all bool) (*observe.Status, error) {
 	if b.next == 0 {
 		b.next = b.Most
 	}

@@ -11,9 +11,10 @@ import (
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/gateway/engine/netfilter"
 	"github.com/natkit/natkit/internal/gateway/host"
-	"github.com/natkit/natkit/internal/gateway/status"
+	"github.com/natkit/natkit/internal/gateway/observe"
 	"github.com/natkit/natkit/internal/ports"
 	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/testutil"
@@ -50,7 +51,7 @@ func TestRulesHaveTheirConnections(t *testing.T) {
 	w.connect(w.inside, "203.0.113.100:7", 5)
 	w.connect(w.outside, "203.0.113.1:8081", 3)
 	s := w.look()
-	if s.Integrity != status.Intact || s.Plan != gateway.Digest(p) || s.PlanUnknown != "" || len(s.Missing) > 0 {
+	if s.Integrity != gateway.RulesIntact || s.Plan != gateway.Digest(p) || s.PlanUnknown != "" || len(s.Missing) > 0 {
 		t.Errorf("%s, plan %s, %s, %v, missing %v", s.Integrity, s.Plan, s.PlanUnknown, s.Changes, s.Missing)
 	}
 	if !s.Flows.Complete || s.Flows.Table != 8 || s.Flows.Stranger != 0 || s.Flows.Stale != 0 {
@@ -123,7 +124,7 @@ func TestChangesBySomebody(t *testing.T) {
 			w.apply(example, w.facts())
 			w.run(tt.change...)
 			s := w.look()
-			if s.Integrity != status.Changed || !slices.ContainsFunc(s.Changes, func(c string) bool { return strings.Contains(c, tt.want) }) {
+			if s.Integrity != gateway.RulesChanged || !slices.ContainsFunc(s.Changes, func(c string) bool { return strings.Contains(c, tt.want) }) {
 				t.Errorf("%s: %q", s.Integrity, s.Changes)
 			}
 		})
@@ -135,7 +136,7 @@ func TestOthersTablesAreNoChange(t *testing.T) {
 	w.apply(example, w.facts())
 	w.run("nft", "add", "table", "ip", "other")
 	w.connect(w.inside, "203.0.113.100:7", 1)
-	if s := w.look(); s.Integrity != status.Intact {
+	if s := w.look(); s.Integrity != gateway.RulesIntact {
 		t.Errorf("%s: %q", s.Integrity, s.Changes)
 	}
 }
@@ -153,7 +154,7 @@ func TestPlanThatIsNotInTheStore(t *testing.T) {
 	if s.PlanUnknown == "" || len(s.Rules) == 0 {
 		t.Errorf("%+v", s)
 	}
-	i := slices.IndexFunc(s.Rules, func(r status.Rule) bool { return r.Rule.Index == 1 })
+	i := slices.IndexFunc(s.Rules, func(r observe.Rule) bool { return r.Rule.Index == 1 })
 	if i < 0 || *s.Rules[i].New != 2 {
 		t.Errorf("rules %+v", s.Rules)
 	}
@@ -194,7 +195,7 @@ func TestStrangersAreTold(t *testing.T) {
 func TestRemovedTable(t *testing.T) {
 	w := newWorld(t)
 	w.apply(example, w.facts())
-	if err := netfilter.Remove(w.gateway); err != nil {
+	if err := engine.Standard.Remove(w.gateway); err != nil {
 		t.Fatal(err)
 	}
 	if s := w.look(); s.Present {
@@ -251,7 +252,7 @@ func TestLimitsAreDropsAndOthersAreNot(t *testing.T) {
 		}
 		return err
 	})
-	dropped := func(s *status.Gateway) bool {
+	dropped := func(s *observe.Status) bool {
 		packets := map[string]uint64{}
 		for _, c := range s.Drops.Counters {
 			packets[c.What] = c.Packets
@@ -265,7 +266,7 @@ func TestLimitsAreDropsAndOthersAreNot(t *testing.T) {
 	if !dropped(s) || len(s.Counters) != 1 || s.Counters[0].What != netfilter.MSSComment {
 		t.Errorf("drops %+v, counters %+v", s.Drops.Counters, s.Counters)
 	}
-	if s.Rules[0].Flows != 3 || *s.Rules[0].New != 3 || s.Integrity != status.Intact {
+	if s.Rules[0].Flows != 3 || *s.Rules[0].New != 3 || s.Integrity != gateway.RulesIntact {
 		t.Errorf("%+v, %s: %v", s.Rules[0], s.Integrity, s.Changes) // what packets put into the limit's set is no change
 	}
 }
@@ -278,7 +279,7 @@ func TestAppliedAgain(t *testing.T) {
 	w.connect(w.inside, "203.0.113.100:7", 2)
 	p := w.apply(strings.Replace(example, "gateway:", "gateway:"+limited+"\n  mss: clamp", 1), w.facts())
 	s := w.look()
-	if s.Integrity != status.Intact || s.Plan != gateway.Digest(p) || s.Rules[1].Flows != 2 || *s.Rules[1].New != 0 {
+	if s.Integrity != gateway.RulesIntact || s.Plan != gateway.Digest(p) || s.Rules[1].Flows != 2 || *s.Rules[1].New != 0 {
 		t.Errorf("%s %v, plan %s, %+v", s.Integrity, s.Changes, s.Plan, s.Rules[1])
 	}
 	table, err := read.TableNamed(w.gateway, netfilter.Family, netfilter.Table)

@@ -17,8 +17,7 @@ import (
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/gateway/engine/netfilter"
-	"github.com/natkit/natkit/internal/gateway/status"
+	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/gateway/store"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
@@ -50,7 +49,7 @@ func BenchmarkLookMillion(b *testing.B) {
 	if _, err := store.At(dir).Put(plan); err != nil {
 		b.Fatal(err)
 	}
-	if err := netfilter.Apply(ns, plan); err != nil {
+	if err := engine.Standard.Apply(ns, plan, store.At(dir)); err != nil {
 		b.Fatal(err)
 	}
 	fill(b, ns)
@@ -100,7 +99,7 @@ func lookOnce(b *testing.B, order string) {
 	began, cpu := time.Now(), testutil.CPUTime(b)
 	s, err := l.Look(b.Context())
 	took, used := time.Since(began), testutil.CPUTime(b)-cpu
-	if err != nil || s.PlanUnknown != "" || len(s.Rules) != forwards+1 || s.Flows.Complete != (most == 0) || s.Integrity != status.Intact {
+	if err != nil || s.PlanUnknown != "" || len(s.Rules) != forwards+1 || s.Flows.Complete != (most == 0) || s.Integrity != gateway.RulesIntact {
 		b.Fatalf("%v: %+v", err, s)
 	}
 	if got := s.Rules[forwards].Flows; got < million/2*95/100 || got > million/2*105/100 {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/gateway/status"
+	"github.com/natkit/natkit/internal/gateway/observe"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
@@ -26,8 +26,8 @@ func BenchmarkManySources(b *testing.B) {
 		})
 	}
 	for b.Loop() {
-		v := &view{Gateway: &status.Gateway{}, settings: &snapshot.Snapshot{}, o: &Options{Top: 20}, plan: p}
-		v.Rules = status.RulesOf(p)
+		v := &view{Status: &observe.Status{}, settings: &snapshot.Snapshot{}, o: &Options{Top: 20}, plan: p}
+		v.Rules = observe.RulesOf(p)
 		r := &reader{plan: p}
 		r.begin()
 		for i := range connections {

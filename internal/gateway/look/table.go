@@ -9,7 +9,8 @@ import (
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/host"
-	"github.com/natkit/natkit/internal/gateway/status"
+	"github.com/natkit/natkit/internal/gateway/observe"
+	"github.com/natkit/natkit/internal/gateway/store"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/snapshot"
@@ -19,24 +20,22 @@ import (
 
 // table tells what natkit's table says of itself, with the plan that it is of.
 func (v *view) table() {
-	v.Plan, v.Integrity = v.state.Digest, integrity(v.state)
+	v.Plan, v.Integrity = v.state.Digest, v.state.Integrity
 	if p := v.planOf(v.Plan); p != nil {
-		v.Engine, v.Rules, v.Waiting = p.Engine, status.RulesOf(p), p.Waiting
+		v.Engine, v.Rules, v.Waiting = p.Engine, observe.RulesOf(p), p.Waiting
 	}
 	v.Changes = v.state.Changes
 	v.counts()
 	v.Accounting = v.settings.Sysctls["net.netfilter.nf_conntrack_acct"] == "1"
 }
 
-func integrity(s *gateway.State) status.Integrity {
-	switch {
-	case s.Intact:
-		return status.Intact
-	case s.Sealed || len(s.Changes) > 0:
-		return status.Changed
-	}
-	return status.Unknown
+// keptOf is the store, with plans as the view finds them.
+type keptOf struct {
+	*store.Store
+	view *view
 }
+
+func (k keptOf) Plan(digest string) *gateway.Plan { return k.view.planOf(digest) }
 
 // planOf is the plan of a digest; nil where it cannot be had, and PlanUnknown says why.
 func (v *view) planOf(digest string) *gateway.Plan {
@@ -86,16 +85,16 @@ func (v *view) counts() {
 		}
 	}
 	for ref, n := range sums {
-		v.Rules = append(v.Rules, status.Rule{Rule: ref, New: &n})
+		v.Rules = append(v.Rules, observe.Rule{Rule: ref, New: &n})
 	}
-	status.Sort(v.Rules)
+	observe.SortRules(v.Rules)
 }
 
 // counted adds a counter to others of the same.
-func counted(all []status.Counter, c gateway.Counted) []status.Counter {
-	i := slices.IndexFunc(all, func(o status.Counter) bool { return o.What == c.What })
+func counted(all []observe.Counter, c gateway.Counted) []observe.Counter {
+	i := slices.IndexFunc(all, func(o observe.Counter) bool { return o.What == c.What })
 	if i < 0 {
-		i, all = len(all), append(all, status.Counter{What: c.What})
+		i, all = len(all), append(all, observe.Counter{What: c.What})
 	}
 	all[i].Packets += c.Packets
 	all[i].Bytes += c.Bytes
@@ -132,18 +131,22 @@ func (v *view) pending(all []*journal.Transaction, here netns.ID) error {
 		if !waits && s != journal.StatusApplied {
 			continue
 		}
+		first := true
 		for _, c := range t.Changes {
 			if c.Kind != tune.Gateway || !t.In(c).Is(here) || !c.Open() {
 				continue
 			}
-			if v.Removed = ""; !v.Present && tune.IsDigest(c.After) {
+			if first { // the others of a transaction are other engines'
+				v.Removed, first = "", false
+			}
+			if !v.Present && tune.IsDigest(c.After) {
 				v.Removed = c.After
 			}
 			if v.Present && c.After == v.state.Digest {
 				v.Applied = &t.CreatedAt
 			}
 			if waits {
-				v.Confirm = &status.Confirmation{ID: t.ID, SecondsLeft: at.Remaining(t).Seconds()}
+				v.Confirm = &observe.Confirmation{ID: t.ID, SecondsLeft: at.Remaining(t).Seconds()}
 			}
 		}
 	}
@@ -229,13 +232,13 @@ func (v *view) losses() {
 }
 
 // cutHairpins are the bridges inside that keep a host from itself.
-func cutHairpins(p *gateway.Plan, interfaces []gateway.Interface) (all []status.CutHairpin) {
+func cutHairpins(p *gateway.Plan, interfaces []gateway.Interface) (all []observe.CutHairpin) {
 	for _, i := range interfaces {
 		cuts := func(s gateway.Source) bool {
 			return s.Hairpin.Prefix.IsValid() && i.Bridge.Cuts(s.Rule.BitLen() == 128)
 		}
 		if p.Inside(i.Name) && slices.ContainsFunc(p.Sources, cuts) {
-			all = append(all, status.CutHairpin{Bridge: i.Name, Ports: i.Bridge.OneWay})
+			all = append(all, observe.CutHairpin{Bridge: i.Name, Ports: i.Bridge.OneWay})
 		}
 	}
 	return all

@@ -16,8 +16,8 @@ import (
 
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/gateway/engine/netfilter"
-	"github.com/natkit/natkit/internal/gateway/status"
+	"github.com/natkit/natkit/internal/gateway/engine"
+	"github.com/natkit/natkit/internal/gateway/observe"
 	"github.com/natkit/natkit/internal/gateway/store"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
@@ -175,7 +175,7 @@ func (w *world) apply(text string, facts gateway.Facts) *gateway.Plan {
 	if _, err := w.store.Put(p); err != nil {
 		w.t.Fatal(err)
 	}
-	if err := netfilter.Apply(w.gateway, p); err != nil {
+	if err := engine.Standard.Apply(w.gateway, p, w.store); err != nil {
 		w.t.Fatal(err)
 	}
 	return p
@@ -185,7 +185,7 @@ func (w *world) options() Options {
 	return Options{Netns: w.gateway, Store: w.store, Journal: w.journal}
 }
 
-func (w *world) look() *status.Gateway {
+func (w *world) look() *observe.Status {
 	w.t.Helper()
 	s, err := New(w.options()).Look(w.t.Context())
 	if err != nil {

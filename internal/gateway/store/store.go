@@ -27,6 +27,7 @@ import (
 const (
 	planSuffix = ".json"
 	textSuffix = ".yaml"
+	sealPrefix = "seal-"
 	// maxBytes bounds what is read of one file: a plan of 10,000 rules has some 3 MB.
 	maxBytes = 256 << 20
 )
@@ -71,6 +72,59 @@ func (s *Store) Get(digest string) (*gateway.Plan, error) {
 		return nil, fmt.Errorf("read gateway plan %s: schema %q, expected %q: another version of natkit wrote it", s.path(digest+planSuffix), p.Schema, gateway.PlanSchema)
 	}
 	return p, nil
+}
+
+// Plan is Get; nil where it fails.
+func (s *Store) Plan(digest string) *gateway.Plan {
+	p, err := s.Get(digest)
+	if err != nil {
+		return nil
+	}
+	return p
+}
+
+// maxSeal bounds what is read of a seal: a line for each set of an engine's rules.
+const maxSeal = 16 << 20
+
+func (s *Store) sealPath(inode uint64, e gateway.Engine) string {
+	return s.path(fmt.Sprintf("%s%d-%s", sealPrefix, inode, e))
+}
+
+// PutSeal keeps how the rules are that an engine has in force in the network namespace of
+// an inode; an empty seal takes away the one that is kept.
+func (s *Store) PutSeal(inode uint64, e gateway.Engine, seal string) error {
+	path := s.sealPath(inode, e)
+	if seal == "" {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove %s: %w", path, hint(err))
+		}
+		return nil
+	}
+	if err := s.create(); err != nil {
+		return err
+	}
+	if err := disk.Replace(path, 0o640, disk.Text([]byte(seal))); err != nil {
+		return fmt.Errorf("write %s: %w", path, hint(err))
+	}
+	return nil
+}
+
+// Seal returns what PutSeal kept last; empty for nothing, and where it cannot be read or
+// others could have written it.
+func (s *Store) Seal(inode uint64, e gateway.Engine) string {
+	if s == nil || disk.Trust(s.dir) != nil {
+		return ""
+	}
+	f, err := os.OpenFile(s.sealPath(inode, e), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxSeal))
+	if err != nil {
+		return ""
+	}
+	return string(text)
 }
 
 // PutText writes a configuration's text, and returns its digest.
@@ -280,6 +334,7 @@ func (s *Store) Collect(before time.Time, used func(digest string) bool) (delete
 	if err != nil || len(names) == 0 {
 		return 0, err
 	}
+	s.collectSeals(before)
 	for _, name := range names {
 		st, err := os.Lstat(s.path(name))
 		if digest, _ := digestOf(name); err != nil || !st.ModTime().Before(before) || used(digest) {
@@ -291,6 +346,23 @@ func (s *Store) Collect(before time.Time, used func(digest string) bool) (delete
 		deleted++
 	}
 	return deleted, nil
+}
+
+// collectSeals deletes seals of network namespaces that nothing was put in force in since
+// that moment, where their plans are not kept any more.
+func (s *Store) collectSeals(before time.Time) {
+	paths, _ := filepath.Glob(s.path(sealPrefix + "*"))
+	for _, path := range paths {
+		st, err := os.Lstat(path)
+		if err != nil || !st.ModTime().Before(before) {
+			continue
+		}
+		text, err := os.ReadFile(path)
+		digest, _, _ := strings.Cut(string(text), "\n")
+		if _, missing := os.Lstat(s.path(digest + planSuffix)); err == nil && errors.Is(missing, fs.ErrNotExist) {
+			os.Remove(path)
+		}
+	}
 }
 
 // names are those of the store's own files; a missing store is empty.

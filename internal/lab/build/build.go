@@ -16,15 +16,12 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/google/nftables/binaryutil"
-	"github.com/google/nftables/expr"
 	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/privilege"
 	"github.com/natkit/natkit/internal/suggest"
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -36,7 +33,7 @@ const DefaultDir = "/run/natkit"
 type Options struct {
 	// Dir replaces DefaultDir.
 	Dir string
-	// Log is told each step, in one line.
+	// Log gets each step, in one line.
 	Log func(line string)
 }
 
@@ -70,7 +67,7 @@ type Lab struct {
 type Node struct {
 	Name  string
 	Netns *netns.Handle
-	links *netlink.Handle
+	links *netns.Links
 }
 
 // CheckPrivilege says what is missing to build labs.
@@ -144,8 +141,8 @@ func (l *Lab) Close() error {
 	return errors.Join(errs...)
 }
 
-// Done is closed when the lab has ended by itself, for instance because its
-// first process was killed.
+// Done is closed when the lab has ended without Close, such as when its first process
+// was killed.
 func (l *Lab) Done() <-chan struct{} { return l.init.done }
 
 // Node is nil where there is no node of that name.
@@ -176,9 +173,7 @@ func (l *Lab) Nodes() []*Node { return l.nodes }
 // Scenario is what the lab was built from.
 func (l *Lab) Scenario() *lab.Scenario { return l.scenario }
 
-// openNode makes the namespace and a netlink socket in it. The socket is made
-// on a thread of its own: netlink.NewHandleAt would hand a thread that it failed
-// to move back to Go's pool.
+// openNode makes the namespace and a netlink socket in it.
 func (l *Lab) openNode(name string) error {
 	ns, err := netns.New(name)
 	if err != nil {
@@ -186,12 +181,10 @@ func (l *Lab) openNode(name string) error {
 	}
 	n := &Node{Name: name, Netns: ns}
 	l.nodes = append(l.nodes, n)
-	return ns.Do(func() error {
-		if n.links, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
-			return err
-		}
-		return n.setUp("lo")
-	})
+	if n.links, err = ns.Links(); err != nil {
+		return err
+	}
+	return n.links.SetUp("lo")
 }
 
 // Lock makes sure that only one lab at a time runs a scenario, since they share
@@ -224,42 +217,6 @@ func Lock(dir string) (io.Closer, error) {
 		return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
 	}
 	return f, nil
-}
-
-// l4DstPort is the offset of the destination port in the headers of TCP and UDP.
-const l4DstPort = 2
-
-func equals(data []byte) expr.Any { return &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: data} }
-
-// l4proto is: meta l4proto PROTO
-func l4proto(protocol string) []expr.Any {
-	number := byte(unix.IPPROTO_TCP)
-	if protocol == "udp" {
-		number = unix.IPPROTO_UDP
-	}
-	return []expr.Any{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, equals([]byte{number})}
-}
-
-// port is: meta l4proto PROTO th dport PORT
-func port(p lab.Port) []expr.Any {
-	return append(l4proto(p.Protocol),
-		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: l4DstPort, Len: 2},
-		equals(binaryutil.BigEndian.PutUint16(p.Number)))
-}
-
-// outInterface is: oifname NAME
-func outInterface(name string) []expr.Any {
-	padded := make([]byte, unix.IFNAMSIZ)
-	copy(padded, name)
-	return []expr.Any{&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: 1}, equals(padded)}
-}
-
-// ctInvalid is: ct state invalid
-var ctInvalid = []expr.Any{
-	&expr.Ct{Key: expr.CtKeySTATE, Register: 1},
-	&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4,
-		Mask: binaryutil.NativeEndian.PutUint32(expr.CtStateBitINVALID), Xor: make([]byte, 4)},
-	&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: make([]byte, 4)},
 }
 
 // SetSysctls sets values in nodes, by node and name. Those that an earlier call has

@@ -6,8 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
 	"os"
 	"strings"
 
@@ -16,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/lab"
+	"github.com/natkit/natkit/internal/netns"
 )
 
 // apply does one step of a plan.
@@ -26,88 +25,20 @@ func (l *Lab) apply(step lab.Step) error {
 	n := l.Node(step.In())
 	switch step := step.(type) {
 	case lab.AddVeth:
-		return l.addVeth(step)
+		near, far := step[0], step[1]
+		return n.links.AddVeth(netns.VethEnd{Name: near.Name, MAC: near.MAC}, l.Node(far.Node).links, netns.VethEnd{Name: far.Name, MAC: far.MAC})
 	case lab.AddBridge:
 		return n.addBridge(step)
 	case lab.AddAddress:
-		return n.addAddress(step)
+		return n.links.AddAddress(step.Interface, step.Address)
 	case lab.AddNeighbour:
-		return n.addNeighbour(step)
+		return n.links.AddNeighbour(step.Interface, step.Address, step.MAC)
 	case lab.AddRoute:
-		return n.links.RouteAdd(&netlink.Route{Dst: ipNet(step.Network), Gw: step.Via.AsSlice()})
+		return n.links.AddRoute(step.Network, step.Via)
 	case lab.SetSysctl:
 		return n.setSysctl(step)
 	}
 	return fmt.Errorf("unknown step %T", step)
-}
-
-// addVeth makes both ends where they belong, so that no moment exists in which
-// one lies in the host's namespace and a crash would leave it there.
-func (l *Lab) addVeth(v lab.AddVeth) error {
-	near, far := l.Node(v[0].Node), l.Node(v[1].Node)
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.HardwareAddr = v[0].Name, v[0].MAC
-	attrs.Namespace = netlink.NsFd(near.Netns.Fd())
-	err := near.links.LinkAdd(&netlink.Veth{
-		LinkAttrs:        attrs,
-		PeerName:         v[1].Name,
-		PeerHardwareAddr: v[1].MAC,
-		PeerNamespace:    netlink.NsFd(far.Netns.Fd()),
-	})
-	if errors.Is(err, unix.EOPNOTSUPP) {
-		return fmt.Errorf("%w (the kernel has no veth: CONFIG_VETH)", err)
-	}
-	if err != nil {
-		return err
-	}
-	return errors.Join(near.setUp(v[0].Name), far.setUp(v[1].Name))
-}
-
-func (n *Node) setUp(name string) error {
-	link, err := n.links.LinkByName(name)
-	if err != nil {
-		return err
-	}
-	return n.links.LinkSetUp(link)
-}
-
-func (n *Node) addAddress(a lab.AddAddress) error {
-	link, err := n.links.LinkByName(a.Interface)
-	if err != nil {
-		return err
-	}
-	net := ipNet(a.Address)
-	net.IP = a.Address.Addr().AsSlice()
-	attr := &netlink.Addr{IPNet: net}
-	if a.Address.Addr().Is6() {
-		attr.Flags = unix.IFA_F_NODAD
-	}
-	return n.links.AddrAdd(link, attr)
-}
-
-func (n *Node) addNeighbour(a lab.AddNeighbour) error {
-	link, err := n.links.LinkByName(a.Interface)
-	if err != nil {
-		return err
-	}
-	return n.links.NeighSet(&netlink.Neigh{
-		LinkIndex:    link.Attrs().Index,
-		Family:       family(a.Address),
-		State:        netlink.NUD_PERMANENT,
-		IP:           a.Address.AsSlice(),
-		HardwareAddr: a.MAC,
-	})
-}
-
-func family(a netip.Addr) int {
-	if a.Is6() {
-		return unix.AF_INET6
-	}
-	return unix.AF_INET
-}
-
-func ipNet(p netip.Prefix) *net.IPNet {
-	return &net.IPNet{IP: p.Masked().Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
 // setSysctl sets a value in a node, but none that is the same file outside, which holds
@@ -204,7 +135,7 @@ func (n *Node) addBridge(b lab.AddBridge) error {
 		return fmt.Errorf("turn on nf_call_iptables: %w", err)
 	}
 	sysctl := lab.SetSysctl{Node: n.Name, Name: bridgeSysctl, Value: "1", Optional: true}
-	return errors.Join(n.setSysctl(sysctl), n.setUp(b.Name))
+	return errors.Join(n.setSysctl(sysctl), n.links.SetUp(b.Name))
 }
 
 // needBridgeNetfilter refuses without br_netfilter instead of loading it: the

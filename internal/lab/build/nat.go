@@ -23,28 +23,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// natTable is the name of a lab's nftables table.
+// natTable is the name of a lab's nftables tables. They are not natkit's own table: doctor
+// is to find the rules of another program there, and its remedies change them. Hence plain
+// rules without maps, in one table for each family.
 const natTable = "natkit-lab"
 
 // SetNAT replaces the rules of all nodes by these, each node's in one transaction.
 // Without a rule that needs it a node's connection tracking is off.
 func (l *Lab) SetNAT(ctx context.Context, rules []lab.NAT) error {
-	byNode := map[string][]lab.NAT{}
-	for _, r := range rules {
-		byNode[r.Node] = append(byNode[r.Node], r)
-	}
 	for _, n := range l.nodes {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := l.setNAT(n, byNode[n.Name]); err != nil {
+		if err := l.setNAT(n, rules); err != nil {
 			return fmt.Errorf("set NAT rules of %s: %w", n.Name, natCause(err))
 		}
 	}
 	return nil
 }
 
-// natCause says what a kernel without nftables answers with.
+// natCause explains the answers of a kernel without nftables.
 func natCause(err error) error {
 	switch {
 	case errors.Is(err, unix.EPROTONOSUPPORT), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EINVAL):
@@ -55,34 +53,30 @@ func natCause(err error) error {
 	return err
 }
 
-// ruleFamily is a family of addresses with what rules of it are made of.
-type ruleFamily struct {
-	table nftables.TableFamily
-	// nf is its number in expressions; daddr and length place the destination
-	// address in the header (RFC 791, RFC 8200).
-	nf            uint32
-	daddr, length uint32
-}
-
-var (
-	family4 = ruleFamily{nftables.TableFamilyIPv4, unix.NFPROTO_IPV4, 16, 4}
-	family6 = ruleFamily{nftables.TableFamilyIPv6, unix.NFPROTO_IPV6, 24, 16}
-)
-
 func (l *Lab) setNAT(n *Node, rules []lab.NAT) error {
+	plan, err := gateway.Compile(l.scenario.Translations(n.Name, rules), gateway.Facts{})
+	if err != nil {
+		return err
+	}
 	conn, err := nftables.New(nftables.WithNetNSFd(n.Netns.Fd()), nftables.AsLasting())
 	if err != nil {
 		return err
 	}
 	defer conn.CloseLasting()
-	for _, family := range []ruleFamily{family4, family6} {
-		own := slices.DeleteFunc(l.scenario.Addresses(n.Name), func(a netip.Addr) bool { return a.Is6() != (family == family6) })
-		if family == family6 && len(own) == 0 {
+	own := l.scenario.Addresses(n.Name)
+	for _, v6 := range []bool{false, true} {
+		if v6 && !slices.ContainsFunc(own, netip.Addr.Is6) {
 			continue // the kernel may have no tables of it
 		}
-		of := slices.DeleteFunc(slices.Clone(rules), func(r lab.NAT) bool { return l.scenario.IPv6(r) != (family == family6) })
-		w := &ruleWriter{conn: conn, family: family, scenario: l.scenario, own: own}
-		if w.replace(of); w.err != nil {
+		w := &ruleWriter{conn: conn, v6: v6}
+		w.begin()
+		w.translate(plan)
+		for _, r := range rules {
+			if r.Node == n.Name && r.Drop != nil && own[0].Is6() == v6 {
+				w.drop(r.Drop)
+			}
+		}
+		if w.err != nil {
 			return w.err
 		}
 	}
@@ -91,61 +85,77 @@ func (l *Lab) setNAT(n *Node, rules []lab.NAT) error {
 
 // ruleWriter writes the rules of one node and family.
 type ruleWriter struct {
-	conn     *nftables.Conn
-	family   ruleFamily
-	scenario *lab.Scenario
-	own      []netip.Addr
-	table    *nftables.Table
-	chains   map[string]*nftables.Chain
-	err      error
+	conn   *nftables.Conn
+	v6     bool
+	table  nftables.Table
+	chains map[string]*nftables.Chain
+	err    error
 }
 
-// rulesAtOnce fit into the buffer of a socket.
-const rulesAtOnce = 50
-
-// replace puts the rules in place of those of before. Deleting needs the table to be
-// there; adding it first makes that certain.
-func (w *ruleWriter) replace(rules []lab.NAT) {
-	w.table = w.conn.AddTable(&nftables.Table{Name: natTable, Family: w.family.table})
-	w.conn.DelTable(w.table)
-	if len(rules) == 0 {
-		return
+// begin removes the rules of before. Deleting needs the table to be there; adding it
+// first makes that certain.
+func (w *ruleWriter) begin() {
+	w.table = nftables.Table{Name: natTable, Family: nftables.TableFamilyIPv4}
+	if w.v6 {
+		w.table.Family = nftables.TableFamilyIPv6
 	}
-	w.table, w.chains = w.conn.AddTable(w.table), map[string]*nftables.Chain{}
-	if slices.ContainsFunc(rules, lab.NAT.Translates) {
-		// Before Linux 4.18 answers are translated back only where both hooks have a chain.
-		w.chain("prerouting", nftables.ChainTypeNAT, nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest)
-		w.chain("postrouting", nftables.ChainTypeNAT, nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource)
-	}
-	for _, r := range rules {
-		w.rule(r)
-	}
+	w.conn.DelTable(w.conn.AddTable(&w.table))
+	w.chains = map[string]*nftables.Chain{}
 }
 
-func (w *ruleWriter) chain(name string, kind nftables.ChainType, hook *nftables.ChainHook, priority *nftables.ChainPriority) *nftables.Chain {
+func (w *ruleWriter) chain(name string, kind nftables.ChainType, hook *nftables.ChainHook, priority *nftables.ChainPriority) {
+	if len(w.chains) == 0 {
+		w.conn.AddTable(&w.table)
+	}
 	if w.chains[name] == nil {
-		w.chains[name] = w.conn.AddChain(&nftables.Chain{Name: name, Table: w.table, Type: kind, Hooknum: hook, Priority: priority})
+		w.chains[name] = w.conn.AddChain(&nftables.Chain{Name: name, Table: &w.table, Type: kind, Hooknum: hook, Priority: priority})
 	}
-	return w.chains[name]
 }
 
 func (w *ruleWriter) add(chain string, exprs ...[]expr.Any) {
-	w.conn.AddRule(&nftables.Rule{Table: w.table, Chain: w.chains[chain], Exprs: slices.Concat(exprs...)})
+	w.conn.AddRule(&nftables.Rule{Table: &w.table, Chain: w.chains[chain], Exprs: slices.Concat(exprs...)})
 }
 
-func (w *ruleWriter) rule(r lab.NAT) {
-	switch {
-	case r.DNAT != nil:
-		for _, addr := range w.own {
-			w.add("prerouting", w.to(addr), port(r.DNAT.Port), w.dnat(r.DNAT.To))
-		}
-	case r.Masquerade != nil:
-		m := r.Masquerade
-		w.sourceNAT(r.Node, m.Toward, lab.Ports{}, func(bool) expr.Any { return &expr.Masq{FullyRandom: m.FullyRandom} })
-	case r.SNAT != nil:
-		w.snat(r)
-	default:
-		w.drop(r.Drop)
+// translate writes what of a plan is of the family.
+func (w *ruleWriter) translate(p *gateway.Plan) {
+	to := slices.DeleteFunc(slices.Clone(p.Destinations), func(d gateway.Destination) bool { return d.On.Addr().Is6() != w.v6 })
+	from := slices.DeleteFunc(slices.Clone(p.Sources), func(s gateway.Source) bool { return s.From[0].Addr().Is6() != w.v6 })
+	if len(to)+len(from) == 0 {
+		return
+	}
+	// Before Linux 4.18 answers are translated back only where both hooks have a chain.
+	w.chain("prerouting", nftables.ChainTypeNAT, nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest)
+	w.chain("postrouting", nftables.ChainTypeNAT, nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource)
+	for _, d := range to {
+		w.add("prerouting", w.daddr(d.On.Addr()), dport(d.Port), []expr.Any{load(1, d.To.Address.AsSlice()), load(2, port(d.To.Port)),
+			&expr.NAT{Type: expr.NATTypeDestNAT, Family: w.nfproto(), RegAddrMin: 1, RegProtoMin: 2}})
+	}
+	for _, s := range from {
+		w.source(s)
+	}
+}
+
+// source writes one rule, or, where ports are given, one for each protocol that has
+// ports, as nft does.
+func (w *ruleWriter) source(s gateway.Source) {
+	out := []expr.Any{&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: 1}, equals(append([]byte(s.Out[0]), make([]byte, unix.IFNAMSIZ-len(s.Out[0]))...))}
+	fully := s.Random == gateway.RandomFully
+	if s.Masquerade {
+		w.add("postrouting", out, []expr.Any{&expr.Masq{FullyRandom: fully}})
+		return
+	}
+	nat := expr.NAT{Type: expr.NATTypeSourceNAT, Family: w.nfproto(), RegAddrMin: 1, FullyRandom: fully}
+	to := []expr.Any{load(1, s.To[0].First.AsSlice())}
+	if s.To[0].First != s.To[0].Last {
+		to, nat.RegAddrMax = append(to, load(4, s.To[0].Last.AsSlice())), 4
+	}
+	if s.Ports.First == 0 {
+		w.add("postrouting", out, to, []expr.Any{&nat})
+		return
+	}
+	nat.RegProtoMin, nat.RegProtoMax = 2, 3
+	for _, protocol := range []byte{unix.IPPROTO_TCP, unix.IPPROTO_UDP} {
+		w.add("postrouting", out, l4proto(protocol), to, []expr.Any{load(2, port(s.Ports.First)), load(3, port(s.Ports.Last)), &nat})
 	}
 }
 
@@ -153,6 +163,9 @@ var dropHooks = map[string]*nftables.ChainHook{
 	lab.HookInput: nftables.ChainHookInput, lab.HookForward: nftables.ChainHookForward, lab.HookOutput: nftables.ChainHookOutput,
 	lab.HookPostrouting: nftables.ChainHookPostrouting,
 }
+
+// rulesAtOnce fit into the buffer of a socket.
+const rulesAtOnce = 50
 
 func (w *ruleWriter) drop(d *lab.Drop) {
 	at, priority := cmp.Or(d.At, lab.HookForward), nftables.ChainPriorityFilter
@@ -163,7 +176,7 @@ func (w *ruleWriter) drop(d *lab.Drop) {
 	w.chain(at, nftables.ChainTypeFilter, hook, priority)
 	match := ctInvalid
 	if !d.Invalid {
-		match = port(d.Port)
+		match = dport(d.Port)
 	}
 	for i := range max(1, d.Rules) {
 		w.add(at, match, []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}})
@@ -173,56 +186,50 @@ func (w *ruleWriter) drop(d *lab.Drop) {
 	}
 }
 
-func (w *ruleWriter) snat(r lab.NAT) {
-	s := r.SNAT
-	to := []expr.Any{&expr.Immediate{Register: 1, Data: s.To[0].AsSlice()}}
-	if last := len(s.To) - 1; last > 0 {
-		to = append(to, &expr.Immediate{Register: 4, Data: s.To[last].AsSlice()})
+func (w *ruleWriter) nfproto() uint32 {
+	if w.v6 {
+		return unix.NFPROTO_IPV6
 	}
-	w.sourceNAT(r.Node, s.Toward, s.Ports, func(ported bool) expr.Any {
-		nat := &expr.NAT{Type: expr.NATTypeSourceNAT, Family: w.family.nf, RegAddrMin: 1, FullyRandom: s.FullyRandom}
-		if len(s.To) > 1 {
-			nat.RegAddrMax = 4
-		}
-		if ported {
-			nat.RegProtoMin, nat.RegProtoMax = 2, 3
-		}
-		return nat
-	}, to...)
+	return unix.NFPROTO_IPV4
 }
 
-// sourceNAT writes one rule for what leaves toward a neighbour, or, where ports are
-// given, one for each protocol that has ports, as nft does.
-func (w *ruleWriter) sourceNAT(node, toward string, ports lab.Ports, translate func(ported bool) expr.Any, before ...expr.Any) {
-	out := outInterface(w.scenario.InterfaceToward(node, toward))
-	if ports == (lab.Ports{}) {
-		w.add("postrouting", out, before, []expr.Any{translate(false)})
-		return
+// daddr is: ip daddr ADDR. Its place in the header is of RFC 791 and RFC 8200.
+func (w *ruleWriter) daddr(addr netip.Addr) []expr.Any {
+	offset := uint32(16)
+	if w.v6 {
+		offset = 24
 	}
-	for _, protocol := range []string{"tcp", "udp"} {
-		w.add("postrouting", out, l4proto(protocol), before, []expr.Any{
-			&expr.Immediate{Register: 2, Data: binaryutil.BigEndian.PutUint16(ports.First)},
-			&expr.Immediate{Register: 3, Data: binaryutil.BigEndian.PutUint16(ports.Last)},
-			translate(true),
-		})
-	}
+	return []expr.Any{&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: uint32(addr.BitLen() / 8)}, equals(addr.AsSlice())}
 }
 
-func (w *ruleWriter) dnat(to lab.AddrPort) []expr.Any {
-	return []expr.Any{
-		&expr.Immediate{Register: 1, Data: to.Addr().AsSlice()},
-		&expr.Immediate{Register: 2, Data: binaryutil.BigEndian.PutUint16(to.Port())},
-		&expr.NAT{Type: expr.NATTypeDestNAT, Family: w.family.nf, RegAddrMin: 1, RegProtoMin: 2},
-	}
+// dport is: meta l4proto PROTO th dport PORT, which headers of TCP and UDP have as their
+// second word.
+func dport(p gateway.Port) []expr.Any {
+	number, _ := p.Number()
+	return append(l4proto(number),
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}, equals(port(p.First)))
 }
 
-// to is: ip daddr ADDR
-func (w *ruleWriter) to(addr netip.Addr) []expr.Any {
-	return []expr.Any{
-		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: w.family.daddr, Len: w.family.length},
-		equals(addr.AsSlice()),
-	}
+// l4proto is: meta l4proto PROTO
+func l4proto(number byte) []expr.Any {
+	return []expr.Any{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, equals([]byte{number})}
 }
+
+// ctInvalid is: ct state invalid
+var ctInvalid = []expr.Any{
+	&expr.Ct{Key: expr.CtKeySTATE, Register: 1},
+	&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4,
+		Mask: binaryutil.NativeEndian.PutUint32(expr.CtStateBitINVALID), Xor: make([]byte, 4)},
+	&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: make([]byte, 4)},
+}
+
+func equals(data []byte) expr.Any { return &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: data} }
+
+func load(register uint32, data []byte) expr.Any {
+	return &expr.Immediate{Register: register, Data: data}
+}
+
+func port(number uint16) []byte { return binaryutil.BigEndian.PutUint16(number) }
 
 // SetGateway puts a gateway file in force in its node, and takes away what a call before
 // has put in force in any. Nil is none.
@@ -243,8 +250,11 @@ func (l *Lab) SetGateway(ctx context.Context, g *lab.Gateway) error {
 	}
 	plan, err := gateway.Compile(&g.Config, facts)
 	if err == nil {
+		plan, _, err = l.engines.Assign(plan, facts)
+	}
+	if err == nil {
 		l.gateway = g.Node
-		err = l.engines.Apply(node.Netns, plan)
+		err = l.engines.Apply(node.Netns, plan, nil)
 	}
 	if err != nil {
 		return fmt.Errorf("put a gateway file in force in %s: %w", g.Node, err)
@@ -277,7 +287,7 @@ type filled struct {
 	made int64
 }
 
-// SetFill brings the connection table of f.Node to so many entries in all (see
+// SetFill brings the connection table of f.Node to that many entries in all (see
 // lab.Fill.Target), by entries of f's mix. It keeps those that are there already.
 // A nil f removes all that were made.
 func (l *Lab) SetFill(ctx context.Context, f *lab.Fill, entries int64) error {

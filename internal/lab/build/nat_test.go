@@ -104,7 +104,7 @@ func TestRules(t *testing.T) {
 func TestManyRules(t *testing.T) {
 	testutil.NeedProgram(t, "nft")
 	l := upWhole(t)
-	rule := lab.NAT{Node: "gateway", Drop: &lab.Drop{At: lab.HookPostrouting, Port: lab.Port{Protocol: "tcp", Number: 81}, Rules: 2001}}
+	rule := lab.NAT{Node: "gateway", Drop: &lab.Drop{At: lab.HookPostrouting, Port: gateway.Port{Protocol: "tcp", First: 81, Last: 81}, Rules: 2001}}
 	if err := l.SetNAT(t.Context(), []lab.NAT{rule}); err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +223,7 @@ func TestSetGateway(t *testing.T) {
 		if err := l.SetGateway(t.Context(), step); err != nil {
 			t.Fatal(err)
 		}
-		s, err := e.Read(ns, nil)
+		s, err := e.Read(ns, "", nil)
 		if err != nil || s.Present != (step != nil) {
 			t.Errorf("%+v: %+v, %v", step, s, err)
 		}

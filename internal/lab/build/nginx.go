@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-var errNoNginx = errors.New("nginx is not installed (looked in PATH, /usr/sbin and /usr/local/nginx/sbin); --server builtin does without")
+var errNoNginx = errors.New("nginx is not installed (searched PATH, /usr/sbin and /usr/local/nginx/sbin); --server builtin does without")
 
 // nginx is an installed nginx and what it can do.
 type nginx struct {

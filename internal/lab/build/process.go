@@ -49,12 +49,12 @@ func openSandbox(initPID int, mount string) (*sandbox, error) {
 	return &sandbox{initPID: initPID, pid: pid, mnt: mnt, root: root, mount: mount}, nil
 }
 
-// insideOnly sees whether the lab's mount came out to the host, against all that
-// init does (makePrivate), and takes it away there.
+// insideOnly fails where the lab's mount propagated to the host in spite of makePrivate,
+// and unmounts it there.
 func insideOnly(mount string) error {
 	var here, parent unix.Stat_t
 	if err := errors.Join(unix.Stat(mount, &here), unix.Stat(filepath.Dir(mount), &parent)); err != nil {
-		return fmt.Errorf("look at %s: %w", mount, err)
+		return fmt.Errorf("stat %s: %w", mount, err)
 	}
 	if here.Dev == parent.Dev {
 		return nil

@@ -52,7 +52,8 @@ func (l *Lab) StartServer(ctx context.Context, kind ServerKind) (*Server, error)
 	if err != nil {
 		return nil, fmt.Errorf("start the web server: %w", err)
 	}
-	if err := l.Node(node).awaitAnswer(ctx, addr, p); err != nil {
+	deadline := time.Now().Add(startTimeout)
+	if err := await(ctx, p, func() error { return l.Node(node).ask(ctx, addr, deadline) }); err != nil {
 		p.Kill()
 		return nil, fmt.Errorf("start the web server on %s in %s: %w", addr, node, err)
 	}
@@ -101,23 +102,18 @@ func (l *Lab) startUDP(ctx context.Context) error {
 	if err != nil {
 		return fail(err)
 	}
-	for deadline := time.Now().Add(startTimeout); ; {
-		busy, err := node.udpTaken(addr)
-		if err != nil || busy {
-			return err
+	err = await(ctx, p, func() error {
+		taken, err := node.udpTaken(addr)
+		if err == nil && !taken {
+			err = errors.New("it does not listen")
 		}
-		select {
-		case <-p.done:
-			return fail(cmp.Or(p.err, errors.New("it ended at once")))
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(5 * time.Millisecond):
-		}
-		if time.Now().After(deadline) {
-			p.Kill()
-			return fail(fmt.Errorf("it does not listen after %s", startTimeout))
-		}
+		return err
+	})
+	if err != nil {
+		p.Kill()
+		return fail(err)
 	}
+	return nil
 }
 
 // udpTaken reports whether a socket of the node has the port, by the kernel's own list:
@@ -161,25 +157,21 @@ func (l *Lab) serverCommand(ctx context.Context, kind ServerKind, listen listeni
 	return n.version, n.command(l.box.mount), nil
 }
 
-// awaitAnswer asks from within the node until the server answers. Its process
-// having ended is what went wrong, and says why itself.
-func (n *Node) awaitAnswer(ctx context.Context, addr netip.AddrPort, p *Process) error {
-	deadline := time.Now().Add(startTimeout)
-	for {
-		err := n.ask(ctx, addr, deadline)
+// await returns when ready does not fail any more. That the server's process has ended is
+// the error then, with what it said itself.
+func await(ctx context.Context, p *Process, ready func() error) error {
+	for deadline := time.Now().Add(startTimeout); ; {
+		err := ready()
 		select {
 		case <-p.done:
-			if p.err == nil {
-				return errors.New("the server ended at once")
-			}
-			return p.err
+			return cmp.Or(p.err, errors.New("the server ended at once"))
 		default:
 		}
 		if err == nil {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("it gives no answer after %s: %w", startTimeout, err)
+			return fmt.Errorf("not ready after %s: %w", startTimeout, err)
 		}
 		select {
 		case <-ctx.Done():

@@ -36,7 +36,7 @@ type State struct {
 	// OwnerLock: the holder keeps the file locked until it ends, which other PID
 	// namespaces see too. Earlier versions did not.
 	OwnerLock bool `json:"owner_lock,omitempty"`
-	// BootID tells a file that was left by an earlier boot.
+	// BootID identifies a file that an earlier boot has left.
 	BootID  string      `json:"boot_id"`
 	InitPID int         `json:"init_pid"`
 	Nodes   []NodeState `json:"nodes"`
@@ -102,7 +102,7 @@ func ReadState(dir, name string) (State, error) {
 	if s.alive(dir) {
 		return s, nil
 	}
-	// Who may only look leaves the file to the next one who may remove it.
+	// Without permission the file is left to the next one.
 	err = os.Remove(path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrPermission) {
 		return State{}, fmt.Errorf("remove the state of lab %s, which has ended: %w", name, err)
@@ -110,8 +110,8 @@ func ReadState(dir, name string) (State, error) {
 	return State{}, fmt.Errorf("lab %s has ended: %w", name, os.ErrNotExist)
 }
 
-// alive is told by the lock, which anybody may take who may read the file, and by the
-// number of the process, which only its PID namespace can look up.
+// alive reports whether the holder has the lock, which is visible in all PID namespaces,
+// and its process exists, which is only in its own.
 func (s State) alive(dir string) bool {
 	boot, err := journal.ReadBootID("/proc")
 	return err == nil && boot == s.BootID && s.Process.Alive("/proc") &&
@@ -198,7 +198,7 @@ func Down(dir string, s State) error {
 		return fmt.Errorf("take down lab %s: %w", s.Name, err)
 	}
 	defer unix.Close(fd)
-	// The descriptor is of one process for good; look only now whether it is ours.
+	// The descriptor is of one process for good; whether it is ours is checked after.
 	if !s.alive(dir) {
 		s.remove(dir)
 		return nil

@@ -32,7 +32,7 @@ type Options struct {
 }
 
 const (
-	// DefaultSnapLen has room for all headers that are looked at: Ethernet with two
+	// DefaultSnapLen has room for all headers that are read: Ethernet with two
 	// tags (22 bytes), IPv6 (40) and TCP with options (60), and an ICMP error with what
 	// it quotes of the same.
 	DefaultSnapLen = 256
@@ -101,8 +101,8 @@ func Start(ns *netns.Handle, interfaces []string, path string, o Options) (*Capt
 // handed over.
 const drainTime = 2 * time.Second
 
-// run moves packets from the ring to the file until it is told to stop and has all that
-// the kernel captured up to then. It goes on reading after the file failed, so that
+// run moves packets from the ring to the file until Stop, and all that the kernel captured
+// up to then. It goes on reading after the file failed, so that
 // what comes is counted.
 func (c *Capture) run() {
 	defer close(c.done)

@@ -22,8 +22,8 @@ const (
 	largeBlock = 1 << 20
 	// retire is after how many milliseconds the kernel hands over a block that is not full.
 	retire = 20
-	// pollWait is how often a ring without packets looks whether it should end, in
-	// milliseconds.
+	// pollWait is the time between checks of a ring without packets whether it should
+	// end, in milliseconds.
 	pollWait = 50
 )
 
@@ -85,7 +85,7 @@ func openRing(names map[int]string, o Options) (*ring, error) {
 	return r, nil
 }
 
-// blockSize has room for several packets of which so many bytes are kept.
+// blockSize has room for several packets of which keep bytes are kept.
 func blockSize(keep int) int {
 	if keep > smallBlock/8 {
 		return largeBlock
@@ -128,7 +128,7 @@ func networkOrder(n uint16) uint16 {
 	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, n))
 }
 
-// onlyInterfaces keeps so many bytes of packets of the interfaces, and nothing of others.
+// onlyInterfaces keeps the first bytes of packets of the interfaces, and drops others.
 func onlyInterfaces(names map[int]string, keep int) []bpf.Instruction {
 	program := []bpf.Instruction{bpf.LoadExtension{Num: bpf.ExtInterfaceIndex}}
 	for index := range names {
@@ -234,7 +234,7 @@ func (r *ring) readBlock(fn func(captured)) error {
 	return nil
 }
 
-// count takes the kernel's counters, which begin anew with each look.
+// count adds the kernel's counters, which each read resets.
 func (r *ring) count() error {
 	stats, err := unix.GetsockoptTpacketStatsV3(r.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS)
 	if err != nil {

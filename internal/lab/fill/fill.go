@@ -34,7 +34,7 @@ type Options struct {
 	Keep bool
 	// Dir replaces DefaultDir.
 	Dir string
-	// Progress, where set, is told how many of how many entries are made.
+	// Progress, where set, gets how many of how many entries are made.
 	Progress func(made, of int64)
 }
 
@@ -62,7 +62,7 @@ type Removed struct {
 	Gone bool
 }
 
-// Marks of fills; there can be so many at a time. lab.FillMark is that of scenarios.
+// Marks of fills, each for one at a time. lab.FillMark is that of scenarios.
 const (
 	marks     = 256
 	firstMark = lab.FillMark + 1
@@ -144,8 +144,8 @@ func (f *Fill) insert(ctx context.Context, o Options) (err error) {
 	return err
 }
 
-// probe inserts the first entry and looks whether the kernel keeps its mark, by
-// which alone the fill can be removed again.
+// probe inserts the first entry and checks that the kernel keeps its mark, by which
+// alone the fill can be removed.
 func (f *Fill) probe(ctx context.Context) error {
 	n, err := insert(ctx, f.ns, f.filler, 0, 1)
 	if f.Made = n; err != nil {
@@ -158,7 +158,7 @@ func (f *Fill) probe(ctx context.Context) error {
 		var e conntrack.Entry
 		f.filler.Entry(0, &e)
 		f.Made = 0
-		return errors.Join(fmt.Errorf("%w: the entries could not be told from others and removed again", err), dump.Remove(ctx, f.ns, &e))
+		return errors.Join(fmt.Errorf("%w: the entries could not be identified and removed", err), dump.Remove(ctx, f.ns, &e))
 	}
 	return err
 }
@@ -209,11 +209,11 @@ func remove(ctx context.Context, ns *netns.Handle, f match.Filter) (int64, error
 	return n - left, err
 }
 
-// losses bounds how many entries are made where they expire meanwhile: so many
-// times those that were missing.
+// losses bounds how many entries are made where they expire meanwhile: a multiple of
+// those that were missing.
 const losses = 5
 
-// chunk is how many entries are made between two looks at the table, which real
+// chunk is how many entries are made between two counts of the table, which real
 // connections fill too: a few milliseconds. Beyond the limit each entry more would
 // push out one of theirs.
 const chunk = 4096
@@ -221,7 +221,7 @@ const chunk = 4096
 // Insert brings the table of a namespace (nil: this one) to target entries in
 // all, by entries of f from the number first on. It returns how many it made;
 // after an error up to a batch (about 150) more may be there. progress, where set,
-// is told how many of how many are made. Needs CAP_NET_ADMIN.
+// gets how many of how many are made. Needs CAP_NET_ADMIN.
 func Insert(ctx context.Context, ns *netns.Handle, f *lab.Filler, first, target int64, progress func(made, of int64)) (made int64, err error) {
 	wanted := int64(0) // what was missing at first
 	for {
@@ -274,8 +274,7 @@ func nextOf(f *lab.Filler, first, n int64) func(*conntrack.Entry) bool {
 	}
 }
 
-// Max is nf_conntrack_max, which holds for every namespace by itself; 0 is no
-// limit.
+// Max is nf_conntrack_max, which holds for each namespace; 0 is no limit.
 func Max() (int64, error) {
 	n, err := readInt("/proc/sys/net/netfilter/nf_conntrack_max")
 	if err != nil {

@@ -28,8 +28,8 @@ type Record struct {
 	Schema string `json:"schema"`
 	// Mark is on all of its entries, and on those of no other fill.
 	Mark uint32 `json:"mark"`
-	// Netns is the namespace's inode, NetnsCookie what tells it from a later one of that
-	// number (0 before Linux 5.14), Where what it is called.
+	// Netns is the namespace's inode, NetnsCookie what a later one of that
+	// number differs in (0 before Linux 5.14), Where what it is called.
 	Netns       uint64 `json:"netns"`
 	NetnsCookie uint64 `json:"netns_cookie,omitempty"`
 	Where       string `json:"where"`

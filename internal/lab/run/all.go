@@ -18,7 +18,7 @@ import (
 // AllOptions say how to run a series of scenarios.
 type AllOptions struct {
 	Options
-	// Row, where set, is told of each scenario when it is over.
+	// Row, where set, gets each scenario when it is over.
 	Row func(lab.AccuracyRow)
 }
 
@@ -62,7 +62,7 @@ func All(ctx context.Context, scenarios []*lab.Scenario, o AllOptions) (*lab.Acc
 	return a, nil
 }
 
-// release is the kernel's; empty where it does not tell.
+// release is the kernel's; empty where it cannot be read.
 func release() string {
 	text, _ := os.ReadFile("/proc/sys/kernel/osrelease")
 	return strings.TrimSpace(string(text))
@@ -154,17 +154,17 @@ func (c *conductor) runApart(ctx context.Context, stages []lab.Stage) error {
 	return nil
 }
 
-// children are conductors of the same run, one for each of n stages, which tell of
+// children are conductors of the same run, one for each of n stages, which report
 // their progress one at a time.
 func (c *conductor) children(n int) []*conductor {
-	var tell sync.Mutex
+	var progress sync.Mutex
 	all := make([]*conductor, n)
 	for i := range all {
 		all[i] = &conductor{Options: c.Options, sc: c.sc, hostMax: c.hostMax, emptyBytes: c.emptyBytes,
 			host: c.host, applied: c.applied, report: &lab.Report{}}
 		all[i].Progress = func(text string) {
-			tell.Lock()
-			defer tell.Unlock()
+			progress.Lock()
+			defer progress.Unlock()
 			c.Progress(text)
 		}
 	}

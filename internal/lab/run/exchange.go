@@ -27,7 +27,7 @@ const (
 )
 
 // exchange makes connections or sends datagrams one after the other to a server that
-// tells whom it saw.
+// answers with the source that it saw.
 func (l *loads) exchange(ctx context.Context, i int, one lab.Load) (o outcome) {
 	began := time.Now()
 	if err := l.answer(one); err != nil {
@@ -67,7 +67,7 @@ func (l *loads) judgeExchanges(ctx context.Context, all []lab.Load, outcomes []o
 	c := &exchangeCounter{of: map[exchangedTuple]int{}, entries: make([]int64, len(all))}
 	for i, o := range outcomes {
 		for _, x := range o.exchanged {
-			c.of[exchangedTuple{protocolOf(all[i]), x.Own, all[i].To.AddrPort}] = i
+			c.of[exchangedTuple{protocolOf(all[i]), x.Own, all[i].To}] = i
 		}
 	}
 	if len(c.of) > 0 {
@@ -113,7 +113,7 @@ func protocolOf(l lab.Load) uint8 {
 	return unix.IPPROTO_TCP
 }
 
-// answerer tells clients whom it sees until it is closed.
+// answerer answers clients with their source address until it is closed.
 type answerer struct {
 	tcp  net.Listener
 	udp  net.PacketConn
@@ -176,7 +176,7 @@ func (a *answerer) serve() {
 			if err != nil {
 				return
 			}
-			_, _ = a.udp.WriteTo([]byte(from.String()+"\n"), from) // a lost answer is the client's to tell
+			_, _ = a.udp.WriteTo([]byte(from.String()+"\n"), from) // the client reports a lost answer
 		}
 	}
 	for {
@@ -202,8 +202,8 @@ func (a *answerer) Close() {
 // exchangeOne is the k-th of a load, on a thread in the client's node.
 func exchangeOne(ctx context.Context, one lab.Load, k int64) (x lab.Exchanged, err error) {
 	dialer := net.Dialer{Timeout: usualExchange}
-	if one.Timeout.Duration > 0 {
-		dialer.Timeout = one.Timeout.Duration
+	if one.Timeout > 0 {
+		dialer.Timeout = one.Timeout
 	}
 	network := "tcp"
 	if one.Exchange.Protocol == "udp" {
@@ -242,15 +242,15 @@ func exchangedFrom(one lab.Load, network string, k int64) net.Addr {
 	return net.UDPAddrFromAddrPort(from.(*net.TCPAddr).AddrPort())
 }
 
-// Between two looks at a table is the time that its entries have to live, within these
-// bounds: each look walks all buckets of the host, and what is open has days to live and
-// can be closed at any moment.
+// Between two dumps of a table is the time that its entries have to live, within these
+// bounds: each dump walks all buckets of the host, and an open connection has days to
+// live and can be closed at any moment.
 const (
 	forgetTickMin = 100 * time.Millisecond
 	forgetTickMax = 500 * time.Millisecond
 )
 
-// batches waits between the batches of a load, and tells of it.
+// batches waits between the batches of a load.
 type batches struct {
 	l     *loads
 	batch lab.Batch
@@ -271,7 +271,7 @@ func (l *loads) newBatches(b *lab.Batch) *batches {
 // patience is over.
 func (w *batches) next(ctx context.Context, number int) error {
 	began := time.Now()
-	deadline := began.Add(w.batch.Patience.Duration)
+	deadline := began.Add(w.batch.Patience)
 	defer func() { w.waited.Add(int64(time.Since(began))) }()
 	for {
 		left, longest, err := w.remembered(ctx)
@@ -298,8 +298,8 @@ func (w *batches) next(ctx context.Context, number int) error {
 // tcpOfLoad are TCP entries that no fill has made.
 var tcpOfLoad = match.Filter{Proto: match.Is(uint8(unix.IPPROTO_TCP)), MarkMask: math.MaxUint32}
 
-// remembered counts the node's entries of TCP connections and tells how long the last
-// of them has to live at least.
+// remembered returns the number of the node's entries of TCP connections, and the longest
+// time that one of them has to live.
 func (w *batches) remembered(ctx context.Context) (n int, longest time.Duration, err error) {
 	_, err = dump.Each(ctx, w.l.c.node(w.batch.ForgottenBy), &tcpOfLoad, func(e *conntrack.Entry) error {
 		n++
@@ -307,7 +307,7 @@ func (w *batches) remembered(ctx context.Context) (n int, longest time.Duration,
 		return nil
 	})
 	if err != nil {
-		err = fmt.Errorf("look which connections %s remembers: %w", w.batch.ForgottenBy, err)
+		err = fmt.Errorf("count the connections that %s tracks: %w", w.batch.ForgottenBy, err)
 	}
 	return n, longest, err
 }

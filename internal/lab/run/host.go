@@ -33,9 +33,6 @@ func (c *conductor) setHost(ctx context.Context, st *lab.Stage) error {
 	if maps.Equal(st.Host, c.host) {
 		return nil
 	}
-	if !c.AllowHost {
-		return errNeedsHost
-	}
 	if err := c.undoHost(); err != nil {
 		return err
 	}
@@ -97,23 +94,25 @@ func (c *conductor) undisturbed() error {
 	return err
 }
 
-// mayLower refuses to lower the host's maximum where another namespace tracks
-// more than half of what would be left: it would lose connections.
-func (c *conductor) mayLower() error {
+// lowered returns a scenario that makes a table full by a small maximum of the whole host,
+// as --lower-max asks for, instead of by a fill.
+func (c *conductor) lowered() (*lab.Scenario, error) {
 	switch {
 	case c.LowerMax >= c.hostMax:
-		return fmt.Errorf("lower %s to %d: it is %d already", snapshot.ConntrackMax, c.LowerMax, c.hostMax)
+		return nil, fmt.Errorf("lower %s to %d: it is %d already", snapshot.ConntrackMax, c.LowerMax, c.hostMax)
 	case c.LowerMax >= c.sc.Load.Requests:
-		return fmt.Errorf("lower %s to %d: %d requests do not fill that; a lower limit, or more requests", snapshot.ConntrackMax, c.LowerMax, c.sc.Load.Requests)
+		return nil, fmt.Errorf("lower %s to %d: %d requests do not fill that; a lower limit, or more requests", snapshot.ConntrackMax, c.LowerMax, c.sc.Load.Requests)
 	}
-	if c.Force {
-		return nil
+	sc := *c.sc
+	sc.Stages = slices.Clone(sc.Stages)
+	for i := range sc.Stages {
+		if st := &sc.Stages[i]; st.Fill != nil {
+			st.Fill, st.Host = nil, map[string]string{}
+			maps.Copy(st.Host, c.sc.Stages[i].Host)
+			st.Host[snapshot.ConntrackMax] = strconv.FormatInt(c.LowerMax, 10)
+		}
 	}
-	busiest, entries, err := dump.Busiest()
-	if err != nil {
-		return fmt.Errorf("lower %s: %w; --force lowers without looking", snapshot.ConntrackMax, err)
-	}
-	return tooLow(map[string]int64{snapshot.ConntrackMax: c.LowerMax}, busiest, entries)
+	return &sc, nil
 }
 
 // longChain is the mean length of hash chains, by the entries of one namespace, from
@@ -140,7 +139,7 @@ func (c *conductor) mayLowerHost() error {
 	}
 	busiest, entries, err := dump.Busiest()
 	if err != nil {
-		return fmt.Errorf("lower values of the host: %w; --force lowers without looking", err)
+		return fmt.Errorf("lower values of the host: %w; --force skips this check", err)
 	}
 	return tooLow(lower, busiest, entries)
 }
@@ -216,7 +215,7 @@ func (l *loads) hold(ctx context.Context, i int, one lab.Load) (o outcome) {
 	wg.Wait()
 	opening := time.Since(began).Seconds()
 	l.say(fmt.Sprintf("%d connections held", len(h.conns)))
-	o.err = errors.Join(append(errs, wait(ctx, time.Until(began.Add(l.bounded(one.For.Duration)))))...)
+	o.err = errors.Join(append(errs, wait(ctx, time.Until(began.Add(l.bounded(one.For)))))...)
 	o.result = load.Result{Completed: int64(len(h.conns)), Seconds: time.Since(began).Seconds(), FirstFailureSeconds: -1,
 		RequestsPerSecond: float64(len(h.conns)) / opening, Failures: []load.Failure{}}
 	for reason, n := range h.failed {
@@ -230,8 +229,8 @@ func (l *loads) hold(ctx context.Context, i int, one lab.Load) (o outcome) {
 // open opens every connection that is still to be opened, from within the node.
 func (l *loads) open(ctx context.Context, i int, one lab.Load, h *held, next *atomic.Int64) error {
 	dialer := net.Dialer{Timeout: openTimeout}
-	if one.Timeout.Duration > 0 {
-		dialer.Timeout = one.Timeout.Duration
+	if one.Timeout > 0 {
+		dialer.Timeout = one.Timeout
 	}
 	return l.c.node(one.From).Do(func() error {
 		for {

@@ -21,140 +21,155 @@ func (c *conductor) judge() {
 	judge(c.sc, c.report)
 }
 
-func judge(sc *lab.Scenario, r *lab.Report) {
-	e := sc.Expect
-	if e.Finding != "" {
-		r.Verdict = append(r.Verdict, judgeFinding(e.Finding, r))
-	}
-	if e.Findings != nil {
-		r.Verdict = append(r.Verdict, judgeFindings(&e, r))
-	}
-	if e.Cured != "" {
-		r.Verdict = append(r.Verdict, judgeCured(&e, r))
-	}
-	if e.Complete != "" {
-		r.Verdict = append(r.Verdict, judgeComplete(sc, r))
-	}
-	for i := range r.Stages {
-		if v, exchanged := judgeExchanges(&r.Stages[i]); exchanged {
-			r.Verdict = append(r.Verdict, v)
-		}
-	}
-	if e.Rate != nil {
-		r.Verdict = append(r.Verdict, judgeRate(*e.Rate, r))
-	}
-	for _, st := range sc.Stages {
-		if st.Remedy != nil && len(st.Remedy.Expect) > 0 {
-			r.Verdict = append(r.Verdict, judgeRemedy(&st, r))
-		}
-	}
-	if r.Fix != nil {
-		v := lab.Verdict{Expected: "every host value is put back", Seen: "put back", Met: r.Fix.Restored}
-		if !v.Met {
-			v.Seen = "not put back; see 'natkit tune list'"
-		}
-		r.Verdict = append(r.Verdict, v)
-	}
-	r.ExpectationMet = len(r.Verdict) > 0
-	for _, v := range r.Verdict {
-		r.ExpectationMet = r.ExpectationMet && v.Met
-	}
+// expectation is one part of what a scenario expects.
+type expectation struct {
+	applies  bool
+	expected string
+	// see returns what the report shows, and whether that is as expected.
+	see func() (seen string, met bool)
 }
 
-func judgeFinding(id string, r *lab.Report) lab.Verdict {
-	v := lab.Verdict{Expected: "doctor finds " + id + " by itself", Seen: seenFindings(r)}
-	v.Met = slices.ContainsFunc(r.Findings, func(f diagnose.Finding) bool { return f.ID == id })
-	return v
+func judge(sc *lab.Scenario, r *lab.Report) {
+	e := sc.Expect
+	all := []expectation{
+		{e.Finding != "", "doctor finds " + e.Finding, func() (string, bool) { return seenFindings(r), found(r, e.Finding) }},
+		{e.Findings != nil, "doctor finds nothing" + besides(e.Findings), func() (string, bool) { return seenFindings(r), allAllowed(&e, r) }},
+		{e.Cured != "", fmt.Sprintf("in stage %s %s is gone", e.Cured, e.Finding), func() (string, bool) { return seeCured(&e, r) }},
+		{e.Complete != "", fmt.Sprintf("stage %s completes every request", e.Complete), func() (string, bool) { return seeComplete(sc, r) }},
+	}
+	for i := range r.Stages {
+		s := &r.Stages[i]
+		exchanges := slices.ContainsFunc(s.Loads, func(l lab.LoadReport) bool { return l.Exchange != nil })
+		all = append(all, expectation{exchanges, fmt.Sprintf("in stage %s every far end sees the expected address, and answers come back", s.Name),
+			func() (string, bool) { return seeExchanges(s) }})
+	}
+	if e.Rate != nil {
+		all = append(all, expectation{true, fmt.Sprintf("stage %s reaches %.2f × the rate of stage %s", e.Rate.Stage, e.Rate.AtLeast, e.Rate.Of),
+			func() (string, bool) { return seeRate(e.Rate, r) }})
+	}
+	for i := range sc.Stages {
+		if st := &sc.Stages[i]; st.Remedy != nil && len(st.Remedy.Expect) > 0 {
+			all = append(all, expectation{true, st.Name + ": " + effects(st.Remedy.Expect), func() (string, bool) { return seeRemedy(st, r) }})
+		}
+	}
+	all = append(all, expectation{r.Fix != nil, "every host value is restored", func() (string, bool) {
+		if r.Fix.Restored {
+			return "restored", true
+		}
+		return "not restored; see 'natkit tune list'", false
+	}})
+	r.ExpectationMet = true
+	for _, one := range all {
+		if one.applies {
+			seen, met := one.see()
+			r.Verdict = append(r.Verdict, lab.Verdict{Expected: one.expected, Seen: seen, Met: met})
+			r.ExpectationMet = r.ExpectationMet && met
+		}
+	}
+	r.ExpectationMet = r.ExpectationMet && len(r.Verdict) > 0
+}
+
+func found(r *lab.Report, id string) bool {
+	return slices.ContainsFunc(r.Findings, func(f diagnose.Finding) bool { return f.ID == id })
 }
 
 func seenFindings(r *lab.Report) string {
-	if len(r.Findings) == 0 {
-		return "nothing found"
-	}
 	ids := make([]string, len(r.Findings))
 	for i, f := range r.Findings {
 		ids[i] = f.ID
 	}
+	if len(ids) == 0 {
+		return "nothing found"
+	}
 	return "found " + strings.Join(ids, ", ")
 }
 
-// judgeFindings: doctor names nothing that it may not.
-func judgeFindings(e *lab.Expect, r *lab.Report) lab.Verdict {
-	v := lab.Verdict{Expected: "doctor finds nothing", Seen: seenFindings(r), Met: true}
-	if len(*e.Findings) > 0 {
-		v.Expected = "doctor finds nothing besides " + strings.Join(*e.Findings, ", ")
+func besides(findings *[]string) string {
+	if findings == nil || len(*findings) == 0 {
+		return ""
 	}
-	for _, f := range r.Findings {
-		v.Met = v.Met && e.Allows(f.ID)
-	}
-	return v
+	return " besides " + strings.Join(*findings, ", ")
 }
 
-// judgeCured: doctor does not name the fault any more.
-func judgeCured(e *lab.Expect, r *lab.Report) lab.Verdict {
-	v := lab.Verdict{Expected: fmt.Sprintf("in stage %s %s is gone", e.Cured, e.Finding), Seen: "doctor did not look there"}
+func allAllowed(e *lab.Expect, r *lab.Report) bool {
+	return !slices.ContainsFunc(r.Findings, func(f diagnose.Finding) bool { return !e.Allows(f.ID) })
+}
+
+// seeCured: doctor does not report the fault any more.
+func seeCured(e *lab.Expect, r *lab.Report) (string, bool) {
 	s := r.Stage(e.Cured)
-	if s == nil || s.Found == nil {
-		return v
+	switch {
+	case s == nil || s.Found == nil:
+		return "doctor did not run there", false
+	case !slices.Contains(s.Found, e.Finding):
+		return "gone", true
+	case r.Fix == nil:
+		return "still found, as doctor had no remedy to apply", false
 	}
-	v.Seen, v.Met = "gone", !slices.Contains(s.Found, e.Finding)
-	if !v.Met {
-		v.Seen = "still found"
-		if r.Fix == nil {
-			v.Seen += ", as doctor had no remedy to apply by itself"
-		}
-	}
-	return v
+	return "still found", false
 }
 
-func judgeComplete(sc *lab.Scenario, r *lab.Report) lab.Verdict {
-	name := sc.Expect.Complete
-	v := lab.Verdict{Expected: fmt.Sprintf("stage %s completes every request", name), Seen: "the stage did not run"}
-	if s := r.Stage(name); s != nil {
-		asked := sc.Load.Requests
-		if st, ok := sc.Stage(name); ok {
-			asked = sc.Requests(st)
-		}
-		v.Seen = fmt.Sprintf("%s of %s completed, %s failed", units.Count(s.Completed), units.Count(asked), units.Count(s.Failed))
-		if asked == 0 { // another kind of load: its time was the bound
-			v.Seen = fmt.Sprintf("%s completed, %s failed", units.Count(s.Completed), units.Count(s.Failed))
-		}
-		v.Met = s.Failed == 0 && s.Completed > 0 && s.Completed >= asked
+func seeComplete(sc *lab.Scenario, r *lab.Report) (string, bool) {
+	s := r.Stage(sc.Expect.Complete)
+	if s == nil {
+		return "the stage did not run", false
 	}
-	return v
+	asked := sc.Load.Requests
+	if st, ok := sc.Stage(s.Name); ok {
+		asked = sc.Requests(st)
+	}
+	of := ""
+	if asked > 0 { // 0 for other kinds of load, which end by time
+		of = " of " + units.Count(asked)
+	}
+	return fmt.Sprintf("%s%s completed, %s failed", units.Count(s.Completed), of, units.Count(s.Failed)), s.Failed == 0 && s.Completed > 0 && s.Completed >= asked
 }
 
-// judgeExchanges: every far end saw what its load says.
-func judgeExchanges(s *lab.StageReport) (v lab.Verdict, exchanged bool) {
-	v = lab.Verdict{Expected: fmt.Sprintf("in stage %s every far end sees the address that it should, and answers come back", s.Name), Met: true}
+// seeExchanges: every far end saw what its load expects.
+func seeExchanges(s *lab.StageReport) (string, bool) {
 	loads := 0
 	for _, l := range s.Loads {
 		if l.Exchange == nil {
 			continue
 		}
 		loads++
-		if faults := l.Exchange.Faults; len(faults) > 0 && v.Met {
-			v.Met, v.Seen = false, fmt.Sprintf("%s: %s", l.Exchange.Name, strings.Join(faults, ", "))
+		if faults := l.Exchange.Faults; len(faults) > 0 {
+			return fmt.Sprintf("%s: %s", l.Exchange.Name, strings.Join(faults, ", ")), false
 		}
 	}
-	if v.Met {
-		v.Seen = units.Plural(loads, "load is as it should be", "loads are as they should be")
-	}
-	return v, loads > 0
+	return units.Plural(loads, "load is as expected", "loads are as expected"), true
 }
 
-// judgeRemedy: what was measured is among what is expected of the remedy.
-func judgeRemedy(st *lab.Stage, r *lab.Report) lab.Verdict {
-	var expected []string
-	for _, e := range st.Remedy.Expect {
-		expected = append(expected, e.Words())
+func effects(all []lab.Effect) string {
+	words := make([]string, len(all))
+	for i, e := range all {
+		words[i] = e.Words()
 	}
-	v := lab.Verdict{Expected: fmt.Sprintf("%s: %s", st.Name, strings.Join(expected, " or ")), Seen: "the stage did not run"}
-	if s := r.Stage(st.Name); s != nil && s.Remedy != nil {
-		v.Seen = cmp.Or(s.Remedy.Effect.Words(), s.Remedy.Words)
-		v.Met = slices.Contains(st.Remedy.Expect, s.Remedy.Effect)
+	return strings.Join(words, " or ")
+}
+
+// seeRemedy: what was measured is among what is expected of the remedy.
+func seeRemedy(st *lab.Stage, r *lab.Report) (string, bool) {
+	s := r.Stage(st.Name)
+	if s == nil || s.Remedy == nil {
+		return "the stage did not run", false
 	}
-	return v
+	return cmp.Or(s.Remedy.Effect.Words(), s.Remedy.Words), slices.Contains(st.Remedy.Expect, s.Remedy.Effect)
+}
+
+func seeRate(e *lab.Rate, r *lab.Report) (string, bool) {
+	if len(r.RateRatios) == 0 {
+		return "a stage did not run", false
+	}
+	ratio, seen := median(r.RateRatios), ""
+	if n := len(r.RateRatios); n > 1 {
+		texts := make([]string, n)
+		for i, v := range r.RateRatios {
+			texts[i] = fmt.Sprintf("%.2f", v)
+		}
+		seen = fmt.Sprintf(", the median of %d comparisons (%s)", n, strings.Join(texts, ", "))
+	}
+	return fmt.Sprintf("%.2f ×%s", ratio, seen), ratio >= e.AtLeast
 }
 
 // median of at least one value.
@@ -169,9 +184,9 @@ func median(values []float64) float64 {
 // the very same thing differs from the next by tens of percent.
 const moreRounds = 8
 
-// compareRates keeps the ratio of the rates that the scenario compares. Where it is
-// below what is expected it runs both stages again, in turn and without doctor, until
-// the median of all is not, as often as moreRounds.
+// compareRates keeps the ratio of the rates that the scenario compares. While it is
+// below what is expected both stages are run again, in turn and without doctor, until the
+// median of all is not, at most moreRounds times.
 func (c *conductor) compareRates(ctx context.Context) error {
 	e := c.sc.Expect.Rate
 	if e == nil {
@@ -187,80 +202,45 @@ func (c *conductor) compareRates(ctx context.Context) error {
 		if r := c.report.RateRatios; len(r)%2 == 1 && median(r) >= e.AtLeast {
 			return nil
 		}
-		if err := c.compareAgain(ctx, e); err != nil {
+		base, err := c.rate(ctx, e.Of)
+		if err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-func (c *conductor) compareAgain(ctx context.Context, e *lab.Rate) error {
-	base, err := c.rate(ctx, e.Of)
-	if err != nil {
-		return err
-	}
-	rate, err := c.rate(ctx, e.Stage)
-	if err != nil {
-		return err
-	}
-	if base > 0 {
-		c.report.RateRatios = append(c.report.RateRatios, rate/base)
+		rate, err := c.rate(ctx, e.Stage)
+		if err != nil {
+			return err
+		}
+		if base > 0 {
+			c.report.RateRatios = append(c.report.RateRatios, rate/base)
+		}
 	}
 	return nil
 }
 
 // rate runs a stage again, for its rate alone.
 func (c *conductor) rate(ctx context.Context, name string) (float64, error) {
-	st, ok := c.sc.Stage(name)
-	if !ok {
-		return 0, fmt.Errorf("compare rates: no stage %s", name)
-	}
+	st, _ := c.sc.Stage(name) // it was checked with the scenario
 	again := *st
 	again.Doctor, again.Trace = nil, nil
-	if err := c.prepare(ctx, &again); err != nil {
-		return 0, fmt.Errorf("stage %s again: %w", name, err)
+	err := c.prepare(ctx, &again)
+	if err == nil {
+		var r *lab.StageReport
+		if r, err = c.measure(ctx, &again, 0); err == nil {
+			return r.RequestsPerSecond, nil
+		}
 	}
-	r, err := c.measure(ctx, &again, 0)
-	if err != nil {
-		return 0, fmt.Errorf("stage %s again: %w", name, err)
-	}
-	return r.RequestsPerSecond, nil
-}
-
-func judgeRate(e lab.Rate, r *lab.Report) lab.Verdict {
-	v := lab.Verdict{
-		Expected: fmt.Sprintf("stage %s reaches %.2f × the rate of stage %s", e.Stage, e.AtLeast, e.Of),
-		Seen:     "a stage did not run",
-	}
-	if len(r.RateRatios) == 0 {
-		return v
-	}
-	ratio := median(r.RateRatios)
-	v.Seen = fmt.Sprintf("%.2f ×", ratio)
-	if n := len(r.RateRatios); n > 1 {
-		v.Seen = fmt.Sprintf("%.2f ×, the median of %d comparisons (%s)", ratio, n, ratios(r.RateRatios))
-	}
-	v.Met = ratio >= e.AtLeast
-	return v
-}
-
-func ratios(values []float64) string {
-	texts := make([]string, len(values))
-	for i, v := range values {
-		texts[i] = fmt.Sprintf("%.2f", v)
-	}
-	return strings.Join(texts, ", ")
+	return 0, fmt.Errorf("stage %s again: %w", name, err)
 }
 
 // weighable is the number of entries from which the growth of the kernel's slabs
-// tells the size of one: slabs grow by pages and belong to others too.
+// gives the size of one: slabs grow by pages and belong to others too.
 const weighable = 5000
 
 // weigh puts the predicted memory beside what the slabs grew by since the lab was
 // empty.
 func (c *conductor) weigh(ctx context.Context, st *lab.Stage, fix *lab.Fix) error {
 	node := c.watched(st)
-	now, err := c.look(ctx, node)
+	now, err := c.sample(ctx, node)
 	if err != nil {
 		return err
 	}

@@ -16,10 +16,10 @@ import (
 	"github.com/natkit/natkit/internal/bpf/pktgen"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/load/packets"
 	loadrun "github.com/natkit/natkit/internal/load/run"
 	"github.com/natkit/natkit/internal/load/udp"
 	"github.com/natkit/natkit/internal/nat"
-	"github.com/natkit/natkit/internal/packet"
 )
 
 // loads are those of one stage, under way.
@@ -30,8 +30,8 @@ type loads struct {
 	done []atomic.Int64
 	// over is closed when all have ended.
 	over chan struct{}
-	// tell keeps progress of several loads from mixing.
-	tell sync.Mutex
+	// saying keeps progress of several loads from mixing.
+	saying sync.Mutex
 	// answerers are the servers of exchanges, by node and port, made under serving.
 	serving   sync.Mutex
 	answerers map[string]*answerer
@@ -64,8 +64,8 @@ func (l *loads) requests() (n int64) {
 func (l *loads) run(ctx context.Context, r *lab.StageReport) error {
 	defer close(l.over)
 	defer l.closeAnswerers()
-	if limit := l.st.Limit.Duration; limit > 0 {
-		// Loads end by themselves at the limit; this is for those that cannot.
+	if limit := l.st.Limit; limit > 0 {
+		// Loads end at the limit; this is for those that cannot.
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, limit+time.Second)
 		defer cancel()
@@ -126,7 +126,7 @@ func kindOf(l lab.Load) string {
 
 // bounded is the shorter one of a load's own time and the stage's limit.
 func (l *loads) bounded(d time.Duration) time.Duration {
-	if limit := l.st.Limit.Duration; limit > 0 && (d == 0 || limit < d) {
+	if limit := l.st.Limit; limit > 0 && (d == 0 || limit < d) {
 		return limit
 	}
 	return d
@@ -138,8 +138,8 @@ func (l *loads) progress(i int, p load.Progress) {
 }
 
 func (l *loads) say(text string) {
-	l.tell.Lock()
-	defer l.tell.Unlock()
+	l.saying.Lock()
+	defer l.saying.Unlock()
 	l.c.Progress(l.st.Name + ": " + text)
 }
 
@@ -151,7 +151,7 @@ func (l *loads) http(ctx context.Context, i int, one lab.Load) (o outcome) {
 	cfg := load.Config{
 		URL: l.st.URL, Sources: one.Sources, SourcePorts: nat.Ports(one.SourcePorts), Seed: one.Seed,
 		Concurrency: one.Concurrency, Requests: one.Requests, Rate: one.Rate,
-		Duration: l.bounded(one.For.Duration), Timeout: one.Timeout.Duration,
+		Duration: l.bounded(one.For), Timeout: one.Timeout,
 		Workers: one.Workers, Close: load.CloseMode(cmp.Or(one.Close, string(load.CloseServer))),
 		ConnectTo: one.Servers, KeepAlive: one.KeepAlive > 1,
 	}
@@ -177,8 +177,8 @@ func (l *loads) http(ctx context.Context, i int, one lab.Load) (o outcome) {
 // udp takes a run to which nothing came back for what it is: that may be the fault.
 func (l *loads) udp(ctx context.Context, i int, one lab.Load) (o outcome) {
 	r, err := loadrun.UDP(ctx, udp.Config{
-		To: one.To.AddrPort, Flows: one.FlowCount(), Rate: one.Rate, Concurrency: one.Concurrency,
-		Packets: one.Requests, Duration: l.bounded(one.For.Duration), Timeout: one.Timeout.Duration,
+		To: one.To, Flows: one.FlowCount(), Rate: one.Rate, Concurrency: one.Concurrency,
+		Packets: one.Requests, Duration: l.bounded(one.For), Timeout: one.Timeout,
 		Sources: one.Sources, SourcePorts: nat.Ports(one.SourcePorts), Seed: one.Seed, Workers: one.Workers,
 	}, l.options(i, one))
 	if r == nil {
@@ -206,7 +206,7 @@ func (l *loads) packets(ctx context.Context, i int, one lab.Load) (o outcome) {
 		o.err = err
 		return o
 	}
-	if cfg.Duration = l.bounded(one.For.Duration); cfg.Duration == 0 {
+	if cfg.Duration = l.bounded(one.For); cfg.Duration == 0 {
 		cfg.Duration = time.Duration(float64(one.Requests)/one.Rate*float64(time.Second)) + 5*time.Second
 	}
 	lies := pktgen.Way{Netns: l.c.node(one.From)}
@@ -218,7 +218,7 @@ func (l *loads) packets(ctx context.Context, i int, one lab.Load) (o outcome) {
 		o.err = err
 		return o
 	}
-	r, err := pktgen.Run(ctx, cfg, way, nil, pktgen.Options{Progress: func(p packet.Progress) {
+	r, err := pktgen.Run(ctx, cfg, way, nil, pktgen.Options{Progress: func(p packets.Progress) {
 		l.done[i].Store(p.Sent)
 		l.say(fmt.Sprintf("%.0f s: %d packets sent", p.Elapsed.Seconds(), p.Sent))
 	}})
@@ -231,18 +231,18 @@ func (l *loads) packets(ctx context.Context, i int, one lab.Load) (o outcome) {
 	return o
 }
 
-func packetsConfig(one lab.Load, own []netip.Addr) (packet.Config, error) {
-	spec := packet.Spec{Protocol: unix.IPPROTO_UDP, IPv6: one.To.Addr().Is6(), HopLimit: 64}
+func packetsConfig(one lab.Load, own []netip.Addr) (packets.Config, error) {
+	spec := packets.Spec{Protocol: unix.IPPROTO_UDP, IPv6: one.To.Addr().Is6(), HopLimit: 64}
 	if one.TCP != "" {
 		var err error
-		if spec.TCPFlags, err = packet.ParseTCPFlags(one.TCP); err != nil {
-			return packet.Config{}, err
+		if spec.TCPFlags, err = packets.ParseFlagCycle(one.TCP); err != nil {
+			return packets.Config{}, err
 		}
 		spec.Protocol = unix.IPPROTO_TCP
 	}
 	spec.Sizes = []int{spec.MinSize()}
-	flows := packet.Flows{Count: one.Flows, Sources: one.Sources, Seed: one.Seed,
-		SourcePorts: nat.Ports(one.SourcePorts), Destinations: []netip.AddrPort{one.To.AddrPort}}
+	flows := packets.Flows{Count: one.Flows, Sources: one.Sources, Seed: one.Seed,
+		SourcePorts: nat.Ports(one.SourcePorts), Destinations: []netip.AddrPort{one.To}}
 	if len(flows.Sources) == 0 {
 		flows.Sources = own[:1]
 	}
@@ -252,7 +252,7 @@ func packetsConfig(one lab.Load, own []netip.Addr) (packet.Config, error) {
 	if flows.Count == 0 {
 		flows.Count = packetsFlows
 		if one.Requests > 0 { // each packet is a flow of its own
-			flows.Count = int(min(one.Requests, packet.MaxFlows))
+			flows.Count = int(min(one.Requests, packets.MaxFlows))
 		}
 		flows.Count = min(flows.Count, len(flows.Sources)*flows.SourcePorts.Len())
 	}
@@ -260,12 +260,12 @@ func packetsConfig(one lab.Load, own []netip.Addr) (packet.Config, error) {
 	if workers == 0 {
 		workers = min(runtime.NumCPU(), flows.Count)
 	}
-	return packet.Config{Spec: spec, Flows: flows, Packets: one.Requests, Rate: one.Rate, Workers: workers}, nil
+	return packets.Config{Spec: spec, Flows: flows, Packets: one.Requests, Rate: one.Rate, Workers: workers}, nil
 }
 
 func (l *loads) none(ctx context.Context, one lab.Load) (o outcome) {
 	l.say("idle for " + one.For.String())
-	o.err = wait(ctx, l.bounded(one.For.Duration))
+	o.err = wait(ctx, l.bounded(one.For))
 	o.result = load.Result{Seconds: one.For.Seconds(), FirstFailureSeconds: -1, Failures: []load.Failure{}}
 	return o
 }

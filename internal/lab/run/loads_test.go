@@ -180,17 +180,17 @@ func TestDoctorsCondition(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			sc := only(t, scenario(t, "loads.yaml"), "udp")
-			sc.Stages[0].Doctor = &lab.Doctor{Node: "gateway", When: &tc.when, For: lab.Duration{Duration: 10 * time.Millisecond}}
-			sc.Stages[0].Loads[0].For.Duration = testutil.Patience(500 * time.Millisecond)
+			sc.Stages[0].Doctor = &lab.Doctor{Node: "gateway", When: &tc.when, For: 10 * time.Millisecond}
+			sc.Stages[0].Loads[0].For = testutil.Patience(500 * time.Millisecond)
 			var began []string
 			o.Progress = func(what string) {
-				if strings.Contains(what, "doctor looks") {
+				if strings.Contains(what, "doctor observes") {
 					began = append(began, what)
 				}
 			}
 			r, err := Run(t.Context(), sc, o)
 			if err != nil || r.Stages[0].Found == nil {
-				t.Fatalf("doctor did not look: %v, %+v", err, r)
+				t.Fatalf("doctor did not run: %v, %+v", err, r)
 			}
 			if len(began) != 1 || !strings.HasSuffix(began[0], tc.want) {
 				t.Errorf("doctor began %q, want %q", began, tc.want)

@@ -1,5 +1,5 @@
 // Package run conducts a scenario: it has the lab built, drives the load through
-// it stage by stage, lets doctor look and cure, and puts everything back.
+// it stage by stage, runs doctor and its remedies, and restores everything.
 package run
 
 import (
@@ -37,7 +37,7 @@ type Options struct {
 	Capture CaptureOptions
 	// Version is natkit's, for the report.
 	Version string
-	// Progress, where set, is told what is being done, often.
+	// Progress, where set, often gets what is being done.
 	Progress func(string)
 	// Clock is time.Now where nil.
 	Clock func() time.Time
@@ -70,7 +70,7 @@ type conductor struct {
 // errLabEnded: somebody killed the lab's first process, and everything in it with that.
 var errLabEnded = errors.New("the lab was ended from outside: its first process (natkit-lab-init) is gone")
 
-// errNeedsHost: nobody has agreed to what a scenario needs.
+// errNeedsHost: the scenario needs a consent that was not given.
 var errNeedsHost = errors.New("it changes values of the whole host, which hold for every network namespace, for the time of a stage (they are journaled and put back): --allow-host allows it")
 
 // Run runs a scenario from the building of the lab to its removal. The report is
@@ -121,7 +121,7 @@ func Run(ctx context.Context, sc *lab.Scenario, o Options) (*lab.Report, error) 
 }
 
 // notRestored must not read as the mere interruption that may have come before:
-// whoever pressed Ctrl-C would be told that all is as it was.
+// after Ctrl-C that would mean that everything is restored.
 func notRestored(back, before error) error {
 	if before == nil {
 		return back
@@ -134,7 +134,7 @@ func (c *conductor) conduct(ctx context.Context) (err error) {
 		return err
 	}
 	if c.LowerMax > 0 { // better refused now than after two stages
-		if err = c.mayLower(); err != nil {
+		if c.sc, err = c.lowered(); err != nil {
 			return err
 		}
 	}
@@ -154,7 +154,7 @@ func (c *conductor) conduct(ctx context.Context) (err error) {
 		return fmt.Errorf("lab %s: %w", c.sc.Name, err)
 	}
 	c.report.Server, c.slow = server.Name, c.Clock().Sub(began) > slowBuild
-	empty, err := c.look(ctx, c.sc.Topology.Nodes[0].Name)
+	empty, err := c.sample(ctx, c.sc.Topology.Nodes[0].Name)
 	if err != nil {
 		return err
 	}
@@ -219,8 +219,8 @@ func (c *conductor) readTCP() (tcpOfNodes, error) {
 	return all, nil
 }
 
-// addTCP tells in a stage's report what TCP of each node did meanwhile, and what became
-// of the handshakes of its load.
+// addTCP adds to a stage's report the TCP counters of each node and the outcome of the
+// handshakes of its load.
 func (c *conductor) addTCP(st *lab.Stage, r *lab.StageReport, before, after tcpOfNodes) {
 	r.TCP = map[string]snapshot.Counters{}
 	for name, now := range after {

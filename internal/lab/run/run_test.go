@@ -15,6 +15,7 @@ import (
 	"github.com/natkit/natkit/internal/lab/build"
 	"github.com/natkit/natkit/internal/load"
 	loadrun "github.com/natkit/natkit/internal/load/run"
+	"github.com/natkit/natkit/internal/ruleset/edit"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/testutil"
 	"github.com/natkit/natkit/internal/tune"
@@ -24,6 +25,12 @@ import (
 
 // TestMain lets the lab start this test program as its first process, and as
 // `natkit bench serve`.
+func init() {
+	apply.Init(func(apply.Options) map[tune.Kind]apply.Applier {
+		return map[tune.Kind]apply.Applier{tune.NATRule: edit.Applier{}}
+	})
+}
+
 func TestMain(m *testing.M) {
 	if build.IsInit() {
 		os.Exit(build.InitMain())
@@ -56,7 +63,7 @@ func small(t *testing.T, o lab.Overrides) *lab.Scenario {
 		t.Fatal(err)
 	}
 	patient := sc.Load // where all is to be answered, however busy the machine is
-	patient.Timeout.Duration = testutil.Patience(time.Minute)
+	patient.Timeout = testutil.Patience(time.Minute)
 	for i := range sc.Stages {
 		st := &sc.Stages[i]
 		if st.Fill != nil {
@@ -66,8 +73,8 @@ func small(t *testing.T, o lab.Overrides) *lab.Scenario {
 			st.Loads = []lab.Load{patient}
 			continue
 		}
-		st.Limit.Duration = testutil.Patience(4 * time.Second)
-		st.Doctor.For.Duration = testutil.Patience(time.Second)
+		st.Limit = testutil.Patience(4 * time.Second)
+		st.Doctor.For = testutil.Patience(time.Second)
 	}
 	return sc
 }

@@ -59,22 +59,16 @@ func (c *conductor) prepare(ctx context.Context, st *lab.Stage) error {
 			return err
 		}
 	}
-	if c.LowerMax > 0 {
-		if st.Fill != nil && st.Apply == "" {
-			return c.lowerMax(ctx, st)
-		}
-		return nil
-	}
 	return c.fill(ctx, st.Fill)
 }
 
-// fill brings the table to so many places below the maximum that the host had at
-// the beginning, whatever a remedy has made of it since.
+// fill fills the table by the maximum that the host had at the beginning, whatever a
+// remedy has made of it since.
 func (c *conductor) fill(ctx context.Context, f *lab.Fill) error {
 	if f == nil {
 		return c.lab.SetFill(ctx, nil, 0)
 	}
-	before, err := c.look(ctx, f.Node)
+	before, err := c.sample(ctx, f.Node)
 	if err != nil {
 		return err
 	}
@@ -95,8 +89,8 @@ func (c *conductor) fill(ctx context.Context, f *lab.Fill) error {
 	return c.lab.SetFill(ctx, f, entries)
 }
 
-// look takes one snapshot of a node, without its table.
-func (c *conductor) look(ctx context.Context, node string) (*snapshot.Snapshot, error) {
+// sample takes one snapshot of a node, without its table.
+func (c *conductor) sample(ctx context.Context, node string) (*snapshot.Snapshot, error) {
 	return collect.Read(ctx, collect.Options{Netns: c.node(node), MaxEntries: 1})
 }
 
@@ -118,14 +112,14 @@ func (c *conductor) measure(ctx context.Context, st *lab.Stage, sample int) (*la
 		return nil, err
 	}
 	loads := c.newLoads(st)
-	looked := c.startDoctor(ctx, st, loads, sample)
+	doctored := c.startDoctor(ctx, st, loads, sample)
 	r := &lab.StageReport{Name: st.Name, About: st.About}
 	others := collect.WatchOthers()
 	err = c.captured(st, func() error { return loads.run(ctx, r) })
 	r.OtherCPU = others()
-	look, lookErr := looked()
+	findings, doctorErr := doctored()
 	if err == nil {
-		err = lookErr
+		err = doctorErr
 	}
 	after, statsErr := dump.Stats(c.node(watched))
 	tcpAfter, tcpErr := c.readTCP()
@@ -147,13 +141,13 @@ func (c *conductor) measure(ctx context.Context, st *lab.Stage, sample int) (*la
 	}
 	r.Counters = growth(before, after)
 	c.addTCP(st, r, tcpBefore, tcpAfter)
-	addLook(r, look)
+	addFindings(r, findings)
 	addTrace(r, trace)
 	return r, c.readTable(watched, r)
 }
 
 // index is the stage's place in the scenario; a stage is a copy where doctor was
-// added to it, so its name tells.
+// added to it, so it is found by name.
 func (c *conductor) index(st *lab.Stage) int {
 	return slices.IndexFunc(c.sc.Stages, func(s lab.Stage) bool { return s.Name == st.Name })
 }
@@ -165,7 +159,7 @@ func (c *conductor) watched(st *lab.Stage) string {
 	case st.Gateway != nil:
 		return st.Gateway.Node
 	case len(st.NAT) > 0 && !slices.ContainsFunc(st.NAT, ofDoctor):
-		return st.NAT[0].Node // doctor may look at a host behind it
+		return st.NAT[0].Node // doctor may run at a host behind it
 	case st.Doctor != nil:
 		return st.Doctor.Node
 	}
@@ -203,7 +197,7 @@ func growth(before, after []map[string]uint64) map[string]uint64 {
 }
 
 const (
-	// recheck is how long doctor looks while the load runs after a remedy, where the
+	// recheck is how long doctor runs beside the load after a remedy, where the
 	// stage does not say.
 	recheck = time.Second
 	// recheckSample is how many entries it reads then: little, as the load of this
@@ -215,11 +209,11 @@ const (
 // it, until doctor has nothing more to apply. The last run is the stage's result.
 func (c *conductor) treat(ctx context.Context, st *lab.Stage) error {
 	if c.found == nil {
-		return errors.New("no doctor looked before: there is no remedy to apply")
+		return errors.New("no doctor ran before: there is no remedy to apply")
 	}
 	measured, sample := *st, 0
 	if st.Doctor == nil {
-		measured.Doctor = &lab.Doctor{Node: c.watched(st), For: lab.Duration{Duration: recheck}}
+		measured.Doctor = &lab.Doctor{Node: c.watched(st), For: recheck}
 		sample = recheckSample
 	}
 	var result *lab.StageReport
@@ -279,25 +273,6 @@ func cured(found *diagnose.Report, changes []tune.Change) (id, remedy string) {
 		}
 	}
 	return "", ""
-}
-
-// lowerMax makes the table full the way the sources' host was: by a small
-// nf_conntrack_max, for the whole host.
-func (c *conductor) lowerMax(ctx context.Context, st *lab.Stage) error {
-	if err := c.mayLower(); err != nil {
-		return err
-	}
-	c.Progress(fmt.Sprintf("lowering the host's %s from %d to %d", snapshot.ConntrackMax, c.hostMax, c.LowerMax))
-	applied, err := apply.Apply(ctx, tune.Plan{Origin: c.origin(), Changes: []tune.Change{{
-		Kind: tune.Sysctl, Target: snapshot.ConntrackMax,
-		Before: fmt.Sprint(c.hostMax), After: fmt.Sprint(c.LowerMax),
-		Why: "the scenario's fault, asked for with --lower-max",
-	}}}, apply.Options{Journal: c.Journal, Lifeline: true})
-	if err != nil {
-		return err
-	}
-	c.applied = append(c.applied, applied)
-	return nil
 }
 
 // wait sleeps, or returns at once when ctx ends.

@@ -12,7 +12,6 @@ import (
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/thread"
 	"golang.org/x/sys/unix"
 )
 
@@ -108,7 +107,7 @@ func conduct[W member](ctx context.Context, c *crew, workers []W, opt Options) (
 	gun := make(chan struct{})
 	for _, w := range workers {
 		done.Go(func() {
-			_ = thread.Do(func() error { // with a namespace and a file table of its own
+			_ = netns.OnThread(func() error { // with a namespace and a file table of its own
 				err := w.setUp(opt.Netns)
 				ready <- err
 				if <-gun; err == nil && !c.stop.Load() {
@@ -214,7 +213,7 @@ func (w *worker) replace() {
 	w.start(most)
 }
 
-// start begins up to so many requests; false where more could have begun.
+// start begins up to most requests; false where more could have begun.
 func (w *worker) start(most int) bool {
 	if w.run.cfg.Rate > 0 {
 		return w.startDue(most)

@@ -14,7 +14,6 @@ import (
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/privilege"
-	"github.com/natkit/natkit/internal/thread"
 	"golang.org/x/sys/unix"
 )
 
@@ -114,7 +113,7 @@ func (s *server) serve(ctx context.Context, cfg ServeConfig, sockets []int) erro
 	ready := make(chan error, len(sockets))
 	for _, fd := range sockets {
 		done.Go(func() {
-			_ = thread.Do(func() error { // with a file table of its own
+			_ = netns.OnThread(func() error { // with a file table of its own
 				w := newServeWorker(s, int32(fd))
 				err := w.setUp()
 				ready <- err

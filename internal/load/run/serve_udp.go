@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/load/udp"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/packet"
 	"golang.org/x/sys/unix"
 )
 
@@ -26,9 +26,9 @@ type ServeUDPConfig struct {
 	Netns *netns.Handle
 	// Workers is the number of threads; 0 means one per CPU.
 	Workers int
-	// Expected is what senders should look like, for instance behind a NAT; nil where
+	// Expected is what senders should be, for instance behind a NAT; nil where
 	// that does not matter.
-	Expected *packet.End
+	Expected *packets.End
 	// OwnNetwork lets senders at public addresses be answered, too.
 	OwnNetwork bool
 	// Ready is called once, when datagrams are answered, with the bound address; may
@@ -279,13 +279,13 @@ func (w *udpServeWorker) turnRound(i int) {
 }
 
 // public reports whether a sender is not to be answered: whoever forges the address of
-// somebody else would make this machine send there.
+// another party would make this machine send there.
 func (w *udpServeWorker) public(sender netip.Addr) bool {
 	if w.server.cfg.OwnNetwork {
 		return false
 	}
 	if sender != w.lastSender {
-		w.lastSender, w.lastPublic = sender, packet.Public(sender)
+		w.lastSender, w.lastPublic = sender, packets.Public(sender)
 	}
 	return w.lastPublic
 }

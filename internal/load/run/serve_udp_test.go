@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/testutil"
 	"golang.org/x/sys/unix"
 )
@@ -73,7 +73,7 @@ func TestServeUDPAnswersNobodyElse(t *testing.T) {
 // TestServeUDPAnswersRequestsAlone: no replies, and nothing without a token. The datagrams of one sender
 // are taken in turn, so that the first answer is to the last of them.
 func TestServeUDPAnswersRequestsAlone(t *testing.T) {
-	expected, err := packet.ParseEnd("198.18.0.0/15")
+	expected, err := packets.ParseEnd("198.18.0.0/15")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func forgeUDP(t *testing.T, from, to netip.AddrPort, payload string) {
 
 func TestServeUDPErrors(t *testing.T) {
 	addr, _ := startServeUDP(t, ServeUDPConfig{})
-	same, err := packet.ParseEnd("same")
+	same, err := packets.ParseEnd("same")
 	if err != nil {
 		t.Fatal(err)
 	}

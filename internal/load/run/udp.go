@@ -14,13 +14,13 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/load/udp"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/packet"
 	"golang.org/x/sys/unix"
 )
 
-// errNothingBack ends runs to which nobody answers.
+// errNothingBack ends runs that get no answer.
 var errNothingBack = errors.New("nothing came back")
 
 // udpRun is what the workers of a run of datagrams share.
@@ -205,7 +205,7 @@ type udpFlow struct {
 	fd    int32
 	next  uint32 // sequence number of the next datagram
 	last  uint32 // sequence number after the last one; MaxUint32 for no bound
-	track packet.Track
+	track packets.Track
 }
 
 // setUp opens the flows' sockets.

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/load/udp"
-	"github.com/natkit/natkit/internal/packet"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -21,7 +21,7 @@ func TestUDPThroughNAT(t *testing.T) {
 	chain pre { type nat hook prerouting priority dstnat; udp dport 9000 dnat to 198.18.1.2; }
 	chain post { type nat hook postrouting priority srcnat; oifname "server" udp dport 9000 snat to 198.18.1.254:10000-19999; }
 }`)
-	expected, err := packet.ParseEnd("198.18.1.254:10000-19999")
+	expected, err := packets.ParseEnd("198.18.1.254:10000-19999")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func TestUDPThroughNAT(t *testing.T) {
 // TestUDPExpectedSource: a NAT that does not do what is expected of it.
 func TestUDPExpectedSource(t *testing.T) {
 	p := newUDPPath(t)
-	expected, err := packet.ParseEnd("198.18.1.254")
+	expected, err := packets.ParseEnd("198.18.1.254")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,15 +7,15 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/load/udp"
-	"github.com/natkit/natkit/internal/packet"
 	"golang.org/x/sys/unix"
 )
 
 const (
 	// udpBatch is how many datagrams one system call takes at most.
 	udpBatch = 64
-	// udpBurst is how many datagrams are sent before replies are looked at.
+	// udpBurst is how many datagrams are sent before replies are read.
 	udpBurst = 256
 	// paceGrain is how long, in nanoseconds, datagrams of a schedule may be
 	// collected: above 20,000 per second they go out a few at a time, which saves
@@ -39,7 +39,7 @@ const (
 type udpWorker struct {
 	run   *udpRun
 	share udp.Share
-	total int64 // datagrams to send; as many as tokens can tell apart where time is the bound
+	total int64 // datagrams to send; as many as tokens can distinguish where time is the bound
 	spare uint64
 	epoll int32
 	sys   caller
@@ -169,7 +169,7 @@ func (w *udpWorker) over() bool {
 		return true
 	}
 	if !w.run.answered.Load() && w.now > w.run.silentAfter() && w.tried > 0 {
-		w.run.end() // nobody answers
+		w.run.end() // no answer
 		return true
 	}
 	return !w.sending() && w.now >= w.drained()
@@ -326,7 +326,7 @@ func (w *udpWorker) sendFlow(f *udpFlow, n int) int {
 	flow := w.share.Flow(w.turn)
 	for i := range n {
 		sequence := f.next + uint32(i)
-		token := packet.Token{Run: w.run.token, Flow: uint32(flow), Sequence: sequence}
+		token := packets.Token{Run: w.run.token, Flow: uint32(flow), Sequence: sequence}
 		token.Put(w.out.room(i))
 		w.out.vectors[i].SetLen(w.payload(flow, sequence))
 	}
@@ -394,7 +394,7 @@ func (w *udpWorker) number(i int, sequence uint32) int64 {
 	return int64(sequence)*int64(len(w.flows)) + int64(i)
 }
 
-// receive waits so many nanoseconds for replies and takes those that are there.
+// receive waits pause nanoseconds for replies and takes those that are there.
 func (w *udpWorker) receive(pause int64) {
 	n, errno := w.sys.poll(w.epoll, w.events, pause)
 	if errno != 0 { // EINTR
@@ -440,7 +440,7 @@ func (w *udpWorker) receiveFlow(i int) {
 // arrive judges the k-th of the received messages.
 func (w *udpWorker) arrive(i, k int) {
 	payload := w.in.bytes(k)
-	token, ok := packet.ParseToken(payload)
+	token, ok := packets.ParseToken(payload)
 	if !ok || token.Run != udp.ReplyRun(w.run.token) {
 		w.tally.Foreign++
 		return
@@ -475,13 +475,13 @@ func (w *udpWorker) reply(f *udpFlow, number int64, sequence uint32) {
 	arrival := f.track.Observe(sequence)
 	before, sent := w.flight.Answer(number)
 	switch {
-	case before == udp.Answered || arrival == packet.Duplicated:
+	case before == udp.Answered || arrival == packets.Duplicated:
 		w.tally.Duplicated++
 		return
-	case before == udp.Unknown && arrival == packet.Late:
+	case before == udp.Unknown && arrival == packets.Late:
 		// Possibly a duplicate; counted as the first one, as Delivery has it.
 		w.tally.Late++
-	case arrival != packet.InOrder:
+	case arrival != packets.InOrder:
 		w.tally.Reordered++
 	}
 	w.tally.Answered++
@@ -514,7 +514,7 @@ func (w *udpWorker) readErrors(i int) (n int) {
 // settleQuoted waits no longer for the reply to a datagram of which an ICMP error
 // quotes the payload, as far as the error has room for it.
 func (w *udpWorker) settleQuoted(i int, payload []byte) {
-	token, ok := packet.ParseToken(payload)
+	token, ok := packets.ParseToken(payload)
 	if ok && token.Run == w.run.token && token.Flow == uint32(w.share.Flow(i)) {
 		w.settle(w.number(i, token.Sequence))
 	}

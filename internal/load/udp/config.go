@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/nat"
-	"github.com/natkit/natkit/internal/packet"
 )
 
 // Defaults of a run of datagrams.
@@ -23,14 +23,10 @@ const (
 	DefaultPackets  = 1000
 )
 
-// Bounds of a run of datagrams.
+// Bounds of a run of datagrams, besides those of packets.CheckBounds.
 const (
 	maxFlows       = 1 << 20
-	maxPackets     = 100_000_000_000
-	maxDuration    = 24 * time.Hour
 	maxConcurrency = 1_000_000
-	maxRate        = 1e8
-	maxWorkers     = 1024
 )
 
 // Config is one run of datagrams that a server answers with the same payload.
@@ -41,7 +37,7 @@ type Config struct {
 	// Flows is the number of sockets, each with a source address and port of its
 	// own, that send in turn; 1.
 	Flows int `json:"flows"`
-	// Size is what was asked for: frame sizes as packet.ParseSizes reads them; 64,
+	// Size is what was asked for: frame sizes as packets.ParseSizes reads them; 64,
 	// or the least that holds the headers and the token.
 	Size string `json:"size"`
 	// FrameBytes are the sizes of Ethernet frames with FCS (RFC 2544), which each
@@ -105,13 +101,14 @@ func (c Config) Checked() (Config, error) {
 
 func (c Config) checkTarget() error {
 	to := c.To.Addr()
-	switch {
-	case !to.IsValid() || c.To.Port() == 0:
+	if !to.IsValid() || c.To.Port() == 0 {
 		return errors.New("no server: give ADDRESS:PORT, such as 198.18.0.2:9000 or [2001:db8::2]:9000")
-	case to.IsUnspecified() || to.IsMulticast() || to == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+	}
+	if !load.IsHost(to) {
 		return fmt.Errorf("server %v: not an address of a host", c.To)
-	case packet.Public(to) && !c.OwnNetwork:
-		return fmt.Errorf("server %v: a public address, which load may harm: give --i-own-this-network if it and all on the way there are yours", c.To)
+	}
+	if packets.Public(to) && !c.OwnNetwork {
+		return packets.PublicError("server", c.To)
 	}
 	if cause := load.ZoneError(to); cause != "" {
 		return fmt.Errorf("server %v: %s", c.To, cause)
@@ -123,22 +120,14 @@ func (c Config) checkBounds() error {
 	switch {
 	case c.Flows < 1 || c.Flows > maxFlows:
 		return fmt.Errorf("flows %d: must be 1 to %d", c.Flows, maxFlows)
-	case c.Packets < 0 || c.Packets > maxPackets:
-		return fmt.Errorf("packets %d: must be 0 (until the time is over) to %d", c.Packets, int64(maxPackets))
 	case c.Packets/int64(c.Flows) >= math.MaxUint32:
-		return fmt.Errorf("packets %d: at most 2^32 per flow can be told apart; give more --flows", c.Packets)
-	case c.Duration < 0 || c.Duration > maxDuration:
-		return fmt.Errorf("time %v: must be 0 (until all are sent) to %v", c.Duration, maxDuration)
+		return fmt.Errorf("packets %d: at most 2^32 per flow can be numbered; give more --flows", c.Packets)
 	case c.Timeout < time.Millisecond || c.Timeout > time.Minute:
 		return fmt.Errorf("timeout %v: must be 1ms to 1m", c.Timeout)
-	case c.Rate < 0 || math.IsNaN(c.Rate) || c.Rate > maxRate:
-		return fmt.Errorf("rate %g: must be 0 (as fast as replies come) to %g datagrams per second", c.Rate, float64(maxRate))
 	case c.Concurrency < 0 || c.Concurrency > maxConcurrency:
 		return fmt.Errorf("concurrency %d: must be 1 to %d", c.Concurrency, maxConcurrency)
-	case c.Workers < 0 || c.Workers > maxWorkers:
-		return fmt.Errorf("workers %d: must be 0 (one per CPU) to %d", c.Workers, maxWorkers)
 	}
-	return nil
+	return packets.CheckBounds(c.Packets, c.Duration, c.Rate, 0, c.Workers)
 }
 
 func (c Config) checkPorts() error {
@@ -167,7 +156,7 @@ type Served struct {
 	Foreign int64 `json:"not_answered_foreign"`
 	// Expected is what senders should look like; nil where that does not matter, and
 	// then Misdelivered and Sources are 0.
-	Expected *packet.End `json:"expected_source,omitempty"`
+	Expected *packets.End `json:"expected_source,omitempty"`
 	// Misdelivered came from other senders, which were answered, too.
 	Misdelivered     int64   `json:"misdelivered"`
 	MisdeliveredFrom []Stray `json:"misdelivered_from,omitempty"`
@@ -192,9 +181,9 @@ type ServedSecond struct {
 }
 
 // CheckExpected finds an expectation that a server cannot judge.
-func CheckExpected(e packet.End, at netip.Addr) error {
+func CheckExpected(e packets.End, at netip.Addr) error {
 	switch {
-	case e.Address == packet.Same || e.Address == packet.Netmap || e.Port == packet.Same:
+	case e.Address == packets.Same || e.Address == packets.Netmap || e.Port == packets.Same:
 		return errors.New("a server does not know what was sent: give an address or a prefix, and ports, not same or netmap")
 	case e.Prefix.IsValid() && !at.IsUnspecified() && e.Prefix.Addr().Is4() != at.Unmap().Is4():
 		return errors.New("not of the same family as the address to listen on")
@@ -218,7 +207,7 @@ func NewServeTally(senders int) *ServeTally {
 }
 
 // From judges a sender.
-func (t *ServeTally) From(from netip.AddrPort, expected packet.End) {
+func (t *ServeTally) From(from netip.AddrPort, expected packets.End) {
 	if len(t.sources) < t.room {
 		t.sources[from] = struct{}{}
 	}

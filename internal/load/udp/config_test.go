@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/nat"
 )
 
@@ -52,7 +53,7 @@ func TestCheckedRefuses(t *testing.T) {
 		{"flows", func(c *Config) { c.Flows = -1 }, "flows -1"},
 		{"many flows", func(c *Config) { c.Flows = maxFlows + 1 }, "flows 1048577"},
 		{"packets", func(c *Config) { c.Packets = -1 }, "packets -1"},
-		{"many packets", func(c *Config) { c.Packets = maxPackets + 1 }, "packets 100000000001"},
+		{"many packets", func(c *Config) { c.Packets = packets.MaxPackets + 1 }, "packets 100000000001"},
 		{"too many for a token", func(c *Config) { c.Packets = math.MaxUint32 }, "give more --flows"},
 		{"time", func(c *Config) { c.Duration = 25 * time.Hour }, "time 25h"},
 		{"timeout", func(c *Config) { c.Timeout = time.Hour }, "timeout 1h"},

@@ -6,7 +6,9 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
+	"github.com/natkit/natkit/internal/load/packets"
+	"golang.org/x/sys/unix"
 )
 
 // State is what is known of one datagram.
@@ -136,30 +138,22 @@ func (f *Flight) Oldest() (sent int64, ok bool) {
 	return 0, false
 }
 
-// Bytes of a datagram's frame that are not payload.
+// Bytes of a frame that are not IP packet, and of the largest IPv4 packet.
 const (
-	etherOverhead = 14 + 4 // header and FCS (IEEE 802.3)
-	ipv4Header    = 20
-	ipv6Header    = 40
-	udpHeader     = 8
-	maxIPv4       = 65535 // total length
+	etherOverhead = frame.EthernetLen + frame.FCSLen
+	maxIPv4       = 65535
 )
 
-// LeastFrame is the smallest frame of a datagram with a token to an address.
-func LeastFrame(to netip.Addr) int { return etherOverhead + headers(to) + packet.TokenLen }
-
-// PayloadBytes is what a frame to an address holds besides headers and FCS.
-func PayloadBytes(frame int, to netip.Addr) int { return frame - etherOverhead - headers(to) }
-
-// PacketBytes is the length of the IP packet in a frame.
-func PacketBytes(frame int) int { return frame - etherOverhead }
-
-func headers(to netip.Addr) int {
-	if to.Unmap().Is4() {
-		return ipv4Header + udpHeader
-	}
-	return ipv6Header + udpHeader
+// LeastFrame returns the bytes of the smallest frame of a datagram with a token to an address.
+func LeastFrame(to netip.Addr) int {
+	return frame.FCSLen + packets.Spec{IPv6: !to.Unmap().Is4(), Protocol: unix.IPPROTO_UDP}.HeaderLen()
 }
+
+// PayloadBytes returns the bytes of UDP payload in a frame to an address.
+func PayloadBytes(frame int, to netip.Addr) int { return frame - LeastFrame(to) + packets.TokenLen }
+
+// PacketBytes returns the bytes of the IP packet in a frame.
+func PacketBytes(frame int) int { return frame - etherOverhead }
 
 // frames reads the sizes. One that was named must be possible; those of the default
 // and of IMIX, which have IPv4 in mind, are made as small as they can be: IPv6 needs
@@ -169,7 +163,7 @@ func (c Config) frames() ([]int, error) {
 	if size == "" {
 		size = "64"
 	}
-	sizes, err := packet.ParseSizes(size)
+	sizes, err := packets.ParseSizes(size)
 	if err != nil {
 		return nil, err
 	}
@@ -203,7 +197,7 @@ func ReplyRun(run uint32) uint32 { return run | replyBit }
 // MakeReply makes a request's payload that of its reply, in place; false where it is
 // no request.
 func MakeReply(payload []byte) bool {
-	token, ok := packet.ParseToken(payload)
+	token, ok := packets.ParseToken(payload)
 	if !ok || token.Run&replyBit != 0 {
 		return false
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/natkit/natkit/internal/load"
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/load/packets"
 )
 
 // Result is what a run found.
@@ -21,7 +21,7 @@ type Result struct {
 	// Delivery counts replies: Received came to the flow that sent the datagram, from
 	// the server's address, with their datagram's length; Misdelivered from another
 	// address, or to another flow.
-	packet.Delivery
+	packets.Delivery
 	// InFlight datagrams were still to be answered when the run was interrupted; they
 	// are not lost.
 	InFlight int64 `json:"in_flight,omitempty"`
@@ -86,7 +86,7 @@ func (all *strays) add(s Stray) {
 // Tally is what one worker counted. Only NewTally allocates, and the first stray
 // replies.
 type Tally struct {
-	packet.Delivery
+	packets.Delivery
 	Answered, Altered, Foreign  int64
 	InFlight                    int64 // set where the run was interrupted
 	Unsent, SocketDrops         int64

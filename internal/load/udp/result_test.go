@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/load"
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/load/packets"
 )
 
 func TestTally(t *testing.T) {
@@ -85,8 +85,8 @@ func TestLimits(t *testing.T) {
 }
 
 func TestServed(t *testing.T) {
-	end := func(s string) packet.End {
-		e, err := packet.ParseEnd(s)
+	end := func(s string) packets.End {
+		e, err := packets.ParseEnd(s)
 		if err != nil {
 			t.Fatal(err)
 		}

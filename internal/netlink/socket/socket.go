@@ -5,6 +5,7 @@
 package socket
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -177,7 +178,7 @@ func (c *Conn) Ask(kind, flags uint16, body []byte) ([]netlink.Message, error) {
 	if err := c.Send(netlink.End(append(b, body...), 0)); err != nil {
 		return nil, err
 	}
-	buf := make([]byte, DatagramMax)
+	buf, dump := make([]byte, DatagramMax), flags&unix.NLM_F_DUMP == unix.NLM_F_DUMP
 	var all []netlink.Message
 	for {
 		got, err := c.Receive(context.Background(), buf)
@@ -185,15 +186,16 @@ func (c *Conn) Ask(kind, flags uint16, body []byte) ([]netlink.Message, error) {
 			return nil, err
 		}
 		end := false
-		if all, end, err = appendAnswers(all, append([]byte(nil), got...), c.seq); end || err != nil {
+		if all, end, err = appendAnswers(all, bytes.Clone(got), c.seq, dump); end || err != nil {
 			return all, err
 		}
 	}
 }
 
 // appendAnswers adds the messages of a datagram that answer the request seq; end is true
-// after the last one.
-func appendAnswers(all []netlink.Message, datagram []byte, seq uint32) (_ []netlink.Message, end bool, err error) {
+// after the last one. Only dumps have an end: other answers may have NLM_F_MULTI all the
+// same (ctnetlink_stat_ct_fill_info).
+func appendAnswers(all []netlink.Message, datagram []byte, seq uint32, dump bool) (_ []netlink.Message, end bool, err error) {
 	for len(datagram) > 0 {
 		m, rest, err := netlink.Next(datagram)
 		if err != nil {
@@ -212,7 +214,7 @@ func appendAnswers(all []netlink.Message, datagram []byte, seq uint32) (_ []netl
 			return all, true, doneError(m)
 		default:
 			all = append(all, m)
-			end = m.Flags&unix.NLM_F_MULTI == 0
+			end = !dump
 		}
 	}
 	return all, end, nil

@@ -3,6 +3,7 @@ package socket
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -50,6 +51,7 @@ func TestAsk(t *testing.T) {
 		err       error
 	}{
 		{"one", [][]byte{message(20, 0, 1, 1)}, 1, nil},
+		{"one that claims to be a part", [][]byte{message(20, multi, 1, 1)}, 1, nil},
 		{"a dump", [][]byte{two, two, message(unix.NLMSG_DONE, multi, 1, 0, 0, 0, 0)}, 4, nil},
 		{"a dump of an old kernel", [][]byte{append(two, message(unix.NLMSG_DONE, multi, 1)...)}, 2, nil},
 		{"a dump that fails", [][]byte{two, message(unix.NLMSG_DONE, multi, 1, 0xfe, 0xff, 0xff, 0xff)}, 2, unix.ENOENT},
@@ -59,7 +61,11 @@ func TestAsk(t *testing.T) {
 		{"garbled", [][]byte{{1, 2, 3}}, 0, netlink.ErrTruncated},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			all, err := pair(t, tt.datagrams...).Ask(20, 0, nil)
+			flags := uint16(0)
+			if strings.HasPrefix(tt.name, "a dump") {
+				flags = unix.NLM_F_DUMP
+			}
+			all, err := pair(t, tt.datagrams...).Ask(20, flags, nil)
 			if len(all) != tt.messages || !errors.Is(err, tt.err) || (err != nil) != (tt.err != nil) {
 				t.Errorf("%d messages, %v", len(all), err)
 			}

@@ -4,15 +4,14 @@ import (
 	"cmp"
 	"slices"
 
-	hdrhistogram "github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/natkit/natkit/internal/load"
 )
 
 // prefix is how many packets of each capture are read ahead to compare the clocks.
 const prefix = 20_000
 
-// bounds of the offset of the second clock: beyond them, packets would come out before
-// they went in. Each way gives one.
+// bounds of the second clock's offset, one from each direction: beyond them packets would come
+// out before they went in.
 type bounds struct {
 	low, high       int64
 	hasLow, hasHigh bool
@@ -28,12 +27,11 @@ func (b *bounds) add(direction uint8, difference int64) {
 	}
 }
 
-// shortest is the longest least delay with which two captures of one direction count
-// as taken with one clock.
+// shortest is the delay below which captures of one direction count as taken with one clock.
 const shortest = 10_000_000 // ns
 
-// choose gives the offset: that of the present where nothing contradicts it, else the
-// middle of the bounds.
+// choose returns the present offset unless something contradicts it, else the middle of the
+// bounds.
 func (b *bounds) choose(present int64) (int64, ClockBy) {
 	switch {
 	case b.hasLow && b.hasHigh:
@@ -60,8 +58,7 @@ func (b *bounds) oneWay(present, extreme, delay int64) (int64, ClockBy) {
 	return extreme, OneWay
 }
 
-// estimate compares the clocks by packets whose keys appear once in each of the captures'
-// beginnings.
+// estimate compares the clocks by keys that appear once in each capture's beginning.
 func estimate(first, second []observed, window int64) bounds {
 	pairs := uniquePairs(first, second)
 	if len(pairs) == 0 {
@@ -121,24 +118,23 @@ func uniquePairs(first, second []observed) [][2]*observed {
 	return pairs
 }
 
-// directionOf tells where a packet went in, without any clock: routers count the time to
-// live down, and what gets another source goes out, where the first file is inside.
+// directionOf returns the direction without any clock: routers decrement the TTL, and an outgoing
+// packet gets another source, if the first capture is inside.
 func directionOf(a, b *observed) uint8 {
 	switch {
 	case a.ttl > b.ttl:
 		return fromFirst
 	case a.ttl < b.ttl:
 		return fromSecond
-	case a.src != b.src && a.dst == b.dst:
+	case a.Src != b.Src && a.Dst == b.Dst:
 		return fromFirst
-	case a.src == b.src && a.dst != b.dst:
+	case a.Src == b.Src && a.Dst != b.Dst:
 		return fromSecond
 	}
 	return unknown
 }
 
-// segment is how long packets are looked at before the offset is corrected: two quartz
-// clocks part by some 50 µs in that time.
+// segment is the interval of corrections: two quartz clocks drift by some 50 µs in that time.
 const segment = 1_000_000_000 // ns
 
 // clock keeps the offset of the second capture's clock against the first one's.
@@ -161,8 +157,7 @@ func (c *clock) set(b bounds) {
 	c.began = c.offset
 }
 
-// matched records a packet of both captures, at its times there, and corrects the offset
-// where packets have come out before they went in.
+// matched records a packet's times in both captures, and corrects the offset once a segment.
 func (c *clock) matched(direction uint8, first, second int64) {
 	delay := second - c.offset - first
 	if direction == fromSecond {
@@ -179,8 +174,8 @@ func (c *clock) matched(direction uint8, first, second int64) {
 	}
 }
 
-// correct looks at the packets of the last segment. Where their bounds contradict each
-// other, some were matched by chance.
+// correct uses the packets of the last segment. If their bounds contradict each other, some were
+// matched by chance.
 func (c *clock) correct() {
 	if b := c.present; b.hasLow && b.hasHigh && b.low <= b.high {
 		offset, by := b.choose(c.offset)
@@ -197,55 +192,36 @@ func (c *clock) correct() {
 
 func seconds(ns int64) float64 { return float64(ns) / 1e9 }
 
-// report tells of the clocks; swapped where the second file is the inside one.
-func (c *clock) report(swapped bool) Clock {
-	offset, drift := c.began, c.offset-c.began
-	low, high := c.start.low, c.start.high
-	hasLow, hasHigh := c.start.hasLow, c.start.hasHigh
-	if swapped {
-		offset, drift = -offset, -drift
-		low, high, hasLow, hasHigh = -high, -low, hasHigh, hasLow
+// report describes the clocks, with the first capture as the inside one.
+func (c *clock) report() Clock {
+	r := Clock{By: c.by, Offset: seconds(c.began), Drift: seconds(c.offset - c.began), Corrections: c.corrections}
+	if c.start.hasLow {
+		low := seconds(c.start.low)
+		r.Lowest = &low
 	}
-	r := Clock{By: c.by, Offset: seconds(offset), Drift: seconds(drift), Corrections: c.corrections}
-	if hasLow {
-		v := seconds(low)
-		r.Lowest = &v
-	}
-	if hasHigh {
-		v := seconds(high)
-		r.Highest = &v
+	if c.start.hasHigh {
+		high := seconds(c.start.high)
+		r.Highest = &high
 	}
 	return r
 }
 
-// longestDelay is the most that a delay can be; see maxWindow.
+// longestDelay is the longest possible delay; see maxWindow.
 const longestDelay = int64(maxWindow) + slack
 
-// delays are the times from one capture to the other, in one direction. They begin with
-// nanoseconds: a router takes some thousand of them.
+// delays are the times from one capture to the other, in one direction.
 type delays struct {
-	histogram *hdrhistogram.Histogram
-	// usual follows the delays of late.
+	times *load.Histogram
+	// usual follows the recent delays.
 	usual int64
 }
 
-func newDelays() delays { return delays{histogram: hdrhistogram.New(1, longestDelay, 3)} }
+// newDelays counts nanoseconds: a router takes some thousand of them.
+func newDelays() delays { return delays{times: load.NewHistogramOf(1, longestDelay, 3)} }
 
-// record adds one, in nanoseconds; what came out before it went in took no time.
+// record adds a delay in nanoseconds; a negative one counts as 0.
 func (d *delays) record(ns int64) {
 	ns = min(max(ns, 0), longestDelay)
-	_ = d.histogram.RecordValue(ns) // it is within the bounds
+	d.times.Record(ns)
 	d.usual += (ns - d.usual) / 8
-}
-
-func (d *delays) times() load.Times {
-	h := d.histogram
-	if h.TotalCount() == 0 {
-		return load.Times{}
-	}
-	at := func(quantile float64) float64 { return float64(h.ValueAtPercentile(quantile)) / 1e6 }
-	return load.Times{
-		Min: float64(h.Min()) / 1e6, Mean: h.Mean() / 1e6, SD: h.StdDev() / 1e6, Median: at(50),
-		P90: at(90), P95: at(95), P99: at(99), P999: at(99.9), Max: float64(h.Max()) / 1e6,
-	}
 }

@@ -7,14 +7,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
 // FuzzMatch: no captures panic, nothing is counted twice, and the numbers are the same
 // whichever file comes first, but for the sides.
 func FuzzMatch(f *testing.F) {
-	syn := pkt{src: client, dst: server, flags: packet.SYN, seq: 1}
+	syn := pkt{src: client, dst: server, flags: frame.SYN, seq: 1}
 	f.Add(file(f, 200, syn, pkt{src: client, dst: server, payload: "x"}), file(f, 200, syn.from(public).routed(us)))
 	f.Add(file(f, 60, syn, syn, syn), file(f, 54, syn.from(public), syn.from(public2)))
 	f.Fuzz(func(t *testing.T, a, b []byte) {
@@ -50,7 +50,7 @@ func BenchmarkMatch(b *testing.B) {
 	var inside, outside []pkt
 	for i := range 100_000 {
 		c := i / 5
-		p := pkt{at: time.Duration(i) * 10 * us, flags: packet.ACK, seq: uint32(c*1000 + i), ack: uint32(c), dst: server,
+		p := pkt{at: time.Duration(i) * 10 * us, flags: frame.ACK, seq: uint32(c*1000 + i), ack: uint32(c), dst: server,
 			src: fmt.Sprintf("198.18.%d.%d:%d", c>>8&255, c&255, 1024+c)}
 		inside = append(inside, p)
 		outside = append(outside, p.from(fmt.Sprintf("198.19.0.1:%d", 1024+c)).routed(20*us))

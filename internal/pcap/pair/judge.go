@@ -8,88 +8,81 @@ import (
 	"slices"
 	"time"
 	"unsafe"
+
+	"github.com/natkit/natkit/internal/frame"
 )
 
-// tally counts what was found, by number of the file: the report knows which is inside.
+// tally counts what was found, as if the first capture were the inside one.
 type tally struct {
-	side [2]struct{ compared, before, after, local int64 }
-	way  [2]struct {
-		matched, twice, appeared int64
-		lost                     [len(kinds)]int64
-	}
-	ambiguous int64
-	early     int64
-	forgotten int64
-	flows     struct {
-		through, incomplete, translated, kept int64
-		never                                 [2]int64
-	}
-	changed Translation
-	hops    [256]int64
-	// inside are votes for which file is the inside one.
-	inside   [2]int64
-	mappings []mapping
-	losers   []loser
-}
-
-// mapping is a flow on both sides, with the direction of its first matched packet.
-type mapping struct {
-	protocol  uint8
-	ends      [2]Ends
-	frames    [2]int64
-	direction uint8
+	Report
+	lost [2][kinds]int64 // by direction
+	hops [256]int64
+	// inside are votes for which capture is the inside one.
+	inside [2]int64
+	losers []loser
 }
 
 // loser is a flow of which packets were lost.
 type loser struct {
-	protocol uint8
-	ends     [2]*Ends
-	lost     [2]int64 // by direction
-	matched  int64
-	first    missing
+	FlowReport
+	at int64 // of FirstLost, by the first capture's clock
 }
 
-func (l *loser) total() int64 { return l.lost[0] + l.lost[1] }
+func (t *tally) side(i uint8) *Side {
+	if i == 0 {
+		return &t.Inside
+	}
+	return &t.Outside
+}
 
-// married notes a flow that was found on both sides.
+func (t *tally) direction(d uint8) *Direction {
+	if d == fromFirst {
+		return &t.Out
+	}
+	return &t.In
+}
+
+// married counts a flow that was found on both sides.
 func (t *tally) married(a, b *sighting, direction uint8, most int) {
-	t.flows.through++
-	x, y := a.flow.ends(a.way), b.flow.ends(b.way)
+	t.Flows.Through++
+	x, y := a.tuple(), b.tuple()
 	if x == y {
 		return
 	}
-	t.flows.translated++
-	if x.Source.Port() == y.Source.Port() && x.Destination.Port() == y.Destination.Port() {
-		t.flows.kept++
+	t.Flows.Translated++
+	if x.Src.Port() == y.Src.Port() && x.Dst.Port() == y.Dst.Port() {
+		t.Flows.PortKept++
 	}
-	if len(t.mappings) < most {
-		t.mappings = append(t.mappings, mapping{a.flow.protocol, [2]Ends{x, y}, [2]int64{a.frame, b.frame}, direction})
+	if len(t.Mappings) < most {
+		t.Mappings = append(t.Mappings, Mapping{Protocol: a.flow.protocol, Inside: x, Outside: y,
+			InsideFrame: a.frame, OutsideFrame: b.frame, OutsideFirst: direction != fromFirst})
 	}
 }
 
-// translated counts what is different of a packet, and votes for which side is inside:
-// what gets another source goes out, what gets another destination comes in.
+// translated counts what differs between two sightings, and votes for the inside: outgoing
+// packets get another source, incoming ones another destination.
 func (t *tally) translated(a, b *sighting, direction uint8) {
-	t.way[direction].matched++
-	x, y := a.flow.ends(a.way), b.flow.ends(b.way)
+	t.direction(direction).Matched++
+	x, y := a.tuple(), b.tuple()
 	count := func(n *int64, differs bool) {
 		if differs {
 			*n++
 		}
 	}
-	count(&t.changed.None, x == y)
-	count(&t.changed.SourceAddress, x.Source.Addr() != y.Source.Addr())
-	count(&t.changed.SourcePort, x.Source.Port() != y.Source.Port())
-	count(&t.changed.DestinationAddress, x.Destination.Addr() != y.Destination.Addr())
-	count(&t.changed.DestinationPort, x.Destination.Port() != y.Destination.Port())
-	count(&t.changed.TCPTimestamps, a.mark != b.mark)
-	count(&t.changed.IPID, a.ipid != b.ipid)
+	changed := &t.Translation
+	count(&changed.None, x == y)
+	count(&changed.SourceAddress, x.Src.Addr() != y.Src.Addr())
+	count(&changed.SourcePort, x.Src.Port() != y.Src.Port())
+	count(&changed.DestinationAddress, x.Dst.Addr() != y.Dst.Addr())
+	count(&changed.DestinationPort, x.Dst.Port() != y.Dst.Port())
+	count(&changed.TCPTimestamps, a.mark != b.mark)
+	count(&changed.IPID, a.ipid != b.ipid)
 	in, out := a.ttl, b.ttl
 	if direction == fromSecond {
 		in, out = out, in
 	}
 	t.hops[in-out]++
-	switch source, destination := x.Source != y.Source, x.Destination != y.Destination; {
+	switch source, destination := x.Src != y.Src, x.Dst != y.Dst; {
 	case source && !destination:
 		t.inside[direction]++
 	case destination && !source:
@@ -97,18 +90,17 @@ func (t *tally) translated(a, b *sighting, direction uint8) {
 	}
 }
 
-// unmatched judges a packet without a counterpart; which way it went is judged with its
-// flow.
+// unmatched judges a packet without counterpart; its direction is judged with its flow.
 func (m *matcher) unmatched(s *sighting, candidates int) {
 	other := m.sources[1-s.side]
 	travels := s.flow.known(s.way)
 	switch at := s.raw + m.ahead(1-s.side); {
 	case candidates > 0 || s.unsure:
-		m.tally.ambiguous++
+		m.tally.Ambiguous++
 	case other.any && at > other.until():
-		m.tally.side[s.side].after++
+		m.tally.side(s.side).Uncovered.After++
 	case s.again && travels == 1-s.side:
-		m.tally.way[travels].twice++
+		m.tally.direction(travels).Twice++
 	default:
 		s.flow.miss(s, other.any && at < other.first)
 	}
@@ -146,19 +138,40 @@ func (m *matcher) forget(f *flow) {
 		if one.peer != nil {
 			one.peer.peer = nil
 		}
-		l.matched = max(l.matched, one.matched)
-		ends := one.ends(one.firstWay)
-		l.protocol, l.ends[one.side] = one.protocol, &ends
+		l.Protocol, l.Matched = one.protocol, max(l.Matched, one.matched)
+		tuple := one.tuple(one.firstWay)
+		if one.side == 0 {
+			l.Inside = &tuple
+		} else {
+			l.Outside = &tuple
+		}
 	}
-	switch t := &m.tally.flows; {
+	switch t := &m.tally.Flows; {
 	case l.total() == 0:
 		return
-	case l.matched > 0:
-		t.incomplete++
+	case l.Matched > 0:
+		t.Incomplete++
+	case l.FirstLost.Outside:
+		t.NeverIn++
 	default:
-		t.never[l.first.side]++
+		t.NeverOut++
 	}
-	m.keep(l)
+	m.tally.losers = append(m.tally.losers, l)
+	if len(m.tally.losers) >= 2*m.Listed+100 {
+		m.tally.sortLosers(m.Listed)
+	}
+}
+
+func (l *loser) total() int64 { return l.LostOut + l.LostIn }
+
+// sortLosers keeps the flows that matter most.
+func (t *tally) sortLosers(most int) {
+	never := func(l *loser) int { return int(min(l.Matched, 1)) }
+	slices.SortFunc(t.losers, func(a, b loser) int {
+		return cmp.Or(cmp.Compare(never(&a), never(&b)), cmp.Compare(b.total(), a.total()),
+			cmp.Compare(a.at, b.at), cmp.Compare(a.FirstLost.Frame, b.FirstLost.Frame))
+	})
+	t.losers = t.losers[:min(len(t.losers), most)]
 }
 
 // judge adds a flow's packets without counterparts to where they belong.
@@ -174,13 +187,13 @@ func (m *matcher) judge(f *flow, l *loser) {
 		case m.ranBefore(1-f.side, before.first.raw):
 			m.place(f, way, before, l)
 		default:
-			m.tally.side[f.side].before += n
+			m.tally.side(f.side).Uncovered.Before += n
 		}
 	}
 }
 
-// ranBefore reports whether a capture says of itself that it ran at a time of the other
-// one's clock. It says so at its end.
+// ranBefore reports whether a capture states at its end that it ran at a time of the other's
+// clock.
 func (m *matcher) ranBefore(side uint8, at int64) bool {
 	s := m.sources[side]
 	began, ok := s.began()
@@ -196,30 +209,34 @@ func (m *matcher) place(f *flow, way uint8, missed *misses, l *loser) {
 	direction := m.travels(f, way)
 	switch {
 	case direction == unknown:
-		m.tally.side[f.side].local += n
+		m.tally.side(f.side).Local += n
 	case direction != f.side:
-		m.tally.way[direction].appeared += n
+		m.tally.direction(direction).Appeared += n
 	default:
 		for k, packets := range missed.packets {
-			m.tally.way[direction].lost[k] += int64(packets)
+			m.tally.lost[direction][k] += int64(packets)
 		}
-		if l.total() == 0 || missed.first.at < l.first.at {
-			l.first = missed.first
+		if first := missed.first; l.total() == 0 || first.at < l.at {
+			l.at = first.at
+			l.FirstLost = LostPacket{Outside: first.side != 0, Frame: first.frame, Time: time.Unix(0, first.raw).UTC(), Kind: first.kind}
 		}
-		l.lost[direction] += n
+		if direction == fromFirst {
+			l.LostOut += n
+		} else {
+			l.LostIn += n
+		}
 	}
 }
 
-// travels tells which way a flow's packets without counterparts went: as others of the
-// flow; as its addresses say, of which is known on which side they are; else onward from
-// where they were seen. A flow with packets both ways and none on the other side is the
-// NAT machine's own, or stays on its side: unknown.
+// travels returns the direction of a flow's unmatched packets: that of the flow's others; by
+// addresses whose side is known; else onward. A flow with packets both ways and none on the other
+// side is local to its side or to the NAT machine: unknown.
 func (m *matcher) travels(f *flow, way uint8) uint8 {
 	if d := f.known(way); d != unknown {
 		return d
 	}
-	ends := f.ends(way)
-	switch src, dst := ends.Source.Addr(), ends.Destination.Addr(); {
+	ends := f.tuple(way)
+	switch src, dst := ends.Src.Addr(), ends.Dst.Addr(); {
 	case m.behind[1-f.side][dst]:
 		return f.side
 	case m.behind[1-f.side][src]:
@@ -231,34 +248,6 @@ func (m *matcher) travels(f *flow, way uint8) uint8 {
 	}
 	return f.side
 }
-
-// keep lists a flow, and drops those that matter less where there are too many.
-func (m *matcher) keep(l loser) {
-	m.tally.losers = append(m.tally.losers, l)
-	if len(m.tally.losers) >= 2*m.Listed+100 {
-		m.sortLosers()
-	}
-}
-
-func (m *matcher) sortLosers() {
-	slices.SortFunc(m.tally.losers, func(a, b loser) int {
-		return cmp.Or(boolCompare(a.matched > 0, b.matched > 0), cmp.Compare(b.total(), a.total()),
-			cmp.Compare(a.first.at, b.first.at), cmp.Compare(a.first.frame, b.first.frame))
-	})
-	m.tally.losers = m.tally.losers[:min(len(m.tally.losers), m.Listed)]
-}
-
-func boolCompare(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
-	}
-	return 1
-}
-
-func wallTime(ns int64) time.Time { return time.Unix(0, ns).UTC() }
 
 // What became of a sighting.
 const (
@@ -274,35 +263,37 @@ type sighting struct {
 	flow           *flow
 	next           uint64 // number of the next one with the same key; 0 for none
 	ipid           uint16
-	side, way      uint8
-	kind, ttl      uint8
+	side, way, ttl uint8
+	kind           Kind
 	state          uint8
 	weak           bool
-	// again tells that there is one more of it on this side, which was paired.
+	// again is set if another packet of the stream on this side was paired.
 	again bool
-	// unsure tells that an older one could have been its counterpart, or others.
+	// unsure is set if an older packet may have been its counterpart.
 	unsure bool
 }
+
+func (s *sighting) tuple() frame.Tuple { return s.flow.tuple(s.way) }
 
 // bucket is a list of sightings with one key, the oldest first.
 type bucket struct{ first, last uint64 }
 
-// matcher goes through both captures at once, in the order of time. Each packet is judged
-// when its counterpart can come no more, with all that is known of the flows by then.
+// matcher reads both captures in the order of time, and judges each packet once its counterpart
+// can no longer come.
 type matcher struct {
 	Options
 	sources [2]*source
 	clock   clock
 	flows   flows
-	// queue is a ring of sightings in the order of time: number n is at n modulo its
-	// length. From oldest to before next they wait; numbers begin with 1.
+	// queue is a ring of sightings by time: number n is at n modulo its length; those from oldest
+	// to before next wait. Numbers begin with 1.
 	queue        []sighting
 	oldest, next uint64
 	mostWaiting  int
 	buckets      map[uint64]bucket
-	// proposed are the pairs of those packets that are looked at.
+	// proposed are the candidate pairs of the packets being resolved.
 	proposed [][2]*sighting
-	// behind are addresses that packets came from on each side.
+	// behind are source addresses of each side.
 	behind [2]map[netip.Addr]bool
 	now    int64
 	tally  tally
@@ -330,6 +321,7 @@ func newMatcher(o Options) *matcher {
 		mostWaiting: int(half / sightingBytes),
 		buckets:     map[uint64]bucket{},
 		behind:      [2]map[netip.Addr]bool{{}, {}},
+		tally:       tally{Report: Report{Mappings: []Mapping{}}},
 	}
 }
 
@@ -367,8 +359,7 @@ func (m *matcher) run() {
 	}
 }
 
-// compareClocks reads ahead. Where the captures' beginnings have nothing in common, one
-// may have begun long before the other: its packets up to there are passed over.
+// compareClocks reads ahead. If the beginnings have nothing in common, it skips to the later one.
 func (m *matcher) compareClocks() {
 	a, b := m.sources[0], m.sources[1]
 	a.fill(prefix)
@@ -389,8 +380,8 @@ func (m *matcher) compareClocks() {
 func (m *matcher) skipTo(side uint8, at int64) {
 	s := m.sources[side]
 	for o := s.peek(); o != nil && o.at < at; o = s.peek() {
-		m.tally.side[side].compared++
-		m.tally.side[side].before++
+		m.tally.side(side).Compared++
+		m.tally.side(side).Uncovered.Before++
 		s.take()
 	}
 	s.fill(prefix)
@@ -422,10 +413,10 @@ func (m *matcher) see(side uint8, o *observed) {
 		m.expire()
 	}
 	for m.next-m.oldest >= uint64(m.mostWaiting) {
-		m.tally.early++
+		m.tally.Limits.Early++
 		m.expire()
 	}
-	m.tally.side[side].compared++
+	m.tally.side(side).Compared++
 	f, way := m.flows.find(side, o)
 	f.waiting++
 	m.push(sighting{
@@ -440,9 +431,9 @@ func (m *matcher) see(side uint8, o *observed) {
 // makeRoom forgets the flow that has been silent for longest.
 func (m *matcher) makeRoom() {
 	f := m.flows.oldest
-	m.tally.forgotten++
+	m.tally.Limits.ForgottenFlows++
 	for f.waiting > 0 && m.oldest < m.next {
-		m.tally.early++
+		m.tally.Limits.Early++
 		m.expire()
 	}
 	m.forget(f)

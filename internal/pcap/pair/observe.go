@@ -4,52 +4,27 @@ import (
 	"encoding/binary"
 	"net/netip"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/pcap"
-)
-
-// Protocol numbers (IANA).
-const (
-	protoICMP   = 1
-	protoTCP    = 6
-	protoUDP    = 17
-	protoICMPv6 = 58
-)
-
-// kinds are numbered in this order.
-var kinds = [...]Kind{SYN, SYNACK, RST, FIN, Data, ACK, UDP, Echo, ICMPError, Fragment, Other}
-
-const (
-	kindSYN = iota
-	kindSYNACK
-	kindRST
-	kindFIN
-	kindData
-	kindACK
-	kindUDP
-	kindEcho
-	kindICMPError
-	kindFragment
-	kindOther
+	"golang.org/x/sys/unix"
 )
 
 // observed is what is kept of a packet.
 type observed struct {
 	at, frame int64
-	// key is made of what a NAT leaves alone; weak tells that packets of different flows
-	// may well have the same one.
+	// key is made of what a NAT does not change; weak keys may be those of several flows.
 	key  uint64
 	weak bool
 	// mark is the TCP timestamps, which some NATs change; 0 where there are none.
-	mark     uint64
-	src, dst netip.AddrPort
+	mark uint64
+	frame.Tuple
 	ipid     uint16 // 0 where there is none
 	protocol uint8
-	kind     uint8
+	kind     Kind
 	ttl      uint8
 }
 
-// looked is what became of a packet at first sight.
+// looked is the class of a packet.
 type looked uint8
 
 const (
@@ -58,7 +33,7 @@ const (
 	unforwardable
 )
 
-// look fills in o.
+// look sets o.
 func (o *observed) look(p *pcap.Packet) looked {
 	f := &p.Frame
 	switch {
@@ -71,8 +46,7 @@ func (o *observed) look(p *pcap.Packet) looked {
 	if f.Version == 6 {
 		o.ttl = f.IPv6.HopLimit
 	}
-	t := f.Tuple()
-	o.src, o.dst = t.Src, t.Dst
+	o.Tuple = f.Tuple()
 	o.identify(p)
 	return comparable
 }
@@ -90,31 +64,31 @@ func (o *observed) identify(p *pcap.Packet) {
 	length := uint64(len(f.Payload) + f.Missing)
 	switch {
 	case f.Fragment.Is():
-		o.kind, o.weak = kindFragment, true
+		o.kind, o.weak = Fragment, true
 		o.key = mix(uint64(f.Protocol), uint64(f.Fragment.Identification), uint64(f.Fragment.Offset), length)
 		o.ports(0)
-	case f.Transport == protoTCP:
+	case f.Transport == unix.IPPROTO_TCP:
 		o.tcp(p, length)
-	case f.Transport == protoUDP:
-		o.kind, o.weak = kindUDP, true
-		o.key = content(protoUDP, uint64(f.UDP.Length), f.Payload)
+	case f.Transport == unix.IPPROTO_UDP:
+		o.kind, o.weak = UDP, true
+		o.key = content(unix.IPPROTO_UDP, uint64(f.UDP.Length), f.Payload)
 	case f.ICMPError():
-		o.kind, o.weak = kindICMPError, true
-		o.key = mix(protoICMP, uint64(f.ICMP.Type)<<8|uint64(f.ICMP.Code), quoted(p))
+		o.kind, o.weak = ICMPError, true
+		o.key = mix(unix.IPPROTO_ICMP, uint64(f.ICMP.Type)<<8|uint64(f.ICMP.Code), quoted(p))
 		o.ports(0)
-	case f.Transport == protoICMP || f.Transport == protoICMPv6:
-		o.kind, o.weak = kindEcho, true
+	case f.Transport == unix.IPPROTO_ICMP || f.Transport == unix.IPPROTO_ICMPV6:
+		o.kind, o.weak = Echo, true
 		about := mix(uint64(f.ICMP.Type), uint64(f.ICMP.Code), uint64(f.ICMP.SequenceNumber()))
-		o.key = about ^ content(protoICMP, length, f.Payload)
+		o.key = about ^ content(unix.IPPROTO_ICMP, length, f.Payload)
 		o.echo(f.ICMP.Type, f.ICMP.Identifier())
 	default:
-		o.kind, o.weak = kindOther, true
+		o.kind, o.weak = Other, true
 		o.key = content(uint64(f.Protocol), length, f.Payload)
 	}
 }
 
 func (o *observed) ports(n uint16) {
-	o.src, o.dst = netip.AddrPortFrom(o.src.Addr(), n), netip.AddrPortFrom(o.dst.Addr(), n)
+	o.Src, o.Dst = netip.AddrPortFrom(o.Src.Addr(), n), netip.AddrPortFrom(o.Dst.Addr(), n)
 }
 
 // Types of ICMP messages that answer a query (RFC 792, RFC 4443).
@@ -123,50 +97,48 @@ const (
 	echoReplyV6 = 129
 )
 
-// echo makes the identifier the port of the end that chose it, which a NAT may change as
-// it changes ports (RFC 5508, section 3.1).
+// echo makes the identifier the port of the end that chose it (RFC 5508, section 3.1).
 func (o *observed) echo(kind uint8, identifier uint16) {
 	o.ports(0)
-	if kind == echoReply && o.protocol == protoICMP || kind == echoReplyV6 {
-		o.dst = netip.AddrPortFrom(o.dst.Addr(), identifier)
+	if kind == echoReply && o.protocol == unix.IPPROTO_ICMP || kind == echoReplyV6 {
+		o.Dst = netip.AddrPortFrom(o.Dst.Addr(), identifier)
 	} else {
-		o.src = netip.AddrPortFrom(o.src.Addr(), identifier)
+		o.Src = netip.AddrPortFrom(o.Src.Addr(), identifier)
 	}
 }
 
-// tcp: sequence numbers are random (RFC 6528), so that 64 bits of them with the length
-// are as good as unique. Timestamps are not in the key: some NATs change them.
+// tcp takes sequence numbers, which are random (RFC 6528), and the length: nearly unique. Some
+// NATs change timestamps.
 func (o *observed) tcp(p *pcap.Packet, length uint64) {
 	h := &p.Frame.TCP
 	ack := uint64(0)
-	if h.Flags&packet.ACK != 0 {
+	if h.Flags&frame.ACK != 0 {
 		ack = uint64(h.AcknowledgmentNumber)
 	}
-	o.key = mix(protoTCP, uint64(h.SequenceNumber)<<32|ack, uint64(h.Flags), length)
+	o.key = mix(unix.IPPROTO_TCP, uint64(h.SequenceNumber)<<32|ack, uint64(h.Flags), length)
 	if p.HasTimestamps {
 		o.mark = uint64(p.TSVal)<<32 | uint64(p.TSEcr)
 	}
 	o.kind = tcpKind(h.Flags, length)
 }
 
-func tcpKind(flags packet.TCPFlags, length uint64) uint8 {
+func tcpKind(flags frame.TCPFlags, length uint64) Kind {
 	switch {
-	case flags&packet.RST != 0:
-		return kindRST
-	case flags&(packet.SYN|packet.ACK) == packet.SYN|packet.ACK:
-		return kindSYNACK
-	case flags&packet.SYN != 0:
-		return kindSYN
-	case flags&packet.FIN != 0:
-		return kindFIN
+	case flags&frame.RST != 0:
+		return RST
+	case flags&(frame.SYN|frame.ACK) == frame.SYN|frame.ACK:
+		return SYNACK
+	case flags&frame.SYN != 0:
+		return SYN
+	case flags&frame.FIN != 0:
+		return FIN
 	case length > 0:
-		return kindData
+		return Data
 	}
-	return kindACK
+	return ACK
 }
 
-// quoted is what a NAT leaves alone of the packet that an ICMP error quotes: it
-// translates addresses and ports there, too.
+// quoted is what a NAT does not change in the packet that an ICMP error quotes.
 func quoted(p *pcap.Packet) uint64 {
 	if !p.HasQuoted {
 		return 0
@@ -175,12 +147,10 @@ func quoted(p *pcap.Packet) uint64 {
 	return mix(uint64(q.Protocol), uint64(q.IPv4.Identification), uint64(q.IPv4.TotalLength)|uint64(q.IPv6.PayloadLength), uint64(q.TCP.SequenceNumber))
 }
 
-// compared is how much of a payload makes the key, so that captures with different snap
-// lengths have the same one.
+// compared is how much of a payload is in the key, for captures with different snap lengths.
 const compared = 32
 
-// content makes a key of a payload's beginning and a length, of the latter alone where
-// the capture does not have that much.
+// content makes a key of a payload's beginning and length, or of the length if it is cut.
 func content(protocol, length uint64, payload []byte) uint64 {
 	var b [compared]byte
 	if copy(b[:], payload) < compared && uint64(len(payload)) < length && length > compared {
@@ -210,16 +180,14 @@ type flowKey struct {
 	side      uint8
 }
 
-// The directions of travel, by number of the file where packets go in; a third value
-// means unknown.
+// Directions, by number of the capture where packets go in.
 const (
 	fromFirst = iota
 	fromSecond
 	unknown
 )
 
-// flow is what is known of a flow on one side. Its ways are 0 from low to high and 1
-// back.
+// flow is a flow on one side. Its ways are 0 from low to high, and 1 back.
 type flow struct {
 	flowKey
 	// travel is the direction of each way's packets.
@@ -227,7 +195,7 @@ type flow struct {
 	seen   [2]bool
 	// firstWay is that of the first packet.
 	firstWay uint8
-	// flipped tells that this flow's way 0 is the peer's way 1.
+	// flipped is set if this flow's way 0 is the peer's way 1.
 	flipped bool
 	// peer is the same flow on the other side, as it was matched last.
 	peer    *flow
@@ -238,20 +206,21 @@ type flow struct {
 	older, newer *flow // by the time of the last packet
 }
 
-// missed are a flow's packets without counterparts, by way: those of the time of which the
-// other capture has packets, and those before.
+// missed are a flow's unmatched packets by way: at times that the other capture covers, and
+// before.
 type missed struct{ covered, before [2]misses }
 
 // misses are counted by kind.
 type misses struct {
-	packets [len(kinds)]uint32
+	packets [kinds]uint32
 	first   missing
 }
 
 // missing is a packet that is missed on the other side.
 type missing struct {
 	at, raw, frame int64
-	side, kind     uint8
+	side           uint8
+	kind           Kind
 }
 
 func (m *misses) total() (n int64) {
@@ -268,12 +237,12 @@ func (m *misses) add(s *sighting) {
 	m.packets[s.kind]++
 }
 
-// ends are addresses and ports of a way.
-func (f *flow) ends(way uint8) Ends {
+// tuple returns the addresses and ports of a way.
+func (f *flow) tuple(way uint8) frame.Tuple {
 	if way == 0 {
-		return Ends{f.low, f.high}
+		return frame.Tuple{Src: f.low, Dst: f.high}
 	}
-	return Ends{f.high, f.low}
+	return frame.Tuple{Src: f.high, Dst: f.low}
 }
 
 // known is the direction that packets of a way travel.
@@ -295,9 +264,9 @@ type flows struct {
 }
 
 func (t *flows) find(side uint8, o *observed) (f *flow, way uint8) {
-	key := flowKey{o.src, o.dst, o.protocol, side}
-	if o.dst.Compare(o.src) < 0 {
-		key.low, key.high, way = o.dst, o.src, 1
+	key := flowKey{o.Src, o.Dst, o.protocol, side}
+	if o.Dst.Compare(o.Src) < 0 {
+		key.low, key.high, way = o.Dst, o.Src, 1
 	}
 	f = t.byKey[key]
 	if f == nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"github.com/gopacket/gopacket/pcapgo"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 // began is the time of a test's first packet.
@@ -20,7 +20,7 @@ var began = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 type pkt struct {
 	at       time.Duration
 	src, dst string
-	flags    packet.TCPFlags
+	flags    frame.TCPFlags
 	seq, ack uint32
 	ts       uint32 // TSval; 0 for no timestamps
 	payload  string
@@ -113,7 +113,7 @@ func usualTTL(ttl uint8) uint8 {
 func (p pkt) tcp(src, dst netip.AddrPort, ip gopacket.NetworkLayer) *layers.TCP {
 	tcp := &layers.TCP{
 		SrcPort: layers.TCPPort(src.Port()), DstPort: layers.TCPPort(dst.Port()), Seq: p.seq, Ack: p.ack, Window: 1000,
-		SYN: p.flags&packet.SYN != 0, ACK: p.flags&packet.ACK != 0, FIN: p.flags&packet.FIN != 0, RST: p.flags&packet.RST != 0, PSH: p.flags&packet.PSH != 0,
+		SYN: p.flags&frame.SYN != 0, ACK: p.flags&frame.ACK != 0, FIN: p.flags&frame.FIN != 0, RST: p.flags&frame.RST != 0, PSH: p.flags&frame.PSH != 0,
 	}
 	if p.ts != 0 {
 		tcp.Options = []layers.TCPOption{

@@ -1,10 +1,10 @@
-// Package pair matches two captures that were taken on both sides of a NAT: what went in
-// and never came out, what was rewritten, how long it took.
+// Package pair matches two captures taken on both sides of a NAT: what was lost, what was
+// rewritten, how long it took.
 //
-// It knows nothing of the NAT. Packets are matched by what a NAT leaves as it is
-// (TCP sequence numbers, payloads), within a window of time. What changes those on the way
-// looks lost: SYNPROXY and helpers that rewrite payloads, proxies, and segments that are
-// joined or split between the captures (GRO and TSO of another machine).
+// It needs no knowledge of the NAT. Packets are matched within a window of time by what a NAT
+// does not change (TCP sequence numbers, payloads). What changes those looks lost: SYNPROXY,
+// helpers that rewrite payloads, proxies, and segments joined or split between the captures (GRO
+// and TSO of another machine).
 package pair
 
 import (
@@ -20,8 +20,7 @@ import (
 
 // Options of Match. The zero value means the usual ones.
 type Options struct {
-	// Window is the longest time that a packet may take from one capture to the other;
-	// 2 s.
+	// Window is the longest time from one capture to the other; 2 s.
 	Window time.Duration
 	// Memory bounds what is kept of packets and flows, in bytes; 256 MiB.
 	Memory int64
@@ -59,8 +58,8 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// Match reads two captures and matches them. The first one counts as the inside one unless
-// the translations say otherwise. Both are read once, as streams, side by side.
+// Match reads two captures once, side by side, and matches them. The first is the inside one
+// unless the translations show otherwise.
 func Match(inside, outside io.Reader, o Options) (*Report, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -85,8 +84,7 @@ type source struct {
 	ahead []observed
 	taken int
 	ended bool
-	// first and last are the times of packets that were taken, not only of those that can
-	// be compared; by this capture's own clock.
+	// first and last are the times of all packets read, by this capture's clock.
 	first, last int64
 	any         bool
 }
@@ -128,7 +126,7 @@ func (s *source) cover(at int64) {
 	s.first, s.last = min(s.first, at), max(s.last, at)
 }
 
-// fill reads ahead until so many packets are there, or the capture ends.
+// fill reads ahead n packets, or to the end.
 func (s *source) fill(n int) {
 	for len(s.ahead)-s.taken < n && !s.ended {
 		o, ok := s.next()
@@ -154,8 +152,7 @@ func (s *source) peek() *observed {
 
 func (s *source) take() { s.taken++ }
 
-// until is the time to which the capture is known to have run: without end while there
-// are packets to come; then that of its last packet, or later where it says so.
+// until is the time up to which the capture covers: unbounded before its end.
 func (s *source) until() int64 {
 	if !s.ended || s.taken < len(s.ahead) {
 		return math.MaxInt64

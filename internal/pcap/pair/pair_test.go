@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 const (
@@ -40,13 +40,13 @@ func near(got, want float64) bool { return got > 0.998*want && got < 1.002*want 
 
 // TestSNAT is the usual case: what is translated, lost, made twice and late each way.
 func TestSNAT(t *testing.T) {
-	syn := pkt{src: client, dst: server, flags: packet.SYN, seq: 100, ts: 7}
-	synack := pkt{at: 300 * us, src: server, dst: client, flags: packet.SYN | packet.ACK, seq: 900, ack: 101, ts: 8}
-	ack := pkt{at: 500 * us, src: client, dst: server, flags: packet.ACK, seq: 101, ack: 901, ts: 7}
-	data := pkt{at: 600 * us, src: client, dst: server, flags: packet.ACK | packet.PSH, seq: 101, ack: 901, ts: 7, payload: "GET /"}
-	answer := pkt{at: 900 * us, src: server, dst: client, flags: packet.ACK | packet.PSH, seq: 901, ack: 106, ts: 8, payload: "200"}
-	last := pkt{at: 2 * time.Millisecond, src: client, dst: server, flags: packet.ACK, seq: 106, ack: 904, ts: 9}
-	lost := pkt{at: 700 * us, src: client2, dst: server, flags: packet.SYN, seq: 5000, ts: 99}
+	syn := pkt{src: client, dst: server, flags: frame.SYN, seq: 100, ts: 7}
+	synack := pkt{at: 300 * us, src: server, dst: client, flags: frame.SYN | frame.ACK, seq: 900, ack: 101, ts: 8}
+	ack := pkt{at: 500 * us, src: client, dst: server, flags: frame.ACK, seq: 101, ack: 901, ts: 7}
+	data := pkt{at: 600 * us, src: client, dst: server, flags: frame.ACK | frame.PSH, seq: 101, ack: 901, ts: 7, payload: "GET /"}
+	answer := pkt{at: 900 * us, src: server, dst: client, flags: frame.ACK | frame.PSH, seq: 901, ack: 106, ts: 8, payload: "200"}
+	last := pkt{at: 2 * time.Millisecond, src: client, dst: server, flags: frame.ACK, seq: 106, ack: 904, ts: 9}
+	lost := pkt{at: 700 * us, src: client2, dst: server, flags: frame.SYN, seq: 5000, ts: 99}
 	inside := file(t, 256, syn, synack.routed(0), ack, data, lost, answer.routed(0), last)
 	out := func(p pkt, d time.Duration) pkt { return p.from(public).routed(d) }
 	outside := file(t, 256, out(syn, 20*us),
@@ -80,14 +80,14 @@ func TestSNAT(t *testing.T) {
 		}
 		at := func(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
 		wantLost := []FlowReport{{
-			Protocol: 6, Inside: &Ends{at(client2), at(server)}, LostOut: 1,
+			Protocol: 6, Inside: &frame.Tuple{Src: at(client2), Dst: at(server)}, LostOut: 1,
 			FirstLost: LostPacket{Frame: 5, Time: began.Add(700 * us), Kind: SYN},
 		}}
 		compare := cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })
 		if diff := cmp.Diff(wantLost, r.Incomplete, compare); diff != "" {
 			t.Error(diff)
 		}
-		wantMapping := []Mapping{{Protocol: 6, Inside: Ends{at(client), at(server)}, Outside: Ends{at(public), at(server)}, InsideFrame: 1, OutsideFrame: 1}}
+		wantMapping := []Mapping{{Protocol: 6, Inside: frame.Tuple{Src: at(client), Dst: at(server)}, Outside: frame.Tuple{Src: at(public), Dst: at(server)}, InsideFrame: 1, OutsideFrame: 1}}
 		if diff := cmp.Diff(wantMapping, r.Mappings, compare); diff != "" {
 			t.Error(diff)
 		}
@@ -99,8 +99,8 @@ func TestVerdicts(t *testing.T) {
 	udp := func(at time.Duration, src, dst, payload string, id uint16) pkt {
 		return pkt{at: at, src: src, dst: dst, payload: payload, id: id}
 	}
-	syn := pkt{src: client, dst: server, flags: packet.SYN, seq: 1}
-	keep := pkt{at: 10 * time.Second, src: client2, dst: server, flags: packet.SYN, seq: 77} // so that both captures last
+	syn := pkt{src: client, dst: server, flags: frame.SYN, seq: 1}
+	keep := pkt{at: 10 * time.Second, src: client2, dst: server, flags: frame.SYN, seq: 77} // so that both captures last
 	through := func(p pkt) pkt { return p.from(public).routed(10 * us) }
 	for _, tt := range []struct {
 		name            string
@@ -139,8 +139,8 @@ func TestVerdicts(t *testing.T) {
 			[]pkt{{at: us, src: public, dst: "198.19.0.2:0", echo: true, seq: 3, payload: "abc", ttl: 63}, {at: 80 * us, src: "198.19.0.2:0", dst: public, echo: true, seq: 3, payload: "abc"}, through(keep)},
 			"out 2 lost 0 twice 0 in 1 lost 0 ambiguous 0 through 2"},
 		{"IPv6 inside, IPv4 outside",
-			[]pkt{{src: "[2001:db8::2]:40000", dst: "[2001:db8:64::c613:2]:80", flags: packet.SYN, seq: 5}, {at: 20 * us, src: "[2001:db8::2]:40000", dst: "[2001:db8:64::c613:2]:53", payload: "q"}, keep},
-			[]pkt{{at: 5 * us, src: public, dst: server, flags: packet.SYN, seq: 5, ttl: 63}, through(keep)},
+			[]pkt{{src: "[2001:db8::2]:40000", dst: "[2001:db8:64::c613:2]:80", flags: frame.SYN, seq: 5}, {at: 20 * us, src: "[2001:db8::2]:40000", dst: "[2001:db8:64::c613:2]:53", payload: "q"}, keep},
+			[]pkt{{at: 5 * us, src: public, dst: server, flags: frame.SYN, seq: 5, ttl: 63}, through(keep)},
 			"out 2 lost 1 twice 0 in 0 lost 0 ambiguous 0 through 2"},
 		{"pings of the NAT machine itself are no loss",
 			[]pkt{{src: client, dst: "198.18.0.1:0", echo: true, seq: 1}, {at: us, src: "198.18.0.1:0", dst: client, echo: true, seq: 1}, keep, syn.delayed(11 * time.Second), keep.delayed(12 * time.Second)},
@@ -148,7 +148,7 @@ func TestVerdicts(t *testing.T) {
 			"out 3 lost 0 twice 0 in 0 lost 0 ambiguous 0 through 3"},
 		{"an answer that did not come in",
 			[]pkt{syn, keep},
-			[]pkt{through(syn), {at: 50 * us, src: server, dst: public, flags: packet.SYN | packet.ACK, seq: 9, ack: 2}, through(keep)},
+			[]pkt{through(syn), {at: 50 * us, src: server, dst: public, flags: frame.SYN | frame.ACK, seq: 9, ack: 2}, through(keep)},
 			"out 2 lost 0 twice 0 in 0 lost 1 ambiguous 0 through 2"},
 		{"an empty capture outside: nothing came out", []pkt{syn, keep}, nil,
 			"out 0 lost 2 twice 0 in 0 lost 0 ambiguous 0 through 0"},
@@ -177,8 +177,8 @@ func TestClocks(t *testing.T) {
 			for i := range 600 {
 				at := time.Duration(i) * 100 * time.Millisecond
 				wrong := shift + time.Duration(drift*float64(at))
-				out := pkt{at: at, src: client, dst: server, flags: packet.ACK, seq: uint32(i + 1), ack: 5}
-				in := pkt{at: at + 10*time.Millisecond, src: server, dst: client, flags: packet.ACK, seq: 5, ack: uint32(i + 1)}
+				out := pkt{at: at, src: client, dst: server, flags: frame.ACK, seq: uint32(i + 1), ack: 5}
+				in := pkt{at: at + 10*time.Millisecond, src: server, dst: client, flags: frame.ACK, seq: 5, ack: uint32(i + 1)}
 				inside = append(inside, out, in.routed(300*us))
 				outside = append(outside, out.from(public).routed(200*us+wrong), in.to(public).delayed(wrong))
 			}
@@ -210,7 +210,7 @@ func TestClocks(t *testing.T) {
 func TestLongBefore(t *testing.T) {
 	var inside, outside []pkt
 	for i := range 3 * prefix {
-		p := pkt{at: time.Duration(i) * time.Millisecond, src: client, dst: server, flags: packet.ACK, seq: uint32(i), ack: 5}
+		p := pkt{at: time.Duration(i) * time.Millisecond, src: client, dst: server, flags: frame.ACK, seq: uint32(i), ack: 5}
 		inside = append(inside, p)
 		if i >= 2*prefix {
 			outside = append(outside, p.from(public).routed(100*us))
@@ -228,13 +228,13 @@ func TestMemory(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	m.sources = [2]*source{{ended: true}, {ended: true}}
 	for i := range 400_000 {
-		o := observed{at: int64(i), frame: int64(i), key: rng.Uint64(), src: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 1), dst: netip.MustParseAddrPort(server), protocol: 6}
+		o := observed{at: int64(i), frame: int64(i), key: rng.Uint64(), Tuple: frame.Tuple{Src: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 1), Dst: netip.MustParseAddrPort(server)}, protocol: 6}
 		m.see(uint8(i%2), &o)
 	}
 	if len(m.flows.byKey) > m.flows.most+1 || int(m.next-m.oldest) > m.mostWaiting || len(m.buckets) > m.mostWaiting {
 		t.Errorf("%d flows, %d packets, %d keys; bounds %d, %d", len(m.flows.byKey), m.next-m.oldest, len(m.buckets), m.flows.most, m.mostWaiting)
 	}
-	if m.tally.early == 0 || m.tally.forgotten == 0 {
+	if m.tally.Limits.Early == 0 || m.tally.Limits.ForgottenFlows == 0 {
 		t.Error("nothing was judged early")
 	}
 }

@@ -3,10 +3,10 @@ package pair
 import (
 	"cmp"
 	"fmt"
-	"net/netip"
 	"slices"
 	"time"
 
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/pcap"
 )
@@ -14,11 +14,11 @@ import (
 // Schema names the form of a Report as JSON.
 const Schema = "natkit.pcap-pair/1"
 
-// Report is what two captures, taken on both sides of a NAT, tell of it together.
+// Report compares two captures taken on both sides of a NAT.
 type Report struct {
 	Schema string `json:"schema"`
-	// Inside is the capture of the side whose addresses the NAT hides; Swapped tells
-	// that it was given as the second one. SidesBy tells how that was found out.
+	// Inside is the capture on the side whose addresses the NAT hides; Swapped if it was given
+	// second.
 	Inside  Side    `json:"inside"`
 	Outside Side    `json:"outside"`
 	Swapped bool    `json:"files_swapped"`
@@ -27,31 +27,30 @@ type Report struct {
 	// Out is the way from inside to outside, In the way back.
 	Out Direction `json:"inside_to_outside"`
 	In  Direction `json:"outside_to_inside"`
-	// Ambiguous packets, of both files together, had more than one counterpart that they
-	// could be: they count as neither matched nor lost.
+	// Ambiguous packets of both captures had several possible counterparts: neither matched nor
+	// lost.
 	Ambiguous int64 `json:"ambiguous_packets"`
 	// Translation is what was rewritten in packets that were matched.
 	Translation Translation `json:"translation"`
 	Flows       Flows       `json:"flows"`
-	// Incomplete are flows of which packets were lost, those that never came through at
-	// all first, then those with most losses; as many as Options.Listed.
+	// Incomplete are flows with lost packets, at most Options.Listed: first those of which no
+	// packet came through, then by losses.
 	Incomplete []FlowReport `json:"incomplete_flows"`
-	// Mappings are flows that were translated, the first ones of the captures; as many
-	// as Options.Listed.
+	// Mappings are the first translated flows, at most Options.Listed.
 	Mappings []Mapping `json:"mappings"`
 	Limits   Limits    `json:"limits"`
 	// Notes say what else the reader has to know.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// SidesBy tells how it was found out which capture is the inside one. Its text is stable.
+// SidesBy is how the inside capture was determined. Its text is stable.
 type SidesBy string
 
 // The ways.
 const (
 	// ByTranslation: packets that go from inside to outside get another source.
 	ByTranslation SidesBy = "translation"
-	// AsGiven: nothing was translated that tells, so the first file counts as inside.
+	// AsGiven: no translation shows the sides, so the first file is inside.
 	AsGiven SidesBy = "as-given"
 )
 
@@ -59,12 +58,10 @@ const (
 type Side struct {
 	// File describes the capture.
 	File pcap.Stats `json:"capture"`
-	// Compared packets could have a counterpart in the other capture. What could not is
-	// in the others: Unreadable is not IP or was not understood; Unforwardable goes
-	// to a multicast, broadcast or link-local address; Local belongs to flows that were
-	// answered without any packet on the other side, such as those of the NAT machine
-	// itself; Uncovered came before the other capture began or after it ended, and had no
-	// counterpart.
+	// Compared packets could have a counterpart in the other capture. Of the others, Unreadable
+	// were not IP or not parsed; Unforwardable had a multicast, broadcast or link-local address;
+	// Local belong to flows answered without the other side, such as the NAT machine's own;
+	// Uncovered came before or after the other capture.
 	Compared      int64     `json:"compared_packets"`
 	Unreadable    int64     `json:"unreadable_packets"`
 	Unforwardable int64     `json:"unforwardable_packets"`
@@ -72,14 +69,13 @@ type Side struct {
 	Uncovered     Uncovered `json:"uncovered_packets"`
 }
 
-// Uncovered packets have no counterpart, and the other capture has no packets of that
-// time: nobody can tell whether they came through.
+// Uncovered packets have no counterpart, and the other capture does not cover their time.
 type Uncovered struct {
 	Before int64 `json:"before_the_other"`
 	After  int64 `json:"after_the_other"`
 }
 
-// ClockBy tells how the clocks of the captures were compared. Its text is stable.
+// ClockBy is how the clocks were compared. Its text is stable.
 type ClockBy string
 
 // The ways.
@@ -88,8 +84,8 @@ const (
 	SameClock ClockBy = "same-clock"
 	// BothWays: the offset is where the least delays of both directions are equal.
 	BothWays ClockBy = "both-directions"
-	// OneWay: packets were matched in one direction only. Delays are those above the
-	// least one, unless that is as short as it would be with one clock.
+	// OneWay: only one direction has matches. Delays are relative to the least one, unless it is
+	// short enough for a single clock.
 	OneWay ClockBy = "one-direction"
 	// NoMatch: no packet was matched; the clocks are taken for one.
 	NoMatch ClockBy = "no-match"
@@ -98,15 +94,12 @@ const (
 // Clock compares the clocks of the captures.
 type Clock struct {
 	By ClockBy `json:"by"`
-	// Offset is how far the outside capture's clock is ahead of the inside one's, in
-	// seconds, at the beginning.
+	// Offset of the outside capture's clock from the inside one's, in seconds, at the start.
 	Offset float64 `json:"offset_seconds"`
-	// Lowest and Highest bound the offset: beyond, packets would come out before they
-	// went in. Only BothWays and SameClock have both.
+	// Lowest and Highest bound the offset; only BothWays and SameClock have both.
 	Lowest  *float64 `json:"offset_lowest_seconds,omitempty"`
 	Highest *float64 `json:"offset_highest_seconds,omitempty"`
-	// Drift is the change of the offset from the beginning to the end, in seconds,
-	// where it had to be corrected on the way, which Corrections counts.
+	// Drift is the change of the offset until the end, in seconds, after Corrections corrections.
 	Drift       float64 `json:"drift_seconds,omitempty"`
 	Corrections int     `json:"corrections,omitempty"`
 }
@@ -115,36 +108,40 @@ type Clock struct {
 type Direction struct {
 	// Matched packets went in and came out.
 	Matched int64 `json:"matched_packets"`
-	// Lost packets went in and never came out, LostBy by what they are, the most
-	// frequent first.
+	// Lost packets went in and never came out; LostBy has the most frequent kind first.
 	Lost   int64       `json:"lost_packets"`
 	LostBy []KindCount `json:"lost_by_kind"`
 	// Twice counts packets that came out once more than they went in.
 	Twice int64 `json:"came_out_again_packets"`
-	// Appeared packets came out without having been seen to go in, although other packets
-	// of their flow were: the NAT made them, or the capture missed them going in.
+	// Appeared packets of known flows came out only: the NAT made them, or the capture missed
+	// them.
 	Appeared int64 `json:"appeared_packets"`
 	// Delay is the time from one capture to the other of matched packets, in milliseconds.
 	Delay load.Times `json:"delay_ms"`
 }
 
 // Kind is what a packet is. Its text is stable.
-type Kind string
+type Kind uint8
 
-// The kinds.
 const (
-	SYN       Kind = "tcp-syn"
-	SYNACK    Kind = "tcp-syn-ack"
-	RST       Kind = "tcp-rst"
-	FIN       Kind = "tcp-fin"
-	Data      Kind = "tcp-data"
-	ACK       Kind = "tcp-ack"
-	UDP       Kind = "udp"
-	Echo      Kind = "icmp-echo"
-	ICMPError Kind = "icmp-error"
-	Fragment  Kind = "fragment"
-	Other     Kind = "other"
+	SYN Kind = iota
+	SYNACK
+	RST
+	FIN
+	Data
+	ACK
+	UDP
+	Echo
+	ICMPError
+	Fragment
+	Other
+	kinds
 )
+
+var kindNames = [kinds]string{"tcp-syn", "tcp-syn-ack", "tcp-rst", "tcp-fin", "tcp-data", "tcp-ack", "udp", "icmp-echo", "icmp-error", "fragment", "other"}
+
+func (k Kind) String() string               { return kindNames[k] }
+func (k Kind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
 // KindCount is how many packets there were of a kind.
 type KindCount struct {
@@ -152,8 +149,7 @@ type KindCount struct {
 	Packets int64 `json:"packets"`
 }
 
-// Translation counts matched packets by what was different on the outside; a packet
-// counts under each.
+// Translation counts matched packets by each difference between the sides.
 type Translation struct {
 	None               int64 `json:"unchanged_packets"`
 	SourceAddress      int64 `json:"source_address_packets"`
@@ -167,51 +163,40 @@ type Translation struct {
 	Hops int `json:"hops"`
 }
 
-// Flows counts flows of the captures; both directions of a pair of addresses and ports
-// are one.
+// Flows counts flows; both directions are one.
 type Flows struct {
-	// Through had packets on both sides; a flow that got other addresses or ports on the
-	// way counts once more.
+	// Through had packets on both sides; a flow counts again with other addresses or ports.
 	Through int64 `json:"through"`
 	// Incomplete are those of which packets were lost and others came through.
 	Incomplete int64 `json:"incomplete"`
-	// NeverOut went in from inside, NeverIn from outside, and none of their packets came
-	// out on the other side.
+	// NeverOut came from inside, NeverIn from outside, without any packet on the other side.
 	NeverOut int64 `json:"never_came_out"`
 	NeverIn  int64 `json:"never_came_in"`
-	// Translated are those of Through with other addresses or ports outside, PortKept
-	// those of them with the port that they had, PortChanged the others.
+	// Translated are those of Through with other addresses or ports outside.
 	Translated  int64 `json:"translated"`
 	PortKept    int64 `json:"port_kept"`
 	PortChanged int64 `json:"port_changed"`
 }
 
-// Ends are the addresses and ports of a flow's packets. Ports are 0 where there are
-// none; with ICMP the identifier is the port of the end that sent the query.
-type Ends struct {
-	Source      netip.AddrPort `json:"source"`
-	Destination netip.AddrPort `json:"destination"`
-}
-
-// FlowReport is a flow of which packets were lost.
+// FlowReport is a flow with lost packets. Ports are 0 for none; the ICMP identifier is the port
+// of the end that sent the query.
 type FlowReport struct {
 	Protocol uint8 `json:"protocol"`
-	// Inside and Outside are the flow as seen there, as the first packet went; nil on a
-	// side where none was matched.
-	Inside  *Ends `json:"inside,omitempty"`
-	Outside *Ends `json:"outside,omitempty"`
+	// Inside and Outside are the flow there, in the direction of its first packet; nil if not
+	// matched.
+	Inside  *frame.Tuple `json:"inside,omitempty"`
+	Outside *frame.Tuple `json:"outside,omitempty"`
 	// LostOut packets were lost on the way from inside to outside, LostIn on the way back.
 	LostOut int64 `json:"lost_inside_to_outside_packets"`
 	LostIn  int64 `json:"lost_outside_to_inside_packets"`
 	Matched int64 `json:"matched_packets"`
-	// FirstLost is the first one that was lost: its frame's number in the capture that has
-	// it, as Wireshark counts, its time by that capture's clock, and what it is.
+	// FirstLost is the first lost packet.
 	FirstLost LostPacket `json:"first_lost"`
 }
 
 // LostPacket is a packet that went in and did not come out.
 type LostPacket struct {
-	// Outside tells that it came from there.
+	// Outside is set if it came from outside.
 	Outside bool      `json:"from_outside"`
 	Frame   int64     `json:"frame"`
 	Time    time.Time `json:"time"`
@@ -220,81 +205,87 @@ type LostPacket struct {
 
 // Mapping is a flow as it is on both sides, in the direction of its first matched packet.
 type Mapping struct {
-	Protocol uint8 `json:"protocol"`
-	Inside   Ends  `json:"inside"`
-	Outside  Ends  `json:"outside"`
-	// OutsideFirst tells that the first packet came from outside.
+	Protocol uint8       `json:"protocol"`
+	Inside   frame.Tuple `json:"inside"`
+	Outside  frame.Tuple `json:"outside"`
+	// OutsideFirst is set if the first packet came from outside.
 	OutsideFirst bool  `json:"from_outside"`
 	InsideFrame  int64 `json:"inside_frame"`
 	OutsideFrame int64 `json:"outside_frame"`
 }
 
-// Limits tell what did not fit into the memory given.
+// Limits are what did not fit into the memory.
 type Limits struct {
 	// Memory is the bound in bytes.
 	Memory int64 `json:"memory_bytes"`
-	// Early packets were judged before the time was over in which their counterparts
-	// may come, to make room; ForgottenFlows were judged before the end.
+	// Early packets were judged before the end of the window to make room; ForgottenFlows before
+	// the end.
 	Early          int64 `json:"judged_early_packets"`
 	ForgottenFlows int64 `json:"forgotten_flows"`
 }
 
-// report tells what was found, now that it is known which capture is the inside one.
+// report completes the tally. Only now it is known which capture is the inside one.
 func (m *matcher) report() *Report {
 	t := &m.tally
-	in := 0
-	r := &Report{Schema: Schema, SidesBy: AsGiven, Ambiguous: t.ambiguous, Translation: t.changed}
+	r := &t.Report
+	r.Schema, r.SidesBy, r.Limits.Memory = Schema, AsGiven, m.Memory
+	r.Clock = m.clock.report()
+	for i := range uint8(2) {
+		s := m.sources[i]
+		side, d := t.side(i), t.direction(i)
+		side.File, side.Unreadable, side.Unforwardable = s.stats, s.unreadable, s.unforwardable
+		d.Delay, d.LostBy = m.clock.delays[i].times.Times(), []KindCount{}
+		for k, n := range t.lost[i] {
+			if n > 0 {
+				d.Lost += n
+				d.LostBy = append(d.LostBy, KindCount{Kind(k), n})
+			}
+		}
+		slices.SortStableFunc(d.LostBy, func(a, b KindCount) int { return cmp.Compare(b.Packets, a.Packets) })
+	}
+	r.Translation.Hops = commonHops(&t.hops)
+	r.Flows.PortChanged = r.Flows.Translated - r.Flows.PortKept
+	t.sortLosers(m.Listed)
+	r.Incomplete = []FlowReport{}
+	for _, l := range t.losers {
+		r.Incomplete = append(r.Incomplete, l.FlowReport)
+	}
 	if t.inside[0] != t.inside[1] {
 		r.SidesBy = ByTranslation
 		if t.inside[1] > t.inside[0] {
-			in, r.Swapped = 1, true
+			r.swap()
 		}
 	}
-	r.Inside, r.Outside = m.side(in), m.side(1-in)
-	r.Clock = m.clock.report(r.Swapped)
-	r.Out, r.In = m.direct(in), m.direct(1-in)
-	r.Translation.Hops = commonHops(&t.hops)
-	f := &t.flows
-	r.Flows = Flows{
-		Through: f.through, Incomplete: f.incomplete, NeverOut: f.never[in], NeverIn: f.never[1-in],
-		Translated: f.translated, PortKept: f.kept, PortChanged: f.translated - f.kept,
-	}
-	m.sortLosers()
-	r.Incomplete, r.Mappings = []FlowReport{}, []Mapping{}
-	for _, l := range t.losers {
-		r.Incomplete = append(r.Incomplete, l.report(in))
-	}
-	for _, one := range t.mappings {
-		r.Mappings = append(r.Mappings, Mapping{
-			Protocol: one.protocol, Inside: one.ends[in], Outside: one.ends[1-in],
-			OutsideFirst: int(one.direction) != in, InsideFrame: one.frames[in], OutsideFrame: one.frames[1-in],
-		})
-	}
-	r.Limits = Limits{Memory: m.Memory, Early: t.early, ForgottenFlows: t.forgotten}
 	r.Notes = notes(r)
 	return r
 }
 
-func (m *matcher) side(i int) Side {
-	s, t := m.sources[i], m.tally.side[i]
-	return Side{
-		File: s.stats, Compared: t.compared, Unreadable: s.unreadable, Unforwardable: s.unforwardable,
-		Local: t.local, Uncovered: Uncovered{t.before, t.after},
-	}
-}
-
-// direct reports the way of packets that went in where file i was taken.
-func (m *matcher) direct(i int) Direction {
-	w := m.tally.way[i]
-	d := Direction{Matched: w.matched, Twice: w.twice, Appeared: w.appeared, Delay: m.clock.delays[i].times(), LostBy: []KindCount{}}
-	for k, n := range w.lost {
-		if n > 0 {
-			d.Lost += n
-			d.LostBy = append(d.LostBy, KindCount{kinds[k], n})
+// swap makes the first capture the outside one.
+func (r *Report) swap() {
+	r.Swapped = true
+	r.Inside, r.Outside = r.Outside, r.Inside
+	r.Out, r.In = r.In, r.Out
+	r.Flows.NeverOut, r.Flows.NeverIn = r.Flows.NeverIn, r.Flows.NeverOut
+	c := &r.Clock
+	c.Offset, c.Drift = 0-c.Offset, 0-c.Drift // no negative zero
+	c.Lowest, c.Highest = c.Highest, c.Lowest
+	for _, bound := range []*float64{c.Lowest, c.Highest} {
+		if bound != nil {
+			*bound = 0 - *bound
 		}
 	}
-	slices.SortStableFunc(d.LostBy, func(a, b KindCount) int { return cmp.Compare(b.Packets, a.Packets) })
-	return d
+	for i := range r.Incomplete {
+		f := &r.Incomplete[i]
+		f.Inside, f.Outside = f.Outside, f.Inside
+		f.LostOut, f.LostIn = f.LostIn, f.LostOut
+		f.FirstLost.Outside = !f.FirstLost.Outside
+	}
+	for i := range r.Mappings {
+		o := &r.Mappings[i]
+		o.Inside, o.Outside = o.Outside, o.Inside
+		o.InsideFrame, o.OutsideFrame = o.OutsideFrame, o.InsideFrame
+		o.OutsideFirst = !o.OutsideFirst
+	}
 }
 
 // commonHops is the most frequent difference of times to live; one that grew counts as 0.
@@ -305,17 +296,6 @@ func commonHops(hops *[256]int64) (most int) {
 		}
 	}
 	return most
-}
-
-func (l *loser) report(in int) FlowReport {
-	return FlowReport{
-		Protocol: l.protocol, Inside: l.ends[in], Outside: l.ends[1-in],
-		LostOut: l.lost[in], LostIn: l.lost[1-in], Matched: l.matched,
-		FirstLost: LostPacket{
-			Outside: int(l.first.side) != in, Frame: l.first.frame,
-			Time: wallTime(l.first.raw), Kind: kinds[l.first.kind],
-		},
-	}
 }
 
 // notes say what makes the numbers less than sure.

@@ -2,16 +2,15 @@ package pair
 
 import "math"
 
-// mostAlike bounds how many packets with one key are looked at together: where there are
-// more, as with a generator that sends the same packet over and over, the others wait for
-// their turn.
+// mostAlike bounds the packets with one key that are compared at once; the others wait for their
+// turn.
 const mostAlike = 32
 
-// resolve pairs the oldest packet, as far as it is clear which of those that are like it
-// is its counterpart. It tells how many are left on the other side of which any may be.
+// resolve pairs the oldest packet if its counterpart is clear, or returns how many candidates it
+// has.
 //
-// All that are alike are compared, from the surest way to the least. But only the
-// oldest one's pair is kept, so that flows are learned in the order of time.
+// All alike packets are compared, from the surest way to the least, but only the oldest one's
+// pair is kept, so that flows are learned in the order of time.
 func (m *matcher) resolve(oldest *sighting) (candidates int) {
 	var room [2][mostAlike]*sighting
 	lists := [2][]*sighting{room[0][:0], room[1][:0]}
@@ -151,8 +150,7 @@ func (m *matcher) byElimination(first, second []*sighting) {
 	}
 }
 
-// only is a packet of the only stream among others that s can belong to; nil where there
-// are several or none.
+// only returns a packet of the only stream that s can belong to; nil for several or none.
 func (m *matcher) only(s *sighting, others []*sighting) (one *sighting) {
 	for _, t := range others {
 		switch {
@@ -166,8 +164,7 @@ func (m *matcher) only(s *sighting, others []*sighting) (one *sighting) {
 	return one
 }
 
-// plausible refuses pairs of packets with weak keys where the flows are known to have
-// other peers, or the packets no address and port in common.
+// plausible rejects packets with weak keys of flows with other peers, or without a common end.
 func (m *matcher) plausible(a, b *sighting) bool {
 	if !a.weak {
 		return true
@@ -178,12 +175,11 @@ func (m *matcher) plausible(a, b *sighting) bool {
 	if a.flow.peer != nil && b.flow.peer != nil {
 		return false
 	}
-	x, y := a.flow.ends(a.way), b.flow.ends(b.way)
-	return x.Source == y.Source || x.Destination == y.Destination || a.ipid != 0 && a.ipid == b.ipid
+	x, y := a.tuple(), b.tuple()
+	return x.Src == y.Src || x.Dst == y.Dst || a.ipid != 0 && a.ipid == b.ipid
 }
 
-// slack is how much earlier a packet may come out than it went in: the clocks of CPUs,
-// and what the offset is off by.
+// slack is how much earlier a packet may come out than it went in, by errors of clocks.
 const slack = 1_000_000 // ns
 
 func (m *matcher) slack() int64 {
@@ -193,9 +189,8 @@ func (m *matcher) slack() int64 {
 	return slack
 }
 
-// inOrder pairs packets of one stream that are all alike: each that came out with the one
-// that went in when it should have, by the delay that others had of late. Of those that
-// are lost, the number is known then, if not always which ones.
+// inOrder pairs alike packets of one stream by the recent delay. Of lost ones the number is
+// exact, if not always which.
 func (m *matcher) inOrder(first, second []*sighting) {
 	if len(first) == 0 || len(second) == 0 {
 		return
@@ -238,7 +233,7 @@ func abs(n int64) int64 {
 	return n
 }
 
-// direction tells where a packet went in: by its time to live, by its flow, by the clock.
+// direction returns where a packet went in: by TTL, flow, or clock.
 func (m *matcher) direction(a, b *sighting) uint8 {
 	switch {
 	case a.ttl > b.ttl:
@@ -284,6 +279,6 @@ func (m *matcher) pair(a, b *sighting) {
 	m.tally.translated(a, b, d)
 	in := [2]*sighting{a, b}[d]
 	if set := m.behind[d]; len(set) < mostAddresses {
-		set[in.flow.ends(in.way).Source.Addr()] = true
+		set[in.tuple().Src.Addr()] = true
 	}
 }

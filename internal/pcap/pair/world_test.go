@@ -8,6 +8,9 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/natkit/natkit/internal/frame"
+	"golang.org/x/sys/unix"
 )
 
 // world is traffic through a NAT that loses, doubles and delays packets, with what
@@ -30,7 +33,7 @@ const (
 )
 
 // send lets one packet go from a side, and the NAT do what it does.
-func (w *world) send(at int64, direction int, inside, outside [2]netip.AddrPort, key uint64, weak bool, protocol, kind uint8) {
+func (w *world) send(at int64, direction int, inside, outside [2]netip.AddrPort, key uint64, weak bool, protocol uint8, kind Kind) {
 	src := inside[0].Addr()
 	if direction == inward {
 		src = outside[1].Addr()
@@ -46,14 +49,14 @@ func (w *world) send(at int64, direction int, inside, outside [2]netip.AddrPort,
 		entry, exit = exit, entry
 		here, there = [2]netip.AddrPort{outside[1], outside[0]}, [2]netip.AddrPort{inside[1], inside[0]}
 	}
-	o.at, o.src, o.dst = at, here[0], here[1]
+	o.at, o.Src, o.Dst = at, here[0], here[1]
 	*entry = append(*entry, o)
 	if w.rng.IntN(100) < 4 {
 		w.lost[direction]++
 		return
 	}
 	w.through[direction]++
-	o.at, o.src, o.dst, o.ttl = at+10_000+w.rng.Int64N(300_000), there[0], there[1], 63
+	o.at, o.Src, o.Dst, o.ttl = at+10_000+w.rng.Int64N(300_000), there[0], there[1], 63
 	*exit = append(*exit, o)
 	if w.rng.IntN(100) < 1 {
 		w.twice[direction]++
@@ -76,9 +79,9 @@ func (w *world) flow(i int, at int64) {
 			key %= 5
 		}
 		direction := w.rng.IntN(2)
-		protocol, kind := uint8(protoTCP), uint8(kindData)
+		protocol, kind := uint8(unix.IPPROTO_TCP), Data
 		if udp {
-			protocol, kind = protoUDP, kindUDP
+			protocol, kind = unix.IPPROTO_UDP, UDP
 		}
 		w.send(at, direction, inside, outside, key, udp, protocol, kind)
 		if !udp && w.rng.IntN(10) == 0 { // sent again, the same as before
@@ -171,10 +174,10 @@ func BenchmarkAlike(b *testing.B) {
 	const packets = 20_000
 	w := &world{}
 	for i := range packets {
-		o := observed{at: int64(i) * 1000, key: 1, weak: true, protocol: protoUDP, kind: kindUDP, ttl: 64,
-			src: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, 1}), uint16(i)), dst: netip.MustParseAddrPort(server)}
+		o := observed{at: int64(i) * 1000, key: 1, weak: true, protocol: unix.IPPROTO_UDP, kind: UDP, ttl: 64,
+			Tuple: frame.Tuple{Src: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, 1}), uint16(i)), Dst: netip.MustParseAddrPort(server)}}
 		w.in = append(w.in, o)
-		o.at, o.ttl, o.src = o.at+500, 63, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, 2}), uint16(i))
+		o.at, o.ttl, o.Src = o.at+500, 63, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, 2}), uint16(i))
 		w.out = append(w.out, o)
 	}
 	for b.Loop() {

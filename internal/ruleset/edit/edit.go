@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"strings"
 
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netlink"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/privilege"
@@ -17,7 +18,7 @@ import (
 
 // Options returns the ports and options of the rule of an ID, in whatever network
 // namespace it is. The error is fs.ErrNotExist if the namespace or the rule is gone.
-func Options(id string) (o ruleset.Options, err error) {
+func Options(id string) (o nat.Options, err error) {
 	err = onRule(id, func(r *rule) error {
 		o = r.edit.Options()
 		return nil
@@ -38,7 +39,7 @@ func Changeable(id string) error {
 
 // Change gives the rule these ports and options, in its place: one transaction, in which
 // every other expression, counters and comment are kept. It applies to new connections.
-func Change(id string, o ruleset.Options) (err error) {
+func Change(id string, o nat.Options) (err error) {
 	for range read.Attempts {
 		err = onRule(id, func(r *rule) error { return r.replace(o) })
 		if !errors.Is(err, errConcurrent) {
@@ -61,7 +62,7 @@ type rule struct {
 
 // onRule finds the rule and calls fn with it.
 func onRule(id string, fn func(*rule) error) error {
-	at, err := ruleset.ParseID(id)
+	at, err := nat.ParseRuleID(id)
 	if err != nil {
 		return err
 	}
@@ -109,7 +110,7 @@ func (r *rule) writable() error {
 	return nil
 }
 
-func (r *rule) replace(o ruleset.Options) error {
+func (r *rule) replace(o nat.Options) error {
 	if err := r.writable(); err != nil {
 		return err
 	}

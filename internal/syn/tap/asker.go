@@ -8,7 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/mdlayher/netlink"
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/privilege"
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
@@ -74,7 +74,7 @@ func family(a netip.Addr) uint8 {
 
 // state is that of the socket of a tuple, client first; 0 where there is none, or
 // where it cannot be told.
-func (a *asker) state(t packet.Tuple) uint8 {
+func (a *asker) state(t frame.Tuple) uint8 {
 	m := netlink.Message{Header: netlink.Header{Type: sockDiag, Flags: netlink.Request},
 		Data: request(family(t.Dst.Addr()), ^uint32(0), t.Dst, t.Src)}
 	answers, err := a.conn.Execute(m)

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 // keepBytes of a packet are passed on: all headers, but for long options of both IPv4
@@ -25,15 +25,15 @@ const (
 // power of two: those that the hash of client address and port chooses, so that all
 // segments of a connection go the same way. It is for a socket of one version of IP.
 func arriving(version int, sample int) ([]bpf.RawInstruction, error) {
-	return assemble(flagged(version, packet.SYN|packet.ACK|packet.RST, packet.SYN, packet.RST, chosen(version, sample, false)))
+	return assemble(flagged(version, frame.SYN|frame.ACK|frame.RST, frame.SYN, frame.RST, chosen(version, sample, false)))
 }
 
 // leaving passes on SYN-ACKs and ACKs without payload, of connections as arriving chooses them. It
 // is for a socket that sees what is sent and received, of all protocols.
 func leaving(sample int) ([]bpf.RawInstruction, error) {
-	const looked = packet.SYN | packet.ACK | packet.RST | packet.FIN
-	v4 := flagged(4, looked, packet.SYN|packet.ACK, packet.ACK, append(empty(4), chosen(4, sample, true)...))
-	v6 := flagged(6, looked, packet.SYN|packet.ACK, packet.ACK, append(empty(6), chosen(6, sample, true)...))
+	const looked = frame.SYN | frame.ACK | frame.RST | frame.FIN
+	v4 := flagged(4, looked, frame.SYN|frame.ACK, frame.ACK, append(empty(4), chosen(4, sample, true)...))
+	v6 := flagged(6, looked, frame.SYN|frame.ACK, frame.ACK, append(empty(6), chosen(6, sample, true)...))
 	head := ends([]bpf.Instruction{
 		bpf.LoadExtension{Num: bpf.ExtType},
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.PACKET_OUTGOING, SkipTrue: toDrop},
@@ -48,7 +48,7 @@ func leaving(sample int) ([]bpf.RawInstruction, error) {
 
 // flagged are the instructions that pass on TCP segments whose flags are one or other,
 // as far as they are looked at, and that then come through rest.
-func flagged(version int, looked, one, other packet.TCPFlags, rest []bpf.Instruction) []bpf.Instruction {
+func flagged(version int, looked, one, other frame.TCPFlags, rest []bpf.Instruction) []bpf.Instruction {
 	return ends(slices.Concat(transport(version), []bpf.Instruction{
 		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: uint32(looked)},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(one), SkipTrue: 1},

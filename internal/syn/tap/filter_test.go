@@ -7,7 +7,7 @@ import (
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
-	"github.com/natkit/natkit/internal/packet"
+	"github.com/natkit/natkit/internal/frame"
 )
 
 // run has a filter judge a packet, for extensions as on an outgoing interface.
@@ -37,7 +37,7 @@ func run(t *testing.T, raw []bpf.RawInstruction, version int, b []byte) bool {
 
 // bare is an IP packet with a TCP segment between two ports, the last address byte of
 // the source given. Its TCP header has 12 bytes of options.
-func bare(version int, protocol uint8, source, from, to int, flags packet.TCPFlags, options int) []byte {
+func bare(version int, protocol uint8, source, from, to int, flags frame.TCPFlags, options int) []byte {
 	at := 40
 	b := make([]byte, 200)
 	if version == 4 {
@@ -80,16 +80,16 @@ func TestFilters(t *testing.T) {
 			packet        []byte
 			wantIn, wantO bool
 		}{
-			{"SYN", bare(version, tcp, 2, 1024, 80, packet.SYN, 0), true, false},
-			{"SYN with ECN", bare(version, tcp, 2, 1024, 80, packet.SYN|packet.ECE|packet.CWR, 0), true, false},
-			{"SYN behind IP options", bare(version, tcp, 2, 1024, 80, packet.SYN, 8), true, false},
-			{"RST", bare(version, tcp, 2, 1024, 80, packet.RST, 0), true, false},
-			{"RST with ACK", bare(version, tcp, 2, 1024, 80, packet.RST|packet.ACK, 0), false, false},
-			{"SYN-ACK", bare(version, tcp, 2, 80, 1024, packet.SYN|packet.ACK, 0), false, true},
-			{"ACK", bare(version, tcp, 2, 80, 1024, packet.ACK, 0), false, true},
-			{"data", withPayload(version, bare(version, tcp, 2, 80, 1024, packet.ACK|packet.PSH, 0), 100), false, false},
-			{"FIN", bare(version, tcp, 2, 80, 1024, packet.FIN|packet.ACK, 0), false, false},
-			{"UDP", bare(version, udp, 2, 1024, 80, packet.SYN, 0), false, false},
+			{"SYN", bare(version, tcp, 2, 1024, 80, frame.SYN, 0), true, false},
+			{"SYN with ECN", bare(version, tcp, 2, 1024, 80, frame.SYN|frame.ECE|frame.CWR, 0), true, false},
+			{"SYN behind IP options", bare(version, tcp, 2, 1024, 80, frame.SYN, 8), true, false},
+			{"RST", bare(version, tcp, 2, 1024, 80, frame.RST, 0), true, false},
+			{"RST with ACK", bare(version, tcp, 2, 1024, 80, frame.RST|frame.ACK, 0), false, false},
+			{"SYN-ACK", bare(version, tcp, 2, 80, 1024, frame.SYN|frame.ACK, 0), false, true},
+			{"ACK", bare(version, tcp, 2, 80, 1024, frame.ACK, 0), false, true},
+			{"data", withPayload(version, bare(version, tcp, 2, 80, 1024, frame.ACK|frame.PSH, 0), 100), false, false},
+			{"FIN", bare(version, tcp, 2, 80, 1024, frame.FIN|frame.ACK, 0), false, false},
+			{"UDP", bare(version, udp, 2, 1024, 80, frame.SYN, 0), false, false},
 		} {
 			if got := run(t, in, version, c.packet); got != c.wantIn {
 				t.Errorf("IPv%d, %s arrives: passed on %v", version, c.name, got)
@@ -99,7 +99,7 @@ func TestFilters(t *testing.T) {
 			}
 		}
 	}
-	fragment := bare(4, tcp, 2, 1024, 80, packet.SYN, 0)
+	fragment := bare(4, tcp, 2, 1024, 80, frame.SYN, 0)
 	fragment[7] = 1
 	in, _ := arriving(4, 1)
 	if run(t, in, 4, fragment) {
@@ -122,8 +122,8 @@ func TestSample(t *testing.T) {
 		}
 		n := 0
 		for port := range ports {
-			arrives := run(t, in, version, bare(version, unix.IPPROTO_TCP, 1, 1024+port, 80, packet.SYN, 0))
-			if leaves := run(t, out, version, bare(version, unix.IPPROTO_TCP, 1, 80, 1024+port, packet.SYN|packet.ACK, 0)); leaves != arrives {
+			arrives := run(t, in, version, bare(version, unix.IPPROTO_TCP, 1, 1024+port, 80, frame.SYN, 0))
+			if leaves := run(t, out, version, bare(version, unix.IPPROTO_TCP, 1, 80, 1024+port, frame.SYN|frame.ACK, 0)); leaves != arrives {
 				t.Fatalf("IPv%d, port %d: passed on as it arrives: %v, as it leaves: %v", version, 1024+port, arrives, leaves)
 			}
 			if arrives {

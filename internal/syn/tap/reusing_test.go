@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/packet"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -165,10 +165,10 @@ func segment(from, to uint16, isn, tsval uint32) []byte {
 	binary.BigEndian.PutUint16(b[0:], from)
 	binary.BigEndian.PutUint16(b[2:], to)
 	binary.BigEndian.PutUint32(b[4:], isn)
-	b[12], b[13] = 5<<4, byte(packet.SYN)
+	b[12], b[13] = 5<<4, byte(frame.SYN)
 	binary.BigEndian.PutUint16(b[14:], 65535)
 	if tsval != 0 {
-		b = append(b, 1, 1, packet.OptionTimestamps, 10)
+		b = append(b, 1, 1, frame.OptionTimestamps, 10)
 		b = binary.BigEndian.AppendUint32(b, tsval)
 		b = binary.BigEndian.AppendUint32(b, 0)
 		b[12] = 8 << 4

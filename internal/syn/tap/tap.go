@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/packet"
 	"github.com/natkit/natkit/internal/privilege"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/syn"
@@ -146,9 +146,9 @@ func (t *Tap) look() error {
 }
 
 // take reads a socket empty.
-func (t *Tap) take(s *socket, to func(*packet.Frame, float64)) error {
+func (t *Tap) take(s *socket, to func(*frame.Frame, float64)) error {
 	at := time.Since(t.began).Seconds()
-	var f packet.Frame
+	var f frame.Frame
 	n, err := s.receive(func(version int, b []byte) {
 		if f.DecodeNetwork(etherType(version), b) == nil && f.Transport == unix.IPPROTO_TCP {
 			to(&f, at)

@@ -16,6 +16,7 @@ import (
 	"github.com/natkit/natkit/internal/bpf/drops"
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/conntrack/aggregate"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/ports"
@@ -217,7 +218,7 @@ type tables struct {
 	// before is the last reading that the next one is compared with; births has its
 	// entries.
 	before *reading
-	births *conntrack.Births
+	births *aggregate.FlowEstimator
 }
 
 // reading is one look at a part of the table.
@@ -265,7 +266,7 @@ func (t *tables) look(ctx context.Context, ns *netns.Handle, s *snapshot.Snapsho
 
 // compare reads so many entries, and finds those that are new since the reading before.
 func (t *tables) compare(ctx context.Context, ns *netns.Handle, s *snapshot.Snapshot, entries int, interval time.Duration) error {
-	before, births, next := t.before, t.births, conntrack.NewBirths(rand.Uint64())
+	before, births, next := t.before, t.births, aggregate.NewFlowEstimator(rand.Uint64())
 	collector := ports.NewCollector(ports.Options{MemoryBytes: poolMemory, Now: time.Now(), Addresses: ports.Given(s.NATRules)})
 	if before != nil {
 		births.BeginSecond(gap(time.Since(before.end), s.Sysctls))
@@ -294,7 +295,7 @@ func (t *tables) compare(ctx context.Context, ns *netns.Handle, s *snapshot.Snap
 
 // read summarises the entries that the filter chooses, and gives all to fn.
 func (t *tables) read(ctx context.Context, ns *netns.Handle, entries int, interval time.Duration, fn func(*conntrack.Entry)) (*reading, error) {
-	sampler, cpu := conntrack.NewSampler(), ownTime()
+	sampler, cpu := aggregate.NewSampler(), ownTime()
 	r := &reading{began: time.Now()}
 	if t.empty {
 		r.table, r.complete, r.end = sampler.Table(true), true, r.began
@@ -324,7 +325,7 @@ func (t *tables) read(ctx context.Context, ns *netns.Handle, entries int, interv
 }
 
 // gap is what lies between two readings.
-func gap(between time.Duration, sysctls snapshot.Sysctls) conntrack.Gap {
+func gap(between time.Duration, sysctls snapshot.Sysctls) aggregate.Gap {
 	timeout := func(state string) uint32 {
 		n, ok := sysctls.Int("net.netfilter.nf_conntrack_tcp_timeout_" + state)
 		if !ok || n < 0 || n > math.MaxUint32 {
@@ -332,7 +333,7 @@ func gap(between time.Duration, sysctls snapshot.Sysctls) conntrack.Gap {
 		}
 		return uint32(n)
 	}
-	return conntrack.Gap{Seconds: between.Seconds(), TimeWait: timeout("time_wait"), Close: timeout("close"), Now: time.Now()}
+	return aggregate.Gap{Seconds: between.Seconds(), TimeWait: timeout("time_wait"), Close: timeout("close"), Now: time.Now()}
 }
 
 // ownTime is the CPU time of this process, all threads, what the kernel did for it

@@ -6,17 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/gateway/engine"
-	"github.com/natkit/natkit/internal/gateway/store"
 	"github.com/natkit/natkit/internal/privilege"
-	"github.com/natkit/natkit/internal/ruleset/edit"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/suggest"
 	"github.com/natkit/natkit/internal/tune"
@@ -24,8 +21,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Applier reads and writes the things of one Kind. A new kind of change
-// (nftables, ethtool) is one more Applier in standard.
+// Applier reads and writes the things of one Kind. This package has those of sysctls and
+// of files under /etc; a program hands in the others (Init, Options.Appliers).
 type Applier interface {
 	// Read gives the present value of a target in the form in which it is kept in
 	// Change.Before; empty where absence is a value of its own.
@@ -41,17 +38,40 @@ type Applier interface {
 	Durable() bool
 }
 
-// standard are the kinds that natkit knows, on the given roots.
-func standard(procRoot, root string, plans *store.Store, engines engine.Set, atHand map[string]*gateway.Plan) map[tune.Kind]Applier {
-	return map[tune.Kind]Applier{
-		tune.Sysctl:       sysctls{procRoot},
-		tune.SysctlConf:   confFile{tune.SysctlConf, root},
-		tune.ModulesLoad:  confFile{tune.ModulesLoad, root},
-		tune.ModuleOption: confFile{tune.ModuleOption, root},
-		tune.NATRule:      natRules{},
-		tune.Gateway:      gateways{plans, engines, atHand},
-		tune.GatewayFile:  gatewayFile{root, plans},
+// Kinds returns appliers that work on the journal and the roots of the options.
+type Kinds func(Options) map[tune.Kind]Applier
+
+// more are the kinds of the program beside this package's; armed reports whether it
+// called Init.
+var (
+	more  Kinds
+	armed bool
+)
+
+// Init makes the program ready to apply: every program that imports this package, test
+// binaries included, calls it at its start, with the appliers of the kinds that this
+// package does not have (nil: none). Where the program was started as a guard process, it
+// is the guard, and Init does not return.
+func Init(kinds Kinds) {
+	more, armed = kinds, true
+	if len(os.Args) == 1 && os.Args[0] == guardName {
+		os.Exit(guardMain())
 	}
+}
+
+// appliers are all that these options can use; those of Options.Appliers come first.
+func (o Options) appliers() map[tune.Kind]Applier {
+	all := map[tune.Kind]Applier{
+		tune.Sysctl:       sysctls{o.ProcRoot},
+		tune.SysctlConf:   confFile{tune.SysctlConf, o.Root},
+		tune.ModulesLoad:  confFile{tune.ModulesLoad, o.Root},
+		tune.ModuleOption: confFile{tune.ModuleOption, o.Root},
+	}
+	if more != nil && o.Journal != nil {
+		maps.Copy(all, more(o))
+	}
+	maps.Copy(all, o.Appliers)
+	return all
 }
 
 // sysctls applies values under /proc/sys of the calling thread's namespaces.
@@ -208,12 +228,7 @@ type Options struct {
 	Force bool
 	// Clock is the system's where nil.
 	Clock journal.Clock
-	// Engines put gateways in force; nil stands for those of this version.
-	Engines engine.Set
-	// Plans are gateway plans by digest that need not be read from the store, though they
-	// are there.
-	Plans map[string]*gateway.Plan
-	// Appliers replaces the standard ones where not nil.
+	// Appliers take the place of the program's for their kinds.
 	Appliers map[tune.Kind]Applier
 }
 
@@ -223,18 +238,8 @@ func (o Options) withDefaults() Options {
 	if o.Clock == nil {
 		o.Clock = journal.SystemClock{}
 	}
-	if o.Appliers == nil {
-		o.Appliers = standard(o.ProcRoot, o.Root, o.store(), o.Engines, o.Plans)
-	}
+	o.Appliers = o.appliers()
 	return o
-}
-
-// store has the plans and configurations of gateways; nil where there is no journal.
-func (o Options) store() *store.Store {
-	if o.Journal == nil {
-		return nil
-	}
-	return store.Beside(o.Journal.Dir())
 }
 
 func (o Options) check() error {
@@ -256,27 +261,3 @@ func (o Options) lock(ctx context.Context) (unlock func(), err error) {
 	defer cancel()
 	return o.Journal.Lock(ctx)
 }
-
-// natRules applies ports and options of NAT rules, each in the network namespace
-// that its Target names. They go with a reboot, as all rules do.
-type natRules struct{}
-
-func (natRules) Read(target string) (string, error) {
-	o, err := edit.Options(target)
-	return o.String(), err
-}
-
-func (natRules) Writable(target string) error { return edit.Changeable(target) }
-
-func (natRules) Write(target, value string) error {
-	o, err := tune.ParseNATOptions(value)
-	if err != nil {
-		return err
-	}
-	return edit.Change(target, o)
-}
-
-// Honours: the kernel changes nothing about them.
-func (natRules) Honours(_, asked, got string) bool { return asked == got }
-
-func (natRules) Durable() bool { return false }

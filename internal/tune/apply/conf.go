@@ -25,27 +25,32 @@ type confFile struct {
 	root string
 }
 
-func (c confFile) path() string { return filepath.Join(c.root, tune.ConfPath(c.kind)) }
+func (c confFile) file() File { return FileOf(c.root, c.kind) }
 
-func (c confFile) text() (string, error) {
-	b, err := os.ReadFile(c.path())
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil
-	}
-	if err != nil {
-		return "", fmt.Errorf("read persisted values: %w", err)
+func (c confFile) Read(target string) (string, error) {
+	text, err := c.file().Text()
+	return tune.ConfGet(c.kind, text, target), err
+}
+
+// File is the path of a file that makes changes hold after a boot.
+type File string
+
+// FileOf is that of a kind.
+func FileOf(root string, k tune.Kind) File { return File(filepath.Join(root, tune.ConfPath(k))) }
+
+// Text is what the file has; empty where there is none.
+func (f File) Text() (string, error) {
+	b, err := os.ReadFile(string(f))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("read what holds after a boot: %w", err)
 	}
 	return string(b), nil
 }
 
-func (c confFile) Read(target string) (string, error) {
-	text, err := c.text()
-	return tune.ConfGet(c.kind, text, target), err
-}
-
 // regular refuses what is no file: natkit would put one in the place of a link
 // with which somebody has masked it (sysctl.d(5): to /dev/null).
-func regular(path string) error {
+func (f File) regular() error {
+	path := string(f)
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -60,11 +65,12 @@ func regular(path string) error {
 	return nil
 }
 
-// mayReplace says why a file cannot be written.
-func mayReplace(path string) error {
-	if err := regular(path); err != nil {
+// Writable says why the file cannot be written.
+func (f File) Writable() error {
+	if err := f.regular(); err != nil {
 		return err
 	}
+	path := string(f)
 	// The nearest folder that exists decides; the rest is made by Write.
 	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
 		err := unix.Faccessat(unix.AT_FDCWD, dir, unix.W_OK|unix.X_OK, unix.AT_EACCESS)
@@ -78,31 +84,36 @@ func mayReplace(path string) error {
 	}
 }
 
-func (c confFile) Writable(string) error { return mayReplace(c.path()) }
+func (c confFile) Writable(string) error { return c.file().Writable() }
 
-// Write replaces the file in one step, so that a crash leaves the old or the new one.
-func (c confFile) Write(target, value string) error {
-	if err := regular(c.path()); err != nil {
+// Write replaces the file in one step, so that a crash leaves the old or the new one. An
+// empty text removes it.
+func (f File) Write(text []byte) error {
+	path := string(f)
+	if err := f.regular(); err != nil {
 		return err
 	}
-	text, err := c.text()
-	if err != nil {
-		return err
-	}
-	text = tune.ConfSet(c.kind, text, target, value)
-	if text == "" {
-		if err := os.Remove(c.path()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("remove persisted values: %w", err)
+	if len(text) == 0 {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("persist: %w", err)
 		}
-		return disk.SyncDir(filepath.Dir(c.path()))
+		return disk.SyncDir(filepath.Dir(path))
 	}
-	if err := os.MkdirAll(filepath.Dir(c.path()), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("persist: %w", err)
 	}
-	if err := disk.Replace(c.path(), 0o644, disk.Text(text)); err != nil {
+	if err := disk.Replace(path, 0o644, disk.Text(text)); err != nil {
 		return fmt.Errorf("persist: %w", err)
 	}
 	return nil
+}
+
+func (c confFile) Write(target, value string) error {
+	text, err := c.file().Text()
+	if err != nil {
+		return err
+	}
+	return c.file().Write([]byte(tune.ConfSet(c.kind, text, target, value)))
 }
 
 func (c confFile) Honours(_, asked, got string) bool { return tune.SameValue(asked, got) }

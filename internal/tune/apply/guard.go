@@ -26,15 +26,6 @@ const (
 	guardPause    = 200 * time.Millisecond
 )
 
-// Every binary that can start a guard, test binaries included, is the guard and
-// nothing else when it is called by the guard's name. An init, as a program that
-// forgot to dispatch would otherwise start itself over and over.
-func init() {
-	if len(os.Args) == 1 && os.Args[0] == guardName {
-		os.Exit(guardMain())
-	}
-}
-
 // guardMain undoes one transaction when its owner dies or its deadline passes.
 func guardMain() int {
 	hideName()
@@ -214,6 +205,9 @@ type guard struct {
 
 // startGuard returns once the guard stands ready to undo the transaction.
 func startGuard(ctx context.Context, opt Options, id string) (*guard, error) {
+	if !armed { // it would start itself over and over
+		return nil, errors.New("start the guard process: this program did not call apply.Init")
+	}
 	g, ready, err := spawnGuard()
 	if err != nil {
 		return nil, fmt.Errorf("start the guard process: %w", err)

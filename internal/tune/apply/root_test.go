@@ -14,7 +14,6 @@ import (
 
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
-	"github.com/natkit/natkit/internal/thread"
 	"github.com/natkit/natkit/internal/tune/journal"
 )
 
@@ -128,7 +127,7 @@ func TestUnprivilegedSaysWhatIsMissing(t *testing.T) {
 		t.Fatal(err)
 	}
 	asNobody := func(fn func()) {
-		err := thread.Do(func() error { // the thread dies without its rights
+		err := netns.OnThread(func() error { // the thread dies without its rights
 			// The raw call: Go's own would change every thread.
 			if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, 65534, 65534, 65534); errno != 0 {
 				return errno

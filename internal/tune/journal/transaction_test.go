@@ -127,7 +127,7 @@ func TestIn(t *testing.T) {
 		{Change{Change: rule(8), NetnsCookie: 80}, netns.ID{Inode: 8, Cookie: 80, SeenFrom: 5}},
 		{Change{Change: rule(8)}, netns.ID{Inode: 8, SeenFrom: 5}},
 		{Change{Change: rule(7)}, netns.ID{Inode: 7, Cookie: 70, SeenFrom: 5}},
-		{Change{Change: tune.Change{Kind: tune.Gateway, Target: tune.GatewayTarget(7)}, NetnsCookie: 71}, netns.ID{Inode: 7, Cookie: 71, SeenFrom: 5}},
+		{Change{Change: tune.Change{Kind: tune.Gateway, Target: tune.GatewayTarget(7, "netfilter")}, NetnsCookie: 71}, netns.ID{Inode: 7, Cookie: 71, SeenFrom: 5}},
 	} {
 		if got := tx.In(c.change); got != c.want {
 			t.Errorf("%s %s: %+v, want %+v", c.change.Kind, c.change.Target, got, c.want)
@@ -191,7 +191,7 @@ func TestForeign(t *testing.T) {
 	}
 	digest := strings.Repeat("a", 64)
 	forwards := tune.Change{Kind: tune.Sysctl, Target: "net.ipv4.ip_forward", Before: "0", After: "1"}
-	rules := tune.Change{Kind: tune.Gateway, Target: tune.GatewayTarget(4026531840), Before: tune.GatewayNone, After: digest}
+	rules := tune.Change{Kind: tune.Gateway, Target: tune.GatewayTarget(4026531840, "netfilter"), Before: tune.GatewayNone, After: digest}
 	for _, c := range []struct {
 		name string
 		edit func(*Transaction)

@@ -17,7 +17,7 @@ import (
 // TIME_WAIT of the connection is.
 func TestWhoClosedFirst(t *testing.T) {
 	n := newNodes(t)
-	nft(t, n.router, "table ip t { chain p { type nat hook postrouting priority 100; oifname \"far\" masquerade; }; }\n")
+	testutil.Nft(t, n.router, "table ip t { chain p { type nat hook postrouting priority 100; oifname \"far\" masquerade; }; }\n")
 	for _, clientFirst := range []bool{true, false} {
 		closeInTurn(t, n, clientFirst)
 		var e conntrack.Entry
@@ -34,7 +34,7 @@ func TestWhoClosedFirst(t *testing.T) {
 		if e.ClientClosed != clientFirst {
 			t.Errorf("the client closed first: %v, want %v", e.ClientClosed, clientFirst)
 		}
-		run(t, n.router, "", testutil.NeedProgram(t, "conntrack"), "-F")
+		testutil.Run(t, n.router, "", "conntrack", "-F")
 	}
 }
 
@@ -42,13 +42,13 @@ func TestWhoClosedFirst(t *testing.T) {
 func closeInTurn(t *testing.T, n nodes, clientFirst bool) {
 	t.Helper()
 	var listener net.Listener
-	inside(t, n.server, func() (err error) {
+	testutil.Inside(t, n.server, func() (err error) {
 		listener, err = net.Listen("tcp", netip.AddrPortFrom(serverA, port).String())
 		return err
 	})
 	defer listener.Close()
 	var client net.Conn
-	inside(t, n.client, func() (err error) {
+	testutil.Inside(t, n.client, func() (err error) {
 		client, err = net.Dial("tcp", listener.Addr().String())
 		return err
 	})

@@ -22,9 +22,9 @@ func TestIPVS(t *testing.T) {
 	testutil.NeedFeature(t, testutil.IPVS)
 	ipvsadm := testutil.NeedProgram(t, "ipvsadm")
 	service := netip.AddrPortFrom(nearAddr, port).String()
-	run(t, n.router, "", ipvsadm, "-A", "-t", service, "-s", "rr")
+	testutil.Run(t, n.router, "", ipvsadm, "-A", "-t", service, "-s", "rr")
 	for _, real := range []netip.Addr{serverA, serverB} {
-		run(t, n.router, "", ipvsadm, "-a", "-t", service, "-r", netip.AddrPortFrom(real, port).String(), "-m")
+		testutil.Run(t, n.router, "", ipvsadm, "-a", "-t", service, "-r", netip.AddrPortFrom(real, port).String(), "-m")
 		answerTCP(t, n.server, real)
 	}
 	answers := map[string]int{}
@@ -41,7 +41,7 @@ func TestIPVS(t *testing.T) {
 func TestFlowTable(t *testing.T) {
 	n := newNodes(t)
 	testutil.NeedFeature(t, testutil.FlowTable)
-	nft(t, n.router, `table inet natkit {
+	testutil.Nft(t, n.router, `table inet natkit {
 	flowtable fast { hook ingress priority 0; devices = { near, far }; }
 	chain forward { type filter hook forward priority 0; counter name seen; ip protocol tcp flow add @fast; }
 	counter seen { }
@@ -82,7 +82,7 @@ func offloaded(t *testing.T, ns *netns.Handle) bool {
 // packets reads a named counter of table inet natkit.
 func packets(t *testing.T, ns *netns.Handle, name string) int {
 	t.Helper()
-	text := run(t, ns, "", testutil.NeedProgram(t, "nft"), "list", "counter", "inet", "natkit", name)
+	text := testutil.Run(t, ns, "", "nft", "list", "counter", "inet", "natkit", name)
 	fields := strings.Fields(text)
 	for i, f := range fields {
 		if f == "packets" && i+1 < len(fields) {
@@ -100,7 +100,7 @@ func TestNetem(t *testing.T) {
 	n := newNodes(t)
 	testutil.NeedFeature(t, testutil.Netem)
 	const delay = 60 * time.Millisecond
-	inside(t, n.client, func() error {
+	testutil.Inside(t, n.client, func() error {
 		l, err := netlink.LinkByName("up")
 		if err != nil {
 			return err
@@ -126,5 +126,5 @@ func TestNetem(t *testing.T) {
 // trackAll makes the router track connections.
 func trackAll(t *testing.T, ns *netns.Handle, more string) {
 	t.Helper()
-	nft(t, ns, fmt.Sprintf("table inet natkit {\n chain forward { type filter hook forward priority 0; ct state invalid drop; %s }\n}", more))
+	testutil.Nft(t, ns, fmt.Sprintf("table inet natkit {\n chain forward { type filter hook forward priority 0; ct state invalid drop; %s }\n}", more))
 }

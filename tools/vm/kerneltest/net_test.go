@@ -10,13 +10,9 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/vishvananda/netlink"
 
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
@@ -39,89 +35,22 @@ type nodes struct{ client, router, server *netns.Handle }
 // newNodes makes the topology above; it goes with the test.
 func newNodes(t *testing.T) nodes {
 	t.Helper()
-	n := nodes{newNetns(t, "client"), newNetns(t, "router"), newNetns(t, "server")}
-	wire(t, n.client, n.router, "near")
-	wire(t, n.server, n.router, "far")
-	addAddrs(t, n.client, "up", clientAddr)
-	addAddrs(t, n.router, "near", nearAddr)
-	addAddrs(t, n.router, "far", farAddr)
-	addAddrs(t, n.server, "up", serverA, serverB)
-	addRoute(t, n.client, nearAddr)
-	addRoute(t, n.server, farAddr)
-	inside(t, n.router, func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0) })
+	n := nodes{testutil.Namespace(t, "client"), testutil.Namespace(t, "router"), testutil.Namespace(t, "server")}
+	wire(t, n.client, n.router, "near", nearAddr, clientAddr)
+	wire(t, n.server, n.router, "far", farAddr, serverA, serverB)
+	testutil.Sysctl(t, n.router, "net/ipv4/ip_forward", "1")
 	return n
 }
 
-func newNetns(t *testing.T, name string) *netns.Handle {
+// wire joins a namespace to the router, its gateway, by a veth pair: "up" there, name here.
+func wire(t *testing.T, from, router *netns.Handle, name string, gateway netip.Addr, addrs ...netip.Addr) {
 	t.Helper()
-	testutil.NeedRoot(t)
-	ns, err := netns.New(name)
-	if err != nil {
-		t.Fatal(err)
+	up := testutil.End{Netns: from, Name: "up"}
+	for _, a := range addrs {
+		up.Addresses = append(up.Addresses, a.String()+"/24")
 	}
-	t.Cleanup(func() { ns.Close() })
-	return ns
-}
-
-func inside(t *testing.T, ns *netns.Handle, fn func() error) {
-	t.Helper()
-	if err := ns.Do(fn); err != nil {
-		t.Fatalf("in %s: %v", ns.Name(), err)
-	}
-}
-
-// wire joins a namespace to the router by a veth pair: "up" there, name here.
-func wire(t *testing.T, from, router *netns.Handle, name string) {
-	t.Helper()
-	inside(t, from, func() error {
-		attrs := netlink.NewLinkAttrs()
-		attrs.Name = "up"
-		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: name, PeerNamespace: netlink.NsFd(router.Fd())})
-	})
-}
-
-// addAddrs gives an interface addresses of a /24 and sets it up.
-func addAddrs(t *testing.T, ns *netns.Handle, name string, addrs ...netip.Addr) {
-	t.Helper()
-	inside(t, ns, func() error {
-		l, err := netlink.LinkByName(name)
-		if err != nil {
-			return err
-		}
-		for _, a := range addrs {
-			at := &netlink.Addr{IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(24, 32)}}
-			if err := netlink.AddrAdd(l, at); err != nil {
-				return err
-			}
-		}
-		return netlink.LinkSetUp(l)
-	})
-}
-
-func addRoute(t *testing.T, ns *netns.Handle, gateway netip.Addr) {
-	t.Helper()
-	inside(t, ns, func() error { return netlink.RouteAdd(&netlink.Route{Gw: gateway.AsSlice()}) })
-}
-
-// nft loads rules into a namespace.
-func nft(t *testing.T, ns *netns.Handle, rules string) {
-	t.Helper()
-	run(t, ns, rules, testutil.NeedProgram(t, "nft"), "-f", "-")
-}
-
-// run runs a program in a namespace and gives its output.
-func run(t *testing.T, ns *netns.Handle, input, program string, args ...string) string {
-	t.Helper()
-	var out []byte
-	inside(t, ns, func() (err error) {
-		cmd := exec.Command(program, args...)
-		cmd.Stdin = strings.NewReader(input)
-		if out, err = cmd.CombinedOutput(); err != nil {
-			err = fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), err, out)
-		}
-		return err
-	})
-	return string(out)
+	testutil.Veth(t, up, testutil.End{Netns: router, Name: name, Addresses: []string{gateway.String() + "/24"}})
+	testutil.Routes(t, from, gateway.String())
 }
 
 // answerTCP accepts connections at an address and answers each line with that
@@ -129,7 +58,7 @@ func run(t *testing.T, ns *netns.Handle, input, program string, args ...string) 
 func answerTCP(t *testing.T, ns *netns.Handle, at netip.Addr) {
 	t.Helper()
 	var l net.Listener
-	inside(t, ns, func() (err error) { l, err = net.Listen("tcp4", netip.AddrPortFrom(at, port).String()); return err })
+	testutil.Inside(t, ns, func() (err error) { l, err = net.Listen("tcp4", netip.AddrPortFrom(at, port).String()); return err })
 	t.Cleanup(func() { l.Close() })
 	go func() {
 		for {
@@ -153,7 +82,7 @@ func answerTCP(t *testing.T, ns *netns.Handle, at netip.Addr) {
 func dial(t *testing.T, ns *netns.Handle, network string, to netip.Addr) net.Conn {
 	t.Helper()
 	var c net.Conn
-	inside(t, ns, func() (err error) {
+	testutil.Inside(t, ns, func() (err error) {
 		c, err = net.DialTimeout(network, netip.AddrPortFrom(to, port).String(), testutil.Patience(2*time.Second))
 		return err
 	})
@@ -181,7 +110,7 @@ func ask(t *testing.T, c net.Conn) string {
 func echoUDP(t *testing.T, ns *netns.Handle, at netip.Addr) {
 	t.Helper()
 	var c net.PacketConn
-	inside(t, ns, func() (err error) {
+	testutil.Inside(t, ns, func() (err error) {
 		c, err = net.ListenPacket("udp4", netip.AddrPortFrom(at, port).String())
 		return err
 	})

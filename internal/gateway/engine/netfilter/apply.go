@@ -17,32 +17,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Apply puts a plan in force in a namespace (nil: this one): one transaction takes the
-// place of all of natkit's table, so that packets meet the old rules or the new ones.
-// Connections stay as they were translated. Needs CAP_NET_ADMIN in that namespace. With
-// ErrUnsealed it is in force all the same.
-func Apply(ns *netns.Handle, p *gateway.Plan) error {
-	return sealed(ns, func() error { return apply(ns, p) })
-}
-
-func apply(ns *netns.Handle, p *gateway.Plan) error {
+func apply(ns *netns.Handle, p *gateway.Plan, digest string) error {
 	there, err := present(ns, p.Flowtable)
 	if err != nil {
 		return err
 	}
-	return write(p, there, func(t *table) error { return commit(ns, t) })
+	return write(p, digest, there, func(t *table) error { return commit(ns, t) })
 }
 
 // write makes the table of a plan as this kernel can have it, with a flowtable over some
 // interfaces, by a function that hands it to the kernel.
-func write(p *gateway.Plan, flowtable []string, hand func(*table) error) error {
+func write(p *gateway.Plan, digest string, flowtable []string, hand func(*table) error) error {
 	if err := valid(p); err != nil {
 		return err
 	}
 	if err := old(p); err != nil {
 		return err
 	}
-	h := host{flowtable: flowtable, netmap: true, flowCounts: p.Accounting}
+	h := host{digest: digest, flowtable: flowtable, netmap: true, flowCounts: p.Accounting}
 	err := hand(build(p, h))
 	for h.without(err) {
 		err = hand(build(p, h))
@@ -127,12 +119,7 @@ func transact(ns *netns.Handle, t *table, was *read.Table) error {
 // transaction carries messages out, all of them or none; of a generation other than 0
 // see batchOf.
 func transaction(ns *netns.Handle, messages []message, generation uint32) error {
-	s, err := dial(ns)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	refused, err := s.send(batchOf(messages, generation, true), len(messages))
+	refused, err := send(ns, messages, generation, true)
 	if err != nil {
 		return err
 	}
@@ -143,7 +130,7 @@ func transaction(ns *netns.Handle, messages []message, generation uint32) error 
 // translated stay translated only where another table has a rule of NAT: with the last
 // one the kernel stops translating (nf_nat_unregister_fn) or tracking
 // (nf_ct_netns_put) altogether.
-func Remove(ns *netns.Handle) error {
+func (Engine) Remove(ns *netns.Handle) error {
 	err := transaction(ns, []message{tableMessage(unix.NFT_MSG_DELTABLE)}, 0)
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("remove the gateway's rules: %w", err)
@@ -264,7 +251,7 @@ func check(ns *netns.Handle, p *gateway.Plan) error {
 	if len(p.Flowtable) > 0 {
 		flowtable = []string{"lo"}
 	}
-	err := write(p, flowtable, func(t *table) error {
+	err := write(p, gateway.Digest(p), flowtable, func(t *table) error {
 		messages, err := t.messages(nil)
 		if err != nil {
 			return err
@@ -292,7 +279,7 @@ func checkFlowtable(ns *netns.Handle) error {
 
 // asked says why the kernel would refuse a transaction.
 func asked(ns *netns.Handle, messages []message) error {
-	refused, err := probe(ns, messages)
+	refused, err := send(ns, messages, 0, false)
 	if err != nil {
 		return err
 	}

@@ -1,13 +1,13 @@
 package netfilter
 
 import (
-	"encoding/binary"
 	"fmt"
 	"slices"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -29,6 +29,8 @@ var baseChains = []chain{
 
 // host is what the table depends on beside the plan.
 type host struct {
+	// digest is that of the whole plan.
+	digest string
 	// flowtable are those of the plan's interfaces for it that there are.
 	flowtable []string
 	// netmap tells that the kernel has NF_NAT_RANGE_NETMAP for nftables (5.8).
@@ -67,7 +69,7 @@ func (t *table) fill(p *gateway.Plan, h host) {
 	t.untranslatable(p)
 	t.offload(h)
 	t.chains = t.used()
-	t.mark(gateway.Digest(p))
+	t.mark(h.digest)
 }
 
 // used are the chains that have rules: another would cost each packet a call, and
@@ -344,7 +346,7 @@ const firstSequence = 1
 const familyInet = 1 // NFPROTO_INET
 
 // headers are those before a message's body: nlmsghdr and nfgenmsg.
-const headers = 16 + 4
+const headers = unix.SizeofNlMsghdr + netlink.SizeofNetfilter
 
 // NFNL_MSG_BATCH_* of linux/netfilter/nfnetlink.h.
 const batchBegin, batchEnd, batchGenID = 0x10, 0x11, 1
@@ -359,67 +361,41 @@ func batchOf(messages []message, generation uint32, end bool) []byte {
 	if generation != 0 {
 		begin.u32(batchGenID, generation)
 	}
-	b := appendMessage(nil, batchBegin, 0, firstSequence-1, subsystem, begin)
+	b := appendMessage(nil, batchBegin, 0, firstSequence-1, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES, begin)
 	for i, m := range messages {
 		flags := m.flags
 		if i == len(messages)-1 {
 			flags |= unix.NLM_F_ACK
 		}
-		b = appendMessage(b, unix.NFNL_SUBSYS_NFTABLES<<8|m.kind, flags, i+firstSequence, [4]byte{familyInet}, m.body)
+		b = appendMessage(b, unix.NFNL_SUBSYS_NFTABLES<<8|m.kind, flags, i+firstSequence, familyInet, 0, m.body)
 	}
 	if end {
-		b = appendMessage(b, batchEnd, 0, firstSequence+len(messages), subsystem, nil)
+		b = appendMessage(b, batchEnd, 0, firstSequence+len(messages), unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES, nil)
 	}
 	return b
 }
 
-// subsystem is the nfgenmsg of a batch's begin and end.
-var subsystem = [4]byte{unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, unix.NFNL_SUBSYS_NFTABLES}
-
-func appendMessage(b []byte, kind, flags uint16, sequence int, header [4]byte, body []byte) []byte {
-	b = binary.NativeEndian.AppendUint32(b, uint32(headers+len(body)))
-	b = binary.NativeEndian.AppendUint16(b, kind)
-	b = binary.NativeEndian.AppendUint16(b, unix.NLM_F_REQUEST|flags)
-	b = binary.NativeEndian.AppendUint32(b, uint32(sequence))
-	b = binary.NativeEndian.AppendUint32(b, 0)
-	b = append(b, header[:]...)
-	return append(b, body...)
+func appendMessage(b []byte, kind, flags uint16, sequence int, family uint8, resource uint16, body attrs) []byte {
+	start := len(b)
+	b = netlink.Begin(b, kind, unix.NLM_F_REQUEST|flags, uint32(sequence))
+	return netlink.End(append(netlink.AppendNetfilter(b, family, resource), body...), start)
 }
-
-// nlaNested is NLA_F_NESTED.
-const nlaNested = 0x8000
 
 // attrs are netlink attributes in the making. A nested one is begun and ended, so
 // that a set of ten thousand elements is written once and copied never.
 type attrs []byte
 
-func (a *attrs) bytes(kind uint16, data []byte) {
-	b := binary.NativeEndian.AppendUint16(*a, uint16(4+len(data)))
-	b = binary.NativeEndian.AppendUint16(b, kind)
-	*a = append(b, data...)
-	a.pad()
-}
+func (a *attrs) bytes(kind uint16, data []byte) { *a = netlink.AppendAttr(*a, kind, data) }
 
-func (a *attrs) pad() {
-	for len(*a)%4 != 0 {
-		*a = append(*a, 0)
-	}
-}
-
-// text is a string with the NUL that ends it.
-func (a *attrs) text(kind uint16, s string) { a.bytes(kind, append([]byte(s), 0)) }
+func (a *attrs) text(kind uint16, s string) { *a = netlink.AppendText(*a, kind, s) }
 
 // u32 is a number as nf_tables keeps all of its own, in network byte order.
-func (a *attrs) u32(kind uint16, v uint32) { a.bytes(kind, binary.BigEndian.AppendUint32(nil, v)) }
+func (a *attrs) u32(kind uint16, v uint32) { *a = netlink.AppendU32(*a, kind, v) }
 
 // begin opens a nested attribute; end, with what begin returned, closes it.
-func (a *attrs) begin(kind uint16) int {
-	at := len(*a)
-	b := binary.NativeEndian.AppendUint16(*a, 0)
-	*a = binary.NativeEndian.AppendUint16(b, kind|nlaNested)
-	return at
+func (a *attrs) begin(kind uint16) (start int) {
+	*a, start = netlink.BeginNest(*a, kind)
+	return start
 }
 
-func (a *attrs) end(at int) {
-	binary.NativeEndian.PutUint16((*a)[at:], uint16(len(*a)-at))
-}
+func (a *attrs) end(start int) { netlink.EndNest(*a, start) }

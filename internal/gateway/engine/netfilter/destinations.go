@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/nftables/expr"
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/prefix"
+	"github.com/natkit/natkit/internal/nat"
 	"golang.org/x/sys/unix"
 )
 
@@ -81,7 +81,7 @@ func destinationGroup(d *gateway.Destination, f *family, local bool) *group {
 // without one share a map.
 func destinationTarget(d *gateway.Destination, port uint16) target {
 	if d.Prefix.IsValid() {
-		return target{first: d.Prefix.Masked().Addr(), last: prefix.Last(d.Prefix), prefix: d.Prefix}
+		return target{first: d.Prefix.Masked().Addr(), last: nat.LastAddr(d.Prefix), prefix: d.Prefix}
 	}
 	t := target{first: d.To.Address, last: d.To.Address, firstPort: d.To.Port}
 	if t.firstPort == 0 {

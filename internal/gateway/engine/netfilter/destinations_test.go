@@ -10,13 +10,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/behaviour"
 	"github.com/natkit/natkit/internal/gateway/engine/netfilter"
-	"github.com/natkit/natkit/internal/gateway/explain"
 	"github.com/natkit/natkit/internal/gateway/host"
+	"github.com/natkit/natkit/internal/gateway/observe"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/packet"
 	"github.com/natkit/natkit/internal/testutil"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -79,9 +79,9 @@ func TestMSS(t *testing.T) {
 func (b *bed) syn(mss uint16) uint16 {
 	b.Helper()
 	sourcePort++
-	t := packet.Tuple{Src: netip.AddrPortFrom(netip.MustParseAddr("192.168.0.2"), sourcePort), Dst: netip.MustParseAddrPort("198.18.0.10:80")}
-	h := packet.TCP{Flags: packet.SYN, Window: 1000, Options: []byte{2, 4, byte(mss >> 8), byte(mss)}}
-	got := b.send(behaviour.A, behaviour.X, packet.IP{Source: t.Src.Addr(), Destination: t.Dst.Addr(), Protocol: unix.IPPROTO_TCP}.Append(nil, packet.AppendTCP(nil, t, h, nil)))
+	t := frame.Tuple{Src: netip.AddrPortFrom(netip.MustParseAddr("192.168.0.2"), sourcePort), Dst: netip.MustParseAddrPort("198.18.0.10:80")}
+	h := frame.TCP{Flags: frame.SYN, Window: 1000, Options: []byte{2, 4, byte(mss >> 8), byte(mss)}}
+	got := b.send(behaviour.A, behaviour.X, frame.IP{Source: t.Src.Addr(), Destination: t.Dst.Addr(), Protocol: unix.IPPROTO_TCP}.Append(nil, frame.AppendTCP(nil, t, h, nil)))
 	i := -1
 	if len(got) == 1 {
 		i = slices.Index(got[0].TCP.Options, 2)
@@ -122,8 +122,8 @@ func TestHairpinToItself(t *testing.T) {
 	for _, c := range []struct {
 		filtered string
 		hairpin  bool
-		fate     explain.Fate
-	}{{"0", false, explain.Forwarded}, {"1", false, explain.Dropped}, {"1", true, explain.Forwarded}} {
+		fate     observe.Fate
+	}{{"0", false, observe.Forwarded}, {"1", false, observe.Dropped}, {"1", true, observe.Forwarded}} {
 		t.Run(fmt.Sprintf("bridge-nf-call-iptables=%s hairpin mode %v", c.filtered, c.hairpin), func(t *testing.T) {
 			b := newBridged(t, c.filtered)
 			if c.hairpin {
@@ -144,19 +144,19 @@ func TestHairpinToItself(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer routes.Close()
-			packet, err := explain.ParsePacket([]string{"udp 192.168.0.2:4000 -> 203.0.113.7:8081"})
+			packet, err := observe.ParsePacket([]string{"udp 192.168.0.2:4000 -> 203.0.113.7:8081"})
 			if err != nil {
 				t.Fatal(err)
 			}
 			packet.In = "br0"
-			way, err := explain.Follow(p, facts, routes.Follow, packet)
+			way, err := observe.Follow(p, facts, routes.Follow, packet)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if way.Fate != c.fate {
 				t.Errorf("foretold: %s, want %s: %+v", way.Fate, c.fate, way.Steps)
 			}
-			if reached := b.reachesItself(); reached != (c.fate == explain.Forwarded) {
+			if reached := b.reachesItself(); reached != (c.fate == observe.Forwarded) {
 				t.Errorf("reached: %v, foretold: %s", reached, way.Fate)
 			}
 		})

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/gateway/explain"
+	"github.com/natkit/natkit/internal/gateway/observe"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/ruleset/read"
 )
@@ -18,15 +18,27 @@ type Engine struct{}
 // Name is the engine's word in the file.
 func (Engine) Name() gateway.Engine { return gateway.EngineNetfilter }
 
-// Flowtable asks the kernel, in a namespace that ends with it, or in the one that is
-// looked at, where natkit may not make one.
-func (Engine) Flowtable(here *netns.Handle) gateway.Support {
+// Facts finds out whether the kernel has flowtables, where the file asks for one: in a
+// namespace that ends with it, or in the given one, where natkit may not make one. A
+// module that it needs is loaded.
+func (Engine) Facts(here *netns.Handle, c *gateway.Config, f *gateway.Facts) {
+	if !c.Flowtable {
+		return
+	}
 	ns, err := netns.New("flowtable-probe")
 	if err != nil {
-		return support(checkFlowtable(here))
+		ns = here
+	} else {
+		defer ns.Close()
 	}
-	defer ns.Close()
-	return support(checkFlowtable(ns))
+	if f.Flowtable = support(checkFlowtable(ns)); f.Flowtable.Unknown {
+		f.Unknown = append(f.Unknown, "flowtables: "+f.Flowtable.Reason)
+	}
+}
+
+// Claim takes all of a plan.
+func (Engine) Claim(p *gateway.Plan, _ gateway.Facts) (mine, rest *gateway.Plan, notes []gateway.Note) {
+	return p, nil, nil
 }
 
 func support(err error) gateway.Support {
@@ -52,69 +64,79 @@ func (Engine) Check(p *gateway.Plan) error {
 	return check(ns, p)
 }
 
-// Apply is the function of that name. A table without its seal is in force as well.
-func (Engine) Apply(ns *netns.Handle, p *gateway.Plan) error {
-	if err := Apply(ns, p); !errors.Is(err, ErrUnsealed) {
-		return err
-	}
-	return nil
+// Apply replaces natkit's table in a namespace (nil: this one) by one transaction, so that
+// packets meet the old rules or the new ones. Connections stay as they were translated.
+// Needs CAP_NET_ADMIN in that namespace.
+func (Engine) Apply(ns *netns.Handle, p *gateway.Plan, digest string) (seal string, err error) {
+	return sealed(ns, digest, func() error { return apply(ns, p, digest) })
 }
 
-// Remove is the function of that name.
-func (Engine) Remove(ns *netns.Handle) error { return Remove(ns) }
-
-// Present looks for natkit's table.
+// Present reports whether natkit's table is there.
 func (Engine) Present(ns *netns.Handle) (bool, error) { return read.HasTable(ns, Family, Table) }
 
-// Read tells the state of natkit's table in every engine's words.
-func (Engine) Read(ns *netns.Handle, plans func(digest string) *gateway.Plan) (*gateway.State, error) {
-	if plans == nil {
-		if s := remembered(ns); s != nil {
-			return s.neutral(), nil
+// Read returns the state of natkit's table in a namespace (nil: this one). Needs
+// CAP_NET_ADMIN in that namespace.
+func (Engine) Read(ns *netns.Handle, seal string, plan func(digest string) *gateway.Plan) (*gateway.State, error) {
+	if plan == nil {
+		if digest := remembered(ns); digest != "" {
+			return state(digest, gateway.RulesIntact), nil
 		}
 	}
-	s, err := Read(ns)
-	if err != nil || !s.Present {
-		return &gateway.State{}, err
+	t, err := read.TableNamed(ns, Family, Table)
+	if err != nil {
+		return nil, fmt.Errorf("read the gateway's state: %w", err)
 	}
-	if len(s.Changes) > 0 && plans != nil {
-		if p := plans(s.Digest); p != nil {
-			s.Compare(p)
-		}
+	if t == nil {
+		return &gateway.State{}, nil
 	}
-	out := s.neutral()
-	for _, c := range s.Counts {
-		if counted, known := c.counted(); known {
-			out.Counts = append(out.Counts, counted)
-		}
+	s := state(digestOf(t), gateway.RulesUnknown)
+	s.Locked = t.Owned
+	if plan != nil {
+		s.Counts = counts(t)
 	}
-	return out, nil
+	judge(s, t, seal, plan)
+	if s.Integrity == gateway.RulesIntact {
+		remember(ns, t.Generation, s.Digest)
+	}
+	return s, nil
 }
 
-// neutral is the state without its Counts.
-func (s *State) neutral() *gateway.State {
-	return &gateway.State{
-		Present: true, Name: "table " + Family + " " + Table, ByHand: "nft delete table " + Family + " " + Table,
-		Digest: s.Digest, Sealed: s.Sealed, Intact: s.Intact, Changes: s.Changes, Owned: s.Owned,
-	}
+func state(digest string, integrity gateway.Integrity) *gateway.State {
+	return &gateway.State{Present: true, Name: "table " + Family + " " + Table, Removal: "nft delete table " + Family + " " + Table,
+		Digest: digest, Integrity: integrity}
 }
 
-// counted tells what the comment says that is counted; false for somebody else's rules.
-func (c Counted) counted() (out gateway.Counted, known bool) {
-	out = gateway.Counted{What: c.Comment, Packets: c.Packets, Bytes: c.Bytes}
-	ref, isRule := gateway.ParseRef(c.Comment)
-	switch {
-	case isRule:
-		out.Rule, out.What = &ref, ""
-	case c.Comment == LimitComment || c.Comment == UntranslatableComment:
-		out.Dropped = true
-	case c.Comment != MSSComment && c.Comment != FlowtableComment:
-		return out, false
+// counts are the counters of rules and elements, in the table's order.
+func counts(t *read.Table) (all []gateway.Counted) {
+	add := func(comment string, packets, bytes uint64) {
+		c := gateway.Counted{What: comment, Packets: packets, Bytes: bytes}
+		ref, isRule := gateway.ParseRef(comment)
+		switch {
+		case isRule:
+			c.Rule, c.What = &ref, ""
+		case comment == LimitComment || comment == UntranslatableComment:
+			c.Dropped = true
+		case comment != MSSComment && comment != FlowtableComment:
+			return // somebody else's
+		}
+		all = append(all, c)
 	}
-	return out, true
+	for _, r := range t.Rules {
+		if r.Counted {
+			add(r.Comment, r.Packets, r.Bytes)
+		}
+	}
+	for _, s := range t.Sets {
+		for _, e := range s.Elements {
+			if e.Counted && !s.Dynamic {
+				add(e.Comment, e.Packets, e.Bytes)
+			}
+		}
+	}
+	return all
 }
 
 // Follow goes through netfilter's hooks and chains.
-func (Engine) Follow(p *gateway.Plan, facts gateway.Facts, route explain.Router, packet explain.Packet) (*explain.Way, error) {
-	return explain.Follow(p, facts, route, packet)
+func (Engine) Follow(p *gateway.Plan, facts gateway.Facts, route observe.Router, packet observe.Packet) (*observe.Trace, error) {
+	return observe.Follow(p, facts, route, packet)
 }

@@ -4,15 +4,22 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/natkit/natkit/internal/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/testutil"
-	"github.com/natkit/natkit/internal/thread"
 )
 
 func TestFlowtableIsToldAsItIs(t *testing.T) {
 	testutil.NeedRoot(t)
-	s := Engine{}.Flowtable(nil)
+	f := gateway.Facts{}
+	Engine{}.Facts(nil, &gateway.Config{}, &f)
+	if f.Flowtable != (gateway.Support{}) {
+		t.Errorf("the kernel was asked though the file wants none: %+v", f.Flowtable)
+	}
+	Engine{}.Facts(nil, &gateway.Config{Flowtable: true}, &f)
+	s := f.Flowtable
 	if s.OK == (s.Reason != "") {
 		t.Errorf("%+v", s)
 	}
@@ -26,7 +33,7 @@ func TestFlowtableIsToldAsItIs(t *testing.T) {
 // TestCheckThatMayNotAsk: the kernel refuses nothing of a plan where it refuses natkit.
 func TestCheckThatMayNotAsk(t *testing.T) {
 	testutil.NeedRoot(t)
-	err := thread.Do(func() error {
+	err := netns.OnThread(func() error {
 		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 		var data [2]unix.CapUserData
 		if err := errors.Join(unix.Unshare(unix.CLONE_NEWNET), unix.Capget(&header, &data[0])); err != nil {

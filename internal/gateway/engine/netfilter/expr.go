@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
-	"strings"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -30,7 +29,7 @@ func marshal(e expression) ([]byte, error) {
 	case raw:
 		var b attrs
 		b.text(unix.NFTA_EXPR_NAME, e.name)
-		b.bytes(unix.NFTA_EXPR_DATA|nlaNested, e.data)
+		b.bytes(unix.NFTA_EXPR_DATA|unix.NLA_F_NESTED, e.data)
 		return b, nil
 	}
 	return nil, fmt.Errorf("%T is no expression", e)
@@ -271,6 +270,3 @@ const MarkChain = "natkit-mark"
 const digestWords = "digest "
 
 func comment(text string) []byte { return userdata.AppendString(nil, userdata.TypeComment, text) }
-
-// digestOf is the digest that a comment of MarkChain tells.
-func digestOf(comment string) (string, bool) { return strings.CutPrefix(comment, digestWords) }

@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vishvananda/netlink"
-
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/gateway"
@@ -42,29 +40,7 @@ func newRoute(t *testing.T) route {
 // one of the given name.
 func join(t *testing.T, host, gateway *netns.Handle, name, hostAddress, gatewayAddress string) {
 	t.Helper()
-	err := gateway.Do(func() error {
-		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: "eth0", PeerNamespace: netlink.NsFd(host.Fd())})
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	up(t, gateway, name, gatewayAddress)
-	up(t, host, "eth0", hostAddress)
-}
-
-func up(t *testing.T, ns *netns.Handle, name, address string) {
-	t.Helper()
-	err := ns.Do(func() error {
-		link, err := netlink.LinkByName(name)
-		if err != nil {
-			return err
-		}
-		a, err := netlink.ParseAddr(address)
-		return errors.Join(err, netlink.AddrAdd(link, a), netlink.LinkSetUp(link))
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Veth(t, testutil.End{Netns: host, Name: "eth0", Addresses: []string{hostAddress}}, testutil.End{Netns: gateway, Name: name, Addresses: []string{gatewayAddress}})
 }
 
 // serve answers connections with what they send, until the test ends.
@@ -173,7 +149,7 @@ func slow(t *testing.T, ns *netns.Handle) (n uint64) {
 		t.Fatal(err)
 	}
 	for _, c := range s.Counts {
-		if c.Comment == FlowtableComment {
+		if c.What == FlowtableComment {
 			n += c.Packets
 		}
 	}
@@ -198,7 +174,7 @@ func TestWithoutFlowtable(t *testing.T) {
 	if !errors.As(err, &m) || m.About != FlowtableComment || !strings.Contains(err.Error(), "CONFIG_NF_FLOW_TABLE") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("%v", err)
 	}
-	if s, err := Read(r.gateway); err != nil || s.Digest != gateway.Digest(plan) || !s.Intact {
+	if s, err := Read(r.gateway); err != nil || s.Digest != gateway.Digest(plan) || s.Integrity != gateway.RulesIntact {
 		t.Errorf("the rules before: %+v, %v", s, err)
 	}
 }

@@ -131,7 +131,7 @@ func TestSharedSets(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if s, err := Read(ns); err != nil || !s.Intact {
+	if s, err := Read(ns); err != nil || s.Integrity != gateway.RulesIntact {
 		t.Errorf("read: %+v, %v", s, err)
 	}
 }

@@ -6,208 +6,224 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-	"errors"
 	"fmt"
-	"hash"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 
-	"github.com/google/nftables/expr"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/ruleset/read"
-	"golang.org/x/sys/unix"
 )
-
-// State is natkit's table as the kernel has it.
-type State struct {
-	// Present is false where there is no table; the rest is then empty.
-	Present bool
-	// Generation is that of the namespace's whole rule set: it grows with each
-	// transaction, also of other programs.
-	Generation uint32
-	// Digest is that of the plan that the writer left; empty where the mark is gone.
-	Digest string
-	// Fingerprint is a hash over all that the kernel tells of the table without what
-	// packets, time and handles change.
-	Fingerprint string
-	// Sealed tells that the writer left a fingerprint of each object, Intact that they
-	// are what the kernel tells now. Without a seal nobody knows whether it is intact.
-	Sealed, Intact bool
-	// Changes says what is not as the writer left it: "chain prerouting: 3 rules
-	// instead of 2".
-	Changes []string
-	// Owned: one socket alone may change the table. Dormant: somebody switched it off,
-	// and it translates nothing.
-	Owned, Dormant bool
-	// Counts are of the rules and elements that have counters, in the table's order.
-	Counts []Counted
-
-	// changed are the objects that the last of Changes are about, comments those of
-	// each object's rules or elements.
-	changed  []string
-	comments map[string][]string
-}
-
-// Counted is what a rule or an element of the table counted. Of NAT rules, packets are
-// new connections: the first packet alone comes there.
-type Counted struct {
-	// Comment is the writer's: the Ref of the gateway's rule where it is of one.
-	Comment        string
-	Packets, Bytes uint64
-}
 
 // Family is the family of natkit's table.
 const Family = ruleset.GatewayFamily
 
-// intact is the table that was read or sealed last and is as natkit wrote it: it need not
-// be read again before somebody changes rules. Its Counts grow older.
-var intact struct {
-	sync.Mutex
-	ns    netns.ID
-	state State
+// sealed writes the table by one transaction and returns its seal: the hashes of what the
+// kernel returns then. Somebody may change the table before it is read: the seal is of the
+// generation after the one before, and otherwise the table is written again. Where others
+// write all the time there is none, and the table works as well.
+func sealed(ns *netns.Handle, digest string, write func() error) (seal string, err error) {
+	for range attempts {
+		before, err := read.Generation(ns)
+		if err == nil {
+			err = write()
+		}
+		if err != nil {
+			return "", fmt.Errorf("apply the gateway's rules: %w", err)
+		}
+		t, err := read.TableNamed(ns, Family, Table)
+		if err == nil && t != nil && t.Generation == max(before+1, 1) { // 0 is left out (nf_tables_commit)
+			remember(ns, t.Generation, digest)
+			return sealOf(t), nil
+		}
+	}
+	return "", nil
 }
 
-// remember notes a state as intact, where it is.
-func remember(ns *netns.Handle, s State) {
+// intact is the table that was read or sealed last and is as natkit wrote it: it need not
+// be read again before somebody changes rules.
+var intact struct {
+	sync.Mutex
+	ns         netns.ID
+	generation uint32
+	digest     string
+}
+
+func remember(ns *netns.Handle, generation uint32, digest string) {
 	id, err := netns.IDOf(ns)
-	if err != nil || id.Cookie == 0 || !s.Sealed || !s.Intact {
+	if err != nil || id.Cookie == 0 {
 		return
 	}
 	intact.Lock()
 	defer intact.Unlock()
-	intact.ns, intact.state = id, s
+	intact.ns, intact.generation, intact.digest = id, generation, digest
 }
 
-// remembered is the state that is intact; nil where it is another namespace's, or somebody
-// has changed rules since.
-func remembered(ns *netns.Handle) *State {
+// remembered is the digest of the table that is intact; empty where it is another
+// namespace's, or somebody has changed rules since.
+func remembered(ns *netns.Handle) string {
 	id, err := netns.IDOf(ns)
 	if err != nil || id.Cookie == 0 {
-		return nil
+		return ""
 	}
 	generation, err := read.Generation(ns)
 	intact.Lock()
 	defer intact.Unlock()
-	if err != nil || !intact.ns.Is(id) || intact.state.Generation != generation {
+	if err != nil || !intact.ns.Is(id) || intact.generation != generation {
+		return ""
+	}
+	return intact.digest
+}
+
+// object is a chain with its rules, or a set with its elements.
+type object struct {
+	// name is "chain prerouting", "set source4-1".
+	name string
+	// parts is the number of its rules or elements, hash is over all that the kernel
+	// returns of them, without handles and what packets and time change.
+	parts int
+	hash  string
+}
+
+// sealOf is the digest of the plan, and a line for each object.
+func sealOf(t *read.Table) string {
+	var b strings.Builder
+	fmt.Fprintln(&b, digestOf(t))
+	for _, o := range objectsOf(t) {
+		fmt.Fprintf(&b, "%s %d %s\n", o.hash, o.parts, o.name)
+	}
+	return b.String()
+}
+
+// parseSeal returns the objects of a seal; nil where it is not of the digest.
+func parseSeal(seal, digest string) map[string]object {
+	lines := strings.Split(strings.TrimSuffix(seal, "\n"), "\n")
+	if digest == "" || lines[0] != digest {
 		return nil
 	}
-	s := intact.state
-	return &s
-}
-
-// Read tells the state of natkit's table in a namespace (nil: this one). Needs
-// CAP_NET_ADMIN in that namespace.
-func Read(ns *netns.Handle) (*State, error) {
-	t, err := read.TableNamed(ns, Family, Table)
-	if err != nil {
-		return nil, fmt.Errorf("read the gateway's state: %w", err)
-	}
-	if t == nil {
-		return &State{}, nil
-	}
-	s := &State{Present: true, Generation: t.Generation, Owned: t.Owned, Dormant: t.Dormant, Counts: counts(t)}
-	s.judge(objectsOf(t), marksOf(t))
-	if len(s.changed) > 0 {
-		s.comments = commentsOf(t)
-	}
-	remember(ns, *s)
-	return s, nil
-}
-
-func counts(t *read.Table) []Counted {
-	var all []Counted
-	for _, r := range t.Rules {
-		if r.Counted {
-			all = append(all, Counted{r.Comment, r.Packets, r.Bytes})
+	all := map[string]object{}
+	for _, line := range lines[1:] {
+		f := strings.SplitN(line, " ", 3)
+		if len(f) != 3 {
+			return nil
 		}
-	}
-	for _, s := range t.Sets {
-		for _, e := range s.Elements {
-			if e.Counted && !s.Dynamic {
-				all = append(all, Counted{e.Comment, e.Packets, e.Bytes})
-			}
+		n, err := strconv.Atoi(f[1])
+		if err != nil {
+			return nil
 		}
+		all[f[2]] = object{f[2], n, f[0]}
 	}
 	return all
 }
 
-// Compare adds to Changes which rules of the file are missing where, and how many of
-// the rules and elements are not natkit's, as far as comments tell it. p is the plan
-// that the table was written for.
-func (s *State) Compare(p *gateway.Plan) {
-	made := written(build(p, host{netmap: true}))
-	for i, change := range s.Changes {
-		key, _, _ := strings.Cut(change, ":")
-		if !slices.Contains(s.changed, key) || made[key] == nil {
+// judge compares a table with its seal, and names rules of its plan.
+func judge(s *gateway.State, t *read.Table, seal string, plan func(digest string) *gateway.Plan) {
+	if t.Dormant {
+		s.Change("the table is dormant: it translates nothing")
+	}
+	was := parseSeal(seal, s.Digest)
+	if was == nil {
+		return
+	}
+	var written, found map[string][]string
+	for _, o := range objectsOf(t) {
+		former, known := was[o.name]
+		delete(was, o.name)
+		difference := o.difference(former, known)
+		if difference == "" {
 			continue
 		}
-		if which := details(made[key], s.comments[key]); which != "" {
-			s.Changes[i] += " (" + which + ")"
+		if found == nil {
+			written, found = commentsOfPlan(s.Digest, plan), commentsOf(t)
 		}
+		if which := details(written[o.name], found[o.name]); which != "" && written[o.name] != nil {
+			difference += " (" + which + ")"
+		}
+		s.Change("%s: %s", o.name, difference)
+	}
+	for _, name := range slices.Sorted(maps.Keys(was)) {
+		s.Change("%s: is gone", name)
+	}
+	if s.Integrity == gateway.RulesUnknown {
+		s.Integrity = gateway.RulesIntact
 	}
 }
 
+func (o object) difference(was object, known bool) string {
+	parts := "elements"
+	if strings.HasPrefix(o.name, "chain ") {
+		parts = "rules"
+	}
+	switch {
+	case !known:
+		return "is not natkit's"
+	case was.hash == o.hash:
+		return ""
+	case was.parts != o.parts:
+		return fmt.Sprintf("%d %s instead of %d", o.parts, parts, was.parts)
+	}
+	return "has other " + parts
+}
+
+// details are the rules of the file that are missing in an object, and how many of its
+// rules or elements are not natkit's, as far as comments show it.
 func details(written, found []string) string {
 	var parts []string
-	if gone := missing(written, found); len(gone) > 0 {
-		parts = append(parts, listed(gone)+map[bool]string{true: " is missing", false: " are missing"}[len(gone) == 1])
+	gone := without(written, found)
+	slices.Sort(gone)
+	switch gone = slices.Compact(gone); len(gone) {
+	case 0:
+	case 1:
+		parts = append(parts, gone[0]+" is missing")
+	default:
+		parts = append(parts, listed(gone)+" are missing")
 	}
-	if n := len(missingEach(found, written)); n > 0 {
+	if n := len(without(found, written)); n > 0 {
 		parts = append(parts, fmt.Sprintf("%d of them not natkit's", n))
 	}
 	return strings.Join(parts, "; ")
 }
 
-// missing are the comments that were written and of which none is left, each once.
-func missing(written, found []string) []string {
-	gone := missingEach(written, found)
-	slices.Sort(gone)
-	return slices.Compact(gone)
-}
-
-// missingEach are those of all that are not among the others.
-func missingEach(all, others []string) []string {
+// without are those of all that are not among the others.
+func without(all, others []string) []string {
 	known := map[string]bool{}
 	for _, c := range others {
 		known[c] = true
 	}
-	var out []string
-	for _, c := range all {
-		if !known[c] {
-			out = append(out, c)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(all), func(c string) bool { return known[c] })
 }
 
 // listed names a few of many.
 func listed(names []string) string {
 	const few = 5
-	switch n := len(names); {
-	case n == 1:
-		return names[0]
-	case n <= few:
-		return strings.Join(names[:n-1], ", ") + " and " + names[n-1]
-	default:
+	if n := len(names); n > few {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), n-few)
 	}
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " and " + names[last]
 }
 
-// written are the comments of what the writer makes for a plan, by object.
-func written(t *table) map[string][]string {
+// commentsOfPlan are those of the rules and elements that are written for a plan.
+func commentsOfPlan(digest string, plan func(string) *gateway.Plan) map[string][]string {
+	if plan == nil {
+		return nil
+	}
+	p := plan(digest)
+	if p == nil || p.Part(gateway.EngineNetfilter) == nil {
+		return nil
+	}
 	all := map[string][]string{}
+	t := build(p.Part(gateway.EngineNetfilter), host{digest: digest, netmap: true})
 	for _, r := range t.rules {
-		key := object{kind: "chain", name: r.chain}.key()
-		all[key] = append(all[key], r.comment)
+		all["chain "+r.chain] = append(all["chain "+r.chain], r.comment)
 	}
 	for _, s := range t.sets {
-		key := object{kind: "set", name: s.name}.key()
 		for _, e := range s.elements {
-			all[key] = append(all[key], e.comment)
+			all["set "+s.name] = append(all["set "+s.name], e.comment)
 		}
 	}
 	return all
@@ -217,49 +233,31 @@ func written(t *table) map[string][]string {
 func commentsOf(t *read.Table) map[string][]string {
 	all := map[string][]string{}
 	for _, r := range t.Rules {
-		key := object{kind: "chain", name: r.Chain}.key()
-		all[key] = append(all[key], r.Comment)
+		all["chain "+r.Chain] = append(all["chain "+r.Chain], r.Comment)
 	}
 	for _, s := range t.Sets {
-		key := object{kind: "set", name: s.Name}.key()
 		for _, e := range s.Elements {
-			all[key] = append(all[key], e.Comment)
+			all["set "+s.Name] = append(all["set "+s.Name], e.Comment)
 		}
 	}
 	return all
 }
 
-// object is a chain with its rules or a set with its elements, told by one
-// fingerprint.
-type object struct {
-	kind, name string
-	// parts is the number of its rules or elements.
-	parts int
-	sum   string
-}
-
-func (o object) key() string { return o.kind + " " + o.name }
-
-// words are the key for people.
-func (o object) words() string { return strings.ReplaceAll(o.key(), "sets of-rules", "sets of rules") }
-
-// objectsOf are the table's objects by kind and name, but for the marks.
+// objectsOf are the table's objects in the order of their names, without MarkChain, in
+// which earlier versions kept their seals.
 func objectsOf(t *read.Table) []object {
 	var all []object
 	for _, c := range t.Chains {
 		if c.Name == MarkChain {
 			continue
 		}
-		h := sha256.New()
-		addPart(h, c.Content)
-		n := 0
+		contents := [][]byte{c.Content}
 		for _, r := range t.Rules {
 			if r.Chain == c.Name {
-				addPart(h, r.Content)
-				n++
+				contents = append(contents, r.Content)
 			}
 		}
-		all = append(all, object{"chain", c.Name, n, sum(h)})
+		all = append(all, object{"chain " + c.Name, len(contents) - 1, hashOf(contents)})
 	}
 	var anonymous []object
 	for _, s := range t.Sets {
@@ -271,218 +269,54 @@ func objectsOf(t *read.Table) []object {
 	}
 	all = append(all, together(anonymous))
 	for _, name := range t.Flowtables {
-		all = append(all, object{"flowtable", name, 0, sum(sha256.New())})
+		all = append(all, object{"flowtable " + name, 0, hashOf(nil)})
 	}
-	slices.SortFunc(all, func(a, b object) int { return cmp.Compare(a.key(), b.key()) })
+	slices.SortFunc(all, func(a, b object) int { return cmp.Compare(a.name, b.name) })
 	return all
 }
 
 // together is one object for all sets that belong to rules: their names are numbers of
 // the kernel's and say nothing.
 func together(sets []object) object {
-	o := object{kind: "sets", name: "of-rules"}
-	slices.SortFunc(sets, func(a, b object) int { return cmp.Compare(a.sum, b.sum) })
-	h := sha256.New()
+	o := object{name: "sets of rules"}
+	slices.SortFunc(sets, func(a, b object) int { return cmp.Compare(a.hash, b.hash) })
+	var hashes [][]byte
 	for _, s := range sets {
-		addPart(h, []byte(s.sum))
-		o.parts += s.parts
+		hashes, o.parts = append(hashes, []byte(s.hash)), o.parts+s.parts
 	}
-	o.sum = sum(h)
+	o.hash = hashOf(hashes)
 	return o
 }
 
-// setObject takes elements in an order of its own: the kernel tells them as they
-// lie in its hash.
+// setObject takes elements in an order of its own: the kernel returns them as they lie in
+// its hash table. Those of a dynamic set are not natkit's.
 func setObject(s read.TableSet) object {
-	h := sha256.New()
-	addPart(h, s.Content)
-	o := object{kind: "set", name: s.Name}
+	contents := [][]byte{s.Content}
 	if !s.Dynamic {
-		o.parts = len(s.Elements)
 		slices.SortFunc(s.Elements, func(a, b read.TableElement) int { return bytes.Compare(a.Content, b.Content) })
 		for _, e := range s.Elements {
-			addPart(h, e.Content)
+			contents = append(contents, e.Content)
 		}
 	}
-	o.sum = sum(h)
-	return o
+	return object{"set " + s.Name, len(contents) - 1, hashOf(contents)}
 }
 
-// addPart adds a text so that two of them never read like two others.
-func addPart(h hash.Hash, content []byte) {
-	h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(content))))
-	h.Write(content)
-}
-
-func sum(h hash.Hash) string { return hex.EncodeToString(h.Sum(nil)[:8]) }
-
-// total is the fingerprint of all objects.
-func total(objects []object) string {
+// hashOf is over texts and their lengths, so that two of them never read like two others.
+func hashOf(contents [][]byte) string {
 	h := sha256.New()
-	for _, o := range objects {
-		addPart(h, []byte(o.mark()))
+	for _, c := range contents {
+		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(c))))
+		h.Write(c)
 	}
-	return hex.EncodeToString(h.Sum(nil)[:16])
+	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 
-// sealWords begin the comment that an object's fingerprint stands in.
-const sealWords = "seal "
-
-// mark is the comment that seals an object: kind, name, parts and fingerprint.
-func (o object) mark() string {
-	return fmt.Sprintf("%s%s %s %d %s", sealWords, o.kind, o.name, o.parts, o.sum)
-}
-
-func parseMark(comment string) (object, bool) {
-	text, ok := strings.CutPrefix(comment, sealWords)
-	fields := strings.Fields(text)
-	if !ok || len(fields) != 4 {
-		return object{}, false
-	}
-	n, err := strconv.Atoi(fields[2])
-	return object{fields[0], fields[1], n, fields[3]}, err == nil
-}
-
-// marks is what MarkChain tells.
-type marks struct {
-	digest string
-	sealed map[string]object
-}
-
-func marksOf(t *read.Table) marks {
-	m := marks{sealed: map[string]object{}}
+// digestOf is the digest of the plan that the writer left; empty where the mark is gone.
+func digestOf(t *read.Table) (digest string) {
 	for _, r := range t.Rules {
-		if r.Chain != MarkChain {
-			continue
-		}
-		if digest, ok := digestOf(r.Comment); ok {
-			m.digest = digest
-		}
-		if o, ok := parseMark(r.Comment); ok {
-			m.sealed[o.key()] = o
+		if d, ok := strings.CutPrefix(r.Comment, digestWords); ok && r.Chain == MarkChain {
+			digest = d
 		}
 	}
-	return m
-}
-
-// judge compares what is there with what the writer sealed.
-func (s *State) judge(objects []object, m marks) {
-	s.Digest, s.Fingerprint, s.Sealed = m.digest, total(objects), len(m.sealed) > 0
-	if s.Dormant {
-		s.Changes = append(s.Changes, "the table is dormant: it translates nothing")
-	}
-	if !s.Sealed {
-		return
-	}
-	for _, o := range objects {
-		was, known := m.sealed[o.key()]
-		if difference := o.difference(was, known); difference != "" {
-			s.Changes = append(s.Changes, o.words()+": "+difference)
-			s.changed = append(s.changed, o.key())
-		}
-		delete(m.sealed, o.key())
-	}
-	gone := make([]string, 0, len(m.sealed))
-	for _, o := range m.sealed {
-		gone = append(gone, o.words()+": is gone")
-	}
-	slices.Sort(gone)
-	s.Changes = append(s.Changes, gone...)
-	s.Intact = len(s.Changes) == 0
-}
-
-func (o object) difference(was object, known bool) string {
-	parts := map[string]string{"chain": "rules", "set": "elements", "sets": "elements"}[o.kind]
-	switch {
-	case !known:
-		return "is not natkit's"
-	case was.sum == o.sum:
-		return ""
-	case was.parts != o.parts:
-		return fmt.Sprintf("%d %s instead of %d", o.parts, parts, was.parts)
-	default:
-		return "has other " + parts
-	}
-}
-
-// ErrUnsealed: a plan is in force, but natkit will not see if others change its rules.
-var ErrUnsealed = errors.New("the gateway's rules are in force, but natkit will not see if others change them; apply again")
-
-// errInterleaved: what is read may have been changed since it was written.
-var errInterleaved = errors.New("other programs change rules all the time")
-
-// sealed writes the table by one transaction and then, into MarkChain, the fingerprint
-// of each of its objects as the kernel tells it, so that Read finds what others change.
-// Between the two somebody could have changed it: what is sealed is what the very next
-// generation of the rule set has, and otherwise the table is written once more. A table
-// without a seal works as well.
-func sealed(ns *netns.Handle, write func() error) error {
-	var err error
-	for range attempts {
-		var before uint32
-		if before, err = read.Generation(ns); err == nil {
-			err = write()
-		}
-		if err != nil {
-			return fmt.Errorf("apply the gateway's rules: %w", err)
-		}
-		if err = seal(ns, max(before+1, 1)); !errors.Is(err, errInterleaved) { // 0 is left out (nf_tables_commit)
-			break
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrUnsealed, err)
-	}
-	return nil
-}
-
-// seal seals the table as it was in a generation, that of its writer.
-func seal(ns *netns.Handle, written uint32) error {
-	t, err := read.TableNamed(ns, Family, Table)
-	if err != nil {
-		return err
-	}
-	if t == nil || t.Generation != written {
-		return errInterleaved
-	}
-	messages, err := sealing(t)
-	if err != nil {
-		return err
-	}
-	return attach(ns, messages, t)
-}
-
-// attach adds the seal to the table that it was made for, whatever somebody has changed
-// of it by now: the seal tells. One that took its place has no use for it.
-func attach(ns *netns.Handle, messages []message, t *read.Table) error {
-	digest := marksOf(t).digest
-	for try := range attempts {
-		err := transaction(ns, messages, t.Generation)
-		if try == 0 && err == nil {
-			remember(ns, State{Present: true, Generation: max(t.Generation+1, 1), Digest: digest, Sealed: true, Intact: true})
-		}
-		if !errors.Is(err, unix.ERESTART) {
-			return err
-		}
-		if t, err = read.TableNamed(ns, Family, Table); err != nil {
-			return err
-		}
-		if t == nil || marksOf(t).digest != digest || len(marksOf(t).sealed) > 0 {
-			return errInterleaved
-		}
-	}
-	return errInterleaved
-}
-
-// sealing are the rules of MarkChain that seal a table: nothing leads there, they only
-// tell.
-func sealing(t *read.Table) (all []message, err error) {
-	for _, o := range objectsOf(t) {
-		m, err := rule{chain: MarkChain, exprs: []expression{&expr.Verdict{Kind: expr.VerdictReturn}}, comment: o.mark()}.message()
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, m)
-	}
-	return all, nil
+	return digest
 }

@@ -1,7 +1,6 @@
 package netfilter
 
 import (
-	"errors"
 	"slices"
 	"sync"
 	"testing"
@@ -10,33 +9,28 @@ import (
 	"github.com/google/nftables/expr"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
 // foreign is the comment of a rule that somebody else adds to natkit's table.
 const foreign = "somebody else's"
 
-// intrude adds a rule to natkit's table, where there is one.
-func intrude(ns *netns.Handle) error {
-	m, err := rule{chain: "prerouting", exprs: []expression{&expr.Counter{}}, comment: foreign}.message()
+// intrude adds a rule to a chain of natkit's table, where there is one.
+func intrude(ns *netns.Handle, chain string) error {
+	m, err := rule{chain: chain, exprs: []expression{&expr.Counter{}}, comment: foreign}.message()
 	if err != nil {
 		return err
 	}
 	return transaction(ns, []message{m}, 0)
 }
 
-func readBack(t *testing.T, ns *netns.Handle) *State {
+func readBack(t *testing.T, ns *netns.Handle, seal string) *gateway.State {
 	t.Helper()
-	s, err := Read(ns)
+	s, err := Engine{}.Read(ns, seal, kept.Plan)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
-}
-
-func (s *State) intruded() bool {
-	return slices.ContainsFunc(s.Counts, func(c Counted) bool { return c.Comment == foreign })
 }
 
 // TestSealOfWhatWasWritten: a rule that somebody adds between the transaction and its
@@ -44,72 +38,99 @@ func (s *State) intruded() bool {
 func TestSealOfWhatWasWritten(t *testing.T) {
 	testutil.NeedRoot(t)
 	for name, test := range map[string]struct {
-		often          int // how often somebody comes between
-		writes         int
-		sealed, theirs bool
+		often     int // how often somebody comes between
+		writes    int
+		integrity gateway.Integrity
 	}{
-		"nobody":   {0, 1, true, false},
-		"once":     {1, 2, true, false},
-		"each one": {attempts, attempts, false, true},
+		"nobody":   {0, 1, gateway.RulesIntact},
+		"once":     {1, 2, gateway.RulesIntact},
+		"each one": {attempts, attempts, gateway.RulesUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ns, writes := testutil.Namespace(t), 0
-			err := sealed(ns, func() error {
+			seal, err := sealed(ns, "d1", func() error {
 				writes++
-				if err := apply(ns, killedPlan(0)); err != nil || writes > test.often {
+				if err := apply(ns, killedPlan(0), "d1"); err != nil || writes > test.often {
 					return err
 				}
-				return intrude(ns)
+				return intrude(ns, "prerouting")
 			})
-			if errors.Is(err, ErrUnsealed) == test.sealed || err != nil && test.sealed {
-				t.Errorf("error: %v", err)
+			if err != nil || (seal != "") != (test.integrity == gateway.RulesIntact) {
+				t.Errorf("seal %q, %v", seal, err)
 			}
-			if s := readBack(t, ns); writes != test.writes || s.Sealed != test.sealed || s.Intact != test.sealed || s.intruded() != test.theirs {
-				t.Errorf("written %d times; sealed %v, intact %v, changed: %q", writes, s.Sealed, s.Intact, s.Changes)
+			if s := readBack(t, ns, seal); writes != test.writes || s.Integrity != test.integrity {
+				t.Errorf("written %d times; %s, changed: %q", writes, s.Integrity, s.Changes)
 			}
 		})
 	}
 }
 
-// TestSealTellsChanges: what somebody changes after the table was read, and before its
-// seal is there, is told as a change.
-func TestSealTellsChanges(t *testing.T) {
+// TestChangesOfASealedTable: each way to change it, with the rules of the file where the
+// plan is known. A seal of another plan says nothing.
+func TestChangesOfASealedTable(t *testing.T) {
 	testutil.NeedRoot(t)
-	ns := testutil.Namespace(t)
-	if err := apply(ns, killedPlan(0)); err != nil {
-		t.Fatal(err)
-	}
-	written, err := read.TableNamed(ns, Family, Table)
+	ns, p := testutil.Namespace(t), killedPlan(0)
+	p.Engine = gateway.EngineNetfilter
+	digest := gateway.Digest(p)
+	seal, err := Engine{}.Apply(ns, p, digest)
 	if err != nil {
 		t.Fatal(err)
 	}
-	messages, err := sealing(written)
-	if err != nil {
-		t.Fatal(err)
+	if s := readBack(t, ns, seal); s.Integrity != gateway.RulesIntact {
+		t.Errorf("%+v", s)
 	}
-	if err := intrude(ns); err != nil {
-		t.Fatal(err)
-	}
-	if err := attach(ns, messages, written); err != nil {
+	if err := intrude(ns, "prerouting"); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"chain prerouting: 2 rules instead of 1"}
-	if s := readBack(t, ns); s.Intact || !s.Sealed || !slices.Equal(s.Changes, want) {
-		t.Errorf("changes: %q, want %q", s.Changes, want)
+	if s := readBack(t, ns, seal); s.Integrity != gateway.RulesChanged || !slices.Equal(s.Changes, want) {
+		t.Errorf("%s: %q, want %q", s.Integrity, s.Changes, want)
 	}
-	if err := Apply(ns, killedPlan(1)); err != nil {
+	named, err := Engine{}.Read(ns, seal, func(d string) *gateway.Plan {
+		if d != digest {
+			t.Errorf("asked for %s", d)
+		}
+		return p
+	})
+	if want = []string{want[0] + " (1 of them not natkit's)"}; err != nil || !slices.Equal(named.Changes, want) {
+		t.Errorf("%q, want %q; %v", named.Changes, want, err)
+	}
+	if _, err := (Engine{}).Apply(ns, killedPlan(1), "d2"); err != nil {
 		t.Fatal(err)
 	}
-	if err := attach(ns, messages, written); !errors.Is(err, errInterleaved) {
-		t.Errorf("the seal of a table that is gone: %v", err)
-	}
-	if s := readBack(t, ns); !s.Intact {
-		t.Errorf("the table after it: %q", s.Changes)
+	if s := readBack(t, ns, seal); s.Integrity != gateway.RulesUnknown || s.Digest != "d2" {
+		t.Errorf("the seal of another plan: %+v", s)
 	}
 }
 
-// TestSealWhileOthersWrite: whoever writes at the same time, rules that are told to be
-// natkit's are.
+// TestTableOfAnEarlierVersion: its chain of marks has a seal of each object. It is
+// recognised by its digest, and replaced.
+func TestTableOfAnEarlierVersion(t *testing.T) {
+	testutil.NeedRoot(t)
+	ns := testutil.Namespace(t)
+	if _, err := (Engine{}).Apply(ns, killedPlan(0), "d1"); err != nil {
+		t.Fatal(err)
+	}
+	for _, mark := range []string{"seal chain postrouting 1 0011223344556677", "seal sets of-rules 3 8899aabbccddeeff"} {
+		m, err := rule{chain: MarkChain, exprs: []expression{&expr.Verdict{Kind: expr.VerdictReturn}}, comment: mark}.message()
+		if err == nil {
+			err = transaction(ns, []message{m}, 0)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s := readBack(t, ns, ""); !s.Present || s.Digest != "d1" || s.Integrity != gateway.RulesUnknown {
+		t.Errorf("%+v", s)
+	}
+	seal, err := Engine{}.Apply(ns, killedPlan(1), "d2")
+	if s := readBack(t, ns, seal); err != nil || s.Digest != "d2" || s.Integrity != gateway.RulesIntact {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// TestSealWhileOthersWrite: whoever writes at the same time, a table with somebody's rule
+// is never taken for intact.
 func TestSealWhileOthersWrite(t *testing.T) {
 	testutil.NeedRoot(t)
 	ns := testutil.Namespace(t)
@@ -124,34 +145,37 @@ func TestSealWhileOthersWrite(t *testing.T) {
 				return
 			case <-time.After(pause):
 				reading.Lock()
-				_ = intrude(ns) // where the table is not there yet it fails
+				_ = intrude(ns, "prerouting") // where the table is not there yet it fails
 				reading.Unlock()
 			}
 		}
 	})
 	defer others.Wait()
 	defer close(done)
-	const rounds = 30
-	alone := func() *State {
-		reading.Lock()
-		defer reading.Unlock()
-		return readBack(t, ns)
+	// One rule is natkit's; the seal of a table that was left alone.
+	clean, whole := testutil.Namespace(t), map[string]string{}
+	for i, digest := range []string{"d0", "d1"} {
+		seal, err := Engine{}.Apply(clean, killedPlan(i), digest)
+		if err != nil || seal == "" {
+			t.Fatal(seal, err)
+		}
+		whole[digest] = seal
 	}
-	unsealed, changed := 0, 0
-	for i := range rounds {
-		if err := Apply(ns, killedPlan(i%2)); err != nil && !errors.Is(err, ErrUnsealed) {
+	found := map[gateway.Integrity]int{}
+	for i := range 30 {
+		digest := []string{"d0", "d1"}[i%2]
+		seal, err := Engine{}.Apply(ns, killedPlan(i%2), digest)
+		if err != nil {
 			t.Fatal(err)
 		}
-		switch s := alone(); {
-		case !s.Sealed:
-			unsealed++
-		case !s.Intact:
-			changed++
-		case s.intruded():
-			t.Fatalf("round %d: a rule that is not natkit's is told to be", i)
+		if seal != "" && seal != whole[digest] {
+			t.Fatalf("round %d: somebody's rule was sealed", i)
 		}
+		reading.Lock()
+		found[readBack(t, ns, seal).Integrity]++
+		reading.Unlock()
 	}
-	t.Logf("of %d, %d were changed when they were read, %d have no seal", rounds, changed, unsealed)
+	t.Logf("found: %v", found)
 }
 
 // TestReadAgainWhereRulesChanged: what was just written is not read again, as 10,000 rules
@@ -159,27 +183,35 @@ func TestSealWhileOthersWrite(t *testing.T) {
 func TestReadAgainWhereRulesChanged(t *testing.T) {
 	testutil.NeedRoot(t)
 	ns, other := testutil.Namespace(t), testutil.Namespace(t)
-	if err := Apply(ns, killedPlan(0)); err != nil {
+	testutil.NeedFeature(t, testutil.NetnsCookie)
+	seal, err := Engine{}.Apply(ns, killedPlan(0), "d1")
+	if err != nil {
 		t.Fatal(err)
 	}
-	testutil.NeedFeature(t, testutil.NetnsCookie)
-	digest := gateway.Digest(killedPlan(0))
-	if s := remembered(ns); s == nil || !s.Present || !s.Intact || s.Digest != digest || s.Generation != readBack(t, ns).Generation {
+	quick := func(ns *netns.Handle) *gateway.State {
+		t.Helper()
+		s, err := Engine{}.Read(ns, seal, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	if digest := remembered(ns); digest != "d1" || remembered(other) != "" {
+		t.Errorf("remembered: %q, of another namespace %q", digest, remembered(other))
+	}
+	if s := quick(ns); s.Integrity != gateway.RulesIntact || s.Digest != "d1" {
 		t.Errorf("after an apply: %+v", s)
 	}
-	if s, err := (Engine{}).Read(other, nil); err != nil || s.Present {
-		t.Errorf("another namespace: %+v, %v", s, err)
-	}
-	if err := intrude(ns); err != nil {
+	if err := intrude(ns, "prerouting"); err != nil {
 		t.Fatal(err)
 	}
-	if s, err := (Engine{}).Read(ns, nil); err != nil || s.Intact || len(s.Changes) != 1 || s.Digest != digest {
-		t.Errorf("after a change by hand: %+v, %v", s, err)
+	if s := quick(ns); s.Integrity != gateway.RulesChanged || len(s.Changes) != 1 || s.Digest != "d1" {
+		t.Errorf("after a change by hand: %+v", s)
 	}
 	if err := Remove(ns); err != nil {
 		t.Fatal(err)
 	}
-	if s, err := (Engine{}).Read(ns, nil); err != nil || s.Present {
-		t.Errorf("removed: %+v, %v", s, err)
+	if s := quick(ns); s.Present {
+		t.Errorf("removed: %+v", s)
 	}
 }

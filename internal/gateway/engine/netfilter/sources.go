@@ -10,7 +10,7 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/prefix"
+	"github.com/natkit/natkit/internal/nat"
 	"golang.org/x/sys/unix"
 )
 
@@ -147,7 +147,7 @@ func (g *group) target(s *gateway.Source) target {
 	t := target{firstPort: s.Ports.First, lastPort: s.Ports.Last}
 	switch {
 	case s.Prefix.IsValid():
-		t.first, t.last, t.prefix = s.Prefix.Masked().Addr(), prefix.Last(s.Prefix), s.Prefix
+		t.first, t.last, t.prefix = s.Prefix.Masked().Addr(), nat.LastAddr(s.Prefix), s.Prefix
 	case len(s.To) == 1:
 		t.first, t.last = s.To[0].First, s.To[0].Last
 	}

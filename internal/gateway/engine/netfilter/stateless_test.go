@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/gateway/behaviour"
 	"github.com/natkit/natkit/internal/gateway/engine/netfilter"
-	"github.com/natkit/natkit/internal/packet"
 	"github.com/natkit/natkit/internal/testutil"
 	"golang.org/x/sys/unix"
 )
@@ -49,13 +49,13 @@ func TestStatelessErrors(t *testing.T) {
 		b.in(f.x, f.outside, f.inside)
 		inside, outside, x := netip.MustParseAddrPort(f.inside), netip.MustParseAddrPort(f.outside), netip.MustParseAddrPort(f.x)
 		for name, compose := range quoted {
-			seen := compose(packet.Tuple{Src: outside, Dst: x})
-			p := packet.IP{Source: x.Addr(), Destination: outside.Addr(), Protocol: f.protocol}.Append(nil,
-				packet.AppendICMP(nil, x.Addr(), outside.Addr(), packet.ICMP{Type: f.unreach}, seen))
+			seen := compose(frame.Tuple{Src: outside, Dst: x})
+			p := frame.IP{Source: x.Addr(), Destination: outside.Addr(), Protocol: f.protocol}.Append(nil,
+				frame.AppendICMP(nil, x.Addr(), outside.Addr(), frame.ICMP{Type: f.unreach}, seen))
 			b.quotes(name, b.send(behaviour.X, behaviour.A, p), inside.Addr(), x.Addr())
-			came := compose(packet.Tuple{Src: x, Dst: inside})
-			p = packet.IP{Source: inside.Addr(), Destination: x.Addr(), Protocol: f.protocol}.Append(nil,
-				packet.AppendICMP(nil, inside.Addr(), x.Addr(), packet.ICMP{Type: f.unreach}, came))
+			came := compose(frame.Tuple{Src: x, Dst: inside})
+			p = frame.IP{Source: inside.Addr(), Destination: x.Addr(), Protocol: f.protocol}.Append(nil,
+				frame.AppendICMP(nil, inside.Addr(), x.Addr(), frame.ICMP{Type: f.unreach}, came))
 			b.quotes(name, b.send(behaviour.A, behaviour.X, p), x.Addr(), outside.Addr())
 		}
 	}
@@ -64,17 +64,17 @@ func TestStatelessErrors(t *testing.T) {
 	}
 }
 
-func segment(t packet.Tuple, protocol uint8, options, payload []byte) []byte {
-	return packet.IP{Source: t.Src.Addr(), Destination: t.Dst.Addr(), Protocol: protocol, Options: options}.Append(nil, payload)
+func segment(t frame.Tuple, protocol uint8, options, payload []byte) []byte {
+	return frame.IP{Source: t.Src.Addr(), Destination: t.Dst.Addr(), Protocol: protocol, Options: options}.Append(nil, payload)
 }
 
 // quotes wants one ICMP error about a packet between two addresses, all checksums
 // right as far as that one is quoted.
-func (b *bed) quotes(name string, got []packet.Frame, source, destination netip.Addr) {
+func (b *bed) quotes(name string, got []frame.Frame, source, destination netip.Addr) {
 	b.Helper()
-	var inner packet.Frame
+	var inner frame.Frame
 	if len(got) != 1 || got[0].Quoted(&inner) != nil || inner.Source != source || inner.Destination != destination ||
-		!inner.IPChecksumOK() || inner.TransportChecksum() == packet.ChecksumBad && name != "UDP, with options" {
+		!inner.IPChecksumOK() || inner.TransportChecksum() == frame.ChecksumBad && name != "UDP, with options" {
 		b.Errorf("%s from %v to %v: %v %+v", name, source, destination, inner.TransportChecksum(), got)
 	}
 }
@@ -86,8 +86,8 @@ func TestStatelessNeighbours(t *testing.T) {
 	x, own := netip.MustParseAddr("2001:db8:1::fff1"), behaviour.WANAddress6.Addr()
 	const solicitation, advertisement, linkAddress = 135, 136, 1
 	option := []byte{linkAddress, 1, 0x02, 'n', 'a', 't', 0, 0x1a}
-	got := b.send(behaviour.X, behaviour.X, packet.IP{Source: x, Destination: own, Protocol: unix.IPPROTO_ICMPV6, TTL: 255}.Append(nil,
-		packet.AppendICMP(nil, x, own, packet.ICMP{Type: solicitation}, slices.Concat(own.AsSlice(), option))))
+	got := b.send(behaviour.X, behaviour.X, frame.IP{Source: x, Destination: own, Protocol: unix.IPPROTO_ICMPV6, TTL: 255}.Append(nil,
+		frame.AppendICMP(nil, x, own, frame.ICMP{Type: solicitation}, slices.Concat(own.AsSlice(), option))))
 	if len(got) != 1 || got[0].ICMP.Type != advertisement {
 		t.Errorf("a neighbour that asks for %v gets %+v", own, got)
 	}
@@ -95,20 +95,20 @@ func TestStatelessNeighbours(t *testing.T) {
 
 // invalid are packets that the tracker takes for invalid, as they belong to nothing that
 // it knows, or are wrong to it.
-var invalid = map[string]func(packet.Tuple) []byte{
-	"a RST of no session": func(t packet.Tuple) []byte {
-		return segment(t, unix.IPPROTO_TCP, nil, packet.AppendTCP(nil, t, packet.TCP{Flags: packet.RST | packet.ACK}, nil))
+var invalid = map[string]func(frame.Tuple) []byte{
+	"a RST of no session": func(t frame.Tuple) []byte {
+		return segment(t, unix.IPPROTO_TCP, nil, frame.AppendTCP(nil, t, frame.TCP{Flags: frame.RST | frame.ACK}, nil))
 	},
-	"a SYN-ACK of no session": func(t packet.Tuple) []byte {
-		return segment(t, unix.IPPROTO_TCP, nil, packet.AppendTCP(nil, t, packet.TCP{Flags: packet.SYN | packet.ACK}, nil))
+	"a SYN-ACK of no session": func(t frame.Tuple) []byte {
+		return segment(t, unix.IPPROTO_TCP, nil, frame.AppendTCP(nil, t, frame.TCP{Flags: frame.SYN | frame.ACK}, nil))
 	},
-	"an ICMP error about no session": func(t packet.Tuple) []byte {
+	"an ICMP error about no session": func(t frame.Tuple) []byte {
 		kind, protocol := uint8(3), uint8(unix.IPPROTO_ICMP)
 		if t.Src.Addr().Is6() {
 			kind, protocol = 1, unix.IPPROTO_ICMPV6
 		}
 		never := behaviour.UDPPacket(t.Dst, t.Src, "never sent")
-		return segment(t, protocol, nil, packet.AppendICMP(nil, t.Src.Addr(), t.Dst.Addr(), packet.ICMP{Type: kind}, never))
+		return segment(t, protocol, nil, frame.AppendICMP(nil, t.Src.Addr(), t.Dst.Addr(), frame.ICMP{Type: kind}, never))
 	},
 }
 
@@ -158,7 +158,7 @@ func TestUntranslatable(t *testing.T) {
 		{"not tracked", "192.168.0.4:4000", "198.18.0.10:80", behaviour.A, behaviour.X, false, "192.168.0.4"},
 		{"stateless", "192.168.0.34:4000", "198.18.0.10:80", behaviour.A, behaviour.X, false, "203.0.113.10"},
 	} {
-		tuple := packet.Tuple{Src: netip.MustParseAddrPort(c.source), Dst: netip.MustParseAddrPort(c.destination)}
+		tuple := frame.Tuple{Src: netip.MustParseAddrPort(c.source), Dst: netip.MustParseAddrPort(c.destination)}
 		for what, compose := range invalid {
 			got := b.send(c.from, c.to, compose(tuple))
 			switch {
@@ -197,9 +197,9 @@ func (b *bed) reports(router, x, host, seen string) {
 	b.Helper()
 	from, to := netip.MustParseAddr(router), netip.MustParseAddr(x)
 	about := behaviour.UDPPacket(netip.AddrPortFrom(to, 53), netip.AddrPortFrom(netip.MustParseAddr(host), 4000), "too large")
-	tuple := packet.Tuple{Src: netip.AddrPortFrom(from, 0), Dst: netip.AddrPortFrom(to, 0)}
-	got := b.send(behaviour.A, behaviour.X, segment(tuple, unix.IPPROTO_ICMP, nil, packet.AppendICMP(nil, from, to, packet.ICMP{Type: 3, Code: 4, Rest: 1280}, about)))
-	var quoted packet.Frame
+	tuple := frame.Tuple{Src: netip.AddrPortFrom(from, 0), Dst: netip.AddrPortFrom(to, 0)}
+	got := b.send(behaviour.A, behaviour.X, segment(tuple, unix.IPPROTO_ICMP, nil, frame.AppendICMP(nil, from, to, frame.ICMP{Type: 3, Code: 4, Rest: 1280}, about)))
+	var quoted frame.Frame
 	switch {
 	case seen == "" && len(got) > 0:
 		b.Errorf("an error about %s left: %+v", host, got)
@@ -213,10 +213,10 @@ func (b *bed) reports(router, x, host, seen string) {
 // spares the server to ask for long.
 func TestUntranslatableOfTheGateway(t *testing.T) {
 	b := newBed(t, netfilter.Apply, "  nat: [{masquerade: {}}]\n")
-	tuple := packet.Tuple{Src: netip.MustParseAddrPort("198.18.0.10:80"), Dst: netip.MustParseAddrPort("203.0.113.1:4000")}
-	fin := packet.AppendTCP(nil, tuple, packet.TCP{Flags: packet.FIN | packet.ACK}, nil)
+	tuple := frame.Tuple{Src: netip.MustParseAddrPort("198.18.0.10:80"), Dst: netip.MustParseAddrPort("203.0.113.1:4000")}
+	fin := frame.AppendTCP(nil, tuple, frame.TCP{Flags: frame.FIN | frame.ACK}, nil)
 	got := b.send(behaviour.X, behaviour.X, segment(tuple, unix.IPPROTO_TCP, nil, fin))
-	if len(got) != 1 || got[0].TCP.Flags&packet.RST == 0 || got[0].Tuple().Src != tuple.Dst {
+	if len(got) != 1 || got[0].TCP.Flags&frame.RST == 0 || got[0].Tuple().Src != tuple.Dst {
 		t.Errorf("the gateway's RST did not arrive: %+v", got)
 	}
 	if n := b.counted(netfilter.UntranslatableComment); n != 0 {
@@ -235,15 +235,15 @@ func TestUntranslatableIsNotOfIPVS(t *testing.T) {
 	b := newBed(t, netfilter.Apply, "  nat: [{masquerade: {from: 192.168.0.0/24}}]\n")
 	b.balance("203.0.113.1:80", "192.168.0.2:80")
 	client, service, real := netip.MustParseAddrPort("198.18.0.10:4000"), netip.MustParseAddrPort("203.0.113.1:80"), netip.MustParseAddrPort("192.168.0.2:80")
-	pass := func(from, to behaviour.Host, sent, want packet.Tuple, flags packet.TCPFlags) {
+	pass := func(from, to behaviour.Host, sent, want frame.Tuple, flags frame.TCPFlags) {
 		t.Helper()
-		got := b.send(from, to, segment(sent, unix.IPPROTO_TCP, nil, packet.AppendTCP(nil, sent, packet.TCP{Flags: flags, Window: 1000}, nil)))
+		got := b.send(from, to, segment(sent, unix.IPPROTO_TCP, nil, frame.AppendTCP(nil, sent, frame.TCP{Flags: flags, Window: 1000}, nil)))
 		if len(got) != 1 || got[0].Tuple().Src != want.Src || got[0].Tuple().Dst != want.Dst {
 			t.Errorf("%v became %+v, not %v", sent, got, want)
 		}
 	}
-	pass(behaviour.X, behaviour.A, packet.Tuple{Src: client, Dst: service}, packet.Tuple{Src: client, Dst: real}, packet.SYN)
-	pass(behaviour.A, behaviour.X, packet.Tuple{Src: real, Dst: client}, packet.Tuple{Src: service, Dst: client}, packet.SYN|packet.ACK)
+	pass(behaviour.X, behaviour.A, frame.Tuple{Src: client, Dst: service}, frame.Tuple{Src: client, Dst: real}, frame.SYN)
+	pass(behaviour.A, behaviour.X, frame.Tuple{Src: real, Dst: client}, frame.Tuple{Src: service, Dst: client}, frame.SYN|frame.ACK)
 	if n := b.counted(netfilter.UntranslatableComment); n != 0 {
 		t.Errorf("counted %d", n)
 	}

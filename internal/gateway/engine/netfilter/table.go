@@ -157,7 +157,7 @@ func (r rule) message() (message, error) {
 		if err != nil {
 			return m, fmt.Errorf("write the rule for %s: %w", r.comment, err)
 		}
-		m.body.bytes(unix.NFTA_LIST_ELEM|nlaNested, b)
+		m.body.bytes(unix.NFTA_LIST_ELEM|unix.NLA_F_NESTED, b)
 	}
 	m.body.end(list)
 	if r.comment != "" {
@@ -222,7 +222,7 @@ func (s *set) header() message {
 	if s.counted { // kernels before 5.7 take no notice
 		b, err := expr.Marshal(familyInet, &expr.Counter{})
 		if err == nil {
-			m.body.bytes(nftaSetExpr|nlaNested, b)
+			m.body.bytes(nftaSetExpr|unix.NLA_F_NESTED, b)
 		}
 	}
 	return m

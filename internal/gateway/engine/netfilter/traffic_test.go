@@ -7,11 +7,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/behaviour"
 	"github.com/natkit/natkit/internal/gateway/engine/netfilter"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/packet"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -70,19 +70,19 @@ func (b *bed) use(file string) {
 }
 
 // send gives what arrives at to; checksums have to be right.
-func (b *bed) send(from, to behaviour.Host, p []byte) []packet.Frame {
+func (b *bed) send(from, to behaviour.Host, p []byte) []frame.Frame {
 	b.Helper()
 	arrivals, err := b.World.Send(from, p)
 	if err != nil {
 		b.Fatal(err)
 	}
-	var all []packet.Frame
+	var all []frame.Frame
 	for _, a := range arrivals {
 		if a.At != to {
 			b.Errorf("arrived at %s: %+v", a.At, a.Frame)
 			continue
 		}
-		if !a.Frame.IPChecksumOK() || a.Frame.TransportChecksum() == packet.ChecksumBad {
+		if !a.Frame.IPChecksumOK() || a.Frame.TransportChecksum() == frame.ChecksumBad {
 			b.Errorf("checksums are wrong: %+v", a.Frame)
 		}
 		all = append(all, a.Frame)
@@ -91,11 +91,11 @@ func (b *bed) send(from, to behaviour.Host, p []byte) []packet.Frame {
 }
 
 // udp sends a datagram and gives its ends as they arrive; zero where nothing does.
-func (b *bed) udp(from, to behaviour.Host, source, destination string) packet.Tuple {
+func (b *bed) udp(from, to behaviour.Host, source, destination string) frame.Tuple {
 	b.Helper()
 	got := b.send(from, to, behaviour.UDPPacket(netip.MustParseAddrPort(source), netip.MustParseAddrPort(destination), ""))
 	if len(got) != 1 {
-		return packet.Tuple{}
+		return frame.Tuple{}
 	}
 	return got[0].Tuple()
 }
@@ -139,7 +139,7 @@ func (b *bed) counted(ref string) (packets uint64) {
 		b.Fatal(err)
 	}
 	for _, c := range s.Counts {
-		if c.Comment == ref {
+		if c.Rule != nil && c.Rule.String() == ref || c.What == ref {
 			packets += c.Packets
 		}
 	}
@@ -191,8 +191,8 @@ func TestEchoes(t *testing.T) {
 `)
 	for source, want := range map[string][2]uint16{"192.168.0.2": {1024, 2047}, "192.168.0.4": {5, 5}, "192.168.0.6": {5, 5}} {
 		from, to := netip.MustParseAddr(source), netip.MustParseAddr("198.18.0.10")
-		p := packet.IP{Source: from, Destination: to, Protocol: unix.IPPROTO_ICMP}.Append(nil,
-			packet.AppendICMP(nil, from, to, packet.ICMP{Type: 8, Rest: 5 << 16}, []byte("x")))
+		p := frame.IP{Source: from, Destination: to, Protocol: unix.IPPROTO_ICMP}.Append(nil,
+			frame.AppendICMP(nil, from, to, frame.ICMP{Type: 8, Rest: 5 << 16}, []byte("x")))
 		got := b.send(behaviour.A, behaviour.X, p)
 		if len(got) != 1 || got[0].ICMP.Identifier() < want[0] || got[0].ICMP.Identifier() > want[1] || got[0].Source.Is4() && got[0].Source == from {
 			t.Errorf("echo of %s: %+v", source, got)
@@ -232,26 +232,26 @@ func TestManyDestinations(t *testing.T) {
 }
 
 // quoted are packets as ICMP errors quote them.
-var quoted = map[string]func(packet.Tuple) []byte{
-	"UDP": func(t packet.Tuple) []byte { return behaviour.UDPPacket(t.Src, t.Dst, "some text") },
-	"UDP, with options": func(t packet.Tuple) []byte {
-		return segment(t, unix.IPPROTO_UDP, []byte{1, 1, 1, 1}, packet.AppendUDP(nil, t, []byte("odd"), false))
+var quoted = map[string]func(frame.Tuple) []byte{
+	"UDP": func(t frame.Tuple) []byte { return behaviour.UDPPacket(t.Src, t.Dst, "some text") },
+	"UDP, with options": func(t frame.Tuple) []byte {
+		return segment(t, unix.IPPROTO_UDP, []byte{1, 1, 1, 1}, frame.AppendUDP(nil, t, []byte("odd"), false))
 	},
-	"UDP without checksum": func(t packet.Tuple) []byte {
-		return segment(t, unix.IPPROTO_UDP, nil, packet.AppendUDP(nil, t, []byte("odd"), t.Src.Addr().Is4()))
+	"UDP without checksum": func(t frame.Tuple) []byte {
+		return segment(t, unix.IPPROTO_UDP, nil, frame.AppendUDP(nil, t, []byte("odd"), t.Src.Addr().Is4()))
 	},
-	"TCP": func(t packet.Tuple) []byte {
-		return segment(t, unix.IPPROTO_TCP, nil, packet.AppendTCP(nil, t, packet.TCP{Flags: packet.SYN}, nil))
+	"TCP": func(t frame.Tuple) []byte {
+		return segment(t, unix.IPPROTO_TCP, nil, frame.AppendTCP(nil, t, frame.TCP{Flags: frame.SYN}, nil))
 	},
-	"TCP, cut": func(t packet.Tuple) []byte {
-		return segment(t, unix.IPPROTO_TCP, nil, packet.AppendTCP(nil, t, packet.TCP{}, nil)[:8])
+	"TCP, cut": func(t frame.Tuple) []byte {
+		return segment(t, unix.IPPROTO_TCP, nil, frame.AppendTCP(nil, t, frame.TCP{}, nil)[:8])
 	},
-	"echo": func(t packet.Tuple) []byte {
+	"echo": func(t frame.Tuple) []byte {
 		kind, protocol := uint8(8), uint8(unix.IPPROTO_ICMP)
 		if t.Src.Addr().Is6() {
 			kind, protocol = 128, unix.IPPROTO_ICMPV6
 		}
-		return segment(t, protocol, nil, packet.AppendICMP(nil, t.Src.Addr(), t.Dst.Addr(), packet.ICMP{Type: kind, Rest: 7}, []byte("x")))
+		return segment(t, protocol, nil, frame.AppendICMP(nil, t.Src.Addr(), t.Dst.Addr(), frame.ICMP{Type: kind, Rest: 7}, []byte("x")))
 	},
 }
 

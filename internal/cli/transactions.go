@@ -1,0 +1,444 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/report"
+	"github.com/natkit/natkit/internal/tune"
+	"github.com/natkit/natkit/internal/tune/apply"
+	"github.com/natkit/natkit/internal/tune/journal"
+	"github.com/natkit/natkit/internal/units"
+)
+
+// transaction is a transaction of the journal with what it means now.
+type transaction struct {
+	Status journal.Status `json:"status"`
+	// Remaining is the time to confirm, 0 where nothing waits.
+	Remaining float64 `json:"remaining_seconds"`
+	// GuardAlive reports whether the process that would undo it runs.
+	GuardAlive bool `json:"guard_alive"`
+	// result is what a command just did to it.
+	result string
+	*journal.Transaction
+}
+
+// tuneDocument is what every sub-command of tune reports.
+type tuneDocument struct {
+	Schema string `json:"schema"`
+	// Plan, Files (with --persist) and what follows are apply's.
+	Plan     *tune.Plan    `json:"plan,omitempty"`
+	Files    []tune.Change `json:"persist,omitempty"`
+	Already  []string      `json:"already,omitempty"`
+	Warnings []string      `json:"warnings,omitempty"`
+	Confirm  float64       `json:"confirm_seconds,omitempty"`
+	Applied  bool          `json:"applied"`
+
+	Transactions []transaction `json:"transactions"`
+	Damaged      []string      `json:"damaged,omitempty"`
+	// Omitted are how many more there are with --all.
+	Omitted int `json:"omitted,omitempty"`
+}
+
+// tunePlan is what would be done.
+type tunePlan struct{ tuneDocument }
+
+func (d tunePlan) Text(w io.Writer, style report.Style) error {
+	return report.Planned{
+		Changes: d.Plan.Changes, Already: d.Already, Warnings: d.Warnings, Files: d.Files, FilesWait: d.Confirm > 0,
+	}.Text(w, style)
+}
+
+// tuneResults are what became of transactions.
+type tuneResults struct{ tuneDocument }
+
+func (d tuneResults) Text(w io.Writer, style report.Style) error {
+	return resultsText(w, style, d.Transactions)
+}
+
+func newResults(all ...transaction) tuneResults {
+	return tuneResults{tuneDocument{Schema: tuneSchema, Transactions: list(all)}}
+}
+
+func resultsText(w io.Writer, style report.Style, all []transaction) error {
+	for _, tx := range all {
+		t := &report.Table{Indent: 2, Columns: []report.Column{{}, {Wrap: true}}}
+		for _, c := range tx.Changes {
+			t.Row(changeName(c), changeResult(c))
+		}
+		_, err := fmt.Fprintf(w, "%s %s\n", tx.ID, tx.result)
+		if err = errors.Join(err, t.Write(w, style)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// changeResult is the value that a change has left; where that is not natkit's, its
+// state, which the note explains.
+func changeResult(c journal.Change) string {
+	text := report.ChangeValue(c.Change, c.After)
+	switch {
+	case c.State == journal.Left, c.Note != "" && c.State == journal.Undone && !c.Durable:
+		text = string(c.State)
+	case c.State == journal.Undone:
+		text = report.ChangeValue(c.Change, c.Before)
+	}
+	if c.Note != "" {
+		text += " (" + c.Note + ")"
+	}
+	return text
+}
+
+// changeName distinguishes a line in a file from the live value.
+func changeName(c journal.Change) string {
+	if path := tune.ConfPath(c.Kind); path != "" {
+		return "/" + path + " " + c.Target
+	}
+	return c.Target
+}
+
+// appliedText is what became of a plan, and the commands that keep it or undo it.
+func appliedText(tx *journal.Transaction, undo, confirm string) string {
+	var b strings.Builder
+	for _, c := range tx.Changes {
+		if c.Note != "" {
+			fmt.Fprintf(&b, "%s: %s\n", c.Target, c.Note)
+		}
+	}
+	fmt.Fprintf(&b, "applied as %s; undo it with '%s'\n", tx.ID, undo)
+	if tx.Unconfirmed() {
+		b.WriteString(rollback(tx, confirm))
+	}
+	return b.String()
+}
+
+func rollback(tx *journal.Transaction, confirm string) string {
+	return fmt.Sprintf("will be rolled back at %s unless you run '%s'\n", tx.Confirm.DeadlineAt.Local().Format(time.TimeOnly), confirm)
+}
+
+// tuneList is the journal; whole: all changes of each transaction are listed.
+type tuneList struct {
+	tuneDocument
+	whole bool
+}
+
+// fewChanges of each transaction are listed.
+const fewChanges = 5
+
+func (d tuneList) Text(w io.Writer, style report.Style) error {
+	if len(d.Transactions) == 0 && len(d.Damaged) == 0 {
+		_, err := fmt.Fprintln(w, "natkit has changed nothing on this host")
+		return err
+	}
+	t := &report.Table{Columns: []report.Column{{Head: "id"}, {Head: "status"}, {Head: "made"}, {Head: "by"}, {Head: "change"}}}
+	for _, tx := range d.Transactions {
+		first := []report.Cell{
+			{Text: tx.ID}, {Text: tx.state(), Tone: statusTones[tx.Status]},
+			{Text: tx.CreatedAt.Local().Format("2006-01-02 15:04")}, {Text: tx.Origin + ofNetns(tx.Netns)},
+		}
+		changes := changeLines(tx.Transaction)
+		if more := len(changes) - fewChanges; more > 1 && !d.whole {
+			changes = append(changes[:fewChanges], fmt.Sprintf("… and %s more (natkit tune list %s)", units.Count(more), tx.ID))
+		}
+		for _, change := range changes {
+			t.Cells(append(first, report.Cell{Text: change})...)
+			first = make([]report.Cell, len(first))
+		}
+	}
+	if len(d.Transactions) > 0 {
+		if err := t.Write(w, style); err != nil {
+			return err
+		}
+	}
+	_, err := io.WriteString(w, style.Fit(d.notes()))
+	return err
+}
+
+// tuneRow is a change as a row of CSV.
+type tuneRow struct {
+	ID        string         `json:"id"`
+	Status    journal.Status `json:"status"`
+	CreatedAt time.Time      `json:"created_at"`
+	Origin    string         `json:"origin"`
+	Netns     uint64         `json:"netns"`
+	journal.Change
+}
+
+func (d tuneList) CSV(w io.Writer) error {
+	var rows []tuneRow
+	for _, tx := range d.Transactions {
+		for _, c := range tx.Changes {
+			rows = append(rows, tuneRow{tx.ID, tx.Status, tx.CreatedAt, tx.Origin, tx.Netns, c})
+		}
+	}
+	return report.CSV(w, rows)
+}
+
+// notes are what the table has no room for.
+func (d tuneList) notes() string {
+	var b strings.Builder
+	for _, tx := range d.Transactions {
+		for _, c := range tx.Changes {
+			if c.State == journal.Left {
+				fmt.Fprintf(&b, "%s: %s left: %s\n", tx.ID, changeName(c), c.Note)
+			}
+		}
+		for _, name := range tx.stillOpen() {
+			fmt.Fprintf(&b, "%s: %s could not be undone; 'natkit tune undo %s' tries again\n", tx.ID, name, tx.ID)
+		}
+		if tx.Status == journal.StatusPending && !tx.GuardAlive {
+			fmt.Fprintf(&b, "%s: its guard process is gone: run 'natkit tune list' again after the deadline to undo it\n", tx.ID)
+		}
+	}
+	if d.Omitted > 0 {
+		fmt.Fprintf(&b, "%s more that was undone: 'natkit tune list --all'\n", units.Count(d.Omitted))
+	}
+	for _, damaged := range d.Damaged {
+		fmt.Fprintf(&b, "damaged: %s\n", damaged)
+	}
+	return b.String()
+}
+
+// ofNetns names the network namespace of a transaction, where it is not natkit's own. Its
+// number may be another one's by now, so that a name would be a guess.
+func ofNetns(inode uint64) string {
+	if own, err := netns.InodeOf(nil); err != nil || inode == 0 || inode == own {
+		return ""
+	}
+	return fmt.Sprintf(", netns %d", inode)
+}
+
+var statusTones = map[journal.Status]report.Tone{
+	journal.StatusPending: report.Warn, journal.StatusApplied: report.Good, journal.StatusLeft: report.Warn,
+	journal.StatusUndone: report.Dim,
+}
+
+func (tx transaction) state() string {
+	left := time.Duration(tx.Remaining * float64(time.Second)).Round(time.Second)
+	switch {
+	case tx.Status != journal.StatusPending && len(tx.stillOpen()) > 0:
+		return string(tx.Status) + ", partly undone"
+	case tx.Status != journal.StatusPending:
+		return string(tx.Status)
+	case !tx.GuardAlive:
+		return fmt.Sprintf("pending, %s left, no guard", left)
+	}
+	return fmt.Sprintf("pending, %s left", left)
+}
+
+// stillOpen names what an undo could not take back, although it took back others.
+func (tx transaction) stillOpen() (open []string) {
+	for _, c := range tx.Changes {
+		if c.Open() {
+			open = append(open, changeName(c))
+		}
+	}
+	if len(open) == len(tx.Changes) {
+		return nil
+	}
+	return open
+}
+
+// changeLines are a transaction's changes; that there are lines in files is said once.
+func changeLines(tx *journal.Transaction) (lines []string) {
+	durable := false
+	for _, c := range tx.Changes {
+		if durable = durable || c.Durable; !c.Durable {
+			lines = append(lines, fmt.Sprintf("%s %s → %s", c.Target, report.ChangeValue(c.Change, c.Before), report.ChangeValue(c.Change, c.After)))
+		}
+	}
+	if durable {
+		lines = append(lines, "persisted")
+	}
+	return lines
+}
+
+// describe adds what a transaction means now, and what a command did to it: result, or its
+// status where that is empty.
+func (t *tuner) describe(tx *journal.Transaction, result string) (transaction, error) {
+	view, err := t.view()
+	if err != nil {
+		return transaction{}, err
+	}
+	d := transaction{
+		Status: view.Status(tx), Remaining: view.Remaining(tx).Seconds(),
+		GuardAlive: tx.BootID == view.BootID && tx.Guard.Alive("/proc"), Transaction: tx, result: result,
+	}
+	if result == "" {
+		d.result = string(d.Status)
+	}
+	return d, nil
+}
+
+// list writes the journal, or the transaction with an id.
+func (t *tuner) list(opt apply.Options, everything bool, id []string) error {
+	// Reported after the list, which shows what could not be undone.
+	undone, cleanErr := apply.Clean(opt)
+	for _, tx := range undone {
+		t.env.note("undid %s (%s): its natkit, guard or boot is gone", tx.ID, tx.Origin)
+	}
+	all, damaged, err := opt.Journal.List()
+	if err != nil {
+		return err
+	}
+	doc := tuneList{newResults().tuneDocument, len(id) > 0}
+	switch {
+	case doc.whole:
+		tx, err := opt.Journal.Load(id[0])
+		if err != nil {
+			return err
+		}
+		all = []*journal.Transaction{tx}
+	case !everything:
+		recent := recentOf(all)
+		doc.Omitted, all = len(all)-len(recent), recent
+	}
+	for _, tx := range all {
+		described, err := t.describe(tx, "")
+		if err != nil {
+			return err
+		}
+		doc.Transactions = append(doc.Transactions, described)
+	}
+	for _, d := range damaged {
+		doc.Damaged = append(doc.Damaged, d.Error())
+	}
+	if err := t.env.print(doc); err != nil {
+		return err
+	}
+	if t.env.asCSV {
+		_, _ = io.WriteString(t.env.Stderr, doc.notes())
+	}
+	if cleanErr != nil {
+		return fmt.Errorf("undo what is overdue, or read the journal: %w", cleanErr)
+	}
+	return nil
+}
+
+// listed is how many transactions that are undone are listed.
+const listed = 10
+
+// recentOf are those of which something can be undone, and the last ones that are undone.
+func recentOf(all []*journal.Transaction) []*journal.Transaction {
+	finished := 0
+	kept := slices.Clone(all)
+	slices.Reverse(kept)
+	kept = slices.DeleteFunc(kept, func(tx *journal.Transaction) bool {
+		if tx.Finished() {
+			finished++
+		}
+		return tx.Finished() && finished > listed
+	})
+	slices.Reverse(kept)
+	return kept
+}
+
+// choose lists the ids of transactions, oldest first. damaged are the errors about those
+// that cannot be read.
+func (t *tuner) choose(opt apply.Options, want func(journal.Status, *journal.Transaction) bool) (ids []string, damaged, err error) {
+	all, unread, err := opt.Journal.List()
+	damaged = errors.Join(unread...)
+	if err != nil || len(all) == 0 {
+		return nil, damaged, err
+	}
+	view, err := t.view()
+	if err != nil {
+		return nil, damaged, err
+	}
+	for _, tx := range all {
+		if want(view.Status(tx), tx) {
+			ids = append(ids, tx.ID)
+		}
+	}
+	return ids, damaged, nil
+}
+
+// confirm keeps the transaction of the argument, or the only one of its kind that waits.
+func (t *tuner) confirm(args []string, kind string, of func(*journal.Transaction) bool) (transaction, error) {
+	opt, err := t.options()
+	if err != nil {
+		return transaction{}, err
+	}
+	if len(args) == 0 {
+		ids, damaged, err := t.choose(opt, func(s journal.Status, tx *journal.Transaction) bool { return isPending(s) && of(tx) })
+		switch {
+		case err != nil:
+			return transaction{}, err
+		case len(ids) == 0 && damaged != nil:
+			return transaction{}, fmt.Errorf("confirm: no %s that can be read waits for confirmation: %w", kind, damaged)
+		case len(ids) == 0:
+			return transaction{}, fmt.Errorf("confirm: no %s waits for confirmation; 'natkit tune list' shows what became of it", kind)
+		case len(ids) > 1:
+			return transaction{}, usagef("confirm: several wait for confirmation, name one: %s", strings.Join(ids, " "))
+		}
+		args = ids
+	}
+	tx, err := apply.Confirm(args[0], opt)
+	if err != nil {
+		return transaction{}, err
+	}
+	return t.describe(tx, "confirmed")
+}
+
+func isPending(s journal.Status) bool { return s == journal.StatusPending }
+
+// isUndoable transactions are in force, and no running natkit holds them.
+func isUndoable(s journal.Status) bool {
+	switch s {
+	case journal.StatusUndone, journal.StatusLeft, journal.StatusHeld, journal.StatusApplying:
+		return false
+	}
+	return true
+}
+
+// undoIDs are the transactions to undo, newest first. damaged means that there may be
+// others, whose files cannot be read.
+func (t *tuner) undoIDs(opt apply.Options, args []string, last bool) (ids []string, damaged, err error) {
+	if len(args) == 1 {
+		return args, nil, nil
+	}
+	ids, damaged, err = t.choose(opt, func(s journal.Status, _ *journal.Transaction) bool { return isUndoable(s) })
+	switch {
+	case err != nil || !last:
+	case damaged != nil:
+		return nil, nil, fmt.Errorf("undo: which one is the last is not known: %w; name one by its ID", damaged)
+	case len(ids) == 0:
+		return nil, nil, errors.New("undo: nothing is in force")
+	default:
+		ids = ids[len(ids)-1:]
+	}
+	slices.Reverse(ids)
+	return ids, damaged, err
+}
+
+// undo goes on after errors, so that one value that cannot be written does not
+// keep the others. whole means that the journal has no others.
+func (t *tuner) undo(opt apply.Options, ids []string, all, whole bool) error {
+	var done []transaction
+	var errs []error
+	for _, id := range ids {
+		tx, err := apply.Undo(id, opt)
+		if errors.Is(err, apply.ErrUndone) && all {
+			continue // by its guard, or by another natkit, since the ids were listed
+		}
+		described := transaction{}
+		if err == nil {
+			described, err = t.describe(tx, "")
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		done = append(done, described)
+	}
+	if len(ids) == 0 && whole && !t.env.asJSON {
+		return t.env.say("nothing is in force\n")
+	}
+	return errors.Join(append(errs, t.env.print(newResults(done...)))...)
+}

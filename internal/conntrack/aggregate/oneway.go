@@ -1,0 +1,365 @@
+package aggregate
+
+import (
+	"cmp"
+	"encoding/binary"
+	"hash/maphash"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/nat"
+	"github.com/natkit/natkit/internal/snapshot"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// keptOneWay bounds what is told apart of each kind; what comes beyond is left out. A
+	// scan has thousands of plain destinations and must not keep translations out.
+	keptOneWay  = 4096
+	shownOneWay = 64
+)
+
+// oneWayKey is a service and what became of it.
+type oneWayKey struct {
+	service, target netip.AddrPort
+	zone            uint16
+	// answered and silent are as HadAnswers and Silent of snapshot.OneWay.
+	answered, silent bool
+}
+
+// oneWay finds UDP entries to which clients sent packets between two dumps and that
+// never had an answer, and translated ones that had: the kernel does not tell whose
+// packet kept an entry. A client that goes on asking keeps its entry, and with that the
+// translation of its first packet, whatever the rules have become.
+type oneWay struct {
+	found map[oneWayKey]*snapshot.OneWay
+	// kept is how many were found of each kind.
+	kept [3]int
+	// received are the answers that translated entries had in the first dump, where the
+	// kernel counts them.
+	received map[uint64]uint64
+}
+
+func newOneWay() oneWay {
+	return oneWay{found: map[oneWayKey]*snapshot.OneWay{}, received: map[uint64]uint64{}}
+}
+
+// wasAnswered reports whether an entry is translated UDP that had answers.
+func wasAnswered(e *conntrack.Entry) bool {
+	return e.Orig.Proto == unix.IPPROTO_UDP && e.Status&conntrack.SeenReply != 0 && (e.Orig.Dst != e.Reply.Src || e.Orig.DstPort != e.Reply.SrcPort)
+}
+
+// first takes an entry of the first dump.
+func (o *oneWay) first(id uint64, e *conntrack.Entry) {
+	if e.Fields&conntrack.HasCounters != 0 && wasAnswered(e) {
+		o.received[id] = e.Received.Packets
+	}
+}
+
+// add takes an entry of the second dump that is the same connection as before in the
+// first one. Entries of helpers are translated without a rule.
+func (o *oneWay) add(id uint64, e *conntrack.Entry, before known, gap Gap) {
+	answered := wasAnswered(e)
+	if e.Orig.Proto != unix.IPPROTO_UDP || e.Status&conntrack.Expected != 0 || e.Status&conntrack.SeenReply != 0 && !answered {
+		return
+	}
+	had, counted := o.received[id]
+	if answered && before.rest&knownSeen == 0 || counted && e.Received.Packets != had {
+		return // one came since
+	}
+	// As in reopened: what is left is in whole seconds, so one of them is in doubt.
+	expected := float64(before.left()) - gap.seconds()
+	if float64(e.Timeout) < expected+1 {
+		return
+	}
+	w := o.of(e, answered, counted)
+	if w == nil {
+		return
+	}
+	w.Entries++
+	w.OldestSeconds = max(w.OldestSeconds, gap.age(e))
+}
+
+func (o *oneWay) of(e *conntrack.Entry, answered, silent bool) *snapshot.OneWay {
+	k := oneWayKey{
+		netip.AddrPortFrom(e.Orig.Dst, e.Orig.DstPort), netip.AddrPortFrom(e.Reply.Src, e.Reply.SrcPort), e.Zone, answered, silent,
+	}
+	if w := o.found[k]; w != nil {
+		return w
+	}
+	w := &snapshot.OneWay{Service: k.service, Target: k.target, Zone: k.zone, Source: e.Orig.Src, HadAnswers: answered, Silent: silent}
+	kept := &o.kept[kindOf(w)]
+	if *kept == keptOneWay {
+		return nil
+	}
+	*kept++
+	o.found[k] = w
+	return w
+}
+
+// age is that of an entry of both dumps, at least.
+func (g Gap) age(e *conntrack.Entry) float64 {
+	if e.Start == 0 || g.Now.IsZero() {
+		return g.seconds()
+	}
+	return max(g.seconds(), g.Now.Sub(time.Unix(0, int64(e.Start))).Seconds())
+}
+
+// kindOf orders what is found: translated and without an answer, untranslated, and what
+// may be answered. None keeps another out.
+func kindOf(w *snapshot.OneWay) int {
+	switch {
+	case !w.Unanswered():
+		return 2
+	case !w.Translated():
+		return 1
+	}
+	return 0
+}
+
+// list has each kind with the most entries first, and shownOneWay of those that may be
+// answered besides.
+func (o *oneWay) list() []snapshot.OneWay {
+	all := make([]snapshot.OneWay, 0, len(o.found))
+	for _, w := range o.found {
+		all = append(all, *w)
+	}
+	slices.SortFunc(all, func(a, b snapshot.OneWay) int {
+		return cmp.Or(cmp.Compare(kindOf(&a), kindOf(&b)), cmp.Compare(b.Entries, a.Entries), a.Service.Compare(b.Service), a.Target.Compare(b.Target), cmp.Compare(a.Zone, b.Zone))
+	})
+	unanswered := o.kept[0] + o.kept[1]
+	return slices.Concat(all[:min(unanswered, shownOneWay)], all[unanswered:min(len(all), unanswered+shownOneWay)])
+}
+
+// asker is an address that opens connections of one protocol.
+type asker struct {
+	addr  netip.Addr
+	proto uint8
+}
+
+func (a asker) String() string { return nat.ProtocolName(a.proto) + " " + a.addr.String() }
+
+// isUnanswered reports whether nobody has answered the first packet of a TCP or UDP
+// connection. A TCP entry that was taken up in the middle of a connection is
+// ESTABLISHED from its first packet on (nf_conntrack_tcp_loose) and does not count, nor
+// does UDP of services that never answer.
+func isUnanswered(e *conntrack.Entry) bool {
+	if e.Status.Has(conntrack.SeenReply) {
+		return false
+	}
+	switch e.Orig.Proto {
+	case unix.IPPROTO_TCP:
+		return e.TCPState == conntrack.TCPSynSent
+	case unix.IPPROTO_UDP:
+		return !isOneWay(e.Orig.DstPort)
+	}
+	return false
+}
+
+// isOneWay reports whether UDP to a port is not meant to be answered on the same ports:
+// tunnels, whose source port is a hash of the flow inside and whose packets back go to
+// the same destination port, and what only reports, often from a new port each time.
+func isOneWay(port uint16) bool {
+	switch port {
+	case 4789, 8472, 6081, 4754, 6635: // VXLAN (RFC 7348, and Linux' own), Geneve, GRE and MPLS in UDP
+		return true
+	case 162, 514, 8125, 12201, 25826: // SNMP traps, syslog, StatsD, GELF, collectd
+		return true
+	case 2055, 4739, 6343, 9995, 9996: // NetFlow, IPFIX, sFlow
+		return true
+	}
+	return false
+}
+
+// unanswered counts connections without an answer by source and by service.
+type unanswered struct {
+	tcp, udp int64
+	askers   *top[asker]
+	services *top[service]
+}
+
+func newUnanswered() unanswered {
+	return unanswered{askers: newTop(askerForm), services: newTop(serviceForm)}
+}
+
+func (u *unanswered) add(e *conntrack.Entry) {
+	if !isUnanswered(e) {
+		return
+	}
+	if e.Orig.Proto == unix.IPPROTO_TCP {
+		u.tcp++
+	} else {
+		u.udp++
+	}
+	u.askers.add(asker{e.Orig.Src, e.Orig.Proto})
+	u.services.add(serviceOf(e))
+}
+
+// summary compares with all entries of each source.
+func (u *unanswered) summary(sources *top[netip.Addr]) *snapshot.Unanswered {
+	s := &snapshot.Unanswered{
+		TCP: u.tcp, UDP: u.udp,
+		Sources: []snapshot.UnansweredSource{}, Services: u.services.talkers(shown, service.String),
+	}
+	for _, c := range u.askers.largest(shown, asker.String) {
+		s.Sources = append(s.Sources, snapshot.UnansweredSource{
+			Who: c.key.addr.String(), Protocol: nat.ProtocolName(c.key.proto),
+			Entries: c.n, OfEntries: max(c.n, sources.count(c.key.addr)),
+		})
+	}
+	return s
+}
+
+// idleBands are where the bands of idle times begin, in seconds.
+var idleBands = [...]uint32{0, 60, 600, snapshot.IdleLong, 86400}
+
+// idle counts TCP connections in ESTABLISHED by how long no packet came.
+type idle struct {
+	timeout  uint32
+	entries  int64
+	bands    [len(idleBands)]int64
+	sources  *top[netip.Addr]
+	services *top[service]
+}
+
+func newIdle() idle {
+	return idle{sources: newTop(addrForm), services: newTop(serviceForm)}
+}
+
+// unackedTimeout is what a TCP entry has in place of its state's timeout while data is
+// not acknowledged, or after many retransmissions, by default, in seconds
+// (nf_conntrack_tcp_timeout_unacknowledged, _max_retrans).
+const unackedTimeout = 300
+
+// add leaves out offloaded entries, whose timeout is a day, and those whose time was
+// fixed (IPS_FIXED_TIMEOUT). One with little left is in use and waits for an
+// acknowledgement, which is much more likely than that its days end now. A timeout that
+// a rule sets (nft ct timeout) is not told by the kernel.
+func (i *idle) add(e *conntrack.Entry) {
+	if i.timeout > unackedTimeout && e.Timeout <= unackedTimeout {
+		return
+	}
+	if i.timeout == 0 || tcpStateOf(e) != conntrack.TCPEstablished || e.Status&(conntrack.Offload|conntrack.HWOffload|conntrack.FixedTimeout) != 0 {
+		return
+	}
+	i.entries++
+	since := i.timeout - min(e.Timeout, i.timeout)
+	band := len(idleBands) - 1
+	for since < idleBands[band] {
+		band--
+	}
+	i.bands[band]++
+	if since >= snapshot.IdleLong {
+		i.sources.add(e.Orig.Src)
+		i.services.add(serviceOf(e))
+	}
+}
+
+func (i *idle) summary() *snapshot.IdleEstablished {
+	if i.timeout == 0 {
+		return nil
+	}
+	s := &snapshot.IdleEstablished{
+		TimeoutSeconds: int64(i.timeout), Entries: i.entries,
+		Sources: i.sources.talkers(shown, netip.Addr.String), Services: i.services.talkers(shown, service.String),
+	}
+	for b, n := range i.bands {
+		s.Bands = append(s.Bands, snapshot.IdleBand{FromSeconds: int64(idleBands[b]), Entries: n})
+	}
+	return s
+}
+
+// top counts how often each key comes, in bounded memory: exactly up to some 65,000
+// keys of any kind. With n additions of more keys a count is too low by at most n/65,000
+// or so, and never too high, as nothing must be found that is not there: what the tally
+// says a key came at least.
+type top[K comparable] struct {
+	form  form[K]
+	table *tally
+	key   []byte
+}
+
+// topMemory has room for 65,000 keys of the longest kind.
+const topMemory = 3 << 20
+
+// form is how a key is written in so many bytes.
+type form[K comparable] struct {
+	width int
+	put   func([]byte, K) []byte
+	get   func([]byte) K
+}
+
+var (
+	addrForm    = form[netip.Addr]{16, putAddr, getAddr}
+	askerForm   = form[asker]{16 + 1, putAsker, getAsker}
+	serviceForm = form[service]{16 + 2 + 1, putService, getService}
+)
+
+func newTop[K comparable](f form[K]) *top[K] {
+	// The seed changes no result; nobody can choose addresses that collide.
+	seed := maphash.Bytes(maphash.MakeSeed(), nil)
+	return &top[K]{form: f, table: newTally(f.width, seed, NewBudget(topMemory), 0)}
+}
+
+func (t *top[K]) add(k K) {
+	t.key = t.form.put(t.key[:0], k)
+	t.table.Add(t.key)
+}
+
+// count is how often a key came at least.
+func (t *top[K]) count(k K) int64 {
+	r, ok := t.table.Get(t.form.put(nil, k))
+	if !ok {
+		return 0
+	}
+	return int64(r.Count - r.Excess)
+}
+
+// counted is a key and how often it came.
+type counted[K comparable] struct {
+	key K
+	n   int64
+}
+
+// largest are the n keys with the most additions; equals by name.
+func (t *top[K]) largest(n int, name func(K) string) []counted[K] {
+	var all []counted[K]
+	for _, number := range t.table.Top(n, 1) {
+		r := t.table.Row(number)
+		all = append(all, counted[K]{t.form.get(r.Key), int64(r.Count - r.Excess)})
+	}
+	slices.SortFunc(all, func(a, b counted[K]) int {
+		return cmp.Or(cmp.Compare(b.n, a.n), cmp.Compare(name(a.key), name(b.key)))
+	})
+	return all
+}
+
+// talkers are the n keys with the most additions; equals by name.
+func (t *top[K]) talkers(n int, name func(K) string) []snapshot.Talker {
+	out := make([]snapshot.Talker, 0, n)
+	for _, c := range t.largest(n, name) {
+		out = append(out, snapshot.Talker{Who: name(c.key), Entries: c.n})
+	}
+	return out
+}
+
+func putAddr(b []byte, a netip.Addr) []byte {
+	raw := a.As16()
+	return append(b, raw[:]...)
+}
+
+func getAddr(b []byte) netip.Addr { return netip.AddrFrom16([16]byte(b)).Unmap() }
+
+func putAsker(b []byte, a asker) []byte { return append(putAddr(b, a.addr), a.proto) }
+
+func getAsker(b []byte) asker { return asker{getAddr(b[:16]), b[16]} }
+
+func putService(b []byte, s service) []byte {
+	return append(binary.BigEndian.AppendUint16(putAddr(b, s.addr), s.port), s.proto)
+}
+
+func getService(b []byte) service {
+	return service{getAddr(b[:16]), binary.BigEndian.Uint16(b[16:]), b[18]}
+}

@@ -1,0 +1,202 @@
+package observe
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/nat"
+)
+
+// Attribution tells which rules made the entries of a connection table. It is made
+// once for a plan (Attribute) and asked for each entry: it does not search, so
+// that 10,000 rules cost no more than ten.
+type Attribution struct {
+	plan         *gateway.Plan
+	destinations portIndex
+	sources      sourceIndex
+}
+
+// Attribute indexes a plan.
+func Attribute(p *gateway.Plan) *Attribution {
+	return &Attribution{plan: p, destinations: indexDestinations(p.Destinations), sources: indexSources(p.Sources)}
+}
+
+// Of tells which rules translated the source and the destination of an entry;
+// nil where it was not translated, or not by this plan. An entry does not tell the
+// interfaces: of rules that differ only in these, and give the same, it is the most
+// specific one. The references point into the plan.
+func (a *Attribution) Of(e *conntrack.Entry) (source, destination *gateway.Ref) {
+	if e.IsDNAT() {
+		if d := a.destination(e); d != nil {
+			destination = &d.Rule
+		}
+	}
+	if e.IsSNAT() {
+		if s := a.source(e, destination != nil); s != nil {
+			source = &s.Rule
+		}
+	}
+	return source, destination
+}
+
+// destination is the first entry that matches e and gives what e became.
+func (a *Attribution) destination(e *conntrack.Entry) *gateway.Destination {
+	first := a.destinations.first(e.Orig.Dst, e.Orig.Proto, e.Orig.DstPort, none, func(i int) bool {
+		d := &a.plan.Destinations[i]
+		return hasPort(d.Port, e.Orig.DstPort) && contains(d.From, e.Orig.Src) && destinationGave(d, e)
+	})
+	if first == none {
+		return nil
+	}
+	return &a.plan.Destinations[first]
+}
+
+func destinationGave(d *gateway.Destination, e *conntrack.Entry) bool {
+	if d.Prefix.IsValid() {
+		return e.Reply.Src == nat.Replace(e.Orig.Dst, d.Prefix)
+	}
+	return e.Reply.Src == d.To.Address && (d.To.Port == 0 || e.Reply.SrcPort == d.To.Port)
+}
+
+// source is the first entry that matches e and gives what e became; those of hairpins
+// count where a destination of ours was translated.
+func (a *Attribution) source(e *conntrack.Entry, sentBack bool) *gateway.Source {
+	first := a.sources.first(&e.Orig, func(i int) bool {
+		s := &a.plan.Sources[i]
+		if s.Hairpin.Prefix.IsValid() && !(sentBack && hasPort(s.Hairpin.Port, e.Orig.DstPort)) {
+			return false
+		}
+		return contains(s.From, e.Orig.Src) && !nat.InAny(s.NotTo, e.Reply.Src) && sourceGave(s, e)
+	})
+	if first == none {
+		return nil
+	}
+	return &a.plan.Sources[first]
+}
+
+func sourceGave(s *gateway.Source, e *conntrack.Entry) bool {
+	switch to := e.Reply.Dst; {
+	case s.Masquerade:
+		return true // whichever address the interface had
+	case s.Prefix.IsValid():
+		return to == nat.Replace(e.Orig.Src, s.Prefix)
+	default:
+		return slices.ContainsFunc(s.To, func(r gateway.Range) bool { return r.Contains(to) })
+	}
+}
+
+// hasPort reports whether a port is meant, of the protocol that is.
+func hasPort(p gateway.Port, port uint16) bool {
+	return p.First == 0 || p.First <= port && port <= max(p.First, p.Last)
+}
+
+// Tally counts connections by the rules that translated them. It is fed entry by
+// entry, and keeps none.
+type Tally struct {
+	attribution *Attribution
+	// rules are by the plan's own references, which are compared faster than names.
+	rules map[*gateway.Ref]*Usage
+	// masquerade are sources of that kind.
+	masquerade map[*gateway.Ref]bool
+	here       map[netip.Addr]bool
+	stale      map[netip.Addr]int64
+	stranger   int64
+	seen       int64
+}
+
+// NewTally counts for a plan; here are the host's addresses, by which stale flows are
+// known (none: they are not told).
+func NewTally(p *gateway.Plan, here []netip.Addr) *Tally {
+	t := &Tally{
+		attribution: Attribute(p), rules: map[*gateway.Ref]*Usage{}, masquerade: map[*gateway.Ref]bool{},
+		here: map[netip.Addr]bool{}, stale: map[netip.Addr]int64{},
+	}
+	for i := range p.Sources {
+		if p.Sources[i].Masquerade {
+			t.masquerade[&p.Sources[i].Rule] = true
+		}
+	}
+	for _, a := range here {
+		t.here[a] = true
+	}
+	return t
+}
+
+// Add counts an entry.
+func (t *Tally) Add(e *conntrack.Entry) {
+	t.seen++
+	snat, dnat := e.IsSNAT(), e.IsDNAT()
+	if !snat && !dnat {
+		return
+	}
+	source, destination := t.attribution.Of(e)
+	if source == nil && destination == nil {
+		t.stranger++
+		return
+	}
+	if destination != nil {
+		add(t.rule(destination), e)
+	}
+	if source != nil && (destination == nil || *source != *destination) {
+		add(t.rule(source), e)
+	}
+	if to := e.Reply.Dst; t.masquerade[source] && len(t.here) > 0 && !t.here[to] {
+		t.stale[to]++
+	}
+}
+
+func (t *Tally) rule(r *gateway.Ref) *Usage {
+	u := t.rules[r]
+	if u == nil {
+		u = &Usage{}
+		t.rules[r] = u
+	}
+	return u
+}
+
+func add(u *Usage, e *conntrack.Entry) {
+	u.Flows++
+	u.Packets += e.Sent.Packets + e.Received.Packets
+	u.Bytes += e.Sent.Bytes + e.Received.Bytes
+	if !e.Status.Has(conntrack.SeenReply) {
+		u.Unanswered++
+	}
+}
+
+// Rules tell which rules made entries, or are for them.
+func (t *Tally) Rules() *Attribution { return t.attribution }
+
+// Seen is how many entries were counted.
+func (t *Tally) Seen() int64 { return t.seen }
+
+// Usage is of each rule; factor is what a sample is scaled by, 1 for a whole table.
+func (t *Tally) Usage(factor float64) map[gateway.Ref]Usage {
+	out := map[gateway.Ref]Usage{}
+	for ref, u := range t.rules {
+		sum := out[*ref]
+		sum.Flows += scaled(u.Flows, factor)
+		sum.Packets += scaled(u.Packets, factor)
+		sum.Bytes += scaled(u.Bytes, factor)
+		sum.Unanswered += scaled(u.Unanswered, factor)
+		out[*ref] = sum
+	}
+	return out
+}
+
+// Strangers are flows that none of the plan's rules translated.
+func (t *Tally) Strangers(factor float64) int64 { return scaled(t.stranger, factor) }
+
+// Stale are masqueraded flows whose address the host no longer has, and those
+// addresses in order.
+func (t *Tally) Stale(factor float64) (flows int64, addresses []netip.Addr) {
+	for a, n := range t.stale {
+		flows += n
+		addresses = append(addresses, a)
+	}
+	slices.SortFunc(addresses, netip.Addr.Compare)
+	return scaled(flows, factor), addresses
+}
+
+func scaled[T int64 | uint64](n T, factor float64) T { return T(float64(n) * max(1, factor)) }

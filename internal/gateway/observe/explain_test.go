@@ -1,0 +1,454 @@
+package observe
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/testutil"
+)
+
+// explained is a Way in few lines.
+func explained(e *Trace) string {
+	var b strings.Builder
+	for _, s := range e.Steps {
+		fmt.Fprintf(&b, "%s", s.Hook)
+		if s.Chain != "" {
+			fmt.Fprintf(&b, " %d %s", s.Priority, s.Chain)
+		}
+		if s.Rule != nil {
+			fmt.Fprintf(&b, " %s", s.Rule)
+		}
+		fmt.Fprintf(&b, ": %s\n", s.Does)
+	}
+	fmt.Fprintf(&b, "%s %s -> %s\n", e.Fate, e.Source, e.Destination)
+	for _, s := range e.Reply {
+		fmt.Fprintf(&b, "back: %s\n", s.Does)
+	}
+	if e.ReplyLost != "" {
+		fmt.Fprintf(&b, "lost: %s\n", e.ReplyLost)
+	}
+	for _, n := range e.Near {
+		fmt.Fprintf(&b, "not %s: %s\n", n.Rule, strings.Join(n.Why, "; "))
+	}
+	for _, n := range e.Notes {
+		fmt.Fprintf(&b, "note: %s\n", n)
+	}
+	return b.String()
+}
+
+const tracked = `conntrack: a new connection; its first packet alone asks the nat chains`
+const confirmed = `postrouting: the connection is entered into the table (nf_conntrack_confirm)`
+
+func TestExplain(t *testing.T) {
+	for _, c := range []struct{ name, body, in, packet, want string }{
+		{"masquerade, and why not the others", manyKinds, "eth1", "tcp 192.168.0.9:4000 -> 198.18.0.1:443", `
+prerouting: ` + tracked + `
+prerouting -80 inet natkit prerouting: no rule is for 198.18.0.1:443: it stays
+routing: to 198.18.0.1 by eth0 via 203.0.113.254
+forward 120 inet natkit untranslatable: passes; dropped if it were invalid to conntrack, as nat[0] masquerade could not translate it
+postrouting 120 inet natkit postrouting nat[0] masquerade: the source becomes 203.0.113.1:4000; if that port is taken towards this destination, another of 1024-65535
+` + confirmed + `
+forwarded 203.0.113.1:4000 -> 198.18.0.1:443
+back: an answer from 198.18.0.1:443 comes for 203.0.113.1:4000: the destination becomes 192.168.0.9:4000 again
+back: to 192.168.0.9 by eth1
+`},
+		{"the excepted destination", manyKinds, "eth1", "udp 192.168.0.9:4000 -> 10.9.0.1:53", `
+prerouting: ` + tracked + `
+prerouting -80 inet natkit prerouting: no rule is for 10.9.0.1:53: it stays
+routing: to 10.9.0.1 by eth0 via 203.0.113.254
+postrouting 120 inet natkit postrouting: no rule is for what 192.168.0.9 sends by eth0: the source stays
+` + confirmed + `
+forwarded 192.168.0.9:4000 -> 10.9.0.1:53
+back: an answer from 10.9.0.1:53 comes for 192.168.0.9:4000
+back: to 192.168.0.9 by eth1
+not nat[0] masquerade: it leaves what goes to 10.0.0.0/8 alone
+`},
+		{"the more specific rule", manyKinds, "eth1", "tcp 192.168.0.2:100 -> 198.18.0.1:443", `
+prerouting: ` + tracked + `
+prerouting -80 inet natkit prerouting: no rule is for 198.18.0.1:443: it stays
+routing: to 198.18.0.1 by eth0 via 203.0.113.254
+forward 120 inet natkit untranslatable: passes; dropped if it were invalid to conntrack, as nat[1] snat could not translate it
+postrouting 120 inet natkit postrouting nat[1] snat: the source becomes 203.0.113.7:100; if that port is taken towards this destination, another of 1-511
+` + confirmed + `
+forwarded 203.0.113.7:100 -> 198.18.0.1:443
+back: an answer from 198.18.0.1:443 comes for 203.0.113.7:100: the destination becomes 192.168.0.2:100 again
+back: to 192.168.0.2 by eth1
+not nat[0] masquerade: nat[1] snat is more specific
+note: 203.0.113.7: no address of this host: what is outside must route answers to it
+`},
+		{"dnat from outside keeps the source", manyKinds, "eth0", "tcp 198.18.0.1:4000 -> 203.0.113.7:8080", `
+prerouting: ` + tracked + `
+prerouting -80 inet natkit prerouting nat[3] dnat: the destination becomes 172.17.0.2:80
+routing: to 172.17.0.2 by eth2
+postrouting 120 inet natkit postrouting: no rule is for what 198.18.0.1 sends by eth2: the source stays
+` + confirmed + `
+forwarded 198.18.0.1:4000 -> 172.17.0.2:80
+back: an answer from 172.17.0.2:80 comes for 198.18.0.1:4000
+back: to 198.18.0.1 by eth0
+back: the source becomes 203.0.113.7:8080 again
+not nat[7] dnat: nat[3] dnat is more specific
+not nat[4] dnat: it is for udp/5000-5600; it is for clients in 198.51.100.0/24
+`},
+		{"hairpin", manyKinds, "eth1", "tcp 192.168.0.9:4000 -> 203.0.113.7:8080", `
+prerouting: ` + tracked + `
+prerouting -80 inet natkit prerouting nat[3] dnat: the destination becomes 172.17.0.2:80
+routing: to 172.17.0.2 by eth2
+postrouting 120 inet natkit postrouting nat[3] dnat: the source becomes 203.0.113.7:4000; if that port is taken towards this destination, another of 1024-65535
+` + confirmed + `
+forwarded 203.0.113.7:4000 -> 172.17.0.2:80
+back: an answer from 172.17.0.2:80 comes for 203.0.113.7:4000: the destination becomes 192.168.0.9:4000 again
+back: to 192.168.0.9 by eth1
+back: the source becomes 203.0.113.7:8080 again
+not nat[0] masquerade: it is for what leaves by eth0, not by eth2
+not nat[7] dnat: it is for what comes in by eth0; from inside that would be hairpin: true
+not nat[4] dnat: it is for udp/5000-5600; it is for clients in 198.51.100.0/24; it is for what comes in by eth0; from inside that would be hairpin: true
+`},
+		{"static to static, by their external addresses", roles + `
+  nat:
+    - static: {inside: 192.168.0.3, outside: 203.0.113.9, hairpin: true}
+    - static: {inside: 192.168.0.4, outside: 203.0.113.10}`, "eth1", "icmp 192.168.0.4:77 -> 203.0.113.9", `
+prerouting: ` + tracked + `
+prerouting -80 inet natkit prerouting nat[0] static: the destination becomes 192.168.0.3:77
+routing: to 192.168.0.3 by eth1
+postrouting 120 inet natkit postrouting nat[1] static: the source becomes 203.0.113.10:77; if that identifier is taken towards this destination, another of 0-65535
+` + confirmed + `
+forwarded 203.0.113.10:77 -> 192.168.0.3:77
+back: an answer from 192.168.0.3 comes for 203.0.113.10:77: the destination becomes 192.168.0.4:77 again
+back: to 192.168.0.4 by eth1
+back: the source becomes 203.0.113.9 again
+`},
+		{"a program on the gateway", roles + `
+  nat:
+    - static: {inside: 192.168.0.3, outside: 203.0.113.9, local: true}
+    - dnat: {on: 203.0.113.9, port: tcp/80, to: 192.168.0.5}`, "", "tcp 203.0.113.1:4000 -> 203.0.113.9:80", `
+output: ` + tracked + `
+output -80 inet natkit output nat[0] static: the destination becomes 192.168.0.3:80
+routing: to 192.168.0.3 by eth1
+postrouting 120 inet natkit postrouting: no rule is for what 203.0.113.1 sends by eth1: the source stays
+` + confirmed + `
+forwarded 203.0.113.1:4000 -> 192.168.0.3:80
+back: an answer from 192.168.0.3:80 comes for 203.0.113.1:4000
+back: to the program on the gateway
+back: the source becomes 203.0.113.9:80 again
+not nat[1] dnat: it is not for programs on the gateway itself: that would be local: true
+`},
+		{"untracked", roles + `
+  nat:
+    - notrack: {on: 203.0.113.1, port: udp/53}
+    - masquerade: {}`, "eth0", "udp 198.18.0.1:4000 -> 203.0.113.1:53", `
+prerouting -300 inet natkit raw-prerouting nat[0] notrack: not tracked
+prerouting: conntrack: not tracked; no nat chain is asked
+routing: 203.0.113.1 is the gateway's own: it goes no further
+local 198.18.0.1:4000 -> 203.0.113.1:53
+back: not tracked
+back: conntrack: not tracked; no nat chain is asked
+back: to 198.18.0.1 by eth0 via 203.0.113.254
+`},
+		{"stateless out", roles + `
+  nat:
+    - netmap: {inside: 192.168.0.0/24, outside: 198.51.100.0/24, stateless: true}`, "eth1", "tcp 192.168.0.77:4000 -> 198.18.0.1:80", `
+prerouting -300 inet natkit raw-prerouting nat[0] netmap: not tracked
+prerouting: conntrack: not tracked; no nat chain is asked
+routing: to 198.18.0.1 by eth0 via 203.0.113.254
+postrouting 110 inet natkit stateless nat[0] netmap: the source becomes 198.51.100.77:4000, packet by packet
+forwarded 198.51.100.77:4000 -> 198.18.0.1:80
+back: not tracked; the destination becomes 192.168.0.77:4000, packet by packet
+back: conntrack: not tracked; no nat chain is asked
+back: to 192.168.0.77 by eth1
+note: 198.51.100.77: no address of this host: what is outside must route answers to it
+`},
+		{"stateless in", roles + `
+  nat:
+    - netmap: {inside: 192.168.0.0/24, outside: 198.51.100.0/24, stateless: true}`, "eth0", "tcp 198.18.0.1:4000 -> 198.51.100.77:80", `
+prerouting -300 inet natkit raw-prerouting nat[0] netmap: not tracked; the destination becomes 192.168.0.77:80, packet by packet
+prerouting: conntrack: not tracked; no nat chain is asked
+routing: to 192.168.0.77 by eth1
+forwarded 198.18.0.1:4000 -> 192.168.0.77:80
+back: not tracked
+back: conntrack: not tracked; no nat chain is asked
+back: to 198.18.0.1 by eth0 via 203.0.113.254
+back: the source becomes 198.51.100.77:80, packet by packet
+`},
+		{"NPTv6, back inside", roles + `
+  ipv6:
+    - netmap: {inside: "fd00:1::/64", outside: "2001:db8:5::/64", stateless: true}`, "eth1", "udp [fd00:1::7]:4000 -> [2001:db8:5:0:cf43::2]:53", `
+prerouting -300 inet natkit raw-prerouting ipv6[0] netmap: not tracked; the source becomes [2001:db8:5:0:cf43::7]:4000, the destination [fd00:1::2]:53, packet by packet
+prerouting: conntrack: not tracked; no nat chain is asked
+routing: to fd00:1::2 by eth1
+forwarded [2001:db8:5:0:cf43::7]:4000 -> [fd00:1::2]:53
+back: not tracked; the source becomes [2001:db8:5:0:cf43::2]:53, the destination [fd00:1::7]:4000, packet by packet
+back: conntrack: not tracked; no nat chain is asked
+back: to fd00:1::7 by eth1
+`},
+		{"around a stateless rule", roles + `
+  nat:
+    - static: {inside: 192.168.0.77, outside: 203.0.113.77, stateless: true}`, "eth0", "tcp 198.18.0.1:4000 -> 192.168.0.77:80", `
+prerouting -300 inet natkit raw-prerouting: no rule is for it: it is tracked
+prerouting: ` + tracked + `
+routing: to 192.168.0.77 by eth1
+` + confirmed + `
+forwarded 198.18.0.1:4000 -> 192.168.0.77:80
+back: not tracked
+back: conntrack: not tracked; no nat chain is asked
+back: to 198.18.0.1 by eth0 via 203.0.113.254
+back: the source becomes 203.0.113.77:80, packet by packet
+lost: it comes as one from 203.0.113.77 to 198.18.0.1, not from 192.168.0.77 to 198.18.0.1: the two directions are not translated by the same rule
+`},
+		{"no route", manyKinds, "eth1", "tcp 192.168.0.9:4000 -> 198.18.9.9:443", `
+prerouting: ` + tracked + `
+prerouting -80 inet natkit prerouting: no rule is for 198.18.9.9:443: it stays
+routing: to 198.18.9.9: there is no route
+unreachable 192.168.0.9:4000 -> 198.18.9.9:443
+`},
+		{"limits, MSS and the fast path", roles + `
+  mss: clamp
+  flowtable: on
+  limits: {connections-per-source: 2000}
+  nat:
+    - snat: {to: 203.0.113.1, ports: keep}`, "eth1", "tcp 192.168.0.77:4000 -> 198.18.0.1:80", `
+prerouting: ` + tracked + `
+routing: to 198.18.0.1 by eth0 via 203.0.113.254
+forward -150 inet natkit mss: MSS of the SYN is at most what the route's MTU takes
+forward 0 inet natkit forward: dropped if 192.168.0.77 has 2000 connections already · once answered, the connection goes by the flowtable and comes to no hook after ingress
+forward 120 inet natkit untranslatable: passes; dropped if it were invalid to conntrack, as nat[0] snat could not translate it
+postrouting 120 inet natkit postrouting nat[0] snat: the source becomes 203.0.113.1:4000; if that port is taken towards this destination the packet is dropped
+` + confirmed + `
+forwarded 203.0.113.1:4000 -> 198.18.0.1:80
+back: an answer from 198.18.0.1:80 comes for 203.0.113.1:4000: the destination becomes 192.168.0.77:4000 again
+back: to 192.168.0.77 by eth1
+`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e := explainText(t, c.body, withDMZ(router), c.in, c.packet)
+			if diff := cmp.Diff(strings.TrimPrefix(c.want, "\n"), explained(e)); diff != "" {
+				t.Error(diff)
+			}
+			if _, err := json.Marshal(e); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// withDMZ adds a third interface, for 172.17.0.0/16.
+func withDMZ(f gateway.Facts) gateway.Facts {
+	f.Interfaces = append(f.Interfaces[:len(f.Interfaces):len(f.Interfaces)], gateway.Interface{Name: "eth2", Index: 4, Addresses: prefixes("172.17.0.1/16")})
+	return f
+}
+
+func explainText(t *testing.T, body string, facts gateway.Facts, in, text string) *Trace {
+	t.Helper()
+	if body == manyKinds {
+		body = strings.Replace(body, "lan: eth1", "lan: [eth1, eth2]", 1)
+	}
+	packet, err := ParsePacket([]string{text})
+	if err != nil {
+		t.Fatal(err)
+	}
+	packet.In = in
+	e, err := Follow(compile(t, body, facts), facts, routes(facts), packet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func TestExplainNotes(t *testing.T) {
+	facts := router
+	e := explainText(t, "\n  nat:\n    - snat: {to: 203.0.113.1-203.0.113.2}\n    - dnat: {on: ppp0, port: tcp/1, to: 192.168.0.2}", facts, "eth1", "tcp 192.168.0.9 -> 198.18.0.1:80")
+	want := []string{
+		"if 192.168.0.9:40000 has a connection by this rule already, its address and port are used again where they are free",
+		"nat[1] dnat has no effect: ppp0 has no address",
+	}
+	if diff := cmp.Diff(want, e.Notes); diff != "" {
+		t.Error(diff)
+	}
+	fails := func(Lookup) (Hop, error) { return Hop{}, errors.New("no netlink") }
+	if _, err := Follow(&gateway.Plan{}, facts, fails, e.Packet); err == nil {
+		t.Error("an error of the routes is lost")
+	}
+}
+
+// TestExplainNotForwarded: the interface by which a packet of IPv4 comes decides, for IPv6
+// the host; also for the answer.
+func TestExplainNotForwarded(t *testing.T) {
+	const four, six = "tcp 192.168.0.9 -> 198.18.0.1:80", "tcp [fd00:1::9] -> [2001:db8:1::1]:80"
+	body := roles + "\n  nat:\n    - masquerade: {}\n  ipv6:\n    - masquerade: {}"
+	for _, c := range []struct {
+		name, in, packet string
+		sysctls          snapshot.Sysctls
+		by, lost         string
+	}{
+		{"on", "eth1", four, snapshot.Sysctls{"net.ipv4.ip_forward": "1", "net.ipv4.conf.eth1.forwarding": "1"}, "", ""},
+		{"nobody knows", "eth1", four, nil, "", ""},
+		{"off", "eth1", four, snapshot.Sysctls{"net.ipv4.ip_forward": "0", "net.ipv4.conf.eth1.forwarding": "0"}, "net.ipv4.ip_forward", ""},
+		{"off for the interface", "eth1", four, snapshot.Sysctls{"net.ipv4.ip_forward": "1", "net.ipv4.conf.eth1.forwarding": "0"}, "net.ipv4.conf.eth1.forwarding", ""},
+		{"on for the interface", "eth1", four, snapshot.Sysctls{"net.ipv4.ip_forward": "0", "net.ipv4.conf.eth1.forwarding": "1", "net.ipv4.conf.eth0.forwarding": "1"}, "", ""},
+		{"off for the answer", "eth1", four, snapshot.Sysctls{"net.ipv4.ip_forward": "1", "net.ipv4.conf.eth0.forwarding": "0"}, "", "net.ipv4.conf.eth0.forwarding"},
+		{"of the gateway itself", "", "tcp 203.0.113.1 -> 198.18.0.1:80", snapshot.Sysctls{"net.ipv4.ip_forward": "0"}, "", ""},
+		{"another family", "eth1", four, snapshot.Sysctls{"net.ipv6.conf.all.forwarding": "0"}, "", ""},
+		{"IPv6 off", "eth1", six, snapshot.Sysctls{"net.ipv6.conf.all.forwarding": "0", "net.ipv6.conf.eth1.force_forwarding": "0"}, "net.ipv6.conf.all.forwarding", ""},
+		{"IPv6 forced", "eth1", six, snapshot.Sysctls{"net.ipv6.conf.all.forwarding": "0", "net.ipv6.conf.eth1.force_forwarding": "1", "net.ipv6.conf.eth0.force_forwarding": "1"}, "", ""},
+	} {
+		facts := router
+		facts.Sysctls = c.sysctls
+		e := explainText(t, body, facts, c.in, c.packet)
+		want := Forwarded
+		if c.by != "" {
+			want = Dropped
+		}
+		if last := e.Steps[len(e.Steps)-1]; e.Fate != want || c.by != "" && !strings.Contains(last.Does, c.by+" is 0") {
+			t.Errorf("%s: %s, %q", c.name, e.Fate, last.Does)
+		}
+		if e.ReplyLost != "" && c.lost == "" || !strings.Contains(e.ReplyLost, c.lost) {
+			t.Errorf("%s: lost %q, want %q", c.name, e.ReplyLost, c.lost)
+		}
+	}
+}
+
+func TestManyNearMisses(t *testing.T) {
+	var b strings.Builder
+	for port := range 50 {
+		fmt.Fprintf(&b, "\n    - dnat: {on: 203.0.113.1, port: tcp/%d, to: 192.168.0.2}", 1000+port)
+	}
+	e := explainText(t, roles+"\n  nat:"+b.String(), router, "eth0", "tcp 198.18.0.1 -> 203.0.113.1:80")
+	if len(e.Near) != manyNear || e.NearMore != 50-manyNear {
+		t.Errorf("%d near misses and %d more", len(e.Near), e.NearMore)
+	}
+}
+
+func TestParsePacket(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"tcp 192.168.0.2:4000 -> 198.51.100.9:443", "tcp 192.168.0.2:4000 -> 198.51.100.9:443"},
+		{"udp 192.168.0.2 198.51.100.9:53", "udp 192.168.0.2:40000 -> 198.51.100.9:53"},
+		{"tcp [fd00::2]:4000 to [2001:db8::9]:443", "tcp [fd00::2]:4000 -> [2001:db8::9]:443"},
+		{"icmp 192.168.0.2→198.51.100.9", "icmp 192.168.0.2 -> 198.51.100.9"},
+		{"icmp 192.168.0.2:77 -> 198.51.100.9", "icmp 192.168.0.2:77 -> 198.51.100.9"},
+		{"47 192.168.0.2 -> 198.51.100.9", "gre 192.168.0.2 -> 198.51.100.9"},
+		{"tcp 192.168.0.2:4000 -", "!quotes"},
+		{"tcp 192.168.0.2:4000", "!expected PROTOCOL"},
+		{"", "!expected PROTOCOL"},
+		{"tpc 192.168.0.2:4000 -> 198.51.100.9:443", "!is no protocol"},
+		{"tcp 192.168.0.2:4000 -> 198.51.100.9", "!destination port"},
+		{"tcp 192.168.0.2:4000 -> 2001:db8::9", "!one family"},
+		{"tcp 192.168.0.2:4000 -> example.com:443", "!no address"},
+		{"gre 192.168.0.2:1 -> 198.51.100.9", "!no ports"},
+		{"icmp fd00::1 -> fd00::2", "!not for"},
+	} {
+		p, err := ParsePacket(strings.Split(c.text, " "))
+		if want, fails := strings.CutPrefix(c.want, "!"); fails {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%q: %v, want …%s…", c.text, err, want)
+			}
+			continue
+		}
+		if err != nil || p.String() != c.want {
+			t.Errorf("%q: %s, %v", c.text, p, err)
+		}
+	}
+}
+
+func FuzzParsePacket(f *testing.F) {
+	for _, text := range []string{"tcp 192.168.0.2:4000 -> 198.51.100.9:443", "icmp 192.168.0.2→198.51.100.9", "udp [fd00::2]:1 [2001:db8::9]:2", "47 0.0.0.0 ::", "tcp a -", "tcp ::ffff:1.2.3.4 1.2.3.4:1"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		defer testutil.Bounded(t, len(text))()
+		p, err := ParsePacket([]string{text})
+		if err != nil {
+			return
+		}
+		again, err := ParsePacket([]string{p.String()})
+		if err != nil || again != p {
+			t.Errorf("%q is %s, which is %v, %v", text, p, again, err)
+		}
+	})
+}
+
+func TestGivenAllows(t *testing.T) {
+	one := func(text string) []gateway.Range {
+		a := netip.MustParseAddr(text)
+		return []gateway.Range{{First: a, Last: a}}
+	}
+	a, b := netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("203.0.113.2")
+	for _, c := range []struct {
+		given Given
+		addr  netip.Addr
+		port  uint16
+		want  bool
+	}{
+		{Given{Addresses: one("203.0.113.1"), Port: 4000}, a, 4000, true},
+		{Given{Addresses: one("203.0.113.1"), Port: 4000}, a, 4001, false},
+		{Given{Addresses: one("203.0.113.1"), Port: 4000, First: 1024, Last: 65535}, a, 4001, true},
+		{Given{Addresses: one("203.0.113.1"), Port: 4000, First: 1024, Last: 65535}, a, 80, false},
+		{Given{Addresses: one("203.0.113.1")}, a, 0, true},
+		{Given{Addresses: one("203.0.113.1"), First: 1024, Last: 2048}, a, 2048, true},
+		{Given{Addresses: one("203.0.113.1"), Port: 4000}, b, 4000, false},
+		{Given{Addresses: []gateway.Range{{First: a, Last: b}}, Port: 4000}, b, 4000, true},
+	} {
+		if got := c.given.Allows(c.addr, c.port); got != c.want {
+			t.Errorf("%+v allows %s %d: %t", c.given, c.addr, c.port, got)
+		}
+	}
+}
+
+// TestIdentifiers: what an echo request has is no port, and where it was not given it stays
+// all the same where it can.
+func TestIdentifiers(t *testing.T) {
+	a := netip.MustParseAddr("203.0.113.1")
+	for _, c := range []struct {
+		ports  gateway.Ports
+		random gateway.Random
+		id     uint16
+		want   string
+	}{
+		{gateway.Ports{}, "", 77, "203.0.113.1:77; if that identifier is taken towards this destination, another of 0-65535"},
+		{gateway.Ports{}, "", 0, "203.0.113.1; if its identifier is taken towards this destination, another of 0-65535"},
+		{gateway.Ports{}, gateway.RandomFully, 0, "203.0.113.1 with a free identifier of 0-65535, at random"},
+		{gateway.Ports{First: 5, Last: 9}, "", 0, "203.0.113.1 with its identifier where that is one of 5-9 and free, otherwise another of them"},
+		{gateway.Ports{Keep: true}, "", 0, "203.0.113.1; if its identifier is taken towards this destination the packet is dropped"},
+	} {
+		s := gateway.Source{To: []gateway.Range{{First: a, Last: a}}, Ports: c.ports, Random: c.random}
+		w := newWalk(&gateway.Plan{}, &gateway.Facts{}, nil, Packet{Protocol: 1, Src: a, Dst: a, SrcPort: c.id, DstPort: c.id})
+		if got := w.words(w.give(&s), &s); got != c.want {
+			t.Errorf("%+v: %q, want %q", c, got, c.want)
+		}
+	}
+}
+
+func TestPorts(t *testing.T) {
+	tcp, echo, gre := Packet{Protocol: 6}, Packet{Protocol: 1}, Packet{Protocol: 47}
+	for _, c := range []struct {
+		name               string
+		ports              gateway.Ports
+		random             gateway.Random
+		packet             Packet
+		port               uint16
+		given, first, last uint16
+	}{
+		{"as it was", gateway.Ports{}, "", tcp, 4000, 4000, 1024, 65535},
+		{"low", gateway.Ports{}, "", tcp, 511, 511, 1, 511},
+		{"privileged", gateway.Ports{}, "", tcp, 700, 700, 600, 1023},
+		{"between", gateway.Ports{}, "", tcp, 550, 550, 550, 1023},
+		{"bounded", gateway.Ports{First: 2000, Last: 2999}, "", tcp, 2500, 2500, 2000, 2999},
+		{"out of bounds", gateway.Ports{First: 2000, Last: 2999}, "", tcp, 4000, 0, 2000, 2999},
+		{"random", gateway.Ports{}, gateway.RandomFully, tcp, 4000, 0, 1024, 65535},
+		{"kept", gateway.Ports{Keep: true}, "", tcp, 4000, 4000, 0, 0},
+		{"echo", gateway.Ports{}, "", echo, 7, 7, 0, 65535},
+		{"echo, bounded", gateway.Ports{First: 1024, Last: 65535}, "", echo, 7, 0, 1024, 65535},
+		{"no ports", gateway.Ports{First: 1024, Last: 65535}, "", gre, 0, 0, 0, 0},
+	} {
+		s := gateway.Source{Ports: c.ports, Random: c.random}
+		given, first, last := givenPort(&s, c.packet, c.port)
+		if given != c.given || first != c.first || last != c.last {
+			t.Errorf("%s: %d of %d-%d, want %d of %d-%d", c.name, given, first, last, c.given, c.first, c.last)
+		}
+	}
+}

@@ -1,0 +1,280 @@
+package observe
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/nat"
+)
+
+// sourceIndex finds Sources by a connection's tuple, in the plan's order.
+type sourceIndex struct {
+	// hairpin are those for one original destination, from all others.
+	hairpin portIndex
+	from    prefixIndex
+}
+
+// prefixIndex lists entries by prefix, their numbers ascending.
+type prefixIndex struct {
+	entries map[netip.Prefix][]int
+	// bits are the lengths that there are, of IPv4 and of IPv6.
+	bits [2][]int
+}
+
+func (x *prefixIndex) add(p netip.Prefix, entry int) {
+	if x.entries == nil {
+		x.entries = map[netip.Prefix][]int{}
+	}
+	x.entries[p] = append(x.entries[p], entry)
+	lengths := &x.bits[family(p.Addr())]
+	if !slices.Contains(*lengths, p.Bits()) {
+		*lengths = append(*lengths, p.Bits())
+	}
+}
+
+func family(a netip.Addr) int {
+	if a.Is4() {
+		return 0
+	}
+	return 1
+}
+
+// first is the least entry of a prefix that has a and that ok accepts, if less than
+// limit; limit where there is none.
+func (x *prefixIndex) first(a netip.Addr, limit int, ok func(int) bool) int {
+	for _, bits := range x.bits[family(a)] {
+		p, err := a.Prefix(bits)
+		if err != nil {
+			continue
+		}
+		limit = least(x.entries[p], limit, ok)
+	}
+	return limit
+}
+
+// least is the first of ascending entries below limit that ok accepts.
+func least(entries []int, limit int, ok func(int) bool) int {
+	for _, i := range entries {
+		if i >= limit {
+			break
+		}
+		if ok(i) {
+			return i
+		}
+	}
+	return limit
+}
+
+func indexSources(list []gateway.Source) (x sourceIndex) {
+	for i, s := range list {
+		if s.Hairpin.Prefix.Bits() > 0 {
+			x.hairpin.add(s.Hairpin.Prefix, s.Hairpin.Port, i)
+			continue
+		}
+		for _, p := range s.From {
+			x.from.add(p, i)
+		}
+	}
+	return x
+}
+
+// first is the least entry for a connection's tuple that ok accepts.
+func (x *sourceIndex) first(t *conntrack.Tuple, ok func(int) bool) int {
+	limit := x.hairpin.first(t.Dst, t.Proto, t.DstPort, none, ok)
+	return x.from.first(t.Src, limit, ok)
+}
+
+// none is more than the number of an entry can be.
+const none = int(^uint(0) >> 1)
+
+// portIndex lists entries by address, protocol and port, their numbers ascending.
+type portIndex struct {
+	entries map[portKey][]int
+	bits    [2][]int
+}
+
+// portKey is a prefix and what of the ports: all (proto 0), a protocol, one port, or a
+// block of 256 that a range of ports meets.
+type portKey struct {
+	on    netip.Prefix
+	proto uint8
+	part  portPart
+	port  uint16
+}
+
+type portPart uint8
+
+const (
+	allPorts portPart = iota
+	onePort
+	blockOfPorts
+)
+
+func indexDestinations(list []gateway.Destination) (x portIndex) {
+	for i, d := range list {
+		x.add(d.On.Masked(), d.Port, i)
+	}
+	return x
+}
+
+func (x *portIndex) add(on netip.Prefix, port gateway.Port, entry int) {
+	if x.entries == nil {
+		x.entries = map[portKey][]int{}
+	}
+	for _, key := range portKeys(on, port) {
+		x.entries[key] = append(x.entries[key], entry)
+	}
+	lengths := &x.bits[family(on.Addr())]
+	if !slices.Contains(*lengths, on.Bits()) {
+		*lengths = append(*lengths, on.Bits())
+	}
+}
+
+func portKeys(on netip.Prefix, port gateway.Port) (keys []portKey) {
+	proto, _ := port.Number()
+	key, last := portKey{on: on, proto: proto}, max(port.First, port.Last)
+	switch {
+	case port.First == 0:
+		return []portKey{key}
+	case port.First == last:
+		key.part, key.port = onePort, port.First
+		return []portKey{key}
+	}
+	key.part = blockOfPorts
+	for block := port.First >> 8; block <= last>>8; block++ {
+		key.port = block
+		keys = append(keys, key)
+	}
+	return keys
+}
+
+// first is the least entry for a destination that ok accepts, if less than limit;
+// limit where there is none. Of ranges of ports ok has to look at the port.
+func (x *portIndex) first(dst netip.Addr, proto uint8, port uint16, limit int, ok func(int) bool) int {
+	for _, bits := range x.bits[family(dst)] {
+		on, err := dst.Prefix(bits)
+		if err != nil {
+			continue
+		}
+		for _, key := range [...]portKey{{on, proto, onePort, port}, {on, proto, blockOfPorts, port >> 8}, {on, proto, allPorts, 0}, {on: on}} {
+			limit = least(x.entries[key], limit, ok)
+		}
+	}
+	return limit
+}
+
+// Untranslated finds connections that pass as they are although a rule is for them: they
+// began when the rule was not in force yet, and their inside address leaves with every
+// packet.
+type Untranslated struct {
+	rules *Attribution
+	facts *gateway.Facts
+	route Router
+	// ways are routes that were asked for, budget how many more may be.
+	ways   map[Lookup]Hop
+	budget int
+}
+
+// Untranslated asks for at most so many routes; facts have the interfaces' addresses.
+func (a *Attribution) Untranslated(facts *gateway.Facts, route Router, routes int) *Untranslated {
+	return &Untranslated{rules: a, facts: facts, route: route, ways: map[Lookup]Hop{}, budget: routes}
+}
+
+// Exhausted reports whether there were connections for which no route could be asked any more.
+func (u *Untranslated) Exhausted() bool { return u.budget < 0 }
+
+// Of is the rule that is for an untranslated entry, and would make it another one; nil
+// where none is. An entry does not tell by which interface it came: that is the one which
+// leads to its source.
+func (u *Untranslated) Of(e *conntrack.Entry) (*gateway.Ref, error) {
+	if e.IsSNAT() || e.IsDNAT() || !routed(e.Orig.Src) || !routed(e.Orig.Dst) || !u.concerns(e) {
+		return nil, nil
+	}
+	in, err := u.way(Lookup{Destination: e.Orig.Src})
+	if err != nil || in.Unreachable != "" {
+		return nil, err
+	}
+	if d := u.destination(e, in); d != nil && !destinationGave(d, e) {
+		return &d.Rule, nil
+	}
+	forward := Lookup{Source: e.Orig.Src, Destination: e.Orig.Dst}
+	if !in.Local {
+		forward.In = in.Out
+	}
+	out, err := u.way(forward)
+	if err != nil || out.Local || out.Unreachable != "" {
+		return nil, err
+	}
+	if s := u.source(e, out); s != nil && !u.gives(s, e, out.Out) {
+		return &s.Rule, nil
+	}
+	return nil, nil
+}
+
+// routed reports whether an address is one host's, and of more than one link.
+func routed(a netip.Addr) bool {
+	return a.IsGlobalUnicast() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
+}
+
+// concerns reports whether a rule may be for an entry, before routes are asked: most are for
+// the host itself or stay inside.
+func (u *Untranslated) concerns(e *conntrack.Entry) bool {
+	any := func(int) bool { return true }
+	if u.rules.destinations.first(e.Orig.Dst, e.Orig.Proto, e.Orig.DstPort, none, any) != none {
+		return true
+	}
+	return !u.facts.Has(e.Orig.Dst) && u.rules.sources.from.first(e.Orig.Src, none, any) != none
+}
+
+func (u *Untranslated) destination(e *conntrack.Entry, in Hop) *gateway.Destination {
+	first := u.rules.destinations.first(e.Orig.Dst, e.Orig.Proto, e.Orig.DstPort, none, func(i int) bool {
+		d := &u.rules.plan.Destinations[i]
+		comes := in.Local && d.Local || !in.Local && has(d.In, in.Out)
+		return comes && hasPort(d.Port, e.Orig.DstPort) && contains(d.From, e.Orig.Src)
+	})
+	if first == none {
+		return nil
+	}
+	return &u.rules.plan.Destinations[first]
+}
+
+// source leaves those of hairpins out: they are for what a destination rule translated.
+func (u *Untranslated) source(e *conntrack.Entry, out Hop) *gateway.Source {
+	first := u.rules.sources.from.first(e.Orig.Src, none, func(i int) bool {
+		s := &u.rules.plan.Sources[i]
+		return !s.Hairpin.Prefix.IsValid() && has(s.Out, out.Out) && !nat.InAny(s.NotTo, e.Orig.Dst)
+	})
+	if first == none {
+		return nil
+	}
+	return &u.rules.plan.Sources[first]
+}
+
+// gives reports whether a rule may leave the source as it is, as a masquerade does that of
+// the interface itself.
+func (u *Untranslated) gives(s *gateway.Source, e *conntrack.Entry, out string) bool {
+	has := func(r gateway.Range) bool { return r.Contains(e.Orig.Src) }
+	switch {
+	case s.Masquerade:
+		return slices.ContainsFunc(u.facts.AddressesOf(out), func(p netip.Prefix) bool { return p.Addr() == e.Orig.Src })
+	case s.Prefix.IsValid():
+		return nat.Replace(e.Orig.Src, s.Prefix) == e.Orig.Src
+	}
+	return slices.ContainsFunc(s.To, has)
+}
+
+func (u *Untranslated) way(l Lookup) (Hop, error) {
+	if hop, known := u.ways[l]; known {
+		return hop, nil
+	}
+	if u.budget--; u.budget < 0 {
+		return Hop{Unreachable: "not asked"}, nil
+	}
+	hop, err := u.route(l)
+	if err == nil {
+		u.ways[l] = hop
+	}
+	return hop, err
+}

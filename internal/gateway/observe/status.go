@@ -1,0 +1,250 @@
+package observe
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+// Status is how a gateway fares at one moment.
+type Status struct {
+	// Present is false where natkit has no table in the namespace.
+	Present bool `json:"present"`
+	// Removed is the plan that natkit put in force and whose table somebody else took
+	// away; empty where there is a table, or natkit took it away itself.
+	Removed string `json:"removed_plan,omitempty"`
+	// Plan is the digest of the plan that the table was written for; PlanUnknown why
+	// natkit does not have that plan: then only the table's own counters are told.
+	Plan        string `json:"plan,omitempty"`
+	PlanUnknown string `json:"plan_unknown,omitempty"`
+	// Applied is when that plan was put in force, which is since when the table counts;
+	// nil where the journal does not say.
+	Applied *time.Time     `json:"applied_at,omitempty"`
+	Engine  gateway.Engine `json:"engine,omitempty"`
+	// Integrity reports whether the table is as natkit wrote it, Changes what is not.
+	Integrity gateway.Integrity `json:"integrity,omitempty"`
+	Changes   []string          `json:"changes,omitempty"`
+	// Confirm is the transaction that waits for confirmation.
+	Confirm *Confirmation `json:"confirm,omitempty"`
+
+	// Rules are those of the file, in its order.
+	Rules []Rule `json:"rules"`
+	// Pools are addresses whose ports these rules give, worst first.
+	Pools []Pool `json:"pools,omitempty"`
+	Drops Drops  `json:"drops"`
+	// Counters are those of the table that count neither rules of the file nor drops:
+	// "mss" the SYNs that were bounded, "flowtable" packets offered to the fast path.
+	Counters []Counter `json:"counters,omitempty"`
+	Flows    Flows     `json:"flows"`
+	// NotForwarding are the sysctls that are 0 and by which the host does not forward what the
+	// plan is for. CutHairpins are bridges behind which a host does not reach itself by a
+	// rule with hairpin.
+	NotForwarding []string     `json:"not_forwarding,omitempty"`
+	CutHairpins   []CutHairpin `json:"cut_hairpins,omitempty"`
+	// Precedences are other programs' rules that translate packets of the plan's before it.
+	Precedences []gateway.Precedence `json:"foreign_first,omitempty"`
+	// Missing are interfaces that the plan names and that do not exist; its rules for
+	// them hold when they come. Waiting are rules about addresses that are not there.
+	Missing []string          `json:"missing_interfaces,omitempty"`
+	Waiting []gateway.Waiting `json:"waiting,omitempty"`
+	// Accounting: the kernel counts packets and bytes of connections.
+	Accounting bool     `json:"accounting"`
+	Notes      []string `json:"notes,omitempty"`
+}
+
+// Confirmation is what waits for one.
+type Confirmation struct {
+	ID string `json:"id"`
+	// SecondsLeft until it is undone by itself.
+	SecondsLeft float64 `json:"seconds_left"`
+}
+
+// Rule is one rule of the file.
+type Rule struct {
+	Rule gateway.Ref `json:"rule"`
+	// Text says what it does; More how many other entries of the plan it has.
+	Text string `json:"text,omitempty"`
+	More int    `json:"more_entries,omitempty"`
+	// New is how many first packets of connections its rules in the kernel translated
+	// since they were written: those of connections that then failed too, each time that
+	// they were sent. Absent where the kernel does not count.
+	New *uint64 `json:"new_connections,omitempty"`
+	// NewPerSecond is their rate since the look before; absent at the first one.
+	NewPerSecond *float64 `json:"new_per_second,omitempty"`
+	// Dropped is how many of these first packets were dropped behind the rule, as their
+	// connection clashed with another one, or found no free port; since Drops.ByRule
+	// says, and absent without it.
+	Dropped *uint64 `json:"dropped_first_packets,omitempty"`
+	// DroppedPerSecond is their rate since the look before; absent at the first one.
+	DroppedPerSecond *float64 `json:"dropped_first_packets_per_second,omitempty"`
+	// Ports are those of the address, protocol and destination that has the largest part
+	// of them in use; absent where the rule gives none, or none is in use.
+	Ports *PortsLeft `json:"ports,omitempty"`
+	Usage
+}
+
+// CutHairpin is a bridge that takes what it carries through netfilter, with its ports that
+// send nothing back that came in by them.
+type CutHairpin struct {
+	Bridge string   `json:"bridge"`
+	Ports  []string `json:"ports"`
+}
+
+// Usage is of connections that there are now.
+type Usage struct {
+	Flows int64 `json:"flows"`
+	// Packets and Bytes passed in both directions, where the kernel counts them.
+	Packets uint64 `json:"packets"`
+	Bytes   uint64 `json:"bytes"`
+	// Unanswered: no packet came back.
+	Unanswered int64 `json:"unanswered_flows"`
+}
+
+// PortsLeft are what is left of the ports that a rule gives.
+type PortsLeft struct {
+	// Left of Size ports.
+	Left int64 `json:"left"`
+	Size int64 `json:"size"`
+}
+
+// PortsLeftOf is what a pool has left.
+func PortsLeftOf(p *snapshot.PortPool) PortsLeft {
+	size := int64(p.LastPort) - int64(p.FirstPort) + 1
+	return PortsLeft{Left: max(0, size-p.Used), Size: size}
+}
+
+// InUse is the part that is not left.
+func (p PortsLeft) InUse() float64 { return 1 - float64(p.Left)/float64(p.Size) }
+
+// Pool is what is left of the ports of one address, for one protocol and
+// destination.
+type Pool struct {
+	Rule *gateway.Ref `json:"rule,omitempty"`
+	PortsLeft
+	snapshot.PortPool
+}
+
+// Drops are packets and connections that were lost.
+type Drops struct {
+	// Counters are those of the table: "limits connections-per-source"; "untranslatable",
+	// packets that the tracker took for invalid and a rule would have had to translate.
+	Counters []Counter `json:"counters,omitempty"`
+	// NoEntry is conntrack's counter "drop": packets for which no entry could be made, as
+	// the table was full, and those of InsertFailed. InsertFailed is "insert_failed": first
+	// packets whose entry clashed with another, or that found no free port. Both since
+	// the namespace was made, and whoever's connections they were: the kernel finds a
+	// port taken after the rules (__nf_conntrack_confirm, nf_ct_resolve_clash).
+	NoEntry      *uint64 `json:"conntrack_drop,omitempty"`
+	InsertFailed *uint64 `json:"conntrack_insert_failed,omitempty"`
+	// The same per second, since the look before; absent at the first one.
+	NoEntryPerSecond      *float64 `json:"conntrack_drop_per_second,omitempty"`
+	InsertFailedPerSecond *float64 `json:"conntrack_insert_failed_per_second,omitempty"`
+	// ByRule says what the rules' own counts of drops are; nil where nobody counts them.
+	ByRule *DropsByRule `json:"by_rule,omitempty"`
+}
+
+// DropsByRule are first packets of connections that were dropped behind the rules.
+type DropsByRule struct {
+	// Seconds is for how long they have been counted.
+	Seconds float64 `json:"seconds"`
+	// NoRule are those of connections that none of the rules translated; Untold those
+	// of which it is not known, as they were of too many different connections.
+	NoRule uint64 `json:"no_rule_first_packets"`
+	Untold uint64 `json:"untold_first_packets"`
+}
+
+// Counter is one of the table.
+type Counter struct {
+	// What is the writer's comment: "limits connections-per-source".
+	What    string `json:"what"`
+	Packets uint64 `json:"packets"`
+	Bytes   uint64 `json:"bytes"`
+	// PacketsPerSecond is its rate since the look before; absent at the first one.
+	PacketsPerSecond *float64 `json:"packets_per_second,omitempty"`
+}
+
+// Flows is of the connection table.
+type Flows struct {
+	// Table is how many entries there are of Max; 0 is not known.
+	Table int64 `json:"table_entries"`
+	Max   int64 `json:"table_max,omitempty"`
+	// Sampled entries were looked at; where Complete is false the flows of rules are
+	// scaled up from them.
+	Sampled  int64 `json:"sampled_entries"`
+	Complete bool  `json:"complete"`
+	// Stranger flows are translated by none of these rules: others' on the same host,
+	// or those of an earlier plan.
+	Stranger int64 `json:"stranger_flows"`
+	// Stale flows have a source translated to an address that a masquerade rule gave
+	// and that this host no longer has: nothing comes back for them.
+	Stale          int64    `json:"stale_flows"`
+	StaleAddresses []string `json:"stale_addresses,omitempty"`
+	// Untranslated flows pass as they are although a rule is for them: they began before
+	// the rule was in force. AtLeast: there may be more, as routes were asked for a part.
+	Untranslated        int64 `json:"untranslated_flows"`
+	UntranslatedAtLeast bool  `json:"untranslated_at_least,omitempty"`
+}
+
+// RulesOf are the rules of the file that a plan has entries for or waits with, in the
+// file's order, with what the first entry of each does and how many more it has.
+func RulesOf(p *gateway.Plan) []Rule {
+	var all []Rule
+	at := map[gateway.Ref]int{}
+	add := func(r gateway.Ref, text string) {
+		if i, known := at[r]; known {
+			all[i].More++
+			return
+		}
+		at[r] = len(all)
+		all = append(all, Rule{Rule: r, Text: text})
+	}
+	for _, d := range p.Destinations {
+		add(d.Rule, d.String())
+	}
+	for _, hairpin := range []bool{false, true} { // what comes back inside is not what a rule is for
+		for _, s := range p.Sources {
+			if s.Hairpin.Prefix.IsValid() == hairpin {
+				add(s.Rule, s.String())
+			}
+		}
+	}
+	for _, s := range p.Stateless {
+		add(s.Rule, s.String())
+	}
+	for _, u := range p.Untracked {
+		add(u.Rule, u.String())
+	}
+	for _, w := range p.Waiting {
+		if _, known := at[w.Rule]; !known {
+			add(w.Rule, "waits for an address of "+w.Interface)
+		}
+	}
+	SortRules(all)
+	return all
+}
+
+// SortRules puts rules in the order of the file, those of nat before those of ipv6.
+func SortRules(all []Rule) {
+	slices.SortStableFunc(all, func(a, b Rule) int { return a.Rule.Compare(b.Rule) })
+}
+
+// Busiest are the n rules with most connections, those first that lose some, in the
+// order of the file.
+func Busiest(rules []Rule, n int) []Rule {
+	all := slices.Clone(rules)
+	slices.SortStableFunc(all, func(a, b Rule) int {
+		return cmp.Or(compareCounts(b.Dropped, a.Dropped), cmp.Compare(b.Flows, a.Flows), compareCounts(b.New, a.New))
+	})
+	all = all[:min(n, len(all))]
+	SortRules(all)
+	return all
+}
+
+// compareCounts takes what is not known for 0.
+func compareCounts(a, b *uint64) int {
+	var none uint64
+	return cmp.Compare(*cmp.Or(a, &none), *cmp.Or(b, &none))
+}

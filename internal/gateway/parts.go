@@ -1,0 +1,97 @@
+package gateway
+
+import (
+	"maps"
+	"slices"
+)
+
+// Note is why an engine does not carry out a rule.
+type Note struct {
+	Rule    Ref    `json:"rule"`
+	Engine  Engine `json:"engine"`
+	Because string `json:"because"`
+}
+
+// EngineOf is the engine that carries out a rule.
+func (p *Plan) EngineOf(rule Ref) Engine {
+	for engine, rules := range p.Assigned {
+		if slices.Contains(rules, rule) {
+			return engine
+		}
+	}
+	return p.Engine
+}
+
+// Part is what an engine carries out of the plan; nil for nothing. What is not about a
+// single rule, such as a limit of connections, is p.Engine's.
+func (p *Plan) Part(e Engine) *Plan {
+	switch {
+	case len(p.Assigned) == 0 && e == p.Engine:
+		return p
+	case e == p.Engine:
+		part := p.Only(func(r Ref) bool { return p.EngineOf(r) == e })
+		part.Assigned = nil
+		return part
+	case len(p.Assigned[e]) == 0:
+		return nil
+	}
+	part := p.Only(func(r Ref) bool { return slices.Contains(p.Assigned[e], r) })
+	part.Engine, part.Assigned = e, nil
+	part.MSS, part.Flowtable, part.ConnectionsPerSource = MSS{}, nil, 0
+	return part
+}
+
+// Only is the plan with some of its rules.
+func (p *Plan) Only(keep func(Ref) bool) *Plan {
+	part := *p
+	part.Destinations = only(p.Destinations, func(d Destination) bool { return keep(d.Rule) })
+	part.Sources = only(p.Sources, func(s Source) bool { return keep(s.Rule) })
+	part.Stateless = only(p.Stateless, func(s Pair) bool { return keep(s.Rule) })
+	part.Untracked = only(p.Untracked, func(u Untracked) bool { return keep(u.Rule) })
+	part.Waiting = only(p.Waiting, func(w Waiting) bool { return keep(w.Rule) })
+	return &part
+}
+
+func only[T any](all []T, keep func(T) bool) []T {
+	return slices.DeleteFunc(slices.Clone(all), func(t T) bool { return !keep(t) })
+}
+
+// Refs are the rules that have entries in the plan, each once.
+func (p *Plan) Refs() []Ref {
+	var all []Ref
+	add := func(r Ref) {
+		if !slices.Contains(all, r) {
+			all = append(all, r)
+		}
+	}
+	for _, d := range p.Destinations {
+		add(d.Rule)
+	}
+	for _, s := range p.Sources {
+		add(s.Rule)
+	}
+	for _, s := range p.Stateless {
+		add(s.Rule)
+	}
+	for _, u := range p.Untracked {
+		add(u.Rule)
+	}
+	return all
+}
+
+// Engines are those that carry out the plan: the one that it names comes last.
+func (p *Plan) Engines() []Engine {
+	return append(slices.Sorted(maps.Keys(p.Assigned)), p.Engine)
+}
+
+// Miss adds to Changes which engines of a plan have nothing in force.
+func (s *State) Miss(p *Plan) {
+	if p == nil {
+		return
+	}
+	for _, name := range p.Engines() {
+		if one := s.Engines[name]; one == nil || !one.Present {
+			s.Change("engine %s has nothing in force", name)
+		}
+	}
+}

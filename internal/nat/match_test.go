@@ -1,0 +1,230 @@
+package nat
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+)
+
+// world is every packet of a tiny world, with which matches are compared packet by packet.
+func world() (all []Packet) {
+	addrs := []netip.Addr{}
+	for _, p := range []string{"10.0.0.0/30", "fd00::/127"} {
+		for a := netip.MustParsePrefix(p).Addr(); netip.MustParsePrefix(p).Contains(a); a = a.Next() {
+			addrs = append(addrs, a)
+		}
+	}
+	addrs = append(addrs, netip.MustParseAddr("9.9.9.9"), netip.MustParseAddr("10.0.0.4"), netip.MustParseAddr("fd00::2"))
+	for _, src := range addrs {
+		for _, dst := range addrs {
+			if src.BitLen() != dst.BitLen() {
+				continue
+			}
+			for _, in := range []string{"", "eth0", "eth1", "br0"} {
+				for port := range uint16(4) {
+					all = append(all, Packet{Src: src, Dst: dst, In: in, DstPort: port, Protocol: 6 + 11*uint8(port%2)})
+				}
+			}
+			for bits := range uint32(4) {
+				all = append(all, Packet{Src: src, Dst: dst, Out: "eth1", Mark: bits, SrcPort: uint16(bits), ToLocal: bits%2 == 1, OriginalDst: dst, OriginalPort: uint16(bits)})
+			}
+		}
+	}
+	return all
+}
+
+func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
+
+// anyMatch has few conditions over the values of the tiny world.
+func anyMatch(r *rand.Rand) (m Match) {
+	family := pick(r, "10.0.0.0/30", "10.0.0.0/30", "fd00::/127")
+	prefixes := func() (all []netip.Prefix) {
+		p := netip.MustParsePrefix(family)
+		for range 1 + r.IntN(2) {
+			a := p.Addr()
+			for range r.IntN(4) {
+				a = a.Next()
+			}
+			all = append(all, netip.PrefixFrom(a, p.Bits()+r.IntN(a.BitLen()+1-p.Bits())).Masked())
+		}
+		return all
+	}
+	ports := func() (all []Ports) {
+		for range 1 + r.IntN(2) {
+			first := uint16(r.IntN(3))
+			all = append(all, Ports{first, first + uint16(r.IntN(2))})
+		}
+		return all
+	}
+	names := func() []string {
+		return pick(r, []string{"eth0"}, []string{"eth*"}, []string{"eth0", "br0"}, []string{"*"})
+	}
+	for range r.IntN(5) {
+		switch r.IntN(12) {
+		case 0, 1:
+			m.From = prefixes()
+		case 2:
+			m.To = prefixes()
+		case 3:
+			m.NotTo = prefixes()
+		case 4:
+			m.NotFrom = prefixes()
+		case 5:
+			m.Ports = ports()
+		case 6:
+			m.SourcePorts = ports()
+		case 7:
+			m.In, m.NotIn = names(), pick(r, nil, []string{"eth1"})
+		case 8:
+			m.NotOut = names()
+		case 9:
+			m.Original, m.OriginalPorts = pick(r, nil, prefixes()), pick(r, nil, ports())
+		case 10:
+			m.Protocol, m.ToLocal = pick[uint8](r, 0, 6, 17), r.IntN(2) == 0
+		case 11:
+			m.Mark = Mark{uint32(r.IntN(4)), uint32(r.IntN(4))}
+		}
+	}
+	return m
+}
+
+// naive is Matches by a reading of the fields of its own.
+func naive(m *Match, p *Packet) bool {
+	inside := func(any, not []netip.Prefix, a netip.Addr) bool {
+		found, out := len(any) == 0, false
+		for _, x := range any {
+			found = found || x.Addr().BitLen() == a.BitLen() && RangeOf(x).Contains(a)
+		}
+		for _, x := range not {
+			out = out || RangeOf(x).Contains(a)
+		}
+		return found && !out
+	}
+	in := func(any []Ports, port uint16) bool {
+		found := len(any) == 0
+		for _, x := range any {
+			for n := int(x.First); n <= int(x.Last); n++ {
+				found = found || n == int(port)
+			}
+		}
+		return found
+	}
+	named := func(any, not []string, name string) bool {
+		is := func(n string) bool {
+			return n == name || n == "*" || n == "eth*" && len(name) > 2 && name[:3] == "eth"
+		}
+		return (len(any) == 0 || slices.ContainsFunc(any, is)) && !slices.ContainsFunc(not, is)
+	}
+	return inside(m.From, m.NotFrom, p.Src) && inside(m.To, m.NotTo, p.Dst) && inside(m.Original, nil, p.OriginalDst) &&
+		in(m.Ports, p.DstPort) && in(m.SourcePorts, p.SrcPort) && in(m.OriginalPorts, p.OriginalPort) &&
+		named(m.In, m.NotIn, p.In) && named(m.Out, m.NotOut, p.Out) &&
+		(m.Protocol == 0 || m.Protocol == p.Protocol) && (p.ToLocal || !m.ToLocal) && p.Mark&m.Mark.Mask == m.Mark.Value&m.Mark.Mask
+}
+
+// What Matches, Overlaps and Covers say of random matches is what every packet of the tiny
+// world says. A packet that is not in it may meet two matches, too, and then Overlaps
+// is right with more than the world shows.
+func TestMatchIsASetOfPackets(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	packets := world()
+	overlapping, covering, unseen := 0, 0, 0
+	for range 600 {
+		m, o := anyMatch(r), anyMatch(r)
+		overlaps, covers := false, true
+		for i := range packets {
+			p := &packets[i]
+			inM, inO := naive(&m, p), naive(&o, p)
+			if m.Matches(p) != inM || (len(m.Misses(p)) == 0) != inM {
+				t.Fatalf("%+v and %+v: %v, want %v", m, p, m.Matches(p), inM)
+			}
+			overlaps, covers = overlaps || inM && inO, covers && (inM || !inO)
+		}
+		if got := m.Overlaps(&o); got != overlaps {
+			if unseen++; !got {
+				t.Errorf("%q and %q have a packet in common", m.String(), o.String())
+			}
+		}
+		if m.Covers(&o) && !covers {
+			t.Errorf("%q does not cover %q", m.String(), o.String())
+		}
+		overlapping, covering = overlapping+count(overlaps), covering+count(m.Covers(&o))
+	}
+	if overlapping < 100 || covering < 30 {
+		t.Errorf("the sample says little: %d overlap, %d cover, %d unseen", overlapping, covering, unseen)
+	}
+}
+
+func count(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// Each pair differs in one condition.
+func TestMatchCovers(t *testing.T) {
+	prefixes := func(texts ...string) (all []netip.Prefix) {
+		for _, text := range texts {
+			all = append(all, netip.MustParsePrefix(text))
+		}
+		return all
+	}
+	for _, c := range []struct {
+		m, o             Match
+		overlaps, covers bool
+	}{
+		{Match{}, Match{From: prefixes("10.0.0.0/8")}, true, true},
+		{Match{From: prefixes("10.0.0.0/8")}, Match{}, true, false},
+		{Match{From: prefixes("10.0.0.0/9", "10.128.0.0/9")}, Match{From: prefixes("10.0.0.0/8")}, true, true},
+		{Match{From: prefixes("10.0.0.0/8")}, Match{From: prefixes("10.0.0.0/9"), NotTo: prefixes("192.0.2.1/32")}, true, true},
+		{Match{NotTo: prefixes("192.0.2.0/24")}, Match{To: prefixes("192.0.2.1/32")}, false, false},
+		{Match{To: prefixes("fd00::/8")}, Match{From: prefixes("10.0.0.0/8")}, false, false},
+		{Match{From: prefixes("0.0.0.0/0")}, Match{To: prefixes("192.0.2.1/32")}, true, true},
+		{Match{In: []string{"eth*"}}, Match{In: []string{"eth0", "eth1"}}, true, true},
+		{Match{In: []string{"eth0", "eth1"}}, Match{In: []string{"eth*"}}, true, false},
+		{Match{In: []string{"eth*"}, NotIn: []string{"eth1*"}}, Match{In: []string{"eth1*"}}, false, false},
+		{Match{Ports: []Ports{{1, 1023}, {1024, 65535}}}, Match{Ports: []Ports{{80, 80}, {8080, 8090}}}, true, true},
+		{Match{Ports: []Ports{{1, 65535}}}, Match{Protocol: 6}, true, false},
+		{Match{Protocol: 6}, Match{Protocol: 17}, false, false},
+		{Match{Mark: Mark{1, 1}}, Match{Mark: Mark{3, 3}}, true, true},
+		{Match{Mark: Mark{1, 1}}, Match{Mark: Mark{2, 2}}, true, false},
+		{Match{Original: prefixes("0.0.0.0/0")}, Match{From: prefixes("10.0.0.0/8")}, true, false},
+	} {
+		if got := c.m.Overlaps(&c.o); got != c.overlaps {
+			t.Errorf("%q overlaps %q: %v", c.m.String(), c.o.String(), got)
+		}
+		if got := c.m.Covers(&c.o); got != c.covers {
+			t.Errorf("%q covers %q: %v", c.m.String(), c.o.String(), got)
+		}
+	}
+}
+
+func TestRuleString(t *testing.T) {
+	one := func(text string) []netip.Prefix { return []netip.Prefix{netip.MustParsePrefix(text)} }
+	addr := netip.MustParseAddr
+	for want, r := range map[string]Rule{
+		"from 10.0.0.0/8 except to 10.9.0.0/16 out eth0 becomes the interface's address ports keep": {Match{From: one("10.0.0.0/8"), NotTo: one("10.9.0.0/16"), Out: []string{"eth0"}}, Action{Kind: Masquerade, Keep: true}},
+		"becomes 203.0.113.8-203.0.113.9 ports 1024-2047 random fully persistent":                   {Match{}, Action{Kind: SNAT, To: AddrRanges{{addr("203.0.113.8"), addr("203.0.113.9")}}, Ports: Ports{1024, 2047}, Random: RandomFully, Persistent: true}},
+		"from 198.51.100.0/24 on 203.0.113.7 tcp/80,443 in eth0, eth1 becomes [fd00::1]:8080":       {Match{To: one("203.0.113.7/32"), Protocol: 6, Ports: []Ports{{80, 80}, {443, 443}}, From: one("198.51.100.0/24"), In: []string{"eth0", "eth1"}}, Action{Kind: DNAT, Backends: []Backend{{Address: addr("fd00::1"), Port: 8080}}}},
+		"on 203.0.113.7 ip/89 becomes 10.0.0.1 weight 3, 10.0.0.2 by hash":                          {Match{To: one("203.0.113.7/32"), Protocol: 89}, Action{Kind: DNAT, Backends: []Backend{{Address: addr("10.0.0.1"), Weight: 3}, {Address: addr("10.0.0.2")}}, Balance: BalanceHash}},
+		"fd00::/48 is outside 2001:db8::/48 out eth0 stateless checksum-neutral (RFC 6296)":         {Match{From: one("fd00::/48"), Out: []string{"eth0"}}, Action{Kind: Pair, Prefix: netip.MustParsePrefix("2001:db8::/48"), Neutral: true}},
+		"to and from 203.0.113.7 udp/53 not tracked":                                                {Match{To: one("203.0.113.7/32"), Protocol: 17, Ports: []Ports{{53, 53}}}, Action{Kind: Notrack}},
+		"back from 203.0.113.7 tcp/80 not in eth0 mark 0x1/0xff becomes 203.0.113.7":                {Match{Original: one("203.0.113.7/32"), Protocol: 6, OriginalPorts: []Ports{{80, 80}}, NotIn: []string{"eth0"}, Mark: Mark{1, 255}}, Action{Kind: SNAT, To: AddrRanges{OneAddr(addr("203.0.113.7"))}}},
+	} {
+		if got := r.String(); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+}
+
+func BenchmarkMatches(b *testing.B) {
+	m := Match{To: []netip.Prefix{netip.MustParsePrefix("203.0.113.7/32")}, Protocol: 6, Ports: []Ports{{80, 80}}, In: []string{"eth0"}}
+	p := Packet{Protocol: 6, Src: netip.MustParseAddr("198.51.100.1"), Dst: netip.MustParseAddr("203.0.113.7"), DstPort: 80, In: "eth0"}
+	for b.Loop() {
+		if !m.Matches(&p) {
+			b.Fatal(fmt.Sprint(m))
+		}
+	}
+}

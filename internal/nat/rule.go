@@ -1,0 +1,137 @@
+package nat
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Rule is a translation of the packets that match.
+type Rule struct {
+	Match
+	Action Action `json:"action"`
+}
+
+// Kind is what a rule does.
+type Kind string
+
+const (
+	// Masquerade gives the source the address of the interface by which a packet leaves,
+	// SNAT another one. DNAT gives the destination another one, Redirect that of the
+	// interface by which a packet comes in.
+	Masquerade Kind = "masquerade"
+	SNAT       Kind = "snat"
+	DNAT       Kind = "dnat"
+	Redirect   Kind = "redirect"
+	// Pair gives sources in From an address in Prefix, and destinations in Prefix one in
+	// From, packet by packet and untracked.
+	Pair Kind = "pair"
+	// Notrack keeps the tracker from packets to To and Ports, and from those that come
+	// from there.
+	Notrack Kind = "notrack"
+)
+
+// TranslatesSource reports whether a kind is about sources.
+func (k Kind) TranslatesSource() bool { return k == Masquerade || k == SNAT }
+
+// Random is how a port is chosen; empty for the source port, where it is free.
+type Random string
+
+const (
+	// RandomPorts is NF_NAT_RANGE_PROTO_RANDOM, RandomFully NF_NAT_RANGE_PROTO_RANDOM_FULLY.
+	RandomPorts Random = "random"
+	RandomFully Random = "fully"
+)
+
+// Balance is how one of several backends is chosen.
+type Balance string
+
+const (
+	// BalanceHash sends a client to the same backend each time, BalanceRoundRobin each
+	// new connection to the next one.
+	BalanceHash       Balance = "hash"
+	BalanceRoundRobin Balance = "round-robin"
+)
+
+// Backend is an endpoint that a destination becomes.
+type Backend struct {
+	Address netip.Addr `json:"address"`
+	// Port is 0 where the port stays.
+	Port uint16 `json:"port,omitempty"`
+	// Weight is how often it is chosen compared to others; 0 is 1.
+	Weight uint32 `json:"weight,omitempty"`
+}
+
+// String is "10.0.0.1", "10.0.0.1:80" or "[fd00::1]:80".
+func (b Backend) String() string {
+	if b.Port == 0 {
+		return b.Address.String()
+	}
+	return netip.AddrPortFrom(b.Address, b.Port).String()
+}
+
+// Share is Weight, at least 1.
+func (b Backend) Share() uint32 { return max(1, b.Weight) }
+
+// Action is what a rule gives the packets that match.
+type Action struct {
+	Kind Kind `json:"kind"`
+	// To are the addresses to choose from. Prefix, in their place, replaces the prefix of
+	// the address, whose host bits stay.
+	To     AddrRanges   `json:"to,omitempty"`
+	Prefix netip.Prefix `json:"prefix,omitzero"`
+	// Neutral chooses the address so that checksums stay right (RFC 6296).
+	Neutral bool `json:"neutral,omitempty"`
+	// Backends are what a destination becomes: one, or one of several by Balance.
+	Backends []Backend `json:"backends,omitempty"`
+	Balance  Balance   `json:"balance,omitempty"`
+	// Ports bound the port that is given; the zero value leaves it to the kernel. Keep
+	// gives the source port or drops the packet.
+	Ports  Ports  `json:"ports,omitzero"`
+	Keep   bool   `json:"keep,omitempty"`
+	Random Random `json:"random,omitempty"`
+	// Persistent gives a source the same one of several addresses for every destination
+	// (NF_NAT_RANGE_PERSISTENT).
+	Persistent bool `json:"persistent,omitempty"`
+}
+
+// String says what the rule does: "from 10.0.0.0/8 out eth0 becomes 203.0.113.7".
+func (r *Rule) String() string {
+	switch r.Action.Kind {
+	case Notrack:
+		return "to and from " + strings.TrimPrefix(r.Match.String(), "on ") + " not tracked"
+	case Pair:
+		return joinWords(PrefixesString(r.From), "is outside", PrefixString(r.Action.Prefix), r.Text(Out), "stateless",
+			onlyIf(r.Action.Neutral, "checksum-neutral (RFC 6296)"))
+	}
+	return joinWords(r.Match.String(), "becomes", r.Action.String())
+}
+
+// String says what is given: "203.0.113.7 ports 1024-65535 random".
+func (a *Action) String() string {
+	return joinWords(a.given(), onlyIf(a.Keep, "ports keep"), onlyIf(a.Ports != Ports{}, "ports "+a.Ports.String()),
+		map[Random]string{RandomPorts: "random", RandomFully: "random fully"}[a.Random], onlyIf(a.Persistent, "persistent"))
+}
+
+func (a *Action) given() string {
+	switch {
+	case a.Kind == Masquerade:
+		return "the interface's address"
+	case a.Prefix.IsValid():
+		return PrefixString(a.Prefix)
+	case len(a.Backends) == 1:
+		return a.Backends[0].String()
+	case len(a.Backends) > 1:
+		texts := make([]string, len(a.Backends))
+		for i, b := range a.Backends {
+			texts[i] = b.String() + onlyIf(b.Weight > 1, fmt.Sprintf(" weight %d", b.Weight))
+		}
+		return strings.Join(texts, ", ") + " by " + string(a.Balance)
+	}
+	return a.To.String()
+}
+
+func joinWords(parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), " ")
+}
