@@ -155,9 +155,9 @@ func (b *benchPackets) send(ctx context.Context, cfg packets.Config, from pktgen
 	progress := b.env.progress()
 	defer progress.Clear()
 	others := collect.WatchOthers()
-	result, err := pktgen.Run(ctx, cfg, from, sink, pktgen.Options{Progress: func(p packets.Progress) {
+	result, err := pktgen.Run(ctx, cfg, from, sink, func(p packets.Progress) {
 		progress.Show(packetsProgress(p, sink != nil))
-	}})
+	})
 	if result == nil {
 		return nil, err
 	}
@@ -436,7 +436,7 @@ func (w *ways) counts(cmd *cobra.Command) bool {
 
 // places are the opened ends of a run.
 type places struct {
-	way  pktgen.Way
+	way  pktgen.Route
 	sink *pktgen.Port // nil for none
 	lab  *attachedLab // keeps nodes open; may be nil
 	own  []*netns.Handle
