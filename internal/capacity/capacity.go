@@ -27,7 +27,7 @@ type Class struct {
 
 // Steady is the number of entries that the classes lead to when their rates
 // last: the sum of rate × lifetime (Little's law), but no more than the tuples
-// that can be told apart, groups × PortsPerTuple. groups 0 means unknown and
+// that can be distinguished, groups × PortsPerTuple. groups 0 means unknown and
 // bounds nothing.
 func Steady(classes []Class, groups int64) int64 {
 	var sum float64
@@ -164,7 +164,7 @@ func CostOf(s *snapshot.ConntrackSize) Cost {
 
 func (c Cost) String() string { return fmt.Sprintf("%d B per entry, %s", c.EntryBytes, c.Source) }
 
-// TableBytes is the memory of a table with so many entries and buckets; the
+// TableBytes returns the memory of a table with this number of entries and buckets; the
 // greatest int64 where it is more than that.
 func (c Cost) TableBytes(entries, buckets int64) int64 {
 	bytes := float64(entries)*float64(c.EntryBytes) + float64(buckets)*float64(c.BucketBytes)
@@ -179,7 +179,7 @@ func Budget(memoryBytes uint64) int64 { return int64(memoryBytes / 4) }
 
 // Elsewhere estimates the entries of all other namespaces of the host, which
 // share the buckets, from the slab's objects. count is what this one tracks.
-// A tenth more than that is nobody's: the slab keeps freed objects for a while.
+// A tenth more than that is unused: the slab keeps freed objects for a while.
 func Elsewhere(s *snapshot.ConntrackSize, count int64) int64 {
 	if s == nil || s.EntryBytes == 0 {
 		return 0

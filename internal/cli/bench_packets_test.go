@@ -62,20 +62,19 @@ func TestBenchPacketsGolden(t *testing.T) {
 		Config: packetsConfig(), From: "eth0", Seconds: 1, Delivery: packets.Delivery{Sent: 1_000_000},
 		SentBytes: 64_000_000, SentPerSecond: 1_000_000,
 	}
+	low, high := 0.01, 0.02
 	for name, tt := range map[string]struct {
 		result  *packets.Result
-		maxLoss float64
+		maxLoss *float64
 		style   report.Style
 	}{
-		"bench-packets":        {packetsResult(), 0.01, report.Style{}},
-		"bench-packets-colour": {packetsResult(), 0.02, report.Style{Colour: true}},
-		"bench-packets-unseen": {plain, -1, report.Style{}},
+		"bench-packets":        {packetsResult(), &low, report.Style{}},
+		"bench-packets-colour": {packetsResult(), &high, report.Style{Colour: true}},
+		"bench-packets-unseen": {plain, nil, report.Style{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			doc := packetsDocument{Result: tt.result}
-			doc.judge(tt.maxLoss)
 			var got bytes.Buffer
-			if err := doc.writeText(&got, tt.style); err != nil {
+			if err := report.JudgePackets(tt.result, tt.maxLoss).Text(&got, tt.style); err != nil {
 				t.Fatal(err)
 			}
 			golden := filepath.Join("testdata", name+".txt")
@@ -95,30 +94,14 @@ func TestBenchPacketsGolden(t *testing.T) {
 	}
 }
 
-func TestEndText(t *testing.T) {
-	for text, want := range map[string]string{
-		"same":                    "as sent",
-		"same:80":                 "as sent, port 80",
-		"198.18.0.1":              "198.18.0.1, any port",
-		"198.18.0.1:same":         "198.18.0.1, port as sent",
-		"198.18.0.0/24:1024-2048": "in 198.18.0.0/24, ports 1024-2048",
-		"netmap:2001:db8::/64":    "in 2001:db8::/64 by NETMAP, any port",
-	} {
-		end, err := packets.ParseEnd(text)
-		if got := endText(end); err != nil || got != want {
-			t.Errorf("%s: %q, %v; want %q", text, got, err, want)
-		}
-	}
-}
-
 func TestParseShare(t *testing.T) {
 	for text, want := range map[string]float64{"0": 0, "0.001": 0.001, "0.1%": 0.001, "5 %": 0.05, "100%": 1, "1": 1} {
-		if got, err := parseShare("share", text); err != nil || got < want-1e-12 || got > want+1e-12 {
+		if got, err := parseShare(text); err != nil || got < want-1e-12 || got > want+1e-12 {
 			t.Errorf("%q: %v, %v; want %v", text, got, err, want)
 		}
 	}
 	for _, bad := range []string{"", "-1", "101%", "1.5", "NaN", "%", "some"} {
-		if got, err := parseShare("share", bad); err == nil {
+		if got, err := parseShare(bad); err == nil {
 			t.Errorf("%q is taken as %v", bad, got)
 		}
 	}
@@ -139,29 +122,18 @@ func TestNothingArrived(t *testing.T) {
 	bad.Received = 0
 	gone := &packets.Result{Config: packetsConfig(), To: "b/eth0", Delivery: packets.Delivery{Sent: 10, Lost: 10}}
 	for want, r := range map[string]*packets.Result{
-		"of 1,000,000 packets arrived at b/eth0 as it should: misdelivered 4, IP checksum wrong 1, checksum wrong 2, checksum partial 9,000": bad,
-		"none of 10 packets arrived at b/eth0 as it should: none came at all":                                                                gone,
-		"the run ended before anything was sent":                                                                                             {Config: packetsConfig(), To: "b/eth0"},
+		"of 1,000,000 packets arrived at b/eth0 as expected: 4 misdelivered, 1 IP checksum wrong, 2 checksum wrong, 9,000 checksum partial": bad,
+		"none of 10 packets arrived at b/eth0 as expected: none arrived at all":                                                             gone,
+		"the run ended before anything was sent":                                                                                            {Config: packetsConfig(), To: "b/eth0"},
 	} {
-		if err := nothingArrived(r); err == nil || !strings.Contains(err.Error(), want) {
+		if err := nothingArrived(report.PacketsResult{Result: r}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v; want %s", err, want)
 		}
 	}
 	for _, r := range []*packets.Result{packetsResult(), {Delivery: packets.Delivery{Sent: 1}, Config: packetsConfig()}} {
-		if err := nothingArrived(r); err != nil {
+		if err := nothingArrived(report.PacketsResult{Result: r}); err != nil {
 			t.Error(err)
 		}
-	}
-}
-
-func TestPacketsProgress(t *testing.T) {
-	p := packets.Progress{Elapsed: 1500 * time.Millisecond, Sent: 2000, Received: 1999}
-	if got, want := packetsProgress(p, true), "1.5 s  2,000 sent  1,999 received"; got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
-	p.Packets = 5000
-	if got, want := packetsProgress(p, false), "1.5 s  2,000 of 5,000 sent"; got != want {
-		t.Errorf("%q, want %q", got, want)
 	}
 }
 
@@ -225,7 +197,10 @@ func TestBenchPacketsInterrupted(t *testing.T) {
 		Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &stderr, StderrTerminal: true,
 		Getenv: func(string) string { return "" }, Version: "v0.0.0-test",
 	}, []string{"bench", "packets", "--netns", a, "--sink-netns", b, "-t", "1h", "--rate", "10000", "--json", "198.18.0.1:9"})
-	var doc packetsDocument
+	var doc struct {
+		report.LoadHead
+		report.PacketsResult
+	}
 	if err := json.Unmarshal(stdout.Bytes(), &doc); err != nil || code != exitOK {
 		t.Fatalf("exit code %d, %v: %s%s", code, err, &stdout, &stderr.Buffer)
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/report"
 )
 
 // runNatkit runs one command line inside this process.
@@ -114,8 +115,7 @@ func TestBenchHTTPJSON(t *testing.T) {
 		t.Fatalf("exit code %d: %s", code, &stderr)
 	}
 	var got struct {
-		Schema  string `json:"schema"`
-		Version string `json:"natkit_version"`
+		report.LoadHead
 		load.Result
 	}
 	dec := json.NewDecoder(&stdout)
@@ -123,7 +123,8 @@ func TestBenchHTTPJSON(t *testing.T) {
 	if err := dec.Decode(&got); err != nil {
 		t.Fatal(err)
 	}
-	if got.Schema != "natkit.bench-http/1" || got.Version != "v0.0.0-test" || got.Completed != 50 || got.Config.Concurrency != 5 {
+	if got.Schema != "natkit.bench-http/1" || got.Version != "v0.0.0-test" || got.Completed != 50 || got.Config.Concurrency != 5 ||
+		!strings.HasPrefix(got.Command, "natkit bench http --concurrency 5 --requests 50 --workers ") || got.Netns.Inode == 0 {
 		t.Errorf("%+v", got)
 	}
 	if got.Failures == nil || got.Series == nil || math.Abs(got.RequestsPerSecond*got.Seconds-50) > 0.01 {
@@ -183,7 +184,7 @@ func TestBenchTextGolden(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got bytes.Buffer
-			if err := writeBenchText(&got, r); err != nil {
+			if err := report.HTTPLoad(&got, report.Style{}, r); err != nil {
 				t.Fatal(err)
 			}
 			golden := filepath.Join("testdata", name+".txt")

@@ -20,6 +20,7 @@ import (
 	"github.com/natkit/natkit/internal/load/udp"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/report"
 )
 
 // startBenchServeUDP runs bench serve --udp and returns its address, and a function
@@ -80,6 +81,11 @@ func TestBenchUDPText(t *testing.T) {
 			t.Errorf("no line like %s in\n%s", want, rest)
 		}
 	}
+}
+
+type udpDocument struct {
+	report.LoadHead
+	udp.Result
 }
 
 func TestBenchUDPJSON(t *testing.T) {
@@ -186,10 +192,10 @@ func TestBenchUDPTextGolden(t *testing.T) {
 		MisdeliveredFrom: r.MisdeliveredFrom, Failures: r.Failures[:1], SystemCalls: 500, CPU: load.CPU{SystemSeconds: 0.002},
 	}
 	var text, servedText bytes.Buffer
-	if err := writeBenchUDPText(&text, r); err != nil {
+	if err := report.UDPLoad(&text, report.Style{}, r); err != nil {
 		t.Fatal(err)
 	}
-	if err := writeServedText(&servedText, served); err != nil {
+	if err := report.Served(&servedText, report.Style{}, served); err != nil {
 		t.Fatal(err)
 	}
 	for name, got := range map[string]string{"bench-udp": text.String(), "bench-serve-udp": servedText.String()} {

@@ -1,17 +1,19 @@
 package cli
 
 import (
+	"bufio"
 	"fmt"
+	"math"
 	"math/rand/v2"
-	"os"
-	"slices"
+	"runtime/debug"
 	"strings"
-	"time"
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/aggregate"
-	"github.com/natkit/natkit/internal/conntrack/text"
+	"github.com/natkit/natkit/internal/conntrack/dump"
+	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
+	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/spf13/cobra"
 )
 
@@ -21,38 +23,63 @@ const (
 	conntrackBySchema = "natkit.conntrack-by/1"
 )
 
-// How much is shown where nobody says it.
+// How many rows are shown without --top.
 const (
 	usualTop    = 20
 	overviewTop = 5
 )
 
+// tableVerb is what the verbs of the connection table have in common.
+type tableVerb struct {
+	env     *Env
+	entries entries
+	filter  filterFlags
+	asJSON  bool
+}
+
+// addFlags adds the flags that choose entries; a text to read instead of a table is
+// chosen by --from.
+func (v *tableVerb) addFlags(cmd *cobra.Command, from bool) {
+	if from {
+		v.entries.addFlags(cmd)
+	} else {
+		v.entries.target.addFlags(cmd)
+	}
+	v.filter.addFlags(cmd)
+	if cmd.Args == nil {
+		cmd.Args = v.filter.args
+	}
+	cmd.ValidArgsFunction = cobra.NoFileCompletions
+}
+
+// each hands every chosen entry to fn.
+func (v *tableVerb) each(cmd *cobra.Command, fn func(*conntrack.Entry) error) (entriesAbout, error) {
+	return v.entries.each(cmd, v.env, &v.filter.filter, fn)
+}
+
 // conntrackVerb is the verb conntrack without a sub-command: the table on one screen,
 // or its entries grouped by keys.
 type conntrackVerb struct {
-	env           *Env
-	entries       entries
-	filter        filterFlags
-	by            string
-	keys          []aggregate.Key
-	top           int
-	min           int64
-	memory        memorySize
-	asJSON, asCSV bool
+	tableVerb
+	keys   []aggregate.Key
+	top    int
+	min    int64
+	memory memorySize
+	asCSV  bool
 }
 
 func newConntrack(env *Env) *cobra.Command {
-	c := &conntrackVerb{env: env, memory: usualMemory}
+	c := &conntrackVerb{tableVerb: tableVerb{env: env}, memory: usualMemory}
 	cmd := &cobra.Command{
 		Use:   "conntrack",
-		Short: "see what is in the connection table: on one screen, grouped by any key, as a list",
+		Short: "show the connection table: on one screen, grouped by any key, as a list",
 		Long: `Without flags: what the connection table of a network namespace holds, on one
 screen. With --by: its entries grouped by one or more of these keys, the largest
 groups first:
 
   family, proto, state, status, nat (none, snat, dnat, both), zone, mark,
-  src, dst, sport, dport                          as the first packet had them
-  reply-src, reply-dst, reply-sport, reply-dport  as an answer has them
+  src, dst, sport, dport                          of the first packet
+  reply-src, reply-dst, reply-sport, reply-dport  of a reply
   snat-address                                    that the source became
 
 Addresses can be cut to prefixes: src/24 (IPv4; addresses of IPv6 stay whole),
@@ -60,83 +87,48 @@ dst/64 (IPv6), src/24/64 (both). The filters are those of conntrack(8), and must
 all hold.
 
 --from reads a list that was written before, in any of the formats of conntrack -L,
-of /proc/net/nf_conntrack, or of 'natkit conntrack list'; that needs no privilege.
+of /proc/net/nf_conntrack, or of 'natkit conntrack list'; that requires no privilege.
 
-Groups are counted exactly while they find room in --memory, which bounds what
-natkit takes in all: 64M have room for about a million. With more groups, counts
-are too high by at most a number that is told with each (space-saving sketch).
+Groups are counted exactly while they fit into --memory, which bounds natkit's whole
+memory: 64M suffice for about a million. With more groups, counts are too high by at
+most a number that is printed with each (space-saving sketch).
 
-Reading the table needs CAP_NET_ADMIN, and CAP_SYS_ADMIN to enter a namespace.`,
+Reading the table requires CAP_NET_ADMIN, and CAP_SYS_ADMIN to enter a namespace.`,
 		Example: `  sudo natkit conntrack
   sudo natkit conntrack --netns gateway --by state,src
   sudo natkit conntrack --by snat-address,dst,dport -p tcp --min 1000
   sudo natkit conntrack --by src/24 --state SYN_SENT --top 0 --csv > sources.csv
   conntrack -L -o extended | natkit conntrack --from -`,
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		Annotations:       runsItself,
-		RunE:              func(cmd *cobra.Command, _ []string) error { return c.run(cmd) },
+		Args:        cobra.NoArgs,
+		Annotations: runsItself,
+		RunE:        func(cmd *cobra.Command, _ []string) error { return c.run(cmd) },
 	}
-	c.addFlags(cmd)
-	cmd.AddCommand(conntrackCommands(env)...)
+	c.addFlags(cmd, true)
+	f := cmd.Flags()
+	f.Var(into(&c.keys, aggregate.ParseKeys), "by", "group the entries by these `KEYS`, separated by commas")
+	f.Var(natural(&c.top), "top", fmt.Sprintf("show the `N` largest groups, 0 for all (default %d; of the screen %d)", usualTop, overviewTop))
+	f.Var(natural(&c.min), "min", "show only groups of at least `N` entries")
+	f.Var(&c.memory, "memory", "count exactly within `SIZE` of memory: 64M, 1G, …")
+	f.BoolVar(&c.asCSV, "csv", false, "with --by: print comma-separated values, their names in the first line")
+	addJSON(cmd, &c.asJSON, conntrackSchema+", with --by "+conntrackBySchema)
+	completeFlags(cmd, map[string]cobra.CompletionFunc{"by": completeList(aggregate.Names()...)})
+	cmd.AddCommand(newConntrackList(env), newConntrackCount(env), newConntrackEvents(env), newConntrackDelete(env))
 	return cmd
 }
 
-func (c *conntrackVerb) addFlags(cmd *cobra.Command) {
-	f := cmd.Flags()
-	c.entries.addFlags(cmd)
-	addFilterFlags(cmd, &c.filter)
-	f.StringVar(&c.by, "by", "", "group the entries by these `KEYS`, separated by commas")
-	f.IntVar(&c.top, "top", 0, fmt.Sprintf("show the `N` largest groups, 0 for all (default %d; of the screen %d)", usualTop, overviewTop))
-	f.Int64Var(&c.min, "min", 0, "show only groups of at least `N` entries")
-	f.Var(&c.memory, "memory", "count exactly while natkit needs no more than `SIZE` in all: 64M, 1G, …")
-	f.BoolVar(&c.asCSV, "csv", false, "with --by: print comma-separated values, their names in the first line")
-	addJSON(cmd, &c.asJSON, conntrackSchema+", with --by "+conntrackBySchema)
-	completeFlags(cmd, map[string]cobra.CompletionFunc{"by": completeKeys, "top": cobra.NoFileCompletions,
-		"min": cobra.NoFileCompletions, "memory": cobra.NoFileCompletions})
-}
-
-// completeKeys offers the keys that are not there yet, for the shell.
-func completeKeys(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
-	before := typed[:strings.LastIndexByte(typed, ',')+1]
-	var words []string
-	for _, name := range aggregate.Names() {
-		if !strings.Contains(","+before, ","+name+",") {
-			words = append(words, before+name)
-		}
-	}
-	return words, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
-}
-
-func (c *conntrackVerb) check(cmd *cobra.Command) (err error) {
-	grouped := cmd.Flags().Changed("by")
+func (c *conntrackVerb) run(cmd *cobra.Command) error {
+	changed := cmd.Flags().Changed
 	switch {
-	case c.top < 0:
-		return usagef("--top %d: must not be negative", c.top)
-	case c.min < 0:
-		return usagef("--min %d: must not be negative", c.min)
-	case !grouped && c.asCSV:
-		return usagef("--csv writes groups: say --by which keys, or 'natkit conntrack list --csv' for the entries")
-	case !grouped && cmd.Flags().Changed("min"):
-		return usagef("--min chooses groups: say --by which keys")
+	case c.keys != nil:
+	case c.asCSV:
+		return usagef("--csv requires --by; 'natkit conntrack list --csv' lists the entries")
+	case changed("min"):
+		return usagef("--min requires --by")
 	}
-	if grouped {
-		if c.keys, err = aggregate.ParseKeys(c.by); err != nil {
-			return usagef("--by: %w", err)
-		}
-	}
-	if !cmd.Flags().Changed("top") {
-		c.top = overviewTop
-		if grouped {
+	if !changed("top") {
+		if c.top = overviewTop; c.keys != nil {
 			c.top = usualTop
 		}
-	}
-	return c.entries.check(cmd)
-}
-
-func (c *conntrackVerb) run(cmd *cobra.Command) error {
-	if err := c.check(cmd); err != nil {
-		return err
 	}
 	defer c.memory.limit()()
 	if c.keys == nil {
@@ -149,49 +141,36 @@ func (c *conntrackVerb) run(cmd *cobra.Command) error {
 type counter interface{ Add(*conntrack.Entry) }
 
 // count hands all entries to a counter, a new one where the table has to be read again.
-func (c *conntrackVerb) count(cmd *cobra.Command, fresh func() counter) (counter, entriesAbout, error) {
+func count[C counter](c *conntrackVerb, cmd *cobra.Command, fresh func() C) (C, entriesAbout, error) {
 	to := fresh()
 	c.entries.restart = func() { to = fresh() }
-	about, err := c.entries.each(cmd, c.env, &c.filter.filter, func(e *conntrack.Entry) error {
+	about, err := c.each(cmd, func(e *conntrack.Entry) error {
 		to.Add(e)
 		return nil
 	})
 	return to, about, err
 }
 
-// groupsDocument is the JSON form of groups; they themselves follow it.
-type groupsDocument struct {
+// tableHead begins the documents of a connection table.
+type tableHead struct {
 	Schema  string       `json:"schema"`
 	Version string       `json:"version"`
 	Read    entriesAbout `json:"read"`
 	Filter  string       `json:"filter,omitempty"`
-	Keys    []string     `json:"keys"`
-	// Different is the number of groups; at least this where the counts are not exact.
-	Different int   `json:"different"`
-	Exact     bool  `json:"exact"`
-	Bound     int64 `json:"too_high_at_most"`
 }
 
 func (c *conntrackVerb) groups(cmd *cobra.Command) error {
-	counted, about, err := c.count(cmd, func() counter {
-		return aggregate.New(c.keys, c.memory.forGroups(rand.Uint64()))
-	})
+	a, about, err := count(c, cmd, func() *aggregate.Aggregator { return aggregate.New(c.keys, c.memory.forGroups(rand.Uint64())) })
 	if err != nil {
 		return err
 	}
-	a := counted.(*aggregate.Aggregator)
 	g := report.Groups{Aggregator: a, Source: about.Source, Filter: c.filter.String(), Top: c.top, Min: c.min, Memory: int64(c.memory)}
-	out := newBuffered(c.env.Stdout)
+	out := bufio.NewWriterSize(c.env.Stdout, 64<<10)
 	switch {
 	case c.asCSV:
 		err = g.CSV(out)
 	case c.asJSON:
-		doc := groupsDocument{Schema: conntrackBySchema, Version: c.env.Version, Read: about, Filter: g.Filter,
-			Different: a.Len(), Exact: a.Exact(), Bound: a.Bound()}
-		for _, k := range c.keys {
-			doc.Keys = append(doc.Keys, k.Name())
-		}
-		err = g.JSON(out, doc)
+		err = g.JSON(out, tableHead{conntrackBySchema, c.env.Version, about, g.Filter})
 	default:
 		err = g.Text(out, c.env.style())
 	}
@@ -201,101 +180,67 @@ func (c *conntrackVerb) groups(cmd *cobra.Command) error {
 	return out.Flush()
 }
 
-// entrySchema names the form of an entry's JSON document.
-const entrySchema = "natkit.conntrack-entry/1"
-
-// entryForm is how an entry is written, chosen by flags.
-type entryForm struct {
-	output      []string
-	usual       string
-	json, csv   bool
-	timestamped bool
-	options     text.Options
-}
-
-// The words of --output.
-// text and wide are what it would be without the flag.
-var entryOutputs = []string{"extended", "plain", "id", "timestamp", "ktimestamp", "labels", "json", "csv", "text", "wide"}
-
-func (f *entryForm) addFlags(cmd *cobra.Command, usual string) {
-	f.usual = usual
-	cmd.Flags().StringSliceVarP(&f.output, "output", "o", []string{usual},
-		"`FORMS`, separated by commas: extended (with the network protocol), plain, id, ktimestamp (when it began and ended), timestamp (of an event), labels; or json, csv or text alone")
-	cmd.Flags().BoolVar(&f.json, "json", false, "print one JSON document (a line, for each entry; schema "+entrySchema+")")
-	cmd.Flags().BoolVar(&f.csv, "csv", false, "print comma-separated values, their names in the first line")
-	completeFlags(cmd, map[string]cobra.CompletionFunc{"output": cobra.FixedCompletions(entryOutputs, cobra.ShellCompDirectiveNoFileComp)})
-}
-
-// check reads the flags.
-func (f *entryForm) check(cmd *cobra.Command) error {
-	for _, word := range f.output {
-		if !slices.Contains(entryOutputs, word) {
-			return usagef("--output %q: the words are %s", word, strings.Join(entryOutputs, ", "))
-		}
+func (c *conntrackVerb) overview(cmd *cobra.Command) error {
+	summary, about, err := count(c, cmd, func() *aggregate.Summary { return aggregate.NewSummary(c.memory.forGroups(rand.Uint64())) })
+	if err != nil {
+		return err
 	}
-	if len(f.output) == 1 && (f.output[0] == "text" || f.output[0] == "wide") {
-		f.output[0] = f.usual
-	}
-	has := func(word string) bool { return slices.Contains(f.output, word) }
-	given := cmd.Flags().Changed("output")
-	whole := has("json") || has("csv")
-	switch {
-	case whole && len(f.output) > 1:
-		return usagef("--output %s: json and csv have everything in them: give one of them alone", strings.Join(f.output, ","))
-	case given && (f.json && !has("json") || f.csv && !has("csv")):
-		return usagef("--output, --json and --csv are mutually exclusive")
-	}
-	f.json, f.csv = f.json || has("json"), f.csv || has("csv")
-	f.timestamped = has("timestamp")
-	f.options = text.Options{Extended: has("extended"), ID: has("id"), Timestamps: has("ktimestamp"), Location: time.Local}
-	if numeric, _ := cmd.Flags().GetBool("numeric"); numeric {
-		f.options.Labels = new(text.Labels)
-	} else if has("labels") {
-		names, err := connlabels()
+	o := report.Overview{Source: about.Source, Filter: c.filter.String()}
+	timeouts := aggregate.Timeouts{}
+	if about.Live {
+		ns, err := c.entries.open(cmd)
 		if err != nil {
 			return err
 		}
-		f.options.Labels = names
+		defer ns.Close()
+		usage, err := dump.Count(ns)
+		if err != nil {
+			return err
+		}
+		o.Count, o.Max, timeouts = usage.Entries, usage.Max, readTimeouts(ns)
 	}
-	return nil
+	o.Overview = summary.Overview(c.top, timeouts)
+	if c.asJSON {
+		return report.JSON(c.env.Stdout, tableHead{conntrackSchema, c.env.Version, about, o.Filter}, o)
+	}
+	return o.Text(c.env.Stdout, c.env.style())
 }
 
-// now is the time that an entry's age is counted to.
-func (f *entryForm) now(t time.Time) { f.options.Now = t.Unix() }
-
-// begin writes what comes before the first entry.
-func (f *entryForm) begin(w *lineWriter) {
-	if f.csv {
-		w.buf = append(text.AppendCSVHeader(w.buf), '\n')
+// readTimeouts has zeros for what cannot be read, as in a container without these files.
+func readTimeouts(ns *netns.Handle) (t aggregate.Timeouts) {
+	timeout := func(of string) uint32 {
+		n, err := apply.ReadSysctlInt("/proc", "net.netfilter.nf_conntrack_tcp_timeout_"+of)
+		if err != nil || n < 0 {
+			return 0
+		}
+		return uint32(min(n, math.MaxUint32))
 	}
+	_ = ns.Do(func() error {
+		t = aggregate.Timeouts{Established: timeout("established"), Short: max(timeout("unacknowledged"), timeout("max_retrans"))}
+		return nil
+	})
+	return t
 }
 
-// append adds e without the end of the line.
-func (f *entryForm) append(b []byte, e *conntrack.Entry) []byte {
-	switch {
-	case f.json:
-		return text.AppendJSON(b, e)
-	case f.csv:
-		return text.AppendCSV(b, e)
-	default:
-		return text.Append(b, e, f.options)
-	}
+const (
+	usualMemory memorySize = 64 << 20
+	// ownMemory is what natkit takes besides groups: its program, Go's runtime, the
+	// buffers of a dump.
+	ownMemory memorySize = 15 << 20
+	// programMemory is the part of it that Go's runtime does not count.
+	programMemory memorySize = 10 << 20
+)
+
+// forGroups is what is left for groups, a part of it for each version of IP.
+func (m *memorySize) forGroups(seed uint64) aggregate.Memory {
+	left := int64(*m - ownMemory)
+	return aggregate.Memory{Budget: aggregate.NewBudget(left), Reserve: left / 16, Seed: seed}
 }
 
-// connlabelNames is where iptables keeps the names of labels.
-const connlabelNames = "/etc/xtables/connlabel.conf"
-
-// connlabels are the names of labels; none without a file of them.
-func connlabels() (*text.Labels, error) {
-	file, err := os.Open(connlabelNames)
-	if os.IsNotExist(err) {
-		return new(text.Labels), nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	return text.ReadLabels(file)
+// limit lets the garbage collector keep to the limit, until it is put back.
+func (m *memorySize) limit() (putBack func()) {
+	before := debug.SetMemoryLimit(int64(*m - programMemory))
+	return func() { debug.SetMemoryLimit(before) }
 }
 
 // conntrackCommand are the commands of conntrack(8) and natkit's words for them.

@@ -1,131 +1,113 @@
 package cli
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"io"
-	"maps"
-	"slices"
-	"strings"
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/aggregate"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
-	"github.com/natkit/natkit/internal/snapshot"
-	"github.com/natkit/natkit/internal/units"
 	"github.com/spf13/cobra"
 )
 
-const conntrackDeleteSchema = "natkit.conntrack-delete/1"
-
 // conntrackDeleter is conntrack delete.
 type conntrackDeleter struct {
-	env              *Env
-	target           target
-	filter           filterFlags
+	tableVerb
 	all, yes, dryRun bool
-	asJSON           bool
 }
 
 func newConntrackDelete(env *Env) *cobra.Command {
-	d := &conntrackDeleter{env: env}
+	d := &conntrackDeleter{tableVerb: tableVerb{env: env}}
 	cmd := &cobra.Command{
 		Use:   "delete",
-		Short: "delete connections from the table, after showing them in numbers",
+		Short: "delete connections from the table, after showing how many and which",
 		Long: `Find the connections that the filters choose, those of conntrack(8), show how many
-and which they are, and ask. Then it deletes exactly those: a connection that was
-made meanwhile stays, also one with the same addresses and ports.
+and which they are, and ask. Then delete exactly those: a connection that begins
+meanwhile stays, also one with the same addresses and ports.
 
-What was deleted cannot be put back. The next packet of a deleted connection is
-taken for a new one: it meets the rules again, and may get another translated port
-or none, which breaks the connection of whoever used it. That is what it is for
-where a connection has a translation that is not right any more (UDP after a
-change of rules).
+What was deleted cannot be restored. The next packet of a deleted connection is
+treated as a new one: it traverses the rules again, and may get another translated
+port or none, which breaks the connection. That is the purpose where a connection has
+a translation that is no longer right (UDP after a change of rules).
 
-On a terminal it asks; elsewhere it needs --yes. Needs CAP_NET_ADMIN.`,
+On a terminal it asks; elsewhere --yes is required. Requires CAP_NET_ADMIN.`,
 		Example: `  sudo natkit conntrack delete -p udp --dport 53 --dst-nat=198.18.0.9 --dry-run
   sudo natkit conntrack delete --netns gateway -s 198.18.4.0/24
   sudo natkit conntrack delete --all --yes`,
-		Args:              d.filter.args,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              func(cmd *cobra.Command, _ []string) error { return d.run(cmd) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return d.run(cmd) },
 	}
-	d.target.addFlags(cmd)
-	addFilterFlags(cmd, &d.filter)
-	cmd.Flags().BoolVar(&d.all, "all", false, "delete every connection; needed where there is no filter")
+	d.addFlags(cmd, false)
+	cmd.Flags().BoolVar(&d.all, "all", false, "delete every connection; required without a filter")
 	addYes(cmd, &d.yes, "")
 	cmd.Flags().BoolVar(&d.dryRun, "dry-run", false, "only show what would be deleted")
 	cmd.MarkFlagsMutuallyExclusive("yes", "dry-run")
-	addJSON(cmd, &d.asJSON, conntrackDeleteSchema)
+	addJSON(cmd, &d.asJSON, report.DeletionSchema)
 	return cmd
 }
 
 func (d *conntrackDeleter) check() error {
 	empty := d.filter.filter.Empty()
+	asks := !d.dryRun && !d.yes
 	switch {
 	case empty && !d.all:
-		return usagef("there is no filter: every connection would be deleted: give filters, or --all if that is meant")
+		return usagef("a filter is required, or --all to delete every connection")
 	case !empty && d.all:
-		return usagef("--all and %s: give either filters or --all", d.filter.String())
-	case !d.dryRun && !d.yes && d.asJSON:
+		return usagef("--all and filters (%s) are mutually exclusive", d.filter.String())
+	case asks && d.asJSON:
 		return errJSONAsks
-	case !d.dryRun && !d.yes && !d.env.StdinTerminal:
+	case asks && !d.env.StdinTerminal:
 		return errNoTerminal
 	}
 	return nil
-}
-
-// conntrackDeletion is the document of conntrack delete.
-type conntrackDeletion struct {
-	Schema string `json:"schema"`
-	Filter string `json:"filter,omitempty"`
-	DryRun bool   `json:"dry_run,omitempty"`
-	// Found were chosen; each was then deleted, gone meanwhile, or offloaded, which
-	// the kernel does not delete.
-	Found     int64                    `json:"found"`
-	Deleted   int64                    `json:"deleted"`
-	Gone      int64                    `json:"gone"`
-	Offloaded int64                    `json:"offloaded"`
-	Summary   *snapshot.ConntrackTable `json:"summary,omitempty"`
-	// Interruption is why Found may be incomplete.
-	Interruption string `json:"interruption,omitempty"`
 }
 
 func (d *conntrackDeleter) run(cmd *cobra.Command) error {
 	if err := d.check(); err != nil {
 		return err
 	}
-	ns, err := d.target.open(cmd)
+	ns, err := d.entries.open(cmd)
 	if err != nil {
 		return err
 	}
 	defer ns.Close()
-	doc := conntrackDeletion{Schema: conntrackDeleteSchema, Filter: d.filter.String(), DryRun: d.dryRun}
+	doc := report.Deletion{Schema: report.DeletionSchema, Filter: d.filter.String(), DryRun: d.dryRun}
 	keys, err := d.find(cmd, ns, &doc)
 	if err != nil {
 		return err
 	}
 	if !d.asJSON {
-		if err := printDeletion(d.env, &doc); err != nil {
+		if doc.Interruption != "" {
+			d.env.note("%s", doc.Interruption)
+		}
+		if err := doc.Plan(d.env.Stdout, d.env.style()); err != nil {
 			return err
 		}
 	}
-	if d.dryRun || len(keys) == 0 {
-		return d.printJSON(&doc)
-	}
-	if !d.yes {
-		if agreed, err := d.env.ask(cmd.Context(), d.env.Stdout, "delete?", "nothing was deleted"); err != nil || !agreed {
-			return err
+	if !d.dryRun && len(keys) > 0 {
+		if !d.yes {
+			if agreed, err := d.env.ask(cmd.Context(), d.env.Stdout, "delete?", "nothing was deleted"); err != nil || !agreed {
+				return err
+			}
+		}
+		done, deleteErr := dump.DeleteKeys(cmd.Context(), ns, keys)
+		doc.Deleted, doc.Gone, doc.Offloaded = done.Deleted, done.Gone, done.Busy
+		if err = deleteErr; err == nil && done.Busy > 0 {
+			err = fmt.Errorf("%d are offloaded to a flow table: the kernel does not delete them until they return to the slow path", done.Busy)
+		}
+		if !d.asJSON {
+			return errors.Join(doc.Result(d.env.Stdout, d.env.style()), err)
 		}
 	}
-	return d.delete(cmd, ns, keys, &doc)
+	if d.asJSON {
+		return errors.Join(report.JSON(d.env.Stdout, doc), err)
+	}
+	return nil
 }
 
 // find collects what is to be deleted, and its summary.
-func (d *conntrackDeleter) find(cmd *cobra.Command, ns *netns.Handle, doc *conntrackDeletion) ([]conntrack.Key, error) {
+func (d *conntrackDeleter) find(cmd *cobra.Command, ns *netns.Handle, doc *report.Deletion) ([]conntrack.Key, error) {
 	progress := d.env.progress()
 	defer progress.Clear()
 	var keys []conntrack.Key
@@ -142,101 +124,6 @@ func (d *conntrackDeleter) find(cmd *cobra.Command, ns *netns.Handle, doc *connt
 	if err != nil {
 		return nil, err
 	}
-	doc.Found, doc.Interruption = int64(len(keys)), r.Interruption()
-	doc.Summary = sampler.Table(r.Complete)
+	doc.Found, doc.Interruption, doc.Summary = int64(len(keys)), r.Interruption(), sampler.Table(r.Complete)
 	return keys, nil
-}
-
-func (d *conntrackDeleter) delete(cmd *cobra.Command, ns *netns.Handle, keys []conntrack.Key, doc *conntrackDeletion) error {
-	done, err := dump.DeleteKeys(cmd.Context(), ns, keys)
-	doc.Deleted, doc.Gone, doc.Offloaded = done.Deleted, done.Gone, done.Busy
-	if err == nil && done.Busy > 0 {
-		err = fmt.Errorf("%d are offloaded to a flow table: the kernel does not delete those before they go back to the slow path", done.Busy)
-	}
-	if d.asJSON {
-		return errors.Join(d.printJSON(doc), err)
-	}
-	return errors.Join(printDeleted(fitted{d.env}, doc), err)
-}
-
-func (d *conntrackDeleter) printJSON(doc *conntrackDeletion) error {
-	if !d.asJSON {
-		return nil
-	}
-	return report.JSON(d.env.Stdout, doc)
-}
-
-// printDeletion shows what is to be deleted.
-func printDeletion(env *Env, doc *conntrackDeletion) error {
-	if doc.Interruption != "" {
-		env.note("%s", doc.Interruption)
-	}
-	if doc.Found == 0 {
-		_, err := fmt.Fprintln(env.Stdout, "no connection matches: there is nothing to delete")
-		return err
-	}
-	var b strings.Builder
-	what := cmp.Or(doc.Filter, "all")
-	fmt.Fprintf(&b, "%s to delete (%s)\n", units.Plural(doc.Found, "connection", "connections"), what)
-	t := doc.Summary
-	line := func(name string, counts string) {
-		if counts != "" {
-			fmt.Fprintf(&b, "  %-12s %s\n", name, counts)
-		}
-	}
-	line("protocols", counted(t.ByProtocol))
-	line("TCP states", counted(t.ByTCPState))
-	line("sources", talkers(t.TopSources))
-	line("services", talkers(t.TopServices))
-	line("translated", translated(t))
-	line("of these", fmt.Sprintf("%s assured, %s unreplied", units.Count(t.Assured), units.Count(t.Unreplied)))
-	fmt.Fprintln(&b, "this cannot be undone: the next packet of a deleted connection is taken for a new one")
-	err := env.say("%s", b.String())
-	return err
-}
-
-func translated(t *snapshot.ConntrackTable) string {
-	if t.SNAT == 0 && t.DNAT == 0 {
-		return ""
-	}
-	return fmt.Sprintf("source of %s, destination of %s", units.Count(t.SNAT), units.Count(t.DNAT))
-}
-
-// counted lists the largest first.
-func counted(counts map[string]int64) string {
-	names := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
-		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
-	})
-	for i, name := range names {
-		names[i] = name + " " + units.Count(counts[name])
-	}
-	return strings.Join(names, ", ")
-}
-
-// talkersShown is how many sources and services are named.
-const talkersShown = 5
-
-func talkers(all []snapshot.Talker) string {
-	var parts []string
-	for i, t := range all {
-		if i == talkersShown {
-			parts = append(parts, "…")
-			break
-		}
-		parts = append(parts, t.Who+" "+units.Count(t.Entries))
-	}
-	return strings.Join(parts, ", ")
-}
-
-// printDeleted says what became of them.
-func printDeleted(w io.Writer, doc *conntrackDeletion) error {
-	text := fmt.Sprintf("deleted %s", units.Plural(doc.Deleted, "connection", "connections"))
-	if doc.Gone > 0 {
-		text += fmt.Sprintf(", %s had ended meanwhile", units.Count(doc.Gone))
-	}
-	if rest := doc.Found - doc.Deleted - doc.Gone; rest > 0 {
-		text += fmt.Sprintf(", %s left", units.Count(rest))
-	}
-	_, err := fmt.Fprintln(w, text)
-	return err
 }

@@ -14,21 +14,21 @@ import (
 
 // conntrackWatcher is conntrack events.
 type conntrackWatcher struct {
-	env      *Env
-	target   target
-	filter   filterFlags
-	form     entryForm
-	mask     []string
-	duration time.Duration
-	max      int64
-	remember int
-	buffer   int
+	tableVerb
+	form      entryForm
+	opt       dump.WatchOptions
+	duration  time.Duration
+	max, n    int64
+	bufferMiB int
+
+	lines   *lineWriter
+	flushed time.Time
 }
 
 // eventsCost is what a subscriber was measured to cost, on two cores, behind DNAT.
-const eventsCost = `one that read everything and did nothing
-with it cut a gateway's 175,000 new connections per second to 55,000–61,000, one of
-DESTROY alone to 108,000. 'natkit conntrack' and 'natkit top' do without`
+const eventsCost = `one that only reads all
+of them cut a gateway's 175,000 new connections per second to 55,000–61,000, one of
+DESTROY alone to 108,000. 'natkit conntrack' and 'natkit top' do not subscribe`
 
 // Bounds of the flags of events.
 const (
@@ -37,7 +37,7 @@ const (
 )
 
 func newConntrackEvents(env *Env) *cobra.Command {
-	w := &conntrackWatcher{env: env}
+	w := &conntrackWatcher{tableVerb: tableVerb{env: env}, bufferMiB: 64, opt: dump.WatchOptions{Remember: 200_000}}
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "show connections as they begin, change and end; this slows the gateway down",
@@ -45,42 +45,34 @@ func newConntrackEvents(env *Env) *cobra.Command {
 does, as JSON (one document per line) or CSV, until interrupted. The filters are
 those of conntrack(8).
 
-A listener slows the gateway down: ` + eventsCost + `.
+A subscriber slows the gateway down: ` + eventsCost + `.
 
-The namespace must make events: net.netfilter.nf_conntrack_events must be 1 or 2. By 2,
-connections that were made before somebody listened have none.
+net.netfilter.nf_conntrack_events must be 1 or 2 in the namespace. With 2, connections
+that began before anything subscribed have no events.
 
-Events that come faster than they are read fill the receive buffer, and then some
-are lost. They are counted, and a dump then finds out which connections began and
-ended meanwhile: their lines end with [MISSED]. What merely changed is not found. For
-this it remembers connections, up to --remember; in larger tables, and without both
-NEW and DESTROY in --event-mask, gaps are only said.
+When events come faster than they are read the receive buffer overflows and some are
+lost. They are counted, and a dump then finds the connections that began and ended
+meanwhile: their lines end with [MISSED]. Mere changes are not found. For this it
+remembers connections, up to --remember; in larger tables, and without both NEW and
+DESTROY in --event-mask, gaps are only reported.
 
-It needs CAP_NET_ADMIN. Counts of what was shown and lost come at the end, on stderr.`,
+Requires CAP_NET_ADMIN. At the end the numbers of printed and lost events are printed
+on stderr.`,
 		Example: `  sudo natkit conntrack events -p tcp --for 10s
   sudo natkit conntrack events --netns gateway -e DESTROY --src-nat --json
   sudo natkit conntrack events -e NEW -o timestamp --max 20`,
-		Args:              w.filter.args,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              func(cmd *cobra.Command, _ []string) error { return w.run(cmd) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return w.run(cmd) },
 	}
-	w.target.addFlags(cmd)
-	addFilterFlags(cmd, &w.filter)
+	w.addFlags(cmd, false)
 	w.form.addFlags(cmd, "plain")
-	w.addOwnFlags(cmd)
+	f := cmd.Flags()
+	f.VarP(&parsed{text: "ALL", set: w.setMask}, "event-mask", "e", "`KINDS` of events, separated by commas: NEW, UPDATES, DESTROY or ALL")
+	f.Var(periodBetween(&w.duration, time.Millisecond, 0), "for", "end after this time: seconds or 500ms, 2m, … (default: when interrupted)")
+	f.Var(natural(&w.max), "max", "end after `N` events; 0 is no limit")
+	f.Var(between(&w.opt.Remember, 0, maxRemember), "remember", "remember up to `N` connections, some 250 bytes each, to find what was lost; 0 for none")
+	f.VarP(between(&w.bufferMiB, 1, maxBufferMiB), "buffer-size", "b", "receive buffer in `MIB`")
+	completeFlags(cmd, map[string]cobra.CompletionFunc{"event-mask": completeList("NEW", "UPDATES", "DESTROY", "ALL")})
 	return cmd
-}
-
-func (w *conntrackWatcher) addOwnFlags(cmd *cobra.Command) {
-	flags := cmd.Flags()
-	flags.StringSliceVarP(&w.mask, "event-mask", "e", []string{"ALL"}, "`KINDS` of events, separated by commas: NEW, UPDATES, DESTROY or ALL")
-	flags.Var((*seconds)(&w.duration), "for", "end after this time: seconds or 500ms, 2m, … (default: when interrupted)")
-	flags.Int64Var(&w.max, "max", 0, "end after `N` events; 0 is no limit")
-	flags.IntVar(&w.remember, "remember", 200_000, "remember up to `N` connections, some 250 bytes each, to find out what was lost; 0 for none")
-	flags.IntVarP(&w.buffer, "buffer-size", "b", 64, "receive buffer in `MIB`")
-	completeFlags(cmd, map[string]cobra.CompletionFunc{
-		"event-mask": cobra.FixedCompletions([]string{"NEW", "UPDATES", "DESTROY", "ALL"}, cobra.ShellCompDirectiveNoFileComp),
-	})
 }
 
 // eventKinds are the words of --event-mask.
@@ -88,36 +80,23 @@ var eventKinds = map[string]dump.EventKinds{
 	"ALL": dump.AllEvents, "NEW": dump.NewEvents, "UPDATES": dump.UpdateEvents, "UPDATE": dump.UpdateEvents, "DESTROY": dump.DestroyEvents,
 }
 
-func (w *conntrackWatcher) options(cmd *cobra.Command) (o dump.WatchOptions, err error) {
-	for _, word := range w.mask {
+// setMask reads --event-mask.
+func (w *conntrackWatcher) setMask(text string) error {
+	for word := range strings.SplitSeq(text, ",") {
 		kind, ok := eventKinds[strings.ToUpper(word)]
 		if !ok {
-			return o, usagef("--event-mask %q: the words are NEW, UPDATES, DESTROY and ALL", word)
+			return errors.New("must be of NEW, UPDATES, DESTROY and ALL")
 		}
-		o.Kinds |= kind
+		w.opt.Kinds |= kind
 	}
-	switch {
-	case o.Kinds == 0:
-		return o, usagef("--event-mask \"\": it chooses no events")
-	case cmd.Flags().Changed("for") && w.duration <= 0:
-		return o, usagef("--for %s: must be more than 0", w.duration)
-	case w.max < 0:
-		return o, usagef("--max %d: must not be negative", w.max)
-	case w.remember < 0 || w.remember > maxRemember:
-		return o, usagef("--remember %d: must be from 0 to %d", w.remember, maxRemember)
-	case w.buffer < 1 || w.buffer > maxBufferMiB:
-		return o, usagef("--buffer-size %d: must be from 1 to %d", w.buffer, maxBufferMiB)
-	}
-	o.Filter, o.Remember, o.Buffer = &w.filter.filter, w.remember, w.buffer<<20
-	return o, w.form.check(cmd)
+	return nil
 }
 
 func (w *conntrackWatcher) run(cmd *cobra.Command) error {
-	o, err := w.options(cmd)
-	if err != nil {
+	if err := w.form.check(cmd); err != nil {
 		return err
 	}
-	ns, err := w.target.open(cmd)
+	ns, err := w.entries.open(cmd)
 	if err != nil {
 		return err
 	}
@@ -128,59 +107,43 @@ func (w *conntrackWatcher) run(cmd *cobra.Command) error {
 		ctx, cancel = context.WithTimeout(ctx, w.duration)
 		defer cancel()
 	}
-	w.env.note("a listener slows the gateway down: %s", strings.ReplaceAll(eventsCost, "\n", " "))
-	out := &eventWriter{lines: newLineWriter(w.env.Stdout), form: &w.form, max: w.max}
-	out.begin()
-	o.Ready = func() { w.env.note("listening") }
-	o.Gap, o.Idle = w.gap, out.idle
-	done, err := dump.Watch(ctx, ns, o, out.take)
-	err = ended(errors.Join(err, out.lines.flush()))
-	if err == nil {
-		w.sum(done)
+	w.env.note("a subscriber slows the gateway down: %s", strings.ReplaceAll(eventsCost, "\n", " "))
+	w.lines = newLineWriter(w.env.Stdout)
+	if w.form.csv {
+		w.lines.buf = append(w.lines.buf, "event,time,missed,"...)
 	}
-	return err
-}
-
-// gap says what was lost. Which events were lost in which gap cannot be told where
-// they follow each other: the sum comes at the end.
-func (w *conntrackWatcher) gap(g dump.Gap) {
-	if g.Why != "" {
-		w.env.note("the receive buffer was full, events were lost; which, cannot be found out: %s", g.Why)
-		return
+	w.lines.buf = w.form.header(w.lines.buf)
+	if w.opt.Kinds == 0 {
+		w.opt.Kinds = dump.AllEvents
 	}
-	w.env.note("the receive buffer was full, events were lost; a dump found %s that no event had told of",
-		units.Plural(g.Missed, "beginning or end", "beginnings and ends"))
-}
-
-func (w *conntrackWatcher) sum(d dump.Watched) {
-	text := units.Plural(d.Events, "event", "events")
-	if d.Gaps > 0 {
-		text += fmt.Sprintf(", %s of them found out afterwards; %s lost in %s", units.Count(d.Missed),
-			units.Count(d.Lost), units.Plural(d.Gaps, "gap", "gaps"))
-	} else {
-		text += ", none was lost"
+	w.opt.Filter, w.opt.Buffer, w.opt.Gap, w.opt.Idle = &w.filter.filter, w.bufferMiB<<20, w.gap, w.lines.flush
+	w.opt.Ready = func() { w.env.note("listening") }
+	done, err := dump.Watch(ctx, ns, w.opt, w.take)
+	if err = ended(errors.Join(err, w.lines.flush())); err != nil {
+		return err
+	}
+	text := units.Plural(done.Events, "event", "events") + ", none was lost"
+	if done.Gaps > 0 {
+		text = fmt.Sprintf("%s, %s of them found afterwards; %s lost in %s", units.Plural(done.Events, "event", "events"), units.Count(done.Missed),
+			units.Count(done.Lost), units.Plural(done.Gaps, "gap", "gaps"))
 	}
 	w.env.note("%s", text)
+	return nil
+}
+
+// gap reports a loss. Where gaps follow each other, which events were lost in which is
+// unknown: the sum comes at the end.
+func (w *conntrackWatcher) gap(g dump.Gap) {
+	if g.Why != "" {
+		w.env.note("the receive buffer overflowed and events were lost; which is unknown: %s", g.Why)
+		return
+	}
+	w.env.note("the receive buffer overflowed and events were lost; a dump found %s without an event",
+		units.Plural(g.Missed, "beginning or end", "beginnings and ends"))
 }
 
 // flushEvery is how long a line may wait for others.
 const flushEvery = 100 * time.Millisecond
-
-// eventWriter writes events as they come.
-type eventWriter struct {
-	lines   *lineWriter
-	form    *entryForm
-	max, n  int64
-	flushed time.Time
-}
-
-// begin writes what comes before the first event.
-func (w *eventWriter) begin() {
-	if w.form.csv {
-		w.lines.buf = append(w.lines.buf, "event,time,missed,"...)
-	}
-	w.form.begin(w.lines)
-}
 
 // eventNames are those of conntrack -E, and how it sets them.
 var eventNames = map[dump.EventKinds]struct{ name, line string }{
@@ -189,9 +152,10 @@ var eventNames = map[dump.EventKinds]struct{ name, line string }{
 	dump.DestroyEvents: {"DESTROY", "[DESTROY] "},
 }
 
-func (w *eventWriter) take(e dump.Event) error {
+// take writes an event.
+func (w *conntrackWatcher) take(e dump.Event) error {
 	now := time.Now()
-	w.form.now(now)
+	w.form.options.Now = now.Unix()
 	w.lines.buf = w.append(w.lines.buf, e, now)
 	if err := w.lines.endLine(); err != nil {
 		return err
@@ -206,10 +170,7 @@ func (w *eventWriter) take(e dump.Event) error {
 	return w.lines.flush()
 }
 
-// idle writes what waits while nothing comes.
-func (w *eventWriter) idle() error { return w.lines.flush() }
-
-func (w *eventWriter) append(b []byte, e dump.Event, now time.Time) []byte {
+func (w *conntrackWatcher) append(b []byte, e dump.Event, now time.Time) []byte {
 	names := eventNames[e.Kind]
 	switch {
 	case w.form.json:

@@ -30,11 +30,6 @@ func (e *Env) say(format string, args ...any) error {
 	return err
 }
 
-// fitted is stdout for texts that are written whole; their lines fit the screen.
-type fitted struct{ env *Env }
-
-func (f fitted) Write(text []byte) (int, error) { return len(text), f.env.say("%s", text) }
-
 // print writes a document in the form that --output, --json or --csv names.
 func (e *Env) print(doc report.Document) error {
 	if e.asJSON {

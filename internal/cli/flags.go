@@ -8,7 +8,6 @@ import (
 	"net"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -181,19 +180,6 @@ func (f *changeFlags) addFlags(cmd *cobra.Command) {
 	addYes(cmd, &f.yes, "")
 	cmd.Flags().Var(periodBetween(&f.confirm, minConfirm, maxConfirm), "confirm", "roll back after this time unless it is confirmed: seconds or 2m, …")
 	cmd.Flags().BoolVar(&f.persist, "persist", false, "write files under /etc so that it holds after a boot")
-}
-
-// parseShare reads a flag's part of a whole, such as 0.001 or 0.1%.
-func parseShare(flag, text string) (float64, error) {
-	number, percent := strings.CutSuffix(text, "%")
-	share, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
-	if percent {
-		share /= 100
-	}
-	if err != nil || !(share >= 0 && share <= 1) {
-		return 0, usagef("--%s %q: must be a share from 0 to 1, or from 0%% to 100%%", flag, text)
-	}
-	return share, nil
 }
 
 // target is the network namespace that a verb looks at, chosen by flags.

@@ -189,8 +189,11 @@ func (f *labFill) run(cmd *cobra.Command, args []string) error {
 func (f *labFill) amount() (a lab.Amount, err error) {
 	switch {
 	case f.share != "":
-		if a.Share, err = parseShare("share", f.share); err == nil && a.Share == 0 {
-			err = usagef("--share %q: must be more than 0", f.share)
+		if a.Share, err = parseShare(f.share); err == nil && a.Share == 0 {
+			err = errors.New("must be more than 0")
+		}
+		if err != nil {
+			err = usagef("--share %q: %w", f.share, err)
 		}
 		return a, err
 	case f.free != 0:

@@ -23,7 +23,10 @@ type number[T int | int64] struct {
 func between[T int | int64](to *T, least, most T) pflag.Value { return &number[T]{to, least, most} }
 
 // natural is a number that is not negative.
-func natural[T int | int64](to *T) pflag.Value { return between(to, 0, math.MaxInt) }
+func natural[T int | int64](to *T) pflag.Value { return orMore(to, 0) }
+
+// orMore is a number from least on.
+func orMore[T int | int64](to *T, least T) pflag.Value { return between(to, least, math.MaxInt) }
 
 func (n *number[T]) String() string {
 	if n.to == nil {
@@ -42,10 +45,12 @@ func (n *number[T]) Set(text string) error {
 	case T(v) >= n.least && T(v) <= n.most:
 		*n.to = T(v)
 		return nil
-	case n.least == 0 && n.most == math.MaxInt:
+	case n.most < math.MaxInt:
+		return fmt.Errorf("must be from %d to %d", n.least, n.most)
+	case n.least == 0:
 		return errors.New("must not be negative")
 	}
-	return fmt.Errorf("must be from %d to %d", n.least, n.most)
+	return fmt.Errorf("must be %d or more", n.least)
 }
 
 // seconds is the value of a flag: a duration that takes plain seconds, as ab's, too.
@@ -84,6 +89,7 @@ type period struct {
 	least, most time.Duration
 }
 
+// periodBetween is a time from least to most, or without an upper bound where most is 0.
 func periodBetween(to *time.Duration, least, most time.Duration) pflag.Value {
 	return &period{(*seconds)(to), least, most}
 }
@@ -93,7 +99,10 @@ func (p *period) Set(text string) error {
 	if err := d.Set(text); err != nil {
 		return err
 	}
-	if time.Duration(d) < p.least || time.Duration(d) > p.most {
+	switch below := time.Duration(d) < p.least; {
+	case p.most == 0 && below:
+		return fmt.Errorf("must be %s or more", p.least)
+	case p.most > 0 && (below || time.Duration(d) > p.most):
 		return fmt.Errorf("must be from %s to %s", p.least, p.most)
 	}
 	*p.seconds = d
@@ -166,6 +175,19 @@ func parseBytes(text string) (n int64, ok bool) {
 		return 0, false
 	}
 	return n << shift, true
+}
+
+// parseShare reads a part of a whole, such as 0.001 or 0.1%.
+func parseShare(text string) (float64, error) {
+	number, percent := strings.CutSuffix(text, "%")
+	share, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	if percent {
+		share /= 100
+	}
+	if err != nil || !(share >= 0 && share <= 1) {
+		return 0, errors.New("must be a share from 0 to 1, or from 0% to 100%")
+	}
+	return share, nil
 }
 
 // parseFilter reads the words of a packet filter; no words are nil.

@@ -25,7 +25,7 @@ const (
 type table struct {
 	rec                *snapshot.Recording
 	count, before, max int64
-	// firstMax is the limit at the first sample; another one where somebody
+	// firstMax is the limit at the first sample; another one if it was
 	// changed it meanwhile.
 	firstMax int64
 	buckets  int64
@@ -104,7 +104,7 @@ func (t *table) counters(names ...string) []Evidence {
 	return e
 }
 
-// contents tells who and what fills the table.
+// contents is the evidence of who and what fills the table.
 func (t *table) contents() []Evidence {
 	tab := t.rec.Last().Table
 	if tab == nil || tab.Sampled == 0 {
@@ -284,7 +284,7 @@ func isTableFull(line string) bool {
 }
 
 // automaticStall is the longest stall of all packets, in seconds, that a change
-// may cause without being told to by name.
+// may cause unless it is requested by name.
 const automaticStall = 0.050
 
 // size works out the limits that the table needs. lowerBound says that the
@@ -380,7 +380,7 @@ func synproxy() Remedy {
 
 func (t *table) needsBuckets(s capacity.Sizing) bool { return s.Buckets > t.buckets && t.buckets > 0 }
 
-// mayResize reports whether the buckets may be changed without being told to: the
+// mayResize reports whether the buckets may be changed automatically: the
 // stall is short, and known, which takes the entries of all namespaces.
 func (t *table) mayResize(s capacity.Sizing) bool {
 	size := t.rec.Last().ConntrackSize
@@ -434,7 +434,7 @@ func (t *table) predict(s capacity.Sizing, lowerBound bool) string {
 }
 
 // resize is advice: all packets would wait for longer than natkit may make them
-// by itself.
+// automatically.
 func (t *table) resize(s capacity.Sizing) Remedy {
 	facts := t.facts()
 	facts.Max = s.Max
@@ -453,7 +453,7 @@ func (t *table) bucketChange(s capacity.Sizing) tune.Change {
 	}
 }
 
-// advice is what natkit never does by itself, with the risk of each.
+// advice is what natkit never does automatically, with the risk of each.
 func (t *table) advice() []Remedy {
 	var r []Remedy
 	if tab := t.rec.Last().Table; tab != nil && tab.Sampled > 0 {
@@ -467,7 +467,7 @@ func (t *table) advice() []Remedy {
 		}
 		if u := tab.Unanswered; u != nil && u.TCP+u.UDP > tab.Sampled/2 {
 			r = append(r, Remedy{
-				Title: "find out who opens connections that nobody answers",
+				Title: "find out who opens connections that get no answer",
 				Predicts: units.Percent(float64(u.TCP+u.UDP)/float64(tab.Sampled)) +
 					" of the entries are TCP or UDP connections without any answer: a scan, a flood, or a dead destination",
 				Risk: "a larger table only gives a flood more room",

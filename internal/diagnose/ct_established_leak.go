@@ -61,7 +61,7 @@ func (t *table) leak(i *snapshot.IdleEstablished, idle int64) *Finding {
 	f := &Finding{
 		Severity:   Warning,
 		Confidence: "likely",
-		Title:      fmt.Sprintf("connections that nobody closed take %s of the connection table", units.Percent(float64(idle)/float64(t.max))),
+		Title:      fmt.Sprintf("connections that were never closed take %s of the connection table", units.Percent(float64(idle)/float64(t.max))),
 		Evidence: []Evidence{
 			{What: "idle > " + hours(snapshot.IdleLong), Value: idle, Unit: "entries", Source: source},
 			{What: "idle > " + hours(oneDay), Value: day, Unit: "entries", Source: source},

@@ -27,10 +27,10 @@ const (
 	crowded = 0.80
 )
 
-// ctFlood: few sources open connections that nobody answers: a scan, a flood of SYN or
+// ctFlood: few sources open connections that get no answer: a scan, a flood of SYN or
 // UDP, or a program that hammers a dead destination.
 //
-// A flood whose sources are forged is not told from a dead server with many clients,
+// A flood with forged sources is not distinguished from a dead server with many clients,
 // and not reported. Neither are connections whose answers take another way (asymmetric
 // routing): what follows their SYN is INVALID here, and is forwarded all the same.
 var ctFlood = Rule{
@@ -65,7 +65,7 @@ func checkFlood(rec *snapshot.Recording) (*Finding, Check) {
 		return nil, Check{State: OK, Why: fmt.Sprintf("%s; only %s new ones a second: it is over", seen, units.Rate(fl.perSecond))}
 	}
 	if invalid, _ := t.delta("invalid"); fl.mayBeAnswered(t, invalid) {
-		return nil, Check{State: NotChecked, Why: fmt.Sprintf("%s, and %s packets were INVALID in %.1f s: a flood of several kinds, or answers that take another way (asymmetric routing), which cannot be told", seen, units.Count(invalid), rec.Seconds())}
+		return nil, Check{State: NotChecked, Why: fmt.Sprintf("%s, and %s packets were INVALID in %.1f s: a flood of several kinds, or answers that take another way (asymmetric routing), which cannot be distinguished", seen, units.Count(invalid), rec.Seconds())}
 	}
 	return fl.finding(t), Check{Why: seen}
 }
@@ -133,7 +133,7 @@ func (fl flood) finding(t *table) *Finding {
 	f := &Finding{
 		Severity:   Warning,
 		Confidence: "likely",
-		Title:      fmt.Sprintf("%s open%s connections that nobody answers", units.Plural(len(fl.sources), "source", "sources"), singular(len(fl.sources))),
+		Title:      fmt.Sprintf("%s open%s connections that get no answer", units.Plural(len(fl.sources), "source", "sources"), singular(len(fl.sources))),
 		Evidence:   fl.evidence(t),
 		Cause:      fl.aim(t).cause(),
 		Consequence: fmt.Sprintf("%s of the limit are taken by connections that do not come about; when the table is full, connections of others are evicted while they are set up, or dropped",
@@ -154,7 +154,7 @@ func (fl flood) finding(t *table) *Finding {
 type aim struct {
 	// one is the service that nearly all of them try; empty where there are several.
 	one string
-	// many is true where there are so many destinations that few entries are of the
+	// many is true if there are more destinations than few entries are of the
 	// foremost ones.
 	many bool
 }
@@ -221,7 +221,7 @@ func (fl flood) evidence(t *table) []Evidence {
 }
 
 // remedies are advice, the safest first: who may send what is not natkit's to decide.
-// Where the table is not at stake the sources are looked at and no more, and one that
+// Where the table is not at stake the only advice is to inspect the sources, and one that
 // also has connections that are answered is never cut off.
 func (fl flood) remedies(t *table, severity Severity) []Remedy {
 	var all, silent, deletes []string
@@ -235,19 +235,19 @@ func (fl flood) remedies(t *table, severity Severity) []Remedy {
 	proto, to, _ := strings.Cut(fl.aim(t).one, " ")
 	dst, err := netip.ParseAddrPort(to)
 	dead := err == nil
-	look := Remedy{Title: "find out what runs on " + strings.Join(all, ", ") + ": natkit conntrack " +
+	inspect := Remedy{Title: "find out what runs on " + strings.Join(all, ", ") + ": natkit conntrack " +
 		inNamespace(t.rec.Last().Netns.Name) + "--by dst,dport -s " + all[0]}
 	if dead {
-		look.Title = fmt.Sprintf("find out why %s does not answer ('ip route get %s', 'ip neigh', a firewall before it, what DNAT makes of it), and correct or stop what tries it on %s", to, dst.Addr(), strings.Join(all, ", "))
+		inspect.Title = fmt.Sprintf("find out why %s does not answer ('ip route get %s', 'ip neigh', a firewall before it, what DNAT makes of it), and correct or stop what tries it on %s", to, dst.Addr(), strings.Join(all, ", "))
 	}
 	if severity == Notice {
-		return []Remedy{look}
+		return []Remedy{inspect}
 	}
 	there := ""
 	if dead {
 		there = fmt.Sprintf(" %s daddr %s %s dport %d", nftFamily(to), dst.Addr(), proto, dst.Port())
 	}
-	r := []Remedy{look, {
+	r := []Remedy{inspect, {
 		Title: "limit how many new connections these sources may open" + where(t.rec) + ": " +
 			nftLine(all, -150, there+fmt.Sprintf(" ct state new limit rate over %d/second", floodRate)),
 		Risk: "new connections that would be answered are dropped as well while the limit is met; 'nft delete table inet flood' takes it back",
@@ -263,7 +263,7 @@ func (fl flood) remedies(t *table, severity Severity) []Remedy {
 	case dead:
 		r = append(r, Remedy{
 			Title: "where that does not suffice, drop what these sources send there before it is tracked" + where(t.rec) + ": " + nftLine(all, -310, there),
-			Risk:  "nobody behind these addresses reaches that destination, should it come back; 'nft delete table inet flood' takes it back",
+			Risk:  "no host behind these addresses reaches that destination, should it come back; 'nft delete table inet flood' takes it back",
 		})
 	case len(silent) > 0:
 		r = append(r, Remedy{

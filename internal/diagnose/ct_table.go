@@ -30,14 +30,14 @@ func checkTableFull(rec *snapshot.Recording) (*Finding, Check) {
 	lines, suppressed := t.logLines()
 	switch {
 	case t.firstMax != t.max && !t.full() && (lines > 0 || dropped > 0 || !haveCounters):
-		return nil, Check{State: NotChecked, Why: fmt.Sprintf("%s; the limit was %s a moment ago: look again", t.usage(), units.Count(t.firstMax))}
+		return nil, Check{State: NotChecked, Why: fmt.Sprintf("%s; the limit was %s a moment ago: run doctor again", t.usage(), units.Count(t.firstMax))}
 	case !haveCounters && lines == 0 && t.full():
 		return nil, Check{State: NotChecked, Why: t.usage() + ", but whether it drops is unknown: " + t.noCounters()}
 	case lines == 0 && dropped == 0:
 		return nil, Check{State: OK, Why: t.notDropping()}
 	case lines == 0 && !t.full() && t.seenFull() == 0:
 		return nil, Check{State: NotChecked, Why: t.usage() + t.droppedText(dropped, true) +
-			" for another reason, or the table was full only in between: look longer (--for)"}
+			" for another reason, or the table was full only in between: use a longer --for"}
 	}
 	f := &Finding{
 		Severity:   Critical,
@@ -161,7 +161,7 @@ func (t *table) noDump() string {
 }
 
 // ending are the classes in which short flows end and wait for their timeout, so
-// that the time left tells when they came there.
+// that their creation follows from the time left.
 var ending = []string{"tcp/TIME_WAIT", "tcp/SYN_SENT", "udp/stream"}
 
 // ages returns how many entries (of the whole table) came into a class between
@@ -259,7 +259,7 @@ const (
 // the kernel refuses a connection whose hash chain is too long already.
 //
 // How long a chain may be is drawn at random for each insertion, and differs between
-// versions and their stable updates (8 to 79), so only the counter tells.
+// versions and their stable updates (8 to 79), so only the counter is conclusive.
 var ctChainCap = Rule{
 	ID:    "ct-chain-cap",
 	Title: "too few hash buckets",

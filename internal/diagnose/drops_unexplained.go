@@ -77,7 +77,7 @@ type dropGroup struct {
 	packets uint64
 	// want picks the group's sites and flows.
 	want func(function, reason string) bool
-	// flows are those of its packets that were looked at.
+	// flows are those of its packets that were sampled.
 	flows []snapshot.DropFlow
 }
 
@@ -143,7 +143,7 @@ func (t trace) netfilterGroups() []dropGroup {
 	if rest > 0 {
 		r := natCauses[snapshot.CauseRule]
 		if t.NAT == "" {
-			r.means = "a rule, conntrack or NAT: which could not be told"
+			r.means = "a rule, conntrack or NAT: which one is unknown"
 		}
 		groups = append(groups, dropGroup{name: netfilterDrop, dropReason: r, packets: rest, want: byNetfilter})
 	}
@@ -151,7 +151,7 @@ func (t trace) netfilterGroups() []dropGroup {
 }
 
 // untranslated are answers to connections of NAT that no entry translates back: they come
-// to the address that NAT gave, where nobody listens on that port.
+// to the address that NAT gave, where no socket listens on that port.
 var untranslated = dropReason{dropLoss, "answers to connections that NAT translated find no entry that translates them back",
 	"conntrack must see both directions in one zone: look for NOTRACK, 'ct zone' and timeouts shorter than the connections ('nft list ruleset', 'iptables-save -t raw', net.netfilter.nf_conntrack_*_timeout*)"}
 
@@ -192,9 +192,9 @@ func (t trace) apartUntranslated(groups []dropGroup) []dropGroup {
 func (g dropGroup) split(is func(snapshot.DropFlow) bool) (of, rest dropGroup) {
 	of, rest = g, g
 	of.flows, rest.flows = nil, nil
-	n, looked := uint64(0), uint64(0)
+	n, sampled := uint64(0), uint64(0)
 	for _, f := range g.flows {
-		looked += f.Packets
+		sampled += f.Packets
 		if is(f) {
 			n += f.Packets
 			of.flows = append(of.flows, f)
@@ -202,7 +202,7 @@ func (g dropGroup) split(is func(snapshot.DropFlow) bool) (of, rest dropGroup) {
 			rest.flows = append(rest.flows, f)
 		}
 	}
-	of.packets = uint64(float64(g.packets) * float64(n) / float64(max(1, looked)))
+	of.packets = uint64(float64(g.packets) * float64(n) / float64(max(1, sampled)))
 	rest.packets -= of.packets
 	return of, rest
 }
@@ -257,15 +257,15 @@ func (t trace) noteworthy(g dropGroup) bool {
 		return rate >= noiseRate || rate >= concentratedRate && g.concentrated()
 	case dropQueue:
 		return rate >= queueRate
-	case dropUntold:
-		return rate >= untoldRate
+	case dropUnspecified:
+		return rate >= unspecifiedRate
 	}
 	return false
 }
 
 // concentrated reports whether most of the group comes from, or goes to, one address.
 func (g dropGroup) concentrated() bool {
-	byAddress, largest, looked := map[string]uint64{}, uint64(0), uint64(0)
+	byAddress, largest, sampled := map[string]uint64{}, uint64(0), uint64(0)
 	for _, f := range g.flows {
 		address := f.DestinationAddress()
 		if wrongSource[g.name] {
@@ -273,9 +273,9 @@ func (g dropGroup) concentrated() bool {
 		}
 		byAddress[address] += f.Packets
 		largest = max(largest, byAddress[address])
-		looked += f.Packets
+		sampled += f.Packets
 	}
-	return looked >= fewestFlows && 2*largest > looked
+	return sampled >= fewestFlows && 2*largest > sampled
 }
 
 // seen is the check's line: how much was dropped, and mostly why.
@@ -301,13 +301,13 @@ func (t trace) seen(groups []dropGroup) string {
 
 // described is the group's name with what it means, where that is short.
 func (g dropGroup) described() string {
-	if g.means == "" || g.look != "" {
+	if g.means == "" || g.hint != "" {
 		return g.name
 	}
 	return fmt.Sprintf("%s (%s)", g.name, g.means)
 }
 
-// advice is where to look for a group, for the families that its packets are of.
+// advice is where to search for the cause of a group, for the families that its packets are of.
 func (g dropGroup) advice() []Remedy {
 	v4, v6 := false, false
 	for _, f := range g.flows {
@@ -315,13 +315,13 @@ func (g dropGroup) advice() []Remedy {
 		isV6 := err == nil && !to.Is4()
 		v4, v6 = v4 || !isV6, v6 || isV6
 	}
-	look, differs := lookV6[g.name]
+	hint, differs := hintV6[g.name]
 	var r []Remedy
 	if v4 || !v6 || !differs {
-		r = append(r, Remedy{Title: fmt.Sprintf("%s: %s", g.name, g.look), Risk: lookRisk[g.name]})
+		r = append(r, Remedy{Title: fmt.Sprintf("%s: %s", g.name, g.hint), Risk: hintRisk[g.name]})
 	}
 	if v6 && differs {
-		r = append(r, Remedy{Title: fmt.Sprintf("%s (IPv6): %s", g.name, look), Risk: lookRisk[g.name]})
+		r = append(r, Remedy{Title: fmt.Sprintf("%s (IPv6): %s", g.name, hint), Risk: hintRisk[g.name]})
 	}
 	return r
 }
@@ -338,7 +338,7 @@ func (t trace) finding(found []dropGroup) *Finding {
 		if i < mostShown {
 			names = append(names, fmt.Sprintf("%s %s/s", g.name, units.Rate(t.perSecond(g.packets))))
 		}
-		if g.kind != dropUntold {
+		if g.kind != dropUnspecified {
 			f.Severity, f.Confidence = Warning, "certain"
 		}
 		causes = append(causes, fmt.Sprintf("%s: %s", g.name, g.means))
@@ -362,8 +362,8 @@ func (t trace) finding(found []dropGroup) *Finding {
 type dropKind int
 
 const (
-	// dropUntold: the kernel gives no reason, or one that is not in dropReasons.
-	dropUntold dropKind = iota
+	// dropUnspecified: the kernel gives no reason, or one that is not in dropReasons.
+	dropUnspecified dropKind = iota
 	// dropNormal: protocols at work, scanners, packets for others. Never a finding.
 	dropNormal
 	// dropWanted: an administrator's rule or program. Never a finding.
@@ -388,12 +388,12 @@ const (
 	// comes from, or goes to, one address.
 	concentratedRate = 5
 	queueRate        = 1000
-	untoldRate       = 1000
+	unspecifiedRate  = 1000
 	// fewestDrops keeps a burst within a short trace from counting as a rate. Packets
 	// that wait for a next hop which is dead are dropped by the bunch, every three
 	// seconds or so: a rate of 12/s must be far above in every trace of five seconds.
 	fewestDrops = 20
-	// fewestFlows is how many drops must have been looked at before a share of them
+	// fewestFlows is how many drops must have been sampled before a share of them
 	// says anything.
 	fewestFlows = 10
 	// A prefix of which fewestScanned addresses or more had scannedOften packets each, or
@@ -403,11 +403,11 @@ const (
 )
 
 // dropReason is what a name of enum skb_drop_reason means
-// (include/net/dropreason-core.h), and where to look.
+// (include/net/dropreason-core.h), and where to search.
 type dropReason struct {
 	kind  dropKind
 	means string
-	look  string
+	hint  string
 }
 
 // wrongSource are the reasons for which the packets' source is what is wrong with
@@ -419,14 +419,14 @@ var wrongSource = map[string]bool{"IP_RPFILTER": true, "IP_INVALID_SOURCE": true
 var dropReasons = map[string]dropReason{
 	"IP_RPFILTER":        {dropNoise, "the reverse path filter: the way back to the sender leads through another interface", "where the way back differs on purpose (asymmetric routing, policy routing, several uplinks), set net.ipv4.conf.IFACE.rp_filter to 2 (loose); otherwise correct the route to these senders ('ip route get ADDRESS')"},
 	"IP_INNOROUTES":      {dropNoise, "there is no route to the destination, or the interface does not forward", "compare 'ip route get DESTINATION from SOURCE iif IFACE' and net.ipv4.conf.IFACE.forwarding with what should be; add the route"},
-	"IP_OUTNOROUTES":     {dropNoise, "packets of this host have no route to their destination", "'ip route get DESTINATION': add the route, or tell the sender another destination"},
+	"IP_OUTNOROUTES":     {dropNoise, "packets of this host have no route to their destination", "'ip route get DESTINATION': add the route, or correct the destination at the sender"},
 	"IP_INADDRERRORS":    {dropNoise, "the destination is none of this host's addresses, and it does not forward there", "net.ipv4.ip_forward must be 1 on a NAT gateway, and net.ipv4.conf.IFACE.forwarding too; where it is, the packets were sent to the wrong host"},
 	"IP_INVALID_SOURCE":  {dropNoise, "the source address is none that a packet may have (multicast, broadcast, 0.0.0.0/8)", "find the sender by its MAC address and correct it"},
 	"IP_LOCAL_SOURCE":    {dropNoise, "the source address is this host's own", "an address that two hosts have, or packets that came back untranslated: hairpin NAT needs SNAT as well as DNAT"},
 	"IP_LOCALNET":        {dropNoise, "an address of 127.0.0.0/8 came in from a network", "where a DNAT leads to 127.0.0.1, let it lead to an address of this host on which the service listens; or set net.ipv4.conf.IFACE.route_localnet=1; otherwise correct the sender"},
 	"IP_INVALID_DEST":    {dropNoise, "the destination address is none that a packet may have", "find the sender and correct it"},
 	"IP_INHDR":           {dropNoise, "the IP header is wrong, or the TTL ran out", "'ip route get' on each router of the way: a routing loop uses up TTLs"},
-	"NEIGH_FAILED":       {dropNoise, "the next hop does not answer ARP or neighbour discovery", "'ip neigh show nud failed': is the next hop, or the backend of a DNAT, up and on this link? Does a route lead to an interface where nobody has the address?"},
+	"NEIGH_FAILED":       {dropNoise, "the next hop does not answer ARP or neighbour discovery", "'ip neigh show nud failed': is the next hop, or the backend of a DNAT, up and on this link? Does a route lead to an interface on which no host has the address?"},
 	"NEIGH_QUEUEFULL":    {dropNoise, "more packets wait for ARP or neighbour discovery of one next hop than may", "'ip neigh': why does the next hop answer late; net.ipv4.neigh.IFACE.unres_qlen_bytes"},
 	"XFRM_POLICY":        {dropNoise, "an IPsec policy does not allow the packet", "'ip xfrm policy': traffic that is to go through IPsec must be left out of NAT, or the policy must name the translated addresses"},
 	"DEV_READY":          {dropNoise, "the outgoing interface is down or has no one who reads from it", "'ip link': is the interface, and the program behind a tunnel, up"},
@@ -472,13 +472,13 @@ var dropReasons = map[string]dropReason{
 	"TAP_FILTER":        {dropWanted, "a tap interface's filter", ""},
 	"TAP_TXFILTER":      {dropWanted, "a tap interface's filter", ""},
 
-	"NO_SOCKET":                {dropNormal, "nobody listens there", ""},
+	"NO_SOCKET":                {dropNormal, "no socket listens there", ""},
 	"SOCKET_CLOSE":             {dropNormal, "the socket was closed meanwhile", ""},
 	"OTHERHOST":                {dropNormal, "frames for another host", ""},
 	"LOCAL_MAC":                {dropNormal, "frames with an own address as source", ""},
-	"UNHANDLED_PROTO":          {dropNormal, "protocols that nobody here handles", ""},
-	"INVALID_PROTO":            {dropNormal, "protocols that nobody here handles", ""},
-	"IP_NOPROTO":               {dropNormal, "protocols that nobody here handles", ""},
+	"UNHANDLED_PROTO":          {dropNormal, "protocols that this host does not handle", ""},
+	"INVALID_PROTO":            {dropNormal, "protocols that this host does not handle", ""},
+	"IP_NOPROTO":               {dropNormal, "protocols that this host does not handle", ""},
 	"IPV6DISABLED":             {dropNormal, "IPv6 is off", ""},
 	"UNICAST_IN_L2_MULTICAST":  {dropNormal, "frames sent to a group for one host", ""},
 	"PKT_TOO_SMALL":            {dropNormal, "packets that are cut short", ""},
@@ -494,14 +494,14 @@ var dropReasons = map[string]dropReason{
 	"UNIX_SKIP_OOB":            {dropNormal, "local sockets", ""},
 }
 
-// lookV6 is where to look for packets of IPv6, where that is elsewhere.
-var lookV6 = map[string]string{
+// hintV6 is where to search for packets of IPv6, where that is elsewhere.
+var hintV6 = map[string]string{
 	"IP_RPFILTER":           "IPv6 has no rp_filter: a rule does it ('ip6tables -m rpfilter', nft 'fib saddr . iif'), which has to let in what comes back another way on purpose",
 	"IP_INNOROUTES":         "compare 'ip -6 route get DESTINATION from SOURCE iif IFACE' with what should be; add the route",
-	"IP_OUTNOROUTES":        "'ip -6 route get DESTINATION': add the route, or tell the sender another destination",
+	"IP_OUTNOROUTES":        "'ip -6 route get DESTINATION': add the route, or correct the destination at the sender",
 	"IP_INADDRERRORS":       "net.ipv6.conf.all.forwarding must be 1 on a gateway (and net.ipv6.conf.IFACE.accept_ra 2 where it takes its own route from advertisements); where it is, the packets were sent to the wrong host",
 	"IP_INHDR":              "'ip -6 route get' on each router of the way: a routing loop uses up hop limits",
-	"NEIGH_FAILED":          "'ip -6 neigh show nud failed': is the next hop, or the backend of a DNAT, up and on this link? Does a route lead to an interface where nobody has the address?",
+	"NEIGH_FAILED":          "'ip -6 neigh show nud failed': is the next hop, or the backend of a DNAT, up and on this link? Does a route lead to an interface on which no host has the address?",
 	"NEIGH_QUEUEFULL":       "'ip -6 neigh': why does the next hop answer late; net.ipv6.neigh.IFACE.unres_qlen_bytes",
 	"NEIGH_CREATEFAIL":      "net.ipv6.neigh.default.gc_thresh3 must exceed the number of neighbours; it is one for the whole host",
 	"FRAG_REASM_TIMEOUT":    "lower the MTU at the sender, or look for a device on the way that drops fragments; net.ipv6.ip6frag_high_thresh",
@@ -509,15 +509,15 @@ var lookV6 = map[string]string{
 	snapshot.CauseNATFailed: "'ip -6 address show' of the outgoing interface, the addresses in the NAT rule",
 }
 
-// lookRisk is what advice risks.
-var lookRisk = map[string]string{
+// hintRisk is what advice risks.
+var hintRisk = map[string]string{
 	"IP_RPFILTER":     "a loose or switched off filter lets in packets with forged sources",
 	"IP_INADDRERRORS": "a host that forwards routes for whoever sends to it: let the FORWARD rules say for whom",
 	"IP_LOCALNET":     "with route_localnet whoever is on that network reaches services that listen on 127.0.0.1 only: drop what comes with such a destination before NAT, nft 'table ip localnet { chain c { type filter hook prerouting priority raw; iifname IFACE ip daddr 127.0.0.0/8 drop; }; }'",
 }
 
-// untold is for drops that the kernel does not explain.
-var untold = dropReason{kind: dropUntold, means: "the kernel does not say why", look: "'natkit drops' shows these packets and the stacks that they are dropped in"}
+// unspecified is for drops that the kernel does not explain.
+var unspecified = dropReason{kind: dropUnspecified, means: "the kernel does not say why", hint: "'natkit drops' shows these packets and the stacks that they are dropped in"}
 
 // reasonOf knows the kind of a reason by its name.
 func reasonOf(name string) dropReason {
@@ -528,7 +528,7 @@ func reasonOf(name string) dropReason {
 	case strings.HasPrefix(name, "TCP_"), strings.HasPrefix(name, "IPV6_NDISC_"), strings.HasPrefix(name, "CAN"):
 		return dropReason{kind: dropNormal}
 	}
-	return untold
+	return unspecified
 }
 
 // notSpecified is the reason of places in the kernel that have not been given one.
@@ -548,7 +548,7 @@ var reasonByFunction = map[string]string{
 }
 
 // siteReason is the reason of a place, by the kernel or by the function; "" where
-// neither tells.
+// neither is conclusive.
 func siteReason(function, reason string) string {
 	if reason == "" || reason == notSpecified {
 		return reasonByFunction[function]

@@ -97,7 +97,7 @@ type Report struct {
 	Findings []Finding `json:"findings"`
 	// Unread lists what could not be read, and why.
 	Unread []Unread `json:"unread"`
-	// Incomplete is what kept the look from being whole; empty where every check that
+	// Incomplete is what kept the diagnosis from being complete; empty if every check that
 	// was asked for came to a result.
 	Incomplete []Missing `json:"incomplete"`
 	// Drops, Profile and SYNs are what was traced between the two samples, the lists
@@ -119,7 +119,7 @@ const (
 	NotChecked State = "not-checked"
 )
 
-// Check tells what one rule looked at.
+// Check is the result of one rule.
 type Check struct {
 	ID    string `json:"id"`
 	Title string `json:"title"`
@@ -134,15 +134,15 @@ type Check struct {
 	NotAsked bool `json:"not_asked,omitempty"`
 }
 
-// Missing is one cause of a look that is not whole.
+// Missing is one cause of an incomplete diagnosis.
 type Missing struct {
 	Why string `json:"why"`
-	// Checks are the IDs of those that came to no result for it; none where the look as
+	// Checks are the IDs of those that came to no result for it; none where the recording as
 	// a whole was cut short.
 	Checks []string `json:"checks"`
 }
 
-// CutShort notes that the look ended after Seconds of those that were wanted.
+// CutShort notes that the recording ended after Seconds of the requested ones.
 func (r *Report) CutShort(wanted time.Duration) {
 	why := fmt.Sprintf("interrupted after %.1f s of %.1f s", r.Seconds, wanted.Seconds())
 	r.Incomplete = append([]Missing{{Why: why, Checks: []string{}}}, r.Incomplete...)
@@ -273,7 +273,7 @@ func (r refused) String() string {
 }
 
 // deleteCommand is the command line that deletes entries of the namespace that was
-// looked at; it works as it is printed.
+// examined; it works as it is printed.
 func deleteCommand(rec *snapshot.Recording, filter string) string {
 	return "natkit conntrack delete " + inNamespace(rec.Last().Netns.Name) + filter
 }

@@ -26,7 +26,7 @@ type balancer struct {
 	ipvs *snapshot.IPVS
 }
 
-// readBalancer gives the check that ends a rule where there is nothing to look at.
+// readBalancer gives the check that ends a rule where there is nothing to examine.
 func readBalancer(rec *snapshot.Recording) (*balancer, Check) {
 	last := rec.Last()
 	switch v := last.IPVS; {
@@ -91,7 +91,7 @@ func (b *balancer) span() string { return fmt.Sprintf("in %.1f s", b.ipvs.Connec
 
 func useName(u *snapshot.IPVSUse) string { return u.Protocol + " " + u.Address }
 
-// clientEvidence tells from how few addresses the connections come, and what that allows.
+// clientEvidence shows from how few addresses the connections come, and what that allows.
 func (b *balancer) clientEvidence(u *snapshot.IPVSUse, s *snapshot.IPVSService) []Evidence {
 	e := []Evidence{{What: "client addresses", Value: u.Clients, Source: "/proc/net/ip_vs_conn"}}
 	if len(u.TopClients) == 0 {
@@ -516,7 +516,7 @@ func (b *balancer) affinityRemedies(u *snapshot.IPVSUse, s *snapshot.IPVSService
 		Remedy{
 			Title:    "keep connections open and use them again (keep-alive)",
 			Predicts: "fewer connections need fewer ports",
-			Risk:     "clients and servers have to do so (HTTP/1.0 does not by itself)",
+			Risk:     "clients and servers have to do so (HTTP/1.0 does not by default)",
 		},
 		Remedy{
 			Title: "not a cure: more servers. Watch packets and established connections per server, not the rate of new connections, which is wrong here",

@@ -44,7 +44,7 @@ func readPools(rec *snapshot.Recording) (*pools, Check) {
 	last := rec.Last()
 	if last.Ports == nil {
 		return nil, Check{State: NotChecked, Why: cmp.Or(last.PartError("ports"),
-			"the ports that NAT uses were not looked at: no dump of the table, or a bundle of an older natkit")}
+			"the ports that NAT uses were not read: no dump of the table, or a bundle of an older natkit")}
 	}
 	return &pools{t, last.Ports, last.NATRules}, Check{}
 }
@@ -268,7 +268,7 @@ func (p *pools) widen(pool *snapshot.PortPool, rule *snapshot.NATRule) Remedy {
 	}
 	risks := []string{"where another host has other ports of the same address, answers to them go wrong; a firewall outside may let only the old range through"}
 	if why != "" {
-		risks = append(risks, "not done by itself, as "+why)
+		risks = append(risks, "not automatic, as "+why)
 	}
 	if r.Risk != "" {
 		risks = append(risks, r.Risk)
@@ -330,7 +330,7 @@ func (p *pools) raceRemedies() []Remedy {
 	if len(changes) > 0 {
 		r := remedy(title, changes, p.facts())
 		r.Automatic = true
-		r.Predicts = "two packets that come at once hardly ever draw the same of so many ports"
+		r.Predicts = "two packets that come at once hardly ever draw the same port"
 		r.Risk = strings.TrimPrefix(r.Risk+"; "+ownClocks, "; ")
 		all = append(all, r)
 	}

@@ -6,8 +6,8 @@ import (
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
-// Rule looks at a recording for one fault. It returns the finding, nil where
-// there is none, and the check that says what it looked at; Run fills in the
+// Rule examines a recording for one fault. It returns the finding, nil where
+// there is none, and the check with the values behind it; Run fills in the
 // check's ID and Title.
 type Rule struct {
 	// ID is the ID of the findings, stable, kebab-case.

@@ -243,7 +243,7 @@ func (p *pools) longerHold(r *reuse) Remedy {
 		Risk:     "more entries in the connection table",
 	}
 	if need > r.cycling {
-		m.Risk = "there are not so many ports: new connections find none (snat-ports-exhausted), or a kernel from 6.6 on takes those of closed ones all the same. More addresses come first"
+		m.Risk = "there are not that many ports: new connections find none (snat-ports-exhausted), or a kernel from 6.6 on takes those of closed ones all the same. More addresses come first"
 	}
 	return m
 }

@@ -14,7 +14,7 @@ import (
 //
 // The kernel's search gives up without a word and lets the insertion fail, which counts
 // in insert_failed and drop like a race of two packets for one port; how the used ports
-// lie tells them apart.
+// lie distinguishes them.
 var snatPortsExhausted = Rule{
 	ID:    "snat-ports-exhausted",
 	Title: "source ports used up",
@@ -62,7 +62,7 @@ func (p *pools) exhausted(r refused) *snapshot.PortPool {
 const muchLess = 10
 
 // explains reports whether the new connections that got a port of the pool, by the chance
-// that one does not, go with so many failures. The chance is that of the last moment:
+// that one does not, go with that many failures. The chance is that of the last moment:
 // where it is noticeable then, it may have been any a moment before.
 func (p *pools) explains(pool *snapshot.PortPool, r refused) bool {
 	if !pool.Known || pool.FailsIfTaken >= 0.5 || pool.Fails >= someFail {
@@ -91,7 +91,7 @@ func (p *pools) exhaustedFinding(pool *snapshot.PortPool, r refused) *Finding {
 		f.Evidence = append(f.Evidence, Evidence{What: "of new connections", Value: round2(100 * share), Unit: "% refused", Source: "drop and insert_failed against new entries of two dumps"})
 	}
 	if pool.Known && pool.Share < usedUp {
-		f.Cause += "; the kernel looks at 128, 64, 32, 16 and 8 ports in a row from random starts and gives up, and the used ones lie in a block"
+		f.Cause += "; the kernel tries 128, 64, 32, 16 and 8 ports in a row from random starts and gives up, and the used ones lie in a block"
 	}
 	if pool.Known && pool.FailsIfTaken >= 0.05 && !r.blurred {
 		f.Confidence = "certain"
@@ -102,7 +102,7 @@ func (p *pools) exhaustedFinding(pool *snapshot.PortPool, r refused) *Finding {
 const (
 	// nearUsedUp is the share of a pool from which the next peak may use it up.
 	nearUsedUp = 0.85
-	// halfUsed and soon: so full already, and used up within so many seconds at the
+	// halfUsed and soon: so full already, and used up within that many seconds at the
 	// present rate.
 	halfUsed = 0.50
 	soon     = 120
@@ -167,7 +167,7 @@ func (p *pools) flooders() map[string]bool {
 	return named
 }
 
-// onlyBy reports whether these sources alone use a pool: nobody else is short of ports
+// onlyBy reports whether these sources alone use a pool: no other source is short of ports
 // then.
 func onlyBy(pool *snapshot.PortPool, sources map[string]bool) bool {
 	for _, u := range pool.Users {
@@ -244,7 +244,7 @@ func checkRace(rec *snapshot.Recording) (*Finding, Check) {
 	case p.mapped() != nil:
 		return nil, Check{State: NotChecked, Why: seen + noRange(p.mapped())}
 	case p.tight():
-		return nil, Check{State: NotChecked, Why: seen + "; " + p.seen() + ": a race or missing ports, which cannot be told"}
+		return nil, Check{State: NotChecked, Why: seen + "; " + p.seen() + ": a race or missing ports, which cannot be distinguished"}
 	}
 	return p.race(r), Check{Why: seen + "; " + p.seen()}
 }

@@ -13,7 +13,7 @@ import (
 // mostShown bounds the places, and the flows, that a finding names.
 const mostShown = 3
 
-// trace is what a recording's drops say about the namespace that was looked at.
+// trace is what a recording's drops say about the namespace that was examined.
 type trace struct {
 	*snapshot.Drops
 	netns uint64
@@ -42,7 +42,7 @@ func (t trace) inSeconds(packets uint64) string {
 // source says where drops were counted, for evidence.
 func (t trace) source() string { return "skb:kfree_skb, " + t.Source }
 
-// caused are the drops of the namespace that were told to have a cause.
+// caused are the drops of the namespace with a known cause.
 func (t trace) caused(cause string) (packets uint64, source string) {
 	for _, c := range t.Causes {
 		if c.Netns == t.netns && c.Cause == cause {
@@ -85,11 +85,11 @@ func (t trace) evidence(want func(function, reason string) bool, of []snapshot.D
 	for _, p := range most(sums, place.String) {
 		e = append(e, Evidence{What: "dropped in " + p.String(), Value: int64(sums[p]), Unit: t.inSeconds(sums[p]), Source: t.source()})
 	}
-	flows, looked := talks(of)
-	flows = together(flows, looked)
+	flows, sampled := talks(of)
+	flows = together(flows, sampled)
 	for _, f := range most(flows, talk.String) {
 		e = append(e, Evidence{What: "dropped flow " + f.String(), Value: int64(flows[f]),
-			Unit: fmt.Sprintf("of %s looked at", units.Count(looked)), Source: t.sample()})
+			Unit: fmt.Sprintf("of %s sampled", units.Count(sampled)), Source: t.sample()})
 	}
 	return e
 }
@@ -106,14 +106,14 @@ type talk struct{ Protocol, From, To string }
 
 func (f talk) String() string { return fmt.Sprintf("%s %s → %s", f.Protocol, f.From, f.To) }
 
-// talks sums up flows, source ports left out, and tells how many drops were looked at.
-func talks(flows []snapshot.DropFlow) (sums map[talk]uint64, looked uint64) {
+// talks sums up flows, source ports left out, and returns how many drops were sampled.
+func talks(flows []snapshot.DropFlow) (sums map[talk]uint64, sampled uint64) {
 	sums = map[talk]uint64{}
 	for _, f := range flows {
 		sums[talk{f.Protocol, f.SourceAddress(), f.Destination}] += f.Packets
-		looked += f.Packets
+		sampled += f.Packets
 	}
-	return sums, looked
+	return sums, sampled
 }
 
 // wanted are the namespace's flows of some drops.
@@ -127,20 +127,20 @@ func (t trace) wanted(want func(function, reason string) bool) []snapshot.DropFl
 	return flows
 }
 
-// scattered is the share of the drops below which not even the greatest talk tells
+// scattered is the share of the drops below which not even the greatest talk is informative
 // who is concerned.
 const scattered = 0.1
 
 // together joins talks that are many and small: those to one service, or those
 // from one address, whichever are fewer.
-func together(talks map[talk]uint64, looked uint64) map[talk]uint64 {
+func together(talks map[talk]uint64, sampled uint64) map[talk]uint64 {
 	largest, from, to := uint64(0), map[string]int{}, map[string]int{}
 	for f, n := range talks {
 		largest = max(largest, n)
 		from[f.From]++
 		to[f.To]++
 	}
-	if len(talks) <= mostShown || float64(largest) >= scattered*float64(looked) {
+	if len(talks) <= mostShown || float64(largest) >= scattered*float64(sampled) {
 		return talks
 	}
 	joined := map[talk]uint64{}
@@ -190,7 +190,7 @@ func (t *table) drops() []Evidence {
 }
 
 // seenFull is what the kernel's functions themselves said they dropped because of
-// a full table; 0 where only counters told.
+// a full table; 0 where only counters are known.
 func (t *table) seenFull() uint64 {
 	d, ok := traceOf(t.rec)
 	if !ok || d.NAT != "fexit" {

@@ -45,7 +45,7 @@ func TestHostileTraces(t *testing.T) {
 func TestDropReasons(t *testing.T) {
 	for name, r := range dropReasons {
 		finding := r.kind == dropLoss || r.kind == dropNoise || r.kind == dropQueue
-		if r.means == "" || finding != (r.look != "") {
+		if r.means == "" || finding != (r.hint != "") {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}

@@ -163,7 +163,7 @@ func (e *endpoint) syns() (*snapshot.SYNs, string) {
 	return nil, needsTrace
 }
 
-// synSource says how much of the SYNs a trace looked at, for evidence.
+// synSource says how many of the SYNs a trace captured, for evidence.
 func synSource(s *snapshot.SYNs) string {
 	if s.Sample > 1 {
 		return fmt.Sprintf("trace of SYNs, 1 in %s connections in the end", units.Count(s.Sample))
@@ -215,7 +215,7 @@ func clocks(s *snapshot.SYNSource) string {
 	case s.Clocks > 1 && !sharesClocks(s):
 		return fmt.Sprintf("; %d timestamp clocks, which may be of as many machines or of one that gives each connection an offset of its own", s.Clocks)
 	case s.Clocks > 1:
-		return fmt.Sprintf("; %d timestamp clocks: so many machines at least are behind this address", s.Clocks)
+		return fmt.Sprintf("; %d timestamp clocks: at least as many machines are behind this address", s.Clocks)
 	case s.Plain == s.SYNs && s.SYNs > 0:
 		return "; without timestamps"
 	}
@@ -223,7 +223,7 @@ func clocks(s *snapshot.SYNSource) string {
 }
 
 // sharesClocks reports whether a clock has two connections on average: where connections are
-// few, offsets of their own are not told from machines.
+// few, offsets of their own are not distinguished from machines.
 func sharesClocks(s *snapshot.SYNSource) bool {
 	return uint64(2*s.Clocks) <= s.SYNs-min(s.SYNs, s.Repeated)
 }
@@ -239,7 +239,7 @@ func machines(s *snapshot.SYNs) (address string, n int) {
 }
 
 // The ways out of a port that comes back too soon. All are advice: they concern other
-// machines, or lower what natkit never lowers by itself.
+// machines, or lower what natkit never lowers automatically.
 func (e *endpoint) reuseRemedies() []Remedy {
 	return []Remedy{
 		{
@@ -261,7 +261,7 @@ func (e *endpoint) reuseRemedies() []Remedy {
 		},
 		{
 			Title:    "let the clients close first",
-			Predicts: "TIME_WAIT is then on their side, where nobody else's SYN meets it",
+			Predicts: "TIME_WAIT is then on their side, where no other host's SYN meets it",
 			Cost:     "a protocol or server setting in which the server does not close after its answer",
 			Risk:     "clients hold TIME_WAIT, and need as many ports of their own",
 		},

@@ -78,11 +78,11 @@ func (e *endpoint) pawsConfidence(n uint64, exact bool) (confidence, but string)
 	case n == 0:
 		return "", ""
 	case exact && n < fewestRejected:
-		return "", "so few may be late duplicates (--for looks longer)"
+		return "", "so few may be late duplicates (use a longer --for)"
 	case exact:
 		return "likely", ""
 	case n < fewestEstab || e.share(n) < leastOfEstab || !e.manyInTimeWait(n):
-		return "", "segments of open connections count there, too, before Linux 6.16 (--trace tells)"
+		return "", "segments of open connections count there, too, before Linux 6.16 (--trace distinguishes them)"
 	}
 	return "possible", ""
 }
@@ -94,7 +94,7 @@ func (e *endpoint) rejectedByTimestamp(s *snapshot.SYNs, n uint64) uint64 {
 	return min(n, rejected-min(rejected, e.challengedToo(s)))
 }
 
-// manyInTimeWait reports whether there are so many tuples in TIME_WAIT, and so many new
+// manyInTimeWait reports whether there are enough tuples in TIME_WAIT, and enough new
 // connections, that n SYNs may have met one.
 func (e *endpoint) manyInTimeWait(n uint64) bool {
 	held, ok := e.timeWait()
@@ -116,7 +116,7 @@ func (e *endpoint) pawsFinding(name string, n uint64, confidence string) *Findin
 	if confidence == "possible" {
 		f.Severity = Warning
 		f.Title = "new connections may be rejected here: a NAT uses their port again too soon, with an older timestamp"
-		f.Remedies = append([]Remedy{{Title: "look at the SYNs themselves: natkit doctor --trace", Predicts: "it tells whether these are SYNs, and from where"}}, f.Remedies...)
+		f.Remedies = append([]Remedy{{Title: "examine the SYNs: natkit doctor --trace", Predicts: "it shows whether these are SYNs, and their sources"}}, f.Remedies...)
 	}
 	f.Evidence = append(e.counted(netstatSource, name, skippedInTW), e.counted(snmpSource, passiveOpens)...)
 	f.Evidence = append(append(f.Evidence, e.held()...), e.setting(snapshot.TCPTimestamps, snapshot.TCPMaxTWBuckets)...)
@@ -129,7 +129,7 @@ func (e *endpoint) pawsFinding(name string, n uint64, confidence string) *Findin
 	return f
 }
 
-// twRecycle: kernels before 4.12 can be told to remember the last timestamp of each
+// twRecycle: kernels before 4.12 can be set to remember the last timestamp of each
 // address, and to drop SYNs that are behind it for a minute (tcp_peer_is_proven). Of
 // clients behind one NAT address all but the one with the highest clock are dropped.
 var twRecycle = Rule{
@@ -202,7 +202,7 @@ func (e *endpoint) recycleFinding(n, total uint64) *Finding {
 
 // twSeqReject: as twPAWSReject, but one of the two sides uses no timestamps. Then
 // TIME_WAIT takes a SYN only if its sequence number is after the former connection's,
-// which that of another machine is by chance. No counter tells of it.
+// which that of another machine is by chance. No counter shows it.
 var twSeqReject = Rule{
 	ID:    "tw-seq-reject",
 	Title: "SYNs rejected in TIME_WAIT by their sequence number",
@@ -222,7 +222,7 @@ func checkTWSeq(rec *snapshot.Recording) (*Finding, Check) {
 	case s == nil:
 		check := Check{State: NotChecked, Why: why, NotAsked: why == needsTrace}
 		if known {
-			check.Why += fmt.Sprintf(" (no counter tells; %s in TIME_WAIT)", units.Count(held))
+			check.Why += fmt.Sprintf(" (no counter shows it; %s in TIME_WAIT)", units.Count(held))
 		}
 		return nil, check
 	}
@@ -230,7 +230,7 @@ func checkTWSeq(rec *snapshot.Recording) (*Finding, Check) {
 	rejected -= min(rejected, e.challengedToo(s))
 	seen := fmt.Sprintf("%s in %.1f s, %s came again, %s rejected", units.Plural(s.SYNs, "SYN", "SYNs"), s.Seconds, units.Count(s.Repeated), units.Count(rejected))
 	if s.Sample > 1 {
-		seen += fmt.Sprintf(" (1 in %s looked at)", units.Count(s.Sample))
+		seen += fmt.Sprintf(" (1 in %s examined)", units.Count(s.Sample))
 	}
 	if rejected < fewestRejected {
 		return nil, Check{State: OK, Why: seen}
@@ -239,7 +239,7 @@ func checkTWSeq(rec *snapshot.Recording) (*Finding, Check) {
 }
 
 // challengedToo is how many of the SYNs that seem rejected may have met open connections,
-// by the counter, beyond those that the kernel told when it was asked.
+// by the counter, beyond those that the kernel reported when it was asked.
 func (e *endpoint) challengedToo(s *snapshot.SYNs) uint64 {
 	challenged, _ := e.delta(synChallenge)
 	challenged /= uint64(max(1, s.Sample))
@@ -256,22 +256,22 @@ func (e *endpoint) seqFinding(s *snapshot.SYNs, rejected uint64) *Finding {
 		Title:      "new connections are rejected here: a NAT uses their port again too soon, and their sequence number is not after the old one",
 		Cause: "a NAT in front of the clients has used a port again while this host still holds the former connection in TIME_WAIT; without timestamps on both sides " +
 			"a SYN is taken only if its sequence number is after the former connection's, which half of those from other machines and ports are not",
-		Consequence: clientsSee + ", and no counter tells",
+		Consequence: clientsSee + ", and no counter shows it",
 		Remedies:    e.reuseRemedies(),
 	}
 	switch {
 	case !s.LateKnown && float64(rejected) >= lossShare*float64(s.SYNs):
 		f.Severity = Critical
 	case s.LateKnown && !showsLate(s):
-		f.Consequence = clientsSee + ", and no counter tells; the trace was too short to see whether connections come late"
+		f.Consequence = clientsSee + ", and no counter shows it; the trace was too short to see whether connections come late"
 	case s.LateKnown:
 		f.Severity = lateSeverity(s)
 	}
 	if showsLate(s) && lateOfRejected(s) == 0 {
-		f.Consequence = "their clients sent these SYNs again at once, and no connection was late; clients that do not would wait 1 s, 3 s, 7 s, or give up. No counter tells"
+		f.Consequence = "their clients sent these SYNs again at once, and no connection was late; clients that do not would wait 1 s, 3 s, 7 s, or give up. No counter shows it"
 	}
 	// Another ACK that answers a SYN is one of RFC 5961, which are counted, or of a handshake
-	// that has not ended (tcp_check_req), of which the kernel has told.
+	// that has not ended (tcp_check_req), which the kernel has reported.
 	if challenged, ok := e.delta(synChallenge); inTimeWait(s) > 0 || ok && challenged == 0 {
 		f.Confidence = "certain"
 	}

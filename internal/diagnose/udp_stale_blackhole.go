@@ -67,7 +67,7 @@ func checkUDPStale(rec *snapshot.Recording) (*Finding, Check) {
 // stale is UDP on a translation that the rules do not give.
 type stale struct {
 	snapshot.OneWay
-	// now is where the rules lead; empty where that cannot be told for certain.
+	// now is where the rules lead; empty where that is not certain.
 	now string
 	// ruled is true where a rule names the service, so that it is no other program that
 	// translates.
@@ -157,7 +157,7 @@ func staleFinding(rec *snapshot.Recording, all []stale) *Finding {
 	f := &Finding{
 		Severity:   Critical,
 		Confidence: "likely",
-		Title:      fmt.Sprintf("UDP to %s is sent where no rule leads any more, and nobody answers", named),
+		Title:      fmt.Sprintf("UDP to %s is sent where no rule leads any more, and gets no answer", named),
 		Evidence:   staleEvidence(rec, all),
 		Cause:      "the rules or the backend changed, but an entry keeps the translation of its first packet, and every packet that the client sends keeps the entry",
 		Consequence: fmt.Sprintf("%s of UDP get no answer for as long as their clients go on from the same port; new ones work",
@@ -171,7 +171,7 @@ func staleFinding(rec *snapshot.Recording, all []stale) *Finding {
 			units.Plural(entries, "connection", "connections"))
 	} else if ruled := slices.ContainsFunc(all, func(s stale) bool { return s.ruled }); !ruled { // IPVS, Open vSwitch or a program may translate there without a rule
 		f.Severity, f.Confidence = Warning, "possible"
-		f.Title = fmt.Sprintf("UDP to %s is translated as no present rule does, and nobody answers", named)
+		f.Title = fmt.Sprintf("UDP to %s is translated as no present rule does, and gets no answer", named)
 	}
 	return f
 }
@@ -205,7 +205,7 @@ func staleEvidence(rec *snapshot.Recording, all []stale) []Evidence {
 	return e
 }
 
-// staleRemedies are advice: natkit deletes no entry by itself.
+// staleRemedies are advice: natkit deletes no entry automatically.
 func staleRemedies(rec *snapshot.Recording, all []stale) []Remedy {
 	var r []Remedy
 	for _, s := range all[:min(len(all), mostShown)] {

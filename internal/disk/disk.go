@@ -153,6 +153,33 @@ func OpenLock(path string) (*os.File, error) {
 	return f, nil
 }
 
+// TryLock opens the file at a path, makes it where it is missing, and locks it. The error
+// is unix.EWOULDBLOCK where another process has the lock; the file can be read then.
+func TryLock(path string) (*os.File, error) {
+	for {
+		f, err := OpenLock(path)
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if err := Lock(f); err != nil {
+			return f, err
+		}
+		if isAt(f, path) {
+			return f, nil
+		}
+		f.Close() // its holder has removed it at its end
+	}
+}
+
+func isAt(f *os.File, path string) bool {
+	open, errOpen := f.Stat()
+	there, errThere := os.Lstat(path)
+	return errOpen == nil && errThere == nil && os.SameFile(open, there)
+}
+
 // plain returns a file that has one name only: another may be that of a file which who
 // linked it here could not have written to (fs.protected_hardlinks=0).
 func plain(f *os.File) (*os.File, error) {

@@ -41,6 +41,18 @@ func Trust(dir string) error {
 	return nil
 }
 
+// MakeTrusted makes a folder that only its owner may enter where it is missing, and refuses
+// one that Trust refuses.
+func MakeTrusted(dir string) error {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return Trust(dir)
+}
+
 // Destination returns what writing to a name writes to: the name itself, or what links
 // lead to. A link, pipe or device that another user put into a sticky directory that
 // everybody may write to is not followed or opened but replaced, as it is there to mislead: the

@@ -1,5 +1,5 @@
-// Package doctor looks at a network namespace, and cures what it finds: look,
-// apply, look again.
+// Package doctor examines a network namespace and cures what it finds: examine,
+// apply, examine again.
 package doctor
 
 import (
@@ -83,17 +83,17 @@ type Options struct {
 	Apply apply.Options
 	// Origin is written into the journal; empty means "doctor".
 	Origin string
-	// Applied, where set, is told of each change as soon as it is made.
+	// Applied, where set, receives each change as soon as it is made.
 	Applied func(*apply.Applied)
 	// Agree is asked before each round; false ends the treatment.
 	Agree func(tune.Plan) (bool, error)
-	// Round, where set, is told of each round when it is over.
+	// Round, where set, receives each round when it is over.
 	Round func(Round)
 }
 
-// Treat applies the automatic remedies of a report and looks again, until there
+// Treat applies the automatic remedies of a report and examines again, until there
 // are none left, but no more than maxRounds times, and once only where the change
-// waits for a confirmation: what may be undone by itself is nothing to build on.
+// waits for a confirmation: what may be rolled back is nothing to build on.
 // What was applied before an error is in the Treatment, and stays.
 func Treat(ctx context.Context, report *diagnose.Report, o Options) (*Treatment, error) {
 	t := &Treatment{Rounds: []Round{}}
@@ -126,7 +126,7 @@ func Treat(ctx context.Context, report *diagnose.Report, o Options) (*Treatment,
 		t.Rounds = append(t.Rounds, round)
 		report, err = o.Look(ctx)
 		if err != nil {
-			return t, fmt.Errorf("look again after the change (it stays; undo it with 'natkit tune undo %s'): %w", applied.ID(), err)
+			return t, fmt.Errorf("examine again after the change (it stays; undo it with 'natkit tune undo %s'): %w", applied.ID(), err)
 		}
 		t.Rounds[len(t.Rounds)-1].After = report
 		if o.Round != nil {

@@ -183,7 +183,7 @@ func (c Config) checkSources(t Target) error {
 	return CheckSources(c.Sources, to)
 }
 
-// checkDestinations finds addresses that nobody can connect to, and different
+// checkDestinations finds addresses that cannot be connected to, and different
 // families: a socket has one.
 func checkDestinations(to []netip.Addr) error {
 	if len(to) > maxSources {

@@ -188,7 +188,7 @@ func (q *Request) Feed(b []byte) (int, Reason) {
 // Done reports whether the head is complete.
 func (q *Request) Done() bool { return q.head.state == inDone }
 
-// KeepAlive tells, once Done, whether the request asks by name to keep the
+// KeepAlive reports, once Done, whether the request asks by name to keep the
 // connection, and has no body that would have to be read past.
 func (q *Request) KeepAlive() bool {
 	h := &q.head

@@ -38,11 +38,11 @@ type Config struct {
 	Timeout time.Duration `json:"timeout_ns"`
 	// KeepAlive sends many requests over one connection.
 	KeepAlive bool `json:"keep_alive"`
-	// PerConnection ends a kept connection after so many requests, by whom Close says;
+	// PerConnection ends a kept connection after this number of requests, by whom Close says;
 	// 0 means never.
 	PerConnection int       `json:"requests_per_connection,omitempty"`
 	Close         CloseMode `json:"close"`
-	// Batch cuts the requests into pieces of so many. The next piece begins when all of
+	// Batch cuts the requests into pieces of this size. The next piece begins when all of
 	// the last one are over and Pause has passed; 0 means that all are one piece.
 	Batch int64         `json:"batch,omitempty"`
 	Pause time.Duration `json:"pause_ns,omitempty"`
@@ -69,7 +69,7 @@ type Config struct {
 	SourcePorts nat.Ports `json:"source_ports,omitzero"`
 	// Seed makes the order of the sources, and of SourcePorts, repeatable.
 	Seed uint64 `json:"seed"`
-	// AbortAfter ends the run with an error after so many connections that failed
+	// AbortAfter ends the run with an error after this number of connections that failed
 	// other than by a timeout, where none succeeded before; 0 means never.
 	AbortAfter int `json:"abort_after,omitempty"`
 }

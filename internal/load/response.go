@@ -73,7 +73,7 @@ func (p *Response) Done() bool { return p.state == inDone }
 // Started reports whether any byte was read.
 func (p *Response) Started() bool { return p.state != inStatusLine || p.pos > 0 || p.line > 0 }
 
-// Persistent tells, once Done, whether another response may follow on the same
+// Persistent reports, once Done, whether another response may follow on the same
 // connection (RFC 9112, 9.3).
 func (p *Response) Persistent() bool {
 	switch {

@@ -245,7 +245,7 @@ type Interval struct {
 // NewInterval is empty; its histogram has two significant digits.
 func NewInterval() *Interval { return &Interval{total: newHistogram(2)} }
 
-// Complete counts a completed request of so many nanoseconds.
+// Complete counts a completed request of that many nanoseconds.
 func (i *Interval) Complete(total int64) {
 	i.Completed++
 	i.total.Record(total)
@@ -259,7 +259,7 @@ func (i *Interval) Reset() {
 	i.Completed, i.Failed = 0, 0
 }
 
-// NewCourse expects each second from so many workers.
+// NewCourse expects each second from this number of workers.
 func NewCourse(workers int) *Course {
 	return &Course{
 		workers: workers, done: make([]Second, 0, 64), open: make([]openSecond, 0, 4),
@@ -304,7 +304,7 @@ func (c *Course) close() {
 	c.open = append(c.open[:0], c.open[1:]...)
 }
 
-// Series is the course of a run that ended after so many seconds. Later Adds are
+// Series is the course of a run that ended after this number of seconds. Later Adds are
 // not allowed.
 func (c *Course) Series(seconds float64) []Second {
 	for len(c.open) > 0 {

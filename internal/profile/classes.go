@@ -51,7 +51,7 @@ func mustParseClasses(text string) *classTable {
 // functionName is what a list may hold.
 var functionName = regexp.MustCompile(`^[A-Za-z0-9_]*\*?[A-Za-z0-9_]+$|^[A-Za-z0-9_]+\*$|^module:[A-Za-z0-9_]+$`)
 
-// parseClasses reads a table; the form is told in classes.txt.
+// parseClasses reads a table; the form is described in classes.txt.
 func parseClasses(text string) (*classTable, error) {
 	t := &classTable{}
 	var section *list
@@ -145,7 +145,7 @@ func (l *list) add(name string, value int) error {
 	return nil
 }
 
-// find tells the value of a function: by its whole name, else by the pattern with
+// find returns the value of a function: by its whole name, else by the pattern with
 // the most letters, the first of several.
 func (l *list) find(function string) (value int, ok bool) {
 	function = sourceName(function)

@@ -28,7 +28,7 @@ var (
 var flamePage = template.Must(template.New("flame.html.tmpl").Parse(flameTemplate))
 
 // palette has the colours of classes, in the order of the table, by hue; any two can be
-// told apart, and dark text is readable on all of them.
+// distinguished, and dark text is readable on all of them.
 var palette = []string{
 	"#fb6a95", "#fca792", "#f9761f", "#e89f30", "#c6af53", "#f9ce1f", "#b1e830", "#d5eba2", "#74b464", "#1ff91f",
 	"#6afb78", "#8cd9ba", "#1ff9b8", "#1fe3f9", "#1fa2f9", "#b9b9fd", "#b292fc", "#fa42fa", "#f075d7", "#fdb9e9",

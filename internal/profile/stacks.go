@@ -1,4 +1,4 @@
-// Package profile tells what the kernel spent its time on: it sorts stacks that
+// Package profile shows what the kernel spent its time on: it sorts stacks that
 // were sampled from the CPUs into kinds of work, and writes them for tools.
 package profile
 
@@ -113,7 +113,7 @@ type work struct {
 	receive bool
 }
 
-// classifier remembers what it told of functions: there are far fewer than frames.
+// classifier caches its results by function: there are far fewer than frames.
 type classifier struct {
 	table *classTable
 	known map[Frame]functionWork
@@ -145,7 +145,7 @@ func (c *classifier) function(f Frame) functionWork {
 	return w
 }
 
-// stack tells the work of the innermost of frames, which are outermost first.
+// stack returns the work of the innermost of frames, which are outermost first.
 func (c *classifier) stack(frames []Frame) work {
 	w := work{class: ClassKernelRest}
 	for _, w = range c.works(frames) {
@@ -153,7 +153,7 @@ func (c *classifier) stack(frames []Frame) work {
 	return w
 }
 
-// works tells for each of frames the work that its own time is, as its index and
+// works returns for each of frames the work that its own time is, as its index and
 // that. An interrupt, or a softirq that a sender runs, is work of its own; so is a
 // packet that a bridge or a tunnel gives back to be received once more.
 func (c *classifier) works(frames []Frame) iter.Seq2[int, work] {

@@ -1,25 +1,30 @@
 package report
 
 import (
+	"cmp"
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/natkit/natkit/internal/conntrack/aggregate"
+	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/units"
 )
 
-// Overview is what is shown of a connection table on one screen.
+// Overview is what is shown of a connection table on one screen, and most of its document.
 type Overview struct {
-	*aggregate.Overview
 	// Source says in words which table it is, Filter what chose the entries.
-	Source, Filter string
+	Source string `json:"-"`
+	Filter string `json:"-"`
 	// Count and Max are nf_conntrack_count and nf_conntrack_max; 0 where they are not
 	// known, as of a text.
-	Count, Max int64
+	Count int64 `json:"nf_conntrack_count,omitempty"`
+	Max   int64 `json:"nf_conntrack_max,omitempty"`
+	*aggregate.Overview
 }
 
 // fewProtocols are shown, and as many states as there can be.
@@ -36,7 +41,7 @@ const (
 // Text writes the overview.
 func (o Overview) Text(w io.Writer, style Style) error {
 	p := &printer{w: w, style: style}
-	p.line(style.Paint(Bold, clean(o.title())))
+	p.line(style.Paint(Bold, clean(o.Source+": "+units.Plural(o.Entries, "entry", "entries")+chosenBy(o.Filter))))
 	if o.Max > 0 {
 		p.mark(0, Cell{Text: "in use "}, fmt.Sprintf("%s of %s (%s of nf_conntrack_max)", units.Count(o.Count), units.Count(o.Max),
 			units.Percent(float64(o.Count)/float64(o.Max))), fullness(o.Count, o.Max))
@@ -50,19 +55,18 @@ func (o Overview) Text(w io.Writer, style Style) error {
 	left = append(block("translated", o.Translated, len(o.Translated)), nil)
 	left = append(left, o.zones()...)
 	p.besides(left, o.idle())
-	if o.Idle != nil && o.Idle.TimeoutFrom != aggregate.TimeoutRead {
-		p.line(style.Paint(Dim, fmt.Sprintf("idle: of a timeout of %s, %s", units.Plural(uint64(o.Idle.Timeout), "second", "seconds"), o.timeoutFrom())))
+	if i := o.Idle; i != nil && timeoutFrom[i.TimeoutFrom] != "" {
+		p.line(style.Paint(Dim, fmt.Sprintf("idle: of a timeout of %s, %s", units.Plural(uint64(i.Timeout), "second", "seconds"), timeoutFrom[i.TimeoutFrom])))
 	}
 	p.frequent(o.Overview)
 	return p.err
 }
 
-func (o Overview) title() string {
-	text := fmt.Sprintf("%s: %s", o.Source, units.Plural(o.Entries, "entry", "entries"))
-	if o.Filter != "" {
-		text += " (" + o.Filter + ")"
+func chosenBy(filter string) string {
+	if filter == "" {
+		return ""
 	}
-	return text
+	return " (" + filter + ")"
 }
 
 // fullness warns of a table that is nearly full.
@@ -127,14 +131,14 @@ func (o Overview) idle() []line3 {
 	if o.Idle == nil {
 		return nil
 	}
-	lines := []line3{{{"ESTABLISHED, idle", Bold}, {"entries", Bold}, {"share", Bold}}}
-	before := ""
+	lines, before := []line3{{{"ESTABLISHED, idle", Bold}, {"entries", Bold}, {"share", Bold}}}, ""
 	for _, step := range o.Idle.Steps {
 		name := "longer"
-		if step.AtMost > 0 {
-			name = "up to " + span(step.AtMost)
+		switch {
+		case step.AtMost > 0:
 			before = span(step.AtMost)
-		} else if before != "" {
+			name = "up to " + before
+		case before != "":
 			name = "more than " + before
 		}
 		lines = append(lines, partLine(name, step.Entries, step.Share))
@@ -147,23 +151,18 @@ func (o Overview) idle() []line3 {
 	return lines
 }
 
-// timeoutFrom says how a timeout is known that nobody told.
-func (o Overview) timeoutFrom() string {
-	if o.Idle.TimeoutFrom == aggregate.TimeoutDefault {
-		return "the kernel's default"
-	}
-	return "the longest that an entry has left"
-}
+// timeoutFrom is how a timeout is known that was not read.
+var timeoutFrom = map[string]string{aggregate.TimeoutDefault: "the kernel's default", aggregate.TimeoutLargest: "the longest that an entry has left"}
 
 // span is a whole time: 60 is 1 min.
 func span(seconds uint32) string {
-	switch {
-	case seconds%86400 == 0:
-		return fmt.Sprintf("%d d", seconds/86400)
-	case seconds%3600 == 0:
-		return fmt.Sprintf("%d h", seconds/3600)
-	case seconds%60 == 0:
-		return fmt.Sprintf("%d min", seconds/60)
+	for _, unit := range []struct {
+		seconds uint32
+		name    string
+	}{{86400, "d"}, {3600, "h"}, {60, "min"}} {
+		if seconds%unit.seconds == 0 {
+			return fmt.Sprintf("%d %s", seconds/unit.seconds, unit.name)
+		}
 	}
 	return fmt.Sprintf("%d s", seconds)
 }
@@ -271,11 +270,7 @@ func (g Groups) Text(w io.Writer, style Style) error {
 }
 
 func (g Groups) title() string {
-	text := fmt.Sprintf("%s of %s", units.Plural(g.Entries(), "entry", "entries"), g.Source)
-	if g.Filter != "" {
-		text += " (" + g.Filter + ")"
-	}
-	text += ", "
+	text := fmt.Sprintf("%s of %s%s, ", units.Plural(g.Entries(), "entry", "entries"), g.Source, chosenBy(g.Filter))
 	if !g.Exact() {
 		text += "at least "
 	}
@@ -361,16 +356,21 @@ func (g Groups) CSV(w io.Writer) error {
 	return out.Error()
 }
 
-// JSON writes one document: the members of head, an object, and the groups. It does so
-// group by group, as a million need not be in memory as text.
+// JSON writes one document: the members of head, an object, those of all groups, and the
+// groups. It does so group by group, as a million need not be in memory as text.
 func (g Groups) JSON(w io.Writer, head any) error {
-	text, err := json.MarshalIndent(head, "", "  ")
-	if err != nil {
-		return fmt.Errorf("encode %T as JSON: %w", head, err)
+	var text strings.Builder
+	if err := JSON(&text, head, struct {
+		Keys []string `json:"keys"`
+		// Different is the number of groups; at least this where the counts are not exact.
+		Different int   `json:"different"`
+		Exact     bool  `json:"exact"`
+		Bound     int64 `json:"too_high_at_most"`
+	}{g.names(), g.Len(), g.Exact(), g.Bound()}); err != nil {
+		return err
 	}
 	p := &printer{w: w}
-	p.line(strings.TrimSuffix(string(escapeControls(text)), "\n}") + `,`)
-	p.print(`  "groups": [`)
+	p.print(strings.TrimSuffix(text.String(), "\n}\n") + ",\n  \"groups\": [")
 	comma := ""
 	for group := range g.Groups(g.Top, g.Min) {
 		line, err := g.object(group)
@@ -415,4 +415,67 @@ func (g Groups) object(group aggregate.Group) (string, error) {
 	}
 	b.WriteByte('}')
 	return b.String(), nil
+}
+
+// DeletionSchema names the JSON form of a Deletion.
+const DeletionSchema = "natkit.conntrack-delete/1"
+
+// Deletion is what was or would be deleted from a connection table.
+type Deletion struct {
+	Schema string `json:"schema"`
+	Filter string `json:"filter,omitempty"`
+	DryRun bool   `json:"dry_run,omitempty"`
+	// Found were chosen; each was then deleted, gone meanwhile, or offloaded, which
+	// the kernel does not delete.
+	Found     int64                    `json:"found"`
+	Deleted   int64                    `json:"deleted"`
+	Gone      int64                    `json:"gone"`
+	Offloaded int64                    `json:"offloaded"`
+	Summary   *snapshot.ConntrackTable `json:"summary,omitempty"`
+	// Interruption is why Found may be incomplete.
+	Interruption string `json:"interruption,omitempty"`
+}
+
+// Plan shows what is to be deleted.
+func (d *Deletion) Plan(w io.Writer, style Style) error {
+	p := &printer{w: w, style: style}
+	if d.Found == 0 {
+		p.line("no connection matches: there is nothing to delete")
+		return p.err
+	}
+	p.printf("%s to delete (%s)", units.Plural(d.Found, "connection", "connections"), cmp.Or(d.Filter, "all"))
+	t, translated := d.Summary, ""
+	if t.SNAT+t.DNAT > 0 {
+		translated = fmt.Sprintf("source of %s, destination of %s", units.Count(t.SNAT), units.Count(t.DNAT))
+	}
+	talkers := func(list []snapshot.Talker) string {
+		return someOf(list, ", ", func(t *snapshot.Talker) string { return t.Who + " " + units.Count(t.Entries) })
+	}
+	for _, line := range [][2]string{{"protocols", largest(t.ByProtocol)}, {"TCP states", largest(t.ByTCPState)}, {"sources", talkers(t.TopSources)}, {"services", talkers(t.TopServices)},
+		{"translated", translated}, {"of these", fmt.Sprintf("%s assured, %s unreplied", units.Count(t.Assured), units.Count(t.Unreplied))}} {
+		p.labelled(2, line[0], 13, line[1])
+	}
+	p.line("this cannot be undone: the next packet of a deleted connection is treated as a new one")
+	return p.err
+}
+
+// largest lists counts, the largest first.
+func largest(counts map[string]int64) string {
+	var list []portion
+	for name, n := range counts {
+		list = append(list, portion{n, name})
+	}
+	slices.SortFunc(list, func(a, b portion) int { return cmp.Or(cmp.Compare(b.n, a.n), cmp.Compare(a.what, b.what)) })
+	return someOf(list, ", ", func(p *portion) string { return p.what + " " + units.Count(p.n) })
+}
+
+// Result shows what became of them.
+func (d *Deletion) Result(w io.Writer, style Style) error {
+	text := "deleted " + units.Plural(d.Deleted, "connection", "connections")
+	if rest := counts(portion{d.Gone, "had ended meanwhile"}, portion{d.Found - d.Deleted - d.Gone, "left"}); rest != "" {
+		text += ", " + rest
+	}
+	p := &printer{w: w, style: style}
+	p.line(text)
+	return p.err
 }

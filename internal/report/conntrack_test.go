@@ -175,7 +175,7 @@ func TestGroupsOfNothing(t *testing.T) {
 	}{
 		"text": {func(b *bytes.Buffer) error { return g.Text(b, Style{}) }, "0 entries of table.txt, 0 groups by src\n"},
 		"csv":  {func(b *bytes.Buffer) error { return g.CSV(b) }, "src,entries,too_high_at_most\n"},
-		"json": {func(b *bytes.Buffer) error { return g.JSON(b, map[string]int{"a": 1}) }, "{\n  \"a\": 1,\n  \"groups\": []\n}\n"},
+		"json": {func(b *bytes.Buffer) error { return g.JSON(b, map[string]int{"a": 1}) }, "{\n  \"a\": 1,\n  \"keys\": [\n    \"src\"\n  ],\n  \"different\": 0,\n  \"exact\": true,\n  \"too_high_at_most\": 0,\n  \"groups\": []\n}\n"},
 	} {
 		var out bytes.Buffer
 		if err := tt.write(&out); err != nil || out.String() != tt.want {

@@ -11,20 +11,37 @@ import (
 	"unicode/utf8"
 )
 
-// JSON writes v as one indented document that ends with a newline. Nothing is
-// written where v cannot be encoded.
-func JSON(w io.Writer, v any) error { return encode(w, v, "  ") }
+// JSON writes one indented document that ends with a newline: a value, or the members of
+// several objects. Nothing is written where one cannot be encoded.
+func JSON(w io.Writer, parts ...any) error { return encode(w, "  ", parts) }
 
-// JSONLine writes v as one line, for a stream of documents.
-func JSONLine(w io.Writer, v any) error { return encode(w, v, "") }
+// JSONLine writes the same as one line, for a stream of documents.
+func JSONLine(w io.Writer, parts ...any) error { return encode(w, "", parts) }
 
-func encode(w io.Writer, v any, indent string) error {
+func encode(w io.Writer, indent string, parts []any) error {
 	var text bytes.Buffer
-	enc := json.NewEncoder(&text)
-	enc.SetIndent("", indent)
-	enc.SetEscapeHTML(false) // "<" and "&" are for people to read here
-	if err := enc.Encode(v); err != nil {
-		return fmt.Errorf("encode %T as JSON: %w", v, err)
+	for i, v := range parts {
+		if i > 0 { // "}\n{" between two objects
+			text.Truncate(text.Len() - 2)
+			text.WriteByte(',')
+		}
+		begin := text.Len()
+		enc := json.NewEncoder(&text)
+		enc.SetEscapeHTML(false) // "<" and "&" are for people to read here
+		if err := enc.Encode(v); err != nil {
+			return fmt.Errorf("encode %T as JSON: %w", v, err)
+		}
+		if i > 0 {
+			copy(text.Bytes()[begin:], text.Bytes()[begin+1:])
+			text.Truncate(text.Len() - 1)
+		}
+	}
+	if indent != "" {
+		var indented bytes.Buffer
+		if err := json.Indent(&indented, text.Bytes(), "", indent); err != nil {
+			return err
+		}
+		text = indented
 	}
 	_, err := w.Write(escapeControls(text.Bytes()))
 	return err

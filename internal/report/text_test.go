@@ -88,7 +88,7 @@ func TestJSON(t *testing.T) {
 // as it was.
 func TestJSONForTerminals(t *testing.T) {
 	const hostile = "ü\x1b[2J\x7f\u009b2J\u202e"
-	for name, write := range map[string]func(io.Writer, any) error{"JSON": JSON, "JSONLine": JSONLine} {
+	for name, write := range map[string]func(io.Writer, ...any) error{"JSON": JSON, "JSONLine": JSONLine} {
 		var out bytes.Buffer
 		if err := write(&out, []string{hostile}); err != nil {
 			t.Fatal(err)

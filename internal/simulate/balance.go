@@ -272,13 +272,13 @@ func (p *population) stampOffset(id int32, port, dest uint16) uint32 {
 	return h.stamp
 }
 
-// source tells when connections begin, and whose they are.
+// source decides when connections begin, and whose they are.
 type source interface {
 	// due is when the next one begins, never where that is not known yet.
 	due() int64
 	// take is the one that is due: its batch (none without batches) and its host.
 	take() (batch, host int32)
-	// over tells that a connection is over.
+	// over notes that a connection is over.
 	over(batch int32, now int64)
 }
 

@@ -69,7 +69,7 @@ type Clients struct {
 type Clock struct {
 	// Hz is how often it ticks per second; 0 is 1000.
 	Hz int `yaml:"hz,omitempty" json:"hz" check:"1..1000000"`
-	// Offset tells where it stands at the beginning; see the Offset constants.
+	// Offset is where it stands at the beginning; see the Offset constants.
 	Offset string `yaml:"offset,omitempty" json:"offset" check:"offset"`
 	// Uptime is the longest time that a host has run, for OffsetUptime.
 	Uptime Duration `yaml:"uptime,omitempty" json:"uptime" check:"0s..876000h"`
@@ -175,7 +175,7 @@ type Batch struct {
 	Pause       Duration `yaml:"pause,omitempty" json:"pause" check:"0s..9600h"`
 	Connections int64    `yaml:"connections,omitempty" json:"connections" check:"required 1..10000000000"`
 	// Concurrency is how many are under way at once, each begun when one is over; 0
-	// is one. Rate, instead, begins so many per second whatever becomes of them.
+	// is one. Rate, instead, begins that many per second whatever becomes of them.
 	Concurrency int     `yaml:"concurrency,omitempty" json:"concurrency" check:"1..1048576"`
 	Rate        float64 `yaml:"rate,omitempty" json:"rate,omitempty" check:"0..50000"`
 }
@@ -219,7 +219,7 @@ type NAT struct {
 	// Evicts: StrategyKernel takes ports of ended connections whose sequence number
 	// the new one is past (Linux 6.6+); nil is true.
 	Evicts *bool `yaml:"evicts,omitempty" json:"evicts,omitempty"`
-	// Reset tells what becomes of the client's RST that answers the ACK of a former
+	// Reset says what becomes of the client's RST that answers the ACK of a former
 	// connection; see the Reset constants. Empty is ResetReopens with StrategyKernel,
 	// otherwise ResetPasses.
 	Reset string `yaml:"reset,omitempty" json:"reset" check:"reset"`
@@ -297,7 +297,7 @@ type Servers struct {
 const (
 	// KernelWheel: Linux up to 4.0 (2.6, 3.10, 3.18): a wheel of 8 slots of 7.5 s.
 	KernelWheel = "wheel"
-	// KernelWheelRearm: the vendor kernel 3.10.0-1127: the wheel, which looks again
+	// KernelWheelRearm: the vendor kernel 3.10.0-1127: the wheel, which checks again
 	// after 1 s where the work item needed more than one round.
 	KernelWheelRearm = "wheel-rearm"
 	// KernelTimer, the default: Linux 4.1 and later: one timer of 60 s for each socket.
@@ -461,7 +461,7 @@ type Preset struct {
 var presetOrder = []string{DefaultPreset, "old-kernel", "day", "doubled", "mixed", "new-kernel", "modern-kernel",
 	"addresses", "max-tw-buckets", "no-timestamps", "lab"}
 
-// Presets are all, in the order in which a person would look at them.
+// Presets are all, in the order in which they are listed.
 var Presets = sync.OnceValue(func() []*Preset {
 	all := make([]*Preset, len(presetOrder))
 	for i, name := range presetOrder {

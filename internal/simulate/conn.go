@@ -390,7 +390,7 @@ const (
 )
 
 // LongestLife is how long a TIME_WAIT can stand on a server with that kernel which closes
-// so many connections per second, all the time, if nothing ends it before.
+// that many connections per second, all the time, if nothing ends it before.
 func LongestLife(kernel string, perSecond float64) time.Duration {
 	closings := func(d int64) float64 { return perSecond * seconds(d) }
 	slot := wheelPeriod
@@ -456,7 +456,7 @@ func (e *engine) toWheel(s *server, n int32) {
 	}
 }
 
-// rearm looks which wheel is due first.
+// rearm finds which wheel is due first.
 func (e *engine) rearm() {
 	next := int64(never)
 	for _, w := range e.wheels {

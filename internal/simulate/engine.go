@@ -28,7 +28,7 @@ const closedHold = 10 * second
 // horizon is the longest simulated time.
 const horizon = 100 * 365 * int64(day)
 
-// checkEvery is after how many events the context is looked at.
+// checkEvery is after how many events the context is checked.
 const checkEvery = 1 << 16
 
 // engine is a simulation under way. Times are nanoseconds since the beginning. A SYN, the
@@ -59,8 +59,8 @@ type engine struct {
 	firstPort int
 	strategy  string
 	evicts    bool
-	// outdated are the events in queues that would free a port which somebody has
-	// taken before; a queue that has sweepAt is looked through for them.
+	// outdated are the events in queues that would free a port which was
+	// taken before; a queue that has sweepAt is searched for them.
 	outdated, sweepAt int
 
 	balancer     *Balancer

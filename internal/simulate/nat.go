@@ -17,7 +17,7 @@ type slot struct {
 const (
 	// natAttempts is NF_NAT_MAX_ATTEMPTS, natFewest the fewest that are followed by
 	// another round, natHarder is NF_NAT_HARDER_THRESH: of the last attempts of a round
-	// so many may evict.
+	// that many may evict.
 	natAttempts = 128
 	natFewest   = 16
 	natHarder   = 32
@@ -110,7 +110,7 @@ func (e *engine) hold(q int, slot uint32, ended bool) {
 // fewestSwept is how many events are not worth a sweep.
 const fewestSwept = 1 << 20
 
-// sweep drops the events for ports that somebody has taken before their time, which
+// sweep drops the events for ports that were taken before their time, which
 // would otherwise be as many as connections begin while a port is held.
 func (e *engine) sweep(q int) {
 	held := &e.queues[q]
@@ -121,7 +121,7 @@ func (e *engine) sweep(q int) {
 	e.sweepAt = max(2*held.size, e.sweepAt)
 }
 
-// unhold frees a port whose time is over, if nobody has taken it meanwhile.
+// unhold frees a port whose time is over, unless it was taken meanwhile.
 func (e *engine) unhold(v event) {
 	if e.slots[v.id].heldUntil == v.at {
 		e.release(v.id)
@@ -130,8 +130,8 @@ func (e *engine) unhold(v event) {
 	}
 }
 
-// unholdMost does the same for a port whose connection is over for good. Where nobody
-// has taken any port before its time it does not even look at the slot, which is far
+// unholdMost does the same for a port whose connection is over for good. If no port
+// was taken before its time it does not even read the slot, which is far
 // away in memory.
 func (e *engine) unholdMost(v event) {
 	if e.outdated > 0 {

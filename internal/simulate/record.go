@@ -106,7 +106,7 @@ func (e *engine) sample() {
 const scanBudget = 2_000_000_000
 
 // thin makes one of each two points, with twice the interval, where there are too many:
-// nobody knows before how long batches take, and each point costs a look at all
+// how long batches take is not known before, and each point costs a pass over all
 // sessions.
 func (e *engine) thin() {
 	e.scanned += len(e.sessions)
@@ -159,7 +159,7 @@ func (e *engine) openSessions() (open int64) {
 	return open
 }
 
-// report tells how far the simulation is, about a hundred times.
+// report passes on the progress of the simulation, about a hundred times.
 func (e *engine) report() {
 	share := 100
 	if e.until > 0 {

@@ -21,7 +21,7 @@ const hook = "nf_hook_slow"
 // long-term kernels that took it over (Debian's 6.1 and 6.12).
 var ruleFunctions = []string{"nft_do_chain", "ipt_do_table", "ip6t_do_table"}
 
-// causes are those of tables.h, with the function whose verdict tells.
+// causes are those of tables.h, with the function whose verdict decides.
 var causes = []struct{ name, function string }{
 	{},
 	{snapshot.CauseTableFull, "nf_conntrack_in"},
@@ -30,7 +30,7 @@ var causes = []struct{ name, function string }{
 	{snapshot.CauseNATFailed, "nf_nat_inet_fn"},
 }
 
-// addCauses tells why netfilter dropped.
+// addCauses adds why netfilter dropped.
 func (t *Tracer) addCauses(d *snapshot.Drops, counts map[dropsSite]uint64) {
 	found := map[snapshot.DropCause]uint64{}
 	hooked := map[uint64]uint64{} // drops by a verdict without a cause, by namespace
@@ -91,7 +91,7 @@ func readCounters(only *netns.Handle) *counters {
 	return c
 }
 
-// read asks the namespaces that are wanted; nobody answers for those that are gone.
+// read asks the wanted namespaces; those that are gone are skipped.
 func (c *counters) read(wanted func(inode uint64) bool) map[uint64]tally {
 	handles := []*netns.Handle{c.only}
 	if c.only == nil {
@@ -131,7 +131,7 @@ func (c *counters) divide(hooked map[uint64]uint64, found map[snapshot.DropCause
 	for ns, packets := range hooked {
 		n, ok := now[ns]
 		if !ok {
-			continue // gone: nothing tells
+			continue // gone: the cause is unknown
 		}
 		for _, s := range n.since(c.before[ns]).shares(packets) {
 			if s.packets > 0 {
@@ -170,7 +170,7 @@ func (t tally) since(before tally) tally {
 	}
 }
 
-// names tell what the running kernel's numbers and addresses stand for.
+// names maps the running kernel's numbers and addresses to their names.
 type names struct {
 	symbols *kallsyms.Table // nil where there are none; note then says why
 	note    string

@@ -33,7 +33,7 @@ type Options struct {
 	StackSample int
 	// Harmless keeps the frees that are no drops too.
 	Harmless bool
-	// PlacesOnly tells where, by which reason, and not which of conntrack, NAT and rules
+	// PlacesOnly reports where, for which reason, but not which of conntrack, NAT and rules
 	// it was: nothing is attached to the functions that every packet goes through.
 	PlacesOnly bool
 	// Events gets every drop that matches, as it comes, from one goroutine; nil for

@@ -154,7 +154,7 @@ func (t *Tracer) load(all *ebpf.CollectionSpec, name string) (*ebpf.Program, err
 }
 
 // interfaces finds interfaces' names, asking each namespace once. Its handles keep
-// namespaces alive: it is for one look.
+// namespaces alive: it serves one call of Read.
 type interfaces struct {
 	handles []*netns.Handle
 	listed  bool
@@ -212,8 +212,8 @@ type device struct{ inode, index uint32 }
 // though not asked for more than once a second, which is also how long one that was
 // renamed keeps its name.
 type lasting struct {
-	names  map[device]string
-	looked time.Time
+	names map[device]string
+	read  time.Time
 }
 
 const linksAge = time.Second
@@ -222,19 +222,19 @@ func (l *lasting) name(inode, index uint32) string {
 	if index == 0 || inode == 0 {
 		return ""
 	}
-	if time.Since(l.looked) > linksAge {
-		l.names, l.looked = map[device]string{}, time.Now()
+	if time.Since(l.read) > linksAge {
+		l.names, l.read = map[device]string{}, time.Now()
 	}
 	name, ok := l.names[device{inode, index}]
 	if !ok {
-		name = l.look(inode)[index]
+		name = l.readLinks(inode)[index]
 		l.names[device{inode, index}] = name
 	}
 	return name
 }
 
-// look opens the namespace for a moment.
-func (l *lasting) look(inode uint32) map[uint32]string {
+// readLinks opens the namespace for a moment.
+func (l *lasting) readLinks(inode uint32) map[uint32]string {
 	i := newInterfaces()
 	defer i.close()
 	names := i.read(inode)

@@ -10,7 +10,7 @@ import (
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
-// Read tells what was dropped since Start. It takes about a millisecond, or a few
+// Read returns what was dropped since Start. It takes about a millisecond, or a few
 // where there are many flows.
 func (t *Tracer) Read() (*snapshot.Drops, error) {
 	t.reading.Lock()

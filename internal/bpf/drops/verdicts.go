@@ -14,7 +14,7 @@ import (
 func (t *Tracer) attachVerdicts(s *ebpf.CollectionSpec) {
 	alloc := t.attachVerdict(s, dropsProgVerdictAlloc)
 	if err := s.Variables[dropsVarHasAlloc].Set(alloc == nil); err != nil {
-		t.note(fmt.Sprintf("cannot tell full tables from invalid packets: %v", err))
+		t.note(fmt.Sprintf("full tables cannot be distinguished from invalid packets: %v", err))
 	}
 	if err := t.attachVerdict(s, dropsProgVerdictTrack); err != nil {
 		return
@@ -26,12 +26,12 @@ func (t *Tracer) attachVerdicts(s *ebpf.CollectionSpec) {
 		t.noteMissing(t.attachVerdict(s, program), "some packets that could not be translated count as a rule's drops")
 	}
 	if err := s.Variables[dropsVarHasVerdicts].Set(true); err != nil {
-		t.note(fmt.Sprintf("cannot tell NAT's drops apart: %v", err))
+		t.note(fmt.Sprintf("NAT's drops cannot be distinguished: %v", err))
 		t.verdicts = false
 	}
 }
 
-// noteMissing says what is not told, unless there is nothing to tell: what is in a
+// noteMissing notes what is not reported, unless there is nothing to report: what is in a
 // module that is not loaded does not drop.
 func (t *Tracer) noteMissing(err error, consequence string) {
 	if err != nil && !errors.Is(err, errNoFunction) {
@@ -100,11 +100,11 @@ var closedReasons = [...]string{
 	"QUEUE_PURGE",     // what a closed socket had not read, since Linux 6.3
 	"SOCKET_CLOSE",    // the same of a Unix socket, since 6.14, as the next two
 	"UNIX_DISCONNECT", // what was left of an earlier connection of a Unix socket
-	"UNIX_SKIP_OOB",   // out-of-band data that nobody asked for, of a Unix socket
+	"UNIX_SKIP_OOB",   // unrequested out-of-band data of a Unix socket
 }
 
 // harmlessCaller ends packets that have done their work by kfree_skb instead of
-// consume_skb. It counts only where the reason does not tell: before Linux 5.17, and
+// consume_skb. It counts only where the reason is not conclusive: before Linux 5.17, and
 // where it is NOT_SPECIFIED.
 type harmlessCaller struct {
 	function string
@@ -115,11 +115,11 @@ type harmlessCaller struct {
 
 var harmlessCallers = []harmlessCaller{
 	// Ends every neighbour discovery and multicast listener message this way after
-	// it was handled; only echo is told to be consumed (until 6.3).
+	// it was handled; only echo is marked as consumed (until 6.3).
 	{"icmpv6_rcv", false},
 	// Frees the fragments of a packet, whatever becomes of the packet itself.
 	{"skb_release_data", false}, {"kfree_skb_list", false}, {"kfree_skb_list_reason", false},
-	// A multicast packet of a group that nobody here joined: Ethernet filters by hash.
+	// A multicast packet of a group that no local socket joined: Ethernet filters by hash.
 	{"ip6_mc_input", false},
 	// What a socket that is closed had not read or sent: with TCP that is at least the
 	// peer's FIN. The same as the reason QUEUE_PURGE.
@@ -130,7 +130,7 @@ var harmlessCallers = []harmlessCaller{
 	{"unix_release_sock", false}, {"unix_stream_connect", false},
 	// The question of a netlink dump that was not read to its end.
 	{"netlink_release", false}, {"netlink_sock_destruct", false},
-	// A netlink message of which all that it brought was done, or that nobody listens to.
+	// A netlink message of which all that it brought was done, or that has no listener.
 	{"nf_tables_commit", false}, {"nfnetlink_rcv_batch", false},
 	// Made to try memory out while a driver comes up, and to run an eBPF program once.
 	{"netif_napi_add_weight", false}, {"netif_napi_add_weight_locked", false}, {"bpf_prog_test_run_skb", false},
@@ -138,7 +138,7 @@ var harmlessCallers = []harmlessCaller{
 	{"tcp_v4_rcv", true}, {"tcp_v6_rcv", true},
 }
 
-// isHarmless tells it of a site as is_harmless in drops.bpf.c does.
+// isHarmless classifies a site as is_harmless in drops.bpf.c does.
 func (n *names) isHarmless(s dropsSite) bool {
 	// In Linux 5.17 the reason that says nothing is the number 0.
 	if n.reasons.Carried && s.Reason != n.unspecified {
@@ -152,7 +152,7 @@ func (n *names) isHarmless(s dropsSite) bool {
 	return false
 }
 
-// findHarmless looks the callers' code up.
+// findHarmless looks up the callers' code.
 func (n *names) findHarmless() {
 	if n.symbols == nil {
 		return

@@ -19,7 +19,7 @@ import (
 
 // Times of the kernel's monotonic clock, in nanoseconds.
 const (
-	// settle is how long a packet without an sk_buff waits for what is told late:
+	// settle is how long a packet without an sk_buff waits for what is reported late:
 	// what the function returned that freed it.
 	settle = 50 * uint64(time.Millisecond)
 	// idle is how long a packet is waited for that nothing happens to: it lies in a
@@ -225,12 +225,12 @@ type Summary struct {
 	// Lost are the events for which the ring had no room: steps are missing.
 	Lost uint64
 	// Missed are calls, of all packets, that no program ran for, as another ran on
-	// their processor: kernels tell it since 6.7, for kprobe.multi.
+	// their processor: available since 6.7, for kprobe.multi.
 	Missed uint64
 }
 
-// look is how often packets are asked whether they are through.
-const look = 20 * time.Millisecond
+// pollInterval is how often packets are checked for completion.
+const pollInterval = 20 * time.Millisecond
 
 // Follow hands each packet to one function when it is through, until all have been
 // seen or ctx ends; those on their way then are handed over as they are.
@@ -270,7 +270,7 @@ func (t *Tracer) Follow(ctx context.Context, to func(*snapshot.PacketPath) error
 	return sum, hand(0)
 }
 
-// missed is 0 where the kernel does not tell.
+// missed is 0 where the kernel does not report it.
 func (t *Tracer) missed() (n uint64) {
 	for _, l := range t.att.links {
 		if info, err := l.Info(); err == nil {
@@ -282,10 +282,10 @@ func (t *Tracer) missed() (n uint64) {
 	return n
 }
 
-// take takes the events that come within one look, at most so many that packets
+// take takes the events that come within one pollInterval, at most so many that packets
 // are handed over under load too.
 func take(ring *ringbuf.Reader, a *assembler) error {
-	ring.SetDeadline(time.Now().Add(look))
+	ring.SetDeadline(time.Now().Add(pollInterval))
 	var record ringbuf.Record
 	for range 4096 {
 		err := ring.ReadInto(&record)
@@ -325,14 +325,14 @@ func monotonic() (uint64, error) {
 // (THREAD_SIZE, IRQ_STACK_SIZE), 32 with KASAN.
 const stackSize = 32 << 10
 
-// nesting tells by the stack pointer at its start which functions called a function:
+// nesting derives from the stack pointer at its start which functions called a function:
 // those that began higher on the same stack and have not been seen to be gone.
 type nesting struct {
 	cpu   uint32
 	began []uint64 // stack pointers of functions that have not returned, falling
 }
 
-// depth takes a function's start, and tells how many are around it.
+// depth takes a function's start and returns how many enclose it.
 func (n *nesting) depth(cpu uint32, stack uint64) int {
 	if cpu != n.cpu || len(n.began) > 0 && distance(n.began[0], stack) > stackSize {
 		n.cpu, n.began = cpu, n.began[:0]

@@ -28,7 +28,7 @@ type attachment struct {
 	// traceable has the names that the kernel offers; nil before it was read, empty
 	// where it could not be.
 	traceable map[string]bool
-	// progress is told what goes on; it is never nil.
+	// progress receives status messages; it is never nil.
 	progress func(string)
 }
 

@@ -72,7 +72,7 @@ func (t *Tracer) loadResults(list []target) (*ebpf.Collection, error) {
 	return ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: t.coll.Maps})
 }
 
-// decider tells the program where a function has what.
+// decider describes to the program where a function has its arguments.
 func (t *Tracer) decider(f target) pathDecider {
 	proto := t.types.function(f.Function)
 	d := pathDecider{SkbArg: uint32(f.arg - 1), StateArg: int32(argOf(proto, "nf_hook_state") - 1), SkbOffset: -1}
@@ -144,7 +144,7 @@ var (
 	sent      = newMatcher(known.lists["sent"])
 )
 
-// verdict tells what became of a packet: the best that became of one of its buffers.
+// verdict returns the fate of a packet: the best that became of one of its buffers.
 // A copy for a packet socket is consumed while the packet goes on, and what a socket
 // got as a copy may be dropped itself, since no other socket wants it.
 func verdict(steps []snapshot.PathStep, alive bool) snapshot.PathVerdict {

@@ -34,7 +34,7 @@ func must(s sections, err error) sections {
 	return s
 }
 
-// parseSections reads the format that functions.txt tells: a line that does not
+// parseSections reads the format described in functions.txt: a line that does not
 // start with a space opens a section.
 func parseSections(text string) (sections, error) {
 	s := sections{map[string][]string{}, map[string][]string{}}
@@ -76,7 +76,7 @@ func Profiles() []string {
 	return slices.DeleteFunc(names, func(n string) bool { return n == few })
 }
 
-// patternsOf tells what --functions stands for: a profile, or names and patterns
+// patternsOf expands --functions: a profile, or names and patterns
 // with commas between them.
 func patternsOf(functions string) ([]string, error) {
 	if p, ok := known.profiles[functions]; ok && functions != few {

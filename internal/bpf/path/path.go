@@ -187,7 +187,7 @@ func (o Options) restrict() (only, error) {
 	})
 }
 
-// Attached tells what is watched.
+// Attached returns what is watched.
 func (t *Tracer) Attached() Attached { return t.info }
 
 // Close ends the watching.

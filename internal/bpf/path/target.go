@@ -66,7 +66,7 @@ func (t *types) function(f kallsyms.Function) *btf.FuncProto {
 	return proto
 }
 
-// argOf tells which argument of a function points to a structure, from 1; 0: none
+// argOf returns which argument of a function points to a structure, from 1; 0: none
 // of those in registers.
 func argOf(proto *btf.FuncProto, structure string) int {
 	if proto == nil {
@@ -165,7 +165,7 @@ func noneFound(types *types) error {
 }
 
 // withoutTwins leaves out names that several functions have: which of them the
-// types tell about is not known.
+// types describe is not known.
 func withoutTwins(list []target) []target {
 	seen := map[string]int{}
 	for _, t := range list {
@@ -202,7 +202,7 @@ const (
 	flowFragment  = 1 << 2
 )
 
-// addresses tells who a packet is from and to.
+// addresses returns a packet's source and destination.
 func addresses(e *pathEvent) snapshot.PathAddresses {
 	f := &e.Flow
 	a := snapshot.PathAddresses{Protocol: protocolName(f.L3, f.Proto)}

@@ -46,7 +46,7 @@ type Profiler struct {
 // The samples are the CPU's time (cpu-clock) also where there are counters of
 // cycles: with those the kernel takes as many samples of a CPU that is busy one
 // second in ten as of one that always is, and the share of all CPU time, the first
-// thing to know, could not be told. What runs with interrupts disabled is found
+// thing to know, could not be distinguished. What runs with interrupts disabled is found
 // at the instruction that enables them.
 func Start(opt Options) (*Profiler, error) {
 	if opt.Hz == 0 {
@@ -136,7 +136,7 @@ func (p *Profiler) close() {
 	p.objects.Close()
 }
 
-// checkPrivilege tells beforehand what the kernel would refuse with a bare EPERM.
+// checkPrivilege reports beforehand what the kernel would refuse with a bare EPERM.
 func checkPrivilege() error {
 	err := privilege.Check(
 		privilege.Need{Any: privilege.BPF, Why: "to load an eBPF program"},

@@ -106,7 +106,7 @@ func enum(s *btf.Spec, name string) ([]btf.EnumValue, error) {
 	return e.Values, nil
 }
 
-// carried looks at the tracepoint's prototype, which begins with an argument of its
+// carried inspects the tracepoint's prototype, which begins with an argument of its
 // own.
 func carried(s *btf.Spec) (bool, error) {
 	var t *btf.Typedef

@@ -27,14 +27,14 @@ import (
 
 //go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -Wall -Wextra -Wno-unused-parameter -Werror -mcpu=v2" -type connection -target bpfel unconfirmed unconfirmed.bpf.c
 
-// room is for so many different connections from one Take to the next.
+// room is the number of different connections from one Take to the next.
 const room = 16384
 
 // Tracer counts from Start to Close.
 type Tracer struct {
 	objects unconfirmedObjects
 	link    link.Link
-	// overflow is what Take has told of it.
+	// overflow is the part that Take has returned.
 	overflow uint64
 }
 
@@ -85,7 +85,7 @@ func (t *Tracer) start(ns *netns.Handle, room uint32) error {
 }
 
 // Take hands over what was counted since the last time: connections with all that
-// tells which rule translated them, their own ports at the client's side left out.
+// determines which rule translated them, their own ports at the client's side left out.
 // Overflow are packets of connections beyond those that there is room for.
 func (t *Tracer) Take(each func(e *conntrack.Entry, packets uint64)) (overflow uint64, err error) {
 	var all []unconfirmedConnection
@@ -114,7 +114,7 @@ func (t *Tracer) Take(each func(e *conntrack.Entry, packets uint64)) (overflow u
 }
 
 // take reads and deletes; in two steps before Linux 5.14, where what comes between
-// them is not told.
+// them is not reported.
 func take(m *ebpf.Map, key *unconfirmedConnection) (packets uint64, err error) {
 	if err := m.LookupAndDelete(key, &packets); err == nil {
 		return packets, nil

@@ -54,6 +54,9 @@ type Ready struct {
 	// Changed says what somebody did to the rules since natkit wrote them.
 	Changed []string
 	file    *gateway.File
+	now     Present
+	// obstacles are why it cannot be applied, besides findings.
+	obstacles []error
 	// text is what the service is to find at boot; nil where nothing is persisted.
 	text []byte
 	host Host
@@ -76,45 +79,65 @@ func (r Refused) Error() string {
 
 // Prepare checks and compiles a wish against the host as it is. It changes nothing.
 func (h Host) Prepare(ctx context.Context, w Wish) (*Ready, error) {
-	file, err := UnlessEnded(ctx, func() (*gateway.File, error) { return gateway.Parse(w.Name, w.Text) })
+	r, err := h.check(ctx, w, gateway.Check)
 	if err != nil {
-		return nil, err
-	}
-	facts, err := h.facts(ctx, file, w.PID)
-	if err != nil {
-		return nil, err
-	}
-	r := &Ready{Facts: facts, file: file, host: h}
-	if r.Findings, err = UnlessEnded(ctx, func() ([]gateway.Finding, error) { return gateway.Check(file, facts), nil }); err != nil {
 		return nil, err
 	}
 	if refused := refusals(r.Findings); len(refused) > 0 && !w.Force {
 		return r, Refused{refused}
 	}
-	if r.Gateway, err = UnlessEnded(ctx, func() (*gateway.Plan, error) { return gateway.Compile(&file.Config, facts) }); err != nil {
+	if err := r.compile(ctx, w); err != nil {
 		return r, err
 	}
-	var notes []gateway.Note
-	if r.Gateway, notes, err = h.Engines.Assign(r.Gateway, facts); err != nil {
-		return r, err
-	}
-	now, state, err := h.present(ctx, r.Gateway)
-	if err != nil {
-		return r, err
-	}
-	now.EngineNotes = notes
-	r.Before, r.Changed = Value(state), state.Changes
-	if r.InForce, err = h.replaceable(state, w.Overwrite); err != nil {
-		return r, err
-	}
-	r.Digest = gateway.Digest(r.Gateway)
-	if r.Prepared, err = Plan(r.Gateway, r.Digest, now, w.Origin); err != nil {
-		return r, err
+	if len(r.obstacles) > 0 {
+		return r, r.obstacles[0]
 	}
 	if err := h.persist(r, w); err != nil || len(r.Plan.Changes) > 0 {
 		return r, err
 	}
 	return r, r.put() // it is in force
+}
+
+// check reads a wish's file and what it depends on of the host, and checks it.
+func (h Host) check(ctx context.Context, w Wish, check func(*gateway.File, gateway.Facts) []gateway.Finding) (*Ready, error) {
+	r := &Ready{host: h}
+	var err error
+	if r.file, err = UnlessEnded(ctx, func() (*gateway.File, error) { return gateway.Parse(w.Name, w.Text) }); err != nil {
+		return nil, err
+	}
+	if r.Facts, err = h.facts(ctx, r.file, w.PID); err != nil {
+		return nil, err
+	}
+	r.Findings, err = UnlessEnded(ctx, func() ([]gateway.Finding, error) { return check(r.file, r.Facts), nil })
+	return r, err
+}
+
+// compile makes the plan, and the changes to what is in force.
+func (r *Ready) compile(ctx context.Context, w Wish) (err error) {
+	r.Gateway, err = UnlessEnded(ctx, func() (*gateway.Plan, error) { return gateway.Compile(&r.file.Config, r.Facts) })
+	if err != nil {
+		return err
+	}
+	assigned, notes, err := r.host.Engines.Assign(r.Gateway, r.Facts)
+	if err != nil {
+		r.obstacles = append(r.obstacles, err)
+	} else {
+		r.Gateway = assigned
+	}
+	var state *gateway.State
+	if r.now, state, err = r.host.present(ctx, r.Gateway); err != nil {
+		return err
+	}
+	r.now.EngineNotes = notes
+	r.Digest, r.Before, r.Changed = gateway.Digest(r.Gateway), Value(state), state.Changes
+	if r.InForce, err = r.host.replaceable(state, w.Overwrite); err != nil {
+		r.obstacles = append(r.obstacles, err)
+	}
+	if r.Before == tune.GatewayForeign {
+		return nil // there are no changes for that
+	}
+	r.Prepared, err = Plan(r.Gateway, r.Digest, r.now, w.Origin)
+	return err
 }
 
 // UnlessEnded is what fn returns, or an error as soon as natkit is told to end: a large

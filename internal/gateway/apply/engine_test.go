@@ -3,8 +3,10 @@ package apply
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/natkit/natkit/internal/gateway"
@@ -112,5 +114,126 @@ func TestServiceStoppedAsItBegins(t *testing.T) {
 	open, err := w.Transactions()
 	if err != nil || len(open) != 1 || !open[0].Complete {
 		t.Errorf("%+v, %v", open, err)
+	}
+}
+
+// both is a file with rules of two engines.
+const both = `gateway:
+  interfaces: {wan: wan0, lan: lan0}
+  nat:
+    - static: {inside: 192.168.0.9, outside: 203.0.113.9}
+    - masquerade: {from: 192.168.0.0/16}
+`
+
+// TestEnginesTogether: each has a change of its own in the journal; all of them are in
+// force, or none is.
+func TestEnginesTogether(t *testing.T) {
+	w := newWorld(t)
+	static, rest := &fake.Engine{Word: "static", Only: []string{"static"}}, &fake.Engine{}
+	w.Engines = engine.Set{static, rest}
+	a, first := w.apply(masqueradeText, 0)
+	wantValues := func(ofStatic, ofRest string) {
+		t.Helper()
+		s, err := w.State()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, other := Value(s.Engines["static"]), Value(s.Engines[gateway.EngineNetfilter]); got != ofStatic || other != ofRest {
+			t.Errorf("in force: %s and %s, want %s and %s", got, other, ofStatic, ofRest)
+		}
+	}
+	wantValues(tune.GatewayNone, a)
+	r := w.prepare(wish(both))
+	if want := "nat[1] masquerade: by engine netfilter; not by static: it is for static alone"; !slices.Contains(r.Notes, want) {
+		t.Errorf("notes %q, want %q among them", r.Notes, want)
+	}
+	rest.Fails = errors.New("too much for it")
+	if _, err := r.Apply(t.Context(), 0); !errors.Is(err, rest.Fails) {
+		t.Errorf("%v", err)
+	}
+	wantValues(tune.GatewayNone, a)
+	rest.Fails = nil
+	b, second := w.apply(both, 0)
+	wantValues(b, b)
+	w.want(b)
+	var targets []string
+	for _, c := range w.load(second).Changes {
+		if c.Kind == tune.Gateway {
+			targets = append(targets, c.Target)
+		}
+	}
+	inode := w.ns.Inode()
+	if want := []string{tune.GatewayTarget(inode, "static"), tune.GatewayTarget(inode, "netfilter")}; !slices.Equal(targets, want) {
+		t.Errorf("%q, want %q", targets, want)
+	}
+	if p, err := w.InForce(); err != nil || p == nil || len(p.Assigned) != 1 {
+		t.Errorf("in force is %+v, %v", p, err)
+	}
+	// The next file has nothing for the first engine.
+	c, third := w.apply(masqueradeText, 0)
+	wantValues(tune.GatewayNone, c)
+	for _, step := range []struct{ id, static, rest string }{{third, b, b}, {second, tune.GatewayNone, a}, {first, tune.GatewayNone, tune.GatewayNone}} {
+		if _, err := w.Undo(step.id); err != nil {
+			t.Fatal(err)
+		}
+		wantValues(step.static, step.rest)
+	}
+}
+
+// TestEnginesThatDisagree: a natkit that was killed between two engines has left one with
+// the new plan. It is not taken for in force, and can be undone.
+func TestEnginesThatDisagree(t *testing.T) {
+	w := newWorld(t)
+	static, rest := &fake.Engine{Word: "static", Only: []string{"static"}}, &fake.Engine{}
+	w.Engines = engine.Set{static, rest}
+	_, id := w.apply(both, 0)
+	if err := rest.Remove(w.ns); err != nil {
+		t.Fatal(err)
+	}
+	s, err := w.State()
+	if err != nil || s.Integrity != gateway.RulesChanged || len(s.Changes) != 1 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if _, err := w.Prepare(t.Context(), wish(masqueradeText)); !errors.Is(err, ErrChanged) {
+		t.Errorf("%v", err)
+	}
+	if tx, err := w.Undo(id); err != nil || !tx.Finished() {
+		t.Errorf("%+v, %v", tx, err)
+	}
+	w.want(tune.GatewayNone)
+}
+
+// TestJournalOfAnEarlierVersion: it names natkit's table where later ones name the engine.
+// It is undone alone, and hands over to a transaction of this version.
+func TestJournalOfAnEarlierVersion(t *testing.T) {
+	for _, later := range []bool{false, true} {
+		w := newWorldIn(t)
+		_, id := w.apply(masqueradeText, 0)
+		tx := w.load(id)
+		for i := range tx.Changes {
+			if c := &tx.Changes[i]; c.Kind == tune.Gateway {
+				c.Target = fmt.Sprintf("netns %d inet natkit", w.ns.Inode())
+			}
+		}
+		unlock, err := w.Apply.Journal.Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Apply.Journal.Save(tx); err != nil {
+			t.Fatal(err)
+		}
+		unlock()
+		ids := []string{id}
+		if later {
+			_, second := w.apply(snatText, 0)
+			ids = append(ids, second)
+		}
+		for _, id := range ids { // the older one first
+			if tx, err := w.Undo(id); err != nil || !tx.Finished() {
+				t.Fatalf("%+v, %v", tx, err)
+			}
+		}
+		w.want(tune.GatewayNone)
+		w.wantSysctl(Forward4, "0")
 	}
 }

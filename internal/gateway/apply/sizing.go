@@ -25,15 +25,11 @@ const usualTimeWait = 120
 // at one time, and for each new one an entry that stays for the time of TIME_WAIT
 // after its end.
 func Size(e gateway.Expect, now Present) capacity.Sizing {
-	wait, ok := now.Sysctls.Int(timeWait)
-	if !ok {
-		wait = usualTimeWait
-	}
 	f := now.Facts
 	return capacity.Size(capacity.Need{
 		Max: f.Max, Buckets: f.Buckets, Tracked: f.Entries, OtherEntries: f.OtherEntries,
 		Held:     int64(e.Flows),
-		Arriving: capacity.Steady([]capacity.Class{{PerSecond: float64(e.Rate), LifetimeSeconds: float64(wait)}}, 0),
+		Arriving: capacity.Steady([]capacity.Class{{PerSecond: float64(e.Rate), LifetimeSeconds: timeWaitSeconds(now)}}, 0),
 		// Max and Buckets are one value for all namespaces.
 		MemoryBytes: f.MemoryBytes, Cost: f.Cost,
 	})
@@ -132,16 +128,7 @@ func lasting(changes []tune.Change) []tune.Change {
 
 // Preview is what Prepare and Apply would do, and what would keep them from it.
 type Preview struct {
-	Prepared
-	Findings []gateway.Finding
-	Gateway  *gateway.Plan
-	Facts    gateway.Facts
-	// InForce is the plan that natkit's table was made for; nil where there is none or
-	// natkit does not have it: Before tells.
-	InForce *gateway.Plan
-	Before  string
-	// Changed says what somebody did to the rules since natkit wrote them.
-	Changed []string
+	*Ready
 	// Obstacles are why apply would refuse, besides findings.
 	Obstacles []string
 	// TimeWaitSeconds is how long the entry of an ended connection keeps its port.
@@ -152,56 +139,30 @@ type Preview struct {
 	Table tune.Facts
 }
 
-// Preview looks at the host for a wish, and writes nothing anywhere. It goes on where
-// Prepare refuses, so that somebody sees all at once.
+// Preview is Prepare that writes nothing anywhere, and goes on where Prepare refuses, so
+// that all reasons are seen at once.
 func (h Host) Preview(ctx context.Context, w Wish) (*Preview, error) {
-	file, err := UnlessEnded(ctx, func() (*gateway.File, error) { return gateway.Parse(w.Name, w.Text) })
+	r, err := h.check(ctx, w, h.Engines.Check)
 	if err != nil {
 		return nil, err
 	}
-	v := &Preview{}
-	if v.Facts, err = h.facts(ctx, file, w.PID); err != nil {
-		return nil, err
-	}
-	v.Findings, err = UnlessEnded(ctx, func() ([]gateway.Finding, error) { return h.Engines.Check(file, v.Facts), nil })
-	if err != nil {
-		return nil, err
-	}
-	if v.Gateway, err = UnlessEnded(ctx, func() (*gateway.Plan, error) { return gateway.Compile(&file.Config, v.Facts) }); err != nil {
-		if len(refusals(v.Findings)) > 0 {
-			return v, Refused{refusals(v.Findings)}
-		}
+	v := &Preview{Ready: r}
+	err = r.compile(ctx, w)
+	switch refused := refusals(r.Findings); {
+	case err != nil && r.Gateway == nil && len(refused) > 0:
+		return v, Refused{refused}
+	case err != nil:
 		return v, err
 	}
-	assigned, notes, err := h.Engines.Assign(v.Gateway, v.Facts)
-	if err == nil {
-		v.Gateway = assigned
-		return v, h.preview(ctx, v, w, notes)
+	for _, o := range r.obstacles {
+		v.Obstacles = append(v.Obstacles, o.Error())
 	}
-	v.Obstacles = append(v.Obstacles, err.Error())
-	return v, h.preview(ctx, v, w, nil)
-}
-
-func (h Host) preview(ctx context.Context, v *Preview, w Wish, notes []gateway.Note) error {
-	now, state, err := h.present(ctx, v.Gateway)
-	if err != nil {
-		return err
-	}
-	now.EngineNotes = notes
-	v.Before, v.Changed, v.Table = Value(state), state.Changes, now.Facts
-	if v.InForce, err = h.replaceable(state, w.Overwrite); err != nil {
-		v.Obstacles = append(v.Obstacles, err.Error())
-	}
-	v.TimeWaitSeconds = timeWaitSeconds(now)
-	if e := v.Gateway.Expect; (e.Flows > 0 || e.Rate > 0) && now.Facts.Max > 0 {
-		s := Size(e, now)
+	v.Table, v.TimeWaitSeconds = r.now.Facts, timeWaitSeconds(r.now)
+	if e := r.Gateway.Expect; (e.Flows > 0 || e.Rate > 0) && r.now.Facts.Max > 0 {
+		s := Size(e, r.now)
 		v.Sizing = &s
 	}
-	if v.Before == tune.GatewayForeign {
-		return nil // Plan has no changes for that
-	}
-	v.Prepared, err = Plan(v.Gateway, gateway.Digest(v.Gateway), now, w.Origin)
-	return err
+	return v, nil
 }
 
 // Refused reports whether apply would do nothing of it.

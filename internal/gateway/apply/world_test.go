@@ -34,8 +34,14 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	testutil.NeedRoot(t)
-	testutil.NeedProgram(t, "ip")
 	t.Parallel() // each has its own namespace and state, and waits most of the time
+	return newWorldIn(t)
+}
+
+func newWorldIn(t *testing.T) *world {
+	t.Helper()
+	testutil.NeedRoot(t)
+	testutil.NeedProgram(t, "ip")
 	ns, err := netns.New("gateway-run")
 	if err != nil {
 		t.Fatal(err)

@@ -3,6 +3,7 @@ package engine_test
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/natkit/natkit/internal/gateway"
@@ -121,5 +122,67 @@ func TestFollow(t *testing.T) {
 	}
 	if _, err := set.Follow(&gateway.Plan{Engine: "two"}, gateway.Facts{}, nil, observe.Packet{}); err == nil {
 		t.Error("followed by an engine that there is not")
+	}
+}
+
+// TestSeveral: each engine has its part, the rest is the last one's; where one fails, those
+// before it get back what they had.
+func TestSeveral(t *testing.T) {
+	ref := func(i int, kind string) gateway.Ref { return gateway.Ref{List: "nat", Index: i, Kind: kind} }
+	file := func(kinds ...string) *gateway.Plan {
+		p := &gateway.Plan{Engine: "last", MSS: gateway.MSS{Clamp: true}}
+		for i, kind := range kinds {
+			p.Sources = append(p.Sources, gateway.Source{Rule: ref(i, kind)})
+		}
+		return p
+	}
+	one, last := &fake.Engine{Word: "one", Only: []string{"static"}}, &fake.Engine{Word: "last"}
+	set, kept := engine.Set{one, last}, &fake.Kept{Plans: map[string]*gateway.Plan{}}
+	apply := func(p *gateway.Plan) (digest string, err error) {
+		p, _, err = set.Assign(p, gateway.Facts{})
+		if err != nil {
+			return "", err
+		}
+		digest = gateway.Digest(p)
+		kept.Plans[digest] = p
+		return digest, set.Apply(nil, p, kept)
+	}
+	want := func(ofOne, ofLast string) {
+		t.Helper()
+		s, err := set.Read(nil, kept, true)
+		if err != nil || s.Engines["one"].Digest != ofOne || s.Engines["last"].Digest != ofLast {
+			t.Errorf("%+v, %v", s, err)
+		}
+	}
+	mixed, notes, err := set.Assign(file("static", "snat"), gateway.Facts{})
+	if err != nil || len(notes) != 1 || notes[0].Rule != ref(1, "snat") || notes[0].Engine != "one" {
+		t.Fatalf("%+v, %v", notes, err)
+	}
+	if mixed.EngineOf(ref(0, "static")) != "one" || mixed.EngineOf(ref(1, "snat")) != "last" {
+		t.Errorf("%+v", mixed.Assigned)
+	}
+	if a, b := mixed.Part("one"), mixed.Part("last"); len(a.Sources) != 1 || a.MSS.Clamp || len(b.Sources) != 1 || !b.MSS.Clamp || mixed.Part("third") != nil {
+		t.Errorf("%+v\n%+v", a, b)
+	}
+	a, err := apply(file("static", "snat"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want(a, a)
+	last.Fails = errTest
+	if _, err := apply(file("static")); !errors.Is(err, errTest) {
+		t.Error(err)
+	}
+	want(a, a)
+	last.Fails = nil
+	b, err := apply(file("snat"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want("", b)
+	// What no engine takes is said of its rule.
+	last.Only = []string{"snat"}
+	if _, _, err := set.Assign(file("static", "dnat"), gateway.Facts{}); err == nil || !strings.Contains(err.Error(), "nat[1] dnat") {
+		t.Error(err)
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/tune"
+	"github.com/natkit/natkit/internal/tune/journal"
 	"golang.org/x/sys/unix"
 )
 
@@ -96,7 +97,7 @@ func (s *Store) PutSeal(inode uint64, e gateway.Engine, seal string) error {
 	path := s.sealPath(inode, e)
 	if seal == "" {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("remove %s: %w", path, hint(err))
+			return fmt.Errorf("remove %s: %w", path, journal.Hint(err))
 		}
 		return nil
 	}
@@ -104,7 +105,7 @@ func (s *Store) PutSeal(inode uint64, e gateway.Engine, seal string) error {
 		return err
 	}
 	if err := disk.Replace(path, 0o640, disk.Text([]byte(seal))); err != nil {
-		return fmt.Errorf("write %s: %w", path, hint(err))
+		return fmt.Errorf("write %s: %w", path, journal.Hint(err))
 	}
 	return nil
 }
@@ -156,7 +157,7 @@ func (s *Store) put(name string, text []byte) error {
 		return nil
 	}
 	if err := disk.Replace(path, 0o640, disk.Text(text)); err != nil {
-		return fmt.Errorf("write %s: %w", path, hint(err))
+		return fmt.Errorf("write %s: %w", path, journal.Hint(err))
 	}
 	return nil
 }
@@ -182,14 +183,14 @@ func (s *Store) read(what, digest, suffix string) ([]byte, error) {
 		return nil, fmt.Errorf("read %s %q: not a digest", what, digest)
 	}
 	if err := disk.Trust(s.dir); err != nil {
-		return nil, fmt.Errorf("read %s %s: %w", what, digest, hint(err))
+		return nil, fmt.Errorf("read %s %s: %w", what, digest, journal.Hint(err))
 	}
 	f, err := os.OpenFile(s.path(digest+suffix), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s %s: %w in %s", what, digest, fs.ErrNotExist, s.dir)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", what, hint(err))
+		return nil, fmt.Errorf("read %s: %w", what, journal.Hint(err))
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
@@ -205,31 +206,11 @@ func (s *Store) read(what, digest, suffix string) ([]byte, error) {
 	return text, nil
 }
 
-// create makes the directory, and refuses one that others may write to.
 func (s *Store) create() error {
-	if err := os.MkdirAll(filepath.Dir(s.dir), 0o755); err != nil {
-		return fmt.Errorf("create gateway store: %w", hint(err))
-	}
-	if err := os.Mkdir(s.dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("create gateway store: %w", hint(err))
-	}
-	if err := disk.Trust(s.dir); err != nil {
-		return fmt.Errorf("open gateway store %w", hint(err))
+	if err := disk.MakeTrusted(s.dir); err != nil {
+		return fmt.Errorf("open gateway store %w", journal.Hint(err))
 	}
 	return nil
-}
-
-// hint says what to do about the refusal of a file system.
-func hint(err error) error {
-	switch {
-	case errors.Is(err, unix.EROFS):
-		return fmt.Errorf("%w; mount it for writing, or set NATKIT_STATE_DIR to a directory on another disk", err)
-	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%w; run it as root, or set NATKIT_STATE_DIR to a directory that you can write to", err)
-	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
-		return fmt.Errorf("%w; free some space, or set NATKIT_STATE_DIR to a directory on another disk", err)
-	}
-	return err
 }
 
 // Claim makes this process the one that keeps a gateway in force in the network
@@ -240,45 +221,22 @@ func (s *Store) Claim(inode uint64, who string) (release func(), err error) {
 		return nil, err
 	}
 	path := s.claimPath(inode)
-	f, err := lockFile(path)
-	if err != nil {
-		return nil, err
+	f, err := disk.TryLock(path)
+	switch {
+	case errors.Is(err, unix.EWOULDBLOCK):
+		defer f.Close()
+		return nil, Claimed(lineOf(f))
+	case err == nil:
+		err = f.Truncate(0)
 	}
-	err = f.Truncate(0)
 	if err == nil {
 		_, err = f.WriteAt([]byte(who+"\n"), 0)
 	}
 	if err != nil {
-		f.Close()
-		return nil, fmt.Errorf("claim the gateway: write %s: %w", path, hint(err))
+		f.Close() // also where it is nil
+		return nil, fmt.Errorf("claim the gateway by %s: %w", path, journal.Hint(err))
 	}
 	return func() { os.Remove(path); f.Close() }, nil
-}
-
-// lockFile locks the file at a path: one that was removed meanwhile, as its holder
-// ended, is another's no more than this one's.
-func lockFile(path string) (*os.File, error) {
-	for {
-		f, err := disk.OpenLock(path)
-		if errors.Is(err, fs.ErrExist) {
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("claim the gateway: %w", hint(err))
-		}
-		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-			defer f.Close()
-			if errors.Is(err, unix.EWOULDBLOCK) {
-				return nil, Claimed(lineOf(f))
-			}
-			return nil, fmt.Errorf("claim the gateway: lock %s: %w", path, err)
-		}
-		locked, err := f.Stat()
-		if there, errThere := os.Lstat(path); err == nil && errThere == nil && os.SameFile(locked, there) {
-			return f, nil
-		}
-		f.Close()
-	}
 }
 
 // Claimed says who keeps a gateway in force.
@@ -316,17 +274,6 @@ func lineOf(f *os.File) string {
 	}, line)
 }
 
-// Digests are those of all plans and texts that are kept.
-func (s *Store) Digests() ([]string, error) {
-	names, err := s.names()
-	var out []string
-	for _, name := range names {
-		digest, _ := digestOf(name)
-		out = append(out, digest)
-	}
-	return out, err
-}
-
 // Collect deletes what was put there before a moment and nobody names any more. The
 // journal's lock must be held, so that nobody begins to name it.
 func (s *Store) Collect(before time.Time, used func(digest string) bool) (deleted int, err error) {
@@ -341,7 +288,7 @@ func (s *Store) Collect(before time.Time, used func(digest string) bool) (delete
 			continue
 		}
 		if err := os.Remove(s.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return deleted, fmt.Errorf("clean gateway store: %w", hint(err))
+			return deleted, fmt.Errorf("clean gateway store: %w", journal.Hint(err))
 		}
 		deleted++
 	}
@@ -372,11 +319,11 @@ func (s *Store) names() ([]string, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open gateway store %w", hint(err))
+		return nil, fmt.Errorf("open gateway store %w", journal.Hint(err))
 	}
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
-		return nil, fmt.Errorf("read gateway store: %w", hint(err))
+		return nil, fmt.Errorf("read gateway store: %w", journal.Hint(err))
 	}
 	var names []string
 	for _, e := range entries {

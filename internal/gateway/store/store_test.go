@@ -175,7 +175,7 @@ func TestCollectKeepsWhatIsNamed(t *testing.T) {
 	if n, err := s.Collect(time.Now().Add(time.Hour), func(digest string) bool { return digest == kept }); n != 1 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
-	if got, err := s.Digests(); err != nil || len(got) != 1 || got[0] != kept {
+	if got, err := s.names(); err != nil || len(got) != 1 || got[0] != kept+planSuffix {
 		t.Errorf("%v, %v; want %s, not %s", got, err, kept, dropped)
 	}
 	if _, err := os.Stat(stranger); err != nil {

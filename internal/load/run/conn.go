@@ -320,7 +320,7 @@ func (r *run) requestOver() {
 }
 
 // turnBatches begins one batch after the other. The returned function ends that and
-// tells what went wrong.
+// returns what went wrong.
 func (r *run) turnBatches(ctx context.Context, next func(context.Context, int) error) func() error {
 	if r.batches == nil {
 		return func() error { return nil }

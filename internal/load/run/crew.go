@@ -213,7 +213,7 @@ func (w *worker) replace() {
 	w.start(most)
 }
 
-// start begins up to so many requests; false where more could have begun.
+// start begins up to most requests; false where more could have begun.
 func (w *worker) start(most int) bool {
 	if w.run.cfg.Rate > 0 {
 		return w.startDue(most)

@@ -45,7 +45,7 @@ type run struct {
 	sources     []sockaddr
 	ports       load.Permutation // of sources × source ports; unused where the kernel chooses
 	request     []byte
-	lastRequest []byte // of a kept connection that ends after so many
+	lastRequest []byte // of a kept connection that is at its limit
 	workers     int
 	batches     *batches // nil where all requests are one piece
 

@@ -32,7 +32,7 @@ type messages struct {
 
 type sockaddrBytes = [unix.SizeofSockaddrInet6]byte
 
-// newMessages has room for n payloads of so many bytes.
+// newMessages has room for n payloads of size bytes.
 func newMessages(n, size, controlSize int) *messages {
 	m := &messages{
 		list: make([]message, n), vectors: make([]unix.Iovec, n), names: make([]sockaddrBytes, n),

@@ -26,7 +26,7 @@ type ServeUDPConfig struct {
 	Netns *netns.Handle
 	// Workers is the number of threads; 0 means one per CPU.
 	Workers int
-	// Expected is what senders should look like, for instance behind a NAT; nil where
+	// Expected is what senders should be, for instance behind a NAT; nil where
 	// that does not matter.
 	Expected *packets.End
 	// OwnNetwork lets senders at public addresses be answered, too.
@@ -279,7 +279,7 @@ func (w *udpServeWorker) turnRound(i int) {
 }
 
 // public reports whether a sender is not to be answered: whoever forges the address of
-// somebody else would make this machine send there.
+// another party would make this machine send there.
 func (w *udpServeWorker) public(sender netip.Addr) bool {
 	if w.server.cfg.OwnNetwork {
 		return false

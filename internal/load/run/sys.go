@@ -242,7 +242,7 @@ func readUsage() usage {
 func seconds(t unix.Timeval) float64 { return float64(t.Sec) + float64(t.Usec)/1e6 }
 
 // parseStat adds up the first line of /proc/stat (proc_stat(5)). Guest time is
-// contained in user time, stolen time is nobody's here.
+// contained in user time, stolen time is not counted.
 func parseStat(r io.Reader) (machine, error) {
 	line, err := bufio.NewReader(r).ReadString('\n')
 	fields := strings.Fields(line)
@@ -320,7 +320,7 @@ func between(a, b usage) load.CPU {
 	}
 }
 
-// observeCPU fills in who used the CPUs between two instants so many seconds
+// observeCPU fills in who used the CPUs between two instants that many seconds
 // apart. Time is counted in ticks of 10 ms: a short run says nothing.
 func observeCPU(o *load.Observed, a, b usage, seconds float64) {
 	if seconds < 0.5 {
@@ -438,7 +438,7 @@ func openFiles() ([]int, error) {
 // the namespace where they will be used; nil is the caller's.
 func zoneNumbers(ns *netns.Handle, addrs []netip.Addr) (map[string]uint32, error) {
 	numbers := map[string]uint32{}
-	look := func() error {
+	read := func() error {
 		for _, a := range addrs {
 			zone := a.Zone()
 			if _, known := numbers[zone]; known {
@@ -452,7 +452,7 @@ func zoneNumbers(ns *netns.Handle, addrs []netip.Addr) (map[string]uint32, error
 		}
 		return nil
 	}
-	return numbers, ns.Do(look)
+	return numbers, ns.Do(read)
 }
 
 // zoneNumber is an interface's index by its name or number, 0 for no zone.

@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errNothingBack ends runs to which nobody answers.
+// errNothingBack ends runs that get no answer.
 var errNothingBack = errors.New("nothing came back")
 
 // udpRun is what the workers of a run of datagrams share.

@@ -15,7 +15,7 @@ import (
 const (
 	// udpBatch is how many datagrams one system call takes at most.
 	udpBatch = 64
-	// udpBurst is how many datagrams are sent before replies are looked at.
+	// udpBurst is how many datagrams are sent before replies are read.
 	udpBurst = 256
 	// paceGrain is how long, in nanoseconds, datagrams of a schedule may be
 	// collected: above 20,000 per second they go out a few at a time, which saves
@@ -39,7 +39,7 @@ const (
 type udpWorker struct {
 	run   *udpRun
 	share udp.Share
-	total int64 // datagrams to send; as many as tokens can tell apart where time is the bound
+	total int64 // datagrams to send; as many as tokens can distinguish where time is the bound
 	spare uint64
 	epoll int32
 	sys   caller
@@ -169,7 +169,7 @@ func (w *udpWorker) over() bool {
 		return true
 	}
 	if !w.run.answered.Load() && w.now > w.run.silentAfter() && w.tried > 0 {
-		w.run.end() // nobody answers
+		w.run.end() // no answer
 		return true
 	}
 	return !w.sending() && w.now >= w.drained()
@@ -394,7 +394,7 @@ func (w *udpWorker) number(i int, sequence uint32) int64 {
 	return int64(sequence)*int64(len(w.flows)) + int64(i)
 }
 
-// receive waits so many nanoseconds for replies and takes those that are there.
+// receive waits pause nanoseconds for replies and takes those that are there.
 func (w *udpWorker) receive(pause int64) {
 	n, errno := w.sys.poll(w.epoll, w.events, pause)
 	if errno != 0 { // EINTR

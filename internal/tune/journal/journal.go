@@ -75,8 +75,8 @@ var ErrBusy = errors.New("another natkit holds it")
 // called or the process ends. It waits as long as ctx allows; the error then is
 // ErrBusy.
 func (j *Journal) Lock(ctx context.Context) (unlock func(), err error) {
-	if err := j.create(); err != nil {
-		return nil, err
+	if err := disk.MakeTrusted(j.dir); err != nil {
+		return nil, fmt.Errorf("create journal: %w", Hint(err))
 	}
 	return j.lock(ctx)
 }
@@ -110,56 +110,37 @@ func (j *Journal) lock(ctx context.Context) (unlock func(), err error) {
 	}
 }
 
-// tryLock gives the locked file, or nil where another holds it or it was made or deleted
-// meanwhile. On a file system that became read-only it is locked all the same:
-// values can be put back, even if that cannot be written down.
+// tryLock returns the locked file, or nil where another holds it. On a file system that
+// became read-only it is locked all the same: values can be put back, even if that cannot
+// be written down.
 func tryLock(path string) (*os.File, error) {
-	f, err := disk.OpenLock(path)
-	if errors.Is(err, fs.ErrExist) {
-		return nil, nil
+	f, err := disk.TryLock(path)
+	if err != nil && f != nil {
+		f.Close()
 	}
-	if err != nil {
-		return nil, fmt.Errorf("lock journal: %w", hint(err))
-	}
-	err = disk.Lock(f)
-	if err == nil && isFileAt(f, path) {
+	switch {
+	case err == nil:
 		return f, nil
-	}
-	f.Close()
-	if err == nil || errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.EINTR) {
+	case errors.Is(err, unix.EWOULDBLOCK), errors.Is(err, unix.EINTR):
 		return nil, nil
 	}
-	return nil, fmt.Errorf("lock journal %s: %w", path, err)
-}
-
-func isFileAt(f *os.File, path string) bool {
-	open, errOpen := f.Stat()
-	there, errThere := os.Lstat(path)
-	return errOpen == nil && errThere == nil && os.SameFile(open, there)
-}
-
-// create makes the directory, and refuses one that others may write to.
-func (j *Journal) create() error {
-	if err := os.MkdirAll(filepath.Dir(j.dir), 0o755); err != nil {
-		return fmt.Errorf("create journal: %w", hint(err))
-	}
-	if err := os.Mkdir(j.dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("create journal: %w", hint(err))
-	}
-	return j.trust()
+	return nil, fmt.Errorf("lock journal %s: %w", path, Hint(err))
 }
 
 // trust refuses a journal that others could have written, or could replace.
 func (j *Journal) trust() error {
 	if err := disk.Trust(j.dir); err != nil {
-		return fmt.Errorf("open journal %w", hint(err))
+		return fmt.Errorf("open journal %w", Hint(err))
 	}
 	return nil
 }
 
-func hint(err error) error {
+// Hint adds to the refusal of a file system what to do about it.
+func Hint(err error) error {
 	switch {
-	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EROFS):
+	case errors.Is(err, unix.EROFS):
+		return fmt.Errorf("%w; mount it for writing, or set %s to a directory on another disk", err, StateDirEnv)
+	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%w; run it as root, or set %s to a directory that you can write to", err, StateDirEnv)
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
 		return fmt.Errorf("%w; free some space, or set %s to a directory on another disk", err, StateDirEnv)
@@ -200,7 +181,7 @@ func (j *Journal) own(t *Transaction) (end func(), err error) {
 	path := j.ownerPath(t)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("write journal: %w", hint(err))
+		return nil, fmt.Errorf("write journal: %w", Hint(err))
 	}
 	if err := cmp.Or(disk.Lock(f), f.Chmod(fileMode)); err != nil {
 		f.Close()
@@ -236,7 +217,7 @@ func (j *Journal) save(t *Transaction, limit int) error {
 		return disk.Text(text)(w)
 	})
 	if err != nil {
-		return fmt.Errorf("write journal: %w", hint(err))
+		return fmt.Errorf("write journal: %w", Hint(err))
 	}
 	return nil
 }
@@ -290,7 +271,7 @@ func (j *Journal) Load(id string) (*Transaction, error) {
 		return nil, fmt.Errorf("transaction %s: %w in %s; 'natkit tune list' shows what is there", id, fs.ErrNotExist, j.dir)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read journal: %w", hint(err))
+		return nil, fmt.Errorf("read journal: %w", Hint(err))
 	}
 	defer f.Close()
 	t, err := read(f)
@@ -344,7 +325,7 @@ func (j *Journal) names() ([]string, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read journal: %w", hint(err))
+		return nil, fmt.Errorf("read journal: %w", Hint(err))
 	}
 	var ids []string
 	for _, e := range entries {

@@ -253,11 +253,7 @@ func (t *table) hairpins(p *gateway.Plan) {
 // translated asks whether the destination was.
 func translated() []expression {
 	const dstNAT = 1 << 5 // IPS_DST_NAT
-	return []expression{
-		&expr.Ct{Key: expr.CtKeySTATUS, Register: reg1},
-		&expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: 4, Mask: binary.NativeEndian.AppendUint32(nil, dstNAT), Xor: make([]byte, 4)},
-		unequal(reg1, make([]byte, 4)),
-	}
+	return ctBits(expr.CtKeySTATUS, dstNAT, expr.CmpOpNeq)
 }
 
 // neutralChain is for what goes back inside without state: other packets pay for the

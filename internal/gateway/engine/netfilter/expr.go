@@ -143,22 +143,52 @@ func (s *set) translate(register uint32) expression {
 	return &expr.Lookup{SourceRegister: register, DestRegister: reg1, IsDestRegSet: true, SetName: s.reference(), SetID: s.id}
 }
 
-// interfaces is a condition on names of interfaces: one of them, or none of them.
-func (t *table) interfaces(key expr.MetaKey, names []string, invert bool) []expression {
-	load := &expr.Meta{Key: key, Register: reg1}
+// anyOf compares what load puts into reg1 with some values: it is one of them, or none.
+func (t *table) anyOf(load expression, key nftables.SetDatatype, values [][]byte, invert bool) []expression {
 	switch {
-	case len(names) == 0:
+	case len(values) == 0:
 		return nil
-	case len(names) == 1 && invert:
-		return []expression{load, unequal(reg1, interfaceName(names[0]))}
-	case len(names) == 1:
-		return []expression{load, equal(reg1, interfaceName(names[0]))}
+	case len(values) == 1 && invert:
+		return []expression{load, unequal(reg1, values[0])}
+	case len(values) == 1:
+		return []expression{load, equal(reg1, values[0])}
 	}
-	s := &set{key: nftables.TypeIFName, hostOrder: true}
-	for _, n := range names {
-		s.elements = append(s.elements, element{key: interfaceName(n)})
+	s := &set{key: key}
+	for _, v := range values {
+		s.elements = append(s.elements, element{key: v})
 	}
 	return []expression{load, t.anonymous(s).lookup(reg1, invert)}
+}
+
+// each are values of one byte.
+func each(all []byte) (values [][]byte) {
+	for _, b := range all {
+		values = append(values, []byte{b})
+	}
+	return values
+}
+
+// interfaces is a condition on names of interfaces: one of them, or none of them.
+func (t *table) interfaces(key expr.MetaKey, names []string, invert bool) []expression {
+	var values [][]byte
+	for _, n := range names {
+		values = append(values, interfaceName(n))
+	}
+	return t.anyOf(&expr.Meta{Key: key, Register: reg1}, nftables.TypeIFName, values, invert)
+}
+
+// protocols asks for one of several.
+func (t *table) protocols(all ...byte) []expression {
+	return t.anyOf(&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg1}, nftables.TypeInetProto, each(all), false)
+}
+
+// icmpTypes asks for an ICMP message of one of several types.
+func (t *table) icmpTypes(f *family, types ...byte) []expression {
+	key := nftables.TypeICMPType
+	if f.v6 {
+		key = nftables.TypeICMP6Type
+	}
+	return append(t.protocols(f.icmp), t.anyOf(payload(expr.PayloadBaseTransportHeader, 0, 1, reg1), key, each(types), false)...)
 }
 
 // anonymous adds a set that belongs to one rule; where rules share such sets, one of
@@ -177,19 +207,6 @@ func (t *table) anonymous(s *set) *set {
 		t.shared[content] = t.add(s)
 	}
 	return t.shared[content]
-}
-
-// protocols asks for one of several.
-func (t *table) protocols(all ...byte) []expression {
-	load := &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg1}
-	if len(all) == 1 {
-		return []expression{load, equal(reg1, all)}
-	}
-	s := &set{key: nftables.TypeInetProto}
-	for _, p := range all {
-		s.elements = append(s.elements, element{key: []byte{p}})
-	}
-	return []expression{load, t.anonymous(s).lookup(reg1, false)}
 }
 
 // addresses is a condition on an address of the header: in one of the prefixes, or in

@@ -405,7 +405,7 @@ func (t *table) choose(g *group) []expression {
 	if len(g.pool) == 0 {
 		return nil
 	}
-	s := &set{key: nftables.TypeInteger, data: g.f.address, ranges: true, hostOrder: false, flags: unix.NFT_SET_MAP | unix.NFT_SET_INTERVAL, about: g.comment()}
+	s := &set{key: nftables.TypeInteger, data: g.f.address, ranges: true, flags: unix.NFT_SET_MAP | unix.NFT_SET_INTERVAL, about: g.comment()}
 	at := uint32(0)
 	for i, w := range weights(g.pool) {
 		s.elements = append(s.elements, element{

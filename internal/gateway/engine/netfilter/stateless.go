@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"github.com/natkit/natkit/internal/gateway"
 	"golang.org/x/sys/unix"
@@ -53,13 +52,8 @@ func pairGroups(p *gateway.Plan, f *family) [][]gateway.Pair {
 // passNeighbours leaves neighbour discovery alone (RFC 4861): no router forwards it, and
 // who asks for an address outside that is the gateway's as well has to be answered.
 func (r *rewriter) passNeighbours() {
-	s := &set{key: nftables.TypeICMP6Type}
-	for kind := byte(133); kind <= 137; kind++ { // router solicitation to redirect
-		s.elements = append(s.elements, element{key: []byte{kind}})
-	}
-	exprs := slices.Concat(r.f.is(), r.t.protocols(r.f.icmp), []expression{
-		payload(expr.PayloadBaseTransportHeader, 0, 1, reg1), r.t.anonymous(s).lookup(reg1, false),
-		&expr.Verdict{Kind: expr.VerdictAccept}})
+	// Router solicitation and advertisement, neighbour solicitation and advertisement, redirect.
+	exprs := slices.Concat(r.f.is(), r.t.icmpTypes(r.f, 133, 134, 135, 136, 137), []expression{&expr.Verdict{Kind: expr.VerdictAccept}})
 	r.add("raw-prerouting", exprs)
 }
 
@@ -143,16 +137,10 @@ func (q quotedTransport) is() []expression {
 
 // icmpErrors asks for an ICMP message that quotes a packet.
 func (r *rewriter) icmpErrors() []expression {
-	types, kind := []byte{3, 11, 12}, nftables.TypeICMPType // unreachable, time exceeded, parameter problem
 	if r.f.v6 {
-		types, kind = []byte{1, 2, 3, 4}, nftables.TypeICMP6Type
+		return r.t.icmpTypes(r.f, 1, 2, 3, 4)
 	}
-	s := &set{key: kind}
-	for _, v := range types {
-		s.elements = append(s.elements, element{key: []byte{v}})
-	}
-	all := r.t.protocols(r.f.icmp)
-	return append(all, payload(expr.PayloadBaseTransportHeader, 0, 1, reg1), r.t.anonymous(s).lookup(reg1, false))
+	return r.t.icmpTypes(r.f, 3, 11, 12) // unreachable, time exceeded, parameter problem
 }
 
 // translate makes rules that replace the address at a place.
@@ -198,14 +186,18 @@ func (r *rewriter) add(chain string, exprs []expression) {
 // pairMap is the map of all pairs in one direction. Both places of a packet have one
 // of their own: its entries count.
 func (r *rewriter) pairMap(in bool, suffix string) *set {
-	direction := "-out"
-	if in {
-		direction = "-in"
+	name := r.name + map[bool]string{true: "-in", false: "-out"}[in] + suffix
+	if r.maps[name] == nil {
+		s := r.pairSet(name, in)
+		s.data, s.flags, s.counted = r.f.address, unix.NFT_SET_MAP, suffix == ""
+		r.maps[name] = r.t.add(s)
 	}
-	if s := r.maps[direction+suffix]; s != nil {
-		return s
-	}
-	s := &set{name: r.name + direction + suffix, key: r.f.address, data: r.f.address, flags: unix.NFT_SET_MAP, counted: suffix == "", about: r.name}
+	return r.maps[name]
+}
+
+// pairSet has all addresses inside, or those outside, with the other one of the pair.
+func (r *rewriter) pairSet(name string, in bool) *set {
+	s := &set{name: name, key: r.f.address, about: r.name}
 	seen := map[netip.Addr]bool{}
 	for _, p := range r.pairs {
 		from, to := p.Inside.Addr(), p.Outside.Addr()
@@ -217,25 +209,19 @@ func (r *rewriter) pairMap(in bool, suffix string) *set {
 			s.elements = append(s.elements, element{key: from.AsSlice(), data: to.AsSlice(), comment: p.Rule.String()})
 		}
 	}
-	r.maps[direction+suffix] = s
-	return r.t.add(s)
+	return s
 }
 
 // notrackLeaving keeps the tracker from what goes out from inside: what a route leads
 // to one of the interfaces.
 func (r *rewriter) notrackLeaving(out []string) {
-	exprs := r.f.is()
-	exprs = append(exprs, r.t.leavesBy(out)...)
+	exprs := append(r.f.is(), r.t.leavesBy(out)...)
 	if len(r.pairs) == 1 {
 		exprs = append(exprs, r.f.within(r.f.saddr, r.pairs[0].Inside, expr.CmpOpEq)...)
 	} else {
-		s := &set{name: r.name + "-inside", key: r.f.address, about: r.name}
-		seen := map[netip.Addr]bool{}
-		for _, p := range r.pairs {
-			if a := p.Inside.Addr(); !seen[a] {
-				seen[a] = true
-				s.elements = append(s.elements, element{key: a.AsSlice()})
-			}
+		s := r.pairSet(r.name+"-inside", false)
+		for i := range s.elements {
+			s.elements[i] = element{key: s.elements[i].key}
 		}
 		exprs = append(exprs, payload(expr.PayloadBaseNetworkHeader, r.f.saddr, uint32(r.f.bytes), reg1), r.t.add(s).lookup(reg1, false))
 	}

@@ -45,8 +45,6 @@ type set struct {
 	// key and data are types that nft(8) shows elements by; data is its zero value
 	// for a set.
 	key, data nftables.SetDatatype
-	// hostOrder: the key is in the host's byte order (names of interfaces).
-	hostOrder bool
 	// ranges: the data are intervals.
 	ranges   bool
 	size     uint32
@@ -231,7 +229,7 @@ func (s *set) header() message {
 // userdata tells nft(8) how to show the elements.
 func (s *set) userdata() []byte {
 	order := uint32(byteorderBig)
-	if s.hostOrder {
+	if s.key == nftables.TypeIFName {
 		order = byteorderHost
 	}
 	u := putUint32(nil, udataSetKeyByteorder, order)
