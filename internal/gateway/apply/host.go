@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/natkit/natkit/internal/capacity"
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/gateway"
@@ -90,7 +91,7 @@ func (h Host) present(ctx context.Context, p *gateway.Plan) (Present, *gateway.S
 		if err != nil {
 			return now, nil, err
 		}
-		now.Facts = tune.FactsOf(s)
+		now.Facts = capacity.TableOf(s)
 		now.SlabKnown = s.ConntrackSize != nil && s.ConntrackSize.SlabBytes > 0
 	}
 	if err := h.held(&now); err != nil {
