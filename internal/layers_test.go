@@ -95,6 +95,7 @@ var layers = map[string]layer{
 	"internal/syn/tap":                  kernel,
 	"internal/testutil":                 kernel,
 	"internal/tune/apply":               kernel,
+	"internal/watch":                    kernel,
 	"internal/tune/journal":             kernel,
 
 	"internal/doctor":            conduct,

@@ -98,8 +98,8 @@ func (s *gatewayStatus) run(ctx context.Context, ns *netns.Handle) error {
 	if s.watch {
 		l.CountDrops()
 		defer l.Close()
-		budget := gatewaylook.Budget{Interval: s.interval, Most: collect.DefaultMaxEntries}
-		return s.watchOn(ctx, func(ctx context.Context) (*observe.Status, error) { return budget.Look(ctx, l, s.all) })
+		budget := gatewaylook.Budget(s.interval, collect.DefaultMaxEntries)
+		return s.watchOn(ctx, func(ctx context.Context) (*observe.Status, error) { return l.Within(ctx, budget, s.all) })
 	}
 	progress := s.env.progress()
 	progress.Update("reading the connection table")

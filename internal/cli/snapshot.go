@@ -46,9 +46,9 @@ func newSnapshot(env *Env) *cobra.Command {
 		Long: `Sample this host twice and write the raw kernel texts and netlink answers to one
 tar.gz. 'natkit doctor --from FILE' has the same findings as doctor here.
 
-The file holds addresses and ports of connections, sysctls and counters of
-conntrack and TCP, NAT rules, memory and slab sizes, and kernel log lines about NAT. Only
-its owner may read it (mode 0600). Its name is printed on stdout.
+The file holds addresses and ports of connections, sysctls, counters of conntrack, TCP
+and the neighbour tables, NAT rules, memory and slab sizes, and kernel log lines about NAT.
+Only its owner may read it (mode 0600). Its name is printed on stdout.
 
 With --trace it also holds the packets that the kernel dropped between the two samples,
 with the addresses and ports of some, a CPU profile, and the SYNs to this namespace's

@@ -135,7 +135,7 @@ func (t *topVerb) print(ctx context.Context, opt live.Options) error {
 		return err
 	}
 	if t.asJSON {
-		err = report.JSON(t.env.Stdout, live.Recording(sample))
+		err = report.JSON(t.env.Stdout, sample.Recording())
 	} else {
 		frame := tui.New(opt.Theme, t.interval).Resize(report.Width, onceLines).Take(sample).Frame()
 		_, err = io.WriteString(t.env.Stdout, frame)

@@ -2,6 +2,7 @@ package collect
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -131,15 +132,10 @@ var sysctlPath = strings.NewReplacer(".", "/", "/", ".")
 // what their defaults depend on. What there is and cannot be read is a Part with an error.
 func ReadSysctls(o Options, names []string) (*snapshot.Snapshot, error) {
 	src := newLive(o)
-	r := &observation{src: src, Snapshot: &snapshot.Snapshot{Schema: snapshot.Schema, Sysctls: snapshot.Sysctls{}}}
+	r := newObservation(src)
+	r.Sysctls = snapshot.Sysctls{}
+	r.collect(context.Background(), only("kernel", "memory"))
 	err := src.inside(func() error {
-		m, err := src.machine()
-		if err != nil {
-			return err
-		}
-		r.Netns = m.Netns
-		r.part("kernel", func() (err error) { r.Kernel, err = readKernel(src, m); return err })
-		r.part("memory", func() (err error) { r.Memory, err = readMemory(src); return err })
 		for _, pattern := range names {
 			for _, name := range expandSysctl(src, pattern) {
 				r.part(name, func() error { return readSysctl(src, r.Sysctls, name) })

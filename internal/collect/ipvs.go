@@ -2,6 +2,7 @@ package collect
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -10,11 +11,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/ipvs"
+	"github.com/natkit/natkit/internal/netlink"
+	"github.com/natkit/natkit/internal/netlink/socket"
 	"github.com/natkit/natkit/internal/privilege"
 	"github.com/natkit/natkit/internal/snapshot"
 )
@@ -37,24 +38,19 @@ const (
 	ipvsMost = 20
 )
 
-// readIPVS adds IPVS where this namespace has it.
-func (o *observation) readIPVS() {
+// readIPVS reads services and counters where this namespace has IPVS.
+func (o *observation) readIPVS(context.Context) error {
 	text, err := readText(o.src, procIPVS)
 	if errors.Is(err, fs.ErrNotExist) || errors.As(err, new(errNotRecorded)) {
-		return
+		return errNone
 	}
-	o.part("ipvs", func() error {
-		if err == nil {
-			o.IPVS, err = ipvs.ParseServices(strings.NewReader(text))
-		}
-		if err != nil {
-			return err
-		}
-		return errors.Join(o.readIPVSStats(), o.readIPVSTimeouts())
-	})
-	if o.IPVS != nil {
-		o.part("ipvs_connections", o.readIPVSConnections)
+	if err == nil {
+		o.IPVS, err = ipvs.ParseServices(strings.NewReader(text))
 	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(o.readIPVSStats(), o.readIPVSTimeouts())
 }
 
 func (o *observation) readIPVSStats() error {
@@ -74,7 +70,10 @@ func (o *observation) readIPVSTimeouts() (err error) {
 	return err
 }
 
-func (o *observation) readIPVSConnections() error {
+func (o *observation) readIPVSConnections(context.Context) error {
+	if o.IPVS == nil {
+		return errNone
+	}
 	began := o.src.clock("ipvs_conn")
 	text, whole, err := o.src.readStart(procIPVSConnections, ipvsBytes, ipvsPatience)
 	if err != nil {
@@ -112,38 +111,44 @@ const (
 
 // ipvsTimeouts asks for the family by name, which loads no module: /proc/net/ip_vs is there.
 func (l *live) ipvsTimeouts() (*snapshot.IPVSTimeouts, error) {
-	family, err := netlink.GenlFamilyGet(ipvsFamily)
-	if err != nil {
-		return nil, fmt.Errorf("read the timeouts of IPVS: generic netlink family %s: %w", ipvsFamily, err)
-	}
-	req := nl.NewNetlinkRequest(int(family.ID), 0)
-	req.AddData(&nl.Genlmsg{Command: ipvsGetConfig, Version: ipvsVersion})
-	answers, err := req.Execute(unix.NETLINK_GENERIC, 0)
-	if errors.Is(err, fs.ErrPermission) {
-		return nil, fmt.Errorf("read the timeouts of IPVS: %w", privilege.Denied(err, privilege.NetAdmin))
-	}
+	c, err := socket.Dial(nil, unix.NETLINK_GENERIC)
 	if err != nil {
 		return nil, fmt.Errorf("read the timeouts of IPVS: %w", err)
 	}
-	if len(answers) != 1 || len(answers[0]) < nl.SizeofGenlmsg {
-		return nil, fmt.Errorf("read the timeouts of IPVS: %d answers, expected one", len(answers))
+	defer c.Close()
+	family, err := askGeneric(c, unix.GENL_ID_CTRL, unix.CTRL_CMD_GETFAMILY, 1, netlink.AppendText(nil, unix.CTRL_ATTR_FAMILY_NAME, ipvsFamily))
+	id := family.Get(unix.CTRL_ATTR_FAMILY_ID)
+	if err != nil || len(id) != 2 {
+		return nil, fmt.Errorf("read the timeouts of IPVS: generic netlink family %s: %w", ipvsFamily, cmp.Or(err, netlink.ErrTruncated))
 	}
-	return parseIPVSTimeouts(answers[0][nl.SizeofGenlmsg:])
+	config, err := askGeneric(c, binary.NativeEndian.Uint16(id), ipvsGetConfig, ipvsVersion, nil)
+	if err != nil {
+		return nil, fmt.Errorf("read the timeouts of IPVS: %w", privilege.Denied(err, privilege.NetAdmin))
+	}
+	return timeoutsOf(config), nil
 }
 
-func parseIPVSTimeouts(attributes []byte) (*snapshot.IPVSTimeouts, error) {
-	list, err := nl.ParseRouteAttr(attributes)
+// askGeneric sends a command with attributes (struct genlmsghdr), and returns those of the
+// answer.
+func askGeneric(c *socket.Conn, family uint16, command, version byte, attributes []byte) (netlink.Attrs, error) {
+	answers, err := c.Ask(family, 0, append([]byte{command, version, 0, 0}, attributes...))
+	if err == nil && (len(answers) != 1 || len(answers[0].Body) < unix.GENL_HDRLEN) {
+		err = fmt.Errorf("%d answers, expected one", len(answers))
+	}
 	if err != nil {
-		return nil, fmt.Errorf("parse the timeouts of IPVS: %w", err)
+		return nil, err
 	}
-	t := &snapshot.IPVSTimeouts{}
-	into := map[uint16]*int64{ipvsTimeoutTCP: &t.TCP, ipvsTimeoutTCPFin: &t.TCPFin, ipvsTimeoutUDP: &t.UDP}
-	for _, a := range list {
-		if to := into[a.Attr.Type]; to != nil && len(a.Value) == 4 {
-			*to = int64(binary.NativeEndian.Uint32(a.Value))
+	return netlink.ParseAttrs(answers[0].Body[unix.GENL_HDRLEN:])
+}
+
+func timeoutsOf(a netlink.Attrs) *snapshot.IPVSTimeouts {
+	seconds := func(kind uint16) int64 {
+		if b := a.Get(kind); len(b) == 4 {
+			return int64(binary.NativeEndian.Uint32(b))
 		}
+		return 0
 	}
-	return t, nil
+	return &snapshot.IPVSTimeouts{TCP: seconds(ipvsTimeoutTCP), TCPFin: seconds(ipvsTimeoutTCPFin), UDP: seconds(ipvsTimeoutUDP)}
 }
 
 const (
@@ -177,7 +182,7 @@ func (t *tape) ipvsTimeouts() (*snapshot.IPVSTimeouts, error) {
 func RecordIPVS(ctx context.Context, o RecordOptions) (*snapshot.Recording, error) {
 	src := newLive(o.Options)
 	r := &snapshot.Recording{Schema: snapshot.RecordingSchema}
-	first, err := observeIPVS(src)
+	first, err := observeIPVS(ctx, src)
 	if err != nil {
 		return nil, err
 	}
@@ -190,7 +195,7 @@ func RecordIPVS(ctx context.Context, o RecordOptions) (*snapshot.Recording, erro
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	second, err := observeIPVS(src)
+	second, err := observeIPVS(ctx, src)
 	if err != nil {
 		return nil, err
 	}
@@ -201,24 +206,15 @@ func RecordIPVS(ctx context.Context, o RecordOptions) (*snapshot.Recording, erro
 	return r, nil
 }
 
-func observeIPVS(src source) (*observation, error) {
-	now := src.clock("snapshot")
-	o := &observation{src: src, Snapshot: &snapshot.Snapshot{
-		Schema: snapshot.Schema, TakenAt: now.Wall, UptimeSeconds: now.Uptime, Parts: []snapshot.Part{},
-	}}
-	err := src.inside(func() error {
-		m, err := src.machine()
-		if err != nil {
-			return err
-		}
-		o.Netns = m.Netns
-		o.part("kernel", func() (err error) { o.Kernel, err = readKernel(src, m); return err })
-		o.readIPVS()
-		o.Sysctls = snapshot.Sysctls{}
-		o.part("sysctls", func() error { return readIPVSSysctls(src, o.Sysctls) })
-		return nil
-	})
-	return o, err
+func observeIPVS(ctx context.Context, src source) (*observation, error) {
+	o := newObservation(src)
+	o.Sysctls = snapshot.Sysctls{}
+	o.collect(ctx, append(only("kernel", "ipvs", "ipvs_connections"), collector{snapshot.PartSysctls,
+		func(o *observation, _ context.Context) error { return readIPVSSysctls(src, o.Sysctls) }}))
+	if why := o.PartError("netns"); why != "" {
+		return nil, errors.New(why)
+	}
+	return o, nil
 }
 
 // readIPVSSysctls reads those of IPVS. A directory without IPVS, or of an older natkit's

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/natkit/natkit/internal/netlink"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
@@ -142,13 +143,15 @@ func TestNoIPVS(t *testing.T) {
 	}
 }
 
-func TestParseIPVSTimeouts(t *testing.T) {
-	if _, err := parseIPVSTimeouts([]byte{3, 0, 4, 0}); err == nil {
-		t.Error("rubbish was accepted")
+func TestIPVSTimeoutsOfAttributes(t *testing.T) {
+	attributes, err := netlink.ParseAttrs([]byte{8, 0, 4, 0, 132, 3, 0, 0, 8, 0, 5, 0, 120, 0, 0, 0, 8, 0, 6, 0, 44, 1, 0, 0})
+	if err != nil {
+		t.Fatal(err)
 	}
-	attributes := []byte{8, 0, 4, 0, 132, 3, 0, 0, 8, 0, 5, 0, 120, 0, 0, 0, 8, 0, 6, 0, 44, 1, 0, 0}
-	got, err := parseIPVSTimeouts(attributes)
-	if err != nil || *got != (snapshot.IPVSTimeouts{TCP: 900, TCPFin: 120, UDP: 300}) {
-		t.Errorf("%+v, %v", got, err)
+	if got := timeoutsOf(attributes); *got != (snapshot.IPVSTimeouts{TCP: 900, TCPFin: 120, UDP: 300}) {
+		t.Errorf("%+v", got)
+	}
+	if got := timeoutsOf(attributes[:1]); *got != (snapshot.IPVSTimeouts{TCP: 900}) {
+		t.Errorf("%+v", got)
 	}
 }

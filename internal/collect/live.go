@@ -216,43 +216,16 @@ func explainKmsg(path string, err error) error {
 // ReadLight takes a snapshot of what costs less than a millisecond, however large
 // the machine and its table are: kernel, namespace, sysctls and conntrack's counters.
 func ReadLight(ctx context.Context, o Options) *snapshot.Snapshot {
-	src := newLive(o)
-	now := src.clock("snapshot")
-	r := &observation{src: src, Snapshot: &snapshot.Snapshot{
-		Schema: snapshot.Schema, TakenAt: now.Wall, UptimeSeconds: now.Uptime, Parts: []snapshot.Part{},
-	}}
-	err := src.inside(func() error {
-		r.part("kernel", func() error {
-			m, err := src.machine()
-			if err == nil {
-				r.Netns = m.Netns
-				r.Kernel, err = readKernel(src, m)
-			}
-			return err
-		})
-		r.part("sysctls", func() (err error) { r.Sysctls, err = readSysctls(src); return err })
-		return nil
-	})
-	if err != nil {
-		r.Parts = append(r.Parts, snapshot.Part{Name: "netns", Error: err.Error()})
-	}
-	r.part("conntrack_stat", func() (err error) { r.ConntrackStat, err = readStat(ctx, src); return err })
+	r := newObservation(newLive(o))
+	r.collect(ctx, only("kernel", snapshot.PartSysctls, snapshot.PartStat))
 	return r.Snapshot
 }
 
 // ReadSettings is ReadLight with what an entry of the table costs.
 func ReadSettings(ctx context.Context, o Options) *snapshot.Snapshot {
-	s := ReadLight(ctx, o)
-	src := newLive(o)
-	r := &observation{src: src, Snapshot: s}
-	r.part("conntrack_size", func() error {
-		m, err := src.machine()
-		if err == nil {
-			s.ConntrackSize, err = readSize(src, m, s.Kernel)
-		}
-		return err
-	})
-	return s
+	r := newObservation(newLive(o))
+	r.collect(ctx, only("kernel", "conntrack_size", snapshot.PartSysctls, snapshot.PartStat))
+	return r.Snapshot
 }
 
 // CPUTimes are what all CPUs together have spent since boot, in ticks.

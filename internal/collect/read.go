@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
+	"slices"
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/aggregate"
@@ -17,7 +17,8 @@ import (
 // one needs besides.
 type observation struct {
 	*snapshot.Snapshot
-	src source
+	src     source
+	machine machine
 	// The dump lasted from tableAt to tableEnd; tableRead is whether it went well.
 	tableAt, tableEnd instant
 	tableRead         bool
@@ -33,56 +34,89 @@ func always(fn func(*conntrack.Entry)) entryFunc {
 	return func(*observation) func(*conntrack.Entry) { return fn }
 }
 
-// observe reads everything.
-func observe(ctx context.Context, src source, maxEntries int, entries entryFunc) *observation {
-	now := src.clock("snapshot")
-	o := &observation{src: src, Snapshot: &snapshot.Snapshot{
-		Schema: snapshot.Schema, TakenAt: now.Wall, UptimeSeconds: now.Uptime, Parts: []snapshot.Part{},
-	}}
-	if err := src.inside(func() error { o.files(ctx); return nil }); err != nil {
-		o.Parts = append(o.Parts, snapshot.Part{Name: "netns", Error: err.Error()})
-	}
-	o.tableEnd = o.part("conntrack_table", func() (err error) {
-		o.tableAt = o.src.clock("conntrack_table")
-		o.Table, err = readTable(ctx, src, maxEntries, o.timeout("established"), entries(o))
-		o.tableRead = err == nil
-		return err
-	})
-	return o
+// collector reads one part of a snapshot, inside the namespace. It returns errNone where
+// this kernel or namespace has no such thing, and there is no part then.
+type collector struct {
+	part string
+	read func(*observation, context.Context) error
 }
 
-// files reads all but the table, the counters last, so that they and the table
-// are of nearly the same moment.
-func (o *observation) files(ctx context.Context) {
-	var m machine
-	o.part("kernel", func() (err error) {
-		if m, err = o.src.machine(); err == nil {
-			o.Netns = m.Netns
-			o.Kernel, err = readKernel(o.src, m)
+var errNone = errors.New("there is none")
+
+// collectors are all parts but the table, in the order in which they are read: the counters
+// last, so that they and the table are of nearly the same moment.
+var collectors = []collector{
+	{"kernel", func(o *observation, _ context.Context) (err error) {
+		if o.machine, err = o.src.machine(); err == nil {
+			o.Netns = o.machine.Netns
+			o.Kernel, err = readKernel(o.src, o.machine)
 		}
 		return err
-	})
-	o.part("memory", func() (err error) { o.Memory, err = readMemory(o.src); return err })
-	o.part("conntrack_size", func() (err error) {
-		o.ConntrackSize, err = readSize(o.src, m, o.Kernel)
+	}},
+	{"memory", func(o *observation, _ context.Context) (err error) { o.Memory, err = readMemory(o.src); return err }},
+	{"conntrack_size", func(o *observation, _ context.Context) (err error) {
+		o.ConntrackSize, err = readSize(o.src, o.machine, o.Kernel)
 		return err
-	})
-	o.part("kernel_log", func() error {
+	}},
+	{"kernel_log", func(o *observation, _ context.Context) (err error) {
 		var log logReader
-		next, err := o.src.kernelLog(log.add)
-		o.KernelLog, o.KernelLogNext = log.newest(), next
+		o.KernelLogNext, err = o.src.kernelLog(log.add)
+		o.KernelLog = log.newest()
 		return err
-	})
-	o.part("nat_rules", func() (err error) {
+	}},
+	{"nat_rules", func(o *observation, _ context.Context) (err error) {
 		if o.NATRules, err = o.src.natRules(); err == nil && o.NATRules.TooMany {
 			err = errors.New("read NAT rules: too many to follow: jumps and elements of maps lead to them in more ways than natkit follows; some may be missing, others lack their conditions")
 		}
 		return err
+	}},
+	{snapshot.PartTCP, func(o *observation, _ context.Context) (err error) { o.TCP, err = readTCP(o.src); return err }},
+	{"neighbours", (*observation).readNeighbours},
+	{"ipvs", (*observation).readIPVS},
+	{"ipvs_connections", (*observation).readIPVSConnections},
+	{snapshot.PartStat, func(o *observation, ctx context.Context) (err error) {
+		o.ConntrackStat, err = readStat(ctx, o.src)
+		return err
+	}},
+	{snapshot.PartSysctls, func(o *observation, _ context.Context) (err error) { o.Sysctls, err = readSysctls(o.src); return err }},
+}
+
+// only returns the collectors of these parts.
+func only(parts ...string) []collector {
+	return slices.DeleteFunc(slices.Clone(collectors), func(c collector) bool { return !slices.Contains(parts, c.part) })
+}
+
+func newObservation(src source) *observation {
+	now := src.clock("snapshot")
+	return &observation{src: src, Snapshot: &snapshot.Snapshot{
+		Schema: snapshot.Schema, TakenAt: now.Wall, UptimeSeconds: now.Uptime, Parts: []snapshot.Part{},
+	}}
+}
+
+// collect reads parts.
+func (o *observation) collect(ctx context.Context, all []collector) {
+	err := o.src.inside(func() error {
+		for _, c := range all {
+			o.part(c.part, func() error { return c.read(o, ctx) })
+		}
+		return nil
 	})
-	o.part(snapshot.PartTCP, func() (err error) { o.TCP, err = readTCP(o.src); return err })
-	o.readIPVS()
-	o.part("conntrack_stat", func() (err error) { o.ConntrackStat, err = readStat(ctx, o.src); return err })
-	o.part("sysctls", func() (err error) { o.Sysctls, err = readSysctls(o.src); return err })
+	if err != nil {
+		o.Parts = append(o.Parts, snapshot.Part{Name: "netns", Error: err.Error()})
+	}
+}
+
+// observe reads everything.
+func observe(ctx context.Context, src source, maxEntries int, entries entryFunc) *observation {
+	o := newObservation(src)
+	o.collect(ctx, collectors)
+	o.tableEnd = o.part(snapshot.PartTable, func() (err error) {
+		o.tableAt = o.src.clock(snapshot.PartTable)
+		o.Table, err = readTable(ctx, src, maxEntries, o.Sysctls.TCPTimeout("established"), entries(o))
+		o.tableRead = err == nil
+		return err
+	})
+	return o
 }
 
 // part reads a part and keeps how that went; it returns when it ended.
@@ -90,6 +124,9 @@ func (o *observation) part(name string, read func() error) instant {
 	start := o.src.clock(name + " begins")
 	err := read()
 	end := o.src.clock(name + " ends")
+	if errors.Is(err, errNone) {
+		return end
+	}
 	p := snapshot.Part{Name: name, DurationSeconds: end.Uptime - start.Uptime}
 	if err != nil {
 		p.Error = err.Error()
@@ -133,18 +170,9 @@ func readTable(ctx context.Context, src source, maxEntries int, established uint
 func gap(first, second *observation) aggregate.Gap {
 	return aggregate.Gap{
 		Seconds:  second.tableAt.Uptime - first.tableEnd.Uptime,
-		TimeWait: second.timeout("time_wait"), Close: second.timeout("close"),
+		TimeWait: second.Sysctls.TCPTimeout("time_wait"), Close: second.Sysctls.TCPTimeout("close"),
 		Now: second.tableAt.Wall,
 	}
-}
-
-// timeout is that of a TCP state in seconds; 0 where it is not known.
-func (o *observation) timeout(state string) uint32 {
-	n, ok := o.Sysctls.Int("net.netfilter.nf_conntrack_tcp_timeout_" + state)
-	if !ok || n < 0 || n > math.MaxUint32 {
-		return 0
-	}
-	return uint32(n)
 }
 
 // tableMiddle is when an entry of the table was read, on average: the entries lie

@@ -31,6 +31,7 @@ type Snapshot struct {
 	NATRules      *NATRules       `json:"nat_rules,omitempty"`
 	Ports         *Ports          `json:"ports,omitempty"`
 	IPVS          *IPVS           `json:"ipvs,omitempty"`
+	Neighbours    *Neighbours     `json:"neighbours,omitempty"`
 	KernelLog     []LogLine       `json:"kernel_log,omitempty"`
 	// KernelLogNext is the sequence number that the kernel's next log record gets;
 	// 0 where the log could not be read.
@@ -86,6 +87,29 @@ type Memory struct {
 	AvailableBytes uint64 `json:"available_bytes"`
 }
 
+// Neighbours are the kernel's neighbour tables, which all network namespaces share; nil
+// outside the initial one, where the kernel does not show them.
+type Neighbours struct {
+	// ARP and NDisc are nil where the kernel has none (NDisc without IPv6).
+	ARP   *NeighbourTable `json:"arp,omitempty"`
+	NDisc *NeighbourTable `json:"ndisc,omitempty"`
+}
+
+// NeighbourTable is one of them: its entries now, and what it counted since boot.
+type NeighbourTable struct {
+	Entries uint64 `json:"entries"`
+	Lookups uint64 `json:"lookups"`
+	Hits    uint64 `json:"hits"`
+	// ResolutionsFailed are neighbours that did not answer, UnresolvedDiscards packets that
+	// were dropped while their neighbour was resolved (unres_qlen_bytes, or no answer).
+	ResolutionsFailed  uint64 `json:"resolutions_failed"`
+	UnresolvedDiscards uint64 `json:"unresolved_discards_packets"`
+	// GCRuns are those that gc_thresh2 or gc_thresh3 forced, TableFulls entries that were
+	// refused at gc_thresh3 (Linux 4.3).
+	GCRuns     uint64 `json:"forced_gc_runs"`
+	TableFulls uint64 `json:"table_fulls"`
+}
+
 // Names of the sysctls that say how large the connection table is: its limit, its
 // entries in this namespace, and its hash buckets.
 const (
@@ -105,6 +129,15 @@ type Sysctls map[string]string
 func (s Sysctls) Int(name string) (int64, bool) {
 	v, err := strconv.ParseInt(s[name], 10, 64)
 	return v, err == nil
+}
+
+// TCPTimeout returns nf_conntrack_tcp_timeout_STATE in seconds; 0 where it is not known.
+func (s Sysctls) TCPTimeout(state string) uint32 {
+	n, ok := s.Int("net.netfilter.nf_conntrack_tcp_timeout_" + state)
+	if !ok || n < 0 || n > math.MaxUint32 {
+		return 0
+	}
+	return uint32(n)
 }
 
 // LogLine is one line of the kernel log that concerns NAT.

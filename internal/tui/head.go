@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/report"
+	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/units"
 )
 
@@ -61,9 +62,9 @@ const (
 )
 
 func (m Model) usageLine() line {
-	count, limit, ok := m.sample.entries()
+	count, limit, ok := m.sample.Entries()
 	if !ok {
-		why := cmp.Or(m.sample.PartError(PartUsage), "not known")
+		why := cmp.Or(m.sample.PartError(snapshot.PartSysctls), "not known")
 		return line{{label("table"), report.Bold}, {why, report.Warn}}
 	}
 	text := units.Plural(count, "entry", "entries")
@@ -82,7 +83,7 @@ func (m Model) birthsLine() line {
 	l := line{{label("new"), report.Bold}}
 	f := m.sample.Flows
 	if f == nil {
-		why := m.sample.PartError(PartFlows)
+		why := m.sample.PartError(snapshot.PartFlows)
 		switch {
 		case why == "" && m.sample.Table == nil:
 			why = m.sample.noTable()
@@ -130,7 +131,7 @@ func (m Model) cpuLine() line {
 	own := units.Percent(m.sample.Cost.Own)
 	c := m.sample.CPU
 	if c == nil {
-		why := cmp.Or(m.sample.PartError(PartCPU), "after two samples")
+		why := cmp.Or(m.sample.PartError(snapshot.PartCPU), "after two samples")
 		return append(l, span{why, report.Dim}, span{text: "; top itself " + own})
 	}
 	text := fmt.Sprintf("packets %s (softirq time), busy %s of %s; top itself %s", units.Percent(c.Packets), units.Percent(c.Busy),
@@ -145,9 +146,9 @@ func (m Model) sampledLine() line {
 	if s.Table == nil {
 		return append(l, span{s.noTable(), report.Dim})
 	}
-	text := fmt.Sprintf("%s of %s entries", units.Count(s.Looked), m.total())
+	text := fmt.Sprintf("%s of %s entries", units.Count(s.EntriesRead), m.total())
 	if s.Table.Complete {
-		text = "all " + units.Plural(s.Looked, "entry", "entries")
+		text = "all " + units.Plural(s.EntriesRead, "entry", "entries")
 	}
 	text += " in " + units.Roughly(s.Cost.Table.Seconds())
 	if age := s.TakenAt.Sub(s.TableAt); age > time.Second {
@@ -183,7 +184,7 @@ func (m Model) filterNote() string {
 }
 
 func (m Model) total() string {
-	if count, _, ok := m.sample.entries(); ok {
+	if count, _, ok := m.sample.Entries(); ok {
 		return units.Count(count)
 	}
 	return "?"

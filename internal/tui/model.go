@@ -103,7 +103,7 @@ func (m Model) Take(s *Sample) Model {
 		m.usage, m.births = history{}, history{}
 	}
 	m.sample = s
-	if count, _, ok := s.entries(); ok {
+	if count, _, ok := s.Entries(); ok {
 		m.usage = m.usage.add(float64(count))
 	}
 	if s.Flows != nil {
@@ -164,39 +164,12 @@ func (h history) add(v float64) history {
 	return append(h[:len(h):len(h)], v)
 }
 
-// Sample is one look at a network namespace. What could not be read is missing, and
-// the Snapshot's Parts say why.
+// Sample is what the screen shows, with where it was taken and the Filter that it was
+// taken with.
 type Sample struct {
-	*snapshot.Snapshot
-	Host string
-	// Before is the look before this one in the same namespace; nil for the first.
-	Before *snapshot.Snapshot
-	// Flows, Drops and CPU are of the time since Before.
-	Flows *snapshot.Flows
-	Drops *snapshot.Drops
-	CPU   *CPU
-	// Looked are the entries that were read for Table, in the order of the hash; the
-	// table's own Sampled are those of them that Filter left. TableAt is when.
-	Looked  int64
-	Filter  Filter
-	TableAt time.Time
-	Cost    Cost
-}
-
-// CPU is what all CPUs of the machine did, as parts of all their time.
-type CPU struct {
-	// Packets is the time in softirqs, mostly that of received packets.
-	Packets float64
-	Busy    float64
-	CPUs    int
-}
-
-// Cost is what natkit itself took.
-type Cost struct {
-	// Own is the CPU time since the sample before, drawing included, as a part of one CPU.
-	Own float64
-	// Table is the CPU time of the last reading of the table, for Entries of it.
-	Table time.Duration
+	*snapshot.Sample
+	Host   string
+	Filter Filter
 }
 
 // Space is a network namespace to look at.
@@ -205,21 +178,6 @@ type Space struct {
 	Name  string
 	// Entries of its table; negative where that could not be read.
 	Entries int64
-}
-
-// seconds is the time since the look before; 0 where there was none.
-func (s *Sample) seconds() float64 {
-	if s.Before == nil {
-		return 0
-	}
-	return s.UptimeSeconds - s.Before.UptimeSeconds
-}
-
-// entries is how many the table has, and how many it may have (0: no limit known).
-func (s *Sample) entries() (count, limit int64, ok bool) {
-	count, ok = s.Sysctls.Int(snapshot.ConntrackCount)
-	limit, _ = s.Sysctls.Int(snapshot.ConntrackMax)
-	return count, limit, ok
 }
 
 // whole is how many entries of the table n looked-at ones stand for, to the digit that
@@ -254,9 +212,9 @@ func toDigit(v, err float64) float64 {
 
 // scale turns a number of looked-at entries into one of the whole table.
 func (s *Sample) scale() float64 {
-	count, _, ok := s.entries()
-	if !ok || s.Table == nil || s.Table.Complete || s.Looked == 0 || count < s.Looked {
+	count, _, ok := s.Entries()
+	if !ok || s.Table == nil || s.Table.Complete || s.EntriesRead == 0 || count < s.EntriesRead {
 		return 1
 	}
-	return float64(count) / float64(s.Looked)
+	return float64(count) / float64(s.EntriesRead)
 }

@@ -44,17 +44,17 @@ func busy() *Sample {
 		{Address: "198.19.0.1", Protocol: "udp", Destination: "203.0.113.53:53", FirstPort: 1024, LastPort: 65535, Used: 9120, Share: 0.141,
 			Users: []snapshot.Talker{{Who: "198.18.7.200", Entries: 4000}}},
 	}}
-	return &Sample{
-		Snapshot: now, Host: "gw1", Before: before, Looked: 7540, TableAt: now.TakenAt,
+	return &Sample{Host: "gw1", Sample: &snapshot.Sample{
+		Snapshot: now, Before: before, EntriesRead: 7540, TableAt: now.TakenAt,
 		Flows: &snapshot.Flows{Seconds: 2, TotalPerSecond: 12345.6, StandardErrorPerSecond: 310.2},
 		Drops: &snapshot.Drops{Seconds: 2, Sites: []snapshot.DropSite{
 			{Function: "nf_hook_slow", Reason: "NETFILTER_DROP", Protocol: "tcp", Packets: 2300},
 			{Function: "ip_forward", Reason: "IP_INHDR", Protocol: "udp", Packets: 3},
 			{Function: "tcp_v4_rcv", Protocol: "tcp", Packets: 2},
 		}},
-		CPU:  &CPU{Packets: 0.231, Busy: 0.412, CPUs: 8},
-		Cost: Cost{Own: 0.0041, Table: 8400 * time.Microsecond},
-	}
+		CPU:  &snapshot.CPU{Packets: 0.231, Busy: 0.412, CPUs: 8},
+		Cost: snapshot.Cost{Own: 0.0041, Table: 8400 * time.Microsecond},
+	}}
 }
 
 // unread is a look for which everything failed.
@@ -62,22 +62,22 @@ func unread(parts ...snapshot.Part) *Sample {
 	s := looked(0)
 	s.Netns.Name = ""
 	s.Parts = parts
-	return &Sample{Snapshot: s, Host: "gw1"}
+	return &Sample{Host: "gw1", Sample: &snapshot.Sample{Snapshot: s}}
 }
 
 func withoutConntrack() *Sample {
 	const why = "read net.netfilter.nf_conntrack_*: there are none: connection tracking (nf_conntrack) is not loaded"
 	const netlink = "dump the connection table: no such subsystem: the kernel has no ctnetlink (CONFIG_NF_CT_NETLINK)"
-	return unread(snapshot.Part{Name: PartUsage, Error: why}, snapshot.Part{Name: PartTable, Error: netlink},
-		snapshot.Part{Name: PartStat, Error: netlink})
+	return unread(snapshot.Part{Name: snapshot.PartSysctls, Error: why}, snapshot.Part{Name: snapshot.PartTable, Error: netlink},
+		snapshot.Part{Name: snapshot.PartStat, Error: netlink})
 }
 
 func withoutPrivilege() *Sample {
 	const why = "dump the connection table: operation not permitted (needs CAP_NET_ADMIN)"
-	s := unread(snapshot.Part{Name: PartTable, Error: why}, snapshot.Part{Name: PartStat, Error: why},
+	s := unread(snapshot.Part{Name: snapshot.PartTable, Error: why}, snapshot.Part{Name: snapshot.PartStat, Error: why},
 		snapshot.Part{Name: snapshot.PartDrops, Error: "trace drops: needs CAP_BPF to load eBPF programs and CAP_PERFMON to attach eBPF programs to the kernel's tracepoints"})
 	s.Sysctls = snapshot.Sysctls{snapshot.ConntrackCount: "1000", snapshot.ConntrackMax: "262144"}
-	s.CPU = &CPU{Packets: 0.02, Busy: 0.1, CPUs: 1}
+	s.CPU = &snapshot.CPU{Packets: 0.02, Busy: 0.1, CPUs: 1}
 	return s
 }
 
@@ -89,7 +89,7 @@ func idle() *Sample {
 	s.Table = &snapshot.ConntrackTable{Complete: true, ByProtocol: map[string]int64{}, ByTCPState: map[string]int64{}}
 	s.Ports, s.Flows = &snapshot.Ports{Complete: true}, &snapshot.Flows{Seconds: 2}
 	s.Drops = &snapshot.Drops{Seconds: 2}
-	s.Looked, s.CPU, s.Cost = 0, &CPU{CPUs: 8}, Cost{}
+	s.EntriesRead, s.CPU, s.Cost = 0, &snapshot.CPU{CPUs: 8}, snapshot.Cost{}
 	return s
 }
 

@@ -82,11 +82,11 @@ var fill = [panels]func(*Sample) ([]row, string){
 
 // noTable is why there are no numbers of entries.
 func (s *Sample) noTable() string {
-	if _, _, ok := s.entries(); !ok {
+	if _, _, ok := s.Entries(); !ok {
 		// Where there is no conntrack, that the table cannot be read says less.
-		return cmp.Or(s.PartError(PartUsage), s.PartError(PartTable), "not known")
+		return cmp.Or(s.PartError(snapshot.PartSysctls), s.PartError(snapshot.PartTable), "not known")
 	}
-	return cmp.Or(s.PartError(PartTable), "the table is not read yet")
+	return cmp.Or(s.PartError(snapshot.PartTable), "the table is not read yet")
 }
 
 // countRow is a number of looked-at entries, scaled to the table.
@@ -124,7 +124,7 @@ var shownCounters = []string{"drop", "insert_failed", "early_drop", "chaintoolon
 	"error", "icmp_error", "search_restart", "expect_create", "expect_delete"}
 
 func (s *Sample) counterRows() (rows []row, note string) {
-	if why := s.PartError(PartStat); s.ConntrackStat == nil {
+	if why := s.PartError(snapshot.PartStat); s.ConntrackStat == nil {
 		return nil, cmp.Or(why, "not read")
 	}
 	for i, name := range shownCounters {
@@ -133,9 +133,9 @@ func (s *Sample) counterRows() (rows []row, note string) {
 			continue
 		}
 		r := row{name: name, words: []string{name}, values: []string{units.Count(total), units.None}, by: -float64(i) * 1e-9}
-		if s.Before != nil && s.seconds() > 0 {
+		if s.Before != nil && s.Seconds() > 0 {
 			if grown, ok := s.ConntrackStat.Delta(s.Before.ConntrackStat, name); ok {
-				rate := float64(grown) / s.seconds()
+				rate := float64(grown) / s.Seconds()
 				r.values[1], r.by = units.Rate(rate), r.by+rate
 				r.tone = counterTone(i, grown)
 			}
@@ -222,15 +222,6 @@ func shareTone(share float64) report.Tone {
 	}
 	return report.Plain
 }
-
-// Names of a sample's parts, as in the snapshots of doctor where it has them.
-const (
-	PartUsage = "sysctls"
-	PartStat  = "conntrack_stat"
-	PartTable = "conntrack_table"
-	PartFlows = "conntrack_flows"
-	PartCPU   = "cpu"
-)
 
 // helpLines tell the keys, and what the numbers are.
 var helpLines = []string{

@@ -17,6 +17,7 @@ import (
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune/journal"
+	"github.com/natkit/natkit/internal/watch"
 )
 
 // Options say what to look at.
@@ -58,9 +59,6 @@ type Looker struct {
 
 // New makes a Looker.
 func New(o Options) *Looker { return &Looker{o: o} }
-
-// Entries changes how much of the connection table the next look reads.
-func (l *Looker) Entries(most int64) { l.o.MaxEntries = most }
 
 // Look tells the gateway's status. What cannot be read is missing, and Notes say why;
 // an error means that nothing could be told. Needs CAP_NET_ADMIN in the namespace.
@@ -179,44 +177,22 @@ func (v *view) rates(before, now counters) {
 	}
 }
 
-// share is the part of a CPU that a watch takes at most, about; least is how much of
-// the table it reads even where that is more.
-const (
-	share = 0.05
-	least = 4096
-)
-
-// Budget keeps looks that come again and again cheap: they read as much of the
-// connection table as its share of a CPU allows.
-type Budget struct {
-	Interval time.Duration
-	// Most entries are read, however cheap.
-	Most int64
-	next int64
+// Budget is that of looks that come again and again: a twentieth of one CPU, and at most
+// so many entries of the connection table.
+func Budget(interval time.Duration, most int64) *watch.Budget {
+	return &watch.Budget{Interval: interval, Share: 0.05, Least: 4096, First: most, Most: most}
 }
 
-// Look looks; all reads the whole table in any case.
-func (b *Budget) Look(ctx context.Context, l *Looker, all bool) (*observe.Status, error) {
-	if b.next == 0 {
-		b.next = b.Most
-	}
-	l.Entries(b.next)
+// Within is Look with as much of the connection table as the budget allows, or all of it.
+func (l *Looker) Within(ctx context.Context, b *watch.Budget, all bool) (*observe.Status, error) {
+	l.o.MaxEntries = b.Entries()
 	if all {
-		l.Entries(0)
+		l.o.MaxEntries = 0
 	}
 	began := time.Now()
 	s, err := l.Look(ctx)
-	if err == nil {
-		b.spent(time.Since(began), s.Flows.Sampled)
+	if err == nil && s.Flows.Sampled >= min(b.Least, b.Most) { // fewer tell nothing of the cost
+		b.Spent(began, time.Since(began), s.Flows.Sampled)
 	}
 	return s, err
-}
-
-// spent makes the next look fit, by what the last one took.
-func (b *Budget) spent(took time.Duration, read int64) {
-	if read < least {
-		return
-	}
-	allowed := share * float64(b.Interval)
-	b.next = min(b.Most, max(least, int64(float64(read)*allowed/float64(max(took, 1)))))
 }

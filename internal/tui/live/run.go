@@ -1,3 +1,5 @@
+// Package live is natkit top: it runs the screen of internal/tui on a terminal, with the
+// samples of internal/watch.
 package live
 
 import (
@@ -5,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -12,8 +15,8 @@ import (
 	tea "charm.land/bubbletea/v2"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tui"
+	"github.com/natkit/natkit/internal/watch"
 )
 
 // Options say what to show, and where.
@@ -29,6 +32,22 @@ type Options struct {
 	Save func(ctx context.Context, ns *netns.Handle) (name string, err error)
 }
 
+// sampler takes the samples, in the form that the screen shows.
+type sampler struct {
+	*watch.Sampler
+	host string
+}
+
+// newSampler closes ns with the Sampler.
+func newSampler(ns *netns.Handle, b watch.Budget) *sampler {
+	host, _ := os.Hostname() // the screen does without
+	return &sampler{watch.New(ns, b), host}
+}
+
+func (s *sampler) take(ctx context.Context, f tui.Filter, interval time.Duration) *tui.Sample {
+	return &tui.Sample{Sample: s.Sample(ctx, watch.Filter{Key: f, Match: f.Entry}, interval), Host: s.host, Filter: f}
+}
+
 // frames per second that are drawn at most: keys are answered in a tenth of a second, and an idle
 // screen wakes the machine no more often.
 const frames = 10
@@ -38,12 +57,12 @@ const frames = 10
 // closes Netns.
 func Run(ctx context.Context, o Options) (files []string, err error) {
 	ctx, cancel := context.WithCancel(ctx)
-	a := &app{ctx: ctx, opt: o, sampler: newSampler(o.Netns), model: tui.New(o.Theme, o.Interval)}
+	a := &app{ctx: ctx, opt: o, sampler: newSampler(o.Netns, watch.Continuous()), model: tui.New(o.Theme, o.Interval)}
 	defer func() {
 		cancel()
 		files = a.saved()
 		a.list.close()
-		err = errors.Join(err, a.sampler.close())
+		err = errors.Join(err, a.sampler.Close())
 	}()
 	// Signals end ctx: natkit has one handler of them.
 	_, err = tea.NewProgram(a, tea.WithContext(ctx), tea.WithInput(o.In), tea.WithOutput(o.Out),
@@ -60,9 +79,8 @@ func Run(ctx context.Context, o Options) (files []string, err error) {
 // Once takes two samples an interval apart, or sooner where ctx ends, and returns the
 // second one. It closes Netns.
 func Once(ctx context.Context, o Options) (sample *tui.Sample, err error) {
-	s := newSampler(o.Netns)
-	s.tables.budget.always = true
-	defer func() { err = errors.Join(err, s.close()) }()
+	s := newSampler(o.Netns, watch.Unlimited())
+	defer func() { err = errors.Join(err, s.Close()) }()
 	// What was waited for is still to be seen after an interrupt.
 	whole := context.WithoutCancel(ctx)
 	s.take(whole, tui.Filter{}, o.Interval)
@@ -73,84 +91,6 @@ func Once(ctx context.Context, o Options) (sample *tui.Sample, err error) {
 	case <-ctx.Done():
 	}
 	return s.take(whole, tui.Filter{}, o.Interval), nil
-}
-
-// Recording is a sample with the one before, in the form of other verbs.
-func Recording(s *tui.Sample) *snapshot.Recording {
-	return &snapshot.Recording{Schema: snapshot.RecordingSchema, Snapshots: []*snapshot.Snapshot{s.Before, s.Snapshot},
-		Flows: s.Flows, Drops: s.Drops}
-}
-
-// Bounds of a reading of the table. A datagram has some 130 entries, and a few are
-// always under way: less than the least is not saved by stopping earlier. The most
-// know a share to a percent and a rate of new flows to a few.
-const (
-	leastEntries = 1024
-	mostEntries  = 16384
-	firstEntries = 2048
-)
-
-// tableShare is the part of one CPU that reading the table may take.
-const tableShare = 0.005
-
-// budget bounds what reading the table costs, by what the last reading did. Fewer
-// entries cost less, but not in proportion: the kernel walks the hash of all
-// namespaces, and a stretch that is empty, or of others, costs as well
-// (ctnetlink_dump_table). Where the least number of entries costs too much, the table
-// is read less often.
-type budget struct {
-	entries int
-	due     time.Time
-	// always is for few readings: each is of the most entries, whatever it costs.
-	always bool
-}
-
-// next is how many entries may be read now; 0 where it is too early.
-func (b *budget) next(now time.Time) int {
-	switch {
-	case b.always:
-		return mostEntries
-	case now.Before(b.due):
-		return 0
-	}
-	if b.entries == 0 {
-		return firstEntries
-	}
-	return b.entries
-}
-
-// longest is the CPU time after which a reading ends in any case.
-const longest = 50 * time.Millisecond
-
-// enough reports whether a reading that was to be of so many entries ends: it has them,
-// or costs more than was planned, and then the next one comes later.
-func (b *budget) enough(read int64, entries int, cost, interval time.Duration) bool {
-	switch {
-	case read >= int64(entries):
-		return true
-	case b.always:
-		return false
-	}
-	return cost > longest || cost > 2*allowance(interval) && read >= leastEntries
-}
-
-func allowance(interval time.Duration) time.Duration {
-	return time.Duration(float64(interval) * tableShare)
-}
-
-// spent plans the next reading after one that took so much CPU time.
-func (b *budget) spent(now time.Time, interval, cost time.Duration, read int64) {
-	// Some room is left, so that an unlucky reading does not skip the next one.
-	target := float64(allowance(interval)) * 0.8
-	entries := float64(mostEntries)
-	if cost > 0 {
-		entries = float64(max(read, leastEntries)) * target / float64(cost)
-	}
-	if b.entries > 0 {
-		entries = min(entries, 2*float64(b.entries))
-	}
-	b.entries = int(min(max(entries, leastEntries), mostEntries))
-	b.due = now.Add(time.Duration(float64(cost) / tableShare))
 }
 
 // listing is the namespaces that can be chosen. Its handles keep them alive: it is

@@ -179,7 +179,7 @@ func (a *app) enter(to tui.Space) tea.Cmd {
 	if ns == nil {
 		return func() tea.Msg { return switched{fmt.Errorf("network namespace %d is no longer in the list", to.Inode)} }
 	}
-	return func() tea.Msg { return switched{a.sampler.enter(ns)} }
+	return func() tea.Msg { return switched{a.sampler.Enter(ns)} }
 }
 
 // save writes a snapshot of the namespace that is looked at, beside the samples.
@@ -187,7 +187,7 @@ func (a *app) save() tea.Cmd {
 	return func() tea.Msg {
 		a.saving.Lock()
 		defer a.saving.Unlock()
-		ns, err := a.sampler.space()
+		ns, err := a.sampler.Netns()
 		if err != nil {
 			return saved{err: err}
 		}

@@ -9,12 +9,13 @@ import (
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tui"
+	"github.com/natkit/natkit/internal/watch"
 )
 
 // newApp has a first sample under way.
 func newApp(t *testing.T) *app {
 	t.Helper()
-	a := &app{ctx: t.Context(), sampler: newSampler(nil), model: tui.New(tui.Theme{}, time.Second)}
+	a := &app{ctx: t.Context(), sampler: newSampler(nil, watch.Continuous()), model: tui.New(tui.Theme{}, time.Second)}
 	if a.Init() == nil || !a.sampling {
 		t.Fatal("takes no first sample")
 	}
@@ -29,7 +30,7 @@ func (a *app) get(msg tea.Msg) tea.Cmd {
 func key(name rune) tea.Msg { return tea.KeyPressMsg{Text: string(name), Code: name} }
 
 func aSample() sampled {
-	return sampled{&tui.Sample{Snapshot: &snapshot.Snapshot{}}, time.Now()}
+	return sampled{&tui.Sample{Sample: &snapshot.Sample{Snapshot: &snapshot.Snapshot{}}}, time.Now()}
 }
 
 // TestOneChainOfSamples: whatever keys ask for, there is one sample at a time, and one
@@ -104,10 +105,12 @@ func TestLateList(t *testing.T) {
 	} else if got := cmd(); got != (switched{}) {
 		t.Fatalf("switching tells %+v", got)
 	}
-	if a.sampler.ns != here {
-		t.Error("looks elsewhere")
+	if ns, err := a.sampler.Netns(); err != nil || ns == nil || ns.Inode() != here.Inode() {
+		t.Errorf("samples %v, %v", ns, err)
+	} else {
+		ns.Close()
 	}
-	if err := a.sampler.close(); err != nil {
+	if err := a.sampler.Close(); err != nil {
 		t.Error(err)
 	}
 }

@@ -1,4 +1,4 @@
-package live
+package watch
 
 import (
 	"math"
@@ -49,15 +49,15 @@ func fill(t *testing.T, ns *netns.Handle, first, n int) {
 }
 
 // samplerOf looks at another handle of the namespace, which it closes.
-func samplerOf(t *testing.T, ns *netns.Handle) *sampler {
+func samplerOf(t *testing.T, ns *netns.Handle, b Budget) *Sampler {
 	t.Helper()
 	again, err := ns.Again()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newSampler(again)
+	s := New(again, b)
 	t.Cleanup(func() {
-		if err := s.close(); err != nil {
+		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -69,16 +69,15 @@ func TestSample(t *testing.T) {
 	ns := newNetns(t)
 	const before, newer = 40000, 8000
 	fill(t, ns, 0, before)
-	s := samplerOf(t, ns)
-	s.tables.budget.always = true
-	first := s.take(t.Context(), tui.Filter{}, time.Second)
+	s := samplerOf(t, ns, Unlimited())
+	first := s.Sample(t.Context(), Filter{}, time.Second)
 	if first.Flows != nil || first.Before != nil || first.Table == nil {
 		t.Fatalf("the first sample has flows %+v, before %v, table %+v", first.Flows, first.Before, first.Table)
 	}
 	fill(t, ns, before, newer)
-	second := s.take(t.Context(), tui.Filter{}, time.Second)
-	if second.Looked < mostEntries || second.Looked > mostEntries+2000 || second.Table.Complete {
-		t.Errorf("looked at %d entries of %d, want about %d", second.Looked, before+newer, mostEntries)
+	second := s.Sample(t.Context(), Filter{}, time.Second)
+	if second.EntriesRead < 16384 || second.EntriesRead > 16384+2000 || second.Table.Complete {
+		t.Errorf("looked at %d entries of %d, want about %d", second.EntriesRead, before+newer, 16384)
 	}
 	if n, ok := second.Sysctls.Int(snapshot.ConntrackCount); !ok || n != before+newer {
 		t.Errorf("the table has %d entries, want %d", n, before+newer)
@@ -115,22 +114,23 @@ func checkPorts(t *testing.T, p *snapshot.Ports) {
 func TestBoundedReading(t *testing.T) {
 	ns := newNetns(t)
 	fill(t, ns, 0, 50000)
-	s := samplerOf(t, ns)
-	first := s.take(t.Context(), tui.Filter{}, 10*time.Second)
-	second := s.take(t.Context(), tui.Filter{}, 10*time.Second)
-	if first.Looked < leastEntries || first.Looked > firstEntries+2000 {
-		t.Errorf("the first reading is of %d entries", first.Looked)
+	s := samplerOf(t, ns, Continuous())
+	first := s.Sample(t.Context(), Filter{}, 10*time.Second)
+	second := s.Sample(t.Context(), Filter{}, 10*time.Second)
+	if first.EntriesRead < 1024 || first.EntriesRead > 2048+2000 {
+		t.Errorf("the first reading is of %d entries", first.EntriesRead)
 	}
 	if second.TableAt != first.TableAt || second.Table == nil {
 		t.Errorf("the table was read again at once")
 	}
 	// Another filter is worth a reading.
-	third := s.take(t.Context(), tui.ParseFilter("198.18.1.1"), 10*time.Second)
-	if third.TableAt == first.TableAt || third.Looked > leastEntries+2000 {
-		t.Errorf("with a filter %d entries were read at %s", third.Looked, third.TableAt)
+	from := Filter{Key: 1, Match: func(e *conntrack.Entry) bool { return e.Orig.Src == netip.MustParseAddr("198.18.1.1") }}
+	third := s.Sample(t.Context(), from, 10*time.Second)
+	if third.TableAt == first.TableAt || third.EntriesRead > 1024+2000 {
+		t.Errorf("with a filter %d entries were read at %s", third.EntriesRead, third.TableAt)
 	}
-	if n := third.Table.Sampled; n == 0 || n >= third.Looked || third.Table.TopSources[0].Who != "198.18.1.1" || len(third.Table.TopSources) != 1 {
-		t.Errorf("chose %d of %d entries: %+v", n, third.Looked, third.Table.TopSources)
+	if n := third.Table.Sampled; n == 0 || n >= third.EntriesRead || third.Table.TopSources[0].Who != "198.18.1.1" || len(third.Table.TopSources) != 1 {
+		t.Errorf("chose %d of %d entries: %+v", n, third.EntriesRead, third.Table.TopSources)
 	}
 }
 
@@ -142,49 +142,19 @@ func TestEnter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := samplerOf(t, ns)
-	s.take(t.Context(), tui.Filter{}, time.Second)
+	s := samplerOf(t, ns, Continuous())
+	s.Sample(t.Context(), Filter{}, time.Second)
 	inode := other.Inode()
-	if err := s.enter(other); err != nil {
+	if err := s.Enter(other); err != nil {
 		t.Fatal(err)
 	}
-	got := s.take(t.Context(), tui.Filter{}, time.Second)
+	got := s.Sample(t.Context(), Filter{}, time.Second)
 	if got.Netns.Inode != inode || got.Before != nil || got.Flows != nil {
 		t.Errorf("looked at %d with %v before and flows %v, want %d alone", got.Netns.Inode, got.Before, got.Flows, inode)
 	}
-	if got.Table == nil || !got.Table.Complete || got.Looked != 0 {
-		t.Errorf("an empty namespace: looked at %d in %s: %+v", got.Looked, got.Cost.Table, got.Table)
+	if got.Table == nil || !got.Table.Complete || got.EntriesRead != 0 {
+		t.Errorf("an empty namespace: looked at %d in %s: %+v", got.EntriesRead, got.Cost.Table, got.Table)
 	}
-}
-
-func TestList(t *testing.T) {
-	ns := newNetns(t)
-	fill(t, ns, 0, 7)
-	l, err := list()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.close()
-	own := ownInode()
-	for _, space := range l.spaces {
-		if space.Inode == own && !named(space) {
-			t.Errorf("nobody sees that %+v is where natkit runs", space)
-		}
-	}
-	for _, space := range l.spaces {
-		if space.Inode == ns.Inode() {
-			if space.Entries != 7 {
-				t.Errorf("%+v, want 7 entries", space)
-			}
-			h := l.take(space.Inode)
-			if h == nil || h.Inode() != ns.Inode() || l.take(space.Inode) != nil {
-				t.Error("its handle is not to be had once")
-			}
-			h.Close()
-			return
-		}
-	}
-	t.Errorf("namespace %d is not among %+v", ns.Inode(), l.spaces)
 }
 
 const unprivilegedEnv = "NATKIT_TEST_UNPRIVILEGED"
@@ -213,20 +183,20 @@ func TestWithoutPrivilege(t *testing.T) {
 }
 
 func unprivileged(t *testing.T) {
-	s := newSampler(nil)
-	defer s.close()
-	s.take(t.Context(), tui.Filter{}, time.Second)
-	got := s.take(t.Context(), tui.Filter{}, time.Second)
+	s := New(nil, Continuous())
+	defer s.Close()
+	s.Sample(t.Context(), Filter{}, time.Second)
+	got := s.Sample(t.Context(), Filter{}, time.Second)
 	if _, ok := got.Sysctls.Int(snapshot.ConntrackMax); !ok {
 		t.Errorf("the limit is for everybody to read: %v", got.Sysctls)
 	}
-	if n, _ := got.Sysctls.Int(snapshot.ConntrackCount); n > 0 && !strings.Contains(got.PartError(tui.PartTable), "CAP_NET_ADMIN") {
-		t.Errorf("the table: %q", got.PartError(tui.PartTable))
+	if n, _ := got.Sysctls.Int(snapshot.ConntrackCount); n > 0 && !strings.Contains(got.PartError(snapshot.PartTable), "CAP_NET_ADMIN") {
+		t.Errorf("the table: %q", got.PartError(snapshot.PartTable))
 	}
 	if why := got.PartError(snapshot.PartDrops); !strings.Contains(why, "CAP_") {
 		t.Errorf("drops: %q", why)
 	}
-	frame := tui.New(tui.Theme{}, time.Second).Take(got).View()
+	frame := tui.New(tui.Theme{}, time.Second).Take(&tui.Sample{Sample: got}).View()
 	if !strings.Contains(frame, "CAP_") {
 		t.Errorf("the screen does not say what is missing:\n%s", frame)
 	}

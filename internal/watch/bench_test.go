@@ -1,4 +1,4 @@
-package live
+package watch
 
 import (
 	"net/netip"
@@ -11,7 +11,6 @@ import (
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
-	"github.com/natkit/natkit/internal/tui"
 )
 
 // BenchmarkTake is one sample of a table of 200,000 entries, all that may be read of it.
@@ -35,13 +34,12 @@ func BenchmarkTake(b *testing.B) {
 	}); err != nil {
 		b.Fatal(err)
 	}
-	s := newSampler(ns)
-	defer s.close()
-	s.tables.budget.always = true
-	s.take(b.Context(), tui.Filter{}, time.Second)
-	own, entries := ownTime(), int64(0)
+	s := New(ns, Unlimited())
+	defer s.Close()
+	s.Sample(b.Context(), Filter{}, time.Second)
+	own, entries := CPUTime(), int64(0)
 	for b.Loop() {
-		entries += s.take(b.Context(), tui.Filter{}, time.Second).Looked
+		entries += s.Sample(b.Context(), Filter{}, time.Second).EntriesRead
 	}
-	b.ReportMetric(float64(ownTime()-own)/float64(entries), "cpu-ns/entry")
+	b.ReportMetric(float64(CPUTime()-own)/float64(entries), "cpu-ns/entry")
 }

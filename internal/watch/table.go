@@ -1,0 +1,150 @@
+package watch
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/conntrack/aggregate"
+	"github.com/natkit/natkit/internal/conntrack/dump"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/ports"
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+// tables reads parts of a namespace's table, one after the other, and compares each
+// with the one before.
+type tables struct {
+	budget Budget
+	filter Filter
+	// shown is the last reading, flows what became of connections since the one before.
+	shown *reading
+	flows *snapshot.Flows
+	ports *snapshot.Ports
+	// before is the last reading that the next one is compared with; its entries are in
+	// estimator.
+	before    *reading
+	estimator *aggregate.FlowEstimator
+}
+
+// reading is one of a part of the table.
+type reading struct {
+	table      *snapshot.ConntrackTable
+	entries    int64
+	complete   bool
+	began, end time.Time
+	cost       time.Duration
+	// collector has the ports that the entries use; nil where it was not compared.
+	collector *ports.Collector
+}
+
+// middle is when an entry was read, on average.
+func (r *reading) middle() time.Time { return r.began.Add(r.end.Sub(r.began) / 2) }
+
+// sample reads the table again where the budget allows it, or the filter is another one.
+func (t *tables) sample(ctx context.Context, ns *netns.Handle, s *snapshot.Snapshot, f Filter) error {
+	now, began := time.Now(), CPUTime()
+	changed := f.Key != t.filter.Key
+	t.filter = f
+	var err error
+	switch {
+	case t.budget.Due(now):
+		err = t.compare(ctx, ns, s)
+	case changed:
+		// Too soon after the reading before for a rate of new flows.
+		t.shown, err = t.read(ctx, ns, s, t.budget.Least, func(*conntrack.Entry) {})
+	default:
+		return nil
+	}
+	if err != nil {
+		t.shown, t.flows, t.ports, t.before, t.estimator = nil, nil, nil, nil, nil
+		return err
+	}
+	t.shown.cost = CPUTime() - began
+	t.budget.Spent(now, t.shown.cost, t.shown.entries)
+	return nil
+}
+
+// poolMemory bounds what finding the ports takes: as many pools as a reading can have
+// entries need less.
+const poolMemory = 8 << 20
+
+// compare reads entries, and finds those that are new since the reading before.
+func (t *tables) compare(ctx context.Context, ns *netns.Handle, s *snapshot.Snapshot) error {
+	before, estimator, next := t.before, t.estimator, aggregate.NewFlowEstimator(rand.Uint64())
+	collector := ports.NewCollector(ports.Options{MemoryBytes: poolMemory, Now: time.Now(), Addresses: ports.Given(s.NATRules)})
+	if before != nil {
+		estimator.BeginSecond(aggregate.Gap{Seconds: time.Since(before.end).Seconds(), Now: time.Now(),
+			TimeWait: s.Sysctls.TCPTimeout("time_wait"), Close: s.Sysctls.TCPTimeout("close")})
+	}
+	r, err := t.read(ctx, ns, s, t.budget.Entries(), func(e *conntrack.Entry) {
+		if before != nil {
+			estimator.Second(e)
+		}
+		next.First(e)
+		collector.Add(e)
+	})
+	if err != nil {
+		return err
+	}
+	next.EndFirst(r.complete)
+	r.collector = collector
+	t.ports = poolsOf(r, before, s)
+	t.flows = nil
+	if before != nil {
+		count, _, _ := s.Entries()
+		t.flows = estimator.Flows(r.middle().Sub(before.middle()).Seconds(), count, r.complete)
+	}
+	t.shown, t.before, t.estimator = r, r, next
+	return nil
+}
+
+// read summarises the entries that the filter matches, and gives all to fn.
+func (t *tables) read(ctx context.Context, ns *netns.Handle, s *snapshot.Snapshot, entries int64, fn func(*conntrack.Entry)) (*reading, error) {
+	sampler, cpu := aggregate.NewSampler(), CPUTime()
+	r := &reading{began: time.Now()}
+	if count, _, known := s.Entries(); known && count == 0 { // the kernel would walk the whole hash for nothing
+		r.table, r.complete, r.end = sampler.Table(true), true, r.began
+		return r, nil
+	}
+	var e conntrack.Entry
+	add := func(e *conntrack.Entry) error {
+		r.entries++
+		if t.filter.Match == nil || t.filter.Match(e) {
+			sampler.Add(e)
+		}
+		fn(e)
+		return nil
+	}
+	result, err := dump.Dump(ctx, ns, func(msgs []byte) error {
+		if err := conntrack.Each(msgs, &e, add); err != nil {
+			return err
+		}
+		if r.entries >= entries || t.budget.Exceeded(r.entries, CPUTime()-cpu) {
+			return dump.ErrStop
+		}
+		return nil
+	})
+	r.end, r.complete = time.Now(), result.Complete
+	r.table = sampler.Table(r.complete)
+	return r, err
+}
+
+// What is listed of ports.
+const (
+	shownPools = 50
+	shownUsers = 3
+)
+
+// poolsOf returns the use of ports by the entries of a reading and, where both are whole,
+// by the one before.
+func poolsOf(r, before *reading, s *snapshot.Snapshot) *snapshot.Ports {
+	entries, _, _ := s.Entries()
+	q := ports.Query{Complete: r.complete, Entries: entries, Rules: s.NATRules, Release: s.Kernel.Release,
+		Top: shownPools, Users: shownUsers}
+	if before != nil && before.complete && r.complete {
+		q.Before, q.Seconds = before.collector, r.middle().Sub(before.middle()).Seconds()
+	}
+	return r.collector.Ports(q)
+}
