@@ -236,9 +236,9 @@ func (b *benchPackets) send(ctx context.Context, from pktgen.Egress, sink *pktge
 	progress := b.env.progress()
 	defer progress.Clear()
 	others := collect.WatchOthers()
-	result, err := pktgen.Run(ctx, b.cfg, from, sink, pktgen.Options{Progress: func(p packets.Progress) {
+	result, err := pktgen.Run(ctx, b.cfg, from, sink, func(p packets.Progress) {
 		progress.Update("%.1f s: %s sent, %s received", p.Elapsed.Seconds(), units.Count(p.Sent), units.Count(p.Received))
-	}})
+	})
 	if result == nil {
 		return nil, err
 	}
@@ -337,8 +337,8 @@ func (e *benchEnds) counts(cmd *cobra.Command) bool {
 
 // open opens both ends; sink is nil where nothing is counted. closeEnds is to be called in
 // any case.
-func (e *benchEnds) open(cmd *cobra.Command) (way pktgen.Way, sink *pktgen.Port, closeEnds func(), err error) {
-	way = pktgen.Way{NextMAC: e.nextMAC, Interface: e.dev}
+func (e *benchEnds) open(cmd *cobra.Command) (way pktgen.Route, sink *pktgen.Port, closeEnds func(), err error) {
+	way = pktgen.Route{NextMAC: e.nextMAC, Interface: e.dev}
 	if way.Netns, err = e.openPlace(cmd, e.from); err != nil || !e.counts(cmd) {
 		return way, nil, e.close, err
 	}
