@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/natkit/natkit/internal/capacity"
 	"github.com/natkit/natkit/internal/collect"
 	gwapply "github.com/natkit/natkit/internal/gateway/apply"
 	"github.com/natkit/natkit/internal/netns"
@@ -335,7 +336,7 @@ func (t *tuner) facts(ctx context.Context) tune.Facts {
 	if err != nil { // ctx ended, and what follows will notice
 		now = &snapshot.Snapshot{}
 	}
-	return tune.FactsOf(now)
+	return capacity.TableOf(now)
 }
 
 func (t *tuner) undoCommand() *cobra.Command {
@@ -392,7 +393,7 @@ func (t *tuner) noteStall(ctx context.Context, opt apply.Options, ids []string) 
 			if !c.Open() || c.Kind != tune.Sysctl || c.Target != snapshot.ConntrackBuckets {
 				continue
 			}
-			if stall := t.facts(ctx).Stall(c.Change); stall != "" {
+			if stall := tune.Stall(t.facts(ctx), c.Change); stall != "" {
 				t.env.note("undo of %s in %s: %s", c.Target, id, stall)
 			}
 		}
