@@ -14,6 +14,7 @@ import (
 	"unsafe"
 
 	"github.com/natkit/natkit/internal/kallsyms"
+	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/privilege"
 	"github.com/natkit/natkit/internal/profile"
 	"golang.org/x/sys/unix"
@@ -44,9 +45,9 @@ func openEvent(cpu, hz, program int) (int, error) {
 func explainOpen(err error) error {
 	switch {
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
-		return privilege.Denied(fmt.Errorf("%w: the sysctl kernel.perf_event_paranoid is %s", err, readSysctl("kernel/perf_event_paranoid")), privilege.PerfMon)
+		return privilege.Denied(fmt.Errorf("%w: the sysctl kernel.perf_event_paranoid is %s", err, sysctl("kernel.perf_event_paranoid")), privilege.PerfMon)
 	case errors.Is(err, unix.EINVAL):
-		return fmt.Errorf("%w: the sysctl kernel.perf_event_max_sample_rate allows %s", err, readSysctl("kernel/perf_event_max_sample_rate"))
+		return fmt.Errorf("%w: the sysctl kernel.perf_event_max_sample_rate allows %s", err, sysctl("kernel.perf_event_max_sample_rate"))
 	case errors.Is(err, unix.ENODEV):
 		return fmt.Errorf("%w: it went offline", err)
 	case errors.Is(err, unix.ENOSYS):
@@ -57,12 +58,12 @@ func explainOpen(err error) error {
 	return err
 }
 
-func readSysctl(name string) string {
-	text, err := os.ReadFile("/proc/sys/" + name)
+func sysctl(name string) string {
+	value, err := netns.Sysctl(nil, name)
 	if err != nil {
 		return "not readable"
 	}
-	return strings.TrimSpace(string(text))
+	return value
 }
 
 func enable(events []int) error {

@@ -8,9 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/natkit/natkit/internal/conntrack"
@@ -275,18 +273,13 @@ func nextOf(f *lab.Filler, first, n int64) func(*conntrack.Entry) bool {
 }
 
 // Max is nf_conntrack_max, which holds for each namespace; 0 is no limit.
-func Max() (int64, error) {
-	n, err := readInt("/proc/sys/net/netfilter/nf_conntrack_max")
+func Max() (n int64, err error) {
+	text, err := netns.Sysctl(nil, "net.netfilter.nf_conntrack_max")
+	if err == nil {
+		n, err = strconv.ParseInt(text, 10, 64)
+	}
 	if err != nil {
 		return 0, fmt.Errorf("read nf_conntrack_max: %w (needs nf_conntrack in the kernel)", err)
 	}
 	return n, nil
-}
-
-func readInt(path string) (int64, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return 0, err
-	}
-	return strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
 }
