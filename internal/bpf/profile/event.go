@@ -13,7 +13,7 @@ import (
 	"unicode"
 	"unsafe"
 
-	"github.com/natkit/natkit/internal/kallsyms"
+	"github.com/natkit/natkit/internal/bpf/symbols"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/privilege"
 	"github.com/natkit/natkit/internal/profile"
@@ -114,7 +114,7 @@ const (
 )
 
 // read moves what the program counted into s.
-func (p *Profiler) read(s *profile.Stacks, symbols *kallsyms.Table) error {
+func (p *Profiler) read(s *profile.Stacks, symbols *symbols.Table) error {
 	lost, err := p.lost()
 	if err != nil {
 		return err
@@ -163,7 +163,7 @@ func (p *Profiler) lost() (uint64, error) {
 }
 
 // name appends a stack's functions, outermost first.
-func name(frames []profile.Frame, kind uint64, stack *profileStack, symbols *kallsyms.Table) []profile.Frame {
+func name(frames []profile.Frame, kind uint64, stack *profileStack, symbols *symbols.Table) []profile.Frame {
 	if kind == kindUser {
 		return append(frames, profile.Frame{Function: command(stack.Ip[:2]), Module: profile.User})
 	}
