@@ -207,7 +207,7 @@ func (e *Env) warnOfLines(n int64, first []text.Garbled, what string) {
 	}
 }
 
-// openText opens the text; reading it ends when ctx does.
+// openText opens the text; reading it ends when ctx does, also where a pipe has no writer.
 func (s *entries) openText(ctx context.Context, env *Env) (io.ReadCloser, error) {
 	if s.from == "-" {
 		return io.NopCloser(newInterruptible(ctx, env.Stdin)), nil
@@ -216,15 +216,10 @@ func (s *entries) openText(ctx context.Context, env *Env) (io.ReadCloser, error)
 	if err != nil {
 		return nil, fmt.Errorf("read connections: %w", err)
 	}
-	// A pipe with a name may never have a writer's next line.
-	stop := context.AfterFunc(ctx, func() { file.Close() })
 	return struct {
 		io.Reader
 		io.Closer
-	}{file, closer(func() error {
-		stop()
-		return file.Close()
-	})}, nil
+	}{newInterruptible(ctx, file), file}, nil
 }
 
 // openUntil opens a file for reading, or gives up when ctx ends: that of a pipe with
@@ -244,7 +239,3 @@ func openUntil(ctx context.Context, name string) (*os.File, error) {
 		return nil, ctx.Err()
 	}
 }
-
-type closer func() error
-
-func (c closer) Close() error { return c() }

@@ -154,8 +154,8 @@ func (e *Env) ask(ctx context.Context, out io.Writer, question, otherwise string
 		return false, errNoTerminal
 	}
 	fmt.Fprint(e.Stderr, question, " [y/N] ")
-	answer, err := readLine(ctx, e.Stdin)
-	if err != nil { // nobody has ended the line of the question
+	answer, err := bufio.NewReader(newInterruptible(ctx, e.Stdin)).ReadString('\n')
+	if err != nil { // no answer has ended the line of the question
 		fmt.Fprintln(e.Stderr)
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -169,29 +169,8 @@ func (e *Env) ask(ctx context.Context, out io.Writer, question, otherwise string
 	return false, err
 }
 
-// readLine reads a line, or gives up when ctx ends: an interrupt must not wait for
-// a key. The reading goroutine then ends with the process.
-func readLine(ctx context.Context, r io.Reader) (string, error) {
-	type result struct {
-		line string
-		err  error
-	}
-	read := make(chan result, 1)
-	go func() {
-		line, err := bufio.NewReader(r).ReadString('\n')
-		read <- result{line, err}
-	}()
-	select {
-	case got := <-read:
-		return got.line, got.err
-	case <-ctx.Done():
-		return "", errors.New("interrupted")
-	}
-}
-
 // input is all of a file, or of standard input for "-", cut one byte beyond most. It
-// ends with ctx, also where a pipe has no writer. usage says what to pipe into it, where
-// standard input is a terminal.
+// ends with ctx, also where a pipe has no writer. usage is what to pipe into it.
 func (e *Env) input(ctx context.Context, name string, most int64, usage string) ([]byte, error) {
 	from := e.Stdin
 	switch {

@@ -182,9 +182,9 @@ func (f *changeFlags) addFlags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.persist, "persist", false, "write files under /etc so that it holds after a boot")
 }
 
-// target is the network namespace that a verb looks at, chosen by flags.
+// target is the network namespace of a verb, selected by flags.
 type target struct {
-	// prefix is put before the flags' names, where a verb looks at more than one.
+	// prefix is put before the flags' names, where a verb has more than one.
 	prefix string
 	netns  string
 	pid    int

@@ -14,7 +14,6 @@ import (
 
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/lab/build"
-	"github.com/natkit/natkit/internal/lab/fill"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/suggest"
 	"github.com/natkit/natkit/internal/tune/apply"
@@ -25,9 +24,9 @@ func newLab(env *Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lab",
 		Short: "reproduce NAT's failure modes on this kernel, in network namespaces",
-		Long: `The lab builds small networks out of network namespaces, with a real web server
-and the real netfilter of this kernel, and reproduces a failure mode in them:
-the demonstration, the test bed and the benchmark.`,
+		Long: `Build small networks of network namespaces, with a real web server and the real
+netfilter of this kernel, and reproduce failure modes in them, to demonstrate, test and
+measure.`,
 		Example: `  natkit lab list
   sudo natkit lab run table-full
   sudo natkit lab up table-full && sudo natkit lab exec client -- ping -c 3 198.19.0.2`,
@@ -65,23 +64,22 @@ type labScenario struct {
 }
 
 func newLabList(env *Env) *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "list",
-		Short:   "list the scenarios that natkit brings along, faults and healthy ones, and the labs that are up",
+		Short:   "list the built-in scenarios, faults and healthy ones, and the labs that are up",
 		Example: "  natkit lab list\n  natkit lab list --json",
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			up, err := build.States(env.Getenv(runDirEnv))
-			return errors.Join(describeLabs(up).print(env, asJSON), err)
+			return errors.Join(env.print(describeLabs(up)), err)
 		},
 	}
-	addJSON(cmd, &asJSON, labListSchema)
+	env.addJSON(cmd, labListSchema)
 	return cmd
 }
 
 func describeLabs(up []build.State) labList {
-	list := labList{Schema: labListSchema, Up: append([]build.State{}, up...)}
+	l := labList{Schema: labListSchema, Up: list(up)}
 	for _, s := range lab.Matrix(lab.Scenarios()) {
 		d := labScenario{
 			Name: s.Name, Title: s.Title, About: s.About,
@@ -91,15 +89,12 @@ func describeLabs(up []build.State) labList {
 		for _, st := range s.Stages {
 			d.Stages = append(d.Stages, st.Name)
 		}
-		list.Scenarios = append(list.Scenarios, d)
+		l.Scenarios = append(l.Scenarios, d)
 	}
-	return list
+	return l
 }
 
-func (l labList) print(env *Env, asJSON bool) error {
-	if asJSON {
-		return report.JSON(env.Stdout, l)
-	}
+func (l labList) Text(w io.Writer, style report.Style) error {
 	scenarios := &report.Table{Columns: []report.Column{{Head: "scenario"}, {Head: "fault"}, {Head: "what it shows", Wrap: true}}}
 	for _, s := range l.Scenarios {
 		fault := cmp.Or(s.Finding, "-")
@@ -108,26 +103,25 @@ func (l labList) print(env *Env, asJSON bool) error {
 		}
 		scenarios.Row(s.Name, fault, s.Title)
 	}
-	if err := scenarios.Write(env.Stdout, env.style()); err != nil || len(l.Up) == 0 {
+	if err := scenarios.Write(w, style); err != nil || len(l.Up) == 0 {
 		return err
 	}
-	fmt.Fprintln(env.Stdout)
+	fmt.Fprintln(w)
 	up := &report.Table{Columns: []report.Column{{Head: "up"}, {Head: "stage"}, {Head: "server"}, {Head: "pid", Right: true}, {Head: "since"}}}
 	for _, s := range l.Up {
 		up.Row(s.Name, cmp.Or(s.Stage, "-"), s.Server, fmt.Sprint(s.PID), s.Started.Local().Format(time.DateTime))
 	}
-	return up.Write(env.Stdout, env.style())
+	return up.Write(w, style)
 }
 
 func newLabUp(env *Env) *cobra.Command {
 	hold := build.Hold{}
-	var server string
 	cmd := &cobra.Command{
 		Use:   "up SCENARIO|FILE.yaml",
-		Short: "build a scenario's network and keep it, to play in",
-		Long: `Builds the scenario's network, starts its web server, sets the NAT rules and the
-fill of one of its stages, and keeps all that in the background until 'natkit lab
-down'. The first stage with NAT rules is taken unless --stage names another.
+		Short: "build a scenario's network and keep it, to experiment in",
+		Long: `Build the scenario's network, start its web server, set the NAT rules and the fill of
+one of its stages, and keep all that in the background until 'natkit lab down'. The
+stage is the first one with NAT rules unless --stage names another.
 
 A small process named natkit-lab-hold keeps the lab; when it ends, also by
 kill -9, every namespace, link and process of the lab is gone. Needs root.`,
@@ -136,7 +130,7 @@ kill -9, every namespace, link and process of the lab is gone. Needs root.`,
   sudo natkit lab up table-full --stage fault --bridge`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			hold.Dir, hold.Server = env.Getenv(runDirEnv), build.ServerKind(server)
+			hold.Dir = env.Getenv(runDirEnv)
 			scenario, err := nameHold(&hold, args[0], cmd.Flags().Changed("stage"))
 			if err != nil {
 				return err
@@ -150,7 +144,7 @@ kill -9, every namespace, link and process of the lab is gone. Needs root.`,
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&hold.Bridge, "bridge", false, "put the server behind a bridge with br_netfilter, as Docker does")
-	flags.StringVar(&server, "server", string(build.Auto), "web server: nginx, builtin, or auto (nginx if installed)")
+	addServer(cmd, &hold.Server)
 	flags.StringVar(&hold.Stage, "stage", "", "`STAGE` whose NAT rules and fill the lab gets; empty for none")
 	return cmd
 }
@@ -226,8 +220,8 @@ func printUp(w io.Writer, natkit string, s *lab.Scenario, state build.State) err
 	return err
 }
 
-// execGrace is how long a program may take to end by itself after natkit was
-// told to end: the terminal told it too.
+// execGrace is how long a program may take to exit after natkit was interrupted: the
+// terminal interrupted it too.
 const execGrace = 2 * time.Second
 
 func newLabExec(env *Env) *cobra.Command {
@@ -235,10 +229,9 @@ func newLabExec(env *Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exec NODE -- COMMAND [ARG…]",
 		Short: "run a command in a node of a lab that is up",
-		Long: `Runs a command in the network namespace of a node, among the lab's processes: it
-ends with the lab. Exits as the command does. natkit is there by that name, whether it
-is installed or not; in a shell there sudo looks for it where the host has it, and is
-not needed. Needs root.`,
+		Long: `Run a command in the network namespace of a node, among the lab's processes: it ends
+with the lab. The exit code is the command's. natkit is in its PATH, whether it is
+installed or not; sudo uses the host's natkit, and is not required. Needs root.`,
 		Example: `  sudo natkit lab exec client -- ping -c 3 198.19.0.2
   sudo natkit lab exec gateway -- conntrack -L
   sudo natkit lab exec gateway -- natkit doctor
@@ -306,7 +299,7 @@ func await(ctx context.Context, p *build.Process) error {
 	return exitStatus(exit.ExitCode())
 }
 
-// attachedLab is a lab that another natkit keeps up. Close lets go of it.
+// attachedLab is a lab that another natkit keeps up. Close leaves it up.
 type attachedLab struct {
 	*build.Lab
 	name string
@@ -363,14 +356,11 @@ func newLabDown(env *Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "down [NAME]",
 		Short: "take down a lab that is up",
-		Long: `Takes down one lab, the only one where no name is given, or all of them: that
-none is up is then no error. Needs root.`,
+		Long: `Take down one lab, the only one where no name is given, or all of them: none is then
+no error. Needs root.`,
 		Example: "  sudo natkit lab down table-full\n  sudo natkit lab down --all",
-		Args:    cobra.MaximumNArgs(1),
+		Args:    argsUnless(cobra.MaximumNArgs(1), "all"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			if all && len(args) > 0 {
-				return usagef("give a name or --all, not both")
-			}
 			dir := env.Getenv(runDirEnv)
 			which, err := labsToEnd(dir, args, all)
 			if err != nil && len(which) == 0 {
@@ -420,14 +410,13 @@ func endLabs(env *Env, dir string, which []build.State) error {
 func newLabClean(env *Env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "clean",
-		Short: "put back what a lab changed on the host and could not put back itself",
-		Long: `Reads the journal and undoes every change whose natkit is gone: after a crash of
-the machine, or after the guard process was killed too. A value is put back only
-where it is still the one that natkit wrote. Changes that were applied to stay
-('natkit tune apply', 'natkit doctor --fix') are left alone, unless the time to
-confirm them is over.
+		Short: "restore what a lab changed on the host and could not restore itself",
+		Long: `Read the journal and undo every change whose natkit is gone: after a crash of the
+machine, or after the guard process was killed too. A value is restored only where it is
+still the one that natkit wrote. Changes that were applied to stay ('natkit tune apply',
+'natkit doctor --fix') are left alone, unless the time to confirm them has expired.
 
-Removes the entries of every 'natkit lab fill' that no running natkit keeps up,
+Also remove the entries of every 'natkit lab fill' that no running natkit keeps up,
 those left by --keep too.
 
 Namespaces and processes of a lab need no cleaning: they end with natkit.`,
@@ -438,7 +427,7 @@ Namespaces and processes of a lab need no cleaning: they end with natkit.`,
 }
 
 func clean(ctx context.Context, env *Env) error {
-	removed, held, fillErr := fill.Clean(ctx, env.Getenv(runDirEnv), 0)
+	fills, fillErr := removeFills(ctx, env, 0)
 	j, err := env.journal()
 	if err != nil {
 		return errors.Join(fillErr, err)
@@ -452,11 +441,11 @@ func clean(ctx context.Context, env *Env) error {
 		}
 		results = append(results, described)
 	}
-	if len(undone)+len(removed) == 0 && err == nil && fillErr == nil {
+	if len(undone)+len(fills.Removed) == 0 && err == nil && fillErr == nil {
 		fmt.Fprintln(env.Stdout, "nothing to clean")
 	}
-	if len(removed)+len(held) > 0 {
-		fillErr = errors.Join(fillErr, describeRemoved(removed, held).print(env, false))
+	if len(fills.Removed)+len(fills.Held) > 0 {
+		fillErr = errors.Join(fillErr, fills.Text(env.Stdout, env.style()))
 	}
 	return errors.Join(err, resultsText(env.Stdout, env.style(), results), fillErr)
 }

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"math"
 	"os"
 	"os/signal"
 	"strings"
@@ -22,17 +24,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// labFill is what the command line of lab fill says.
+// Names of the JSON forms of lab fill: a fill, with --list, and with --remove.
+const (
+	fillSchema       = "natkit.fill/1"
+	fillListSchema   = "natkit.fill-list/1"
+	fillRemoveSchema = "natkit.fill-remove/1"
+)
+
+// labFill is the verb lab fill.
 type labFill struct {
 	env *Env
-	place
-	entries, free int64
-	share         string
-	mix           string
-	seed          uint64
-	time          seconds
-	keep, yes     bool
-	json          bool
+	fillPlace
+	amount    lab.Amount
+	mix       string
+	seed      uint64
+	time      time.Duration
+	keep, yes bool
 
 	list, remove bool
 	show         string
@@ -43,66 +50,93 @@ func newLabFill(env *Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fill [NODE]",
 		Short: "fill a connection table with a described mix of entries, and remove exactly these",
-		Long: `Fills the connection table of a network namespace: of NODE in a lab that is up, or
-of any other, so that monitoring, alerts and 'natkit doctor' can be seen to react.
-The entries are made by ctnetlink; no packet is sent. The same mix, seed and number
-give the same entries.
+		Long: `Fill the connection table of a network namespace: of NODE in a lab that is up, or of
+any other, to test monitoring, alerts and 'natkit doctor'. The entries are made by
+ctnetlink; no packet is sent. The same mix, seed and number give the same entries.
 
 It fills until the table holds --entries, a --share of nf_conntrack_max, or leaves
---free places; prints what there is; and removes its entries when it is interrupted
+--free places; prints the result; and removes its entries when it is interrupted
 (Ctrl-C) or after --for. With --keep they stay until they time out, or until
-'natkit lab fill --remove' or 'natkit lab clean'; these also remove what a natkit
-that was killed has left. No entry that is not its own is touched: each fill has a
-mark (conntrack's, not the packets') that no other entry has.
+'natkit lab fill --remove' or 'natkit lab clean'; these also remove the entries of a
+natkit that was killed. No other entry is touched: each fill has a mark (conntrack's,
+not the packets') that no other entry has.
 
 Every network namespace has a table of its own, and nf_conntrack_max holds for each.
 In one with real connections a fill takes their places: once the table is full, the
-kernel drops every packet that would need a new entry. natkit says so and asks, or
-needs --yes, where less than a tenth would be left. The host's own network namespace
-is filled with --this-netns only.
+kernel drops every packet that would need a new entry. Where less than a tenth would be
+left, natkit warns and asks, or requires --yes. The host's own network namespace is
+filled with --this-netns only.
 
 For a new connection to a full table the kernel evicts entries that are not assured,
-and those of closing TCP connections: of such a mix the table does not stay full. The
+and those of closing TCP connections: with such a mix the table does not stay full. The
 mix established is of the kind that it never evicts.
 
---list and --show print the mixes; docs/lab-fill.md tells how to write one. Needs
+--list and --show print the mixes; docs/lab-fill.md is their language. Needs
 CAP_NET_ADMIN, and CAP_SYS_ADMIN to enter a namespace.`,
 		Example: `  sudo natkit lab up table-full
   sudo natkit lab fill gateway --share 95% --mix gateway
   sudo natkit lab fill --netns gw --entries 100000 --mix syn-flood --for 1m
   sudo natkit lab fill --pid 4711 --free 1000 --keep && sudo natkit lab fill --remove
   natkit lab fill --show gateway > mine.yaml`,
-		Args:              cobra.MaximumNArgs(1),
+		Args:              argsUnless(cobra.MaximumNArgs(1), "netns", "pid", "this-netns", "list", "show"),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
+		RunE:              f.run,
 	}
-	f.flags(cmd)
+	f.addFlags(cmd)
 	return cmd
 }
 
-func (f *labFill) flags(cmd *cobra.Command) {
+// fillAmounts are the flags of which a fill needs one; with those of fillModes lab fill
+// does something else.
+var (
+	fillAmounts = []string{"entries", "share", "free"}
+	fillModes   = []string{"list", "show", "remove"}
+	fillPlaces  = []string{"lab", "netns", "pid", "this-netns"}
+)
+
+func (f *labFill) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	f.place.addFlags(cmd)
-	flags.Int64VarP(&f.entries, "entries", "n", 0, "until the table holds so many entries in all")
-	flags.StringVar(&f.share, "share", "", "until the table holds this `SHARE` of nf_conntrack_max, such as 95%")
-	flags.Int64Var(&f.free, "free", 0, "until so many places are left below nf_conntrack_max")
-	flags.StringVar(&f.mix, "mix", lab.DefaultMix, "what the entries are: a `NAME` of --list, or a file (NAME.yaml)")
+	f.fillPlace.addFlags(cmd)
+	flags.VarP(between(&f.amount.Entries, 1, math.MaxInt64), "entries", "n", "fill until the table holds `N` entries in all")
+	flags.Var(into(&f.amount.Share, func(text string) (float64, error) {
+		share, err := parseShare(text)
+		if err == nil && share == 0 {
+			err = errors.New("must be more than 0")
+		}
+		return share, err
+	}), "share", "fill until the table holds this `SHARE` of nf_conntrack_max, such as 95%")
+	flags.Var(between(&f.amount.Free, 1, math.MaxInt64), "free", "fill until `N` places are left below nf_conntrack_max")
+	flags.StringVar(&f.mix, "mix", lab.DefaultMix, "the entries: a `NAME` of --list, or a file (NAME.yaml)")
 	flags.Uint64Var(&f.seed, "seed", 1, "makes another choice of the mix's connections")
-	flags.Var(&f.time, "for", "end after this time: seconds or 500ms, 2m, … (default: when interrupted)")
-	flags.BoolVar(&f.keep, "keep", false, "leave the entries and end")
+	flags.Var(periodBetween(&f.time, 1, 0), "for", "end after this time: seconds or 500ms, 2m, … (default: when interrupted)")
+	flags.BoolVar(&f.keep, "keep", false, "leave the entries and exit")
 	addYes(cmd, &f.yes, "")
-	flags.BoolVar(&f.remove, "remove", false, "remove the fills that were left, of the network namespace given or of all")
-	flags.BoolVar(&f.list, "list", false, "list the mixes that natkit brings along")
+	flags.BoolVar(&f.remove, "remove", false, "remove the fills that were left, of the given network namespace or of all")
+	flags.BoolVar(&f.list, "list", false, "list the built-in mixes")
 	flags.StringVar(&f.show, "show", "", "print the mix `NAME` as it is written")
-	addJSON(cmd, &f.json, fillSchema)
-	f.exclude(cmd)
-	_ = cmd.RegisterFlagCompletionFunc("mix", completeMixes(cobra.ShellCompDirectiveDefault))
-	_ = cmd.RegisterFlagCompletionFunc("show", completeMixes(cobra.ShellCompDirectiveNoFileComp))
+	f.env.addJSON(cmd, fillSchema)
+	cmd.MarkFlagsOneRequired(append(fillAmounts, fillModes...)...)
+	cmd.MarkFlagsMutuallyExclusive(fillAmounts...)
+	cmd.MarkFlagsMutuallyExclusive(fillModes...)
+	cmd.MarkFlagsMutuallyExclusive(fillPlaces...)
+	cmd.MarkFlagsMutuallyExclusive("keep", "for")
+	cmd.MarkFlagsMutuallyExclusive("show", "json")
+	for _, mode := range fillModes {
+		for _, making := range append([]string{"mix", "seed", "for", "keep", "yes"}, fillAmounts...) {
+			cmd.MarkFlagsMutuallyExclusive(mode, making)
+		}
+		for _, place := range fillPlaces {
+			if mode != "remove" {
+				cmd.MarkFlagsMutuallyExclusive(mode, place)
+			}
+		}
+	}
+	completeFlags(cmd, map[string]cobra.CompletionFunc{
+		"mix": completeMixes(cobra.ShellCompDirectiveDefault), "show": completeMixes(cobra.ShellCompDirectiveNoFileComp)})
 }
 
 func completeMixes(otherwise cobra.ShellCompDirective) cobra.CompletionFunc {
-	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		var names []string
+	return func(*cobra.Command, []string, string) (names []string, _ cobra.ShellCompDirective) {
 		for _, m := range lab.Mixes() {
 			names = append(names, cobra.CompletionWithDesc(m.Name, m.Title))
 		}
@@ -110,104 +144,35 @@ func completeMixes(otherwise cobra.ShellCompDirective) cobra.CompletionFunc {
 	}
 }
 
-// fillAmounts are the flags of which a fill needs exactly one; with those of fillModes
-// lab fill does something else.
-var (
-	fillAmounts = []string{"entries", "share", "free"}
-	fillModes   = []string{"list", "show", "remove"}
-)
-
-// exclude tells which flags do not go together.
-func (f *labFill) exclude(cmd *cobra.Command) {
-	cmd.MarkFlagsMutuallyExclusive(fillAmounts...)
-	cmd.MarkFlagsMutuallyExclusive(fillModes...)
-	cmd.MarkFlagsMutuallyExclusive("keep", "for")
-	cmd.MarkFlagsMutuallyExclusive("show", "json")
-	for _, mode := range fillModes {
-		for _, making := range append([]string{"mix", "seed", "for", "keep", "yes"}, fillAmounts...) {
-			cmd.MarkFlagsMutuallyExclusive(mode, making)
-		}
-	}
-}
-
-// check finds what does not go together.
-func (f *labFill) check(cmd *cobra.Command, args []string) error {
-	given := func(names ...string) (list []string) {
-		for _, name := range names {
-			if cmd.Flags().Changed(name) {
-				list = append(list, "--"+name)
-			}
-		}
-		return list
-	}
-	modes, amounts := given(fillModes...), given(fillAmounts...)
-	places := given("lab", "netns", "pid", "this-netns")
-	switch {
-	case len(modes) == 1 && !f.remove && len(args)+len(places) > 0:
-		return usagef("%s needs no network namespace", modes[0])
-	case len(modes) == 1:
-		return nil
-	case len(amounts) == 0:
-		return usagef("one of --entries, --share and --free is required")
-	case cmd.Flags().Changed("for") && f.time <= 0:
-		return usagef("--for %s: must be more than 0", time.Duration(f.time))
-	}
-	return nil
-}
-
 func (f *labFill) run(cmd *cobra.Command, args []string) error {
-	if err := f.check(cmd, args); err != nil {
-		return err
-	}
 	switch {
 	case f.list:
-		return listMixes(f.env, f.json)
+		return f.env.print(report.Mixes{Schema: fillListSchema, Mixes: lab.Mixes()})
 	case f.show != "":
-		return showMix(f.env, f.show)
+		mix, err := lab.FindMix(f.show)
+		if err != nil {
+			return usageError{err}
+		}
+		_, err = f.env.Stdout.Write(mix.Source())
+		return err
 	case f.remove:
 		return f.removeLeft(cmd, args)
-	}
-	amount, err := f.amount()
-	if err != nil {
-		return err
 	}
 	mix, err := findMix(f.mix)
 	if err != nil {
 		return err
 	}
-	if err := f.place.open(f.env, cmd, args); err != nil {
+	if err := f.open(f.env, cmd, args); err != nil {
 		return err
 	}
-	defer f.place.close()
-	if err := f.place.mayFill(); err != nil {
-		return err
+	defer f.close()
+	if f.initial && !f.thisNetns {
+		return usagef("%s is the host's own, where a fill takes the places of real connections: name another (NODE, --netns, --pid), or use --this-netns", f.where)
 	}
-	return f.fill(cmd.Context(), mix, amount)
+	return f.fill(cmd.Context(), mix)
 }
 
-// amount is how full the table is to be.
-func (f *labFill) amount() (a lab.Amount, err error) {
-	switch {
-	case f.share != "":
-		if a.Share, err = parseShare(f.share); err == nil && a.Share == 0 {
-			err = errors.New("must be more than 0")
-		}
-		if err != nil {
-			err = usagef("--share %q: %w", f.share, err)
-		}
-		return a, err
-	case f.free != 0:
-		a.Free = f.free
-	default:
-		a.Entries = f.entries
-	}
-	if a.Free < 0 || a.Entries <= 0 && a.Free == 0 {
-		return a, usagef("--entries and --free must be 1 or more")
-	}
-	return a, nil
-}
-
-// findMix takes the name of a mix that natkit brings along, or a file.
+// findMix takes the name of a built-in mix, or a file.
 func findMix(name string) (*lab.Mix, error) {
 	if !isScenarioFile(name) && !strings.HasSuffix(name, ".json") {
 		mix, err := lab.FindMix(name)
@@ -224,13 +189,10 @@ func findMix(name string) (*lab.Mix, error) {
 	return mix, malformed(err)
 }
 
-func (f *labFill) fill(ctx context.Context, mix *lab.Mix, amount lab.Amount) error {
-	limit, target, err := f.plan(ctx, mix, amount)
-	if err != nil {
+func (f *labFill) fill(ctx context.Context, mix *lab.Mix) error {
+	limit, target, err := f.plan(ctx, mix)
+	if err != nil || target == 0 { // 0: the user declined
 		return err
-	}
-	if target == 0 { // the person said no
-		return nil
 	}
 	// A reader that goes away, as that of a pipe may, must not end natkit with the
 	// entries still there: writing to it then fails.
@@ -247,13 +209,12 @@ func (f *labFill) fill(ctx context.Context, mix *lab.Mix, amount lab.Amount) err
 	if err != nil {
 		return err
 	}
-	doc := describeFill(f.env, filled, mix, amount, limit)
-	if err := doc.print(f.env, f.json); err != nil { // nobody knows of the fill
-		err = fmt.Errorf("tell of the fill of %s: %w", f.where, err)
+	if err := f.report(filled, mix, limit); err != nil { // the user does not know of the fill
+		err = fmt.Errorf("report the fill of %s: %w", f.where, err)
 		if _, removeErr := filled.Remove(context.WithoutCancel(ctx)); removeErr != nil {
 			return fmt.Errorf("%w; and then %w; 'natkit lab fill --remove' tries again", err, removeErr)
 		}
-		return fmt.Errorf("%w; what was made is removed", err)
+		return fmt.Errorf("%w; its entries are removed", err)
 	}
 	if f.keep {
 		return filled.Release()
@@ -261,12 +222,34 @@ func (f *labFill) fill(ctx context.Context, mix *lab.Mix, amount lab.Amount) err
 	return f.stay(ctx, filled)
 }
 
+// report writes in one piece: a reader of the first line only, as head, is no failure.
+func (f *labFill) report(filled *fill.Fill, mix *lab.Mix, limit int64) error {
+	d := report.Fill{
+		Schema: fillSchema, Version: f.env.Version, Where: filled.Where, Netns: filled.Netns, Started: filled.Started,
+		Asked: f.amount, Seed: filled.Seed, Mark: filled.Mark, Kept: filled.Keep, Max: limit, Before: filled.Before,
+		Made: filled.Made, Table: filled.Table.Entries, Took: filled.Took.Seconds(), Mix: mix,
+	}
+	if d.Took > 0 {
+		d.Rate = float64(d.Made) / d.Took
+	}
+	for i, n := range filled.Counts() {
+		d.Parts = append(d.Parts, report.FillPart{Name: mix.Parts[i].Name, Kind: mix.Parts[i].Kind(), Entries: n})
+	}
+	if f.env.asJSON {
+		return f.env.print(d)
+	}
+	var text bytes.Buffer
+	err := d.Text(&text, f.env.style())
+	_, wrote := f.env.Stdout.Write(text.Bytes())
+	return errors.Join(err, wrote)
+}
+
 // stay keeps the fill up, and then removes it.
 func (f *labFill) stay(ctx context.Context, filled *fill.Fill) error {
 	var end <-chan time.Time
 	if f.time > 0 {
-		end = time.After(time.Duration(f.time))
-	} else if !f.json {
+		end = time.After(f.time)
+	} else if !f.env.asJSON {
 		fmt.Fprintln(f.env.notes(), "Ctrl-C removes them")
 	}
 	select {
@@ -277,19 +260,12 @@ func (f *labFill) stay(ctx context.Context, filled *fill.Fill) error {
 	if err != nil {
 		return fmt.Errorf("remove the fill of %s: %w; 'natkit lab fill --remove' tries again", f.where, err)
 	}
-	fmt.Fprintf(f.env.notes(), "removed %s; %s before\n", units.Plural(removed.Entries, "entry", "entries"), hadGone(filled.Made-removed.Entries))
+	fmt.Fprintf(f.env.notes(), "removed %s; %s had expired or been evicted\n", units.Plural(removed.Entries, "entry", "entries"), units.Count(filled.Made-removed.Entries))
 	return nil
 }
 
-func hadGone(n int64) string {
-	if n == 0 {
-		return "none had gone"
-	}
-	return units.Count(n) + " had expired or been evicted"
-}
-
-// place is the network namespace that is filled: a lab's node, or any other.
-type place struct {
+// fillPlace is the network namespace that is filled: a lab's node, or any other.
+type fillPlace struct {
 	target
 	lab       string
 	thisNetns bool
@@ -301,58 +277,35 @@ type place struct {
 	attached       *attachedLab
 }
 
-func (p *place) addFlags(cmd *cobra.Command) {
+func (p *fillPlace) addFlags(cmd *cobra.Command) {
 	p.target.addFlags(cmd)
 	cmd.Flags().StringVar(&p.lab, "lab", "", "`NAME` of the lab, where several are up")
 	cmd.Flags().BoolVar(&p.thisNetns, "this-netns", false, "in the network namespace that natkit runs in, also where it is the host's own")
 }
 
-// open finds the namespace. close lets go of it.
-func (p *place) open(env *Env, cmd *cobra.Command, args []string) (err error) {
-	other := cmd.Flags().Changed("netns") || cmd.Flags().Changed("pid")
+// open finds the namespace. close releases it.
+func (p *fillPlace) open(env *Env, cmd *cobra.Command, args []string) (err error) {
 	switch {
 	case p.lab != "" && len(args) == 0:
-		return usagef("--lab %s: which node of it? give its name", p.lab)
-	case len(args) > 0 && (other || p.thisNetns), other && p.thisNetns:
-		return usagef("expected one network namespace: NODE, --netns, --pid or --this-netns")
+		return usagef("--lab requires NODE")
 	case len(args) > 0:
 		return p.openNode(env, args[0])
 	}
-	if p.ns, err = p.target.open(cmd); err != nil {
-		return err
-	}
-	switch {
-	case p.ns == nil:
-		p.where = "this network namespace"
+	if p.ns, err = p.target.open(cmd); err == nil && p.ns == nil {
 		p.ns, err = netns.Current()
-	case p.netns != "":
-		p.where = "network namespace " + p.netns
-	default:
-		p.where = fmt.Sprintf("the network namespace of pid %d", p.pid)
 	}
 	if err != nil {
 		return err
 	}
+	p.where = p.target.name()
 	// From inside: the kernel may have to be asked about the namespace of the thread.
-	err = p.ns.Do(func() error {
+	return p.ns.Do(func() error {
 		p.initial = apply.IsInitialNetns(p.ns.Inode(), "/proc")
 		return nil
 	})
-	if err != nil {
-		p.close()
-	}
-	return err
 }
 
-// mayFill refuses the host's own namespace where nobody asked for it.
-func (p *place) mayFill() error {
-	if p.initial && !p.thisNetns {
-		return usagef("%s is the host's own, where a fill takes the places of real connections: name another (NODE, --netns, --pid), or say --this-netns", p.where)
-	}
-	return nil
-}
-
-func (p *place) openNode(env *Env, node string) (err error) {
+func (p *fillPlace) openNode(env *Env, node string) (err error) {
 	if p.attached, err = attachLab(env, p.lab); err != nil {
 		return err
 	}
@@ -365,17 +318,16 @@ func (p *place) openNode(env *Env, node string) (err error) {
 	return nil
 }
 
-func (p *place) close() {
+func (p *fillPlace) close() {
 	if p.attached != nil {
-		_ = p.attached.Close() // only lets go of it
+		_ = p.attached.Close() // the lab stays up
 		return
 	}
 	_ = p.ns.Close()
 }
 
-// plan is how many entries the table is to hold; 0 where the person at the
-// terminal does not want it.
-func (f *labFill) plan(ctx context.Context, mix *lab.Mix, amount lab.Amount) (limit, target int64, err error) {
+// plan is how many entries the table is to hold; 0 where the user declines.
+func (f *labFill) plan(ctx context.Context, mix *lab.Mix) (limit, target int64, err error) {
 	usage, err := dump.Count(f.ns)
 	if err != nil {
 		return 0, 0, fmt.Errorf("fill the connection table of %s: %w", f.where, err)
@@ -383,7 +335,7 @@ func (f *labFill) plan(ctx context.Context, mix *lab.Mix, amount lab.Amount) (li
 	if limit, err = fill.Max(); err != nil {
 		return 0, 0, err
 	}
-	if target, err = amount.Target(limit); err != nil {
+	if target, err = f.amount.Target(limit); err != nil {
 		return 0, 0, err
 	}
 	available, err := collect.AvailableMemory()
@@ -410,7 +362,7 @@ func (f *labFill) plan(ctx context.Context, mix *lab.Mix, amount lab.Amount) (li
 // connections may be gone at once.
 const fewPlaces = 0.1
 
-// risks are why the person must agree. In a lab there are none.
+// risks are why the user must agree. In a lab there are none.
 func (f *labFill) risks(mix *lab.Mix, used, limit, target int64) (risks []string) {
 	if f.ofLab {
 		return nil
@@ -426,127 +378,7 @@ func (f *labFill) risks(mix *lab.Mix, used, limit, target int64) (risks []string
 	return risks
 }
 
-// removeLeft removes the fills that no running natkit keeps up.
-func (f *labFill) removeLeft(cmd *cobra.Command, args []string) error {
-	var inode uint64
-	if len(args) > 0 || cmd.Flags().Changed("netns") || cmd.Flags().Changed("pid") || f.thisNetns || f.lab != "" {
-		if err := f.place.open(f.env, cmd, args); err != nil {
-			return err
-		}
-		defer f.place.close()
-		inode = f.ns.Inode()
-	}
-	removed, held, err := fill.Clean(cmd.Context(), f.env.Getenv(runDirEnv), inode)
-	if err != nil && len(removed)+len(held) == 0 && !f.json { // "no fill was left" would not be true
-		return err
-	}
-	return errors.Join(err, describeRemoved(removed, held).print(f.env, f.json))
-}
-
-// Names of the JSON forms of lab fill: a fill, with --list, and with --remove.
-const (
-	fillSchema       = "natkit.fill/1"
-	fillListSchema   = "natkit.fill-list/1"
-	fillRemoveSchema = "natkit.fill-remove/1"
-)
-
-// fillDocument is a fill, and all that is needed to make it again: mix, seed, how
-// full, and what the table held before.
-type fillDocument struct {
-	Schema  string `json:"schema"`
-	Version string `json:"natkit_version"`
-	Where   string `json:"where"`
-	// Netns is the namespace's inode.
-	Netns   uint64     `json:"netns"`
-	Started time.Time  `json:"started_at"`
-	Asked   lab.Amount `json:"asked"`
-	Seed    uint64     `json:"seed"`
-	// Mark is on the entries (CTA_MARK).
-	Mark   uint32     `json:"mark"`
-	Kept   bool       `json:"kept"`
-	Max    int64      `json:"nf_conntrack_max"`
-	Before int64      `json:"entries_before"`
-	Made   int64      `json:"entries_made"`
-	Table  int64      `json:"table_entries"`
-	Took   float64    `json:"seconds"`
-	Rate   float64    `json:"entries_per_second"`
-	Parts  []fillPart `json:"parts"`
-	Mix    *lab.Mix   `json:"mix"`
-}
-
-type fillPart struct {
-	Name    string `json:"name"`
-	Kind    string `json:"kind"`
-	Entries int64  `json:"entries"`
-}
-
-func describeFill(env *Env, f *fill.Fill, mix *lab.Mix, asked lab.Amount, limit int64) fillDocument {
-	d := fillDocument{
-		Schema: fillSchema, Version: env.Version, Where: f.Where, Netns: f.Netns, Started: f.Started,
-		Asked: asked, Seed: f.Seed, Mark: f.Mark, Kept: f.Keep, Max: limit, Before: f.Before,
-		Made: f.Made, Table: f.Table.Entries, Took: f.Took.Seconds(), Mix: mix,
-	}
-	if d.Took > 0 {
-		d.Rate = float64(d.Made) / d.Took
-	}
-	for i, n := range f.Counts() {
-		d.Parts = append(d.Parts, fillPart{mix.Parts[i].Name, mix.Parts[i].Kind(), n})
-	}
-	return d
-}
-
-func (d fillDocument) print(env *Env, asJSON bool) error {
-	if asJSON {
-		return report.JSON(env.Stdout, d)
-	}
-	// In one piece: a reader of the first line only, as head, is no failure.
-	var text bytes.Buffer
-	fmt.Fprintf(&text, "%s: %s made in %s (%s/s)\n", d.Where, units.Plural(d.Made, "entry", "entries"), units.Seconds(d.Took), units.Rate(d.Rate))
-	fmt.Fprintf(&text, "mix %s, seed %d, mark %#x; the table holds %s of %s\n\n", d.Mix.Name, d.Seed, d.Mark, units.Count(d.Table), limitText(d.Max))
-	t := &report.Table{Columns: []report.Column{{Head: "part"}, {Head: "entries", Right: true}, {Head: "kind"}}}
-	for _, p := range d.Parts {
-		t.Row(p.Name, units.Count(p.Entries), p.Kind)
-	}
-	if err := t.Write(&text, env.style()); err != nil {
-		return err
-	}
-	return env.say("%s", text.Bytes())
-}
-
-func limitText(limit int64) string {
-	if limit == 0 {
-		return "no limit"
-	}
-	return units.Count(limit)
-}
-
-// fillList is what --list prints.
-type fillList struct {
-	Schema string     `json:"schema"`
-	Mixes  []*lab.Mix `json:"mixes"`
-}
-
-func listMixes(env *Env, asJSON bool) error {
-	if asJSON {
-		return report.JSON(env.Stdout, fillList{fillListSchema, lab.Mixes()})
-	}
-	t := &report.Table{Columns: []report.Column{{Head: "mix"}, {Head: "what it is", Wrap: true}}}
-	for _, m := range lab.Mixes() {
-		t.Row(m.Name, m.Title)
-	}
-	return t.Write(env.Stdout, env.style())
-}
-
-func showMix(env *Env, name string) error {
-	mix, err := lab.FindMix(name)
-	if err != nil {
-		return usageError{err}
-	}
-	_, err = env.Stdout.Write(mix.Source())
-	return err
-}
-
-// fillRemoval is what --remove prints.
+// fillRemoval is what --remove reports.
 type fillRemoval struct {
 	Schema  string        `json:"schema"`
 	Removed []removedFill `json:"removed"`
@@ -561,32 +393,48 @@ type removedFill struct {
 	Gone bool `json:"netns_gone"`
 }
 
-func describeRemoved(removed []fill.Removed, held []fill.Record) fillRemoval {
-	d := fillRemoval{Schema: fillRemoveSchema, Removed: []removedFill{}, Held: append([]fill.Record{}, held...)}
+// removeLeft removes the fills that no running natkit keeps up.
+func (f *labFill) removeLeft(cmd *cobra.Command, args []string) error {
+	var inode uint64
+	if len(args) > 0 || f.thisNetns || f.lab != "" || f.target.args() != "" {
+		if err := f.open(f.env, cmd, args); err != nil {
+			return err
+		}
+		defer f.close()
+		inode = f.ns.Inode()
+	}
+	doc, err := removeFills(cmd.Context(), f.env, inode)
+	if err != nil && len(doc.Removed)+len(doc.Held) == 0 && !f.env.asJSON { // "no fill was left" would not be true
+		return err
+	}
+	return errors.Join(err, f.env.print(doc))
+}
+
+// removeFills removes those of the namespace with this inode, of all where it is 0.
+func removeFills(ctx context.Context, env *Env, inode uint64) (fillRemoval, error) {
+	removed, held, err := fill.Clean(ctx, env.Getenv(runDirEnv), inode)
+	d := fillRemoval{Schema: fillRemoveSchema, Removed: []removedFill{}, Held: list(held)}
 	for _, r := range removed {
 		d.Removed = append(d.Removed, removedFill{r.Record, r.Entries, r.Gone})
 	}
-	return d
+	return d, err
 }
 
-func (d fillRemoval) print(env *Env, asJSON bool) error {
-	if asJSON {
-		return report.JSON(env.Stdout, d)
-	}
+func (d fillRemoval) Text(w io.Writer, style report.Style) error {
+	var b strings.Builder
 	for _, r := range d.Removed {
-		switch {
-		case r.Gone:
-			fmt.Fprintf(env.Stdout, "%s: it is gone, and mix %s with it\n", r.Where, r.Mix)
-		default:
-			fmt.Fprintf(env.Stdout, "%s: removed %s of mix %s (of %s to be made)\n", r.Where, units.Plural(r.Deleted, "entry", "entries"), r.Mix, units.Count(r.Entries))
+		if r.Gone {
+			fmt.Fprintf(&b, "%s: it is gone, and mix %s with it\n", r.Where, r.Mix)
+		} else {
+			fmt.Fprintf(&b, "%s: removed %s of mix %s (of %s to be made)\n", r.Where, units.Plural(r.Deleted, "entry", "entries"), r.Mix, units.Count(r.Entries))
 		}
 	}
 	for _, r := range d.Held {
-		fmt.Fprintf(env.Stdout, "%s: left alone mix %s, which a running natkit (pid %d) keeps up\n", r.Where, r.Mix, r.PID)
+		fmt.Fprintf(&b, "%s: left alone mix %s, which a running natkit (pid %d) keeps up\n", r.Where, r.Mix, r.PID)
 	}
-	if len(d.Removed)+len(d.Held) == 0 {
-		_, err := fmt.Fprintln(env.Stdout, "no fill was left")
-		return err
+	if b.Len() == 0 {
+		b.WriteString("no fill was left\n")
 	}
-	return nil
+	_, err := io.WriteString(w, style.Fit(b.String()))
+	return err
 }

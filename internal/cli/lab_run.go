@@ -6,12 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/lab"
@@ -20,61 +21,59 @@ import (
 	"github.com/natkit/natkit/internal/lab/run"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
-type labRunFlags struct {
-	concurrency int
-	requests    int64
-	timeout     time.Duration
-	full        bool
-	bridge      bool
-	server      string
-	lowerMax    int64
-	force       bool
-	all         bool
-	only        []string
-	allowHost   bool
-	json        bool
-	html        string
-	pcap        labPcapFlags
+// labRun is the verb lab run.
+type labRun struct {
+	env       *Env
+	overrides lab.Overrides
+	full      bool
+	server    build.ServerKind
+	lowerMax  int64
+	force     bool
+	all       bool
+	only      []string
+	allowHost bool
+	html      string
+	// pcap is a folder for captures; snap and limit bound what is kept.
+	pcap  string
+	snap  int
+	limit int64
 }
 
 func newLabRun(env *Env) *cobra.Command {
-	f := &labRunFlags{}
+	f := &labRun{env: env, snap: capture.DefaultSnapLen, limit: capture.DefaultMaxBytes}
 	cmd := &cobra.Command{
 		Use:   "run SCENARIO|FILE.yaml",
 		Short: "run a scenario: fault, diagnosis, fix, proof; or all of them: the accuracy matrix",
-		Long: `Builds the scenario's network in namespaces of its own, drives the same load
-through it stage by stage, lets doctor find the fault and applies its remedy, and
-prints all stages side by side. Stages that ask for it also trace, by eBPF, which
-packets the kernel drops, or what the CPUs do; where the kernel cannot, the report
-says why, and the rest is the same.
+		Long: `Build the scenario's network in namespaces, drive the same load through it stage by
+stage, let doctor find the fault and apply its remedy, and print all stages side by
+side. Stages that ask for it also trace, by eBPF, which packets the kernel drops, or what
+the CPUs do; where the kernel cannot, the report says why, and the rest is the same.
 
-What the remedy changes on the host is journaled before and put back at the end,
-also after an error, Ctrl-C or kill -9; 'natkit lab clean' does so after a crash
-of the machine.
+What the remedy changes on the host is journaled before and restored at the end, also
+after an error, Ctrl-C or kill -9; 'natkit lab clean' does so after a crash of the
+machine.
 
-With --all every scenario that natkit brings along runs, one after the other, those
-with a fault and those that are healthy. doctor is not told which it looks at. The
-matrix shows what was wrong in each beside what doctor named: how many faults it
-found, what it found falsely, and whether its remedy cured. A scenario that this
-kernel cannot run is shown as such, and does not count as passed.
+With --all every built-in scenario runs, one after the other, those with a fault and
+those that are healthy. doctor does not know which one it samples. The matrix shows the
+fault of each beside what doctor named: how many faults it found, false findings, and
+whether its remedy cured. A scenario that this kernel cannot run is shown as such, and
+does not count as passed.
 
 Some scenarios change values of the whole host (nf_conntrack_buckets), which hold for
-every network namespace, for the time of a stage, journaled and put back as above.
-They need --allow-host; without it --all leaves them out and says so.
+every network namespace, during a stage, journaled and restored as above. They require
+--allow-host; without it --all leaves them out, with a note.
 
-With --pcap every node's packets are captured while stages run, from their headers on:
-one file for each stage and side of a NAT (fault-gateway-inside.pcapng), which
-'natkit pcap' reads, alone or both sides together. A stage that runs again has .2
-behind its name. Files of the same name are replaced. What could not be captured is
-counted and shown.
+With --pcap the headers of every node's packets are captured while stages run: one file
+for each stage and side of a NAT (fault-gateway-inside.pcapng), which 'natkit pcap' reads,
+alone or both sides together. A stage that runs again has .2 behind its name. Files of
+the same name are replaced. Packets that were not captured are counted.
 
-docs/scenarios.md tells how to write a scenario.
+docs/scenarios.md is the language of scenarios.
 
-Exit code: 0 the expectation was met (--all: of every scenario), 3 it was not, 1 the
-lab could not be run.`,
+Exit codes: 0 the expectation was met (--all: of every scenario), 1 the lab could not be
+run, 2 usage, 3 the expectation was not met.`,
 		Example: `  sudo natkit lab run table-full
   sudo natkit lab run table-full --bridge --html report.html
   sudo natkit lab run table-full --full       # 5,000 concurrent, 100,000 requests
@@ -83,37 +82,84 @@ lab could not be run.`,
   sudo natkit lab run ./mine.yaml --json
   sudo natkit lab run --all --allow-host
   sudo natkit lab run --all --only table-full,healthy-idle --json`,
-		Args:              runArgs(f),
+		Args: argsUnless(func(cmd *cobra.Command, args []string) error {
+			if f.all {
+				return nil
+			}
+			return cobra.ExactArgs(1)(cmd, args)
+		}, "all"),
 		ValidArgsFunction: completeScenarios,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.all {
-				return f.checked(func() error { return f.runAll(cmd.Context(), env) })
+				return f.runAll(cmd.Context())
 			}
-			return f.checked(func() error { return f.run(cmd, env, args[0]) })
+			return f.run(cmd.Context(), args[0])
 		},
 	}
+	f.addFlags(cmd)
+	return cmd
+}
+
+func (f *labRun) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.IntVarP(&f.concurrency, "concurrency", "c", 0, "requests in flight at once (default: the scenario's)")
-	flags.Int64VarP(&f.requests, "requests", "n", 0, "requests in each stage (default: the scenario's)")
-	flags.VarP((*seconds)(&f.timeout), "timeout", "s", "time limit of each request, connect to last byte: seconds or 500ms, 2m, … (default: the scenario's)")
+	flags.IntVarP(&f.overrides.Concurrency, "concurrency", "c", 0, "concurrent requests (default: the scenario's)")
+	flags.Int64VarP(&f.overrides.Requests, "requests", "n", 0, "requests in each stage (default: the scenario's)")
+	flags.VarP((*seconds)(&f.overrides.Timeout), "timeout", "s", "time limit of each request, connect to last byte: seconds or 500ms, 2m, … (default: the scenario's)")
 	flags.BoolVar(&f.full, "full", false, "5,000 concurrent, 100,000 requests")
-	flags.BoolVar(&f.bridge, "bridge", false, "put the server behind a bridge with br_netfilter, as Docker does")
-	flags.StringVar(&f.server, "server", string(build.Auto), "web server `KIND`: nginx, builtin, or auto (nginx if installed)")
-	flags.Int64Var(&f.lowerMax, "lower-max", 0, "make the fault by lowering the host-wide nf_conntrack_max to `N` for the time of the fault")
+	flags.BoolVar(&f.overrides.Bridge, "bridge", false, "put the server behind a bridge with br_netfilter, as Docker does")
+	addServer(cmd, &f.server)
+	flags.Var(between(&f.lowerMax, 1, math.MaxInt64), "lower-max", "make the fault by lowering the host-wide nf_conntrack_max to `N` during the fault stage")
 	flags.BoolVar(&f.force, "force", false, "with --lower-max or --allow-host: also where other namespaces would lose connections")
 	flags.BoolVar(&f.all, "all", false, "run all scenarios and print the accuracy matrix")
-	flags.StringSliceVar(&f.only, "only", nil, "with --all: only the scenarios of these `NAMES`, with commas between")
-	flags.BoolVar(&f.allowHost, "allow-host", false, "run scenarios that change values of the whole host for a while, too")
-	addJSON(cmd, &f.json, lab.ReportSchema+", with --all "+lab.AccuracySchema)
+	flags.StringSliceVar(&f.only, "only", nil, "with --all: only the scenarios of these `NAMES`, separated by commas")
+	flags.BoolVar(&f.allowHost, "allow-host", false, "also run scenarios that change values of the whole host for a while")
+	f.env.addJSON(cmd, lab.ReportSchema+", with --all "+lab.AccuracySchema)
 	flags.StringVar(&f.html, "html", "", "write one self-contained page to `FILE`")
-	f.pcap.addFlags(flags)
-	cmd.MarkFlagsMutuallyExclusive("full", "concurrency")
-	cmd.MarkFlagsMutuallyExclusive("full", "requests")
-	for _, alone := range aloneFlags {
+	flags.Var(into(&f.pcap, func(dir string) (string, error) {
+		if dir == "" {
+			return "", errors.New("the name of a folder is missing")
+		}
+		return dir, nil
+	}), "pcap", "write what each node's interfaces send and receive into pcapng files in `DIR`, one for each stage and side")
+	flags.Var(into(&f.snap, parseSnapLen), "pcap-snaplen", fmt.Sprintf("with --pcap: keep `BYTES` of each packet, 0 for all (default %d, enough for all headers)", f.snap))
+	flags.Var(into(&f.limit, parseFileSize), "pcap-size", fmt.Sprintf("with --pcap: let no file grow beyond `SIZE`: 64M, 1G, … (default %dM)", f.limit>>20))
+	for _, alone := range []string{"concurrency", "requests", "timeout", "full", "bridge", "lower-max", "force", "html", "pcap"} {
 		cmd.MarkFlagsMutuallyExclusive("all", alone)
 	}
-	_ = cmd.RegisterFlagCompletionFunc("only", completeNames)
-	return cmd
+	cmd.MarkFlagsMutuallyExclusive("full", "concurrency")
+	cmd.MarkFlagsMutuallyExclusive("full", "requests")
+	requires(cmd, "force", "lower-max", "allow-host")
+	requires(cmd, "only", "all")
+	requires(cmd, "pcap-snaplen", "pcap")
+	requires(cmd, "pcap-size", "pcap")
+	completeFlags(cmd, map[string]cobra.CompletionFunc{"only": completeNames})
+}
+
+// addServer adds --server.
+func addServer(cmd *cobra.Command, server *build.ServerKind) {
+	*server = build.Auto
+	cmd.Flags().Var(into(server, func(kind string) (build.ServerKind, error) {
+		if !slices.Contains([]build.ServerKind{build.Auto, build.Nginx, build.Builtin}, build.ServerKind(kind)) {
+			return "", errors.New("must be nginx, builtin or auto")
+		}
+		return build.ServerKind(kind), nil
+	}), "server", "web server `KIND`: nginx, builtin, or auto (the default: nginx if installed)")
+}
+
+func parseSnapLen(text string) (int, error) {
+	n, err := strconv.Atoi(text)
+	if err != nil || n != 0 && (n < capture.MinSnapLen || n > capture.MaxSnapLen) {
+		return 0, fmt.Errorf("must be from %d to %d, or 0", capture.MinSnapLen, capture.MaxSnapLen)
+	}
+	return n, nil
+}
+
+func parseFileSize(text string) (int64, error) {
+	n, ok := parseBytes(text)
+	if !ok || n < 1<<20 {
+		return 0, errors.New("must be the size of a file, 1M or more: 64M, 1G, …")
+	}
+	return n, nil
 }
 
 func completeScenarios(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
@@ -124,41 +170,15 @@ func completeScenarios(*cobra.Command, []string, string) ([]string, cobra.ShellC
 	return names, cobra.ShellCompDirectiveDefault
 }
 
-func (f *labRunFlags) check() error {
-	switch {
-	case f.lowerMax < 0:
-		return usagef("--lower-max %d: must be 1 or more", f.lowerMax)
-	case f.force && f.lowerMax == 0 && !f.allowHost:
-		return usagef("--force goes with --lower-max or --allow-host")
-	}
-	switch build.ServerKind(f.server) {
-	case build.Auto, build.Nginx, build.Builtin:
-		return nil
-	}
-	return usagef("--server %s: must be nginx, builtin or auto", f.server)
-}
-
-// checked runs do where the flags go together.
-func (f *labRunFlags) checked(do func() error) error {
-	if err := f.check(); err != nil {
-		return err
-	}
-	return do()
-}
-
-func (f *labRunFlags) run(cmd *cobra.Command, env *Env, name string) error {
-	if err := f.pcap.check(cmd.Flags()); err != nil {
-		return err
-	}
+func (f *labRun) run(ctx context.Context, name string) error {
 	scenario, err := findScenario(name)
 	if err != nil {
 		return err
 	}
-	overrides := lab.Overrides{Concurrency: f.concurrency, Requests: f.requests, Timeout: f.timeout, Bridge: f.bridge}
 	if f.full {
-		overrides.Concurrency, overrides.Requests = 5000, 100000
+		f.overrides.Concurrency, f.overrides.Requests = 5000, 100000
 	}
-	if scenario, err = scenario.With(overrides); err != nil {
+	if scenario, err = scenario.With(f.overrides); err != nil {
 		return usageError{err}
 	}
 	if f.html != "" { // better now than after the run
@@ -166,58 +186,47 @@ func (f *labRunFlags) run(cmd *cobra.Command, env *Env, name string) error {
 			return err
 		}
 	}
-	if err := f.pcap.makeDir(); err != nil {
+	if err := f.makeDir(); err != nil {
 		return err
 	}
-	r, err := f.conduct(cmd.Context(), env, scenario)
+	opt, err := f.options()
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(f.write(env, r), failedCaptures(r)); err != nil {
-		return err
-	}
-	if !r.ExpectationMet {
-		return errFindings
-	}
-	return nil
-}
-
-func (f *labRunFlags) conduct(ctx context.Context, env *Env, scenario *lab.Scenario) (*lab.Report, error) {
-	journal, err := env.journal()
-	if err != nil {
-		return nil, err
-	}
-	progress := env.progress()
-	defer progress.Clear()
-	r, err := run.Run(ctx, scenario, run.Options{
-		Server:   build.ServerKind(f.server),
-		Journal:  journal,
-		LowerMax: f.lowerMax,
-		Force:    f.force,
-
-		AllowHost: f.allowHost,
-		Capture:   f.pcap.options(env.Version),
-		Version:   env.Version,
-		Progress:  progress.Show,
-	})
+	progress := f.env.progress()
+	opt.Progress = progress.Show
+	r, err := run.Run(ctx, scenario, opt)
+	progress.Clear()
 	if errors.Is(err, context.Canceled) {
-		return nil, fmt.Errorf("lab %s: interrupted; the lab is removed and the host is as it was", scenario.Name)
+		return fmt.Errorf("lab %s: interrupted; the lab is removed and the host is as it was", scenario.Name)
 	}
-	return r, err
-}
-
-// write prints the report before it writes the page, which a full disk may stop.
-func (f *labRunFlags) write(env *Env, r *lab.Report) error {
-	var err error
-	if f.json {
-		err = report.JSON(env.Stdout, r)
-	} else {
-		err = report.Lab(env.Stdout, env.style(), r)
+	if err != nil {
+		return err
 	}
+	// The report is printed before the page, which a full disk may stop.
+	err = f.env.print(report.LabRun{Report: r})
 	if f.html != "" {
 		err = errors.Join(err, writeWhole(f.html, 0o644, func(w io.Writer) error { return report.LabHTML(w, r) }))
 	}
+	for _, c := range r.Captures { // of a run that went well otherwise
+		if c.Error != "" {
+			err = errors.Join(err, errors.New(c.Error))
+		}
+	}
+	if err == nil && !r.ExpectationMet {
+		return errFindings
+	}
 	return err
+}
+
+func (f *labRun) options() (run.Options, error) {
+	journal, err := f.env.journal()
+	return run.Options{
+		Server: f.server, Journal: journal, LowerMax: f.lowerMax, Force: f.force, AllowHost: f.allowHost, Version: f.env.Version,
+		Capture: run.CaptureOptions{Dir: f.pcap, Options: capture.Options{
+			SnapLen: cmp.Or(f.snap, capture.MaxSnapLen), MaxBytes: f.limit, Version: f.env.Version,
+		}},
+	}, err
 }
 
 // findScenario takes the name of a built-in scenario, or a YAML file.
@@ -260,27 +269,8 @@ func readFile(what, path string, limit int64) ([]byte, error) {
 	return text, nil
 }
 
-// aloneFlags are those of lab run that are about one scenario.
-var aloneFlags = []string{"concurrency", "requests", "timeout", "full", "bridge", "lower-max", "force", "html", "pcap", "pcap-snaplen", "pcap-size"}
-
-// runArgs wants one scenario, or none with --all.
-func runArgs(f *labRunFlags) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if !f.all {
-			if cmd.Flags().Changed("only") {
-				return errors.New("--only goes with --all")
-			}
-			return cobra.ExactArgs(1)(cmd, args)
-		}
-		if len(args) > 0 {
-			return errors.New("give a scenario or --all, not both; --all --only takes names")
-		}
-		return nil
-	}
-}
-
-// chosen are the scenarios that natkit brings along, or those of --only.
-func (f *labRunFlags) chosen() ([]*lab.Scenario, error) {
+// chosen are the built-in scenarios, or those of --only.
+func (f *labRun) chosen() ([]*lab.Scenario, error) {
 	if len(f.only) == 0 {
 		return lab.Scenarios(), nil
 	}
@@ -298,20 +288,18 @@ func (f *labRunFlags) chosen() ([]*lab.Scenario, error) {
 }
 
 // runAll runs the scenarios one after the other, and prints the matrix.
-func (f *labRunFlags) runAll(ctx context.Context, env *Env) error {
+func (f *labRun) runAll(ctx context.Context) error {
 	scenarios, err := f.chosen()
 	if err != nil {
 		return err
 	}
-	journal, err := env.journal()
+	opt, err := f.options()
 	if err != nil {
 		return err
 	}
-	progress := env.progress()
-	a, err := run.All(ctx, scenarios, run.AllOptions{Options: run.Options{
-		Server: build.ServerKind(f.server), Journal: journal, AllowHost: f.allowHost,
-		Version: env.Version, Progress: progress.Show,
-	}})
+	progress := f.env.progress()
+	opt.Progress = progress.Show
+	a, err := run.All(ctx, scenarios, run.AllOptions{Options: opt})
 	progress.Clear()
 	if errors.Is(err, context.Canceled) {
 		return errors.New("lab run --all: interrupted; the lab is removed and the host is as it was")
@@ -319,12 +307,7 @@ func (f *labRunFlags) runAll(ctx context.Context, env *Env) error {
 	if err != nil {
 		return err
 	}
-	if f.json {
-		err = report.JSON(env.Stdout, a)
-	} else {
-		err = report.Accuracy(env.Stdout, env.style(), a)
-	}
-	if err == nil && !a.Passed {
+	if err = f.env.print(report.LabMatrix{Accuracy: a}); err == nil && !a.Passed {
 		return errFindings
 	}
 	return err
@@ -342,77 +325,17 @@ func completeNames(_ *cobra.Command, _ []string, typed string) ([]string, cobra.
 	return names, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
-// labPcapFlags say whether a run's packets are captured.
-type labPcapFlags struct {
-	dir   string
-	snap  int
-	limit fileSize
-}
-
-// fileSize is how large a file may become.
-type fileSize int64
-
-const minFileSize = 1 << 20
-
-func (s *fileSize) Type() string   { return "SIZE" }
-func (s *fileSize) String() string { return (*memorySize)(s).String() }
-
-func (s *fileSize) Set(text string) error {
-	n, ok := parseBytes(text)
-	if !ok || n < minFileSize {
-		return errors.New("must be the size of a file, 1M or more: 64M, 1G, …")
-	}
-	*s = fileSize(n)
-	return nil
-}
-
-func (f *labPcapFlags) addFlags(flags *pflag.FlagSet) {
-	f.snap, f.limit = capture.DefaultSnapLen, capture.DefaultMaxBytes
-	flags.StringVar(&f.dir, "pcap", "", "write what each node's interfaces send and receive into pcapng files in `DIR`, one for each stage and side")
-	flags.IntVar(&f.snap, "pcap-snaplen", f.snap, "with --pcap: keep `BYTES` of each packet, 0 for all; the usual has room for all headers")
-	flags.Var(&f.limit, "pcap-size", "with --pcap: let no file grow beyond `SIZE`: 64M, 1G, …")
-}
-
-func (f *labPcapFlags) check(flags *pflag.FlagSet) error {
-	switch {
-	case f.dir == "" && (flags.Changed("pcap-snaplen") || flags.Changed("pcap-size")):
-		return usagef("--pcap-snaplen and --pcap-size go with --pcap DIR")
-	case f.dir == "" && flags.Changed("pcap"):
-		return usagef("--pcap: expected the name of a folder")
-	case f.snap != 0 && (f.snap < capture.MinSnapLen || f.snap > capture.MaxSnapLen):
-		return usagef("--pcap-snaplen %d: must be from %d to %d, or 0", f.snap, capture.MinSnapLen, capture.MaxSnapLen)
-	}
-	return nil
-}
-
-// makeDir makes the folder, or tells before the run what keeps files out of it.
-func (f *labPcapFlags) makeDir() error {
-	if f.dir == "" {
+// makeDir makes the folder of captures, or fails before the run where files cannot be written.
+func (f *labRun) makeDir() error {
+	if f.pcap == "" {
 		return nil
 	}
-	err := os.Mkdir(f.dir, 0o755)
+	err := os.Mkdir(f.pcap, 0o755)
 	if errors.Is(err, os.ErrExist) {
-		err = disk.MayReplace(filepath.Join(f.dir, "stage-node.pcapng"))
+		err = disk.MayReplace(filepath.Join(f.pcap, "stage-node.pcapng"))
 	}
 	if err != nil {
 		return fmt.Errorf("--pcap: %w", err)
 	}
 	return nil
-}
-
-func (f *labPcapFlags) options(version string) run.CaptureOptions {
-	return run.CaptureOptions{Dir: f.dir, Options: capture.Options{
-		SnapLen: cmp.Or(f.snap, capture.MaxSnapLen), MaxBytes: int64(f.limit), Version: version,
-	}}
-}
-
-// failedCaptures is what went wrong with captures of a run that went well otherwise.
-func failedCaptures(r *lab.Report) error {
-	var errs []error
-	for _, c := range r.Captures {
-		if c.Error != "" {
-			errs = append(errs, errors.New(c.Error))
-		}
-	}
-	return errors.Join(errs...)
 }

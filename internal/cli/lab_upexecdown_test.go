@@ -95,7 +95,7 @@ func TestLabUpExecDown(t *testing.T) {
 	s.want(0, "br0", "exec", "--lab", "other", "gateway", "ip", "link")
 	s.want(1, `lab "third" is not up; up are: other, table-full`, "exec", "--lab", "third", "client", "true")
 	s.want(2, "several labs are up", "down")
-	s.want(2, "not both", "down", "other", "--all")
+	s.want(2, "mutually exclusive", "down", "other", "--all")
 
 	up := s.list().Up
 	if len(up) != 2 || up[1].Name != "table-full" || up[1].Stage != "nat" || up[0].Stage != "" {
@@ -156,7 +156,7 @@ func TestLabUpErrors(t *testing.T) {
 	s.want(1, "missing.yaml: no such file", "up", "missing.yaml")
 	s.want(2, bad+`:2:1: unknown field "colour"; expected one of: name, title`, "up", bad)
 	s.want(2, `no stage "late"`, "up", "table-full", "--stage", "late")
-	s.want(1, `unknown server "apache"`, "up", "table-full", "--server", "apache")
+	s.want(2, `must be nginx, builtin or auto`, "up", "table-full", "--server", "apache")
 	s.want(2, "an argument is missing", "up")
 	files, err := os.ReadDir(filepath.Join(s.dir, "labs"))
 	if err == nil && len(files) > 0 {

@@ -49,6 +49,8 @@ func (n *number[T]) Set(text string) error {
 		return fmt.Errorf("must be from %d to %d", n.least, n.most)
 	case n.least == 0:
 		return errors.New("must not be negative")
+	case n.most == math.MaxInt:
+		return fmt.Errorf("must be %d or more", n.least)
 	}
 	return fmt.Errorf("must be %d or more", n.least)
 }

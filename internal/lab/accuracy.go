@@ -89,7 +89,8 @@ func (r *AccuracyRow) Recalled() bool { return slices.Contains(r.Found, r.Inject
 
 // RowOf is what the run of a scenario says of doctor's accuracy.
 func RowOf(s *Scenario, r *Report) AccuracyRow {
-	row := AccuracyRow{Scenario: s.Name, Title: s.Title, Injected: s.Expect.Finding, Found: []string{}, Seconds: r.Seconds, State: RowPassed}
+	row := newRow(s, RowPassed, "")
+	row.Seconds = r.Seconds
 	for _, f := range r.Findings {
 		row.Found = append(row.Found, f.ID)
 		if !s.Expect.Allows(f.ID) {
@@ -147,13 +148,16 @@ func curedBy(s *Scenario, r *Report, f diagnose.Finding) string {
 
 // RowOfError is a scenario that could not be run.
 func RowOfError(s *Scenario, err error, seconds float64) AccuracyRow {
-	return AccuracyRow{Scenario: s.Name, Title: s.Title, Injected: s.Expect.Finding, Found: []string{},
-		State: RowNotRun, Why: document.OneLine(err.Error()), Seconds: seconds}
+	row := newRow(s, RowNotRun, document.OneLine(err.Error()))
+	row.Seconds = seconds
+	return row
 }
 
 // RowLeft is a scenario that was left out.
-func RowLeft(s *Scenario, why string) AccuracyRow {
-	return AccuracyRow{Scenario: s.Name, Title: s.Title, Injected: s.Expect.Finding, Found: []string{}, State: RowLeftOut, Why: why}
+func RowLeft(s *Scenario, why string) AccuracyRow { return newRow(s, RowLeftOut, why) }
+
+func newRow(s *Scenario, state, why string) AccuracyRow {
+	return AccuracyRow{Scenario: s.Name, Title: s.Title, Injected: s.Expect.Finding, Found: []string{}, State: state, Why: why}
 }
 
 // Add takes a row in.

@@ -35,11 +35,11 @@ const FillMark = 0x66696c6c
 // Amount is how full a table is to be. Exactly one of its fields is set.
 type Amount struct {
 	// Entries in all.
-	Entries int64 `json:"entries,omitempty"`
+	Entries int64 `yaml:"entries" json:"entries,omitempty" check:"1..4194304"`
 	// Share of nf_conntrack_max, from 0 to 1.
-	Share float64 `json:"share,omitempty"`
+	Share float64 `yaml:"share" json:"share,omitempty" check:"0..1"`
 	// Free places below nf_conntrack_max.
-	Free int64 `json:"free,omitempty"`
+	Free int64 `yaml:"free" json:"free,omitempty" check:"1.."`
 }
 
 // Target is how many entries a table holds then, where limit is nf_conntrack_max
@@ -78,19 +78,6 @@ func CheckFill(entries, availableBytes int64) error {
 			entries, entries*entryBytes>>20, availableBytes>>20)
 	}
 	return nil
-}
-
-// FillTarget is how many entries a scenario's table must hold so that free places
-// are left below limit (nf_conntrack_max). It refuses where CheckFill does.
-func FillTarget(limit, free, availableBytes int64) (int64, error) {
-	target, err := Amount{Free: free}.Target(limit)
-	if err != nil {
-		return 0, err
-	}
-	if err := CheckFill(target, availableBytes); err != nil {
-		return 0, fmt.Errorf("%w; use --lower-max 65536", err)
-	}
-	return target, nil
 }
 
 // Filler makes the entries of a mix, one after the other. Every entry is a pure
@@ -439,15 +426,12 @@ func (e endpoints) overlaps(o endpoints, ports bool) bool {
 	return false
 }
 
-// Fill fills a node's connection table until it holds Entries, or until a Share of the
-// maximum that the host had when the scenario began is taken, or until Free places
-// below it are left. One of the three is set.
+// Fill fills a node's connection table up to an amount, by the maximum that the host had
+// when the scenario began.
 type Fill struct {
-	Node    string  `yaml:"node" check:"required node"`
-	Free    int64   `yaml:"free" check:"1.."`
-	Share   float64 `yaml:"share" check:"0..1"`
-	Entries int64   `yaml:"entries" check:"1..4194304"`
-	// Mix is one of those that natkit brings along, DefaultMix where empty. Parts,
+	Node   string `yaml:"node" check:"required node"`
+	Amount `yaml:",inline"`
+	// Mix is a built-in one, DefaultMix where empty. Parts,
 	// instead, are those of a mix of its own, whose addresses may be the lab's.
 	Mix   string `yaml:"mix"`
 	Parts []Part `yaml:"parts"`
@@ -473,21 +457,23 @@ func (f *Fill) Filler() (*Filler, error) {
 // Target is how many entries the table must hold, where limit is nf_conntrack_max.
 // It refuses where CheckFill does.
 func (f *Fill) Target(limit, availableBytes int64) (int64, error) {
+	target, err := f.Amount.Target(limit)
+	if err != nil {
+		return 0, err
+	}
+	if err = CheckFill(target, availableBytes); err == nil {
+		return target, nil
+	}
 	if f.Free != 0 {
-		return FillTarget(limit, f.Free, availableBytes)
+		err = fmt.Errorf("%w; use --lower-max 65536", err)
 	}
-	target, err := Amount{Entries: f.Entries, Share: f.Share}.Target(limit)
-	if err == nil {
-		err = CheckFill(target, availableBytes)
-	}
-	return target, err
+	return 0, err
 }
 
 func (c *checker) fill(path []any, f *Fill) {
-	amounts := slices.DeleteFunc(document.Given(f), func(key string) bool { return key != "free" && key != "share" && key != "entries" })
-	switch {
-	case len(amounts) != 1:
-		c.fail(path, "expected one of fill.free, fill.share and fill.entries, found %d", len(amounts))
+	switch n := len(document.Given(f.Amount)); {
+	case n != 1:
+		c.fail(path, "expected one of fill.free, fill.share and fill.entries, found %d", n)
 	case f.Mix != "" && len(f.Parts) > 0:
 		c.fail(append(path, "mix"), "fill.mix and fill.parts are mutually exclusive")
 	}

@@ -187,7 +187,7 @@ func TestFillTarget(t *testing.T) {
 		{limit: 5 << 20, free: 1000, available: 1000 * gib, err: "use --lower-max"},
 		{limit: 1 << 20, free: 1000, available: gib, err: "more than a quarter of the 1024 MiB available; use --lower-max"},
 	} {
-		got, err := FillTarget(tc.limit, tc.free, tc.available)
+		got, err := (&Fill{Amount: Amount{Free: tc.free}}).Target(tc.limit, tc.available)
 		if got != tc.want || (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) {
 			t.Errorf("%+v: %d, error %v", tc, got, err)
 		}

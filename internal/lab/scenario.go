@@ -224,41 +224,54 @@ func (s *Scenario) bridged(l Link) bool {
 	return b != nil && (b.Node == l[0].Node && b.Toward == l[1].Node || b.Node == l[1].Node && b.Toward == l[0].Node)
 }
 
-//go:embed scenarios/*.yaml
+//go:embed scenarios/*.yaml mixes/*.yaml
 var files embed.FS
 
-// Scenarios are those that natkit brings along, in order of their names.
-var Scenarios = sync.OnceValue(func() []*Scenario {
-	entries, err := files.ReadDir("scenarios")
+// Scenarios are the built-in ones, in order of their names.
+var Scenarios = sync.OnceValue(func() []*Scenario { return builtIn("scenarios", Parse) })
+
+// builtIn reads the documents of a directory, which are part of the program.
+func builtIn[T any](dir string, parse func(filename string, source []byte) (*T, error)) (all []*T) {
+	entries, err := files.ReadDir(dir)
 	if err != nil {
-		panic(err) // the files are part of the program
+		panic(err)
 	}
-	var all []*Scenario
 	for _, e := range entries {
-		text, err := files.ReadFile("scenarios/" + e.Name())
-		if err != nil {
-			panic(err)
-		}
-		s, err := Parse(e.Name(), text)
+		one, err := parse(e.Name(), builtInText(dir, e.Name()))
 		if err != nil {
 			panic(err) // a test parses them all
 		}
-		all = append(all, s)
+		all = append(all, one)
 	}
 	return all
-})
+}
 
-// Find is the scenario of that name among those that natkit brings along.
-func Find(name string) (*Scenario, error) {
-	var names []string
-	for _, s := range Scenarios() {
-		if s.Name == name {
-			return s, nil
-		}
-		names = append(names, s.Name)
+func builtInText(dir, name string) []byte {
+	text, err := files.ReadFile(dir + "/" + name)
+	if err != nil {
+		panic(err)
 	}
-	return nil, fmt.Errorf("unknown scenario %q%s; there are: %s; a file of your own needs a path such as ./%s.yaml",
-		name, suggest.Hint(name, names), strings.Join(names, ", "), name)
+	return text
+}
+
+// find returns the one of a name; the error has those that there are.
+func find[T any](all []*T, what, wanted string, name func(*T) string) (*T, error) {
+	names := make([]string, len(all))
+	for i, one := range all {
+		if names[i] = name(one); names[i] == wanted {
+			return one, nil
+		}
+	}
+	return nil, fmt.Errorf("unknown %s %q%s; there are: %s", what, wanted, suggest.Hint(wanted, names), strings.Join(names, ", "))
+}
+
+// Find returns the built-in scenario of that name.
+func Find(name string) (*Scenario, error) {
+	s, err := find(Scenarios(), "scenario", name, func(s *Scenario) string { return s.Name })
+	if err != nil {
+		return nil, fmt.Errorf("%w; a file of your own needs a path such as ./%s.yaml", err, name)
+	}
+	return s, nil
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -20,6 +20,12 @@ const (
 	markUnseen  = "?"
 )
 
+// LabMatrix is the run of all scenarios.
+type LabMatrix struct{ *lab.Accuracy }
+
+// Text writes it.
+func (d LabMatrix) Text(w io.Writer, style Style) error { return Accuracy(w, style, d.Accuracy) }
+
 // Accuracy writes what was injected beside what was found: a row for each scenario, a
 // column for each rule.
 func Accuracy(w io.Writer, style Style, a *lab.Accuracy) error {

@@ -13,6 +13,12 @@ import (
 	"github.com/natkit/natkit/internal/units"
 )
 
+// LabRun is the run of a scenario.
+type LabRun struct{ *lab.Report }
+
+// Text writes it.
+func (d LabRun) Text(w io.Writer, style Style) error { return Lab(w, style, d.Report) }
+
 // Lab writes the run of a scenario: what was built, the stages side by side,
 // what doctor found, the fix and the verdict.
 func Lab(w io.Writer, style Style, r *lab.Report) error {

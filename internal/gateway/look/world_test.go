@@ -1,7 +1,6 @@
 package look
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -70,26 +69,12 @@ func (w *world) do(ns *netns.Handle, fn func() error) {
 // wire makes a veth pair, each end in its namespace.
 func (w *world) wire(a *netns.Handle, aName, aAddr string, b *netns.Handle, bName, bAddr string) {
 	w.t.Helper()
-	w.do(a, func() error {
-		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: aName}, PeerName: bName, PeerNamespace: netlink.NsFd(b.Fd())})
-	})
-	w.address(a, aName, aAddr)
-	w.address(b, bName, bAddr)
+	testutil.Veth(w.t, testutil.End{Netns: a, Name: aName, Addresses: []string{aAddr}}, testutil.End{Netns: b, Name: bName, Addresses: []string{bAddr}})
 }
 
 func (w *world) address(ns *netns.Handle, name, addr string) {
 	w.t.Helper()
-	w.do(ns, func() error {
-		link, err := netlink.LinkByName(name)
-		if err != nil {
-			return err
-		}
-		a, err := netlink.ParseAddr(addr)
-		if err != nil {
-			return err
-		}
-		return errors.Join(netlink.AddrAdd(link, a), netlink.LinkSetUp(link))
-	})
+	testutil.Addresses(w.t, testutil.Links(w.t, ns), name, addr)
 }
 
 func route(via string) error {

@@ -15,6 +15,7 @@ import (
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/lab"
+	"github.com/natkit/natkit/internal/lab/fill"
 	"github.com/natkit/natkit/internal/testutil"
 	"golang.org/x/sys/unix"
 )
@@ -317,7 +318,7 @@ func TestFillOfAnotherMix(t *testing.T) {
 			t.Errorf("mix %q, seed %d: its first entry: %v", f.Mix, f.Seed, err)
 		}
 	}
-	f := lab.Fill{Node: "gateway", Free: 1, Mix: "nothing"}
+	f := lab.Fill{Node: "gateway", Amount: lab.Amount{Free: 1}, Mix: "nothing"}
 	if err := l.SetFill(t.Context(), &f, 5000); err == nil || !strings.Contains(err.Error(), `unknown mix "nothing"`) {
 		t.Errorf("an unknown mix: %v", err)
 	}
@@ -331,7 +332,11 @@ func TestFullTableStopsNewConnections(t *testing.T) {
 	withServer(t, l, Builtin)
 	setNAT(t, l, "fault")
 	const free = 3
-	target, err := FillTarget(&lab.Fill{Free: free})
+	limit, err := fill.Max()
+	if err != nil {
+		t.Fatal(err)
+	}
+	target, err := lab.Amount{Free: free}.Target(limit)
 	if err != nil {
 		t.Fatal(err)
 	}

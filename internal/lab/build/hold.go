@@ -14,7 +14,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/lab"
+	"github.com/natkit/natkit/internal/lab/fill"
 	"github.com/natkit/natkit/internal/privilege"
 	"github.com/natkit/natkit/internal/tune/journal"
 	"golang.org/x/sys/unix"
@@ -78,27 +80,19 @@ func (h Hold) Start(ctx context.Context) (State, error) {
 	if err != nil {
 		return State{}, err
 	}
-	readyR, readyW, err := os.Pipe()
-	if err != nil {
-		return State{}, fmt.Errorf("start lab %s: %w", s.Name, err)
-	}
-	defer readyR.Close()
 	cmd := &exec.Cmd{
 		Path: self, Args: []string{holderName, dirOr(h.Dir), s.Name}, Dir: "/",
 		Stdin:       bytes.NewReader(request),
-		ExtraFiles:  []*os.File{readyW},
 		SysProcAttr: &unix.SysProcAttr{Setsid: true},
 	}
-	err = cmd.Start()
-	readyW.Close()
-	if err != nil {
+	if err := startReady(ctx, cmd, holdTimeout); err != nil {
+		if cmd.Process != nil {
+			// It may be building still; it removes everything on SIGTERM.
+			_ = cmd.Process.Signal(unix.SIGTERM)
+			_ = cmd.Wait()
+			return State{}, err
+		}
 		return State{}, fmt.Errorf("start lab %s: %w", s.Name, err)
-	}
-	if err := awaitReady(ctx, readyR, holdTimeout); err != nil {
-		// It may be building still; it takes everything down on SIGTERM.
-		_ = cmd.Process.Signal(unix.SIGTERM)
-		_ = cmd.Wait()
-		return State{}, err
 	}
 	if err := cmd.Process.Release(); err != nil {
 		return State{}, fmt.Errorf("start lab %s: %w", s.Name, err)
@@ -203,7 +197,15 @@ func (l *Lab) setFillOf(ctx context.Context, stage *lab.Stage) error {
 	if stage.Fill == nil {
 		return nil
 	}
-	target, err := FillTarget(stage.Fill)
+	limit, err := fill.Max()
+	if err != nil {
+		return err
+	}
+	available, err := collect.AvailableMemory()
+	if err != nil {
+		return err
+	}
+	target, err := stage.Fill.Target(limit, available)
 	if err != nil {
 		return err
 	}
@@ -372,36 +374,43 @@ func startInit(ctx context.Context, mount string) (*initProcess, error) {
 		return nil, fmt.Errorf("start the lab's init: %w", err)
 	}
 	defer aliveR.Close()
-	readyR, readyW, err := os.Pipe()
-	if err != nil {
-		aliveW.Close()
-		return nil, fmt.Errorf("start the lab's init: %w", err)
-	}
-	defer readyR.Close()
 	cmd := &exec.Cmd{
 		Path: self, Args: []string{initName, mount}, Dir: "/",
-		ExtraFiles:  []*os.File{initAliveFd - 3: aliveR, initReadyFd - 3: readyW},
+		ExtraFiles:  []*os.File{initAliveFd - 3: aliveR},
 		SysProcAttr: &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS, Setsid: true},
 	}
-	err = cmd.Start()
-	readyW.Close()
-	if err != nil {
+	p := &initProcess{alive: aliveW, done: make(chan struct{})}
+	err = startReady(ctx, cmd, startTimeout)
+	if cmd.Process == nil {
 		aliveW.Close()
 		return nil, fmt.Errorf("start the lab's init in PID and mount namespaces of its own: %w", privilege.Denied(err, privilege.SysAdmin))
 	}
-	p := &initProcess{pid: cmd.Process.Pid, alive: aliveW, done: make(chan struct{})}
+	p.pid = cmd.Process.Pid
 	go func() {
 		defer close(p.done)
 		_ = cmd.Wait()
 	}()
-	if err := awaitReady(ctx, readyR, startTimeout); err != nil {
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start the lab's init: %w", err), p.stop())
 	}
 	return p, nil
 }
 
-// awaitReady reads one line: empty where all is well, otherwise what is not.
-func awaitReady(ctx context.Context, r *os.File, limit time.Duration) error {
+// startReady starts a process whose last extra file is a pipe, and reads one line from
+// it: empty where all is well, otherwise what is not. After an error cmd.Process is nil
+// where it did not start.
+func startReady(ctx context.Context, cmd *exec.Cmd, limit time.Duration) error {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	cmd.ExtraFiles = append(cmd.ExtraFiles, w)
+	err = cmd.Start()
+	w.Close()
+	if err != nil {
+		return err
+	}
 	if err := r.SetReadDeadline(time.Now().Add(limit)); err != nil {
 		return err
 	}

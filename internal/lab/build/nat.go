@@ -13,7 +13,6 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
-	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/gateway"
@@ -321,18 +320,4 @@ func (l *Lab) SetFill(ctx context.Context, f *lab.Fill, entries int64) error {
 
 func (f filled) same(o filled) bool {
 	return f.node == o.node && o.filler != nil && f.filler.Seed() == o.filler.Seed() && reflect.DeepEqual(f.filler.Mix(), o.filler.Mix())
-}
-
-// FillTarget is how many entries a table must hold for a fill, with the maximum that
-// the host has now.
-func FillTarget(f *lab.Fill) (int64, error) {
-	limit, err := fill.Max()
-	if err != nil {
-		return 0, err
-	}
-	available, err := collect.AvailableMemory()
-	if err != nil {
-		return 0, err
-	}
-	return f.Target(limit, available)
 }

@@ -77,19 +77,19 @@ type Result struct {
 func Start(ns *netns.Handle, interfaces []string, path string, o Options) (*Capture, error) {
 	o = o.withDefaults()
 	var r *ring
-	var names map[int]string
+	var numbers []int
 	err := ns.Do(func() (err error) {
-		if names, err = indexes(interfaces); err != nil {
+		if numbers, err = indexes(interfaces); err != nil {
 			return err
 		}
-		r, err = openRing(names, o)
+		r, err = openRing(numbers, o)
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("capture packets in %s: %w", ns.Name(), err)
 	}
 	c := &Capture{ring: r, done: make(chan struct{})}
-	if c.out, err = createFile(path, interfaces, names, o); err != nil {
+	if c.out, err = createFile(path, interfaces, numbers, o); err != nil {
 		r.close()
 		return nil, err
 	}
@@ -151,7 +151,7 @@ type file struct {
 
 // createFile writes the file's beginning: the section with natkit's version, and the
 // interfaces.
-func createFile(path string, interfaces []string, names map[int]string, o Options) (*file, error) {
+func createFile(path string, interfaces []string, indexes []int, o Options) (*file, error) {
 	f, err := disk.Open(path, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("create capture: %w", err)
@@ -162,12 +162,8 @@ func createFile(path string, interfaces []string, names map[int]string, o Option
 		f.Close()
 		return nil, fmt.Errorf("write capture %s: %w", path, err)
 	}
-	for index, name := range names {
-		for i := range interfaces {
-			if interfaces[i] == name {
-				out.numbers[index] = i
-			}
-		}
+	for i, index := range indexes {
+		out.numbers[index] = i
 	}
 	return out, nil
 }

@@ -254,7 +254,7 @@ func TestWriteError(t *testing.T) {
 // TestDiskFull goes on counting what can be written no more, and says so at the end.
 func TestDiskFull(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "full.pcapng")
-	f, err := createFile(path, []string{"eth0"}, map[int]string{5: "eth0"}, Options{}.withDefaults())
+	f, err := createFile(path, []string{"eth0"}, []int{5}, Options{}.withDefaults())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -274,7 +274,7 @@ func TestDiskFull(t *testing.T) {
 
 // BenchmarkWrite is what a packet costs in the program, besides the kernel's copy.
 func BenchmarkWrite(b *testing.B) {
-	f, err := createFile(filepath.Join(b.TempDir(), "x"), []string{"eth0"}, map[int]string{5: "eth0"}, Options{MaxBytes: 1 << 40}.withDefaults())
+	f, err := createFile(filepath.Join(b.TempDir(), "x"), []string{"eth0"}, []int{5}, Options{MaxBytes: 1 << 40}.withDefaults())
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -51,22 +51,21 @@ type captured struct {
 	data    []byte
 }
 
-// indexes are those of interfaces in the calling thread's namespace.
-func indexes(interfaces []string) (map[int]string, error) {
-	names := map[int]string{}
+// indexes are the numbers of interfaces in the calling thread's namespace, in their order.
+func indexes(interfaces []string) (all []int, err error) {
 	for _, name := range interfaces {
 		link, err := net.InterfaceByName(name)
 		if err != nil {
 			return nil, fmt.Errorf("interface %s: %w", name, err)
 		}
-		names[link.Index] = name
+		all = append(all, link.Index)
 	}
-	return names, nil
+	return all, nil
 }
 
 // openRing captures in the calling thread's namespace. The socket has no protocol until
 // its filter and its ring stand, so that nothing comes before.
-func openRing(names map[int]string, o Options) (*ring, error) {
+func openRing(indexes []int, o Options) (*ring, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if errors.Is(err, unix.EPERM) {
 		return nil, fmt.Errorf("open packet socket: %w", privilege.Denied(err, privilege.NetRaw))
@@ -78,7 +77,7 @@ func openRing(names map[int]string, o Options) (*ring, error) {
 		return nil, fmt.Errorf("open packet socket: %w", err)
 	}
 	r := &ring{fd: fd, size: blockSize(o.SnapLen)}
-	if err := r.prepare(names, o); err != nil {
+	if err := r.prepare(indexes, o); err != nil {
 		r.close()
 		return nil, err
 	}
@@ -93,8 +92,8 @@ func blockSize(keep int) int {
 	return smallBlock
 }
 
-func (r *ring) prepare(names map[int]string, o Options) error {
-	if err := r.attach(onlyInterfaces(names, o.SnapLen)); err != nil {
+func (r *ring) prepare(indexes []int, o Options) error {
+	if err := r.attach(onlyInterfaces(indexes, o.SnapLen)); err != nil {
 		return err
 	}
 	if err := unix.SetsockoptInt(r.fd, unix.SOL_PACKET, unix.PACKET_VERSION, unix.TPACKET_V3); err != nil {
@@ -114,9 +113,8 @@ func (r *ring) prepare(names map[int]string, o Options) error {
 		return fmt.Errorf("map the ring: %w", err)
 	}
 	to := &unix.SockaddrLinklayer{Protocol: networkOrder(unix.ETH_P_ALL)}
-	if len(names) == 1 {
-		for to.Ifindex = range names {
-		}
+	if len(indexes) == 1 {
+		to.Ifindex = indexes[0]
 	}
 	if err := unix.Bind(r.fd, to); err != nil {
 		return fmt.Errorf("bind packet socket: %w", err)
@@ -129,9 +127,9 @@ func networkOrder(n uint16) uint16 {
 }
 
 // onlyInterfaces keeps the first bytes of packets of the interfaces, and drops others.
-func onlyInterfaces(names map[int]string, keep int) []bpf.Instruction {
+func onlyInterfaces(indexes []int, keep int) []bpf.Instruction {
 	program := []bpf.Instruction{bpf.LoadExtension{Num: bpf.ExtInterfaceIndex}}
-	for index := range names {
+	for _, index := range indexes {
 		program = append(program,
 			bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: uint32(index), SkipTrue: 1},
 			bpf.RetConstant{Val: uint32(keep)})

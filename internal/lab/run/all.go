@@ -211,7 +211,10 @@ func (c *conductor) build(ctx context.Context, building sync.Locker) (err error)
 	if c.lab, err = build.Up(ctx, c.sc, build.Options{Dir: c.Dir, Log: c.Progress}); err != nil {
 		return err
 	}
-	_, err = c.lab.StartServer(ctx, c.Server)
+	server, err := c.lab.StartServer(ctx, c.Server)
+	if err == nil {
+		c.report.Server = server.Name
+	}
 	return err
 }
 

@@ -2,6 +2,7 @@ package run
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -58,7 +59,7 @@ func (l *loads) exchange(ctx context.Context, i int, one lab.Load) (o outcome) {
 	if o.result.Failed > 0 {
 		o.result.Failures = append(o.result.Failures, load.Failure{Phase: load.Wait, Reason: "no answer", Count: o.result.Failed})
 	}
-	o.report = lab.LoadReport{Sent: one.Requests, Answered: o.result.Completed, Failed: o.result.Failed}
+	o.report.Sent = one.Requests
 	return o
 }
 
@@ -201,14 +202,7 @@ func (a *answerer) Close() {
 
 // exchangeOne is the k-th of a load, on a thread in the client's node.
 func exchangeOne(ctx context.Context, one lab.Load, k int64) (x lab.Exchanged, err error) {
-	dialer := net.Dialer{Timeout: usualExchange}
-	if one.Timeout > 0 {
-		dialer.Timeout = one.Timeout
-	}
-	network := "tcp"
-	if one.Exchange.Protocol == "udp" {
-		network = "udp"
-	}
+	dialer, network := net.Dialer{Timeout: cmp.Or(one.Timeout, usualExchange)}, cmp.Or(one.Exchange.Protocol, "tcp")
 	dialer.LocalAddr = exchangedFrom(one, network, k)
 	conn, err := dialer.DialContext(ctx, network, one.To.String())
 	if err != nil {

@@ -222,16 +222,13 @@ func (l *loads) hold(ctx context.Context, i int, one lab.Load) (o outcome) {
 		o.result.Failed += n
 		o.result.Failures = append(o.result.Failures, load.Failure{Phase: load.Connect, Reason: reason, Count: n})
 	}
-	o.report = lab.LoadReport{Sent: int64(one.Concurrency), Answered: o.result.Completed, Failed: o.result.Failed}
+	o.report.Sent = int64(one.Concurrency)
 	return o
 }
 
 // open opens every connection that is still to be opened, from within the node.
 func (l *loads) open(ctx context.Context, i int, one lab.Load, h *held, next *atomic.Int64) error {
-	dialer := net.Dialer{Timeout: openTimeout}
-	if one.Timeout > 0 {
-		dialer.Timeout = one.Timeout
-	}
+	dialer := net.Dialer{Timeout: cmp.Or(one.Timeout, openTimeout)}
 	return l.c.node(one.From).Do(func() error {
 		for {
 			k := next.Add(1) - 1

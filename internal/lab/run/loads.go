@@ -110,18 +110,14 @@ func (l *loads) one(ctx context.Context, i int, one lab.Load) (o outcome) {
 	default:
 		o = l.http(ctx, i, one)
 	}
-	o.report.Kind, o.report.From, o.report.Asked = kindOf(one), one.From, one.Asked()
+	o.report.Kind, o.report.From, o.report.Asked = cmp.Or(one.Kind, lab.LoadHTTP), one.From, one.Asked()
+	if !one.Is(lab.LoadPackets) { // which need no answer
+		o.report.Answered, o.report.Failed = o.result.Completed, o.result.Failed
+	}
 	if o.report.Seconds == 0 {
 		o.report.Seconds = o.result.Seconds
 	}
 	return o
-}
-
-func kindOf(l lab.Load) string {
-	if l.Kind == "" {
-		return lab.LoadHTTP
-	}
-	return l.Kind
 }
 
 // bounded is the shorter one of a load's own time and the stage's limit.
@@ -170,7 +166,7 @@ func (l *loads) http(ctx context.Context, i int, one lab.Load) (o outcome) {
 		return o
 	}
 	o.result, o.batches = *r, batches.report()
-	o.report = lab.LoadReport{Sent: r.Completed + r.Failed + r.Unfinished, Answered: r.Completed, Failed: r.Failed}
+	o.report.Sent = r.Completed + r.Failed + r.Unfinished
 	return o
 }
 
@@ -193,7 +189,7 @@ func (l *loads) udp(ctx context.Context, i int, one lab.Load) (o outcome) {
 	if r.Lost > 0 {
 		o.result.Failures = append(o.result.Failures, load.Failure{Phase: load.Wait, Reason: "no answer", Count: r.Lost})
 	}
-	o.report = lab.LoadReport{Sent: r.Sent, Answered: r.Answered(), Failed: r.Lost}
+	o.report.Sent = r.Sent
 	return o
 }
 

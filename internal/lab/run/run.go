@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/natkit/natkit/internal/collect"
@@ -143,17 +144,15 @@ func (c *conductor) conduct(ctx context.Context) (err error) {
 	}
 	c.Progress("building " + c.sc.Name)
 	began := c.Clock()
-	c.lab, err = build.Up(ctx, c.sc, build.Options{Dir: c.Dir, Log: c.Progress})
-	if err != nil {
+	if err = c.build(ctx, new(sync.Mutex)); c.lab == nil {
 		return err
 	}
 	ctx, stop := c.untilEnded(ctx)
 	defer stop()
-	server, err := c.lab.StartServer(ctx, c.Server)
 	if err != nil {
 		return fmt.Errorf("lab %s: %w", c.sc.Name, err)
 	}
-	c.report.Server, c.slow = server.Name, c.Clock().Sub(began) > slowBuild
+	c.slow = c.Clock().Sub(began) > slowBuild
 	empty, err := c.sample(ctx, c.sc.Topology.Nodes[0].Name)
 	if err != nil {
 		return err

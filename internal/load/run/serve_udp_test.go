@@ -51,8 +51,8 @@ func TestServeUDPAnswersFromWhereItWasAsked(t *testing.T) {
 // have, are not answered, wherever among others they come; unless they are one's own.
 func TestServeUDPAnswersNobodyElse(t *testing.T) {
 	testutil.NeedRoot(t)
-	ns := newTestNetns(t, "public")
-	inNetns(t, ns, "link set lo up\naddr add 240.0.0.1/32 dev lo\n", testutil.NeedProgram(t, "ip"), "-batch", "-")
+	ns := testutil.Namespace(t, "public")
+	testutil.Run(t, ns, "link set lo up\naddr add 240.0.0.1/32 dev lo\n", "ip", "-batch", "-")
 	for own, answered := range map[bool]int64{false: 200, true: 300} {
 		addr, stop := startServeUDP(t, ServeUDPConfig{Netns: ns, Workers: 1, OwnNetwork: own})
 		cfg := udpConfig(addr, 300)

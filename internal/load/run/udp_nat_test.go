@@ -150,7 +150,7 @@ func TestUDPErrorsOnTheWay(t *testing.T) {
 			t.Errorf("%v: %v, %+v", to, err, r)
 		}
 	}
-	inNetns(t, p.client, `table ip t { chain c { type filter hook output priority 0; udp length 126 drop; }; }`, "nft", "-f", "-")
+	testutil.Run(t, p.client, `table ip t { chain c { type filter hook output priority 0; udp length 126 drop; }; }`, "nft", "-f", "-")
 	p.rules(t, "flush ruleset")
 	startServeUDP(t, ServeUDPConfig{Listen: pathServer, Netns: p.server})
 	cfg := udpConfig(pathServer, 100)
@@ -165,7 +165,7 @@ func TestUDPErrorsOnTheWay(t *testing.T) {
 // it from the first datagram and refuses the others.
 func TestUDPPathMTU(t *testing.T) {
 	p := newUDPPath(t)
-	inNetns(t, p.gateway, "link set server mtu 1400\n", testutil.NeedProgram(t, "ip"), "-batch", "-")
+	testutil.Run(t, p.gateway, "link set server mtu 1400\n", "ip", "-batch", "-")
 	cfg := udpConfig(pathServer, 50)
 	cfg.Size, cfg.Rate = "1518", 1000
 	r, err := UDP(t.Context(), cfg, Options{Netns: p.client})
@@ -197,9 +197,9 @@ func TestUDPNoHost(t *testing.T) {
 func TestUDPFindsNeighboursFirst(t *testing.T) {
 	p := newUDPPath(t)
 	ip := testutil.NeedProgram(t, "ip")
-	inNetns(t, p.client, "", ip, "neigh", "del", "198.18.0.254", "dev", "gw")
-	inNetns(t, p.server, "", ip, "neigh", "del", "198.18.1.254", "dev", "gw")
-	inNetns(t, p.gateway, "neigh del 198.18.0.1 dev client\nneigh del 198.18.1.2 dev server\n", ip, "-batch", "-")
+	testutil.Run(t, p.client, "", ip, "neigh", "del", "198.18.0.254", "dev", "gw")
+	testutil.Run(t, p.server, "", ip, "neigh", "del", "198.18.1.254", "dev", "gw")
+	testutil.Run(t, p.gateway, "neigh del 198.18.0.1 dev client\nneigh del 198.18.1.2 dev server\n", ip, "-batch", "-")
 	startServeUDP(t, ServeUDPConfig{Listen: pathServer, Netns: p.server})
 	cfg := udpConfig(pathServer, 2000)
 	cfg.Concurrency, cfg.Workers = 1000, 1

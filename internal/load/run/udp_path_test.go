@@ -7,12 +7,9 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/vishvananda/netlink"
 
 	"github.com/natkit/natkit/internal/load/udp"
 	"github.com/natkit/natkit/internal/netns"
@@ -37,10 +34,10 @@ func newUDPPath(t *testing.T) udpPath {
 	testutil.NeedFeature(t, testutil.IPv6)
 	testutil.ShareHost(t) // where the gateway tracks, each flow is an entry
 	ip := testutil.NeedProgram(t, "ip")
-	p := udpPath{newTestNetns(t, "client"), newTestNetns(t, "gateway"), newTestNetns(t, "server")}
+	p := udpPath{testutil.Namespace(t, "client"), testutil.Namespace(t, "gateway"), testutil.Namespace(t, "server")}
 	connect(t, p.client, p.gateway, "client")
 	connect(t, p.server, p.gateway, "server")
-	inNetns(t, p.client, `link set lo up
+	testutil.Run(t, p.client, `link set lo up
 link set gw up
 addr add 198.18.0.1/24 dev gw
 addr add 2001:db8::1/64 dev gw nodad
@@ -49,7 +46,7 @@ route add 2001:db8:1::/64 via 2001:db8::fe
 neigh add 198.18.0.254 lladdr 02:00:00:00:00:fe dev gw
 neigh add 2001:db8::fe lladdr 02:00:00:00:00:fe dev gw
 `, ip, "-batch", "-")
-	inNetns(t, p.server, `link set lo up
+	testutil.Run(t, p.server, `link set lo up
 link set gw up
 addr add 198.18.1.2/24 dev gw
 addr add 2001:db8:1::2/64 dev gw nodad
@@ -58,7 +55,7 @@ route add 2001:db8::/64 via 2001:db8:1::fe
 neigh add 198.18.1.254 lladdr 02:00:00:00:00:fe dev gw
 neigh add 2001:db8:1::fe lladdr 02:00:00:00:00:fe dev gw
 `, ip, "-batch", "-")
-	inNetns(t, p.gateway, `link set lo up
+	testutil.Run(t, p.gateway, `link set lo up
 link set client up
 link set server up
 addr add 198.18.0.254/24 dev client
@@ -73,18 +70,8 @@ neigh add 2001:db8:1::2 lladdr 02:00:00:00:00:01 dev server
 	waitForLinks(t, p.client, 1)
 	waitForLinks(t, p.server, 1)
 	waitForLinks(t, p.gateway, 2)
-	inNetns(t, p.gateway, "", "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding")
+	testutil.Run(t, p.gateway, "", "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding")
 	return p
-}
-
-func newTestNetns(t *testing.T, name string) *netns.Handle {
-	t.Helper()
-	ns, err := netns.New(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ns.Close() })
-	return ns
 }
 
 // connect makes a link between an end, where it is called gw, and the gateway. All
@@ -92,13 +79,8 @@ func newTestNetns(t *testing.T, name string) *netns.Handle {
 // after newer ones.
 func connect(t *testing.T, end, gateway *netns.Handle, name string) {
 	t.Helper()
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.Namespace, attrs.HardwareAddr = "gw", netlink.NsFd(end.Fd()), net.HardwareAddr{2, 0, 0, 0, 0, 1}
-	err := netlink.LinkAdd(&netlink.Veth{
-		LinkAttrs: attrs, PeerName: name, PeerNamespace: netlink.NsFd(gateway.Fd()),
-		PeerHardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 0xfe},
-	})
-	if err != nil {
+	own, peer := netns.VethEnd{Name: "gw", MAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}}, netns.VethEnd{Name: name, MAC: net.HardwareAddr{2, 0, 0, 0, 0, 0xfe}}
+	if err := testutil.Links(t, end).AddVeth(own, testutil.Links(t, gateway), peer); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -109,7 +91,7 @@ func waitForLinks(t *testing.T, ns *netns.Handle, n int) {
 	t.Helper()
 	ip := testutil.NeedProgram(t, "ip")
 	for end := time.Now().Add(deadline); ; time.Sleep(time.Millisecond) {
-		links := inNetns(t, ns, "", ip, "-o", "link", "show", "type", "veth")
+		links := testutil.Run(t, ns, "", ip, "-o", "link", "show", "type", "veth")
 		if strings.Count(links, "state UP") == n && !strings.Contains(links, "qdisc noop ") {
 			return
 		}
@@ -119,32 +101,16 @@ func waitForLinks(t *testing.T, ns *netns.Handle, n int) {
 	}
 }
 
-// inNetns runs a program in a namespace and returns what it printed.
-func inNetns(t *testing.T, ns *netns.Handle, stdin, program string, args ...string) string {
-	t.Helper()
-	var out []byte
-	err := ns.Do(func() (err error) {
-		cmd := exec.CommandContext(t.Context(), program, args...)
-		cmd.Stdin = strings.NewReader(stdin)
-		out, err = cmd.CombinedOutput()
-		return err
-	})
-	if err != nil {
-		t.Fatalf("%s in %s: %v\n%s", program, ns.Name(), err, out)
-	}
-	return string(out)
-}
-
 // rules loads nft rules in the gateway.
 func (p udpPath) rules(t *testing.T, text string) {
 	t.Helper()
-	inNetns(t, p.gateway, text, testutil.NeedProgram(t, "nft"), "-f", "-")
+	testutil.Run(t, p.gateway, text, "nft", "-f", "-")
 }
 
 // counter is how many packets a named counter of table t in the gateway has seen.
 func (p udpPath) counter(t *testing.T, family, name string) int64 {
 	t.Helper()
-	out := inNetns(t, p.gateway, "", testutil.NeedProgram(t, "nft"), "-j", "list", "counter", family, "t", name)
+	out := testutil.Run(t, p.gateway, "", "nft", "-j", "list", "counter", family, "t", name)
 	var doc struct {
 		Nftables []struct {
 			Counter *struct {
@@ -265,5 +231,5 @@ func udpConfig(to netip.AddrPort, packets int64) udp.Config {
 
 func setLoopbackMTU(t *testing.T, ns *netns.Handle, mtu string) {
 	t.Helper()
-	inNetns(t, ns, "", testutil.NeedProgram(t, "ip"), "link", "set", "lo", "mtu", mtu)
+	testutil.Run(t, ns, "", "ip", "link", "set", "lo", "mtu", mtu)
 }
