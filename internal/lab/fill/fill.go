@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"strconv"
 	"time"
 
 	"github.com/natkit/natkit/internal/conntrack"
@@ -16,6 +15,8 @@ import (
 	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/tune/apply"
 )
 
 // Options of Start.
@@ -273,13 +274,10 @@ func nextOf(f *lab.Filler, first, n int64) func(*conntrack.Entry) bool {
 }
 
 // Max is nf_conntrack_max, which holds for each namespace; 0 is no limit.
-func Max() (n int64, err error) {
-	text, err := netns.Sysctl(nil, "net.netfilter.nf_conntrack_max")
-	if err == nil {
-		n, err = strconv.ParseInt(text, 10, 64)
-	}
+func Max() (int64, error) {
+	n, err := apply.ReadSysctlInt("/proc", snapshot.ConntrackMax)
 	if err != nil {
-		return 0, fmt.Errorf("read nf_conntrack_max: %w (needs nf_conntrack in the kernel)", err)
+		return 0, fmt.Errorf("%w (needs nf_conntrack in the kernel)", err)
 	}
 	return n, nil
 }
