@@ -40,23 +40,46 @@ func Steady(classes []Class, groups int64) int64 {
 	return int64(math.Ceil(sum))
 }
 
-// Need is what a table is to be sized for.
-type Need struct {
-	// Max and Buckets are the present limits.
+// Table is the connection table as it is, and what it costs; zero means unknown.
+type Table struct {
+	// Entries are tracked in this network namespace now (nf_conntrack_count), OtherEntries
+	// in other namespaces, which share the buckets.
+	Entries, OtherEntries int64
+	// Max and Buckets are the present limits (nf_conntrack_max, nf_conntrack_buckets).
 	Max, Buckets int64
-	// Tracked entries are there now.
-	Tracked int64
+	Cost         Cost
+	// MemoryBytes is the machine's memory, of which a table may take its Budget; 0
+	// bounds nothing.
+	MemoryBytes uint64
+}
+
+// TableOf takes it from what was observed.
+func TableOf(s *snapshot.Snapshot) Table {
+	t := Table{Cost: CostOf(s.ConntrackSize)}
+	t.Entries, _ = s.Sysctls.Int(snapshot.ConntrackCount)
+	t.Max, _ = s.Sysctls.Int(snapshot.ConntrackMax)
+	t.Buckets, _ = s.Sysctls.Int(snapshot.ConntrackBuckets)
+	t.OtherEntries = Elsewhere(s.ConntrackSize, t.Entries)
+	if s.Memory != nil {
+		t.MemoryBytes = s.Memory.TotalBytes
+	}
+	return t
+}
+
+// For is the need of connections that are open at one time, and of new ones per second,
+// each of which leaves an entry for some seconds after its end.
+func (t Table) For(open int64, perSecond, seconds float64) Need {
+	return Need{Table: t, Held: open, Arriving: Steady([]Class{{PerSecond: perSecond, LifetimeSeconds: seconds}}, 0)}
+}
+
+// Need is what a table is sized for.
+type Need struct {
+	Table
 	// Held entries stay whatever comes; Arriving is Steady of what comes.
 	Held, Arriving int64
 	// LowerBound says that more is offered than was seen, because the full table
 	// turns it away: then the limit is at least doubled.
 	LowerBound bool
-	// OtherEntries are tracked in other namespaces: they share the buckets.
-	OtherEntries int64
-	// MemoryBytes is the machine's memory, of which a table may take its Budget; 0
-	// bounds nothing.
-	MemoryBytes uint64
-	Cost        Cost
 }
 
 // Sizing is the answer to a Need.
@@ -119,7 +142,7 @@ func Size(n Need) Sizing {
 	s.ChainLengthNow = ChainLength(s.Max+n.OtherEntries, n.Buckets)
 	if s.ChainLengthNow > LongChain {
 		s.Buckets = max(roundUp(s.Max, bucketStep), n.Buckets)
-		s.StallSeconds = ResizeSeconds(n.Tracked + n.OtherEntries)
+		s.StallSeconds = ResizeSeconds(n.Entries + n.OtherEntries)
 	}
 	s.ChainLength = ChainLength(s.Max+n.OtherEntries, s.Buckets)
 	s.FullBytesNow = n.Cost.TableBytes(n.Max, n.Buckets)

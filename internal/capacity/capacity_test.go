@@ -81,32 +81,32 @@ func TestSize(t *testing.T) {
 		want Sizing
 	}{
 		"full, offered load unknown: doubled": {
-			Need{Max: 262144, Buckets: 262144, Tracked: 262144, Held: 262144, LowerBound: true, MemoryBytes: 24 * gib, Cost: cost},
+			Need{Table: Table{Max: 262144, Buckets: 262144, Entries: 262144, MemoryBytes: 24 * gib, Cost: cost}, Held: 262144, LowerBound: true},
 			Sizing{Max: 524288, Entries: 262144, Buckets: 262144, ChainLength: 4, ChainLengthNow: 4,
 				FullBytes: 524288*384 + 262144*8, FullBytesNow: 262144*384 + 262144*8},
 		},
 		"the sources' case: max 1000, buckets 65536": {
-			Need{Max: 1000, Buckets: 65536, Held: 1000, Arriving: 64512, LowerBound: true, MemoryBytes: 4 * gib, Cost: cost},
+			Need{Table: Table{Max: 1000, Buckets: 65536, MemoryBytes: 4 * gib, Cost: cost}, Held: 1000, Arriving: 64512, LowerBound: true},
 			Sizing{Max: 131072, Entries: 65512, Buckets: 65536, ChainLength: 4, ChainLengthNow: 4,
 				FullBytes: 131072*384 + 65536*8, FullBytesNow: 1000*384 + 65536*8},
 		},
 		"enough already: nothing is lowered": {
-			Need{Max: 1 << 20, Buckets: 1 << 20, Held: 100, MemoryBytes: 24 * gib, Cost: cost},
+			Need{Table: Table{Max: 1 << 20, Buckets: 1 << 20, MemoryBytes: 24 * gib, Cost: cost}, Held: 100},
 			Sizing{Max: 1 << 20, Entries: 100, Buckets: 1 << 20, ChainLength: 2, ChainLengthNow: 2,
 				FullBytes: 392 << 20, FullBytesNow: 392 << 20},
 		},
 		"long chains: buckets too, with the stall": {
-			Need{Max: 262144, Buckets: 16384, Tracked: 262144, Held: 262144, LowerBound: true, MemoryBytes: 24 * gib, Cost: cost},
+			Need{Table: Table{Max: 262144, Buckets: 16384, Entries: 262144, MemoryBytes: 24 * gib, Cost: cost}, Held: 262144, LowerBound: true},
 			Sizing{Max: 524288, Entries: 262144, Buckets: 524288, ChainLength: 2, ChainLengthNow: 64,
 				FullBytes: 524288 * 392, FullBytesNow: 262144*384 + 16384*8, StallSeconds: ResizeSeconds(262144)},
 		},
 		"a quarter of the memory is the end": {
-			Need{Max: 65536, Buckets: 65536, Tracked: 65536, Held: 65536, Arriving: 10_000_000, MemoryBytes: 1 * gib, Cost: cost},
+			Need{Table: Table{Max: 65536, Buckets: 65536, Entries: 65536, MemoryBytes: 1 * gib, Cost: cost}, Held: 65536, Arriving: 10_000_000},
 			Sizing{Max: 655360, Entries: 10_065_536, Buckets: 655360, ChainLength: 2, ChainLengthNow: 20, MemoryBound: true,
 				FullBytes: 655360 * 392, FullBytesNow: 65536 * 392, StallSeconds: ResizeSeconds(65536)},
 		},
 		"more than a quarter already: left as it is": {
-			Need{Max: 1 << 22, Buckets: 1 << 22, Held: 1 << 22, LowerBound: true, MemoryBytes: 1 * gib, Cost: cost},
+			Need{Table: Table{Max: 1 << 22, Buckets: 1 << 22, MemoryBytes: 1 * gib, Cost: cost}, Held: 1 << 22, LowerBound: true},
 			Sizing{Max: 1 << 22, Entries: 1 << 22, Buckets: 1 << 22, ChainLength: 2, ChainLengthNow: 2, MemoryBound: true,
 				FullBytes: 392 << 22, FullBytesNow: 392 << 22},
 		},
@@ -132,7 +132,8 @@ func FuzzSize(f *testing.F) {
 				t.Skip()
 			}
 		}
-		n := Need{limit, buckets, held, held, arriving, lower, other, memory, cost}
+		n := Need{Table: Table{Entries: held, OtherEntries: other, Max: limit, Buckets: buckets, Cost: cost, MemoryBytes: memory},
+			Held: held, Arriving: arriving, LowerBound: lower}
 		s := Size(n)
 		if s.Max < limit || s.Buckets < buckets {
 			t.Fatalf("Size(%+v) lowers a limit: %+v", n, s)
@@ -144,4 +145,22 @@ func FuzzSize(f *testing.F) {
 			t.Fatalf("Size(%+v) makes chains longer: %+v", n, s)
 		}
 	})
+}
+
+func TestTableOf(t *testing.T) {
+	s := &snapshot.Snapshot{
+		Sysctls: snapshot.Sysctls{
+			"net.netfilter.nf_conntrack_count": "1000", "net.netfilter.nf_conntrack_max": "262144", "net.netfilter.nf_conntrack_buckets": "65536",
+		},
+		Memory:        &snapshot.Memory{TotalBytes: 1 << 30},
+		ConntrackSize: &snapshot.ConntrackSize{EntryBytes: 320, ExtensionBytes: 128, BucketBytes: 8, SlabBytes: 320 * 5000, Source: "/proc/slabinfo"},
+	}
+	want := Table{Entries: 1000, OtherEntries: 4000, Max: 262144, Buckets: 65536, MemoryBytes: 1 << 30,
+		Cost: Cost{EntryBytes: 448, BucketBytes: 8, Source: "/proc/slabinfo"}}
+	if diff := cmp.Diff(want, TableOf(s)); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(Table{Cost: CostOf(nil)}, TableOf(&snapshot.Snapshot{})); diff != "" {
+		t.Errorf("of nothing:\n%s", diff)
+	}
 }

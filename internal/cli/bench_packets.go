@@ -62,10 +62,8 @@ The sender is the namespace that natkit runs in, or that of --netns, --pid, or -
 (of a lab that is up); the receiver's is that of --sink-netns, --sink-pid or
 --sink-node. --sink is optional if the receiver's has one interface only.
 
-The packets bypass the sender's own stack: its netfilter rules and sockets do not see
-them. TCP segments belong to no connection: connection tracking takes a SYN, or in
-its default setting (nf_conntrack_tcp_loose) an ACK, as the first one of a new entry.
-A NAT's connection table gets an entry for each flow.
+The packets bypass the sender's own netfilter rules and sockets. TCP segments belong
+to no connection. A NAT's connection table gets an entry for each flow.
 
 Requires Linux 5.18, CAP_SYS_ADMIN and CAP_NET_ADMIN. docs/bench.md describes how it
 works and what the counts mean.`,
@@ -238,9 +236,9 @@ func (b *benchPackets) send(ctx context.Context, from pktgen.Egress, sink *pktge
 	progress := b.env.progress()
 	defer progress.Clear()
 	others := collect.WatchOthers()
-	result, err := pktgen.Run(ctx, b.cfg, from, sink, pktgen.Options{Progress: func(p packets.Progress) {
+	result, err := pktgen.Run(ctx, b.cfg, from, sink, func(p packets.Progress) {
 		progress.Update("%.1f s: %s sent, %s received", p.Elapsed.Seconds(), units.Count(p.Sent), units.Count(p.Received))
-	}})
+	})
 	if result == nil {
 		return nil, err
 	}
@@ -339,8 +337,8 @@ func (e *benchEnds) counts(cmd *cobra.Command) bool {
 
 // open opens both ends; sink is nil where nothing is counted. closeEnds is to be called in
 // any case.
-func (e *benchEnds) open(cmd *cobra.Command) (way pktgen.Way, sink *pktgen.Port, closeEnds func(), err error) {
-	way = pktgen.Way{NextMAC: e.nextMAC, Interface: e.dev}
+func (e *benchEnds) open(cmd *cobra.Command) (way pktgen.Route, sink *pktgen.Port, closeEnds func(), err error) {
+	way = pktgen.Route{NextMAC: e.nextMAC, Interface: e.dev}
 	if way.Netns, err = e.openPlace(cmd, e.from); err != nil || !e.counts(cmd) {
 		return way, nil, e.close, err
 	}

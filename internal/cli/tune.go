@@ -8,11 +8,12 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/natkit/natkit/internal/capacity"
 	"github.com/natkit/natkit/internal/collect"
 	gwapply "github.com/natkit/natkit/internal/gateway/apply"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
-	"github.com/natkit/natkit/internal/ruleset/read"
+	"github.com/natkit/natkit/internal/ruleset/edit"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/suggest"
 	"github.com/natkit/natkit/internal/tune"
@@ -68,7 +69,7 @@ func tuneCommand(env *Env, host tuneHost) *cobra.Command {
 // appliers are those of the kinds of changes that package tune/apply does not have.
 func appliers(opt apply.Options) map[tune.Kind]apply.Applier {
 	all := gwapply.Appliers(opt)
-	all[tune.NATRule] = read.Applier{}
+	all[tune.NATRule] = edit.Applier{}
 	return all
 }
 
@@ -294,7 +295,7 @@ func (t *tuner) wanted(arg string) (tune.Change, error) {
 		if err != nil {
 			return tune.Change{}, usageError{err}
 		}
-		now, err := read.Options(target)
+		now, err := edit.Options(target)
 		return tune.Change{Kind: tune.NATRule, Target: target, Before: now.String(), After: o.String()}, err
 	}
 	name, value, err := tune.ParseAssignment(arg)
@@ -335,7 +336,7 @@ func (t *tuner) facts(ctx context.Context) tune.Facts {
 	if err != nil { // ctx ended, and what follows will notice
 		now = &snapshot.Snapshot{}
 	}
-	return tune.FactsOf(now)
+	return capacity.TableOf(now)
 }
 
 func (t *tuner) undoCommand() *cobra.Command {
@@ -392,7 +393,7 @@ func (t *tuner) noteStall(ctx context.Context, opt apply.Options, ids []string) 
 			if !c.Open() || c.Kind != tune.Sysctl || c.Target != snapshot.ConntrackBuckets {
 				continue
 			}
-			if stall := t.facts(ctx).Stall(c.Change); stall != "" {
+			if stall := tune.Stall(t.facts(ctx), c.Change); stall != "" {
 				t.env.note("undo of %s in %s: %s", c.Target, id, stall)
 			}
 		}

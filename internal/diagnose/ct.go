@@ -290,19 +290,15 @@ const automaticStall = 0.050
 // size works out the limits that the table needs. lowerBound says that the
 // kernel is turning connections away, so that more is offered than can be seen.
 func (t *table) size(lowerBound bool) capacity.Sizing {
-	f := t.facts()
-	need := capacity.Need{
-		Max: t.max, Buckets: t.buckets,
-		Tracked: t.count, Held: t.held(), Arriving: t.arriving(), LowerBound: lowerBound,
-		OtherEntries: f.OtherEntries, MemoryBytes: f.MemoryBytes, Cost: f.Cost,
-	}
+	need := capacity.Need{Table: t.facts(), Held: t.held(), Arriving: t.arriving(), LowerBound: lowerBound}
+	need.Max, need.Buckets, need.Entries = t.max, t.buckets, t.count
 	// The table is at least what it is: arrivals that are bounded by reachable
 	// tuples must not talk it down.
 	need.Arriving = max(need.Arriving, t.count-need.Held)
 	return capacity.Size(need)
 }
 
-func (t *table) facts() tune.Facts { return tune.FactsOf(t.rec.Last()) }
+func (t *table) facts() tune.Facts { return capacity.TableOf(t.rec.Last()) }
 
 // remedies are the ways out of a table that is too small, the automatic one first. No
 // limit is large enough for a flood.

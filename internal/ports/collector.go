@@ -18,20 +18,17 @@ const DefaultMemory = 64 << 20
 
 // Options are of a Collector.
 type Options struct {
-	// MemoryBytes bounds what the pools take, about; 0 means DefaultMemory. Beyond it
-	// the smallest pools are given up: those that are short of ports are among the
-	// first to be seen, as a dump has the entries in a random order.
+	// MemoryBytes bounds the pools, about; 0 means DefaultMemory. Beyond it the smallest pools
+	// are evicted: those short of ports are among the first to appear in a dump, whose order is
+	// random.
 	MemoryBytes int64
-	// Now is the time of the dump, against which entries' own times are held; zero
-	// where it is not known.
+	// Now is the time of the dump, to compute ages; zero if unknown.
 	Now time.Time
-	// Addresses are known to be given by NAT. Others are known from their first
-	// translated entry on.
+	// Addresses are known to be given by NAT; others become known by a translated entry.
 	Addresses []netip.Addr
 }
 
-// youngSeconds is the age up to which an entry counts for the rate, where entries
-// tell their age.
+// youngSeconds is the age up to which an entry counts for the rate.
 const youngSeconds = 10
 
 // Collector groups the entries of one dump by what may not share a port.
@@ -41,14 +38,13 @@ type Collector struct {
 	// given are the addresses that some entry's source was translated to.
 	given map[netip.Addr]bool
 	names *addresses
-	// waiting entries are not translated: they count only where their address is
-	// one that NAT gives.
+	// waiting entries are not translated: they count only if NAT gives their address.
 	waiting, inbound []waiting
 	bytes            int64
 	seen, translated int64
-	// aged of the entries in pools told how old they are, of ported.
+	// aged of the ported entries have a known age.
 	aged, ported int64
-	// LeftOut pools were given up for memory, once for each time.
+	// leftOut counts evictions of pools.
 	leftOut int64
 	ended   bool
 }
@@ -93,7 +89,7 @@ func (c *Collector) Add(e *conntrack.Entry) {
 			c.wait(&c.waiting, k, c.known(t, e))
 		}
 	}
-	// The kernel looks for the tuple in either direction (nf_conntrack_tuple_taken).
+	// The kernel compares tuples of either direction (nf_conntrack_tuple_taken).
 	if c.given[e.Orig.Dst] && !nat.IsICMP(e.Orig.Proto) {
 		c.wait(&c.inbound, inward(e), taken{port: e.Orig.DstPort, marks: isInbound})
 	}
@@ -152,7 +148,7 @@ func (c *Collector) known(t taken, e *conntrack.Entry) taken {
 	return t
 }
 
-// age in seconds; false where the entry does not tell it.
+// age in seconds; false if the entry has none.
 func (c *Collector) age(e *conntrack.Entry) (float64, bool) {
 	switch {
 	case e.Fields.Has(conntrack.HasDeltaTime):
@@ -183,15 +179,14 @@ func (c *Collector) held() int64 {
 	return c.bytes + int64(len(c.names.all))*addressBytes + int64(cap(c.waiting)+cap(c.inbound))*waitingBytes
 }
 
-// wait keeps a port until it is known whether it matters; those that find no room
-// are the last ones of a random order, and are not counted.
+// wait keeps a port until it is known whether it matters. Those without room are not counted.
 func (c *Collector) wait(list *[]waiting, k key, t taken) {
 	if int64(len(*list)+1)*waitingBytes <= c.o.MemoryBytes/8 {
 		*list = append(*list, waiting{k, t})
 	}
 }
 
-// shrink gives up the smallest pools, until a quarter of the memory is free.
+// shrink evicts the smallest pools, until a quarter of the memory is free.
 func (c *Collector) shrink() {
 	for least := 1; c.held() > c.o.MemoryBytes/4*3 && len(c.pools) > 0 && least < numbers; least *= 2 {
 		for k, p := range c.pools {
@@ -229,18 +224,17 @@ func (c *Collector) End() {
 // Translated is how many entries had a translated source.
 func (c *Collector) Translated() int64 { return c.translated }
 
-// Query is what Ports is to tell, and what it needs to know besides the entries.
+// Query selects what Ports returns, and has what it needs besides the entries.
 type Query struct {
-	// Complete is whether the collector saw the whole table; else Entries is how many
-	// the table has, 0 where that is not known.
+	// Complete is set if the collector saw the whole table; else Entries is its size, 0 if
+	// unknown.
 	Complete bool
 	Entries  int64
 	// Rules say which range a pool has; nil takes the kernel's own.
 	Rules *snapshot.NATRules
-	// Release is the kernel's, by which it looks for free ports; empty is a new one.
+	// Release of the kernel, which determines its search for free ports; empty is a new one.
 	Release string
-	// Before is the collector of an earlier dump, so many Seconds before; nil where
-	// there was none.
+	// Before is the collector of a dump Seconds earlier; nil if there was none.
 	Before  *Collector
 	Seconds float64
 	// Top bounds the pools that are returned, 0 for all; Users the sources of each.
@@ -250,15 +244,13 @@ type Query struct {
 	// Address and Protocol choose pools; not valid and 0 mean all.
 	Address  netip.Addr
 	Protocol uint8
-	// Each gets every pool, the fullest first, with what is used of it, before Top bounds
-	// them; nil for none.
+	// Each gets every pool with its use, the fullest first, not bounded by Top.
 	Each func(*snapshot.PortPool)
 
 	index ruleIndex
 }
 
-// pressed bounds the pools whose chance is computed, of those with the largest part
-// of the range in use: it takes half a millisecond each.
+// pressed bounds the fullest pools whose chance is computed, in half a millisecond each.
 const pressed = 512
 
 // row is a pool, or a share of one, on its way out.
@@ -269,7 +261,7 @@ type row struct {
 	share share
 }
 
-// Ports ends the dump and tells the pools, worst first.
+// Ports ends the dump and returns the pools, worst first.
 func (c *Collector) Ports(q Query) *snapshot.Ports {
 	c.End()
 	q.index = indexRules(q.rules())
@@ -370,8 +362,8 @@ type Socket struct {
 	Remote netip.AddrPort
 }
 
-// SharedWith tells which of the addresses that pools have are also those of sockets.
-// Sockets that listen on all addresses are counted with each.
+// SharedWith returns the addresses of pools that sockets use, too. Sockets on all addresses count
+// with each.
 func SharedWith(pools []snapshot.PortPool, sockets []Socket) []snapshot.SharedAddress {
 	type place struct{ address, protocol string }
 	shared := map[place]*snapshot.SharedAddress{}
@@ -397,7 +389,7 @@ func SharedWith(pools []snapshot.PortPool, sockets []Socket) []snapshot.SharedAd
 	}
 	var out []snapshot.SharedAddress
 	for p, s := range shared {
-		// Whether the address is this machine's is told by sockets that have it.
+		// Only sockets show whether the address is this machine's.
 		s.Wildcard = wild[p.protocol]
 		if s.Listening+s.Connected+s.Wildcard > 0 {
 			out = append(out, *s)

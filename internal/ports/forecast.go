@@ -15,12 +15,10 @@ const forever = 30 * 86400
 // Never is SecondsLeft where the ports do not run out, or where it is not known.
 const Never = -1
 
-// SecondsLeft is how long the ports of a range last: used of size now, which grew
-// by came and shrank by went in so many seconds. The connections' mean lifetime is
-// taken from what went; at the present rate the ports then come to a level, and if
-// that is below the range they last forever. A growth that chance explains (two
-// standard deviations of arrivals and departures) is none. Where none went, every
-// port is held for longer than the time that was watched, and the growth goes on.
+// SecondsLeft is how long the ports of a range last: used of size now, came and went in the given
+// seconds. The mean lifetime follows from what went; with it the ports approach a level, and last
+// forever if that is below size. A growth within chance (two standard deviations of arrivals and
+// departures) is none. If none went, the growth continues.
 func SecondsLeft(size, used int, came, went int64, seconds float64) float64 {
 	left := float64(size - used)
 	net := float64(came - went)
@@ -37,8 +35,7 @@ func SecondsLeft(size, used int, came, went int64, seconds float64) float64 {
 	if went == 0 {
 		return bounded(left / rate)
 	}
-	// du/dt = rate - u/lifetime. The number in use was, on average, the mean of what
-	// it was before and after.
+	// du/dt = rate - u/lifetime, with u the mean of the numbers in use before and after.
 	lifetime := (float64(used) - net/2) * seconds / float64(went)
 	level := rate * lifetime
 	if level <= float64(size) {
@@ -54,11 +51,9 @@ func bounded(seconds float64) float64 {
 	return max(0, seconds)
 }
 
-// takenShare is how often the preferred port of a new connection is taken, from
-// the ports that new connections kept and from those that were moved: as a part of
-// fails of the moved ones is not seen, each stands for 1/(1-fails). Where there
-// are few, or where none that is moved survives, the part of the range that is in
-// use counts.
+// takenShare is how often the preferred port of a new connection is taken, from those kept and
+// moved: as a share of fails of the moved ones failed, each stands for 1/(1-fails). With few, or
+// if none that moved survives, it is the share of the range in use.
 func takenShare(kept, moved int64, fails, usedShare float64) (share float64, seen bool) {
 	survive := 1 - fails
 	if kept+moved == 0 || survive < 0.005 {
@@ -68,25 +63,22 @@ func takenShare(kept, moved int64, fails, usedShare float64) (share float64, see
 	return (was + usedShare) / (float64(kept) + was + 1), true
 }
 
-// The kernel's search (nf_nat_l4proto_unique_tuple, net/netfilter/nf_nat_core.c):
-// a first window of consecutive ports from a random start, then windows half as
-// long from other ones, the last of 8; a range no longer than the first window is
-// looked at once, whole.
+// The kernel's search (nf_nat_l4proto_unique_tuple, net/netfilter/nf_nat_core.c): a first window
+// of consecutive ports from a random start, then half as long ones down to 8; a range no longer
+// than the first window is searched once, whole.
 const (
 	firstWindow = 128
 	lastWindow  = 8
-	// evictTries at the end of every window may take the port of a TCP connection
-	// that has ended (NF_NAT_HARDER_THRESH, Linux 6.6).
+	// evictTries at the end of a window may evict a closed TCP connection (NF_NAT_HARDER_THRESH,
+	// Linux 6.6).
 	evictTries = 32
 )
 
-// offsets is how many random starts there are: a 16-bit number, which also wraps
-// as one, and is then taken modulo the size of the range. So the first ports of a
-// range are a little likelier to be looked at than the last ones, and a window
-// that wraps goes on at the beginning.
+// offsets is the number of random starts: 16 bits, taken modulo the size of the range. So the
+// first ports are a little likelier than the last ones, and a window wraps to the beginning.
 const offsets = 1 << 16
 
-// windows are the lengths of what the kernel looks at one after the other.
+// windows are the lengths of the kernel's windows, in order.
 func windows(size int) []int {
 	if size <= firstWindow {
 		return []int{size}
@@ -98,10 +90,9 @@ func windows(size int) []int {
 	return lengths
 }
 
-// FailChance is the chance that the kernel finds no port for a connection whose
-// preferred one is taken, or which is to have a random one: exactly, for these
-// used ports. Of the used ports evictable ones are not in the way in the last
-// tries of a window; nil is none. The time is proportional to the number of ports.
+// FailChance is the exact chance that the kernel finds no port for a connection whose preferred
+// one is taken, or which needs a random one. Evictable ports are free in the last tries of a
+// window; nil is none. The time is proportional to the number of ports.
 func FailChance(used, evictable *Set, r nat.Ports, probing string) float64 {
 	if probing == snapshot.PortProbeAll {
 		if used.Count(r) == r.Len() {
@@ -120,13 +111,11 @@ func FailChance(used, evictable *Set, r nat.Ports, probing string) float64 {
 	return chance
 }
 
-// leastUsed is the least number of used ports that can fill a first window. One
-// that wraps with the 16-bit number looks at some ports twice, but at least at the
-// longer of its two parts.
+// leastUsed is the least number of used ports that fills a first window: one that wraps sees some
+// ports twice, but at least the longer of its two parts.
 func leastUsed(size int) int { return (min(size, firstWindow) + 1) / 2 }
 
-// runs are the lengths of the used ports' blocks from each offset on, up to 255.
-// hard leaves out evictable ports.
+// runs are the lengths of used blocks from each offset, up to 255. hard excludes evictable ports.
 type runs struct{ used, hard []uint8 }
 
 func findRuns(used, evictable *Set, r nat.Ports) runs {
@@ -167,8 +156,7 @@ func (r *runs) blocked(n int) int {
 	return count
 }
 
-// ScatteredChance is the chance of FailChance where so many used ports lie in the
-// range by chance, as random ones do after some time.
+// ScatteredChance is FailChance of randomly used ports.
 func ScatteredChance(used, size int, probing string) float64 {
 	if used >= size {
 		return 1
@@ -209,8 +197,7 @@ func (r *row) alternatives(out *snapshot.Ports, sets *many) []snapshot.PortAlter
 		FailsNow: r.Fails / 2, FailsLater: r.TakenShare * half})
 }
 
-// longer is the whole range, in which most clients' own ports lie: those that are
-// taken are as many as by chance.
+// longer is the whole range, with most clients' own ports: taken as often as by chance.
 func (r *row) longer(out *snapshot.Ports, sets *many, whole nat.Ports) snapshot.PortAlternative {
 	used := sets.used.Count(whole)
 	takenThen := 1.0
@@ -234,8 +221,7 @@ const (
 	fromUse   = "the share of ports in use"
 )
 
-// fewNew is how many new connections must be known for their ports to tell what
-// those of the next ones will be.
+// fewNew connections are needed to predict the ports of the next ones.
 const fewNew = 20
 
 // filler adds what has to be computed to rows.
@@ -247,8 +233,8 @@ type filler struct {
 	now, then many
 }
 
-// fill adds rate, users and chance; that of a pool which is not pressed only where
-// it takes no time.
+// fill adds rate, users and chance; the chance of a pool that is not pressed only if it is
+// trivial.
 func (f *filler) fill(r *row, pressed bool) {
 	sets := r.pool.sets(&f.now)
 	if f.q.Users > 0 {
@@ -264,8 +250,8 @@ func (f *filler) fill(r *row, pressed bool) {
 	}
 }
 
-// users are the sources with most ports of the row's range. Of a large pool it is not
-// known which port is whose; then the rule tells by the sources that it is for.
+// users are the sources with most ports of the row's range. In a large pool a port's owner is
+// unknown; then the rule's sources decide.
 func (f *filler) users(r *row) []snapshot.Talker {
 	var from netip.Prefix
 	of := newSources()
@@ -287,8 +273,7 @@ func (f *filler) users(r *row) []snapshot.Talker {
 	return users
 }
 
-// rate fills in the rates, and returns the ports of new connections; nil where
-// those are not known.
+// rate sets the rates, and returns the ports of new connections; nil if unknown.
 func (f *filler) rate(r *row, sets *many) *Set {
 	switch {
 	case f.q.comparable():
@@ -358,8 +343,7 @@ func (r *row) taken(sets *many, fresh *Set) (share float64, from string) {
 	return share, from
 }
 
-// origins counts the ports of translated connections that were kept, and those
-// that were drawn.
+// origins counts the ports of translated connections that were kept and drawn.
 func (r *row) origins(m *many, of *Set) (kept, moved int64) {
 	for w := int(r.share.First) / 64; w <= int(r.share.Last)/64; w++ {
 		ports := of[w] & wordOf(r.share.Ports, w) &^ m.with(isLocal).word(w) &^ m.with(isInbound).word(w)

@@ -1,7 +1,5 @@
-// Package ports tells how far the ports of the addresses that NAT gives are used
-// up, towards each destination, and what the chance is that the kernel finds none
-// for a new connection. It works on entries of the connection table and on rules
-// that others have read.
+// Package ports computes how far the ports of NAT's addresses are used up towards each
+// destination, and the chance that the kernel finds none for a new connection.
 package ports
 
 import (
@@ -39,8 +37,7 @@ const (
 	isYoung
 	// isInbound: a connection from the destination, which has no source to name.
 	isInbound
-	// isClientClosed: in TIME_WAIT, and the client's FIN was the first, so that TIME_WAIT
-	// of the connection is at the client.
+	// isClientClosed: the client's FIN was first, and TIME_WAIT is the client's.
 	isClientClosed
 	markCount = iota
 )
@@ -52,16 +49,14 @@ type taken struct {
 	marks  marks
 }
 
-// maxFew is how many ports are kept one by one, in no order. More go into sets:
-// then it is no longer known which port is whose.
+// maxFew ports are kept one by one, unsorted. More go into sets, without their owners.
 const maxFew = 1024
 
 // pool is what is used of one key's ports.
 type pool struct {
 	few  []taken
 	many *many
-	// late is whether the pool may lack ports: it, or others before it, were given
-	// up for memory.
+	// late is set if the pool may lack ports, after evictions.
 	late bool
 }
 
@@ -95,8 +90,7 @@ func (p *pool) add(t taken) {
 	}
 }
 
-// tidy sorts by port and leaves each port once: a table that changes during the
-// dump can tell an entry twice.
+// tidy sorts by port and removes duplicates, which a changing table may have.
 func (p *pool) tidy() {
 	slices.SortFunc(p.few, func(a, b taken) int { return cmp.Compare(a.port, b.port) })
 	p.few = slices.CompactFunc(p.few, func(a, b taken) bool { return a.port == b.port })
@@ -171,8 +165,7 @@ func (p *pool) size() int {
 	return len(p.few)
 }
 
-// Sizes in memory, about: of a pool with its place in the map, of one of its
-// ports, and of one in sets.
+// Approximate memory of a pool with its place in the map, of a port, and of a pool in sets.
 const (
 	poolBytes  = 280
 	takenBytes = 8
@@ -186,14 +179,14 @@ func (p *pool) bytes() int64 {
 	return poolBytes + int64(cap(p.few))*takenBytes
 }
 
-// Classes of source ports that keep to themselves where no rule gives a range.
+// Classes of source ports that stay apart if no rule has a range.
 const (
 	classOther      = ""
 	classPrivileged = "privileged"
 	classReserved   = "reserved"
 )
 
-// DefaultRange is what the kernel draws from where no rule gives a range.
+// DefaultRange is what the kernel draws from if no rule has a range.
 func DefaultRange(proto uint8, class string) nat.Ports {
 	switch {
 	case nat.IsICMP(proto):
@@ -207,9 +200,8 @@ func DefaultRange(proto uint8, class string) nat.Ports {
 	}
 }
 
-// Probing is how a kernel of this release looks for a free port: mainline since
-// 5.0 probes windows. Older kernels look at the whole range, unless their vendor
-// took that change, which the release does not tell.
+// Probing is the search of a kernel of this release: mainline since 5.0 probes windows, older
+// kernels the whole range, unless their vendor took that change.
 func Probing(release string) string {
 	if major, _, ok := version(release); ok && major < 5 {
 		return snapshot.PortProbeAll
@@ -217,8 +209,8 @@ func Probing(release string) string {
 	return snapshot.PortProbeRandom
 }
 
-// Evicts is whether a kernel of this release may take the port of a TCP
-// connection that has ended (6.6, nf_nat_used_tuple_harder).
+// Evicts reports whether the kernel may evict a closed TCP connection (6.6,
+// nf_nat_used_tuple_harder).
 func Evicts(release string) bool {
 	major, minor, ok := version(release)
 	return ok && (major > 6 || major == 6 && minor >= 6)

@@ -11,8 +11,7 @@ import (
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
-// share is a part of a pool's ports: those that one rule, or one class of source
-// ports, gives.
+// share is the part of a pool's ports that one rule, or one class of source ports, gives.
 type share struct {
 	nat.Ports
 	class string
@@ -22,13 +21,12 @@ type share struct {
 	from  string
 }
 
-// holds is the part of a pool's translated ports that have to lie in a rule's
-// range for it to have given them. Entries older than the rule are the rest.
+// holds is the share of a pool's translated ports that must lie in a rule's range. The rest are
+// entries older than the rule.
 const holds = 0.98
 
-// shares tells which rules gave a pool's ports. Rules about what came back inside are
-// asked last: a pool does not tell whether its destination was translated, and where
-// one was, the other rules do not fit.
+// shares returns the rules that gave a pool's ports. Rules with an original destination come
+// last: a pool does not record that, and other rules do not fit it.
 func (q *Query) shares(k key, p *pool, addrs *addresses) []share {
 	var narrow []share
 	for _, original := range []bool{false, true} {
@@ -58,11 +56,10 @@ func (q *Query) shares(k key, p *pool, addrs *addresses) []share {
 	return byClass(k.proto, p, -1, false, "the kernel's own")
 }
 
-// ruleIndex finds rules by the one address that they give, so that 10,000 rules with an
-// address each take no more time than one.
+// ruleIndex finds rules by their single address: 10,000 rules take no more time than one.
 type ruleIndex struct {
 	of map[netip.Addr][]int
-	// other give several addresses, or one that only the interface knows.
+	// other have several addresses, or that of an interface.
 	other []int
 }
 
@@ -78,7 +75,7 @@ func indexRules(rules []snapshot.NATRule) ruleIndex {
 	return x
 }
 
-// about are the rules that may give an address, in their order.
+// about returns the rules that may give an address, in order.
 func (x *ruleIndex) about(a netip.Addr) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		one, other := x.of[a], x.other
@@ -116,7 +113,7 @@ func sourceOf(r *snapshot.NATRule) string {
 	return "the kernel's own, " + named(r)
 }
 
-// byClass splits the ports as the kernel does where no rule gives a range.
+// byClass splits the ports as the kernel does without a range.
 func byClass(proto uint8, p *pool, rule int, draws bool, from string) []share {
 	var out []share
 	for _, class := range []string{classOther, classReserved, classPrivileged} {
@@ -131,9 +128,8 @@ func byClass(proto uint8, p *pool, rule int, draws bool, from string) []share {
 	return out
 }
 
-// classPorts are all ports of a class, those between that are never drawn too: the
-// kernel goes by the source port before the translation, and one that it keeps or
-// draws stays in the class (nf_nat_l4proto_unique_tuple, net/netfilter/nf_nat_core.c).
+// classPorts are all ports of a class, also those never drawn: the kernel goes by the original
+// source port and stays in its class (nf_nat_l4proto_unique_tuple, net/netfilter/nf_nat_core.c).
 func classPorts(proto uint8, class string) nat.Ports {
 	switch {
 	case nat.IsICMP(proto):
@@ -156,8 +152,8 @@ func draws(r *snapshot.NATRule) bool { return r.Random || r.FullyRandom }
 
 func named(r *snapshot.NATRule) string { return fmt.Sprintf("%s: %s", r.Place(), r.Text) }
 
-// mayGive reports whether the rule's conditions, as far as they are known, fit the
-// pool. Postrouting sees the destination as it leaves the machine.
+// mayGive reports whether the rule's known conditions fit the pool. Postrouting sees the
+// translated destination.
 func (q *Query) mayGive(r *snapshot.NATRule, k key, p *pool, addrs *addresses) bool {
 	addr := k.addr.Unmap()
 	return r.TranslatesSource() && familyFits(r.Family, addr) &&
@@ -185,7 +181,7 @@ func familyFits(family string, addr netip.Addr) bool {
 	return true
 }
 
-// Given are the addresses that rules give, where they name a single one.
+// Given returns the single addresses of rules.
 func Given(rules *snapshot.NATRules) []netip.Addr {
 	if rules == nil {
 		return nil
@@ -200,10 +196,9 @@ func Given(rules *snapshot.NATRules) []netip.Addr {
 	return given
 }
 
-// sources counts ports by source, in bounded memory: with more than maxSources
-// different ones a count is too low by at most ports/(maxSources+1) (Misra and
-// Gries, "Finding repeated elements", 1982). There is one for each large pool: a
-// tally.Table, which needs 57 KiB for its first key, is as large as the pool itself.
+// sources counts ports by source; beyond maxSources a count is too low by at most
+// ports/(maxSources+1) (Misra and Gries, "Finding repeated elements", 1982). A tally.Table for
+// each large pool would be as large as the pool.
 type sources struct{ counts map[uint32]int64 }
 
 const maxSources = 256
@@ -224,8 +219,7 @@ func (s *sources) add(id uint32) {
 	}
 }
 
-// addresses gives addresses numbers, so that a port needs four bytes for its
-// source. When maxAddresses are known, others have the number 0.
+// addresses numbers addresses, for four bytes per port. Beyond maxAddresses the number is 0.
 type addresses struct {
 	numbers map[netip.Addr]uint32
 	all     []netip.Addr

@@ -1,6 +1,5 @@
-// Package syn follows the SYNs that arrive at a namespace and how they are answered:
-// which are repeated, and which meet a connection that is in TIME_WAIT still. It holds
-// bounded memory, however many come.
+// Package syn follows the SYNs that arrive at a namespace and their answers: which are repeated,
+// and which meet a connection in TIME_WAIT. Its memory is bounded.
 package syn
 
 import (
@@ -10,7 +9,7 @@ import (
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
-// Bounds of what is held: of attempts twice as many, the older ones forgotten first.
+// Bounds of what is kept; of attempts at most twice as many.
 const (
 	mostAttempts = 1 << 15
 	mostSources  = 1 << 12
@@ -21,8 +20,8 @@ const (
 // answerWithin is for how long after a SYN, in seconds, an ACK is its answer.
 const answerWithin = 3
 
-// acceptedWindow is how far behind its first acknowledgement number the SYN of an accepted
-// connection can be, at most, where the SYN-ACK was lost on the way to natkit: a first window.
+// acceptedWindow bounds an ACK's distance from the SYN of an accepted connection whose SYN-ACK
+// natkit missed: a first window.
 const acceptedWindow = 1 << 16
 
 // attempt is what is known of the SYN that a tuple last had.
@@ -31,7 +30,7 @@ type attempt struct {
 	isn, tsval uint32
 	timestamps bool
 	accepted   bool
-	// watched: answers were looked at when it came last.
+	// watched: answers were watched when it last came.
 	watched bool
 	// decided: its last transmission has its answer.
 	decided bool
@@ -47,13 +46,12 @@ type number struct {
 
 // Watch holds the state. It is not safe for concurrent use.
 type Watch struct {
-	listens func(netip.AddrPort) bool
-	// recent and older are the attempts; older ones are forgotten when recent is full.
-	recent, older map[frame.Tuple]*attempt
-	// numbers are the same of initial sequence numbers, which a SYN keeps when it comes
-	// again, through a NAT perhaps from another port.
-	numbers, olderNumbers map[number]sighting
-	sources               map[pair]*source
+	listens  func(netip.AddrPort) bool
+	attempts recent[frame.Tuple, *attempt]
+	// numbers are initial sequence numbers, which a repeated SYN keeps, even if a NAT changed
+	// its port.
+	numbers recent[number, sighting]
+	sources map[pair]*source
 	// rest is everybody else's, once there are mostSources.
 	rest source
 
@@ -63,7 +61,7 @@ type Watch struct {
 	ask       []Question
 }
 
-// Question is a tuple, client first, whose state in the kernel Told wants.
+// Question is a tuple, client first, whose state in the kernel Resolve needs.
 type Question struct {
 	Tuple frame.Tuple
 	from  *source
@@ -83,25 +81,23 @@ const (
 	bySequence
 )
 
-// NewWatch looks at SYNs to those for whom listens is true.
+// NewWatch follows SYNs to ends for which listens is true.
 func NewWatch(listens func(netip.AddrPort) bool) *Watch {
 	return &Watch{
 		listens: listens,
-		recent:  map[frame.Tuple]*attempt{}, older: map[frame.Tuple]*attempt{},
-		numbers: map[number]sighting{}, olderNumbers: map[number]sighting{},
 		sources: map[pair]*source{},
 	}
 }
 
-// Arrived takes in a segment that came to the namespace, in seconds of any clock that
-// goes steadily. Only SYNs and RSTs matter.
+// Arrived processes an incoming segment, in seconds of any steady clock. Only SYNs and RSTs
+// matter.
 func (w *Watch) Arrived(f *frame.Frame, at float64) {
 	switch f.TCP.Flags & (frame.SYN | frame.ACK | frame.RST) {
 	case frame.SYN:
 		w.syn(f, at)
 	case frame.RST:
 		// A RST without ACK answers a segment that the client did not expect.
-		if a := w.find(f.Tuple()); a != nil && !a.accepted && at-a.at < answerWithin {
+		if a, ok := w.attempts.get(f.Tuple()); ok && !a.accepted && at-a.at < answerWithin {
 			w.suspicion = true
 		}
 	}
@@ -119,7 +115,7 @@ func (w *Watch) syn(f *frame.Frame, at float64) {
 	if !timestamps {
 		s.Plain++
 	}
-	a := w.find(t)
+	a, _ := w.attempts.get(t)
 	if again, late := w.again(number{t.Src.Addr(), t.Dst, f.TCP.SequenceNumber}, at); again {
 		s.Repeated++
 		w.suspicion = true
@@ -129,7 +125,7 @@ func (w *Watch) syn(f *frame.Frame, at float64) {
 	}
 	if a == nil || a.isn != f.TCP.SequenceNumber {
 		a = &attempt{from: s, isn: f.TCP.SequenceNumber}
-		w.keep(t, a)
+		w.attempts.put(t, a)
 		if timestamps {
 			s.clocks.Add(int64(at*1e9), tsval)
 		}
@@ -137,42 +133,31 @@ func (w *Watch) syn(f *frame.Frame, at float64) {
 	a.tsval, a.timestamps, a.at, a.watched, a.decided = tsval, timestamps, at, w.watching, false
 }
 
-// again reports whether that number came before, and notes it; late is true once, when it
-// comes again long after the first time.
+// again reports whether the number came before; late is true once, long after the first time.
 func (w *Watch) again(n number, at float64) (again, late bool) {
-	seen, recent := w.numbers[n]
-	old := false
-	if !recent {
-		seen, old = w.olderNumbers[n]
+	seen, again := w.numbers.get(n)
+	if !again {
+		seen.at = at
 	}
-	if recent || old {
-		late = !seen.late && at-seen.at >= snapshot.LateSYN
-		if late && recent {
-			w.numbers[n] = sighting{seen.at, true}
-		} else if late {
-			w.olderNumbers[n] = sighting{seen.at, true}
-		}
-		return true, late
+	late = again && !seen.late && at-seen.at >= snapshot.LateSYN
+	if late || !again {
+		seen.late = late
+		w.numbers.put(n, seen)
 	}
-	if len(w.numbers) >= mostAttempts {
-		w.olderNumbers, w.numbers = w.numbers, map[number]sighting{}
-	}
-	w.numbers[n] = sighting{at: at}
-	return false, false
+	return again, late
 }
 
-// Watching tells that from now on Answered has what the namespace sends.
+// Watching says that from now on Answered gets what the namespace sends.
 func (w *Watch) Watching() { w.watching = true }
 
-// Suspicion is whether a SYN was seen that may not have been accepted: then it is
-// worth looking at the answers.
+// Suspicion reports whether a SYN may not have been accepted: then answers are worth watching.
 func (w *Watch) Suspicion() bool { return w.suspicion }
 
 // Answered takes in a segment that the namespace sent: SYN-ACKs and bare ACKs matter.
 func (w *Watch) Answered(f *frame.Frame, at float64) {
 	t := f.Tuple()
 	t.Src, t.Dst = t.Dst, t.Src
-	a := w.find(t)
+	a, _ := w.attempts.get(t)
 	if a == nil || !a.watched || a.decided || at-a.at > answerWithin {
 		return
 	}
@@ -187,12 +172,10 @@ func (w *Watch) Answered(f *frame.Frame, at float64) {
 	}
 }
 
-// rejected tells by the answer which test of TIME_WAIT the SYN failed: the ACK carries
-// the next sequence number that is expected, and the client's last timestamp
-// (tcp_timewait_state_process and tcp_v4_timewait_ack of the kernel). What passes either
-// test TIME_WAIT would have accepted: then it is the ACK of a connection that is open, or
-// a challenge (RFC 5961). Others wait for what the kernel tells; those for which there is
-// no room are not counted, as in a flood nobody knows what they met.
+// rejected determines from the answer which test of TIME_WAIT the SYN failed: the ACK carries the
+// expected sequence number and the client's last timestamp (tcp_timewait_state_process,
+// tcp_v4_timewait_ack). If either test passes it answers for an open connection, or is a
+// challenge (RFC 5961). Others become Questions; without room for them they are not counted.
 func (w *Watch) rejected(t frame.Tuple, a *attempt, answer *frame.Frame) {
 	_, recent, echoed := answer.TCP.Timestamps()
 	later := int32(0)
@@ -218,15 +201,14 @@ func (w *Watch) Questions() []Question {
 	return q
 }
 
-// States of tuples that Told knows (include/net/tcp_states.h); 0 is none.
+// States of tuples that Resolve knows (include/net/tcp_states.h); 0 is none.
 const (
 	stateFinWait2 = 5
 	stateTimeWait = 6
 )
 
-// Told is the kernel's answer: the state of the tuple's socket, 0 where there is none
-// any more.
-func (w *Watch) Told(q Question, state uint8) {
+// Resolve processes the kernel's answer: the state of the tuple's socket, 0 for none.
+func (w *Watch) Resolve(q Question, state uint8) {
 	switch state {
 	case 0:
 	case stateFinWait2, stateTimeWait:
@@ -238,23 +220,25 @@ func (w *Watch) Told(q Question, state uint8) {
 	q.from.count(q.why)
 }
 
-func (w *Watch) find(t frame.Tuple) *attempt {
-	if a := w.recent[t]; a != nil {
-		return a
+// recent is a map of the keys that were last used: mostAttempts of them, up to twice as many.
+type recent[K comparable, V any] struct{ newer, older map[K]V }
+
+func (r *recent[K, V]) get(k K) (v V, ok bool) {
+	if v, ok = r.newer[k]; ok {
+		return v, true
 	}
-	a := w.older[t]
-	if a != nil {
-		delete(w.older, t)
-		w.keep(t, a)
+	if v, ok = r.older[k]; ok {
+		delete(r.older, k)
+		r.put(k, v)
 	}
-	return a
+	return v, ok
 }
 
-func (w *Watch) keep(t frame.Tuple, a *attempt) {
-	if len(w.recent) >= mostAttempts {
-		w.older, w.recent = w.recent, map[frame.Tuple]*attempt{}
+func (r *recent[K, V]) put(k K, v V) {
+	if r.newer == nil || len(r.newer) >= mostAttempts {
+		r.older, r.newer = r.newer, map[K]V{}
 	}
-	w.recent[t] = a
+	r.newer[k] = v
 }
 
 // Result is what was seen; what it does not know is 0.

@@ -2,9 +2,10 @@ package syn
 
 import (
 	"encoding/binary"
-	"github.com/natkit/natkit/internal/testutil"
 	"net/netip"
 	"testing"
+
+	"github.com/natkit/natkit/internal/testutil"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -55,7 +56,7 @@ func (s *script) out(g segment) {
 	s.at += 0.01
 	s.Answered(g.frame(service, netip.AddrPortFrom(client, g.port)), s.at)
 	for _, q := range s.Questions() {
-		s.Told(q, s.states[q.Tuple.Src.Port()])
+		s.Resolve(q, s.states[q.Tuple.Src.Port()])
 	}
 }
 
@@ -206,7 +207,7 @@ func TestBounded(t *testing.T) {
 		w.Arrived(g.frame(from, service), float64(i)*1e-6)
 		w.Answered(segment{flags: frame.ACK, ack: i + 1<<30}.frame(service, from), float64(i)*1e-6)
 	}
-	if n := len(w.recent) + len(w.older) + len(w.numbers) + len(w.olderNumbers); n > 4*mostAttempts {
+	if n := len(w.attempts.newer) + len(w.attempts.older) + len(w.numbers.newer) + len(w.numbers.older); n > 4*mostAttempts {
 		t.Errorf("%d attempts and numbers are held", n)
 	}
 	asked := w.Questions()
@@ -215,7 +216,7 @@ func TestBounded(t *testing.T) {
 	}
 	const synReceived = 3
 	for _, q := range asked {
-		w.Told(q, synReceived)
+		w.Resolve(q, synReceived)
 	}
 	if byTimestamp, bySequence := w.Result().Rejected(); byTimestamp+bySequence > 0 {
 		t.Errorf("%d and %d are taken for rejected, of which the kernel knew otherwise or was not asked", byTimestamp, bySequence)
@@ -240,8 +241,8 @@ func FuzzWatch(f *testing.F) {
 			}
 			stream = stream[n:]
 		}
-		if len(w.recent)+len(w.older) > 2*mostAttempts {
-			t.Errorf("%d attempts are kept", len(w.recent)+len(w.older))
+		if len(w.attempts.newer)+len(w.attempts.older) > 2*mostAttempts {
+			t.Errorf("%d attempts are kept", len(w.attempts.newer)+len(w.attempts.older))
 		}
 	})
 }

@@ -13,31 +13,11 @@ import (
 	"github.com/natkit/natkit/internal/units"
 )
 
-// Facts is what the cost and risk of a change depend on; zero means unknown.
-type Facts struct {
-	// Entries tracked in this network namespace (nf_conntrack_count).
-	Entries int64
-	// OtherEntries are tracked in other namespaces, which share the hash table.
-	OtherEntries int64
-	// Max and Buckets are nf_conntrack_max and nf_conntrack_buckets.
-	Max, Buckets int64
-	Cost         capacity.Cost
-	// MemoryBytes is the machine's.
-	MemoryBytes uint64
-}
+// Facts is what the cost and risk of a change depend on.
+type Facts = capacity.Table
 
-// FactsOf takes the facts from what was observed.
-func FactsOf(s *snapshot.Snapshot) Facts {
-	f := Facts{Cost: capacity.CostOf(s.ConntrackSize)}
-	f.Entries, _ = s.Sysctls.Int(snapshot.ConntrackCount)
-	f.Max, _ = s.Sysctls.Int(snapshot.ConntrackMax)
-	f.Buckets, _ = s.Sysctls.Int(snapshot.ConntrackBuckets)
-	f.OtherEntries = capacity.Elsewhere(s.ConntrackSize, f.Entries)
-	if s.Memory != nil {
-		f.MemoryBytes = s.Memory.TotalBytes
-	}
-	return f
-}
+// assessment judges changes by facts.
+type assessment struct{ Facts }
 
 // Assess returns the changes of one plan with their cost and risk, where natkit
 // knows them. What a change says of itself is kept.
@@ -56,7 +36,7 @@ func Assess(changes []Change, f Facts) []Change {
 	out := slices.Clone(changes)
 	for i, c := range out {
 		if c.Cost == "" && c.Risk == "" {
-			out[i].Cost, out[i].Risk = assess(c, f)
+			out[i].Cost, out[i].Risk = assess(c, assessment{f})
 			out[i].Risk = joinRisks(out[i].Risk, sideEffects(c))
 		}
 	}
@@ -70,7 +50,7 @@ func numbers(c Change) (before, after int64, ok bool) {
 	return before, after, c.Kind == Sysctl && errBefore == nil && errAfter == nil
 }
 
-func assess(c Change, f Facts) (cost, risk string) {
+func assess(c Change, f assessment) (cost, risk string) {
 	before, after, ok := numbers(c)
 	switch {
 	case c.Kind == NATRule:
@@ -95,7 +75,7 @@ func assess(c Change, f Facts) (cost, risk string) {
 	return "", ""
 }
 
-func (f Facts) raiseMax(before, after int64) (cost, risk string) {
+func (f assessment) raiseMax(before, after int64) (cost, risk string) {
 	full := f.Cost.TableBytes(after, f.Buckets)
 	cost = fmt.Sprintf("up to %s more memory, %s in all (%v)",
 		units.Bytes(full-f.Cost.TableBytes(before, f.Buckets)), units.Bytes(full), f.Cost)
@@ -108,12 +88,12 @@ func (f Facts) raiseMax(before, after int64) (cost, risk string) {
 
 // unlimited is nf_conntrack_max = 0: __nf_conntrack_alloc then compares with
 // nothing.
-func (f Facts) unlimited() (cost, risk string) {
+func (f assessment) unlimited() (cost, risk string) {
 	return fmt.Sprintf("no bound: %v for as many as come", f.Cost),
 		"0 means no limit: connections are never refused, in no network namespace, and a flood takes memory until the machine has none; hash chains grow without end"
 }
 
-func (f Facts) lowerMax(after int64) string {
+func (f assessment) lowerMax(after int64) string {
 	risk := "lowers a limit of the whole host, every network namespace included"
 	if f.Entries > after {
 		risk += fmt.Sprintf("; %s connections are tracked now, more than the new maximum: new connections are dropped at once",
@@ -122,16 +102,16 @@ func (f Facts) lowerMax(after int64) string {
 	return risk
 }
 
-func (f Facts) resize(c Change, before, after int64) (cost, risk string) {
+func (f assessment) resize(c Change, before, after int64) (cost, risk string) {
 	if after > before {
 		cost = units.Bytes(f.Cost.TableBytes(0, after)-f.Cost.TableBytes(0, before)) + " more memory for the bucket array"
 	}
-	return cost, strings.Join(append([]string{f.Stall(c)}, f.longChains()...), "; ")
+	return cost, strings.Join(append([]string{Stall(f.Facts, c)}, f.longChains()...), "; ")
 }
 
 // Stall says what the change of nf_conntrack_buckets from one number to another
 // does to the host's traffic; empty for other changes.
-func (f Facts) Stall(c Change) string {
+func Stall(f Facts, c Change) string {
 	before, after, ok := numbers(c)
 	if !ok || before == after || c.Target != snapshot.ConntrackBuckets {
 		return ""
@@ -142,7 +122,7 @@ func (f Facts) Stall(c Change) string {
 }
 
 // longChains says what a full table means for the hash.
-func (f Facts) longChains() []string {
+func (f assessment) longChains() []string {
 	length := capacity.ChainLength(max(f.Max, f.Entries)+f.OtherEntries, f.Buckets)
 	if length <= capacity.LongChain {
 		return nil

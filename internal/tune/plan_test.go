@@ -7,7 +7,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/natkit/natkit/internal/capacity"
-	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -203,24 +202,6 @@ func TestAssess(t *testing.T) {
 	kept.Cost = "said by the rule"
 	if got := Assess([]Change{kept}, facts); got[0] != kept {
 		t.Errorf("what the change says is replaced: %+v", got)
-	}
-}
-
-func TestFactsOf(t *testing.T) {
-	s := &snapshot.Snapshot{
-		Sysctls: snapshot.Sysctls{
-			"net.netfilter.nf_conntrack_count": "1000", "net.netfilter.nf_conntrack_max": "262144", "net.netfilter.nf_conntrack_buckets": "65536",
-		},
-		Memory:        &snapshot.Memory{TotalBytes: 1 << 30},
-		ConntrackSize: &snapshot.ConntrackSize{EntryBytes: 320, ExtensionBytes: 128, BucketBytes: 8, SlabBytes: 320 * 5000, Source: "/proc/slabinfo"},
-	}
-	want := Facts{Entries: 1000, OtherEntries: 4000, Max: 262144, Buckets: 65536, MemoryBytes: 1 << 30,
-		Cost: capacity.Cost{EntryBytes: 448, BucketBytes: 8, Source: "/proc/slabinfo"}}
-	if diff := cmp.Diff(want, FactsOf(s)); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff(Facts{Cost: capacity.CostOf(nil)}, FactsOf(&snapshot.Snapshot{})); diff != "" {
-		t.Errorf("of nothing:\n%s", diff)
 	}
 }
 

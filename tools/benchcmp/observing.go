@@ -135,7 +135,7 @@ func (o *observing) setUp(ctx context.Context) (func(context.Context) error, err
 }
 
 func (o *observing) openServer() error {
-	at, err := pktgen.ReadEgress(pktgen.Way{Netns: o.planes.server}, gatewayInside)
+	at, err := pktgen.ReadEgress(pktgen.Route{Netns: o.planes.server}, gatewayInside)
 	if err != nil {
 		return err
 	}
@@ -178,7 +178,7 @@ func (o *observing) offer(ctx context.Context) (bench.Sample, error) {
 
 // traffic sends packets through the gateway's rules to a server that takes them.
 func (o *observing) traffic(ctx context.Context) (bench.Sample, error) {
-	from, err := pktgen.ReadEgress(pktgen.Way{Netns: o.client}, o.to.Addr())
+	from, err := pktgen.ReadEgress(pktgen.Route{Netns: o.client}, o.to.Addr())
 	if err != nil {
 		return bench.Sample{}, err
 	}
@@ -186,7 +186,7 @@ func (o *observing) traffic(ctx context.Context) (bench.Sample, error) {
 	if err != nil {
 		return bench.Sample{}, err
 	}
-	r, err := pktgen.Run(ctx, o.config(o.to), from, nil, pktgen.Options{})
+	r, err := pktgen.Run(ctx, o.config(o.to), from, nil, nil)
 	if err != nil {
 		return bench.Sample{}, err
 	}

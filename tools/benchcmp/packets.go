@@ -151,15 +151,15 @@ func (g *packetRuns) config(to netip.AddrPort) packets.Config {
 
 // send sends from the client and counts at the interface by which node reaches back.
 func (g *packetRuns) send(ctx context.Context, cfg packets.Config, node *netns.Handle, back netip.Addr) (*packets.Result, error) {
-	from, err := pktgen.ReadEgress(pktgen.Way{Netns: g.client}, cfg.Flows.Destinations[0].Addr())
+	from, err := pktgen.ReadEgress(pktgen.Route{Netns: g.client}, cfg.Flows.Destinations[0].Addr())
 	if err != nil {
 		return nil, err
 	}
-	to, err := pktgen.ReadEgress(pktgen.Way{Netns: node}, back)
+	to, err := pktgen.ReadEgress(pktgen.Route{Netns: node}, back)
 	if err != nil {
 		return nil, err
 	}
-	return pktgen.Run(ctx, cfg, from, &to.Port, pktgen.Options{})
+	return pktgen.Run(ctx, cfg, from, &to.Port, nil)
 }
 
 // direct sends to the gateway's own interface.

@@ -78,11 +78,11 @@ func (p *planes) runRedirect(ctx context.Context) (bench.Sample, error) {
 	if err := p.rules(ctx, ""); err != nil {
 		return bench.Sample{}, err
 	}
-	in, err := pktgen.ReadEgress(pktgen.Way{Netns: p.gateway}, clientAddress)
+	in, err := pktgen.ReadEgress(pktgen.Route{Netns: p.gateway}, clientAddress)
 	if err != nil {
 		return bench.Sample{}, err
 	}
-	out, err := pktgen.ReadEgress(pktgen.Way{Netns: p.gateway}, serverAddress.Addr())
+	out, err := pktgen.ReadEgress(pktgen.Route{Netns: p.gateway}, serverAddress.Addr())
 	if err != nil {
 		return bench.Sample{}, err
 	}

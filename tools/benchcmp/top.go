@@ -195,7 +195,7 @@ func (o *newcomers) connect(ctx context.Context) (bench.Sample, error) {
 // connectPart makes one of so many parts of the flows: each has ports of the server for
 // itself.
 func (o *newcomers) connectPart(ctx context.Context, sum *flows, part, parts int) error {
-	from, err := pktgen.ReadEgress(pktgen.Way{Netns: o.client}, o.to.Addr())
+	from, err := pktgen.ReadEgress(pktgen.Route{Netns: o.client}, o.to.Addr())
 	if err != nil {
 		return err
 	}
@@ -209,7 +209,7 @@ func (o *newcomers) connectPart(ctx context.Context, sum *flows, part, parts int
 		return err
 	}
 	began := cpuTime()
-	r, err := pktgen.Run(ctx, cfg, from, nil, pktgen.Options{})
+	r, err := pktgen.Run(ctx, cfg, from, nil, nil)
 	if err != nil {
 		return err
 	}

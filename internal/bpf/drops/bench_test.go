@@ -115,11 +115,11 @@ func flood(b *testing.B, n *network, count int64) {
 			SourcePorts: nat.Ports{First: 1024, Last: 65535}, Destinations: []netip.AddrPort{to}, Seed: 1},
 	}
 	cfg.Spec.Sizes[0] = cfg.Spec.MinSize()
-	egress, err := pktgen.ReadEgress(pktgen.Way{Netns: n.client}, to.Addr())
+	egress, err := pktgen.ReadEgress(pktgen.Route{Netns: n.client}, to.Addr())
 	if err != nil {
 		b.Fatal(err)
 	}
-	result, err := pktgen.Run(b.Context(), cfg, egress, nil, pktgen.Options{})
+	result, err := pktgen.Run(b.Context(), cfg, egress, nil, nil)
 	if err != nil {
 		b.Fatal(fmt.Errorf("%+v: %w", result, err))
 	}

@@ -15,12 +15,10 @@ import (
 )
 
 const (
-	// probes are the first packets of a run; one of them has to arrive before the
-	// others are sent.
+	// probes are the first packets of a run; one of them must arrive before the rest is sent.
 	probes     = 32
 	probeLimit = time.Second
-	// drainQuiet without an arrival after the last packet was sent ends a run;
-	// drainLimit does in any case.
+	// drainQuiet without an arrival after the last packet ends a run, drainLimit in any case.
 	drainQuiet = 100 * time.Millisecond
 	drainLimit = 2 * time.Second
 )
@@ -80,8 +78,8 @@ func (r *run) probe(ctx context.Context) error {
 	return fmt.Errorf("none of the first %d packets from %v arrived at %v: %s", n, r.from.Port, r.sink.port, r.whyNone())
 }
 
-// probes is how many packets the probe sends: in a paced run no more than the
-// schedule has for the time that it may take.
+// probes returns the number of packets of the probe: in a paced run at most those due in its
+// time.
 func (r *run) probes() int64 {
 	n := min(probes, r.total(0))
 	if r.cfg.Rate == 0 {
@@ -118,9 +116,8 @@ func (r *run) work(ctx context.Context, start time.Time) error {
 	return errors.Join(errs...)
 }
 
-// drain waits for packets that are under way. Where nobody counts them, the other end
-// of a veth gets a moment: what waits in its ring is thrown away with the program that
-// is there for the time of the run (veth_napi_del).
+// drain waits for packets in flight. Without a receiver the other end of a veth gets a moment:
+// its ring is discarded with the program that is attached for the run (veth_napi_del).
 func (r *run) drain(ctx context.Context) error {
 	if r.sink == nil {
 		if r.passing {
@@ -144,8 +141,7 @@ func (r *run) drain(ctx context.Context) error {
 	return err
 }
 
-// watch reports progress and keeps the course of the run until stop, and ends the run
-// where the way is no longer there.
+// watch reports progress and records the course of the run until stop, and ends a broken run.
 func (r *run) watch(start time.Time, end context.CancelCauseFunc) (stop func()) {
 	done, finished := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -155,10 +151,10 @@ func (r *run) watch(start time.Time, end context.CancelCauseFunc) (stop func()) 
 		for {
 			select {
 			case <-done:
-				r.look(start, end)
+				r.sample(start, end)
 				return
 			case <-tick.C:
-				r.look(start, end)
+				r.sample(start, end)
 			}
 		}
 	}()
@@ -168,15 +164,14 @@ func (r *run) watch(start time.Time, end context.CancelCauseFunc) (stop func()) 
 	}
 }
 
-func (r *run) look(start time.Time, end context.CancelCauseFunc) {
+func (r *run) sample(start time.Time, end context.CancelCauseFunc) {
 	r.note(time.Since(start))
 	if err := r.broken(); err != nil {
 		end(err)
 	}
 }
 
-// note adds to the last second of the course and shows the progress. An error here
-// shows again at the end of the run.
+// note adds to the last second of the course. An error here shows again at the end of the run.
 func (r *run) note(elapsed time.Duration) {
 	sent, _, err := r.sent()
 	c, err2 := r.received()
@@ -193,17 +188,16 @@ func (r *run) note(elapsed time.Duration) {
 	r.course[len(r.course)-1] = packets.Second{
 		At: elapsed.Seconds(), Sent: sent - before.Sent, Received: int64(c.Received) - before.Received,
 	}
-	if r.opt.Progress != nil {
-		r.opt.Progress(packets.Progress{Elapsed: elapsed, Sent: sent, Received: int64(c.Received), Packets: r.cfg.Packets})
+	if r.progress != nil {
+		r.progress(packets.Progress{Elapsed: elapsed, Sent: sent, Received: int64(c.Received), Packets: r.cfg.Packets})
 	}
 }
 
-// bareType marks the frames of a bare run, which have no headers behind Ethernet's:
-// IEEE 802 local experimental EtherType 1.
+// bareType is the EtherType of a bare run's frames: IEEE 802 local experimental 1.
 const bareType = 0x88b5
 
-// bareFrame is what the kernel copies into its pages. The generator overwrites its
-// headers; a bare run sends it as it is.
+// bareFrame returns what the kernel copies into its pages. The generator overwrites its headers;
+// a bare run sends it unchanged.
 func (r *run) bareFrame() []byte {
 	frame := make([]byte, r.cfg.Spec.MaxSize()-frame.FCSLen)
 	copy(frame, r.from.NextMAC)
@@ -212,7 +206,7 @@ func (r *run) bareFrame() []byte {
 	return frame
 }
 
-// whyNone looks for the reason why nothing arrives.
+// whyNone returns the likely reason why nothing arrives.
 func (r *run) whyNone() string {
 	if r.cfg.Bare {
 		return "bare frames carry no IP, and no router forwards them: the receiver must be the other end of the sender's link"
@@ -229,7 +223,7 @@ func (r *run) whyNone() string {
 	return fmt.Sprintf("look at the way between them: routes and forwarding (net.ipv4.ip_forward), filter rules, rp_filter, the NAT rule for this destination, and whether %v is where they come in ('ip -s link' counts packets)", r.sink.port)
 }
 
-// bigEndian gives a number whose bytes in memory are those of n in network order.
+// bigEndian returns a number whose bytes in memory are those of n in network order.
 func bigEndian(n uint16) uint16 {
 	var b [2]byte
 	binary.BigEndian.PutUint16(b[:], n)

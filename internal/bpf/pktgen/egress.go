@@ -27,8 +27,7 @@ type Egress struct {
 	MAC  net.HardwareAddr
 	// NextMAC is who gets the frames: the destination or the router to it.
 	NextMAC net.HardwareAddr
-	// Source is the address that the kernel would send from; invalid where the
-	// interface has none.
+	// Source is the address that the kernel would send from, if the interface has one.
 	Source netip.Addr
 
 	peerIndex, peerNamespace int // of a veth: IFLA_LINK, IFLA_LINK_NETNSID
@@ -40,38 +39,41 @@ func (e Egress) link() frame.Link {
 	return frame.Link{Destination: [6]byte(e.NextMAC), Source: [6]byte(e.MAC)}
 }
 
-// Way is what the user says about the way out; the rest comes from routes and
-// neighbours.
-type Way struct {
+// Route is the user's choice of the egress; the rest comes from routes and neighbours.
+type Route struct {
 	Netns *netns.Handle
 	// Interface is empty for the route's.
 	Interface string
 	// NextMAC is nil for the neighbour's.
 	NextMAC net.HardwareAddr
-	// Neighbours are namespaces in which the other end of a veth may lie; all that can
-	// be found are looked through after them. They stay the caller's.
+	// Neighbours are namespaces to search first for the other end of a veth. The caller closes
+	// them.
 	Neighbours []*netns.Handle
 }
 
 // neighbourLimit is how long a neighbour may take to answer.
 const neighbourLimit = 2 * time.Second
 
-// ReadEgress finds the way to an address. Where the kernel does not know the
-// neighbour yet it is asked to find it, by one datagram to its discard port.
-func ReadEgress(way Way, to netip.Addr) (e Egress, err error) {
-	e = Egress{Port: Port{Netns: way.Netns, Interface: way.Interface}, NextMAC: way.NextMAC, neighbours: way.Neighbours}
-	err = way.Netns.Do(func() error {
+// ReadEgress finds the egress to an address. An unresolved neighbour is resolved by a datagram to
+// its discard port.
+func ReadEgress(route Route, to netip.Addr) (e Egress, err error) {
+	e = Egress{Port: Port{Netns: route.Netns, Interface: route.Interface}, NextMAC: route.NextMAC, neighbours: route.Neighbours}
+	if err := links(route.Netns, func(handle *netlink.Handle) error { return e.read(handle, to) }); err != nil {
+		return e, fmt.Errorf("find the way to %v: %w", to, err)
+	}
+	return e, nil
+}
+
+// links calls fn with a route netlink socket of a namespace, in that namespace.
+func links(ns *netns.Handle, fn func(*netlink.Handle) error) error {
+	return ns.Do(func() error {
 		handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 		if err != nil {
 			return fmt.Errorf("open a netlink socket: %w", err)
 		}
 		defer handle.Close()
-		return e.read(handle, to)
+		return fn(handle)
 	})
-	if err != nil {
-		return e, fmt.Errorf("find the way to %v: %w", to, err)
-	}
-	return e, nil
 }
 
 func (e *Egress) read(handle *netlink.Handle, to netip.Addr) error {
@@ -103,8 +105,7 @@ func (e *Egress) read(handle *netlink.Handle, to netip.Addr) error {
 	return e.findNeighbour(handle, nextHop(route, to))
 }
 
-// noRedirect are kinds of interfaces without ndo_xdp_xmit: frames that a program
-// redirects to them vanish.
+// noRedirect are kinds of interfaces without ndo_xdp_xmit, which drop redirected frames.
 var noRedirect = []string{"bridge", "vlan", "macvlan", "ipvlan", "dummy", "vxlan", "geneve", "ifb", "team", "vrf",
 	"netkit", "macsec", "gretap", "ip6gretap", "erspan"}
 
@@ -176,8 +177,7 @@ func (e *Egress) findNeighbour(handle *netlink.Handle, hop netip.Addr) error {
 		hop, e.Interface, neighbourLimit)
 }
 
-// askNeighbour makes the kernel look for a neighbour; whether it is there shows in
-// the table.
+// askNeighbour makes the kernel resolve a neighbour.
 func askNeighbour(hop netip.Addr, dev string) {
 	if hop.Is6() && hop.IsLinkLocalUnicast() {
 		hop = hop.WithZone(dev)
@@ -210,9 +210,8 @@ func checkMTU(port Port, mtu int, spec packets.Spec) error {
 	return nil
 }
 
-// Forwarder sends every frame that comes in at one interface out at another, with
-// new Ethernet addresses and nothing else changed: the least that a router can do,
-// and so the limit of what a faster one could reach.
+// Forwarder redirects every frame that enters at one interface to another, with new Ethernet
+// addresses: the least work of a router.
 type Forwarder struct {
 	program *ebpf.Program
 	link    link.Link

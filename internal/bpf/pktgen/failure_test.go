@@ -68,20 +68,20 @@ func TestNoWay(t *testing.T) {
 	neighbour(t, n.client, "eth0", "198.18.0.9", net.HardwareAddr{3, 0xbf, 0xc6, 0x12, 0, 9}) // as load-balancing clusters have
 	for _, tt := range []struct {
 		name string
-		way  Way
+		way  Route
 		to   string
 		want []string
 	}{
-		{"no route", Way{Netns: n.gateway}, "203.0.113.1", []string{"find the way to 203.0.113.1", "no route", "unreachable"}},
-		{"itself", Way{Netns: n.client}, "198.18.0.2", []string{"an address of the sender itself"}},
-		{"no such interface", Way{Netns: n.client, Interface: "eth7"}, "198.18.0.1", []string{"no such interface eth7"}},
-		{"down", Way{Netns: n.client, Interface: "off0", NextMAC: far}, "198.18.0.1", []string{"off0 is down", "ip link set off0 up"}},
-		{"peer down", Way{Netns: n.client, Interface: "half0", NextMAC: far}, "198.18.0.1", []string{"half0 has no carrier"}},
-		{"not a neighbour", Way{Netns: n.gateway}, "198.18.0.99", []string{"no answer from the neighbour 198.18.0.99 on eth0", "--next-mac"}},
-		{"broadcast", Way{Netns: n.client}, "198.18.0.255", []string{"a broadcast address there", "everybody on the link"}},
-		{"group", Way{Netns: n.client}, "198.18.0.9", []string{"the neighbour 198.18.0.9 on eth0 has the group address 03:bf:c6:12:00:09"}},
-		{"no frames taken", Way{Netns: n.client, Interface: "macvlan0", NextMAC: far}, "198.18.0.1", []string{"macvlan0 is a macvlan", "takes no redirected frames"}},
-		{"loopback", Way{Netns: n.client, Interface: "lo", NextMAC: far}, "198.18.0.1", []string{"lo has no Ethernet address"}},
+		{"no route", Route{Netns: n.gateway}, "203.0.113.1", []string{"find the way to 203.0.113.1", "no route", "unreachable"}},
+		{"itself", Route{Netns: n.client}, "198.18.0.2", []string{"an address of the sender itself"}},
+		{"no such interface", Route{Netns: n.client, Interface: "eth7"}, "198.18.0.1", []string{"no such interface eth7"}},
+		{"down", Route{Netns: n.client, Interface: "off0", NextMAC: far}, "198.18.0.1", []string{"off0 is down", "ip link set off0 up"}},
+		{"peer down", Route{Netns: n.client, Interface: "half0", NextMAC: far}, "198.18.0.1", []string{"half0 has no carrier"}},
+		{"not a neighbour", Route{Netns: n.gateway}, "198.18.0.99", []string{"no answer from the neighbour 198.18.0.99 on eth0", "--next-mac"}},
+		{"broadcast", Route{Netns: n.client}, "198.18.0.255", []string{"a broadcast address there", "everybody on the link"}},
+		{"group", Route{Netns: n.client}, "198.18.0.9", []string{"the neighbour 198.18.0.9 on eth0 has the group address 03:bf:c6:12:00:09"}},
+		{"no frames taken", Route{Netns: n.client, Interface: "macvlan0", NextMAC: far}, "198.18.0.1", []string{"macvlan0 is a macvlan", "takes no redirected frames"}},
+		{"loopback", Route{Netns: n.client, Interface: "lo", NextMAC: far}, "198.18.0.1", []string{"lo has no Ethernet address"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -159,7 +159,7 @@ func TestNothingArrives(t *testing.T) {
 			n := newNetwork(t)
 			cfg, from, sink := config("198.19.0.2:9"), egress(t, n, "198.19.0.2"), tt.sink(n)
 			tt.change(&cfg, &from)
-			_, err := Run(t.Context(), cfg, from, &sink, Options{})
+			_, err := Run(t.Context(), cfg, from, &sink, nil)
 			wantError(t, err, tt.want...)
 		})
 	}
@@ -184,7 +184,7 @@ func TestRefusedRuns(t *testing.T) {
 	} {
 		cfg, from := config("198.18.0.1:9"), egress(t, n, "198.18.0.1")
 		tt.change(&cfg, &from)
-		_, err := Run(t.Context(), cfg, from, &Port{n.gateway, "eth0"}, Options{})
+		_, err := Run(t.Context(), cfg, from, &Port{n.gateway, "eth0"}, nil)
 		wantError(t, err, tt.want...)
 	}
 	wantError(t, checkMemory(1<<50), "more than a quarter", "use fewer flows")
@@ -197,10 +197,10 @@ func TestPeerChanges(t *testing.T) {
 	cfg := config("198.18.0.1:9")
 	cfg.Spec.Sizes = []int{1518}
 	mtu(t, n.gateway, "eth0", 1400)
-	_, err := Run(t.Context(), cfg, from, nil, Options{})
+	_, err := Run(t.Context(), cfg, from, nil, nil)
 	wantError(t, err, "frame size 1518", "/eth0 carries at most 1418")
 	down(t, n.gateway, "eth0")
-	_, err = Run(t.Context(), cfg, from, nil, Options{})
+	_, err = Run(t.Context(), cfg, from, nil, nil)
 	wantError(t, err, "its other end", "/eth0 is down", "ip link set eth0 up")
 }
 

@@ -41,13 +41,13 @@ func sendUntilKilled(paths string) error {
 	if err != nil {
 		return err
 	}
-	egress, err := ReadEgress(Way{Netns: from}, netip.MustParseAddr("198.18.0.1"))
+	egress, err := ReadEgress(Route{Netns: from}, netip.MustParseAddr("198.18.0.1"))
 	if err != nil {
 		return err
 	}
 	cfg := config("198.18.0.1:9")
 	cfg.Packets, cfg.Rate, cfg.Duration = 0, 0, 20*time.Second
-	_, err = Run(context.Background(), cfg, egress, &Port{to, "eth0"}, Options{})
+	_, err = Run(context.Background(), cfg, egress, &Port{to, "eth0"}, nil)
 	return err
 }
 

@@ -41,7 +41,7 @@ func TestNothingIsLeft(t *testing.T) {
 	n.forward(t)
 	cfg := config("198.19.0.2:9")
 	cfg.Workers, cfg.Packets = min(2, runtime.NumCPU()), 6000
-	from, err := ReadEgress(Way{Netns: n.client}, netip.MustParseAddr("198.19.0.2"))
+	from, err := ReadEgress(Route{Netns: n.client}, netip.MustParseAddr("198.19.0.2"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func TestNothingIsLeft(t *testing.T) {
 			t.Error("the programs are not attached while the run goes on")
 		}
 	}
-	if _, err := Run(t.Context(), cfg, from, &Port{n.server, "eth0"}, Options{Progress: watch}); err != nil {
+	if _, err := Run(t.Context(), cfg, from, &Port{n.server, "eth0"}, watch); err != nil {
 		t.Fatal(err)
 	}
 	if attached(t, n.gateway, "eth0") || attached(t, n.server, "eth0") {
@@ -139,13 +139,13 @@ func TestCancelEndsARun(t *testing.T) {
 		t.Run(fmt.Sprintf("rate %.0f", rate), func(t *testing.T) {
 			cfg := config("198.18.0.1:9")
 			cfg.Packets, cfg.Rate = 1_000_000_000, rate
-			from, err := ReadEgress(Way{Netns: n.client}, netip.MustParseAddr("198.18.0.1"))
+			from, err := ReadEgress(Route{Netns: n.client}, netip.MustParseAddr("198.18.0.1"))
 			if err != nil {
 				t.Fatal(err)
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			r, err := Run(ctx, cfg, from, &Port{n.gateway, "eth0"}, Options{Progress: func(packets.Progress) { cancel() }})
+			r, err := Run(ctx, cfg, from, &Port{n.gateway, "eth0"}, func(packets.Progress) { cancel() })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -159,13 +159,13 @@ func TestCancelEndsARun(t *testing.T) {
 // TestCancelledBeforeItStarts sends no more than it takes to find the receiver.
 func TestCancelledBeforeItStarts(t *testing.T) {
 	n := newNetwork(t)
-	from, err := ReadEgress(Way{Netns: n.client}, netip.MustParseAddr("198.18.0.1"))
+	from, err := ReadEgress(Route{Netns: n.client}, netip.MustParseAddr("198.18.0.1"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if r, err := Run(ctx, config("198.18.0.1:9"), from, &Port{n.gateway, "eth0"}, Options{}); err != nil || r.Sent > probes {
+	if r, err := Run(ctx, config("198.18.0.1:9"), from, &Port{n.gateway, "eth0"}, nil); err != nil || r.Sent > probes {
 		t.Errorf("%+v, %v", r, err)
 	}
 }

@@ -136,7 +136,7 @@ func sources(to netip.Addr) []netip.Addr {
 
 func send(t testing.TB, n *network, cfg packets.Config, sink *Port) (*packets.Result, error) {
 	t.Helper()
-	return Run(t.Context(), cfg, egress(t, n, cfg.Flows.Destinations[0].Addr().String()), sink, Options{})
+	return Run(t.Context(), cfg, egress(t, n, cfg.Flows.Destinations[0].Addr().String()), sink, nil)
 }
 
 // egress is the client's way to an address.
@@ -147,7 +147,7 @@ func egress(t testing.TB, n *network, to string) Egress {
 
 func egressOf(t testing.TB, ns *netns.Handle, to string) Egress {
 	t.Helper()
-	e, err := ReadEgress(Way{Netns: ns}, netip.MustParseAddr(to))
+	e, err := ReadEgress(Route{Netns: ns}, netip.MustParseAddr(to))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,5 @@
-// Package pktgen sends numbered packets from eBPF, without a socket or an skb, and
-// counts them where they arrive, in an XDP program that tells by their tokens what
-// became of each.
+// Package pktgen sends numbered packets from eBPF, without a socket or an skb, and counts them by
+// their tokens in an XDP program where they arrive.
 //
 // The generator is an XDP program that the kernel runs on frames of its own making
 // (BPF_PROG_TEST_RUN with BPF_F_TEST_XDP_LIVE_FRAMES, Linux 5.18; see
@@ -20,8 +19,7 @@ import (
 
 //go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -Wall -Wextra -Wno-unused-parameter -Werror -mcpu=v3" -target bpfel  pktgen pktgen.bpf.c
 
-// Port is an interface in a network namespace; a nil Netns is the one natkit runs
-// in.
+// Port is an interface in a network namespace; nil is natkit's own.
 type Port struct {
 	Netns     *netns.Handle
 	Interface string
@@ -34,21 +32,12 @@ func (p Port) String() string {
 	return p.Netns.Name() + "/" + p.Interface
 }
 
-// Options are what a run does besides sending.
-type Options struct {
-	// Progress is called several times a second; nil for no one.
-	Progress func(packets.Progress)
-}
-
-// Run sends cfg's packets by way of from and counts them at sink, if there is one.
-// Nothing of it outlives the process: programs are attached by links that the kernel
-// removes with it. It needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON (or
-// CAP_SYS_ADMIN), and CAP_SYS_ADMIN to enter namespaces.
-//
-// A context that ends ends the run; the result then counts what was sent until
-// then.
-func Run(ctx context.Context, cfg packets.Config, from Egress, sink *Port, opt Options) (result *packets.Result, err error) {
-	r := &run{cfg: cfg, from: from, opt: opt}
+// Run sends cfg's packets by from and counts them at sink, if there is one, until ctx ends.
+// progress, if not nil, is called several times a second. Nothing outlives the process: programs
+// are attached by links. It needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON (or CAP_SYS_ADMIN), and
+// CAP_SYS_ADMIN to enter namespaces.
+func Run(ctx context.Context, cfg packets.Config, from Egress, sink *Port, progress func(packets.Progress)) (result *packets.Result, err error) {
+	r := &run{cfg: cfg, from: from, progress: progress}
 	defer func() { err = errors.Join(err, r.close()) }()
 	if err := r.open(sink); err != nil {
 		return nil, err
@@ -58,16 +47,16 @@ func Run(ctx context.Context, cfg packets.Config, from Egress, sink *Port, opt O
 
 // run is one run under way.
 type run struct {
-	cfg     packets.Config
-	from    Egress
-	opt     Options
-	tables  *tables
-	sink    *receiver // nil where nothing is counted
-	workers []*worker
-	closers []func() error
-	notes   []string
-	// relies is the other end of the sender's veth where frames are taken only
-	// because somebody else has attached an XDP program there; nil otherwise.
+	cfg      packets.Config
+	from     Egress
+	progress func(packets.Progress)
+	tables   *tables
+	sink     *receiver // nil where nothing is counted
+	workers  []*worker
+	closers  []func() error
+	notes    []string
+	// relies is the other end of the sender's veth if another program's XDP program makes it
+	// accept frames.
 	relies *peer
 	// passing: the program there is this run's own.
 	passing bool
@@ -101,7 +90,7 @@ func (r *run) open(sink *Port) (err error) {
 	return r.makeWorkers()
 }
 
-// attachSink comes after the passing program: the kernel attaches none below a bridge
+// attachSink runs after the passing program is attached: the kernel attaches none below a bridge
 // that has one.
 func (r *run) attachSink(sink *Port) (err error) {
 	if sink == nil {
@@ -163,7 +152,7 @@ func arrived(c pktgenSinkCounters) int64 {
 	return int64(c.Received + c.Misdelivered + c.BadIpChecksum + c.BadChecksum + c.PartialChecksum)
 }
 
-// poll waits until done says so or limit has passed, looking every 5 ms.
+// poll calls done every 5 ms until it is true or limit has passed.
 func poll(ctx context.Context, limit time.Duration, done func() (bool, error)) (bool, error) {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

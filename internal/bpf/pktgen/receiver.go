@@ -51,8 +51,7 @@ func attachReceiver(port Port, cfg packets.Config, t *tables) (*receiver, error)
 	return r, nil
 }
 
-// open loads the programs and attaches one. In the stack several CPUs run it at once,
-// whatever the driver's queues are.
+// open loads the programs and attaches one. In generic mode several CPUs may run it at once.
 func (r *receiver) open(index int, mode link.XDPAttachFlags, cfg packets.Config, t *tables) error {
 	if err := r.objects.load(cfg, t, mode == link.XDPGenericMode || concurrent(r.port)); err != nil {
 		return err
@@ -146,8 +145,7 @@ func interfaceIndex(port Port) (index int, err error) {
 	return index, err
 }
 
-// attach puts a program onto an interface, in the driver where it can, for as long
-// as the link is open.
+// attach attaches a program to an interface, in the driver if possible, until the link is closed.
 func attach(ns *netns.Handle, index int, program *ebpf.Program) (link.Link, error) {
 	l, err := attachMode(ns, index, program, link.XDPDriverMode)
 	if errors.Is(err, unix.EOPNOTSUPP) {
@@ -172,8 +170,8 @@ func attachMode(ns *netns.Handle, index int, program *ebpf.Program, mode link.XD
 	return l, nil
 }
 
-// concurrent reports whether several CPUs may receive from the interface at once: not
-// with a single queue, whose NAPI runs on one CPU at a time.
+// concurrent reports whether several CPUs may receive at once: not with a single queue, whose
+// NAPI runs on one CPU at a time.
 func concurrent(port Port) bool {
 	queues := 0
 	err := port.Netns.Do(func() (err error) {
@@ -223,8 +221,8 @@ const (
 	expectMapped
 )
 
-// expected is an end as the program wants it: what must arrive is net, and where the
-// mask is 0 what was sent (mapped), or anything (in).
+// expected returns an end for the program: the address must be net where mask is set, and
+// elsewhere as sent (mapped) or anything (in).
 func expected(end packets.End) (x pktgenExpected) {
 	switch end.Address {
 	case packets.Same:
@@ -271,9 +269,9 @@ type peer struct {
 	close   func() // lets go of the namespace
 }
 
-// ensurePeerTakesFrames attaches a passing program to a veth's peer that has none.
-// Without a program or NAPI a veth drops every frame that is redirected to it, and
-// counts it nowhere that people look (veth_xdp_xmit: rcu_access_pointer(rq->napi)).
+// ensurePeerTakesFrames attaches a passing program to a veth's peer that has none. Without a
+// program or NAPI a veth silently drops redirected frames (veth_xdp_xmit:
+// rcu_access_pointer(rq->napi)).
 func (r *run) ensurePeerTakesFrames(sink *Port) error {
 	if r.from.Kind != "veth" {
 		return nil
@@ -323,24 +321,17 @@ func (r *run) attachPass(p *peer) error {
 	return nil
 }
 
-// samePort reports whether two interfaces are the same; a nil one is no other.
+// samePort reports whether two interfaces are the same; nil is none.
 func samePort(a *Port, b Port) (bool, error) {
 	if a == nil || a.Interface != b.Interface {
 		return false, nil
 	}
-	var inodes [2]uint64
-	for i, ns := range []*netns.Handle{a.Netns, b.Netns} {
-		if ns == nil {
-			current, err := netns.Current()
-			if err != nil {
-				return false, err
-			}
-			defer current.Close()
-			ns = current
-		}
-		inodes[i] = ns.Inode()
+	one, err := netns.InodeOf(a.Netns)
+	if err != nil {
+		return false, err
 	}
-	return inodes[0] == inodes[1], nil
+	other, err := netns.InodeOf(b.Netns)
+	return one == other, err
 }
 
 // findPeer finds a veth's other end; nil where its namespace is not found.
@@ -380,12 +371,7 @@ func idOf(from, of *netns.Handle) (id int, err error) {
 
 func readPeer(ns *netns.Handle, index int, close func()) (*peer, error) {
 	p := &peer{index: index, close: close}
-	err := ns.Do(func() error {
-		handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
-		if err != nil {
-			return err
-		}
-		defer handle.Close()
+	err := links(ns, func(handle *netlink.Handle) error {
 		l, err := handle.LinkByIndex(index)
 		if err != nil {
 			return err

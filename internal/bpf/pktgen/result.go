@@ -19,12 +19,11 @@ import (
 const (
 	// keepUp is the share of its rate that a paced run has to reach.
 	keepUp = 0.99
-	// hiccup is how far it may be behind at the end at any rate.
+	// hiccup is the tolerated lag at the end at any rate.
 	hiccup = 10 * time.Millisecond
 )
 
-// statistics switches the kernel's measurement of programs on if the run is to have
-// it.
+// statistics enables the kernel's measurement of programs if the run has it.
 func (r *run) statistics() (off func(), err error) {
 	if !r.cfg.Statistics {
 		return func() {}, nil
@@ -74,7 +73,7 @@ func (r *run) result(seconds float64, before counts) (*packets.Result, error) {
 	}
 	if r.sink != nil {
 		result.To = r.sink.port.String()
-		// Among the late ones may be duplicates that nobody can tell.
+		// Late ones may be duplicates.
 		result.Lost = max(0, result.Sent-(result.Received-result.Duplicated))
 		result.ReceivedPerSecond = float64(c.Received-before.arrived.Received) / seconds
 		if result.MisdeliveredAs, err = r.sink.strays(r.cfg.Spec.IPv6); err != nil {
@@ -94,7 +93,7 @@ func (r *run) complete(result *packets.Result) {
 	result.GeneratorLimit = r.limit(result)
 }
 
-// limit says that a paced run was behind its schedule, where it was.
+// limit returns how far a paced run was behind its schedule, if it was.
 func (r *run) limit(result *packets.Result) string {
 	seconds := result.Seconds
 	if d := r.cfg.Duration.Seconds(); d > 0 {
@@ -176,8 +175,8 @@ func addrPort(words [4]uint32, port uint16, ipv6 bool) netip.AddrPort {
 	return netip.AddrPortFrom(addr, binary.BigEndian.Uint16(p[:]))
 }
 
-// broken tells what is no longer there of that on which a run depends. The programs
-// do not notice: what is sent counts as sent, and as lost from then on.
+// broken returns what the run depends on and has gone. The programs do not notice: packets count
+// as sent, and as lost from then on.
 func (r *run) broken() error {
 	if err := stillUp(r.from.Port, r.from.Index); err != nil {
 		return fmt.Errorf("send by %v: %w while the run was under way: the counts from then on tell nothing", r.from.Port, err)
@@ -212,23 +211,19 @@ func (r *receiver) broken() error {
 	return stillUp(r.port, index)
 }
 
-// stillUp finds an interface that is down, or gone.
-func stillUp(port Port, index int) error {
-	return port.Netns.Do(func() error {
-		handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
-		if err != nil {
-			return nil // that cannot be asked
-		}
-		defer handle.Close()
+// stillUp reports an interface that is down, or gone. What cannot be read is not reported.
+func stillUp(port Port, index int) (problem error) {
+	_ = links(port.Netns, func(handle *netlink.Handle) error {
 		l, err := handle.LinkByIndex(index)
 		switch {
 		case errors.As(err, &netlink.LinkNotFoundError{}):
-			return errors.New("the interface was removed")
+			problem = errors.New("the interface was removed")
 		case err == nil && l.Attrs().Flags&net.FlagUp == 0:
-			return errors.New("the interface went down")
+			problem = errors.New("the interface went down")
 		case err == nil && (l.Attrs().OperState == netlink.OperDown || l.Attrs().OperState == netlink.OperLowerLayerDown):
-			return errors.New("the interface lost its carrier")
+			problem = errors.New("the interface lost its carrier")
 		}
 		return nil
 	})
+	return problem
 }

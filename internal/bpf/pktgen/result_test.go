@@ -56,7 +56,7 @@ func TestBrokenWay(t *testing.T) {
 			cfg := config("198.19.0.2:9")
 			cfg.Packets, cfg.Rate, cfg.Duration = 0, 1000, time.Hour
 			once := sync.OnceFunc(func() { tt.breakIt(t, n) })
-			r, err := Run(t.Context(), cfg, egress(t, n, "198.19.0.2"), &Port{n.server, "eth0"}, Options{Progress: func(packets.Progress) { once() }})
+			r, err := Run(t.Context(), cfg, egress(t, n, "198.19.0.2"), &Port{n.server, "eth0"}, func(packets.Progress) { once() })
 			wantError(t, err, tt.want...)
 			if r == nil || r.Sent == 0 || r.Seconds >= cfg.Duration.Seconds() {
 				t.Errorf("%+v", r)
@@ -76,7 +76,7 @@ func TestForeignProgramGoes(t *testing.T) {
 	defer f.Close()
 	cfg := config("198.19.0.2:9")
 	cfg.Packets, cfg.Rate, cfg.Duration = 0, 1000, time.Hour
-	_, err = Run(t.Context(), cfg, from, nil, Options{Progress: func(packets.Progress) { f.link.Close() }})
+	_, err = Run(t.Context(), cfg, from, nil, func(packets.Progress) { f.link.Close() })
 	wantError(t, err, "the XDP program of its other end", "was removed while the run was under way")
 }
 
@@ -99,7 +99,7 @@ func TestGenericProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	_, err = Run(context.Background(), config("198.19.0.2:9"), egress(t, n, "198.19.0.2"), nil, Options{})
+	_, err = Run(context.Background(), config("198.19.0.2:9"), egress(t, n, "198.19.0.2"), nil, nil)
 	wantError(t, err, "XDP program in generic mode", "xdpgeneric off")
 }
 

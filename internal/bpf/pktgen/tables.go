@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"os"
 	"unsafe"
@@ -30,7 +31,8 @@ const (
 type tables struct {
 	spec  *ebpf.CollectionSpec
 	flows *ebpf.Map
-	runID uint32 // network byte order, as its bytes lie in memory
+	// runID marks the run's packets; it is random, in network byte order.
+	runID uint32
 }
 
 // newTables makes the table of all flows.
@@ -39,10 +41,7 @@ func newTables(flows packets.Flows) (*tables, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &tables{spec: spec}
-	if err := t.number(); err != nil {
-		return nil, err
-	}
+	t := &tables{spec: spec, runID: rand.Uint32()}
 	if err := t.makeFlows(flows); err != nil {
 		return nil, fmt.Errorf("make a table of %d flows: %w", flows.Count, errnoText(err))
 	}
@@ -62,17 +61,6 @@ func programs() (*ebpf.CollectionSpec, error) {
 }
 
 func (t *tables) close() error { return t.flows.Close() }
-
-// number chooses the mark of this run's packets; another process's packets on the
-// wire must not have it.
-func (t *tables) number() error {
-	var b [4]byte
-	if _, err := unix.Getrandom(b[:], 0); err != nil {
-		return fmt.Errorf("read random bytes: %w", err)
-	}
-	t.runID = binary.NativeEndian.Uint32(b[:])
-	return nil
-}
 
 func (t *tables) makeFlows(flows packets.Flows) error {
 	m := t.spec.Maps[pktgenMapFlows]
@@ -97,8 +85,7 @@ func (t *tables) makeFlows(flows packets.Flows) error {
 	return nil
 }
 
-// fillFlows writes the table through a mapping of it; an array's values begin at
-// multiples of eight.
+// fillFlows writes the table through a mapping; array values are aligned to eight bytes.
 func fillFlows(table *ebpf.Map, flows packets.Flows) error {
 	stride := (int(table.ValueSize()) + 7) &^ 7
 	page := os.Getpagesize()
@@ -123,8 +110,8 @@ func putFlow(b []byte, t frame.Tuple) {
 	binary.BigEndian.PutUint16(ports[2:], t.Dst.Port())
 }
 
-// checkMemory refuses what would take more than a quarter of the memory that is
-// available: the kernel would rather kill processes than fail.
+// checkMemory refuses more than a quarter of the available memory: the kernel would kill
+// processes rather than fail.
 func checkMemory(bytes int64) error {
 	available, err := collect.AvailableMemory()
 	if err != nil {
@@ -182,8 +169,8 @@ func words(dst, src []byte) (w [3]uint32) {
 	return w
 }
 
-// newTemplate is what all packets of a run begin with: a packet of no flow, with
-// zeros where packets differ. run is in network byte order, as it lies in memory.
+// newTemplate returns the common beginning of all packets, with zeros where they differ. run is
+// in network byte order, as in memory.
 func newTemplate(spec *packets.Spec, link frame.Link, run uint32) pktgenTemplate {
 	var mark [4]byte
 	binary.NativeEndian.PutUint32(mark[:], run)
@@ -244,11 +231,9 @@ func sumWords(b []byte) (sum uint32) {
 	return sum
 }
 
-// anchor keeps a program attached to an interface that carries nothing, in a
-// namespace that nobody else sees. The kernel patches its XDP dispatcher whenever a
-// program comes into use that is attached nowhere, and waits for all CPUs
-// (bpf_prog_change_xdp, called by bpf_prog_test_run_xdp): about 24 ms for each call
-// that sends packets. An attached program is there already.
+// anchor keeps a program attached to an unused interface in a namespace of its own. Otherwise
+// each BPF_PROG_TEST_RUN patches the kernel's XDP dispatcher and waits for all CPUs
+// (bpf_prog_change_xdp, called by bpf_prog_test_run_xdp): about 24 ms.
 type anchor struct {
 	ns   *netns.Handle
 	link link.Link

@@ -64,7 +64,7 @@ func TestPassingProgramIsAttachedForTheRun(t *testing.T) {
 	setGRO(t, n.gateway, "eth0", false)
 	seen := false
 	r, err := Run(t.Context(), config("198.19.0.2:9"), egress(t, n, "198.19.0.2"), &Port{n.server, "eth0"},
-		Options{Progress: func(packets.Progress) { seen = seen || attached(t, n.gateway, "eth0") }})
+		func(packets.Progress) { seen = seen || attached(t, n.gateway, "eth0") })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func TestForeignProgramStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	r, err := Run(t.Context(), config("198.19.0.2:9"), from, &Port{n.server, "eth0"}, Options{})
+	r, err := Run(t.Context(), config("198.19.0.2:9"), from, &Port{n.server, "eth0"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,14 +18,13 @@ import (
 const (
 	// liveFrames is BPF_F_TEST_XDP_LIVE_FRAMES.
 	liveFrames = 1 << 1
-	// batch is how many frames the kernel makes, sends and takes back at once
-	// (attr.test.batch_size; 256 is its most). A veth's ring has 256 places.
+	// batch is the number of frames that the kernel makes, sends and takes back at once
+	// (attr.test.batch_size, at most 256). A veth's ring has 256 places.
 	batch = 32
-	// burst is how many packets one system call sends at most: the call's own cost
-	// is spread over them.
+	// burst bounds the packets of one system call.
 	burst = 1 << 16
-	// firstBurst is the first call's. Later ones are made to take up to callTime,
-	// which is how long an interrupt, and the end of the time, have to wait.
+	// firstBurst is that of the first call. Later ones take up to callTime, the latency of an
+	// interrupt and of the end.
 	firstBurst = 1 << 12
 	callTime   = 20 * time.Millisecond
 )
@@ -47,8 +46,7 @@ type generatorObjects struct {
 	Generator *ebpf.Variable `ebpf:"generator"`
 }
 
-// share cuts n into parts that differ by one at most, and says where part i begins
-// and how long it is.
+// share splits n into equal parts, and returns the start and length of part i.
 func share(n, parts, i int) (first, count int) {
 	first = n * i / parts
 	return first, n*(i+1)/parts - first
@@ -102,8 +100,8 @@ func (w *worker) variables() map[string]any {
 	}
 }
 
-// biggestFirst turns a cycle of sizes until the greatest is first; one size that
-// repeats is one.
+// biggestFirst rotates a cycle of sizes until the greatest is first; a single repeated size is
+// one.
 func biggestFirst(sizes []int) []int {
 	at, same := 0, true
 	for i, s := range sizes {
@@ -129,7 +127,7 @@ func (w *worker) state() (s pktgenGeneratorState, err error) {
 	return s, nil
 }
 
-// allow lets the worker send until it has sent so many in all.
+// allow sets the worker's limit of packets in all.
 func (w *worker) allow(total int64) error {
 	s, err := w.state()
 	if err != nil {
@@ -142,9 +140,8 @@ func (w *worker) allow(total int64) error {
 	return nil
 }
 
-// onCPU runs fn on a thread of its own that stays on the worker's CPU, in the
-// sender's namespace: an interface's number is that of the namespace in which the
-// program runs.
+// onCPU runs fn on a thread bound to the worker's CPU, in the sender's namespace, in which the
+// program finds interfaces by number.
 func (w *worker) onCPU(fn func() error) error {
 	return netns.OnThread(func() error {
 		if w.run.from.Netns != nil {
@@ -161,8 +158,7 @@ func (w *worker) onCPU(fn func() error) error {
 	})
 }
 
-// send makes the kernel run the program on n frames. The program itself counts, and
-// stops at its limit.
+// send runs the program on n frames. The program stops at its limit.
 func (w *worker) send(n int64) error {
 	_, err := w.program.Run(&ebpf.RunOptions{
 		Data: w.frame, Repeat: uint32(n), Flags: liveFrames, BatchSize: uint32(min(batch, n)),
@@ -182,8 +178,7 @@ func sendError(err error) error {
 	return nil
 }
 
-// work sends until the total is reached, the time is over or ctx ends; start is the
-// same for all workers.
+// work sends until the total is reached, the time expires or ctx ends.
 func (w *worker) work(ctx context.Context, start time.Time, total int64) error {
 	if w.run.cfg.Rate > 0 {
 		return w.paced(ctx, start, total)
@@ -191,8 +186,7 @@ func (w *worker) work(ctx context.Context, start time.Time, total int64) error {
 	return w.flatOut(ctx, start, total)
 }
 
-// flatOut sends as fast as it goes. It looks up about every callTime, however long a
-// packet takes on its way.
+// flatOut sends at full rate, in calls of about callTime.
 func (w *worker) flatOut(ctx context.Context, start time.Time, total int64) error {
 	n := int64(firstBurst)
 	for !w.over(ctx, start) {
@@ -219,9 +213,8 @@ func (w *worker) alreadySent() (int64, error) {
 	return int64(s.Sent), err
 }
 
-// sendUntil sends until so many have been sent since the worker was made. A signal
-// to the thread makes the library call the kernel again with all of them, so that it
-// is the limit that counts.
+// sendUntil sends until total packets are sent. A signal makes the library repeat the call for
+// all of them, so that the program's limit counts.
 func (w *worker) sendUntil(total int64) error {
 	sent, err := w.alreadySent()
 	if err != nil {
@@ -265,8 +258,7 @@ const tick = time.Millisecond
 // pace is the schedule of each worker.
 func (r *run) pace() load.Pace { return load.Pace{PerSecond: r.cfg.Rate / float64(r.cfg.Workers)} }
 
-// paced sends what is due each tick, until the last one is due. Those that were sent
-// before the start, to find the receiver, count as due.
+// paced sends what is due each tick. The probe's packets count as due.
 func (w *worker) paced(ctx context.Context, start time.Time, total int64) error {
 	pace, s := w.run.pace(), w.run.schedule(total)
 	for ctx.Err() == nil {
@@ -295,8 +287,7 @@ type schedule struct {
 	pace  load.Pace
 	total int64
 	end   time.Duration // of the run
-	// grace is how long after the end a worker may catch up, whose CPU was
-	// somebody else's when the last ones were due.
+	// grace is how long after the end a worker may catch up if its CPU was busy.
 	grace time.Duration
 }
 

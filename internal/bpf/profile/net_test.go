@@ -42,7 +42,7 @@ func newDNATNetwork(t testing.TB) *dnatNetwork {
 func (n *dnatNetwork) flood(t testing.TB, ctx context.Context) int64 {
 	t.Helper()
 	to := netip.MustParseAddrPort("203.0.113.80:5000")
-	way, err := pktgen.ReadEgress(pktgen.Way{Netns: n.client}, to.Addr())
+	way, err := pktgen.ReadEgress(pktgen.Route{Netns: n.client}, to.Addr())
 	if err != nil {
 		t.Error(err)
 		return 0
@@ -55,7 +55,7 @@ func (n *dnatNetwork) flood(t testing.TB, ctx context.Context) int64 {
 			SourcePorts:  nat.Ports{First: 1024, Last: 65535},
 			Destinations: []netip.AddrPort{to}, Seed: 1,
 		},
-	}, way, &pktgen.Port{Netns: n.server, Interface: "eth0"}, pktgen.Options{})
+	}, way, &pktgen.Port{Netns: n.server, Interface: "eth0"}, nil)
 	if err != nil {
 		t.Error(err)
 		return 0

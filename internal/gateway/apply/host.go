@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/natkit/natkit/internal/capacity"
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/gateway"
@@ -90,7 +91,7 @@ func (h Host) present(ctx context.Context, p *gateway.Plan) (Present, *gateway.S
 		if err != nil {
 			return now, nil, err
 		}
-		now.Facts = tune.FactsOf(s)
+		now.Facts = capacity.TableOf(s)
 		now.SlabKnown = s.ConntrackSize != nil && s.ConntrackSize.SlabBytes > 0
 	}
 	if err := h.held(&now); err != nil {
@@ -216,7 +217,7 @@ func (h Host) InForce() (*gateway.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	return h.stored(state.Digest), nil
+	return h.store().Plan(state.Digest), nil
 }
 
 // Former is the plan that the newest transaction replaced; nil as for InForce.
@@ -224,7 +225,7 @@ func (h Host) Former() (*gateway.Plan, error) {
 	open, err := h.Transactions()
 	for _, tx := range slices.Backward(open) {
 		for _, c := range tx.Changes {
-			if p := h.stored(c.Before); c.Open() && c.Kind == tune.Gateway && p != nil {
+			if p := h.store().Plan(c.Before); c.Open() && c.Kind == tune.Gateway && p != nil {
 				return p, err
 			}
 		}
@@ -233,19 +234,6 @@ func (h Host) Former() (*gateway.Plan, error) {
 		}
 	}
 	return nil, err
-}
-
-// stored is the plan of a digest; nil where the store does not have it. Who wants to
-// know why: kept, status.
-func (h Host) stored(digest string) *gateway.Plan {
-	if !tune.IsDigest(digest) {
-		return nil
-	}
-	p, err := h.store().Get(digest)
-	if err != nil {
-		return nil
-	}
-	return p
 }
 
 // Service is the `natkit gateway run` that keeps a file in force in the namespace; empty
@@ -291,11 +279,7 @@ func gone(before, now map[netip.Addr]bool) []netip.Addr {
 }
 
 func addressWords(all []netip.Addr) string {
-	words := make([]string, len(all))
-	for i, a := range all {
-		words[i] = a.String()
-	}
-	return strings.Join(words, ", ")
+	return strings.Trim(strings.ReplaceAll(fmt.Sprint(all), " ", ", "), "[]")
 }
 
 // quiet has its timer go off when events have ceased for a while, or have gone on for

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"sort"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/natkit/natkit/internal/gateway"
@@ -348,33 +347,26 @@ func (k *keeper) tellForwarding() {
 // tell no events.
 const fileLook = time.Second
 
-// signature changes when a file is written or replaced.
-type signature struct {
-	inode   uint64
-	device  uint64
-	size    int64
-	changed time.Time
-	missing bool
-}
-
-// fileWatch tells when a file has other content. One that is being written is left
+// fileWatch reports when a file has other content. One that is being written is left
 // until it stays the same between two looks.
 type fileWatch struct {
 	path string
-	// read is of the file as it was last taken, seen as it was last looked at.
-	read, seen signature
+	// read is of the file as it was last taken, seen as it was last looked at; nil where it
+	// was missing.
+	read, seen fs.FileInfo
 }
 
 func newFileWatch(path string) *fileWatch {
-	s := signatureOf(path)
-	return &fileWatch{path: path, read: s, seen: s}
+	w := &fileWatch{path: path}
+	w.taken()
+	return w
 }
 
 // look is true where the file has come to rest in another form than it was taken in.
 func (w *fileWatch) look() bool {
 	before := w.seen
-	w.seen = signatureOf(w.path)
-	if w.seen == w.read || w.seen != before {
+	w.seen = w.stat()
+	if unchanged(w.seen, w.read) || !unchanged(w.seen, before) {
 		return false
 	}
 	w.read = w.seen
@@ -382,16 +374,23 @@ func (w *fileWatch) look() bool {
 }
 
 // taken says that the file is read now, whatever was seen before.
-func (w *fileWatch) taken() { w.read = signatureOf(w.path); w.seen = w.read }
+func (w *fileWatch) taken() {
+	w.read = w.stat()
+	w.seen = w.read
+}
 
-func signatureOf(path string) signature {
-	st, err := os.Stat(path)
+func (w *fileWatch) stat() fs.FileInfo {
+	info, err := os.Stat(w.path)
 	if err != nil {
-		return signature{missing: true}
+		return nil
 	}
-	s := signature{size: st.Size(), changed: st.ModTime()}
-	if raw, ok := st.Sys().(*syscall.Stat_t); ok {
-		s.device, s.inode = uint64(raw.Dev), raw.Ino
+	return info
+}
+
+// unchanged reports whether a file was neither written nor replaced in between.
+func unchanged(a, b fs.FileInfo) bool {
+	if a == nil || b == nil {
+		return a == nil && b == nil
 	}
-	return s
+	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
 }

@@ -25,14 +25,7 @@ const usualTimeWait = 120
 // at one time, and for each new one an entry that stays for the time of TIME_WAIT
 // after its end.
 func Size(e gateway.Expect, now Present) capacity.Sizing {
-	f := now.Facts
-	return capacity.Size(capacity.Need{
-		Max: f.Max, Buckets: f.Buckets, Tracked: f.Entries, OtherEntries: f.OtherEntries,
-		Held:     int64(e.Flows),
-		Arriving: capacity.Steady([]capacity.Class{{PerSecond: float64(e.Rate), LifetimeSeconds: timeWaitSeconds(now)}}, 0),
-		// Max and Buckets are one value for all namespaces.
-		MemoryBytes: f.MemoryBytes, Cost: f.Cost,
-	})
+	return capacity.Size(now.Facts.For(int64(e.Flows), float64(e.Rate), timeWaitSeconds(now)))
 }
 
 // sizing raises the limits of the connection table for the load that is expected,

@@ -8,9 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/natkit/natkit/internal/conntrack"
@@ -18,6 +15,8 @@ import (
 	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/tune/apply"
 )
 
 // Options of Start.
@@ -276,17 +275,9 @@ func nextOf(f *lab.Filler, first, n int64) func(*conntrack.Entry) bool {
 
 // Max is nf_conntrack_max, which holds for each namespace; 0 is no limit.
 func Max() (int64, error) {
-	n, err := readInt("/proc/sys/net/netfilter/nf_conntrack_max")
+	n, err := apply.ReadSysctlInt("/proc", snapshot.ConntrackMax)
 	if err != nil {
-		return 0, fmt.Errorf("read nf_conntrack_max: %w (needs nf_conntrack in the kernel)", err)
+		return 0, fmt.Errorf("%w (needs nf_conntrack in the kernel)", err)
 	}
 	return n, nil
-}
-
-func readInt(path string) (int64, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return 0, err
-	}
-	return strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
 }

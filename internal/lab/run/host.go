@@ -16,15 +16,13 @@ import (
 	"github.com/natkit/natkit/internal/capacity"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/lab"
+	"github.com/natkit/natkit/internal/lab/fill"
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/apply"
 	"golang.org/x/sys/unix"
 )
-
-// hostMax is the host's present limit of tracked connections.
-func hostMax() (int64, error) { return apply.ReadSysctlInt("/proc", snapshot.ConntrackMax) }
 
 // setHost brings the values of the whole host to what the stage says. Where they are
 // the same as in the stage before they stay, with what a remedy has made of them; else
@@ -87,7 +85,7 @@ func (c *conductor) undisturbed() error {
 			}
 		}
 	}
-	now, err := hostMax()
+	now, err := fill.Max()
 	if err == nil && now != want {
 		err = fmt.Errorf("%s was %d and is %d now: somebody else changes it; find out who (another lab, kube-proxy, a configuration agent) and run again", snapshot.ConntrackMax, want, now)
 	}

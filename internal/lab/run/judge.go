@@ -7,11 +7,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/natkit/natkit/internal/capacity"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/diagnose"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/snapshot"
-	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/units"
 )
 
@@ -253,7 +253,7 @@ func (c *conductor) weigh(ctx context.Context, st *lab.Stage, fix *lab.Fix) erro
 		return nil
 	}
 	fix.PredictedBytesPerEntry = float64(now.ConntrackSize.PerEntry())
-	facts := tune.FactsOf(now)
+	facts := capacity.TableOf(now)
 	fix.PredictedMaxBytes = facts.Cost.TableBytes(facts.Max, facts.Buckets)
 	fix.SeenBytes = slabBytes(now) - c.emptyBytes
 	if fix.SeenEntries >= weighable && fix.SeenBytes > 0 {

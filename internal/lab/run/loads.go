@@ -205,7 +205,7 @@ func (l *loads) packets(ctx context.Context, i int, one lab.Load) (o outcome) {
 	if cfg.Duration = l.bounded(one.For); cfg.Duration == 0 {
 		cfg.Duration = time.Duration(float64(one.Requests)/one.Rate*float64(time.Second)) + 5*time.Second
 	}
-	lies := pktgen.Way{Netns: l.c.node(one.From)}
+	lies := pktgen.Route{Netns: l.c.node(one.From)}
 	for _, n := range l.c.lab.Nodes() {
 		lies.Neighbours = append(lies.Neighbours, n.Netns)
 	}
@@ -214,10 +214,10 @@ func (l *loads) packets(ctx context.Context, i int, one lab.Load) (o outcome) {
 		o.err = err
 		return o
 	}
-	r, err := pktgen.Run(ctx, cfg, way, nil, pktgen.Options{Progress: func(p packets.Progress) {
+	r, err := pktgen.Run(ctx, cfg, way, nil, func(p packets.Progress) {
 		l.done[i].Store(p.Sent)
 		l.say(fmt.Sprintf("%.0f s: %d packets sent", p.Elapsed.Seconds(), p.Sent))
-	}})
+	})
 	if o.err = err; r == nil {
 		return o
 	}

@@ -13,9 +13,10 @@ import (
 
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/lab/build"
+	"github.com/natkit/natkit/internal/lab/fill"
 	"github.com/natkit/natkit/internal/load"
 	loadrun "github.com/natkit/natkit/internal/load/run"
-	"github.com/natkit/natkit/internal/ruleset/read"
+	"github.com/natkit/natkit/internal/ruleset/edit"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/testutil"
 	"github.com/natkit/natkit/internal/tune"
@@ -27,7 +28,7 @@ import (
 // `natkit bench serve`.
 func init() {
 	apply.Init(func(apply.Options) map[tune.Kind]apply.Applier {
-		return map[tune.Kind]apply.Applier{tune.NATRule: read.Applier{}}
+		return map[tune.Kind]apply.Applier{tune.NATRule: edit.Applier{}}
 	})
 }
 
@@ -94,12 +95,12 @@ func hostUnchanged(t *testing.T) {
 	t.Helper()
 	testutil.NeedRoot(t)
 	testutil.LockHost(t)
-	before, err := hostMax()
+	before, err := fill.Max()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if after, err := hostMax(); err != nil || after != before {
+		if after, err := fill.Max(); err != nil || after != before {
 			t.Errorf("%s was %d and is %d (%v)", snapshot.ConntrackMax, before, after, err)
 		}
 		for deadline := time.Now().Add(testutil.Patience(time.Minute)); len(children(t)) > 0; {
@@ -230,7 +231,7 @@ func TestInterrupt(t *testing.T) {
 	o.LowerMax = 1000
 	// As soon as the maximum is lowered.
 	o.Progress = func(string) {
-		if now, err := hostMax(); err == nil && now == o.LowerMax {
+		if now, err := fill.Max(); err == nil && now == o.LowerMax {
 			cancel()
 		}
 	}
@@ -242,7 +243,7 @@ func TestInterrupt(t *testing.T) {
 // Somebody else who changes the limit meanwhile is found out, and keeps the last word.
 func TestDisturbed(t *testing.T) {
 	hostUnchanged(t)
-	before, err := hostMax()
+	before, err := fill.Max()
 	if err != nil {
 		t.Fatal(err)
 	}

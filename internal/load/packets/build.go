@@ -5,12 +5,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Build appends to b one of the frames that s describes: headers, token and zeros,
-// length bytes in all, without FCS, but never less than HeaderLen. flags are those
-// of a TCP segment. t has addresses of the family that s says.
-//
-// It is written to be obviously right, and is what the generator's eBPF program is
-// compared with.
+// Build appends one of the frames that s describes: headers, token and zeros, length bytes in all
+// without FCS, at least HeaderLen. flags are those of a TCP segment; t is of s's family. It is
+// the reference for the generator's eBPF program.
 func Build(b []byte, link frame.Link, s *Spec, t frame.Tuple, token Token, length int, flags frame.TCPFlags) []byte {
 	etherType := uint16(frame.EtherTypeIPv4)
 	if s.IPv6 {
@@ -28,10 +25,9 @@ func Build(b []byte, link frame.Link, s *Spec, t frame.Tuple, token Token, lengt
 	return ip.Append(link.Append(b, s.VLAN, etherType), segment)
 }
 
-// tcpHeader returns the header of a segment at the start of its flow's sequence space, as
-// if it were sent again and again. The initial sequence number is the flow's number times
-// 0x9e3779b1 (2^32 divided by the golden ratio), which spreads flows; segments other than
-// SYNs have the next one.
+// tcpHeader returns the header of a segment at the start of its flow's sequence space. The
+// initial sequence number is the flow's number times 0x9e3779b1 (2^32 divided by the golden
+// ratio), which spreads flows; only SYNs have it, others the next one.
 func tcpHeader(flow uint32, flags frame.TCPFlags) frame.TCP {
 	h := frame.TCP{SequenceNumber: flow * 0x9e3779b1, Flags: flags, Window: 0xffff}
 	if flags&frame.SYN == 0 {

@@ -8,17 +8,17 @@ import (
 	"github.com/natkit/natkit/internal/nat"
 )
 
-// Rule says what an address or a port must be on arrival.
+// Rule is an expectation of an address or a port.
 type Rule string
 
 const (
-	// Any is not checked.
+	// Any matches everything.
 	Any Rule = ""
 	// Same is as it was sent.
 	Same Rule = "same"
 	// Inside is within a prefix or a range.
 	Inside Rule = "inside"
-	// Netmap is a prefix's bits, and behind them those that were sent (NETMAP).
+	// Netmap is a prefix's bits, followed by those that were sent (NETMAP).
 	Netmap Rule = "netmap"
 )
 
@@ -40,9 +40,8 @@ type Expectation struct {
 // Given reports whether anything is expected.
 func (e Expectation) Given() bool { return e != Expectation{} }
 
-// ParseEnd reads "same", "ADDRESS", "PREFIX" or "netmap:PREFIX", each with
-// ":PORT", ":FIRST-LAST" or ":same" after it if the port matters, and IPv6 in
-// brackets then. The word same alone means the port, too.
+// ParseEnd parses "same", "ADDRESS", "PREFIX" or "netmap:PREFIX", each optionally with ":PORT",
+// ":FIRST-LAST" or ":same", and IPv6 in brackets then. A single "same" includes the port.
 func ParseEnd(text string) (End, error) {
 	end, err := parseEnd(text)
 	if err != nil {
@@ -87,7 +86,7 @@ func parsePortRule(end End, ports string) (_ End, err error) {
 	return end, nil
 }
 
-// splitPorts cuts at the colon behind the address, if there is one.
+// splitPorts splits at the colon after the address, if there is one.
 func splitPorts(text string) (address, ports string, given bool, err error) {
 	if inner, ok := strings.CutPrefix(text, "["); ok {
 		address, rest, closed := strings.Cut(inner, "]")
@@ -140,8 +139,7 @@ func (e Expectation) Check(ipv6 bool) error {
 	return nil
 }
 
-// Fits reports whether an address and port that arrived are as expected of what was
-// sent.
+// Fits reports whether an address and port arrived as expected of what was sent.
 func (e End) Fits(sent, got netip.AddrPort) bool {
 	return e.addressFits(sent.Addr(), got.Addr()) && e.portFits(sent.Port(), got.Port())
 }

@@ -12,8 +12,8 @@ import (
 // MaxFlows bounds the table of flows: 16 million take 0.4 GiB with IPv4.
 const MaxFlows = 1 << 24
 
-// Flows are the tuples of a run: Count of all combinations of a source address, a
-// source port and a destination, chosen and ordered by Seed.
+// Flows are the tuples of a run: Count of all combinations of source address, source port and
+// destination, chosen and ordered by Seed.
 type Flows struct {
 	Count        int              `json:"count"`
 	Sources      []netip.Addr     `json:"sources"`
@@ -95,7 +95,7 @@ func checkHost(a netip.Addr, v4 bool) error {
 	return nil
 }
 
-// IPv6 is the family of all tuples.
+// IPv6 reports the family of all tuples.
 func (f Flows) IPv6() bool { return !f.Destinations[0].Addr().Is4() }
 
 // All yields the tuples from the first to the last.
@@ -117,11 +117,10 @@ func (f Flows) tuple(k uint64) frame.Tuple {
 	}
 }
 
-// Window is how many sequence numbers a Track remembers behind the greatest one.
+// Window is the number of sequence numbers that a Track remembers.
 const Window = 64
 
-// Track is what a receiver knows of one flow's sequence numbers. The zero value
-// expects sequence 0.
+// Track follows one flow's sequence numbers. The zero value expects sequence 0.
 type Track struct {
 	// Next is one more than the greatest sequence seen (NextExp in RFC 4737).
 	Next uint32
@@ -135,18 +134,15 @@ type Arrival int
 const (
 	// InOrder is a packet that is newer than all before, after a gap or not.
 	InOrder Arrival = iota
-	// Reordered is a packet that comes for the first time, after a newer one
-	// (RFC 4737, section 3.3).
+	// Reordered arrives for the first time, after a newer packet (RFC 4737, section 3.3).
 	Reordered
 	// Duplicated is a packet that came before (RFC 5560).
 	Duplicated
-	// Late is more than Window behind the newest: too long ago to decide whether it
-	// is reordered or duplicated.
+	// Late is more than Window before the newest: reordered or duplicated.
 	Late
 )
 
-// Observe takes the next packet's sequence number. Numbers are compared as in RFC
-// 1982, so that they may wrap.
+// Observe processes the next packet's sequence number, which may wrap (RFC 1982).
 func (t *Track) Observe(sequence uint32) Arrival {
 	if ahead := sequence - t.Next; int32(ahead) >= 0 {
 		if ahead+1 >= Window {

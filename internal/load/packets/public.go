@@ -5,8 +5,7 @@ import (
 	"net/netip"
 )
 
-// own are the prefixes whose addresses belong to whoever uses them, or are reserved:
-// not globally reachable in the registries of RFC 6890, as of 2025.
+// own are the prefixes that are not globally reachable in the registries of RFC 6890, as of 2025.
 var own = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),       // this host (RFC 1122)
 	netip.MustParsePrefix("10.0.0.0/8"),      // private (RFC 1918)
@@ -30,16 +29,15 @@ var own = []netip.Prefix{
 	netip.MustParsePrefix("fe80::/10"),       // link-local
 }
 
-// nat64 is the well-known prefix of NAT64 (RFC 6052): an IPv4 address in the last
-// four bytes is where the packet goes.
+// nat64 is the well-known prefix of NAT64 (RFC 6052), with an IPv4 address in the last four
+// bytes.
 var nat64 = netip.MustParsePrefix("64:ff9b::/96")
 
-// Public reports whether packets to addr may reach another party's machine: every
-// address is public that is not reserved for private networks, the link, the host,
-// benchmarks or documentation. 64:ff9b:1::/48 is public, too: a NAT64 of one's own
-// (RFC 8215) makes IPv4 addresses of it, and which ones depends on its prefix.
-// Multicast and reserved addresses (240/4) count as public, and so does
-// the zero Addr: a load generator has no business there.
+// Public reports whether packets to addr may reach other people's machines: every address that is
+// not reserved for private networks, the link, the host, benchmarks or documentation.
+// 64:ff9b:1::/48 is public, too: a local NAT64 (RFC 8215) translates it to IPv4 addresses that
+// depend on its prefix. So are multicast, unassigned addresses (240/4) and the zero Addr, which
+// no load needs.
 func Public(addr netip.Addr) bool {
 	addr = addr.Unmap().WithZone("") // no prefix contains an address with a zone
 	if nat64.Contains(addr) {

@@ -19,12 +19,10 @@ type Delivery struct {
 	Reordered int64 `json:"reordered"`
 	// Duplicated came more than once; each further time counts.
 	Duplicated int64 `json:"duplicated"`
-	// Late came so far behind the newest of their flow (Window) that it is
-	// unknown whether they are reordered or duplicated. They count as reordered
-	// nowhere, and as received.
+	// Late came more than Window after the newest of their flow: reordered or duplicated. They
+	// count as received only.
 	Late int64 `json:"late"`
-	// Misdelivered came with other addresses or ports than were expected, or to
-	// the wrong receiver.
+	// Misdelivered came with unexpected addresses or ports, or to the wrong receiver.
 	Misdelivered int64 `json:"misdelivered"`
 }
 
@@ -43,11 +41,9 @@ type Config struct {
 	Expect  Expectation `json:"expect,omitzero"`
 	// Verify checks the checksums of what arrives.
 	Verify bool `json:"verify_checksums"`
-	// Bare sends one unchanging frame and only counts what arrives: the most that
-	// this machine can do, to compare with.
+	// Bare sends one constant frame and only counts what arrives: the machine's maximum.
 	Bare bool `json:"bare,omitempty"`
-	// Statistics measures the programs' own time (BPF_ENABLE_STATS), which slows
-	// the run.
+	// Statistics measures the programs' own time (BPF_ENABLE_STATS), which slows the run.
 	Statistics bool `json:"bpf_statistics,omitempty"`
 	// OwnNetwork allows public addresses.
 	OwnNetwork bool `json:"i_own_this_network,omitempty"`
@@ -69,16 +65,14 @@ type Result struct {
 	MisdeliveredAs []Stray `json:"misdelivered_as,omitempty"`
 	// Corrupted packets arrived with a wrong checksum, and count as lost.
 	Corrupted Corrupted `json:"corrupted"`
-	// OtherPackets came to the receiver and were not of this run; they went on to
-	// the stack.
+	// OtherPackets were not of this run, and went on to the stack.
 	OtherPackets int64 `json:"other_packets"`
 
-	// SentPerSecond and ReceivedPerSecond are 0 of a run flat out so short that all of
-	// its packets went to find the receiver, before the clock started.
+	// SentPerSecond and ReceivedPerSecond are 0 if the probe before the clock started was all.
 	SentPerSecond     float64 `json:"sent_per_second"`
 	ReceivedPerSecond float64 `json:"received_per_second"`
-	// GeneratorNanoseconds and SinkNanoseconds are the programs' own time per
-	// packet, where Config.Statistics asked for it.
+	// GeneratorNanoseconds and SinkNanoseconds are the programs' time per packet, with
+	// Config.Statistics.
 	GeneratorNanoseconds float64 `json:"generator_ns_per_packet,omitempty"`
 	SinkNanoseconds      float64 `json:"sink_ns_per_packet,omitempty"`
 	// OtherCPU is the share of the machine's CPUs, 0 to 1, that other processes used.
@@ -102,8 +96,7 @@ type Stray struct {
 type Corrupted struct {
 	IPChecksum int64 `json:"ip_checksum"`
 	Checksum   int64 `json:"transport_checksum"`
-	// Partial is a transport checksum that only covers the pseudo header, as a
-	// stack leaves it to a network card that completes it.
+	// Partial covers the pseudo header only, to be completed by a network card.
 	Partial int64 `json:"partial_checksum"`
 }
 
@@ -126,8 +119,7 @@ type Progress struct {
 	Packets int64
 }
 
-// lineOverhead is what a frame takes on the wire besides itself: preamble, start
-// delimiter and the least gap before the next one (IEEE 802.3), in bytes.
+// lineOverhead of a frame, in bytes: preamble, start delimiter and the least gap (IEEE 802.3).
 const lineOverhead = 7 + 1 + 12
 
 // BitRates are the rates of one direction.

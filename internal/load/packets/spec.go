@@ -16,13 +16,12 @@ import (
 // MaxCycle is how many sizes or flag sets follow each other before they come again.
 const MaxCycle = 64
 
-// maxFrame is what one page holds besides the kernel's own part, FCS included
-// (TEST_XDP_FRAME_SIZE less XDP_PACKET_HEADROOM and skb_shared_info in
-// net/bpf/test_run.c, with room to spare for other configurations).
+// maxFrame fits into one page with the kernel's part (TEST_XDP_FRAME_SIZE less
+// XDP_PACKET_HEADROOM and skb_shared_info in net/bpf/test_run.c), FCS included.
 const maxFrame = 3072
 
-// ParseFlagCycle reads what the segments of a flow carry one after the other:
-// "syn", or "syn,ack:10,fin+ack", where :10 stands for ten such segments.
+// ParseFlagCycle parses the flags of a flow's segments in turn: "syn", or "syn,ack:10,fin+ack",
+// where :10 repeats a segment ten times.
 func ParseFlagCycle(text string) ([]frame.TCPFlags, error) {
 	var cycle []frame.TCPFlags
 	for part := range strings.SplitSeq(text, ",") {
@@ -77,8 +76,7 @@ func (s Spec) HeaderLen() int {
 	return n
 }
 
-// MinSize is the least frame that carries a token, FCS included; never less than
-// Ethernet's 64.
+// MinSize returns the smallest frame with a token, FCS included; at least Ethernet's 64.
 func (s Spec) MinSize() int { return max(64, s.HeaderLen()+frame.FCSLen) }
 
 // MaxSize is the greatest of Sizes.
@@ -126,10 +124,9 @@ func (s Spec) stack() string {
 	return name
 }
 
-// Token is the first part of every test packet's payload. All fields are in
-// network byte order on the wire.
+// Token begins every payload, in network byte order.
 type Token struct {
-	// Run distinguishes the packets of one run from all others on the wire.
+	// Run identifies the packets of one run.
 	Run uint32
 	// Flow counts from 0.
 	Flow uint32
@@ -147,8 +144,7 @@ func (t Token) Put(b []byte) {
 	binary.BigEndian.PutUint32(b[8:], t.Sequence)
 }
 
-// ParseToken reads the token at the start of a payload; ok is false where the
-// payload is too short for one.
+// ParseToken parses the token at the start of a payload; false if that is too short.
 func ParseToken(b []byte) (t Token, ok bool) {
 	if len(b) < TokenLen {
 		return Token{}, false
@@ -160,19 +156,15 @@ func ParseToken(b []byte) (t Token, ok bool) {
 	}, true
 }
 
-// maxSize is the largest frame of a list: the largest IP packet with Ethernet header, 802.1Q
-// tag and FCS. The caller checks what the link carries.
+// maxSize is the largest frame of a list: the largest IP packet with Ethernet header, 802.1Q tag
+// and FCS. The caller checks what the link carries.
 const maxSize = 65535 + frame.EthernetLen + frame.VLANLen + frame.FCSLen
 
-// imix are the parts of the simple Internet mix (RFC 6985, section 2, where it is
-// the 7:4:1 mix): frame sizes, and how often each comes in a cycle of twelve.
+// imix is the simple Internet mix (RFC 6985, section 2: 7:4:1): frame sizes and their weights.
 var imix = []struct{ size, weight int }{{64, 7}, {594, 4}, {1518, 1}}
 
-// ParseSizes reads frame sizes as people write them: one number, several with
-// commas between, or "imix". They are the sizes of RFC 2544, that is of an Ethernet
-// frame with its FCS, in bytes; a packet's number modulo the length of the result
-// is the index of its size. The least that a packet needs for its headers is the
-// caller's to check.
+// ParseSizes parses sizes of Ethernet frames with FCS (RFC 2544): one number, several separated
+// by commas, or "imix". Packets take them in turn. The caller checks the least size.
 func ParseSizes(s string) ([]int, error) {
 	if strings.EqualFold(s, "imix") {
 		return mixed(), nil
@@ -195,8 +187,8 @@ func ParseSizes(s string) ([]int, error) {
 	return sizes, nil
 }
 
-// mixed spreads the parts of the mix evenly over a cycle: each step gives every
-// part its weight, and takes the whole from the one that has most.
+// mixed spreads the parts of the mix evenly: each step credits every part with its weight, and
+// takes the total from the one with most.
 func mixed() []int {
 	total := 0
 	for _, part := range imix {

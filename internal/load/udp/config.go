@@ -1,5 +1,5 @@
-// Package udp describes datagrams that a server answers, and what came of them. It
-// sends nothing; internal/load/run does.
+// Package udp describes runs of datagrams that a server answers, and their results.
+// internal/load/run sends them.
 package udp
 
 import (
@@ -17,8 +17,8 @@ import (
 // Defaults of a run of datagrams.
 const (
 	DefaultTimeout = time.Second
-	// DefaultInFlight is little enough for the buffer that a socket has by
-	// default (net.core.rmem_default), which holds about 250 small datagrams.
+	// DefaultInFlight fits into a socket's default buffer (net.core.rmem_default), which holds
+	// about 250 small datagrams.
 	DefaultInFlight = 100
 	DefaultPackets  = 1000
 )
@@ -29,36 +29,33 @@ const (
 	maxConcurrency = 1_000_000
 )
 
-// Config is one run of datagrams that a server answers with the same payload.
-// The zero value of a field means the default given with it.
+// Config is one run of datagrams that a server echoes. Zero values mean the defaults given.
 type Config struct {
 	// To is the server.
 	To netip.AddrPort `json:"to"`
-	// Flows is the number of sockets, each with a source address and port of its
-	// own, that send in turn; 1.
+	// Flows is the number of sockets to cycle through, each with its own source address and port;
+	// 1.
 	Flows int `json:"flows"`
-	// Size is what was asked for: frame sizes as packets.ParseSizes reads them; 64,
-	// or the least that holds the headers and the token.
+	// Size is the list for packets.ParseSizes; 64, or the least with headers and token.
 	Size string `json:"size"`
-	// FrameBytes are the sizes of Ethernet frames with FCS (RFC 2544), which each
-	// flow takes in turn, from a place that is its number's; Checked sets them.
+	// FrameBytes are the frame sizes (RFC 2544) that each flow cycles through, from its own
+	// offset; set by Checked.
 	FrameBytes []int `json:"frame_bytes"`
-	// Rate in datagrams per second, on a schedule that waits for no reply; 0 means
-	// as fast as the replies come.
+	// Rate in datagrams per second, regardless of replies; 0 is as fast as replies come.
 	Rate float64 `json:"rate_per_second"`
-	// Concurrency bounds the datagrams without a reply where there is no Rate; 100.
-	// A lost one keeps its place for the Timeout.
+	// Concurrency bounds unanswered datagrams if there is no Rate; 100. A lost one counts until
+	// the Timeout.
 	Concurrency int `json:"concurrency,omitempty"`
 	// Packets to send in all, 1000; 0 with a Duration means until that ends.
 	Packets  int64         `json:"packets"`
 	Duration time.Duration `json:"duration_ns"`
-	// Timeout is how long a reply is waited for; 1 s. Later ones count as received
-	// as long as the run lasts, which is until so long after the last datagram.
+	// Timeout of a reply; 1 s. Later ones count as received until the run ends, a Timeout after
+	// the last datagram.
 	Timeout time.Duration `json:"timeout_ns"`
 	// Sources are local addresses; empty lets the kernel choose.
 	Sources []netip.Addr `json:"sources,omitempty"`
-	// SourcePorts are given to the flows, with each of Sources, in an order that
-	// Seed determines; zero leaves the port to the kernel.
+	// SourcePorts of the flows on each of Sources, in an order by Seed; zero leaves them to the
+	// kernel.
 	SourcePorts nat.Ports `json:"source_ports,omitzero"`
 	Seed        uint64    `json:"seed"`
 	// Workers is the number of threads; the number of CPUs, not more than Flows.
@@ -67,8 +64,7 @@ type Config struct {
 	OwnNetwork bool `json:"i_own_this_network,omitempty"`
 }
 
-// Checked fills in the defaults and finds what cannot be run. Workers stay 0 where
-// not given.
+// Checked sets the defaults and reports what cannot be run. Workers may stay 0.
 func (c Config) Checked() (Config, error) {
 	if c.Flows == 0 {
 		c.Flows = 1
@@ -151,17 +147,15 @@ type Served struct {
 	Answered int64 `json:"answered"`
 	// Public came from public addresses and were not answered.
 	Public int64 `json:"not_answered_public"`
-	// Foreign were no requests of a run, such as replies, and were not answered; no
-	// other count has them besides Received.
+	// Foreign were no requests of a run, such as replies, and not answered; they count in
+	// Received only.
 	Foreign int64 `json:"not_answered_foreign"`
-	// Expected is what senders should look like; nil where that does not matter, and
-	// then Misdelivered and Sources are 0.
+	// Expected is the expected sender; nil for any, and then Misdelivered and Sources are 0.
 	Expected *packets.End `json:"expected_source,omitempty"`
 	// Misdelivered came from other senders, which were answered, too.
 	Misdelivered     int64   `json:"misdelivered"`
 	MisdeliveredFrom []Stray `json:"misdelivered_from,omitempty"`
-	// Sources is how many different addresses and ports were seen; more than
-	// MaxSourcesSeen are not counted.
+	// Sources is the number of different senders, up to MaxSourcesSeen.
 	Sources int `json:"sources,omitempty"`
 	// SocketDrops are datagrams that found no room in the server's sockets.
 	SocketDrops int64 `json:"socket_drops"`
@@ -201,7 +195,7 @@ type ServeTally struct {
 	room                                              int
 }
 
-// NewServeTally remembers so many senders at most.
+// NewServeTally remembers at most the given number of senders.
 func NewServeTally(senders int) *ServeTally {
 	return &ServeTally{Failures: load.NewFailureCounts(), sources: map[netip.AddrPort]struct{}{}, room: senders}
 }
@@ -228,7 +222,7 @@ func (s *Served) Fill(tallies []*ServeTally) {
 		s.Misdelivered += t.Misdelivered
 		s.SocketDrops += t.SocketDrops
 		s.SystemCalls += t.SystemCalls
-		// The kernel gives all datagrams of a sender to one worker.
+		// The kernel delivers all datagrams of a sender to one worker.
 		s.Sources += len(t.sources)
 		failures.Merge(t.Failures)
 		for _, stray := range t.strays {

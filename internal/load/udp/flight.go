@@ -19,16 +19,14 @@ const (
 	Unknown State = iota
 	// Flying was sent; nothing came back, and its time is not over.
 	Flying
-	// Settled counts as lost: its time was over, or an ICMP error came. A reply may
-	// still come.
+	// Settled counts as lost, by timeout or an ICMP error. A reply may still come.
 	Settled
 	// Answered had its reply.
 	Answered
 )
 
-// Flight remembers when each datagram was sent and what became of it, by its
-// number. Datagrams may be sent a little out of the order of their numbers, but
-// their times do not go back. It is not safe for concurrent use.
+// Flight remembers by number when each datagram was sent and its state. Numbers may be slightly
+// out of order, times not. It is not safe for concurrent use.
 type Flight struct {
 	slots  []int64 // time of sending in nanoseconds << 2, and the State
 	mask   int64
@@ -47,8 +45,7 @@ func NewFlight(n int) *Flight {
 	return &Flight{slots: make([]int64, n), mask: int64(n - 1)}
 }
 
-// Sent remembers datagram k. It returns how many older ones had to be given up for
-// want of room, and count as lost.
+// Sent remembers datagram k, and returns how many older ones were lost for lack of room.
 func (f *Flight) Sent(k, at int64) (lost int) {
 	for ; f.head <= k; f.head++ {
 		if f.head-f.oldest == int64(len(f.slots)) {
@@ -80,8 +77,7 @@ func (f *Flight) Skip(k int64) (lost int) {
 	return lost
 }
 
-// Answer takes a reply to datagram k: what was known of it before, and when it was
-// sent unless that is Unknown.
+// Answer notes a reply to datagram k, and returns its state before and its time of sending.
 func (f *Flight) Answer(k int64) (before State, sent int64) { return f.become(k, Answered) }
 
 // Settle takes an ICMP error about datagram k.
@@ -103,8 +99,7 @@ func (f *Flight) become(k int64, state State) (before State, sent int64) {
 	return before, sent
 }
 
-// Expire settles what was sent at or before an instant, and returns how many that
-// were.
+// Expire settles what was sent up to an instant, and returns how many there were.
 func (f *Flight) Expire(until int64) (lost int) {
 	for ; f.oldest < f.head; f.oldest++ {
 		slot := &f.slots[f.oldest&f.mask]
@@ -123,8 +118,8 @@ func (f *Flight) Expire(until int64) (lost int) {
 	return lost
 }
 
-// Oldest is when the oldest datagram that is Flying was sent; ok is false where
-// there is none, or where an older one is still to be sent.
+// Oldest returns when the oldest Flying datagram was sent; false if there is none, or an older
+// one is unsent.
 func (f *Flight) Oldest() (sent int64, ok bool) {
 	for ; f.oldest < f.head; f.oldest++ {
 		slot := f.slots[f.oldest&f.mask]
@@ -155,9 +150,8 @@ func PayloadBytes(frame int, to netip.Addr) int { return frame - LeastFrame(to) 
 // PacketBytes returns the bytes of the IP packet in a frame.
 func PacketBytes(frame int) int { return frame - etherOverhead }
 
-// frames reads the sizes. One that was named must be possible; those of the default
-// and of IMIX, which have IPv4 in mind, are made as small as they can be: IPv6 needs
-// 78 bytes.
+// frames parses the sizes. Given sizes must be possible; the default and IMIX are raised to the
+// least size, 78 bytes for IPv6.
 func (c Config) frames() ([]int, error) {
 	size := c.Size
 	if size == "" {
@@ -183,9 +177,8 @@ func (c Config) frames() ([]int, error) {
 	return sizes, nil
 }
 
-// replyBit of a token's run is clear in requests and set in replies. Servers answer
-// requests alone: two of them that answered everything would send to each other
-// without end once one datagram with a forged source came.
+// replyBit of a token's run is set in replies. Servers answer requests only: two servers that
+// answered everything would loop forever after one datagram with a forged source.
 const replyBit = 1
 
 // RequestRun makes any number the run of requests.
@@ -194,8 +187,7 @@ func RequestRun(n uint32) uint32 { return n &^ replyBit }
 // ReplyRun is the run in replies to a run's requests.
 func ReplyRun(run uint32) uint32 { return run | replyBit }
 
-// MakeReply makes a request's payload that of its reply, in place; false where it is
-// no request.
+// MakeReply turns a request's payload into its reply, in place; false if it is no request.
 func MakeReply(payload []byte) bool {
 	token, ok := packets.ParseToken(payload)
 	if !ok || token.Run&replyBit != 0 {
@@ -206,8 +198,8 @@ func MakeReply(payload []byte) bool {
 	return true
 }
 
-// Share is one worker's part of a run: flow f is its where f modulo Workers is
-// Worker. Datagram k of the run is of flow k modulo Flows.
+// Share is one worker's part of a run: flow f with f modulo Workers = Worker. Datagram k is of
+// flow k modulo Flows.
 type Share struct{ Flows, Workers, Worker int }
 
 // Len is the number of the worker's flows.
@@ -222,8 +214,7 @@ func (s Share) UpTo(k int64) int64 {
 	return rounds*int64(s.Len()) + int64(max(rest-s.Worker+s.Workers-1, 0)/s.Workers)
 }
 
-// When is the number among all of the worker's j-th datagram, which decides when
-// it is due.
+// When returns the run's number of the worker's j-th datagram, which determines when it is due.
 func (s Share) When(j int64) int64 {
 	n := int64(s.Len())
 	return j/n*int64(s.Flows) + int64(s.Flow(int(j%n)))

@@ -13,33 +13,28 @@ import (
 // Result is what a run found.
 type Result struct {
 	Config Config `json:"config"`
-	// RunToken is the first four bytes of every payload that this run sent; its
-	// lowest bit is clear, and set in replies.
+	// RunToken is the first four bytes of every payload; its lowest bit is set in replies.
 	RunToken uint32 `json:"run_token"`
 	// Seconds from the start to the last datagram or reply.
 	Seconds float64 `json:"seconds"`
-	// Delivery counts replies: Received came to the flow that sent the datagram, from
-	// the server's address, with their datagram's length; Misdelivered from another
-	// address, or to another flow.
+	// Delivery counts replies: Received are of the right length, from the server, to the sending
+	// flow; Misdelivered from another address or to another flow.
 	packets.Delivery
-	// InFlight datagrams were still to be answered when the run was interrupted; they
-	// are not lost.
+	// InFlight datagrams were unanswered when the run was interrupted; they are not lost.
 	InFlight int64 `json:"in_flight,omitempty"`
 	// Altered replies have another length than their datagram.
 	Altered int64 `json:"altered"`
-	// Foreign datagrams came to the flows' sockets without the token of a reply to
-	// this run.
+	// Foreign datagrams had no token of a reply to this run.
 	Foreign int64 `json:"foreign"`
 	// MisdeliveredFrom has the first addresses that misdelivered replies came from.
 	MisdeliveredFrom []Stray `json:"misdelivered_from,omitempty"`
 	// Unsent datagrams were due before the run ended, and not even tried.
 	Unsent int64 `json:"unsent"`
-	// Failures are, in phase send, datagrams that this machine refused to send (not
-	// counted as Sent), and in phase wait, ICMP errors, which routers and hosts send
-	// at a limited rate only.
+	// Failures in phase send were not sent; those in phase wait are ICMP errors, which are
+	// rate-limited.
 	Failures []load.Failure `json:"failures"`
-	// SocketDrops are datagrams that came to this machine and found no room in their
-	// flow's socket, or had a wrong checksum (sk_drops): they count as lost.
+	// SocketDrops found no room in their socket or had a wrong checksum (sk_drops): they are
+	// lost.
 	SocketDrops int64 `json:"socket_drops"`
 	// SentPerSecond and AnsweredPerSecond are datagrams, the latter each once.
 	SentPerSecond     float64 `json:"sent_per_second"`
@@ -48,8 +43,7 @@ type Result struct {
 	SentFrameBytes int64 `json:"sent_frame_bytes"`
 	// RoundTrip counts from the sending of a datagram to the reading of its reply.
 	RoundTrip load.Times `json:"round_trip_ms"`
-	// Series counts, in each second, datagrams that were answered (completed) and
-	// that had no reply in time (failed).
+	// Series counts per second datagrams answered (completed) and timed out (failed).
 	Series         []load.Second `json:"series"`
 	CPU            load.CPU      `json:"cpu"`
 	GeneratorLimit string        `json:"generator_limit,omitempty"`
@@ -83,8 +77,7 @@ func (all *strays) add(s Stray) {
 	}
 }
 
-// Tally is what one worker counted. Only NewTally allocates, and the first stray
-// replies.
+// Tally counts for one worker. Only NewTally and the first strays allocate.
 type Tally struct {
 	packets.Delivery
 	Answered, Altered, Foreign  int64
@@ -147,8 +140,8 @@ func (t *Tally) Fill(r *Result) {
 	}
 }
 
-// Lateness is why a schedule was not kept: of so many datagrams, late ones were sent
-// more than load.LateAfter behind their time; empty where they are few.
+// Lateness reports that late of sent datagrams were behind schedule by more than load.LateAfter;
+// empty if few.
 func Lateness(sent, late int64) string {
 	if late*100 <= sent {
 		return ""

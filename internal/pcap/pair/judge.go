@@ -2,6 +2,7 @@ package pair
 
 import (
 	"cmp"
+	"container/list"
 	"fmt"
 	"io"
 	"net/netip"
@@ -302,7 +303,7 @@ type matcher struct {
 // What is kept takes, with its places in the tables.
 const (
 	sightingBytes = int64(unsafe.Sizeof(sighting{})) + 40
-	flowBytes     = int64(unsafe.Sizeof(flow{})+unsafe.Sizeof(missed{})) + 180
+	flowBytes     = int64(unsafe.Sizeof(flow{})+unsafe.Sizeof(missed{})+unsafe.Sizeof(list.Element{})) + 180
 	// mostAddresses bounds each set of addresses.
 	mostAddresses = 50_000
 	// aheadBytes is what the packets read ahead take.
@@ -354,8 +355,8 @@ func (m *matcher) run() {
 		m.expire()
 	}
 	m.clock.correct()
-	for m.flows.oldest != nil {
-		m.forget(m.flows.oldest)
+	for f := m.flows.oldest(); f != nil; f = m.flows.oldest() {
+		m.forget(f)
 	}
 }
 
@@ -430,7 +431,7 @@ func (m *matcher) see(side uint8, o *observed) {
 
 // makeRoom forgets the flow that has been silent for longest.
 func (m *matcher) makeRoom() {
-	f := m.flows.oldest
+	f := m.flows.oldest()
 	m.tally.Limits.ForgottenFlows++
 	for f.waiting > 0 && m.oldest < m.next {
 		m.tally.Limits.Early++

@@ -1,6 +1,7 @@
 package pair
 
 import (
+	"container/list"
 	"encoding/binary"
 	"net/netip"
 
@@ -202,8 +203,8 @@ type flow struct {
 	matched int64
 	missed  *missed
 	// waiting packets are not judged yet.
-	waiting      int32
-	older, newer *flow // by the time of the last packet
+	waiting int32
+	place   *list.Element // in flows.order
 }
 
 // missed are a flow's unmatched packets by way: at times that the other capture covers, and
@@ -256,11 +257,11 @@ func (f *flow) known(way uint8) uint8 {
 	return unknown
 }
 
-// flows holds them by key, and in the order of their last packets.
+// flows are indexed by key, and ordered by the time of their last packet.
 type flows struct {
-	byKey          map[flowKey]*flow
-	oldest, newest *flow
-	most           int
+	byKey map[flowKey]*flow
+	order list.List
+	most  int
 }
 
 func (t *flows) find(side uint8, o *observed) (f *flow, way uint8) {
@@ -268,43 +269,27 @@ func (t *flows) find(side uint8, o *observed) (f *flow, way uint8) {
 	if o.Dst.Compare(o.Src) < 0 {
 		key.low, key.high, way = o.Dst, o.Src, 1
 	}
-	f = t.byKey[key]
-	if f == nil {
+	if f = t.byKey[key]; f == nil {
 		f = &flow{flowKey: key, firstWay: way, travel: [2]uint8{unknown, unknown}}
+		f.place = t.order.PushBack(f)
 		t.byKey[key] = f
 	} else {
-		t.unlink(f)
+		t.order.MoveToBack(f.place)
 	}
-	t.append(f)
 	f.seen[way] = true
 	return f, way
 }
 
-func (t *flows) append(f *flow) {
-	f.older, f.newer = t.newest, nil
-	if t.newest != nil {
-		t.newest.newer = f
-	} else {
-		t.oldest = f
+// oldest returns the flow that has been silent for longest; nil if there is none.
+func (t *flows) oldest() *flow {
+	if e := t.order.Front(); e != nil {
+		return e.Value.(*flow)
 	}
-	t.newest = f
-}
-
-func (t *flows) unlink(f *flow) {
-	if f.older != nil {
-		f.older.newer = f.newer
-	} else {
-		t.oldest = f.newer
-	}
-	if f.newer != nil {
-		f.newer.older = f.older
-	} else {
-		t.newest = f.older
-	}
+	return nil
 }
 
 func (t *flows) remove(f *flow) {
-	t.unlink(f)
+	t.order.Remove(f.place)
 	delete(t.byKey, f.flowKey)
 }
 

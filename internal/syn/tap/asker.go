@@ -14,8 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// asker asks the kernel about TCP sockets of the namespace in which it was made
-// (sock_diag(7)).
+// asker queries TCP sockets of the namespace in which it was made (sock_diag(7)).
 type asker struct{ conn *netlink.Conn }
 
 func newAsker() (*asker, error) {
@@ -43,8 +42,8 @@ const (
 	requestIDAt  = 8
 )
 
-// request is a question about sockets of a family in some states; to an exact one
-// belongs a tuple as the kernel sees it, the local end first.
+// request queries sockets of a family in some states; an exact one has a tuple, the local end
+// first.
 func request(family uint8, states uint32, local, remote netip.AddrPort) []byte {
 	b := make([]byte, requestBytes)
 	b[0], b[1] = family, unix.IPPROTO_TCP
@@ -72,8 +71,7 @@ func family(a netip.Addr) uint8 {
 	return unix.AF_INET6
 }
 
-// state is that of the socket of a tuple, client first; 0 where there is none, or
-// where it cannot be told.
+// state returns that of the socket of a tuple, client first; 0 for none, or if unknown.
 func (a *asker) state(t frame.Tuple) uint8 {
 	m := netlink.Message{Header: netlink.Header{Type: sockDiag, Flags: netlink.Request},
 		Data: request(family(t.Dst.Addr()), ^uint32(0), t.Dst, t.Src)}
@@ -150,8 +148,8 @@ func (l *listening) add(answer []byte) {
 	l.addEnd(netip.AddrPortFrom(netip.AddrFrom16([16]byte(id[4:])), port), true)
 }
 
-// addEnd takes an IPv6 socket at all addresses to be one of IPv4, too, as it is unless
-// it says otherwise (IPV6_V6ONLY): the dump of IPv4 does not have it.
+// addEnd takes an IPv6 socket on all addresses for one of IPv4, too, unless it is IPV6_V6ONLY,
+// which the dump does not have.
 func (l *listening) addEnd(end netip.AddrPort, both bool) {
 	if !end.Addr().IsUnspecified() {
 		l.ends[netip.AddrPortFrom(end.Addr().Unmap(), end.Port())] = true
@@ -163,11 +161,10 @@ func (l *listening) addEnd(end netip.AddrPort, both bool) {
 }
 
 const (
-	// batch segments are taken by one system call, and mostAtOnce at one look.
+	// batch segments are read by one system call, and mostAtOnce per sample.
 	batch      = 64
 	mostAtOnce = 1 << 14
-	// bufferBytes is what waits in the kernel between two looks, its own bookkeeping
-	// included: some thousand segments.
+	// bufferBytes is the kernel's buffer between two samples: some thousand segments.
 	bufferBytes = 4 << 20
 )
 
@@ -231,7 +228,7 @@ func (s *socket) attach(filter []bpf.RawInstruction) error {
 	return nil
 }
 
-// receive passes on what waits, from the IP header on, and tells how much that was.
+// receive calls fn for waiting packets, from the IP header on, and returns their number.
 func (s *socket) receive(fn func(version int, b []byte)) (n int, err error) {
 	for n < mostAtOnce {
 		got, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&s.messages[0])), batch, unix.MSG_DONTWAIT, 0, 0)

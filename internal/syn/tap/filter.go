@@ -11,8 +11,7 @@ import (
 	"github.com/natkit/natkit/internal/frame"
 )
 
-// keepBytes of a packet are passed on: all headers, but for long options of both IPv4
-// and TCP.
+// keepBytes of a packet are kept: all headers without long options of both IPv4 and TCP.
 const keepBytes = 128
 
 const (
@@ -21,15 +20,14 @@ const (
 	fragment    = 0x1fff // the offset, in an IPv4 header's flags
 )
 
-// arriving passes on SYNs and RSTs without ACK of one in sample connections, which is a
-// power of two: those that the hash of client address and port chooses, so that all
-// segments of a connection go the same way. It is for a socket of one version of IP.
+// arriving keeps SYNs and RSTs without ACK of one in sample connections, a power of two, selected
+// by a hash of client address and port. It is for a socket of one version of IP.
 func arriving(version int, sample int) ([]bpf.RawInstruction, error) {
 	return assemble(flagged(version, frame.SYN|frame.ACK|frame.RST, frame.SYN, frame.RST, chosen(version, sample, false)))
 }
 
-// leaving passes on SYN-ACKs and ACKs without payload, of connections as arriving chooses them. It
-// is for a socket that sees what is sent and received, of all protocols.
+// leaving keeps SYN-ACKs and ACKs without payload, of the same connections. It is for a socket
+// that sees all protocols, sent and received.
 func leaving(sample int) ([]bpf.RawInstruction, error) {
 	const looked = frame.SYN | frame.ACK | frame.RST | frame.FIN
 	v4 := flagged(4, looked, frame.SYN|frame.ACK, frame.ACK, append(empty(4), chosen(4, sample, true)...))
@@ -46,8 +44,7 @@ func leaving(sample int) ([]bpf.RawInstruction, error) {
 	return assemble(slices.Concat(head, v4, v6))
 }
 
-// flagged are the instructions that pass on TCP segments whose flags are one or other,
-// as far as they are looked at, and that then come through rest.
+// flagged keeps TCP segments whose masked flags are one or other, and that pass rest.
 func flagged(version int, looked, one, other frame.TCPFlags, rest []bpf.Instruction) []bpf.Instruction {
 	return ends(slices.Concat(transport(version), []bpf.Instruction{
 		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: uint32(looked)},
@@ -59,8 +56,8 @@ func flagged(version int, looked, one, other frame.TCPFlags, rest []bpf.Instruct
 // toDrop stands for the way to the end that drops; ends puts the distance there.
 const toDrop = 255
 
-// transport leaves the flags of a TCP segment in A and the offset of its header in X.
-// Packets begin with the IP header. IPv6 with extension headers is left out.
+// transport loads the TCP flags into A and the offset of the TCP header into X. Packets begin
+// with the IP header. IPv6 with extension headers is dropped.
 func transport(version int) []bpf.Instruction {
 	if version == 6 {
 		return []bpf.Instruction{

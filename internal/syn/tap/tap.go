@@ -1,6 +1,5 @@
-// Package tap watches the SYNs that come to a network namespace: packet sockets
-// with a filter in the kernel, which pass on nothing but SYNs and RSTs, and, once
-// there is a sign that a SYN was not accepted, what answers SYNs. Bounded in rate,
+// Package tap watches the SYNs that come to a network namespace, by packet sockets with a filter
+// for SYNs and RSTs and, once a SYN may not have been accepted, for the answers. Bounded in rate,
 // memory and time.
 package tap
 
@@ -19,11 +18,10 @@ import (
 )
 
 const (
-	// pause is the time between two looks at the sockets: a look for each packet
-	// would cost the CPU that is being watched a switch of tasks.
+	// pause is the interval of samples: one per packet would cost a task switch each.
 	pause = 5 * time.Millisecond
-	// mostPerSecond segments are looked at, about: above, half of the connections are
-	// left out, and half again.
+	// mostPerSecond segments are read, about: beyond, half of the connections are left out,
+	// repeatedly.
 	mostPerSecond = 2_500
 	mostSample    = 1 << 12
 	burst         = time.Second
@@ -35,7 +33,7 @@ const (
 type Options struct {
 	// Netns is the namespace; nil is the one natkit runs in.
 	Netns *netns.Handle
-	// Answers are looked at from the beginning, not from the first sign on.
+	// Answers are watched from the beginning, not from the first suspicion.
 	Answers bool
 }
 
@@ -106,7 +104,7 @@ func (t *Tap) open(answers bool) (err error) {
 	return nil
 }
 
-// run looks at the sockets by turns until ctx ends.
+// run polls the sockets until ctx ends.
 func (t *Tap) run(ctx context.Context) {
 	defer close(t.done)
 	tick := time.NewTicker(pause)
@@ -114,16 +112,16 @@ func (t *Tap) run(ctx context.Context) {
 	for t.err == nil {
 		select {
 		case <-ctx.Done():
-			t.err = t.look()
+			t.err = t.poll()
 			return
 		case <-tick.C:
-			t.err = t.look()
+			t.err = t.poll()
 		}
 	}
 }
 
-// look takes in what has come, SYNs before their answers.
-func (t *Tap) look() error {
+// poll processes what has come, SYNs before their answers.
+func (t *Tap) poll() error {
 	for _, s := range t.arriving {
 		if err := t.take(s, t.watch.Arrived); err != nil {
 			return err
@@ -135,7 +133,7 @@ func (t *Tap) look() error {
 		}
 	}
 	for _, q := range t.watch.Questions() {
-		t.watch.Told(q, t.asker.state(q.Tuple))
+		t.watch.Resolve(q, t.asker.state(q.Tuple))
 	}
 	if t.leaving == nil && t.watch.Suspicion() {
 		if err := t.ns.Do(t.openLeaving); err != nil {
@@ -171,8 +169,7 @@ func (t *Tap) openLeaving() error {
 	return nil
 }
 
-// limit has fewer connections looked at where there are too many: more than
-// mostPerSecond, and a burst of as many, since it was last changed.
+// limit halves the sampled connections at more than mostPerSecond and a burst.
 func (t *Tap) limit() error {
 	span := time.Since(t.checked) + burst
 	if float64(t.seen) < mostPerSecond*span.Seconds() || t.sample >= mostSample {
@@ -199,7 +196,7 @@ func (t *Tap) limit() error {
 	return t.leaving.attach(filter)
 }
 
-// Stop ends the watch and tells what was seen. It may be called once.
+// Stop ends the watch and returns its result. It may be called once.
 func (t *Tap) Stop() (*snapshot.SYNs, error) {
 	t.stop()
 	<-t.done
