@@ -35,7 +35,6 @@ type benchVerb struct {
 	env *Env
 	target
 	schema string
-	asJSON bool
 }
 
 // loadFlags are the fields of a run's configuration that all kinds of load have.
@@ -63,7 +62,7 @@ func (b *benchVerb) addFlags(cmd *cobra.Command, l loadFlags, what, ports string
 
 // addJSON adds --json, --netns and --pid.
 func (b *benchVerb) addJSON(cmd *cobra.Command) {
-	addJSON(cmd, &b.asJSON, b.schema)
+	b.env.addJSON(cmd, b.schema)
 	b.target.addFlags(cmd)
 }
 
@@ -155,7 +154,7 @@ func runLoad[R any](b *benchVerb, cmd *cobra.Command, to string, r benchRun[R]) 
 func (b *benchVerb) print(err error, head report.LoadHead, result any, text func(io.Writer, report.Style) error) error {
 	head.Schema, head.Version = b.schema, b.env.Version
 	switch {
-	case b.asJSON:
+	case b.env.asJSON:
 		return errors.Join(err, report.JSON(b.env.Stdout, head, result))
 	case err != nil:
 		return err

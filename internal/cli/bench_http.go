@@ -35,8 +35,7 @@ due; without it, each of the -c connections sends its next request when the last
 is answered.
 
 With --source the kernel still chooses the port, out of ip_local_port_range: one
-address has about 28,000 connections to one server at a time, or in TIME_WAIT where
-the client closes. More addresses allow more.
+address has about 28,000 connections to one server at a time. More addresses allow more.
 
 Who closes first keeps the connection in TIME_WAIT: --close selects who, and with
 --keepalive --per-connection also after how many requests. --batch with --pause lets a

@@ -62,10 +62,8 @@ The sender is the namespace that natkit runs in, or that of --netns, --pid, or -
 (of a lab that is up); the receiver's is that of --sink-netns, --sink-pid or
 --sink-node. --sink is optional if the receiver's has one interface only.
 
-The packets bypass the sender's own stack: its netfilter rules and sockets do not see
-them. TCP segments belong to no connection: connection tracking takes a SYN, or in
-its default setting (nf_conntrack_tcp_loose) an ACK, as the first one of a new entry.
-A NAT's connection table gets an entry for each flow.
+The packets bypass the sender's own netfilter rules and sockets. TCP segments belong
+to no connection. A NAT's connection table gets an entry for each flow.
 
 Requires Linux 5.18, CAP_SYS_ADMIN and CAP_NET_ADMIN. docs/bench.md describes how it
 works and what the counts mean.`,

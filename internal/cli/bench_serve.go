@@ -96,7 +96,7 @@ func (b *benchServe) serveUDP(cmd *cobra.Command, cfg loadrun.ServeUDPConfig) er
 	progress := b.env.progress()
 	cfg.Ready = func(a netip.AddrPort) {
 		out := b.env.Stdout
-		if b.asJSON { // the document comes there
+		if b.env.asJSON { // the document comes there
 			out = b.env.Stderr
 		}
 		fmt.Fprintf(out, "answering UDP at %v\n", a)

@@ -33,14 +33,12 @@ sequence number), by which the replies are classified:
 
 With --rate datagrams are sent on a schedule, whether replies come or not. Without it,
 -c of them are in flight at once, and a lost one keeps its place for the --timeout.
-ICMP errors are counted by kind; hosts send few of them per second.
 
 --size counts as RFC 2544 does, the whole Ethernet frame with its FCS: an IPv4
 datagram of size 64 has 18 bytes of payload. imix is 7 × 64, 4 × 594 and 1 × 1518;
 IPv6 needs at least 78.
 
-The first datagram is sent alone, so that neighbours are resolved before the others. A
-run without any reply ends early. Public addresses are refused without
+A run without any reply ends early. Public addresses are refused without
 --i-own-this-network. docs/bench.md describes how it works and what the counts mean.
 
 Requires no privilege; --netns and --pid require CAP_SYS_ADMIN to enter the namespace.`,

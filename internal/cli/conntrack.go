@@ -34,7 +34,6 @@ type tableVerb struct {
 	env     *Env
 	entries entries
 	filter  filterFlags
-	asJSON  bool
 }
 
 // addFlags adds the flags that choose entries; a text to read instead of a table is
@@ -65,7 +64,6 @@ type conntrackVerb struct {
 	top    int
 	min    int64
 	memory memorySize
-	asCSV  bool
 }
 
 func newConntrack(env *Env) *cobra.Command {
@@ -109,8 +107,8 @@ Reading the table requires CAP_NET_ADMIN, and CAP_SYS_ADMIN to enter a namespace
 	f.Var(natural(&c.top), "top", fmt.Sprintf("show the `N` largest groups, 0 for all (default %d; of the screen %d)", usualTop, overviewTop))
 	f.Var(natural(&c.min), "min", "show only groups of at least `N` entries")
 	f.Var(&c.memory, "memory", "count exactly within `SIZE` of memory: 64M, 1G, …")
-	f.BoolVar(&c.asCSV, "csv", false, "with --by: print comma-separated values, their names in the first line")
-	addJSON(cmd, &c.asJSON, conntrackSchema+", with --by "+conntrackBySchema)
+	f.BoolVar(&c.env.asCSV, "csv", false, "with --by: print comma-separated values, their names in the first line")
+	c.env.addJSON(cmd, conntrackSchema+", with --by "+conntrackBySchema)
 	completeFlags(cmd, map[string]cobra.CompletionFunc{"by": completeList(aggregate.Names()...)})
 	cmd.AddCommand(newConntrackList(env), newConntrackCount(env), newConntrackEvents(env), newConntrackDelete(env))
 	return cmd
@@ -120,7 +118,7 @@ func (c *conntrackVerb) run(cmd *cobra.Command) error {
 	changed := cmd.Flags().Changed
 	switch {
 	case c.keys != nil:
-	case c.asCSV:
+	case c.env.asCSV:
 		return usagef("--csv requires --by; 'natkit conntrack list --csv' lists the entries")
 	case changed("min"):
 		return usagef("--min requires --by")
@@ -167,9 +165,9 @@ func (c *conntrackVerb) groups(cmd *cobra.Command) error {
 	g := report.Groups{Aggregator: a, Source: about.Source, Filter: c.filter.String(), Top: c.top, Min: c.min, Memory: int64(c.memory)}
 	out := bufio.NewWriterSize(c.env.Stdout, 64<<10)
 	switch {
-	case c.asCSV:
+	case c.env.asCSV:
 		err = g.CSV(out)
-	case c.asJSON:
+	case c.env.asJSON:
 		err = g.JSON(out, tableHead{conntrackBySchema, c.env.Version, about, g.Filter})
 	default:
 		err = g.Text(out, c.env.style())
@@ -200,10 +198,10 @@ func (c *conntrackVerb) overview(cmd *cobra.Command) error {
 		o.Count, o.Max, timeouts = usage.Entries, usage.Max, readTimeouts(ns)
 	}
 	o.Overview = summary.Overview(c.top, timeouts)
-	if c.asJSON {
-		return report.JSON(c.env.Stdout, tableHead{conntrackSchema, c.env.Version, about, o.Filter}, o)
-	}
-	return o.Text(c.env.Stdout, c.env.style())
+	return c.env.print(struct {
+		tableHead
+		report.Overview
+	}{tableHead{conntrackSchema, c.env.Version, about, o.Filter}, o})
 }
 
 // readTimeouts has zeros for what cannot be read, as in a container without these files.

@@ -43,7 +43,7 @@ On a terminal it asks; elsewhere --yes is required. Requires CAP_NET_ADMIN.`,
 	addYes(cmd, &d.yes, "")
 	cmd.Flags().BoolVar(&d.dryRun, "dry-run", false, "only show what would be deleted")
 	cmd.MarkFlagsMutuallyExclusive("yes", "dry-run")
-	addJSON(cmd, &d.asJSON, report.DeletionSchema)
+	d.env.addJSON(cmd, report.DeletionSchema)
 	return cmd
 }
 
@@ -55,7 +55,7 @@ func (d *conntrackDeleter) check() error {
 		return usagef("a filter is required, or --all to delete every connection")
 	case !empty && d.all:
 		return usagef("--all and filters (%s) are mutually exclusive", d.filter.String())
-	case asks && d.asJSON:
+	case asks && d.env.asJSON:
 		return errJSONAsks
 	case asks && !d.env.StdinTerminal:
 		return errNoTerminal
@@ -77,7 +77,7 @@ func (d *conntrackDeleter) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if !d.asJSON {
+	if !d.env.asJSON {
 		if doc.Interruption != "" {
 			d.env.note("%s", doc.Interruption)
 		}
@@ -96,11 +96,11 @@ func (d *conntrackDeleter) run(cmd *cobra.Command) error {
 		if err = deleteErr; err == nil && done.Busy > 0 {
 			err = fmt.Errorf("%d are offloaded to a flow table: the kernel does not delete them until they return to the slow path", done.Busy)
 		}
-		if !d.asJSON {
+		if !d.env.asJSON {
 			return errors.Join(doc.Result(d.env.Stdout, d.env.style()), err)
 		}
 	}
-	if d.asJSON {
+	if d.env.asJSON {
 		return errors.Join(report.JSON(d.env.Stdout, doc), err)
 	}
 	return nil

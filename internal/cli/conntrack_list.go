@@ -209,6 +209,12 @@ type conntrackCount struct {
 	About *entriesAbout `json:"read,omitempty"`
 }
 
+// Text is the number.
+func (c conntrackCount) Text(w io.Writer, _ report.Style) error {
+	_, err := fmt.Fprintln(w, c.Entries)
+	return err
+}
+
 func newConntrackCount(env *Env) *cobra.Command {
 	c := &tableVerb{env: env}
 	cmd := &cobra.Command{
@@ -226,7 +232,7 @@ Requires CAP_NET_ADMIN, except with --from.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.count(cmd) },
 	}
 	c.addFlags(cmd, true)
-	addJSON(cmd, &c.asJSON, conntrackCountSchema)
+	c.env.addJSON(cmd, conntrackCountSchema)
 	return cmd
 }
 
@@ -251,9 +257,5 @@ func (v *tableVerb) count(cmd *cobra.Command) error {
 		}
 		doc.Entries, doc.About = about.Entries, &about
 	}
-	if v.asJSON {
-		return report.JSON(v.env.Stdout, doc)
-	}
-	_, err := fmt.Fprintln(v.env.Stdout, doc.Entries)
-	return err
+	return v.env.print(doc)
 }

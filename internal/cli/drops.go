@@ -31,7 +31,6 @@ type dropsVerb struct {
 	duration, every       time.Duration
 	limit                 int
 	flows, stacks, events bool
-	asJSON, asCSV         bool
 	names                 namespaceNames
 	shown                 int // events
 }
@@ -47,8 +46,7 @@ or --pid selects one. Packets that were dropped from a socket's queue belong to 
 
 A full connection table, a rule and a failed address translation all drop in
 nf_hook_slow. The return values of conntrack's and NAT's functions show which it was
-where the kernel has fexit programs, elsewhere the deltas of conntrack's own counters;
-the output says which of them was used.
+where the kernel has fexit programs, elsewhere the deltas of conntrack's own counters.
 
 Frees that are no drops, such as unread data of a closed socket, are left out.
 Counting costs 20 to 25 ns per drop, recording its flow 50 ns more, its stack more than
@@ -90,8 +88,8 @@ func (d *dropsVerb) addFlags(cmd *cobra.Command) {
 	addInterface(cmd, &d.opt.Interface, "only packets that were last on the interface `NAME`")
 	f.BoolVar(&d.opt.Harmless, "all", false, "frees that are no drops too")
 	d.target.addFlags(cmd)
-	addJSON(cmd, &d.asJSON, report.DropsSchema)
-	addCSV(cmd, &d.asCSV, "place")
+	d.env.addJSON(cmd, report.DropsSchema)
+	d.env.addCSV(cmd, "place")
 	for _, other := range []string{"events", "json", "csv"} {
 		cmd.MarkFlagsMutuallyExclusive("every", other)
 	}
@@ -102,7 +100,7 @@ func (d *dropsVerb) run(cmd *cobra.Command, words []string) (err error) {
 	if d.opt.Filter, err = parseFilter(words); err != nil {
 		return err
 	}
-	if d.every == 0 && d.env.StdoutTerminal && !d.events && !d.asJSON && !d.asCSV {
+	if d.every == 0 && d.env.StdoutTerminal && !d.events && !d.env.asJSON && !d.env.asCSV {
 		d.every = 2 * time.Second
 	}
 	d.opt.FlowSample, d.opt.StackSample = usualFlowSample, usualStackSample
@@ -203,16 +201,14 @@ func (d *dropsVerb) view() report.DropsView {
 
 // summary is what comes last. With events as lines of JSON it is one of them.
 func (d *dropsVerb) summary(drops *snapshot.Drops, notes []string) error {
-	switch {
-	case d.asCSV:
-		if drops.Lost > 0 {
-			d.env.note("%d drops did not fit into natkit's tables and are in no line", drops.Lost)
-		}
-		return report.CSV(d.env.Stdout, drops.Sites)
-	case d.asJSON:
-		return report.DropsJSON(d.env.Stdout, d.env.Version, notes, drops, d.events)
+	doc := report.DropsDocument{Schema: report.DropsSchema, Version: d.env.Version, Notes: notes, Drops: drops, View: d.view()}
+	if d.events && d.env.asJSON {
+		return report.JSONLine(d.env.Stdout, doc)
 	}
-	return report.Drops(d.env.Stdout, d.env.style(), d.view(), drops)
+	if d.env.asCSV && drops.Lost > 0 {
+		d.env.note("%d drops did not fit into natkit's tables and are in no line", drops.Lost)
+	}
+	return d.env.print(doc)
 }
 
 // event shows one drop. What cannot be written ends the run, as the limit does.
@@ -222,7 +218,7 @@ func (d *dropsVerb) event(e bpf.Event, stop context.CancelCauseFunc) {
 	}
 	d.shown++
 	write := report.DropEvent
-	if d.asJSON {
+	if d.env.asJSON {
 		write = report.DropEventJSON
 	}
 	if err := write(d.env.Stdout, d.view(), e); err != nil {

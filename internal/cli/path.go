@@ -27,7 +27,6 @@ type follower struct {
 	target   target
 	opt      path.Options
 	duration time.Duration
-	asJSON   bool
 	names    namespaceNames
 }
 
@@ -37,15 +36,14 @@ func newPath(env *Env) *cobra.Command {
 		Use:   "path [flags] [FILTER…]",
 		Short: "follow packets through the kernel's functions, through NAT and into other namespaces",
 		Long: `Follow the first packets that match a filter through the kernel: a line for each
-function that gets the packet (a struct sk_buff *), indented by its caller, with the
-time since the line before; in between what changed, such as an address that NAT
-rewrote; what netfilter's functions returned; and at the end the verdict: sent,
-delivered, or dropped, where and for which reason.
+function that gets the packet, indented by its caller, with the time since the line
+before; in between what changed, such as an address that NAT rewrote; what netfilter's
+functions returned; and at the end the verdict: sent, delivered, or dropped, where and
+for which reason.
 
 A packet is followed from the first function that sees it match, with the headers
 it has there, in the chosen namespace and on the chosen interface; from then on
-wherever it goes, copies included. Before NAT it has other addresses than after:
-filter by those that it arrives with.
+wherever it goes, copies included. Filter by the addresses that it has before NAT.
 
 ` + frame.FilterUsage + `
 
@@ -53,16 +51,14 @@ filter by those that it arrives with.
   nat  receive, hooks, connection tracking, NAT, rules, bridge netfilter, send
   rx   from the driver to the socket
   all  every function that gets a packet
-While it runs, every packet of the host is checked in each of these functions,
-which slows all of them down: with all, much. --netns and --iface cost less to check
-than a filter.
+While it runs, every packet of the host is checked in each of these functions, which
+slows all of them down. --netns and --iface cost less to check than a filter. A
+function that the compiler inlined has no line.
 
-Requires kprobes, and Linux 5.8. With CONFIG_FPROBE (Linux 5.18) many functions are
-watched, otherwise the most important ones of a profile; return values need fexit
-(5.17). Requires CAP_BPF, CAP_PERFMON and CAP_SYSLOG (to see addresses of
-functions), and CAP_SYS_ADMIN for --netns and --pid. Ends after --count packets, when
---for expires, or with Ctrl-C; exits with 1 if no packet matched. The stack pointer
-gives the indentation; a function that the compiler inlined has no line.`,
+Requires kprobes, Linux 5.8 (more functions with CONFIG_FPROBE, 5.18; return values
+from 5.17), CAP_BPF, CAP_PERFMON, CAP_SYSLOG, and CAP_SYS_ADMIN for --netns and --pid.
+Ends after --count packets, when --for expires, or with Ctrl-C; exits with 1 if no
+packet matched.`,
 		Example: `  sudo natkit path tcp port 80
   sudo natkit path -c 1 --iface eth0 'tcp and dst port 8080 and src host 198.18.0.7'
   sudo natkit path --pid $(docker inspect -f '{{.State.Pid}}' web) icmp
@@ -78,7 +74,7 @@ gives the indentation; a function that the compiler inlined has no line.`,
 	flags.StringVar(&f.opt.Functions, "functions", "nat", "watch these functions: a `PROFILE` ("+strings.Join(path.Profiles(), ", ")+") or names, patterns")
 	flags.VarP(between(&f.opt.Packets, 1, maxPathPackets), "count", "c", "follow `N` packets, then end")
 	flags.Var(periodBetween(&f.duration, minPathTime, maxWindow), "for", "end after this time: seconds or 500ms, 2m, …")
-	flags.BoolVar(&f.asJSON, "json", false, "print one JSON document (a line, for each packet; schema "+report.PathSchema+")")
+	flags.BoolVar(&f.env.asJSON, "json", false, "print one JSON document (a line, for each packet; schema "+report.PathSchema+")")
 	completeFlags(cmd, map[string]cobra.CompletionFunc{"functions": completeWords(path.Profiles()...)})
 	return cmd
 }
@@ -151,7 +147,7 @@ func (f *follower) print(p *snapshot.PacketPath) error {
 		p.Steps[i].NetnsName = f.names.name(p.Steps[i].Netns)
 	}
 	p.Verdict.NetnsName = f.names.name(p.Verdict.Netns)
-	if f.asJSON {
+	if f.env.asJSON {
 		return report.PathJSON(f.env.Stdout, p)
 	}
 	return report.Path(f.env.Stdout, f.env.style(), p)

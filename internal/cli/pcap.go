@@ -28,7 +28,6 @@ type pcapVerb struct {
 	memory           memorySize
 	timeWait, window time.Duration
 	list, utc        bool
-	asJSON           bool
 }
 
 // Usual values of --max, with one file and with two, and of --keep.
@@ -98,7 +97,7 @@ func (v *pcapVerb) addFlags(cmd *cobra.Command) {
 	f.Var(&v.memory, "memory", "keep connections and clocks in no more than `SIZE`: 64M, 1G, …")
 	f.Var(periodBetween(&v.timeWait, time.Second, maxTimeWait), "time-wait", "how long servers stay in TIME_WAIT, to judge a SYN without answer: seconds or 2m, …")
 	f.Var(periodBetween(&v.window, time.Millisecond, time.Minute), "window", "of two files: how long a packet may take from one to the other: seconds or 500ms, …")
-	addJSON(cmd, &v.asJSON, pcap.Schema+", of two files "+pair.Schema)
+	v.env.addJSON(cmd, pcap.Schema+", of two files "+pair.Schema)
 	for _, text := range []string{"list", "all", "clock", "max"} {
 		cmd.MarkFlagsMutuallyExclusive("json", text)
 	}
@@ -318,7 +317,7 @@ func notUnderstood(r *pcap.Report) bool {
 
 func (v *pcapVerb) show(r *pcap.Report) error {
 	switch {
-	case v.asJSON:
+	case v.env.asJSON:
 		return report.PcapJSON(v.env.Stdout, v.env.Version, v.view, r)
 	case v.list:
 		return report.PcapList(v.out(), v.env.style(), v.view, r)
@@ -368,7 +367,7 @@ func (v *pcapVerb) compare(cmd *cobra.Command, inside, outside string) error {
 	}
 	v.view.Source, v.view.Outside, v.view.Interrupted = in.name, out.name, in.interrupted || out.interrupted
 	r.Inside.File.Damage, r.Outside.File.Damage = in.withoutEnd(r.Inside.File.Damage), out.withoutEnd(r.Outside.File.Damage)
-	if v.asJSON {
+	if v.env.asJSON {
 		err = report.PcapPairJSON(v.env.Stdout, v.env.Version, v.view, r)
 	} else {
 		err = report.PcapPair(v.out(), v.env.style(), v.view, r)

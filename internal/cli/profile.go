@@ -23,7 +23,6 @@ type profiler struct {
 	duration time.Duration
 	top      int
 	files    []profileFile
-	asJSON   bool
 }
 
 // profileFile is a file that profile writes besides its report, or to stdout (-)
@@ -46,12 +45,8 @@ rules, bridge netfilter, routing, and the rest; then the functions with most sam
 A sample counts for the innermost of its functions that is known to do one kind
 of work. Packet receive is what runs in the receive softirq, delivery to sockets
 and forwarding included. Netfilter also handles the packets that this host sends:
-its kinds of work count wherever they run, and appear a second time under "not in
-packet receive". The sum of all is exactly the busy time.
-
-Samples are of CPU time. The whole host is sampled, all network namespaces and
-containers included. Code that runs with interrupts disabled is attributed to the
-function that enables them again.
+its kinds of work appear a second time under "not in packet receive". The sum of all
+is exactly the busy time of the whole host, all network namespaces included.
 
 Requires CAP_BPF and CAP_PERFMON (CAP_SYS_ADMIN before Linux 5.8), CAP_SYSLOG and
 Linux 5.4, and no compiler or debug symbols. Ctrl-C ends the sampling and reports what
@@ -74,7 +69,7 @@ was sampled until then.`,
 		"write one line per stack to `FILE`, - for stdout instead of the report"} {
 		f.StringVar(&p.files[i].name, p.files[i].flag, "", usage)
 	}
-	addJSON(cmd, &p.asJSON, report.ProfileSchema)
+	p.env.addJSON(cmd, report.ProfileSchema)
 	return cmd
 }
 
@@ -95,10 +90,7 @@ func (p *profiler) run(ctx context.Context) error {
 	if p.top > 0 && len(summary.Functions) > p.top {
 		summary.Functions = summary.Functions[:p.top]
 	}
-	if p.asJSON {
-		return errors.Join(err, report.ProfileJSON(p.env.Stdout, stacks.Kernel, summary))
-	}
-	return errors.Join(err, report.Profile(p.env.Stdout, p.env.style(), stacks.Kernel, summary))
+	return errors.Join(err, p.env.print(report.ProfileDocument{Schema: report.ProfileSchema, Kernel: stacks.Kernel, Profile: summary}))
 }
 
 // sample shows how far it is. It ends early with ctx.
@@ -127,7 +119,7 @@ func (p *profiler) checkFiles() (toStdout bool, err error) {
 			continue
 		case other != "":
 			return false, usagef("--%s %s: --%s writes there, too", file.flag, file.name, other)
-		case file.name == "-" && p.asJSON:
+		case file.name == "-" && p.env.asJSON:
 			return false, usagef("--%s - and --json are mutually exclusive", file.flag)
 		case file.name == "-" && file.flag == "pprof" && p.env.StdoutTerminal:
 			return false, usagef("--pprof -: stdout is a terminal and the profile is binary: redirect it")

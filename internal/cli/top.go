@@ -30,7 +30,6 @@ type topVerb struct {
 	target   target
 	interval time.Duration
 	once     bool
-	asJSON   bool
 }
 
 func newTop(env *Env) *cobra.Command {
@@ -39,27 +38,19 @@ func newTop(env *Env) *cobra.Command {
 		Use:   "top",
 		Short: "show live how full the connection table is, new flows, drops, ports, top talkers",
 		Long: `Show, refreshed every interval: how full the connection table is, and was; new flows
-per second; entries by TCP state and protocol; the growth of conntrack's counters;
-drops by reason; SNAT ports in use; the sources and services with most entries; and
-the CPU time of packet work.
+per second with the standard error; entries by TCP state and protocol; the growth of
+conntrack's counters; drops by reason; SNAT ports in use; the sources and services
+with most entries; and the CPU time of packet work ('natkit profile' shows more).
 
 Keys: q quits, 1 to 7 and tab choose a panel, s sorts it, enter shows it alone, the
 arrows scroll, / filters by an address or text, p pauses, n selects another network
 namespace, w saves a snapshot, + and - change the interval, ? lists all of them.
 
-The cost does not grow with the table: each time a part of the table is read, which
-is an unbiased sample, as the table is in the order of a keyed hash: as many entries
-as can be read in half a percent of the time of one CPU, at most 16,384, or, where
-walking the kernel's hash alone costs more, less often. The numbers are scaled to the
-table and rounded to the digits that the sample supports; the screen shows the size
-of the sample and the time it took. Nothing subscribes to conntrack's events, which
-would cut the rate of new connections to a third. A namespace that is deleted stays
-alive while top is open on it.
-
-New flows per second are the entries that appeared between two samples, with the
-standard error; those that came and went in between are not seen. Drops are counted
-by an eBPF program, where it can be loaded. Packet work is the softirq time of
-/proc/stat, of the whole machine; 'natkit profile' shows more.
+The cost does not grow with the table: each time an unbiased sample is read, as many
+entries as can be read in half a percent of the time of one CPU, at most 16,384. The
+numbers are scaled to the table and rounded to the digits that the sample supports;
+the screen shows the size of the sample and the time it took. Nothing subscribes to
+conntrack's events, which would cut the rate of new connections to a third.
 
 The table and its counters require CAP_NET_ADMIN, drops CAP_BPF and CAP_PERFMON, other
 namespaces CAP_SYS_ADMIN. Parts that cannot be read show why, the rest is shown.
@@ -75,7 +66,7 @@ namespaces CAP_SYS_ADMIN. Parts that cannot be read show why, the rest is shown.
 	t.target.addFlags(cmd)
 	cmd.Flags().Var(periodBetween(&t.interval, tui.MinInterval, tui.MaxInterval), "interval", "time between two samples: seconds or 500ms, 1m, …")
 	cmd.Flags().BoolVar(&t.once, "once", false, "print one frame after one interval, and end")
-	addJSON(cmd, &t.asJSON, snapshot.RecordingSchema)
+	t.env.addJSON(cmd, snapshot.RecordingSchema)
 	return cmd
 }
 
@@ -83,7 +74,7 @@ namespaces CAP_SYS_ADMIN. Parts that cannot be read show why, the rest is shown.
 func (t *topVerb) checkTerminal() error {
 	kind := t.env.Getenv("TERM")
 	switch {
-	case t.asJSON:
+	case t.env.asJSON:
 		return usagef("--json requires --once")
 	case !t.env.StdoutTerminal:
 		return usagef("stdout is not a terminal; use --once to print one frame")
@@ -134,7 +125,7 @@ func (t *topVerb) print(ctx context.Context, opt live.Options) error {
 	if err != nil {
 		return err
 	}
-	if t.asJSON {
+	if t.env.asJSON {
 		err = report.JSON(t.env.Stdout, sample.Recording())
 	} else {
 		frame := tui.New(opt.Theme, t.interval).Resize(report.Width, onceLines).Take(sample).Frame()

@@ -28,20 +28,21 @@ type DropsView struct {
 	Stacks bool
 }
 
-// DropsJSON writes the sums, in one line where they end a stream of events.
-func DropsJSON(w io.Writer, version string, notes []string, d *snapshot.Drops, line bool) error {
-	write := JSON
-	if line {
-		write = JSONLine
-	}
-	return write(w, struct {
-		Schema  string `json:"schema"`
-		Version string `json:"version"`
-		// Notes are what could not be done here.
-		Notes []string        `json:"notes,omitempty"`
-		Drops *snapshot.Drops `json:"drops"`
-	}{DropsSchema, version, notes, d})
+// DropsDocument is what was dropped in a time.
+type DropsDocument struct {
+	Schema  string `json:"schema"`
+	Version string `json:"version"`
+	// Notes are what could not be done here.
+	Notes []string        `json:"notes,omitempty"`
+	Drops *snapshot.Drops `json:"drops"`
+	View  DropsView       `json:"-"`
 }
+
+// Text writes the document for people.
+func (d DropsDocument) Text(w io.Writer, style Style) error { return Drops(w, style, d.View, d.Drops) }
+
+// CSV writes the places.
+func (d DropsDocument) CSV(w io.Writer) error { return CSV(w, d.Drops.Sites) }
 
 // Drops writes all that a tracer found: places, causes, flows and stacks.
 func Drops(w io.Writer, style Style, v DropsView, d *snapshot.Drops) error {

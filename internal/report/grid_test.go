@@ -22,7 +22,7 @@ func TestFitsTheScreen(t *testing.T) {
 		"drops":    func(w io.Writer, s Style) error { return Drops(w, s, DropsView{}, tracedDrops()) },
 		"ports":    func(w io.Writer, s Style) error { return Ports{Source: "gate", Ports: pressedPorts()}.Text(w, s) },
 		"path":     func(w io.Writer, s Style) error { return Path(w, s, wayOfSYN()) },
-		"profile":  func(w io.Writer, s Style) error { return Profile(w, s, "6.1", &snapshot.Profile{}) },
+		"profile":  ProfileDocument{Kernel: "6.1", Profile: &snapshot.Profile{}}.Text,
 	} {
 		whole := wordsOf(t, Unlimited, write)
 		for _, columns := range []int{60, 80, 120, 200, Unlimited} {

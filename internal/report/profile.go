@@ -11,20 +11,18 @@ import (
 // ProfileSchema names the JSON form of a profile.
 const ProfileSchema = "natkit.profile/1"
 
-// ProfileJSON writes a profile as one document.
-func ProfileJSON(w io.Writer, kernel string, p *snapshot.Profile) error {
-	return JSON(w, struct {
-		Schema string `json:"schema"`
-		Kernel string `json:"kernel_release"`
-		*snapshot.Profile
-	}{ProfileSchema, kernel, p})
+// ProfileDocument is what the CPUs spent their time on.
+type ProfileDocument struct {
+	Schema string `json:"schema"`
+	Kernel string `json:"kernel_release"`
+	*snapshot.Profile
 }
 
-// Profile writes what the CPUs spent their time on: shares first, then functions.
-func Profile(w io.Writer, style Style, kernel string, profile *snapshot.Profile) error {
-	p := &printer{w: w, style: style}
+// Text writes shares first, then functions.
+func (d ProfileDocument) Text(w io.Writer, style Style) error {
+	p, profile := &printer{w: w, style: style}, d.Profile
 	p.printf("%s over %s s, Linux %s: %d samples per second of each by %s",
-		units.Plural(profile.CPUs, "CPU", "CPUs"), units.Fixed(profile.Seconds, 1), kernel, profile.Hz, profile.Event)
+		units.Plural(profile.CPUs, "CPU", "CPUs"), units.Fixed(profile.Seconds, 1), d.Kernel, profile.Hz, profile.Event)
 	if profile.Lost > 0 {
 		p.line(style.Paint(Warn, units.Count(profile.Lost)+" samples were lost and are in none of these figures: the kernel gave no stack for them, or natkit's table was full"))
 	}

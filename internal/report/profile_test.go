@@ -22,7 +22,7 @@ func TestProfile(t *testing.T) {
 		},
 	}
 	var b strings.Builder
-	if err := Profile(&b, Style{}, "6.1.0", p); err != nil {
+	if err := (ProfileDocument{Kernel: "6.1.0", Profile: p}).Text(&b, Style{}); err != nil {
 		t.Fatal(err)
 	}
 	want := `2 CPUs over 5.0 s, Linux 6.1.0: 99 samples per second of each by cpu-clock
@@ -47,7 +47,7 @@ self  total  of busy time in                 kind of work
 		t.Error(diff)
 	}
 	b.Reset()
-	if err := Profile(&b, Style{}, "6.1.0", &snapshot.Profile{}); err != nil || strings.Contains(b.String(), "kind of work") {
+	if err := (ProfileDocument{Profile: &snapshot.Profile{}}).Text(&b, Style{}); err != nil || strings.Contains(b.String(), "kind of work") {
 		t.Errorf("nothing sampled: %v\n%s", err, &b)
 	}
 }
