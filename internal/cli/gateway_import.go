@@ -10,9 +10,10 @@ import (
 	"github.com/natkit/natkit/internal/gateway"
 	gwapply "github.com/natkit/natkit/internal/gateway/apply"
 	"github.com/natkit/natkit/internal/gateway/convert"
-	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
+	"github.com/natkit/natkit/internal/ruleset"
+	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/units"
 )
 
@@ -90,10 +91,10 @@ func (g *gatewayImport) run(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-func (g *gatewayImport) read(cmd *cobra.Command, args []string) (set *convert.Ruleset, err error) {
+func (g *gatewayImport) read(cmd *cobra.Command, args []string) (set *ruleset.Ruleset, err error) {
 	if len(args) == 0 {
 		err = g.target.with(cmd, func(ns *netns.Handle) error {
-			set, err = host.Ruleset(ns)
+			set, err = read.Tables(ns)
 			return err
 		})
 		return set, err
@@ -106,7 +107,7 @@ func (g *gatewayImport) read(cmd *cobra.Command, args []string) (set *convert.Ru
 	if g.ipv6 {
 		version = 6
 	}
-	set, err = gwapply.UnlessEnded(cmd.Context(), func() (*convert.Ruleset, error) { return convert.Parse(string(text), version), nil })
+	set, err = gwapply.UnlessEnded(cmd.Context(), func() (*ruleset.Ruleset, error) { return ruleset.Parse(string(text), version), nil })
 	if err == nil && set.Foreign {
 		return nil, malformed(notRules(args[0], text))
 	}
@@ -140,7 +141,7 @@ type importDocument struct {
 	// YAML is the file, with the original rules beside those of the file.
 	YAML string `json:"yaml"`
 	// Notes are about rules that are not in the file.
-	Notes []convert.Note `json:"notes"`
+	Notes []ruleset.Note `json:"notes"`
 }
 
 // Text writes the file.
@@ -150,15 +151,15 @@ func (d importDocument) Text(w io.Writer, _ report.Style) error {
 }
 
 var noteNames = map[string]string{
-	convert.Untranslated: "not translated", convert.Differs: "translated, with a difference", convert.LeftAlone: "left alone",
-	convert.Redundant: "left out, another rule does the same", convert.Unreachable: "left out, no packet reaches it",
+	ruleset.Untranslated: "not translated", ruleset.Differs: "translated, with a difference", ruleset.LeftAlone: "left alone",
+	ruleset.Redundant: "left out, another rule does the same", ruleset.Unreachable: "left out, no packet reaches it",
 }
 
 // maxNoted is how many columns of a rule a note shows: enough for each that a person wrote.
 const maxNoted = 500
 
 // noteLine is one line: what, which rule, why.
-func noteLine(n convert.Note) string {
+func noteLine(n ruleset.Note) string {
 	line := noteNames[n.Kind] + ": "
 	switch {
 	case n.Rules > 1:

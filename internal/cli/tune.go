@@ -13,7 +13,7 @@ import (
 	gwapply "github.com/natkit/natkit/internal/gateway/apply"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
-	"github.com/natkit/natkit/internal/ruleset/read"
+	"github.com/natkit/natkit/internal/ruleset/edit"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/suggest"
 	"github.com/natkit/natkit/internal/tune"
@@ -69,7 +69,7 @@ func tuneCommand(env *Env, host tuneHost) *cobra.Command {
 // appliers are those of the kinds of changes that package tune/apply does not have.
 func appliers(opt apply.Options) map[tune.Kind]apply.Applier {
 	all := gwapply.Appliers(opt)
-	all[tune.NATRule] = read.Applier{}
+	all[tune.NATRule] = edit.Applier{}
 	return all
 }
 
@@ -295,7 +295,7 @@ func (t *tuner) wanted(arg string) (tune.Change, error) {
 		if err != nil {
 			return tune.Change{}, usageError{err}
 		}
-		now, err := read.Options(target)
+		now, err := edit.Options(target)
 		return tune.Change{Kind: tune.NATRule, Target: target, Before: now.String(), After: o.String()}, err
 	}
 	name, value, err := tune.ParseAssignment(arg)

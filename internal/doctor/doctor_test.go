@@ -19,7 +19,7 @@ import (
 	"github.com/natkit/natkit/internal/diagnose"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
-	"github.com/natkit/natkit/internal/ruleset/read"
+	"github.com/natkit/natkit/internal/ruleset/edit"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/testutil"
 	"github.com/natkit/natkit/internal/tune"
@@ -35,7 +35,7 @@ const (
 
 func init() {
 	apply.Init(func(apply.Options) map[tune.Kind]apply.Applier {
-		return map[tune.Kind]apply.Applier{tune.NATRule: read.Applier{}}
+		return map[tune.Kind]apply.Applier{tune.NATRule: edit.Applier{}}
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
@@ -80,30 +81,7 @@ type Session struct {
 }
 
 // Foreign is a base chain that is not natkit's.
-type Foreign struct {
-	// Source is "nftables", "iptables-nft" or "iptables-legacy"; Owner a guess by
-	// names: "docker", "kubernetes", "firewalld", or empty.
-	Source string `json:"source"`
-	Owner  string `json:"owner,omitempty"`
-	Family string `json:"family"`
-	Table  string `json:"table"`
-	Chain  string `json:"chain"`
-	Type   string `json:"type"`
-	Hook   string `json:"hook"`
-	// Priority orders chains at a hook, lower first.
-	Priority int32 `json:"priority"`
-	// Policy is what becomes of packets that no rule with conditions decides: "accept",
-	// "drop" or "reject", by the chain's policy or a rule that is for all.
-	Policy string `json:"policy,omitempty"`
-	// Accepts are the conditions of its rules that accept, where the policy is another.
-	Accepts []snapshot.NATRule `json:"accepts,omitempty"`
-	// Rules is how many rules it leads to.
-	Rules int `json:"rules"`
-	// NAT are its rules that translate, as far as they are understood.
-	NAT []snapshot.NATRule `json:"nat,omitempty"`
-	// TooMany is true where more leads to them than natkit follows: some may be missing.
-	TooMany bool `json:"too_many_to_follow,omitempty"`
-}
+type Foreign ruleset.BaseChain
 
 // Finding is what Check says about a place in the file.
 type Finding struct {

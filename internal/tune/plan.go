@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
@@ -46,7 +47,7 @@ type Plan struct {
 func (c Change) Netns() uint64 {
 	switch c.Kind {
 	case NATRule:
-		t, _ := ParseNATTarget(c.Target)
+		t, _ := nat.ParseRuleID(c.Target)
 		return t.Netns
 	case Gateway:
 		inode, _, _ := ParseGatewayTarget(c.Target)

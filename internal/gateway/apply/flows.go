@@ -15,6 +15,7 @@ import (
 	"github.com/natkit/natkit/internal/gateway/observe"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/privilege"
+	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/tune"
 	"golang.org/x/sys/unix"
@@ -85,7 +86,7 @@ func (h Host) OthersNAT() (tables []string, err error) {
 	}
 	for _, r := range all.Rules {
 		name := r.Family + " " + r.Table
-		if name != read.GatewayFamily+" "+read.GatewayTable && !slices.Contains(tables, name) {
+		if name != ruleset.GatewayFamily+" "+ruleset.GatewayTable && !slices.Contains(tables, name) {
 			tables = append(tables, name)
 		}
 	}

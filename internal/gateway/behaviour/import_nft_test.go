@@ -8,8 +8,8 @@ import (
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/convert"
-	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -81,7 +81,7 @@ func (e *written) Apply(ns *netns.Handle, _ *gateway.Plan) error {
 	if err != nil {
 		return err
 	}
-	set, err := host.Ruleset(ns)
+	set, err := read.Tables(ns)
 	if err != nil {
 		return err
 	}

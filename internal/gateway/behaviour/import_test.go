@@ -15,8 +15,9 @@ import (
 	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/convert"
-	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/ruleset"
+	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -50,10 +51,10 @@ func (e *typed) Apply(ns *netns.Handle, _ *gateway.Plan) error {
 	if err != nil {
 		return err
 	}
-	if e.saved, err = convert.Import(convert.Parse(string(text), 4)); err != nil {
+	if e.saved, err = convert.Import(ruleset.Parse(string(text), 4)); err != nil {
 		return err
 	}
-	set, err := host.Ruleset(ns)
+	set, err := read.Tables(ns)
 	if err != nil {
 		return err
 	}

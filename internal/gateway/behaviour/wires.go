@@ -187,7 +187,7 @@ func (w *wires) pass(from, to int, at frame.MAC, mark []byte, keep func([]byte))
 	deadline := time.Now().Add(w.patience)
 	buffer := make([]byte, 1<<16)
 	for time.Now().Before(deadline) {
-		b, err := read(to, buffer, time.Until(deadline))
+		b, err := receiveFrom(to, buffer, time.Until(deadline))
 		switch {
 		case err != nil:
 			return err
@@ -214,7 +214,7 @@ func write(fd int, b []byte) error {
 }
 
 // read gives one frame, or nil where none came in time.
-func read(fd int, buffer []byte, patience time.Duration) ([]byte, error) {
+func receiveFrom(fd int, buffer []byte, patience time.Duration) ([]byte, error) {
 	n, err := unix.Read(fd, buffer)
 	if errors.Is(err, unix.EAGAIN) {
 		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}

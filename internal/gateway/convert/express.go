@@ -8,11 +8,12 @@ import (
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/nat"
+	"github.com/natkit/natkit/internal/ruleset"
 )
 
 // wordless says which condition natkit's rules have no word for; empty where they
 // have one for all that are not among those allowed by name.
-func wordless(m *Match, allowed string) string {
+func wordless(m *ruleset.Match, allowed string) string {
 	has := func(word string) bool { return strings.Contains(allowed, word) }
 	switch {
 	case len(m.Unknown) > 0:
@@ -20,7 +21,7 @@ func wordless(m *Match, allowed string) string {
 	case m.ToLocal:
 		return "the condition that the destination is any address of the host"
 	case len(m.SourcePorts) > 0 && !has("sport"):
-		return "source ports (" + portsWords(m.SourcePorts) + ")"
+		return "source ports (" + ruleset.PortsString(m.SourcePorts) + ")"
 	case m.SYN && !has("syn"):
 		return "a condition on TCP flags"
 	case m.Protocol != "" && !has("protocol"):
@@ -37,7 +38,7 @@ func wordless(m *Match, allowed string) string {
 	return wordlessName(m, has)
 }
 
-func wordlessName(m *Match, has func(string) bool) string {
+func wordlessName(m *ruleset.Match, has func(string) bool) string {
 	switch {
 	case len(m.NotIn) > 0:
 		return "interfaces other than " + m.NotIn[0]
@@ -53,8 +54,6 @@ func wordlessName(m *Match, has func(string) bool) string {
 	return ""
 }
 
-const noWord = "natkit has no word for "
-
 // express says why a rule cannot be in a gateway file by itself; empty where it can.
 // wan is the interface that the file names as such, or empty.
 func (e *entry) express(wan string) string {
@@ -63,48 +62,48 @@ func (e *entry) express(wan string) string {
 			return reason
 		}
 	}
-	t := &e.rule.Target
+	t := &e.Rule.Target
 	switch {
-	case t.Kind == Ends && len(t.Chains) > 0:
+	case t.Kind == ruleset.Ends && len(t.Chains) > 0:
 		return "leads to the chain " + t.Name + ", which is not there"
 	case len(t.Unknown) > 0:
-		return noWord + t.Unknown[0]
+		return ruleset.NoWord + t.Unknown[0]
 	}
 	switch t.Kind {
-	case Masquerade, SNAT:
+	case ruleset.Masquerade, ruleset.SNAT:
 		return e.expressSource(wan)
-	case DNAT:
+	case ruleset.DNAT:
 		return e.expressDestination(wan)
-	case Netmap:
+	case ruleset.Netmap:
 		return e.expressNetmap(wan)
-	case Redirect:
+	case ruleset.Redirect:
 		return "redirects connections to this host itself; natkit translates what passes through"
-	case Notrack:
+	case ruleset.Notrack:
 		return e.expressNotrack()
-	case MSS:
+	case ruleset.MSS:
 		return e.expressMSS()
 	}
-	return noWord + "the target " + t.Name
+	return ruleset.NoWord + "the target " + t.Name
 }
 
 func (e *entry) expressSource(wan string) string {
-	t := &e.rule.Target
+	t := &e.Rule.Target
 	switch {
 	case e.hook != "postrouting":
 		return "translates sources of what comes to this host itself; natkit translates what passes through"
 	case t.Ports != nat.Ports{}:
 		return fmt.Sprintf("gives ports %d-%d to %s alone; natkit's \"ports: %[1]d-%[2]d\" would hold for all protocols and for the identifiers of pings",
-			t.Ports.First, t.Ports.Last, orWord(e.match.Protocol, "some"))
-	case t.Kind == SNAT && !t.First.IsValid():
-		return noWord + "a rule that changes the source's port alone"
+			t.Ports.First, t.Ports.Last, orWord(e.Match.Protocol, "some"))
+	case t.Kind == ruleset.SNAT && !t.First.IsValid():
+		return ruleset.NoWord + "a rule that changes the source's port alone"
 	}
-	if word := wordless(&e.match, "from except out"); word != "" {
-		return noWord + word
+	if word := wordless(&e.Match, "from except out"); word != "" {
+		return ruleset.NoWord + word
 	}
-	if e.match.Out == gateway.RoleWAN && wan != gateway.RoleWAN {
+	if e.Match.Out == gateway.RoleWAN && wan != gateway.RoleWAN {
 		return "is for an interface named wan, which in a gateway file is a role; natkit can give it that role only where all rules about destinations are for what comes in by it"
 	}
-	if wan != "" && e.match.Out == "" {
+	if wan != "" && e.Match.Out == "" {
 		return "holds for every interface; with the interface " + wan + " named as wan it would hold for that one"
 	}
 	_, reason := e.exceptTo()
@@ -121,22 +120,22 @@ func orWord(word, other string) string {
 // exceptTo are the destinations that a rule about sources leaves alone, by its own
 // condition or by rules before it.
 func (e *entry) exceptTo() (list []netip.Prefix, reason string) {
-	for _, x := range e.except {
-		anywhere := x.match
+	for _, x := range e.Except {
+		anywhere := x.Match
 		anywhere.To = netip.Prefix{}
 		switch {
-		case x.drops:
-			return nil, fmt.Sprintf("%s drops some of its packets first, which natkit does not", where(x.rule))
-		case !x.match.To.IsValid() || !covers(&anywhere, &e.match):
-			return nil, fmt.Sprintf("%s keeps some of its packets from it, by more than the destination; natkit has except-to alone", where(x.rule))
+		case x.Drops:
+			return nil, fmt.Sprintf("%s drops some of its packets first, which natkit does not", where(x.Rule))
+		case !x.Match.To.IsValid() || !anywhere.Covers(&e.Match):
+			return nil, fmt.Sprintf("%s keeps some of its packets from it, by more than the destination; natkit has except-to alone", where(x.Rule))
 		}
-		list = append(list, x.match.To)
+		list = append(list, x.Match.To)
 	}
-	return union(e.match.NotTo, list), ""
+	return ruleset.Union(e.Match.NotTo, list), ""
 }
 
 // where names another rule.
-func where(r *Rule) string {
+func where(r *ruleset.Rule) string {
 	if r.Line > 0 {
 		return fmt.Sprintf("line %d", r.Line)
 	}
@@ -144,18 +143,18 @@ func where(r *Rule) string {
 }
 
 func (e *entry) expressDestination(wan string) string {
-	m, t := &e.match, &e.rule.Target
+	m, t := &e.Match, &e.Rule.Target
 	switch {
 	case e.hook != "prerouting" && e.hook != "output":
 		return "natkit translates destinations of what comes in, and of the host's own programs"
 	case !t.First.IsValid():
-		return noWord + "a rule that changes the destination's port alone"
+		return ruleset.NoWord + "a rule that changes the destination's port alone"
 	case t.First != t.Last:
-		return noWord + "a choice among several destinations: that is a load balancer's"
+		return ruleset.NoWord + "a choice among several destinations: that is a load balancer's"
 	case t.Random || t.RandomFully:
-		return noWord + "a port of the destination at random"
-	case !t.keepsPorts(m) && t.Ports.First != t.Ports.Last:
-		return fmt.Sprintf("%sa choice among the ports %d-%d of the destination", noWord, t.Ports.First, t.Ports.Last)
+		return ruleset.NoWord + "a port of the destination at random"
+	case !keepsPorts(t, m) && t.Ports.First != t.Ports.Last:
+		return fmt.Sprintf("%sa choice among the ports %d-%d of the destination", ruleset.NoWord, t.Ports.First, t.Ports.Last)
 	}
 	if m.To.IsValid() || wan != "" {
 		if reason := e.inbound(wan, "from to protocol in "); reason != "" {
@@ -166,31 +165,31 @@ func (e *entry) expressDestination(wan string) string {
 	case m.ToLocal:
 		return "is on every address of the host; natkit's dnat is on one, or, as in \"on: eth0\", on those of an interface"
 	case !m.To.IsValid():
-		return "has no destination (-d), and so translates what passes through to others too; natkit's dnat is on an address, or, as in \"on: " + orWord(e.match.In, "eth0") + "\", on those of an interface"
+		return "has no destination (-d), and so translates what passes through to others too; natkit's dnat is on an address, or, as in \"on: " + orWord(e.Match.In, "eth0") + "\", on those of an interface"
 	case !m.To.IsSingleIP():
 		return "is on the whole of " + m.To.String() + "; natkit's dnat is on one address, its netmap gives each address one of its own"
 	}
 	for _, p := range m.Ports {
 		if p.First == 0 && p.Last != 65535 {
-			return noWord + "port 0"
+			return ruleset.NoWord + "port 0"
 		}
 	}
 	return ""
 }
 
 // everywhere tells that the rule names no interface.
-func (e *entry) everywhere() bool { return e.match.In == "" && e.match.Out == "" }
+func (e *entry) everywhere() bool { return e.Match.In == "" && e.Match.Out == "" }
 
 // keepsPorts reports whether the ports that are given are those that were asked for: the
 // kernel takes that very one as long as it is free (get_unique_tuple in
 // net/netfilter/nf_nat_core.c).
-func (t *Target) keepsPorts(m *Match) bool {
+func keepsPorts(t *ruleset.Target, m *ruleset.Match) bool {
 	return t.Ports == nat.Ports{} || len(m.Ports) == 1 && m.Ports[0] == t.Ports
 }
 
 // inbound is what rules about destinations have in common.
 func (e *entry) inbound(wan, allowed string) string {
-	m := e.match
+	m := e.Match
 	if m.In != "" && m.In == wan {
 		m.In = ""
 	} else if wan != "" && m.In == "" && e.hook == "prerouting" {
@@ -200,16 +199,16 @@ func (e *entry) inbound(wan, allowed string) string {
 		return fmt.Sprintf("holds for what comes in by %s alone; natkit can say that (interfaces: {wan: %[1]s}) only where it is true of all rules", m.In)
 	}
 	if word := wordless(&m, allowed); word != "" {
-		return noWord + word
+		return ruleset.NoWord + word
 	}
-	if len(e.except) > 0 {
-		return fmt.Sprintf("%s keeps some of its packets from it, which natkit's rules about destinations cannot", where(e.except[0].rule))
+	if len(e.Except) > 0 {
+		return fmt.Sprintf("%s keeps some of its packets from it, which natkit's rules about destinations cannot", where(e.Except[0].Rule))
 	}
 	return ""
 }
 
 func (e *entry) expressNetmap(wan string) string {
-	m, t := &e.match, &e.rule.Target
+	m, t := &e.Match, &e.Rule.Target
 	outward := e.hook == "postrouting"
 	prefix := m.To
 	if outward {
@@ -218,10 +217,10 @@ func (e *entry) expressNetmap(wan string) string {
 	switch {
 	case !outward && e.hook != "prerouting":
 		return "natkit's netmap is for what passes through"
-	case !prefix.IsValid() || prefix.Bits() != t.Prefix.Bits():
-		return fmt.Sprintf("puts addresses of another number into %s; natkit's netmap gives each address one of its own", t.Prefix)
+	case !prefix.IsValid() || prefix.Bits() != t.Prefix().Bits():
+		return fmt.Sprintf("puts addresses of another number into %s; natkit's netmap gives each address one of its own", t.Prefix())
 	case t.Random || t.RandomFully || t.Persistent || t.Ports != nat.Ports{}:
-		return noWord + "options of NETMAP"
+		return ruleset.NoWord + "options of NETMAP"
 	case !outward:
 		return e.inbound(wan, "to in ")
 	}
@@ -230,23 +229,23 @@ func (e *entry) expressNetmap(wan string) string {
 		r.Out = ""
 	}
 	if word := wordless(&r, "from"); word != "" {
-		return noWord + word
+		return ruleset.NoWord + word
 	}
-	if len(e.except) > 0 {
-		return fmt.Sprintf("%s keeps some of its packets from it, which natkit's netmap cannot", where(e.except[0].rule))
+	if len(e.Except) > 0 {
+		return fmt.Sprintf("%s keeps some of its packets from it, which natkit's netmap cannot", where(e.Except[0].Rule))
 	}
 	return ""
 }
 
 func (e *entry) expressMSS() string {
-	m := e.match
+	m := e.Match
 	switch {
 	case e.hook != "forward":
 		return "natkit bounds segments of what passes through (FORWARD), not of the host's own connections"
 	case m.Protocol != "tcp" || !m.SYN:
 		return "natkit bounds what SYNs say (--tcp-flags SYN,RST SYN)"
-	case len(e.except) > 0:
-		return fmt.Sprintf("%s keeps some of its packets from it", where(e.except[0].rule))
+	case len(e.Except) > 0:
+		return fmt.Sprintf("%s keeps some of its packets from it", where(e.Except[0].Rule))
 	}
 	if word := wordless(&m, "protocol syn"); word != "" {
 		return "natkit's mss is for all that passes through: it has no word for " + word
@@ -256,8 +255,8 @@ func (e *entry) expressMSS() string {
 
 // sourceOf is what a plan has for a MASQUERADE or SNAT.
 func sourceOf(e *entry) gateway.Source {
-	g := &e.rule.Target
-	s := gateway.Source{From: prefixes(e.match.From), Out: names(e.match.Out), Masquerade: g.Kind == Masquerade,
+	g := &e.Rule.Target
+	s := gateway.Source{From: prefixes(e.Match.From), Out: names(e.Match.Out), Masquerade: g.Kind == ruleset.Masquerade,
 		Random: randomOf(g), Persistent: g.Persistent && g.First != g.Last}
 	s.NotTo, _ = e.exceptTo()
 	if len(s.From) == 0 {
@@ -276,7 +275,7 @@ func anywhere(version int) netip.Prefix {
 	return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 }
 
-func randomOf(g *Target) gateway.Random {
+func randomOf(g *ruleset.Target) gateway.Random {
 	switch {
 	case g.RandomFully:
 		return gateway.RandomFully
@@ -287,10 +286,10 @@ func randomOf(g *Target) gateway.Random {
 }
 
 func makeSource(e *entry) *made {
-	s, g := sourceOf(e), &e.rule.Target
-	conditions := gateway.Sources{From: prefixesOf(prefixes(e.match.From)), ExceptTo: prefixesOf(s.NotTo), Out: s.Out}
+	s, g := sourceOf(e), &e.Rule.Target
+	conditions := gateway.Sources{From: prefixesOf(prefixes(e.Match.From)), ExceptTo: prefixesOf(s.NotTo), Out: s.Out}
 	choice := gateway.Choice{Random: s.Random}
-	m := &made{version: e.version, from: []*entry{e}, parts: []part{{of: e, match: e.match, source: &s}}}
+	m := &made{version: e.version, from: []*entry{e}, parts: []part{{of: e, match: e.Match, source: &s}}}
 	if s.Masquerade {
 		m.rule.Masquerade = &gateway.Masquerade{Sources: conditions, Choice: choice}
 	} else {
@@ -315,20 +314,20 @@ func makeDestination(e *entry, later []*entry) (*made, string) {
 		return nil, "is for this host's own programs alone; natkit's \"local: on\" is for them too, with the same rule in PREROUTING"
 	}
 	m := &made{version: e.version, from: []*entry{e}}
-	r := gateway.DNAT{On: gateway.On{Address: e.match.To.Addr()}, From: prefixesOf(prefixes(e.match.From)), To: endpointOf(e)}
+	r := gateway.DNAT{On: gateway.On{Address: e.Match.To.Addr()}, From: prefixesOf(prefixes(e.Match.From)), To: endpointOf(e)}
 	if twin := localTwin(e, later); twin != nil {
 		r.Local = true
 		m.from = append(m.from, twin)
 	}
 	m.rule.DNAT = &r
-	r.Port.Protocol = e.match.Protocol
+	r.Port.Protocol = e.Match.Protocol
 	m.parts = append(m.parts, destinationPart(e, &r))
 	return m, ""
 }
 
 func destinationPart(e *entry, r *gateway.DNAT) part {
-	d := gateway.Destination{On: e.match.To, From: prefixes(e.match.From), In: names(e.match.In), Port: r.Port, To: r.To, Local: bool(r.Local)}
-	match := e.match
+	d := gateway.Destination{On: e.Match.To, From: prefixes(e.Match.From), In: names(e.Match.In), Port: r.Port, To: r.To, Local: bool(r.Local)}
+	match := e.Match
 	match.Ports = nil
 	if r.Port.First != 0 {
 		match.Ports = []nat.Ports{{First: r.Port.First, Last: r.Port.Last}}
@@ -337,9 +336,9 @@ func destinationPart(e *entry, r *gateway.DNAT) part {
 }
 
 func endpointOf(e *entry) gateway.Endpoint {
-	g := &e.rule.Target
+	g := &e.Rule.Target
 	to := gateway.Endpoint{Address: g.First}
-	if !g.keepsPorts(&e.match) || len(e.match.Ports) == 1 && g.Ports.First == g.Ports.Last {
+	if !keepsPorts(g, &e.Match) || len(e.Match.Ports) == 1 && g.Ports.First == g.Ports.Last {
 		to.Port = g.Ports.First
 	}
 	return to
@@ -347,11 +346,11 @@ func endpointOf(e *entry) gateway.Endpoint {
 
 // spread makes a rule for each of several ports of one entry.
 func spread(m made) (all []made) {
-	if m.rule.DNAT == nil || len(m.from[0].match.Ports) == 0 {
+	if m.rule.DNAT == nil || len(m.from[0].Match.Ports) == 0 {
 		return []made{m}
 	}
 	e := m.from[0]
-	for _, p := range e.match.Ports {
+	for _, p := range e.Match.Ports {
 		r := *m.rule.DNAT
 		if p != nat.AllPorts {
 			r.Port.First, r.Port.Last = p.First, p.Last
@@ -386,7 +385,7 @@ func (t *translator) config() gateway.Config {
 		c.Interfaces.LAN = gateway.Names{t.lan}
 	}
 	if len(t.mss) > 0 {
-		g := t.mss[0].rule.Target
+		g := t.mss[0].Rule.Target
 		c.MSS = gateway.MSS{Clamp: g.Clamp, Bytes: g.Bytes}
 	}
 	return c
@@ -399,5 +398,5 @@ func usesWAN(m made) bool {
 
 // leavesBy reports whether a rule is for connections that leave by that interface.
 func leavesBy(m made, name string) bool {
-	return slices.ContainsFunc(m.from, func(e *entry) bool { return e.match.Out == name })
+	return slices.ContainsFunc(m.from, func(e *entry) bool { return e.Match.Out == name })
 }

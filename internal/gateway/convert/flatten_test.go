@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/natkit/natkit/internal/ruleset"
 )
 
 // TestChainsThatLeadToEachOther are more ways through them than anybody can follow: the
@@ -18,9 +20,9 @@ func TestChainsThatLeadToEachOther(t *testing.T) {
 	}
 	fan.WriteString("-A c40 -j MASQUERADE\nCOMMIT\n")
 	for _, text := range []string{loop, fan.String()} {
-		r, err := Import(Parse(text, 4))
+		r, err := Import(ruleset.Parse(text, 4))
 		switch {
-		case errors.Is(err, errTooMany):
+		case errors.Is(err, ruleset.ErrTooMany):
 		case err != nil:
 			t.Error(err)
 		case len(r.Untranslated()) == 0:
@@ -32,8 +34,8 @@ func TestChainsThatLeadToEachOther(t *testing.T) {
 // TestChainsAtTheSamePlace: iptables-nft and iptables-legacy may both have rules, and the
 // kernel does not tell which comes first.
 func TestChainsAtTheSamePlace(t *testing.T) {
-	one := Parse("*nat\n-A POSTROUTING -s 10.0.0.0/8 -j MASQUERADE\n-A PREROUTING -d 203.0.113.1 -j DNAT --to-destination 10.0.0.2\nCOMMIT", 4)
-	other := Parse("*nat\n-A POSTROUTING -s 10.1.0.0/16 -j SNAT --to-source 203.0.113.2\n-A POSTROUTING -s 192.168.0.0/16 -j MASQUERADE\nCOMMIT", 4)
+	one := ruleset.Parse("*nat\n-A POSTROUTING -s 10.0.0.0/8 -j MASQUERADE\n-A PREROUTING -d 203.0.113.1 -j DNAT --to-destination 10.0.0.2\nCOMMIT", 4)
+	other := ruleset.Parse("*nat\n-A POSTROUTING -s 10.1.0.0/16 -j SNAT --to-source 203.0.113.2\n-A POSTROUTING -s 192.168.0.0/16 -j MASQUERADE\nCOMMIT", 4)
 	one.Tables = append(one.Tables, other.Tables...)
 	r, err := Import(one)
 	if err != nil {
@@ -53,12 +55,12 @@ func TestRuleBehindManyChains(t *testing.T) {
 		fmt.Fprintf(&text, "-A C%d -j C%d\n", i, i+1)
 	}
 	fmt.Fprintf(&text, "-A C%d -j MASQUERADE\nCOMMIT\n", chains)
-	r, err := Import(Parse(text.String(), 4))
+	r, err := Import(ruleset.Parse(text.String(), 4))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, n := range r.Notes {
-		if n.Kind != Untranslated {
+		if n.Kind != ruleset.Untranslated {
 			t.Errorf("%+v", n)
 		}
 	}

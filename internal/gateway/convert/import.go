@@ -2,12 +2,12 @@ package convert
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"reflect"
 	"slices"
 
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/ruleset"
 )
 
 // Result is a gateway file, and what is not in it.
@@ -17,14 +17,14 @@ type Result struct {
 	// their own words.
 	NAT, IPv6 [][]string
 	MSS       []string
-	Notes     []Note
+	Notes     []ruleset.Note
 }
 
 // Untranslated are the notes about rules that the file does not do.
-func (r *Result) Untranslated() []Note {
-	var all []Note
+func (r *Result) Untranslated() []ruleset.Note {
+	var all []ruleset.Note
 	for _, n := range r.Notes {
-		if n.Kind == Untranslated {
+		if n.Kind == ruleset.Untranslated {
 			all = append(all, n)
 		}
 	}
@@ -33,21 +33,21 @@ func (r *Result) Untranslated() []Note {
 
 // Exact reports whether the file does all that the rules do, and nothing else.
 func (r *Result) Exact() bool {
-	return !slices.ContainsFunc(r.Notes, func(n Note) bool { return n.Kind == Untranslated || n.Kind == Differs })
+	return !slices.ContainsFunc(r.Notes, func(n ruleset.Note) bool { return n.Kind == ruleset.Untranslated || n.Kind == ruleset.Differs })
 }
 
 // Import translates what a gateway file says exactly, and says of the rest why not.
 // That the file means the same is not believed but compared with what Compile makes
 // of it: conditions, what is given, and which of two rules wins.
-func Import(set *Ruleset) (*Result, error) {
-	var work budget
+func Import(set *ruleset.Ruleset) (*Result, error) {
+	var work ruleset.Budget
 	all, full := flatten(set, &work)
 	t := translator{entries: all, refused: map[*entry]string{}, apart: map[*entry]bool{}, hairpins: map[*entry]*entry{}, work: &work}
 	steps := stepsOf(all)
 	t.wan, t.rivals = t.findWAN(), t.findRivals()
 	for range len(all) + 1 {
-		if set.tooMany || !work.takes(steps) {
-			return nil, fmt.Errorf("import rules: %w", errTooMany)
+		if !work.Takes(steps) {
+			return nil, fmt.Errorf("import rules: %w", ruleset.ErrTooMany)
 		}
 		if t.pass(); t.again {
 			continue
@@ -64,16 +64,16 @@ func Import(set *Ruleset) (*Result, error) {
 	r := t.result()
 	r.Notes = together(append(withoutRepetition(append(slices.Clone(set.Notes), r.Notes...)), strays(set, all, full)...))
 	if full {
-		r.Notes = append(r.Notes, Note{Kind: Untranslated, Rules: 1, Reason: tooDeep})
+		r.Notes = append(r.Notes, ruleset.Note{Kind: ruleset.Untranslated, Rules: 1, Reason: tooDeep})
 	}
-	slices.SortStableFunc(r.Notes, func(a, b Note) int { return cmp.Compare(a.Line, b.Line) })
+	slices.SortStableFunc(r.Notes, func(a, b ruleset.Note) int { return cmp.Compare(a.Line, b.Line) })
 	return r, nil
 }
 
 // withoutRepetition keeps one of the notes about the same text.
-func withoutRepetition(notes []Note) []Note {
-	seen := map[Note]bool{}
-	return slices.DeleteFunc(notes, func(n Note) bool {
+func withoutRepetition(notes []ruleset.Note) []ruleset.Note {
+	seen := map[ruleset.Note]bool{}
+	return slices.DeleteFunc(notes, func(n ruleset.Note) bool {
 		again := seen[n]
 		seen[n] = true
 		return again
@@ -93,10 +93,10 @@ type translator struct {
 	apart   map[*entry]bool
 	// hairpins are those that hairpinOf found.
 	hairpins map[*entry]*entry
-	work     *budget
+	work     *ruleset.Budget
 
 	// What a pass decided: notes, and the rules of the file.
-	notes        map[*entry]Note
+	notes        map[*entry]ruleset.Note
 	untranslated []*entry // up to the one that is judged
 	rules        []made
 	mss          []*entry
@@ -109,21 +109,21 @@ type translator struct {
 func (t *translator) findWAN() string {
 	wan := ""
 	for _, e := range t.entries {
-		if e.match.Out == gateway.RoleWAN { // an interface of that name
+		if e.Match.Out == gateway.RoleWAN { // an interface of that name
 			wan = gateway.RoleWAN
 		}
 	}
 	for _, e := range t.entries {
-		if e.owner != "" || !e.rule.Target.translates() {
+		if e.Owner != "" || !e.Rule.Target.Translates() {
 			continue
 		}
-		switch in := e.match.In; {
+		switch in := e.Match.In; {
 		case e.everywhere() && e.express("") != "":
 		case e.hook == "prerouting" && (in == "" || wan != "" && in != wan):
 			return ""
 		case e.hook == "prerouting":
 			wan = in
-		case e.hook == "postrouting" && e.match.Out == "":
+		case e.hook == "postrouting" && e.Match.Out == "":
 			return ""
 		}
 	}
@@ -135,7 +135,7 @@ func (t *translator) findWAN() string {
 
 // pass decides on every entry, and makes rules of those that can be in the file.
 func (t *translator) pass() {
-	t.notes, t.untranslated, t.rules, t.mss, t.lan, t.again = map[*entry]Note{}, nil, nil, nil, "", false
+	t.notes, t.untranslated, t.rules, t.mss, t.lan, t.again = map[*entry]ruleset.Note{}, nil, nil, nil, "", false
 	var open []*entry
 	for i, e := range t.entries {
 		kind, reason := t.judge(i)
@@ -143,8 +143,8 @@ func (t *translator) pass() {
 			open = append(open, e)
 			continue
 		}
-		t.notes[e] = Note{Line: e.rule.Line, Text: e.rule.Text, Kind: kind, Reason: reason, Rules: 1}
-		if kind == Untranslated {
+		t.notes[e] = ruleset.Note{Line: e.Rule.Line, Text: e.Rule.Text, Kind: kind, Reason: reason, Rules: 1}
+		if kind == ruleset.Untranslated {
 			t.untranslated = append(t.untranslated, e)
 		}
 	}
@@ -169,28 +169,28 @@ func (t *translator) result() *Result {
 
 func originsOf(list []*entry) (texts []string) {
 	for _, e := range list {
-		if !slices.Contains(texts, e.rule.Text) {
-			texts = append(texts, e.rule.Text)
+		if !slices.Contains(texts, e.Rule.Text) {
+			texts = append(texts, e.Rule.Text)
 		}
 	}
 	return texts
 }
 
 // severity orders what notes say of one rule.
-var severity = map[string]int{Unreachable: 1, Redundant: 2, Differs: 3, Untranslated: 4}
+var severity = map[string]int{ruleset.Unreachable: 1, ruleset.Redundant: 2, ruleset.Differs: 3, ruleset.Untranslated: 4}
 
 // summary is the notes, one for each rule. A rule that is reached in several ways has
 // one, for the worst.
-func (t *translator) summary() (all []Note) {
-	at := map[*Rule]int{}
+func (t *translator) summary() (all []ruleset.Note) {
+	at := map[*ruleset.Rule]int{}
 	for _, e := range t.entries {
 		n, ok := t.notes[e]
-		if !ok || e.rule.Target.Name == unread {
+		if !ok || e.Rule.Target.Name == ruleset.Unread {
 			continue
 		}
-		switch i, seen := at[e.rule]; {
+		switch i, seen := at[e.Rule]; {
 		case !seen:
-			at[e.rule] = len(all)
+			at[e.Rule] = len(all)
 			all = append(all, n)
 		case severity[n.Kind] > severity[all[i].Kind]:
 			all[i] = n
@@ -200,15 +200,15 @@ func (t *translator) summary() (all []Note) {
 }
 
 // ofParts makes one note of those about parts of one rule that are not translated.
-func (t *translator) ofParts(notes []Note, at map[*Rule]int) (all []Note) {
+func (t *translator) ofParts(notes []ruleset.Note, at map[*ruleset.Rule]int) (all []ruleset.Note) {
 	type origin struct {
-		base   int
+		base   *ruleset.Chain
 		handle uint64
 	}
 	of, more := map[int]origin{}, map[origin]int{}
 	for _, e := range t.entries {
-		if i, ok := at[e.rule]; ok && e.rule.Handle != 0 && notes[i].Kind == Untranslated {
-			of[i] = origin{e.base, e.rule.Handle}
+		if i, ok := at[e.Rule]; ok && e.Rule.Handle != 0 && notes[i].Kind == ruleset.Untranslated {
+			of[i] = origin{e.Base, e.Rule.Handle}
 		}
 	}
 	first := map[origin]int{}
@@ -234,20 +234,20 @@ const tooDeep = "the chains lead to each other too often to be followed to their
 // strays are notes about the rules that packets were not followed to: those of tables and
 // chains that are not NAT's, and those that no packet comes to. Where full is true, packets
 // were not followed to their end, and those may be met after all.
-func strays(set *Ruleset, entries []*entry, full bool) (all []Note) {
-	met := map[*Rule]bool{}
+func strays(set *ruleset.Ruleset, entries []*entry, full bool) (all []ruleset.Note) {
+	met := map[*ruleset.Rule]bool{}
 	for _, e := range entries {
-		met[e.rule] = true
+		met[e.Rule] = true
 	}
 	for _, t := range set.Tables {
 		for _, c := range t.Chains {
 			for _, r := range c.Rules {
-				if met[r] || r.Target.Name == unread {
+				if met[r] || r.Target.Name == ruleset.Unread {
 					continue
 				}
-				if n, ok := t.stray(c, r); ok {
-					if full && n.Kind == Unreachable {
-						n.Kind, n.Reason = Untranslated, tooDeep
+				if n, ok := stray(t, c, r); ok {
+					if full && n.Kind == ruleset.Unreachable {
+						n.Kind, n.Reason = ruleset.Untranslated, tooDeep
 					}
 					all = append(all, n)
 				}
@@ -258,46 +258,36 @@ func strays(set *Ruleset, entries []*entry, full bool) (all []Note) {
 }
 
 // stray is the note about a rule that is no entry; none where it only leads packets on.
-func (t *Table) stray(c *Chain, r *Rule) (Note, bool) {
-	n := Note{Line: r.Line, Text: r.Text, Kind: LeftAlone, Rules: 1}
-	owner := t.ownerOf(c, r)
+func stray(t *ruleset.Table, c *ruleset.Chain, r *ruleset.Rule) (ruleset.Note, bool) {
+	n := ruleset.Note{Line: r.Line, Text: r.Text, Kind: ruleset.LeftAlone, Rules: 1}
+	owner := t.OwnerOf(c, r)
 	switch k := r.Target.Kind; {
 	case owner != "":
-		n.Reason = "is " + possessive(owner)
-	case !t.isNAT():
+		n.Reason = "is " + ruleset.Possessive(owner)
+	case !t.IsNAT() && t.Name != "nat":
 		n.Reason = notNAT(t.Name)
-	case k == Accept || k == Return || k == Jump || k == Goto:
+	case k == ruleset.Accept || k == ruleset.Return || k == ruleset.Jump || k == ruleset.Goto:
 		return n, false
 	default:
-		n.Kind, n.Reason = Unreachable, "none comes to the chain "+c.Name+" that meets its conditions"
+		n.Kind, n.Reason = ruleset.Unreachable, "none comes to the chain "+c.Name+" that meets its conditions"
 	}
 	return n, true
 }
 
-// isNAT reports whether packets to be translated come to the table.
-func (t *Table) isNAT() bool {
-	for _, c := range t.Chains {
-		if c.Hook != "" && !c.Filter {
-			return true
-		}
-	}
-	return t.Name == "nat"
-}
-
 func notNAT(table string) string {
-	if chainsOf[table] == nil {
+	if !ruleset.IsBuiltin(table) {
 		return "is in a chain of filters, not of NAT"
 	}
 	return "is the table " + table + "'s, not NAT's"
 }
 
 // together makes one note of those that leave rules alone for the same reason.
-func together(notes []Note) (all []Note) {
+func together(notes []ruleset.Note) (all []ruleset.Note) {
 	first := map[string]int{}
 	for _, n := range notes {
 		at, seen := first[n.Reason]
 		switch {
-		case n.Kind != LeftAlone:
+		case n.Kind != ruleset.LeftAlone:
 			all = append(all, n)
 		case seen:
 			all[at].Rules, all[at].Text = all[at].Rules+n.Rules, ""
@@ -314,7 +304,7 @@ func together(notes []Note) (all []Note) {
 func gather(rules []made) (all []made) {
 next:
 	for _, m := range rules {
-		for i := len(all) - 1; i >= 0 && sameOrigin(all[i].from[0].rule, m.from[0].rule); i-- {
+		for i := len(all) - 1; i >= 0 && sameOrigin(all[i].from[0].Rule, m.from[0].Rule); i-- {
 			if all[i].takes(&m) {
 				continue next
 			}
@@ -351,65 +341,21 @@ func (m *made) sources() *gateway.Sources {
 	return nil
 }
 
-func sameOrigin(a, b *Rule) bool {
+func sameOrigin(a, b *ruleset.Rule) bool {
 	return a.Line == b.Line && a.Handle == b.Handle && (a.Line != 0 || a.Handle != 0)
-}
-
-// A text of some KB may have more ways through its chains, elements of sets and pairs of
-// rules than anybody can follow: what is too many is not translated, and that is told.
-const (
-	// mostRules bounds what sets and chains become that many rules ask or jump to.
-	mostRules = 300_000
-	// mostSteps bounds comparisons of rules with each other: 10,000 rules of one hook take
-	// more than a third of it.
-	mostSteps = 1 << 28
-)
-
-var errTooMany = errors.New("too many rules, exceptions, ports and elements of sets to follow: import a part of them, such as one chain")
-
-// budget is what was used: one of reading a text, and one of translating it.
-type budget struct{ rules, steps int }
-
-// makes reports whether so many more rules may be made.
-func (b *budget) makes(rules int) bool { return take(&b.rules, rules, mostRules) }
-
-// takes reports whether so many more comparisons may be made.
-func (b *budget) takes(steps int) bool { return take(&b.steps, steps, mostSteps) }
-
-func take(used *int, more, most int) bool {
-	if more > most-*used {
-		return false
-	}
-	*used += more
-	return true
-}
-
-// size is how much a comparison has to look at.
-func (m *Match) size() int {
-	return max(1, len(m.NotFrom)+len(m.NotTo)+len(m.NotIn)+len(m.NotOut)+len(m.Ports)+len(m.SourcePorts)+len(m.Unknown))
-}
-
-// size counts what keeps packets from the entry, too.
-func (e *entry) size() int { return e.match.size() + sizeOf(e.except) }
-
-func sizeOf(list []*exception) (n int) {
-	for _, x := range list {
-		n += x.match.size()
-	}
-	return n
 }
 
 // stepsOf is how often a pass compares entries with others of their side.
 func stepsOf(all []*entry) (steps int) {
 	sizes := map[side]int{}
 	for _, e := range all {
-		sizes[e.side] += e.size()
+		sizes[e.side] += e.Size()
 	}
 	for _, e := range all {
 		if left, _ := e.leftAlone(); left {
 			continue
 		}
-		m := e.match.size()
+		m := e.Match.Size()
 		steps += m * (sizes[e.side] - m)
 	}
 	return steps

@@ -11,6 +11,7 @@ import (
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/nat"
+	"github.com/natkit/natkit/internal/ruleset"
 )
 
 // judge says what is to become of an entry instead of a rule of the file; kind is
@@ -18,16 +19,16 @@ import (
 func (t *translator) judge(i int) (kind, reason string) {
 	e := t.entries[i]
 	if left, reason := e.leftAlone(); left {
-		return LeftAlone, reason
+		return ruleset.LeftAlone, reason
 	}
 	switch {
-	case e.rule.Target.Kind == Drop:
-		return Untranslated, "drops packets; natkit translates them, and leaves it to a firewall to drop some"
+	case e.Rule.Target.Kind == ruleset.Drop:
+		return ruleset.Untranslated, "drops packets; natkit translates them, and leaves it to a firewall to drop some"
 	case t.refused[e] != "":
-		return Untranslated, t.refused[e]
+		return ruleset.Untranslated, t.refused[e]
 	}
 	if by := t.coveredBy(i); by != nil {
-		return Unreachable, where(by) + " takes all its packets first"
+		return ruleset.Unreachable, where(by) + " takes all its packets first"
 	}
 	if d := t.hairpinOf(e); d != nil {
 		reason = t.expressHairpin(e, d)
@@ -36,65 +37,58 @@ func (t *translator) judge(i int) (kind, reason string) {
 	}
 	if reason != "" {
 		if by := t.doneBy(i); by != nil {
-			return Redundant, where(by) + " does the same to its packets"
+			return ruleset.Redundant, where(by) + " does the same to its packets"
 		}
-		return Untranslated, reason
+		return ruleset.Untranslated, reason
 	}
 	if reason := t.inTheWay(i); reason != "" {
-		return Untranslated, reason
+		return ruleset.Untranslated, reason
 	}
 	return "", ""
 }
 
 // leftAlone says why an entry is none of a gateway's.
 func (e *entry) leftAlone() (left bool, reason string) {
-	switch k := e.rule.Target.Kind; {
-	case e.owner != "":
-		return true, "is " + possessive(e.owner)
-	case k == Pass:
+	switch k := e.Rule.Target.Kind; {
+	case e.Owner != "":
+		return true, "is " + ruleset.Possessive(e.Owner)
+	case k == ruleset.Pass:
 		return true, "does not translate"
-	case e.filter && k != Notrack && k != MSS:
-		return true, notNAT(e.table)
+	case e.filter && k != ruleset.Notrack && k != ruleset.MSS:
+		return true, notNAT(e.Table.Name)
 	}
 	return false, ""
 }
 
-func possessive(name string) string {
-	if strings.HasSuffix(name, "s") {
-		return name + "'"
-	}
-	return name + "'s"
-}
-
 // coveredBy is a rule after which nothing is left for the entry.
-func (t *translator) coveredBy(i int) *Rule {
+func (t *translator) coveredBy(i int) *ruleset.Rule {
 	e := t.entries[i]
-	for _, x := range e.except {
-		if covers(&x.match, &e.match) {
-			return x.rule
+	for _, x := range e.Except {
+		if x.Match.Covers(&e.Match) {
+			return x.Rule
 		}
 	}
 	if !e.translates {
 		return nil
 	}
 	for _, b := range t.entries[:i] {
-		if b.side == e.side && !rivals(b, e) && b.rule.Target.Kind != Ends && len(b.except) == 0 && covers(&b.match, &e.match) {
-			return b.rule
+		if b.side == e.side && !rivals(b, e) && b.Rule.Target.Kind != ruleset.Ends && len(b.Except) == 0 && b.Match.Covers(&e.Match) {
+			return b.Rule
 		}
 	}
 	return nil
 }
 
 // doneBy is a later rule that does to all packets of the entry what it does.
-func (t *translator) doneBy(i int) *Rule {
+func (t *translator) doneBy(i int) *ruleset.Rule {
 	e := t.entries[i]
 	for _, b := range t.entries[i+1:] {
 		switch {
-		case b.side != e.side || disjoint(&b.match, &e.match):
-		case rivals(b, e) || b.owner != "" || !givesSame(&b.rule.Target, &e.rule.Target):
+		case b.side != e.side || b.Match.Disjoint(&e.Match):
+		case rivals(b, e) || b.Owner != "" || !givesSame(&b.Rule.Target, &e.Rule.Target):
 			return nil
-		case covers(&b.match, &e.match) && !slices.ContainsFunc(b.except, func(x *exception) bool { return !disjoint(&x.match, &e.match) }):
-			return b.rule
+		case b.Match.Covers(&e.Match) && !slices.ContainsFunc(b.Except, func(x *ruleset.Exception) bool { return !x.Match.Disjoint(&e.Match) }):
+			return b.Rule
 		}
 	}
 	return nil
@@ -110,7 +104,7 @@ type rivalry struct {
 // rivals reports whether nobody knows which of two chains comes first, as of
 // iptables-nft and iptables-legacy.
 func rivals(a, b *entry) bool {
-	return a.base != b.base && a.priority == b.priority && a.owner == "" && b.owner == ""
+	return a.Base != b.Base && a.Base.Priority == b.Base.Priority && a.Owner == "" && b.Owner == ""
 }
 
 // findRivals are the entries of places where several chains are.
@@ -118,7 +112,7 @@ func (t *translator) findRivals() map[rivalry][]*entry {
 	all := map[rivalry][]*entry{}
 	for _, e := range t.entries {
 		if e.translates && !e.filter {
-			place := rivalry{e.hook, e.version, e.priority}
+			place := rivalry{e.hook, e.version, e.Base.Priority}
 			all[place] = append(all[place], e)
 		}
 	}
@@ -134,28 +128,28 @@ func (t *translator) inTheWay(i int) string {
 	if !e.translates {
 		return ""
 	}
-	meets := func(b *entry) bool { return b != e && b.side == e.side && !disjoint(&b.match, &e.match) }
+	meets := func(b *entry) bool { return b != e && b.side == e.side && !b.Match.Disjoint(&e.Match) }
 	for _, b := range t.untranslated {
-		if meets(b) && !givesSame(&b.rule.Target, &e.rule.Target) {
-			return fmt.Sprintf("%s, which is not translated, gets some of its packets first", where(b.rule))
+		if meets(b) && !givesSame(&b.Rule.Target, &e.Rule.Target) {
+			return fmt.Sprintf("%s, which is not translated, gets some of its packets first", where(b.Rule))
 		}
 	}
-	for _, b := range t.rivals[rivalry{e.hook, e.version, e.priority}] {
+	for _, b := range t.rivals[rivalry{e.hook, e.version, e.Base.Priority}] {
 		if rivals(b, e) && meets(b) {
-			return fmt.Sprintf("%s is at the same hook and priority in another table: which of the two comes first the kernel does not tell", where(b.rule))
+			return fmt.Sprintf("%s is at the same hook and priority in another table: which of the two comes first the kernel does not tell", where(b.Rule))
 		}
 	}
 	for _, b := range t.entries[i+1:] {
-		if b.owner != "" && meets(b) {
-			return fmt.Sprintf("%s, which is %s, would get some of its packets first: natkit's rules come after those of other programs", where(b.rule), possessive(b.owner))
+		if b.Owner != "" && meets(b) {
+			return fmt.Sprintf("%s, which is %s, would get some of its packets first: natkit's rules come after those of other programs", where(b.Rule), ruleset.Possessive(b.Owner))
 		}
 	}
 	return ""
 }
 
 // givesSame reports whether it makes no difference which of two rules a packet meets.
-func givesSame(a, b *Target) bool {
-	return sameTarget(a, b) && a.translates() && a.Kind != Ends && a.Prefix == b.Prefix && len(a.Unknown)+len(b.Unknown) == 0 &&
+func givesSame(a, b *ruleset.Target) bool {
+	return sameTarget(a, b) && a.Translates() && a.Kind != ruleset.Ends && len(a.Unknown)+len(b.Unknown) == 0 &&
 		a.Random == b.Random && a.RandomFully == b.RandomFully && a.Persistent == b.Persistent
 }
 
@@ -302,11 +296,11 @@ func (t *translator) checkOrder() bool {
 		for i, later := range side {
 			for _, first := range side[:i] {
 				if later.part.at > first.part.at || later.made == first.made || refused[first.made] || refused[later.made] ||
-					disjoint(&first.part.match, &later.part.match) {
+					first.part.match.Disjoint(&later.part.match) {
 					continue
 				}
 				refused[later.made] = true
-				t.refuse(later.made, fmt.Sprintf("%s wins now where both match, as it comes first; natkit lets the more specific rule win, and that is this one", where(first.part.of.rule)))
+				t.refuse(later.made, fmt.Sprintf("%s wins now where both match, as it comes first; natkit lets the more specific rule win, and that is this one", where(first.part.of.Rule)))
 			}
 		}
 	}
@@ -381,15 +375,15 @@ func (t *translator) hairpinOf(h *entry) *entry {
 // network, whom the DNAT sends back to a host of the same network, another address, as
 // answers would not pass the gateway otherwise. nil where it is no such rule.
 func (t *translator) isHairpinOf(h *entry) *entry {
-	m, kind := &h.match, h.rule.Target.Kind
-	if h.hook != "postrouting" || kind != SNAT && kind != Masquerade ||
+	m, kind := &h.Match, h.Rule.Target.Kind
+	if h.hook != "postrouting" || kind != ruleset.SNAT && kind != ruleset.Masquerade ||
 		!m.From.IsValid() || !m.To.IsValid() || !m.To.IsSingleIP() || !m.From.Contains(m.To.Addr()) {
 		return nil
 	}
 	i := slices.IndexFunc(t.entries, func(d *entry) bool {
-		g := &d.rule.Target
-		return d.hook == "prerouting" && d.owner == "" && g.Kind == DNAT && d.match.To.IsValid() &&
-			g.First == m.To.Addr() && g.First == g.Last && d.match.Protocol == m.Protocol && slices.Equal(d.portsAfter(), m.Ports)
+		g := &d.Rule.Target
+		return d.hook == "prerouting" && d.Owner == "" && g.Kind == ruleset.DNAT && d.Match.To.IsValid() &&
+			g.First == m.To.Addr() && g.First == g.Last && d.Match.Protocol == m.Protocol && slices.Equal(d.portsAfter(), m.Ports)
 	})
 	if i < 0 {
 		return nil
@@ -399,33 +393,33 @@ func (t *translator) isHairpinOf(h *entry) *entry {
 
 // portsAfter are the destination's ports as a DNAT leaves them.
 func (e *entry) portsAfter() []nat.Ports {
-	if g := &e.rule.Target; !g.keepsPorts(&e.match) {
+	if g := &e.Rule.Target; !keepsPorts(g, &e.Match) {
 		return []nat.Ports{g.Ports}
 	}
-	return e.match.Ports
+	return e.Match.Ports
 }
 
 // expressHairpin says why such a rule is not "hairpin: on" of its DNAT.
 func (t *translator) expressHairpin(h, d *entry) string {
-	m, g, outside := h.match, &h.rule.Target, d.match.To.Addr()
+	m, g, outside := h.Match, &h.Rule.Target, d.Match.To.Addr()
 	const word = "gives hosts inside another source where %s sends them back inside; natkit's word for that is \"hairpin: on\" of a dnat, "
-	begin := fmt.Sprintf(word, where(d.rule))
+	begin := fmt.Sprintf(word, where(d.Rule))
 	switch {
-	case g.Kind == Masquerade || g.First != outside || g.Last != outside:
+	case g.Kind == ruleset.Masquerade || g.First != outside || g.Last != outside:
 		return begin + "by which they are seen under " + outside.String()
-	case d.match.In != "" || d.match.From.IsValid() || len(d.match.Ports) > 1:
+	case d.Match.In != "" || d.Match.From.IsValid() || len(d.Match.Ports) > 1:
 		return begin + "for one that is on an address and a port for whatever comes"
 	case m.Out == "" || strings.HasSuffix(m.Out, "*") || m.Out == t.wan:
 		return begin + "for which the file has to say which interface leads inside (interfaces: {lan: eth1}), as this rule does not (-o)"
 	case t.lan != "" && t.lan != m.Out:
 		return begin + "between whatever interfaces lead inside, here " + t.lan + " and " + m.Out
-	case g.Ports != nat.Ports{} || g.Random || g.RandomFully || len(h.except) > 0:
+	case g.Ports != nat.Ports{} || g.Random || g.RandomFully || len(h.Except) > 0:
 		return begin + "without ports, options and exceptions"
 	case slices.ContainsFunc(t.entries, func(x *entry) bool { return x.givesAnother(h) && t.hairpinOf(x) == nil }):
 		return begin + "but hosts with a snat, static or netmap are seen under the address that those give"
 	}
 	if condition := wordless(&m, "from to protocol out "); condition != "" {
-		return noWord + condition
+		return ruleset.NoWord + condition
 	}
 	t.lan = m.Out
 	return ""
@@ -433,8 +427,8 @@ func (t *translator) expressHairpin(h, d *entry) string {
 
 // givesAnother reports whether an entry gives some of the hosts of h an address of its own.
 func (e *entry) givesAnother(h *entry) bool {
-	k := e.rule.Target.Kind
-	return e.hook == "postrouting" && e.version == h.version && e.owner == "" && (k == SNAT || k == Netmap)
+	k := e.Rule.Target.Kind
+	return e.hook == "postrouting" && e.version == h.version && e.Owner == "" && (k == ruleset.SNAT || k == ruleset.Netmap)
 }
 
 // addHairpin makes the rule about a destination one for hosts inside too, where a later
@@ -445,12 +439,12 @@ func (t *translator) addHairpin(m *made, later []*entry) {
 	if i < 0 {
 		return
 	}
-	h, r, on := later[i], m.rule.DNAT, d.match.To
+	h, r, on := later[i], m.rule.DNAT, d.Match.To
 	r.Hairpin = true
 	m.from = append(m.from, h)
-	m.parts = append(m.parts, part{of: h, match: h.match, source: &gateway.Source{
+	m.parts = append(m.parts, part{of: h, match: h.Match, source: &gateway.Source{
 		Hairpin: gateway.HairpinOf{Prefix: on, Port: r.Port}, To: []gateway.Range{{First: on.Addr(), Last: on.Addr()}}}})
-	t.notes[h] = Note{Line: h.rule.Line, Text: h.rule.Text, Kind: Differs, Rules: 1, Reason: fmt.Sprintf(
+	t.notes[h] = ruleset.Note{Line: h.Rule.Line, Text: h.Rule.Text, Kind: ruleset.Differs, Rules: 1, Reason: fmt.Sprintf(
 		"becomes hairpin: on: that is for what comes back by %s, whether from %s or not, and not for what asks for %s itself",
-		h.match.Out, h.match.From, h.match.To.Addr())}
+		h.Match.Out, h.Match.From, h.Match.To.Addr())}
 }

@@ -185,7 +185,7 @@ func TestForeignByElement(t *testing.T) {
 		"tcp/1-0 10.0.0.7 partial=false unless=0", "tcp/143-0 10.0.0.4 partial=false unless=0",
 		"tcp/22-0 10.0.0.5 partial=false unless=0", "tcp/25-0 10.0.0.3 partial=false unless=0",
 		"tcp/3-4 10.0.0.7 partial=false unless=0", "tcp/80-0 10.0.0.1 partial=false unless=0", "tcp/8080-0 10.0.0.1 partial=false unless=0",
-		"udp/5000-5600 10.0.0.2 partial=false unless=0", "udp/53-0 10.0.0.6 partial=false unless=1", "udp/6-7 10.0.0.8 partial=false unless=0",
+		"udp/5000-5600 10.0.0.2 partial=false unless=0", "udp/53-0 10.0.0.6 partial=false unless=0", "udp/6-7 10.0.0.8 partial=false unless=0",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -261,19 +261,6 @@ func TestRouted(t *testing.T) {
 	}
 	if _, err := Routed(ns, Way{Destination: addr("198.51.100.9"), In: "nosuch"}); err == nil {
 		t.Error("an interface that is not there")
-	}
-}
-
-func TestOwner(t *testing.T) {
-	for want, names := range map[string][]string{
-		"":           {"nat", "POSTROUTING", "mine"},
-		"docker":     {"nat", "PREROUTING", "DOCKER"},
-		"kubernetes": {"nat", "PREROUTING", "DOCKER", "KUBE-SERVICES", "KUBE-NODEPORTS"},
-		"firewalld":  {"firewalld", "nat_POSTROUTING"},
-	} {
-		if got := owner(names); got != want {
-			t.Errorf("%v: %q, want %q", names, got, want)
-		}
 	}
 }
 

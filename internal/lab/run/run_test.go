@@ -16,7 +16,7 @@ import (
 	"github.com/natkit/natkit/internal/lab/fill"
 	"github.com/natkit/natkit/internal/load"
 	loadrun "github.com/natkit/natkit/internal/load/run"
-	"github.com/natkit/natkit/internal/ruleset/read"
+	"github.com/natkit/natkit/internal/ruleset/edit"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/testutil"
 	"github.com/natkit/natkit/internal/tune"
@@ -28,7 +28,7 @@ import (
 // `natkit bench serve`.
 func init() {
 	apply.Init(func(apply.Options) map[tune.Kind]apply.Applier {
-		return map[tune.Kind]apply.Applier{tune.NATRule: read.Applier{}}
+		return map[tune.Kind]apply.Applier{tune.NATRule: edit.Applier{}}
 	})
 }
 

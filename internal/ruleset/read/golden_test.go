@@ -6,22 +6,24 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/mdlayher/netlink"
+	"github.com/natkit/natkit/internal/netlink"
+	"github.com/natkit/natkit/internal/ruleset"
 	"golang.org/x/sys/unix"
 )
 
-var update = flag.Bool("update", false, "write testdata anew from this kernel's answers")
+var update = flag.Bool("update", false, "write ../testdata anew from this kernel's answers")
 
 // answers are what a kernel said, in hexadecimal: lines of a word and bytes.
 type answers struct{ lines [][2]string }
 
 const (
-	nftAnswers    = "testdata/nftables.txt"
-	legacyAnswers = "testdata/iptables-legacy.txt"
+	nftAnswers    = "../testdata/nftables.txt"
+	legacyAnswers = "../testdata/iptables-legacy.txt"
 )
 
 func (a *answers) add(word string, b []byte) {
@@ -69,7 +71,7 @@ func TestUpdateAnswers(t *testing.T) {
 	w := newWorld(t)
 	w.nft(readable)
 	var a answers
-	c, err := dial(w.ns)
+	c, err := Dial(w.ns)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,12 +80,12 @@ func TestUpdateAnswers(t *testing.T) {
 		word string
 		msg  int
 	}{{"chain", unix.NFT_MSG_GETCHAIN}, {"rule", unix.NFT_MSG_GETRULE}} {
-		all, err := c.ask(q.msg, unix.AF_UNSPEC, netlink.Dump, nil)
+		all, err := c.ask(q.msg, unix.AF_UNSPEC, unix.NLM_F_DUMP, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range all {
-			a.add(q.word, m.Data)
+		for _, b := range all {
+			a.add(q.word, b)
 		}
 	}
 	a.write(t, nftAnswers)
@@ -104,17 +106,17 @@ func (w world) updateLegacy() {
 				return err
 			}
 			defer unix.Close(fd)
-			b := make([]byte, infoBytes)
+			b := make([]byte, ruleset.LegacyInfoSize)
 			copy(b, "nat")
 			if err := getsockopt(fd, s.level, optInfo, b); err != nil {
 				return err
 			}
-			_, blob, err := s.table(fd, "nat")
+			_, blob, err := s.ask("nat")
 			if err != nil {
 				return err
 			}
-			a.add(s.layout.family+"-info", b)
-			a.add(s.layout.family+"-entries", blob)
+			a.add(s.layout.Family+"-info", b)
+			a.add(s.layout.Family+"-entries", blob)
 		}
 		return nil
 	})
@@ -124,90 +126,107 @@ func (w world) updateLegacy() {
 	a.write(w.t, legacyAnswers)
 }
 
-// tablesOf are the tables of recorded answers, without maps' elements.
-func tablesOf(t testing.TB) *ruleset {
+// verdictsTo are the elements of a verdict map that jump to a chain.
+func verdictsTo(t testing.TB, chain string) []ruleset.Element {
 	t.Helper()
-	set, at := &ruleset{links: map[uint32]string{1: "lo"}}, map[tableKey]int{}
-	table := func(k tableKey) *kernelTable {
-		if _, ok := at[k]; !ok {
-			at[k] = len(set.tables)
-			set.tables = append(set.tables, kernelTable{key: k, verdicts: map[string][]string{}, targets: map[*kernelRule]string{}})
+	nest := func(kind uint16, b []byte) []byte { return netlink.AppendAttr(nil, kind|unix.NLA_F_NESTED, b) }
+	jump := int32(unix.NFT_JUMP)
+	verdict := netlink.AppendText(netlink.AppendU32(nil, unix.NFTA_VERDICT_CODE, uint32(jump)), unix.NFTA_VERDICT_CHAIN, chain)
+	elements, err := ruleset.ParseElements(nest(unix.NFTA_LIST_ELEM, nest(unix.NFTA_SET_ELEM_DATA, nest(unix.NFTA_DATA_VERDICT, verdict))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return elements
+}
+
+// recorded are the tables of recorded answers, without the elements of other maps.
+func recorded(t testing.TB) (all []*ruleset.Dump) {
+	t.Helper()
+	dump := func(k ruleset.TableKey) *ruleset.Dump {
+		i := slices.IndexFunc(all, func(d *ruleset.Dump) bool { return d.Key == k })
+		if i < 0 {
+			i = len(all)
+			all = append(all, &ruleset.Dump{Key: k, Links: map[uint32]string{1: "lo"}, Elements: map[string][]ruleset.Element{}})
 		}
-		return &set.tables[at[k]]
+		return all[i]
 	}
 	readAnswers(t, nftAnswers, func(word string, b []byte) {
 		switch word {
 		case "chain":
-			c, err := parseChain(b)
+			c, err := ruleset.ParseChain(b)
 			if err != nil {
 				t.Fatal(err)
 			}
-			table(tableKey{c.family, c.table}).chains = append(table(tableKey{c.family, c.table}).chains, c)
+			dump(c.Key).Chains = append(dump(c.Key).Chains, c)
 		case "rule":
-			r, err := parseRule(b)
+			r, err := ruleset.ParseRule(b)
 			if err != nil {
 				t.Fatal(err)
 			}
-			k := table(tableKey{r.family, r.table})
-			k.rules = append(k.rules, r)
-			for _, e := range r.exprs { // a map's elements are asked for by its name
-				if e.name == "lookup" && e.data.has(nftLookupDreg) && e.data.u32(nftLookupDreg) == 0 {
-					k.verdicts[e.data.text(nftLookupSet)] = []string{"mapped", "mapped"}
+			d := dump(r.Key)
+			d.Rules = append(d.Rules, r)
+			for _, e := range r.Exprs {
+				if e.Name == "lookup" && e.Data.Has(unix.NFTA_LOOKUP_DREG) && e.Data.U32(unix.NFTA_LOOKUP_DREG) == 0 {
+					d.Elements[e.Data.Text(unix.NFTA_LOOKUP_SET)] = append(verdictsTo(t, "mapped"), verdictsTo(t, "mapped")...)
 				}
 			}
 		}
 	})
-	return set
+	for _, d := range all {
+		d.Identify(7)
+	}
+	return slices.DeleteFunc(all, func(d *ruleset.Dump) bool { return d.Key.Name == "asleep" })
 }
 
 func TestRecordedNftables(t *testing.T) {
-	set := tablesOf(t)
-	set.identify(7)
-	var all []found
-	for i := range set.tables {
-		if set.tables[i].key.name != "asleep" {
-			all = append(all, set.tables[i].found(set.links, newBudget())...)
-		}
+	var all []*ruleset.Table
+	for _, d := range recorded(t) {
+		all = append(all, d.Table(&ruleset.Budget{}))
 	}
-	if d := cmp.Diff(readableRules, describeAll(inHookOrder(all))); d != "" {
+	if d := cmp.Diff(readableRules, describeAll(ruleset.NATRules(all, &ruleset.Budget{}).Rules)); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
 	}
 }
 
-// TestTargetsStay: a rule that natkit changed once is known by its target to a
-// later natkit, which takes the change back.
-func TestTargetsStay(t *testing.T) {
-	set := tablesOf(t)
-	set.identify(7)
-	for _, table := range set.tables {
-		for r, target := range table.targets {
-			if r.chain == "sub" && target != "netns 7 ip shop sub cd6980cb" {
-				t.Errorf("the rule of chain sub is now called %q", target)
+// TestIDsStay: a rule that natkit changed once is known by its ID to a later natkit, which
+// takes the change back.
+func TestIDsStay(t *testing.T) {
+	found := false
+	for _, d := range recorded(t) {
+		for r, id := range d.IDs {
+			if r.Chain == "sub" {
+				found = true
+				if id != "netns 7 ip shop sub cd6980cb" {
+					t.Errorf("the rule of chain sub is now called %q", id)
+				}
 			}
 		}
+	}
+	if !found {
+		t.Error("the rule of chain sub has no ID")
 	}
 }
 
 func TestRecordedLegacy(t *testing.T) {
-	var all []found
-	var info tableInfo
+	var all []*ruleset.Table
+	var info ruleset.LegacyInfo
 	readAnswers(t, legacyAnswers, func(word string, b []byte) {
 		family, what, _ := strings.Cut(word, "-")
-		l := map[string]layout{"ip": layoutIP4, "ip6": layoutIP6}[family]
+		l := map[string]*ruleset.Layout{"ip": &ruleset.LayoutIP4, "ip6": &ruleset.LayoutIP6}[family]
 		if what == "info" {
 			var err error
-			if info, err = parseInfo(b); err != nil {
+			if info, err = ruleset.ParseLegacyInfo(b); err != nil {
 				t.Fatal(err)
 			}
 			return
 		}
-		table, err := parseLegacy(l, "nat", info, b)
+		table, err := ruleset.ParseLegacy(l, "nat", info, b)
 		if err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, table.rules(newBudget())...)
+		all = append(all, table)
 	})
-	if d := cmp.Diff(iptablesRead, describeAll(inHookOrder(all))); d != "" {
+	if d := cmp.Diff(iptablesRead, describeAll(ruleset.NATRules(all, &ruleset.Budget{}).Rules)); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
 	}
 }

@@ -127,7 +127,7 @@ var readableRules = []string{
 	"postrouting 100, ip shop deep: masquerade [src=198.18.7.0/24 out=d1]",
 	"postrouting 100, ip shop twice: masquerade random [partial]",
 	"postrouting 100, ip shop post: masquerade [proto=icmp unless(src=198.18.3.0/24)]",
-	"postrouting 100, ip shop post: masquerade [dst=198.18.0.0/31 unless(dst=198.18.3.0/24)]",
+	"postrouting 100, ip shop post: masquerade [dst=198.18.0.0/31]",
 	"postrouting 101, ip6 shop post: masquerade random [src=2001:db8::/61]",
 	"postrouting 101, ip6 shop post: snat to [2001:db8::1]-[2001:db8::3]:1000-2000 [proto=udp]",
 	"postrouting 101, ip6 shop post: snat to 2001:db8::1 [dst=2001:db8::7/128]",

@@ -4,8 +4,9 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/mdlayher/netlink"
+	"github.com/natkit/natkit/internal/netlink"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/ruleset"
 	"golang.org/x/sys/unix"
 )
 
@@ -65,12 +66,12 @@ type Count struct {
 // elements, all of the same generation; nil where there is none. Needs CAP_NET_ADMIN
 // in that namespace.
 func TableNamed(ns *netns.Handle, family, name string) (*Table, error) {
-	key, err := keyOf(family, name)
+	key, err := ruleset.KeyOf(family, name)
 	if err != nil {
 		return nil, err
 	}
-	return over(ns, func(c conn) (t *Table, err error) {
-		generation, there, err := c.settled(func() (err error) { t, err = c.tableOnce(key); return err })
+	return over(ns, func(c Conn) (t *Table, err error) {
+		generation, there, err := c.Settled(func() (err error) { t, err = c.tableOnce(key); return err })
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("read table %s: %w", key, err)
@@ -85,12 +86,12 @@ func TableNamed(ns *netns.Handle, family, name string) (*Table, error) {
 // HasTable reports whether there is such a table in a namespace (nil: this one). Needs
 // CAP_NET_ADMIN in that namespace.
 func HasTable(ns *netns.Handle, family, name string) (bool, error) {
-	key, err := keyOf(family, name)
+	key, err := ruleset.KeyOf(family, name)
 	if err != nil {
 		return false, err
 	}
-	return over(ns, func(c conn) (bool, error) {
-		_, err := c.ask(unix.NFT_MSG_GETTABLE, key.family, 0, appendText(nil, nftTableName, key.name))
+	return over(ns, func(c Conn) (bool, error) {
+		_, err := c.ask(unix.NFT_MSG_GETTABLE, key.Family, 0, netlink.AppendText(nil, 1, key.Name))
 		absent := errors.Is(err, unix.ENOENT) || errors.Is(explain(err), errAbsent)
 		if err != nil && !absent {
 			return false, fmt.Errorf("look for table %s: %w", key, explain(err))
@@ -99,31 +100,18 @@ func HasTable(ns *netns.Handle, family, name string) (bool, error) {
 	})
 }
 
-func keyOf(family, name string) (tableKey, error) {
-	for number, text := range familyNames {
-		if text == family {
-			return tableKey{number, name}, nil
-		}
-	}
-	return tableKey{}, fmt.Errorf("read table %s %s: natkit does not know this family", family, name)
-}
-
-// Numbers of nf_tables.h that only reading of a whole table needs.
+// Numbers of nf_tables.h that unix has no names for.
 const (
-	nftChainHandle, nftChainUse, nftChainN = 2, 6, 8 // NFTA_CHAIN_COUNTERS
-	nftChainID                             = 11
-	nftRulePosition                        = 6
-	nftRuleID, nftRulePositionID           = 9, 10
-	nftSetDynamic                          = 0x20 // NFT_SET_EVAL
-	nftElemTimeout, nftElemExpiration      = 4, 5
-	nftElemUserdata, nftElemExpr           = 6, 7
-	nftElemExpressions                     = 11
-	nftCounterBytes, nftCounterPackets     = 1, 2
-	nftFlowtableName                       = 2
-	userdataComment                        = 0 // NFTNL_UDATA_RULE_COMMENT and _SET_ELEM_COMMENT
+	chainID         = 11 // NFTA_CHAIN_ID
+	rulePositionID  = 10 // NFTA_RULE_POSITION_ID
+	setHandle       = 16 // NFTA_SET_HANDLE
+	setType         = 19 // NFTA_SET_TYPE
+	setCount        = 20 // NFTA_SET_COUNT
+	elemExpressions = 11 // NFTA_SET_ELEM_EXPRESSIONS
+	flowtableName   = 2  // NFTA_FLOWTABLE_NAME
 )
 
-func (c conn) tableOnce(key tableKey) (*Table, error) {
+func (c Conn) tableOnce(key ruleset.TableKey) (*Table, error) {
 	flags, err := c.tables()
 	if err != nil {
 		return nil, err
@@ -132,8 +120,8 @@ func (c conn) tableOnce(key tableKey) (*Table, error) {
 	if !there {
 		return nil, nil
 	}
-	t := &Table{Owned: f&nftTableOwner != 0, Dormant: f&nftTableDormant != 0}
-	for _, read := range []func(tableKey, *Table) error{c.tableChains, c.tableRules, c.tableSets, c.tableFlowtables} {
+	t := &Table{Owned: f&tableOwner != 0, Dormant: f&unix.NFT_TABLE_F_DORMANT != 0}
+	for _, read := range []func(ruleset.TableKey, *Table) error{c.tableChains, c.tableRules, c.tableSets, c.tableFlowtables} {
 		if err := read(key, t); err != nil {
 			return nil, err
 		}
@@ -141,41 +129,21 @@ func (c conn) tableOnce(key tableKey) (*Table, error) {
 	return t, nil
 }
 
-// dumped asks for all of a kind that belongs to the table; kernels that do not choose
-// tell more. Attribute 1 is the table's name in all of these messages.
-func (c conn) dumped(key tableKey, msg int, request []byte) ([]attrs, error) {
-	answers, err := c.ask(msg, key.family, netlink.Dump, request)
-	if err != nil {
-		return nil, err
-	}
-	var all []attrs
-	for _, m := range answers {
-		family, a, err := body(m.Data)
-		if err != nil {
-			return nil, err
-		}
-		if family == key.family && a.text(1) == key.name {
-			all = append(all, a)
-		}
-	}
-	return all, nil
-}
-
-func (c conn) tableChains(key tableKey, t *Table) error {
-	all, err := c.dumped(key, unix.NFT_MSG_GETCHAIN, appendText(nil, nftChainTable, key.name))
+func (c Conn) tableChains(key ruleset.TableKey, t *Table) error {
+	all, err := c.dump(key, unix.NFT_MSG_GETCHAIN, nil)
 	if err != nil {
 		return fmt.Errorf("chains: %w", err)
 	}
 	for _, a := range all {
 		t.Chains = append(t.Chains, TableChain{
-			Name: a.text(nftChainName), Content: without(a, nftChainHandle, nftChainUse, nftChainN, nftChainID),
+			Name: a.Text(unix.NFTA_CHAIN_NAME), Content: ruleset.Without(a, unix.NFTA_CHAIN_HANDLE, unix.NFTA_CHAIN_USE, unix.NFTA_CHAIN_COUNTERS, chainID),
 		})
 	}
 	return nil
 }
 
-func (c conn) tableRules(key tableKey, t *Table) error {
-	all, err := c.dumped(key, unix.NFT_MSG_GETRULE, appendText(nil, nftRuleTable, key.name))
+func (c Conn) tableRules(key ruleset.TableKey, t *Table) error {
+	all, err := c.dump(key, unix.NFT_MSG_GETRULE, nil)
 	if err != nil {
 		return fmt.Errorf("rules: %w", err)
 	}
@@ -189,58 +157,43 @@ func (c conn) tableRules(key tableKey, t *Table) error {
 	return nil
 }
 
-func tableRule(a attrs) (TableRule, error) {
-	r := TableRule{Chain: a.text(nftRuleChain), Comment: commentOf(a.get(nftRuleUserdata))}
-	list, err := parseAttrs(a.get(nftRuleExprs))
+func tableRule(a netlink.Attrs) (TableRule, error) {
+	r := TableRule{Chain: a.Text(unix.NFTA_RULE_CHAIN), Comment: ruleset.CommentOf(a.Get(unix.NFTA_RULE_USERDATA))}
+	list, err := netlink.ParseAttrs(a.Get(unix.NFTA_RULE_EXPRESSIONS))
 	if err != nil {
 		return r, err
 	}
-	r.Content = without(a, nftRuleHandle, nftRulePosition, nftRuleExprs, nftRuleID, nftRulePositionID)
+	r.Content = ruleset.Without(a, unix.NFTA_RULE_HANDLE, unix.NFTA_RULE_POSITION, unix.NFTA_RULE_EXPRESSIONS, unix.NFTA_RULE_ID, rulePositionID)
 	for _, elem := range list {
-		e, err := parseAttrs(elem.data)
+		e, err := netlink.ParseAttrs(elem.Data)
 		if err != nil {
 			return r, err
 		}
-		x := kernelExpr{name: e.text(nftExprName), data: e.nested(nftExprData)}
-		r.Content = append(append(append(r.Content, x.name...), 0), stateless(x)...)
-		if x.name == "counter" {
-			r.count(x.data)
+		x := ruleset.KernelExpr{Name: e.Text(ruleset.ExprName), Data: e.Nested(ruleset.ExprData)}
+		r.Content = append(append(append(r.Content, x.Name...), 0), x.Stateless()...)
+		if x.Name == "counter" {
+			r.count(x.Data)
 		}
 	}
 	return r, nil
 }
 
-func (n *Count) count(counter attrs) {
+func (n *Count) count(counter netlink.Attrs) {
 	n.Counted = true
-	n.Packets += counter.u64(nftCounterPackets)
-	n.Bytes += counter.u64(nftCounterBytes)
+	n.Packets += counter.U64(unix.NFTA_COUNTER_PACKETS)
+	n.Bytes += counter.U64(unix.NFTA_COUNTER_BYTES)
 }
 
-// commentOf finds the comment in user data: type, length, value each.
-func commentOf(data []byte) string {
-	for len(data) >= 2 && len(data) >= 2+int(data[1]) {
-		value := data[2 : 2+int(data[1])]
-		if data[0] == userdataComment {
-			for len(value) > 0 && value[len(value)-1] == 0 {
-				value = value[:len(value)-1]
-			}
-			return string(value)
-		}
-		data = data[2+len(value):]
-	}
-	return ""
-}
-
-func (c conn) tableSets(key tableKey, t *Table) error {
-	all, err := c.dumped(key, unix.NFT_MSG_GETSET, appendText(nil, setTable, key.name))
+func (c Conn) tableSets(key ruleset.TableKey, t *Table) error {
+	all, err := c.dump(key, unix.NFT_MSG_GETSET, nil)
 	if err != nil {
 		return fmt.Errorf("sets: %w", err)
 	}
 	for _, a := range all {
-		flags := a.u32(setFlagBits)
+		flags := a.U32(unix.NFTA_SET_FLAGS)
 		s := TableSet{
-			Name: a.text(setName), Dynamic: flags&nftSetDynamic != 0, Anonymous: flags&setAnonymous != 0,
-			Content: without(a, setName, setID, setHandle, setType, setCount),
+			Name: a.Text(unix.NFTA_SET_NAME), Dynamic: flags&unix.NFT_SET_EVAL != 0, Anonymous: flags&unix.NFT_SET_ANONYMOUS != 0,
+			Content: ruleset.Without(a, unix.NFTA_SET_NAME, unix.NFTA_SET_ID, setHandle, setType, setCount),
 		}
 		if s.Dynamic { // there may be as many as hosts inside
 			t.Sets = append(t.Sets, s)
@@ -254,19 +207,19 @@ func (c conn) tableSets(key tableKey, t *Table) error {
 	return nil
 }
 
-func (c conn) tableElements(key tableKey, set string) ([]TableElement, error) {
-	lists, err := c.copyElements(key, set)
+func (c Conn) tableElements(key ruleset.TableKey, set string) ([]TableElement, error) {
+	lists, err := c.RawElements(key, set)
 	if err != nil {
 		return nil, err
 	}
 	var all []TableElement
 	for _, list := range lists {
-		elems, err := parseAttrs(list)
+		elems, err := netlink.ParseAttrs(list)
 		if err != nil {
 			return nil, err
 		}
 		for _, elem := range elems {
-			a, err := parseAttrs(elem.data)
+			a, err := netlink.ParseAttrs(elem.Data)
 			if err != nil {
 				return nil, err
 			}
@@ -276,29 +229,29 @@ func (c conn) tableElements(key tableKey, set string) ([]TableElement, error) {
 	return all, nil
 }
 
-func tableElement(a attrs) TableElement {
+func tableElement(a netlink.Attrs) TableElement {
 	e := TableElement{
-		Comment: commentOf(a.get(nftElemUserdata)),
-		Content: without(a, nftElemTimeout, nftElemExpiration, nftElemExpr, nftElemExpressions),
+		Comment: ruleset.CommentOf(a.Get(unix.NFTA_SET_ELEM_USERDATA)),
+		Content: ruleset.Without(a, unix.NFTA_SET_ELEM_TIMEOUT, unix.NFTA_SET_ELEM_EXPIRATION, unix.NFTA_SET_ELEM_EXPR, elemExpressions),
 	}
-	if x := a.nested(nftElemExpr); x.text(nftExprName) == "counter" {
-		e.count(x.nested(nftExprData))
+	if x := a.Nested(unix.NFTA_SET_ELEM_EXPR); x.Text(ruleset.ExprName) == "counter" {
+		e.count(x.Nested(ruleset.ExprData))
 	}
-	for _, item := range a.nested(nftElemExpressions) {
-		if x, err := parseAttrs(item.data); err == nil && x.text(nftExprName) == "counter" {
-			e.count(x.nested(nftExprData))
+	for _, item := range a.Nested(elemExpressions) {
+		if x, err := netlink.ParseAttrs(item.Data); err == nil && x.Text(ruleset.ExprName) == "counter" {
+			e.count(x.Nested(ruleset.ExprData))
 		}
 	}
 	return e
 }
 
-func (c conn) tableFlowtables(key tableKey, t *Table) error {
-	all, err := c.dumped(key, unix.NFT_MSG_GETFLOWTABLE, appendText(nil, 1, key.name))
+func (c Conn) tableFlowtables(key ruleset.TableKey, t *Table) error {
+	all, err := c.dump(key, unix.NFT_MSG_GETFLOWTABLE, nil)
 	if err != nil { // kernels without flowtables refuse the message: they have none
 		return nil
 	}
 	for _, a := range all {
-		t.Flowtables = append(t.Flowtables, a.text(nftFlowtableName))
+		t.Flowtables = append(t.Flowtables, a.Text(flowtableName))
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/natkit/natkit/internal/ruleset/read"
+	"github.com/natkit/natkit/internal/ruleset/edit"
 	"github.com/natkit/natkit/internal/testutil"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/journal"
@@ -169,7 +169,7 @@ type helperBrief struct {
 const helperEnv = "APPLY_TEST_HELPER"
 
 func init() {
-	Init(func(Options) map[tune.Kind]Applier { return map[tune.Kind]Applier{tune.NATRule: read.Applier{}} })
+	Init(func(Options) map[tune.Kind]Applier { return map[tune.Kind]Applier{tune.NATRule: edit.Applier{}} })
 }
 
 func TestMain(m *testing.M) {

@@ -9,7 +9,7 @@ import (
 	"github.com/google/nftables/expr"
 	"github.com/google/nftables/userdata"
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/ruleset/read"
+	"github.com/natkit/natkit/internal/ruleset"
 	"golang.org/x/sys/unix"
 )
 
@@ -275,7 +275,7 @@ func intervals(prefixes []netip.Prefix) (all []element) {
 }
 
 // Table is the name of natkit's own table, of family inet.
-const Table = read.GatewayTable
+const Table = ruleset.GatewayTable
 
 // MarkChain is a chain of natkit's table that no hook and no rule leads to. Its rules
 // say by their comments what the table is, in a form that every kernel keeps

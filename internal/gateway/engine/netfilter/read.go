@@ -15,11 +15,12 @@ import (
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/ruleset/read"
 )
 
 // Family is the family of natkit's table.
-const Family = read.GatewayFamily
+const Family = ruleset.GatewayFamily
 
 // sealed writes the table by one transaction and returns its seal: the hashes of what the
 // kernel returns then. Somebody may change the table before it is read: the seal is of the

@@ -1,4 +1,4 @@
-package read
+package edit
 
 import (
 	"errors"
@@ -7,8 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/mdlayher/netlink"
+	"github.com/natkit/natkit/internal/netlink"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/ruleset"
+	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/testutil"
 	"github.com/natkit/natkit/internal/tune"
@@ -58,7 +60,7 @@ func (w world) listing() string { w.t.Helper(); return w.run("", "nft", "list", 
 
 func (w world) rules() []snapshot.NATRule {
 	w.t.Helper()
-	r, err := NAT(w.ns)
+	r, err := read.NAT(w.ns)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -257,9 +259,9 @@ func TestConcurrentChange(t *testing.T) {
 	w := newWorld(t)
 	w.nft("table ip n {\n chain c {\n type nat hook postrouting priority 100\n masquerade\n }\n }\n")
 	target := w.one("masquerade").Target
-	err := onRule(target, func(c conn, s *ruleset, e edit) error {
+	err := onRule(target, func(r *rule) error {
 		w.nft("add table ip other\n")
-		return c.replace(s, e, tune.NATOptions{FullyRandom: true})
+		return r.replace(tune.NATOptions{FullyRandom: true})
 	})
 	if !errors.Is(err, errConcurrent) {
 		t.Errorf("replace: %v", err)
@@ -273,26 +275,30 @@ func TestConcurrentChange(t *testing.T) {
 // TestOwnedTable: what a program keeps for itself is read, and not changed.
 func TestOwnedTable(t *testing.T) {
 	w := newWorld(t)
-	c, err := dial(w.ns)
+	c, err := read.Dial(w.ns)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	generation, err := c.generation()
+	generation, err := read.Generation(w.ns)
 	if err != nil {
 		t.Fatal(err)
 	}
-	table := appendU32(appendText(nil, nftTableName, "mine"), nftTableFlags, nftTableOwner)
-	hook := appendU32(appendU32(nil, nftHookNum, 4), nftHookPriority, 100)
-	chain := appendAttr(appendText(appendText(nil, nftChainTable, "mine"), nftChainName, "post"), nftChainHook|nlaNested, hook)
-	chain = appendText(chain, nftChainType, "nat")
-	rule := appendText(appendText(nil, nftRuleTable, "mine"), nftRuleChain, "post")
-	rule = appendAttr(rule, nftRuleExprs|nlaNested, appendExpr(nil, "masq", nil))
-	err = c.commit(generation, []message{
-		{unix.NFT_MSG_NEWTABLE, familyIP4, netlink.Create, table},
-		{unix.NFT_MSG_NEWCHAIN, familyIP4, netlink.Create, chain},
-		{unix.NFT_MSG_NEWRULE, familyIP4, netlink.Create, rule},
-	})
+	const owner = 2 // NFT_TABLE_F_OWNER
+	text := netlink.AppendText[string]
+	table := netlink.AppendU32(text(nil, 1, "mine"), 2, owner)
+	hook := netlink.AppendU32(netlink.AppendU32(nil, unix.NFTA_HOOK_HOOKNUM, 4), unix.NFTA_HOOK_PRIORITY, 100)
+	chain := netlink.AppendAttr(text(text(nil, unix.NFTA_CHAIN_TABLE, "mine"), unix.NFTA_CHAIN_NAME, "post"), unix.NFTA_CHAIN_HOOK|unix.NLA_F_NESTED, hook)
+	chain = text(chain, unix.NFTA_CHAIN_TYPE, "nat")
+	masq := netlink.AppendAttr(netlink.AppendText(nil, ruleset.ExprName, "masq"), ruleset.ExprData|unix.NLA_F_NESTED, nil)
+	masquerade := text(text(nil, unix.NFTA_RULE_TABLE, "mine"), unix.NFTA_RULE_CHAIN, "post")
+	masquerade = netlink.AppendAttr(masquerade, unix.NFTA_RULE_EXPRESSIONS|unix.NLA_F_NESTED, netlink.AppendAttr(nil, unix.NFTA_LIST_ELEM|unix.NLA_F_NESTED, masq))
+	var batch transaction
+	batch.begin(generation)
+	batch.add(unix.NFT_MSG_NEWTABLE, unix.NFPROTO_IPV4, unix.NLM_F_CREATE, table)
+	batch.add(unix.NFT_MSG_NEWCHAIN, unix.NFPROTO_IPV4, unix.NLM_F_CREATE, chain)
+	batch.add(unix.NFT_MSG_NEWRULE, unix.NFPROTO_IPV4, unix.NLM_F_CREATE|unix.NLM_F_ACK, masquerade)
+	err = batch.commit(c)
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) {
 		t.Logf("this kernel knows no owners of tables (Linux 5.12): %v", err)
 		return

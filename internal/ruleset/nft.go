@@ -1,4 +1,4 @@
-package convert
+package ruleset
 
 import (
 	"errors"
@@ -103,13 +103,8 @@ func (p *nftParser) block(read func(line string)) {
 
 // table reads sets first wherever they stand: nft prints them before chains.
 func (p *nftParser) table() {
-	for _, v := range versionsOf[p.family] {
-		t := &Table{Version: v, Name: p.name, Owner: OwnerOfTable(p.name)}
-		if p.name == "nat" && p.family != "inet" {
-			t.Owner = ""
-		}
-		p.set.Tables = append(p.set.Tables, t)
-	}
+	t := &Table{Family: p.family, Name: p.name}
+	p.set.Tables = append(p.set.Tables, t)
 	p.nextEnd = p.find(p.nextEnd, func(l string) bool { return l == "}" })
 	p.nextNAT = p.find(p.nextNAT, func(l string) bool { return strings.Contains(l, "type nat hook") })
 	p.translates = p.nextNAT < p.nextEnd
@@ -120,7 +115,7 @@ func (p *nftParser) table() {
 		case line == "}":
 			return
 		case len(words) == 3 && words[0] == "chain":
-			p.chain(words[1])
+			p.chain(t, words[1])
 		case len(words) == 3 && words[0] == "set":
 			p.block(func(line string) {
 				if list, ok := strings.CutPrefix(line, "elements = "); ok {
@@ -144,29 +139,18 @@ func (p *nftParser) find(known int, is func(line string) bool) int {
 	return known
 }
 
-// tables are those of this one's versions.
-func (p *nftParser) tables() []*Table {
-	return p.set.Tables[len(p.set.Tables)-len(versionsOf[p.family]):]
-}
-
 var baseChain = regexp.MustCompile(`^type (\w+) hook (\w+)(?: devices? .*)? priority ([^;]+);`)
 
-func (p *nftParser) chain(name string) {
-	var all []*Chain
-	for _, t := range p.tables() {
-		c := &Chain{Name: name}
-		t.Chains = append(t.Chains, c)
-		all = append(all, c)
-	}
+func (p *nftParser) chain(t *Table, name string) {
+	c := &Chain{Name: name}
+	t.Chains = append(t.Chains, c)
 	p.block(func(line string) {
 		if m := baseChain.FindStringSubmatch(line); m != nil {
-			for _, c := range all {
-				c.Hook, c.Filter, c.Priority = m[2], m[1] != "nat", priorityOf(m[3])
-			}
+			c.Hook, c.Type, c.Priority = m[2], m[1], priorityOf(m[3])
 			return
 		}
-		for i, t := range p.tables() {
-			all[i].Rules = append(all[i].Rules, p.rule(line, all[i], t.Version)...)
+		for _, version := range versionsOf[p.family] {
+			c.Rules = append(c.Rules, p.rule(line, c, version)...)
 		}
 	})
 }
@@ -191,11 +175,11 @@ func priorityOf(text string) int32 {
 func (p *nftParser) rule(line string, c *Chain, version int) (rules []*Rule) {
 	text := fmt.Sprintf("%s %s %s: %s", p.family, p.name, c.Name, line)
 	words, err := tokens(line)
-	r := nftRule{words: words, version: version, sets: p.sets, work: &p.work, in: []string{""}, out: []string{""}, protocols: []string{""}}
+	r := nftRule{words: words, version: version, sets: p.sets, budget: &p.budget, in: []string{""}, out: []string{""}, protocols: []string{""}}
 	for err == nil && len(r.words) > 0 {
 		err = r.statement()
 	}
-	if several := r.several(); err == nil && (several > mostRules || !p.work.makes(int(several)-1)) {
+	if several := r.several(); err == nil && (several > mostRules || !p.budget.Makes(int(several)-1)) {
 		err = errSets
 	}
 	switch {
@@ -203,19 +187,22 @@ func (p *nftParser) rule(line string, c *Chain, version int) (rules []*Rule) {
 		return nil
 	case err == nil:
 		rules = r.all()
-	case (!p.translates || c.Filter) && !concerning.MatchString(line):
+	case (!p.translates || c.Type != "nat" && c.Hook != "") && !concerning.MatchString(line):
 		rules = []*Rule{{}}
 	default:
 		p.note(Untranslated, text, err.Error())
-		rules = []*Rule{{Target: Target{Kind: Ends, Name: unread}}}
+		rules = []*Rule{{Target: Target{Kind: Ends, Name: Unread}}}
 	}
 	for _, one := range rules {
 		one.Line, one.Text = p.line, text
+		if p.family == "inet" {
+			one.Match.Version = version
+		}
 	}
 	return rules
 }
 
-var errMap = errors.New(noWord + "maps in a text of nft: import the kernel's rules ('natkit gateway import' without a file)")
+var errMap = errors.New(NoWord + "maps in a text of nft: import the kernel's rules ('natkit gateway import' without a file)")
 
 var errSets = errors.New("has sets that make too many rules of it to follow")
 
@@ -226,7 +213,7 @@ type nftRule struct {
 	words   []string
 	version int
 	sets    map[string][]string
-	work    *budget // nftParser's
+	budget  *Budget // nftParser's
 	rule    Rule
 	// What comes several times makes several rules.
 	from, to           []netip.Prefix
@@ -274,7 +261,7 @@ func init() {
 		"meta l4proto":            (*nftRule).protocol,
 		"fib daddr type local":    func(r *nftRule) error { r.rule.Match.ToLocal = true; return nil },
 		"tcp flags syn / syn,rst": (*nftRule).syn, "tcp flags & (syn | rst) == syn": (*nftRule).syn,
-		"accept": verdict(Accept), "drop": verdict(Drop), "return": verdict(Return), "continue": verdict(Pass), "notrack": verdict(Notrack),
+		"accept": verdictOf(Accept), "drop": verdictOf(Drop), "return": verdictOf(Return), "continue": verdictOf(Pass), "notrack": verdictOf(Notrack),
 		"jump": lead(Jump), "goto": lead(Goto),
 		"masquerade": ports(Masquerade), "redirect": ports(Redirect), "snat": addresses46(SNAT), "dnat": addresses46(DNAT),
 		"tcp option maxseg size set": (*nftRule).mss, "log": (*nftRule).log,
@@ -365,9 +352,9 @@ func (r *nftRule) values() (list []string, not bool, err error) {
 	case w[0] == '@':
 		known := false
 		if list, known = r.sets[w]; !known {
-			return nil, not, fmt.Errorf("%sthe set %s: its elements are not in the text", noWord, w[1:])
+			return nil, not, fmt.Errorf("%sthe set %s: its elements are not in the text", NoWord, w[1:])
 		}
-		if !r.work.makes(len(list)) {
+		if !r.budget.Makes(len(list)) {
 			return nil, not, errSets
 		}
 		r.words = r.words[1:]
@@ -408,7 +395,7 @@ func addressOf(version int, take func(r *nftRule, list []netip.Prefix, not bool)
 			return errOtherVersion
 		}
 		if len(r.words) > 1 && (r.words[0] == "&" || r.words[0] == ".") {
-			return errors.New(noWord + "an address with a mask or together with another field")
+			return errors.New(NoWord + "an address with a mask or together with another field")
 		}
 		list, not, err := r.values()
 		if err != nil {
@@ -420,7 +407,7 @@ func addressOf(version int, take func(r *nftRule, list []netip.Prefix, not bool)
 			switch {
 			case err != nil:
 				return err
-			case !r.work.makes(len(some) - 1):
+			case !r.budget.Makes(len(some) - 1):
 				return errSets
 			}
 			all = append(all, some...)
@@ -510,7 +497,7 @@ func (r *nftRule) protocol() error {
 
 func (r *nftRule) protocolsAre(names []string) error {
 	if !slices.Equal(r.protocols, []string{""}) && !slices.Equal(r.protocols, names) {
-		return errors.New(noWord + "two conditions on the protocol")
+		return errors.New(NoWord + "two conditions on the protocol")
 	}
 	r.protocols = names
 	return nil
@@ -582,7 +569,7 @@ func (r *nftRule) xt() error {
 	return fmt.Errorf("is of iptables (%s), and nft does not print what it does: import what iptables-save prints", strings.Join(r.words, " "))
 }
 
-func verdict(kind Kind) func(r *nftRule) error {
+func verdictOf(kind Kind) func(r *nftRule) error {
 	return func(r *nftRule) error { r.rule.Target.Kind = kind; return nil }
 }
 
@@ -631,7 +618,7 @@ func addresses46(kind Kind) func(r *nftRule) error {
 		p, err := parsePrefix(to)
 		switch {
 		case t.Kind == Netmap:
-			t.Prefix = p
+			err = t.netmap(to, r.version)
 		case err == nil && p.Addr().Is4() == (r.version == 4): // 203.0.113.8/29 is a range
 			t.First, t.Last = p.Masked().Addr(), nat.LastAddr(p)
 		default:
@@ -652,7 +639,7 @@ func (r *nftRule) form(t *Target) error {
 		case "prefix":
 			t.Kind = Netmap
 		default:
-			return errors.New(noWord + r.rest())
+			return errors.New(NoWord + r.rest())
 		}
 	}
 	return nil

@@ -1,4 +1,4 @@
-package convert
+package ruleset
 
 import (
 	"errors"
@@ -29,7 +29,7 @@ type ruleParser struct {
 
 // parseRule reads what comes after the chain. A list of addresses is several
 // rules, as iptables makes of it.
-func parseRule(words []string, version int, work *budget) ([]*Rule, error) {
+func parseRule(words []string, version int, budget *Budget) ([]*Rule, error) {
 	p := ruleParser{version: version, words: words, flags: map[string]bool{}, values: map[string]string{}}
 	for len(p.words) > 0 {
 		if err := p.option(); err != nil {
@@ -39,8 +39,8 @@ func parseRule(words []string, version int, work *budget) ([]*Rule, error) {
 	if err := p.finish(); err != nil {
 		return nil, err
 	}
-	if !work.makes(len(orAny(p.from))*len(orAny(p.to)) - 1) {
-		return nil, errTooMany
+	if !budget.Makes(len(orAny(p.from))*len(orAny(p.to)) - 1) {
+		return nil, ErrTooMany
 	}
 	var all []*Rule
 	for _, from := range orAny(p.from) {
@@ -340,10 +340,7 @@ func (p *ruleParser) targetValues() (err error) {
 		}
 		err = t.addresses(to, p.version)
 	case Netmap:
-		t.Prefix, err = parsePrefix(to)
-		if err == nil && t.Prefix.Addr().Is4() != (p.version == 4) {
-			err = fmt.Errorf("%s is not an address of IPv%d", to, p.version)
-		}
+		err = t.netmap(to, p.version)
 	case Masquerade, Redirect:
 		if v := p.values["--to-ports"]; v != "" {
 			t.Ports, err = givenPorts(v)
@@ -359,6 +356,16 @@ func (p *ruleParser) targetValues() (err error) {
 			err = fmt.Errorf("TCPMSS takes either --clamp-mss-to-pmtu or --set-mss")
 		}
 	}
+	return err
+}
+
+// netmap reads the prefix that NETMAP gives.
+func (t *Target) netmap(to string, version int) error {
+	p, err := parsePrefix(to)
+	if err == nil && p.Addr().Is4() != (version == 4) {
+		err = fmt.Errorf("%s is not an address of IPv%d", to, version)
+	}
+	t.First, t.Last = p.Addr(), nat.LastAddr(p)
 	return err
 }
 

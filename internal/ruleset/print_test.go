@@ -1,4 +1,4 @@
-package convert
+package ruleset
 
 import (
 	"net/netip"
@@ -19,7 +19,7 @@ func TestMatchString(t *testing.T) {
 		if got := m.String(); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
-		if rules, err := parseRule(mustTokens(t, want), 4, new(budget)); err != nil || len(rules) != 1 || rules[0].Match.String() != want {
+		if rules, err := parseRule(mustTokens(t, want), 4, new(Budget)); err != nil || len(rules) != 1 || rules[0].Match.String() != want {
 			t.Errorf("%s is not read back: %v, %v", want, rules, err)
 		}
 	}

@@ -1,4 +1,4 @@
-package host
+package read
 
 import (
 	"fmt"
@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/natkit/natkit/internal/gateway/convert"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/testutil"
 	"golang.org/x/tools/txtar"
 )
@@ -19,7 +20,7 @@ import (
 // TestRulesetsOfNft loads each testdata/*.txtar with nft and compares what the kernel's
 // rules become: the gateway file, and what is not in it (UPDATE=1 writes both anew).
 func TestRulesetsOfNft(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txtar")
+	files, err := filepath.Glob("testdata/import/*.txtar")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no cases: %v", err)
 	}
@@ -41,8 +42,8 @@ func nftCase(t *testing.T, name string) {
 		testutil.NeedFeature(t, testutil.NATPrefix)
 	}
 	ns := testutil.Namespace(t)
-	run(t, ns, parts["rules"], "nft", "-f", "-")
-	set, err := Ruleset(ns)
+	world{t, ns}.run(parts["rules"], "nft", "-f", "-")
+	set, err := Tables(ns)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +83,7 @@ func fromText(t *testing.T, ns *netns.Handle, kernel *convert.Result) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	read, err := convert.Import(convert.Parse(string(text), 4))
+	read, err := convert.Import(ruleset.Parse(string(text), 4))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package host
+package read
 
 import (
 	"path/filepath"
@@ -11,13 +11,14 @@ import (
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/convert"
+	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
 // TestRulesetsAsSaved loads the texts of iptables-save that import is tested with: from
 // the kernel, of iptables-nft and of iptables-legacy, comes what comes from the text.
 func TestRulesetsAsSaved(t *testing.T) {
-	files, err := filepath.Glob("../convert/testdata/*.txtar")
+	files, err := filepath.Glob("../../gateway/convert/testdata/*.txtar")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no texts: %v", err)
 	}
@@ -51,8 +52,8 @@ var refused = []string{"chains", "other-family"}
 
 func asSaved(t *testing.T, program, text string, version int) {
 	ns := testutil.Namespace(t)
-	run(t, ns, text, program+"-restore")
-	set, err := Ruleset(ns)
+	world{t, ns}.run(text, program+"-restore")
+	set, err := Tables(ns)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +61,7 @@ func asSaved(t *testing.T, program, text string, version int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	saved, err := convert.Import(convert.Parse(text, version))
+	saved, err := convert.Import(ruleset.Parse(text, version))
 	if err != nil {
 		t.Fatal(err)
 	}

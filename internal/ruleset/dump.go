@@ -1,0 +1,356 @@
+package ruleset
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/natkit/natkit/internal/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Dump is a table as nf_tables returns it.
+type Dump struct {
+	Key    TableKey
+	Chains []KernelChain
+	Rules  []*KernelRule
+	// Elements are those of the verdict maps and of the maps that give new sources, by
+	// name; NeededMaps names them.
+	Elements map[string][]Element
+	// Links are the names of interfaces by index.
+	Links map[uint32]string
+	// IDs name the rules whose options natkit can change.
+	IDs map[*KernelRule]string
+
+	sets    map[string][]interval
+	concern map[*KernelRule]bool
+}
+
+// maxExpanded is how many elements of a map become rules of their own.
+const maxExpanded = 256
+
+// mostPicked is how many rules the elements of its sets make of one.
+const mostPicked = 16 << 10
+
+// verdicts are the chains that verdict maps lead to, sorted: the kernel returns the
+// elements of a hash in no order.
+func (d *Dump) verdicts() map[string][]string {
+	all := map[string][]string{}
+	for name, elements := range d.Elements {
+		for _, e := range elements {
+			if _, chain := verdict(e.data); chain != "" {
+				all[name] = append(all[name], chain)
+			}
+		}
+		slices.Sort(all[name])
+	}
+	return all
+}
+
+// NeededMaps names the maps whose Elements Table and BySet need.
+func (d *Dump) NeededMaps() (names []string) {
+	m := &machine{family: familyNames[d.Key.Family]}
+	for _, r := range d.Rules {
+		for _, e := range r.Exprs {
+			if e.Name == "lookup" && e.Data.Has(unix.NFTA_LOOKUP_DREG) && e.Data.U32(unix.NFTA_LOOKUP_DREG) == 0 {
+				names = append(names, e.Data.Text(unix.NFTA_LOOKUP_SET))
+			}
+		}
+		if m.read(r); m.byMap != nil {
+			names = append(names, m.byMap.set)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// Plain returns the table with a rule for each rule of the kernel.
+func (d *Dump) Plain() *Table {
+	plain := *d
+	plain.sets = nil
+	return plain.build(func(m *machine, r *KernelRule) []*Rule { return []*Rule{m.read(r)} }, &Budget{})
+}
+
+// Table returns the table with a rule for each rule of the kernel, or for each element of
+// a map that gives new sources.
+func (d *Dump) Table(budget *Budget) *Table {
+	return d.build(func(m *machine, r *KernelRule) []*Rule {
+		rule := m.read(r)
+		if m.byMap == nil {
+			return []*Rule{rule}
+		}
+		return m.byMap.expand(rule, d.Elements[m.byMap.set], budget)
+	}, budget)
+}
+
+// BySet returns the table with a rule for each element of the sets that rules use, if the
+// rules concern NAT. Filters may have sets of any size.
+func (d *Dump) BySet(budget *Budget) *Table {
+	concerning := d.concerning()
+	return d.build(func(m *machine, r *KernelRule) []*Rule {
+		if concerning[r] {
+			return m.readAll(r)
+		}
+		return []*Rule{m.read(r)}
+	}, budget)
+}
+
+func (d *Dump) build(read func(*machine, *KernelRule) []*Rule, budget *Budget) *Table {
+	t := &Table{Source: "nftables", Family: familyNames[d.Key.Family], Name: d.Key.Name}
+	for _, c := range d.Chains {
+		chain := t.Chain(c.Name)
+		if c.Hook >= 0 {
+			chain.Hook, chain.Type, chain.Priority, chain.Policy = "ingress", c.Type, c.Priority, c.Policy
+		}
+		if c.AtIP() {
+			chain.Hook = HookNames[c.Hook]
+		}
+	}
+	m := &machine{family: t.Family, links: d.Links, verdicts: d.verdicts(), sets: d.sets, budget: budget}
+	for _, r := range d.Rules {
+		c := t.Chain(r.Chain)
+		rules := read(m, r)
+		for _, rule := range rules {
+			rule.ID = d.IDs[r]
+		}
+		c.Rules = append(c.Rules, rules...)
+	}
+	t.Short = budget.short
+	return t
+}
+
+// concerning are the rules that matter to NAT: those that packets to be translated reach,
+// and those that disable tracking or limit the MSS.
+func (d *Dump) concerning() map[*KernelRule]bool {
+	if d.concern != nil {
+		return d.concern
+	}
+	t := d.Plain()
+	onPath, place := map[string]bool{}, map[string]int{}
+	for _, c := range t.Chains {
+		if c.Type == "nat" {
+			_, names := t.reach(c)
+			for _, name := range append(names, c.Name) {
+				onPath[name] = true
+			}
+		}
+	}
+	d.concern = map[*KernelRule]bool{}
+	for _, r := range d.Rules {
+		kind := t.Find(r.Chain).Rules[place[r.Chain]].Target.Kind
+		d.concern[r] = onPath[r.Chain] || kind == Notrack || kind == MSS
+		place[r.Chain]++
+	}
+	return d.concern
+}
+
+// SetsUsed names the sets and maps that BySet can expand.
+func (d *Dump) SetsUsed() map[string]bool {
+	names, concerning := map[string]bool{}, d.concerning()
+	for _, r := range d.Rules {
+		for _, e := range r.Exprs {
+			if e.Name == "lookup" && concerning[r] {
+				names[e.Data.Text(unix.NFTA_LOOKUP_SET)] = true
+			}
+		}
+	}
+	return names
+}
+
+// Constant reports whether a set's elements can be expanded, by what NFT_MSG_NEWSET says
+// of it: they stay, and are not too many.
+func Constant(set netlink.Attrs, budget *Budget) bool {
+	const count = 20 // NFTA_SET_COUNT, since Linux 6.16
+	n := int(set.U32(count))
+	return set.U32(unix.NFTA_SET_FLAGS)&(unix.NFT_SET_EVAL|unix.NFT_SET_TIMEOUT) == 0 && n <= mostPicked && budget.Elements(max(n, 1))
+}
+
+// AddSet makes a set known to BySet, unless it has too many elements.
+func (d *Dump) AddSet(set netlink.Attrs, elements []Element, budget *Budget) {
+	if d.sets == nil {
+		d.sets = map[string][]interval{}
+	}
+	all := intervals(elements, set.U32(unix.NFTA_SET_FLAGS)&unix.NFT_SET_INTERVAL != 0)
+	if len(all) <= mostPicked && budget.Elements(len(all)) {
+		d.sets[set.Text(unix.NFTA_SET_NAME)] = all
+	}
+}
+
+// readAll returns what a rule means, once for each element of the sets and maps that it
+// uses: as if it compared with that one, and had its value.
+func (m *machine) readAll(r *KernelRule) []*Rule {
+	paths := []map[int]interval{nil}
+	for i := range r.Exprs {
+		elements := m.elementsOf(r.Exprs[i:])
+		if len(elements) == 0 || len(elements)*len(paths) > mostPicked || !m.budget.Elements(len(elements)*len(paths)) {
+			continue
+		}
+		var next []map[int]interval
+		for _, path := range paths {
+			for _, x := range elements {
+				picked := maps.Clone(path)
+				if picked == nil {
+					picked = map[int]interval{}
+				}
+				picked[i] = x
+				if r.Exprs[i].Name == "cmp" {
+					picked[i+1] = interval{} // the other end of the range, which adds nothing
+				}
+				next = append(next, picked)
+			}
+		}
+		paths = next
+	}
+	all := make([]*Rule, len(paths))
+	for i, path := range paths {
+		m.picked = path
+		all[i] = m.read(r)
+	}
+	m.picked = nil
+	return all
+}
+
+// elementsOf are those of the set that the first expression looks into; of a range, which
+// is two comparisons, the prefixes that it consists of.
+func (m *machine) elementsOf(rest []KernelExpr) []interval {
+	a := rest[0].Data
+	if rest[0].Name == "lookup" && a.U32(unix.NFTA_LOOKUP_FLAGS) == 0 {
+		return m.sets[a.Text(unix.NFTA_LOOKUP_SET)]
+	}
+	if len(rest) < 2 || rest[0].Name != "cmp" || rest[1].Name != "cmp" {
+		return nil
+	}
+	b := rest[1].Data
+	if a.U32(unix.NFTA_CMP_OP) != unix.NFT_CMP_GTE || b.U32(unix.NFTA_CMP_OP) != unix.NFT_CMP_LTE || a.U32(unix.NFTA_CMP_SREG) != b.U32(unix.NFTA_CMP_SREG) {
+		return nil
+	}
+	return addressIntervals(a.Nested(unix.NFTA_CMP_DATA).Get(unix.NFTA_DATA_VALUE), b.Nested(unix.NFTA_CMP_DATA).Get(unix.NFTA_DATA_VALUE), nil)
+}
+
+// mapUse is a translation of sources by what a map gives.
+type mapUse struct {
+	set string
+	// Offsets of addresses and ports in an element's data; -1 if they are not of the map.
+	addrMin, addrMax, portMin, portMax int
+	// version and bits are of the source address that is looked up, whole or its first
+	// bits; bits is 0 if it is something else.
+	version, bits int
+	// whole is true if the rule has no other unknown condition before the lookup.
+	whole bool
+}
+
+// mapped loads the registers that a map's data go to.
+func (m *machine) mapped(register uint32, set string, key content, whole bool) {
+	m.load(register, content{}, 64)
+	for i := range uint32(16) {
+		m.regs[slot(register)+i] = content{from: mapData, offset: 4 * i}
+	}
+	u := &mapUse{set: set, version: m.ipVersion(), whole: whole}
+	size := map[int]uint32{4: 4, 6: 16}[u.version]
+	if source := (map[int]uint32{4: 12, 6: 8})[u.version]; key.from == payload && key.base == unix.NFT_PAYLOAD_NETWORK_HEADER && key.offset == source && key.length <= size && size > 0 {
+		u.bits = 8 * int(key.length)
+		if key.mask != nil {
+			u.bits = max(0, padded(make([]byte, size), key.mask, u.version).Bits())
+		}
+	}
+	m.asked = u
+}
+
+// useMap notes which parts of a translation of sources are of the map that was asked last.
+func (m *machine) useMap(a netlink.Attrs, n NATAttrs) {
+	if m.asked == nil || m.rule.Target.Kind == Netmap {
+		return
+	}
+	u := *m.asked
+	at := func(kind, otherwise uint16) int {
+		if !a.Has(kind) {
+			kind = otherwise
+		}
+		if c := m.held(a.U32(kind)); a.Has(kind) && c.from == mapData {
+			return int(c.offset)
+		}
+		return -1
+	}
+	u.addrMin, u.addrMax = at(n.AddrMin, n.AddrMin), at(n.AddrMax, n.AddrMin)
+	u.portMin, u.portMax = at(n.PortMin, n.PortMin), at(n.PortMax, n.PortMin)
+	if u.version == 0 {
+		u.version = map[uint32]int{unix.NFPROTO_IPV4: 4, unix.NFPROTO_IPV6: 6}[a.U32(unix.NFTA_NAT_FAMILY)]
+	}
+	halves := u.addrMin >= 0 != (u.addrMax >= 0) || u.portMin >= 0 != (u.portMax >= 0)
+	if !halves && (u.addrMin >= 0 || u.portMin >= 0) {
+		m.byMap = &u
+	}
+}
+
+// expand makes a rule for each element of the map, or one for all if they are too many.
+func (u *mapUse) expand(r *Rule, elements []Element, budget *Budget) (all []*Rule) {
+	elements = slices.DeleteFunc(slices.Clone(elements), func(e Element) bool { return e.data.Get(unix.NFTA_DATA_VALUE) == nil }) // the ends of intervals
+	if len(elements) == 0 || len(elements) > maxExpanded || !budget.Elements(len(elements)) {
+		return []*Rule{u.span(r, elements)}
+	}
+	for _, e := range elements {
+		one := *r
+		if !u.give(&one, e) {
+			return []*Rule{r}
+		}
+		all = append(all, &one)
+	}
+	slices.SortStableFunc(all, func(a, b *Rule) int {
+		return cmp.Or(a.Match.From.Addr().Compare(b.Match.From.Addr()), a.Target.First.Compare(b.Target.First))
+	})
+	return all
+}
+
+// give makes the rule what it is for one element; false if that is malformed.
+func (u *mapUse) give(r *Rule, e Element) bool {
+	t, data := &r.Target, e.data.Get(unix.NFTA_DATA_VALUE)
+	size := map[int]int{4: 4, 6: 16}[u.version]
+	if u.addrMin >= 0 {
+		if max(u.addrMin, u.addrMax)+size > len(data) || size == 0 {
+			return false
+		}
+		t.First, _ = netip.AddrFromSlice(data[u.addrMin : u.addrMin+size])
+		t.Last, _ = netip.AddrFromSlice(data[u.addrMax : u.addrMax+size])
+		t.AddrsVary = false
+	}
+	if u.portMin >= 0 {
+		if max(u.portMin, u.portMax)+2 > len(data) {
+			return false
+		}
+		t.Ports.First, t.Ports.Last, t.PortsVary = port(data[u.portMin:]), port(data[u.portMax:]), false
+	}
+	if from, ok := netip.AddrFromSlice(e.key); ok && u.bits > 0 && len(e.key) == size {
+		if p := netip.PrefixFrom(from, u.bits); !apart(p, r.Match.From) {
+			r.Match.From = narrower(p, r.Match.From)
+			if u.whole {
+				r.Match.Unknown = slices.DeleteFunc(slices.Clone(r.Match.Unknown), func(s string) bool { return s == "("+inSet+")" })
+			}
+		}
+	}
+	r.Comment = cmp.Or(e.comment, r.Comment)
+	return true
+}
+
+// span makes the rule one that gives any address between those of the elements.
+func (u *mapUse) span(r *Rule, elements []Element) *Rule {
+	if u.addrMin < 0 {
+		return r
+	}
+	all := *r
+	t := &all.Target
+	for _, e := range elements {
+		one := *r
+		if !u.give(&one, e) {
+			return r
+		}
+		if !t.First.IsValid() || one.Target.First.Less(t.First) {
+			t.First = one.Target.First
+		}
+		if !t.Last.IsValid() || t.Last.Less(one.Target.Last) {
+			t.Last = one.Target.Last
+		}
+	}
+	t.PortsVary = t.PortsVary || u.portMin >= 0
+	return &all
+}

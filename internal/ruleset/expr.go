@@ -1,0 +1,737 @@
+package ruleset
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/natkit/natkit/internal/nat"
+	"github.com/natkit/natkit/internal/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// origin says where the content of a register comes from.
+type origin int
+
+const (
+	unknown origin = iota
+	constant
+	metaData
+	payload
+	mapData
+	destinationType // of the destination's route: RTN_LOCAL and others
+	routeMSS        // of the route's MTU (NFT_RT_TCPMSS)
+)
+
+// content is what a register holds.
+type content struct {
+	from origin
+	data []byte // of a constant
+	// key is of metaData; base, offset and length of payload. mask is what a bitwise
+	// expression left of it, nil for all. Of mapData, offset is the place in an element's
+	// data.
+	key                  uint32
+	base, offset, length uint32
+	mask                 []byte
+}
+
+// machine runs a rule's expressions over what registers mean instead of over a packet.
+type machine struct {
+	family string
+	// verdicts are where verdict maps lead, by name; links are the names of interfaces by
+	// index.
+	verdicts map[string][]string
+	links    map[uint32]string
+	// sets are those whose elements are known, budget bounds the rules made of them.
+	sets   map[string][]interval
+	budget *Budget
+
+	rule Rule
+	regs map[uint32]content
+	// proto is the protocol that the rule compares with, which an x_tables match may ask
+	// for; protoNot says that it is for all others, protoSet is the set of a lookup.
+	proto    uint8
+	protoNot bool
+	protoSet string
+	// picked is the element that an expression, by its place, is to find; at is the place
+	// of the one that runs.
+	picked map[int]interval
+	at     int
+	// asked is the map that the rule took values from last, byMap the one that its
+	// translation of sources uses.
+	asked, byMap *mapUse
+}
+
+// slot is a register's place in units of 32 bits: NFT_REG_1 to NFT_REG_4 are four of them
+// each and overlay NFT_REG32_00 to NFT_REG32_15, which begin at 8.
+func slot(register uint32) uint32 {
+	if register < 8 {
+		return register*4 - 4
+	}
+	return register - 8
+}
+
+func (m *machine) load(register uint32, c content, size int) {
+	start := slot(register)
+	for i := range uint32(max(size+3, 4) / 4) {
+		delete(m.regs, start+i)
+	}
+	m.regs[start] = c
+}
+
+func (m *machine) held(register uint32) content { return m.regs[slot(register)] }
+
+// read returns what a rule means.
+func (m *machine) read(r *KernelRule) *Rule {
+	m.regs, m.asked, m.byMap = map[uint32]content{}, nil, nil
+	m.proto, m.protoNot, m.protoSet = 0, false, ""
+	m.rule = Rule{Handle: r.Handle, Comment: CommentOf(r.Attrs.Get(unix.NFTA_RULE_USERDATA)), Target: Target{Kind: Pass}}
+	for i, e := range r.Exprs {
+		m.at = i
+		m.run(e)
+	}
+	m.rule.Match.settle()
+	rule := m.rule
+	return &rule
+}
+
+// settle completes a match: ports say nothing without the protocol.
+func (m *Match) settle() {
+	if len(m.Ports)+len(m.SourcePorts) > 0 && m.Protocol == "" {
+		m.Unknown = slices.Insert(m.Unknown, 0, "ports of several protocols")
+	}
+}
+
+// unknown notes a condition that there is no field for.
+func (m *Match) unknown(what string) {
+	const some = "(one that natkit does not know)"
+	text := "(" + what + ")"
+	switch {
+	case what == "" && len(m.Unknown) == 0:
+		m.Unknown = []string{some}
+	case what == "" || slices.Contains(m.Unknown, text):
+	case slices.Equal(m.Unknown, []string{some}):
+		m.Unknown = []string{text}
+	default:
+		m.Unknown = append(m.Unknown, text)
+	}
+}
+
+func (m *machine) unknown(what string) { m.rule.Match.unknown(what) }
+
+// run is one expression. One that is not known may be a condition.
+func (m *machine) run(e KernelExpr) {
+	switch a := e.Data; e.Name {
+	case "immediate":
+		m.immediate(a)
+	case "meta":
+		if dreg := a.U32(unix.NFTA_META_DREG); dreg != 0 { // else it sets a mark or the like
+			m.load(dreg, content{from: metaData, key: a.U32(unix.NFTA_META_KEY)}, 16)
+		}
+	case "payload":
+		if dreg := a.U32(unix.NFTA_PAYLOAD_DREG); dreg != 0 {
+			length := a.U32(unix.NFTA_PAYLOAD_LEN)
+			m.load(dreg, content{from: payload, base: a.U32(unix.NFTA_PAYLOAD_BASE), offset: a.U32(unix.NFTA_PAYLOAD_OFFSET), length: length}, int(min(length, 64)))
+		}
+	case "reject":
+		m.rule.Target.Kind, m.rule.Target.Rejects = Drop, true
+	case "fib":
+		m.fib(a)
+	case "bitwise":
+		m.bitwise(a)
+	case "cmp":
+		m.compare(a)
+	case "range":
+		m.between(a)
+	case "lookup":
+		m.lookup(a)
+	case "nat", "masq", "redir":
+		m.translate(e)
+	case "match":
+		m.rule.XT = true
+		m.rule.match(a.Text(unix.NFTA_MATCH_NAME), a.U32(unix.NFTA_MATCH_REV), a.Get(unix.NFTA_MATCH_INFO))
+	case "target":
+		m.rule.XT = true
+		m.rule.target(a.Text(unix.NFTA_TARGET_NAME), a.U32(unix.NFTA_TARGET_REV), a.Get(unix.NFTA_TARGET_INFO), m.family == "ip6")
+	case "ct":
+		m.connection(a)
+	case "counter", "log", "last":
+	case "notrack":
+		m.rule.Target.Kind, m.rule.Target.Name = Notrack, e.Name
+	case "rt", "byteorder", "exthdr":
+		m.segments(e)
+	default:
+		m.expression(e.Name)
+	}
+}
+
+// expression is one that is not known. It may have loaded any register.
+func (m *machine) expression(name string) {
+	m.unknown(name)
+	clear(m.regs)
+}
+
+// ctKeys are nft's words for enum nft_ct_keys, as far as rules of NAT use them.
+var ctKeys = map[uint32]string{
+	unix.NFT_CT_STATE: "state", unix.NFT_CT_DIRECTION: "direction", unix.NFT_CT_STATUS: "status", unix.NFT_CT_MARK: "mark",
+	unix.NFT_CT_LABELS: "label", unix.NFT_CT_ZONE: "zone",
+}
+
+// connection loads something of the packet's connection, or sets it.
+func (m *machine) connection(a netlink.Attrs) {
+	key, loads := a.U32(unix.NFTA_CT_KEY), a.U32(unix.NFTA_CT_DREG) != 0
+	m.unknown(strings.TrimSpace("ct " + ctKeys[key]))
+	m.load(a.U32(unix.NFTA_CT_DREG), content{}, 16)
+	match := &m.rule.Match
+	match.Marked = match.Marked || loads && key == unix.NFT_CT_MARK
+	if direction := a.Get(unix.NFTA_CT_DIRECTION); loads && bytes.Equal(direction, []byte{0}) { // IP_CT_DIR_ORIGINAL
+		match.Original = match.Original || key == unix.NFT_CT_DST || key == unix.NFT_CT_DST_IP || key == unix.NFT_CT_DST_IP6
+	}
+}
+
+func (m *machine) immediate(a netlink.Attrs) {
+	data := a.Nested(unix.NFTA_IMMEDIATE_DATA)
+	if dreg := a.U32(unix.NFTA_IMMEDIATE_DREG); dreg != 0 {
+		value := data.Get(unix.NFTA_DATA_VALUE)
+		m.load(dreg, content{from: constant, data: value}, len(value))
+		return
+	}
+	m.decide(data)
+}
+
+// decide is a verdict.
+func (m *machine) decide(data netlink.Attrs) {
+	t := &m.rule.Target
+	code, chain := verdict(data)
+	switch code {
+	case unix.NFT_JUMP:
+		t.Kind, t.Chains = Jump, []string{chain}
+	case unix.NFT_GOTO:
+		t.Kind, t.Chains = Goto, []string{chain}
+	case verdictAccept:
+		t.Kind = Accept
+	case verdictDrop:
+		t.Kind = Drop
+	case unix.NFT_RETURN:
+		t.Kind = Return
+	}
+}
+
+// bitwise keeps what a mask leaves of the packet.
+func (m *machine) bitwise(a netlink.Attrs) {
+	const op = 6 // NFTA_BITWISE_OP
+	c := m.held(a.U32(unix.NFTA_BITWISE_SREG))
+	mask, xor := a.Nested(unix.NFTA_BITWISE_MASK).Get(unix.NFTA_DATA_VALUE), a.Nested(unix.NFTA_BITWISE_XOR).Get(unix.NFTA_DATA_VALUE)
+	if a.U32(op) != 0 || c.from == constant || c.mask != nil || len(bytes.Trim(xor, "\x00")) > 0 {
+		c = content{}
+	}
+	c.mask = mask
+	m.load(a.U32(unix.NFTA_BITWISE_DREG), c, len(mask))
+}
+
+// inSet is the condition that a lookup is.
+const inSet = "lookup in a set or map"
+
+// lookup leads on by a verdict map, takes a value from a map, or is a condition; in every
+// case a packet without an element does not match.
+func (m *machine) lookup(a netlink.Attrs) {
+	name, inverted := a.Text(unix.NFTA_LOOKUP_SET), a.U32(unix.NFTA_LOOKUP_FLAGS)&unix.NFT_LOOKUP_F_INV != 0
+	source, dreg := a.U32(unix.NFTA_LOOKUP_SREG), a.U32(unix.NFTA_LOOKUP_DREG)
+	if e, ok := m.picked[m.at]; ok {
+		m.pick(a, e)
+		return
+	}
+	if elements := m.sets[name]; inverted && len(elements) > 0 && m.budget.Elements(len(elements)) {
+		for _, e := range elements {
+			m.not(func(is *machine) { is.isBetween(slot(source), e) })
+		}
+		return
+	}
+	whole := len(m.rule.Match.Unknown) == 0
+	m.unknown(inSet)
+	switch {
+	case !a.Has(unix.NFTA_LOOKUP_DREG):
+		if c := m.held(source); c.from == metaData && c.key == unix.NFT_META_L4PROTO && !inverted {
+			m.protoSet = name
+		}
+	case dreg == 0: // its elements may be any verdicts
+		m.rule.Target.Kind, m.rule.Target.Chains, m.rule.Target.Unknown = Ends, m.verdicts[name], []string{"a verdict map"}
+	default:
+		m.mapped(dreg, name, m.held(source), whole)
+	}
+}
+
+// pick is a lookup that finds this element.
+func (m *machine) pick(a netlink.Attrs, e interval) {
+	m.isBetween(slot(a.U32(unix.NFTA_LOOKUP_SREG)), e)
+	register := a.U32(unix.NFTA_LOOKUP_DREG)
+	switch {
+	case !a.Has(unix.NFTA_LOOKUP_DREG):
+	case register == 0:
+		m.decide(e.value)
+	default: // a rule takes parts of the value out of the registers
+		value := e.value.Get(unix.NFTA_DATA_VALUE)
+		m.load(register, content{}, len(value))
+		for i := 0; i < len(value); i += 4 {
+			m.regs[slot(register)+uint32(i/4)] = content{from: constant, data: value[i:]}
+		}
+	}
+}
+
+// NATAttrs are the attributes of an expression that translates, 0 if it has none of a kind.
+type NATAttrs struct{ AddrMin, AddrMax, PortMin, PortMax, Flags uint16 }
+
+// NATAttrsOf are those of the expressions (enum nft_nat_attributes and so on).
+var NATAttrsOf = map[string]NATAttrs{
+	"nat":   {unix.NFTA_NAT_REG_ADDR_MIN, unix.NFTA_NAT_REG_ADDR_MAX, unix.NFTA_NAT_REG_PROTO_MIN, unix.NFTA_NAT_REG_PROTO_MAX, unix.NFTA_NAT_FLAGS},
+	"masq":  {0, 0, unix.NFTA_MASQ_REG_PROTO_MIN, unix.NFTA_MASQ_REG_PROTO_MAX, unix.NFTA_MASQ_FLAGS},
+	"redir": {0, 0, unix.NFTA_REDIR_REG_PROTO_MIN, unix.NFTA_REDIR_REG_PROTO_MAX, unix.NFTA_REDIR_FLAGS},
+}
+
+// translate is nat, masq or redir: registers traced back to constants.
+func (m *machine) translate(e KernelExpr) {
+	t, n := &m.rule.Target, NATAttrsOf[e.Name]
+	flags := e.Data.U32(n.Flags)
+	t.Kind = map[string]Kind{"masq": Masquerade, "redir": Redirect, "nat": SNAT}[e.Name]
+	if e.Name == "nat" && e.Data.U32(unix.NFTA_NAT_TYPE) == unix.NFT_NAT_DNAT {
+		t.Kind = DNAT
+	}
+	source := t.Kind == SNAT
+	t.setFlags(flags)
+	t.AddrsVary, t.PortsVary = !m.addresses(e.Data, n), !m.ports(e.Data, n)
+	if t.AddrsVary {
+		t.Unknown = append(t.Unknown, "addresses that are not fixed")
+	}
+	if t.PortsVary {
+		t.Unknown = append(t.Unknown, "ports that are not fixed")
+	}
+	if m.family == "inet" && t.First.IsValid() {
+		m.rule.Match.Version = map[bool]int{true: 4, false: 6}[t.First.Is4()]
+	}
+	if source {
+		m.useMap(e.Data, n)
+	}
+}
+
+// setFlags takes the options out of NF_NAT_RANGE_* flags, after the kind.
+func (t *Target) setFlags(flags uint32) {
+	t.Name = strings.ToUpper(string(t.Kind))
+	t.Random = flags&unix.NF_NAT_RANGE_PROTO_RANDOM != 0
+	t.RandomFully = flags&unix.NF_NAT_RANGE_PROTO_RANDOM_FULLY != 0
+	t.Persistent = flags&unix.NF_NAT_RANGE_PERSISTENT != 0
+	if flags&unix.NF_NAT_RANGE_NETMAP != 0 {
+		t.Kind = Netmap
+	}
+	if flags&unix.NF_NAT_RANGE_PROTO_OFFSET != 0 {
+		t.Unknown = append(t.Unknown, "ports that are shifted")
+	}
+}
+
+// addresses reports whether those that are given are constant.
+func (m *machine) addresses(a netlink.Attrs, n NATAttrs) bool {
+	if n.AddrMin == 0 || !a.Has(n.AddrMin) {
+		return true
+	}
+	first := m.held(a.U32(n.AddrMin))
+	last := first
+	if a.Has(n.AddrMax) {
+		last = m.held(a.U32(n.AddrMax))
+	}
+	size := map[uint32]int{unix.NFPROTO_IPV4: 4, unix.NFPROTO_IPV6: 16}[a.U32(unix.NFTA_NAT_FAMILY)]
+	x, ok := netip.AddrFromSlice(first.data[:min(len(first.data), size)])
+	y, ok2 := netip.AddrFromSlice(last.data[:min(len(last.data), size)])
+	if first.from != constant || last.from != constant || !ok || !ok2 {
+		return false
+	}
+	m.rule.Target.First, m.rule.Target.Last = x, y
+	return true
+}
+
+// ports reports whether those that are given are constant.
+func (m *machine) ports(a netlink.Attrs, n NATAttrs) bool {
+	if !a.Has(n.PortMin) {
+		return true
+	}
+	first := m.held(a.U32(n.PortMin))
+	last := first
+	if a.Has(n.PortMax) {
+		last = m.held(a.U32(n.PortMax))
+	}
+	if first.from != constant || last.from != constant || len(first.data) < 2 || len(last.data) < 2 {
+		return false
+	}
+	if m.rule.Target.Kind != Masquerade || a.U32(n.Flags)&unix.NF_NAT_RANGE_PROTO_SPECIFIED != 0 { // else nft_masq_eval ignores them
+		m.rule.Target.Ports = nat.Ports{First: port(first.data), Last: port(last.data)}
+	}
+	return true
+}
+
+// port is a number of 16 bits in network byte order; 0 if it is missing.
+func port(b []byte) uint16 {
+	if len(b) < 2 {
+		return 0
+	}
+	return binary.BigEndian.Uint16(b)
+}
+
+func (m *machine) compare(a netlink.Attrs) {
+	if e, ok := m.picked[m.at]; ok { // a part of a range
+		m.isBetween(slot(a.U32(unix.NFTA_CMP_SREG)), e)
+		return
+	}
+	c, op := m.held(a.U32(unix.NFTA_CMP_SREG)), a.U32(unix.NFTA_CMP_OP)
+	data := a.Nested(unix.NFTA_CMP_DATA).Get(unix.NFTA_DATA_VALUE)
+	if c.from == metaData && c.key == unix.NFT_META_L4PROTO && len(data) > 0 {
+		m.proto, m.protoNot = data[0], op == unix.NFT_CMP_NEQ
+	}
+	if c.from == metaData && c.key == unix.NFT_META_MARK {
+		m.rule.Match.Marked = true
+	}
+	ports := m.portsOf(c)
+	switch {
+	case c.isFlags() && isSYN(c.mask[0], op, data):
+		m.rule.Match.SYN = true
+	case len(data) == 0:
+		m.unknown("")
+	case op == unix.NFT_CMP_EQ:
+		m.equal(c, data)
+	case op == unix.NFT_CMP_NEQ:
+		m.not(func(is *machine) { is.equal(c, data) })
+	case ports != nil && len(data) == 2 && op == unix.NFT_CMP_LTE:
+		m.narrow(ports, 0, port(data))
+	case ports != nil && len(data) == 2 && op == unix.NFT_CMP_GTE:
+		m.narrow(ports, port(data), 65535)
+	default:
+		m.unknown("a range")
+	}
+}
+
+// between is a range of ports (enum nft_range_attributes).
+func (m *machine) between(a netlink.Attrs) {
+	const sreg, op, from, to = 1, 2, 3, 4
+	ports := m.portsOf(m.held(a.U32(sreg)))
+	first, last := a.Nested(from).Get(unix.NFTA_DATA_VALUE), a.Nested(to).Get(unix.NFTA_DATA_VALUE)
+	if a.U32(op) != 0 || ports == nil || len(first) != 2 || len(last) != 2 { // NFT_RANGE_EQ
+		m.unknown("range")
+		return
+	}
+	m.narrow(ports, port(first), port(last))
+}
+
+// portsOf is the list of the match that a content is compared for; nil if it is no port.
+func (m *machine) portsOf(c content) *[]nat.Ports {
+	switch {
+	case c.from != payload || c.base != unix.NFT_PAYLOAD_TRANSPORT_HEADER || c.length != 2 || c.mask != nil:
+	case c.offset == 0:
+		return &m.rule.Match.SourcePorts
+	case c.offset == 2:
+		return &m.rule.Match.Ports
+	}
+	return nil
+}
+
+// narrow keeps the ports of a list that are in a range.
+func (m *machine) narrow(list *[]nat.Ports, first, last uint16) {
+	common := commonPorts(*list, []nat.Ports{{First: first, Last: last}})
+	if len(common) == 0 || last == 0 {
+		m.unknown("")
+		return
+	}
+	*list = common
+}
+
+// equal is the condition that a content has this value.
+func (m *machine) equal(c content, data []byte) {
+	switch ports := m.portsOf(c); {
+	case c.from == metaData && c.mask == nil:
+		m.compareMeta(c.key, data)
+	case c.from == payload && c.base == unix.NFT_PAYLOAD_NETWORK_HEADER:
+		m.compareNetwork(c, data)
+	case ports != nil && len(data) == 2:
+		m.narrow(ports, port(data), port(data))
+	case c.from == payload && c.base == unix.NFT_PAYLOAD_TRANSPORT_HEADER && c.mask == nil && c.offset == 0 && c.length == 4 && len(data) == 4: // iptables-nft compares both at once
+		m.narrow(&m.rule.Match.SourcePorts, port(data), port(data))
+		m.narrow(&m.rule.Match.Ports, port(data[2:]), port(data[2:]))
+	case c.from == destinationType && len(data) == 4 && binary.NativeEndian.Uint32(data) == unix.RTN_LOCAL:
+		m.rule.Match.ToLocal = true
+	default:
+		m.unknown("")
+	}
+}
+
+// fib asks the routing table; here only for the type of the destination.
+func (m *machine) fib(a netlink.Attrs) {
+	if a.U32(unix.NFTA_FIB_RESULT) == unix.NFT_FIB_RESULT_ADDRTYPE && a.U32(unix.NFTA_FIB_FLAGS) == unix.NFTA_FIB_F_DADDR {
+		m.load(a.U32(unix.NFTA_FIB_DREG), content{from: destinationType}, 4)
+		return
+	}
+	m.unknown("fib")
+}
+
+// metaKeys are nft's words for enum nft_meta_keys, as far as rules of NAT use them and
+// natkit has no field.
+var metaKeys = map[uint32]string{
+	unix.NFT_META_MARK: "mark", unix.NFT_META_SKUID: "skuid", unix.NFT_META_SKGID: "skgid", unix.NFT_META_PKTTYPE: "pkttype",
+	unix.NFT_META_CGROUP: "cgroup", unix.NFT_META_IIFGROUP: "iifgroup", unix.NFT_META_OIFGROUP: "oifgroup",
+	unix.NFT_META_IIFTYPE: "iiftype", unix.NFT_META_OIFTYPE: "oiftype", unix.NFT_META_RTCLASSID: "rtclassid",
+}
+
+func (m *machine) compareMeta(key uint32, data []byte) {
+	match := &m.rule.Match
+	switch key {
+	case unix.NFT_META_IIFNAME:
+		match.setText(&match.In, interfaceName(data))
+	case unix.NFT_META_OIFNAME:
+		match.setText(&match.Out, interfaceName(data))
+	case unix.NFT_META_IIF:
+		match.setText(&match.In, m.link(data))
+	case unix.NFT_META_OIF:
+		match.setText(&match.Out, m.link(data))
+	case unix.NFT_META_L4PROTO:
+		match.setText(&match.Protocol, nat.ProtocolName(data[0]))
+	case unix.NFT_META_NFPROTO:
+		if match.Version = map[byte]int{unix.NFPROTO_IPV4: 4, unix.NFPROTO_IPV6: 6}[data[0]]; match.Version == 0 {
+			match.unknown("")
+		}
+	default:
+		match.unknown("meta " + metaKeys[key])
+	}
+}
+
+// setText sets a condition; a second, other one is more than the field holds.
+func (m *Match) setText(field *string, v string) {
+	if *field != "" && *field != v || v == "" {
+		m.unknown("")
+		return
+	}
+	*field = v
+}
+
+// setPrefix sets an address condition, or narrows it.
+func (m *Match) setPrefix(field *netip.Prefix, p netip.Prefix) {
+	switch {
+	case !p.IsValid() || apart(p, *field):
+		m.unknown("")
+	case p.Bits() > 0:
+		*field = narrower(*field, p)
+	}
+}
+
+// interfaceName is a name that nft compares with all its bytes, or, if no NUL ends it,
+// as a prefix.
+func interfaceName(data []byte) string {
+	name, _, exact := bytes.Cut(data, []byte{0})
+	if exact || len(data) >= unix.IFNAMSIZ {
+		return string(name)
+	}
+	return string(name) + "*"
+}
+
+// link is the name of the interface of an index in the host's byte order; empty if it is
+// gone.
+func (m *machine) link(data []byte) string {
+	if len(data) < 4 {
+		return ""
+	}
+	return m.links[binary.NativeEndian.Uint32(data)]
+}
+
+// ipVersion is what a rule's offsets into the network header are about; 0 if unknown.
+func (m *machine) ipVersion() int {
+	switch m.family {
+	case "ip":
+		return 4
+	case "ip6":
+		return 6
+	}
+	return m.rule.Match.Version
+}
+
+// compareNetwork knows source, destination and protocol of both versions of IP.
+func (m *machine) compareNetwork(c content, data []byte) {
+	match := &m.rule.Match
+	if c.mask == nil {
+		c.mask = bytes.Repeat([]byte{0xff}, len(data))
+	}
+	type field struct{ version, offset int }
+	switch at := (field{m.ipVersion(), int(c.offset)}); {
+	case int(c.length) != len(data) || len(c.mask) != len(data):
+		match.unknown("")
+	case at == field{4, 12}, at == field{6, 8}:
+		match.setPrefix(&match.From, padded(data, c.mask, at.version))
+	case at == field{4, 16}, at == field{6, 24}:
+		match.setPrefix(&match.To, padded(data, c.mask, at.version))
+	case (at == field{4, 9} || at == field{6, 6}) && len(data) == 1 && c.mask[0] == 0xff:
+		match.setText(&match.Protocol, nat.ProtocolName(data[0]))
+	default:
+		match.unknown("")
+	}
+}
+
+// padded is a prefix of which only the bytes that count were compared; not valid if the
+// mask has holes.
+func padded(addr, mask []byte, version int) netip.Prefix {
+	size := map[int]int{4: 4, 6: 16}[version]
+	if len(addr) > size {
+		return netip.Prefix{}
+	}
+	a, m := make([]byte, size), make([]byte, size)
+	copy(a, addr)
+	copy(m, mask)
+	return prefixOf(a, m)
+}
+
+// prefixOf is an address with a netmask; not valid if the mask has holes.
+func prefixOf(addr, mask []byte) netip.Prefix {
+	a, ok := netip.AddrFromSlice(addr)
+	if !ok || len(mask) != len(addr) {
+		return netip.Prefix{}
+	}
+	for bits := range 8*len(mask) + 1 {
+		if p := netip.PrefixFrom(a, bits); bytes.Equal(netmask(p), mask) {
+			return p
+		}
+	}
+	return netip.Prefix{}
+}
+
+func netmask(p netip.Prefix) []byte {
+	all, _ := netip.AddrFromSlice(bytes.Repeat([]byte{0xff}, p.Addr().BitLen()/8)) // as long as an address
+	return netip.PrefixFrom(all, p.Bits()).Masked().Addr().AsSlice()
+}
+
+// not is the inverse of one condition, of those that have a field for it.
+func (m *machine) not(condition func(*machine)) {
+	is := *m
+	is.rule = Rule{Match: Match{Version: m.rule.Match.Version}}
+	condition(&is)
+	n, mine := is.rule.Match, &m.rule.Match
+	only := n
+	only.Version, only.From, only.To, only.In, only.Out = 0, netip.Prefix{}, netip.Prefix{}, "", ""
+	count := 0
+	for _, set := range []bool{n.From.IsValid(), n.To.IsValid(), n.In != "", n.Out != ""} {
+		if set {
+			count++
+		}
+	}
+	switch {
+	case count != 1 || !only.isAll():
+		mine.unknown("")
+	case n.From.IsValid():
+		mine.NotFrom = append(mine.NotFrom, n.From)
+	case n.To.IsValid():
+		mine.NotTo = append(mine.NotTo, n.To)
+	case n.In != "":
+		mine.NotIn = append(mine.NotIn, n.In)
+	default:
+		mine.NotOut = append(mine.NotOut, n.Out)
+	}
+}
+
+// isBetween compares registers with a key, field by field.
+func (m *machine) isBetween(start uint32, e interval) {
+	for at := 0; at < len(e.first); {
+		c := m.regs[start+uint32(at/4)]
+		size := c.size()
+		if size == 0 || at+size > len(e.first) {
+			m.unknown("")
+			return
+		}
+		m.inside(c, e.first[at:at+size], e.last[at:at+size])
+		at += (size + 3) &^ 3
+	}
+}
+
+// inside is the condition that a content is one of first to last.
+func (m *machine) inside(c content, first, last []byte) {
+	ports := m.portsOf(c)
+	switch {
+	case bytes.Equal(first, last):
+		m.equal(c, first)
+	case ports != nil:
+		m.narrow(ports, port(first), port(last))
+	default:
+		a, ok := netip.AddrFromSlice(first)
+		z, ok2 := netip.AddrFromSlice(last)
+		p := (nat.AddrRange{First: a, Last: z}).Prefix()
+		if !ok || !ok2 || !p.IsValid() || c.mask != nil {
+			m.unknown("a range")
+			return
+		}
+		c.mask = netmask(p)
+		m.equal(c, first)
+	}
+}
+
+// size is how many bytes a content has, 0 if it is not known.
+func (c content) size() int {
+	switch {
+	case c.from == payload:
+		return int(c.length)
+	case c.from == metaData && (c.key == unix.NFT_META_L4PROTO || c.key == unix.NFT_META_NFPROTO):
+		return 1
+	case c.from == metaData && (c.key == unix.NFT_META_IIFNAME || c.key == unix.NFT_META_OIFNAME):
+		return unix.IFNAMSIZ
+	case c.from == metaData, c.from == destinationType:
+		return 4
+	}
+	return 0
+}
+
+// segments runs the expressions of rules that limit the MSS: what the route takes, in the
+// byte order of the header, is written into an option of the header.
+func (m *machine) segments(e KernelExpr) {
+	switch a := e.Data; {
+	case e.Name == "rt" && a.U32(unix.NFTA_RT_KEY) == unix.NFT_RT_TCPMSS:
+		m.load(a.U32(unix.NFTA_RT_DREG), content{from: routeMSS}, 2)
+	case e.Name == "byteorder" && m.held(a.U32(unix.NFTA_BYTEORDER_SREG)).from == routeMSS:
+		m.load(a.U32(unix.NFTA_BYTEORDER_DREG), content{from: routeMSS}, 2)
+	case e.Name == "exthdr" && writesMSS(a):
+		m.mss(m.held(a.U32(unix.NFTA_EXTHDR_SREG)))
+	default:
+		m.expression(e.Name)
+	}
+}
+
+// writesMSS: the maximum segment size follows kind and length of the option (RFC 9293,
+// section 3.2). The kernel only lowers it (nft_exthdr_tcp_set_eval).
+func writesMSS(a netlink.Attrs) bool {
+	const maxSegment = 2 // TCPOPT_MAXSEG
+	return a.Has(unix.NFTA_EXTHDR_SREG) && a.U32(unix.NFTA_EXTHDR_OP) == unix.NFT_EXTHDR_OP_TCPOPT &&
+		bytes.Equal(a.Get(unix.NFTA_EXTHDR_TYPE), []byte{maxSegment}) &&
+		a.U32(unix.NFTA_EXTHDR_OFFSET) == 2 && a.U32(unix.NFTA_EXTHDR_LEN) == 2
+}
+
+// mss notes the limit.
+func (m *machine) mss(c content) {
+	t := &m.rule.Target
+	switch {
+	case c.from == routeMSS:
+		t.Kind, t.Clamp, t.Name = MSS, true, "tcp option maxseg size set rt mtu"
+	case c.from == constant && port(c.data) != 0:
+		t.Kind, t.Bytes = MSS, port(c.data)
+		t.Name = fmt.Sprintf("tcp option maxseg size set %d", t.Bytes)
+	default:
+		m.unknown("exthdr")
+	}
+}
+
+// isFlags: TCP's flags, of which a mask keeps some.
+func (c content) isFlags() bool {
+	return c.from == payload && c.base == unix.NFT_PAYLOAD_TRANSPORT_HEADER && c.offset == 13 && c.length == 1 && len(c.mask) == 1
+}
+
+// TCP's flags as in the header.
+const tcpSYN, tcpRST = 0x02, 0x04
+
+// isSYN matches the SYNs of both hosts: tcp flags & (syn|rst) == syn, or tcp flags syn.
+func isSYN(mask byte, op uint32, data []byte) bool {
+	if len(data) != 1 {
+		return false
+	}
+	is, not := op == unix.NFT_CMP_EQ, op == unix.NFT_CMP_NEQ
+	return is && (mask == tcpSYN|tcpRST || mask == tcpSYN) && data[0] == tcpSYN || not && mask == tcpSYN && data[0] == 0
+}

@@ -1,0 +1,279 @@
+// Package ruleset is the rules of netfilter that other programs made, in one model:
+// tables, chains, rules with a match and a target. It reads what nf_tables and
+// iptables-legacy answer, what iptables-save and nft print, follows packets through
+// jumps, and knows which program a rule belongs to. It works on bytes and text; package
+// read below it asks the kernel.
+package ruleset
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/natkit/natkit/internal/nat"
+)
+
+// GatewayFamily and GatewayTable name the table that natkit keeps for a gateway. Its
+// rules are changed by the gateway's file only.
+const (
+	GatewayFamily = "inet"
+	GatewayTable  = "natkit"
+)
+
+// Ruleset is the tables of a text or of a network namespace.
+type Ruleset struct {
+	Tables []*Table
+	// Notes are about what could not be read as a rule.
+	Notes []Note
+	// Foreign is true if the text has lines and none of them is a rule.
+	Foreign bool
+}
+
+// Table is a table of one family.
+type Table struct {
+	// Source is "nftables" or "iptables-legacy"; empty for a text.
+	Source string
+	// Family is "ip", "ip6" or "inet".
+	Family, Name string
+	Chains       []*Chain
+	// Short is true if elements of sets are missing because there are too many.
+	Short bool
+	// named are the first of the Chains, as many as found, by name.
+	named map[string]*Chain
+	found int
+}
+
+// Chain is a list of rules; Hook is empty if it is reached by jumps only.
+type Chain struct {
+	Name string
+	// Hook is "prerouting", "input", "forward", "output" or "postrouting", or "ingress"
+	// for a hook that is none of IP's.
+	Hook string
+	// Priority orders chains at a hook, lower first.
+	Priority int32
+	// Type is "nat", "filter" or "route". Of a chain that is not of type nat those rules
+	// count that disable tracking or limit the MSS.
+	Type string
+	// Policy is "accept" or "drop"; empty if it is not known.
+	Policy string
+	Rules  []*Rule
+}
+
+// Rule is one rule.
+type Rule struct {
+	// Line counts from 1; 0 if the rule is not from a text.
+	Line int
+	// Handle is the kernel's number, 0 if it has none. Rules with the same line or handle
+	// are parts of one, such as those for the elements of a set.
+	Handle uint64
+	// Text is the rule in the words of the program that it is from.
+	Text    string
+	Comment string
+	// ID names the rule for a change of its options; empty if natkit cannot change it.
+	ID string
+	// XT is true if nf_tables holds it as a match or target of x_tables.
+	XT     bool
+	Match  Match
+	Target Target
+}
+
+// Match is the conditions of a rule; the zero value matches every packet.
+type Match struct {
+	// Version is 4 or 6 if the rule is for that version of IP only.
+	Version int
+	// From and To are not valid if any address matches.
+	From, To       netip.Prefix
+	NotFrom, NotTo []netip.Prefix
+	// In and Out are names; one that ends in "*" matches all that begin so.
+	In, Out       string
+	NotIn, NotOut []string
+	Protocol      string
+	// Ports are the destination's, SourcePorts the source's; any if empty.
+	Ports, SourcePorts []nat.Ports
+	// ToLocal matches destinations that are addresses of the host.
+	ToLocal bool
+	// SYN matches TCP segments with SYN and without RST.
+	SYN bool
+	// Unknown are conditions that natkit has no field for, in their own words; Marked and
+	// Original are true if one of them is about a mark of the packet or connection, or
+	// about the destination before translation.
+	Unknown          []string
+	Marked, Original bool
+}
+
+// Kind is what a rule does with a packet.
+type Kind string
+
+// Pass continues with the next rule; Ends is an unknown target, after which nothing is
+// certain.
+const (
+	Pass       Kind = "pass"
+	Accept     Kind = "accept"
+	Drop       Kind = "drop"
+	Return     Kind = "return"
+	Jump       Kind = "jump"
+	Goto       Kind = "goto"
+	Masquerade Kind = "masquerade"
+	SNAT       Kind = "snat"
+	DNAT       Kind = "dnat"
+	Netmap     Kind = "netmap"
+	Redirect   Kind = "redirect"
+	Notrack    Kind = "notrack"
+	MSS        Kind = "mss"
+	Ends       Kind = "ends"
+)
+
+// Target is what a rule does, and with what.
+type Target struct {
+	Kind Kind
+	// Name is the target's own: "MASQUERADE".
+	Name string
+	// Chains are where Jump and Goto lead, more than one with a verdict map.
+	Chains []string
+	// First and Last bound the addresses; not valid if the target gives none. Those of
+	// Netmap are a prefix.
+	First, Last netip.Addr
+	// Ports are those that are given; zero if the kernel chooses.
+	Ports nat.Ports
+	// AddrsVary and PortsVary are true if they are not constant, as those from a map.
+	AddrsVary, PortsVary bool
+	Random, RandomFully  bool
+	Persistent           bool
+	// Clamp is MSS's; Bytes if it is a number.
+	Clamp bool
+	Bytes uint16
+	// Rejects is true of a Drop that answers.
+	Rejects bool
+	// Unknown are options that natkit has no field for.
+	Unknown []string
+}
+
+// Translates reports whether a packet that matches gets its address from this rule, and
+// from no later one.
+func (t *Target) Translates() bool {
+	switch t.Kind {
+	case Masquerade, SNAT, DNAT, Netmap, Redirect, Ends:
+		return true
+	}
+	return false
+}
+
+// Prefix is what Netmap maps to; not valid if it is not known.
+func (t *Target) Prefix() netip.Prefix { return (nat.AddrRange{First: t.First, Last: t.Last}).Prefix() }
+
+// What may become of a rule that is not in the file.
+const (
+	// Untranslated: the file does not do what this rule does.
+	Untranslated = "untranslated"
+	// LeftAlone: it is another program's, or does not translate.
+	LeftAlone = "left_alone"
+	// Differs: the file does nearly what this rule does.
+	Differs = "differs"
+	// Redundant: another rule does the same to its packets.
+	Redundant = "redundant"
+	// Unreachable: no packet reaches it.
+	Unreachable = "unreachable"
+)
+
+// Note says why a rule is not in the file.
+type Note struct {
+	// Line is 0 if the rule is not from a text, or if there are several.
+	Line   int    `json:"line,omitempty"`
+	Text   string `json:"text,omitempty"`
+	Kind   string `json:"kind"`
+	Reason string `json:"reason"`
+	// Rules is how many rules it is about.
+	Rules int `json:"rules"`
+}
+
+// NoWord begins the reasons for what a gateway file cannot express.
+const NoWord = "natkit has no word for "
+
+// Chain returns the chain of a name, which is created if it is missing.
+func (t *Table) Chain(name string) *Chain {
+	if c := t.Find(name); c != nil {
+		return c
+	}
+	c := &Chain{Name: name}
+	t.Chains = append(t.Chains, c)
+	return c
+}
+
+// Find returns the chain of a name, or nil.
+func (t *Table) Find(name string) *Chain {
+	if t.named == nil {
+		t.named = map[string]*Chain{}
+	}
+	for ; t.found < len(t.Chains); t.found++ {
+		if c := t.Chains[t.found]; t.named[c.Name] == nil {
+			t.named[c.Name] = c
+		}
+	}
+	return t.named[name]
+}
+
+// IsNAT reports whether the table has a chain that translates.
+func (t *Table) IsNAT() bool {
+	return slices.ContainsFunc(t.Chains, func(c *Chain) bool { return c.Hook != "" && c.Type == "nat" })
+}
+
+// Concerns reports whether packets that reach one of its base chains may be translated,
+// exempted from tracking, or have their MSS limited.
+func (t *Table) Concerns() bool {
+	w := walker{table: t}
+	known := map[*Chain]bool{}
+	return t.IsNAT() || slices.ContainsFunc(t.Chains, func(c *Chain) bool {
+		return c.Hook != "" && w.reaches(c, known, func(_ *Chain, r *Rule) bool { return r.Target.Kind == Notrack || r.Target.Kind == MSS })
+	})
+}
+
+// IsGateway reports whether it is the table of natkit's gateway.
+func (t *Table) IsGateway() bool { return t.Family == GatewayFamily && t.Name == GatewayTable }
+
+// IsIptables reports whether iptables-legacy or iptables-nft keeps the table: the names
+// are reserved for it.
+func (t *Table) IsIptables() bool {
+	return t.Source == "iptables-legacy" || t.Family != "inet" && builtinChains[t.Name] != nil
+}
+
+// Program returns "nftables", "iptables-nft" or "iptables-legacy".
+func (t *Table) Program() string {
+	xt := func(c *Chain) bool { return slices.ContainsFunc(c.Rules, func(r *Rule) bool { return r.XT }) }
+	if t.Source == "nftables" && (t.IsIptables() || slices.ContainsFunc(t.Chains, xt)) {
+		return "iptables-nft"
+	}
+	return t.Source
+}
+
+// HookNames are those of NF_INET_*, in their order.
+var HookNames = []string{"prerouting", "input", "forward", "output", "postrouting"}
+
+// builtinChains are the built-in chains of each table of iptables.
+var builtinChains = map[string][]string{
+	"nat":    {"PREROUTING", "INPUT", "OUTPUT", "POSTROUTING"},
+	"mangle": {"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"},
+	"raw":    {"PREROUTING", "OUTPUT"},
+	"filter": {"INPUT", "FORWARD", "OUTPUT"}, "security": {"INPUT", "FORWARD", "OUTPUT"},
+}
+
+// IsBuiltin reports whether iptables has a table of that name.
+func IsBuiltin(table string) bool { return builtinChains[table] != nil }
+
+// priorities order tables of iptables at a hook (NF_IP_PRI_*).
+var priorities = map[string]int32{"raw": -300, "mangle": -150, "filter": 0, "security": 50}
+
+// builtin returns a chain of a table of iptables, with its hook if it is built in.
+func (t *Table) builtin(name string) *Chain {
+	if c := t.Find(name); c != nil || !slices.Contains(builtinChains[t.Name], name) {
+		return t.Chain(name)
+	}
+	c := t.Chain(name)
+	c.Hook, c.Priority, c.Type = strings.ToLower(name), priorities[t.Name], "filter"
+	if t.Name == "nat" {
+		c.Type, c.Priority = "nat", 100 // NF_IP_PRI_NAT_SRC
+		if c.Hook == "prerouting" || c.Hook == "output" {
+			c.Priority = -100 // NF_IP_PRI_NAT_DST
+		}
+	}
+	return c
+}

@@ -1,0 +1,423 @@
+package ruleset
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/natkit/natkit/internal/nat"
+	"golang.org/x/sys/unix"
+)
+
+// match is a match of x_tables.
+func (r *Rule) match(name string, revision uint32, data []byte) {
+	m := &r.Match
+	switch {
+	case name == "comment":
+		text, _, _ := bytes.Cut(data, []byte{0})
+		r.Comment = string(text)
+	case name == "addrtype" && isLocalDestination(revision, data):
+		m.ToLocal = true
+	case name == "multiport" && revision == 1 && len(data) >= 48:
+		m.multiport(data)
+	case name == "tcp" && revision == 0 && len(data) >= 12:
+		if data[9] == tcpSYN|tcpRST && data[10] == tcpSYN && data[11] == 0 { // the mask, the flags that are set
+			m.SYN = true
+		} else if data[9] != 0 {
+			m.unknown("tcp flags")
+		}
+		m.bothPorts(data, data[8] == 0 && data[11] == 0) // option, inverted
+	case name == "udp" && revision == 0 && len(data) >= 9:
+		m.bothPorts(data, data[8] == 0)
+	default:
+		m.unknown(name)
+		m.Marked = m.Marked || name == "mark" || name == "connmark"
+	}
+}
+
+// isLocalDestination reads struct xt_addrtype_info and xt_addrtype_info_v1: masks of types
+// for source and destination, then flags of 32 bits that invert and limit them (two, or
+// one).
+func isLocalDestination(revision uint32, data []byte) bool {
+	const local = 1 << unix.RTN_LOCAL
+	size := map[uint32]int{0: 12, 1: 8}[revision]
+	return size != 0 && len(data) >= size &&
+		binary.NativeEndian.Uint16(data) == 0 && binary.NativeEndian.Uint16(data[2:]) == local &&
+		len(bytes.Trim(data[4:size], "\x00")) == 0
+}
+
+// multiport reads struct xt_multiport_v1: what is compared (0: sources, 1: destinations),
+// how many ports, 15 of them, which begin a range, inverted.
+func (m *Match) multiport(data []byte) {
+	const rangesAt, invertedAt = 32, 47
+	count := int(data[1])
+	ports := map[byte]*[]nat.Ports{0: &m.SourcePorts, 1: &m.Ports}[data[0]]
+	if ports == nil || data[invertedAt] != 0 || count > 15 || len(*ports) > 0 {
+		m.unknown("multiport")
+		return
+	}
+	port := func(i int) uint16 { return binary.NativeEndian.Uint16(data[2+2*i:]) }
+	for i := 0; i < count; i++ {
+		p := nat.Ports{First: port(i), Last: port(i)}
+		if data[rangesAt+i] != 0 && i+1 < count {
+			i++
+			p.Last = port(i)
+		}
+		*ports = append(*ports, p)
+	}
+}
+
+// bothPorts is what struct xt_tcp and struct xt_udp begin with: source and destination
+// ports, from and to, in the host's byte order. plain is true without other conditions.
+func (m *Match) bothPorts(data []byte, plain bool) {
+	at := func(i int) nat.Ports {
+		return nat.Ports{First: binary.NativeEndian.Uint16(data[4*i:]), Last: binary.NativeEndian.Uint16(data[4*i+2:])}
+	}
+	if source := at(0); source != nat.AllPorts {
+		m.SourcePorts = append(m.SourcePorts, source)
+	}
+	switch dest := at(1); {
+	case !plain, dest == nat.Ports{}: // no connection has port 0
+		m.unknown("")
+	case dest == nat.AllPorts:
+	case len(m.Ports) > 0 && apartPorts(m.Ports, []nat.Ports{dest}):
+		m.unknown("")
+	default:
+		m.Ports = commonPorts(m.Ports, []nat.Ports{dest})
+	}
+}
+
+// XTRange is what the three structures of NAT ranges in x_tables have in common, with
+// the offsets of flags and ports in them.
+type XTRange struct {
+	Flags            uint32
+	first, last      netip.Addr
+	Ports            nat.Ports
+	FlagsAt, PortsAt int
+}
+
+// ParseXTRange finds the range in a target's data by what its revision holds there
+// (xt_nat.c, xt_MASQUERADE.c, xt_REDIRECT.c, xt_NETMAP.c).
+func ParseXTRange(name string, revision uint32, b []byte, ip6 bool) (r XTRange, ok bool) {
+	size, firstAt, lastAt := 4, 8, 12
+	switch twice := name == "SNAT" || name == "DNAT"; {
+	case revision == 0 && !ip6: // struct nf_nat_ipv4_multi_range_compat, with a count of 1
+		if len(b) < 20 || binary.NativeEndian.Uint32(b) != 1 {
+			return r, false
+		}
+		r.FlagsAt, r.PortsAt = 4, 16
+	case revision == 0 && !twice, (revision == 1 || revision == 2) && twice: // struct nf_nat_range, with which nf_nat_range2 begins
+		if len(b) < 40 {
+			return r, false
+		}
+		firstAt, lastAt, r.PortsAt = 4, 20, 36
+		if ip6 {
+			size = 16
+		}
+	default:
+		return r, false
+	}
+	r.Flags = binary.NativeEndian.Uint32(b[r.FlagsAt:])
+	if r.Flags&unix.NF_NAT_RANGE_MAP_IPS != 0 {
+		r.first, _ = netip.AddrFromSlice(b[firstAt : firstAt+size])
+		r.last, _ = netip.AddrFromSlice(b[lastAt : lastAt+size])
+	}
+	if r.Flags&unix.NF_NAT_RANGE_PROTO_SPECIFIED != 0 {
+		r.Ports = nat.Ports{First: port(b[r.PortsAt:]), Last: port(b[r.PortsAt+2:])}
+	}
+	return r, true
+}
+
+// XTKinds are the targets of x_tables that translate.
+var XTKinds = map[string]Kind{"MASQUERADE": Masquerade, "SNAT": SNAT, "DNAT": DNAT, "REDIRECT": Redirect, "NETMAP": Netmap}
+
+// target makes the rule do what a target of x_tables does. Those that natkit does not
+// know (LOG, MARK) let the packet pass. struct xt_ct_target_info and its later forms begin
+// with flags of 16 bits (xt_CT.h), struct xt_tcpmss_info with the number, of which the
+// largest stands for the route's (XT_TCPMSS_CLAMP_PMTU).
+func (r *Rule) target(name string, revision uint32, data []byte, ip6 bool) {
+	const notrack, clamp = 1, 0xffff // XT_CT_NOTRACK
+	number := uint16(0)
+	if len(data) >= 2 {
+		number = binary.NativeEndian.Uint16(data)
+	}
+	t := &r.Target
+	kind, translates := XTKinds[name]
+	t.Kind, t.Name = Pass, name
+	switch {
+	case translates:
+		t.Kind = kind
+		t.translation(name, revision, data, ip6, &r.Match)
+	case name == "REJECT":
+		t.Kind, t.Rejects = Drop, true
+	case name == "NOTRACK", name == "CT" && number&notrack != 0:
+		t.Kind = Notrack
+	case name == "TCPMSS" && number == clamp:
+		t.Kind, t.Clamp = MSS, true
+	case name == "TCPMSS" && number != 0:
+		t.Kind, t.Bytes = MSS, number
+	}
+}
+
+func (t *Target) translation(name string, revision uint32, data []byte, ip6 bool, m *Match) {
+	n, ok := ParseXTRange(name, revision, data, ip6)
+	if !ok {
+		m.unknown("revision " + fmt.Sprint(revision) + " of " + name)
+		return
+	}
+	t.First, t.Last, t.Ports = n.first, n.last, n.Ports
+	t.setFlags(n.Flags)
+	t.Name = name
+}
+
+// Layout says where struct ipt_entry and struct ip6t_entry have their fields
+// (include/uapi/linux/netfilter_ipv4/ip_tables.h and its twin) on 64-bit kernels. Both
+// begin with source, destination and their masks.
+type Layout struct {
+	Family                   string
+	addr                     int // bytes of an address
+	proto, flags, inverted   int
+	targetOffset, nextOffset int
+	size                     int
+	gotoFlag, otherFlag      byte // IPT_F_GOTO; IPT_F_FRAG, IP6T_F_TOS
+}
+
+// The two layouts.
+var (
+	LayoutIP4 = Layout{"ip", 4, 80, 82, 83, 88, 90, 112, 2, 1}
+	LayoutIP6 = Layout{"ip6", 16, 128, 131, 132, 140, 142, 168, 4, 2}
+)
+
+const (
+	nameBytes = unix.IFNAMSIZ
+	xtHeader  = 32 // struct xt_entry_match and xt_entry_target: size, name, revision
+)
+
+// LegacyInfo is struct ipt_getinfo.
+type LegacyInfo struct {
+	validHooks uint32
+	entry      [unix.NF_INET_NUMHOOKS]uint32
+	Size       uint32 // of the rules, in bytes
+}
+
+// LegacyInfoSize is the size of struct ipt_getinfo: a name of 32 bytes, the valid hooks,
+// five entries and five ends of them, the number of rules, their size.
+const LegacyInfoSize = 84
+
+// ParseLegacyInfo parses the answer to IPT_SO_GET_INFO.
+func ParseLegacyInfo(b []byte) (i LegacyInfo, err error) {
+	if len(b) < LegacyInfoSize {
+		return i, errLegacy
+	}
+	i.validHooks = binary.NativeEndian.Uint32(b[32:])
+	for hook := range i.entry {
+		i.entry[hook] = binary.NativeEndian.Uint32(b[36+4*hook:])
+	}
+	i.Size = binary.NativeEndian.Uint32(b[80:])
+	return i, nil
+}
+
+// legacyEntry is one rule of a blob; target is where its target begins.
+type legacyEntry struct {
+	l              *Layout
+	offset, target int
+	b              []byte
+	x              extension
+}
+
+var errLegacy = errors.New("a rule's size does not fit what holds it")
+
+func (l *Layout) entries(blob []byte) (all []legacyEntry, err error) {
+	for at := 0; at < len(blob); {
+		rest := blob[at:]
+		if len(rest) < l.size {
+			return nil, errLegacy
+		}
+		target := int(binary.NativeEndian.Uint16(rest[l.targetOffset:]))
+		next := int(binary.NativeEndian.Uint16(rest[l.nextOffset:]))
+		if target < l.size || next < target+xtHeader || next > len(rest) {
+			return nil, errLegacy
+		}
+		e := legacyEntry{l: l, offset: at, target: target, b: rest[:next]}
+		if e.x, err = parseExtension(e.b[target:]); err != nil {
+			return nil, err
+		}
+		all = append(all, e)
+		at += next
+	}
+	return all, nil
+}
+
+// extension is a match or a target.
+type extension struct {
+	name     string
+	revision uint32
+	data     []byte
+}
+
+func parseExtension(b []byte) (extension, error) {
+	if len(b) < xtHeader {
+		return extension{}, errLegacy
+	}
+	size := int(binary.NativeEndian.Uint16(b))
+	if size < xtHeader || size > len(b) {
+		return extension{}, errLegacy
+	}
+	return extension{cString(b[2:31]), uint32(b[31]), b[xtHeader:size]}, nil
+}
+
+func cString(b []byte) string {
+	text, _, _ := bytes.Cut(b, []byte{0})
+	return string(text)
+}
+
+// ParseLegacy parses the blob of a table (IPT_SO_GET_ENTRIES).
+func ParseLegacy(l *Layout, name string, info LegacyInfo, blob []byte) (*Table, error) {
+	all, err := l.entries(blob)
+	if err != nil {
+		return nil, fmt.Errorf("parse table %s (%s): %w", name, l.Family, err)
+	}
+	t := &Table{Source: "iptables-legacy", Family: l.Family, Name: name}
+	first := map[int]string{} // the chain that begins at an offset
+	for hook, at := range info.entry {
+		if info.validHooks>>hook&1 == 1 {
+			chain := strings.ToUpper(HookNames[hook])
+			first[int(at)] = chain
+			t.builtin(chain)
+		}
+	}
+	for i, e := range all { // a target ERROR, which no packet reaches, begins a chain
+		if e.x.name == "ERROR" && i+1 < len(all) {
+			first[all[i+1].offset] = cString(e.x.data)
+		}
+	}
+	var current *Chain
+	for _, e := range all {
+		if name := first[e.offset]; name != "" {
+			current = t.Chain(name)
+		}
+		if e.x.name == "ERROR" || current == nil {
+			current = nil
+			continue
+		}
+		r, err := e.rule(first)
+		if err != nil {
+			return nil, fmt.Errorf("parse table %s (%s): %w", name, l.Family, err)
+		}
+		current.Rules = append(current.Rules, r)
+	}
+	t.policies()
+	return t, nil
+}
+
+// policies takes the last rule off each chain: its policy, or the return.
+func (t *Table) policies() {
+	for _, c := range t.Chains {
+		last := len(c.Rules) - 1
+		if last < 0 {
+			continue
+		}
+		if c.Hook != "" {
+			c.Policy = map[bool]string{true: "accept", false: "drop"}[c.Rules[last].Target.Kind == Accept]
+		}
+		c.Rules = c.Rules[:last]
+	}
+}
+
+func (e *legacyEntry) rule(first map[int]string) (*Rule, error) {
+	r := &Rule{Target: Target{Kind: Pass}}
+	e.conditions(&r.Match)
+	for at := e.l.size; at < e.target; {
+		x, err := parseExtension(e.b[at:e.target])
+		if err != nil {
+			return nil, err
+		}
+		r.match(x.name, x.revision, x.data)
+		at += xtHeader + len(x.data)
+	}
+	if e.x.name == "" {
+		e.standard(r, first)
+	} else {
+		r.target(e.x.name, e.x.revision, e.x.data, e.l.Family == "ip6")
+	}
+	r.Match.settle()
+	return r, nil
+}
+
+// standard is a verdict: the offset of a chain unless it is negative.
+func (e *legacyEntry) standard(r *Rule, first map[int]string) {
+	const drop, returns = -1, -5 // -NF_DROP-1, XT_RETURN
+	if len(e.x.data) < 4 {
+		r.Match.unknown("")
+		return
+	}
+	v := int32(binary.NativeEndian.Uint32(e.x.data))
+	switch chain := first[int(v)]; {
+	case v == drop:
+		r.Target.Kind = Drop
+	case v == returns:
+		r.Target.Kind = Return
+	case v < 0:
+		r.Target.Kind = Accept
+	case chain != "":
+		r.Target.Kind, r.Target.Chains = Jump, []string{chain}
+		if e.b[e.l.flags]&e.l.gotoFlag != 0 {
+			r.Target.Kind = Goto
+		}
+	}
+}
+
+// conditions are addresses, interfaces and protocol, which every rule has.
+func (e *legacyEntry) conditions(m *Match) {
+	a := e.l.addr
+	m.setPrefix(&m.From, prefixOf(e.b[:a], e.b[2*a:3*a]))
+	m.setPrefix(&m.To, prefixOf(e.b[a:2*a], e.b[3*a:4*a]))
+	names := e.b[4*a:]
+	m.In = legacyInterface(names, names[2*nameBytes:])
+	m.Out = legacyInterface(names[nameBytes:], names[3*nameBytes:])
+	if proto := binary.NativeEndian.Uint16(e.b[e.l.proto:]); proto != 0 {
+		m.Protocol = nat.ProtocolName(uint8(proto))
+	}
+	if e.b[e.l.flags]&e.l.otherFlag != 0 {
+		m.unknown("fragments or type of service")
+	}
+	m.invert(e.b[e.l.inverted])
+}
+
+// invert takes back the conditions that are inverted (IPT_INV_*).
+func (m *Match) invert(flags byte) {
+	if flags&0x01 != 0 {
+		m.NotIn, m.In = append(m.NotIn, m.In), ""
+	}
+	if flags&0x02 != 0 {
+		m.NotOut, m.Out = append(m.NotOut, m.Out), ""
+	}
+	if flags&0x08 != 0 {
+		m.NotFrom, m.From = append(m.NotFrom, m.From), netip.Prefix{}
+	}
+	if flags&0x10 != 0 {
+		m.NotTo, m.To = append(m.NotTo, m.To), netip.Prefix{}
+	}
+	if flags&0x40 != 0 {
+		m.Protocol = ""
+	}
+	if flags&^0x1b != 0 {
+		m.unknown("a protocol inverted")
+	}
+}
+
+// legacyInterface is a name of which the mask says how much is compared.
+func legacyInterface(name, mask []byte) string {
+	compared := 0
+	for compared < nameBytes && mask[compared] != 0 {
+		compared++
+	}
+	n, _, exact := bytes.Cut(name[:compared], []byte{0})
+	if compared == 0 || exact || compared == nameBytes {
+		return string(n)
+	}
+	return string(n) + "*"
+}
